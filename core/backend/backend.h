@@ -1,0 +1,106 @@
+// A Backend executes op lists on one device (or one tensor-parallel group: one plan, N ranks inside). It holds memory,
+// never requests. One thread at a time may call it (the engine's); nothing here keeps a pointer into its arguments
+// after it returned, but WeightTable data, which load_weights has copied by then too.
+//
+// Order of life: load_weights, create_state, create_kv_pools (may be repeated; the contents of the old pool are gone),
+// then submit and wait. All device work is one in-order queue: what a later submission reads, an earlier one has
+// written. Steps may be submitted ahead of waiting, at most kInFlightMax.
+//
+// Errors: out_of_memory, missing_feature and unsupported name what and how much; device_lost is final for the object:
+// every later call returns it too, and what was in flight is lost as a whole.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/backend/caps.h"
+#include "core/base/status.h"
+#include "core/kv/kv_format.h"
+#include "core/ops/op_list.h"
+#include "core/ops/step_inputs.h"
+#include "core/weights/weight_table.h"
+
+namespace llmrt {
+
+// Sizes of everything that is allocated once.
+struct StateConfig {
+  uint32_t step_tokens_max = 2048;   // T of the largest step
+  uint32_t sample_rows_max = 256;    // R of the largest step
+  uint32_t slots_max = 256;          // rows with state
+  uint32_t penalty_rows_max = 16;    // rows with token counts
+  uint32_t blocks_row_max = 0;       // entries of a block table
+  uint32_t partials_max = 0;         // attention splits of one step (tokens x splits)
+  uint32_t heads_max = 0, head_dim_max = 0;  // of the partials
+  uint32_t hidden_columns = 0;       // width of the kHidden tensor
+  uint32_t vocab_size = 0;
+  uint64_t forward_words_max = 0;    // of a packed ForwardInputs
+  uint64_t sample_words_max = 0;
+  uint64_t arena_bytes = 0;          // largest plan_arena() of any list that will be submitted
+};
+
+struct StepSubmission {
+  const OpList* forward = nullptr;  // either may be null
+  std::span<const uint32_t> forward_inputs;  // packed
+  const OpList* sample = nullptr;
+  std::span<const uint32_t> sample_inputs;
+  uint32_t num_sampled = 0;         // live R: results that come back
+  bool want_logprobs = false;       // some record asks: LogprobRows come back too
+};
+
+struct StepOutput {
+  std::vector<SampleResult> results;   // R
+  std::vector<LogprobRow> logprobs;    // R when want_logprobs, else empty
+  double forward_ms = 0, sample_ms = 0;  // device timestamps around each list
+};
+
+using Ticket = uint64_t;
+inline constexpr int kInFlightMax = 2;
+
+struct MemoryReport {
+  uint64_t total_bytes = 0, free_bytes = 0;  // of the device, now
+  uint64_t weight_bytes = 0, kv_bytes = 0, state_bytes = 0, arena_bytes = 0, other_bytes = 0;
+  uint64_t peak_bytes = 0;  // of ours
+};
+
+using Progress = std::function<void(uint64_t done, uint64_t total)>;
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual const Caps& caps() const = 0;
+  // Names of ops (op_name) that this backend does not execute; submitting one is `unsupported`.
+  virtual std::vector<std::string> unsupported() const { return {}; }
+
+  // Copies the weights to the device, encodings kept. `progress` may be empty; it is called on this thread.
+  virtual Status load_weights(const WeightTable& weights, const Progress& progress) = 0;
+  virtual Status create_state(const StateConfig& config) = 0;
+  // One pool per group, cleared to zero bytes.
+  virtual Status create_kv_pools(std::span<const KvGroup> groups) = 0;
+
+  // Compiles what `list` needs (pipelines, graphs) ahead of its first submission. Optional: submit does it too.
+  virtual Status prepare(const OpList& list) = 0;
+  virtual Result<Ticket> submit(const StepSubmission& step) = 0;
+  // Tickets are waited for in order. A step that fails is an error of the whole step.
+  virtual Result<StepOutput> wait(Ticket ticket) = 0;
+  // Runs the step op by op and waits; milliseconds of each op of the forward list, then of the sample list. A separate,
+  // slower recording: never the serving path. Row state and KV change as by submit.
+  virtual Result<std::vector<double>> profile(const StepSubmission& step) = 0;
+
+  virtual MemoryReport memory() const = 0;
+
+  // Doors for tests and tools. A tensor must be kPinned (or kHidden) to keep its bytes around a submission; the list
+  // must be the one that is then submitted. Each waits for the device.
+  virtual Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) = 0;
+  virtual Status read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes) = 0;
+  // The bytes of one layer of one block as kv_format.h lays them out: data, then scales.
+  virtual Status write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) = 0;
+  virtual Status read_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<std::byte> bytes) = 0;
+};
+
+}  // namespace llmrt

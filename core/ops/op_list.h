@@ -1,0 +1,60 @@
+// A list of ops: the shape of a step's work, complete when handed over. It prints, compares and hashes; backends cache
+// what they compile from it by key(). Lists are built once per bucket by core/engine/lower (or by a test) and are
+// immutable afterwards.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/ops/ops.h"
+#include "core/ops/tensor.h"
+
+namespace llmrt {
+
+struct OpList {
+  std::string name;        // "forward" or "sample", for prints
+  uint32_t num_tokens = 0;  // T of the bucket
+  uint32_t num_sampled = 0;  // R of the bucket (0 in a forward list)
+  std::vector<TensorDesc> tensors;
+  std::vector<Op> ops;
+
+  TensorId add_tensor(TensorDesc desc);
+  uint32_t rows_of(TensorId id) const;    // T or R
+  uint64_t bytes_of(TensorId id) const;   // rows * columns * dtype
+  // A hash of everything above except the name; equal lists have equal keys.
+  uint64_t key() const;
+};
+
+// The tensors that an op reads and writes (an in-place tensor is in both).
+struct OpAccess {
+  std::vector<TensorId> reads, writes;
+};
+OpAccess access(const Op& op);
+
+// One line an op: "rms_norm x=x[T,576]f32 delta=o weight=3 -> h[T,576]f16".
+std::string print(const OpList& list);
+
+// What an op must do and move at least, for given live sizes; weights excluded when they would be counted twice.
+struct OpCost {
+  double flops = 0;
+  double bytes = 0;
+};
+struct CostSizes {
+  uint32_t num_tokens = 0, num_sampled = 0;
+  uint64_t kv_tokens = 0;         // sum over query tokens' rows of keys read from the pool
+  uint64_t attention_pairs = 0;   // sum over query tokens of keys each looks at
+  uint32_t kv_bytes_token_layer = 0;  // k and v of one token in one layer
+};
+struct WeightTable;
+OpCost cost(const OpList& list, const Op& op, const WeightTable& weights, const CostSizes& sizes);
+
+// Offsets of arena tensors, aliased by lifetime; first fit by size. kHidden tensors get no offset.
+struct ArenaPlan {
+  std::vector<uint64_t> offsets;  // by TensorId; kNoOffset for kHidden
+  uint64_t bytes = 0;             // peak
+  static constexpr uint64_t kNoOffset = ~0ull;
+};
+ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes);
+
+}  // namespace llmrt

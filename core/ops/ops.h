@@ -1,0 +1,177 @@
+// Every op, one struct each, at the height of a language model. An Op is a std::variant, so a missing kernel shows at
+// build time. The field names are also the kernel parameters, the push constants and the tests' variables.
+//
+// T = tokens of the step, S = sequences (row records), R = sampled rows, V = vocabulary. Kernels read the live counts
+// from the step's inputs (step_inputs.h) and skip padding rows; padding rows of outputs are unspecified. Where an
+// input's dtype is not f32 its numbers were rounded by the op that wrote it; accumulation is f32 or better everywhere.
+// The meaning of each op, in float64, is tests/reference/<op>.cpp.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+
+#include "core/ops/tensor.h"
+
+namespace llmrt {
+
+// ---- rows: state on the device, by slot (row_state.h) -------------------------------------------------------------
+
+// Applies the step's RowUpdate commands in order. The only way the host changes row state.
+struct UpdateRows {};
+
+// From row records and row state: token ids, positions, the slot of each token's row and the place of each token in the
+// KV pool, for T tokens. Only reads row state. Padding tokens get token 0, position 0, row slot -1, kv_slots -1.
+struct PrepareRows {
+  TensorId tokens;     // out [T, 1] i32
+  TensorId positions;  // out [T, 1] i32
+  TensorId row_slots;  // out [T, 1] i32: slot of the token's row, -1 = padding
+  TensorId kv_slots;   // out [T, 1] i32: block * block_tokens + offset in the pool, -1 = nothing to write
+};
+
+// ---- forward -------------------------------------------------------------------------------------------------------
+
+// out[t] = weight[tokens[t]] (dequantised).
+struct Embed {
+  TensorId tokens;  // [T, 1] i32
+  int32_t weight;   // WeightId [V, D]
+  TensorId out;     // [T, D] f32
+};
+
+// x += delta (when there is one, in place); out = x / sqrt(mean(x^2) + eps) * weight.
+struct RmsNorm {
+  TensorId x;      // [T or R, D] f32, in/out when delta is given
+  TensorId delta;  // [T or R, D] f32 or kNoTensor
+  int32_t weight;  // WeightId [1, D] f32
+  float eps;
+  TensorId out;    // [T or R, D] f32, f16 or bf16
+};
+
+// out = x * W^T + bias, W the stacked segments of a weight group.
+struct Matmul {
+  TensorId x;      // [T or R, K]
+  int32_t group;   // WeightGroupId [N, K], bias with the group
+  TensorId out;    // [T or R, N] f32
+};
+
+// In place, per head of q and of k: RMS norm over head_dim (Qwen3).
+struct QkNorm {
+  TensorId qkv;       // [T, (num_heads + 2 num_kv_heads) * head_dim] f32, in/out
+  int32_t q_weight;   // WeightId [1, head_dim] f32
+  int32_t k_weight;   // WeightId [1, head_dim] f32
+  uint32_t num_heads, num_kv_heads, head_dim;
+  float eps;
+};
+
+enum class RopePairing : uint8_t { kInterleaved, kHalves };  // (2i, 2i+1) or (i, i + rope_dim/2)
+
+// In place, q and k: pair i turned by positions[t] * freqs[i]; numbers beyond rope_dim stay. Scaling rules (llama3,
+// YaRN, linear) are in freqs and magnitude.
+struct Rope {
+  TensorId qkv;        // as QkNorm, in/out
+  TensorId positions;  // [T, 1] i32
+  int32_t freqs;       // WeightId [1, rope_dim / 2] f32, radians per position
+  uint32_t num_heads, num_kv_heads, head_dim, rope_dim;
+  RopePairing pairing;
+  float magnitude;     // factor on cos and sin (YaRN), else 1
+};
+
+// Stores k and v of each token at kv_slots[t] of the layer, quantised to the pool's dtype.
+struct KvWrite {
+  TensorId qkv;
+  TensorId kv_slots;  // [T, 1] i32
+  uint32_t kv_group, layer;  // layer counts inside the group
+  uint32_t num_heads, num_kv_heads, head_dim;
+};
+
+// Causal attention of the step's query tokens over their rows' KV blocks, driven by the attention work lists.
+// out[t, h] = softmax over keys j <= positions[t] (and > positions[t] - window) of q.k * scale, times v. With soft_cap c
+// > 0 scores become c * tanh(s / c).
+struct PagedAttention {
+  TensorId qkv;
+  TensorId out;  // [T, num_heads * head_dim] f32, f16 or bf16
+  uint32_t kv_group, layer;
+  uint32_t num_heads, num_kv_heads, head_dim;
+  float scale;
+  uint32_t window;  // 0 = all
+  float soft_cap;   // 0 = none
+};
+
+enum class Activation : uint8_t { kSilu, kGelu };  // kGelu is the tanh form
+
+// out = activation(x[:, :F]) * x[:, F:].
+struct GatedActivation {
+  TensorId x;    // [T, 2F] f32
+  Activation activation;
+  TensorId out;  // [T, F] f32, f16 or bf16
+};
+
+// out = a + b.
+struct Add {
+  TensorId a, b, out;  // [T, D] f32
+};
+
+// out = x * factor.
+struct Scale {
+  TensorId x;
+  float factor;
+  TensorId out;  // [T, D] f32
+};
+
+// out[r] = x[sample_records[r].token_idx].
+struct GatherRows {
+  TensorId x;    // [T, D] f32
+  TensorId out;  // [R, D] f32
+};
+
+// ---- sample: R rows, each a SampleRecord; per-row parameters live in the row state --------------------------------
+// A row whose flags ask for penalties or bias is copied from `logits` to `processed` by ApplyPenalties; every later op
+// reads `processed` for such rows and `logits` for the others (RowFlags, row_state.h). `logits` is never changed.
+
+// repetition (divides positive, multiplies negative logits of tokens in prompt or output), then presence and frequency
+// (tokens in the output). Copies the row even when only bias is asked for.
+struct ApplyPenalties {
+  TensorId logits, processed;  // [R, V] f32
+};
+
+// Adds the step's BiasEntries (-inf bans a token).
+struct ApplyBias {
+  TensorId processed;  // [R, V] f32, in/out
+};
+
+// What may be drawn: temperature, then top-k (ties at rank k by lower id), top-p (keeps the token that crosses p, never
+// drops rank 1), min-p. Greedy rows (temperature 0) keep rank 1 alone. The kept set is {v : l > cutoff or (l == cutoff
+// and id <= cutoff_id)}.
+struct Filter {
+  TensorId logits, processed;  // [R, V] f32
+  TensorId kept;               // out [R, 8] i32 words: FilterResult of step_inputs.h
+};
+
+// Draws argmax over the kept set of l / temperature + Gumbel(seed, branch, output position, token) (greedy: argmax l,
+// lowest id first); writes SampleResult and, for rows that sample, last token and output counts of the row state.
+struct Sample {
+  TensorId logits, processed;
+  TensorId kept;  // [R, 8]
+};
+
+// For rows that ask for it: log-softmax of the raw logits of the chosen (or forced) token and of the best
+// kLogprobsMax alternatives, into the step's result.
+struct Logprobs {
+  TensorId logits;
+};
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+
+// Copies KV blocks, whole or the first tokens of one (all layers): the step's BlockCopy commands.
+struct CopyBlocks {
+  uint32_t kv_group;
+};
+
+using Op = std::variant<UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, QkNorm, Rope, KvWrite, PagedAttention,
+                        GatedActivation, Add, Scale, GatherRows, ApplyPenalties, ApplyBias, Filter, Sample, Logprobs,
+                        CopyBlocks>;
+inline constexpr int kNumOps = std::variant_size_v<Op>;
+
+const char* op_name(const Op& op);       // lower snake case, e.g. "rms_norm"
+const char* op_name(int op_index);       // by index in the variant
+
+}  // namespace llmrt

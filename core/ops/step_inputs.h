@@ -1,0 +1,203 @@
+// The data of one step, beside the op lists that are its shape. Host code fills ForwardInputs and SampleInputs; `pack`
+// lays each out as one run of 32-bit words behind a header, and that run is all that a backend uploads. Every record is
+// a whole number of words with natural alignment, so C++, CUDA and GLSL read the same layout
+// (twins: backends/cuda/step_inputs.cuh, shaders/step_inputs.glsl).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace llmrt {
+
+// ---- row state, kept by the backend per slot ----------------------------------------------------------------------
+
+// Per-slot flag word. Data, never an axis of buckets.
+enum RowFlags : uint32_t {
+  kRowPenalties = 1u << 0,  // repetition, presence or frequency differ from neutral: penalty_slot is valid
+  kRowBias = 1u << 1,       // the step may carry BiasEntries for the row
+  kRowProcessed = kRowPenalties | kRowBias,  // any of these: later ops read `processed`
+};
+
+// Sampling parameters of a slot as the device keeps them.
+struct RowSampling {
+  uint32_t flags = 0;             // RowFlags
+  float temperature = 1.0f;       // 0 = greedy
+  uint32_t top_k = 0;             // 0 = all
+  float top_p = 1.0f;             // 1 = all
+  float min_p = 0.0f;             // 0 = all
+  float repetition_penalty = 1.0f;
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  uint32_t seed_lo = 0, seed_hi = 0;
+  uint32_t branch = 0;            // which of n; part of the noise key
+  int32_t penalty_slot = -1;      // row of the token counts, or -1
+  uint32_t reserved[4] = {};
+};
+static_assert(sizeof(RowSampling) == 64);
+
+enum class RowUpdateKind : uint32_t {
+  kSet,         // payload: RowSampling (16 words); last token becomes -1
+  kPatchTable,  // payload: block ids for table entries [arg0, arg0 + payload_words)
+  kCopySlot,    // everything of slot arg0 except its penalty counts
+  kRecount,     // counts of penalty slot arg0: payload = the prompt's tokens (arg1 of them), then the output's
+  kClear,       // the slot is free
+};
+
+struct RowUpdate {
+  RowUpdateKind kind;
+  uint32_t slot;
+  uint32_t arg0, arg1;
+  uint32_t payload_first;  // word index in the payload array
+  uint32_t payload_words;
+  uint32_t reserved[2] = {};
+};
+static_assert(sizeof(RowUpdate) == 32);
+
+// ---- forward -------------------------------------------------------------------------------------------------------
+
+inline constexpr int32_t kLastSampled = -1;  // a token of the step: "the one that you sampled last for this slot"
+
+// One sequence in the step: tokens [token_first, token_first + num_tokens) at positions start, start + 1, ...
+struct RowRecord {
+  uint32_t slot;
+  uint32_t start;        // absolute position of the first token
+  uint32_t num_tokens;
+  uint32_t token_first;  // index among the step's T tokens
+  uint32_t adapter_id = 0;
+  uint32_t reserved[3] = {};
+};
+static_assert(sizeof(RowRecord) == 32);
+
+// Work of an attention kernel: query tokens [token_first, +num_tokens) of one row against keys [key_begin, key_end) (and
+// causality), for every KV head. Decode items hold up to kDecodeItemTokens tokens and may be one of several splits of
+// the keys; prompt items hold up to kPromptItemTokens tokens and all their keys.
+struct AttentionItem {
+  uint32_t slot;
+  uint32_t token_first;
+  uint32_t num_tokens;
+  uint32_t position_first;
+  uint32_t key_begin, key_end;
+  int32_t partial;        // index of the first partial result (one per token), or -1: writes the output itself
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(AttentionItem) == 32);
+inline constexpr uint32_t kDecodeItemTokens = 1;
+inline constexpr uint32_t kPromptItemTokens = 64;
+
+// Split results of one query token, merged by log-sum-exp in the order of the splits.
+struct MergeItem {
+  uint32_t token;
+  uint32_t partial_first, num_partials;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(MergeItem) == 16);
+
+struct BlockCopy {
+  uint32_t source, target;
+  uint32_t num_tokens;  // the first of the block
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(BlockCopy) == 16);
+
+struct ForwardInputs {
+  std::vector<RowUpdate> row_updates;
+  std::vector<uint32_t> row_payload;
+  std::vector<BlockCopy> block_copies;
+  std::vector<RowRecord> rows;         // S
+  std::vector<int32_t> tokens;         // T: token id, or kLastSampled
+  std::vector<uint32_t> token_rows;    // T: index into rows
+  std::vector<AttentionItem> decode_items;
+  std::vector<AttentionItem> prompt_items;
+  std::vector<MergeItem> merge_items;
+  uint32_t num_partials = 0;
+
+  void clear();
+};
+
+// ---- sample --------------------------------------------------------------------------------------------------------
+
+enum SampleFlags : uint32_t {
+  kSampleForced = 1u << 0,    // score forced_token: nothing is drawn, no row state is written
+  kSampleLogprobs = 1u << 1,  // Logprobs fills this row's LogprobRow
+};
+
+struct SampleRecord {
+  uint32_t slot;
+  uint32_t token_idx;        // whose hidden state, among the step's T tokens
+  uint32_t output_position;  // 0 for the first generated token; part of the noise key
+  uint32_t flags = 0;        // SampleFlags
+  int32_t forced_token = -1;
+  uint32_t bias_first = 0, num_bias = 0;  // in bias_entries
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(SampleRecord) == 32);
+
+struct BiasEntry {
+  int32_t token;
+  float bias;
+};
+
+struct SampleInputs {
+  std::vector<SampleRecord> records;  // R
+  std::vector<BiasEntry> bias_entries;
+
+  void clear();
+};
+
+// Filter's words per row.
+struct FilterResult {
+  float cutoff;         // kept: l > cutoff, or l == cutoff and id <= cutoff_id
+  int32_t cutoff_id;
+  float max_logit;      // of the row it read (before temperature)
+  float log_sum_exp;    // of the kept l / temperature, as natural log (greedy: 0)
+  uint32_t support;     // how many are kept
+  uint32_t flags;       // ResultFlags
+  uint32_t reserved[2];
+};
+static_assert(sizeof(FilterResult) == 32);
+
+enum ResultFlags : uint32_t {
+  kResultNotFinite = 1u << 0,     // a NaN or +inf among the raw logits, or no finite one
+  kResultEmptySupport = 1u << 1,  // masks left nothing to draw
+};
+
+struct SampleResult {
+  int32_t token;            // drawn or forced; -1 when flags name an error
+  uint32_t flags;           // ResultFlags
+  float logprob;            // raw log-softmax of the token; 0 unless kSampleLogprobs
+  float processed_logprob;  // in the distribution that was drawn from
+  uint32_t support;
+  float margin;             // winner minus runner-up, noised scores (greedy: logits); +inf with one in support
+  uint32_t reserved[2];
+};
+static_assert(sizeof(SampleResult) == 32);
+
+inline constexpr uint32_t kLogprobsMax = 20;
+struct LogprobRow {
+  struct Entry {
+    int32_t token;
+    float logprob;
+  } entries[kLogprobsMax];  // best first, ties by lower id
+};
+static_assert(sizeof(LogprobRow) == 160);
+
+// ---- the packed form -----------------------------------------------------------------------------------------------
+
+// Header words, each an offset (in words from the start of the run) or a count. The array order is fixed.
+enum ForwardHeader : uint32_t {
+  kFwdNumTokens, kFwdNumRows, kFwdNumUpdates, kFwdNumCopies, kFwdNumDecodeItems, kFwdNumPromptItems, kFwdNumMerges,
+  kFwdUpdates, kFwdPayload, kFwdCopies, kFwdRows, kFwdTokens, kFwdTokenRows, kFwdDecodeItems, kFwdPromptItems,
+  kFwdMerges, kFwdTotalWords,
+  kForwardHeaderWords = 32,
+};
+enum SampleHeader : uint32_t {
+  kSmpNumRecords, kSmpNumBias, kSmpRecords, kSmpBias, kSmpTotalWords,
+  kSampleHeaderWords = 32,
+};
+
+// Arrays start on 4-word boundaries. `out` keeps its capacity between calls: nothing is allocated in the steady state.
+void pack(const ForwardInputs& inputs, std::vector<uint32_t>* out);
+void pack(const SampleInputs& inputs, std::vector<uint32_t>* out);
+
+}  // namespace llmrt

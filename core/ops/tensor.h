@@ -1,0 +1,36 @@
+// The values that flow through an op list. A tensor is a matrix [rows, columns], row-major and dense; `rows` is
+// symbolic, so that one list serves a bucket: T tokens of the step or R sampled rows.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace llmrt {
+
+enum class DType : uint8_t { kF32, kF16, kBF16, kI32 };
+constexpr uint32_t dtype_bytes(DType dtype) { return dtype == DType::kF32 || dtype == DType::kI32 ? 4 : 2; }
+constexpr const char* dtype_name(DType dtype) {
+  constexpr const char* kNames[] = {"f32", "f16", "bf16", "i32"};
+  return kNames[static_cast<int>(dtype)];
+}
+
+using TensorId = int32_t;  // index into OpList::tensors
+inline constexpr TensorId kNoTensor = -1;
+
+enum class Rows : uint8_t { kTokens, kSampled };  // T, R
+
+enum class Storage : uint8_t {
+  kArena,   // lives from its first writer to its last reader; memory is shared with others
+  kPinned,  // lives through the whole list (read or written from outside: tests, debug)
+  kHidden,  // the one tensor that the forward list hands to the sample list: [step_tokens_max, width] f32
+};
+
+struct TensorDesc {
+  std::string name;  // unique in the list; shows in prints
+  Rows rows = Rows::kTokens;
+  uint32_t columns = 0;
+  DType dtype = DType::kF32;
+  Storage storage = Storage::kArena;
+};
+
+}  // namespace llmrt
