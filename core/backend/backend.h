@@ -29,32 +29,32 @@ namespace llmrt {
 
 // Sizes of everything that is allocated once.
 struct StateConfig {
-  uint32_t step_tokens_max = 2048;   // T of the largest step
-  uint32_t sample_rows_max = 256;    // R of the largest step
-  uint32_t slots_max = 256;          // rows with state
-  uint32_t penalty_rows_max = 16;    // rows with token counts
-  uint32_t blocks_row_max = 0;       // entries of a block table
-  uint32_t partials_max = 0;         // attention splits of one step (tokens x splits)
+  uint32_t step_tokens_max = 2048;           // T of the largest step
+  uint32_t sample_rows_max = 256;            // R of the largest step
+  uint32_t slots_max = 256;                  // rows with state
+  uint32_t penalty_rows_max = 16;            // rows with token counts
+  uint32_t blocks_row_max = 0;               // entries of a block table
+  uint32_t partials_max = 0;                 // attention splits of one step (tokens x splits)
   uint32_t heads_max = 0, head_dim_max = 0;  // of the partials
-  uint32_t hidden_columns = 0;       // width of the kHidden tensor
+  uint32_t hidden_columns = 0;               // width of the kHidden tensor
   uint32_t vocab_size = 0;
-  uint64_t forward_words_max = 0;    // of a packed ForwardInputs
+  uint64_t forward_words_max = 0;  // of a packed ForwardInputs
   uint64_t sample_words_max = 0;
-  uint64_t arena_bytes = 0;          // largest plan_arena() of any list that will be submitted
+  uint64_t arena_bytes = 0;  // largest plan_arena() of any list that will be submitted
 };
 
 struct StepSubmission {
-  const OpList* forward = nullptr;  // either may be null
+  const OpList* forward = nullptr;           // either may be null
   std::span<const uint32_t> forward_inputs;  // packed
   const OpList* sample = nullptr;
   std::span<const uint32_t> sample_inputs;
-  uint32_t num_sampled = 0;         // live R: results that come back
-  bool want_logprobs = false;       // some record asks: LogprobRows come back too
+  uint32_t num_sampled = 0;    // live R: results that come back
+  bool want_logprobs = false;  // some record asks: LogprobRows come back too
 };
 
 struct StepOutput {
-  std::vector<SampleResult> results;   // R
-  std::vector<LogprobRow> logprobs;    // R when want_logprobs, else empty
+  std::vector<SampleResult> results;     // R
+  std::vector<LogprobRow> logprobs;      // R when want_logprobs, else empty
   double forward_ms = 0, sample_ms = 0;  // device timestamps around each list
 };
 

@@ -11,18 +11,18 @@
 namespace llmrt {
 
 struct Caps {
-  std::string device_id;    // "cuda:0", "vulkan:1", "reference:0"
-  std::string device_name;  // as the driver calls it
-  std::string tier;         // "T1 subgroup", "sm_90a", ...
-  bool is_cpu = false;            // the "device" is the host's processor (lavapipe)
-  bool unified_memory = false;    // device memory is the host's memory
-  uint64_t memory_bytes = 0;      // in all
-  uint64_t memory_free_bytes = 0; // when the device was opened
-  uint64_t range_bytes_max = 0;   // largest single tensor, logits or KV layer range that kernels can address
+  std::string device_id;                 // "cuda:0", "vulkan:1", "reference:0"
+  std::string device_name;               // as the driver calls it
+  std::string tier;                      // "T1 subgroup", "sm_90a", ...
+  bool is_cpu = false;                   // the "device" is the host's processor (lavapipe)
+  bool unified_memory = false;           // device memory is the host's memory
+  uint64_t memory_bytes = 0;             // in all
+  uint64_t memory_free_bytes = 0;        // when the device was opened
+  uint64_t range_bytes_max = 0;          // largest single tensor, logits or KV layer range that kernels can address
   DType activation_dtype = DType::kF32;  // what lower asks for as input of matmuls
   std::vector<KvDType> kv_dtypes;
   uint32_t head_dim_max = 256;
-  uint32_t step_tokens_max = 2048;       // more is refused by create_state
+  uint32_t step_tokens_max = 2048;  // more is refused by create_state
 };
 
 }  // namespace llmrt

@@ -8,7 +8,7 @@ namespace llmrt {
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, std::string_view message);
 }  // namespace llmrt
 
-#define LLMRT_CHECK(condition, message)                                              \
-  do {                                                                               \
+#define LLMRT_CHECK(condition, message)                                               \
+  do {                                                                                \
     if (!(condition)) ::llmrt::check_failed(__FILE__, __LINE__, #condition, message); \
   } while (0)

@@ -17,10 +17,13 @@ class Clock {
 class SteadyClock final : public Clock {
  public:
   TimeNs now_ns() const override {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
   }
 };
 
-inline double ms_between(TimeNs begin, TimeNs end) { return static_cast<double>(end - begin) * 1e-6; }
+inline double ms_between(TimeNs begin, TimeNs end) {
+  return static_cast<double>(end - begin) * 1e-6;
+}
 
 }  // namespace llmrt

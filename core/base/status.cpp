@@ -7,22 +7,38 @@ namespace llmrt {
 
 const char* error_code_name(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kInvalidArgument: return "invalid_argument";
-    case ErrorCode::kNotFound: return "not_found";
-    case ErrorCode::kUnsupported: return "unsupported";
-    case ErrorCode::kCorruptFile: return "corrupt_file";
-    case ErrorCode::kContextLength: return "context_length_exceeded";
-    case ErrorCode::kNeverFits: return "never_fits";
-    case ErrorCode::kPoolExhausted: return "pool_exhausted";
-    case ErrorCode::kNotFinite: return "not_finite_logits";
-    case ErrorCode::kEmptySupport: return "empty_support";
-    case ErrorCode::kOutOfMemory: return "out_of_memory";
-    case ErrorCode::kDeviceLost: return "device_lost";
-    case ErrorCode::kMissingFeature: return "missing_feature";
-    case ErrorCode::kOverloaded: return "overloaded";
-    case ErrorCode::kTimeout: return "timeout";
-    case ErrorCode::kCancelled: return "cancelled";
-    case ErrorCode::kIo: return "io_error";
+    case ErrorCode::kInvalidArgument:
+      return "invalid_argument";
+    case ErrorCode::kNotFound:
+      return "not_found";
+    case ErrorCode::kUnsupported:
+      return "unsupported";
+    case ErrorCode::kCorruptFile:
+      return "corrupt_file";
+    case ErrorCode::kContextLength:
+      return "context_length_exceeded";
+    case ErrorCode::kNeverFits:
+      return "never_fits";
+    case ErrorCode::kPoolExhausted:
+      return "pool_exhausted";
+    case ErrorCode::kNotFinite:
+      return "not_finite_logits";
+    case ErrorCode::kEmptySupport:
+      return "empty_support";
+    case ErrorCode::kOutOfMemory:
+      return "out_of_memory";
+    case ErrorCode::kDeviceLost:
+      return "device_lost";
+    case ErrorCode::kMissingFeature:
+      return "missing_feature";
+    case ErrorCode::kOverloaded:
+      return "overloaded";
+    case ErrorCode::kTimeout:
+      return "timeout";
+    case ErrorCode::kCancelled:
+      return "cancelled";
+    case ErrorCode::kIo:
+      return "io_error";
   }
   return "unknown";
 }

@@ -15,22 +15,22 @@
 namespace llmrt {
 
 enum class ErrorCode {
-  kInvalidArgument,   // a value outside its documented range
-  kNotFound,          // a file, a device, a model or a route that is not there
-  kUnsupported,       // well formed, but this build or device does not do it
-  kCorruptFile,       // a model file that breaks its format
-  kContextLength,     // a prompt (plus output) longer than the context
-  kNeverFits,         // a request that the KV pool could never hold
-  kPoolExhausted,     // a lone running sequence outgrew the KV pool
-  kNotFinite,         // logits with inf or NaN; ends that request alone
-  kEmptySupport,      // no token left to draw after masks and filters
-  kOutOfMemory,       // host or device memory
-  kDeviceLost,        // the device stopped answering; everything in flight is lost
-  kMissingFeature,    // the device lacks what the operation needs
-  kOverloaded,        // a bounded queue is full; try again later
-  kTimeout,           // a deadline passed
-  kCancelled,         // the client went away or asked to stop
-  kIo,                // a system call failed
+  kInvalidArgument,  // a value outside its documented range
+  kNotFound,         // a file, a device, a model or a route that is not there
+  kUnsupported,      // well formed, but this build or device does not do it
+  kCorruptFile,      // a model file that breaks its format
+  kContextLength,    // a prompt (plus output) longer than the context
+  kNeverFits,        // a request that the KV pool could never hold
+  kPoolExhausted,    // a lone running sequence outgrew the KV pool
+  kNotFinite,        // logits with inf or NaN; ends that request alone
+  kEmptySupport,     // no token left to draw after masks and filters
+  kOutOfMemory,      // host or device memory
+  kDeviceLost,       // the device stopped answering; everything in flight is lost
+  kMissingFeature,   // the device lacks what the operation needs
+  kOverloaded,       // a bounded queue is full; try again later
+  kTimeout,          // a deadline passed
+  kCancelled,        // the client went away or asked to stop
+  kIo,               // a system call failed
 };
 
 // Lower snake case, stable: it is the `code` of error bodies.

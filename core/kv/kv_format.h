@@ -23,8 +23,12 @@ constexpr std::optional<KvDType> parse_kv_dtype(std::string_view name) {
   if (name == "int8") return KvDType::kI8;
   return std::nullopt;
 }
-constexpr uint32_t kv_element_bytes(KvDType dtype) { return dtype == KvDType::kI8 ? 1 : 2; }
-constexpr bool kv_has_scales(KvDType dtype) { return dtype == KvDType::kI8; }
+constexpr uint32_t kv_element_bytes(KvDType dtype) {
+  return dtype == KvDType::kI8 ? 1 : 2;
+}
+constexpr bool kv_has_scales(KvDType dtype) {
+  return dtype == KvDType::kI8;
+}
 
 // Layers of one attention kind: they share a pool and a table. A plain model has one group.
 struct KvGroup {
@@ -37,9 +41,7 @@ struct KvGroup {
 
   uint64_t elements_block_layer() const { return 2ull * num_kv_heads * block_tokens * head_dim; }
   uint64_t data_bytes_block_layer() const { return elements_block_layer() * kv_element_bytes(dtype); }
-  uint64_t scale_bytes_block_layer() const {
-    return kv_has_scales(dtype) ? 2ull * num_kv_heads * block_tokens * 4 : 0;
-  }
+  uint64_t scale_bytes_block_layer() const { return kv_has_scales(dtype) ? 2ull * num_kv_heads * block_tokens * 4 : 0; }
   // All layers, data and scales: the price of one block.
   uint64_t bytes_block() const { return num_layers * (data_bytes_block_layer() + scale_bytes_block_layer()); }
   // Index (in elements) of k (which = 0) or v (1) of a token inside the layer's range.

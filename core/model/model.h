@@ -16,7 +16,7 @@ namespace llmrt {
 
 struct LayerWeights {
   WeightId attention_norm, ffn_norm;
-  WeightGroupId qkv;      // q, k, v rows stacked; bias with the group where the file has one
+  WeightGroupId qkv;  // q, k, v rows stacked; bias with the group where the file has one
   WeightGroupId output;
   WeightGroupId gate_up;  // gate rows, then up rows
   WeightGroupId down;
@@ -30,15 +30,16 @@ struct Model {
   WeightTable weights;
   WeightId embedding = -1;
   WeightId final_norm = -1;
-  WeightId rope_freqs = -1;   // f32 [1, rope_dim / 2]
-  WeightGroupId head = -1;    // the embedding's rows when tied
+  WeightId rope_freqs = -1;  // f32 [1, rope_dim / 2]
+  WeightGroupId head = -1;   // the embedding's rows when tied
   std::vector<LayerWeights> layers;
   std::optional<Vocabulary> vocabulary;  // none for synthetic models (token ids only)
 };
 
-// Opens a GGUF file, or "synthetic:<shape>:<encoding>" (shapes smollm2-135m, qwen3-0.6b, llama-3.1-8b, qwen3-8b; encoding
-// any of encoding.h's names, or q4_k for the Q4_K_M mix). Maps, checks everything and reads nothing that is not needed.
-// Errors: not_found, corrupt_file, unsupported (with the name of what is), each naming key or tensor, expected, found.
+// Opens a GGUF file, or "synthetic:<shape>:<encoding>" (shapes smollm2-135m, qwen3-0.6b, llama-3.1-8b, qwen3-8b;
+// encoding any of encoding.h's names, or q4_k for the Q4_K_M mix). Maps, checks everything and reads nothing that is
+// not needed. Errors: not_found, corrupt_file, unsupported (with the name of what is), each naming key or tensor,
+// expected, found.
 Result<std::shared_ptr<const Model>> load_model(const std::string& path);
 
 // Names of the synthetic shapes, for help texts.

@@ -13,15 +13,15 @@
 namespace llmrt {
 
 struct OpList {
-  std::string name;        // "forward" or "sample", for prints
-  uint32_t num_tokens = 0;  // T of the bucket
+  std::string name;          // "forward" or "sample", for prints
+  uint32_t num_tokens = 0;   // T of the bucket
   uint32_t num_sampled = 0;  // R of the bucket (0 in a forward list)
   std::vector<TensorDesc> tensors;
   std::vector<Op> ops;
 
   TensorId add_tensor(TensorDesc desc);
-  uint32_t rows_of(TensorId id) const;    // T or R
-  uint64_t bytes_of(TensorId id) const;   // rows * columns * dtype
+  uint32_t rows_of(TensorId id) const;   // T or R
+  uint64_t bytes_of(TensorId id) const;  // rows * columns * dtype
   // A hash of everything above except the name; equal lists have equal keys.
   uint64_t key() const;
 };
@@ -42,8 +42,8 @@ struct OpCost {
 };
 struct CostSizes {
   uint32_t num_tokens = 0, num_sampled = 0;
-  uint64_t kv_tokens = 0;         // sum over query tokens' rows of keys read from the pool
-  uint64_t attention_pairs = 0;   // sum over query tokens of keys each looks at
+  uint64_t kv_tokens = 0;             // sum over query tokens' rows of keys read from the pool
+  uint64_t attention_pairs = 0;       // sum over query tokens of keys each looks at
   uint32_t kv_bytes_token_layer = 0;  // k and v of one token in one layer
 };
 struct WeightTable;

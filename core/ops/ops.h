@@ -43,21 +43,21 @@ struct RmsNorm {
   TensorId delta;  // [T or R, D] f32 or kNoTensor
   int32_t weight;  // WeightId [1, D] f32
   float eps;
-  TensorId out;    // [T or R, D] f32, f16 or bf16
+  TensorId out;  // [T or R, D] f32, f16 or bf16
 };
 
 // out = x * W^T + bias, W the stacked segments of a weight group.
 struct Matmul {
-  TensorId x;      // [T or R, K]
-  int32_t group;   // WeightGroupId [N, K], bias with the group
-  TensorId out;    // [T or R, N] f32
+  TensorId x;     // [T or R, K]
+  int32_t group;  // WeightGroupId [N, K], bias with the group
+  TensorId out;   // [T or R, N] f32
 };
 
 // In place, per head of q and of k: RMS norm over head_dim (Qwen3).
 struct QkNorm {
-  TensorId qkv;       // [T, (num_heads + 2 num_kv_heads) * head_dim] f32, in/out
-  int32_t q_weight;   // WeightId [1, head_dim] f32
-  int32_t k_weight;   // WeightId [1, head_dim] f32
+  TensorId qkv;      // [T, (num_heads + 2 num_kv_heads) * head_dim] f32, in/out
+  int32_t q_weight;  // WeightId [1, head_dim] f32
+  int32_t k_weight;  // WeightId [1, head_dim] f32
   uint32_t num_heads, num_kv_heads, head_dim;
   float eps;
 };
@@ -72,20 +72,20 @@ struct Rope {
   int32_t freqs;       // WeightId [1, rope_dim / 2] f32, radians per position
   uint32_t num_heads, num_kv_heads, head_dim, rope_dim;
   RopePairing pairing;
-  float magnitude;     // factor on cos and sin (YaRN), else 1
+  float magnitude;  // factor on cos and sin (YaRN), else 1
 };
 
 // Stores k and v of each token at kv_slots[t] of the layer, quantised to the pool's dtype.
 struct KvWrite {
   TensorId qkv;
-  TensorId kv_slots;  // [T, 1] i32
+  TensorId kv_slots;         // [T, 1] i32
   uint32_t kv_group, layer;  // layer counts inside the group
   uint32_t num_heads, num_kv_heads, head_dim;
 };
 
 // Causal attention of the step's query tokens over their rows' KV blocks, driven by the attention work lists.
-// out[t, h] = softmax over keys j <= positions[t] (and > positions[t] - window) of q.k * scale, times v. With soft_cap c
-// > 0 scores become c * tanh(s / c).
+// out[t, h] = softmax over keys j <= positions[t] (and > positions[t] - window) of q.k * scale, times v. With soft_cap
+// c > 0 scores become c * tanh(s / c).
 struct PagedAttention {
   TensorId qkv;
   TensorId out;  // [T, num_heads * head_dim] f32, f16 or bf16
@@ -100,7 +100,7 @@ enum class Activation : uint8_t { kSilu, kGelu };  // kGelu is the tanh form
 
 // out = activation(x[:, :F]) * x[:, F:].
 struct GatedActivation {
-  TensorId x;    // [T, 2F] f32
+  TensorId x;  // [T, 2F] f32
   Activation activation;
   TensorId out;  // [T, F] f32, f16 or bf16
 };
@@ -171,7 +171,7 @@ using Op = std::variant<UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, QkNorm,
                         CopyBlocks>;
 inline constexpr int kNumOps = std::variant_size_v<Op>;
 
-const char* op_name(const Op& op);       // lower snake case, e.g. "rms_norm"
-const char* op_name(int op_index);       // by index in the variant
+const char* op_name(const Op& op);  // lower snake case, e.g. "rms_norm"
+const char* op_name(int op_index);  // by index in the variant
 
 }  // namespace llmrt

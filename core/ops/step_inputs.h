@@ -21,17 +21,17 @@ enum RowFlags : uint32_t {
 
 // Sampling parameters of a slot as the device keeps them.
 struct RowSampling {
-  uint32_t flags = 0;             // RowFlags
-  float temperature = 1.0f;       // 0 = greedy
-  uint32_t top_k = 0;             // 0 = all
-  float top_p = 1.0f;             // 1 = all
-  float min_p = 0.0f;             // 0 = all
+  uint32_t flags = 0;        // RowFlags
+  float temperature = 1.0f;  // 0 = greedy
+  uint32_t top_k = 0;        // 0 = all
+  float top_p = 1.0f;        // 1 = all
+  float min_p = 0.0f;        // 0 = all
   float repetition_penalty = 1.0f;
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
   uint32_t seed_lo = 0, seed_hi = 0;
-  uint32_t branch = 0;            // which of n; part of the noise key
-  int32_t penalty_slot = -1;      // row of the token counts, or -1
+  uint32_t branch = 0;        // which of n; part of the noise key
+  int32_t penalty_slot = -1;  // row of the token counts, or -1
   uint32_t reserved[4] = {};
 };
 static_assert(sizeof(RowSampling) == 64);
@@ -61,7 +61,7 @@ inline constexpr int32_t kLastSampled = -1;  // a token of the step: "the one th
 // One sequence in the step: tokens [token_first, token_first + num_tokens) at positions start, start + 1, ...
 struct RowRecord {
   uint32_t slot;
-  uint32_t start;        // absolute position of the first token
+  uint32_t start;  // absolute position of the first token
   uint32_t num_tokens;
   uint32_t token_first;  // index among the step's T tokens
   uint32_t adapter_id = 0;
@@ -69,16 +69,16 @@ struct RowRecord {
 };
 static_assert(sizeof(RowRecord) == 32);
 
-// Work of an attention kernel: query tokens [token_first, +num_tokens) of one row against keys [key_begin, key_end) (and
-// causality), for every KV head. Decode items hold up to kDecodeItemTokens tokens and may be one of several splits of
-// the keys; prompt items hold up to kPromptItemTokens tokens and all their keys.
+// Work of an attention kernel: query tokens [token_first, +num_tokens) of one row against keys [key_begin, key_end)
+// (and causality), for every KV head. Decode items hold up to kDecodeItemTokens tokens and may be one of several splits
+// of the keys; prompt items hold up to kPromptItemTokens tokens and all their keys.
 struct AttentionItem {
   uint32_t slot;
   uint32_t token_first;
   uint32_t num_tokens;
   uint32_t position_first;
   uint32_t key_begin, key_end;
-  int32_t partial;        // index of the first partial result (one per token), or -1: writes the output itself
+  int32_t partial;  // index of the first partial result (one per token), or -1: writes the output itself
   uint32_t reserved = 0;
 };
 static_assert(sizeof(AttentionItem) == 32);
@@ -104,9 +104,9 @@ struct ForwardInputs {
   std::vector<RowUpdate> row_updates;
   std::vector<uint32_t> row_payload;
   std::vector<BlockCopy> block_copies;
-  std::vector<RowRecord> rows;         // S
-  std::vector<int32_t> tokens;         // T: token id, or kLastSampled
-  std::vector<uint32_t> token_rows;    // T: index into rows
+  std::vector<RowRecord> rows;       // S
+  std::vector<int32_t> tokens;       // T: token id, or kLastSampled
+  std::vector<uint32_t> token_rows;  // T: index into rows
   std::vector<AttentionItem> decode_items;
   std::vector<AttentionItem> prompt_items;
   std::vector<MergeItem> merge_items;
@@ -147,12 +147,12 @@ struct SampleInputs {
 
 // Filter's words per row.
 struct FilterResult {
-  float cutoff;         // kept: l > cutoff, or l == cutoff and id <= cutoff_id
+  float cutoff;  // kept: l > cutoff, or l == cutoff and id <= cutoff_id
   int32_t cutoff_id;
-  float max_logit;      // of the row it read (before temperature)
-  float log_sum_exp;    // of the kept l / temperature, as natural log (greedy: 0)
-  uint32_t support;     // how many are kept
-  uint32_t flags;       // ResultFlags
+  float max_logit;    // of the row it read (before temperature)
+  float log_sum_exp;  // of the kept l / temperature, as natural log (greedy: 0)
+  uint32_t support;   // how many are kept
+  uint32_t flags;     // ResultFlags
   uint32_t reserved[2];
 };
 static_assert(sizeof(FilterResult) == 32);
@@ -168,7 +168,7 @@ struct SampleResult {
   float logprob;            // raw log-softmax of the token; 0 unless kSampleLogprobs
   float processed_logprob;  // in the distribution that was drawn from
   uint32_t support;
-  float margin;             // winner minus runner-up, noised scores (greedy: logits); +inf with one in support
+  float margin;  // winner minus runner-up, noised scores (greedy: logits); +inf with one in support
   uint32_t reserved[2];
 };
 static_assert(sizeof(SampleResult) == 32);
@@ -186,13 +186,31 @@ static_assert(sizeof(LogprobRow) == 160);
 
 // Header words, each an offset (in words from the start of the run) or a count. The array order is fixed.
 enum ForwardHeader : uint32_t {
-  kFwdNumTokens, kFwdNumRows, kFwdNumUpdates, kFwdNumCopies, kFwdNumDecodeItems, kFwdNumPromptItems, kFwdNumMerges,
-  kFwdUpdates, kFwdPayload, kFwdCopies, kFwdRows, kFwdTokens, kFwdTokenRows, kFwdDecodeItems, kFwdPromptItems,
-  kFwdMerges, kFwdTotalWords,
+  kFwdNumTokens,
+  kFwdNumRows,
+  kFwdNumUpdates,
+  kFwdNumCopies,
+  kFwdNumDecodeItems,
+  kFwdNumPromptItems,
+  kFwdNumMerges,
+  kFwdUpdates,
+  kFwdPayload,
+  kFwdCopies,
+  kFwdRows,
+  kFwdTokens,
+  kFwdTokenRows,
+  kFwdDecodeItems,
+  kFwdPromptItems,
+  kFwdMerges,
+  kFwdTotalWords,
   kForwardHeaderWords = 32,
 };
 enum SampleHeader : uint32_t {
-  kSmpNumRecords, kSmpNumBias, kSmpRecords, kSmpBias, kSmpTotalWords,
+  kSmpNumRecords,
+  kSmpNumBias,
+  kSmpRecords,
+  kSmpBias,
+  kSmpTotalWords,
   kSampleHeaderWords = 32,
 };
 

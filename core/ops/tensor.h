@@ -8,7 +8,9 @@
 namespace llmrt {
 
 enum class DType : uint8_t { kF32, kF16, kBF16, kI32 };
-constexpr uint32_t dtype_bytes(DType dtype) { return dtype == DType::kF32 || dtype == DType::kI32 ? 4 : 2; }
+constexpr uint32_t dtype_bytes(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kI32 ? 4 : 2;
+}
 constexpr const char* dtype_name(DType dtype) {
   constexpr const char* kNames[] = {"f32", "f16", "bf16", "i32"};
   return kNames[static_cast<int>(dtype)];

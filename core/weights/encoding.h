@@ -13,21 +13,25 @@ enum class Encoding : uint8_t { kF32, kF16, kBF16, kQ4_0, kQ4_1, kQ5_0, kQ5_1, k
 inline constexpr int kNumEncodings = 11;
 
 struct EncodingGeometry {
-  const char* name;          // lower case, as command lines and reports spell it
-  uint32_t elements_block;   // numbers in one block
-  uint32_t bytes_block;      // bytes of one block
+  const char* name;         // lower case, as command lines and reports spell it
+  uint32_t elements_block;  // numbers in one block
+  uint32_t bytes_block;     // bytes of one block
 };
 
 inline constexpr EncodingGeometry kEncodingGeometry[kNumEncodings] = {
-    {"f32", 1, 4},   {"f16", 1, 2},    {"bf16", 1, 2},   {"q4_0", 32, 18},   {"q4_1", 32, 20},  {"q5_0", 32, 22},
+    {"f32", 1, 4},    {"f16", 1, 2},    {"bf16", 1, 2},     {"q4_0", 32, 18},   {"q4_1", 32, 20},   {"q5_0", 32, 22},
     {"q5_1", 32, 24}, {"q8_0", 32, 34}, {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210},
 };
 
 constexpr const EncodingGeometry& geometry(Encoding encoding) {
   return kEncodingGeometry[static_cast<int>(encoding)];
 }
-constexpr const char* encoding_name(Encoding encoding) { return geometry(encoding).name; }
-constexpr bool is_quantized(Encoding encoding) { return geometry(encoding).elements_block > 1; }
+constexpr const char* encoding_name(Encoding encoding) {
+  return geometry(encoding).name;
+}
+constexpr bool is_quantized(Encoding encoding) {
+  return geometry(encoding).elements_block > 1;
+}
 // Bytes of one row of `columns` numbers; columns is a multiple of elements_block.
 constexpr uint64_t row_bytes(Encoding encoding, uint64_t columns) {
   return columns / geometry(encoding).elements_block * geometry(encoding).bytes_block;

@@ -21,8 +21,8 @@ using WeightGroupId = int32_t;  // index into WeightTable::groups
 struct WeightTensor {
   std::string name;
   Encoding encoding = Encoding::kF32;
-  uint64_t rows = 0;     // N: output features (1 for vectors)
-  uint64_t columns = 0;  // K: input features
+  uint64_t rows = 0;                // N: output features (1 for vectors)
+  uint64_t columns = 0;             // K: input features
   const std::byte* data = nullptr;  // row-major blocks as in the file, or null when `generate` makes them
   // Fills `out` with the encoded bytes that start at byte_offset of this tensor (row-aligned); thread-safe.
   std::function<void(uint64_t byte_offset, std::span<std::byte> out)> generate;

@@ -1,0 +1,67 @@
+// FLOPs and least bytes of each op: what any tool divides a measured time by.
+#include "core/ops/op_list.h"
+#include "core/weights/weight_table.h"
+
+namespace llmrt {
+namespace {
+
+struct Counter {
+  const OpList& list;
+  const WeightTable& weights;
+  const CostSizes& sizes;
+
+  double rows(TensorId id) const {
+    return list.tensors[id].rows == Rows::kTokens ? sizes.num_tokens : sizes.num_sampled;
+  }
+  // Live elements and bytes of a tensor.
+  double elements(TensorId id) const { return rows(id) * list.tensors[id].columns; }
+  double bytes(TensorId id) const { return elements(id) * dtype_bytes(list.tensors[id].dtype); }
+  double weight_bytes(int32_t id) const { return static_cast<double>(weights.tensors[id].bytes()); }
+
+  OpCost operator()(const UpdateRows&) const { return {}; }
+  OpCost operator()(const PrepareRows& op) const { return {0, 4 * bytes(op.tokens)}; }
+  OpCost operator()(const Embed& op) const {
+    return {0, bytes(op.out) + rows(op.out) * static_cast<double>(weights.tensors[op.weight].bytes_row())};
+  }
+  OpCost operator()(const RmsNorm& op) const {
+    const double residual = op.delta == kNoTensor ? 0 : bytes(op.x) + bytes(op.delta);
+    return {4 * elements(op.x), bytes(op.x) + residual + bytes(op.out) + weight_bytes(op.weight)};
+  }
+  OpCost operator()(const Matmul& op) const {
+    const WeightGroup& group = weights.groups[op.group];
+    double weight = 0;
+    for (const RowSegment& s : group.segments)
+      weight += static_cast<double>(s.num_rows) * static_cast<double>(weights.tensors[s.tensor].bytes_row());
+    return {2 * rows(op.x) * static_cast<double>(group.rows) * static_cast<double>(group.columns),
+            weight + bytes(op.x) + bytes(op.out)};
+  }
+  OpCost operator()(const QkNorm& op) const { return {4 * elements(op.qkv), 2 * bytes(op.qkv)}; }
+  OpCost operator()(const Rope& op) const { return {3 * elements(op.qkv), 2 * bytes(op.qkv)}; }
+  OpCost operator()(const KvWrite& op) const {
+    const double share = 2.0 * op.num_kv_heads / (op.num_heads + 2.0 * op.num_kv_heads);
+    return {0, share * bytes(op.qkv) + rows(op.qkv) * sizes.kv_bytes_token_layer};
+  }
+  OpCost operator()(const PagedAttention& op) const {
+    return {4.0 * static_cast<double>(sizes.attention_pairs) * op.num_heads * op.head_dim,
+            static_cast<double>(sizes.kv_tokens) * sizes.kv_bytes_token_layer + 2 * bytes(op.out)};
+  }
+  OpCost operator()(const GatedActivation& op) const { return {6 * elements(op.out), bytes(op.x) + bytes(op.out)}; }
+  OpCost operator()(const Add& op) const { return {elements(op.out), 3 * bytes(op.out)}; }
+  OpCost operator()(const Scale& op) const { return {elements(op.out), 2 * bytes(op.out)}; }
+  OpCost operator()(const GatherRows& op) const { return {0, 2 * bytes(op.out)}; }
+  // Rows without features cost nothing; a list does not know which rows have them, so the least is nothing.
+  OpCost operator()(const ApplyPenalties&) const { return {}; }
+  OpCost operator()(const ApplyBias&) const { return {}; }
+  OpCost operator()(const Filter& op) const { return {elements(op.logits), bytes(op.logits)}; }
+  OpCost operator()(const Sample& op) const { return {4 * elements(op.logits), bytes(op.logits)}; }
+  OpCost operator()(const Logprobs&) const { return {}; }
+  OpCost operator()(const CopyBlocks&) const { return {}; }
+};
+
+}  // namespace
+
+OpCost cost(const OpList& list, const Op& op, const WeightTable& weights, const CostSizes& sizes) {
+  return std::visit(Counter{list, weights, sizes}, op);
+}
+
+}  // namespace llmrt

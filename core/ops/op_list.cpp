@@ -1,0 +1,182 @@
+#include "core/ops/op_list.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <type_traits>
+
+#include "core/base/check.h"
+#include "core/base/checked_math.h"
+#include "core/ops/op_fields.h"
+#include "core/weights/weight_table.h"
+
+namespace llmrt {
+namespace {
+
+constexpr const char* kOpNames[kNumOps] = {"update_rows",     "prepare_rows",     "embed",      "rms_norm",
+                                           "matmul",          "qk_norm",          "rope",       "kv_write",
+                                           "paged_attention", "gated_activation", "add",        "scale",
+                                           "gather_rows",     "apply_penalties",  "apply_bias", "filter",
+                                           "sample",          "logprobs",         "copy_blocks"};
+
+struct Printer {
+  const OpList& list;
+  std::string text;
+
+  void tensor(const char* name, TensorId id, const char* arrow) {
+    const TensorDesc& t = list.tensors[id];
+    text += fmt::format(" {}{}={}[{}{},{}]{}", arrow, name, t.name, t.rows == Rows::kTokens ? "T" : "R",
+                        list.rows_of(id), t.columns, dtype_name(t.dtype));
+  }
+  void in(const char* name, TensorId id) { tensor(name, id, ""); }
+  void out(const char* name, TensorId id) { tensor(name, id, "-> "); }
+  void inout(const char* name, TensorId id) { tensor(name, id, "<-> "); }
+  void weight(const char* name, int32_t id) { text += fmt::format(" {}=w{}", name, id); }
+  void group(const char* name, int32_t id) { text += fmt::format(" {}=g{}", name, id); }
+  template <class T>
+  void value(const char* name, T number) {
+    text += fmt::format(" {}={}", name, number);
+  }
+};
+
+// FNV-1a over 32-bit words; lists are few and small, and a key is compared only within one process.
+struct Hasher {
+  uint64_t hash = 0xcbf29ce484222325ull;
+  void word(uint64_t w) {
+    hash = (hash ^ w) * 0x100000001b3ull;
+    hash ^= hash >> 29;
+  }
+  void in(const char*, TensorId id) { word(static_cast<uint32_t>(id)); }
+  void out(const char*, TensorId id) { word(static_cast<uint32_t>(id) + (1ull << 32)); }
+  void inout(const char*, TensorId id) { word(static_cast<uint32_t>(id) + (2ull << 32)); }
+  void weight(const char*, int32_t id) { word(static_cast<uint32_t>(id) + (3ull << 32)); }
+  void group(const char*, int32_t id) { word(static_cast<uint32_t>(id) + (4ull << 32)); }
+  template <class T>
+  void value(const char*, T number) {
+    if constexpr (std::is_floating_point_v<T>)
+      word(std::bit_cast<uint32_t>(static_cast<float>(number)));
+    else
+      word(number);
+  }
+};
+
+struct Collector {
+  OpAccess access;
+  void in(const char*, TensorId id) { access.reads.push_back(id); }
+  void out(const char*, TensorId id) { access.writes.push_back(id); }
+  void inout(const char*, TensorId id) {
+    access.reads.push_back(id);
+    access.writes.push_back(id);
+  }
+  void weight(const char*, int32_t) {}
+  void group(const char*, int32_t) {}
+  template <class T>
+  void value(const char*, T) {}
+};
+
+template <class V>
+void visit_fields(const Op& op, V& visitor) {
+  std::visit([&](const auto& concrete) { fields(concrete, visitor); }, op);
+}
+
+}  // namespace
+
+const char* op_name(int op_index) {
+  return kOpNames[op_index];
+}
+const char* op_name(const Op& op) {
+  return kOpNames[op.index()];
+}
+
+TensorId OpList::add_tensor(TensorDesc desc) {
+  tensors.push_back(std::move(desc));
+  return static_cast<TensorId>(tensors.size() - 1);
+}
+
+uint32_t OpList::rows_of(TensorId id) const {
+  return tensors[id].rows == Rows::kTokens ? num_tokens : num_sampled;
+}
+
+uint64_t OpList::bytes_of(TensorId id) const {
+  return static_cast<uint64_t>(rows_of(id)) * tensors[id].columns * dtype_bytes(tensors[id].dtype);
+}
+
+uint64_t OpList::key() const {
+  Hasher hasher;
+  hasher.word(num_tokens);
+  hasher.word(num_sampled);
+  for (const TensorDesc& t : tensors) {
+    hasher.word(static_cast<uint64_t>(t.rows) | static_cast<uint64_t>(t.dtype) << 8 |
+                static_cast<uint64_t>(t.storage) << 16 | static_cast<uint64_t>(t.columns) << 32);
+  }
+  for (const Op& op : ops) {
+    hasher.word(op.index() + (5ull << 32));
+    visit_fields(op, hasher);
+  }
+  return hasher.hash;
+}
+
+OpAccess access(const Op& op) {
+  Collector collector;
+  visit_fields(op, collector);
+  return std::move(collector.access);
+}
+
+std::string print(const OpList& list) {
+  std::string text =
+      fmt::format("{} T={} R={} ops={}\n", list.name, list.num_tokens, list.num_sampled, list.ops.size());
+  for (const Op& op : list.ops) {
+    Printer printer{list, op_name(op)};
+    visit_fields(op, printer);
+    text += printer.text + "\n";
+  }
+  return text;
+}
+
+ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes) {
+  const int num_tensors = static_cast<int>(list.tensors.size());
+  const int last_op = static_cast<int>(list.ops.size());
+  struct Life {
+    int first = -1, last = -1;
+  };
+  std::vector<Life> lives(num_tensors);
+  for (int i = 0; i < last_op; ++i) {
+    const OpAccess touched = access(list.ops[i]);
+    for (const auto* ids : {&touched.reads, &touched.writes}) {
+      for (TensorId id : *ids) {
+        if (lives[id].first < 0) lives[id].first = i;
+        lives[id].last = i;
+      }
+    }
+  }
+  std::vector<TensorId> order;
+  for (TensorId id = 0; id < num_tensors; ++id) {
+    if (list.tensors[id].storage == Storage::kPinned) lives[id] = {0, last_op};
+    if (list.tensors[id].storage != Storage::kHidden && lives[id].first >= 0) order.push_back(id);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](TensorId a, TensorId b) { return list.bytes_of(a) > list.bytes_of(b); });
+
+  ArenaPlan plan;
+  plan.offsets.assign(num_tensors, ArenaPlan::kNoOffset);
+  std::vector<TensorId> placed;  // by offset
+  for (TensorId id : order) {
+    const uint64_t bytes = round_up(std::max<uint64_t>(list.bytes_of(id), 1), alignment_bytes);
+    uint64_t offset = 0;
+    for (TensorId other : placed) {
+      if (lives[other].last < lives[id].first || lives[id].last < lives[other].first) continue;
+      const uint64_t other_bytes = round_up(std::max<uint64_t>(list.bytes_of(other), 1), alignment_bytes);
+      if (plan.offsets[other] >= offset + bytes) continue;  // fits before; later ones lie further on
+      offset = std::max(offset, plan.offsets[other] + other_bytes);
+    }
+    plan.offsets[id] = offset;
+    plan.bytes = std::max(plan.bytes, offset + bytes);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), id,
+                                   [&](TensorId a, TensorId b) { return plan.offsets[a] < plan.offsets[b]; }),
+                  id);
+  }
+  return plan;
+}
+
+}  // namespace llmrt

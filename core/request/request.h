@@ -1,0 +1,72 @@
+// What a client asked, complete when handed to the engine, and what comes back. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/status.h"
+#include "core/sample/sampling_params.h"
+
+namespace llmrt {
+
+using RequestId = uint64_t;
+
+struct StopParams {
+  std::vector<std::string> strings;  // matched on bytes, across tokens
+  std::vector<int32_t> token_ids;    // beside the model's own end-of-generation set
+  bool include_string = false;       // keep the matched string in the text
+  bool ignore_eos = false;           // end-of-generation tokens do not stop (they may still be drawn)
+};
+
+enum class FinishReason : uint8_t { kNone, kEos, kStopToken, kStopString, kLength, kCancelled, kTimeout, kError };
+const char* finish_reason_name(FinishReason reason);  // "eos", "stop_token", ...
+
+struct TopLogprob {
+  int32_t token;
+  float logprob;
+};
+
+// One step of a request's answer, in order. Text: the receiver keeps the bytes of all tokens so far; after this event
+// all but the last `hold_bytes` may be shown, and at the end `cut_bytes` of them are dropped first (a stop string).
+struct TokenEvent {
+  RequestId request_id = 0;
+  // One sampled token, or one token of the prompt with its log-probability (is_prompt), or neither (token -1: an end
+  // without a token).
+  int32_t token = -1;
+  bool is_prompt = false;
+  uint32_t hold_bytes = 0;
+  uint32_t cut_bytes = 0;
+  bool has_logprob = false;              // false for the first token of a prompt
+  float logprob = 0;                     // raw
+  std::vector<TopLogprob> top_logprobs;  // as many as asked for
+  FinishReason finish = FinishReason::kNone;
+  std::optional<Error> error;            // with kError
+  TimeNs time_ns = 0;                    // when the step's result was taken
+};
+
+// Where events go. Called on the engine's thread; must only hand over (post), never block, never call the engine.
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  virtual void on_events(std::span<const TokenEvent> events) = 0;
+};
+
+struct Request {
+  RequestId id = 0;  // given by the engine
+  std::vector<int32_t> prompt;
+  SamplingParams sampling;
+  StopParams stop;
+  uint32_t max_tokens = 16;  // 0: prompt log-probabilities only
+  uint32_t min_tokens = 0;   // end-of-generation and stop tokens are banned before that many
+  uint32_t adapter_id = 0;   // 0 = none
+  TimeNs arrival_ns = 0;
+  TimeNs deadline_ns = 0;    // 0 = none; then kTimeout
+  std::shared_ptr<EventSink> sink;
+};
+
+}  // namespace llmrt

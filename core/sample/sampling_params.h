@@ -1,0 +1,34 @@
+// How a request wants its tokens drawn. Ranges are checked once, by validate(), before the core sees a request.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/base/status.h"
+
+namespace llmrt {
+
+struct SamplingParams {
+  float temperature = 1.0f;         // [0, 100]; 0 = greedy
+  uint32_t top_k = 0;               // 0 = all
+  float top_p = 1.0f;               // (0, 1]
+  float min_p = 0.0f;               // [0, 1]
+  float repetition_penalty = 1.0f;  // (0, 10]: divides positive, multiplies negative logits of seen tokens
+  float presence_penalty = 0.0f;    // [-2, 2]
+  float frequency_penalty = 0.0f;   // [-2, 2]
+  uint64_t seed = 0;
+  uint32_t branch = 0;              // which of n
+  std::vector<std::pair<int32_t, float>> logit_bias;  // token, bias in [-100, 100]; at most 1,024
+  int32_t logprobs = -1;            // alternatives wanted with each token, 0..20; -1 = none at all
+  bool prompt_logprobs = false;     // the same for the prompt's tokens
+
+  bool has_penalties() const {
+    return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;
+  }
+};
+
+// invalid_argument naming the field, its range and what was found.
+Status validate(const SamplingParams& params, uint32_t vocab_size);
+
+}  // namespace llmrt

@@ -1,0 +1,56 @@
+// One tick as a value: what the scheduler decided and the lowering turns into op lists with their inputs. Ids and counts
+// only; complete when handed over, not written afterwards (the scheduler keeps the vectors' capacity for the next one).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/ops/step_inputs.h"
+#include "core/request/request.h"
+
+namespace llmrt {
+
+struct PlanSample {
+  uint32_t token_offset;       // among the row's tokens of this step: whose hidden state
+  uint32_t output_position;    // 0 for the first generated token (for a forced one: its position in the prompt)
+  int32_t forced_token = -1;   // >= 0: score this prompt token, draw nothing
+  bool logprobs = false;
+};
+
+// One sequence in the step: tokens at positions [start, start + num_tokens).
+struct PlanRow {
+  RequestId request_id;
+  uint32_t slot;
+  uint32_t start;
+  uint32_t num_tokens;
+  uint32_t token_first;   // in IterationPlan::tokens
+  uint32_t sample_first;  // in IterationPlan::samples
+  uint32_t num_samples;   // 0 for a chunk that does not reach the end of what is known
+  uint32_t adapter_id;
+  uint32_t bias_first, num_bias;  // in IterationPlan::bias
+};
+
+struct IterationPlan {
+  uint64_t step = 0;  // counts up from 1
+  std::vector<PlanRow> rows;
+  std::vector<int32_t> tokens;      // T; kLastSampled where the value is still on the device
+  std::vector<PlanSample> samples;  // R
+  std::vector<BiasEntry> bias;
+  // Applied on the device before the step, in order.
+  std::vector<RowUpdate> row_updates;
+  std::vector<uint32_t> row_payload;
+  std::vector<BlockCopy> block_copies;
+
+  bool empty() const { return rows.empty(); }
+  void clear();
+};
+
+// What a sampled row turned out to be, by the index of its PlanSample.
+struct Verdict {
+  int32_t token = -1;           // what to append; -1: nothing (forced rows)
+  uint32_t hold_bytes = 0, cut_bytes = 0;
+  FinishReason finish = FinishReason::kNone;
+  std::optional<Error> error;   // with kError: ends that request alone
+};
+
+}  // namespace llmrt

@@ -1,0 +1,44 @@
+#include "core/text/detokenizer.h"
+
+#include "core/text/utf8.h"
+
+namespace llmrt {
+
+std::string Utf8Assembler::push(std::string_view bytes) {
+  std::string joined;
+  if (!held_.empty()) {
+    joined = held_.append(bytes);
+    held_.clear();
+    bytes = joined;
+  }
+  if (is_ascii(bytes)) {
+    return std::string(bytes);
+  }
+  std::string out;
+  out.reserve(bytes.size());
+  for (size_t pos = 0; pos < bytes.size();) {
+    const Utf8Step step = decode_utf8(bytes, pos);
+    if (step.state == Utf8State::kIncomplete) {
+      held_.assign(bytes.substr(pos));
+      break;
+    }
+    if (step.state == Utf8State::kValid) {
+      out.append(bytes.substr(pos, step.num_bytes));
+    } else {
+      append_utf8(out, kReplacementCharacter);
+    }
+    pos += step.num_bytes;
+  }
+  return out;
+}
+
+std::string Utf8Assembler::flush() {
+  std::string out;
+  if (!held_.empty()) {
+    append_utf8(out, kReplacementCharacter);  // what is held is one maximal subpart
+    held_.clear();
+  }
+  return out;
+}
+
+}  // namespace llmrt
