@@ -45,8 +45,8 @@ struct TokenEvent {
   float logprob = 0;                     // raw
   std::vector<TopLogprob> top_logprobs;  // as many as asked for
   FinishReason finish = FinishReason::kNone;
-  std::optional<Error> error;            // with kError
-  TimeNs time_ns = 0;                    // when the step's result was taken
+  std::optional<Error> error;  // with kError
+  TimeNs time_ns = 0;          // when the step's result was taken
 };
 
 // Where events go. Called on the engine's thread; must only hand over (post), never block, never call the engine.
@@ -65,7 +65,7 @@ struct Request {
   uint32_t min_tokens = 0;   // end-of-generation and stop tokens are banned before that many
   uint32_t adapter_id = 0;   // 0 = none
   TimeNs arrival_ns = 0;
-  TimeNs deadline_ns = 0;    // 0 = none; then kTimeout
+  TimeNs deadline_ns = 0;  // 0 = none; then kTimeout
   std::shared_ptr<EventSink> sink;
 };
 

@@ -18,10 +18,10 @@ struct SamplingParams {
   float presence_penalty = 0.0f;    // [-2, 2]
   float frequency_penalty = 0.0f;   // [-2, 2]
   uint64_t seed = 0;
-  uint32_t branch = 0;              // which of n
+  uint32_t branch = 0;                                // which of n
   std::vector<std::pair<int32_t, float>> logit_bias;  // token, bias in [-100, 100]; at most 1,024
-  int32_t logprobs = -1;            // alternatives wanted with each token, 0..20; -1 = none at all
-  bool prompt_logprobs = false;     // the same for the prompt's tokens
+  int32_t logprobs = -1;                              // alternatives wanted with each token, 0..20; -1 = none at all
+  bool prompt_logprobs = false;                       // the same for the prompt's tokens
 
   bool has_penalties() const {
     return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;

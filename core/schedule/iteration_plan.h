@@ -1,5 +1,6 @@
-// One tick as a value: what the scheduler decided and the lowering turns into op lists with their inputs. Ids and counts
-// only; complete when handed over, not written afterwards (the scheduler keeps the vectors' capacity for the next one).
+// One tick as a value: what the scheduler decided and the lowering turns into op lists with their inputs. Ids and
+// counts only; complete when handed over, not written afterwards (the scheduler keeps the vectors' capacity for the
+// next one).
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,9 @@
 namespace llmrt {
 
 struct PlanSample {
-  uint32_t token_offset;       // among the row's tokens of this step: whose hidden state
-  uint32_t output_position;    // 0 for the first generated token (for a forced one: its position in the prompt)
-  int32_t forced_token = -1;   // >= 0: score this prompt token, draw nothing
+  uint32_t token_offset;      // among the row's tokens of this step: whose hidden state
+  uint32_t output_position;   // 0 for the first generated token (for a forced one: its position in the prompt)
+  int32_t forced_token = -1;  // >= 0: score this prompt token, draw nothing
   bool logprobs = false;
 };
 
@@ -47,10 +48,10 @@ struct IterationPlan {
 
 // What a sampled row turned out to be, by the index of its PlanSample.
 struct Verdict {
-  int32_t token = -1;           // what to append; -1: nothing (forced rows)
+  int32_t token = -1;  // what to append; -1: nothing (forced rows)
   uint32_t hold_bytes = 0, cut_bytes = 0;
   FinishReason finish = FinishReason::kNone;
-  std::optional<Error> error;   // with kError: ends that request alone
+  std::optional<Error> error;  // with kError: ends that request alone
 };
 
 }  // namespace llmrt

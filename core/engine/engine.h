@@ -1,0 +1,64 @@
+// The engine: the only place where the circle closes (inbox -> plan -> lower -> submit -> wait -> stop -> commit ->
+// events). One engine serves one backend with one model.
+//
+// Threads: run() or tick() belong to one thread, the engine's. submit, cancel, drained, stats and stop are thread-safe.
+// Sinks are called on the engine's thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/base/clock.h"
+#include "core/base/status.h"
+#include "core/engine/engine_config.h"
+#include "core/metrics/engine_stats.h"
+#include "core/model/model.h"
+#include "core/request/request.h"
+
+namespace llmrt {
+
+class Engine {
+ public:
+  // Loads the weights, sizes the KV pool (a measured run of the largest step), prepares the common buckets. Slow; tells
+  // `progress` of the weight bytes. `tokenizer` gives token bytes and the end-of-generation set; null for synthetic
+  // models (no stop strings, no end of generation).
+  static Result<std::unique_ptr<Engine>> create(const EngineConfig& config, std::shared_ptr<const Model> model,
+                                                std::shared_ptr<const Tokenizer> tokenizer,
+                                                std::unique_ptr<Backend> backend, const Clock* clock,
+                                                const Progress& progress);
+  ~Engine();
+
+  // Checks the request against limits that never change (context, pool: never_fits with both numbers, vocabulary,
+  // sampling ranges) and puts it into the inbox. After an error nothing else happens: the sink is not called.
+  // overloaded when the bounded queue is full; device_lost once the backend is gone.
+  Result<RequestId> submit(Request request);
+  // Ends the request with kCancelled if it is still there. Unknown ids are ignored.
+  void cancel(RequestId id);
+  // The receiver has passed on everything of a finished request: STREAMING becomes FINISHED.
+  void drained(RequestId id);
+
+  // Runs ticks until stop(), sleeping while there is nothing to do. An error is the machine's (device lost): every
+  // request has then been ended with it.
+  Status run();
+  // Lets run() return after the current tick; requests that are still there end as cancelled.
+  void stop();
+  // One pass of the loop, without sleeping: returns false when there was nothing to do. For tests, tools and the CLI.
+  Result<bool> tick();
+
+  EngineStats stats() const;              // a consistent copy
+  const MemoryPlan& memory_plan() const;  // every term of the KV pool's size
+  const EngineConfig& config() const;
+  const Model& model() const;
+  Backend& backend();  // engine's thread only
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace llmrt

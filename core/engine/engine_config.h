@@ -1,0 +1,44 @@
+// Every limit and knob of an engine, units in the names; and the terms of its memory plan. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/kv/kv_format.h"
+
+namespace llmrt {
+
+struct EngineConfig {
+  uint32_t context_max = 0;              // tokens a sequence may have; 0 = the model's
+  uint32_t sequences_max = 256;          // running at once
+  uint32_t step_tokens_max = 2048;       // tokens of one step
+  uint32_t sample_rows_max = 256;        // sampled rows of one step (less where logits would pass one range)
+  uint32_t penalty_rows_max = 16;        // running rows with token counts
+  uint32_t chunk_tokens = 512;           // of a prompt in a step in which others decode
+  uint32_t reserve_output_tokens = 256;  // expected output reserved at admission (min with max_tokens)
+  double watermark = 0.01;               // share of the pool kept free by admission
+  uint64_t queue_tokens_max = 1u << 20;  // prompt tokens waiting; beyond it submit says overloaded
+  uint64_t kv_tokens = 0;                // pool size; 0 = what memory allows
+  double memory_utilization = 0.9;       // of the device; CPU-type devices: a quarter of what is free
+  KvDType kv_dtype = KvDType::kF16;
+  uint32_t block_tokens = 16;  // 16, 32 or 64
+  bool overlap = true;         // one step ahead; false = the plain loop, same tokens
+  bool check_books = false;    // verify the pool's books after every step (tests, debug)
+};
+
+// How the KV pool got its size. Bytes; printed by `explain --memory` and at start-up.
+struct MemoryPlan {
+  uint64_t device_bytes = 0;       // total
+  uint64_t budget_bytes = 0;       // total x utilization (CPU: a quarter of the free)
+  uint64_t used_before_bytes = 0;  // by others, before we came
+  uint64_t weight_bytes = 0;
+  uint64_t workspace_bytes = 0;  // arena, row state, rings: measured with the largest step
+  uint64_t reserve_bytes = 0;    // graphs, recordings, attention partials
+  uint64_t block_bytes = 0;      // one KV block, all layers
+  uint32_t block_tokens = 0;
+  uint64_t blocks_by_memory = 0, blocks_by_limit = 0;  // what memory allows; sequences_max x context_max or kv_tokens
+  uint32_t num_blocks = 0;                             // the least
+  std::string limited_by;                              // "memory", "sequences x context", "--kv-tokens"
+};
+
+}  // namespace llmrt

@@ -1,0 +1,14 @@
+// Unicode normalization form C in time linear (times log) in the length, also for hostile runs of combining marks.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace llmrt {
+
+// True where the text is surely NFC already (nothing from U+0300 on); false where it must be looked at.
+bool is_trivially_nfc(std::string_view text);
+// `text` is valid UTF-8.
+std::string normalize_nfc(std::string_view text);
+
+}  // namespace llmrt

@@ -1,0 +1,137 @@
+#include "core/text/pre_tokenizer.h"
+
+#include <pcre2.h>
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "core/base/check.h"
+
+namespace llmrt {
+namespace {
+
+// Hugging Face's engine (Oniguruma) knows Unicode 16, PCRE2 10.42 Unicode 14: the letters and numbers assigned since
+// are spelled out, so that both agree whatever PCRE2's version is. tests/text/hf_compare.py walks every code point.
+constexpr const char* kLetter =
+    R"(\p{L}\x{1c89}\x{1c8a}\x{a7cb}-\x{a7cd}\x{a7da}-\x{a7dc}\x{105c0}-\x{105f3}\x{10d4a}-\x{10d65})"
+    R"(\x{10d6f}-\x{10d85}\x{10ec2}-\x{10ec4}\x{1123f}\x{11240}\x{11380}-\x{11389}\x{1138b}\x{1138e})"
+    R"(\x{11390}-\x{113b5}\x{113b7}\x{113d1}\x{113d3}\x{11bc0}-\x{11be0}\x{11f02}\x{11f04}-\x{11f10})"
+    R"(\x{11f12}-\x{11f33}\x{1342f}\x{13441}-\x{13446}\x{13460}-\x{143fa}\x{16100}-\x{1611d})"
+    R"(\x{16d40}-\x{16d6c}\x{18cff}\x{1b132}\x{1b155}\x{1df25}-\x{1df2a}\x{1e030}-\x{1e06d})"
+    R"(\x{1e4d0}-\x{1e4eb}\x{1e5d0}-\x{1e5ed}\x{1e5f0}\x{2b739}\x{2ebf0}-\x{2ee5d}\x{31350}-\x{323af})";
+constexpr const char* kNumber =
+    R"(\p{N}\x{10d40}-\x{10d49}\x{116d0}-\x{116e3}\x{11bf0}-\x{11bf9}\x{11f50}-\x{11f59}\x{16130}-\x{16139})"
+    R"(\x{16d70}-\x{16d79}\x{1ccf0}-\x{1ccf9}\x{1d2c0}-\x{1d2d3}\x{1e4f0}-\x{1e4f9}\x{1e5f1}-\x{1e5fa})";
+// The smollm digit splitter asks Rust's standard library, which knows Unicode 17's numbers as well.
+constexpr const char* kNumberSinceUnicode16 = R"(\x{11de0}-\x{11de9}\x{16ff4}-\x{16ff6})";
+// White_Space as Oniguruma has it: PCRE2's \s also holds U+180E.
+constexpr const char* kSpace =
+    R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+constexpr const char* kContractions = "'s|'t|'re|'ve|'m|'ll|'d";
+
+std::string gpt2_pattern() {
+  return fmt::format("{contractions}| ?[{L}]+| ?[{N}]+| ?[^{s}{L}{N}]+|[{s}]+(?![^{s}])|[{s}]+",
+                     fmt::arg("contractions", kContractions), fmt::arg("L", kLetter), fmt::arg("N", kNumber),
+                     fmt::arg("s", kSpace));
+}
+
+// Two steps in one: first every number alone, then GPT-2's expression between them (so a number ends the text).
+std::string smollm_pattern() {
+  const std::string number = std::string(kNumber) + kNumberSinceUnicode16;
+  return fmt::format("[{N}]|{contractions}| ?[{L}]+| ?[^{s}{L}{N}]+|[{s}]+(?![^{s}{N}])|[{s}]+",
+                     fmt::arg("contractions", kContractions), fmt::arg("L", kLetter), fmt::arg("N", number),
+                     fmt::arg("s", kSpace));
+}
+
+// Llama 3 and Qwen 2 differ in how many digits go together.
+std::string llama3_pattern(const char* digits) {
+  return fmt::format(
+      "(?i:{contractions})|[^\\r\\n{L}{N}]?[{L}]+|[{N}]{digits}| ?[^{s}{L}{N}]+[\\r\\n]*|[{s}]*[\\r\\n]+"
+      "|[{s}]+(?![^{s}])|[{s}]+",
+      fmt::arg("contractions", kContractions), fmt::arg("L", kLetter), fmt::arg("N", kNumber),
+      fmt::arg("digits", digits), fmt::arg("s", kSpace));
+}
+
+std::string llama_bpe_pattern() { return llama3_pattern("{1,3}"); }
+std::string qwen2_pattern() { return llama3_pattern(""); }
+
+struct Kind {
+  std::string_view name;
+  std::string (*pattern)();
+  bool ignore_merges;
+  bool nfc;
+};
+constexpr Kind kKinds[] = {
+    {"", gpt2_pattern, false, false},
+    {"gpt-2", gpt2_pattern, false, false},
+    {"smollm", smollm_pattern, false, false},
+    {"llama-bpe", llama_bpe_pattern, true, false},
+    {"llama3", llama_bpe_pattern, true, false},
+    {"llama-v3", llama_bpe_pattern, true, false},
+    {"qwen2", qwen2_pattern, false, true},
+};
+
+}  // namespace
+
+struct PreTokenizer::Regex {
+  pcre2_code* code = nullptr;
+  pcre2_match_context* context = nullptr;
+  ~Regex() {
+    pcre2_match_context_free(context);
+    pcre2_code_free(code);
+  }
+};
+
+PreTokenizer::PreTokenizer(std::unique_ptr<Regex> regex) : regex_(std::move(regex)) {}
+PreTokenizer::~PreTokenizer() = default;
+
+Result<std::unique_ptr<PreTokenizer>> PreTokenizer::create(std::string_view name) {
+  for (const Kind& kind : kKinds) {
+    if (kind.name != name) {
+      continue;
+    }
+    auto regex = std::make_unique<Regex>();
+    int error = 0;
+    PCRE2_SIZE offset = 0;
+    const std::string pattern = kind.pattern();
+    regex->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK, &error, &offset, nullptr);
+    LLMRT_CHECK(regex->code != nullptr, "a built-in pre-tokenizer pattern does not compile");
+    pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);  // without JIT the interpreter serves, slower
+    // A long run of blanks backtracks once a byte, which is linear: no limit below the text's own length may stop it.
+    regex->context = pcre2_match_context_create(nullptr);
+    LLMRT_CHECK(regex->context != nullptr, "out of memory for a pre-tokenizer");
+    pcre2_set_match_limit(regex->context, UINT32_MAX);
+    pcre2_set_depth_limit(regex->context, UINT32_MAX);
+    pcre2_set_heap_limit(regex->context, UINT32_MAX);
+    std::unique_ptr<PreTokenizer> made(new PreTokenizer(std::move(regex)));
+    made->ignore_merges_ = kind.ignore_merges;
+    made->nfc_ = kind.nfc;
+    return made;
+  }
+  return make_error(ErrorCode::kUnsupported, "pre-tokenizer: expected one of gpt-2, smollm, llama-bpe, qwen2, found {}",
+                    name);
+}
+
+void PreTokenizer::split(std::string_view text, std::vector<size_t>& ends) const {
+  ends.clear();
+  const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> match(pcre2_match_data_create(1, nullptr),
+                                                                             pcre2_match_data_free);
+  LLMRT_CHECK(match != nullptr, "out of memory for a match");
+  const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
+  for (size_t pos = 0; pos < text.size(); pos = range[1]) {
+    // The alternatives of every pattern cover every character, so a match begins where the last one ended.
+    const uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
+    int rc = pcre2_match(regex_->code, subject, text.size(), pos, options, match.get(), regex_->context);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
+      rc = pcre2_match(regex_->code, subject, text.size(), pos, options | PCRE2_NO_JIT, match.get(), regex_->context);
+    }
+    LLMRT_CHECK(rc >= 0 && range[0] == pos && range[1] > pos, "a pre-tokenizer pattern left a gap");
+    ends.push_back(range[1]);
+  }
+}
+
+}  // namespace llmrt

@@ -1,0 +1,36 @@
+// Cuts plain text into the pieces inside which byte-level BPE merges, by the regular expressions of the models'
+// tokenizer.json. Immutable after create; split may run on any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/status.h"
+
+namespace llmrt {
+
+class PreTokenizer {
+ public:
+  // `name` as GGUF's tokenizer.ggml.pre spells it; empty = gpt-2. An unknown name is kUnsupported.
+  static Result<std::unique_ptr<PreTokenizer>> create(std::string_view name);
+  ~PreTokenizer();
+
+  // Whether a piece that is itself a token stays whole, whatever the merges say (Llama 3).
+  bool ignore_merges() const { return ignore_merges_; }
+  // Whether the text is brought to Unicode NFC first (Qwen 2).
+  bool normalizes_nfc() const { return nfc_; }
+
+  // Replaces `ends` by the end offset of each piece, in order; pieces cover the whole text. `text` is valid UTF-8.
+  void split(std::string_view text, std::vector<size_t>& ends) const;
+
+ private:
+  struct Regex;
+  explicit PreTokenizer(std::unique_ptr<Regex> regex);
+  std::unique_ptr<Regex> regex_;
+  bool ignore_merges_ = false;
+  bool nfc_ = false;
+};
+
+}  // namespace llmrt
