@@ -46,10 +46,13 @@ struct IterationPlan {
   void clear();
 };
 
-// What a sampled row turned out to be, by the index of its PlanSample.
+// What a sampled row turned out to be, by the index of its PlanSample. The scheduler turns it into a TokenEvent.
 struct Verdict {
-  int32_t token = -1;  // what to append; -1: nothing (forced rows)
+  int32_t token = -1;  // what to append; -1: nothing (a forced row, or a request that has already ended)
   uint32_t hold_bytes = 0, cut_bytes = 0;
+  bool has_logprob = false;  // passed on to the event, for sampled and for forced rows
+  float logprob = 0;
+  std::vector<TopLogprob> top_logprobs;
   FinishReason finish = FinishReason::kNone;
   std::optional<Error> error;  // with kError: ends that request alone
 };

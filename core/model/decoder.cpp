@@ -1,0 +1,102 @@
+#include "core/model/decoder.h"
+
+#include <fmt/format.h>
+
+#include "core/ops/step_inputs.h"
+
+namespace llmrt {
+namespace {
+
+// Adds tensors of one row kind; names carry the layer.
+struct Builder {
+  OpList list;
+  Rows rows;
+
+  TensorId tensor(std::string name, uint32_t columns, DType dtype, Storage storage = Storage::kArena) {
+    return list.add_tensor({std::move(name), rows, columns, dtype, storage});
+  }
+  template <class T>
+  void add(T op) {
+    list.ops.emplace_back(op);
+  }
+};
+
+// The tensors that prepare_rows makes for every layer.
+struct StepTensors {
+  TensorId tokens, positions, row_slots, kv_slots;
+};
+
+// One pre-norm layer: x += delta of the layer before, then attention, then the feed-forward part. Returns the delta
+// that the next norm adds to x.
+TensorId add_layer(const Model& model, const Caps& caps, uint32_t layer, const StepTensors& step, TensorId x,
+                   TensorId delta, Builder* b) {
+  const ModelConfig& c = model.config;
+  const LayerWeights& w = model.layers[layer];
+  const uint32_t qkv_columns = (c.num_heads + 2 * c.num_kv_heads) * c.head_dim;
+  const auto name = [layer](const char* what) { return fmt::format("{}.{}", what, layer); };
+
+  const TensorId normed = b->tensor(name("attn_in"), c.width, caps.activation_dtype);
+  b->add(RmsNorm{x, delta, w.attention_norm, c.rms_eps, normed});
+  const TensorId qkv = b->tensor(name("qkv"), qkv_columns, DType::kF32);
+  b->add(Matmul{normed, w.qkv, qkv});
+  if (c.qk_norm) b->add(QkNorm{qkv, w.q_norm, w.k_norm, c.num_heads, c.num_kv_heads, c.head_dim, c.rms_eps});
+  b->add(Rope{qkv, step.positions, model.rope_freqs, c.num_heads, c.num_kv_heads, c.head_dim, c.rope_dim,
+              c.rope_pairing, c.rope_magnitude});
+  b->add(KvWrite{qkv, step.kv_slots, 0, layer, c.num_heads, c.num_kv_heads, c.head_dim});
+  const TensorId attended = b->tensor(name("attn"), c.num_heads * c.head_dim, caps.activation_dtype);
+  b->add(PagedAttention{qkv, attended, 0, layer, c.num_heads, c.num_kv_heads, c.head_dim, c.attention_scale, c.window,
+                        c.soft_cap});
+  const TensorId attention_out = b->tensor(name("attn_out"), c.width, DType::kF32);
+  b->add(Matmul{attended, w.output, attention_out});
+
+  const TensorId ffn_in = b->tensor(name("ffn_in"), c.width, caps.activation_dtype);
+  b->add(RmsNorm{x, attention_out, w.ffn_norm, c.rms_eps, ffn_in});
+  const TensorId gate_up = b->tensor(name("gate_up"), 2 * c.ffn_width, DType::kF32);
+  b->add(Matmul{ffn_in, w.gate_up, gate_up});
+  const TensorId activated = b->tensor(name("ffn_act"), c.ffn_width, caps.activation_dtype);
+  b->add(GatedActivation{gate_up, c.activation, activated});
+  const TensorId ffn_out = b->tensor(name("ffn_out"), c.width, DType::kF32);
+  b->add(Matmul{activated, w.down, ffn_out});
+  return ffn_out;
+}
+
+}  // namespace
+
+OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens) {
+  const ModelConfig& c = model.config;
+  Builder b{{"forward", num_tokens, 0, {}, {}}, Rows::kTokens};
+  const StepTensors step{b.tensor("tokens", 1, DType::kI32), b.tensor("positions", 1, DType::kI32),
+                         b.tensor("row_slots", 1, DType::kI32), b.tensor("kv_slots", 1, DType::kI32)};
+  b.add(UpdateRows{});
+  b.add(CopyBlocks{0});
+  b.add(PrepareRows{step.tokens, step.positions, step.row_slots, step.kv_slots});
+  const TensorId x = b.tensor("x", c.width, DType::kF32);
+  b.add(Embed{step.tokens, model.embedding, x});
+  TensorId delta = kNoTensor;
+  for (uint32_t layer = 0; layer < c.num_layers; ++layer) delta = add_layer(model, caps, layer, step, x, delta, &b);
+  const TensorId hidden = b.tensor("hidden", c.width, DType::kF32, Storage::kHidden);
+  b.add(Add{x, delta, hidden});
+  return std::move(b.list);
+}
+
+OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled) {
+  const ModelConfig& c = model.config;
+  Builder b{{"sample", 0, num_sampled, {}, {}}, Rows::kSampled};
+  const TensorId hidden = b.list.add_tensor({"hidden", Rows::kTokens, c.width, DType::kF32, Storage::kHidden});
+  const TensorId gathered = b.tensor("gathered", c.width, DType::kF32);
+  b.add(GatherRows{hidden, gathered});
+  const TensorId normed = b.tensor("final", c.width, caps.activation_dtype);
+  b.add(RmsNorm{gathered, kNoTensor, model.final_norm, c.rms_eps, normed});
+  const TensorId logits = b.tensor("logits", c.vocab_size, DType::kF32);
+  b.add(Matmul{normed, model.head, logits});
+  const TensorId processed = b.tensor("processed", c.vocab_size, DType::kF32);
+  b.add(ApplyPenalties{logits, processed});
+  b.add(ApplyBias{processed});
+  const TensorId kept = b.tensor("kept", sizeof(FilterResult) / 4, DType::kI32);
+  b.add(Filter{logits, processed, kept});
+  b.add(Sample{logits, processed, kept});
+  b.add(Logprobs{logits});
+  return std::move(b.list);
+}
+
+}  // namespace llmrt

@@ -1,0 +1,15 @@
+// Any dense decoder as two op lists. The forward list takes T tokens from embedding to the hidden state after the last
+// layer; the sample list takes R of those rows through the final norm and the head to drawn tokens. Everything that
+// differs between the architectures is data in the Model.
+#pragma once
+
+#include "core/backend/caps.h"
+#include "core/model/model.h"
+#include "core/ops/op_list.h"
+
+namespace llmrt {
+
+OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens);
+OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled);
+
+}  // namespace llmrt
