@@ -69,4 +69,12 @@ struct Request {
   std::shared_ptr<EventSink> sink;
 };
 
+inline constexpr size_t kStopTokensMax = 128;
+inline constexpr size_t kStopStringsMax = 64;
+inline constexpr size_t kStopBytesMax = 4096;  // of all stop strings together
+
+// Everything about the values inside: prompt not empty and inside the vocabulary, sampling ranges, stop lists within
+// the limits above and no empty string, min_tokens <= max_tokens. invalid_argument naming field, range and value.
+Status validate(const Request& request, uint32_t vocab_size);
+
 }  // namespace llmrt

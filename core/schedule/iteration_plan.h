@@ -28,7 +28,7 @@ struct PlanRow {
   uint32_t sample_first;  // in IterationPlan::samples
   uint32_t num_samples;   // 0 for a chunk that does not reach the end of what is known
   uint32_t adapter_id;
-  uint32_t bias_first, num_bias;  // in IterationPlan::bias
+  uint32_t bias_first, num_bias;  // in IterationPlan::bias; for the drawn sample, not for forced ones
 };
 
 struct IterationPlan {
@@ -55,6 +55,9 @@ struct Verdict {
   std::vector<TopLogprob> top_logprobs;
   FinishReason finish = FinishReason::kNone;
   std::optional<Error> error;  // with kError: ends that request alone
+  bool has_logprob = false;    // these go into the event as they are
+  float logprob = 0;
+  std::vector<TopLogprob> top_logprobs;
 };
 
 }  // namespace llmrt

@@ -1,0 +1,112 @@
+// Decides what runs next. It holds ids, tokens and counts, never device memory and never text: requests come in, plans
+// go out, verdicts come back, events go out. Time is a parameter, so a simulator can drive it.
+//
+// One rule: a sequence has `computed` (positions scheduled, in flight included) and `wanted` (tokens known or in
+// flight); a step closes part of the gap, and a row that reaches `wanted` samples. Chunked prefill, decode and
+// recompute after preemption are all that rule.
+//
+// Loop (plain: commit before the next plan; one step ahead: one more plan before the commit of the former):
+//   plan(now) -> lower, submit ... wait, StopMatcher -> commit(plan, verdicts, now) -> take_events -> sinks
+//
+// One thread, the engine's, except check() and queue_tokens().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/status.h"
+#include "core/metrics/engine_stats.h"
+#include "core/request/request.h"
+#include "core/request/request_state.h"
+#include "core/schedule/iteration_plan.h"
+
+namespace llmrt {
+
+// One KvGroup as the scheduler sees it.
+struct KvPoolSize {
+  uint32_t num_blocks = 0;
+  uint32_t block_tokens = 16;
+};
+
+struct SchedulerConfig {
+  uint32_t context_max = 0;
+  uint32_t sequences_max = 256;
+  uint32_t step_tokens_max = 2048;
+  uint32_t sample_rows_max = 256;
+  uint32_t penalty_rows_max = 16;
+  uint32_t chunk_tokens = 512;           // of all prompts together in a step in which others decode
+  uint32_t reserve_output_tokens = 256;  // reserved at admission: min(max_tokens, this)
+  double watermark = 0.01;               // share of each pool that admission leaves free
+  uint64_t queue_tokens_max = 1u << 20;  // tokens waiting; a request that comes on top of them is rejected
+  std::vector<KvPoolSize> kv_pools;      // by KV group; one for a plain model
+  std::vector<int32_t> end_of_generation;
+};
+
+// The most that any plan of such a scheduler holds: sizes of the packed inputs.
+struct PlanLimits {
+  uint32_t rows_max, tokens_max, samples_max;
+  uint64_t row_updates_max, payload_words_max, bias_entries_max;
+};
+PlanLimits plan_limits(const SchedulerConfig& config);
+
+class Scheduler {
+ public:
+  explicit Scheduler(SchedulerConfig config);
+  ~Scheduler();
+
+  // What will never change about this request: context_length (prompt + max_tokens), never_fits (both numbers),
+  // unsupported (penalties without penalty rows). Constants only; thread-safe. Values inside the request are
+  // validate()'s business (request.h).
+  Status check(const Request& request) const;
+
+  // Takes the request (id set and unused, prompt not empty, checked). When the queue is full it is REJECTED with an
+  // event (kError, overloaded) instead. `request.sink` is not used.
+  void add(Request request, TimeNs now);
+  // Ends it with an event (kCancelled), whatever it is doing; a token in flight is dropped. Unknown or ended: ignored.
+  void cancel(RequestId id, TimeNs now);
+  // STREAMING becomes FINISHED and the scheduler forgets the id. Must be called once for each event with a finish other
+  // than kCancelled and kTimeout (those are forgotten at once; calling it for them, or twice, is ignored).
+  void drained(RequestId id);
+
+  // Requests that wait or run (STREAMING ones do not count).
+  bool has_work() const;
+
+  // Ends what is past its deadline (events), then decides the next step. Null when nothing can run now: then either a
+  // step is in flight whose commit will tell more, or has_work() is false. At most 2 plans may be uncommitted. The plan
+  // stays valid and unchanged until its commit. An empty plan is never returned.
+  const IterationPlan* plan(TimeNs now);
+
+  // In the order of the plans. One verdict for each PlanSample (logprobs are moved out of it). Verdicts of requests
+  // that ended meanwhile are ignored; a preempted row's token is taken.
+  void commit(const IterationPlan& plan, std::span<Verdict> verdicts, TimeNs now);
+
+  // The device is gone: everything ends with `error` (kError), plans in flight are forgotten with it.
+  void fail_all(const Error& error, TimeNs now);
+
+  // Appends everything that happened since the last call, in order, and forgets it. Exactly one event with a finish
+  // comes for each request that was added.
+  void take_events(std::vector<TokenEvent>* out);
+
+  // Tokens of the requests that wait (new and preempted). Thread-safe.
+  uint64_t queue_tokens() const;
+
+  // Gauges and counters of the scheduling part (plan_ms, device_ms and wall_ms are the engine's).
+  const EngineStats& stats() const;
+
+  // free + live = N in each pool, every block's references = the tables that hold it, slots and penalty slots likewise,
+  // every state agrees with where the sequence is kept. An error says what differs. O(blocks).
+  Status check_books() const;
+
+  // For tests and reports.
+  std::optional<RequestState> state_of(RequestId id) const;
+  uint32_t num_free_blocks(uint32_t kv_group) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace llmrt
