@@ -55,9 +55,6 @@ struct Verdict {
   std::vector<TopLogprob> top_logprobs;
   FinishReason finish = FinishReason::kNone;
   std::optional<Error> error;  // with kError: ends that request alone
-  bool has_logprob = false;    // these go into the event as they are
-  float logprob = 0;
-  std::vector<TopLogprob> top_logprobs;
 };
 
 }  // namespace llmrt
