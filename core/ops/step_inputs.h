@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "core/base/status.h"
+
 namespace llmrt {
 
 // ---- row state, kept by the backend per slot ----------------------------------------------------------------------
@@ -217,5 +219,8 @@ enum SampleHeader : uint32_t {
 // Arrays start on 4-word boundaries. `out` keeps its capacity between calls: nothing is allocated in the steady state.
 void pack(const ForwardInputs& inputs, std::vector<uint32_t>* out);
 void pack(const SampleInputs& inputs, std::vector<uint32_t>* out);
+// The way back, for checks and tests; invalid_argument when counts or offsets leave the run.
+Result<ForwardInputs> unpack_forward(std::span<const uint32_t> words);
+Result<SampleInputs> unpack_sample(std::span<const uint32_t> words);
 
 }  // namespace llmrt

@@ -1,0 +1,72 @@
+// The way back from packed words to inputs, every count and offset checked against the run: for the validating wrapper,
+// the reference and replay. Allocates; not for the serving path.
+#include <algorithm>
+#include <cstring>
+
+#include "core/ops/step_inputs.h"
+
+namespace llmrt {
+namespace {
+
+class Reader {
+ public:
+  Reader(std::span<const uint32_t> words, uint32_t header_words, uint32_t total_word) : words_(words) {
+    ok_ = words.size() >= header_words && words[total_word] <= words.size() && words[total_word] >= header_words;
+    if (ok_) words_ = words.first(words[total_word]);
+  }
+
+  // `count` items at the offset that header word `offset_word` gives.
+  template <class T>
+  void read(uint64_t count, uint32_t offset_word, std::vector<T>* out) {
+    if (!ok_) return;
+    const uint64_t first = words_[offset_word], num_words = count * (sizeof(T) / 4);
+    ok_ = first % 4 == 0 && first + num_words <= words_.size();
+    if (!ok_) return;
+    out->resize(count);
+    if (count > 0) std::memcpy(static_cast<void*>(out->data()), words_.data() + first, count * sizeof(T));
+  }
+  uint32_t word(uint32_t index) const { return ok_ ? words_[index] : 0; }
+  bool ok() const { return ok_; }
+
+ private:
+  std::span<const uint32_t> words_;
+  bool ok_ = false;
+};
+
+Error malformed(const char* what, size_t num_words) {
+  return make_error(ErrorCode::kInvalidArgument, "{} inputs: {} words are not a packed run", what, num_words);
+}
+
+}  // namespace
+
+Result<ForwardInputs> unpack_forward(std::span<const uint32_t> words) {
+  Reader reader(words, kForwardHeaderWords, kFwdTotalWords);
+  ForwardInputs in;
+  reader.read(reader.word(kFwdNumUpdates), kFwdUpdates, &in.row_updates);
+  uint64_t payload_words = 0;
+  for (const RowUpdate& update : in.row_updates)
+    payload_words = std::max(payload_words, uint64_t{update.payload_first} + update.payload_words);
+  reader.read(payload_words, kFwdPayload, &in.row_payload);
+  reader.read(reader.word(kFwdNumCopies), kFwdCopies, &in.block_copies);
+  reader.read(reader.word(kFwdNumRows), kFwdRows, &in.rows);
+  reader.read(reader.word(kFwdNumTokens), kFwdTokens, &in.tokens);
+  reader.read(reader.word(kFwdNumTokens), kFwdTokenRows, &in.token_rows);
+  reader.read(reader.word(kFwdNumDecodeItems), kFwdDecodeItems, &in.decode_items);
+  reader.read(reader.word(kFwdNumPromptItems), kFwdPromptItems, &in.prompt_items);
+  reader.read(reader.word(kFwdNumMerges), kFwdMerges, &in.merge_items);
+  if (!reader.ok()) return malformed("forward", words.size());
+  for (const MergeItem& merge : in.merge_items)
+    in.num_partials = std::max(in.num_partials, merge.partial_first + merge.num_partials);
+  return in;
+}
+
+Result<SampleInputs> unpack_sample(std::span<const uint32_t> words) {
+  Reader reader(words, kSampleHeaderWords, kSmpTotalWords);
+  SampleInputs in;
+  reader.read(reader.word(kSmpNumRecords), kSmpRecords, &in.records);
+  reader.read(reader.word(kSmpNumBias), kSmpBias, &in.bias_entries);
+  if (!reader.ok()) return malformed("sample", words.size());
+  return in;
+}
+
+}  // namespace llmrt

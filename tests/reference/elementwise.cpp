@@ -1,0 +1,50 @@
+// gated_activation, add, scale, gather_rows.
+#include "tests/reference/machine.h"
+
+namespace llmrt::reference {
+namespace {
+
+double activate(Activation activation, double x) {
+  if (activation == Activation::kSilu) return x / (1 + std::exp(-x));
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+}  // namespace
+
+Status run(Machine& m, const GatedActivation& op) {
+  Tensor& out = m.tensor(op.out);
+  for (uint32_t t = 0; t < m.live(op.out); ++t) {
+    const double* x = m.tensor(op.x).row(t);
+    for (uint32_t c = 0; c < out.columns; ++c) out.set(t, c, activate(op.activation, x[c]) * x[out.columns + c]);
+  }
+  return {};
+}
+
+Status run(Machine& m, const Add& op) {
+  Tensor& out = m.tensor(op.out);
+  for (uint32_t t = 0; t < m.live(op.out); ++t)
+    for (uint32_t c = 0; c < out.columns; ++c) out.set(t, c, m.tensor(op.a).row(t)[c] + m.tensor(op.b).row(t)[c]);
+  return {};
+}
+
+Status run(Machine& m, const Scale& op) {
+  Tensor& out = m.tensor(op.out);
+  for (uint32_t t = 0; t < m.live(op.out); ++t)
+    for (uint32_t c = 0; c < out.columns; ++c) out.set(t, c, m.tensor(op.x).row(t)[c] * op.factor);
+  return {};
+}
+
+Status run(Machine& m, const GatherRows& op) {
+  Tensor& out = m.tensor(op.out);
+  const Tensor& x = m.tensor(op.x);
+  for (uint32_t r = 0; r < m.live(op.out); ++r) {
+    const uint32_t token = m.sample.records[r].token_idx;
+    if (token >= x.rows)
+      return make_error(ErrorCode::kInvalidArgument, "gather_rows: token_idx: expected below {}, found {}", x.rows,
+                        token);
+    for (uint32_t c = 0; c < out.columns; ++c) out.set(r, c, x.row(token)[c]);
+  }
+  return {};
+}
+
+}  // namespace llmrt::reference

@@ -1,0 +1,74 @@
+#include "tests/reference/machine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "tests/reference/dequant.h"
+
+namespace llmrt::reference {
+
+uint32_t Machine::live_rows(const OpList& of, TensorId id) const {
+  const bool tokens = of.tensors[static_cast<size_t>(id)].rows == Rows::kTokens;
+  return static_cast<uint32_t>(tokens ? forward.tokens.size() : sample.records.size());
+}
+
+const std::vector<float>& Machine::values_of(WeightId id) {
+  std::vector<float>& values = weight_values[static_cast<size_t>(id)];
+  const WeightTensor& tensor = weights.tensors[static_cast<size_t>(id)];
+  if (values.empty()) {
+    values.resize(tensor.rows * tensor.columns);
+    parallel_for(num_threads, tensor.rows, [&](uint64_t begin, uint64_t end) {
+      for (uint64_t r = begin; r < end; ++r)
+        dequantize_row(tensor.encoding, tensor.data + r * tensor.bytes_row(), tensor.columns,
+                       values.data() + r * tensor.columns);
+    });
+  }
+  return values;
+}
+
+void parallel_for(uint32_t num_threads, uint64_t count, const std::function<void(uint64_t, uint64_t)>& fn) {
+  const uint64_t parts = std::min<uint64_t>(num_threads, count);
+  std::vector<std::thread> threads;
+  for (uint64_t part = 1; part < parts; ++part)
+    threads.emplace_back([&, part] { fn(count * part / parts, count * (part + 1) / parts); });
+  if (parts > 0) fn(0, count / parts);
+  for (std::thread& thread : threads) thread.join();
+}
+
+void KvPool::load(uint32_t layer, uint32_t block, uint32_t which, uint32_t head, uint32_t token, double* out) const {
+  const uint64_t first = group.element_index(block, which, head, token);
+  const std::byte* bytes = data[layer].data() + first * kv_element_bytes(group.dtype);
+  for (uint32_t i = 0; i < group.head_dim; ++i) {
+    if (group.dtype == KvDType::kI8) {
+      out[i] =
+          static_cast<double>(static_cast<int8_t>(bytes[i])) * scales[layer][scale_index(block, which, head, token)];
+    } else {
+      uint16_t bits;
+      std::memcpy(&bits, bytes + i * 2, 2);
+      out[i] = group.dtype == KvDType::kF16 ? f16_value(bits) : bf16_value(bits);
+    }
+  }
+}
+
+void KvPool::store(uint32_t layer, uint32_t block, uint32_t which, uint32_t head, uint32_t token, const double* x) {
+  const uint64_t first = group.element_index(block, which, head, token);
+  std::byte* bytes = data[layer].data() + first * kv_element_bytes(group.dtype);
+  if (group.dtype == KvDType::kI8) {
+    double amax = 0;
+    for (uint32_t i = 0; i < group.head_dim; ++i) amax = std::max(amax, std::abs(x[i]));
+    const float scale = static_cast<float>(amax / 127);
+    scales[layer][scale_index(block, which, head, token)] = scale;
+    for (uint32_t i = 0; i < group.head_dim; ++i) {
+      const double q = scale == 0 ? 0 : std::clamp(std::nearbyint(x[i] / scale), -127.0, 127.0);
+      bytes[i] = static_cast<std::byte>(static_cast<int8_t>(q));
+    }
+    return;
+  }
+  for (uint32_t i = 0; i < group.head_dim; ++i) {
+    const uint16_t bits = group.dtype == KvDType::kF16 ? f16_bits(x[i]) : bf16_bits(x[i]);
+    std::memcpy(bytes + i * 2, &bits, 2);
+  }
+}
+
+}  // namespace llmrt::reference

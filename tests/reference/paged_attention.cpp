@@ -1,0 +1,208 @@
+// paged_attention, driven by the work lists as a device would be, and strict about them: the items of each query token
+// must cover every key that it may see exactly once, and either one item writes the token's output or one merge does.
+#include <algorithm>
+#include <limits>
+
+#include "tests/reference/machine.h"
+
+namespace llmrt::reference {
+namespace {
+
+constexpr double kNone = -std::numeric_limits<double>::infinity();
+
+// Softmax over some keys of one token and one head, not yet divided: value = sum of exp(score - max) * v.
+struct Partial {
+  double max = kNone, sum = 0;
+  std::vector<double> value;
+};
+
+struct Keys {
+  uint32_t begin, end;
+};
+
+struct Attention {
+  Machine& m;
+  const PagedAttention& op;
+  const KvPool& pool = m.pools[op.kv_group];
+  const Tensor& qkv = m.tensor(op.qkv);
+  Tensor& out = m.tensor(op.out);
+  uint32_t live = m.live(op.qkv);
+  std::vector<std::vector<Keys>> seen = std::vector<std::vector<Keys>>(live);  // keys by token
+  std::vector<uint32_t> writers = std::vector<uint32_t>(live);                 // outputs written by token
+  std::vector<uint32_t> open_partials = std::vector<uint32_t>(live);           // written, not yet merged, by token
+  std::vector<std::vector<Partial>> partials = {};                             // [partial][head], empty = not written
+  std::vector<uint32_t> partial_tokens = {};
+
+  template <typename... Args>
+  static Error bad(fmt::format_string<Args...> format, Args&&... args) {
+    return Error{ErrorCode::kInvalidArgument, "paged_attention: " + fmt::format(format, std::forward<Args>(args)...)};
+  }
+
+  uint32_t first_visible(uint32_t position) const {
+    return op.window > 0 && position + 1 > op.window ? position + 1 - op.window : 0;
+  }
+
+  // k or v of keys [begin, end) of a slot: [key][dim].
+  Result<std::vector<double>> load(const Slot& slot, Keys keys, uint32_t which, uint32_t head) const {
+    std::vector<double> values(static_cast<size_t>(keys.end - keys.begin) * op.head_dim);
+    for (uint32_t key = keys.begin; key < keys.end; ++key) {
+      const uint32_t entry = key / pool.group.block_tokens;
+      if (entry >= slot.table.size() || slot.table[entry] < 0 ||
+          static_cast<uint32_t>(slot.table[entry]) >= pool.group.num_blocks)
+        return bad("no block for key {}", key);
+      pool.load(op.layer, static_cast<uint32_t>(slot.table[entry]), which, head, key % pool.group.block_tokens,
+                values.data() + static_cast<size_t>(key - keys.begin) * op.head_dim);
+    }
+    return values;
+  }
+
+  // One token, one head, against the visible part of the item's keys.
+  Partial attend(const double* q, Keys visible, Keys loaded, const std::vector<double>& k,
+                 const std::vector<double>& v) const {
+    Partial partial;
+    partial.value.assign(op.head_dim, 0);
+    std::vector<double> scores;
+    for (uint32_t key = visible.begin; key < visible.end; ++key) {
+      const double* k_row = k.data() + static_cast<size_t>(key - loaded.begin) * op.head_dim;
+      double score = 0;
+      for (uint32_t i = 0; i < op.head_dim; ++i) score += q[i] * k_row[i];
+      score *= op.scale;
+      if (op.soft_cap > 0) score = op.soft_cap * std::tanh(score / op.soft_cap);
+      scores.push_back(score);
+      partial.max = std::max(partial.max, score);
+    }
+    for (uint32_t key = visible.begin; key < visible.end; ++key) {
+      const double weight = std::exp(scores[key - visible.begin] - partial.max);
+      const double* v_row = v.data() + static_cast<size_t>(key - loaded.begin) * op.head_dim;
+      partial.sum += weight;
+      for (uint32_t i = 0; i < op.head_dim; ++i) partial.value[i] += weight * v_row[i];
+    }
+    return partial;
+  }
+
+  void write(uint32_t token, uint32_t head, const Partial& partial) {
+    for (uint32_t i = 0; i < op.head_dim; ++i)
+      out.set(token, head * op.head_dim + i, partial.sum > 0 ? partial.value[i] / partial.sum : 0);
+  }
+
+  Status check_item(const AttentionItem& item, uint32_t tokens_max) const {
+    if (item.slot >= m.slots.size()) return bad("item slot {} of {}", item.slot, m.slots.size());
+    if (item.num_tokens == 0 || item.num_tokens > tokens_max || item.token_first + uint64_t{item.num_tokens} > live)
+      return bad("item tokens [{}, +{}) of {}, at most {}", item.token_first, item.num_tokens, live, tokens_max);
+    if (item.key_begin > item.key_end) return bad("item keys [{}, {})", item.key_begin, item.key_end);
+    for (uint32_t i = 0; i < item.num_tokens; ++i) {
+      const uint32_t token = item.token_first + i;
+      const RowRecord& row = m.forward.rows[m.forward.token_rows[token]];
+      const uint32_t position = row.start + (token - row.token_first);
+      if (row.slot != item.slot || position != item.position_first + i)
+        return bad("item says slot {} position {} for token {}, its row slot {} position {}", item.slot,
+                   item.position_first + i, token, row.slot, position);
+    }
+    if (item.partial >= 0 && item.partial + uint64_t{item.num_tokens} > m.state.partials_max)
+      return bad("partial {} of {}", item.partial + item.num_tokens - 1, m.state.partials_max);
+    return {};
+  }
+
+  Status run_item(const AttentionItem& item, uint32_t tokens_max) {
+    if (Status status = check_item(item, tokens_max); !status) return status;
+    const uint32_t position_last = item.position_first + item.num_tokens - 1;
+    const Keys loaded{std::max(item.key_begin, std::min(first_visible(item.position_first), item.key_end)),
+                      std::max(item.key_begin, std::min(item.key_end, position_last + 1))};
+    const auto visible_of = [&](uint32_t i) {
+      const uint32_t position = item.position_first + i;
+      const uint32_t begin = std::max(loaded.begin, first_visible(position));
+      return Keys{begin, std::max(begin, std::min(loaded.end, position + 1))};
+    };
+    for (uint32_t i = 0; i < item.num_tokens; ++i) {
+      const uint32_t token = item.token_first + i;
+      seen[token].push_back(visible_of(i));
+      if (item.partial < 0) {
+        ++writers[token];
+        continue;
+      }
+      const size_t partial = static_cast<size_t>(item.partial) + i;
+      if (partials.size() <= partial) partials.resize(partial + 1), partial_tokens.resize(partial + 1);
+      if (!partials[partial].empty()) return bad("partial {} is written twice", partial);
+      partials[partial].resize(op.num_heads);
+      partial_tokens[partial] = token;
+      ++open_partials[token];
+    }
+    const uint32_t group_heads = op.num_heads / op.num_kv_heads;
+    for (uint32_t kv_head = 0; kv_head < op.num_kv_heads; ++kv_head) {
+      auto k = load(m.slots[item.slot], loaded, 0, kv_head), v = load(m.slots[item.slot], loaded, 1, kv_head);
+      if (!k) return k.error();
+      if (!v) return v.error();
+      for (uint32_t i = 0; i < item.num_tokens; ++i) {
+        for (uint32_t head = kv_head * group_heads; head < (kv_head + 1) * group_heads; ++head) {
+          const uint32_t token = item.token_first + i;
+          Partial partial = attend(qkv.row(token) + head * op.head_dim, visible_of(i), loaded, *k, *v);
+          if (item.partial < 0)
+            write(token, head, partial);
+          else
+            partials[static_cast<size_t>(item.partial) + i][head] = std::move(partial);
+        }
+      }
+    }
+    return {};
+  }
+
+  Status run_merge(const MergeItem& item) {
+    if (item.token >= live) return bad("merge token {} of {}", item.token, live);
+    if (item.num_partials == 0 || item.partial_first + uint64_t{item.num_partials} > partials.size())
+      return bad("merge partials [{}, +{}) of {}", item.partial_first, item.num_partials, partials.size());
+    ++writers[item.token];
+    open_partials[item.token] -= item.num_partials;
+    for (uint32_t p = item.partial_first; p < item.partial_first + item.num_partials; ++p)
+      if (partials[p].empty() || partial_tokens[p] != item.token)
+        return bad("merge of token {}: partial {}", item.token, p);
+    for (uint32_t head = 0; head < op.num_heads; ++head) {
+      Partial all;
+      all.value.assign(op.head_dim, 0);
+      for (uint32_t p = 0; p < item.num_partials; ++p)
+        all.max = std::max(all.max, partials[item.partial_first + p][head].max);
+      for (uint32_t p = 0; p < item.num_partials; ++p) {
+        const Partial& partial = partials[item.partial_first + p][head];
+        if (partial.sum == 0) continue;  // the window hides every key of this split
+        const double weight = std::exp(partial.max - all.max);
+        all.sum += weight * partial.sum;
+        for (uint32_t i = 0; i < op.head_dim; ++i) all.value[i] += weight * partial.value[i];
+      }
+      write(item.token, head, all);
+    }
+    return {};
+  }
+
+  Status check_cover() {
+    for (uint32_t token = 0; token < live; ++token) {
+      if (writers[token] != 1) return bad("token {} is written {} times", token, writers[token]);
+      if (open_partials[token] != 0) return bad("token {}: its merge leaves partials out", token);
+      const RowRecord& row = m.forward.rows[m.forward.token_rows[token]];
+      const uint32_t position = row.start + (token - row.token_first);
+      std::erase_if(seen[token], [](Keys keys) { return keys.begin == keys.end; });
+      std::sort(seen[token].begin(), seen[token].end(), [](Keys a, Keys b) { return a.begin < b.begin; });
+      uint32_t next = first_visible(position);
+      for (Keys keys : seen[token]) {
+        if (keys.begin != next)
+          return bad("token {} at position {}: key {} is covered not once", token, position, next);
+        next = keys.end;
+      }
+      if (next != position + 1) return bad("token {} at position {}: key {} is not covered", token, position, next);
+    }
+    return {};
+  }
+};
+
+}  // namespace
+
+Status run(Machine& m, const PagedAttention& op) {
+  Attention attention{m, op};
+  for (const AttentionItem& item : m.forward.decode_items)
+    if (Status status = attention.run_item(item, kDecodeItemTokens); !status) return status;
+  for (const AttentionItem& item : m.forward.prompt_items)
+    if (Status status = attention.run_item(item, kPromptItemTokens); !status) return status;
+  for (const MergeItem& item : m.forward.merge_items)
+    if (Status status = attention.run_merge(item); !status) return status;
+  return attention.check_cover();
+}
+
+}  // namespace llmrt::reference

@@ -1,0 +1,244 @@
+// apply_penalties, apply_bias, filter, sample, logprobs: one record, one row, in the fixed order. Logits are the f32
+// numbers that a device has; everything after them is double, but the noise, which is gumbel.inc itself.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "core/sample/gumbel.h"
+#include "tests/reference/machine.h"
+
+namespace llmrt::reference {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr uint32_t kKeptWords = sizeof(FilterResult) / 4;
+
+const RowSampling& sampling_of(const Machine& m, uint32_t r) {
+  return m.slots[m.sample.records[r].slot].sampling;
+}
+
+void put_kept(Tensor& kept, uint32_t r, const FilterResult& result) {
+  int32_t words[kKeptWords];
+  std::memcpy(words, &result, sizeof(result));
+  std::copy(words, words + kKeptWords, kept.row(r));
+}
+FilterResult get_kept(const Tensor& kept, uint32_t r) {
+  int32_t words[kKeptWords];
+  std::transform(kept.row(r), kept.row(r) + kKeptWords, words, [](double w) { return static_cast<int32_t>(w); });
+  return std::bit_cast<FilterResult>(words);
+}
+
+bool is_kept(const FilterResult& kept, float logit, int32_t token) {
+  return logit > kept.cutoff || (logit == kept.cutoff && token <= kept.cutoff_id);
+}
+
+// log of the sum of exp(l) over `ids`, l = logit / temperature.
+double log_sum_exp(const std::vector<float>& logits, const std::vector<int32_t>& ids, double temperature) {
+  double best = -kInfinity, sum = 0;
+  for (int32_t id : ids) best = std::max(best, logits[static_cast<size_t>(id)] / temperature);
+  for (int32_t id : ids) sum += std::exp(logits[static_cast<size_t>(id)] / temperature - best);
+  return best + std::log(sum);
+}
+
+bool broken(const float* raw, uint32_t count) {
+  bool any_finite = false;
+  for (uint32_t v = 0; v < count; ++v) {
+    if (std::isnan(raw[v]) || raw[v] == static_cast<float>(kInfinity)) return true;
+    any_finite |= std::isfinite(raw[v]);
+  }
+  return !any_finite;
+}
+
+std::vector<float> to_f32(const double* row, uint32_t count) {
+  return {row, row + count};
+}
+
+// What the parameters keep of the tokens, best first: `ids` is cut to the kept ones.
+void keep(const RowSampling& s, const std::vector<float>& logits, std::vector<int32_t>* ids) {
+  if (s.top_k > 0 && s.top_k < ids->size()) ids->resize(s.top_k);
+  if (s.top_p < 1) {
+    const double total = log_sum_exp(logits, *ids, s.temperature);
+    double sum = 0;
+    size_t count = 0;
+    while (count < ids->size() && (count == 0 || sum < s.top_p))
+      sum += std::exp(logits[static_cast<size_t>((*ids)[count++])] / static_cast<double>(s.temperature) - total);
+    ids->resize(count);
+  }
+  if (s.min_p > 0) {
+    const double best = logits[static_cast<size_t>(ids->front())];
+    while ((logits[static_cast<size_t>(ids->back())] - best) / s.temperature < std::log(s.min_p)) ids->pop_back();
+  }
+}
+
+}  // namespace
+
+std::vector<float> logits_row(Machine& m, TensorId logits, TensorId processed, uint32_t r) {
+  const Tensor& tensor = m.tensor(sampling_of(m, r).flags & kRowProcessed ? processed : logits);
+  return to_f32(tensor.row(r), tensor.columns);
+}
+
+Status run(Machine& m, const ApplyPenalties& op) {
+  const Tensor& logits = m.tensor(op.logits);
+  for (uint32_t r = 0; r < m.live(op.logits); ++r) {
+    const RowSampling& s = sampling_of(m, r);
+    if (!(s.flags & kRowProcessed)) continue;
+    const bool penalties = s.flags & kRowPenalties;
+    if (penalties && static_cast<size_t>(s.penalty_slot) >= m.penalty_counts.size())
+      return make_error(ErrorCode::kInvalidArgument, "apply_penalties: penalty_slot {} of {}", s.penalty_slot,
+                        m.penalty_counts.size());
+    for (uint32_t v = 0; v < logits.columns; ++v) {
+      double l = static_cast<float>(logits.row(r)[v]);
+      if (penalties) {
+        const PenaltyCounts& counts = m.penalty_counts[static_cast<size_t>(s.penalty_slot)];
+        if (counts.prompt[v] + counts.output[v] > 0) l = l > 0 ? l / s.repetition_penalty : l * s.repetition_penalty;
+        if (counts.output[v] > 0) l -= s.presence_penalty + static_cast<double>(s.frequency_penalty) * counts.output[v];
+      }
+      m.tensor(op.processed).row(r)[v] = static_cast<float>(l);
+    }
+  }
+  return {};
+}
+
+Status run(Machine& m, const ApplyBias& op) {
+  Tensor& processed = m.tensor(op.processed);
+  for (uint32_t r = 0; r < m.live(op.processed); ++r) {
+    const SampleRecord& record = m.sample.records[r];
+    if (!(sampling_of(m, r).flags & kRowBias)) continue;
+    for (uint32_t i = record.bias_first; i < record.bias_first + record.num_bias; ++i) {
+      const BiasEntry& entry = m.sample.bias_entries[i];
+      if (static_cast<uint32_t>(entry.token) >= processed.columns)
+        return make_error(ErrorCode::kInvalidArgument, "apply_bias: token {} of {}", entry.token, processed.columns);
+      double& l = processed.row(r)[entry.token];
+      l = static_cast<float>(l + entry.bias);
+    }
+  }
+  return {};
+}
+
+Status run(Machine& m, const Filter& op) {
+  Tensor& kept = m.tensor(op.kept);
+  for (uint32_t r = 0; r < m.live(op.logits); ++r) {
+    const RowSampling& s = sampling_of(m, r);
+    const std::vector<float> raw = to_f32(m.tensor(op.logits).row(r), m.tensor(op.logits).columns);
+    const std::vector<float> logits = logits_row(m, op.logits, op.processed, r);
+    FilterResult result{};
+    std::vector<int32_t> ids;
+    for (size_t v = 0; v < logits.size(); ++v)
+      if (logits[v] > -kInfinity) ids.push_back(static_cast<int32_t>(v));
+    if (broken(raw.data(), static_cast<uint32_t>(raw.size()))) {
+      result.flags = kResultNotFinite;
+    } else if (ids.empty()) {
+      result.flags = kResultEmptySupport;
+    } else {
+      std::sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
+        const float la = logits[static_cast<size_t>(a)], lb = logits[static_cast<size_t>(b)];
+        return la > lb || (la == lb && a < b);
+      });
+      const bool greedy = s.temperature == 0;
+      if (greedy)
+        ids.resize(1);
+      else
+        keep(s, logits, &ids);
+      result.max_logit = logits[static_cast<size_t>(ids.front())];
+      result.cutoff = logits[static_cast<size_t>(ids.back())];
+      result.cutoff_id = ids.back();
+      result.support = static_cast<uint32_t>(ids.size());
+      result.log_sum_exp = greedy ? 0.0f : static_cast<float>(log_sum_exp(logits, ids, s.temperature));
+    }
+    put_kept(kept, r, result);
+  }
+  return {};
+}
+
+namespace {
+
+struct Draw {
+  int32_t token = -1;
+  double best = -kInfinity, second = -kInfinity;
+};
+
+// Greedy: the best two of all logits. Else the best two scores of the kept set.
+Draw draw(const RowSampling& s, const SampleRecord& record, const FilterResult& kept,
+          const std::vector<float>& logits) {
+  const uint32_t key0 = noise_key(s.seed_lo, s.seed_hi, s.branch, record.output_position, 0);
+  const uint32_t key1 = noise_key(s.seed_lo, s.seed_hi, s.branch, record.output_position, 1);
+  Draw result;
+  for (size_t v = 0; v < logits.size(); ++v) {
+    const int32_t token = static_cast<int32_t>(v);
+    if (s.temperature > 0 && !is_kept(kept, logits[v], token)) continue;
+    const double score = s.temperature == 0 ? static_cast<double>(logits[v])
+                                            : logits[v] / static_cast<double>(s.temperature) +
+                                                  gumbel(noise_hash(key0, key1, static_cast<uint32_t>(token)));
+    if (score > result.best) {
+      result.second = result.best;
+      result.best = score;
+      result.token = token;
+    } else {
+      result.second = std::max(result.second, score);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+Status run(Machine& m, const Sample& op) {
+  for (uint32_t r = 0; r < m.live(op.logits); ++r) {
+    const SampleRecord& record = m.sample.records[r];
+    Slot& slot = m.slots[record.slot];
+    const RowSampling& s = slot.sampling;
+    const FilterResult kept = get_kept(m.tensor(op.kept), r);
+    SampleResult result{-1, kept.flags, 0, 0, kept.support, 0, {}};
+    if (kept.flags == 0) {
+      const std::vector<float> logits = logits_row(m, op.logits, op.processed, r);
+      if (record.flags & kSampleForced) {
+        result.token = record.forced_token;
+      } else {
+        const Draw drawn = draw(s, record, kept, logits);
+        result.token = drawn.token;
+        result.margin = static_cast<float>(drawn.best - drawn.second);
+        slot.last_token = drawn.token;
+        if (s.flags & kRowPenalties)
+          ++m.penalty_counts[static_cast<size_t>(s.penalty_slot)].output[static_cast<size_t>(drawn.token)];
+      }
+      const float logit = logits[static_cast<size_t>(result.token)];
+      const bool in_support = is_kept(kept, logit, result.token);
+      result.processed_logprob =
+          static_cast<float>(!in_support          ? -kInfinity
+                             : s.temperature == 0 ? 0
+                                                  : logit / static_cast<double>(s.temperature) - kept.log_sum_exp);
+    }
+    m.output.results[r] = result;
+  }
+  return {};
+}
+
+Status run(Machine& m, const Logprobs& op) {
+  const Tensor& tensor = m.tensor(op.logits);
+  for (uint32_t r = 0; r < m.live(op.logits); ++r) {
+    SampleResult& result = m.output.results[r];
+    if (!(m.sample.records[r].flags & kSampleLogprobs)) continue;
+    std::vector<int32_t> ids(tensor.columns);
+    std::iota(ids.begin(), ids.end(), 0);
+    const std::vector<float> logits = to_f32(tensor.row(r), tensor.columns);
+    LogprobRow row;
+    for (auto& entry : row.entries) entry = {-1, 0};
+    if (!broken(logits.data(), tensor.columns)) {
+      const double total = log_sum_exp(logits, ids, 1);
+      if (result.token >= 0) result.logprob = static_cast<float>(logits[static_cast<size_t>(result.token)] - total);
+      const size_t count = std::min<size_t>(kLogprobsMax, ids.size());
+      std::partial_sort(ids.begin(), ids.begin() + static_cast<long>(count), ids.end(), [&](int32_t a, int32_t b) {
+        const float la = logits[static_cast<size_t>(a)], lb = logits[static_cast<size_t>(b)];
+        return la > lb || (la == lb && a < b);
+      });
+      for (size_t i = 0; i < count; ++i)
+        row.entries[i] = {ids[i], static_cast<float>(logits[static_cast<size_t>(ids[i])] - total)};
+    }
+    if (r < m.output.logprobs.size()) m.output.logprobs[r] = row;
+  }
+  return {};
+}
+
+}  // namespace llmrt::reference
