@@ -1,0 +1,35 @@
+#include "core/weights/weight_source.h"
+
+#include "core/weights/gguf.h"
+
+namespace llmrt {
+
+std::string describe(const SourceTensor& tensor) {
+  std::string out = "[";
+  for (int i = 0; i < tensor.num_dims; ++i) out += fmt::format("{}{}", i > 0 ? ", " : "", tensor.dims[i]);
+  return out + "] " + tensor.encoding_name;
+}
+
+const SourceTensor* WeightSource::find(std::string_view name) const {
+  const auto found = tensor_index.find(name);
+  return found == tensor_index.end() ? nullptr : &tensors[found->second];
+}
+
+Result<WeightSource> parse_weight_source(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return make_error(ErrorCode::kCorruptFile, "not a model file: expected GGUF, found an empty file");
+  if (is_gguf(bytes)) return parse_gguf(bytes);
+  const std::string_view head(reinterpret_cast<const char*>(bytes.data()), std::min<size_t>(bytes.size(), 8));
+  return make_error(ErrorCode::kUnsupported, "not a model file: expected \"GGUF\" as the first bytes, found \"{}\"",
+                    printable(head));
+}
+
+Result<WeightSource> open_weight_source(const std::string& path) {
+  auto file = MappedFile::open(path);
+  if (!file) return file.error();
+  auto source = parse_weight_source((*file)->bytes());
+  if (!source) return make_error(source.error().code, "{}: {}", path, source.error().message);
+  source->file = *file;
+  return source;
+}
+
+}  // namespace llmrt

@@ -1,0 +1,50 @@
+// An opened model file: its metadata and its tensors with their bytes, checked against the file's size, whatever the
+// container. The container is chosen by the first bytes. Views point into `file` (or into the span that was parsed).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/platform/mapped_file.h"
+#include "core/weights/encoding.h"
+#include "core/weights/metadata.h"
+
+namespace llmrt {
+
+struct SourceTensor {
+  std::string_view name;
+  const char* encoding_name = "";    // also of encodings that llmrt cannot compute with
+  std::optional<Encoding> encoding;  // absent: unsupported
+  int num_dims = 0;
+  std::array<uint64_t, 4> dims = {1, 1, 1, 1};  // dims[0] is the row length; unused ones are 1
+  std::span<const std::byte> bytes;
+};
+
+// "[576, 49152] q8_0".
+std::string describe(const SourceTensor& tensor);
+
+struct WeightSource {
+  std::string container;  // "GGUF v3"
+  Metadata metadata;
+  std::vector<SourceTensor> tensors;  // in file order, names unique
+  std::unordered_map<std::string_view, size_t> tensor_index;
+  std::shared_ptr<const MappedFile> file;  // null when parsed from a span
+
+  const SourceTensor* find(std::string_view name) const;
+};
+
+// Errors: not_found, io_error, unsupported (no known container, a version that is not read), corrupt_file.
+Result<WeightSource> open_weight_source(const std::string& path);
+// The same over bytes that the caller keeps alive.
+Result<WeightSource> parse_weight_source(std::span<const std::byte> bytes);
+
+}  // namespace llmrt
