@@ -1,0 +1,320 @@
+#include "core/engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+
+#include "core/base/checked_math.h"
+#include "core/engine/inbox.h"
+#include "core/engine/lower.h"
+#include "core/engine/pool_sizing.h"
+#include "core/engine/warm_up.h"
+#include "core/schedule/scheduler.h"
+#include "core/stop/stop_matcher.h"
+#include "core/text/tokenizer.h"
+
+namespace llmrt {
+namespace {
+
+constexpr std::chrono::milliseconds kIdleSleep{50};  // deadlines of waiting requests are looked at this often
+
+// What the engine keeps of a request beside the scheduler: where its events go and its stop state.
+struct Live {
+  std::shared_ptr<EventSink> sink;
+  StopMatcher matcher;
+};
+
+// A step on the device.
+struct Flight {
+  const IterationPlan* plan;
+  const LoweredStep* lowered;
+  Ticket ticket;
+};
+
+Error row_error(uint32_t flags) {
+  if (flags & kResultNotFinite)
+    return make_error(ErrorCode::kNotFinite, "the model's logits hold inf or NaN at this position");
+  return make_error(ErrorCode::kEmptySupport, "no token is left to draw: logit bias and bans removed all of them");
+}
+
+}  // namespace
+
+struct Engine::Impl {
+  EngineConfig config;
+  std::shared_ptr<const Model> model;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<Backend> backend;
+  const Clock* clock;
+  MemoryPlan memory_plan;
+  std::unique_ptr<Lowering> lowering;
+  std::unique_ptr<Scheduler> scheduler;
+
+  Inbox inbox;
+  std::vector<InboxMessage> messages;
+  std::atomic<RequestId> last_id{0};
+  std::atomic<uint64_t> inbox_tokens{0};  // of prompts that the scheduler has not seen yet
+  std::atomic<bool> lost{false};
+
+  LoweredStep lowered[kInFlightMax];
+  uint64_t num_submitted = 0;
+  std::deque<Flight> flights;
+  std::unordered_map<RequestId, Live> live;
+  std::vector<Verdict> verdicts;
+  std::vector<TokenEvent> events;
+  TimeNs last_step_end_ns = 0;
+
+  mutable std::mutex stats_mutex;
+  EngineStats shared_stats;  // a copy for other threads, renewed every tick
+  double plan_ms = 0, device_ms = 0, wall_ms = 0;
+
+  size_t flights_max() const { return config.overlap ? kInFlightMax : 1; }
+
+  void take_messages();
+  Status launch(const IterationPlan* plan);
+  Status land();
+  void judge(const Flight& flight, const StepOutput& output);
+  Verdict judge_row(const PlanRow& row, const PlanSample& sample, const SampleResult& result,
+                    const LogprobRow* alternatives);
+  void deliver();
+  void publish();
+  Error lose(Error error);
+  Result<bool> tick();
+};
+
+// ---- the circle ----------------------------------------------------------------------------------------------------
+
+Result<bool> Engine::Impl::tick() {
+  take_messages();
+  const TimeNs begin_ns = clock->now_ns();
+  const IterationPlan* plan = flights.size() < flights_max() ? scheduler->plan(begin_ns) : nullptr;
+  if (plan) {
+    if (Status status = launch(plan); !status) return lose(status.error());
+    plan_ms += ms_between(begin_ns, clock->now_ns());
+  }
+  // One step ahead: take a result only when nothing more can be launched.
+  if (!flights.empty() && (flights.size() == flights_max() || !plan)) {
+    if (Status status = land(); !status) return lose(status.error());
+  } else if (!plan) {
+    last_step_end_ns = 0;
+  }
+  scheduler->take_events(&events);
+  const bool worked = plan || !flights.empty() || !events.empty();
+  deliver();
+  publish();
+  return worked;
+}
+
+void Engine::Impl::take_messages() {
+  inbox.take(&messages);
+  for (InboxMessage& message : messages) {
+    if (auto* request = std::get_if<Request>(&message)) {
+      std::span<const TokenId> ends;
+      if (tokenizer) ends = tokenizer->end_of_generation_ids();
+      live.emplace(request->id,
+                   Live{request->sink, StopMatcher(request->stop, request->min_tokens, request->max_tokens, ends)});
+      inbox_tokens -= request->prompt.size();
+      scheduler->add(std::move(*request), clock->now_ns());
+    } else if (auto* cancelled = std::get_if<CancelMessage>(&message)) {
+      scheduler->cancel(cancelled->id, clock->now_ns());
+    } else {
+      scheduler->drained(std::get<DrainedMessage>(message).id);
+    }
+  }
+}
+
+Status Engine::Impl::launch(const IterationPlan* plan) {
+  LoweredStep* step = &lowered[num_submitted % kInFlightMax];
+  lowering->lower(*plan, step);
+  Result<Ticket> ticket = backend->submit(step->submission());
+  if (!ticket) return ticket.error();
+  ++num_submitted;
+  flights.push_back({plan, step, *ticket});
+  return {};
+}
+
+Status Engine::Impl::land() {
+  const Flight flight = flights.front();
+  flights.pop_front();
+  Result<StepOutput> output = backend->wait(flight.ticket);
+  if (!output) return output.error();
+  const TimeNs now = clock->now_ns();
+  device_ms += output->forward_ms + output->sample_ms;
+  if (last_step_end_ns) wall_ms += ms_between(last_step_end_ns, now);
+  last_step_end_ns = now;
+  judge(flight, *output);
+  scheduler->commit(*flight.plan, verdicts, now);
+  if (config.check_books)
+    if (Status books = scheduler->check_books(); !books) LLMRT_CHECK(false, books.error().message);
+  return {};
+}
+
+void Engine::Impl::judge(const Flight& flight, const StepOutput& output) {
+  verdicts.clear();
+  verdicts.resize(flight.plan->samples.size());
+  for (const PlanRow& row : flight.plan->rows) {
+    for (uint32_t i = row.sample_first; i < row.sample_first + row.num_samples; ++i) {
+      const LogprobRow* alternatives = output.logprobs.empty() ? nullptr : &output.logprobs[i];
+      verdicts[i] = judge_row(row, flight.plan->samples[i], output.results[i], alternatives);
+    }
+  }
+}
+
+Verdict Engine::Impl::judge_row(const PlanRow& row, const PlanSample& sample, const SampleResult& result,
+                                const LogprobRow* alternatives) {
+  Verdict verdict;
+  const auto it = live.find(row.request_id);
+  if (it == live.end()) return verdict;  // ended while this step was in flight
+  if (result.flags) {
+    verdict.finish = FinishReason::kError;
+    verdict.error = row_error(result.flags);
+    return verdict;
+  }
+  if (sample.logprobs && alternatives) {
+    verdict.has_logprob = true;
+    verdict.logprob = result.logprob;
+    for (const LogprobRow::Entry& entry : alternatives->entries)
+      if (entry.token >= 0) verdict.top_logprobs.push_back({entry.token, entry.logprob});
+  }
+  if (sample.forced_token >= 0) return verdict;
+  verdict.token = result.token;
+  const StopVerdict stop =
+      it->second.matcher.advance(result.token, tokenizer ? tokenizer->token_bytes(result.token) : std::string_view());
+  verdict.hold_bytes = stop.hold_bytes;
+  verdict.cut_bytes = stop.cut_bytes;
+  verdict.finish = stop.finish;
+  return verdict;
+}
+
+// Events go out in order; runs of one request in one call.
+void Engine::Impl::deliver() {
+  for (size_t first = 0; first < events.size();) {
+    const RequestId id = events[first].request_id;
+    size_t end = first + 1;
+    while (end < events.size() && events[end].request_id == id) ++end;
+    const auto it = live.find(id);
+    if (it != live.end()) {
+      if (it->second.sink) it->second.sink->on_events(std::span(events).subspan(first, end - first));
+      if (events[end - 1].finish != FinishReason::kNone) live.erase(it);
+    }
+    first = end;
+  }
+  events.clear();
+}
+
+void Engine::Impl::publish() {
+  std::lock_guard lock(stats_mutex);
+  shared_stats = scheduler->stats();
+  shared_stats.plan_ms = plan_ms;
+  shared_stats.device_ms = device_ms;
+  shared_stats.wall_ms = wall_ms;
+}
+
+// The machine's fault: what is in flight is lost as a whole, and every request ends with the error.
+Error Engine::Impl::lose(Error error) {
+  lost.store(true);
+  flights.clear();
+  take_messages();
+  scheduler->fail_all(error, clock->now_ns());
+  scheduler->take_events(&events);
+  deliver();
+  publish();
+  return error;
+}
+
+// ---- life ----------------------------------------------------------------------------------------------------------
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, std::shared_ptr<const Model> model,
+                                               std::shared_ptr<const Tokenizer> tokenizer,
+                                               std::unique_ptr<Backend> backend, const Clock* clock,
+                                               const Progress& progress) {
+  auto impl = std::make_unique<Impl>();
+  Result<WarmEngine> warm = warm_up(config, model, backend.get(), progress);
+  if (!warm) return warm.error();
+  impl->config = warm->config;
+  impl->memory_plan = warm->memory_plan;
+  impl->lowering = std::move(warm->lowering);
+  impl->model = std::move(model);
+  impl->tokenizer = std::move(tokenizer);
+  impl->backend = std::move(backend);
+  impl->clock = clock;
+  std::vector<int32_t> ends;
+  if (impl->tokenizer) {
+    const auto ids = impl->tokenizer->end_of_generation_ids();
+    ends.assign(ids.begin(), ids.end());
+  }
+  impl->scheduler = std::make_unique<Scheduler>(scheduler_config(impl->config, impl->memory_plan, std::move(ends)));
+  impl->publish();
+  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+Result<RequestId> Engine::submit(Request request) {
+  Impl& self = *impl_;
+  if (self.lost.load()) return make_error(ErrorCode::kDeviceLost, "the device is lost; the server must be restarted");
+  if (Status status = validate(request, self.model->config.vocab_size); !status) return status.error();
+  if (Status status = self.scheduler->check(request); !status) return status.error();
+  const uint64_t tokens = request.prompt.size();
+  const uint64_t waiting = self.inbox_tokens.load() + self.scheduler->queue_tokens();
+  if (waiting > 0 && waiting + tokens > self.config.queue_tokens_max)
+    return make_error(ErrorCode::kOverloaded, "queue full: {} prompt tokens wait, {} more would pass the limit of {}",
+                      waiting, tokens, self.config.queue_tokens_max);
+  self.inbox_tokens += tokens;
+  request.id = ++self.last_id;
+  if (request.arrival_ns == 0) request.arrival_ns = self.clock->now_ns();
+  const RequestId id = request.id;
+  self.inbox.post(std::move(request));
+  return id;
+}
+
+void Engine::cancel(RequestId id) {
+  impl_->inbox.post(CancelMessage{id});
+}
+void Engine::drained(RequestId id) {
+  impl_->inbox.post(DrainedMessage{id});
+}
+void Engine::stop() {
+  impl_->inbox.stop();
+}
+
+Result<bool> Engine::tick() {
+  return impl_->tick();
+}
+
+Status Engine::run() {
+  while (!impl_->inbox.stopped()) {
+    Result<bool> worked = impl_->tick();
+    if (!worked) return worked.error();
+    if (!*worked) impl_->inbox.wait(kIdleSleep);
+  }
+  while (!impl_->flights.empty())
+    if (Status status = impl_->land(); !status) return impl_->lose(status.error());
+  impl_->take_messages();
+  impl_->scheduler->fail_all(make_error(ErrorCode::kCancelled, "the server is shutting down"), impl_->clock->now_ns());
+  impl_->scheduler->take_events(&impl_->events);
+  impl_->deliver();
+  return {};
+}
+
+EngineStats Engine::stats() const {
+  std::lock_guard lock(impl_->stats_mutex);
+  return impl_->shared_stats;
+}
+
+const MemoryPlan& Engine::memory_plan() const {
+  return impl_->memory_plan;
+}
+const EngineConfig& Engine::config() const {
+  return impl_->config;
+}
+const Model& Engine::model() const {
+  return *impl_->model;
+}
+Backend& Engine::backend() {
+  return *impl_->backend;
+}
+
+}  // namespace llmrt

@@ -1,0 +1,60 @@
+// What other threads ask of the engine, in order. Bounded by the tokens that wait.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <variant>
+#include <vector>
+
+#include "core/request/request.h"
+
+namespace llmrt {
+
+struct CancelMessage {
+  RequestId id;
+};
+struct DrainedMessage {
+  RequestId id;
+};
+using InboxMessage = std::variant<Request, CancelMessage, DrainedMessage>;
+
+class Inbox {
+ public:
+  void post(InboxMessage message) {
+    {
+      std::lock_guard lock(mutex_);
+      messages_.push_back(std::move(message));
+    }
+    arrived_.notify_one();
+  }
+  // Swaps out everything that has come; *out is cleared first and keeps its capacity.
+  void take(std::vector<InboxMessage>* out) {
+    out->clear();
+    std::lock_guard lock(mutex_);
+    messages_.swap(*out);
+  }
+  // Sleeps until a message is there, stop() was called or `timeout` has passed (deadlines are looked at then).
+  void wait(std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    arrived_.wait_for(lock, timeout, [this] { return !messages_.empty() || stopped_; });
+  }
+  void stop() {
+    {
+      std::lock_guard lock(mutex_);
+      stopped_ = true;
+    }
+    arrived_.notify_one();
+  }
+  bool stopped() const {
+    std::lock_guard lock(mutex_);
+    return stopped_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::vector<InboxMessage> messages_;
+  bool stopped_ = false;
+};
+
+}  // namespace llmrt

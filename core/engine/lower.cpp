@@ -1,0 +1,151 @@
+#include "core/engine/lower.h"
+
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "core/base/checked_math.h"
+#include "core/model/decoder.h"
+
+namespace llmrt {
+
+uint32_t step_bucket(uint32_t count) {
+  const uint32_t n = std::max(count, 1u);
+  if (n <= 8) return n;
+  if (n <= 64) return round_up(n, 8u);
+  if (n <= 256) return round_up(n, 16u);
+  return round_up(n, 64u);
+}
+
+uint32_t split_keys(uint32_t num_keys) {
+  if (num_keys <= 256) return 64;
+  if (num_keys <= 8192) return 256;
+  return 1024;
+}
+
+uint32_t splits_max(uint32_t context_tokens) {
+  // The number of splits grows inside each regime and falls at its end.
+  uint32_t most = 0;
+  for (uint32_t keys : {256u, 8192u, context_tokens}) {
+    keys = std::min(keys, context_tokens);
+    most = std::max(most, ceil_div(keys, split_keys(keys)));
+  }
+  return most;
+}
+
+Lowering::Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_t step_tokens_max,
+                   uint32_t sample_rows_max)
+    : model_(std::move(model)), caps_(caps), step_tokens_max_(step_tokens_max), sample_rows_max_(sample_rows_max) {}
+
+const OpList& Lowering::forward_list(uint32_t num_tokens) {
+  const uint32_t bucket = std::min(step_bucket(num_tokens), step_tokens_max_);
+  const auto it = forward_lists_.find(bucket);
+  if (it != forward_lists_.end()) return it->second;
+  return forward_lists_.emplace(bucket, build_forward(*model_, caps_, bucket)).first->second;
+}
+
+const OpList& Lowering::sample_list(uint32_t num_sampled) {
+  const uint32_t bucket = std::min(step_bucket(num_sampled), sample_rows_max_);
+  const auto it = sample_lists_.find(bucket);
+  if (it != sample_lists_.end()) return it->second;
+  return sample_lists_.emplace(bucket, build_sample(*model_, caps_, bucket)).first->second;
+}
+
+void Lowering::add_attention_items(const PlanRow& row) {
+  const uint32_t window = model_->config.window;
+  const auto first_key = [window](uint32_t position) {
+    return window && position >= window ? position - window + 1 : 0;
+  };
+  if (row.num_tokens > kDecodeRowTokens) {
+    for (uint32_t done = 0; done < row.num_tokens; done += kPromptItemTokens) {
+      const uint32_t count = std::min(kPromptItemTokens, row.num_tokens - done);
+      const uint32_t position = row.start + done;
+      forward_.prompt_items.push_back(
+          {row.slot, row.token_first + done, count, position, first_key(position), position + count, -1});
+    }
+    return;
+  }
+  for (uint32_t i = 0; i < row.num_tokens; ++i) {
+    const uint32_t position = row.start + i;
+    const uint32_t num_keys = position + 1;
+    const uint32_t length = split_keys(num_keys);
+    const uint32_t begin = first_key(position) / length;  // splits wholly outside the window are not there
+    const uint32_t end = ceil_div(num_keys, length);
+    const bool merge = end - begin > 1;
+    if (merge) forward_.merge_items.push_back({row.token_first + i, forward_.num_partials, end - begin});
+    for (uint32_t split = begin; split < end; ++split) {
+      forward_.decode_items.push_back(
+          {row.slot, row.token_first + i, 1, position, std::max(split * length, first_key(position)),
+           std::min((split + 1) * length, num_keys), merge ? static_cast<int32_t>(forward_.num_partials++) : -1});
+    }
+  }
+}
+
+void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
+  LLMRT_CHECK(!plan.rows.empty() && plan.tokens.size() <= step_tokens_max_, "a plan outside the step's limits");
+  LLMRT_CHECK(plan.samples.size() <= sample_rows_max_, "more sampled rows than a step may have");
+  forward_.clear();
+  sample_.clear();
+  forward_.row_updates = plan.row_updates;
+  forward_.row_payload = plan.row_payload;
+  forward_.block_copies = plan.block_copies;
+  forward_.tokens = plan.tokens;
+  forward_.token_rows.resize(plan.tokens.size());
+  step->want_logprobs = false;
+  for (const PlanRow& row : plan.rows) {
+    std::fill_n(forward_.token_rows.begin() + row.token_first, row.num_tokens,
+                static_cast<uint32_t>(forward_.rows.size()));
+    forward_.rows.push_back({row.slot, row.start, row.num_tokens, row.token_first, row.adapter_id});
+    add_attention_items(row);
+    for (uint32_t i = 0; i < row.num_samples; ++i) {
+      const PlanSample& sample = plan.samples[row.sample_first + i];
+      SampleRecord record{row.slot, row.token_first + sample.token_offset, sample.output_position};
+      record.forced_token = sample.forced_token;
+      record.flags = (sample.forced_token >= 0 ? kSampleForced : 0u) | (sample.logprobs ? kSampleLogprobs : 0u);
+      record.bias_first = row.bias_first;
+      record.num_bias = sample.forced_token >= 0 ? 0 : row.num_bias;
+      sample_.records.push_back(record);
+      step->want_logprobs |= sample.logprobs;
+    }
+  }
+  sample_.bias_entries = plan.bias;
+  step->num_sampled = static_cast<uint32_t>(sample_.records.size());
+  step->forward = &forward_list(static_cast<uint32_t>(plan.tokens.size()));
+  step->sample = step->num_sampled ? &sample_list(step->num_sampled) : nullptr;
+  pack(forward_, &step->forward_words);
+  pack(sample_, &step->sample_words);
+}
+
+StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max) {
+  constexpr uint64_t kArenaAlignment = 256;
+  const ModelConfig& c = model_->config;
+  StateConfig out;
+  out.step_tokens_max = step_tokens_max_;
+  out.sample_rows_max = sample_rows_max_;
+  out.slots_max = config.sequences_max;
+  out.penalty_rows_max = config.penalty_rows_max;
+  out.blocks_row_max = ceil_div(config.context_max, config.block_tokens);
+  // Only rows of few tokens are split. A token has at most 4 + keys / 256 splits, and the rows' keys are all in the
+  // pool.
+  const uint64_t decode_tokens_max =
+      std::min<uint64_t>(step_tokens_max_, uint64_t{config.sequences_max} * kDecodeRowTokens);
+  out.partials_max =
+      static_cast<uint32_t>(std::min<uint64_t>(decode_tokens_max * splits_max(config.context_max),
+                                               4 * decode_tokens_max + kDecodeRowTokens * kv_tokens_max / 256));
+  out.heads_max = c.num_heads;
+  out.head_dim_max = c.head_dim;
+  out.hidden_columns = c.width;
+  out.vocab_size = c.vocab_size;
+  constexpr uint64_t kArrays = 16, kArrayPadding = 4;  // each array starts on a 4-word boundary
+  const uint64_t prompt_items_max = step_tokens_max_ / kPromptItemTokens + limits.rows_max;
+  out.forward_words_max = kForwardHeaderWords + kArrays * kArrayPadding + 8 * limits.row_updates_max +
+                          limits.payload_words_max + 8ull * limits.rows_max + 2ull * limits.tokens_max +
+                          8 * (uint64_t{out.partials_max} + decode_tokens_max + prompt_items_max) +
+                          4 * decode_tokens_max;
+  out.sample_words_max =
+      kSampleHeaderWords + kArrays * kArrayPadding + 8ull * limits.samples_max + 2 * limits.bias_entries_max;
+  out.arena_bytes = std::max(plan_arena(forward_list(step_tokens_max_), kArenaAlignment).bytes,
+                             plan_arena(sample_list(sample_rows_max_), kArenaAlignment).bytes);
+  return out;
+}
+
+}  // namespace llmrt

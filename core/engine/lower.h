@@ -1,0 +1,66 @@
+// A plan and a model become op lists with their packed inputs. Lists are built once per bucket and kept; inputs are
+// packed into buffers that keep their capacity. One thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/engine/engine_config.h"
+#include "core/model/model.h"
+#include "core/ops/op_list.h"
+#include "core/schedule/iteration_plan.h"
+#include "core/schedule/scheduler.h"
+
+namespace llmrt {
+
+// The bucket that `count` tokens (or sampled rows) run in: 1 to 8 each, in steps of 8 to 64, of 16 to 256, of 64
+// beyond.
+uint32_t step_bucket(uint32_t count);
+// Keys per split for a query at a position that sees `num_keys` keys: 64 up to 256 tokens, 256 up to 8k, 1,024 beyond.
+// A function of the row's own position, so that it neither starves a lone row nor depends on the batch.
+uint32_t split_keys(uint32_t num_keys);
+// Most splits that one query token can have in a context of that many tokens.
+uint32_t splits_max(uint32_t context_tokens);
+
+// Rows of a step with at most this many tokens go to the decode kernel, one item a token and split.
+inline constexpr uint32_t kDecodeRowTokens = 4;
+
+struct LoweredStep {
+  const OpList* forward = nullptr;
+  const OpList* sample = nullptr;  // null when no row samples
+  std::vector<uint32_t> forward_words, sample_words;
+  uint32_t num_sampled = 0;
+  bool want_logprobs = false;
+
+  StepSubmission submission() const {
+    return {forward, forward_words, sample, sample_words, num_sampled, want_logprobs};
+  }
+};
+
+class Lowering {
+ public:
+  Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_t step_tokens_max, uint32_t sample_rows_max);
+
+  // The plan stays the caller's; `step` may be reused from an earlier one.
+  void lower(const IterationPlan& plan, LoweredStep* step);
+
+  const OpList& forward_list(uint32_t num_tokens);  // of the bucket that holds so many
+  const OpList& sample_list(uint32_t num_sampled);
+  // Sizes of everything a backend allocates once. kv_tokens_max: an upper bound of the pool.
+  StateConfig state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max);
+
+ private:
+  void add_attention_items(const PlanRow& row);
+
+  std::shared_ptr<const Model> model_;
+  Caps caps_;
+  uint32_t step_tokens_max_, sample_rows_max_;
+  std::map<uint32_t, OpList> forward_lists_, sample_lists_;  // by bucket; references stay valid
+  ForwardInputs forward_;
+  SampleInputs sample_;
+};
+
+}  // namespace llmrt

@@ -1,0 +1,109 @@
+#include "core/engine/pool_sizing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "core/base/checked_math.h"
+
+namespace llmrt {
+namespace {
+
+constexpr double kCpuShare = 0.25;      // of what is free: the host has other things to do
+constexpr double kReserveShare = 0.01;  // for graphs and recordings made later
+constexpr uint64_t kReserveBytesMax = 1ull << 30;
+
+std::string mib(uint64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+uint64_t budget_of(const EngineConfig& config, const Caps& caps, const MemoryReport& before) {
+  if (caps.is_cpu || caps.unified_memory)
+    return static_cast<uint64_t>(kCpuShare * static_cast<double>(before.free_bytes));
+  return static_cast<uint64_t>(config.memory_utilization * static_cast<double>(before.total_bytes));
+}
+
+uint64_t blocks_limit(const EngineConfig& config, uint32_t block_tokens) {
+  const uint64_t tokens =
+      config.kv_tokens ? config.kv_tokens : uint64_t{config.sequences_max} * round_up(config.context_max, block_tokens);
+  return ceil_div<uint64_t>(tokens, block_tokens);
+}
+
+}  // namespace
+
+KvGroup kv_group_of(const ModelConfig& model, const EngineConfig& config) {
+  KvGroup group;
+  group.num_layers = model.num_layers;
+  group.num_kv_heads = model.num_kv_heads;
+  group.head_dim = model.head_dim;
+  group.block_tokens = config.block_tokens;
+  group.dtype = config.kv_dtype;
+  return group;
+}
+
+uint64_t pool_tokens_bound(const EngineConfig& config, const Caps& caps, const KvGroup& group) {
+  return std::min(blocks_limit(config, group.block_tokens), caps.memory_bytes / group.bytes_block() + 1) *
+         group.block_tokens;
+}
+
+Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const KvGroup& group,
+                             const MemoryReport& before, const MemoryReport& after) {
+  MemoryPlan plan;
+  plan.device_bytes = before.total_bytes;
+  plan.budget_bytes = budget_of(config, caps, before);
+  // On shared memory the budget is already a share of what is free.
+  plan.used_before_bytes = caps.is_cpu || caps.unified_memory ? 0 : before.total_bytes - before.free_bytes;
+  plan.weight_bytes = after.weight_bytes;
+  plan.workspace_bytes = after.peak_bytes - std::min(after.peak_bytes, after.weight_bytes + after.kv_bytes);
+  plan.reserve_bytes = std::min<uint64_t>(kReserveBytesMax, static_cast<uint64_t>(kReserveShare * plan.budget_bytes));
+  plan.block_bytes = group.bytes_block();
+  plan.block_tokens = group.block_tokens;
+  const uint64_t taken = plan.used_before_bytes + plan.weight_bytes + plan.workspace_bytes + plan.reserve_bytes;
+  plan.blocks_by_memory = plan.budget_bytes > taken ? (plan.budget_bytes - taken) / plan.block_bytes : 0;
+  plan.blocks_by_limit = blocks_limit(config, group.block_tokens);
+  // 32-bit token slots on the device.
+  const uint64_t addressable = std::numeric_limits<int32_t>::max() / group.block_tokens;
+  const uint64_t blocks = std::min({plan.blocks_by_memory, plan.blocks_by_limit, addressable});
+  plan.limited_by = blocks < plan.blocks_by_limit ? "memory" : config.kv_tokens ? "--kv-tokens" : "sequences x context";
+  plan.num_blocks = static_cast<uint32_t>(blocks);
+  if (blocks == 0)
+    return make_error(
+        ErrorCode::kOutOfMemory,
+        "no room for a KV cache: budget {} less used {}, weights {}, workspace {}, reserve {} leaves less "
+        "than one block of {}",
+        mib(plan.budget_bytes), mib(plan.used_before_bytes), mib(plan.weight_bytes), mib(plan.workspace_bytes),
+        mib(plan.reserve_bytes), mib(plan.block_bytes));
+  return plan;
+}
+
+std::string print(const MemoryPlan& plan, uint32_t context_tokens, uint32_t num_sequences) {
+  std::string text;
+  const auto line = [&text](const char* what, const std::string& value) {
+    text += fmt::format("{:<28}{:>16}\n", what, value);
+  };
+  line("device", mib(plan.device_bytes));
+  line("budget", mib(plan.budget_bytes));
+  line("- used before", mib(plan.used_before_bytes));
+  line("- weights", mib(plan.weight_bytes));
+  line("- workspace (measured)", mib(plan.workspace_bytes));
+  line("- reserve", mib(plan.reserve_bytes));
+  line("KV block", fmt::format("{} tokens, {}", plan.block_tokens, mib(plan.block_bytes)));
+  line("blocks by memory", fmt::format("{}", plan.blocks_by_memory));
+  line("blocks by limit", fmt::format("{}", plan.blocks_by_limit));
+  line("KV pool", fmt::format("{} blocks, {}", plan.num_blocks, mib(plan.num_blocks * plan.block_bytes)));
+  line("KV tokens", fmt::format("{}", uint64_t{plan.num_blocks} * plan.block_tokens));
+  line("limited by", plan.limited_by);
+  if (context_tokens == 0) return text;
+  const uint64_t blocks_each = ceil_div(context_tokens, plan.block_tokens);
+  const uint64_t fit = plan.num_blocks / blocks_each;
+  const uint64_t slack = blocks_each * plan.block_tokens - context_tokens;
+  line("fragmentation a sequence",
+       fmt::format("{} tokens, {}", slack, mib(slack * plan.block_bytes / plan.block_tokens)));
+  line("sequences that fit", fmt::format("{} of {} tokens", fit, context_tokens));
+  if (num_sequences)
+    line("wanted", fmt::format("{} sequences: {}", num_sequences, fit >= num_sequences ? "fits" : "does not fit"));
+  return text;
+}
+
+}  // namespace llmrt

@@ -1,0 +1,27 @@
+// How large the KV pool gets, and why: every term is a number that can be printed. Pure arithmetic; the measured inputs
+// come from the backend.
+#pragma once
+
+#include <string>
+
+#include "core/backend/backend.h"
+#include "core/engine/engine_config.h"
+#include "core/model/model_config.h"
+
+namespace llmrt {
+
+KvGroup kv_group_of(const ModelConfig& model, const EngineConfig& config);
+
+// Fills the terms of budget, weights, workspace and blocks. `before` was read before anything was allocated, `after`
+// with weights, state and a small pool in place and the largest step run. Errors: out_of_memory when not even one
+// sequence of block_tokens fits, with the numbers.
+Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const KvGroup& group,
+                             const MemoryReport& before, const MemoryReport& after);
+
+// An upper bound of the pool in tokens, from what is known before anything is allocated.
+uint64_t pool_tokens_bound(const EngineConfig& config, const Caps& caps, const KvGroup& group);
+
+// A table of the terms, one a line, and how many sequences of `context_tokens` fit.
+std::string print(const MemoryPlan& plan, uint32_t context_tokens, uint32_t num_sequences);
+
+}  // namespace llmrt

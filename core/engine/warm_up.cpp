@@ -1,0 +1,137 @@
+#include "core/engine/warm_up.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/checked_math.h"
+#include "core/engine/pool_sizing.h"
+
+namespace llmrt {
+namespace {
+
+// A processor that plays the device is slow and shares the memory: its steps stay small, so that a stream is not
+// stalled for seconds by somebody's prompt.
+constexpr uint32_t kCpuStepTokens = 256;
+
+Result<EngineConfig> resolve(EngineConfig config, const Model& model, const Backend& backend) {
+  const Caps& caps = backend.caps();
+  const auto out_of_range = [](const char* what, uint64_t value, const char* range) {
+    return make_error(ErrorCode::kInvalidArgument, "{}: expected {}, found {}", what, range, value);
+  };
+  if (config.context_max == 0) config.context_max = model.config.context_max;
+  if (config.context_max > model.config.context_max)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "context: expected at most {} (what the model was trained for), found {}",
+                      model.config.context_max, config.context_max);
+  if (config.block_tokens != 16 && config.block_tokens != 32 && config.block_tokens != 64)
+    return out_of_range("KV block size", config.block_tokens, "16, 32 or 64 tokens");
+  if (config.sequences_max == 0 || config.sequences_max > 4096)
+    return out_of_range("sequences", config.sequences_max, "1 to 4096");
+  if (config.step_tokens_max == 0) return out_of_range("step tokens", 0, "at least 1");
+  config.step_tokens_max = std::min(config.step_tokens_max, caps.step_tokens_max);
+  if (caps.is_cpu) config.step_tokens_max = std::min(config.step_tokens_max, kCpuStepTokens);
+  // Every running row must be able to take part in a step.
+  const uint64_t logits_rows_max = caps.range_bytes_max / (uint64_t{model.config.vocab_size} * 4);
+  if (logits_rows_max == 0)
+    return make_error(ErrorCode::kMissingFeature, "one row of {} logits passes the device's range of {} bytes",
+                      model.config.vocab_size, caps.range_bytes_max);
+  config.sample_rows_max =
+      static_cast<uint32_t>(std::min<uint64_t>({config.sample_rows_max, logits_rows_max, config.step_tokens_max}));
+  config.chunk_tokens = std::min(std::max(config.chunk_tokens, 1u), config.step_tokens_max);
+  if (std::find(caps.kv_dtypes.begin(), caps.kv_dtypes.end(), config.kv_dtype) == caps.kv_dtypes.end())
+    return make_error(ErrorCode::kUnsupported, "KV cache in {}: {} does not have it", kv_dtype_name(config.kv_dtype),
+                      caps.device_id);
+  if (model.config.head_dim > caps.head_dim_max)
+    return make_error(ErrorCode::kUnsupported, "heads of {} numbers: {} has at most {}", model.config.head_dim,
+                      caps.device_id, caps.head_dim_max);
+  return config;
+}
+
+Status check_ops(const Backend& backend, const OpList& list) {
+  const std::vector<std::string> missing = backend.unsupported();
+  for (const Op& op : list.ops)
+    if (std::find(missing.begin(), missing.end(), op_name(op)) != missing.end())
+      return make_error(ErrorCode::kUnsupported, "{} does not execute {}", backend.caps().device_id, op_name(op));
+  return {};
+}
+
+// One sequence of as many tokens as a step may have, and as many sampled rows.
+IterationPlan largest_step(const EngineConfig& config, uint32_t num_blocks) {
+  IterationPlan plan;
+  plan.row_updates.push_back({RowUpdateKind::kSet, 0, 0, 0, 0, sizeof(RowSampling) / 4});
+  plan.row_payload.resize(sizeof(RowSampling) / 4);
+  plan.row_updates.push_back(
+      {RowUpdateKind::kPatchTable, 0, 0, 0, static_cast<uint32_t>(plan.row_payload.size()), num_blocks});
+  for (uint32_t block = 0; block < num_blocks; ++block) plan.row_payload.push_back(block);
+  const uint32_t num_tokens = std::min(config.step_tokens_max, num_blocks * config.block_tokens);
+  plan.tokens.assign(num_tokens, 0);
+  plan.rows.push_back({0, 0, 0, num_tokens, 0, 0, std::min(config.sample_rows_max, num_tokens), 0, 0, 0});
+  for (uint32_t i = 0; i < plan.rows[0].num_samples; ++i) plan.samples.push_back({i, i});
+  return plan;
+}
+
+Status run_largest_step(const EngineConfig& config, uint32_t num_blocks, Lowering* lowering, Backend* backend) {
+  LoweredStep step;
+  lowering->lower(largest_step(config, num_blocks), &step);
+  Result<Ticket> ticket = backend->submit(step.submission());
+  if (!ticket) return ticket.error();
+  Result<StepOutput> output = backend->wait(*ticket);
+  return output ? Status() : output.error();
+}
+
+}  // namespace
+
+Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Model> model, Backend* backend,
+                           const Progress& progress) {
+  Result<EngineConfig> config = resolve(wanted, *model, *backend);
+  if (!config) return config.error();
+  WarmEngine warm{*config, {}, nullptr};
+  const Caps& caps = backend->caps();
+  warm.lowering = std::make_unique<Lowering>(model, caps, config->step_tokens_max, config->sample_rows_max);
+  for (const OpList* list : {&warm.lowering->forward_list(1), &warm.lowering->sample_list(1)})
+    if (Status status = check_ops(*backend, *list); !status) return status.error();
+
+  KvGroup group = kv_group_of(model->config, *config);
+  const MemoryReport before = backend->memory();
+  if (Status status = backend->load_weights(model->weights, progress); !status) return status.error();
+  const uint64_t kv_tokens_max = pool_tokens_bound(*config, caps, group);
+  MemoryPlan bound;  // the pool is not sized yet; the inputs must hold whatever it turns out to be
+  bound.num_blocks = static_cast<uint32_t>(kv_tokens_max / group.block_tokens);
+  bound.block_tokens = group.block_tokens;
+  const StateConfig state =
+      warm.lowering->state_config(*config, plan_limits(scheduler_config(*config, bound, {})), kv_tokens_max);
+  if (Status status = backend->create_state(state); !status) return status.error();
+  // A processor's memory is planned, not measured: the largest step would take seconds there.
+  if (!caps.is_cpu) {
+    group.num_blocks = std::min(ceil_div(config->step_tokens_max, config->block_tokens), state.blocks_row_max);
+    if (Status status = backend->create_kv_pools({&group, 1}); !status) return status.error();
+    if (Status status = run_largest_step(*config, group.num_blocks, warm.lowering.get(), backend); !status)
+      return status.error();
+  }
+  Result<MemoryPlan> plan = size_pool(*config, caps, group, before, backend->memory());
+  if (!plan) return plan.error();
+  warm.memory_plan = *plan;
+  group.num_blocks = plan->num_blocks;
+  if (Status status = backend->create_kv_pools({&group, 1}); !status) return status.error();
+  return warm;
+}
+
+SchedulerConfig scheduler_config(const EngineConfig& config, const MemoryPlan& plan,
+                                 std::vector<int32_t> end_of_generation) {
+  SchedulerConfig out;
+  out.context_max = config.context_max;
+  out.sequences_max = config.sequences_max;
+  out.step_tokens_max = config.step_tokens_max;
+  out.sample_rows_max = config.sample_rows_max;
+  out.penalty_rows_max = config.penalty_rows_max;
+  out.chunk_tokens = config.chunk_tokens;
+  out.reserve_output_tokens = config.reserve_output_tokens;
+  out.watermark = config.watermark;
+  out.queue_tokens_max = config.queue_tokens_max;
+  out.kv_pools = {{plan.num_blocks, plan.block_tokens}};
+  out.end_of_generation = std::move(end_of_generation);
+  return out;
+}
+
+}  // namespace llmrt

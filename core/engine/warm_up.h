@@ -1,0 +1,28 @@
+// What happens between opening a device and serving: weights, state, the measured run of the largest step, the KV pool.
+#pragma once
+
+#include <memory>
+
+#include "core/backend/backend.h"
+#include "core/engine/engine_config.h"
+#include "core/engine/lower.h"
+#include "core/model/model.h"
+#include "core/schedule/scheduler.h"
+
+namespace llmrt {
+
+struct WarmEngine {
+  EngineConfig config;  // zeros resolved, limits lowered to what the device has
+  MemoryPlan memory_plan;
+  std::unique_ptr<Lowering> lowering;
+};
+
+// Leaves the backend with weights, state and KV pools, ready to submit. Errors: unsupported (an op or a KV dtype that
+// the device lacks, by name), out_of_memory with the terms, invalid_argument for a knob outside its range.
+Result<WarmEngine> warm_up(const EngineConfig& config, std::shared_ptr<const Model> model, Backend* backend,
+                           const Progress& progress);
+
+SchedulerConfig scheduler_config(const EngineConfig& config, const MemoryPlan& plan,
+                                 std::vector<int32_t> end_of_generation);
+
+}  // namespace llmrt
