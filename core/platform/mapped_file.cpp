@@ -39,8 +39,7 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& pa
   const std::byte* data = nullptr;
   if (size > 0) {  // mmap refuses an empty range; the parser says what an empty file lacks
     void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd, 0);
-    if (address == MAP_FAILED)
-      return make_error(ErrorCode::kIo, "cannot map file: {}: {}", path, std::strerror(errno));
+    if (address == MAP_FAILED) return make_error(ErrorCode::kIo, "cannot map file: {}: {}", path, std::strerror(errno));
     data = static_cast<const std::byte*>(address);
   }
   return std::shared_ptr<const MappedFile>(new MappedFile(path, data, size));

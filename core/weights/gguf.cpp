@@ -28,16 +28,16 @@ constexpr TensorType known(uint32_t id, Encoding encoding) {
 
 // Those without an encoding are here so that a file which has them is refused by name.
 constexpr TensorType kTensorTypes[] = {
-    known(0, Encoding::kF32),   known(1, Encoding::kF16),   known(2, Encoding::kQ4_0),
-    known(3, Encoding::kQ4_1),  known(6, Encoding::kQ5_0),  known(7, Encoding::kQ5_1),
-    known(8, Encoding::kQ8_0),  known(12, Encoding::kQ4_K), known(13, Encoding::kQ5_K),
-    known(14, Encoding::kQ6_K), known(30, Encoding::kBF16), {10, "q2_k", 256, 84, {}},
-    {11, "q3_k", 256, 110, {}}, {16, "iq2_xxs", 256, 66, {}}, {17, "iq2_xs", 256, 74, {}},
-    {18, "iq3_xxs", 256, 98, {}}, {19, "iq1_s", 256, 50, {}}, {20, "iq4_nl", 32, 18, {}},
-    {21, "iq3_s", 256, 110, {}}, {22, "iq2_s", 256, 82, {}}, {23, "iq4_xs", 256, 136, {}},
-    {24, "i8", 1, 1, {}},       {25, "i16", 1, 2, {}},      {26, "i32", 1, 4, {}},
-    {27, "i64", 1, 8, {}},      {28, "f64", 1, 8, {}},      {29, "iq1_m", 256, 56, {}},
-    {34, "tq1_0", 256, 54, {}}, {35, "tq2_0", 256, 66, {}}, {39, "mxfp4", 32, 17, {}},
+    known(0, Encoding::kF32),     known(1, Encoding::kF16),     known(2, Encoding::kQ4_0),
+    known(3, Encoding::kQ4_1),    known(6, Encoding::kQ5_0),    known(7, Encoding::kQ5_1),
+    known(8, Encoding::kQ8_0),    known(12, Encoding::kQ4_K),   known(13, Encoding::kQ5_K),
+    known(14, Encoding::kQ6_K),   known(30, Encoding::kBF16),   {10, "q2_k", 256, 84, {}},
+    {11, "q3_k", 256, 110, {}},   {16, "iq2_xxs", 256, 66, {}}, {17, "iq2_xs", 256, 74, {}},
+    {18, "iq3_xxs", 256, 98, {}}, {19, "iq1_s", 256, 50, {}},   {20, "iq4_nl", 32, 18, {}},
+    {21, "iq3_s", 256, 110, {}},  {22, "iq2_s", 256, 82, {}},   {23, "iq4_xs", 256, 136, {}},
+    {24, "i8", 1, 1, {}},         {25, "i16", 1, 2, {}},        {26, "i32", 1, 4, {}},
+    {27, "i64", 1, 8, {}},        {28, "f64", 1, 8, {}},        {29, "iq1_m", 256, 56, {}},
+    {34, "tq1_0", 256, 54, {}},   {35, "tq2_0", 256, 66, {}},   {39, "mxfp4", 32, 17, {}},
     {40, "nvfp4", 64, 36, {}},
 };
 
@@ -124,8 +124,8 @@ Status read_elements(Reader& reader, std::string_view what, MetadataValue* value
   }
   uint64_t size = 0;
   if (!checked_mul(value->count, value_type_bytes(value->type), &size) || size > kGgufValueBytesMax)
-    return corrupt("{}: expected at most {} bytes, found {} elements of type {}", what, kGgufValueBytesMax, value->count,
-                   value_type_name(value->type));
+    return corrupt("{}: expected at most {} bytes, found {} elements of type {}", what, kGgufValueBytesMax,
+                   value->count, value_type_name(value->type));
   if (!reader.take(size, &value->bytes)) return reader.ends(what);
   return value->type == ValueType::kBool ? check_bools(what, *value) : Status{};
 }
@@ -133,7 +133,8 @@ Status read_elements(Reader& reader, std::string_view what, MetadataValue* value
 Result<ValueType> read_value_type(Reader& reader, std::string_view what) {
   uint32_t type = 0;
   if (!reader.read(&type)) return reader.ends(what);
-  if (type >= kNumValueTypes) return corrupt("{}: expected a value type below {}, found {}", what, kNumValueTypes, type);
+  if (type >= kNumValueTypes)
+    return corrupt("{}: expected a value type below {}, found {}", what, kNumValueTypes, type);
   return static_cast<ValueType>(type);
 }
 
@@ -146,8 +147,10 @@ Result<MetadataValue> read_value(Reader& reader, std::string_view what) {
     auto element = read_value_type(reader, what);
     if (!element) return element.error();
     if (*element == ValueType::kArray)
-      return make_error(ErrorCode::kUnsupported, "unsupported GGUF: {}: expected an array of values, found an array of "
-                        "arrays", what);
+      return make_error(ErrorCode::kUnsupported,
+                        "unsupported GGUF: {}: expected an array of values, found an array of "
+                        "arrays",
+                        what);
     value.type = *element;
     value.is_array = true;
     if (!reader.read(&value.count)) return reader.ends(what);
@@ -236,7 +239,7 @@ Result<TensorRecord> read_tensor(Reader& reader, uint64_t i, uint64_t num_tensor
   return record;
 }
 
-// Each tensor at the next aligned offset, all inside the file.
+// Each tensor at the next aligned offset, all inside the file, and nothing behind them but padding.
 Status place_tensors(std::span<const std::byte> data, uint64_t alignment, std::vector<TensorRecord>& records) {
   uint64_t expected = 0;
   for (TensorRecord& record : records) {
@@ -244,11 +247,15 @@ Status place_tensors(std::span<const std::byte> data, uint64_t alignment, std::v
       return corrupt("tensor {}: expected its data at offset {}, found {}", printable(record.tensor.name), expected,
                      record.offset);
     if (record.offset > data.size() || record.bytes > data.size() - record.offset)
-      return corrupt("tensor {}: expected {} bytes of data at offset {}, the file has {}", printable(record.tensor.name),
-                     record.bytes, record.offset, data.size() - std::min<uint64_t>(record.offset, data.size()));
+      return corrupt("tensor {}: expected {} bytes of data at offset {}, the file has {}",
+                     printable(record.tensor.name), record.bytes, record.offset,
+                     data.size() - std::min<uint64_t>(record.offset, data.size()));
     record.tensor.bytes = data.subspan(record.offset, record.bytes);
     expected = round_up(record.offset + record.bytes, alignment);  // both below the file size plus 2^31
   }
+  if (data.size() > expected && data.size() - expected >= alignment)  // a table that lost a tensor, or shrank one
+    return corrupt("tensor table: expected the last data to end at offset {}, the file has {} bytes more", expected,
+                   data.size() - expected);
   return {};
 }
 
@@ -262,11 +269,12 @@ Result<Header> read_header(Reader& reader) {
   uint32_t magic = 0;
   if (!reader.read(&magic) || !reader.read(&header.version)) return reader.ends("header");
   if (header.version != 0 && (header.version & 0xffff) == 0)
-    return make_error(ErrorCode::kUnsupported, "unsupported GGUF: expected a little-endian file, found a big-endian one");
+    return make_error(ErrorCode::kUnsupported,
+                      "unsupported GGUF: expected a little-endian file, found a big-endian one");
   if (header.version == 0) return corrupt("version: expected 2 or 3, found 0");
   if (header.version < kGgufVersionMin || header.version > kGgufVersionMax)
-    return make_error(ErrorCode::kUnsupported, "unsupported GGUF: version: expected {} or {}, found {}", kGgufVersionMin,
-                      kGgufVersionMax, header.version);
+    return make_error(ErrorCode::kUnsupported, "unsupported GGUF: version: expected {} or {}, found {}",
+                      kGgufVersionMin, kGgufVersionMax, header.version);
   if (!reader.read(&header.num_tensors) || !reader.read(&header.num_pairs)) return reader.ends("header");
   if (header.num_pairs > reader.remaining() / kPairBytesMin)
     return corrupt("metadata: expected at most {} keys in the bytes that remain, found {}",
@@ -279,7 +287,9 @@ Result<Header> read_header(Reader& reader) {
 
 }  // namespace
 
-bool is_gguf(std::span<const std::byte> bytes) { return bytes.size() >= 4 && std::memcmp(bytes.data(), "GGUF", 4) == 0; }
+bool is_gguf(std::span<const std::byte> bytes) {
+  return bytes.size() >= 4 && std::memcmp(bytes.data(), "GGUF", 4) == 0;
+}
 
 Result<WeightSource> parse_gguf(std::span<const std::byte> bytes) {
   if (!is_gguf(bytes)) return corrupt("expected \"GGUF\" as the first bytes");

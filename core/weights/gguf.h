@@ -3,7 +3,7 @@
 // was expected and what was found.
 //
 // Stricter than the format's text, as strict as its best known reader: tensor data lies in table order, each tensor at
-// the next aligned offset, so overlaps, holes and most damaged tables are refused.
+// the next aligned offset and nothing behind the last, so overlaps, holes and most damaged tables are refused.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@
 namespace llmrt {
 
 inline constexpr uint32_t kGgufVersionMin = 2, kGgufVersionMax = 3;
-inline constexpr uint64_t kGgufAlignment = 32;                // unless general.alignment says otherwise
-inline constexpr uint64_t kGgufValueBytesMax = 64ull << 20;   // one string, or one array
+inline constexpr uint64_t kGgufAlignment = 32;               // unless general.alignment says otherwise
+inline constexpr uint64_t kGgufValueBytesMax = 64ull << 20;  // one string, or one array
 inline constexpr uint64_t kGgufKeyBytesMax = 65535;
 inline constexpr uint64_t kGgufTensorNameBytesMax = 64;
 

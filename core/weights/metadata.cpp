@@ -29,30 +29,44 @@ T load(const MetadataValue& value, uint64_t i) {
 // Element i of an integer value; nullopt for other types and for a u64 beyond int64.
 std::optional<int64_t> integer_at(const MetadataValue& value, uint64_t i) {
   switch (value.type) {
-    case ValueType::kU8: return load<uint8_t>(value, i);
-    case ValueType::kI8: return load<int8_t>(value, i);
-    case ValueType::kU16: return load<uint16_t>(value, i);
-    case ValueType::kI16: return load<int16_t>(value, i);
-    case ValueType::kU32: return load<uint32_t>(value, i);
-    case ValueType::kI32: return load<int32_t>(value, i);
-    case ValueType::kI64: return load<int64_t>(value, i);
+    case ValueType::kU8:
+      return load<uint8_t>(value, i);
+    case ValueType::kI8:
+      return load<int8_t>(value, i);
+    case ValueType::kU16:
+      return load<uint16_t>(value, i);
+    case ValueType::kI16:
+      return load<int16_t>(value, i);
+    case ValueType::kU32:
+      return load<uint32_t>(value, i);
+    case ValueType::kI32:
+      return load<int32_t>(value, i);
+    case ValueType::kI64:
+      return load<int64_t>(value, i);
     case ValueType::kU64: {
       const auto number = load<uint64_t>(value, i);
       if (number > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
       return static_cast<int64_t>(number);
     }
-    default: return std::nullopt;
+    default:
+      return std::nullopt;
   }
 }
 
 std::string describe_element(const MetadataValue& value, uint64_t i) {
   switch (value.type) {
-    case ValueType::kF32: return fmt::format("{}", load<float>(value, i));
-    case ValueType::kF64: return fmt::format("{}", load<double>(value, i));
-    case ValueType::kBool: return load<uint8_t>(value, i) != 0 ? "true" : "false";
-    case ValueType::kString: return "\"" + printable(value.strings[i]) + "\"";
-    case ValueType::kU64: return fmt::format("{}", load<uint64_t>(value, i));
-    default: return fmt::format("{}", *integer_at(value, i));
+    case ValueType::kF32:
+      return fmt::format("{}", load<float>(value, i));
+    case ValueType::kF64:
+      return fmt::format("{}", load<double>(value, i));
+    case ValueType::kBool:
+      return load<uint8_t>(value, i) != 0 ? "true" : "false";
+    case ValueType::kString:
+      return "\"" + printable(value.strings[i]) + "\"";
+    case ValueType::kU64:
+      return fmt::format("{}", load<uint64_t>(value, i));
+    default:
+      return fmt::format("{}", *integer_at(value, i));
   }
 }
 
@@ -67,8 +81,12 @@ Error wrong(std::string_view key, std::string_view expected, const MetadataValue
 
 }  // namespace
 
-const char* value_type_name(ValueType type) { return kValueTypes[static_cast<int>(type)].name; }
-uint32_t value_type_bytes(ValueType type) { return kValueTypes[static_cast<int>(type)].bytes; }
+const char* value_type_name(ValueType type) {
+  return kValueTypes[static_cast<int>(type)].name;
+}
+uint32_t value_type_bytes(ValueType type) {
+  return kValueTypes[static_cast<int>(type)].bytes;
+}
 
 std::string printable(std::string_view text) {
   constexpr size_t kCharsMax = 96;
@@ -175,8 +193,8 @@ Result<std::vector<float>> Metadata::floats(std::string_view key) const {
   if (!out.empty()) std::memcpy(out.data(), value->bytes.data(), out.size() * sizeof(float));
   for (size_t i = 0; i < out.size(); ++i) {
     if (!std::isfinite(out[i]))
-      return make_error(ErrorCode::kCorruptFile, "bad metadata: {}: element {}: expected a finite number, found {}", key,
-                        i, out[i]);
+      return make_error(ErrorCode::kCorruptFile, "bad metadata: {}: element {}: expected a finite number, found {}",
+                        key, i, out[i]);
   }
   return out;
 }

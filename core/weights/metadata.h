@@ -52,7 +52,8 @@ class Metadata {
 
   // Each returns the value, the fallback when the key is absent, or an Error that names the key, what was expected and
   // what the file has. Without a fallback an absent key is an Error. Integers may be stored in any integer type.
-  Result<uint64_t> integer(std::string_view key, uint64_t min, uint64_t max, std::optional<uint64_t> fallback = {}) const;
+  Result<uint64_t> integer(std::string_view key, uint64_t min, uint64_t max,
+                           std::optional<uint64_t> fallback = {}) const;
   Result<double> number(std::string_view key, double min, double max, std::optional<double> fallback = {}) const;
   Result<bool> boolean(std::string_view key, std::optional<bool> fallback = {}) const;
   Result<std::string_view> string(std::string_view key, std::optional<std::string_view> fallback = {}) const;
