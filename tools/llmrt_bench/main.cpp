@@ -1,0 +1,11 @@
+// llmrt-bench: the same work on every backend, with the device's limits beside it.
+#include "tools/llmrt_bench/commands.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"llmrt-bench: the same work on every backend, with the device's limits beside it"};
+  app.require_subcommand(1);
+  int exit_code = 0;
+  llmrt::bench::add_model_command(app, &exit_code);
+  CLI11_PARSE(app, argc, argv);
+  return exit_code;
+}
