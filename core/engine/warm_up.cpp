@@ -6,6 +6,7 @@
 
 #include "core/base/checked_math.h"
 #include "core/engine/pool_sizing.h"
+#include "core/engine/probe_plan.h"
 
 namespace llmrt {
 namespace {
@@ -57,23 +58,14 @@ Status check_ops(const Backend& backend, const OpList& list) {
 }
 
 // One sequence of as many tokens as a step may have, and as many sampled rows.
-IterationPlan largest_step(const EngineConfig& config, uint32_t num_blocks) {
-  IterationPlan plan;
-  plan.row_updates.push_back({RowUpdateKind::kSet, 0, 0, 0, 0, sizeof(RowSampling) / 4});
-  plan.row_payload.resize(sizeof(RowSampling) / 4);
-  plan.row_updates.push_back(
-      {RowUpdateKind::kPatchTable, 0, 0, 0, static_cast<uint32_t>(plan.row_payload.size()), num_blocks});
-  for (uint32_t block = 0; block < num_blocks; ++block) plan.row_payload.push_back(block);
-  const uint32_t num_tokens = std::min(config.step_tokens_max, num_blocks * config.block_tokens);
-  plan.tokens.assign(num_tokens, 0);
-  plan.rows.push_back({0, 0, 0, num_tokens, 0, 0, std::min(config.sample_rows_max, num_tokens), 0, 0, 0});
-  for (uint32_t i = 0; i < plan.rows[0].num_samples; ++i) plan.samples.push_back({i, i});
-  return plan;
+ProbeShape largest_step(const EngineConfig& config) {
+  const uint32_t num_tokens = std::min(config.step_tokens_max, config.context_max);
+  return {1, num_tokens, 0, std::min(config.sample_rows_max, num_tokens), config.block_tokens};
 }
 
-Status run_largest_step(const EngineConfig& config, uint32_t num_blocks, Lowering* lowering, Backend* backend) {
+Status run_largest_step(const EngineConfig& config, uint32_t vocab_size, Lowering* lowering, Backend* backend) {
   LoweredStep step;
-  lowering->lower(largest_step(config, num_blocks), &step);
+  lowering->lower(probe_plan(largest_step(config), vocab_size), &step);
   Result<Ticket> ticket = backend->submit(step.submission());
   if (!ticket) return ticket.error();
   Result<StepOutput> output = backend->wait(*ticket);
@@ -104,9 +96,9 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   if (Status status = backend->create_state(state); !status) return status.error();
   // A processor's memory is planned, not measured: the largest step would take seconds there.
   if (!caps.is_cpu) {
-    group.num_blocks = std::min(ceil_div(config->step_tokens_max, config->block_tokens), state.blocks_row_max);
+    group.num_blocks = probe_blocks(largest_step(*config));
     if (Status status = backend->create_kv_pools({&group, 1}); !status) return status.error();
-    if (Status status = run_largest_step(*config, group.num_blocks, warm.lowering.get(), backend); !status)
+    if (Status status = run_largest_step(*config, model->config.vocab_size, warm.lowering.get(), backend); !status)
       return status.error();
   }
   Result<MemoryPlan> plan = size_pool(*config, caps, group, before, backend->memory());

@@ -1,0 +1,24 @@
+// Plans made up for measuring: equal sequences at a given depth, with block tables of their own. Used by the measured
+// run of the largest step, by `explain --device` and by the bench; never while requests are served.
+#pragma once
+
+#include <cstdint>
+
+#include "core/schedule/iteration_plan.h"
+
+namespace llmrt {
+
+struct ProbeShape {
+  uint32_t num_sequences = 1;
+  uint32_t num_tokens = 1;   // of each in this step
+  uint32_t start = 0;        // position of each one's first token
+  uint32_t num_samples = 1;  // of each: the last of its tokens
+  uint32_t block_tokens = 16;
+};
+
+// Sequence i has slot i and the i-th run of blocks. Token ids are spread over the vocabulary.
+IterationPlan probe_plan(const ProbeShape& shape, uint32_t vocab_size);
+// Blocks that such a plan needs in the pool.
+uint32_t probe_blocks(const ProbeShape& shape);
+
+}  // namespace llmrt
