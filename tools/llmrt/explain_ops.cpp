@@ -1,0 +1,206 @@
+#include "tools/llmrt/explain_ops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <map>
+
+#include "backends/backends.h"
+#include "core/engine/engine.h"
+#include "core/engine/lower.h"
+#include "core/engine/probe_plan.h"
+#include "core/ops/op_list.h"
+
+namespace llmrt {
+namespace {
+
+constexpr int kProfileRuns = 5;  // after one warm-up; medians
+
+struct OpLine {
+  std::string name, shape;
+  OpCost cost;
+  double ms = 0;
+  int count = 1;
+};
+
+CostSizes sizes_of(const ProbeShape& shape, const ModelConfig& model, KvDType kv) {
+  CostSizes sizes;
+  sizes.num_tokens = shape.num_sequences * shape.num_tokens;
+  sizes.num_sampled = shape.num_sequences * shape.num_samples;
+  sizes.kv_tokens = uint64_t{shape.num_sequences} * (shape.start + shape.num_tokens);
+  for (uint32_t t = 0; t < shape.num_tokens; ++t) sizes.attention_pairs += shape.start + t + 1;
+  sizes.attention_pairs *= shape.num_sequences;
+  sizes.kv_bytes_token_layer = 2 * model.num_kv_heads * model.head_dim * kv_element_bytes(kv);
+  return sizes;
+}
+
+// What the op writes, with live rows.
+std::string shape_text(const OpList& list, const Op& op, const CostSizes& sizes) {
+  const OpAccess touched = access(op);
+  if (touched.writes.empty()) return "";
+  const TensorDesc& out = list.tensors[touched.writes.back()];
+  const uint32_t rows = out.rows == Rows::kTokens ? sizes.num_tokens : sizes.num_sampled;
+  return fmt::format("[{}, {}] {}", rows, out.columns, dtype_name(out.dtype));
+}
+
+std::vector<OpLine> lines_of(const OpList& list, const Model& model, const CostSizes& sizes,
+                             std::span<const double> op_ms) {
+  std::vector<OpLine> lines;
+  for (size_t i = 0; i < list.ops.size(); ++i) {
+    const Op& op = list.ops[i];
+    std::string name = op_name(op);
+    if (const auto* matmul = std::get_if<Matmul>(&op)) name += " " + model.weights.groups[matmul->group].name;
+    lines.push_back({std::move(name), shape_text(list, op, sizes), cost(list, op, model.weights, sizes),
+                     op_ms.empty() ? 0 : op_ms[i]});
+  }
+  return lines;
+}
+
+// Sums ops of one kind and shape: "matmul blk.7.qkv" and its likes in every layer become one line.
+std::vector<OpLine> summed(const std::vector<OpLine>& lines) {
+  std::vector<OpLine> sums;
+  std::map<std::string, size_t> index;
+  for (const OpLine& line : lines) {
+    std::string name = line.name;
+    if (const size_t dot = name.find_last_of('.'); name.starts_with("matmul") && dot != std::string::npos)
+      name = "matmul" + std::string(" ") + name.substr(dot + 1);
+    const auto [it, added] = index.emplace(name + line.shape, sums.size());
+    if (added) {
+      sums.push_back(line);
+      sums.back().name = name;
+      continue;
+    }
+    OpLine& sum = sums[it->second];
+    sum.cost.flops += line.cost.flops;
+    sum.cost.bytes += line.cost.bytes;
+    sum.ms += line.ms;
+    ++sum.count;
+  }
+  return sums;
+}
+
+// The time that the device's limits allow.
+double floor_ms(const OpCost& cost, const ExplainOptions& options) {
+  const double bytes_ms = options.read_gb_s > 0 ? cost.bytes / options.read_gb_s * 1e-6 : 0;
+  const double flops_ms = options.tflop_s > 0 ? cost.flops / options.tflop_s * 1e-9 : 0;
+  return std::max(bytes_ms, flops_ms);
+}
+
+void print_table(const std::vector<OpLine>& lines, const ExplainOptions& options) {
+  const bool measured = !options.device.empty();
+  fmt::print("  {:<28} {:>5}  {:<22} {:>12} {:>12}", "op", "count", "writes", "MFLOP", "MB");
+  if (measured) fmt::print(" {:>10} {:>9} {:>9} {:>8}", "ms", "GB/s", "TFLOP/s", "of limit");
+  fmt::print("\n");
+  for (const OpLine& line : lines) {
+    fmt::print("  {:<28} {:>5}  {:<22} {:>12.2f} {:>12.3f}", line.name, line.count, line.shape, line.cost.flops * 1e-6,
+               line.cost.bytes * 1e-6);
+    if (measured) {
+      const double floor = floor_ms(line.cost, options);
+      fmt::print(" {:>10.4f} {:>9.1f} {:>9.3f} {:>8}", line.ms, line.ms > 0 ? line.cost.bytes / line.ms * 1e-6 : 0,
+                 line.ms > 0 ? line.cost.flops / line.ms * 1e-9 : 0,
+                 floor > 0 && line.ms > 0 ? fmt::format("{:.1f} %", 100 * floor / line.ms) : "-");
+    }
+    fmt::print("\n");
+  }
+}
+
+boost::json::array to_json(const std::vector<OpLine>& lines) {
+  boost::json::array array;
+  for (const OpLine& line : lines)
+    array.push_back({{"op", line.name},
+                     {"count", line.count},
+                     {"writes", line.shape},
+                     {"flops", line.cost.flops},
+                     {"bytes", line.cost.bytes},
+                     {"ms", line.ms}});
+  return array;
+}
+
+Result<std::vector<double>> profile(Backend* backend, const LoweredStep& step) {
+  std::vector<std::vector<double>> runs;
+  for (int i = 0; i <= kProfileRuns; ++i) {
+    Result<std::vector<double>> run = backend->profile(step.submission());
+    if (!run) return run.error();
+    if (i) runs.push_back(std::move(*run));
+  }
+  std::vector<double> medians(runs[0].size());
+  for (size_t op = 0; op < medians.size(); ++op) {
+    std::vector<double> values;
+    for (const auto& run : runs) values.push_back(run[op]);
+    std::nth_element(values.begin(), values.begin() + kProfileRuns / 2, values.end());
+    medians[op] = values[kProfileRuns / 2];
+  }
+  return medians;
+}
+
+}  // namespace
+
+Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& options) {
+  const uint32_t tokens_max = *std::max_element(options.tokens.begin(), options.tokens.end());
+  EngineConfig config = options.engine;
+  config.step_tokens_max = std::max(config.step_tokens_max, options.num_sequences * tokens_max);
+  config.sequences_max = std::max(config.sequences_max, options.num_sequences);
+  config.context_max = std::max(config.context_max, options.context + tokens_max);
+  SteadyClock clock;
+  std::unique_ptr<Engine> engine;
+  Caps caps;  // of no device: everything f32
+  if (!options.device.empty()) {
+    Result<std::unique_ptr<Backend>> backend = open_device(options.device);
+    if (!backend) return backend.error();
+    config.kv_tokens = uint64_t{options.num_sequences} * (options.context + tokens_max + config.block_tokens);
+    Result<std::unique_ptr<Engine>> created = Engine::create(config, model, nullptr, std::move(*backend), &clock, {});
+    if (!created) return created.error();
+    engine = std::move(*created);
+    config = engine->config();
+    caps = engine->backend().caps();
+  }
+  boost::json::array reports;
+  for (uint32_t num_tokens : options.tokens) {
+    const ProbeShape shape{options.num_sequences, num_tokens, options.context, 1, config.block_tokens};
+    if (shape.num_sequences * num_tokens > config.step_tokens_max || shape.num_sequences > config.sample_rows_max)
+      return make_error(ErrorCode::kInvalidArgument,
+                        "{} sequences x {} tokens: expected at most {} tokens and {} sequences", shape.num_sequences,
+                        num_tokens, config.step_tokens_max, config.sample_rows_max);
+    Lowering lowering(model, caps, config.step_tokens_max, config.sample_rows_max);
+    LoweredStep step;
+    lowering.lower(probe_plan(shape, model->config.vocab_size), &step);
+    std::vector<double> op_ms;
+    if (engine) {
+      Result<std::vector<double>> measured = profile(&engine->backend(), step);
+      if (!measured) return measured.error();
+      op_ms = std::move(*measured);
+    }
+    const CostSizes sizes = sizes_of(shape, model->config, config.kv_dtype);
+    const std::span<const double> all(op_ms);
+    const size_t num_forward = step.forward->ops.size();
+    std::vector<OpLine> lines = lines_of(*step.forward, *model, sizes, all.empty() ? all : all.first(num_forward));
+    const std::vector<OpLine> sample =
+        lines_of(*step.sample, *model, sizes, all.empty() ? all : all.subspan(num_forward));
+    lines.insert(lines.end(), sample.begin(), sample.end());
+    OpLine total{"total", ""};
+    for (const OpLine& line : lines) {
+      total.cost.flops += line.cost.flops;
+      total.cost.bytes += line.cost.bytes;
+      total.ms += line.ms;
+    }
+    total.count = static_cast<int>(lines.size());
+    std::vector<OpLine> shown = options.every_op ? lines : summed(lines);
+    shown.push_back(total);
+    if (options.json) {
+      reports.push_back({{"tokens", num_tokens},
+                         {"sequences", shape.num_sequences},
+                         {"context", shape.start},
+                         {"ops", to_json(shown)}});
+      continue;
+    }
+    fmt::print("{} sequences x {} tokens after {} ({})\n", shape.num_sequences, num_tokens, shape.start,
+               options.device.empty() ? "not measured" : caps.device_name);
+    print_table(shown, options);
+    fmt::print("\n");
+  }
+  if (options.json) fmt::print("{}\n", boost::json::serialize(reports));
+  return {};
+}
+
+}  // namespace llmrt
