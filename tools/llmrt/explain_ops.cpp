@@ -178,7 +178,8 @@ Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& opt
     const std::vector<OpLine> sample =
         lines_of(*step.sample, *model, sizes, all.empty() ? all : all.subspan(num_forward));
     lines.insert(lines.end(), sample.begin(), sample.end());
-    OpLine total{"total", ""};
+    OpLine total;
+    total.name = "total";
     for (const OpLine& line : lines) {
       total.cost.flops += line.cost.flops;
       total.cost.bytes += line.cost.bytes;
