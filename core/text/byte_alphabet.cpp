@@ -31,7 +31,9 @@ const Alphabet& alphabet() {
 
 }  // namespace
 
-std::string_view byte_to_alphabet(unsigned char byte) { return alphabet().characters[byte]; }
+std::string_view byte_to_alphabet(unsigned char byte) {
+  return alphabet().characters[byte];
+}
 
 std::optional<std::string> alphabet_to_bytes(std::string_view token) {
   const auto& bytes = alphabet().bytes;

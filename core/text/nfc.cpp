@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <utility>
 #include <vector>
 
 #include "core/base/check.h"
@@ -12,22 +14,50 @@
 namespace llmrt {
 namespace {
 
-int combining_class(int32_t code_point) { return utf8proc_get_property(code_point)->combining_class; }
+// Code points that got a combining class or a composition after Unicode 9, whose data Hugging Face's normalizer has.
+// To it they are starters that compose with nothing: the text falls apart there.
+constexpr std::pair<int32_t, int32_t> kYounger[] = {
+    {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
+    {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},
+    {0xA82C, 0xA82C},   {0x10D24, 0x10D27}, {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF}, {0x10F46, 0x10F50},
+    {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E}, {0x11839, 0x1183A},
+    {0x11930, 0x11930}, {0x11935, 0x11935}, {0x11938, 0x11938}, {0x1193D, 0x1193E}, {0x11943, 0x11943},
+    {0x119E0, 0x119E0}, {0x11A34, 0x11A34}, {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42},
+    {0x11D44, 0x11D45}, {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E08F, 0x1E08F},
+    {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF},
+};
+
+bool is_younger(int32_t code_point) {
+  const auto* next = std::ranges::upper_bound(kYounger, code_point, {}, &std::pair<int32_t, int32_t>::first);
+  return next != std::begin(kYounger) && code_point <= std::prev(next)->second;
+}
+
+int combining_class(int32_t code_point) {
+  return utf8proc_get_property(code_point)->combining_class;
+}
 
 // utf8proc's own ordering of combining marks is quadratic in the length of their run; this one sorts.
 void order_marks(std::vector<int32_t>& code_points) {
-  for (size_t begin = 0; begin < code_points.size(); ++begin) {
-    if (code_points[begin] < 0x300 || combining_class(code_points[begin]) == 0) {
+  for (auto begin = code_points.begin(); begin != code_points.end();) {
+    if (*begin < 0x300 || combining_class(*begin) == 0) {
+      ++begin;
       continue;
     }
-    size_t end = begin + 1;
-    while (end < code_points.size() && combining_class(code_points[end]) != 0) {
-      ++end;
-    }
-    std::stable_sort(code_points.begin() + begin, code_points.begin() + end,
-                     [](int32_t a, int32_t b) { return combining_class(a) < combining_class(b); });
+    const auto end = std::find_if(begin, code_points.end(), [](int32_t c) { return combining_class(c) == 0; });
+    std::stable_sort(begin, end, [](int32_t a, int32_t b) { return combining_class(a) < combining_class(b); });
     begin = end;
   }
+}
+
+void append_composed(std::vector<int32_t>& code_points, std::string& out) {
+  order_marks(code_points);
+  const auto count = utf8proc_normalize_utf32(code_points.data(), static_cast<utf8proc_ssize_t>(code_points.size()),
+                                              static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  LLMRT_CHECK(count >= 0, "utf8proc refused to compose");
+  for (utf8proc_ssize_t i = 0; i < count; ++i) {
+    append_utf8(out, static_cast<char32_t>(code_points[i]));
+  }
+  code_points.clear();
 }
 
 }  // namespace
@@ -38,29 +68,26 @@ bool is_trivially_nfc(std::string_view text) {
 }
 
 std::string normalize_nfc(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
   std::vector<int32_t> code_points;
-  code_points.reserve(text.size());
   for (size_t pos = 0; pos < text.size();) {
     const Utf8Step step = decode_utf8(text, pos);
     pos += step.num_bytes;
-    if (step.code_point < 0xC0) {
-      code_points.push_back(static_cast<int32_t>(step.code_point));
-      continue;
+    const auto code_point = static_cast<int32_t>(step.code_point);
+    if (code_point < 0xC0) {
+      code_points.push_back(code_point);
+    } else if (is_younger(code_point)) {
+      append_composed(code_points, out);
+      append_utf8(out, step.code_point);
+    } else {
+      int32_t parts[8];  // the longest canonical decomposition has 4
+      const auto count = utf8proc_decompose_char(code_point, parts, 8, UTF8PROC_DECOMPOSE, nullptr);
+      LLMRT_CHECK(count >= 1 && count <= 8, "a canonical decomposition longer than Unicode has");
+      code_points.insert(code_points.end(), parts, parts + count);
     }
-    int32_t parts[8];  // the longest canonical decomposition has 4
-    const auto count = utf8proc_decompose_char(static_cast<int32_t>(step.code_point), parts, 8, UTF8PROC_DECOMPOSE, nullptr);
-    LLMRT_CHECK(count >= 1 && count <= 8, "a canonical decomposition longer than Unicode has");
-    code_points.insert(code_points.end(), parts, parts + count);
   }
-  order_marks(code_points);
-  const auto composed = utf8proc_normalize_utf32(code_points.data(), static_cast<utf8proc_ssize_t>(code_points.size()),
-                                                 static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  LLMRT_CHECK(composed >= 0, "utf8proc refused to compose");
-  std::string out;
-  out.reserve(text.size());
-  for (utf8proc_ssize_t i = 0; i < composed; ++i) {
-    append_utf8(out, static_cast<char32_t>(code_points[i]));
-  }
+  append_composed(code_points, out);
   return out;
 }
 

@@ -1,4 +1,5 @@
-// Unicode normalization form C in time linear (times log) in the length, also for hostile runs of combining marks.
+// Unicode normalization form C as Hugging Face's `tokenizers` has it (data of Unicode 9), in time linear (times log)
+// in the length, also for hostile runs of combining marks.
 #pragma once
 
 #include <string>

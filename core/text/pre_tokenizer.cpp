@@ -27,8 +27,7 @@ constexpr const char* kNumber =
 // The smollm digit splitter asks Rust's standard library, which knows Unicode 17's numbers as well.
 constexpr const char* kNumberSinceUnicode16 = R"(\x{11de0}-\x{11de9}\x{16ff4}-\x{16ff6})";
 // White_Space as Oniguruma has it: PCRE2's \s also holds U+180E.
-constexpr const char* kSpace =
-    R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+constexpr const char* kSpace = R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr const char* kContractions = "'s|'t|'re|'ve|'m|'ll|'d";
 
 std::string gpt2_pattern() {
@@ -54,8 +53,12 @@ std::string llama3_pattern(const char* digits) {
       fmt::arg("digits", digits), fmt::arg("s", kSpace));
 }
 
-std::string llama_bpe_pattern() { return llama3_pattern("{1,3}"); }
-std::string qwen2_pattern() { return llama3_pattern(""); }
+std::string llama_bpe_pattern() {
+  return llama3_pattern("{1,3}");
+}
+std::string qwen2_pattern() {
+  return llama3_pattern("");
+}
 
 struct Kind {
   std::string_view name;
@@ -64,12 +67,9 @@ struct Kind {
   bool nfc;
 };
 constexpr Kind kKinds[] = {
-    {"", gpt2_pattern, false, false},
-    {"gpt-2", gpt2_pattern, false, false},
-    {"smollm", smollm_pattern, false, false},
-    {"llama-bpe", llama_bpe_pattern, true, false},
-    {"llama3", llama_bpe_pattern, true, false},
-    {"llama-v3", llama_bpe_pattern, true, false},
+    {"", gpt2_pattern, false, false},           {"gpt-2", gpt2_pattern, false, false},
+    {"smollm", smollm_pattern, false, false},   {"llama-bpe", llama_bpe_pattern, true, false},
+    {"llama3", llama_bpe_pattern, true, false}, {"llama-v3", llama_bpe_pattern, true, false},
     {"qwen2", qwen2_pattern, false, true},
 };
 
@@ -115,8 +115,7 @@ Result<std::unique_ptr<PreTokenizer>> PreTokenizer::create(std::string_view name
                     name);
 }
 
-void PreTokenizer::split(std::string_view text, std::vector<size_t>& ends) const {
-  ends.clear();
+void PreTokenizer::split(std::string_view text, const std::function<void(std::string_view)>& visit) const {
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> match(pcre2_match_data_create(1, nullptr),
                                                                              pcre2_match_data_free);
@@ -130,7 +129,7 @@ void PreTokenizer::split(std::string_view text, std::vector<size_t>& ends) const
       rc = pcre2_match(regex_->code, subject, text.size(), pos, options | PCRE2_NO_JIT, match.get(), regex_->context);
     }
     LLMRT_CHECK(rc >= 0 && range[0] == pos && range[1] > pos, "a pre-tokenizer pattern left a gap");
-    ends.push_back(range[1]);
+    visit(text.substr(pos, range[1] - pos));
   }
 }
 

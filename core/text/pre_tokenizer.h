@@ -2,10 +2,9 @@
 // tokenizer.json. Immutable after create; split may run on any thread.
 #pragma once
 
+#include <functional>
 #include <memory>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/base/status.h"
 
@@ -22,8 +21,8 @@ class PreTokenizer {
   // Whether the text is brought to Unicode NFC first (Qwen 2).
   bool normalizes_nfc() const { return nfc_; }
 
-  // Replaces `ends` by the end offset of each piece, in order; pieces cover the whole text. `text` is valid UTF-8.
-  void split(std::string_view text, std::vector<size_t>& ends) const;
+  // Calls `visit` with each piece in order; the pieces cover the whole text. `text` is valid UTF-8.
+  void split(std::string_view text, const std::function<void(std::string_view)>& visit) const;
 
  private:
   struct Regex;

@@ -1,0 +1,115 @@
+#include "core/text/bpe.h"
+
+#include <utility>
+
+#include "core/text/byte_alphabet.h"
+#include "core/text/nfc.h"
+
+namespace llmrt {
+
+Result<std::unique_ptr<Tokenizer>> ByteBpeTokenizer::create(Vocabulary vocabulary) {
+  auto pre_tokenizer = PreTokenizer::create(vocabulary.pre);
+  if (!pre_tokenizer) {
+    return pre_tokenizer.error();
+  }
+  std::unique_ptr<ByteBpeTokenizer> made(new ByteBpeTokenizer(std::move(vocabulary), std::move(pre_tokenizer).value()));
+  made->load_tokens();
+  if (const Status loaded = made->load_merges(); !loaded) {
+    return loaded.error();
+  }
+  return std::unique_ptr<Tokenizer>(std::move(made));
+}
+
+ByteBpeTokenizer::ByteBpeTokenizer(Vocabulary vocabulary, std::unique_ptr<PreTokenizer> pre_tokenizer)
+    : TokenizerBase(std::move(vocabulary)),
+      pre_tokenizer_(std::move(pre_tokenizer)),
+      merges_(vocabulary_.merges.size()) {}
+
+void ByteBpeTokenizer::load_tokens() {
+  for (size_t i = 0; i < vocabulary_.tokens.size(); ++i) {
+    const auto id = static_cast<TokenId>(i);
+    const std::string& token = vocabulary_.tokens[i];
+    switch (type(id)) {
+      case TokenType::kUnused:
+        append_token_bytes({});
+        break;
+      case TokenType::kControl:
+      case TokenType::kUnknown:
+      case TokenType::kUserDefined:
+        append_token_bytes(token);
+        specials_.add(token, id, is_special(id));
+        break;
+      case TokenType::kNormal:
+      case TokenType::kByte:
+        append_token_bytes(alphabet_to_bytes(token).value_or(token));
+        break;
+    }
+  }
+  byte_ids_.fill(-1);
+  const bool whole_words = pre_tokenizer_->ignore_merges();
+  for (size_t i = 0; i < vocabulary_.tokens.size(); ++i) {
+    const auto id = static_cast<TokenId>(i);
+    const auto bytes = alphabet_to_bytes(vocabulary_.tokens[i]);
+    if (!bytes || bytes->empty() || is_special(id) || type(id) == TokenType::kUnused) {
+      continue;
+    }
+    if (TokenId& byte_id = byte_ids_[static_cast<unsigned char>((*bytes)[0])]; bytes->size() == 1 && byte_id < 0) {
+      byte_id = id;
+    }
+    if (whole_words && token_bytes(id, false) == *bytes) {
+      whole_words_.emplace(token_bytes(id, false), id);
+    }
+  }
+}
+
+Status ByteBpeTokenizer::load_merges() {
+  const TokenIds ids = ids_by_text();
+  std::string joined;
+  for (size_t rank = 0; rank < vocabulary_.merges.size(); ++rank) {
+    const std::string_view line = vocabulary_.merges[rank];
+    const size_t space = line.find(' ', 1);
+    if (space == std::string_view::npos || space + 1 == line.size()) {
+      return make_error(ErrorCode::kCorruptFile, "vocabulary: merge {}: expected two tokens, found \"{}\"", rank, line);
+    }
+    joined.assign(line.substr(0, space)).append(line.substr(space + 1));
+    const auto left = ids.find(line.substr(0, space));
+    const auto right = ids.find(line.substr(space + 1));
+    const auto merged = ids.find(joined);
+    if (left == ids.end() || right == ids.end() || merged == ids.end()) {
+      return make_error(ErrorCode::kCorruptFile,
+                        "vocabulary: merge {}: expected tokens of the vocabulary, found \"{}\"", rank, line);
+    }
+    if (!is_special(merged->second)) {  // plain text never becomes a special token
+      merges_.set(left->second, right->second, {static_cast<uint32_t>(rank), merged->second});
+    }
+  }
+  return {};
+}
+
+void ByteBpeTokenizer::encode_plain(std::string_view text, bool, std::vector<TokenId>& out) const {
+  std::string normalized;
+  if (pre_tokenizer_->normalizes_nfc() && !is_trivially_nfc(text)) {
+    normalized = normalize_nfc(text);
+    text = normalized;
+  }
+  std::vector<TokenId> scratch;
+  pre_tokenizer_->split(text, [&](std::string_view word) { encode_word(word, scratch, out); });
+}
+
+void ByteBpeTokenizer::encode_word(std::string_view bytes, std::vector<TokenId>& scratch,
+                                   std::vector<TokenId>& out) const {
+  if (const auto whole = whole_words_.find(bytes); whole != whole_words_.end()) {
+    out.push_back(whole->second);
+    return;
+  }
+  scratch.clear();
+  for (const char c : bytes) {
+    if (const TokenId id = byte_ids_[static_cast<unsigned char>(c)]; id >= 0) {
+      scratch.push_back(id);
+    }
+  }
+  merges_.merge(scratch);
+  out.insert(out.end(), scratch.begin(), scratch.end());
+}
+
+}  // namespace llmrt

@@ -1,0 +1,132 @@
+#include "core/text/tokenizer_base.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/text/utf8.h"
+
+namespace llmrt {
+namespace {
+
+// Tokens that end a turn in the models that have them, and the separators that llama.cpp counts too.
+constexpr std::string_view kEndNames[] = {
+    "<|eot_id|>",    "<|im_end|>", "<|end|>",    "<|return|>",   "<|call|>",        "<end_of_turn>",
+    "<|endoftext|>", "<|eom_id|>", "<EOT>",      "_<EOT>",       "<|end_of_text|>", "<end_of_utterance>",
+    "<|fim_pad|>",   "<fim-pad>",  "<fim_pad>",  "<PAD>",        "<|fim_repo|>",    "<|repo_name|>",
+    "<fim-repo>",    "<REPO>",     "<reponame>", "<|file_sep|>",
+};
+
+}  // namespace
+
+TokenizerBase::TokenizerBase(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {
+  byte_ends_.reserve(vocabulary_.tokens.size());
+  find_end_of_generation();
+}
+
+void TokenizerBase::find_end_of_generation() {
+  for (const TokenId id : {vocabulary_.eos, vocabulary_.eot}) {
+    if (id >= 0) {
+      end_ids_.push_back(id);
+    }
+  }
+  for (size_t i = 0; i < vocabulary_.tokens.size(); ++i) {
+    const auto id = static_cast<TokenId>(i);
+    const bool may_end = type(id) == TokenType::kControl || type(id) == TokenType::kUserDefined;
+    if (may_end && std::ranges::find(kEndNames, vocabulary_.tokens[i]) != std::end(kEndNames)) {
+      end_ids_.push_back(id);
+    }
+  }
+  std::ranges::sort(end_ids_);
+  const auto repeated = std::ranges::unique(end_ids_);
+  end_ids_.erase(repeated.begin(), repeated.end());
+}
+
+TokenIds TokenizerBase::ids_by_text() const {
+  TokenIds ids;
+  ids.reserve(vocabulary_.tokens.size());
+  for (size_t i = 0; i < vocabulary_.tokens.size(); ++i) {
+    ids.emplace(vocabulary_.tokens[i], static_cast<TokenId>(i));
+  }
+  return ids;
+}
+
+void TokenizerBase::append_token_bytes(std::string_view bytes) {
+  bytes_.append(bytes);
+  byte_ends_.push_back(bytes_.size());
+}
+
+std::vector<TokenId> TokenizerBase::encode_valid(std::string_view text, const TextRanges& control_ranges,
+                                                 bool add_bos) const {
+  std::vector<TokenId> ids;
+  ids.reserve(text.size() / 3 + 2);
+  if (add_bos && vocabulary_.add_bos && vocabulary_.bos >= 0) {
+    ids.push_back(vocabulary_.bos);
+  }
+  bool after_special = true;
+  for (const SpecialTokens::Segment& segment : specials_.split(text, control_ranges)) {
+    if (segment.id >= 0) {
+      ids.push_back(segment.id);
+    } else {
+      encode_plain(text.substr(segment.begin, segment.end - segment.begin), after_special, ids);
+    }
+    after_special = segment.id >= 0;
+  }
+  if (add_bos && vocabulary_.add_eos && vocabulary_.eos >= 0) {
+    ids.push_back(vocabulary_.eos);
+  }
+  return ids;
+}
+
+std::vector<TokenId> TokenizerBase::encode(std::string_view text, const EncodeOptions& options) const {
+  std::string repaired;
+  if (!is_valid_utf8(text)) {
+    repaired = replace_invalid_utf8(text);
+    text = repaired;
+  }
+  TextRanges control_ranges;
+  if (options.parse_special) {
+    control_ranges.emplace_back(0, text.size());
+  }
+  return encode_valid(text, control_ranges, options.add_bos);
+}
+
+std::vector<TokenId> TokenizerBase::encode_pieces(std::span<const TextPiece> pieces, bool add_bos) const {
+  std::string text;
+  TextRanges control_ranges;
+  for (const TextPiece& piece : pieces) {
+    const size_t begin = text.size();
+    // Piece by piece, so that the ranges stay true.
+    text += is_valid_utf8(piece.text) ? piece.text : replace_invalid_utf8(piece.text);
+    if (!piece.from_template || text.size() == begin) {
+      continue;
+    }
+    if (!control_ranges.empty() && control_ranges.back().second == begin) {
+      control_ranges.back().second = text.size();
+    } else {
+      control_ranges.emplace_back(begin, text.size());
+    }
+  }
+  return encode_valid(text, control_ranges, add_bos);
+}
+
+std::string_view TokenizerBase::token_bytes(TokenId id, bool special) const {
+  if (!in_vocabulary(id) || (is_special(id) && !special)) {
+    return {};
+  }
+  const size_t begin = id == 0 ? 0 : byte_ends_[static_cast<size_t>(id) - 1];
+  return std::string_view(bytes_).substr(begin, byte_ends_[static_cast<size_t>(id)] - begin);
+}
+
+std::string TokenizerBase::decode(std::span<const TokenId> ids, bool special) const {
+  std::string out;
+  for (const TokenId id : ids) {
+    out += token_bytes(id, special);
+  }
+  return out;
+}
+
+bool TokenizerBase::is_end_of_generation(TokenId id) const {
+  return std::ranges::binary_search(end_ids_, id);
+}
+
+}  // namespace llmrt

@@ -1,0 +1,58 @@
+// What both kinds of tokenizer share: the checked vocabulary, special tokens in raw text, the bytes of each token and
+// the end-of-generation set. A kind adds how plain text is encoded.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/text/special_tokens.h"
+#include "core/text/tokenizer.h"
+
+namespace llmrt {
+
+// Id by text; of two tokens with the same text the first one.
+using TokenIds = std::unordered_map<std::string_view, TokenId>;
+
+class TokenizerBase : public Tokenizer {
+ public:
+  std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const override;
+  std::vector<TokenId> encode_pieces(std::span<const TextPiece> pieces, bool add_bos) const override;
+  std::string_view token_bytes(TokenId id, bool special) const override;
+  std::string decode(std::span<const TokenId> ids, bool special) const override;
+  const Vocabulary& vocabulary() const override { return vocabulary_; }
+  bool is_end_of_generation(TokenId id) const override;
+  std::span<const TokenId> end_of_generation_ids() const override { return end_ids_; }
+
+ protected:
+  explicit TokenizerBase(Vocabulary vocabulary);
+
+  // Appends the ids of a plain stretch: valid UTF-8, not empty. `after_special`: it begins the text or follows a
+  // special token.
+  virtual void encode_plain(std::string_view text, bool after_special, std::vector<TokenId>& out) const = 0;
+
+  TokenType type(TokenId id) const {
+    return vocabulary_.types.empty() ? TokenType::kNormal : vocabulary_.types[static_cast<size_t>(id)];
+  }
+  // Control and unknown: never shown unless asked for, never made from data.
+  bool is_special(TokenId id) const { return type(id) == TokenType::kControl || type(id) == TokenType::kUnknown; }
+  bool in_vocabulary(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < vocabulary_.tokens.size(); }
+  TokenIds ids_by_text() const;
+  void append_token_bytes(std::string_view bytes);  // called once for each id, in order
+
+  Vocabulary vocabulary_;
+  SpecialTokens specials_;  // filled by the kind
+
+ private:
+  void find_end_of_generation();
+  std::vector<TokenId> encode_valid(std::string_view text, const TextRanges& control_ranges, bool add_bos) const;
+
+  std::string bytes_;  // of all tokens, one after the other
+  std::vector<size_t> byte_ends_;
+  std::vector<TokenId> end_ids_;
+};
+
+}  // namespace llmrt

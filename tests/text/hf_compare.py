@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Compares the byte-level BPE tokenizers with Hugging Face's `tokenizers`, string by string.
+
+The Hugging Face side is built here from the vocabulary and merges of a GGUF file, with the normalizer and
+pre-tokenizers that the models' tokenizer.json files have. Real vocabularies come from the files that
+LLMRT_TEST_MODEL (SmolLM2) and LLMRT_TEST_MODEL_QWEN name; for gpt-2 and llama-bpe small ones are trained here.
+
+    hf_compare.py PROBE [--time]
+"""
+
+import argparse
+import itertools
+import json
+import os
+import random
+
+import probe as probes
+import strings
+
+try:
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+except ImportError:
+    probes.skip("no Python package tokenizers")
+
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def split_then_bytes(pattern):
+    return pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(pattern), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ])
+
+
+PRE_TOKENIZERS = {
+    "gpt-2": lambda: pre_tokenizers.ByteLevel(add_prefix_space=False),
+    "smollm": lambda: pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]),
+    "llama-bpe": lambda: split_then_bytes(LLAMA3),
+    "qwen2": lambda: split_then_bytes(LLAMA3.replace("{1,3}", "")),
+}
+
+
+def hugging_face(vocabulary):
+    merges = [tuple(merge.split(" ")) for merge in vocabulary["merges"]]
+    ids = {token: i for i, token in enumerate(vocabulary["tokens"])}
+    pre = vocabulary["pre"]
+    tokenizer = Tokenizer(models.BPE(ids, merges, ignore_merges=pre == "llama-bpe"))
+    tokenizer.pre_tokenizer = PRE_TOKENIZERS[pre]()
+    if pre == "qwen2":
+        tokenizer.normalizer = normalizers.NFC()
+    for token, kind in zip(vocabulary["tokens"], vocabulary["types"]):
+        if kind in (3, 4):
+            tokenizer.add_tokens([AddedToken(token, special=kind == 3, normalized=False)])
+    return tokenizer
+
+
+def from_gguf(path):
+    pre, tokens, types, merges = probes.gguf_fields(
+        path, "tokenizer.ggml.pre", "tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.merges")
+    return {"model": "gpt2", "pre": pre, "tokens": tokens, "types": types, "merges": merges}
+
+
+def trained(pre, size):
+    """A vocabulary learnt from the test strings, with two special tokens; half of the bytes have no token."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = PRE_TOKENIZERS[pre]()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    kept = [character for i, character in enumerate(alphabet) if i % 2 or character.isascii()]
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=kept, show_progress=False)
+    tokenizer.train_from_iterator(itertools.chain(strings.fixed(), strings.mixed(5, 3000)), trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    tokens = [token for token, _ in sorted(model["vocab"].items(), key=lambda item: item[1])]
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+    if pre == "llama-bpe":  # words that only the whole-word rule can reach
+        merges = [merge for merge in merges if random.Random(merge).random() < 0.9 or len(merge) < 6]
+        merges = reachable(merges, tokens)
+    types = [1] * len(tokens) + [3, 3, 4]
+    return {"model": "gpt2", "pre": pre, "types": types, "merges": merges,
+            "tokens": tokens + ["<|begin_of_text|>", "<|eot_id|>", "<tool>"]}
+
+
+def reachable(merges, tokens):
+    """Hugging Face demands only that both halves and the whole are tokens."""
+    known = set(tokens)
+    return [merge for merge in merges if set(merge.split(" ")) <= known]
+
+
+def inputs(specials):
+    for text in itertools.chain(
+            strings.fixed(specials), strings.mixed(1, 4000, specials), strings.random_code_points(2, 3000),
+            strings.marks(4, 2000), strings.every_code_point()):
+        yield text.encode("utf-8", "replace")
+    yield from strings.random_bytes(3, 3000)
+
+
+def compare(name, vocabulary, program):
+    reference = hugging_face(vocabulary)
+    probe = probes.tokenizer_probe(program, vocabulary)
+    specials = [token for token, kind in zip(vocabulary["tokens"], vocabulary["types"]) if kind in (3, 4)]
+    count = failures = 0
+    for data in inputs(specials):
+        text = data.decode("utf-8", "replace")
+        expected = reference.encode(text, add_special_tokens=False).ids
+        found = probe.encode(data)
+        count += 1
+        if found != expected:
+            failures += 1
+            if failures <= 10:
+                at = next((i for i, (a, b) in enumerate(zip(expected, found)) if a != b), min(len(expected), len(found)))
+                print(f"{name}: {text[:200]!r}: at {at}: expected {expected[at:at + 8]}, found {found[at:at + 8]}")
+            continue
+        if reference.normalizer is None and not any(special in text for special in specials):
+            reference.decoder = decoders.ByteLevel()
+            if probe.decode(found).decode("utf-8", "replace") != reference.decode(expected):
+                failures += 1
+                print(f"{name}: decode of {text[:200]!r} differs")
+    assert probe.close() == 0
+    print(f"{name}: {count} strings, {failures} differ")
+    return failures
+
+
+def measure(name, vocabulary, program):
+    text = " ".join(strings.mixed(9, 20000)).encode() + ("The cat sat on the mat, and it was fine. " * 20000).encode()
+    probe = probes.tokenizer_probe(program, vocabulary)
+    for label, data in (("mixed text", text), ("1 MiB of a", b"a" * 2**20), ("1 MiB of blanks", b" " * 2**20),
+                        ("1 MiB of ab", b"ab" * 2**19), ("1 MiB of marks", "\u0301\u0316".encode() * 2**18)):
+        print(f"{name}: {label}: {len(data) / probe.encode_seconds(data) / 1e6:.1f} MB/s")
+    probe.close()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("probe")
+    parser.add_argument("--time", action="store_true", help="measure speed instead")
+    arguments = parser.parse_args()
+    vocabularies = {"gpt-2 (trained)": trained("gpt-2", 2000), "llama-bpe (trained)": trained("llama-bpe", 2000)}
+    for variable in ("LLMRT_TEST_MODEL", "LLMRT_TEST_MODEL_QWEN"):
+        path = os.environ.get(variable)
+        if path:
+            vocabularies[variable] = from_gguf(path)
+        else:
+            print(f"{variable} is not set: its vocabulary is not compared")
+    act = measure if arguments.time else compare
+    failures = [act(name, vocabulary, arguments.probe) for name, vocabulary in vocabularies.items()]
+    return 1 if any(failures) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

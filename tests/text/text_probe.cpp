@@ -1,0 +1,124 @@
+// Drives the text room for the differential tests in Python: a command a line on stdin, one JSON line back.
+//   text_probe tokenizer VOCABULARY.json    {"encode": hex, "special": bool, "bos": bool} -> {"ids": [...], "seconds":
+//   s}
+//                                           {"decode": [...], "special": bool}            -> {"bytes": hex}
+//   text_probe template                     {"template": source, "context": {...}, "strings": {...}}
+//                                           -> {"pieces": [[text, from_template], ...]} or {"error": code, "message"}
+#include <boost/json.hpp>
+
+#include <chrono>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+
+#include "core/text/chat_template.h"
+#include "core/text/tokenizer.h"
+
+namespace json = boost::json;
+using namespace llmrt;
+
+namespace {
+
+std::string from_hex(std::string_view hex) {
+  std::string out;
+  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
+    out.push_back(static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16)));
+  }
+  return out;
+}
+
+std::string to_hex(std::string_view bytes) {
+  std::string out;
+  for (const char c : bytes) {
+    out += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
+template <typename T>
+std::vector<T> list(const json::object& object, const char* key) {
+  return object.contains(key) ? json::value_to<std::vector<T>>(object.at(key)) : std::vector<T>();
+}
+
+Vocabulary read_vocabulary(const char* path) {
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const json::object dump = json::parse(text).as_object();
+  const auto id = [&](const char* key) { return dump.contains(key) ? dump.at(key).to_number<TokenId>() : -1; };
+  const auto flag = [&](const char* key, bool otherwise) {
+    return dump.contains(key) ? dump.at(key).as_bool() : otherwise;
+  };
+  Vocabulary vocabulary;
+  vocabulary.model = json::value_to<std::string>(dump.at("model"));
+  vocabulary.pre = dump.contains("pre") ? json::value_to<std::string>(dump.at("pre")) : "";
+  vocabulary.tokens = list<std::string>(dump, "tokens");
+  for (const int type : list<int>(dump, "types")) {
+    vocabulary.types.push_back(static_cast<TokenType>(type));
+  }
+  vocabulary.scores = list<float>(dump, "scores");
+  vocabulary.merges = list<std::string>(dump, "merges");
+  vocabulary.bos = id("bos");
+  vocabulary.eos = id("eos");
+  vocabulary.unk = id("unk");
+  vocabulary.add_bos = flag("add_bos", false);
+  vocabulary.add_eos = flag("add_eos", false);
+  vocabulary.add_space_prefix = flag("add_space_prefix", true);
+  return vocabulary;
+}
+
+json::object answer(const Tokenizer& tokenizer, const json::object& request) {
+  const bool special = request.contains("special") && request.at("special").as_bool();
+  if (request.contains("decode")) {
+    return {{"bytes", to_hex(tokenizer.decode(list<TokenId>(request, "decode"), special))}};
+  }
+  const bool add_bos = request.contains("bos") && request.at("bos").as_bool();
+  const std::string text = from_hex(request.at("encode").as_string());
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<TokenId> ids = tokenizer.encode(text, {.parse_special = special, .add_bos = add_bos});
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  return {{"ids", json::value_from(ids)}, {"seconds", seconds.count()}};
+}
+
+json::object answer_template(const json::object& request) {
+  const auto compiled = ChatTemplate::compile(json::value_to<std::string>(request.at("template")));
+  const auto failed = [](const Error& error) {
+    return json::object{{"error", error_code_name(error.code)}, {"message", error.message}};
+  };
+  if (!compiled) {
+    return failed(compiled.error());
+  }
+  const auto pieces = (*compiled)->render(request.at("context").as_object(), request.at("strings").as_object());
+  if (!pieces) {
+    return failed(pieces.error());
+  }
+  json::array rendered;
+  for (const TextPiece& piece : *pieces) {
+    rendered.push_back(json::array{json::string(piece.text), piece.from_template});
+  }
+  return {{"pieces", rendered}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "";
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (mode == "tokenizer" && argc > 2) {
+    auto made = Tokenizer::create(read_vocabulary(argv[2]));
+    if (!made) {
+      std::cerr << made.error().message << "\n";
+      return 1;
+    }
+    tokenizer = std::move(made).value();
+  } else if (mode != "template") {
+    std::cerr << "usage: text_probe tokenizer VOCABULARY.json | text_probe template\n";
+    return 2;
+  }
+  for (std::string line; std::getline(std::cin, line);) {
+    const json::value request = json::parse(line);
+    const json::object reply =
+        tokenizer ? answer(*tokenizer, request.as_object()) : answer_template(request.as_object());
+    std::cout << json::serialize(reply) << std::endl;
+  }
+}
