@@ -1,0 +1,96 @@
+// A sequence's text may not depend on how it was scheduled: overlapped against plain, batched with chunked prompts,
+// preemption and late arrivals against alone. Greedy on a real model; two runs are compared up to their first
+// difference, where the margin between the two best logits must be < 0.05, and at most 5 % of sequences may have one.
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/models/model_harness.h"
+
+namespace llmrt::test {
+namespace {
+
+const char* const kTexts[] = {
+    "The lighthouse keeper climbed the stairs and found that the lamp",
+    "def fibonacci(n):\n    if n < 2:\n        return n\n    return",
+    "Water boils at one hundred degrees because",
+    "Dear Sir or Madam,\n\nI am writing to complain about the",
+    "1, 2, 4, 8, 16, 32,",
+    "The three largest oceans are",
+    "Once upon a time, in a village by a frozen river, there lived a clockmaker who",
+    "SELECT name, price FROM products WHERE",
+    "Photosynthesis is the process by which",
+    "In 1969, the first",
+    "Die Katze sitzt auf dem Dach und",
+    "List of ingredients:\n- flour\n- sugar\n-",
+    "He looked at the map again. North was",
+    "\"I don't believe it,\" she said. \"You told me that",
+    "The function f(x) = x^2 + 3x has a derivative of",
+    "To whom it may concern: the meeting is moved to",
+    "Once, the moon asked the sea",
+    "A binary search tree stores",
+    "My grandmother's recipe for bread begins with",
+    "The capital of France is Paris, and the capital of Italy is",
+};
+
+std::vector<Prompt> prompts_of(const ModelUnderTest& model, bool staggered) {
+  std::vector<Prompt> prompts;
+  for (const char* text : kTexts) {
+    Prompt prompt{model.encode(text)};
+    prompt.max_tokens = 12 + prompts.size() % 5;
+    prompt.arrives_at_tick = staggered ? static_cast<uint32_t>(prompts.size()) / 2 : 0;
+    prompts.push_back(std::move(prompt));
+  }
+  return prompts;
+}
+
+EngineConfig small_config() {
+  EngineConfig config;
+  config.context_max = 256;
+  config.sequences_max = 8;
+  config.check_books = true;
+  return config;
+}
+
+std::vector<Answer> run_alone(const std::string& path, const std::string& device) {
+  EngineConfig config = small_config();
+  config.overlap = false;
+  ModelUnderTest model(path, device, config);
+  std::vector<Answer> answers;
+  for (const Prompt& prompt : prompts_of(model, false)) answers.push_back(model.run({prompt})[0]);
+  return answers;
+}
+
+}  // namespace
+
+TEST_CASE("a text does not depend on batching, chunks, preemption or overlap", "[model]") {
+  const std::string path = model_path("LLMRT_TEST_MODEL");
+  if (path.empty()) SKIP("LLMRT_TEST_MODEL is not set");
+  const auto devices = test_devices();
+  if (devices.empty()) SKIP("no usable device");
+  for (const std::string& device : devices) {
+    const std::vector<Answer> alone = run_alone(path, device);
+    DYNAMIC_SECTION(device << ": batched and overlapped") {
+      ModelUnderTest model(path, device, small_config());
+      const Agreement agreement = compare(alone, model.run(prompts_of(model, true)));
+      INFO(agreement.num_different << " of " << agreement.num_sequences << " differ, worst margin "
+                                   << agreement.worst_margin);
+      CHECK(agreement.fair());
+    }
+    DYNAMIC_SECTION(device << ": tiny chunks and a pool that forces preemption") {
+      EngineConfig config = small_config();
+      config.step_tokens_max = 13;
+      config.chunk_tokens = 7;
+      config.reserve_output_tokens = 0;
+      config.context_max = 64;
+      config.kv_tokens = 8 * 16;
+      config.watermark = 0;
+      ModelUnderTest model(path, device, config);
+      const Agreement agreement = compare(alone, model.run(prompts_of(model, true)));
+      INFO(agreement.num_different << " of " << agreement.num_sequences << " differ, worst margin "
+                                   << agreement.worst_margin);
+      CHECK(agreement.fair());
+      CHECK(model.engine().stats().num_preemptions > 0);
+    }
+  }
+}
+
+}  // namespace llmrt::test

@@ -1,0 +1,121 @@
+#include "tests/models/model_harness.h"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
+#include <sstream>
+
+#include "backends/backends.h"
+
+namespace llmrt::test {
+namespace {
+
+class AnswerSink final : public EventSink {
+ public:
+  void on_events(std::span<const TokenEvent> events) override {
+    for (const TokenEvent& event : events) {
+      if (event.token >= 0 && !event.is_prompt) {
+        const auto& top = event.top_logprobs;
+        answer.steps.push_back({event.token, top.size() > 1 ? top[0].logprob - top[1].logprob : 0.0f});
+      }
+      if (event.finish != FinishReason::kNone) answer.finish = event.finish;
+      if (event.error) answer.error = event.error->message;
+    }
+  }
+  Answer answer;
+};
+
+}  // namespace
+
+std::vector<std::string> test_devices() {
+  std::vector<std::string> ids;
+  if (const char* list = std::getenv("LLMRT_TEST_DEVICES")) {
+    std::stringstream stream(list);
+    for (std::string id; std::getline(stream, id, ',');) ids.push_back(id);
+    return ids;
+  }
+  for (const DeviceInfo& device : list_devices())
+    if (device.usable) ids.push_back(device.id);
+  return ids;
+}
+
+std::string model_path(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value ? value : "";
+}
+
+ModelUnderTest::ModelUnderTest(const std::string& path, const std::string& device, const EngineConfig& config) {
+  auto model = load_model(path);
+  if (!model) FAIL(model.error().message);
+  model_ = *model;
+  auto backend = open_device(device);
+  if (!backend) FAIL(backend.error().message);
+  start(std::move(*backend), config);
+}
+
+ModelUnderTest::ModelUnderTest(std::shared_ptr<const Model> model, std::unique_ptr<Backend> backend,
+                               const EngineConfig& config)
+    : model_(std::move(model)) {
+  start(std::move(backend), config);
+}
+
+void ModelUnderTest::start(std::unique_ptr<Backend> backend, const EngineConfig& config) {
+  auto tokenizer = Tokenizer::create(*model_->vocabulary);
+  if (!tokenizer) FAIL(tokenizer.error().message);
+  tokenizer_ = std::move(*tokenizer);
+  auto engine = Engine::create(config, model_, tokenizer_, std::move(backend), &clock_, {});
+  if (!engine) FAIL(engine.error().message);
+  engine_ = std::move(*engine);
+}
+
+std::vector<Answer> ModelUnderTest::run(const std::vector<Prompt>& prompts) {
+  std::vector<std::shared_ptr<AnswerSink>> sinks(prompts.size());
+  std::vector<RequestId> ids(prompts.size());
+  const auto finished = [&] {
+    return std::all_of(sinks.begin(), sinks.end(),
+                       [](const auto& sink) { return sink && sink->answer.finish != FinishReason::kNone; });
+  };
+  for (uint32_t tick = 0; !finished(); ++tick) {
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      if (sinks[i] || prompts[i].arrives_at_tick > tick) continue;
+      sinks[i] = std::make_shared<AnswerSink>();
+      Request request;
+      request.prompt = prompts[i].tokens;
+      request.max_tokens = prompts[i].max_tokens;
+      request.sampling.temperature = 0;
+      request.sampling.logprobs = 2;
+      request.stop.ignore_eos = true;
+      request.sink = sinks[i];
+      auto id = engine_->submit(std::move(request));
+      if (!id) FAIL(id.error().message);
+      ids[i] = *id;
+    }
+    auto worked = engine_->tick();
+    if (!worked) FAIL(worked.error().message);
+  }
+  for (RequestId id : ids) engine_->drained(id);
+  REQUIRE(engine_->tick().ok());
+  std::vector<Answer> answers;
+  for (const auto& sink : sinks) answers.push_back(sink->answer);
+  return answers;
+}
+
+Agreement compare(const std::vector<Answer>& a, const std::vector<Answer>& b) {
+  Agreement agreement;
+  agreement.num_sequences = static_cast<int>(a.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    INFO("sequence " << i << " errors: '" << a[i].error << "' '" << b[i].error << "'");
+    REQUIRE(a[i].finish == b[i].finish);
+    REQUIRE(a[i].steps.size() == b[i].steps.size());
+    for (size_t step = 0; step < a[i].steps.size(); ++step) {
+      if (a[i].steps[step].token == b[i].steps[step].token) continue;
+      ++agreement.num_different;
+      agreement.worst_margin =
+          std::max({agreement.worst_margin, std::min(a[i].steps[step].margin, b[i].steps[step].margin)});
+      break;
+    }
+  }
+  return agreement;
+}
+
+}  // namespace llmrt::test

@@ -1,0 +1,66 @@
+// Runs a real model through the Engine for tests: texts in, tokens with margins out.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/engine/engine.h"
+#include "core/text/tokenizer.h"
+
+namespace llmrt::test {
+
+// One generated token and how far the best logit was from the second.
+struct StepTaken {
+  int32_t token;
+  float margin;
+};
+
+struct Answer {
+  std::vector<StepTaken> steps;
+  FinishReason finish = FinishReason::kNone;
+  std::string error;
+};
+
+struct Prompt {
+  std::vector<int32_t> tokens;
+  uint32_t max_tokens = 16;
+  uint32_t arrives_at_tick = 0;
+};
+
+// The devices that a model test runs on: LLMRT_TEST_DEVICES (comma separated), else every usable one.
+std::vector<std::string> test_devices();
+// From an environment variable; empty when it is not set.
+std::string model_path(const char* variable);
+
+class ModelUnderTest {
+ public:
+  // Fails the running Catch2 test on an error.
+  ModelUnderTest(const std::string& path, const std::string& device, const EngineConfig& config);
+  // As above on a backend of the caller's.
+  ModelUnderTest(std::shared_ptr<const Model> model, std::unique_ptr<Backend> backend, const EngineConfig& config);
+
+  std::vector<int32_t> encode(const std::string& text) const { return tokenizer_->encode(text); }
+  // Greedy; all prompts share the engine, each submitted at its tick.
+  std::vector<Answer> run(const std::vector<Prompt>& prompts);
+  Engine& engine() { return *engine_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+
+ private:
+  void start(std::unique_ptr<Backend> backend, const EngineConfig& config);
+
+  SteadyClock clock_;
+  std::shared_ptr<const Model> model_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::unique_ptr<Engine> engine_;
+};
+
+// Two runs of a sequence are compared up to their first difference; there the margin must be < 0.05.
+struct Agreement {
+  int num_sequences = 0, num_different = 0;
+  float worst_margin = 0;  // at a first difference
+  bool fair() const { return worst_margin < 0.05f && num_different * 20 <= num_sequences; }
+};
+Agreement compare(const std::vector<Answer>& a, const std::vector<Answer>& b);
+
+}  // namespace llmrt::test
