@@ -41,12 +41,12 @@ struct TokenEvent {
   bool is_prompt = false;
   uint32_t hold_bytes = 0;
   uint32_t cut_bytes = 0;
-  bool has_logprob = false;              // false for the first token of a prompt
-  float logprob = 0;                     // raw
-  std::vector<TopLogprob> top_logprobs;  // as many as asked for
+  bool has_logprob = false;                   // false for the first token of a prompt
+  float logprob = 0;                          // raw
+  std::vector<TopLogprob> top_logprobs = {};  // as many as asked for
   FinishReason finish = FinishReason::kNone;
-  std::optional<Error> error;  // with kError
-  TimeNs time_ns = 0;          // when the step's result was taken
+  std::optional<Error> error = {};  // with kError
+  TimeNs time_ns = 0;               // when the step's result was taken
 };
 
 // Where events go. Called on the engine's thread; must only hand over (post), never block, never call the engine.

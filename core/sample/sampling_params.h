@@ -9,6 +9,9 @@
 
 namespace llmrt {
 
+inline constexpr size_t kLogitBiasMax = 1024;
+inline constexpr int32_t kLogprobAlternativesMax = 20;  // twin: kLogprobsMax in core/ops/step_inputs.h
+
 struct SamplingParams {
   float temperature = 1.0f;         // [0, 100]; 0 = greedy
   uint32_t top_k = 0;               // 0 = all

@@ -18,18 +18,13 @@
 
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/kv/kv_space.h"
 #include "core/metrics/engine_stats.h"
 #include "core/request/request.h"
 #include "core/request/request_state.h"
 #include "core/schedule/iteration_plan.h"
 
 namespace llmrt {
-
-// One KvGroup as the scheduler sees it.
-struct KvPoolSize {
-  uint32_t num_blocks = 0;
-  uint32_t block_tokens = 16;
-};
 
 struct SchedulerConfig {
   uint32_t context_max = 0;
@@ -67,8 +62,8 @@ class Scheduler {
   void add(Request request, TimeNs now);
   // Ends it with an event (kCancelled), whatever it is doing; a token in flight is dropped. Unknown or ended: ignored.
   void cancel(RequestId id, TimeNs now);
-  // STREAMING becomes FINISHED and the scheduler forgets the id. Must be called once for each event with a finish other
-  // than kCancelled and kTimeout (those are forgotten at once; calling it for them, or twice, is ignored).
+  // STREAMING becomes FINISHED and the scheduler forgets the id. To be called once after each event with a finish;
+  // ignored for ids that are gone already (cancelled, timed out and rejected ones are forgotten at once).
   void drained(RequestId id);
 
   // Requests that wait or run (STREAMING ones do not count).

@@ -1,0 +1,62 @@
+#include "core/request/request.h"
+
+namespace llmrt {
+namespace {
+
+Status validate_stop(const StopParams& stop, uint32_t vocab_size) {
+  if (stop.strings.size() > kStopStringsMax) {
+    return make_error(ErrorCode::kInvalidArgument, "stop: expected at most {} strings, found {}", kStopStringsMax,
+                      stop.strings.size());
+  }
+  size_t bytes = 0;
+  for (const std::string& string : stop.strings) {
+    if (string.empty()) {
+      return make_error(ErrorCode::kInvalidArgument, "stop: expected strings of at least 1 byte, found an empty one");
+    }
+    bytes += string.size();
+  }
+  if (bytes > kStopBytesMax) {
+    return make_error(ErrorCode::kInvalidArgument, "stop: expected at most {} bytes in all strings, found {}",
+                      kStopBytesMax, bytes);
+  }
+  if (stop.token_ids.size() > kStopTokensMax) {
+    return make_error(ErrorCode::kInvalidArgument, "stop_token_ids: expected at most {} ids, found {}", kStopTokensMax,
+                      stop.token_ids.size());
+  }
+  for (const int32_t token : stop.token_ids) {
+    if (token < 0 || static_cast<uint32_t>(token) >= vocab_size) {
+      return make_error(ErrorCode::kInvalidArgument, "stop_token_ids: expected ids in [0, {}), found {}", vocab_size,
+                        token);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+const char* finish_reason_name(FinishReason reason) {
+  constexpr const char* kNames[] = {"none",   "eos",       "stop_token", "stop_string",
+                                    "length", "cancelled", "timeout",    "error"};
+  return kNames[static_cast<int>(reason)];
+}
+
+Status validate(const Request& request, uint32_t vocab_size) {
+  if (request.prompt.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "prompt: expected at least 1 token, found 0");
+  }
+  for (size_t i = 0; i < request.prompt.size(); ++i) {
+    const int32_t token = request.prompt[i];
+    if (token < 0 || static_cast<uint32_t>(token) >= vocab_size) {
+      return make_error(ErrorCode::kInvalidArgument, "prompt: token {}: expected an id in [0, {}), found {}", i,
+                        vocab_size, token);
+    }
+  }
+  if (request.min_tokens > request.max_tokens) {
+    return make_error(ErrorCode::kInvalidArgument, "min_tokens: expected at most max_tokens = {}, found {}",
+                      request.max_tokens, request.min_tokens);
+  }
+  if (Status status = validate_stop(request.stop, vocab_size); !status) return status;
+  return validate(request.sampling, vocab_size);
+}
+
+}  // namespace llmrt

@@ -1,0 +1,62 @@
+// One accepted request as the scheduler keeps it: tokens, counts, tables. Positions are token indexes from the start of
+// the prompt.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <vector>
+
+#include "core/kv/kv_space.h"
+#include "core/request/request.h"
+#include "core/request/request_state.h"
+
+namespace llmrt {
+
+struct Sequence {
+  explicit Sequence(Request from);
+
+  Request request;              // its prompt has moved into `tokens`
+  std::vector<int32_t> tokens;  // prompt, then sampled ones, as far as the host knows them
+  uint32_t num_prompt;
+  uint32_t computed = 0;  // positions scheduled, in flight included
+  uint32_t pending = 0;   // sampled tokens in flight: they follow `tokens`
+  uint32_t scored;        // prompt positions below this have been scheduled for scoring (position 0 never is)
+
+  std::vector<BlockTable> tables;  // by KV group; empty unless running
+  int32_t slot = -1;               // row state on the device; -1 unless running
+  int32_t penalty_slot = -1;
+  bool row_is_set = false;       // the device has this slot's parameters
+  uint64_t admission = 0;        // counts up: the largest is the newest
+  uint32_t reserved_tokens = 0;  // positions that admission counted on
+  uint32_t step_tokens = 0;      // taken in the plan that is being made
+
+  uint32_t num_preemptions = 0;
+  TimeNs last_token_ns = 0;  // 0 = none yet
+
+  uint32_t queued_tokens = 0;  // what it added to the queue's sum
+  std::list<Sequence*>::iterator queue_place;
+
+  RequestState state() const { return state_; }
+  // The only way a state changes: an illegal move is our own fault and stops the process.
+  void move_to(RequestState state);
+
+  bool wants_scores() const { return request.sampling.prompt_logprobs; }
+  uint32_t num_tokens() const { return static_cast<uint32_t>(tokens.size()) + pending; }
+  uint32_t num_output() const { return num_tokens() - num_prompt; }  // in flight included
+  bool may_sample() const { return num_output() < request.max_tokens; }
+  // Positions to compute before the sequence needs news: up to its last token when that yields another one, else short
+  // of it.
+  uint32_t wanted() const { return may_sample() ? num_tokens() : num_tokens() - 1; }
+  uint32_t gap() const { return wanted() - computed; }
+  // The most positions it can ever occupy: the last token is never computed.
+  uint32_t positions_max() const { return num_prompt + request.max_tokens - 1; }
+  // Sampled rows (drawn or forced) that the next `count` positions need.
+  uint32_t samples_for(uint32_t count) const;
+  // The largest count <= `count` with samples_for(count) <= samples_max.
+  uint32_t count_within(uint32_t count, uint32_t samples_max) const;
+
+ private:
+  RequestState state_ = RequestState::kQueued;
+};
+
+}  // namespace llmrt

@@ -1,0 +1,58 @@
+#include "core/sample/sampling_params.h"
+
+namespace llmrt {
+namespace {
+
+// Written so that a NaN fails.
+Status check_range(const char* field, float value, float low, float high) {
+  if (value >= low && value <= high) return {};
+  return make_error(ErrorCode::kInvalidArgument, "{}: expected a number in [{}, {}], found {}", field, low, high,
+                    value);
+}
+
+Status check_above_zero(const char* field, float value, float high) {
+  if (value > 0 && value <= high) return {};
+  return make_error(ErrorCode::kInvalidArgument, "{}: expected a number in (0, {}], found {}", field, high, value);
+}
+
+Status check_logit_bias(const SamplingParams& params, uint32_t vocab_size) {
+  if (params.logit_bias.size() > kLogitBiasMax) {
+    return make_error(ErrorCode::kInvalidArgument, "logit_bias: expected at most {} entries, found {}", kLogitBiasMax,
+                      params.logit_bias.size());
+  }
+  for (const auto& [token, bias] : params.logit_bias) {
+    if (token < 0 || static_cast<uint32_t>(token) >= vocab_size) {
+      return make_error(ErrorCode::kInvalidArgument, "logit_bias: expected token ids in [0, {}), found {}", vocab_size,
+                        token);
+    }
+    if (Status status = check_range("logit_bias", bias, -100, 100); !status) return status;
+  }
+  return {};
+}
+
+}  // namespace
+
+Status validate(const SamplingParams& params, uint32_t vocab_size) {
+  const Status checks[] = {
+      check_range("temperature", params.temperature, 0, 100),
+      check_above_zero("top_p", params.top_p, 1),
+      check_range("min_p", params.min_p, 0, 1),
+      check_above_zero("repetition_penalty", params.repetition_penalty, 10),
+      check_range("presence_penalty", params.presence_penalty, -2, 2),
+      check_range("frequency_penalty", params.frequency_penalty, -2, 2),
+      check_logit_bias(params, vocab_size),
+  };
+  for (const Status& status : checks) {
+    if (!status) return status;
+  }
+  if (params.logprobs < -1 || params.logprobs > kLogprobAlternativesMax) {
+    return make_error(ErrorCode::kInvalidArgument, "logprobs: expected at most {} alternatives, found {}",
+                      kLogprobAlternativesMax, params.logprobs);
+  }
+  if (params.prompt_logprobs && params.logprobs < 0) {
+    return make_error(ErrorCode::kInvalidArgument, "prompt_logprobs: expected logprobs to be asked for too");
+  }
+  return {};
+}
+
+}  // namespace llmrt

@@ -1,0 +1,59 @@
+// The audit: every block, slot and state is accounted for.
+#include "core/schedule/scheduler_impl.h"
+
+namespace llmrt {
+
+Status Scheduler::Impl::check_books() const {
+  std::vector<std::span<const BlockTable>> tables;
+  for (const Sequence* sequence : running) tables.push_back(sequence->tables);
+  if (Status status = kv.check_books(tables); !status) return status;
+
+  size_t num_penalty_slots = free_penalty_slots.size();
+  uint64_t admission = 0;
+  for (const Sequence* sequence : running) {
+    const RequestId id = sequence->request.id;
+    const bool runs = sequence->state() == RequestState::kPrefilling || sequence->state() == RequestState::kDecoding;
+    if (!runs) return broken_books("request {} runs in state {}", id, request_state_name(sequence->state()));
+    if (sequence->slot < 0 || by_slot[static_cast<size_t>(sequence->slot)] != sequence) {
+      return broken_books("request {}: slot {} is not its own", id, sequence->slot);
+    }
+    if (sequence->admission <= admission) return broken_books("request {} runs out of order", id);
+    admission = sequence->admission;
+    if (sequence->penalty_slot >= 0) ++num_penalty_slots;
+    for (uint32_t g = 0; g < kv.num_groups(); ++g) {
+      const uint32_t expected = kv.blocks_for(g, sequence->computed);
+      const size_t found = sequence->tables[g].blocks.size();
+      if (found != expected) {
+        return broken_books("request {}: expected {} blocks for {} tokens, found {}", id, expected, sequence->computed,
+                            found);
+      }
+    }
+  }
+  if (free_slots.size() + running.size() != config.sequences_max) {
+    return broken_books("expected {} slots, found {} free + {} running", config.sequences_max, free_slots.size(),
+                        running.size());
+  }
+  if (num_penalty_slots != config.penalty_rows_max) {
+    return broken_books("expected {} penalty slots, found {}", config.penalty_rows_max, num_penalty_slots);
+  }
+
+  uint64_t waiting_tokens = 0;
+  for (const Sequence* sequence : queue) {
+    const bool waits = sequence->state() == RequestState::kQueued || sequence->state() == RequestState::kPreempted;
+    if (!waits) {
+      return broken_books("request {} waits in state {}", sequence->request.id, request_state_name(sequence->state()));
+    }
+    if (sequence->slot >= 0) return broken_books("request {} waits with a slot", sequence->request.id);
+    waiting_tokens += sequence->queued_tokens;
+  }
+  if (waiting_tokens != queue_tokens.load(std::memory_order_relaxed)) {
+    return broken_books("queue: expected {} tokens, found {}", waiting_tokens, queue_tokens.load());
+  }
+  if (sequences.size() != running.size() + queue.size() + num_streaming) {
+    return broken_books("expected {} requests, found {} running + {} waiting + {} streaming", sequences.size(),
+                        running.size(), queue.size(), num_streaming);
+  }
+  return {};
+}
+
+}  // namespace llmrt

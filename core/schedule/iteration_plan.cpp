@@ -1,0 +1,16 @@
+#include "core/schedule/iteration_plan.h"
+
+namespace llmrt {
+
+void IterationPlan::clear() {
+  step = 0;
+  rows.clear();
+  tokens.clear();
+  samples.clear();
+  bias.clear();
+  row_updates.clear();
+  row_payload.clear();
+  block_copies.clear();
+}
+
+}  // namespace llmrt

@@ -1,0 +1,116 @@
+// How requests come and go: the queue, the one way out, preemption.
+#include <algorithm>
+
+#include "core/schedule/scheduler_impl.h"
+
+namespace llmrt {
+
+void Scheduler::Impl::add(Request request, TimeNs now) {
+  const RequestId id = request.id;
+  auto owned = std::make_unique<Sequence>(std::move(request));
+  Sequence& sequence = *owned;
+  LLMRT_CHECK(!sequence.tokens.empty(), "a request has a prompt");
+  LLMRT_CHECK(sequences.emplace(id, std::move(owned)).second, "a request id is used once");
+  if (sequence.request.deadline_ns != 0) deadlines.emplace(sequence.request.deadline_ns, id);
+
+  const uint64_t waiting = queue_tokens.load(std::memory_order_relaxed);
+  if (!queue.empty() && waiting + sequence.num_prompt > config.queue_tokens_max) {
+    Error error = make_error(ErrorCode::kOverloaded, "queue full: expected at most {} tokens, found {} and {} more",
+                             config.queue_tokens_max, waiting, sequence.num_prompt);
+    ++stats.num_rejected;
+    end(sequence, RequestState::kRejected, {.error = std::move(error)}, FinishReason::kError, now);
+    return;
+  }
+  if (sequence.gap() == 0) {  // max_tokens 0 and no prompt token that has one before it
+    TokenEvent event;
+    if (sequence.wants_scores()) {
+      event.token = sequence.tokens[0];
+      event.is_prompt = true;
+    }
+    end(sequence, RequestState::kStreaming, std::move(event), FinishReason::kLength, now);
+    return;
+  }
+  enqueue(sequence, queue.end());
+}
+
+void Scheduler::Impl::expire(TimeNs now) {
+  while (!deadlines.empty() && deadlines.begin()->first <= now) {
+    Sequence& sequence = *find(deadlines.begin()->second);
+    end(sequence, RequestState::kCancelled, {}, FinishReason::kTimeout, now);
+  }
+}
+
+void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now) {
+  const Request& request = sequence.request;
+  if (sequence.slot >= 0) {
+    give_back(sequence);
+    running.erase(std::find(running.begin(), running.end(), &sequence));
+  } else if (sequence.queued_tokens > 0) {
+    dequeue(sequence);
+  }
+  if (request.deadline_ns != 0) deadlines.erase({request.deadline_ns, request.id});
+  sequence.move_to(state);
+
+  event.request_id = request.id;
+  event.finish = finish;
+  event.time_ns = now;
+  events.push_back(std::move(event));
+  ++stats.finished[static_cast<size_t>(finish)];
+  stats.e2e_s.add(static_cast<double>(now - request.arrival_ns) * 1e-9);
+
+  if (is_terminal(state)) {
+    sequences.erase(request.id);
+  } else {
+    ++num_streaming;
+    sequence.tokens = {};
+  }
+}
+
+void Scheduler::Impl::preempt(Sequence& sequence, StepBudget* budget) {
+  LLMRT_CHECK(&sequence == running.back(), "the newest yields first");
+  budget->tokens += sequence.step_tokens;
+  budget->samples += sequence.samples_for(sequence.step_tokens);
+  budget->preempted = true;
+  sequence.step_tokens = 0;
+  running.pop_back();
+  give_back(sequence);
+  sequence.computed = 0;  // the tokens stay: they are computed again, a token in flight is taken when it comes
+  sequence.move_to(RequestState::kPreempted);
+  enqueue(sequence, queue.begin());
+  ++sequence.num_preemptions;
+  ++stats.num_preemptions;
+}
+
+void Scheduler::Impl::give_back(Sequence& sequence) {
+  kv.release(sequence.tables);
+  if (sequence.penalty_slot >= 0) free_penalty_slots.push_back(sequence.penalty_slot);
+  if (sequence.row_is_set) slots_to_clear.push_back(static_cast<uint32_t>(sequence.slot));
+  by_slot[static_cast<size_t>(sequence.slot)] = nullptr;
+  free_slots.push_back(sequence.slot);
+  sequence.slot = sequence.penalty_slot = -1;
+  sequence.row_is_set = false;
+}
+
+void Scheduler::Impl::enqueue(Sequence& sequence, std::list<Sequence*>::iterator place) {
+  sequence.queued_tokens = static_cast<uint32_t>(sequence.tokens.size());
+  sequence.queue_place = queue.insert(place, &sequence);
+  queue_tokens.fetch_add(sequence.queued_tokens, std::memory_order_relaxed);
+}
+
+void Scheduler::Impl::dequeue(Sequence& sequence) {
+  queue_tokens.fetch_sub(sequence.queued_tokens, std::memory_order_relaxed);
+  queue.erase(sequence.queue_place);
+  sequence.queued_tokens = 0;
+}
+
+void Scheduler::Impl::forget(RequestId id) {
+  sequences.erase(id);
+  --num_streaming;
+}
+
+Sequence* Scheduler::Impl::find(RequestId id) {
+  const auto it = sequences.find(id);
+  return it == sequences.end() ? nullptr : it->second.get();
+}
+
+}  // namespace llmrt

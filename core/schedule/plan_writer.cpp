@@ -1,0 +1,136 @@
+// Turns what the running sequences have taken into an IterationPlan, and moves their counts on.
+#include <cstring>
+#include <limits>
+
+#include "core/schedule/scheduler_impl.h"
+
+namespace llmrt {
+namespace {
+
+RowSampling row_sampling(const Sequence& sequence) {
+  const SamplingParams& params = sequence.request.sampling;
+  RowSampling row;
+  if (params.has_penalties()) row.flags |= kRowPenalties;
+  if (!params.logit_bias.empty() || sequence.request.min_tokens > 0) row.flags |= kRowBias;
+  row.temperature = params.temperature;
+  row.top_k = params.top_k;
+  row.top_p = params.top_p;
+  row.min_p = params.min_p;
+  row.repetition_penalty = params.repetition_penalty;
+  row.presence_penalty = params.presence_penalty;
+  row.frequency_penalty = params.frequency_penalty;
+  row.seed_lo = static_cast<uint32_t>(params.seed);
+  row.seed_hi = static_cast<uint32_t>(params.seed >> 32);
+  row.branch = params.branch;
+  row.penalty_slot = sequence.penalty_slot;
+  return row;
+}
+
+void append_update(IterationPlan* plan, RowUpdateKind kind, int32_t slot, uint32_t arg0, uint32_t arg1,
+                   const void* words, size_t num_words) {
+  const size_t first = plan->row_payload.size();
+  plan->row_updates.push_back({.kind = kind,
+                               .slot = static_cast<uint32_t>(slot),
+                               .arg0 = arg0,
+                               .arg1 = arg1,
+                               .payload_first = static_cast<uint32_t>(first),
+                               .payload_words = static_cast<uint32_t>(num_words)});
+  plan->row_payload.resize(first + num_words);
+  if (num_words > 0) std::memcpy(plan->row_payload.data() + first, words, num_words * 4);
+}
+
+}  // namespace
+
+void Scheduler::Impl::write_plan(IterationPlan* plan) {
+  plan->clear();
+  plan->step = num_plans;
+  for (const uint32_t slot : slots_to_clear) {
+    append_update(plan, RowUpdateKind::kClear, static_cast<int32_t>(slot), 0, 0, nullptr, 0);
+  }
+  slots_to_clear.clear();
+  for (Sequence* sequence : running) {
+    if (sequence->step_tokens > 0) write_row(*sequence, plan);
+  }
+}
+
+void Scheduler::Impl::write_row(Sequence& sequence, IterationPlan* plan) {
+  write_row_updates(sequence, plan);
+  const uint32_t count = sequence.step_tokens;
+  const uint32_t end = sequence.computed + count;
+  const bool draws = end == sequence.wanted() && sequence.may_sample();
+  PlanRow row = {.request_id = sequence.request.id,
+                 .slot = static_cast<uint32_t>(sequence.slot),
+                 .start = sequence.computed,
+                 .num_tokens = count,
+                 .token_first = static_cast<uint32_t>(plan->tokens.size()),
+                 .sample_first = static_cast<uint32_t>(plan->samples.size()),
+                 .num_samples = 0,
+                 .adapter_id = sequence.request.adapter_id,
+                 .bias_first = static_cast<uint32_t>(plan->bias.size()),
+                 .num_bias = 0};
+  for (uint32_t position = sequence.computed; position < end; ++position) {
+    const bool known = position < sequence.tokens.size();
+    plan->tokens.push_back(known ? sequence.tokens[position] : kLastSampled);
+  }
+  write_samples(sequence, plan);
+  if (draws) write_bias(sequence, sequence.num_output(), plan);
+  row.num_samples = static_cast<uint32_t>(plan->samples.size()) - row.sample_first;
+  row.num_bias = static_cast<uint32_t>(plan->bias.size()) - row.bias_first;
+  plan->rows.push_back(row);
+
+  sequence.scored = std::max(sequence.scored, std::min(end + 1, sequence.num_prompt));
+  sequence.computed = end;
+  sequence.step_tokens = 0;
+  if (!draws) return;
+  ++sequence.pending;
+  if (sequence.state() == RequestState::kPrefilling) sequence.move_to(RequestState::kDecoding);
+}
+
+void Scheduler::Impl::write_row_updates(Sequence& sequence, IterationPlan* plan) {
+  if (!sequence.row_is_set) {
+    const RowSampling row = row_sampling(sequence);
+    append_update(plan, RowUpdateKind::kSet, sequence.slot, 0, 0, &row, sizeof(row) / 4);
+    if (sequence.penalty_slot >= 0) {
+      append_update(plan, RowUpdateKind::kRecount, sequence.slot, static_cast<uint32_t>(sequence.penalty_slot),
+                    sequence.num_prompt, sequence.tokens.data(), sequence.tokens.size());
+    }
+    sequence.row_is_set = true;
+  }
+  for (BlockTable& table : sequence.tables) {
+    const uint32_t num_blocks = static_cast<uint32_t>(table.blocks.size());
+    if (table.num_sent == num_blocks) continue;
+    const uint32_t group = static_cast<uint32_t>(&table - sequence.tables.data());
+    append_update(plan, RowUpdateKind::kPatchTable, sequence.slot, table.num_sent, group,
+                  table.blocks.data() + table.num_sent, num_blocks - table.num_sent);
+    table.num_sent = num_blocks;
+  }
+}
+
+void Scheduler::Impl::write_samples(const Sequence& sequence, IterationPlan* plan) const {
+  const uint32_t begin = sequence.computed;
+  const uint32_t end = begin + sequence.step_tokens;
+  for (uint32_t scored = std::max(begin + 1, sequence.scored); scored < std::min(end + 1, sequence.num_prompt);
+       ++scored) {
+    plan->samples.push_back({.token_offset = scored - 1 - begin,
+                             .output_position = scored,
+                             .forced_token = sequence.tokens[scored],
+                             .logprobs = true});
+  }
+  if (end != sequence.wanted() || !sequence.may_sample()) return;
+  plan->samples.push_back({.token_offset = end - 1 - begin,
+                           .output_position = sequence.num_output(),
+                           .logprobs = sequence.request.sampling.logprobs >= 0});
+}
+
+void Scheduler::Impl::write_bias(const Sequence& sequence, uint32_t output_position, IterationPlan* plan) const {
+  const Request& request = sequence.request;
+  for (const auto& [token, bias] : request.sampling.logit_bias) plan->bias.push_back({token, bias});
+  if (output_position >= request.min_tokens) return;
+  const auto ban = [plan](int32_t token) { plan->bias.push_back({token, -std::numeric_limits<float>::infinity()}); };
+  if (!request.stop.ignore_eos) {
+    for (const int32_t token : config.end_of_generation) ban(token);
+  }
+  for (const int32_t token : request.stop.token_ids) ban(token);
+}
+
+}  // namespace llmrt

@@ -1,0 +1,89 @@
+// What runs goes on: rows that are behind by one token first, then the others' chunks.
+#include <algorithm>
+
+#include "core/schedule/scheduler_impl.h"
+
+namespace llmrt {
+namespace {
+
+// A row that needs one token now: it is behind by one, or it scores its prompt and must not starve of sampled rows.
+bool is_unit(const Sequence& sequence) {
+  return sequence.gap() == 1 || (sequence.gap() > 1 && sequence.scored < sequence.num_prompt);
+}
+
+}  // namespace
+
+// With more rows than the step has tokens or samples, those left out come first the next time.
+void Scheduler::Impl::take_units(StepBudget* budget, TimeNs now) {
+  const size_t num_rows = running.size();
+  const auto first = std::find_if(running.begin(), running.end(),
+                                  [this](const Sequence* sequence) { return sequence->admission >= turn; });
+  const size_t offset = static_cast<size_t>(first - running.begin());
+  turn = 0;
+  for (size_t i = 0; i < num_rows; ++i) {
+    const size_t idx = (offset + i) % num_rows;
+    if (idx >= running.size()) continue;  // preempted by an earlier row
+    Sequence& sequence = *running[idx];
+    if (!is_unit(sequence)) continue;
+    if (budget->tokens == 0 || sequence.samples_for(1) > budget->samples) {
+      if (turn == 0) turn = sequence.admission;
+    } else if (make_room(sequence, sequence.computed + 1, budget, now)) {
+      take(sequence, 1, budget);
+    }
+  }
+}
+
+void Scheduler::Impl::take_chunks(StepBudget* budget) {
+  const bool others_decode = std::any_of(running.begin(), running.end(), [](const Sequence* sequence) {
+    return sequence->step_tokens > 0 && sequence->gap() == 1;
+  });
+  budget->chunk_tokens = others_decode ? std::min(config.chunk_tokens, budget->tokens) : budget->tokens;
+  for (Sequence* sequence : running) take_chunk(*sequence, budget);
+}
+
+// As much as budget and free blocks allow. Admission has promised the blocks; rows that decode beyond their reservation
+// may have taken them for a while, then the row waits for those to end or to yield.
+void Scheduler::Impl::take_chunk(Sequence& sequence, StepBudget* budget) {
+  const uint32_t taken = sequence.step_tokens;
+  const uint32_t end = sequence.computed + taken;
+  const uint32_t capacity = kv.capacity_tokens(sequence.tables);
+  const uint32_t room = capacity > end ? capacity - end : 0;
+  const uint32_t count = std::min({sequence.gap() - taken, budget->chunk_tokens, room});
+  if (count == 0) return;
+  const uint32_t within = sequence.count_within(taken + count, sequence.samples_for(taken) + budget->samples) - taken;
+  LLMRT_CHECK(kv.grow(sequence.tables, end + within), "capacity_tokens said so");
+  budget->chunk_tokens -= within;
+  take(sequence, within, budget);
+}
+
+void Scheduler::Impl::take(Sequence& sequence, uint32_t count, StepBudget* budget) {
+  const uint32_t samples_before = sequence.samples_for(sequence.step_tokens);
+  sequence.step_tokens += count;
+  budget->tokens -= count;
+  budget->samples -= sequence.samples_for(sequence.step_tokens) - samples_before;
+}
+
+// Blocks for that many positions, taken from the newest sequences when none are free. False: the row is left out of
+// this step (it yielded itself, ended, or waits for its token in flight, which may be its last).
+bool Scheduler::Impl::make_room(Sequence& sequence, uint32_t positions, StepBudget* budget, TimeNs now) {
+  while (!kv.grow(sequence.tables, positions)) {
+    Sequence& newest = *running.back();
+    if (running.size() > 1) {
+      preempt(newest, budget);
+      if (&newest == &sequence) return false;
+      continue;
+    }
+    if (sequence.pending > 0) return false;
+    uint32_t g = 0;
+    while (kv.blocks_for(g, positions) <= kv.num_blocks(g)) ++g;
+    Error error = make_error(ErrorCode::kPoolExhausted,
+                             "pool exhausted: request {} alone: {} tokens need {} KV blocks of {}, the pool has {}",
+                             sequence.request.id, positions, kv.blocks_for(g, positions),
+                             config.kv_pools[g].block_tokens, kv.num_blocks(g));
+    end(sequence, RequestState::kStreaming, {.error = std::move(error)}, FinishReason::kError, now);
+    return false;
+  }
+  return true;
+}
+
+}  // namespace llmrt

@@ -1,0 +1,171 @@
+#include "core/schedule/scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/schedule/scheduler_impl.h"
+
+namespace llmrt {
+
+PlanLimits plan_limits(const SchedulerConfig& config) {
+  PlanLimits limits;
+  limits.rows_max = std::min(config.sequences_max, config.step_tokens_max);
+  limits.tokens_max = config.step_tokens_max;
+  limits.samples_max = config.sample_rows_max;
+  const uint64_t num_groups = config.kv_pools.size();
+  // A clear for every slot, then parameters, counts and a table patch a group for each row.
+  limits.row_updates_max = config.sequences_max + (2 + num_groups) * limits.rows_max;
+  limits.payload_words_max = uint64_t{limits.rows_max} * (sizeof(RowSampling) / 4) + config.context_max;
+  for (const KvPoolSize& pool : config.kv_pools) {
+    limits.payload_words_max += limits.rows_max + ceil_div(config.step_tokens_max, pool.block_tokens);
+  }
+  limits.bias_entries_max =
+      uint64_t{config.sample_rows_max} * (kLogitBiasMax + kStopTokensMax + config.end_of_generation.size());
+  return limits;
+}
+
+Scheduler::Impl::Impl(SchedulerConfig from)
+    : config(std::move(from)),
+      kv(config.kv_pools),
+      by_slot(config.sequences_max),
+      promised(config.kv_pools.size()),
+      watermark(config.kv_pools.size()) {
+  for (uint32_t slot = config.sequences_max; slot-- > 0;) free_slots.push_back(static_cast<int32_t>(slot));
+  for (uint32_t slot = config.penalty_rows_max; slot-- > 0;) free_penalty_slots.push_back(static_cast<int32_t>(slot));
+  for (uint32_t g = 0; g < kv.num_groups(); ++g) {
+    watermark[g] = static_cast<uint32_t>(std::ceil(config.watermark * kv.num_blocks(g)));
+  }
+  running.reserve(config.sequences_max);
+  slots_to_clear.reserve(config.sequences_max);
+}
+
+Scheduler::Scheduler(SchedulerConfig config) : impl_(std::make_unique<Impl>(std::move(config))) {}
+Scheduler::~Scheduler() = default;
+
+Status Scheduler::check(const Request& request) const {
+  const SchedulerConfig& config = impl_->config;
+  const uint64_t num_prompt = request.prompt.size();
+  if (num_prompt + request.max_tokens > config.context_max) {
+    return make_error(ErrorCode::kContextLength, "context length: expected at most {} tokens, found {} prompt + {} new",
+                      config.context_max, num_prompt, request.max_tokens);
+  }
+  if (request.sampling.has_penalties() && config.penalty_rows_max == 0) {
+    return make_error(ErrorCode::kUnsupported, "penalties: this engine keeps no token counts (penalty rows: 0)");
+  }
+  const uint32_t positions = impl_->positions_reserved(static_cast<uint32_t>(num_prompt),
+                                                       static_cast<uint32_t>(num_prompt + request.max_tokens - 1));
+  for (uint32_t g = 0; g < impl_->kv.num_groups(); ++g) {
+    const uint32_t blocks = impl_->kv.blocks_for(g, positions);
+    if (blocks <= impl_->kv.num_blocks(g)) continue;
+    return make_error(
+        ErrorCode::kNeverFits,
+        "never fits: {} prompt tokens with an expected output of {} need {} KV blocks of {}, the pool has {}",
+        num_prompt, std::min(request.max_tokens, config.reserve_output_tokens), blocks, config.kv_pools[g].block_tokens,
+        impl_->kv.num_blocks(g));
+  }
+  return {};
+}
+
+void Scheduler::add(Request request, TimeNs now) {
+  impl_->add(std::move(request), now);
+}
+
+void Scheduler::cancel(RequestId id, TimeNs now) {
+  Sequence* sequence = impl_->find(id);
+  if (sequence == nullptr) return;
+  if (sequence->state() == RequestState::kStreaming) {  // its end has been told already
+    sequence->move_to(RequestState::kCancelled);
+    impl_->forget(id);
+    return;
+  }
+  impl_->end(*sequence, RequestState::kCancelled, {}, FinishReason::kCancelled, now);
+}
+
+void Scheduler::drained(RequestId id) {
+  Sequence* sequence = impl_->find(id);
+  if (sequence == nullptr || sequence->state() != RequestState::kStreaming) return;
+  sequence->move_to(RequestState::kFinished);
+  impl_->forget(id);
+}
+
+bool Scheduler::has_work() const {
+  return !impl_->queue.empty() || !impl_->running.empty();
+}
+
+const IterationPlan* Scheduler::plan(TimeNs now) {
+  LLMRT_CHECK(impl_->num_plans - impl_->num_commits < impl_->plans.size(), "a third plan before the first's commit");
+  impl_->expire(now);
+  const SchedulerConfig& config = impl_->config;
+  StepBudget budget = {
+      .tokens = config.step_tokens_max, .samples = config.sample_rows_max, .recount_tokens = config.context_max};
+  impl_->take_units(&budget, now);
+  impl_->take_chunks(&budget);
+  impl_->admit(&budget);
+  if (budget.tokens == config.step_tokens_max) return nullptr;
+  IterationPlan* plan = &impl_->plans[++impl_->num_plans % impl_->plans.size()];
+  impl_->write_plan(plan);
+  return plan;
+}
+
+void Scheduler::commit(const IterationPlan& plan, std::span<Verdict> verdicts, TimeNs now) {
+  LLMRT_CHECK(impl_->num_commits < impl_->num_plans && plan.step == impl_->num_commits + 1,
+              "plans are committed once, in their order");
+  LLMRT_CHECK(verdicts.size() == plan.samples.size(), "a verdict for each sample");
+  for (const PlanRow& row : plan.rows) impl_->commit_row(plan, row, verdicts, now);
+  ++impl_->num_commits;
+  ++impl_->stats.num_steps;
+}
+
+void Scheduler::fail_all(const Error& error, TimeNs now) {
+  std::vector<Sequence*> all(impl_->running.begin(), impl_->running.end());
+  all.insert(all.end(), impl_->queue.begin(), impl_->queue.end());
+  for (Sequence* sequence : all) {
+    const bool never_ran = sequence->state() == RequestState::kQueued;
+    impl_->end(*sequence, never_ran ? RequestState::kRejected : RequestState::kStreaming, {.error = error},
+               FinishReason::kError, now);
+  }
+  impl_->num_commits = impl_->num_plans;
+}
+
+void Scheduler::take_events(std::vector<TokenEvent>* out) {
+  if (out->empty()) {
+    out->swap(impl_->events);
+    return;
+  }
+  for (TokenEvent& event : impl_->events) out->push_back(std::move(event));
+  impl_->events.clear();
+}
+
+uint64_t Scheduler::queue_tokens() const {
+  return impl_->queue_tokens.load(std::memory_order_relaxed);
+}
+
+const EngineStats& Scheduler::stats() const {
+  EngineStats& stats = impl_->stats;
+  stats.num_running = static_cast<uint32_t>(impl_->running.size());
+  stats.num_waiting = static_cast<uint32_t>(impl_->queue.size());
+  stats.num_streaming = impl_->num_streaming;
+  stats.queue_tokens = queue_tokens();
+  stats.blocks_total = stats.blocks_free = 0;
+  for (uint32_t g = 0; g < impl_->kv.num_groups(); ++g) {
+    stats.blocks_total += impl_->kv.num_blocks(g);
+    stats.blocks_free += impl_->kv.num_free(g);
+  }
+  return stats;
+}
+
+Status Scheduler::check_books() const {
+  return impl_->check_books();
+}
+
+std::optional<RequestState> Scheduler::state_of(RequestId id) const {
+  const Sequence* sequence = impl_->find(id);
+  if (sequence == nullptr) return std::nullopt;
+  return sequence->state();
+}
+
+uint32_t Scheduler::num_free_blocks(uint32_t kv_group) const {
+  return impl_->kv.num_free(kv_group);
+}
+
+}  // namespace llmrt

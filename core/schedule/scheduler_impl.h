@@ -1,0 +1,98 @@
+// The scheduler's insides, private to core/schedule. The parts of a step, in order: take_units (rows that need one
+// token), take_chunks (prompts and recompute), admit, write_plan. Each takes from one StepBudget.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <list>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/kv/kv_space.h"
+#include "core/request/sequence.h"
+#include "core/schedule/scheduler.h"
+
+namespace llmrt {
+
+// What is left of the step that is being made.
+struct StepBudget {
+  uint32_t tokens = 0;
+  uint32_t samples = 0;
+  uint32_t chunk_tokens = 0;    // of `tokens`, for rows that are behind by more than one
+  uint32_t recount_tokens = 0;  // payload for penalty counts
+  bool preempted = false;
+};
+
+struct Scheduler::Impl {
+  explicit Impl(SchedulerConfig from);
+
+  // lifecycle.cpp: requests come and go
+  void add(Request request, TimeNs now);
+  void expire(TimeNs now);
+  // The one way out, whatever the reason: gives everything back, moves to `state`, emits `event` (id, time and finish
+  // are set there).
+  void end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now);
+  void preempt(Sequence& sequence, StepBudget* budget);
+  void give_back(Sequence& sequence);
+  void enqueue(Sequence& sequence, std::list<Sequence*>::iterator place);
+  void dequeue(Sequence& sequence);
+  void forget(RequestId id);
+  Sequence* find(RequestId id);
+
+  // rows.cpp: what runs goes on
+  void take_units(StepBudget* budget, TimeNs now);
+  void take_chunks(StepBudget* budget);
+  void take_chunk(Sequence& sequence, StepBudget* budget);
+  void take(Sequence& sequence, uint32_t count, StepBudget* budget);
+  bool make_room(Sequence& sequence, uint32_t positions, StepBudget* budget, TimeNs now);
+
+  // admission.cpp: what waits may start
+  void admit(StepBudget* budget);
+  bool fits(const Sequence& sequence) const;
+  void count_promises();
+  void start(Sequence& sequence);
+  uint32_t positions_reserved(uint32_t num_tokens, uint32_t positions_max) const;
+
+  // plan_writer.cpp
+  void write_plan(IterationPlan* plan);
+  void write_row(Sequence& sequence, IterationPlan* plan);
+  void write_row_updates(Sequence& sequence, IterationPlan* plan);
+  void write_samples(const Sequence& sequence, IterationPlan* plan) const;
+  void write_bias(const Sequence& sequence, uint32_t output_position, IterationPlan* plan) const;
+
+  // commit.cpp
+  void commit_row(const IterationPlan& plan, const PlanRow& row, std::span<Verdict> verdicts, TimeNs now);
+  void commit_forced(Sequence& sequence, const PlanSample& sample, Verdict& verdict, TimeNs now);
+  void commit_drawn(Sequence& sequence, Verdict& verdict, TimeNs now);
+
+  // books.cpp
+  Status check_books() const;
+
+  const SchedulerConfig config;
+  KvSpace kv;
+  std::vector<int32_t> free_slots, free_penalty_slots;  // the back goes first
+  std::vector<uint32_t> slots_to_clear;                 // given back since the last plan
+
+  std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences;
+  std::list<Sequence*> queue;       // preempted ones at the front
+  std::vector<Sequence*> running;   // by admission, the newest last
+  std::vector<Sequence*> by_slot;   // null: the slot is free
+  std::vector<uint32_t> promised;   // by group: blocks that running sequences may still take within their reservation
+  std::vector<uint32_t> watermark;  // by group, in blocks
+  std::set<std::pair<TimeNs, RequestId>> deadlines;
+  uint64_t num_admissions = 0;
+  uint64_t turn = 0;  // admission number from which take_units serves: the first that the last step had to leave out
+
+  std::array<IterationPlan, 2> plans;  // by step % 2
+  uint64_t num_plans = 0, num_commits = 0;
+
+  std::vector<TokenEvent> events;
+  EngineStats stats;
+  uint32_t num_streaming = 0;
+  std::atomic<uint64_t> queue_tokens = 0;
+};
+
+}  // namespace llmrt
