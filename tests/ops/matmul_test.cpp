@@ -1,0 +1,107 @@
+// matmul: every encoding, odd shapes, one to many rows, groups of mixed segments, bias.
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+
+#include "core/base/checked_math.h"
+#include "tests/ops/op_harness.h"
+
+namespace llmrt::optest {
+namespace {
+
+// A case of `rows` live rows in a bucket of `bucket`.
+Case matmul_case(const Suite& suite, WeightGroupId group_id, uint32_t rows, uint32_t bucket, DType dtype,
+                 std::mt19937_64& rng) {
+  const WeightGroup& group = suite.weights.groups[static_cast<size_t>(group_id)];
+  const uint32_t n = static_cast<uint32_t>(group.rows), k = static_cast<uint32_t>(group.columns);
+  Case test_case;
+  test_case.variant = encoding_name(suite.weights.tensors[static_cast<size_t>(group.segments[0].tensor)].encoding);
+  test_case.name =
+      fmt::format("matmul {} rows {} of {} n {} k {} {}", test_case.variant, rows, bucket, n, k, dtype_name(dtype));
+  Step step;
+  if (rows > 0) step.add_row(0, 0, rows);
+  step.set_bucket(bucket);
+  const TensorId x = step.input(Rows::kTokens, "x", k, dtype, random_normal(rng, size_t{rows} * k, 1, dtype));
+  const TensorId out = step.output(Rows::kTokens, "out", n, DType::kF32, Tolerance::kMatmul, dtype, std::sqrt(k));
+  step.forward.ops = {Matmul{x, group_id, out}};
+  test_case.steps = {std::move(step)};
+  return test_case;
+}
+
+// Every device is asked for the dtypes that its lists have: f32 and its activation dtype.
+constexpr DType kInputDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+
+}  // namespace
+
+TEST_CASE("matmul multiplies every encoding at every number of rows", "[matmul]") {
+  auto rng = test_rng("matmul rows");
+  Suite suite;
+  constexpr uint32_t kRows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33, 64, 65, 130};
+  for (Encoding encoding : all_encodings()) {
+    const uint32_t block = std::max(geometry(encoding).elements_block, 32u);
+    const WeightGroupId group = suite.add_group({suite.add_weight(encoding, 67, block * 3, rng)}, false, rng);
+    for (DType dtype : kInputDTypes)
+      for (uint32_t rows : kRows)
+        suite.cases.push_back(matmul_case(suite, group, rows,
+                                          rows > 64  ? round_up(rows, 64u)
+                                          : rows > 8 ? round_up(rows, 8u)
+                                                     : rows,
+                                          dtype, rng));
+  }
+  run(suite);
+}
+
+TEST_CASE("matmul multiplies every encoding at odd shapes", "[matmul]") {
+  auto rng = test_rng("matmul shapes");
+  Suite suite;
+  for (Encoding encoding : all_encodings()) {
+    const uint32_t block = std::max(geometry(encoding).elements_block, 32u);
+    // One block, blocks that fill no power of two, real widths (576, 1536, 4864 and 896 are SmolLM2's and Qwen's).
+    const uint32_t ks[] = {
+        block, block * 2, block * 5, round_up(576u, block), round_up(896u, block), round_up(4864u, block)};
+    const uint32_t ns[] = {1, 3, 31, 64, 129, 300};
+    for (int i = 0; i < 6; ++i) {
+      const WeightGroupId group = suite.add_group({suite.add_weight(encoding, ns[i], ks[i], rng)}, false, rng);
+      const WeightGroupId wide = suite.add_group({suite.add_weight(encoding, ns[5 - i], ks[i], rng)}, false, rng);
+      for (DType dtype : kInputDTypes)
+        for (uint32_t rows : {1u, 7u, 40u}) {
+          suite.cases.push_back(matmul_case(suite, group, rows, rows, dtype, rng));
+          suite.cases.push_back(matmul_case(suite, wide, rows, rows, dtype, rng));
+        }
+    }
+  }
+  run(suite);
+}
+
+TEST_CASE("matmul reads groups of mixed segments and adds their bias", "[matmul]") {
+  auto rng = test_rng("matmul groups");
+  Suite suite;
+  for (Encoding first : all_encodings()) {
+    const Encoding second = static_cast<Encoding>((static_cast<int>(first) + 4) % kNumEncodings);
+    const std::vector<WeightId> tensors = {suite.add_weight(first, 48, 512, rng),
+                                           suite.add_weight(second, 17, 512, rng),
+                                           suite.add_weight(first, 33, 512, rng)};
+    const WeightGroupId group = suite.add_group(tensors, true, rng);
+    // A segment that is part of a tensor: rows from the middle.
+    suite.weights.groups.push_back({"part", {{tensors[0], 5, 20}, {tensors[2], 0, 3}}, -1, 23, 512});
+    const WeightGroupId part = group + 1;
+    for (DType dtype : kInputDTypes)
+      for (uint32_t rows : {1u, 5u, 33u}) {
+        suite.cases.push_back(matmul_case(suite, group, rows, rows, dtype, rng));
+        suite.cases.push_back(matmul_case(suite, part, rows, rows, dtype, rng));
+      }
+  }
+  run(suite);
+}
+
+TEST_CASE("matmul leaves padding alone and an empty batch be", "[matmul]") {
+  auto rng = test_rng("matmul padding");
+  Suite suite;
+  const WeightGroupId group = suite.add_group({suite.add_weight(Encoding::kQ4_0, 96, 256, rng)}, false, rng);
+  for (DType dtype : kInputDTypes)
+    for (auto [rows, bucket] :
+         {std::pair{0u, 1u}, {0u, 8u}, {0u, 64u}, {1u, 8u}, {3u, 4u}, {9u, 16u}, {17u, 64u}, {65u, 128u}, {2u, 256u}})
+      suite.cases.push_back(matmul_case(suite, group, rows, bucket, dtype, rng));
+  run(suite);
+}
+
+}  // namespace llmrt::optest

@@ -1,0 +1,197 @@
+// The judge: numbers within their bound, everything else bit for bit.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "tests/ops/op_harness.h"
+#include "tests/reference/number.h"
+
+namespace llmrt::optest {
+namespace {
+
+struct Row {
+  double difference = 0, norm = 0, worst = 0;
+  uint32_t worst_column = 0;
+  bool class_differs = false;  // NaN or an infinity on one side only
+};
+
+double number_at(const std::byte* bytes, DType dtype, uint64_t index) {
+  const auto get = [&](auto number) {
+    std::memcpy(&number, bytes + index * sizeof(number), sizeof(number));
+    return number;
+  };
+  switch (dtype) {
+    case DType::kF32:
+      return get(float{});
+    case DType::kI32:
+      return get(int32_t{});
+    case DType::kF16:
+      return reference::f16_value(get(uint16_t{}));
+    case DType::kBF16:
+      return reference::bf16_value(get(uint16_t{}));
+  }
+  return 0;
+}
+
+Row compare_row(const std::byte* expected, const std::byte* actual, DType dtype, uint32_t columns) {
+  Row row;
+  for (uint32_t c = 0; c < columns; ++c) {
+    const double want = number_at(expected, dtype, c), got = number_at(actual, dtype, c);
+    if (want == got || (std::isnan(want) && std::isnan(got))) {
+      if (std::isfinite(want)) row.norm += want * want;
+      continue;
+    }
+    if (!std::isfinite(want) || !std::isfinite(got)) {
+      row.class_differs = true;
+      row.worst_column = c;
+      row.worst = INFINITY;
+      continue;
+    }
+    row.norm += want * want;
+    row.difference += (want - got) * (want - got);
+    if (std::abs(want - got) > row.worst) {
+      row.worst = std::abs(want - got);
+      row.worst_column = c;
+    }
+  }
+  return row;
+}
+
+std::string describe(const TensorDesc& desc, uint32_t r, const Row& row, const std::byte* expected,
+                     const std::byte* actual) {
+  return fmt::format("{}[{}, {}]: expected {}, found {}", desc.name, r, row.worst_column,
+                     number_at(expected, desc.dtype, row.worst_column),
+                     number_at(actual, desc.dtype, row.worst_column));
+}
+
+// The first row that is out of bounds, in words.
+std::string compare_output(const TensorDesc& desc, const Output& output, uint32_t rows, const std::byte* expected,
+                           const std::byte* actual, DType device_math) {
+  const DType math = output.tolerance == Tolerance::kAttention ? device_math : output.math;
+  const Bound bound = bound_of(output.tolerance, desc.dtype, math);
+  const uint64_t row_bytes = static_cast<uint64_t>(desc.columns) * dtype_bytes(desc.dtype);
+  for (uint32_t r = 0; r < rows; ++r, expected += row_bytes, actual += row_bytes) {
+    if (std::memcmp(expected, actual, row_bytes) == 0) continue;
+    const Row row = compare_row(expected, actual, desc.dtype, desc.columns);
+    const std::string place = describe(desc, r, row, expected, actual);
+    if (row.class_differs) return place;
+    if (output.tolerance == Tolerance::kExact || desc.dtype == DType::kI32) {
+      if (row.worst > 0) return place + ", must be equal";
+      continue;
+    }
+    const double unit = std::max(std::sqrt(row.norm / desc.columns), output.scale);
+    const double norm = std::sqrt(row.difference / desc.columns);
+    if (norm > bound.norm * unit || row.worst > bound.max * unit)
+      return fmt::format("{}; row: rms {:.3g}, rms error {:.3g} of {:.3g}, worst {:.3g} of {:.3g}", place, unit, norm,
+                         bound.norm * unit, row.worst, bound.max * unit);
+  }
+  return "";
+}
+
+// f16 and bf16 numbers within `tolerance` (relative), int8 within one step, a vector (token, head) that the reference
+// left alone with its old bits.
+std::string compare_kv(const KvGroup& group, double tolerance, const std::vector<std::byte>& before,
+                       const std::vector<std::byte>& expected, const std::vector<std::byte>& actual) {
+  const uint64_t vectors = 2ull * group.num_kv_heads * group.block_tokens;
+  const uint64_t vector_bytes = static_cast<uint64_t>(group.head_dim) * kv_element_bytes(group.dtype);
+  const bool scales = kv_has_scales(group.dtype);
+  const auto scale_of = [&](const std::vector<std::byte>& bytes, uint64_t v) {
+    float scale = 1;
+    if (scales) std::memcpy(&scale, bytes.data() + vectors * vector_bytes + v * 4, 4);
+    return scale;
+  };
+  const auto same = [&](const auto& a, const auto& b, uint64_t v) {
+    return std::memcmp(a.data() + v * vector_bytes, b.data() + v * vector_bytes, vector_bytes) == 0 &&
+           std::bit_cast<uint32_t>(scale_of(a, v)) == std::bit_cast<uint32_t>(scale_of(b, v));
+  };
+  for (uint64_t v = 0; v < vectors; ++v) {
+    if (same(expected, actual, v)) continue;
+    const std::string place =
+        fmt::format("{} head {} token {}", v / group.block_tokens >= group.num_kv_heads ? "v" : "k",
+                    v / group.block_tokens % group.num_kv_heads, v % group.block_tokens);
+    if (same(before, expected, v)) return place + ": written, must keep its bits";
+    const float want_scale = scale_of(expected, v), got_scale = scale_of(actual, v);
+    if (std::abs(want_scale - got_scale) > 1e-6f * want_scale)
+      return fmt::format("{}: scale: expected {}, found {}", place, want_scale, got_scale);
+    uint32_t off_by_one = 0;
+    for (uint32_t i = 0; i < group.head_dim; ++i) {
+      const uint64_t at = v * group.head_dim + i;
+      if (scales) {
+        const int want = static_cast<int8_t>(expected[at]), got = static_cast<int8_t>(actual[at]);
+        if (want != got) ++off_by_one;
+        if (std::abs(want - got) > 1) return fmt::format("{} dim {}: expected {}, found {}", place, i, want, got);
+        continue;
+      }
+      const DType dtype = group.dtype == KvDType::kF16 ? DType::kF16 : DType::kBF16;
+      const double want = number_at(expected.data(), dtype, at), got = number_at(actual.data(), dtype, at);
+      if (!(std::abs(want - got) <= tolerance * std::abs(want)))
+        return fmt::format("{} dim {}: expected {}, found {}", place, i, want, got);
+    }
+    // Ties of a rounded quotient may fall either way, and no more than ties.
+    if (off_by_one > 1 + group.head_dim / 32)
+      return fmt::format("{}: {} of {} numbers are one off", place, off_by_one, group.head_dim);
+  }
+  return "";
+}
+
+}  // namespace
+
+Bound bound_of(Tolerance tolerance, DType out, DType math) {
+  // Of the result's own rounding: half a unit in the last place may fall either way.
+  const Bound rounding = out == DType::kF16 ? Bound{4e-4, 4e-3} : out == DType::kBF16 ? Bound{3e-3, 3e-2} : Bound{};
+  const auto with_rounding = [&](double norm, double max) { return Bound{norm + rounding.norm, max + rounding.max}; };
+  switch (tolerance) {
+    case Tolerance::kExact:
+      return {};
+    case Tolerance::kElementwise:
+      return with_rounding(2e-6, 2e-5);
+    case Tolerance::kMatmul:
+      // f32: products and sums in f32. f16, bf16: weights may be rounded to the inputs' dtype before they are
+      // multiplied.
+      if (math == DType::kF16) return with_rounding(5e-4, 4e-3);
+      if (math == DType::kBF16) return with_rounding(4e-3, 3e-2);
+      return with_rounding(1e-5, 1e-4);
+    case Tolerance::kAttention:
+      // q and the softmax weights may be rounded to the device's activation dtype.
+      if (math == DType::kF16) return with_rounding(2e-3, 2e-2);
+      if (math == DType::kBF16) return with_rounding(1e-2, 1e-1);
+      return with_rounding(2e-5, 2e-4);
+  }
+  return {};
+}
+
+std::vector<std::string> compare(const Case& test_case, const Outcome& expected, const Outcome& actual, DType math) {
+  std::vector<std::string> failures;
+  const auto note = [&](const std::string& where, const std::string& failure) {
+    if (!failure.empty()) failures.push_back(where + failure);
+  };
+  for (size_t s = 0; s < test_case.steps.size(); ++s) {
+    const Step& step = test_case.steps[s];
+    const std::string where = test_case.steps.size() > 1 ? fmt::format("step {}: ", s) : "";
+    for (const auto& [id, bytes] : actual.tensors[s]) {
+      const TensorDesc& desc = step.tensor_list().tensors[static_cast<size_t>(id)];
+      const auto output =
+          std::find_if(step.outputs.begin(), step.outputs.end(), [&](auto& o) { return o.tensor == id; });
+      if (output == step.outputs.end()) {
+        if (desc.storage == Storage::kPinned && bytes != bytes_before(step, id))
+          note(where, desc.name + ": changed, must keep its bits");
+      } else if (!test_case.check_tensors) {
+        const uint32_t rows = output->with_padding ? step.tensor_list().rows_of(id) : step.live_rows(id);
+        note(where, compare_output(desc, *output, rows, expected.tensors[s].at(id).data(), bytes.data(), math));
+      }
+    }
+  }
+  for (size_t g = 0; g < actual.kv.size(); ++g)
+    for (size_t layer = 0; layer < actual.kv[g].size(); ++layer)
+      for (size_t block = 0; block < actual.kv[g][layer].size(); ++block)
+        note(fmt::format("kv group {} layer {} block {} ", g, layer, block),
+             compare_kv(test_case.groups[g], test_case.kv_tolerance, test_case.kv[g][layer][block],
+                        expected.kv[g][layer][block], actual.kv[g][layer][block]));
+  if (test_case.check_tensors)
+    for (const std::string& failure : test_case.check_tensors(expected, actual)) note("", failure);
+  if (test_case.check_results)
+    for (const std::string& failure : test_case.check_results(expected.outputs, actual.outputs)) note("", failure);
+  return failures;
+}
+
+}  // namespace llmrt::optest

@@ -1,0 +1,254 @@
+#include "tests/ops/op_harness.h"
+
+#include <algorithm>
+#include <catch2/catch_get_random_seed.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <cstring>
+#include <set>
+
+#include "core/base/check.h"
+#include "tests/ops/coverage.h"
+#include "tests/ops/test_devices.h"
+#include "tests/reference/backend.h"
+
+namespace llmrt::optest {
+namespace {
+
+// A NaN in f32, f16 and bf16, and a number that no i32 output has.
+constexpr uint32_t kPoison = 0x7fc17fc1u;
+
+std::vector<std::byte> poisoned(uint64_t num_bytes) {
+  std::vector<std::byte> bytes(num_bytes);
+  for (uint64_t i = 0; i < num_bytes; ++i) bytes[i] = static_cast<std::byte>(kPoison >> (i % 4 * 8));
+  return bytes;
+}
+
+void encode(const std::vector<double>& values, DType dtype, std::byte* out) {
+  for (double x : values) {
+    const auto put = [&](auto number) {
+      std::memcpy(out, &number, sizeof(number));
+      out += sizeof(number);
+    };
+    switch (dtype) {
+      case DType::kF32:
+        put(static_cast<float>(x));
+        break;
+      case DType::kI32:
+        put(static_cast<int32_t>(x));
+        break;
+      case DType::kF16:
+        put(reference::f16_bits(x));
+        break;
+      case DType::kBF16:
+        put(reference::bf16_bits(x));
+        break;
+    }
+  }
+}
+
+Result<StepOutput> execute_step(Backend& backend, const Step& step,
+                                std::map<TensorId, std::vector<std::byte>>* tensors) {
+  const OpList& list = step.tensor_list();
+  LLMRT_CHECK(step.forward.tensors.empty() || step.sample.tensors.empty(), "pinned tensors in both lists");
+  for (TensorId id = 0; id < static_cast<TensorId>(list.tensors.size()); ++id)
+    if (Status status = backend.write_tensor(list, id, bytes_before(step, id)); !status) return status.error();
+  std::vector<uint32_t> forward_words, sample_words;
+  pack(step.forward_inputs, &forward_words);
+  pack(step.sample_inputs, &sample_words);
+  StepSubmission submission;
+  if (!step.forward.ops.empty()) {
+    submission.forward = &step.forward;
+    submission.forward_inputs = forward_words;
+  }
+  if (!step.sample.ops.empty()) {
+    submission.sample = &step.sample;
+    submission.sample_inputs = sample_words;
+    submission.num_sampled = static_cast<uint32_t>(step.sample_inputs.records.size());
+    submission.want_logprobs = step.want_logprobs;
+  }
+  auto ticket = backend.submit(submission);
+  if (!ticket) return ticket.error();
+  auto output = backend.wait(*ticket);
+  if (!output) return output.error();
+  for (TensorId id = 0; id < static_cast<TensorId>(list.tensors.size()); ++id) {
+    std::vector<std::byte>& bytes = (*tensors)[id];
+    bytes.resize(list.bytes_of(id));
+    if (Status status = backend.read_tensor(list, id, bytes); !status) return status.error();
+  }
+  return output;
+}
+
+// The reason why a device can not be asked for this case, or nothing.
+std::string cannot_run(const Backend& backend, const Case& test_case) {
+  const std::vector<std::string> unsupported = backend.unsupported();
+  for (const Step& step : test_case.steps)
+    for (const auto* ops : {&step.forward.ops, &step.sample.ops})
+      for (const Op& op : *ops)
+        if (std::find(unsupported.begin(), unsupported.end(), op_name(op)) != unsupported.end())
+          return fmt::format("no kernel for {}", op_name(op));
+  const Caps& caps = backend.caps();
+  for (const KvGroup& group : test_case.groups) {
+    if (std::find(caps.kv_dtypes.begin(), caps.kv_dtypes.end(), group.dtype) == caps.kv_dtypes.end())
+      return fmt::format("no {} KV", kv_dtype_name(group.dtype));
+    if (group.head_dim > caps.head_dim_max) return fmt::format("head_dim at most {}", caps.head_dim_max);
+  }
+  return "";
+}
+
+// A device is asked for f32 and for the one narrow dtype that it wants its lists in.
+bool has_foreign_dtype(const Backend& backend, const Case& test_case) {
+  for (const Step& step : test_case.steps)
+    for (const TensorDesc& tensor : step.tensor_list().tensors)
+      if (dtype_bytes(tensor.dtype) == 2 && tensor.dtype != backend.caps().activation_dtype) return true;
+  return false;
+}
+
+Status start(Backend& backend, const Suite& suite) {
+  if (Status status = backend.load_weights(suite.weights, {}); !status) return status;
+  return backend.create_state(state_config(suite));
+}
+
+std::string describe(const Case& test_case) {
+  std::string text;
+  for (const Step& step : test_case.steps)
+    for (const OpList* list : {&step.forward, &step.sample})
+      if (!list->ops.empty()) text += print(*list);
+  return text;
+}
+
+// Returns why cases were skipped.
+std::set<std::string> run_on(const std::string& device, const Suite& suite,
+                             const std::vector<Result<Outcome>>& expected) {
+  std::set<std::string> skips;
+  auto opened = open_test_device(device);
+  if (!opened) {
+    FAIL_CHECK(device << ": " << opened.error().message);
+    return skips;
+  }
+  Backend& backend = **opened;
+  if (Status status = start(backend, suite); !status) {
+    FAIL_CHECK(device << ": start: " << status.error().message);
+    return skips;
+  }
+  for (size_t i = 0; i < suite.cases.size(); ++i) {
+    const Case& test_case = suite.cases[i];
+    if (has_foreign_dtype(backend, test_case)) continue;
+    std::string reason = cannot_run(backend, test_case);
+    if (reason.empty()) {
+      const auto actual = execute(backend, test_case);
+      if (actual) {
+        const auto failures = compare(test_case, *expected[i], *actual, backend.caps().activation_dtype);
+        INFO(device << ": " << test_case.name << " (--rng-seed " << Catch::getSeed() << ")\n" << describe(test_case));
+        for (const std::string& failure : failures) FAIL_CHECK(failure);
+        if (failures.empty()) SUCCEED();
+        record_coverage(device, test_case, failures.empty() ? Verdict::kPassed : Verdict::kFailed);
+        continue;
+      }
+      if (actual.error().code != ErrorCode::kUnsupported) {
+        FAIL_CHECK(device << ": " << test_case.name << ": " << actual.error().message << "\n" << describe(test_case));
+        record_coverage(device, test_case, Verdict::kFailed);
+        if (actual.error().code == ErrorCode::kDeviceLost) return skips;
+        continue;
+      }
+      reason = actual.error().message;
+    }
+    record_coverage(device, test_case, Verdict::kSkipped);
+    skips.insert(device + ": " + reason);
+  }
+  return skips;
+}
+
+}  // namespace
+
+std::vector<std::byte> bytes_before(const Step& step, TensorId id) {
+  const OpList& list = step.tensor_list();
+  std::vector<std::byte> bytes = poisoned(list.bytes_of(id));
+  for (const Fill& fill : step.fills)
+    if (fill.tensor == id) encode(fill.values, list.tensors[static_cast<size_t>(id)].dtype, bytes.data());
+  return bytes;
+}
+
+Result<Outcome> execute(Backend& backend, const Case& test_case) {
+  if (!test_case.groups.empty())
+    if (Status status = backend.create_kv_pools(test_case.groups); !status) return status.error();
+  for (uint32_t g = 0; g < test_case.kv.size(); ++g)
+    for (uint32_t layer = 0; layer < test_case.kv[g].size(); ++layer)
+      for (uint32_t block = 0; block < test_case.kv[g][layer].size(); ++block)
+        if (Status status = backend.write_kv(g, layer, block, test_case.kv[g][layer][block]); !status)
+          return status.error();
+  Outcome outcome;
+  for (const Step& step : test_case.steps) {
+    auto output = execute_step(backend, step, &outcome.tensors.emplace_back());
+    if (!output) return output.error();
+    outcome.outputs.push_back(std::move(*output));
+  }
+  outcome.kv = test_case.kv;
+  for (uint32_t g = 0; g < outcome.kv.size(); ++g)
+    for (uint32_t layer = 0; layer < outcome.kv[g].size(); ++layer)
+      for (uint32_t block = 0; block < outcome.kv[g][layer].size(); ++block)
+        if (Status status = backend.read_kv(g, layer, block, outcome.kv[g][layer][block]); !status)
+          return status.error();
+  return outcome;
+}
+
+StateConfig state_config(const Suite& suite) {
+  StateConfig config;
+  config.step_tokens_max = config.sample_rows_max = 1;
+  config.slots_max = suite.slots_max;
+  config.penalty_rows_max = suite.penalty_rows_max;
+  config.vocab_size = suite.vocab_size;
+  config.blocks_row_max = config.heads_max = config.head_dim_max = config.hidden_columns = 1;
+  const auto raise = [](auto& limit, uint64_t value) {
+    limit = std::max<std::remove_reference_t<decltype(limit)>>(
+        limit, static_cast<std::remove_reference_t<decltype(limit)>>(value));
+  };
+  std::vector<uint32_t> words;
+  for (const Case& test_case : suite.cases) {
+    for (const Step& step : test_case.steps) {
+      raise(config.step_tokens_max, step.forward.num_tokens);
+      raise(config.step_tokens_max, step.sample.num_tokens);
+      raise(config.sample_rows_max, step.sample.num_sampled);
+      raise(config.partials_max, step.forward_inputs.num_partials);
+      for (const RowUpdate& update : step.forward_inputs.row_updates)
+        if (update.kind == RowUpdateKind::kPatchTable) raise(config.blocks_row_max, update.arg0 + update.payload_words);
+      for (const OpList* list : {&step.forward, &step.sample}) {
+        raise(config.arena_bytes, plan_arena(*list, 256).bytes);
+        for (const TensorDesc& tensor : list->tensors)
+          if (tensor.storage == Storage::kHidden) raise(config.hidden_columns, tensor.columns);
+        for (const Op& op : list->ops) {
+          if (const auto* attention = std::get_if<PagedAttention>(&op)) {
+            raise(config.heads_max, attention->num_heads);
+            raise(config.head_dim_max, attention->head_dim);
+          }
+        }
+      }
+      pack(step.forward_inputs, &words);
+      raise(config.forward_words_max, words.size());
+      pack(step.sample_inputs, &words);
+      raise(config.sample_words_max, words.size());
+    }
+  }
+  return config;
+}
+
+void run(const Suite& suite) {
+  const std::vector<std::string> devices = test_devices();
+  if (devices.empty()) SKIP("no device: " << (absent_devices().empty() ? "none wanted" : absent_devices().front()));
+  auto reference = make_reference_backend();
+  const Status started = start(*reference, suite);
+  INFO((started ? "" : started.error().message));
+  REQUIRE(started.ok());
+  std::vector<Result<Outcome>> expected;
+  for (const Case& test_case : suite.cases) {
+    expected.push_back(execute(*reference, test_case));
+    INFO("reference: " << test_case.name << ": " << (expected.back() ? "" : expected.back().error().message) << "\n"
+                       << describe(test_case));
+    REQUIRE(expected.back().ok());
+  }
+  std::string skipped;
+  for (const std::string& device : devices)
+    for (const std::string& reason : run_on(device, suite, expected)) skipped += reason + "\n";
+  if (!skipped.empty()) SKIP(skipped);
+}
+
+}  // namespace llmrt::optest

@@ -1,0 +1,139 @@
+// One table of cases serves every op test. A Suite is a set of weights and a list of Cases; a Case is one or more steps
+// on one backend; run() executes each case on the float64 reference and on every device that is there and compares.
+// Inputs are fresh random numbers (seed: Catch's --rng-seed, printed on failure); outputs and padding rows are poisoned
+// with NaN before a step; inputs, guard tensors behind each output and KV blocks that nothing wrote must keep their
+// bits.
+//
+// Devices: all that list_devices() calls usable, or LLMRT_TEST_DEVICES=vulkan:0,cuda:0 ("reference" = the reference
+// itself, "none"). A device that is absent, or lacks an op, is a counted skip with its reason.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/backend/backend.h"
+
+namespace llmrt::optest {
+
+// What a compared number may be off by. Tensors are compared row by row against the reference's row, the unit being
+// its root mean square (but at least Output::scale): the norm of the difference, and its largest element.
+struct Bound {
+  double norm = 0;
+  double max = 0;
+};
+enum class Tolerance {
+  kExact,        // bit for bit: moved, not computed
+  kElementwise,  // a few roundings
+  kMatmul,       // a long sum of products with weights
+  kAttention,    // two sums and an exponential
+};
+// `math` is the dtype in which the device multiplies: that of the op's input, or its activation dtype in attention.
+Bound bound_of(Tolerance tolerance, DType out, DType math);
+
+struct Fill {
+  TensorId tensor;
+  std::vector<double> values;  // of the live rows, row-major
+};
+struct Output {
+  TensorId tensor;
+  Tolerance tolerance;
+  DType math = DType::kF32;
+  double scale = 0;           // expected magnitude; for sums that may cancel to nothing
+  bool with_padding = false;  // the op defines its padding rows too
+};
+
+// One submission. Tensors are pinned; only one of the two lists may have any, as both lie in one arena.
+struct Step {
+  OpList forward{"forward", 0, 0, {}, {}};
+  OpList sample{"sample", 0, 0, {}, {}};
+  ForwardInputs forward_inputs;
+  SampleInputs sample_inputs;
+  bool want_logprobs = false;
+  std::vector<Fill> fills;
+  std::vector<Output> outputs;
+  std::vector<TensorId> guards;
+
+  const OpList& tensor_list() const { return forward.tensors.empty() ? sample : forward; }
+  OpList& tensor_list() { return forward.tensors.empty() && !sample.ops.empty() ? sample : forward; }
+  uint32_t live_rows(TensorId id) const;
+
+  // `rows` decides the list: kTokens adds to forward, kSampled to sample.
+  TensorId input(Rows rows, std::string name, uint32_t columns, DType dtype, std::vector<double> values);
+  TensorId output(Rows rows, std::string name, uint32_t columns, DType dtype, Tolerance tolerance,
+                  DType math = DType::kF32, double scale = 0);
+  TensorId inout(Rows rows, std::string name, uint32_t columns, DType dtype, std::vector<double> values,
+                 Tolerance tolerance);
+  Output& last_output() { return outputs.back(); }
+
+  // A row of `num_tokens` at positions start, start + 1, ... and its tokens (token ids, or zeros). Returns its index.
+  uint32_t add_row(uint32_t slot, uint32_t start, uint32_t num_tokens, const std::vector<int32_t>& tokens = {});
+  // T of the list, at least the live tokens; R likewise.
+  void set_bucket(uint32_t num_tokens, uint32_t num_sampled = 0);
+
+  void set_sampling(uint32_t slot, const RowSampling& sampling);
+  void patch_table(uint32_t slot, uint32_t first, const std::vector<uint32_t>& blocks);
+  void add_update(RowUpdateKind kind, uint32_t slot, uint32_t arg0, uint32_t arg1,
+                  const std::vector<uint32_t>& payload = {});
+  // Work items of row `row_idx`: decode items with splits of `split_keys` keys (counted from position 0) and their
+  // merges, or prompt tiles of kPromptItemTokens. A window drops the splits that it hides.
+  void add_decode_items(uint32_t row_idx, uint32_t split_keys, uint32_t window = 0);
+  void add_prompt_items(uint32_t row_idx, uint32_t window = 0);
+};
+
+using KvBytes = std::vector<std::vector<std::vector<std::byte>>>;  // [layer][block]: write_kv's bytes
+
+struct Case {
+  std::string name;
+  std::string variant;  // for the coverage table: an encoding, a KV dtype, ...
+  std::vector<Step> steps;
+  std::vector<KvGroup> groups;  // one pool each; empty = the suite's pools stay
+  std::vector<KvBytes> kv;      // contents before the first step, by group; empty = zeros
+  double kv_tolerance = 0;      // of f16 and bf16 numbers written, relative; int8 may always round the other way
+  // Looks at results that tensors do not show (StepOutput of each step); returns what is wrong.
+  std::function<std::vector<std::string>(const std::vector<StepOutput>& expected,
+                                         const std::vector<StepOutput>& actual)>
+      check_results;
+  // Instead of the plain comparison of `outputs`: gets every tensor's bytes by step.
+  std::function<std::vector<std::string>(const struct Outcome& expected, const struct Outcome& actual)> check_tensors;
+};
+
+struct Outcome {
+  std::vector<StepOutput> outputs;                                  // by step
+  std::vector<std::map<TensorId, std::vector<std::byte>>> tensors;  // by step
+  std::vector<KvBytes> kv;                                          // by group, after the last step
+};
+
+struct Suite {
+  WeightTable weights;
+  std::vector<Case> cases;
+  // What no list shows; the rest is computed from the cases.
+  uint32_t slots_max = 16, penalty_rows_max = 4, vocab_size = 1;
+
+  // A tensor of random numbers of about the given standard deviation, as random encoded bits.
+  WeightId add_weight(Encoding encoding, uint64_t rows, uint64_t columns, std::mt19937_64& rng, double deviation = 1);
+  WeightId add_f32(const std::vector<float>& row);
+  // A group of whole tensors; with a random bias when asked.
+  WeightGroupId add_group(const std::vector<WeightId>& tensors, bool bias, std::mt19937_64& rng);
+};
+
+// What a tensor holds before the step: the fill in its live rows, poison elsewhere.
+std::vector<std::byte> bytes_before(const Step& step, TensorId id);
+StateConfig state_config(const Suite& suite);
+Result<Outcome> execute(Backend& backend, const Case& test_case);
+// Everything that differs by more than its bound, in words; empty = equal.
+std::vector<std::string> compare(const Case& test_case, const Outcome& expected, const Outcome& actual, DType math);
+
+// The test: every case on every device.
+void run(const Suite& suite);
+
+std::mt19937_64 test_rng(const std::string& name);  // from Catch's seed and the name
+std::vector<double> random_normal(std::mt19937_64& rng, size_t count, double deviation = 1, DType dtype = DType::kF32);
+KvBytes random_kv(const KvGroup& group, std::mt19937_64& rng);
+// Distinct block ids in random order.
+std::vector<uint32_t> random_blocks(uint32_t num_blocks, uint32_t count, std::mt19937_64& rng);
+std::vector<Encoding> all_encodings();
+
+}  // namespace llmrt::optest

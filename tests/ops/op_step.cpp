@@ -1,0 +1,101 @@
+// Building steps: tensors with guards, rows, row updates and attention work lists.
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/checked_math.h"
+#include "tests/ops/op_harness.h"
+
+namespace llmrt::optest {
+
+uint32_t Step::live_rows(TensorId id) const {
+  const bool tokens = tensor_list().tensors[static_cast<size_t>(id)].rows == Rows::kTokens;
+  return static_cast<uint32_t>(tokens ? forward_inputs.tokens.size() : sample_inputs.records.size());
+}
+
+TensorId Step::input(Rows rows, std::string name, uint32_t columns, DType dtype, std::vector<double> values) {
+  OpList& list = rows == Rows::kTokens ? forward : sample;
+  const TensorId id = list.add_tensor({std::move(name), rows, columns, dtype, Storage::kPinned});
+  fills.push_back({id, std::move(values)});
+  return id;
+}
+
+TensorId Step::output(Rows rows, std::string name, uint32_t columns, DType dtype, Tolerance tolerance, DType math,
+                      double scale) {
+  OpList& list = rows == Rows::kTokens ? forward : sample;
+  const TensorId id = list.add_tensor({name, rows, columns, dtype, Storage::kPinned});
+  outputs.push_back({id, tolerance, math, scale});
+  // Of the same size, so that the arena plan lays it right behind.
+  list.add_tensor({name + ".guard", rows, columns, dtype, Storage::kPinned});
+  return id;
+}
+
+TensorId Step::inout(Rows rows, std::string name, uint32_t columns, DType dtype, std::vector<double> values,
+                     Tolerance tolerance) {
+  const TensorId id = output(rows, std::move(name), columns, dtype, tolerance);
+  fills.push_back({id, std::move(values)});
+  return id;
+}
+
+uint32_t Step::add_row(uint32_t slot, uint32_t start, uint32_t num_tokens, const std::vector<int32_t>& tokens) {
+  const uint32_t row_idx = static_cast<uint32_t>(forward_inputs.rows.size());
+  forward_inputs.rows.push_back({slot, start, num_tokens, static_cast<uint32_t>(forward_inputs.tokens.size())});
+  for (uint32_t i = 0; i < num_tokens; ++i) {
+    forward_inputs.tokens.push_back(i < tokens.size() ? tokens[i] : 0);
+    forward_inputs.token_rows.push_back(row_idx);
+  }
+  forward.num_tokens = std::max<uint32_t>(forward.num_tokens, static_cast<uint32_t>(forward_inputs.tokens.size()));
+  return row_idx;
+}
+
+void Step::set_bucket(uint32_t num_tokens, uint32_t num_sampled) {
+  forward.num_tokens = std::max(forward.num_tokens, num_tokens);
+  sample.num_sampled = std::max({sample.num_sampled, num_sampled, static_cast<uint32_t>(sample_inputs.records.size())});
+}
+
+void Step::add_update(RowUpdateKind kind, uint32_t slot, uint32_t arg0, uint32_t arg1,
+                      const std::vector<uint32_t>& payload) {
+  const uint32_t first = static_cast<uint32_t>(forward_inputs.row_payload.size());
+  forward_inputs.row_updates.push_back({kind, slot, arg0, arg1, first, static_cast<uint32_t>(payload.size())});
+  forward_inputs.row_payload.insert(forward_inputs.row_payload.end(), payload.begin(), payload.end());
+}
+
+void Step::set_sampling(uint32_t slot, const RowSampling& sampling) {
+  std::vector<uint32_t> words(sizeof(sampling) / 4);
+  std::memcpy(words.data(), &sampling, sizeof(sampling));
+  add_update(RowUpdateKind::kSet, slot, 0, 0, words);
+}
+
+void Step::patch_table(uint32_t slot, uint32_t first, const std::vector<uint32_t>& blocks) {
+  add_update(RowUpdateKind::kPatchTable, slot, first, 0, blocks);
+}
+
+void Step::add_decode_items(uint32_t row_idx, uint32_t split_keys, uint32_t window) {
+  const RowRecord& row = forward_inputs.rows[row_idx];
+  for (uint32_t i = 0; i < row.num_tokens; ++i) {
+    const uint32_t token = row.token_first + i, position = row.start + i;
+    const uint32_t visible = window > 0 && position + 1 > window ? position + 1 - window : 0;
+    const uint32_t split_first = visible / split_keys, split_end = position / split_keys + 1;
+    const uint32_t num_splits = split_end - split_first;
+    for (uint32_t split = split_first; split < split_end; ++split) {
+      const int32_t partial =
+          num_splits == 1 ? -1 : static_cast<int32_t>(forward_inputs.num_partials + split - split_first);
+      forward_inputs.decode_items.push_back({row.slot, token, 1, position, std::max(split * split_keys, visible),
+                                             std::min((split + 1) * split_keys, position + 1), partial});
+    }
+    if (num_splits == 1) continue;
+    forward_inputs.merge_items.push_back({token, forward_inputs.num_partials, num_splits});
+    forward_inputs.num_partials += num_splits;
+  }
+}
+
+void Step::add_prompt_items(uint32_t row_idx, uint32_t window) {
+  const RowRecord& row = forward_inputs.rows[row_idx];
+  for (uint32_t i = 0; i < row.num_tokens; i += kPromptItemTokens) {
+    const uint32_t count = std::min(kPromptItemTokens, row.num_tokens - i), position = row.start + i;
+    const uint32_t visible = window > 0 && position + 1 > window ? position + 1 - window : 0;
+    forward_inputs.prompt_items.push_back(
+        {row.slot, row.token_first + i, count, position, visible, position + count, -1});
+  }
+}
+
+}  // namespace llmrt::optest
