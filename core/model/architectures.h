@@ -1,0 +1,46 @@
+// What sets one dense architecture apart from another: flags and tensor names. A dense architecture made of known parts
+// is a row of the table in architectures.cpp and nothing else.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/ops/ops.h"
+
+namespace llmrt {
+
+enum class Presence : uint8_t { kNever, kOptional, kAlways };
+
+struct Architecture {
+  const char* name;  // general.architecture, and the prefix of its metadata keys
+  RopePairing rope_pairing;
+  bool qk_norm;           // per-head norms of q and k
+  bool has_rope_factors;  // a rope_freqs.weight tensor may divide the frequencies (llama3 scaling)
+  Presence qkv_bias, output_bias, ffn_bias;
+};
+
+std::span<const Architecture> architectures();
+const Architecture* find_architecture(std::string_view name);  // null: not known
+
+// Tensor names as GGUF has them. Those of a layer follow "blk.<layer>.".
+namespace tensor_names {
+inline constexpr const char* kEmbedding = "token_embd.weight";
+inline constexpr const char* kFinalNorm = "output_norm.weight";
+inline constexpr const char* kHead = "output";  // .weight; absent: tied to the embedding
+inline constexpr const char* kRopeFactors = "rope_freqs.weight";
+inline constexpr const char* kAttentionNorm = "attn_norm.weight";
+inline constexpr const char* kQ = "attn_q";  // .weight and .bias
+inline constexpr const char* kK = "attn_k";
+inline constexpr const char* kV = "attn_v";
+inline constexpr const char* kQNorm = "attn_q_norm.weight";
+inline constexpr const char* kKNorm = "attn_k_norm.weight";
+inline constexpr const char* kOutput = "attn_output";
+inline constexpr const char* kFfnNorm = "ffn_norm.weight";
+inline constexpr const char* kGate = "ffn_gate";
+inline constexpr const char* kUp = "ffn_up";
+inline constexpr const char* kDown = "ffn_down";
+std::string of_layer(uint32_t layer, std::string_view name);  // "blk.3.attn_q"
+}  // namespace tensor_names
+
+}  // namespace llmrt

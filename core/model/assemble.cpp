@@ -1,0 +1,179 @@
+#include "core/model/assemble.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace llmrt {
+
+namespace {
+
+using namespace tensor_names;
+
+// One tensor of a group, without ".weight".
+struct Part {
+  const char* name;
+  uint64_t rows;
+};
+
+class Assembler {
+ public:
+  Assembler(const Architecture& architecture, TensorSource& source, ModelStorage& storage, Model* model)
+      : architecture_(architecture), source_(source), storage_(storage), model_(model) {}
+
+  Status run();
+
+ private:
+  Status add_layer(uint32_t layer);
+  Status add_vector(const std::string& name, uint64_t columns, WeightId* out);
+  Status add_matrix(const std::string& name, uint64_t rows, uint64_t columns, WeightId* out);
+  Status add_group(const std::string& prefix, const char* name, std::vector<Part> parts, uint64_t columns, Presence bias,
+                   WeightGroupId* out);
+  Status add_bias(const std::string& prefix, const std::vector<Part>& parts, Presence presence, WeightGroup* group);
+  Status add_head();
+  WeightId add(WeightTensor tensor);
+
+  const Architecture& architecture_;
+  TensorSource& source_;
+  ModelStorage& storage_;
+  Model* model_;
+};
+
+WeightId Assembler::add(WeightTensor tensor) {
+  model_->weights.tensors.push_back(std::move(tensor));
+  return static_cast<WeightId>(model_->weights.tensors.size() - 1);
+}
+
+Status Assembler::add_vector(const std::string& name, uint64_t columns, WeightId* out) {
+  auto tensor = source_.take(name, 1, columns, true);
+  if (!tensor) return tensor.error();
+  *out = add(*std::move(tensor));
+  return {};
+}
+
+Status Assembler::add_matrix(const std::string& name, uint64_t rows, uint64_t columns, WeightId* out) {
+  auto tensor = source_.take(name, rows, columns, false);
+  if (!tensor) return tensor.error();
+  *out = add(*std::move(tensor));
+  return {};
+}
+
+// One bias tensor stays as it is; several are joined in the order of the rows.
+Status Assembler::add_bias(const std::string& prefix, const std::vector<Part>& parts, Presence presence,
+                           WeightGroup* group) {
+  const auto bias_name = [&](const Part& part) { return prefix + part.name + ".bias"; };
+  const bool any = std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return source_.has(bias_name(part)); });
+  if (presence == Presence::kNever || (presence == Presence::kOptional && !any)) return {};
+  if (parts.size() == 1) return add_vector(bias_name(parts[0]), parts[0].rows, &group->bias);
+  std::vector<float> joined;
+  for (const Part& part : parts) {
+    auto tensor = source_.take(bias_name(part), 1, part.rows, true);
+    if (!tensor) return tensor.error();
+    const size_t begin = joined.size();
+    joined.resize(begin + part.rows);
+    std::memcpy(joined.data() + begin, tensor->data, part.rows * sizeof(float));
+  }
+  group->bias = add(storage_.own(group->name + ".bias", std::move(joined)));
+  return {};
+}
+
+Status Assembler::add_group(const std::string& prefix, const char* name, std::vector<Part> parts, uint64_t columns,
+                            Presence bias, WeightGroupId* out) {
+  WeightGroup group;
+  group.name = prefix + name;
+  group.columns = columns;
+  for (const Part& part : parts) {
+    RowSegment segment;
+    segment.num_rows = part.rows;
+    if (auto status = add_matrix(prefix + part.name + ".weight", part.rows, columns, &segment.tensor); !status)
+      return status;
+    group.segments.push_back(segment);
+    group.rows += part.rows;
+  }
+  if (auto status = add_bias(prefix, parts, bias, &group); !status) return status;
+  model_->weights.groups.push_back(std::move(group));
+  *out = static_cast<WeightGroupId>(model_->weights.groups.size() - 1);
+  return {};
+}
+
+Status Assembler::add_layer(uint32_t layer) {
+  const ModelConfig& config = model_->config;
+  const std::string prefix = of_layer(layer, "");
+  const uint64_t q_rows = uint64_t{config.num_heads} * config.head_dim;
+  const uint64_t kv_rows = uint64_t{config.num_kv_heads} * config.head_dim;
+  LayerWeights weights{};
+
+  if (auto s = add_vector(prefix + kAttentionNorm, config.width, &weights.attention_norm); !s) return s;
+  if (auto s = add_group(prefix, "qkv", {{kQ, q_rows}, {kK, kv_rows}, {kV, kv_rows}}, config.width,
+                         architecture_.qkv_bias, &weights.qkv);
+      !s)
+    return s;
+  if (config.qk_norm) {
+    if (auto s = add_vector(prefix + kQNorm, config.head_dim, &weights.q_norm); !s) return s;
+    if (auto s = add_vector(prefix + kKNorm, config.head_dim, &weights.k_norm); !s) return s;
+  }
+  if (auto s = add_group(prefix, "output", {{kOutput, config.width}}, q_rows, architecture_.output_bias, &weights.output);
+      !s)
+    return s;
+  if (auto s = add_vector(prefix + kFfnNorm, config.width, &weights.ffn_norm); !s) return s;
+  if (auto s = add_group(prefix, "gate_up", {{kGate, config.ffn_width}, {kUp, config.ffn_width}}, config.width,
+                         architecture_.ffn_bias, &weights.gate_up);
+      !s)
+    return s;
+  if (auto s = add_group(prefix, "down", {{kDown, config.width}}, config.ffn_width, architecture_.ffn_bias, &weights.down);
+      !s)
+    return s;
+  model_->layers.push_back(weights);
+  return {};
+}
+
+Status Assembler::add_head() {
+  const ModelConfig& config = model_->config;
+  if (source_.has(std::string(kHead) + ".weight"))
+    return add_group("", kHead, {{kHead, config.vocab_size}}, config.width, Presence::kNever, &model_->head);
+  WeightGroup tied;
+  tied.name = kHead;
+  tied.segments = {{model_->embedding, 0, config.vocab_size}};
+  tied.rows = config.vocab_size;
+  tied.columns = config.width;
+  model_->weights.groups.push_back(std::move(tied));
+  model_->head = static_cast<WeightGroupId>(model_->weights.groups.size() - 1);
+  return {};
+}
+
+Status Assembler::run() {
+  const ModelConfig& config = model_->config;
+  if (auto s = add_matrix(kEmbedding, config.vocab_size, config.width, &model_->embedding); !s) return s;
+  model_->rope_freqs = add(storage_.own("rope_frequencies", config.rope_freqs));
+  for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+    if (auto s = add_layer(layer); !s) return s;
+  }
+  if (auto s = add_vector(kFinalNorm, config.width, &model_->final_norm); !s) return s;
+  return add_head();
+}
+
+}  // namespace
+
+WeightTensor ModelStorage::own(std::string name, std::vector<float> values) {
+  WeightTensor tensor;
+  tensor.name = std::move(name);
+  tensor.rows = 1;
+  tensor.columns = values.size();
+  vectors.push_back(std::move(values));
+  tensor.data = reinterpret_cast<const std::byte*>(vectors.back().data());
+  return tensor;
+}
+
+Status assemble_weights(const Architecture& architecture, TensorSource& source,
+                        const std::shared_ptr<ModelStorage>& storage, Model* model) {
+  model->weights.storage = storage;
+  return Assembler(architecture, source, *storage, model).run();
+}
+
+std::string main_encoding(const WeightTable& weights) {
+  uint64_t bytes[kNumEncodings] = {};
+  for (const WeightTensor& tensor : weights.tensors) bytes[static_cast<int>(tensor.encoding)] += tensor.bytes();
+  const auto most = std::max_element(std::begin(bytes), std::end(bytes)) - std::begin(bytes);
+  return encoding_name(static_cast<Encoding>(most));
+}
+
+}  // namespace llmrt

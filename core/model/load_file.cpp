@@ -1,0 +1,142 @@
+#include "core/model/load_file.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "core/model/architectures.h"
+#include "core/model/assemble.h"
+#include "core/model/read_metadata.h"
+#include "core/model/rope_frequencies.h"
+
+namespace llmrt {
+
+namespace {
+
+// Tensors of a file, each checked as it is taken; remembers which were, as one that is left over means a model that this
+// decoder does not compute.
+class FileTensors final : public TensorSource {
+ public:
+  explicit FileTensors(const WeightSource& source) : source_(source), is_taken_(source.tensors.size(), false) {}
+
+  bool has(const std::string& name) const override { return source_.find(name) != nullptr; }
+
+  Result<WeightTensor> take(const std::string& name, uint64_t rows, uint64_t columns, bool is_vector) override {
+    const auto expected = [&] {
+      return is_vector ? fmt::format("[{}] f32", columns) : fmt::format("[{}, {}]", columns, rows);
+    };
+    const SourceTensor* found = source_.find(name);
+    if (found == nullptr)
+      return make_error(ErrorCode::kCorruptFile, "missing tensor: {}: expected {}, found nothing", name, expected());
+    if (found->dims != std::array<uint64_t, 4>{columns, rows, 1, 1})
+      return make_error(ErrorCode::kCorruptFile, "shape mismatch: {}: expected {}, file has {}", name, expected(),
+                        describe(*found));
+    if (!found->encoding || (is_vector && found->encoding != Encoding::kF32))
+      return make_error(ErrorCode::kUnsupported, "unsupported encoding: {}: expected {}, file has {}", name,
+                        is_vector ? "f32" : "one of llmrt's encodings", describe(*found));
+    is_taken_[static_cast<size_t>(found - source_.tensors.data())] = true;
+    WeightTensor tensor;
+    tensor.name = name;
+    tensor.encoding = *found->encoding;
+    tensor.rows = rows;
+    tensor.columns = columns;
+    tensor.data = found->bytes.data();
+    if (is_vector) {
+      if (auto status = check_finite(name, *found); !status) return status.error();
+    }
+    return tensor;
+  }
+
+  Status expect_all_taken(const char* architecture) const {
+    for (size_t i = 0; i < is_taken_.size(); ++i) {
+      if (!is_taken_[i])
+        return make_error(ErrorCode::kUnsupported, "unsupported model: tensor {}: {} has no such tensor, file has {}",
+                          printable(source_.tensors[i].name), architecture, describe(source_.tensors[i]));
+    }
+    return {};
+  }
+
+ private:
+  // Norms and biases are few; a not-finite number there would spoil every token.
+  static Status check_finite(const std::string& name, const SourceTensor& tensor) {
+    for (size_t i = 0; i < tensor.bytes.size() / sizeof(float); ++i) {
+      float value;
+      std::memcpy(&value, tensor.bytes.data() + i * sizeof(float), sizeof(float));
+      if (!std::isfinite(value))
+        return make_error(ErrorCode::kCorruptFile, "bad tensor: {}: element {}: expected a finite number, found {}", name,
+                          i, value);
+    }
+    return {};
+  }
+
+  const WeightSource& source_;
+  std::vector<bool> is_taken_;
+};
+
+// The embedding's rows, which the tokenizer and <arch>.vocab_size must agree with.
+Result<uint32_t> read_vocab_size(const WeightSource& source, const ModelConfig& config) {
+  constexpr uint64_t kVocabMax = 1u << 24;
+  const SourceTensor* embedding = source.find(tensor_names::kEmbedding);
+  if (embedding == nullptr)
+    return make_error(ErrorCode::kCorruptFile, "missing tensor: {}: expected [{}, vocabulary], found nothing",
+                      tensor_names::kEmbedding, config.width);
+  const uint64_t rows = embedding->dims[1];
+  if (rows > kVocabMax)
+    return make_error(ErrorCode::kCorruptFile, "shape mismatch: {}: expected at most {} rows, file has {}",
+                      tensor_names::kEmbedding, kVocabMax, describe(*embedding));
+  const std::string key = config.architecture + ".vocab_size";
+  auto stated = source.metadata.integer(key, 1, kVocabMax, rows);
+  if (!stated) return stated.error();
+  if (*stated != rows)
+    return make_error(ErrorCode::kCorruptFile, "bad metadata: {}: expected the {} rows of {}, found {}", key, rows,
+                      tensor_names::kEmbedding, *stated);
+  return static_cast<uint32_t>(rows);
+}
+
+Status set_rope(const Architecture& architecture, const Metadata& metadata, FileTensors& tensors, ModelConfig* config) {
+  auto parameters = read_rope_parameters(metadata, config->architecture + ".", config->rope_dim, config->context_max);
+  if (!parameters) return parameters.error();
+  if (architecture.has_rope_factors && tensors.has(tensor_names::kRopeFactors)) {
+    auto factors = tensors.take(tensor_names::kRopeFactors, 1, config->rope_dim / 2, true);
+    if (!factors) return factors.error();
+    parameters->divisors.resize(config->rope_dim / 2);
+    std::memcpy(parameters->divisors.data(), factors->data, factors->bytes());
+    for (const float divisor : parameters->divisors) {
+      if (divisor < 1e-3f || divisor > 1e6f)
+        return make_error(ErrorCode::kCorruptFile, "bad tensor: {}: expected factors in [0.001, 1e6], found {}",
+                          tensor_names::kRopeFactors, divisor);
+    }
+  }
+  config->rope_freqs = rope_frequencies(*parameters);
+  config->rope_magnitude = static_cast<float>(parameters->magnitude);
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Model>> load_from_source(const WeightSource& source, std::string path) {
+  auto architecture = read_architecture(source.metadata);
+  if (!architecture) return architecture.error();
+  auto config = read_config(**architecture, source.metadata);
+  if (!config) return config.error();
+  auto vocab_size = read_vocab_size(source, *config);
+  if (!vocab_size) return vocab_size.error();
+  config->vocab_size = *vocab_size;
+
+  auto model = std::make_shared<Model>();
+  model->path = std::move(path);
+  auto vocabulary = read_vocabulary(source.metadata, *vocab_size);
+  if (!vocabulary) return vocabulary.error();
+  model->vocabulary = *std::move(vocabulary);
+
+  FileTensors tensors(source);
+  if (auto status = set_rope(**architecture, source.metadata, tensors, &*config); !status) return status.error();
+  model->config = *std::move(config);
+  auto storage = std::make_shared<ModelStorage>();
+  storage->file = source.file;
+  if (auto status = assemble_weights(**architecture, tensors, storage, model.get()); !status) return status.error();
+  if (auto status = tensors.expect_all_taken((*architecture)->name); !status) return status.error();
+  model->encoding = main_encoding(model->weights);
+  return std::shared_ptr<const Model>(std::move(model));
+}
+
+}  // namespace llmrt
