@@ -6,6 +6,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   int exit_code = 0;
   llmrt::bench::add_model_command(app, &exit_code);
+  llmrt::bench::add_agree_command(app, &exit_code);
   CLI11_PARSE(app, argc, argv);
   return exit_code;
 }
