@@ -15,7 +15,9 @@ constexpr Architecture kArchitectures[] = {
 
 }  // namespace
 
-std::span<const Architecture> architectures() { return kArchitectures; }
+std::span<const Architecture> architectures() {
+  return kArchitectures;
+}
 
 const Architecture* find_architecture(std::string_view name) {
   for (const Architecture& architecture : kArchitectures) {
@@ -24,6 +26,8 @@ const Architecture* find_architecture(std::string_view name) {
   return nullptr;
 }
 
-std::string tensor_names::of_layer(uint32_t layer, std::string_view name) { return fmt::format("blk.{}.{}", layer, name); }
+std::string tensor_names::of_layer(uint32_t layer, std::string_view name) {
+  return fmt::format("blk.{}.{}", layer, name);
+}
 
 }  // namespace llmrt

@@ -26,8 +26,8 @@ class Assembler {
   Status add_layer(uint32_t layer);
   Status add_vector(const std::string& name, uint64_t columns, WeightId* out);
   Status add_matrix(const std::string& name, uint64_t rows, uint64_t columns, WeightId* out);
-  Status add_group(const std::string& prefix, const char* name, std::vector<Part> parts, uint64_t columns, Presence bias,
-                   WeightGroupId* out);
+  Status add_group(const std::string& prefix, const char* name, std::vector<Part> parts, uint64_t columns,
+                   Presence bias, WeightGroupId* out);
   Status add_bias(const std::string& prefix, const std::vector<Part>& parts, Presence presence, WeightGroup* group);
   Status add_head();
   WeightId add(WeightTensor tensor);
@@ -61,7 +61,8 @@ Status Assembler::add_matrix(const std::string& name, uint64_t rows, uint64_t co
 Status Assembler::add_bias(const std::string& prefix, const std::vector<Part>& parts, Presence presence,
                            WeightGroup* group) {
   const auto bias_name = [&](const Part& part) { return prefix + part.name + ".bias"; };
-  const bool any = std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return source_.has(bias_name(part)); });
+  const bool any =
+      std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return source_.has(bias_name(part)); });
   if (presence == Presence::kNever || (presence == Presence::kOptional && !any)) return {};
   if (parts.size() == 1) return add_vector(bias_name(parts[0]), parts[0].rows, &group->bias);
   std::vector<float> joined;
@@ -111,7 +112,8 @@ Status Assembler::add_layer(uint32_t layer) {
     if (auto s = add_vector(prefix + kQNorm, config.head_dim, &weights.q_norm); !s) return s;
     if (auto s = add_vector(prefix + kKNorm, config.head_dim, &weights.k_norm); !s) return s;
   }
-  if (auto s = add_group(prefix, "output", {{kOutput, config.width}}, q_rows, architecture_.output_bias, &weights.output);
+  if (auto s =
+          add_group(prefix, "output", {{kOutput, config.width}}, q_rows, architecture_.output_bias, &weights.output);
       !s)
     return s;
   if (auto s = add_vector(prefix + kFfnNorm, config.width, &weights.ffn_norm); !s) return s;
@@ -119,7 +121,8 @@ Status Assembler::add_layer(uint32_t layer) {
                          architecture_.ffn_bias, &weights.gate_up);
       !s)
     return s;
-  if (auto s = add_group(prefix, "down", {{kDown, config.width}}, config.ffn_width, architecture_.ffn_bias, &weights.down);
+  if (auto s =
+          add_group(prefix, "down", {{kDown, config.width}}, config.ffn_width, architecture_.ffn_bias, &weights.down);
       !s)
     return s;
   model_->layers.push_back(weights);

@@ -18,7 +18,8 @@ class TensorSource {
  public:
   virtual ~TensorSource() = default;
   virtual bool has(const std::string& name) const = 0;
-  // The tensor with exactly this shape; `is_vector`: one row, f32, one dimension. An Error names tensor, expected, found.
+  // The tensor with exactly this shape; `is_vector`: one row, f32, one dimension. An Error names tensor, expected,
+  // found.
   virtual Result<WeightTensor> take(const std::string& name, uint64_t rows, uint64_t columns, bool is_vector) = 0;
 };
 

@@ -12,8 +12,8 @@ namespace llmrt {
 
 namespace {
 
-// Tensors of a file, each checked as it is taken; remembers which were, as one that is left over means a model that this
-// decoder does not compute.
+// Tensors of a file, each checked as it is taken; remembers which were, as one that is left over means a model that
+// this decoder does not compute.
 class FileTensors final : public TensorSource {
  public:
   explicit FileTensors(const WeightSource& source) : source_(source), is_taken_(source.tensors.size(), false) {}
@@ -62,8 +62,8 @@ class FileTensors final : public TensorSource {
       float value;
       std::memcpy(&value, tensor.bytes.data() + i * sizeof(float), sizeof(float));
       if (!std::isfinite(value))
-        return make_error(ErrorCode::kCorruptFile, "bad tensor: {}: element {}: expected a finite number, found {}", name,
-                          i, value);
+        return make_error(ErrorCode::kCorruptFile, "bad tensor: {}: element {}: expected a finite number, found {}",
+                          name, i, value);
     }
     return {};
   }

@@ -13,19 +13,17 @@ constexpr uint32_t kHeadsMax = 4096;
 constexpr uint32_t kHeadDimMax = 1024;
 constexpr uint32_t kContextMax = 1u << 30;
 
-// Keys of these architectures that change the computation in a way the decoder does not do, unless at the neutral value.
+// Keys of these architectures that change the computation in a way the decoder does not do, unless at the neutral
+// value.
 struct NeutralKey {
   const char* key;
   double neutral;
   const char* meaning;
 };
 constexpr NeutralKey kNeutralKeys[] = {
-    {"expert_count", 0, "mixture of experts"},
-    {"final_logit_softcapping", 0, "a soft cap on logits"},
-    {"logit_scale", 1, "scaled logits"},
-    {"residual_scale", 1, "scaled residuals"},
-    {"embedding_scale", 1, "scaled embeddings"},
-    {"attention.clamp_kqv", 0, "clamped q, k and v"},
+    {"expert_count", 0, "mixture of experts"},   {"final_logit_softcapping", 0, "a soft cap on logits"},
+    {"logit_scale", 1, "scaled logits"},         {"residual_scale", 1, "scaled residuals"},
+    {"embedding_scale", 1, "scaled embeddings"}, {"attention.clamp_kqv", 0, "clamped q, k and v"},
     {"attention.max_alibi_bias", 0, "ALiBi"},
 };
 
@@ -51,7 +49,8 @@ class ConfigReader {
       if (value == nullptr) continue;
       const auto as_integer = metadata_.integer(prefix_ + key, 0, UINT32_MAX);
       const auto as_number = metadata_.number(prefix_ + key, -1e30, 1e30);
-      const bool is_neutral = (as_integer && static_cast<double>(*as_integer) == neutral) || (as_number && *as_number == neutral);
+      const bool is_neutral =
+          (as_integer && static_cast<double>(*as_integer) == neutral) || (as_number && *as_number == neutral);
       expect(is_neutral, ErrorCode::kUnsupported,
              fmt::format("unsupported model: {}{}: {}: expected {}, found {}", prefix_, key, meaning, neutral,
                          describe(*value)));
@@ -102,8 +101,8 @@ Result<const Architecture*> read_architecture(const Metadata& metadata) {
   std::string known;
   for (const Architecture& architecture : architectures())
     known += fmt::format("{}{}", known.empty() ? "" : ", ", architecture.name);
-  return make_error(ErrorCode::kUnsupported, "unsupported model: general.architecture: expected {}, found \"{}\"", known,
-                    printable(*name));
+  return make_error(ErrorCode::kUnsupported, "unsupported model: general.architecture: expected {}, found \"{}\"",
+                    known, printable(*name));
 }
 
 Result<ModelConfig> read_config(const Architecture& architecture, const Metadata& metadata) {

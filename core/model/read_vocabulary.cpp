@@ -7,11 +7,13 @@ namespace {
 constexpr const char* kTokensKey = "tokenizer.ggml.tokens";
 
 Error count_differs(std::string_view key, uint64_t expected, uint64_t found) {
-  return make_error(ErrorCode::kCorruptFile, "bad metadata: {}: expected {} elements, one a token, found {}", key, expected,
-                    found);
+  return make_error(ErrorCode::kCorruptFile, "bad metadata: {}: expected {} elements, one a token, found {}", key,
+                    expected, found);
 }
 
-std::vector<std::string> copy(std::span<const std::string_view> views) { return {views.begin(), views.end()}; }
+std::vector<std::string> copy(std::span<const std::string_view> views) {
+  return {views.begin(), views.end()};
+}
 
 Status read_types(const Metadata& metadata, Vocabulary* vocabulary) {
   constexpr const char* kKey = "tokenizer.ggml.token_type";
@@ -29,7 +31,8 @@ Status read_scores(const Metadata& metadata, Vocabulary* vocabulary) {
   constexpr const char* kKey = "tokenizer.ggml.scores";
   auto scores = metadata.floats(kKey);
   if (!scores) return scores.error();
-  if (scores->size() != vocabulary->tokens.size()) return count_differs(kKey, vocabulary->tokens.size(), scores->size());
+  if (scores->size() != vocabulary->tokens.size())
+    return count_differs(kKey, vocabulary->tokens.size(), scores->size());
   vocabulary->scores = *std::move(scores);
   return {};
 }
@@ -73,9 +76,11 @@ Status read_flags(const Metadata& metadata, Vocabulary* vocabulary) {
   vocabulary->add_eos = *add_eos;
   vocabulary->add_space_prefix = *space_prefix;
   if (vocabulary->add_bos && vocabulary->bos < 0)
-    return make_error(ErrorCode::kCorruptFile, "missing metadata: tokenizer.ggml.bos_token_id: add_bos_token asks for it");
+    return make_error(ErrorCode::kCorruptFile,
+                      "missing metadata: tokenizer.ggml.bos_token_id: add_bos_token asks for it");
   if (vocabulary->add_eos && vocabulary->eos < 0)
-    return make_error(ErrorCode::kCorruptFile, "missing metadata: tokenizer.ggml.eos_token_id: add_eos_token asks for it");
+    return make_error(ErrorCode::kCorruptFile,
+                      "missing metadata: tokenizer.ggml.eos_token_id: add_eos_token asks for it");
   return {};
 }
 
@@ -104,15 +109,16 @@ Result<std::optional<Vocabulary>> read_vocabulary(const Metadata& metadata, uint
     return std::optional<Vocabulary>();
   }
   if (*model != "gpt2" && *model != "llama")
-    return make_error(ErrorCode::kUnsupported, "unsupported tokenizer: {}: expected gpt2 or llama, found \"{}\"", kModelKey,
-                      printable(*model));
+    return make_error(ErrorCode::kUnsupported, "unsupported tokenizer: {}: expected gpt2 or llama, found \"{}\"",
+                      kModelKey, printable(*model));
 
   Vocabulary vocabulary;
   vocabulary.model = *model;
   if (auto status = read_strings(metadata, &vocabulary); !status) return status.error();
   if (vocabulary.tokens.size() != vocab_size)
-    return make_error(ErrorCode::kCorruptFile, "bad metadata: {}: expected {} tokens, one a row of the embedding, found {}",
-                      kTokensKey, vocab_size, vocabulary.tokens.size());
+    return make_error(ErrorCode::kCorruptFile,
+                      "bad metadata: {}: expected {} tokens, one a row of the embedding, found {}", kTokensKey,
+                      vocab_size, vocabulary.tokens.size());
   if (auto status = read_types(metadata, &vocabulary); !status) return status.error();
   if (vocabulary.model == "llama") {
     if (auto status = read_scores(metadata, &vocabulary); !status) return status.error();

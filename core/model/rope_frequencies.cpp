@@ -22,7 +22,8 @@ double llama3_divisor(const RopeParameters& parameters, double frequency) {
 
 // YaRN: the pair, as a real number, that makes `turns` turns over the original context.
 double yarn_pair(const RopeParameters& parameters, double turns) {
-  return parameters.rope_dim * std::log(parameters.original_context / (turns * kTurn)) / (2 * std::log(parameters.base));
+  return parameters.rope_dim * std::log(parameters.original_context / (turns * kTurn)) /
+         (2 * std::log(parameters.base));
 }
 
 // YaRN: pairs up to beta_fast keep their frequency, pairs from beta_slow on are stretched, a ramp lies between.
@@ -56,7 +57,8 @@ Status check_yarn_variants(const Metadata& metadata, const std::string& prefix) 
     const char* key;
     double value;
   };
-  for (const auto& [name, neutral] : {Neutral{"rope.scaling.yarn_ext_factor", 1}, {"rope.scaling.yarn_log_multiplier", 0}}) {
+  for (const auto& [name, neutral] :
+       {Neutral{"rope.scaling.yarn_ext_factor", 1}, {"rope.scaling.yarn_log_multiplier", 0}}) {
     auto value = metadata.number(prefix + name, -1e6, 1e6, neutral);
     if (!value) return value.error();
     if (*value != neutral)
@@ -81,10 +83,17 @@ std::vector<float> rope_frequencies(const RopeParameters& parameters) {
     double frequency = plain_frequency(parameters, i);
     if (!parameters.divisors.empty()) frequency /= parameters.divisors[i];
     switch (parameters.scaling) {
-      case RopeScaling::kNone: break;
-      case RopeScaling::kLinear: frequency /= parameters.factor; break;
-      case RopeScaling::kLlama3: frequency /= llama3_divisor(parameters, frequency); break;
-      case RopeScaling::kYarn: frequency = yarn_frequency(parameters, i, frequency); break;
+      case RopeScaling::kNone:
+        break;
+      case RopeScaling::kLinear:
+        frequency /= parameters.factor;
+        break;
+      case RopeScaling::kLlama3:
+        frequency /= llama3_divisor(parameters, frequency);
+        break;
+      case RopeScaling::kYarn:
+        frequency = yarn_frequency(parameters, i, frequency);
+        break;
     }
     frequencies[i] = static_cast<float>(frequency);
   }

@@ -17,12 +17,12 @@ struct RopeParameters {
   uint32_t rope_dim = 0;  // even
   double base = 10000;
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1;            // linear, llama3, YaRN: the stretch of the context
-  double original_context = 0;  // llama3, YaRN: positions before the stretch
+  double factor = 1;                                 // linear, llama3, YaRN: the stretch of the context
+  double original_context = 0;                       // llama3, YaRN: positions before the stretch
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
   double beta_fast = 32, beta_slow = 1;              // YaRN
-  double magnitude = 1;           // factor on cos and sin; for YaRN 1 + 0.1 ln(factor) unless the file says otherwise
-  std::vector<float> divisors;    // empty, or one for each pair: frequencies are divided by them
+  double magnitude = 1;         // factor on cos and sin; for YaRN 1 + 0.1 ln(factor) unless the file says otherwise
+  std::vector<float> divisors;  // empty, or one for each pair: frequencies are divided by them
 };
 
 // Result: rope_dim / 2 radians per position.

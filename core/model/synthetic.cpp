@@ -20,8 +20,8 @@ struct Shape {
   const char* architecture;
   uint32_t num_layers, width, ffn_width, num_heads, num_kv_heads, head_dim, vocab_size, context_max;
   float rope_base, rms_eps;
-  bool is_tied;        // the head is the embedding
-  bool llama3_scaling; // factor 8 over 8,192 positions, bands 1 and 4
+  bool is_tied;         // the head is the embedding
+  bool llama3_scaling;  // factor 8 over 8,192 positions, bands 1 and 4
 };
 
 constexpr Shape kShapes[] = {
@@ -87,7 +87,9 @@ ModelConfig make_config(const Recipe& recipe) {
   return config;
 }
 
-bool ends_with(const std::string& name, const char* tensor) { return name.ends_with(fmt::format(".{}.weight", tensor)); }
+bool ends_with(const std::string& name, const char* tensor) {
+  return name.ends_with(fmt::format(".{}.weight", tensor));
+}
 
 // The layers whose v and down matrices get more bits: the first and last eighth and every third between.
 bool has_more_bits(const std::string& name, uint32_t num_layers) {
@@ -100,15 +102,20 @@ bool has_more_bits(const std::string& name, uint32_t num_layers) {
 Encoding tensor_encoding(const Recipe& recipe, const std::string& name, uint64_t columns) {
   Encoding encoding = recipe.encoding;
   if (!is_quantized(encoding) || encoding == Encoding::kQ8_0) return encoding;
-  const std::string head = recipe.shape->is_tied ? tensor_names::kEmbedding : fmt::format("{}.weight", tensor_names::kHead);
+  const std::string head =
+      recipe.shape->is_tied ? tensor_names::kEmbedding : fmt::format("{}.weight", tensor_names::kHead);
   const bool is_mix = encoding == Encoding::kQ4_K || encoding == Encoding::kQ5_K;
   const bool is_v_or_down = ends_with(name, tensor_names::kV) || ends_with(name, tensor_names::kDown);
-  if (name == head || (is_mix && is_v_or_down && has_more_bits(name, recipe.shape->num_layers))) encoding = Encoding::kQ6_K;
+  if (name == head || (is_mix && is_v_or_down && has_more_bits(name, recipe.shape->num_layers)))
+    encoding = Encoding::kQ6_K;
   if (columns % geometry(encoding).elements_block == 0) return encoding;
   switch (encoding) {
-    case Encoding::kQ4_K: return Encoding::kQ5_0;
-    case Encoding::kQ5_K: return Encoding::kQ5_1;
-    default: return Encoding::kQ8_0;
+    case Encoding::kQ4_K:
+      return Encoding::kQ5_0;
+    case Encoding::kQ5_K:
+      return Encoding::kQ5_1;
+    default:
+      return Encoding::kQ8_0;
   }
 }
 
@@ -154,7 +161,8 @@ Result<std::shared_ptr<Model>> make_model(const Recipe& recipe, const std::strin
   model->config = make_config(recipe);
   auto storage = std::make_shared<ModelStorage>();
   RandomTensors tensors(recipe, *storage);
-  if (auto status = assemble_weights(*recipe.architecture, tensors, storage, model.get()); !status) return status.error();
+  if (auto status = assemble_weights(*recipe.architecture, tensors, storage, model.get()); !status)
+    return status.error();
   model->encoding = encoding_name(recipe.encoding);
   return model;
 }
@@ -199,8 +207,8 @@ Result<std::shared_ptr<const Model>> make_synthetic(const std::string& path) {
   std::string_view rest = std::string_view(path).substr(kSyntheticPrefix.size());
   const size_t colon = rest.find(':');
   if (colon == std::string_view::npos)
-    return make_error(ErrorCode::kInvalidArgument, "bad model name: expected synthetic:<shape>:<encoding>, found \"{}\"",
-                      printable(path));
+    return make_error(ErrorCode::kInvalidArgument,
+                      "bad model name: expected synthetic:<shape>:<encoding>, found \"{}\"", printable(path));
   auto recipe = find_recipe(rest.substr(0, colon), rest.substr(colon + 1));
   if (!recipe) return recipe.error();
   auto model = make_model(*recipe, path);

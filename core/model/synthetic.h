@@ -1,5 +1,6 @@
-// Models of a known shape with random weights (core/weights/random_weights.h): "synthetic:<shape>:<encoding>". Token ids
-// only; norms are near 1 and weights are scaled by 1 / sqrt(columns), so activations stay in the range of real models.
+// Models of a known shape with random weights (core/weights/random_weights.h): "synthetic:<shape>:<encoding>". Token
+// ids only; norms are near 1 and weights are scaled by 1 / sqrt(columns), so activations stay in the range of real
+// models.
 #pragma once
 
 #include <memory>
@@ -14,8 +15,8 @@ namespace llmrt {
 
 inline constexpr std::string_view kSyntheticPrefix = "synthetic:";
 
-// `path` with the prefix. An encoding names the mix that llama.cpp's quantizer makes of it: q4_k and q5_k keep some v and
-// down matrices in q6_k; block encodings below q8_0 have their head (or tied embedding) in q6_k; where a row is no
+// `path` with the prefix. An encoding names the mix that llama.cpp's quantizer makes of it: q4_k and q5_k keep some v
+// and down matrices in q6_k; block encodings below q8_0 have their head (or tied embedding) in q6_k; where a row is no
 // multiple of 256, q4_k, q5_k, q6_k become q5_0, q5_1, q8_0.
 Result<std::shared_ptr<const Model>> make_synthetic(const std::string& path);
 

@@ -30,23 +30,32 @@ uint16_t f16_bits(double value) {
 
 // Random bits are numbers already when the quants are uniform; what has to be put right is where the scales stand.
 struct BlockScales {
-  uint32_t offset;         // of the f16 scale; the f16 minimum, where there is one, follows it
+  uint32_t offset;  // of the f16 scale; the f16 minimum, where there is one, follows it
   bool has_minimum;
-  double deviation;        // of the numbers of a block whose scale is 1, all other bits random
-  double minimum_factor;   // minimum / scale for a mean of 0
+  double deviation;       // of the numbers of a block whose scale is 1, all other bits random
+  double minimum_factor;  // minimum / scale for a mean of 0
 };
 
 constexpr BlockScales block_scales(Encoding encoding) {
   switch (encoding) {
-    case Encoding::kQ4_0: return {0, false, 4.637, 0};
-    case Encoding::kQ4_1: return {0, true, 4.610, -7.5};
-    case Encoding::kQ5_0: return {0, false, 9.247, 0};
-    case Encoding::kQ5_1: return {0, true, 9.233, -15.5};
-    case Encoding::kQ8_0: return {0, false, 73.90, 0};
-    case Encoding::kQ4_K: return {0, true, 258.3, 7.5};
-    case Encoding::kQ5_K: return {0, true, 526.9, 15.5};
-    case Encoding::kQ6_K: return {208, false, 1365.7, 0};
-    default: return {};
+    case Encoding::kQ4_0:
+      return {0, false, 4.637, 0};
+    case Encoding::kQ4_1:
+      return {0, true, 4.610, -7.5};
+    case Encoding::kQ5_0:
+      return {0, false, 9.247, 0};
+    case Encoding::kQ5_1:
+      return {0, true, 9.233, -15.5};
+    case Encoding::kQ8_0:
+      return {0, false, 73.90, 0};
+    case Encoding::kQ4_K:
+      return {0, true, 258.3, 7.5};
+    case Encoding::kQ5_K:
+      return {0, true, 526.9, 15.5};
+    case Encoding::kQ6_K:
+      return {208, false, 1365.7, 0};
+    default:
+      return {};
   }
 }
 
@@ -60,9 +69,12 @@ FloatPattern float_pattern(Encoding encoding, double deviation) {
   const int exponent = static_cast<int>(std::lrint(std::log2(deviation / 7.04)));
   const auto repeat16 = [](uint64_t bits) { return bits * 0x0001000100010001ull; };
   switch (encoding) {
-    case Encoding::kF16: return {repeat16(0x8fff), repeat16(static_cast<uint64_t>(exponent + 15) << 10)};
-    case Encoding::kBF16: return {repeat16(0x81ff), repeat16(static_cast<uint64_t>(exponent + 127) << 7)};
-    default: return {0x81ffffff81ffffffull, (static_cast<uint64_t>(exponent + 127) << 23) * 0x100000001ull};
+    case Encoding::kF16:
+      return {repeat16(0x8fff), repeat16(static_cast<uint64_t>(exponent + 15) << 10)};
+    case Encoding::kBF16:
+      return {repeat16(0x81ff), repeat16(static_cast<uint64_t>(exponent + 127) << 7)};
+    default:
+      return {0x81ffffff81ffffffull, (static_cast<uint64_t>(exponent + 127) << 23) * 0x100000001ull};
   }
 }
 

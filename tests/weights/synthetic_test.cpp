@@ -1,0 +1,181 @@
+// Aim: synthetic models have the true shapes, the encodings that a quantizer would give them, and the same bytes each
+// time, in memory and in the file that is written. Method: exact dimensions, ranges made twice, a file read back.
+
+#include "core/model/synthetic.h"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "core/model/load_file.h"
+#include "core/weights/random_weights.h"
+
+using namespace llmrt;
+
+namespace {
+
+std::shared_ptr<const Model> make(const std::string& path) {
+  auto model = load_model(path);
+  REQUIRE(model.ok());
+  return *model;
+}
+
+std::vector<std::byte> bytes_of(const WeightTensor& tensor, uint64_t first_row, uint64_t num_rows) {
+  std::vector<std::byte> out(num_rows * tensor.bytes_row());
+  if (tensor.data != nullptr) {
+    std::memcpy(out.data(), tensor.data + first_row * tensor.bytes_row(), out.size());
+  } else {
+    tensor.generate(first_row * tensor.bytes_row(), out);
+  }
+  return out;
+}
+
+Encoding encoding_of(const Model& model, const std::string& name) {
+  for (const auto& tensor : model.weights.tensors)
+    if (tensor.name == name) return tensor.encoding;
+  throw std::runtime_error("no tensor " + name);
+}
+
+uint64_t num_parameters(const Model& model) {
+  uint64_t sum = 0;
+  for (const auto& tensor : model.weights.tensors) sum += tensor.rows * tensor.columns;
+  return sum - model.config.rope_dim / 2;  // the frequencies are none
+}
+
+double f16_value(uint16_t bits) {
+  const int exponent = (bits >> 10) & 31;
+  const double magnitude =
+      exponent == 0 ? std::ldexp(bits & 1023, -24) : std::ldexp(1024 + (bits & 1023), exponent - 25);
+  return bits & 0x8000 ? -magnitude : magnitude;
+}
+
+}  // namespace
+
+TEST_CASE("synthetic shapes have as many parameters as the models they are named for") {
+  CHECK(num_parameters(*make("synthetic:smollm2-135m:q4_1")) == 134515008);
+  CHECK(num_parameters(*make("synthetic:qwen3-0.6b:f16")) == 596049920);
+  CHECK(num_parameters(*make("synthetic:llama-3.1-8b:bf16")) == 8030261248);
+  CHECK(num_parameters(*make("synthetic:qwen3-8b:q8_0")) == 8190735360);
+}
+
+TEST_CASE("synthetic flags follow the architecture") {
+  const auto llama = make("synthetic:llama-3.1-8b:f16");
+  CHECK(llama->config.rope_pairing == RopePairing::kInterleaved);
+  CHECK(llama->config.rope_freqs[63] == Catch::Approx(3.068926e-07));  // llama3 scaling
+  CHECK(llama->weights.groups.at(llama->head).segments[0].tensor != llama->embedding);
+  CHECK(llama->encoding == "f16");
+  CHECK_FALSE(llama->vocabulary.has_value());
+  const auto qwen = make("synthetic:qwen3-0.6b:q4_0");
+  CHECK(qwen->config.qk_norm);
+  CHECK(qwen->layers.at(27).k_norm >= 0);
+  CHECK(qwen->weights.groups.at(qwen->head).segments[0].tensor == qwen->embedding);
+}
+
+TEST_CASE("encodings follow the quantizer's mixes") {
+  const auto q4_k = make("synthetic:llama-3.1-8b:q4_k");
+  CHECK(encoding_of(*q4_k, "output.weight") == Encoding::kQ6_K);
+  CHECK(encoding_of(*q4_k, "token_embd.weight") == Encoding::kQ4_K);
+  CHECK(encoding_of(*q4_k, "blk.0.attn_v.weight") == Encoding::kQ6_K);
+  CHECK(encoding_of(*q4_k, "blk.0.attn_q.weight") == Encoding::kQ4_K);
+  int num_down_q6 = 0;
+  for (int layer = 0; layer < 32; ++layer)
+    num_down_q6 += encoding_of(*q4_k, "blk." + std::to_string(layer) + ".ffn_down.weight") == Encoding::kQ6_K;
+  CHECK(num_down_q6 == 16);  // 4 at each end and every third of the 24 between
+  CHECK(encoding_of(*q4_k, "blk.5.ffn_down.weight") == Encoding::kQ4_K);
+  CHECK(encoding_of(*q4_k, "blk.6.ffn_down.weight") == Encoding::kQ6_K);
+  CHECK(q4_k->weights.bytes() == Catch::Approx(4.91e9).epsilon(0.01));  // the size of the real Q4_K_M file
+
+  const auto small = make("synthetic:smollm2-135m:q4_k");  // rows of 576 have no blocks of 256
+  CHECK(encoding_of(*small, "token_embd.weight") == Encoding::kQ8_0);
+  CHECK(encoding_of(*small, "blk.0.attn_q.weight") == Encoding::kQ5_0);
+  CHECK(encoding_of(*small, "blk.5.ffn_down.weight") == Encoding::kQ6_K);
+  CHECK(encoding_of(*make("synthetic:smollm2-135m:q4_1"), "token_embd.weight") == Encoding::kQ8_0);
+  CHECK(encoding_of(*make("synthetic:llama-3.1-8b:q4_0"), "output.weight") == Encoding::kQ6_K);
+  CHECK(encoding_of(*make("synthetic:llama-3.1-8b:q8_0"), "output.weight") == Encoding::kQ8_0);
+}
+
+TEST_CASE("any range of rows is the same each time, and rows and tensors differ") {
+  for (const auto& known : kEncodingGeometry) {
+    INFO(known.name);
+    const auto model = make(std::string("synthetic:smollm2-135m:") + known.name);
+    const WeightGroup& down = model->weights.groups.at(model->layers.at(3).down);
+    const WeightTensor& tensor = model->weights.tensors.at(down.segments[0].tensor);
+    const auto whole = bytes_of(tensor, 0, tensor.rows);
+    const auto part = bytes_of(tensor, 100, 7);
+    CHECK(std::memcmp(part.data(), whole.data() + 100 * tensor.bytes_row(), part.size()) == 0);
+    CHECK(bytes_of(tensor, 100, 1) != bytes_of(tensor, 101, 1));
+    const WeightGroup& other = model->weights.groups.at(model->layers.at(4).down);
+    if (model->weights.tensors.at(other.segments[0].tensor).encoding == tensor.encoding)
+      CHECK(bytes_of(model->weights.tensors.at(other.segments[0].tensor), 100, 1) != bytes_of(tensor, 100, 1));
+  }
+}
+
+TEST_CASE("random weights have mean 0 and the deviation asked for") {
+  constexpr uint64_t kColumns = 4096, kRows = 64;
+  const double deviation = 1 / std::sqrt(double(kColumns));
+  std::vector<std::byte> out(kRows * row_bytes(Encoding::kF32, kColumns));
+  random_weights(Encoding::kF32, kColumns, 1, deviation)(0, out);
+  double sum = 0, squares = 0;
+  for (uint64_t i = 0; i < kRows * kColumns; ++i) {
+    float value;
+    std::memcpy(&value, out.data() + i * 4, 4);
+    sum += value;
+    squares += double(value) * value;
+  }
+  CHECK(std::fabs(sum / (kRows * kColumns)) < 0.01 * deviation);
+  CHECK(std::sqrt(squares / (kRows * kColumns)) == Catch::Approx(deviation).epsilon(0.42));
+
+  out.resize(kRows * row_bytes(Encoding::kQ8_0, kColumns));
+  random_weights(Encoding::kQ8_0, kColumns, 1, deviation)(0, out);
+  sum = squares = 0;
+  for (size_t block = 0; block < out.size(); block += 34) {
+    uint16_t scale;
+    std::memcpy(&scale, out.data() + block, 2);
+    for (int i = 0; i < 32; ++i) {
+      const double value = f16_value(scale) * static_cast<int8_t>(out[block + 2 + i]);
+      sum += value;
+      squares += value * value;
+    }
+  }
+  CHECK(std::fabs(sum / (kRows * kColumns)) < 0.01 * deviation);
+  CHECK(std::sqrt(squares / (kRows * kColumns)) == Catch::Approx(deviation).epsilon(0.03));
+}
+
+TEST_CASE("a written synthetic model reads back as the same model") {
+  const auto file = std::filesystem::temp_directory_path() / "llmrt_synthetic_test.gguf";
+  uint64_t last_done = 0, last_total = 0;
+  const auto status = write_synthetic_gguf("smollm2-135m", "q4_k", file.string(), [&](uint64_t done, uint64_t total) {
+    CHECK(done >= last_done);
+    last_done = done;
+    last_total = total;
+  });
+  REQUIRE(status.ok());
+  CHECK(last_done == last_total);
+  CHECK(std::filesystem::file_size(file) == last_total);
+
+  const auto written = make(file.string());
+  const auto made = make("synthetic:smollm2-135m:q4_k");
+  std::filesystem::remove(file);  // the mapping lives on
+  CHECK(written->config.rope_freqs == made->config.rope_freqs);
+  CHECK(written->config.num_layers == made->config.num_layers);
+  CHECK(written->vocabulary->tokens.size() == 49152);
+  REQUIRE(written->weights.tensors.size() == made->weights.tensors.size());
+  for (size_t i = 0; i < made->weights.tensors.size(); ++i) {
+    const WeightTensor& expected = made->weights.tensors[i];
+    const WeightTensor& found = written->weights.tensors[i];
+    INFO(expected.name);
+    REQUIRE(found.name == expected.name);
+    REQUIRE(found.encoding == expected.encoding);
+    REQUIRE(found.rows == expected.rows);
+    CHECK(bytes_of(found, 0, found.rows) == bytes_of(expected, 0, expected.rows));
+  }
+}
+
+TEST_CASE("unknown shapes and encodings are refused by name, an unwritable file too") {
+  CHECK(load_model("synthetic:gpt-5:f16").error().code == ErrorCode::kNotFound);
+  CHECK(load_model("synthetic:qwen3-8b:q3_k").error().code == ErrorCode::kUnsupported);
+  CHECK(load_model("synthetic:qwen3-8b").error().code == ErrorCode::kInvalidArgument);
+  CHECK(write_synthetic_gguf("smollm2-135m", "q4_1", "/nowhere/file.gguf").error().code == ErrorCode::kIo);
+}
