@@ -4,6 +4,7 @@
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
+#include <optional>
 #include <set>
 
 #include "core/base/check.h"
@@ -116,9 +117,34 @@ std::string describe(const Case& test_case) {
   return text;
 }
 
+// The reference's answers, worked out when a device first needs them.
+class Oracle {
+ public:
+  explicit Oracle(const Suite& suite) : suite_(suite), outcomes_(suite.cases.size()) {
+    const Status status = start(*backend_, suite);
+    INFO((status ? "" : status.error().message));
+    REQUIRE(status.ok());
+  }
+  const Outcome& expected(size_t case_idx) {
+    if (!outcomes_[case_idx]) {
+      const Case& test_case = suite_.cases[case_idx];
+      auto outcome = execute(*backend_, test_case);
+      INFO("reference: " << test_case.name << ": " << (outcome ? "" : outcome.error().message) << "\n"
+                         << describe(test_case));
+      REQUIRE(outcome.ok());
+      outcomes_[case_idx] = std::move(*outcome);
+    }
+    return *outcomes_[case_idx];
+  }
+
+ private:
+  const Suite& suite_;
+  std::unique_ptr<Backend> backend_ = make_reference_backend();
+  std::vector<std::optional<Outcome>> outcomes_;
+};
+
 // Returns why cases were skipped.
-std::set<std::string> run_on(const std::string& device, const Suite& suite,
-                             const std::vector<Result<Outcome>>& expected) {
+std::set<std::string> run_on(const std::string& device, const Suite& suite, Oracle& oracle) {
   std::set<std::string> skips;
   auto opened = open_test_device(device);
   if (!opened) {
@@ -137,7 +163,7 @@ std::set<std::string> run_on(const std::string& device, const Suite& suite,
     if (reason.empty()) {
       const auto actual = execute(backend, test_case);
       if (actual) {
-        const auto failures = compare(test_case, *expected[i], *actual, backend.caps().activation_dtype);
+        const auto failures = compare(test_case, oracle.expected(i), *actual, backend.caps().activation_dtype);
         INFO(device << ": " << test_case.name << " (--rng-seed " << Catch::getSeed() << ")\n" << describe(test_case));
         for (const std::string& failure : failures) FAIL_CHECK(failure);
         if (failures.empty()) SUCCEED();
@@ -234,20 +260,10 @@ StateConfig state_config(const Suite& suite) {
 void run(const Suite& suite) {
   const std::vector<std::string> devices = test_devices();
   if (devices.empty()) SKIP("no device: " << (absent_devices().empty() ? "none wanted" : absent_devices().front()));
-  auto reference = make_reference_backend();
-  const Status started = start(*reference, suite);
-  INFO((started ? "" : started.error().message));
-  REQUIRE(started.ok());
-  std::vector<Result<Outcome>> expected;
-  for (const Case& test_case : suite.cases) {
-    expected.push_back(execute(*reference, test_case));
-    INFO("reference: " << test_case.name << ": " << (expected.back() ? "" : expected.back().error().message) << "\n"
-                       << describe(test_case));
-    REQUIRE(expected.back().ok());
-  }
+  Oracle oracle(suite);
   std::string skipped;
   for (const std::string& device : devices)
-    for (const std::string& reason : run_on(device, suite, expected)) skipped += reason + "\n";
+    for (const std::string& reason : run_on(device, suite, oracle)) skipped += reason + "\n";
   if (!skipped.empty()) SKIP(skipped);
 }
 

@@ -27,6 +27,7 @@ struct Bound {
 enum class Tolerance {
   kExact,        // bit for bit: moved, not computed
   kElementwise,  // a few roundings
+  kRotation,     // sines and cosines of a device
   kMatmul,       // a long sum of products with weights
   kAttention,    // two sums and an exponential
 };
@@ -43,6 +44,7 @@ struct Output {
   DType math = DType::kF32;
   double scale = 0;           // expected magnitude; for sums that may cancel to nothing
   bool with_padding = false;  // the op defines its padding rows too
+  double slack = 0;           // added to the bound: an error that grows with the data, such as a position
 };
 
 // One submission. Tensors are pinned; only one of the two lists may have any, as both lie in one arena.
@@ -91,7 +93,8 @@ struct Case {
   std::vector<Step> steps;
   std::vector<KvGroup> groups;  // one pool each; empty = the suite's pools stay
   std::vector<KvBytes> kv;      // contents before the first step, by group; empty = zeros
-  double kv_tolerance = 0;      // of f16 and bf16 numbers written, relative; int8 may always round the other way
+  double kv_tolerance = 0;      // of f16 and bf16 numbers written, relative; int8 may round a tie the other way
+  bool kv_exact = false;        // not even that: KV is moved, not computed
   // Looks at results that tensors do not show (StepOutput of each step); returns what is wrong.
   std::function<std::vector<std::string>(const std::vector<StepOutput>& expected,
                                          const std::vector<StepOutput>& actual)>

@@ -91,16 +91,20 @@ std::vector<double> random_normal(std::mt19937_64& rng, size_t count, double dev
   return values;
 }
 
+// Magnitudes from 1/8 to 2, straight as bits: pools are large, and conversions would cost more than the test.
 KvBytes random_kv(const KvGroup& group, std::mt19937_64& rng) {
-  std::normal_distribution<double> normal(0, 1);
   KvBytes kv(group.num_layers, std::vector<std::vector<std::byte>>(group.num_blocks));
   for (auto& layer : kv) {
     for (auto& block : layer) {
       block.resize(group.data_bytes_block_layer() + group.scale_bytes_block_layer());
       for (uint64_t i = 0; i < group.elements_block_layer(); ++i) {
-        if (group.dtype == KvDType::kI8) block[i] = static_cast<std::byte>(static_cast<int8_t>(rng() % 255) - 127);
-        if (group.dtype == KvDType::kF16) put_u16(block.data() + i * 2, reference::f16_bits(normal(rng)));
-        if (group.dtype == KvDType::kBF16) put_u16(block.data() + i * 2, reference::bf16_bits(normal(rng)));
+        const uint32_t bits = static_cast<uint32_t>(rng());
+        const uint32_t sign = bits & 0x8000;
+        if (group.dtype == KvDType::kI8) block[i] = static_cast<std::byte>(static_cast<int8_t>(bits % 255) - 127);
+        if (group.dtype == KvDType::kF16)
+          put_u16(block.data() + i * 2, static_cast<uint16_t>(sign | (12u << 10) | (bits & 0x0fff)));
+        if (group.dtype == KvDType::kBF16)
+          put_u16(block.data() + i * 2, static_cast<uint16_t>(sign | (124u << 7) | (bits & 0x01ff)));
       }
       for (uint64_t i = 0; i < group.scale_bytes_block_layer() / 4; ++i) {
         const float scale = static_cast<float>(0.005 + 0.02 * (static_cast<double>(rng() % 1024) / 1024));

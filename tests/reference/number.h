@@ -2,9 +2,11 @@
 // reference shares no conversion with the backends.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "core/ops/tensor.h"
 
@@ -25,13 +27,21 @@ inline double round_bf16(double x) {
   return round_float(x, 8, -126, 127);
 }
 
-inline float f16_value(uint16_t bits) {
+inline float decode_f16(uint16_t bits) {
   int exponent = (bits >> 10) & 31;
   int mantissa = bits & 1023;
   double magnitude = exponent == 0    ? std::ldexp(mantissa, -24)
                      : exponent == 31 ? (mantissa ? NAN : INFINITY)
                                       : std::ldexp(1024 + mantissa, exponent - 25);
   return static_cast<float>(bits & 0x8000 ? -magnitude : magnitude);
+}
+inline float f16_value(uint16_t bits) {
+  static const std::vector<float> values = [] {
+    std::vector<float> all(1 << 16);
+    for (uint32_t i = 0; i < all.size(); ++i) all[i] = decode_f16(static_cast<uint16_t>(i));
+    return all;
+  }();
+  return values[bits];
 }
 inline float bf16_value(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);

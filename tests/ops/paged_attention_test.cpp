@@ -1,0 +1,146 @@
+// paged_attention: head ratios and sizes, block sizes, KV dtypes, one to many splits, prompt tiles with tails, mixed
+// batches, windows and soft caps. The blocks of a row lie scattered in the pool.
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+
+#include "core/base/checked_math.h"
+#include "tests/ops/op_harness.h"
+
+namespace llmrt::optest {
+namespace {
+
+struct Shape {
+  uint32_t heads, kv_heads, dim, block_tokens;
+};
+struct RowSpec {
+  uint32_t start, num_tokens;
+  bool prompt;
+};
+struct Extras {
+  uint32_t bucket = 0, split_keys = 64, window = 0;
+  float soft_cap = 0;
+  DType out = DType::kF32;
+};
+
+Case attention_case(const Shape& shape, KvDType dtype, const std::vector<RowSpec>& rows, Extras extras,
+                    std::mt19937_64& rng) {
+  uint32_t num_blocks = 3;
+  for (const RowSpec& row : rows) num_blocks += ceil_div(row.start + row.num_tokens, shape.block_tokens);
+  const KvGroup group{2, shape.kv_heads, shape.dim, shape.block_tokens, num_blocks, dtype};
+  Case test_case;
+  test_case.variant = kv_dtype_name(dtype);
+  test_case.name =
+      fmt::format("paged_attention {} heads {}/{} dim {} block {} window {} cap {} rows", test_case.variant,
+                  shape.heads, shape.kv_heads, shape.dim, shape.block_tokens, extras.window, extras.soft_cap);
+  test_case.groups = {group};
+  test_case.kv = {random_kv(group, rng)};
+  test_case.kv_exact = true;
+
+  Step step;
+  const std::vector<uint32_t> blocks = random_blocks(num_blocks, num_blocks, rng);
+  uint32_t next_block = 0;
+  for (uint32_t r = 0; r < rows.size(); ++r) {
+    const RowSpec& row = rows[r];
+    const uint32_t count = ceil_div(row.start + row.num_tokens, shape.block_tokens), slot = r * 7 % 31;
+    step.patch_table(slot, 0, {blocks.begin() + next_block, blocks.begin() + next_block + count});
+    next_block += count;
+    const uint32_t row_idx = step.add_row(slot, row.start, row.num_tokens);
+    if (row.prompt)
+      step.add_prompt_items(row_idx, extras.window);
+    else
+      step.add_decode_items(row_idx, extras.split_keys, extras.window);
+    test_case.name += fmt::format(" {}{}+{}", row.prompt ? "p" : "d", row.start, row.num_tokens);
+  }
+  step.set_bucket(std::max(extras.bucket, 1u));
+  const uint32_t live = static_cast<uint32_t>(step.forward_inputs.tokens.size());
+  const uint32_t columns = (shape.heads + 2 * shape.kv_heads) * shape.dim;
+  const TensorId qkv =
+      step.input(Rows::kTokens, "qkv", columns, DType::kF32, random_normal(rng, size_t{live} * columns));
+  const TensorId out = step.output(Rows::kTokens, "out", shape.heads * shape.dim, extras.out, Tolerance::kAttention);
+  step.forward.ops = {UpdateRows{},
+                      PagedAttention{qkv, out, 0, 1, shape.heads, shape.kv_heads, shape.dim,
+                                     1 / std::sqrt(static_cast<float>(shape.dim)), extras.window, extras.soft_cap}};
+  test_case.steps = {std::move(step)};
+  return test_case;
+}
+
+// Ratios 1, 3, 4, 7, 8 over every head size and block size.
+constexpr Shape kShapes[] = {{9, 3, 64, 16},  {14, 2, 64, 32}, {8, 1, 64, 64},   {4, 4, 80, 16},
+                             {8, 2, 96, 32},  {8, 1, 128, 16}, {12, 4, 128, 64}, {32, 8, 128, 16},
+                             {7, 1, 256, 16}, {4, 1, 256, 32}, {2, 2, 128, 32}};
+constexpr KvDType kDTypes[] = {KvDType::kF16, KvDType::kBF16, KvDType::kI8};
+
+Suite make_suite() {
+  Suite suite;
+  suite.slots_max = 31;
+  return suite;
+}
+
+}  // namespace
+
+TEST_CASE("paged_attention decodes rows at any position", "[paged_attention]") {
+  auto rng = test_rng("attention decode");
+  Suite suite = make_suite();
+  for (const Shape& shape : kShapes)
+    for (KvDType dtype : kDTypes) {
+      suite.cases.push_back(attention_case(shape, dtype, {{0, 1, false}}, {}, rng));
+      suite.cases.push_back(attention_case(
+          shape, dtype,
+          {{15, 1, false}, {16, 1, false}, {0, 1, false}, {63, 1, false}, {64, 1, false}, {300, 1, false}},
+          {.bucket = 8}, rng));
+    }
+  run(suite);
+}
+
+TEST_CASE("paged_attention merges one to many splits", "[paged_attention]") {
+  auto rng = test_rng("attention splits");
+  Suite suite = make_suite();
+  for (const Shape& shape : {kShapes[0], kShapes[1], kShapes[7]})
+    for (KvDType dtype : kDTypes)
+      for (uint32_t split_keys : {64u, 256u, 1024u})
+        suite.cases.push_back(attention_case(
+            shape, dtype, {{1100, 1, false}, {split_keys - 1, 1, false}, {split_keys, 1, false}, {700, 3, false}},
+            {.bucket = 8, .split_keys = split_keys}, rng));
+  run(suite);
+}
+
+TEST_CASE("paged_attention computes prompt tiles with tails", "[paged_attention]") {
+  auto rng = test_rng("attention prompt");
+  Suite suite = make_suite();
+  for (const Shape& shape : kShapes)
+    for (KvDType dtype : kDTypes) {
+      suite.cases.push_back(attention_case(shape, dtype, {{0, 1, true}}, {}, rng));
+      suite.cases.push_back(attention_case(shape, dtype, {{0, 65, true}, {37, 20, true}}, {.bucket = 128}, rng));
+    }
+  for (KvDType dtype : kDTypes)
+    for (uint32_t tokens : {2u, 15u, 17u, 63u, 64u, 130u})
+      suite.cases.push_back(attention_case(kShapes[0], dtype, {{tokens * 3 % 50, tokens, true}}, {.bucket = 192}, rng));
+  run(suite);
+}
+
+TEST_CASE("paged_attention serves decode and prompt rows in one step", "[paged_attention]") {
+  auto rng = test_rng("attention mixed");
+  Suite suite = make_suite();
+  const std::vector<RowSpec> rows = {{200, 1, false}, {0, 70, true}, {5, 1, false}, {129, 33, true}, {64, 2, false}};
+  for (const Shape& shape : kShapes)
+    for (KvDType dtype : kDTypes) suite.cases.push_back(attention_case(shape, dtype, rows, {.bucket = 128}, rng));
+  suite.cases.push_back(attention_case(kShapes[0], KvDType::kF16, {}, {.bucket = 16}, rng));
+  run(suite);
+}
+
+TEST_CASE("paged_attention honours window, soft cap and output dtype", "[paged_attention]") {
+  auto rng = test_rng("attention extras");
+  Suite suite = make_suite();
+  const std::vector<RowSpec> rows = {{200, 1, false}, {0, 70, true}, {5, 1, false}, {129, 33, true}};
+  for (const Shape& shape : {kShapes[0], kShapes[5]}) {
+    for (uint32_t window : {1u, 16u, 40u, 100u, 5000u})
+      suite.cases.push_back(attention_case(shape, KvDType::kF16, rows, {.bucket = 128, .window = window}, rng));
+    for (float soft_cap : {0.5f, 30.0f})
+      suite.cases.push_back(attention_case(shape, KvDType::kF16, rows, {.bucket = 128, .soft_cap = soft_cap}, rng));
+    for (DType out : {DType::kF16, DType::kBF16})
+      suite.cases.push_back(attention_case(shape, KvDType::kF16, rows, {.bucket = 128, .out = out}, rng));
+  }
+  run(suite);
+}
+
+}  // namespace llmrt::optest
