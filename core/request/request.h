@@ -17,10 +17,10 @@ namespace llmrt {
 using RequestId = uint64_t;
 
 struct StopParams {
-  std::vector<std::string> strings;  // matched on bytes, across tokens
-  std::vector<int32_t> token_ids;    // beside the model's own end-of-generation set
-  bool include_string = false;       // keep the matched string in the text
-  bool ignore_eos = false;           // end-of-generation tokens do not stop (they may still be drawn)
+  std::vector<std::string> strings = {};  // matched on bytes, across tokens
+  std::vector<int32_t> token_ids = {};    // beside the model's own end-of-generation set
+  bool include_string = false;            // keep the matched string in the text
+  bool ignore_eos = false;                // end-of-generation tokens do not stop (they may still be drawn)
 };
 
 enum class FinishReason : uint8_t { kNone, kEos, kStopToken, kStopString, kLength, kCancelled, kTimeout, kError };

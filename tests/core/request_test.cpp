@@ -1,0 +1,146 @@
+// States and the checks of a request. Method: the legal moves are listed here once more, by hand; all others must be
+// refused.
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "core/request/request.h"
+#include "core/request/request_state.h"
+#include "core/request/sequence.h"
+
+using namespace llmrt;
+using enum RequestState;
+
+TEST_CASE("exactly the listed moves are legal") {
+  const std::set<std::pair<RequestState, RequestState>> legal = {
+      {kQueued, kPrefilling},   {kQueued, kStreaming},     {kQueued, kCancelled},     {kQueued, kRejected},
+      {kPrefilling, kDecoding}, {kPrefilling, kStreaming}, {kPrefilling, kCancelled}, {kPrefilling, kPreempted},
+      {kDecoding, kStreaming},  {kDecoding, kCancelled},   {kDecoding, kPreempted},   {kStreaming, kFinished},
+      {kStreaming, kCancelled}, {kPreempted, kPrefilling}, {kPreempted, kStreaming},  {kPreempted, kCancelled},
+  };
+  for (int from = 0; from < kNumRequestStates; ++from) {
+    for (int to = 0; to < kNumRequestStates; ++to) {
+      const auto move = std::pair{static_cast<RequestState>(from), static_cast<RequestState>(to)};
+      INFO(request_state_name(move.first) << " to " << request_state_name(move.second));
+      CHECK(is_legal_move(move.first, move.second) == legal.contains(move));
+    }
+  }
+}
+
+TEST_CASE("nothing leaves a terminal state") {
+  for (int from = 0; from < kNumRequestStates; ++from) {
+    bool leaves = false;
+    for (int to = 0; to < kNumRequestStates; ++to) {
+      leaves |= is_legal_move(static_cast<RequestState>(from), static_cast<RequestState>(to));
+    }
+    CHECK(leaves != is_terminal(static_cast<RequestState>(from)));
+  }
+}
+
+namespace {
+
+Request good_request() {
+  Request request;
+  request.prompt = {1, 2, 3};
+  return request;
+}
+
+// The message of a request that must be refused, after `spoil` has been at it.
+template <class F>
+std::string refusal(F spoil) {
+  Request request = good_request();
+  spoil(request);
+  const Status status = validate(request, 100);
+  if (status.ok()) return "accepted";
+  CHECK(status.error().code == ErrorCode::kInvalidArgument);
+  return status.error().message;
+}
+
+}  // namespace
+
+TEST_CASE("a good request passes") {
+  CHECK(validate(good_request(), 100).ok());
+}
+
+TEST_CASE("each bad value is refused by name, range and value") {
+  const auto message = [](auto spoil) { return refusal(spoil); };
+  CHECK(message([](Request& r) { r.prompt.clear(); }) == "prompt: expected at least 1 token, found 0");
+  CHECK(message([](Request& r) { r.prompt[2] = 100; }) == "prompt: token 2: expected an id in [0, 100), found 100");
+  CHECK(message([](Request& r) { r.prompt[0] = -1; }) == "prompt: token 0: expected an id in [0, 100), found -1");
+  CHECK(message([](Request& r) { r.min_tokens = 17; }) == "min_tokens: expected at most max_tokens = 16, found 17");
+  CHECK(message([](Request& r) { r.stop.strings = {""}; }) ==
+        "stop: expected strings of at least 1 byte, found an empty one");
+  CHECK(message([](Request& r) { r.stop.strings.assign(65, "x"); }) == "stop: expected at most 64 strings, found 65");
+  CHECK(message([](Request& r) { r.stop.strings = {std::string(4097, 'x')}; }) ==
+        "stop: expected at most 4096 bytes in all strings, found 4097");
+  CHECK(message([](Request& r) { r.stop.token_ids.assign(129, 1); }) ==
+        "stop_token_ids: expected at most 128 ids, found 129");
+  CHECK(message([](Request& r) { r.stop.token_ids = {100}; }) == "stop_token_ids: expected ids in [0, 100), found 100");
+  CHECK(message([](Request& r) { r.sampling.temperature = -0.5f; }) ==
+        "temperature: expected a number in [0, 100], found -0.5");
+  CHECK(message([](Request& r) { r.sampling.temperature = std::nanf(""); }) ==
+        "temperature: expected a number in [0, 100], found nan");
+  CHECK(message([](Request& r) { r.sampling.top_p = 0; }) == "top_p: expected a number in (0, 1], found 0");
+  CHECK(message([](Request& r) { r.sampling.top_p = 1.5f; }) == "top_p: expected a number in (0, 1], found 1.5");
+  CHECK(message([](Request& r) { r.sampling.min_p = 2; }) == "min_p: expected a number in [0, 1], found 2");
+  CHECK(message([](Request& r) { r.sampling.repetition_penalty = 0; }) ==
+        "repetition_penalty: expected a number in (0, 10], found 0");
+  CHECK(message([](Request& r) { r.sampling.presence_penalty = 3; }) ==
+        "presence_penalty: expected a number in [-2, 2], found 3");
+  CHECK(message([](Request& r) { r.sampling.frequency_penalty = -3; }) ==
+        "frequency_penalty: expected a number in [-2, 2], found -3");
+  CHECK(message([](Request& r) {
+          r.sampling.logit_bias = {{100, 1}};
+        }) == "logit_bias: expected token ids in [0, 100), found 100");
+  CHECK(message([](Request& r) {
+          r.sampling.logit_bias = {{1, 101}};
+        }) == "logit_bias: expected a number in [-100, 100], found 101");
+  CHECK(message([](Request& r) {
+          r.sampling.logit_bias.assign(1025, {1, 1});
+        }) == "logit_bias: expected at most 1024 entries, found 1025");
+  CHECK(message([](Request& r) { r.sampling.logprobs = 21; }) ==
+        "logprobs: expected at most 20 alternatives, found 21");
+  CHECK(message([](Request& r) { r.sampling.logprobs = -2; }) ==
+        "logprobs: expected at most 20 alternatives, found -2");
+  CHECK(message([](Request& r) { r.sampling.prompt_logprobs = true; }) ==
+        "prompt_logprobs: expected logprobs to be asked for too");
+}
+
+TEST_CASE("a sequence wants its known and pending tokens, and never the last one that max_tokens allows") {
+  Request request = good_request();
+  request.max_tokens = 2;
+  Sequence sequence(request);
+  CHECK(sequence.wanted() == 3);  // the prompt; its end yields output 0
+  CHECK(sequence.positions_max() == 4);
+  sequence.computed = 3;
+  sequence.pending = 1;
+  CHECK(sequence.wanted() == 4);  // output 0 in flight; computing it yields output 1, the last
+  sequence.computed = 4;
+  sequence.pending = 2;
+  CHECK(sequence.gap() == 0);
+  sequence.pending = 0;
+  sequence.tokens.insert(sequence.tokens.end(), {7, 8});
+  CHECK(sequence.gap() == 0);
+  sequence.computed = 0;  // preempted: all but the last token again
+  CHECK(sequence.gap() == 4);
+}
+
+TEST_CASE("a sequence that scores its prompt needs a sample for each position but the last, once") {
+  Request request = good_request();
+  request.prompt = {1, 2, 3, 4, 5};
+  request.sampling.logprobs = 0;
+  request.sampling.prompt_logprobs = true;
+  Sequence sequence(request);
+  CHECK(sequence.samples_for(0) == 0);
+  CHECK(sequence.samples_for(3) == 3);  // scores 2, 3, 4
+  CHECK(sequence.samples_for(4) == 4);
+  CHECK(sequence.samples_for(5) == 5);  // four scores and the draw
+  CHECK(sequence.count_within(5, 4) == 4);
+  CHECK(sequence.count_within(5, 0) == 0);
+  sequence.scored = 3;  // after a preemption positions 0 and 1 are computed again without scores
+  CHECK(sequence.samples_for(2) == 0);
+  CHECK(sequence.count_within(5, 0) == 2);
+  CHECK(sequence.count_within(5, 2) == 4);
+}

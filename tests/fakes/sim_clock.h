@@ -1,0 +1,19 @@
+// Time by hand.
+#pragma once
+
+#include "core/base/clock.h"
+
+namespace llmrt::test {
+
+inline constexpr TimeNs kMs = 1'000'000;
+
+class SimClock final : public Clock {
+ public:
+  TimeNs now_ns() const override { return now_ns_; }
+  void advance_ns(TimeNs by) { now_ns_ += by; }
+
+ private:
+  TimeNs now_ns_ = 1;
+};
+
+}  // namespace llmrt::test
