@@ -21,7 +21,7 @@ void Scheduler::Impl::add(Request request, TimeNs now) {
     end(sequence, RequestState::kRejected, {.error = std::move(error)}, FinishReason::kError, now);
     return;
   }
-  if (sequence.gap() == 0) {  // max_tokens 0 and no prompt token that has one before it
+  if (sequence.request.max_tokens == 0 && sequence.scored == sequence.num_prompt) {  // nothing to draw or to score
     TokenEvent event;
     if (sequence.wants_scores()) {
       event.token = sequence.tokens[0];

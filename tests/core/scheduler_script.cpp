@@ -1,0 +1,264 @@
+#include "scheduler_script.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <deque>
+#include <map>
+#include <memory>
+#include <sstream>
+
+#include "core/schedule/scheduler.h"
+
+namespace llmrt::test {
+namespace {
+
+constexpr TimeNs kMs = 1'000'000;
+
+// "key=value" words; a bare word has the value 1.
+std::map<std::string, std::string> read_words(std::istringstream& line) {
+  std::map<std::string, std::string> words;
+  for (std::string word; line >> word;) {
+    const size_t equals = word.find('=');
+    if (equals == std::string::npos) {
+      words[word] = "1";
+    } else {
+      words[word.substr(0, equals)] = word.substr(equals + 1);
+    }
+  }
+  return words;
+}
+
+uint32_t number(const std::map<std::string, std::string>& words, const std::string& key, uint32_t otherwise) {
+  const auto it = words.find(key);
+  return it == words.end() ? otherwise : static_cast<uint32_t>(std::stoul(it->second));
+}
+
+class Script {
+ public:
+  void run(const std::string& line);
+  std::string transcript;
+
+ private:
+  void say(const std::string& text) { transcript += "  " + text + "\n"; }
+  void configure(std::istringstream& line);
+  void add(std::istringstream& line);
+  void plan();
+  void print_updates();
+  void print_bias();
+  void commit(std::istringstream& line);
+  void print_states();
+  void print_events();
+
+  std::unique_ptr<Scheduler> scheduler_;
+  std::deque<const IterationPlan*> in_flight_;
+  const IterationPlan* last_plan_ = nullptr;
+  std::map<RequestId, uint32_t> max_tokens_;
+  TimeNs now_ = 0;
+};
+
+void Script::configure(std::istringstream& line) {
+  const auto words = read_words(line);
+  SchedulerConfig config;
+  config.kv_pools = {{number(words, "pool", 64), number(words, "block", 4)}};
+  config.sequences_max = number(words, "rows", 8);
+  config.step_tokens_max = number(words, "step", 64);
+  config.sample_rows_max = number(words, "samples", 8);
+  config.penalty_rows_max = number(words, "penalties", 1);
+  config.chunk_tokens = number(words, "chunk", 64);
+  config.reserve_output_tokens = number(words, "reserve", 0);
+  config.watermark = number(words, "watermark", 0) / 100.0;
+  config.context_max = number(words, "context", 256);
+  config.queue_tokens_max = number(words, "queue", 1000);
+  config.end_of_generation = {2};
+  scheduler_ = std::make_unique<Scheduler>(config);
+}
+
+void Script::add(std::istringstream& line) {
+  Request request;
+  line >> request.id;
+  const auto words = read_words(line);
+  for (uint32_t i = 0; i < number(words, "prompt", 1); ++i) request.prompt.push_back(static_cast<int32_t>(10 + i));
+  request.max_tokens = number(words, "max", 16);
+  request.min_tokens = number(words, "min", 0);
+  request.deadline_ns = number(words, "deadline", 0) * kMs;
+  request.arrival_ns = now_;
+  request.sampling.prompt_logprobs = words.contains("scores");
+  if (words.contains("scores") || words.contains("logprobs")) request.sampling.logprobs = 0;
+  if (words.contains("penalty")) request.sampling.presence_penalty = 1;
+  if (words.contains("bias")) request.sampling.logit_bias = {{7, 0.5f}};
+  request.stop.ignore_eos = words.contains("ignore_eos");
+  if (words.contains("stop")) request.stop.token_ids = {static_cast<int32_t>(number(words, "stop", 0))};
+  if (Status status = scheduler_->check(request); !status) {
+    say(fmt::format("{}: {}", error_code_name(status.error().code), status.error().message));
+    return;
+  }
+  max_tokens_[request.id] = request.max_tokens;
+  scheduler_->add(std::move(request), now_);
+}
+
+void Script::plan() {
+  const IterationPlan* plan = scheduler_->plan(now_);
+  if (plan == nullptr) {
+    say("nothing");
+    return;
+  }
+  last_plan_ = plan;
+  in_flight_.push_back(plan);
+  std::string text;
+  for (const PlanRow& row : plan->rows) {
+    std::string marks;
+    const int32_t* tokens = plan->tokens.data() + row.token_first;
+    if (std::count(tokens, tokens + row.num_tokens, kLastSampled) > 0) marks += "?";
+    int num_forced = 0, num_drawn = 0;
+    for (uint32_t i = row.sample_first; i < row.sample_first + row.num_samples; ++i) {
+      ++(plan->samples[i].forced_token >= 0 ? num_forced : num_drawn);
+    }
+    if (num_forced > 0) marks += fmt::format("~{}", num_forced);
+    if (num_drawn > 0) marks += "*";
+    text += fmt::format("{}{}[{},{}){}", text.empty() ? "" : " ", row.request_id, row.start, row.start + row.num_tokens,
+                        marks);
+  }
+  say(text);
+}
+
+void Script::print_updates() {
+  for (const RowUpdate& update : last_plan_->row_updates) {
+    const uint32_t* words = last_plan_->row_payload.data() + update.payload_first;
+    const std::string payload = fmt::format("{}", fmt::join(words, words + update.payload_words, ","));
+    switch (update.kind) {
+      case RowUpdateKind::kSet:
+        say(fmt::format("set slot {}: flags {}", update.slot, words[0]));
+        break;
+      case RowUpdateKind::kPatchTable:
+        say(fmt::format("patch slot {} from entry {}: {}", update.slot, update.arg0, payload));
+        break;
+      case RowUpdateKind::kRecount:
+        say(fmt::format("recount {}: {} of the prompt in {}", update.arg0, update.arg1, payload));
+        break;
+      case RowUpdateKind::kClear:
+        say(fmt::format("clear slot {}", update.slot));
+        break;
+      case RowUpdateKind::kCopySlot:
+        say("copy");
+        break;
+    }
+  }
+}
+
+void Script::print_bias() {
+  for (const PlanRow& row : last_plan_->rows) {
+    std::string text = fmt::format("{}:", row.request_id);
+    for (uint32_t i = row.bias_first; i < row.bias_first + row.num_bias; ++i) {
+      text += fmt::format(" {}{:+}", last_plan_->bias[i].token, last_plan_->bias[i].bias);
+    }
+    say(text);
+  }
+}
+
+void Script::commit(std::istringstream& line) {
+  const auto words = read_words(line);
+  const IterationPlan* plan = in_flight_.front();
+  in_flight_.pop_front();
+  std::vector<Verdict> verdicts(plan->samples.size());
+  for (const PlanRow& row : plan->rows) {
+    for (uint32_t i = row.sample_first; i < row.sample_first + row.num_samples; ++i) {
+      Verdict& verdict = verdicts[i];
+      const PlanSample& sample = plan->samples[i];
+      const auto finish = words.find(std::to_string(row.request_id));
+      if (finish != words.end() && finish->second == "error") {
+        verdict.error = make_error(ErrorCode::kNotFinite, "logits hold nan");
+        verdict.finish = FinishReason::kError;
+        continue;
+      }
+      verdict.has_logprob = sample.logprobs;
+      if (sample.forced_token >= 0) continue;
+      verdict.token = static_cast<int32_t>(100 + sample.output_position);
+      if (finish != words.end()) {
+        verdict.finish = FinishReason::kEos;
+      } else if (sample.output_position + 1 == max_tokens_[row.request_id]) {
+        verdict.finish = FinishReason::kLength;
+      }
+    }
+  }
+  scheduler_->commit(*plan, verdicts, now_);
+}
+
+void Script::print_states() {
+  std::string text;
+  for (const auto& [id, unused] : max_tokens_) {
+    const auto state = scheduler_->state_of(id);
+    if (state) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", id, request_state_name(*state));
+  }
+  say(text.empty() ? "none" : text);
+}
+
+void Script::print_events() {
+  std::vector<TokenEvent> events;
+  scheduler_->take_events(&events);
+  for (const TokenEvent& event : events) {
+    std::string text = fmt::format("{}:", event.request_id);
+    if (event.token >= 0) text += fmt::format(" {}{}", event.is_prompt ? "prompt " : "", event.token);
+    if (event.has_logprob) text += " logprob";
+    if (event.finish != FinishReason::kNone) text += fmt::format(" {}", finish_reason_name(event.finish));
+    if (event.error) text += fmt::format(" ({}: {})", error_code_name(event.error->code), event.error->message);
+    say(text);
+  }
+}
+
+void Script::run(const std::string& text) {
+  transcript += text + "\n";
+  std::istringstream line(text);
+  std::string command;
+  line >> command;
+  RequestId id = 0;
+  if (command == "config") {
+    configure(line);
+  } else if (command == "add") {
+    add(line);
+  } else if (command == "plan") {
+    plan();
+  } else if (command == "updates") {
+    print_updates();
+  } else if (command == "bias") {
+    print_bias();
+  } else if (command == "commit") {
+    commit(line);
+  } else if (command == "cancel" && line >> id) {
+    scheduler_->cancel(id, now_);
+  } else if (command == "drained" && line >> id) {
+    scheduler_->drained(id);
+  } else if (command == "fail") {
+    scheduler_->fail_all(make_error(ErrorCode::kDeviceLost, "gone"), now_);
+    in_flight_.clear();
+  } else if (command == "time") {
+    TimeNs ms = 0;
+    line >> ms;
+    now_ = ms * kMs;
+  } else if (command == "states") {
+    print_states();
+  } else if (command == "free") {
+    say(fmt::format("{}", scheduler_->num_free_blocks(0)));
+  } else if (command == "queue") {
+    say(fmt::format("{} tokens", scheduler_->queue_tokens()));
+  } else {
+    FAIL("no such command: " << text);
+  }
+  print_events();
+  const Status books = scheduler_->check_books();
+  if (!books) say(books.error().message);
+}
+
+}  // namespace
+
+std::string run_script(const std::string& text) {
+  Script script;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty() && line[0] != ' ') script.run(line);
+  }
+  return script.transcript;
+}
+
+}  // namespace llmrt::test

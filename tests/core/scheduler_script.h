@@ -1,0 +1,23 @@
+// Runs a text script against a Scheduler: each command stands on a line, what came of it on the lines below, indented.
+// A test compares the transcript with the script itself, so the expectation is read where it happens.
+//
+//   config key=value ...      pool (blocks), block (tokens), rows, step, samples, penalties, chunk, reserve, context,
+//   queue,
+//                             watermark (in percent); must come first
+//   add ID prompt=N max=N [min=N] [deadline=MS] [scores] [logprobs] [penalty] [bias] [ignore_eos] [stop=TOKEN]
+//   plan                      "1[0,5)*": request 1, positions 0 to 4, draws; "?" the token is still on the device, "~3"
+//                             three scored prompt tokens; "nothing" when there is no plan
+//   updates                   the row updates of the last plan;  bias: its bias entries
+//   commit [ID=FINISH ...]    the oldest plan; "1=eos" lets request 1 end there, "1=error" fails. Token k of a request
+//                             is 100 + k; length ends by itself
+//   cancel ID, drained ID, fail, time MS, states, free, queue
+#pragma once
+
+#include <string>
+
+namespace llmrt::test {
+
+// The transcript: the script's own command lines with what this scheduler answers. Books are checked after each line.
+std::string run_script(const std::string& script);
+
+}  // namespace llmrt::test
