@@ -1,0 +1,78 @@
+#include "server/api_error.h"
+
+namespace llmrt::server {
+
+ApiError invalid_field(std::string field, std::string message, std::string code) {
+  ApiError error;
+  error.code = std::move(code);
+  error.message = fmt::format("{}: {}", field, message);
+  error.param = std::move(field);
+  return error;
+}
+
+ApiError to_api_error(const Error& error) {
+  ApiError out;
+  out.code = error_code_name(error.code);
+  out.message = error.message;
+  switch (error.code) {
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kUnsupported:
+    case ErrorCode::kContextLength:
+    case ErrorCode::kNeverFits:
+    case ErrorCode::kEmptySupport:
+      out.status = 400;
+      break;
+    case ErrorCode::kNotFound:
+      out.status = 404;
+      break;
+    case ErrorCode::kOverloaded:
+      out.status = 503;
+      out.retry_after_s = 2;
+      break;
+    case ErrorCode::kOutOfMemory:
+    case ErrorCode::kDeviceLost:
+    case ErrorCode::kCancelled:  // by us: the client did not ask for it
+      out.status = 503;
+      out.retry_after_s = 10;
+      break;
+    case ErrorCode::kTimeout:
+      out.status = 504;
+      break;
+    case ErrorCode::kPoolExhausted:  // alone in the pool and still too long: the same again would end the same way
+    case ErrorCode::kNotFinite:
+    case ErrorCode::kCorruptFile:
+    case ErrorCode::kMissingFeature:
+    case ErrorCode::kIo:
+      out.status = 500;
+      out.will_repeat = true;
+      break;
+  }
+  return out;
+}
+
+const char* error_type(int status) {
+  switch (status) {
+    case 404:
+    case 405:
+      return "not_found_error";
+    case 429:
+      return "rate_limit_error";
+    case 501:
+      return "not_supported_error";
+    case 503:
+      return "service_unavailable_error";
+    default:
+      return status >= 500 ? "server_error" : "invalid_request_error";
+  }
+}
+
+boost::json::object error_body(const ApiError& error) {
+  boost::json::object inner;
+  inner["message"] = error.message;
+  inner["type"] = error_type(error.status);
+  inner["param"] = error.param.empty() ? boost::json::value(nullptr) : boost::json::value(error.param);
+  inner["code"] = error.code;
+  return {{"error", std::move(inner)}};
+}
+
+}  // namespace llmrt::server

@@ -1,0 +1,318 @@
+#include "server/api_request.h"
+
+#include <charconv>
+#include <limits>
+
+#include "server/chat_messages.h"
+#include "server/fields.h"
+
+namespace llmrt::server {
+namespace {
+
+namespace json = boost::json;
+using Int64Limits = std::numeric_limits<int64_t>;
+
+constexpr size_t kTextBytesMax = 64u << 20;  // the body's own limit comes first
+
+const auto kNever = [](const json::value&) { return false; };
+const auto kIsEmpty = [](const json::value& value) {
+  return (value.is_array() && value.get_array().empty()) || (value.is_string() && value.get_string().empty()) ||
+         (value.is_object() && value.get_object().empty());
+};
+std::function<bool(const json::value&)> is_number(double neutral) {
+  return [neutral](const json::value& value) { return value.is_number() && value.to_number<double>() == neutral; };
+}
+std::function<bool(const json::value&)> is_bool(bool neutral) {
+  return [neutral](const json::value& value) { return value.is_bool() && value.get_bool() == neutral; };
+}
+std::function<bool(const json::value&)> is_one_of(std::vector<std::string_view> neutral) {
+  return [neutral = std::move(neutral)](const json::value& value) {
+    if (value.is_string())
+      for (std::string_view name : neutral)
+        if (value.get_string() == name) return true;
+    return false;
+  };
+}
+
+// Everything that both endpoints share, but prompt and length.
+struct Shared {
+  AnswerForm form;
+  SamplingParams sampling;
+  StopParams stop;
+  uint32_t min_tokens = 0;
+};
+
+void read_sampling(Fields& fields, uint64_t random_seed, SamplingParams& sampling) {
+  sampling.temperature = static_cast<float>(fields.number("temperature", 0, 100).value_or(1));
+  sampling.top_p = static_cast<float>(fields.number("top_p", 0, 1).value_or(1));
+  if (sampling.top_p <= 0) fields.fail("top_p", "expected a number above 0 and up to 1, found 0");
+  sampling.top_k = static_cast<uint32_t>(
+      std::max<int64_t>(0, fields.integer("top_k", -1, std::numeric_limits<int32_t>::max()).value_or(0)));
+  sampling.min_p = static_cast<float>(fields.number("min_p", 0, 1).value_or(0));
+  sampling.presence_penalty = static_cast<float>(fields.number("presence_penalty", -2, 2).value_or(0));
+  sampling.frequency_penalty = static_cast<float>(fields.number("frequency_penalty", -2, 2).value_or(0));
+  sampling.repetition_penalty = static_cast<float>(fields.number("repetition_penalty", 0, 10).value_or(1));
+  if (sampling.repetition_penalty <= 0) fields.fail("repetition_penalty", "expected a number above 0, found 0");
+  const auto seed = fields.integer("seed", Int64Limits::min(), Int64Limits::max());
+  sampling.seed = seed ? static_cast<uint64_t>(*seed) : random_seed;
+}
+
+void read_logit_bias(Fields& fields, uint32_t vocab_size, SamplingParams& sampling) {
+  const json::object* biases = fields.object("logit_bias");
+  if (!biases) return;
+  if (biases->size() > kLogitBiasMax)
+    fields.fail("logit_bias", fmt::format("expected at most {} tokens, found {}", kLogitBiasMax, biases->size()));
+  for (const auto& entry : *biases) {
+    const std::string_view key(entry.key());
+    int32_t token = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
+    if (error != std::errc() || end != key.data() + key.size() || token < 0 ||
+        static_cast<uint32_t>(token) >= vocab_size) {
+      fields.fail("logit_bias", fmt::format("expected token ids in [0, {}) as keys", vocab_size));
+      return;
+    }
+    const double bias = entry.value().is_number() ? entry.value().to_number<double>() : 1e9;
+    if (!(bias >= -100 && bias <= 100)) {
+      fields.fail("logit_bias",
+                  fmt::format("token {}: expected a number in [-100, 100], found {}", token, describe(entry.value())));
+      return;
+    }
+    sampling.logit_bias.emplace_back(token, static_cast<float>(bias));
+  }
+}
+
+// An array of token ids, each inside the vocabulary.
+std::vector<int32_t> read_ids(Fields& fields, std::string_view name, const json::array& array, uint32_t vocab_size) {
+  std::vector<int32_t> ids;
+  ids.reserve(array.size());
+  for (const json::value& value : array) {
+    json::error_code error;
+    const int64_t id = value.is_number() ? value.to_number<int64_t>(error) : -1;
+    if (error || id < 0 || id >= static_cast<int64_t>(vocab_size)) {
+      fields.fail(name, fmt::format("expected token ids in [0, {}), found {}", vocab_size, describe(value)));
+      return {};
+    }
+    ids.push_back(static_cast<int32_t>(id));
+  }
+  return ids;
+}
+
+void read_stop(Fields& fields, const ServedModel& model, StopParams& stop) {
+  const auto add = [&](const json::value& value) {
+    if (!value.is_string() || value.get_string().empty() || value.get_string().size() > kStopBytesMax)
+      fields.fail("stop", fmt::format("expected strings of 1 to {} bytes, found {}", kStopBytesMax, describe(value)));
+    else
+      stop.strings.emplace_back(value.get_string());
+  };
+  if (const json::value* value = fields.any("stop")) {
+    if (!value->is_array())
+      add(*value);
+    else if (value->get_array().size() > kStopStringsMax)
+      fields.fail("stop", fmt::format("expected at most {} strings, found {}", kStopStringsMax, describe(*value)));
+    else
+      for (const json::value& one : value->get_array()) add(one);
+  }
+  if (!stop.strings.empty() && !model.tokenizer)
+    fields.fail("stop", "this model has no tokenizer: expected stop_token_ids", "unsupported");
+  if (const json::array* ids = fields.array("stop_token_ids", kStopTokensMax))
+    stop.token_ids = read_ids(fields, "stop_token_ids", *ids, model.vocab_size);
+  stop.include_string = fields.boolean("include_stop_str_in_output").value_or(false);
+  stop.ignore_eos = fields.boolean("ignore_eos").value_or(false);
+}
+
+void read_stream(Fields& fields, AnswerForm& form) {
+  form.stream = fields.boolean("stream").value_or(false);
+  const json::object* options = fields.object("stream_options");
+  if (!options) return;
+  if (!form.stream) fields.fail("stream_options", "expected only together with stream: true");
+  Fields inner(*options, "stream_options.");
+  form.include_usage = inner.boolean("include_usage").value_or(false);
+  inner.neutral("continuous_usage_stats", is_bool(false), "false");
+  inner.neutral("include_obfuscation", is_bool(false), "false");
+  if (const auto& error = inner.finish()) fields.fail(*error);
+}
+
+// Fields that others know, at the value that changes nothing.
+void read_neutral(Fields& fields) {
+  for (const char* name : {"user", "metadata", "store"}) fields.ignore(name);
+  fields.neutral("n", is_number(1), "1");
+  fields.neutral("best_of", is_number(1), "1");
+  fields.neutral("use_beam_search", is_bool(false), "false");
+  fields.neutral("length_penalty", is_number(1), "1");
+  fields.neutral("skip_special_tokens", is_bool(true), "true");
+  fields.neutral("spaces_between_special_tokens", is_bool(true), "true");
+  fields.neutral(
+      "response_format",
+      [](const json::value& value) {
+        const json::object* object = value.if_object();
+        const json::value* type = object && object->size() == 1 ? object->if_contains("type") : nullptr;
+        return type && type->is_string() && type->get_string() == "text";
+      },
+      "{\"type\": \"text\"}");
+  fields.neutral("bad_words", kIsEmpty, "[]");
+  fields.neutral("priority", is_number(0), "0");
+  fields.neutral("prompt_logprobs", kNever, "null");
+  fields.neutral("return_tokens_as_token_ids", is_bool(false), "false");
+  fields.neutral("service_tier", is_one_of({"auto", "default"}), "auto or default");
+  for (const char* name : {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+                           "allowed_token_ids", "truncate_prompt_tokens", "logits_processors", "cache_salt"})
+    fields.neutral(name, kNever, "null");
+}
+
+void read_neutral_chat(Fields& fields) {
+  fields.neutral("tools", kIsEmpty, "[]");
+  fields.neutral("tool_choice", is_one_of({"none", "auto"}), "none or auto");
+  fields.neutral("functions", kIsEmpty, "[]");
+  fields.neutral("function_call", is_one_of({"none", "auto"}), "none or auto");
+  fields.neutral(
+      "parallel_tool_calls", [](const json::value& value) { return value.is_bool(); }, "true or false");
+  fields.neutral(
+      "modalities",
+      [](const json::value& value) {
+        return value.is_array() && value.get_array().size() == 1 && value.get_array()[0] == "text";
+      },
+      "[\"text\"]");
+  fields.neutral("echo", is_bool(false), "false");
+  fields.neutral("add_special_tokens", is_bool(false), "false");
+  fields.neutral("continue_final_message", is_bool(false), "false");
+  for (const char* name :
+       {"chat_template", "documents", "reasoning_effort", "prediction", "audio", "web_search_options"})
+    fields.neutral(name, kNever, "null");
+}
+
+Shared read_shared(Fields& fields, const ServedModel& model, uint64_t random_seed) {
+  Shared shared;
+  if (const auto name = fields.string("model", 4096); name && *name != model.id) {
+    ApiError error = invalid_field("model", fmt::format("not found: expected '{}'", model.id), "model_not_found");
+    error.status = 404;
+    fields.fail(std::move(error));
+  }
+  read_sampling(fields, random_seed, shared.sampling);
+  read_logit_bias(fields, model.vocab_size, shared.sampling);
+  read_stop(fields, model, shared.stop);
+  read_stream(fields, shared.form);
+  read_neutral(fields);
+  shared.form.return_token_ids = fields.boolean("return_token_ids").value_or(false);
+  shared.min_tokens = static_cast<uint32_t>(fields.integer("min_tokens", 0, 1 << 30).value_or(0));
+  return shared;
+}
+
+// `max_tokens`: what the client wants, or all that the context leaves.
+Request make_request(Fields& fields, const Shared& shared, const ServedModel& model, std::vector<int32_t> prompt,
+                     std::optional<int64_t> max_tokens) {
+  Request request;
+  const int64_t context = model.context_max, length = static_cast<int64_t>(prompt.size());
+  const int64_t wanted = max_tokens.value_or(std::max<int64_t>(1, context - length));
+  if (length + wanted > context) {
+    fields.fail(invalid_field(
+        shared.form.chat ? "messages" : "prompt",
+        fmt::format("this model's maximum context length is {} tokens, {} were requested: {} in the prompt, {} in the "
+                    "answer",
+                    context, length + wanted, length, wanted),
+        "context_length_exceeded"));
+  }
+  if (shared.min_tokens > wanted)
+    fields.fail("min_tokens", fmt::format("expected at most max_tokens = {}, found {}", wanted, shared.min_tokens));
+  request.prompt = std::move(prompt);
+  request.sampling = shared.sampling;
+  request.stop = shared.stop;
+  request.max_tokens = static_cast<uint32_t>(wanted);
+  request.min_tokens = shared.min_tokens;
+  return request;
+}
+
+bool is_ids(const json::array& array) {
+  return !array.empty() && array[0].is_number();
+}
+
+// A string, token ids, or up to 128 of either.
+std::vector<PromptRequest> read_prompts(Fields& fields, const ServedModel& model, bool echo) {
+  std::vector<PromptRequest> prompts;
+  EncodeOptions options;
+  options.add_bos = fields.boolean("add_special_tokens").value_or(true);
+  const auto add = [&](const json::value& value) {
+    PromptRequest prompt;
+    if (value.is_string() && !model.tokenizer) {
+      fields.fail("prompt", "this model has no tokenizer: expected token ids, found a string", "unsupported");
+    } else if (value.is_string()) {
+      const std::string_view text(value.get_string());
+      prompt.request.prompt = model.tokenizer->encode(text, options);
+      if (echo) prompt.echo_text = text;
+    } else if (value.is_array()) {
+      prompt.request.prompt = read_ids(fields, "prompt", value.get_array(), model.vocab_size);
+      if (echo && model.tokenizer) prompt.echo_text = model.tokenizer->decode(prompt.request.prompt, /*special=*/true);
+    } else {
+      fields.fail("prompt", fmt::format("expected a string or token ids, found {}", describe(value)));
+    }
+    if (prompt.request.prompt.empty()) fields.fail("prompt", "expected at least one token, found none");
+    prompts.push_back(std::move(prompt));
+  };
+  const json::value* value = fields.any("prompt");
+  if (!value) {
+    fields.fail("prompt", "expected a string or token ids, found nothing");
+  } else if (!value->is_array() || is_ids(value->get_array())) {
+    add(*value);
+  } else if (value->get_array().empty() || value->get_array().size() > kPromptsMax) {
+    fields.fail("prompt", fmt::format("expected 1 to {} prompts, found {}", kPromptsMax, value->get_array().size()));
+  } else {
+    for (const json::value& one : value->get_array()) {
+      if (fields.failed()) break;
+      add(one);
+    }
+  }
+  return prompts;
+}
+
+}  // namespace
+
+ApiResult<ApiRequest> parse_chat(const json::object& body, const ServedModel& model, uint64_t random_seed) {
+  Fields fields(body);
+  Shared shared = read_shared(fields, model, random_seed);
+  shared.form.chat = true;
+  read_neutral_chat(fields);
+  const bool logprobs = fields.boolean("logprobs").value_or(false);
+  const auto top_logprobs = fields.integer("top_logprobs", 0, kTopLogprobsMax);
+  if (top_logprobs.value_or(0) > 0 && !logprobs)
+    fields.fail("top_logprobs", "expected only together with logprobs: true");
+  if (logprobs) shared.form.logprobs = static_cast<int>(top_logprobs.value_or(0));
+  shared.sampling.logprobs = shared.form.logprobs;
+  const auto old_name = fields.integer("max_tokens", 1, 1 << 30);
+  const auto new_name = fields.integer("max_completion_tokens", 1, 1 << 30);
+  if (old_name && new_name && *old_name != *new_name)
+    fields.fail("max_completion_tokens",
+                fmt::format("expected the same as max_tokens = {}, found {}", *old_name, *new_name));
+
+  std::vector<int32_t> prompt = read_chat_prompt(fields, model);
+  if (const auto& error = fields.finish()) return *error;
+  if (prompt.empty()) return invalid_field("messages", "expected at least one token, found none");
+  ApiRequest out{shared.form, {}};
+  out.prompts.push_back({make_request(fields, shared, model, std::move(prompt), new_name ? new_name : old_name), ""});
+  if (const auto& error = fields.finish()) return *error;
+  return out;
+}
+
+ApiResult<ApiRequest> parse_completion(const json::object& body, const ServedModel& model, uint64_t random_seed) {
+  Fields fields(body);
+  Shared shared = read_shared(fields, model, random_seed);
+  shared.form.echo = fields.boolean("echo").value_or(false);
+  shared.form.logprobs = static_cast<int>(fields.integer("logprobs", 0, kTopLogprobsMax).value_or(-1));
+  shared.sampling.logprobs = shared.form.logprobs;
+  shared.sampling.prompt_logprobs = shared.form.echo && shared.form.logprobs >= 0;
+  fields.neutral("suffix", kIsEmpty, "an empty string");
+  int64_t max_tokens = fields.integer("max_tokens", 0, 1 << 30).value_or(16);
+  if (max_tokens == 0 && !shared.form.echo)
+    fields.fail("max_tokens", "expected at least 1 (or 0 together with echo), found 0");
+  // Without log-probabilities there would be nothing to compute; the engine's name for that is prompt
+  // log-probabilities.
+  if (max_tokens == 0) shared.sampling.prompt_logprobs = true;
+  if (max_tokens == 0 && shared.sampling.logprobs < 0) shared.sampling.logprobs = 0;
+
+  ApiRequest out{shared.form, read_prompts(fields, model, shared.form.echo)};
+  if (const auto& error = fields.finish()) return *error;
+  for (PromptRequest& prompt : out.prompts)
+    prompt.request = make_request(fields, shared, model, std::move(prompt.request.prompt), max_tokens);
+  if (const auto& error = fields.finish()) return *error;
+  return out;
+}
+
+}  // namespace llmrt::server

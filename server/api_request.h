@@ -1,0 +1,50 @@
+// Bodies of POST /v1/chat/completions and /v1/completions to Requests of the core. Pure: checks every field against a
+// closed range, renders and tokenises; knows no socket. May take long for a long prompt: not for an I/O thread.
+// docs/api.md lists every field.
+#pragma once
+
+#include <boost/json.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/request/request.h"
+#include "server/api_error.h"
+#include "server/served_model.h"
+
+namespace llmrt::server {
+
+inline constexpr size_t kPromptsMax = 128;
+inline constexpr size_t kStopStringsMax = 4;
+inline constexpr size_t kStopBytesMax = 256;
+inline constexpr size_t kStopTokensMax = 128;
+inline constexpr size_t kLogitBiasMax = 1024;
+inline constexpr int kTopLogprobsMax = 20;
+
+// How the answer is to look.
+struct AnswerForm {
+  bool chat = false;
+  bool stream = false;
+  bool include_usage = false;
+  bool return_token_ids = false;
+  bool echo = false;  // completions only: the prompt's text stands before the answer's
+  int logprobs = -1;  // alternatives a token; -1 = none at all
+};
+
+// One choice of the answer each; all choices belong to one HTTP request.
+struct PromptRequest {
+  Request request;        // without a sink
+  std::string echo_text;  // the prompt as text, with AnswerForm::echo
+};
+
+struct ApiRequest {
+  AnswerForm form;
+  std::vector<PromptRequest> prompts;
+};
+
+// `random_seed` is used where the client gives no seed.
+ApiResult<ApiRequest> parse_chat(const boost::json::object& body, const ServedModel& model, uint64_t random_seed);
+ApiResult<ApiRequest> parse_completion(const boost::json::object& body, const ServedModel& model, uint64_t random_seed);
+
+}  // namespace llmrt::server

@@ -1,0 +1,97 @@
+#include "server/choice.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace llmrt::server {
+namespace {
+
+size_t count_characters(std::string_view bytes) {
+  return static_cast<size_t>(
+      std::count_if(bytes.begin(), bytes.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+template <typename T>
+void move_append(std::vector<T>& to, std::vector<T>&& from) {
+  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+}
+
+}  // namespace
+
+void ChoiceDelta::append(ChoiceDelta&& next) {
+  text += next.text;
+  move_append(records, std::move(next.records));
+  move_append(token_ids, std::move(next.token_ids));
+  if (next.finish != FinishReason::kNone) finish = next.finish;
+  if (next.error) error = std::move(next.error);
+}
+
+Choice::Choice(const ServedModel* model, const AnswerForm& form, const PromptRequest& prompt)
+    : model_(model), form_(form), prompt_tokens_(prompt.request.prompt), echo_text_(prompt.echo_text) {}
+
+TokenRecord Choice::record_of(const TokenEvent& event, std::string_view bytes) const {
+  TokenRecord record;
+  record.token = event.token;
+  record.bytes = bytes;
+  record.text_offset = characters_;
+  record.has_logprob = event.has_logprob;
+  record.logprob = event.logprob;
+  record.top = event.top_logprobs;
+  return record;
+}
+
+// A token of the prompt: its text is part of the echo, so only its record is new. Special tokens are spelled out.
+void Choice::advance_prompt(const TokenEvent& event, ChoiceDelta& delta) {
+  if (form_.logprobs < 0) return;
+  const std::string_view bytes = model_->tokenizer ? model_->tokenizer->token_bytes(event.token, true) : "";
+  delta.records.push_back(record_of(event, bytes));
+  characters_ += count_characters(bytes);
+}
+
+ChoiceDelta Choice::advance(const TokenEvent& event) {
+  ChoiceDelta delta;
+  delta.text = std::exchange(echo_text_, {});
+  if (event.is_prompt) {
+    advance_prompt(event, delta);
+  } else if (event.token >= 0) {
+    ++num_generated_;
+    if (form_.return_token_ids) delta.token_ids.push_back(event.token);
+    const std::string_view bytes = model_->tokenizer ? model_->tokenizer->token_bytes(event.token) : "";
+    if (form_.logprobs >= 0) {
+      pending_.push_back({record_of(event, bytes), bytes_.size(), bytes_.size() + bytes.size()});
+      characters_ += count_characters(bytes);
+    }
+    bytes_ += bytes;
+  }
+  const bool at_end = event.finish != FinishReason::kNone;
+  if (at_end) bytes_.resize(bytes_.size() - std::min<size_t>(bytes_.size(), event.cut_bytes));
+  release(at_end ? bytes_.size() : bytes_.size() - std::min<size_t>(bytes_.size(), event.hold_bytes), at_end, delta);
+  if (at_end) {
+    delta.text += utf8_.flush();
+    delta.finish = event.finish;
+    delta.error = event.error;
+    finished_ = true;
+  }
+  return delta;
+}
+
+// Shows bytes_[0, shown_end), and the records of tokens that are shown whole. At the end, records of tokens that a stop
+// string took back are dropped.
+void Choice::release(size_t shown_end, bool at_end, ChoiceDelta& delta) {
+  delta.text += utf8_.push(std::string_view(bytes_).substr(0, shown_end));
+  size_t num_shown = 0;
+  for (; num_shown < pending_.size(); ++num_shown) {
+    Pending& pending = pending_[num_shown];
+    const bool empty = pending.begin == pending.end;
+    if (at_end ? pending.begin >= shown_end && !(empty && pending.begin == shown_end) : pending.end > shown_end) break;
+    delta.records.push_back(std::move(pending.record));
+  }
+  pending_.erase(pending_.begin(), pending_.begin() + static_cast<ptrdiff_t>(num_shown));
+  for (Pending& pending : pending_) {
+    pending.begin -= std::min(pending.begin, shown_end);
+    pending.end -= shown_end;
+  }
+  bytes_.erase(0, shown_end);
+}
+
+}  // namespace llmrt::server

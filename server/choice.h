@@ -1,0 +1,68 @@
+// One choice of an answer: events of the engine in, pieces of text, log-probabilities and token ids out. Keeps the
+// bytes that a stop string may still take back, and characters that are not whole yet. Pure; one owner.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/request/request.h"
+#include "core/text/detokenizer.h"
+#include "server/api_request.h"
+
+namespace llmrt::server {
+
+// One token as the log-probability lists show it.
+struct TokenRecord {
+  int32_t token = -1;
+  std::string bytes;
+  size_t text_offset = 0;  // characters of the choice's text before it
+  bool has_logprob = false;
+  float logprob = 0;
+  std::vector<TopLogprob> top;
+};
+
+// What an event adds to the choice.
+struct ChoiceDelta {
+  std::string text;
+  std::vector<TokenRecord> records;  // with form.logprobs >= 0
+  std::vector<int32_t> token_ids;    // of the answer
+  FinishReason finish = FinishReason::kNone;
+  std::optional<Error> error;
+
+  bool empty() const { return text.empty() && records.empty() && token_ids.empty() && finish == FinishReason::kNone; }
+  void append(ChoiceDelta&& next);
+};
+
+class Choice {
+ public:
+  Choice(const ServedModel* model, const AnswerForm& form, const PromptRequest& prompt);
+
+  ChoiceDelta advance(const TokenEvent& event);
+
+  const std::vector<int32_t>& prompt_tokens() const { return prompt_tokens_; }
+  size_t num_generated() const { return num_generated_; }
+  bool finished() const { return finished_; }
+
+ private:
+  struct Pending {
+    TokenRecord record;
+    size_t begin, end;  // its bytes in bytes_
+  };
+  TokenRecord record_of(const TokenEvent& event, std::string_view bytes) const;
+  void advance_prompt(const TokenEvent& event, ChoiceDelta& delta);
+  void release(size_t shown_end, bool at_end, ChoiceDelta& delta);
+
+  const ServedModel* model_;
+  AnswerForm form_;
+  std::vector<int32_t> prompt_tokens_;
+  std::string echo_text_;  // until it is sent
+  size_t characters_ = 0;  // of the text before the next token
+  std::string bytes_;      // of the answer's tokens that are not shown yet
+  std::vector<Pending> pending_;
+  Utf8Assembler utf8_;
+  size_t num_generated_ = 0;
+  bool finished_ = false;
+};
+
+}  // namespace llmrt::server

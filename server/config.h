@@ -1,0 +1,34 @@
+// Every limit of the HTTP side, units in the names. Plain data; docs/api.md lists them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace llmrt::server {
+
+struct ServerConfig {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8000;  // 0: any free one
+  int io_threads = 2;
+  int work_threads = 2;  // parsing, templates, tokenising
+
+  size_t header_bytes_max = 16 << 10;
+  size_t headers_max = 100;
+  size_t body_bytes_max = 8 << 20;
+  size_t chunk_extension_bytes_max = 256, chunk_extensions_bytes_max = 4 << 10;
+  size_t connections_max = 4096;
+
+  int idle_s = 15;              // between requests of a connection
+  int header_s = 10;            // from the first byte of a request to the end of its header
+  int body_s = 60;              // for the whole body
+  size_t body_rate_min = 1024;  // bytes a second, after the first five seconds
+  // A client is given up when a write makes no progress for this long, or takes this long while more than
+  // outbox_bytes_max wait behind it.
+  int write_s = 30;
+  size_t outbox_bytes_max = 256 << 10;
+  int comment_s = 15;  // silence of a stream before a comment line keeps proxies awake
+  int grace_s = 30;    // for open answers after SIGTERM
+};
+
+}  // namespace llmrt::server

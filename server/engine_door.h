@@ -1,0 +1,26 @@
+// The engine as the server sees it; tests put a fake behind it. Every method is thread-safe and does not block.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/base/status.h"
+#include "core/metrics/engine_stats.h"
+#include "core/request/request.h"
+
+namespace llmrt::server {
+
+class EngineDoor {
+ public:
+  virtual ~EngineDoor() = default;
+  virtual Result<RequestId> submit(Request request) = 0;
+  virtual void cancel(RequestId id) = 0;
+  virtual void drained(RequestId id) = 0;
+  virtual EngineStats stats() const = 0;
+  // Why no step can run; nothing when all is well.
+  virtual std::optional<std::string> trouble() const = 0;
+  // The end: every request that is still there is ended as cancelled.
+  virtual void stop() = 0;
+};
+
+}  // namespace llmrt::server

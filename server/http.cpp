@@ -1,0 +1,232 @@
+#include "server/http.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace llmrt::server {
+namespace {
+
+ApiError http_error(int status, std::string code, std::string message) {
+  ApiError error;
+  error.status = status;
+  error.code = std::move(code);
+  error.message = std::move(message);
+  return error;
+}
+ApiError bad_request(std::string message) {
+  return http_error(400, "bad_request", "HTTP: " + std::move(message));
+}
+
+bool is_token_char(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+         std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
+}
+bool is_token(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), is_token_char);
+}
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return out;
+}
+std::string_view trim(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return text;
+}
+bool is_host(std::string_view text) {
+  return !text.empty() && text.size() <= 255 && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           std::string_view(".-_:[]").find(c) != std::string_view::npos;
+  });
+}
+
+// The position behind the empty line, 0 while there is none; a bare CR or LF or a NUL is an error at once.
+size_t find_end(std::string_view received, std::optional<ApiError>& error) {
+  for (size_t i = 0; i < received.size(); ++i) {
+    const char c = received[i];
+    const bool crlf = c == '\n' && i > 0 && received[i - 1] == '\r';
+    if (c == '\0' || (c == '\n' && !crlf) || (i > 0 && received[i - 1] == '\r' && c != '\n')) {
+      error = bad_request("a bare line end or NUL in the header");
+      return 0;
+    }
+    if (crlf && i == 1) {
+      error = bad_request("an empty line before the request");
+      return 0;
+    }
+    if (crlf && i >= 3 && received[i - 2] == '\n') return i + 1;
+  }
+  return 0;
+}
+
+std::optional<ApiError> scan_request_line(std::string_view line, RequestHead& head) {
+  const size_t first = line.find(' '), last = line.rfind(' ');
+  if (first == std::string_view::npos || first == last) return bad_request("the request line has no three parts");
+  head.method = line.substr(0, first);
+  head.target = line.substr(first + 1, last - first - 1);
+  const std::string_view version = line.substr(last + 1);
+  if (!is_token(head.method) || head.method.size() > 16) return bad_request("the method is no token");
+  if (version != "HTTP/1.1" && version != "HTTP/1.0") {
+    return http_error(505, "http_version", "HTTP: expected version 1.0 or 1.1");
+  }
+  head.is_http_1_0 = version == "HTTP/1.0";
+  head.keep_alive = !head.is_http_1_0;
+  // Matched byte for byte against the route table: no decoding, no normalising, and no other forms.
+  if (head.target.empty() || head.target[0] != '/') return bad_request("expected a target that begins with /");
+  if (!std::all_of(head.target.begin(), head.target.end(), [](char c) { return c > 0x20 && c < 0x7f; }))
+    return bad_request("a byte in the target that is no printable ASCII");
+  return std::nullopt;
+}
+
+struct Seen {
+  int hosts = 0, lengths = 0, encodings = 0, types = 0;
+};
+
+std::optional<ApiError> scan_field(std::string_view name, std::string_view value, RequestHead& head, Seen& seen) {
+  if (name == "host") {
+    if (++seen.hosts > 1 || !is_host(value)) return bad_request("expected one Host with a plain name");
+  } else if (name == "content-length") {
+    const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), head.content_length);
+    if (++seen.lengths > 1 || value.empty() || problem != std::errc() || end != value.data() + value.size())
+      return bad_request("expected one Content-Length with digits alone");
+  } else if (name == "transfer-encoding") {
+    if (++seen.encodings > 1 || lower(value) != "chunked")
+      return http_error(501, "transfer_encoding", "HTTP: expected no Transfer-Encoding or exactly 'chunked'");
+    head.chunked = true;
+  } else if (name == "content-encoding") {
+    if (lower(value) != "identity") return http_error(415, "content_encoding", "HTTP: expected no Content-Encoding");
+  } else if (name == "content-type") {
+    if (++seen.types > 1) return bad_request("expected one Content-Type");
+    head.content_type = lower(trim(value.substr(0, value.find(';'))));
+  } else if (name == "expect") {
+    if (lower(value) != "100-continue") return http_error(417, "expectation", "HTTP: expected 100-continue or nothing");
+    head.expects_continue = true;
+  } else if (name == "upgrade") {
+    return http_error(501, "upgrade", "HTTP: protocol upgrades are not supported");
+  } else if (name == "connection") {
+    const std::string tokens = "," + lower(value) + ",";
+    std::string packed;
+    std::copy_if(tokens.begin(), tokens.end(), std::back_inserter(packed),
+                 [](char c) { return c != ' ' && c != '\t'; });
+    if (packed.find(",close,") != std::string::npos) head.keep_alive = false;
+    if (packed.find(",keep-alive,") != std::string::npos && head.is_http_1_0) head.keep_alive = true;
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> scan_lines(std::string_view text, const ServerConfig& limits, RequestHead& head) {
+  size_t begin = text.find("\r\n");
+  if (auto error = scan_request_line(text.substr(0, begin), head)) return error;
+  Seen seen;
+  size_t num_fields = 0;
+  for (begin += 2; begin < text.size();) {
+    const size_t end = text.find("\r\n", begin);
+    const std::string_view line = text.substr(begin, end - begin);
+    begin = end + 2;
+    if (line.empty()) break;
+    if (++num_fields > limits.headers_max)
+      return http_error(431, "too_many_headers", fmt::format("HTTP: expected at most {} headers", limits.headers_max));
+    const size_t colon = line.find(':');
+    if (line[0] == ' ' || line[0] == '\t') return bad_request("a folded header line");
+    if (colon == std::string_view::npos || !is_token(line.substr(0, colon)))
+      return bad_request("a header line without a plain name");
+    const std::string_view value = trim(line.substr(colon + 1));
+    if (std::any_of(value.begin(), value.end(),
+                    [](char c) { return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f; }))
+      return bad_request("a control character in a header");
+    if (auto error = scan_field(lower(line.substr(0, colon)), value, head, seen)) return error;
+  }
+  if (seen.hosts == 0 && !head.is_http_1_0) return bad_request("no Host");
+  if (head.chunked && (seen.lengths > 0 || head.is_http_1_0))
+    return bad_request("Transfer-Encoding beside a Content-Length or in HTTP/1.0");
+  return std::nullopt;
+}
+
+std::string_view reason(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 413:
+      return "Content Too Large";
+    case 415:
+      return "Unsupported Media Type";
+    case 417:
+      return "Expectation Failed";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
+    case 503:
+      return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    case 505:
+      return "HTTP Version Not Supported";
+    default:
+      return "Error";
+  }
+}
+
+}  // namespace
+
+HeadScan scan_head(std::string_view received, const ServerConfig& limits) {
+  HeadScan scan;
+  const size_t end = find_end(received.substr(0, limits.header_bytes_max), scan.error);
+  if (scan.error) return scan;
+  if (end == 0) {
+    if (received.size() >= limits.header_bytes_max)
+      scan.error = http_error(431, "header_too_large",
+                              fmt::format("HTTP: expected at most {} bytes of header", limits.header_bytes_max));
+    return scan;
+  }
+  scan.error = scan_lines(received.substr(0, end), limits, scan.head);
+  if (!scan.error) scan.bytes = end;
+  return scan;
+}
+
+std::string format_response(int status, std::string_view content_type, std::string_view body, bool keep_alive,
+                            const Headers& headers, bool with_body) {
+  std::string out = fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: {}\r\n",
+                                status, reason(status), content_type, body.size(), keep_alive ? "keep-alive" : "close");
+  for (const auto& [name, value] : headers) out += fmt::format("{}: {}\r\n", name, value);
+  out += "\r\n";
+  if (with_body) out += body;
+  return out;
+}
+
+std::string format_error(const ApiError& error, bool keep_alive, const Headers& headers, bool with_body) {
+  Headers all = headers;
+  if (error.retry_after_s > 0) all.emplace_back("Retry-After", fmt::format("{}", error.retry_after_s));
+  if (error.will_repeat) all.emplace_back("x-should-retry", "false");
+  return format_response(error.status, "application/json", boost::json::serialize(error_body(error)), keep_alive, all,
+                         with_body);
+}
+
+std::string format_stream_head(bool chunked, bool keep_alive) {
+  return fmt::format(
+      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n"
+      "X-Accel-Buffering: no\r\nConnection: {}\r\n{}\r\n",
+      keep_alive ? "keep-alive" : "close", chunked ? "Transfer-Encoding: chunked\r\n" : "");
+}
+
+std::string format_chunk(std::string_view data, bool chunked) {
+  if (!chunked) return std::string(data);
+  return fmt::format("{:x}\r\n{}\r\n", data.size(), data);
+}
+
+std::string format_event(const boost::json::object& data) {
+  return "data: " + boost::json::serialize(data) + "\n\n";
+}
+
+}  // namespace llmrt::server

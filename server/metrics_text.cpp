@@ -1,0 +1,84 @@
+#include "server/metrics_text.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "core/request/request.h"
+
+namespace llmrt::server {
+namespace {
+
+class Writer {
+ public:
+  void head(std::string_view name, std::string_view type, std::string_view help) {
+    fmt::format_to(std::back_inserter(text_), "# HELP llmrt_{0} {2}\n# TYPE llmrt_{0} {1}\n", name, type, help);
+  }
+  template <typename T>
+  void value(std::string_view name, T number, std::string_view labels = "") {
+    fmt::format_to(std::back_inserter(text_), "llmrt_{}{} {}\n", name, labels, number);
+  }
+  template <typename T>
+  void gauge(std::string_view name, T number, std::string_view help) {
+    head(name, "gauge", help);
+    value(name, number);
+  }
+  template <typename T>
+  void counter(std::string_view name, T number, std::string_view help) {
+    head(name, "counter", help);
+    value(name, number);
+  }
+  void histogram(const std::string& name, const Histogram& histogram, std::string_view help) {
+    head(name, "histogram", help);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < histogram.bounds().size(); ++i) {
+      sum += histogram.counts()[i];
+      value(name + "_bucket", sum, fmt::format("{{le=\"{}\"}}", histogram.bounds()[i]));
+    }
+    value(name + "_bucket", histogram.count(), "{le=\"+Inf\"}");
+    value(name + "_sum", histogram.sum());
+    value(name + "_count", histogram.count());
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace
+
+std::string metrics_text(const EngineStats& stats, const std::map<int, uint64_t>& responses, uint32_t block_tokens) {
+  Writer out;
+  out.gauge("requests_running", stats.num_running, "Requests that hold KV blocks.");
+  out.gauge("requests_waiting", stats.num_waiting, "Requests that wait for admission, preempted ones among them.");
+  out.gauge("requests_streaming", stats.num_streaming, "Finished requests whose answer is still being sent.");
+  out.gauge("queue_tokens", stats.queue_tokens, "Prompt tokens of waiting requests.");
+  out.gauge("kv_blocks_total", stats.blocks_total, "Blocks of the KV pool.");
+  out.gauge("kv_blocks_free", stats.blocks_free, "Free blocks of the KV pool.");
+  out.gauge("kv_block_tokens", block_tokens, "Tokens in a KV block.");
+  const double used = stats.blocks_total == 0
+                          ? 0
+                          : 1.0 - static_cast<double>(stats.blocks_free) / static_cast<double>(stats.blocks_total);
+  out.gauge("kv_usage_ratio", used, "Share of the KV pool in use, 0 to 1.");
+  out.counter("prompt_tokens_total", stats.prompt_tokens, "Prompt tokens computed.");
+  out.counter("generated_tokens_total", stats.generated_tokens, "Tokens generated.");
+  out.counter("steps_total", stats.num_steps, "Steps run on the device.");
+  out.counter("preemptions_total", stats.num_preemptions, "Running requests put back into the queue.");
+  out.counter("requests_rejected_total", stats.num_rejected, "Requests refused on arrival.");
+  out.head("requests_finished_total", "counter", "Requests ended, by reason.");
+  for (int i = 1; i < kNumFinishReasons; ++i)
+    out.value("requests_finished_total", stats.finished[static_cast<size_t>(i)],
+              fmt::format("{{reason=\"{}\"}}", finish_reason_name(static_cast<FinishReason>(i))));
+  out.histogram("time_to_first_token_seconds", stats.ttft_s, "Arrival to first token.");
+  out.histogram("inter_token_latency_seconds", stats.itl_s, "Token to token.");
+  out.histogram("request_latency_seconds", stats.e2e_s, "Arrival to last token.");
+  out.counter("plan_seconds_total", stats.plan_ms * 1e-3, "Time spent planning and lowering.");
+  out.counter("device_seconds_total", stats.device_ms * 1e-3, "Time of the device's lists.");
+  out.counter("busy_seconds_total", stats.wall_ms * 1e-3, "Wall time of steps; device idle = 1 - device / busy.");
+  out.head("http_responses_total", "counter", "HTTP responses, by status.");
+  for (const auto& [status, count] : responses)
+    out.value("http_responses_total", count, fmt::format("{{status=\"{}\"}}", status));
+  return out.take();
+}
+
+}  // namespace llmrt::server

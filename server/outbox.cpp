@@ -1,0 +1,85 @@
+#include "server/outbox.h"
+
+namespace llmrt::server {
+namespace {
+
+namespace asio = boost::asio;
+
+// About what an event becomes on the wire.
+size_t event_bytes(const TokenEvent& event) {
+  return 256 + 64 * event.top_logprobs.size();
+}
+
+}  // namespace
+
+class Outbox::Sink final : public EventSink {
+ public:
+  Sink(std::shared_ptr<Outbox> outbox, size_t choice) : outbox_(std::move(outbox)), choice_(choice) {}
+  void on_events(std::span<const TokenEvent> events) override { outbox_->put(choice_, events); }
+
+ private:
+  std::shared_ptr<Outbox> outbox_;
+  size_t choice_;
+};
+
+Outbox::Outbox(asio::any_io_executor strand, std::shared_ptr<EngineDoor> door)
+    : door_(std::move(door)), strand_(strand), wake_(strand) {}
+
+std::shared_ptr<EventSink> Outbox::sink(size_t choice) {
+  return std::make_shared<Sink>(shared_from_this(), choice);
+}
+
+void Outbox::put(size_t choice, std::span<const TokenEvent> events) {
+  std::lock_guard lock(mutex_);
+  if (abandoned_) {  // never from this thread: the engine must not be called from inside its own delivery
+    for (const TokenEvent& event : events)
+      if (event.finish != FinishReason::kNone)
+        asio::post(strand_, [door = door_, id = event.request_id] { door->drained(id); });
+    return;
+  }
+  const bool was_empty = events_.empty();
+  for (const TokenEvent& event : events) {
+    bytes_ += event_bytes(event);
+    events_.push_back({choice, event});
+  }
+  if (was_empty) asio::post(strand_, [self = shared_from_this()] { self->wake_.cancel(); });
+}
+
+asio::awaitable<std::vector<ChoiceEvent>> Outbox::take(std::chrono::seconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  while (!gone_) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!events_.empty()) {
+        bytes_ = 0;
+        co_return std::exchange(events_, {});
+      }
+    }
+    if (std::chrono::steady_clock::now() >= deadline) break;
+    // A wake-up posted between the look and this wait runs later on this strand, so it cannot be missed.
+    wake_.expires_at(deadline);
+    boost::system::error_code error;
+    co_await wake_.async_wait(asio::redirect_error(asio::use_awaitable, error));
+  }
+  co_return std::vector<ChoiceEvent>{};
+}
+
+void Outbox::client_gone() {
+  gone_ = true;
+  wake_.cancel();
+}
+
+size_t Outbox::pending_bytes() const {
+  std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+void Outbox::abandon() {
+  std::lock_guard lock(mutex_);
+  abandoned_ = true;
+  for (const ChoiceEvent& entry : events_)
+    if (entry.event.finish != FinishReason::kNone) door_->drained(entry.event.request_id);
+  events_.clear();
+}
+
+}  // namespace llmrt::server

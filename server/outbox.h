@@ -1,0 +1,53 @@
+// From the engine to one HTTP answer: events of its choices, in order. The engine's thread puts, the session's strand
+// takes. A client that does not read lets it fill: the session watches pending_bytes() and gives such a client up.
+#pragma once
+
+#include <boost/asio.hpp>
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/request/request.h"
+#include "server/engine_door.h"
+
+namespace llmrt::server {
+
+struct ChoiceEvent {
+  size_t choice;
+  TokenEvent event;
+};
+
+class Outbox : public std::enable_shared_from_this<Outbox> {
+ public:
+  Outbox(boost::asio::any_io_executor strand, std::shared_ptr<EngineDoor> door);
+
+  // The sink for one choice; keeps the outbox alive.
+  std::shared_ptr<EventSink> sink(size_t choice);
+
+  // On the strand: waits until there is something, or the client is gone, or `timeout` passed. Empty for the last two.
+  boost::asio::awaitable<std::vector<ChoiceEvent>> take(std::chrono::seconds timeout);
+  // On the strand: wakes take() for good.
+  void client_gone();
+  bool gone() const { return gone_; }
+  size_t pending_bytes() const;  // about what waits, as it will be on the wire
+
+  // On the strand: nobody takes any more. Ends of choices are still acknowledged to the engine.
+  void abandon();
+
+ private:
+  class Sink;
+  void put(size_t choice, std::span<const TokenEvent> events);
+
+  std::shared_ptr<EngineDoor> door_;
+  boost::asio::any_io_executor strand_;
+  boost::asio::steady_timer wake_;
+  bool gone_ = false;
+
+  mutable std::mutex mutex_;
+  std::vector<ChoiceEvent> events_;
+  size_t bytes_ = 0;
+  bool abandoned_ = false;
+};
+
+}  // namespace llmrt::server

@@ -1,0 +1,24 @@
+// What the server knows of the one model it serves. Immutable once the server runs; any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/text/chat_template.h"
+#include "core/text/tokenizer.h"
+
+namespace llmrt::server {
+
+struct ServedModel {
+  std::string id;       // as clients name it
+  int64_t created = 0;  // seconds since 1970
+  uint32_t context_max = 0;
+  uint32_t vocab_size = 0;
+  uint32_t block_tokens = 0;                          // of the KV pool, for reports
+  std::shared_ptr<const Tokenizer> tokenizer;         // null: token ids only
+  std::shared_ptr<const ChatTemplate> chat_template;  // null: no chat
+  std::string no_chat_reason;                         // why there is none
+};
+
+}  // namespace llmrt::server

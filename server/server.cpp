@@ -1,0 +1,147 @@
+#include "server/server.h"
+
+#include <boost/asio.hpp>
+
+#include <atomic>
+#include <csignal>
+#include <thread>
+#include <vector>
+
+#include "server/session.h"
+
+namespace llmrt::server {
+namespace {
+
+namespace asio = boost::asio;
+using tcp = asio::ip::tcp;
+
+}  // namespace
+
+struct Server::Impl {
+  std::shared_ptr<SharedState> state = std::make_shared<SharedState>();
+  asio::io_context io;
+  tcp::acceptor acceptor{asio::make_strand(io)};
+  asio::signal_set signals{io};
+  asio::steady_timer drain_timer{acceptor.get_executor()};
+  std::atomic<bool> hurry{false};
+
+  Status open();
+  asio::awaitable<void> accept();
+  asio::awaitable<void> drain();
+  asio::awaitable<void> watch_signals(Server* server);
+  size_t num_sessions() const {
+    std::lock_guard lock(state->mutex);
+    return state->sessions.size();
+  }
+};
+
+Status Server::Impl::open() {
+  const ServerConfig& config = state->config;
+  const std::string place = fmt::format("{}:{}", config.host, config.port);
+  boost::system::error_code error;
+  tcp::resolver resolver(io);
+  const auto addresses = resolver.resolve(config.host, std::to_string(config.port), error);
+  if (error || addresses.empty())
+    return make_error(ErrorCode::kIo, "cannot listen: {}: no such address: {}", place, error.message());
+  const tcp::endpoint endpoint = addresses.begin()->endpoint();
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(1024, error);
+  if (error) return make_error(ErrorCode::kIo, "cannot listen: {}: {}", place, error.message());
+  return {};
+}
+
+asio::awaitable<void> Server::Impl::accept() {
+  while (acceptor.is_open()) {
+    auto [error, socket] = co_await acceptor.async_accept(asio::make_strand(io), asio::as_tuple(asio::use_awaitable));
+    if (error == asio::error::operation_aborted) co_return;
+    if (error) {  // no descriptors left: wait until some are
+      asio::steady_timer pause(acceptor.get_executor(), std::chrono::milliseconds(50));
+      co_await pause.async_wait(asio::as_tuple(asio::use_awaitable));
+      continue;
+    }
+    if (num_sessions() >= state->config.connections_max) continue;  // closed by its destructor
+    std::make_shared<Session>(std::move(socket), state)->start();
+  }
+}
+
+// Ends when no session is left: each of them has then given its requests back to the engine.
+asio::awaitable<void> Server::Impl::drain() {
+  boost::system::error_code ignored;
+  acceptor.close(ignored);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto grace = std::chrono::seconds(state->config.grace_s);
+  bool stopped = false;
+  while (num_sessions() > 0) {
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    const bool close_all = hurry || waited > grace + std::chrono::seconds(2);
+    {
+      std::lock_guard lock(state->mutex);
+      for (Session* session : state->sessions) close_all ? session->close() : session->close_if_idle();
+    }
+    if (waited > grace && !stopped) {
+      stopped = true;
+      state->door->stop();
+    }
+    drain_timer.expires_after(std::chrono::milliseconds(20));
+    co_await drain_timer.async_wait(asio::as_tuple(asio::use_awaitable));
+  }
+  io.stop();
+}
+
+asio::awaitable<void> Server::Impl::watch_signals(Server* server) {
+  while (true) {
+    const auto [error, number] = co_await signals.async_wait(asio::as_tuple(asio::use_awaitable));
+    if (error) co_return;
+    server->drain();
+  }
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() {
+  impl_->state->workers->join();
+}
+
+Result<std::unique_ptr<Server>> Server::listen(const ServerConfig& config, ServedModel model,
+                                               std::shared_ptr<EngineDoor> door) {
+  auto impl = std::make_unique<Impl>();
+  impl->state->config = config;
+  impl->state->model = std::move(model);
+  impl->state->door = std::move(door);
+  impl->state->workers = std::make_unique<asio::thread_pool>(config.work_threads);
+  if (Status status = impl->open(); !status) return status.error();
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+uint16_t Server::port() const {
+  return impl_->acceptor.local_endpoint().port();
+}
+
+void Server::run() {
+  asio::co_spawn(impl_->acceptor.get_executor(), impl_->accept(), asio::detached);
+  std::vector<std::thread> threads;
+  for (int i = 1; i < impl_->state->config.io_threads; ++i) threads.emplace_back([this] { impl_->io.run(); });
+  impl_->io.run();
+  for (std::thread& thread : threads) thread.join();
+}
+
+void Server::drain() {
+  if (impl_->state->draining.exchange(true))
+    impl_->hurry = true;
+  else
+    asio::co_spawn(impl_->acceptor.get_executor(), impl_->drain(), asio::detached);
+}
+
+void Server::stop() {
+  impl_->hurry = true;
+  drain();
+}
+
+void Server::drain_on_signals() {
+  impl_->signals.add(SIGINT);
+  impl_->signals.add(SIGTERM);
+  asio::co_spawn(impl_->io, impl_->watch_signals(this), asio::detached);
+}
+
+}  // namespace llmrt::server

@@ -1,0 +1,300 @@
+#include "server/session.h"
+
+#include <boost/beast/http.hpp>
+
+#include <exception>
+
+#include "server/json_reader.h"
+#include "server/metrics_text.h"
+#include "server/tokenize.h"
+
+namespace llmrt::server {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+namespace json = boost::json;
+using std::chrono::seconds;
+using SteadyTime = std::chrono::steady_clock;
+
+constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
+constexpr const char* kJson = "application/json";
+
+ApiError http_error(int status, std::string code, std::string message) {
+  ApiError error;
+  error.status = status;
+  error.code = std::move(code);
+  error.message = std::move(message);
+  return error;
+}
+
+json::object model_card(const ServedModel& model) {
+  return {{"id", model.id},
+          {"object", "model"},
+          {"created", model.created},
+          {"owned_by", "llmrt"},
+          {"max_model_len", model.context_max}};
+}
+json::object model_list(const ServedModel& model) {
+  return {{"object", "list"}, {"data", json::array{model_card(model)}}};
+}
+
+std::string_view view(const beast::flat_buffer& buffer) {
+  return {static_cast<const char*>(buffer.data().data()), buffer.size()};
+}
+
+asio::awaitable<ApiResult<json::object>> tokens_on_worker(const std::string* body, const ServedModel* model,
+                                                          bool detokenizing) {
+  Result<json::value> parsed = read_json(*body);
+  if (!parsed) co_return to_api_error(parsed.error());
+  if (!parsed->is_object()) co_return invalid_field("body", "expected a JSON object");
+  co_return detokenizing ? detokenize(parsed->get_object(), *model) : tokenize(parsed->get_object(), *model);
+}
+
+}  // namespace
+
+Session::Session(asio::ip::tcp::socket socket, std::shared_ptr<SharedState> state)
+    : state_(std::move(state)), stream_(std::move(socket)) {
+  std::lock_guard lock(state_->mutex);
+  state_->sessions.insert(this);
+}
+
+Session::~Session() {
+  std::lock_guard lock(state_->mutex);
+  state_->sessions.erase(this);
+}
+
+void Session::start() {
+  asio::co_spawn(
+      stream_.get_executor(), [self = shared_from_this()] { return self->run(); }, asio::detached);
+}
+
+void Session::close() {
+  asio::post(stream_.get_executor(), [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    if (const auto outbox = self->outbox_.lock()) outbox->client_gone();
+    self->stream_.close();
+  });
+}
+
+void Session::close_if_idle() {
+  if (!idle_) return;
+  // The strand decides again: a request may have arrived meanwhile.
+  asio::post(stream_.get_executor(), [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self && self->idle_) self->stream_.cancel();
+  });
+}
+
+asio::awaitable<void> Session::run() {
+  boost::system::error_code ignored;
+  stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+  try {
+    while (co_await serve_one()) {
+    }
+  } catch (const std::exception&) {
+    // Out of memory, most likely; nothing that a client sends ends here. This connection ends, the server does not.
+  }
+  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+}
+
+asio::awaitable<bool> Session::serve_one() {
+  idle_ = true;
+  std::optional<RequestHead> head = co_await read_head();
+  if (!head) co_return false;
+  Incoming request;
+  request.head = std::move(*head);
+  if (!co_await read_body(request.head, &request.body)) co_return false;
+  co_return co_await dispatch(std::move(request));
+}
+
+// ---- reading -------------------------------------------------------------------------------------------------------
+
+asio::awaitable<std::optional<RequestHead>> Session::read_head() {
+  const ServerConfig& config = state_->config;
+  stream_.expires_after(seconds(config.idle_s));
+  bool begun = false;
+  while (true) {
+    if (!begun && buffer_.size() > 0) {
+      begun = true;
+      idle_ = false;
+      stream_.expires_after(seconds(config.header_s));
+    }
+    HeadScan scan = scan_head(view(buffer_), config);
+    if (scan.error) {
+      co_await refuse(std::move(*scan.error));
+      co_return std::nullopt;
+    }
+    if (scan.bytes > 0) co_return std::move(scan.head);
+    if (state_->draining && !begun) co_return std::nullopt;
+    const auto [error, size] = co_await stream_.async_read_some(buffer_.prepare(4096), kNoThrow);
+    if (error == beast::error::timeout && begun) {
+      co_await refuse(
+          http_error(408, "header_timeout", fmt::format("HTTP: expected a whole header within {} s", config.header_s)));
+      co_return std::nullopt;
+    }
+    if (error) co_return std::nullopt;
+    buffer_.commit(size);
+  }
+}
+
+asio::awaitable<bool> Session::read_body(const RequestHead& head, std::string* body) {
+  const ServerConfig& config = state_->config;
+  http::request_parser<http::string_body> parser;
+  parser.body_limit(config.body_bytes_max);
+  parser.header_limit(static_cast<uint32_t>(config.header_bytes_max + 1));
+  size_t extension_bytes = 0;
+  auto on_chunk = [&](uint64_t, beast::string_view extensions, beast::error_code& error) {
+    extension_bytes += extensions.size();
+    if (extensions.size() > config.chunk_extension_bytes_max || extension_bytes > config.chunk_extensions_bytes_max)
+      error = http::error::bad_chunk_extension;
+  };
+  parser.on_chunk_header(on_chunk);
+  beast::error_code error;
+  buffer_.consume(parser.put(buffer_.data(), error));
+  parser.eager(true);
+  if (error && error != http::error::body_limit)
+    co_return co_await refuse(http_error(400, "bad_request", "HTTP: a header that does not parse"));
+  if (error || head.content_length > config.body_bytes_max)
+    co_return co_await refuse(http_error(
+        413, "body_too_large", fmt::format("HTTP: expected a body of at most {} bytes", config.body_bytes_max)));
+  if (head.expects_continue && !parser.is_done() && buffer_.size() == 0 && !head.is_http_1_0) {
+    if (!co_await write("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
+  }
+
+  const auto begin = SteadyTime::now();
+  stream_.expires_after(seconds(config.body_s));
+  size_t received = 0;
+  while (!error && !parser.is_done()) {
+    const auto [problem, size] = co_await http::async_read_some(stream_, buffer_, parser, kNoThrow);
+    error = problem;
+    received += size;
+    const auto elapsed = std::chrono::duration_cast<seconds>(SteadyTime::now() - begin).count();
+    if (!error && elapsed > 5 && received < static_cast<size_t>(elapsed) * config.body_rate_min)
+      error = beast::error::timeout;
+  }
+  if (error == http::error::body_limit)
+    co_return co_await refuse(http_error(
+        413, "body_too_large", fmt::format("HTTP: expected a body of at most {} bytes", config.body_bytes_max)));
+  if (error == beast::error::timeout)
+    co_return co_await refuse(http_error(408, "body_timeout", "HTTP: the body came too slowly"));
+  if (error == http::error::end_of_stream || error == http::error::partial_message || error == asio::error::eof ||
+      error == asio::error::connection_reset || error == asio::error::operation_aborted)
+    co_return false;
+  if (error) co_return co_await refuse(http_error(400, "bad_request", "HTTP: a body that breaks its framing"));
+  *body = std::move(parser.get().body());
+  stream_.expires_never();
+  co_return true;
+}
+
+// Answers, then reads on for a short while: closing at once would reset the connection before a client that is still
+// sending has read the answer.
+asio::awaitable<bool> Session::refuse(ApiError error) {
+  state_->count_response(error.status);
+  if (stream_.socket().is_open() && co_await write(format_error(error, /*keep_alive=*/false))) {
+    boost::system::error_code ignored;
+    stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+    std::vector<char> waste(64 << 10);
+    stream_.expires_after(seconds(5));
+    for (size_t total = 0; total < (64u << 20);) {
+      const auto [problem, size] = co_await stream_.async_read_some(asio::buffer(waste), kNoThrow);
+      if (problem) break;
+      total += size;
+    }
+  }
+  co_return false;
+}
+
+// ---- routes --------------------------------------------------------------------------------------------------------
+
+asio::awaitable<bool> Session::dispatch(Incoming request) {
+  const std::string& target = request.head.target;
+  const std::string model_target = "/v1/models/" + state_->model.id;
+  const bool is_get = target == "/health" || target == "/metrics" || target == "/v1/models" || target == model_target;
+  const bool is_post = target == "/v1/chat/completions" || target == "/v1/completions" || target == "/tokenize" ||
+                       target == "/detokenize";
+  if (!is_get && !is_post) {
+    const bool model = target.starts_with("/v1/models/");
+    co_return co_await reply_error(http_error(404, model ? "model_not_found" : "not_found",
+                                              model ? "model: there is none of this name" : "HTTP: no such path"),
+                                   request);
+  }
+  const std::string& method = request.head.method;
+  if (is_get ? method != "GET" && method != "HEAD" : method != "POST") {
+    const std::string allowed = is_get ? "GET, HEAD" : "POST";
+    Headers headers;
+    headers.emplace_back("Allow", allowed);
+    co_return co_await reply_error(
+        http_error(405, "method_not_allowed", fmt::format("HTTP: expected {} for this path", allowed)), request,
+        headers);
+  }
+  if (is_get) co_return co_await get(request);
+  if (request.head.content_type != kJson)
+    co_return co_await reply_error(http_error(415, "content_type", "HTTP: expected Content-Type: application/json"),
+                                   request);
+  if (target == "/tokenize") co_return co_await tokens(request, false);
+  if (target == "/detokenize") co_return co_await tokens(request, true);
+  co_return co_await complete(request, target == "/v1/chat/completions");
+}
+
+asio::awaitable<bool> Session::get(const Incoming& request) {
+  const ServedModel& model = state_->model;
+  const std::string& target = request.head.target;
+  if (target == "/metrics") {
+    const EngineStats stats = state_->door->stats();
+    co_return co_await reply(200, "text/plain; version=0.0.4; charset=utf-8",
+                             metrics_text(stats, state_->responses_by_status(), model.block_tokens), request);
+  }
+  if (target == "/health") {
+    std::optional<std::string> trouble = state_->door->trouble();
+    if (!trouble && state_->draining) trouble = "the server is shutting down";
+    if (!trouble) co_return co_await reply(200, kJson, R"({"status":"ok"})", request);
+    ApiError error = http_error(503, "unavailable", *trouble);
+    error.retry_after_s = 10;
+    co_return co_await reply_error(error, request);
+  }
+  const json::object body = target == "/v1/models" ? model_list(model) : model_card(model);
+  co_return co_await reply(200, kJson, json::serialize(body), request);
+}
+
+asio::awaitable<bool> Session::tokens(const Incoming& request, bool detokenizing) {
+  ApiResult<json::object> answer = co_await asio::co_spawn(
+      *state_->workers, tokens_on_worker(&request.body, &state_->model, detokenizing), asio::use_awaitable);
+  if (const auto* error = std::get_if<ApiError>(&answer)) co_return co_await reply_error(*error, request);
+  co_return co_await reply(200, kJson, json::serialize(std::get<json::object>(answer)), request);
+}
+
+// ---- writing -------------------------------------------------------------------------------------------------------
+
+asio::awaitable<bool> Session::write(std::string bytes, const Outbox* outbox) {
+  const ServerConfig& config = state_->config;
+  const auto begin = SteadyTime::now();
+  for (size_t done = 0; done < bytes.size();) {
+    stream_.expires_after(seconds(config.write_s));
+    const auto [error, size] = co_await stream_.async_write_some(asio::buffer(bytes) + done, kNoThrow);
+    if (error) co_return false;
+    done += size;
+    const bool late = SteadyTime::now() - begin > seconds(config.write_s);
+    if (late && outbox && outbox->pending_bytes() > config.outbox_bytes_max) co_return false;
+  }
+  stream_.expires_never();
+  co_return true;
+}
+
+asio::awaitable<bool> Session::reply(int status, std::string_view type, std::string body, const Incoming& request) {
+  state_->count_response(status);
+  const bool keep = keep_alive(request.head);
+  const bool sent = co_await write(format_response(status, type, body, keep, {}, request.head.method != "HEAD"));
+  co_return sent&& keep;
+}
+
+asio::awaitable<bool> Session::reply_error(const ApiError& error, const Incoming& request, const Headers& headers) {
+  state_->count_response(error.status);
+  const bool keep = keep_alive(request.head);
+  const bool sent = co_await write(format_error(error, keep, headers, request.head.method != "HEAD"));
+  co_return sent&& keep;
+}
+
+}  // namespace llmrt::server

@@ -1,0 +1,66 @@
+// One connection: requests in, answers out, one after the other. A coroutine on a strand of its own; it lives until the
+// client closes, breaks the protocol, is too slow, or the server drains. session.cpp is HTTP, session_answer.cpp the
+// completion endpoints.
+#pragma once
+
+#include <boost/asio.hpp>
+#include <boost/beast/core.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/api_answer.h"
+#include "server/api_request.h"
+#include "server/http.h"
+#include "server/outbox.h"
+#include "server/shared_state.h"
+
+namespace llmrt::server {
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  Session(boost::asio::ip::tcp::socket socket, std::shared_ptr<SharedState> state);
+  ~Session();
+
+  // Starts the coroutine, which keeps the session alive.
+  void start();
+  // Any thread: closes the connection; the second form only if no request is under way.
+  void close();
+  void close_if_idle();
+
+ private:
+  struct Incoming {
+    RequestHead head;
+    std::string body;
+  };
+  struct Flight;
+
+  boost::asio::awaitable<void> run();
+  boost::asio::awaitable<bool> serve_one();  // false: close
+  boost::asio::awaitable<std::optional<RequestHead>> read_head();
+  boost::asio::awaitable<bool> read_body(const RequestHead& head, std::string* body);
+  boost::asio::awaitable<bool> refuse(ApiError error);  // the rest of the input is not read: always false
+  boost::asio::awaitable<bool> dispatch(Incoming request);
+  boost::asio::awaitable<bool> get(const Incoming& request);
+  boost::asio::awaitable<bool> tokens(const Incoming& request, bool detokenizing);
+
+  boost::asio::awaitable<bool> complete(const Incoming& request, bool chat);
+  boost::asio::awaitable<bool> send_whole(Flight& flight, bool keep_alive);
+  boost::asio::awaitable<bool> send_stream(Flight& flight, bool keep_alive, bool chunked);
+  boost::asio::awaitable<void> watch_client(std::shared_ptr<Outbox> outbox);
+
+  // Writes all of it; false when the client is gone or does not read. `outbox` is what would wait behind it.
+  boost::asio::awaitable<bool> write(std::string bytes, const Outbox* outbox = nullptr);
+  boost::asio::awaitable<bool> reply(int status, std::string_view type, std::string body, const Incoming& request);
+  boost::asio::awaitable<bool> reply_error(const ApiError& error, const Incoming& request, const Headers& headers = {});
+  bool keep_alive(const RequestHead& head) const { return head.keep_alive && !state_->draining; }
+
+  std::shared_ptr<SharedState> state_;
+  boost::beast::tcp_stream stream_;
+  boost::beast::flat_buffer buffer_;
+  std::weak_ptr<Outbox> outbox_;  // of the answer under way
+  std::atomic<bool> idle_{true};
+};
+
+}  // namespace llmrt::server

@@ -1,0 +1,43 @@
+// What all sessions of a server share. The plain members are fixed once the server runs; the others are thread-safe.
+#pragma once
+
+#include <boost/asio.hpp>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "server/config.h"
+#include "server/engine_door.h"
+#include "server/served_model.h"
+
+namespace llmrt::server {
+
+class Session;
+
+struct SharedState {
+  ServerConfig config;
+  ServedModel model;
+  std::shared_ptr<EngineDoor> door;
+  std::unique_ptr<boost::asio::thread_pool> workers;
+
+  std::atomic<bool> draining{false};
+  std::atomic<uint64_t> num_answers{0};  // numbers their ids
+
+  void count_response(int status) {
+    std::lock_guard lock(mutex);
+    ++responses[status];
+  }
+  std::map<int, uint64_t> responses_by_status() const {
+    std::lock_guard lock(mutex);
+    return responses;
+  }
+
+  mutable std::mutex mutex;
+  std::map<int, uint64_t> responses;
+  std::set<Session*> sessions;  // alive ones; each removes itself
+};
+
+}  // namespace llmrt::server
