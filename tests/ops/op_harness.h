@@ -25,6 +25,7 @@ struct Bound {
   double max = 0;
 };
 enum class Tolerance {
+  kAnything,     // judged elsewhere
   kExact,        // bit for bit: moved, not computed
   kElementwise,  // a few roundings
   kRotation,     // sines and cosines of a device

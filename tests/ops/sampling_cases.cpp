@@ -1,0 +1,230 @@
+#include "tests/ops/sampling_cases.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace llmrt::optest {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+FilterResult kept_of(const std::vector<std::byte>& bytes, size_t r) {
+  FilterResult result;
+  std::memcpy(&result, bytes.data() + r * sizeof(result), sizeof(result));
+  return result;
+}
+std::vector<float> row_of(const std::vector<std::byte>& bytes, size_t r, size_t columns) {
+  std::vector<float> row(columns);
+  std::memcpy(row.data(), bytes.data() + r * columns * 4, columns * 4);
+  return row;
+}
+
+std::vector<bool> kept_set(const FilterResult& kept, const std::vector<float>& logits) {
+  std::vector<bool> set(logits.size());
+  for (size_t v = 0; v < logits.size(); ++v)
+    set[v] = logits[v] > kept.cutoff || (logits[v] == kept.cutoff && static_cast<int32_t>(v) <= kept.cutoff_id);
+  return set;
+}
+
+// A token at the edge of top-p or min-p, where a rounding decides: `mass` is the probability before it.
+bool on_the_edge(const RowSampling& s, double logit, double max_logit, double mass) {
+  const bool top_p = s.top_p < 1 && std::abs(mass - s.top_p) < 2e-5;
+  const double distance = (logit - max_logit) / s.temperature - std::log(s.min_p);
+  return top_p || (s.min_p > 0 && std::abs(distance) < 1e-4 * (1 + std::abs(std::log(s.min_p))));
+}
+
+// Probability of all tokens before each one (best first, ties by lower id), after top-k, as top-p sees it.
+std::vector<double> mass_before(const RowSampling& s, const std::vector<float>& logits) {
+  std::vector<size_t> ids(logits.size());
+  for (size_t v = 0; v < ids.size(); ++v) ids[v] = v;
+  std::stable_sort(ids.begin(), ids.end(), [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+  const size_t limit = s.top_k > 0 ? std::min<size_t>(s.top_k, ids.size()) : ids.size();
+  const double best = logits[ids[0]];
+  double total = 0, sum = 0;
+  for (size_t i = 0; i < limit; ++i) total += std::exp((logits[ids[i]] - best) / s.temperature);
+  std::vector<double> before(logits.size(), 1);
+  for (size_t i = 0; i < limit; ++i) {
+    before[ids[i]] = sum / total;
+    sum += std::exp((logits[ids[i]] - best) / s.temperature);
+  }
+  return before;
+}
+
+std::string judge_kept(const RowSampling& s, const std::vector<float>& logits, const FilterResult& want,
+                       const FilterResult& got) {
+  if (want.flags != got.flags) return fmt::format("flags: expected {}, found {}", want.flags, got.flags);
+  if (want.flags != 0) return "";
+  if (want.max_logit != got.max_logit)
+    return fmt::format("max_logit: expected {}, found {}", want.max_logit, got.max_logit);
+  const std::vector<bool> want_set = kept_set(want, logits), got_set = kept_set(got, logits);
+  const auto count = static_cast<uint32_t>(std::count(got_set.begin(), got_set.end(), true));
+  if (got.support != count)
+    return fmt::format("support {}, but the cutoff {} id {} keeps {}", got.support, got.cutoff, got.cutoff_id, count);
+  if (want_set != got_set) {
+    if (s.temperature == 0) return fmt::format("greedy: expected id {}, found {}", want.cutoff_id, got.cutoff_id);
+    const std::vector<double> before = mass_before(s, logits);
+    for (size_t v = 0; v < logits.size(); ++v)
+      if (want_set[v] != got_set[v] && !on_the_edge(s, logits[v], want.max_logit, before[v]))
+        return fmt::format("token {} (logit {}): expected {}, found {}; support expected {}, found {}", v, logits[v],
+                           want_set[v] ? "kept" : "dropped", got_set[v] ? "kept" : "dropped", want.support,
+                           got.support);
+  }
+  const double tolerance = 2e-5 + 2e-6 * std::abs(want.log_sum_exp);
+  if (!(std::abs(want.log_sum_exp - got.log_sum_exp) <= tolerance))
+    return fmt::format("log_sum_exp: expected {}, found {}", want.log_sum_exp, got.log_sum_exp);
+  return "";
+}
+
+// Penalties and bias: a few roundings of the logit and of what was added to it.
+std::string judge_processed(const std::vector<float>& raw, const std::vector<float>& want,
+                            const std::vector<float>& got) {
+  for (size_t v = 0; v < want.size(); ++v) {
+    if (std::isnan(want[v]) && std::isnan(got[v])) continue;
+    if (want[v] == got[v]) continue;
+    const double magnitude = std::max({std::abs(raw[v]), std::abs(want[v]), std::abs(raw[v] - want[v])});
+    if (!(std::abs(want[v] - got[v]) <= 5e-7 * magnitude))
+      return fmt::format("processed[{}]: logit {}, expected {}, found {}", v, raw[v], want[v], got[v]);
+  }
+  return "";
+}
+
+bool near(double want, double got, double tolerance) {
+  return want == got || std::abs(want - got) <= tolerance;
+}
+
+std::string judge_result(const RowSampling& s, const SampleRecord& record, const std::vector<float>& logits,
+                         const SampleResult& want, const SampleResult& got) {
+  if (want.flags != got.flags) return fmt::format("result flags: expected {}, found {}", want.flags, got.flags);
+  if (want.flags != 0) return got.token == -1 ? "" : fmt::format("an error with token {}", got.token);
+  const bool forced = record.flags & kSampleForced;
+  // A score is a sum of f32 numbers as large as the best logit over the temperature.
+  const float best = *std::max_element(logits.begin(), logits.end());
+  const double ulp = 4e-7 * (8 + (s.temperature > 0 ? std::abs(best / s.temperature) : 0));
+  if (want.token != got.token) {
+    if (!forced && s.temperature > 0 && want.margin < 2 * ulp) return "";  // two scores that f32 can not tell apart
+    return fmt::format("token: expected {}, found {} (margin {})", want.token, got.token, want.margin);
+  }
+  if (want.support != got.support && s.top_p >= 1 && s.min_p <= 0)
+    return fmt::format("support: expected {}, found {}", want.support, got.support);
+  if (!near(want.margin, got.margin, 2 * ulp))
+    return fmt::format("margin: expected {}, found {}", want.margin, got.margin);
+  if (!near(want.processed_logprob, got.processed_logprob, 5e-5 + ulp))
+    return fmt::format("processed_logprob: expected {}, found {}", want.processed_logprob, got.processed_logprob);
+  if (!near(want.logprob, got.logprob, 5e-5 + 2e-6 * std::abs(want.logprob)))
+    return fmt::format("logprob: expected {}, found {}", want.logprob, got.logprob);
+  return "";
+}
+
+std::string judge_logprobs(const LogprobRow& want, const LogprobRow& got) {
+  for (uint32_t i = 0; i < kLogprobsMax; ++i) {
+    const auto &a = want.entries[i], &b = got.entries[i];
+    if (a.token != b.token) return fmt::format("logprobs[{}]: expected token {}, found {}", i, a.token, b.token);
+    if (a.token >= 0 && !near(a.logprob, b.logprob, 5e-5 + 2e-6 * std::abs(a.logprob)))
+      return fmt::format("logprobs[{}]: token {}: expected {}, found {}", i, a.token, a.logprob, b.logprob);
+  }
+  return "";
+}
+
+void set_rows(const std::vector<SampleRow>& rows, Step* step) {
+  int32_t penalty_slot = 0;
+  for (uint32_t r = 0; r < rows.size(); ++r) {
+    RowSampling sampling = rows[r].sampling;
+    if (sampling.flags & kRowPenalties) {
+      sampling.penalty_slot = penalty_slot++;
+      std::vector<uint32_t> tokens = rows[r].prompt_tokens;
+      tokens.insert(tokens.end(), rows[r].output_tokens.begin(), rows[r].output_tokens.end());
+      step->add_update(RowUpdateKind::kRecount, r, static_cast<uint32_t>(sampling.penalty_slot),
+                       static_cast<uint32_t>(rows[r].prompt_tokens.size()), tokens);
+    }
+    step->set_sampling(r, sampling);
+    const uint32_t bias_first = static_cast<uint32_t>(step->sample_inputs.bias_entries.size());
+    step->sample_inputs.records.push_back({r, 0, rows[r].output_position, rows[r].flags, rows[r].forced_token,
+                                           bias_first, static_cast<uint32_t>(rows[r].bias.size())});
+    step->sample_inputs.bias_entries.insert(step->sample_inputs.bias_entries.end(), rows[r].bias.begin(),
+                                            rows[r].bias.end());
+  }
+}
+
+}  // namespace
+
+Case sampling_case(std::string name, const std::vector<SampleRow>& rows, SamplingCase options) {
+  const uint32_t vocab = static_cast<uint32_t>(rows.at(0).logits.size());
+  Case test_case;
+  test_case.name = std::move(name);
+  Step step;
+  step.want_logprobs = options.logprobs;
+  set_rows(rows, &step);
+  step.forward.ops = {UpdateRows{}};
+  step.set_bucket(1, std::max(options.bucket, 1u));
+  std::vector<double> values;
+  for (const SampleRow& row : rows) values.insert(values.end(), row.logits.begin(), row.logits.end());
+  const TensorId logits = step.input(Rows::kSampled, "logits", vocab, DType::kF32, std::move(values));
+  const TensorId processed = step.output(Rows::kSampled, "processed", vocab, DType::kF32, Tolerance::kElementwise);
+  const TensorId kept = step.output(Rows::kSampled, "kept", sizeof(FilterResult) / 4, DType::kI32, Tolerance::kExact);
+  step.sample.ops = {ApplyPenalties{logits, processed}, ApplyBias{processed}, Filter{logits, processed, kept},
+                     Sample{logits, processed, kept}, Logprobs{logits}};
+  const std::vector<SampleRecord> records = step.sample_inputs.records;
+  test_case.steps = {std::move(step)};
+
+  test_case.check_tensors = [rows, vocab, processed, kept, records, options](const Outcome& want, const Outcome& got) {
+    std::vector<std::string> failures;
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const RowSampling& s = rows[r].sampling;
+      const auto note = [&](const std::string& failure) {
+        if (!failure.empty()) failures.push_back(fmt::format("row {} ({}): {}", r, rows[r].name, failure));
+      };
+      // From here on each side is judged by the logits that it read: its own processed ones may be off by a rounding.
+      std::vector<float> read = rows[r].logits;
+      if (s.flags & kRowProcessed) {
+        const std::vector<float> want_processed = row_of(want.tensors[0].at(processed), r, vocab);
+        read = row_of(got.tensors[0].at(processed), r, vocab);
+        note(judge_processed(rows[r].logits, want_processed, read));
+        if (read != want_processed) continue;  // later differences follow from that rounding
+      }
+      note(judge_kept(s, read, kept_of(want.tensors[0].at(kept), r), kept_of(got.tensors[0].at(kept), r)));
+      note(judge_result(s, records[r], read, want.outputs[0].results.at(r), got.outputs[0].results.at(r)));
+      if (options.logprobs && (records[r].flags & kSampleLogprobs) && want.outputs[0].results[r].flags == 0)
+        note(judge_logprobs(want.outputs[0].logprobs.at(r), got.outputs[0].logprobs.at(r)));
+    }
+    return failures;
+  };
+  return test_case;
+}
+
+void fit_suite(Suite* suite) {
+  for (const Case& test_case : suite->cases) {
+    for (const Step& step : test_case.steps) {
+      for (const RowUpdate& update : step.forward_inputs.row_updates) {
+        suite->slots_max = std::max(suite->slots_max, update.slot + 1);
+        if (update.kind == RowUpdateKind::kRecount)
+          suite->penalty_rows_max = std::max(suite->penalty_rows_max, update.arg0 + 1);
+      }
+      for (const TensorDesc& tensor : step.sample.tensors)
+        if (tensor.name == "logits") suite->vocab_size = std::max(suite->vocab_size, tensor.columns);
+    }
+  }
+}
+
+std::vector<std::string> logits_shapes() {
+  return {"normal", "ties", "equal", "spike", "huge", "masked"};
+}
+
+std::vector<float> random_logits(const std::string& shape, uint32_t vocab, std::mt19937_64& rng) {
+  std::normal_distribution<float> normal(0, 3);
+  std::vector<float> logits(vocab);
+  for (float& l : logits) {
+    l = normal(rng);
+    if (shape == "ties") l = std::round(l * 2) / 2;
+    if (shape == "equal") l = -1.25f;
+    if (shape == "huge") l *= 1e4f;
+    if (shape == "masked" && rng() % 16 != 0) l = -kInf;
+  }
+  if (shape == "spike") logits[rng() % vocab] = 60;
+  if (shape == "masked") logits[rng() % vocab] = 1;
+  return logits;
+}
+
+}  // namespace llmrt::optest
