@@ -1,0 +1,87 @@
+#include "server/api_answer.h"
+#include "server/api_request.h"
+#include "tools/llmrt/generate.h"
+
+#include <random>
+
+namespace llmrt::cli {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  EngineOptions engine;
+  SamplingOptions sampling;
+  std::string prompt, file;
+  std::vector<int32_t> ids;
+  bool json = false, verbose = false;
+};
+
+void complete(const Options& options) {
+  catch_interrupts();
+  OpenModel open = open_model(options.model);
+  const SteadyClock clock;
+  const std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, options.json || !options.verbose);
+
+  boost::json::object body;
+  write_fields(options.sampling, body);
+  if (options.sampling.max_tokens == 0) body["max_tokens"] = 128;
+  body["return_token_ids"] = true;
+  if (!options.ids.empty())
+    body["prompt"] = boost::json::array(options.ids.begin(), options.ids.end());
+  else
+    body["prompt"] = options.file.empty() ? options.prompt : read_text(options.file);
+  auto parsed = server::parse_completion(body, open.served, std::random_device{}());
+  if (const auto* error = std::get_if<server::ApiError>(&parsed)) fail(kUsage, error->message);
+
+  const bool stream = !options.json;
+  Result<Answer> answer = generate(*engine, open.served, std::move(std::get<server::ApiRequest>(parsed)),
+                                   [stream](const std::string& text) {
+                                     if (!stream) return;
+                                     fmt::print("{}", text);
+                                     std::fflush(stdout);
+                                   });
+  if (!answer) fail(answer.error());
+  if (options.json) {
+    fmt::print("{}\n", boost::json::serialize(boost::json::object{
+                           {"text", answer->text},
+                           {"token_ids", boost::json::array(answer->token_ids.begin(), answer->token_ids.end())},
+                           {"finish_reason", finish_reason_name(answer->finish)},
+                           {"prompt_tokens", answer->num_prompt_tokens},
+                           {"completion_tokens", answer->num_generated},
+                           {"first_token_s", answer->first_token_s},
+                           {"all_s", answer->all_s}}));
+  } else if (open.served.tokenizer) {
+    fmt::print("\n");
+  } else {
+    fmt::print("{}\n", fmt::join(answer->token_ids, ","));
+  }
+  if (options.verbose) fmt::print(stderr, "{}\n", speed_text(*answer));
+  if (answer->was_interrupted) throw Exit{kInterrupted};
+}
+
+}  // namespace
+
+void add_complete(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("complete", "Continue a text, without a chat's turns");
+  const auto options = std::make_shared<Options>();
+  add_model_options(*command, options->model);
+  CLI::Option* prompt = command->add_option("prompt", options->prompt, "text to continue")->type_name("TEXT");
+  CLI::Option* file = command->add_option("--file", options->file, "read the text from a file, - for standard input")
+                          ->type_name("PATH")
+                          ->excludes(prompt);
+  command->add_option("--ids", options->ids, "token ids to continue")
+      ->delimiter(',')
+      ->type_name("ID,...")
+      ->excludes(prompt)
+      ->excludes(file);
+  command->add_flag("--json", options->json, "print one JSON object at the end");
+  command->add_flag("-v,--verbose", options->verbose, "also tell device, memory and speed");
+  add_sampling_options(*command, options->sampling);
+  add_engine_options(*command, options->engine);
+  command->footer(
+      "Special tokens in the text, such as <|im_end|>, are read as such. Example:\n"
+      "  llmrt complete model.gguf 'The capital of France is' --temperature 0 --max-tokens 16");
+  command->callback([options] { complete(*options); });
+}
+
+}  // namespace llmrt::cli

@@ -1,0 +1,55 @@
+#include <boost/json.hpp>
+
+#include "backends/backends.h"
+#include "tools/llmrt/program.h"
+
+namespace llmrt::cli {
+namespace {
+
+void print_json(const std::vector<DeviceInfo>& devices) {
+  boost::json::array list;
+  for (const DeviceInfo& device : devices)
+    list.push_back({{"id", device.id},
+                    {"name", device.name},
+                    {"tier", device.tier},
+                    {"driver", device.driver},
+                    {"memory_bytes", device.memory_bytes},
+                    {"memory_free_bytes", device.memory_free_bytes},
+                    {"is_cpu", device.is_cpu},
+                    {"usable", device.usable},
+                    {"reason", device.reason}});
+  fmt::print("{}\n", boost::json::serialize(list));
+}
+
+}  // namespace
+
+void add_devices(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("devices", "List the devices of this machine, and why one is skipped");
+  const auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "print JSON");
+  command->footer("The first usable one is what --device auto takes. Exit code 4 when none is usable.");
+  command->callback([json] {
+    const std::vector<DeviceInfo> devices = list_devices();
+    bool any = false;
+    for (const DeviceInfo& device : devices) any |= device.usable;
+    if (*json) {
+      print_json(devices);
+    } else {
+      for (const DeviceInfo& device : devices) {
+        fmt::print("{:<10} {}{}\n", device.id, device.name, device.is_cpu ? " (the CPU)" : "");
+        if (device.usable)
+          fmt::print("{:<10} {}, driver {}, {} ({} free)\n", "", device.tier, device.driver,
+                     bytes_text(device.memory_bytes), bytes_text(device.memory_free_bytes));
+        else
+          fmt::print("{:<10} skipped: {}\n", "", device.reason);
+      }
+    }
+    if (!any)
+      fail(
+          kNoDevice,
+          "no usable device: expected an NVIDIA driver, or a Vulkan 1.3 driver (for the CPU: mesa-vulkan-drivers 24 or "
+          "later)");
+  });
+}
+
+}  // namespace llmrt::cli

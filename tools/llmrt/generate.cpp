@@ -1,0 +1,98 @@
+#include "tools/llmrt/generate.h"
+
+#include "server/choice.h"
+
+namespace llmrt::cli {
+namespace {
+
+class Collect final : public EventSink {
+ public:
+  void on_events(std::span<const TokenEvent> batch) override {
+    events.insert(events.end(), batch.begin(), batch.end());
+  }
+  std::vector<TokenEvent> events;
+};
+
+}  // namespace
+
+void add_sampling_options(CLI::App& command, SamplingOptions& options) {
+  const char* group = "Sampling";
+  command.add_option("--temperature", options.temperature, "0 = always the likeliest token")
+      ->capture_default_str()
+      ->type_name("T")
+      ->group(group);
+  command.add_option("--top-k", options.top_k, "0 = all")->capture_default_str()->type_name("K")->group(group);
+  command.add_option("--top-p", options.top_p)->capture_default_str()->type_name("P")->group(group);
+  command.add_option("--min-p", options.min_p)->capture_default_str()->type_name("P")->group(group);
+  command.add_option("--repetition-penalty", options.repetition_penalty)
+      ->capture_default_str()
+      ->type_name("R")
+      ->group(group);
+  command.add_option("--seed", options.seed, "the same seed gives the same answer; default: a random one")
+      ->type_name("N")
+      ->group(group);
+  command.add_option("--max-tokens", options.max_tokens, "of the answer; default: what the context leaves")
+      ->type_name("N")
+      ->group(group);
+  command.add_option("--stop", options.stop, "end the answer before this text; up to 4 times")
+      ->type_name("TEXT")
+      ->group(group);
+}
+
+void write_fields(const SamplingOptions& options, boost::json::object& body) {
+  body["temperature"] = options.temperature;
+  body["top_p"] = options.top_p;
+  body["min_p"] = options.min_p;
+  body["top_k"] = options.top_k;
+  body["repetition_penalty"] = options.repetition_penalty;
+  if (options.seed >= 0) body["seed"] = options.seed;
+  if (options.max_tokens > 0) body["max_tokens"] = options.max_tokens;
+  if (!options.stop.empty()) body["stop"] = boost::json::value_from(options.stop);
+}
+
+Result<Answer> generate(Engine& engine, const server::ServedModel& model, server::ApiRequest wanted,
+                        const std::function<void(const std::string&)>& on_text) {
+  const auto sink = std::make_shared<Collect>();
+  server::PromptRequest& prompt = wanted.prompts.front();
+  server::Choice choice(&model, wanted.form, prompt);
+  Answer answer;
+  answer.num_prompt_tokens = prompt.request.prompt.size();
+  prompt.request.sink = sink;
+  const SteadyClock clock;
+  const TimeNs begin = clock.now_ns();
+  Result<RequestId> id = engine.submit(std::move(prompt.request));
+  if (!id) return id.error();
+  while (!choice.finished()) {
+    if (interrupted()) {
+      answer.was_interrupted = true;
+      engine.cancel(*id);
+    }
+    if (Result<bool> worked = engine.tick(); !worked) return worked.error();
+    for (const TokenEvent& event : std::exchange(sink->events, {})) {
+      server::ChoiceDelta delta = choice.advance(event);
+      if (delta.error) return *delta.error;
+      if (answer.num_generated == 0 && choice.num_generated() > 0)
+        answer.first_token_s = ms_between(begin, clock.now_ns()) * 1e-3;
+      answer.num_generated = choice.num_generated();
+      if (!delta.text.empty() && on_text) on_text(delta.text);
+      answer.text += delta.text;
+      answer.token_ids.insert(answer.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
+      answer.finish = delta.finish;
+    }
+  }
+  answer.all_s = ms_between(begin, clock.now_ns()) * 1e-3;
+  engine.drained(*id);
+  if (Result<bool> worked = engine.tick(); !worked) return worked.error();
+  return answer;
+}
+
+std::string speed_text(const Answer& answer) {
+  std::string text = fmt::format("{} prompt tokens in {:.2f} s", answer.num_prompt_tokens, answer.first_token_s);
+  const double decode_s = answer.all_s - answer.first_token_s;
+  if (answer.num_generated > 1 && decode_s > 0)
+    text += fmt::format(", {} tokens at {:.1f} a second", answer.num_generated,
+                        static_cast<double>(answer.num_generated - 1) / decode_s);
+  return text;
+}
+
+}  // namespace llmrt::cli

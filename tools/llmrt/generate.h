@@ -1,0 +1,41 @@
+// One answer at a time from an engine in this process, for `complete` and `chat`. The same reading of requests and the
+// same text assembly as the server's, so that a prompt means the same here and there.
+#pragma once
+
+#include <boost/json.hpp>
+
+#include <functional>
+#include <string>
+
+#include "server/api_request.h"
+#include "tools/llmrt/program.h"
+
+namespace llmrt::cli {
+
+struct SamplingOptions {
+  double temperature = 0.7, top_p = 1.0, min_p = 0.0, repetition_penalty = 1.0;
+  int top_k = 0;
+  int64_t seed = -1;  // < 0: a random one
+  uint32_t max_tokens = 0;
+  std::vector<std::string> stop;
+};
+void add_sampling_options(CLI::App& command, SamplingOptions& options);
+// As the fields of a request body.
+void write_fields(const SamplingOptions& options, boost::json::object& body);
+
+struct Answer {
+  std::string text;
+  std::vector<int32_t> token_ids;
+  FinishReason finish = FinishReason::kNone;
+  size_t num_prompt_tokens = 0, num_generated = 0;
+  double first_token_s = 0, all_s = 0;
+  bool was_interrupted = false;
+};
+
+// Runs the engine on this thread until the answer is complete or Ctrl-C was pressed. `on_text` gets each piece.
+Result<Answer> generate(Engine& engine, const server::ServedModel& model, server::ApiRequest request,
+                        const std::function<void(const std::string&)>& on_text);
+// "12 prompt tokens in 0.51 s, 40 tokens at 15.2 a second".
+std::string speed_text(const Answer& answer);
+
+}  // namespace llmrt::cli

@@ -1,0 +1,36 @@
+#include <cstdio>
+
+#include "tools/llmrt/program.h"
+
+int main(int argc, char** argv) {
+  using namespace llmrt::cli;
+  CLI::App app{
+      "llmrt serves language models on GPUs, through CUDA and Vulkan.\n"
+      "\n"
+      "A MODEL is a GGUF file, or synthetic:SHAPE:ENCODING for random weights of a known shape.\n"};
+  app.footer(
+      "First steps:\n"
+      "  llmrt devices                        what this machine has, and what would be chosen\n"
+      "  llmrt chat model.gguf                talk to a model\n"
+      "  llmrt serve model.gguf               an OpenAI-compatible server on 127.0.0.1:8000\n"
+      "  llmrt explain --memory model.gguf    how many sequences fit, and why\n"
+      "\n"
+      "Exit codes: 0 fine, 1 failed, 2 usage, 3 the model file is bad, 4 no device fits, 5 the device was lost,\n"
+      "130 interrupted. NO_COLOR and a standard error that is no terminal turn bars into plain lines.\n"
+      "llmrt COMMAND --help explains a command.");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "llmrt " LLMRT_VERSION);
+  app.get_formatter()->column_width(38);
+  for (auto add :
+       {add_devices, add_inspect, add_tokenize, add_complete, add_chat, add_serve, add_explain, add_synthesize})
+    add(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kFine : kUsage;
+  } catch (const Exit& exit) {
+    std::fflush(stdout);
+    return exit.code;
+  }
+  return kFine;
+}

@@ -1,0 +1,69 @@
+#include "tools/llmrt/program.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <sstream>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace llmrt::cli {
+namespace {
+
+volatile std::sig_atomic_t interrupt_flag = 0;
+
+void on_interrupt(int) {
+  if (interrupt_flag) _exit(kInterrupted);
+  interrupt_flag = 1;
+}
+
+}  // namespace
+
+void fail(int code, const std::string& message) {
+  fmt::print(stderr, "error: {}\n", message);
+  throw Exit{code};
+}
+
+void fail(const Error& error, int otherwise) {
+  switch (error.code) {
+    case ErrorCode::kDeviceLost:
+      fail(kDeviceLost, error.message);
+    case ErrorCode::kOutOfMemory:
+    case ErrorCode::kMissingFeature:
+      fail(kNoDevice, error.message);
+    case ErrorCode::kCorruptFile:
+      fail(kBadModel, error.message);
+    default:
+      fail(otherwise, error.message);
+  }
+}
+
+void catch_interrupts() {
+  struct sigaction action = {};
+  action.sa_handler = on_interrupt;  // no SA_RESTART: a read of the keyboard ends too
+  sigaction(SIGINT, &action, nullptr);
+}
+
+bool interrupted() {
+  const bool was = interrupt_flag != 0;
+  interrupt_flag = 0;
+  return was;
+}
+
+std::string bytes_text(uint64_t bytes) {
+  if (bytes >= 1000000000) return fmt::format("{:.2f} GB", static_cast<double>(bytes) * 1e-9);
+  if (bytes >= 1000000) return fmt::format("{:.1f} MB", static_cast<double>(bytes) * 1e-6);
+  return fmt::format("{:.1f} kB", static_cast<double>(bytes) * 1e-3);
+}
+
+std::string read_text(const std::string& path) {
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(kFailed, fmt::format("not found: {}: expected a file that can be read", path));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace llmrt::cli

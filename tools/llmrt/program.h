@@ -1,0 +1,78 @@
+// What the commands of the program share: how it ends, what it prints while loading, and the options that several
+// commands have.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/engine/engine.h"
+#include "server/served_model.h"
+
+namespace llmrt::cli {
+
+enum ExitCode : int {
+  kFine = 0,
+  kFailed = 1,  // anything that has no code of its own
+  kUsage = 2,
+  kBadModel = 3,
+  kNoDevice = 4,
+  kDeviceLost = 5,
+  kInterrupted = 130,
+};
+
+// Prints "error: ..." to standard error and ends the command with `code`.
+struct Exit {
+  int code;
+};
+[[noreturn]] void fail(int code, const std::string& message);
+// The code that fits the error; `otherwise` where none does.
+[[noreturn]] void fail(const Error& error, int otherwise = kFailed);
+
+// SIGINT sets a flag that interrupted() reads and clears. The second one, while the flag is still set, ends the
+// program.
+void catch_interrupts();
+bool interrupted();
+
+struct ModelOptions {
+  std::string path;
+  std::string name;  // as clients call it; empty = the file's name
+};
+void add_model_options(CLI::App& command, ModelOptions& options);
+
+struct EngineOptions {
+  std::string device = "auto";
+  EngineConfig config;
+  std::string kv_dtype = "f16";
+  bool no_overlap = false;
+};
+void add_engine_options(CLI::App& command, EngineOptions& options);
+
+// A model with its texts, no device yet. Ends the program on an error.
+struct OpenModel {
+  std::shared_ptr<const Model> model;
+  server::ServedModel served;
+};
+OpenModel open_model(const ModelOptions& options);
+
+// Loads it onto a device; prints progress to standard error unless `quiet`.
+std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& options, const Clock* clock, bool quiet);
+
+// "1.23 GB", "98.4 MB".
+std::string bytes_text(uint64_t bytes);
+// The text of a file, or of standard input for "-".
+std::string read_text(const std::string& path);
+
+// Each adds one command; its callback does the work.
+void add_devices(CLI::App& app);
+void add_inspect(CLI::App& app);
+void add_tokenize(CLI::App& app);
+void add_complete(CLI::App& app);
+void add_chat(CLI::App& app);
+void add_serve(CLI::App& app);
+void add_explain(CLI::App& app);
+void add_synthesize(CLI::App& app);
+
+}  // namespace llmrt::cli

@@ -1,0 +1,23 @@
+// Progress of a long copy on standard error: a bar on a terminal, one plain line at the end otherwise.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace llmrt::cli {
+
+class ProgressBar {
+ public:
+  ProgressBar(std::string what, bool quiet);
+  void update(uint64_t done, uint64_t total);
+  void finish();  // clears the bar, or prints the line
+
+ private:
+  std::string what_;
+  bool quiet_, terminal_;
+  uint64_t total_ = 0;
+  std::chrono::steady_clock::time_point begin_, drawn_;
+};
+
+}  // namespace llmrt::cli

@@ -1,0 +1,122 @@
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "server/server.h"
+#include "tools/llmrt/program.h"
+
+namespace llmrt::cli {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  EngineOptions engine;
+  server::ServerConfig server;
+};
+
+// The engine as the server sees it: one thread runs it, others talk to it.
+class LocalEngine final : public server::EngineDoor {
+ public:
+  explicit LocalEngine(Engine* engine) : engine_(engine) {}
+
+  Result<RequestId> submit(Request request) override { return engine_->submit(std::move(request)); }
+  void cancel(RequestId id) override { engine_->cancel(id); }
+  void drained(RequestId id) override { engine_->drained(id); }
+  EngineStats stats() const override { return engine_->stats(); }
+  void stop() override { engine_->stop(); }
+  std::optional<std::string> trouble() const override {
+    std::lock_guard lock(mutex_);
+    return trouble_;
+  }
+  void set_trouble(std::string text) {
+    std::lock_guard lock(mutex_);
+    trouble_ = std::move(text);
+  }
+
+ private:
+  Engine* engine_;
+  mutable std::mutex mutex_;
+  std::optional<std::string> trouble_;
+};
+
+void serve(const Options& options) {
+  OpenModel open = open_model(options.model);
+  open.served.created = std::time(nullptr);
+  const SteadyClock clock;
+  std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, /*quiet=*/false);
+  const auto door = std::make_shared<LocalEngine>(engine.get());
+  const std::string id = open.served.id;
+  Result<std::unique_ptr<server::Server>> server = server::Server::listen(options.server, std::move(open.served), door);
+  if (!server) fail(server.error());
+  (*server)->drain_on_signals();
+
+  Status ran;
+  std::thread runner([&] {
+    ran = engine->run();
+    if (ran.ok()) return;
+    door->set_trouble(ran.error().message);
+    fmt::print(stderr, "error: {}\n", ran.error().message);
+    (*server)->drain();
+  });
+  const std::string host =
+      options.server.host.find(':') == std::string::npos ? options.server.host : "[" + options.server.host + "]";
+  fmt::print(stderr,
+             "serving {0} on http://{1}:{2}\n"
+             "  curl http://{1}:{2}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+             "    -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}'\n",
+             id, host, (*server)->port());
+  (*server)->run();
+  engine->stop();
+  runner.join();
+  engine.reset();  // before the server: it may still hold sinks
+  if (!ran) throw Exit{ran.error().code == ErrorCode::kDeviceLost ? kDeviceLost : kFailed};
+  fmt::print(stderr, "stopped\n");
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("serve", "Serve a model over HTTP, compatible with OpenAI's API");
+  const auto options = std::make_shared<Options>();
+  add_model_options(*command, options->model);
+  server::ServerConfig& server = options->server;
+  const char* group = "Server";
+  command->add_option("--name", options->model.name, "what clients call the model; default: the file's name")
+      ->type_name("NAME")
+      ->group(group);
+  command->add_option("--host", server.host, "address to listen on")
+      ->capture_default_str()
+      ->type_name("ADDRESS")
+      ->group(group);
+  command->add_option("--port", server.port, "0 = any free one")->capture_default_str()->type_name("N")->group(group);
+  command->add_option("--io-threads", server.io_threads, "threads for connections")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(group);
+  command->add_option("--work-threads", server.work_threads, "threads for parsing and tokenising")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(group);
+  command->add_option("--body-bytes", server.body_bytes_max, "of a request, at most")
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(group);
+  command->add_option("--connections", server.connections_max, "open at once, at most")
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(group);
+  command->add_option("--grace", server.grace_s, "seconds that open answers may take after SIGTERM")
+      ->capture_default_str()
+      ->type_name("S")
+      ->group(group);
+  add_engine_options(*command, options->engine);
+  command->footer(
+      "Paths: POST /v1/chat/completions, /v1/completions, /tokenize, /detokenize; GET /v1/models, /health, /metrics.\n"
+      "docs/api.md lists every field and limit. There is no key check yet: keep --host local, or a proxy in front.\n"
+      "SIGINT or SIGTERM lets open answers finish; a second one ends them.");
+  command->callback([options] { serve(*options); });
+}
+
+}  // namespace llmrt::cli

@@ -1,0 +1,69 @@
+#include <boost/json.hpp>
+
+#include "core/text/utf8.h"
+#include "tools/llmrt/program.h"
+
+namespace llmrt::cli {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  std::string text, file;
+  std::vector<int32_t> ids;
+  bool plain = false, no_bos = false, json = false;
+};
+
+std::string quoted(std::string_view bytes) {
+  return boost::json::serialize(boost::json::value(replace_invalid_utf8(bytes)));
+}
+
+void tokenize(const Options& options) {
+  const OpenModel open = open_model(options.model);
+  const Tokenizer* tokenizer = open.served.tokenizer.get();
+  if (!tokenizer) fail(kUsage, "this model has no tokenizer");
+  if (!options.ids.empty()) {
+    for (int32_t id : options.ids)
+      if (id < 0 || id >= tokenizer->vocab_size())
+        fail(kUsage, fmt::format("--ids: expected ids in [0, {}), found {}", tokenizer->vocab_size(), id));
+    fmt::print("{}\n", replace_invalid_utf8(tokenizer->decode(options.ids, /*special=*/true)));
+    return;
+  }
+  EncodeOptions encode;
+  encode.parse_special = !options.plain;
+  encode.add_bos = !options.no_bos;
+  const std::string text = options.file.empty() ? options.text : read_text(options.file);
+  const std::vector<TokenId> ids = tokenizer->encode(text, encode);
+  if (options.json) {
+    boost::json::array strings;
+    for (TokenId id : ids) strings.emplace_back(replace_invalid_utf8(tokenizer->token_bytes(id, true)));
+    fmt::print("{}\n",
+               boost::json::serialize(boost::json::object{{"tokens", boost::json::array(ids.begin(), ids.end())},
+                                                          {"token_strs", std::move(strings)}}));
+    return;
+  }
+  for (TokenId id : ids) fmt::print("{:>8}  {}\n", id, quoted(tokenizer->token_bytes(id, true)));
+  fmt::print("{} tokens\n", ids.size());
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids, or back; needs no device");
+  const auto options = std::make_shared<Options>();
+  add_model_options(*command, options->model);
+  CLI::Option* text = command->add_option("text", options->text, "what to tokenise")->type_name("TEXT");
+  CLI::Option* file = command->add_option("--file", options->file, "read the text from a file, - for standard input")
+                          ->type_name("PATH")
+                          ->excludes(text);
+  command->add_option("--ids", options->ids, "token ids to turn into text")
+      ->delimiter(',')
+      ->type_name("ID,...")
+      ->excludes(text)
+      ->excludes(file);
+  command->add_flag("--plain", options->plain, "do not read special tokens such as <|im_end|> in the text");
+  command->add_flag("--no-bos", options->no_bos, "do not add the beginning-of-text token that the model asks for");
+  command->add_flag("--json", options->json, "print JSON");
+  command->callback([options] { tokenize(*options); });
+}
+
+}  // namespace llmrt::cli
