@@ -148,4 +148,13 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   return out;
 }
 
+Status run_probe(const IterationPlan& plan, Lowering* lowering, Backend* backend) {
+  LoweredStep step;
+  lowering->lower(plan, &step);
+  Result<Ticket> ticket = backend->submit(step.submission());
+  if (!ticket) return ticket.error();
+  Result<StepOutput> output = backend->wait(*ticket);
+  return output ? Status() : output.error();
+}
+
 }  // namespace llmrt

@@ -63,4 +63,7 @@ class Lowering {
   SampleInputs sample_;
 };
 
+// Lowers, submits and waits for one plan while nothing else is in flight.
+Status run_probe(const IterationPlan& plan, Lowering* lowering, Backend* backend);
+
 }  // namespace llmrt

@@ -16,7 +16,10 @@ struct ProbeShape {
   uint32_t block_tokens = 16;
 };
 
-// Sequence i has slot i and the i-th run of blocks. Token ids are spread over the vocabulary.
+// Gives sequence i slot i and the i-th run of blocks, by a step of one token at shape.start. One plan for each
+// sequence: tables of many deep sequences would not fit into the inputs of one step.
+IterationPlan probe_setup_plan(const ProbeShape& shape, uint32_t sequence_idx);
+// The step itself; token ids are spread over the vocabulary.
 IterationPlan probe_plan(const ProbeShape& shape, uint32_t vocab_size);
 // Blocks that such a plan needs in the pool.
 uint32_t probe_blocks(const ProbeShape& shape);

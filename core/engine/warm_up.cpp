@@ -64,12 +64,10 @@ ProbeShape largest_step(const EngineConfig& config) {
 }
 
 Status run_largest_step(const EngineConfig& config, uint32_t vocab_size, Lowering* lowering, Backend* backend) {
-  LoweredStep step;
-  lowering->lower(probe_plan(largest_step(config), vocab_size), &step);
-  Result<Ticket> ticket = backend->submit(step.submission());
-  if (!ticket) return ticket.error();
-  Result<StepOutput> output = backend->wait(*ticket);
-  return output ? Status() : output.error();
+  const ProbeShape shape = largest_step(config);
+  for (const IterationPlan& plan : {probe_setup_plan(shape, 0), probe_plan(shape, vocab_size)})
+    if (Status status = run_probe(plan, lowering, backend); !status) return status;
+  return {};
 }
 
 }  // namespace
