@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/stop/stop_matcher.h"
+#include "tests/fakes/naive_stop.h"
 
 using namespace llmrt;
 
@@ -93,47 +94,6 @@ TEST_CASE("length ends the text unless something else does with the same token")
   check_verdict(eos.advance(kEos, ""), 0, 0, FinishReason::kEos);
 }
 
-namespace {
-
-// Looks at the whole text after every byte.
-struct NaiveMatcher {
-  StopParams params;
-  uint32_t min_tokens, max_tokens;
-  std::string text;
-  uint32_t num_tokens = 0;
-
-  uint32_t longest_match() const {
-    size_t longest = 0;
-    for (const std::string& string : params.strings) {
-      if (text.ends_with(string)) longest = std::max(longest, string.size());
-    }
-    return static_cast<uint32_t>(longest);
-  }
-  uint32_t held() const {
-    for (size_t length = text.size(); length > 0; --length) {
-      const std::string tail = text.substr(text.size() - length);
-      for (const std::string& string : params.strings) {
-        if (string.size() > length && string.starts_with(tail)) return static_cast<uint32_t>(length);
-      }
-    }
-    return 0;
-  }
-  StopVerdict advance(const std::string& bytes) {
-    ++num_tokens;
-    for (size_t i = 0; i < bytes.size(); ++i) {
-      text += bytes[i];
-      const uint32_t match = longest_match();
-      if (match == 0 || num_tokens < min_tokens) continue;
-      const uint32_t after = static_cast<uint32_t>(bytes.size() - i - 1);
-      return {.cut_bytes = after + (params.include_string ? 0 : match), .finish = FinishReason::kStopString};
-    }
-    if (num_tokens == max_tokens) return {.finish = FinishReason::kLength};
-    return {.hold_bytes = held()};
-  }
-};
-
-}  // namespace
-
 TEST_CASE("random texts agree with the naive matcher, and nothing shown is ever cut") {
   const uint32_t seed = std::random_device{}();
   CAPTURE(seed);
@@ -150,11 +110,11 @@ TEST_CASE("random texts agree with the naive matcher, and nothing shown is ever 
     params.include_string = random() % 2;
     const uint32_t min_tokens = random() % 8, max_tokens = min_tokens + 1 + random() % 60;
     StopMatcher matcher(params, min_tokens, max_tokens, {});
-    NaiveMatcher naive{params, min_tokens, max_tokens, {}};
+    test::NaiveMatcher naive{params, min_tokens, max_tokens};
     size_t text_bytes = 0, shown_bytes = 0;
     for (;;) {
       const std::string token = random() % 10 == 0 ? std::string() : random_string(3);
-      const StopVerdict expected = naive.advance(token);
+      const StopVerdict expected = naive.advance(0, token);
       const StopVerdict found = matcher.advance(0, token);
       text_bytes += token.size();
       REQUIRE(found.hold_bytes == expected.hold_bytes);

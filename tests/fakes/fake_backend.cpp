@@ -1,0 +1,264 @@
+#include "tests/fakes/fake_backend.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace llmrt::test {
+namespace {
+
+template <typename... Args>
+Error refuse(fmt::format_string<Args...> format, Args&&... args) {
+  return make_error(ErrorCode::kInvalidArgument, "fake backend: {}", fmt::format(format, std::forward<Args>(args)...));
+}
+
+Error no_door() {
+  return make_error(ErrorCode::kUnsupported, "fake backend: it has neither tensors nor KV bytes");
+}
+
+}  // namespace
+
+FakeBackend::FakeBackend(FakeBackendConfig config) : config_(config) {
+  caps_.device_id = "fake:0";
+  caps_.device_name = "hashes";
+  caps_.memory_bytes = caps_.memory_free_bytes = 1ull << 32;
+  caps_.range_bytes_max = 1ull << 32;
+  caps_.kv_dtypes = {KvDType::kF16};
+}
+
+Status FakeBackend::load_weights(const WeightTable&, const Progress&) {
+  return {};
+}
+
+Status FakeBackend::create_state(const StateConfig& config) {
+  state_ = config;
+  slots_.assign(config.slots_max, {});
+  for (Slot& slot : slots_) slot.table.assign(config.blocks_row_max, ~0u);
+  counts_.assign(config.penalty_rows_max, {});
+  return {};
+}
+
+Status FakeBackend::create_kv_pools(std::span<const KvGroup> groups) {
+  if (groups.size() != 1) return refuse("expected 1 KV group, found {}", groups.size());
+  block_tokens_ = groups[0].block_tokens;
+  cells_.assign(size_t{groups[0].num_blocks} * block_tokens_, {});
+  return {};
+}
+
+Status FakeBackend::prepare(const OpList&) {
+  return {};
+}
+
+Result<Ticket> FakeBackend::submit(const StepSubmission& step) {
+  ++num_submitted_;
+  if (config_.lost_at_submit != 0 && num_submitted_ >= config_.lost_at_submit) {
+    return make_error(ErrorCode::kDeviceLost, "fake backend: lost at submission {}", num_submitted_);
+  }
+  if (finished_.size() >= kInFlightMax) return refuse("{} steps are in flight already", finished_.size());
+  Result<ForwardInputs> forward = unpack_forward(step.forward_inputs);
+  if (!forward) return forward.error();
+  if (Status status = check_sizes(step, *forward); !status) return status.error();
+  if (Status status = run_forward(*forward); !status) return status.error();
+  StepOutput output;
+  if (step.sample != nullptr) {
+    Result<SampleInputs> sample = unpack_sample(step.sample_inputs);
+    if (!sample) return sample.error();
+    if (sample->records.size() != step.num_sampled) return refuse("num_sampled is not the number of records");
+    if (Status status = run_sample(*sample, step.want_logprobs, &output); !status) return status.error();
+  }
+  finished_.emplace_back(num_submitted_, std::move(output));
+  return num_submitted_;
+}
+
+Result<StepOutput> FakeBackend::wait(Ticket ticket) {
+  if (config_.lost_at_submit != 0 && num_submitted_ >= config_.lost_at_submit) {
+    return make_error(ErrorCode::kDeviceLost, "fake backend: lost at submission {}", num_submitted_);
+  }
+  if (finished_.empty() || finished_.front().first != ticket) return refuse("ticket {} is not the next", ticket);
+  StepOutput output = std::move(finished_.front().second);
+  finished_.pop_front();
+  return output;
+}
+
+Result<std::vector<double>> FakeBackend::profile(const StepSubmission&) {
+  return make_error(ErrorCode::kUnsupported, "fake backend: it has no ops to time");
+}
+
+MemoryReport FakeBackend::memory() const {
+  MemoryReport report;
+  report.total_bytes = report.free_bytes = caps_.memory_bytes;
+  return report;
+}
+
+Status FakeBackend::check_sizes(const StepSubmission& step, const ForwardInputs& forward) const {
+  if (step.forward_inputs.size() > state_.forward_words_max) return refuse("more forward words than announced");
+  if (step.sample_inputs.size() > state_.sample_words_max) return refuse("more sample words than announced");
+  if (forward.tokens.size() > std::min(state_.step_tokens_max, step.forward->num_tokens)) {
+    return refuse("{} tokens do not fit the list", forward.tokens.size());
+  }
+  if (step.num_sampled > state_.sample_rows_max) return refuse("{} sampled rows are too many", step.num_sampled);
+  if (step.sample != nullptr && step.num_sampled > step.sample->num_sampled) {
+    return refuse("{} sampled rows do not fit the list", step.num_sampled);
+  }
+  if (forward.num_partials > state_.partials_max) return refuse("{} partials are too many", forward.num_partials);
+  return {};
+}
+
+Status FakeBackend::update_rows(const ForwardInputs& in) {
+  for (const RowUpdate& update : in.row_updates) {
+    if (update.slot >= slots_.size()) return refuse("slot {} of {}", update.slot, slots_.size());
+    Slot& slot = slots_[update.slot];
+    const uint32_t* words = in.row_payload.data() + update.payload_first;
+    switch (update.kind) {
+      case RowUpdateKind::kSet:
+        std::memcpy(static_cast<void*>(&slot.sampling), words, sizeof(slot.sampling));
+        slot.last_token = -1;
+        break;
+      case RowUpdateKind::kPatchTable:
+        if (uint64_t{update.arg0} + update.payload_words > slot.table.size()) return refuse("table entry too far");
+        std::copy_n(words, update.payload_words, slot.table.begin() + update.arg0);
+        break;
+      case RowUpdateKind::kCopySlot:
+        slot = slots_[update.arg0];
+        break;
+      case RowUpdateKind::kRecount: {
+        if (update.arg0 >= counts_.size()) return refuse("penalty slot {} of {}", update.arg0, counts_.size());
+        FakeCounts counts;
+        for (uint32_t i = 0; i < update.payload_words; ++i) {
+          const int32_t token = static_cast<int32_t>(words[i]);
+          i < update.arg1 ? counts.add_prompt(token) : counts.add_output(token);
+        }
+        counts_[update.arg0] = counts;
+        break;
+      }
+      case RowUpdateKind::kClear:
+        slot.sampling = {};
+        slot.last_token = -1;
+        std::fill(slot.table.begin(), slot.table.end(), ~0u);
+        break;
+    }
+  }
+  return {};
+}
+
+Result<FakeBackend::Cell*> FakeBackend::cell_at(uint32_t slot, uint32_t position) {
+  const uint32_t entry = position / block_tokens_;
+  if (slot >= slots_.size() || entry >= slots_[slot].table.size()) return refuse("position {} is too far", position);
+  const uint64_t index = uint64_t{slots_[slot].table[entry]} * block_tokens_ + position % block_tokens_;
+  if (index >= cells_.size()) return refuse("slot {} has no block for position {}", slot, position);
+  return &cells_[index];
+}
+
+Status FakeBackend::prepare_rows(const ForwardInputs& in) {
+  tokens_.clear();
+  for (uint32_t t = 0; t < in.tokens.size(); ++t) {
+    const RowRecord& row = in.rows[in.token_rows[t]];
+    if (t < row.token_first || t >= row.token_first + row.num_tokens) return refuse("token {} is not its row's", t);
+    const uint32_t position = row.start + (t - row.token_first);
+    Result<Cell*> cell = cell_at(row.slot, position);
+    if (!cell) return cell.error();
+    const int32_t token = in.tokens[t] == kLastSampled ? slots_[row.slot].last_token : in.tokens[t];
+    tokens_.push_back({token, position, *cell});
+  }
+  return {};
+}
+
+Result<uint64_t> FakeBackend::attend_token(const AttentionItem& item, uint32_t i, uint64_t FakeCell::*layer) {
+  uint64_t sum = 0;
+  const uint32_t end = std::min(item.key_end, item.position_first + i + 1);  // causal
+  for (uint32_t key = item.key_begin; key < end; ++key) {
+    Result<Cell*> cell = cell_at(item.slot, key);
+    if (!cell) return cell.error();
+    sum += read_cell((*cell)->stored.*layer);
+  }
+  return sum;
+}
+
+Result<std::vector<uint64_t>> FakeBackend::attend(const ForwardInputs& in, uint64_t FakeCell::*layer) {
+  std::vector<uint64_t> out(in.tokens.size()), partials(in.num_partials);
+  for (const auto* items : {&in.decode_items, &in.prompt_items}) {
+    for (const AttentionItem& item : *items) {
+      if (item.token_first + item.num_tokens > out.size()) return refuse("attention item beyond the tokens");
+      for (uint32_t i = 0; i < item.num_tokens; ++i) {
+        const Result<uint64_t> sum = attend_token(item, i, layer);
+        if (!sum) return sum.error();
+        if (item.partial < 0) {
+          out[item.token_first + i] = *sum;
+        } else {
+          partials.at(static_cast<size_t>(item.partial) + i) = *sum;
+        }
+      }
+    }
+  }
+  for (const MergeItem& merge : in.merge_items) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < merge.num_partials; ++i) sum += partials[merge.partial_first + i];
+    out[merge.token] = sum;
+  }
+  return out;
+}
+
+Status FakeBackend::run_forward(const ForwardInputs& in) {
+  if (Status status = update_rows(in); !status) return status;
+  if (!in.block_copies.empty()) return refuse("it copies no blocks");
+  if (Status status = prepare_rows(in); !status) return status;
+  for (const StepToken& t : tokens_) {
+    if (t.cell->written_in == num_submitted_) return refuse("two tokens of a step write one cell");
+    t.cell->written_in = num_submitted_;
+    t.cell->stored.layer0 = fake_layer0(t.token, t.position);
+  }
+  const Result<std::vector<uint64_t>> sum0 = attend(in, &FakeCell::layer0);
+  if (!sum0) return sum0.error();
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    FakeCell& stored = tokens_[i].cell->stored;
+    stored.layer1 = fake_layer1(stored.layer0, (*sum0)[i]);
+  }
+  const Result<std::vector<uint64_t>> sum1 = attend(in, &FakeCell::layer1);
+  if (!sum1) return sum1.error();
+  hidden_.resize(tokens_.size());
+  for (size_t i = 0; i < tokens_.size(); ++i) hidden_[i] = fake_hidden((*sum0)[i], (*sum1)[i], tokens_[i].position);
+  return {};
+}
+
+Status FakeBackend::run_sample(const SampleInputs& in, bool want_logprobs, StepOutput* output) {
+  for (const SampleRecord& record : in.records) {
+    if (record.token_idx >= hidden_.size() || record.slot >= slots_.size()) return refuse("sample record out of range");
+    const uint64_t hidden = hidden_[record.token_idx];
+    SampleResult result;
+    if (record.flags & kSampleForced) {
+      result = fake_score(hidden, record.forced_token, config_.poison);
+    } else {
+      Slot& slot = slots_[record.slot];
+      const bool counted = (slot.sampling.flags & kRowPenalties) != 0;
+      FakeCounts none;
+      FakeCounts& counts = counted ? counts_.at(static_cast<size_t>(slot.sampling.penalty_slot)) : none;
+      const auto bias = std::span(in.bias_entries).subspan(record.bias_first, record.num_bias);
+      result = fake_draw(hidden, slot.sampling, counts, record.output_position, bias, config_.poison);
+      if (result.flags == 0) {
+        slot.last_token = result.token;
+        counts.add_output(result.token);
+      }
+    }
+    output->results.push_back(result);
+    if (!want_logprobs) continue;
+    LogprobRow row;
+    std::fill(std::begin(row.entries), std::end(row.entries), LogprobRow::Entry{-1, 0});
+    row.entries[0] = {result.token, result.logprob};
+    output->logprobs.push_back(row);
+  }
+  return {};
+}
+
+Status FakeBackend::write_tensor(const OpList&, TensorId, std::span<const std::byte>) {
+  return no_door();
+}
+Status FakeBackend::read_tensor(const OpList&, TensorId, std::span<std::byte>) {
+  return no_door();
+}
+Status FakeBackend::write_kv(uint32_t, uint32_t, uint32_t, std::span<const std::byte>) {
+  return no_door();
+}
+Status FakeBackend::read_kv(uint32_t, uint32_t, uint32_t, std::span<std::byte>) {
+  return no_door();
+}
+
+}  // namespace llmrt::test

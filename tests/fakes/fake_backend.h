@@ -1,0 +1,79 @@
+// A Backend whose model is made of hashes (fake_model.h). It understands the packed inputs as a device does: row state
+// by slot, tables, KV cells by block and offset, attention work lists, merges. It executes at submit, in order, and
+// refuses what a device would silently get wrong: inputs beyond the announced sizes, a cell written twice in a step.
+#pragma once
+
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "tests/fakes/fake_model.h"
+
+namespace llmrt::test {
+
+struct FakeBackendConfig {
+  uint32_t poison = 0;          // one hidden state in so many is not finite; 0 = none
+  uint64_t lost_at_submit = 0;  // this submission (from 1) and all later calls say device_lost; 0 = never
+};
+
+class FakeBackend final : public Backend {
+ public:
+  explicit FakeBackend(FakeBackendConfig config);
+
+  const Caps& caps() const override { return caps_; }
+  Status load_weights(const WeightTable& weights, const Progress& progress) override;
+  Status create_state(const StateConfig& config) override;
+  Status create_kv_pools(std::span<const KvGroup> groups) override;
+  Status prepare(const OpList& list) override;
+  Result<Ticket> submit(const StepSubmission& step) override;
+  Result<StepOutput> wait(Ticket ticket) override;
+  Result<std::vector<double>> profile(const StepSubmission& step) override;
+  MemoryReport memory() const override;
+  Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) override;
+  Status read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes) override;
+  Status write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) override;
+  Status read_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<std::byte> bytes) override;
+
+  uint64_t num_submitted() const { return num_submitted_; }
+
+ private:
+  struct Slot {
+    RowSampling sampling;
+    int32_t last_token = -1;
+    std::vector<uint32_t> table;
+  };
+  struct Cell {
+    FakeCell stored;
+    uint64_t written_in = 0;  // submission
+  };
+  // A token of the step, as prepare_rows makes it.
+  struct StepToken {
+    int32_t token;
+    uint32_t position;
+    Cell* cell;
+  };
+
+  Status check_sizes(const StepSubmission& step, const ForwardInputs& forward) const;
+  Status update_rows(const ForwardInputs& in);
+  Status prepare_rows(const ForwardInputs& in);
+  Result<std::vector<uint64_t>> attend(const ForwardInputs& in, uint64_t FakeCell::*layer);
+  Result<uint64_t> attend_token(const AttentionItem& item, uint32_t i, uint64_t FakeCell::*layer);
+  Status run_forward(const ForwardInputs& in);
+  Status run_sample(const SampleInputs& in, bool want_logprobs, StepOutput* output);
+  Result<Cell*> cell_at(uint32_t slot, uint32_t position);
+
+  FakeBackendConfig config_;
+  Caps caps_;
+  StateConfig state_;
+  uint32_t block_tokens_ = 0;
+  std::vector<Cell> cells_;
+  std::vector<Slot> slots_;
+  std::vector<FakeCounts> counts_;
+  std::vector<StepToken> tokens_;
+  std::vector<uint64_t> hidden_;
+  uint64_t num_submitted_ = 0;
+  std::deque<std::pair<Ticket, StepOutput>> finished_;
+};
+
+}  // namespace llmrt::test

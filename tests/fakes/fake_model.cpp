@@ -1,0 +1,210 @@
+#include "tests/fakes/fake_model.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "tests/fakes/naive_stop.h"
+
+namespace llmrt::test {
+namespace {
+
+float fake_logprob(uint64_t hidden, int32_t token) {
+  return -static_cast<float>(mix(hidden, static_cast<uint64_t>(token)) % 1024) / 64.0f;
+}
+
+bool is_poisoned(uint64_t hidden, uint32_t poison) {
+  return poison != 0 && mix(hidden, 13) % poison == 0;
+}
+
+SampleResult poisoned_result() {
+  SampleResult result = {};
+  result.token = -1;
+  result.flags = kResultNotFinite;
+  return result;
+}
+
+class FakeTokenizer final : public Tokenizer {
+ public:
+  FakeTokenizer() { vocabulary_.tokens.assign(kFakeVocab, ""); }
+  std::vector<TokenId> encode(std::string_view, const EncodeOptions&) const override { return {}; }
+  std::vector<TokenId> encode_pieces(std::span<const TextPiece>, bool) const override { return {}; }
+  std::string_view token_bytes(TokenId id, bool) const override {
+    constexpr std::string_view kBytes[] = {"", "a", "b", "ab"};
+    return is_end_of_generation(id) ? "" : kBytes[id % 4];
+  }
+  std::string decode(std::span<const TokenId>, bool) const override { return {}; }
+  const Vocabulary& vocabulary() const override { return vocabulary_; }
+  bool is_end_of_generation(TokenId id) const override { return NaiveMatcher::contains(kFakeEnds, id); }
+  std::span<const TokenId> end_of_generation_ids() const override { return kFakeEnds; }
+
+ private:
+  Vocabulary vocabulary_;
+};
+
+RowSampling row_of(const SamplingParams& params, uint32_t min_tokens) {
+  RowSampling row;
+  row.flags =
+      (params.has_penalties() ? kRowPenalties : 0u) | (!params.logit_bias.empty() || min_tokens > 0 ? kRowBias : 0u);
+  row.temperature = params.temperature;
+  row.top_k = params.top_k;
+  row.top_p = params.top_p;
+  row.min_p = params.min_p;
+  row.repetition_penalty = params.repetition_penalty;
+  row.presence_penalty = params.presence_penalty;
+  row.frequency_penalty = params.frequency_penalty;
+  row.seed_lo = static_cast<uint32_t>(params.seed);
+  row.seed_hi = static_cast<uint32_t>(params.seed >> 32);
+  row.branch = params.branch;
+  return row;
+}
+
+std::vector<BiasEntry> bias_of(const Request& request, uint32_t output_position) {
+  std::vector<BiasEntry> bias;
+  for (const auto& [token, value] : request.sampling.logit_bias) bias.push_back({token, value});
+  if (output_position >= request.min_tokens) return bias;
+  const float ban = -std::numeric_limits<float>::infinity();
+  for (const int32_t token : request.stop.token_ids) bias.push_back({token, ban});
+  if (request.stop.ignore_eos) return bias;
+  for (const int32_t token : kFakeEnds) bias.push_back({token, ban});
+  return bias;
+}
+
+}  // namespace
+
+uint64_t mix(uint64_t a, uint64_t b) {  // the finaliser of splitmix64
+  uint64_t x = a * 0x9e3779b97f4a7c15ull + b + 0x632be59bd9b4e019ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+uint64_t fake_layer0(int32_t token, uint32_t position) {
+  return mix(static_cast<uint64_t>(static_cast<int64_t>(token)), position);
+}
+uint64_t fake_layer1(uint64_t layer0, uint64_t sum0) {
+  return mix(layer0, sum0);
+}
+uint64_t fake_hidden(uint64_t sum0, uint64_t sum1, uint32_t position) {
+  return mix(mix(sum0, sum1), position);
+}
+uint64_t read_cell(uint64_t stored) {
+  return mix(stored, 17);
+}
+
+SampleResult fake_draw(uint64_t hidden, const RowSampling& row, const FakeCounts& counts, uint32_t output_position,
+                       std::span<const BiasEntry> bias, uint32_t poison) {
+  if (is_poisoned(hidden, poison)) return poisoned_result();
+  uint64_t key = hidden;
+  for (const uint32_t word :
+       {row.flags, std::bit_cast<uint32_t>(row.temperature), row.top_k, std::bit_cast<uint32_t>(row.top_p),
+        std::bit_cast<uint32_t>(row.min_p), row.seed_lo, row.seed_hi, row.branch, output_position}) {
+    key = mix(key, word);
+  }
+  if (row.flags & kRowPenalties) {
+    for (const float value : {row.repetition_penalty, row.presence_penalty, row.frequency_penalty}) {
+      key = mix(key, std::bit_cast<uint32_t>(value));
+    }
+    key = mix(mix(key, counts.prompt), counts.output);
+  }
+  std::vector<bool> banned(kFakeVocab, false);
+  if (row.flags & kRowBias) {
+    for (const BiasEntry& entry : bias) {
+      if (std::isinf(entry.bias)) {
+        banned[static_cast<size_t>(entry.token)] = true;
+      } else {
+        key = mix(mix(key, static_cast<uint64_t>(entry.token)), std::bit_cast<uint32_t>(entry.bias));
+      }
+    }
+  }
+  SampleResult result = {};
+  for (uint64_t attempt = 0;; ++attempt) {
+    result.token = static_cast<int32_t>(mix(key, attempt) % kFakeVocab);
+    if (!banned[static_cast<size_t>(result.token)]) break;
+  }
+  result.logprob = fake_logprob(hidden, result.token);
+  result.support = 1;
+  return result;
+}
+
+SampleResult fake_score(uint64_t hidden, int32_t token, uint32_t poison) {
+  if (is_poisoned(hidden, poison)) return poisoned_result();
+  SampleResult result = {};
+  result.token = token;
+  result.logprob = fake_logprob(hidden, token);
+  return result;
+}
+
+FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison) {
+  FakeAnswer answer;
+  const RowSampling row = row_of(request.sampling, request.min_tokens);
+  NaiveMatcher matcher{request.stop, request.min_tokens, request.max_tokens, kFakeEnds};
+  FakeCounts counts;
+  for (const int32_t token : request.prompt) counts.add_prompt(token);
+  if (request.max_tokens == 0 && (!request.sampling.prompt_logprobs || request.prompt.size() == 1)) {
+    answer.finish = FinishReason::kLength;
+    return answer;
+  }
+  std::vector<int32_t> tokens = request.prompt;
+  uint64_t sum0 = 0, sum1 = 0;
+  for (uint32_t position = 0;; ++position) {
+    const uint64_t layer0 = fake_layer0(tokens[position], position);
+    sum0 += read_cell(layer0);
+    sum1 += read_cell(fake_layer1(layer0, sum0));
+    const uint64_t hidden = fake_hidden(sum0, sum1, position);
+    if (position + 1 < request.prompt.size()) {
+      if (!request.sampling.prompt_logprobs) continue;
+      const SampleResult result = fake_score(hidden, tokens[position + 1], poison);
+      if (result.flags != 0) {
+        answer.finish = FinishReason::kError;
+        return answer;
+      }
+      answer.prompt_logprobs.push_back(result.logprob);
+      if (request.max_tokens > 0 || position + 2 < request.prompt.size()) continue;
+      answer.finish = FinishReason::kLength;
+      return answer;
+    }
+    const uint32_t output_position = static_cast<uint32_t>(answer.tokens.size());
+    const SampleResult result =
+        fake_draw(hidden, row, counts, output_position, bias_of(request, output_position), poison);
+    if (result.flags != 0) {
+      answer.finish = FinishReason::kError;
+      return answer;
+    }
+    counts.add_output(result.token);
+    tokens.push_back(result.token);
+    answer.tokens.push_back(result.token);
+    if (request.sampling.logprobs >= 0) answer.logprobs.push_back(result.logprob);
+    const std::string_view bytes = tokenizer.token_bytes(result.token);
+    const StopVerdict verdict = matcher.advance(result.token, bytes);
+    answer.text += bytes;
+    if (verdict.finish == FinishReason::kNone) continue;
+    answer.text.resize(answer.text.size() - verdict.cut_bytes);
+    answer.finish = verdict.finish;
+    return answer;
+  }
+}
+
+std::shared_ptr<const Model> make_fake_model() {
+  auto model = std::make_shared<Model>();
+  model->path = "fake";
+  model->encoding = "f32";
+  ModelConfig& config = model->config;
+  config.architecture = "fake";
+  config.num_layers = 1;
+  config.width = 8;
+  config.ffn_width = 8;
+  config.num_heads = config.num_kv_heads = 1;
+  config.head_dim = 8;
+  config.vocab_size = kFakeVocab;
+  config.context_max = kFakeContextMax;
+  config.rope_dim = 8;
+  model->layers.resize(1);
+  return model;
+}
+
+std::shared_ptr<const Tokenizer> make_fake_tokenizer() {
+  return std::make_shared<FakeTokenizer>();
+}
+
+}  // namespace llmrt::test

@@ -1,0 +1,62 @@
+// A language model made of hashes, and what it answers to a request that runs alone. Like a decoder of two layers: what
+// a position stores in layer 0 depends on its token and position, in layer 1 on everything before it; the next token
+// depends on both sums over the whole context and on every sampling parameter. So one wrong key, position, slot, seed
+// or count changes the text.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/model/model.h"
+#include "core/ops/step_inputs.h"
+#include "core/request/request.h"
+#include "core/text/tokenizer.h"
+
+namespace llmrt::test {
+
+inline constexpr uint32_t kFakeVocab = 64;
+inline constexpr uint32_t kFakeContextMax = 4096;
+inline const std::vector<int32_t> kFakeEnds = {0, 1};
+
+uint64_t mix(uint64_t a, uint64_t b);
+
+// What a position stores in the KV pool.
+struct FakeCell {
+  uint64_t layer0 = 0, layer1 = 0;
+};
+uint64_t fake_layer0(int32_t token, uint32_t position);
+// `sum0`: over the cells of all positions up to and including this one (read_cell of each).
+uint64_t fake_layer1(uint64_t layer0, uint64_t sum0);
+uint64_t fake_hidden(uint64_t sum0, uint64_t sum1, uint32_t position);
+uint64_t read_cell(uint64_t stored);  // what attention adds up
+
+// Token counts of a row with penalties.
+struct FakeCounts {
+  uint64_t prompt = 0, output = 0;
+  void add_prompt(int32_t token) { prompt += mix(static_cast<uint64_t>(token), 11); }
+  void add_output(int32_t token) { output += mix(static_cast<uint64_t>(token), 12); }
+};
+// The draw. `poison`: one hidden state in so many is not finite (0 = none).
+SampleResult fake_draw(uint64_t hidden, const RowSampling& row, const FakeCounts& counts, uint32_t output_position,
+                       std::span<const BiasEntry> bias, uint32_t poison);
+SampleResult fake_score(uint64_t hidden, int32_t token, uint32_t poison);
+
+// What a client gets to see.
+struct FakeAnswer {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;         // of the sampled tokens, when asked for
+  std::vector<float> prompt_logprobs;  // of prompt tokens 1.., when asked for
+  std::string text;
+  FinishReason finish = FinishReason::kNone;
+};
+// The request alone, from its meaning: no blocks, no slots, no batches. It knows nothing of cancels and deadlines.
+FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison);
+
+// One layer; no weights.
+std::shared_ptr<const Model> make_fake_model();
+// Bytes "a", "b", "ab" or none for each token; ends: kFakeEnds.
+std::shared_ptr<const Tokenizer> make_fake_tokenizer();
+
+}  // namespace llmrt::test

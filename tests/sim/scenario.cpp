@@ -1,0 +1,121 @@
+#include "tests/sim/scenario.h"
+
+#include <algorithm>
+#include <random>
+
+#include "tests/fakes/sim_clock.h"
+
+namespace llmrt::test {
+namespace {
+
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : random_(seed) {}
+  uint32_t between(uint32_t low, uint32_t high) { return low + static_cast<uint32_t>(random_() % (high - low + 1)); }
+  bool one_in(uint32_t n) { return random_() % n == 0; }
+  uint32_t one_of(std::initializer_list<uint32_t> values) { return *(values.begin() + random_() % values.size()); }
+  int32_t token() { return static_cast<int32_t>(between(0, kFakeVocab - 1)); }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+// Under pressure the sequences together want several times the pool.
+EngineConfig random_config(bool under_pressure, Dice& dice) {
+  EngineConfig config;
+  config.context_max = dice.one_of({100, 200, 400});
+  config.sequences_max = dice.one_of({1, 4, 8, 16});
+  config.step_tokens_max = dice.one_of({1, 5, 16, 64, 64, 256});
+  config.sample_rows_max = dice.one_of({1, 3, 8, 32, 32});
+  config.penalty_rows_max = dice.one_of({0, 1, 3, 3, 8, 8});
+  config.chunk_tokens = dice.one_of({1, 7, 32, 256});
+  config.reserve_output_tokens = dice.one_of({0, 0, 8, 64});
+  config.watermark = dice.one_in(2) ? 0.0 : 0.1;
+  config.queue_tokens_max = dice.one_in(4) ? dice.between(50, 400) : 1u << 20;
+  config.block_tokens = dice.one_in(4) ? 32 : 16;
+  // From hardly one sequence to many.
+  config.kv_tokens = dice.between(3, dice.one_of({6, 12, 30, 100})) * 16;
+  config.check_books = true;
+  if (!under_pressure) return config;
+  config.sequences_max = 8;
+  config.reserve_output_tokens = 0;
+  config.watermark = 0;
+  config.kv_tokens = dice.between(8, 20) * 16;
+  return config;
+}
+
+SamplingParams random_sampling(Dice& dice) {
+  SamplingParams params;
+  params.temperature = static_cast<float>(dice.between(0, 3)) / 2;
+  params.top_k = dice.one_of({0, 5});
+  params.top_p = dice.one_in(2) ? 1.0f : 0.5f;
+  params.min_p = dice.one_in(4) ? 0.25f : 0.0f;
+  params.seed = (uint64_t{dice.between(0, 3)} << 32) + dice.between(0, 3);
+  if (dice.one_in(3)) params.presence_penalty = 0.5f;
+  if (dice.one_in(6)) params.repetition_penalty = 1.5f;
+  if (dice.one_in(4)) params.logit_bias = {{dice.token(), 1.0f}, {dice.token(), -2.0f}};
+  if (dice.one_in(3)) params.logprobs = 1;
+  params.prompt_logprobs = params.logprobs >= 0 && dice.one_in(2);
+  return params;
+}
+
+StopParams random_stop(Dice& dice) {
+  StopParams stop;
+  if (dice.one_in(2)) stop.ignore_eos = true;
+  if (dice.one_in(6)) stop.token_ids = {dice.token()};
+  // Texts are made of a and b, so stop strings must be long to be rare.
+  for (uint32_t i = dice.one_of({0, 0, 1, 3}); i-- > 0;) {
+    std::string string(dice.between(5, 9), 'a');
+    for (char& c : string) c = dice.one_in(2) ? 'a' : 'b';
+    stop.strings.push_back(string);
+  }
+  stop.include_string = dice.one_in(3);
+  return stop;
+}
+
+ClientPlan random_client(const EngineConfig& config, bool under_pressure, Dice& dice) {
+  ClientPlan client;
+  Request& request = client.request;
+  // Now and then beyond the context: that must be refused.
+  for (uint32_t i = dice.between(1, dice.one_of({3, 20, 20, 60, config.context_max + 2})); i-- > 0;) {
+    request.prompt.push_back(dice.token());
+  }
+  request.max_tokens = dice.between(0, dice.one_of({2, 20, 80, 80}));
+  if (dice.one_in(4)) request.min_tokens = dice.between(0, request.max_tokens);
+  request.sampling = random_sampling(dice);
+  request.stop = random_stop(dice);
+  if (dice.one_in(6)) request.deadline_ns = dice.between(0, 100) * kMs;
+  if (dice.one_in(5)) client.cancel_after_ticks = static_cast<int>(dice.between(0, 40));
+  if (dice.one_in(10)) client.cancel_after_events = static_cast<int>(dice.between(1, 10));
+  client.drain_after_ticks = dice.between(0, 5);
+  if (!under_pressure || dice.one_in(4)) return client;
+  request.prompt.resize(dice.between(1, 20), dice.token());
+  request.max_tokens = dice.between(30, 80);
+  request.min_tokens = dice.between(0, 30);
+  request.stop.ignore_eos = true;
+  return client;
+}
+
+}  // namespace
+
+Scenario make_scenario(uint64_t seed) {
+  Dice dice(seed);
+  Scenario scenario;
+  scenario.seed = seed;
+  const bool under_pressure = dice.one_in(3);
+  scenario.config = random_config(under_pressure, dice);
+  scenario.tick_ms_max = dice.one_of({0, 1, 3});
+  if (dice.one_in(4)) scenario.backend.poison = dice.one_of({50, 500});
+  if (dice.one_in(15)) scenario.backend.lost_at_submit = dice.between(8, 80);  // after the measured steps of the start
+  const uint32_t ticks_between = dice.one_of({0, 2, 10});
+  uint32_t tick = 0;
+  for (uint32_t i = dice.between(1, 30); i-- > 0;) {
+    ClientPlan client = random_client(scenario.config, under_pressure, dice);
+    tick += dice.between(0, ticks_between);
+    client.arrival_tick = tick;
+    scenario.clients.push_back(std::move(client));
+  }
+  return scenario;
+}
+
+}  // namespace llmrt::test

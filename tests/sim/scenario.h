@@ -1,0 +1,32 @@
+// One simulated run, made from a seed alone: an engine's limits, a device that may fail, clients with all that they may
+// ask for and do.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/engine/engine_config.h"
+#include "core/request/request.h"
+#include "tests/fakes/fake_backend.h"
+
+namespace llmrt::test {
+
+struct ClientPlan {
+  Request request;  // deadline_ns counts from its arrival
+  uint32_t arrival_tick = 0;
+  int cancel_after_ticks = -1;     // from its arrival; -1 = never
+  int cancel_after_events = -1;    // from inside the sink
+  uint32_t drain_after_ticks = 0;  // from its end
+};
+
+struct Scenario {
+  uint64_t seed = 0;
+  EngineConfig config;
+  FakeBackendConfig backend;
+  std::vector<ClientPlan> clients;
+  uint32_t tick_ms_max = 0;
+};
+
+Scenario make_scenario(uint64_t seed);
+
+}  // namespace llmrt::test

@@ -1,0 +1,329 @@
+#include "tests/sim/simulation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+
+#include "core/base/checked_math.h"
+#include "core/engine/engine.h"
+#include "tests/fakes/sim_clock.h"
+
+namespace llmrt::test {
+namespace {
+
+constexpr int kIdleTicksMax = 1000;  // without any event: it is stuck
+
+template <typename T>
+bool is_prefix(const T& part, const T& whole) {
+  return part.size() <= whole.size() && std::equal(part.begin(), part.end(), whole.begin());
+}
+
+struct Client final : EventSink {
+  const ClientPlan* plan = nullptr;
+  Engine* engine = nullptr;
+  const Tokenizer* tokenizer = nullptr;
+  FakeAnswer alone;
+
+  bool arrived = false, refused = false, drained = false, cancelled = false;
+  RequestId id = 0;
+  TimeNs deadline_ns = 0;
+  uint32_t arrived_at = 0, ended_at = 0;
+  uint64_t num_events = 0, num_prompt_events = 0;
+  FakeAnswer got;
+  std::optional<Error> error;
+  std::string wrong;  // what broke first
+
+  bool ended() const { return got.finish != FinishReason::kNone; }
+  void on_events(std::span<const TokenEvent> events) override;
+  void take(const TokenEvent& event);
+  void take_prompt_token(const TokenEvent& event);
+  void cancel() {
+    cancelled = true;
+    engine->cancel(id);
+  }
+  std::string check_end(TimeNs now, const MemoryPlan& pool) const;
+  std::string check_error(const MemoryPlan& pool) const;
+};
+
+void Client::on_events(std::span<const TokenEvent> events) {
+  for (const TokenEvent& event : events) {
+    if (wrong.empty()) take(event);
+    if (++num_events == static_cast<uint64_t>(plan->cancel_after_events)) cancel();
+  }
+}
+
+void Client::take(const TokenEvent& event) {
+  if (ended()) {
+    wrong = "an event after the end";
+    return;
+  }
+  got.finish = event.finish;
+  error = event.error;
+  if (event.is_prompt) {
+    take_prompt_token(event);
+    return;
+  }
+  if (event.token < 0) {
+    if (event.finish == FinishReason::kNone) wrong = "an event that says nothing";
+    return;
+  }
+  got.tokens.push_back(event.token);
+  got.text += tokenizer->token_bytes(event.token);
+  if (event.has_logprob) got.logprobs.push_back(event.logprob);
+  if (event.hold_bytes > got.text.size() || event.cut_bytes > got.text.size()) {
+    wrong = "more bytes held or cut than there are";
+    return;
+  }
+  got.text.resize(got.text.size() - event.cut_bytes);
+  const std::string shown = got.text.substr(0, got.text.size() - event.hold_bytes);
+  if (!is_prefix(got.tokens, alone.tokens)) {
+    wrong = fmt::format("token {} is {}, alone it is {}", got.tokens.size() - 1, event.token,
+                        got.tokens.size() <= alone.tokens.size() ? alone.tokens[got.tokens.size() - 1] : -1);
+  } else if (!is_prefix(shown, alone.text)) {
+    wrong = fmt::format("shown text '{}', alone it is '{}'", shown, alone.text);
+  }
+}
+
+void Client::take_prompt_token(const TokenEvent& event) {
+  const std::vector<int32_t>& prompt = plan->request.prompt;
+  if (num_prompt_events >= prompt.size() || event.token != prompt[num_prompt_events]) {
+    wrong = fmt::format("prompt token {} is not its own", num_prompt_events);
+  } else if (event.has_logprob != (num_prompt_events > 0)) {
+    wrong = "each prompt token but the first has a log-probability";
+  }
+  ++num_prompt_events;
+  if (event.has_logprob) got.prompt_logprobs.push_back(event.logprob);
+  if (!is_prefix(got.prompt_logprobs, alone.prompt_logprobs)) wrong = "a prompt log-probability differs from alone";
+}
+
+std::string Client::check_error(const MemoryPlan& pool) const {
+  switch (error->code) {
+    case ErrorCode::kNotFinite:
+      return alone.finish == FinishReason::kError && got.tokens == alone.tokens ? "" : "not finite, alone it is";
+    case ErrorCode::kPoolExhausted: {
+      const uint32_t positions = static_cast<uint32_t>(plan->request.prompt.size() + got.tokens.size());
+      return ceil_div(positions, pool.block_tokens) > pool.num_blocks ? "" : "exhausted a pool that could hold it";
+    }
+    case ErrorCode::kOverloaded:
+      return got.tokens.empty() ? "" : "overloaded after it ran";
+    case ErrorCode::kDeviceLost:
+      return "";
+    default:
+      return fmt::format("ended with {}", error->message);
+  }
+}
+
+std::string Client::check_end(TimeNs now, const MemoryPlan& pool) const {
+  switch (got.finish) {
+    case FinishReason::kCancelled:
+      return cancelled ? "" : "ended as cancelled, and nobody had";
+    case FinishReason::kTimeout:
+      return deadline_ns != 0 && deadline_ns <= now ? "" : "timed out before its deadline";
+    case FinishReason::kError:
+      return error ? check_error(pool) : "ended with an error that is not there";
+    default:
+      break;
+  }
+  if (error) return "an error beside another finish";
+  if (got.finish != alone.finish) {
+    return fmt::format("ended by {}, alone by {}", finish_reason_name(got.finish), finish_reason_name(alone.finish));
+  }
+  if (got.tokens != alone.tokens) return "fewer tokens than alone";
+  if (got.text != alone.text) return fmt::format("text '{}', alone '{}'", got.text, alone.text);
+  if (got.logprobs != alone.logprobs) return "log-probabilities differ from alone";
+  if (got.prompt_logprobs != alone.prompt_logprobs) return "prompt log-probabilities differ from alone";
+  return "";
+}
+
+class Simulation {
+ public:
+  Simulation(const Scenario& scenario, bool overlap, Coverage* coverage)
+      : scenario_(scenario), overlap_(overlap), coverage_(coverage), random_(scenario.seed) {}
+  std::string run();
+
+ private:
+  std::string start();
+  std::string before_tick();
+  std::string arrive(Client& client);
+  std::string refusal_is_right(const Client& client, const Error& error) const;
+  std::string after_tick();
+  std::string after_all();
+  bool all_drained() const;
+
+  const Scenario& scenario_;
+  const bool overlap_;
+  Coverage* coverage_;
+  std::mt19937_64 random_;
+  SimClock clock_;
+  std::shared_ptr<const Tokenizer> tokenizer_ = make_fake_tokenizer();
+  std::unique_ptr<Engine> engine_;
+  std::vector<std::shared_ptr<Client>> clients_;
+  uint32_t tick_ = 0;
+  uint64_t num_ended_ = 0;
+  bool lost_ = false;
+};
+
+std::string Simulation::start() {
+  EngineConfig config = scenario_.config;
+  config.overlap = overlap_;
+  auto engine = Engine::create(config, make_fake_model(), tokenizer_, std::make_unique<FakeBackend>(scenario_.backend),
+                               &clock_, {});
+  if (!engine) return "the engine did not start: " + engine.error().message;
+  engine_ = std::move(*engine);
+  for (const ClientPlan& plan : scenario_.clients) {
+    auto client = std::make_shared<Client>();
+    client->plan = &plan;
+    client->engine = engine_.get();
+    client->tokenizer = tokenizer_.get();
+    client->alone = answer_alone(plan.request, *tokenizer_, scenario_.backend.poison);
+    clients_.push_back(std::move(client));
+  }
+  return "";
+}
+
+std::string Simulation::refusal_is_right(const Client& client, const Error& error) const {
+  const EngineConfig& config = engine_->config();
+  const Request& request = client.plan->request;
+  const size_t num_tokens = request.prompt.size() + request.max_tokens;
+  switch (error.code) {
+    case ErrorCode::kContextLength:
+      return num_tokens > config.context_max ? "" : "refused though the context holds it";
+    case ErrorCode::kNeverFits: {
+      const size_t reserved = std::min(request.prompt.size() + config.reserve_output_tokens, num_tokens - 1);
+      const MemoryPlan& pool = engine_->memory_plan();
+      return ceil_div<size_t>(reserved, pool.block_tokens) > pool.num_blocks ? "" : "refused though it fits";
+    }
+    case ErrorCode::kUnsupported:
+      return request.sampling.has_penalties() && config.penalty_rows_max == 0 ? "" : "unsupported, and why?";
+    case ErrorCode::kOverloaded:
+      return config.queue_tokens_max < 1000 ? "" : "overloaded with an endless queue";
+    case ErrorCode::kDeviceLost:
+      return lost_ ? "" : "the device is there";
+    default:
+      return error.message;
+  }
+}
+
+std::string Simulation::arrive(Client& client) {
+  client.arrived = true;
+  client.arrived_at = tick_;
+  ++coverage_->num_requests;
+  Request request = client.plan->request;
+  request.sink = clients_[static_cast<size_t>(client.plan - scenario_.clients.data())];
+  if (request.deadline_ns != 0) request.deadline_ns += clock_.now_ns();
+  client.deadline_ns = request.deadline_ns;
+  const Result<RequestId> id = engine_->submit(std::move(request));
+  if (id) {
+    client.id = *id;
+    return "";
+  }
+  client.refused = client.drained = true;
+  ++coverage_->num_refused;
+  return refusal_is_right(client, id.error());
+}
+
+std::string Simulation::before_tick() {
+  for (const auto& client : clients_) {
+    if (!client->arrived && client->plan->arrival_tick <= tick_) {
+      if (std::string wrong = arrive(*client); !wrong.empty()) return wrong;
+    }
+    if (!client->arrived || client->drained) continue;
+    const int age = static_cast<int>(tick_ - client->arrived_at);
+    if (age == client->plan->cancel_after_ticks) client->cancel();
+    if (client->ended() && tick_ - client->ended_at >= client->plan->drain_after_ticks) {
+      client->drained = true;
+      engine_->drained(client->id);
+    }
+  }
+  return "";
+}
+
+std::string Simulation::after_tick() {
+  for (const auto& client : clients_) {
+    if (!client->arrived || client->refused) continue;
+    const auto tell = [&](const std::string& what) { return fmt::format("request {}: {}", client->id, what); };
+    if (!client->wrong.empty()) return tell(client->wrong);
+    if (!client->ended()) {
+      if (lost_) return tell("the device is lost and it has not ended");
+      if (client->deadline_ns != 0 && client->deadline_ns <= clock_.now_ns()) return tell("runs beyond its deadline");
+      continue;
+    }
+    if (client->ended_at != 0) continue;
+    client->ended_at = tick_;
+    ++num_ended_;
+    ++coverage_->finished[static_cast<size_t>(client->got.finish)];
+    coverage_->num_tokens += client->got.tokens.size();
+    if (client->error) {
+      coverage_->not_finite += client->error->code == ErrorCode::kNotFinite;
+      coverage_->pool_exhausted += client->error->code == ErrorCode::kPoolExhausted;
+      coverage_->overloaded += client->error->code == ErrorCode::kOverloaded;
+    }
+    if (std::string wrong = client->check_end(clock_.now_ns(), engine_->memory_plan()); !wrong.empty()) {
+      return tell(wrong);
+    }
+  }
+  return "";
+}
+
+bool Simulation::all_drained() const {
+  return std::all_of(clients_.begin(), clients_.end(), [](const auto& client) { return client->drained; });
+}
+
+std::string Simulation::after_all() {
+  if (!lost_ && !engine_->tick().ok()) return "the last tick failed";
+  const EngineStats stats = engine_->stats();
+  coverage_->num_steps += stats.num_steps;
+  coverage_->num_preemptions += stats.num_preemptions;
+  uint64_t num_finished = 0;
+  for (const uint64_t count : stats.finished) num_finished += count;
+  if (num_finished != num_ended_) return fmt::format("{} ended, the statistics say {}", num_ended_, num_finished);
+  if (stats.num_running + stats.num_waiting + stats.queue_tokens != 0) return "something still runs or waits";
+  if (!lost_ && stats.num_streaming != 0) return "something still streams";
+  if (stats.blocks_free != stats.blocks_total) {
+    return fmt::format("{} of {} blocks are free", stats.blocks_free, stats.blocks_total);
+  }
+  return "";
+}
+
+std::string Simulation::run() {
+  ++coverage_->num_runs;
+  std::string wrong = start();
+  int idle_ticks = 0;
+  while (wrong.empty() && !all_drained()) {
+    ++tick_;
+    const uint64_t ended_before = num_ended_;
+    wrong = before_tick();
+    if (!wrong.empty()) break;
+    if (!lost_) {
+      const Result<bool> worked = engine_->tick();
+      if (!worked) {
+        if (worked.error().code != ErrorCode::kDeviceLost || scenario_.backend.lost_at_submit == 0) {
+          wrong = worked.error().message;
+          break;
+        }
+        lost_ = true;
+        ++coverage_->device_lost;
+      }
+      idle_ticks = worked.ok() && (*worked || num_ended_ != ended_before) ? 0 : idle_ticks + 1;
+      if (idle_ticks > kIdleTicksMax && !lost_) {
+        wrong = "stuck";
+        break;
+      }
+    }
+    wrong = after_tick();
+    clock_.advance_ns(static_cast<TimeNs>(random_() % (scenario_.tick_ms_max + 1)) * kMs);
+  }
+  if (wrong.empty()) wrong = after_all();
+  if (wrong.empty()) return "";
+  return fmt::format("seed {}, {} loop, tick {}: {}", scenario_.seed, overlap_ ? "overlapped" : "plain", tick_, wrong);
+}
+
+}  // namespace
+
+std::string simulate(const Scenario& scenario, bool overlap, Coverage* coverage) {
+  return Simulation(scenario, overlap, coverage).run();
+}
+
+}  // namespace llmrt::test
