@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "core/backend/validating.h"
 #include "core/base/check.h"
 #include "tests/ops/coverage.h"
 #include "tests/ops/test_devices.h"
@@ -139,7 +140,7 @@ class Oracle {
 
  private:
   const Suite& suite_;
-  std::unique_ptr<Backend> backend_ = make_reference_backend();
+  std::unique_ptr<Backend> backend_ = make_validating(make_reference_backend());
   std::vector<std::optional<Outcome>> outcomes_;
 };
 
@@ -151,7 +152,8 @@ std::set<std::string> run_on(const std::string& device, const Suite& suite, Orac
     FAIL_CHECK(device << ": " << opened.error().message);
     return skips;
   }
-  Backend& backend = **opened;
+  const std::unique_ptr<Backend> validating = make_validating(std::move(*opened));
+  Backend& backend = *validating;
   if (Status status = start(backend, suite); !status) {
     FAIL_CHECK(device << ": start: " << status.error().message);
     return skips;

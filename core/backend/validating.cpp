@@ -1,0 +1,201 @@
+#include "core/backend/validating.h"
+
+#include <deque>
+#include <unordered_set>
+
+#include "core/backend/validating_checks.h"
+
+namespace llmrt {
+namespace {
+
+using namespace validating;
+
+template <typename... Args>
+Error invalid(fmt::format_string<Args...> format, Args&&... args) {
+  return Error{ErrorCode::kInvalidArgument, "validating: " + fmt::format(format, std::forward<Args>(args)...)};
+}
+
+class ValidatingBackend final : public Backend {
+ public:
+  explicit ValidatingBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {
+    limits_.range_bytes_max = inner_->caps().range_bytes_max;
+  }
+
+  const Caps& caps() const override { return inner_->caps(); }
+  std::vector<std::string> unsupported() const override { return inner_->unsupported(); }
+
+  Status load_weights(const WeightTable& weights, const Progress& progress) override {
+    if (Status status = check_weights(weights); !status) return status;
+    limits_.weights = weights;
+    limits_.weights.storage.reset();
+    for (WeightTensor& tensor : limits_.weights.tensors) {
+      tensor.data = nullptr;
+      tensor.generate = nullptr;
+    }
+    checked_.clear();
+    return inner_->load_weights(weights, progress);
+  }
+
+  Status create_state(const StateConfig& config) override {
+    limits_.state = config;
+    limits_.slots.assign(config.slots_max, {{}, std::vector<int32_t>(config.blocks_row_max, -1)});
+    checked_.clear();
+    return inner_->create_state(config);
+  }
+
+  Status create_kv_pools(std::span<const KvGroup> groups) override {
+    for (size_t g = 0; g < groups.size(); ++g)
+      if (groups[g].block_tokens != 16 && groups[g].block_tokens != 32 && groups[g].block_tokens != 64)
+        return invalid("kv group {}: block_tokens: expected 16, 32 or 64, found {}", g, groups[g].block_tokens);
+    limits_.groups.assign(groups.begin(), groups.end());
+    checked_.clear();
+    return inner_->create_kv_pools(groups);
+  }
+
+  Status prepare(const OpList& list) override {
+    if (Status status = check(list, list.num_sampled > 0 ? Part::kSample : Part::kForward); !status) return status;
+    return inner_->prepare(list);
+  }
+
+  Result<Ticket> submit(const StepSubmission& step) override {
+    if (in_flight_.size() >= kInFlightMax) return invalid("submit: expected at most {} steps in flight", kInFlightMax);
+    if (Status status = check_step(step); !status) return status.error();
+    auto ticket = inner_->submit(step);
+    if (ticket) in_flight_.push_back(*ticket);
+    return ticket;
+  }
+
+  Result<StepOutput> wait(Ticket ticket) override {
+    if (in_flight_.empty() || in_flight_.front() != ticket)
+      return invalid("wait: ticket: expected {}, found {}", in_flight_.empty() ? 0 : in_flight_.front(), ticket);
+    in_flight_.pop_front();
+    return inner_->wait(ticket);
+  }
+
+  Result<std::vector<double>> profile(const StepSubmission& step) override {
+    if (Status status = check_step(step); !status) return status.error();
+    return inner_->profile(step);
+  }
+
+  MemoryReport memory() const override { return inner_->memory(); }
+
+  Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) override {
+    if (Status status = check_door(list, tensor, bytes.size()); !status) return status;
+    return inner_->write_tensor(list, tensor, bytes);
+  }
+  Status read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes) override {
+    if (Status status = check_door(list, tensor, bytes.size()); !status) return status;
+    return inner_->read_tensor(list, tensor, bytes);
+  }
+  Status write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) override {
+    if (Status status = check_kv_door(kv_group, layer, block, bytes.size()); !status) return status;
+    return inner_->write_kv(kv_group, layer, block, bytes);
+  }
+  Status read_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<std::byte> bytes) override {
+    if (Status status = check_kv_door(kv_group, layer, block, bytes.size()); !status) return status;
+    return inner_->read_kv(kv_group, layer, block, bytes);
+  }
+
+ private:
+  Status check_weights(const WeightTable& weights) const {
+    for (const WeightTensor& tensor : weights.tensors)
+      if (tensor.columns % geometry(tensor.encoding).elements_block != 0)
+        return invalid("weight {}: columns: expected a multiple of {}, found {}", tensor.name,
+                       geometry(tensor.encoding).elements_block, tensor.columns);
+    for (const WeightGroup& group : weights.groups) {
+      uint64_t rows = 0;
+      for (const RowSegment& segment : group.segments) {
+        if (segment.tensor < 0 || static_cast<size_t>(segment.tensor) >= weights.tensors.size())
+          return invalid("group {}: segment tensor: expected below {}, found {}", group.name, weights.tensors.size(),
+                         segment.tensor);
+        const WeightTensor& tensor = weights.tensors[static_cast<size_t>(segment.tensor)];
+        if (segment.row_begin + segment.num_rows > tensor.rows || tensor.columns != group.columns)
+          return invalid("group {}: segment of {}: expected rows within {} and {} columns, found rows [{}, +{}) and {}",
+                         group.name, tensor.name, tensor.rows, group.columns, segment.row_begin, segment.num_rows,
+                         tensor.columns);
+        rows += segment.num_rows;
+      }
+      if (rows != group.rows) return invalid("group {}: rows: expected {}, found {}", group.name, rows, group.rows);
+    }
+    return {};
+  }
+
+  // Each list once: it is immutable, and its key stands for it.
+  Status check(const OpList& list, Part part) {
+    const uint64_t key = list.key();
+    if (checked_.contains(key)) return {};
+    Status status = check_list(limits_, list, part);
+    if (status) checked_.insert(key);
+    return status;
+  }
+
+  Status check_step(const StepSubmission& step) {
+    if (step.forward) {
+      if (Status status = check(*step.forward, Part::kForward); !status) return status;
+      if (step.forward_inputs.size() > limits_.state.forward_words_max)
+        return invalid("forward inputs: words: expected at most {}, found {}", limits_.state.forward_words_max,
+                       step.forward_inputs.size());
+      auto inputs = unpack_forward(step.forward_inputs);
+      if (!inputs) return inputs.error();
+      if (Status status = check_forward_inputs(limits_, *step.forward, *inputs); !status) return status;
+      live_tokens_ = static_cast<uint32_t>(inputs->tokens.size());
+    }
+    return step.sample ? check_sample(step) : Status{};
+  }
+
+  Status check_sample(const StepSubmission& step) {
+    if (Status status = check(*step.sample, Part::kSample); !status) return status;
+    if (step.sample_inputs.size() > limits_.state.sample_words_max)
+      return invalid("sample inputs: words: expected at most {}, found {}", limits_.state.sample_words_max,
+                     step.sample_inputs.size());
+    auto inputs = unpack_sample(step.sample_inputs);
+    if (!inputs) return inputs.error();
+    if (step.num_sampled != inputs->records.size())
+      return invalid("num_sampled: expected {}, found {}", inputs->records.size(), step.num_sampled);
+    bool wanted = false;
+    for (const SampleRecord& record : inputs->records) wanted |= (record.flags & kSampleLogprobs) != 0;
+    if (wanted && !step.want_logprobs) return invalid("want_logprobs: expected true, as a record asks for them");
+    // Only gather_rows looks at token_idx, among the tokens of the forward part that ran last.
+    const uint32_t num_tokens =
+        has_op<GatherRows>(*step.sample) && step.forward ? live_tokens_ : limits_.state.step_tokens_max;
+    return check_sample_inputs(limits_, *step.sample, *inputs, num_tokens);
+  }
+
+  Status check_door(const OpList& list, TensorId id, size_t num_bytes) const {
+    if (id < 0 || static_cast<size_t>(id) >= list.tensors.size())
+      return invalid("tensor door: tensor: expected below {}, found {}", list.tensors.size(), id);
+    const TensorDesc& tensor = list.tensors[static_cast<size_t>(id)];
+    if (tensor.storage == Storage::kArena)
+      return invalid("tensor door: {}: expected a pinned or hidden tensor", tensor.name);
+    if (num_bytes != list.bytes_of(id))
+      return invalid("tensor door: {}: expected {} bytes, found {}", tensor.name, list.bytes_of(id), num_bytes);
+    return {};
+  }
+
+  Status check_kv_door(uint32_t kv_group, uint32_t layer, uint32_t block, size_t num_bytes) const {
+    if (kv_group >= limits_.groups.size())
+      return invalid("kv door: kv_group: expected below {}, found {}", limits_.groups.size(), kv_group);
+    const KvGroup& group = limits_.groups[kv_group];
+    const uint64_t expected = group.data_bytes_block_layer() + group.scale_bytes_block_layer();
+    if (layer >= group.num_layers)
+      return invalid("kv door: layer: expected below {}, found {}", group.num_layers, layer);
+    if (block >= group.num_blocks)
+      return invalid("kv door: block: expected below {}, found {}", group.num_blocks, block);
+    if (num_bytes != expected) return invalid("kv door: bytes: expected {}, found {}", expected, num_bytes);
+    return {};
+  }
+
+  std::unique_ptr<Backend> inner_;
+  Limits limits_;
+  std::unordered_set<uint64_t> checked_;
+  std::deque<Ticket> in_flight_;
+  uint32_t live_tokens_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_validating(std::unique_ptr<Backend> inner) {
+  return std::make_unique<ValidatingBackend>(std::move(inner));
+}
+
+}  // namespace llmrt

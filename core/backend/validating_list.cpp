@@ -1,0 +1,240 @@
+// Op lists: ids, dtypes, shapes, order of writes and reads, sizes.
+#include <cmath>
+#include <set>
+
+#include "core/backend/validating_checks.h"
+#include "core/ops/op_fields.h"
+
+namespace llmrt::validating {
+namespace {
+
+constexpr uint32_t kAnyColumns = ~0u;
+
+std::string shape_text(Rows rows, uint32_t columns, const std::string& dtype) {
+  return fmt::format("[{}, {}] {}", rows == Rows::kTokens ? "T" : "R",
+                     columns == kAnyColumns ? "any" : std::to_string(columns), dtype);
+}
+
+// Visits the fields of an op: are its ids in range, and is nothing read before it was written?
+struct FieldChecker {
+  const Limits& limits;
+  const OpList& list;
+  const std::string& where;
+  Report& report;
+  std::vector<bool>& written;
+  std::vector<TensorId> reads, writes;
+
+  bool known(const char* name, TensorId id) { return report.below(where, name, id, list.tensors.size()); }
+  void read(const char* name, TensorId id) {
+    if (known(name, id) && !written[static_cast<size_t>(id)])
+      report.fail(where, name, "a tensor that was written before", list.tensors[static_cast<size_t>(id)].name);
+    reads.push_back(id);
+  }
+  void in(const char* name, TensorId id) { read(name, id); }
+  void out(const char* name, TensorId id) {
+    if (known(name, id) && std::find(reads.begin(), reads.end(), id) != reads.end())
+      report.fail(where, name, "not a tensor that the op reads", list.tensors[static_cast<size_t>(id)].name);
+    writes.push_back(id);
+  }
+  void inout(const char* name, TensorId id) {
+    read(name, id);
+    writes.push_back(id);
+  }
+  void weight(const char* name, int32_t id) { report.below(where, name, id, limits.weights.tensors.size()); }
+  void group(const char* name, int32_t id) { report.below(where, name, id, limits.weights.groups.size()); }
+  template <class T>
+  void value(const char* name, T number) {
+    if (!std::isfinite(static_cast<double>(number))) report.fail(where, name, "a finite number", number);
+  }
+};
+
+// Visits ops whose ids are in range: shapes and dtypes.
+struct ShapeChecker {
+  const Limits& limits;
+  const OpList& list;
+  const std::string& where;
+  Report& report;
+
+  const TensorDesc& desc(TensorId id) const { return list.tensors[static_cast<size_t>(id)]; }
+
+  void tensor(const char* field, TensorId id, Rows rows, uint32_t columns, bool dtype_ok, const char* dtypes) {
+    const TensorDesc& t = desc(id);
+    if (t.rows != rows || (columns != kAnyColumns && t.columns != columns) || !dtype_ok)
+      report.fail(where, field, shape_text(rows, columns, dtypes), shape_text(t.rows, t.columns, dtype_name(t.dtype)));
+  }
+  void f32(const char* field, TensorId id, Rows rows, uint32_t columns) {
+    tensor(field, id, rows, columns, desc(id).dtype == DType::kF32, "f32");
+  }
+  void i32(const char* field, TensorId id, Rows rows, uint32_t columns) {
+    tensor(field, id, rows, columns, desc(id).dtype == DType::kI32, "i32");
+  }
+  void any_float(const char* field, TensorId id, Rows rows, uint32_t columns) {
+    tensor(field, id, rows, columns, desc(id).dtype != DType::kI32, "f32, f16 or bf16");
+  }
+  void f32_vector(const char* field, int32_t weight, uint64_t columns) {
+    const WeightTensor& w = limits.weights.tensors[static_cast<size_t>(weight)];
+    if (w.encoding != Encoding::kF32 || w.rows != 1 || w.columns != columns)
+      report.fail(where, field, fmt::format("[1, {}] f32", columns),
+                  fmt::format("[{}, {}] {}", w.rows, w.columns, encoding_name(w.encoding)));
+  }
+  // Columns of a qkv tensor; the numbers of heads must divide.
+  template <class T>
+  uint32_t qkv_columns(const T& op) {
+    if (op.num_kv_heads == 0 || op.num_heads % std::max(op.num_kv_heads, 1u) != 0 || op.num_heads == 0)
+      report.fail(where, "num_heads", fmt::format("a multiple of num_kv_heads {}", op.num_kv_heads), op.num_heads);
+    if (op.head_dim == 0) report.fail(where, "head_dim", "at least 1", 0);
+    return (op.num_heads + 2 * op.num_kv_heads) * op.head_dim;
+  }
+  template <class T>
+  void kv(const T& op) {
+    if (!report.below(where, "kv_group", op.kv_group, limits.groups.size())) return;
+    const KvGroup& group = limits.groups[op.kv_group];
+    report.below(where, "layer", op.layer, group.num_layers);
+    if (op.num_kv_heads != group.num_kv_heads) report.fail(where, "num_kv_heads", group.num_kv_heads, op.num_kv_heads);
+    if (op.head_dim != group.head_dim) report.fail(where, "head_dim", group.head_dim, op.head_dim);
+  }
+  void logits(const char* field, TensorId id) {
+    f32(field, id, Rows::kSampled, kAnyColumns);
+    report.at_most(where, fmt::format("{} columns", field), desc(id).columns, limits.state.vocab_size);
+  }
+
+  void operator()(const UpdateRows&) {}
+  void operator()(const PrepareRows& op) {
+    i32("tokens", op.tokens, Rows::kTokens, 1);
+    i32("positions", op.positions, Rows::kTokens, 1);
+    i32("row_slots", op.row_slots, Rows::kTokens, 1);
+    i32("kv_slots", op.kv_slots, Rows::kTokens, 1);
+  }
+  void operator()(const Embed& op) {
+    const WeightTensor& weight = limits.weights.tensors[static_cast<size_t>(op.weight)];
+    i32("tokens", op.tokens, Rows::kTokens, 1);
+    f32("out", op.out, Rows::kTokens, static_cast<uint32_t>(weight.columns));
+    if (weight.rows < limits.state.vocab_size)
+      report.fail(where, "weight", fmt::format("at least {} rows", limits.state.vocab_size), weight.rows);
+  }
+  void operator()(const RmsNorm& op) {
+    const TensorDesc& x = desc(op.x);
+    f32("x", op.x, x.rows, kAnyColumns);
+    if (op.delta != kNoTensor) f32("delta", op.delta, x.rows, x.columns);
+    f32_vector("weight", op.weight, x.columns);
+    any_float("out", op.out, x.rows, x.columns);
+  }
+  void operator()(const Matmul& op) {
+    const WeightGroup& group = limits.weights.groups[static_cast<size_t>(op.group)];
+    any_float("x", op.x, desc(op.x).rows, static_cast<uint32_t>(group.columns));
+    f32("out", op.out, desc(op.x).rows, static_cast<uint32_t>(group.rows));
+  }
+  void operator()(const QkNorm& op) {
+    f32("qkv", op.qkv, Rows::kTokens, qkv_columns(op));
+    f32_vector("q_weight", op.q_weight, op.head_dim);
+    f32_vector("k_weight", op.k_weight, op.head_dim);
+  }
+  void operator()(const Rope& op) {
+    f32("qkv", op.qkv, Rows::kTokens, qkv_columns(op));
+    i32("positions", op.positions, Rows::kTokens, 1);
+    f32_vector("freqs", op.freqs, op.rope_dim / 2);
+    if (op.rope_dim % 2 != 0 || op.rope_dim > op.head_dim)
+      report.fail(where, "rope_dim", fmt::format("even, at most {}", op.head_dim), op.rope_dim);
+  }
+  void operator()(const KvWrite& op) {
+    f32("qkv", op.qkv, Rows::kTokens, qkv_columns(op));
+    i32("kv_slots", op.kv_slots, Rows::kTokens, 1);
+    kv(op);
+  }
+  void operator()(const PagedAttention& op) {
+    f32("qkv", op.qkv, Rows::kTokens, qkv_columns(op));
+    any_float("out", op.out, Rows::kTokens, op.num_heads * op.head_dim);
+    kv(op);
+    report.at_most(where, "num_heads", op.num_heads, limits.state.heads_max);
+    report.at_most(where, "head_dim", op.head_dim, limits.state.head_dim_max);
+  }
+  void operator()(const GatedActivation& op) {
+    any_float("out", op.out, Rows::kTokens, kAnyColumns);
+    f32("x", op.x, Rows::kTokens, 2 * desc(op.out).columns);
+  }
+  void operator()(const Add& op) {
+    f32("a", op.a, Rows::kTokens, kAnyColumns);
+    f32("b", op.b, Rows::kTokens, desc(op.a).columns);
+    f32("out", op.out, Rows::kTokens, desc(op.a).columns);
+  }
+  void operator()(const Scale& op) {
+    f32("x", op.x, Rows::kTokens, kAnyColumns);
+    f32("out", op.out, Rows::kTokens, desc(op.x).columns);
+  }
+  void operator()(const GatherRows& op) {
+    f32("x", op.x, Rows::kTokens, kAnyColumns);
+    f32("out", op.out, Rows::kSampled, desc(op.x).columns);
+  }
+  void operator()(const ApplyPenalties& op) {
+    logits("logits", op.logits);
+    f32("processed", op.processed, Rows::kSampled, desc(op.logits).columns);
+  }
+  void operator()(const ApplyBias& op) { logits("processed", op.processed); }
+  void operator()(const Filter& op) {
+    logits("logits", op.logits);
+    f32("processed", op.processed, Rows::kSampled, desc(op.logits).columns);
+    i32("kept", op.kept, Rows::kSampled, sizeof(FilterResult) / 4);
+  }
+  void operator()(const Sample& op) {
+    logits("logits", op.logits);
+    f32("processed", op.processed, Rows::kSampled, desc(op.logits).columns);
+    i32("kept", op.kept, Rows::kSampled, sizeof(FilterResult) / 4);
+  }
+  void operator()(const Logprobs& op) { logits("logits", op.logits); }
+  void operator()(const CopyBlocks& op) { report.below(where, "kv_group", op.kv_group, limits.groups.size()); }
+};
+
+// Which part's inputs an op reads: it can stand only in that list.
+template <class... T>
+bool is_one_of(const Op& op) {
+  return (std::holds_alternative<T>(op) || ...);
+}
+bool belongs(const Op& op, Part part) {
+  const bool reads_forward =
+      is_one_of<UpdateRows, PrepareRows, KvWrite, PagedAttention, CopyBlocks, Embed, QkNorm, Rope>(op);
+  const bool reads_sample = is_one_of<GatherRows, ApplyPenalties, ApplyBias, Filter, Sample, Logprobs>(op);
+  return part == Part::kForward ? !reads_sample : !reads_forward;
+}
+
+void check_tensors(const Limits& limits, const OpList& list, Report* report) {
+  std::set<std::string> names;
+  for (TensorId id = 0; id < static_cast<TensorId>(list.tensors.size()); ++id) {
+    const TensorDesc& tensor = list.tensors[static_cast<size_t>(id)];
+    const std::string where = fmt::format("{} list: tensor {}", list.name, tensor.name);
+    if (!names.insert(tensor.name).second) report->fail(where, "name", "one tensor of a name", "two");
+    if (tensor.columns == 0) report->fail(where, "columns", "at least 1", 0);
+    report->at_most(where, "bytes", list.bytes_of(id), limits.range_bytes_max);
+    if (tensor.storage != Storage::kHidden) continue;
+    if (tensor.rows != Rows::kTokens || tensor.columns != limits.state.hidden_columns || tensor.dtype != DType::kF32)
+      report->fail(where, "shape", shape_text(Rows::kTokens, limits.state.hidden_columns, "f32"),
+                   shape_text(tensor.rows, tensor.columns, dtype_name(tensor.dtype)));
+  }
+}
+
+}  // namespace
+
+Status check_list(const Limits& limits, const OpList& list, Part part) {
+  Report report;
+  const std::string list_name = list.name + " list";
+  report.at_most(list_name, "num_tokens", list.num_tokens, limits.state.step_tokens_max);
+  report.at_most(list_name, "num_sampled", list.num_sampled, limits.state.sample_rows_max);
+  check_tensors(limits, list, &report);
+
+  std::vector<bool> written;  // pinned tensors come from outside, the hidden one of a sample list from the forward list
+  for (const TensorDesc& tensor : list.tensors)
+    written.push_back(tensor.storage == Storage::kPinned ||
+                      (tensor.storage == Storage::kHidden && part == Part::kSample));
+  for (size_t i = 0; i < list.ops.size() && report.ok(); ++i) {
+    const std::string where = fmt::format("{}: op {} {}", list_name, i, op_name(list.ops[i]));
+    if (!belongs(list.ops[i], part)) report.fail(where, "list", "an op of this part of a step", op_name(list.ops[i]));
+    FieldChecker checker{limits, list, where, report, written, {}, {}};
+    std::visit([&](const auto& op) { fields(op, checker); }, list.ops[i]);
+    if (!report.ok()) break;
+    std::visit(ShapeChecker{limits, list, where, report}, list.ops[i]);
+    for (TensorId id : checker.writes) written[static_cast<size_t>(id)] = true;
+  }
+  if (report.ok()) report.at_most(list_name, "arena bytes", plan_arena(list, 1).bytes, limits.state.arena_bytes);
+  return report.status();
+}
+
+}  // namespace llmrt::validating

@@ -1,0 +1,337 @@
+// validating: one right step passes; each of many small lies is refused with the name of the op or array and the field.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "core/backend/validating.h"
+#include "tests/ops/op_harness.h"
+#include "tests/reference/backend.h"
+
+namespace llmrt::optest {
+namespace {
+
+// A tiny decoder step: two rows (a prompt of 3 tokens and a decode token), everything that a real step has.
+struct World {
+  Suite suite;
+  std::vector<KvGroup> groups = {{1, 1, 32, 16, 8, KvDType::kF16}};
+  StateConfig state;
+  OpList forward{"forward", 8, 0, {}, {}}, sample{"sample", 0, 4, {}, {}};
+  ForwardInputs forward_inputs;
+  SampleInputs sample_inputs;
+  bool want_logprobs = true;
+  // Tensors by name, for the lies.
+  TensorId tokens, positions, row_slots, kv_slots, x, normed, qkv, attended, hidden, gathered, logits, processed, kept;
+
+  World() {
+    auto rng = test_rng("validating");
+    const WeightId embedding = suite.add_weight(Encoding::kF16, 50, 32, rng);
+    const WeightId norm = suite.add_weight(Encoding::kF32, 1, 32, rng);
+    const WeightId freqs = suite.add_weight(Encoding::kF32, 1, 16, rng);
+    const WeightGroupId qkv_group = suite.add_group({suite.add_weight(Encoding::kQ8_0, 128, 32, rng)}, true, rng);
+    const WeightGroupId head = suite.add_group({embedding}, false, rng);
+    make_forward(embedding, norm, freqs, qkv_group);
+    make_sample(head);
+    make_inputs();
+    make_state();
+  }
+
+  TensorId add(OpList& list, const char* name, Rows rows, uint32_t columns, DType dtype = DType::kF32,
+               Storage storage = Storage::kArena) {
+    return list.add_tensor({name, rows, columns, dtype, storage});
+  }
+
+  void make_forward(WeightId embedding, WeightId norm, WeightId freqs, WeightGroupId qkv_group) {
+    tokens = add(forward, "tokens", Rows::kTokens, 1, DType::kI32);
+    positions = add(forward, "positions", Rows::kTokens, 1, DType::kI32);
+    row_slots = add(forward, "row_slots", Rows::kTokens, 1, DType::kI32);
+    kv_slots = add(forward, "kv_slots", Rows::kTokens, 1, DType::kI32);
+    x = add(forward, "x", Rows::kTokens, 32);
+    normed = add(forward, "normed", Rows::kTokens, 32);
+    qkv = add(forward, "qkv", Rows::kTokens, 128);
+    attended = add(forward, "attended", Rows::kTokens, 64);
+    hidden = add(forward, "hidden", Rows::kTokens, 32, DType::kF32, Storage::kHidden);
+    forward.ops = {UpdateRows{},
+                   CopyBlocks{0},
+                   PrepareRows{tokens, positions, row_slots, kv_slots},
+                   Embed{tokens, embedding, x},
+                   RmsNorm{x, kNoTensor, norm, 1e-5f, normed},
+                   Matmul{normed, qkv_group, qkv},
+                   Rope{qkv, positions, freqs, 2, 1, 32, 32, RopePairing::kHalves, 1},
+                   KvWrite{qkv, kv_slots, 0, 0, 2, 1, 32},
+                   PagedAttention{qkv, attended, 0, 0, 2, 1, 32, 0.2f, 0, 0},
+                   Add{x, x, hidden}};
+  }
+
+  void make_sample(WeightGroupId head) {
+    const TensorId handed = add(sample, "hidden", Rows::kTokens, 32, DType::kF32, Storage::kHidden);
+    gathered = add(sample, "gathered", Rows::kSampled, 32);
+    logits = add(sample, "logits", Rows::kSampled, 50);
+    processed = add(sample, "processed", Rows::kSampled, 50);
+    kept = add(sample, "kept", Rows::kSampled, 8, DType::kI32);
+    sample.ops = {GatherRows{handed, gathered},
+                  Matmul{gathered, head, logits},
+                  ApplyPenalties{logits, processed},
+                  ApplyBias{processed},
+                  Filter{logits, processed, kept},
+                  Sample{logits, processed, kept},
+                  Logprobs{logits}};
+  }
+
+  void make_inputs() {
+    Step step;
+    RowSampling sampling;
+    sampling.flags = kRowPenalties | kRowBias;
+    sampling.penalty_slot = 1;
+    step.set_sampling(0, sampling);
+    step.add_update(RowUpdateKind::kRecount, 0, 1, 2, {3, 4, 5});
+    step.patch_table(0, 0, {3, 5});
+    step.set_sampling(2, {});
+    step.patch_table(2, 0, {1, 2});
+    step.add_update(RowUpdateKind::kCopySlot, 3, 2, 0);
+    step.add_row(0, 0, 3, {7, 8, 9});
+    step.add_row(2, 20, 1, {kLastSampled});
+    step.add_prompt_items(0);
+    step.add_decode_items(1, 16);
+    forward_inputs = step.forward_inputs;
+    forward_inputs.block_copies = {{0, 6, 16}, {0, 7, 3}};
+    sample_inputs.records = {{0, 2, 0, kSampleLogprobs, -1, 0, 2}, {2, 3, 5, kSampleForced, 4}};
+    sample_inputs.bias_entries = {{3, 1.5f}, {4, -INFINITY}};
+  }
+
+  void make_state() {
+    state.step_tokens_max = 8;
+    state.sample_rows_max = 4;
+    state.slots_max = 4;
+    state.penalty_rows_max = 2;
+    state.blocks_row_max = 4;
+    state.partials_max = 4;
+    state.heads_max = 2;
+    state.head_dim_max = 32;
+    state.hidden_columns = 32;
+    state.vocab_size = 50;
+    state.forward_words_max = state.sample_words_max = 1000;
+    state.arena_bytes = 1 << 16;
+  }
+
+  // The error text of loading everything and submitting one step, or "".
+  std::string submit() {
+    auto backend = make_validating(make_reference_backend());
+    if (Status status = backend->load_weights(suite.weights, {}); !status) return status.error().message;
+    if (Status status = backend->create_state(state); !status) return status.error().message;
+    if (Status status = backend->create_kv_pools(groups); !status) return status.error().message;
+    std::vector<uint32_t> forward_words, sample_words;
+    pack(forward_inputs, &forward_words);
+    pack(sample_inputs, &sample_words);
+    auto ticket = backend->submit({&forward, forward_words, &sample, sample_words,
+                                   static_cast<uint32_t>(sample_inputs.records.size()), want_logprobs});
+    if (!ticket) {
+      CHECK(ticket.error().code == ErrorCode::kInvalidArgument);
+      return ticket.error().message;
+    }
+    auto output = backend->wait(*ticket);
+    return output ? "" : output.error().message;
+  }
+
+  template <class T>
+  T& op() {
+    for (OpList* list : {&forward, &sample})
+      for (Op& op : list->ops)
+        if (T* found = std::get_if<T>(&op)) return *found;
+    FAIL("no such op");
+    return std::get<T>(forward.ops[0]);
+  }
+  TensorDesc& tensor(OpList& list, TensorId id) { return list.tensors[static_cast<size_t>(id)]; }
+};
+
+struct Lie {
+  const char* names;  // what the message must say
+  void (*tell)(World& w);
+};
+
+}  // namespace
+
+TEST_CASE("validating lets a right step through", "[validating]") {
+  CHECK(World().submit() == "");
+}
+
+TEST_CASE("validating refuses a wrong op list and names op and field", "[validating]") {
+  const Lie lies[] = {
+      {"rms_norm: x: expected below 9", [](World& w) { w.op<RmsNorm>().x = 99; }},
+      {"embed: weight: expected below", [](World& w) { w.op<Embed>().weight = -1; }},
+      {"matmul: group: expected below 2", [](World& w) { w.op<Matmul>().group = 2; }},
+      {"rms_norm: weight: expected [1, 32] f32", [](World& w) { w.op<RmsNorm>().weight = 2; }},
+      {"rms_norm: out: expected not a tensor that the op reads", [](World& w) { w.op<RmsNorm>().out = w.x; }},
+      {"rms_norm: eps: expected a finite number", [](World& w) { w.op<RmsNorm>().eps = NAN; }},
+      {"matmul: out: expected [T, 128] f32", [](World& w) { w.op<Matmul>().out = w.attended; }},
+      {"matmul: x: expected [T, 32] f32, f16 or bf16, found [T, 1] i32",
+       [](World& w) { w.op<Matmul>().x = w.positions; }},
+      {"embed: tokens: expected a tensor that was written before",
+       [](World& w) { std::swap(w.forward.ops[2], w.forward.ops[3]); }},
+      {"rope: rope_dim: expected even, at most 32", [](World& w) { w.op<Rope>().rope_dim = 33; }},
+      {"rope: qkv: expected [T, 160] f32", [](World& w) { w.op<Rope>().num_heads = 3; }},
+      {"rope: freqs: expected [1, 8] f32", [](World& w) { w.op<Rope>().rope_dim = 16; }},
+      {"kv_write: layer: expected below 1", [](World& w) { w.op<KvWrite>().layer = 1; }},
+      {"kv_write: kv_group: expected below 1", [](World& w) { w.op<KvWrite>().kv_group = 1; }},
+      {"paged_attention: num_heads: expected at most 1", [](World& w) { w.state.heads_max = 1; }},
+      {"paged_attention: num_heads: expected a multiple of num_kv_heads",
+       [](World& w) { w.op<PagedAttention>().num_kv_heads = 0; }},
+      {"paged_attention: out: expected [T, 64]", [](World& w) { w.tensor(w.forward, w.attended).columns = 63; }},
+      {"copy_blocks: kv_group", [](World& w) { w.op<CopyBlocks>().kv_group = 7; }},
+      {"add: b: expected [T, 32] f32", [](World& w) { w.op<Add>().b = w.attended; }},
+      {"tensor hidden: shape", [](World& w) { w.state.hidden_columns = 64; }},
+      {"forward list: num_tokens: expected at most 4", [](World& w) { w.state.step_tokens_max = 4; }},
+      {"sample list: num_sampled: expected at most 3", [](World& w) { w.state.sample_rows_max = 3; }},
+      {"forward list: arena bytes", [](World& w) { w.state.arena_bytes = 100; }},
+      {"name: expected one tensor of a name", [](World& w) { w.tensor(w.forward, w.x).name = "qkv"; }},
+      {"gather_rows: out: expected [R, 32] f32", [](World& w) { w.op<GatherRows>().out = w.logits; }},
+      {"filter: kept: expected [R, 8] i32", [](World& w) { w.tensor(w.sample, w.kept).columns = 7; }},
+      {"logits columns: expected at most 49", [](World& w) { w.state.vocab_size = 49; }},
+      {"sample: kept: expected a tensor that was written before",
+       [](World& w) { std::swap(w.sample.ops[4], w.sample.ops[5]); }},
+      {"list: expected an op of this part", [](World& w) { w.sample.ops.push_back(UpdateRows{}); }},
+      {"list: expected an op of this part",
+       [](World& w) {
+         w.forward.ops.push_back(GatherRows{w.x, w.normed});
+       }},
+      {"columns: expected a multiple of 32", [](World& w) { w.suite.weights.tensors[3].columns = 33; }},
+      {"expected rows within 128", [](World& w) { w.suite.weights.groups[0].segments[0].row_begin = 1; }},
+      {"block_tokens: expected 16, 32 or 64", [](World& w) { w.groups[0].block_tokens = 8; }},
+  };
+  for (const Lie& lie : lies) {
+    World world;
+    lie.tell(world);
+    CHECK_THAT(world.submit(), Catch::Matchers::ContainsSubstring(lie.names));
+  }
+}
+
+TEST_CASE("validating refuses wrong inputs and names array and field", "[validating]") {
+  const Lie lies[] = {
+      {"tokens: expected at most 3", [](World& w) { w.forward.num_tokens = 3; }},
+      {"tokens[0]: token: expected below 50", [](World& w) { w.forward_inputs.tokens[0] = 50; }},
+      {"tokens[0]: token: expected below 50", [](World& w) { w.forward_inputs.tokens[0] = -2; }},
+      {"token_rows[1]: row: expected 0", [](World& w) { w.forward_inputs.token_rows[1] = 1; }},
+      {"rows[1]: slot: expected below 4", [](World& w) { w.forward_inputs.rows[1].slot = 4; }},
+      {"rows[1]: slot: expected a slot of one row", [](World& w) { w.forward_inputs.rows[1].slot = 0; }},
+      {"rows[1]: token_first: expected 3", [](World& w) { w.forward_inputs.rows[1].token_first = 2; }},
+      {"rows[1]: adapter_id: expected 0", [](World& w) { w.forward_inputs.rows[1].adapter_id = 1; }},
+      {"rows[1]: positions: expected at most 64", [](World& w) { w.forward_inputs.rows[1].start = 64; }},
+      {"rows[1]: block table: expected a block for position 40", [](World& w) { w.forward_inputs.rows[1].start = 40; }},
+      {"rows: tokens in all: expected 5",
+       [](World& w) { w.forward_inputs.tokens.push_back(1), w.forward_inputs.token_rows.push_back(1); }},
+      {"kv_slots: expected a place that one token writes",
+       [](World& w) {
+         w.forward_inputs.row_payload[16 + 3] = 2, w.forward_inputs.rows[1].start = 16 + 1,
+                                           w.forward_inputs.decode_items.clear(), w.forward_inputs.merge_items.clear();
+       }},
+      {"update 0: slot: expected below 4", [](World& w) { w.forward_inputs.row_updates[0].slot = 4; }},
+      {"update 0: payload_words: expected 16", [](World& w) { w.forward_inputs.row_updates[0].payload_words = 15; }},
+      {"update 0: penalty_slot: expected below 2", [](World& w) { w.forward_inputs.row_payload[11] = 2; }},
+      {"update 0: temperature", [](World& w) { w.forward_inputs.row_payload[1] = 0xbf800000u; }},
+      {"update 1: arg0 (penalty slot)", [](World& w) { w.forward_inputs.row_updates[1].arg0 = 2; }},
+      {"update 1: arg1 (prompt tokens)", [](World& w) { w.forward_inputs.row_updates[1].arg1 = 4; }},
+      {"update 1: token: expected below 50", [](World& w) { w.forward_inputs.row_payload[16] = 50; }},
+      {"update 2: table entries: expected at most 4", [](World& w) { w.forward_inputs.row_updates[2].arg0 = 3; }},
+      {"update 2: block: expected below 8", [](World& w) { w.forward_inputs.row_payload[16 + 3] = 8; }},
+      {"update 5: arg0 (source slot)", [](World& w) { w.forward_inputs.row_updates[5].arg0 = 9; }},
+      {"update 5: kind", [](World& w) { w.forward_inputs.row_updates[5].kind = static_cast<RowUpdateKind>(77); }},
+      {"copy 0: source: expected below 8", [](World& w) { w.forward_inputs.block_copies[0].source = 8; }},
+      {"copy 1: num_tokens: expected 1 to 16", [](World& w) { w.forward_inputs.block_copies[1].num_tokens = 17; }},
+      {"copy 1: target: expected a block that is written once",
+       [](World& w) { w.forward_inputs.block_copies[1].target = 6; }},
+      {"copy_blocks: target: expected not a source", [](World& w) { w.forward_inputs.block_copies[1].source = 6; }},
+      {"prompt_items[0]: num_tokens: expected 1 to 64",
+       [](World& w) { w.forward_inputs.prompt_items[0].num_tokens = 0; }},
+      {"prompt_items[0]: slot: expected 0", [](World& w) { w.forward_inputs.prompt_items[0].slot = 2; }},
+      {"prompt_items[0]: position_first: expected 0",
+       [](World& w) { w.forward_inputs.prompt_items[0].position_first = 1; }},
+      {"prompt_items[0]: key_end: expected at most 3", [](World& w) { w.forward_inputs.prompt_items[0].key_end = 4; }},
+      {"decode_items[0]: tokens: expected at most 4",
+       [](World& w) { w.forward_inputs.decode_items[0].token_first = 4; }},
+      {"decode_items[1]: partials: expected at most 4", [](World& w) { w.forward_inputs.decode_items[1].partial = 4; }},
+      {"merge_items[0]: partials: expected at most 4",
+       [](World& w) { w.forward_inputs.merge_items[0].num_partials = 5; }},
+      {"merge_items[0]: token: expected below 4", [](World& w) { w.forward_inputs.merge_items[0].token = 4; }},
+      {"row_updates: expected none without update_rows", [](World& w) { w.forward.ops.erase(w.forward.ops.begin()); }},
+      {"forward inputs: words: expected at most 100", [](World& w) { w.state.forward_words_max = 100; }},
+      {"records[0]: slot: expected below 4", [](World& w) { w.sample_inputs.records[0].slot = 4; }},
+      {"records[0]: token_idx: expected below 4", [](World& w) { w.sample_inputs.records[0].token_idx = 4; }},
+      {"records[1]: forced_token: expected below 50", [](World& w) { w.sample_inputs.records[1].forced_token = -1; }},
+      {"records[1]: slot: expected a slot that draws once",
+       [](World& w) { w.sample_inputs.records[1] = w.sample_inputs.records[0]; }},
+      {"records[1]: num_bias: expected 0 for a row without kRowBias",
+       [](World& w) { w.sample_inputs.records[1].num_bias = 1; }},
+      {"records[0]: bias entries: expected at most 2", [](World& w) { w.sample_inputs.records[0].bias_first = 1; }},
+      {"records[0]: bias token: expected one entry a token",
+       [](World& w) { w.sample_inputs.bias_entries[1].token = 3; }},
+      {"records[0]: bias: expected a finite number or -inf",
+       [](World& w) { w.sample_inputs.bias_entries[1].bias = NAN; }},
+      {"want_logprobs", [](World& w) { w.want_logprobs = false; }},
+  };
+  for (const Lie& lie : lies) {
+    World world;
+    lie.tell(world);
+    CHECK_THAT(world.submit(), Catch::Matchers::ContainsSubstring(lie.names));
+  }
+}
+
+TEST_CASE("the reference refuses work lists that miss or repeat a key", "[validating][paged_attention]") {
+  const Lie lies[] = {
+      {"key 0 is not covered",
+       [](World& w) { w.forward_inputs.prompt_items[0].key_begin = w.forward_inputs.prompt_items[0].key_end; }},
+      {"is written 0 times", [](World& w) { w.forward_inputs.prompt_items.clear(); }},
+      {"is written 2 times",
+       [](World& w) { w.forward_inputs.prompt_items.push_back(w.forward_inputs.prompt_items[0]); }},
+      {"is covered not once", [](World& w) { w.forward_inputs.decode_items[1].key_begin = 15; }},
+      {"is not covered", [](World& w) { w.forward_inputs.decode_items[1].key_end = 20; }},
+      {"is written twice",
+       [](World& w) { w.forward_inputs.decode_items[1].partial = w.forward_inputs.decode_items[0].partial; }},
+      {"is written 0 times", [](World& w) { w.forward_inputs.merge_items.clear(); }},
+      {"its merge leaves partials out", [](World& w) { w.forward_inputs.merge_items[0].num_partials = 1; }},
+  };
+  for (const Lie& lie : lies) {
+    World world;
+    lie.tell(world);
+    CHECK_THAT(world.submit(), Catch::Matchers::ContainsSubstring(lie.names));
+  }
+}
+
+TEST_CASE("validating keeps tickets in order and few", "[validating]") {
+  World world;
+  auto backend = make_validating(make_reference_backend());
+  REQUIRE(backend->load_weights(world.suite.weights, {}).ok());
+  REQUIRE(backend->create_state(world.state).ok());
+  REQUIRE(backend->create_kv_pools(world.groups).ok());
+  std::vector<uint32_t> words;
+  pack(world.forward_inputs, &words);
+  StepSubmission step;
+  step.forward = &world.forward;
+  step.forward_inputs = words;
+  const auto first = backend->submit(step), second = backend->submit(step);
+  REQUIRE(first.ok());
+  REQUIRE(second.ok());
+  CHECK_FALSE(backend->submit(step).ok());
+  CHECK_FALSE(backend->wait(*second).ok());
+  CHECK(backend->wait(*first).ok());
+  CHECK(backend->wait(*second).ok());
+  CHECK_FALSE(backend->wait(*second).ok());
+}
+
+TEST_CASE("validating guards the doors of tensors and blocks", "[validating]") {
+  World world;
+  auto backend = make_validating(make_reference_backend());
+  REQUIRE(backend->load_weights(world.suite.weights, {}).ok());
+  REQUIRE(backend->create_state(world.state).ok());
+  REQUIRE(backend->create_kv_pools(world.groups).ok());
+  std::vector<std::byte> block(world.groups[0].data_bytes_block_layer());
+  CHECK(backend->read_kv(0, 0, 7, block).ok());
+  CHECK_FALSE(backend->read_kv(1, 0, 7, block).ok());
+  CHECK_FALSE(backend->read_kv(0, 1, 7, block).ok());
+  CHECK_FALSE(backend->write_kv(0, 0, 8, block).ok());
+  block.pop_back();
+  CHECK_FALSE(backend->write_kv(0, 0, 7, block).ok());
+  std::vector<std::byte> hidden(8 * 32 * 4);
+  CHECK(backend->read_tensor(world.forward, world.hidden, hidden).ok());
+  CHECK_FALSE(backend->read_tensor(world.forward, world.x, hidden).ok());
+  CHECK_FALSE(backend->read_tensor(world.forward, 99, hidden).ok());
+}
+
+}  // namespace llmrt::optest
