@@ -37,8 +37,7 @@ void TokenizerBase::find_end_of_generation() {
     }
   }
   std::ranges::sort(end_ids_);
-  const auto repeated = std::ranges::unique(end_ids_);
-  end_ids_.erase(repeated.begin(), repeated.end());
+  end_ids_.erase(std::unique(end_ids_.begin(), end_ids_.end()), end_ids_.end());
 }
 
 TokenIds TokenizerBase::ids_by_text() const {
