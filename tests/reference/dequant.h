@@ -21,7 +21,7 @@ inline float load_f16(const uint8_t* p) {
 }
 
 // 32 numbers of 4 or 5 bits: element j in the low nibbles, j + 16 in the high ones; the fifth bits in a word of their
-// own. value = d * (q - offset) + m.
+// own. value = d * (q - offset) + m; m = -0 adds nothing, not even a sign.
 inline void dequantize_32(const uint8_t* nibbles, uint32_t fifth_bits, float d, int offset, float m, float* out) {
   for (int j = 0; j < 16; ++j) {
     int low = (nibbles[j] & 15) | static_cast<int>((fifth_bits >> j) & 1) << 4;
@@ -85,11 +85,11 @@ inline void dequantize_block(Encoding encoding, const uint8_t* block, float* out
       *out = bf16_value(load_u16(block));
       return;
     case Encoding::kQ4_0:
-      return dequantize_32(block + 2, 0, load_f16(block), 8, 0, out);
+      return dequantize_32(block + 2, 0, load_f16(block), 8, -0.0f, out);
     case Encoding::kQ4_1:
       return dequantize_32(block + 4, 0, load_f16(block), 0, load_f16(block + 2), out);
     case Encoding::kQ5_0:
-      return dequantize_32(block + 6, load_u32(block + 2), load_f16(block), 16, 0, out);
+      return dequantize_32(block + 6, load_u32(block + 2), load_f16(block), 16, -0.0f, out);
     case Encoding::kQ5_1:
       return dequantize_32(block + 8, load_u32(block + 4), load_f16(block), 0, load_f16(block + 2), out);
     case Encoding::kQ8_0:

@@ -1,0 +1,192 @@
+// Op lists as values: prints, keys, access sets, the arena plan, and inputs through pack and back.
+#include <catch2/catch_test_macros.hpp>
+#include <cstring>
+
+#include "core/ops/op_list.h"
+#include "core/ops/step_inputs.h"
+#include "tests/ops/op_harness.h"
+
+namespace llmrt::optest {
+namespace {
+
+OpList small_list() {
+  OpList list{"forward", 8, 0, {}, {}};
+  const TensorId x = list.add_tensor({"x", Rows::kTokens, 576, DType::kF32, Storage::kArena});
+  const TensorId o = list.add_tensor({"o", Rows::kTokens, 576, DType::kF32, Storage::kArena});
+  const TensorId h = list.add_tensor({"h", Rows::kTokens, 576, DType::kF16, Storage::kArena});
+  list.ops = {Embed{x, 0, x}, RmsNorm{x, o, 3, 1e-5f, h}, Matmul{h, 1, o}, Add{x, o, x}};
+  return list;
+}
+
+// A random chain: every op reads earlier tensors and writes one, with random sizes and storages.
+OpList random_list(std::mt19937_64& rng) {
+  OpList list{"forward", 1 + static_cast<uint32_t>(rng() % 64), 1 + static_cast<uint32_t>(rng() % 16), {}, {}};
+  const uint32_t num_tensors = 2 + static_cast<uint32_t>(rng() % 30);
+  for (uint32_t i = 0; i < num_tensors; ++i)
+    list.add_tensor({fmt::format("t{}", i), rng() % 4 ? Rows::kTokens : Rows::kSampled,
+                     1 + static_cast<uint32_t>(rng() % 300), rng() % 2 ? DType::kF32 : DType::kF16,
+                     rng() % 8   ? Storage::kArena
+                     : rng() % 2 ? Storage::kPinned
+                                 : Storage::kHidden});
+  for (uint32_t i = 0; i < num_tensors * 2; ++i) {
+    const auto any = [&] { return static_cast<TensorId>(rng() % num_tensors); };
+    list.ops.push_back(Add{any(), any(), any()});
+  }
+  return list;
+}
+
+bool touches(const Op& op, TensorId id) {
+  const OpAccess touched = access(op);
+  return std::count(touched.reads.begin(), touched.reads.end(), id) +
+             std::count(touched.writes.begin(), touched.writes.end(), id) >
+         0;
+}
+
+}  // namespace
+
+TEST_CASE("a list prints a line for each op with shapes and dtypes", "[op_list]") {
+  const std::string text = print(small_list());
+  CHECK(text.find("forward T=8 R=0 ops=4") == 0);
+  CHECK(text.find("\nrms_norm") != std::string::npos);
+  CHECK(text.find("delta=o[T8,576]f32") != std::string::npos);
+  CHECK(text.find("out=h[T8,576]f16") != std::string::npos);
+  CHECK(std::count(text.begin(), text.end(), '\n') == 5);
+}
+
+TEST_CASE("every op has a name of its own", "[op_list]") {
+  std::vector<std::string> names;
+  for (int i = 0; i < kNumOps; ++i) names.push_back(op_name(i));
+  std::sort(names.begin(), names.end());
+  CHECK(std::adjacent_find(names.begin(), names.end()) == names.end());
+  CHECK(std::string(op_name(Op{PagedAttention{}})) == "paged_attention");
+  CHECK(std::string(op_name(Op{CopyBlocks{}})) == "copy_blocks");
+}
+
+TEST_CASE("equal lists have equal keys and any change gives another", "[op_list]") {
+  const uint64_t key = small_list().key();
+  OpList renamed = small_list();
+  renamed.name = "other";
+  CHECK(renamed.key() == key);
+  const auto changed = [&](auto change) {
+    OpList list = small_list();
+    change(list);
+    return list.key() != key;
+  };
+  CHECK(changed([](OpList& l) { l.num_tokens = 16; }));
+  CHECK(changed([](OpList& l) { l.num_sampled = 1; }));
+  CHECK(changed([](OpList& l) { l.tensors[2].columns = 577; }));
+  CHECK(changed([](OpList& l) { l.tensors[2].dtype = DType::kBF16; }));
+  CHECK(changed([](OpList& l) { l.tensors[2].storage = Storage::kPinned; }));
+  CHECK(changed([](OpList& l) { l.tensors[2].rows = Rows::kSampled; }));
+  CHECK(changed([](OpList& l) { std::swap(l.ops[1], l.ops[2]); }));
+  CHECK(changed([](OpList& l) { std::get<RmsNorm>(l.ops[1]).eps = 1e-6f; }));
+  CHECK(changed([](OpList& l) { std::get<RmsNorm>(l.ops[1]).delta = kNoTensor; }));
+  CHECK(changed([](OpList& l) { std::get<Matmul>(l.ops[2]).group = 2; }));
+  CHECK(changed([](OpList& l) { std::swap(std::get<Add>(l.ops[3]).a, std::get<Add>(l.ops[3]).b); }));
+  CHECK(changed([](OpList& l) { l.ops[3] = Scale{0, 1, 0}; }));
+}
+
+TEST_CASE("an in-place tensor is both read and written", "[op_list]") {
+  const OpAccess with_delta = access(RmsNorm{0, 1, 0, 0, 2}), without = access(RmsNorm{0, kNoTensor, 0, 0, 2});
+  CHECK(with_delta.reads == std::vector<TensorId>{0, 1});
+  CHECK(with_delta.writes == std::vector<TensorId>{0, 2});
+  CHECK(without.reads == std::vector<TensorId>{0});
+  CHECK(without.writes == std::vector<TensorId>{2});
+}
+
+TEST_CASE("the arena never overlaps tensors that live at the same time", "[op_list]") {
+  auto rng = test_rng("arena");
+  for (int round = 0; round < 300; ++round) {
+    const OpList list = random_list(rng);
+    const uint64_t alignment = 1ull << (rng() % 9);
+    const ArenaPlan plan = plan_arena(list, alignment);
+    INFO("round " << round << "\n" << print(list));
+    REQUIRE(plan.offsets.size() == list.tensors.size());
+    const int num_tensors = static_cast<int>(list.tensors.size());
+    // First and last op by tensor; pinned ones live through the whole list.
+    std::vector<std::pair<int, int>> lives(list.tensors.size(), {-1, -1});
+    for (TensorId id = 0; id < num_tensors; ++id) {
+      for (int i = 0; i < static_cast<int>(list.ops.size()); ++i)
+        if (touches(list.ops[static_cast<size_t>(i)], id)) {
+          if (lives[id].first < 0) lives[id].first = i;
+          lives[id].second = i;
+        }
+      if (list.tensors[id].storage == Storage::kPinned) lives[id] = {0, static_cast<int>(list.ops.size())};
+    }
+    for (TensorId a = 0; a < num_tensors; ++a) {
+      const bool placed = list.tensors[a].storage != Storage::kHidden && lives[a].first >= 0;
+      REQUIRE((plan.offsets[a] != ArenaPlan::kNoOffset) == placed);
+      if (!placed) continue;
+      CHECK(plan.offsets[a] % alignment == 0);
+      CHECK(plan.offsets[a] + list.bytes_of(a) <= plan.bytes);
+      for (TensorId b = 0; b < a; ++b) {
+        if (plan.offsets[b] == ArenaPlan::kNoOffset || lives[a].second < lives[b].first ||
+            lives[b].second < lives[a].first)
+          continue;
+        const bool apart = plan.offsets[a] + list.bytes_of(a) <= plan.offsets[b] ||
+                           plan.offsets[b] + list.bytes_of(b) <= plan.offsets[a];
+        CHECK(apart);
+      }
+    }
+  }
+}
+
+TEST_CASE("the arena reuses memory of tensors that are no longer needed", "[op_list]") {
+  OpList list{"forward", 4, 0, {}, {}};
+  TensorId before = list.add_tensor({"t0", Rows::kTokens, 256, DType::kF32, Storage::kArena});
+  for (int i = 1; i < 20; ++i) {
+    const TensorId next = list.add_tensor({fmt::format("t{}", i), Rows::kTokens, 256, DType::kF32, Storage::kArena});
+    list.ops.push_back(Scale{before, 2, next});
+    before = next;
+  }
+  CHECK(plan_arena(list, 256).bytes == 2 * 4 * 256 * 4);
+}
+
+TEST_CASE("inputs come back from their packed form", "[op_list]") {
+  Step step;
+  step.set_sampling(1, {});
+  step.patch_table(1, 2, {7, 8, 9});
+  step.add_row(1, 40, 3, {5, kLastSampled, 6});
+  step.add_row(0, 500, 1);
+  step.add_prompt_items(0);
+  step.add_decode_items(1, 64);
+  step.forward_inputs.block_copies = {{1, 2, 3}};
+  step.sample_inputs.records = {{0, 1, 2, kSampleForced, 3, 0, 1}};
+  step.sample_inputs.bias_entries = {{4, -1.5f}};
+  std::vector<uint32_t> words;
+  pack(step.forward_inputs, &words);
+  const auto forward = unpack_forward(words);
+  REQUIRE(forward.ok());
+  const auto same = [](const auto& a, const auto& b) {
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0);
+  };
+  CHECK(same(forward->row_updates, step.forward_inputs.row_updates));
+  CHECK(same(forward->row_payload, step.forward_inputs.row_payload));
+  CHECK(same(forward->block_copies, step.forward_inputs.block_copies));
+  CHECK(same(forward->rows, step.forward_inputs.rows));
+  CHECK(same(forward->tokens, step.forward_inputs.tokens));
+  CHECK(same(forward->token_rows, step.forward_inputs.token_rows));
+  CHECK(same(forward->decode_items, step.forward_inputs.decode_items));
+  CHECK(same(forward->prompt_items, step.forward_inputs.prompt_items));
+  CHECK(same(forward->merge_items, step.forward_inputs.merge_items));
+  CHECK(forward->num_partials == step.forward_inputs.num_partials);
+
+  // Any header word made wrong is an error or another valid reading, never a read outside.
+  auto rng = test_rng("unpack");
+  for (int i = 0; i < 2000; ++i) {
+    std::vector<uint32_t> broken = words;
+    broken[rng() % kForwardHeaderWords] = static_cast<uint32_t>(rng() % 3 ? rng() % 400 : rng());
+    if (rng() % 4 == 0) broken.resize(rng() % broken.size());
+    (void)unpack_forward(broken);
+  }
+  CHECK_FALSE(unpack_forward({}).ok());
+  pack(step.sample_inputs, &words);
+  const auto sample = unpack_sample(words);
+  REQUIRE(sample.ok());
+  CHECK(same(sample->records, step.sample_inputs.records));
+  CHECK(same(sample->bias_entries, step.sample_inputs.bias_entries));
+  words[kSmpNumRecords] = 1000;
+  CHECK_FALSE(unpack_sample(words).ok());
+}
+
+}  // namespace llmrt::optest
