@@ -184,8 +184,8 @@ def write(name, path):
 
     weights = Weights(writer, model)
     width, head_dim = model["width"], model["head_dim"]
-    # Tied: small beside what the layers add, or each token would predict itself; the norm before the head makes up.
-    weights.matrix("token_embd", vocab, width, 1.0 if model["tied"] else 4.0)
+    # Tied: small beside what the layers add, or each token would predict itself.
+    weights.matrix("token_embd", vocab, width, 1.5 if model["tied"] else 4.0)
     for layer in range(LAYERS):
         prefix = f"blk.{layer}."
         weights.vector(prefix + "attn_norm.weight", width)
@@ -200,9 +200,9 @@ def write(name, path):
         weights.matrix(prefix + "ffn_gate", model["ffn"], width)
         weights.matrix(prefix + "ffn_up", model["ffn"], width)
         weights.matrix(prefix + "ffn_down", width, model["ffn"])
-    weights.vector("output_norm.weight", width, 3.0 if model["tied"] else 1.0)
+    weights.vector("output_norm.weight", width)
     if not model["tied"]:
-        weights.matrix("output", vocab, width, 3.0)
+        weights.matrix("output", vocab, width)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

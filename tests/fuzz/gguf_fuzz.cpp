@@ -1,0 +1,51 @@
+// Any bytes as a model file: the parser, the loader and the tokenizer's checks must answer with a model or an Error,
+// and a model's weights must lie inside the bytes. Corpus: corpus/gguf, written by make_gguf_corpus.py.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/base/check.h"
+#include "core/model/load_file.h"
+#include "core/text/tokenizer.h"
+#include "core/weights/weight_source.h"
+
+namespace {
+
+using namespace llmrt;
+
+// First and last byte of every weight: the sanitizer sees a pointer that left the file.
+uint64_t touch(const Model& model) {
+  uint64_t sum = 0;
+  for (const WeightTensor& tensor : model.weights.tensors) {
+    LLMRT_CHECK(tensor.bytes() > 0 && tensor.data != nullptr, "a loaded tensor has bytes");
+    sum += static_cast<uint64_t>(tensor.data[0]) + static_cast<uint64_t>(tensor.data[tensor.bytes() - 1]);
+  }
+  for (const WeightGroup& group : model.weights.groups) {
+    uint64_t rows = 0;
+    for (const RowSegment& segment : group.segments) {
+      const WeightTensor& tensor = model.weights.tensors.at(segment.tensor);
+      LLMRT_CHECK(tensor.columns == group.columns, "segments of a group are equally wide");
+      LLMRT_CHECK(segment.row_begin + segment.num_rows <= tensor.rows, "a segment lies in its tensor");
+      rows += segment.num_rows;
+    }
+    LLMRT_CHECK(rows == group.rows, "segments add up to the group");
+  }
+  return sum;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto source = parse_weight_source(std::as_bytes(std::span(data, size)));
+  if (!source) return 0;
+  for (const auto& [key, value] : source->metadata.entries())
+    LLMRT_CHECK(!key.empty() && describe(value).size() < 1000, "what inspect prints is short");
+  for (const SourceTensor& tensor : source->tensors) LLMRT_CHECK(!describe(tensor).empty(), "a tensor has a text");
+  const auto model = load_from_source(*source, "fuzz");
+  if (!model) return 0;
+  volatile uint64_t sink = touch(**model);
+  (void)sink;
+  if ((*model)->vocabulary) (void)Tokenizer::create(*(*model)->vocabulary);
+  return 0;
+}
