@@ -30,7 +30,7 @@ std::optional<std::string> read_content(Fields& fields) {
       fields.fail(name, fmt::format("expected an object, found {}", describe(part)));
       return std::nullopt;
     }
-    Fields inner(part.get_object(), name + ".");
+    Fields inner(part.get_object(), fields.full(name) + ".");
     const auto type = inner.string("type", 64);
     if (type && *type != "text") {
       inner.fail("type", "not supported: expected text, found another kind of content", "unsupported");
@@ -38,8 +38,7 @@ std::optional<std::string> read_content(Fields& fields) {
     const auto piece = inner.string("text", kTextBytesMax);
     if (!piece) inner.fail("text", "expected a string, found nothing");
     if (const auto& error = inner.finish()) {
-      ApiError outer = *error;
-      fields.fail(std::move(outer));
+      fields.fail(*error);
       return std::nullopt;
     }
     if (i > 0) text += '\n';

@@ -41,11 +41,12 @@ class Fields {
 
   void fail(std::string_view name, std::string message, std::string code = "invalid_argument");
   void fail(ApiError error);
+  // The name as messages spell it, with its place.
+  std::string full(std::string_view name) const { return place_ + std::string(name); }
   bool failed() const { return error_.has_value(); }
   const std::optional<ApiError>& finish();
 
  private:
-  std::string full(std::string_view name) const { return place_ + std::string(name); }
   void expected(std::string_view name, std::string_view what, const boost::json::value& found);
 
   const boost::json::object& object_;

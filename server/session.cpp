@@ -55,7 +55,7 @@ asio::awaitable<ApiResult<json::object>> tokens_on_worker(const std::string* bod
 }  // namespace
 
 Session::Session(asio::ip::tcp::socket socket, std::shared_ptr<SharedState> state)
-    : state_(std::move(state)), stream_(std::move(socket)) {
+    : state_(std::move(state)), socket_(std::move(socket)), deadline_(socket_.get_executor()) {
   std::lock_guard lock(state_->mutex);
   state_->sessions.insert(this);
 }
@@ -67,37 +67,39 @@ Session::~Session() {
 
 void Session::start() {
   asio::co_spawn(
-      stream_.get_executor(), [self = shared_from_this()] { return self->run(); }, asio::detached);
+      socket_.get_executor(), [self = shared_from_this()] { return self->run(); }, asio::detached);
 }
 
 void Session::close() {
-  asio::post(stream_.get_executor(), [weak = weak_from_this()] {
+  asio::post(socket_.get_executor(), [weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self) return;
     if (const auto outbox = self->outbox_.lock()) outbox->client_gone();
-    self->stream_.close();
+    boost::system::error_code ignored;
+    self->socket_.close(ignored);
   });
 }
 
 void Session::close_if_idle() {
   if (!idle_) return;
   // The strand decides again: a request may have arrived meanwhile.
-  asio::post(stream_.get_executor(), [weak = weak_from_this()] {
+  asio::post(socket_.get_executor(), [weak = weak_from_this()] {
     const auto self = weak.lock();
-    if (self && self->idle_) self->stream_.cancel();
+    boost::system::error_code ignored;
+    if (self && self->idle_) self->socket_.cancel(ignored);
   });
 }
 
 asio::awaitable<void> Session::run() {
   boost::system::error_code ignored;
-  stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   try {
     while (co_await serve_one()) {
     }
   } catch (const std::exception&) {
     // Out of memory, most likely; nothing that a client sends ends here. This connection ends, the server does not.
   }
-  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
 }
 
 asio::awaitable<bool> Session::serve_one() {
@@ -110,17 +112,34 @@ asio::awaitable<bool> Session::serve_one() {
   co_return co_await dispatch(std::move(request));
 }
 
+void Session::set_deadline(std::chrono::steady_clock::time_point at) {
+  timed_out_ = false;
+  deadline_.expires_at(at);
+  deadline_.async_wait([weak = weak_from_this(), number = ++deadline_number_](boost::system::error_code error) {
+    const auto self = weak.lock();
+    if (error || !self || self->deadline_number_ != number) return;
+    self->timed_out_ = true;
+    boost::system::error_code ignored;
+    self->socket_.cancel(ignored);
+  });
+}
+
+void Session::clear_deadline() {
+  ++deadline_number_;
+  deadline_.cancel();
+}
+
 // ---- reading -------------------------------------------------------------------------------------------------------
 
 asio::awaitable<std::optional<RequestHead>> Session::read_head() {
   const ServerConfig& config = state_->config;
-  stream_.expires_after(seconds(config.idle_s));
+  set_deadline(config.idle_s);
   bool begun = false;
   while (true) {
     if (!begun && buffer_.size() > 0) {
       begun = true;
       idle_ = false;
-      stream_.expires_after(seconds(config.header_s));
+      set_deadline(config.header_s);
     }
     HeadScan scan = scan_head(view(buffer_), config);
     if (scan.error) {
@@ -129,8 +148,8 @@ asio::awaitable<std::optional<RequestHead>> Session::read_head() {
     }
     if (scan.bytes > 0) co_return std::move(scan.head);
     if (state_->draining && !begun) co_return std::nullopt;
-    const auto [error, size] = co_await stream_.async_read_some(buffer_.prepare(4096), kNoThrow);
-    if (error == beast::error::timeout && begun) {
+    const auto [error, size] = co_await socket_.async_read_some(buffer_.prepare(4096), kNoThrow);
+    if (error && timed_out_ && begun) {
       co_await refuse(
           http_error(408, "header_timeout", fmt::format("HTTP: expected a whole header within {} s", config.header_s)));
       co_return std::nullopt;
@@ -165,11 +184,11 @@ asio::awaitable<bool> Session::read_body(const RequestHead& head, std::string* b
   }
 
   const auto begin = SteadyTime::now();
-  stream_.expires_after(seconds(config.body_s));
+  set_deadline(config.body_s);
   size_t received = 0;
   while (!error && !parser.is_done()) {
-    const auto [problem, size] = co_await http::async_read_some(stream_, buffer_, parser, kNoThrow);
-    error = problem;
+    const auto [problem, size] = co_await http::async_read_some(socket_, buffer_, parser, kNoThrow);
+    error = problem && timed_out_ ? beast::error_code(beast::error::timeout) : problem;
     received += size;
     const auto elapsed = std::chrono::duration_cast<seconds>(SteadyTime::now() - begin).count();
     if (!error && elapsed > 5 && received < static_cast<size_t>(elapsed) * config.body_rate_min)
@@ -185,7 +204,7 @@ asio::awaitable<bool> Session::read_body(const RequestHead& head, std::string* b
     co_return false;
   if (error) co_return co_await refuse(http_error(400, "bad_request", "HTTP: a body that breaks its framing"));
   *body = std::move(parser.get().body());
-  stream_.expires_never();
+  clear_deadline();
   co_return true;
 }
 
@@ -193,13 +212,13 @@ asio::awaitable<bool> Session::read_body(const RequestHead& head, std::string* b
 // sending has read the answer.
 asio::awaitable<bool> Session::refuse(ApiError error) {
   state_->count_response(error.status);
-  if (stream_.socket().is_open() && co_await write(format_error(error, /*keep_alive=*/false))) {
+  if (socket_.is_open() && co_await write(format_error(error, /*keep_alive=*/false))) {
     boost::system::error_code ignored;
-    stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+    socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
     std::vector<char> waste(64 << 10);
-    stream_.expires_after(seconds(5));
+    set_deadline(5);
     for (size_t total = 0; total < (64u << 20);) {
-      const auto [problem, size] = co_await stream_.async_read_some(asio::buffer(waste), kNoThrow);
+      const auto [problem, size] = co_await socket_.async_read_some(asio::buffer(waste), kNoThrow);
       if (problem) break;
       total += size;
     }
@@ -272,14 +291,14 @@ asio::awaitable<bool> Session::write(std::string bytes, const Outbox* outbox) {
   const ServerConfig& config = state_->config;
   const auto begin = SteadyTime::now();
   for (size_t done = 0; done < bytes.size();) {
-    stream_.expires_after(seconds(config.write_s));
-    const auto [error, size] = co_await stream_.async_write_some(asio::buffer(bytes) + done, kNoThrow);
+    set_deadline(config.write_s);
+    const auto [error, size] = co_await socket_.async_write_some(asio::buffer(bytes) + done, kNoThrow);
     if (error) co_return false;
     done += size;
     const bool late = SteadyTime::now() - begin > seconds(config.write_s);
     if (late && outbox && outbox->pending_bytes() > config.outbox_bytes_max) co_return false;
   }
-  stream_.expires_never();
+  clear_deadline();
   co_return true;
 }
 

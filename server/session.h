@@ -4,7 +4,7 @@
 #pragma once
 
 #include <boost/asio.hpp>
-#include <boost/beast/core.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
 
 #include <memory>
 #include <optional>
@@ -57,7 +57,15 @@ class Session : public std::enable_shared_from_this<Session> {
   bool keep_alive(const RequestHead& head) const { return head.keep_alive && !state_->draining; }
 
   std::shared_ptr<SharedState> state_;
-  boost::beast::tcp_stream stream_;
+  // At most one deadline at a time; past it, what the socket is waiting for ends as aborted, and timed_out_ is set.
+  void set_deadline(std::chrono::steady_clock::time_point at);
+  void set_deadline(int seconds) { set_deadline(std::chrono::steady_clock::now() + std::chrono::seconds(seconds)); }
+  void clear_deadline();
+
+  boost::asio::ip::tcp::socket socket_;
+  boost::asio::steady_timer deadline_;
+  uint64_t deadline_number_ = 0;  // a wait that ends late must not hit the next operation
+  bool timed_out_ = false;
   boost::beast::flat_buffer buffer_;
   std::weak_ptr<Outbox> outbox_;  // of the answer under way
   std::atomic<bool> idle_{true};

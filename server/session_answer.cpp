@@ -91,7 +91,7 @@ asio::awaitable<bool> Session::complete(const Incoming& request, bool chat) {
   if (const auto* error = std::get_if<ApiError>(&parsed)) co_return co_await reply_error(*error, request);
   ApiRequest& wanted = std::get<ApiRequest>(parsed);
 
-  const auto outbox = std::make_shared<Outbox>(stream_.get_executor(), state_->door);
+  const auto outbox = std::make_shared<Outbox>(socket_.get_executor(), state_->door);
   AnswerHead head;
   head.id = fmt::format("{}-{:016x}{:08x}", chat ? "chatcmpl" : "cmpl", random_seed(), ++state_->num_answers);
   head.created =
@@ -101,14 +101,14 @@ asio::awaitable<bool> Session::complete(const Incoming& request, bool chat) {
 
   outbox_ = outbox;
   asio::co_spawn(
-      stream_.get_executor(), [self = shared_from_this(), outbox] { return self->watch_client(outbox); },
+      socket_.get_executor(), [self = shared_from_this(), outbox] { return self->watch_client(outbox); },
       asio::detached);
   const bool keep = flight.form.stream
                         ? co_await send_stream(flight, keep_alive(request.head) && !request.head.is_http_1_0,
                                                !request.head.is_http_1_0)
                         : co_await send_whole(flight, keep_alive(request.head));
   boost::system::error_code ignored;
-  stream_.socket().cancel(ignored);  // the watcher
+  socket_.cancel(ignored);  // the watcher
   co_return keep;
 }
 
@@ -116,12 +116,11 @@ asio::awaitable<bool> Session::complete(const Incoming& request, bool chat) {
 // and from then on only a failing write tells.
 asio::awaitable<void> Session::watch_client(std::shared_ptr<Outbox> outbox) {
   boost::system::error_code error;
-  co_await stream_.socket().async_wait(asio::ip::tcp::socket::wait_read,
-                                       asio::redirect_error(asio::use_awaitable, error));
+  co_await socket_.async_wait(asio::ip::tcp::socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
   if (error) co_return;
   char byte = 0;
-  stream_.socket().non_blocking(true, error);
-  const size_t size = stream_.socket().receive(asio::buffer(&byte, 1), asio::ip::tcp::socket::message_peek, error);
+  socket_.non_blocking(true, error);
+  const size_t size = socket_.receive(asio::buffer(&byte, 1), asio::ip::tcp::socket::message_peek, error);
   if (error == asio::error::would_block || (!error && size > 0)) co_return;
   outbox->client_gone();
 }

@@ -1,0 +1,369 @@
+// Bodies of the completion endpoints to Requests, without a socket: every field at its default, at a value, out of its
+// range; what is unknown is refused by name. And events to text, log-probabilities and JSON.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "server/api_answer.h"
+#include "server/json_reader.h"
+#include "server/tokenize.h"
+#include "tests/server/letter_model.h"
+
+namespace llmrt::server {
+namespace {
+
+namespace json = boost::json;
+
+json::object object_of(std::string_view text) {
+  auto value = read_json(text);
+  INFO((value ? "" : value.error().message));
+  REQUIRE(value.ok());
+  return value->as_object();
+}
+ApiRequest completion(std::string_view body, const ServedModel& model = letter_model()) {
+  auto parsed = parse_completion(object_of(body), model, 7);
+  if (const auto* error = std::get_if<ApiError>(&parsed)) FAIL(error->message);
+  return std::get<ApiRequest>(std::move(parsed));
+}
+ApiRequest chat(std::string_view body) {
+  auto parsed = parse_chat(object_of(body), letter_model(), 7);
+  if (const auto* error = std::get_if<ApiError>(&parsed)) FAIL(error->message);
+  return std::get<ApiRequest>(std::move(parsed));
+}
+ApiError completion_error(std::string_view body, const ServedModel& model = letter_model()) {
+  auto parsed = parse_completion(object_of(body), model, 7);
+  INFO(body);
+  REQUIRE(std::holds_alternative<ApiError>(parsed));
+  return std::get<ApiError>(parsed);
+}
+ApiError chat_error(std::string_view body) {
+  auto parsed = parse_chat(object_of(body), letter_model(), 7);
+  INFO(body);
+  REQUIRE(std::holds_alternative<ApiError>(parsed));
+  return std::get<ApiError>(parsed);
+}
+std::vector<int32_t> ids(std::string_view text) {
+  return {text.begin(), text.end()};
+}
+
+// ---- JSON ----------------------------------------------------------------------------------------------------------
+
+TEST_CASE("JSON from outside is read strictly") {
+  CHECK(read_json(R"({"a": [1, 2.5, "x", null, true]})").ok());
+  for (const char* bad :
+       {"", "{", "{\"a\":1}x", "{\"a\":1,\"a\":2}", "{\"b\":{\"a\":1,\"a\":2}}", "[1e999]", "[NaN]", "[-1e400]", "[01]",
+        "{'a':1}", "[1,]", "\"\xff\"", "\"\\ud800\"", "\xEF\xBB\xBF{}", "// c\n1", "\"a\nb\""}) {
+    INFO(bad);
+    const auto value = read_json(bad);
+    REQUIRE_FALSE(value.ok());
+    CHECK(value.error().code == ErrorCode::kInvalidArgument);
+  }
+  CHECK(read_json(std::string(64, '[') + std::string(64, ']')).ok());
+  CHECK_FALSE(read_json(std::string(65, '[') + std::string(65, ']')).ok());
+  CHECK_FALSE(read_json(std::string(1000000, '[')).ok());
+}
+
+// ---- requests ------------------------------------------------------------------------------------------------------
+
+TEST_CASE("a completion's defaults are OpenAI's") {
+  const ApiRequest parsed = completion(R"({"prompt": "abc"})");
+  REQUIRE(parsed.prompts.size() == 1);
+  const Request& request = parsed.prompts[0].request;
+  CHECK(request.prompt == ids("abc"));
+  CHECK(request.max_tokens == 16);
+  CHECK(request.min_tokens == 0);
+  CHECK(request.sampling.temperature == 1);
+  CHECK(request.sampling.seed == 7);
+  CHECK(request.sampling.logprobs == -1);
+  CHECK_FALSE(request.sampling.prompt_logprobs);
+  CHECK_FALSE(parsed.form.stream);
+}
+
+TEST_CASE("every supported field arrives in the request") {
+  const Request request = completion(R"({"model": "letters", "prompt": [1, 2, 3], "max_tokens": 40, "temperature": 0.5,
+      "top_p": 0.9, "top_k": 12, "min_p": 0.05, "seed": -3, "stop": ["x", "yz"], "stop_token_ids": [9],
+      "include_stop_str_in_output": true, "ignore_eos": true, "min_tokens": 4, "presence_penalty": 0.5,
+      "frequency_penalty": -0.5, "repetition_penalty": 1.25, "logit_bias": {"65": -100, "66": 5}, "logprobs": 20,
+      "user": "u", "metadata": {"a": "b"}, "store": true})")
+                              .prompts[0]
+                              .request;
+  CHECK(request.prompt == std::vector<int32_t>{1, 2, 3});
+  CHECK(request.max_tokens == 40);
+  CHECK(request.min_tokens == 4);
+  CHECK(request.sampling.temperature == 0.5f);
+  CHECK(request.sampling.top_p == 0.9f);
+  CHECK(request.sampling.top_k == 12);
+  CHECK(request.sampling.min_p == 0.05f);
+  CHECK(request.sampling.seed == static_cast<uint64_t>(-3));
+  CHECK(request.stop.strings == std::vector<std::string>{"x", "yz"});
+  CHECK(request.stop.token_ids == std::vector<int32_t>{9});
+  CHECK(request.stop.include_string);
+  CHECK(request.stop.ignore_eos);
+  CHECK(request.sampling.presence_penalty == 0.5f);
+  CHECK(request.sampling.frequency_penalty == -0.5f);
+  CHECK(request.sampling.repetition_penalty == 1.25f);
+  CHECK(request.sampling.logit_bias.size() == 2);
+  CHECK(request.sampling.logprobs == 20);
+}
+
+TEST_CASE("each wrong field is a 400 that names it") {
+  struct Row {
+    const char* body;
+    const char* param;
+  };
+  const Row row = GENERATE(
+      Row{R"({"prompt": "a", "temperature": -1})", "temperature"},
+      Row{R"({"prompt": "a", "temperature": "hot"})", "temperature"}, Row{R"({"prompt": "a", "top_p": 0})", "top_p"},
+      Row{R"({"prompt": "a", "top_p": 1.5})", "top_p"}, Row{R"({"prompt": "a", "top_k": -2})", "top_k"},
+      Row{R"({"prompt": "a", "min_p": 2})", "min_p"}, Row{R"({"prompt": "a", "n": 2})", "n"},
+      Row{R"({"prompt": "a", "n": 1000000})", "n"}, Row{R"({"prompt": "a", "best_of": 3})", "best_of"},
+      Row{R"({"prompt": "a", "max_tokens": -1})", "max_tokens"},
+      Row{R"({"prompt": "a", "max_tokens": 1.5})", "max_tokens"},
+      Row{R"({"prompt": "a", "max_tokens": 0})", "max_tokens"},
+      Row{R"({"prompt": "a", "max_tokens": true})", "max_tokens"},
+      Row{R"({"prompt": "a", "logprobs": 21})", "logprobs"}, Row{R"({"prompt": "a", "logprobs": true})", "logprobs"},
+      Row{R"({"prompt": "a", "seed": 1e30})", "seed"}, Row{R"({"prompt": "a", "stop": ["1","2","3","4","5"]})", "stop"},
+      Row{R"({"prompt": "a", "stop": ""})", "stop"}, Row{R"({"prompt": "a", "stop": [1]})", "stop"},
+      Row{R"({"prompt": "a", "stop_token_ids": [258]})", "stop_token_ids"},
+      Row{R"({"prompt": "a", "logit_bias": {"258": 1}})", "logit_bias"},
+      Row{R"({"prompt": "a", "logit_bias": {"x": 1}})", "logit_bias"},
+      Row{R"({"prompt": "a", "logit_bias": {"1": 101}})", "logit_bias"},
+      Row{R"({"prompt": "a", "suffix": "z"})", "suffix"}, Row{R"({"prompt": "a", "stream": "yes"})", "stream"},
+      Row{R"({"prompt": "a", "stream_options": {"include_usage": true}})", "stream_options"},
+      Row{R"({"prompt": "a", "stream": true, "stream_options": {"x": 1}})", "stream_options.x"},
+      Row{R"({"prompt": "a", "min_tokens": 17})", "min_tokens"},
+      Row{R"({"prompt": "a", "frobnicate": 1})", "frobnicate"}, Row{R"({"prompt": "a", "messages": []})", "messages"},
+      Row{R"({"prompt": "a", "max_completion_tokens": 5})", "max_completion_tokens"},
+      Row{R"({"prompt": "a", "response_format": {"type": "json_object"}})", "response_format"},
+      Row{R"({"prompt": "a", "guided_json": {}})", "guided_json"},
+      Row{R"({"prompt": "a", "n_discard": -5})", "n_discard"}, Row{R"({"prompt": "a", "model": "other"})", "model"},
+      Row{R"({})", "prompt"}, Row{R"({"prompt": ""})", "prompt"}, Row{R"({"prompt": []})", "prompt"},
+      Row{R"({"prompt": 5})", "prompt"}, Row{R"({"prompt": [258]})", "prompt"}, Row{R"({"prompt": [-1]})", "prompt"},
+      Row{R"({"prompt": [1, "a"]})", "prompt"}, Row{R"({"prompt": [1.5]})", "prompt"},
+      Row{R"({"prompt": null})", "prompt"});
+  const ApiError error = completion_error(row.body);
+  CHECK(error.param == row.param);
+  CHECK(error.status == (std::string_view(row.param) == "model" ? 404 : 400));
+  CHECK(error.message.starts_with(row.param));
+}
+
+TEST_CASE("a known field at its neutral value is accepted") {
+  completion(R"({"prompt": "a", "n": 1, "best_of": 1, "suffix": "", "logit_bias": {}, "stop": [], "bad_words": [],
+      "response_format": {"type": "text"}, "use_beam_search": false, "skip_special_tokens": true, "echo": false,
+      "stream_options": null, "logprobs": null, "priority": 0, "length_penalty": 1.0, "seed": null})");
+  chat(R"({"messages": [{"role": "user", "content": "a", "tool_calls": []}], "n": 1, "tools": [], "tool_choice": "none",
+      "parallel_tool_calls": true, "functions": [], "modalities": ["text"], "top_logprobs": 0, "logprobs": false,
+      "reasoning_effort": null, "continue_final_message": false, "service_tier": "auto"})");
+}
+
+TEST_CASE("too long for the context is said with both lengths, as clients look for it") {
+  const ApiError error = completion_error(R"({"prompt": "abcdef", "max_tokens": 5})", letter_model(10));
+  CHECK(error.code == "context_length_exceeded");
+  CHECK(error.message.find("maximum context length is 10 tokens") != std::string::npos);
+  CHECK(error.message.find("6 in the prompt") != std::string::npos);
+  CHECK(completion(R"({"prompt": "abcdef", "max_tokens": 4})", letter_model(10)).prompts[0].request.max_tokens == 4);
+  // Scoring a prompt that fills the context needs no room for an answer.
+  CHECK(completion(R"({"prompt": "0123456789", "max_tokens": 0, "echo": true, "logprobs": 0})", letter_model(10))
+            .prompts[0]
+            .request.sampling.prompt_logprobs);
+}
+
+TEST_CASE("several prompts become several requests") {
+  CHECK(completion(R"({"prompt": ["ab", "c"]})").prompts.size() == 2);
+  CHECK(completion(R"({"prompt": [[1, 2], [3]]})").prompts[1].request.prompt == std::vector<int32_t>{3});
+  std::string many = R"({"prompt": ["a")";
+  for (int i = 0; i < 128; ++i) many += R"(,"a")";
+  CHECK(completion_error(many + "]}").param == "prompt");
+}
+
+TEST_CASE("special tokens are parsed in raw prompts and in the template, never in messages") {
+  CHECK(completion(R"({"prompt": "a<|end|>"})").prompts[0].request.prompt == std::vector<int32_t>{'a', kEndToken});
+  const Request request = chat(R"({"messages": [{"role": "user", "content": "<|end|>"}]})").prompts[0].request;
+  std::vector<int32_t> expected{kStartToken};
+  for (char c : std::string("user:<|end|>")) expected.push_back(c);
+  expected.push_back(kEndToken);
+  expected.push_back(kStartToken);
+  for (char c : std::string("assistant:")) expected.push_back(c);
+  CHECK(request.prompt == expected);
+  CHECK(request.max_tokens == 256 - expected.size());
+}
+
+TEST_CASE("messages are checked one by one") {
+  CHECK(chat(R"({"messages": [{"role": "developer", "content": [{"type": "text", "text": "a"},
+      {"type": "text", "text": "b"}]}], "add_generation_prompt": false})")
+            .prompts[0]
+            .request.prompt.size() == std::string("system:a\nb").size() + 2);
+  struct Row {
+    const char* body;
+    const char* param;
+  };
+  const Row row = GENERATE(
+      Row{R"({"messages": []})", "messages"}, Row{R"({})", "messages"}, Row{R"({"messages": "hi"})", "messages"},
+      Row{R"({"messages": [5]})", "messages[0]"}, Row{R"({"messages": [{"role": "user"}]})", "messages[0].content"},
+      Row{R"({"messages": [{"role": "boss", "content": "a"}]})", "messages[0].role"},
+      Row{R"({"messages": [{"content": "a"}]})", "messages[0].role"},
+      Row{R"({"messages": [{"role": "user", "content": "a", "x": 1}]})", "messages[0].x"},
+      Row{R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}]}]})",
+          "messages[0].content[0].type"},
+      Row{R"({"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function"}]})", "tools"},
+      Row{R"({"messages": [{"role": "user", "content": "a"}], "tool_choice": "required"})", "tool_choice"},
+      Row{R"({"messages": [{"role": "user", "content": "a"}], "top_logprobs": 2})", "top_logprobs"},
+      Row{R"({"messages": [{"role": "user", "content": "a"}], "logprobs": true, "top_logprobs": 21})", "top_logprobs"},
+      Row{R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 3, "max_completion_tokens": 4})",
+          "max_completion_tokens"},
+      Row{R"({"messages": [{"role": "user", "content": "a"}], "prompt": "a"})", "prompt"});
+  const ApiError error = chat_error(row.body);
+  INFO(row.body << " " << error.message);
+  CHECK(error.param == row.param);
+  CHECK(error.status == 400);
+}
+
+// ---- answers -------------------------------------------------------------------------------------------------------
+
+TokenEvent token(int32_t id, uint32_t hold = 0, FinishReason finish = FinishReason::kNone, uint32_t cut = 0) {
+  TokenEvent event;
+  event.token = id;
+  event.hold_bytes = hold;
+  event.cut_bytes = cut;
+  event.finish = finish;
+  event.has_logprob = true;
+  event.logprob = -1;
+  event.top_logprobs = {{id, -1.0f}, {'z', -2.0f}};
+  return event;
+}
+
+TEST_CASE("text waits for whole characters and for stop strings") {
+  const ServedModel model = letter_model();
+  const ApiRequest request = completion(R"({"prompt": "p", "logprobs": 1, "return_token_ids": true})");
+  Choice choice(&model, request.form, request.prompts[0]);
+  CHECK(choice.advance(token('a')).text == "a");
+  CHECK(choice.advance(token(0xC3)).text.empty());
+  CHECK(choice.advance(token(0xA4)).text == "\xC3\xA4");
+  CHECK(choice.advance(token('S', 1)).text.empty());
+  CHECK(choice.advance(token('T', 2)).text.empty());
+  CHECK(choice.advance(token('x')).text == "STx");  // it was no stop string after all
+  CHECK(choice.advance(token('S', 1)).text.empty());
+  const ChoiceDelta last = choice.advance(token('P', 0, FinishReason::kStopString, 2));
+  CHECK(last.text.empty());
+  CHECK(last.records.empty());  // of tokens that the stop string took back
+  CHECK(last.token_ids == std::vector<int32_t>{'P'});
+  CHECK(choice.num_generated() == 8);
+}
+
+TEST_CASE("a broken character at the end is replaced") {
+  const ServedModel model = letter_model();
+  const ApiRequest request = completion(R"({"prompt": "p"})");
+  Choice choice(&model, request.form, request.prompts[0]);
+  choice.advance(token(0xE2));
+  CHECK(choice.advance(token(0x82, 0, FinishReason::kLength)).text == "\xEF\xBF\xBD");
+}
+
+TEST_CASE("log-probabilities come with the text that they belong to, and concatenate to it") {
+  const ServedModel model = letter_model();
+  const ApiRequest request = completion(R"({"prompt": "p", "logprobs": 2})");
+  Choice choice(&model, request.form, request.prompts[0]);
+  std::string text, bytes;
+  size_t offset = 0;
+  for (const TokenEvent& event :
+       {token('a'), token(0xC3, 0), token(0xA4), token('S', 1), token('b'), token(kEndToken, 0, FinishReason::kEos)}) {
+    const ChoiceDelta delta = choice.advance(event);
+    text += delta.text;
+    for (const TokenRecord& record : delta.records) {
+      bytes += record.bytes;
+      CHECK(record.text_offset >= offset);
+      offset = record.text_offset;
+    }
+  }
+  CHECK(text == "a\xC3\xA4Sb");
+  CHECK(bytes == text);
+  CHECK(offset == 4);  // characters before the end token
+}
+
+TEST_CASE("echo gives the prompt's text and the log-probabilities of its tokens") {
+  const ServedModel model = letter_model();
+  const ApiRequest request = completion(R"({"prompt": "xyz", "max_tokens": 0, "echo": true, "logprobs": 1})");
+  CHECK(request.prompts[0].request.sampling.prompt_logprobs);
+  std::vector<Choice> choices;
+  choices.emplace_back(&model, request.form, request.prompts[0]);
+  std::vector<ChoiceDelta> answers(1);
+  for (char c : std::string("xyz")) {
+    TokenEvent event = token(c);
+    event.is_prompt = true;
+    if (c == 'x') {
+      event.has_logprob = false;
+      event.top_logprobs.clear();
+    }
+    answers[0].append(choices[0].advance(event));
+  }
+  TokenEvent end;
+  end.finish = FinishReason::kLength;
+  answers[0].append(choices[0].advance(end));
+  const AnswerWriter writer(&model, request.form, {"cmpl-1", 5});
+  const json::object body = writer.whole(choices, std::move(answers));
+  const json::object& choice = body.at("choices").as_array()[0].as_object();
+  CHECK(choice.at("text") == "xyz");
+  CHECK(choice.at("finish_reason") == "length");
+  const json::object& logprobs = choice.at("logprobs").as_object();
+  CHECK(logprobs.at("tokens") == json::array({"x", "y", "z"}));
+  CHECK(logprobs.at("token_logprobs") == json::array({nullptr, -1.0, -1.0}));
+  CHECK(logprobs.at("text_offset") == json::array({0, 1, 2}));
+  CHECK(logprobs.at("top_logprobs").as_array()[1].as_object().at("z") == -2.0);
+  CHECK(body.at("usage").at("prompt_tokens") == 3);
+  CHECK(body.at("usage").at("completion_tokens") == 0);
+}
+
+TEST_CASE("an answer has the fields that clients read") {
+  const ServedModel model = letter_model();
+  const ApiRequest request = chat(R"({"messages": [{"role": "user", "content": "a"}], "logprobs": true,
+      "top_logprobs": 2, "return_token_ids": true})");
+  std::vector<Choice> choices;
+  choices.emplace_back(&model, request.form, request.prompts[0]);
+  std::vector<ChoiceDelta> answers(1);
+  answers[0].append(choices[0].advance(token('h')));
+  answers[0].append(choices[0].advance(token(0xFF)));
+  answers[0].append(choices[0].advance(token(kEndToken, 0, FinishReason::kEos)));
+  const json::object body = AnswerWriter(&model, request.form, {"chatcmpl-1", 5}).whole(choices, std::move(answers));
+  CHECK(body.at("object") == "chat.completion");
+  CHECK(body.at("model") == "letters");
+  const json::object& choice = body.at("choices").as_array()[0].as_object();
+  CHECK(choice.at("message").at("content") == "h\xEF\xBF\xBD");
+  CHECK(choice.at("finish_reason") == "stop");
+  CHECK(choice.at("token_ids") == json::array({'h', 0xFF, kEndToken}));
+  const json::array& content = choice.at("logprobs").at("content").as_array();
+  REQUIRE(content.size() == 3);
+  CHECK(content[1].at("bytes") == json::array({0xFF}));
+  CHECK(content[0].at("top_logprobs").as_array().size() == 2);
+  CHECK(body.at("usage").at("completion_tokens") == 3);
+  CHECK(body.at("usage").at("prompt_tokens_details").at("cached_tokens") == 0);
+}
+
+// ---- tokenize ------------------------------------------------------------------------------------------------------
+
+TEST_CASE("tokenize and detokenize speak vLLM's fields") {
+  const ServedModel model = letter_model();
+  auto tokens = tokenize(object_of(R"({"model": "letters", "prompt": "a<|end|>", "return_token_strs": true})"), model);
+  const json::object& answer = std::get<json::object>(tokens);
+  CHECK(answer.at("tokens") == json::array({'a', kEndToken}));
+  CHECK(answer.at("count") == 2);
+  CHECK(answer.at("max_model_len") == 256);
+  CHECK(answer.at("token_strs") == json::array({"a", "<|end|>"}));
+  auto messages = tokenize(object_of(R"({"messages": [{"role": "user", "content": "a"}]})"), model);
+  CHECK(std::get<json::object>(messages).at("count") == 19);
+  auto text = detokenize(object_of(R"({"tokens": [97, 257]})"), model);
+  CHECK(std::get<json::object>(text).at("prompt") == "a<|end|>");
+  CHECK(std::get<ApiError>(tokenize(object_of(R"({"prompt": 1})"), model)).param == "prompt");
+  CHECK(std::get<ApiError>(tokenize(object_of(R"({"prompt": "a", "x": 1})"), model)).param == "x");
+  CHECK(std::get<ApiError>(detokenize(object_of(R"({"tokens": [258]})"), model)).param == "tokens");
+}
+
+TEST_CASE("a model without a tokenizer takes and gives token ids") {
+  ServedModel model = letter_model();
+  model.tokenizer = nullptr;
+  model.chat_template = nullptr;
+  model.no_chat_reason = "this model has no tokenizer";
+  CHECK(completion(R"({"prompt": [1, 2]})", model).prompts[0].request.prompt.size() == 2);
+  CHECK(completion_error(R"({"prompt": "a"})", model).code == "unsupported");
+  CHECK(completion_error(R"({"prompt": [1], "stop": "a"})", model).param == "stop");
+}
+
+}  // namespace
+}  // namespace llmrt::server

@@ -1,0 +1,115 @@
+// An engine door for tests: answers come from a script or are written by the test, on a thread of its own where asked.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "server/engine_door.h"
+
+namespace llmrt::server {
+
+class FakeEngine final : public EngineDoor {
+ public:
+  // Answers each request with `tokens` (then end by length), one event each, `pause` apart, on a thread.
+  std::vector<int32_t> tokens;
+  std::chrono::milliseconds pause{0};
+  std::optional<Error> refuse;       // submit() fails with it
+  std::optional<Error> fail_at_end;  // instead of the last token
+  std::optional<std::string> trouble_text;
+
+  ~FakeEngine() override { join(); }
+
+  Result<RequestId> submit(Request request) override {
+    if (refuse) return *refuse;
+    std::lock_guard lock(mutex_);
+    const RequestId id = ++last_id_;
+    requests_.push_back(request);
+    alive_.insert(id);
+    threads_.emplace_back(
+        [this, id, sink = request.sink, max = request.max_tokens, echo = request.sampling] { answer(id, *sink, max); });
+    return id;
+  }
+  void cancel(RequestId id) override {
+    std::lock_guard lock(mutex_);
+    cancelled_.insert(id);
+    changed_.notify_all();
+  }
+  void drained(RequestId id) override {
+    std::lock_guard lock(mutex_);
+    drained_.insert(id);
+    changed_.notify_all();
+  }
+  EngineStats stats() const override { return {}; }
+  std::optional<std::string> trouble() const override { return trouble_text; }
+  void stop() override {
+    std::lock_guard lock(mutex_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+
+  void join() {
+    stop();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+  std::vector<Request> requests() const {
+    std::lock_guard lock(mutex_);
+    return requests_;
+  }
+  // False when it did not happen within 20 seconds.
+  bool wait_cancelled(size_t count) { return wait(cancelled_, count); }
+  bool wait_drained(size_t count) { return wait(drained_, count); }
+  size_t num_cancelled() const {
+    std::lock_guard lock(mutex_);
+    return cancelled_.size();
+  }
+
+ private:
+  bool wait(const std::set<RequestId>& set, size_t count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return set.size() >= count; });
+  }
+  bool is_over(RequestId id) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, pause, [&] { return stopped_ || cancelled_.contains(id); });
+    return stopped_ || cancelled_.contains(id);
+  }
+  void answer(RequestId id, EventSink& sink, uint32_t max_tokens) {
+    const size_t count = std::min<size_t>(tokens.size(), max_tokens);
+    for (size_t i = 0; i < count; ++i) {
+      TokenEvent event;
+      event.request_id = id;
+      if (is_over(id)) {
+        event.finish = FinishReason::kCancelled;
+        sink.on_events({&event, 1});
+        return;
+      }
+      event.token = tokens[i];
+      event.has_logprob = true;
+      event.logprob = -0.5f;
+      if (i + 1 == count) event.finish = FinishReason::kLength;
+      if (i + 1 == count && fail_at_end) {
+        event.finish = FinishReason::kError;
+        event.error = *fail_at_end;
+        event.token = -1;
+      }
+      sink.on_events({&event, 1});
+    }
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  RequestId last_id_ = 0;
+  bool stopped_ = false;
+  std::vector<Request> requests_;
+  std::set<RequestId> alive_, cancelled_, drained_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace llmrt::server

@@ -1,0 +1,238 @@
+"""The official `openai` package against `llmrt serve` with a real model: what users of it will do.
+
+Environment: LLMRT_PROGRAM (the binary), LLMRT_TEST_MODEL (SmolLM2-135M-Instruct as GGUF), LLMRT_TEST_DEVICE (auto).
+"""
+
+import json
+import math
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import openai
+import pytest
+
+PROGRAM = os.environ["LLMRT_PROGRAM"]
+MODEL = os.environ["LLMRT_TEST_MODEL"]
+DEVICE = os.environ.get("LLMRT_TEST_DEVICE", "auto")
+MESSAGES = [{"role": "user", "content": "Name the capital of France."}]
+
+
+class Server:
+    def __init__(self, *flags):
+        self.process = subprocess.Popen(
+            [PROGRAM, "serve", MODEL, "--port", "0", "--name", "smol", "--device", DEVICE, *flags],
+            stderr=subprocess.PIPE, text=True)
+        self.log = []
+        for line in self.process.stderr:
+            self.log.append(line)
+            found = re.search(r"on http://127\.0\.0\.1:(\d+)", line)
+            if found:
+                self.port = int(found.group(1))
+                break
+        else:
+            pytest.fail("the server did not start: " + "".join(self.log))
+        threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True).start()
+        self.client = openai.OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", api_key="none", max_retries=0,
+                                    timeout=120)
+
+    def get(self, path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as response:
+            return response.read().decode()
+
+    def post(self, path, body):
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data,
+                                         {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=120) as response:
+                return response.status, json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    def metric(self, name):
+        return float(re.search(rf"^llmrt_{name} (\S+)$", self.get("/metrics"), re.M).group(1))
+
+    def wait_idle(self):
+        for _ in range(200):
+            if self.metric("kv_blocks_free") == self.metric("kv_blocks_total") and self.metric("requests_running") == 0:
+                return
+            time.sleep(0.05)
+        pytest.fail("blocks or requests are left: " + self.get("/metrics"))
+
+
+@pytest.fixture(scope="module")
+def server():
+    running = Server()
+    yield running
+    running.wait_idle()
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(30) == 0
+
+
+def test_chat(server):
+    answer = server.client.chat.completions.create(model="smol", messages=MESSAGES, temperature=0, max_tokens=16)
+    choice = answer.choices[0]
+    assert "Paris" in choice.message.content
+    assert choice.message.role == "assistant"
+    assert choice.finish_reason in ("stop", "length")
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+    assert answer.usage.completion_tokens <= 16
+
+
+def test_a_stream_says_the_same_as_a_whole_answer(server):
+    arguments = dict(model="smol", messages=MESSAGES, temperature=0, max_tokens=24)
+    whole = server.client.chat.completions.create(**arguments)
+    chunks = list(server.client.chat.completions.create(**arguments, stream=True,
+                                                        stream_options={"include_usage": True}))
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert len({chunk.id for chunk in chunks}) == 1
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage == whole.usage
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1])
+    assert text == whole.choices[0].message.content
+    reasons = [chunk.choices[0].finish_reason for chunk in chunks[:-1]]
+    assert reasons[-1] == whole.choices[0].finish_reason and set(reasons[:-1]) == {None}
+
+
+def test_seeds(server):
+    def text(seed):
+        return server.client.completions.create(model="smol", prompt="Once upon a time", max_tokens=12, temperature=1,
+                                                seed=seed).choices[0].text
+    assert text(1) == text(1)
+    assert len({text(seed) for seed in range(4)}) > 1
+
+
+def test_logprobs_concatenate_to_the_text(server):
+    answer = server.client.chat.completions.create(model="smol", messages=MESSAGES, temperature=0, max_tokens=8,
+                                                   logprobs=True, top_logprobs=3)
+    content = answer.choices[0].logprobs.content
+    assert len(content) == answer.usage.completion_tokens
+    assert b"".join(bytes(token.bytes) for token in content).decode() == answer.choices[0].message.content
+    for token in content:
+        assert token.logprob <= 0 and len(token.top_logprobs) == 3
+        assert math.isclose(token.top_logprobs[0].logprob, token.logprob, abs_tol=1e-5)  # greedy takes the best
+
+
+def test_prompt_logprobs(server):
+    answer = server.client.completions.create(model="smol", prompt="The capital of France is Paris", max_tokens=0,
+                                              echo=True, logprobs=1)
+    choice = answer.choices[0]
+    assert choice.text == "The capital of France is Paris"
+    assert "".join(choice.logprobs.tokens) == choice.text
+    assert choice.logprobs.token_logprobs[0] is None
+    assert all(value < 0 for value in choice.logprobs.token_logprobs[1:])
+    assert choice.logprobs.token_logprobs[-1] > -5  # Paris is likely here
+    assert answer.usage.completion_tokens == 0
+
+
+def test_token_ids_and_text_are_the_same_prompt(server):
+    prompt = "def add(a, b):\n    return"
+    ids = server.post("/tokenize", {"prompt": prompt})[1]["tokens"]
+    assert server.post("/detokenize", {"tokens": ids})[1]["prompt"] == prompt
+    arguments = dict(model="smol", temperature=0, max_tokens=8, extra_body={"return_token_ids": True})
+    by_text = server.client.completions.create(prompt=prompt, **arguments).choices[0]
+    by_ids = server.client.completions.create(prompt=ids, **arguments).choices[0]
+    assert by_text.text == by_ids.text
+    assert by_text.prompt_token_ids == ids and by_text.token_ids == by_ids.token_ids
+
+
+def test_stop_strings_end_the_text(server):
+    arguments = dict(model="smol", prompt="1 2 3 4 5 6", temperature=0, max_tokens=30)
+    free = server.client.completions.create(**arguments).choices[0].text
+    stop = free[7:10]
+    stopped = server.client.completions.create(**arguments, stop=stop).choices[0]
+    assert stopped.text == free[:free.index(stop)] and stopped.finish_reason == "stop"
+
+
+def test_min_tokens_and_ignore_eos(server):
+    arguments = dict(model="smol", messages=MESSAGES, temperature=0, max_tokens=40)
+    assert server.client.chat.completions.create(**arguments).choices[0].finish_reason == "stop"
+    for extra in ({"min_tokens": 40}, {"ignore_eos": True}):
+        answer = server.client.chat.completions.create(**arguments, extra_body=extra)
+        assert answer.usage.completion_tokens == 40 and answer.choices[0].finish_reason == "length"
+
+
+def test_logit_bias(server):
+    ids = server.post("/tokenize", {"prompt": " banana"})[1]["tokens"]
+    answer = server.client.completions.create(model="smol", prompt="I like", max_tokens=3, temperature=0,
+                                              logit_bias={str(ids[0]): 100}, extra_body={"return_token_ids": True})
+    assert answer.choices[0].token_ids == [ids[0]] * 3
+
+
+def test_models(server):
+    assert [model.id for model in server.client.models.list()] == ["smol"]
+    assert server.client.models.retrieve("smol").max_model_len > 0
+    with pytest.raises(openai.NotFoundError):
+        server.client.models.retrieve("other")
+
+
+@pytest.mark.parametrize("arguments, code", [
+    ({"n": 2}, "unsupported"), ({"temperature": -1}, "invalid_argument"), ({"extra_body": {"bogus": 1}}, "unknown_field"),
+    ({"max_tokens": 10_000_000}, "context_length_exceeded"), ({"model": "other"}, "model_not_found"),
+    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "unsupported"),
+])
+def test_errors(server, arguments, code):
+    with pytest.raises(openai.APIStatusError) as caught:
+        server.client.chat.completions.create(**{"model": "smol", "messages": MESSAGES, **arguments})
+    assert caught.value.status_code == (404 if code == "model_not_found" else 400)
+    assert caught.value.code == code
+
+
+def test_hostile_bodies_leave_the_server_alive(server):
+    assert server.post("/v1/completions", b"{")[0] == 400
+    assert server.post("/v1/completions", b'{"prompt": "\xff\xfe"}')[0] == 400
+    assert server.post("/v1/completions", {"prompt": ""})[0] == 400
+    assert server.post("/v1/completions", b"[" * 100000)[0] == 400
+    long = server.post("/v1/completions", {"prompt": "word " * 20000})
+    assert long[0] == 400 and long[1]["error"]["code"] == "context_length_exceeded"
+    with socket.create_connection(("127.0.0.1", server.port)) as raw:
+        raw.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")  # a TLS hello
+        raw.shutdown(socket.SHUT_WR)
+        raw.recv(1000)
+    assert json.loads(server.get("/health")) == {"status": "ok"}
+
+
+def test_streams_at_once_with_disconnects(server):
+    """Half of the clients go away in the middle; the others get what they would have got alone."""
+    arguments = dict(model="smol", temperature=0, max_tokens=16, extra_body={"return_token_ids": True})
+    prompts = [f"The number {i} is" for i in range(8)]
+    results = {}
+
+    def run(i):
+        stream = server.client.completions.create(prompt=prompts[i], stream=True, **arguments)
+        text = ""
+        for count, chunk in enumerate(stream):
+            text += chunk.choices[0].text
+            if i % 2 == 0 and count == 3:
+                stream.close()
+                return
+        results[i] = text
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [1, 3, 5, 7]
+    server.wait_idle()
+
+
+def test_a_port_in_use_and_a_missing_device_and_a_bad_file():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        run = subprocess.run([PROGRAM, "serve", MODEL, "--port", port, "--device", DEVICE], capture_output=True, text=True,
+                             timeout=120)
+        assert run.returncode == 1 and f"cannot listen: 127.0.0.1:{port}" in run.stderr
+    run = subprocess.run([PROGRAM, "serve", MODEL, "--device", "cuda:99"], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 4 and "cuda:99" in run.stderr
+    run = subprocess.run([PROGRAM, "serve", __file__], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 3 and "error: " in run.stderr

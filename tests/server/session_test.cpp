@@ -1,0 +1,413 @@
+// The server over real sockets, with a fake engine behind it: streams, disconnects, slow and hostile clients, draining.
+#include <boost/asio.hpp>
+#include <catch2/catch_test_macros.hpp>
+
+#include <thread>
+
+#include "server/json_reader.h"
+#include "server/server.h"
+#include "tests/server/fake_engine.h"
+#include "tests/server/http_vectors.h"
+#include "tests/server/letter_model.h"
+
+namespace llmrt::server {
+namespace {
+
+namespace asio = boost::asio;
+namespace json = boost::json;
+using tcp = asio::ip::tcp;
+
+class Client {
+ public:
+  explicit Client(uint16_t port) { socket_.connect({asio::ip::address_v4::loopback(), port}); }
+  void send(std::string_view bytes) {
+    boost::system::error_code ignored;  // the server may have closed already: what it said counts
+    asio::write(socket_, asio::buffer(bytes), ignored);
+  }
+  std::string read_some() {
+    std::string bytes(65536, '\0');
+    boost::system::error_code error;
+    bytes.resize(socket_.read_some(asio::buffer(bytes), error));
+    return bytes;
+  }
+  std::string read_until(std::string_view end) {
+    while (received_.find(end) == std::string::npos) {
+      const std::string more = read_some();
+      if (more.empty()) break;
+      received_ += more;
+    }
+    const size_t at = received_.find(end);
+    const size_t size = at == std::string::npos ? received_.size() : at + end.size();
+    const std::string out = received_.substr(0, size);
+    received_.erase(0, size);
+    return out;
+  }
+  std::string read_all() {
+    std::string all = std::exchange(received_, {});
+    for (std::string more = read_some(); !more.empty(); more = read_some()) all += more;
+    return all;
+  }
+  void close() { socket_.close(); }
+  tcp::socket& socket() { return socket_; }
+
+ private:
+  asio::io_context io_;
+  tcp::socket socket_{io_};
+  std::string received_;
+};
+
+struct Running {
+  explicit Running(ServerConfig config = {}) {
+    config.port = 0;
+    auto listening = Server::listen(config, letter_model(), engine);
+    REQUIRE(listening.ok());
+    server = std::move(*listening);
+    thread = std::thread([this] { server->run(); });
+  }
+  ~Running() {
+    server->stop();
+    thread.join();
+    engine->join();
+  }
+  std::string exchange(const std::string& request) {
+    Client client(server->port());
+    client.send(request);
+    return client.read_all();
+  }
+  std::shared_ptr<FakeEngine> engine = std::make_shared<FakeEngine>();
+  std::unique_ptr<Server> server;
+  std::thread thread;
+};
+
+std::string post(const std::string& target, const std::string& body,
+                 const std::string& headers = "Connection: close\r\n") {
+  return fmt::format(
+      "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{}\r\n{}", target,
+      body.size(), headers, body);
+}
+std::string get(const std::string& target, const std::string& headers = "Connection: close\r\n") {
+  return fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", target, headers);
+}
+int status_of(const std::string& response) {
+  return response.size() > 12 ? std::atoi(response.substr(9, 3).c_str()) : 0;
+}
+json::object body_of(const std::string& response) {
+  auto value = read_json(response.substr(response.find("\r\n\r\n") + 4));
+  INFO(response);
+  REQUIRE(value.ok());
+  return value->as_object();
+}
+// The data lines of a chunked stream.
+std::vector<std::string> events_of(const std::string& response) {
+  std::string text;
+  for (size_t at = response.find("\r\n\r\n") + 4; at < response.size();) {
+    const size_t end = response.find("\r\n", at);
+    const size_t size = std::stoul(response.substr(at, end - at), nullptr, 16);
+    text += response.substr(end + 2, size);
+    at = end + 2 + size + 2;
+  }
+  std::vector<std::string> events;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find("\n\n", at);
+    REQUIRE(end != std::string::npos);
+    if (text.substr(at, 6) == "data: ") events.push_back(text.substr(at + 6, end - at - 6));
+    at = end + 2;
+  }
+  return events;
+}
+const std::string kChat = R"({"messages": [{"role": "user", "content": "a"}]})";
+
+TEST_CASE("a chat answer in one piece") {
+  Running run;
+  run.engine->tokens = {'h', 'i'};
+  const json::object body = body_of(run.exchange(post("/v1/chat/completions", kChat)));
+  CHECK(body.at("choices").as_array()[0].at("message").at("content") == "hi");
+  CHECK(body.at("usage").at("completion_tokens") == 2);
+  CHECK(run.engine->wait_drained(1));
+  CHECK(run.engine->num_cancelled() == 0);
+}
+
+TEST_CASE("a stream follows the rules that clients test") {
+  Running run;
+  run.engine->tokens = {'h', 0xC3, 0xA4, '!'};
+  const std::string response = run.exchange(post(
+      "/v1/chat/completions",
+      R"({"messages": [{"role": "user", "content": "a"}], "stream": true, "stream_options": {"include_usage": true}})"));
+  CHECK(response.find("Content-Type: text/event-stream") != std::string::npos);
+  const std::vector<std::string> events = events_of(response);
+  REQUIRE(events.size() >= 4);
+  CHECK(events.back() == "[DONE]");
+  std::string text, id;
+  for (size_t i = 0; i + 1 < events.size(); ++i) {
+    const json::object chunk = read_json(events[i])->as_object();
+    if (i == 0) id = chunk.at("id").as_string();
+    CHECK(chunk.at("id").as_string() == id);
+    CHECK(chunk.at("object") == "chat.completion.chunk");
+    const json::array& choices = chunk.at("choices").as_array();
+    if (i + 2 == events.size()) {  // usage, with no choice
+      CHECK(choices.empty());
+      CHECK(chunk.at("usage").at("completion_tokens") == 4);
+      continue;
+    }
+    CHECK(chunk.at("usage").is_null());
+    const json::object& delta = choices[0].at("delta").as_object();
+    if (i == 0) {
+      CHECK(delta.at("role") == "assistant");
+      CHECK(delta.at("content") == "");
+    } else if (const auto* piece = delta.if_contains("content")) {
+      text += piece->as_string();
+    }
+    CHECK(choices[0].at("finish_reason").is_null() == (i + 3 != events.size()));
+  }
+  CHECK(text == "h\xC3\xA4!");
+  CHECK(run.engine->wait_drained(1));
+}
+
+TEST_CASE("several prompts are several choices") {
+  Running run;
+  run.engine->tokens = {'x', 'y'};
+  const json::object body = body_of(run.exchange(post("/v1/completions", R"({"prompt": ["a", "b", "c"]})")));
+  const json::array& choices = body.at("choices").as_array();
+  REQUIRE(choices.size() == 3);
+  for (size_t i = 0; i < 3; ++i) {
+    CHECK(choices[i].at("index") == i);
+    CHECK(choices[i].at("text") == "xy");
+  }
+  CHECK(run.engine->wait_drained(3));
+}
+
+TEST_CASE("the other paths") {
+  Running run;
+  CHECK(body_of(run.exchange(get("/v1/models"))).at("data").as_array()[0].at("id") == "letters");
+  CHECK(body_of(run.exchange(get("/v1/models/letters"))).at("max_model_len") == 256);
+  CHECK(body_of(run.exchange(get("/v1/models/other"))).at("error").at("code") == "model_not_found");
+  CHECK(status_of(run.exchange(get("/health"))) == 200);
+  CHECK(body_of(run.exchange(post("/tokenize", R"({"prompt": "ab"})"))).at("count") == 2);
+  CHECK(body_of(run.exchange(post("/detokenize", R"({"tokens": [97]})"))).at("prompt") == "a");
+  const std::string metrics = run.exchange(get("/metrics"));
+  CHECK(metrics.find("llmrt_requests_running 0\n") != std::string::npos);
+  CHECK(metrics.find("llmrt_http_responses_total{status=\"200\"}") != std::string::npos);
+  CHECK(metrics.find("llmrt_time_to_first_token_seconds_bucket{le=\"+Inf\"} 0\n") != std::string::npos);
+  CHECK(status_of(run.exchange(get("/nothing"))) == 404);
+  for (const char* path : {"//health", "/health/", "/%68ealth", "/v1/../health", "/health?x=1", "/HEALTH"})
+    CHECK(status_of(run.exchange(get(path))) == 404);
+  const std::string wrong = run.exchange(get("/v1/completions"));
+  CHECK(status_of(wrong) == 405);
+  CHECK(wrong.find("Allow: POST\r\n") != std::string::npos);
+  CHECK(status_of(run.exchange(
+            "POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")) == 415);
+}
+
+TEST_CASE("errors have one form, and the right status") {
+  Running run;
+  const auto error = [&](const std::string& body) {
+    const std::string response = run.exchange(post("/v1/completions", body));
+    const json::object object = body_of(response).at("error").as_object();
+    CHECK(object.size() == 4);
+    return std::pair(status_of(response), std::string(object.at("code").as_string()));
+  };
+  CHECK(error("{") == std::pair(400, std::string("invalid_json")));
+  CHECK(error("[1]") == std::pair(400, std::string("invalid_argument")));
+  CHECK(error("{\"prompt\": \"\xff\"}") == std::pair(400, std::string("invalid_json")));
+  CHECK(error(R"({"prompt": "a", "bogus": 1})") == std::pair(400, std::string("unknown_field")));
+  run.engine->refuse = Error{ErrorCode::kOverloaded, "queue full"};
+  const std::string busy = run.exchange(post("/v1/completions", R"({"prompt": "a"})"));
+  CHECK(status_of(busy) == 503);
+  CHECK(busy.find("Retry-After: ") != std::string::npos);
+  run.engine->refuse = Error{ErrorCode::kNeverFits, "too large"};
+  CHECK(error(R"({"prompt": "a"})") == std::pair(400, std::string("never_fits")));
+  run.engine->trouble_text = "device lost";
+  CHECK(status_of(run.exchange(get("/health"))) == 503);
+}
+
+TEST_CASE("an error before the first token is a status, after it an event and a close") {
+  Running run;
+  run.engine->fail_at_end = Error{ErrorCode::kNotFinite, "logits"};
+  run.engine->tokens = {'a'};
+  const std::string body = R"({"prompt": "a", "stream": true})";
+  CHECK(status_of(run.exchange(post("/v1/completions", body))) == 500);
+  run.engine->tokens = {'a', 'b', 'c'};
+  run.engine->pause = std::chrono::milliseconds(20);
+  const std::vector<std::string> events = events_of(run.exchange(post("/v1/completions", body, "")));
+  REQUIRE(events.size() >= 2);
+  CHECK(read_json(events.back())->at("error").at("code") == "not_finite_logits");
+}
+
+TEST_CASE("a connection serves one request after the other, pipelined ones too") {
+  Running run;
+  run.engine->tokens = {'x'};
+  Client client(run.server->port());
+  const std::string one = post("/v1/completions", R"({"prompt": "a"})", "");
+  client.send(one + one + get("/health"));
+  const std::string all = client.read_all();
+  size_t count = 0;
+  for (size_t at = all.find("HTTP/1.1 200"); at != std::string::npos; at = all.find("HTTP/1.1 200", at + 1)) ++count;
+  CHECK(count == 3);
+}
+
+TEST_CASE("chunked bodies and Expect: 100-continue are understood") {
+  Running run;
+  CHECK(body_of(
+            run.exchange("POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                         "Transfer-Encoding: chunked\r\n\r\n8;x=y\r\n{\"prompt\r\n6\r\n\":\"a\"}\r\n0\r\n\r\n"))
+            .at("count") == 1);
+  Client client(run.server->port());
+  client.send(
+      "POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nConnection: close\r\n"
+      "Expect: 100-continue\r\nContent-Length: 14\r\n\r\n");
+  CHECK(client.read_until("\r\n\r\n") == "HTTP/1.1 100 Continue\r\n\r\n");
+  client.send(R"({"prompt":"a"})");
+  CHECK(body_of(client.read_all()).at("count") == 1);
+}
+
+TEST_CASE("a body of 10 MB is refused while it is still being sent") {
+  Running run;
+  const std::string response = run.exchange(post("/tokenize", std::string(10 << 20, ' ')));
+  CHECK(status_of(response) == 413);
+  CHECK(body_of(response).at("error").at("code") == "body_too_large");
+  CHECK(status_of(run.exchange(get("/health"))) == 200);
+}
+
+TEST_CASE("hostile requests are refused and end the connection, at whatever byte they are cut in two") {
+  Running run;
+  for (const HttpVector& vector : hostile_vectors()) {
+    const size_t step = std::max<size_t>(1, vector.bytes.size() / 150);
+    for (size_t cut = 0; cut < vector.bytes.size(); cut += step) {
+      Client client(run.server->port());
+      client.socket().set_option(tcp::no_delay(true));
+      client.send(std::string_view(vector.bytes).substr(0, cut));
+      if (cut > 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+      client.send(std::string_view(vector.bytes).substr(cut));
+      boost::system::error_code ignored;
+      client.socket().shutdown(tcp::socket::shutdown_send, ignored);
+      const std::string response = client.read_all();
+      INFO(vector.name << ", cut at " << cut << ": " << response);
+      REQUIRE(status_of(response) == vector.status);
+      REQUIRE(response.find("HTTP/1.1", 8) == std::string::npos);
+    }
+  }
+  CHECK(status_of(run.exchange(get("/health"))) == 200);
+}
+
+TEST_CASE("a client that goes away cancels its request") {
+  Running run;
+  run.engine->tokens.assign(200, 'a');
+  run.engine->pause = std::chrono::milliseconds(10);
+  for (const char* stream : {"true", "false"}) {
+    Client client(run.server->port());
+    client.send(post("/v1/completions", fmt::format(R"({{"prompt": "a", "max_tokens": 200, "stream": {}}})", stream)));
+    if (std::string(stream) == "true") client.read_until("data: ");
+    const size_t before = run.engine->num_cancelled();
+    if (before == run.engine->requests().size()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    client.close();
+    CHECK(run.engine->wait_cancelled(before + 1));
+  }
+  CHECK(run.engine->wait_drained(2));  // their ends are acknowledged all the same
+}
+
+TEST_CASE("a client that does not read is given up, and the others are served") {
+  ServerConfig config;
+  config.write_s = 1;
+  Running run(config);
+  run.engine->tokens.assign(200, 'a');
+  run.engine->pause = std::chrono::milliseconds(50);
+  // 128 choices write about 2 MB a second: soon more than socket buffers hold.
+  Client lazy(run.server->port());
+  lazy.socket().set_option(tcp::socket::receive_buffer_size(4096));
+  std::string prompts = "\"a\"";
+  for (int i = 0; i < 127; ++i) prompts += ",\"a\"";
+  lazy.send(
+      post("/v1/completions", R"({"stream": true, "max_tokens": 200, "logprobs": 20, "prompt": [)" + prompts + "]}"));
+  lazy.read_until("data: ");
+  CHECK(status_of(run.exchange(get("/health"))) == 200);
+  CHECK(run.engine->wait_cancelled(128));
+}
+
+TEST_CASE("headers and bodies that come too slowly are refused") {
+  ServerConfig config;
+  config.header_s = 1;
+  config.body_s = 1;
+  config.idle_s = 1;
+  Running run(config);
+  Client head(run.server->port()), body(run.server->port()), idle(run.server->port());
+  head.send("GET /health HTTP/1.1\r\n");
+  body.send("POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{");
+  CHECK(idle.read_some().empty());
+  CHECK(status_of(head.read_until("\r\n\r\n")) == 408);
+  CHECK(status_of(body.read_until("\r\n\r\n")) == 408);
+}
+
+TEST_CASE("draining lets open answers finish and refuses new ones") {
+  auto engine = std::make_shared<FakeEngine>();
+  engine->tokens.assign(30, 'a');
+  engine->pause = std::chrono::milliseconds(10);
+  ServerConfig config;
+  config.port = 0;
+  auto server = std::move(*Server::listen(config, letter_model(), engine));
+  std::thread thread([&] { server->run(); });
+  Client busy(server->port()), idle(server->port());
+  idle.send(get("/health", ""));
+  CHECK(status_of(idle.read_until("\"ok\"}")) == 200);
+  busy.send(post("/v1/completions", R"({"prompt": "a", "max_tokens": 30, "stream": true})", ""));
+  busy.read_until("data: ");
+  server->drain();
+  CHECK(idle.read_all().empty());  // closed
+  CHECK(busy.read_all().find("data: [DONE]") != std::string::npos);
+  thread.join();
+  engine->join();
+}
+
+TEST_CASE("what outlives the grace time ends with an error event") {
+  auto engine = std::make_shared<FakeEngine>();
+  engine->tokens.assign(200, 'a');
+  engine->pause = std::chrono::milliseconds(50);
+  ServerConfig config;
+  config.port = 0;
+  config.grace_s = 1;
+  auto server = std::move(*Server::listen(config, letter_model(), engine));
+  std::thread thread([&] { server->run(); });
+  Client client(server->port());
+  client.send(post("/v1/completions", R"({"prompt": "a", "max_tokens": 200, "stream": true})", ""));
+  client.read_until("data: ");
+  server->drain();
+  const std::string rest = client.read_all();
+  CHECK(rest.find("\"code\":\"cancelled\"") != std::string::npos);
+  CHECK(rest.find("[DONE]") == std::string::npos);
+  thread.join();
+  engine->join();
+}
+
+TEST_CASE("a port in use is an error with the place") {
+  Running run;
+  ServerConfig config;
+  config.port = run.server->port();
+  const auto second = Server::listen(config, letter_model(), run.engine);
+  REQUIRE_FALSE(second.ok());
+  CHECK(second.error().code == ErrorCode::kIo);
+  CHECK(second.error().message.find(std::to_string(config.port)) != std::string::npos);
+}
+
+TEST_CASE("many clients at once, half of them gone in the middle") {
+  Running run;
+  run.engine->tokens.assign(20, 'a');
+  run.engine->pause = std::chrono::milliseconds(1);
+  std::vector<std::thread> clients;
+  std::atomic<int> num_whole{0};
+  for (int i = 0; i < 64; ++i)
+    clients.emplace_back([&, i] {
+      Client client(run.server->port());
+      client.send(post("/v1/completions", R"({"prompt": "a", "max_tokens": 20, "stream": true})"));
+      if (i % 2 == 0) {
+        client.read_until("data: ");
+        client.close();
+      } else if (client.read_all().find("[DONE]") != std::string::npos) {
+        ++num_whole;
+      }
+    });
+  for (std::thread& client : clients) client.join();
+  CHECK(num_whole == 32);
+  CHECK(run.engine->wait_drained(32));
+}
+
+}  // namespace
+}  // namespace llmrt::server
