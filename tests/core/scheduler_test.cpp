@@ -382,6 +382,26 @@ queue
 )");
 }
 
+TEST_CASE("a preempted sequence is not resumed before its token in flight is known") {
+  check_script(R"(config pool=4 block=4
+add 1 prompt=8 max=1
+add 2 prompt=8 max=9
+plan
+  1[0,8)* 2[0,8)*
+plan
+  nothing
+states
+  1 DECODING, 2 PREEMPTED
+plan
+  nothing
+commit
+  1: 100 length
+  2: 100
+plan
+  2[0,9)*
+)");
+}
+
 TEST_CASE("a cancelled row's token in flight is dropped") {
   check_script(R"(config
 add 1 prompt=8 max=9

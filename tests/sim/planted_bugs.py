@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Plants bugs into the core, one at a time, and demands that engine_sim finds each of them.
+
+    tests/sim/planted_bugs.py BUILD_DIR [--seeds N] [--only WORD]
+
+A bug is one replaced place in one source file. The file is copied, changed and compiled as the build would; the object
+goes first into engine_sim's link line, so that the archive's own version is not taken. A place that is not found exactly
+once is an error: a bug that was not planted proves nothing.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+# (name, file, what stands there, what is planted)
+BUGS = [
+    # KV cache
+    ("a table's first block is never given back", "core/kv/kv_space.cpp",
+     "for (; !blocks.empty(); blocks.pop_back())", "for (; blocks.size() > 1; blocks.pop_back())"),
+    ("the device keeps the stale table of a preempted row", "core/kv/kv_space.cpp",
+     "tables[g].num_sent = 0;", ""),
+    ("blocks of a row that is given back stay taken", "core/schedule/lifecycle.cpp",
+     "kv.release(sequence.tables);", ""),
+    ("blocks leak when a deadline passes", "core/schedule/lifecycle.cpp",
+     "if (sequence.slot >= 0) {", "if (sequence.slot >= 0 && finish != FinishReason::kTimeout) {"),
+    ("a block is taken one token late", "core/schedule/rows.cpp",
+     "make_room(sequence, sequence.computed + 1, budget, now)", "make_room(sequence, sequence.computed, budget, now)"),
+    ("a chunk gets too few blocks", "core/schedule/rows.cpp",
+     "kv.grow(sequence.tables, end + within)", "kv.grow(sequence.tables, end + within - 1)"),
+    ("new blocks overwrite the first table entries", "core/schedule/plan_writer.cpp",
+     "sequence.slot, table.num_sent, group,", "sequence.slot, 0, group,"),
+    ("old blocks are sent for new table entries", "core/schedule/plan_writer.cpp",
+     "table.blocks.data() + table.num_sent,", "table.blocks.data(),"),
+    ("a freed block is handed out while it is held", "core/kv/block_pool.cpp",
+     "unlink(block);\n  records_[block].references = 1;", "records_[block].references = 1;\n  --num_free_;"),
+    ("two rows share a slot", "core/schedule/lifecycle.cpp",
+     "free_slots.push_back(sequence.slot);", "free_slots.push_back(0);"),
+    ("keys: the last one is not looked at", "core/engine/lower.cpp",
+     "std::min((split + 1) * length, num_keys)", "std::min((split + 1) * length, num_keys - 1)"),
+    ("keys: one split is not merged", "core/engine/lower.cpp",
+     "forward_.num_partials, end - begin}", "forward_.num_partials, end - begin - 1}"),
+    ("the device writes keys to the neighbour's place", "tests/fakes/fake_backend.cpp",
+     "Result<Cell*> cell = cell_at(row.slot, position);", "Result<Cell*> cell = cell_at(row.slot, position ^ 1);"),
+    ("the device swaps two table entries", "tests/fakes/fake_backend.cpp",
+     "std::copy_n(words, update.payload_words, slot.table.begin() + update.arg0);",
+     "std::reverse_copy(words, words + update.payload_words, slot.table.begin() + update.arg0);\n"
+     "if (update.payload_words > 2) slot.table[update.arg0] = slot.table[update.arg0 + 1];"),
+    # positions and tokens
+    ("a preempted sequence goes on as if its keys were there", "core/schedule/lifecycle.cpp",
+     "sequence.computed = 0;", ""),
+    ("a decoding row starts one position late", "core/schedule/plan_writer.cpp",
+     ".start = sequence.computed,", ".start = sequence.computed + (sequence.computed > sequence.num_prompt),"),
+    ("chunks all start at position 0", "core/schedule/plan_writer.cpp",
+     ".start = sequence.computed,", ".start = sequence.computed < sequence.num_prompt ? 0 : sequence.computed,"),
+    ("a known token is taken from the device", "core/schedule/plan_writer.cpp",
+     "const bool known = position < sequence.tokens.size();",
+     "const bool known = position < sequence.num_prompt;"),
+    ("a row gets its neighbour's last token", "tests/fakes/fake_backend.cpp",
+     "slots_[row.slot].last_token : in.tokens[t]", "slots_[row.slot ^ (slots_.size() > 1)].last_token : in.tokens[t]"),
+    ("the first token of a chunk is sampled", "core/engine/lower.cpp",
+     "row.token_first + sample.token_offset,", "row.token_first,"),
+    ("tiles of a prompt all begin at its first position", "core/engine/lower.cpp",
+     "const uint32_t position = row.start + done;", "const uint32_t position = row.start;"),
+    ("the token in flight of a preempted row is lost", "core/schedule/commit.cpp",
+     "return sequence.state() == RequestState::kStreaming",
+     "return sequence.state() == RequestState::kPreempted || sequence.state() == RequestState::kStreaming"),
+    # random numbers, counts, bias
+    ("the noise position forgets tokens in flight", "core/schedule/plan_writer.cpp",
+     ".output_position = sequence.num_output(),",
+     ".output_position = static_cast<uint32_t>(sequence.tokens.size()) - sequence.num_prompt,"),
+    ("half of the seed is lost", "core/schedule/plan_writer.cpp",
+     "row.seed_hi = static_cast<uint32_t>(params.seed >> 32);", "row.seed_hi = 0;"),
+    ("a resumed row keeps the parameters of the slot's former owner", "core/schedule/lifecycle.cpp",
+     "sequence.row_is_set = false;", ""),
+    ("penalty counts start empty after a preemption", "core/schedule/plan_writer.cpp",
+     "if (sequence.penalty_slot >= 0) {", "if (sequence.penalty_slot >= 0 && sequence.num_preemptions == 0) {"),
+    ("penalty counts take the output for prompt", "core/schedule/plan_writer.cpp",
+     "sequence.num_prompt, sequence.tokens.data(), sequence.tokens.size());",
+     "static_cast<uint32_t>(sequence.tokens.size()), sequence.tokens.data(), sequence.tokens.size());"),
+    ("end tokens are banned one token too long", "core/schedule/plan_writer.cpp",
+     "if (output_position >= request.min_tokens) return;", "if (output_position > request.min_tokens) return;"),
+    ("prompt tokens are scored again after a preemption", "core/schedule/lifecycle.cpp",
+     "sequence.computed = 0;", "sequence.computed = 0;\n  if (sequence.wants_scores()) sequence.scored = 1;"),
+    # ends and budgets
+    ("deadlines of waiting requests are skipped", "core/schedule/lifecycle.cpp",
+     "deadlines.begin()->first <= now)", "deadlines.begin()->first <= now - 10'000'000)"),
+    ("stop strings are not seen across tokens", "core/stop/stop_matcher.cpp",
+     "++num_tokens_;", "++num_tokens_;\n  state_ = StringAutomaton::kStart;"),
+    ("held text is shown too early", "core/stop/string_automaton.cpp",
+     "node.hold_bytes = node.first_child != 0 ? node.depth : fallback.hold_bytes;", "node.hold_bytes = 0;"),
+    ("a step takes more tokens than it may", "core/schedule/rows.cpp",
+     "  budget->tokens -= count;", "  budget->tokens -= count > 1 ? 1 : 0;"),
+    ("a step samples more rows than it may", "core/schedule/rows.cpp",
+     "budget->samples -= sequence.samples_for(sequence.step_tokens) - samples_before;", "(void)samples_before;"),
+    ("a lone sequence that outgrows the pool waits for ever", "core/schedule/rows.cpp",
+     "if (sequence.pending > 0) return false;", "return false;"),
+    ("cancel forgets what waits in the queue's sum", "core/schedule/lifecycle.cpp",
+     "queue_tokens.fetch_sub(sequence.queued_tokens, std::memory_order_relaxed);",
+     "if (sequence.state() != RequestState::kPreempted) "
+     "queue_tokens.fetch_sub(sequence.queued_tokens, std::memory_order_relaxed);"),
+]
+
+
+class Build:
+    def __init__(self, build_dir):
+        self.dir = os.path.abspath(build_dir)
+        with open(os.path.join(self.dir, "compile_commands.json")) as f:
+            self.commands = {os.path.relpath(c["file"], ROOT): c for c in json.load(f)}
+        lines = subprocess.run(["ninja", "-C", self.dir, "-t", "commands", "engine_sim"], check=True,
+                               capture_output=True, text=True).stdout.splitlines()
+        link = shlex.split(next(l for l in reversed(lines) if "-o tests/engine_sim " in l))
+        first, last = [i for i, word in enumerate(link) if word == "&&"]  # ": && g++ ... && :"
+        self.link = link[first + 1:last]
+
+    def compile(self, source, planted):
+        """Compiles the planted copy as the build compiles `source` (a path from the root)."""
+        command = self.commands[source]
+        words = shlex.split(command["command"])
+        words[words.index("-o") + 1] = planted + ".o"
+        words[words.index("-c") + 1] = planted
+        subprocess.run(words, cwd=command["directory"], check=True)
+
+    def link_with(self, planted_object, output):
+        words = list(self.link)
+        words[words.index("-o") + 1] = output
+        first_archive = next(i for i, word in enumerate(words) if word.endswith(".a"))
+        words.insert(first_archive, planted_object)
+        subprocess.run(words, cwd=self.dir, check=True)
+
+
+def plant(number, bug, build):
+    """Builds engine_sim with the bug in it; returns the program's path."""
+    _, file, old, new = bug
+    with open(os.path.join(ROOT, file)) as f:
+        text = f.read()
+    if text.count(old) != 1:
+        raise SystemExit(f"planted_bugs: {file}: expected this place once, found it {text.count(old)} times:\n{old}")
+    root = os.path.join(build.dir, "planted", str(number))
+    path = os.path.join(root, file)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as f:
+        f.write(text.replace(old, new))
+    build.compile(file, path)
+    program = os.path.join(root, "engine_sim")
+    build.link_with(path + ".o", program)
+    return program
+
+
+def find(number, bug, build, num_seeds):
+    """Whether engine_sim finds the bug, and what it says."""
+    program = plant(number, bug, build)
+    try:
+        run = subprocess.run([program, "--seeds", str(num_seeds)], capture_output=True, text=True, timeout=120)
+    except subprocess.TimeoutExpired:
+        return True, "it hangs"
+    finally:
+        shutil.rmtree(os.path.dirname(program))
+    said = [line for line in run.stderr.strip().splitlines() if line]
+    return run.returncode != 0, said[0][:150] if said else f"exit status {run.returncode}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description="every planted bug must be found by engine_sim")
+    parser.add_argument("build_dir")
+    parser.add_argument("--seeds", type=int, default=300)
+    parser.add_argument("--only", default="", help="bugs whose name holds this word")
+    args = parser.parse_args()
+    build = Build(args.build_dir)
+    bugs = [bug for bug in BUGS if args.only in bug[0]]
+    survivors = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        answers = pool.map(lambda item: find(*item, build, args.seeds), enumerate(bugs))
+        for bug, (found, said) in zip(bugs, answers):
+            survivors += not found
+            print(f"{'found   ' if found else 'SURVIVED'}  {bug[0]}: {said}", flush=True)
+    print(f"{len(bugs) - survivors} of {len(bugs)} planted bugs found")
+    sys.exit(1 if survivors else 0)
+
+
+if __name__ == "__main__":
+    main()
