@@ -48,12 +48,22 @@ void encode(const std::vector<double>& values, DType dtype, std::byte* out) {
   }
 }
 
+bool is_visible(const OpList& list, TensorId id) {
+  return list.tensors[static_cast<size_t>(id)].storage != Storage::kArena;
+}
+bool has_pinned(const OpList& list) {
+  for (const TensorDesc& tensor : list.tensors)
+    if (tensor.storage == Storage::kPinned) return true;
+  return false;
+}
+
 Result<StepOutput> execute_step(Backend& backend, const Step& step,
                                 std::map<TensorId, std::vector<std::byte>>* tensors) {
   const OpList& list = step.tensor_list();
-  LLMRT_CHECK(step.forward.tensors.empty() || step.sample.tensors.empty(), "pinned tensors in both lists");
+  LLMRT_CHECK(step.forward.tensors.empty() || !has_pinned(step.sample), "pinned tensors in both lists");
   for (TensorId id = 0; id < static_cast<TensorId>(list.tensors.size()); ++id)
-    if (Status status = backend.write_tensor(list, id, bytes_before(step, id)); !status) return status.error();
+    if (is_visible(list, id))
+      if (Status status = backend.write_tensor(list, id, bytes_before(step, id)); !status) return status.error();
   std::vector<uint32_t> forward_words, sample_words;
   pack(step.forward_inputs, &forward_words);
   pack(step.sample_inputs, &sample_words);
@@ -73,6 +83,7 @@ Result<StepOutput> execute_step(Backend& backend, const Step& step,
   auto output = backend.wait(*ticket);
   if (!output) return output.error();
   for (TensorId id = 0; id < static_cast<TensorId>(list.tensors.size()); ++id) {
+    if (!is_visible(list, id)) continue;
     std::vector<std::byte>& bytes = (*tensors)[id];
     bytes.resize(list.bytes_of(id));
     if (Status status = backend.read_tensor(list, id, bytes); !status) return status.error();

@@ -48,7 +48,8 @@ struct Output {
   double slack = 0;           // added to the bound: an error that grows with the data, such as a position
 };
 
-// One submission. Tensors are pinned; only one of the two lists may have any, as both lie in one arena.
+// One submission. Tensors that are filled or compared are pinned; only one of the two lists may have any, as both lie
+// in one arena.
 struct Step {
   OpList forward{"forward", 0, 0, {}, {}};
   OpList sample{"sample", 0, 0, {}, {}};

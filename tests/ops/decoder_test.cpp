@@ -1,0 +1,179 @@
+// Whole lists, as a model's decoder builds them, with arena tensors and everything a backend may fuse: three steps of a
+// tiny random model with chunked prompts, decode rows that continue from the token sampled last, and a forked row whose
+// half-full block is copied.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <cmath>
+
+#include "core/model/decoder.h"
+#include "core/model/model.h"
+#include "tests/ops/op_harness.h"
+#include "tests/reference/backend.h"
+
+namespace llmrt::optest {
+namespace {
+
+constexpr uint32_t kWidth = 256, kHeads = 4, kKvHeads = 2, kDim = 64, kFfn = 512, kVocab = 300, kLayers = 2;
+constexpr float kMarginMin = 0.3f;  // of every draw: more than any rounding may turn
+
+Model tiny_model(Suite* suite, bool qwen, std::mt19937_64& rng) {
+  Model model;
+  ModelConfig& c = model.config;
+  c.num_layers = kLayers;
+  c.width = kWidth;
+  c.ffn_width = kFfn;
+  c.num_heads = kHeads;
+  c.num_kv_heads = kKvHeads;
+  c.head_dim = c.rope_dim = kDim;
+  c.vocab_size = kVocab;
+  c.rope_pairing = qwen ? RopePairing::kHalves : RopePairing::kInterleaved;
+  c.qk_norm = qwen;
+  c.activation = qwen ? Activation::kGelu : Activation::kSilu;
+  c.attention_scale = 1 / std::sqrt(static_cast<float>(kDim));
+  std::vector<float> freqs(kDim / 2);
+  for (uint32_t i = 0; i < freqs.size(); ++i) freqs[i] = static_cast<float>(std::pow(10000.0, -2.0 * i / kDim));
+  const auto matrix = [&](Encoding encoding, uint64_t rows, uint64_t columns) {
+    return suite->add_weight(encoding, rows, columns, rng, 1 / std::sqrt(static_cast<double>(columns)));
+  };
+  const auto vector = [&](uint64_t columns) { return suite->add_weight(Encoding::kF32, 1, columns, rng); };
+  model.embedding = suite->add_weight(Encoding::kQ8_0, kVocab, kWidth, rng, 0.5);
+  model.head = suite->add_group({model.embedding}, false, rng);
+  model.final_norm = vector(kWidth);
+  model.rope_freqs = suite->add_f32(freqs);
+  for (uint32_t layer = 0; layer < kLayers; ++layer) {
+    LayerWeights w;
+    w.attention_norm = vector(kWidth);
+    w.ffn_norm = vector(kWidth);
+    w.qkv = suite->add_group(
+        {matrix(Encoding::kQ4_0, kHeads * kDim, kWidth), matrix(Encoding::kQ4_0, kKvHeads * kDim, kWidth),
+         matrix(Encoding::kQ8_0, kKvHeads * kDim, kWidth)},
+        qwen, rng);
+    w.output = suite->add_group({matrix(Encoding::kF16, kWidth, kHeads * kDim)}, false, rng);
+    w.gate_up =
+        suite->add_group({matrix(Encoding::kQ4_K, kFfn, kWidth), matrix(Encoding::kQ5_K, kFfn, kWidth)}, false, rng);
+    w.down = suite->add_group({matrix(Encoding::kQ6_K, kWidth, kFfn)}, false, rng);
+    if (qwen) {
+      w.q_norm = vector(kDim);
+      w.k_norm = vector(kDim);
+    }
+    model.layers.push_back(w);
+  }
+  return model;
+}
+
+struct RowPlan {
+  uint32_t slot, start;
+  std::vector<int32_t> tokens;
+  bool sampled;
+};
+
+Step decoder_step(const Model& model, DType activation, uint32_t bucket, const std::vector<RowPlan>& rows,
+                  uint32_t output_position) {
+  Caps caps;
+  caps.activation_dtype = activation;
+  Step step;
+  step.forward = build_forward(model, caps, bucket);
+  for (const RowPlan& row : rows) {
+    const uint32_t row_idx = step.add_row(row.slot, row.start, static_cast<uint32_t>(row.tokens.size()), row.tokens);
+    if (row.tokens.size() > 2)
+      step.add_prompt_items(row_idx);
+    else
+      step.add_decode_items(row_idx, 64);
+    if (row.sampled)
+      step.sample_inputs.records.push_back(
+          {row.slot, static_cast<uint32_t>(step.forward_inputs.tokens.size()) - 1, output_position});
+  }
+  step.sample = build_sample(model, caps, 4);
+  for (TensorId id = 0; id < static_cast<TensorId>(step.forward.tensors.size()); ++id)
+    if (step.forward.tensors[static_cast<size_t>(id)].storage == Storage::kHidden)
+      step.outputs.push_back({id, Tolerance::kAttention, activation, 0, false,
+                              activation == DType::kF32   ? 1e-4
+                              : activation == DType::kF16 ? 1e-2
+                                                          : 8e-2});
+  return step;
+}
+
+std::vector<int32_t> random_tokens(uint32_t count, std::mt19937_64& rng) {
+  std::vector<int32_t> tokens(count);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(rng() % kVocab);
+  return tokens;
+}
+
+Case decoder_case(const Model& model, DType activation, KvDType kv_dtype, bool qwen, std::mt19937_64& rng) {
+  Case test_case;
+  test_case.variant = dtype_name(activation);
+  test_case.name = fmt::format("decoder {} activations {} KV {}", qwen ? "qwen3-like" : "llama-like",
+                               dtype_name(activation), kv_dtype_name(kv_dtype));
+  test_case.groups = {{kLayers, kKvHeads, kDim, 16, 24, kv_dtype}};
+  const std::vector<int32_t> last = {kLastSampled};
+
+  Step first = decoder_step(model, activation, 128,
+                            {{0, 0, random_tokens(20, rng), true}, {1, 0, random_tokens(70, rng), true}}, 0);
+  RowSampling sampling;
+  sampling.temperature = 0;
+  first.set_sampling(0, sampling);
+  sampling.temperature = 0.8f;
+  sampling.seed_lo = 99;
+  sampling.top_k = 40;
+  first.set_sampling(1, sampling);
+  first.patch_table(0, 0, {5, 17});
+  first.patch_table(1, 0, {3, 9, 1, 12, 20});
+
+  Step second = decoder_step(model, activation, 8,
+                             {{0, 20, last, true}, {2, 0, random_tokens(5, rng), false}, {1, 70, last, true}}, 1);
+  sampling.temperature = 0;
+  second.set_sampling(2, sampling);
+  second.patch_table(2, 0, {6});
+
+  // Slot 3 forks slot 0: it shares the full block and owns a copy of the five tokens in the next one.
+  Step third = decoder_step(
+      model, activation, 16,
+      {{0, 21, last, true}, {3, 21, last, true}, {2, 5, random_tokens(6, rng), true}, {1, 71, last, true}}, 2);
+  third.add_update(RowUpdateKind::kCopySlot, 3, 0, 0);
+  third.patch_table(3, 1, {23});
+  third.forward_inputs.block_copies = {{17, 23, 5}};
+
+  test_case.steps = {std::move(first), std::move(second), std::move(third)};
+  test_case.check_results = [](const std::vector<StepOutput>& want, const std::vector<StepOutput>& got) {
+    std::vector<std::string> failures;
+    for (size_t s = 0; s < want.size(); ++s)
+      for (size_t r = 0; r < want[s].results.size(); ++r)
+        if (want[s].results[r].token != got[s].results[r].token)
+          failures.push_back(fmt::format("step {} record {}: expected token {}, found {} (margin {})", s, r,
+                                         want[s].results[r].token, got[s].results[r].token, want[s].results[r].margin));
+    return failures;
+  };
+  return test_case;
+}
+
+bool margins_hold(const Suite& suite, const Case& test_case) {
+  auto reference = make_reference_backend();
+  if (!reference->load_weights(suite.weights, {}) || !reference->create_state(state_config(suite))) return false;
+  const auto outcome = execute(*reference, test_case);
+  REQUIRE(outcome.ok());
+  for (const StepOutput& output : outcome->outputs)
+    for (const SampleResult& result : output.results)
+      if (!(result.margin > kMarginMin)) return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("a decoder's lists give the same hidden states and tokens", "[decoder]") {
+  const bool qwen = GENERATE(false, true);
+  std::mt19937_64 rng(qwen ? 7 : 3);  // fixed: the draws below must have margins
+  Suite suite;
+  suite.vocab_size = kVocab;
+  const Model model = tiny_model(&suite, qwen, rng);
+  for (DType activation : {DType::kF32, DType::kF16, DType::kBF16})
+    for (KvDType kv_dtype : {KvDType::kF16, KvDType::kBF16, KvDType::kI8}) {
+      suite.cases.push_back(decoder_case(model, activation, kv_dtype, qwen, rng));
+      for (int tries = 0; !margins_hold(suite, suite.cases.back()); ++tries) {
+        REQUIRE(tries < 50);
+        suite.cases.back() = decoder_case(model, activation, kv_dtype, qwen, rng);
+      }
+    }
+  run(suite);
+}
+
+}  // namespace llmrt::optest

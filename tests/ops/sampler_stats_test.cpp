@@ -1,0 +1,212 @@
+// The sampler by statistics: 1e6 draws of each configuration on every device against the distribution worked out here,
+// chi-square, p > 1e-4. Seeds are fixed, so a pass stays a pass. Equal replay alone would pass a biased sampler.
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "core/backend/validating.h"
+#include "tests/ops/sampling_cases.h"
+#include "tests/ops/statistics.h"
+#include "tests/ops/test_devices.h"
+
+namespace llmrt::optest {
+namespace {
+
+constexpr uint32_t kVocab = 24, kRows = 256, kDraws = 1000000;
+
+struct Config {
+  const char* name;
+  SampleRow row;
+};
+
+std::vector<float> fixed_logits() {
+  std::vector<float> logits(kVocab);
+  for (uint32_t v = 0; v < kVocab; ++v)
+    logits[v] = 2.5f * std::sin(1.7f * static_cast<float>(v)) + (v % 5 == 0 ? 0.5f : 0.0f);
+  return logits;
+}
+
+std::vector<Config> configs() {
+  std::vector<Config> all;
+  const auto add = [&](const char* name, auto change) {
+    SampleRow row{name, {}, fixed_logits()};
+    change(row);
+    all.push_back({name, std::move(row)});
+  };
+  add("greedy", [](SampleRow& r) { r.sampling.temperature = 0; });
+  add("plain", [](SampleRow&) {});
+  add("temperature", [](SampleRow& r) { r.sampling.temperature = 1.7f; });
+  add("top-k", [](SampleRow& r) { r.sampling.top_k = 6; });
+  add("top-p", [](SampleRow& r) { r.sampling.top_p = 0.8f; });
+  add("min-p", [](SampleRow& r) { r.sampling.min_p = 0.1f; });
+  add("all filters", [](SampleRow& r) {
+    r.sampling.temperature = 0.6f, r.sampling.top_k = 15, r.sampling.top_p = 0.95f, r.sampling.min_p = 0.01f;
+  });
+  add("branch", [](SampleRow& r) { r.sampling.branch = 3; });
+  add("penalties", [](SampleRow& r) {
+    r.sampling.flags = kRowPenalties;
+    r.sampling.repetition_penalty = 1.4f;
+    r.sampling.presence_penalty = 0.6f;
+    r.sampling.frequency_penalty = 0.2f;
+    r.prompt_tokens = {1, 4, 7};
+    r.output_tokens = {4, 9, 9, 10};
+  });
+  add("bias", [](SampleRow& r) {
+    r.sampling.flags = kRowBias;
+    r.bias = {{3, 2.0f}, {8, -INFINITY}, {0, -1.0f}};
+  });
+  return all;
+}
+
+// The distribution by the definition, not by the reference's code.
+std::vector<double> expected_distribution(const SampleRow& row) {
+  const RowSampling& s = row.sampling;
+  std::vector<double> l(row.logits.begin(), row.logits.end());
+  if (s.flags & kRowPenalties)
+    for (uint32_t v = 0; v < kVocab; ++v) {
+      const auto output = std::count(row.output_tokens.begin(), row.output_tokens.end(), v);
+      const auto prompt = std::count(row.prompt_tokens.begin(), row.prompt_tokens.end(), v);
+      if (output + prompt > 0) l[v] = l[v] > 0 ? l[v] / s.repetition_penalty : l[v] * s.repetition_penalty;
+      if (output > 0) l[v] -= s.presence_penalty + s.frequency_penalty * static_cast<double>(output);
+    }
+  for (const BiasEntry& entry : row.bias) l[static_cast<size_t>(entry.token)] += entry.bias;
+  std::vector<size_t> order(kVocab);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return l[a] > l[b]; });
+  if (s.temperature == 0) order.resize(1);
+  if (s.top_k > 0) order.resize(std::min<size_t>(s.top_k, order.size()));
+  std::vector<double> p(kVocab, 0);
+  const auto normalise = [&] {
+    double sum = 0;
+    for (size_t v : order) sum += p[v] = s.temperature == 0 ? 1 : std::exp(l[v] / s.temperature);
+    for (double& x : p) x /= sum;
+  };
+  normalise();
+  double mass = 0;
+  size_t count = 0;
+  while (count < order.size() && (count == 0 || mass < s.top_p)) mass += p[order[count++]];
+  const double best = p[order[0]];
+  while (count > 1 && p[order[count - 1]] < s.min_p * best) --count;
+  order.resize(count);
+  std::fill(p.begin(), p.end(), 0);
+  normalise();
+  return p;
+}
+
+// Draws token by token: [step][row]. Row r has seed r, step s output position s.
+Result<std::vector<std::vector<int32_t>>> draw(Backend& backend, const SampleRow& row, uint32_t num_steps) {
+  std::vector<SampleRow> rows(kRows, row);
+  for (uint32_t r = 0; r < kRows; ++r) rows[r].sampling.seed_lo = r;
+  Case test_case = sampling_case(row.name, rows);
+  Step& step = test_case.steps[0];
+  step.sample.ops.pop_back();  // logprobs
+  std::vector<double> values = step.fills[0].values;
+  std::vector<float> logits(values.begin(), values.end());
+  const auto* bytes = reinterpret_cast<const std::byte*>(logits.data());
+  if (Status status = backend.write_tensor(step.sample, step.fills[0].tensor, {bytes, logits.size() * 4}); !status)
+    return status.error();
+  std::vector<std::vector<int32_t>> tokens(num_steps);
+  std::vector<uint32_t> forward_words, sample_words;
+  for (uint32_t s = 0; s < num_steps; ++s) {
+    // Penalty counts are set anew each step: the draws of the step before would change the distribution.
+    if (s == 0 || !(row.sampling.flags & kRowPenalties)) {
+      if (s == 1) step.forward_inputs.clear();
+      pack(step.forward_inputs, &forward_words);
+    }
+    for (SampleRecord& record : step.sample_inputs.records) record.output_position = s;
+    pack(step.sample_inputs, &sample_words);
+    auto ticket = backend.submit({&step.forward, forward_words, &step.sample, sample_words, kRows, false});
+    if (!ticket) return ticket.error();
+    auto output = backend.wait(*ticket);
+    if (!output) return output.error();
+    for (const SampleResult& result : output->results) tokens[s].push_back(result.token);
+  }
+  return tokens;
+}
+
+Result<std::unique_ptr<Backend>> open_for(const std::string& device) {
+  Suite suite;
+  suite.penalty_rows_max = kRows;
+  for (const Config& config : configs()) {
+    std::vector<SampleRow> rows(kRows, config.row);
+    suite.cases.push_back(sampling_case(config.name, rows));
+  }
+  fit_suite(&suite);
+  auto opened = open_test_device(device);
+  if (!opened) return opened.error();
+  auto backend = std::move(*opened);
+  if (Status status = backend->load_weights(suite.weights, {}); !status) return status.error();
+  if (Status status = backend->create_state(state_config(suite)); !status) return status.error();
+  return backend;
+}
+
+using Draws = std::vector<std::vector<int32_t>>;
+
+void check_distribution(const Draws& draws, const std::vector<double>& probabilities) {
+  std::vector<double> counts(kVocab, 0);
+  for (const auto& step : draws)
+    for (int32_t token : step) {
+      if (token < 0 || token >= static_cast<int32_t>(kVocab)) FAIL("token " << token);
+      ++counts[static_cast<size_t>(token)];
+    }
+  CHECK(chi_square_p(counts, probabilities) > 1e-4);
+}
+
+constexpr size_t kClasses = 6;  // of tokens: every cell of a table of pairs then has its share of the draws
+
+// Pairs of draws that are neighbours in seed (rows) and in position (steps) say nothing about each other.
+void check_independence(const Draws& draws) {
+  const auto table_of = [&](uint32_t row_step, uint32_t step_step) {
+    std::vector<std::vector<double>> table(kClasses, std::vector<double>(kClasses, 0));
+    for (size_t s = 0; s + step_step < draws.size(); ++s)
+      for (size_t r = 0; r + row_step < kRows; r += 1 + row_step)
+        ++table[static_cast<size_t>(draws[s][r]) % kClasses]
+               [static_cast<size_t>(draws[s + step_step][r + row_step]) % kClasses];
+    return table;
+  };
+  CHECK(independence_p(table_of(1, 0)) > 1e-4);
+  CHECK(independence_p(table_of(0, 1)) > 1e-4);
+  CHECK(independence_p(table_of(1, 1)) > 1e-4);
+}
+
+}  // namespace
+
+TEST_CASE("chi-square itself tells right from wrong", "[statistics]") {
+  CHECK(std::abs(chi_square_tail(3.841, 1) - 0.05) < 1e-3);
+  CHECK(std::abs(chi_square_tail(18.307, 10) - 0.05) < 1e-3);
+  CHECK(std::abs(chi_square_tail(124.342, 100) - 0.05) < 1e-3);
+  CHECK(chi_square_p({500, 500}, {0.5, 0.5}) == 1);
+  CHECK(chi_square_p({5300, 4700}, {0.5, 0.5}) < 1e-4);
+  CHECK(chi_square_p({1, 999}, {0, 1}) == 0);
+  CHECK(independence_p({{500, 100}, {100, 500}}) < 1e-4);
+  CHECK(independence_p({{250, 250}, {250, 250}}) > 0.99);
+}
+
+TEST_CASE("a million draws follow the distribution", "[sampler_stats]") {
+  const auto devices = test_devices();
+  if (devices.empty()) SKIP("no device");
+  std::string skipped;
+  for (const std::string& device : devices) {
+    auto backend = open_for(device);
+    INFO(device << ": " << (backend ? "" : backend.error().message));
+    REQUIRE(backend.ok());
+    for (const Config& config : configs()) {
+      // One token decides greedy: a few draws show it.
+      const uint32_t num_draws = config.row.sampling.temperature == 0 ? kRows * 16 : kDraws;
+      const auto draws = draw(**backend, config.row, (num_draws + kRows - 1) / kRows);
+      if (!draws && draws.error().code == ErrorCode::kUnsupported) {
+        skipped += device + ": " + draws.error().message + "\n";
+        break;
+      }
+      INFO(device << ": " << config.name << (draws ? "" : ": " + draws.error().message));
+      REQUIRE(draws.ok());
+      check_distribution(*draws, expected_distribution(config.row));
+      if (std::string(config.name) == "plain") check_independence(*draws);
+    }
+  }
+  if (!skipped.empty()) SKIP(skipped);
+}
+
+}  // namespace llmrt::optest
