@@ -1,0 +1,145 @@
+#include "backends/cuda/executor.h"
+
+#include <algorithm>
+
+#include "backends/cuda/check.h"
+
+namespace llmrt::cuda {
+namespace {
+
+constexpr uint32_t kGraphTokensMax = 512;  // larger steps hide their launches behind their own length
+constexpr size_t kEntriesMax = 192;        // all buckets of one model, and some
+
+// What is executed as one from op `i` on: how many ops, and their status.
+struct Ran {
+  size_t num_ops;
+  Status status;
+};
+
+template <class T>
+const T* op_at(const OpList& list, size_t i) {
+  return i < list.ops.size() ? std::get_if<T>(&list.ops[i]) : nullptr;
+}
+
+Ran run_at(const OpList& list, size_t i, const OpContext& at) {
+  const QkNorm* norm = op_at<QkNorm>(list, i);
+  const size_t next = norm ? i + 1 : i;
+  const Rope* rope = op_at<Rope>(list, next);
+  const KvWrite* write = op_at<KvWrite>(list, next + 1);
+  if (rope && write && rope->qkv == write->qkv && (!norm || norm->qkv == rope->qkv))
+    return {norm ? 3u : 2u, run_fused(norm, *rope, *write, at)};
+  return {1, std::visit([&](const auto& op) { return run(op, at); }, list.ops[i])};
+}
+
+Status run_all(const OpList& list, const OpContext& at) {
+  for (size_t i = 0; i < list.ops.size();) {
+    Ran ran = run_at(list, i, at);
+    if (!ran.status) return std::move(ran.status);
+    i += ran.num_ops;
+  }
+  return {};
+}
+
+bool fits_graph(const OpList& list) {
+  return list.num_tokens <= kGraphTokensMax;
+}
+
+OpContext context_of(const OpContext& base, const OpList& list, const ArenaPlan& plan) {
+  OpContext at = base;
+  at.list = &list;
+  at.plan = &plan;
+  return at;
+}
+
+}  // namespace
+
+Result<Executor::Compiled*> Executor::compiled(const OpList& list, uint64_t arena_bytes) {
+  const uint64_t key = list.key();
+  auto it = entries_.find(key);
+  if (it == entries_.end()) {
+    ArenaPlan plan = plan_arena(list, kArenaAlignment);
+    if (plan.bytes > arena_bytes)
+      return make_error(ErrorCode::kOutOfMemory, "list {} of {} tokens: arena: needs {} bytes, has {}", list.name,
+                        list.num_tokens, plan.bytes, arena_bytes);
+    if (entries_.size() >= kEntriesMax) evict_oldest();
+    it = entries_.emplace(key, Compiled{std::move(plan), nullptr, 0}).first;
+  }
+  it->second.last_used = ++uses_;
+  return &it->second;
+}
+
+Status Executor::capture(const OpList& list, const OpContext& at, Compiled* entry) {
+  // Relaxed: a first launch loads code, which other modes forbid while capturing.
+  CUDA_TRY(cudaStreamBeginCapture(at.stream, cudaStreamCaptureModeRelaxed), "begin capture");
+  Status status = run_all(list, at);
+  cudaGraph_t graph = nullptr;
+  const cudaError_t ended = cudaStreamEndCapture(at.stream, &graph);
+  if (status && ended == cudaSuccess) {
+    if (const cudaError_t code = cudaGraphInstantiate(&entry->graph, graph, 0); code != cudaSuccess)
+      status = cuda_error(code, "instantiate graph");
+  } else if (status) {
+    status = cuda_error(ended, "end capture");
+  }
+  if (graph) cudaGraphDestroy(graph);
+  return status;
+}
+
+Status Executor::prepare(const OpList& list, const OpContext& base, uint64_t arena_bytes) {
+  if (list.ops.empty()) return {};
+  Result<Compiled*> entry = compiled(list, arena_bytes);
+  if (!entry) return entry.error();
+  if (!fits_graph(list) || (*entry)->graph) return {};
+  return capture(list, context_of(base, list, (*entry)->plan), *entry);
+}
+
+Status Executor::run(const OpList& list, const OpContext& base, uint64_t arena_bytes) {
+  if (list.ops.empty()) return {};
+  if (Status status = prepare(list, base, arena_bytes); !status) return status;
+  Result<Compiled*> entry = compiled(list, arena_bytes);
+  if (!entry) return entry.error();
+  if (!(*entry)->graph) return run_all(list, context_of(base, list, (*entry)->plan));
+  CUDA_TRY(cudaGraphLaunch((*entry)->graph, base.stream), "launch graph");
+  return {};
+}
+
+Status Executor::profile(const OpList& list, const OpContext& base, uint64_t arena_bytes, std::vector<double>* op_ms) {
+  Result<Compiled*> entry = compiled(list, arena_bytes);
+  if (!entry) return entry.error();
+  const OpContext at = context_of(base, list, (*entry)->plan);
+  std::vector<cudaEvent_t> events(list.ops.size() + 1, nullptr);
+  const auto time_ops = [&]() -> Status {
+    for (cudaEvent_t& event : events) CUDA_TRY(cudaEventCreate(&event), "profile: event");
+    CUDA_TRY(cudaEventRecord(events[0], at.stream), "profile: event");
+    for (size_t i = 0; i < list.ops.size(); ++i) {
+      Status status = std::visit([&](const auto& op) { return cuda::run(op, at); }, list.ops[i]);
+      if (!status) return status;
+      CUDA_TRY(cudaEventRecord(events[i + 1], at.stream), "profile: event");
+    }
+    CUDA_TRY(cudaStreamSynchronize(at.stream), "profile: wait");
+    for (size_t i = 0; i < list.ops.size(); ++i) {
+      float ms = 0;
+      CUDA_TRY(cudaEventElapsedTime(&ms, events[i], events[i + 1]), "profile: time");
+      op_ms->push_back(ms);
+    }
+    return {};
+  };
+  Status status = time_ops();
+  for (cudaEvent_t event : events)
+    if (event) cudaEventDestroy(event);
+  return status;
+}
+
+void Executor::drop_graphs() {
+  for (auto& [key, entry] : entries_)
+    if (entry.graph) cudaGraphExecDestroy(entry.graph);
+  entries_.clear();
+}
+
+void Executor::evict_oldest() {
+  auto oldest = std::min_element(entries_.begin(), entries_.end(),
+                                 [](const auto& a, const auto& b) { return a.second.last_used < b.second.last_used; });
+  if (oldest->second.graph) cudaGraphExecDestroy(oldest->second.graph);  // a launch under way is completed first
+  entries_.erase(oldest);
+}
+
+}  // namespace llmrt::cuda

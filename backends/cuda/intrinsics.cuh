@@ -1,0 +1,77 @@
+// Every instruction that C++ has no name for: asynchronous copies, matrix products, dependent launch. Nothing else in
+// this backend is written in PTX.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace llmrt::cuda {
+
+// Waits for what the kernels before this one have written; nothing when the launch was an ordinary one.
+__device__ inline void grid_dependency_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Lets the next kernel start its blocks as soon as there is room; they still wait as above.
+__device__ inline void grid_dependency_release() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// 16 bytes that are read once: past the L1, so that they push nothing out.
+__device__ inline uint4 load_streaming(const void* global) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(global));
+  return v;
+}
+
+// 16 bytes from global to shared memory, or 16 zero bytes (then `global` is not read).
+__device__ inline void copy_async_16(void* shared, const void* global, bool valid) {
+  const uint32_t target = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const uint32_t bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(global), "r"(bytes) : "memory");
+}
+__device__ inline void copy_async_commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Until at most `kPending` of this thread's newest groups are under way.
+template <int kPending>
+__device__ inline void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// c += a * b, 16x16 by 16x8, f16 in, f32 sums. Lane = 4 * g + t holds
+//   a[0] (row g, k 2t, 2t+1)  a[1] (row g+8, same k)  a[2] (row g, k 2t+8, 2t+9)  a[3] (row g+8, same k)
+//   b[0] (k 2t, 2t+1, column g)  b[1] (k 2t+8, 2t+9, column g)
+//   c[0], c[1] (row g, columns 2t, 2t+1)  c[2], c[3] (row g+8, same columns)
+__device__ inline void mma_16x8x16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// The kernel's dynamic shared memory, aligned to 16 bytes.
+__device__ inline uint8_t* dynamic_shared() {
+  extern __shared__ __align__(16) uint8_t dynamic_shared_bytes[];
+  return dynamic_shared_bytes;
+}
+
+__device__ inline uint32_t half2_bits(__half2 v) {
+  uint32_t bits;
+  memcpy(&bits, &v, 4);
+  return bits;
+}
+__device__ inline __half2 half2_of(uint32_t bits) {
+  __half2 v;
+  memcpy(&v, &bits, 4);
+  return v;
+}
+
+}  // namespace llmrt::cuda

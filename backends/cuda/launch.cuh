@@ -1,0 +1,48 @@
+// Launching kernels: the one place where a grid is started and its error read.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "backends/cuda/check.h"
+#include "backends/cuda/intrinsics.cuh"
+#include "backends/cuda/op_context.h"
+#include "core/base/checked_math.h"
+
+namespace llmrt::cuda {
+
+struct Grid {
+  dim3 blocks;
+  dim3 threads;
+  uint32_t shared_bytes = 0;  // dynamic
+};
+
+template <class... Params, class... Args>
+Status launch_on(cudaStream_t stream, bool dependent, const char* name, void (*kernel)(Params...), const Grid& grid,
+                 Args... args) {
+  constexpr uint32_t kPlainSharedBytes = 48 << 10;  // more must be asked for
+  if (grid.shared_bytes > kPlainSharedBytes)
+    CUDA_TRY(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(grid.shared_bytes)),
+             name);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid.blocks;
+  config.blockDim = grid.threads;
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = dependent ? 1 : 0;
+  CUDA_TRY(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), name);
+  return {};
+}
+
+// For kernels of ops. Each begins with grid_dependency_wait(): with dependent launch it may be started while its
+// predecessor still runs, and must not touch before what that one writes or still reads.
+template <class... Params, class... Args>
+Status launch(const OpContext& at, const char* name, void (*kernel)(Params...), const Grid& grid, Args... args) {
+  return launch_on(at.stream, at.dependent_launch, name, kernel, grid, args...);
+}
+
+}  // namespace llmrt::cuda

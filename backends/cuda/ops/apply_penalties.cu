@@ -1,0 +1,64 @@
+// apply_penalties: processed = logits with repetition (divides positive, multiplies negative logits of tokens in prompt
+// or output), then presence and frequency (tokens in the output). apply_bias: processed[token] += bias. Only rows whose
+// flags ask for it; f32.
+#include "backends/cuda/launch.cuh"
+#include "backends/cuda/sampling.cuh"
+
+namespace llmrt::cuda {
+namespace {
+
+constexpr uint32_t kThreads = 256, kColumnsThread = 8;
+
+__global__ void __launch_bounds__(kThreads) apply_penalties_kernel(SampleArgs args, float* processed) {
+  grid_dependency_wait();
+  const uint32_t r = blockIdx.y;
+  if (r >= args.inputs[kSmpNumRecords]) return;
+  const uint32_t slot = input_array<SampleRecord>(args.inputs, kSmpRecords)[r].slot;
+  const RowSampling s = args.rows.sampling[slot];
+  if (!(s.flags & kRowProcessed)) return;
+  const bool penalize = s.flags & kRowPenalties && static_cast<uint32_t>(s.penalty_slot) < args.rows.penalty_rows_max;
+  const uint32_t* counts = args.rows.counts + (penalize ? uint64_t{static_cast<uint32_t>(s.penalty_slot)} : 0) *
+                                                  args.rows.vocab_size;
+  const float* logits = args.logits + uint64_t{r} * args.vocab_size;
+  for (uint32_t i = 0; i < kColumnsThread; ++i) {
+    const uint32_t v = (blockIdx.x * kColumnsThread + i) * kThreads + threadIdx.x;
+    if (v >= args.vocab_size) return;
+    float l = logits[v];
+    const uint32_t count = penalize ? counts[v] : 0;
+    if (count) l = l > 0 ? l / s.repetition_penalty : l * s.repetition_penalty;
+    const uint32_t in_output = count & ~RowState::kInPrompt;
+    if (in_output) l -= s.presence_penalty + s.frequency_penalty * static_cast<float>(in_output);
+    processed[uint64_t{r} * args.vocab_size + v] = l;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) apply_bias_kernel(SampleArgs args, float* processed) {
+  grid_dependency_wait();
+  const uint32_t r = blockIdx.x;
+  if (r >= args.inputs[kSmpNumRecords]) return;
+  const SampleRecord record = input_array<SampleRecord>(args.inputs, kSmpRecords)[r];
+  if (!(args.rows.sampling[record.slot].flags & kRowBias)) return;
+  const BiasEntry* entries = input_array<BiasEntry>(args.inputs, kSmpBias) + record.bias_first;
+  for (uint32_t i = threadIdx.x; i < record.num_bias; i += kThreads) {
+    const BiasEntry entry = entries[i];
+    if (static_cast<uint32_t>(entry.token) < args.vocab_size)  // a token may come twice
+      atomicAdd(&processed[uint64_t{r} * args.vocab_size + static_cast<uint32_t>(entry.token)], entry.bias);
+  }
+}
+
+}  // namespace
+
+Status run(const ApplyPenalties& op, const OpContext& at) {
+  const uint32_t vocab_size = at.desc(op.logits).columns;
+  const SampleArgs args{at.sample_inputs, at.rows, at.tensor<float>(op.logits), nullptr, vocab_size};
+  const Grid grid{dim3(ceil_div(vocab_size, kThreads * kColumnsThread), at.rows_of(op.logits)), kThreads};
+  return launch(at, "apply_penalties", apply_penalties_kernel, grid, args, at.tensor<float>(op.processed));
+}
+
+Status run(const ApplyBias& op, const OpContext& at) {
+  const SampleArgs args{at.sample_inputs, at.rows, nullptr, nullptr, at.desc(op.processed).columns};
+  return launch(at, "apply_bias", apply_bias_kernel, {at.rows_of(op.processed), kThreads}, args,
+                at.tensor<float>(op.processed));
+}
+
+}  // namespace llmrt::cuda

@@ -1,0 +1,273 @@
+// paged_attention for query tokens that come alone (decode): bound by reading keys and values once.
+//
+// An item is kDecodeItemTokens query tokens and a range of keys. A block takes (item, KV head) pairs from a persistent
+// grid: the query heads of the group, up to 16 rows, share every key and value that is read. Its 4 warps take tiles of 16
+// keys in turn, straight from global memory into registers (paged.cuh), each with a running softmax of its own; at the
+// end the warps' results are merged through shared memory and written as output or as a partial. Products in f16 with
+// f32 sums, softmax in f32.
+#include "backends/cuda/launch.cuh"
+#include "backends/cuda/ops/attention.h"
+#include "backends/cuda/step_inputs.cuh"
+
+namespace llmrt::cuda {
+namespace {
+
+constexpr uint32_t kWarps = 4, kThreads = kWarps * kWarp;
+constexpr uint32_t kRows = 16;     // query rows of a tile
+constexpr uint32_t kTileKeys = 16;
+static_assert(kDecodeItemTokens == 1, "rows of a tile would be tokens times heads of a group");
+
+// Words of 16 bytes (8 dims) in a row of q: one half-row of padding keeps rows g and g + 1 in different banks.
+template <int kDims>
+constexpr uint32_t kQueryWords = kDims / 8 + 4;
+
+// The query rows of the tile into shared memory as f16; rows and dims that are not there are zero.
+template <int kDims>
+__device__ void load_queries(uint4* query, const AttentionArgs& args, uint32_t token, uint32_t head_first,
+                             uint32_t num_rows) {
+  for (uint32_t i = threadIdx.x; i < kRows * kDims / 8; i += kThreads) {
+    const uint32_t row = i / (kDims / 8), word = i % (kDims / 8);
+    uint4 bits = {};
+    if (row < num_rows && word * 8 < args.head_dim) {
+      const float4* from = reinterpret_cast<const float4*>(args.qkv + uint64_t{token} * args.qkv_columns +
+                                                           (head_first + row) * args.head_dim + word * 8);
+      const float4 a = from[0], b = from[1];
+      bits = {half2_bits(__floats2half2_rn(a.x, a.y)), half2_bits(__floats2half2_rn(a.z, a.w)),
+              half2_bits(__floats2half2_rn(b.x, b.y)), half2_bits(__floats2half2_rn(b.z, b.w))};
+    }
+    query[row * kQueryWords<kDims> + word] = bits;
+  }
+}
+
+// Where a tile of 16 keys lies; tiles never cross a block.
+struct Tile {
+  const uint8_t *keys, *values;
+  const float *key_scales, *value_scales;
+};
+
+template <KvDType D>
+__device__ bool find_tile(const KvLayer& kv, uint32_t slot, uint32_t key_first, uint32_t head, Tile* tile) {
+  const int64_t k = kv.vector_index(slot, key_first, 0, head), v = kv.vector_index(slot, key_first, 1, head);
+  if (k < 0) return false;
+  tile->keys = kv.data + k * kv.head_dim * kKvBytes<D>;
+  tile->values = kv.data + v * kv.head_dim * kKvBytes<D>;
+  tile->key_scales = kv.scales + k;
+  tile->value_scales = kv.scales + v;
+  return true;
+}
+
+// One tile: scores, weights, outputs.
+template <KvDType D, int kDims>
+__device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const KvLayer& kv, const Tile& tile,
+                            const ScoreRule& rule, uint32_t key_first, uint32_t position) {
+  const uint32_t g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
+  const uint32_t vector_bytes = kv.head_dim * kKvBytes<D>, num_words = kv.head_dim / 8;
+  const auto in_range = [&](uint32_t key) { return key >= rule.key_begin && key < rule.key_end; };
+
+  KvWord<D> k_words[2][kDims / 32];
+#pragma unroll
+  for (uint32_t j = 0; j < 2; ++j) {
+    const uint32_t key = j * 8 + g;
+#pragma unroll
+    for (uint32_t i = 0; i < kDims / 32; ++i)
+      k_words[j][i] = i * 4 + t < num_words && in_range(key_first + key)
+                          ? load_word<D>(tile.keys + key * vector_bytes, i * 4 + t)
+                          : KvWord<D>{};
+  }
+  float s[2][4] = {};
+#pragma unroll
+  for (uint32_t i = 0; i < kDims / 32; ++i) {
+    const uint4 upper = query[g * kQueryWords<kDims> + i * 4 + t];
+    const uint4 lower = query[(g + 8) * kQueryWords<kDims> + i * 4 + t];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      uint32_t numbers[4];
+      decode_word<D>(k_words[j][i], numbers);
+      add_products(s[j], upper, lower, numbers);
+    }
+  }
+  // Values are asked for before the softmax, which needs the time; wide heads have no registers to hold them all.
+  constexpr int kHalves = kDims / 64;
+  constexpr bool kEarly = kHalves <= 2;
+  const auto load_values = [&](uint32_t h, KvWord<D>(&v)[4]) {
+#pragma unroll
+    for (uint32_t n = 0; n < 4; ++n) {
+      const uint32_t key = 2 * t + n % 2 + n / 2 * 8;
+      v[n] = h * 8 + g < num_words && in_range(key_first + key) ? load_word<D>(tile.values + key * vector_bytes, h * 8 + g)
+                                                                : KvWord<D>{};
+    }
+  };
+  KvWord<D> v_words[kEarly ? kHalves : 1][4];
+  if constexpr (kEarly) {
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) load_values(h, v_words[h]);
+  }
+
+  [[maybe_unused]] float value_scale[2][2];
+#pragma unroll
+  for (uint32_t j = 0; j < 2; ++j) {
+#pragma unroll
+    for (uint32_t c = 0; c < 4; ++c) {
+      const uint32_t offset = j * 8 + 2 * t + c % 2, key = key_first + offset;
+      const bool seen = rule.sees(key, position);
+      float product = s[j][c];
+      if constexpr (D == KvDType::kI8) {
+        if (seen) product *= tile.key_scales[offset];
+        value_scale[j][c % 2] = in_range(key) ? tile.value_scales[offset] * kValueGain<D> : 0.0f;
+      }
+      s[j][c] = seen ? rule.score(product) : -INFINITY;
+    }
+  }
+  acc.template weigh<2>(s);
+  if constexpr (D == KvDType::kI8) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j)
+#pragma unroll
+      for (int c = 0; c < 4; ++c) s[j][c] *= value_scale[j][c % 2];
+  }
+  uint32_t weights[4];
+  pack_weights(s[0], s[1], weights);
+#pragma unroll
+  for (int h = 0; h < kHalves; ++h) {
+    if constexpr (!kEarly) load_values(h, v_words[0]);
+    acc.template add_values<D>(h, weights, v_words[kEarly ? h : 0]);
+  }
+}
+
+// The warps' results, merged; `head_first` is the first of the tile's query heads.
+template <KvDType D, int kDims>
+__device__ void write_rows(Accumulator<kDims>& acc, float* shared, const AttentionArgs& args, const AttentionItem& item,
+                           uint32_t head_first, uint32_t num_rows) {
+  const uint32_t warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
+  float* maxima = shared;                     // [warp][row]
+  float* sums = maxima + kWarps * kRows;      // [warp][row]
+  float* values = sums + kWarps * kRows;      // [warp][num_rows][kDims]
+  acc.finish_sums();
+  if (t == 0) {
+    for (int half = 0; half < 2; ++half) {
+      maxima[warp * kRows + half * 8 + g] = acc.max[half];
+      sums[warp * kRows + half * 8 + g] = acc.sum[half];
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const uint32_t row = half * 8 + g;
+    if (row >= num_rows) continue;
+#pragma unroll
+    for (int h = 0; h < kDims / 64; ++h)
+#pragma unroll
+      for (int c = 0; c < 2; ++c)
+#pragma unroll
+        for (int d = 0; d < 8; ++d)
+          values[(warp * num_rows + row) * kDims + (h * 8 + 2 * t + c) * 8 + d] = acc.out[h][d][half * 2 + c];
+  }
+  __syncthreads();
+  for (uint32_t i = threadIdx.x; i < num_rows * args.head_dim / 8; i += kThreads) {
+    const uint32_t row = i / (args.head_dim / 8), dim = i % (args.head_dim / 8) * 8, head = head_first + row;
+    float most = -INFINITY, sum = 0, out[8] = {};
+    for (uint32_t w = 0; w < kWarps; ++w) most = fmaxf(most, maxima[w * kRows + row]);
+    const float base = most == -INFINITY ? 0.0f : most;
+    for (uint32_t w = 0; w < kWarps; ++w) {
+      const float factor = exp2f(maxima[w * kRows + row] - base);
+      sum += factor * sums[w * kRows + row];
+#pragma unroll
+      for (int d = 0; d < 8; ++d) out[d] += factor * values[(w * num_rows + row) * kDims + dim + d];
+    }
+    if (item.partial < 0) {
+      const float inverse = sum > 0 ? 1.0f / (sum * kValueGain<D>) : sum;  // a NaN stays one
+#pragma unroll
+      for (int d = 0; d < 8; ++d) out[d] *= inverse;
+      store_eight(args.out, args.out_dtype, (uint64_t{item.token_first} * args.num_heads + head) * args.head_dim + dim,
+                  out);
+    } else {
+      const uint64_t partial = uint64_t{static_cast<uint32_t>(item.partial)} * args.num_heads + head;
+#pragma unroll
+      for (int d = 0; d < 8; ++d) out[d] *= 1.0f / kValueGain<D>;
+      store_eight(reinterpret_cast<std::byte*>(args.partial_values), DType::kF32, partial * args.head_dim + dim, out);
+      if (dim == 0) {
+        args.partial_sums[partial * 2] = most;
+        args.partial_sums[partial * 2 + 1] = sum;
+      }
+    }
+  }
+}
+
+template <KvDType D, int kDims>
+__global__ void __launch_bounds__(kThreads, kDims <= 128 ? 3 : 2) attention_decode_kernel(AttentionArgs args) {
+  grid_dependency_wait();
+  uint4* query = reinterpret_cast<uint4*>(dynamic_shared());
+  float* results = reinterpret_cast<float*>(query + kRows * kQueryWords<kDims>);
+  const uint32_t warp = threadIdx.x / kWarp;
+  const AttentionItem* items = input_array<AttentionItem>(args.inputs, kFwdDecodeItems);
+  const uint32_t group_heads = args.num_heads / args.kv.num_kv_heads, row_tiles = (group_heads + kRows - 1) / kRows;
+  const uint32_t works_item = args.kv.num_kv_heads * row_tiles;
+  const uint32_t num_works = args.inputs[kFwdNumDecodeItems] * works_item;
+  for (uint32_t work = blockIdx.x; work < num_works; work += gridDim.x) {
+    const AttentionItem item = items[work / works_item];
+    const uint32_t kv_head = work % works_item / row_tiles, row_first = work % row_tiles * kRows;
+    const uint32_t head_first = kv_head * group_heads + row_first, num_rows = min(kRows, group_heads - row_first);
+    __syncthreads();  // the work before has been written
+    load_queries<kDims>(query, args, item.token_first, head_first, num_rows);
+    __syncthreads();
+    const ScoreRule rule{item.key_begin, item.key_end, args.window, args.scale, args.soft_cap};
+    Accumulator<kDims> acc;
+    for (uint32_t key = item.key_begin / kTileKeys * kTileKeys + warp * kTileKeys; key < item.key_end;
+         key += kWarps * kTileKeys) {
+      Tile tile;
+      if (find_tile<D>(args.kv, item.slot, key, kv_head, &tile))
+        attend_tile<D, kDims>(acc, query, args.kv, tile, rule, key, item.position_first);
+    }
+    write_rows<D, kDims>(acc, results, args, item, head_first, num_rows);
+  }
+}
+
+// ---- merge: one warp a (query token, head), 8 dims a lane; splits in their order -----------------------------------
+
+__global__ void __launch_bounds__(kWarp) merge_partials_kernel(AttentionArgs args) {
+  grid_dependency_wait();
+  const MergeItem* items = input_array<MergeItem>(args.inputs, kFwdMerges);
+  const uint32_t num_works = args.inputs[kFwdNumMerges] * args.num_heads;
+  for (uint32_t work = blockIdx.x; work < num_works; work += gridDim.x) {
+    const MergeItem item = items[work / args.num_heads];
+    const uint32_t head = work % args.num_heads;
+    const auto partial = [&](uint32_t p) { return uint64_t{item.partial_first + p} * args.num_heads + head; };
+    float most = -INFINITY;
+    for (uint32_t p = 0; p < item.num_partials; ++p) most = fmaxf(most, args.partial_sums[partial(p) * 2]);
+    const float base = most == -INFINITY ? 0.0f : most;
+    const uint32_t dim = threadIdx.x * 8;
+    if (dim >= args.head_dim) continue;
+    float sum = 0, out[8] = {};
+    for (uint32_t p = 0; p < item.num_partials; ++p) {
+      const float factor = exp2f(args.partial_sums[partial(p) * 2] - base);
+      sum += factor * args.partial_sums[partial(p) * 2 + 1];
+      const float4* values = reinterpret_cast<const float4*>(args.partial_values + partial(p) * args.head_dim + dim);
+      const float4 a = values[0], b = values[1];
+      const float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+      for (int d = 0; d < 8; ++d) out[d] += factor * v[d];
+    }
+    const float inverse = sum > 0 ? 1.0f / sum : sum;
+#pragma unroll
+    for (int d = 0; d < 8; ++d) out[d] *= inverse;
+    store_eight(args.out, args.out_dtype, (uint64_t{item.token} * args.num_heads + head) * args.head_dim + dim, out);
+  }
+}
+
+}  // namespace
+
+Status attend_decode(const AttentionArgs& args, KvDType dtype, const OpContext& at) {
+  return with_kv_type(dtype, args.head_dim, [&]<KvDType D, int kDims>() {
+    constexpr uint32_t kBlocksPerSm = kDims <= 128 ? 3 : 2;
+    const uint32_t rows = std::min(args.num_heads / args.kv.num_kv_heads, kRows);
+    const uint32_t shared = kRows * kQueryWords<kDims> * 16 + kWarps * (2 * kRows + rows * kDims) * 4;
+    const Grid grid{static_cast<uint32_t>(at.num_sms) * kBlocksPerSm, kThreads, shared};
+    return launch(at, "attention_decode", attention_decode_kernel<D, kDims>, grid, args);
+  });
+}
+
+Status merge_partials(const AttentionArgs& args, const OpContext& at) {
+  const Grid grid{static_cast<uint32_t>(at.num_sms) * 8, kWarp};
+  return launch(at, "attention_merge", merge_partials_kernel, grid, args);
+}
+
+}  // namespace llmrt::cuda

@@ -1,0 +1,216 @@
+// paged_attention for prompt chunks: bound by the matrix units.
+//
+// An item is up to 64 query tokens of a row and all their keys. A block takes (item, query head) pairs from a persistent
+// grid; its 4 warps have 16 query rows each. Keys and values come in tiles of 64 through two stages of shared memory, as
+// they are stored; a tile is copied while the one before is multiplied. The online softmax keeps f32 maxima and sums;
+// products in f16 with f32 sums. Words of 8 dims stand swizzled, so that the lanes of a quarter warp read different
+// banks (see key_place and value_place).
+#include "backends/cuda/launch.cuh"
+#include "backends/cuda/ops/attention.h"
+#include "backends/cuda/step_inputs.cuh"
+
+namespace llmrt::cuda {
+namespace {
+
+constexpr uint32_t kWarps = 4, kThreads = kWarps * kWarp;
+constexpr uint32_t kRows = kWarps * 16, kTileKeys = 64, kStages = 2;
+static_assert(kPromptItemTokens == kRows);
+
+// A row of shared memory holds the words of one key: 16 or 8 bytes each, at least 128 bytes in all.
+template <KvDType D, int kDims>
+struct Layout {
+  static constexpr uint32_t kWordBytes = 8 * kKvBytes<D>;
+  static constexpr uint32_t kRowBytes = kDims / 8 * kWordBytes < 128 ? 128 : kDims / 8 * kWordBytes;
+  static constexpr uint32_t kTileBytes = kTileKeys * kRowBytes;
+  static constexpr uint32_t kScaleBytes = D == KvDType::kI8 ? kTileKeys * 4 : 0;
+  static constexpr uint32_t kStageBytes = 2 * (kTileBytes + kScaleBytes);  // keys, values, scales of each
+  static constexpr uint32_t kQueryWords = kDims / 8 + 4;                   // of 16 bytes in a row of q
+  static constexpr uint32_t kQueryBytes = kRows * kQueryWords * 16;
+  static constexpr uint32_t kSharedBytes = kQueryBytes + kStages * kStageBytes;
+
+  // Scores read words 4 * i + t of keys g and its neighbours.
+  __device__ static uint32_t key_place(uint32_t key, uint32_t word) {
+    return word ^ (D == KvDType::kI8 ? (key & 3) << 2 : (key & 1) << 2);
+  }
+  // Outputs read words g and its neighbours of keys 2t.
+  __device__ static uint32_t value_place(uint32_t key, uint32_t word) {
+    return word ^ (D == KvDType::kI8 ? (key >> 1 & 3) << 2 : (key >> 1 & 3) << 1);
+  }
+};
+
+template <int kDims>
+__device__ void load_queries(uint4* query, const AttentionArgs& args, const AttentionItem& item, uint32_t head) {
+  constexpr uint32_t kQueryWords = kDims / 8 + 4;
+  for (uint32_t i = threadIdx.x; i < kRows * kDims / 8; i += kThreads) {
+    const uint32_t row = i / (kDims / 8), word = i % (kDims / 8);
+    uint4 bits = {};
+    if (row < item.num_tokens && word * 8 < args.head_dim) {
+      const float4* from = reinterpret_cast<const float4*>(
+          args.qkv + uint64_t{item.token_first + row} * args.qkv_columns + head * args.head_dim + word * 8);
+      const float4 a = from[0], b = from[1];
+      bits = {half2_bits(__floats2half2_rn(a.x, a.y)), half2_bits(__floats2half2_rn(a.z, a.w)),
+              half2_bits(__floats2half2_rn(b.x, b.y)), half2_bits(__floats2half2_rn(b.z, b.w))};
+    }
+    query[row * kQueryWords + word] = bits;
+  }
+}
+
+// Starts the copy of keys [key_first, +64) and their values; keys outside [begin, end) and dims past head_dim are zeros.
+template <KvDType D, int kDims>
+__device__ void copy_tile(uint8_t* stage, const KvLayer& kv, const AttentionItem& item, uint32_t kv_head,
+                          uint32_t key_first) {
+  using L = Layout<D, kDims>;
+  constexpr uint32_t kPieces = kDims * kKvBytes<D> / 16;  // 16 bytes each: one word, or two of int8
+  constexpr uint32_t kWordsPiece = 16 / L::kWordBytes;
+  for (uint32_t i = threadIdx.x; i < 2 * kTileKeys * kPieces; i += kThreads) {
+    const uint32_t piece = i % kPieces, which = i / (kTileKeys * kPieces), row = i / kPieces % kTileKeys;
+    const uint32_t key = key_first + row;
+    const int64_t vector =
+        key >= item.key_begin && key < item.key_end ? kv.vector_index(item.slot, key, which, kv_head) : -1;
+    const bool inside = vector >= 0 && piece * 16 < kv.head_dim * kKvBytes<D>;
+    const uint8_t* from = kv.data + (inside ? vector * kv.head_dim * kKvBytes<D> + piece * 16 : 0);
+    const uint32_t word = piece * kWordsPiece;
+    const uint32_t place = which ? L::value_place(row, word) : L::key_place(row, word);
+    copy_async_16(stage + which * L::kTileBytes + row * L::kRowBytes + place * L::kWordBytes, from, inside);
+  }
+  if constexpr (D == KvDType::kI8) {
+    float* scales = reinterpret_cast<float*>(stage + 2 * L::kTileBytes);
+    for (uint32_t i = threadIdx.x; i < 2 * kTileKeys; i += kThreads) {
+      const uint32_t key = key_first + i % kTileKeys;
+      const int64_t vector =
+          key >= item.key_begin && key < item.key_end ? kv.vector_index(item.slot, key, i / kTileKeys, kv_head) : -1;
+      scales[i] = vector >= 0 ? kv.scales[vector] : 0.0f;
+    }
+  }
+}
+
+// One tile of 64 keys for the 16 query rows of a warp, whose first is at position `first`.
+template <KvDType D, int kDims>
+__device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const uint8_t* stage, const ScoreRule& rule,
+                            uint32_t key_first, uint32_t first) {
+  using L = Layout<D, kDims>;
+  constexpr int kTiles = kTileKeys / 8;
+  const uint32_t g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
+  const uint8_t* keys = stage;
+  const uint8_t* values = stage + L::kTileBytes;
+  const float* key_scales = reinterpret_cast<const float*>(stage + 2 * L::kTileBytes);
+  const float* value_scales = key_scales + kTileKeys;
+
+  float s[kTiles][4] = {};
+#pragma unroll
+  for (uint32_t i = 0; i < kDims / 32; ++i) {
+    const uint4 upper = query[g * L::kQueryWords + i * 4 + t];
+    const uint4 lower = query[(g + 8) * L::kQueryWords + i * 4 + t];
+#pragma unroll
+    for (uint32_t j = 0; j < kTiles; ++j) {
+      const uint32_t row = j * 8 + g;
+      uint32_t numbers[4];
+      decode_word<D>(load_word<D>(keys + row * L::kRowBytes, L::key_place(row, i * 4 + t)), numbers);
+      add_products(s[j], upper, lower, numbers);
+    }
+  }
+#pragma unroll
+  for (uint32_t j = 0; j < kTiles; ++j) {
+#pragma unroll
+    for (uint32_t c = 0; c < 4; ++c) {
+      const uint32_t row = j * 8 + 2 * t + c % 2;
+      float product = s[j][c];
+      if constexpr (D == KvDType::kI8) product *= key_scales[row];
+      s[j][c] = rule.sees(key_first + row, first + g + c / 2 * 8) ? rule.score(product) : -INFINITY;
+    }
+  }
+  acc.template weigh<kTiles>(s);
+#pragma unroll
+  for (uint32_t k = 0; k < kTiles / 2; ++k) {  // 16 keys
+    if constexpr (D == KvDType::kI8) {
+#pragma unroll
+      for (uint32_t j = 2 * k; j < 2 * k + 2; ++j)
+#pragma unroll
+        for (uint32_t c = 0; c < 4; ++c) s[j][c] *= value_scales[j * 8 + 2 * t + c % 2] * kValueGain<D>;
+    }
+    uint32_t weights[4];
+    pack_weights(s[2 * k], s[2 * k + 1], weights);
+#pragma unroll
+    for (uint32_t h = 0; h < kDims / 64; ++h) {
+      KvWord<D> v[4];
+#pragma unroll
+      for (uint32_t n = 0; n < 4; ++n) {
+        const uint32_t row = k * 16 + 2 * t + n % 2 + n / 2 * 8;
+        v[n] = load_word<D>(values + row * L::kRowBytes, L::value_place(row, h * 8 + g));
+      }
+      acc.template add_values<D>(h, weights, v);
+    }
+  }
+}
+
+template <KvDType D, int kDims>
+__device__ void write_rows(Accumulator<kDims>& acc, const AttentionArgs& args, const AttentionItem& item,
+                           uint32_t head) {
+  const uint32_t warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
+  acc.finish_sums();
+#pragma unroll
+  for (uint32_t half = 0; half < 2; ++half) {
+    const uint32_t row = warp * 16 + half * 8 + g;
+    if (row >= item.num_tokens) continue;
+    const float sum = acc.sum[half], inverse = sum > 0 ? 1.0f / (sum * kValueGain<D>) : sum;
+#pragma unroll
+    for (uint32_t h = 0; h < kDims / 64; ++h) {
+#pragma unroll
+      for (uint32_t c = 0; c < 2; ++c) {
+        const uint32_t dim = (h * 8 + 2 * t + c) * 8;
+        if (dim >= args.head_dim) continue;
+        float out[8];
+#pragma unroll
+        for (int d = 0; d < 8; ++d) out[d] = acc.out[h][d][half * 2 + c] * inverse;
+        store_eight(args.out, args.out_dtype,
+                    (uint64_t{item.token_first + row} * args.num_heads + head) * args.head_dim + dim, out);
+      }
+    }
+  }
+}
+
+template <KvDType D, int kDims>
+__global__ void __launch_bounds__(kThreads) attention_prompt_kernel(AttentionArgs args) {
+  grid_dependency_wait();
+  using L = Layout<D, kDims>;
+  uint4* query = reinterpret_cast<uint4*>(dynamic_shared());
+  uint8_t* stages = dynamic_shared() + L::kQueryBytes;
+  const uint32_t warp = threadIdx.x / kWarp;
+  const AttentionItem* items = input_array<AttentionItem>(args.inputs, kFwdPromptItems);
+  const uint32_t num_works = args.inputs[kFwdNumPromptItems] * args.num_heads;
+  for (uint32_t work = blockIdx.x; work < num_works; work += gridDim.x) {
+    const AttentionItem item = items[work / args.num_heads];
+    const uint32_t head = work % args.num_heads, kv_head = head / (args.num_heads / args.kv.num_kv_heads);
+    const ScoreRule rule{item.key_begin, item.key_end, args.window, args.scale, args.soft_cap};
+    const uint32_t begin = item.key_begin / kTileKeys, end = (item.key_end + kTileKeys - 1) / kTileKeys;
+    __syncthreads();  // everyone has left the queries and tiles of the work before
+    load_queries<kDims>(query, args, item, head);
+    copy_tile<D, kDims>(stages, args.kv, item, kv_head, begin * kTileKeys);
+    copy_async_commit();
+    Accumulator<kDims> acc;
+    for (uint32_t tile = begin; tile < end; ++tile) {
+      uint8_t* stage = stages + (tile - begin) % kStages * L::kStageBytes;
+      uint8_t* other = stages + (tile - begin + 1) % kStages * L::kStageBytes;
+      if (tile + 1 < end) copy_tile<D, kDims>(other, args.kv, item, kv_head, (tile + 1) * kTileKeys);
+      copy_async_commit();
+      copy_async_wait<1>();
+      __syncthreads();
+      attend_tile<D, kDims>(acc, query + warp * 16 * L::kQueryWords, stage, rule, tile * kTileKeys,
+                            item.position_first + warp * 16);
+      __syncthreads();
+    }
+    write_rows<D, kDims>(acc, args, item, head);
+  }
+}
+
+}  // namespace
+
+Status attend_prompt(const AttentionArgs& args, KvDType dtype, const OpContext& at) {
+  return with_kv_type(dtype, args.head_dim, [&]<KvDType D, int kDims>() {
+    constexpr uint32_t kBlocksPerSm = kDims <= 128 ? 2 : 1;
+    const Grid grid{static_cast<uint32_t>(at.num_sms) * kBlocksPerSm, kThreads, Layout<D, kDims>::kSharedBytes};
+    return launch(at, "attention_prompt", attention_prompt_kernel<D, kDims>, grid, args);
+  });
+}
+
+}  // namespace llmrt::cuda

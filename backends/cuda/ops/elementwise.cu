@@ -1,0 +1,82 @@
+// add: out = a + b. scale: out = x * factor. gather_rows: out[r] = x[records[r].token_idx]. All f32 [rows, D]; a block
+// takes 1,024 columns of a row, W neighbours a thread.
+#include "backends/cuda/launch.cuh"
+#include "backends/cuda/numbers.cuh"
+#include "backends/cuda/step_inputs.cuh"
+
+namespace llmrt::cuda {
+namespace {
+
+constexpr uint32_t kThreads = 256, kWidth = 4;
+
+template <int W>
+__global__ void __launch_bounds__(kThreads)
+    add_kernel(const float* a, const float* b, float* out, uint32_t columns, const uint32_t* live) {
+  grid_dependency_wait();
+  const uint32_t column = (blockIdx.x * kThreads + threadIdx.x) * W;
+  if (blockIdx.y >= *live || column >= columns) return;
+  const uint64_t at = uint64_t{blockIdx.y} * columns + column;
+  const Vec<float, W> left = *reinterpret_cast<const Vec<float, W>*>(a + at);
+  const Vec<float, W> right = *reinterpret_cast<const Vec<float, W>*>(b + at);
+  Vec<float, W> sum;
+#pragma unroll
+  for (int j = 0; j < W; ++j) sum.v[j] = left.v[j] + right.v[j];
+  *reinterpret_cast<Vec<float, W>*>(out + at) = sum;
+}
+
+template <int W>
+__global__ void __launch_bounds__(kThreads)
+    scale_kernel(const float* x, float factor, float* out, uint32_t columns, const uint32_t* live) {
+  grid_dependency_wait();
+  const uint32_t column = (blockIdx.x * kThreads + threadIdx.x) * W;
+  if (blockIdx.y >= *live || column >= columns) return;
+  const uint64_t at = uint64_t{blockIdx.y} * columns + column;
+  Vec<float, W> value = *reinterpret_cast<const Vec<float, W>*>(x + at);
+#pragma unroll
+  for (int j = 0; j < W; ++j) value.v[j] *= factor;
+  *reinterpret_cast<Vec<float, W>*>(out + at) = value;
+}
+
+template <int W>
+__global__ void __launch_bounds__(kThreads)
+    gather_rows_kernel(const float* x, uint32_t x_rows, float* out, uint32_t columns, const uint32_t* inputs) {
+  grid_dependency_wait();
+  const uint32_t column = (blockIdx.x * kThreads + threadIdx.x) * W;
+  if (blockIdx.y >= inputs[kSmpNumRecords] || column >= columns) return;
+  const uint32_t token = input_array<SampleRecord>(inputs, kSmpRecords)[blockIdx.y].token_idx;
+  if (token >= x_rows) return;  // the host never sends one
+  *reinterpret_cast<Vec<float, W>*>(out + uint64_t{blockIdx.y} * columns + column) =
+      *reinterpret_cast<const Vec<float, W>*>(x + uint64_t{token} * columns + column);
+}
+
+uint32_t width_of(uint32_t columns) {
+  return columns % kWidth == 0 ? kWidth : 1;
+}
+Grid grid_of(const OpContext& at, TensorId out) {
+  const uint32_t columns = at.desc(out).columns;
+  return {dim3(ceil_div(columns, kThreads * width_of(columns)), at.rows_of(out)), kThreads};
+}
+
+}  // namespace
+
+Status run(const Add& op, const OpContext& at) {
+  const uint32_t columns = at.desc(op.out).columns;
+  return launch(at, "add", width_of(columns) == kWidth ? add_kernel<kWidth> : add_kernel<1>, grid_of(at, op.out),
+                at.tensor<float>(op.a), at.tensor<float>(op.b), at.tensor<float>(op.out), columns, at.live(op.out));
+}
+
+Status run(const Scale& op, const OpContext& at) {
+  const uint32_t columns = at.desc(op.out).columns;
+  return launch(at, "scale", width_of(columns) == kWidth ? scale_kernel<kWidth> : scale_kernel<1>, grid_of(at, op.out),
+                at.tensor<float>(op.x), op.factor, at.tensor<float>(op.out), columns, at.live(op.out));
+}
+
+Status run(const GatherRows& op, const OpContext& at) {
+  const uint32_t columns = at.desc(op.out).columns;
+  const uint32_t x_rows = at.desc(op.x).storage == Storage::kHidden ? at.hidden_rows : at.rows_of(op.x);
+  return launch(at, "gather_rows", width_of(columns) == kWidth ? gather_rows_kernel<kWidth> : gather_rows_kernel<1>,
+                grid_of(at, op.out), at.tensor<float>(op.x), x_rows, at.tensor<float>(op.out), columns,
+                at.sample_inputs);
+}
+
+}  // namespace llmrt::cuda

@@ -1,0 +1,272 @@
+// filter: which tokens may be drawn (ops.h), as a cutoff in the order "larger logit first, then lower id".
+//
+// Two kernels. filter_scan reads each row once, in parts: best and worst token, the sum of exp(logit / temperature), and,
+// where the row filters, a histogram. filter_select, a block a row, merges the parts. Rows that keep everything or the
+// best alone are done then. Else it gathers the best tokens (at most kCandidates, down to a bin's edge), sorts them and
+// walks them: the second and last pass if the kept set ends among them. If it does not, radix_select finds the cutoff
+// exactly, wherever it is.
+// Sums of the sorted walk are f64; masses of the radix selection are integers, so they do not depend on an order.
+#include "backends/cuda/launch.cuh"
+#include "backends/cuda/ops/radix_select.cuh"
+#include "backends/cuda/rank.cuh"
+#include "backends/cuda/sampling.cuh"
+
+namespace llmrt::cuda {
+namespace {
+
+constexpr uint32_t kScanThreads = 512;
+constexpr uint32_t kCandidates = 2 * kRankThreads;
+constexpr uint32_t kNone = 0xffffffffu;  // "more than there are candidates"
+
+// What a part of a row holds; counts leave out -inf.
+struct PartStats {
+  Rank best, worst;
+  double sum;  // of exp((logit - best) / temperature)
+  uint32_t count;
+  uint32_t broken;  // NaN or +inf is there
+};
+
+struct FilterArgs {
+  SampleArgs sample;
+  uint32_t num_parts;
+  PartStats* parts;      // [R, num_parts]
+  uint32_t* histograms;  // [R, num_parts, kBins]
+  FilterResult* kept;    // [R]
+};
+
+__device__ bool filters(const RowSampling& s) {
+  return s.temperature > 0 && (s.top_k > 0 || s.top_p < 1 || s.min_p > 0);
+}
+
+__device__ double natural_log_sum(float max_logit, float temperature, double sum) {
+  return static_cast<double>(max_logit) / static_cast<double>(temperature) + log(sum);
+}
+
+struct MinOf {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a < b ? a : b;
+  }
+};
+
+__global__ void __launch_bounds__(kScanThreads) filter_scan_kernel(FilterArgs args) {
+  __shared__ uint32_t histogram[kBins];
+  __shared__ Rank rank_scratch[2][kScanThreads / kWarp];
+  __shared__ double sum_scratch[kScanThreads / kWarp];
+  __shared__ uint32_t count_scratch[kScanThreads / kWarp];
+  grid_dependency_wait();
+  const uint32_t r = blockIdx.y, part = blockIdx.x;
+  if (r >= args.sample.inputs[kSmpNumRecords]) return;
+  const SampledRow row = sampled_row(args.sample, r);
+  const bool wants_histogram = filters(row.sampling), is_greedy = row.sampling.temperature == 0;
+  if (wants_histogram) {
+    for (uint32_t i = threadIdx.x; i < kBins; i += kScanThreads) histogram[i] = 0;
+    __syncthreads();
+  }
+  const float factor = is_greedy ? 0.0f : 1.44269504f / row.sampling.temperature;
+  const uint32_t begin = static_cast<uint32_t>(uint64_t{args.sample.vocab_size} * part / args.num_parts);
+  const uint32_t end = static_cast<uint32_t>(uint64_t{args.sample.vocab_size} * (part + 1) / args.num_parts);
+  Rank best = 0, worst = ~Rank{0};
+  float max = -INFINITY;
+  double sum = 0;
+  uint32_t count = 0;
+  int broken = 0;
+#pragma unroll 4
+  for (uint32_t v = begin + threadIdx.x; v < end; v += kScanThreads) {
+    const float l = row.logits[v];
+    broken |= !(l < INFINITY);
+    if (!(l > -INFINITY)) continue;
+    ++count;
+    const Rank rank = rank_of(l, v);
+    if (rank > best) best = rank;
+    if (rank < worst) worst = rank;
+    if (!is_greedy) {
+      if (l > max) {
+        sum *= static_cast<double>(exp2f((max - l) * factor));
+        max = l;
+      }
+      sum += static_cast<double>(exp2f((l - max) * factor));
+    }
+    if (wants_histogram) atomicAdd(&histogram[bin_of(l)], 1u);
+  }
+  broken = __syncthreads_or(broken);
+  best = block_reduce(best, MaxOf(), rank_scratch[0]);
+  worst = block_reduce(worst, MinOf(), rank_scratch[1]);
+  const float part_max = best ? logit_of(best) : -INFINITY;
+  if (count) sum *= static_cast<double>(exp2f((max - part_max) * factor));
+  sum = block_reduce(sum, SumOf(), sum_scratch);
+  count = block_reduce(count, SumOf(), count_scratch);
+  const uint64_t at = uint64_t{r} * args.num_parts + part;
+  if (threadIdx.x == 0) args.parts[at] = {best, worst, sum, count, static_cast<uint32_t>(broken)};
+  if (wants_histogram)  // complete since the barriers above
+    for (uint32_t i = threadIdx.x; i < kBins; i += kScanThreads) args.histograms[at * kBins + i] = histogram[i];
+}
+
+// The parts of a row as one, in every thread.
+__device__ PartStats merge_parts(const FilterArgs& args, uint32_t r, float temperature) {
+  const PartStats* parts = args.parts + uint64_t{r} * args.num_parts;
+  PartStats all{0, ~Rank{0}, 0, 0, 0};
+  for (uint32_t p = 0; p < args.num_parts; ++p) {
+    if (parts[p].best > all.best) all.best = parts[p].best;
+    if (parts[p].worst < all.worst) all.worst = parts[p].worst;
+    all.count += parts[p].count;
+    all.broken |= parts[p].broken;
+  }
+  if (temperature == 0 || all.count == 0) return all;
+  const Softener soften(logit_of(all.best), temperature);
+  for (uint32_t p = 0; p < args.num_parts; ++p)
+    if (parts[p].count) all.sum += parts[p].sum * static_cast<double>(soften(logit_of(parts[p].best)));
+  return all;
+}
+
+// How many tokens lie in the bins from *bin up, for the lowest bin with which they are at most kCandidates; 0 when the
+// topmost bin in use has more.
+__device__ uint32_t choose_bin(const FilterArgs& args, uint32_t r, uint32_t* bin) {
+  constexpr uint32_t kBinsThread = kBins / kRankThreads;
+  __shared__ uint32_t scratch[kRankThreads / kWarp];
+  __shared__ uint32_t lowest, most;
+  if (threadIdx.x == 0) {
+    lowest = kBins;
+    most = 0;
+  }
+  uint32_t counts[kBinsThread] = {}, total = 0;  // thread 0 has the topmost bins
+  for (uint32_t i = 0; i < kBinsThread; ++i) {
+    const uint32_t b = kBins - 1 - (threadIdx.x * kBinsThread + i);
+    for (uint32_t p = 0; p < args.num_parts; ++p)
+      counts[i] += args.histograms[(uint64_t{r} * args.num_parts + p) * kBins + b];
+    total += counts[i];
+  }
+  uint32_t above = block_prefix_sum(total, scratch) - total;
+  for (uint32_t i = 0; i < kBinsThread; ++i) {
+    above += counts[i];
+    if (above > kCandidates) break;
+    atomicMin(&lowest, kBins - 1 - (threadIdx.x * kBinsThread + i));
+    atomicMax(&most, above);
+  }
+  __syncthreads();
+  *bin = lowest;
+  return most;
+}
+
+// The candidates, best first, in shared memory.
+__device__ void gather(const SampledRow& row, uint32_t vocab_size, uint32_t bin, Rank* ranks) {
+  __shared__ uint32_t used;
+  if (threadIdx.x == 0) used = 0;
+  for (uint32_t i = threadIdx.x; i < kCandidates; i += kRankThreads) ranks[i] = 0;
+  __syncthreads();
+#pragma unroll 4
+  for (uint32_t v = threadIdx.x; v < vocab_size; v += kRankThreads) {
+    const float l = row.logits[v];
+    if (l > -INFINITY && bin_of(l) >= bin) ranks[atomicAdd(&used, 1u)] = rank_of(l, v);
+  }
+  sort_ranks(ranks, kCandidates);
+}
+
+// How many of the best tokens each rule keeps, if that shows among the candidates.
+__device__ uint32_t walk(const RowSampling& s, const PartStats& all, const Rank* ranks, uint32_t num_candidates,
+                         double* kept_sum) {
+  __shared__ double sums[kCandidates];
+  __shared__ double scratch[kRankThreads / kWarp];
+  __shared__ uint32_t top_p_count, min_p_count;
+  const Softener soften(logit_of(all.best), s.temperature);
+  const auto weight = [&](uint32_t i) { return i < num_candidates ? static_cast<double>(soften(logit_of(ranks[i]))) : 0.0; };
+  const uint32_t first = threadIdx.x * 2;
+  const double a = weight(first), b = weight(first + 1);
+  const double through = block_prefix_sum(a + b, scratch);
+  sums[first] = through - b;
+  sums[first + 1] = through;
+  if (threadIdx.x == 0) top_p_count = min_p_count = kNone;
+  __syncthreads();
+
+  const bool complete = num_candidates == all.count;
+  const bool has_k = s.top_k > 0 && s.top_k < all.count;
+  uint32_t limit = has_k ? s.top_k : complete ? all.count : kNone;
+  if (limit > num_candidates) limit = kNone;
+  const bool has_p = s.top_p < 1;
+  const bool knows_total = limit != kNone || !has_k;
+  if (has_p && !knows_total) return kNone;
+  const double target = static_cast<double>(s.top_p) * (limit != kNone ? sums[limit - 1] : all.sum);
+  const uint32_t searched = min(limit, num_candidates);
+  const double min_log = s.min_p > 0 ? log(static_cast<double>(s.min_p)) : 0;
+  for (uint32_t i = threadIdx.x; i < searched; i += kRankThreads) {
+    if (has_p && sums[i] >= target) atomicMin(&top_p_count, i + 1);
+    if (s.min_p > 0) {
+      const double below = (static_cast<double>(logit_of(ranks[i])) - static_cast<double>(logit_of(all.best))) /
+                           static_cast<double>(s.temperature);
+      if (below < min_log) atomicMin(&min_p_count, max(i, 1u));
+    }
+  }
+  __syncthreads();
+  const uint32_t count = min(limit, min(top_p_count, min_p_count));
+  if (count != kNone) *kept_sum = sums[count - 1];
+  return count;
+}
+
+__global__ void __launch_bounds__(kRankThreads) filter_select_kernel(FilterArgs args) {
+  grid_dependency_wait();
+  const uint32_t r = blockIdx.x;
+  if (r >= args.sample.inputs[kSmpNumRecords]) return;
+  const SampledRow row = sampled_row(args.sample, r);
+  const RowSampling& s = row.sampling;
+  const PartStats all = merge_parts(args, r, s.temperature);
+  FilterResult result{};
+  if (all.broken) {
+    result.flags = kResultNotFinite;
+  } else if (all.count == 0) {
+    // Masked away, or nothing finite to begin with?
+    int finite = 0;
+    for (uint32_t v = threadIdx.x; v < args.sample.vocab_size; v += kRankThreads) finite |= isfinite(row.raw[v]);
+    result.flags = __syncthreads_or(finite) ? kResultEmptySupport : kResultNotFinite;
+  } else {
+    result.max_logit = logit_of(all.best);
+    Rank last = all.best;
+    result.support = 1;
+    if (s.temperature > 0) {
+      double sum = all.sum;
+      last = all.worst;
+      result.support = all.count;
+      if (filters(s)) {
+        Rank* ranks = reinterpret_cast<Rank*>(dynamic_shared());
+        uint32_t bin, count = kNone;
+        const uint32_t num_candidates = choose_bin(args, r, &bin);
+        // More than the candidates are wanted for certain: no use in gathering them.
+        const bool hopeless = s.top_k > num_candidates && s.top_k < all.count && s.min_p <= 0;
+        if (num_candidates > 0 && !hopeless) {
+          gather(row, args.sample.vocab_size, bin, ranks);
+          count = walk(s, all, ranks, num_candidates, &sum);
+          if (count != kNone) last = ranks[count - 1];
+        }
+        if (count == kNone) count = radix_select(row, args.sample.vocab_size, result.max_logit, all.count, &last, &sum);
+        result.support = count;
+      }
+      result.log_sum_exp = static_cast<float>(natural_log_sum(result.max_logit, s.temperature, sum));
+    }
+    result.cutoff = logit_of(last);
+    result.cutoff_id = static_cast<int32_t>(id_of(last));
+  }
+  if (threadIdx.x == 0) args.kept[r] = result;
+}
+
+}  // namespace
+
+Status run(const Filter& op, const OpContext& at) {
+  const uint32_t num_rows = at.rows_of(op.logits), parts = num_parts(num_rows, at.num_sms);
+  const uint64_t num_stats = uint64_t{num_rows} * parts;
+  const uint64_t needed = num_stats * (sizeof(PartStats) + kBins * 4);
+  if (needed > at.workspace.bytes)
+    return make_error(ErrorCode::kOutOfMemory, "filter: {} bytes of workspace, there are {}", needed,
+                      at.workspace.bytes);
+  FilterArgs args{{at.sample_inputs, at.rows, at.tensor<float>(op.logits), at.tensor<float>(op.processed),
+                   at.desc(op.logits).columns},
+                  parts,
+                  reinterpret_cast<PartStats*>(at.workspace.data),
+                  reinterpret_cast<uint32_t*>(at.workspace.data + num_stats * sizeof(PartStats)),
+                  at.tensor<FilterResult>(op.kept)};
+  if (Status status = launch(at, "filter_scan", filter_scan_kernel, {dim3(parts, num_rows), kScanThreads}, args);
+      !status)
+    return status;
+  constexpr uint32_t kShared = std::max<uint32_t>(kCandidates * sizeof(Rank), kRadixSharedBytes);
+  return launch(at, "filter_select", filter_select_kernel, {num_rows, kRankThreads, kShared}, args);
+}
+
+}  // namespace llmrt::cuda

@@ -1,0 +1,129 @@
+// logprobs: for rows that ask, log-softmax of the raw logits: of the row's token, and of the best kLogprobsMax tokens
+// (ties by lower id). One block a row, two passes: maximum, sum and a histogram; then the candidates, sorted. Where more
+// logits than kCandidates share the histogram's bin (masked or nearly equal ones), the best are taken one by one, a pass
+// each. Sums in f64.
+#include "backends/cuda/launch.cuh"
+#include "backends/cuda/rank.cuh"
+#include "backends/cuda/sampling.cuh"
+
+namespace llmrt::cuda {
+namespace {
+
+constexpr uint32_t kCandidates = 2048;
+
+struct Args {
+  SampleArgs sample;
+  SampleResult* results;
+  LogprobRow* rows;
+};
+
+// The lowest bin to gather so that at least `wanted` logits are; how many those are.
+__device__ uint32_t choose_bin(const uint32_t* histogram, uint32_t wanted, uint32_t* bin) {
+  constexpr uint32_t kBinsThread = kBins / kRankThreads;
+  __shared__ uint32_t scratch[kRankThreads / kWarp];
+  __shared__ uint32_t found, found_count;
+  uint32_t counts[kBinsThread], total = 0;
+  for (uint32_t i = 0; i < kBinsThread; ++i) total += counts[i] = histogram[kBins - 1 - (threadIdx.x * kBinsThread + i)];
+  uint32_t above = block_prefix_sum(total, scratch) - total;
+  for (uint32_t i = 0; i < kBinsThread; ++i) {
+    if (above < wanted && above + counts[i] >= wanted) {
+      found = kBins - 1 - (threadIdx.x * kBinsThread + i);
+      found_count = above + counts[i];
+    }
+    above += counts[i];
+  }
+  __syncthreads();
+  *bin = found;
+  return found_count;
+}
+
+// The best of the ranks below `below`.
+__device__ Rank next_best(const float* logits, uint32_t vocab_size, Rank below) {
+  __shared__ Rank scratch[kRankThreads / kWarp];
+  Rank best = 0;
+  for (uint32_t v = threadIdx.x; v < vocab_size; v += kRankThreads) {
+    const Rank rank = rank_of(logits[v], v);
+    if (rank < below && rank > best) best = rank;
+  }
+  best = block_reduce(best, MaxOf(), scratch);
+  __syncthreads();
+  return best;
+}
+
+__global__ void __launch_bounds__(kRankThreads) logprobs_kernel(Args args) {
+  __shared__ uint32_t histogram[kBins];
+  __shared__ Rank ranks[kCandidates];
+  __shared__ float max_scratch[kRankThreads / kWarp];
+  __shared__ double sum_scratch[kRankThreads / kWarp];
+  __shared__ uint32_t used;
+  grid_dependency_wait();
+  const uint32_t r = blockIdx.x, vocab_size = args.sample.vocab_size;
+  if (r >= args.sample.inputs[kSmpNumRecords]) return;
+  if (!(input_array<SampleRecord>(args.sample.inputs, kSmpRecords)[r].flags & kSampleLogprobs)) return;
+  const float* logits = args.sample.logits + uint64_t{r} * vocab_size;
+  LogprobRow& out = args.rows[r];
+  for (uint32_t i = threadIdx.x; i < kBins; i += kRankThreads) histogram[i] = 0;
+  if (threadIdx.x < kLogprobsMax) out.entries[threadIdx.x] = {-1, 0.0f};
+  if (threadIdx.x == 0) used = 0;
+  __syncthreads();
+
+  float max = -INFINITY;
+  double sum = 0;
+  int broken = 0;
+#pragma unroll 4
+  for (uint32_t v = threadIdx.x; v < vocab_size; v += kRankThreads) {
+    const float l = logits[v];
+    broken |= !(l < INFINITY);
+    atomicAdd(&histogram[l > -INFINITY ? bin_of(l) : 0], 1u);
+    if (l > max) {
+      sum *= static_cast<double>(expf(max - l));
+      max = l;
+    }
+    if (l > -INFINITY) sum += static_cast<double>(expf(l - max));
+  }
+  const float row_max = block_reduce(max, MaxOf(), max_scratch);
+  if (__syncthreads_or(broken) || row_max == -INFINITY) return;
+  if (max > -INFINITY) sum *= static_cast<double>(expf(max - row_max));
+  const double total = static_cast<double>(row_max) + log(block_reduce(sum, SumOf(), sum_scratch));
+  const auto logprob = [&](float logit) { return static_cast<float>(static_cast<double>(logit) - total); };
+  if (threadIdx.x == 0) {
+    const int32_t token = args.results[r].token;
+    if (static_cast<uint32_t>(token) < vocab_size) args.results[r].logprob = logprob(logits[token]);
+  }
+
+  const uint32_t wanted = min(kLogprobsMax, vocab_size);
+  uint32_t bin;
+  const uint32_t num_candidates = choose_bin(histogram, wanted, &bin);
+  if (num_candidates <= kCandidates) {
+    for (uint32_t i = threadIdx.x; i < kCandidates; i += kRankThreads) ranks[i] = 0;
+    __syncthreads();
+#pragma unroll 4
+    for (uint32_t v = threadIdx.x; v < vocab_size; v += kRankThreads) {
+      const float l = logits[v];
+      if ((l > -INFINITY ? bin_of(l) : 0) >= bin) ranks[atomicAdd(&used, 1u)] = rank_of(l, v);
+    }
+    sort_ranks(ranks, kCandidates);
+  } else {
+    Rank below = ~Rank{0};
+    for (uint32_t i = 0; i < wanted; ++i) {
+      below = next_best(logits, vocab_size, below);
+      if (threadIdx.x == 0) ranks[i] = below;
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x < wanted) {
+    const Rank rank = ranks[threadIdx.x];
+    out.entries[threadIdx.x] = {static_cast<int32_t>(id_of(rank)), logprob(logit_of(rank))};
+  }
+}
+
+}  // namespace
+
+Status run(const Logprobs& op, const OpContext& at) {
+  const Args args{{at.sample_inputs, at.rows, at.tensor<float>(op.logits), nullptr, at.desc(op.logits).columns},
+                  at.results,
+                  at.logprobs};
+  return launch(at, "logprobs", logprobs_kernel, {at.rows_of(op.logits), kRankThreads}, args);
+}
+
+}  // namespace llmrt::cuda

@@ -1,0 +1,48 @@
+// The ways to multiply one run of a weight group; ops/matmul.cu chooses. Each writes out[r][n] = x[r] * W[n] + bias[n]
+// for the live rows r and the run's N rows n.
+#pragma once
+
+#include "backends/cuda/op_context.h"
+
+namespace llmrt::cuda {
+
+struct MatmulArgs {
+  PackedMatrix weight;
+  const void* x = nullptr;  // [num_rows, weight.columns] x_dtype
+  DType x_dtype = DType::kF16;
+  const float* bias = nullptr;  // of the run, or null
+  float* out = nullptr;         // [num_rows, out_stride], at the run's first column
+  uint32_t out_stride = 0;
+  uint32_t num_rows = 0;           // of the bucket
+  const uint32_t* live = nullptr;  // device memory: how many of them are live
+};
+
+// Any encoding, any float x, any shape; products and sums in f32 from exactly dequantised numbers. Slow.
+Status matmul_exact(const MatmulArgs& args, const OpContext& at);
+// f16 x, columns a multiple of 8, weights in f16's range. matmul_vector is made for 1..8 rows, matmul_skinny for up to 64;
+// both take more, at the price of reading the weights again.
+Status matmul_vector(const MatmulArgs& args, const OpContext& at);
+Status matmul_skinny(const MatmulArgs& args, const OpContext& at);
+// The same through cuBLAS, which must be there; quantised weights are first written out in f16, a slice at a time.
+Status matmul_wide(const MatmulArgs& args, const OpContext& at);
+
+// fn.template operator()<E>() for an encoding that a Fragment exists for.
+template <class Fn>
+Status with_encoding(Encoding encoding, Fn fn) {
+  switch (encoding) {
+    case Encoding::kF16: return fn.template operator()<Encoding::kF16>();
+    case Encoding::kBF16: return fn.template operator()<Encoding::kBF16>();
+    case Encoding::kQ4_0: return fn.template operator()<Encoding::kQ4_0>();
+    case Encoding::kQ4_1: return fn.template operator()<Encoding::kQ4_1>();
+    case Encoding::kQ5_0: return fn.template operator()<Encoding::kQ5_0>();
+    case Encoding::kQ5_1: return fn.template operator()<Encoding::kQ5_1>();
+    case Encoding::kQ8_0: return fn.template operator()<Encoding::kQ8_0>();
+    case Encoding::kQ4_K: return fn.template operator()<Encoding::kQ4_K>();
+    case Encoding::kQ5_K: return fn.template operator()<Encoding::kQ5_K>();
+    case Encoding::kQ6_K: return fn.template operator()<Encoding::kQ6_K>();
+    case Encoding::kF32: break;
+  }
+  return make_error(ErrorCode::kUnsupported, "matmul: {} weights have no f16 form", encoding_name(encoding));
+}
+
+}  // namespace llmrt::cuda

@@ -1,0 +1,54 @@
+// prepare_rows: token id, position, row slot and KV slot of each token of the step. One thread a token; padding tokens
+// get token 0, position 0 and -1. A "token sampled last" of a slot that sampled nothing becomes token 0.
+#include "backends/cuda/launch.cuh"
+#include "backends/cuda/step_inputs.cuh"
+
+namespace llmrt::cuda {
+namespace {
+
+constexpr uint32_t kThreads = 128;
+
+struct Out {
+  int32_t *tokens, *positions, *row_slots, *kv_slots;
+};
+
+__global__ void __launch_bounds__(kThreads)
+    prepare_rows_kernel(const uint32_t* inputs, RowState rows, Out out, uint32_t num_tokens, uint32_t block_tokens) {
+  grid_dependency_wait();
+  const uint32_t t = blockIdx.x * kThreads + threadIdx.x;
+  if (t >= num_tokens) return;
+  int32_t token = 0, position = 0, slot = -1, kv_slot = -1;
+  if (t < inputs[kFwdNumTokens]) {
+    const RowRecord& record = input_array<RowRecord>(inputs, kFwdRows)[input_array<uint32_t>(inputs, kFwdTokenRows)[t]];
+    position = static_cast<int32_t>(record.start + (t - record.token_first));
+    token = input_array<int32_t>(inputs, kFwdTokens)[t];
+    if (record.slot < rows.slots_max) {
+      slot = static_cast<int32_t>(record.slot);
+      if (token == kLastSampled) token = max(rows.last_token[slot], 0);
+      const uint32_t entry = block_tokens ? static_cast<uint32_t>(position) / block_tokens : rows.blocks_row_max;
+      if (entry < rows.blocks_row_max) {
+        const int32_t block = rows.tables[uint64_t{record.slot} * rows.blocks_row_max + entry];
+        if (block >= 0)
+          kv_slot = block * static_cast<int32_t>(block_tokens) +
+                    static_cast<int32_t>(static_cast<uint32_t>(position) % block_tokens);
+      }
+    }
+  }
+  out.tokens[t] = token;
+  out.positions[t] = position;
+  out.row_slots[t] = slot;
+  out.kv_slots[t] = kv_slot;
+}
+
+}  // namespace
+
+Status run(const PrepareRows& op, const OpContext& at) {
+  const uint32_t num_tokens = at.rows_of(op.tokens);
+  const Out out{at.tensor<int32_t>(op.tokens), at.tensor<int32_t>(op.positions), at.tensor<int32_t>(op.row_slots),
+                at.tensor<int32_t>(op.kv_slots)};
+  const uint32_t block_tokens = at.num_pools ? at.pools[0].group.block_tokens : 0;
+  return launch(at, "prepare_rows", prepare_rows_kernel, {ceil_div(num_tokens, kThreads), kThreads}, at.forward_inputs,
+                at.rows, out, num_tokens, block_tokens);
+}
+
+}  // namespace llmrt::cuda

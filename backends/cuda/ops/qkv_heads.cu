@@ -1,0 +1,204 @@
+// qk_norm, rope and kv_write: what happens to q, k and v between their matmul and attention, one head at a time. Each op
+// alone, or all that follow each other in one launch.
+//
+//   qk_norm   head / sqrt(mean(head^2) + eps) * weight, of q and of k
+//   rope      pairs (a, b) of q and k turned by positions[t] * freqs[i]: (a cos - b sin, a sin + b cos) * magnitude
+//   kv_write  k and v into the pool: f16, bf16, or int8 with scale amax / 127
+//
+// qkv f32 [T, (num_heads + 2 num_kv_heads) * head_dim]. One warp a (token, head), the head in shared memory; sums in
+// f32. The angle is made in f64 and brought into one turn before its sine is taken in f32: at position 131,072 the f32
+// product would be off by 0.008.
+#include "backends/cuda/launch.cuh"
+#include "backends/cuda/numbers.cuh"
+#include "backends/cuda/reduce.cuh"
+
+namespace llmrt::cuda {
+namespace {
+
+constexpr uint32_t kWarps = 4, kThreads = kWarps * kWarp, kHeadDimMax = 256;
+
+struct Args {
+  float* qkv;
+  const uint32_t* live;
+  uint32_t num_tokens, num_heads, num_kv_heads, head_dim;
+  const float *q_weight, *k_weight;  // null: no norm
+  float eps;
+  const float* freqs;                // null: no rope
+  const int32_t* positions;
+  uint32_t rope_dim;
+  RopePairing pairing;
+  float magnitude;
+  const int32_t* kv_slots;           // null: no write
+  std::byte* kv_data;
+  float* kv_scales;
+  uint32_t block_tokens, num_blocks;
+  KvDType kv_dtype;
+};
+
+__device__ void normalize(float* head, const Args& args, const float* weight, uint32_t lane) {
+  float sum = 0;
+  for (uint32_t i = lane; i < args.head_dim; i += kWarp) sum += head[i] * head[i];
+  const float factor = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(args.head_dim) + args.eps);
+  for (uint32_t i = lane; i < args.head_dim; i += kWarp) head[i] *= factor * weight[i];
+  __syncwarp();
+}
+
+__device__ void turn(float* head, const Args& args, int32_t position, uint32_t lane) {
+  constexpr double kTurn = 6.283185307179586, kInverseTurn = 0.15915494309189535;
+  const uint32_t num_pairs = args.rope_dim / 2;
+  for (uint32_t i = lane; i < num_pairs; i += kWarp) {
+    const double angle = static_cast<double>(position) * static_cast<double>(args.freqs[i]);
+    float sine, cosine;
+    sincosf(static_cast<float>(angle - rint(angle * kInverseTurn) * kTurn), &sine, &cosine);
+    sine *= args.magnitude;
+    cosine *= args.magnitude;
+    const uint32_t first = args.pairing == RopePairing::kHalves ? i : 2 * i;
+    const uint32_t second = args.pairing == RopePairing::kHalves ? i + num_pairs : 2 * i + 1;
+    const float a = head[first], b = head[second];
+    head[first] = a * cosine - b * sine;
+    head[second] = a * sine + b * cosine;
+  }
+  __syncwarp();
+}
+
+// `vector`: index of the (block, k or v, head, token) vector in the layer.
+__device__ void write_vector(const float* head, const Args& args, uint64_t vector, uint32_t lane) {
+  const uint64_t first = vector * args.head_dim;
+  if (args.kv_dtype == KvDType::kI8) {
+    float amax = 0;
+    for (uint32_t i = lane; i < args.head_dim; i += kWarp) amax = fmaxf(amax, fabsf(head[i]));
+    const float scale = __fdiv_rn(warp_max(amax), 127.0f);
+    int8_t* out = reinterpret_cast<int8_t*>(args.kv_data) + first;
+    for (uint32_t i = lane; i < args.head_dim; i += kWarp) {
+      const float q = scale == 0 ? 0.0f : rintf(__fdiv_rn(head[i], scale));
+      out[i] = static_cast<int8_t>(fminf(fmaxf(q, -127.0f), 127.0f));
+    }
+    if (lane == 0) args.kv_scales[vector] = scale;
+  } else if (args.kv_dtype == KvDType::kF16) {
+    __half* out = reinterpret_cast<__half*>(args.kv_data) + first;
+    for (uint32_t i = lane; i < args.head_dim; i += kWarp) out[i] = from_float<__half>(head[i]);
+  } else {
+    __nv_bfloat16* out = reinterpret_cast<__nv_bfloat16*>(args.kv_data) + first;
+    for (uint32_t i = lane; i < args.head_dim; i += kWarp) out[i] = from_float<__nv_bfloat16>(head[i]);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) qkv_heads_kernel(Args args) {
+  __shared__ float heads[kWarps][kHeadDimMax];
+  grid_dependency_wait();
+  const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const uint32_t t = blockIdx.x, h = blockIdx.y * kWarps + warp;
+  const uint32_t num_turned = args.num_heads + args.num_kv_heads, num_all = num_turned + args.num_kv_heads;
+  if (t >= *args.live || h >= (args.kv_slots ? num_all : num_turned)) return;
+  const bool is_query = h < args.num_heads, is_value = h >= num_turned;
+  const bool changes = (args.q_weight || args.freqs) && !is_value;
+  const int32_t kv_slot = args.kv_slots && !is_query ? args.kv_slots[t] : -1;
+  if (!changes && kv_slot < 0) return;
+
+  float* head = heads[warp];
+  float* row = args.qkv + (uint64_t{t} * num_all + h) * args.head_dim;
+  for (uint32_t i = lane; i < args.head_dim; i += kWarp) head[i] = row[i];
+  __syncwarp();
+  if (changes) {
+    if (args.q_weight) normalize(head, args, is_query ? args.q_weight : args.k_weight, lane);
+    if (args.freqs) turn(head, args, args.positions[t], lane);
+    for (uint32_t i = lane; i < args.head_dim; i += kWarp) row[i] = head[i];
+  }
+  if (kv_slot < 0) return;
+  const uint32_t block = static_cast<uint32_t>(kv_slot) / args.block_tokens;
+  const uint32_t offset = static_cast<uint32_t>(kv_slot) % args.block_tokens;
+  if (block >= args.num_blocks) return;  // prepare_rows never makes one
+  const uint32_t which = is_value, kv_head = h - args.num_heads - which * args.num_kv_heads;
+  const uint64_t run = (uint64_t{block} * 2 + which) * args.num_kv_heads + kv_head;
+  write_vector(head, args, run * args.block_tokens + offset, lane);
+}
+
+template <class HeadOp>
+Status set_shape(const HeadOp& op, const OpContext& at, Args* args) {
+  if (op.head_dim > kHeadDimMax)
+    return make_error(ErrorCode::kUnsupported, "heads of {} numbers: expected at most {}", op.head_dim, kHeadDimMax);
+  const uint32_t columns = (op.num_heads + 2 * op.num_kv_heads) * op.head_dim;
+  if (at.desc(op.qkv).columns != columns)
+    return make_error(ErrorCode::kInvalidArgument, "qkv: expected {} columns, found {}", columns,
+                      at.desc(op.qkv).columns);
+  args->qkv = at.tensor<float>(op.qkv);
+  args->live = at.live(op.qkv);
+  args->num_tokens = at.rows_of(op.qkv);
+  args->num_heads = op.num_heads;
+  args->num_kv_heads = op.num_kv_heads;
+  args->head_dim = op.head_dim;
+  return {};
+}
+
+void set(const QkNorm& op, const OpContext& at, Args* args) {
+  args->q_weight = at.weight_vector(op.q_weight);
+  args->k_weight = at.weight_vector(op.k_weight);
+  args->eps = op.eps;
+}
+
+void set(const Rope& op, const OpContext& at, Args* args) {
+  args->freqs = at.weight_vector(op.freqs);
+  args->positions = at.tensor<int32_t>(op.positions);
+  args->rope_dim = op.rope_dim;
+  args->pairing = op.pairing;
+  args->magnitude = op.magnitude;
+}
+
+Status set(const KvWrite& op, const OpContext& at, Args* args) {
+  if (op.kv_group >= at.num_pools)
+    return make_error(ErrorCode::kInvalidArgument, "kv_write: kv_group: expected below {}, found {}", at.num_pools,
+                      op.kv_group);
+  const KvPool& pool = at.pools[op.kv_group];
+  if (op.num_kv_heads != pool.group.num_kv_heads || op.head_dim != pool.group.head_dim ||
+      op.layer >= pool.group.num_layers)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "kv_write: layer {}, {} heads of {}: the pool has {} layers, {} heads of {}", op.layer,
+                      op.num_kv_heads, op.head_dim, pool.group.num_layers, pool.group.num_kv_heads,
+                      pool.group.head_dim);
+  args->kv_slots = at.tensor<int32_t>(op.kv_slots);
+  args->kv_data = pool.data + op.layer * pool.layer_bytes;
+  args->kv_scales = pool.scales ? pool.scales + op.layer * pool.layer_scales : nullptr;
+  args->block_tokens = pool.group.block_tokens;
+  args->num_blocks = pool.group.num_blocks;
+  args->kv_dtype = pool.group.dtype;
+  return {};
+}
+
+Status start(const Args& args, const char* name, const OpContext& at) {
+  const uint32_t heads = args.num_heads + (args.kv_slots ? 2 : 1) * args.num_kv_heads;
+  return launch(at, name, qkv_heads_kernel, {dim3(args.num_tokens, ceil_div(heads, kWarps)), kThreads}, args);
+}
+
+}  // namespace
+
+Status run(const QkNorm& op, const OpContext& at) {
+  Args args{};
+  if (Status status = set_shape(op, at, &args); !status) return status;
+  set(op, at, &args);
+  return start(args, "qk_norm", at);
+}
+
+Status run(const Rope& op, const OpContext& at) {
+  Args args{};
+  if (Status status = set_shape(op, at, &args); !status) return status;
+  set(op, at, &args);
+  return start(args, "rope", at);
+}
+
+Status run(const KvWrite& op, const OpContext& at) {
+  Args args{};
+  if (Status status = set_shape(op, at, &args); !status) return status;
+  if (Status status = set(op, at, &args); !status) return status;
+  return start(args, "kv_write", at);
+}
+
+Status run_fused(const QkNorm* qk_norm, const Rope& rope, const KvWrite& kv_write, const OpContext& at) {
+  Args args{};
+  if (Status status = set_shape(rope, at, &args); !status) return status;
+  if (qk_norm) set(*qk_norm, at, &args);
+  set(rope, at, &args);
+  if (Status status = set(kv_write, at, &args); !status) return status;
+  return start(args, "qkv_heads", at);
+}
+
+}  // namespace llmrt::cuda

@@ -1,0 +1,198 @@
+// The KV cache as attention kernels see it (core/kv/kv_format.h), and the arithmetic that both of them share.
+//
+// Numbers of any pool dtype are multiplied in f16: int8 exactly, bf16 exactly but beyond 65,504 (then inf, and the row's
+// logits are flagged as not finite). Scales of int8 are applied in f32: to the scores for keys, to the weights for
+// values.
+//
+// Lane 4 * g + t. Scores and outputs are 16 query rows by 8 columns a tile: rows g and g + 8. A lane reads vectors in
+// words of 8 dims. For scores it takes words 4 * i + t of key g of a tile: the order of dims does not matter as long as q
+// is read in the same places. For outputs it takes word 8 * h + g of keys 2t, 2t + 1, 2t + 8 and 2t + 9; tile d of half
+// h is made of dim d of each word, so column n of that tile is dim 64 * h + 8 * n + d.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include "backends/cuda/dequant.cuh"
+#include "backends/cuda/op_context.h"
+#include "backends/cuda/reduce.cuh"
+
+namespace llmrt::cuda {
+
+// One layer of a pool, and the block tables. Passed to kernels by value.
+struct KvLayer {
+  const uint8_t* data = nullptr;
+  const float* scales = nullptr;
+  const int32_t* tables = nullptr;
+  uint32_t blocks_row_max = 0, num_blocks = 0;
+  uint32_t num_kv_heads = 0, head_dim = 0;
+  uint32_t block_shift = 0;  // log2 of the tokens in a block
+
+  // The vectors of tokens [token, end of its block) of a slot follow each other from here on; -1: no such block.
+  __device__ int64_t vector_index(uint32_t slot, uint32_t token, uint32_t which, uint32_t head) const {
+    const uint32_t entry = token >> block_shift;
+    if (entry >= blocks_row_max) return -1;
+    const int32_t block = tables[uint64_t{slot} * blocks_row_max + entry];
+    if (block < 0 || static_cast<uint32_t>(block) >= num_blocks) return -1;
+    const uint64_t run = (uint64_t{static_cast<uint32_t>(block)} * 2 + which) * num_kv_heads + head;
+    return static_cast<int64_t>((run << block_shift) + (token & ((1u << block_shift) - 1)));
+  }
+};
+
+// 8 numbers of a vector as they are stored.
+template <KvDType D>
+struct KvWord {
+  uint4 bits;
+};
+template <>
+struct KvWord<KvDType::kI8> {
+  uint2 bits;
+};
+template <KvDType D>
+inline constexpr uint32_t kKvBytes = D == KvDType::kI8 ? 1 : 2;
+
+template <KvDType D>
+__device__ KvWord<D> load_word(const uint8_t* vector, uint32_t word) {
+  return reinterpret_cast<const KvWord<D>*>(vector)[word];
+}
+
+// As four f16 pairs.
+template <KvDType D>
+__device__ void decode_word(const KvWord<D>& word, uint32_t (&pairs)[4]) {
+  if constexpr (D == KvDType::kI8) {
+    const uint32_t halves[2] = {word.bits.x ^ 0x80808080u, word.bits.y ^ 0x80808080u};  // bytes 128 + q
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      pairs[j] = half2_bits(low_pair(__byte_perm(halves[j / 2], 0, j % 2 ? 0x4342 : 0x4140), 128));
+  } else {
+    const uint32_t words[4] = {word.bits.x, word.bits.y, word.bits.z, word.bits.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      pairs[j] = D == KvDType::kF16 ? words[j]
+                                    : half2_bits(__floats2half2_rn(__uint_as_float(words[j] << 16),
+                                                                   __uint_as_float(words[j] & 0xffff0000)));
+  }
+}
+
+// The weights of int8 values carry scale * kValueGain, so that they are as large as the values themselves and f16 holds
+// them as well as it would hold the values.
+template <KvDType D>
+inline constexpr float kValueGain = D == KvDType::kI8 ? 128.0f : 1.0f;
+
+// Which keys a query row sees, and how a product becomes a score (times log2 e: exp2 is what the hardware has).
+struct ScoreRule {
+  uint32_t key_begin, key_end, window;
+  float scale, soft_cap;
+
+  __device__ bool sees(uint32_t key, uint32_t position) const {
+    return key >= key_begin && key < key_end && key <= position && (window == 0 || key + window > position);
+  }
+  __device__ float score(float product) const {
+    constexpr float kLog2E = 1.44269504f;
+    float s = product * scale;
+    if (soft_cap > 0) s = soft_cap * tanhf(s / soft_cap);
+    return s * kLog2E;
+  }
+};
+
+// 16 query rows: outputs not yet divided, running maximum and this lane's part of the sum, for rows g and g + 8.
+template <int kDims>
+struct Accumulator {
+  float out[kDims / 64][8][4] = {};
+  float max[2] = {-INFINITY, -INFINITY};
+  float sum[2] = {};
+
+  // Scores of 8 * kTiles keys become weights; what is summed so far is rescaled to the new maximum.
+  template <int kTiles>
+  __device__ void weigh(float (&s)[kTiles][4]) {
+    float factor[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float most = max[half];
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) most = fmaxf(most, fmaxf(s[j][2 * half], s[j][2 * half + 1]));
+      most = fmaxf(most, __shfl_xor_sync(kFullMask, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(kFullMask, most, 2));
+      const float base = most == -INFINITY ? 0.0f : most;  // nothing seen yet: weights are exp2(-inf) = 0
+      factor[half] = exp2f(max[half] - base);
+      max[half] = most;
+      sum[half] *= factor[half];
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          s[j][2 * half + c] = exp2f(s[j][2 * half + c] - base);
+          sum[half] += s[j][2 * half + c];
+        }
+      }
+    }
+    if (!__any_sync(kFullMask, factor[0] != 1.0f || factor[1] != 1.0f)) return;
+#pragma unroll
+    for (int h = 0; h < kDims / 64; ++h)
+#pragma unroll
+      for (int d = 0; d < 8; ++d)
+#pragma unroll
+        for (int c = 0; c < 4; ++c) out[h][d][c] *= factor[c / 2];
+  }
+
+  // out += weights * values for 16 keys and half h of the dims; v: word 8 * h + g of keys 2t, 2t + 1, 2t + 8, 2t + 9.
+  template <KvDType D>
+  __device__ void add_values(int h, const uint32_t (&weights)[4], const KvWord<D> (&v)[4]) {
+    uint32_t numbers[4][4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) decode_word<D>(v[k], numbers[k]);
+#pragma unroll
+    for (int d = 0; d < 8; ++d) {
+      // Dim d of two keys side by side.
+      const uint32_t select = d % 2 ? 0x7632 : 0x5410;
+      mma_16x8x16(out[h][d], weights,
+                  {__byte_perm(numbers[0][d / 2], numbers[1][d / 2], select),
+                   __byte_perm(numbers[2][d / 2], numbers[3][d / 2], select)});
+    }
+  }
+
+  // The sums of whole rows, in every lane of the row.
+  __device__ void finish_sums() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      sum[half] += __shfl_xor_sync(kFullMask, sum[half], 1);
+      sum[half] += __shfl_xor_sync(kFullMask, sum[half], 2);
+    }
+  }
+};
+
+// Scores += q * k for a tile of 8 keys and word group i: q[0], q[1] are word 4 * i + t of query rows g and g + 8.
+__device__ inline void add_products(float (&s)[4], const uint4& q_upper, const uint4& q_lower, const uint32_t (&k)[4]) {
+  mma_16x8x16(s, {q_upper.x, q_lower.x, q_upper.y, q_lower.y}, {k[0], k[1]});
+  mma_16x8x16(s, {q_upper.z, q_lower.z, q_upper.w, q_lower.w}, {k[2], k[3]});
+}
+
+// Weights of two score tiles (16 keys) as the f16 operand of add_values.
+__device__ inline void pack_weights(const float (&a)[4], const float (&b)[4], uint32_t (&weights)[4]) {
+  weights[0] = half2_bits(__floats2half2_rn(a[0], a[1]));
+  weights[1] = half2_bits(__floats2half2_rn(a[2], a[3]));
+  weights[2] = half2_bits(__floats2half2_rn(b[0], b[1]));
+  weights[3] = half2_bits(__floats2half2_rn(b[2], b[3]));
+}
+
+// Eight neighbouring outputs in the dtype of the tensor; `at` counts numbers, a multiple of 8.
+__device__ inline void store_eight(std::byte* out, DType dtype, uint64_t at, const float (&v)[8]) {
+  if (dtype == DType::kF32) {
+    float4* target = reinterpret_cast<float4*>(out) + at / 4;
+    target[0] = {v[0], v[1], v[2], v[3]};
+    target[1] = {v[4], v[5], v[6], v[7]};
+  } else if (dtype == DType::kF16) {
+    uint32_t w[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) w[j] = half2_bits(__floats2half2_rn(v[2 * j], v[2 * j + 1]));
+    reinterpret_cast<uint4*>(out)[at / 8] = {w[0], w[1], w[2], w[3]};
+  } else {
+    uint32_t w[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      w[j] = uint32_t{__bfloat16_as_ushort(__float2bfloat16_rn(v[2 * j]))} |
+             uint32_t{__bfloat16_as_ushort(__float2bfloat16_rn(v[2 * j + 1]))} << 16;
+    reinterpret_cast<uint4*>(out)[at / 8] = {w[0], w[1], w[2], w[3]};
+  }
+}
+
+}  // namespace llmrt::cuda

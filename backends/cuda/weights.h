@@ -1,0 +1,56 @@
+// The weights of a model in device memory: every tensor packed (packed_matrix.h), the segments of a group behind each
+// other so that neighbours of equal encoding are one matrix. Loaded once, then read-only.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <span>
+#include <vector>
+
+#include "backends/cuda/memory.h"
+#include "backends/cuda/packed_matrix.h"
+#include "core/backend/backend.h"
+#include "core/base/status.h"
+#include "core/weights/weight_table.h"
+
+namespace llmrt::cuda {
+
+// Rows of a group that one launch multiplies: they go to columns [out_column, out_column + matrix.rows) of the output.
+struct GroupRun {
+  PackedMatrix matrix;
+  uint32_t out_column = 0;
+};
+
+struct DeviceGroup {
+  std::vector<GroupRun> runs;
+  const float* bias = nullptr;  // [rows], or null
+  uint32_t rows = 0, columns = 0;
+};
+
+class DeviceWeights {
+ public:
+  // Copies with several threads, each with pinned staging of its own; `progress` is called on this thread.
+  Status load(const WeightTable& table, int device, MemoryBook* book, const Progress& progress);
+
+  const PackedMatrix& tensor(WeightId id) const { return tensors_[static_cast<size_t>(id)]; }
+  const DeviceGroup& group(WeightGroupId id) const { return groups_[static_cast<size_t>(id)]; }
+  // Bytes of the largest run that matmul may write out in f16 first; 0 when every run is f16 already.
+  uint64_t f16_bytes_max() const;
+
+ private:
+  Status place(const WeightTable& table, MemoryBook* book);
+  Status find_unsafe(const WeightTable& table);
+  void build_groups(const WeightTable& table);
+
+  DeviceBuffer slab_;
+  std::vector<PackedMatrix> tensors_;
+  std::vector<DeviceGroup> groups_;
+};
+
+// ops/repack.cu. Rows [row_begin, row_begin + num_rows) of `target` from `raw`, the file's bytes in device memory.
+Status repack(const PackedMatrix& target, const uint8_t* raw, uint64_t row_begin, uint32_t num_rows,
+              cudaStream_t stream);
+// Sets *unsafe (device memory, zeroed before) when a number of a bf16 matrix is beyond f16's range.
+Status check_f16_range(const PackedMatrix& matrix, uint32_t* unsafe, cudaStream_t stream);
+
+}  // namespace llmrt::cuda
