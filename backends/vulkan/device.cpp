@@ -1,0 +1,303 @@
+#include "backends/vulkan/device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+
+#include "backends/vulkan/check.h"
+
+namespace llmrt::vulkan {
+namespace {
+
+// Kernels index 32-bit words with signed 32-bit numbers.
+constexpr uint64_t kRangeBytesMax = 8ull << 30;
+
+struct Features {
+  VkPhysicalDeviceFeatures2 core{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2};
+  VkPhysicalDeviceVulkan11Features v11{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES};
+  VkPhysicalDeviceVulkan12Features v12{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES};
+  VkPhysicalDeviceVulkan13Features v13{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES};
+  VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix{
+      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR};
+
+  void chain(bool with_matrix) {
+    core.pNext = &v11;
+    v11.pNext = &v12;
+    v12.pNext = &v13;
+    v13.pNext = with_matrix ? &matrix : nullptr;
+  }
+};
+
+std::set<std::string> extensions_of(const Instance& instance, VkPhysicalDevice physical) {
+  uint32_t count = 0;
+  std::set<std::string> names;
+  if (instance.EnumerateDeviceExtensionProperties(physical, nullptr, &count, nullptr) < 0) return names;
+  std::vector<VkExtensionProperties> properties(count);
+  if (instance.EnumerateDeviceExtensionProperties(physical, nullptr, &count, properties.data()) < 0) return names;
+  for (uint32_t i = 0; i < count; ++i) names.insert(properties[i].extensionName);
+  return names;
+}
+
+Tier tier_cap() {
+  const char* value = std::getenv("LLMRT_VULKAN_TIER");
+  if (!value || !*value) return Tier::kMatrix;
+  return *value == '0' ? Tier::kScalar : *value <= '2' ? Tier::kSubgroup : Tier::kMatrix;
+}
+
+// The first f16 x f16 -> f32 shape among those that the kernels are written for, larger ones first.
+bool choose_matrix_shape(const Instance& instance, VkPhysicalDevice physical, Traits* traits) {
+  const auto enumerate = reinterpret_cast<PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR>(
+      instance.GetInstanceProcAddr(instance.handle(), "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"));
+  uint32_t count = 0;
+  if (!enumerate || enumerate(physical, &count, nullptr) < 0) return false;
+  std::vector<VkCooperativeMatrixPropertiesKHR> shapes(count, {VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR});
+  if (enumerate(physical, &count, shapes.data()) < 0) return false;
+  uint32_t best = 0;
+  for (const auto& s : shapes) {
+    if (s.AType != VK_COMPONENT_TYPE_FLOAT16_KHR || s.BType != VK_COMPONENT_TYPE_FLOAT16_KHR ||
+        s.CType != VK_COMPONENT_TYPE_FLOAT32_KHR || s.ResultType != VK_COMPONENT_TYPE_FLOAT32_KHR ||
+        s.scope != VK_SCOPE_SUBGROUP_KHR || s.MSize > 16 || s.NSize > 16 || s.KSize > 16)
+      continue;
+    if (s.MSize * s.NSize * s.KSize <= best) continue;
+    best = s.MSize * s.NSize * s.KSize;
+    traits->matrix_m = s.MSize;
+    traits->matrix_n = s.NSize;
+    traits->matrix_k = s.KSize;
+  }
+  return best > 0;
+}
+
+// What the tier's kernels need beyond T0, from features and limits.
+Tier choose_tier(const Instance& instance, VkPhysicalDevice physical, const Features& f, bool has_matrix_extension,
+                 const VkPhysicalDeviceVulkan11Properties& v11, const VkPhysicalDeviceVulkan13Properties& v13,
+                 Traits* traits) {
+  constexpr VkSubgroupFeatureFlags kOperations = VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_ARITHMETIC_BIT |
+                                                 VK_SUBGROUP_FEATURE_SHUFFLE_BIT | VK_SUBGROUP_FEATURE_BALLOT_BIT;
+  const Tier cap = tier_cap();
+  const bool subgroup = (v11.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) &&
+                        (v11.subgroupSupportedOperations & kOperations) == kOperations &&
+                        f.v13.subgroupSizeControl && f.v13.computeFullSubgroups &&
+                        (v13.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) && v11.subgroupSize >= 8 &&
+                        v11.subgroupSize <= 64;
+  if (!subgroup || cap < Tier::kSubgroup) return Tier::kScalar;
+  traits->subgroup_size = v11.subgroupSize;
+  const bool matrix = has_matrix_extension && f.matrix.cooperativeMatrix && f.v12.vulkanMemoryModel &&
+                      f.v12.shaderFloat16 && f.v11.storageBuffer16BitAccess && cap >= Tier::kMatrix;
+  return matrix && choose_matrix_shape(instance, physical, traits) ? Tier::kMatrix : Tier::kSubgroup;
+}
+
+const VkMemoryHeap* device_heap(const VkPhysicalDeviceMemoryProperties& memory, uint32_t* heap_idx) {
+  const VkMemoryHeap* best = nullptr;
+  for (uint32_t i = 0; i < memory.memoryHeapCount; ++i) {
+    const VkMemoryHeap& heap = memory.memoryHeaps[i];
+    if (!(heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) || (best && heap.size <= best->size)) continue;
+    best = &heap;
+    *heap_idx = i;
+  }
+  return best;
+}
+
+void read_memory(const Instance& instance, VkPhysicalDevice physical, bool has_budget, bool is_integrated,
+                 Traits* traits) {
+  VkPhysicalDeviceMemoryBudgetPropertiesEXT budget{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
+  VkPhysicalDeviceMemoryProperties2 memory{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
+  if (has_budget) memory.pNext = &budget;
+  instance.GetPhysicalDeviceMemoryProperties2(physical, &memory);
+  uint32_t heap_idx = 0;
+  const VkMemoryHeap* heap = device_heap(memory.memoryProperties, &heap_idx);
+  if (!heap) return;
+  traits->memory_bytes = traits->memory_free_bytes = heap->size;
+  traits->memory_budget = has_budget;
+  if (has_budget) {
+    const uint64_t used = budget.heapUsage[heap_idx], limit = budget.heapBudget[heap_idx];
+    traits->memory_free_bytes = limit > used ? limit - used : 0;
+  }
+  traits->unified_memory = traits->is_cpu || is_integrated;
+}
+
+// Multiprocessors, where the driver tells.
+uint32_t count_cores(const Instance& instance, VkPhysicalDevice physical, const std::set<std::string>& extensions) {
+  VkPhysicalDeviceShaderSMBuiltinsPropertiesNV nv{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV};
+  VkPhysicalDeviceShaderCoreProperties2AMD amd{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_PROPERTIES_2_AMD};
+  VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+  if (extensions.count(VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME)) {
+    properties.pNext = &nv;
+    instance.GetPhysicalDeviceProperties2(physical, &properties);
+    return nv.shaderSMCount;
+  }
+  if (extensions.count(VK_AMD_SHADER_CORE_PROPERTIES_2_EXTENSION_NAME)) {
+    properties.pNext = &amd;
+    instance.GetPhysicalDeviceProperties2(physical, &properties);
+    return amd.activeComputeUnitCount;
+  }
+  return 16;
+}
+
+Candidate inspect(const Instance& instance, VkPhysicalDevice physical) {
+  Candidate candidate;
+  candidate.physical = physical;
+  VkPhysicalDeviceVulkan11Properties v11{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES};
+  VkPhysicalDeviceVulkan12Properties v12{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES};
+  VkPhysicalDeviceVulkan13Properties v13{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_PROPERTIES};
+  VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+  instance.GetPhysicalDeviceProperties2(physical, &properties);
+  const VkPhysicalDeviceProperties& core = properties.properties;
+  Traits& traits = candidate.traits;
+  traits.name = core.deviceName;
+  candidate.type = core.deviceType;
+  traits.is_cpu = core.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+  const uint32_t version = core.apiVersion;
+  traits.driver = fmt::format("Vulkan {}.{}.{}", VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version),
+                              VK_API_VERSION_PATCH(version));
+  if (version < VK_API_VERSION_1_3) {
+    candidate.reason = fmt::format("expected Vulkan 1.3 or newer, driver has {}.{}", VK_API_VERSION_MAJOR(version),
+                                   VK_API_VERSION_MINOR(version));
+    return candidate;
+  }
+  properties.pNext = &v11;
+  v11.pNext = &v12;
+  v12.pNext = &v13;
+  instance.GetPhysicalDeviceProperties2(physical, &properties);
+  traits.driver = fmt::format("{} {}, {}", v12.driverName, v12.driverInfo, traits.driver);
+
+  const std::set<std::string> extensions = extensions_of(instance, physical);
+  const bool has_matrix = extensions.count(VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME) > 0;
+  Features features;
+  features.chain(has_matrix);
+  instance.GetPhysicalDeviceFeatures2(physical, &features.core);
+
+  traits.tier = choose_tier(instance, physical, features, has_matrix, v11, v13, &traits);
+  traits.num_cores = std::max(count_cores(instance, physical, extensions), 1u);
+  traits.shared_bytes = core.limits.maxComputeSharedMemorySize;
+  traits.range_bytes = std::min<uint64_t>({v13.maxBufferSize, v11.maxMemoryAllocationSize, kRangeBytesMax}) & ~0xffffull;
+  traits.timestamp_ns = core.limits.timestampPeriod;
+  std::memcpy(traits.pipeline_cache_uuid, core.pipelineCacheUUID, VK_UUID_SIZE);
+  read_memory(instance, physical, extensions.count(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME) > 0,
+              core.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU, &traits);
+
+  const auto need = [&candidate](bool present, std::string what) {
+    if (!present && candidate.reason.empty()) candidate.reason = "lacks " + what;
+  };
+  need(features.v12.timelineSemaphore, "timeline semaphores");
+  need(features.v13.synchronization2, "synchronization2");
+  need(features.v13.maintenance4, "maintenance4");
+  need(features.v12.bufferDeviceAddress, "buffer device addresses");
+  need(core.limits.timestampComputeAndGraphics, "timestamps on compute queues");
+  need(core.limits.maxPushConstantsSize >= 128, "128 bytes of push constants");
+  need(traits.memory_bytes > 0, "device-local memory");
+  candidate.usable = candidate.reason.empty();
+  return candidate;
+}
+
+int rank(VkPhysicalDeviceType type) {
+  switch (type) {
+    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: return 0;
+    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU: return 1;
+    case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU: return 2;
+    case VK_PHYSICAL_DEVICE_TYPE_CPU: return 4;
+    default: return 3;
+  }
+}
+
+int compute_queue_family(const Instance& instance, VkPhysicalDevice physical) {
+  uint32_t count = 0;
+  instance.GetPhysicalDeviceQueueFamilyProperties(physical, &count, nullptr);
+  std::vector<VkQueueFamilyProperties> families(count);
+  instance.GetPhysicalDeviceQueueFamilyProperties(physical, &count, families.data());
+  for (uint32_t i = 0; i < count; ++i)
+    if ((families[i].queueFlags & VK_QUEUE_COMPUTE_BIT) && families[i].timestampValidBits > 0) return static_cast<int>(i);
+  return -1;
+}
+
+}  // namespace
+
+const char* tier_name(Tier tier) {
+  switch (tier) {
+    case Tier::kScalar: return "T0 scalar";
+    case Tier::kSubgroup: return "T1 subgroup";
+    case Tier::kMatrix: return "T3 cooperative matrix";
+  }
+  return "";
+}
+
+Result<std::vector<Candidate>> list_candidates(const Instance& instance) {
+  auto devices = instance.physical_devices();
+  if (!devices) return devices.error();
+  std::vector<Candidate> candidates;
+  for (VkPhysicalDevice physical : *devices) candidates.push_back(inspect(instance, physical));
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return rank(a.type) < rank(b.type); });
+  return candidates;
+}
+
+Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<const Instance> instance, const Candidate& candidate) {
+  if (!candidate.usable)
+    return make_error(ErrorCode::kMissingFeature, "vulkan device: {}: {}", candidate.traits.name, candidate.reason);
+  std::unique_ptr<Device> device(new Device);
+  device->instance_ = instance;
+  device->physical_ = candidate.physical;
+  device->traits_ = candidate.traits;
+  const int family = compute_queue_family(*instance, candidate.physical);
+  if (family < 0)
+    return make_error(ErrorCode::kMissingFeature, "vulkan device: {}: no compute queue with timestamps",
+                      candidate.traits.name);
+  device->queue_family_ = static_cast<uint32_t>(family);
+
+  const bool subgroup = candidate.traits.tier >= Tier::kSubgroup, matrix = candidate.traits.tier >= Tier::kMatrix;
+  Features features;
+  features.chain(matrix);
+  features.v12.bufferDeviceAddress = VK_TRUE;
+  features.v12.timelineSemaphore = VK_TRUE;
+  features.v13.synchronization2 = VK_TRUE;
+  features.v13.maintenance4 = VK_TRUE;
+  features.v13.subgroupSizeControl = subgroup;
+  features.v13.computeFullSubgroups = subgroup;
+  features.v11.storageBuffer16BitAccess = matrix;
+  features.v12.shaderFloat16 = matrix;
+  features.v12.vulkanMemoryModel = matrix;
+  features.matrix.cooperativeMatrix = matrix;
+
+  const float priority = 1.0f;
+  VkDeviceQueueCreateInfo queue{VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO};
+  queue.queueFamilyIndex = device->queue_family_;
+  queue.queueCount = 1;
+  queue.pQueuePriorities = &priority;
+  std::vector<const char*> extensions;
+  if (matrix) extensions.push_back(VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);
+  if (candidate.traits.memory_budget) extensions.push_back(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+  VkDeviceCreateInfo info{VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO};
+  info.pNext = &features.core;
+  info.queueCreateInfoCount = 1;
+  info.pQueueCreateInfos = &queue;
+  info.enabledExtensionCount = static_cast<uint32_t>(extensions.size());
+  info.ppEnabledExtensionNames = extensions.data();
+  VK_TRY(instance->CreateDevice(candidate.physical, &info, nullptr, &device->handle_),
+         "vkCreateDevice " + candidate.traits.name);
+  device->api_.load(*instance, device->handle_);
+  device->api_.GetDeviceQueue(device->handle_, device->queue_family_, 0, &device->queue_);
+  VkPhysicalDeviceMemoryProperties2 memory{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
+  instance->GetPhysicalDeviceMemoryProperties2(candidate.physical, &memory);
+  device->memory_ = memory.memoryProperties;
+  return device;
+}
+
+Device::~Device() {
+  if (handle_) api_.DestroyDevice(handle_, nullptr);
+}
+
+uint64_t Device::memory_free_bytes() const {
+  Traits now = traits_;
+  read_memory(*instance_, physical_, traits_.memory_budget, false, &now);
+  return now.memory_free_bytes;
+}
+
+int Device::memory_type(uint32_t type_bits, VkMemoryPropertyFlags flags) const {
+  for (uint32_t i = 0; i < memory_.memoryTypeCount; ++i)
+    if ((type_bits >> i & 1) && (memory_.memoryTypes[i].propertyFlags & flags) == flags) return static_cast<int>(i);
+  return -1;
+}
+
+}  // namespace llmrt::vulkan

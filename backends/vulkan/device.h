@@ -1,0 +1,82 @@
+// One Vulkan device: what it can do, its queue, and the handles everything else hangs on. Opened once; immutable
+// afterwards, so that worker threads may read it. The queue itself belongs to the engine's thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/vulkan/api.h"
+#include "core/base/status.h"
+
+namespace llmrt::vulkan {
+
+// Each tier holds what the ones before it need.
+enum class Tier : uint8_t {
+  kScalar,    // T0: 32-bit words and floats, shared memory
+  kSubgroup,  // T1: subgroup arithmetic and shuffles of a known size
+  kMatrix,    // T3: KHR cooperative matrix, f16 inputs and f32 sums
+};
+const char* tier_name(Tier tier);
+
+// What kernels are chosen and specialised by.
+struct Traits {
+  std::string name;    // as the driver calls it
+  std::string driver;  // name, version, API version
+  Tier tier = Tier::kScalar;
+  bool is_cpu = false;
+  bool unified_memory = false;
+  bool memory_budget = false;  // VK_EXT_memory_budget is there
+  uint32_t subgroup_size = 1;  // what kernels are compiled for; 1 on T0
+  uint32_t num_cores = 16;     // multiprocessors or compute units; a guess where the driver does not say
+  uint32_t shared_bytes = 0;
+  uint64_t range_bytes = 0;    // largest buffer, and so the largest tensor
+  uint32_t matrix_m = 0, matrix_n = 0, matrix_k = 0;  // kMatrix: the shape in use
+  double timestamp_ns = 1;
+  uint8_t pipeline_cache_uuid[VK_UUID_SIZE] = {};
+  uint64_t memory_bytes = 0, memory_free_bytes = 0;  // of the heap that holds device memory
+};
+
+struct Candidate {
+  VkPhysicalDevice physical = VK_NULL_HANDLE;
+  Traits traits;
+  VkPhysicalDeviceType type = VK_PHYSICAL_DEVICE_TYPE_OTHER;
+  bool usable = false;
+  std::string reason;  // why not, when not usable
+};
+
+// Every device of the instance: discrete, integrated, virtual, then CPU; each kind in the driver's order. The index in
+// this list is N of "vulkan:N". LLMRT_VULKAN_TIER=0|1|3 caps the tier.
+Result<std::vector<Candidate>> list_candidates(const Instance& instance);
+
+class Device {
+ public:
+  static Result<std::unique_ptr<Device>> open(std::shared_ptr<const Instance> instance, const Candidate& candidate);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const Traits& traits() const { return traits_; }
+  const DeviceApi& api() const { return api_; }
+  VkDevice handle() const { return handle_; }
+  VkQueue queue() const { return queue_; }
+  uint32_t queue_family() const { return queue_family_; }
+  // Free bytes of the device heap now (its whole size where the driver does not say).
+  uint64_t memory_free_bytes() const;
+  // A memory type among `type_bits` with all of `flags`, or -1.
+  int memory_type(uint32_t type_bits, VkMemoryPropertyFlags flags) const;
+
+ private:
+  Device() = default;
+  std::shared_ptr<const Instance> instance_;
+  VkPhysicalDevice physical_ = VK_NULL_HANDLE;
+  Traits traits_;
+  DeviceApi api_;
+  VkDevice handle_ = VK_NULL_HANDLE;
+  VkQueue queue_ = VK_NULL_HANDLE;
+  uint32_t queue_family_ = 0;
+  VkPhysicalDeviceMemoryProperties memory_{};
+};
+
+}  // namespace llmrt::vulkan

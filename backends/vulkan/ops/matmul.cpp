@@ -1,0 +1,65 @@
+// Which matmul kernel for how many rows, and one dispatch for each piece of the group.
+#include <algorithm>
+
+#include "backends/vulkan/recorder.h"
+#include "core/base/checked_math.h"
+
+namespace llmrt::vulkan {
+namespace {
+
+constexpr uint32_t kVectorRowsMax = 8;
+constexpr uint32_t kTile = 64;  // twin: shaders/matmul_tile.comp
+
+struct Choice {
+  Kernel kernel;
+  Groups groups;
+};
+
+// `rows` of x against `num_rows` of weight. The constants' order is each shader's.
+Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t x_dtype, bool bias) {
+  const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
+  if (traits.is_cpu && traits.subgroup_size == 8) {
+    const uint32_t cols = std::min(rows, 4u), lane_rows = rows == 1 ? 4 : 2;
+    return {{"matmul_lanes", 8, {encoding, lane_rows, cols, x_dtype, bias}},
+            {ceil_div(num_rows, 8 * lane_rows), ceil_div(rows, cols)}};
+  }
+  if (rows <= kVectorRowsMax) {
+    const uint32_t team_rows = rows <= 4 ? 4 : 2;
+    const uint32_t teams = traits.tier >= Tier::kSubgroup ? 4 : 1;
+    const uint32_t group_size = traits.tier >= Tier::kSubgroup ? teams * traits.subgroup_size : 64;
+    return {{"matmul_vector", group_size, {encoding, team_rows, rows, x_dtype, bias}},
+            {ceil_div(num_rows, teams * team_rows)}};
+  }
+  return {{"matmul_tile", 256, {encoding, x_dtype, bias}}, {ceil_div(num_rows, kTile), ceil_div(rows, kTile)}};
+}
+
+}  // namespace
+
+Status record(Recorder& r, const Matmul& op) {
+  const uint32_t columns = r.desc(op.x).columns, rows = r.list().rows_of(op.x);
+  if (columns % 32 != 0)
+    return make_error(ErrorCode::kUnsupported, "vulkan: matmul: expected columns in multiples of 32, found {}", columns);
+  const View x = r.tensor(op.x), out = r.tensor(op.out);
+  View bias = out;
+  const bool with_bias = r.weights().bias(op.group) >= 0;
+  if (with_bias) {
+    auto vector = r.weights().vector(r.weights().bias(op.group));
+    if (!vector) return vector.error();
+    bias = *vector;
+  }
+  for (const Piece& piece : r.weights().group(op.group)) {
+    const Choice choice = choose(r.traits(), piece, rows, static_cast<uint32_t>(r.desc(op.x).dtype), with_bias);
+    Push push;
+    push.add(x).add(piece.view).add(bias).add(out).add(r.live_count(op.x)).add(columns);
+    push.add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows));
+    push.add(static_cast<uint32_t>(piece.row_begin)).add(r.desc(op.out).columns);
+    // Pieces write different columns of out, so they need no barrier between each other: each claims one byte range
+    // that no other piece claims.
+    const View reads[] = {x, piece.view};
+    const View writes[] = {&piece == &r.weights().group(op.group).front() ? out : View{}};
+    r.dispatch(choice.kernel, push, choice.groups, reads, writes);
+  }
+  return {};
+}
+
+}  // namespace llmrt::vulkan

@@ -1,0 +1,68 @@
+// Decode and prompt items in one kernel that walks both lists, then merges. Empty lists leave at once.
+#include <algorithm>
+
+#include "backends/vulkan/recorder.h"
+#include "core/base/checked_math.h"
+
+namespace llmrt::vulkan {
+namespace {
+
+struct Choice {
+  const char* shader;
+  uint32_t group_size;
+  std::vector<uint32_t> constants;  // beyond those of paged.glsl
+  uint32_t tile_rows;
+};
+
+Choice choose(const Traits& traits, uint32_t num_tokens, uint32_t head_dim) {
+  if (traits.is_cpu && traits.subgroup_size == 8) {
+    // Prompts fill two vectors of rows; a decode item has only as many rows as its group has heads.
+    const uint32_t row_vecs = num_tokens >= 64 ? 2 : 1;
+    return {"paged_attention_lanes", 8, {row_vecs}, 8 * row_vecs};
+  }
+  // Tiles of q, k and v within 32 KiB of shared memory.
+  const uint32_t tile = head_dim <= 128 ? 16 : 8;
+  return {"paged_attention_tile", 128, {tile, tile}, tile};
+}
+
+}  // namespace
+
+Status record(Recorder& r, const PagedAttention& op) {
+  const Resources& res = r.resources();
+  const KvPool& pool = res.pools[op.kv_group];
+  if (op.head_dim > 256 || op.head_dim % 8 != 0)
+    return make_error(ErrorCode::kUnsupported,
+                      "vulkan: paged_attention: expected head_dim in multiples of 8 up to 256, found {}", op.head_dim);
+  const View qkv = r.tensor(op.qkv), out = r.tensor(op.out), data = pool.data[op.layer];
+  const View scales = kv_has_scales(pool.group.dtype) ? pool.scales[op.layer] : data;
+  const std::vector<uint32_t> shape = {
+      op.head_dim, pool.group.dtype == KvDType::kF16 ? 1u : pool.group.dtype == KvDType::kBF16 ? 2u : 3u,
+      static_cast<uint32_t>(r.desc(op.out).dtype), op.soft_cap > 0};
+  constexpr uint32_t kNoItems = kForwardHeaderWords - 1;  // a header word that is always 0
+  const auto push_for = [&](uint32_t count, uint32_t count2, uint32_t first, uint32_t first2) {
+    Push push;
+    for (const View& view : {qkv, out, res.forward_inputs, res.tables, data, scales, res.partials}) push.add(view);
+    push.add(op.num_heads).add(op.num_kv_heads).add(pool.group.block_tokens).add(res.config.blocks_row_max);
+    push.add(count).add(count2).add(first).add(first2);
+    push.add(op.scale).add(op.window).add(op.soft_cap);
+    return push;
+  };
+  const uint32_t group_heads = op.num_heads / op.num_kv_heads, num_tokens = r.list().num_tokens;
+  const View reads[] = {qkv, data, scales, res.tables}, writes[] = {out, res.partials};
+  const Choice choice = choose(r.traits(), num_tokens, op.head_dim);
+  std::vector<uint32_t> constants = shape;
+  constants.insert(constants.end(), choice.constants.begin(), choice.constants.end());
+  // Enough groups to fill the device; each walks the items from its own on.
+  const uint32_t groups_max = r.traits().is_cpu ? 16 : r.traits().num_cores * 8;
+  const uint32_t tiles = ceil_div(std::min(kPromptItemTokens, num_tokens) * group_heads, choice.tile_rows);
+  r.dispatch({choice.shader, choice.group_size, constants},
+             push_for(kFwdNumDecodeItems, kFwdNumPromptItems, kFwdDecodeItems, kFwdPromptItems),
+             {std::clamp(num_tokens * 8, 16u, groups_max), op.num_kv_heads, tiles}, reads, writes);
+  const View merge_reads[] = {res.partials};
+  r.dispatch({"paged_attention_merge", r.traits().is_cpu ? 8u : 64u, shape},
+             push_for(kFwdNumMerges, kNoItems, kFwdMerges, kNoItems),
+             {std::min(num_tokens, groups_max), op.num_heads}, merge_reads, writes);
+  return {};
+}
+
+}  // namespace llmrt::vulkan

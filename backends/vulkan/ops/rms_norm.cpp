@@ -1,0 +1,23 @@
+#include <algorithm>
+#include <bit>
+
+#include "backends/vulkan/recorder.h"
+
+namespace llmrt::vulkan {
+
+Status record(Recorder& r, const RmsNorm& op) {
+  auto weight = r.weights().vector(op.weight);
+  if (!weight) return weight.error();
+  const uint32_t columns = r.desc(op.x).columns;
+  const uint32_t group_size = r.traits().is_cpu ? 8 : std::clamp(std::bit_ceil(columns / 8), 64u, 512u);
+  const bool with_delta = op.delta != kNoTensor;
+  const View x = r.tensor(op.x), delta = with_delta ? r.tensor(op.delta) : x, out = r.tensor(op.out);
+  Push push;
+  push.add(x).add(delta).add(*weight).add(out).add(r.live_count(op.x)).add(columns).add(op.eps);
+  const View reads[] = {x, delta, *weight}, writes[] = {out, x};
+  r.dispatch({"rms_norm", group_size, {with_delta, static_cast<uint32_t>(r.desc(op.out).dtype)}}, push,
+             {r.list().rows_of(op.x)}, reads, std::span(writes).first(with_delta ? 2 : 1));
+  return {};
+}
+
+}  // namespace llmrt::vulkan

@@ -1,0 +1,72 @@
+// apply_penalties, apply_bias, filter, sample, logprobs. The last three share one block of push constants
+// (shaders/logits_row.glsl) and run one workgroup a row.
+#include "backends/vulkan/recorder.h"
+#include "core/base/checked_math.h"
+
+namespace llmrt::vulkan {
+namespace {
+
+uint32_t row_group_size(const Traits& traits) {
+  return traits.is_cpu ? 8 : traits.tier >= Tier::kSubgroup ? 512 : 256;
+}
+
+Push logits_push(Recorder& r, TensorId logits, TensorId processed, const View& kept) {
+  const Resources& res = r.resources();
+  Push push;
+  push.add(r.tensor(logits)).add(r.tensor(processed)).add(kept).add(res.sample_inputs).add(res.rows);
+  push.add(res.candidates).add(res.counts).add(res.results);
+  push.add(r.desc(logits).columns).add(res.config.sample_rows_max);
+  return push;
+}
+
+}  // namespace
+
+Status record(Recorder& r, const ApplyPenalties& op) {
+  const Resources& res = r.resources();
+  const uint32_t vocab_size = r.desc(op.logits).columns, group_size = r.traits().is_cpu ? 8 : 256;
+  const View reads[] = {r.tensor(op.logits), res.rows, res.counts}, writes[] = {r.tensor(op.processed)};
+  Push push;
+  push.add(reads[0]).add(writes[0]).add(res.sample_inputs).add(res.rows).add(res.counts).add(vocab_size);
+  r.dispatch({"apply_penalties", group_size, {}}, push, {ceil_div(vocab_size, group_size), r.list().num_sampled}, reads,
+             writes);
+  return {};
+}
+
+Status record(Recorder& r, const ApplyBias& op) {
+  const Resources& res = r.resources();
+  const uint32_t group_size = r.traits().is_cpu ? 8 : 32;
+  const View processed = r.tensor(op.processed), reads[] = {processed, res.rows}, writes[] = {processed};
+  Push push;
+  push.add(processed).add(res.sample_inputs).add(res.rows).add(r.desc(op.processed).columns);
+  r.dispatch({"apply_bias", group_size, {}}, push, {ceil_div(r.list().num_sampled, group_size)}, reads, writes);
+  return {};
+}
+
+Status record(Recorder& r, const Filter& op) {
+  const Resources& res = r.resources();
+  const View kept = r.tensor(op.kept);
+  const View reads[] = {r.tensor(op.logits), r.tensor(op.processed), res.rows, kept}, writes[] = {kept, res.candidates};
+  r.dispatch({"filter", row_group_size(r.traits()), {}}, logits_push(r, op.logits, op.processed, kept),
+             {r.list().num_sampled}, reads, writes);
+  return {};
+}
+
+Status record(Recorder& r, const Sample& op) {
+  const Resources& res = r.resources();
+  const View kept = r.tensor(op.kept);
+  const View reads[] = {r.tensor(op.logits), r.tensor(op.processed), kept, res.candidates, res.rows};
+  const View writes[] = {res.results, res.rows, res.counts};
+  r.dispatch({"sample", row_group_size(r.traits()), {}}, logits_push(r, op.logits, op.processed, kept),
+             {r.list().num_sampled}, reads, writes);
+  return {};
+}
+
+Status record(Recorder& r, const Logprobs& op) {
+  const Resources& res = r.resources();
+  const View reads[] = {r.tensor(op.logits), res.results}, writes[] = {res.results};
+  r.dispatch({"logprobs", row_group_size(r.traits()), {}}, logits_push(r, op.logits, op.logits, res.results),
+             {r.list().num_sampled}, reads, writes);
+  return {};
+}
+
+}  // namespace llmrt::vulkan

@@ -1,0 +1,65 @@
+// Compute pipelines by kernel: embedded SPIR-V specialised by constants. Compiled by worker threads ahead of use, kept
+// for the life of the device, and remembered between runs by a pipeline cache file under the user's cache folder.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backends/vulkan/device.h"
+#include "core/base/status.h"
+
+namespace llmrt::vulkan {
+
+// A shader with everything that is fixed at compile time. Constants 0 and 1 are set by Pipelines: group size and
+// subgroup size; `constants` are the shader's own, ids 10, 11, ...
+struct Kernel {
+  std::string shader;  // file name under shaders/ without extension
+  uint32_t group_size = 1;
+  std::vector<uint32_t> constants;
+
+  bool operator<(const Kernel& other) const {
+    return std::tie(shader, group_size, constants) < std::tie(other.shader, other.group_size, other.constants);
+  }
+};
+
+class Pipelines {
+ public:
+  // The one layout of all kernels: 128 bytes of push constants, no descriptors (tensors are addresses).
+  static Result<std::unique_ptr<Pipelines>> create(const Device& device);
+  ~Pipelines();  // writes the cache file when something new was compiled
+  Pipelines(const Pipelines&) = delete;
+  Pipelines& operator=(const Pipelines&) = delete;
+
+  // Compiles those that are missing, in parallel. Errors: unsupported (no such shader in this build), out_of_memory.
+  Status compile(std::span<const Kernel> kernels);
+  // Null unless compiled.
+  VkPipeline find(const Kernel& kernel) const;
+  size_t size() const { return pipelines_.size(); }
+
+  VkPipelineLayout layout() const { return layout_; }
+
+ private:
+  explicit Pipelines(const Device& device) : device_(device) {}
+  Result<VkPipeline> build(const Kernel& kernel) const;
+  void save() const;
+
+  const Device& device_;
+  VkPipelineLayout layout_ = VK_NULL_HANDLE;
+  VkPipelineCache cache_ = VK_NULL_HANDLE;
+  std::string cache_path_;
+  bool changed_ = false;
+  std::map<Kernel, VkPipeline> pipelines_;
+};
+
+// The modules that the build embedded (generated from shaders/spirv): words of "<shader>" or, where a shader is built for
+// tiers apart, "<shader>.<tier>". Empty when there is none.
+std::span<const uint32_t> find_spirv(std::string_view name);
+// A hash of every module, so that a cache of another build is not read.
+uint64_t spirv_hash();
+
+}  // namespace llmrt::vulkan

@@ -1,0 +1,111 @@
+#include "backends/vulkan/recorder.h"
+
+#include <algorithm>
+
+namespace llmrt::vulkan {
+namespace {
+
+bool overlap(const View& a, const View& b) {
+  return a.buffer == b.buffer && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+bool any_overlap(std::span<const View> a, const std::vector<View>& b) {
+  return std::any_of(a.begin(), a.end(), [&](const View& x) {
+    return std::any_of(b.begin(), b.end(), [&](const View& y) { return overlap(x, y); });
+  });
+}
+
+void memory_barrier(const Device& device, VkCommandBuffer commands, VkPipelineStageFlags2 source) {
+  VkMemoryBarrier2 barrier{VK_STRUCTURE_TYPE_MEMORY_BARRIER_2};
+  barrier.srcStageMask = source;
+  barrier.srcAccessMask = VK_ACCESS_2_MEMORY_WRITE_BIT;
+  barrier.dstStageMask = VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT;
+  barrier.dstAccessMask = VK_ACCESS_2_SHADER_STORAGE_READ_BIT | VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT;
+  VkDependencyInfo dependency{VK_STRUCTURE_TYPE_DEPENDENCY_INFO};
+  dependency.memoryBarrierCount = 1;
+  dependency.pMemoryBarriers = &barrier;
+  device.api().CmdPipelineBarrier2(commands, &dependency);
+}
+
+}  // namespace
+
+void Recorder::begin() {
+  if (commands_) memory_barrier(device_, commands_, VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT);
+}
+
+void Recorder::barrier() {
+  if (commands_) memory_barrier(device_, commands_, VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT);
+  read_.clear();
+  written_.clear();
+}
+
+bool Recorder::conflicts(std::span<const View> reads, std::span<const View> writes) const {
+  return any_overlap(reads, written_) || any_overlap(writes, written_) || any_overlap(writes, read_);
+}
+
+void Recorder::dispatch(const Kernel& kernel, const Push& push, Groups groups, std::span<const View> reads,
+                        std::span<const View> writes) {
+  ++num_dispatches_;
+  if (!commands_) {
+    kernels_.push_back(kernel);
+    return;
+  }
+  if (conflicts(reads, writes)) barrier();
+  read_.insert(read_.end(), reads.begin(), reads.end());
+  written_.insert(written_.end(), writes.begin(), writes.end());
+  const DeviceApi& api = device_.api();
+  const VkPipeline pipeline = pipelines_.find(kernel);
+  LLMRT_CHECK(pipeline != VK_NULL_HANDLE, kernel.shader);
+  if (pipeline != bound_) api.CmdBindPipeline(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+  bound_ = pipeline;
+  api.CmdPushConstants(commands_, pipelines_.layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0,
+                       static_cast<uint32_t>(push.bytes().size()), push.bytes().data());
+  api.CmdDispatch(commands_, groups.x, groups.y, groups.z);
+}
+
+View Recorder::tensor(TensorId id) const {
+  const View& home = desc(id).storage == Storage::kHidden ? resources_.hidden : resources_.arena;
+  const uint64_t offset = desc(id).storage == Storage::kHidden ? 0 : plan_.offsets[id];
+  return home.part(offset, list_.bytes_of(id));
+}
+
+View Recorder::live_count(TensorId id) const {
+  if (desc(id).rows == Rows::kTokens) return forward_word(kFwdNumTokens);
+  return resources_.sample_inputs.part(kSmpNumRecords * 4ull, 4);
+}
+
+Result<uint32_t> record_ops(Recorder& recorder, uint32_t idx) {
+  const std::vector<Op>& ops = recorder.list().ops;
+  const auto at = [&](uint32_t i) { return i < ops.size() ? &ops[i] : nullptr; };
+  // Neighbours that rotate, normalise and store one qkv tensor.
+  const QkNorm* norm = nullptr;
+  const Rope* rope = nullptr;
+  const KvWrite* write = nullptr;
+  uint32_t next = idx;
+  TensorId qkv = kNoTensor;
+  const auto take = [&]<class T>(const T** found) {
+    const T* op = at(next) ? std::get_if<T>(at(next)) : nullptr;
+    if (!op || (qkv != kNoTensor && op->qkv != qkv)) return;
+    *found = op;
+    qkv = op->qkv;
+    ++next;
+  };
+  take(&norm);
+  take(&rope);
+  take(&write);
+  if (next > idx) {
+    if (Status status = record(recorder, norm, rope, write); !status) return status.error();
+    return next - idx;
+  }
+  Status status = std::visit(
+      [&]<class T>(const T& op) -> Status {
+        if constexpr (std::is_same_v<T, QkNorm> || std::is_same_v<T, Rope> || std::is_same_v<T, KvWrite>)
+          return {};  // taken above
+        else
+          return record(recorder, op);
+      },
+      ops[idx]);
+  if (!status) return status.error();
+  return 1;
+}
+
+}  // namespace llmrt::vulkan

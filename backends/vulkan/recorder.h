@@ -1,0 +1,132 @@
+// Turns ops into dispatches. An op's file says which kernel, how many groups, which tensors are read and written;
+// the recorder keeps track of what an earlier dispatch has touched and puts a barrier only where ranges overlap, arena
+// aliasing included. The same walk runs twice: first it only collects the kernels, so that they compile in parallel.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "backends/vulkan/memory.h"
+#include "backends/vulkan/pipelines.h"
+#include "backends/vulkan/weights.h"
+#include "core/backend/backend.h"
+#include "core/kv/kv_format.h"
+#include "core/ops/op_list.h"
+
+namespace llmrt::vulkan {
+
+struct KvPool {
+  KvGroup group;
+  std::vector<View> data, scales;  // by layer; no scales: empty
+};
+
+// Everything on the device that ops may touch, beside the arena.
+struct Resources {
+  const Traits* traits = nullptr;
+  const Weights* weights = nullptr;
+  StateConfig config;
+  View arena, hidden;
+  View rows;      // [slots_max, kRowWords]: RowSampling, last token
+  View tables;    // [slots_max, blocks_row_max] block ids
+  View counts;    // [penalty_rows_max, vocab]: bit 31 in the prompt, below it how often in the output
+  View partials;  // [partials_max, heads_max, head_dim_max + 2] f32: max, sum, values
+  View candidates;  // [sample_rows_max, 2 * kListMax]: keys and ids of the best tokens, from filter to sample
+  View results;   // [sample_rows_max] SampleResult, then [sample_rows_max] LogprobRow
+  View forward_inputs, sample_inputs;
+  std::vector<KvPool> pools;
+};
+inline constexpr uint32_t kRowWords = 20;    // twin: shaders/step_inputs.glsl
+inline constexpr uint32_t kListMax = 1024;  // twin: shaders/logits_row.glsl
+
+// Push constants in the order of the shader's block: addresses first, then words.
+class Push {
+ public:
+  Push& add(const View& view) { return add_bytes(&view.address, 8); }
+  Push& add(uint32_t value) { return add_bytes(&value, 4); }
+  Push& add(float value) { return add_bytes(&value, 4); }
+  std::span<const std::byte> bytes() const { return {bytes_, size_}; }
+
+ private:
+  Push& add_bytes(const void* data, uint32_t size) {
+    LLMRT_CHECK(size_ % size == 0 && size_ + size <= sizeof(bytes_), "push constants");
+    std::memcpy(bytes_ + size_, data, size);
+    size_ += size;
+    return *this;
+  }
+  std::byte bytes_[128];
+  uint32_t size_ = 0;
+};
+
+struct Groups {
+  uint32_t x = 1, y = 1, z = 1;
+};
+
+class Recorder {
+ public:
+  // With `commands` null the walk only collects kernels.
+  Recorder(const Device& device, const Pipelines& pipelines, const Resources& resources, const OpList& list,
+           const ArenaPlan& plan, VkCommandBuffer commands)
+      : device_(device), pipelines_(pipelines), resources_(resources), list_(list), plan_(plan), commands_(commands) {}
+
+  // Everything that earlier submissions wrote becomes visible.
+  void begin();
+  // A hazard against anything so far is resolved by a barrier first.
+  void dispatch(const Kernel& kernel, const Push& push, Groups groups, std::span<const View> reads,
+                std::span<const View> writes);
+  // Forgets what was touched: the next dispatch starts after a barrier. For timing ops apart.
+  void barrier();
+
+  const Traits& traits() const { return *resources_.traits; }
+  const Resources& resources() const { return resources_; }
+  const Weights& weights() const { return *resources_.weights; }
+  const OpList& list() const { return list_; }
+  const TensorDesc& desc(TensorId id) const { return list_.tensors[id]; }
+  View tensor(TensorId id) const;
+  // The word that says how many of the tensor's rows are live.
+  View live_count(TensorId id) const;
+  View forward_word(uint32_t word) const { return resources_.forward_inputs.part(word * 4ull, 4); }
+
+  const std::vector<Kernel>& kernels() const { return kernels_; }
+  uint32_t num_dispatches() const { return num_dispatches_; }
+
+ private:
+  bool conflicts(std::span<const View> reads, std::span<const View> writes) const;
+
+  const Device& device_;
+  const Pipelines& pipelines_;
+  const Resources& resources_;
+  const OpList& list_;
+  const ArenaPlan& plan_;
+  VkCommandBuffer commands_;
+  std::vector<View> read_, written_;  // since the last barrier
+  std::vector<Kernel> kernels_;
+  VkPipeline bound_ = VK_NULL_HANDLE;
+  uint32_t num_dispatches_ = 0;
+};
+
+// Records op `idx` of the list, and any neighbours that it is fused with; returns how many ops that were.
+Result<uint32_t> record_ops(Recorder& recorder, uint32_t idx);
+
+// One function an op, in ops/<op>.cpp. Errors: unsupported, naming what is not done.
+Status record(Recorder& r, const UpdateRows& op);
+Status record(Recorder& r, const PrepareRows& op);
+Status record(Recorder& r, const Embed& op);
+Status record(Recorder& r, const RmsNorm& op);
+Status record(Recorder& r, const Matmul& op);
+Status record(Recorder& r, const PagedAttention& op);
+Status record(Recorder& r, const GatedActivation& op);
+Status record(Recorder& r, const Add& op);
+Status record(Recorder& r, const Scale& op);
+Status record(Recorder& r, const GatherRows& op);
+Status record(Recorder& r, const ApplyPenalties& op);
+Status record(Recorder& r, const ApplyBias& op);
+Status record(Recorder& r, const Filter& op);
+Status record(Recorder& r, const Sample& op);
+Status record(Recorder& r, const Logprobs& op);
+Status record(Recorder& r, const CopyBlocks& op);
+// Any run of these over one qkv tensor is one kernel; null ones are left out.
+Status record(Recorder& r, const QkNorm* norm, const Rope* rope, const KvWrite* write);
+
+}  // namespace llmrt::vulkan

@@ -1,0 +1,204 @@
+#include "backends/vulkan/weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "backends/vulkan/transfer.h"
+#include "core/base/checked_math.h"
+
+namespace llmrt::vulkan {
+namespace {
+
+// Fields of a block, in the order of their planes; twin: shaders/dequant.glsl.
+struct Field {
+  uint32_t offset, bytes;  // in the file's block
+};
+std::span<const Field> fields_of(Encoding encoding) {
+  static constexpr Field kF32[] = {{0, 4}}, k16[] = {{0, 2}}, kQ4_0[] = {{2, 16}, {0, 2}},
+                         kQ4_1[] = {{4, 16}, {0, 4}}, kQ5_0[] = {{6, 16}, {2, 4}, {0, 2}},
+                         kQ5_1[] = {{8, 16}, {4, 4}, {0, 4}}, kQ8_0[] = {{2, 32}, {0, 2}},
+                         kQ4_K[] = {{16, 128}, {0, 16}}, kQ5_K[] = {{48, 128}, {16, 32}, {0, 16}},
+                         kQ6_K[] = {{0, 128}, {128, 64}, {192, 16}, {208, 2}};
+  switch (encoding) {
+    case Encoding::kF32: return kF32;
+    case Encoding::kF16:
+    case Encoding::kBF16: return k16;
+    case Encoding::kQ4_0: return kQ4_0;
+    case Encoding::kQ4_1: return kQ4_1;
+    case Encoding::kQ5_0: return kQ5_0;
+    case Encoding::kQ5_1: return kQ5_1;
+    case Encoding::kQ8_0: return kQ8_0;
+    case Encoding::kQ4_K: return kQ4_K;
+    case Encoding::kQ5_K: return kQ5_K;
+    case Encoding::kQ6_K: return kQ6_K;
+  }
+  return {};
+}
+
+// A field of constant size: the compiler turns the copy into one move.
+template <uint32_t kBytes>
+void gather(const std::byte* source, uint64_t num_blocks, uint32_t block_bytes, std::byte* target) {
+  for (uint64_t b = 0; b < num_blocks; ++b) std::memcpy(target + b * kBytes, source + b * block_bytes, kBytes);
+}
+
+void gather(const std::byte* source, uint64_t num_blocks, uint32_t block_bytes, uint32_t bytes, std::byte* target) {
+  switch (bytes) {
+    case 2: return gather<2>(source, num_blocks, block_bytes, target);
+    case 4: return gather<4>(source, num_blocks, block_bytes, target);
+    case 16: return gather<16>(source, num_blocks, block_bytes, target);
+    case 32: return gather<32>(source, num_blocks, block_bytes, target);
+    case 64: return gather<64>(source, num_blocks, block_bytes, target);
+    case 128: return gather<128>(source, num_blocks, block_bytes, target);
+    default: LLMRT_CHECK(false, "a field of no known size");
+  }
+}
+
+// A run of rows of one tensor on its way to the device.
+struct Run {
+  WeightId tensor;
+  uint64_t row_begin, num_rows;
+};
+
+// Tensors in the order in which groups stack them, then the others; rows of one tensor cut where a buffer ends.
+std::vector<Run> plan_runs(const WeightTable& table, uint64_t range_bytes) {
+  std::vector<WeightId> order;
+  std::vector<bool> seen(table.tensors.size());
+  const auto visit = [&](WeightId id) {
+    if (seen[id]) return;
+    seen[id] = true;
+    order.push_back(id);
+  };
+  for (const WeightGroup& group : table.groups)
+    for (const RowSegment& segment : group.segments) visit(segment.tensor);
+  for (size_t id = 0; id < table.tensors.size(); ++id) visit(static_cast<WeightId>(id));
+  std::vector<Run> runs;
+  for (const WeightId id : order) {
+    const WeightTensor& tensor = table.tensors[id];
+    const uint64_t rows_max = std::max<uint64_t>(range_bytes / (row_words(tensor.encoding, tensor.columns) * 4ull), 1);
+    for (uint64_t row = 0; row < tensor.rows; row += rows_max)
+      runs.push_back({id, row, std::min(rows_max, tensor.rows - row)});
+  }
+  return runs;
+}
+
+// Appends rows, joined to the last piece when they follow it in memory.
+void append(std::vector<Piece>* pieces, Encoding encoding, uint64_t row_begin, uint64_t num_rows, const View& view) {
+  if (!pieces->empty()) {
+    Piece& last = pieces->back();
+    if (last.encoding == encoding && last.row_begin + last.num_rows == row_begin && last.view.buffer == view.buffer &&
+        last.view.offset + last.view.bytes == view.offset) {
+      last.num_rows += num_rows;
+      last.view.bytes += view.bytes;
+      return;
+    }
+  }
+  pieces->push_back({encoding, row_begin, num_rows, view});
+}
+
+}  // namespace
+
+uint32_t row_words(Encoding encoding, uint64_t columns) {
+  const uint64_t num_blocks = columns / geometry(encoding).elements_block;
+  uint64_t bytes = 0;
+  for (const Field& field : fields_of(encoding)) bytes += round_up<uint64_t>(num_blocks * field.bytes, 4);
+  return static_cast<uint32_t>(round_up<uint64_t>(bytes, 16) / 4);
+}
+
+void arrange_row(Encoding encoding, uint64_t columns, const std::byte* row, uint32_t* out) {
+  const EncodingGeometry& block = geometry(encoding);
+  const uint64_t num_blocks = columns / block.elements_block;
+  const uint32_t num_words = row_words(encoding, columns);
+  std::byte* target = reinterpret_cast<std::byte*>(out);
+  std::byte* const end = target + num_words * 4ull;
+  if (!is_quantized(encoding)) {
+    std::memcpy(target, row, num_blocks * block.bytes_block);
+    target += num_blocks * block.bytes_block;
+  } else {
+    for (const Field& field : fields_of(encoding)) {
+      gather(row + field.offset, num_blocks, block.bytes_block, field.bytes, target);
+      const uint64_t bytes = num_blocks * field.bytes, padded = round_up<uint64_t>(bytes, 4);
+      std::memset(target + bytes, 0, padded - bytes);
+      target += padded;
+    }
+  }
+  std::memset(target, 0, static_cast<size_t>(end - target));
+}
+
+Result<Weights> Weights::load(const Device& device, MemoryBook* book, Transfer* transfer, const WeightTable& table,
+                              const Progress& progress) {
+  const std::vector<Run> runs = plan_runs(table, device.traits().range_bytes);
+  std::vector<uint64_t> bytes;
+  // Rows are whole multiples of 16 bytes, so runs lie without gaps and the pieces of a group join.
+  for (const Run& run : runs)
+    bytes.push_back(run.num_rows * row_words(table.tensors[run.tensor].encoding, table.tensors[run.tensor].columns) * 4);
+  auto ranges = RangeSet::create(device, book, MemoryKind::kWeights, bytes, 16);
+  if (!ranges) return ranges.error();
+
+  Weights weights;
+  weights.ranges_ = std::move(*ranges);
+  weights.tensors_.resize(table.tensors.size());
+  for (size_t i = 0; i < runs.size(); ++i)
+    append(&weights.tensors_[runs[i].tensor], table.tensors[runs[i].tensor].encoding, runs[i].row_begin,
+           runs[i].num_rows, weights.ranges_[i]);
+  for (const WeightTensor& tensor : table.tensors) weights.columns_.push_back(tensor.columns);
+  for (const WeightGroup& group : table.groups) {
+    std::vector<Piece> pieces;
+    uint64_t row = 0;
+    for (const RowSegment& segment : group.segments) {
+      const uint64_t segment_end = segment.row_begin + segment.num_rows;
+      for (const Piece& piece : weights.tensors_[segment.tensor]) {
+        const uint64_t begin = std::max(segment.row_begin, piece.row_begin);
+        const uint64_t end = std::min(segment_end, piece.row_begin + piece.num_rows);
+        if (begin >= end) continue;
+        const uint64_t stride = row_words(piece.encoding, group.columns) * 4ull;
+        append(&pieces, piece.encoding, row, end - begin,
+               piece.view.part((begin - piece.row_begin) * stride, (end - begin) * stride));
+        row += end - begin;
+      }
+    }
+    weights.groups_.push_back(std::move(pieces));
+    weights.group_rows_.push_back(group.rows);
+    weights.group_columns_.push_back(group.columns);
+    weights.biases_.push_back(group.bias);
+  }
+
+  // Jobs of a few megabytes, each a run of rows, arranged by the transfer's threads straight into staging.
+  std::vector<Transfer::Job> jobs;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const WeightTensor& tensor = table.tensors[runs[i].tensor];
+    const uint64_t stride = row_words(tensor.encoding, tensor.columns) * 4ull;
+    const uint64_t rows_job = std::max<uint64_t>(Transfer::kJobBytesMax / stride, 1);
+    for (uint64_t row = 0; row < runs[i].num_rows; row += rows_job) {
+      const uint64_t num_rows = std::min(rows_job, runs[i].num_rows - row);
+      const uint64_t first = runs[i].row_begin + row;
+      jobs.push_back({weights.ranges_[i].part(row * stride, num_rows * stride),
+                      [&tensor, first, num_rows, stride](std::byte* target) {
+                        std::vector<std::byte> made;
+                        const std::byte* source = nullptr;
+                        if (tensor.data) {
+                          source = tensor.data + first * tensor.bytes_row();
+                        } else {
+                          made.resize(num_rows * tensor.bytes_row());
+                          tensor.generate(first * tensor.bytes_row(), made);
+                          source = made.data();
+                        }
+                        for (uint64_t r = 0; r < num_rows; ++r)
+                          arrange_row(tensor.encoding, tensor.columns, source + r * tensor.bytes_row(),
+                                      reinterpret_cast<uint32_t*>(target + r * stride));
+                      }});
+    }
+  }
+  if (Status status = transfer->run(jobs, progress); !status) return status.error();
+  return weights;
+}
+
+Result<View> Weights::vector(WeightId id) const {
+  const std::vector<Piece>& pieces = tensors_[id];
+  if (pieces.size() != 1 || pieces[0].encoding != Encoding::kF32)
+    return make_error(ErrorCode::kUnsupported, "vulkan: weight {}: expected a vector of f32, found {} in {} pieces", id,
+                      encoding_name(pieces.empty() ? Encoding::kF32 : pieces[0].encoding), pieces.size());
+  return pieces[0].view;
+}
+
+}  // namespace llmrt::vulkan

@@ -1,0 +1,36 @@
+// Ops that make each number of `out` from one or two numbers at a place: gated_activation, add, scale. One invocation a
+// pair of numbers of the flat output, so odd widths need nothing special.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "types.glsl"
+
+layout(constant_id = 10) const uint kOp = 0;
+const uint kSilu = 0, kGelu = 1, kAdd = 2, kScale = 3;
+layout(constant_id = 11) const uint kOutDType = kF32;
+
+layout(push_constant) uniform Push {
+  Floats a, b;
+  Words result, count;
+  uint columns;
+  float factor;
+};
+
+float value(uint idx) {
+  if (kOp == kAdd) return a.f[idx] + b.f[idx];
+  if (kOp == kScale) return a.f[idx] * factor;
+  uint row = idx / columns, gate_idx = row * 2u * columns + (idx - row * columns);
+  float gate = a.f[gate_idx], up = a.f[gate_idx + columns];
+  if (kOp == kSilu) return gate / (1.0 + exp(-gate)) * up;
+  // tanh through exp of a negative number, so that nothing overflows.
+  float y = 0.797884560802865 * (gate + 0.044715 * gate * gate * gate), e = exp(-2.0 * abs(y));
+  float tanh_y = sign(y) * (1.0 - e) / (1.0 + e);
+  return 0.5 * gate * (1.0 + tanh_y) * up;
+}
+
+void main() {
+  uint num = count.w[0] * columns, pair = gl_GlobalInvocationID.x;
+  if (2u * pair >= num) return;
+  bool second = 2u * pair + 1u < num;
+  vec2 x = vec2(value(2u * pair), second ? value(2u * pair + 1u) : 0.0);
+  store_pair(result, 0u, second ? num & ~1u : num, pair, x, kOutDType);
+}

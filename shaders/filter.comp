@@ -1,0 +1,178 @@
+// kept[r] = what may be drawn of row r: temperature, then top-k, top-p over what top-k left, min-p; greedy rows keep
+// their best token. One workgroup of up to 512 a row, sums in f32. Passes over the row:
+//   1  greedy, plain temperature;
+//   2  min-p alone, and top-k <= 1024 or top-p where the kept set lies within the best 1024 (at times a few more)
+//      tokens: those are collected, sorted and cut;
+//   5  top-k > 1024 alone; 6 with top-p, and for top-p that keeps more: exact cuts by digits of the keys.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "types.glsl"
+#include "reduce.glsl"
+#include "logits_row.glsl"
+#include "row_best.glsl"
+#include "row_select.glsl"
+
+shared uint num_kept, cutoff_id;
+
+struct Result {
+  uint key, id;  // of the last kept token
+  float sum;     // of the kept weights
+  uint support;
+};
+
+// The first tokens of the sorted pool that top-p and min-p keep, of `count`; `total` is the mass top-p speaks of, or 0
+// for that of the pool. `cut`: whether there is a token in the pool that they drop.
+Result cut_pool(uint count, float total, float top_p, float log_min_p, out bool cut) {
+  uint me = gl_LocalInvocationID.x, each = (count + gl_WorkGroupSize.x - 1u) / gl_WorkGroupSize.x;
+  uint begin = min(me * each, count), end = min(begin + each, count), mine = 0u;
+  if (me == 0u) num_kept = 1u;
+  float own = 0.0, pool_sum;
+  for (uint i = begin; i < end; ++i) own += weight(pool[i]);
+  float sum = scan_before(own, pool_sum), target = top_p * (total > 0.0 ? total : pool_sum);
+  for (uint i = begin; i < end; ++i) {
+    bool by_min_p = (number_of(pool[i]) - row_best) * row_scale >= log_min_p;
+    if (by_min_p && (top_p >= 1.0 || sum < target)) mine = i + 1u;
+    sum += weight(pool[i]);
+  }
+  if (mine > 0u) atomicMax(num_kept, mine);
+  barrier();
+  uint support = num_kept;
+  own = 0.0;
+  for (uint i = begin; i < min(end, support); ++i) own += weight(pool[i]);
+  cut = support < count || (top_p < 1.0 && pool_sum >= target);
+  return Result(pool[support - 1u], pool[kPoolMax + support - 1u], group_sum(own), support);
+}
+
+// Ties are counted by stretch of the row: this many loads of the whole workgroup.
+uint stretch_loads() {
+  uint load_tokens = 4u * gl_WorkGroupSize.x;
+  return (vocab_size / load_tokens / kDigits + 1u + kLoads - 1u) / kLoads * kLoads;
+}
+
+// The id of the n-th token with the key, from those counts.
+uint nth_tie(uint key, uint n) {
+  float before, in_quads;
+  uint stretch = find_bin(kDigits, kOfCounts, 0u, float(n), before);
+  for (uint j = 0; j < stretch_loads(); ++j) {
+    uint quad = (stretch * stretch_loads() + j) * gl_WorkGroupSize.x + gl_LocalInvocationID.x, found = 0u;
+    uvec4 keys = load_keys(quad);
+    for (uint c = 0; c < 4u; ++c) found += keys[c] == key ? 1u : 0u;
+    uint rank = uint(before + scan_before(float(found), in_quads));
+    for (uint c = 0; c < 4u; ++c)
+      if (keys[c] == key && ++rank == n) cutoff_id = 4u * quad + c;
+    before += in_quads;
+  }
+  barrier();
+  return cutoff_id;
+}
+
+// One pass: what min-p leaves of a cut.
+Result finish(Cut cut, float log_min_p) {
+  bool some_ties = cut.ties < cut.num_ties;
+  clear_pool(kCountsAt, kCountsAt + kDigits);
+  float sum = 0.0;
+  uint support = 0u, last = 0xffffffffu;
+  for (uint base = gl_LocalInvocationID.x; 4u * base < vocab_size; base += kLoads * gl_WorkGroupSize.x) {
+    uint stretch = base / gl_WorkGroupSize.x / stretch_loads();
+    uvec4 keys[kLoads];
+    [[unroll]] for (uint j = 0; j < kLoads; ++j) keys[j] = load_keys(base + j * gl_WorkGroupSize.x);
+    for (uint i = 0; i < 4u * kLoads; ++i) {
+      uint key = keys[i / 4u][i % 4u];
+      if (key == cut.key && some_ties) atomicAdd(pool[kCountsAt + stretch], 1u);
+      if (key <= cut.key || (number_of(key) - row_best) * row_scale < log_min_p) continue;
+      sum += weight(key);
+      ++support;
+      last = min(last, key);
+    }
+  }
+  Result result = Result(group_min_uint(last), kAllIds, group_sum(sum), group_sum_uint(support));
+  if (cut.ties == 0u || (number_of(cut.key) - row_best) * row_scale < log_min_p) return result;
+  result.key = cut.key;
+  result.sum += float(cut.ties) * weight(cut.key);
+  result.support += cut.ties;
+  if (some_ties) result.id = nth_tie(cut.key, cut.ties);
+  return result;
+}
+
+void put(uint row, Result result, float log_sum_exp, uint flags, uint num_listed) {
+  if (gl_LocalInvocationID.x != 0u) return;
+  bool good = flags == 0u;
+  uint first = row * kKeptWords;
+  kept.w[first + kKeptCutoff] = good ? floatBitsToUint(number_of(result.key)) : 0u;
+  kept.w[first + kKeptCutoffId] = good ? result.id : 0u;
+  kept.w[first + kKeptMax] = good ? floatBitsToUint(row_best) : 0u;
+  kept.w[first + kKeptLogSumExp] = floatBitsToUint(good ? log_sum_exp : 0.0);
+  kept.w[first + kKeptSupport] = good ? result.support : 0u;
+  kept.w[first + kKeptFlags] = flags;
+  kept.w[first + kKeptListed] = num_listed;
+  kept.w[first + kKeptSpare] = 0u;
+}
+
+void list(uint row, uint i, uint key, uint id) {
+  candidates.w[2u * kListMax * row + i] = key;
+  candidates.w[2u * kListMax * row + kListMax + i] = id;
+}
+
+void main() {
+  uint row = gl_WorkGroupID.x;
+  if (row >= inputs.w[kSmpNumRecords]) return;
+  uint state = inputs.w[inputs.w[kSmpRecords] + row * kSampleWords + kRecordSlot] * kRowWords;
+  bool is_processed = (rows.w[state + kRowFlags] & kFlagProcessed) != 0u;
+  float temperature = uintBitsToFloat(rows.w[state + kRowTemperature]);
+  float top_p = uintBitsToFloat(rows.w[state + kRowTopP]), min_p = uintBitsToFloat(rows.w[state + kRowMinP]);
+  uint top_k = rows.w[state + kRowTopK];
+  row_first = row * vocab_size;
+  row_words = is_processed ? processed : logits;
+  row_scale = 1.0 / temperature;
+  if (top_k >= vocab_size) top_k = 0u;
+
+  const Result kNone = Result(0u, 0u, 0.0, 0u);
+  bool greedy = temperature == 0.0, ranks = !greedy && top_k > kListMax;
+  if (ranks) clear_pool(kCountsAt, kCountsAt + kDigits);
+  Overview all = overview(!greedy, ranks);
+  if (all.key == kMasked && is_processed) {  // bias banned everything, or nothing was there before
+    row_words = logits;
+    uint raw_key = overview(false, false).key;
+    put(row, kNone, 0.0, raw_key > kMasked && raw_key < kInfinite ? kResultEmptySupport : kResultNotFinite, 0u);
+    return;
+  }
+  if (all.key <= kMasked || all.key >= kInfinite) {
+    put(row, kNone, 0.0, kResultNotFinite, 0u);
+    return;
+  }
+  if (greedy) {
+    if (gl_LocalInvocationID.x == 0u) {
+      list(row, 0u, all.key, all.id);
+      list(row, 1u, all.second_key, kAllIds);
+    }
+    put(row, Result(all.key, all.id, 0.0, 1u), 0.0, 0u, 2u);
+    return;
+  }
+
+  if (top_k >= all.num_alive) top_k = 0u;
+  float log_min_p = min_p > 0.0 ? min(log(min_p), 0.0) : -kInfinity;
+  Result result = Result(kMasked + 1u, kAllIds, all.sum, all.num_alive);
+  Cut cut = Cut(kMasked, 0u, 0u);  // everything
+  bool done = top_k == 0u && top_p >= 1.0;
+  uint num_listed = 0u;
+  if (done && min_p > 0.0) result = finish(cut, log_min_p);
+  if (!done && top_k <= kListMax) {
+    uint count = collect_best(top_k > 0u ? top_k : kListMax, kMasked + 1u, all.stripes);
+    bool has_all = top_k > 0u || count == all.num_alive;
+    if (top_k > 0u) count = top_k;
+    result = cut_pool(count, has_all ? 0.0 : all.sum, top_p, log_min_p, done);
+    done = done || has_all;
+    if (done && result.support <= kListMax) num_listed = result.support;
+    for (uint i = gl_LocalInvocationID.x; i < num_listed; i += gl_WorkGroupSize.x)
+      list(row, i, pool[i], pool[kPoolMax + i]);
+  }
+  if (!done) {
+    if (top_k > 0u)
+      cut = cut_at_rank(top_k, top_p < 1.0);
+    else
+      tally(kNoLevel, 0u, 0u, 0u, 0u, kMasked);
+    if (top_p < 1.0) cut = cut_at_mass(top_p, cut);
+    result = finish(cut, log_min_p);
+  }
+  put(row, result, row_best / temperature + log(result.sum), 0u, num_listed);
+}

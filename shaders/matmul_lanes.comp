@@ -1,0 +1,166 @@
+// out = x * W^T + bias where subgroups are vectors of a CPU (8 lanes): a lane owns kRows weight rows, and kCols rows of x
+// are shared by all lanes. A load costs such a device much the same whether lanes agree or not, a shuffle with a
+// constant lane is one instruction; so 8 numbers of x are loaded at once and then broadcast one by one. Quants are
+// unsigned integers q, value = d * q + m; a quant is masked where it stands in its word, and the power of two
+// that this leaves is divided out of x beforehand: no shift a weight. Sums in f32.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_shader_subgroup_ballot : require
+#include "types.glsl"
+#include "dequant.glsl"
+
+layout(constant_id = 11) const uint kRows = 4;
+layout(constant_id = 12) const uint kCols = 1;
+layout(constant_id = 13) const uint kXDType = kF32;
+layout(constant_id = 14) const bool kBias = false;
+
+layout(push_constant) uniform Push {
+  Words x, weight;
+  Floats bias, result;
+  Words count;
+  uint columns, row_words, num_rows;
+  uint result_first, result_columns;
+};
+
+const uint kLanes = 8;
+const bool kIs4 = kEncoding == kEncQ4_0 || kEncoding == kEncQ4_1;
+// A block of 32 numbers is four vectors of 8; a scale holds for kScaleVecs of them.
+const uint kScaleVecs = kEncoding == kEncQ6_K ? 2 : 4;
+const uint kVecWords = kEncoding == kEncF32 ? 8 : kIsFloat ? 4 : kIs45 ? 1 : 2;
+const uint kVecWordsMax = 8;
+
+// Number of the block that lane n of vector v meets.
+uint element(uint v, uint n) { return kIs45 ? v * 4u + (n >> 1) + 16u * (n & 1u) : v * 8u + n; }
+
+float load1(uint idx) {
+  if (kXDType == kF32) return uintBitsToFloat(x.w[idx]);
+  vec2 pair = unpack16(x.w[idx >> 1], kXDType);
+  return (idx & 1u) == 0u ? pair.x : pair.y;
+}
+
+// The words that hold vector v of block b, quants put where quant() looks for them.
+void load_vector(uint row, uint b, uint v, out uint q[kVecWordsMax]) {
+  if (kIsFloat || kEncoding == kEncQ8_0) {
+    [[unroll]] for (uint i = 0; i < kVecWords; ++i) {
+      q[i] = weight.w[row + (b * 4u + v) * kVecWords + i];
+      if (!kIsFloat) q[i] ^= 0x80808080u;  // signed bytes as unsigned ones, 128 too large
+    }
+  } else if (kIs45) {
+    q[0] = weight.w[row + b * 4u + v];
+  } else if (kEncoding == kEncQ6_K) {
+    uint block = b >> 3, half_idx = b >> 2 & 1u, run = b & 3u;
+    uint low = row + block * 32u + half_idx * 16u + (run & 1u) * 8u + v * 2u;
+    uint high = row + columns / 256u * 32u + block * 16u + half_idx * 8u + v * 2u;
+    [[unroll]] for (uint i = 0; i < 2; ++i)
+      q[i] = (weight.w[low + i] >> (run >> 1) * 4u & 0x0f0f0f0fu) |
+             (weight.w[high + i] >> run * 2u & 0x03030303u) << 4;
+  } else {
+    uint block = b >> 3, sub = b & 7u;
+    uint low = row + block * 32u + (sub >> 1) * 8u + v * 2u;
+    uint high = row + columns / 256u * 32u + block * 8u + v * 2u;
+    [[unroll]] for (uint i = 0; i < 2; ++i) {
+      q[i] = weight.w[low + i] >> (sub & 1u) * 4u & 0x0f0f0f0fu;
+      if (kEncoding == kEncQ5_K) q[i] |= (weight.w[high + i] >> sub & 0x01010101u) << 4;
+    }
+  }
+}
+
+// Number n of a vector, 2^place(n) times too large.
+float quant(uint q[kVecWordsMax], uint fifth, uint v, uint n) {
+  if (kEncoding == kEncF32) return uintBitsToFloat(q[n]);
+  if (kEncoding == kEncF16) return unpackHalf2x16(q[n >> 1])[n & 1u];
+  if (kEncoding == kEncBF16) return uintBitsToFloat((n & 1u) == 0u ? q[n >> 1] << 16 : q[n >> 1] & 0xffff0000u);
+  if (kIs4) return float(n == 7u ? int(q[0] >> 28) : int(q[0] & 15u << 4u * n));
+  if (kIs5) return float(int((q[0] >> 4u * n & 15u) | (fifth >> element(v, n) & 1u) << 4));
+  uint word = q[n >> 2], at = n & 3u;
+  return float(at == 3u ? int(word >> 24) : int(word & 255u << 8u * at));
+}
+uint place(uint n) {
+  if (kIs4) return n == 7u ? 0u : 4u * n;
+  if (kIsFloat || kIs5) return 0u;
+  return (n & 3u) == 3u ? 0u : 8u * (n & 3u);
+}
+
+// d and m of the vectors from v on.
+vec2 scale_of(uint row, uint b, uint v) {
+  uint blocks = columns / 32u, blocks_k = columns / 256u;
+  if (kEncoding == kEncQ4_1) return unpackHalf2x16(weight.w[row + blocks * 4u + b]);
+  if (kEncoding == kEncQ5_1) return unpackHalf2x16(weight.w[row + blocks * 5u + b]);
+  if (kEncoding == kEncQ4_0) return half_at(weight, row + blocks * 4u, b) * vec2(1.0, -8.0);
+  if (kEncoding == kEncQ5_0) return half_at(weight, row + blocks * 5u, b) * vec2(1.0, -16.0);
+  if (kEncoding == kEncQ8_0) return half_at(weight, row + blocks * 8u, b) * vec2(1.0, -128.0);
+  if (kEncoding == kEncQ6_K) {
+    uint s = (b & 7u) * 2u + (v >> 1);
+    int scale = bitfieldExtract(int(weight.w[row + blocks_k * 48u + (b >> 3) * 4u + (s >> 2)]), int(s & 3u) * 8, 8);
+    return float(scale) * half_at(weight, row + blocks_k * 52u, b >> 3) * vec2(1.0, -32.0);
+  }
+  uint header = row + blocks_k * (kEncoding == kEncQ5_K ? 40u : 32u) + (b >> 3) * 4u;
+  uvec4 words = uvec4(weight.w[header], weight.w[header + 1u], weight.w[header + 2u], weight.w[header + 3u]);
+  return k_scale_min(words, b & 7u) * unpackHalf2x16(words.x) * vec2(1.0, -1.0);
+}
+
+void main() {
+  uint lane = gl_SubgroupInvocationID, num_cols = count.w[0], col_first = gl_WorkGroupID.y * kCols;
+  if (col_first >= num_cols) return;
+  uint row_first = gl_WorkGroupID.x * (kLanes * kRows) + lane;
+  uint rows[kRows], cols[kCols];
+  float sums[kRows][kCols];
+  [[unroll]] for (uint r = 0; r < kRows; ++r) rows[r] = min(row_first + r * kLanes, num_rows - 1u) * row_words;
+  [[unroll]] for (uint c = 0; c < kCols; ++c) {
+    cols[c] = min(col_first + c, num_cols - 1u) * columns;
+    [[unroll]] for (uint r = 0; r < kRows; ++r) sums[r][c] = 0.0;
+  }
+  float unplace = uintBitsToFloat((127u - place(lane)) << 23);
+  for (uint b = 0; b < columns / 32u; ++b) {
+    uint fifth[kRows];
+    if (kIs5)
+      [[unroll]] for (uint r = 0; r < kRows; ++r) fifth[r] = weight.w[rows[r] + columns / 32u * 4u + b];
+    [[unroll]] for (uint first = 0; first < 4; first += kScaleVecs) {
+      float parts[kRows][kCols], x_sums[kCols];
+      [[unroll]] for (uint c = 0; c < kCols; ++c) {
+        x_sums[c] = 0.0;
+        [[unroll]] for (uint r = 0; r < kRows; ++r) parts[r][c] = 0.0;
+      }
+      [[unroll]] for (uint v = first; v < first + kScaleVecs; ++v) {
+        uint q[kRows][kVecWordsMax];
+        [[unroll]] for (uint r = 0; r < kRows; ++r) load_vector(rows[r], b, v, q[r]);
+        float y[kCols];
+        [[unroll]] for (uint c = 0; c < kCols; ++c) {
+          y[c] = load1(cols[c] + b * 32u + element(v, lane));
+          x_sums[c] += y[c];
+          if (!kIsFloat && !kIs5) y[c] *= unplace;
+        }
+        [[unroll]] for (uint n = 0; n < kLanes; ++n) {
+          float w[kRows];
+          [[unroll]] for (uint r = 0; r < kRows; ++r) w[r] = quant(q[r], fifth[r], v, n);
+          [[unroll]] for (uint c = 0; c < kCols; ++c) {
+            float factor = subgroupBroadcast(y[c], n);
+            [[unroll]] for (uint r = 0; r < kRows; ++r) parts[r][c] += w[r] * factor;
+          }
+        }
+      }
+      if (kIsFloat) {
+        [[unroll]] for (uint r = 0; r < kRows; ++r) [[unroll]] for (uint c = 0; c < kCols; ++c) sums[r][c] += parts[r][c];
+        continue;
+      }
+      float totals[kCols];
+      [[unroll]] for (uint c = 0; c < kCols; ++c) {
+        totals[c] = subgroupBroadcast(x_sums[c], 0);
+        [[unroll]] for (uint n = 1; n < kLanes; ++n) totals[c] += subgroupBroadcast(x_sums[c], n);
+      }
+      [[unroll]] for (uint r = 0; r < kRows; ++r) {
+        vec2 dm = scale_of(rows[r], b, first);
+        [[unroll]] for (uint c = 0; c < kCols; ++c) sums[r][c] += dm.x * parts[r][c] + dm.y * totals[c];
+      }
+    }
+  }
+  [[unroll]] for (uint r = 0; r < kRows; ++r) {
+    uint row = row_first + r * kLanes;
+    [[unroll]] for (uint c = 0; c < kCols; ++c) {
+      if (row >= num_rows || col_first + c >= num_cols) continue;
+      float sum = sums[r][c];
+      if (kBias) sum += bias.f[result_first + row];
+      result.f[(col_first + c) * result_columns + result_first + row] = sum;
+    }
+  }
+}

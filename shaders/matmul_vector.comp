@@ -1,0 +1,65 @@
+// out[c] = x[c] * W^T + bias for a few rows of x (kCols of them). Lanes of a team (a subgroup; without subgroups the whole
+// group) stride over the 16-byte units of kRows weight rows at once, so that many loads are in flight and every weight
+// is read and dequantised once for all columns. Sums in f32.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "types.glsl"
+#include "reduce.glsl"
+#include "dequant.glsl"
+
+layout(constant_id = 11) const uint kRows = 2;
+layout(constant_id = 12) const uint kCols = 1;
+layout(constant_id = 13) const uint kXDType = kF32;
+layout(constant_id = 14) const bool kBias = false;
+
+layout(push_constant) uniform Push {
+  Words x, weight;
+  Floats bias, result;
+  Words count;
+  uint columns, row_words, num_rows;     // of this piece of the group
+  uint result_first, result_columns;     // its place in a row of out
+};
+
+float team_sum(float sum) {
+#ifdef SUBGROUP
+  return subgroupAdd(sum);
+#else
+  return group_sum(sum);
+#endif
+}
+
+void main() {
+#ifdef SUBGROUP
+  uint lane = gl_SubgroupInvocationID, num_lanes = kSubgroup;
+  uint team = gl_WorkGroupID.x * (gl_WorkGroupSize.x / kSubgroup) + gl_SubgroupID;
+#else
+  uint lane = gl_LocalInvocationID.x, num_lanes = gl_WorkGroupSize.x, team = gl_WorkGroupID.x;
+#endif
+  if (count.w[0] == 0u || team * kRows >= num_rows) return;
+  uint rows[kRows];
+  float sums[kRows][kCols];
+  [[unroll]] for (uint r = 0; r < kRows; ++r) {
+    rows[r] = min(team * kRows + r, num_rows - 1u) * row_words;
+    [[unroll]] for (uint c = 0; c < kCols; ++c) sums[r][c] = 0.0;
+  }
+  uint units = num_units(columns);
+  for (uint unit = lane; unit < units; unit += num_lanes) {
+    vec4 w[kRows][kUnitsMaxVecs];
+    [[unroll]] for (uint r = 0; r < kRows; ++r) dequant_unit(weight, rows[r], columns, unit, w[r]);
+    [[unroll]] for (uint c = 0; c < kCols; ++c) {
+      [[unroll]] for (uint i = 0; i < kUnitVecs; ++i) {
+        vec4 y = load4(x, c * (columns / 4u) + unit_x(unit, i), kXDType);
+        [[unroll]] for (uint r = 0; r < kRows; ++r) sums[r][c] += dot(w[r][i], y);
+      }
+    }
+  }
+  [[unroll]] for (uint r = 0; r < kRows; ++r) {
+    uint row = team * kRows + r;
+    [[unroll]] for (uint c = 0; c < kCols; ++c) {
+      float sum = team_sum(sums[r][c]);
+      if (lane != 0u || row >= num_rows) continue;
+      if (kBias) sum += bias.f[result_first + row];
+      result.f[c * result_columns + result_first + row] = sum;
+    }
+  }
+}

@@ -1,0 +1,72 @@
+// Attention over paged keys and values: the push constants that its kernels share, the pool's layout (core/kv/kv_format.h)
+// and what one item of work is (core/ops/step_inputs.h). Rows of an item are (token, query head of the group), tokens
+// first, so that all of them share the keys of one KV head.
+#include "step_inputs.glsl"
+
+layout(constant_id = 10) const uint kHeadDim = 64;
+layout(constant_id = 11) const uint kKvDType = 1;  // 1 f16, 2 bf16, 3 int8
+layout(constant_id = 12) const uint kOutDType = kF32;
+layout(constant_id = 13) const bool kSoftCap = false;
+
+layout(push_constant) uniform Push {
+  Floats qkv;
+  Words result;
+  Words inputs, tables, data;
+  Floats scales, partials;
+  uint num_heads, num_kv_heads, block_tokens, blocks_row_max;
+  uvec2 count_words, items_words;  // header words of two lists of items: walked one after the other
+  float scale;
+  uint window;  // 0: none
+  float soft_cap;
+};
+
+struct Item {
+  uint slot, token_first, num_tokens, position_first, key_begin, key_end;
+  int partial;
+};
+
+uint num_items() { return inputs.w[count_words.x] + inputs.w[count_words.y]; }
+
+Item load_item(uint i) {
+  uint first_count = inputs.w[count_words.x];
+  uint at = i < first_count ? inputs.w[items_words.x] + i * kItemWords
+                            : inputs.w[items_words.y] + (i - first_count) * kItemWords;
+  return Item(inputs.w[at], inputs.w[at + 1u], inputs.w[at + 2u], inputs.w[at + 3u], inputs.w[at + 4u],
+              inputs.w[at + 5u], int(inputs.w[at + 6u]));
+}
+
+// Index of the vector (k: which 0, v: 1) of a key of a slot.
+uint kv_vector(uint slot, uint key, uint which, uint kv_head) {
+  uint block = tables.w[slot * blocks_row_max + key / block_tokens];
+  return ((block * 2u + which) * num_kv_heads + kv_head) * block_tokens + key % block_tokens;
+}
+
+// Numbers 4i to 4i + 3 of a vector.
+vec4 kv_load4(uint vector, uint i) {
+  if (kKvDType < 3u) {
+    uint word = vector * (kHeadDim / 2u) + 2u * i;
+    return vec4(unpack16(data.w[word], kKvDType), unpack16(data.w[word + 1u], kKvDType));
+  }
+  uint word = data.w[vector * (kHeadDim / 4u) + i];
+  return scales.f[vector] * vec4(bitfieldExtract(int(word), 0, 8), bitfieldExtract(int(word), 8, 8),
+                                 bitfieldExtract(int(word), 16, 8), int(word) >> 24);
+}
+
+uint q_first(uint token, uint head) { return (token * (num_heads + 2u * num_kv_heads) + head) * kHeadDim; }
+
+// What a score becomes before the softmax; keys that the position may not see become -inf.
+float finish_score(float score, uint key, uint position) {
+  score *= scale;
+  if (kSoftCap) {
+    float y = score / soft_cap, e = exp(-2.0 * abs(y));
+    score = soft_cap * sign(y) * (1.0 - e) / (1.0 + e);
+  }
+  bool hidden = key > position || (window > 0u && key + window <= position);
+  return hidden ? -kInfinity : score;
+}
+
+// Below every score, and finite, so that a difference of two maxima is a number.
+const float kNoScore = -3.0e38;
+
+// A partial result: max, sum, then kHeadDim values not yet divided.
+uint partial_first(uint partial, uint head) { return (partial * num_heads + head) * (kHeadDim + 2u); }

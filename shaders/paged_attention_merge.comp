@@ -1,0 +1,30 @@
+// Splits of one query token put together by log-sum-exp, in the order of the splits. Grid: x walks the merges, y = head;
+// invocations walk pairs of dimensions.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "types.glsl"
+#include "paged.glsl"
+
+void main() {
+  uint num_merges = inputs.w[count_words.x], head = gl_WorkGroupID.y;
+  for (uint i = gl_WorkGroupID.x; i < num_merges; i += gl_NumWorkGroups.x) {
+    uint at = inputs.w[items_words.x] + i * kMergeWords;
+    uint token = inputs.w[at], first = inputs.w[at + 1u], count = inputs.w[at + 2u];
+    float largest = kNoScore, total = 0.0;
+    for (uint p = 0; p < count; ++p) largest = max(largest, partials.f[partial_first(first + p, head)]);
+    for (uint p = 0; p < count; ++p) {
+      uint from = partial_first(first + p, head);
+      total += partials.f[from + 1u] * exp(partials.f[from] - largest);
+    }
+    float inverse = total > 0.0 ? 1.0 / total : 0.0;
+    for (uint pair = gl_LocalInvocationID.x; pair < kHeadDim / 2u; pair += gl_WorkGroupSize.x) {
+      vec2 sum = vec2(0.0);
+      for (uint p = 0; p < count; ++p) {
+        uint from = partial_first(first + p, head);
+        float weight = exp(partials.f[from] - largest);
+        sum += weight * vec2(partials.f[from + 2u + 2u * pair], partials.f[from + 3u + 2u * pair]);
+      }
+      store_pair(result, (token * num_heads + head) * kHeadDim, kHeadDim, pair, sum * inverse, kOutDType);
+    }
+  }
+}

@@ -1,0 +1,117 @@
+// qk_norm, rope and kv_write of one head of one token: any run of the three over a qkv tensor. One workgroup a head
+// (x: q heads, then k, then v; y: token). The head lies in shared memory; q and k go back in place, k and v to the pool.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "types.glsl"
+#include "reduce.glsl"
+
+layout(constant_id = 10) const bool kNorm = false;
+layout(constant_id = 11) const uint kRope = 0;   // 0 none, 1 pairs (2i, 2i + 1), 2 pairs (i, i + rope_dim / 2)
+layout(constant_id = 12) const uint kWrite = 0;  // 0 none, 1 f16, 2 bf16, 3 int8
+
+layout(push_constant) uniform Push {
+  Floats qkv, q_weight, k_weight;
+  Ints positions;
+  Floats freqs;
+  Ints kv_slots;
+  Words data;
+  Floats scales;
+  Words count;
+  uint num_heads, num_kv_heads, head_dim, rope_dim, block_tokens;
+  float eps, magnitude;
+};
+
+shared float head[256];
+
+void normalise(bool is_q) {
+  float sum = 0.0;
+  for (uint i = gl_LocalInvocationID.x; i < head_dim; i += gl_WorkGroupSize.x) sum += head[i] * head[i];
+  float factor = 1.0 / sqrt(group_sum(sum) / float(head_dim) + eps);
+  for (uint i = gl_LocalInvocationID.x; i < head_dim; i += gl_WorkGroupSize.x)
+    head[i] *= factor * (is_q ? q_weight.f[i] : k_weight.f[i]);
+  barrier();
+}
+
+// cos and sin of position * freq (0 <= freq < 2). The angle is taken in turns as a 64-bit fraction, whose whole part
+// wraps away, so it is exact to 2^-32 of a turn at any position; the rest is a polynomial on [-pi/4, pi/4].
+vec2 turn(uint position, float freq) {
+  uint bits = floatBitsToUint(freq), exponent = bits >> 23;
+  if (exponent == 0u) return vec2(1.0, 0.0);
+  // turns = mantissa * 2^(exponent - 150) / (2 pi); 2^64 / (2 pi) = 0x28be60db_9391054a.
+  uint mantissa = (bits & 0x7fffffu) | 0x800000u, high, low, mid_high, mid_low;
+  umulExtended(mantissa, 0x28be60dbu, high, low);
+  umulExtended(mantissa, 0x9391054au, mid_high, mid_low);
+  uint carry;
+  low = uaddCarry(low, mid_high, carry);
+  high += carry;  // the product: high, low, mid_low
+  uint shift = 150u - exponent;  // at least 23: freq < 2
+  uvec2 turns;                   // fraction of a turn: .x high word
+  if (shift < 32u)
+    turns = uvec2(high << (32u - shift) | low >> shift, low << (32u - shift) | mid_low >> shift);
+  else if (shift == 32u)
+    turns = uvec2(high, low);
+  else if (shift < 64u)
+    turns = uvec2(high >> (shift - 32u), high << (64u - shift) | low >> (shift - 32u));
+  else
+    turns = uvec2(0u, shift < 96u ? high >> (shift - 64u) : 0u);
+  umulExtended(position, turns.y, high, low);
+  uint angle = position * turns.x + high;  // in 2^-32 turns
+  uint quarter = (angle + 0x20000000u) >> 30;
+  float r = float(int(angle - (quarter << 30))) * 1.46291807926715968e-9;  // 2 pi / 2^32
+  float r2 = r * r;
+  float s = r + r * r2 * (-1.66666667e-1 + r2 * (8.33333333e-3 + r2 * (-1.98412698e-4 + r2 * 2.75573192e-6)));
+  float c = 1.0 + r2 * (-0.5 + r2 * (4.16666667e-2 + r2 * (-1.38888889e-3 + r2 * (2.48015873e-5 - r2 * 2.75573192e-7))));
+  vec2 result = (quarter & 1u) == 0u ? vec2(c, s) : vec2(-s, c);
+  return (quarter & 2u) == 0u ? result : -result;
+}
+
+void rotate(uint position) {
+  uint half_dim = rope_dim / 2u;
+  for (uint i = gl_LocalInvocationID.x; i < half_dim; i += gl_WorkGroupSize.x) {
+    uint a = kRope == 1u ? 2u * i : i, b = kRope == 1u ? a + 1u : i + half_dim;
+    vec2 t = turn(position, freqs.f[i]) * magnitude;
+    vec2 x = vec2(head[a], head[b]);
+    head[a] = x.x * t.x - x.y * t.y;
+    head[b] = x.x * t.y + x.y * t.x;
+  }
+  barrier();
+}
+
+void write_pool(uint kv_slot, uint which, uint kv_head) {
+  uint vector = ((kv_slot / block_tokens * 2u + which) * num_kv_heads + kv_head) * block_tokens + kv_slot % block_tokens;
+  if (kWrite < 3u) {
+    for (uint i = gl_LocalInvocationID.x; i < head_dim / 2u; i += gl_WorkGroupSize.x)
+      data.w[vector * (head_dim / 2u) + i] = pack16(vec2(head[2u * i], head[2u * i + 1u]), kWrite);
+    return;
+  }
+  float largest = 0.0;
+  for (uint i = gl_LocalInvocationID.x; i < head_dim; i += gl_WorkGroupSize.x) largest = max(largest, abs(head[i]));
+  float scale = group_max(largest) / 127.0;
+  if (gl_LocalInvocationID.x == 0u) scales.f[vector] = scale;
+  float inverse = scale > 0.0 ? 1.0 / scale : 0.0;
+  for (uint i = gl_LocalInvocationID.x; i < head_dim / 4u; i += gl_WorkGroupSize.x) {
+    uint packed = 0u;
+    [[unroll]] for (uint j = 0; j < 4u; ++j)
+      packed |= (uint(int(clamp(roundEven(head[4u * i + j] * inverse), -127.0, 127.0))) & 255u) << (8u * j);
+    data.w[vector * (head_dim / 4u) + i] = packed;
+  }
+}
+
+void main() {
+  uint head_idx = gl_WorkGroupID.x, t = gl_WorkGroupID.y;
+  if (t >= count.w[0]) return;
+  bool is_q = head_idx < num_heads, is_v = head_idx >= num_heads + num_kv_heads;
+  uint first = (t * (num_heads + 2u * num_kv_heads) + head_idx) * head_dim;
+  for (uint i = gl_LocalInvocationID.x; i < head_dim; i += gl_WorkGroupSize.x) head[i] = qkv.f[first + i];
+  barrier();
+  if (!is_v) {
+    if (kNorm) normalise(is_q);
+    if (kRope > 0u) rotate(uint(positions.i[t]));
+    if (kNorm || kRope > 0u)
+      for (uint i = gl_LocalInvocationID.x; i < head_dim; i += gl_WorkGroupSize.x) qkv.f[first + i] = head[i];
+  }
+  if (kWrite > 0u && !is_q) {
+    int kv_slot = kv_slots.i[t];
+    if (kv_slot >= 0) write_pool(uint(kv_slot), is_v ? 1u : 0u, (head_idx - num_heads) % num_kv_heads);
+  }
+}

@@ -1,0 +1,40 @@
+// x += delta (kDelta, in place); out = x / sqrt(mean(x^2) + eps) * weight. One workgroup a row; sums in f32.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "types.glsl"
+#include "reduce.glsl"
+
+layout(constant_id = 10) const bool kDelta = false;
+layout(constant_id = 11) const uint kOutDType = kF32;
+
+layout(push_constant) uniform Push {
+  Floats x, delta, weight;
+  Words result, count;
+  uint columns;
+  float eps;
+};
+
+// Numbers 2i and 2i + 1 of the row; 0 beyond its end.
+vec2 load(uint first, uint i) {
+  return vec2(x.f[first + 2u * i], 2u * i + 1u < columns ? x.f[first + 2u * i + 1u] : 0.0);
+}
+
+void main() {
+  uint row = gl_WorkGroupID.x, first = row * columns;
+  if (row >= count.w[0]) return;
+  float sum = 0.0;
+  for (uint i = gl_LocalInvocationID.x; 2u * i < columns; i += gl_WorkGroupSize.x) {
+    vec2 pair = load(first, i);
+    if (kDelta) {
+      pair += vec2(delta.f[first + 2u * i], 2u * i + 1u < columns ? delta.f[first + 2u * i + 1u] : 0.0);
+      store_pair(Words(x), first, columns, i, pair, kF32);
+    }
+    sum += dot(pair, pair);
+  }
+  float factor = 1.0 / sqrt(group_sum(sum) / float(columns) + eps);
+  // Each invocation reads back only what it wrote itself.
+  for (uint i = gl_LocalInvocationID.x; 2u * i < columns; i += gl_WorkGroupSize.x) {
+    vec2 w = vec2(weight.f[2u * i], weight.f[min(2u * i + 1u, columns - 1u)]);
+    store_pair(result, first, columns, i, load(first, i) * factor * w, kOutDType);
+  }
+}

@@ -1,0 +1,157 @@
+// The first pass over a row (its best token, the sum of its weights) and its best tokens in order. The weight of a token
+// is exp((logit - best logit) * row_scale), 0 for a masked one. Sums have a fixed order, so they repeat bit for bit.
+const uint kPoolMax = 2048;    // the pool below, as (key, id); at least 4 stripes an invocation
+const uint kCountsAt = 4096;   // where counts by digit lie in the pool (row_select.glsl)
+const uint kDigits = 2048;
+const uint kGroupMax = 512;
+
+shared uint pool[kCountsAt + kDigits];
+shared uint num_pooled;
+shared float scan_sums[kGroupMax];
+
+float row_scale, row_best;  // 1 / temperature, the best logit
+
+float weight(uint key) { return key > kMasked ? exp((number_of(key) - row_best) * row_scale) : 0.0; }
+
+// The sum of x over the invocations before this one, and over all.
+float scan_before(float x, out float total) {
+  uint me = gl_LocalInvocationID.x;
+  barrier();
+  scan_sums[me] = x;
+  barrier();
+  for (uint step = 1; step < gl_WorkGroupSize.x; step *= 2) {
+    float before = me >= step ? scan_sums[me - step] : 0.0;
+    barrier();
+    scan_sums[me] += before;
+    barrier();
+  }
+  total = scan_sums[gl_WorkGroupSize.x - 1];
+  return me > 0 ? scan_sums[me - 1] : 0.0;
+}
+
+struct Overview {
+  uint key, id;     // of the best token, ties by lower id
+  uint second_key;  // of the next one
+  uint num_alive;   // not masked
+  float sum;        // of the weights
+  uvec4 stripes;    // this invocation's own: the best keys of tokens 4 quad + c of its quads
+};
+
+// One pass. Sets row_best. `count_digits`: also counts keys by their first digit, pool[kCountsAt ...] being zero.
+Overview overview(bool want_sum, bool count_digits) {
+  Overview o = Overview(kNoToken, kAllIds, kNoToken, 0u, 0.0, uvec4(kNoToken));
+  for (uint base = gl_LocalInvocationID.x; 4u * base < vocab_size; base += kLoads * gl_WorkGroupSize.x) {
+    uvec4 keys[kLoads];
+    [[unroll]] for (uint j = 0; j < kLoads; ++j) keys[j] = load_keys(base + j * gl_WorkGroupSize.x);
+    uint before = o.key;
+    [[unroll]] for (uint j = 0; j < kLoads; ++j) {
+      o.stripes = max(o.stripes, keys[j]);
+      [[unroll]] for (uint c = 0; c < 4u; ++c) {
+        uint key = keys[j][c];
+        if (key > o.key) {
+          o.second_key = o.key;
+          o.key = key;
+          o.id = 4u * (base + j * gl_WorkGroupSize.x) + c;
+        } else {
+          o.second_key = max(o.second_key, key);
+        }
+        if (key > kMasked) {
+          ++o.num_alive;
+          if (count_digits) atomicAdd(pool[kCountsAt + kDigits - 1u - (key >> 21)], 1u);
+        }
+      }
+    }
+    if (!want_sum) continue;
+    row_best = number_of(o.key);
+    if (o.key != before) o.sum *= weight(before);
+    [[unroll]] for (uint j = 0; j < kLoads; ++j)
+      [[unroll]] for (uint c = 0; c < 4u; ++c) o.sum += weight(keys[j][c]);
+  }
+  uint own_best = o.key, own_id = o.id;
+  o.key = group_max_uint(own_best);
+  o.id = group_min_uint(own_best == o.key ? own_id : kAllIds);
+  o.second_key = group_max_uint(own_id == o.id ? o.second_key : own_best);
+  row_best = number_of(o.key);
+  if (!want_sum) return o;
+  o.sum = group_sum(o.sum * weight(own_best));
+  o.num_alive = group_sum_uint(o.num_alive);
+  return o;
+}
+
+bool ranks_before(uint key_a, uint id_a, uint key_b, uint id_b) {
+  return key_a > key_b || (key_a == key_b && id_a < id_b);
+}
+
+// Orders the first `count` of the pool, best first (bitonic).
+void sort_pool(uint count) {
+  uint me = gl_LocalInvocationID.x, size = 2u;
+  while (size < count) size *= 2u;
+  for (uint i = count + me; i < size; i += gl_WorkGroupSize.x) {
+    pool[i] = kNoToken;
+    pool[kPoolMax + i] = kAllIds;
+  }
+  barrier();
+  for (uint run = 2; run <= size; run *= 2)
+    for (uint step = run / 2; step > 0; step /= 2) {
+      for (uint i = me; i < size / 2; i += gl_WorkGroupSize.x) {
+        uint a = 2u * i - (i & (step - 1u)), b = a + step;
+        uint key_a = pool[a], id_a = pool[kPoolMax + a], key_b = pool[b], id_b = pool[kPoolMax + b];
+        if (ranks_before(key_b, id_b, key_a, id_a) == ((a & run) == 0u)) {
+          pool[a] = key_b;
+          pool[kPoolMax + a] = id_b;
+          pool[b] = key_a;
+          pool[kPoolMax + b] = id_a;
+        }
+      }
+      barrier();
+    }
+}
+
+// One pass: the best tokens with a key of at least `least`, sorted in the pool; returns how many: all there are, or at
+// least `wanted` (<= kPoolMax / 2). The wanted-th best of the stripes is a bound for the wanted-th best token, and about
+// that many lie above it. Where they are more than the pool holds, the bound rises to the wanted-th best so far.
+uint collect_best(uint wanted, uint least, uvec4 stripes) {
+  uint me = gl_LocalInvocationID.x, bound_key = least, bound_id = kAllIds;
+  if (wanted <= 4u * gl_WorkGroupSize.x) {
+    [[unroll]] for (uint c = 0; c < 4u; ++c) {
+      pool[4u * me + c] = stripes[c];
+      pool[kPoolMax + 4u * me + c] = 4u * me + c;
+    }
+    barrier();
+    sort_pool(4u * gl_WorkGroupSize.x);
+    bound_key = max(least, pool[wanted - 1u]);
+  }
+  barrier();
+  if (me == 0u) num_pooled = 0u;
+  barrier();
+  for (uint first = 0; 4u * first < vocab_size; first += kLoads * gl_WorkGroupSize.x) {
+    uvec4 keys[kLoads];
+    [[unroll]] for (uint j = 0; j < kLoads; ++j) keys[j] = load_keys(first + me + j * gl_WorkGroupSize.x);
+    uint waiting = (1u << (4u * kLoads)) - 1u;
+    for (;;) {
+      [[unroll]] for (uint i = 0; i < 4u * kLoads; ++i) {
+        uint key = keys[i / 4u][i % 4u], id = 4u * (first + me + i / 4u * gl_WorkGroupSize.x) + i % 4u;
+        if ((waiting & 1u << i) == 0u || key < bound_key) continue;
+        if (key == bound_key && id > bound_id) continue;
+        uint place = atomicAdd(num_pooled, 1u);
+        if (place >= kPoolMax) continue;
+        pool[place] = key;
+        pool[kPoolMax + place] = id;
+        waiting &= ~(1u << i);
+      }
+      barrier();
+      if (num_pooled <= kPoolMax) break;
+      barrier();
+      sort_pool(kPoolMax);
+      bound_key = pool[wanted - 1u];
+      bound_id = pool[kPoolMax + wanted - 1u];
+      barrier();
+      if (me == 0u) num_pooled = wanted;
+      barrier();
+    }
+    barrier();
+  }
+  uint count = num_pooled;
+  sort_pool(count);
+  return count;
+}

@@ -1,0 +1,101 @@
+// results[r] = the winner of row r: argmax over the kept tokens of logit / temperature + Gumbel noise (greedy rows: of
+// all logits), ties by lower id; or the forced token, scored. One workgroup a row; the kept tokens come from `candidates`
+// where Filter listed them, else from one pass over the row. Rows that draw get their last token and, with penalties, one
+// more in its output count. Each operation of a score is `precise`: it rounds by itself.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "types.glsl"
+#include "reduce.glsl"
+#include "logits_row.glsl"
+#include "noise.glsl"
+
+uint cutoff_key, cutoff_id;  // of the row's FilterResult
+bool is_kept(uint key, uint id) { return key > cutoff_key || (key == cutoff_key && id <= cutoff_id); }
+
+float scaled(float logit, float temperature) {
+  precise float quotient = logit / temperature;
+  return quotient;
+}
+
+// Keys of scores; a greedy row's are those of its logits.
+struct Draw {
+  uint key, id, second_key;
+};
+
+void offer(inout Draw best, uint key, uint id, float temperature, uint key0, uint key1) {
+  if (temperature > 0.0) {
+    if (!is_kept(key, id)) return;
+    float noise = gumbel(noise_hash(key0, key1, id));
+    key = key_of(floatBitsToUint(noise_add(scaled(number_of(key), temperature), noise)));
+  }
+  if (key > best.key || (key == best.key && id < best.id)) {
+    best.second_key = best.key;
+    best.key = key;
+    best.id = id;
+  } else {
+    best.second_key = max(best.second_key, key);
+  }
+}
+
+Draw draw(uint row, float temperature, uint key0, uint key1) {
+  uint me = gl_LocalInvocationID.x, num_listed = kept.w[row * kKeptWords + kKeptListed];
+  Draw own = Draw(kNoToken, kAllIds, kNoToken), all;
+  for (uint i = me; i < num_listed; i += gl_WorkGroupSize.x)
+    offer(own, candidates.w[2u * kListMax * row + i], candidates.w[2u * kListMax * row + kListMax + i], temperature,
+          key0, key1);
+  for (uint base = me; num_listed == 0u && 4u * base < vocab_size; base += kLoads * gl_WorkGroupSize.x) {
+    uvec4 keys[kLoads];
+    [[unroll]] for (uint j = 0; j < kLoads; ++j) keys[j] = load_keys(base + j * gl_WorkGroupSize.x);
+    for (uint i = 0; i < 4u * kLoads; ++i)
+      offer(own, keys[i / 4u][i % 4u], 4u * (base + i / 4u * gl_WorkGroupSize.x) + i % 4u, temperature, key0, key1);
+  }
+  all.key = group_max_uint(own.key);
+  all.id = group_min_uint(own.key == all.key ? own.id : kAllIds);
+  all.second_key = group_max_uint(own.id == all.id ? own.second_key : own.key);
+  return all;
+}
+
+void main() {
+  uint row = gl_WorkGroupID.x;
+  if (row >= inputs.w[kSmpNumRecords]) return;
+  uint record = inputs.w[kSmpRecords] + row * kSampleWords, first = row * kKeptWords;
+  uint state = inputs.w[record + kRecordSlot] * kRowWords, flags = rows.w[state + kRowFlags];
+  float temperature = uintBitsToFloat(rows.w[state + kRowTemperature]);
+  bool forced = (inputs.w[record + kRecordFlags] & kSampleForced) != 0u, good = kept.w[first + kKeptFlags] == 0u;
+  row_first = row * vocab_size;
+  row_words = (flags & kFlagProcessed) != 0u ? processed : logits;
+  cutoff_key = key_of(kept.w[first + kKeptCutoff]);
+  cutoff_id = kept.w[first + kKeptCutoffId];
+
+  uint token = good ? inputs.w[record + kRecordForced] : 0xffffffffu;
+  float margin = 0.0;
+  if (good && !forced) {
+    uint seed_lo = rows.w[state + kRowSeedLo], seed_hi = rows.w[state + kRowSeedHi], branch = rows.w[state + kRowBranch];
+    uint position = inputs.w[record + kRecordPosition];
+    Draw drawn = draw(row, temperature, noise_key(seed_lo, seed_hi, branch, position, 0u),
+                      noise_key(seed_lo, seed_hi, branch, position, 1u));
+    token = drawn.id;
+    margin = drawn.second_key > kMasked ? number_of(drawn.key) - number_of(drawn.second_key) : kInfinity;
+  }
+  if (gl_LocalInvocationID.x != 0u) return;
+  float logprob = 0.0;
+  if (token < vocab_size) {
+    uint key = key_of(row_words.w[row_first + token]);
+    if (!is_kept(key, token))
+      logprob = -kInfinity;
+    else if (temperature > 0.0)
+      logprob = scaled(number_of(key), temperature) - uintBitsToFloat(kept.w[first + kKeptLogSumExp]);
+    if (!forced) {
+      rows.w[state + kRowLastToken] = token;
+      if ((flags & kFlagPenalties) != 0u)
+        atomicAdd(counts.w[rows.w[state + kRowPenaltySlot] * vocab_size + token], 1u);
+    }
+  }
+  first = row * kResultWords;
+  results.w[first] = token;
+  results.w[first + 1u] = kept.w[row * kKeptWords + kKeptFlags];
+  results.w[first + 2u] = 0u;  // logprobs fills it
+  results.w[first + 3u] = floatBitsToUint(logprob);
+  results.w[first + 4u] = kept.w[row * kKeptWords + kKeptSupport];
+  results.w[first + 5u] = floatBitsToUint(margin);
+}
