@@ -31,6 +31,19 @@ struct BackendRow {
   return info;
 }
 
+#if LLMRT_HAVE_CUDA
+std::vector<DeviceInfo> list_cuda() {
+  auto reports = cuda::list_devices();
+  if (!reports) return {nothing("cuda", reports.error().message)};
+  if (reports->empty()) return {nothing("cuda", "the driver found no device")};
+  std::vector<DeviceInfo> infos;
+  for (const cuda::DeviceReport& report : *reports)
+    infos.push_back({fmt::format("cuda:{}", infos.size()), report.name, report.tier, report.driver, report.memory_bytes,
+                     report.memory_free_bytes, false, report.usable, report.reason});
+  return infos;
+}
+#endif
+
 #if LLMRT_HAVE_VULKAN
 std::vector<DeviceInfo> list_vulkan() {
   auto reports = vulkan::list_devices();
@@ -46,7 +59,7 @@ std::vector<DeviceInfo> list_vulkan() {
 
 constexpr BackendRow kBackends[] = {
 #if LLMRT_HAVE_CUDA
-    {"cuda", cuda::list_devices, cuda::open_device},
+    {"cuda", list_cuda, cuda::open_device},
 #endif
 #if LLMRT_HAVE_VULKAN
     {"vulkan", list_vulkan, vulkan::open_device},
