@@ -26,6 +26,12 @@ int main(int argc, char** argv) {
     add(app);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::RequiredError& error) {
+    if (argc > 1 && argv[1][0] != '-' && app.get_subcommands().empty())
+      fmt::print(stderr, "error: unknown command: {}: llmrt --help lists them\n", argv[1]);
+    else
+      app.exit(error);
+    return kUsage;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kFine : kUsage;
   } catch (const Exit& exit) {

@@ -13,8 +13,12 @@ struct Options {
   bool plain = false, no_bos = false, json = false;
 };
 
+// As a JSON string; bytes that are no text alone are spelled out.
 std::string quoted(std::string_view bytes) {
-  return boost::json::serialize(boost::json::value(replace_invalid_utf8(bytes)));
+  if (is_valid_utf8(bytes)) return boost::json::serialize(boost::json::value(bytes));
+  std::string text;
+  for (unsigned char byte : bytes) text += fmt::format("\\x{:02x}", byte);
+  return text;
 }
 
 void tokenize(const Options& options) {

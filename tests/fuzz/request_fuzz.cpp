@@ -1,0 +1,51 @@
+// Any bytes as what a client sends: the head of a request, then a JSON body for each endpoint. Each must end in a value
+// or an ApiError; token ids and lengths of what is accepted must lie inside their ranges.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "core/base/check.h"
+#include "server/http.h"
+#include "server/json_reader.h"
+#include "server/tokenize.h"
+#include "server/api_request.h"
+#include "tests/server/letter_model.h"
+
+namespace {
+
+using namespace llmrt;
+using namespace llmrt::server;
+
+const ServedModel& model() {
+  static const ServedModel one = letter_model();
+  return one;
+}
+
+void check(const ApiResult<ApiRequest>& parsed) {
+  const auto* accepted = std::get_if<ApiRequest>(&parsed);
+  if (!accepted) return;
+  LLMRT_CHECK(!accepted->prompts.empty(), "an accepted request has a prompt");
+  for (const PromptRequest& prompt : accepted->prompts) {
+    const Request& request = prompt.request;
+    LLMRT_CHECK(!request.prompt.empty() && request.prompt.size() + request.max_tokens <= model().context_max,
+                "prompt and answer lie inside the context");
+    for (int32_t id : request.prompt) LLMRT_CHECK(id >= 0 && id < static_cast<int>(kLetterVocabulary), "an id outside");
+    LLMRT_CHECK(validate(request.sampling, kLetterVocabulary).ok(), "sampling parameters outside their ranges");
+    LLMRT_CHECK(request.min_tokens <= request.max_tokens, "more tokens asked for than allowed");
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const HeadScan scan = scan_head(text, {});
+  LLMRT_CHECK(scan.bytes <= text.size() && !(scan.bytes > 0 && scan.error), "a head is complete or wrong");
+  Result<boost::json::value> body = read_json(text);
+  if (!body || !body->is_object()) return 0;
+  check(parse_chat(body->get_object(), model(), 1));
+  check(parse_completion(body->get_object(), model(), 1));
+  (void)tokenize(body->get_object(), model());
+  (void)detokenize(body->get_object(), model());
+  return 0;
+}
