@@ -84,7 +84,7 @@ void run_bench(const std::string& device, const Suite& prepared, const std::vect
 
 }  // namespace
 
-TEST_CASE("matmul's speed", "[.bench][matmul]") {
+TEST_CASE("matmul's speed", "[.bench]") {
   for (const std::string& device : test_devices()) {
     auto rng = test_rng("bench");
     const bool small = is_small(device);
@@ -119,7 +119,7 @@ TEST_CASE("matmul's speed", "[.bench][matmul]") {
   }
 }
 
-TEST_CASE("paged_attention's speed", "[.bench][paged_attention]") {
+TEST_CASE("paged_attention's speed", "[.bench]") {
   for (const std::string& device : test_devices()) {
     const bool small = is_small(device);
     const uint32_t heads = 32, kv_heads = 8, dim = 128;
@@ -171,7 +171,7 @@ TEST_CASE("paged_attention's speed", "[.bench][paged_attention]") {
   }
 }
 
-TEST_CASE("the small ops' speed", "[.bench][small]") {
+TEST_CASE("the small ops' speed", "[.bench]") {
   for (const std::string& device : test_devices()) {
     auto rng = test_rng("bench small");
     const uint32_t width = 4096;
