@@ -15,10 +15,31 @@ struct Choice {
   Groups groups;
 };
 
+// The matrix units' tile for so many rows of x. Few rows: small tiles whose subgroups share the columns of a step, so
+// that enough loads are in flight; many rows: large tiles that use every number often.
+Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, uint32_t x_dtype,
+                     bool bias) {
+  struct Tile {
+    uint32_t rows, cols, part_rows, part_cols, slices;
+  };
+  Tile tile{128, 128, 32, 64, 1};
+  if (rows <= 64) {
+    const uint32_t slices = columns % 256 == 0 ? 4 : columns % 128 == 0 ? 2 : 1;
+    tile = {32, rows <= 16 ? 16u : rows <= 32 ? 32u : 64u, 16, rows <= 16 ? 16u : 32u, slices};
+    if (rows > 32) tile.slices = std::min(slices, 2u);
+  }
+  const uint32_t subgroups = tile.rows / tile.part_rows * (tile.cols / tile.part_cols) * tile.slices;
+  return {{"matmul_matrix",
+           subgroups * traits.subgroup_size,
+           {static_cast<uint32_t>(piece.encoding), x_dtype, bias, tile.rows, tile.cols, tile.part_rows, tile.part_cols,
+            tile.slices, traits.matrix_m, traits.matrix_n, traits.matrix_k}},
+          {ceil_div(static_cast<uint32_t>(piece.num_rows), tile.rows), ceil_div(rows, tile.cols)}};
+}
+
 // `rows` of x against `num_rows` of weight. The constants' order is each shader's.
-Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t x_dtype, bool bias) {
+Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, uint32_t x_dtype, bool bias) {
   const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
-  if (traits.is_cpu && traits.subgroup_size == 8) {
+  if (traits.cpu_kernels && traits.subgroup_size == 8) {
     const uint32_t cols = std::min(rows, 4u), lane_rows = rows == 1 ? 4 : 2;
     return {{"matmul_lanes", 8, {encoding, lane_rows, cols, x_dtype, bias}},
             {ceil_div(num_rows, 8 * lane_rows), ceil_div(rows, cols)}};
@@ -30,6 +51,8 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
     return {{"matmul_vector", group_size, {encoding, team_rows, rows, x_dtype, bias}},
             {ceil_div(num_rows, teams * team_rows)}};
   }
+  if (traits.tier >= Tier::kMatrix && columns % 64 == 0)
+    return choose_matrix(traits, piece, rows, columns, x_dtype, bias);
   return {{"matmul_tile", 256, {encoding, x_dtype, bias}}, {ceil_div(num_rows, kTile), ceil_div(rows, kTile)}};
 }
 
@@ -38,7 +61,8 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
 Status record(Recorder& r, const Matmul& op) {
   const uint32_t columns = r.desc(op.x).columns, rows = r.list().rows_of(op.x);
   if (columns % 32 != 0)
-    return make_error(ErrorCode::kUnsupported, "vulkan: matmul: expected columns in multiples of 32, found {}", columns);
+    return make_error(ErrorCode::kUnsupported, "vulkan: matmul: expected columns in multiples of 32, found {}",
+                      columns);
   const View x = r.tensor(op.x), out = r.tensor(op.out);
   View bias = out;
   const bool with_bias = r.weights().bias(op.group) >= 0;
@@ -48,7 +72,8 @@ Status record(Recorder& r, const Matmul& op) {
     bias = *vector;
   }
   for (const Piece& piece : r.weights().group(op.group)) {
-    const Choice choice = choose(r.traits(), piece, rows, static_cast<uint32_t>(r.desc(op.x).dtype), with_bias);
+    const Choice choice =
+        choose(r.traits(), piece, rows, columns, static_cast<uint32_t>(r.desc(op.x).dtype), with_bias);
     Push push;
     push.add(x).add(piece.view).add(bias).add(out).add(r.live_count(op.x)).add(columns);
     push.add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows));
