@@ -10,7 +10,7 @@ backports_packages=(libboost1.83-dev libboost-json1.83-dev catch2)
 # A Vulkan device without a GPU: Mesa's lavapipe.
 lavapipe_packages=(libvulkan1 mesa-vulkan-drivers)
 
-package_version() { dpkg-query -W -f '${db:Status-Abbrev}${Version}' "$1" 2>/dev/null | sed -n 's/^ii *//p'; }
+package_version() { dpkg-query -W -f '${db:Status-Abbrev}${Version}' "$1" 2>/dev/null | sed -n 's/^ii *//p' || true; }
 
 # Names of those arguments that are not installed; mesa-vulkan-drivers counts only from Mesa 24 on (lavapipe of
 # Debian 12's own Mesa 22 lacks what the kernels need).
@@ -52,7 +52,7 @@ install_packages() {
     options=(-o "Dir::Etc::SourceParts=$dir/parts" -o "Dir::State::Lists=$dir/lists")
   fi
   export DEBIAN_FRONTEND=noninteractive
-  options+=(-o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
+  options+=(-o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -o APT::Sandbox::User=root)
   as_root apt-get -qq "${options[@]}" update || warn "apt-get update: some lists could not be read"
   local from_main=() from_backports=() name
   for name in "${missing[@]}"; do
@@ -74,7 +74,8 @@ install_packages() {
 }
 
 # use_suite <suite>: points apt, through APT_CONFIG, at another suite of the same mirror, with folders and a (empty)
-# package state of its own. Nothing is installed; packages are only downloaded. Fails when the suite is not served.
+# package state of its own. Nothing is installed; packages are only downloaded. Signatures are checked, ages are not: a
+# mirror that lags behind will do. Fails when the suite is not served.
 use_suite() {
   local suite=$1 dir=$cache_dir/apt/$1 mirror
   mirror=$(debian_mirror)
@@ -95,6 +96,7 @@ Debug::NoLocking "true";
 APT::Sandbox::User "root";
 APT::Install-Recommends "false";
 Acquire::Languages "none";
+Acquire::Check-Valid-Until "false";
 Acquire::Retries "2";
 CONF
   export APT_CONFIG=$dir/apt.conf
