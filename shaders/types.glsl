@@ -10,6 +10,7 @@ layout(constant_id = 1) const uint kSubgroup = 1;  // size of a subgroup; 1 wher
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Words { uint w[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Ints { int i[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Floats { float f[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer Pairs { uvec2 p[]; };
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer Quads { uvec4 q[]; };
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer Vec4s { vec4 v[]; };
 
@@ -61,5 +62,6 @@ void store_pair(Words target, uint first, uint columns, uint i, vec2 x, uint dty
 // Four numbers from vec4 `i` of a tensor of 4-aligned rows.
 vec4 load4(Words source, uint i, uint dtype) {
   if (dtype == kF32) return Vec4s(source).v[i];
-  return vec4(unpack16(source.w[2u * i], dtype), unpack16(source.w[2u * i + 1u], dtype));
+  uvec2 pair = Pairs(source).p[i];
+  return vec4(unpack16(pair.x, dtype), unpack16(pair.y, dtype));
 }

@@ -47,6 +47,11 @@ Tier tier_cap() {
   return *value == '0' ? Tier::kScalar : *value <= '2' ? Tier::kSubgroup : Tier::kMatrix;
 }
 
+bool gpu_kernels_wanted() {
+  const char* value = std::getenv("LLMRT_VULKAN_KERNELS");
+  return value && std::strcmp(value, "gpu") == 0;
+}
+
 // The first f16 x f16 -> f32 shape among those that the kernels are written for, larger ones first.
 bool choose_matrix_shape(const Instance& instance, VkPhysicalDevice physical, Traits* traits) {
   const auto enumerate = reinterpret_cast<PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR>(
@@ -170,6 +175,7 @@ Candidate inspect(const Instance& instance, VkPhysicalDevice physical) {
   instance.GetPhysicalDeviceFeatures2(physical, &features.core);
 
   traits.tier = choose_tier(instance, physical, features, has_matrix, v11, v13, &traits);
+  traits.cpu_kernels = traits.is_cpu && !gpu_kernels_wanted();
   traits.num_cores = std::max(count_cores(instance, physical, extensions), 1u);
   traits.shared_bytes = core.limits.maxComputeSharedMemorySize;
   traits.range_bytes = std::min<uint64_t>({v13.maxBufferSize, v11.maxMemoryAllocationSize, kRangeBytesMax}) & ~0xffffull;

@@ -26,6 +26,7 @@ struct Traits {
   std::string driver;  // name, version, API version
   Tier tier = Tier::kScalar;
   bool is_cpu = false;
+  bool cpu_kernels = false;    // kernels for subgroups that are vectors of a CPU: one subgroup a group, few barriers
   bool unified_memory = false;
   bool memory_budget = false;  // VK_EXT_memory_budget is there
   uint32_t subgroup_size = 1;  // what kernels are compiled for; 1 on T0
@@ -47,7 +48,8 @@ struct Candidate {
 };
 
 // Every device of the instance: discrete, integrated, virtual, then CPU; each kind in the driver's order. The index in
-// this list is N of "vulkan:N". LLMRT_VULKAN_TIER=0|1|3 caps the tier.
+// this list is N of "vulkan:N". For tests: LLMRT_VULKAN_TIER=0|1|3 caps the tier, LLMRT_VULKAN_KERNELS=gpu lets a CPU
+// device run what a GPU would.
 Result<std::vector<Candidate>> list_candidates(const Instance& instance);
 
 class Device {

@@ -8,7 +8,7 @@ namespace {
 constexpr uint32_t kAdd = 2, kScale = 3;  // twin: shaders/elementwise.comp; below them Activation's values
 
 void record_elementwise(Recorder& r, uint32_t op, TensorId a, TensorId b, TensorId out, float factor) {
-  const uint32_t group_size = r.traits().is_cpu ? 8 : 128;
+  const uint32_t group_size = r.traits().cpu_kernels ? 8 : 128;
   const View reads[] = {r.tensor(a), r.tensor(b)}, writes[] = {r.tensor(out)};
   const uint64_t pairs = ceil_div<uint64_t>(uint64_t{r.list().rows_of(out)} * r.desc(out).columns, 2);
   Push push;

@@ -5,7 +5,7 @@ namespace llmrt::vulkan {
 
 Status record(Recorder& r, const Embed& op) {
   const uint32_t columns = r.desc(op.out).columns;
-  const uint32_t group_size = r.traits().is_cpu ? 8 : 64;
+  const uint32_t group_size = r.traits().cpu_kernels ? 8 : 64;
   const View tokens = r.tensor(op.tokens), out = r.tensor(op.out);
   for (const Piece& piece : r.weights().tensor(op.weight)) {
     if (columns % 8 != 0)

@@ -36,9 +36,10 @@ Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, ui
           {ceil_div(static_cast<uint32_t>(piece.num_rows), tile.rows), ceil_div(rows, tile.cols)}};
 }
 
-// `rows` of x against `num_rows` of weight. The constants' order is each shader's.
-Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, uint32_t x_dtype, bool bias) {
+// `rows` of x against the rows of a piece. The constants' order is each shader's.
+Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, DType x, bool bias) {
   const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
+  const uint32_t x_dtype = static_cast<uint32_t>(x);
   if (traits.cpu_kernels && traits.subgroup_size == 8) {
     const uint32_t cols = std::min(rows, 4u), lane_rows = rows == 1 ? 4 : 2;
     return {{"matmul_lanes", 8, {encoding, lane_rows, cols, x_dtype, bias}},
@@ -51,7 +52,8 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
     return {{"matmul_vector", group_size, {encoding, team_rows, rows, x_dtype, bias}},
             {ceil_div(num_rows, teams * team_rows)}};
   }
-  if (traits.tier >= Tier::kMatrix && columns % 64 == 0)
+  // Matrix units multiply f16: f32 factors keep their precision elsewhere.
+  if (traits.tier >= Tier::kMatrix && x == DType::kF16 && piece.encoding != Encoding::kF32 && columns % 64 == 0)
     return choose_matrix(traits, piece, rows, columns, x_dtype, bias);
   return {{"matmul_tile", 256, {encoding, x_dtype, bias}}, {ceil_div(num_rows, kTile), ceil_div(rows, kTile)}};
 }
@@ -72,8 +74,7 @@ Status record(Recorder& r, const Matmul& op) {
     bias = *vector;
   }
   for (const Piece& piece : r.weights().group(op.group)) {
-    const Choice choice =
-        choose(r.traits(), piece, rows, columns, static_cast<uint32_t>(r.desc(op.x).dtype), with_bias);
+    const Choice choice = choose(r.traits(), piece, rows, columns, r.desc(op.x).dtype, with_bias);
     Push push;
     push.add(x).add(piece.view).add(bias).add(out).add(r.live_count(op.x)).add(columns);
     push.add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows));

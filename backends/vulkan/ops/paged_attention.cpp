@@ -1,11 +1,15 @@
-// Decode and prompt items in one kernel that walks both lists, then merges. Empty lists leave at once.
+// Which kernels walk the decode and prompt items, then merges. Empty lists leave at once.
 #include <algorithm>
+#include <bit>
 
 #include "backends/vulkan/recorder.h"
 #include "core/base/checked_math.h"
 
 namespace llmrt::vulkan {
 namespace {
+
+constexpr uint32_t kDecodeSubgroups = 4;  // of a workgroup of paged_attention_decode
+constexpr uint32_t kDecodeHeadsMax = 8;   // query heads that it keeps in registers
 
 struct Choice {
   const char* shader;
@@ -14,8 +18,9 @@ struct Choice {
   uint32_t tile_rows;
 };
 
+// The kernel for any item.
 Choice choose(const Traits& traits, uint32_t num_tokens, uint32_t head_dim) {
-  if (traits.is_cpu && traits.subgroup_size == 8) {
+  if (traits.cpu_kernels && traits.subgroup_size == 8) {
     // Prompts fill two vectors of rows; a decode item has only as many rows as its group has heads.
     const uint32_t row_vecs = num_tokens >= 64 ? 2 : 1;
     return {"paged_attention_lanes", 8, {row_vecs}, 8 * row_vecs};
@@ -23,6 +28,15 @@ Choice choose(const Traits& traits, uint32_t num_tokens, uint32_t head_dim) {
   // Tiles of q, k and v within 32 KiB of shared memory.
   const uint32_t tile = head_dim <= 128 ? 16 : 8;
   return {"paged_attention_tile", 128, {tile, tile}, tile};
+}
+
+// The kernel for decode items alone, where the device has it.
+bool has_decode_kernel(const Traits& traits, uint32_t head_dim) {
+  return traits.tier >= Tier::kSubgroup && !traits.cpu_kernels && head_dim / 8 <= traits.subgroup_size;
+}
+Choice choose_decode(const Traits& traits, uint32_t head_dim, uint32_t group_heads) {
+  const uint32_t heads = std::min(group_heads, kDecodeHeadsMax), key_lanes = std::bit_ceil(head_dim / 8);
+  return {"paged_attention_decode", kDecodeSubgroups * traits.subgroup_size, {heads, key_lanes, kDecodeSubgroups}, heads};
 }
 
 }  // namespace
@@ -49,17 +63,30 @@ Status record(Recorder& r, const PagedAttention& op) {
   };
   const uint32_t group_heads = op.num_heads / op.num_kv_heads, num_tokens = r.list().num_tokens;
   const View reads[] = {qkv, data, scales, res.tables}, writes[] = {out, res.partials};
-  const Choice choice = choose(r.traits(), num_tokens, op.head_dim);
-  std::vector<uint32_t> constants = shape;
-  constants.insert(constants.end(), choice.constants.begin(), choice.constants.end());
   // Enough groups to fill the device; each walks the items from its own on.
-  const uint32_t groups_max = r.traits().is_cpu ? 16 : r.traits().num_cores * 8;
-  const uint32_t tiles = ceil_div(std::min(kPromptItemTokens, num_tokens) * group_heads, choice.tile_rows);
-  r.dispatch({choice.shader, choice.group_size, constants},
-             push_for(kFwdNumDecodeItems, kFwdNumPromptItems, kFwdDecodeItems, kFwdPromptItems),
-             {std::clamp(num_tokens * 8, 16u, groups_max), op.num_kv_heads, tiles}, reads, writes);
+  const uint32_t groups_max = r.traits().cpu_kernels ? 16 : r.traits().num_cores * 8;
+  const auto attend = [&](const Choice& choice, uint32_t items, uint32_t item_tokens, const Push& push,
+                          std::span<const View> claimed) {
+    std::vector<uint32_t> constants = shape;
+    constants.insert(constants.end(), choice.constants.begin(), choice.constants.end());
+    const uint32_t tiles = ceil_div(item_tokens * group_heads, choice.tile_rows);
+    r.dispatch({choice.shader, choice.group_size, constants}, push,
+               {std::clamp(items, 1u, groups_max), op.num_kv_heads, tiles}, reads, claimed);
+  };
+  const uint32_t prompt_tokens = std::min(kPromptItemTokens, num_tokens);
+  const Choice any = choose(r.traits(), num_tokens, op.head_dim);
+  if (has_decode_kernel(r.traits(), op.head_dim)) {
+    attend(choose_decode(r.traits(), op.head_dim, group_heads), std::max(num_tokens * 4, 16u), kDecodeItemTokens,
+           push_for(kFwdNumDecodeItems, kNoItems, kFwdDecodeItems, kNoItems), writes);
+    // The two write different rows of out, so the second claims nothing.
+    attend(any, ceil_div(num_tokens, kPromptItemTokens) * 2, prompt_tokens,
+           push_for(kFwdNumPromptItems, kNoItems, kFwdPromptItems, kNoItems), {});
+  } else {
+    attend(any, std::max(num_tokens, 16u), prompt_tokens,
+           push_for(kFwdNumDecodeItems, kFwdNumPromptItems, kFwdDecodeItems, kFwdPromptItems), writes);
+  }
   const View merge_reads[] = {res.partials};
-  r.dispatch({"paged_attention_merge", r.traits().is_cpu ? 8u : 64u, shape},
+  r.dispatch({"paged_attention_merge", r.traits().cpu_kernels ? 8u : 64u, shape},
              push_for(kFwdNumMerges, kNoItems, kFwdMerges, kNoItems),
              {std::min(num_tokens, groups_max), op.num_heads}, merge_reads, writes);
   return {};

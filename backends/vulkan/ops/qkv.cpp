@@ -44,7 +44,7 @@ Status record(Recorder& r, const QkNorm* norm, const Rope* rope, const KvWrite* 
   push.add(rope ? rope->magnitude : 1.0f);
 
   const uint32_t pairing = !rope ? 0 : rope->pairing == RopePairing::kInterleaved ? 1 : 2;
-  const uint32_t group_size = r.traits().is_cpu ? 8 : 32;
+  const uint32_t group_size = r.traits().cpu_kernels ? 8 : 32;
   const View reads[] = {qkv, positions, kv_slots}, writes[] = {qkv, data, scales};
   // q heads alone need nothing when only k and v are stored, but the grid stays the same: they leave at once.
   r.dispatch({"qkv", group_size, {norm != nullptr, pairing, write_dtype}}, push,

@@ -9,7 +9,7 @@ Status record(Recorder& r, const RmsNorm& op) {
   auto weight = r.weights().vector(op.weight);
   if (!weight) return weight.error();
   const uint32_t columns = r.desc(op.x).columns;
-  const uint32_t group_size = r.traits().is_cpu ? 8 : std::clamp(std::bit_ceil(columns / 8), 64u, 512u);
+  const uint32_t group_size = r.traits().cpu_kernels ? 8 : std::clamp(std::bit_ceil(columns / 8), 64u, 512u);
   const bool with_delta = op.delta != kNoTensor;
   const View x = r.tensor(op.x), delta = with_delta ? r.tensor(op.delta) : x, out = r.tensor(op.out);
   Push push;

@@ -12,13 +12,13 @@ Status record(Recorder& r, const UpdateRows&) {
   push.add(res.forward_inputs).add(res.rows).add(res.tables).add(res.counts);
   push.add(res.config.blocks_row_max).add(res.config.vocab_size);
   const View state[] = {res.rows, res.tables, res.counts};
-  r.dispatch({"update_rows", r.traits().is_cpu ? 8u : 256u, {}}, push, {}, state, state);
+  r.dispatch({"update_rows", r.traits().cpu_kernels ? 8u : 256u, {}}, push, {}, state, state);
   return {};
 }
 
 Status record(Recorder& r, const PrepareRows& op) {
   const Resources& res = r.resources();
-  const uint32_t num_tokens = r.list().num_tokens, group_size = r.traits().is_cpu ? 8 : 64;
+  const uint32_t num_tokens = r.list().num_tokens, group_size = r.traits().cpu_kernels ? 8 : 64;
   const View reads[] = {res.rows, res.tables};
   const View writes[] = {r.tensor(op.tokens), r.tensor(op.positions), r.tensor(op.row_slots), r.tensor(op.kv_slots)};
   Push push;
@@ -31,7 +31,7 @@ Status record(Recorder& r, const PrepareRows& op) {
 }
 
 Status record(Recorder& r, const GatherRows& op) {
-  const uint32_t columns = r.desc(op.x).columns, group_size = r.traits().is_cpu ? 8 : 128;
+  const uint32_t columns = r.desc(op.x).columns, group_size = r.traits().cpu_kernels ? 8 : 128;
   const View reads[] = {r.tensor(op.x)}, writes[] = {r.tensor(op.out)};
   Push push;
   push.add(reads[0]).add(writes[0]).add(r.resources().sample_inputs).add(columns);
@@ -44,7 +44,7 @@ Status record(Recorder& r, const GatherRows& op) {
 // copies, and the kernel leaves at once. The copies of a step run side by side: none may read what another writes.
 Status record(Recorder& r, const CopyBlocks& op) {
   const KvPool& pool = r.resources().pools[op.kv_group];
-  const uint32_t group_size = r.traits().is_cpu ? 8 : 128;
+  const uint32_t group_size = r.traits().cpu_kernels ? 8 : 128;
   const auto copy_plane = [&](const std::vector<View>& layers, uint32_t token_words) {
     const uint32_t num_runs = 2 * pool.group.num_kv_heads;
     const uint32_t block_words = num_runs * pool.group.block_tokens * token_words;

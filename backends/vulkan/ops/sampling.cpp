@@ -1,5 +1,5 @@
 // apply_penalties, apply_bias, filter, sample, logprobs. The last three share one block of push constants
-// (shaders/logits_row.glsl) and run one workgroup a row.
+// (shaders/logits_row.glsl) and run one workgroup a row, as large as may be: a row alone has to fill its core.
 #include "backends/vulkan/recorder.h"
 #include "core/base/checked_math.h"
 
@@ -7,7 +7,7 @@ namespace llmrt::vulkan {
 namespace {
 
 uint32_t row_group_size(const Traits& traits) {
-  return traits.is_cpu ? 8 : traits.tier >= Tier::kSubgroup ? 512 : 256;
+  return traits.cpu_kernels ? 8 : traits.tier >= Tier::kSubgroup ? 512 : 256;  // at most kGroupMax of row_best.glsl
 }
 
 Push logits_push(Recorder& r, TensorId logits, TensorId processed, const View& kept) {
@@ -23,7 +23,7 @@ Push logits_push(Recorder& r, TensorId logits, TensorId processed, const View& k
 
 Status record(Recorder& r, const ApplyPenalties& op) {
   const Resources& res = r.resources();
-  const uint32_t vocab_size = r.desc(op.logits).columns, group_size = r.traits().is_cpu ? 8 : 256;
+  const uint32_t vocab_size = r.desc(op.logits).columns, group_size = r.traits().cpu_kernels ? 8 : 256;
   const View reads[] = {r.tensor(op.logits), res.rows, res.counts}, writes[] = {r.tensor(op.processed)};
   Push push;
   push.add(reads[0]).add(writes[0]).add(res.sample_inputs).add(res.rows).add(res.counts).add(vocab_size);
@@ -34,11 +34,11 @@ Status record(Recorder& r, const ApplyPenalties& op) {
 
 Status record(Recorder& r, const ApplyBias& op) {
   const Resources& res = r.resources();
-  const uint32_t group_size = r.traits().is_cpu ? 8 : 32;
+  const uint32_t group_size = r.traits().cpu_kernels ? 8 : 64;
   const View processed = r.tensor(op.processed), reads[] = {processed, res.rows}, writes[] = {processed};
   Push push;
   push.add(processed).add(res.sample_inputs).add(res.rows).add(r.desc(op.processed).columns);
-  r.dispatch({"apply_bias", group_size, {}}, push, {ceil_div(r.list().num_sampled, group_size)}, reads, writes);
+  r.dispatch({"apply_bias", group_size, {}}, push, {r.list().num_sampled}, reads, writes);
   return {};
 }
 
