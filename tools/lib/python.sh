@@ -32,7 +32,11 @@ find_nvcc() {
   local venv=$cache_dir/nvcc-venv
   [[ -f $venv/llmrt-packages ]] || say "downloading nvcc $nvcc_version (none found here)"
   make_venv "$venv" "${nvcc_packages[@]/%/==$nvcc_version.*}" >&2 || return 1
-  nvcc=$(echo "$venv"/lib/python3*/site-packages/nvidia/cu13/bin/nvcc)
+  local toolkit
+  toolkit=$(echo "$venv"/lib/python3*/site-packages/nvidia/cu13)
+  ln -sfn lib "$toolkit/lib64"  # where nvcc looks for its runtime
+  ln -sfn libcudart.so.13 "$toolkit/lib/libcudart.so"  # what CMake looks for
+  nvcc=$toolkit/bin/nvcc
   [[ -x $nvcc ]]
 }
 
