@@ -1,0 +1,51 @@
+// Python's string operations on Text: positions count code points, bytes keep their origin. Text is valid UTF-8.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "core/text/jinja/meter.h"
+#include "core/text/jinja/text.h"
+
+namespace llmrt::jinja {
+
+int64_t count_code_points(std::string_view text);
+// The byte offset of code point `index`; the size where there are fewer.
+size_t offset_of(std::string_view text, int64_t index);
+
+// Of `text`, without leading and trailing characters of `chars` (nullopt: whitespace).
+enum class Side { kBoth, kLeft, kRight };
+Text strip(const Text& text, std::optional<std::string_view> chars, Side side);
+
+// num_max: how many times at most; negative = no limit.
+std::vector<Text> split_at(const Text& text, std::string_view separator, int64_t num_max);
+std::vector<Text> rsplit_at(const Text& text, std::string_view separator, int64_t num_max);
+std::vector<Text> split_at_space(const Text& text, int64_t num_max);
+std::vector<Text> rsplit_at_space(const Text& text, int64_t num_max);
+std::vector<Text> split_lines(const Text& text, bool keep_ends);
+std::vector<Text> split_characters(const Text& text);
+
+Text replace(const Text& text, std::string_view from, const Text& to, int64_t num_max, Meter& meter);
+// In time linear in both lengths. npos: not found.
+size_t find_text(std::string_view text, std::string_view needle, size_t from = 0);
+size_t count_text(std::string_view text, std::string_view needle);
+
+Text upper(const Text& text);
+Text lower(const Text& text);
+Text capitalize(const Text& text);  // first character to title case, the others to lower
+Text title(const Text& text);       // each word so, as str.title does
+Text swap_case(const Text& text);
+
+// The predicates of str: true where every character has the property and there is one.
+bool is_digits(std::string_view text);
+bool is_decimal(std::string_view text);
+bool is_alpha(std::string_view text);
+bool is_alphanumeric(std::string_view text);
+bool is_blank(std::string_view text);
+bool is_upper(std::string_view text);
+bool is_lower(std::string_view text);
+bool is_printable(char32_t code_point);
+
+}  // namespace llmrt::jinja

@@ -1,0 +1,220 @@
+#include "core/text/jinja/filters.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+
+#include "core/text/jinja/arguments.h"
+#include "core/text/jinja/code_points.h"
+#include "core/text/jinja/convert.h"
+#include "core/text/jinja/interpreter.h"
+#include "core/text/jinja/operators.h"
+
+namespace llmrt::jinja {
+namespace {
+
+// "1_000" to "1000"; nullopt where an underscore is not between digits.
+std::optional<std::string> without_underscores(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '_') {
+      out.push_back(text[i]);
+    } else if (i == 0 || i + 1 == text.size() || !std::isalnum(static_cast<unsigned char>(text[i - 1])) ||
+               !std::isalnum(static_cast<unsigned char>(text[i + 1]))) {
+      return std::nullopt;
+    }
+  }
+  return out;
+}
+
+// A number without the blanks around it and its sign.
+std::string_view take_sign(std::string_view text, bool& negative) {
+  negative = text.starts_with('-');
+  return negative || text.starts_with('+') ? text.substr(1) : text;
+}
+
+std::optional<Value> parse_int(const Text& text, int64_t base) {
+  const Text stripped = strip(text, std::nullopt, Side::kBoth);
+  bool negative = false;
+  std::string_view digits = take_sign(stripped.bytes(), negative);
+  static constexpr std::pair<char, int64_t> kPrefixes[] = {{'b', 2}, {'o', 8}, {'x', 16}};
+  for (const auto& [letter, prefix_base] : kPrefixes) {
+    if ((base == prefix_base || base == 0) && digits.size() > 2 && digits[0] == '0' && (digits[1] | 0x20) == letter) {
+      digits = digits.substr(digits[2] == '_' ? 3 : 2);
+      base = prefix_base;
+    }
+  }
+  const std::optional<std::string> plain = without_underscores(digits);
+  if (!plain || plain->empty() || (*plain)[0] == '-' || (*plain)[0] == '+') {
+    return std::nullopt;
+  }
+  if (base == 0) {
+    base = 10;
+  }
+  if (base < 2 || base > 36) {
+    fail("int() base must be >= 2 and <= 36, or 0");
+  }
+  int64_t value = 0;
+  const std::string signed_digits = (negative ? "-" : "") + *plain;
+  const char* end = signed_digits.data() + signed_digits.size();
+  const auto [stop, error] = std::from_chars(signed_digits.data(), end, value, static_cast<int>(base));
+  if (error == std::errc::result_out_of_range && stop == end) {
+    fail_unsupported("integer beyond 64 bits");
+  }
+  return error == std::errc() && stop == end ? std::optional(Value(value)) : std::nullopt;
+}
+
+std::optional<double> parse_float(const Text& text) {
+  const Text stripped = strip(text, std::nullopt, Side::kBoth);
+  bool negative = false;
+  const std::string_view digits = take_sign(stripped.bytes(), negative);
+  const std::optional<std::string> plain = without_underscores(digits);
+  if (!plain || plain->empty() || (*plain)[0] == '-' || (*plain)[0] == '+') {
+    return std::nullopt;
+  }
+  double value = 0;
+  const auto [stop, error] = std::from_chars(plain->data(), plain->data() + plain->size(), value);
+  const bool is_nan_with_payload = plain->find('(') != std::string::npos;
+  if (stop != plain->data() + plain->size() || error == std::errc::invalid_argument || is_nan_with_payload) {
+    return std::nullopt;
+  }
+  if (error == std::errc::result_out_of_range) {
+    value = std::strtod(plain->c_str(), nullptr);  // infinity or zero, as Python rounds
+  }
+  return negative ? -value : value;
+}
+
+std::optional<Value> int_of_float(double value) {
+  if (std::isnan(value) || std::isinf(value)) {
+    return std::nullopt;
+  }
+  if (!(std::fabs(value) < 9.2e18)) {
+    fail_unsupported("integer beyond 64 bits");
+  }
+  return Value(static_cast<int64_t>(value));
+}
+
+Value filter_int(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("int", arguments, {"default", "base"});
+  const Value otherwise = given.has(0) ? given[0] : Value(int64_t{0});
+  std::optional<Value> value;
+  if (const Text* text = input.as_text()) {
+    interpreter.meter().charge_bytes(text->size());
+    value = parse_int(*text, given.integer(1, 10));
+    if (const std::optional<double> number = value ? std::nullopt : parse_float(*text)) {
+      value = int_of_float(*number);  // "42.23"|int is 42
+    }
+  } else if (input.is_integer()) {
+    value = Value(input.integer());
+  } else if (input.as_double()) {
+    value = int_of_float(input.number());
+  } else {
+    require_defined(input);
+  }
+  return value.value_or(otherwise);
+}
+
+Value filter_float(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("float", arguments, {"default"});
+  const Value otherwise = given.has(0) ? given[0] : Value(0.0);
+  if (const Text* text = input.as_text()) {
+    interpreter.meter().charge_bytes(text->size());
+    const std::optional<double> number = parse_float(*text);
+    return number ? Value(*number) : otherwise;
+  }
+  require_defined(input);
+  return input.is_number() ? Value(input.number()) : otherwise;
+}
+
+Value filter_abs(Interpreter&, const Value& input, Arguments& arguments) {
+  const Parameters given("abs", arguments, {});
+  if (!input.is_number()) {
+    require_defined(input);
+    fail("bad operand for abs: {}", type_name(input));
+  }
+  return input.is_integer() && input.integer() >= 0 ? Value(input.integer())
+         : input.is_integer()                       ? apply(UnaryOperator::kMinus, input)
+                                                    : Value(std::fabs(input.number()));
+}
+
+Value filter_round(Interpreter&, const Value& input, Arguments& arguments) {
+  const Parameters given("round", arguments, {"precision", "method"});
+  const int64_t precision = given.integer(0, 0);
+  const std::string_view method = given.has(1) ? given.text(1).bytes() : "common";
+  if (!input.is_number()) {
+    require_defined(input);
+    fail("round: expected a number, found {}", type_name(input));
+  }
+  if (precision < -300 || precision > 300) {
+    fail("round: expected a precision between -300 and 300, found {}", precision);
+  }
+  const double scale = std::pow(10.0, static_cast<double>(precision));
+  if (method == "ceil" || method == "floor") {
+    const double scaled = input.number() * scale;
+    return Value((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
+  }
+  if (method != "common") {
+    fail("round: method must be common, ceil or floor");
+  }
+  if (precision < 0) {
+    fail_unsupported("round to a negative precision");
+  }
+  if (input.is_integer()) {
+    return Value(input.integer());
+  }
+  if (!std::isfinite(input.number())) {
+    return input;
+  }
+  // The decimal printer rounds the exact value, ties to even, as Python's round does.
+  const std::string digits = fmt::format("{:.{}f}", input.number(), precision);
+  return Value(std::strtod(digits.c_str(), nullptr));
+}
+
+Value filter_default(Interpreter&, const Value& input, Arguments& arguments) {
+  const Parameters given("default", arguments, {"default_value", "boolean"});
+  const bool use_default = input.is_undefined() || (given.flag(1, false) && !is_true(input));
+  return !use_default ? input : given.has(0) ? given[0] : Value(Text());
+}
+
+Value filter_length(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("length", arguments, {});
+  if (const Text* text = input.as_text()) {
+    interpreter.meter().charge_bytes(text->size());
+  }
+  return Value(length_of(input));
+}
+
+Value filter_attr(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("attr", arguments, {"name"}, 1);
+  if (input.as_dict()) {
+    fail_unsupported("filter 'attr' on a dict");
+  }
+  return get_attribute(interpreter, input, given.text(0).bytes());
+}
+
+constexpr NamedFilter kFilters[] = {
+    {"abs", filter_abs},   {"attr", filter_attr},       {"count", filter_length},
+    {"d", filter_default}, {"default", filter_default}, {"float", filter_float},
+    {"int", filter_int},   {"length", filter_length},   {"round", filter_round},
+};
+
+}  // namespace
+
+std::span<const NamedFilter> value_filters() {
+  return kFilters;
+}
+
+FilterCall::Function find_filter(std::string_view name) {
+  for (const auto filters : {text_filters(), sequence_filters(), value_filters()}) {
+    const auto found = std::ranges::find(filters, name, &NamedFilter::name);
+    if (found != filters.end()) {
+      return found->function;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace llmrt::jinja

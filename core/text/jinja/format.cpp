@@ -1,0 +1,463 @@
+#include "core/text/jinja/format.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "core/text/jinja/code_points.h"
+#include "core/text/jinja/convert.h"
+#include "core/text/jinja/interpreter.h"
+#include "core/text/jinja/operators.h"
+#include "core/text/utf8.h"
+
+namespace llmrt::jinja {
+namespace {
+
+constexpr size_t npos = std::string_view::npos;
+constexpr int64_t kPrecisionMax = 1000;  // of digits; more than any double has
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+struct Spec {
+  Text fill = Text(" ", true);
+  char align = '\0';  // '<' '>' '^' '=', or '\0' for the type's own
+  char sign = '-';    // '+' and ' ' show one for positive numbers
+  bool alternate = false;
+  bool grouped = false;  // thousands by commas
+  int64_t width = 0;
+  int64_t precision = -1;
+  char type = '\0';
+};
+
+int64_t read_number(std::string_view text, size_t& pos) {
+  int64_t number = 0;
+  for (; pos < text.size() && is_digit(text[pos]); ++pos) {
+    number = std::min<int64_t>(number * 10 + (text[pos] - '0'), INT32_MAX);
+  }
+  return number;
+}
+
+std::string group_thousands(std::string digits) {
+  const size_t end = std::min(std::string_view(digits).find_first_of("."), digits.size());
+  for (size_t pos = end; pos > 3; pos -= 3) {
+    digits.insert(pos - 3, 1, ',');
+  }
+  return digits;
+}
+
+std::string integer_digits(uint64_t magnitude, const Spec& spec) {
+  switch (spec.type) {
+    case 'x':
+      return fmt::format("{}{:x}", spec.alternate ? "0x" : "", magnitude);
+    case 'X':
+      return fmt::format("{}{:X}", spec.alternate ? "0X" : "", magnitude);
+    case 'o':
+      return fmt::format("{}{:o}", spec.alternate ? "0o" : "", magnitude);
+    case 'b':
+      return fmt::format("{}{:b}", spec.alternate ? "0b" : "", magnitude);
+    default:
+      return std::to_string(magnitude);
+  }
+}
+
+std::string float_digits(double magnitude, const Spec& spec) {
+  const int precision = static_cast<int>(std::min(spec.precision < 0 ? 6 : spec.precision, kPrecisionMax));
+  const char type = spec.type == '%' ? 'f' : spec.type;
+  const std::string format = fmt::format("%{}.*{}", spec.alternate ? "#" : "", type);
+  const int size = std::snprintf(nullptr, 0, format.c_str(), precision, magnitude);
+  std::string digits(static_cast<size_t>(size) + 1, '\0');
+  std::snprintf(digits.data(), digits.size(), format.c_str(), precision, magnitude);
+  digits.pop_back();
+  return spec.type == '%' ? digits + "%" : digits;
+}
+
+// A sign and digits, filled up to the width.
+Text place_number(bool negative, std::string digits, const Spec& spec, Meter& meter) {
+  if (spec.grouped) {
+    digits = group_thousands(std::move(digits));
+  }
+  std::string sign;
+  if (negative || spec.sign != '-') {
+    sign.push_back(negative ? '-' : spec.sign);
+  }
+  const auto room = static_cast<int64_t>(sign.size());
+  if (spec.align == '=') {
+    Text out(sign, true);
+    out.append(pad(Text(digits, true), std::max<int64_t>(spec.width - room, 0), spec.fill, '>', meter));
+    return out;
+  }
+  return pad(Text(sign + digits, true), spec.width, spec.fill, spec.align ? spec.align : '>', meter);
+}
+
+Text format_number(const Value& value, Spec spec, Meter& meter) {
+  const bool wants_float = std::string_view("eEfFgG%").find(spec.type) != npos && spec.type != '\0';
+  if (value.is_integer() && !wants_float) {
+    const int64_t integer = value.integer();
+    const uint64_t magnitude = integer < 0 ? 0 - static_cast<uint64_t>(integer) : static_cast<uint64_t>(integer);
+    std::string digits = integer_digits(magnitude, spec);
+    if (spec.precision > static_cast<int64_t>(digits.size())) {
+      digits.insert(0, static_cast<size_t>(std::min(spec.precision, kPrecisionMax)) - digits.size(), '0');
+    }
+    return place_number(integer < 0, std::move(digits), spec, meter);
+  }
+  double number = value.number();
+  if (!wants_float) {
+    fail_unsupported("format type '{}' of a float", spec.type ? spec.type : ' ');
+  }
+  if (spec.type == '%') {
+    number *= 100;
+  }
+  return place_number(std::signbit(number), float_digits(std::fabs(number), spec), spec, meter);
+}
+
+Text format_string(Text text, const Spec& spec, Meter& meter) {
+  if (spec.precision >= 0) {
+    text = text.substr(0, offset_of(text.bytes(), spec.precision));
+  }
+  return pad(text, spec.width, spec.fill, spec.align ? spec.align : '<', meter);
+}
+
+// '%' formatting.
+
+class PercentFormatter {
+ public:
+  PercentFormatter(const Text& format, const Value& values, Meter& meter)
+      : format_(format), text_(format.bytes()), values_(values), meter_(meter) {
+    const List* list = values.as_list();
+    tuple_ = list && list->kind == ListKind::kTuple ? list : nullptr;
+  }
+
+  Text run() {
+    Text out;
+    while (pos_ < text_.size()) {
+      meter_.charge(1);
+      const size_t percent = std::min(text_.find('%', pos_), text_.size());
+      append(out, format_.substr(pos_, percent));
+      pos_ = percent;
+      if (pos_ < text_.size()) {
+        ++pos_;
+        append(out, format_next());
+      }
+    }
+    // As in Python, only a tuple or a plain value must be used up: a list counts as a mapping here.
+    const size_t num_values = tuple_ ? tuple_->items.size() : values_.as_dict() || values_.as_list() ? next_ : 1;
+    if (next_ < num_values) {
+      fail("not all arguments converted during string formatting");
+    }
+    return out;
+  }
+
+ private:
+  void append(Text& out, const Text& part) {
+    meter_.charge_text(out.size() + part.size());
+    out.append(part);
+  }
+
+  const Value& take() {
+    if (named_) {
+      return *std::exchange(named_, nullptr);
+    }
+    if (next_ >= (tuple_ ? tuple_->items.size() : 1)) {
+      fail("not enough arguments for format string");
+    }
+    return tuple_ ? tuple_->items[next_++] : (++next_, values_);
+  }
+
+  Spec read_spec() {
+    Spec spec;
+    spec.align = '>';
+    if (pos_ < text_.size() && text_[pos_] == '(') {
+      const size_t end = text_.find(')', pos_);
+      if (end == npos || !values_.as_dict()) {
+        fail("format requires a mapping");
+      }
+      const std::string_view key = text_.substr(pos_ + 1, end - pos_ - 1);
+      named_ = values_.as_dict()->find(key, meter_);
+      if (!named_) {
+        fail("format: key '{}' not found", key);
+      }
+      pos_ = end + 1;
+    }
+    for (; pos_ < text_.size() && std::string_view("-+ 0#").find(text_[pos_]) != npos; ++pos_) {
+      switch (text_[pos_]) {
+        case '-':
+          spec.align = '<';
+          break;
+        case '0':
+          zero_ = true;
+          break;
+        case '#':
+          spec.alternate = true;
+          break;
+        default:
+          spec.sign = spec.sign == '+' ? '+' : text_[pos_];
+      }
+    }
+    if (pos_ < text_.size() && text_[pos_] == '*') {
+      fail_unsupported("format width '*'");
+    }
+    spec.width = read_number(text_, pos_);
+    if (pos_ < text_.size() && text_[pos_] == '.') {
+      spec.precision = read_number(text_, ++pos_);
+    }
+    return spec;
+  }
+
+  Text format_next() {
+    zero_ = false;
+    Spec spec = read_spec();
+    if (pos_ == text_.size()) {
+      fail("incomplete format");
+    }
+    spec.type = text_[pos_++];
+    if (spec.type == '%') {
+      return Text("%", true);
+    }
+    const Value& value = take();
+    if (spec.type == 's') {
+      return format_string(to_text(value, meter_), spec, meter_);
+    }
+    if (spec.type == 'r') {
+      return format_string(Text(repr(value, meter_), false), spec, meter_);
+    }
+    if (std::string_view("diuxXoeEfFgG").find(spec.type) == npos) {
+      fail_unsupported("format type '%{}'", spec.type);
+    }
+    if (!value.is_number()) {
+      fail("%{} format: a number is required, not {}", spec.type, type_name(value));
+    }
+    if (zero_ && spec.align != '<') {
+      spec.fill = Text("0", true);
+      spec.align = '=';
+    }
+    if (std::string_view("diu").find(spec.type) != npos) {
+      spec.type = 'd';
+      return format_number(truncated(value), spec, meter_);
+    }
+    return format_number(value, spec, meter_);
+  }
+
+  static Value truncated(const Value& value) {
+    if (value.is_integer()) {
+      return value;
+    }
+    if (!(std::fabs(value.number()) < 9e18)) {
+      fail_unsupported("integer beyond 64 bits");
+    }
+    return Value(static_cast<int64_t>(value.number()));
+  }
+
+  const Text& format_;
+  std::string_view text_;
+  const Value& values_;
+  Meter& meter_;
+  const List* tuple_;
+  const Value* named_ = nullptr;
+  size_t pos_ = 0;
+  size_t next_ = 0;
+  bool zero_ = false;
+};
+
+// '{}' formatting.
+
+Spec parse_brace_spec(std::string_view text) {
+  Spec spec;
+  size_t pos = 0;
+  const auto is_align = [&](size_t at) { return at < text.size() && std::string_view("<>=^").find(text[at]) != npos; };
+  const size_t first = text.empty() ? 0 : decode_utf8(text, 0).num_bytes;
+  if (first > 0 && is_align(first)) {
+    spec.fill = Text(std::string(text.substr(0, first)), true);
+    spec.align = text[first];
+    pos = first + 1;
+  } else if (is_align(0)) {
+    spec.align = text[pos++];
+  }
+  const auto skip = [&](char c) { return pos < text.size() && text[pos] == c && ++pos; };
+  if (pos < text.size() && std::string_view("+- ").find(text[pos]) != npos) {
+    spec.sign = text[pos++];
+  }
+  spec.alternate = skip('#');
+  if (skip('0') && !spec.align) {
+    spec.fill = Text("0", true);
+    spec.align = '=';
+  }
+  spec.width = read_number(text, pos);
+  spec.grouped = skip(',');
+  if (skip('.')) {
+    spec.precision = read_number(text, pos);
+  }
+  if (pos < text.size()) {
+    spec.type = text[pos++];
+  }
+  if (pos != text.size() || std::string_view("sdxXobeEfFgG%").find(spec.type ? spec.type : 's') == npos) {
+    fail_unsupported("format specification '{}'", text);
+  }
+  return spec;
+}
+
+class BraceFormatter {
+ public:
+  BraceFormatter(Interpreter& interpreter, const Text& format, const Arguments& arguments)
+      : interpreter_(interpreter), format_(format), text_(format.bytes()), arguments_(arguments) {}
+
+  Text run() {
+    Text out;
+    const auto append = [&](const Text& part) {
+      interpreter_.meter().charge_text(out.size() + part.size());
+      out.append(part);
+    };
+    while (pos_ < text_.size()) {
+      interpreter_.meter().charge(1);
+      const size_t brace = std::min(text_.find_first_of("{}", pos_), text_.size());
+      append(format_.substr(pos_, brace));
+      pos_ = brace;
+      if (pos_ == text_.size()) {
+        break;
+      }
+      if (text_.substr(pos_).starts_with("{{") || text_.substr(pos_).starts_with("}}")) {
+        append(format_.substr(pos_, pos_ + 1));
+        pos_ += 2;
+      } else if (text_[pos_] == '}') {
+        fail("format: single '}}' in format string");
+      } else {
+        append(format_field());
+      }
+    }
+    return out;
+  }
+
+ private:
+  Text format_field() {
+    const size_t end = text_.find('}', pos_);
+    if (end == npos) {
+      fail("format: expected '}}' before end of string");
+    }
+    std::string_view field = text_.substr(pos_ + 1, end - pos_ - 1);
+    if (field.find('{') != npos) {
+      fail_unsupported("nested fields in a format string");
+    }
+    pos_ = end + 1;
+    std::string_view spec_text;
+    if (const size_t colon = field.find(':'); colon != npos) {
+      spec_text = field.substr(colon + 1);
+      field = field.substr(0, colon);
+    }
+    char conversion = '\0';
+    if (const size_t mark = field.find('!'); mark != npos) {
+      if (mark + 2 != field.size() || (field[mark + 1] != 'r' && field[mark + 1] != 's')) {
+        fail_unsupported("format conversion '{}'", field.substr(mark));
+      }
+      conversion = field[mark + 1];
+      field = field.substr(0, mark);
+    }
+    return format_value(resolve(field), conversion, parse_brace_spec(spec_text));
+  }
+
+  Text format_value(const Value& value, char conversion, const Spec& spec) {
+    Meter& meter = interpreter_.meter();
+    if (conversion == 'r') {
+      return format_string(Text(repr(value, meter), false), spec, meter);
+    }
+    const bool is_plain = spec.type == '\0' && spec.precision < 0 && !spec.grouped && spec.sign == '-';
+    if (value.is_number() && conversion == '\0' && !value.as_bool() && !(is_plain && value.as_double())) {
+      return format_number(value, spec, meter);
+    }
+    Spec as_text = spec;
+    if (value.is_number() && !spec.align) {
+      as_text.align = '>';
+    }
+    if (spec.type != '\0' && spec.type != 's') {
+      fail("format: unknown code '{}' for object of type '{}'", spec.type, type_name(value));
+    }
+    return format_string(to_text(value, meter), as_text, meter);
+  }
+
+  // A field's name: a number, a keyword or nothing, then .attributes and [items].
+  Value resolve(std::string_view field) {
+    const size_t end = std::min(field.find_first_of(".["), field.size());
+    Value value = argument(field.substr(0, end));
+    for (size_t pos = end; pos < field.size();) {
+      if (field[pos] == '.') {
+        const size_t next = std::min(field.find_first_of(".[", pos + 1), field.size());
+        value = get_attribute(interpreter_, value, field.substr(pos + 1, next - pos - 1));
+        pos = next;
+        continue;
+      }
+      const size_t close = field.find(']', pos);
+      if (field[pos] != '[' || close == npos) {
+        fail("format: malformed field '{}'", field);
+      }
+      const std::string_view key = field.substr(pos + 1, close - pos - 1);
+      size_t digits = 0;
+      const int64_t index = read_number(key, digits);
+      value = get_item(interpreter_, value,
+                       !key.empty() && digits == key.size() ? Value(index) : Value(Text(std::string(key), true)));
+      pos = close + 1;
+    }
+    return value;
+  }
+
+  Value argument(std::string_view name) {
+    size_t digits = 0;
+    int64_t index = read_number(name, digits);
+    if (name.empty()) {
+      index = next_++;
+    } else if (digits != name.size()) {
+      for (const auto& [key, value] : arguments_.named) {
+        if (key == name) {
+          return value;
+        }
+      }
+      fail("format: key '{}' not found", name);
+    }
+    if (index >= static_cast<int64_t>(arguments_.positional.size())) {
+      fail("format: index {} out of range for positional arguments", index);
+    }
+    return arguments_.positional[static_cast<size_t>(index)];
+  }
+
+  Interpreter& interpreter_;
+  const Text& format_;
+  std::string_view text_;
+  const Arguments& arguments_;
+  size_t pos_ = 0;
+  int64_t next_ = 0;
+};
+
+}  // namespace
+
+Text pad(const Text& text, int64_t width, const Text& fill, char align, Meter& meter) {
+  if (count_code_points(fill.bytes()) != 1) {
+    fail("the fill character must be exactly one character long");
+  }
+  const int64_t room = width - count_code_points(text.bytes());
+  if (room <= 0) {
+    return text;
+  }
+  if (room > static_cast<int64_t>(kTextBytesMax / fill.size())) {
+    meter.charge_text(kTextBytesMax + 1);
+  }
+  meter.charge(static_cast<size_t>(room) / 64);
+  const int64_t left = align == '<' ? 0 : align == '>' ? room : room / 2 + (align == '^' ? room & width & 1 : 0);
+  Text out;
+  for (int64_t i = 0; i < left; ++i) {
+    out.append(fill);
+  }
+  out.append(text);
+  for (int64_t i = left; i < room; ++i) {
+    out.append(fill);
+  }
+  return out;
+}
+
+Text percent_format(const Text& format, const Value& values, Meter& meter) {
+  return PercentFormatter(format, values, meter).run();
+}
+
+Text brace_format(Interpreter& interpreter, const Text& format, const Arguments& arguments) {
+  return BraceFormatter(interpreter, format, arguments).run();
+}
+
+}  // namespace llmrt::jinja

@@ -1,0 +1,93 @@
+// Walks the tree of one template for one rendering: variables, limits, output. Made for a rendering and thrown away
+// after it; one thread.
+#pragma once
+
+#include <boost/json.hpp>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/text/jinja/ast.h"
+
+namespace llmrt::jinja {
+
+class Interpreter {
+ public:
+  // Strings of `context` are data, those of `template_strings` template text; a name in both means the latter.
+  Interpreter(const boost::json::object& context, const boost::json::object& template_strings);
+
+  Text render(const Block& block);
+
+  Value eval(const Expression& expression);
+  Flow run(const Block& block);
+  Meter& meter() { return meter_; }
+
+  Value lookup(const std::string& name);
+  void assign(const Target& target, const Value& value);
+  void define(std::string_view name, Value value);  // in the innermost scope
+  void write(const Text& text);
+  Namespace* make_namespace();
+
+  // A callable that runs the macro in the scope where it is defined.
+  Value bind_macro(const MacroBody& macro);
+
+  // Variables set while it lives are forgotten with it.
+  struct Scope {
+    std::shared_ptr<Scope> parent;
+    std::vector<std::pair<std::string, Value>> variables;
+  };
+  class ScopeGuard {
+   public:
+    explicit ScopeGuard(Interpreter& interpreter) : ScopeGuard(interpreter, interpreter.scope_) {}
+    ScopeGuard(Interpreter& interpreter, std::shared_ptr<Scope> parent);
+    ~ScopeGuard() { interpreter_.scope_ = std::move(outer_); }
+    ScopeGuard(const ScopeGuard&) = delete;
+    ScopeGuard& operator=(const ScopeGuard&) = delete;
+
+   private:
+    Interpreter& interpreter_;
+    std::shared_ptr<Scope> outer_;
+  };
+  // The scope that is innermost now, to run something in it later.
+  std::shared_ptr<Scope> scope() const { return scope_; }
+
+  // What is written while it lives.
+  class Capture {
+   public:
+    explicit Capture(Interpreter& interpreter) : interpreter_(interpreter), outer_(interpreter.output_) {
+      interpreter_.output_ = &text_;
+    }
+    ~Capture() { interpreter_.output_ = outer_; }
+    Capture(const Capture&) = delete;
+    Capture& operator=(const Capture&) = delete;
+    Text take() { return std::move(text_); }
+
+   private:
+    Interpreter& interpreter_;
+    Text* outer_;
+    Text text_;
+  };
+
+ private:
+  friend class ScopeGuard;
+  friend class Capture;
+  Value call_macro(const MacroBody& macro, const std::shared_ptr<Scope>& definition, Arguments& arguments);
+  void define_extra_arguments(const MacroBody& macro, Arguments& arguments);
+
+  Meter meter_;
+  std::shared_ptr<Scope> scope_;
+  Text output_text_;
+  Text* output_ = &output_text_;
+  int depth_ = 0;        // of eval inside eval
+  int macro_depth_ = 0;  // of macro calls
+  std::deque<Namespace> namespaces_;
+};
+
+// JSON to a value, its strings of the given origin.
+Value from_json(const boost::json::value& json, bool from_template, Meter& meter, int level = 0);
+
+}  // namespace llmrt::jinja

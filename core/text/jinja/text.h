@@ -1,0 +1,57 @@
+// A string that knows where each of its bytes comes from: the template, or data that a request brought. Every
+// operation that moves bytes keeps their origin, so that the tokenizer can refuse special tokens made of data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace llmrt::jinja {
+
+class Text {
+ public:
+  Text() = default;
+  Text(std::string bytes, bool from_template) : bytes_(std::move(bytes)), first_from_template_(from_template) {}
+
+  std::string_view bytes() const { return bytes_; }
+  size_t size() const { return bytes_.size(); }
+  bool empty() const { return bytes_.empty(); }
+
+  void append(std::string_view bytes, bool from_template);
+  void append(const Text& other) { append(other, 0, other.size()); }
+  // The bytes [begin, end) of `other`.
+  void append(const Text& other, size_t begin, size_t end);
+  Text substr(size_t begin, size_t end) const;
+  Text substr(size_t begin) const { return substr(begin, size()); }
+
+  // Calls visit(std::string_view bytes, bool from_template) for each longest run of one origin, in order.
+  template <typename Visit>
+  void for_each_run(Visit visit) const {
+    visit_runs(0, size(), visit);
+  }
+
+ private:
+  template <typename Visit>
+  void visit_runs(size_t begin, size_t end, Visit visit) const {
+    bool from_template = first_from_template_;
+    size_t run_begin = 0;
+    for (size_t i = 0; i <= flips_.size() && run_begin < end; ++i) {
+      const size_t run_end = i < flips_.size() ? flips_[i] : bytes_.size();
+      const size_t from = run_begin > begin ? run_begin : begin;
+      const size_t to = run_end < end ? run_end : end;
+      if (from < to) {
+        visit(std::string_view(bytes_).substr(from, to - from), from_template);
+      }
+      run_begin = run_end;
+      from_template = !from_template;
+    }
+  }
+
+  std::string bytes_;
+  bool first_from_template_ = false;
+  std::vector<uint32_t> flips_;  // offsets where the origin changes, strictly inside the text
+};
+
+}  // namespace llmrt::jinja

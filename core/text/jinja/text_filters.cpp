@@ -1,0 +1,289 @@
+// Filters that make text.
+#include <algorithm>
+#include <cctype>
+#include <optional>
+
+#include "core/text/jinja/arguments.h"
+#include "core/text/jinja/code_points.h"
+#include "core/text/jinja/convert.h"
+#include "core/text/jinja/filters.h"
+#include "core/text/jinja/format.h"
+#include "core/text/jinja/interpreter.h"
+#include "core/text/jinja/lexer.h"
+#include "core/text/jinja/operators.h"
+#include "core/text/utf8.h"
+
+namespace llmrt::jinja {
+namespace {
+
+Text text_of(Interpreter& interpreter, const Value& value) {
+  return to_text(value, interpreter.meter());
+}
+
+// Appends and pays.
+void append(Interpreter& interpreter, Text& out, const Text& part) {
+  if (out.size() + part.size() > kTextBytesMax) {
+    interpreter.meter().charge_text(kTextBytesMax + 1);
+  }
+  interpreter.meter().charge_bytes(part.size());
+  out.append(part);
+}
+
+template <Text (*function)(const Text&)>
+Value map_text(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("filter", arguments, {});
+  return Value(function(text_of(interpreter, input)));
+}
+
+// Jinja's title: a word begins behind a blank, a hyphen or an opening bracket, and nowhere else.
+Text title_words(const Text& text) {
+  const std::string_view bytes = text.bytes();
+  const auto separates = [&](size_t pos) {
+    const char32_t c = decode_utf8(bytes, pos).code_point;
+    return is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
+  };
+  Text out;
+  for (size_t pos = 0; pos < bytes.size();) {
+    const bool is_separator = separates(pos);
+    const size_t second = pos + decode_utf8(bytes, pos).num_bytes;
+    size_t end = second;
+    while (end < bytes.size() && separates(end) == is_separator) {
+      end += decode_utf8(bytes, end).num_bytes;
+    }
+    out.append(upper(text.substr(pos, second)));
+    out.append(lower(text.substr(second, end)));
+    pos = end;
+  }
+  return out;
+}
+
+Value filter_string(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("string", arguments, {});
+  return input.as_text() ? input : Value(text_of(interpreter, input));
+}
+
+Value filter_trim(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("trim", arguments, {"chars"});
+  std::optional<std::string_view> chars;
+  if (!given[0].is_none()) {
+    chars = given.text(0).bytes();
+  }
+  return Value(strip(text_of(interpreter, input), chars, Side::kBoth));
+}
+
+Value filter_replace(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("replace", arguments, {"old", "new", "count"}, 2);
+  const Text from = text_of(interpreter, given[0]);
+  const int64_t num_max = given[2].is_none() ? -1 : given.integer(2, -1);
+  return Value(
+      replace(text_of(interpreter, input), from.bytes(), text_of(interpreter, given[1]), num_max, interpreter.meter()));
+}
+
+Value filter_center(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("center", arguments, {"width"});
+  return Value(pad(text_of(interpreter, input), given.integer(0, 80), Text(" ", true), '^', interpreter.meter()));
+}
+
+Value filter_indent(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("indent", arguments, {"width", "first", "blank"});
+  const Text indention =
+      given[0].as_text() ? given.text(0) : pad(Text(), given.integer(0, 4), Text(" ", true), '<', interpreter.meter());
+  const Text newline("\n", true);
+  if (!input.as_text()) {
+    require_defined(input);
+    fail("indent: expected a string, found {}", type_name(input));
+  }
+  Text ended = *input.as_text();
+  ended.append(newline);  // so that a last empty line counts
+  const std::vector<Text> lines = split_lines(ended, false);
+  Text out;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    interpreter.meter().charge(1);
+    if (i > 0) {
+      append(interpreter, out, newline);
+    }
+    const bool indented = i == 0 ? given.flag(1, false) : given.flag(2, false) || !lines[i].empty();
+    if (indented) {
+      append(interpreter, out, indention);
+    }
+    append(interpreter, out, lines[i]);
+  }
+  return Value(std::move(out));
+}
+
+Value filter_truncate(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("truncate", arguments, {"length", "killwords", "end", "leeway"});
+  const int64_t length = given.integer(0, 255);
+  const Text end = given.has(2) ? given.text(2) : Text("...", true);
+  const int64_t leeway = given[3].is_none() ? 5 : given.integer(3, 5);
+  const int64_t kept = length - count_code_points(end.bytes());
+  if (kept < 0 || leeway < 0) {
+    fail("truncate: expected a length that holds the end of {} characters", length - kept);
+  }
+  if (const Text* text = input.as_text()) {
+    interpreter.meter().charge_text(text->size());
+  }
+  if (length_of(input) <= length + leeway) {
+    return input;
+  }
+  if (!input.as_text()) {
+    fail("truncate: expected a string, found {}", type_name(input));
+  }
+  const Text& text = *input.as_text();
+  Text out = text.substr(0, offset_of(text.bytes(), kept));
+  if (!given.flag(1, false)) {
+    const size_t blank = out.bytes().rfind(' ');
+    out = blank == std::string_view::npos ? out : out.substr(0, blank);
+  }
+  out.append(end);
+  return Value(std::move(out));
+}
+
+Value filter_wordcount(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("wordcount", arguments, {});
+  const Text text = text_of(interpreter, input);
+  interpreter.meter().charge(text.size() / 16);
+  int64_t words = 0;
+  bool inside = false;
+  for (size_t pos = 0; pos < text.size();) {
+    const size_t length = decode_utf8(text.bytes(), pos).num_bytes;
+    const std::string_view character = text.bytes().substr(pos, length);
+    const bool in_word = character == "_" || is_alphanumeric(character);
+    words += in_word && !inside;
+    inside = in_word;
+    pos += length;
+  }
+  return Value(words);
+}
+
+Value filter_escape(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("escape", arguments, {});
+  Text text = text_of(interpreter, input);
+  static constexpr std::pair<std::string_view, std::string_view> kEscapes[] = {
+      {"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&#34;"}, {"'", "&#39;"}};
+  for (const auto& [from, to] : kEscapes) {
+    text = replace(text, from, Text(std::string(to), true), -1, interpreter.meter());
+  }
+  return Value(std::move(text));
+}
+
+// Percent-encodes all but letters, digits, "_.-~" and `safe`.
+Text quote_url(const Text& text, std::string_view safe) {
+  Text out;
+  text.for_each_run([&](std::string_view run, bool from_template) {
+    std::string quoted;
+    for (const char c : run) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (byte < 0x80 && (std::isalnum(byte) || std::string_view("_.-~").find(c) != std::string_view::npos ||
+                          safe.find(c) != std::string_view::npos)) {
+        quoted.push_back(c);
+      } else {
+        quoted += fmt::format("%{:02X}", byte);
+      }
+    }
+    out.append(quoted, from_template);
+  });
+  return out;
+}
+
+Value filter_urlencode(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("urlencode", arguments, {});
+  if (!input.as_dict() && !input.as_list()) {
+    return Value(quote_url(text_of(interpreter, input), "/"));
+  }
+  std::vector<std::pair<Value, Value>> pairs;
+  if (input.as_dict()) {
+    pairs = input.as_dict()->items;
+  } else {
+    for (const Value& pair : iterate(input, interpreter.meter())) {
+      const std::vector<Value> both = iterate(pair, interpreter.meter());
+      if (both.size() != 2) {
+        fail("urlencode: expected pairs, found {} items", both.size());
+      }
+      pairs.emplace_back(both[0], both[1]);
+    }
+  }
+  const auto quote = [&](const Value& value) {
+    return replace(quote_url(text_of(interpreter, value), ""), "%20", Text("+", true), -1, interpreter.meter());
+  };
+  Text out;
+  for (const auto& [key, value] : pairs) {
+    if (!out.empty()) {
+      out.append("&", true);
+    }
+    append(interpreter, out, quote(key));
+    out.append("=", true);
+    append(interpreter, out, quote(value));
+  }
+  return Value(std::move(out));
+}
+
+Value filter_format(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  if (!arguments.positional.empty() && !arguments.named.empty()) {
+    fail("format: can't handle positional and keyword arguments at the same time");
+  }
+  const Text format = text_of(interpreter, input);
+  if (arguments.named.empty()) {
+    return Value(percent_format(format, Value::list(arguments.positional, ListKind::kTuple), interpreter.meter()));
+  }
+  std::vector<std::pair<Value, Value>> items;
+  for (const auto& [name, value] : arguments.named) {
+    items.emplace_back(Value(Text(name, true)), value);
+  }
+  return Value(percent_format(format, Value::dict(std::move(items), interpreter.meter()), interpreter.meter()));
+}
+
+// As Hugging Face redefines it: keys in their order, no escapes for HTML, other scripts as they are.
+Value filter_tojson(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
+  JsonOptions options;
+  options.ensure_ascii = given.flag(0, false);
+  options.sort_keys = given.flag(3, false);
+  if (const Text* indent = given[1].as_text()) {
+    options.indent = std::string(indent->bytes());
+  } else if (!given[1].is_none()) {
+    const int64_t width = std::clamp<int64_t>(given.integer(1, 0), 0, kTextBytesMax);
+    options.indent = std::string(static_cast<size_t>(width), ' ');
+  }
+  if (options.indent) {
+    options.item_separator = ",";
+  }
+  if (!given[2].is_none()) {
+    const std::vector<Value> both = iterate(given[2], interpreter.meter());
+    if (both.size() != 2 || !both[0].as_text() || !both[1].as_text()) {
+      fail("tojson: argument 'separators': expected two strings");
+    }
+    options.item_separator = both[0].as_text()->bytes();
+    options.key_separator = both[1].as_text()->bytes();
+  }
+  return Value(Text(to_json(input, options, interpreter.meter()), false));
+}
+
+constexpr NamedFilter kFilters[] = {
+    {"capitalize", map_text<capitalize>},
+    {"center", filter_center},
+    {"e", filter_escape},
+    {"escape", filter_escape},
+    {"forceescape", filter_escape},
+    {"format", filter_format},
+    {"indent", filter_indent},
+    {"lower", map_text<lower>},
+    {"replace", filter_replace},
+    {"safe", filter_string},
+    {"string", filter_string},
+    {"title", map_text<title_words>},
+    {"tojson", filter_tojson},
+    {"trim", filter_trim},
+    {"truncate", filter_truncate},
+    {"upper", map_text<upper>},
+    {"urlencode", filter_urlencode},
+    {"wordcount", filter_wordcount},
+};
+
+}  // namespace
+
+std::span<const NamedFilter> text_filters() {
+  return kFilters;
+}
+
+}  // namespace llmrt::jinja
