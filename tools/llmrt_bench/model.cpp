@@ -100,6 +100,8 @@ Status run(const Options& options) {
   config.context_max = std::min(config.context_max, (*model)->config.context_max);
   const uint64_t tokens_wanted = uint64_t{config.sequences_max} * (options.depth + options.output + 16);
   config.kv_tokens = std::max<uint64_t>(tokens_wanted + tokens_wanted / 32, 2 * config.context_max);
+  // Prompts first: all rows must be decoding at once for as long as possible.
+  config.chunk_tokens = config.step_tokens_max;
   SteadyClock clock;
   std::vector<EngineUnderTest> engines;
   for (const std::string& device : options.devices) {
