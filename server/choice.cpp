@@ -50,7 +50,8 @@ void Choice::advance_prompt(const TokenEvent& event, ChoiceDelta& delta) {
 
 ChoiceDelta Choice::advance(const TokenEvent& event) {
   ChoiceDelta delta;
-  delta.text = std::exchange(echo_text_, {});
+  // Through the assembler: a prompt of token ids may end inside a character, which the answer may complete.
+  delta.text = utf8_.push(std::exchange(echo_text_, {}));
   if (event.is_prompt) {
     advance_prompt(event, delta);
   } else if (event.token >= 0) {

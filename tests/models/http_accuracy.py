@@ -2,6 +2,8 @@
 """The served model against the numpy reference, over the HTTP API: is what users get what the weights say?
 
     http_accuracy.py PROGRAM MODEL [--device auto] [--prompts N] [--steps N] [--text FILE] [--windows N] [--kv-dtype f16]
+    http_accuracy.py PROGRAM --random-models   every file of make_model.py (the architectures without real weights here),
+                                               on prompts of random ids
 
 Three questions, each with its bound (8-bit KV has looser ones):
   greedy     along the reference's greedy path, a step whose margin is >= 0.1 must match
@@ -16,6 +18,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import urllib.request
 
 import numpy as np
@@ -38,9 +41,9 @@ PROMPTS = [
 
 
 class Server:
-    def __init__(self, arguments):
+    def __init__(self, arguments, model, context):
         self.process = subprocess.Popen(
-            [arguments.program, "serve", arguments.model, "--port", "0", "--device", arguments.device, "--context", "1024",
+            [arguments.program, "serve", model, "--port", "0", "--device", arguments.device, "--context", str(context),
              "--kv-dtype", arguments.kv_dtype], stderr=subprocess.PIPE, text=True)
         log = []
         for line in self.process.stderr:
@@ -113,10 +116,44 @@ def check_nll(server, model, tokens, windows, allowed):
     return [] if abs(found - expected) <= allowed else [f"nll: expected a difference of at most {allowed}"]
 
 
+def check_model(arguments, path, prompts, text):
+    """Lines that say which bound is broken."""
+    model = reference.Reference(path)
+    loose = 5 if arguments.kv_dtype == "int8" else 1
+    server = Server(arguments, path, min(1024, model.config.context))
+    try:
+        broken = check_logprobs(server, model, prompts, 0.1 * loose, 0.02 * loose)
+        broken += check_greedy(server, model, prompts, arguments.steps)
+        if text:
+            broken += check_nll(server, model, text, arguments.windows, 0.003 * loose)
+    finally:
+        server.stop()
+    return [f"{os.path.basename(path)}: {line}" for line in broken]
+
+
+def check_random_models(arguments):
+    broken = []
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "make_model.py"), folder],
+                       check=True, stdout=subprocess.DEVNULL)
+        for name in sorted(os.listdir(folder)):
+            path = os.path.join(folder, name)
+            config = reference.Reference(path).config
+            random = np.random.default_rng()
+            vocabulary = reference.Reference(path).weight("token_embd.weight").shape[0]
+            # Long enough to pass the lengths where scaled RoPE differs most.
+            lengths = [1, 7, config.context // 2, config.context - arguments.steps - 1]
+            print(name)
+            prompts = [random.integers(0, vocabulary, length).tolist() for length in lengths]
+            broken += check_model(arguments, path, prompts, None)
+    return broken
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
-    parser.add_argument("model")
+    parser.add_argument("model", nargs="?")
+    parser.add_argument("--random-models", action="store_true")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--prompts", type=int, default=len(PROMPTS))
     parser.add_argument("--steps", type=int, default=24)
@@ -124,22 +161,16 @@ def main():
     parser.add_argument("--windows", type=int, default=2)
     parser.add_argument("--kv-dtype", default="f16")
     arguments = parser.parse_args()
-
-    model = reference.Reference(arguments.model)
-    tokenizer = reference.tokenizer_of(arguments.model)
-    encode = lambda text: tokenizer.encode(text, add_special_tokens=False).ids
-    prompts = [encode(text) for text in PROMPTS[: arguments.prompts]]
-    with open(arguments.text, encoding="utf-8") as file:
-        text = encode(file.read(200_000))
-    loose = 5 if arguments.kv_dtype == "int8" else 1
-    server = Server(arguments)
-    try:
-        broken = check_logprobs(server, model, prompts, 0.1 * loose, 0.02 * loose)
-        broken += check_greedy(server, model, prompts, arguments.steps)
+    if arguments.random_models:
+        broken = check_random_models(arguments)
+    else:
+        tokenizer = reference.tokenizer_of(arguments.model)
+        encode = lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+        text = None
         if arguments.windows:
-            broken += check_nll(server, model, text, arguments.windows, 0.003 * loose)
-    finally:
-        server.stop()
+            with open(arguments.text, encoding="utf-8") as file:
+                text = encode(file.read(200_000))
+        broken = check_model(arguments, arguments.model, [encode(text) for text in PROMPTS[: arguments.prompts]], text)
     print("\n".join(broken))
     sys.exit(1 if broken else 0)
 
