@@ -53,9 +53,9 @@ uint stretch_loads() {
 uint nth_tie(uint key, uint n) {
   float before, in_quads;
   uint stretch = find_bin(kDigits, kOfCounts, 0u, float(n), before);
-  for (uint j = 0; j < stretch_loads(); ++j) {
+  [[dont_unroll]] for (uint j = 0; j < stretch_loads(); ++j) {
     uint quad = (stretch * stretch_loads() + j) * gl_WorkGroupSize.x + gl_LocalInvocationID.x, found = 0u;
-    uvec4 keys = load_keys(quad);
+    uvec4 keys = keys_of(load_quad(quad));
     for (uint c = 0; c < 4u; ++c) found += keys[c] == key ? 1u : 0u;
     uint rank = uint(before + scan_before(float(found), in_quads));
     for (uint c = 0; c < 4u; ++c)
@@ -72,17 +72,20 @@ Result finish(Cut cut, float log_min_p) {
   clear_pool(kCountsAt, kCountsAt + kDigits);
   float sum = 0.0;
   uint support = 0u, last = 0xffffffffu;
-  for (uint base = gl_LocalInvocationID.x; 4u * base < vocab_size; base += kLoads * gl_WorkGroupSize.x) {
-    uint stretch = base / gl_WorkGroupSize.x / stretch_loads();
-    uvec4 keys[kLoads];
-    [[unroll]] for (uint j = 0; j < kLoads; ++j) keys[j] = load_keys(base + j * gl_WorkGroupSize.x);
-    for (uint i = 0; i < 4u * kLoads; ++i) {
-      uint key = keys[i / 4u][i % 4u];
-      if (key == cut.key && some_ties) atomicAdd(pool[kCountsAt + stretch], 1u);
-      if (key <= cut.key || (number_of(key) - row_best) * row_scale < log_min_p) continue;
-      sum += weight(key);
-      ++support;
-      last = min(last, key);
+  for (uint quad = gl_LocalInvocationID.x; 4u * quad < vocab_size;) {
+    Loads loads = load(quad);
+    uint stretch = quad / gl_WorkGroupSize.x / stretch_loads();
+    [[dont_unroll]] for (uint j = 0; j < kLoads; ++j, quad += gl_WorkGroupSize.x) {
+      uvec4 keys = keys_of(loads.now);
+      turn(loads);
+      [[unroll]] for (uint c = 0; c < 4u; ++c) {
+        uint key = keys[c];
+        if (key == cut.key && some_ties) atomicAdd(pool[kCountsAt + stretch], 1u);
+        if (key <= cut.key || (number_of(key) - row_best) * row_scale < log_min_p) continue;
+        sum += weight(key);
+        ++support;
+        last = min(last, key);
+      }
     }
   }
   Result result = Result(group_min_uint(last), kAllIds, group_sum(sum), group_sum_uint(support));
@@ -113,6 +116,15 @@ void list(uint row, uint i, uint key, uint id) {
   candidates.w[2u * kListMax * row + kListMax + i] = id;
 }
 
+uint best_key() {
+  uint best = kNoToken;
+  for (uint quad = gl_LocalInvocationID.x; 4u * quad < vocab_size; quad += gl_WorkGroupSize.x) {
+    uvec4 keys = keys_of(load_quad(quad));
+    best = max(max(best, max(keys.x, keys.y)), max(keys.z, keys.w));
+  }
+  return group_max_uint(best);
+}
+
 void main() {
   uint row = gl_WorkGroupID.x;
   if (row >= inputs.w[kSmpNumRecords]) return;
@@ -132,7 +144,7 @@ void main() {
   Overview all = overview(!greedy, ranks);
   if (all.key == kMasked && is_processed) {  // bias banned everything, or nothing was there before
     row_words = logits;
-    uint raw_key = overview(false, false).key;
+    uint raw_key = best_key();
     put(row, kNone, 0.0, raw_key > kMasked && raw_key < kInfinite ? kResultEmptySupport : kResultNotFinite, 0u);
     return;
   }
@@ -153,10 +165,9 @@ void main() {
   float log_min_p = min_p > 0.0 ? min(log(min_p), 0.0) : -kInfinity;
   Result result = Result(kMasked + 1u, kAllIds, all.sum, all.num_alive);
   Cut cut = Cut(kMasked, 0u, 0u);  // everything
-  bool done = top_k == 0u && top_p >= 1.0;
+  bool done = top_k == 0u && top_p >= 1.0 && min_p <= 0.0, by_min_p = top_k == 0u && top_p >= 1.0 && !done;
   uint num_listed = 0u;
-  if (done && min_p > 0.0) result = finish(cut, log_min_p);
-  if (!done && top_k <= kListMax) {
+  if (!done && !by_min_p && top_k <= kListMax) {
     uint count = collect_best(top_k > 0u ? top_k : kListMax, kMasked + 1u, all.stripes);
     bool has_all = top_k > 0u || count == all.num_alive;
     if (top_k > 0u) count = top_k;
@@ -167,11 +178,7 @@ void main() {
       list(row, i, pool[i], pool[kPoolMax + i]);
   }
   if (!done) {
-    if (top_k > 0u)
-      cut = cut_at_rank(top_k, top_p < 1.0);
-    else
-      tally(kNoLevel, 0u, 0u, 0u, 0u, kMasked);
-    if (top_p < 1.0) cut = cut_at_mass(top_p, cut);
+    if (!by_min_p) cut = select(top_k, top_p);
     result = finish(cut, log_min_p);
   }
   put(row, result, row_best / temperature + log(result.sum), 0u, num_listed);

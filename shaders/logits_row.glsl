@@ -1,6 +1,7 @@
 // Rows of logits as the sampling kernels read them: as keys, unsigned words that order as the floats do, so that ranks
 // and ties are exact also where a device flushes subnormals. A kernel sets the row's variables, the same ones in every
-// invocation of its workgroup. A pass over the row takes quads (4 tokens) round robin, kLoads of them in flight.
+// invocation of its workgroup. A pass over the row takes quads (4 tokens) round robin, kLoads of them in flight; the loops over
+// what was loaded are not unrolled, or code would grow by that factor and drivers take long to compile it.
 #include "step_inputs.glsl"
 
 layout(push_constant) uniform Push {
@@ -20,10 +21,9 @@ const uint kKeptListed = 6, kKeptSpare = 7;
 // Words of a SampleRecord.
 const uint kRecordSlot = 0, kRecordPosition = 2, kRecordFlags = 3, kRecordForced = 4;
 
-const uint kNoToken = 0u;            // key of a place beyond the row
-const uint kMasked = 0x007fffffu;    // of -inf; finite ones are higher
+const uint kNoToken = 0u;            // less than any key
+const uint kMasked = 0x007fffffu;    // of -inf, and of places beyond the row; finite ones are higher
 const uint kInfinite = 0xff800000u;  // of +inf; NaN is higher
-const uint kLoads = 4;               // quads in flight
 const uint kAllIds = 0x7fffffffu;
 
 Words row_words;
@@ -34,17 +34,23 @@ uint key_of(uint bits) {
   if (bits == 0x80000000u) bits = 0u;                          // -0 and 0 are a tie
   return (bits & 0x80000000u) != 0u ? ~bits : bits | 0x80000000u;
 }
+uvec4 keys_of(uvec4 bits) { return uvec4(key_of(bits.x), key_of(bits.y), key_of(bits.z), key_of(bits.w)); }
 float number_of(uint key) { return uintBitsToFloat((key & 0x80000000u) != 0u ? key & 0x7fffffffu : ~key); }
 
-// Keys of tokens 4 quad to 4 quad + 3.
-uvec4 load_keys(uint quad) {
-  uvec4 keys = uvec4(kNoToken);
+// Bits of four quads, gl_WorkGroupSize.x quads apart. `now` is the one at hand.
+const uint kLoads = 4;
+struct Loads {
+  uvec4 now, next, third, last;
+};
+uint load_word(uint id) { return id < vocab_size ? row_words.w[row_first + id] : 0xff800000u; }
+uvec4 load_quad(uint quad) {
   uint id = 4u * quad;
-  if (id >= vocab_size) return keys;
-  if (vocab_size % 4u == 0u) {  // rows begin on 16 bytes
-    uvec4 bits = Quads(row_words).q[row_first / 4u + quad];
-    return uvec4(key_of(bits.x), key_of(bits.y), key_of(bits.z), key_of(bits.w));
-  }
-  for (uint c = 0; c < 4u && id + c < vocab_size; ++c) keys[c] = key_of(row_words.w[row_first + id + c]);
-  return keys;
+  if (vocab_size % 4u == 0u)  // rows begin on 16 bytes
+    return id < vocab_size ? Quads(row_words).q[row_first / 4u + quad] : uvec4(0xff800000u);
+  return uvec4(load_word(id), load_word(id + 1u), load_word(id + 2u), load_word(id + 3u));
 }
+Loads load(uint quad) {
+  return Loads(load_quad(quad), load_quad(quad + gl_WorkGroupSize.x), load_quad(quad + 2u * gl_WorkGroupSize.x),
+               load_quad(quad + 3u * gl_WorkGroupSize.x));
+}
+void turn(inout Loads l) { l = Loads(l.next, l.third, l.last, l.now); }

@@ -11,6 +11,7 @@ layout(constant_id = 11) const uint kRows = 2;
 layout(constant_id = 12) const uint kCols = 1;
 layout(constant_id = 13) const uint kXDType = kF32;
 layout(constant_id = 14) const bool kBias = false;
+layout(constant_id = 15) const uint kUnroll = 1;  // units of each row that a lane loads before it multiplies
 
 layout(push_constant) uniform Push {
   Words x, weight;
@@ -28,6 +29,24 @@ float team_sum(float sum) {
 #endif
 }
 
+uint rows[kRows];  // first words
+float sums[kRows][kCols];
+
+// Units first, first + stride, ... (kCount of them), all loads ahead of all products.
+#define ACCUMULATE(kCount, first, stride)                                                                      \
+  {                                                                                                            \
+    vec4 w[kCount][kRows][kUnitsMaxVecs];                                                                      \
+    [[unroll]] for (uint u = 0; u < kCount; ++u)                                                               \
+      [[unroll]] for (uint r = 0; r < kRows; ++r)                                                              \
+        dequant_unit(weight, rows[r], columns, (first) + u * (stride), w[u][r]);                               \
+    [[unroll]] for (uint u = 0; u < kCount; ++u)                                                               \
+      [[unroll]] for (uint c = 0; c < kCols; ++c)                                                              \
+        [[unroll]] for (uint i = 0; i < kUnitVecs; ++i) {                                                      \
+          vec4 y = load4(x, c * (columns / 4u) + unit_x((first) + u * (stride), i), kXDType);                  \
+          [[unroll]] for (uint r = 0; r < kRows; ++r) sums[r][c] += dot(w[u][r][i], y);                        \
+        }                                                                                                      \
+  }
+
 void main() {
 #ifdef SUBGROUP
   uint lane = gl_SubgroupInvocationID, num_lanes = kSubgroup;
@@ -36,23 +55,13 @@ void main() {
   uint lane = gl_LocalInvocationID.x, num_lanes = gl_WorkGroupSize.x, team = gl_WorkGroupID.x;
 #endif
   if (count.w[0] == 0u || team * kRows >= num_rows) return;
-  uint rows[kRows];
-  float sums[kRows][kCols];
   [[unroll]] for (uint r = 0; r < kRows; ++r) {
     rows[r] = min(team * kRows + r, num_rows - 1u) * row_words;
     [[unroll]] for (uint c = 0; c < kCols; ++c) sums[r][c] = 0.0;
   }
-  uint units = num_units(columns);
-  for (uint unit = lane; unit < units; unit += num_lanes) {
-    vec4 w[kRows][kUnitsMaxVecs];
-    [[unroll]] for (uint r = 0; r < kRows; ++r) dequant_unit(weight, rows[r], columns, unit, w[r]);
-    [[unroll]] for (uint c = 0; c < kCols; ++c) {
-      [[unroll]] for (uint i = 0; i < kUnitVecs; ++i) {
-        vec4 y = load4(x, c * (columns / 4u) + unit_x(unit, i), kXDType);
-        [[unroll]] for (uint r = 0; r < kRows; ++r) sums[r][c] += dot(w[r][i], y);
-      }
-    }
-  }
+  uint units = num_units(columns), batch = kUnroll * num_lanes, whole = units / batch * batch;
+  for (uint unit = lane; unit < whole; unit += batch) ACCUMULATE(kUnroll, unit, num_lanes)
+  for (uint unit = whole + lane; unit < units; unit += num_lanes) ACCUMULATE(1, unit, 0)
   [[unroll]] for (uint r = 0; r < kRows; ++r) {
     uint row = team * kRows + r;
     [[unroll]] for (uint c = 0; c < kCols; ++c) {

@@ -40,32 +40,30 @@ struct Overview {
 // One pass. Sets row_best. `count_digits`: also counts keys by their first digit, pool[kCountsAt ...] being zero.
 Overview overview(bool want_sum, bool count_digits) {
   Overview o = Overview(kNoToken, kAllIds, kNoToken, 0u, 0.0, uvec4(kNoToken));
-  for (uint base = gl_LocalInvocationID.x; 4u * base < vocab_size; base += kLoads * gl_WorkGroupSize.x) {
-    uvec4 keys[kLoads];
-    [[unroll]] for (uint j = 0; j < kLoads; ++j) keys[j] = load_keys(base + j * gl_WorkGroupSize.x);
-    uint before = o.key;
-    [[unroll]] for (uint j = 0; j < kLoads; ++j) {
-      o.stripes = max(o.stripes, keys[j]);
+  for (uint quad = gl_LocalInvocationID.x; 4u * quad < vocab_size;) {
+    Loads loads = load(quad);
+    [[dont_unroll]] for (uint j = 0; j < kLoads; ++j, quad += gl_WorkGroupSize.x) {
+      uvec4 keys = keys_of(loads.now);
+      turn(loads);
+      uint before = o.key;
+      o.stripes = max(o.stripes, keys);
       [[unroll]] for (uint c = 0; c < 4u; ++c) {
-        uint key = keys[j][c];
+        uint key = keys[c];
+        o.second_key = max(o.second_key, min(key, o.key));
         if (key > o.key) {
-          o.second_key = o.key;
           o.key = key;
-          o.id = 4u * (base + j * gl_WorkGroupSize.x) + c;
-        } else {
-          o.second_key = max(o.second_key, key);
+          o.id = 4u * quad + c;
         }
         if (key > kMasked) {
           ++o.num_alive;
           if (count_digits) atomicAdd(pool[kCountsAt + kDigits - 1u - (key >> 21)], 1u);
         }
       }
+      if (!want_sum) continue;
+      row_best = number_of(o.key);
+      if (o.key != before) o.sum *= weight(before);
+      o.sum += weight(keys.x) + weight(keys.y) + weight(keys.z) + weight(keys.w);
     }
-    if (!want_sum) continue;
-    row_best = number_of(o.key);
-    if (o.key != before) o.sum *= weight(before);
-    [[unroll]] for (uint j = 0; j < kLoads; ++j)
-      [[unroll]] for (uint c = 0; c < 4u; ++c) o.sum += weight(keys[j][c]);
   }
   uint own_best = o.key, own_id = o.id;
   o.key = group_max_uint(own_best);
@@ -125,19 +123,21 @@ uint collect_best(uint wanted, uint least, uvec4 stripes) {
   if (me == 0u) num_pooled = 0u;
   barrier();
   for (uint first = 0; 4u * first < vocab_size; first += kLoads * gl_WorkGroupSize.x) {
-    uvec4 keys[kLoads];
-    [[unroll]] for (uint j = 0; j < kLoads; ++j) keys[j] = load_keys(first + me + j * gl_WorkGroupSize.x);
-    uint waiting = (1u << (4u * kLoads)) - 1u;
+    Loads loads = load(first + me);
+    uint placed = 0u;  // a bit a token
     for (;;) {
-      [[unroll]] for (uint i = 0; i < 4u * kLoads; ++i) {
-        uint key = keys[i / 4u][i % 4u], id = 4u * (first + me + i / 4u * gl_WorkGroupSize.x) + i % 4u;
-        if ((waiting & 1u << i) == 0u || key < bound_key) continue;
-        if (key == bound_key && id > bound_id) continue;
-        uint place = atomicAdd(num_pooled, 1u);
-        if (place >= kPoolMax) continue;
-        pool[place] = key;
-        pool[kPoolMax + place] = id;
-        waiting &= ~(1u << i);
+      [[dont_unroll]] for (uint j = 0; j < kLoads; ++j) {
+        uvec4 keys = keys_of(loads.now);
+        turn(loads);
+        [[unroll]] for (uint c = 0; c < 4u; ++c) {
+          uint key = keys[c], id = 4u * (first + me + j * gl_WorkGroupSize.x) + c, bit = 1u << (4u * j + c);
+          if (key < bound_key || (key == bound_key && id > bound_id) || (placed & bit) != 0u) continue;
+          uint place = id < vocab_size ? atomicAdd(num_pooled, 1u) : kPoolMax;
+          if (place >= kPoolMax) continue;
+          pool[place] = key;
+          pool[kPoolMax + place] = id;
+          placed |= bit;
+        }
       }
       barrier();
       if (num_pooled <= kPoolMax) break;

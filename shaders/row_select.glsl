@@ -68,22 +68,31 @@ void clear_pool(uint begin, uint end) {
   barrier();
 }
 
-// One pass over the keys above `above`: counts by the digit of `count_level` those that begin with count_prefix, and
-// sums the weights of those that begin with mass_prefix likewise. kNoLevel leaves one out.
-void tally(uint count_level, uint count_prefix, uint mass_level, uint mass_prefix, uint above, uint mass_above) {
+// One pass: counts the keys above `count_above` that begin with count_prefix by the digit of count_level, and sums the
+// weights of keys likewise. kNoLevel leaves one out.
+void tally(uint count_level, uint count_prefix, uint count_above, uint mass_level, uint mass_prefix, uint mass_above) {
   clear_pool(0u, kCountsAt + kDigits);
-  for (uint base = gl_LocalInvocationID.x; 4u * base < vocab_size; base += kLoads * gl_WorkGroupSize.x) {
-    uvec4 keys[kLoads];
-    [[unroll]] for (uint j = 0; j < kLoads; ++j) keys[j] = load_keys(base + j * gl_WorkGroupSize.x);
-    for (uint i = 0; i < 4u * kLoads; ++i) {
-      uint key = keys[i / 4u][i % 4u];
-      if (count_level != kNoLevel && key > above && prefix_of(key, count_level) == count_prefix)
-        atomicAdd(pool[kCountsAt + bin_of(key, count_level)], 1u);
-      if (mass_level != kNoLevel && key > mass_above && prefix_of(key, mass_level) == mass_prefix)
-        add_mass(bin_of(key, mass_level), weight(key));
+  for (uint quad = gl_LocalInvocationID.x; 4u * quad < vocab_size;) {
+    Loads loads = load(quad);
+    [[dont_unroll]] for (uint j = 0; j < kLoads; ++j, quad += gl_WorkGroupSize.x) {
+      uvec4 keys = keys_of(loads.now);
+      turn(loads);
+      [[dont_unroll]] for (uint c = 0; c < 4u; ++c, keys = keys.yzwx) {
+        uint key = keys.x;
+        if (count_level != kNoLevel && key > count_above && prefix_of(key, count_level) == count_prefix)
+          atomicAdd(pool[kCountsAt + bin_of(key, count_level)], 1u);
+        if (mass_level != kNoLevel && key > mass_above && prefix_of(key, mass_level) == mass_prefix)
+          add_mass(bin_of(key, mass_level), weight(key));
+      }
     }
   }
   barrier();
+}
+
+float total_mass() {
+  float sum = 0.0;
+  for (uint bin = gl_LocalInvocationID.x; bin < kDigits; bin += gl_WorkGroupSize.x) sum += mass_of(bin);
+  return group_sum(sum);
 }
 
 // The set of the best tokens down to a key: those above it, and `ties` of the `num_ties` equal to it, by lower id.
@@ -91,52 +100,46 @@ struct Cut {
   uint key, ties, num_ties;
 };
 
-// The k best, from counts of the first digit; two passes. With `want_masses` the second leaves the masses of the set by
-// first digit in the pool.
-Cut cut_at_rank(uint k, bool want_masses) {
-  float need = float(k), before;
-  uint bin = find_bin(kDigits, kOfCounts, 0u, need, before);
-  uint prefix = extend(0u, bin, 0u);
-  need -= before;
-  tally(1u, prefix, kNoLevel, 0u, kMasked, 0u);
-  bin = find_bin(kDigits, kOfCounts, 0u, need, before);
-  prefix = extend(prefix, bin, 1u);
-  need -= before;
-  tally(2u, prefix, want_masses ? 0u : kNoLevel, 0u, kMasked, prefix << 10 | 0x3ffu);
-  bin = find_bin(1024u, kOfCounts, 0u, need, before);
-  Cut cut = Cut(extend(prefix, bin, 2u), uint(need - before), pool[kCountsAt + bin]);
-  if (want_masses)
-    for (uint i = gl_LocalInvocationID.x; i <= bin; i += gl_WorkGroupSize.x) {
-      uint key = extend(prefix, i, 2u), count = i == bin ? cut.ties : pool[kCountsAt + i];
+// The k best (0: all), then of those the best that reach the fraction p of their mass (1: all). By rank two passes, with
+// counts of the first digit in the pool; the second also sums masses of the set by first digit. By mass two more, or
+// three when there was no cut by rank.
+Cut select(uint k, float p) {
+  uint me = gl_LocalInvocationID.x;
+  Cut set = Cut(kMasked, 0u, 0u);
+  [[dont_unroll]] for (uint phase = k > 0u ? 0u : 1u; phase < (p < 1.0 ? 2u : 1u); ++phase) {
+    bool by_mass = phase == 1u;
+    uint prefix = 0u, bin = 0u;
+    float need = float(k), before = 0.0;
+    [[dont_unroll]] for (uint level = 0; level < 3u; ++level) {
+      bool counts = !by_mass || level == 2u;
+      if (level > 0u || (by_mass && k == 0u))
+        tally(counts ? level : kNoLevel, prefix, set.key,
+              by_mass ? counts ? kNoLevel : level : level == 2u && p < 1.0 ? 0u : kNoLevel, by_mass ? prefix : 0u,
+              by_mass ? set.key : prefix << 10 | 0x3ffu);
+      // The ties of a cut by rank are not above its key.
+      if (me == 0u && level > 0u && set.ties > 0u && prefix_of(set.key, level) == prefix) {
+        if (counts)
+          pool[kCountsAt + bin_of(set.key, level)] = set.ties;
+        else
+          add_mass(bin_of(set.key, level), float(set.ties) * weight(set.key));
+      }
+      barrier();
+      if (by_mass && level == 0u) need = p * total_mass();
+      bin = find_bin(level == 2u ? 1024u : kDigits, !by_mass ? kOfCounts : counts ? kOfKeys : kOfMasses, prefix, need,
+                     before);
+      prefix = extend(prefix, bin, level);
+      need -= before;
+    }
+    Cut cut = Cut(prefix, 0u, pool[kCountsAt + bin]);
+    float ties = by_mass ? ceil(need / weight(cut.key)) : need;
+    cut.ties = ties < float(cut.num_ties) ? max(uint(ties), 1u) : cut.num_ties;
+    if (by_mass && cut.key == set.key) cut.num_ties = set.num_ties;
+    set = cut;
+    if (by_mass || p >= 1.0) continue;
+    for (uint i = me; i <= bin; i += gl_WorkGroupSize.x) {
+      uint key = extend(prefix >> 10, i, 2u), count = i == bin ? set.ties : pool[kCountsAt + i];
       if (count > 0u) add_mass(bin_of(key, 0u), float(count) * weight(key));
     }
-  barrier();
-  return cut;
-}
-
-// The best of `set` that reach the fraction p of its mass, from its masses by first digit; two passes.
-Cut cut_at_mass(float p, Cut set) {
-  float total = 0.0, before;
-  for (uint bin = gl_LocalInvocationID.x; bin < kDigits; bin += gl_WorkGroupSize.x) total += mass_of(bin);
-  float need = p * group_sum(total);
-  uint bin = find_bin(kDigits, kOfMasses, 0u, need, before);
-  uint prefix = extend(0u, bin, 0u);
-  need -= before;
-  tally(kNoLevel, 0u, 1u, prefix, 0u, set.key);
-  if (gl_LocalInvocationID.x == 0u && set.ties > 0u && prefix_of(set.key, 1u) == prefix)
-    add_mass(bin_of(set.key, 1u), float(set.ties) * weight(set.key));
-  barrier();
-  bin = find_bin(kDigits, kOfMasses, 0u, need, before);
-  prefix = extend(prefix, bin, 1u);
-  need -= before;
-  tally(2u, prefix, kNoLevel, 0u, set.key, 0u);
-  if (gl_LocalInvocationID.x == 0u && set.ties > 0u && prefix_of(set.key, 2u) == prefix)
-    pool[kCountsAt + bin_of(set.key, 2u)] = set.ties;
-  barrier();
-  bin = find_bin(1024u, kOfKeys, prefix, need, before);
-  Cut cut = Cut(extend(prefix, bin, 2u), 0u, pool[kCountsAt + bin]);
-  float ties = ceil((need - before) / weight(cut.key));
-  cut.ties = ties < float(cut.num_ties) ? max(uint(ties), 1u) : cut.num_ties;
-  if (cut.key == set.key) cut.num_ties = set.num_ties;
-  return cut;
+  }
+  return set;
 }

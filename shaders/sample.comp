@@ -43,11 +43,14 @@ Draw draw(uint row, float temperature, uint key0, uint key1) {
   for (uint i = me; i < num_listed; i += gl_WorkGroupSize.x)
     offer(own, candidates.w[2u * kListMax * row + i], candidates.w[2u * kListMax * row + kListMax + i], temperature,
           key0, key1);
-  for (uint base = me; num_listed == 0u && 4u * base < vocab_size; base += kLoads * gl_WorkGroupSize.x) {
-    uvec4 keys[kLoads];
-    [[unroll]] for (uint j = 0; j < kLoads; ++j) keys[j] = load_keys(base + j * gl_WorkGroupSize.x);
-    for (uint i = 0; i < 4u * kLoads; ++i)
-      offer(own, keys[i / 4u][i % 4u], 4u * (base + i / 4u * gl_WorkGroupSize.x) + i % 4u, temperature, key0, key1);
+  for (uint quad = me; num_listed == 0u && 4u * quad < vocab_size;) {
+    Loads loads = load(quad);
+    [[dont_unroll]] for (uint j = 0; j < kLoads; ++j, quad += gl_WorkGroupSize.x) {
+      uvec4 keys = keys_of(loads.now);
+      turn(loads);
+      [[dont_unroll]] for (uint c = 0; c < 4u; ++c, keys = keys.yzwx)
+        offer(own, keys.x, 4u * quad + c, temperature, key0, key1);
+    }
   }
   all.key = group_max_uint(own.key);
   all.id = group_min_uint(own.key == all.key ? own.id : kAllIds);
