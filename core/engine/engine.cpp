@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <deque>
 #include <mutex>
 #include <unordered_map>
@@ -24,6 +25,7 @@ constexpr std::chrono::milliseconds kIdleSleep{50};  // deadlines of waiting req
 struct Live {
   std::shared_ptr<EventSink> sink;
   StopMatcher matcher;
+  size_t num_alternatives;  // log-probabilities wanted beside each token's own
 };
 
 // A step on the device.
@@ -113,7 +115,8 @@ void Engine::Impl::take_messages() {
       std::span<const TokenId> ends;
       if (tokenizer) ends = tokenizer->end_of_generation_ids();
       live.emplace(request->id,
-                   Live{request->sink, StopMatcher(request->stop, request->min_tokens, request->max_tokens, ends)});
+                   Live{request->sink, StopMatcher(request->stop, request->min_tokens, request->max_tokens, ends),
+                        static_cast<size_t>(std::max(0, request->sampling.logprobs))});
       inbox_tokens -= request->prompt.size();
       scheduler->add(std::move(*request), clock->now_ns());
     } else if (auto* cancelled = std::get_if<CancelMessage>(&message)) {
@@ -174,8 +177,9 @@ Verdict Engine::Impl::judge_row(const PlanRow& row, const PlanSample& sample, co
   if (sample.logprobs && alternatives) {
     verdict.has_logprob = true;
     verdict.logprob = result.logprob;
-    for (const LogprobRow::Entry& entry : alternatives->entries)
-      if (entry.token >= 0) verdict.top_logprobs.push_back({entry.token, entry.logprob});
+    for (const LogprobRow::Entry& entry : alternatives->entries)  // best first, always as many as a row has
+      if (entry.token >= 0 && verdict.top_logprobs.size() < it->second.num_alternatives)
+        verdict.top_logprobs.push_back({entry.token, entry.logprob});
   }
   if (sample.forced_token >= 0) return verdict;
   verdict.token = result.token;
