@@ -311,6 +311,14 @@ TEST_CASE("echo gives the prompt's text and the log-probabilities of its tokens"
   CHECK(body.at("usage").at("completion_tokens") == 0);
 }
 
+TEST_CASE("a prompt of ids that ends inside a character is completed by the answer") {
+  const ServedModel model = letter_model();
+  const ApiRequest request = completion(R"({"prompt": [97, 195], "echo": true, "max_tokens": 2})");
+  Choice choice(&model, request.form, request.prompts[0]);
+  CHECK(choice.advance(token(0xA4)).text == "a\xC3\xA4");
+  CHECK(choice.advance(token('b', 0, FinishReason::kLength)).text == "b");
+}
+
 TEST_CASE("an answer has the fields that clients read") {
   const ServedModel model = letter_model();
   const ApiRequest request = chat(R"({"messages": [{"role": "user", "content": "a"}], "logprobs": true,
