@@ -5,6 +5,7 @@
 
 namespace llmrt::bench {
 
+void add_limits_command(CLI::App& app, int* exit_code);
 void add_model_command(CLI::App& app, int* exit_code);
 void add_agree_command(CLI::App& app, int* exit_code);
 

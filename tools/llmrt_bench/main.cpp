@@ -5,6 +5,7 @@ int main(int argc, char** argv) {
   CLI::App app{"llmrt-bench: the same work on every backend, with the device's limits beside it"};
   app.require_subcommand(1);
   int exit_code = 0;
+  llmrt::bench::add_limits_command(app, &exit_code);
   llmrt::bench::add_model_command(app, &exit_code);
   llmrt::bench::add_agree_command(app, &exit_code);
   CLI11_PARSE(app, argc, argv);
