@@ -52,10 +52,9 @@ void record_coverage(const std::string& device, const Case& test_case, Verdict v
   std::set<std::string> ops;
   for (const Step& step : test_case.steps)
     for (const OpList* list : {&step.forward, &step.sample})
-      for (const Op& op : list->ops) ops.insert(op_name(op));
-  for (const std::string& op : ops)
-    if (op != "update_rows" || ops.size() == 1)
-      ++table()[op][test_case.variant][device].verdicts[static_cast<int>(verdict)];
+      for (const Op& op : list->ops)
+        if (!std::holds_alternative<UpdateRows>(op) || !step.forward_inputs.row_updates.empty()) ops.insert(op_name(op));
+  for (const std::string& op : ops) ++table()[op][test_case.variant][device].verdicts[static_cast<int>(verdict)];
 }
 
 }  // namespace llmrt::optest

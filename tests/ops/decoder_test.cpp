@@ -133,7 +133,7 @@ Case decoder_case(const Model& model, DType activation, KvDType kv_dtype, bool q
 
   // Slot 3 forks slot 0: it shares the full block and owns a copy of the five tokens in the next one.
   Step third = decoder_step(
-      model, activation, 16,
+      model, activation, kv_dtype, 16,
       {{0, 21, last, true}, {3, 21, last, true}, {2, 5, random_tokens(6, rng), true}, {1, 71, last, true}}, 2);
   third.add_update(RowUpdateKind::kCopySlot, 3, 0, 0);
   third.patch_table(3, 1, {23});
