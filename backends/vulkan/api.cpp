@@ -37,6 +37,12 @@ VkDebugUtilsMessengerCreateInfoEXT messenger_info() {
 
 }  // namespace
 
+Result<std::shared_ptr<const Instance>> Instance::get() {
+  // Never destroyed: at exit a driver may be gone before us.
+  static const auto* const instance = new Result<std::shared_ptr<const Instance>>(create());
+  return *instance;
+}
+
 Result<std::shared_ptr<const Instance>> Instance::create() {
   auto library = DynamicLibrary::open({"libvulkan.so.1", "libvulkan.so"});
   if (!library) return make_error(ErrorCode::kNotFound, "vulkan loader: {}", library.error().message);

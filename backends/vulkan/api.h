@@ -14,12 +14,13 @@
 
 namespace llmrt::vulkan {
 
-// Process-wide; kept alive by the devices opened from it.
 class Instance {
  public:
-  // Errors: not_found (no loader), missing_feature (loader older than 1.3), out_of_memory. With
-  // LLMRT_VULKAN_VALIDATION=1 the validation layer is enabled, and any error it finds stops the process.
-  static Result<std::shared_ptr<const Instance>> create();
+  // The process's one instance, made on first use and kept to the end: drivers do not bear being loaded and unloaded many
+  // times (NVIDIA's fails from about the tenth on). Thread-safe. Errors: not_found (no loader), missing_feature (loader
+  // older than 1.3), out_of_memory. With LLMRT_VULKAN_VALIDATION=1 the validation layer is enabled, and any error it
+  // finds stops the process.
+  static Result<std::shared_ptr<const Instance>> get();
   ~Instance();
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
@@ -38,6 +39,7 @@ class Instance {
 
  private:
   Instance() = default;
+  static Result<std::shared_ptr<const Instance>> create();
   Status create_handle();
 
   std::shared_ptr<const DynamicLibrary> library_;

@@ -271,7 +271,7 @@ Status VulkanBackend::read_kv(uint32_t kv_group, uint32_t layer, uint32_t block,
 }  // namespace
 
 Result<std::vector<DeviceReport>> list_devices() {
-  auto instance = Instance::create();
+  auto instance = Instance::get();
   if (!instance) return instance.error();
   auto candidates = list_candidates(**instance);
   if (!candidates) return candidates.error();
@@ -284,7 +284,7 @@ Result<std::vector<DeviceReport>> list_devices() {
 }
 
 Result<std::unique_ptr<Backend>> open_device(uint32_t device_idx) {
-  auto instance = Instance::create();
+  auto instance = Instance::get();
   if (!instance) return instance.error();
   auto candidates = list_candidates(**instance);
   if (!candidates) return candidates.error();
