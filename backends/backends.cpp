@@ -92,7 +92,11 @@ Result<std::unique_ptr<Backend>> open_device(const std::string& id) {
   const char *first = id.data() + std::min(colon, id.size() - 1) + 1, *last = id.data() + id.size();
   const bool numbered = colon != std::string::npos && std::from_chars(first, last, device_idx).ptr == last && first != last;
   for (const BackendRow& row : kBackends)
-    if (row.name && numbered && id.substr(0, colon) == row.name) return row.open(device_idx);
+    if (row.name && numbered && id.substr(0, colon) == row.name) {
+      auto backend = row.open(device_idx);
+      if (!backend) return Error{backend.error().code, fmt::format("device {}: {}", id, backend.error().message)};
+      return backend;
+    }
   std::string found;
   for (const DeviceInfo& info : list_devices())
     found += fmt::format("{}{} ({}{})", found.empty() ? "" : ", ", info.id, info.name,

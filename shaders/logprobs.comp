@@ -17,17 +17,17 @@ void main() {
   Overview all = overview(true, false);
   bool good = all.key > kMasked && all.key < kInfinite;
   uint count = 0u;
-  float log_sum_exp = 0.0;
+  float log_sum = 0.0;  // beside row_best: subtracted one after the other, large logits keep their digits
   if (good) {
     count = min(collect_best(kLogprobsMax, kMasked, all.stripes), kLogprobsMax);
-    log_sum_exp = row_best + log(all.sum);
+    log_sum = log(all.sum);
     uint token = results.w[row * kResultWords];
     if (me == 0u && token < vocab_size)
-      results.w[row * kResultWords + 2u] = floatBitsToUint(uintBitsToFloat(logits.w[row_first + token]) - log_sum_exp);
+      results.w[row * kResultWords + 2u] = floatBitsToUint(uintBitsToFloat(logits.w[row_first + token]) - row_best - log_sum);
   }
   uint first = sample_rows_max * kResultWords + row * kLogprobWords;
   for (uint i = me; i < kLogprobsMax; i += gl_WorkGroupSize.x) {
     results.w[first + 2u * i] = i < count ? pool[kPoolMax + i] : 0xffffffffu;
-    results.w[first + 2u * i + 1u] = i < count ? floatBitsToUint(number_of(pool[i]) - log_sum_exp) : 0u;
+    results.w[first + 2u * i + 1u] = i < count ? floatBitsToUint(number_of(pool[i]) - row_best - log_sum) : 0u;
   }
 }

@@ -32,19 +32,31 @@ float team_sum(float sum) {
 uint rows[kRows];  // first words
 float sums[kRows][kCols];
 
-// Units first, first + stride, ... (kCount of them), all loads ahead of all products.
-#define ACCUMULATE(kCount, first, stride)                                                                      \
-  {                                                                                                            \
-    vec4 w[kCount][kRows][kUnitsMaxVecs];                                                                      \
-    [[unroll]] for (uint u = 0; u < kCount; ++u)                                                               \
-      [[unroll]] for (uint r = 0; r < kRows; ++r)                                                              \
-        dequant_unit(weight, rows[r], columns, (first) + u * (stride), w[u][r]);                               \
-    [[unroll]] for (uint u = 0; u < kCount; ++u)                                                               \
-      [[unroll]] for (uint c = 0; c < kCols; ++c)                                                              \
-        [[unroll]] for (uint i = 0; i < kUnitVecs; ++i) {                                                      \
-          vec4 y = load4(x, c * (columns / 4u) + unit_x((first) + u * (stride), i), kXDType);                  \
-          [[unroll]] for (uint r = 0; r < kRows; ++r) sums[r][c] += dot(w[u][r][i], y);                        \
-        }                                                                                                      \
+// Adds the products of one unit of every row; its vec4s lie in pairs (f32: alone).
+void multiply(uint unit, vec4 w[kRows][kUnitsMaxVecs]) {
+  [[unroll]] for (uint c = 0; c < kCols; ++c) {
+    uint from = c * (columns / 4u);
+    if (kUnitVecs == 1) {
+      vec4 y = load4(x, from + unit_x(unit, 0u), kXDType);
+      [[unroll]] for (uint r = 0; r < kRows; ++r) sums[r][c] += dot(w[r][0], y);
+      continue;
+    }
+    [[unroll]] for (uint i = 0; i < kUnitVecs; i += 2) {
+      vec4 y, z;
+      load8(x, from + unit_x(unit, i), kXDType, y, z);
+      [[unroll]] for (uint r = 0; r < kRows; ++r) sums[r][c] += dot(w[r][i], y) + dot(w[r][i + 1], z);
+    }
+  }
+}
+
+// Units first, first + stride, ... (kCount of them), all weights loaded ahead of all products.
+#define ACCUMULATE(kCount, first, stride)                                       \
+  {                                                                             \
+    vec4 w[kCount][kRows][kUnitsMaxVecs];                                       \
+    [[unroll]] for (uint u = 0; u < kCount; ++u)                                \
+      [[unroll]] for (uint r = 0; r < kRows; ++r)                               \
+        dequant_unit(weight, rows[r], columns, (first) + u * (stride), w[u][r]); \
+    [[unroll]] for (uint u = 0; u < kCount; ++u) multiply((first) + u * (stride), w[u]); \
   }
 
 void main() {

@@ -65,3 +65,14 @@ vec4 load4(Words source, uint i, uint dtype) {
   uvec2 pair = Pairs(source).p[i];
   return vec4(unpack16(pair.x, dtype), unpack16(pair.y, dtype));
 }
+// vec4s i and i + 1, i even.
+void load8(Words source, uint i, uint dtype, out vec4 a, out vec4 b) {
+  if (dtype == kF32) {
+    a = Vec4s(source).v[i];
+    b = Vec4s(source).v[i + 1u];
+  } else {
+    uvec4 quad = Quads(source).q[i >> 1];
+    a = vec4(unpack16(quad.x, dtype), unpack16(quad.y, dtype));
+    b = vec4(unpack16(quad.z, dtype), unpack16(quad.w, dtype));
+  }
+}
