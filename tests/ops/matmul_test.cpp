@@ -104,4 +104,27 @@ TEST_CASE("matmul leaves padding alone and an empty batch be", "[matmul]") {
   run(suite);
 }
 
+TEST_CASE("matmul and embed read a weight that passes a device's range", "[matmul][embed][large]") {
+  auto rng = test_rng("large weight");
+  Suite suite;
+  // 139 MB: more than one range of a device that addresses 128 MiB at once, as vocabularies are.
+  constexpr uint32_t kN = 34000, kK = 1024;
+  suite.vocab_size = kN;
+  const WeightId weight = suite.add_weight(Encoding::kF32, kN, kK, rng);
+  const WeightGroupId group = suite.add_group({weight}, false, rng);
+  for (uint32_t rows : {1u, 3u, 40u}) suite.cases.push_back(matmul_case(suite, group, rows, rows, DType::kF32, rng));
+  Case embed;
+  embed.name = "embed of a large table";
+  embed.variant = "f32";
+  Step step;
+  const std::vector<double> tokens = {0, kN - 1, kN / 2, 32767, 32768, 32769, 31999};
+  step.add_row(0, 0, static_cast<uint32_t>(tokens.size()));
+  const TensorId ids = step.input(Rows::kTokens, "tokens", 1, DType::kI32, tokens);
+  const TensorId out = step.output(Rows::kTokens, "out", kK, DType::kF32, Tolerance::kExact);
+  step.forward.ops = {Embed{ids, weight, out}};
+  embed.steps = {std::move(step)};
+  suite.cases.push_back(std::move(embed));
+  run(suite);
+}
+
 }  // namespace llmrt::optest
