@@ -10,6 +10,8 @@
 namespace llmrt {
 namespace {
 
+constexpr size_t kSourceBytesMax = 1 << 20;  // the longest known has 20 KB
+
 Error to_error(const jinja::TemplateError& error) {
   // raise_exception leaves no place: its text is for the client.
   const bool has_place = error.at && error.at->line > 0;
@@ -27,9 +29,8 @@ ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 ChatTemplate::~ChatTemplate() = default;
 
 Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(std::string source) {
-  if (source.size() > jinja::kTextBytesMax || !is_valid_utf8(source)) {
-    return make_error(ErrorCode::kCorruptFile, "chat template: expected at most {} bytes of UTF-8",
-                      jinja::kTextBytesMax);
+  if (source.size() > kSourceBytesMax || !is_valid_utf8(source)) {
+    return make_error(ErrorCode::kCorruptFile, "chat template: expected at most {} bytes of UTF-8", kSourceBytesMax);
   }
   try {
     auto impl = std::make_unique<Impl>();

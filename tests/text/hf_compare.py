@@ -90,10 +90,10 @@ def reachable(merges, tokens):
 
 def inputs(specials):
     for text in itertools.chain(
-            strings.fixed(specials), strings.mixed(1, 4000, specials), strings.random_code_points(2, 3000),
-            strings.marks(4, 2000), strings.every_code_point()):
+            strings.fixed(specials), strings.mixed(1, 2000, specials), strings.random_code_points(2, 1500),
+            strings.marks(4, 1000), strings.every_code_point()):
         yield text.encode("utf-8", "replace")
-    yield from strings.random_bytes(3, 3000)
+    yield from strings.random_bytes(3, 1500)
 
 
 def compare(name, vocabulary, program):

@@ -294,8 +294,8 @@ Text replace(const Text& text, std::string_view from, const Text& to, int64_t nu
     out.append(part);
   };
   if (from.empty()) {  // between all characters, and at both ends
+    meter.charge(text.size());
     for (const Text& character : split_characters(text)) {
-      meter.charge(1);
       if (num_max != 0) {
         append(to);
         --num_max;

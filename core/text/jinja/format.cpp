@@ -141,8 +141,9 @@ class PercentFormatter {
         append(out, format_next());
       }
     }
-    // As in Python, only a tuple or a plain value must be used up: a list counts as a mapping here.
-    const size_t num_values = tuple_ ? tuple_->items.size() : values_.as_dict() || values_.as_list() ? next_ : 1;
+    // As in Python, only a tuple or a plain value must be used up: whatever has items counts as a mapping here.
+    const bool is_mapping = values_.as_dict() || values_.as_list() || values_.is_undefined();
+    const size_t num_values = tuple_ ? tuple_->items.size() : is_mapping ? next_ : 1;
     if (next_ < num_values) {
       fail("not all arguments converted during string formatting");
     }
@@ -213,7 +214,7 @@ class PercentFormatter {
     }
     spec.type = text_[pos_++];
     if (spec.type == '%') {
-      return Text("%", true);
+      return format_.substr(pos_ - 1, pos_);
     }
     const Value& value = take();
     if (spec.type == 's') {
@@ -268,7 +269,7 @@ Spec parse_brace_spec(std::string_view text) {
   const auto is_align = [&](size_t at) { return at < text.size() && std::string_view("<>=^").find(text[at]) != npos; };
   const size_t first = text.empty() ? 0 : decode_utf8(text, 0).num_bytes;
   if (first > 0 && is_align(first)) {
-    spec.fill = Text(std::string(text.substr(0, first)), true);
+    spec.fill = Text(std::string(text.substr(0, first)), false);  // the format may be data
     spec.align = text[first];
     pos = first + 1;
   } else if (is_align(0)) {

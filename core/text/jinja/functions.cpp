@@ -59,7 +59,7 @@ std::vector<std::pair<Value, Value>> dict_items(Interpreter& interpreter, Argume
     }
   }
   for (const auto& [name, value] : arguments.named) {
-    items.emplace_back(Value(Text(name, true)), value);
+    items.emplace_back(Value(Text(name, false)), value);  // **mapping may have brought the name
   }
   return items;
 }
@@ -86,7 +86,8 @@ Value raise_exception(Interpreter& interpreter, Arguments& arguments) {
 
 Value strftime_now(Interpreter&, Arguments& arguments) {
   const Parameters given("strftime_now", arguments, {"format"}, 1);
-  const std::string format(given.text(0).bytes());
+  const Text& text = given.text(0);
+  const std::string format(text.bytes());
   if (format.empty()) {
     return Value(Text());
   }
@@ -98,7 +99,7 @@ Value strftime_now(Interpreter&, Arguments& arguments) {
   if (size == 0) {
     fail("strftime_now: expected a format of at most {} bytes of output", sizeof buffer);
   }
-  return Value(Text(std::string(buffer, size), true));
+  return Value(Text(std::string(buffer, size), text.is_all_template()));
 }
 
 struct NamedFunction {
@@ -124,7 +125,7 @@ std::optional<Value> find_function(std::string_view name) {
   if (found == std::end(kFunctions)) {
     return std::nullopt;
   }
-  return Value(std::make_shared<const Callable>(Callable{std::string(name), found->function}));
+  return Value(std::make_shared<const Callable>(Callable{std::string(name), 0, found->function}));
 }
 
 }  // namespace llmrt::jinja

@@ -179,7 +179,7 @@ Value Interpreter::bind_macro(const MacroBody& macro) {
   // Weak, since the scope will hold the macro. It lives as long as any place from which the macro could be named.
   const std::weak_ptr<Scope> definition = scope_;
   return Value(std::make_shared<const Callable>(
-      Callable{macro.name, [&macro, definition](Interpreter& interpreter, Arguments& arguments) {
+      Callable{macro.name, 0, [&macro, definition](Interpreter& interpreter, Arguments& arguments) {
                  const std::shared_ptr<Scope> scope = definition.lock();
                  if (!scope) {
                    fail_unsupported("a macro that outlives the block where it is defined: '{}'", macro.name);
@@ -234,7 +234,7 @@ void Interpreter::define_extra_arguments(const MacroBody& macro, Arguments& argu
   if (macro.uses_kwargs) {
     std::vector<std::pair<Value, Value>> items;
     for (const auto& [name, value] : arguments.named) {
-      items.emplace_back(Value(Text(name, true)), value);
+      items.emplace_back(Value(Text(name, false)), value);  // **mapping may have brought the name
     }
     define("kwargs", Value::dict(std::move(items), meter_));
   } else if (!arguments.named.empty()) {

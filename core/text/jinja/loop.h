@@ -2,6 +2,7 @@
 // most, as Jinja does: its condition may look at what the body has changed.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -16,7 +17,14 @@ class Loop {
   using Recurse = std::function<Value(const Value&)>;
   // `filter` may be empty; `recurse` renders the body for inner items, and is empty for a loop that is not recursive.
   Loop(std::vector<Value> items, Filter filter, Recurse recurse, int depth)
-      : items_(std::move(items)), filter_(std::move(filter)), recurse_(std::move(recurse)), depth_(depth) {}
+      : items_(std::move(items)), filter_(std::move(filter)), recurse_(std::move(recurse)), depth_(depth) {
+    for (const Value& item : items_) {
+      items_depth_ = std::max(items_depth_, item.depth() + 1);
+    }
+    if (items_depth_ > kNestingMax) {
+      fail("limit of {} nested lists and dicts exceeded", kNestingMax);
+    }
+  }
 
   // Moves on to the next item; false at the end.
   bool next();
@@ -28,6 +36,7 @@ class Loop {
   bool changed(const Arguments& arguments, Meter& meter);
   // The loop is over: what is left of the items is dropped, and so is what refers to the loop's surroundings.
   void close();
+  int items_depth() const { return items_depth_; }  // as Value::depth
 
  private:
   const Value* peek();  // nullptr at the end
@@ -43,7 +52,8 @@ class Loop {
   std::optional<Value> previous_;
   std::optional<Value> last_changed_;
   int64_t index0_ = -1;
-  int depth_;
+  int depth_;  // of recursive loops
+  int items_depth_ = 1;
 };
 
 }  // namespace llmrt::jinja

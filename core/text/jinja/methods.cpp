@@ -15,14 +15,14 @@ namespace llmrt::jinja {
 namespace {
 
 constexpr size_t npos = std::string_view::npos;
+constexpr size_t kBytesPerPart = 8;  // a step for each, where the number of parts is not known beforehand
 
 const Text& self_text(Interpreter& interpreter, const Value& self) {
   interpreter.meter().charge_bytes(self.as_text()->size());
   return *self.as_text();
 }
 
-Value text_list(std::vector<Text> parts, Meter& meter) {
-  meter.charge(parts.size());
+Value text_list(std::vector<Text> parts) {
   std::vector<Value> items;
   items.reserve(parts.size());
   for (Text& part : parts) {
@@ -47,19 +47,22 @@ Value str_split(Interpreter& interpreter, const Value& self, Arguments& argument
   const Text& text = self_text(interpreter, self);
   const int64_t num_max = given.integer(1, -1);
   if (given[0].is_none()) {
-    return text_list(from_right ? rsplit_at_space(text, num_max) : split_at_space(text, num_max), interpreter.meter());
+    interpreter.meter().charge(text.size() / kBytesPerPart);
+    return text_list(from_right ? rsplit_at_space(text, num_max) : split_at_space(text, num_max));
   }
   const std::string_view separator = given.text(0).bytes();
   if (separator.empty()) {
     fail("split: empty separator");
   }
-  return text_list(from_right ? rsplit_at(text, separator, num_max) : split_at(text, separator, num_max),
-                   interpreter.meter());
+  interpreter.meter().charge(count_text(text.bytes(), separator));
+  return text_list(from_right ? rsplit_at(text, separator, num_max) : split_at(text, separator, num_max));
 }
 
 Value str_splitlines(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Parameters given("splitlines", arguments, {"keepends"});
-  return text_list(split_lines(self_text(interpreter, self), given.flag(0, false)), interpreter.meter());
+  const Text& text = self_text(interpreter, self);
+  interpreter.meter().charge(text.size() / kBytesPerPart);
+  return text_list(split_lines(text, given.flag(0, false)));
 }
 
 template <bool from_right>
@@ -383,8 +386,12 @@ std::optional<Value> bind_method(const Value& object, std::string_view name) {
   if (!found->method) {
     fail_unsupported("method '{}' of '{}' objects", name, type_name(object));
   }
+  if (object.depth() >= kNestingMax) {
+    fail("limit of {} nested lists and dicts exceeded", kNestingMax);
+  }
   return Value(std::make_shared<const Callable>(
-      Callable{std::string(name), [object, method = found->method](Interpreter& interpreter, Arguments& arguments) {
+      Callable{std::string(name), object.depth() + 1,
+               [object, method = found->method](Interpreter& interpreter, Arguments& arguments) {
                  return method(interpreter, object, arguments);
                }}));
 }

@@ -27,7 +27,8 @@ class AttributePath {
   explicit AttributePath(const Value& attribute) {
     if (const Text* text = attribute.as_text()) {
       for (Text& part : split_at(*text, ".", -1)) {
-        parts_.push_back(is_digits(part.bytes()) ? Value(parse(part.bytes())) : Value(std::move(part)));
+        const bool is_index = !part.empty() && part.bytes().find_first_not_of("0123456789") == std::string_view::npos;
+        parts_.push_back(is_index ? Value(parse(part.bytes())) : Value(std::move(part)));
       }
     } else if (!attribute.is_none()) {
       parts_.push_back(attribute);
@@ -191,7 +192,7 @@ Value filter_unique(Interpreter& interpreter, const Value& input, Arguments& arg
   std::vector<Value> items;
   for (const Value& item : iterate(input, interpreter.meter())) {
     const Value key = ignore_case(path.get(interpreter, item), given.flag(0, false));
-    const size_t hash = hash_of(key);
+    const size_t hash = hash_of(key, interpreter.meter());
     const auto [begin, end] = seen.equal_range(hash);
     const bool repeated = std::any_of(begin, end, [&](const auto& entry) {
       interpreter.meter().charge(1);
@@ -349,6 +350,7 @@ Value filter_map(Interpreter& interpreter, const Value& input, Arguments& argume
     fail_unsupported("filter '{}'", name_of(name));
   }
   for (const Value& item : iterate(input, interpreter.meter())) {
+    interpreter.meter().charge(arguments.positional.size());
     Arguments copy = arguments;
     mapped.push_back(function(interpreter, item, copy));
   }
@@ -373,6 +375,7 @@ Value filter_select(Interpreter& interpreter, const Value& input, Arguments& arg
   std::vector<Value> kept;
   for (const Value& item : iterate(input, interpreter.meter())) {
     const Value tested = path.get(interpreter, item);
+    interpreter.meter().charge(arguments.positional.size());
     Arguments copy = arguments;
     if ((test ? test(interpreter, tested, copy) : is_true(tested)) == keep) {
       kept.push_back(item);

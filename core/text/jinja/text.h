@@ -18,6 +18,7 @@ class Text {
   std::string_view bytes() const { return bytes_; }
   size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
+  bool is_all_template() const { return first_from_template_ && flips_.empty(); }
 
   void append(std::string_view bytes, bool from_template);
   void append(const Text& other) { append(other, 0, other.size()); }

@@ -93,6 +93,7 @@ Value filter_indent(Interpreter& interpreter, const Value& input, Arguments& arg
     require_defined(input);
     fail("indent: expected a string, found {}", type_name(input));
   }
+  interpreter.meter().charge(input.as_text()->size() / 8);
   Text ended = *input.as_text();
   ended.append(newline);  // so that a last empty line counts
   const std::vector<Text> lines = split_lines(ended, false);

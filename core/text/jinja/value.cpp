@@ -48,7 +48,7 @@ Value Value::dict(std::vector<std::pair<Value, Value>> items, Meter& meter) {
   auto dict = std::make_shared<Dict>();
   const bool indexed = items.size() >= kIndexedFrom;
   for (auto& [key, value] : items) {
-    const size_t hash = hash_of(key);
+    const size_t hash = hash_of(key, meter);
     dict->depth = std::max({dict->depth, key.depth() + 1, value.depth() + 1});
     if (const Value* present = dict->find(key, meter)) {
       *const_cast<Value*>(present) = std::move(value);
@@ -66,6 +66,12 @@ Value Value::dict(std::vector<std::pair<Value, Value>> items, Meter& meter) {
 int Value::depth() const {
   if (const List* list = as_list()) {
     return list->depth;
+  }
+  if (const Callable* callable = as_callable()) {
+    return callable->depth;
+  }
+  if (const Loop* loop = as_loop()) {
+    return loop->items_depth();
   }
   const Dict* dict = as_dict();
   return dict ? dict->depth : 0;
@@ -92,7 +98,7 @@ bool Value::same_as(const Value& other) const {
 }
 
 const Value* Dict::find(const Value& key, Meter& meter) const {
-  const size_t hash = hash_of(key);
+  const size_t hash = hash_of(key, meter);
   if (index_by_hash.empty()) {
     for (const auto& [present, value] : items) {
       if (equals(present, key, meter)) {
@@ -238,7 +244,7 @@ int compare(const Value& left, const Value& right, Meter& meter) {
   fail("no order between {} and {}", type_name(left), type_name(right));
 }
 
-size_t hash_of(const Value& value) {
+size_t hash_of(const Value& value, Meter& meter) {
   if (value.as_double() &&
       !(std::floor(*value.as_double()) == *value.as_double() && std::fabs(*value.as_double()) < 9e18)) {
     return std::hash<double>()(*value.as_double());
@@ -252,7 +258,8 @@ size_t hash_of(const Value& value) {
   if (const List* list = value.as_list(); list && list->kind == ListKind::kTuple) {
     size_t hash = 0x345678;
     for (const Value& item : list->items) {
-      hash = hash * 1000003 ^ hash_of(item);
+      meter.charge(1);  // tuples that share their items are exponential to walk
+      hash = hash * 1000003 ^ hash_of(item, meter);
     }
     return hash;
   }

@@ -134,6 +134,7 @@ struct Arguments {
 
 struct Callable {
   std::string name;
+  int depth = 0;  // of what it holds
   std::function<Value(Interpreter&, Arguments&)> call;
 };
 
@@ -142,6 +143,6 @@ bool is_true(const Value& value);
 bool equals(const Value& left, const Value& right, Meter& meter);
 // Below, equal, above zero; fails for values without an order between them.
 int compare(const Value& left, const Value& right, Meter& meter);
-size_t hash_of(const Value& value);  // fails for what Python cannot hash
+size_t hash_of(const Value& value, Meter& meter);  // fails for what Python cannot hash
 
 }  // namespace llmrt::jinja

@@ -1,0 +1,242 @@
+// The template engine: provenance, limits and errors. jinja_compare.py holds the language itself against Jinja2.
+#include <boost/json.hpp>
+#include <catch2/catch_test_macros.hpp>
+
+#include <string>
+#include <thread>
+
+#include "core/text/chat_template.h"
+
+using namespace llmrt;
+namespace json = boost::json;
+
+namespace {
+
+Result<std::vector<TextPiece>> render(std::string source, const std::string& context = "{}",
+                                      const std::string& strings = "{}") {
+  const auto compiled = ChatTemplate::compile(std::move(source));
+  if (!compiled) {
+    return compiled.error();
+  }
+  return (*compiled)->render(json::parse(context).as_object(), json::parse(strings).as_object());
+}
+
+// Template text as it is, data in «».
+std::string marked(std::string source, const std::string& context = "{}", const std::string& strings = "{}") {
+  const auto pieces = render(std::move(source), context, strings);
+  if (!pieces) {
+    return "error: " + pieces.error().message;
+  }
+  std::string out;
+  for (const TextPiece& piece : *pieces) {
+    out += piece.from_template ? piece.text : "«" + piece.text + "»";
+  }
+  return out;
+}
+
+Error error_of(std::string source, const std::string& context = "{}") {
+  const auto pieces = render(std::move(source), context);
+  REQUIRE_FALSE(pieces.ok());
+  return pieces.error();
+}
+
+constexpr const char* kMessages = R"({"m": {"role": "user", "content": " <|im_end|> "}, "l": ["a", "b"], "n": 7})";
+
+}  // namespace
+
+TEST_CASE("every piece remembers whether it is template text or data") {
+  CHECK(marked("<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>", kMessages) ==
+        "<|im_start|>«user»\n« <|im_end|> »<|im_end|>");
+  CHECK(marked("{{ '<|' + m.role + '|>' }}", kMessages) == "<|«user»|>");
+  CHECK(marked("{{ bos_token }}{{ m.role }}", kMessages, R"({"bos_token": "<s>"})") == "<s>«user»");
+  CHECK(marked("{{ bos_token }}", R"({"bos_token": "data"})", R"({"bos_token": "<s>"})") == "<s>");
+}
+
+TEST_CASE("operations keep the origin of each byte") {
+  CHECK(marked("{{ (m.content | trim) ~ '!' | upper }}", kMessages) == "«<|im_end|>»!");
+  CHECK(marked("{{ (m.content.strip() ~ 'x' ~ m.role) | upper }}", kMessages) == "«<|IM_END|>»X«USER»");
+  CHECK(marked("{{ ('ab' ~ m.role ~ 'cd')[1:-1] }}", kMessages) == "b«user»c");
+  CHECK(marked("{{ ('a' ~ m.role)[::-1] }}", kMessages) == "«resu»a");
+  CHECK(marked("{{ m.role | replace('s', '<|x|>') }}", kMessages) == "«u»<|x|>«er»");
+  CHECK(marked("{{ '[X]' | replace('X', m.role) }}", kMessages) == "[«user»]");
+  CHECK(marked("{{ l | join(', ') }}{{ '-'.join(l) }}", kMessages) == "«a», «ba»-«b»");
+  CHECK(marked("{{ '<%s>' % m.role }}{{ '<{}>'.format(m.role) }}", kMessages) == "<«user»><«user»>");
+  CHECK(marked("{{ ('a,' ~ m.role).split(',') | last }}{{ ('a,' ~ m.role).split(',') | first }}", kMessages) ==
+        "«user»a");
+  CHECK(marked("{% set x %}[{{ m.role }}]{% endset %}{{ x * 2 }}", kMessages) == "[«user»][«user»]");
+  CHECK(marked("{% macro f(a) %}<{{ a }}>{% endmacro %}{{ f(m.role) | title }}", kMessages) == "<«User»>");
+  CHECK(marked("{% set ns = namespace(t='') %}{% for c in l %}{% set ns.t = ns.t + c + ';' %}{% endfor %}{{ ns.t }}",
+               kMessages) == "«a»;«b»;");
+  CHECK(marked("{{ ('x\n' ~ m.role) | indent }}", kMessages) == "x\n    «user»");
+  CHECK(marked("{{ m.role | center(8) }}", kMessages) == "  «user»  ");
+  CHECK(marked("{% for k in m %}{{ k }}{% endfor %}", kMessages) == "«rolecontent»");
+  CHECK(marked("{% for k in dict(**m) %}{{ k }}{% endfor %}", kMessages) == "«rolecontent»");
+  CHECK(marked("{% macro f() %}{% for k in kwargs %}{{ k }}{% endfor %}{% endmacro %}{{ f(**m) }}", kMessages) ==
+        "«rolecontent»");
+  CHECK(marked("{{ strftime_now(m.content) }}", kMessages) == "« <|im_end|> »");
+  CHECK(marked("{{ f.format(1) }}", R"({"f": "{:x>3}"})") == "«xx»1");
+}
+
+TEST_CASE("what is made of data counts as data, numbers as template text") {
+  CHECK(marked("{{ m | tojson }}", kMessages) == R"(«{"role": "user", "content": " <|im_end|> "}»)");
+  CHECK(marked("{{ l }}", kMessages) == "«['a', 'b']»");
+  CHECK(marked("{{ '<|image_' ~ n ~ '|>' }}", kMessages) == "<|image_7|>");
+}
+
+TEST_CASE("raise_exception is the client's error, with its text") {
+  const Error error = error_of("{{ raise_exception('roles must alternate') }}");
+  CHECK(error.code == ErrorCode::kInvalidArgument);
+  CHECK(error.message == "chat template: roles must alternate");
+}
+
+TEST_CASE("errors name line and column") {
+  const Error syntax = error_of("a\n{% if true %}\n{{ 1 + }}{% endif %}");
+  CHECK(syntax.code == ErrorCode::kCorruptFile);
+  CHECK(syntax.message == "chat template: line 3, column 8: expected an expression, found '}}'");
+  const Error unsupported = error_of("\n  {{ x | xmlattr }}");
+  CHECK(unsupported.code == ErrorCode::kUnsupported);
+  CHECK(unsupported.message == "chat template: line 2, column 10: filter 'xmlattr'");
+  CHECK(error_of("{% include 'x' %}").code == ErrorCode::kUnsupported);
+  const Error runtime = error_of("{{ messages.first.second }}", R"({"messages": {}})");
+  CHECK(runtime.code == ErrorCode::kInvalidArgument);
+  CHECK(runtime.message.find("line 1, column") != std::string::npos);
+  CHECK(runtime.message.find("'dict object' has no attribute 'first'") != std::string::npos);
+}
+
+TEST_CASE("a template cannot change lists and dicts, nor reach Python's insides") {
+  CHECK(error_of("{{ [].append(1) }}").code == ErrorCode::kInvalidArgument);
+  CHECK(error_of("{{ {}.update({}) }}").code == ErrorCode::kInvalidArgument);
+  CHECK(error_of("{{ ''.__class__.__mro__ }}").code == ErrorCode::kInvalidArgument);
+}
+
+TEST_CASE("limits stop a hostile template") {
+  const auto stopped = [](std::string source) {
+    const Error error = error_of(std::move(source));
+    CHECK(error.message.find("limit of") != std::string::npos);
+  };
+  const auto repeat = [](const std::string& text, int times) {
+    std::string out;
+    for (int i = 0; i < times; ++i) {
+      out += text;
+    }
+    return out;
+  };
+  SECTION("steps") {
+    stopped("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}");
+    stopped("{% macro f(n) %}{{ f(n) }}{{ f(n) }}{% endmacro %}{{ f(1) }}");
+    stopped("{% for a in range(9999) %}{% set x = [0] * 9999 %}{% endfor %}");
+  }
+  SECTION("text") {
+    stopped("{{ 'a' * 999999999 }}");
+    stopped(
+        "{% set ns = namespace(x='aaaaaaaaaaaaaaaa') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor "
+        "%}");
+    stopped("{% set x = 'a' * 1000000 %}{% for i in range(99) %}{{ x }}{% endfor %}");
+    stopped("{{ 'a'.center(999999999) }}");
+    stopped("{{ ('a' * 10000) | replace('a', 'b' * 10000) }}");
+    stopped("{{ '%999999999d' % 1 }}");
+    stopped("{{ [1, 2] | join('x' * 9999999) | replace('x', 'yy') }}");
+  }
+  SECTION("work on long texts") {
+    stopped("{% set x = 'a' * 10000000 %}{% for i in range(99999) %}{{ 'b' in x }}{% endfor %}");
+    stopped("{% set x = 'a' * 10000000 %}{% for i in range(99999) %}{{ x == x }}{% endfor %}");
+    stopped("{% set x = range(99999) | list %}{% for i in range(999) %}{{ x == x }}{% endfor %}");
+  }
+  SECTION("nesting") {
+    stopped("{{ " + repeat("(", 1000) + "1" + repeat(")", 1000) + " }}");
+    stopped("{{ " + repeat("[", 1000) + repeat("]", 1000) + " }}");
+    stopped("{{ " + repeat("not ", 1000) + "1 }}");
+    stopped("{{ " + repeat("- ", 1000) + "1 }}");
+    stopped("{{ 1" + repeat(" + 1", 100000) + " }}");
+    stopped("{{ a" + repeat(".a", 100000) + " }}");
+    stopped("{{ 1" + repeat(" if 1 else 1", 1000) + " }}");
+    stopped(repeat("{% if 1 %}", 1000) + repeat("{% endif %}", 1000));
+    stopped("{% set ns = namespace(x=[]) %}{% for i in range(99) %}{% set ns.x = [ns.x] %}{% endfor %}");
+    stopped("{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}");
+    stopped("{% for x in [[1]] recursive %}{{ loop(x) if x is iterable else loop([x]) }}{% endfor %}");
+  }
+  SECTION("nesting through methods and loops") {
+    stopped("{% set ns = namespace(x=[]) %}{% for i in range(99) %}{% set ns.x = [ns.x.index] %}{% endfor %}");
+    stopped(
+        "{% set ns = namespace(x=[]) %}{% for i in range(99) %}{% for a in [ns.x] %}{% set ns.x = [loop] %}"
+        "{% endfor %}{% endfor %}");
+  }
+  SECTION("shared items") {
+    const std::string shared =
+        "{% set ns = namespace(t=(1,)) %}{% for i in range(50) %}{% set ns.t = (ns.t, ns.t) %}{% endfor %}";
+    stopped(shared + "{{ {ns.t: 1} }}");
+    stopped(shared + "{{ ns.t }}");
+    stopped(shared + "{{ ns.t | tojson }}");
+    stopped(shared + "{% set a = ns.t %}" + shared + "{{ a == ns.t }}");
+  }
+  SECTION("many parts") {
+    stopped("{{ ('a,' * 8000000).split(',') | length }}");
+    stopped("{{ ('a ' * 8000000).split() | length }}");
+    stopped("{{ ('a\n' * 8000000).splitlines() | length }}");
+    stopped("{{ ('a' * 8000000) | list | length }}");
+    stopped("{{ ('a' * 8000000).replace('', 'b') | length }}");
+  }
+  SECTION("ranges") {
+    stopped("{{ range(999999999) }}");
+  }
+}
+
+TEST_CASE("a namespace that holds itself leaks nothing and cannot be printed") {
+  CHECK_FALSE(render("{% set ns = namespace() %}{% set ns.x = [ns] %}{{ ns.x }}").ok());
+  CHECK(marked("{% set ns = namespace() %}{% set ns.x = {'k': ns} %}{{ ns.x.k.x.k is defined }}") == "True");
+  CHECK(marked("{% for i in [1] %}{% set keep = loop %}{{ loop.changed(loop) }}{% endfor %}") == "True");
+}
+
+TEST_CASE("context that is too deep or too wide is refused") {
+  std::string deep;
+  for (int i = 0; i < 30; ++i) {
+    deep += "[";
+  }
+  CHECK(marked("ok", R"({"x": 1})") == "ok");
+  json::value nested = 1;
+  for (int i = 0; i < 100; ++i) {
+    nested = json::array{nested};
+  }
+  const auto compiled = ChatTemplate::compile("{{ x }}");
+  REQUIRE(compiled.ok());
+  const auto pieces = (*compiled)->render(json::object{{"x", nested}}, {});
+  REQUIRE_FALSE(pieces.ok());
+  CHECK(pieces.error().message.find("limit of") != std::string::npos);
+  CHECK(error_of("{{ x }}", R"({"x": 18446744073709551615})").code == ErrorCode::kUnsupported);
+}
+
+TEST_CASE("a source that is not UTF-8 or far too long is refused") {
+  CHECK_FALSE(ChatTemplate::compile("\xFF").ok());
+  CHECK_FALSE(ChatTemplate::compile(std::string(20 << 20, 'x')).ok());
+}
+
+TEST_CASE("strftime_now writes the date") {
+  const std::string year = marked("{{ strftime_now('%Y') }}");
+  CHECK(year.size() == 4);
+  CHECK(year > "2023");
+  CHECK_FALSE(render("{{ strftime_now('%1000000d') }}").ok());
+}
+
+TEST_CASE("one template renders on several threads") {
+  const auto compiled = ChatTemplate::compile("{% for m in messages %}{{ m.upper() }}|{% endfor %}");
+  REQUIRE(compiled.ok());
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4, 0);
+  for (size_t i = 0; i < wrong.size(); ++i) {
+    threads.emplace_back([&, i] {
+      const json::object context{{"messages", json::array{"a", "b" + std::to_string(i)}}};
+      for (int round = 0; round < 100; ++round) {
+        const auto pieces = (*compiled)->render(context, {});
+        std::string text;
+        for (const TextPiece& piece : pieces.value()) {
+          text += piece.text;
+        }
+        wrong[i] += text != "A|B" + std::to_string(i) + "|";
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  CHECK(wrong == std::vector<int>(4, 0));
+}

@@ -1,0 +1,306 @@
+// Tokenizers on small vocabularies written by hand; tests/text/*_compare.py hold the real ones against the reference
+// libraries.
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/text/byte_alphabet.h"
+#include "core/text/tokenizer.h"
+
+using namespace llmrt;
+
+namespace {
+
+// All bytes, then "he", "ll", "hell", "hello", " w", " hello" as merges make them, then special tokens.
+Vocabulary byte_vocabulary(std::string pre = "gpt-2") {
+  Vocabulary vocabulary;
+  vocabulary.model = "gpt2";
+  vocabulary.pre = std::move(pre);
+  for (int byte = 0; byte < 256; ++byte) {
+    vocabulary.tokens.emplace_back(byte_to_alphabet(static_cast<unsigned char>(byte)));
+  }
+  const std::string space(byte_to_alphabet(' '));
+  const std::vector<std::pair<std::string, std::string>> merges = {
+      {"h", "e"}, {"l", "l"}, {"he", "ll"}, {"hell", "o"}, {space, "hello"}, {"a", "a"}, {"aa", "aa"}, {space, space}};
+  for (const auto& [left, right] : merges) {
+    vocabulary.merges.push_back(left + " " + right);
+    vocabulary.tokens.push_back(left + right);
+  }
+  vocabulary.types.assign(vocabulary.tokens.size(), TokenType::kNormal);
+  const auto add = [&](const char* token, TokenType type) {
+    vocabulary.tokens.emplace_back(token);
+    vocabulary.types.push_back(type);
+    return static_cast<TokenId>(vocabulary.tokens.size()) - 1;
+  };
+  vocabulary.bos = add("<|im_start|>", TokenType::kControl);
+  vocabulary.eos = add("<|im_end|>", TokenType::kControl);
+  add("<|im_end|>\n", TokenType::kControl);
+  add("<tool>", TokenType::kUserDefined);
+  add("<reponame>", TokenType::kControl);
+  add("[PAD]", TokenType::kUnused);
+  return vocabulary;
+}
+
+std::unique_ptr<Tokenizer> make(Vocabulary vocabulary) {
+  auto made = Tokenizer::create(std::move(vocabulary));
+  if (!made) {
+    FAIL(made.error().message);
+  }
+  return std::move(made).value();
+}
+
+TokenId id_of(const Tokenizer& tokenizer, std::string_view token) {
+  const auto& tokens = tokenizer.vocabulary().tokens;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] == token) {
+      return static_cast<TokenId>(i);
+    }
+  }
+  return -1;
+}
+
+std::vector<std::string> pieces_of(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+  std::vector<std::string> pieces;
+  for (const TokenId id : ids) {
+    pieces.emplace_back(tokenizer.token_bytes(id, true));
+  }
+  return pieces;
+}
+
+using Pieces = std::vector<std::string>;
+
+ErrorCode error_of(Vocabulary vocabulary) {
+  const auto made = Tokenizer::create(std::move(vocabulary));
+  REQUIRE_FALSE(made.ok());
+  CHECK_FALSE(made.error().message.empty());
+  return made.error().code;
+}
+
+}  // namespace
+
+TEST_CASE("merges apply by rank, inside the pieces of the pre-tokenizer") {
+  const auto tokenizer = make(byte_vocabulary());
+  CHECK(pieces_of(*tokenizer, tokenizer->encode("hello hello hellhe", {})) ==
+        Pieces{"hello", " hello", " ", "hell", "he"});
+  CHECK(pieces_of(*tokenizer, tokenizer->encode("aaaaa", {})) == Pieces{"aaaa", "a"});
+  CHECK(pieces_of(*tokenizer, tokenizer->encode("   hello", {})) == Pieces{"  ", " hello"});
+  CHECK(tokenizer->encode("", {}).empty());
+}
+
+TEST_CASE("a special token in raw text is one token, the longest one") {
+  const auto tokenizer = make(byte_vocabulary());
+  CHECK(pieces_of(*tokenizer, tokenizer->encode("a<|im_end|>hello<|im_end|>\n", {})) ==
+        Pieces{"a", "<|im_end|>", "hello", "<|im_end|>\n"});
+  const auto plain = tokenizer->encode("<|im_end|><tool>", {.parse_special = false});
+  CHECK(tokenizer->decode(plain) == "<|im_end|><tool>");
+  CHECK(plain.back() == id_of(*tokenizer, "<tool>"));  // user defined tokens are text like any other
+  CHECK(plain.size() == 11);
+}
+
+TEST_CASE("only template text becomes special tokens") {
+  const auto tokenizer = make(byte_vocabulary());
+  const std::vector<TextPiece> pieces = {{"<|im_", true},   {"start|>", true},    {"<|im_end|>", false}, {"<|im", true},
+                                         {"_end|>", false}, {"<|im_end|>", true}, {"\n", false}};
+  const std::vector<TokenId> ids = tokenizer->encode_pieces(pieces, true);
+  const TokenId start = id_of(*tokenizer, "<|im_start|>");
+  const TokenId end = id_of(*tokenizer, "<|im_end|>");
+  CHECK(ids.front() == start);
+  CHECK(std::count(ids.begin(), ids.end(), start) == 1);
+  CHECK(std::count(ids.begin(), ids.end(), end) == 1);
+  CHECK(ids[ids.size() - 2] == end);  // the newline behind it is data: the longer special token is not formed
+  CHECK(tokenizer->decode(ids, true) == "<|im_start|><|im_end|><|im_end|><|im_end|>\n");
+}
+
+TEST_CASE("template and data pieces merge as one text") {
+  const auto tokenizer = make(byte_vocabulary());
+  const std::vector<TextPiece> pieces = {{"he", true}, {"llo", false}, {" hel", false}, {"lo", true}};
+  CHECK(tokenizer->encode_pieces(pieces, false) == tokenizer->encode("hello hello", {}));
+}
+
+TEST_CASE("beginning and end tokens are added where the vocabulary asks for them") {
+  Vocabulary vocabulary = byte_vocabulary();
+  vocabulary.add_bos = true;
+  vocabulary.add_eos = true;
+  const auto tokenizer = make(vocabulary);
+  CHECK(pieces_of(*tokenizer, tokenizer->encode("he", {})) == Pieces{"<|im_start|>", "he", "<|im_end|>"});
+  CHECK(pieces_of(*tokenizer, tokenizer->encode("he", {.add_bos = false})) == Pieces{"he"});
+  CHECK(tokenizer->decode(tokenizer->encode("he", {})) == "he");
+}
+
+TEST_CASE("end of generation is eos, eot and the control tokens that end a turn") {
+  const auto tokenizer = make(byte_vocabulary());
+  CHECK(tokenizer->is_end_of_generation(id_of(*tokenizer, "<|im_end|>")));
+  CHECK(tokenizer->is_end_of_generation(id_of(*tokenizer, "<reponame>")));
+  CHECK_FALSE(tokenizer->is_end_of_generation(id_of(*tokenizer, "<|im_start|>")));
+  CHECK_FALSE(tokenizer->is_end_of_generation(-1));
+  CHECK(tokenizer->end_of_generation_ids().size() == 2);
+}
+
+TEST_CASE("token bytes hide control tokens, unused ones and what is out of range") {
+  const auto tokenizer = make(byte_vocabulary());
+  CHECK(tokenizer->token_bytes(id_of(*tokenizer, "<|im_end|>")).empty());
+  CHECK(tokenizer->token_bytes(id_of(*tokenizer, "<|im_end|>"), true) == "<|im_end|>");
+  CHECK(tokenizer->token_bytes(id_of(*tokenizer, "<tool>")) == "<tool>");
+  CHECK(tokenizer->token_bytes(id_of(*tokenizer, "[PAD]"), true).empty());
+  CHECK(tokenizer->token_bytes(tokenizer->vocab_size(), true).empty());
+  CHECK(tokenizer->token_bytes(-5, true).empty());
+}
+
+TEST_CASE("invalid UTF-8 is encoded as its replacement, missing bytes are dropped") {
+  Vocabulary vocabulary = byte_vocabulary();
+  const auto tokenizer = make(vocabulary);
+  CHECK(tokenizer->encode("a\xF0\x9F\x92z\xFF", {}) == tokenizer->encode("a\xEF\xBF\xBDz\xEF\xBF\xBD", {}));
+  vocabulary.tokens[static_cast<unsigned char>('z')] = "[gone]";
+  const auto without_z = make(vocabulary);
+  CHECK(pieces_of(*without_z, without_z->encode("azzaz", {})) == Pieces{"aa"});
+}
+
+TEST_CASE("pre-tokenizers cut digits and contractions in their own way") {
+  const auto count = [](const char* pre, const char* text) {
+    return make(byte_vocabulary(pre))->encode(text, {}).size();
+  };
+  CHECK(count("smollm", "aaaa1") == 2);
+  CHECK(pieces_of(*make(byte_vocabulary("smollm")), make(byte_vocabulary("smollm"))->encode("  1", {})) ==
+        Pieces{"  ", "1"});
+  CHECK(pieces_of(*make(byte_vocabulary("gpt-2")), make(byte_vocabulary("gpt-2"))->encode("  1", {})) ==
+        Pieces{" ", " ", "1"});
+}
+
+TEST_CASE("llama-bpe takes a whole word that is a token, whatever the merges") {
+  Vocabulary vocabulary = byte_vocabulary("llama-bpe");
+  vocabulary.tokens.emplace_back("whole");
+  vocabulary.types.push_back(TokenType::kNormal);
+  CHECK(make(vocabulary)->encode("whole", {}).size() == 1);
+  vocabulary.pre = "gpt-2";
+  CHECK(make(vocabulary)->encode("whole", {}).size() == 5);
+  vocabulary.pre = "llama-bpe";
+  vocabulary.types.back() = TokenType::kControl;
+  CHECK(make(vocabulary)->encode("whole", {.parse_special = false}).size() == 5);
+}
+
+TEST_CASE("qwen2 normalizes to NFC") {
+  const auto tokenizer = make(byte_vocabulary("qwen2"));
+  CHECK(tokenizer->decode(tokenizer->encode("e\u0301\u0323", {})) == "\u1eb9\u0301");
+  CHECK(tokenizer->decode(tokenizer->encode("\u1100\u1161\u11a8", {})) == "\uac01");
+}
+
+TEST_CASE("one long run stays fast") {
+  const auto tokenizer = make(byte_vocabulary("qwen2"));
+  for (const std::string& unit : {std::string("a"), std::string(" "), std::string("\n"), std::string("\u0301\u0316")}) {
+    std::string text;
+    while (text.size() < 1 << 20) {
+      text += unit;
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    const std::vector<TokenId> ids = tokenizer->encode(text, {});
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    CHECK(tokenizer->decode(ids).size() == text.size());
+    CHECK(seconds.count() < 60);  // quadratic would be hours
+  }
+}
+
+TEST_CASE("a tokenizer serves several threads") {
+  const auto tokenizer = make(byte_vocabulary("qwen2"));
+  const std::string text = "hello hello <|im_end|> 123 e\u0301 aaaa";
+  const std::vector<TokenId> expected = tokenizer->encode(text, {});
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4, 0);
+  for (size_t i = 0; i < wrong.size(); ++i) {
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < 200; ++round) {
+        wrong[i] += tokenizer->encode(text, {}) != expected;
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  CHECK(wrong == std::vector<int>(4, 0));
+}
+
+TEST_CASE("a vocabulary that breaks its format is refused") {
+  const auto broken = [](auto change) {
+    Vocabulary vocabulary = byte_vocabulary();
+    change(vocabulary);
+    return error_of(std::move(vocabulary));
+  };
+  CHECK(broken([](Vocabulary& v) { v.model = "unigram"; }) == ErrorCode::kUnsupported);
+  CHECK(broken([](Vocabulary& v) { v.pre = "klingon"; }) == ErrorCode::kUnsupported);
+  CHECK(broken([](Vocabulary& v) { v.tokens.clear(); }) == ErrorCode::kCorruptFile);
+  CHECK(broken([](Vocabulary& v) { v.types.pop_back(); }) == ErrorCode::kCorruptFile);
+  CHECK(broken([](Vocabulary& v) { v.types[3] = static_cast<TokenType>(9); }) == ErrorCode::kCorruptFile);
+  CHECK(broken([](Vocabulary& v) { v.eos = 100000; }) == ErrorCode::kCorruptFile);
+  CHECK(broken([](Vocabulary& v) { v.bos = -2; }) == ErrorCode::kCorruptFile);
+  CHECK(broken([](Vocabulary& v) { v.merges.emplace_back("ab"); }) == ErrorCode::kCorruptFile);
+  CHECK(broken([](Vocabulary& v) { v.merges.emplace_back("x nothere"); }) == ErrorCode::kCorruptFile);
+  CHECK(broken([](Vocabulary& v) { v.tokens[0] = std::string(20000, 'x'); }) == ErrorCode::kCorruptFile);
+  CHECK(broken([](Vocabulary& v) { v.model = "llama"; }) == ErrorCode::kCorruptFile);  // no scores
+}
+
+namespace {
+
+Vocabulary sentencepiece_vocabulary() {
+  Vocabulary vocabulary;
+  vocabulary.model = "llama";
+  const auto add = [&](std::string token, TokenType type, float score = 0) {
+    vocabulary.tokens.push_back(std::move(token));
+    vocabulary.types.push_back(type);
+    vocabulary.scores.push_back(score);
+    return static_cast<TokenId>(vocabulary.tokens.size()) - 1;
+  };
+  vocabulary.unk = add("<unk>", TokenType::kUnknown);
+  vocabulary.bos = add("<s>", TokenType::kControl);
+  vocabulary.eos = add("</s>", TokenType::kControl);
+  for (int byte = 0; byte < 256; ++byte) {
+    add(fmt::format("<0x{:02X}>", byte), TokenType::kByte);
+  }
+  float score = -1;
+  for (const char* piece : {"\u2581a", "ab", "\u2581ab", "abab", "\u2581", "a", "b"}) {
+    add(piece, TokenType::kNormal, score--);
+  }
+  add("<tool>", TokenType::kUserDefined);
+  vocabulary.add_bos = true;
+  return vocabulary;
+}
+
+}  // namespace
+
+TEST_CASE("sentencepiece merges by score and falls back to bytes") {
+  const auto tokenizer = make(sentencepiece_vocabulary());
+  const auto pieces = [&](std::string_view text) {
+    return pieces_of(*tokenizer, tokenizer->encode(text, {.add_bos = false}));
+  };
+  CHECK(pieces("ab") == Pieces{" ab"});
+  CHECK(pieces("aab") == Pieces{" a", "ab"});  // the better score goes first
+  CHECK(pieces("bab") == Pieces{" ", "b", "ab"});
+  CHECK(pieces("a\u00e9\n") == Pieces{" a", "\xC3", "\xA9", "\n"});
+  CHECK(pieces("<tool>ab") == Pieces{" ", "<tool>", "ab"});
+  CHECK(pieces("").empty());
+  CHECK(pieces("a</s>a") == Pieces{" a", "</s>", " a"});
+  CHECK(tokenizer->encode("a", {}).front() == tokenizer->vocabulary().bos);
+}
+
+TEST_CASE("sentencepiece decode strips the prefix and nothing else") {
+  const auto tokenizer = make(sentencepiece_vocabulary());
+  for (const std::string text : {"ab ab", " a", "  a b", "\u00e9\n", "a<tool> b"}) {
+    CHECK(tokenizer->decode(tokenizer->encode(text, {})) == text);
+  }
+  Vocabulary without_prefix = sentencepiece_vocabulary();
+  without_prefix.add_space_prefix = false;
+  const auto plain = make(without_prefix);
+  CHECK(plain->decode(plain->encode(" a", {})) == " a");
+}
+
+TEST_CASE("sentencepiece refuses byte pieces and scores that break the format") {
+  Vocabulary vocabulary = sentencepiece_vocabulary();
+  vocabulary.tokens[3] = "<0xZZ>";
+  CHECK(error_of(vocabulary) == ErrorCode::kCorruptFile);
+  vocabulary = sentencepiece_vocabulary();
+  vocabulary.scores[5] = std::numeric_limits<float>::quiet_NaN();
+  CHECK(error_of(vocabulary) == ErrorCode::kCorruptFile);
+}
