@@ -83,12 +83,14 @@ Result<std::unique_ptr<Backend>> CudaBackend::open(uint32_t device_idx, const De
   backend->device_ = static_cast<int>(device_idx);
   CUDA_TRY(cudaSetDevice(backend->device_), "open device");
   CUDA_TRY(cudaStreamCreateWithFlags(&backend->stream_, cudaStreamNonBlocking), "open device: stream");
-  int num_sms = 0;
+  int num_sms = 0, major = 0;
   CUDA_TRY(cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, backend->device_), "open device");
+  CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, backend->device_), "open device");
   backend->context_.stream = backend->stream_;
   backend->context_.num_sms = num_sms;
+  backend->context_.has_clusters = major >= 9;
   const char* dependent = std::getenv("LLMRT_CUDA_DEPENDENT_LAUNCH");
-  backend->context_.dependent_launch = dependent && std::string_view(dependent) == "1";
+  backend->context_.dependent_launch = major >= 9 && dependent && std::string_view(dependent) == "1";
 
   Caps& caps = backend->caps_;
   caps.device_id = fmt::format("cuda:{}", device_idx);
@@ -102,7 +104,8 @@ Result<std::unique_ptr<Backend>> CudaBackend::open(uint32_t device_idx, const De
   caps.head_dim_max = 256;
   caps.step_tokens_max = 8192;
   // Loading cuBLAS takes longer than small weights do; it happens beside them.
-  backend->cublas_opening_ = std::async(std::launch::async, [device = backend->device_] { return Cublas::open(device); });
+  backend->cublas_opening_ =
+      std::async(std::launch::async, [device = backend->device_] { return Cublas::open(device); });
   return std::unique_ptr<Backend>(std::move(backend));
 }
 
@@ -192,22 +195,19 @@ Status CudaBackend::allocate_state(const StateConfig& config) {
     CUDA_TRY(cudaMemsetAsync(wanted.buffer->data(), wanted.fill, wanted.buffer->bytes(), stream_), "create_state");
   }
   const std::vector<RowSampling> sampling(config.slots_max);
-  CUDA_TRY(cudaMemcpyAsync(rows_.data(), sampling.data(), sampling.size() * sizeof(RowSampling),
-                           cudaMemcpyHostToDevice, stream_),
+  CUDA_TRY(cudaMemcpyAsync(rows_.data(), sampling.data(), sampling.size() * sizeof(RowSampling), cudaMemcpyHostToDevice,
+                           stream_),
            "create_state");
   CUDA_TRY(cudaStreamSynchronize(stream_), "create_state");
 
   context_.arena = arena_.data();
   context_.hidden = hidden_.as<float>();
   context_.hidden_rows = config.step_tokens_max;
-  context_.rows = {rows_.as<RowSampling>(),
-                   reinterpret_cast<int32_t*>(rows_.data() + config.slots_max * sizeof(RowSampling)),
-                   tables_.as<int32_t>(),
-                   counts_.as<uint32_t>(),
-                   config.slots_max,
-                   config.blocks_row_max,
-                   config.penalty_rows_max,
-                   config.vocab_size};
+  context_.rows = {
+      rows_.as<RowSampling>(), reinterpret_cast<int32_t*>(rows_.data() + config.slots_max * sizeof(RowSampling)),
+      tables_.as<int32_t>(),   counts_.as<uint32_t>(),
+      config.slots_max,        config.blocks_row_max,
+      config.penalty_rows_max, config.vocab_size};
   context_.partial_values = partials_.as<float>();
   context_.partial_sums = partials_.as<float>() + partial_rows * config.head_dim_max;
   context_.workspace = {workspace_.data(), workspace_.bytes(), counters_.as<uint32_t>(), kNumCounters};
@@ -460,9 +460,9 @@ Status CudaBackend::copy_kv(uint32_t kv_group, uint32_t layer, uint32_t block, s
   const auto copy_all = [&]() -> Status {
     CUDA_TRY(copy(pool.data + layer * pool.layer_bytes + block * data, 0, data), "kv block");
     if (scales)
-      CUDA_TRY(copy(reinterpret_cast<std::byte*>(pool.scales + layer * pool.layer_scales) + block * scales, data,
-                    scales),
-               "kv block");
+      CUDA_TRY(
+          copy(reinterpret_cast<std::byte*>(pool.scales + layer * pool.layer_scales) + block * scales, data, scales),
+          "kv block");
     CUDA_TRY(cudaStreamSynchronize(stream_), "kv block");
     return {};
   };

@@ -1,5 +1,5 @@
-// The CUDA backend: NVIDIA devices that this build has code for. Opened by index; nothing of CUDA shows here. libcuda is
-// opened by the (static) runtime when first needed: a machine without a driver has no devices, with that reason.
+// The CUDA backend: NVIDIA devices that this build has code for. Opened by index; nothing of CUDA shows here. libcuda
+// is opened by the (static) runtime when first needed: a machine without a driver has no devices, with that reason.
 #pragma once
 
 #include <memory>

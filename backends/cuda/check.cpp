@@ -5,13 +5,16 @@ namespace {
 
 ErrorCode code_of(cudaError_t code) {
   switch (code) {
-    case cudaErrorMemoryAllocation: return ErrorCode::kOutOfMemory;
+    case cudaErrorMemoryAllocation:
+      return ErrorCode::kOutOfMemory;
     case cudaErrorNoDevice:
     case cudaErrorInsufficientDriver:
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:
-    case cudaErrorNotSupported: return ErrorCode::kMissingFeature;
-    default: return ErrorCode::kDeviceLost;
+    case cudaErrorNotSupported:
+      return ErrorCode::kMissingFeature;
+    default:
+      return ErrorCode::kDeviceLost;
   }
 }
 

@@ -15,8 +15,8 @@ Error cuda_error(cudaError_t code, std::string_view what);
 
 }  // namespace llmrt::cuda
 
-#define CUDA_TRY(call, what)                                                                        \
-  do {                                                                                              \
-    if (const cudaError_t cuda_result = (call); cuda_result != cudaSuccess)                         \
-      return ::llmrt::cuda::cuda_error(cuda_result, what);                                          \
+#define CUDA_TRY(call, what)                                                \
+  do {                                                                      \
+    if (const cudaError_t cuda_result = (call); cuda_result != cudaSuccess) \
+      return ::llmrt::cuda::cuda_error(cuda_result, what);                  \
   } while (0)

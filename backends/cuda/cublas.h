@@ -23,8 +23,8 @@ class Cublas {
   Status set_workspace(void* data, uint64_t bytes);
   const std::string& library_name() const { return library_->name(); }
 
-  // out[r][n] = sum over k of x[r][k] * w[n][k]: f16 x [rows, k], f16 w with rows of w_stride numbers, f32 out with rows
-  // of out_stride numbers.
+  // out[r][n] = sum over k of x[r][k] * w[n][k]: f16 x [rows, k], f16 w with rows of w_stride numbers, f32 out with
+  // rows of out_stride numbers.
   Status multiply(cudaStream_t stream, const void* w, uint32_t n, uint32_t k, uint32_t w_stride, const void* x,
                   uint32_t rows, float* out, uint32_t out_stride);
 

@@ -8,16 +8,40 @@
 
 namespace llmrt::cuda {
 
-// Waits for what the kernels before this one have written; nothing when the launch was an ordinary one.
+// Lets the next kernel start its blocks once all of this one's have started and there is room; they wait as below.
+__device__ inline void grid_dependency_release() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Waits until the kernels before this one have ended and what they wrote is visible; both do nothing when the launch
+// was an ordinary one.
 __device__ inline void grid_dependency_wait() {
+  grid_dependency_release();
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// Lets the next kernel start its blocks as soon as there is room; they still wait as above.
-__device__ inline void grid_dependency_release() {
+
+// A barrier of all threads of the cluster (of the block, where the launch had none).
+__device__ inline void cluster_sync() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#else
+  __syncthreads();
+#endif
+}
+// The number at the same place in the shared memory of block `rank` of the cluster.
+__device__ inline float load_cluster(const float* shared, uint32_t rank) {
+#if __CUDA_ARCH__ >= 900
+  float value;
+  asm volatile("{\n\t.reg .u32 at;\n\tmapa.shared::cluster.u32 at, %1, %2;\n\tld.shared::cluster.f32 %0, [at];\n\t}"
+               : "=f"(value)
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(shared))), "r"(rank)
+               : "memory");
+  return value;
+#else
+  return rank == 0 ? *shared : 0.0f;
 #endif
 }
 
@@ -55,6 +79,15 @@ __device__ inline void mma_16x8x16(float (&c)[4], const uint32_t (&a)[4], const 
       "{%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// d = a * b: the same, from zero.
+__device__ inline void mma_16x8x16_first(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%10, %10, %10, %10};"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
 }
 
 // The kernel's dynamic shared memory, aligned to 16 bytes.

@@ -14,6 +14,7 @@ struct Grid {
   dim3 blocks;
   dim3 threads;
   uint32_t shared_bytes = 0;  // dynamic
+  uint32_t cluster_y = 1;     // blocks with the same x and z that run side by side and read each other's shared memory
 };
 
 template <class... Params, class... Args>
@@ -24,16 +25,23 @@ Status launch_on(cudaStream_t stream, bool dependent, const char* name, void (*k
     CUDA_TRY(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   static_cast<int>(grid.shared_bytes)),
              name);
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  uint32_t num_attributes = 0;
+  if (dependent) {
+    attributes[num_attributes].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[num_attributes++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (grid.cluster_y > 1) {
+    attributes[num_attributes].id = cudaLaunchAttributeClusterDimension;
+    attributes[num_attributes++].val.clusterDim = {1, grid.cluster_y, 1};
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = grid.blocks;
   config.blockDim = grid.threads;
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = dependent ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = num_attributes;
   CUDA_TRY(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), name);
   return {};
 }

@@ -44,10 +44,14 @@ struct alignas(sizeof(T) * W) Vec {
 template <class Fn>
 Status with_float_type(DType dtype, const char* what, Fn fn) {
   switch (dtype) {
-    case DType::kF32: return fn(float{});
-    case DType::kF16: return fn(__half{});
-    case DType::kBF16: return fn(__nv_bfloat16{});
-    case DType::kI32: break;
+    case DType::kF32:
+      return fn(float{});
+    case DType::kF16:
+      return fn(__half{});
+    case DType::kBF16:
+      return fn(__nv_bfloat16{});
+    case DType::kI32:
+      break;
   }
   return make_error(ErrorCode::kUnsupported, "{}: expected f32, f16 or bf16, found {}", what, dtype_name(dtype));
 }

@@ -49,7 +49,8 @@ struct Workspace {
 struct OpContext {
   cudaStream_t stream = nullptr;
   int num_sms = 0;
-  bool dependent_launch = false;  // programmatic dependent launch between our kernels
+  bool dependent_launch = false;  // programmatic dependent launch between our kernels (compute capability 9)
+  bool has_clusters = false;      // compute capability 9
 
   const OpList* list = nullptr;
   const ArenaPlan* plan = nullptr;

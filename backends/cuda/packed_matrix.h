@@ -1,19 +1,27 @@
 // How a weight tensor lies in device memory. The bits are those of the file (core/weights/encoding.h); quantised blocks
-// are taken apart into planes, so that every load is aligned and wide, and the bits of 32 consecutive numbers (a unit)
-// are put in the order in which kernels unpack them. Twins: ops/repack.cu writes this, dequant.cuh reads it.
+// are taken apart into planes, so that every load is aligned and wide. Twins: ops/repack.cu writes this, dequant.cuh
+// reads it.
 //
-//   f32 f16 bf16  plane 0: the numbers, rows padded with zeros to 16 bytes
-//   q4_0 .. q5_1  plane 0: 16 B of nibbles a unit; 1: u32 of fifth bits; 2: f16 d, or f16 d and m
-//   q8_0          plane 0: 32 B a unit; 2: f16 d
-//   q4_k q5_k     plane 0: 16 B of nibbles a unit; 1: u32 of fifth bits; 2: 16 B a block of 256: f16 d, f16 d_min,
-//                 u32 of the low 4 bits of the 8 scales, the same of the mins, u32 of (scale >> 4 | min >> 4 << 2)
-//   q6_k          plane 0: 16 B of nibbles a unit; 1: 8 B of upper bit pairs; 2: 16 scales (int8); 3: f16 d
+// A row is cut into steps of 128 columns: 4 units of 32, each of 4 chunks of 8. One lane t of four multiplies chunk t
+// of every unit, so the bits of those four chunks stand together. Rows are padded with zeros to a whole step (plain
+// numbers: to 16 bytes). Bytes of a step in each plane:
 //
-// Inside a unit, element e is pair p = e / 2, side s = e % 2.
-//   nibbles:     word e / 8, bit (p % 4) * 4 + s * 16
-//   fifth bits:  bit p + s * 16
-//   bit pairs:   word e / 16, bit (p % 8) * 2 + s * 16
+//   f32 f16 bf16  0: the numbers in order
+//   q4_0          0: 64 B of nibbles                                2: 4 f16 d
+//   q4_1          0: the same                                       2: 4 times f16 d, f16 m
+//   q5_0 q5_1     as q4_0, q4_1 and    1: 16 B of fifth bits
+//   q8_0          0: 128 B                                          2: 4 f16 d
+//   q4_k q5_k     as q4_0, q5_0 but                                 2: 16 B a block of 256 (two steps), see below
+//   q6_k          0: 64 B of nibbles   1: 32 B of upper bit pairs   2: 8 scales (int8)   3: f16 d a block of 256
+//
+// Element e of chunk t of unit u is pair p = e / 2, side s = e % 2:
+//   nibbles     u32 word 4 * t + u, bit p * 4 + s * 16
+//   fifth bits  u32 word t, bit u * 4 + p + s * 16
+//   bit pairs   u32 word 2 * t + u / 2, bit (u % 2 * 4 + p) * 2 + s * 16
+//   q8_0        byte u / 2 * 64 + t * 16 + u % 2 * 8 + e
 // So one mask of a shifted word gives both numbers of a pair in the low bits of its two 16-bit halves.
+// The 16 bytes of q4_k and q5_k: f16 d, f16 d_min; then three words whose byte j holds, of units j (low nibble) and j +
+// 4 (high nibble) of the block, the low 4 bits of the scales, those of the mins, and scale >> 4 | min >> 4 << 2.
 #pragma once
 
 #include <cstdint>
@@ -24,32 +32,41 @@ namespace llmrt::cuda {
 
 inline constexpr int kNumPlanes = 4;
 inline constexpr uint32_t kUnit = 32;
+inline constexpr uint32_t kStep = 128;
 
-// Bytes that a block of geometry(encoding).elements_block numbers has in each plane (plain numbers: see plane_row_bytes).
-struct PlaneBytes {
+// Bytes of a step in each plane; q6_k's d counts half, its rows have an even number of steps.
+struct StepBytes {
   uint32_t plane[kNumPlanes];
 };
-constexpr PlaneBytes plane_bytes(Encoding encoding) {
+constexpr StepBytes step_bytes(Encoding encoding) {
   switch (encoding) {
-    case Encoding::kF32: return {{4, 0, 0, 0}};
+    case Encoding::kF32:
+      return {{kStep * 4, 0, 0, 0}};
     case Encoding::kF16:
-    case Encoding::kBF16: return {{2, 0, 0, 0}};
-    case Encoding::kQ4_0: return {{16, 0, 2, 0}};
-    case Encoding::kQ4_1: return {{16, 0, 4, 0}};
-    case Encoding::kQ5_0: return {{16, 4, 2, 0}};
-    case Encoding::kQ5_1: return {{16, 4, 4, 0}};
-    case Encoding::kQ8_0: return {{32, 0, 2, 0}};
-    case Encoding::kQ4_K: return {{128, 0, 16, 0}};
-    case Encoding::kQ5_K: return {{128, 32, 16, 0}};
-    case Encoding::kQ6_K: return {{128, 64, 16, 2}};
+    case Encoding::kBF16:
+      return {{kStep * 2, 0, 0, 0}};
+    case Encoding::kQ4_0:
+    case Encoding::kQ4_K:
+      return {{64, 0, 8, 0}};
+    case Encoding::kQ4_1:
+      return {{64, 0, 16, 0}};
+    case Encoding::kQ5_0:
+    case Encoding::kQ5_K:
+      return {{64, 16, 8, 0}};
+    case Encoding::kQ5_1:
+      return {{64, 16, 16, 0}};
+    case Encoding::kQ8_0:
+      return {{128, 0, 8, 0}};
+    case Encoding::kQ6_K:
+      return {{64, 32, 8, 1}};
   }
   return {};
 }
 
 // Bytes of one row in a plane.
 constexpr uint64_t plane_row_bytes(Encoding encoding, int plane, uint64_t columns) {
-  const uint64_t bytes = columns / geometry(encoding).elements_block * plane_bytes(encoding).plane[plane];
-  return is_quantized(encoding) ? bytes : (bytes + 15) / 16 * 16;
+  if (is_quantized(encoding)) return (columns + kStep - 1) / kStep * step_bytes(encoding).plane[plane];
+  return plane == 0 ? (row_bytes(encoding, columns) + 15) / 16 * 16 : 0;
 }
 
 // Rows of one encoding that follow each other in every plane; device pointers. Passed to kernels by value.

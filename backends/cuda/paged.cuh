@@ -1,13 +1,13 @@
 // The KV cache as attention kernels see it (core/kv/kv_format.h), and the arithmetic that both of them share.
 //
-// Numbers of any pool dtype are multiplied in f16: int8 exactly, bf16 exactly but beyond 65,504 (then inf, and the row's
-// logits are flagged as not finite). Scales of int8 are applied in f32: to the scores for keys, to the weights for
-// values.
+// Numbers of any pool dtype are multiplied in f16: int8 exactly, bf16 exactly but beyond 65,504 (then inf, and the
+// row's logits are flagged as not finite). Scales of int8 are applied in f32: to the scores for keys, to the weights
+// for values.
 //
 // Lane 4 * g + t. Scores and outputs are 16 query rows by 8 columns a tile: rows g and g + 8. A lane reads vectors in
-// words of 8 dims. For scores it takes words 4 * i + t of key g of a tile: the order of dims does not matter as long as q
-// is read in the same places. For outputs it takes word 8 * h + g of keys 2t, 2t + 1, 2t + 8 and 2t + 9; tile d of half
-// h is made of dim d of each word, so column n of that tile is dim 64 * h + 8 * n + d.
+// words of 8 dims. For scores it takes words 4 * i + t of key g of a tile: the order of dims does not matter as long as
+// q is read in the same places. For outputs it takes word 8 * h + g of keys 2t, 2t + 1, 2t + 8 and 2t + 9; tile d of
+// half h is made of dim d of each word, so column n of that tile is dim 64 * h + 8 * n + d.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -67,9 +67,10 @@ __device__ void decode_word(const KvWord<D>& word, uint32_t (&pairs)[4]) {
     const uint32_t words[4] = {word.bits.x, word.bits.y, word.bits.z, word.bits.w};
 #pragma unroll
     for (int j = 0; j < 4; ++j)
-      pairs[j] = D == KvDType::kF16 ? words[j]
-                                    : half2_bits(__floats2half2_rn(__uint_as_float(words[j] << 16),
-                                                                   __uint_as_float(words[j] & 0xffff0000)));
+      pairs[j] =
+          D == KvDType::kF16
+              ? words[j]
+              : half2_bits(__floats2half2_rn(__uint_as_float(words[j] << 16), __uint_as_float(words[j] & 0xffff0000)));
   }
 }
 

@@ -52,8 +52,7 @@ Result<StepOutput> StepRing::collect(Ticket ticket) {
 
 void StepRing::destroy_events() {
   for (Slot& slot : slots_)
-    for (cudaEvent_t event :
-         {slot.forward_begin, slot.forward_end, slot.sample_begin, slot.sample_end, slot.done})
+    for (cudaEvent_t event : {slot.forward_begin, slot.forward_end, slot.sample_begin, slot.sample_end, slot.done})
       if (event) cudaEventDestroy(event);
 }
 

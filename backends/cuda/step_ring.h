@@ -1,5 +1,5 @@
-// The host side of steps in flight: pinned inputs and results, and the events around each list. One slot a step, used in
-// turn, so that a step can be filled while the one before runs.
+// The host side of steps in flight: pinned inputs and results, and the events around each list. One slot a step, used
+// in turn, so that a step can be filled while the one before runs.
 #pragma once
 
 #include <cuda_runtime_api.h>

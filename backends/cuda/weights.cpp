@@ -26,8 +26,7 @@ struct Chunk {
 
 // A plain tensor whose rows need no padding lies on the device exactly as in the file.
 bool is_raw_copy(const WeightTensor& tensor) {
-  return !is_quantized(tensor.encoding) &&
-         plane_row_bytes(tensor.encoding, 0, tensor.columns) == tensor.bytes_row();
+  return !is_quantized(tensor.encoding) && plane_row_bytes(tensor.encoding, 0, tensor.columns) == tensor.bytes_row();
 }
 
 std::vector<Chunk> cut(const WeightTable& table) {
@@ -201,7 +200,7 @@ Status DeviceWeights::place(const WeightTable& table, MemoryBook* book) {
     target.columns = static_cast<uint32_t>(tensor.columns);
     target.row_stride = static_cast<uint32_t>(plane_row_bytes(tensor.encoding, 0, tensor.columns));
     for (int plane = 0; plane < kNumPlanes; ++plane)
-      if (plane_bytes(tensor.encoding).plane[plane])
+      if (step_bytes(tensor.encoding).plane[plane])
         target.plane[plane] = slab_.as<uint8_t>() + offsets[id * kNumPlanes + static_cast<size_t>(plane)];
   }
   return {};

@@ -17,8 +17,8 @@ __global__ void __launch_bounds__(kThreads) apply_penalties_kernel(SampleArgs ar
   const RowSampling s = args.rows.sampling[slot];
   if (!(s.flags & kRowProcessed)) return;
   const bool penalize = s.flags & kRowPenalties && static_cast<uint32_t>(s.penalty_slot) < args.rows.penalty_rows_max;
-  const uint32_t* counts = args.rows.counts + (penalize ? uint64_t{static_cast<uint32_t>(s.penalty_slot)} : 0) *
-                                                  args.rows.vocab_size;
+  const uint32_t* counts =
+      args.rows.counts + (penalize ? uint64_t{static_cast<uint32_t>(s.penalty_slot)} : 0) * args.rows.vocab_size;
   const float* logits = args.logits + uint64_t{r} * args.vocab_size;
   for (uint32_t i = 0; i < kColumnsThread; ++i) {
     const uint32_t v = (blockIdx.x * kColumnsThread + i) * kThreads + threadIdx.x;

@@ -33,9 +33,12 @@ Status with_kv_type(KvDType dtype, uint32_t head_dim, Fn fn) {
     return fn.template operator()<D, 256>();
   };
   switch (dtype) {
-    case KvDType::kF16: return with_dims.template operator()<KvDType::kF16>();
-    case KvDType::kBF16: return with_dims.template operator()<KvDType::kBF16>();
-    case KvDType::kI8: return with_dims.template operator()<KvDType::kI8>();
+    case KvDType::kF16:
+      return with_dims.template operator()<KvDType::kF16>();
+    case KvDType::kBF16:
+      return with_dims.template operator()<KvDType::kBF16>();
+    case KvDType::kI8:
+      return with_dims.template operator()<KvDType::kI8>();
   }
   return make_error(ErrorCode::kUnsupported, "paged_attention: KV dtype {}", static_cast<int>(dtype));
 }

@@ -1,10 +1,10 @@
 // paged_attention for query tokens that come alone (decode): bound by reading keys and values once.
 //
 // An item is kDecodeItemTokens query tokens and a range of keys. A block takes (item, KV head) pairs from a persistent
-// grid: the query heads of the group, up to 16 rows, share every key and value that is read. Its 4 warps take tiles of 16
-// keys in turn, straight from global memory into registers (paged.cuh), each with a running softmax of its own; at the
-// end the warps' results are merged through shared memory and written as output or as a partial. Products in f16 with
-// f32 sums, softmax in f32.
+// grid: the query heads of the group, up to 16 rows, share every key and value that is read. Its 4 warps take tiles of
+// 16 keys in turn, straight from global memory into registers (paged.cuh), each with a running softmax of its own; at
+// the end the warps' results are merged through shared memory and written as output or as a partial. Products in f16
+// with f32 sums, softmax in f32.
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/attention.h"
 #include "backends/cuda/step_inputs.cuh"
@@ -13,7 +13,7 @@ namespace llmrt::cuda {
 namespace {
 
 constexpr uint32_t kWarps = 4, kThreads = kWarps * kWarp;
-constexpr uint32_t kRows = 16;     // query rows of a tile
+constexpr uint32_t kRows = 16;  // query rows of a tile
 constexpr uint32_t kTileKeys = 16;
 static_assert(kDecodeItemTokens == 1, "rows of a tile would be tokens times heads of a group");
 
@@ -93,8 +93,9 @@ __device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const K
 #pragma unroll
     for (uint32_t n = 0; n < 4; ++n) {
       const uint32_t key = 2 * t + n % 2 + n / 2 * 8;
-      v[n] = h * 8 + g < num_words && in_range(key_first + key) ? load_word<D>(tile.values + key * vector_bytes, h * 8 + g)
-                                                                : KvWord<D>{};
+      v[n] = h * 8 + g < num_words && in_range(key_first + key)
+                 ? load_word<D>(tile.values + key * vector_bytes, h * 8 + g)
+                 : KvWord<D>{};
     }
   };
   KvWord<D> v_words[kEarly ? kHalves : 1][4];
@@ -139,9 +140,9 @@ template <KvDType D, int kDims>
 __device__ void write_rows(Accumulator<kDims>& acc, float* shared, const AttentionArgs& args, const AttentionItem& item,
                            uint32_t head_first, uint32_t num_rows) {
   const uint32_t warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
-  float* maxima = shared;                     // [warp][row]
-  float* sums = maxima + kWarps * kRows;      // [warp][row]
-  float* values = sums + kWarps * kRows;      // [warp][num_rows][kDims]
+  float* maxima = shared;                 // [warp][row]
+  float* sums = maxima + kWarps * kRows;  // [warp][row]
+  float* values = sums + kWarps * kRows;  // [warp][num_rows][kDims]
   acc.finish_sums();
   if (t == 0) {
     for (int half = 0; half < 2; ++half) {

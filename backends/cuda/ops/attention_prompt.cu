@@ -1,10 +1,10 @@
 // paged_attention for prompt chunks: bound by the matrix units.
 //
-// An item is up to 64 query tokens of a row and all their keys. A block takes (item, query head) pairs from a persistent
-// grid; its 4 warps have 16 query rows each. Keys and values come in tiles of 64 through two stages of shared memory, as
-// they are stored; a tile is copied while the one before is multiplied. The online softmax keeps f32 maxima and sums;
-// products in f16 with f32 sums. Words of 8 dims stand swizzled, so that the lanes of a quarter warp read different
-// banks (see key_place and value_place).
+// An item is up to 64 query tokens of a row and all their keys. A block takes (item, query head) pairs from a
+// persistent grid; its 4 warps have 16 query rows each. Keys and values come in tiles of 64 through two stages of
+// shared memory, as they are stored; a tile is copied while the one before is multiplied. The online softmax keeps f32
+// maxima and sums; products in f16 with f32 sums. Words of 8 dims stand swizzled, so that the lanes of a quarter warp
+// read different banks (see key_place and value_place).
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/attention.h"
 #include "backends/cuda/step_inputs.cuh"
@@ -55,7 +55,8 @@ __device__ void load_queries(uint4* query, const AttentionArgs& args, const Atte
   }
 }
 
-// Starts the copy of keys [key_first, +64) and their values; keys outside [begin, end) and dims past head_dim are zeros.
+// Starts the copy of keys [key_first, +64) and their values; keys outside [begin, end) and dims past head_dim are
+// zeros.
 template <KvDType D, int kDims>
 __device__ void copy_tile(uint8_t* stage, const KvLayer& kv, const AttentionItem& item, uint32_t kv_head,
                           uint32_t key_first) {

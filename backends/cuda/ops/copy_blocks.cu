@@ -1,6 +1,6 @@
 // copy_blocks: the first num_tokens tokens of a KV block to another, in every layer, k and v, with their scales. The
-// tokens of one (layer, k or v, head) are one run of bytes; a block takes runs from a persistent grid, its threads share
-// 16-byte words. The commands of a step do not depend on each other.
+// tokens of one (layer, k or v, head) are one run of bytes; a block takes runs from a persistent grid, its threads
+// share 16-byte words. The commands of a step do not depend on each other.
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/step_inputs.cuh"
 

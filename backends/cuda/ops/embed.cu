@@ -1,5 +1,5 @@
-// embed: out[t] = weight[tokens[t]], dequantised exactly, f32 [T, D]. A block takes 256 columns of a token. A token that
-// the table does not have becomes NaN: its logits are flagged as not finite and the request ends with that error.
+// embed: out[t] = weight[tokens[t]], dequantised exactly, f32 [T, D]. A block takes 256 columns of a token. A token
+// that the table does not have becomes NaN: its logits are flagged as not finite and the request ends with that error.
 #include "backends/cuda/dequant.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/weights.h"

@@ -1,11 +1,11 @@
 // filter: which tokens may be drawn (ops.h), as a cutoff in the order "larger logit first, then lower id".
 //
-// Two kernels. filter_scan reads each row once, in parts: best and worst token, the sum of exp(logit / temperature), and,
-// where the row filters, a histogram. filter_select, a block a row, merges the parts. Rows that keep everything or the
-// best alone are done then. Else it gathers the best tokens (at most kCandidates, down to a bin's edge), sorts them and
-// walks them: the second and last pass if the kept set ends among them. If it does not, radix_select finds the cutoff
-// exactly, wherever it is.
-// Sums of the sorted walk are f64; masses of the radix selection are integers, so they do not depend on an order.
+// Two kernels. filter_scan reads each row once, in parts: best and worst token, the sum of exp(logit / temperature),
+// and, where the row filters, a histogram. filter_select, a block a row, merges the parts. Rows that keep everything or
+// the best alone are done then. Else it gathers the best tokens (at most kCandidates, down to a bin's edge), sorts them
+// and walks them: the second and last pass if the kept set ends among them. If it does not, radix_select finds the
+// cutoff exactly, wherever it is. Sums of the sorted walk are f64; masses of the radix selection are integers, so they
+// do not depend on an order.
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/radix_select.cuh"
 #include "backends/cuda/rank.cuh"
@@ -169,7 +169,9 @@ __device__ uint32_t walk(const RowSampling& s, const PartStats& all, const Rank*
   __shared__ double scratch[kRankThreads / kWarp];
   __shared__ uint32_t top_p_count, min_p_count;
   const Softener soften(logit_of(all.best), s.temperature);
-  const auto weight = [&](uint32_t i) { return i < num_candidates ? static_cast<double>(soften(logit_of(ranks[i]))) : 0.0; };
+  const auto weight = [&](uint32_t i) {
+    return i < num_candidates ? static_cast<double>(soften(logit_of(ranks[i]))) : 0.0;
+  };
   const uint32_t first = threadIdx.x * 2;
   const double a = weight(first), b = weight(first + 1);
   const double through = block_prefix_sum(a + b, scratch);

@@ -1,7 +1,7 @@
 // logprobs: for rows that ask, log-softmax of the raw logits: of the row's token, and of the best kLogprobsMax tokens
-// (ties by lower id). One block a row, two passes: maximum, sum and a histogram; then the candidates, sorted. Where more
-// logits than kCandidates share the histogram's bin (masked or nearly equal ones), the best are taken one by one, a pass
-// each. Sums in f64.
+// (ties by lower id). One block a row, two passes: maximum, sum and a histogram; then the candidates, sorted. Where
+// more logits than kCandidates share the histogram's bin (masked or nearly equal ones), the best are taken one by one,
+// a pass each. Sums in f64.
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/rank.cuh"
 #include "backends/cuda/sampling.cuh"
@@ -23,7 +23,8 @@ __device__ uint32_t choose_bin(const uint32_t* histogram, uint32_t wanted, uint3
   __shared__ uint32_t scratch[kRankThreads / kWarp];
   __shared__ uint32_t found, found_count;
   uint32_t counts[kBinsThread], total = 0;
-  for (uint32_t i = 0; i < kBinsThread; ++i) total += counts[i] = histogram[kBins - 1 - (threadIdx.x * kBinsThread + i)];
+  for (uint32_t i = 0; i < kBinsThread; ++i)
+    total += counts[i] = histogram[kBins - 1 - (threadIdx.x * kBinsThread + i)];
   uint32_t above = block_prefix_sum(total, scratch) - total;
   for (uint32_t i = 0; i < kBinsThread; ++i) {
     if (above < wanted && above + counts[i] >= wanted) {

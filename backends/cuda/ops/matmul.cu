@@ -26,8 +26,9 @@ Status multiply(const MatmulArgs& args, const OpContext& at) {
 Status run(const Matmul& op, const OpContext& at) {
   const DeviceGroup& group = at.weights->group(op.group);
   if (at.desc(op.x).columns != group.columns || at.desc(op.out).columns != group.rows)
-    return make_error(ErrorCode::kInvalidArgument, "matmul: group {}: expected x [, {}] and out [, {}], found {} and {}",
-                      op.group, group.columns, group.rows, at.desc(op.x).columns, at.desc(op.out).columns);
+    return make_error(ErrorCode::kInvalidArgument,
+                      "matmul: group {}: expected x [, {}] and out [, {}], found {} and {}", op.group, group.columns,
+                      group.rows, at.desc(op.x).columns, at.desc(op.out).columns);
   for (const GroupRun& run : group.runs) {
     const MatmulArgs args{run.matrix,
                           at.bytes(op.x),

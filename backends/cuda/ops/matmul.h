@@ -19,8 +19,8 @@ struct MatmulArgs {
 
 // Any encoding, any float x, any shape; products and sums in f32 from exactly dequantised numbers. Slow.
 Status matmul_exact(const MatmulArgs& args, const OpContext& at);
-// f16 x, columns a multiple of 8, weights in f16's range. matmul_vector is made for 1..8 rows, matmul_skinny for up to 64;
-// both take more, at the price of reading the weights again.
+// f16 x, columns a multiple of 8, weights in f16's range. matmul_vector is made for 1..8 rows, matmul_skinny for up to
+// 64; both take more, at the price of reading the weights again.
 Status matmul_vector(const MatmulArgs& args, const OpContext& at);
 Status matmul_skinny(const MatmulArgs& args, const OpContext& at);
 // The same through cuBLAS, which must be there; quantised weights are first written out in f16, a slice at a time.
@@ -30,17 +30,28 @@ Status matmul_wide(const MatmulArgs& args, const OpContext& at);
 template <class Fn>
 Status with_encoding(Encoding encoding, Fn fn) {
   switch (encoding) {
-    case Encoding::kF16: return fn.template operator()<Encoding::kF16>();
-    case Encoding::kBF16: return fn.template operator()<Encoding::kBF16>();
-    case Encoding::kQ4_0: return fn.template operator()<Encoding::kQ4_0>();
-    case Encoding::kQ4_1: return fn.template operator()<Encoding::kQ4_1>();
-    case Encoding::kQ5_0: return fn.template operator()<Encoding::kQ5_0>();
-    case Encoding::kQ5_1: return fn.template operator()<Encoding::kQ5_1>();
-    case Encoding::kQ8_0: return fn.template operator()<Encoding::kQ8_0>();
-    case Encoding::kQ4_K: return fn.template operator()<Encoding::kQ4_K>();
-    case Encoding::kQ5_K: return fn.template operator()<Encoding::kQ5_K>();
-    case Encoding::kQ6_K: return fn.template operator()<Encoding::kQ6_K>();
-    case Encoding::kF32: break;
+    case Encoding::kF16:
+      return fn.template operator()<Encoding::kF16>();
+    case Encoding::kBF16:
+      return fn.template operator()<Encoding::kBF16>();
+    case Encoding::kQ4_0:
+      return fn.template operator()<Encoding::kQ4_0>();
+    case Encoding::kQ4_1:
+      return fn.template operator()<Encoding::kQ4_1>();
+    case Encoding::kQ5_0:
+      return fn.template operator()<Encoding::kQ5_0>();
+    case Encoding::kQ5_1:
+      return fn.template operator()<Encoding::kQ5_1>();
+    case Encoding::kQ8_0:
+      return fn.template operator()<Encoding::kQ8_0>();
+    case Encoding::kQ4_K:
+      return fn.template operator()<Encoding::kQ4_K>();
+    case Encoding::kQ5_K:
+      return fn.template operator()<Encoding::kQ5_K>();
+    case Encoding::kQ6_K:
+      return fn.template operator()<Encoding::kQ6_K>();
+    case Encoding::kF32:
+      break;
   }
   return make_error(ErrorCode::kUnsupported, "matmul: {} weights have no f16 form", encoding_name(encoding));
 }

@@ -1,14 +1,14 @@
-// matmul for up to 64 rows: out[r][n] = sum over k of x[r][k] * W[n][k] + bias[n]; x f16 [rows, K], W [N, K] packed, out
-// f32.
+// matmul for up to 64 rows: out[r][n] = sum over k of x[r][k] * W[n][k] + bias[n]; x f16 [rows, K], W [N, K] packed,
+// out f32.
 //
 // A block makes 128 outputs n of 8 * kTiles rows. Its 4 warps take 32 outputs each and walk the same steps of 128
 // columns; weights go from global memory straight into registers, one step ahead, and are used for every row; x goes
-// through a ring of 3 stages in shared memory, where the 16 bytes that lane t needs for group i stand at place 4 * i + t,
-// and rows are 64 bytes off each other's banks, so that reads do not collide. W is the 16x16 operand of the matrix
-// units, x the 16x8 one; sums in f32.
+// through a ring of 3 stages in shared memory, whose rows are 64 bytes off each other's banks, so that reads do not
+// collide. W is the 16x16 operand of the matrix units, x the 16x8 one; sums in f32, over each unit of quantised weights
+// scaled there (dequant.cuh).
 //
-// Where N alone gives too few blocks for the device, the steps are split between gridDim.y blocks; each writes its sums
-// to the workspace and the last one to arrive adds them in order.
+// Where N alone gives too few blocks for the device, the steps are split between the blocks of a cluster, which then
+// read each other's sums from shared memory, each adding its share of the rows, in the order of the splits.
 #include "backends/cuda/dequant.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/matmul.h"
@@ -20,9 +20,10 @@ namespace {
 constexpr uint32_t kWarps = 4, kThreads = kWarps * kWarp;
 constexpr uint32_t kWarpOut = 32, kTileOut = kWarps * kWarpOut;
 constexpr uint32_t kStages = 3;
-constexpr uint32_t kStepWords = kStep / 8;        // of 16 bytes in a row of x
-constexpr uint32_t kRowWords = kStepWords + 4;    // 320 bytes
-constexpr uint32_t kSplitsMax = 16;
+constexpr uint32_t kStepWords = kStep / 8;      // of 16 bytes in a row of x
+constexpr uint32_t kRowWords = kStepWords + 4;  // 320 bytes
+constexpr uint32_t kSplitsMax = 8;              // what every device takes as a cluster
+constexpr uint32_t kSumStride = kTileOut + 4;   // a row of sums; 4 keep rows of one warp in different banks
 
 struct Args {
   PackedMatrix weight;
@@ -30,47 +31,69 @@ struct Args {
   const float* bias;
   float* out;
   uint32_t out_stride;
-  uint32_t num_rows;
   const uint32_t* live;
-  float* partials;     // [split][num_rows][weight.rows]
-  uint32_t* counters;  // one a block column and row tile, zero between launches
 };
 
 // Starts the copy of step `step` of x; rows that are not live and columns past the end become zeros.
-template <Encoding E, int kTiles>
+template <int kTiles>
 __device__ void copy_x(uint4* stage, const Args& args, uint32_t row_first, uint32_t live, uint32_t step) {
   for (uint32_t i = threadIdx.x; i < kTiles * 8 * kStepWords; i += kThreads) {
     const uint32_t row = i / kStepWords, word = i % kStepWords, column = step * kStep + word * 8;
     const bool inside = row_first + row < live && column < args.weight.columns;
     const __half* from = args.x + (inside ? uint64_t{row_first + row} * args.weight.columns + column : 0);
-    copy_async_16(stage + row * kRowWords + k_place<E>(word), from, inside);
+    copy_async_16(stage + row * kRowWords + word, from, inside);
   }
 }
 
-// The two 16-row tiles of a warp, one step: c += W * x.
+// The two 16-row tiles of a warp, one step: sums += W * x.
 template <Encoding E, int kTiles>
-__device__ void multiply(float (&sums)[2][kTiles][4], const Fragment<E> (&rows)[4], const uint4* stage, uint32_t g,
-                         uint32_t t) {
+__device__ void multiply(float (&sums)[2][kTiles][4], const Fragment<E> (&rows)[4], const uint4* stage, uint32_t step,
+                         uint32_t g, uint32_t t) {
+  using F = Fragment<E>;
+  constexpr uint32_t kOnes = both_halves(0x3c00);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     uint32_t w[4][4];
+    float scale[4], base[4];
 #pragma unroll
-    for (int r = 0; r < 4; ++r) rows[r].decode(i, w[r]);
+    for (int r = 0; r < 4; ++r) {
+      rows[r].decode(i, t, w[r]);
+      scale[r] = rows[r].scale(i, step);
+      base[r] = rows[r].base(i, step);
+    }
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       const uint4 x = stage[(tile * 8 + g) * kRowWords + i * 4 + t];
+      [[maybe_unused]] float x_sum[4];  // of the unit's columns, in every row
+      if constexpr (F::kBased) {
+        mma_16x8x16_first(x_sum, {kOnes, kOnes, kOnes, kOnes}, {x.x, x.y});
+        mma_16x8x16(x_sum, {kOnes, kOnes, kOnes, kOnes}, {x.z, x.w});
+      }
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
-        mma_16x8x16(sums[m][tile], {w[2 * m][0], w[2 * m + 1][0], w[2 * m][1], w[2 * m + 1][1]}, {x.x, x.y});
-        mma_16x8x16(sums[m][tile], {w[2 * m][2], w[2 * m + 1][2], w[2 * m][3], w[2 * m + 1][3]}, {x.z, x.w});
+        const uint32_t(&up)[4] = w[2 * m], (&low)[4] = w[2 * m + 1];
+        float(&sum)[4] = sums[m][tile];
+        if constexpr (!F::kScaled) {
+          mma_16x8x16(sum, {up[0], low[0], up[1], low[1]}, {x.x, x.y});
+          mma_16x8x16(sum, {up[2], low[2], up[3], low[3]}, {x.z, x.w});
+        } else {
+          float part[4];
+          mma_16x8x16_first(part, {up[0], low[0], up[1], low[1]}, {x.x, x.y});
+          mma_16x8x16(part, {up[2], low[2], up[3], low[3]}, {x.z, x.w});
+#pragma unroll
+          for (int c = 0; c < 4; ++c) {
+            sum[c] += scale[2 * m + c / 2] * part[c];
+            if constexpr (F::kBased) sum[c] += base[2 * m + c / 2] * x_sum[c];
+          }
+        }
       }
     }
   }
 }
 
-// fn(n, row, sum) for every sum of this lane; n and row count from the block's first.
-template <int kTiles, class Fn>
-__device__ void for_sums(const float (&sums)[2][kTiles][4], Fn fn) {
+// The block's sums into shared memory, [row][n].
+template <int kTiles>
+__device__ void put_sums(const float (&sums)[2][kTiles][4], float* shared) {
   const uint32_t warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
 #pragma unroll
   for (int m = 0; m < 2; ++m)
@@ -78,34 +101,40 @@ __device__ void for_sums(const float (&sums)[2][kTiles][4], Fn fn) {
     for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
       for (int c = 0; c < 4; ++c)
-        fn(warp * kWarpOut + m * 16 + c / 2 * 8 + g, tile * 8 + 2 * t + c % 2, sums[m][tile][c]);
+        shared[(tile * 8 + 2 * t + c % 2) * kSumStride + warp * kWarpOut + m * 16 + c / 2 * 8 + g] = sums[m][tile][c];
 }
 
-// Adds the splits' sums in order; only in the last block of its column.
+// Adds the splits in order and stores: split s of the cluster takes rows s, s + gridDim.y, ...
 template <int kTiles>
-__device__ void add_splits(const Args& args, uint32_t out_first, uint32_t row_first, uint32_t live) {
-  const uint64_t split_stride = uint64_t{args.num_rows} * args.weight.rows;
-  for (uint32_t i = threadIdx.x; i < kTileOut * kTiles * 8; i += kThreads) {
-    const uint32_t n = out_first + i % kTileOut, row = row_first + i / kTileOut;
-    if (n >= args.weight.rows || row >= live) continue;
-    const float* partial = args.partials + uint64_t{row} * args.weight.rows + n;
-    float total = args.bias ? args.bias[n] : 0.0f;
-    for (uint32_t split = 0; split < gridDim.y; ++split) total += __ldcg(partial + split * split_stride);
-    args.out[uint64_t{row} * args.out_stride + n] = total;
+__device__ void store_sums(const float* shared, const Args& args, uint32_t out_first, uint32_t row_first,
+                           uint32_t live) {
+  const uint32_t n = out_first + threadIdx.x;  // one thread a column of the tile
+  static_assert(kThreads == kTileOut);
+  for (uint32_t row = blockIdx.y; row < kTiles * 8 && row_first + row < live; row += gridDim.y) {
+    float parts[kSplitsMax], total = 0;  // asked for together
+#pragma unroll
+    for (uint32_t split = 0; split < kSplitsMax; ++split)
+      if (split < gridDim.y) parts[split] = load_cluster(shared + row * kSumStride + threadIdx.x, split);
+#pragma unroll
+    for (uint32_t split = 0; split < kSplitsMax; ++split)
+      if (split < gridDim.y) total += parts[split];
+    if (n < args.weight.rows)
+      args.out[uint64_t{row_first + row} * args.out_stride + n] = total + (args.bias ? args.bias[n] : 0.0f);
   }
 }
 
 template <Encoding E, int kTiles>
 __global__ void __launch_bounds__(kThreads) matmul_skinny_kernel(Args args) {
-  __shared__ bool is_last;
   uint4* stages = reinterpret_cast<uint4*>(dynamic_shared());
   constexpr uint32_t kStageWords = kTiles * 8 * kRowWords;
   const uint32_t warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
   const uint32_t out_first = blockIdx.x * kTileOut, row_first = blockIdx.z * kTiles * 8;
   const uint32_t num_steps = (args.weight.columns + kStep - 1) / kStep;
+  // gridDim.y is the cluster's size.
   const uint32_t begin = num_steps * blockIdx.y / gridDim.y, end = num_steps * (blockIdx.y + 1) / gridDim.y;
 
   // Rows g, g + 8, g + 16, g + 24 of the warp; past the end the last row again, whose sums are not stored.
+  grid_dependency_release();
   uint64_t rows[4];
   Fragment<E> current[4], next[4];
 #pragma unroll
@@ -115,11 +144,11 @@ __global__ void __launch_bounds__(kThreads) matmul_skinny_kernel(Args args) {
   }
   grid_dependency_wait();  // the weights above never change
   const uint32_t live = *args.live;
-  if (row_first >= live) return;
+  if (row_first >= live) return;  // the whole cluster
 
 #pragma unroll
   for (uint32_t s = 0; s < kStages - 1; ++s) {
-    if (begin + s < end) copy_x<E, kTiles>(stages + s * kStageWords, args, row_first, live, begin + s);
+    if (begin + s < end) copy_x<kTiles>(stages + s * kStageWords, args, row_first, live, begin + s);
     copy_async_commit();
   }
   float sums[2][kTiles][4] = {};
@@ -127,65 +156,41 @@ __global__ void __launch_bounds__(kThreads) matmul_skinny_kernel(Args args) {
     copy_async_wait<kStages - 2>();
     __syncthreads();  // this step's stage is full, and everyone has left the one that is filled next
     const uint32_t later = step + kStages - 1;
-    if (later < end)
-      copy_x<E, kTiles>(stages + (later - begin) % kStages * kStageWords, args, row_first, live, later);
+    if (later < end) copy_x<kTiles>(stages + (later - begin) % kStages * kStageWords, args, row_first, live, later);
     copy_async_commit();
     if (step + 1 < end) {
 #pragma unroll
       for (int r = 0; r < 4; ++r) next[r].load(args.weight, rows[r], step + 1, t);
     }
-    multiply<E, kTiles>(sums, current, stages + (step - begin) % kStages * kStageWords, g, t);
+    multiply<E, kTiles>(sums, current, stages + (step - begin) % kStages * kStageWords, step, g, t);
 #pragma unroll
     for (int r = 0; r < 4; ++r) current[r] = next[r];
   }
 
-  if (gridDim.y == 1) {
-    for_sums<kTiles>(sums, [&](uint32_t n, uint32_t row, float sum) {
-      n += out_first;
-      row += row_first;
-      if (n < args.weight.rows && row < live)
-        args.out[uint64_t{row} * args.out_stride + n] = sum + (args.bias ? args.bias[n] : 0.0f);
-    });
-    return;
-  }
-  float* mine = args.partials + blockIdx.y * uint64_t{args.num_rows} * args.weight.rows;
-  for_sums<kTiles>(sums, [&](uint32_t n, uint32_t row, float sum) {
-    n += out_first;
-    row += row_first;
-    if (n < args.weight.rows && row < live) mine[uint64_t{row} * args.weight.rows + n] = sum;
-  });
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    uint32_t* counter = args.counters + blockIdx.z * gridDim.x + blockIdx.x;
-    is_last = atomicAdd(counter, 1u) == gridDim.y - 1;
-    if (is_last) *counter = 0;
-  }
-  __syncthreads();
-  if (!is_last) return;
-  __threadfence();
-  add_splits<kTiles>(args, out_first, row_first, live);
+  float* shared = reinterpret_cast<float*>(stages);
+  __syncthreads();  // the last stages have been read
+  put_sums<kTiles>(sums, shared);
+  cluster_sync();
+  store_sums<kTiles>(shared, args, out_first, row_first, live);
+  cluster_sync();  // nobody leaves while others read its sums
 }
 
-// How many blocks share the columns of an output tile: enough to fill the device, none without work.
-uint32_t num_splits(const MatmulArgs& args, uint32_t blocks, const OpContext& at) {
+// How many blocks share the steps of an output tile: enough to fill the device once, none without work.
+uint32_t num_splits(uint32_t columns, uint32_t blocks, const OpContext& at) {
   constexpr uint32_t kBlocksPerSm = 2, kStepsMin = 2;
-  const uint32_t num_steps = ceil_div(args.weight.columns, kStep);
-  const uint32_t wanted = static_cast<uint32_t>(at.num_sms) * kBlocksPerSm / blocks;  // no second wave
-  const uint64_t split_bytes = uint64_t{args.num_rows} * args.weight.rows * 4;
-  const uint32_t held = static_cast<uint32_t>(std::min<uint64_t>(at.workspace.bytes / split_bytes, kSplitsMax));
-  return std::max(1u, std::min({wanted, num_steps / kStepsMin, held}));
+  const uint32_t wanted = static_cast<uint32_t>(at.num_sms) * kBlocksPerSm / blocks;
+  return std::max(1u, std::min({wanted, ceil_div(columns, kStep) / kStepsMin, at.has_clusters ? kSplitsMax : 1}));
 }
 
 template <Encoding E, int kTiles>
 Status launch_tiles(const MatmulArgs& args, const OpContext& at) {
+  constexpr uint32_t kShared = kStages * kTiles * 8 * kRowWords * 16;
+  static_assert(kShared >= kTiles * 8 * kSumStride * 4);
   const uint32_t columns = ceil_div(args.weight.rows, kTileOut), row_tiles = ceil_div(args.num_rows, kTiles * 8u);
-  uint32_t splits = num_splits(args, columns * row_tiles, at);
-  if (columns * row_tiles > at.workspace.num_counters) splits = 1;
-  const Args kernel_args{args.weight,   static_cast<const __half*>(args.x),           args.bias,
-                         args.out,      args.out_stride,                              args.num_rows,
-                         args.live,     reinterpret_cast<float*>(at.workspace.data), at.workspace.counters};
-  const Grid grid{dim3(columns, splits, row_tiles), kThreads, kStages * kTiles * 8 * kRowWords * 16};
+  const uint32_t splits = num_splits(args.weight.columns, columns * row_tiles, at);
+  const Args kernel_args{args.weight, static_cast<const __half*>(args.x), args.bias, args.out, args.out_stride,
+                         args.live};
+  const Grid grid{dim3(columns, splits, row_tiles), kThreads, kShared, splits};
   return launch(at, "matmul_skinny", matmul_skinny_kernel<E, kTiles>, grid, kernel_args);
 }
 

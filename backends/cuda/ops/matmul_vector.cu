@@ -1,9 +1,11 @@
-// matmul for few rows: out[r][n] = sum over k of x[r][k] * W[n][k] + bias[n]; x f16 [rows, K], W [N, K] packed, out f32.
+// matmul for few rows: out[r][n] = sum over k of x[r][k] * W[n][k] + bias[n]; x f16 [rows, K], W [N, K] packed, out
+// f32.
 //
-// Bound by reading W once. A block makes 16 outputs n of 8 rows: its 8 warps take steps of 128 columns in turn, each lane
-// loading 16-byte words of two weight rows straight into registers, several steps ahead, and the matrix units multiply:
-// W is the 16x16 operand, x (8 rows, zero where not live) the 16x8 one. The order of columns inside a step is the
-// Fragment's. Sums in f32; the warps' sums are added in order of warps.
+// Bound by reading W once. A block makes 16 outputs n of 8 rows: its 8 warps take steps of 128 columns in turn, each
+// lane loading 16-byte words of two weight rows straight into registers, several steps ahead, and the matrix units
+// multiply: W is the 16x16 operand, x (8 rows, zero where not live) the 16x8 one. Integers of quantised weights are
+// multiplied as they are, and the sums over each unit of 32 columns scaled in f32 (dequant.cuh). Sums in f32; the
+// warps' sums are added in order of warps.
 #include "backends/cuda/dequant.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/matmul.h"
@@ -17,7 +19,9 @@ constexpr uint32_t kTileOut = 16, kTileRows = 8;
 
 // Steps in flight: about 64 registers of weights a thread.
 template <Encoding E>
-constexpr int kAhead = is_plain16(E) ? 2 : E == Encoding::kQ8_0 ? 3 : 4;
+constexpr int kAhead = is_plain16(E)                                 ? 2
+                       : Fragment<E>::kBased || E == Encoding::kQ8_0 ? 3
+                                                                     : 4;
 
 struct Args {
   PackedMatrix weight;
@@ -27,6 +31,33 @@ struct Args {
   uint32_t out_stride;
   const uint32_t* live;
 };
+
+// sum += the products of unit i.
+template <Encoding E>
+__device__ void add_unit(float (&sum)[4], const Fragment<E>& upper, const Fragment<E>& lower, int i, uint32_t step,
+                         uint32_t t, const uint4& x) {
+  uint32_t up[4], low[4];
+  upper.decode(i, t, up);
+  lower.decode(i, t, low);
+  if constexpr (!Fragment<E>::kScaled) {
+    mma_16x8x16(sum, {up[0], low[0], up[1], low[1]}, {x.x, x.y});
+    mma_16x8x16(sum, {up[2], low[2], up[3], low[3]}, {x.z, x.w});
+  } else {
+    float part[4];
+    mma_16x8x16_first(part, {up[0], low[0], up[1], low[1]}, {x.x, x.y});
+    mma_16x8x16(part, {up[2], low[2], up[3], low[3]}, {x.z, x.w});
+#pragma unroll
+    for (int c = 0; c < 4; ++c) sum[c] += (c < 2 ? upper : lower).scale(i, step) * part[c];
+    if constexpr (Fragment<E>::kBased) {
+      constexpr uint32_t kOnes = both_halves(0x3c00);
+      float x_sum[4];  // of the unit's columns, in every row
+      mma_16x8x16_first(x_sum, {kOnes, kOnes, kOnes, kOnes}, {x.x, x.y});
+      mma_16x8x16(x_sum, {kOnes, kOnes, kOnes, kOnes}, {x.z, x.w});
+#pragma unroll
+      for (int c = 0; c < 4; ++c) sum[c] += (c < 2 ? upper : lower).base(i, step) * x_sum[c];
+    }
+  }
+}
 
 template <Encoding E>
 __global__ void __launch_bounds__(kThreads, 2) matmul_vector_kernel(Args args) {
@@ -38,6 +69,7 @@ __global__ void __launch_bounds__(kThreads, 2) matmul_vector_kernel(Args args) {
   const uint32_t last = args.weight.rows - 1;
   const uint64_t upper_row = min(out_first + g, last), lower_row = min(out_first + g + 8, last);
 
+  grid_dependency_release();
   constexpr int kDepth = kAhead<E>;
   Fragment<E> upper[kDepth], lower[kDepth];
 #pragma unroll
@@ -63,16 +95,12 @@ __global__ void __launch_bounds__(kThreads, 2) matmul_vector_kernel(Args args) {
       uint4 x_words[4];
 #pragma unroll
       for (uint32_t i = 0; i < 4; ++i) {
-        const uint32_t column = step * kStep + k_offset<E>(t, i);
+        const uint32_t column = step * kStep + i * kUnit + t * 8;
         x_words[i] = has_row && column < columns ? *reinterpret_cast<const uint4*>(x + column) : uint4{};
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        uint32_t up[4], low[4];
-        upper[d].decode(i, up);
-        lower[d].decode(i, low);
-        mma_16x8x16(sum, {up[0], low[0], up[1], low[1]}, {x_words[i].x, x_words[i].y});
-        mma_16x8x16(sum, {up[2], low[2], up[3], low[3]}, {x_words[i].z, x_words[i].w});
+        add_unit(sum, upper[d], lower[d], i, step, t, x_words[i]);
       }
       const uint32_t next = step + kDepth * kWarps;
       if (next < num_steps) {

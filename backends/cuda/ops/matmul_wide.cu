@@ -1,6 +1,6 @@
 // matmul for many rows: cuBLAS on f16 weights with f32 sums and output. Other encodings are first written out in f16, a
-// slice of rows at a time so that the slice fits the workspace: one thread a lane's share of a row (Fragment), which
-// rounds exactly as the other matmul kernels do. Bias in a pass of its own; few models have one.
+// slice of rows at a time so that the slice fits the workspace, each number rounded once; one thread a lane's share of
+// a row (Fragment). Bias in a pass of its own; few models have one.
 #include "backends/cuda/cublas.h"
 #include "backends/cuda/dequant.cuh"
 #include "backends/cuda/launch.cuh"
@@ -23,10 +23,18 @@ __global__ void __launch_bounds__(kThreads) dequantize_kernel(PackedMatrix weigh
   Fragment<E> fragment;
   fragment.load(weight, row, step, t);
 #pragma unroll
-  for (int group = 0; group < 4; ++group) {
+  for (int i = 0; i < 4; ++i) {
     uint32_t pairs[4];
-    fragment.decode(group, pairs);
-    const uint32_t column = step * kStep + k_offset<E>(t, group);
+    fragment.decode(i, t, pairs);
+    if constexpr (Fragment<E>::kScaled) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const __half2 q = half2_of(pairs[j]);
+        const float scale = fragment.scale(i, step), base = fragment.base(i, step);
+        pairs[j] = half2_bits(__floats2half2_rn(scale * __low2float(q) + base, scale * __high2float(q) + base));
+      }
+    }
+    const uint32_t column = step * kStep + i * kUnit + t * 8;
     if (column < weight.columns)
       *reinterpret_cast<uint4*>(out + row * weight.columns + column) = {pairs[0], pairs[1], pairs[2], pairs[3]};
   }
@@ -42,9 +50,8 @@ __global__ void __launch_bounds__(kThreads)
 Status dequantize(const PackedMatrix& weight, __half* out, const OpContext& at) {
   const uint64_t threads = uint64_t{weight.rows} * ceil_div(weight.columns, kStep) * 4;
   const Grid grid{static_cast<uint32_t>(ceil_div<uint64_t>(threads, kThreads)), kThreads};
-  return with_encoding(weight.encoding, [&]<Encoding E>() {
-    return launch(at, "dequantize", dequantize_kernel<E>, grid, weight, out);
-  });
+  return with_encoding(weight.encoding,
+                       [&]<Encoding E>() { return launch(at, "dequantize", dequantize_kernel<E>, grid, weight, out); });
 }
 
 Status multiply(const MatmulArgs& args, const OpContext& at) {
@@ -61,8 +68,8 @@ Status multiply(const MatmulArgs& args, const OpContext& at) {
   for (uint32_t row = 0; row < w.rows; row += slice_rows) {
     const PackedMatrix slice = w.slice(row, std::min(slice_rows, w.rows - row));
     if (Status status = dequantize(slice, scratch, at); !status) return status;
-    if (Status status = at.cublas->multiply(at.stream, scratch, slice.rows, w.columns, w.columns, args.x,
-                                            args.num_rows, args.out + row, args.out_stride);
+    if (Status status = at.cublas->multiply(at.stream, scratch, slice.rows, w.columns, w.columns, args.x, args.num_rows,
+                                            args.out + row, args.out_stride);
         !status)
       return status;
   }

@@ -1,5 +1,5 @@
-// paged_attention: causal attention of the step's query tokens over their rows' KV blocks. Decode items, their merge and
-// prompt items are three kernels (attention_*.cu), all in every list.
+// paged_attention: causal attention of the step's query tokens over their rows' KV blocks. Decode items, their merge
+// and prompt items are three kernels (attention_*.cu), all in every list.
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/attention.h"
 

@@ -1,3 +1,5 @@
+#include <cuda_runtime.h>
+
 #include "backends/cuda/ops/probe.h"
 
 namespace llmrt::cuda {

@@ -1,5 +1,5 @@
-// qk_norm, rope and kv_write: what happens to q, k and v between their matmul and attention, one head at a time. Each op
-// alone, or all that follow each other in one launch.
+// qk_norm, rope and kv_write: what happens to q, k and v between their matmul and attention, one head at a time. Each
+// op alone, or all that follow each other in one launch.
 //
 //   qk_norm   head / sqrt(mean(head^2) + eps) * weight, of q and of k
 //   rope      pairs (a, b) of q and k turned by positions[t] * freqs[i]: (a cos - b sin, a sin + b cos) * magnitude
@@ -23,12 +23,12 @@ struct Args {
   uint32_t num_tokens, num_heads, num_kv_heads, head_dim;
   const float *q_weight, *k_weight;  // null: no norm
   float eps;
-  const float* freqs;                // null: no rope
+  const float* freqs;  // null: no rope
   const int32_t* positions;
   uint32_t rope_dim;
   RopePairing pairing;
   float magnitude;
-  const int32_t* kv_slots;           // null: no write
+  const int32_t* kv_slots;  // null: no write
   std::byte* kv_data;
   float* kv_scales;
   uint32_t block_tokens, num_blocks;
@@ -151,10 +151,9 @@ Status set(const KvWrite& op, const OpContext& at, Args* args) {
   const KvPool& pool = at.pools[op.kv_group];
   if (op.num_kv_heads != pool.group.num_kv_heads || op.head_dim != pool.group.head_dim ||
       op.layer >= pool.group.num_layers)
-    return make_error(ErrorCode::kInvalidArgument,
-                      "kv_write: layer {}, {} heads of {}: the pool has {} layers, {} heads of {}", op.layer,
-                      op.num_kv_heads, op.head_dim, pool.group.num_layers, pool.group.num_kv_heads,
-                      pool.group.head_dim);
+    return make_error(
+        ErrorCode::kInvalidArgument, "kv_write: layer {}, {} heads of {}: the pool has {} layers, {} heads of {}",
+        op.layer, op.num_kv_heads, op.head_dim, pool.group.num_layers, pool.group.num_kv_heads, pool.group.head_dim);
   args->kv_slots = at.tensor<int32_t>(op.kv_slots);
   args->kv_data = pool.data + op.layer * pool.layer_bytes;
   args->kv_scales = pool.scales ? pool.scales + op.layer * pool.layer_scales : nullptr;

@@ -2,8 +2,8 @@
 // logits in digits of 11, 11 and 10 bits, by count (top-k, min-p) or by mass (top-p). Masses are exp((logit - max) /
 // temperature) in units of 2^-40, summed as integers.
 //
-// Passes over the row: one for the first digit, which all descents share and which counts what min-p keeps; two for each
-// descent; one more only if equal logits straddle the cut. A whole block calls it, with its dynamic shared memory.
+// Passes over the row: one for the first digit, which all descents share and which counts what min-p keeps; two for
+// each descent; one more only if equal logits straddle the cut. A whole block calls it, with its dynamic shared memory.
 #pragma once
 
 #include "backends/cuda/intrinsics.cuh"
@@ -39,7 +39,10 @@ struct Cut {
 class RadixSelect {
  public:
   __device__ RadixSelect(const SampledRow& row, uint32_t vocab_size, float max_logit, DigitTable* tables)
-      : row_(row), vocab_size_(vocab_size), soften_(max_logit, row.sampling.temperature), first_(tables[0]),
+      : row_(row),
+        vocab_size_(vocab_size),
+        soften_(max_logit, row.sampling.temperature),
+        first_(tables[0]),
         later_(tables[1]) {}
 
   __device__ Mass mass_of(float logit) const {
@@ -101,8 +104,8 @@ class RadixSelect {
     uint32_t c = above;
     for (uint32_t i = 0; i < 2; ++i) {
       const uint32_t digit = high - i;
-      const bool here = table.count[digit] > 0 && !reached(m, c) &&
-                        reached(m + table.mass[digit], c + table.count[digit]);
+      const bool here =
+          table.count[digit] > 0 && !reached(m, c) && reached(m + table.mass[digit], c + table.count[digit]);
       if (here) {
         found = digit;
         found_mass = m;

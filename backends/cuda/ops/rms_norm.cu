@@ -74,12 +74,9 @@ __global__ void __launch_bounds__(kThreadsMax) rms_norm_kernel(Args args, Out* o
 }  // namespace
 
 Status run(const RmsNorm& op, const OpContext& at) {
-  const Args args{at.tensor<float>(op.x),
-                  op.delta == kNoTensor ? nullptr : at.tensor<float>(op.delta),
-                  at.weight_vector(op.weight),
-                  at.live(op.x),
-                  at.desc(op.x).columns,
-                  op.eps};
+  const Args args{at.tensor<float>(op.x),      op.delta == kNoTensor ? nullptr : at.tensor<float>(op.delta),
+                  at.weight_vector(op.weight), at.live(op.x),
+                  at.desc(op.x).columns,       op.eps};
   const uint32_t width = args.columns % 4 == 0 ? 4 : 1;
   const uint32_t threads = std::min(round_up(args.columns / width, kWarp), kThreadsMax);
   const Grid grid{at.rows_of(op.x), threads};

@@ -1,7 +1,7 @@
-// sample: the winner of logit / temperature + Gumbel noise over the kept set, or the best logit (greedy); scores in f64,
-// noise in f32, bit for bit as everywhere (core/sample/gumbel.inc). Rows are cut into parts, a block each; the last block
-// of a row merges them in the order of (score, lower id), writes the SampleResult and, where the row really samples, its
-// last token and output count.
+// sample: the winner of logit / temperature + Gumbel noise over the kept set, or the best logit (greedy); scores in
+// f64, noise in f32, bit for bit as everywhere (core/sample/gumbel.inc). Rows are cut into parts, a block each; the
+// last block of a row merges them in the order of (score, lower id), writes the SampleResult and, where the row really
+// samples, its last token and output count.
 #include "backends/cuda/gumbel.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/reduce.cuh"
@@ -19,7 +19,8 @@ struct Best {
 };
 
 __device__ Best better(const Best& a, const Best& b) {
-  const bool left = a.score > b.score || (a.score == b.score && static_cast<uint32_t>(a.token) <= static_cast<uint32_t>(b.token));
+  const bool left =
+      a.score > b.score || (a.score == b.score && static_cast<uint32_t>(a.token) <= static_cast<uint32_t>(b.token));
   const Best& winner = left ? a : b;
   const Best& loser = left ? b : a;
   return {winner.score, winner.second > loser.score ? winner.second : loser.score, winner.token};
@@ -85,8 +86,8 @@ __device__ void write_result(const Args& args, const SampledRow& row, const Filt
       if (!is_kept(kept, logit, result.token))
         result.processed_logprob = -INFINITY;
       else if (s.temperature > 0)
-        result.processed_logprob = static_cast<float>(
-            static_cast<double>(logit) / static_cast<double>(s.temperature) - static_cast<double>(kept.log_sum_exp));
+        result.processed_logprob = static_cast<float>(static_cast<double>(logit) / static_cast<double>(s.temperature) -
+                                                      static_cast<double>(kept.log_sum_exp));
       if (!is_forced) {
         args.sample.rows.last_token[row.record.slot] = result.token;
         if (s.flags & kRowPenalties && static_cast<uint32_t>(s.penalty_slot) < args.sample.rows.penalty_rows_max)

@@ -60,9 +60,14 @@ __device__ void apply(const RowState& rows, const RowUpdate& update, const uint3
         if (update.arg0 + i < rows.blocks_row_max)
           rows.tables[uint64_t{slot} * rows.blocks_row_max + update.arg0 + i] = static_cast<int32_t>(payload[i]);
       break;
-    case RowUpdateKind::kCopySlot: copy_slot(rows, slot, update.arg0); break;
-    case RowUpdateKind::kClear: clear_slot(rows, slot); break;
-    case RowUpdateKind::kRecount: break;
+    case RowUpdateKind::kCopySlot:
+      copy_slot(rows, slot, update.arg0);
+      break;
+    case RowUpdateKind::kClear:
+      clear_slot(rows, slot);
+      break;
+    case RowUpdateKind::kRecount:
+      break;
   }
 }
 
@@ -72,7 +77,8 @@ __global__ void __launch_bounds__(kThreads) update_rows_kernel(const uint32_t* i
   const RowUpdate* updates = input_array<RowUpdate>(inputs, kFwdUpdates);
   const uint32_t* payload = input_array<uint32_t>(inputs, kFwdPayload);
   int copies = 0;
-  for (uint32_t i = threadIdx.x; i < num_updates; i += blockDim.x) copies |= updates[i].kind == RowUpdateKind::kCopySlot;
+  for (uint32_t i = threadIdx.x; i < num_updates; i += blockDim.x)
+    copies |= updates[i].kind == RowUpdateKind::kCopySlot;
   const uint32_t num_homes = __syncthreads_or(copies) ? 1 : gridDim.x;
   for (uint32_t i = 0; i < num_updates; ++i) {
     const RowUpdate update = updates[i];
