@@ -8,7 +8,6 @@
 namespace llmrt::vulkan {
 namespace {
 
-constexpr uint32_t kDecodeSubgroups = 4;  // of a workgroup of paged_attention_decode
 constexpr uint32_t kDecodeHeadsMax = 8;   // query heads that it keeps in registers
 
 struct Choice {
@@ -36,7 +35,9 @@ bool has_decode_kernel(const Traits& traits, uint32_t head_dim) {
 }
 Choice choose_decode(const Traits& traits, uint32_t head_dim, uint32_t group_heads) {
   const uint32_t heads = std::min(group_heads, kDecodeHeadsMax), key_lanes = std::bit_ceil(head_dim / 8);
-  return {"paged_attention_decode", kDecodeSubgroups * traits.subgroup_size, {heads, key_lanes, kDecodeSubgroups}, heads};
+  // As many subgroups as have room in 32 KiB of shared memory for the values that they merge.
+  const uint32_t subgroups = heads * head_dim <= 1000 ? 8 : 4;
+  return {"paged_attention_decode", subgroups * traits.subgroup_size, {heads, key_lanes, subgroups}, heads};
 }
 
 }  // namespace
