@@ -1,0 +1,278 @@
+// Threads of a block as fibers of one host thread.
+#include <csetjmp>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <ucontext.h>
+
+#include "backends/cuda/intrinsics.cuh"
+#include "cuda_runtime.h"
+
+dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace emulator {
+namespace {
+
+constexpr size_t kStackBytes = 256 << 10;
+constexpr unsigned kWarp = 32;
+
+struct Copy {
+  void* to;
+  const void* from;
+  bool valid;
+};
+
+struct Fiber {
+  ucontext_t context;
+  jmp_buf place;
+  bool started = false, done = false;
+  std::unique_ptr<char[]> stack;
+  std::vector<Copy> open;                // not yet committed
+  std::deque<std::vector<Copy>> groups;  // committed, oldest first
+};
+
+// Where threads wait for each other.
+struct Meeting {
+  std::vector<void*> given;
+  unsigned arrived = 0;
+  uint64_t generation = 0;
+};
+
+// Blocks of a cluster run side by side; all others one after the other.
+struct Block {
+  dim3 index;
+  unsigned num_live = 0;
+  std::vector<Fiber> fibers;
+  Meeting everyone;
+  std::vector<Meeting> warps;
+  std::vector<unsigned char> shared;
+};
+const std::function<void()>* kernel_thread;
+unsigned num_threads;        // of a block
+std::vector<Block> cluster;  // the blocks that run now
+Meeting cluster_meeting;
+unsigned current_block, current_thread;
+uint64_t progress;
+#if defined(__SANITIZE_ADDRESS__)
+ucontext_t scheduler;
+#else
+jmp_buf scheduler_place;
+#endif
+std::mutex device;  // one kernel at a time
+
+Block& block() {
+  return cluster[current_block];
+}
+Fiber& fiber() {
+  return block().fibers[current_thread];
+}
+
+[[noreturn]] void fail(const char* what) {
+  std::fprintf(stderr, "CUDA emulator: %s: block (%u, %u, %u), thread %u\n", what, blockIdx.x, blockIdx.y, blockIdx.z,
+               current_thread);
+  std::abort();
+}
+
+// _setjmp and _longjmp save no signal mask and are fast; the address sanitizer only follows the slow pair.
+#if defined(__SANITIZE_ADDRESS__)
+void to_scheduler() {
+  swapcontext(&fiber().context, &scheduler);
+}
+void to_fiber() {
+  swapcontext(&scheduler, &fiber().context);
+}
+#else
+void to_scheduler() {
+  if (_setjmp(fiber().place) == 0) _longjmp(scheduler_place, 1);
+}
+void to_fiber() {
+  if (_setjmp(scheduler_place) != 0) return;
+  if (fiber().started) _longjmp(fiber().place, 1);
+  fiber().started = true;
+  setcontext(&fiber().context);
+}
+#endif
+
+void fiber_main() {
+  (*kernel_thread)();
+  fiber().done = true;
+  --block().num_live;
+  ++progress;
+  to_scheduler();
+  fail("a finished thread went on");
+}
+
+void meet(Meeting& meeting, unsigned place, unsigned wanted, void* mine, void (*fn)(void**, unsigned)) {
+  if (meeting.given.size() < wanted) meeting.given.resize(wanted);
+  meeting.given[place] = mine;
+  if (++meeting.arrived == wanted) {
+    if (fn) fn(meeting.given.data(), wanted);
+    meeting.arrived = 0;
+    ++meeting.generation;
+    ++progress;
+    return;
+  }
+  const uint64_t generation = meeting.generation;
+  while (meeting.generation == generation) to_scheduler();
+}
+
+void enter(unsigned b, unsigned thread) {
+  current_block = b;
+  current_thread = thread;
+  blockIdx = block().index;
+  threadIdx = dim3(thread % blockDim.x, thread / blockDim.x % blockDim.y, thread / blockDim.x / blockDim.y);
+}
+
+void prepare(Block& b, dim3 index, size_t shared_bytes) {
+  b.index = index;
+  b.num_live = num_threads;
+  b.everyone = {};
+  b.warps.assign(num_threads / kWarp, {});
+  b.shared.assign(shared_bytes, 0xff);  // NaN in every float format
+  if (b.fibers.size() < num_threads) b.fibers.resize(num_threads);
+  for (unsigned i = 0; i < num_threads; ++i) {
+    Fiber& f = b.fibers[i];
+    if (!f.stack) f.stack = std::make_unique<char[]>(kStackBytes);
+    f.started = f.done = false;
+    getcontext(&f.context);
+    f.context.uc_stack.ss_sp = f.stack.get();
+    f.context.uc_stack.ss_size = kStackBytes;
+    f.context.uc_link = nullptr;
+    makecontext(&f.context, fiber_main, 0);
+  }
+}
+
+void run_cluster(unsigned num_blocks) {
+  static const char* order = std::getenv("LLMRT_EMULATOR_ORDER");
+  static const bool reverse = order && std::string_view(order) == "reverse";
+  cluster_meeting = {};
+  for (bool any = true; any;) {
+    any = false;
+    const uint64_t before = progress;
+    for (unsigned n = 0; n < num_blocks * num_threads; ++n) {
+      const unsigned i = reverse ? num_blocks * num_threads - 1 - n : n;
+      enter(i / num_threads, i % num_threads);
+      if (fiber().done) continue;
+      to_fiber();
+      any |= block().num_live > 0;
+    }
+    if (any && progress == before) fail("threads wait for others that never come");
+  }
+  for (unsigned b = 0; b < num_blocks; ++b) {
+    for (unsigned i = 0; i < num_threads; ++i) {
+      enter(b, i);
+      for (const auto& group : fiber().groups)
+        if (!group.empty()) fail("a kernel ended with copies under way");
+      fiber().groups.clear();
+      fiber().open.clear();
+    }
+  }
+}
+
+}  // namespace
+
+unsigned lane() {
+  return current_thread % kWarp;
+}
+
+unsigned char* dynamic_shared() {
+  return block().shared.data();
+}
+
+unsigned char* cluster_shared(const void* mine, unsigned rank) {
+  const size_t offset = static_cast<size_t>(static_cast<const unsigned char*>(mine) - block().shared.data());
+  if (offset >= block().shared.size()) fail("only dynamic shared memory is read across a cluster here");
+  return cluster.at(rank).shared.data() + offset;
+}
+
+void meet_warp(void* mine, void (*fn)(void**, unsigned)) {
+  meet(block().warps[current_thread / kWarp], lane(), kWarp, mine, fn);
+}
+// Threads that have left the kernel are waited for in vain: we write no barriers behind a return.
+void meet_block(void* mine, void (*fn)(void**, unsigned)) {
+  meet(block().everyone, current_thread, num_threads, mine, fn);
+}
+void meet_cluster() {
+  meet(cluster_meeting, current_block * num_threads + current_thread,
+       static_cast<unsigned>(cluster.size()) * num_threads, nullptr, nullptr);
+}
+
+void launch(dim3 grid, dim3 threads, unsigned cluster_y, size_t shared_bytes, const std::function<void()>& thread) {
+  const std::lock_guard lock(device);
+  gridDim = grid;
+  blockDim = threads;
+  kernel_thread = &thread;
+  num_threads = threads.x * threads.y * threads.z;
+  cluster.resize(cluster_y);
+  if (num_threads % kWarp != 0 || grid.y % cluster_y != 0) fail("a grid is made of whole warps and clusters");
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; y += cluster_y)
+      for (unsigned x = 0; x < grid.x; ++x) {
+        for (unsigned b = 0; b < cluster_y; ++b) prepare(cluster[b], dim3(x, y + b, z), shared_bytes);
+        run_cluster(cluster_y);
+      }
+}
+
+// ---- asynchronous copies -------------------------------------------------------------------------------------------
+
+void start_copy(void* to, const void* from, bool valid) {
+  if (reinterpret_cast<uintptr_t>(to) % 16 || (valid && reinterpret_cast<uintptr_t>(from) % 16))
+    fail("a copy of 16 bytes that is not aligned");
+  fiber().open.push_back({to, from, valid});
+}
+void commit_copies() {
+  fiber().groups.push_back(std::move(fiber().open));
+  fiber().open.clear();
+}
+void wait_copies(int pending) {
+  while (fiber().groups.size() > static_cast<size_t>(pending)) {
+    for (const Copy& copy : fiber().groups.front()) {
+      if (copy.valid)
+        std::memcpy(copy.to, copy.from, 16);
+      else
+        std::memset(copy.to, 0, 16);
+    }
+    fiber().groups.pop_front();
+  }
+}
+
+// ---- matrix units --------------------------------------------------------------------------------------------------
+
+namespace {
+const float* make_half_values() {
+  static float values[65536];
+  for (unsigned i = 0; i < 65536; ++i)
+    values[i] = static_cast<float>(std::bit_cast<_Float16>(static_cast<uint16_t>(i)));
+  return values;
+}
+}  // namespace
+const float* const half_values = make_half_values();
+
+void multiply(void** lanes, unsigned) {
+  float a[16][16], b[8][16];
+  for (unsigned lane = 0; lane < kWarp; ++lane) {
+    const Product& mine = *static_cast<const Product*>(lanes[lane]);
+    const unsigned g = lane / 4, t = lane % 4;
+    for (unsigned s = 0; s < 2; ++s) {
+      for (unsigned i = 0; i < 4; ++i)
+        a[g + i % 2 * 8][2 * t + s + i / 2 * 8] = half_values[mine.a[i] >> (16 * s) & 0xffff];
+      for (unsigned i = 0; i < 2; ++i) b[g][2 * t + s + i * 8] = half_values[mine.b[i] >> (16 * s) & 0xffff];
+    }
+  }
+  for (unsigned lane = 0; lane < kWarp; ++lane) {
+    const Product& mine = *static_cast<const Product*>(lanes[lane]);
+    const unsigned g = lane / 4, t = lane % 4;
+    for (unsigned i = 0; i < 4; ++i) {
+      const float *x = a[g + i / 2 * 8], *y = b[2 * t + i % 2];
+      float sum = 0;
+      for (unsigned k = 0; k < 16; ++k) sum += x[k] * y[k];
+      mine.c[i] += sum;
+    }
+  }
+}
+
+}  // namespace emulator

@@ -1,0 +1,61 @@
+// Stands in for backends/cuda/intrinsics.cuh: the same functions without PTX.
+#pragma once
+
+#include <cuda_fp16.h>
+
+namespace emulator {
+// Copies that a thread has started: done when it waits for them, not before.
+void start_copy(void* to, const void* from, bool valid);
+void commit_copies();
+void wait_copies(int pending);
+
+struct Product {
+  float* c;
+  const uint32_t *a, *b;
+};
+void multiply(void** lanes, unsigned count);
+}  // namespace emulator
+
+namespace llmrt::cuda {
+
+inline void grid_dependency_wait() {}
+inline void grid_dependency_release() {}
+
+inline uint4 load_streaming(const void* global) {
+  return *static_cast<const uint4*>(global);
+}
+inline void copy_async_16(void* shared, const void* global, bool valid) {
+  emulator::start_copy(shared, global, valid);
+}
+inline void copy_async_commit() {
+  emulator::commit_copies();
+}
+template <int kPending>
+void copy_async_wait() {
+  emulator::wait_copies(kPending);
+}
+inline void mma_16x8x16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  emulator::Product mine{c, a, b};
+  emulator::meet_warp(&mine, emulator::multiply);
+}
+inline void mma_16x8x16_first(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  d[0] = d[1] = d[2] = d[3] = 0;
+  mma_16x8x16(d, a, b);
+}
+inline void cluster_sync() {
+  emulator::meet_cluster();
+}
+inline float load_cluster(const float* shared, uint32_t rank) {
+  return *reinterpret_cast<const float*>(emulator::cluster_shared(shared, rank));
+}
+inline uint8_t* dynamic_shared() {
+  return emulator::dynamic_shared();
+}
+inline uint32_t half2_bits(__half2 v) {
+  return std::bit_cast<uint32_t>(v);
+}
+inline __half2 half2_of(uint32_t bits) {
+  return std::bit_cast<__half2>(bits);
+}
+
+}  // namespace llmrt::cuda
