@@ -89,8 +89,9 @@ Result<std::unique_ptr<Backend>> CudaBackend::open(uint32_t device_idx, const De
   backend->context_.stream = backend->stream_;
   backend->context_.num_sms = num_sms;
   backend->context_.has_clusters = major >= 9;
+  // A kernel may start while its predecessor ends (see launch.cuh); 0 turns it off, to find out what it does.
   const char* dependent = std::getenv("LLMRT_CUDA_DEPENDENT_LAUNCH");
-  backend->context_.dependent_launch = major >= 9 && dependent && std::string_view(dependent) == "1";
+  backend->context_.dependent_launch = major >= 9 && !(dependent && std::string_view(dependent) == "0");
 
   Caps& caps = backend->caps_;
   caps.device_id = fmt::format("cuda:{}", device_idx);
