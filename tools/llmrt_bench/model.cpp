@@ -67,6 +67,11 @@ Result<Row> measure_decode(EngineUnderTest* under, const Clock& clock, const Opt
   for (uint32_t i = 0; i <= options.repeats; ++i) {
     Result<BatchResult> run = run_batch(under->engine.get(), clock, rows, options.depth, options.output, i);
     if (!run) return run.error();
+    if (run->decode_steps == 0)
+      return make_error(ErrorCode::kInvalidArgument,
+                        "{} rows: expected more output tokens than the {} that the first row had before the last "
+                        "prompt was done; ask for more with --output",
+                        rows, options.output);
     if (i == 0 && options.repeats > 0) continue;
     rates.push_back(run->decode_tok_s);
     steps.push_back(run->step_ms);
