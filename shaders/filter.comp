@@ -35,7 +35,7 @@ Result cut_pool(uint count, float total, float top_p, float log_min_p, out bool 
     sum += weight(pool[i]);
   }
   if (mine > 0u) atomicMax(num_kept, mine);
-  barrier();
+  group_barrier();
   uint support = num_kept;
   own = 0.0;
   for (uint i = begin; i < min(end, support); ++i) own += weight(pool[i]);
@@ -62,7 +62,7 @@ uint nth_tie(uint key, uint n) {
       if (keys[c] == key && ++rank == n) cutoff_id = 4u * quad + c;
     before += in_quads;
   }
-  barrier();
+  group_barrier();
   return cutoff_id;
 }
 

@@ -37,20 +37,25 @@ uint key_of(uint bits) {
 uvec4 keys_of(uvec4 bits) { return uvec4(key_of(bits.x), key_of(bits.y), key_of(bits.z), key_of(bits.w)); }
 float number_of(uint key) { return uintBitsToFloat((key & 0x80000000u) != 0u ? key & 0x7fffffffu : ~key); }
 
-// Bits of four quads, gl_WorkGroupSize.x quads apart. `now` is the one at hand.
-const uint kLoads = 4;
+// Bits of kLoads quads, gl_WorkGroupSize.x quads apart. `now` is the one at hand. On a processor (groups of one subgroup)
+// loads in flight gain nothing, and each word is a gather of its own: less code, which takes less time to compile.
+const bool kOnGpu = gl_WorkGroupSize.x > kSubgroup;
+const uint kLoads = kOnGpu ? 4 : 1;
 struct Loads {
   uvec4 now, next, third, last;
 };
 uint load_word(uint id) { return id < vocab_size ? row_words.w[row_first + id] : 0xff800000u; }
 uvec4 load_quad(uint quad) {
   uint id = 4u * quad;
-  if (vocab_size % 4u == 0u)  // rows begin on 16 bytes
+  if (kOnGpu && vocab_size % 4u == 0u)  // rows begin on 16 bytes
     return id < vocab_size ? Quads(row_words).q[row_first / 4u + quad] : uvec4(0xff800000u);
   return uvec4(load_word(id), load_word(id + 1u), load_word(id + 2u), load_word(id + 3u));
 }
 Loads load(uint quad) {
+  if (!kOnGpu) return Loads(load_quad(quad), uvec4(0u), uvec4(0u), uvec4(0u));
   return Loads(load_quad(quad), load_quad(quad + gl_WorkGroupSize.x), load_quad(quad + 2u * gl_WorkGroupSize.x),
                load_quad(quad + 3u * gl_WorkGroupSize.x));
 }
-void turn(inout Loads l) { l = Loads(l.next, l.third, l.last, l.now); }
+void turn(inout Loads l) {
+  if (kOnGpu) l = Loads(l.next, l.third, l.last, l.now);
+}

@@ -29,7 +29,7 @@ void normalise(bool is_q) {
   float factor = 1.0 / sqrt(group_sum(sum) / float(head_dim) + eps);
   for (uint i = gl_LocalInvocationID.x; i < head_dim; i += gl_WorkGroupSize.x)
     head[i] *= factor * (is_q ? q_weight.f[i] : k_weight.f[i]);
-  barrier();
+  group_barrier();
 }
 
 // cos and sin of position * freq (0 <= freq < 2). The angle is taken in turns as a 64-bit fraction, whose whole part
@@ -74,7 +74,7 @@ void rotate(uint position) {
     head[a] = x.x * t.x - x.y * t.y;
     head[b] = x.x * t.y + x.y * t.x;
   }
-  barrier();
+  group_barrier();
 }
 
 void write_pool(uint kv_slot, uint which, uint kv_head) {
@@ -103,7 +103,7 @@ void main() {
   bool is_q = head_idx < num_heads, is_v = head_idx >= num_heads + num_kv_heads;
   uint first = (t * (num_heads + 2u * num_kv_heads) + head_idx) * head_dim;
   for (uint i = gl_LocalInvocationID.x; i < head_dim; i += gl_WorkGroupSize.x) head[i] = qkv.f[first + i];
-  barrier();
+  group_barrier();
   if (!is_v) {
     if (kNorm) normalise(is_q);
     if (kRope > 0u) rotate(uint(positions.i[t]));

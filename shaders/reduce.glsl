@@ -12,6 +12,18 @@ shared uint reduce_a[128];  // subgroups of a group
 shared uint reduce_a[1024];  // invocations of a group: a power of two
 #endif
 
+// For all groups a barrier but those of one subgroup: these are vectors of a processor, which go in step, and each barrier
+// is a coroutine's suspension there (slow to run, slower to compile).
+void group_barrier() {
+#ifdef SUBGROUP
+  if (gl_WorkGroupSize.x <= kSubgroup) {
+    subgroupMemoryBarrierShared();
+    return;
+  }
+#endif
+  barrier();
+}
+
 #ifdef SUBGROUP
 #define GROUP_REDUCE(TYPE, NAME, SUBGROUP_OP, COMBINE, TO_BITS, FROM_BITS)            \
   TYPE NAME(TYPE x) {                                                                 \

@@ -16,14 +16,14 @@ float weight(uint key) { return key > kMasked ? exp((number_of(key) - row_best) 
 // The sum of x over the invocations before this one, and over all.
 float scan_before(float x, out float total) {
   uint me = gl_LocalInvocationID.x;
-  barrier();
+  group_barrier();
   scan_sums[me] = x;
-  barrier();
+  group_barrier();
   for (uint step = 1; step < gl_WorkGroupSize.x; step *= 2) {
     float before = me >= step ? scan_sums[me - step] : 0.0;
-    barrier();
+    group_barrier();
     scan_sums[me] += before;
-    barrier();
+    group_barrier();
   }
   total = scan_sums[gl_WorkGroupSize.x - 1];
   return me > 0 ? scan_sums[me - 1] : 0.0;
@@ -88,7 +88,7 @@ void sort_pool(uint count) {
     pool[i] = kNoToken;
     pool[kPoolMax + i] = kAllIds;
   }
-  barrier();
+  group_barrier();
   for (uint run = 2; run <= size; run *= 2)
     for (uint step = run / 2; step > 0; step /= 2) {
       for (uint i = me; i < size / 2; i += gl_WorkGroupSize.x) {
@@ -101,7 +101,7 @@ void sort_pool(uint count) {
           pool[kPoolMax + b] = id_a;
         }
       }
-      barrier();
+      group_barrier();
     }
 }
 
@@ -115,13 +115,13 @@ uint collect_best(uint wanted, uint least, uvec4 stripes) {
       pool[4u * me + c] = stripes[c];
       pool[kPoolMax + 4u * me + c] = 4u * me + c;
     }
-    barrier();
+    group_barrier();
     sort_pool(4u * gl_WorkGroupSize.x);
     bound_key = max(least, pool[wanted - 1u]);
   }
-  barrier();
+  group_barrier();
   if (me == 0u) num_pooled = 0u;
-  barrier();
+  group_barrier();
   for (uint first = 0; 4u * first < vocab_size; first += kLoads * gl_WorkGroupSize.x) {
     Loads loads = load(first + me);
     uint placed = 0u;  // a bit a token
@@ -139,17 +139,17 @@ uint collect_best(uint wanted, uint least, uvec4 stripes) {
           placed |= bit;
         }
       }
-      barrier();
+      group_barrier();
       if (num_pooled <= kPoolMax) break;
-      barrier();
+      group_barrier();
       sort_pool(kPoolMax);
       bound_key = pool[wanted - 1u];
       bound_id = pool[kPoolMax + wanted - 1u];
-      barrier();
+      group_barrier();
       if (me == 0u) num_pooled = wanted;
-      barrier();
+      group_barrier();
     }
-    barrier();
+    group_barrier();
   }
   uint count = num_pooled;
   sort_pool(count);

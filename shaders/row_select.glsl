@@ -53,19 +53,19 @@ uint find_bin(uint num_bins, uint kind, uint prefix, float target, out float bef
     sum += x;
   }
   if (mine > 0u) atomicMax(found_bin, mine);
-  barrier();
+  group_barrier();
   if (mine > 0u && mine == found_bin) found_before = mine_before;
-  barrier();
+  group_barrier();
   before = found_before;
   uint bin = max(found_bin, 1u) - 1u;
-  barrier();
+  group_barrier();
   return bin;
 }
 
 void clear_pool(uint begin, uint end) {
-  barrier();
+  group_barrier();
   for (uint i = begin + gl_LocalInvocationID.x; i < end; i += gl_WorkGroupSize.x) pool[i] = 0u;
-  barrier();
+  group_barrier();
 }
 
 // One pass: counts the keys above `count_above` that begin with count_prefix by the digit of count_level, and sums the
@@ -86,7 +86,7 @@ void tally(uint count_level, uint count_prefix, uint count_above, uint mass_leve
       }
     }
   }
-  barrier();
+  group_barrier();
 }
 
 float total_mass() {
@@ -123,7 +123,7 @@ Cut select(uint k, float p) {
         else
           add_mass(bin_of(set.key, level), float(set.ties) * weight(set.key));
       }
-      barrier();
+      group_barrier();
       if (by_mass && level == 0u) need = p * total_mass();
       bin = find_bin(level == 2u ? 1024u : kDigits, !by_mass ? kOfCounts : counts ? kOfKeys : kOfMasses, prefix, need,
                      before);
