@@ -11,6 +11,9 @@ namespace llmrt {
 namespace {
 
 constexpr double kCpuShare = 0.25;      // of what is free: the host has other things to do
+// A processor's pool unless --kv-tokens says else. Clearing it takes 2 s a GiB before the first token, and a processor
+// is too slow for the number of sequences that a larger one could hold.
+constexpr uint64_t kCpuPoolBytes = 256ull << 20;
 constexpr double kReserveShare = 0.01;  // for graphs and recordings made later
 constexpr uint64_t kReserveBytesMax = 1ull << 30;
 
@@ -24,10 +27,12 @@ uint64_t budget_of(const EngineConfig& config, const Caps& caps, const MemoryRep
   return static_cast<uint64_t>(config.memory_utilization * static_cast<double>(before.total_bytes));
 }
 
-uint64_t blocks_limit(const EngineConfig& config, uint32_t block_tokens) {
-  const uint64_t tokens =
-      config.kv_tokens ? config.kv_tokens : uint64_t{config.sequences_max} * round_up(config.context_max, block_tokens);
-  return ceil_div<uint64_t>(tokens, block_tokens);
+uint64_t blocks_limit(const EngineConfig& config, const Caps& caps, const KvGroup& group) {
+  if (config.kv_tokens) return ceil_div<uint64_t>(config.kv_tokens, group.block_tokens);
+  const uint64_t blocks_each = ceil_div<uint64_t>(config.context_max, group.block_tokens);
+  const uint64_t blocks = config.sequences_max * blocks_each;
+  // At least one sequence of full length.
+  return caps.is_cpu ? std::min(blocks, std::max(blocks_each, kCpuPoolBytes / group.bytes_block())) : blocks;
 }
 
 }  // namespace
@@ -43,7 +48,7 @@ KvGroup kv_group_of(const ModelConfig& model, const EngineConfig& config) {
 }
 
 uint64_t pool_tokens_bound(const EngineConfig& config, const Caps& caps, const KvGroup& group) {
-  return std::min(blocks_limit(config, group.block_tokens), caps.memory_bytes / group.bytes_block() + 1) *
+  return std::min(blocks_limit(config, caps, group), caps.memory_bytes / group.bytes_block() + 1) *
          group.block_tokens;
 }
 
@@ -61,11 +66,14 @@ Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const
   plan.block_tokens = group.block_tokens;
   const uint64_t taken = plan.used_before_bytes + plan.weight_bytes + plan.workspace_bytes + plan.reserve_bytes;
   plan.blocks_by_memory = plan.budget_bytes > taken ? (plan.budget_bytes - taken) / plan.block_bytes : 0;
-  plan.blocks_by_limit = blocks_limit(config, group.block_tokens);
+  plan.blocks_by_limit = blocks_limit(config, caps, group);
   // 32-bit token slots on the device.
   const uint64_t addressable = std::numeric_limits<int32_t>::max() / group.block_tokens;
   const uint64_t blocks = std::min({plan.blocks_by_memory, plan.blocks_by_limit, addressable});
-  plan.limited_by = blocks < plan.blocks_by_limit ? "memory" : config.kv_tokens ? "--kv-tokens" : "sequences x context";
+  plan.limited_by = blocks < plan.blocks_by_limit ? "memory"
+                    : config.kv_tokens            ? "--kv-tokens"
+                    : caps.is_cpu                 ? "a processor's default"
+                                                  : "sequences x context";
   plan.num_blocks = static_cast<uint32_t>(blocks);
   if (blocks == 0)
     return make_error(
