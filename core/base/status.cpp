@@ -39,6 +39,8 @@ const char* error_code_name(ErrorCode code) {
       return "cancelled";
     case ErrorCode::kIo:
       return "io_error";
+    case ErrorCode::kInternal:
+      return "internal_error";
   }
   return "unknown";
 }

@@ -1,5 +1,5 @@
 // Errors as values. Two kinds travel here: the client's or the file's fault, and the machine's (no memory, device
-// lost). Our own faults do not: LLMRT_CHECK (check.h) stops the process. A message has two parts, what then context,
+// lost). Our own faults do not: LLMRT_CHECK (check.h) stops the process (but for kInternal). A message has two parts, what then context,
 // expected beside actual: "shape mismatch: layer 3 attn.q: expected [4096, 1024] f16, file has [4096, 512] q8_0".
 #pragma once
 
@@ -31,6 +31,7 @@ enum class ErrorCode {
   kTimeout,          // a deadline passed
   kCancelled,        // the client went away or asked to stop
   kIo,               // a system call failed
+  kInternal,         // the engine's books do not balance: our own fault, told so that a server ends in order
 };
 
 // Lower snake case, stable: it is the `code` of error bodies.

@@ -57,7 +57,6 @@ struct Engine::Impl {
   std::vector<InboxMessage> messages;
   std::atomic<RequestId> last_id{0};
   std::atomic<uint64_t> inbox_tokens{0};  // of prompts that the scheduler has not seen yet
-  std::atomic<bool> lost{false};
 
   LoweredStep lowered[kInFlightMax];
   uint64_t num_submitted = 0;
@@ -65,10 +64,13 @@ struct Engine::Impl {
   std::unordered_map<RequestId, Live> live;
   std::vector<Verdict> verdicts;
   std::vector<TokenEvent> events;
+  std::vector<Preemption> preemptions;
+  std::shared_ptr<Log> log = silent_log();
   TimeNs last_step_end_ns = 0;
 
   mutable std::mutex stats_mutex;
-  EngineStats shared_stats;  // a copy for other threads, renewed every tick
+  EngineStats shared_stats;   // a copy for other threads, renewed every tick
+  std::optional<Error> lost;  // why no step can run any more
   double plan_ms = 0, device_ms = 0, wall_ms = 0;
 
   size_t flights_max() const { return config.overlap ? kInFlightMax : 1; }
@@ -81,6 +83,7 @@ struct Engine::Impl {
                     const LogprobRow* alternatives);
   void deliver();
   void publish();
+  void log_preemptions();
   Error lose(Error error);
   Result<bool> tick();
 };
@@ -93,6 +96,7 @@ Result<bool> Engine::Impl::tick() {
   const IterationPlan* plan = flights.size() < flights_max() ? scheduler->plan(begin_ns) : nullptr;
   if (plan) {
     if (Status status = launch(plan); !status) return lose(status.error());
+    log_preemptions();
     plan_ms += ms_between(begin_ns, clock->now_ns());
   }
   // One step ahead: take a result only when nothing more can be launched.
@@ -148,9 +152,8 @@ Status Engine::Impl::land() {
   last_step_end_ns = now;
   judge(flight, *output);
   scheduler->commit(*flight.plan, verdicts, now);
-  if (config.check_books)
-    if (Status books = scheduler->check_books(); !books) LLMRT_CHECK(false, books.error().message);
-  return {};
+  const bool audited = config.audit_steps > 0 && scheduler->stats().num_steps % config.audit_steps == 0;
+  return audited ? scheduler->check_books() : Status();
 }
 
 void Engine::Impl::judge(const Flight& flight, const StepOutput& output) {
@@ -215,9 +218,21 @@ void Engine::Impl::publish() {
   shared_stats.wall_ms = wall_ms;
 }
 
-// The machine's fault: what is in flight is lost as a whole, and every request ends with the error.
+void Engine::Impl::log_preemptions() {
+  preemptions.clear();
+  scheduler->take_preemptions(&preemptions);
+  for (const Preemption& event : preemptions)
+    log->info("request {} preempted (time {}): {} computed tokens and {} blocks given back; request {} needs a block",
+              event.request_id, event.times, event.computed_tokens, event.num_blocks, event.wanted_by);
+}
+
+// The machine's fault, or broken books: what is in flight is lost as a whole, and every request ends with the error.
 Error Engine::Impl::lose(Error error) {
-  lost.store(true);
+  {
+    std::lock_guard lock(stats_mutex);
+    lost = error;
+  }
+  log->error("engine stopped: {}: {}", error_code_name(error.code), error.message);
   flights.clear();
   take_messages();
   scheduler->fail_all(error, clock->now_ns());
@@ -258,7 +273,10 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, std::
 
 Result<RequestId> Engine::submit(Request request) {
   Impl& self = *impl_;
-  if (self.lost.load()) return make_error(ErrorCode::kDeviceLost, "the device is lost; the server must be restarted");
+  {
+    std::lock_guard lock(self.stats_mutex);
+    if (self.lost) return make_error(self.lost->code, "{}; the server must be restarted", self.lost->message);
+  }
   if (Status status = validate(request, self.model->config.vocab_size); !status) return status.error();
   if (Status status = self.scheduler->check(request); !status) return status.error();
   const uint64_t tokens = request.prompt.size();
@@ -301,6 +319,10 @@ Status Engine::run() {
   impl_->scheduler->take_events(&impl_->events);
   impl_->deliver();
   return {};
+}
+
+void Engine::set_log(std::shared_ptr<Log> log) {
+  impl_->log = std::move(log);
 }
 
 EngineStats Engine::stats() const {

@@ -15,6 +15,7 @@
 #include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/engine/engine_config.h"
+#include "core/log/log.h"
 #include "core/metrics/engine_stats.h"
 #include "core/model/model.h"
 #include "core/request/request.h"
@@ -34,15 +35,18 @@ class Engine {
 
   // Checks the request against limits that never change (context, pool: never_fits with both numbers, vocabulary,
   // sampling ranges) and puts it into the inbox. After an error nothing else happens: the sink is not called.
-  // overloaded when the bounded queue is full; device_lost once the backend is gone.
+  // overloaded when the bounded queue is full; after the engine's end (run) the error that ended it.
   Result<RequestId> submit(Request request);
   // Ends the request with kCancelled if it is still there. Unknown ids are ignored.
   void cancel(RequestId id);
   // The receiver has passed on everything of a finished request: STREAMING becomes FINISHED.
   void drained(RequestId id);
 
-  // Runs ticks until stop(), sleeping while there is nothing to do. An error is the machine's (device lost): every
-  // request has then been ended with it.
+  // Where preemptions and the engine's own end are written; nowhere unless called. Before the first tick.
+  void set_log(std::shared_ptr<Log> log);
+
+  // Runs ticks until stop(), sleeping while there is nothing to do. An error is the machine's (device lost) or says
+  // that the scheduler's books do not balance (internal_error): every request has then been ended with it.
   Status run();
   // Lets run() return after the current tick; requests that are still there end as cancelled.
   void stop();

@@ -21,9 +21,9 @@ struct EngineConfig {
   uint64_t kv_tokens = 0;                // pool size; 0 = what memory allows
   double memory_utilization = 0.9;       // of the device; CPU-type devices: a quarter of what is free
   KvDType kv_dtype = KvDType::kF16;
-  uint32_t block_tokens = 16;  // 16, 32 or 64
-  bool overlap = true;         // one step ahead; false = the plain loop, same tokens
-  bool check_books = false;    // verify the pool's books after every step (tests, debug)
+  uint32_t block_tokens = 16;   // 16, 32 or 64
+  bool overlap = true;          // one step ahead; false = the plain loop, same tokens
+  uint32_t audit_steps = 1024;  // the scheduler's books are checked every so many steps; 1 in tests, 0 = never
 };
 
 // How the KV pool got its size. Bytes; printed by `explain --memory` and at start-up.

@@ -107,6 +107,7 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
       step->want_logprobs |= sample.logprobs;
     }
   }
+  LLMRT_CHECK(forward_.num_partials <= partials_max_, "more attention partials than announced: do rows share blocks?");
   sample_.bias_entries = plan.bias;
   step->num_sampled = static_cast<uint32_t>(sample_.records.size());
   step->forward = &forward_list(static_cast<uint32_t>(plan.tokens.size()));
@@ -124,13 +125,14 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   out.slots_max = config.sequences_max;
   out.penalty_rows_max = config.penalty_rows_max;
   out.blocks_row_max = ceil_div(config.context_max, config.block_tokens);
-  // Only rows of few tokens are split. A token has at most 4 + keys / 256 splits, and the rows' keys are all in the
-  // pool.
+  // Only rows of few tokens are split. A token has at most 4 + keys / 256 splits. The rows' keys are all in the pool,
+  // and no two rows share a block; once prefixes are shared, only the first of the two bounds holds.
   const uint64_t decode_tokens_max =
       std::min<uint64_t>(step_tokens_max_, uint64_t{config.sequences_max} * kDecodeRowTokens);
   out.partials_max =
       static_cast<uint32_t>(std::min<uint64_t>(decode_tokens_max * splits_max(config.context_max),
                                                4 * decode_tokens_max + kDecodeRowTokens * kv_tokens_max / 256));
+  partials_max_ = out.partials_max;
   out.heads_max = c.num_heads;
   out.head_dim_max = c.head_dim;
   out.hidden_columns = c.width;

@@ -58,6 +58,7 @@ class Lowering {
   std::shared_ptr<const Model> model_;
   Caps caps_;
   uint32_t step_tokens_max_, sample_rows_max_;
+  uint32_t partials_max_ = ~0u;  // as announced by state_config
   std::map<uint32_t, OpList> forward_lists_, sample_lists_;  // by bucket; references stay valid
   ForwardInputs forward_;
   SampleInputs sample_;

@@ -24,7 +24,7 @@ struct KvPoolSize {
 // An entry that does not balance: our own fault, told as a value so that a server can report it and live on.
 template <typename... Args>
 [[nodiscard]] Error broken_books(fmt::format_string<Args...> format, Args&&... args) {
-  return Error{ErrorCode::kInvalidArgument, "books: " + fmt::format(format, std::forward<Args>(args)...)};
+  return Error{ErrorCode::kInternal, "books: " + fmt::format(format, std::forward<Args>(args)...)};
 }
 
 class BlockPool {

@@ -1,6 +1,7 @@
 #include "core/ops/op_list.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <bit>
@@ -40,13 +41,10 @@ struct Printer {
   }
 };
 
-// FNV-1a over 32-bit words; lists are few and small, and a key is compared only within one process.
-struct Hasher {
-  uint64_t hash = 0xcbf29ce484222325ull;
-  void word(uint64_t w) {
-    hash = (hash ^ w) * 0x100000001b3ull;
-    hash ^= hash >> 29;
-  }
+// What a key is the hash of.
+struct KeyWords {
+  std::vector<uint64_t> words;
+  void word(uint64_t w) { words.push_back(w); }
   void in(const char*, TensorId id) { word(static_cast<uint32_t>(id)); }
   void out(const char*, TensorId id) { word(static_cast<uint32_t>(id) + (1ull << 32)); }
   void inout(const char*, TensorId id) { word(static_cast<uint32_t>(id) + (2ull << 32)); }
@@ -103,18 +101,18 @@ uint64_t OpList::bytes_of(TensorId id) const {
 }
 
 uint64_t OpList::key() const {
-  Hasher hasher;
-  hasher.word(num_tokens);
-  hasher.word(num_sampled);
+  KeyWords key;
+  key.word(num_tokens);
+  key.word(num_sampled);
   for (const TensorDesc& t : tensors) {
-    hasher.word(static_cast<uint64_t>(t.rows) | static_cast<uint64_t>(t.dtype) << 8 |
-                static_cast<uint64_t>(t.storage) << 16 | static_cast<uint64_t>(t.columns) << 32);
+    key.word(static_cast<uint64_t>(t.rows) | static_cast<uint64_t>(t.dtype) << 8 |
+             static_cast<uint64_t>(t.storage) << 16 | static_cast<uint64_t>(t.columns) << 32);
   }
   for (const Op& op : ops) {
-    hasher.word(op.index() + (5ull << 32));
-    visit_fields(op, hasher);
+    key.word(op.index() + (5ull << 32));
+    visit_fields(op, key);
   }
-  return hasher.hash;
+  return XXH3_64bits(key.words.data(), key.words.size() * sizeof(uint64_t));
 }
 
 OpAccess access(const Op& op) {

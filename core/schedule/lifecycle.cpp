@@ -43,7 +43,7 @@ void Scheduler::Impl::expire(TimeNs now) {
 void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now) {
   const Request& request = sequence.request;
   if (sequence.slot >= 0) {
-    give_back(sequence);
+    if (!quarantined) give_back(sequence);
     running.erase(std::find(running.begin(), running.end(), &sequence));
   } else if (sequence.queued_tokens > 0) {
     dequeue(sequence);
@@ -66,18 +66,20 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
   }
 }
 
-void Scheduler::Impl::preempt(Sequence& sequence, StepBudget* budget) {
+void Scheduler::Impl::preempt(Sequence& sequence, RequestId wanted_by, StepBudget* budget) {
   LLMRT_CHECK(&sequence == running.back(), "the newest yields first");
   budget->tokens += sequence.step_tokens;
   budget->samples += sequence.samples_for(sequence.step_tokens);
   budget->preempted = true;
   sequence.step_tokens = 0;
   running.pop_back();
+  uint32_t num_blocks = 0;
+  for (const BlockTable& table : sequence.tables) num_blocks += static_cast<uint32_t>(table.blocks.size());
+  preemptions.push_back({sequence.request.id, wanted_by, sequence.computed, num_blocks, ++sequence.num_preemptions});
   give_back(sequence);
   sequence.computed = 0;  // the tokens stay: they are computed again, a token in flight is taken when it comes
   sequence.move_to(RequestState::kPreempted);
   enqueue(sequence, queue.begin());
-  ++sequence.num_preemptions;
   ++stats.num_preemptions;
 }
 

@@ -69,7 +69,7 @@ bool Scheduler::Impl::make_room(Sequence& sequence, uint32_t positions, StepBudg
   while (!kv.grow(sequence.tables, positions)) {
     Sequence& newest = *running.back();
     if (running.size() > 1) {
-      preempt(newest, budget);
+      preempt(newest, sequence.request.id, budget);
       if (&newest == &sequence) return false;
       continue;
     }

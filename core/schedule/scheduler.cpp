@@ -117,6 +117,7 @@ void Scheduler::commit(const IterationPlan& plan, std::span<Verdict> verdicts, T
 }
 
 void Scheduler::fail_all(const Error& error, TimeNs now) {
+  impl_->quarantined = error.code == ErrorCode::kInternal;
   std::vector<Sequence*> all(impl_->running.begin(), impl_->running.end());
   all.insert(all.end(), impl_->queue.begin(), impl_->queue.end());
   for (Sequence* sequence : all) {
@@ -134,6 +135,11 @@ void Scheduler::take_events(std::vector<TokenEvent>* out) {
   }
   for (TokenEvent& event : impl_->events) out->push_back(std::move(event));
   impl_->events.clear();
+}
+
+void Scheduler::take_preemptions(std::vector<Preemption>* out) {
+  out->insert(out->end(), impl_->preemptions.begin(), impl_->preemptions.end());
+  impl_->preemptions.clear();
 }
 
 uint64_t Scheduler::queue_tokens() const {

@@ -47,6 +47,15 @@ struct PlanLimits {
 };
 PlanLimits plan_limits(const SchedulerConfig& config);
 
+// A running sequence that had to yield. Its tokens stay; what it had computed is computed again later.
+struct Preemption {
+  RequestId request_id;
+  RequestId wanted_by;       // the request whose next token needed a block when none was free (it may be its own)
+  uint32_t computed_tokens;  // lost
+  uint32_t num_blocks;       // given back, of all groups
+  uint32_t times;            // that this request has yielded, this one included
+};
+
 class Scheduler {
  public:
   explicit Scheduler(SchedulerConfig config);
@@ -78,12 +87,16 @@ class Scheduler {
   // that ended meanwhile are ignored; a preempted row's token is taken.
   void commit(const IterationPlan& plan, std::span<Verdict> verdicts, TimeNs now);
 
-  // The device is gone: everything ends with `error` (kError), plans in flight are forgotten with it.
+  // The device is gone, or the books are broken (kInternal; then nothing is given back, and no plan may follow):
+  // everything ends with `error` (kError), plans in flight are forgotten with it.
   void fail_all(const Error& error, TimeNs now);
 
   // Appends everything that happened since the last call, in order, and forgets it. Exactly one event with a finish
   // comes for each request that was added.
   void take_events(std::vector<TokenEvent>* out);
+
+  // The same for preemptions.
+  void take_preemptions(std::vector<Preemption>* out);
 
   // Tokens of the requests that wait (new and preempted). Thread-safe.
   uint64_t queue_tokens() const;

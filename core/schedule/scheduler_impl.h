@@ -35,7 +35,7 @@ struct Scheduler::Impl {
   // The one way out, whatever the reason: gives everything back, moves to `state`, emits `event` (id, time and finish
   // are set there).
   void end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now);
-  void preempt(Sequence& sequence, StepBudget* budget);
+  void preempt(Sequence& sequence, RequestId wanted_by, StepBudget* budget);
   void give_back(Sequence& sequence);
   void enqueue(Sequence& sequence, std::list<Sequence*>::iterator place);
   void dequeue(Sequence& sequence);
@@ -90,8 +90,10 @@ struct Scheduler::Impl {
   uint64_t num_plans = 0, num_commits = 0;
 
   std::vector<TokenEvent> events;
+  std::vector<Preemption> preemptions;
   EngineStats stats;
   uint32_t num_streaming = 0;
+  bool quarantined = false;  // the books are broken: blocks and slots are not given back any more
   std::atomic<uint64_t> queue_tokens = 0;
 };
 

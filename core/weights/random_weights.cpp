@@ -1,5 +1,7 @@
 #include "core/weights/random_weights.h"
 
+#include <xxhash.h>
+
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -139,8 +141,7 @@ std::function<void(uint64_t, std::span<std::byte>)> random_weights(Encoding enco
 }
 
 uint64_t hash_name(std::string_view name, uint64_t seed) {
-  for (const char c : name) seed = (seed ^ static_cast<unsigned char>(c)) * 1099511628211ull;
-  return seed;
+  return XXH3_64bits_withSeed(name.data(), name.size(), seed);
 }
 
 }  // namespace llmrt

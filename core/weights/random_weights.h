@@ -18,7 +18,7 @@ namespace llmrt {
 std::function<void(uint64_t byte_offset, std::span<std::byte> out)> random_weights(Encoding encoding, uint64_t columns,
                                                                                    uint64_t seed, double deviation);
 
-// FNV-1a: seeds from names.
-uint64_t hash_name(std::string_view name, uint64_t seed = 14695981039346656037ull);
+// Seeds from names.
+uint64_t hash_name(std::string_view name, uint64_t seed = 0);
 
 }  // namespace llmrt

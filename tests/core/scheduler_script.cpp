@@ -238,6 +238,12 @@ void Script::run(const std::string& text) {
     now_ = ms * kMs;
   } else if (command == "states") {
     print_states();
+  } else if (command == "preemptions") {
+    std::vector<Preemption> preemptions;
+    scheduler_->take_preemptions(&preemptions);
+    for (const Preemption& event : preemptions)
+      say(fmt::format("{} for {}: {} tokens, {} blocks, time {}", event.request_id, event.wanted_by,
+                      event.computed_tokens, event.num_blocks, event.times));
   } else if (command == "free") {
     say(fmt::format("{}", scheduler_->num_free_blocks(0)));
   } else if (command == "queue") {

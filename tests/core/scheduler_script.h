@@ -10,6 +10,7 @@
 //   updates                   the row updates of the last plan;  bias: its bias entries
 //   commit [ID=FINISH ...]    the oldest plan; "1=eos" lets request 1 end there, "1=error" fails. Token k of a request
 //                             is 100 + k; length ends by itself
+//   preemptions               what yielded since the last such line
 //   cancel ID, drained ID, fail, time MS, states, free, queue
 #pragma once
 

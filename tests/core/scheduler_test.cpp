@@ -299,6 +299,8 @@ plan
   1[7,8)* 2[7,8)*
 states
   1 DECODING, 2 DECODING, 3 PREEMPTED
+preemptions
+  3 for 3: 4 tokens, 1 blocks, time 1
 updates
   clear slot 2
 commit
@@ -308,6 +310,8 @@ plan
   1[8,9)*
 states
   1 DECODING, 2 PREEMPTED, 3 PREEMPTED
+preemptions
+  2 for 2: 8 tokens, 2 blocks, time 1
 commit 1=eos
   1: 102 eos
 plan
@@ -611,6 +615,26 @@ states
 )");
 }
 
+TEST_CASE("with broken books everything ends and nothing is given back") {
+  SchedulerConfig config;
+  config.context_max = 64;
+  config.kv_pools = {{8, 16}};
+  Scheduler scheduler(config);
+  Request request;
+  request.id = 1;
+  request.prompt.assign(20, 1);
+  scheduler.add(std::move(request), 0);
+  REQUIRE(scheduler.plan(0) != nullptr);
+  scheduler.fail_all(make_error(ErrorCode::kInternal, "books: for the test"), 0);
+  std::vector<TokenEvent> events;
+  scheduler.take_events(&events);
+  REQUIRE(events.size() == 1);
+  CHECK(events[0].finish == FinishReason::kError);
+  CHECK(events[0].error->code == ErrorCode::kInternal);
+  CHECK(scheduler.num_free_blocks(0) == 6);
+  CHECK_FALSE(scheduler.has_work());
+}
+
 namespace {
 
 SchedulerConfig vector_config() {
@@ -718,6 +742,9 @@ TEST_CASE("under preemption all finish, the newest yields first and returns to t
   CHECK(scheduler.num_free_blocks(0) == 32);
   CHECK(num_preemptions > 0);
   CHECK(scheduler.stats().num_preemptions == num_preemptions);
+  std::vector<Preemption> preemptions;
+  scheduler.take_preemptions(&preemptions);
+  CHECK(preemptions.size() == num_preemptions);
   CHECK(scheduler.stats().generated_tokens == 20 * 128);
 }
 

@@ -35,7 +35,7 @@ EngineConfig random_config(bool under_pressure, Dice& dice) {
   config.block_tokens = dice.one_in(4) ? 32 : 16;
   // From hardly one sequence to many.
   config.kv_tokens = dice.between(3, dice.one_of({6, 12, 30, 100})) * 16;
-  config.check_books = true;
+  config.audit_steps = 1;
   if (!under_pressure) return config;
   config.sequences_max = 8;
   config.reserve_output_tokens = 0;

@@ -1,0 +1,110 @@
+// What the engine tells, beside the tokens that the simulation judges: refusals, log lines, its own end. Method: the
+// backend of hashes, requests by hand, a log that writes into a string.
+#include <spdlog/sinks/ostream_sink.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <sstream>
+
+#include "core/engine/engine.h"
+#include "tests/fakes/fake_backend.h"
+#include "tests/fakes/sim_clock.h"
+
+using namespace llmrt;
+using namespace llmrt::test;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+struct Sink final : EventSink {
+  void on_events(std::span<const TokenEvent> events) override {
+    for (const TokenEvent& event : events) {
+      if (event.finish != FinishReason::kNone) finish = event.finish;
+      if (event.error) error = event.error;
+    }
+  }
+  FinishReason finish = FinishReason::kNone;
+  std::optional<Error> error;
+};
+
+struct Running {
+  explicit Running(FakeBackendConfig backend = {}) {
+    EngineConfig config;
+    config.context_max = 64;
+    config.kv_tokens = 4 * 16;
+    config.reserve_output_tokens = 0;
+    config.watermark = 0;
+    config.audit_steps = 1;
+    auto created = Engine::create(config, make_fake_model(), make_fake_tokenizer(),
+                                  std::make_unique<FakeBackend>(backend), &clock, {});
+    REQUIRE(created.ok());
+    engine = std::move(*created);
+    engine->set_log(std::make_shared<Log>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(lines)));
+  }
+  Result<RequestId> submit(size_t num_prompt, uint32_t max_tokens) {
+    Request request;
+    request.prompt.assign(num_prompt, 5);
+    request.max_tokens = max_tokens;
+    request.stop.ignore_eos = true;
+    request.sink = sinks.emplace_back(std::make_shared<Sink>());
+    return engine->submit(std::move(request));
+  }
+  void run() {
+    for (bool worked = true; worked;) {
+      auto tick = engine->tick();
+      REQUIRE(tick.ok());
+      worked = *tick;
+    }
+  }
+  SimClock clock;
+  std::ostringstream lines;
+  std::vector<std::shared_ptr<Sink>> sinks;
+  std::unique_ptr<Engine> engine;
+};
+
+}  // namespace
+
+TEST_CASE("every preemption leaves a line that says who, what was lost and for whom") {
+  Running run;
+  // Each begins in 2 blocks of the 4; both need a third.
+  REQUIRE(run.submit(30, 20).ok());
+  REQUIRE(run.submit(30, 20).ok());
+  run.run();
+  for (const auto& sink : run.sinks) CHECK(sink->finish == FinishReason::kLength);
+  CHECK(run.engine->stats().num_preemptions == 1);
+  CHECK_THAT(run.lines.str(), ContainsSubstring("request 2 preempted (time 1): 32 computed tokens and 2 blocks given "
+                                                "back; request 1 needs a block"));
+}
+
+TEST_CASE("a request that can never run is refused with both numbers, and its sink is not called") {
+  Running run;
+  const auto too_long = run.submit(60, 5);
+  REQUIRE_FALSE(too_long.ok());
+  CHECK(too_long.error().code == ErrorCode::kContextLength);
+  CHECK_THAT(too_long.error().message, ContainsSubstring("64") && ContainsSubstring("60 prompt + 5"));
+  CHECK(run.sinks[0]->finish == FinishReason::kNone);
+  run.run();
+  CHECK(run.sinks[0]->finish == FinishReason::kNone);
+}
+
+TEST_CASE("a lost device ends every request, is written down, and later requests hear of it") {
+  Running run({.poison = 0, .lost_at_submit = 3});
+  REQUIRE(run.submit(8, 20).ok());
+  REQUIRE(run.submit(8, 20).ok());
+  Status status;
+  while (status.ok()) {
+    auto tick = run.engine->tick();
+    if (!tick) status = tick.error();
+  }
+  CHECK(status.error().code == ErrorCode::kDeviceLost);
+  for (const auto& sink : run.sinks) {
+    CHECK(sink->finish == FinishReason::kError);
+    REQUIRE(sink->error);
+    CHECK(sink->error->code == ErrorCode::kDeviceLost);
+  }
+  CHECK_THAT(run.lines.str(), ContainsSubstring("engine stopped: device_lost: "));
+  const auto late = run.submit(8, 1);
+  REQUIRE_FALSE(late.ok());
+  CHECK(late.error().code == ErrorCode::kDeviceLost);
+  CHECK_THAT(late.error().message, ContainsSubstring("the server must be restarted"));
+}
