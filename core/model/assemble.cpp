@@ -113,7 +113,7 @@ Status Assembler::add_layer(uint32_t layer) {
     if (auto s = add_vector(prefix + kKNorm, config.head_dim, &weights.k_norm); !s) return s;
   }
   if (auto s =
-          add_group(prefix, "output", {{kOutput, config.width}}, q_rows, architecture_.output_bias, &weights.output);
+          add_group(prefix, kOutput, {{kOutput, config.width}}, q_rows, architecture_.output_bias, &weights.output);
       !s)
     return s;
   if (auto s = add_vector(prefix + kFfnNorm, config.width, &weights.ffn_norm); !s) return s;
@@ -132,9 +132,9 @@ Status Assembler::add_layer(uint32_t layer) {
 Status Assembler::add_head() {
   const ModelConfig& config = model_->config;
   if (source_.has(std::string(kHead) + ".weight"))
-    return add_group("", kHead, {{kHead, config.vocab_size}}, config.width, Presence::kNever, &model_->head);
+    return add_group("", "head", {{kHead, config.vocab_size}}, config.width, Presence::kNever, &model_->head);
   WeightGroup tied;
-  tied.name = kHead;
+  tied.name = "head";
   tied.segments = {{model_->embedding, 0, config.vocab_size}};
   tied.rows = config.vocab_size;
   tied.columns = config.width;

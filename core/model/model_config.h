@@ -29,7 +29,7 @@ struct ModelConfig {
   bool qk_norm = false;
   Activation activation = Activation::kSilu;
   float attention_scale = 0;  // 1 / sqrt(head_dim) unless the file says otherwise
-  uint32_t window = 0;        // 0 = none
+  uint32_t window = 0;        // 0 = none; like soft_cap in no model that is loaded so far
   float soft_cap = 0;
 };
 

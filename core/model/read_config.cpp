@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "core/model/read_metadata.h"
@@ -13,8 +14,7 @@ constexpr uint32_t kHeadsMax = 4096;
 constexpr uint32_t kHeadDimMax = 1024;
 constexpr uint32_t kContextMax = 1u << 30;
 
-// Keys of these architectures that change the computation in a way the decoder does not do, unless at the neutral
-// value.
+// Keys that change the computation in a way that the decoder does not do, unless at the neutral value.
 struct NeutralKey {
   const char* key;
   double neutral;
@@ -24,8 +24,51 @@ constexpr NeutralKey kNeutralKeys[] = {
     {"expert_count", 0, "mixture of experts"},   {"final_logit_softcapping", 0, "a soft cap on logits"},
     {"logit_scale", 1, "scaled logits"},         {"residual_scale", 1, "scaled residuals"},
     {"embedding_scale", 1, "scaled embeddings"}, {"attention.clamp_kqv", 0, "clamped q, k and v"},
-    {"attention.max_alibi_bias", 0, "ALiBi"},
+    {"attention.max_alibi_bias", 0, "ALiBi"},    {"attn_logit_softcapping", 0, "a soft cap on attention scores"},
+    {"pooling_type", 0, "an embedding model"},   {"use_parallel_residual", 0, "parallel residuals"},
 };
+
+// The other keys that may follow "<architecture>.": what is read here or in rope_frequencies.cpp, and what changes
+// nothing. A key that is in neither table is refused: it may say that the model computes something else.
+constexpr const char* kKnownKeys[] = {
+    "vocab_size",
+    "context_length",
+    "embedding_length",
+    "block_count",
+    "feed_forward_length",
+    "tensor_data_layout",
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.value_length",
+    "attention.layer_norm_rms_epsilon",
+    "attention.scale",
+    "attention.sliding_window",
+    "attention.causal",
+    "rope.dimension_count",
+    "rope.freq_base",
+    "rope.scale_linear",
+    "rope.scaling.type",
+    "rope.scaling.factor",
+    "rope.scaling.original_context_length",
+    "rope.scaling.attn_factor",
+    "rope.scaling.finetuned",
+    "rope.scaling.low_freq_factor",
+    "rope.scaling.high_freq_factor",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
+    "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_ext_factor",
+    "rope.scaling.yarn_log_multiplier",
+};
+
+bool is_known_key(std::string_view key) {
+  if (key.starts_with("expert_")) return true;  // without effect where expert_count is 0
+  const auto is_key = [key](std::string_view known) { return known == key; };
+  return std::any_of(std::begin(kKnownKeys), std::end(kKnownKeys), is_key) ||
+         std::any_of(std::begin(kNeutralKeys), std::end(kNeutralKeys),
+                     [&](const NeutralKey& neutral) { return is_key(neutral.key); });
+}
 
 // Reads one key after another; the first error is kept.
 class ConfigReader {
@@ -49,8 +92,9 @@ class ConfigReader {
       if (value == nullptr) continue;
       const auto as_integer = metadata_.integer(prefix_ + key, 0, UINT32_MAX);
       const auto as_number = metadata_.number(prefix_ + key, -1e30, 1e30);
-      const bool is_neutral =
-          (as_integer && static_cast<double>(*as_integer) == neutral) || (as_number && *as_number == neutral);
+      const auto as_boolean = metadata_.boolean(prefix_ + key);
+      const bool is_neutral = (as_integer && static_cast<double>(*as_integer) == neutral) ||
+                              (as_number && *as_number == neutral) || (as_boolean && *as_boolean == (neutral != 0));
       expect(is_neutral, ErrorCode::kUnsupported,
              fmt::format("unsupported model: {}{}: {}: expected {}, found {}", prefix_, key, meaning, neutral,
                          describe(*value)));
@@ -58,6 +102,12 @@ class ConfigReader {
     const auto causal = metadata_.boolean(prefix_ + "attention.causal", true);
     expect(causal && *causal, ErrorCode::kUnsupported,
            fmt::format("unsupported model: {}attention.causal: expected true", prefix_));
+    for (const Metadata::Entry& entry : metadata_.entries()) {
+      if (!entry.key.starts_with(prefix_)) continue;
+      expect(is_known_key(entry.key.substr(prefix_.size())), ErrorCode::kUnsupported,
+             fmt::format("unsupported model: {}: not a key that this decoder knows, found {}", printable(entry.key),
+                         describe(entry.value)));
+    }
   }
   const Status& status() const { return status_; }
   const std::string& prefix() const { return prefix_; }
@@ -128,9 +178,12 @@ Result<ModelConfig> read_config(const Architecture& architecture, const Metadata
   config.rope_pairing = architecture.rope_pairing;
   config.qk_norm = architecture.qk_norm;
   config.attention_scale = reader.number("attention.scale", 1e-6, 1e6, 1 / std::sqrt(double(config.head_dim)));
-  config.soft_cap = reader.number("attn_logit_softcapping", 0, 1e6, 0);
-  config.window = reader.integer("attention.sliding_window", 0, kContextMax, 0);
-  if (config.window >= config.context_max) config.window = 0;  // it never cuts anything off
+  // Which layers have it differs by model, and files do not say so.
+  const uint32_t window = reader.integer("attention.sliding_window", 0, kContextMax, 0);
+  reader.expect(window == 0 || window >= config.context_max, ErrorCode::kUnsupported,
+                fmt::format("unsupported model: {}attention.sliding_window: expected none below the context of {}, "
+                            "found {}",
+                            reader.prefix(), config.context_max, window));
   if (!reader.status()) return reader.status().error();
   return config;
 }

@@ -31,7 +31,7 @@ MODELS = {
         "heads": 4, "kv_heads": 2, "head_dim": 80, "width": 256, "ffn": 512, "tied": True, "vocabulary": "qwen2",
         "base": 1e6, "encodings": {"token_embd": "q6_k", "attn_q": "q4_k", "attn_k": "q5_k", "attn_v": "q6_k", "ffn_down": "q5_k", "attn_output": "f16", "*": "q4_k"}},
     "qwen3-f32": {
-        "arch": "qwen3", "about": "as qwen3, in float32",
+        "arch": "qwen3", "about": "as qwen3, in float32, with an attention scale of its own", "attention_scale": 0.16,
         "heads": 4, "kv_heads": 2, "head_dim": 80, "width": 256, "ffn": 512, "tied": True, "vocabulary": "qwen2",
         "base": 1e6, "encodings": {"*": "f32"}},
     "llama3": {
@@ -178,6 +178,8 @@ def write(name, path):
     writer.add_key_length(model["head_dim"])
     writer.add_value_length(model["head_dim"])
     writer.add_layer_norm_rms_eps(1e-5)
+    if "attention_scale" in model:
+        writer.add_float32(f"{model['arch']}.attention.scale", model["attention_scale"])
     add_rope(writer, model)
     vocab = add_vocabulary(writer, model["vocabulary"])
     writer.add_vocab_size(vocab)

@@ -51,7 +51,11 @@ class Config:
         self.head_dim = own("attention.key_length", self.width // self.heads)
         self.eps = own("attention.layer_norm_rms_epsilon")
         self.context = own("context_length")
+        self.scale = own("attention.scale", 1 / math.sqrt(self.head_dim))
         self.rope_dim = own("rope.dimension_count", self.head_dim)
+        for key in ("attention.sliding_window", "attn_logit_softcapping", "final_logit_softcapping", "expert_count"):
+            if own(key, 0):
+                raise ValueError(f"no reference for {key}")
         self.neighbours = PAIRS_OF_NEIGHBOURS[self.arch]
         self.qk_norm = self.arch == "qwen3"
 
@@ -150,7 +154,7 @@ class Reference:
         hidden = np.where(np.arange(len(k))[None, :] > positions[:, None], np.float32(-np.inf), np.float32(0))
         out = np.empty_like(q)
         for head in range(config.heads):
-            scores = q[:, head] @ k[:, head // group].T / np.float32(math.sqrt(config.head_dim)) + hidden
+            scores = q[:, head] @ k[:, head // group].T * np.float32(config.scale) + hidden
             scores = np.exp(scores - scores.max(axis=1, keepdims=True))
             out[:, head] = (scores / scores.sum(axis=1, keepdims=True)) @ v[:, head // group]
         return self.linear(out.reshape(len(x), -1), prefix + "attn_output")

@@ -65,6 +65,30 @@ const WrongModel kWrongModels[] = {
      [](auto& f) { remove_pair(f, "general.architecture"); }},
     {"mixture of experts", ErrorCode::kUnsupported, "llama.expert_count: mixture of experts: expected 0, found 8",
      [](auto& f) { f.u32("llama.expert_count", 8); }},
+    {"experts by another key", ErrorCode::kUnsupported, "llama.moe_every_n_layers: not a key that this decoder knows",
+     [](auto& f) { f.u32("llama.moe_every_n_layers", 2); }},
+    {"sliding window", ErrorCode::kUnsupported,
+     "llama.attention.sliding_window: expected none below the context of 64, found 32",
+     [](auto& f) { f.u32("llama.attention.sliding_window", 32); }},
+    {"windows in a pattern", ErrorCode::kUnsupported, "llama.attention.sliding_window_pattern: not a key",
+     [](auto& f) { f.u32("llama.attention.sliding_window_pattern", 6); }},
+    {"capped attention scores", ErrorCode::kUnsupported,
+     "llama.attn_logit_softcapping: a soft cap on attention scores: expected 0, found 50",
+     [](auto& f) { f.f32("llama.attn_logit_softcapping", 50); }},
+    {"capped logits", ErrorCode::kUnsupported, "llama.final_logit_softcapping: a soft cap on logits: expected 0",
+     [](auto& f) { f.f32("llama.final_logit_softcapping", 30); }},
+    {"scaled logits", ErrorCode::kUnsupported, "llama.logit_scale: scaled logits: expected 1, found 0.5",
+     [](auto& f) { f.f32("llama.logit_scale", 0.5f); }},
+    {"not causal", ErrorCode::kUnsupported, "llama.attention.causal: expected true",
+     [](auto& f) { f.boolean("llama.attention.causal", false); }},
+    {"another kind of norm", ErrorCode::kUnsupported, "llama.attention.layer_norm_epsilon: not a key",
+     [](auto& f) { f.f32("llama.attention.layer_norm_epsilon", 1e-5f); }},
+    {"rotation in sections", ErrorCode::kUnsupported, "llama.rope.dimension_sections: not a key",
+     [](auto& f) {
+       f.template array<int32_t>("llama.rope.dimension_sections", kI32, {16, 24, 24, 0});
+     }},
+    {"an embedding model", ErrorCode::kUnsupported, "llama.pooling_type: an embedding model: expected 0, found 3",
+     [](auto& f) { f.u32("llama.pooling_type", 3); }},
     {"a model in several files", ErrorCode::kUnsupported, "split.count", [](auto& f) { f.u32("split.count", 2); }},
     {"no layers", ErrorCode::kCorruptFile, "llama.block_count: expected an integer in [1, 1024], found u32 0",
      [](auto& f) { replace_pair(f, "llama.block_count", [&] { f.u32("llama.block_count", 0); }); }},
@@ -205,6 +229,9 @@ TEST_CASE("the tiny model loads as it was written") {
   REQUIRE(head.segments.size() == 1);
   CHECK(head.segments[0].tensor == model.embedding);  // tied
   CHECK(head.rows == 8);
+  std::vector<std::string> names;  // what explain calls its matmuls
+  for (const WeightGroup& group : model.weights.groups) names.push_back(group.name);
+  CHECK(names == std::vector<std::string>{"blk.0.qkv", "blk.0.attn_output", "blk.0.gate_up", "blk.0.down", "head"});
 
   REQUIRE(model.vocabulary.has_value());
   CHECK(model.vocabulary->model == "gpt2");
@@ -227,6 +254,22 @@ TEST_CASE("models that are wrong or unknown are refused by name") {
     CHECK(model.error().code == wrong.code);
     CHECK_THAT(model.error().message, ContainsSubstring(wrong.message));
   }
+}
+
+TEST_CASE("keys at their neutral value change nothing") {
+  GgufBytes file = tiny_model();
+  file.u32("llama.expert_count", 0);
+  file.u32("llama.expert_used_count", 0);
+  file.u32("llama.attention.sliding_window", 1u << 20);
+  file.f32("llama.attn_logit_softcapping", 0);
+  file.f32("llama.logit_scale", 1);
+  file.boolean("llama.use_parallel_residual", false);
+  file.boolean("llama.attention.causal", true);
+  const std::string bytes = file.build();
+  const auto model = load(bytes);
+  REQUIRE(model.ok());
+  CHECK((*model)->config.window == 0);
+  CHECK((*model)->config.soft_cap == 0);
 }
 
 TEST_CASE("a model file cut at any byte is refused") {

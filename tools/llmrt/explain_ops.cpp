@@ -64,7 +64,7 @@ std::vector<OpLine> summed(const std::vector<OpLine>& lines) {
   for (const OpLine& line : lines) {
     std::string name = line.name;
     if (const size_t dot = name.find_last_of('.'); name.starts_with("matmul") && dot != std::string::npos)
-      name = "matmul" + std::string(" ") + name.substr(dot + 1);
+      name = "matmul " + name.substr(dot + 1);
     const auto [it, added] = index.emplace(name + line.shape, sums.size());
     if (added) {
       sums.push_back(line);
