@@ -227,7 +227,7 @@ def check_ends(load, metrics):
     # Who leaves in the last moment may have had a whole answer, or left before the request was read.
     if not ends["cancelled"] <= left or ends["length"] < len(load.finished):
         broken.append(f"ends: {len(load.finished)} finished and {left} left: expected as many counted")
-    if left >= 20 and ends["cancelled"] < left / 2:
+    if left >= 8 and ends["cancelled"] < left / 2:
         broken.append(f"ends: {left} clients left: expected most of them cancelled, found {ends['cancelled']}")
     return broken
 
