@@ -289,7 +289,7 @@ def main():
     server = Server(arguments)
     try:
         text_tokens = server.post("/tokenize", {"prompt": " ".join(SENTENCES.split())})["tokens"]
-        load = Load(server, text_tokens, generator)
+        load = Load(server, 2 * text_tokens, generator)  # twice: room for the longest prompts
         samples, fullest = asyncio.run(load.run(arguments.seconds, arguments.streams))
         broken = [f"load: {problem}" for problem in load.problems[:10]]
         broken += check_idle(server)
