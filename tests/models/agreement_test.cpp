@@ -3,6 +3,8 @@
 // difference, where the margin between the two best logits must be < 0.05, and at most 5 % of sequences may have one.
 #include <catch2/catch_test_macros.hpp>
 
+#include "backends/backends.h"
+#include "tests/fakes/planted_backend.h"
 #include "tests/models/model_harness.h"
 
 namespace llmrt::test {
@@ -46,7 +48,19 @@ EngineConfig small_config() {
   EngineConfig config;
   config.context_max = 256;
   config.sequences_max = 8;
-  config.check_books = true;
+  config.audit_steps = 1;
+  return config;
+}
+
+// Tiny chunks, and a pool that forces preemption.
+EngineConfig tight_config() {
+  EngineConfig config = small_config();
+  config.step_tokens_max = 13;
+  config.chunk_tokens = 7;
+  config.reserve_output_tokens = 0;
+  config.context_max = 64;
+  config.kv_tokens = 3 * 16;
+  config.watermark = 0;
   return config;
 }
 
@@ -66,6 +80,10 @@ void check(const char* what, const std::vector<Answer>& alone, const std::vector
   CHECK(agreement.fair());
 }
 
+bool agree(const std::vector<Answer>& alone, const std::vector<Answer>& other) {
+  return same_ends(alone, other) && compare(alone, other).fair();
+}
+
 }  // namespace
 
 TEST_CASE("a text does not depend on batching, chunks, preemption or overlap", "[model]") {
@@ -80,16 +98,33 @@ TEST_CASE("a text does not depend on batching, chunks, preemption or overlap", "
       ModelUnderTest model(path, device, small_config());
       check("batched and overlapped", alone, model.run(prompts_of(model, true)));
     }
-    EngineConfig config = small_config();
-    config.step_tokens_max = 13;
-    config.chunk_tokens = 7;
-    config.reserve_output_tokens = 0;
-    config.context_max = 64;
-    config.kv_tokens = 3 * 16;
-    config.watermark = 0;
-    ModelUnderTest model(path, device, config);
+    ModelUnderTest model(path, device, tight_config());
     check("tiny chunks and a pool that forces preemption", alone, model.run(prompts_of(model, true)));
     CHECK(model.engine().stats().num_preemptions > 0);
+  }
+}
+
+// The test of the test. One engine for all: what a bug leaves in row state and pool belongs to nobody afterwards.
+TEST_CASE("each of the planted bugs makes texts disagree", "[.planted]") {
+  const std::string path = model_path("LLMRT_TEST_MODEL");
+  if (path.empty()) SKIP("LLMRT_TEST_MODEL is not set");
+  const auto devices = test_devices();
+  if (devices.empty()) SKIP("no usable device");
+  auto file = load_model(path);
+  REQUIRE(file.ok());
+  auto backend = open_device(devices[0]);
+  REQUIRE(backend.ok());
+  auto owned = std::make_unique<PlantedBackend>(std::move(*backend));
+  PlantedBackend& planted = *owned;
+  ModelUnderTest model(*file, std::move(owned), tight_config());
+  std::vector<Answer> alone;
+  for (const Prompt& prompt : prompts_of(model, false)) alone.push_back(model.run({prompt})[0]);
+  CHECK(agree(alone, model.run(prompts_of(model, true))));
+  for (int bug = 1; bug < kNumBugs; ++bug) {
+    INFO("planted: " << bug_name(static_cast<Bug>(bug)));
+    planted.plant(static_cast<Bug>(bug));
+    CHECK_FALSE(agree(alone, model.run(prompts_of(model, true))));
+    CHECK(planted.num_planted() > 0);
   }
 }
 

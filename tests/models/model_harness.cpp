@@ -100,6 +100,12 @@ std::vector<Answer> ModelUnderTest::run(const std::vector<Prompt>& prompts) {
   return answers;
 }
 
+bool same_ends(const std::vector<Answer>& a, const std::vector<Answer>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Answer& x, const Answer& y) {
+    return x.finish == y.finish && x.steps.size() == y.steps.size();
+  });
+}
+
 Agreement compare(const std::vector<Answer>& a, const std::vector<Answer>& b) {
   Agreement agreement;
   agreement.num_sequences = static_cast<int>(a.size());

@@ -61,6 +61,8 @@ struct Agreement {
   float worst_margin = 0;  // at a first difference
   bool fair() const { return worst_margin < 0.05f && num_different * 20 <= num_sequences; }
 };
+// Whether every sequence of one run ended as in the other, after as many tokens; compare() demands it.
+bool same_ends(const std::vector<Answer>& a, const std::vector<Answer>& b);
 Agreement compare(const std::vector<Answer>& a, const std::vector<Answer>& b);
 
 }  // namespace llmrt::test
