@@ -32,6 +32,10 @@ bool is_younger(int32_t code_point) {
   return next != std::begin(kYounger) && code_point <= std::prev(next)->second;
 }
 
+// To utf8proc 2.8 this one, just before the first trailing consonant of Hangul, is one that composes to nothing: the
+// text would lose it.
+constexpr int32_t kNoTrailingConsonant = 0x11A7;
+
 int combining_class(int32_t code_point) {
   return utf8proc_get_property(code_point)->combining_class;
 }
@@ -77,7 +81,7 @@ std::string normalize_nfc(std::string_view text) {
     const auto code_point = static_cast<int32_t>(step.code_point);
     if (code_point < 0xC0) {
       code_points.push_back(code_point);
-    } else if (is_younger(code_point)) {
+    } else if (is_younger(code_point) || code_point == kNoTrailingConsonant) {
       append_composed(code_points, out);
       append_utf8(out, step.code_point);
     } else {

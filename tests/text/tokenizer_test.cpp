@@ -187,6 +187,7 @@ TEST_CASE("qwen2 normalizes to NFC") {
   const auto tokenizer = make(byte_vocabulary("qwen2"));
   CHECK(tokenizer->decode(tokenizer->encode("e\u0301\u0323", {})) == "\u1eb9\u0301");
   CHECK(tokenizer->decode(tokenizer->encode("\u1100\u1161\u11a8", {})) == "\uac01");
+  CHECK(tokenizer->decode(tokenizer->encode("\u1100\u1161\u11a7\u11a8", {})) == "\uac00\u11a7\u11a8");
 }
 
 TEST_CASE("one long run stays fast") {
