@@ -13,6 +13,8 @@ namespace json = boost::json;
 using Int64Limits = std::numeric_limits<int64_t>;
 
 constexpr size_t kTextBytesMax = 64u << 20;  // the body's own limit comes first
+constexpr float kTemperatureMin = 1e-6f;     // greedy below
+constexpr double kTopPMin = 1e-9;            // only to keep 0 out
 
 const auto kNever = [](const json::value&) { return false; };
 const auto kIsEmpty = [](const json::value& value) {
@@ -44,15 +46,15 @@ struct Shared {
 
 void read_sampling(Fields& fields, uint64_t random_seed, SamplingParams& sampling) {
   sampling.temperature = static_cast<float>(fields.number("temperature", 0, 100).value_or(1));
-  sampling.top_p = static_cast<float>(fields.number("top_p", 0, 1).value_or(1));
-  if (sampling.top_p <= 0) fields.fail("top_p", "expected a number above 0 and up to 1, found 0");
+  // Logits divided by it would pass the range of a float; what is drawn is the best token long before.
+  if (sampling.temperature < kTemperatureMin) sampling.temperature = 0;
+  sampling.top_p = static_cast<float>(fields.number("top_p", kTopPMin, 1).value_or(1));
   sampling.top_k = static_cast<uint32_t>(
       std::max<int64_t>(0, fields.integer("top_k", -1, std::numeric_limits<int32_t>::max()).value_or(0)));
   sampling.min_p = static_cast<float>(fields.number("min_p", 0, 1).value_or(0));
   sampling.presence_penalty = static_cast<float>(fields.number("presence_penalty", -2, 2).value_or(0));
   sampling.frequency_penalty = static_cast<float>(fields.number("frequency_penalty", -2, 2).value_or(0));
-  sampling.repetition_penalty = static_cast<float>(fields.number("repetition_penalty", 0, 10).value_or(1));
-  if (sampling.repetition_penalty <= 0) fields.fail("repetition_penalty", "expected a number above 0, found 0");
+  sampling.repetition_penalty = static_cast<float>(fields.number("repetition_penalty", 0.01, 10).value_or(1));
   const auto seed = fields.integer("seed", Int64Limits::min(), Int64Limits::max());
   sampling.seed = seed ? static_cast<uint64_t>(*seed) : random_seed;
 }
@@ -66,9 +68,11 @@ void read_logit_bias(Fields& fields, uint32_t vocab_size, SamplingParams& sampli
     const std::string_view key(entry.key());
     int32_t token = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
+    // Spelled as we would spell it, so that no token has two keys.
     if (error != std::errc() || end != key.data() + key.size() || token < 0 ||
-        static_cast<uint32_t>(token) >= vocab_size) {
-      fields.fail("logit_bias", fmt::format("expected token ids in [0, {}) as keys", vocab_size));
+        static_cast<uint32_t>(token) >= vocab_size || (key.size() > 1 && key.front() == '0')) {
+      fields.fail("logit_bias",
+                  fmt::format("expected token ids in [0, {}) as keys, found '{}'", vocab_size, shown_name(key)));
       return;
     }
     const double bias = entry.value().is_number() ? entry.value().to_number<double>() : 1e9;
@@ -160,7 +164,6 @@ void read_neutral(Fields& fields) {
 }
 
 void read_neutral_chat(Fields& fields) {
-  fields.neutral("tools", kIsEmpty, "[]");
   fields.neutral("tool_choice", is_one_of({"none", "auto"}), "none or auto");
   fields.neutral("functions", kIsEmpty, "[]");
   fields.neutral("function_call", is_one_of({"none", "auto"}), "none or auto");
@@ -173,20 +176,13 @@ void read_neutral_chat(Fields& fields) {
       },
       "[\"text\"]");
   fields.neutral("echo", is_bool(false), "false");
-  fields.neutral("add_special_tokens", is_bool(false), "false");
-  fields.neutral("continue_final_message", is_bool(false), "false");
-  for (const char* name :
-       {"chat_template", "documents", "reasoning_effort", "prediction", "audio", "web_search_options"})
+  for (const char* name : {"reasoning_effort", "prediction", "audio", "web_search_options"})
     fields.neutral(name, kNever, "null");
 }
 
 Shared read_shared(Fields& fields, const ServedModel& model, uint64_t random_seed) {
   Shared shared;
-  if (const auto name = fields.string("model", 4096); name && *name != model.id) {
-    ApiError error = invalid_field("model", fmt::format("not found: expected '{}'", model.id), "model_not_found");
-    error.status = 404;
-    fields.fail(std::move(error));
-  }
+  check_model_name(fields, model);
   read_sampling(fields, random_seed, shared.sampling);
   read_logit_bias(fields, model.vocab_size, shared.sampling);
   read_stop(fields, model, shared.stop);
@@ -264,6 +260,15 @@ std::vector<PromptRequest> read_prompts(Fields& fields, const ServedModel& model
 }
 
 }  // namespace
+
+void check_model_name(Fields& fields, const ServedModel& model) {
+  const auto name = fields.string("model", 4096);
+  if (!name || *name == model.id) return;
+  ApiError error = invalid_field(
+      "model", fmt::format("not found: expected '{}', found '{}'", model.id, shown_name(*name)), "model_not_found");
+  error.status = 404;
+  fields.fail(std::move(error));
+}
 
 ApiResult<ApiRequest> parse_chat(const json::object& body, const ServedModel& model, uint64_t random_seed) {
   Fields fields(body);

@@ -11,6 +11,7 @@
 
 #include "core/request/request.h"
 #include "server/api_error.h"
+#include "server/fields.h"
 #include "server/served_model.h"
 
 namespace llmrt::server {
@@ -42,6 +43,9 @@ struct ApiRequest {
   AnswerForm form;
   std::vector<PromptRequest> prompts;
 };
+
+// 404 when `model` is there and names another.
+void check_model_name(Fields& fields, const ServedModel& model);
 
 // `random_seed` is used where the client gives no seed.
 ApiResult<ApiRequest> parse_chat(const boost::json::object& body, const ServedModel& model, uint64_t random_seed);

@@ -33,7 +33,7 @@ std::optional<std::string> read_content(Fields& fields) {
     Fields inner(part.get_object(), fields.full(name) + ".");
     const auto type = inner.string("type", 64);
     if (type && *type != "text") {
-      inner.fail("type", "not supported: expected text, found another kind of content", "unsupported");
+      inner.fail("type", fmt::format("not supported: expected text, found '{}'", shown_name(*type)), "unsupported");
     }
     const auto piece = inner.string("text", kTextBytesMax);
     if (!piece) inner.fail("text", "expected a string, found nothing");
@@ -51,6 +51,17 @@ bool is_empty_array(const json::value& value) {
   return value.is_array() && value.get_array().empty();
 }
 
+// Known to others, and nothing that shapes a prompt here.
+void read_neutral_prompt(Fields& fields) {
+  const auto is_false = [](const json::value& value) { return value == false; };
+  fields.neutral("tools", is_empty_array, "[]");
+  fields.neutral("add_special_tokens", is_false, "false");
+  fields.neutral("continue_final_message", is_false, "false");
+  for (const char* name : {"chat_template", "documents"})
+    fields.neutral(
+        name, [](const json::value&) { return false; }, "null");
+}
+
 std::optional<json::object> read_message(const json::value& value, size_t index, Fields& outer) {
   const std::string name = fmt::format("messages[{}]", index);
   if (!value.is_object()) {
@@ -62,7 +73,8 @@ std::optional<json::object> read_message(const json::value& value, size_t index,
   const auto role = fields.string("role", 64);
   constexpr std::array kRoles = {"system", "developer", "user", "assistant", "tool"};
   if (!role || std::find(kRoles.begin(), kRoles.end(), *role) == kRoles.end())
-    fields.fail("role", "expected system, developer, user, assistant or tool");
+    fields.fail("role", fmt::format("expected system, developer, user, assistant or tool, found {}",
+                                    role ? "'" + shown_name(*role) + "'" : "nothing"));
   else
     message["role"] = *role == "developer" ? "system" : *role;  // the newer name; templates know the older
   if (auto content = read_content(fields)) message["content"] = std::move(*content);
@@ -99,6 +111,7 @@ json::object special_strings(const Vocabulary& vocabulary) {
 }  // namespace
 
 std::vector<int32_t> read_chat_prompt(Fields& fields, const ServedModel& model) {
+  read_neutral_prompt(fields);
   json::object context;
   context["tools"] = nullptr;
   context["documents"] = nullptr;

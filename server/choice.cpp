@@ -76,19 +76,21 @@ ChoiceDelta Choice::advance(const TokenEvent& event) {
   return delta;
 }
 
-// Shows bytes_[0, shown_end), and the records of tokens that are shown whole. At the end, records of tokens that a stop
-// string took back are dropped.
+// Shows bytes_[0, shown_end), and the records of tokens that are shown whole. At the end also those that a stop string
+// cut in two; the ones that it took back altogether are dropped.
 void Choice::release(size_t shown_end, bool at_end, ChoiceDelta& delta) {
   delta.text += utf8_.push(std::string_view(bytes_).substr(0, shown_end));
   size_t num_shown = 0;
   for (; num_shown < pending_.size(); ++num_shown) {
     Pending& pending = pending_[num_shown];
-    const bool empty = pending.begin == pending.end;
-    if (at_end ? pending.begin >= shown_end && !(empty && pending.begin == shown_end) : pending.end > shown_end) break;
+    const bool is_empty = pending.begin == pending.end && pending.begin == shown_end;
+    const bool is_shown = at_end ? pending.begin < shown_end || is_empty || pending.is_begun : pending.end <= shown_end;
+    if (!is_shown) break;
     delta.records.push_back(std::move(pending.record));
   }
   pending_.erase(pending_.begin(), pending_.begin() + static_cast<ptrdiff_t>(num_shown));
   for (Pending& pending : pending_) {
+    pending.is_begun |= pending.begin < shown_end;
     pending.begin -= std::min(pending.begin, shown_end);
     pending.end -= shown_end;
   }

@@ -47,7 +47,8 @@ class Choice {
  private:
   struct Pending {
     TokenRecord record;
-    size_t begin, end;  // its bytes in bytes_
+    size_t begin, end;      // its bytes in bytes_
+    bool is_begun = false;  // some of its bytes are shown already
   };
   TokenRecord record_of(const TokenEvent& event, std::string_view bytes) const;
   void advance_prompt(const TokenEvent& event, ChoiceDelta& delta);

@@ -28,6 +28,16 @@ std::string describe(const json::value& value) {
   return "?";
 }
 
+std::string shown_name(std::string_view name) {
+  constexpr size_t kBytesMax = 64;
+  size_t end = std::min(name.size(), kBytesMax);
+  while (end > 0 && end < name.size() && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;
+  std::string shown(name.substr(0, end));
+  for (char& c : shown)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return shown;
+}
+
 const json::value* Fields::any(std::string_view name) {
   known_.push_back(name);
   const json::value* value = object_.if_contains(name);
@@ -122,7 +132,7 @@ const std::optional<ApiError>& Fields::finish() {
     if (failed()) break;
     const std::string_view name(field.key());
     if (std::find(known_.begin(), known_.end(), name) == known_.end())
-      fail(name.substr(0, 64), "unknown field", "unknown_field");
+      fail(shown_name(name), "unknown field", "unknown_field");
   }
   return error_;
 }

@@ -17,6 +17,8 @@ namespace llmrt::server {
 
 // "true", "a string", "an array of 3": what stands where something else was expected. Never the client's own text.
 std::string describe(const boost::json::value& value);
+// A name from outside, fit for a message: at most 64 bytes of whole characters, without control characters.
+std::string shown_name(std::string_view name);
 
 class Fields {
  public:

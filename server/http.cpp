@@ -6,13 +6,6 @@
 namespace llmrt::server {
 namespace {
 
-ApiError http_error(int status, std::string code, std::string message) {
-  ApiError error;
-  error.status = status;
-  error.code = std::move(code);
-  error.message = std::move(message);
-  return error;
-}
 ApiError bad_request(std::string message) {
   return http_error(400, "bad_request", "HTTP: " + std::move(message));
 }
@@ -68,7 +61,7 @@ std::optional<ApiError> scan_request_line(std::string_view line, RequestHead& he
   const std::string_view version = line.substr(last + 1);
   if (!is_token(head.method) || head.method.size() > 16) return bad_request("the method is no token");
   if (version != "HTTP/1.1" && version != "HTTP/1.0") {
-    return http_error(505, "http_version", "HTTP: expected version 1.0 or 1.1");
+    return http_error(505, "http_version", "HTTP: expected version 1.0 or 1.1, found another");
   }
   head.is_http_1_0 = version == "HTTP/1.0";
   head.keep_alive = !head.is_http_1_0;

@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "core/text/utf8.h"
+#include "server/fields.h"
+
 namespace llmrt::server {
 namespace {
 
@@ -52,7 +55,7 @@ struct Handler {
     key.append(part);
     stack.push_key(part);
     if (!keys.back().insert(key).second) {
-      problem = fmt::format("duplicate key: '{}'", key.substr(0, 64));
+      problem = fmt::format("duplicate key: '{}'", shown_name(key));
       error = json::make_error_code(json::error::syntax);
       return false;
     }
@@ -97,6 +100,21 @@ struct Handler {
   bool on_comment(json::string_view, json::error_code&) { return true; }
 };
 
+std::string describe_problem(json::error_code error, const std::string& problem, std::string_view rest, int depth_max) {
+  if (!problem.empty()) return problem;
+  if (error == json::error::too_deep) return fmt::format("nested deeper than {}", depth_max);
+  if (error == json::error::incomplete) return "it ends too early";
+  if (error == json::error::extra_data) return "more follows the value";
+  if (error == json::error::illegal_leading_surrogate || error == json::error::illegal_trailing_surrogate ||
+      error == json::error::expected_utf16_escape)
+    return "an escape of half a surrogate pair";
+  // A character that the parser refuses by its first byte, or by one behind it.
+  const auto byte = rest.empty() ? 0u : static_cast<unsigned char>(rest.front());
+  if (byte >= 0x80) return "invalid UTF-8, or a character outside of a string";
+  if (byte < 0x20) return fmt::format("a control character, 0x{:02x}, that is not escaped", byte);
+  return fmt::format("a syntax error, found '{}'", static_cast<char>(byte));
+}
+
 }  // namespace
 
 Result<json::value> read_json(std::string_view text, int depth_max) {
@@ -107,13 +125,8 @@ Result<json::value> read_json(std::string_view text, int depth_max) {
   const size_t used = parser.write_some(false, text.data(), text.size(), error);
   if (!error && used < text.size()) error = json::make_error_code(json::error::extra_data);
   if (error) {
-    const std::string& problem = parser.handler().problem;
     return make_error(ErrorCode::kInvalidArgument, "invalid JSON: byte {}: {}", used,
-                      !problem.empty()                   ? problem
-                      : error == json::error::too_deep   ? fmt::format("nested deeper than {}", depth_max)
-                      : error == json::error::incomplete ? std::string("it ends too early")
-                      : error == json::error::extra_data ? std::string("more follows the value")
-                                                         : std::string("a syntax error or invalid UTF-8"));
+                      describe_problem(error, parser.handler().problem, text.substr(used), depth_max));
   }
   return parser.handler().stack.release();
 }

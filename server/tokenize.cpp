@@ -1,6 +1,7 @@
 #include "server/tokenize.h"
 
 #include "core/text/utf8.h"
+#include "server/api_request.h"
 #include "server/chat_messages.h"
 #include "server/fields.h"
 
@@ -10,11 +11,7 @@ namespace {
 namespace json = boost::json;
 
 void check_model(Fields& fields, const ServedModel& model) {
-  if (const auto name = fields.string("model", 4096); name && *name != model.id) {
-    ApiError error = invalid_field("model", fmt::format("not found: expected '{}'", model.id), "model_not_found");
-    error.status = 404;
-    fields.fail(std::move(error));
-  }
+  check_model_name(fields, model);
   if (!model.tokenizer) fields.fail("model", "this model has no tokenizer", "unsupported");
 }
 
@@ -25,9 +22,9 @@ ApiResult<json::object> tokenize(const json::object& body, const ServedModel& mo
   check_model(fields, model);
   std::vector<int32_t> tokens;
   const bool want_strings = fields.boolean("return_token_strs").value_or(false);
-  if (body.if_contains("messages")) {
-    fields.neutral(
-        "add_special_tokens", [](const json::value& value) { return value == false; }, "false");
+  const bool has_prompt = fields.any("prompt") != nullptr;
+  if (fields.any("messages")) {
+    if (has_prompt) fields.fail("prompt", "expected prompt or messages, found both");
     tokens = read_chat_prompt(fields, model);
   } else {
     EncodeOptions options;

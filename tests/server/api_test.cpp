@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include "core/text/utf8.h"
 #include "server/api_answer.h"
 #include "server/json_reader.h"
 #include "server/tokenize.h"
@@ -64,6 +65,26 @@ TEST_CASE("JSON from outside is read strictly") {
 
 // ---- requests ------------------------------------------------------------------------------------------------------
 
+TEST_CASE("a JSON error says what stands where, in valid UTF-8") {
+  const auto message = [](const std::string& text) { return read_json(text).error().message; };
+  const std::string long_key = "x" + [] {
+    std::string text;
+    for (int i = 0; i < 40; ++i) text += "\u00e9";
+    return text;
+  }();
+  CHECK(is_valid_utf8(message("{\"" + long_key + "\":1,\"" + long_key + "\":2}")));
+  CHECK(message("\"a\xff\"") == "invalid JSON: byte 2: invalid UTF-8, or a character outside of a string");
+  CHECK(message("\"a\nb\"") == "invalid JSON: byte 2: a control character, 0x0a, that is not escaped");
+  CHECK(message("[1,]") == "invalid JSON: byte 3: a syntax error, found ']'");
+  CHECK(message("\"\\ud800\\u0041\"").find("half a surrogate pair") != std::string::npos);
+  CHECK(message("\"\\udc00\"").find("half a surrogate pair") != std::string::npos);
+
+  const ApiError unknown = completion_error("{\"prompt\":\"a\",\"" + long_key + "\":1}");
+  CHECK(unknown.code == "unknown_field");
+  CHECK((is_valid_utf8(unknown.message) && is_valid_utf8(unknown.param)));
+  CHECK(completion_error("{\"prompt\":\"a\",\"b\\nc\":1}").param == "b?c");
+}
+
 TEST_CASE("a completion's defaults are OpenAI's") {
   const ApiRequest parsed = completion(R"({"prompt": "abc"})");
   REQUIRE(parsed.prompts.size() == 1);
@@ -105,6 +126,11 @@ TEST_CASE("every supported field arrives in the request") {
   CHECK(request.sampling.logprobs == 20);
 }
 
+TEST_CASE("a temperature that a float cannot divide by is greedy") {
+  CHECK(completion(R"({"prompt": "a", "temperature": 1e-38})").prompts[0].request.sampling.temperature == 0);
+  CHECK(completion(R"({"prompt": "a", "temperature": 1e-5})").prompts[0].request.sampling.temperature == 1e-5f);
+}
+
 TEST_CASE("each wrong field is a 400 that names it") {
   struct Row {
     const char* body;
@@ -127,6 +153,8 @@ TEST_CASE("each wrong field is a 400 that names it") {
       Row{R"({"prompt": "a", "logit_bias": {"258": 1}})", "logit_bias"},
       Row{R"({"prompt": "a", "logit_bias": {"x": 1}})", "logit_bias"},
       Row{R"({"prompt": "a", "logit_bias": {"1": 101}})", "logit_bias"},
+      Row{R"({"prompt": "a", "logit_bias": {"01": 1, "1": 2}})", "logit_bias"},
+      Row{R"({"prompt": "a", "repetition_penalty": 1e-30})", "repetition_penalty"},
       Row{R"({"prompt": "a", "suffix": "z"})", "suffix"}, Row{R"({"prompt": "a", "stream": "yes"})", "stream"},
       Row{R"({"prompt": "a", "stream_options": {"include_usage": true}})", "stream_options"},
       Row{R"({"prompt": "a", "stream": true, "stream_options": {"x": 1}})", "stream_options.x"},
@@ -278,6 +306,32 @@ TEST_CASE("log-probabilities come with the text that they belong to, and concate
   CHECK(offset == 4);  // characters before the end token
 }
 
+// The letters, but token 1 is a word.
+class WordTokenizer final : public LetterTokenizer {
+ public:
+  std::string_view token_bytes(TokenId id, bool special) const override {
+    return id == 1 ? "word" : LetterTokenizer::token_bytes(id, special);
+  }
+};
+
+TEST_CASE("a token that a stop string cut in two keeps its log-probability, one that it took back does not") {
+  ServedModel model = letter_model();
+  model.tokenizer = std::make_shared<WordTokenizer>();
+  const ApiRequest request = completion(R"({"prompt": "p", "logprobs": 1})");
+  Choice choice(&model, request.form, request.prompts[0]);
+  ChoiceDelta all = choice.advance(token(1, 3));
+  CHECK(all.text == "w");
+  all.append(choice.advance(token('x', 0, FinishReason::kStopString, 4)));
+  CHECK(all.text == "w");
+  REQUIRE(all.records.size() == 1);
+  CHECK(all.records[0].token == 1);
+
+  Choice at_once(&model, request.form, request.prompts[0]);
+  CHECK(at_once.advance(token(1, 0, FinishReason::kStopString, 3)).records.size() == 1);
+  Choice nothing(&model, request.form, request.prompts[0]);
+  CHECK(nothing.advance(token(1, 0, FinishReason::kStopString, 4)).records.empty());
+}
+
 TEST_CASE("echo gives the prompt's text and the log-probabilities of its tokens") {
   const ServedModel model = letter_model();
   const ApiRequest request = completion(R"({"prompt": "xyz", "max_tokens": 0, "echo": true, "logprobs": 1})");
@@ -356,6 +410,15 @@ TEST_CASE("tokenize and detokenize speak vLLM's fields") {
   CHECK(answer.at("token_strs") == json::array({"a", "<|end|>"}));
   auto messages = tokenize(object_of(R"({"messages": [{"role": "user", "content": "a"}]})"), model);
   CHECK(std::get<json::object>(messages).at("count") == 19);
+  tokens = tokenize(object_of(R"({"prompt": "a", "messages": null})"), model);
+  CHECK(std::get<json::object>(tokens).at("count") == 1);
+  messages = tokenize(object_of(R"({"messages": [{"role": "user", "content": "a"}], "add_special_tokens": false,
+      "tools": [], "chat_template": null, "continue_final_message": false})"),
+                      model);
+  CHECK(std::get<json::object>(messages).at("count") == 19);
+  CHECK(std::get<ApiError>(
+            tokenize(object_of(R"({"prompt": "a", "messages": [{"role": "user", "content": "a"}]})"), model))
+            .param == "prompt");
   auto text = detokenize(object_of(R"({"tokens": [97, 257]})"), model);
   CHECK(std::get<json::object>(text).at("prompt") == "a<|end|>");
   CHECK(std::get<ApiError>(tokenize(object_of(R"({"prompt": 1})"), model)).param == "prompt");

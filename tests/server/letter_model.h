@@ -12,7 +12,7 @@ namespace llmrt::server {
 inline constexpr TokenId kStartToken = 256, kEndToken = 257;
 inline constexpr uint32_t kLetterVocabulary = 258;
 
-class LetterTokenizer final : public Tokenizer {
+class LetterTokenizer : public Tokenizer {
  public:
   LetterTokenizer() {
     vocabulary_.model = "letters";
