@@ -10,6 +10,14 @@ ApiError invalid_field(std::string field, std::string message, std::string code)
   return error;
 }
 
+ApiError http_error(int status, std::string code, std::string message) {
+  ApiError error;
+  error.status = status;
+  error.code = std::move(code);
+  error.message = std::move(message);
+  return error;
+}
+
 ApiError to_api_error(const Error& error) {
   ApiError out;
   out.code = error_code_name(error.code);
@@ -31,6 +39,7 @@ ApiError to_api_error(const Error& error) {
       break;
     case ErrorCode::kOutOfMemory:
     case ErrorCode::kDeviceLost:
+    case ErrorCode::kInternal:
     case ErrorCode::kCancelled:  // by us: the client did not ask for it
       out.status = 503;
       out.retry_after_s = 10;

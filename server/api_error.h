@@ -23,6 +23,8 @@ struct ApiError {
 
 // A field that is wrong: 400.
 ApiError invalid_field(std::string field, std::string message, std::string code = "invalid_argument");
+// Wrong already as HTTP, or by route.
+ApiError http_error(int status, std::string code, std::string message);
 // An Error of the core, with the status that fits it.
 ApiError to_api_error(const Error& error);
 

@@ -57,11 +57,16 @@ asio::awaitable<void> Server::Impl::accept() {
     auto [error, socket] = co_await acceptor.async_accept(asio::make_strand(io), asio::as_tuple(asio::use_awaitable));
     if (error == asio::error::operation_aborted) co_return;
     if (error) {  // no descriptors left: wait until some are
+      state->log->warn("cannot accept: {}", error.message());
       asio::steady_timer pause(acceptor.get_executor(), std::chrono::milliseconds(50));
       co_await pause.async_wait(asio::as_tuple(asio::use_awaitable));
       continue;
     }
-    if (num_sessions() >= state->config.connections_max) continue;  // closed by its destructor
+    if (num_sessions() >= state->config.connections_max) {
+      state->log->warn("connection closed: {} are open, the most that --connections allows",
+                       state->config.connections_max);
+      continue;  // closed by its destructor
+    }
     std::make_shared<Session>(std::move(socket), state)->start();
   }
 }
@@ -104,11 +109,12 @@ Server::~Server() {
 }
 
 Result<std::unique_ptr<Server>> Server::listen(const ServerConfig& config, ServedModel model,
-                                               std::shared_ptr<EngineDoor> door) {
+                                               std::shared_ptr<EngineDoor> door, std::shared_ptr<Log> log) {
   auto impl = std::make_unique<Impl>();
   impl->state->config = config;
   impl->state->model = std::move(model);
   impl->state->door = std::move(door);
+  impl->state->log = std::move(log);
   impl->state->workers = std::make_unique<asio::thread_pool>(config.work_threads);
   if (Status status = impl->open(); !status) return status.error();
   return std::unique_ptr<Server>(new Server(std::move(impl)));
@@ -127,10 +133,12 @@ void Server::run() {
 }
 
 void Server::drain() {
-  if (impl_->state->draining.exchange(true))
+  if (impl_->state->draining.exchange(true)) {
     impl_->hurry = true;
-  else
-    asio::co_spawn(impl_->acceptor.get_executor(), impl_->drain(), asio::detached);
+    return;
+  }
+  impl_->state->log->info("draining: open answers may take {} s", impl_->state->config.grace_s);
+  asio::co_spawn(impl_->acceptor.get_executor(), impl_->drain(), asio::detached);
 }
 
 void Server::stop() {

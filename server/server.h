@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "core/base/status.h"
+#include "core/log/log.h"
 #include "server/config.h"
 #include "server/engine_door.h"
 #include "server/served_model.h"
@@ -15,7 +16,8 @@ class Server {
  public:
   // Binds and listens. io_error when the address cannot be had (a port in use), with the reason.
   static Result<std::unique_ptr<Server>> listen(const ServerConfig& config, ServedModel model,
-                                                std::shared_ptr<EngineDoor> door);
+                                                std::shared_ptr<EngineDoor> door,
+                                                std::shared_ptr<Log> log = silent_log());
   ~Server();
 
   uint16_t port() const;

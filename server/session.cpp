@@ -21,14 +21,6 @@ using SteadyTime = std::chrono::steady_clock;
 constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
 constexpr const char* kJson = "application/json";
 
-ApiError http_error(int status, std::string code, std::string message) {
-  ApiError error;
-  error.status = status;
-  error.code = std::move(code);
-  error.message = std::move(message);
-  return error;
-}
-
 json::object model_card(const ServedModel& model) {
   return {{"id", model.id},
           {"object", "model"},
@@ -96,8 +88,9 @@ asio::awaitable<void> Session::run() {
   try {
     while (co_await serve_one()) {
     }
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
     // Out of memory, most likely; nothing that a client sends ends here. This connection ends, the server does not.
+    state_->log->error("a connection ended: {}", error.what());
   }
   socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
 }
@@ -212,6 +205,7 @@ asio::awaitable<bool> Session::read_body(const RequestHead& head, std::string* b
 // sending has read the answer.
 asio::awaitable<bool> Session::refuse(ApiError error) {
   state_->count_response(error.status);
+  state_->log_error(error, "a broken request");
   if (socket_.is_open() && co_await write(format_error(error, /*keep_alive=*/false))) {
     boost::system::error_code ignored;
     socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
@@ -311,6 +305,7 @@ asio::awaitable<bool> Session::reply(int status, std::string_view type, std::str
 
 asio::awaitable<bool> Session::reply_error(const ApiError& error, const Incoming& request, const Headers& headers) {
   state_->count_response(error.status);
+  state_->log_error(error, request.head.target);
   const bool keep = keep_alive(request.head);
   const bool sent = co_await write(format_error(error, keep, headers, request.head.method != "HEAD"));
   co_return sent&& keep;

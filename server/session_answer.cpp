@@ -36,6 +36,9 @@ ApiError bad_end(const ChoiceDelta& delta) {
     return to_api_error(make_error(ErrorCode::kTimeout, "the request passed its deadline"));
   return to_api_error(make_error(ErrorCode::kCancelled, "the request was ended by the server"));
 }
+const char* request_path(const AnswerForm& form) {
+  return form.chat ? "/v1/chat/completions" : "/v1/completions";
+}
 bool ended_badly(FinishReason finish) {
   return finish == FinishReason::kCancelled || finish == FinishReason::kTimeout || finish == FinishReason::kError;
 }
@@ -135,6 +138,7 @@ asio::awaitable<bool> Session::send_whole(Flight& flight, bool keep) {
       if (ended_badly(delta.finish)) {
         const ApiError error = bad_end(delta);
         state_->count_response(error.status);
+        state_->log_error(error, request_path(flight.form));
         co_return co_await write(format_error(error, keep)) && keep;
       }
       if (delta.finish != FinishReason::kNone) --num_open;
@@ -170,6 +174,7 @@ asio::awaitable<bool> Session::send_stream(Flight& flight, bool keep, bool chunk
       begun[entry.choice] = true;
       if (!delta.empty() || !has_text) out += format_event(flight.writer.chunk(entry.choice, delta, first, choice));
     }
+    if (failure) state_->log_error(*failure, request_path(flight.form));
     if (failure && !head_sent && out.empty()) {
       state_->count_response(failure->status);
       co_return co_await write(format_error(*failure, keep)) && keep;

@@ -9,6 +9,8 @@
 #include <mutex>
 #include <set>
 
+#include "core/log/log.h"
+#include "server/api_error.h"
 #include "server/config.h"
 #include "server/engine_door.h"
 #include "server/served_model.h"
@@ -22,6 +24,7 @@ struct SharedState {
   ServedModel model;
   std::shared_ptr<EngineDoor> door;
   std::unique_ptr<boost::asio::thread_pool> workers;
+  std::shared_ptr<Log> log;
 
   std::atomic<bool> draining{false};
   std::atomic<uint64_t> num_answers{0};  // numbers their ids
@@ -34,6 +37,9 @@ struct SharedState {
     std::lock_guard lock(mutex);
     return responses;
   }
+
+  // One line for a client that got `error` instead of an answer: level error where the fault is ours.
+  void log_error(const ApiError& error, std::string_view target) const;
 
   mutable std::mutex mutex;
   std::map<int, uint64_t> responses;

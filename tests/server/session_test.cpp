@@ -1,7 +1,9 @@
 // The server over real sockets, with a fake engine behind it: streams, disconnects, slow and hostile clients, draining.
+#include <spdlog/sinks/ostream_sink.h>
 #include <boost/asio.hpp>
 #include <catch2/catch_test_macros.hpp>
 
+#include <sstream>
 #include <thread>
 
 #include "server/json_reader.h"
@@ -59,7 +61,8 @@ class Client {
 struct Running {
   explicit Running(ServerConfig config = {}) {
     config.port = 0;
-    auto listening = Server::listen(config, letter_model(), engine);
+    const auto log = std::make_shared<Log>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(lines, true));
+    auto listening = Server::listen(config, letter_model(), engine, log);
     REQUIRE(listening.ok());
     server = std::move(*listening);
     thread = std::thread([this] { server->run(); });
@@ -75,6 +78,7 @@ struct Running {
     return client.read_all();
   }
   std::shared_ptr<FakeEngine> engine = std::make_shared<FakeEngine>();
+  std::ostringstream lines;  // the log; to be read when no request is under way
   std::unique_ptr<Server> server;
   std::thread thread;
 };
@@ -218,6 +222,15 @@ TEST_CASE("errors have one form, and the right status") {
   CHECK(error(R"({"prompt": "a"})") == std::pair(400, std::string("never_fits")));
   run.engine->trouble_text = "device lost";
   CHECK(status_of(run.exchange(get("/health"))) == 503);
+}
+
+TEST_CASE("every refusal leaves one line, whatever the client sent") {
+  Running run;
+  CHECK(status_of(run.exchange(post("/v1/completions", R"({"prompt": "a", "x\nforged": 1})"))) == 400);
+  const std::string lines = run.lines.str();
+  CHECK(std::count(lines.begin(), lines.end(), '\n') == 1);
+  CHECK(lines.find("400 unknown_field for \"/v1/completions\": \"x") != std::string::npos);
+  CHECK(lines.find("forged") != std::string::npos);
 }
 
 TEST_CASE("an error before the first token is a status, after it an event and a close") {

@@ -12,6 +12,7 @@ struct Options {
   ModelOptions model;
   EngineOptions engine;
   server::ServerConfig server;
+  std::string log_level = "info";
 };
 
 // The engine as the server sees it: one thread runs it, others talk to it.
@@ -43,10 +44,13 @@ void serve(const Options& options) {
   OpenModel open = open_model(options.model);
   open.served.created = std::time(nullptr);
   const SteadyClock clock;
+  const std::shared_ptr<Log> log = stderr_log(spdlog::level::from_str(options.log_level));
   std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, /*quiet=*/false);
+  engine->set_log(log);
   const auto door = std::make_shared<LocalEngine>(engine.get());
   const std::string id = open.served.id;
-  Result<std::unique_ptr<server::Server>> server = server::Server::listen(options.server, std::move(open.served), door);
+  Result<std::unique_ptr<server::Server>> server =
+      server::Server::listen(options.server, std::move(open.served), door, log);
   if (!server) fail(server.error());
   (*server)->drain_on_signals();
 
@@ -55,22 +59,17 @@ void serve(const Options& options) {
     ran = engine->run();
     if (ran.ok()) return;
     door->set_trouble(ran.error().message);
-    fmt::print(stderr, "error: {}\n", ran.error().message);
     (*server)->drain();
   });
   const std::string host =
       options.server.host.find(':') == std::string::npos ? options.server.host : "[" + options.server.host + "]";
-  fmt::print(stderr,
-             "serving {0} on http://{1}:{2}\n"
-             "  curl http://{1}:{2}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
-             "    -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}'\n",
-             id, host, (*server)->port());
+  log->info("serving {} on http://{}:{}", id, host, (*server)->port());
   (*server)->run();
   engine->stop();
   runner.join();
   engine.reset();  // before the server: it may still hold sinks
   if (!ran) throw Exit{ran.error().code == ErrorCode::kDeviceLost ? kDeviceLost : kFailed};
-  fmt::print(stderr, "stopped\n");
+  log->info("stopped");
 }
 
 }  // namespace
@@ -111,9 +110,19 @@ void add_serve(CLI::App& app) {
       ->capture_default_str()
       ->type_name("S")
       ->group(group);
+  command
+      ->add_option("--log-level", options->log_level,
+                   "lines on standard error: error, warn (and connections refused), info (and requests refused, "
+                   "preemptions, start and end) or off")
+      ->check(CLI::IsMember({"off", "error", "warn", "info"}))
+      ->capture_default_str()
+      ->type_name("LEVEL")
+      ->group(group);
   add_engine_options(*command, options->engine);
   command->footer(
       "Paths: POST /v1/chat/completions, /v1/completions, /tokenize, /detokenize; GET /v1/models, /health, /metrics.\n"
+      "  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+      "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n"
       "docs/api.md lists every field and limit. There is no key check yet: keep --host local, or a proxy in front.\n"
       "SIGINT or SIGTERM lets open answers finish; a second one ends them.");
   command->callback([options] { serve(*options); });

@@ -1,0 +1,16 @@
+#include "server/shared_state.h"
+
+namespace llmrt::server {
+
+// Messages may name what a client sent: quoted, so that they cannot forge a line.
+void SharedState::log_error(const ApiError& error, std::string_view target) const {
+  constexpr size_t kShownBytes = 400;
+  const bool ours = error.status >= 500 && error.status != 503;
+  const auto quoted = [](std::string_view text) {
+    return boost::json::serialize(boost::json::string(text.substr(0, kShownBytes)));
+  };
+  log->log(ours ? LogLevel::err : LogLevel::info, "{} {} for {}: {}", error.status, error.code, quoted(target),
+           quoted(error.message));
+}
+
+}  // namespace llmrt::server
