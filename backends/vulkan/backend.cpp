@@ -289,8 +289,8 @@ Result<std::unique_ptr<Backend>> open_device(uint32_t device_idx) {
   auto candidates = list_candidates(**instance);
   if (!candidates) return candidates.error();
   if (device_idx >= candidates->size())
-    return make_error(ErrorCode::kNotFound, "device vulkan:{}: found {} Vulkan devices", device_idx,
-                      candidates->size());
+    return make_error(ErrorCode::kNotFound, "expected a Vulkan device below {}, found {}", candidates->size(),
+                      device_idx);
   return VulkanBackend::open(*instance, (*candidates)[device_idx], device_idx);
 }
 

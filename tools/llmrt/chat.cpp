@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include "core/text/utf8.h"
 #include "tools/llmrt/generate.h"
 
 namespace llmrt::cli {
@@ -20,12 +21,13 @@ class Chat {
  public:
   Chat(const Options& options, Engine* engine, const server::ServedModel* model)
       : options_(options), engine_(engine), model_(model) {
-    if (!options.system.empty()) add("system", options.system);
+    if (!options.system.empty()) add("system", checked_text(options.system, "--system"));
   }
 
   // Answers to standard output. An error that the next turn may avoid is printed; the turn is taken back.
   bool turn(const std::string& text) {
     add("user", text);
+    if (!is_valid_utf8(text)) return give_up("expected UTF-8, found bytes that are not");
     boost::json::object body;
     write_fields(options_.sampling, body);
     body["messages"] = messages_;

@@ -29,7 +29,7 @@ void complete(const Options& options) {
   if (!options.ids.empty())
     body["prompt"] = boost::json::array(options.ids.begin(), options.ids.end());
   else
-    body["prompt"] = options.file.empty() ? options.prompt : read_text(options.file);
+    body["prompt"] = options.file.empty() ? checked_text(options.prompt, "prompt") : read_text(options.file);
   auto parsed = server::parse_completion(body, open.served, std::random_device{}());
   if (const auto* error = std::get_if<server::ApiError>(&parsed)) fail(kUsage, error->message);
 

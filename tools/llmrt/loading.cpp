@@ -105,7 +105,7 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
       Engine::create(config, open.model, open.served.tokenizer, std::move(*backend), clock,
                      [&bar](uint64_t done, uint64_t total) { bar.update(done, total); });
   bar.finish();
-  if (!engine) fail(engine.error(), kNoDevice);
+  if (!engine) fail(engine.error(), engine.error().code == ErrorCode::kInvalidArgument ? kUsage : kNoDevice);
   const MemoryPlan& plan = (*engine)->memory_plan();
   if (!quiet)
     fmt::print(stderr, "KV pool: {} blocks of {} tokens (limited by {}), context {}\n", plan.num_blocks,

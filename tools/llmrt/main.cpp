@@ -21,6 +21,10 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", "llmrt " LLMRT_VERSION);
   app.get_formatter()->column_width(38);
+  app.failure_message([](const CLI::App* command, const CLI::Error& error) {
+    return fmt::format("error: {}; {} --help explains\n", error.what(),
+                       command->get_name().empty() ? "llmrt" : "llmrt COMMAND");
+  });
   for (auto add :
        {add_devices, add_inspect, add_tokenize, add_complete, add_chat, add_serve, add_explain, add_synthesize})
     add(app);
@@ -37,6 +41,9 @@ int main(int argc, char** argv) {
   } catch (const Exit& exit) {
     std::fflush(stdout);
     return exit.code;
+  } catch (const std::exception& error) {  // out of memory, most likely
+    fmt::print(stderr, "error: {}\n", error.what());
+    return kFailed;
   }
   return kFine;
 }

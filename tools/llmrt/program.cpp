@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -9,6 +10,8 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+
+#include "core/text/utf8.h"
 
 namespace llmrt::cli {
 namespace {
@@ -59,11 +62,22 @@ std::string bytes_text(uint64_t bytes) {
   return fmt::format("{:.1f} kB", static_cast<double>(bytes) * 1e-3);
 }
 
+std::string checked_text(std::string text, const std::string& place) {
+  if (!is_valid_utf8(text)) fail(kUsage, fmt::format("{}: expected UTF-8, found bytes that are not", place));
+  return text;
+}
+
 std::string read_text(const std::string& path) {
-  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  if (path == "-") return checked_text({std::istreambuf_iterator<char>(std::cin), {}}, "standard input");
+  std::error_code ignored;
   std::ifstream file(path, std::ios::binary);
-  if (!file) fail(kFailed, fmt::format("not found: {}: expected a file that can be read", path));
-  return {std::istreambuf_iterator<char>(file), {}};
+  // A directory opens like a file, and throws when it is read.
+  if (!file || std::filesystem::is_directory(path, ignored))
+    fail(kFailed, fmt::format("cannot read: {}: expected a file that can be read, found {}", path,
+                              std::filesystem::is_directory(path, ignored) ? "a directory"
+                              : std::filesystem::exists(path, ignored)     ? "one that cannot be opened"
+                                                                           : "nothing"));
+  return checked_text({std::istreambuf_iterator<char>(file), {}}, path);
 }
 
 }  // namespace llmrt::cli

@@ -62,7 +62,9 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
 
 // "1.23 GB", "98.4 MB".
 std::string bytes_text(uint64_t bytes);
-// The text of a file, or of standard input for "-".
+// `text`, which came from `place`; a usage error unless it is UTF-8: nothing is replaced behind the user's back.
+std::string checked_text(std::string text, const std::string& place);
+// The text of a file, or of standard input for "-"; checked.
 std::string read_text(const std::string& path);
 
 // Each adds one command; its callback does the work.

@@ -35,7 +35,7 @@ void tokenize(const Options& options) {
   EncodeOptions encode;
   encode.parse_special = !options.plain;
   encode.add_bos = !options.no_bos;
-  const std::string text = options.file.empty() ? options.text : read_text(options.file);
+  const std::string text = options.file.empty() ? checked_text(options.text, "text") : read_text(options.file);
   const std::vector<TokenId> ids = tokenizer->encode(text, encode);
   if (options.json) {
     boost::json::array strings;
