@@ -64,14 +64,15 @@ Result<Ticket> PlantedBackend::submit(const StepSubmission& step) {
 // ---- row updates ---------------------------------------------------------------------------------------------------
 
 void PlantedBackend::spoil_updates(ForwardInputs* in) {
-  if (bug_ == Bug::kUpdatesLost && num_steps_ % 3 == 0 && !in->row_updates.empty()) {
-    in->row_updates.clear();
+  // A table entry that is lost reads as block 0: what a device would find there may lie outside the pool.
+  const bool lose_all = bug_ == Bug::kUpdatesLost && num_steps_ % 3 == 0;
+  for (const RowUpdate& update : in->row_updates) {
+    if (update.kind != RowUpdateKind::kPatchTable) continue;
+    if (!lose_all && !(bug_ == Bug::kTableStale && update.arg0 > 0)) continue;
+    std::fill_n(in->row_payload.begin() + update.payload_first, update.payload_words, 0u);
     ++num_planted_;
   }
-  if (bug_ == Bug::kTableStale)
-    num_planted_ += std::erase_if(in->row_updates, [](const RowUpdate& update) {
-      return update.kind == RowUpdateKind::kPatchTable && update.arg0 > 0;
-    });
+  if (lose_all) std::erase_if(in->row_updates, [](const RowUpdate& u) { return u.kind == RowUpdateKind::kSet; });
   for (const RowUpdate& update : in->row_updates) {
     if (update.kind == RowUpdateKind::kPatchTable) spoil_table(update, in);
     if (update.kind == RowUpdateKind::kSet || update.kind == RowUpdateKind::kClear) slots_[update.slot] = {};
@@ -114,8 +115,8 @@ void PlantedBackend::spoil_rows(ForwardInputs* in) {
       ++row.start;
     else if (bug_ == Bug::kChunkRestarts && !decodes && row.start > 0)
       row.start = 0;
-    else if (bug_ == Bug::kResumedShift && !decodes && resumed && row.start > 0)
-      ++row.start;
+    else if (bug_ == Bug::kResumedShift && resumed && row.start > 0)
+      row.start += 5;
     else if (bug_ == Bug::kOldToken && decodes && fed_before >= 0)
       token = fed_before;
     else

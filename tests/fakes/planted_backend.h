@@ -14,7 +14,7 @@ enum class Bug : int {
   kNone,
   kPositionLate,     // a decoding row's token is placed one position too far
   kChunkRestarts,    // later chunks of a prompt start at position 0 again
-  kResumedShift,     // after a preemption, chunks but the first are one position too far
+  kResumedShift,     // after a preemption, all steps but the first are five positions too far
   kSlotsSwapped,     // the first two rows write to each other's blocks
   kTableStale,       // blocks that a sequence gets while it runs are not told to the device
   kUpdatesLost,      // row updates of every third step are lost
