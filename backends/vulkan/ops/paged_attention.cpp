@@ -8,7 +8,7 @@
 namespace llmrt::vulkan {
 namespace {
 
-constexpr uint32_t kDecodeHeadsMax = 8;   // query heads that it keeps in registers
+constexpr uint32_t kDecodeHeadsMax = 8;  // query heads that it keeps in registers
 
 struct Choice {
   const char* shader;
@@ -38,6 +38,19 @@ Choice choose_decode(const Traits& traits, uint32_t head_dim, uint32_t group_hea
   // As many subgroups as have room in 32 KiB of shared memory for the values that they merge.
   const uint32_t subgroups = heads * head_dim <= 1000 ? 8 : 4;
   return {"paged_attention_decode", subgroups * traits.subgroup_size, {heads, key_lanes, subgroups}, heads};
+}
+
+// The kernel for prompt items alone, where the device has it: outputs of so many numbers stay in registers.
+bool has_matrix_kernel(const Traits& traits, uint32_t head_dim) {
+  return traits.tier >= Tier::kMatrix && head_dim <= 128 && head_dim % traits.matrix_n == 0 &&
+         head_dim % traits.matrix_k == 0 && traits.subgroup_size % traits.matrix_m == 0;
+}
+Choice choose_matrix(const Traits& traits) {
+  constexpr uint32_t kSubgroups = 4;
+  return {"paged_attention_matrix",
+          kSubgroups * traits.subgroup_size,
+          {kSubgroups, traits.matrix_m, traits.matrix_n, traits.matrix_k},
+          kSubgroups * traits.matrix_m};
 }
 
 }  // namespace
@@ -80,7 +93,8 @@ Status record(Recorder& r, const PagedAttention& op) {
     attend(choose_decode(r.traits(), op.head_dim, group_heads), std::max(num_tokens * 4, 16u), kDecodeItemTokens,
            push_for(kFwdNumDecodeItems, kNoItems, kFwdDecodeItems, kNoItems), writes);
     // The two write different rows of out, so the second claims nothing.
-    attend(any, ceil_div(num_tokens, kPromptItemTokens) * 2, prompt_tokens,
+    const Choice prompt = has_matrix_kernel(r.traits(), op.head_dim) ? choose_matrix(r.traits()) : any;
+    attend(prompt, ceil_div(num_tokens, kPromptItemTokens) * 2, prompt_tokens,
            push_for(kFwdNumPromptItems, kNoItems, kFwdPromptItems, kNoItems), {});
   } else {
     attend(any, std::max(num_tokens, 16u), prompt_tokens,
