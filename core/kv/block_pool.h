@@ -1,6 +1,9 @@
 // The books of one KV pool: which blocks are free, and how many tables hold each of the others. Dense records with
 // embedded links, every call O(1), nothing allocated after construction. Ids only: the memory is the backend's.
 //
+// A block whose content stands in the prefix cache stays there when nobody holds it: it is then cached, may be held
+// again, and is handed out only when nothing else is free, longest unheld first. free + cached + live = N.
+//
 // A freed block may be handed out at once, even while device work that reads it is in flight: the device's queue is in
 // order, so the new owner's writes come after.
 #pragma once
@@ -14,6 +17,7 @@
 namespace llmrt {
 
 using BlockId = uint32_t;
+inline constexpr BlockId kNoBlock = ~0u;
 
 // One KvGroup's pool as the books see it.
 struct KvPoolSize {
@@ -32,33 +36,46 @@ class BlockPool {
   explicit BlockPool(uint32_t num_blocks);
 
   uint32_t num_blocks() const { return static_cast<uint32_t>(records_.size()); }
-  uint32_t num_free() const { return num_free_; }
+  // What allocate() could hand out: free and cached blocks.
+  uint32_t num_free() const { return free_.size + cached_.size; }
+  uint32_t num_cached() const { return cached_.size; }
   uint32_t references(BlockId block) const { return records_[block].references; }
+  bool keeps_content(BlockId block) const { return records_[block].keeps_content; }
 
-  // The block freed last, with one reference. There must be a free one.
+  // The block freed last, else the one that has been cached for longest (its content is lost); with one reference.
+  // There must be one.
   BlockId allocate();
-  // One more table holds this live block.
+  // One more table holds this live or cached block.
   void retain(BlockId block);
-  // One table fewer; at none the block is free. Callers give a table's blocks back last first, so that the next owner
-  // gets them in the same order.
+  // One table fewer; at none the block is free or cached. Callers give a table's blocks back last first, so that the
+  // next owner gets them in the same order, and of a cached sequence the end is lost before its beginning.
   void release(BlockId block);
+  // Whether the block is to be cached, not free, when nobody holds it.
+  void set_keeps_content(BlockId block, bool keeps);
 
-  // The free list is whole (links agree both ways, only blocks without references, num_free() long), free + live = N,
-  // and the references are those that were counted in the tables.
+  // Both lists are whole (links agree both ways, only blocks without references, as long as counted),
+  // free + cached + live = N, and the references are those that were counted in the tables.
   Status check_books(std::span<const uint32_t> counted_references) const;
 
  private:
-  static constexpr uint32_t kNone = ~0u;
+  static constexpr uint32_t kNone = kNoBlock;
   struct Record {
     uint32_t references = 0;
-    uint32_t prev = kNone, next = kNone;  // in the free list
+    bool keeps_content = false;
+    uint32_t prev = kNone, next = kNone;  // in one of the lists, while nobody holds it
   };
-  void push_free(BlockId block);
+  struct List {
+    uint32_t first = kNone, last = kNone;
+    uint32_t size = 0;
+  };
+  List& list_of(BlockId block) { return records_[block].keeps_content ? cached_ : free_; }
+  void link(BlockId block);
   void unlink(BlockId block);
+  Status check_list(const char* name, const List& list, bool keeps_content) const;
 
   std::vector<Record> records_;
-  uint32_t free_first_ = kNone;
-  uint32_t num_free_ = 0;
+  List free_;    // the first goes first
+  List cached_;  // the same: by the time of release
 };
 
 }  // namespace llmrt

@@ -5,8 +5,11 @@
 
 namespace llmrt {
 
-KvSpace::KvSpace(std::span<const KvPoolSize> sizes) {
+KvSpace::KvSpace(std::span<const KvPoolSize> sizes, PrefixCacheKind cache) {
   for (const KvPoolSize& size : sizes) groups_.push_back({BlockPool(size.num_blocks), size.block_tokens});
+  if (cache == PrefixCacheKind::kOff) return;
+  LLMRT_CHECK(sizes.size() == 1, "a prefix cache over one KV group");
+  cache_ = make_prefix_cache(cache, sizes[0]);
 }
 
 std::vector<BlockTable> KvSpace::make_tables(uint32_t num_tokens) const {
@@ -30,18 +33,75 @@ bool KvSpace::grow(std::span<BlockTable> tables, uint32_t num_tokens) {
   if (capacity_tokens(tables) < num_tokens) return false;
   for (uint32_t g = 0; g < num_groups(); ++g) {
     const uint32_t wanted = blocks_for(g, num_tokens);
-    while (tables[g].blocks.size() < wanted) tables[g].blocks.push_back(groups_[g].pool.allocate());
+    while (tables[g].blocks.size() < wanted) tables[g].blocks.push_back(allocate(groups_[g]));
   }
   return true;
 }
 
-void KvSpace::release(std::span<BlockTable> tables) {
+BlockId KvSpace::allocate(Group& group) {
+  const BlockId block = group.pool.allocate();
+  if (cache_ && cache_->contains(block)) cache_->erase(block);
+  return block;
+}
+
+void KvSpace::release(std::span<BlockTable> tables, bool forget) {
   for (uint32_t g = 0; g < num_groups(); ++g) {
     std::vector<BlockId>& blocks = tables[g].blocks;
-    for (; !blocks.empty(); blocks.pop_back()) groups_[g].pool.release(blocks.back());
-    tables[g].num_sent = 0;
+    for (; !blocks.empty(); blocks.pop_back()) release(groups_[g], blocks.back(), forget);
+    tables[g].num_sent = tables[g].num_cached = 0;
   }
 }
+
+void KvSpace::release(Group& group, BlockId block, bool forget) {
+  if (forget && group.pool.references(block) == 1 && group.pool.keeps_content(block) && !cache_->has_children(block)) {
+    cache_->erase(block);
+    group.pool.set_keeps_content(block, false);
+  }
+  group.pool.release(block);
+}
+
+// ---- prefix cache --------------------------------------------------------------------------------------------------
+
+PrefixMatch KvSpace::match(const Digest& identity, std::span<const int32_t> tokens) const {
+  return cache_ ? cache_->match(identity, tokens) : PrefixMatch();
+}
+
+uint32_t KvSpace::num_live(const PrefixMatch& match) const {
+  return static_cast<uint32_t>(
+      std::ranges::count_if(match.blocks, [this](BlockId block) { return groups_[0].pool.references(block) > 0; }));
+}
+
+void KvSpace::share(std::span<BlockTable> tables, const PrefixMatch& match) {
+  if (match.blocks.empty()) return;
+  BlockTable& table = tables[0];
+  LLMRT_CHECK(table.blocks.empty(), "a table begins with what it shares");
+  for (const BlockId block : match.blocks) groups_[0].pool.retain(block);
+  table.blocks.assign(match.blocks.begin(), match.blocks.end());
+  table.num_cached = static_cast<uint32_t>(match.blocks.size());
+}
+
+void KvSpace::keep(std::span<BlockTable> tables, const Digest& identity, std::span<const int32_t> tokens) {
+  if (!cache_) return;
+  BlockPool& pool = groups_[0].pool;
+  BlockTable& table = tables[0];
+  const uint32_t block_tokens = cache_block_tokens();
+  const uint32_t num_full = static_cast<uint32_t>(tokens.size() / block_tokens);
+  for (uint32_t& i = table.num_cached; i < num_full; ++i) {
+    const BlockId own = table.blocks[i];
+    const BlockId parent = i == 0 ? kNoBlock : table.blocks[i - 1];
+    const BlockId kept = cache_->insert(identity, parent, tokens.subspan(size_t{i} * block_tokens, block_tokens), own);
+    if (kept == own) {
+      pool.set_keeps_content(own, true);
+      continue;
+    }
+    pool.retain(kept);
+    pool.release(own);
+    table.blocks[i] = kept;
+    table.num_sent = std::min(table.num_sent, i);
+  }
+}
+
+// ---- books ---------------------------------------------------------------------------------------------------------
 
 Status KvSpace::check_books(std::span<const std::span<const BlockTable>> sequences) const {
   for (uint32_t g = 0; g < num_groups(); ++g) {
@@ -50,8 +110,37 @@ Status KvSpace::check_books(std::span<const std::span<const BlockTable>> sequenc
       for (const BlockId block : tables[g].blocks) ++references[block];
     }
     if (Status status = groups_[g].pool.check_books(references); !status) return status;
+    for (const std::span<const BlockTable> tables : sequences) {
+      for (size_t i = tables[g].num_cached; i < tables[g].blocks.size(); ++i) {
+        const BlockId block = tables[g].blocks[i];
+        if (references[block] != 1)
+          return broken_books("block {}: it is in {} tables and in none's cached part", block, references[block]);
+      }
+    }
   }
-  return {};
+  return cache_ ? check_cache(sequences) : Status();
+}
+
+Status KvSpace::check_cache(std::span<const std::span<const BlockTable>> sequences) const {
+  const BlockPool& pool = groups_[0].pool;
+  uint32_t num_kept = 0;
+  for (BlockId block = 0; block < pool.num_blocks(); ++block) {
+    num_kept += pool.keeps_content(block);
+    if (pool.keeps_content(block) == cache_->contains(block)) continue;
+    return broken_books("block {}: the prefix cache {} it, the pool does not agree", block,
+                        cache_->contains(block) ? "has" : "lacks");
+  }
+  if (num_kept != cache_->size())
+    return broken_books("prefix cache: expected {} blocks, found {}", num_kept, cache_->size());
+  for (const std::span<const BlockTable> tables : sequences) {
+    const BlockTable& table = tables[0];
+    for (size_t i = 0; i < table.blocks.size(); ++i) {
+      if (cache_->contains(table.blocks[i]) == (i < table.num_cached)) continue;
+      return broken_books("block {}: entry {} of a table whose first {} are cached", table.blocks[i], i,
+                          table.num_cached);
+    }
+  }
+  return cache_->check();
 }
 
 }  // namespace llmrt

@@ -1,29 +1,37 @@
-// The pools of all KV groups, and a sequence's tables in them (one per group). A sequence grows in all groups or in
-// none.
+// The pools of all KV groups, a sequence's tables in them (one per group), and the prefix cache over them. A sequence
+// grows in all groups or in none.
+//
+// With a prefix cache (one group only) a table begins with blocks that stand in the cache: they are full, may be shared
+// and are not written any more. The blocks behind them are the sequence's own.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "core/base/checked_math.h"
 #include "core/kv/block_pool.h"
+#include "core/kv/prefix_cache.h"
 
 namespace llmrt {
 
 // Logical position to block, for one group: position p lies in blocks[p / block_tokens] at offset p % block_tokens.
 struct BlockTable {
   std::vector<BlockId> blocks;
-  uint32_t num_sent = 0;  // entries that the device's row state has
+  uint32_t num_sent = 0;    // entries that the device's row state has
+  uint32_t num_cached = 0;  // leading blocks that stand in the prefix cache
 };
 
 class KvSpace {
  public:
-  explicit KvSpace(std::span<const KvPoolSize> sizes);
+  explicit KvSpace(std::span<const KvPoolSize> sizes, PrefixCacheKind cache = PrefixCacheKind::kOff);
 
   uint32_t num_groups() const { return static_cast<uint32_t>(groups_.size()); }
   uint32_t num_blocks(uint32_t group) const { return groups_[group].pool.num_blocks(); }
+  // Cached blocks that nobody holds count as free.
   uint32_t num_free(uint32_t group) const { return groups_[group].pool.num_free(); }
+  uint32_t num_cached(uint32_t group) const { return groups_[group].pool.num_cached(); }
   uint32_t blocks_for(uint32_t group, uint32_t num_tokens) const {
     return ceil_div(num_tokens, groups_[group].block_tokens);
   }
@@ -34,10 +42,28 @@ class KvSpace {
   uint32_t capacity_tokens(std::span<const BlockTable> tables) const;
   // Appends blocks until the tables hold `num_tokens`. False when some group has too few; nothing has changed then.
   bool grow(std::span<BlockTable> tables, uint32_t num_tokens);
-  // Gives all blocks back, last first; the tables are empty then.
-  void release(std::span<BlockTable> tables);
+  // Gives all blocks back, last first; the tables are empty then. With `forget`, what only these tables know of is not
+  // kept in the cache: the content cannot be trusted.
+  void release(std::span<BlockTable> tables, bool forget = false);
 
-  // BlockPool::check_books of every pool against the tables of all sequences.
+  // ---- prefix cache ----
+  bool has_cache() const { return cache_ != nullptr; }
+  uint32_t cache_block_tokens() const { return groups_[0].block_tokens; }
+  // The longest beginning of `tokens` that is known. Nothing when there is no cache.
+  PrefixMatch match(const Digest& identity, std::span<const int32_t> tokens) const;
+  // Of the blocks of a match those that somebody holds: they cost no free block.
+  uint32_t num_live(const PrefixMatch& match) const;
+  // Empty tables begin with the match's full blocks.
+  void share(std::span<BlockTable> tables, const PrefixMatch& match);
+  // A block that is to be copied from stays what it is until it is unpinned: it counts as held.
+  void pin(BlockId block) { groups_[0].pool.retain(block); }
+  void unpin(BlockId block) { groups_[0].pool.release(block); }
+  // `tokens` are known and their positions computed or in flight: blocks that they fill go into the cache. A block that
+  // is there already takes the place of the table's own, which is given back (and must be sent to the device anew).
+  void keep(std::span<BlockTable> tables, const Digest& identity, std::span<const int32_t> tokens);
+
+  // BlockPool::check_books of every pool against the tables of all sequences; and the cache's: what it knows is what
+  // the pool keeps, tables begin with it, and no block behind that is in two tables.
   Status check_books(std::span<const std::span<const BlockTable>> sequences) const;
 
  private:
@@ -45,7 +71,12 @@ class KvSpace {
     BlockPool pool;
     uint32_t block_tokens;
   };
+  BlockId allocate(Group& group);
+  void release(Group& group, BlockId block, bool forget);
+  Status check_cache(std::span<const std::span<const BlockTable>> sequences) const;
+
   std::vector<Group> groups_;
+  std::unique_ptr<PrefixCache> cache_;  // of groups_[0]
 };
 
 }  // namespace llmrt

@@ -1,0 +1,60 @@
+// Which blocks of one KV pool hold what: full blocks by their tokens and everything before them. Two implementations:
+// a radix tree over blocks, which also finds the common part of a block that differs, and a flat table of hashes.
+// Neither owns blocks, counts references or decides what is lost: KvSpace does.
+//
+// `identity` names what makes keys and values beside the tokens: equal tokens under another identity are not a hit. It
+// is a digest of model, RoPE, KV dtype, numeric mode (engine), adapter and the client's cache salt (request). Tokens
+// are compared on every hit, whatever a hash says.
+//
+// A block's parent is the one before it in its sequence. The caller keeps this order: a parent is held as long as one
+// of its children is, and unheld blocks are erased in the order in which they were let go, children first.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/base/sha256.h"
+#include "core/kv/block_pool.h"
+
+namespace llmrt {
+
+// The longest known beginning of some tokens.
+struct PrefixMatch {
+  std::vector<BlockId> blocks;       // full ones, in order
+  BlockId partial_block = kNoBlock;  // its first `partial_tokens` tokens come next: they may be copied
+  uint32_t partial_tokens = 0;
+
+  uint32_t num_tokens(uint32_t block_tokens) const {
+    return static_cast<uint32_t>(blocks.size()) * block_tokens + partial_tokens;
+  }
+};
+
+class PrefixCache {
+ public:
+  virtual ~PrefixCache() = default;
+
+  virtual PrefixMatch match(const Digest& identity, std::span<const int32_t> tokens) const = 0;
+
+  // `block` holds these tokens (a block full of them), behind `parent` (kNoBlock: it is a sequence's first; else a
+  // block of this cache). Returns the block that stands for them: `block`, or one that was there before.
+  virtual BlockId insert(const Digest& identity, BlockId parent, std::span<const int32_t> tokens, BlockId block) = 0;
+
+  virtual bool contains(BlockId block) const = 0;
+  // Whether blocks behind this one would lose their parent.
+  virtual bool has_children(BlockId block) const = 0;
+  // The block is about to hold something else. It must be there, without children.
+  virtual void erase(BlockId block) = 0;
+
+  virtual uint32_t size() const = 0;
+  // An error when its own structure does not hold together. O(size).
+  virtual Status check() const = 0;
+};
+
+enum class PrefixCacheKind : uint8_t { kOff, kRadix, kHashed };
+
+// Null for kOff. All memory is taken here.
+std::unique_ptr<PrefixCache> make_prefix_cache(PrefixCacheKind kind, const KvPoolSize& size);
+
+}  // namespace llmrt
