@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "core/base/checked_math.h"
+#include "core/engine/cache_identity.h"
 #include "core/engine/inbox.h"
 #include "core/engine/lower.h"
 #include "core/engine/pool_sizing.h"
@@ -266,7 +267,10 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, std::
     const auto ids = impl->tokenizer->end_of_generation_ids();
     ends.assign(ids.begin(), ids.end());
   }
-  impl->scheduler = std::make_unique<Scheduler>(scheduler_config(impl->config, impl->memory_plan, std::move(ends)));
+  SchedulerConfig scheduler = scheduler_config(impl->config, impl->memory_plan, std::move(ends));
+  if (scheduler.prefix_cache != PrefixCacheKind::kOff)
+    scheduler.cache_identity = cache_identity(*impl->model, impl->config);
+  impl->scheduler = std::make_unique<Scheduler>(std::move(scheduler));
   impl->publish();
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/kv/kv_format.h"
+#include "core/kv/prefix_cache.h"
 
 namespace llmrt {
 
@@ -21,7 +22,8 @@ struct EngineConfig {
   uint64_t kv_tokens = 0;                // pool size; 0 = what memory allows
   double memory_utilization = 0.9;       // of the device; CPU-type devices: a quarter of what is free
   KvDType kv_dtype = KvDType::kF16;
-  uint32_t block_tokens = 16;   // 16, 32 or 64
+  uint32_t block_tokens = 16;  // 16, 32 or 64
+  PrefixCacheKind prefix_cache = PrefixCacheKind::kRadix;
   bool overlap = true;          // one step ahead; false = the plain loop, same tokens
   uint32_t audit_steps = 1024;  // the scheduler's books are checked every so many steps; 1 in tests, 0 = never
 };

@@ -50,7 +50,8 @@ const OpList& Lowering::sample_list(uint32_t num_sampled) {
   return sample_lists_.emplace(bucket, build_sample(*model_, caps_, bucket)).first->second;
 }
 
-void Lowering::add_attention_items(const PlanRow& row) {
+// `stretch`: how many of the usual splits one split holds.
+void Lowering::add_attention_items(const PlanRow& row, uint32_t stretch) {
   const uint32_t window = model_->config.window;
   const auto first_key = [window](uint32_t position) {
     return window && position >= window ? position - window + 1 : 0;
@@ -67,7 +68,7 @@ void Lowering::add_attention_items(const PlanRow& row) {
   for (uint32_t i = 0; i < row.num_tokens; ++i) {
     const uint32_t position = row.start + i;
     const uint32_t num_keys = position + 1;
-    const uint32_t length = split_keys(num_keys);
+    const uint32_t length = split_keys(num_keys) * stretch;
     const uint32_t begin = first_key(position) / length;  // splits wholly outside the window are not there
     const uint32_t end = ceil_div(num_keys, length);
     const bool merge = end - begin > 1;
@@ -95,7 +96,6 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
     std::fill_n(forward_.token_rows.begin() + row.token_first, row.num_tokens,
                 static_cast<uint32_t>(forward_.rows.size()));
     forward_.rows.push_back({row.slot, row.start, row.num_tokens, row.token_first, row.adapter_id});
-    add_attention_items(row);
     for (uint32_t i = 0; i < row.num_samples; ++i) {
       const PlanSample& sample = plan.samples[row.sample_first + i];
       SampleRecord record{row.slot, row.token_first + sample.token_offset, sample.output_position};
@@ -107,7 +107,10 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
       step->want_logprobs |= sample.logprobs;
     }
   }
-  LLMRT_CHECK(forward_.num_partials <= partials_max_, "more attention partials than announced: do rows share blocks?");
+  for (uint32_t stretch = 1; stretch == 1 || forward_.num_partials > partials_max_; stretch *= 2) {
+    forward_.clear_attention();
+    for (const PlanRow& row : plan.rows) add_attention_items(row, stretch);
+  }
   sample_.bias_entries = plan.bias;
   step->num_sampled = static_cast<uint32_t>(sample_.records.size());
   step->forward = &forward_list(static_cast<uint32_t>(plan.tokens.size()));
@@ -125,8 +128,9 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   out.slots_max = config.sequences_max;
   out.penalty_rows_max = config.penalty_rows_max;
   out.blocks_row_max = ceil_div(config.context_max, config.block_tokens);
-  // Only rows of few tokens are split. A token has at most 4 + keys / 256 splits. The rows' keys are all in the pool,
-  // and no two rows share a block; once prefixes are shared, only the first of the two bounds holds.
+  // Only rows of few tokens are split. A token has at most 4 + keys / 256 splits, and the rows' keys are all in the
+  // pool. Where rows share prefixes only the first of the two bounds holds; it would take gigabytes for a case in which
+  // there are rows enough without splits, so lower() keeps to the second one.
   const uint64_t decode_tokens_max =
       std::min<uint64_t>(step_tokens_max_, uint64_t{config.sequences_max} * kDecodeRowTokens);
   out.partials_max =
@@ -139,10 +143,10 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   out.vocab_size = c.vocab_size;
   constexpr uint64_t kArrays = 16, kArrayPadding = 4;  // each array starts on a 4-word boundary
   const uint64_t prompt_items_max = step_tokens_max_ / kPromptItemTokens + limits.rows_max;
-  out.forward_words_max = kForwardHeaderWords + kArrays * kArrayPadding + 8 * limits.row_updates_max +
-                          limits.payload_words_max + 8ull * limits.rows_max + 2ull * limits.tokens_max +
-                          8 * (uint64_t{out.partials_max} + decode_tokens_max + prompt_items_max) +
-                          4 * decode_tokens_max;
+  out.forward_words_max =
+      kForwardHeaderWords + kArrays * kArrayPadding + 8 * limits.row_updates_max + limits.payload_words_max +
+      4 * limits.block_copies_max + 8ull * limits.rows_max + 2ull * limits.tokens_max +
+      8 * (uint64_t{out.partials_max} + decode_tokens_max + prompt_items_max) + 4 * decode_tokens_max;
   out.sample_words_max =
       kSampleHeaderWords + kArrays * kArrayPadding + 8ull * limits.samples_max + 2 * limits.bias_entries_max;
   out.arena_bytes = std::max(plan_arena(forward_list(step_tokens_max_), kArenaAlignment).bytes,

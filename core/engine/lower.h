@@ -20,7 +20,8 @@ namespace llmrt {
 // beyond.
 uint32_t step_bucket(uint32_t count);
 // Keys per split for a query at a position that sees `num_keys` keys: 64 up to 256 tokens, 256 up to 8k, 1,024 beyond.
-// A function of the row's own position, so that it neither starves a lone row nor depends on the batch.
+// A function of the row's own position, so that it neither starves a lone row nor depends on the batch, but for a step
+// whose rows share so many keys that the partial results would not fit (Lowering::lower).
 uint32_t split_keys(uint32_t num_keys);
 // Most splits that one query token can have in a context of that many tokens.
 uint32_t splits_max(uint32_t context_tokens);
@@ -44,7 +45,9 @@ class Lowering {
  public:
   Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_t step_tokens_max, uint32_t sample_rows_max);
 
-  // The plan stays the caller's; `step` may be reused from an earlier one.
+  // The plan stays the caller's; `step` may be reused from an earlier one. Partial results have room for what the
+  // pool's keys can make; rows that share blocks may have more keys than the pool, and then all splits of the step are
+  // made longer, by the least power of two.
   void lower(const IterationPlan& plan, LoweredStep* step);
 
   const OpList& forward_list(uint32_t num_tokens);  // of the bucket that holds so many
@@ -53,12 +56,12 @@ class Lowering {
   StateConfig state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max);
 
  private:
-  void add_attention_items(const PlanRow& row);
+  void add_attention_items(const PlanRow& row, uint32_t stretch);
 
   std::shared_ptr<const Model> model_;
   Caps caps_;
   uint32_t step_tokens_max_, sample_rows_max_;
-  uint32_t partials_max_ = ~0u;  // as announced by state_config
+  uint32_t partials_max_ = ~0u;                              // as announced by state_config
   std::map<uint32_t, OpList> forward_lists_, sample_lists_;  // by bucket; references stay valid
   ForwardInputs forward_;
   SampleInputs sample_;

@@ -120,6 +120,7 @@ SchedulerConfig scheduler_config(const EngineConfig& config, const MemoryPlan& p
   out.watermark = config.watermark;
   out.queue_tokens_max = config.queue_tokens_max;
   out.kv_pools = {{plan.num_blocks, plan.block_tokens}};
+  out.prefix_cache = config.prefix_cache;
   out.end_of_generation = std::move(end_of_generation);
   return out;
 }

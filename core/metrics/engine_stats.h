@@ -39,8 +39,9 @@ inline constexpr int kNumFinishReasons = 8;  // FinishReason of core/request/req
 struct EngineStats {
   uint32_t num_running = 0, num_waiting = 0, num_streaming = 0;
   uint64_t queue_tokens = 0;
-  uint32_t blocks_total = 0, blocks_free = 0;
+  uint32_t blocks_total = 0, blocks_free = 0, blocks_cached = 0;  // cached ones are among the free
   uint64_t prompt_tokens = 0, generated_tokens = 0;
+  uint64_t prefix_queries = 0, prefix_hits = 0;  // in prompt tokens, at the first admission
   uint64_t num_steps = 0, num_preemptions = 0, num_rejected = 0;
   std::array<uint64_t, kNumFinishReasons> finished = {};  // by FinishReason
   Histogram ttft_s{latency_bounds_s()}, itl_s{latency_bounds_s()}, e2e_s{latency_bounds_s()};

@@ -26,6 +26,10 @@ void ForwardInputs::clear() {
   rows.clear();
   tokens.clear();
   token_rows.clear();
+  clear_attention();
+}
+
+void ForwardInputs::clear_attention() {
   decode_items.clear();
   prompt_items.clear();
   merge_items.clear();

@@ -115,6 +115,7 @@ struct ForwardInputs {
   uint32_t num_partials = 0;
 
   void clear();
+  void clear_attention();  // the work lists and num_partials alone
 };
 
 // ---- sample --------------------------------------------------------------------------------------------------------

@@ -55,6 +55,10 @@ Status validate(const Request& request, uint32_t vocab_size) {
     return make_error(ErrorCode::kInvalidArgument, "min_tokens: expected at most max_tokens = {}, found {}",
                       request.max_tokens, request.min_tokens);
   }
+  if (request.cache_salt.size() > kCacheSaltBytesMax) {
+    return make_error(ErrorCode::kInvalidArgument, "cache_salt: expected at most {} bytes, found {}",
+                      kCacheSaltBytesMax, request.cache_salt.size());
+  }
   if (Status status = validate_stop(request.stop, vocab_size); !status) return status;
   return validate(request.sampling, vocab_size);
 }

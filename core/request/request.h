@@ -41,6 +41,7 @@ struct TokenEvent {
   bool is_prompt = false;
   uint32_t hold_bytes = 0;
   uint32_t cut_bytes = 0;
+  uint32_t cached_tokens = 0;                 // with a finish: prompt tokens that the prefix cache spared
   bool has_logprob = false;                   // false for the first token of a prompt
   float logprob = 0;                          // raw
   std::vector<TopLogprob> top_logprobs = {};  // as many as asked for
@@ -61,9 +62,10 @@ struct Request {
   std::vector<int32_t> prompt;
   SamplingParams sampling;
   StopParams stop;
-  uint32_t max_tokens = 16;  // 0: prompt log-probabilities only
-  uint32_t min_tokens = 0;   // end-of-generation and stop tokens are banned before that many
-  uint32_t adapter_id = 0;   // 0 = none
+  uint32_t max_tokens = 16;     // 0: prompt log-probabilities only
+  uint32_t min_tokens = 0;      // end-of-generation and stop tokens are banned before that many
+  uint32_t adapter_id = 0;      // 0 = none
+  std::string cache_salt = {};  // prefixes are shared only between requests of one salt
   TimeNs arrival_ns = 0;
   TimeNs deadline_ns = 0;  // 0 = none; then kTimeout
   std::shared_ptr<EventSink> sink;
@@ -72,9 +74,11 @@ struct Request {
 inline constexpr size_t kStopTokensMax = 128;
 inline constexpr size_t kStopStringsMax = 64;
 inline constexpr size_t kStopBytesMax = 4096;  // of all stop strings together
+inline constexpr size_t kCacheSaltBytesMax = 256;
 
-// Everything about the values inside: prompt not empty and inside the vocabulary, sampling ranges, stop lists within
-// the limits above and no empty string, min_tokens <= max_tokens. invalid_argument naming field, range and value.
+// Everything about the values inside: prompt not empty and inside the vocabulary, sampling ranges, stop lists and salt
+// within the limits above and no empty stop string, min_tokens <= max_tokens. invalid_argument naming field, range and
+// value.
 Status validate(const Request& request, uint32_t vocab_size);
 
 }  // namespace llmrt

@@ -18,6 +18,11 @@ void Sequence::move_to(RequestState state) {
   state_ = state;
 }
 
+uint32_t Sequence::reusable() const {
+  const uint32_t known = static_cast<uint32_t>(tokens.size()) - 1;
+  return scored < num_prompt ? std::min(known, scored - 1) : known;
+}
+
 uint32_t Sequence::samples_for(uint32_t count) const {
   // The hidden state of position p scores the prompt token at p + 1.
   const uint32_t end = std::min(computed + count + 1, num_prompt);

@@ -18,11 +18,12 @@ struct Sequence {
   Request request;              // its prompt has moved into `tokens`
   std::vector<int32_t> tokens;  // prompt, then sampled ones, as far as the host knows them
   uint32_t num_prompt;
-  uint32_t computed = 0;  // positions scheduled, in flight included
+  uint32_t computed = 0;  // positions scheduled, in flight included; means nothing while it waits
   uint32_t pending = 0;   // sampled tokens in flight: they follow `tokens`
   uint32_t scored;        // prompt positions below this have been scheduled for scoring (position 0 never is)
 
   std::vector<BlockTable> tables;  // by KV group; empty unless running
+  Digest identity = {};            // of its blocks in the prefix cache, beside their tokens
   int32_t slot = -1;               // row state on the device; -1 unless running
   int32_t penalty_slot = -1;
   bool row_is_set = false;       // the device has this slot's parameters
@@ -30,15 +31,31 @@ struct Sequence {
   uint32_t reserved_tokens = 0;  // positions that admission counted on
   uint32_t step_tokens = 0;      // taken in the plan that is being made
 
+  // A block of somebody else whose first tokens are copied in the plan that is being made.
+  BlockId copy_source = kNoBlock;
+  uint32_t copy_tokens = 0;
+  uint32_t cached_tokens = 0;  // that the prefix cache spared when it was first admitted
+
   uint32_t num_preemptions = 0;
   TimeNs last_token_ns = 0;  // 0 = none yet
 
+  // While it waits.
   uint32_t queued_tokens = 0;  // what it added to the queue's sum
+  uint32_t prefix_blocks = 0;  // found in the prefix cache when it was last looked up; decides the order alone
+  uint32_t blocks_needed = 0;  // at that time; it is not looked up again before there are as many
+  uint32_t num_overtaken = 0;  // by requests that came later
+  uint64_t held_since = 0;     // plan in which it first waited for another's prefix; 0 = never
+  bool is_held = false;        // it did so when it was last asked
+  bool is_looked_up = false;
   std::list<Sequence*>::iterator queue_place;
 
   RequestState state() const { return state_; }
   // The only way a state changes: an illegal move is our own fault and stops the process.
   void move_to(RequestState state);
+
+  // Leading tokens whose keys and values may come from elsewhere: the last one must be computed, and so must positions
+  // whose hidden states score prompt tokens.
+  uint32_t reusable() const;
 
   bool wants_scores() const { return request.sampling.prompt_logprobs; }
   uint32_t num_tokens() const { return static_cast<uint32_t>(tokens.size()) + pending; }

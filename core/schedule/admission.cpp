@@ -1,4 +1,4 @@
-// What waits may start: first come, first served, against what the running sequences may still take.
+// What waits may start, against what the running sequences may still take.
 #include <algorithm>
 
 #include "core/schedule/scheduler_impl.h"
@@ -8,26 +8,35 @@ namespace llmrt {
 void Scheduler::Impl::admit(StepBudget* budget) {
   if (queue.empty() || budget->preempted) return;
   count_promises();
-  while (!queue.empty() && budget->chunk_tokens > 0 && !free_slots.empty()) {
-    Sequence& sequence = *queue.front();
-    if (sequence.pending > 0) return;  // resumed when all its tokens are known
-    if (sequence.request.sampling.has_penalties()) {
-      if (free_penalty_slots.empty() || sequence.tokens.size() > budget->recount_tokens) return;
-    }
-    const uint32_t count = std::min(sequence.gap(), budget->chunk_tokens);
-    if (sequence.count_within(count, budget->samples) == 0 || !fits(sequence)) return;
-
-    if (sequence.request.sampling.has_penalties()) {
-      budget->recount_tokens -= static_cast<uint32_t>(sequence.tokens.size());
-    }
-    start(sequence);
-    take_chunk(sequence, budget);
-    LLMRT_CHECK(sequence.step_tokens > 0, "an admitted sequence runs at once");
-    for (uint32_t g = 0; g < kv.num_groups(); ++g) {
-      const uint32_t blocks = kv.blocks_for(g, sequence.reserved_tokens);
-      promised[g] += blocks - std::min(blocks, static_cast<uint32_t>(sequence.tables[g].blocks.size()));
-    }
+  while (budget->chunk_tokens > 0 && !free_slots.empty()) {
+    Sequence* sequence = pick_next();
+    if (sequence == nullptr || !try_admit(*sequence, budget)) return;
   }
+}
+
+bool Scheduler::Impl::try_admit(Sequence& sequence, StepBudget* budget) {
+  if (sequence.pending > 0) return false;  // resumed when all its tokens are known
+  const uint32_t num_tokens = static_cast<uint32_t>(sequence.tokens.size());
+  const bool counts = sequence.request.sampling.has_penalties();
+  if (counts && (free_penalty_slots.empty() || num_tokens > budget->recount_tokens)) return false;
+  // Long prompts are not looked up in every step of a full pool.
+  if (!running.empty() && uint64_t{sequence.blocks_needed} + promised[0] + watermark[0] > kv.num_free(0)) return false;
+
+  PrefixMatch match = look_up(sequence);
+  if (match.blocks.size() > budget->shared_blocks || !fits(sequence, &match)) return false;
+  sequence.computed = kv.has_cache() ? match.num_tokens(kv.cache_block_tokens()) : 0;
+  if (sequence.count_within(std::min(sequence.gap(), budget->chunk_tokens), budget->samples) == 0) return false;
+
+  budget->shared_blocks -= static_cast<uint32_t>(match.blocks.size());
+  if (counts) budget->recount_tokens -= num_tokens;
+  start(sequence, match);
+  take_chunk(sequence, budget);
+  LLMRT_CHECK(sequence.step_tokens > 0, "an admitted sequence runs at once");
+  for (uint32_t g = 0; g < kv.num_groups(); ++g) {
+    const uint32_t blocks = kv.blocks_for(g, sequence.reserved_tokens);
+    promised[g] += blocks - std::min(blocks, static_cast<uint32_t>(sequence.tables[g].blocks.size()));
+  }
+  return true;
 }
 
 void Scheduler::Impl::count_promises() {
@@ -40,14 +49,25 @@ void Scheduler::Impl::count_promises() {
   }
 }
 
-// Alone in the pool a sequence needs neither watermark nor reservation: what it has may always be computed.
-bool Scheduler::Impl::fits(const Sequence& sequence) const {
+// Alone in the pool a sequence needs neither watermark nor reservation: what it has may always be computed. Blocks that
+// it shares with running sequences cost nothing; the one that it copies from must stay until then, and is left out
+// where that would cost the last block.
+bool Scheduler::Impl::fits(Sequence& sequence, PrefixMatch* match) const {
   const uint32_t num_tokens = static_cast<uint32_t>(sequence.tokens.size());
-  const uint32_t reserved = positions_reserved(num_tokens, sequence.positions_max());
+  const bool alone = running.empty();
+  const uint32_t positions =
+      alone ? std::min(num_tokens, sequence.positions_max()) : positions_reserved(num_tokens, sequence.positions_max());
+  const uint32_t num_shared = kv.num_live(*match);
   for (uint32_t g = 0; g < kv.num_groups(); ++g) {
-    const uint64_t needed = running.empty() ? kv.blocks_for(g, std::min(num_tokens, sequence.positions_max()))
-                                            : uint64_t{kv.blocks_for(g, reserved)} + promised[g] + watermark[g];
-    if (needed > kv.num_free(g)) return false;
+    const uint64_t own = kv.blocks_for(g, positions) - num_shared;
+    const uint64_t needed = own + (alone ? 0 : promised[g] + watermark[g]);
+    if (needed > kv.num_free(g)) {
+      sequence.blocks_needed = static_cast<uint32_t>(own);
+      return false;
+    }
+    if (needed < kv.num_free(g)) continue;
+    match->partial_block = kNoBlock;
+    match->partial_tokens = 0;
   }
   return true;
 }
@@ -56,8 +76,9 @@ uint32_t Scheduler::Impl::positions_reserved(uint32_t num_tokens, uint32_t posit
   return static_cast<uint32_t>(std::min<uint64_t>(uint64_t{num_tokens} + config.reserve_output_tokens, positions_max));
 }
 
-void Scheduler::Impl::start(Sequence& sequence) {
+void Scheduler::Impl::start(Sequence& sequence, const PrefixMatch& match) {
   const bool is_first = sequence.state() == RequestState::kQueued;
+  count_overtaken(sequence);
   dequeue(sequence);
   sequence.move_to(RequestState::kPrefilling);
   sequence.admission = ++num_admissions;
@@ -71,11 +92,20 @@ void Scheduler::Impl::start(Sequence& sequence) {
     free_penalty_slots.pop_back();
   }
   running.push_back(&sequence);
-  if (!is_first) return;
-  // All that it will ever hold, so that nothing is allocated while it runs.
-  sequence.tables = kv.make_tables(sequence.positions_max());
-  sequence.tokens.reserve(size_t{sequence.num_prompt} + sequence.request.max_tokens);
-  stats.prompt_tokens += sequence.num_prompt;
+  if (is_first) {
+    // All that it will ever hold, so that nothing is allocated while it runs.
+    sequence.tables = kv.make_tables(sequence.positions_max());
+    sequence.tokens.reserve(size_t{sequence.num_prompt} + sequence.request.max_tokens);
+    sequence.cached_tokens = sequence.computed;
+    stats.prompt_tokens += sequence.num_prompt;
+    if (kv.has_cache()) stats.prefix_queries += sequence.num_prompt;
+    stats.prefix_hits += sequence.cached_tokens;
+  }
+  kv.share(sequence.tables, match);
+  if (match.partial_tokens == 0) return;
+  kv.pin(match.partial_block);
+  sequence.copy_source = match.partial_block;
+  sequence.copy_tokens = match.partial_tokens;
 }
 
 }  // namespace llmrt

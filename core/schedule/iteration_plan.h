@@ -40,7 +40,7 @@ struct IterationPlan {
   // Applied on the device before the step, in order.
   std::vector<RowUpdate> row_updates;
   std::vector<uint32_t> row_payload;
-  std::vector<BlockCopy> block_copies;
+  std::vector<BlockCopy> block_copies;  // after these, before anything is computed
 
   bool empty() const { return rows.empty(); }
   void clear();

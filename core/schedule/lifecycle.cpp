@@ -12,6 +12,7 @@ void Scheduler::Impl::add(Request request, TimeNs now) {
   LLMRT_CHECK(!sequence.tokens.empty(), "a request has a prompt");
   LLMRT_CHECK(sequences.emplace(id, std::move(owned)).second, "a request id is used once");
   if (sequence.request.deadline_ns != 0) deadlines.emplace(sequence.request.deadline_ns, id);
+  if (kv.has_cache()) sequence.identity = identity_of(sequence.request);
 
   const uint64_t waiting = queue_tokens.load(std::memory_order_relaxed);
   if (!queue.empty() && waiting + sequence.num_prompt > config.queue_tokens_max) {
@@ -43,7 +44,8 @@ void Scheduler::Impl::expire(TimeNs now) {
 void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now) {
   const Request& request = sequence.request;
   if (sequence.slot >= 0) {
-    if (!quarantined) give_back(sequence);
+    const bool forget = event.error && event.error->code == ErrorCode::kNotFinite;
+    if (!quarantined) give_back(sequence, forget);
     running.erase(std::find(running.begin(), running.end(), &sequence));
   } else if (sequence.queued_tokens > 0) {
     dequeue(sequence);
@@ -52,6 +54,7 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
   sequence.move_to(state);
 
   event.request_id = request.id;
+  event.cached_tokens = sequence.cached_tokens;
   event.finish = finish;
   event.time_ns = now;
   events.push_back(std::move(event));
@@ -76,15 +79,16 @@ void Scheduler::Impl::preempt(Sequence& sequence, RequestId wanted_by, StepBudge
   uint32_t num_blocks = 0;
   for (const BlockTable& table : sequence.tables) num_blocks += static_cast<uint32_t>(table.blocks.size());
   preemptions.push_back({sequence.request.id, wanted_by, sequence.computed, num_blocks, ++sequence.num_preemptions});
-  give_back(sequence);
-  sequence.computed = 0;  // the tokens stay: they are computed again, a token in flight is taken when it comes
+  give_back(sequence, /*forget=*/false);
+  // The tokens stay: what the cache loses of them is computed again, a token in flight is taken when it comes.
   sequence.move_to(RequestState::kPreempted);
   enqueue(sequence, queue.begin());
   ++stats.num_preemptions;
 }
 
-void Scheduler::Impl::give_back(Sequence& sequence) {
-  kv.release(sequence.tables);
+void Scheduler::Impl::give_back(Sequence& sequence, bool forget) {
+  if (!forget) keep_filled(sequence);
+  kv.release(sequence.tables, forget);
   if (sequence.penalty_slot >= 0) free_penalty_slots.push_back(sequence.penalty_slot);
   if (sequence.row_is_set) slots_to_clear.push_back(static_cast<uint32_t>(sequence.slot));
   by_slot[static_cast<size_t>(sequence.slot)] = nullptr;

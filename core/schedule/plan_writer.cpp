@@ -49,12 +49,17 @@ void Scheduler::Impl::write_plan(IterationPlan* plan) {
   }
   slots_to_clear.clear();
   for (Sequence* sequence : running) {
-    if (sequence->step_tokens > 0) write_row(*sequence, plan);
+    if (sequence->step_tokens > 0) {
+      write_row(*sequence, plan);
+    } else {
+      write_tables(*sequence, plan);  // entries that others' equal blocks have replaced
+    }
   }
 }
 
 void Scheduler::Impl::write_row(Sequence& sequence, IterationPlan* plan) {
   write_row_updates(sequence, plan);
+  write_copy(sequence, plan);
   const uint32_t count = sequence.step_tokens;
   const uint32_t end = sequence.computed + count;
   const bool draws = end == sequence.wanted() && sequence.may_sample();
@@ -81,6 +86,7 @@ void Scheduler::Impl::write_row(Sequence& sequence, IterationPlan* plan) {
   sequence.scored = std::max(sequence.scored, std::min(end + 1, sequence.num_prompt));
   sequence.computed = end;
   sequence.step_tokens = 0;
+  keep_filled(sequence);
   if (!draws) return;
   ++sequence.pending;
   if (sequence.state() == RequestState::kPrefilling) sequence.move_to(RequestState::kDecoding);
@@ -96,6 +102,10 @@ void Scheduler::Impl::write_row_updates(Sequence& sequence, IterationPlan* plan)
     }
     sequence.row_is_set = true;
   }
+  write_tables(sequence, plan);
+}
+
+void Scheduler::Impl::write_tables(Sequence& sequence, IterationPlan* plan) {
   for (BlockTable& table : sequence.tables) {
     const uint32_t num_blocks = static_cast<uint32_t>(table.blocks.size());
     if (table.num_sent == num_blocks) continue;
@@ -104,6 +114,17 @@ void Scheduler::Impl::write_row_updates(Sequence& sequence, IterationPlan* plan)
                   table.blocks.data() + table.num_sent, num_blocks - table.num_sent);
     table.num_sent = num_blocks;
   }
+}
+
+// The block that begins with somebody else's tokens. The queue is in order: once the copy is in a plan, its source may
+// be handed out by the next one.
+void Scheduler::Impl::write_copy(Sequence& sequence, IterationPlan* plan) {
+  if (sequence.copy_tokens == 0) return;
+  const BlockId target = sequence.tables[0].blocks[sequence.computed / kv.cache_block_tokens()];
+  plan->block_copies.push_back({sequence.copy_source, target, sequence.copy_tokens});
+  kv.unpin(sequence.copy_source);
+  sequence.copy_source = kNoBlock;
+  sequence.copy_tokens = 0;
 }
 
 void Scheduler::Impl::write_samples(const Sequence& sequence, IterationPlan* plan) const {

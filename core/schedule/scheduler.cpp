@@ -7,18 +7,33 @@
 
 namespace llmrt {
 
+namespace {
+
+// Blocks that the sequences admitted in one step may take over, in all: as many as one of them can.
+uint32_t shared_blocks_max(const SchedulerConfig& config) {
+  return ceil_div(config.context_max, config.kv_pools[0].block_tokens);
+}
+
+}  // namespace
+
 PlanLimits plan_limits(const SchedulerConfig& config) {
   PlanLimits limits;
   limits.rows_max = std::min(config.sequences_max, config.step_tokens_max);
   limits.tokens_max = config.step_tokens_max;
   limits.samples_max = config.sample_rows_max;
   const uint64_t num_groups = config.kv_pools.size();
-  // A clear for every slot, then parameters, counts and a table patch a group for each row.
-  limits.row_updates_max = config.sequences_max + (2 + num_groups) * limits.rows_max;
+  // A clear and a table patch a group for every slot, then parameters and counts for each row.
+  limits.row_updates_max = (1 + num_groups) * config.sequences_max + 2ull * limits.rows_max;
   limits.payload_words_max = uint64_t{limits.rows_max} * (sizeof(RowSampling) / 4) + config.context_max;
+  const bool shares = config.prefix_cache != PrefixCacheKind::kOff;
   for (const KvPoolSize& pool : config.kv_pools) {
-    limits.payload_words_max += limits.rows_max + ceil_div(config.step_tokens_max, pool.block_tokens);
+    const uint64_t chunk_blocks = ceil_div(config.step_tokens_max, pool.block_tokens);
+    limits.payload_words_max += limits.rows_max + chunk_blocks;
+    // What admitted sequences take over; and blocks that the step before filled, replaced by equal ones, with the one
+    // behind them and up to two of tokens that were in flight.
+    if (shares) limits.payload_words_max += shared_blocks_max(config) + 3 * uint64_t{limits.rows_max} + chunk_blocks;
   }
+  limits.block_copies_max = shares ? limits.rows_max : 0;
   limits.bias_entries_max =
       uint64_t{config.sample_rows_max} * (kLogitBiasMax + kStopTokensMax + config.end_of_generation.size());
   return limits;
@@ -26,7 +41,7 @@ PlanLimits plan_limits(const SchedulerConfig& config) {
 
 Scheduler::Impl::Impl(SchedulerConfig from)
     : config(std::move(from)),
-      kv(config.kv_pools),
+      kv(config.kv_pools, config.prefix_cache),
       by_slot(config.sequences_max),
       promised(config.kv_pools.size()),
       watermark(config.kv_pools.size()) {
@@ -96,8 +111,10 @@ const IterationPlan* Scheduler::plan(TimeNs now) {
   LLMRT_CHECK(impl_->num_plans - impl_->num_commits < impl_->plans.size(), "a third plan before the first's commit");
   impl_->expire(now);
   const SchedulerConfig& config = impl_->config;
-  StepBudget budget = {
-      .tokens = config.step_tokens_max, .samples = config.sample_rows_max, .recount_tokens = config.context_max};
+  StepBudget budget = {.tokens = config.step_tokens_max,
+                       .samples = config.sample_rows_max,
+                       .recount_tokens = config.context_max,
+                       .shared_blocks = shared_blocks_max(config)};
   impl_->take_units(&budget, now);
   impl_->take_chunks(&budget);
   impl_->admit(&budget);
@@ -152,10 +169,11 @@ const EngineStats& Scheduler::stats() const {
   stats.num_waiting = static_cast<uint32_t>(impl_->queue.size());
   stats.num_streaming = impl_->num_streaming;
   stats.queue_tokens = queue_tokens();
-  stats.blocks_total = stats.blocks_free = 0;
+  stats.blocks_total = stats.blocks_free = stats.blocks_cached = 0;
   for (uint32_t g = 0; g < impl_->kv.num_groups(); ++g) {
     stats.blocks_total += impl_->kv.num_blocks(g);
     stats.blocks_free += impl_->kv.num_free(g);
+    stats.blocks_cached += impl_->kv.num_cached(g);
   }
   return stats;
 }

@@ -3,7 +3,8 @@
 //
 // One rule: a sequence has `computed` (positions scheduled, in flight included) and `wanted` (tokens known or in
 // flight); a step closes part of the gap, and a row that reaches `wanted` samples. Chunked prefill, decode and
-// recompute after preemption are all that rule.
+// recompute after preemption are all that rule, and a prefix that the cache knows is a `computed` that starts behind
+// it.
 //
 // Loop (plain: commit before the next plan; one step ahead: one more plan before the commit of the former):
 //   plan(now) -> lower, submit ... wait, StopMatcher -> commit(plan, verdicts, now) -> take_events -> sinks
@@ -37,13 +38,15 @@ struct SchedulerConfig {
   double watermark = 0.01;               // share of each pool that admission leaves free
   uint64_t queue_tokens_max = 1u << 20;  // tokens waiting; a request that comes on top of them is rejected
   std::vector<KvPoolSize> kv_pools;      // by KV group; one for a plain model
+  PrefixCacheKind prefix_cache = PrefixCacheKind::kOff;
+  Digest cache_identity = {};  // what keys and values depend on beside the request (prefix_cache.h)
   std::vector<int32_t> end_of_generation;
 };
 
 // The most that any plan of such a scheduler holds: sizes of the packed inputs.
 struct PlanLimits {
   uint32_t rows_max, tokens_max, samples_max;
-  uint64_t row_updates_max, payload_words_max, bias_entries_max;
+  uint64_t row_updates_max, payload_words_max, bias_entries_max, block_copies_max;
 };
 PlanLimits plan_limits(const SchedulerConfig& config);
 
@@ -104,8 +107,8 @@ class Scheduler {
   // Gauges and counters of the scheduling part (plan_ms, device_ms and wall_ms are the engine's).
   const EngineStats& stats() const;
 
-  // free + live = N in each pool, every block's references = the tables that hold it, slots and penalty slots likewise,
-  // every state agrees with where the sequence is kept. An error says what differs. O(blocks).
+  // free + cached + live = N in each pool, every block's references = the tables that hold it, slots and penalty slots
+  // likewise, every state agrees with where the sequence is kept. An error says what differs. O(blocks).
   Status check_books() const;
 
   // For tests and reports.

@@ -23,6 +23,7 @@ struct StepBudget {
   uint32_t samples = 0;
   uint32_t chunk_tokens = 0;    // of `tokens`, for rows that are behind by more than one
   uint32_t recount_tokens = 0;  // payload for penalty counts
+  uint32_t shared_blocks = 0;   // payload for the tables of admitted sequences: what they take over
   bool preempted = false;
 };
 
@@ -36,7 +37,8 @@ struct Scheduler::Impl {
   // are set there).
   void end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now);
   void preempt(Sequence& sequence, RequestId wanted_by, StepBudget* budget);
-  void give_back(Sequence& sequence);
+  // `forget`: its keys and values are not kept for others.
+  void give_back(Sequence& sequence, bool forget);
   void enqueue(Sequence& sequence, std::list<Sequence*>::iterator place);
   void dequeue(Sequence& sequence);
   void forget(RequestId id);
@@ -51,15 +53,26 @@ struct Scheduler::Impl {
 
   // admission.cpp: what waits may start
   void admit(StepBudget* budget);
-  bool fits(const Sequence& sequence) const;
+  bool try_admit(Sequence& sequence, StepBudget* budget);
+  bool fits(Sequence& sequence, PrefixMatch* match) const;
   void count_promises();
-  void start(Sequence& sequence);
+  void start(Sequence& sequence, const PrefixMatch& match);
   uint32_t positions_reserved(uint32_t num_tokens, uint32_t positions_max) const;
+
+  // prefix.cpp: who waits for whose prefix, and what is kept for others
+  Sequence* pick_next();
+  bool waits_for_prefix(Sequence& sequence) const;
+  PrefixMatch look_up(Sequence& sequence) const;
+  void count_overtaken(const Sequence& admitted);
+  Digest identity_of(const Request& request) const;
+  void keep_filled(Sequence& sequence);
 
   // plan_writer.cpp
   void write_plan(IterationPlan* plan);
   void write_row(Sequence& sequence, IterationPlan* plan);
   void write_row_updates(Sequence& sequence, IterationPlan* plan);
+  void write_tables(Sequence& sequence, IterationPlan* plan);
+  void write_copy(Sequence& sequence, IterationPlan* plan);
   void write_samples(const Sequence& sequence, IterationPlan* plan) const;
   void write_bias(const Sequence& sequence, uint32_t output_position, IterationPlan* plan) const;
 

@@ -43,7 +43,7 @@ struct Running {
   }
   Result<RequestId> submit(size_t num_prompt, uint32_t max_tokens) {
     Request request;
-    request.prompt.assign(num_prompt, 5);
+    request.prompt.assign(num_prompt, 5 + static_cast<int32_t>(sinks.size()));  // each its own text
     request.max_tokens = max_tokens;
     request.stop.ignore_eos = true;
     request.sink = sinks.emplace_back(std::make_shared<Sink>());

@@ -47,6 +47,7 @@ class Script {
   void plan();
   void print_updates();
   void print_bias();
+  void print_copies();
   void commit(std::istringstream& line);
   void print_states();
   void print_events();
@@ -72,6 +73,10 @@ void Script::configure(std::istringstream& line) {
   config.context_max = number(words, "context", 256);
   config.queue_tokens_max = number(words, "queue", 1000);
   config.end_of_generation = {2};
+  const auto cache = words.find("cache");
+  if (cache != words.end()) {
+    config.prefix_cache = cache->second == "radix" ? PrefixCacheKind::kRadix : PrefixCacheKind::kHashed;
+  }
   scheduler_ = std::make_unique<Scheduler>(config);
 }
 
@@ -79,7 +84,12 @@ void Script::add(std::istringstream& line) {
   Request request;
   line >> request.id;
   const auto words = read_words(line);
-  for (uint32_t i = 0; i < number(words, "prompt", 1); ++i) request.prompt.push_back(static_cast<int32_t>(10 + i));
+  const uint32_t num_same = number(words, "same", ~0u);
+  for (uint32_t i = 0; i < number(words, "prompt", 1); ++i) {
+    const uint32_t token = i < num_same ? 10 + i : 10'000 * static_cast<uint32_t>(request.id) + i;
+    request.prompt.push_back(static_cast<int32_t>(token));
+  }
+  if (words.contains("salt")) request.cache_salt = words.at("salt");
   request.max_tokens = number(words, "max", 16);
   request.min_tokens = number(words, "min", 0);
   request.deadline_ns = number(words, "deadline", 0) * kMs;
@@ -157,6 +167,12 @@ void Script::print_bias() {
   }
 }
 
+void Script::print_copies() {
+  for (const BlockCopy& copy : last_plan_->block_copies) {
+    say(fmt::format("{} tokens of block {} to {}", copy.num_tokens, copy.source, copy.target));
+  }
+}
+
 void Script::commit(std::istringstream& line) {
   const auto words = read_words(line);
   const IterationPlan* plan = in_flight_.front();
@@ -202,6 +218,7 @@ void Script::print_events() {
     if (event.token >= 0) text += fmt::format(" {}{}", event.is_prompt ? "prompt " : "", event.token);
     if (event.has_logprob) text += " logprob";
     if (event.finish != FinishReason::kNone) text += fmt::format(" {}", finish_reason_name(event.finish));
+    if (event.cached_tokens > 0) text += fmt::format(", {} cached", event.cached_tokens);
     if (event.error) text += fmt::format(" ({}: {})", error_code_name(event.error->code), event.error->message);
     say(text);
   }
@@ -223,6 +240,8 @@ void Script::run(const std::string& text) {
     print_updates();
   } else if (command == "bias") {
     print_bias();
+  } else if (command == "copies") {
+    print_copies();
   } else if (command == "commit") {
     commit(line);
   } else if (command == "cancel" && line >> id) {
@@ -246,6 +265,10 @@ void Script::run(const std::string& text) {
                       event.computed_tokens, event.num_blocks, event.times));
   } else if (command == "free") {
     say(fmt::format("{}", scheduler_->num_free_blocks(0)));
+  } else if (command == "cached") {
+    const EngineStats& stats = scheduler_->stats();
+    say(fmt::format("{} of {} prompt tokens, {} of {} free blocks", stats.prefix_hits, stats.prefix_queries,
+                    stats.blocks_cached, stats.blocks_free));
   } else if (command == "queue") {
     say(fmt::format("{} tokens", scheduler_->queue_tokens()));
   } else {

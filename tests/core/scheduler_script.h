@@ -3,15 +3,17 @@
 //
 //   config key=value ...      pool (blocks), block (tokens), rows, step, samples, penalties, chunk, reserve, context,
 //   queue,
-//                             watermark (in percent); must come first
-//   add ID prompt=N max=N [min=N] [deadline=MS] [scores] [logprobs] [penalty] [bias] [ignore_eos] [stop=TOKEN]
-//   plan                      "1[0,5)*": request 1, positions 0 to 4, draws; "?" the token is still on the device, "~3"
+//                             watermark (in percent), cache (radix or hashed); must come first
+//   add ID prompt=N max=N [min=N] [same=N] [salt=TEXT] [deadline=MS] [scores] [logprobs] [penalty] [bias] [ignore_eos]
+//   [stop=TOKEN] plan                      "1[0,5)*": request 1, positions 0 to 4, draws; "?" the token is still on the
+//   device, "~3"
 //                             three scored prompt tokens; "nothing" when there is no plan
-//   updates                   the row updates of the last plan;  bias: its bias entries
+//                             The prompts of all begin alike, with same=N for N tokens, then each goes its own way
+//   updates                   the row updates of the last plan;  bias: its bias entries;  copies: its block copies
 //   commit [ID=FINISH ...]    the oldest plan; "1=eos" lets request 1 end there, "1=error" fails. Token k of a request
 //                             is 100 + k; length ends by itself
 //   preemptions               what yielded since the last such line
-//   cancel ID, drained ID, fail, time MS, states, free, queue
+//   cancel ID, drained ID, fail, time MS, states, free, queue, cached
 #pragma once
 
 #include <string>

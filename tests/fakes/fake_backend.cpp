@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 namespace llmrt::test {
 namespace {
@@ -140,6 +141,21 @@ Status FakeBackend::update_rows(const ForwardInputs& in) {
   return {};
 }
 
+Status FakeBackend::copy_blocks(const ForwardInputs& in) {
+  std::set<uint32_t> sources, targets;
+  for (const BlockCopy& copy : in.block_copies) {
+    const size_t source = size_t{copy.source} * block_tokens_, target = size_t{copy.target} * block_tokens_;
+    if (copy.num_tokens == 0 || copy.num_tokens > block_tokens_) return refuse("a copy of {} tokens", copy.num_tokens);
+    if (std::max(source, target) + block_tokens_ > cells_.size()) return refuse("a copy outside of the pool");
+    for (uint32_t i = 0; i < copy.num_tokens; ++i) cells_[target + i].stored = cells_[source + i].stored;
+    sources.insert(copy.source);
+    if (!targets.insert(copy.target).second) return refuse("block {} is copied to twice", copy.target);
+  }
+  for (const uint32_t target : targets)
+    if (sources.contains(target)) return refuse("block {} is copied to and from in one step", target);
+  return {};
+}
+
 Result<FakeBackend::Cell*> FakeBackend::cell_at(uint32_t slot, uint32_t position) {
   const uint32_t entry = position / block_tokens_;
   if (slot >= slots_.size() || entry >= slots_[slot].table.size()) return refuse("position {} is too far", position);
@@ -157,7 +173,7 @@ Status FakeBackend::prepare_rows(const ForwardInputs& in) {
     Result<Cell*> cell = cell_at(row.slot, position);
     if (!cell) return cell.error();
     const int32_t token = in.tokens[t] == kLastSampled ? slots_[row.slot].last_token : in.tokens[t];
-    tokens_.push_back({token, position, *cell});
+    tokens_.push_back({token, position, row.adapter_id, *cell});
   }
   return {};
 }
@@ -199,12 +215,12 @@ Result<std::vector<uint64_t>> FakeBackend::attend(const ForwardInputs& in, uint6
 
 Status FakeBackend::run_forward(const ForwardInputs& in) {
   if (Status status = update_rows(in); !status) return status;
-  if (!in.block_copies.empty()) return refuse("it copies no blocks");
+  if (Status status = copy_blocks(in); !status) return status;
   if (Status status = prepare_rows(in); !status) return status;
   for (const StepToken& t : tokens_) {
     if (t.cell->written_in == num_submitted_) return refuse("two tokens of a step write one cell");
     t.cell->written_in = num_submitted_;
-    t.cell->stored.layer0 = fake_layer0(t.token, t.position);
+    t.cell->stored.layer0 = fake_layer0(t.token, t.position, t.adapter_id);
   }
   const Result<std::vector<uint64_t>> sum0 = attend(in, &FakeCell::layer0);
   if (!sum0) return sum0.error();

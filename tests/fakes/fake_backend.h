@@ -1,6 +1,7 @@
 // A Backend whose model is made of hashes (fake_model.h). It understands the packed inputs as a device does: row state
 // by slot, tables, KV cells by block and offset, attention work lists, merges. It executes at submit, in order, and
-// refuses what a device would silently get wrong: inputs beyond the announced sizes, a cell written twice in a step.
+// refuses what a device would silently get wrong: inputs beyond the announced sizes, a cell written twice in a step,
+// copies that depend on each other's order.
 #pragma once
 
 #include <deque>
@@ -51,11 +52,13 @@ class FakeBackend final : public Backend {
   struct StepToken {
     int32_t token;
     uint32_t position;
+    uint32_t adapter_id;
     Cell* cell;
   };
 
   Status check_sizes(const StepSubmission& step, const ForwardInputs& forward) const;
   Status update_rows(const ForwardInputs& in);
+  Status copy_blocks(const ForwardInputs& in);
   Status prepare_rows(const ForwardInputs& in);
   Result<std::vector<uint64_t>> attend(const ForwardInputs& in, uint64_t FakeCell::*layer);
   Result<uint64_t> attend_token(const AttentionItem& item, uint32_t i, uint64_t FakeCell::*layer);

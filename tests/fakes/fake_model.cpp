@@ -79,8 +79,8 @@ uint64_t mix(uint64_t a, uint64_t b) {  // the finaliser of splitmix64
   return x ^ (x >> 31);
 }
 
-uint64_t fake_layer0(int32_t token, uint32_t position) {
-  return mix(static_cast<uint64_t>(static_cast<int64_t>(token)), position);
+uint64_t fake_layer0(int32_t token, uint32_t position, uint32_t adapter_id) {
+  return mix(mix(static_cast<uint64_t>(static_cast<int64_t>(token)), position), adapter_id);
 }
 uint64_t fake_layer1(uint64_t layer0, uint64_t sum0) {
   return mix(layer0, sum0);
@@ -148,7 +148,7 @@ FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint
   std::vector<int32_t> tokens = request.prompt;
   uint64_t sum0 = 0, sum1 = 0;
   for (uint32_t position = 0;; ++position) {
-    const uint64_t layer0 = fake_layer0(tokens[position], position);
+    const uint64_t layer0 = fake_layer0(tokens[position], position, request.adapter_id);
     sum0 += read_cell(layer0);
     sum1 += read_cell(fake_layer1(layer0, sum0));
     const uint64_t hidden = fake_hidden(sum0, sum1, position);

@@ -1,7 +1,7 @@
 // A language model made of hashes, and what it answers to a request that runs alone. Like a decoder of two layers: what
-// a position stores in layer 0 depends on its token and position, in layer 1 on everything before it; the next token
-// depends on both sums over the whole context and on every sampling parameter. So one wrong key, position, slot, seed
-// or count changes the text.
+// a position stores in layer 0 depends on its token, position and adapter, in layer 1 on everything before it; the next
+// token depends on both sums over the whole context and on every sampling parameter. So one wrong key, position, slot,
+// seed or count changes the text.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ uint64_t mix(uint64_t a, uint64_t b);
 struct FakeCell {
   uint64_t layer0 = 0, layer1 = 0;
 };
-uint64_t fake_layer0(int32_t token, uint32_t position);
+uint64_t fake_layer0(int32_t token, uint32_t position, uint32_t adapter_id);
 // `sum0`: over the cells of all positions up to and including this one (read_cell of each).
 uint64_t fake_layer1(uint64_t layer0, uint64_t sum0);
 uint64_t fake_hidden(uint64_t sum0, uint64_t sum1, uint32_t position);

@@ -31,6 +31,8 @@ void print(const Coverage& coverage) {
     fmt::print("  {:<12}{:>8}\n", finish_reason_name(static_cast<FinishReason>(i)),
                coverage.finished[static_cast<size_t>(i)]);
   }
+  fmt::print("  {} prompt tokens were cached; {} hits ended inside a block\n", coverage.cached_tokens,
+             coverage.partial_hits);
   fmt::print("  errors: {} not finite, {} pool exhausted; {} devices lost\n", coverage.not_finite,
              coverage.pool_exhausted, coverage.device_lost);
 }
@@ -38,7 +40,8 @@ void print(const Coverage& coverage) {
 // With enough seeds everything must have happened.
 bool reached_everything(const Coverage& coverage) {
   bool all = coverage.num_refused > 0 && coverage.num_preemptions > 0 && coverage.not_finite > 0 &&
-             coverage.pool_exhausted > 0 && coverage.device_lost > 0;
+             coverage.pool_exhausted > 0 && coverage.device_lost > 0 && coverage.cached_tokens > 0 &&
+             coverage.partial_hits > 0;
   for (int i = 1; i < kNumFinishReasons; ++i) all = all && coverage.finished[static_cast<size_t>(i)] > 0;
   return all;
 }

@@ -1,6 +1,7 @@
 #include "tests/sim/scenario.h"
 
 #include <algorithm>
+#include <array>
 #include <random>
 
 #include "tests/fakes/sim_clock.h"
@@ -36,6 +37,8 @@ EngineConfig random_config(bool under_pressure, Dice& dice) {
   // From hardly one sequence to many.
   config.kv_tokens = dice.between(3, dice.one_of({6, 12, 30, 100})) * 16;
   config.audit_steps = 1;
+  config.prefix_cache = std::array{PrefixCacheKind::kOff, PrefixCacheKind::kHashed, PrefixCacheKind::kRadix,
+                                   PrefixCacheKind::kRadix}[dice.between(0, 3)];
   if (!under_pressure) return config;
   config.sequences_max = 8;
   config.reserve_output_tokens = 0;
@@ -84,6 +87,8 @@ ClientPlan random_client(const EngineConfig& config, bool under_pressure, Dice& 
   if (dice.one_in(4)) request.min_tokens = dice.between(0, request.max_tokens);
   request.sampling = random_sampling(dice);
   request.stop = random_stop(dice);
+  if (dice.one_in(8)) request.cache_salt = dice.one_in(2) ? "salt" : "pepper";
+  if (dice.one_in(8)) request.adapter_id = dice.between(1, 2);
   if (dice.one_in(6)) request.deadline_ns = dice.between(0, 100) * kMs;
   if (dice.one_in(5)) client.cancel_after_ticks = static_cast<int>(dice.between(0, 40));
   if (dice.one_in(10)) client.cancel_after_events = static_cast<int>(dice.between(1, 10));
@@ -96,6 +101,34 @@ ClientPlan random_client(const EngineConfig& config, bool under_pressure, Dice& 
   return client;
 }
 
+// Clients that ask about the same texts: how one begins is how another begins, or what another one got.
+class SharedTexts {
+ public:
+  explicit SharedTexts(Dice& dice) : texts_(3) {
+    for (std::vector<int32_t>& text : texts_)
+      for (int i = 0; i < 100; ++i) text.push_back(dice.token());
+  }
+  void rewrite(Request& request, Dice& dice) const {
+    if (dice.one_in(4)) return;
+    const std::vector<int32_t>& text = texts_[dice.between(0, static_cast<uint32_t>(texts_.size()) - 1)];
+    std::vector<int32_t>& prompt = request.prompt;
+    // Whole blocks now and then: then all but one token of a block may be known.
+    const size_t count = dice.one_in(3) ? dice.between(1, 5) * 16 : dice.between(1, 100);
+    if (!dice.one_in(3)) prompt.resize(std::min<size_t>(prompt.size(), dice.between(0, 10)));
+    prompt.insert(prompt.begin(), text.begin(), text.begin() + std::min(count, text.size()));
+  }
+  void add(const ClientPlan& client, uint32_t poison) {
+    std::vector<int32_t> text = client.request.prompt;
+    const FakeAnswer answer = answer_alone(client.request, *tokenizer_, poison);
+    text.insert(text.end(), answer.tokens.begin(), answer.tokens.end());
+    texts_.push_back(std::move(text));
+  }
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_ = make_fake_tokenizer();
+  std::vector<std::vector<int32_t>> texts_;
+};
+
 }  // namespace
 
 Scenario make_scenario(uint64_t seed) {
@@ -107,10 +140,16 @@ Scenario make_scenario(uint64_t seed) {
   scenario.tick_ms_max = dice.one_of({0, 1, 3});
   if (dice.one_in(4)) scenario.backend.poison = dice.one_of({50, 500});
   if (dice.one_in(15)) scenario.backend.lost_at_submit = dice.between(8, 80);  // after the measured steps of the start
+  const bool shares = !dice.one_in(3);
+  SharedTexts texts(dice);
   const uint32_t ticks_between = dice.one_of({0, 2, 10});
   uint32_t tick = 0;
   for (uint32_t i = dice.between(1, 30); i-- > 0;) {
     ClientPlan client = random_client(scenario.config, under_pressure, dice);
+    if (shares) {
+      texts.rewrite(client.request, dice);
+      texts.add(client, scenario.backend.poison);
+    }
     tick += dice.between(0, ticks_between);
     client.arrival_tick = tick;
     scenario.clients.push_back(std::move(client));

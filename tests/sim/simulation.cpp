@@ -31,6 +31,7 @@ struct Client final : EventSink {
   TimeNs deadline_ns = 0;
   uint32_t arrived_at = 0, ended_at = 0;
   uint64_t num_events = 0, num_prompt_events = 0;
+  uint32_t cached_tokens = 0;
   FakeAnswer got;
   std::optional<Error> error;
   std::string wrong;  // what broke first
@@ -60,6 +61,7 @@ void Client::take(const TokenEvent& event) {
     return;
   }
   got.finish = event.finish;
+  cached_tokens = event.cached_tokens;
   error = event.error;
   if (event.is_prompt) {
     take_prompt_token(event);
@@ -149,6 +151,7 @@ class Simulation {
   std::string arrive(Client& client);
   std::string refusal_is_right(const Client& client, const Error& error) const;
   std::string after_tick();
+  std::string check_cached(const Client& client) const;
   std::string after_all();
   bool all_drained() const;
 
@@ -240,6 +243,27 @@ std::string Simulation::before_tick() {
   return "";
 }
 
+// Only what somebody else with the same salt and adapter has asked or got can be in the cache when a request begins.
+std::string Simulation::check_cached(const Client& client) const {
+  if (client.cached_tokens == 0) return "";
+  const Request& own = client.plan->request;
+  if (engine_->config().prefix_cache == PrefixCacheKind::kOff) return "cached tokens without a cache";
+  if (own.sampling.prompt_logprobs) return "prompt tokens that are scored were not computed";
+  if (client.cached_tokens >= own.prompt.size()) return "no token of the prompt was computed";
+  size_t known = 0;
+  for (const auto& other : clients_) {
+    const Request& theirs = other->plan->request;
+    if (other.get() == &client || !other->arrived || theirs.cache_salt != own.cache_salt ||
+        theirs.adapter_id != own.adapter_id)
+      continue;
+    std::vector<int32_t> text = theirs.prompt;
+    text.insert(text.end(), other->alone.tokens.begin(), other->alone.tokens.end());
+    known = std::max(known, static_cast<size_t>(std::ranges::mismatch(own.prompt, text).in1 - own.prompt.begin()));
+  }
+  return client.cached_tokens <= known ? ""
+                                       : fmt::format("{} tokens cached, others know {}", client.cached_tokens, known);
+}
+
 std::string Simulation::after_tick() {
   for (const auto& client : clients_) {
     if (!client->arrived || client->refused) continue;
@@ -263,6 +287,9 @@ std::string Simulation::after_tick() {
     if (std::string wrong = client->check_end(clock_.now_ns(), engine_->memory_plan()); !wrong.empty()) {
       return tell(wrong);
     }
+    coverage_->cached_tokens += client->cached_tokens;
+    coverage_->partial_hits += client->cached_tokens % engine_->memory_plan().block_tokens != 0;
+    if (std::string wrong = check_cached(*client); !wrong.empty()) return tell(wrong);
   }
   return "";
 }

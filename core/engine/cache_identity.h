@@ -1,0 +1,14 @@
+// What an engine's keys and values depend on beside a request: equal tokens under another identity are other blocks.
+#pragma once
+
+#include "core/base/sha256.h"
+#include "core/engine/engine_config.h"
+#include "core/model/model.h"
+
+namespace llmrt {
+
+// Model (its RoPE among it), KV dtype, and the numeric mode: there is one so far, in which a number may depend on what
+// else was in its step.
+Digest cache_identity(const Model& model, const EngineConfig& config);
+
+}  // namespace llmrt

@@ -1,0 +1,84 @@
+// Prefixes: in which order what waits may find the most of them, and what is kept for later requests.
+//
+// Preempted sequences come first, whatever they find. Among the first kLookAhead others the one with the longest known
+// prefix goes next, so that a prefix is used while it is there; but nobody is overtaken more than kOvertakenMax times.
+// A request whose next block a running one is still to compute waits for that instead of computing it twice, for at
+// most kHeldPlansMax plans; those that go before it meanwhile do not count as overtaking.
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "core/schedule/scheduler_impl.h"
+
+namespace llmrt {
+namespace {
+
+constexpr uint32_t kLookAhead = 64;
+constexpr uint32_t kOvertakenMax = 8;
+constexpr uint64_t kHeldPlansMax = 256;
+
+uint32_t common_tokens(std::span<const int32_t> a, std::span<const int32_t> b) {
+  return static_cast<uint32_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+}  // namespace
+
+// Null when all that wait do so for a running sequence's prefix.
+Sequence* Scheduler::Impl::pick_next() {
+  if (!kv.has_cache()) return queue.empty() ? nullptr : queue.front();
+  Sequence* best = nullptr;
+  uint32_t num_seen = 0;
+  for (Sequence* sequence : queue) {
+    if (sequence->state() == RequestState::kPreempted) return sequence;
+    if (++num_seen > kLookAhead) break;
+    if (waits_for_prefix(*sequence)) continue;
+    if (sequence->num_overtaken >= kOvertakenMax) return sequence;
+    if (!sequence->is_looked_up && queue.size() > 1) look_up(*sequence);
+    if (best == nullptr || sequence->prefix_blocks > best->prefix_blocks) best = sequence;
+  }
+  return best;
+}
+
+bool Scheduler::Impl::waits_for_prefix(Sequence& sequence) const {
+  const bool was_held = std::exchange(sequence.is_held, false);
+  if (sequence.held_since != 0 && num_plans - sequence.held_since >= kHeldPlansMax) return false;
+  const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
+  for (const Sequence* other : running) {
+    if (other->computed + 1 >= other->tokens.size() || other->identity != sequence.identity) continue;
+    const uint32_t common = common_tokens(other->tokens, wanted);
+    if (other->computed >= common - common % kv.cache_block_tokens()) continue;
+    if (sequence.held_since == 0) sequence.held_since = num_plans + 1;
+    sequence.is_held = true;
+    return true;
+  }
+  if (was_held) sequence.is_looked_up = false;  // what it has waited for is there now
+  return false;
+}
+
+PrefixMatch Scheduler::Impl::look_up(Sequence& sequence) const {
+  PrefixMatch match = kv.match(sequence.identity, std::span(sequence.tokens).first(sequence.reusable()));
+  sequence.prefix_blocks = static_cast<uint32_t>(match.blocks.size());
+  sequence.is_looked_up = true;
+  sequence.blocks_needed = 0;
+  return match;
+}
+
+void Scheduler::Impl::count_overtaken(const Sequence& admitted) {
+  for (Sequence* sequence : queue) {
+    if (sequence == &admitted) return;
+    if (!sequence->is_held) ++sequence->num_overtaken;
+  }
+}
+
+// An adapter's id stands for its content: ids are not given twice.
+Digest Scheduler::Impl::identity_of(const Request& request) const {
+  return Sha256().add(config.cache_identity).add(request.adapter_id).add_text(request.cache_salt).finish();
+}
+
+// Blocks that are full of known tokens. Their positions may be in flight: whatever reads them is queued behind.
+void Scheduler::Impl::keep_filled(Sequence& sequence) {
+  const size_t known = std::min<size_t>(sequence.computed, sequence.tokens.size());
+  kv.keep(sequence.tables, sequence.identity, std::span(sequence.tokens).first(known));
+}
+
+}  // namespace llmrt

@@ -1,0 +1,122 @@
+// What of a plan becomes the work lists of attention, and what identifies an engine's blocks. Method: plans by hand.
+#include "core/engine/lower.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "core/engine/cache_identity.h"
+#include "core/model/model_digest.h"
+#include "tests/fakes/fake_model.h"
+
+using namespace llmrt;
+using namespace llmrt::test;
+
+namespace {
+
+// Rows of one token each, all at the same depth.
+IterationPlan decode_plan(uint32_t num_rows, uint32_t position) {
+  IterationPlan plan;
+  for (uint32_t row = 0; row < num_rows; ++row) {
+    plan.tokens.push_back(5);
+    plan.rows.push_back({row, row, position, 1, row, 0, 0, 0, 0, 0});
+  }
+  return plan;
+}
+
+struct Lowered {
+  StateConfig state;
+  ForwardInputs inputs;
+};
+
+Lowered lower(const IterationPlan& plan, uint64_t kv_tokens_max) {
+  EngineConfig config;
+  config.context_max = kFakeContextMax;
+  config.sequences_max = 64;
+  Lowering lowering(make_fake_model(), Caps(), config.step_tokens_max, config.sample_rows_max);
+  Lowered out;
+  out.state = lowering.state_config(config, PlanLimits(), kv_tokens_max);
+  LoweredStep step;
+  lowering.lower(plan, &step);
+  auto inputs = unpack_forward(step.forward_words);
+  REQUIRE(inputs.ok());
+  out.inputs = std::move(*inputs);
+  return out;
+}
+
+// Every key of every row once, in splits that are merged in order.
+void check_keys(const ForwardInputs& inputs, uint32_t num_rows, uint32_t num_keys) {
+  std::vector<uint32_t> next_key(num_rows);
+  std::vector<std::vector<uint32_t>> partials(num_rows);
+  for (const AttentionItem& item : inputs.decode_items) {
+    CHECK(item.key_begin == next_key[item.token_first]);
+    next_key[item.token_first] = item.key_end;
+    if (item.partial >= 0) partials[item.token_first].push_back(static_cast<uint32_t>(item.partial));
+  }
+  for (const uint32_t key : next_key) CHECK(key == num_keys);
+  for (const MergeItem& merge : inputs.merge_items) {
+    REQUIRE(merge.num_partials == partials[merge.token].size());
+    for (uint32_t i = 0; i < merge.num_partials; ++i) CHECK(partials[merge.token][i] == merge.partial_first + i);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("rows that share more keys than the pool holds get longer splits, not more room") {
+  const IterationPlan plan = decode_plan(64, 4000);
+  const Lowered own = lower(plan, 64 * 4096);  // as if each row had blocks of its own
+  CHECK(own.inputs.num_partials == 64 * 16);
+  check_keys(own.inputs, 64, 4001);
+
+  const Lowered shared = lower(decode_plan(1, 4000), 8192);
+  CHECK(shared.inputs.num_partials == 16);  // a lone row is split as ever
+  CHECK(shared.state.partials_max < own.state.partials_max);
+
+  EngineConfig config;
+  config.context_max = kFakeContextMax;
+  config.sequences_max = 64;
+  config.step_tokens_max = 64;  // so that the pool is what bounds the partial results
+  Lowering lowering(make_fake_model(), Caps(), config.step_tokens_max, config.sample_rows_max);
+  const StateConfig state = lowering.state_config(config, PlanLimits(), 8192);
+  REQUIRE(state.partials_max == 4 * 64 + 4 * 8192 / 256);
+  LoweredStep step;
+  lowering.lower(plan, &step);
+  const auto inputs = unpack_forward(step.forward_words);
+  REQUIRE(inputs.ok());
+  CHECK(inputs->num_partials == 64 * 4);  // 512 keys would be 8 splits of each: 512 of 384
+  CHECK(inputs->num_partials <= state.partials_max);
+  check_keys(*inputs, 64, 4001);
+}
+
+TEST_CASE("an engine's blocks are told apart by all that makes their numbers") {
+  const auto model = make_fake_model();
+  const EngineConfig config;
+  const Digest identity = cache_identity(*model, config);
+  CHECK(identity == cache_identity(*make_fake_model(), config));
+
+  EngineConfig other_dtype = config;
+  other_dtype.kv_dtype = KvDType::kI8;
+  CHECK(cache_identity(*model, other_dtype) != identity);
+
+  const auto changed = [&](auto change) {
+    Model other = *model;
+    change(other);
+    return cache_identity(other, config) != identity;
+  };
+  CHECK(changed([](Model& m) { m.config.rope_freqs = {0.5f}; }));
+  CHECK(changed([](Model& m) { m.config.rope_magnitude = 2; }));
+  CHECK(changed([](Model& m) { m.config.rope_pairing = RopePairing::kHalves; }));
+  CHECK(changed([](Model& m) { m.config.num_layers = 2; }));
+  CHECK(changed([](Model& m) { m.config.attention_scale = 0.25f; }));
+  std::vector<std::byte> bytes(3 * 4096 * 4);
+  const auto add_tensor = [&](Model& m) {
+    m.weights.tensors.push_back({"w", Encoding::kF32, 3, 4096, bytes.data(), {}});
+  };
+  CHECK(changed(add_tensor));
+  Model with_tensor = *model;
+  add_tensor(with_tensor);
+  const Digest before = model_digest(with_tensor);
+  for (const size_t at : {size_t{0}, bytes.size() / 2, bytes.size() - 1}) {
+    bytes[at] = std::byte{1};
+    CHECK(model_digest(with_tensor) != before);
+    bytes[at] = std::byte{0};
+  }
+}
