@@ -47,15 +47,16 @@ json::value finish_text(FinishReason reason) {
 }
 
 json::object usage_of(const std::vector<Choice>& choices) {
-  size_t prompt = 0, generated = 0;
+  size_t prompt = 0, generated = 0, cached = 0;
   for (const Choice& choice : choices) {
     prompt += choice.prompt_tokens().size();
     generated += choice.num_generated();
+    cached += choice.num_cached();
   }
   return {{"prompt_tokens", prompt},
           {"completion_tokens", generated},
           {"total_tokens", prompt + generated},
-          {"prompt_tokens_details", {{"cached_tokens", 0}}}};
+          {"prompt_tokens_details", {{"cached_tokens", cached}}}};
 }
 
 json::object AnswerWriter::frame(const char* object) const {

@@ -42,6 +42,7 @@ struct Shared {
   SamplingParams sampling;
   StopParams stop;
   uint32_t min_tokens = 0;
+  std::string cache_salt;
 };
 
 void read_sampling(Fields& fields, uint64_t random_seed, SamplingParams& sampling) {
@@ -159,7 +160,7 @@ void read_neutral(Fields& fields) {
   fields.neutral("return_tokens_as_token_ids", is_bool(false), "false");
   fields.neutral("service_tier", is_one_of({"auto", "default"}), "auto or default");
   for (const char* name : {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-                           "allowed_token_ids", "truncate_prompt_tokens", "logits_processors", "cache_salt"})
+                           "allowed_token_ids", "truncate_prompt_tokens", "logits_processors"})
     fields.neutral(name, kNever, "null");
 }
 
@@ -190,6 +191,7 @@ Shared read_shared(Fields& fields, const ServedModel& model, uint64_t random_see
   read_neutral(fields);
   shared.form.return_token_ids = fields.boolean("return_token_ids").value_or(false);
   shared.min_tokens = static_cast<uint32_t>(fields.integer("min_tokens", 0, 1 << 30).value_or(0));
+  shared.cache_salt = fields.string("cache_salt", kCacheSaltBytesMax).value_or("");
   return shared;
 }
 
@@ -214,6 +216,7 @@ Request make_request(Fields& fields, const Shared& shared, const ServedModel& mo
   request.stop = shared.stop;
   request.max_tokens = static_cast<uint32_t>(wanted);
   request.min_tokens = shared.min_tokens;
+  request.cache_salt = shared.cache_salt;
   return request;
 }
 

@@ -71,6 +71,7 @@ ChoiceDelta Choice::advance(const TokenEvent& event) {
     delta.text += utf8_.flush();
     delta.finish = event.finish;
     delta.error = event.error;
+    num_cached_ = event.cached_tokens;
     finished_ = true;
   }
   return delta;

@@ -42,6 +42,7 @@ class Choice {
 
   const std::vector<int32_t>& prompt_tokens() const { return prompt_tokens_; }
   size_t num_generated() const { return num_generated_; }
+  size_t num_cached() const { return num_cached_; }  // of the prompt; known at the end
   bool finished() const { return finished_; }
 
  private:
@@ -62,7 +63,7 @@ class Choice {
   std::string bytes_;      // of the answer's tokens that are not shown yet
   std::vector<Pending> pending_;
   Utf8Assembler utf8_;
-  size_t num_generated_ = 0;
+  size_t num_generated_ = 0, num_cached_ = 0;
   bool finished_ = false;
 };
 

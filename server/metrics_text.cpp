@@ -54,13 +54,16 @@ std::string metrics_text(const EngineStats& stats, const std::map<int, uint64_t>
   out.gauge("requests_streaming", stats.num_streaming, "Finished requests whose answer is still being sent.");
   out.gauge("queue_tokens", stats.queue_tokens, "Prompt tokens of waiting requests.");
   out.gauge("kv_blocks_total", stats.blocks_total, "Blocks of the KV pool.");
-  out.gauge("kv_blocks_free", stats.blocks_free, "Free blocks of the KV pool.");
+  out.gauge("kv_blocks_free", stats.blocks_free, "Free blocks of the KV pool, cached ones among them.");
+  out.gauge("kv_blocks_cached", stats.blocks_cached, "Free blocks that a later prompt may still find.");
   out.gauge("kv_block_tokens", block_tokens, "Tokens in a KV block.");
   const double used = stats.blocks_total == 0
                           ? 0
                           : 1.0 - static_cast<double>(stats.blocks_free) / static_cast<double>(stats.blocks_total);
   out.gauge("kv_usage_ratio", used, "Share of the KV pool in use, 0 to 1.");
-  out.counter("prompt_tokens_total", stats.prompt_tokens, "Prompt tokens computed.");
+  out.counter("prompt_tokens_total", stats.prompt_tokens, "Prompt tokens of admitted requests.");
+  out.counter("prefix_cache_queries_total", stats.prefix_queries, "Prompt tokens looked up in the prefix cache.");
+  out.counter("prefix_cache_hits_total", stats.prefix_hits, "Prompt tokens found there.");
   out.counter("generated_tokens_total", stats.generated_tokens, "Tokens generated.");
   out.counter("steps_total", stats.num_steps, "Steps run on the device.");
   out.counter("preemptions_total", stats.num_preemptions, "Running requests put back into the queue.");

@@ -1,5 +1,5 @@
 // A sequence's text may not depend on how it was scheduled: overlapped against plain, batched with chunked prompts,
-// preemption and late arrivals against alone. Greedy on a real model; two runs are compared up to their first
+// preemption, late arrivals and prefixes out of the cache against alone. Greedy on a real model; two runs are compared up to their first
 // difference, where the margin between the two best logits must be < 0.05, and at most 5 % of sequences may have one.
 #include <catch2/catch_test_macros.hpp>
 
@@ -67,6 +67,7 @@ EngineConfig tight_config() {
 std::vector<Answer> run_alone(const std::string& path, const std::string& device) {
   EngineConfig config = small_config();
   config.overlap = false;
+  config.prefix_cache = PrefixCacheKind::kOff;
   ModelUnderTest model(path, device, config);
   std::vector<Answer> answers;
   for (const Prompt& prompt : prompts_of(model, false)) answers.push_back(model.run({prompt})[0]);
@@ -86,7 +87,7 @@ bool agree(const std::vector<Answer>& alone, const std::vector<Answer>& other) {
 
 }  // namespace
 
-TEST_CASE("a text does not depend on batching, chunks, preemption or overlap", "[model]") {
+TEST_CASE("a text does not depend on batching, chunks, preemption, cached prefixes or overlap", "[model]") {
   const std::string path = model_path("LLMRT_TEST_MODEL");
   if (path.empty()) SKIP("LLMRT_TEST_MODEL is not set");
   const auto devices = test_devices();
@@ -98,13 +99,21 @@ TEST_CASE("a text does not depend on batching, chunks, preemption or overlap", "
       ModelUnderTest model(path, device, small_config());
       check("batched and overlapped", alone, model.run(prompts_of(model, true)));
     }
+    {
+      ModelUnderTest model(path, device, small_config());
+      model.run(prompts_of(model, false));
+      const uint64_t hits_before = model.engine().stats().prefix_hits;
+      check("prefixes out of the cache", alone, model.run(prompts_of(model, true)));
+      CHECK(model.engine().stats().prefix_hits > hits_before + 20);
+    }
     ModelUnderTest model(path, device, tight_config());
     check("tiny chunks and a pool that forces preemption", alone, model.run(prompts_of(model, true)));
     CHECK(model.engine().stats().num_preemptions > 0);
   }
 }
 
-// The test of the test. One engine for all: what a bug leaves in row state and pool belongs to nobody afterwards.
+// The test of the test. One engine for all: what a bug leaves in row state and pool belongs to nobody afterwards
+// (so there is no prefix cache).
 TEST_CASE("each of the planted bugs makes texts disagree", "[.planted]") {
   const std::string path = model_path("LLMRT_TEST_MODEL");
   if (path.empty()) SKIP("LLMRT_TEST_MODEL is not set");
@@ -116,7 +125,9 @@ TEST_CASE("each of the planted bugs makes texts disagree", "[.planted]") {
   REQUIRE(backend.ok());
   auto owned = std::make_unique<PlantedBackend>(std::move(*backend));
   PlantedBackend& planted = *owned;
-  ModelUnderTest model(*file, std::move(owned), tight_config());
+  EngineConfig config = tight_config();
+  config.prefix_cache = PrefixCacheKind::kOff;
+  ModelUnderTest model(*file, std::move(owned), config);
   std::vector<Answer> alone;
   for (const Prompt& prompt : prompts_of(model, false)) alone.push_back(model.run({prompt})[0]);
   CHECK(agree(alone, model.run(prompts_of(model, true))));

@@ -126,6 +126,11 @@ TEST_CASE("every supported field arrives in the request") {
   CHECK(request.sampling.logprobs == 20);
 }
 
+TEST_CASE("a cache salt reaches every prompt's request") {
+  for (const PromptRequest& prompt : completion(R"({"prompt": ["a", "b"], "cache_salt": "tenant"})").prompts)
+    CHECK(prompt.request.cache_salt == "tenant");
+}
+
 TEST_CASE("a temperature that a float cannot divide by is greedy") {
   CHECK(completion(R"({"prompt": "a", "temperature": 1e-38})").prompts[0].request.sampling.temperature == 0);
   CHECK(completion(R"({"prompt": "a", "temperature": 1e-5})").prompts[0].request.sampling.temperature == 1e-5f);
@@ -157,6 +162,7 @@ TEST_CASE("each wrong field is a 400 that names it") {
       Row{R"({"prompt": "a", "repetition_penalty": 1e-30})", "repetition_penalty"},
       Row{R"({"prompt": "a", "suffix": "z"})", "suffix"}, Row{R"({"prompt": "a", "stream": "yes"})", "stream"},
       Row{R"({"prompt": "a", "stream_options": {"include_usage": true}})", "stream_options"},
+      Row{R"({"prompt": "a", "cache_salt": 5})", "cache_salt"},
       Row{R"({"prompt": "a", "stream": true, "stream_options": {"x": 1}})", "stream_options.x"},
       Row{R"({"prompt": "a", "min_tokens": 17})", "min_tokens"},
       Row{R"({"prompt": "a", "frobnicate": 1})", "frobnicate"}, Row{R"({"prompt": "a", "messages": []})", "messages"},
@@ -382,7 +388,9 @@ TEST_CASE("an answer has the fields that clients read") {
   std::vector<ChoiceDelta> answers(1);
   answers[0].append(choices[0].advance(token('h')));
   answers[0].append(choices[0].advance(token(0xFF)));
-  answers[0].append(choices[0].advance(token(kEndToken, 0, FinishReason::kEos)));
+  TokenEvent end = token(kEndToken, 0, FinishReason::kEos);
+  end.cached_tokens = 7;
+  answers[0].append(choices[0].advance(end));
   const json::object body = AnswerWriter(&model, request.form, {"chatcmpl-1", 5}).whole(choices, std::move(answers));
   CHECK(body.at("object") == "chat.completion");
   CHECK(body.at("model") == "letters");
@@ -395,7 +403,7 @@ TEST_CASE("an answer has the fields that clients read") {
   CHECK(content[1].at("bytes") == json::array({0xFF}));
   CHECK(content[0].at("top_logprobs").as_array().size() == 2);
   CHECK(body.at("usage").at("completion_tokens") == 3);
-  CHECK(body.at("usage").at("prompt_tokens_details").at("cached_tokens") == 0);
+  CHECK(body.at("usage").at("prompt_tokens_details").at("cached_tokens") == 7);
 }
 
 // ---- tokenize ------------------------------------------------------------------------------------------------------

@@ -95,7 +95,9 @@ def test_a_stream_says_the_same_as_a_whole_answer(server):
     assert chunks[0].choices[0].delta.role == "assistant"
     assert len({chunk.id for chunk in chunks}) == 1
     assert chunks[-1].choices == []
-    assert chunks[-1].usage == whole.usage
+    usage = chunks[-1].usage
+    assert (usage.prompt_tokens, usage.completion_tokens) == (whole.usage.prompt_tokens, whole.usage.completion_tokens)
+    assert 0 < usage.prompt_tokens_details.cached_tokens < usage.prompt_tokens  # the same prompt a second time
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1])
     assert text == whole.choices[0].message.content
     reasons = [chunk.choices[0].finish_reason for chunk in chunks[:-1]]

@@ -53,6 +53,11 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->check(CLI::IsMember({16, 32, 64}))
       ->capture_default_str()
       ->group(group);
+  command.add_option("--prefix-cache", options.prefix_cache, "keep the blocks of past prompts and answers: on or off")
+      ->type_name("WHICH")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->capture_default_str()
+      ->group(group);
   command.add_option("--memory-utilization", config.memory_utilization, "share of the device's memory to use")
       ->type_name("SHARE")
       ->check(CLI::Range(0.05, 1.0))
@@ -94,6 +99,7 @@ OpenModel open_model(const ModelOptions& options) {
 std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& options, const Clock* clock, bool quiet) {
   EngineConfig config = options.config;
   config.kv_dtype = *parse_kv_dtype(options.kv_dtype);
+  config.prefix_cache = options.prefix_cache == "on" ? PrefixCacheKind::kRadix : PrefixCacheKind::kOff;
   config.overlap = !options.no_overlap;
   Result<std::unique_ptr<Backend>> backend = open_device(options.device);
   if (!backend) fail(backend.error(), kNoDevice);

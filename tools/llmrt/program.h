@@ -46,6 +46,7 @@ struct EngineOptions {
   std::string device = "auto";
   EngineConfig config;
   std::string kv_dtype = "f16";
+  std::string prefix_cache = "on";
   bool no_overlap = false;
 };
 void add_engine_options(CLI::App& command, EngineOptions& options);

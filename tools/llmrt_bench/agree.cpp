@@ -83,6 +83,7 @@ Result<Record> record_device(const Options& options, const std::string& device, 
   if (!kv)
     return make_error(ErrorCode::kInvalidArgument, "--kv: expected f16, bf16 or int8, found {}", options.kv_dtype);
   config.kv_dtype = *kv;
+  config.prefix_cache = PrefixCacheKind::kOff;  // devices are compared in all that they compute
   SteadyClock clock;
   Record record;
   record.device = fmt::format("{} {}", (*backend)->caps().device_id, (*backend)->caps().device_name);

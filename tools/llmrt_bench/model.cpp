@@ -99,6 +99,7 @@ Status run(const Options& options) {
     return make_error(ErrorCode::kInvalidArgument, "--kv: expected f16, bf16 or int8, found {}", options.kv_dtype);
   EngineConfig config;
   config.kv_dtype = *kv;
+  config.prefix_cache = PrefixCacheKind::kOff;  // every run computes all of its tokens
   config.sequences_max = std::max(1u, *std::max_element(options.rows.begin(), options.rows.end()));
   config.context_max = options.depth + options.output + 1;
   for (uint32_t prompt : options.prompts) config.context_max = std::max(config.context_max, prompt + 2);
