@@ -3,7 +3,8 @@
 // Preempted sequences come first, whatever they find. Among the first kLookAhead others the one with the longest known
 // prefix goes next, so that a prefix is used while it is there; but nobody is overtaken more than kOvertakenMax times.
 // A request whose next block a running one is still to compute waits for that instead of computing it twice, for at
-// most kHeldPlansMax plans; those that go before it meanwhile do not count as overtaking.
+// most kHeldPlansMax plans; those that go before it meanwhile do not count as overtaking. (A prompt in long chunks takes
+// more plans, but leaves no tokens of a step to others either. One that is scored leaves some and may be slow.)
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr uint32_t kLookAhead = 64;
 constexpr uint32_t kOvertakenMax = 8;
-constexpr uint64_t kHeldPlansMax = 256;
+constexpr uint64_t kHeldPlansMax = 16;
 
 uint32_t common_tokens(std::span<const int32_t> a, std::span<const int32_t> b) {
   return static_cast<uint32_t>(std::ranges::mismatch(a, b).in1 - a.begin());
@@ -41,13 +42,14 @@ Sequence* Scheduler::Impl::pick_next() {
 
 bool Scheduler::Impl::waits_for_prefix(Sequence& sequence) const {
   const bool was_held = std::exchange(sequence.is_held, false);
-  if (sequence.held_since != 0 && num_plans - sequence.held_since >= kHeldPlansMax) return false;
+  const uint64_t plan = num_plans + 1;  // the one that is being made
+  if (sequence.held_since != 0 && plan - sequence.held_since >= kHeldPlansMax) return false;
   const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
   for (const Sequence* other : running) {
     if (other->computed + 1 >= other->tokens.size() || other->identity != sequence.identity) continue;
     const uint32_t common = common_tokens(other->tokens, wanted);
     if (other->computed >= common - common % kv.cache_block_tokens()) continue;
-    if (sequence.held_since == 0) sequence.held_since = num_plans + 1;
+    if (sequence.held_since == 0) sequence.held_since = plan;
     sequence.is_held = true;
     return true;
   }

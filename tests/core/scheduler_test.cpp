@@ -713,22 +713,32 @@ plan
 }
 
 TEST_CASE("a request waits for the prefix that an earlier one is about to compute, and for nobody else's") {
-  check_script(R"(config step=16 cache=radix
+  check_script(R"(config step=20 cache=radix
 add 1 prompt=12 max=2
 add 2 prompt=14 same=12 max=2
 add 3 prompt=14 same=12 max=2 salt=other
+add 4 prompt=4 same=0 max=2
 plan
-  1[0,12)* 3[0,4)
+  1[0,12)* 3[0,8)
 states
-  1 DECODING, 2 QUEUED, 3 PREFILLING
+  1 DECODING, 2 QUEUED, 3 PREFILLING, 4 QUEUED
 plan
-  1[12,13)?* 3[4,14)* 2[12,14)*
+  1[12,13)?* 3[8,14)* 2[12,14)* 4[0,4)*
 commit
   1: 100
 commit
   1: 101 length
   3: 100
   2: 100
+  4: 100
+)");
+  check_script(R"(config cache=radix
+add 1 prompt=12 max=2
+add 2 prompt=14 same=12 max=2
+add 3 prompt=4 same=0 max=2
+add 4 prompt=4 same=0 max=2
+plan
+  1[0,12)* 3[0,4)* 4[0,4)*
 )");
 }
 
@@ -1029,7 +1039,7 @@ TEST_CASE("nobody is overtaken more than 8 times for the sake of cached prefixes
 }
 
 // The earlier one scores its prompt with one sampled row, so it computes one token a step.
-TEST_CASE("a request waits for another's prefix for 256 plans at most") {
+TEST_CASE("a request waits for another's prefix for 16 plans at most") {
   SchedulerConfig config = vector_config();
   config.sample_rows_max = 1;
   config.prefix_cache = PrefixCacheKind::kRadix;
@@ -1043,11 +1053,11 @@ TEST_CASE("a request waits for another's prefix for 256 plans at most") {
     const IterationPlan* plan = scheduler.plan(0);
     REQUIRE(plan != nullptr);
     waits = plan->rows.size() == 1;
-    if (!waits) CHECK(plan->rows[1].start == 256);
+    if (!waits) CHECK(plan->rows[1].start == 16);
     std::vector<Verdict> verdicts(plan->samples.size());
     scheduler.commit(*plan, verdicts, 0);
   }
-  CHECK(num_plans == 258);
+  CHECK(num_plans == 17);
 }
 
 TEST_CASE("a plan keeps within the limits that sized its inputs") {
