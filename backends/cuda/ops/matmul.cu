@@ -8,7 +8,7 @@ namespace {
 
 // The largest numbers of rows (of the bucket) for each kernel. Defaults, to be set by measurement on each device.
 constexpr uint32_t kVectorRowsMax = 8;
-constexpr uint32_t kSkinnyRowsMax = 64;
+constexpr uint32_t kSkinnyRowsMax = 16;
 constexpr uint32_t kSkinnyRowsMaxQuantized = 128;  // reading twice costs less than writing the weights out in f16
 
 Status multiply(const MatmulArgs& args, const OpContext& at) {
