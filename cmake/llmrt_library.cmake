@@ -1,10 +1,11 @@
-# llmrt_library(<folder> [DEPS <folder>...] [LINK <target>...] [PRIVATE_LINK <target>...])
+# llmrt_library(<folder> [DEPS <folder>...] [LINK <target>...] [PRIVATE_LINK <target>...]
+#               [PRECOMPILE <header>...])
 #
 # One static library per folder. The library's include directory is a private view of the tree that holds only its
 # own folder, so a file can include what its library depends on and nothing else: a wrong include does not compile.
 # Sources are found by glob: a new file needs no edit here.
 function(llmrt_library folder)
-  cmake_parse_arguments(ARG "" "" "DEPS;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPS;LINK;PRIVATE_LINK;PRECOMPILE" ${ARGN})
   string(REPLACE "/" "_" name ${folder})
   set(view ${CMAKE_BINARY_DIR}/include/${name})
   cmake_path(GET folder PARENT_PATH parent)
@@ -20,7 +21,7 @@ function(llmrt_library folder)
     add_library(llmrt_${name} STATIC ${sources})
     target_include_directories(llmrt_${name} PUBLIC ${view})
     target_link_libraries(llmrt_${name} PUBLIC ${links} PRIVATE llmrt_options ${ARG_PRIVATE_LINK})
-    llmrt_precompiled(llmrt_${name})
+    llmrt_precompiled(llmrt_${name} ${ARG_PRECOMPILE})
   else()
     add_library(llmrt_${name} INTERFACE)
     target_include_directories(llmrt_${name} INTERFACE ${view})

@@ -12,7 +12,6 @@ namespace {
 namespace json = boost::json;
 using Int64Limits = std::numeric_limits<int64_t>;
 
-constexpr size_t kTextBytesMax = 64u << 20;  // the body's own limit comes first
 constexpr float kTemperatureMin = 1e-6f;     // greedy below
 constexpr double kTopPMin = 1e-9;            // only to keep 0 out
 

@@ -9,8 +9,8 @@ void SharedState::log_error(const ApiError& error, std::string_view target) cons
   const auto quoted = [](std::string_view text) {
     return boost::json::serialize(boost::json::string(text.substr(0, kShownBytes)));
   };
-  log->log(ours ? LogLevel::err : LogLevel::info, "{} {} for {}: {}", error.status, error.code, quoted(target),
-           quoted(error.message));
+  log->line(ours ? LogLevel::kError : LogLevel::kInfo, "{} {} for {}: {}", error.status, error.code, quoted(target),
+            quoted(error.message));
 }
 
 }  // namespace llmrt::server

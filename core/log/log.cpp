@@ -1,22 +1,62 @@
 #include "core/log/log.h"
 
+#include <spdlog/logger.h>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/null_sink.h>
+#include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
 namespace llmrt {
+namespace {
+
+spdlog::level::level_enum spdlog_level(LogLevel level) {
+  switch (level) {
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+    case LogLevel::kOff:
+      break;
+  }
+  return spdlog::level::off;
+}
+
+class SpdLog final : public Log {
+ public:
+  SpdLog(spdlog::sink_ptr sink, LogLevel level) : logger_("llmrt", std::move(sink)) {
+    logger_.set_formatter(
+        std::make_unique<spdlog::pattern_formatter>("%Y-%m-%d %H:%M:%S.%e %-7l %v", spdlog::pattern_time_type::utc));
+    logger_.set_level(spdlog_level(level));
+    logger_.flush_on(spdlog::level::trace);
+  }
+
+ private:
+  bool writes(LogLevel level) const override { return logger_.should_log(spdlog_level(level)); }
+  void write(LogLevel level, std::string_view text) override {
+    logger_.log(spdlog_level(level), spdlog::string_view_t(text.data(), text.size()));
+  }
+
+  spdlog::logger logger_;
+};
+
+class SilentLog final : public Log {
+  bool writes(LogLevel) const override { return false; }
+  void write(LogLevel, std::string_view) override {}
+};
+
+}  // namespace
 
 std::shared_ptr<Log> stderr_log(LogLevel level) {
-  auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-  sink->set_formatter(
-      std::make_unique<spdlog::pattern_formatter>("%Y-%m-%d %H:%M:%S.%e %-7l %v", spdlog::pattern_time_type::utc));
-  auto log = std::make_shared<Log>("llmrt", std::move(sink));
-  log->set_level(level);
-  return log;
+  return std::make_shared<SpdLog>(std::make_shared<spdlog::sinks::stderr_sink_mt>(), level);
+}
+
+std::shared_ptr<Log> stream_log(std::ostream& stream, LogLevel level) {
+  return std::make_shared<SpdLog>(std::make_shared<spdlog::sinks::ostream_sink_mt>(stream), level);
 }
 
 std::shared_ptr<Log> silent_log() {
-  return std::make_shared<Log>("llmrt", std::make_shared<spdlog::sinks::null_sink_mt>());
+  return std::make_shared<SilentLog>();
 }
 
 }  // namespace llmrt

@@ -1,6 +1,5 @@
 // What the engine tells, beside the tokens that the simulation judges: refusals, log lines, its own end. Method: the
 // backend of hashes, requests by hand, a log that writes into a string.
-#include <spdlog/sinks/ostream_sink.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -39,7 +38,7 @@ struct Running {
                                   std::make_unique<FakeBackend>(backend), &clock, {});
     REQUIRE(created.ok());
     engine = std::move(*created);
-    engine->set_log(std::make_shared<Log>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(lines)));
+    engine->set_log(stream_log(lines, LogLevel::kInfo));
   }
   Result<RequestId> submit(size_t num_prompt, uint32_t max_tokens) {
     Request request;

@@ -30,7 +30,7 @@ class FakeEngine final : public EngineDoor {
     std::lock_guard lock(mutex_);
     const RequestId id = ++last_id_;
     requests_.push_back(request);
-    alive_.insert(id);
+    requests_.back().sink.reset();  // which keeps the door, this, alive
     threads_.emplace_back(
         [this, id, sink = request.sink, max = request.max_tokens, echo = request.sampling] { answer(id, *sink, max); });
     return id;
@@ -108,7 +108,7 @@ class FakeEngine final : public EngineDoor {
   RequestId last_id_ = 0;
   bool stopped_ = false;
   std::vector<Request> requests_;
-  std::set<RequestId> alive_, cancelled_, drained_;
+  std::set<RequestId> cancelled_, drained_;
   std::vector<std::thread> threads_;
 };
 

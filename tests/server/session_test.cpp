@@ -1,5 +1,4 @@
 // The server over real sockets, with a fake engine behind it: streams, disconnects, slow and hostile clients, draining.
-#include <spdlog/sinks/ostream_sink.h>
 #include <boost/asio.hpp>
 #include <catch2/catch_test_macros.hpp>
 
@@ -61,8 +60,7 @@ class Client {
 struct Running {
   explicit Running(ServerConfig config = {}) {
     config.port = 0;
-    const auto log = std::make_shared<Log>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(lines, true));
-    auto listening = Server::listen(config, letter_model(), engine, log);
+    auto listening = Server::listen(config, letter_model(), engine, stream_log(lines, LogLevel::kInfo));
     REQUIRE(listening.ok());
     server = std::move(*listening);
     thread = std::thread([this] { server->run(); });

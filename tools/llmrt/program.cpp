@@ -70,13 +70,13 @@ std::string checked_text(std::string text, const std::string& place) {
 std::string read_text(const std::string& path) {
   if (path == "-") return checked_text({std::istreambuf_iterator<char>(std::cin), {}}, "standard input");
   std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
   std::ifstream file(path, std::ios::binary);
   // A directory opens like a file, and throws when it is read.
-  if (!file || std::filesystem::is_directory(path, ignored))
-    fail(kFailed, fmt::format("cannot read: {}: expected a file that can be read, found {}", path,
-                              std::filesystem::is_directory(path, ignored) ? "a directory"
-                              : std::filesystem::exists(path, ignored)     ? "one that cannot be opened"
-                                                                           : "nothing"));
+  if (!file || is_directory(status)) {
+    const char* found = is_directory(status) ? "a directory" : exists(status) ? "one that cannot be opened" : "nothing";
+    fail(kFailed, fmt::format("cannot read: {}: expected a file that can be read, found {}", path, found));
+  }
   return checked_text({std::istreambuf_iterator<char>(file), {}}, path);
 }
 

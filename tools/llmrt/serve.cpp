@@ -1,4 +1,5 @@
 #include <atomic>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -7,6 +8,9 @@
 
 namespace llmrt::cli {
 namespace {
+
+const std::map<std::string, LogLevel> kLogLevels = {
+    {"error", LogLevel::kError}, {"warn", LogLevel::kWarning}, {"info", LogLevel::kInfo}, {"off", LogLevel::kOff}};
 
 struct Options {
   ModelOptions model;
@@ -44,7 +48,7 @@ void serve(const Options& options) {
   OpenModel open = open_model(options.model);
   open.served.created = std::time(nullptr);
   const SteadyClock clock;
-  const std::shared_ptr<Log> log = stderr_log(spdlog::level::from_str(options.log_level));
+  const std::shared_ptr<Log> log = stderr_log(kLogLevels.at(options.log_level));
   std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, /*quiet=*/false);
   engine->set_log(log);
   const auto door = std::make_shared<LocalEngine>(engine.get());
@@ -114,7 +118,7 @@ void add_serve(CLI::App& app) {
       ->add_option("--log-level", options->log_level,
                    "lines on standard error: error, warn (and connections refused), info (and requests refused, "
                    "preemptions, start and end) or off")
-      ->check(CLI::IsMember({"off", "error", "warn", "info"}))
+      ->check(CLI::IsMember(kLogLevels))
       ->capture_default_str()
       ->type_name("LEVEL")
       ->group(group);

@@ -6,18 +6,17 @@
 namespace llmrt::cuda {
 namespace {
 
-// The largest numbers of rows (of the bucket) for each kernel. Defaults, to be set by measurement on each device.
+// The largest numbers of rows (of the bucket) for the kernels, measured on an H200 (docs/performance.md).
 constexpr uint32_t kVectorRowsMax = 8;
-constexpr uint32_t kSkinnyRowsMax = 64;
-constexpr uint32_t kSkinnyRowsMaxQuantized = 128;  // reading twice costs less than writing the weights out in f16
+constexpr uint32_t kSkinnyRowsMax = 64;  // of quantised weights; beyond, it pays to write them out in f16 for cuBLAS
 
 Status multiply(const MatmulArgs& args, const OpContext& at) {
   const PackedMatrix& w = args.weight;
   if (args.x_dtype != DType::kF16 || w.encoding == Encoding::kF32 || !w.f16_safe || w.columns % 8 != 0)
     return matmul_exact(args, at);
   if (args.num_rows <= kVectorRowsMax) return matmul_vector(args, at);
-  const uint32_t skinny_max = w.encoding == Encoding::kF16 ? kSkinnyRowsMax : kSkinnyRowsMaxQuantized;
-  if (args.num_rows <= skinny_max || !at.cublas) return matmul_skinny(args, at);
+  const bool skinny = w.encoding != Encoding::kF16 && args.num_rows <= kSkinnyRowsMax;
+  if (skinny || !at.cublas) return matmul_skinny(args, at);
   return matmul_wide(args, at);
 }
 

@@ -40,10 +40,12 @@ Choice choose_decode(const Traits& traits, uint32_t head_dim, uint32_t group_hea
   return {"paged_attention_decode", subgroups * traits.subgroup_size, {heads, key_lanes, subgroups}, heads};
 }
 
-// The kernel for prompt items alone, where the device has it: outputs of so many numbers stay in registers.
+// The kernel for prompt items alone, where the device has it: outputs of so many numbers stay in registers, and a lane
+// weighs at least eight of the 32 keys of a tile.
 bool has_matrix_kernel(const Traits& traits, uint32_t head_dim) {
   return traits.tier >= Tier::kMatrix && head_dim <= 128 && head_dim % traits.matrix_n == 0 &&
-         head_dim % traits.matrix_k == 0 && traits.subgroup_size % traits.matrix_m == 0;
+         head_dim % traits.matrix_k == 0 && traits.subgroup_size % traits.matrix_m == 0 &&
+         traits.subgroup_size <= 4 * traits.matrix_m;
 }
 Choice choose_matrix(const Traits& traits) {
   constexpr uint32_t kSubgroups = 4;
@@ -63,9 +65,11 @@ Status record(Recorder& r, const PagedAttention& op) {
                       "vulkan: paged_attention: expected head_dim in multiples of 8 up to 256, found {}", op.head_dim);
   const View qkv = r.tensor(op.qkv), out = r.tensor(op.out), data = pool.data[op.layer];
   const View scales = kv_has_scales(pool.group.dtype) ? pool.scales[op.layer] : data;
-  const std::vector<uint32_t> shape = {
-      op.head_dim, pool.group.dtype == KvDType::kF16 ? 1u : pool.group.dtype == KvDType::kBF16 ? 2u : 3u,
-      static_cast<uint32_t>(r.desc(op.out).dtype), op.soft_cap > 0};
+  const std::vector<uint32_t> shape = {op.head_dim,
+                                       pool.group.dtype == KvDType::kF16    ? 1u
+                                       : pool.group.dtype == KvDType::kBF16 ? 2u
+                                                                            : 3u,
+                                       static_cast<uint32_t>(r.desc(op.out).dtype), op.soft_cap > 0};
   constexpr uint32_t kNoItems = kForwardHeaderWords - 1;  // a header word that is always 0
   const auto push_for = [&](uint32_t count, uint32_t count2, uint32_t first, uint32_t first2) {
     Push push;
@@ -102,8 +106,8 @@ Status record(Recorder& r, const PagedAttention& op) {
   }
   const View merge_reads[] = {res.partials};
   r.dispatch({"paged_attention_merge", r.traits().cpu_kernels ? 8u : 64u, shape},
-             push_for(kFwdNumMerges, kNoItems, kFwdMerges, kNoItems),
-             {std::min(num_tokens, groups_max), op.num_heads}, merge_reads, writes);
+             push_for(kFwdNumMerges, kNoItems, kFwdMerges, kNoItems), {std::min(num_tokens, groups_max), op.num_heads},
+             merge_reads, writes);
   return {};
 }
 
