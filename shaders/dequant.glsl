@@ -8,6 +8,7 @@ const bool kIsFloat = kEncoding <= kEncBF16;
 const bool kIsK = kEncoding >= kEncQ4_K;
 const bool kIs5 = kEncoding == kEncQ5_0 || kEncoding == kEncQ5_1;
 const bool kIs45 = kEncoding >= kEncQ4_0 && kEncoding <= kEncQ5_1;
+const bool kHasMin = kEncoding == kEncQ4_1 || kEncoding == kEncQ5_1;
 const uint kUnitVecs = kEncoding == kEncF32 ? 1 : kIsFloat ? 2 : kEncoding == kEncQ8_0 ? 4 : 8;
 const uint kUnitsMaxVecs = 8;
 
@@ -30,10 +31,12 @@ vec4 signed_bytes_of(uint w) {
 uint fifth_bits(uint bits) {
   return (bits & 1u) << 4 | (bits & 2u) << 11 | (bits & 4u) << 18 | (bits & 8u) << 25;
 }
-float half_at(Words w, uint first_word, uint idx) {
-  vec2 pair = unpackHalf2x16(w.w[first_word + (idx >> 1)]);
+// The half of odd or even index.
+float half_of(uint word, uint idx) {
+  vec2 pair = unpackHalf2x16(word);
   return (idx & 1u) == 0u ? pair.x : pair.y;
 }
+float half_at(Words w, uint first_word, uint idx) { return half_of(w.w[first_word + (idx >> 1)], idx); }
 // The 6-bit scale and min of sub-block j of q4_k and q5_k.
 vec2 k_scale_min(uvec4 header, uint j) {
   uint s = (j & 3u) * 8u;
@@ -42,9 +45,46 @@ vec2 k_scale_min(uvec4 header, uint j) {
               (header.w >> (s + 4u) & 15u) | (header.z >> (s + 6u) & 3u) << 4);
 }
 
+// What a unit is made from, as it lies in memory: loads can be under way long before their numbers are wanted.
+struct Unit {
+  uvec4 quants, upper, scales;  // upper: bits beyond the fourth
+};
+
 // `row`: first word of the row from `w`; a multiple of 4.
-void dequant_unit(Words w, uint row, uint columns, uint unit, out vec4 x[kUnitsMaxVecs]) {
-  uvec4 q = Quads(w).q[(row >> 2) + unit];
+Unit fetch_unit(Words w, uint row, uint columns, uint unit) {
+  Unit u;
+  u.quants = Quads(w).q[(row >> 2) + unit];
+  if (kEncoding == kEncQ8_0) u.scales.x = w.w[row + columns / 4u + (unit >> 2)];
+  if (kIs45) {
+    uint blocks = columns / 32u, plane = row + blocks * 4u;
+    if (kIs5) {
+      u.upper.x = w.w[plane + unit];
+      plane += blocks;
+    }
+    u.scales.x = w.w[plane + (kHasMin ? unit : unit >> 1)];
+  }
+  if (!kIsK) return u;
+  uint blocks = columns / 256u, block = unit >> 3, chunk = unit >> 1 & 3u, side = unit & 1u;
+  if (kEncoding == kEncQ6_K) {
+    u.upper = Quads(w).q[(row >> 2) + blocks * 8u + block * 4u + (chunk >> 1) * 2u + side];
+    uint scales = row + blocks * 48u + block * 4u + (chunk >> 1) * 2u;
+    u.scales.x = w.w[scales];
+    u.scales.y = w.w[scales + 1u];
+    u.scales.z = w.w[row + blocks * 52u + (block >> 1)];
+    return u;
+  }
+  uint plane = (row >> 2) + blocks * 8u;
+  if (kEncoding == kEncQ5_K) {
+    u.upper = Quads(w).q[plane + block * 2u + side];
+    plane += blocks * 2u;
+  }
+  u.scales = Quads(w).q[plane + block];
+  return u;
+}
+
+// The numbers of unit `unit` of a row.
+void expand_unit(Unit u, uint unit, out vec4 x[kUnitsMaxVecs]) {
+  uvec4 q = u.quants;
   if (kEncoding == kEncF32) {
     x[0] = uintBitsToFloat(q);
     return;
@@ -56,64 +96,56 @@ void dequant_unit(Words w, uint row, uint columns, uint unit, out vec4 x[kUnitsM
     return;
   }
   if (kEncoding == kEncQ8_0) {
-    float d = half_at(w, row + columns / 4u, unit >> 1);
+    float d = half_of(u.scales.x, unit >> 1);
     [[unroll]] for (uint i = 0; i < 4; ++i) x[i] = d * signed_bytes_of(q[i]);
     return;
   }
   uvec4 low = q & 0x0f0f0f0fu, high = q >> 4 & 0x0f0f0f0fu;
   if (kIs45) {
-    uint blocks = columns / 32u, plane = row + blocks * 4u;
     if (kIs5) {
-      uint bits = w.w[plane + unit];
       [[unroll]] for (uint i = 0; i < 4; ++i) {
-        low[i] |= fifth_bits(bits >> (4u * i));
-        high[i] |= fifth_bits(bits >> (16u + 4u * i));
+        low[i] |= fifth_bits(u.upper.x >> (4u * i));
+        high[i] |= fifth_bits(u.upper.x >> (16u + 4u * i));
       }
-      plane += blocks;
     }
-    float d, m;
-    if (kEncoding == kEncQ4_1 || kEncoding == kEncQ5_1) {
-      vec2 dm = unpackHalf2x16(w.w[plane + unit]);
-      d = dm.x, m = dm.y;
-    } else {
-      d = half_at(w, plane, unit);
-      m = kIs5 ? -16.0 * d : -8.0 * d;
+    vec2 dm = unpackHalf2x16(u.scales.x);
+    if (!kHasMin) {
+      dm.x = half_of(u.scales.x, unit);
+      dm.y = kIs5 ? -16.0 * dm.x : -8.0 * dm.x;
     }
     [[unroll]] for (uint i = 0; i < 4; ++i) {
-      x[i] = d * bytes_of(low[i]) + m;
-      x[i + 4] = d * bytes_of(high[i]) + m;
+      x[i] = dm.x * bytes_of(low[i]) + dm.y;
+      x[i + 4] = dm.x * bytes_of(high[i]) + dm.y;
     }
     return;
   }
-  uint blocks = columns / 256u, block = unit >> 3, chunk = unit >> 1 & 3u, side = unit & 1u;
+  uint block = unit >> 3, chunk = unit >> 1 & 3u, side = unit & 1u;
   if (kEncoding == kEncQ6_K) {
     // chunk = 2 * half + run parity; bit pairs of runs (parity) and (parity + 2) of the half.
-    uvec4 upper = Quads(w).q[(row >> 2) + blocks * 8u + block * 4u + (chunk >> 1) * 2u + side];
-    low |= (upper >> (2u * (chunk & 1u)) & 0x03030303u) << 4;
-    high |= (upper >> (2u * (chunk & 1u) + 4u) & 0x03030303u) << 4;
-    uint scales = row + blocks * 48u + block * 4u, s = (chunk >> 1) * 8u + (chunk & 1u) * 2u + side;
-    float d = half_at(w, row + blocks * 52u, block);
-    float a = d * float(bitfieldExtract(int(w.w[scales + (s >> 2)]), int(s & 3u) * 8, 8));
-    s += 4u;
-    float b = d * float(bitfieldExtract(int(w.w[scales + (s >> 2)]), int(s & 3u) * 8, 8));
+    low |= (u.upper >> (2u * (chunk & 1u)) & 0x03030303u) << 4;
+    high |= (u.upper >> (2u * (chunk & 1u) + 4u) & 0x03030303u) << 4;
+    int s = int((chunk & 1u) * 2u + side) * 8;
+    float d = half_of(u.scales.z, block);
+    float a = d * float(bitfieldExtract(int(u.scales.x), s, 8)), b = d * float(bitfieldExtract(int(u.scales.y), s, 8));
     [[unroll]] for (uint i = 0; i < 4; ++i) {
       x[i] = a * (bytes_of(low[i]) - 32.0);
       x[i + 4] = b * (bytes_of(high[i]) - 32.0);
     }
     return;
   }
-  uint plane = (row >> 2) + blocks * 8u;
   if (kEncoding == kEncQ5_K) {
-    uvec4 bits = Quads(w).q[plane + block * 2u + side] >> (2u * chunk);
+    uvec4 bits = u.upper >> (2u * chunk);
     low |= (bits & 0x01010101u) << 4;
     high |= (bits >> 1 & 0x01010101u) << 4;
-    plane += blocks * 2u;
   }
-  uvec4 header = Quads(w).q[plane + block];
-  vec2 d = unpackHalf2x16(header.x);
-  vec2 a = k_scale_min(header, 2u * chunk) * d, b = k_scale_min(header, 2u * chunk + 1u) * d;
+  vec2 d = unpackHalf2x16(u.scales.x);
+  vec2 a = k_scale_min(u.scales, 2u * chunk) * d, b = k_scale_min(u.scales, 2u * chunk + 1u) * d;
   [[unroll]] for (uint i = 0; i < 4; ++i) {
     x[i] = a.x * bytes_of(low[i]) - a.y;
     x[i + 4] = b.x * bytes_of(high[i]) - b.y;
   }
+}
+
+void dequant_unit(Words w, uint row, uint columns, uint unit, out vec4 x[kUnitsMaxVecs]) {
+  expand_unit(fetch_unit(w, row, columns, unit), unit, x);
 }

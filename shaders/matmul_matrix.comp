@@ -1,9 +1,11 @@
 // out = x * W^T + bias on matrix units (KHR cooperative matrix): f16 factors, f32 sums. A workgroup makes a tile of
-// kTileRows weight rows (grid x) by kTileCols rows of x (grid y); a step takes kStep columns of both into shared memory
-// as f16. A subgroup owns a part of the tile and, of each step, one of kSlices slices of columns: with few rows of x the
-// slices keep enough loads in flight to stream the weights. Slices are summed in their order at the end.
-// Numbers of bf16 and f32 weights are rounded to f16; beyond its range they become inf, which sampling reports.
+// kTileRows weight rows (grid x) by kTileCols rows of x (grid y); a step takes 64 * kSlices columns of both into shared
+// memory as f16, while the loads of the next kAhead steps are under way. A subgroup owns a part of the tile and, of each
+// step, one of kSlices slices of columns. With few tiles the columns are also split among workgroups (grid z): each
+// leaves its sums in `products`, and the last to arrive adds them up. Slices and splits are summed in their order,
+// whoever is last. Numbers of bf16 weights are rounded to f16; beyond its range they become inf, which sampling reports.
 #version 460
+#pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
@@ -12,108 +14,167 @@
 #include "types.glsl"
 #include "dequant.glsl"
 
-layout(constant_id = 11) const uint kXDType = kF32;
-layout(constant_id = 12) const bool kBias = false;
-layout(constant_id = 13) const uint kTileRows = 32;
-layout(constant_id = 14) const uint kTileCols = 32;
-layout(constant_id = 15) const uint kPartRows = 16;  // of a subgroup
-layout(constant_id = 16) const uint kPartCols = 32;
-layout(constant_id = 17) const uint kSlices = 4;
-layout(constant_id = 18) const uint kM = 16;  // the device's shape: rows of x
-layout(constant_id = 19) const uint kN = 16;  // rows of the weight
-layout(constant_id = 20) const uint kK = 16;  // columns
+layout(constant_id = 11) const bool kBias = false;
+layout(constant_id = 12) const uint kTileRows = 32;
+layout(constant_id = 13) const uint kTileCols = 32;
+layout(constant_id = 14) const uint kPartRows = 16;  // of a subgroup
+layout(constant_id = 15) const uint kPartCols = 32;
+layout(constant_id = 16) const uint kSlices = 4;
+layout(constant_id = 17) const uint kM = 16;  // the device's shape: rows of x
+layout(constant_id = 18) const uint kN = 16;  // rows of the weight
+layout(constant_id = 19) const uint kK = 16;  // columns
+layout(constant_id = 20) const uint kAhead = 1;  // steps whose loads are under way
+
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer Products { queuefamilycoherent vec4 v[]; };
 
 layout(push_constant) uniform Push {
-  Words x, weight;
+  Words x, weight;  // x: f16
   Floats bias, result;
   Words count;
+  Products products;  // [tile of weight rows][split][fragment of a part][kPartQuads]
+  Words arrivals;     // [tile] splits that are done; 0 before and after
   uint columns, row_words, num_rows;
   uint result_first, result_columns;
 };
 
+// Eight f16 a uvec4, also because matrices are loaded from multiples of 16 bytes: the type aligns the array.
 const uint kSliceColumns = 64;
-const uint kStep = kSliceColumns * kSlices;
-const uint kStride = kStep / 4 + 2;  // in f16vec4: 16 bytes of padding against bank conflicts
-const uint kUnitsStep = kStep / 4 / kUnitVecs;
+const uint kStepOctets = kSliceColumns * kSlices / 8;
+const uint kStride = kStepOctets + 1;  // 16 bytes of padding against bank conflicts
+const uint kUnitOctets = kUnitVecs / 2;
+const uint kStepUnits = kStepOctets / kUnitOctets;
 const uint kPartsAlongRows = kTileRows / kPartRows;
 const uint kParts = kPartsAlongRows * (kTileCols / kPartCols);
-const uint kFragsCols = kPartCols / kM, kFragsRows = kPartRows / kN;
-shared f16vec4 w_tile[kTileRows * kStride], x_tile[kTileCols * kStride];
-shared float staging[kParts * kSlices * kM * kN];
+const uint kFragsCols = kPartCols / kM, kFragsRows = kPartRows / kN, kFrags = kFragsCols * kFragsRows;
+const uint kFragQuads = kM * kN / 4, kPartQuads = kParts * kFragQuads;
+const uint kLanes = kParts * kSlices * kSubgroup;
+const uint kTilesOctets = (kTileRows + kTileCols) * kStride, kStagingQuads = kPartQuads * kSlices;
+shared uvec4 tiles[kTilesOctets > kStagingQuads ? kTilesOctets : kStagingQuads];  // weights, x; at last sums
+shared bool is_last;
+const uint kXTile = kTileRows * kStride;
 
-f16vec4 halves(uvec2 words) { return f16vec4(unpackFloat2x16(words.x), unpackFloat2x16(words.y)); }
+// A lane's share of the next kAhead steps, on its way from memory.
+const uint kLaneUnits = (kTileRows * kStepUnits + kLanes - 1) / kLanes;
+const uint kLaneOctets = (kTileCols * kStepOctets + kLanes - 1) / kLanes;
+Unit next_units[kAhead][kLaneUnits];
+uvec4 next_octets[kAhead][kLaneOctets];
 
-void load_weights(uint row_first, uint step) {
-  for (uint i = gl_LocalInvocationIndex; i < kTileRows * kUnitsStep; i += gl_WorkGroupSize.x) {
-    uint row = i / kUnitsStep, u = i % kUnitsStep;
-    uint source = min(row_first + row, num_rows - 1u) * row_words, target = row * kStride + u * kUnitVecs;
-    if (kEncoding == kEncF16) {
-      uvec4 q = Quads(weight).q[(source >> 2) + step * kUnitsStep + u];
-      w_tile[target] = halves(q.xy);
-      w_tile[target + 1u] = halves(q.zw);
-    } else {
-      vec4 w[kUnitsMaxVecs];
-      dequant_unit(weight, source, columns, step * kUnitsStep + u, w);
-      [[unroll]] for (uint v = 0; v < kUnitVecs; ++v) w_tile[target + v] = f16vec4(w[v]);
-    }
+void fetch(uint slot, uint row_first, uint col_first, uint num_cols, uint step) {
+  [[unroll]] for (uint j = 0; j < kLaneUnits; ++j) {
+    uint i = j * kLanes + gl_LocalInvocationIndex, row = min(row_first + i / kStepUnits, num_rows - 1u);
+    if (kTileRows * kStepUnits % kLanes == 0 || i < kTileRows * kStepUnits)
+      next_units[slot][j] = fetch_unit(weight, row * row_words, columns, step * kStepUnits + i % kStepUnits);
+  }
+  [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) {
+    uint i = j * kLanes + gl_LocalInvocationIndex, col = min(col_first + i / kStepOctets, num_cols - 1u);
+    uint octet = i % kStepOctets, unit = step * kStepUnits + octet / kUnitOctets;
+    if (kTileCols * kStepOctets % kLanes == 0 || i < kTileCols * kStepOctets)
+      next_octets[slot][j] = Quads(x).q[col * (columns / 8u) + unit_x(unit, octet % kUnitOctets * 2u) / 2u];
   }
 }
 
-// In pairs of vec4, which always follow each other (f32 weights have units of one: no pairs).
-void load_x(uint col_first, uint num_cols, uint step) {
-  const uint kVecs = kUnitVecs == 1 ? 1 : 2;
-  for (uint i = gl_LocalInvocationIndex; i < kTileCols * (kStep / 4 / kVecs); i += gl_WorkGroupSize.x) {
-    uint col = i / (kStep / 4 / kVecs), v = i % (kStep / 4 / kVecs) * kVecs;
-    uint at = min(col_first + col, num_cols - 1u) * (columns / 4u) +
-              unit_x(step * kUnitsStep + v / kUnitVecs, v % kUnitVecs);
-    if (kXDType == kF16 && kVecs == 2) {
-      uvec4 q = Quads(x).q[at >> 1];
-      x_tile[col * kStride + v] = halves(q.xy);
-      x_tile[col * kStride + v + 1u] = halves(q.zw);
+uvec2 halves(vec4 v) { return uvec2(packFloat2x16(f16vec2(v.xy)), packFloat2x16(f16vec2(v.zw))); }
+
+void store(uint slot, uint step) {
+  [[unroll]] for (uint j = 0; j < kLaneUnits; ++j) {
+    uint i = j * kLanes + gl_LocalInvocationIndex, unit = i % kStepUnits;
+    uint target = i / kStepUnits * kStride + unit * kUnitOctets;
+    if (kTileRows * kStepUnits % kLanes != 0 && i >= kTileRows * kStepUnits) continue;
+    if (kEncoding == kEncF16) {
+      tiles[target] = next_units[slot][j].quants;
     } else {
-      [[unroll]] for (uint e = 0; e < kVecs; ++e) x_tile[col * kStride + v + e] = f16vec4(load4(x, at + e, kXDType));
+      vec4 w[kUnitsMaxVecs];
+      expand_unit(next_units[slot][j], step * kStepUnits + unit, w);
+      [[unroll]] for (uint o = 0; o < kUnitOctets; ++o)
+        tiles[target + o] = uvec4(halves(w[2 * o]), halves(w[2 * o + 1]));
     }
   }
+  [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) {
+    uint i = j * kLanes + gl_LocalInvocationIndex;
+    if (kTileCols * kStepOctets % kLanes == 0 || i < kTileCols * kStepOctets)
+      tiles[kXTile + i / kStepOctets * kStride + i % kStepOctets] = next_octets[slot][j];
+  }
+}
+
+// Quad `i` of the parts' fragments `f`: four neighbours along the weight rows.
+void finish(uint row_first, uint col_first, uint num_cols, uint f, uint i, vec4 sum) {
+  uint part = i / kFragQuads, e = i % kFragQuads * 4u;
+  uint n = row_first + part % kPartsAlongRows * kPartRows + f % kFragsRows * kN + e % kN;
+  uint t = col_first + part / kPartsAlongRows * kPartCols + f / kFragsRows * kM + e / kN;
+  if (t >= num_cols) return;
+  [[unroll]] for (uint c = 0; c < 4; ++c) {
+    if (n + c >= num_rows) return;
+    result.f[t * result_columns + result_first + n + c] = sum[c] + (kBias ? bias.f[result_first + n + c] : 0.0);
+  }
+}
+
+void group_and_memory_barrier() {
+  controlBarrier(gl_ScopeWorkgroup, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer | gl_StorageSemanticsShared,
+                 gl_SemanticsAcquireRelease | gl_SemanticsMakeAvailable | gl_SemanticsMakeVisible);
 }
 
 void main() {
   uint num_cols = count.w[0], row_first = gl_WorkGroupID.x * kTileRows, col_first = gl_WorkGroupID.y * kTileCols;
   if (col_first >= num_cols) return;
   uint slice = gl_SubgroupID % kSlices, part = gl_SubgroupID / kSlices;
-  uint part_row = part % kPartsAlongRows * kPartRows, part_col = part / kPartsAlongRows * kPartCols;
-  coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator> sums[kFragsCols * kFragsRows];
-  [[unroll]] for (uint f = 0; f < kFragsCols * kFragsRows; ++f)
+  uint w_at = part % kPartsAlongRows * kPartRows * kStride + slice * kSliceColumns / 8u;
+  uint x_at = kXTile + part / kPartsAlongRows * kPartCols * kStride + slice * kSliceColumns / 8u;
+  coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator> sums[kFrags];
+  [[unroll]] for (uint f = 0; f < kFrags; ++f)
     sums[f] = coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator>(0.0);
-  for (uint step = 0; step < columns / kStep; ++step) {
-    load_weights(row_first, step);
-    load_x(col_first, num_cols, step);
-    barrier();
-    [[unroll]] for (uint k = 0; k < kSliceColumns; k += kK) {
-      uint at = (slice * kSliceColumns + k) / 4u;
-      coopmat<float16_t, gl_ScopeSubgroup, kM, kK, gl_MatrixUseA> a[kFragsCols];
-      [[unroll]] for (uint c = 0; c < kFragsCols; ++c)
-        coopMatLoad(a[c], x_tile, (part_col + c * kM) * kStride + at, kStride, gl_CooperativeMatrixLayoutRowMajor);
-      [[unroll]] for (uint r = 0; r < kFragsRows; ++r) {
-        coopmat<float16_t, gl_ScopeSubgroup, kK, kN, gl_MatrixUseB> b;
-        coopMatLoad(b, w_tile, (part_row + r * kN) * kStride + at, kStride, gl_CooperativeMatrixLayoutColumnMajor);
+  uint steps = columns / (8u * kStepOctets), split = gl_WorkGroupID.z, splits = gl_NumWorkGroups.z;
+  uint step = steps * split / splits, end = steps * (split + 1u) / splits;
+  [[unroll]] for (uint slot = 0; slot < kAhead; ++slot)
+    if (step + slot < end) fetch(slot, row_first, col_first, num_cols, step + slot);
+  for (; step < end; step += kAhead) {
+    [[unroll]] for (uint slot = 0; slot < kAhead; ++slot) {
+      uint now = step + slot;
+      if (now >= end) break;
+      store(slot, now);
+      barrier();
+      if (now + kAhead < end) fetch(slot, row_first, col_first, num_cols, now + kAhead);
+      [[unroll]] for (uint k = 0; k < kSliceColumns / 8; k += kK / 8) {
+        coopmat<float16_t, gl_ScopeSubgroup, kM, kK, gl_MatrixUseA> a[kFragsCols];
         [[unroll]] for (uint c = 0; c < kFragsCols; ++c)
-          sums[c * kFragsRows + r] = coopMatMulAdd(a[c], b, sums[c * kFragsRows + r]);
+          coopMatLoad(a[c], tiles, x_at + c * kM * kStride + k, kStride, gl_CooperativeMatrixLayoutRowMajor);
+        [[unroll]] for (uint r = 0; r < kFragsRows; ++r) {
+          coopmat<float16_t, gl_ScopeSubgroup, kK, kN, gl_MatrixUseB> b;
+          coopMatLoad(b, tiles, w_at + r * kN * kStride + k, kStride, gl_CooperativeMatrixLayoutColumnMajor);
+          [[unroll]] for (uint c = 0; c < kFragsCols; ++c)
+            sums[c * kFragsRows + r] = coopMatMulAdd(a[c], b, sums[c * kFragsRows + r]);
+        }
       }
+      barrier();
+    }
+  }
+  uint place = (gl_WorkGroupID.x * splits + split) * kFrags * kPartQuads;
+  [[unroll]] for (uint f = 0; f < kFrags; ++f) {
+    coopMatStore(sums[f], tiles, gl_SubgroupID * kFragQuads, kN / 4, gl_CooperativeMatrixLayoutRowMajor);
+    barrier();
+    for (uint i = gl_LocalInvocationIndex; i < kPartQuads; i += kLanes) {
+      vec4 sum = vec4(0.0);
+      uint first = i / kFragQuads * kSlices * kFragQuads + i % kFragQuads;
+      [[unroll]] for (uint s = 0; s < kSlices; ++s) sum += uintBitsToFloat(tiles[first + s * kFragQuads]);
+      if (splits == 1u)
+        finish(row_first, col_first, num_cols, f, i, sum);
+      else
+        products.v[place + f * kPartQuads + i] = sum;
     }
     barrier();
   }
-  [[unroll]] for (uint f = 0; f < kFragsCols * kFragsRows; ++f) {
-    coopMatStore(sums[f], staging, gl_SubgroupID * kM * kN, kN, gl_CooperativeMatrixLayoutRowMajor);
-    barrier();
-    for (uint i = gl_LocalInvocationIndex; i < kParts * kM * kN; i += gl_WorkGroupSize.x) {
-      uint p = i / (kM * kN), e = i % (kM * kN);
-      uint n = row_first + p % kPartsAlongRows * kPartRows + f % kFragsRows * kN + e % kN;
-      uint t = col_first + p / kPartsAlongRows * kPartCols + f / kFragsRows * kM + e / kN;
-      if (n >= num_rows || t >= num_cols) continue;
-      float sum = kBias ? bias.f[result_first + n] : 0.0;
-      for (uint s = 0; s < kSlices; ++s) sum += staging[(p * kSlices + s) * kM * kN + e];
-      result.f[t * result_columns + result_first + n] = sum;
-    }
-    barrier();
+  if (splits == 1u) return;
+  group_and_memory_barrier();
+  if (gl_LocalInvocationIndex == 0u) {
+    is_last = atomicAdd(arrivals.w[gl_WorkGroupID.x], 1u, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer,
+                        gl_SemanticsAcquireRelease) == splits - 1u;
+    if (is_last) arrivals.w[gl_WorkGroupID.x] = 0u;
+  }
+  group_and_memory_barrier();
+  if (!is_last) return;
+  place = gl_WorkGroupID.x * splits * kFrags * kPartQuads;
+  for (uint i = gl_LocalInvocationIndex; i < kFrags * kPartQuads; i += kLanes) {
+    vec4 sum = vec4(0.0);
+    for (uint s = 0; s < splits; ++s) sum += products.v[place + s * kFrags * kPartQuads + i];
+    finish(row_first, col_first, num_cols, i / kPartQuads, i % kPartQuads, sum);
   }
 }

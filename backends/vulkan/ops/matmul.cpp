@@ -7,37 +7,50 @@
 namespace llmrt::vulkan {
 namespace {
 
-constexpr uint32_t kVectorRowsMax = 8;
+constexpr uint32_t kVectorRowsMax = 8, kVectorRowsMaxBesideMatrix = 4;
 constexpr uint32_t kTile = 64;  // twin: shaders/matmul_tile.comp
 
 struct Choice {
   Kernel kernel;
   Groups groups;
+  // matmul_matrix: how many workgroups may share the columns of a tile, and the bytes that each then hands over
+  uint32_t splits_max = 1, split_bytes = 0;
 };
 
-// The matrix units' tile for so many rows of x. Few rows: small tiles whose subgroups share the columns of a step, so
-// that enough loads are in flight; many rows: large tiles that use every number often.
-Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, uint32_t x_dtype,
-                     bool bias) {
+// The matrix units' tile for so many rows of x: the fastest measured on an H200 (docs/performance.md). Its driver lets
+// groups of a multiprocessor have 48 KB of shared memory in all, so a tile of few rows is small enough for two of them.
+Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias) {
   struct Tile {
-    uint32_t rows, cols, part_rows, part_cols, slices;
+    uint32_t rows, cols, part_rows, part_cols, slices, ahead;
   };
-  Tile tile{128, 128, 32, 64, 1};
-  if (rows <= 64) {
-    const uint32_t slices = columns % 256 == 0 ? 4 : columns % 128 == 0 ? 2 : 1;
-    tile = {32, rows <= 16 ? 16u : rows <= 32 ? 32u : 64u, 16, rows <= 16 ? 16u : 32u, slices};
-    if (rows > 32) tile.slices = std::min(slices, 2u);
-  }
+  const Tile tile = rows <= 16   ? Tile{64, 16, 16, 16, columns % 128 == 0 ? 2u : 1u, 2}
+                    : rows <= 32 ? Tile{128, 32, 16, 32, 1, 2}
+                    : rows <= 64 ? Tile{128, 64, 32, 32, 1, 2}
+                                 : Tile{128, 128, 32, 64, 1, 1};
   const uint32_t subgroups = tile.rows / tile.part_rows * (tile.cols / tile.part_cols) * tile.slices;
   return {{"matmul_matrix",
            subgroups * traits.subgroup_size,
-           {static_cast<uint32_t>(piece.encoding), x_dtype, bias, tile.rows, tile.cols, tile.part_rows, tile.part_cols,
-            tile.slices, traits.matrix_m, traits.matrix_n, traits.matrix_k}},
-          {ceil_div(static_cast<uint32_t>(piece.num_rows), tile.rows), ceil_div(rows, tile.cols)}};
+           {static_cast<uint32_t>(piece.encoding), bias, tile.rows, tile.cols, tile.part_rows, tile.part_cols,
+            tile.slices, traits.matrix_m, traits.matrix_n, traits.matrix_k, tile.ahead}},
+          {ceil_div(static_cast<uint32_t>(piece.num_rows), tile.rows), ceil_div(rows, tile.cols)},
+          rows <= tile.cols ? columns / (64 * tile.slices) : 1,
+          tile.rows * tile.cols * 4};
 }
 
-// Weight rows of a team of matmul_vector, and units of each that a lane has in flight. Measured on an H200 with one row of
-// x: f16 2,638 GB/s with 1 x 8 (4 x 1: 2,153), q4_0 best with 2 x 2.
+// Workgroups that share the columns of each tile: enough to fill the device once, two a core where they are small.
+uint32_t num_splits(const Traits& traits, const std::vector<Choice>& choices) {
+  uint32_t tiles = 0, splits_max = UINT32_MAX, split_bytes = 1;
+  for (const Choice& choice : choices) {
+    tiles += choice.groups.x;
+    splits_max = std::min(splits_max, choice.splits_max);
+    split_bytes = std::max(split_bytes, choice.split_bytes);
+  }
+  const uint32_t wanted = traits.num_cores * std::min(2u, kSplitBytesCore / split_bytes);
+  return std::max(1u, std::min(splits_max, wanted / tiles));
+}
+
+// Weight rows of a team of matmul_vector, and units of each that a lane has in flight. Measured on an H200 with one row
+// of x: f16 2,638 GB/s with 1 x 8 (4 x 1: 2,153), q4_0 best with 2 x 2.
 struct VectorShape {
   uint32_t team_rows, unroll;
 };
@@ -56,6 +69,10 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
     return {{"matmul_lanes", 8, {encoding, lane_rows, cols, x_dtype, bias}},
             {ceil_div(num_rows, 8 * lane_rows), ceil_div(rows, cols)}};
   }
+  // Matrix units multiply f16: f32 factors keep their precision elsewhere.
+  if (traits.tier >= Tier::kMatrix && x == DType::kF16 && piece.encoding != Encoding::kF32 && columns % 64 == 0 &&
+      rows > kVectorRowsMaxBesideMatrix)
+    return choose_matrix(traits, piece, rows, columns, bias);
   if (rows <= kVectorRowsMax) {
     const auto [team_rows, unroll] = vector_shape(piece.encoding, rows);
     const uint32_t teams = traits.tier >= Tier::kSubgroup ? 4 : 1;
@@ -63,9 +80,6 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
     return {{"matmul_vector", group_size, {encoding, team_rows, rows, x_dtype, bias, unroll}},
             {ceil_div(num_rows, teams * team_rows)}};
   }
-  // Matrix units multiply f16: f32 factors keep their precision elsewhere.
-  if (traits.tier >= Tier::kMatrix && x == DType::kF16 && piece.encoding != Encoding::kF32 && columns % 64 == 0)
-    return choose_matrix(traits, piece, rows, columns, x_dtype, bias);
   return {{"matmul_tile", 256, {encoding, x_dtype, bias}}, {ceil_div(num_rows, kTile), ceil_div(rows, kTile)}};
 }
 
@@ -84,16 +98,33 @@ Status record(Recorder& r, const Matmul& op) {
     if (!vector) return vector.error();
     bias = *vector;
   }
-  for (const Piece& piece : r.weights().group(op.group)) {
-    const Choice choice = choose(r.traits(), piece, rows, columns, r.desc(op.x).dtype, with_bias);
+  const std::vector<Piece>& pieces = r.weights().group(op.group);
+  std::vector<Choice> choices;
+  for (const Piece& piece : pieces)
+    choices.push_back(choose(r.traits(), piece, rows, columns, r.desc(op.x).dtype, with_bias));
+  const uint32_t splits = num_splits(r.traits(), choices);
+  uint64_t products_first = 0, arrivals_first = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const Piece& piece = pieces[i];
+    Choice& choice = choices[i];
+    choice.groups.z = splits;
+    View products, arrivals;
+    if (splits > 1) {
+      const uint64_t tiles = choice.groups.x, bytes = tiles * splits * choice.split_bytes;
+      products = r.resources().products.part(products_first, bytes);
+      arrivals = r.resources().arrivals.part(arrivals_first, tiles * 4);
+      products_first += bytes;
+      arrivals_first += tiles * 4;
+    }
     Push push;
-    push.add(x).add(piece.view).add(bias).add(out).add(r.live_count(op.x)).add(columns);
-    push.add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows));
+    push.add(x).add(piece.view).add(bias).add(out).add(r.live_count(op.x));
+    if (choice.split_bytes > 0) push.add(products).add(arrivals);
+    push.add(columns).add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows));
     push.add(static_cast<uint32_t>(piece.row_begin)).add(r.desc(op.out).columns);
     // Pieces write different columns of out, so they need no barrier between each other: each claims one byte range
     // that no other piece claims.
     const View reads[] = {x, piece.view};
-    const View writes[] = {&piece == &r.weights().group(op.group).front() ? out : View{}};
+    const View writes[] = {i == 0 ? out : View{}, products, arrivals};
     r.dispatch(choice.kernel, push, choice.groups, reads, writes);
   }
   return {};
