@@ -1,9 +1,10 @@
 // out = x * W^T + bias on matrix units (KHR cooperative matrix): f16 factors, f32 sums. A workgroup makes a tile of
-// kTileRows weight rows (grid x) by kTileCols rows of x (grid y); a step takes 64 * kSlices columns of both into shared
-// memory as f16, while the loads of the next kAhead steps are under way. A subgroup owns a part of the tile and, of each
-// step, one of kSlices slices of columns. With few tiles the columns are also split among workgroups (grid z): each
-// leaves its sums in `products`, and the last to arrive adds them up. Slices and splits are summed in their order,
-// whoever is last. Numbers of bf16 weights are rounded to f16; beyond its range they become inf, which sampling reports.
+// kTileRows weight rows (grid x) by kTileCols rows of x (grid y); a step takes 64 * kSlices columns of both into
+// shared memory as f16, while the loads of the next kAhead steps are under way. A subgroup owns a part of the tile
+// and, of each step, one of kSlices slices of columns. With few tiles the columns are also split among workgroups
+// (grid z): each leaves its sums in `products`, and the last to arrive adds them up. Slices and splits are summed in
+// their order, whoever is last. Numbers of bf16 weights are rounded to f16; beyond its range they become inf, which
+// sampling reports.
 #version 460
 #pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
@@ -31,7 +32,7 @@ layout(push_constant) uniform Push {
   Words x, weight;  // x: f16
   Floats bias, result;
   Words count;
-  Products products;  // [tile of weight rows][split][fragment of a part][kPartQuads]
+  Products products;  // [tile][split][fragment of a part][kPartQuads]
   Words arrivals;     // [tile] splits that are done; 0 before and after
   uint columns, row_words, num_rows;
   uint result_first, result_columns;
@@ -147,7 +148,8 @@ void main() {
       barrier();
     }
   }
-  uint place = (gl_WorkGroupID.x * splits + split) * kFrags * kPartQuads;
+  uint tile = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+  uint place = (tile * splits + split) * kFrags * kPartQuads;
   [[unroll]] for (uint f = 0; f < kFrags; ++f) {
     coopMatStore(sums[f], tiles, gl_SubgroupID * kFragQuads, kN / 4, gl_CooperativeMatrixLayoutRowMajor);
     barrier();
@@ -165,13 +167,13 @@ void main() {
   if (splits == 1u) return;
   group_and_memory_barrier();
   if (gl_LocalInvocationIndex == 0u) {
-    is_last = atomicAdd(arrivals.w[gl_WorkGroupID.x], 1u, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer,
+    is_last = atomicAdd(arrivals.w[tile], 1u, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer,
                         gl_SemanticsAcquireRelease) == splits - 1u;
-    if (is_last) arrivals.w[gl_WorkGroupID.x] = 0u;
+    if (is_last) arrivals.w[tile] = 0u;
   }
   group_and_memory_barrier();
   if (!is_last) return;
-  place = gl_WorkGroupID.x * splits * kFrags * kPartQuads;
+  place = tile * splits * kFrags * kPartQuads;
   for (uint i = gl_LocalInvocationIndex; i < kFrags * kPartQuads; i += kLanes) {
     vec4 sum = vec4(0.0);
     for (uint s = 0; s < splits; ++s) sum += products.v[place + s * kFrags * kPartQuads + i];

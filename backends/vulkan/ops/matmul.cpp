@@ -7,14 +7,15 @@
 namespace llmrt::vulkan {
 namespace {
 
-constexpr uint32_t kVectorRowsMax = 8, kVectorRowsMaxBesideMatrix = 4;
+constexpr uint32_t kVectorRowsMax = 8, kVectorRowsMaxBesideMatrix = 3;
 constexpr uint32_t kTile = 64;  // twin: shaders/matmul_tile.comp
 
 struct Choice {
   Kernel kernel;
   Groups groups;
-  // matmul_matrix: how many workgroups may share the columns of a tile, and the bytes that each then hands over
-  uint32_t splits_max = 1, split_bytes = 0;
+  // matmul_matrix: how many workgroups may share the columns of a tile, the bytes that each then hands over, and how
+  // many of them fill a core
+  uint32_t splits_max = 1, split_bytes = 0, core_groups = 1;
 };
 
 // The matrix units' tile for so many rows of x: the fastest measured on an H200 (docs/performance.md). Its driver lets
@@ -33,20 +34,21 @@ Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, ui
            {static_cast<uint32_t>(piece.encoding), bias, tile.rows, tile.cols, tile.part_rows, tile.part_cols,
             tile.slices, traits.matrix_m, traits.matrix_n, traits.matrix_k, tile.ahead}},
           {ceil_div(static_cast<uint32_t>(piece.num_rows), tile.rows), ceil_div(rows, tile.cols)},
-          rows <= tile.cols ? columns / (64 * tile.slices) : 1,
-          tile.rows * tile.cols * 4};
+          columns / (64 * tile.slices),
+          tile.rows * tile.cols * 4,
+          tile.cols <= 32 ? 2u : 1u};
 }
 
-// Workgroups that share the columns of each tile: enough to fill the device once, two a core where they are small.
+// Workgroups that share the columns of each tile: enough to fill the device once.
 uint32_t num_splits(const Traits& traits, const std::vector<Choice>& choices) {
-  uint32_t tiles = 0, splits_max = UINT32_MAX, split_bytes = 1;
+  uint32_t tiles = 0, splits = UINT32_MAX, core_groups = 1;
   for (const Choice& choice : choices) {
-    tiles += choice.groups.x;
-    splits_max = std::min(splits_max, choice.splits_max);
-    split_bytes = std::max(split_bytes, choice.split_bytes);
+    LLMRT_CHECK(choice.core_groups * choice.split_bytes <= kSplitBytesCore, "matmul: products");
+    tiles += choice.groups.x * choice.groups.y;
+    splits = std::min(splits, choice.splits_max);
+    core_groups = choice.core_groups;
   }
-  const uint32_t wanted = traits.num_cores * std::min(2u, kSplitBytesCore / split_bytes);
-  return std::max(1u, std::min(splits_max, wanted / tiles));
+  return std::max(1u, std::min(splits, traits.num_cores * core_groups / tiles));
 }
 
 // Weight rows of a team of matmul_vector, and units of each that a lane has in flight. Measured on an H200 with one row
@@ -110,7 +112,7 @@ Status record(Recorder& r, const Matmul& op) {
     choice.groups.z = splits;
     View products, arrivals;
     if (splits > 1) {
-      const uint64_t tiles = choice.groups.x, bytes = tiles * splits * choice.split_bytes;
+      const uint64_t tiles = uint64_t{choice.groups.x} * choice.groups.y, bytes = tiles * splits * choice.split_bytes;
       products = r.resources().products.part(products_first, bytes);
       arrivals = r.resources().arrivals.part(arrivals_first, tiles * 4);
       products_first += bytes;
