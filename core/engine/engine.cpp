@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kIdleSleep{50};  // deadlines of waiting requests are looked at this often
 
-// What the engine keeps of a request beside the scheduler: where its events go and its stop state.
+// What the engine keeps of a branch beside the scheduler: where its events go and its stop state.
 struct Live {
   std::shared_ptr<EventSink> sink;
   StopMatcher matcher;
@@ -119,9 +119,10 @@ void Engine::Impl::take_messages() {
     if (auto* request = std::get_if<Request>(&message)) {
       std::span<const TokenId> ends;
       if (tokenizer) ends = tokenizer->end_of_generation_ids();
-      live.emplace(request->id,
-                   Live{request->sink, StopMatcher(request->stop, request->min_tokens, request->max_tokens, ends),
-                        static_cast<size_t>(std::max(0, request->sampling.logprobs))});
+      for (uint32_t branch = 0; branch < request->n; ++branch)
+        live.emplace(request->id + branch,
+                     Live{request->sink, StopMatcher(request->stop, request->min_tokens, request->max_tokens, ends),
+                          static_cast<size_t>(std::max(0, request->sampling.logprobs))});
       inbox_tokens -= request->prompt.size();
       scheduler->add(std::move(*request), clock->now_ns());
     } else if (auto* cancelled = std::get_if<CancelMessage>(&message)) {
@@ -195,7 +196,7 @@ Verdict Engine::Impl::judge_row(const PlanRow& row, const PlanSample& sample, co
   return verdict;
 }
 
-// Events go out in order; runs of one request in one call.
+// Events go out in order; runs of one branch in one call.
 void Engine::Impl::deliver() {
   for (size_t first = 0; first < events.size();) {
     const RequestId id = events[first].request_id;
@@ -289,7 +290,7 @@ Result<RequestId> Engine::submit(Request request) {
     return make_error(ErrorCode::kOverloaded, "queue full: {} prompt tokens wait, {} more would pass the limit of {}",
                       waiting, tokens, self.config.queue_tokens_max);
   self.inbox_tokens += tokens;
-  request.id = ++self.last_id;
+  request.id = self.last_id.fetch_add(request.n) + 1;
   if (request.arrival_ns == 0) request.arrival_ns = self.clock->now_ns();
   const RequestId id = request.id;
   self.inbox.post(std::move(request));

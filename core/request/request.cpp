@@ -51,6 +51,9 @@ Status validate(const Request& request, uint32_t vocab_size) {
                         vocab_size, token);
     }
   }
+  if (request.n < 1 || request.n > kBranchesMax) {
+    return make_error(ErrorCode::kInvalidArgument, "n: expected 1 to {}, found {}", kBranchesMax, request.n);
+  }
   if (request.min_tokens > request.max_tokens) {
     return make_error(ErrorCode::kInvalidArgument, "min_tokens: expected at most max_tokens = {}, found {}",
                       request.max_tokens, request.min_tokens);

@@ -116,11 +116,11 @@ void Scheduler::Impl::write_tables(Sequence& sequence, IterationPlan* plan) {
   }
 }
 
-// The block that begins with somebody else's tokens. The queue is in order: once the copy is in a plan, its source may
-// be handed out by the next one.
+// The block that begins with somebody else's tokens, the last of which stands before `computed`. The queue is in order:
+// once the copy is in a plan, its source may be handed out by the next one.
 void Scheduler::Impl::write_copy(Sequence& sequence, IterationPlan* plan) {
   if (sequence.copy_tokens == 0) return;
-  const BlockId target = sequence.tables[0].blocks[sequence.computed / kv.cache_block_tokens()];
+  const BlockId target = sequence.tables[0].blocks[(sequence.computed - 1) / kv.block_tokens()];
   plan->block_copies.push_back({sequence.copy_source, target, sequence.copy_tokens});
   kv.unpin(sequence.copy_source);
   sequence.copy_source = kNoBlock;

@@ -25,15 +25,16 @@ PlanLimits plan_limits(const SchedulerConfig& config) {
   // A clear and a table patch a group for every slot, then parameters and counts for each row.
   limits.row_updates_max = (1 + num_groups) * config.sequences_max + 2ull * limits.rows_max;
   limits.payload_words_max = uint64_t{limits.rows_max} * (sizeof(RowSampling) / 4) + config.context_max;
-  const bool shares = config.prefix_cache != PrefixCacheKind::kOff;
   for (const KvPoolSize& pool : config.kv_pools) {
     const uint64_t chunk_blocks = ceil_div(config.step_tokens_max, pool.block_tokens);
-    limits.payload_words_max += limits.rows_max + chunk_blocks;
-    // What admitted sequences take over; and blocks that the step before filled, replaced by equal ones, with the one
-    // behind them and up to two of tokens that were in flight.
-    if (shares) limits.payload_words_max += shared_blocks_max(config) + 3 * uint64_t{limits.rows_max} + chunk_blocks;
+    // What admitted sequences take over stands beside what all take newly.
+    limits.payload_words_max += limits.rows_max + chunk_blocks + shared_blocks_max(config);
+    // Blocks that the step before filled, replaced by equal ones, with the one behind them and up to two of tokens that
+    // were in flight.
+    if (config.prefix_cache == PrefixCacheKind::kOff) continue;
+    limits.payload_words_max += 3 * uint64_t{limits.rows_max} + chunk_blocks;
   }
-  limits.block_copies_max = shares ? limits.rows_max : 0;
+  limits.block_copies_max = limits.rows_max;
   limits.bias_entries_max =
       uint64_t{config.sample_rows_max} * (kLogitBiasMax + kStopTokensMax + config.end_of_generation.size());
   return limits;

@@ -69,10 +69,11 @@ class Scheduler {
   // validate()'s business (request.h).
   Status check(const Request& request) const;
 
-  // Takes the request (id set and unused, prompt not empty, checked). When the queue is full it is REJECTED with an
-  // event (kError, overloaded) instead. `request.sink` is not used.
+  // Takes the request (its n ids set and unused, prompt not empty, checked). When the queue is full it is REJECTED with
+  // an event (kError, overloaded) for each branch instead. `request.sink` is not used.
   void add(Request request, TimeNs now);
   // Ends it with an event (kCancelled), whatever it is doing; a token in flight is dropped. Unknown or ended: ignored.
+  // Each branch has its own id and ends alone; the others go on.
   void cancel(RequestId id, TimeNs now);
   // STREAMING becomes FINISHED and the scheduler forgets the id. To be called once after each event with a finish;
   // ignored for ids that are gone already (cancelled, timed out and rejected ones are forgotten at once).
@@ -95,7 +96,7 @@ class Scheduler {
   void fail_all(const Error& error, TimeNs now);
 
   // Appends everything that happened since the last call, in order, and forgets it. Exactly one event with a finish
-  // comes for each request that was added.
+  // comes for each branch of a request that was added.
   void take_events(std::vector<TokenEvent>* out);
 
   // The same for preemptions.

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <list>
 #include <memory>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -32,10 +33,12 @@ struct Scheduler::Impl {
 
   // lifecycle.cpp: requests come and go
   void add(Request request, TimeNs now);
+  void add_branch(Request request, uint32_t branch, const std::optional<Error>& refusal, TimeNs now);
   void expire(TimeNs now);
-  // The one way out, whatever the reason: gives everything back, moves to `state`, emits `event` (id, time and finish
-  // are set there).
+  // The one way out, whatever the reason: gives everything back, moves to `state`, emits `event` (with `finish`).
   void end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now);
+  // Emits the event; id, branch and time are set here.
+  void tell(const Sequence& sequence, TokenEvent event, TimeNs now);
   void preempt(Sequence& sequence, RequestId wanted_by, StepBudget* budget);
   // `forget`: its keys and values are not kept for others.
   void give_back(Sequence& sequence, bool forget);
@@ -61,6 +64,7 @@ struct Scheduler::Impl {
 
   // prefix.cpp: who waits for whose prefix, and what is kept for others
   Sequence* pick_next();
+  bool waits_for_branch(Sequence& sequence) const;
   bool waits_for_prefix(Sequence& sequence) const;
   PrefixMatch look_up(Sequence& sequence) const;
   void count_overtaken(const Sequence& admitted);

@@ -4,9 +4,9 @@
 //   config key=value ...      pool (blocks), block (tokens), rows, step, samples, penalties, chunk, reserve, context,
 //   queue,
 //                             watermark (in percent), cache (radix or hashed); must come first
-//   add ID prompt=N max=N [min=N] [same=N] [salt=TEXT] [deadline=MS] [scores] [logprobs] [penalty] [bias] [ignore_eos]
-//   [stop=TOKEN] plan                      "1[0,5)*": request 1, positions 0 to 4, draws; "?" the token is still on the
-//   device, "~3"
+//   add ID prompt=N max=N [n=N] [min=N] [same=N] [salt=TEXT] [deadline=MS] [scores] [logprobs] [penalty] [bias]
+//   [ignore_eos] [stop=TOKEN] plan                      "1[0,5)*": request 1, positions 0 to 4, draws; "?" the token is
+//   still on the device, "~3"
 //                             three scored prompt tokens; "nothing" when there is no plan
 //                             The prompts of all begin alike, with same=N for N tokens, then each goes its own way
 //   updates                   the row updates of the last plan;  bias: its bias entries;  copies: its block copies
