@@ -98,8 +98,11 @@ SampleResult fake_draw(uint64_t hidden, const RowSampling& row, const FakeCounts
   uint64_t key = hidden;
   for (const uint32_t word :
        {row.flags, std::bit_cast<uint32_t>(row.temperature), row.top_k, std::bit_cast<uint32_t>(row.top_p),
-        std::bit_cast<uint32_t>(row.min_p), row.seed_lo, row.seed_hi, row.branch, output_position}) {
+        std::bit_cast<uint32_t>(row.min_p)}) {
     key = mix(key, word);
+  }
+  if (row.temperature != 0) {
+    for (const uint32_t word : {row.seed_lo, row.seed_hi, row.branch, output_position}) key = mix(key, word);
   }
   if (row.flags & kRowPenalties) {
     for (const float value : {row.repetition_penalty, row.presence_penalty, row.frequency_penalty}) {

@@ -87,6 +87,8 @@ ClientPlan random_client(const EngineConfig& config, bool under_pressure, Dice& 
   if (dice.one_in(4)) request.min_tokens = dice.between(0, request.max_tokens);
   request.sampling = random_sampling(dice);
   request.stop = random_stop(dice);
+  if (dice.one_in(4)) request.n = dice.between(2, 6);
+  if (request.n > 1 && dice.one_in(2)) request.sampling.temperature = 0;  // all branches say the same
   if (dice.one_in(8)) request.cache_salt = dice.one_in(2) ? "salt" : "pepper";
   if (dice.one_in(8)) request.adapter_id = dice.between(1, 2);
   if (dice.one_in(6)) request.deadline_ns = dice.between(0, 100) * kMs;

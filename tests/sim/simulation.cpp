@@ -20,8 +20,10 @@ bool is_prefix(const T& part, const T& whole) {
   return part.size() <= whole.size() && std::equal(part.begin(), part.end(), whole.begin());
 }
 
-struct Client final : EventSink {
+// One branch of a request, as its receiver sees it.
+struct Client {
   const ClientPlan* plan = nullptr;
+  uint32_t branch = 0;
   Engine* engine = nullptr;
   const Tokenizer* tokenizer = nullptr;
   FakeAnswer alone;
@@ -37,7 +39,7 @@ struct Client final : EventSink {
   std::string wrong;  // what broke first
 
   bool ended() const { return got.finish != FinishReason::kNone; }
-  void on_events(std::span<const TokenEvent> events) override;
+  void on_event(const TokenEvent& event);
   void take(const TokenEvent& event);
   void take_prompt_token(const TokenEvent& event);
   void cancel() {
@@ -48,11 +50,17 @@ struct Client final : EventSink {
   std::string check_error(const MemoryPlan& pool) const;
 };
 
-void Client::on_events(std::span<const TokenEvent> events) {
-  for (const TokenEvent& event : events) {
-    if (wrong.empty()) take(event);
-    if (++num_events == static_cast<uint64_t>(plan->cancel_after_events)) cancel();
+struct Sink final : EventSink {
+  std::vector<Client*> branches;
+  void on_events(std::span<const TokenEvent> events) override {
+    for (const TokenEvent& event : events) branches.at(event.branch)->on_event(event);
   }
+};
+
+void Client::on_event(const TokenEvent& event) {
+  if (event.request_id != id) wrong = fmt::format("an event of request {}", event.request_id);
+  if (wrong.empty()) take(event);
+  if (++num_events == static_cast<uint64_t>(plan->cancel_after_events)) cancel();
 }
 
 void Client::take(const TokenEvent& event) {
@@ -148,7 +156,7 @@ class Simulation {
  private:
   std::string start();
   std::string before_tick();
-  std::string arrive(Client& client);
+  std::string arrive(size_t first);
   std::string refusal_is_right(const Client& client, const Error& error) const;
   std::string after_tick();
   std::string check_cached(const Client& client) const;
@@ -162,7 +170,7 @@ class Simulation {
   SimClock clock_;
   std::shared_ptr<const Tokenizer> tokenizer_ = make_fake_tokenizer();
   std::unique_ptr<Engine> engine_;
-  std::vector<std::shared_ptr<Client>> clients_;
+  std::vector<std::unique_ptr<Client>> clients_;  // the branches of a request in a row
   uint32_t tick_ = 0;
   uint64_t num_ended_ = 0;
   bool lost_ = false;
@@ -176,12 +184,18 @@ std::string Simulation::start() {
   if (!engine) return "the engine did not start: " + engine.error().message;
   engine_ = std::move(*engine);
   for (const ClientPlan& plan : scenario_.clients) {
-    auto client = std::make_shared<Client>();
-    client->plan = &plan;
-    client->engine = engine_.get();
-    client->tokenizer = tokenizer_.get();
-    client->alone = answer_alone(plan.request, *tokenizer_, scenario_.backend.poison);
-    clients_.push_back(std::move(client));
+    for (uint32_t branch = 0; branch < plan.request.n; ++branch) {
+      auto client = std::make_unique<Client>();
+      client->plan = &plan;
+      client->branch = branch;
+      client->engine = engine_.get();
+      client->tokenizer = tokenizer_.get();
+      Request alone = plan.request;
+      alone.n = 1;
+      alone.sampling.branch += branch;
+      client->alone = answer_alone(alone, *tokenizer_, scenario_.backend.poison);
+      clients_.push_back(std::move(client));
+    }
   }
   return "";
 }
@@ -209,28 +223,34 @@ std::string Simulation::refusal_is_right(const Client& client, const Error& erro
   }
 }
 
-std::string Simulation::arrive(Client& client) {
-  client.arrived = true;
-  client.arrived_at = tick_;
+std::string Simulation::arrive(size_t first) {
+  Request request = clients_[first]->plan->request;
+  const uint32_t n = request.n;
   ++coverage_->num_requests;
-  Request request = client.plan->request;
-  request.sink = clients_[static_cast<size_t>(client.plan - scenario_.clients.data())];
+  coverage_->num_branches += n;
+  auto sink = std::make_shared<Sink>();
+  for (uint32_t branch = 0; branch < n; ++branch) sink->branches.push_back(clients_[first + branch].get());
   if (request.deadline_ns != 0) request.deadline_ns += clock_.now_ns();
-  client.deadline_ns = request.deadline_ns;
+  request.sink = sink;
+  const TimeNs deadline_ns = request.deadline_ns;
   const Result<RequestId> id = engine_->submit(std::move(request));
-  if (id) {
-    client.id = *id;
-    return "";
+  for (Client* client : sink->branches) {
+    client->arrived = true;
+    client->arrived_at = tick_;
+    client->deadline_ns = deadline_ns;
+    client->refused = client->drained = !id.ok();
+    if (id) client->id = *id + client->branch;
   }
-  client.refused = client.drained = true;
+  if (id) return "";
   ++coverage_->num_refused;
-  return refusal_is_right(client, id.error());
+  return refusal_is_right(*clients_[first], id.error());
 }
 
 std::string Simulation::before_tick() {
-  for (const auto& client : clients_) {
+  for (size_t i = 0; i < clients_.size(); ++i) {
+    Client* client = clients_[i].get();
     if (!client->arrived && client->plan->arrival_tick <= tick_) {
-      if (std::string wrong = arrive(*client); !wrong.empty()) return wrong;
+      if (std::string wrong = arrive(i); !wrong.empty()) return wrong;
     }
     if (!client->arrived || client->drained) continue;
     const int age = static_cast<int>(tick_ - client->arrived_at);
