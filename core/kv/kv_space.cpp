@@ -12,6 +12,13 @@ KvSpace::KvSpace(std::span<const KvPoolSize> sizes, PrefixCacheKind cache) {
   cache_ = make_prefix_cache(cache, sizes[0]);
 }
 
+bool KvSpace::can_hold(uint32_t num_tokens) const {
+  for (uint32_t g = 0; g < num_groups(); ++g) {
+    if (blocks_for(g, num_tokens) > num_blocks(g)) return false;
+  }
+  return true;
+}
+
 std::vector<BlockTable> KvSpace::make_tables(uint32_t num_tokens) const {
   std::vector<BlockTable> tables(num_groups());
   for (uint32_t g = 0; g < num_groups(); ++g) {

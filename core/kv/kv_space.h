@@ -38,6 +38,9 @@ class KvSpace {
     return ceil_div(num_tokens, groups_[group].block_tokens);
   }
 
+  // Whether the pools as a whole could.
+  bool can_hold(uint32_t num_tokens) const;
+
   // Tables with room reserved for `num_tokens`, no blocks yet.
   std::vector<BlockTable> make_tables(uint32_t num_tokens) const;
   // How many tokens the tables could hold if they took every free block.

@@ -58,6 +58,13 @@ class EventSink {
   virtual void on_events(std::span<const TokenEvent> events) = 0;
 };
 
+// Beam search: the n branches are beams. Nothing is drawn; at the end branch 0 gets the best answer, branch 1 the next
+// one and so on, each all at once. core/request/beam_search.h says which are the best.
+struct BeamParams {
+  float length_penalty = 1;     // [-10, 10]
+  bool early_stopping = false;  // over as soon as n answers have ended
+};
+
 // With n > 1 the prompt is continued n times, by branches that share its keys and values. A branch is a request of its
 // own in everything else: branch b has the id `id + b`, draws what a lone request with sampling.branch + b draws, and
 // its events say which it is.
@@ -67,6 +74,7 @@ struct Request {
   uint32_t n = 1;
   SamplingParams sampling;
   StopParams stop;
+  std::optional<BeamParams> beam = {};
   uint32_t max_tokens = 16;     // 0: prompt log-probabilities only
   uint32_t min_tokens = 0;      // end-of-generation and stop tokens are banned before that many
   uint32_t adapter_id = 0;      // 0 = none
@@ -77,6 +85,7 @@ struct Request {
 };
 
 inline constexpr uint32_t kBranchesMax = 128;
+inline constexpr uint32_t kBeamCandidatesMax = kLogprobAlternativesMax;  // that the device tells of each beam
 inline constexpr size_t kStopTokensMax = 128;
 inline constexpr size_t kStopStringsMax = 64;
 inline constexpr size_t kStopBytesMax = 4096;  // of all stop strings together
@@ -84,7 +93,7 @@ inline constexpr size_t kCacheSaltBytesMax = 256;
 
 // Everything about the values inside: prompt not empty and inside the vocabulary, sampling ranges, n, stop lists and
 // salt within the limits above and no empty stop string, min_tokens <= max_tokens. invalid_argument naming field, range
-// and value.
+// and value; unsupported for what does not go together with beam search.
 Status validate(const Request& request, uint32_t vocab_size);
 
 }  // namespace llmrt

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <vector>
 
 #include "core/kv/kv_space.h"
+#include "core/request/beam_search.h"
 #include "core/request/request.h"
 #include "core/request/request_state.h"
 
@@ -23,6 +25,12 @@ struct Sequence {
   uint32_t computed = 0;  // positions scheduled, in flight included; means nothing while it waits
   uint32_t pending = 0;   // sampled tokens in flight: they follow `tokens`
   uint32_t scored;        // prompt positions below this have been scheduled for scoring (position 0 never is)
+
+  // Beam search, else null: one for all branches of the request.
+  std::shared_ptr<BeamSearch> search;
+  uint32_t rank = 0;                   // which of its beams this is now
+  bool is_asked = false;               // what may follow `tokens` is known or in flight: nothing to compute now
+  std::vector<TopLogprob> candidates;  // what may follow, once it is known
 
   std::vector<BlockTable> tables;  // by KV group; empty unless running
   Digest identity = {};            // of its blocks in the prefix cache, beside their tokens

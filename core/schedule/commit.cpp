@@ -31,9 +31,11 @@ void Scheduler::Impl::commit_row(const IterationPlan& plan, const PlanRow& row, 
     const PlanSample& sample = plan.samples[i];
     Verdict& verdict = verdicts[i];
     const bool is_forced = sample.forced_token >= 0;
-    if (!is_forced) --sequence->pending;
+    if (!is_forced && !sequence->search) --sequence->pending;
     if (verdict.error) {
-      end(*sequence, RequestState::kStreaming, {.error = std::move(verdict.error)}, FinishReason::kError, now);
+      end_all(*sequence, RequestState::kStreaming, {.error = std::move(verdict.error)}, FinishReason::kError, now);
+    } else if (sequence->search) {
+      commit_beam(*sequence, verdict, now);
     } else if (is_forced) {
       commit_forced(*sequence, sample, verdict, now);
     } else {

@@ -14,18 +14,23 @@ void Scheduler::Impl::add(Request request, TimeNs now) {
                          config.queue_tokens_max, waiting, num_prompt);
     ++stats.num_rejected;
   }
+  std::shared_ptr<BeamSearch> search;
+  if (request.beam)
+    search = std::make_shared<BeamSearch>(request.n, *request.beam, request.max_tokens, ends_of(request));
   for (uint32_t branch = 0; branch < request.n; ++branch) {
     Request own = request;
     own.id += branch;
     own.sampling.branch += branch;
-    add_branch(std::move(own), branch, refusal, now);
+    auto sequence = std::make_unique<Sequence>(std::move(own), branch);
+    sequence->search = search;
+    sequence->rank = branch;
+    add_branch(std::move(sequence), refusal, now);
   }
 }
 
-void Scheduler::Impl::add_branch(Request request, uint32_t branch, const std::optional<Error>& refusal, TimeNs now) {
-  const RequestId id = request.id;
-  auto owned = std::make_unique<Sequence>(std::move(request), branch);
+void Scheduler::Impl::add_branch(std::unique_ptr<Sequence> owned, const std::optional<Error>& refusal, TimeNs now) {
   Sequence& sequence = *owned;
+  const RequestId id = sequence.request.id;
   LLMRT_CHECK(!sequence.tokens.empty(), "a request has a prompt");
   LLMRT_CHECK(sequences.emplace(id, std::move(owned)).second, "a request id is used once");
   if (sequence.request.deadline_ns != 0) deadlines.emplace(sequence.request.deadline_ns, id);
@@ -134,7 +139,7 @@ void Scheduler::Impl::forget(RequestId id) {
   --num_streaming;
 }
 
-Sequence* Scheduler::Impl::find(RequestId id) {
+Sequence* Scheduler::Impl::find(RequestId id) const {
   const auto it = sequences.find(id);
   return it == sequences.end() ? nullptr : it->second.get();
 }

@@ -88,7 +88,11 @@ void Scheduler::Impl::write_row(Sequence& sequence, IterationPlan* plan) {
   sequence.step_tokens = 0;
   keep_filled(sequence);
   if (!draws) return;
-  ++sequence.pending;
+  if (sequence.search) {
+    sequence.is_asked = true;
+  } else {
+    ++sequence.pending;
+  }
   if (sequence.state() == RequestState::kPrefilling) sequence.move_to(RequestState::kDecoding);
 }
 
@@ -140,7 +144,7 @@ void Scheduler::Impl::write_samples(const Sequence& sequence, IterationPlan* pla
   if (end != sequence.wanted() || !sequence.may_sample()) return;
   plan->samples.push_back({.token_offset = end - 1 - begin,
                            .output_position = sequence.num_output(),
-                           .logprobs = sequence.request.sampling.logprobs >= 0});
+                           .logprobs = sequence.request.sampling.logprobs >= 0 || sequence.search});
 }
 
 void Scheduler::Impl::write_bias(const Sequence& sequence, uint32_t output_position, IterationPlan* plan) const {

@@ -33,6 +33,7 @@ Sequence* Scheduler::Impl::pick_next() {
   Sequence* best = nullptr;
   uint32_t num_seen = 0;
   for (Sequence* sequence : queue) {
+    if (sequence->is_asked) continue;
     const bool waits = waits_for_branch(*sequence);
     if (sequence->state() == RequestState::kPreempted) return waits ? nullptr : sequence;
     if (waits) continue;

@@ -68,6 +68,10 @@ Status Scheduler::check(const Request& request) const {
   if (request.sampling.has_penalties() && config.penalty_rows_max == 0) {
     return make_error(ErrorCode::kUnsupported, "penalties: this engine keeps no token counts (penalty rows: 0)");
   }
+  if (request.beam && request.n + impl_->ends_of(request).size() > kBeamCandidatesMax) {
+    return make_error(ErrorCode::kUnsupported, "use_beam_search: expected at most {} beams, found {}",
+                      kBeamCandidatesMax - impl_->ends_of(request).size(), request.n);
+  }
   const uint32_t positions = impl_->positions_reserved(static_cast<uint32_t>(num_prompt),
                                                        static_cast<uint32_t>(num_prompt + request.max_tokens - 1));
   for (uint32_t g = 0; g < impl_->kv.num_groups(); ++g) {
@@ -94,7 +98,7 @@ void Scheduler::cancel(RequestId id, TimeNs now) {
     impl_->forget(id);
     return;
   }
-  impl_->end(*sequence, RequestState::kCancelled, {}, FinishReason::kCancelled, now);
+  impl_->end_all(*sequence, RequestState::kCancelled, {}, FinishReason::kCancelled, now);
 }
 
 void Scheduler::drained(RequestId id) {
@@ -119,6 +123,7 @@ const IterationPlan* Scheduler::plan(TimeNs now) {
   impl_->take_units(&budget, now);
   impl_->take_chunks(&budget);
   impl_->admit(&budget);
+  impl_->yield_idle_beams(&budget);
   if (budget.tokens == config.step_tokens_max) return nullptr;
   IterationPlan* plan = &impl_->plans[++impl_->num_plans % impl_->plans.size()];
   impl_->write_plan(plan);

@@ -2,7 +2,9 @@
 // and ends by itself. Method: as in scheduler_test.cpp.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <functional>
 #include <map>
+#include <random>
 
 #include "core/base/checked_math.h"
 #include "core/schedule/scheduler.h"
@@ -216,4 +218,51 @@ TEST_CASE("four branches hold no more blocks than the prompt and what each of th
   CHECK(num_computed == num_prompt + kBranches - 1 + kBranches * (kTokens - 1));
   CHECK(scheduler.num_free_blocks(0) == 512);
   CHECK(scheduler.stats().prompt_tokens == num_prompt);
+}
+
+TEST_CASE("beams that go on in several ways compute one token each, in no more blocks than they wrote") {
+  constexpr uint32_t kBlock = 4, kBeams = 4, kTokens = 30, kPrompt = 18;
+  const uint32_t seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  SchedulerConfig config;
+  config.context_max = 256;
+  config.kv_pools = {{256, kBlock}};
+  config.prefix_cache = GENERATE(PrefixCacheKind::kOff, PrefixCacheKind::kRadix);
+  Scheduler scheduler(config);
+  Request request;
+  request.id = 1;
+  request.prompt.assign(kPrompt, 5);
+  request.n = kBeams;
+  request.max_tokens = kTokens;
+  request.beam = BeamParams{};
+  scheduler.add(std::move(request), 0);
+
+  uint32_t num_copies = 0;
+  for (uint32_t step = 0; scheduler.has_work(); ++step) {
+    const IterationPlan* plan = scheduler.plan(0);
+    REQUIRE(plan != nullptr);
+    // The prompt, the other beams' last token of it, then one token of each.
+    REQUIRE(plan->tokens.size() == (step == 0 ? kPrompt : step == 1 ? kBeams - 1 : kBeams));
+    const uint32_t num_blocks = 256 - scheduler.num_free_blocks(0);
+    REQUIRE(num_blocks <= ceil_div(kPrompt, kBlock) + kBeams * (ceil_div(step, kBlock) + 1));
+    for (const BlockCopy& copy : plan->block_copies) {
+      REQUIRE(copy.num_tokens == (step == 1 ? kPrompt - 1 : kPrompt + step - 2) % kBlock);
+      num_copies += step > 1;
+    }
+    if (step > 0) REQUIRE(scheduler.plan(0) == nullptr);  // what comes next depends on all of them
+    std::vector<Verdict> verdicts(plan->samples.size());
+    for (Verdict& verdict : verdicts) {
+      for (int32_t token = 0; token < 4; ++token)
+        verdict.top_logprobs.push_back({token, -0.01f * static_cast<float>(random() % 100)});
+      std::ranges::sort(verdict.top_logprobs, std::greater(), &TopLogprob::logprob);
+    }
+    scheduler.commit(*plan, verdicts, 0);
+    REQUIRE(scheduler.check_books().ok());
+  }
+  CHECK(num_copies > 10);
+  std::vector<TokenEvent> events;
+  scheduler.take_events(&events);
+  CHECK(events.size() == kBeams * kTokens);
+  CHECK(scheduler.num_free_blocks(0) == 256);
 }

@@ -4,14 +4,11 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/fakes/naive_beams.h"
 #include "tests/fakes/naive_stop.h"
 
 namespace llmrt::test {
 namespace {
-
-float fake_logprob(uint64_t hidden, int32_t token) {
-  return -static_cast<float>(mix(hidden, static_cast<uint64_t>(token)) % 1024) / 64.0f;
-}
 
 bool is_poisoned(uint64_t hidden, uint32_t poison) {
   return poison != 0 && mix(hidden, 13) % poison == 0;
@@ -96,9 +93,8 @@ SampleResult fake_draw(uint64_t hidden, const RowSampling& row, const FakeCounts
                        std::span<const BiasEntry> bias, uint32_t poison) {
   if (is_poisoned(hidden, poison)) return poisoned_result();
   uint64_t key = hidden;
-  for (const uint32_t word :
-       {row.flags, std::bit_cast<uint32_t>(row.temperature), row.top_k, std::bit_cast<uint32_t>(row.top_p),
-        std::bit_cast<uint32_t>(row.min_p)}) {
+  for (const uint32_t word : {row.flags, std::bit_cast<uint32_t>(row.temperature), row.top_k,
+                              std::bit_cast<uint32_t>(row.top_p), std::bit_cast<uint32_t>(row.min_p)}) {
     key = mix(key, word);
   }
   if (row.temperature != 0) {
@@ -128,6 +124,10 @@ SampleResult fake_draw(uint64_t hidden, const RowSampling& row, const FakeCounts
   result.logprob = fake_logprob(hidden, result.token);
   result.support = 1;
   return result;
+}
+
+float fake_logprob(uint64_t hidden, int32_t token) {
+  return -static_cast<float>(mix(hidden, static_cast<uint64_t>(token)) % 1024) / 64.0f;
 }
 
 SampleResult fake_score(uint64_t hidden, int32_t token, uint32_t poison) {
@@ -186,6 +186,33 @@ FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint
     answer.finish = verdict.finish;
     return answer;
   }
+}
+
+std::vector<FakeAnswer> beams_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison) {
+  const auto next = [&](const std::vector<int32_t>& output) {
+    std::vector<int32_t> tokens = request.prompt;
+    tokens.insert(tokens.end(), output.begin(), output.end());
+    uint64_t sum0 = 0, sum1 = 0;
+    for (uint32_t position = 0; position < tokens.size(); ++position) {
+      const uint64_t layer0 = fake_layer0(tokens[position], position, request.adapter_id);
+      sum0 += read_cell(layer0);
+      sum1 += read_cell(fake_layer1(layer0, sum0));
+    }
+    const uint64_t hidden = fake_hidden(sum0, sum1, static_cast<uint32_t>(tokens.size()) - 1);
+    std::vector<float> logprobs;
+    if (is_poisoned(hidden, poison)) return logprobs;
+    for (int32_t token = 0; token < static_cast<int32_t>(kFakeVocab); ++token)
+      logprobs.push_back(fake_logprob(hidden, token));
+    return logprobs;
+  };
+  const auto found = naive_beam_search(request, request.stop.ignore_eos ? std::vector<int32_t>() : kFakeEnds, next);
+  std::vector<FakeAnswer> answers(request.n);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    answers[i].finish = found ? (*found)[i].finish : FinishReason::kError;
+    if (found) answers[i].tokens = (*found)[i].tokens;
+    for (const int32_t token : answers[i].tokens) answers[i].text += tokenizer.token_bytes(token);
+  }
+  return answers;
 }
 
 std::shared_ptr<const Model> make_fake_model() {
