@@ -98,6 +98,15 @@ BUGS = [
      "std::min(static_cast<uint32_t>(wanted.size()), other->computed);"),
     ("events of branches all name the first one", "core/schedule/lifecycle.cpp",
      "event.branch = sequence.branch;", ""),
+    # beams
+    ("a beam goes on with the tokens of another", "core/schedule/beams.cpp",
+     "before[steps[rank].parent]->tokens", "before[rank]->tokens"),
+    ("what may follow a beam is taken for another's", "core/schedule/beams.cpp",
+     "candidates[beam->rank] = beam->candidates;", "candidates[beam->branch] = beam->candidates;"),
+    ("beams that wait for each other hold what they wait for", "core/schedule/beams.cpp",
+     "while (budget->tokens == config.step_tokens_max &&", "while (false &&"),
+    ("a beam outlives the others' cancel", "core/schedule/scheduler.cpp",
+     "impl_->end_all(*sequence, RequestState::kCancelled,", "impl_->end(*sequence, RequestState::kCancelled,"),
     # positions and tokens
     ("a preempted sequence goes on as if its keys were there", "core/schedule/admission.cpp",
      "sequence.computed = match.num_tokens(kv.block_tokens());", ""),

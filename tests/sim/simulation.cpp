@@ -36,7 +36,8 @@ struct Client {
   uint32_t cached_tokens = 0;
   FakeAnswer got;
   std::optional<Error> error;
-  std::string wrong;  // what broke first
+  std::string wrong;              // what broke first
+  std::vector<Client*> together;  // with beam search: all branches, which are cancelled together
 
   bool ended() const { return got.finish != FinishReason::kNone; }
   void on_event(const TokenEvent& event);
@@ -44,6 +45,7 @@ struct Client {
   void take_prompt_token(const TokenEvent& event);
   void cancel() {
     cancelled = true;
+    for (Client* other : together) other->cancelled = true;
     engine->cancel(id);
   }
   std::string check_end(TimeNs now, const MemoryPlan& pool) const;
@@ -113,7 +115,8 @@ std::string Client::check_error(const MemoryPlan& pool) const {
     case ErrorCode::kNotFinite:
       return alone.finish == FinishReason::kError && got.tokens == alone.tokens ? "" : "not finite, alone it is";
     case ErrorCode::kPoolExhausted: {
-      const uint32_t positions = static_cast<uint32_t>(plan->request.prompt.size() + got.tokens.size());
+      const size_t num_output = plan->request.beam ? plan->request.max_tokens : got.tokens.size();
+      const uint32_t positions = static_cast<uint32_t>(plan->request.prompt.size() + num_output);
       return ceil_div(positions, pool.block_tokens) > pool.num_blocks ? "" : "exhausted a pool that could hold it";
     }
     case ErrorCode::kOverloaded:
@@ -184,6 +187,8 @@ std::string Simulation::start() {
   if (!engine) return "the engine did not start: " + engine.error().message;
   engine_ = std::move(*engine);
   for (const ClientPlan& plan : scenario_.clients) {
+    std::vector<FakeAnswer> searched;
+    if (plan.request.beam) searched = beams_alone(plan.request, *tokenizer_, scenario_.backend.poison);
     for (uint32_t branch = 0; branch < plan.request.n; ++branch) {
       auto client = std::make_unique<Client>();
       client->plan = &plan;
@@ -193,7 +198,7 @@ std::string Simulation::start() {
       Request alone = plan.request;
       alone.n = 1;
       alone.sampling.branch += branch;
-      client->alone = answer_alone(alone, *tokenizer_, scenario_.backend.poison);
+      client->alone = plan.request.beam ? searched[branch] : answer_alone(alone, *tokenizer_, scenario_.backend.poison);
       clients_.push_back(std::move(client));
     }
   }
@@ -240,6 +245,7 @@ std::string Simulation::arrive(size_t first) {
     client->deadline_ns = deadline_ns;
     client->refused = client->drained = !id.ok();
     if (id) client->id = *id + client->branch;
+    if (n > 1 && client->plan->request.beam) client->together = sink->branches;
   }
   if (id) return "";
   ++coverage_->num_refused;
@@ -254,7 +260,8 @@ std::string Simulation::before_tick() {
     }
     if (!client->arrived || client->drained) continue;
     const int age = static_cast<int>(tick_ - client->arrived_at);
-    if (age == client->plan->cancel_after_ticks) client->cancel();
+    const bool cancels = client->together.empty() || client == client->together.back();  // one for all beams
+    if (age == client->plan->cancel_after_ticks && cancels) client->cancel();
     if (client->ended() && tick_ - client->ended_at >= client->plan->drain_after_ticks) {
       client->drained = true;
       engine_->drained(client->id);
@@ -307,6 +314,8 @@ std::string Simulation::after_tick() {
     if (std::string wrong = client->check_end(clock_.now_ns(), engine_->memory_plan()); !wrong.empty()) {
       return tell(wrong);
     }
+    const bool told = client->got.finish == FinishReason::kEos || client->got.finish == FinishReason::kLength;
+    coverage_->num_searches += told && client->plan->request.beam && client->branch == 0;
     coverage_->cached_tokens += client->cached_tokens;
     coverage_->partial_hits += client->cached_tokens % engine_->memory_plan().block_tokens != 0;
     if (std::string wrong = check_cached(*client); !wrong.empty()) return tell(wrong);
