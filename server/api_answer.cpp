@@ -68,10 +68,9 @@ std::vector<size_t> shown_choices(const std::vector<Choice>& choices, const Answ
   for (size_t first = 0; first < choices.size(); first += form.best_of) {
     std::vector<size_t> order(form.best_of);
     std::iota(order.begin(), order.end(), first);
-    if (form.best_of > form.n) {
+    if (form.best_of > form.n && !form.beams)
       std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return choices[i].mean_logprob(); });
-      order.resize(form.n);
-    }
+    order.resize(form.n);
     shown.insert(shown.end(), order.begin(), order.end());
   }
   return shown;

@@ -40,6 +40,7 @@ struct Shared {
   AnswerForm form;
   SamplingParams sampling;
   StopParams stop;
+  std::optional<BeamParams> beam;
   uint32_t min_tokens = 0;
   std::string cache_salt;
 };
@@ -141,7 +142,7 @@ void read_best_of(Fields& fields, AnswerForm& form, SamplingParams& sampling) {
   form.best_of = static_cast<uint32_t>(fields.integer("best_of", 1, kChoicesMax).value_or(form.n));
   if (form.best_of < form.n)
     fields.fail("best_of", fmt::format("expected at least n = {}, found {}", form.n, form.best_of));
-  if (form.best_of == form.n) return;
+  if (form.best_of == form.n || form.beams) return;
   if (form.stream)
     fields.fail("best_of",
                 fmt::format("which are the best is known only at the end: with stream expected n = {}, found {}",
@@ -149,11 +150,22 @@ void read_best_of(Fields& fields, AnswerForm& form, SamplingParams& sampling) {
   sampling.logprobs = std::max(0, sampling.logprobs);
 }
 
+// Beam search: best_of (or n) is the width.
+void read_beams(Fields& fields, Shared& shared) {
+  shared.form.beams = fields.boolean("use_beam_search").value_or(false);
+  if (!shared.form.beams) {
+    fields.neutral("length_penalty", is_number(1), "1");
+    fields.neutral("early_stopping", is_bool(false), "false");
+    return;
+  }
+  shared.beam = BeamParams{.length_penalty = static_cast<float>(fields.number("length_penalty", -10, 10).value_or(1)),
+                           .early_stopping = fields.boolean("early_stopping").value_or(false)};
+  if (shared.form.stream) fields.fail("use_beam_search", "the answers are known only at the end: expected no stream");
+}
+
 // Fields that others know, at the value that changes nothing.
 void read_neutral(Fields& fields) {
   for (const char* name : {"user", "metadata", "store"}) fields.ignore(name);
-  fields.neutral("use_beam_search", is_bool(false), "false");
-  fields.neutral("length_penalty", is_number(1), "1");
   fields.neutral("skip_special_tokens", is_bool(true), "true");
   fields.neutral("spaces_between_special_tokens", is_bool(true), "true");
   fields.neutral(
@@ -200,6 +212,7 @@ Shared read_shared(Fields& fields, const ServedModel& model, uint64_t random_see
   read_stop(fields, model, shared.stop);
   read_stream(fields, shared.form);
   shared.form.n = shared.form.best_of = static_cast<uint32_t>(fields.integer("n", 1, kChoicesMax).value_or(1));
+  read_beams(fields, shared);
   read_neutral(fields);
   shared.form.return_token_ids = fields.boolean("return_token_ids").value_or(false);
   shared.min_tokens = static_cast<uint32_t>(fields.integer("min_tokens", 0, 1 << 30).value_or(0));
@@ -227,9 +240,16 @@ Request make_request(Fields& fields, const Shared& shared, const ServedModel& mo
   request.n = shared.form.best_of;
   request.sampling = shared.sampling;
   request.stop = shared.stop;
+  request.beam = shared.beam;
   request.max_tokens = static_cast<uint32_t>(wanted);
   request.min_tokens = shared.min_tokens;
   request.cache_salt = shared.cache_salt;
+  if (!request.beam || fields.failed()) return request;
+  if (const Status status = validate(request, model.vocab_size); !status) {  // says what does not go together with it
+    ApiError error = to_api_error(status.error());
+    error.param = "use_beam_search";
+    fields.fail(std::move(error));
+  }
   return request;
 }
 

@@ -34,6 +34,7 @@ struct AnswerForm {
   int logprobs = -1;     // alternatives a token; -1 = none at all
   uint32_t n = 1;        // choices of each prompt in the answer
   uint32_t best_of = 1;  // choices drawn of each prompt: those with the best mean log-probability are shown
+  bool beams = false;    // the choices come best first
 };
 
 // form.best_of choices each; all choices belong to one HTTP request.

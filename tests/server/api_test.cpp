@@ -150,7 +150,14 @@ TEST_CASE("each wrong field is a 400 that names it") {
       Row{R"({"prompt": "a", "best_of": 129})", "best_of"}, Row{R"({"prompt": ["a", "b"], "n": 65})", "n"},
       Row{R"({"prompt": ["a", "b"], "best_of": 65})", "best_of"},
       Row{R"({"prompt": "a", "best_of": 2, "stream": true})", "best_of"},
-      Row{R"({"prompt": "a", "use_beam_search": true})", "use_beam_search"},
+      Row{R"({"prompt": "a", "use_beam_search": true, "stream": true})", "use_beam_search"},
+      Row{R"({"prompt": "a", "use_beam_search": true, "stop": "x"})", "use_beam_search"},
+      Row{R"({"prompt": "a", "use_beam_search": true, "temperature": 0.5})", "use_beam_search"},
+      Row{R"({"prompt": "a", "use_beam_search": true, "logprobs": 1})", "use_beam_search"},
+      Row{R"({"prompt": "a", "use_beam_search": true, "length_penalty": 11})", "length_penalty"},
+      Row{R"({"prompt": "a", "use_beam_search": true, "early_stopping": "never"})", "early_stopping"},
+      Row{R"({"prompt": "a", "length_penalty": 2})", "length_penalty"},
+      Row{R"({"prompt": "a", "early_stopping": true})", "early_stopping"},
       Row{R"({"prompt": "a", "max_tokens": -1})", "max_tokens"},
       Row{R"({"prompt": "a", "max_tokens": 1.5})", "max_tokens"},
       Row{R"({"prompt": "a", "max_tokens": 0})", "max_tokens"},
@@ -225,6 +232,23 @@ TEST_CASE("n and best_of are branches of one request") {
   CHECK(best.form.n == 2);
   CHECK(best.form.logprobs == -1);
   CHECK(chat(R"({"messages": [{"role": "user", "content": "a"}], "n": 128})").prompts[0].request.n == 128);
+}
+
+TEST_CASE("beam search has n or best_of beams, and n of the answers are shown as they come") {
+  const ServedModel model = letter_model();
+  const ApiRequest request = completion(
+      R"({"prompt": "a", "n": 2, "best_of": 3, "use_beam_search": true, "length_penalty": 0.5, "early_stopping": true})");
+  const Request& search = request.prompts[0].request;
+  CHECK(search.n == 3);
+  REQUIRE(search.beam);
+  CHECK(search.beam->length_penalty == 0.5f);
+  CHECK(search.beam->early_stopping);
+  CHECK(search.sampling.logprobs == -1);
+  std::vector<Choice> choices(3, Choice(&model, request.form, request.prompts[0]));
+  CHECK(shown_choices(choices, request.form) == std::vector<size_t>{0, 1});
+  CHECK(chat(R"({"messages": [{"role": "user", "content": "a"}], "n": 4, "use_beam_search": true})")
+            .prompts[0]
+            .request.beam->length_penalty == 1);
 }
 
 TEST_CASE("special tokens are parsed in raw prompts and in the template, never in messages") {

@@ -141,6 +141,25 @@ def test_best_of(server):
         server.client.completions.create(**arguments, best_of=4, stream=True)
 
 
+def test_beam_search(server):
+    arguments = dict(model="smol", prompt="The capital of France is", max_tokens=6)
+    greedy = server.client.completions.create(**arguments, temperature=0).choices[0].text
+    one = server.client.completions.create(**arguments, extra_body={"use_beam_search": True})
+    assert [choice.text for choice in one.choices] == [greedy]  # a single beam takes the best token each time
+    four = server.client.completions.create(**arguments, n=3, best_of=4, extra_body={"use_beam_search": True})
+    texts = [choice.text for choice in four.choices]
+    assert len(set(texts)) == 3 and four.usage.completion_tokens <= 24
+
+    def logprob(text):
+        scored = server.client.completions.create(model="smol", prompt=arguments["prompt"] + text, max_tokens=0,
+                                                  echo=True, logprobs=0).choices[0].logprobs
+        begin = sum(offset < len(arguments["prompt"]) for offset in scored.text_offset)
+        return sum(scored.token_logprobs[begin:])
+    assert logprob(texts[0]) >= logprob(greedy) - 0.1  # the best of four beams is not behind the greedy text
+    with pytest.raises(openai.BadRequestError):
+        server.client.completions.create(**arguments, stop="x", extra_body={"use_beam_search": True})
+
+
 def test_logprobs_concatenate_to_the_text(server):
     answer = server.client.chat.completions.create(model="smol", messages=MESSAGES, temperature=0, max_tokens=8,
                                                    logprobs=True, top_logprobs=3)
