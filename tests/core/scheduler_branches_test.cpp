@@ -220,6 +220,23 @@ TEST_CASE("four branches hold no more blocks than the prompt and what each of th
   CHECK(scheduler.stats().prompt_tokens == num_prompt);
 }
 
+TEST_CASE("more beams than candidates can be told for are refused with both numbers") {
+  SchedulerConfig config;
+  config.context_max = 256;
+  config.kv_pools = {{256, 16}};
+  config.end_of_generation = {1, 2};
+  const Scheduler scheduler(config);
+  Request request;
+  request.prompt = {5};
+  request.n = 18;
+  request.beam = BeamParams{};
+  CHECK(scheduler.check(request).ok());
+  request.n = 19;
+  CHECK(scheduler.check(request).error().message == "use_beam_search: expected at most 18 beams, found 19");
+  request.stop.ignore_eos = true;
+  CHECK(scheduler.check(request).ok());
+}
+
 TEST_CASE("beams that go on in several ways compute one token each, in no more blocks than they wrote") {
   constexpr uint32_t kBlock = 4, kBeams = 4, kTokens = 30, kPrompt = 18;
   const uint32_t seed = std::random_device{}();
