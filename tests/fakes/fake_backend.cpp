@@ -267,7 +267,7 @@ Status FakeBackend::run_sample(const SampleInputs& in, bool want_logprobs, StepO
     }
     output->results.push_back(result);
     if (!want_logprobs) continue;
-    output->logprobs.push_back(best_logprobs(hidden));
+    output->logprobs.push_back(record.flags & kSampleLogprobs ? best_logprobs(hidden) : LogprobRow());
   }
   return {};
 }

@@ -189,16 +189,21 @@ FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint
 }
 
 std::vector<FakeAnswer> beams_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison) {
-  const auto next = [&](const std::vector<int32_t>& output) {
-    std::vector<int32_t> tokens = request.prompt;
-    tokens.insert(tokens.end(), output.begin(), output.end());
+  struct Context {
     uint64_t sum0 = 0, sum1 = 0;
-    for (uint32_t position = 0; position < tokens.size(); ++position) {
-      const uint64_t layer0 = fake_layer0(tokens[position], position, request.adapter_id);
-      sum0 += read_cell(layer0);
-      sum1 += read_cell(fake_layer1(layer0, sum0));
-    }
-    const uint64_t hidden = fake_hidden(sum0, sum1, static_cast<uint32_t>(tokens.size()) - 1);
+    uint32_t size = 0;
+  };
+  const auto read = [&](Context& context, int32_t token) {
+    const uint64_t layer0 = fake_layer0(token, context.size++, request.adapter_id);
+    context.sum0 += read_cell(layer0);
+    context.sum1 += read_cell(fake_layer1(layer0, context.sum0));
+  };
+  Context prompt;
+  for (const int32_t token : request.prompt) read(prompt, token);
+  const auto next = [&](const std::vector<int32_t>& output) {
+    Context context = prompt;
+    for (const int32_t token : output) read(context, token);
+    const uint64_t hidden = fake_hidden(context.sum0, context.sum1, context.size - 1);
     std::vector<float> logprobs;
     if (is_poisoned(hidden, poison)) return logprobs;
     for (int32_t token = 0; token < static_cast<int32_t>(kFakeVocab); ++token)

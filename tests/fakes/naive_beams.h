@@ -25,6 +25,11 @@ std::optional<std::vector<NaiveAnswer>> naive_beam_search(const Request& request
     std::vector<int32_t> tokens;
     double sum;
   };
+  struct Continuation {
+    size_t beam;
+    int32_t token;
+    double sum;
+  };
   const auto score = [&](const Beam& beam) {
     return beam.sum / std::pow(static_cast<double>(beam.tokens.size()), double{request.beam->length_penalty});
   };
@@ -32,24 +37,26 @@ std::optional<std::vector<NaiveAnswer>> naive_beam_search(const Request& request
   std::vector<Beam> live = {{{}, 0}};
   std::vector<NaiveAnswer> done;
   while (true) {
-    std::vector<Beam> all;
-    for (const Beam& beam : live) {
-      const std::vector<float> logprobs = next(beam.tokens);
+    std::vector<Continuation> all;
+    for (size_t i = 0; i < live.size(); ++i) {
+      const std::vector<float> logprobs = next(live[i].tokens);
       if (logprobs.empty()) return std::nullopt;
-      for (size_t token = 0; token < logprobs.size(); ++token) {
-        all.push_back({beam.tokens, beam.sum + double{logprobs[token]}});
-        all.back().tokens.push_back(static_cast<int32_t>(token));
-      }
+      for (size_t token = 0; token < logprobs.size(); ++token)
+        all.push_back({i, static_cast<int32_t>(token), live[i].sum + double{logprobs[token]}});
     }
-    std::stable_sort(all.begin(), all.end(), [](const Beam& a, const Beam& b) { return a.sum > b.sum; });
-    live.clear();
-    for (size_t i = 0; i < all.size() && live.size() < request.n; ++i) {
-      if (std::count(ends.begin(), ends.end(), all[i].tokens.back()) == 0) {
-        live.push_back(all[i]);
+    std::stable_sort(all.begin(), all.end(),
+                     [](const Continuation& a, const Continuation& b) { return a.sum > b.sum; });
+    std::vector<Beam> after;
+    for (size_t i = 0; i < all.size() && after.size() < request.n; ++i) {
+      Beam beam = {live[all[i].beam].tokens, all[i].sum};
+      beam.tokens.push_back(all[i].token);
+      if (std::count(ends.begin(), ends.end(), all[i].token) == 0) {
+        after.push_back(beam);
       } else if (i < request.n) {
-        done.push_back({all[i].tokens, score(all[i]), FinishReason::kEos});
+        done.push_back({beam.tokens, score(beam), FinishReason::kEos});
       }
     }
+    live = after;
     const bool is_full = live[0].tokens.size() == request.max_tokens;
     if (is_full) {
       for (const Beam& beam : live) done.push_back({beam.tokens, score(beam), FinishReason::kLength});
