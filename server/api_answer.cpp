@@ -1,6 +1,9 @@
 #include "server/api_answer.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include "core/text/utf8.h"
 
@@ -46,17 +49,31 @@ json::value finish_text(FinishReason reason) {
   return nullptr;
 }
 
-json::object usage_of(const std::vector<Choice>& choices) {
+json::object usage_of(const std::vector<Choice>& choices, const AnswerForm& form) {
   size_t prompt = 0, generated = 0, cached = 0;
-  for (const Choice& choice : choices) {
-    prompt += choice.prompt_tokens().size();
-    generated += choice.num_generated();
-    cached += choice.num_cached();
+  for (size_t i = 0; i < choices.size(); ++i) {
+    generated += choices[i].num_generated();
+    if (i % form.best_of != 0) continue;
+    prompt += choices[i].prompt_tokens().size();
+    cached += choices[i].num_cached();
   }
   return {{"prompt_tokens", prompt},
           {"completion_tokens", generated},
           {"total_tokens", prompt + generated},
           {"prompt_tokens_details", {{"cached_tokens", cached}}}};
+}
+
+std::vector<size_t> shown_choices(const std::vector<Choice>& choices, const AnswerForm& form) {
+  std::vector<size_t> shown;
+  for (size_t first = 0; first < choices.size(); first += form.best_of) {
+    std::vector<size_t> order(form.best_of);
+    std::iota(order.begin(), order.end(), first);
+    if (form.best_of > form.n && !form.beams)
+      std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return choices[i].mean_logprob(); });
+    order.resize(form.n);
+    shown.insert(shown.end(), order.begin(), order.end());
+  }
+  return shown;
 }
 
 json::object AnswerWriter::frame(const char* object) const {
@@ -122,8 +139,8 @@ json::value AnswerWriter::logprobs(const std::vector<TokenRecord>& records) cons
 json::object AnswerWriter::whole(const std::vector<Choice>& choices, std::vector<ChoiceDelta> answers) const {
   json::object body = frame(form_.chat ? "chat.completion" : "text_completion");
   json::array list;
-  for (size_t i = 0; i < choices.size(); ++i) {
-    json::object choice{{"index", i}};
+  for (const size_t i : shown_choices(choices, form_)) {
+    json::object choice{{"index", list.size()}};
     if (form_.chat)
       choice["message"] = {{"role", "assistant"}, {"content", answers[i].text}, {"refusal", nullptr}};
     else
@@ -137,7 +154,7 @@ json::object AnswerWriter::whole(const std::vector<Choice>& choices, std::vector
     list.emplace_back(std::move(choice));
   }
   body["choices"] = std::move(list);
-  body["usage"] = usage_of(choices);
+  body["usage"] = usage_of(choices, form_);
   if (form_.return_token_ids && form_.chat) body["prompt_token_ids"] = to_array(choices[0].prompt_tokens());
   return body;
 }
@@ -176,7 +193,7 @@ json::object AnswerWriter::chunk(size_t index, const ChoiceDelta& delta, bool fi
 json::object AnswerWriter::usage_chunk(const std::vector<Choice>& choices) const {
   json::object body = frame(form_.chat ? "chat.completion.chunk" : "text_completion");
   body["choices"] = json::array();
-  body["usage"] = usage_of(choices);
+  body["usage"] = usage_of(choices, form_);
   return body;
 }
 

@@ -18,7 +18,10 @@ struct AnswerHead {
 
 // "stop", "length"; null while there is none.
 boost::json::value finish_text(FinishReason reason);
-boost::json::object usage_of(const std::vector<Choice>& choices);
+// `choices`: form.best_of of each prompt in a row. The prompt counts once, every generated token counts.
+boost::json::object usage_of(const std::vector<Choice>& choices, const AnswerForm& form);
+// Which of them are shown, in order: of each prompt all, or the form.n best.
+std::vector<size_t> shown_choices(const std::vector<Choice>& choices, const AnswerForm& form);
 
 class AnswerWriter {
  public:

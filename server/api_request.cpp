@@ -12,8 +12,8 @@ namespace {
 namespace json = boost::json;
 using Int64Limits = std::numeric_limits<int64_t>;
 
-constexpr float kTemperatureMin = 1e-6f;     // greedy below
-constexpr double kTopPMin = 1e-9;            // only to keep 0 out
+constexpr float kTemperatureMin = 1e-6f;  // greedy below
+constexpr double kTopPMin = 1e-9;         // only to keep 0 out
 
 const auto kNever = [](const json::value&) { return false; };
 const auto kIsEmpty = [](const json::value& value) {
@@ -40,6 +40,7 @@ struct Shared {
   AnswerForm form;
   SamplingParams sampling;
   StopParams stop;
+  std::optional<BeamParams> beam;
   uint32_t min_tokens = 0;
   std::string cache_salt;
 };
@@ -136,13 +137,35 @@ void read_stream(Fields& fields, AnswerForm& form) {
   if (const auto& error = inner.finish()) fields.fail(*error);
 }
 
+// How many choices, and which of them. The mean log-probability decides, so the core is asked for them.
+void read_best_of(Fields& fields, AnswerForm& form, SamplingParams& sampling) {
+  form.best_of = static_cast<uint32_t>(fields.integer("best_of", 1, kChoicesMax).value_or(form.n));
+  if (form.best_of < form.n)
+    fields.fail("best_of", fmt::format("expected at least n = {}, found {}", form.n, form.best_of));
+  if (form.best_of == form.n || form.beams) return;
+  if (form.stream)
+    fields.fail("best_of",
+                fmt::format("which are the best is known only at the end: with stream expected n = {}, found {}",
+                            form.n, form.best_of));
+  sampling.logprobs = std::max(0, sampling.logprobs);
+}
+
+// Beam search: best_of (or n) is the width.
+void read_beams(Fields& fields, Shared& shared) {
+  shared.form.beams = fields.boolean("use_beam_search").value_or(false);
+  if (!shared.form.beams) {
+    fields.neutral("length_penalty", is_number(1), "1");
+    fields.neutral("early_stopping", is_bool(false), "false");
+    return;
+  }
+  shared.beam = BeamParams{.length_penalty = static_cast<float>(fields.number("length_penalty", -10, 10).value_or(1)),
+                           .early_stopping = fields.boolean("early_stopping").value_or(false)};
+  if (shared.form.stream) fields.fail("use_beam_search", "the answers are known only at the end: expected no stream");
+}
+
 // Fields that others know, at the value that changes nothing.
 void read_neutral(Fields& fields) {
   for (const char* name : {"user", "metadata", "store"}) fields.ignore(name);
-  fields.neutral("n", is_number(1), "1");
-  fields.neutral("best_of", is_number(1), "1");
-  fields.neutral("use_beam_search", is_bool(false), "false");
-  fields.neutral("length_penalty", is_number(1), "1");
   fields.neutral("skip_special_tokens", is_bool(true), "true");
   fields.neutral("spaces_between_special_tokens", is_bool(true), "true");
   fields.neutral(
@@ -176,6 +199,7 @@ void read_neutral_chat(Fields& fields) {
       },
       "[\"text\"]");
   fields.neutral("echo", is_bool(false), "false");
+  fields.neutral("best_of", is_number(1), "1");
   for (const char* name : {"reasoning_effort", "prediction", "audio", "web_search_options"})
     fields.neutral(name, kNever, "null");
 }
@@ -187,6 +211,8 @@ Shared read_shared(Fields& fields, const ServedModel& model, uint64_t random_see
   read_logit_bias(fields, model.vocab_size, shared.sampling);
   read_stop(fields, model, shared.stop);
   read_stream(fields, shared.form);
+  shared.form.n = shared.form.best_of = static_cast<uint32_t>(fields.integer("n", 1, kChoicesMax).value_or(1));
+  read_beams(fields, shared);
   read_neutral(fields);
   shared.form.return_token_ids = fields.boolean("return_token_ids").value_or(false);
   shared.min_tokens = static_cast<uint32_t>(fields.integer("min_tokens", 0, 1 << 30).value_or(0));
@@ -211,11 +237,19 @@ Request make_request(Fields& fields, const Shared& shared, const ServedModel& mo
   if (shared.min_tokens > wanted)
     fields.fail("min_tokens", fmt::format("expected at most max_tokens = {}, found {}", wanted, shared.min_tokens));
   request.prompt = std::move(prompt);
+  request.n = shared.form.best_of;
   request.sampling = shared.sampling;
   request.stop = shared.stop;
+  request.beam = shared.beam;
   request.max_tokens = static_cast<uint32_t>(wanted);
   request.min_tokens = shared.min_tokens;
   request.cache_salt = shared.cache_salt;
+  if (!request.beam || fields.failed()) return request;
+  if (const Status status = validate(request, model.vocab_size); !status) {  // says what does not go together with it
+    ApiError error = to_api_error(status.error());
+    error.param = "use_beam_search";
+    fields.fail(std::move(error));
+  }
   return request;
 }
 
@@ -305,6 +339,7 @@ ApiResult<ApiRequest> parse_completion(const json::object& body, const ServedMod
   shared.form.logprobs = static_cast<int>(fields.integer("logprobs", 0, kTopLogprobsMax).value_or(-1));
   shared.sampling.logprobs = shared.form.logprobs;
   shared.sampling.prompt_logprobs = shared.form.echo && shared.form.logprobs >= 0;
+  read_best_of(fields, shared.form, shared.sampling);
   fields.neutral("suffix", kIsEmpty, "an empty string");
   int64_t max_tokens = fields.integer("max_tokens", 0, 1 << 30).value_or(16);
   if (max_tokens == 0 && !shared.form.echo)
@@ -315,6 +350,10 @@ ApiResult<ApiRequest> parse_completion(const json::object& body, const ServedMod
   if (max_tokens == 0 && shared.sampling.logprobs < 0) shared.sampling.logprobs = 0;
 
   ApiRequest out{shared.form, read_prompts(fields, model, shared.form.echo)};
+  if (out.prompts.size() * out.form.best_of > kChoicesMax)
+    fields.fail(out.form.best_of == out.form.n ? "n" : "best_of",
+                fmt::format("expected at most {} choices in all, found {} for each of {} prompts", kChoicesMax,
+                            out.form.best_of, out.prompts.size()));
   if (const auto& error = fields.finish()) return *error;
   for (PromptRequest& prompt : out.prompts)
     prompt.request = make_request(fields, shared, model, std::move(prompt.request.prompt), max_tokens);

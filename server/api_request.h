@@ -17,6 +17,7 @@
 namespace llmrt::server {
 
 inline constexpr size_t kPromptsMax = 128;
+inline constexpr size_t kChoicesMax = 128;  // drawn, of all prompts together
 inline constexpr size_t kStopStringsMax = 4;
 inline constexpr size_t kStopBytesMax = 256;
 inline constexpr size_t kStopTokensMax = 128;
@@ -29,13 +30,16 @@ struct AnswerForm {
   bool stream = false;
   bool include_usage = false;
   bool return_token_ids = false;
-  bool echo = false;  // completions only: the prompt's text stands before the answer's
-  int logprobs = -1;  // alternatives a token; -1 = none at all
+  bool echo = false;     // completions only: the prompt's text stands before the answer's
+  int logprobs = -1;     // alternatives a token; -1 = none at all
+  uint32_t n = 1;        // choices of each prompt in the answer
+  uint32_t best_of = 1;  // choices drawn of each prompt: those with the best mean log-probability are shown
+  bool beams = false;    // the choices come best first
 };
 
-// One choice of the answer each; all choices belong to one HTTP request.
+// form.best_of choices each; all choices belong to one HTTP request.
 struct PromptRequest {
-  Request request;        // without a sink
+  Request request;        // without a sink; its n is form.best_of
   std::string echo_text;  // the prompt as text, with AnswerForm::echo
 };
 

@@ -56,6 +56,7 @@ ChoiceDelta Choice::advance(const TokenEvent& event) {
     advance_prompt(event, delta);
   } else if (event.token >= 0) {
     ++num_generated_;
+    logprob_sum_ += static_cast<double>(event.logprob);
     if (form_.return_token_ids) delta.token_ids.push_back(event.token);
     const std::string_view bytes = model_->tokenizer ? model_->tokenizer->token_bytes(event.token) : "";
     if (form_.logprobs >= 0) {
@@ -75,6 +76,10 @@ ChoiceDelta Choice::advance(const TokenEvent& event) {
     finished_ = true;
   }
   return delta;
+}
+
+double Choice::mean_logprob() const {
+  return num_generated_ > 0 ? logprob_sum_ / static_cast<double>(num_generated_) : 0;
 }
 
 // Shows bytes_[0, shown_end), and the records of tokens that are shown whole. At the end also those that a stop string

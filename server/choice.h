@@ -43,6 +43,8 @@ class Choice {
   const std::vector<int32_t>& prompt_tokens() const { return prompt_tokens_; }
   size_t num_generated() const { return num_generated_; }
   size_t num_cached() const { return num_cached_; }  // of the prompt; known at the end
+  // Of the answer's tokens, the end token among them; 0 without tokens. Only where the core was asked for them.
+  double mean_logprob() const;
   bool finished() const { return finished_; }
 
  private:
@@ -64,6 +66,7 @@ class Choice {
   std::vector<Pending> pending_;
   Utf8Assembler utf8_;
   size_t num_generated_ = 0, num_cached_ = 0;
+  double logprob_sum_ = 0;
   bool finished_ = false;
 };
 

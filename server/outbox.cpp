@@ -14,22 +14,22 @@ size_t event_bytes(const TokenEvent& event) {
 
 class Outbox::Sink final : public EventSink {
  public:
-  Sink(std::shared_ptr<Outbox> outbox, size_t choice) : outbox_(std::move(outbox)), choice_(choice) {}
-  void on_events(std::span<const TokenEvent> events) override { outbox_->put(choice_, events); }
+  Sink(std::shared_ptr<Outbox> outbox, size_t first_choice) : outbox_(std::move(outbox)), first_choice_(first_choice) {}
+  void on_events(std::span<const TokenEvent> events) override { outbox_->put(first_choice_, events); }
 
  private:
   std::shared_ptr<Outbox> outbox_;
-  size_t choice_;
+  size_t first_choice_;
 };
 
 Outbox::Outbox(asio::any_io_executor strand, std::shared_ptr<EngineDoor> door)
     : door_(std::move(door)), strand_(strand), wake_(strand) {}
 
-std::shared_ptr<EventSink> Outbox::sink(size_t choice) {
-  return std::make_shared<Sink>(shared_from_this(), choice);
+std::shared_ptr<EventSink> Outbox::sink(size_t first_choice) {
+  return std::make_shared<Sink>(shared_from_this(), first_choice);
 }
 
-void Outbox::put(size_t choice, std::span<const TokenEvent> events) {
+void Outbox::put(size_t first_choice, std::span<const TokenEvent> events) {
   std::lock_guard lock(mutex_);
   if (abandoned_) {  // never from this thread: the engine must not be called from inside its own delivery
     for (const TokenEvent& event : events)
@@ -40,7 +40,7 @@ void Outbox::put(size_t choice, std::span<const TokenEvent> events) {
   const bool was_empty = events_.empty();
   for (const TokenEvent& event : events) {
     bytes_ += event_bytes(event);
-    events_.push_back({choice, event});
+    events_.push_back({first_choice + event.branch, event});
   }
   if (was_empty) asio::post(strand_, [self = shared_from_this()] { self->wake_.cancel(); });
 }

@@ -22,8 +22,8 @@ class Outbox : public std::enable_shared_from_this<Outbox> {
  public:
   Outbox(boost::asio::any_io_executor strand, std::shared_ptr<EngineDoor> door);
 
-  // The sink for one choice; keeps the outbox alive.
-  std::shared_ptr<EventSink> sink(size_t choice);
+  // The sink for a request whose branches are the choices from this one on; keeps the outbox alive.
+  std::shared_ptr<EventSink> sink(size_t first_choice);
 
   // On the strand: waits until there is something, or the client is gone, or `timeout` passed. Empty for the last two.
   boost::asio::awaitable<std::vector<ChoiceEvent>> take(std::chrono::seconds timeout);
@@ -37,7 +37,7 @@ class Outbox : public std::enable_shared_from_this<Outbox> {
 
  private:
   class Sink;
-  void put(size_t choice, std::span<const TokenEvent> events);
+  void put(size_t first_choice, std::span<const TokenEvent> events);
 
   std::shared_ptr<EngineDoor> door_;
   boost::asio::any_io_executor strand_;

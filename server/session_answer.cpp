@@ -45,7 +45,7 @@ bool ended_badly(FinishReason finish) {
 
 }  // namespace
 
-// The engine's requests of one HTTP request. Whatever way the answer ends, each of them is either acknowledged
+// The engine's branches of one HTTP request. Whatever way the answer ends, each of them is either acknowledged
 // (drained) or cancelled.
 struct Session::Flight {
   std::shared_ptr<SharedState> state;
@@ -60,7 +60,8 @@ struct Session::Flight {
         form(request.form),
         outbox(std::move(box)),
         writer(&state->model, request.form, std::move(head)) {
-    for (const PromptRequest& prompt : request.prompts) choices.emplace_back(&state->model, form, prompt);
+    for (const PromptRequest& prompt : request.prompts)
+      for (uint32_t branch = 0; branch < form.best_of; ++branch) choices.emplace_back(&state->model, form, prompt);
   }
   Flight(const Flight&) = delete;
   ~Flight() {
@@ -74,11 +75,11 @@ struct Session::Flight {
   }
 
   std::optional<ApiError> submit(ApiRequest&& request) {
-    for (size_t i = 0; i < request.prompts.size(); ++i) {
-      request.prompts[i].request.sink = outbox->sink(i);
-      Result<RequestId> id = state->door->submit(std::move(request.prompts[i].request));
+    for (PromptRequest& prompt : request.prompts) {
+      prompt.request.sink = outbox->sink(ids.size());
+      Result<RequestId> id = state->door->submit(std::move(prompt.request));
       if (!id) return to_api_error(id.error());
-      ids.push_back(*id);
+      for (uint32_t branch = 0; branch < form.best_of; ++branch) ids.push_back(*id + branch);
     }
     return std::nullopt;
   }

@@ -22,11 +22,12 @@ namespace {
 
 constexpr std::chrono::milliseconds kIdleSleep{50};  // deadlines of waiting requests are looked at this often
 
-// What the engine keeps of a request beside the scheduler: where its events go and its stop state.
+// What the engine keeps of a branch beside the scheduler: where its events go and its stop state.
 struct Live {
   std::shared_ptr<EventSink> sink;
   StopMatcher matcher;
   size_t num_alternatives;  // log-probabilities wanted beside each token's own
+  bool is_beam;             // whose tokens are known only at the end
 };
 
 // A step on the device.
@@ -82,6 +83,7 @@ struct Engine::Impl {
   void judge(const Flight& flight, const StepOutput& output);
   Verdict judge_row(const PlanRow& row, const PlanSample& sample, const SampleResult& result,
                     const LogprobRow* alternatives);
+  void cut_end(Live& beam, std::span<TokenEvent> answer);
   void deliver();
   void publish();
   void log_preemptions();
@@ -119,9 +121,13 @@ void Engine::Impl::take_messages() {
     if (auto* request = std::get_if<Request>(&message)) {
       std::span<const TokenId> ends;
       if (tokenizer) ends = tokenizer->end_of_generation_ids();
-      live.emplace(request->id,
-                   Live{request->sink, StopMatcher(request->stop, request->min_tokens, request->max_tokens, ends),
-                        static_cast<size_t>(std::max(0, request->sampling.logprobs))});
+      const bool is_beam = request->beam.has_value();
+      const auto num_alternatives =
+          is_beam ? kBeamCandidatesMax : static_cast<uint32_t>(std::max(0, request->sampling.logprobs));
+      for (uint32_t branch = 0; branch < request->n; ++branch)
+        live.emplace(request->id + branch,
+                     Live{request->sink, StopMatcher(request->stop, request->min_tokens, request->max_tokens, ends),
+                          num_alternatives, is_beam});
       inbox_tokens -= request->prompt.size();
       scheduler->add(std::move(*request), clock->now_ns());
     } else if (auto* cancelled = std::get_if<CancelMessage>(&message)) {
@@ -185,7 +191,7 @@ Verdict Engine::Impl::judge_row(const PlanRow& row, const PlanSample& sample, co
       if (entry.token >= 0 && verdict.top_logprobs.size() < it->second.num_alternatives)
         verdict.top_logprobs.push_back({entry.token, entry.logprob});
   }
-  if (sample.forced_token >= 0) return verdict;
+  if (sample.forced_token >= 0 || it->second.is_beam) return verdict;
   verdict.token = result.token;
   const StopVerdict stop =
       it->second.matcher.advance(result.token, tokenizer ? tokenizer->token_bytes(result.token) : std::string_view());
@@ -195,7 +201,16 @@ Verdict Engine::Impl::judge_row(const PlanRow& row, const PlanSample& sample, co
   return verdict;
 }
 
-// Events go out in order; runs of one request in one call.
+// The text of an answer's end token is not shown.
+void Engine::Impl::cut_end(Live& beam, std::span<TokenEvent> answer) {
+  for (TokenEvent& event : answer) {
+    if (event.token < 0) continue;
+    const std::string_view bytes = tokenizer ? tokenizer->token_bytes(event.token) : std::string_view();
+    event.cut_bytes = beam.matcher.advance(event.token, bytes).cut_bytes;
+  }
+}
+
+// Events go out in order; runs of one branch in one call.
 void Engine::Impl::deliver() {
   for (size_t first = 0; first < events.size();) {
     const RequestId id = events[first].request_id;
@@ -203,6 +218,7 @@ void Engine::Impl::deliver() {
     while (end < events.size() && events[end].request_id == id) ++end;
     const auto it = live.find(id);
     if (it != live.end()) {
+      if (it->second.is_beam) cut_end(it->second, std::span(events).subspan(first, end - first));
       if (it->second.sink) it->second.sink->on_events(std::span(events).subspan(first, end - first));
       if (events[end - 1].finish != FinishReason::kNone) live.erase(it);
     }
@@ -289,7 +305,7 @@ Result<RequestId> Engine::submit(Request request) {
     return make_error(ErrorCode::kOverloaded, "queue full: {} prompt tokens wait, {} more would pass the limit of {}",
                       waiting, tokens, self.config.queue_tokens_max);
   self.inbox_tokens += tokens;
-  request.id = ++self.last_id;
+  request.id = self.last_id.fetch_add(request.n) + 1;
   if (request.arrival_ns == 0) request.arrival_ns = self.clock->now_ns();
   const RequestId id = request.id;
   self.inbox.post(std::move(request));

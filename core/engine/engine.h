@@ -35,11 +35,12 @@ class Engine {
 
   // Checks the request against limits that never change (context, pool: never_fits with both numbers, vocabulary,
   // sampling ranges) and puts it into the inbox. After an error nothing else happens: the sink is not called.
-  // overloaded when the bounded queue is full; after the engine's end (run) the error that ended it.
+  // overloaded when the bounded queue is full; after the engine's end (run) the error that ended it. Returns the id of
+  // branch 0; those of the others follow.
   Result<RequestId> submit(Request request);
-  // Ends the request with kCancelled if it is still there. Unknown ids are ignored.
+  // Ends the branch with kCancelled if it is still there. Unknown ids are ignored.
   void cancel(RequestId id);
-  // The receiver has passed on everything of a finished request: STREAMING becomes FINISHED.
+  // The receiver has passed on everything of a finished branch: STREAMING becomes FINISHED.
   void drained(RequestId id);
 
   // Where preemptions and the engine's own end are written; nowhere unless called. Before the first tick.

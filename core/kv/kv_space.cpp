@@ -12,6 +12,13 @@ KvSpace::KvSpace(std::span<const KvPoolSize> sizes, PrefixCacheKind cache) {
   cache_ = make_prefix_cache(cache, sizes[0]);
 }
 
+bool KvSpace::can_hold(uint32_t num_tokens) const {
+  for (uint32_t g = 0; g < num_groups(); ++g) {
+    if (blocks_for(g, num_tokens) > num_blocks(g)) return false;
+  }
+  return true;
+}
+
 std::vector<BlockTable> KvSpace::make_tables(uint32_t num_tokens) const {
   std::vector<BlockTable> tables(num_groups());
   for (uint32_t g = 0; g < num_groups(); ++g) {
@@ -60,15 +67,26 @@ void KvSpace::release(Group& group, BlockId block, bool forget) {
   group.pool.release(block);
 }
 
-// ---- prefix cache --------------------------------------------------------------------------------------------------
+// ---- shared beginnings ---------------------------------------------------------------------------------------------
 
 PrefixMatch KvSpace::match(const Digest& identity, std::span<const int32_t> tokens) const {
   return cache_ ? cache_->match(identity, tokens) : PrefixMatch();
 }
 
 uint32_t KvSpace::num_live(const PrefixMatch& match) const {
-  return static_cast<uint32_t>(
-      std::ranges::count_if(match.blocks, [this](BlockId block) { return groups_[0].pool.references(block) > 0; }));
+  return static_cast<uint32_t>(std::ranges::count_if(match.blocks, [this](BlockId block) { return is_live(block); }));
+}
+
+PrefixMatch KvSpace::match(std::span<const BlockTable> tables, uint32_t num_tokens) const {
+  PrefixMatch match;
+  if (num_groups() != 1) return match;
+  const BlockTable& table = tables[0];
+  uint32_t num_full = num_tokens / block_tokens();
+  if (cache_) num_full = std::min(num_full, table.num_cached);  // a block that is full since a moment ago is copied
+  match.blocks.assign(table.blocks.begin(), table.blocks.begin() + num_full);
+  match.partial_tokens = std::min(num_tokens - num_full * block_tokens(), block_tokens());
+  if (match.partial_tokens > 0) match.partial_block = table.blocks[num_full];
+  return match;
 }
 
 void KvSpace::share(std::span<BlockTable> tables, const PrefixMatch& match) {
@@ -77,19 +95,19 @@ void KvSpace::share(std::span<BlockTable> tables, const PrefixMatch& match) {
   LLMRT_CHECK(table.blocks.empty(), "a table begins with what it shares");
   for (const BlockId block : match.blocks) groups_[0].pool.retain(block);
   table.blocks.assign(match.blocks.begin(), match.blocks.end());
-  table.num_cached = static_cast<uint32_t>(match.blocks.size());
+  if (cache_) table.num_cached = static_cast<uint32_t>(match.blocks.size());
 }
 
 void KvSpace::keep(std::span<BlockTable> tables, const Digest& identity, std::span<const int32_t> tokens) {
   if (!cache_) return;
   BlockPool& pool = groups_[0].pool;
   BlockTable& table = tables[0];
-  const uint32_t block_tokens = cache_block_tokens();
-  const uint32_t num_full = static_cast<uint32_t>(tokens.size() / block_tokens);
+  const uint32_t num_full = static_cast<uint32_t>(tokens.size() / block_tokens());
   for (uint32_t& i = table.num_cached; i < num_full; ++i) {
     const BlockId own = table.blocks[i];
     const BlockId parent = i == 0 ? kNoBlock : table.blocks[i - 1];
-    const BlockId kept = cache_->insert(identity, parent, tokens.subspan(size_t{i} * block_tokens, block_tokens), own);
+    const BlockId kept =
+        cache_->insert(identity, parent, tokens.subspan(size_t{i} * block_tokens(), block_tokens()), own);
     if (kept == own) {
       pool.set_keeps_content(own, true);
       continue;
@@ -103,25 +121,28 @@ void KvSpace::keep(std::span<BlockTable> tables, const Digest& identity, std::sp
 
 // ---- books ---------------------------------------------------------------------------------------------------------
 
-Status KvSpace::check_books(std::span<const std::span<const BlockTable>> sequences) const {
+Status KvSpace::check_books(std::span<const Holder> sequences) const {
   for (uint32_t g = 0; g < num_groups(); ++g) {
     std::vector<uint32_t> references(num_blocks(g));
-    for (const std::span<const BlockTable> tables : sequences) {
-      for (const BlockId block : tables[g].blocks) ++references[block];
+    for (const Holder& holder : sequences) {
+      for (const BlockId block : holder.tables[g].blocks) ++references[block];
     }
     if (Status status = groups_[g].pool.check_books(references); !status) return status;
-    for (const std::span<const BlockTable> tables : sequences) {
-      for (size_t i = tables[g].num_cached; i < tables[g].blocks.size(); ++i) {
-        const BlockId block = tables[g].blocks[i];
-        if (references[block] != 1)
-          return broken_books("block {}: it is in {} tables and in none's cached part", block, references[block]);
+    for (const Holder& holder : sequences) {
+      const BlockTable& table = holder.tables[g];
+      for (size_t i = cache_ ? table.num_cached : holder.num_tokens / groups_[g].block_tokens; i < table.blocks.size();
+           ++i) {
+        const BlockId block = table.blocks[i];
+        if (references[block] == 1) continue;
+        return broken_books("block {}: it is in {} tables and {}", block, references[block],
+                            cache_ ? "not in the prefix cache" : "not full");
       }
     }
   }
   return cache_ ? check_cache(sequences) : Status();
 }
 
-Status KvSpace::check_cache(std::span<const std::span<const BlockTable>> sequences) const {
+Status KvSpace::check_cache(std::span<const Holder> sequences) const {
   const BlockPool& pool = groups_[0].pool;
   uint32_t num_kept = 0;
   for (BlockId block = 0; block < pool.num_blocks(); ++block) {
@@ -132,8 +153,8 @@ Status KvSpace::check_cache(std::span<const std::span<const BlockTable>> sequenc
   }
   if (num_kept != cache_->size())
     return broken_books("prefix cache: expected {} blocks, found {}", num_kept, cache_->size());
-  for (const std::span<const BlockTable> tables : sequences) {
-    const BlockTable& table = tables[0];
+  for (const Holder& holder : sequences) {
+    const BlockTable& table = holder.tables[0];
     for (size_t i = 0; i < table.blocks.size(); ++i) {
       if (cache_->contains(table.blocks[i]) == (i < table.num_cached)) continue;
       return broken_books("block {}: entry {} of a table whose first {} are cached", table.blocks[i], i,

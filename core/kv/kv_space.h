@@ -1,8 +1,10 @@
 // The pools of all KV groups, a sequence's tables in them (one per group), and the prefix cache over them. A sequence
 // grows in all groups or in none.
 //
-// With a prefix cache (one group only) a table begins with blocks that stand in the cache: they are full, may be shared
-// and are not written any more. The blocks behind them are the sequence's own.
+// Where there is one group a table may begin with blocks that other tables hold too: they are full and not written any
+// more. Of a block that is full only in part the filled slots are copied (PrefixMatch), so what is written next is
+// always the sequence's own. With a prefix cache (one group only) a table begins with blocks that stand in the cache,
+// and only they are shared.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +38,9 @@ class KvSpace {
     return ceil_div(num_tokens, groups_[group].block_tokens);
   }
 
+  // Whether the pools as a whole could.
+  bool can_hold(uint32_t num_tokens) const;
+
   // Tables with room reserved for `num_tokens`, no blocks yet.
   std::vector<BlockTable> make_tables(uint32_t num_tokens) const;
   // How many tokens the tables could hold if they took every free block.
@@ -46,13 +51,18 @@ class KvSpace {
   // kept in the cache: the content cannot be trusted.
   void release(std::span<BlockTable> tables, bool forget = false);
 
-  // ---- prefix cache ----
+  // ---- shared beginnings: of the one group ----
   bool has_cache() const { return cache_ != nullptr; }
-  uint32_t cache_block_tokens() const { return groups_[0].block_tokens; }
+  uint32_t block_tokens() const { return groups_[0].block_tokens; }
   // The longest beginning of `tokens` that is known. Nothing when there is no cache.
   PrefixMatch match(const Digest& identity, std::span<const int32_t> tokens) const;
   // Of the blocks of a match those that somebody holds: they cost no free block.
   uint32_t num_live(const PrefixMatch& match) const;
+  // The same of the block that would be copied from.
+  bool is_live(BlockId block) const { return groups_[0].pool.references(block) > 0; }
+  // The first `num_tokens` positions of these tables, which are computed or in flight, as a beginning for other tables.
+  // Nothing when there are several groups.
+  PrefixMatch match(std::span<const BlockTable> tables, uint32_t num_tokens) const;
   // Empty tables begin with the match's full blocks.
   void share(std::span<BlockTable> tables, const PrefixMatch& match);
   // A block that is to be copied from stays what it is until it is unpinned: it counts as held.
@@ -62,9 +72,13 @@ class KvSpace {
   // is there already takes the place of the table's own, which is given back (and must be sent to the device anew).
   void keep(std::span<BlockTable> tables, const Digest& identity, std::span<const int32_t> tokens);
 
-  // BlockPool::check_books of every pool against the tables of all sequences; and the cache's: what it knows is what
-  // the pool keeps, tables begin with it, and no block behind that is in two tables.
-  Status check_books(std::span<const std::span<const BlockTable>> sequences) const;
+  // BlockPool::check_books of every pool against the tables of all sequences; no block that is still written is in two
+  // tables; and the cache's: what it knows is what the pool keeps, tables begin with it, and only that is shared.
+  struct Holder {
+    std::span<const BlockTable> tables;
+    uint32_t num_tokens;  // that the tables hold
+  };
+  Status check_books(std::span<const Holder> sequences) const;
 
  private:
   struct Group {
@@ -73,7 +87,7 @@ class KvSpace {
   };
   BlockId allocate(Group& group);
   void release(Group& group, BlockId block, bool forget);
-  Status check_cache(std::span<const std::span<const BlockTable>> sequences) const;
+  Status check_cache(std::span<const Holder> sequences) const;
 
   std::vector<Group> groups_;
   std::unique_ptr<PrefixCache> cache_;  // of groups_[0]

@@ -1,5 +1,8 @@
 #include "core/request/request.h"
 
+#include <cmath>
+#include <utility>
+
 namespace llmrt {
 namespace {
 
@@ -32,6 +35,34 @@ Status validate_stop(const StopParams& stop, uint32_t vocab_size) {
   return {};
 }
 
+// Beams are ranked by the raw log-probabilities alone, and only an end token or the length ends one.
+Status validate_beam(const Request& request, uint32_t vocab_size) {
+  const SamplingParams& sampling = request.sampling;
+  const std::pair<bool, const char*> others[] = {
+      {sampling.temperature != 0 && sampling.temperature != 1, "temperature"},
+      {sampling.top_k != 0, "top_k"},
+      {sampling.top_p != 1, "top_p"},
+      {sampling.min_p != 0, "min_p"},
+      {sampling.has_penalties(), "penalties"},
+      {!sampling.logit_bias.empty(), "logit_bias"},
+      {sampling.logprobs >= 0, "logprobs"},
+      {request.min_tokens > 0, "min_tokens"},
+      {request.max_tokens == 0, "max_tokens = 0"},
+      {!request.stop.strings.empty(), "stop"},
+      {!request.stop.token_ids.empty(), "stop_token_ids"},
+  };
+  for (const auto& [is_there, name] : others) {
+    if (is_there) return make_error(ErrorCode::kUnsupported, "use_beam_search: not together with {}", name);
+  }
+  if (vocab_size < kBeamCandidatesMax) {
+    return make_error(ErrorCode::kUnsupported, "use_beam_search: expected a vocabulary of at least {} tokens, found {}",
+                      kBeamCandidatesMax, vocab_size);
+  }
+  if (std::abs(request.beam->length_penalty) <= 10) return {};
+  return make_error(ErrorCode::kInvalidArgument, "length_penalty: expected a number in [-10, 10], found {}",
+                    request.beam->length_penalty);
+}
+
 }  // namespace
 
 const char* finish_reason_name(FinishReason reason) {
@@ -51,6 +82,9 @@ Status validate(const Request& request, uint32_t vocab_size) {
                         vocab_size, token);
     }
   }
+  if (request.n < 1 || request.n > kBranchesMax) {
+    return make_error(ErrorCode::kInvalidArgument, "n: expected 1 to {}, found {}", kBranchesMax, request.n);
+  }
   if (request.min_tokens > request.max_tokens) {
     return make_error(ErrorCode::kInvalidArgument, "min_tokens: expected at most max_tokens = {}, found {}",
                       request.max_tokens, request.min_tokens);
@@ -60,6 +94,9 @@ Status validate(const Request& request, uint32_t vocab_size) {
                       kCacheSaltBytesMax, request.cache_salt.size());
   }
   if (Status status = validate_stop(request.stop, vocab_size); !status) return status;
+  if (request.beam) {
+    if (Status status = validate_beam(request, vocab_size); !status) return status;
+  }
   return validate(request.sampling, vocab_size);
 }
 

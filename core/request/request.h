@@ -34,14 +34,15 @@ struct TopLogprob {
 // One step of a request's answer, in order. Text: the receiver keeps the bytes of all tokens so far; after this event
 // all but the last `hold_bytes` may be shown, and at the end `cut_bytes` of them are dropped first (a stop string).
 struct TokenEvent {
-  RequestId request_id = 0;
+  RequestId request_id = 0;  // of the branch
+  uint32_t branch = 0;       // which of the request's n
   // One sampled token, or one token of the prompt with its log-probability (is_prompt), or neither (token -1: an end
   // without a token).
   int32_t token = -1;
   bool is_prompt = false;
   uint32_t hold_bytes = 0;
   uint32_t cut_bytes = 0;
-  uint32_t cached_tokens = 0;                 // with a finish: prompt tokens that the prefix cache spared
+  uint32_t cached_tokens = 0;                 // with branch 0's finish: prompt tokens that the prefix cache spared
   bool has_logprob = false;                   // false for the first token of a prompt
   float logprob = 0;                          // raw
   std::vector<TopLogprob> top_logprobs = {};  // as many as asked for
@@ -57,11 +58,23 @@ class EventSink {
   virtual void on_events(std::span<const TokenEvent> events) = 0;
 };
 
+// Beam search: the n branches are beams. Nothing is drawn; at the end branch 0 gets the best answer, branch 1 the next
+// one and so on, each all at once. core/request/beam_search.h says which are the best.
+struct BeamParams {
+  float length_penalty = 1;     // [-10, 10]
+  bool early_stopping = false;  // over as soon as n answers have ended
+};
+
+// With n > 1 the prompt is continued n times, by branches that share its keys and values. A branch is a request of its
+// own in everything else: branch b has the id `id + b`, draws what a lone request with sampling.branch + b draws, and
+// its events say which it is.
 struct Request {
   RequestId id = 0;  // given by the engine
   std::vector<int32_t> prompt;
+  uint32_t n = 1;
   SamplingParams sampling;
   StopParams stop;
+  std::optional<BeamParams> beam = {};
   uint32_t max_tokens = 16;     // 0: prompt log-probabilities only
   uint32_t min_tokens = 0;      // end-of-generation and stop tokens are banned before that many
   uint32_t adapter_id = 0;      // 0 = none
@@ -71,14 +84,16 @@ struct Request {
   std::shared_ptr<EventSink> sink;
 };
 
+inline constexpr uint32_t kBranchesMax = 128;
+inline constexpr uint32_t kBeamCandidatesMax = kLogprobAlternativesMax;  // that the device tells of each beam
 inline constexpr size_t kStopTokensMax = 128;
 inline constexpr size_t kStopStringsMax = 64;
 inline constexpr size_t kStopBytesMax = 4096;  // of all stop strings together
 inline constexpr size_t kCacheSaltBytesMax = 256;
 
-// Everything about the values inside: prompt not empty and inside the vocabulary, sampling ranges, stop lists and salt
-// within the limits above and no empty stop string, min_tokens <= max_tokens. invalid_argument naming field, range and
-// value.
+// Everything about the values inside: prompt not empty and inside the vocabulary, sampling ranges, n, stop lists and
+// salt within the limits above and no empty stop string, min_tokens <= max_tokens. invalid_argument naming field, range
+// and value; unsupported for what does not go together with beam search.
 Status validate(const Request& request, uint32_t vocab_size);
 
 }  // namespace llmrt

@@ -4,8 +4,9 @@
 
 namespace llmrt {
 
-Sequence::Sequence(Request from)
+Sequence::Sequence(Request from, uint32_t branch_idx)
     : request(std::move(from)),
+      branch(branch_idx),
       tokens(std::move(request.prompt)),
       num_prompt(static_cast<uint32_t>(tokens.size())),
       scored(wants_scores() ? 1 : num_prompt) {

@@ -1,26 +1,36 @@
-// One accepted request as the scheduler keeps it: tokens, counts, tables. Positions are token indexes from the start of
-// the prompt.
+// One branch of an accepted request as the scheduler keeps it: tokens, counts, tables. Positions are token indexes from
+// the start of the prompt.
 #pragma once
 
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <vector>
 
 #include "core/kv/kv_space.h"
+#include "core/request/beam_search.h"
 #include "core/request/request.h"
 #include "core/request/request_state.h"
 
 namespace llmrt {
 
 struct Sequence {
-  explicit Sequence(Request from);
+  // `from` has the branch's own id and sampling.
+  explicit Sequence(Request from, uint32_t branch_idx = 0);
 
   Request request;              // its prompt has moved into `tokens`
+  const uint32_t branch;        // which of the request's n
   std::vector<int32_t> tokens;  // prompt, then sampled ones, as far as the host knows them
   uint32_t num_prompt;
   uint32_t computed = 0;  // positions scheduled, in flight included; means nothing while it waits
   uint32_t pending = 0;   // sampled tokens in flight: they follow `tokens`
   uint32_t scored;        // prompt positions below this have been scheduled for scoring (position 0 never is)
+
+  // Beam search, else null: one for all branches of the request.
+  std::shared_ptr<BeamSearch> search;
+  uint32_t rank = 0;                   // which of its beams this is now
+  bool is_asked = false;               // what may follow `tokens` is known or in flight: nothing to compute now
+  std::vector<TopLogprob> candidates;  // what may follow, once it is known
 
   std::vector<BlockTable> tables;  // by KV group; empty unless running
   Digest identity = {};            // of its blocks in the prefix cache, beside their tokens
@@ -34,7 +44,7 @@ struct Sequence {
   // A block of somebody else whose first tokens are copied in the plan that is being made.
   BlockId copy_source = kNoBlock;
   uint32_t copy_tokens = 0;
-  uint32_t cached_tokens = 0;  // that the prefix cache spared when it was first admitted
+  uint32_t cached_tokens = 0;  // of the first branch: that the prefix cache spared when it was first admitted
 
   uint32_t num_preemptions = 0;
   TimeNs last_token_ns = 0;  // 0 = none yet
@@ -57,6 +67,7 @@ struct Sequence {
   // whose hidden states score prompt tokens.
   uint32_t reusable() const;
 
+  bool is_branch_of_same(const Sequence& other) const { return request.id - branch == other.request.id - other.branch; }
   bool wants_scores() const { return request.sampling.prompt_logprobs; }
   uint32_t num_tokens() const { return static_cast<uint32_t>(tokens.size()) + pending; }
   uint32_t num_output() const { return num_tokens() - num_prompt; }  // in flight included

@@ -24,7 +24,7 @@ bool Scheduler::Impl::try_admit(Sequence& sequence, StepBudget* budget) {
 
   PrefixMatch match = look_up(sequence);
   if (match.blocks.size() > budget->shared_blocks || !fits(sequence, &match)) return false;
-  sequence.computed = kv.has_cache() ? match.num_tokens(kv.cache_block_tokens()) : 0;
+  sequence.computed = match.num_tokens(kv.block_tokens());
   if (sequence.count_within(std::min(sequence.gap(), budget->chunk_tokens), budget->samples) == 0) return false;
 
   budget->shared_blocks -= static_cast<uint32_t>(match.blocks.size());
@@ -51,7 +51,7 @@ void Scheduler::Impl::count_promises() {
 
 // Alone in the pool a sequence needs neither watermark nor reservation: what it has may always be computed. Blocks that
 // it shares with running sequences cost nothing; the one that it copies from must stay until then, and is left out
-// where that would cost the last block.
+// where holding it would cost the last block.
 bool Scheduler::Impl::fits(Sequence& sequence, PrefixMatch* match) const {
   const uint32_t num_tokens = static_cast<uint32_t>(sequence.tokens.size());
   const bool alone = running.empty();
@@ -65,7 +65,7 @@ bool Scheduler::Impl::fits(Sequence& sequence, PrefixMatch* match) const {
       sequence.blocks_needed = static_cast<uint32_t>(own);
       return false;
     }
-    if (needed < kv.num_free(g)) continue;
+    if (needed < kv.num_free(g) || match->partial_tokens == 0 || kv.is_live(match->partial_block)) continue;
     match->partial_block = kNoBlock;
     match->partial_tokens = 0;
   }
@@ -96,6 +96,8 @@ void Scheduler::Impl::start(Sequence& sequence, const PrefixMatch& match) {
     // All that it will ever hold, so that nothing is allocated while it runs.
     sequence.tables = kv.make_tables(sequence.positions_max());
     sequence.tokens.reserve(size_t{sequence.num_prompt} + sequence.request.max_tokens);
+  }
+  if (is_first && sequence.branch == 0) {
     sequence.cached_tokens = sequence.computed;
     stats.prompt_tokens += sequence.num_prompt;
     if (kv.has_cache()) stats.prefix_queries += sequence.num_prompt;

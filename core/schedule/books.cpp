@@ -4,9 +4,9 @@
 namespace llmrt {
 
 Status Scheduler::Impl::check_books() const {
-  std::vector<std::span<const BlockTable>> tables;
-  for (const Sequence* sequence : running) tables.push_back(sequence->tables);
-  if (Status status = kv.check_books(tables); !status) return status;
+  std::vector<KvSpace::Holder> holders;
+  for (const Sequence* sequence : running) holders.push_back({sequence->tables, sequence->computed});
+  if (Status status = kv.check_books(holders); !status) return status;
 
   size_t num_penalty_slots = free_penalty_slots.size();
   uint64_t admission = 0;

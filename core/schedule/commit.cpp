@@ -31,9 +31,11 @@ void Scheduler::Impl::commit_row(const IterationPlan& plan, const PlanRow& row, 
     const PlanSample& sample = plan.samples[i];
     Verdict& verdict = verdicts[i];
     const bool is_forced = sample.forced_token >= 0;
-    if (!is_forced) --sequence->pending;
+    if (!is_forced && !sequence->search) --sequence->pending;
     if (verdict.error) {
-      end(*sequence, RequestState::kStreaming, {.error = std::move(verdict.error)}, FinishReason::kError, now);
+      end_all(*sequence, RequestState::kStreaming, {.error = std::move(verdict.error)}, FinishReason::kError, now);
+    } else if (sequence->search) {
+      commit_beam(*sequence, verdict, now);
     } else if (is_forced) {
       commit_forced(*sequence, sample, verdict, now);
     } else {
@@ -43,12 +45,7 @@ void Scheduler::Impl::commit_row(const IterationPlan& plan, const PlanRow& row, 
 }
 
 void Scheduler::Impl::commit_forced(Sequence& sequence, const PlanSample& sample, Verdict& verdict, TimeNs now) {
-  const auto push = [&](TokenEvent event) {
-    event.request_id = sequence.request.id;
-    event.time_ns = now;
-    events.push_back(std::move(event));
-  };
-  if (sample.output_position == 1) push({.token = sequence.tokens[0], .is_prompt = true});
+  if (sample.output_position == 1) tell(sequence, {.token = sequence.tokens[0], .is_prompt = true}, now);
   TokenEvent event = event_of(verdict);
   event.token = sample.forced_token;
   event.is_prompt = true;
@@ -56,7 +53,7 @@ void Scheduler::Impl::commit_forced(Sequence& sequence, const PlanSample& sample
   if (is_last && sequence.request.max_tokens == 0) {
     end(sequence, RequestState::kStreaming, std::move(event), FinishReason::kLength, now);
   } else {
-    push(std::move(event));
+    tell(sequence, std::move(event), now);
   }
 }
 
@@ -79,9 +76,7 @@ void Scheduler::Impl::commit_drawn(Sequence& sequence, Verdict& verdict, TimeNs 
   }
   LLMRT_CHECK(sequence.tokens.size() < sequence.num_prompt + size_t{sequence.request.max_tokens},
               "the last token comes with a finish");
-  event.request_id = sequence.request.id;
-  event.time_ns = now;
-  events.push_back(std::move(event));
+  tell(sequence, std::move(event), now);
 }
 
 }  // namespace llmrt

@@ -6,20 +6,38 @@
 namespace llmrt {
 
 void Scheduler::Impl::add(Request request, TimeNs now) {
-  const RequestId id = request.id;
-  auto owned = std::make_unique<Sequence>(std::move(request));
+  const size_t num_prompt = request.prompt.size();
+  const uint64_t waiting = queue_tokens.load(std::memory_order_relaxed);
+  std::optional<Error> refusal;
+  if (!queue.empty() && waiting + num_prompt > config.queue_tokens_max) {
+    refusal = make_error(ErrorCode::kOverloaded, "queue full: expected at most {} tokens, found {} and {} more",
+                         config.queue_tokens_max, waiting, num_prompt);
+    ++stats.num_rejected;
+  }
+  std::shared_ptr<BeamSearch> search;
+  if (request.beam)
+    search = std::make_shared<BeamSearch>(request.n, *request.beam, request.max_tokens, ends_of(request));
+  for (uint32_t branch = 0; branch < request.n; ++branch) {
+    Request own = request;
+    own.id += branch;
+    own.sampling.branch += branch;
+    auto sequence = std::make_unique<Sequence>(std::move(own), branch);
+    sequence->search = search;
+    sequence->rank = branch;
+    add_branch(std::move(sequence), refusal, now);
+  }
+}
+
+void Scheduler::Impl::add_branch(std::unique_ptr<Sequence> owned, const std::optional<Error>& refusal, TimeNs now) {
   Sequence& sequence = *owned;
+  const RequestId id = sequence.request.id;
   LLMRT_CHECK(!sequence.tokens.empty(), "a request has a prompt");
   LLMRT_CHECK(sequences.emplace(id, std::move(owned)).second, "a request id is used once");
   if (sequence.request.deadline_ns != 0) deadlines.emplace(sequence.request.deadline_ns, id);
   if (kv.has_cache()) sequence.identity = identity_of(sequence.request);
 
-  const uint64_t waiting = queue_tokens.load(std::memory_order_relaxed);
-  if (!queue.empty() && waiting + sequence.num_prompt > config.queue_tokens_max) {
-    Error error = make_error(ErrorCode::kOverloaded, "queue full: expected at most {} tokens, found {} and {} more",
-                             config.queue_tokens_max, waiting, sequence.num_prompt);
-    ++stats.num_rejected;
-    end(sequence, RequestState::kRejected, {.error = std::move(error)}, FinishReason::kError, now);
+  if (refusal) {
+    end(sequence, RequestState::kRejected, {.error = refusal}, FinishReason::kError, now);
     return;
   }
   if (sequence.request.max_tokens == 0 && sequence.scored == sequence.num_prompt) {  // nothing to draw or to score
@@ -53,11 +71,9 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
   if (request.deadline_ns != 0) deadlines.erase({request.deadline_ns, request.id});
   sequence.move_to(state);
 
-  event.request_id = request.id;
   event.cached_tokens = sequence.cached_tokens;
   event.finish = finish;
-  event.time_ns = now;
-  events.push_back(std::move(event));
+  tell(sequence, std::move(event), now);
   ++stats.finished[static_cast<size_t>(finish)];
   stats.e2e_s.add(static_cast<double>(now - request.arrival_ns) * 1e-9);
 
@@ -67,6 +83,13 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
     ++num_streaming;
     sequence.tokens = {};
   }
+}
+
+void Scheduler::Impl::tell(const Sequence& sequence, TokenEvent event, TimeNs now) {
+  event.request_id = sequence.request.id;
+  event.branch = sequence.branch;
+  event.time_ns = now;
+  events.push_back(std::move(event));
 }
 
 void Scheduler::Impl::preempt(Sequence& sequence, RequestId wanted_by, StepBudget* budget) {
@@ -98,7 +121,9 @@ void Scheduler::Impl::give_back(Sequence& sequence, bool forget) {
 }
 
 void Scheduler::Impl::enqueue(Sequence& sequence, std::list<Sequence*>::iterator place) {
-  sequence.queued_tokens = static_cast<uint32_t>(sequence.tokens.size());
+  // The prompt that branches share is counted once; each of the others has its last token to compute.
+  const bool shares_prompt = sequence.branch > 0 && sequence.state() == RequestState::kQueued;
+  sequence.queued_tokens = shares_prompt ? 1 : static_cast<uint32_t>(sequence.tokens.size());
   sequence.queue_place = queue.insert(place, &sequence);
   queue_tokens.fetch_add(sequence.queued_tokens, std::memory_order_relaxed);
 }
@@ -114,7 +139,7 @@ void Scheduler::Impl::forget(RequestId id) {
   --num_streaming;
 }
 
-Sequence* Scheduler::Impl::find(RequestId id) {
+Sequence* Scheduler::Impl::find(RequestId id) const {
   const auto it = sequences.find(id);
   return it == sequences.end() ? nullptr : it->second.get();
 }

@@ -88,7 +88,11 @@ void Scheduler::Impl::write_row(Sequence& sequence, IterationPlan* plan) {
   sequence.step_tokens = 0;
   keep_filled(sequence);
   if (!draws) return;
-  ++sequence.pending;
+  if (sequence.search) {
+    sequence.is_asked = true;
+  } else {
+    ++sequence.pending;
+  }
   if (sequence.state() == RequestState::kPrefilling) sequence.move_to(RequestState::kDecoding);
 }
 
@@ -116,11 +120,11 @@ void Scheduler::Impl::write_tables(Sequence& sequence, IterationPlan* plan) {
   }
 }
 
-// The block that begins with somebody else's tokens. The queue is in order: once the copy is in a plan, its source may
-// be handed out by the next one.
+// The block that begins with somebody else's tokens, the last of which stands before `computed`. The queue is in order:
+// once the copy is in a plan, its source may be handed out by the next one.
 void Scheduler::Impl::write_copy(Sequence& sequence, IterationPlan* plan) {
   if (sequence.copy_tokens == 0) return;
-  const BlockId target = sequence.tables[0].blocks[sequence.computed / kv.cache_block_tokens()];
+  const BlockId target = sequence.tables[0].blocks[(sequence.computed - 1) / kv.block_tokens()];
   plan->block_copies.push_back({sequence.copy_source, target, sequence.copy_tokens});
   kv.unpin(sequence.copy_source);
   sequence.copy_source = kNoBlock;
@@ -140,7 +144,7 @@ void Scheduler::Impl::write_samples(const Sequence& sequence, IterationPlan* pla
   if (end != sequence.wanted() || !sequence.may_sample()) return;
   plan->samples.push_back({.token_offset = end - 1 - begin,
                            .output_position = sequence.num_output(),
-                           .logprobs = sequence.request.sampling.logprobs >= 0});
+                           .logprobs = sequence.request.sampling.logprobs >= 0 || sequence.search});
 }
 
 void Scheduler::Impl::write_bias(const Sequence& sequence, uint32_t output_position, IterationPlan* plan) const {

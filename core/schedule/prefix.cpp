@@ -1,10 +1,14 @@
 // Prefixes: in which order what waits may find the most of them, and what is kept for later requests.
 //
+// Branches of one request share its prompt, with a prefix cache and without. The first one that is admitted computes
+// it; the others wait for that, and then begin with its full blocks and a copy of the filled slots of the next one, but
+// for the last token of the prompt: what comes out of it is what they draw from.
+//
 // Preempted sequences come first, whatever they find. Among the first kLookAhead others the one with the longest known
 // prefix goes next, so that a prefix is used while it is there; but nobody is overtaken more than kOvertakenMax times.
 // A request whose next block a running one is still to compute waits for that instead of computing it twice, for at
-// most kHeldPlansMax plans; those that go before it meanwhile do not count as overtaking. (A prompt in long chunks takes
-// more plans, but leaves no tokens of a step to others either. One that is scored leaves some and may be slow.)
+// most kHeldPlansMax plans; those that go before it meanwhile do not count as overtaking. (A prompt in long chunks
+// takes more plans, but leaves no tokens of a step to others either. One that is scored leaves some and may be slow.)
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -24,13 +28,16 @@ uint32_t common_tokens(std::span<const int32_t> a, std::span<const int32_t> b) {
 
 }  // namespace
 
-// Null when all that wait do so for a running sequence's prefix.
+// Null when all that may go now wait for a running sequence's prefix.
 Sequence* Scheduler::Impl::pick_next() {
-  if (!kv.has_cache()) return queue.empty() ? nullptr : queue.front();
   Sequence* best = nullptr;
   uint32_t num_seen = 0;
   for (Sequence* sequence : queue) {
-    if (sequence->state() == RequestState::kPreempted) return sequence;
+    if (sequence->is_asked) continue;
+    const bool waits = waits_for_branch(*sequence);
+    if (sequence->state() == RequestState::kPreempted) return waits ? nullptr : sequence;
+    if (waits) continue;
+    if (!kv.has_cache()) return sequence;
     if (++num_seen > kLookAhead) break;
     if (waits_for_prefix(*sequence)) continue;
     if (sequence->num_overtaken >= kOvertakenMax) return sequence;
@@ -38,6 +45,22 @@ Sequence* Scheduler::Impl::pick_next() {
     if (best == nullptr || sequence->prefix_blocks > best->prefix_blocks) best = sequence;
   }
   return best;
+}
+
+// However long it takes: the other one runs.
+bool Scheduler::Impl::waits_for_branch(Sequence& sequence) const {
+  if (sequence.request.n == 1 || kv.num_groups() != 1) return false;
+  const uint32_t wanted = std::min(sequence.reusable(), sequence.num_prompt);
+  bool is_coming = false;
+  for (const Sequence* other : running) {
+    if (!other->is_branch_of_same(sequence)) continue;
+    if (other->computed >= wanted) return false;
+    is_coming = true;
+  }
+  if (!is_coming) return false;
+  sequence.is_held = true;
+  sequence.blocks_needed = 0;
+  return true;
 }
 
 bool Scheduler::Impl::waits_for_prefix(Sequence& sequence) const {
@@ -48,7 +71,7 @@ bool Scheduler::Impl::waits_for_prefix(Sequence& sequence) const {
   for (const Sequence* other : running) {
     if (other->computed + 1 >= other->tokens.size() || other->identity != sequence.identity) continue;
     const uint32_t common = common_tokens(other->tokens, wanted);
-    if (other->computed >= common - common % kv.cache_block_tokens()) continue;
+    if (other->computed >= common - common % kv.block_tokens()) continue;
     if (sequence.held_since == 0) sequence.held_since = plan;
     sequence.is_held = true;
     return true;
@@ -57,8 +80,18 @@ bool Scheduler::Impl::waits_for_prefix(Sequence& sequence) const {
   return false;
 }
 
+// The longest beginning that is there: in the cache, or in the table of a running branch of the same request. (One that
+// was admitted in this plan has nothing more to give than what it was made from, which was asked before it. So no block
+// is copied to and from in one step.)
 PrefixMatch Scheduler::Impl::look_up(Sequence& sequence) const {
-  PrefixMatch match = kv.match(sequence.identity, std::span(sequence.tokens).first(sequence.reusable()));
+  const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
+  PrefixMatch match = kv.match(sequence.identity, wanted);
+  for (const Sequence* other : running) {
+    if (sequence.request.n == 1 || match.num_tokens(kv.block_tokens()) == wanted.size()) break;
+    if (!other->is_branch_of_same(sequence)) continue;
+    const uint32_t common = std::min(common_tokens(other->tokens, wanted), other->computed);
+    if (common > match.num_tokens(kv.block_tokens())) match = kv.match(other->tables, common);
+  }
   sequence.prefix_blocks = static_cast<uint32_t>(match.blocks.size());
   sequence.is_looked_up = true;
   sequence.blocks_needed = 0;

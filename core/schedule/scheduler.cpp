@@ -25,15 +25,16 @@ PlanLimits plan_limits(const SchedulerConfig& config) {
   // A clear and a table patch a group for every slot, then parameters and counts for each row.
   limits.row_updates_max = (1 + num_groups) * config.sequences_max + 2ull * limits.rows_max;
   limits.payload_words_max = uint64_t{limits.rows_max} * (sizeof(RowSampling) / 4) + config.context_max;
-  const bool shares = config.prefix_cache != PrefixCacheKind::kOff;
   for (const KvPoolSize& pool : config.kv_pools) {
     const uint64_t chunk_blocks = ceil_div(config.step_tokens_max, pool.block_tokens);
-    limits.payload_words_max += limits.rows_max + chunk_blocks;
-    // What admitted sequences take over; and blocks that the step before filled, replaced by equal ones, with the one
-    // behind them and up to two of tokens that were in flight.
-    if (shares) limits.payload_words_max += shared_blocks_max(config) + 3 * uint64_t{limits.rows_max} + chunk_blocks;
+    // What admitted sequences take over stands beside what all take newly.
+    limits.payload_words_max += limits.rows_max + chunk_blocks + shared_blocks_max(config);
+    // Blocks that the step before filled, replaced by equal ones, with the one behind them and up to two of tokens that
+    // were in flight.
+    if (config.prefix_cache == PrefixCacheKind::kOff) continue;
+    limits.payload_words_max += 3 * uint64_t{limits.rows_max} + chunk_blocks;
   }
-  limits.block_copies_max = shares ? limits.rows_max : 0;
+  limits.block_copies_max = limits.rows_max;
   limits.bias_entries_max =
       uint64_t{config.sample_rows_max} * (kLogitBiasMax + kStopTokensMax + config.end_of_generation.size());
   return limits;
@@ -67,6 +68,10 @@ Status Scheduler::check(const Request& request) const {
   if (request.sampling.has_penalties() && config.penalty_rows_max == 0) {
     return make_error(ErrorCode::kUnsupported, "penalties: this engine keeps no token counts (penalty rows: 0)");
   }
+  if (request.beam && request.n + impl_->ends_of(request).size() > kBeamCandidatesMax) {
+    return make_error(ErrorCode::kUnsupported, "use_beam_search: expected at most {} beams, found {}",
+                      kBeamCandidatesMax - impl_->ends_of(request).size(), request.n);
+  }
   const uint32_t positions = impl_->positions_reserved(static_cast<uint32_t>(num_prompt),
                                                        static_cast<uint32_t>(num_prompt + request.max_tokens - 1));
   for (uint32_t g = 0; g < impl_->kv.num_groups(); ++g) {
@@ -93,7 +98,7 @@ void Scheduler::cancel(RequestId id, TimeNs now) {
     impl_->forget(id);
     return;
   }
-  impl_->end(*sequence, RequestState::kCancelled, {}, FinishReason::kCancelled, now);
+  impl_->end_all(*sequence, RequestState::kCancelled, {}, FinishReason::kCancelled, now);
 }
 
 void Scheduler::drained(RequestId id) {
@@ -118,6 +123,7 @@ const IterationPlan* Scheduler::plan(TimeNs now) {
   impl_->take_units(&budget, now);
   impl_->take_chunks(&budget);
   impl_->admit(&budget);
+  impl_->yield_idle_beams(&budget);
   if (budget.tokens == config.step_tokens_max) return nullptr;
   IterationPlan* plan = &impl_->plans[++impl_->num_plans % impl_->plans.size()];
   impl_->write_plan(plan);

@@ -65,14 +65,15 @@ class Scheduler {
   ~Scheduler();
 
   // What will never change about this request: context_length (prompt + max_tokens), never_fits (both numbers),
-  // unsupported (penalties without penalty rows). Constants only; thread-safe. Values inside the request are
-  // validate()'s business (request.h).
+  // unsupported (penalties without penalty rows, more beams than the device tells candidates). Constants only;
+  // thread-safe. Values inside the request are validate()'s business (request.h).
   Status check(const Request& request) const;
 
-  // Takes the request (id set and unused, prompt not empty, checked). When the queue is full it is REJECTED with an
-  // event (kError, overloaded) instead. `request.sink` is not used.
+  // Takes the request (its n ids set and unused, prompt not empty, checked). When the queue is full it is REJECTED with
+  // an event (kError, overloaded) for each branch instead. `request.sink` is not used.
   void add(Request request, TimeNs now);
   // Ends it with an event (kCancelled), whatever it is doing; a token in flight is dropped. Unknown or ended: ignored.
+  // Each branch has its own id and ends alone, while the others go on; but with beam search all end.
   void cancel(RequestId id, TimeNs now);
   // STREAMING becomes FINISHED and the scheduler forgets the id. To be called once after each event with a finish;
   // ignored for ids that are gone already (cancelled, timed out and rejected ones are forgotten at once).
@@ -95,7 +96,7 @@ class Scheduler {
   void fail_all(const Error& error, TimeNs now);
 
   // Appends everything that happened since the last call, in order, and forgets it. Exactly one event with a finish
-  // comes for each request that was added.
+  // comes for each branch of a request that was added.
   void take_events(std::vector<TokenEvent>* out);
 
   // The same for preemptions.

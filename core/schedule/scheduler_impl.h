@@ -6,6 +6,7 @@
 #include <atomic>
 #include <list>
 #include <memory>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -32,17 +33,19 @@ struct Scheduler::Impl {
 
   // lifecycle.cpp: requests come and go
   void add(Request request, TimeNs now);
+  void add_branch(std::unique_ptr<Sequence> owned, const std::optional<Error>& refusal, TimeNs now);
   void expire(TimeNs now);
-  // The one way out, whatever the reason: gives everything back, moves to `state`, emits `event` (id, time and finish
-  // are set there).
+  // The one way out, whatever the reason: gives everything back, moves to `state`, emits `event` (with `finish`).
   void end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now);
+  // Emits the event; id, branch and time are set here.
+  void tell(const Sequence& sequence, TokenEvent event, TimeNs now);
   void preempt(Sequence& sequence, RequestId wanted_by, StepBudget* budget);
   // `forget`: its keys and values are not kept for others.
   void give_back(Sequence& sequence, bool forget);
   void enqueue(Sequence& sequence, std::list<Sequence*>::iterator place);
   void dequeue(Sequence& sequence);
   void forget(RequestId id);
-  Sequence* find(RequestId id);
+  Sequence* find(RequestId id) const;
 
   // rows.cpp: what runs goes on
   void take_units(StepBudget* budget, TimeNs now);
@@ -50,6 +53,7 @@ struct Scheduler::Impl {
   void take_chunk(Sequence& sequence, StepBudget* budget);
   void take(Sequence& sequence, uint32_t count, StepBudget* budget);
   bool make_room(Sequence& sequence, uint32_t positions, StepBudget* budget, TimeNs now);
+  Error pool_exhausted(const Sequence& sequence, uint32_t positions) const;
 
   // admission.cpp: what waits may start
   void admit(StepBudget* budget);
@@ -61,6 +65,7 @@ struct Scheduler::Impl {
 
   // prefix.cpp: who waits for whose prefix, and what is kept for others
   Sequence* pick_next();
+  bool waits_for_branch(Sequence& sequence) const;
   bool waits_for_prefix(Sequence& sequence) const;
   PrefixMatch look_up(Sequence& sequence) const;
   void count_overtaken(const Sequence& admitted);
@@ -80,6 +85,17 @@ struct Scheduler::Impl {
   void commit_row(const IterationPlan& plan, const PlanRow& row, std::span<Verdict> verdicts, TimeNs now);
   void commit_forced(Sequence& sequence, const PlanSample& sample, Verdict& verdict, TimeNs now);
   void commit_drawn(Sequence& sequence, Verdict& verdict, TimeNs now);
+
+  // beams.cpp: requests with beam search
+  std::vector<int32_t> ends_of(const Request& request) const;
+  std::vector<Sequence*> beams_of(const Sequence& sequence) const;  // by branch
+  // end() for the branch, or for all beams together.
+  void end_all(Sequence& sequence, RequestState state, const TokenEvent& event, FinishReason finish, TimeNs now);
+  void commit_beam(Sequence& sequence, Verdict& verdict, TimeNs now);
+  void go_on(std::span<Sequence* const> beams, std::span<const BeamSearch::Step> steps);
+  void begin_again(Sequence& sequence, const std::vector<int32_t>& tokens);
+  void tell_answers(std::span<Sequence* const> beams, const BeamSearch& search, TimeNs now);
+  void yield_idle_beams(StepBudget* budget);
 
   // books.cpp
   Status check_books() const;

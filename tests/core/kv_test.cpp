@@ -81,6 +81,29 @@ TEST_CASE("8 sequences of 257 tokens leave nothing behind") {
   CHECK(kv.check_books({}).ok());  // the references sum to 0
 }
 
+TEST_CASE("tables may begin with the full blocks of others, and what is still written is in one table") {
+  const KvPoolSize size = {8, 16};
+  KvSpace kv({&size, 1});
+  auto a = kv.make_tables(100), b = kv.make_tables(100);
+  REQUIRE(kv.grow(a, 40));
+  const PrefixMatch match = kv.match(a, 37);
+  CHECK(match.blocks == std::vector<BlockId>(a[0].blocks.begin(), a[0].blocks.begin() + 2));
+  CHECK(match.partial_block == a[0].blocks[2]);
+  CHECK(match.partial_tokens == 5);
+  CHECK(kv.match(a, 32).partial_tokens == 0);
+  kv.share(b, match);
+  REQUIRE(kv.grow(b, 38));
+  CHECK(kv.num_free(0) == 4);
+  const KvSpace::Holder both[] = {{a, 40}, {b, 38}};
+  CHECK(kv.check_books(both).ok());
+  const KvSpace::Holder too_early[] = {{a, 40}, {b, 30}};  // b would write to a shared block
+  CHECK(kv.check_books(too_early).error().message == "books: block 1: it is in 2 tables and not full");
+  kv.release(a);
+  CHECK(kv.num_free(0) == 5);  // b holds the first two still
+  kv.release(b);
+  CHECK(kv.num_free(0) == 8);
+}
+
 TEST_CASE("a sequence grows in all groups or in none") {
   const KvPoolSize sizes[] = {{8, 16}, {2, 16}};
   KvSpace kv(sizes);

@@ -260,7 +260,7 @@ TEST_CASE("two that compute the same end up in one block, and the device is told
   CHECK(a.tables[0].num_sent == 2);
   CHECK(b.tables[0].num_sent == 0);
   CHECK(pool.kv.num_free(0) == 6);
-  const std::span<const BlockTable> both[] = {a.tables, b.tables};
+  const KvSpace::Holder both[] = {{a.tables, 6}, {b.tables, 6}};
   CHECK(pool.kv.check_books(both).ok());
 }
 
@@ -297,10 +297,10 @@ TEST_CASE("whatever sequences do, a hit holds what was computed for these tokens
       writer.tokens.push_back(static_cast<int32_t>(random() % 2));
       if (!pool.extend(writer, size, size + 1)) pool.kv.release(writer.tables);
     }
-    std::vector<std::span<const BlockTable>> tables;
+    std::vector<KvSpace::Holder> holders;
     for (const Writer& each : writers)
-      if (!each.tables.empty()) tables.push_back(each.tables);
-    const Status books = pool.kv.check_books(tables);
+      if (!each.tables.empty()) holders.push_back({each.tables, static_cast<uint32_t>(each.tokens.size())});
+    const Status books = pool.kv.check_books(holders);
     INFO((books.ok() ? "" : books.error().message));
     REQUIRE(books.ok());
   }

@@ -69,6 +69,12 @@ TEST_CASE("each bad value is refused by name, range and value") {
   CHECK(message([](Request& r) { r.prompt.clear(); }) == "prompt: expected at least 1 token, found 0");
   CHECK(message([](Request& r) { r.prompt[2] = 100; }) == "prompt: token 2: expected an id in [0, 100), found 100");
   CHECK(message([](Request& r) { r.prompt[0] = -1; }) == "prompt: token 0: expected an id in [0, 100), found -1");
+  CHECK(message([](Request& r) { r.n = 0; }) == "n: expected 1 to 128, found 0");
+  CHECK(message([](Request& r) { r.n = 129; }) == "n: expected 1 to 128, found 129");
+  CHECK(message([](Request& r) { r.beam = BeamParams{.length_penalty = 11}; }) ==
+        "length_penalty: expected a number in [-10, 10], found 11");
+  CHECK(message([](Request& r) { r.beam = BeamParams{.length_penalty = std::nanf("")}; }) ==
+        "length_penalty: expected a number in [-10, 10], found nan");
   CHECK(message([](Request& r) { r.min_tokens = 17; }) == "min_tokens: expected at most max_tokens = 16, found 17");
   CHECK(message([](Request& r) { r.stop.strings = {""}; }) ==
         "stop: expected strings of at least 1 byte, found an empty one");
@@ -106,6 +112,35 @@ TEST_CASE("each bad value is refused by name, range and value") {
         "logprobs: expected at most 20 alternatives, found -2");
   CHECK(message([](Request& r) { r.sampling.prompt_logprobs = true; }) ==
         "prompt_logprobs: expected logprobs to be asked for too");
+}
+
+TEST_CASE("what does not go together with beam search is refused by name") {
+  const auto refused = [](auto spoil) {
+    Request request = good_request();
+    request.beam = BeamParams{};
+    spoil(request);
+    const Status status = validate(request, 100);
+    if (status.ok()) return std::string();
+    CHECK(status.error().code == ErrorCode::kUnsupported);
+    return status.error().message.substr(std::string("use_beam_search: not together with ").size());
+  };
+  CHECK(refused([](Request&) {}).empty());
+  CHECK(refused([](Request& r) { r.sampling.temperature = 0; }).empty());
+  CHECK(refused([](Request& r) { r.sampling.temperature = 0.5f; }) == "temperature");
+  CHECK(refused([](Request& r) { r.sampling.top_k = 5; }) == "top_k");
+  CHECK(refused([](Request& r) { r.sampling.top_p = 0.5f; }) == "top_p");
+  CHECK(refused([](Request& r) { r.sampling.min_p = 0.5f; }) == "min_p");
+  CHECK(refused([](Request& r) { r.sampling.frequency_penalty = 1; }) == "penalties");
+  CHECK(refused([](Request& r) { r.sampling.logit_bias = {{1, 1}}; }) == "logit_bias");
+  CHECK(refused([](Request& r) { r.sampling.logprobs = 0; }) == "logprobs");
+  CHECK(refused([](Request& r) { r.min_tokens = 1; }) == "min_tokens");
+  CHECK(refused([](Request& r) { r.max_tokens = 0; }) == "max_tokens = 0");
+  CHECK(refused([](Request& r) { r.stop.strings = {"x"}; }) == "stop");
+  CHECK(refused([](Request& r) { r.stop.token_ids = {1}; }) == "stop_token_ids");
+  Request request = good_request();
+  request.beam = BeamParams{};
+  CHECK_FALSE(validate(request, 19).ok());
+  CHECK(validate(request, 20).ok());
 }
 
 TEST_CASE("a sequence wants its known and pending tokens, and never the last one that max_tokens allows") {

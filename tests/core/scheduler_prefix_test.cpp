@@ -247,7 +247,7 @@ cached
 )");
 }
 
-TEST_CASE("shared blocks cost a request nothing, and the last free block is not held for a copy") {
+TEST_CASE("a block that a running sequence holds may be copied from, whatever is free") {
   check_script(R"(config pool=5 cache=radix
 add 1 prompt=12 max=9
 add 2 prompt=12 max=2
@@ -256,10 +256,27 @@ plan
 commit
   1: 100
 plan
-  1[12,13)* 2[8,12)*
+  1[12,13)* 2[11,12)*
 copies
+  3 tokens of block 2 to 4
 free
   1
+)");
+}
+
+TEST_CASE("the last free block is not held for a copy") {
+  check_script(R"(config pool=3 cache=radix
+add 1 prompt=12 max=1
+plan
+  1[0,12)*
+commit
+  1: 100 length
+add 2 prompt=12 max=1
+plan
+  2[8,12)*
+copies
+free
+  0
 )");
 }
 

@@ -90,6 +90,7 @@ void Script::add(std::istringstream& line) {
     request.prompt.push_back(static_cast<int32_t>(token));
   }
   if (words.contains("salt")) request.cache_salt = words.at("salt");
+  request.n = number(words, "n", 1);
   request.max_tokens = number(words, "max", 16);
   request.min_tokens = number(words, "min", 0);
   request.deadline_ns = number(words, "deadline", 0) * kMs;
@@ -104,7 +105,7 @@ void Script::add(std::istringstream& line) {
     say(fmt::format("{}: {}", error_code_name(status.error().code), status.error().message));
     return;
   }
-  max_tokens_[request.id] = request.max_tokens;
+  for (uint32_t branch = 0; branch < request.n; ++branch) max_tokens_[request.id + branch] = request.max_tokens;
   scheduler_->add(std::move(request), now_);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <set>
 
 namespace llmrt::test {
@@ -10,6 +11,16 @@ namespace {
 template <typename... Args>
 Error refuse(fmt::format_string<Args...> format, Args&&... args) {
   return make_error(ErrorCode::kInvalidArgument, "fake backend: {}", fmt::format(format, std::forward<Args>(args)...));
+}
+
+LogprobRow best_logprobs(uint64_t hidden) {
+  std::vector<LogprobRow::Entry> all;
+  for (int32_t token = 0; token < static_cast<int32_t>(kFakeVocab); ++token)
+    all.push_back({token, fake_logprob(hidden, token)});
+  std::ranges::stable_sort(all, std::greater(), &LogprobRow::Entry::logprob);
+  LogprobRow row;
+  std::copy_n(all.begin(), kLogprobsMax, row.entries);
+  return row;
 }
 
 Error no_door() {
@@ -256,10 +267,7 @@ Status FakeBackend::run_sample(const SampleInputs& in, bool want_logprobs, StepO
     }
     output->results.push_back(result);
     if (!want_logprobs) continue;
-    LogprobRow row;
-    std::fill(std::begin(row.entries), std::end(row.entries), LogprobRow::Entry{-1, 0});
-    row.entries[0] = {result.token, result.logprob};
-    output->logprobs.push_back(row);
+    output->logprobs.push_back(record.flags & kSampleLogprobs ? best_logprobs(hidden) : LogprobRow());
   }
   return {};
 }

@@ -4,14 +4,11 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/fakes/naive_beams.h"
 #include "tests/fakes/naive_stop.h"
 
 namespace llmrt::test {
 namespace {
-
-float fake_logprob(uint64_t hidden, int32_t token) {
-  return -static_cast<float>(mix(hidden, static_cast<uint64_t>(token)) % 1024) / 64.0f;
-}
 
 bool is_poisoned(uint64_t hidden, uint32_t poison) {
   return poison != 0 && mix(hidden, 13) % poison == 0;
@@ -96,10 +93,12 @@ SampleResult fake_draw(uint64_t hidden, const RowSampling& row, const FakeCounts
                        std::span<const BiasEntry> bias, uint32_t poison) {
   if (is_poisoned(hidden, poison)) return poisoned_result();
   uint64_t key = hidden;
-  for (const uint32_t word :
-       {row.flags, std::bit_cast<uint32_t>(row.temperature), row.top_k, std::bit_cast<uint32_t>(row.top_p),
-        std::bit_cast<uint32_t>(row.min_p), row.seed_lo, row.seed_hi, row.branch, output_position}) {
+  for (const uint32_t word : {row.flags, std::bit_cast<uint32_t>(row.temperature), row.top_k,
+                              std::bit_cast<uint32_t>(row.top_p), std::bit_cast<uint32_t>(row.min_p)}) {
     key = mix(key, word);
+  }
+  if (row.temperature != 0) {
+    for (const uint32_t word : {row.seed_lo, row.seed_hi, row.branch, output_position}) key = mix(key, word);
   }
   if (row.flags & kRowPenalties) {
     for (const float value : {row.repetition_penalty, row.presence_penalty, row.frequency_penalty}) {
@@ -125,6 +124,10 @@ SampleResult fake_draw(uint64_t hidden, const RowSampling& row, const FakeCounts
   result.logprob = fake_logprob(hidden, result.token);
   result.support = 1;
   return result;
+}
+
+float fake_logprob(uint64_t hidden, int32_t token) {
+  return -static_cast<float>(mix(hidden, static_cast<uint64_t>(token)) % 1024) / 64.0f;
 }
 
 SampleResult fake_score(uint64_t hidden, int32_t token, uint32_t poison) {
@@ -183,6 +186,38 @@ FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint
     answer.finish = verdict.finish;
     return answer;
   }
+}
+
+std::vector<FakeAnswer> beams_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison) {
+  struct Context {
+    uint64_t sum0 = 0, sum1 = 0;
+    uint32_t size = 0;
+  };
+  const auto read = [&](Context& context, int32_t token) {
+    const uint64_t layer0 = fake_layer0(token, context.size++, request.adapter_id);
+    context.sum0 += read_cell(layer0);
+    context.sum1 += read_cell(fake_layer1(layer0, context.sum0));
+  };
+  Context prompt;
+  for (const int32_t token : request.prompt) read(prompt, token);
+  const auto next = [&](const std::vector<int32_t>& output) {
+    Context context = prompt;
+    for (const int32_t token : output) read(context, token);
+    const uint64_t hidden = fake_hidden(context.sum0, context.sum1, context.size - 1);
+    std::vector<float> logprobs;
+    if (is_poisoned(hidden, poison)) return logprobs;
+    for (int32_t token = 0; token < static_cast<int32_t>(kFakeVocab); ++token)
+      logprobs.push_back(fake_logprob(hidden, token));
+    return logprobs;
+  };
+  const auto found = naive_beam_search(request, request.stop.ignore_eos ? std::vector<int32_t>() : kFakeEnds, next);
+  std::vector<FakeAnswer> answers(request.n);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    answers[i].finish = found ? (*found)[i].finish : FinishReason::kError;
+    if (found) answers[i].tokens = (*found)[i].tokens;
+    for (const int32_t token : answers[i].tokens) answers[i].text += tokenizer.token_bytes(token);
+  }
+  return answers;
 }
 
 std::shared_ptr<const Model> make_fake_model() {

@@ -41,6 +41,7 @@ struct FakeCounts {
 // The draw. `poison`: one hidden state in so many is not finite (0 = none).
 SampleResult fake_draw(uint64_t hidden, const RowSampling& row, const FakeCounts& counts, uint32_t output_position,
                        std::span<const BiasEntry> bias, uint32_t poison);
+float fake_logprob(uint64_t hidden, int32_t token);
 SampleResult fake_score(uint64_t hidden, int32_t token, uint32_t poison);
 
 // What a client gets to see.
@@ -53,6 +54,9 @@ struct FakeAnswer {
 };
 // The request alone, from its meaning: no blocks, no slots, no batches. It knows nothing of cancels and deadlines.
 FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison);
+
+// The same with beam search: the answer of each branch.
+std::vector<FakeAnswer> beams_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison);
 
 // One layer; no weights.
 std::shared_ptr<const Model> make_fake_model();

@@ -145,8 +145,19 @@ TEST_CASE("each wrong field is a 400 that names it") {
       Row{R"({"prompt": "a", "temperature": -1})", "temperature"},
       Row{R"({"prompt": "a", "temperature": "hot"})", "temperature"}, Row{R"({"prompt": "a", "top_p": 0})", "top_p"},
       Row{R"({"prompt": "a", "top_p": 1.5})", "top_p"}, Row{R"({"prompt": "a", "top_k": -2})", "top_k"},
-      Row{R"({"prompt": "a", "min_p": 2})", "min_p"}, Row{R"({"prompt": "a", "n": 2})", "n"},
-      Row{R"({"prompt": "a", "n": 1000000})", "n"}, Row{R"({"prompt": "a", "best_of": 3})", "best_of"},
+      Row{R"({"prompt": "a", "min_p": 2})", "min_p"}, Row{R"({"prompt": "a", "n": 0})", "n"},
+      Row{R"({"prompt": "a", "n": 129})", "n"}, Row{R"({"prompt": "a", "n": 3, "best_of": 2})", "best_of"},
+      Row{R"({"prompt": "a", "best_of": 129})", "best_of"}, Row{R"({"prompt": ["a", "b"], "n": 65})", "n"},
+      Row{R"({"prompt": ["a", "b"], "best_of": 65})", "best_of"},
+      Row{R"({"prompt": "a", "best_of": 2, "stream": true})", "best_of"},
+      Row{R"({"prompt": "a", "use_beam_search": true, "stream": true})", "use_beam_search"},
+      Row{R"({"prompt": "a", "use_beam_search": true, "stop": "x"})", "use_beam_search"},
+      Row{R"({"prompt": "a", "use_beam_search": true, "temperature": 0.5})", "use_beam_search"},
+      Row{R"({"prompt": "a", "use_beam_search": true, "logprobs": 1})", "use_beam_search"},
+      Row{R"({"prompt": "a", "use_beam_search": true, "length_penalty": 11})", "length_penalty"},
+      Row{R"({"prompt": "a", "use_beam_search": true, "early_stopping": "never"})", "early_stopping"},
+      Row{R"({"prompt": "a", "length_penalty": 2})", "length_penalty"},
+      Row{R"({"prompt": "a", "early_stopping": true})", "early_stopping"},
       Row{R"({"prompt": "a", "max_tokens": -1})", "max_tokens"},
       Row{R"({"prompt": "a", "max_tokens": 1.5})", "max_tokens"},
       Row{R"({"prompt": "a", "max_tokens": 0})", "max_tokens"},
@@ -207,6 +218,37 @@ TEST_CASE("several prompts become several requests") {
   std::string many = R"({"prompt": ["a")";
   for (int i = 0; i < 128; ++i) many += R"(,"a")";
   CHECK(completion_error(many + "]}").param == "prompt");
+}
+
+TEST_CASE("n and best_of are branches of one request") {
+  const ApiRequest both = completion(R"({"prompt": ["a", "b"], "n": 3, "stream": true})");
+  REQUIRE(both.prompts.size() == 2);
+  CHECK(both.prompts[1].request.n == 3);
+  CHECK(both.prompts[1].request.sampling.logprobs == -1);
+  CHECK(both.form.best_of == 3);
+  const ApiRequest best = completion(R"({"prompt": "a", "n": 2, "best_of": 4})");
+  CHECK(best.prompts[0].request.n == 4);
+  CHECK(best.prompts[0].request.sampling.logprobs == 0);  // what decides
+  CHECK(best.form.n == 2);
+  CHECK(best.form.logprobs == -1);
+  CHECK(chat(R"({"messages": [{"role": "user", "content": "a"}], "n": 128})").prompts[0].request.n == 128);
+}
+
+TEST_CASE("beam search has n or best_of beams, and n of the answers are shown as they come") {
+  const ServedModel model = letter_model();
+  const ApiRequest request = completion(
+      R"({"prompt": "a", "n": 2, "best_of": 3, "use_beam_search": true, "length_penalty": 0.5, "early_stopping": true})");
+  const Request& search = request.prompts[0].request;
+  CHECK(search.n == 3);
+  REQUIRE(search.beam);
+  CHECK(search.beam->length_penalty == 0.5f);
+  CHECK(search.beam->early_stopping);
+  CHECK(search.sampling.logprobs == -1);
+  std::vector<Choice> choices(3, Choice(&model, request.form, request.prompts[0]));
+  CHECK(shown_choices(choices, request.form) == std::vector<size_t>{0, 1});
+  CHECK(chat(R"({"messages": [{"role": "user", "content": "a"}], "n": 4, "use_beam_search": true})")
+            .prompts[0]
+            .request.beam->length_penalty == 1);
 }
 
 TEST_CASE("special tokens are parsed in raw prompts and in the template, never in messages") {
@@ -404,6 +446,36 @@ TEST_CASE("an answer has the fields that clients read") {
   CHECK(content[0].at("top_logprobs").as_array().size() == 2);
   CHECK(body.at("usage").at("completion_tokens") == 3);
   CHECK(body.at("usage").at("prompt_tokens_details").at("cached_tokens") == 7);
+}
+
+TEST_CASE("of best_of choices the n with the best mean log-probability are shown, and all are paid for") {
+  const ServedModel model = letter_model();
+  const ApiRequest request = completion(R"({"prompt": ["xy", "z"], "n": 2, "best_of": 3})");
+  std::vector<Choice> choices;
+  std::vector<ChoiceDelta> answers;
+  // The sums would say otherwise than the means.
+  const std::vector<std::vector<float>> logprobs = {{-1, -1, -1}, {-2}, {-0.5}, {-1}, {-1}, {-3}};
+  for (size_t i = 0; i < logprobs.size(); ++i) {
+    Choice& choice = choices.emplace_back(&model, request.form, request.prompts[i / 3]);
+    ChoiceDelta& answer = answers.emplace_back();
+    for (size_t k = 0; k < logprobs[i].size(); ++k) {
+      const bool is_last = k + 1 == logprobs[i].size();
+      TokenEvent event = token(static_cast<int32_t>('a' + i), 0, is_last ? FinishReason::kLength : FinishReason::kNone);
+      event.logprob = logprobs[i][k];
+      event.cached_tokens = is_last && i % 3 == 0 ? 1 : 0;
+      answer.append(choice.advance(event));
+    }
+  }
+  const json::object body = AnswerWriter(&model, request.form, {"cmpl-1", 5}).whole(choices, std::move(answers));
+  std::string texts;
+  for (const json::value& choice : body.at("choices").as_array()) {
+    CHECK(choice.at("logprobs").is_null());
+    texts += fmt::format("{}:{} ", choice.at("index").to_number<int>(), std::string(choice.at("text").as_string()));
+  }
+  CHECK(texts == "0:c 1:aaa 2:d 3:e ");
+  CHECK(body.at("usage").at("prompt_tokens") == 3);
+  CHECK(body.at("usage").at("completion_tokens") == 8);
+  CHECK(body.at("usage").at("prompt_tokens_details").at("cached_tokens") == 2);
 }
 
 // ---- tokenize ------------------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ namespace llmrt::server {
 
 class FakeEngine final : public EngineDoor {
  public:
-  // Answers each request with `tokens` (then end by length), one event each, `pause` apart, on a thread.
+  // Answers each request with `tokens` (then end by length), one event each, `pause` apart, on a thread; branch b of it
+  // with each token b higher and b * 0.25 more likely.
   std::vector<int32_t> tokens;
   std::chrono::milliseconds pause{0};
   std::optional<Error> refuse;       // submit() fails with it
@@ -28,11 +29,14 @@ class FakeEngine final : public EngineDoor {
   Result<RequestId> submit(Request request) override {
     if (refuse) return *refuse;
     std::lock_guard lock(mutex_);
-    const RequestId id = ++last_id_;
+    const RequestId id = last_id_ + 1;
+    last_id_ += request.n;
     requests_.push_back(request);
     requests_.back().sink.reset();  // which keeps the door, this, alive
-    threads_.emplace_back(
-        [this, id, sink = request.sink, max = request.max_tokens, echo = request.sampling] { answer(id, *sink, max); });
+    for (uint32_t branch = 0; branch < request.n; ++branch)
+      threads_.emplace_back([this, id, branch, sink = request.sink, max = request.max_tokens] {
+        answer(id + branch, branch, *sink, max);
+      });
     return id;
   }
   void cancel(RequestId id) override {
@@ -80,19 +84,20 @@ class FakeEngine final : public EngineDoor {
     changed_.wait_for(lock, pause, [&] { return stopped_ || cancelled_.contains(id); });
     return stopped_ || cancelled_.contains(id);
   }
-  void answer(RequestId id, EventSink& sink, uint32_t max_tokens) {
+  void answer(RequestId id, uint32_t branch, EventSink& sink, uint32_t max_tokens) {
     const size_t count = std::min<size_t>(tokens.size(), max_tokens);
     for (size_t i = 0; i < count; ++i) {
       TokenEvent event;
       event.request_id = id;
+      event.branch = branch;
       if (is_over(id)) {
         event.finish = FinishReason::kCancelled;
         sink.on_events({&event, 1});
         return;
       }
-      event.token = tokens[i];
+      event.token = tokens[i] + static_cast<int32_t>(branch);
       event.has_logprob = true;
-      event.logprob = -0.5f;
+      event.logprob = -0.5f + 0.25f * static_cast<float>(branch);
       if (i + 1 == count) event.finish = FinishReason::kLength;
       if (i + 1 == count && fail_at_end) {
         event.finish = FinishReason::kError;

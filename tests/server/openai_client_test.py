@@ -112,6 +112,54 @@ def test_seeds(server):
     assert len({text(seed) for seed in range(4)}) > 1
 
 
+def test_choices(server):
+    arguments = dict(model="smol", prompt="Once upon a time", max_tokens=12, temperature=1, seed=3)
+    alone = server.client.completions.create(**arguments)
+    answer = server.client.completions.create(**arguments, n=4)
+    texts = [choice.text for choice in answer.choices]
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+    assert len(set(texts)) > 1 and texts[0] == alone.choices[0].text
+    assert answer.usage.prompt_tokens == alone.usage.prompt_tokens
+    assert answer.usage.completion_tokens <= 48
+    streamed = [""] * 4
+    for chunk in server.client.completions.create(**arguments, n=4, stream=True):
+        streamed[chunk.choices[0].index] += chunk.choices[0].text
+    assert streamed == texts
+    chat = server.client.chat.completions.create(model="smol", messages=MESSAGES, temperature=0, max_tokens=8, n=3)
+    assert len({choice.message.content for choice in chat.choices}) == 1 and len(chat.choices) == 3
+
+
+def test_best_of(server):
+    arguments = dict(model="smol", prompt="Once upon a time", max_tokens=8, temperature=1, seed=3, logprobs=0)
+    every = server.client.completions.create(**arguments, n=4).choices
+    means = [sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs) for choice in every]
+    best = server.client.completions.create(**arguments, n=2, best_of=4)
+    in_order = sorted(range(4), key=lambda i: -means[i])
+    assert [choice.text for choice in best.choices] == [every[i].text for i in in_order[:2]]
+    assert best.usage.completion_tokens > 16
+    with pytest.raises(openai.BadRequestError):
+        server.client.completions.create(**arguments, best_of=4, stream=True)
+
+
+def test_beam_search(server):
+    arguments = dict(model="smol", prompt="The capital of France is", max_tokens=6)
+    greedy = server.client.completions.create(**arguments, temperature=0).choices[0].text
+    one = server.client.completions.create(**arguments, extra_body={"use_beam_search": True})
+    assert [choice.text for choice in one.choices] == [greedy]  # a single beam takes the best token each time
+    four = server.client.completions.create(**arguments, n=3, best_of=4, extra_body={"use_beam_search": True})
+    texts = [choice.text for choice in four.choices]
+    assert len(set(texts)) == 3 and four.usage.completion_tokens <= 24
+
+    def logprob(text):
+        scored = server.client.completions.create(model="smol", prompt=arguments["prompt"] + text, max_tokens=0,
+                                                  echo=True, logprobs=0).choices[0].logprobs
+        begin = sum(offset < len(arguments["prompt"]) for offset in scored.text_offset)
+        return sum(scored.token_logprobs[begin:])
+    assert logprob(texts[0]) >= logprob(greedy) - 0.1  # the best of four beams is not behind the greedy text
+    with pytest.raises(openai.BadRequestError):
+        server.client.completions.create(**arguments, stop="x", extra_body={"use_beam_search": True})
+
+
 def test_logprobs_concatenate_to_the_text(server):
     answer = server.client.chat.completions.create(model="smol", messages=MESSAGES, temperature=0, max_tokens=8,
                                                    logprobs=True, top_logprobs=3)
@@ -177,7 +225,7 @@ def test_models(server):
 
 
 @pytest.mark.parametrize("arguments, code", [
-    ({"n": 2}, "unsupported"), ({"temperature": -1}, "invalid_argument"), ({"extra_body": {"bogus": 1}}, "unknown_field"),
+    ({"n": 129}, "invalid_argument"), ({"temperature": -1}, "invalid_argument"), ({"extra_body": {"bogus": 1}}, "unknown_field"),
     ({"max_tokens": 10_000_000}, "context_length_exceeded"), ({"model": "other"}, "model_not_found"),
     ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "unsupported"),
 ])

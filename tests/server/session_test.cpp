@@ -2,6 +2,7 @@
 #include <boost/asio.hpp>
 #include <catch2/catch_test_macros.hpp>
 
+#include <map>
 #include <sstream>
 #include <thread>
 
@@ -176,6 +177,66 @@ TEST_CASE("several prompts are several choices") {
     CHECK(choices[i].at("text") == "xy");
   }
   CHECK(run.engine->wait_drained(3));
+}
+
+TEST_CASE("n choices of each prompt, each its own branch") {
+  Running run;
+  run.engine->tokens = {'k', 'l'};
+  const json::object body = body_of(run.exchange(post("/v1/completions", R"({"prompt": ["a", "bc"], "n": 3})")));
+  const json::array& choices = body.at("choices").as_array();
+  REQUIRE(choices.size() == 6);
+  const char* texts[] = {"kl", "lm", "mn"};
+  for (size_t i = 0; i < 6; ++i) {
+    CHECK(choices[i].at("index") == i);
+    CHECK(choices[i].at("text") == texts[i % 3]);
+  }
+  CHECK(body.at("usage").at("prompt_tokens") == 3);
+  CHECK(body.at("usage").at("completion_tokens") == 12);
+  CHECK(run.engine->wait_drained(6));
+  CHECK(run.engine->requests().size() == 2);
+
+  const json::object best = body_of(run.exchange(post("/v1/completions", R"({"prompt": "a", "best_of": 3})")));
+  REQUIRE(best.at("choices").as_array().size() == 1);
+  CHECK(best.at("choices").as_array()[0].at("text") == "mn");  // the fake engine finds later branches more likely
+  CHECK(best.at("usage").at("completion_tokens") == 6);
+  CHECK(run.engine->wait_drained(9));
+}
+
+TEST_CASE("a stream of several choices says of each chunk whose it is") {
+  Running run;
+  run.engine->tokens = {'k', 'l'};
+  const std::string chat =
+      R"({"messages": [{"role": "user", "content": "a"}], "n": 3, "stream": true, "stream_options": {"include_usage": true}})";
+  const std::vector<std::string> events = events_of(run.exchange(post("/v1/chat/completions", chat)));
+  std::map<int, std::string> texts;
+  std::map<int, int> num_roles, num_ends;
+  for (size_t i = 0; i + 2 < events.size(); ++i) {
+    const json::object chunk = read_json(events[i])->as_object();
+    const json::object& choice = chunk.at("choices").as_array().at(0).as_object();
+    const int index = choice.at("index").to_number<int>();
+    const json::object& delta = choice.at("delta").as_object();
+    num_roles[index] += delta.contains("role");
+    if (const auto* piece = delta.if_contains("content")) texts[index] += piece->as_string();
+    num_ends[index] += !choice.at("finish_reason").is_null();
+  }
+  CHECK(texts == std::map<int, std::string>{{0, "kl"}, {1, "lm"}, {2, "mn"}});
+  CHECK(num_roles == std::map<int, int>{{0, 1}, {1, 1}, {2, 1}});
+  CHECK(num_ends == std::map<int, int>{{0, 1}, {1, 1}, {2, 1}});
+  const json::object usage = read_json(events[events.size() - 2])->as_object().at("usage").as_object();
+  CHECK(usage.at("completion_tokens") == 6);
+  CHECK(usage.at("prompt_tokens") ==
+        body_of(run.exchange(post("/v1/chat/completions", kChat))).at("usage").at("prompt_tokens"));
+}
+
+TEST_CASE("a client that goes away cancels every branch") {
+  Running run;
+  run.engine->tokens.assign(100, 'x');
+  run.engine->pause = std::chrono::milliseconds(50);
+  Client client(run.server->port());
+  client.send(post("/v1/completions", R"({"prompt": "a", "n": 4, "max_tokens": 100, "stream": true})"));
+  client.read_until("data: ");
+  client.close();
+  CHECK(run.engine->wait_cancelled(4));
 }
 
 TEST_CASE("the other paths") {

@@ -24,9 +24,10 @@ void on_abort(int) {
 }
 
 void print(const Coverage& coverage) {
-  fmt::print("{} runs, {} requests ({} refused), {} steps, {} tokens, {} preemptions\n", coverage.num_runs,
-             coverage.num_requests, coverage.num_refused, coverage.num_steps, coverage.num_tokens,
-             coverage.num_preemptions);
+  fmt::print("{} runs, {} requests ({} refused) of {} branches, {} steps, {} tokens, {} preemptions\n",
+             coverage.num_runs, coverage.num_requests, coverage.num_refused, coverage.num_branches, coverage.num_steps,
+             coverage.num_tokens, coverage.num_preemptions);
+  fmt::print("  {} beam searches came to their end\n", coverage.num_searches);
   for (int i = 1; i < kNumFinishReasons; ++i) {
     fmt::print("  {:<12}{:>8}\n", finish_reason_name(static_cast<FinishReason>(i)),
                coverage.finished[static_cast<size_t>(i)]);
@@ -39,7 +40,8 @@ void print(const Coverage& coverage) {
 
 // With enough seeds everything must have happened.
 bool reached_everything(const Coverage& coverage) {
-  bool all = coverage.num_refused > 0 && coverage.num_preemptions > 0 && coverage.not_finite > 0 &&
+  bool all = coverage.num_refused > 0 && coverage.num_branches > coverage.num_requests &&
+             coverage.num_preemptions > 0 && coverage.num_searches > 0 && coverage.not_finite > 0 &&
              coverage.pool_exhausted > 0 && coverage.device_lost > 0 && coverage.cached_tokens > 0 &&
              coverage.partial_hits > 0;
   for (int i = 1; i < kNumFinishReasons; ++i) all = all && coverage.finished[static_cast<size_t>(i)] > 0;

@@ -80,9 +80,36 @@ BUGS = [
      "return scored < num_prompt ? std::min(known, scored - 1) : known;", "return known;"),
     ("blocks that are let go first are lost last", "core/kv/block_pool.cpp",
      "free_.first : cached_.first;", "free_.first : cached_.last;"),
+    # branches
+    ("a branch writes into the block that it shares", "core/kv/kv_space.cpp",
+     "uint32_t num_full = num_tokens / block_tokens();", "uint32_t num_full = ceil_div(num_tokens, block_tokens());"),
+    ("the filled slots of a branch's block are not copied", "core/schedule/plan_writer.cpp",
+     "plan->block_copies.push_back(", "if (sequence.branch == 0) plan->block_copies.push_back("),
+    ("a branch's end takes the others' reference too", "core/kv/kv_space.cpp",
+     "for (; !blocks.empty(); blocks.pop_back()) release(groups_[g], blocks.back(), forget);",
+     "for (; !blocks.empty(); blocks.pop_back()) {\n"
+     "      if (groups_[g].pool.references(blocks.back()) == 2) groups_[g].pool.release(blocks.back());\n"
+     "      release(groups_[g], blocks.back(), forget);\n    }"),
+    ("branches share their noise", "core/schedule/lifecycle.cpp", "own.sampling.branch += branch;", ""),
+    ("a branch begins with tokens that are not computed", "core/schedule/prefix.cpp",
+     "std::min(common_tokens(other->tokens, wanted), other->computed);", "common_tokens(other->tokens, wanted);"),
+    ("a branch takes another's answer for its own", "core/schedule/prefix.cpp",
+     "std::min(common_tokens(other->tokens, wanted), other->computed);",
+     "std::min(static_cast<uint32_t>(wanted.size()), other->computed);"),
+    ("events of branches all name the first one", "core/schedule/lifecycle.cpp",
+     "event.branch = sequence.branch;", ""),
+    # beams
+    ("a beam goes on with the tokens of another", "core/schedule/beams.cpp",
+     "before[steps[rank].parent]->tokens", "before[rank]->tokens"),
+    ("what may follow a beam is taken for another's", "core/schedule/beams.cpp",
+     "candidates[beam->rank] = beam->candidates;", "candidates[beam->branch] = beam->candidates;"),
+    ("beams that wait for each other hold what they wait for", "core/schedule/beams.cpp",
+     "while (budget->tokens == config.step_tokens_max &&", "while (false &&"),
+    ("a beam outlives the others' cancel", "core/schedule/scheduler.cpp",
+     "impl_->end_all(*sequence, RequestState::kCancelled,", "impl_->end(*sequence, RequestState::kCancelled,"),
     # positions and tokens
     ("a preempted sequence goes on as if its keys were there", "core/schedule/admission.cpp",
-     "sequence.computed = kv.has_cache() ? match.num_tokens(kv.cache_block_tokens()) : 0;", ""),
+     "sequence.computed = match.num_tokens(kv.block_tokens());", ""),
     ("a decoding row starts one position late", "core/schedule/plan_writer.cpp",
      ".start = sequence.computed,", ".start = sequence.computed + (sequence.computed > sequence.num_prompt),"),
     ("chunks all start at position 0", "core/schedule/plan_writer.cpp",
@@ -198,7 +225,7 @@ def find(number, bug, build, num_seeds):
 def main():
     parser = argparse.ArgumentParser(description="every planted bug must be found by engine_sim")
     parser.add_argument("build_dir")
-    parser.add_argument("--seeds", type=int, default=300)
+    parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--only", default="", help="bugs whose name holds this word")
     args = parser.parse_args()
     build = Build(args.build_dir)

@@ -76,6 +76,15 @@ StopParams random_stop(Dice& dice) {
   return stop;
 }
 
+// Beam search, and nothing that does not go together with it.
+void search_beams(Request& request, Dice& dice) {
+  request.beam = BeamParams{.length_penalty = static_cast<float>(dice.between(0, 2)), .early_stopping = dice.one_in(2)};
+  request.max_tokens = std::max(1u, request.max_tokens);
+  request.min_tokens = 0;
+  request.sampling = {};
+  request.stop = {.ignore_eos = request.stop.ignore_eos};
+}
+
 ClientPlan random_client(const EngineConfig& config, bool under_pressure, Dice& dice) {
   ClientPlan client;
   Request& request = client.request;
@@ -87,17 +96,21 @@ ClientPlan random_client(const EngineConfig& config, bool under_pressure, Dice& 
   if (dice.one_in(4)) request.min_tokens = dice.between(0, request.max_tokens);
   request.sampling = random_sampling(dice);
   request.stop = random_stop(dice);
+  if (dice.one_in(4)) request.n = dice.between(2, 6);
+  if (request.n > 1 && dice.one_in(2)) request.sampling.temperature = 0;  // all branches say the same
   if (dice.one_in(8)) request.cache_salt = dice.one_in(2) ? "salt" : "pepper";
   if (dice.one_in(8)) request.adapter_id = dice.between(1, 2);
   if (dice.one_in(6)) request.deadline_ns = dice.between(0, 100) * kMs;
   if (dice.one_in(5)) client.cancel_after_ticks = static_cast<int>(dice.between(0, 40));
   if (dice.one_in(10)) client.cancel_after_events = static_cast<int>(dice.between(1, 10));
   client.drain_after_ticks = dice.between(0, 5);
-  if (!under_pressure || dice.one_in(4)) return client;
-  request.prompt.resize(dice.between(1, 20), dice.token());
-  request.max_tokens = dice.between(30, 80);
-  request.min_tokens = dice.between(0, 30);
-  request.stop.ignore_eos = true;
+  if (under_pressure && !dice.one_in(4)) {
+    request.prompt.resize(dice.between(1, 20), dice.token());
+    request.max_tokens = dice.between(30, 80);
+    request.min_tokens = dice.between(0, 30);
+    request.stop.ignore_eos = true;
+  }
+  if (dice.one_in(request.n > 1 ? 3 : 20)) search_beams(request, dice);
   return client;
 }
 

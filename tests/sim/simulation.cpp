@@ -20,8 +20,10 @@ bool is_prefix(const T& part, const T& whole) {
   return part.size() <= whole.size() && std::equal(part.begin(), part.end(), whole.begin());
 }
 
-struct Client final : EventSink {
+// One branch of a request, as its receiver sees it.
+struct Client {
   const ClientPlan* plan = nullptr;
+  uint32_t branch = 0;
   Engine* engine = nullptr;
   const Tokenizer* tokenizer = nullptr;
   FakeAnswer alone;
@@ -34,25 +36,33 @@ struct Client final : EventSink {
   uint32_t cached_tokens = 0;
   FakeAnswer got;
   std::optional<Error> error;
-  std::string wrong;  // what broke first
+  std::string wrong;              // what broke first
+  std::vector<Client*> together;  // with beam search: all branches, which are cancelled together
 
   bool ended() const { return got.finish != FinishReason::kNone; }
-  void on_events(std::span<const TokenEvent> events) override;
+  void on_event(const TokenEvent& event);
   void take(const TokenEvent& event);
   void take_prompt_token(const TokenEvent& event);
   void cancel() {
     cancelled = true;
+    for (Client* other : together) other->cancelled = true;
     engine->cancel(id);
   }
   std::string check_end(TimeNs now, const MemoryPlan& pool) const;
   std::string check_error(const MemoryPlan& pool) const;
 };
 
-void Client::on_events(std::span<const TokenEvent> events) {
-  for (const TokenEvent& event : events) {
-    if (wrong.empty()) take(event);
-    if (++num_events == static_cast<uint64_t>(plan->cancel_after_events)) cancel();
+struct Sink final : EventSink {
+  std::vector<Client*> branches;
+  void on_events(std::span<const TokenEvent> events) override {
+    for (const TokenEvent& event : events) branches.at(event.branch)->on_event(event);
   }
+};
+
+void Client::on_event(const TokenEvent& event) {
+  if (event.request_id != id) wrong = fmt::format("an event of request {}", event.request_id);
+  if (wrong.empty()) take(event);
+  if (++num_events == static_cast<uint64_t>(plan->cancel_after_events)) cancel();
 }
 
 void Client::take(const TokenEvent& event) {
@@ -105,7 +115,8 @@ std::string Client::check_error(const MemoryPlan& pool) const {
     case ErrorCode::kNotFinite:
       return alone.finish == FinishReason::kError && got.tokens == alone.tokens ? "" : "not finite, alone it is";
     case ErrorCode::kPoolExhausted: {
-      const uint32_t positions = static_cast<uint32_t>(plan->request.prompt.size() + got.tokens.size());
+      const size_t num_output = plan->request.beam ? plan->request.max_tokens : got.tokens.size();
+      const uint32_t positions = static_cast<uint32_t>(plan->request.prompt.size() + num_output);
       return ceil_div(positions, pool.block_tokens) > pool.num_blocks ? "" : "exhausted a pool that could hold it";
     }
     case ErrorCode::kOverloaded:
@@ -148,7 +159,7 @@ class Simulation {
  private:
   std::string start();
   std::string before_tick();
-  std::string arrive(Client& client);
+  std::string arrive(size_t first);
   std::string refusal_is_right(const Client& client, const Error& error) const;
   std::string after_tick();
   std::string check_cached(const Client& client) const;
@@ -162,7 +173,7 @@ class Simulation {
   SimClock clock_;
   std::shared_ptr<const Tokenizer> tokenizer_ = make_fake_tokenizer();
   std::unique_ptr<Engine> engine_;
-  std::vector<std::shared_ptr<Client>> clients_;
+  std::vector<std::unique_ptr<Client>> clients_;  // the branches of a request in a row
   uint32_t tick_ = 0;
   uint64_t num_ended_ = 0;
   bool lost_ = false;
@@ -176,12 +187,20 @@ std::string Simulation::start() {
   if (!engine) return "the engine did not start: " + engine.error().message;
   engine_ = std::move(*engine);
   for (const ClientPlan& plan : scenario_.clients) {
-    auto client = std::make_shared<Client>();
-    client->plan = &plan;
-    client->engine = engine_.get();
-    client->tokenizer = tokenizer_.get();
-    client->alone = answer_alone(plan.request, *tokenizer_, scenario_.backend.poison);
-    clients_.push_back(std::move(client));
+    std::vector<FakeAnswer> searched;
+    if (plan.request.beam) searched = beams_alone(plan.request, *tokenizer_, scenario_.backend.poison);
+    for (uint32_t branch = 0; branch < plan.request.n; ++branch) {
+      auto client = std::make_unique<Client>();
+      client->plan = &plan;
+      client->branch = branch;
+      client->engine = engine_.get();
+      client->tokenizer = tokenizer_.get();
+      Request alone = plan.request;
+      alone.n = 1;
+      alone.sampling.branch += branch;
+      client->alone = plan.request.beam ? searched[branch] : answer_alone(alone, *tokenizer_, scenario_.backend.poison);
+      clients_.push_back(std::move(client));
+    }
   }
   return "";
 }
@@ -209,32 +228,40 @@ std::string Simulation::refusal_is_right(const Client& client, const Error& erro
   }
 }
 
-std::string Simulation::arrive(Client& client) {
-  client.arrived = true;
-  client.arrived_at = tick_;
+std::string Simulation::arrive(size_t first) {
+  Request request = clients_[first]->plan->request;
+  const uint32_t n = request.n;
   ++coverage_->num_requests;
-  Request request = client.plan->request;
-  request.sink = clients_[static_cast<size_t>(client.plan - scenario_.clients.data())];
+  coverage_->num_branches += n;
+  auto sink = std::make_shared<Sink>();
+  for (uint32_t branch = 0; branch < n; ++branch) sink->branches.push_back(clients_[first + branch].get());
   if (request.deadline_ns != 0) request.deadline_ns += clock_.now_ns();
-  client.deadline_ns = request.deadline_ns;
+  request.sink = sink;
+  const TimeNs deadline_ns = request.deadline_ns;
   const Result<RequestId> id = engine_->submit(std::move(request));
-  if (id) {
-    client.id = *id;
-    return "";
+  for (Client* client : sink->branches) {
+    client->arrived = true;
+    client->arrived_at = tick_;
+    client->deadline_ns = deadline_ns;
+    client->refused = client->drained = !id.ok();
+    if (id) client->id = *id + client->branch;
+    if (n > 1 && client->plan->request.beam) client->together = sink->branches;
   }
-  client.refused = client.drained = true;
+  if (id) return "";
   ++coverage_->num_refused;
-  return refusal_is_right(client, id.error());
+  return refusal_is_right(*clients_[first], id.error());
 }
 
 std::string Simulation::before_tick() {
-  for (const auto& client : clients_) {
+  for (size_t i = 0; i < clients_.size(); ++i) {
+    Client* client = clients_[i].get();
     if (!client->arrived && client->plan->arrival_tick <= tick_) {
-      if (std::string wrong = arrive(*client); !wrong.empty()) return wrong;
+      if (std::string wrong = arrive(i); !wrong.empty()) return wrong;
     }
     if (!client->arrived || client->drained) continue;
     const int age = static_cast<int>(tick_ - client->arrived_at);
-    if (age == client->plan->cancel_after_ticks) client->cancel();
+    const bool cancels = client->together.empty() || client == client->together.back();  // one for all beams
+    if (age == client->plan->cancel_after_ticks && cancels) client->cancel();
     if (client->ended() && tick_ - client->ended_at >= client->plan->drain_after_ticks) {
       client->drained = true;
       engine_->drained(client->id);
@@ -287,6 +314,8 @@ std::string Simulation::after_tick() {
     if (std::string wrong = client->check_end(clock_.now_ns(), engine_->memory_plan()); !wrong.empty()) {
       return tell(wrong);
     }
+    const bool told = client->got.finish == FinishReason::kEos || client->got.finish == FinishReason::kLength;
+    coverage_->num_searches += told && client->plan->request.beam && client->branch == 0;
     coverage_->cached_tokens += client->cached_tokens;
     coverage_->partial_hits += client->cached_tokens % engine_->memory_plan().block_tokens != 0;
     if (std::string wrong = check_cached(*client); !wrong.empty()) return tell(wrong);

@@ -1,6 +1,6 @@
-// Runs a scenario through the real engine on the fake backend and checks it from the clients' side: every request ends
-// exactly once and for a reason that it gave; what it got is what it gets alone; nothing shown is taken back; nothing
-// is left behind. The engine checks its books after every step.
+// Runs a scenario through the real engine on the fake backend and checks it from the clients' side: every branch of a
+// request ends exactly once and for a reason that it gave; what it got is what it gets alone; nothing shown is taken
+// back; nothing is left behind. The engine checks its books after every step.
 #pragma once
 
 #include <array>
@@ -14,8 +14,10 @@ namespace llmrt::test {
 
 // What the runs have reached: a simulation that never preempts proves little.
 struct Coverage {
-  uint64_t num_runs = 0, num_requests = 0, num_refused = 0, num_steps = 0, num_tokens = 0, num_preemptions = 0;
+  uint64_t num_runs = 0, num_requests = 0, num_branches = 0, num_refused = 0, num_steps = 0, num_tokens = 0,
+           num_preemptions = 0;
   uint64_t cached_tokens = 0, partial_hits = 0;  // of prompts; hits that end inside a block
+  uint64_t num_searches = 0;                     // beam searches that came to their end
   uint64_t pool_exhausted = 0, not_finite = 0, overloaded = 0, device_lost = 0;
   std::array<uint64_t, kNumFinishReasons> finished = {};
 };

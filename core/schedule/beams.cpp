@@ -1,0 +1,111 @@
+// Requests with beam search. A beam runs like any branch, but draws nothing: the device tells what may follow, and when
+// all beams of the request have heard, BeamSearch decides. A beam that goes on in one way keeps its place. Where it
+// goes on in several, the places of beams that were dropped take over its tokens and begin again behind them as a
+// preempted branch does: with its full blocks and a copy of the filled slots of the last one.
+#include <algorithm>
+
+#include "core/schedule/scheduler_impl.h"
+
+namespace llmrt {
+
+std::vector<int32_t> Scheduler::Impl::ends_of(const Request& request) const {
+  return request.stop.ignore_eos ? std::vector<int32_t>() : config.end_of_generation;
+}
+
+// Beams end together, so all of them are there.
+std::vector<Sequence*> Scheduler::Impl::beams_of(const Sequence& sequence) const {
+  std::vector<Sequence*> beams;
+  const RequestId first = sequence.request.id - sequence.branch;
+  for (uint32_t branch = 0; branch < sequence.request.n; ++branch) beams.push_back(find(first + branch));
+  return beams;
+}
+
+void Scheduler::Impl::end_all(Sequence& sequence, RequestState state, const TokenEvent& event, FinishReason finish,
+                              TimeNs now) {
+  if (!sequence.search) {
+    end(sequence, state, event, finish, now);
+    return;
+  }
+  for (Sequence* beam : beams_of(sequence)) end(*beam, state, event, finish, now);
+}
+
+void Scheduler::Impl::commit_beam(Sequence& sequence, Verdict& verdict, TimeNs now) {
+  sequence.candidates = std::move(verdict.top_logprobs);
+  const std::vector<Sequence*> beams = beams_of(sequence);
+  std::vector<std::vector<TopLogprob>> candidates(beams.size());
+  for (const Sequence* beam : beams) {
+    if (beam->candidates.empty()) return;
+    candidates[beam->rank] = beam->candidates;
+  }
+  BeamSearch& search = *sequence.search;
+  search.advance(candidates);
+  if (search.is_done()) {
+    tell_answers(beams, search, now);
+    return;
+  }
+  const uint32_t positions = static_cast<uint32_t>(sequence.tokens.size()) + 1;
+  if (kv.can_hold(positions)) {
+    go_on(beams, search.steps());
+  } else {
+    end_all(sequence, RequestState::kStreaming, {.error = pool_exhausted(sequence, positions)}, FinishReason::kError,
+            now);
+  }
+}
+
+void Scheduler::Impl::go_on(std::span<Sequence* const> beams, std::span<const BeamSearch::Step> steps) {
+  std::vector<Sequence*> before(beams.size()), after(beams.size()), dropped;
+  for (Sequence* beam : beams) {
+    before[beam->rank] = beam;
+    beam->is_asked = false;
+    beam->candidates.clear();
+    const auto first = std::ranges::find(steps, beam->rank, &BeamSearch::Step::parent);
+    (first == steps.end() ? dropped.emplace_back() : after[static_cast<size_t>(first - steps.begin())]) = beam;
+  }
+  for (size_t rank = 0; rank < steps.size(); ++rank) {
+    if (after[rank] != nullptr) continue;
+    after[rank] = dropped.back();
+    dropped.pop_back();
+    begin_again(*after[rank], before[steps[rank].parent]->tokens);
+  }
+  for (size_t rank = 0; rank < steps.size(); ++rank) {
+    after[rank]->rank = static_cast<uint32_t>(rank);
+    after[rank]->tokens.push_back(steps[rank].token);
+  }
+}
+
+void Scheduler::Impl::begin_again(Sequence& sequence, const std::vector<int32_t>& tokens) {
+  if (sequence.slot >= 0) {
+    give_back(sequence, /*forget=*/false);
+    running.erase(std::ranges::find(running, &sequence));
+    sequence.move_to(RequestState::kPreempted);
+  } else {
+    dequeue(sequence);
+  }
+  sequence.tokens = tokens;
+  enqueue(sequence, queue.begin());
+}
+
+void Scheduler::Impl::tell_answers(std::span<Sequence* const> beams, const BeamSearch& search, TimeNs now) {
+  for (size_t i = 0; i < beams.size(); ++i) {
+    const BeamSearch::Answer& answer = search.answers()[i];
+    stats.generated_tokens += answer.tokens.size();
+    stats.ttft_s.add(static_cast<double>(now - beams[i]->request.arrival_ns) * 1e-9);
+    for (size_t k = 0; k + 1 < answer.tokens.size(); ++k) tell(*beams[i], {.token = answer.tokens[k]}, now);
+    end(*beams[i], RequestState::kStreaming, {.token = answer.tokens.back()}, answer.finish, now);
+  }
+}
+
+// When nothing else can run or is in flight, beams that wait for the others of their request hold what those need.
+void Scheduler::Impl::yield_idle_beams(StepBudget* budget) {
+  const auto is_asked = [](const Sequence* sequence) { return sequence->is_asked; };
+  while (budget->tokens == config.step_tokens_max && num_plans == num_commits &&
+         std::ranges::any_of(running, is_asked)) {
+    Sequence& newest = *running.back();
+    const auto next = std::ranges::find_if_not(queue, is_asked);
+    preempt(newest, (next == queue.end() ? &newest : *next)->request.id, budget);
+    budget->preempted = false;
+    admit(budget);
+  }
+}
+
+}  // namespace llmrt
