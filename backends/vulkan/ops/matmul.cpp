@@ -18,8 +18,9 @@ struct Choice {
   uint32_t splits_max = 1, split_bytes = 0, core_groups = 1;
 };
 
-// The matrix units' tile for so many rows of x: the fastest measured on an H200 (docs/performance.md). Its driver lets
-// groups of a multiprocessor have 48 KB of shared memory in all, so a tile of few rows is small enough for two of them.
+// The matrix units' tile for so many rows of x: the fastest measured on an H200 (docs/performance.md). Times
+// there rise in waves as if groups of a multiprocessor had some 48 KB of shared memory in all, so a tile of few rows is
+// small enough for two of them.
 Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias) {
   struct Tile {
     uint32_t rows, cols, part_rows, part_cols, slices, ahead;
