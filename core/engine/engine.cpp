@@ -83,6 +83,7 @@ struct Engine::Impl {
   void judge(const Flight& flight, const StepOutput& output);
   Verdict judge_row(const PlanRow& row, const PlanSample& sample, const SampleResult& result,
                     const LogprobRow* alternatives);
+  StopVerdict advance(Live& branch, TokenId token);
   void cut_end(Live& beam, std::span<TokenEvent> answer);
   void deliver();
   void publish();
@@ -193,20 +194,21 @@ Verdict Engine::Impl::judge_row(const PlanRow& row, const PlanSample& sample, co
   }
   if (sample.forced_token >= 0 || it->second.is_beam) return verdict;
   verdict.token = result.token;
-  const StopVerdict stop =
-      it->second.matcher.advance(result.token, tokenizer ? tokenizer->token_bytes(result.token) : std::string_view());
+  const StopVerdict stop = advance(it->second, result.token);
   verdict.hold_bytes = stop.hold_bytes;
   verdict.cut_bytes = stop.cut_bytes;
   verdict.finish = stop.finish;
   return verdict;
 }
 
+StopVerdict Engine::Impl::advance(Live& branch, TokenId token) {
+  return branch.matcher.advance(token, tokenizer ? tokenizer->token_bytes(token) : std::string_view());
+}
+
 // The text of an answer's end token is not shown.
 void Engine::Impl::cut_end(Live& beam, std::span<TokenEvent> answer) {
   for (TokenEvent& event : answer) {
-    if (event.token < 0) continue;
-    const std::string_view bytes = tokenizer ? tokenizer->token_bytes(event.token) : std::string_view();
-    event.cut_bytes = beam.matcher.advance(event.token, bytes).cut_bytes;
+    if (event.token >= 0) event.cut_bytes = advance(beam, event.token).cut_bytes;
   }
 }
 

@@ -49,24 +49,23 @@ BlockId HashedPrefixCache::insert(const Digest& identity, BlockId parent, std::s
   node.spare.mapped() = block;
   auto inserted = index_.insert(std::move(node.spare));
   LLMRT_CHECK(inserted.inserted, "a collision of SHA-256");
-  node.is_in = true;
   std::ranges::copy(tokens, tokens_of(block).begin());
   return block;
 }
 
 void HashedPrefixCache::erase(BlockId block) {
   Node& node = nodes_[block];
-  LLMRT_CHECK(node.is_in, "erase of a block that is not there");
+  LLMRT_CHECK(contains(block), "erase of a block that is not there");
   node.spare = index_.extract(node.key);
-  node.is_in = false;
 }
 
 Status HashedPrefixCache::check() const {
   for (const auto& [key, block] : index_) {
-    if (block < nodes_.size() && nodes_[block].is_in && nodes_[block].key == key) continue;
+    if (block < nodes_.size() && contains(block) && nodes_[block].key == key) continue;
     return broken_books("prefix table: block {} is not under its own key", block);
   }
-  const auto num_in = static_cast<size_t>(std::ranges::count_if(nodes_, &Node::is_in));
+  const auto num_in =
+      static_cast<size_t>(std::ranges::count_if(nodes_, [](const Node& node) { return node.spare.empty(); }));
   if (num_in == index_.size()) return {};
   return broken_books("prefix table: expected {} blocks, found {}", num_in, index_.size());
 }

@@ -15,7 +15,7 @@ class HashedPrefixCache final : public PrefixCache {
 
   PrefixMatch match(const Digest& identity, std::span<const int32_t> tokens) const override;
   BlockId insert(const Digest& identity, BlockId parent, std::span<const int32_t> tokens, BlockId block) override;
-  bool contains(BlockId block) const override { return nodes_[block].is_in; }
+  bool contains(BlockId block) const override { return nodes_[block].spare.empty(); }
   bool has_children(BlockId) const override { return false; }
   void erase(BlockId block) override;
   uint32_t size() const override { return static_cast<uint32_t>(index_.size()); }
@@ -31,14 +31,13 @@ class HashedPrefixCache final : public PrefixCache {
   };
   using Index = std::unordered_map<Digest, BlockId, FirstWord>;
   struct Node {
-    bool is_in = false;
     Digest key = {};
-    Index::node_type spare;
+    Index::node_type spare;  // empty while the block is in the index
   };
   std::span<int32_t> tokens_of(BlockId block) {
     return {tokens_.data() + size_t{block} * block_tokens_, block_tokens_};
   }
-  // The block that stands for these tokens behind those of `before`, or kNoBlock.
+  // The block under this key that holds these tokens, or kNoBlock.
   BlockId find(const Digest& key, std::span<const int32_t> tokens) const;
 
   const uint32_t block_tokens_;

@@ -17,8 +17,8 @@ void Scheduler::Impl::add(Request request, TimeNs now) {
   std::shared_ptr<BeamSearch> search;
   if (request.beam)
     search = std::make_shared<BeamSearch>(request.n, *request.beam, request.max_tokens, ends_of(request));
-  for (uint32_t branch = 0; branch < request.n; ++branch) {
-    Request own = request;
+  for (uint32_t branch = 0, n = request.n; branch < n; ++branch) {
+    Request own = branch + 1 < n ? Request(request) : std::move(request);
     own.id += branch;
     own.sampling.branch += branch;
     auto sequence = std::make_unique<Sequence>(std::move(own), branch);

@@ -11,17 +11,7 @@
 #include "scheduler_script.h"
 
 using namespace llmrt;
-
-namespace {
-
-void check_script(const std::string& script) {
-  const std::string transcript = test::run_script(script);
-  INFO("what came of it:\n" << transcript);
-  const bool as_expected = transcript == script;
-  CHECK(as_expected);
-}
-
-}  // namespace
+using test::check_script;
 
 TEST_CASE("branches share full blocks, and the filled slots of the next one are copied") {
   check_script(R"(config pool=16 block=4

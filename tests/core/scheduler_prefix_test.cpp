@@ -6,15 +6,9 @@
 #include "scheduler_script.h"
 
 using namespace llmrt;
+using test::check_script;
 
 namespace {
-
-void check_script(const std::string& script) {
-  const std::string transcript = test::run_script(script);
-  INFO("what came of it:\n" << transcript);
-  const bool as_expected = transcript == script;
-  CHECK(as_expected);
-}
 
 SchedulerConfig prefix_config() {
   SchedulerConfig config;

@@ -291,4 +291,11 @@ std::string run_script(const std::string& text) {
   return script.transcript;
 }
 
+void check_script(const std::string& script) {
+  const std::string transcript = run_script(script);
+  INFO("what came of it:\n" << transcript);
+  const bool as_expected = transcript == script;
+  CHECK(as_expected);
+}
+
 }  // namespace llmrt::test

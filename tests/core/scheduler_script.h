@@ -21,5 +21,7 @@ namespace llmrt::test {
 
 // The transcript: the script's own command lines with what this scheduler answers. Books are checked after each line.
 std::string run_script(const std::string& script);
+// Checks that it is the script itself.
+void check_script(const std::string& script);
 
 }  // namespace llmrt::test

@@ -9,17 +9,7 @@
 #include "scheduler_script.h"
 
 using namespace llmrt;
-
-namespace {
-
-void check_script(const std::string& script) {
-  const std::string transcript = test::run_script(script);
-  INFO("what came of it:\n" << transcript);
-  const bool as_expected = transcript == script;
-  CHECK(as_expected);
-}
-
-}  // namespace
+using test::check_script;
 
 TEST_CASE("a request goes from its prompt to its last token and is forgotten when drained") {
   check_script(R"(config pool=8 block=4
