@@ -1,5 +1,6 @@
 // paged_attention: head ratios and sizes, block sizes, KV dtypes, one to many splits, prompt tiles with tails, mixed
 // batches, windows and soft caps. The blocks of a row lie scattered in the pool.
+#include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
@@ -68,8 +69,6 @@ Case attention_case(const Shape& shape, KvDType dtype, const std::vector<RowSpec
 constexpr Shape kShapes[] = {{9, 3, 64, 16},  {14, 2, 64, 32}, {8, 1, 64, 64},   {4, 4, 80, 16},
                              {8, 2, 96, 32},  {8, 1, 128, 16}, {12, 4, 128, 64}, {32, 8, 128, 16},
                              {7, 1, 256, 16}, {4, 1, 256, 32}, {2, 2, 128, 32}};
-constexpr KvDType kDTypes[] = {KvDType::kF16, KvDType::kBF16, KvDType::kI8};
-
 Suite make_suite() {
   Suite suite;
   suite.slots_max = 31;
@@ -78,53 +77,51 @@ Suite make_suite() {
 
 }  // namespace
 
-TEST_CASE("paged_attention decodes rows at any position", "[paged_attention]") {
+// A test of its own for each dtype D: lavapipe compiles kernels on one core, and so the dtypes can run side by side.
+#define ATTENTION_TEST(name) \
+  TEMPLATE_TEST_CASE_SIG(name, "[paged_attention]", ((KvDType D), D), KvDType::kF16, KvDType::kBF16, KvDType::kI8)
+
+ATTENTION_TEST("paged_attention decodes rows at any position") {
   auto rng = test_rng("attention decode");
   Suite suite = make_suite();
-  for (const Shape& shape : kShapes)
-    for (KvDType dtype : kDTypes) {
-      suite.cases.push_back(attention_case(shape, dtype, {{0, 1, false}}, {}, rng));
-      suite.cases.push_back(attention_case(
-          shape, dtype,
-          {{15, 1, false}, {16, 1, false}, {0, 1, false}, {63, 1, false}, {64, 1, false}, {300, 1, false}},
-          {.bucket = 8}, rng));
-    }
+  for (const Shape& shape : kShapes) {
+    suite.cases.push_back(attention_case(shape, D, {{0, 1, false}}, {}, rng));
+    suite.cases.push_back(attention_case(
+        shape, D, {{15, 1, false}, {16, 1, false}, {0, 1, false}, {63, 1, false}, {64, 1, false}, {300, 1, false}},
+        {.bucket = 8}, rng));
+  }
   run(suite);
 }
 
-TEST_CASE("paged_attention merges one to many splits", "[paged_attention]") {
+ATTENTION_TEST("paged_attention merges one to many splits") {
   auto rng = test_rng("attention splits");
   Suite suite = make_suite();
   for (const Shape& shape : {kShapes[0], kShapes[1], kShapes[7]})
-    for (KvDType dtype : kDTypes)
-      for (uint32_t split_keys : {64u, 256u, 1024u})
-        suite.cases.push_back(attention_case(
-            shape, dtype, {{1100, 1, false}, {split_keys - 1, 1, false}, {split_keys, 1, false}, {700, 3, false}},
-            {.bucket = 8, .split_keys = split_keys}, rng));
+    for (uint32_t split_keys : {64u, 256u, 1024u})
+      suite.cases.push_back(attention_case(
+          shape, D, {{1100, 1, false}, {split_keys - 1, 1, false}, {split_keys, 1, false}, {700, 3, false}},
+          {.bucket = 8, .split_keys = split_keys}, rng));
   run(suite);
 }
 
-TEST_CASE("paged_attention computes prompt tiles with tails", "[paged_attention]") {
+ATTENTION_TEST("paged_attention computes prompt tiles with tails") {
   auto rng = test_rng("attention prompt");
   Suite suite = make_suite();
-  for (const Shape& shape : kShapes)
-    for (KvDType dtype : kDTypes) {
-      suite.cases.push_back(attention_case(shape, dtype, {{0, 1, true}}, {}, rng));
-      suite.cases.push_back(attention_case(shape, dtype, {{0, 65, true}, {37, 20, true}}, {.bucket = 128}, rng));
-    }
-  for (KvDType dtype : kDTypes)
-    for (uint32_t tokens : {2u, 15u, 17u, 63u, 64u, 130u})
-      suite.cases.push_back(attention_case(kShapes[0], dtype, {{tokens * 3 % 50, tokens, true}}, {.bucket = 192}, rng));
+  for (const Shape& shape : kShapes) {
+    suite.cases.push_back(attention_case(shape, D, {{0, 1, true}}, {}, rng));
+    suite.cases.push_back(attention_case(shape, D, {{0, 65, true}, {37, 20, true}}, {.bucket = 128}, rng));
+  }
+  for (uint32_t tokens : {2u, 15u, 17u, 63u, 64u, 130u})
+    suite.cases.push_back(attention_case(kShapes[0], D, {{tokens * 3 % 50, tokens, true}}, {.bucket = 192}, rng));
   run(suite);
 }
 
-TEST_CASE("paged_attention serves decode and prompt rows in one step", "[paged_attention]") {
+ATTENTION_TEST("paged_attention serves decode and prompt rows in one step") {
   auto rng = test_rng("attention mixed");
   Suite suite = make_suite();
   const std::vector<RowSpec> rows = {{200, 1, false}, {0, 70, true}, {5, 1, false}, {129, 33, true}, {64, 2, false}};
-  for (const Shape& shape : kShapes)
-    for (KvDType dtype : kDTypes) suite.cases.push_back(attention_case(shape, dtype, rows, {.bucket = 128}, rng));
-  suite.cases.push_back(attention_case(kShapes[0], KvDType::kF16, {}, {.bucket = 16}, rng));
+  for (const Shape& shape : kShapes) suite.cases.push_back(attention_case(shape, D, rows, {.bucket = 128}, rng));
+  suite.cases.push_back(attention_case(kShapes[0], D, {}, {.bucket = 16}, rng));
   run(suite);
 }
 
