@@ -3,7 +3,8 @@
 // Header words of the forward inputs.
 const uint kFwdNumTokens = 0, kFwdNumRows = 1, kFwdNumUpdates = 2, kFwdNumCopies = 3, kFwdNumDecodeItems = 4,
            kFwdNumPromptItems = 5, kFwdNumMerges = 6, kFwdUpdates = 7, kFwdPayload = 8, kFwdCopies = 9, kFwdRows = 10,
-           kFwdTokens = 11, kFwdTokenRows = 12, kFwdDecodeItems = 13, kFwdPromptItems = 14, kFwdMerges = 15;
+           kFwdTokens = 11, kFwdTokenRows = 12, kFwdDecodeItems = 13, kFwdPromptItems = 14, kFwdMerges = 15, kFwdNumStores = 16,
+           kFwdStores = 17, kFwdNumLoads = 18, kFwdLoads = 19;
 // Header words of the sample inputs.
 const uint kSmpNumRecords = 0, kSmpNumBias = 1, kSmpRecords = 2, kSmpBias = 3;
 

@@ -69,7 +69,8 @@ class CudaBackend final : public Backend {
   std::optional<DeviceWeights> weights_;
   std::optional<StateConfig> config_;
   DeviceBuffer arena_, hidden_, rows_, tables_, counts_, partials_, results_, logprobs_, forward_inputs_,
-      sample_inputs_, workspace_, counters_, cublas_workspace_, kv_data_, kv_scales_;
+      sample_inputs_, workspace_, counters_, cublas_workspace_, kv_;
+  PinnedBuffer kv_host_;
   std::vector<KvPool> pools_;
   OpContext context_;
   Executor executor_;
@@ -229,41 +230,52 @@ Status CudaBackend::create_kv_pools(std::span<const KvGroup> groups) {
   return remember(allocate_pools(groups));
 }
 
+uint64_t layer_bytes(const KvGroup& group, uint32_t num_blocks) {
+  return round_up(num_blocks * group.data_bytes_block_layer(), kArenaAlignment);
+}
+uint64_t scales_bytes(const KvGroup& group, uint32_t num_blocks) {
+  return round_up(num_blocks * group.scale_bytes_block_layer() * group.num_layers, kArenaAlignment);
+}
+uint64_t pool_bytes(const KvGroup& group, uint32_t num_blocks) {
+  return layer_bytes(group, num_blocks) * group.num_layers + scales_bytes(group, num_blocks);
+}
+
+// A pool of so many blocks in the memory at *at, which moves behind it: the data of all layers, then their scales.
+KvMemory lay_out(const KvGroup& group, uint32_t num_blocks, std::byte** at) {
+  KvMemory memory;
+  memory.num_blocks = num_blocks;
+  memory.layer_bytes = layer_bytes(group, num_blocks);
+  memory.layer_scales = num_blocks * group.scale_bytes_block_layer() / 4;
+  memory.data = *at;
+  if (kv_has_scales(group.dtype)) memory.scales = reinterpret_cast<float*>(*at + memory.layer_bytes * group.num_layers);
+  *at += pool_bytes(group, num_blocks);
+  return memory;
+}
+
 Status CudaBackend::allocate_pools(std::span<const KvGroup> groups) {
   pools_.clear();
-  kv_data_.reset();
-  kv_scales_.reset();
-  uint64_t data_bytes = 0, scale_numbers = 0;
-  std::vector<uint64_t> data_offsets, scale_offsets;
+  context_.num_pools = 0;
+  kv_.reset();
+  kv_host_.reset();
+  uint64_t device_bytes = 0, host_bytes = 0;
   for (const KvGroup& group : groups) {
-    KvPool pool;
-    pool.group = group;
-    pool.layer_bytes = round_up(group.num_blocks * group.data_bytes_block_layer(), kArenaAlignment);
-    pool.layer_scales = group.num_blocks * group.scale_bytes_block_layer() / 4;
-    data_offsets.push_back(data_bytes);
-    scale_offsets.push_back(scale_numbers);
-    data_bytes += pool.layer_bytes * group.num_layers;
-    scale_numbers += pool.layer_scales * group.num_layers;
-    pools_.push_back(pool);
+    device_bytes += pool_bytes(group, group.num_blocks);
+    host_bytes += pool_bytes(group, group.num_host_blocks);
   }
-  const auto make = [&](DeviceBuffer* buffer, uint64_t bytes) -> Status {
-    Result<DeviceBuffer> made = DeviceBuffer::create(&book_, MemoryKind::kKv, bytes, "create_kv_pools");
-    if (!made) return made.error();
-    *buffer = *std::move(made);
-    CUDA_TRY(cudaMemsetAsync(buffer->data(), 0, buffer->bytes(), stream_), "create_kv_pools");
-    return {};
-  };
-  Status status = make(&kv_data_, data_bytes);
-  if (status) status = make(&kv_scales_, scale_numbers * 4);
-  if (!status) {
-    pools_.clear();
-    return status;
+  Result<DeviceBuffer> device = DeviceBuffer::create(&book_, MemoryKind::kKv, device_bytes, "create_kv_pools");
+  if (!device) return device.error();
+  kv_ = *std::move(device);
+  CUDA_TRY(cudaMemsetAsync(kv_.data(), 0, kv_.bytes(), stream_), "create_kv_pools");
+  if (host_bytes > 0) {
+    Result<PinnedBuffer> host = PinnedBuffer::create(host_bytes, "create_kv_pools: host pool");
+    if (!host) return host.error();
+    kv_host_ = *std::move(host);
   }
   CUDA_TRY(cudaStreamSynchronize(stream_), "create_kv_pools");
-  for (size_t i = 0; i < pools_.size(); ++i) {
-    pools_[i].data = kv_data_.data() + data_offsets[i];
-    pools_[i].scales = kv_has_scales(pools_[i].group.dtype) ? kv_scales_.as<float>() + scale_offsets[i] : nullptr;
-  }
+  std::byte *device_at = kv_.data(), *host_at = kv_host_.data();
+  for (const KvGroup& group : groups)
+    pools_.push_back(
+        {group, lay_out(group, group.num_blocks, &device_at), lay_out(group, group.num_host_blocks, &host_at)});
   context_.pools = pools_.data();
   context_.num_pools = static_cast<uint32_t>(pools_.size());
   return {};
@@ -291,9 +303,10 @@ Status CudaBackend::check_inputs(const StepSubmission& step) const {
   const auto too_many = [](const char* what, uint64_t limit, uint64_t found) {
     return make_error(ErrorCode::kInvalidArgument, "submit: {}: expected at most {}, found {}", what, limit, found);
   };
-  if (step.forward) {
+  if (step.memory || step.forward)
     if (step.forward_inputs.size() < kForwardHeaderWords || step.forward_inputs.size() * 4 > forward_inputs_.bytes())
       return too_many("words of forward inputs", forward_inputs_.bytes() / 4, step.forward_inputs.size());
+  if (step.forward) {
     if (step.forward_inputs[kFwdNumTokens] > step.forward->num_tokens)
       return too_many("tokens", step.forward->num_tokens, step.forward_inputs[kFwdNumTokens]);
     if (step.forward->num_tokens > config_->step_tokens_max)
@@ -320,13 +333,19 @@ Status CudaBackend::copy_in(std::span<const uint32_t> words, const PinnedBuffer&
 }
 
 Status CudaBackend::queue(const StepSubmission& step, StepRing::Slot* slot) {
+  slot->has_memory = step.memory != nullptr;
   slot->has_forward = step.forward != nullptr;
   slot->has_sample = step.sample != nullptr;
   slot->num_sampled = step.num_sampled;
   slot->want_logprobs = step.want_logprobs;
-  if (step.forward) {
-    CUDA_TRY(cudaEventRecord(slot->forward_begin, stream_), "submit: event");
+  CUDA_TRY(cudaEventRecord(slot->begin, stream_), "submit: event");
+  if (step.memory || step.forward)
     if (Status s = copy_in(step.forward_inputs, slot->forward_inputs, forward_inputs_); !s) return s;
+  if (step.memory) {
+    if (Status s = executor_.run(*step.memory, context_, arena_.bytes()); !s) return s;
+    CUDA_TRY(cudaEventRecord(slot->memory_end, stream_), "submit: event");
+  }
+  if (step.forward) {
     if (Status s = executor_.run(*step.forward, context_, arena_.bytes()); !s) return s;
     CUDA_TRY(cudaEventRecord(slot->forward_end, stream_), "submit: event");
   }
@@ -381,10 +400,12 @@ Result<std::vector<double>> CudaBackend::profile(const StepSubmission& step) {
   StepRing::Slot& slot = ring_.slot(0);
   std::vector<double> op_ms;
   const auto run = [&]() -> Status {
-    if (step.forward) {
+    if (step.memory || step.forward)
       if (Status s = copy_in(step.forward_inputs, slot.forward_inputs, forward_inputs_); !s) return s;
+    if (step.memory)
+      if (Status s = executor_.run(*step.memory, context_, arena_.bytes()); !s) return s;
+    if (step.forward)
       if (Status s = executor_.profile(*step.forward, context_, arena_.bytes(), &op_ms); !s) return s;
-    }
     if (step.sample) {
       if (Status s = copy_in(step.sample_inputs, slot.sample_inputs, sample_inputs_); !s) return s;
       if (Status s = executor_.profile(*step.sample, context_, arena_.bytes(), &op_ms); !s) return s;
@@ -455,15 +476,18 @@ Status CudaBackend::copy_kv(uint32_t kv_group, uint32_t layer, uint32_t block, s
   if (Status status = ready(); !status) return status;
   LLMRT_CHECK(kv_group < pools_.size(), "kv group");
   const KvPool& pool = pools_[kv_group];
-  LLMRT_CHECK(layer < pool.group.num_layers && block < pool.group.num_blocks, "kv layer and block");
+  const bool on_host = block >= pool.group.num_blocks;
+  const KvMemory& memory = on_host ? pool.host : pool.device;
+  if (on_host) block -= pool.group.num_blocks;
+  LLMRT_CHECK(layer < pool.group.num_layers && block < memory.num_blocks, "kv layer and block");
   const uint64_t data = pool.group.data_bytes_block_layer(), scales = pool.group.scale_bytes_block_layer();
   LLMRT_CHECK(num_bytes == data + scales, "bytes of a kv block");
   const auto copy_all = [&]() -> Status {
-    CUDA_TRY(copy(pool.data + layer * pool.layer_bytes + block * data, 0, data), "kv block");
+    CUDA_TRY(copy(memory.data + layer * memory.layer_bytes + block * data, 0, data), "kv block");
     if (scales)
-      CUDA_TRY(
-          copy(reinterpret_cast<std::byte*>(pool.scales + layer * pool.layer_scales) + block * scales, data, scales),
-          "kv block");
+      CUDA_TRY(copy(reinterpret_cast<std::byte*>(memory.scales + layer * memory.layer_scales) + block * scales, data,
+                    scales),
+               "kv block");
     CUDA_TRY(cudaStreamSynchronize(stream_), "kv block");
     return {};
   };
@@ -472,13 +496,13 @@ Status CudaBackend::copy_kv(uint32_t kv_group, uint32_t layer, uint32_t block, s
 
 Status CudaBackend::write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) {
   return copy_kv(kv_group, layer, block, bytes.size(), [&](std::byte* device, size_t begin, size_t count) {
-    return cudaMemcpyAsync(device, bytes.data() + begin, count, cudaMemcpyHostToDevice, stream_);
+    return cudaMemcpyAsync(device, bytes.data() + begin, count, cudaMemcpyDefault, stream_);
   });
 }
 
 Status CudaBackend::read_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<std::byte> bytes) {
   return copy_kv(kv_group, layer, block, bytes.size(), [&](std::byte* device, size_t begin, size_t count) {
-    return cudaMemcpyAsync(bytes.data() + begin, device, count, cudaMemcpyDeviceToHost, stream_);
+    return cudaMemcpyAsync(bytes.data() + begin, device, count, cudaMemcpyDefault, stream_);
   });
 }
 

@@ -29,13 +29,17 @@ struct RowState {
   static constexpr uint32_t kInPrompt = 1u << 31;
 };
 
-// Passed to kernels by value.
-struct KvPool {
-  KvGroup group;
+// The blocks of one pool, on the device or in pinned memory of the host. Passed to kernels by value.
+struct KvMemory {
   std::byte* data = nullptr;  // [layer][block][k, v][head][token][dim]
   float* scales = nullptr;    // [layer][block][k, v][head][token], 8-bit dtypes only
 
   uint64_t layer_bytes = 0, layer_scales = 0;  // from one layer to the next: bytes of data, numbers of scales
+  uint32_t num_blocks = 0;
+};
+struct KvPool {
+  KvGroup group;
+  KvMemory device, host;
 };
 
 // Memory that lives inside one op only (stream order keeps ops apart), and counters that every kernel leaves at zero.
@@ -111,6 +115,8 @@ Status run(const Filter& op, const OpContext& at);
 Status run(const Sample& op, const OpContext& at);
 Status run(const Logprobs& op, const OpContext& at);
 Status run(const CopyBlocks& op, const OpContext& at);
+Status run(const StoreBlocks& op, const OpContext& at);
+Status run(const LoadBlocks& op, const OpContext& at);
 
 // qk_norm (when there is one), rope and kv_write of the same qkv in one kernel.
 Status run_fused(const QkNorm* qk_norm, const Rope& rope, const KvWrite& kv_write, const OpContext& at);

@@ -28,7 +28,7 @@ Status StepRing::create(const StateConfig& config) {
     if (Status s = pin(config.sample_words_max * 4, &slot.sample_inputs); !s) return s;
     if (Status s = pin(config.sample_rows_max * sizeof(SampleResult), &slot.results); !s) return s;
     if (Status s = pin(config.sample_rows_max * sizeof(LogprobRow), &slot.logprobs); !s) return s;
-    for (cudaEvent_t* event : {&slot.forward_begin, &slot.forward_end, &slot.sample_begin, &slot.sample_end})
+    for (cudaEvent_t* event : {&slot.begin, &slot.memory_end, &slot.forward_end, &slot.sample_begin, &slot.sample_end})
       if (!*event) CUDA_TRY(cudaEventCreate(event), "create_state: event");
     if (!slot.done) CUDA_TRY(cudaEventCreateWithFlags(&slot.done, cudaEventDisableTiming), "create_state: event");
   }
@@ -39,8 +39,11 @@ Result<StepOutput> StepRing::collect(Ticket ticket) {
   Slot& slot = this->slot(ticket);
   CUDA_TRY(cudaEventSynchronize(slot.done), "wait for a step");
   StepOutput output;
+  if (slot.has_memory)
+    if (Status s = elapsed(slot.begin, slot.memory_end, &output.memory_ms); !s) return s.error();
   if (slot.has_forward)
-    if (Status s = elapsed(slot.forward_begin, slot.forward_end, &output.forward_ms); !s) return s.error();
+    if (Status s = elapsed(slot.has_memory ? slot.memory_end : slot.begin, slot.forward_end, &output.forward_ms); !s)
+      return s.error();
   if (!slot.has_sample) return output;
   if (Status s = elapsed(slot.sample_begin, slot.sample_end, &output.sample_ms); !s) return s.error();
   const SampleResult* results = slot.results.as<SampleResult>();
@@ -52,7 +55,8 @@ Result<StepOutput> StepRing::collect(Ticket ticket) {
 
 void StepRing::destroy_events() {
   for (Slot& slot : slots_)
-    for (cudaEvent_t event : {slot.forward_begin, slot.forward_end, slot.sample_begin, slot.sample_end, slot.done})
+    for (cudaEvent_t event :
+         {slot.begin, slot.memory_end, slot.forward_end, slot.sample_begin, slot.sample_end, slot.done})
       if (event) cudaEventDestroy(event);
 }
 

@@ -13,9 +13,9 @@ class StepRing {
  public:
   struct Slot {
     PinnedBuffer forward_inputs, sample_inputs, results, logprobs;
-    cudaEvent_t forward_begin = nullptr, forward_end = nullptr, sample_begin = nullptr, sample_end = nullptr;
-    cudaEvent_t done = nullptr;
-    bool has_forward = false, has_sample = false, want_logprobs = false;
+    cudaEvent_t begin = nullptr, memory_end = nullptr, forward_end = nullptr, sample_begin = nullptr;
+    cudaEvent_t sample_end = nullptr, done = nullptr;
+    bool has_memory = false, has_forward = false, has_sample = false, want_logprobs = false;
     uint32_t num_sampled = 0;
   };
 

@@ -47,7 +47,7 @@ class VulkanBackend final : public Backend {
   std::unique_ptr<Pipelines> pipelines_;
   std::unique_ptr<Transfer> transfer_;
   std::optional<Weights> weights_;
-  std::optional<RangeSet> state_, arena_, kv_;
+  std::optional<RangeSet> state_, arena_, kv_, kv_host_;
   Resources resources_;
   std::unique_ptr<Executor> executor_;
   std::optional<Error> lost_;
@@ -126,8 +126,8 @@ Status VulkanBackend::create_state(const StateConfig& config) {
       device_->traits().num_cores * uint64_t{kSplitBytesCore},
       device_->traits().num_cores * 2 * uint64_t{4},
   };
-  View* views[] = {&resources_.hidden,   &resources_.rows,    &resources_.tables,         &resources_.counts,
-                   &resources_.partials, &resources_.results, &resources_.forward_inputs, &resources_.sample_inputs,
+  View* views[] = {&resources_.hidden,     &resources_.rows,     &resources_.tables,         &resources_.counts,
+                   &resources_.partials,   &resources_.results,  &resources_.forward_inputs, &resources_.sample_inputs,
                    &resources_.candidates, &resources_.products, &resources_.arrivals};
   static_assert(std::size(sizes) == std::size(views));
   auto state = RangeSet::create(*device_, &book_, MemoryKind::kState, sizes);
@@ -148,6 +148,20 @@ Status VulkanBackend::create_state(const StateConfig& config) {
   return {};
 }
 
+// The ranges of so many blocks: by layer data, then scales.
+void append_sizes(const KvGroup& group, uint32_t num_blocks, std::vector<uint64_t>* sizes) {
+  for (uint32_t layer = 0; layer < group.num_layers; ++layer) {
+    sizes->push_back(num_blocks * group.data_bytes_block_layer());
+    if (kv_has_scales(group.dtype)) sizes->push_back(num_blocks * group.scale_bytes_block_layer());
+  }
+}
+void take_views(const KvGroup& group, const RangeSet& ranges, size_t* item, KvMemory* memory) {
+  for (uint32_t layer = 0; layer < group.num_layers; ++layer) {
+    memory->data.push_back(ranges[(*item)++]);
+    if (kv_has_scales(group.dtype)) memory->scales.push_back(ranges[(*item)++]);
+  }
+}
+
 Status VulkanBackend::create_kv_pools(std::span<const KvGroup> groups) {
   if (lost_) return *lost_;
   if (executor_) {
@@ -156,22 +170,23 @@ Status VulkanBackend::create_kv_pools(std::span<const KvGroup> groups) {
   }
   resources_.pools.clear();
   kv_.reset();
-  std::vector<uint64_t> sizes;
-  for (const KvGroup& group : groups)
-    for (uint32_t layer = 0; layer < group.num_layers; ++layer) {
-      sizes.push_back(group.num_blocks * group.data_bytes_block_layer());
-      if (kv_has_scales(group.dtype)) sizes.push_back(group.num_blocks * group.scale_bytes_block_layer());
-    }
+  kv_host_.reset();
+  std::vector<uint64_t> sizes, host_sizes;
+  for (const KvGroup& group : groups) {
+    append_sizes(group, group.num_blocks, &sizes);
+    if (group.num_host_blocks > 0) append_sizes(group, group.num_host_blocks, &host_sizes);
+  }
   auto kv = RangeSet::create(*device_, &book_, MemoryKind::kKv, sizes);
   if (!kv) return kv.error();
   kv_ = std::move(*kv);
-  size_t item = 0;
+  auto kv_host = RangeSet::create(*device_, &book_, MemoryKind::kOther, host_sizes, 256, Buffer::Where::kHostRead);
+  if (!kv_host) return kv_host.error();
+  kv_host_ = std::move(*kv_host);
+  size_t item = 0, host_item = 0;
   for (const KvGroup& group : groups) {
     KvPool& pool = resources_.pools.emplace_back(KvPool{group, {}, {}});
-    for (uint32_t layer = 0; layer < group.num_layers; ++layer) {
-      pool.data.push_back((*kv_)[item++]);
-      if (kv_has_scales(group.dtype)) pool.scales.push_back((*kv_)[item++]);
-    }
+    take_views(group, *kv_, &item, &pool.device);
+    if (group.num_host_blocks > 0) take_views(group, *kv_host_, &host_item, &pool.host);
   }
   for (const auto& buffer : kv_->buffers())
     if (Status s = transfer_->zero({0, buffer.get(), 0, buffer->bytes()}); !s) return remember(std::move(s));
@@ -243,11 +258,15 @@ Result<std::pair<View, View>> VulkanBackend::kv_block(uint32_t kv_group, uint32_
                                                       size_t num_bytes) const {
   LLMRT_CHECK(kv_group < resources_.pools.size(), "kv group");
   const KvPool& pool = resources_.pools[kv_group];
-  LLMRT_CHECK(layer < pool.group.num_layers && block < pool.group.num_blocks, "kv layer and block");
+  const bool on_host = block >= pool.group.num_blocks;
+  const KvMemory& memory = on_host ? pool.host : pool.device;
+  if (on_host) block -= pool.group.num_blocks;
+  LLMRT_CHECK(layer < pool.group.num_layers && block < (on_host ? pool.group.num_host_blocks : pool.group.num_blocks),
+              "kv layer and block");
   const uint64_t data = pool.group.data_bytes_block_layer(), scale = pool.group.scale_bytes_block_layer();
   LLMRT_CHECK(num_bytes == data + scale, "bytes of a kv block");
-  return std::pair{pool.data[layer].part(block * data, data),
-                   scale ? pool.scales[layer].part(block * scale, scale) : View{}};
+  return std::pair{memory.data[layer].part(block * data, data),
+                   scale ? memory.scales[layer].part(block * scale, scale) : View{}};
 }
 
 Status VulkanBackend::write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) {

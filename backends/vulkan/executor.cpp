@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kArenaAlignment = 256;  // twin: core/engine/lower.cpp sizes the arena with it
 constexpr size_t kRecordingsMax = 128;
-constexpr uint32_t kQueriesSlot = 3;  // begin, between the lists, end
+constexpr uint32_t kQueriesSlot = 4;  // begin, between the lists, end
 
 void full_barrier(const Device& device, VkCommandBuffer commands) {
   VkMemoryBarrier2 barrier{VK_STRUCTURE_TYPE_MEMORY_BARRIER_2};
@@ -51,7 +51,7 @@ Result<std::unique_ptr<Executor>> Executor::create(const Device& device, MemoryB
                                   config.sample_rows_max * (sizeof(SampleResult) + sizeof(LogprobRow)));
     if (!results) return results.error();
     slot.results = std::move(*results);
-    for (VkCommandBuffer* commands : {&slot.head, &slot.middle, &slot.tail}) {
+    for (VkCommandBuffer* commands : {&slot.head, &slot.between[0], &slot.between[1], &slot.tail}) {
       auto allocated = executor->allocate_commands();
       if (!allocated) return allocated.error();
       *commands = *allocated;
@@ -178,8 +178,8 @@ void Executor::copy_inputs(const Resources& resources, RingSlot& slot, const Ste
 }
 
 void Executor::copy_results(const Resources& resources, RingSlot& slot) {
-  if (slot.num_sampled == 0) return;
   full_barrier(device_, slot.tail);
+  if (slot.num_sampled == 0) return;
   const uint64_t rows_bytes = config_.sample_rows_max * sizeof(SampleResult);
   const View& results = resources.results;
   std::vector<VkBufferCopy> regions{{results.offset, 0, slot.num_sampled * sizeof(SampleResult)}};
@@ -212,8 +212,8 @@ Status Executor::queue_submit(std::span<const VkCommandBuffer> commands, uint64_
 Result<Ticket> Executor::submit(const Resources& resources, const StepSubmission& step) {
   LLMRT_CHECK(submitted_ - waited_ < kInFlightMax, "more steps submitted than may be in flight");
   if (Status status = check_inputs(step); !status) return status.error();
-  Recording *forward = nullptr, *sample = nullptr;
-  for (auto [list, target] : {std::pair{step.forward, &forward}, {step.sample, &sample}}) {
+  Recording *memory = nullptr, *forward = nullptr, *sample = nullptr;
+  for (auto [list, target] : {std::pair{step.memory, &memory}, {step.forward, &forward}, {step.sample, &sample}}) {
     if (!list) continue;
     auto found = recording(resources, *list);
     if (!found) return found.error();
@@ -227,25 +227,29 @@ Result<Ticket> Executor::submit(const Resources& resources, const StepSubmission
   slot.ticket = submitted_ + 1;
   slot.num_sampled = step.sample ? step.num_sampled : 0;
   slot.want_logprobs = step.want_logprobs;
+  slot.has_memory = memory != nullptr;
   slot.has_forward = forward != nullptr;
   slot.has_sample = sample != nullptr;
   const auto timestamp = [&](VkCommandBuffer commands, uint32_t query) {
     api.CmdWriteTimestamp2(commands, VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT, queries_, slot_idx * kQueriesSlot + query);
   };
-  for (VkCommandBuffer commands : {slot.head, slot.middle, slot.tail})
+  for (VkCommandBuffer commands : {slot.head, slot.between[0], slot.between[1], slot.tail})
     if (Status status = begin_commands(commands, true); !status) return status.error();
   api.CmdResetQueryPool(slot.head, queries_, slot_idx * kQueriesSlot, kQueriesSlot);
   copy_inputs(resources, slot, step);
   timestamp(slot.head, 0);
-  timestamp(slot.middle, 1);
-  timestamp(slot.tail, 2);
+  timestamp(slot.between[0], 1);
+  timestamp(slot.between[1], 2);
+  timestamp(slot.tail, 3);
   copy_results(resources, slot);
-  for (VkCommandBuffer commands : {slot.head, slot.middle, slot.tail})
+  for (VkCommandBuffer commands : {slot.head, slot.between[0], slot.between[1], slot.tail})
     VK_TRY(api.EndCommandBuffer(commands), "vkEndCommandBuffer");
 
   std::vector<VkCommandBuffer> order{slot.head};
+  if (memory) order.push_back(memory->commands);
+  order.push_back(slot.between[0]);
   if (forward) order.push_back(forward->commands);
-  order.push_back(slot.middle);
+  order.push_back(slot.between[1]);
   if (sample) order.push_back(sample->commands);
   order.push_back(slot.tail);
   if (Status status = queue_submit(order, submitted_ + 1); !status) return status.error();
@@ -278,10 +282,12 @@ Result<StepOutput> Executor::wait(Ticket ticket) {
          "vkGetQueryPoolResults");
   const double tick_ms = device_.traits().timestamp_ns * 1e-6;
   StepOutput output;
-  if (slot.has_forward) output.forward_ms = static_cast<double>(times[1] - times[0]) * tick_ms;
-  if (slot.has_sample) output.sample_ms = static_cast<double>(times[2] - times[1]) * tick_ms;
+  if (slot.has_memory) output.memory_ms = static_cast<double>(times[1] - times[0]) * tick_ms;
+  if (slot.has_forward) output.forward_ms = static_cast<double>(times[2] - times[1]) * tick_ms;
+  if (slot.has_sample) output.sample_ms = static_cast<double>(times[3] - times[2]) * tick_ms;
   output.results.resize(slot.num_sampled);
-  if (slot.num_sampled) std::memcpy(output.results.data(), slot.results.mapped(), slot.num_sampled * sizeof(SampleResult));
+  if (slot.num_sampled)
+    std::memcpy(output.results.data(), slot.results.mapped(), slot.num_sampled * sizeof(SampleResult));
   if (slot.want_logprobs) {
     output.logprobs.resize(slot.num_sampled);
     if (slot.num_sampled)
@@ -317,6 +323,14 @@ Result<std::vector<double>> Executor::profile(const Resources& resources, const 
     };
     std::vector<uint32_t> first_ops;  // of each timed group
     uint32_t op_base = 0;
+    if (step.memory) {
+      auto prepared = recording(resources, *step.memory);
+      if (!prepared) return prepared.error();
+      Recorder recorder(device_, *pipelines_, resources, *step.memory, (*prepared)->plan, commands);
+      for (uint32_t i = 0; i < step.memory->ops.size(); ++i)
+        if (auto taken = record_ops(recorder, i); !taken) return taken.error();
+      recorder.barrier();
+    }
     timestamp(0);
     for (const OpList* list : {step.forward, step.sample}) {
       if (!list) continue;

@@ -1,6 +1,6 @@
 // Runs op lists: one recorded command buffer per list, resubmitted as it is, since every live size comes from the
-// inputs. A submission is: copy the inputs from a host ring slot to their fixed place, the forward recording, the sample
-// recording, copy the results to the host, with timestamps in between.
+// inputs. A submission is: copy the inputs from a host ring slot to their fixed place, the recordings of the memory,
+// the forward and the sample list, copy the results to the host, with timestamps in between.
 #pragma once
 
 #include <memory>
@@ -35,10 +35,11 @@ class Executor {
   // Host side of one submission in flight.
   struct RingSlot {
     Buffer inputs, results;
-    VkCommandBuffer head = VK_NULL_HANDLE, middle = VK_NULL_HANDLE, tail = VK_NULL_HANDLE;
+    VkCommandBuffer head = VK_NULL_HANDLE, tail = VK_NULL_HANDLE;
+    VkCommandBuffer between[2] = {};  // timestamps between the lists
     Ticket ticket = 0;
     uint32_t num_sampled = 0;
-    bool has_forward = false, has_sample = false, want_logprobs = false;
+    bool has_memory = false, has_forward = false, has_sample = false, want_logprobs = false;
   };
 
   Executor(const Device& device, Pipelines* pipelines, const StateConfig& config)

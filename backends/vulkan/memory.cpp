@@ -38,8 +38,12 @@ Result<Buffer> Buffer::create(const Device& device, MemoryBook* book, MemoryKind
       map = device.traits().unified_memory && device.memory_type(needs.memoryTypeBits, kLocal | kHost) >= 0;
       wishes = map ? std::vector{kLocal | kHost} : std::vector{kLocal};
       break;
-    case Where::kHostWrite: wishes = {kHost}; break;
-    case Where::kHostRead: wishes = {kHost | VK_MEMORY_PROPERTY_HOST_CACHED_BIT, kHost}; break;
+    case Where::kHostWrite:
+      wishes = {kHost};
+      break;
+    case Where::kHostRead:
+      wishes = {kHost | VK_MEMORY_PROPERTY_HOST_CACHED_BIT, kHost};
+      break;
   }
   int type = -1;
   for (size_t i = 0; i < wishes.size() && type < 0; ++i) type = device.memory_type(needs.memoryTypeBits, wishes[i]);
@@ -92,7 +96,7 @@ void Buffer::reset() {
 // ---- RangeSet ------------------------------------------------------------------------------------------------------
 
 Result<RangeSet> RangeSet::create(const Device& device, MemoryBook* book, MemoryKind kind,
-                                  std::span<const uint64_t> item_bytes, uint64_t alignment) {
+                                  std::span<const uint64_t> item_bytes, uint64_t alignment, Buffer::Where where) {
   const uint64_t range_max = device.traits().range_bytes;
   std::vector<uint64_t> range_bytes;
   struct Position {
@@ -111,7 +115,7 @@ Result<RangeSet> RangeSet::create(const Device& device, MemoryBook* book, Memory
   }
   RangeSet set;
   for (const uint64_t bytes : range_bytes) {
-    auto buffer = Buffer::create(device, book, kind, Buffer::Where::kDevice, bytes);
+    auto buffer = Buffer::create(device, book, kind, where, bytes);
     if (!buffer) return buffer.error();
     set.buffers_.push_back(std::make_unique<Buffer>(std::move(*buffer)));
   }

@@ -70,10 +70,11 @@ struct View {
 // Items packed into as few buffers as the device allows.
 class RangeSet {
  public:
-  // `item_bytes` in order; every item starts on `alignment` bytes. Errors: out_of_memory; missing_feature when an item is larger
-  // than any buffer may be, with both numbers.
+  // `item_bytes` in order; every item starts on `alignment` bytes. Errors: out_of_memory; missing_feature when an item
+  // is larger than any buffer may be, with both numbers.
   static Result<RangeSet> create(const Device& device, MemoryBook* book, MemoryKind kind,
-                                 std::span<const uint64_t> item_bytes, uint64_t alignment = 256);
+                                 std::span<const uint64_t> item_bytes, uint64_t alignment = 256,
+                                 Buffer::Where where = Buffer::Where::kDevice);
   const View& operator[](size_t item) const { return views_[item]; }
   size_t size() const { return views_.size(); }
   const std::vector<std::unique_ptr<Buffer>>& buffers() const { return buffers_; }

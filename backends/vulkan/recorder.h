@@ -17,9 +17,13 @@
 
 namespace llmrt::vulkan {
 
+// The blocks of one pool, on the device or in the host's memory.
+struct KvMemory {
+  std::vector<View> data, scales;  // by layer; no scales: empty
+};
 struct KvPool {
   KvGroup group;
-  std::vector<View> data, scales;  // by layer; no scales: empty
+  KvMemory device, host;
 };
 
 // Everything on the device that ops may touch, beside the arena.
@@ -28,19 +32,19 @@ struct Resources {
   const Weights* weights = nullptr;
   StateConfig config;
   View arena, hidden;
-  View rows;      // [slots_max, kRowWords]: RowSampling, last token
-  View tables;    // [slots_max, blocks_row_max] block ids
-  View counts;    // [penalty_rows_max, vocab]: bit 31 in the prompt, below it how often in the output
-  View partials;  // [partials_max, heads_max, head_dim_max + 2] f32: max, sum, values
+  View rows;        // [slots_max, kRowWords]: RowSampling, last token
+  View tables;      // [slots_max, blocks_row_max] block ids
+  View counts;      // [penalty_rows_max, vocab]: bit 31 in the prompt, below it how often in the output
+  View partials;    // [partials_max, heads_max, head_dim_max + 2] f32: max, sum, values
   View candidates;  // [sample_rows_max, 2 * kListMax]: keys and ids of the best tokens, from filter to sample
   View products;    // [num_cores, kSplitBytesCore]: sums that workgroups of matmul_matrix hand to each other
   View arrivals;    // [2 * num_cores] words: how many of a tile's workgroups have done so
-  View results;   // [sample_rows_max] SampleResult, then [sample_rows_max] LogprobRow
+  View results;     // [sample_rows_max] SampleResult, then [sample_rows_max] LogprobRow
   View forward_inputs, sample_inputs;
   std::vector<KvPool> pools;
 };
-inline constexpr uint32_t kRowWords = 20;    // twin: shaders/step_inputs.glsl
-inline constexpr uint32_t kListMax = 1024;   // twin: shaders/logits_row.glsl
+inline constexpr uint32_t kRowWords = 20;   // twin: shaders/step_inputs.glsl
+inline constexpr uint32_t kListMax = 1024;  // twin: shaders/logits_row.glsl
 inline constexpr uint32_t kSplitBytesCore = 64 << 10;
 
 // Push constants in the order of the shader's block: addresses first, then words.
@@ -129,6 +133,8 @@ Status record(Recorder& r, const Filter& op);
 Status record(Recorder& r, const Sample& op);
 Status record(Recorder& r, const Logprobs& op);
 Status record(Recorder& r, const CopyBlocks& op);
+Status record(Recorder& r, const StoreBlocks& op);
+Status record(Recorder& r, const LoadBlocks& op);
 // Any run of these over one qkv tensor is one kernel; null ones are left out.
 Status record(Recorder& r, const QkNorm* norm, const Rope* rope, const KvWrite* write);
 

@@ -44,18 +44,20 @@ struct StateConfig {
 };
 
 struct StepSubmission {
-  const OpList* forward = nullptr;           // either may be null
-  std::span<const uint32_t> forward_inputs;  // packed
+  const OpList* memory =
+      nullptr;  // runs first: moves of KV blocks, for steps that have any. Its inputs are the forward's
+  const OpList* forward = nullptr;                // any of the three may be null
+  std::span<const uint32_t> forward_inputs = {};  // packed
   const OpList* sample = nullptr;
-  std::span<const uint32_t> sample_inputs;
+  std::span<const uint32_t> sample_inputs = {};
   uint32_t num_sampled = 0;    // live R: results that come back
   bool want_logprobs = false;  // some record asks: LogprobRows come back too
 };
 
 struct StepOutput {
-  std::vector<SampleResult> results;     // R
-  std::vector<LogprobRow> logprobs;      // R when want_logprobs, else empty
-  double forward_ms = 0, sample_ms = 0;  // device timestamps around each list
+  std::vector<SampleResult> results;                    // R
+  std::vector<LogprobRow> logprobs;                     // R when want_logprobs, else empty
+  double memory_ms = 0, forward_ms = 0, sample_ms = 0;  // device timestamps around each list
 };
 
 using Ticket = uint64_t;
@@ -80,7 +82,8 @@ class Backend {
   // Copies the weights to the device, encodings kept. `progress` may be empty; it is called on this thread.
   virtual Status load_weights(const WeightTable& weights, const Progress& progress) = 0;
   virtual Status create_state(const StateConfig& config) = 0;
-  // One pool per group, cleared to zero bytes.
+  // One pool per group, cleared to zero bytes, and a host pool for each that asks for one (out_of_memory, too, when the
+  // host can't give it).
   virtual Status create_kv_pools(std::span<const KvGroup> groups) = 0;
 
   // Compiles what `list` needs (pipelines, graphs) ahead of its first submission. Optional: submit does it too.
@@ -88,8 +91,8 @@ class Backend {
   virtual Result<Ticket> submit(const StepSubmission& step) = 0;
   // Tickets are waited for in order. A step that fails is an error of the whole step.
   virtual Result<StepOutput> wait(Ticket ticket) = 0;
-  // Runs the step op by op and waits; milliseconds of each op of the forward list, then of the sample list. A separate,
-  // slower recording: never the serving path. Row state and KV change as by submit.
+  // Runs the step op by op and waits; milliseconds of each op of the forward list, then of the sample list (a memory
+  // list runs untimed). A separate, slower recording: never the serving path. Row state and KV change as by submit.
   virtual Result<std::vector<double>> profile(const StepSubmission& step) = 0;
 
   virtual MemoryReport memory() const = 0;
@@ -98,7 +101,8 @@ class Backend {
   // must be the one that is then submitted. Each waits for the device.
   virtual Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) = 0;
   virtual Status read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes) = 0;
-  // The bytes of one layer of one block as kv_format.h lays them out: data, then scales.
+  // The bytes of one layer of one block as kv_format.h lays them out: data, then scales. The host pool's blocks follow
+  // the pool's: they count from num_blocks.
   virtual Status write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) = 0;
   virtual Status read_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<std::byte> bytes) = 0;
 };

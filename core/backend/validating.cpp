@@ -53,7 +53,8 @@ class ValidatingBackend final : public Backend {
   }
 
   Status prepare(const OpList& list) override {
-    if (Status status = check(list, list.num_sampled > 0 ? Part::kSample : Part::kForward); !status) return status;
+    const Part part = list.num_sampled > 0 ? Part::kSample : list.num_tokens > 0 ? Part::kForward : Part::kMemory;
+    if (Status status = check(list, part); !status) return status;
     return inner_->prepare(list);
   }
 
@@ -130,14 +131,17 @@ class ValidatingBackend final : public Backend {
   }
 
   Status check_step(const StepSubmission& step) {
-    if (step.forward) {
+    if (step.memory)
+      if (Status status = check(*step.memory, Part::kMemory); !status) return status;
+    if (step.forward)
       if (Status status = check(*step.forward, Part::kForward); !status) return status;
+    if (step.memory || step.forward) {
       if (step.forward_inputs.size() > limits_.state.forward_words_max)
         return invalid("forward inputs: words: expected at most {}, found {}", limits_.state.forward_words_max,
                        step.forward_inputs.size());
       auto inputs = unpack_forward(step.forward_inputs);
       if (!inputs) return inputs.error();
-      if (Status status = check_forward_inputs(limits_, *step.forward, *inputs); !status) return status;
+      if (Status status = check_forward_inputs(limits_, step.memory, step.forward, *inputs); !status) return status;
       live_tokens_ = static_cast<uint32_t>(inputs->tokens.size());
     }
     return step.sample ? check_sample(step) : Status{};
@@ -179,8 +183,8 @@ class ValidatingBackend final : public Backend {
     const uint64_t expected = group.data_bytes_block_layer() + group.scale_bytes_block_layer();
     if (layer >= group.num_layers)
       return invalid("kv door: layer: expected below {}, found {}", group.num_layers, layer);
-    if (block >= group.num_blocks)
-      return invalid("kv door: block: expected below {}, found {}", group.num_blocks, block);
+    if (block >= group.num_blocks + group.num_host_blocks)
+      return invalid("kv door: block: expected below {}, found {}", group.num_blocks + group.num_host_blocks, block);
     if (num_bytes != expected) return invalid("kv door: bytes: expected {}, found {}", expected, num_bytes);
     return {};
   }

@@ -23,11 +23,11 @@ struct Limits {
   std::vector<SlotMirror> slots;
 };
 
-enum class Part { kForward, kSample };
+enum class Part { kMemory, kForward, kSample };
 
 Status check_list(const Limits& limits, const OpList& list, Part part);
-// Also applies the row updates to the mirrored slots, when everything else is right.
-Status check_forward_inputs(Limits& limits, const OpList& list, const ForwardInputs& inputs);
+// Either list may be null. Also applies the row updates to the mirrored slots, when everything else is right.
+Status check_forward_inputs(Limits& limits, const OpList* memory, const OpList* forward, const ForwardInputs& inputs);
 // `num_tokens`: live tokens of the forward part of the same step, or step_tokens_max without one.
 Status check_sample_inputs(const Limits& limits, const OpList& list, const SampleInputs& inputs, uint32_t num_tokens);
 

@@ -10,6 +10,7 @@ namespace {
 
 struct ForwardChecker {
   Limits& limits;
+  const OpList* memory;
   const OpList& list;
   const ForwardInputs& in;
   Report report = {};
@@ -86,24 +87,35 @@ struct ForwardChecker {
     }
   }
 
-  void check_copies() {
-    if (!in.block_copies.empty() && !has_op<CopyBlocks>(list))
-      report.fail("forward inputs", "block_copies", "none without copy_blocks in the list", in.block_copies.size());
+  // The moves of one op run side by side: none may read what another writes.
+  template <class OpType>
+  void check_moves(const char* array, const std::vector<BlockCopy>& moves, uint32_t sources_end, uint32_t targets_end) {
+    const std::string name = op_name(Op{OpType{}});
+    if (!moves.empty() && !(memory && has_op<OpType>(*memory)))
+      report.fail("forward inputs", array, fmt::format("none without {} in a memory list", name), moves.size());
+    const bool whole = !std::is_same_v<OpType, CopyBlocks>;
     std::unordered_set<uint32_t> sources, targets;
-    for (size_t i = 0; i < in.block_copies.size(); ++i) {
-      const BlockCopy& copy = in.block_copies[i];
-      const std::string where = fmt::format("copy_blocks: copy {}", i);
-      report.below(where, "source", copy.source, num_blocks());
-      report.below(where, "target", copy.target, num_blocks());
-      if (copy.num_tokens == 0 || copy.num_tokens > block_tokens())
-        report.fail(where, "num_tokens", fmt::format("1 to {}", block_tokens()), copy.num_tokens);
-      sources.insert(copy.source);
-      if (!targets.insert(copy.target).second)
-        report.fail(where, "target", "a block that is written once", copy.target);
+    for (size_t i = 0; i < moves.size(); ++i) {
+      const BlockCopy& move = moves[i];
+      const std::string where = fmt::format("{}: {}[{}]", name, array, i);
+      report.below(where, "source", move.source, sources_end);
+      report.below(where, "target", move.target, targets_end);
+      const uint32_t least = whole ? block_tokens() : 1;
+      if (move.num_tokens < least || move.num_tokens > block_tokens())
+        report.fail(where, "num_tokens", fmt::format("{} to {}", least, block_tokens()), move.num_tokens);
+      sources.insert(move.source);
+      if (!targets.insert(move.target).second)
+        report.fail(where, "target", "a block that is written once", move.target);
     }
-    // The copies run side by side: none may read what another writes.
     for (uint32_t target : targets)
-      if (sources.contains(target)) report.fail("copy_blocks", "target", "not a source of the step", target);
+      if (!whole && sources.contains(target)) report.fail(name, "target", "not a source of the step", target);
+  }
+
+  void check_memory() {
+    const uint32_t num_host = limits.groups.empty() ? 0 : limits.groups[0].num_host_blocks;
+    check_moves<StoreBlocks>("block_stores", in.block_stores, num_blocks(), num_host);
+    check_moves<LoadBlocks>("block_loads", in.block_loads, num_host, num_blocks());
+    check_moves<CopyBlocks>("block_copies", in.block_copies, num_blocks(), num_blocks());
   }
 
   void check_rows() {
@@ -246,10 +258,11 @@ struct SampleChecker {
 
 }  // namespace
 
-Status check_forward_inputs(Limits& limits, const OpList& list, const ForwardInputs& inputs) {
-  ForwardChecker checker{limits, list, inputs};
+Status check_forward_inputs(Limits& limits, const OpList* memory, const OpList* forward, const ForwardInputs& inputs) {
+  const OpList none;
+  ForwardChecker checker{limits, memory, forward ? *forward : none, inputs};
   checker.check_updates();
-  checker.check_copies();
+  checker.check_memory();
   checker.check_rows();
   if (checker.report.ok()) checker.check_places();
   if (checker.report.ok()) checker.check_items();

@@ -182,6 +182,8 @@ struct ShapeChecker {
   }
   void operator()(const Logprobs& op) { logits("logits", op.logits); }
   void operator()(const CopyBlocks& op) { report.below(where, "kv_group", op.kv_group, limits.groups.size()); }
+  void operator()(const StoreBlocks& op) { report.below(where, "kv_group", op.kv_group, limits.groups.size()); }
+  void operator()(const LoadBlocks& op) { report.below(where, "kv_group", op.kv_group, limits.groups.size()); }
 };
 
 // Which part's inputs an op reads: it can stand only in that list.
@@ -190,10 +192,17 @@ bool is_one_of(const Op& op) {
   return (std::holds_alternative<T>(op) || ...);
 }
 bool belongs(const Op& op, Part part) {
-  const bool reads_forward =
-      is_one_of<UpdateRows, PrepareRows, KvWrite, PagedAttention, CopyBlocks, Embed, QkNorm, Rope>(op);
+  const bool moves_blocks = is_one_of<StoreBlocks, LoadBlocks, CopyBlocks>(op);
+  const bool reads_forward = is_one_of<UpdateRows, PrepareRows, KvWrite, PagedAttention, Embed, QkNorm, Rope>(op);
   const bool reads_sample = is_one_of<GatherRows, ApplyPenalties, ApplyBias, Filter, Sample, Logprobs>(op);
-  return part == Part::kForward ? !reads_sample : !reads_forward;
+  switch (part) {
+    case Part::kMemory:
+      return moves_blocks;
+    case Part::kForward:
+      return !moves_blocks && !reads_sample;
+    default:
+      return !moves_blocks && !reads_forward;
+  }
 }
 
 void check_tensors(const Limits& limits, const OpList& list, Report* report) {

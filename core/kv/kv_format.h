@@ -38,6 +38,7 @@ struct KvGroup {
   uint32_t block_tokens = 16;  // 16, 32 or 64
   uint32_t num_blocks = 0;
   KvDType dtype = KvDType::kF16;
+  uint32_t num_host_blocks = 0;  // of a second pool in the host's memory, laid out alike
 
   uint64_t elements_block_layer() const { return 2ull * num_kv_heads * block_tokens * head_dim; }
   uint64_t data_bytes_block_layer() const { return elements_block_layer() * kv_element_bytes(dtype); }

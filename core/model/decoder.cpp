@@ -68,7 +68,6 @@ OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens) 
   const StepTensors step{b.tensor("tokens", 1, DType::kI32), b.tensor("positions", 1, DType::kI32),
                          b.tensor("row_slots", 1, DType::kI32), b.tensor("kv_slots", 1, DType::kI32)};
   b.add(UpdateRows{});
-  b.add(CopyBlocks{0});
   b.add(PrepareRows{step.tokens, step.positions, step.row_slots, step.kv_slots});
   const TensorId x = b.tensor("x", c.width, DType::kF32);
   b.add(Embed{step.tokens, model.embedding, x});
@@ -77,6 +76,10 @@ OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens) 
   const TensorId hidden = b.tensor("hidden", c.width, DType::kF32, Storage::kHidden);
   b.add(Add{x, delta, hidden});
   return std::move(b.list);
+}
+
+OpList build_memory() {
+  return {"memory", 0, 0, {}, {StoreBlocks{0}, LoadBlocks{0}, CopyBlocks{0}}};
 }
 
 OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled) {

@@ -1,4 +1,4 @@
-// Any dense decoder as two op lists. The forward list takes T tokens from embedding to the hidden state after the last
+// Any dense decoder as op lists. The forward list takes T tokens from embedding to the hidden state after the last
 // layer; the sample list takes R of those rows through the final norm and the head to drawn tokens. Everything that
 // differs between the architectures is data in the Model.
 #pragma once
@@ -10,6 +10,8 @@
 namespace llmrt {
 
 OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens);
+// Moves of whole blocks: no tensors, no tokens.
+OpList build_memory();
 OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled);
 
 }  // namespace llmrt

@@ -55,7 +55,10 @@ struct Counter {
   OpCost operator()(const Filter& op) const { return {elements(op.logits), bytes(op.logits)}; }
   OpCost operator()(const Sample& op) const { return {4 * elements(op.logits), bytes(op.logits)}; }
   OpCost operator()(const Logprobs&) const { return {}; }
+  // How many blocks move is in the inputs alone.
   OpCost operator()(const CopyBlocks&) const { return {}; }
+  OpCost operator()(const StoreBlocks&) const { return {}; }
+  OpCost operator()(const LoadBlocks&) const { return {}; }
 };
 
 }  // namespace

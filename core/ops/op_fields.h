@@ -137,5 +137,13 @@ template <class V>
 void fields(const CopyBlocks& op, V& v) {
   v.value("kv_group", op.kv_group);
 }
+template <class V>
+void fields(const StoreBlocks& op, V& v) {
+  v.value("kv_group", op.kv_group);
+}
+template <class V>
+void fields(const LoadBlocks& op, V& v) {
+  v.value("kv_group", op.kv_group);
+}
 
 }  // namespace llmrt

@@ -13,7 +13,7 @@
 namespace llmrt {
 
 struct OpList {
-  std::string name;          // "forward" or "sample", for prints
+  std::string name;          // "forward", "sample" or "memory", for prints
   uint32_t num_tokens = 0;   // T of the bucket
   uint32_t num_sampled = 0;  // R of the bucket (0 in a forward list)
   std::vector<TensorDesc> tensors;

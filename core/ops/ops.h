@@ -166,9 +166,18 @@ struct CopyBlocks {
   uint32_t kv_group;
 };
 
+// Copies whole KV blocks (all layers) from the pool to the group's host pool, and back: the step's block_stores and
+// block_loads. Nothing is done where there is no host pool.
+struct StoreBlocks {
+  uint32_t kv_group;
+};
+struct LoadBlocks {
+  uint32_t kv_group;
+};
+
 using Op = std::variant<UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, QkNorm, Rope, KvWrite, PagedAttention,
                         GatedActivation, Add, Scale, GatherRows, ApplyPenalties, ApplyBias, Filter, Sample, Logprobs,
-                        CopyBlocks>;
+                        CopyBlocks, StoreBlocks, LoadBlocks>;
 inline constexpr int kNumOps = std::variant_size_v<Op>;
 
 const char* op_name(const Op& op);  // lower snake case, e.g. "rms_norm"

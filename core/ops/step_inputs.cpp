@@ -22,6 +22,8 @@ uint32_t append(const std::vector<T>& items, std::vector<uint32_t>* out) {
 void ForwardInputs::clear() {
   row_updates.clear();
   row_payload.clear();
+  block_stores.clear();
+  block_loads.clear();
   block_copies.clear();
   rows.clear();
   tokens.clear();
@@ -60,6 +62,10 @@ void pack(const ForwardInputs& in, std::vector<uint32_t>* out) {
   set(kFwdDecodeItems, append(in.decode_items, out));
   set(kFwdPromptItems, append(in.prompt_items, out));
   set(kFwdMerges, append(in.merge_items, out));
+  set(kFwdNumStores, in.block_stores.size());
+  set(kFwdStores, append(in.block_stores, out));
+  set(kFwdNumLoads, in.block_loads.size());
+  set(kFwdLoads, append(in.block_loads, out));
   set(kFwdTotalWords, out->size());
 }
 

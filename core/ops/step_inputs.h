@@ -95,9 +95,10 @@ struct MergeItem {
 };
 static_assert(sizeof(MergeItem) == 16);
 
+// Between blocks of the pool; source and target of a load or a store are a host block and a block of the pool.
 struct BlockCopy {
   uint32_t source, target;
-  uint32_t num_tokens;  // the first of the block
+  uint32_t num_tokens;  // the first of the block; of a load or a store all
   uint32_t reserved = 0;
 };
 static_assert(sizeof(BlockCopy) == 16);
@@ -105,7 +106,8 @@ static_assert(sizeof(BlockCopy) == 16);
 struct ForwardInputs {
   std::vector<RowUpdate> row_updates;
   std::vector<uint32_t> row_payload;
-  std::vector<BlockCopy> block_copies;
+  // In this order, each kind as a whole: what a store saves may be overwritten by a load, what a load brings be copied.
+  std::vector<BlockCopy> block_stores, block_loads, block_copies;
   std::vector<RowRecord> rows;       // S
   std::vector<int32_t> tokens;       // T: token id, or kLastSampled
   std::vector<uint32_t> token_rows;  // T: index into rows
@@ -205,6 +207,10 @@ enum ForwardHeader : uint32_t {
   kFwdDecodeItems,
   kFwdPromptItems,
   kFwdMerges,
+  kFwdNumStores,
+  kFwdStores,
+  kFwdNumLoads,
+  kFwdLoads,
   kFwdTotalWords,
   kForwardHeaderWords = 32,
 };

@@ -47,6 +47,8 @@ Result<ForwardInputs> unpack_forward(std::span<const uint32_t> words) {
   for (const RowUpdate& update : in.row_updates)
     payload_words = std::max(payload_words, uint64_t{update.payload_first} + update.payload_words);
   reader.read(payload_words, kFwdPayload, &in.row_payload);
+  reader.read(reader.word(kFwdNumStores), kFwdStores, &in.block_stores);
+  reader.read(reader.word(kFwdNumLoads), kFwdLoads, &in.block_loads);
   reader.read(reader.word(kFwdNumCopies), kFwdCopies, &in.block_copies);
   reader.read(reader.word(kFwdNumRows), kFwdRows, &in.rows);
   reader.read(reader.word(kFwdNumTokens), kFwdTokens, &in.tokens);

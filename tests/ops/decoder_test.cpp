@@ -137,6 +137,7 @@ Case decoder_case(const Model& model, DType activation, KvDType kv_dtype, bool q
       {{0, 21, last, true}, {3, 21, last, true}, {2, 5, random_tokens(6, rng), true}, {1, 71, last, true}}, 2);
   third.add_update(RowUpdateKind::kCopySlot, 3, 0, 0);
   third.patch_table(3, 1, {23});
+  third.memory = build_memory();
   third.forward_inputs.block_copies = {{17, 23, 5}};
 
   test_case.steps = {std::move(first), std::move(second), std::move(third)};

@@ -68,10 +68,9 @@ Result<StepOutput> execute_step(Backend& backend, const Step& step,
   pack(step.forward_inputs, &forward_words);
   pack(step.sample_inputs, &sample_words);
   StepSubmission submission;
-  if (!step.forward.ops.empty()) {
-    submission.forward = &step.forward;
-    submission.forward_inputs = forward_words;
-  }
+  submission.forward_inputs = forward_words;
+  if (!step.memory.ops.empty()) submission.memory = &step.memory;
+  if (!step.forward.ops.empty()) submission.forward = &step.forward;
   if (!step.sample.ops.empty()) {
     submission.sample = &step.sample;
     submission.sample_inputs = sample_words;
@@ -95,7 +94,7 @@ Result<StepOutput> execute_step(Backend& backend, const Step& step,
 std::string cannot_run(const Backend& backend, const Case& test_case) {
   const std::vector<std::string> unsupported = backend.unsupported();
   for (const Step& step : test_case.steps)
-    for (const auto* ops : {&step.forward.ops, &step.sample.ops})
+    for (const auto* ops : {&step.memory.ops, &step.forward.ops, &step.sample.ops})
       for (const Op& op : *ops)
         if (std::find(unsupported.begin(), unsupported.end(), op_name(op)) != unsupported.end())
           return fmt::format("no kernel for {}", op_name(op));
@@ -124,7 +123,7 @@ Status start(Backend& backend, const Suite& suite) {
 std::string describe(const Case& test_case) {
   std::string text;
   for (const Step& step : test_case.steps)
-    for (const OpList* list : {&step.forward, &step.sample})
+    for (const OpList* list : {&step.memory, &step.forward, &step.sample})
       if (!list->ops.empty()) text += print(*list);
   return text;
 }

@@ -51,6 +51,7 @@ struct Output {
 // One submission. Tensors that are filled or compared are pinned; only one of the two lists may have any, as both lie
 // in one arena.
 struct Step {
+  OpList memory{"memory", 0, 0, {}, {}};
   OpList forward{"forward", 0, 0, {}, {}};
   OpList sample{"sample", 0, 0, {}, {}};
   ForwardInputs forward_inputs;

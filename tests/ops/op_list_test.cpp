@@ -150,6 +150,8 @@ TEST_CASE("inputs come back from their packed form", "[op_list]") {
   step.add_row(0, 500, 1);
   step.add_prompt_items(0);
   step.add_decode_items(1, 64);
+  step.forward_inputs.block_stores = {{4, 5, 16}, {6, 7, 16}};
+  step.forward_inputs.block_loads = {{8, 9, 16}};
   step.forward_inputs.block_copies = {{1, 2, 3}};
   step.sample_inputs.records = {{0, 1, 2, kSampleForced, 3, 0, 1}};
   step.sample_inputs.bias_entries = {{4, -1.5f}};
@@ -162,6 +164,8 @@ TEST_CASE("inputs come back from their packed form", "[op_list]") {
   };
   CHECK(same(forward->row_updates, step.forward_inputs.row_updates));
   CHECK(same(forward->row_payload, step.forward_inputs.row_payload));
+  CHECK(same(forward->block_stores, step.forward_inputs.block_stores));
+  CHECK(same(forward->block_loads, step.forward_inputs.block_loads));
   CHECK(same(forward->block_copies, step.forward_inputs.block_copies));
   CHECK(same(forward->rows, step.forward_inputs.rows));
   CHECK(same(forward->tokens, step.forward_inputs.tokens));

@@ -93,7 +93,7 @@ std::vector<double> random_normal(std::mt19937_64& rng, size_t count, double dev
 
 // Magnitudes from 1/8 to 2, straight as bits: pools are large, and conversions would cost more than the test.
 KvBytes random_kv(const KvGroup& group, std::mt19937_64& rng) {
-  KvBytes kv(group.num_layers, std::vector<std::vector<std::byte>>(group.num_blocks));
+  KvBytes kv(group.num_layers, std::vector<std::vector<std::byte>>(group.num_blocks + group.num_host_blocks));
   for (auto& layer : kv) {
     for (auto& block : layer) {
       block.resize(group.data_bytes_block_layer() + group.scale_bytes_block_layer());

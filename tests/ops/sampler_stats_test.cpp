@@ -117,7 +117,7 @@ Result<std::vector<std::vector<int32_t>>> draw(Backend& backend, const SampleRow
     }
     for (SampleRecord& record : step.sample_inputs.records) record.output_position = s;
     pack(step.sample_inputs, &sample_words);
-    auto ticket = backend.submit({&step.forward, forward_words, &step.sample, sample_words, kRows, false});
+    auto ticket = backend.submit({nullptr, &step.forward, forward_words, &step.sample, sample_words, kRows, false});
     if (!ticket) return ticket.error();
     auto output = backend.wait(*ticket);
     if (!output) return output.error();

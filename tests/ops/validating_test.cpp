@@ -12,8 +12,9 @@ namespace {
 // A tiny decoder step: two rows (a prompt of 3 tokens and a decode token), everything that a real step has.
 struct World {
   Suite suite;
-  std::vector<KvGroup> groups = {{1, 1, 32, 16, 8, KvDType::kF16}};
+  std::vector<KvGroup> groups = {{1, 1, 32, 16, 8, KvDType::kF16, 3}};
   StateConfig state;
+  OpList memory{"memory", 0, 0, {}, {StoreBlocks{0}, LoadBlocks{0}, CopyBlocks{0}}};
   OpList forward{"forward", 8, 0, {}, {}}, sample{"sample", 0, 4, {}, {}};
   ForwardInputs forward_inputs;
   SampleInputs sample_inputs;
@@ -50,7 +51,6 @@ struct World {
     attended = add(forward, "attended", Rows::kTokens, 64);
     hidden = add(forward, "hidden", Rows::kTokens, 32, DType::kF32, Storage::kHidden);
     forward.ops = {UpdateRows{},
-                   CopyBlocks{0},
                    PrepareRows{tokens, positions, row_slots, kv_slots},
                    Embed{tokens, embedding, x},
                    RmsNorm{x, kNoTensor, norm, 1e-5f, normed},
@@ -92,6 +92,8 @@ struct World {
     step.add_prompt_items(0);
     step.add_decode_items(1, 16);
     forward_inputs = step.forward_inputs;
+    forward_inputs.block_stores = {{4, 1, 16}, {4, 2, 16}};
+    forward_inputs.block_loads = {{2, 4, 16}};
     forward_inputs.block_copies = {{0, 6, 16}, {0, 7, 3}};
     sample_inputs.records = {{0, 2, 0, kSampleLogprobs, -1, 0, 2}, {2, 3, 5, kSampleForced, 4}};
     sample_inputs.bias_entries = {{3, 1.5f}, {4, -INFINITY}};
@@ -121,7 +123,7 @@ struct World {
     std::vector<uint32_t> forward_words, sample_words;
     pack(forward_inputs, &forward_words);
     pack(sample_inputs, &sample_words);
-    auto ticket = backend->submit({&forward, forward_words, &sample, sample_words,
+    auto ticket = backend->submit({&memory, &forward, forward_words, &sample, sample_words,
                                    static_cast<uint32_t>(sample_inputs.records.size()), want_logprobs});
     if (!ticket) {
       CHECK(ticket.error().code == ErrorCode::kInvalidArgument);
@@ -133,7 +135,7 @@ struct World {
 
   template <class T>
   T& op() {
-    for (OpList* list : {&forward, &sample})
+    for (OpList* list : {&memory, &forward, &sample})
       for (Op& op : list->ops)
         if (T* found = std::get_if<T>(&op)) return *found;
     FAIL("no such op");
@@ -165,7 +167,7 @@ TEST_CASE("validating refuses a wrong op list and names op and field", "[validat
       {"matmul: x: expected [T, 32] f32, f16 or bf16, found [T, 1] i32",
        [](World& w) { w.op<Matmul>().x = w.positions; }},
       {"embed: tokens: expected a tensor that was written before",
-       [](World& w) { std::swap(w.forward.ops[2], w.forward.ops[3]); }},
+       [](World& w) { std::swap(w.forward.ops[1], w.forward.ops[2]); }},
       {"rope: rope_dim: expected even, at most 32", [](World& w) { w.op<Rope>().rope_dim = 33; }},
       {"rope: qkv: expected [T, 160] f32", [](World& w) { w.op<Rope>().num_heads = 3; }},
       {"rope: freqs: expected [1, 8] f32", [](World& w) { w.op<Rope>().rope_dim = 16; }},
@@ -176,6 +178,12 @@ TEST_CASE("validating refuses a wrong op list and names op and field", "[validat
        [](World& w) { w.op<PagedAttention>().num_kv_heads = 0; }},
       {"paged_attention: out: expected [T, 64]", [](World& w) { w.tensor(w.forward, w.attended).columns = 63; }},
       {"copy_blocks: kv_group", [](World& w) { w.op<CopyBlocks>().kv_group = 7; }},
+      {"store_blocks: kv_group", [](World& w) { w.op<StoreBlocks>().kv_group = 1; }},
+      {"load_blocks: kv_group", [](World& w) { w.op<LoadBlocks>().kv_group = 1; }},
+      {"forward list: op 7 copy_blocks: list: expected an op of this part",
+       [](World& w) { w.forward.ops.insert(w.forward.ops.begin() + 7, CopyBlocks{0}); }},
+      {"memory list: op 3 update_rows: list: expected an op of this part",
+       [](World& w) { w.memory.ops.push_back(UpdateRows{}); }},
       {"add: b: expected [T, 32] f32", [](World& w) { w.op<Add>().b = w.attended; }},
       {"tensor hidden: shape", [](World& w) { w.state.hidden_columns = 64; }},
       {"forward list: num_tokens: expected at most 4", [](World& w) { w.state.step_tokens_max = 4; }},
@@ -233,10 +241,19 @@ TEST_CASE("validating refuses wrong inputs and names array and field", "[validat
       {"update 2: block: expected below 8", [](World& w) { w.forward_inputs.row_payload[16 + 3] = 8; }},
       {"update 5: arg0 (source slot)", [](World& w) { w.forward_inputs.row_updates[5].arg0 = 9; }},
       {"update 5: kind", [](World& w) { w.forward_inputs.row_updates[5].kind = static_cast<RowUpdateKind>(77); }},
-      {"copy 0: source: expected below 8", [](World& w) { w.forward_inputs.block_copies[0].source = 8; }},
-      {"copy 1: num_tokens: expected 1 to 16", [](World& w) { w.forward_inputs.block_copies[1].num_tokens = 17; }},
-      {"copy 1: target: expected a block that is written once",
+      {"block_copies[0]: source: expected below 8", [](World& w) { w.forward_inputs.block_copies[0].source = 8; }},
+      {"block_copies[1]: num_tokens: expected 1 to 16",
+       [](World& w) { w.forward_inputs.block_copies[1].num_tokens = 17; }},
+      {"block_copies[1]: target: expected a block that is written once",
        [](World& w) { w.forward_inputs.block_copies[1].target = 6; }},
+      {"block_copies: expected none without copy_blocks", [](World& w) { w.memory.ops.pop_back(); }},
+      {"block_stores[1]: target: expected below 3", [](World& w) { w.forward_inputs.block_stores[1].target = 3; }},
+      {"block_stores[1]: target: expected a block that is written once",
+       [](World& w) { w.forward_inputs.block_stores[1].target = 1; }},
+      {"block_stores[0]: num_tokens: expected 16 to 16",
+       [](World& w) { w.forward_inputs.block_stores[0].num_tokens = 15; }},
+      {"block_loads[0]: source: expected below 3", [](World& w) { w.forward_inputs.block_loads[0].source = 3; }},
+      {"block_loads[0]: target: expected below 8", [](World& w) { w.forward_inputs.block_loads[0].target = 8; }},
       {"copy_blocks: target: expected not a source", [](World& w) { w.forward_inputs.block_copies[1].source = 6; }},
       {"prompt_items[0]: num_tokens: expected 1 to 64",
        [](World& w) { w.forward_inputs.prompt_items[0].num_tokens = 0; }},
@@ -303,6 +320,7 @@ TEST_CASE("validating keeps tickets in order and few", "[validating]") {
   std::vector<uint32_t> words;
   pack(world.forward_inputs, &words);
   StepSubmission step;
+  step.memory = &world.memory;
   step.forward = &world.forward;
   step.forward_inputs = words;
   const auto first = backend->submit(step), second = backend->submit(step);
@@ -325,7 +343,8 @@ TEST_CASE("validating guards the doors of tensors and blocks", "[validating]") {
   CHECK(backend->read_kv(0, 0, 7, block).ok());
   CHECK_FALSE(backend->read_kv(1, 0, 7, block).ok());
   CHECK_FALSE(backend->read_kv(0, 1, 7, block).ok());
-  CHECK_FALSE(backend->write_kv(0, 0, 8, block).ok());
+  CHECK(backend->write_kv(0, 0, 10, block).ok());  // the last host block
+  CHECK_FALSE(backend->write_kv(0, 0, 11, block).ok());
   block.pop_back();
   CHECK_FALSE(backend->write_kv(0, 0, 7, block).ok());
   std::vector<std::byte> hidden(8 * 32 * 4);

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 namespace llmrt {
 
@@ -117,8 +118,9 @@ Status ReferenceBackend::create_kv_pools(std::span<const KvGroup> groups) {
   machine_.pools.clear();
   for (const KvGroup& group : groups) {
     KvPool pool{group, {}, {}};
-    pool.data.assign(group.num_layers, std::vector<std::byte>(group.data_bytes_block_layer() * group.num_blocks));
-    pool.scales.assign(group.num_layers, std::vector<float>(group.scale_bytes_block_layer() / 4 * group.num_blocks));
+    const uint64_t num_blocks = uint64_t{group.num_blocks} + group.num_host_blocks;
+    pool.data.assign(group.num_layers, std::vector<std::byte>(group.data_bytes_block_layer() * num_blocks));
+    pool.scales.assign(group.num_layers, std::vector<float>(group.scale_bytes_block_layer() / 4 * num_blocks));
     machine_.pools.push_back(std::move(pool));
   }
   return {};
@@ -168,10 +170,16 @@ Status ReferenceBackend::run_list(const OpList& list, std::vector<double>* op_ms
 Status ReferenceBackend::run_step(const StepSubmission& step, std::vector<double>* op_ms) {
   std::vector<double> times;
   machine_.output = {};
-  if (step.forward) {
+  if (step.memory || step.forward) {
     auto inputs = unpack_forward(step.forward_inputs);
     if (!inputs) return inputs.error();
     machine_.forward = std::move(*inputs);
+  }
+  if (step.memory) {
+    if (Status status = run_list(*step.memory, &times); !status) return status;
+    for (double ms : std::exchange(times, {})) machine_.output.memory_ms += ms;
+  }
+  if (step.forward) {
     if (Status status = run_list(*step.forward, &times); !status) return status;
     for (double ms : times) machine_.output.forward_ms += ms;
   }
@@ -247,7 +255,7 @@ Result<KvPool*> ReferenceBackend::kv_door(uint32_t kv_group, uint32_t layer, uin
   KvPool& pool = machine_.pools[kv_group];
   const KvGroup& group = pool.group;
   const uint64_t expected = group.data_bytes_block_layer() + group.scale_bytes_block_layer();
-  if (layer >= group.num_layers || block >= group.num_blocks || num_bytes != expected)
+  if (layer >= group.num_layers || block >= group.num_blocks + group.num_host_blocks || num_bytes != expected)
     return make_error(ErrorCode::kInvalidArgument, "kv door: layer {} of {}, block {} of {}, {} bytes for {}", layer,
                       group.num_layers, block, group.num_blocks, num_bytes, expected);
   return &pool;

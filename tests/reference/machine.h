@@ -28,7 +28,7 @@ struct Tensor {
 // One pool, in the bytes that kv_format.h describes.
 struct KvPool {
   KvGroup group;
-  std::vector<std::vector<std::byte>> data;  // by layer
+  std::vector<std::vector<std::byte>> data;  // by layer; the host pool's blocks follow the pool's
   std::vector<std::vector<float>> scales;    // by layer; empty without scales
 
   uint64_t scale_index(uint32_t block, uint32_t which, uint32_t head, uint32_t token) const {
@@ -100,6 +100,8 @@ Status run(Machine& machine, const Filter& op);
 Status run(Machine& machine, const Sample& op);
 Status run(Machine& machine, const Logprobs& op);
 Status run(Machine& machine, const CopyBlocks& op);
+Status run(Machine& machine, const StoreBlocks& op);
+Status run(Machine& machine, const LoadBlocks& op);
 
 // The row of logits that Filter and Sample read for record r, as the f32 numbers that a device has.
 std::vector<float> logits_row(Machine& machine, TensorId logits, TensorId processed, uint32_t r);

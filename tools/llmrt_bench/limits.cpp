@@ -68,7 +68,7 @@ struct Bench {
     pack(step, &words);
     double best = 1e30;
     for (int run = 0; run < kRuns + 2; ++run) {
-      Result<Ticket> ticket = backend->submit({&list, words, nullptr, {}, 0, false});
+      Result<Ticket> ticket = backend->submit({.forward = &list, .forward_inputs = words});
       if (!ticket) return ticket.error();
       Result<StepOutput> output = backend->wait(*ticket);
       if (!output) return output.error();

@@ -30,8 +30,8 @@ Status run(const PagedAttention& op, const OpContext& at) {
   args.num_heads = op.num_heads;
   args.head_dim = op.head_dim;
   args.qkv_columns = at.desc(op.qkv).columns;
-  args.kv.data = reinterpret_cast<const uint8_t*>(pool.data + op.layer * pool.layer_bytes);
-  args.kv.scales = pool.scales ? pool.scales + op.layer * pool.layer_scales : nullptr;
+  args.kv.data = reinterpret_cast<const uint8_t*>(pool.device.data + op.layer * pool.device.layer_bytes);
+  args.kv.scales = pool.device.scales ? pool.device.scales + op.layer * pool.device.layer_scales : nullptr;
   args.kv.tables = at.rows.tables;
   args.kv.blocks_row_max = at.rows.blocks_row_max;
   args.kv.num_blocks = group.num_blocks;

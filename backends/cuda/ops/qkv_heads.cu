@@ -155,8 +155,8 @@ Status set(const KvWrite& op, const OpContext& at, Args* args) {
         ErrorCode::kInvalidArgument, "kv_write: layer {}, {} heads of {}: the pool has {} layers, {} heads of {}",
         op.layer, op.num_kv_heads, op.head_dim, pool.group.num_layers, pool.group.num_kv_heads, pool.group.head_dim);
   args->kv_slots = at.tensor<int32_t>(op.kv_slots);
-  args->kv_data = pool.data + op.layer * pool.layer_bytes;
-  args->kv_scales = pool.scales ? pool.scales + op.layer * pool.layer_scales : nullptr;
+  args->kv_data = pool.device.data + op.layer * pool.device.layer_bytes;
+  args->kv_scales = pool.device.scales ? pool.device.scales + op.layer * pool.device.layer_scales : nullptr;
   args->block_tokens = pool.group.block_tokens;
   args->num_blocks = pool.group.num_blocks;
   args->kv_dtype = pool.group.dtype;

@@ -63,8 +63,8 @@ Status record(Recorder& r, const PagedAttention& op) {
   if (op.head_dim > 256 || op.head_dim % 8 != 0)
     return make_error(ErrorCode::kUnsupported,
                       "vulkan: paged_attention: expected head_dim in multiples of 8 up to 256, found {}", op.head_dim);
-  const View qkv = r.tensor(op.qkv), out = r.tensor(op.out), data = pool.data[op.layer];
-  const View scales = kv_has_scales(pool.group.dtype) ? pool.scales[op.layer] : data;
+  const View qkv = r.tensor(op.qkv), out = r.tensor(op.out), data = pool.device.data[op.layer];
+  const View scales = kv_has_scales(pool.group.dtype) ? pool.device.scales[op.layer] : data;
   const std::vector<uint32_t> shape = {op.head_dim,
                                        pool.group.dtype == KvDType::kF16    ? 1u
                                        : pool.group.dtype == KvDType::kBF16 ? 2u

@@ -32,8 +32,8 @@ Status record(Recorder& r, const QkNorm* norm, const Rope* rope, const KvWrite* 
   if (write) {
     const KvPool& pool = r.resources().pools[write->kv_group];
     kv_slots = r.tensor(write->kv_slots);
-    data = pool.data[write->layer];
-    if (kv_has_scales(pool.group.dtype)) scales = pool.scales[write->layer];
+    data = pool.device.data[write->layer];
+    if (kv_has_scales(pool.group.dtype)) scales = pool.device.scales[write->layer];
     write_dtype = pool.group.dtype == KvDType::kF16 ? 1 : pool.group.dtype == KvDType::kBF16 ? 2 : 3;
     block_tokens = pool.group.block_tokens;
   }

@@ -1,0 +1,63 @@
+// copy_blocks, store_blocks, load_blocks: the first num_tokens tokens of a block, of every layer, k and v, with their
+// scales. Host blocks follow those of the pool.
+#include <algorithm>
+
+#include "tests/reference/machine.h"
+
+namespace llmrt::reference {
+namespace {
+
+void copy_block(KvPool& pool, uint32_t source, uint32_t target, uint32_t num_tokens) {
+  const KvGroup& group = pool.group;
+  const uint64_t element = kv_element_bytes(group.dtype);
+  for (uint32_t layer = 0; layer < group.num_layers; ++layer) {
+    for (uint32_t which = 0; which < 2; ++which) {
+      for (uint32_t head = 0; head < group.num_kv_heads; ++head) {
+        std::copy_n(pool.data[layer].data() + group.element_index(source, which, head, 0) * element,
+                    num_tokens * group.head_dim * element,
+                    pool.data[layer].data() + group.element_index(target, which, head, 0) * element);
+        if (kv_has_scales(group.dtype))
+          std::copy_n(pool.scales[layer].data() + pool.scale_index(source, which, head, 0), num_tokens,
+                      pool.scales[layer].data() + pool.scale_index(target, which, head, 0));
+      }
+    }
+  }
+}
+
+// Blocks [begin, begin + count) of a pool's memory.
+struct Place {
+  uint32_t begin, count;
+};
+Place device_blocks(const KvPool& pool) {
+  return {0, pool.group.num_blocks};
+}
+Place host_blocks(const KvPool& pool) {
+  return {pool.group.num_blocks, pool.group.num_host_blocks};
+}
+
+Status move_blocks(const char* op, KvPool& pool, Place from, Place to, const std::vector<BlockCopy>& moves) {
+  for (const BlockCopy& move : moves) {
+    if (move.source >= from.count || move.target >= to.count || move.num_tokens > pool.group.block_tokens)
+      return make_error(ErrorCode::kInvalidArgument, "{}: {} tokens of block {} of {} to {} of {}", op, move.num_tokens,
+                        move.source, from.count, move.target, to.count);
+    copy_block(pool, from.begin + move.source, to.begin + move.target, move.num_tokens);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status run(Machine& m, const CopyBlocks& op) {
+  KvPool& pool = m.pools[op.kv_group];
+  return move_blocks("copy_blocks", pool, device_blocks(pool), device_blocks(pool), m.forward.block_copies);
+}
+Status run(Machine& m, const StoreBlocks& op) {
+  KvPool& pool = m.pools[op.kv_group];
+  return move_blocks("store_blocks", pool, device_blocks(pool), host_blocks(pool), m.forward.block_stores);
+}
+Status run(Machine& m, const LoadBlocks& op) {
+  KvPool& pool = m.pools[op.kv_group];
+  return move_blocks("load_blocks", pool, host_blocks(pool), device_blocks(pool), m.forward.block_loads);
+}
+
+}  // namespace llmrt::reference
