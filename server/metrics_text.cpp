@@ -64,9 +64,16 @@ std::string metrics_text(const EngineStats& stats, const std::map<int, uint64_t>
   out.counter("prompt_tokens_total", stats.prompt_tokens, "Prompt tokens of admitted requests.");
   out.counter("prefix_cache_queries_total", stats.prefix_queries, "Prompt tokens looked up in the prefix cache.");
   out.counter("prefix_cache_hits_total", stats.prefix_hits, "Prompt tokens found there.");
+  out.counter("prefix_cache_host_hits_total", stats.prefix_host_hits, "Of these, loaded from the host tier.");
+  out.gauge("kv_host_blocks_total", stats.host_blocks_total, "Blocks of the host tier.");
+  out.gauge("kv_host_blocks_used", stats.host_blocks_used, "Blocks of the host tier that hold something.");
+  out.counter("kv_blocks_stored_total", stats.blocks_stored, "Blocks copied to the host tier.");
+  out.counter("kv_blocks_loaded_total", stats.blocks_loaded, "Blocks copied back from it.");
   out.counter("generated_tokens_total", stats.generated_tokens, "Tokens generated.");
   out.counter("steps_total", stats.num_steps, "Steps run on the device.");
   out.counter("preemptions_total", stats.num_preemptions, "Running requests put back into the queue.");
+  out.counter("preemptions_swapped_total", stats.num_swaps,
+              "Of these, those whose keys and values go to the host tier.");
   out.counter("requests_rejected_total", stats.num_rejected, "Requests refused on arrival.");
   out.head("requests_finished_total", "counter", "Requests ended, by reason.");
   for (int i = 1; i < kNumFinishReasons; ++i)

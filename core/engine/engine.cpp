@@ -104,13 +104,14 @@ Result<bool> Engine::Impl::tick() {
     plan_ms += ms_between(begin_ns, clock->now_ns());
   }
   // One step ahead: take a result only when nothing more can be launched.
-  if (!flights.empty() && (flights.size() == flights_max() || !plan)) {
+  const bool lands = !flights.empty() && (flights.size() == flights_max() || !plan);
+  if (lands) {
     if (Status status = land(); !status) return lose(status.error());
   } else if (!plan) {
     last_step_end_ns = 0;
   }
   scheduler->take_events(&events);
-  const bool worked = plan || !flights.empty() || !events.empty();
+  const bool worked = plan || lands || !flights.empty() || !events.empty();
   deliver();
   publish();
   return worked;
@@ -155,11 +156,12 @@ Status Engine::Impl::land() {
   Result<StepOutput> output = backend->wait(flight.ticket);
   if (!output) return output.error();
   const TimeNs now = clock->now_ns();
-  device_ms += output->forward_ms + output->sample_ms;
+  const StepTimes times{output->memory_ms, output->forward_ms + output->sample_ms};
+  device_ms += times.memory_ms + times.step_ms;
   if (last_step_end_ns) wall_ms += ms_between(last_step_end_ns, now);
   last_step_end_ns = now;
   judge(flight, *output);
-  scheduler->commit(*flight.plan, verdicts, now);
+  scheduler->commit(*flight.plan, verdicts, now, times);
   const bool audited = config.audit_steps > 0 && scheduler->stats().num_steps % config.audit_steps == 0;
   return audited ? scheduler->check_books() : Status();
 }
@@ -241,8 +243,11 @@ void Engine::Impl::log_preemptions() {
   preemptions.clear();
   scheduler->take_preemptions(&preemptions);
   for (const Preemption& event : preemptions)
-    log->info("request {} preempted (time {}): {} computed tokens and {} blocks given back; request {} needs a block",
-              event.request_id, event.times, event.computed_tokens, event.num_blocks, event.wanted_by);
+    log->info(
+        "request {} preempted (time {}): {} computed tokens and {} blocks given back, to be {} (swap {:.1f} ms, "
+        "recompute {:.1f} ms); request {} needs a block",
+        event.request_id, event.times, event.computed_tokens, event.num_blocks,
+        event.swapped ? "swapped" : "recomputed", event.swap_ms, event.recompute_ms, event.wanted_by);
 }
 
 // The machine's fault, or broken books: what is in flight is lost as a whole, and every request ends with the error.
@@ -286,8 +291,9 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, std::
     ends.assign(ids.begin(), ids.end());
   }
   SchedulerConfig scheduler = scheduler_config(impl->config, impl->memory_plan, std::move(ends));
-  if (scheduler.prefix_cache != PrefixCacheKind::kOff)
+  if (scheduler.prefix_cache != PrefixCacheKind::kOff || scheduler.host_blocks > 0)
     scheduler.cache_identity = cache_identity(*impl->model, impl->config);
+  scheduler.cost_prior = warm->cost_prior;
   impl->scheduler = std::make_unique<Scheduler>(std::move(scheduler));
   impl->publish();
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));

@@ -6,6 +6,7 @@
 
 #include "core/kv/kv_format.h"
 #include "core/kv/prefix_cache.h"
+#include "core/schedule/exhaustion.h"
 
 namespace llmrt {
 
@@ -24,7 +25,9 @@ struct EngineConfig {
   KvDType kv_dtype = KvDType::kF16;
   uint32_t block_tokens = 16;  // 16, 32 or 64
   PrefixCacheKind prefix_cache = PrefixCacheKind::kRadix;
-  bool overlap = true;          // one step ahead; false = the plain loop, same tokens
+  uint64_t kv_host_bytes = 0;  // of the host's memory, for blocks that the pool gives up; 0 = none
+  OnExhaustion on_exhaustion = OnExhaustion::kPreempt;  // when the pool is full
+  bool overlap = true;                                  // one step ahead; false = the plain loop, same tokens
   uint32_t audit_steps = 1024;  // the scheduler's books are checked every so many steps; 1 in tests, 0 = never
 };
 
@@ -40,6 +43,7 @@ struct MemoryPlan {
   uint32_t block_tokens = 0;
   uint64_t blocks_by_memory = 0, blocks_by_limit = 0;  // what memory allows; sequences_max x context_max or kv_tokens
   uint32_t num_blocks = 0;                             // the least
+  uint32_t num_host_blocks = 0;                        // of the host tier, beside them
   std::string limited_by;                              // "memory", "sequences x context", "--kv-tokens"
 };
 

@@ -34,7 +34,11 @@ uint32_t splits_max(uint32_t context_tokens) {
 
 Lowering::Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_t step_tokens_max,
                    uint32_t sample_rows_max)
-    : model_(std::move(model)), caps_(caps), step_tokens_max_(step_tokens_max), sample_rows_max_(sample_rows_max) {}
+    : model_(std::move(model)),
+      caps_(caps),
+      step_tokens_max_(step_tokens_max),
+      sample_rows_max_(sample_rows_max),
+      memory_list_(build_memory()) {}
 
 const OpList& Lowering::forward_list(uint32_t num_tokens) {
   const uint32_t bucket = std::min(step_bucket(num_tokens), step_tokens_max_);
@@ -88,6 +92,8 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
   sample_.clear();
   forward_.row_updates = plan.row_updates;
   forward_.row_payload = plan.row_payload;
+  forward_.block_stores = plan.block_stores;
+  forward_.block_loads = plan.block_loads;
   forward_.block_copies = plan.block_copies;
   forward_.tokens = plan.tokens;
   forward_.token_rows.resize(plan.tokens.size());
@@ -113,6 +119,7 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
   }
   sample_.bias_entries = plan.bias;
   step->num_sampled = static_cast<uint32_t>(sample_.records.size());
+  step->memory = plan.moves_blocks() ? &memory_list_ : nullptr;
   step->forward = &forward_list(static_cast<uint32_t>(plan.tokens.size()));
   step->sample = step->num_sampled ? &sample_list(step->num_sampled) : nullptr;
   pack(forward_, &step->forward_words);
@@ -145,8 +152,9 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   const uint64_t prompt_items_max = step_tokens_max_ / kPromptItemTokens + limits.rows_max;
   out.forward_words_max =
       kForwardHeaderWords + kArrays * kArrayPadding + 8 * limits.row_updates_max + limits.payload_words_max +
-      4 * limits.block_copies_max + 8ull * limits.rows_max + 2ull * limits.tokens_max +
-      8 * (uint64_t{out.partials_max} + decode_tokens_max + prompt_items_max) + 4 * decode_tokens_max;
+      4 * (limits.block_copies_max + limits.block_stores_max + limits.block_loads_max) + 8ull * limits.rows_max +
+      2ull * limits.tokens_max + 8 * (uint64_t{out.partials_max} + decode_tokens_max + prompt_items_max) +
+      4 * decode_tokens_max;
   out.sample_words_max =
       kSampleHeaderWords + kArrays * kArrayPadding + 8ull * limits.samples_max + 2 * limits.bias_entries_max;
   out.arena_bytes = std::max(plan_arena(forward_list(step_tokens_max_), kArenaAlignment).bytes,
@@ -154,13 +162,12 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   return out;
 }
 
-Status run_probe(const IterationPlan& plan, Lowering* lowering, Backend* backend) {
+Result<StepOutput> run_probe(const IterationPlan& plan, Lowering* lowering, Backend* backend) {
   LoweredStep step;
   lowering->lower(plan, &step);
   Result<Ticket> ticket = backend->submit(step.submission());
   if (!ticket) return ticket.error();
-  Result<StepOutput> output = backend->wait(*ticket);
-  return output ? Status() : output.error();
+  return backend->wait(*ticket);
 }
 
 }  // namespace llmrt

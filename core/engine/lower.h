@@ -30,6 +30,7 @@ uint32_t splits_max(uint32_t context_tokens);
 inline constexpr uint32_t kDecodeRowTokens = 4;
 
 struct LoweredStep {
+  const OpList* memory = nullptr;  // null when no block moves
   const OpList* forward = nullptr;
   const OpList* sample = nullptr;  // null when no row samples
   std::vector<uint32_t> forward_words, sample_words;
@@ -37,7 +38,7 @@ struct LoweredStep {
   bool want_logprobs = false;
 
   StepSubmission submission() const {
-    return {forward, forward_words, sample, sample_words, num_sampled, want_logprobs};
+    return {memory, forward, forward_words, sample, sample_words, num_sampled, want_logprobs};
   }
 };
 
@@ -52,6 +53,7 @@ class Lowering {
 
   const OpList& forward_list(uint32_t num_tokens);  // of the bucket that holds so many
   const OpList& sample_list(uint32_t num_sampled);
+  const OpList& memory_list() const { return memory_list_; }
   // Sizes of everything a backend allocates once. kv_tokens_max: an upper bound of the pool.
   StateConfig state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max);
 
@@ -61,13 +63,14 @@ class Lowering {
   std::shared_ptr<const Model> model_;
   Caps caps_;
   uint32_t step_tokens_max_, sample_rows_max_;
-  uint32_t partials_max_ = ~0u;                              // as announced by state_config
+  uint32_t partials_max_ = ~0u;  // as announced by state_config
+  const OpList memory_list_;
   std::map<uint32_t, OpList> forward_lists_, sample_lists_;  // by bucket; references stay valid
   ForwardInputs forward_;
   SampleInputs sample_;
 };
 
 // Lowers, submits and waits for one plan while nothing else is in flight.
-Status run_probe(const IterationPlan& plan, Lowering* lowering, Backend* backend);
+Result<StepOutput> run_probe(const IterationPlan& plan, Lowering* lowering, Backend* backend);
 
 }  // namespace llmrt

@@ -10,7 +10,7 @@
 namespace llmrt {
 namespace {
 
-constexpr double kCpuShare = 0.25;      // of what is free: the host has other things to do
+constexpr double kCpuShare = 0.25;  // of what is free: the host has other things to do
 // A processor's pool unless --kv-tokens says else. Clearing it takes 2 s a GiB before the first token, and a processor
 // is too slow for the number of sequences that a larger one could hold.
 constexpr uint64_t kCpuPoolBytes = 256ull << 20;
@@ -47,9 +47,13 @@ KvGroup kv_group_of(const ModelConfig& model, const EngineConfig& config) {
   return group;
 }
 
+uint32_t host_blocks_of(const EngineConfig& config, const KvGroup& group) {
+  return static_cast<uint32_t>(
+      std::min<uint64_t>(config.kv_host_bytes / group.bytes_block(), std::numeric_limits<int32_t>::max()));
+}
+
 uint64_t pool_tokens_bound(const EngineConfig& config, const Caps& caps, const KvGroup& group) {
-  return std::min(blocks_limit(config, caps, group), caps.memory_bytes / group.bytes_block() + 1) *
-         group.block_tokens;
+  return std::min(blocks_limit(config, caps, group), caps.memory_bytes / group.bytes_block() + 1) * group.block_tokens;
 }
 
 Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const KvGroup& group,
@@ -75,6 +79,7 @@ Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const
                     : caps.is_cpu                 ? "a processor's default"
                                                   : "sequences x context";
   plan.num_blocks = static_cast<uint32_t>(blocks);
+  plan.num_host_blocks = host_blocks_of(config, group);
   if (blocks == 0)
     return make_error(
         ErrorCode::kOutOfMemory,
@@ -102,6 +107,8 @@ std::string print(const MemoryPlan& plan, uint32_t context_tokens, uint32_t num_
   line("KV pool", fmt::format("{} blocks, {}", plan.num_blocks, mib(plan.num_blocks * plan.block_bytes)));
   line("KV tokens", fmt::format("{}", uint64_t{plan.num_blocks} * plan.block_tokens));
   line("limited by", plan.limited_by);
+  if (plan.num_host_blocks > 0)
+    line("host tier", fmt::format("{} blocks, {}", plan.num_host_blocks, mib(plan.num_host_blocks * plan.block_bytes)));
   if (context_tokens == 0) return text;
   const uint64_t blocks_each = ceil_div(context_tokens, plan.block_tokens);
   const uint64_t fit = plan.num_blocks / blocks_each;

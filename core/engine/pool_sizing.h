@@ -18,6 +18,9 @@ KvGroup kv_group_of(const ModelConfig& model, const EngineConfig& config);
 Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const KvGroup& group,
                              const MemoryReport& before, const MemoryReport& after);
 
+// Of the host tier; 0 = none.
+uint32_t host_blocks_of(const EngineConfig& config, const KvGroup& group);
+
 // An upper bound of the pool in tokens, from what is known before anything is allocated.
 uint64_t pool_tokens_bound(const EngineConfig& config, const Caps& caps, const KvGroup& group);
 

@@ -43,6 +43,8 @@ Result<EngineConfig> resolve(EngineConfig config, const Model& model, const Back
   if (std::find(caps.kv_dtypes.begin(), caps.kv_dtypes.end(), config.kv_dtype) == caps.kv_dtypes.end())
     return make_error(ErrorCode::kUnsupported, "KV cache in {}: {} does not have it", kv_dtype_name(config.kv_dtype),
                       caps.device_id);
+  if (config.on_exhaustion == OnExhaustion::kSwap && config.kv_host_bytes == 0)
+    return make_error(ErrorCode::kInvalidArgument, "on exhaustion swap: expected a size of the host tier, found none");
   if (model.config.head_dim > caps.head_dim_max)
     return make_error(ErrorCode::kUnsupported, "heads of {} numbers: {} has at most {}", model.config.head_dim,
                       caps.device_id, caps.head_dim_max);
@@ -63,10 +65,35 @@ ProbeShape largest_step(const EngineConfig& config) {
   return {1, num_tokens, 0, std::min(config.sample_rows_max, num_tokens), config.block_tokens};
 }
 
-Status run_largest_step(const EngineConfig& config, uint32_t vocab_size, Lowering* lowering, Backend* backend) {
+// Milliseconds a token.
+Result<double> run_largest_step(const EngineConfig& config, uint32_t vocab_size, Lowering* lowering, Backend* backend) {
   const ProbeShape shape = largest_step(config);
-  for (const IterationPlan& plan : {probe_setup_plan(shape, 0), probe_plan(shape, vocab_size)})
-    if (Status status = run_probe(plan, lowering, backend); !status) return status;
+  double ms = 0;
+  for (const IterationPlan& plan : {probe_setup_plan(shape, 0), probe_plan(shape, vocab_size)}) {
+    Result<StepOutput> output = run_probe(plan, lowering, backend);
+    if (!output) return output.error();
+    ms = output->forward_ms;
+  }
+  return ms / shape.num_tokens;
+}
+
+// What moving a block takes, from a few of them; the second time, when everything is compiled and touched.
+Status time_moves(const KvGroup& group, const OpList& memory, Backend* backend, CostPrior* prior) {
+  const uint32_t count = std::min({group.num_blocks, group.num_host_blocks, 16u});
+  for (int round = 0; round < 2; ++round) {
+    for (const bool is_load : {false, true}) {
+      ForwardInputs inputs;
+      for (uint32_t i = 0; i < count; ++i)
+        (is_load ? inputs.block_loads : inputs.block_stores).push_back({i, i, group.block_tokens});
+      std::vector<uint32_t> words;
+      pack(inputs, &words);
+      Result<Ticket> ticket = backend->submit({.memory = &memory, .forward_inputs = words});
+      if (!ticket) return ticket.error();
+      Result<StepOutput> output = backend->wait(*ticket);
+      if (!output) return output.error();
+      (is_load ? prior->load_ms : prior->store_ms) = output->memory_ms / count;
+    }
+  }
   return {};
 }
 
@@ -76,7 +103,7 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
                            const Progress& progress) {
   Result<EngineConfig> config = resolve(wanted, *model, *backend);
   if (!config) return config.error();
-  WarmEngine warm{*config, {}, nullptr};
+  WarmEngine warm{*config, {}, nullptr, {}};
   const Caps& caps = backend->caps();
   warm.lowering = std::make_unique<Lowering>(model, caps, config->step_tokens_max, config->sample_rows_max);
   for (const OpList* list : {&warm.lowering->forward_list(1), &warm.lowering->sample_list(1)})
@@ -89,6 +116,7 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   MemoryPlan bound;  // the pool is not sized yet; the inputs must hold whatever it turns out to be
   bound.num_blocks = static_cast<uint32_t>(kv_tokens_max / group.block_tokens);
   bound.block_tokens = group.block_tokens;
+  bound.num_host_blocks = host_blocks_of(*config, group);
   const StateConfig state =
       warm.lowering->state_config(*config, plan_limits(scheduler_config(*config, bound, {})), kv_tokens_max);
   if (Status status = backend->create_state(state); !status) return status.error();
@@ -96,14 +124,19 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   if (!caps.is_cpu) {
     group.num_blocks = probe_blocks(largest_step(*config));
     if (Status status = backend->create_kv_pools({&group, 1}); !status) return status.error();
-    if (Status status = run_largest_step(*config, model->config.vocab_size, warm.lowering.get(), backend); !status)
-      return status.error();
+    Result<double> token_ms = run_largest_step(*config, model->config.vocab_size, warm.lowering.get(), backend);
+    if (!token_ms) return token_ms.error();
+    warm.cost_prior.token_ms = *token_ms;
   }
   Result<MemoryPlan> plan = size_pool(*config, caps, group, before, backend->memory());
   if (!plan) return plan.error();
   warm.memory_plan = *plan;
   group.num_blocks = plan->num_blocks;
+  group.num_host_blocks = plan->num_host_blocks;
   if (Status status = backend->create_kv_pools({&group, 1}); !status) return status.error();
+  if (group.num_host_blocks > 0)
+    if (Status status = time_moves(group, warm.lowering->memory_list(), backend, &warm.cost_prior); !status)
+      return status.error();
   return warm;
 }
 
@@ -121,6 +154,8 @@ SchedulerConfig scheduler_config(const EngineConfig& config, const MemoryPlan& p
   out.queue_tokens_max = config.queue_tokens_max;
   out.kv_pools = {{plan.num_blocks, plan.block_tokens}};
   out.prefix_cache = config.prefix_cache;
+  out.on_exhaustion = config.on_exhaustion;
+  out.host_blocks = plan.num_host_blocks;
   out.end_of_generation = std::move(end_of_generation);
   return out;
 }

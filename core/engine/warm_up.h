@@ -15,6 +15,7 @@ struct WarmEngine {
   EngineConfig config;  // zeros resolved, limits lowered to what the device has
   MemoryPlan memory_plan;
   std::unique_ptr<Lowering> lowering;
+  CostPrior cost_prior;  // measured; zeros on a processor, where the largest step would take seconds
 };
 
 // Leaves the backend with weights, state and KV pools, ready to submit. Errors: unsupported (an op or a KV dtype that

@@ -5,11 +5,18 @@
 
 namespace llmrt {
 
-KvSpace::KvSpace(std::span<const KvPoolSize> sizes, PrefixCacheKind cache) {
+KvSpace::KvSpace(std::span<const KvPoolSize> sizes, PrefixCacheKind cache, const HostTierSize& host) {
   for (const KvPoolSize& size : sizes) groups_.push_back({BlockPool(size.num_blocks), size.block_tokens});
+  LLMRT_CHECK(cache != PrefixCacheKind::kOff || host.num_blocks == 0, "a host tier below a prefix cache");
   if (cache == PrefixCacheKind::kOff) return;
   LLMRT_CHECK(sizes.size() == 1, "a prefix cache over one KV group");
   cache_ = make_prefix_cache(cache, sizes[0]);
+  if (host.num_blocks == 0) return;
+  host_ = std::make_unique<HostTier>(KvPoolSize{host.num_blocks, sizes[0].block_tokens});
+  stores_max_ = host.stores_max;
+  keys_.resize(sizes[0].num_blocks);
+  worth_storing_.resize(sizes[0].num_blocks);
+  stores_.reserve(stores_max_);
 }
 
 bool KvSpace::can_hold(uint32_t num_tokens) const {
@@ -47,7 +54,9 @@ bool KvSpace::grow(std::span<BlockTable> tables, uint32_t num_tokens) {
 
 BlockId KvSpace::allocate(Group& group) {
   const BlockId block = group.pool.allocate();
-  if (cache_ && cache_->contains(block)) cache_->erase(block);
+  if (!cache_ || !cache_->contains(block)) return block;
+  if (host_) store(block);
+  cache_->erase(block);
   return block;
 }
 
@@ -61,6 +70,7 @@ void KvSpace::release(std::span<BlockTable> tables, bool forget) {
 
 void KvSpace::release(Group& group, BlockId block, bool forget) {
   if (forget && group.pool.references(block) == 1 && group.pool.keeps_content(block) && !cache_->has_children(block)) {
+    if (host_) host_->erase(keys_[block], cache_->tokens(block));
     cache_->erase(block);
     group.pool.set_keeps_content(block, false);
   }
@@ -70,7 +80,22 @@ void KvSpace::release(Group& group, BlockId block, bool forget) {
 // ---- shared beginnings ---------------------------------------------------------------------------------------------
 
 PrefixMatch KvSpace::match(const Digest& identity, std::span<const int32_t> tokens) const {
-  return cache_ ? cache_->match(identity, tokens) : PrefixMatch();
+  if (!cache_) return {};
+  PrefixMatch match = cache_->match(identity, tokens);
+  if (!host_ || host_->num_used() == 0) return match;
+  Digest key = match.blocks.empty() ? identity : keys_[match.blocks.back()];
+  tokens = tokens.subspan(match.blocks.size() * block_tokens());
+  for (; tokens.size() >= block_tokens(); tokens = tokens.subspan(block_tokens())) {
+    const auto chunk = tokens.first(block_tokens());
+    key = chain_key(key, chunk);
+    const BlockId block = host_->find(key, chunk);
+    if (block == kNoBlock) break;
+    match.host_blocks.push_back(block);
+  }
+  if (match.host_blocks.empty()) return match;
+  match.partial_block = kNoBlock;
+  match.partial_tokens = 0;
+  return match;
 }
 
 uint32_t KvSpace::num_live(const PrefixMatch& match) const {
@@ -110,6 +135,7 @@ void KvSpace::keep(std::span<BlockTable> tables, const Digest& identity, std::sp
         cache_->insert(identity, parent, tokens.subspan(size_t{i} * block_tokens(), block_tokens()), own);
     if (kept == own) {
       pool.set_keeps_content(own, true);
+      if (host_) keys_[own] = chain_key(parent == kNoBlock ? identity : keys_[parent], cache_->tokens(own));
       continue;
     }
     pool.retain(kept);
@@ -117,6 +143,35 @@ void KvSpace::keep(std::span<BlockTable> tables, const Digest& identity, std::sp
     table.blocks[i] = kept;
     table.num_sent = std::min(table.num_sent, i);
   }
+}
+
+// ---- the host tier -------------------------------------------------------------------------------------------------
+
+void KvSpace::store(BlockId block) {
+  if (!worth_storing_[block] || stores_.size() == stores_max_) return;
+  const BlockId target = host_->insert(keys_[block], cache_->tokens(block));
+  if (target != kNoBlock) stores_.push_back({block, target});
+}
+
+void KvSpace::set_worth_storing(std::span<const BlockTable> tables, bool worth) {
+  if (!host_) return;
+  for (const BlockId block : tables[0].blocks) worth_storing_[block] = worth;
+}
+
+void KvSpace::load(std::span<BlockTable> tables, const PrefixMatch& match) {
+  // From the end: the beginning of a text is what is used last, and lost last.
+  for (size_t i = match.host_blocks.size(); i-- > 0;) host_->hold(match.host_blocks[i]);
+  for (const BlockId source : match.host_blocks) {
+    const BlockId target = allocate(groups_[0]);
+    tables[0].blocks.push_back(target);
+    loads_.push_back({source, target});
+  }
+}
+
+void KvSpace::forget_moves() {
+  stores_.clear();
+  loads_.clear();
+  if (host_) host_->let_go_all();
 }
 
 // ---- books ---------------------------------------------------------------------------------------------------------
@@ -139,6 +194,8 @@ Status KvSpace::check_books(std::span<const Holder> sequences) const {
       }
     }
   }
+  if (host_)
+    if (Status status = host_->check(); !status) return status;
   return cache_ ? check_cache(sequences) : Status();
 }
 

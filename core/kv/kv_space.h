@@ -5,6 +5,9 @@
 // more. Of a block that is full only in part the filled slots are copied (PrefixMatch), so what is written next is
 // always the sequence's own. With a prefix cache (one group only) a table begins with blocks that stand in the cache,
 // and only they are shared.
+//
+// With a host tier (it needs the cache) a cached block that the pool hands out again may be stored there first, and a
+// match goes on with blocks that can be loaded. What is to be moved is collected for the step that is being made.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +17,7 @@
 
 #include "core/base/checked_math.h"
 #include "core/kv/block_pool.h"
+#include "core/kv/host_tier.h"
 #include "core/kv/prefix_cache.h"
 
 namespace llmrt {
@@ -25,9 +29,20 @@ struct BlockTable {
   uint32_t num_cached = 0;  // leading blocks that stand in the prefix cache
 };
 
+// Between the pool and the host's pool, whole blocks.
+struct BlockMove {
+  BlockId source, target;
+};
+
+struct HostTierSize {
+  uint32_t num_blocks = 0;  // 0 = no such tier
+  uint32_t stores_max = 0;  // of one step: what comes on top is lost instead
+};
+
 class KvSpace {
  public:
-  explicit KvSpace(std::span<const KvPoolSize> sizes, PrefixCacheKind cache = PrefixCacheKind::kOff);
+  explicit KvSpace(std::span<const KvPoolSize> sizes, PrefixCacheKind cache = PrefixCacheKind::kOff,
+                   const HostTierSize& host = {});
 
   uint32_t num_groups() const { return static_cast<uint32_t>(groups_.size()); }
   uint32_t num_blocks(uint32_t group) const { return groups_[group].pool.num_blocks(); }
@@ -72,6 +87,18 @@ class KvSpace {
   // is there already takes the place of the table's own, which is given back (and must be sent to the device anew).
   void keep(std::span<BlockTable> tables, const Digest& identity, std::span<const int32_t> tokens);
 
+  // ---- the host tier ----
+  const HostTier* host() const { return host_.get(); }
+  // Whether the cached blocks of these tables shall be stored when the pool hands them out again.
+  void set_worth_storing(std::span<const BlockTable> tables, bool worth);
+  // Tables that begin with the match's blocks grow by its host blocks, which are to be loaded. There must be room.
+  void load(std::span<BlockTable> tables, const PrefixMatch& match);
+  // What the step that is being made has to do first: the stores, then the loads.
+  std::span<const BlockMove> stores() const { return stores_; }
+  std::span<const BlockMove> loads() const { return loads_; }
+  // They are in a plan.
+  void forget_moves();
+
   // BlockPool::check_books of every pool against the tables of all sequences; no block that is still written is in two
   // tables; and the cache's: what it knows is what the pool keeps, tables begin with it, and only that is shared.
   struct Holder {
@@ -87,10 +114,17 @@ class KvSpace {
   };
   BlockId allocate(Group& group);
   void release(Group& group, BlockId block, bool forget);
+  void store(BlockId block);
   Status check_cache(std::span<const Holder> sequences) const;
 
   std::vector<Group> groups_;
   std::unique_ptr<PrefixCache> cache_;  // of groups_[0]
+
+  std::unique_ptr<HostTier> host_;
+  uint32_t stores_max_ = 0;
+  std::vector<Digest> keys_;         // by block, of those in the cache: the key in the host tier
+  std::vector<bool> worth_storing_;  // by block
+  std::vector<BlockMove> stores_, loads_;
 };
 
 }  // namespace llmrt

@@ -23,12 +23,12 @@ namespace llmrt {
 // The longest known beginning of some tokens.
 struct PrefixMatch {
   std::vector<BlockId> blocks;       // full ones, in order
+  std::vector<BlockId> host_blocks;  // full ones behind them, of the host tier: they may be loaded
   BlockId partial_block = kNoBlock;  // its first `partial_tokens` tokens come next: they may be copied
   uint32_t partial_tokens = 0;
 
-  uint32_t num_tokens(uint32_t block_tokens) const {
-    return static_cast<uint32_t>(blocks.size()) * block_tokens + partial_tokens;
-  }
+  uint32_t num_full() const { return static_cast<uint32_t>(blocks.size() + host_blocks.size()); }
+  uint32_t num_tokens(uint32_t block_tokens) const { return num_full() * block_tokens + partial_tokens; }
 };
 
 class PrefixCache {
@@ -48,6 +48,8 @@ class PrefixCache {
   virtual void erase(BlockId block) = 0;
 
   virtual uint32_t size() const = 0;
+  // What a block of the cache holds.
+  virtual std::span<const int32_t> tokens(BlockId block) const = 0;
   // An error when its own structure does not hold together. O(size).
   virtual Status check() const = 0;
 };

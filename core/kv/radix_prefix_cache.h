@@ -20,6 +20,7 @@ class RadixPrefixCache final : public PrefixCache {
   bool has_children(BlockId block) const override { return nodes_[block].num_children > 0; }
   void erase(BlockId block) override;
   uint32_t size() const override { return static_cast<uint32_t>(index_.size()); }
+  std::span<const int32_t> tokens(BlockId block) const override { return key_of(block).tokens; }
   Status check() const override;
 
  private:

@@ -42,7 +42,11 @@ struct EngineStats {
   uint32_t blocks_total = 0, blocks_free = 0, blocks_cached = 0;  // cached ones are among the free
   uint64_t prompt_tokens = 0, generated_tokens = 0;
   uint64_t prefix_queries = 0, prefix_hits = 0;  // in prompt tokens, at the first admission
+  uint64_t prefix_host_hits = 0;                 // of the hits, from the host tier
+  uint32_t host_blocks_total = 0, host_blocks_used = 0;
+  uint64_t blocks_stored = 0, blocks_loaded = 0;  // moved to the host tier, and back
   uint64_t num_steps = 0, num_preemptions = 0, num_rejected = 0;
+  uint64_t num_swaps = 0;  // of the preemptions, those whose keys and values go to the host tier
   std::array<uint64_t, kNumFinishReasons> finished = {};  // by FinishReason
   Histogram ttft_s{latency_bounds_s()}, itl_s{latency_bounds_s()}, e2e_s{latency_bounds_s()};
   double plan_ms = 0, device_ms = 0, wall_ms = 0;  // sums over steps; idle = 1 - device / wall

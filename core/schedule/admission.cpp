@@ -5,29 +5,71 @@
 
 namespace llmrt {
 
-void Scheduler::Impl::admit(StepBudget* budget) {
+void Scheduler::Impl::admit(StepBudget* budget, TimeNs now) {
   if (queue.empty() || budget->preempted) return;
   count_promises();
-  while (budget->chunk_tokens > 0 && !free_slots.empty()) {
+  while (budget->chunk_tokens > 0) {
     Sequence* sequence = pick_next();
-    if (sequence == nullptr || !try_admit(*sequence, budget)) return;
+    if (sequence == nullptr) return;
+    const Admission admission = free_slots.empty() ? Admission::kNoRoom : try_admit(*sequence, budget);
+    if (admission == Admission::kDone) continue;
+    if (admission == Admission::kLater || !must_refuse(*sequence)) return;
+    refuse(*sequence, now);
   }
 }
 
-bool Scheduler::Impl::try_admit(Sequence& sequence, StepBudget* budget) {
-  if (sequence.pending > 0) return false;  // resumed when all its tokens are known
+// Where nothing may wait for room: a request of which no branch has begun.
+bool Scheduler::Impl::must_refuse(const Sequence& sequence) const {
+  if (config.on_exhaustion != OnExhaustion::kReject) return false;
+  for (uint32_t branch = 0; branch < sequence.request.n; ++branch) {
+    const Sequence* other = find(sequence.request.id - sequence.branch + branch);
+    if (other == nullptr || other->state() != RequestState::kQueued) return false;
+  }
+  return true;
+}
+
+void Scheduler::Impl::refuse(Sequence& sequence, TimeNs now) {
+  const Error error = no_room(sequence);
+  ++stats.num_rejected;
+  const RequestId first = sequence.request.id - sequence.branch;
+  for (RequestId id = first, behind = first + sequence.request.n; id < behind; ++id)
+    end(*find(id), RequestState::kRejected, {.error = error}, FinishReason::kError, now);
+}
+
+Error Scheduler::Impl::no_room(const Sequence& sequence) const {
+  if (free_slots.empty())
+    return make_error(ErrorCode::kOverloaded, "no room now: {} requests run, which is the most", running.size());
+  if (sequence.request.sampling.has_penalties() && free_penalty_slots.empty())
+    return make_error(ErrorCode::kOverloaded, "no room now: {} requests with penalties run, which is the most",
+                      config.penalty_rows_max);
+  uint32_t g = 0;
+  const auto lacks = [&](uint32_t group) {
+    return kv.blocks_for(group, sequence.positions_max()) + promised[group] + watermark[group] > kv.num_free(group);
+  };
+  while (g + 1 < kv.num_groups() && !lacks(g)) ++g;
+  return make_error(ErrorCode::kOverloaded, "no room now: {} KV blocks of {} are needed, {} are free, {} of them kept",
+                    kv.blocks_for(g, sequence.positions_max()), config.kv_pools[g].block_tokens, kv.num_free(g),
+                    std::min(kv.num_free(g), promised[g] + watermark[g]));
+}
+
+Scheduler::Impl::Admission Scheduler::Impl::try_admit(Sequence& sequence, StepBudget* budget) {
+  if (sequence.pending > 0) return Admission::kLater;  // resumed when all its tokens are known
   const uint32_t num_tokens = static_cast<uint32_t>(sequence.tokens.size());
   const bool counts = sequence.request.sampling.has_penalties();
-  if (counts && (free_penalty_slots.empty() || num_tokens > budget->recount_tokens)) return false;
+  if (counts && free_penalty_slots.empty()) return Admission::kNoRoom;
+  if (counts && num_tokens > budget->recount_tokens) return Admission::kLater;
   // Long prompts are not looked up in every step of a full pool.
-  if (!running.empty() && uint64_t{sequence.blocks_needed} + promised[0] + watermark[0] > kv.num_free(0)) return false;
+  if (!running.empty() && uint64_t{sequence.blocks_needed} + promised[0] + watermark[0] > kv.num_free(0))
+    return Admission::kNoRoom;
 
   PrefixMatch match = look_up(sequence);
-  if (match.blocks.size() > budget->shared_blocks || !fits(sequence, &match)) return false;
+  if (match.num_full() > budget->shared_blocks) return Admission::kLater;
+  if (!fits(sequence, &match)) return Admission::kNoRoom;
   sequence.computed = match.num_tokens(kv.block_tokens());
-  if (sequence.count_within(std::min(sequence.gap(), budget->chunk_tokens), budget->samples) == 0) return false;
+  if (sequence.count_within(std::min(sequence.gap(), budget->chunk_tokens), budget->samples) == 0)
+    return Admission::kLater;
 
-  budget->shared_blocks -= static_cast<uint32_t>(match.blocks.size());
+  budget->shared_blocks -= match.num_full();
   if (counts) budget->recount_tokens -= num_tokens;
   start(sequence, match);
   take_chunk(sequence, budget);
@@ -36,7 +78,7 @@ bool Scheduler::Impl::try_admit(Sequence& sequence, StepBudget* budget) {
     const uint32_t blocks = kv.blocks_for(g, sequence.reserved_tokens);
     promised[g] += blocks - std::min(blocks, static_cast<uint32_t>(sequence.tables[g].blocks.size()));
   }
-  return true;
+  return Admission::kDone;
 }
 
 void Scheduler::Impl::count_promises() {
@@ -73,6 +115,7 @@ bool Scheduler::Impl::fits(Sequence& sequence, PrefixMatch* match) const {
 }
 
 uint32_t Scheduler::Impl::positions_reserved(uint32_t num_tokens, uint32_t positions_max) const {
+  if (reserves_all(config.on_exhaustion)) return positions_max;
   return static_cast<uint32_t>(std::min<uint64_t>(uint64_t{num_tokens} + config.reserve_output_tokens, positions_max));
 }
 
@@ -100,10 +143,15 @@ void Scheduler::Impl::start(Sequence& sequence, const PrefixMatch& match) {
   if (is_first && sequence.branch == 0) {
     sequence.cached_tokens = sequence.computed;
     stats.prompt_tokens += sequence.num_prompt;
-    if (kv.has_cache()) stats.prefix_queries += sequence.num_prompt;
+    if (config.prefix_cache != PrefixCacheKind::kOff) stats.prefix_queries += sequence.num_prompt;
     stats.prefix_hits += sequence.cached_tokens;
+    stats.prefix_host_hits += match.host_blocks.size() * kv.block_tokens();
   }
   kv.share(sequence.tables, match);
+  if (!match.host_blocks.empty()) {
+    kv.load(sequence.tables, match);
+    keep_filled(sequence);  // for those that are admitted in the same plan
+  }
   if (match.partial_tokens == 0) return;
   kv.pin(match.partial_block);
   sequence.copy_source = match.partial_block;

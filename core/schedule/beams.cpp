@@ -96,7 +96,7 @@ void Scheduler::Impl::tell_answers(std::span<Sequence* const> beams, const BeamS
 }
 
 // When nothing else can run or is in flight, beams that wait for the others of their request hold what those need.
-void Scheduler::Impl::yield_idle_beams(StepBudget* budget) {
+void Scheduler::Impl::yield_idle_beams(StepBudget* budget, TimeNs now) {
   const auto is_asked = [](const Sequence* sequence) { return sequence->is_asked; };
   while (budget->tokens == config.step_tokens_max && num_plans == num_commits &&
          std::ranges::any_of(running, is_asked)) {
@@ -104,7 +104,7 @@ void Scheduler::Impl::yield_idle_beams(StepBudget* budget) {
     const auto next = std::ranges::find_if_not(queue, is_asked);
     preempt(newest, (next == queue.end() ? &newest : *next)->request.id, budget);
     budget->preempted = false;
-    admit(budget);
+    admit(budget, now);
   }
 }
 

@@ -10,7 +10,10 @@ void IterationPlan::clear() {
   bias.clear();
   row_updates.clear();
   row_payload.clear();
+  block_stores.clear();
+  block_loads.clear();
   block_copies.clear();
+  work = {};
 }
 
 }  // namespace llmrt

@@ -8,6 +8,7 @@
 
 #include "core/ops/step_inputs.h"
 #include "core/request/request.h"
+#include "core/schedule/cost_model.h"
 
 namespace llmrt {
 
@@ -40,9 +41,12 @@ struct IterationPlan {
   // Applied on the device before the step, in order.
   std::vector<RowUpdate> row_updates;
   std::vector<uint32_t> row_payload;
-  std::vector<BlockCopy> block_copies;  // after these, before anything is computed
+  // After these, in this order, before anything is computed.
+  std::vector<BlockCopy> block_stores, block_loads, block_copies;
+  StepWork work;  // for the cost model
 
   bool empty() const { return rows.empty(); }
+  bool moves_blocks() const { return !block_stores.empty() || !block_loads.empty() || !block_copies.empty(); }
   void clear();
 };
 

@@ -1,4 +1,4 @@
-// How requests come and go: the queue, the one way out, preemption.
+// How requests come and go: the queue and the one way out.
 #include <algorithm>
 
 #include "core/schedule/scheduler_impl.h"
@@ -34,7 +34,7 @@ void Scheduler::Impl::add_branch(std::unique_ptr<Sequence> owned, const std::opt
   LLMRT_CHECK(!sequence.tokens.empty(), "a request has a prompt");
   LLMRT_CHECK(sequences.emplace(id, std::move(owned)).second, "a request id is used once");
   if (sequence.request.deadline_ns != 0) deadlines.emplace(sequence.request.deadline_ns, id);
-  if (kv.has_cache()) sequence.identity = identity_of(sequence.request);
+  if (kv.has_cache()) sequence.identity = identity_of(sequence);
 
   if (refusal) {
     end(sequence, RequestState::kRejected, {.error = refusal}, FinishReason::kError, now);
@@ -62,7 +62,8 @@ void Scheduler::Impl::expire(TimeNs now) {
 void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now) {
   const Request& request = sequence.request;
   if (sequence.slot >= 0) {
-    const bool forget = event.error && event.error->code == ErrorCode::kNotFinite;
+    const bool is_spoilt = event.error && event.error->code == ErrorCode::kNotFinite;
+    const bool forget = is_spoilt || config.prefix_cache == PrefixCacheKind::kOff;
     if (!quarantined) give_back(sequence, forget);
     running.erase(std::find(running.begin(), running.end(), &sequence));
   } else if (sequence.queued_tokens > 0) {
@@ -92,25 +93,11 @@ void Scheduler::Impl::tell(const Sequence& sequence, TokenEvent event, TimeNs no
   events.push_back(std::move(event));
 }
 
-void Scheduler::Impl::preempt(Sequence& sequence, RequestId wanted_by, StepBudget* budget) {
-  LLMRT_CHECK(&sequence == running.back(), "the newest yields first");
-  budget->tokens += sequence.step_tokens;
-  budget->samples += sequence.samples_for(sequence.step_tokens);
-  budget->preempted = true;
-  sequence.step_tokens = 0;
-  running.pop_back();
-  uint32_t num_blocks = 0;
-  for (const BlockTable& table : sequence.tables) num_blocks += static_cast<uint32_t>(table.blocks.size());
-  preemptions.push_back({sequence.request.id, wanted_by, sequence.computed, num_blocks, ++sequence.num_preemptions});
-  give_back(sequence, /*forget=*/false);
-  // The tokens stay: what the cache loses of them is computed again, a token in flight is taken when it comes.
-  sequence.move_to(RequestState::kPreempted);
-  enqueue(sequence, queue.begin());
-  ++stats.num_preemptions;
-}
-
 void Scheduler::Impl::give_back(Sequence& sequence, bool forget) {
-  if (!forget) keep_filled(sequence);
+  if (!forget) {
+    keep_filled(sequence);
+    kv.set_worth_storing(sequence.tables, is_worth_storing(sequence));
+  }
   kv.release(sequence.tables, forget);
   if (sequence.penalty_slot >= 0) free_penalty_slots.push_back(sequence.penalty_slot);
   if (sequence.row_is_set) slots_to_clear.push_back(static_cast<uint32_t>(sequence.slot));

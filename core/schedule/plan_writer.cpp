@@ -55,6 +55,7 @@ void Scheduler::Impl::write_plan(IterationPlan* plan) {
       write_tables(*sequence, plan);  // entries that others' equal blocks have replaced
     }
   }
+  write_moves(plan);
 }
 
 void Scheduler::Impl::write_row(Sequence& sequence, IterationPlan* plan) {
@@ -82,6 +83,8 @@ void Scheduler::Impl::write_row(Sequence& sequence, IterationPlan* plan) {
   row.num_samples = static_cast<uint32_t>(plan->samples.size()) - row.sample_first;
   row.num_bias = static_cast<uint32_t>(plan->bias.size()) - row.bias_first;
   plan->rows.push_back(row);
+  plan->work.tokens += count;
+  (count == 1 ? plan->work.decode_keys : plan->work.chunk_pairs) += (uint64_t{sequence.computed} + 1 + end) * count / 2;
 
   sequence.scored = std::max(sequence.scored, std::min(end + 1, sequence.num_prompt));
   sequence.computed = end;
@@ -129,6 +132,16 @@ void Scheduler::Impl::write_copy(Sequence& sequence, IterationPlan* plan) {
   kv.unpin(sequence.copy_source);
   sequence.copy_source = kNoBlock;
   sequence.copy_tokens = 0;
+}
+
+void Scheduler::Impl::write_moves(IterationPlan* plan) {
+  for (const BlockMove& move : kv.stores()) plan->block_stores.push_back({move.source, move.target, kv.block_tokens()});
+  for (const BlockMove& move : kv.loads()) plan->block_loads.push_back({move.source, move.target, kv.block_tokens()});
+  plan->work.stores = static_cast<uint32_t>(kv.stores().size());
+  plan->work.loads = static_cast<uint32_t>(kv.loads().size());
+  stats.blocks_stored += plan->work.stores;
+  stats.blocks_loaded += plan->work.loads;
+  kv.forget_moves();
 }
 
 void Scheduler::Impl::write_samples(const Sequence& sequence, IterationPlan* plan) const {

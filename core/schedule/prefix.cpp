@@ -92,7 +92,7 @@ PrefixMatch Scheduler::Impl::look_up(Sequence& sequence) const {
     const uint32_t common = std::min(common_tokens(other->tokens, wanted), other->computed);
     if (common > match.num_tokens(kv.block_tokens())) match = kv.match(other->tables, common);
   }
-  sequence.prefix_blocks = static_cast<uint32_t>(match.blocks.size());
+  sequence.prefix_blocks = match.num_full();
   sequence.is_looked_up = true;
   sequence.blocks_needed = 0;
   return match;
@@ -105,9 +105,14 @@ void Scheduler::Impl::count_overtaken(const Sequence& admitted) {
   }
 }
 
-// An adapter's id stands for its content: ids are not given twice.
-Digest Scheduler::Impl::identity_of(const Request& request) const {
-  return Sha256().add(config.cache_identity).add(request.adapter_id).add_text(request.cache_salt).finish();
+// An adapter's id stands for its content: ids are not given twice. Without a prefix cache (but with a host tier, which
+// needs its books) nobody else's blocks are a request's own.
+Digest Scheduler::Impl::identity_of(const Sequence& sequence) const {
+  const Request& request = sequence.request;
+  Sha256 identity;
+  identity.add(config.cache_identity).add(request.adapter_id).add_text(request.cache_salt);
+  if (config.prefix_cache == PrefixCacheKind::kOff) identity.add(request.id - sequence.branch);
+  return identity.finish();
 }
 
 // Blocks that are full of known tokens. Their positions may be in flight: whatever reads them is queued behind.

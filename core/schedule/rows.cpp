@@ -15,16 +15,14 @@ bool is_unit(const Sequence& sequence) {
 
 // With more rows than the step has tokens or samples, those left out come first the next time.
 void Scheduler::Impl::take_units(StepBudget* budget, TimeNs now) {
-  const size_t num_rows = running.size();
-  const auto first = std::find_if(running.begin(), running.end(),
-                                  [this](const Sequence* sequence) { return sequence->admission >= turn; });
-  const size_t offset = static_cast<size_t>(first - running.begin());
+  taking = running;
+  const auto first =
+      std::ranges::find_if(taking, [this](const Sequence* sequence) { return sequence->admission >= turn; });
+  std::rotate(taking.begin(), first, taking.end());
   turn = 0;
-  for (size_t i = 0; i < num_rows; ++i) {
-    const size_t idx = (offset + i) % num_rows;
-    if (idx >= running.size()) continue;  // preempted by an earlier row
-    Sequence& sequence = *running[idx];
-    if (!is_unit(sequence)) continue;
+  for (Sequence* const each : taking) {
+    Sequence& sequence = *each;
+    if (sequence.slot < 0 || !is_unit(sequence)) continue;  // it had to yield, or ended
     if (budget->tokens == 0 || sequence.samples_for(1) > budget->samples) {
       if (turn == 0) turn = sequence.admission;
     } else if (make_room(sequence, sequence.computed + 1, budget, now)) {
@@ -63,14 +61,14 @@ void Scheduler::Impl::take(Sequence& sequence, uint32_t count, StepBudget* budge
   budget->samples -= sequence.samples_for(sequence.step_tokens) - samples_before;
 }
 
-// Blocks for that many positions, taken from the newest sequences when none are free. False: the row is left out of
-// this step (it yielded itself, ended, or waits for its token in flight, which may be its last).
+// Blocks for that many positions, taken from others when none are free. False: the row is left out of this step (it
+// yielded itself, ended, or waits for its token in flight, which may be its last).
 bool Scheduler::Impl::make_room(Sequence& sequence, uint32_t positions, StepBudget* budget, TimeNs now) {
   while (!kv.grow(sequence.tables, positions)) {
-    Sequence& newest = *running.back();
     if (running.size() > 1) {
-      preempt(newest, sequence.request.id, budget);
-      if (&newest == &sequence) return false;
+      Sequence& victim = pick_victim();
+      preempt(victim, sequence.request.id, budget);
+      if (&victim == &sequence) return false;
       continue;
     }
     if (sequence.pending > 0) return false;

@@ -14,6 +14,20 @@ uint32_t shared_blocks_max(const SchedulerConfig& config) {
   return ceil_div(config.context_max, config.kv_pools[0].block_tokens);
 }
 
+// Every block that one step takes may be one whose content is stored.
+HostTierSize host_tier_size(const SchedulerConfig& config) {
+  if (config.host_blocks == 0) return {};
+  const uint32_t rows_max = std::min(config.sequences_max, config.step_tokens_max);
+  const uint32_t chunk_blocks = ceil_div(config.step_tokens_max, config.kv_pools[0].block_tokens);
+  return {config.host_blocks, 2 * rows_max + chunk_blocks + shared_blocks_max(config)};
+}
+
+// The host tier needs the books of a cache even when nothing is shared.
+PrefixCacheKind cache_kind(const SchedulerConfig& config) {
+  const bool needs_one = config.prefix_cache == PrefixCacheKind::kOff && config.host_blocks > 0;
+  return needs_one ? PrefixCacheKind::kHashed : config.prefix_cache;
+}
+
 }  // namespace
 
 PlanLimits plan_limits(const SchedulerConfig& config) {
@@ -31,10 +45,12 @@ PlanLimits plan_limits(const SchedulerConfig& config) {
     limits.payload_words_max += limits.rows_max + chunk_blocks + shared_blocks_max(config);
     // Blocks that the step before filled, replaced by equal ones, with the one behind them and up to two of tokens that
     // were in flight.
-    if (config.prefix_cache == PrefixCacheKind::kOff) continue;
+    if (cache_kind(config) == PrefixCacheKind::kOff) continue;
     limits.payload_words_max += 3 * uint64_t{limits.rows_max} + chunk_blocks;
   }
   limits.block_copies_max = limits.rows_max;
+  limits.block_loads_max = config.host_blocks > 0 ? shared_blocks_max(config) : 0;
+  limits.block_stores_max = host_tier_size(config).stores_max;
   limits.bias_entries_max =
       uint64_t{config.sample_rows_max} * (kLogitBiasMax + kStopTokensMax + config.end_of_generation.size());
   return limits;
@@ -42,7 +58,8 @@ PlanLimits plan_limits(const SchedulerConfig& config) {
 
 Scheduler::Impl::Impl(SchedulerConfig from)
     : config(std::move(from)),
-      kv(config.kv_pools, config.prefix_cache),
+      kv(config.kv_pools, cache_kind(config), host_tier_size(config)),
+      cost(config.cost_prior),
       by_slot(config.sequences_max),
       promised(config.kv_pools.size()),
       watermark(config.kv_pools.size()) {
@@ -52,6 +69,7 @@ Scheduler::Impl::Impl(SchedulerConfig from)
     watermark[g] = static_cast<uint32_t>(std::ceil(config.watermark * kv.num_blocks(g)));
   }
   running.reserve(config.sequences_max);
+  taking.reserve(config.sequences_max);
   slots_to_clear.reserve(config.sequences_max);
 }
 
@@ -80,8 +98,10 @@ Status Scheduler::check(const Request& request) const {
     return make_error(
         ErrorCode::kNeverFits,
         "never fits: {} prompt tokens with an expected output of {} need {} KV blocks of {}, the pool has {}",
-        num_prompt, std::min(request.max_tokens, config.reserve_output_tokens), blocks, config.kv_pools[g].block_tokens,
-        impl_->kv.num_blocks(g));
+        num_prompt,
+        reserves_all(config.on_exhaustion) ? request.max_tokens
+                                           : std::min(request.max_tokens, config.reserve_output_tokens),
+        blocks, config.kv_pools[g].block_tokens, impl_->kv.num_blocks(g));
   }
   return {};
 }
@@ -122,21 +142,22 @@ const IterationPlan* Scheduler::plan(TimeNs now) {
                        .shared_blocks = shared_blocks_max(config)};
   impl_->take_units(&budget, now);
   impl_->take_chunks(&budget);
-  impl_->admit(&budget);
-  impl_->yield_idle_beams(&budget);
+  impl_->admit(&budget, now);
+  impl_->yield_idle_beams(&budget, now);
   if (budget.tokens == config.step_tokens_max) return nullptr;
   IterationPlan* plan = &impl_->plans[++impl_->num_plans % impl_->plans.size()];
   impl_->write_plan(plan);
   return plan;
 }
 
-void Scheduler::commit(const IterationPlan& plan, std::span<Verdict> verdicts, TimeNs now) {
+void Scheduler::commit(const IterationPlan& plan, std::span<Verdict> verdicts, TimeNs now, const StepTimes& times) {
   LLMRT_CHECK(impl_->num_commits < impl_->num_plans && plan.step == impl_->num_commits + 1,
               "plans are committed once, in their order");
   LLMRT_CHECK(verdicts.size() == plan.samples.size(), "a verdict for each sample");
   for (const PlanRow& row : plan.rows) impl_->commit_row(plan, row, verdicts, now);
   ++impl_->num_commits;
   ++impl_->stats.num_steps;
+  impl_->cost.observe(plan.work, times);
 }
 
 void Scheduler::fail_all(const Error& error, TimeNs now) {
@@ -181,6 +202,10 @@ const EngineStats& Scheduler::stats() const {
     stats.blocks_free += impl_->kv.num_free(g);
     stats.blocks_cached += impl_->kv.num_cached(g);
   }
+  if (const HostTier* host = impl_->kv.host()) {
+    stats.host_blocks_total = host->num_blocks();
+    stats.host_blocks_used = host->num_used();
+  }
   return stats;
 }
 
@@ -192,6 +217,10 @@ std::optional<RequestState> Scheduler::state_of(RequestId id) const {
   const Sequence* sequence = impl_->find(id);
   if (sequence == nullptr) return std::nullopt;
   return sequence->state();
+}
+
+const CostModel& Scheduler::cost_model() const {
+  return impl_->cost;
 }
 
 uint32_t Scheduler::num_free_blocks(uint32_t kv_group) const {

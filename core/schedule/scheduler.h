@@ -23,6 +23,8 @@
 #include "core/metrics/engine_stats.h"
 #include "core/request/request.h"
 #include "core/request/request_state.h"
+#include "core/schedule/cost_model.h"
+#include "core/schedule/exhaustion.h"
 #include "core/schedule/iteration_plan.h"
 
 namespace llmrt {
@@ -39,6 +41,9 @@ struct SchedulerConfig {
   uint64_t queue_tokens_max = 1u << 20;  // tokens waiting; a request that comes on top of them is rejected
   std::vector<KvPoolSize> kv_pools;      // by KV group; one for a plain model
   PrefixCacheKind prefix_cache = PrefixCacheKind::kOff;
+  OnExhaustion on_exhaustion = OnExhaustion::kPreempt;
+  uint32_t host_blocks = 0;  // of the host tier; 0 = none. One KV group only
+  CostPrior cost_prior;
   Digest cache_identity = {};  // what keys and values depend on beside the request (prefix_cache.h)
   std::vector<int32_t> end_of_generation;
 };
@@ -46,17 +51,21 @@ struct SchedulerConfig {
 // The most that any plan of such a scheduler holds: sizes of the packed inputs.
 struct PlanLimits {
   uint32_t rows_max, tokens_max, samples_max;
-  uint64_t row_updates_max, payload_words_max, bias_entries_max, block_copies_max;
+  uint64_t row_updates_max, payload_words_max, bias_entries_max;
+  uint64_t block_copies_max, block_stores_max, block_loads_max;
 };
 PlanLimits plan_limits(const SchedulerConfig& config);
 
-// A running sequence that had to yield. Its tokens stay; what it had computed is computed again later.
+// A running sequence that had to yield. Its tokens stay. What it had computed stays where it is until others take its
+// blocks; then it is in the host tier (swapped), or is computed again later.
 struct Preemption {
   RequestId request_id;
   RequestId wanted_by;       // the request whose next token needed a block when none was free (it may be its own)
-  uint32_t computed_tokens;  // lost
+  uint32_t computed_tokens;  // given up
   uint32_t num_blocks;       // given back, of all groups
   uint32_t times;            // that this request has yielded, this one included
+  bool swapped = false;
+  double swap_ms = 0, recompute_ms = 0;  // what the cost model says of either
 };
 
 class Scheduler {
@@ -88,8 +97,9 @@ class Scheduler {
   const IterationPlan* plan(TimeNs now);
 
   // In the order of the plans. One verdict for each PlanSample (logprobs are moved out of it). Verdicts of requests
-  // that ended meanwhile are ignored; a preempted row's token is taken.
-  void commit(const IterationPlan& plan, std::span<Verdict> verdicts, TimeNs now);
+  // that ended meanwhile are ignored; a preempted row's token is taken. `times`: what the step took on the device; the
+  // cost model learns from it.
+  void commit(const IterationPlan& plan, std::span<Verdict> verdicts, TimeNs now, const StepTimes& times = {});
 
   // The device is gone, or the books are broken (kInternal; then nothing is given back, and no plan may follow):
   // everything ends with `error` (kError), plans in flight are forgotten with it.
@@ -115,6 +125,7 @@ class Scheduler {
   // For tests and reports.
   std::optional<RequestState> state_of(RequestId id) const;
   uint32_t num_free_blocks(uint32_t kv_group) const;
+  const CostModel& cost_model() const;
 
  private:
   struct Impl;

@@ -39,13 +39,17 @@ struct Scheduler::Impl {
   void end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now);
   // Emits the event; id, branch and time are set here.
   void tell(const Sequence& sequence, TokenEvent event, TimeNs now);
-  void preempt(Sequence& sequence, RequestId wanted_by, StepBudget* budget);
-  // `forget`: its keys and values are not kept for others.
+  // `forget`: its keys and values are not kept.
   void give_back(Sequence& sequence, bool forget);
   void enqueue(Sequence& sequence, std::list<Sequence*>::iterator place);
   void dequeue(Sequence& sequence);
   void forget(RequestId id);
   Sequence* find(RequestId id) const;
+
+  // preemption.cpp: who yields
+  Sequence& pick_victim() const;
+  void preempt(Sequence& sequence, RequestId wanted_by, StepBudget* budget);
+  bool is_worth_storing(const Sequence& sequence) const;
 
   // rows.cpp: what runs goes on
   void take_units(StepBudget* budget, TimeNs now);
@@ -56,8 +60,12 @@ struct Scheduler::Impl {
   Error pool_exhausted(const Sequence& sequence, uint32_t positions) const;
 
   // admission.cpp: what waits may start
-  void admit(StepBudget* budget);
-  bool try_admit(Sequence& sequence, StepBudget* budget);
+  void admit(StepBudget* budget, TimeNs now);
+  enum class Admission { kDone, kLater, kNoRoom };
+  Admission try_admit(Sequence& sequence, StepBudget* budget);
+  bool must_refuse(const Sequence& sequence) const;
+  void refuse(Sequence& sequence, TimeNs now);
+  Error no_room(const Sequence& sequence) const;
   bool fits(Sequence& sequence, PrefixMatch* match) const;
   void count_promises();
   void start(Sequence& sequence, const PrefixMatch& match);
@@ -69,7 +77,7 @@ struct Scheduler::Impl {
   bool waits_for_prefix(Sequence& sequence) const;
   PrefixMatch look_up(Sequence& sequence) const;
   void count_overtaken(const Sequence& admitted);
-  Digest identity_of(const Request& request) const;
+  Digest identity_of(const Sequence& sequence) const;
   void keep_filled(Sequence& sequence);
 
   // plan_writer.cpp
@@ -78,6 +86,7 @@ struct Scheduler::Impl {
   void write_row_updates(Sequence& sequence, IterationPlan* plan);
   void write_tables(Sequence& sequence, IterationPlan* plan);
   void write_copy(Sequence& sequence, IterationPlan* plan);
+  void write_moves(IterationPlan* plan);
   void write_samples(const Sequence& sequence, IterationPlan* plan) const;
   void write_bias(const Sequence& sequence, uint32_t output_position, IterationPlan* plan) const;
 
@@ -95,19 +104,21 @@ struct Scheduler::Impl {
   void go_on(std::span<Sequence* const> beams, std::span<const BeamSearch::Step> steps);
   void begin_again(Sequence& sequence, const std::vector<int32_t>& tokens);
   void tell_answers(std::span<Sequence* const> beams, const BeamSearch& search, TimeNs now);
-  void yield_idle_beams(StepBudget* budget);
+  void yield_idle_beams(StepBudget* budget, TimeNs now);
 
   // books.cpp
   Status check_books() const;
 
   const SchedulerConfig config;
   KvSpace kv;
+  CostModel cost;
   std::vector<int32_t> free_slots, free_penalty_slots;  // the back goes first
   std::vector<uint32_t> slots_to_clear;                 // given back since the last plan
 
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences;
   std::list<Sequence*> queue;       // preempted ones at the front
   std::vector<Sequence*> running;   // by admission, the newest last
+  std::vector<Sequence*> taking;    // those that ran when the step began
   std::vector<Sequence*> by_slot;   // null: the slot is free
   std::vector<uint32_t> promised;   // by group: blocks that running sequences may still take within their reservation
   std::vector<uint32_t> watermark;  // by group, in blocks

@@ -72,7 +72,28 @@ TEST_CASE("every preemption leaves a line that says who, what was lost and for w
   for (const auto& sink : run.sinks) CHECK(sink->finish == FinishReason::kLength);
   CHECK(run.engine->stats().num_preemptions == 1);
   CHECK_THAT(run.lines.str(), ContainsSubstring("request 2 preempted (time 1): 32 computed tokens and 2 blocks given "
-                                                "back; request 1 needs a block"));
+                                                "back, to be recomputed (swap 0.0 ms, recompute "));
+  CHECK_THAT(run.lines.str(), ContainsSubstring(" ms); request 1 needs a block\n"));
+}
+
+TEST_CASE("a tick that took a step's result has worked, even when there is nothing to tell") {
+  // Beams are never planned ahead and tell nothing before the end: an engine that went to sleep after each of their
+  // steps would take 50 ms for it.
+  Running run;
+  Request request;
+  request.prompt = {5, 6, 7};
+  request.n = 2;
+  request.beam = BeamParams{};
+  request.max_tokens = 12;
+  request.stop.ignore_eos = true;
+  request.sink = run.sinks.emplace_back(std::make_shared<Sink>());
+  REQUIRE(run.engine->submit(std::move(request)).ok());
+  for (int i = 0; i < 100 && run.sinks[0]->finish == FinishReason::kNone; ++i) {
+    const auto worked = run.engine->tick();
+    REQUIRE(worked.ok());
+    CHECK(*worked);
+  }
+  CHECK(run.sinks[0]->finish == FinishReason::kLength);
 }
 
 TEST_CASE("a request that can never run is refused with both numbers, and its sink is not called") {

@@ -52,7 +52,8 @@ Status FakeBackend::create_state(const StateConfig& config) {
 Status FakeBackend::create_kv_pools(std::span<const KvGroup> groups) {
   if (groups.size() != 1) return refuse("expected 1 KV group, found {}", groups.size());
   block_tokens_ = groups[0].block_tokens;
-  cells_.assign(size_t{groups[0].num_blocks} * block_tokens_, {});
+  num_blocks_ = groups[0].num_blocks;
+  cells_.assign((size_t{num_blocks_} + groups[0].num_host_blocks) * block_tokens_, {});
   return {};
 }
 
@@ -69,8 +70,15 @@ Result<Ticket> FakeBackend::submit(const StepSubmission& step) {
   Result<ForwardInputs> forward = unpack_forward(step.forward_inputs);
   if (!forward) return forward.error();
   if (Status status = check_sizes(step, *forward); !status) return status.error();
-  if (Status status = run_forward(*forward); !status) return status.error();
+  if (Status status = move_blocks(step, *forward); !status) return status.error();
+  if (step.forward != nullptr)
+    if (Status status = run_forward(*forward); !status) return status.error();
   StepOutput output;
+  if (step.memory != nullptr)
+    output.memory_ms =
+        0.02 + config_.move_ms * static_cast<double>(forward->block_stores.size() + forward->block_loads.size());
+  output.forward_ms = 0.1 + config_.token_ms * static_cast<double>(forward->tokens.size());
+  for (const StepToken& token : tokens_) output.forward_ms += config_.key_ms * (token.position + 1);
   if (step.sample != nullptr) {
     Result<SampleInputs> sample = unpack_sample(step.sample_inputs);
     if (!sample) return sample.error();
@@ -104,7 +112,7 @@ MemoryReport FakeBackend::memory() const {
 Status FakeBackend::check_sizes(const StepSubmission& step, const ForwardInputs& forward) const {
   if (step.forward_inputs.size() > state_.forward_words_max) return refuse("more forward words than announced");
   if (step.sample_inputs.size() > state_.sample_words_max) return refuse("more sample words than announced");
-  if (forward.tokens.size() > std::min(state_.step_tokens_max, step.forward->num_tokens)) {
+  if (forward.tokens.size() > std::min(state_.step_tokens_max, step.forward ? step.forward->num_tokens : 0)) {
     return refuse("{} tokens do not fit the list", forward.tokens.size());
   }
   if (step.num_sampled > state_.sample_rows_max) return refuse("{} sampled rows are too many", step.num_sampled);
@@ -152,12 +160,37 @@ Status FakeBackend::update_rows(const ForwardInputs& in) {
   return {};
 }
 
+Result<FakeBackend::Cell*> FakeBackend::block_at(bool on_host, uint32_t block) {
+  const size_t num_all = cells_.size() / block_tokens_;
+  if (block >= (on_host ? num_all - num_blocks_ : num_blocks_))
+    return refuse("no {} block {}", on_host ? "host" : "device", block);
+  return &cells_[(on_host ? size_t{num_blocks_} + block : block) * block_tokens_];
+}
+
+// Stores, then loads, then copies.
+Status FakeBackend::move_blocks(const StepSubmission& step, const ForwardInputs& in) {
+  const bool any = !in.block_stores.empty() || !in.block_loads.empty() || !in.block_copies.empty();
+  if (any != (step.memory != nullptr)) return refuse("a memory list where there is nothing to move, or none");
+  for (const bool is_load : {false, true}) {
+    std::set<uint32_t> targets;
+    for (const BlockCopy& move : is_load ? in.block_loads : in.block_stores) {
+      const Result<Cell*> source = block_at(is_load, move.source), target = block_at(!is_load, move.target);
+      if (!source) return source.error();
+      if (!target) return target.error();
+      if (move.num_tokens != block_tokens_) return refuse("a move of {} tokens", move.num_tokens);
+      if (!targets.insert(move.target).second) return refuse("block {} is moved to twice", move.target);
+      for (uint32_t i = 0; i < block_tokens_; ++i) (*target)[i].stored = (*source)[i].stored;
+    }
+  }
+  return copy_blocks(in);
+}
+
 Status FakeBackend::copy_blocks(const ForwardInputs& in) {
   std::set<uint32_t> sources, targets;
   for (const BlockCopy& copy : in.block_copies) {
     const size_t source = size_t{copy.source} * block_tokens_, target = size_t{copy.target} * block_tokens_;
     if (copy.num_tokens == 0 || copy.num_tokens > block_tokens_) return refuse("a copy of {} tokens", copy.num_tokens);
-    if (std::max(source, target) + block_tokens_ > cells_.size()) return refuse("a copy outside of the pool");
+    if (std::max(copy.source, copy.target) >= num_blocks_) return refuse("a copy outside of the pool");
     for (uint32_t i = 0; i < copy.num_tokens; ++i) cells_[target + i].stored = cells_[source + i].stored;
     sources.insert(copy.source);
     if (!targets.insert(copy.target).second) return refuse("block {} is copied to twice", copy.target);
@@ -171,7 +204,8 @@ Result<FakeBackend::Cell*> FakeBackend::cell_at(uint32_t slot, uint32_t position
   const uint32_t entry = position / block_tokens_;
   if (slot >= slots_.size() || entry >= slots_[slot].table.size()) return refuse("position {} is too far", position);
   const uint64_t index = uint64_t{slots_[slot].table[entry]} * block_tokens_ + position % block_tokens_;
-  if (index >= cells_.size()) return refuse("slot {} has no block for position {}", slot, position);
+  if (index >= size_t{num_blocks_} * block_tokens_)
+    return refuse("slot {} has no block for position {}", slot, position);
   return &cells_[index];
 }
 
@@ -226,7 +260,6 @@ Result<std::vector<uint64_t>> FakeBackend::attend(const ForwardInputs& in, uint6
 
 Status FakeBackend::run_forward(const ForwardInputs& in) {
   if (Status status = update_rows(in); !status) return status;
-  if (Status status = copy_blocks(in); !status) return status;
   if (Status status = prepare_rows(in); !status) return status;
   for (const StepToken& t : tokens_) {
     if (t.cell->written_in == num_submitted_) return refuse("two tokens of a step write one cell");

@@ -14,7 +14,8 @@
 namespace llmrt::test {
 
 struct FakeBackendConfig {
-  uint32_t poison = 0;          // one hidden state in so many is not finite; 0 = none
+  uint32_t poison = 0;                                    // one hidden state in so many is not finite; 0 = none
+  double token_ms = 0.01, key_ms = 1e-5, move_ms = 0.01;  // what a step says that it took, beside 0.1
   uint64_t lost_at_submit = 0;  // this submission (from 1) and all later calls say device_lost; 0 = never
 };
 
@@ -58,6 +59,9 @@ class FakeBackend final : public Backend {
 
   Status check_sizes(const StepSubmission& step, const ForwardInputs& forward) const;
   Status update_rows(const ForwardInputs& in);
+  Status move_blocks(const StepSubmission& step, const ForwardInputs& in);
+  // Cells of a block; host blocks follow those of the pool.
+  Result<Cell*> block_at(bool on_host, uint32_t block);
   Status copy_blocks(const ForwardInputs& in);
   Status prepare_rows(const ForwardInputs& in);
   Result<std::vector<uint64_t>> attend(const ForwardInputs& in, uint64_t FakeCell::*layer);
@@ -69,7 +73,7 @@ class FakeBackend final : public Backend {
   FakeBackendConfig config_;
   Caps caps_;
   StateConfig state_;
-  uint32_t block_tokens_ = 0;
+  uint32_t block_tokens_ = 0, num_blocks_ = 0;
   std::vector<Cell> cells_;
   std::vector<Slot> slots_;
   std::vector<FakeCounts> counts_;

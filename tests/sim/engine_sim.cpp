@@ -28,6 +28,8 @@ void print(const Coverage& coverage) {
              coverage.num_runs, coverage.num_requests, coverage.num_refused, coverage.num_branches, coverage.num_steps,
              coverage.num_tokens, coverage.num_preemptions);
   fmt::print("  {} beam searches came to their end\n", coverage.num_searches);
+  fmt::print("  {} preemptions were swaps; {} blocks stored, {} loaded\n", coverage.num_swaps, coverage.blocks_stored,
+             coverage.blocks_loaded);
   for (int i = 1; i < kNumFinishReasons; ++i) {
     fmt::print("  {:<12}{:>8}\n", finish_reason_name(static_cast<FinishReason>(i)),
                coverage.finished[static_cast<size_t>(i)]);
@@ -41,9 +43,9 @@ void print(const Coverage& coverage) {
 // With enough seeds everything must have happened.
 bool reached_everything(const Coverage& coverage) {
   bool all = coverage.num_refused > 0 && coverage.num_branches > coverage.num_requests &&
-             coverage.num_preemptions > 0 && coverage.num_searches > 0 && coverage.not_finite > 0 &&
-             coverage.pool_exhausted > 0 && coverage.device_lost > 0 && coverage.cached_tokens > 0 &&
-             coverage.partial_hits > 0;
+             coverage.num_preemptions > coverage.num_swaps && coverage.num_swaps > 0 && coverage.blocks_loaded > 0 &&
+             coverage.num_searches > 0 && coverage.not_finite > 0 && coverage.pool_exhausted > 0 &&
+             coverage.device_lost > 0 && coverage.cached_tokens > 0 && coverage.partial_hits > 0;
   for (int i = 1; i < kNumFinishReasons; ++i) all = all && coverage.finished[static_cast<size_t>(i)] > 0;
   return all;
 }

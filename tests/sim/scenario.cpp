@@ -4,6 +4,7 @@
 #include <array>
 #include <random>
 
+#include "core/engine/pool_sizing.h"
 #include "tests/fakes/sim_clock.h"
 
 namespace llmrt::test {
@@ -39,6 +40,14 @@ EngineConfig random_config(bool under_pressure, Dice& dice) {
   config.audit_steps = 1;
   config.prefix_cache = std::array{PrefixCacheKind::kOff, PrefixCacheKind::kHashed, PrefixCacheKind::kRadix,
                                    PrefixCacheKind::kRadix}[dice.between(0, 3)];
+  const OnExhaustion policies[] = {OnExhaustion::kPreempt, OnExhaustion::kPreempt,   OnExhaustion::kSwap,
+                                   OnExhaustion::kSwap,    OnExhaustion::kRecompute, OnExhaustion::kQueue,
+                                   OnExhaustion::kReject};
+  config.on_exhaustion = policies[dice.between(0, under_pressure || !dice.one_in(4) ? 4 : 6)];
+  if (config.on_exhaustion == OnExhaustion::kSwap || dice.one_in(2)) {
+    const uint64_t block_bytes = kv_group_of(make_fake_model()->config, config).bytes_block();
+    config.kv_host_bytes = dice.between(1, dice.one_of({3, 10, 40})) * block_bytes;
+  }
   if (!under_pressure) return config;
   config.sequences_max = 8;
   config.reserve_output_tokens = 0;
@@ -152,7 +161,8 @@ Scenario make_scenario(uint64_t seed) {
   scenario.config = random_config(under_pressure, dice);
   scenario.tick_ms_max = dice.one_of({0, 1, 3});
   if (dice.one_in(4)) scenario.backend.poison = dice.one_of({50, 500});
-  if (dice.one_in(15)) scenario.backend.lost_at_submit = dice.between(8, 80);  // after the measured steps of the start
+  scenario.backend.move_ms = 0.001 * dice.one_of({1, 10, 100, 1000});
+  if (dice.one_in(15)) scenario.backend.lost_at_submit = dice.between(12, 80);  // after the measured steps of the start
   const bool shares = !dice.one_in(3);
   SharedTexts texts(dice);
   const uint32_t ticks_between = dice.one_of({0, 2, 10});

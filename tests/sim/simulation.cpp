@@ -213,7 +213,8 @@ std::string Simulation::refusal_is_right(const Client& client, const Error& erro
     case ErrorCode::kContextLength:
       return num_tokens > config.context_max ? "" : "refused though the context holds it";
     case ErrorCode::kNeverFits: {
-      const size_t reserved = std::min(request.prompt.size() + config.reserve_output_tokens, num_tokens - 1);
+      const size_t output = reserves_all(config.on_exhaustion) ? request.max_tokens : config.reserve_output_tokens;
+      const size_t reserved = std::min(request.prompt.size() + output, num_tokens - 1);
       const MemoryPlan& pool = engine_->memory_plan();
       return ceil_div<size_t>(reserved, pool.block_tokens) > pool.num_blocks ? "" : "refused though it fits";
     }
@@ -332,6 +333,14 @@ std::string Simulation::after_all() {
   const EngineStats stats = engine_->stats();
   coverage_->num_steps += stats.num_steps;
   coverage_->num_preemptions += stats.num_preemptions;
+  coverage_->num_swaps += stats.num_swaps;
+  coverage_->blocks_stored += stats.blocks_stored;
+  coverage_->blocks_loaded += stats.blocks_loaded;
+  // Beams yield to each other; nobody else has to where everything is reserved.
+  const bool searches =
+      std::ranges::any_of(clients_, [](const auto& client) { return client->plan->request.beam.has_value(); });
+  if (reserves_all(engine_->config().on_exhaustion) && !searches && stats.num_preemptions > 0)
+    return fmt::format("{} preemptions where everything is reserved", stats.num_preemptions);
   uint64_t num_finished = 0;
   for (const uint64_t count : stats.finished) num_finished += count;
   if (num_finished != num_ended_) return fmt::format("{} ended, the statistics say {}", num_ended_, num_finished);

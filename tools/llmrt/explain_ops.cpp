@@ -168,8 +168,8 @@ Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& opt
     std::vector<double> op_ms;
     if (engine) {
       for (uint32_t i = 0; i < shape.num_sequences; ++i)
-        if (Status status = run_probe(probe_setup_plan(shape, i), &lowering, &engine->backend()); !status)
-          return status;
+        if (auto output = run_probe(probe_setup_plan(shape, i), &lowering, &engine->backend()); !output)
+          return output.error();
       Result<std::vector<double>> measured = profile(&engine->backend(), step);
       if (!measured) return measured.error();
       op_ms = std::move(*measured);

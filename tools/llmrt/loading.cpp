@@ -58,6 +58,23 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str()
       ->group(group);
+  command
+      .add_option("--kv-host-gib", options.kv_host_gib,
+                  "host memory for KV blocks that the pool gives up: of preempted requests and of prefixes")
+      ->type_name("GIB")
+      ->check(CLI::Range(0.0, 65536.0))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option(
+          "--on-exhaustion", options.on_exhaustion,
+          "what happens when the KV pool is full. What is admitted has room for all of its max_tokens, and others "
+          "are refused (reject) or wait (queue); or more is admitted, and somebody yields later, whose keys and "
+          "values go to the host (swap), are computed again (recompute), or what costs less (preempt)")
+      ->type_name("POLICY")
+      ->check(CLI::IsMember({"reject", "queue", "preempt", "swap", "recompute"}))
+      ->capture_default_str()
+      ->group(group);
   command.add_option("--memory-utilization", config.memory_utilization, "share of the device's memory to use")
       ->type_name("SHARE")
       ->check(CLI::Range(0.05, 1.0))
@@ -100,6 +117,8 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
   EngineConfig config = options.config;
   config.kv_dtype = *parse_kv_dtype(options.kv_dtype);
   config.prefix_cache = options.prefix_cache == "on" ? PrefixCacheKind::kRadix : PrefixCacheKind::kOff;
+  config.kv_host_bytes = static_cast<uint64_t>(options.kv_host_gib * (1ull << 30));
+  config.on_exhaustion = *parse_on_exhaustion(options.on_exhaustion);
   config.overlap = !options.no_overlap;
   Result<std::unique_ptr<Backend>> backend = open_device(options.device);
   if (!backend) fail(backend.error(), kNoDevice);

@@ -47,6 +47,8 @@ struct EngineOptions {
   EngineConfig config;
   std::string kv_dtype = "f16";
   std::string prefix_cache = "on";
+  double kv_host_gib = 0;
+  std::string on_exhaustion = "preempt";
   bool no_overlap = false;
 };
 void add_engine_options(CLI::App& command, EngineOptions& options);

@@ -1,0 +1,44 @@
+// The books of the host's pool: copies of full blocks that the device pool had to give up, by the digest of everything
+// up to their end. The longest unused goes first. Ids only: the memory is the backend's.
+//
+// What the step that is being made reads or writes is held until the step is complete: its stores run side by side and
+// before its loads, so neither may have the block of another move as its target.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/kv/block_index.h"
+#include "core/kv/block_pool.h"
+
+namespace llmrt {
+
+class HostTier {
+ public:
+  explicit HostTier(const KvPoolSize& size) : pool_(size.num_blocks), index_(size) {}
+
+  uint32_t num_blocks() const { return pool_.num_blocks(); }
+  uint32_t num_used() const { return index_.size(); }
+
+  // The block that holds these tokens under that key, or kNoBlock.
+  BlockId find(const Digest& key, std::span<const int32_t> tokens) const { return index_.find(key, tokens); }
+  // Where to store such content now, held. kNoBlock when it is there already (now the last used) or when all blocks are
+  // held.
+  BlockId insert(const Digest& key, std::span<const int32_t> tokens);
+  // It cannot be trusted any more. Nothing when it is not there, or is held (whoever reads it ends too).
+  void erase(const Digest& key, std::span<const int32_t> tokens);
+
+  void hold(BlockId block);
+  // The one held last is the last used then.
+  void let_go_all();
+
+  // BlockPool's and the index's, and they agree.
+  Status check() const;
+
+ private:
+  BlockPool pool_;
+  BlockIndex index_;
+  std::vector<BlockId> held_;
+};
+
+}  // namespace llmrt

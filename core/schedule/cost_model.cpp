@@ -1,0 +1,107 @@
+#include "core/schedule/cost_model.h"
+
+#include <cmath>
+
+namespace llmrt {
+namespace {
+
+constexpr double kFade = 0.995;   // of a step's weight with each later step
+constexpr double kAnchor = 1e-3;  // how much the coefficients so far count beside a step of typical size
+
+// x of a symmetric positive definite system, by Cholesky. Rows and columns that are not `used` are left out; x is 0
+// there.
+template <size_t N>
+std::array<double, N> solve_system(std::array<std::array<double, N>, N> a, std::array<double, N> b,
+                                   const std::array<bool, N>& used) {
+  for (size_t i = 0; i < N; ++i) {
+    if (used[i]) continue;
+    for (size_t k = 0; k < N; ++k) a[i][k] = a[k][i] = 0;
+    a[i][i] = 1;
+    b[i] = 0;
+  }
+  for (size_t i = 0; i < N; ++i) {
+    for (size_t k = 0; k <= i; ++k) {
+      double sum = a[i][k];
+      for (size_t j = 0; j < k; ++j) sum -= a[i][j] * a[k][j];
+      a[i][k] = i == k ? std::sqrt(sum) : sum / a[k][k];
+    }
+  }
+  for (size_t i = 0; i < N; ++i) {
+    for (size_t k = 0; k < i; ++k) b[i] -= a[i][k] * b[k];
+    b[i] /= a[i][i];
+  }
+  for (size_t i = N; i-- > 0;) {
+    for (size_t k = i + 1; k < N; ++k) b[i] -= a[k][i] * b[k];
+    b[i] /= a[i][i];
+  }
+  return b;
+}
+
+}  // namespace
+
+template <size_t N>
+void FadingLine<N>::observe(const Vector& x, double y) {
+  for (size_t i = 0; i < N; ++i) {
+    for (size_t k = 0; k < N; ++k)
+      products_[i][k] = kFade * products_[i][k] + x[i] / typical_[i] * (x[k] / typical_[k]);
+    targets_[i] = kFade * targets_[i] + x[i] / typical_[i] * y;
+  }
+  solve();
+}
+
+// Coefficients that come out negative are held at 0, one after the other.
+template <size_t N>
+void FadingLine<N>::solve() {
+  auto a = products_;
+  Vector b = targets_;
+  for (size_t i = 0; i < N; ++i) {
+    a[i][i] += kAnchor;
+    b[i] += kAnchor * coefficients_[i] * typical_[i];
+  }
+  std::array<bool, N> used;
+  used.fill(true);
+  Vector solution;
+  for (size_t round = 0; round < N; ++round) {
+    solution = solve_system(a, b, used);
+    size_t worst = N;
+    for (size_t i = 0; i < N; ++i)
+      if (used[i] && solution[i] < 0 && (worst == N || solution[i] < solution[worst])) worst = i;
+    if (worst == N) break;
+    used[worst] = false;
+  }
+  for (size_t i = 0; i < N; ++i) coefficients_[i] = used[i] ? solution[i] / typical_[i] : 0;
+}
+
+CostModel::CostModel(const CostPrior& prior)
+    : step_({prior.step_ms, prior.token_ms, 0, 0}, {1, 100, 1e5, 1e5}),
+      moves_({0, prior.store_ms, prior.load_ms}, {1, 10, 10}) {}
+
+void CostModel::observe(const StepWork& work, const StepTimes& times) {
+  if (times.step_ms > 0) {
+    step_.observe({1, static_cast<double>(work.tokens), static_cast<double>(work.decode_keys),
+                   static_cast<double>(work.chunk_pairs)},
+                  times.step_ms);
+  }
+  if (times.memory_ms > 0 && work.stores + work.loads > 0)
+    moves_.observe({1, static_cast<double>(work.stores), static_cast<double>(work.loads)}, times.memory_ms);
+}
+
+double CostModel::step_ms(const StepWork& work) const {
+  return step_.predict({1, static_cast<double>(work.tokens), static_cast<double>(work.decode_keys),
+                        static_cast<double>(work.chunk_pairs)});
+}
+
+double CostModel::recompute_ms(uint64_t num_tokens) const {
+  const double n = static_cast<double>(num_tokens);
+  return step_.predict({0, n, 0, n * (n + 1) / 2});
+}
+
+double CostModel::swap_ms(uint64_t num_blocks) const {
+  const double n = static_cast<double>(num_blocks);
+  return moves_.predict({1, n, n});
+}
+
+template class FadingLine<3>;
+template class FadingLine<4>;
+
+}  // namespace llmrt

@@ -1,0 +1,74 @@
+// What a step takes, learnt from the steps that ran: linear in what the step does,
+//   ms = fixed + a * tokens + b * keys that decoding rows read + c * pairs of a chunk's tokens and their keys,
+// and for the moves of KV blocks  ms = fixed + d * stores + e * loads.
+// Least squares without negative coefficients over the last few hundred steps (older ones fade). Directions that the
+// last steps say nothing about keep the value that was learnt before, at first the prior. Milliseconds throughout.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace llmrt {
+
+// sum of coefficients[i] * x[i], the coefficients never negative.
+template <size_t N>
+class FadingLine {
+ public:
+  using Vector = std::array<double, N>;
+  // `typical`: sizes of the features that make them comparable.
+  FadingLine(const Vector& prior, const Vector& typical) : coefficients_(prior), typical_(typical) {}
+
+  void observe(const Vector& x, double y);
+  double predict(const Vector& x) const {
+    double sum = 0;
+    for (size_t i = 0; i < N; ++i) sum += coefficients_[i] * x[i];
+    return sum;
+  }
+  double coefficient(size_t i) const { return coefficients_[i]; }
+
+ private:
+  void solve();
+
+  Vector coefficients_, typical_;
+  std::array<Vector, N> products_ = {};  // sums of x x' and of x y, in typical sizes, fading
+  Vector targets_ = {};
+};
+
+// What is known before the first step; 0 = nothing. Measured when the engine starts.
+struct CostPrior {
+  double step_ms = 0;                // a step of one token
+  double token_ms = 0;               // one token more in a long chunk
+  double store_ms = 0, load_ms = 0;  // one KV block to the host's pool, and back
+};
+
+struct StepWork {
+  uint64_t tokens = 0;
+  uint64_t decode_keys = 0;  // of rows of one token
+  uint64_t chunk_pairs = 0;  // of all other rows
+  uint32_t stores = 0, loads = 0;
+};
+
+struct StepTimes {
+  double memory_ms = 0;  // of the moves
+  double step_ms = 0;    // of the rest; 0 = not known
+};
+
+class CostModel {
+ public:
+  explicit CostModel(const CostPrior& prior);
+
+  void observe(const StepWork& work, const StepTimes& times);
+  // Of the rows, without moves.
+  double step_ms(const StepWork& work) const;
+  // What computing the first `num_tokens` positions of a sequence again adds to the steps that do it.
+  double recompute_ms(uint64_t num_tokens) const;
+  // Storing that many blocks and loading them again.
+  double swap_ms(uint64_t num_blocks) const;
+
+ private:
+  FadingLine<4> step_;
+  FadingLine<3> moves_;
+};
+
+}  // namespace llmrt

@@ -1,0 +1,114 @@
+// The cost model beside made-up devices whose costs are known.
+#include "core/schedule/cost_model.h"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <random>
+
+#include "core/base/checked_math.h"
+
+using namespace llmrt;
+using Catch::Approx;
+
+namespace {
+
+struct Device {
+  double fixed = 3, token = 0.02, decode_key = 1e-5, pair = 2e-7, move_fixed = 0.05, store = 0.04, load = 0.06;
+
+  StepTimes times(const StepWork& work) const {
+    StepTimes times;
+    times.step_ms = fixed + token * static_cast<double>(work.tokens) +
+                    decode_key * static_cast<double>(work.decode_keys) + pair * static_cast<double>(work.chunk_pairs);
+    if (work.stores + work.loads > 0) times.memory_ms = move_fixed + store * work.stores + load * work.loads;
+    return times;
+  }
+};
+
+// A step of some decoding rows and now and then a chunk, with moves now and then.
+StepWork random_step(std::mt19937_64& random) {
+  StepWork work;
+  const uint64_t rows = random() % 64, depth = 100 + random() % 4000;
+  work.tokens = rows;
+  work.decode_keys = rows * depth;
+  if (random() % 3 == 0) {
+    const uint64_t chunk = 64 + random() % 512, start = random() % 8000;
+    work.tokens += chunk;
+    work.chunk_pairs = chunk * (start + chunk / 2);
+  }
+  if (random() % 4 == 0) work.stores = static_cast<uint32_t>(random() % 100);
+  if (random() % 4 == 0) work.loads = static_cast<uint32_t>(random() % 100);
+  work.tokens = std::max<uint64_t>(work.tokens, 1);
+  return work;
+}
+
+void serve(CostModel& model, const Device& device, int num_steps, std::mt19937_64& random, double noise = 0) {
+  std::normal_distribution<double> factor(1, noise);
+  for (int i = 0; i < num_steps; ++i) {
+    const StepWork work = random_step(random);
+    StepTimes times = device.times(work);
+    if (noise > 0) times.step_ms *= factor(random), times.memory_ms *= factor(random);
+    model.observe(work, times);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the cost model finds what steps and moves take") {
+  std::mt19937_64 random(1);
+  const Device device;
+  CostModel model(CostPrior{});
+  serve(model, device, 400, random);
+  for (int i = 0; i < 100; ++i) {
+    const StepWork work = random_step(random);
+    CHECK(model.step_ms(work) == Approx(device.times(work).step_ms).epsilon(0.01));
+  }
+  CHECK(model.recompute_ms(2000) == Approx(2000 * device.token + 2000.0 * 2001 / 2 * device.pair).epsilon(0.02));
+  CHECK(model.swap_ms(125) == Approx(device.move_fixed + 125 * (device.store + device.load)).epsilon(0.02));
+}
+
+TEST_CASE("the cost model bears noise of a tenth") {
+  std::mt19937_64 random(2);
+  const Device device;
+  CostModel model(CostPrior{});
+  serve(model, device, 1000, random, 0.1);
+  CHECK(model.recompute_ms(2000) == Approx(2000 * device.token + 2000.0 * 2001 / 2 * device.pair).epsilon(0.15));
+  CHECK(model.swap_ms(125) == Approx(device.move_fixed + 125 * (device.store + device.load)).epsilon(0.15));
+}
+
+TEST_CASE("the cost model follows a device that becomes slower") {
+  std::mt19937_64 random(3);
+  CostModel model(CostPrior{});
+  serve(model, {}, 1000, random);
+  Device slow;
+  slow.token *= 3;
+  slow.load *= 5;
+  serve(model, slow, 1500, random);
+  CHECK(model.recompute_ms(1000) == Approx(1000 * slow.token + 1000.0 * 1001 / 2 * slow.pair).epsilon(0.05));
+  CHECK(model.swap_ms(60) == Approx(slow.move_fixed + 60 * (slow.store + slow.load)).epsilon(0.05));
+}
+
+TEST_CASE("what no step shows stays as it was measured at the start, and what it showed once stays too") {
+  CostModel model({.step_ms = 2, .token_ms = 0.5, .store_ms = 0.1, .load_ms = 0.2});
+  CHECK(model.recompute_ms(10) == Approx(5));
+  CHECK(model.swap_ms(10) == Approx(3));
+  // Thousands of equal steps of one token.
+  for (int i = 0; i < 5000; ++i) model.observe({.tokens = 1, .decode_keys = 100}, {.step_ms = 2.5});
+  CHECK(model.recompute_ms(1000) == Approx(500).epsilon(0.05));
+  CHECK(model.swap_ms(10) == Approx(3));
+  CHECK(model.step_ms({.tokens = 1, .decode_keys = 100}) == Approx(2.5).epsilon(0.01));
+}
+
+TEST_CASE("coefficients are never negative") {
+  std::mt19937_64 random(4);
+  CostModel model(CostPrior{});
+  // A step that costs less the more it does.
+  for (int i = 0; i < 500; ++i) {
+    const uint64_t tokens = 1 + random() % 500;
+    model.observe({.tokens = tokens, .chunk_pairs = tokens * tokens, .stores = static_cast<uint32_t>(tokens)},
+                  {.memory_ms = 1000.0 - static_cast<double>(tokens), .step_ms = 1000.0 - static_cast<double>(tokens)});
+    REQUIRE(model.recompute_ms(1000) >= 0);
+    REQUIRE(model.swap_ms(1000) >= 0);
+    REQUIRE(model.step_ms({}) >= 0);
+  }
+  CHECK(model.step_ms({.tokens = 250}) == Approx(750).epsilon(0.1));
+}
