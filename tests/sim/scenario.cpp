@@ -43,7 +43,7 @@ EngineConfig random_config(bool under_pressure, Dice& dice) {
   const OnExhaustion policies[] = {OnExhaustion::kPreempt, OnExhaustion::kPreempt,   OnExhaustion::kSwap,
                                    OnExhaustion::kSwap,    OnExhaustion::kRecompute, OnExhaustion::kQueue,
                                    OnExhaustion::kReject};
-  config.on_exhaustion = policies[dice.between(0, under_pressure || !dice.one_in(4) ? 4 : 6)];
+  config.on_exhaustion = policies[dice.between(0, dice.one_in(3) ? 6 : 4)];
   if (config.on_exhaustion == OnExhaustion::kSwap || dice.one_in(2)) {
     const uint64_t block_bytes = kv_group_of(make_fake_model()->config, config).bytes_block();
     config.kv_host_bytes = dice.between(1, dice.one_of({3, 10, 40})) * block_bytes;
@@ -119,7 +119,8 @@ ClientPlan random_client(const EngineConfig& config, bool under_pressure, Dice& 
     request.min_tokens = dice.between(0, 30);
     request.stop.ignore_eos = true;
   }
-  if (dice.one_in(request.n > 1 ? 3 : 20)) search_beams(request, dice);
+  // Beams yield to each other even where everything is reserved.
+  if (dice.one_in(request.n > 1 ? 3 : 20) && !reserves_all(config.on_exhaustion)) search_beams(request, dice);
   return client;
 }
 

@@ -336,10 +336,7 @@ std::string Simulation::after_all() {
   coverage_->num_swaps += stats.num_swaps;
   coverage_->blocks_stored += stats.blocks_stored;
   coverage_->blocks_loaded += stats.blocks_loaded;
-  // Beams yield to each other; nobody else has to where everything is reserved.
-  const bool searches =
-      std::ranges::any_of(clients_, [](const auto& client) { return client->plan->request.beam.has_value(); });
-  if (reserves_all(engine_->config().on_exhaustion) && !searches && stats.num_preemptions > 0)
+  if (reserves_all(engine_->config().on_exhaustion) && stats.num_preemptions > 0)
     return fmt::format("{} preemptions where everything is reserved", stats.num_preemptions);
   uint64_t num_finished = 0;
   for (const uint64_t count : stats.finished) num_finished += count;
