@@ -10,6 +10,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/request/request_class.h"
 #include "core/sample/sampling_params.h"
 
 namespace llmrt {
@@ -78,6 +79,7 @@ struct Request {
   uint32_t max_tokens = 16;     // 0: prompt log-probabilities only
   uint32_t min_tokens = 0;      // end-of-generation and stop tokens are banned before that many
   uint32_t adapter_id = 0;      // 0 = none
+  RequestClass request_class = RequestClass::kInteractive;
   std::string cache_salt = {};  // prefixes are shared only between requests of one salt
   TimeNs arrival_ns = 0;
   TimeNs deadline_ns = 0;  // 0 = none; then kTimeout
