@@ -35,7 +35,7 @@ ApiError to_api_error(const Error& error) {
       break;
     case ErrorCode::kOverloaded:
       out.status = 503;
-      out.retry_after_s = 2;
+      out.retry_after_s = error.retry_after_s > 0 ? static_cast<int>(error.retry_after_s) : 2;
       break;
     case ErrorCode::kOutOfMemory:
     case ErrorCode::kDeviceLost:

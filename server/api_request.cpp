@@ -41,7 +41,8 @@ struct Shared {
   SamplingParams sampling;
   StopParams stop;
   std::optional<BeamParams> beam;
-  uint32_t min_tokens = 0;
+  uint32_t min_tokens = 0, deadline_ms = 0;
+  RequestClass request_class = RequestClass::kInteractive;
   std::string cache_salt;
 };
 
@@ -163,6 +164,21 @@ void read_beams(Fields& fields, Shared& shared) {
   if (shared.form.stream) fields.fail("use_beam_search", "the answers are known only at the end: expected no stream");
 }
 
+// The class by our own name, or by the tier that stands for it.
+RequestClass read_class(Fields& fields) {
+  constexpr size_t kNameBytesMax = 64;
+  const auto tier = fields.string("service_tier", kNameBytesMax).value_or("auto");
+  if (tier != "auto" && tier != "default" && tier != "priority" && tier != "flex")
+    fields.fail("service_tier", fmt::format("expected auto, default, priority or flex, found '{}'", shown_name(tier)));
+  const auto name = fields.string("request_class", kNameBytesMax);
+  if (!name) return tier == "flex" ? RequestClass::kBatch : RequestClass::kInteractive;
+  const auto request_class = parse_request_class(*name);
+  if (!request_class)
+    fields.fail("request_class", fmt::format("expected interactive, agent, batch, evaluation or background, found '{}'",
+                                             shown_name(*name)));
+  return request_class.value_or(RequestClass::kInteractive);
+}
+
 // Fields that others know, at the value that changes nothing.
 void read_neutral(Fields& fields) {
   for (const char* name : {"user", "metadata", "store"}) fields.ignore(name);
@@ -180,7 +196,6 @@ void read_neutral(Fields& fields) {
   fields.neutral("priority", is_number(0), "0");
   fields.neutral("prompt_logprobs", kNever, "null");
   fields.neutral("return_tokens_as_token_ids", is_bool(false), "false");
-  fields.neutral("service_tier", is_one_of({"auto", "default"}), "auto or default");
   for (const char* name : {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
                            "allowed_token_ids", "truncate_prompt_tokens", "logits_processors"})
     fields.neutral(name, kNever, "null");
@@ -216,6 +231,8 @@ Shared read_shared(Fields& fields, const ServedModel& model, uint64_t random_see
   read_neutral(fields);
   shared.form.return_token_ids = fields.boolean("return_token_ids").value_or(false);
   shared.min_tokens = static_cast<uint32_t>(fields.integer("min_tokens", 0, 1 << 30).value_or(0));
+  shared.request_class = read_class(fields);
+  shared.deadline_ms = static_cast<uint32_t>(fields.integer("deadline_ms", 1, 1 << 30).value_or(0));
   shared.cache_salt = fields.string("cache_salt", kCacheSaltBytesMax).value_or("");
   return shared;
 }
@@ -243,6 +260,9 @@ Request make_request(Fields& fields, const Shared& shared, const ServedModel& mo
   request.beam = shared.beam;
   request.max_tokens = static_cast<uint32_t>(wanted);
   request.min_tokens = shared.min_tokens;
+  request.route = shared.form.chat ? Route::kChat : Route::kCompletion;
+  request.request_class = shared.request_class;
+  request.deadline_ms = shared.deadline_ms;
   request.cache_salt = shared.cache_salt;
   if (!request.beam || fields.failed()) return request;
   if (const Status status = validate(request, model.vocab_size); !status) {  // says what does not go together with it

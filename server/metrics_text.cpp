@@ -74,6 +74,12 @@ std::string metrics_text(const EngineStats& stats, const std::map<int, uint64_t>
   out.counter("preemptions_total", stats.num_preemptions, "Running requests put back into the queue.");
   out.counter("preemptions_swapped_total", stats.num_swaps,
               "Of these, those whose keys and values go to the host tier.");
+  out.counter("preemptions_reclaimed_total", stats.num_reclaims,
+              "Of the preemptions, those that gave room back to a higher class.");
+  out.counter("preemptions_outgrown_total", stats.num_outgrown,
+              "Of the preemptions, those for a request that had passed what admission reserved for it.");
+  out.counter("over_reserved_tokens_total", stats.over_reserved_tokens,
+              "Tokens that admission reserved and ended requests did not need.");
   out.counter("requests_rejected_total", stats.num_rejected, "Requests refused on arrival.");
   out.head("requests_finished_total", "counter", "Requests ended, by reason.");
   for (int i = 1; i < kNumFinishReasons; ++i)

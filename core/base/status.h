@@ -40,6 +40,7 @@ const char* error_code_name(ErrorCode code);
 struct Error {
   ErrorCode code;
   std::string message;
+  uint32_t retry_after_s = 0;  // of kOverloaded: when trying again makes sense; 0 = not known
 };
 
 template <typename... Args>

@@ -59,6 +59,7 @@ struct Engine::Impl {
   std::vector<InboxMessage> messages;
   std::atomic<RequestId> last_id{0};
   std::atomic<uint64_t> inbox_tokens{0};  // of prompts that the scheduler has not seen yet
+  std::atomic<uint64_t> num_refused{0};   // at the door, for a full queue
 
   LoweredStep lowered[kInFlightMax];
   uint64_t num_submitted = 0;
@@ -307,14 +308,23 @@ Result<RequestId> Engine::submit(Request request) {
   }
   if (Status status = validate(request, self.model->config.vocab_size); !status) return status.error();
   if (Status status = self.scheduler->check(request); !status) return status.error();
+  if (request.request_class == RequestClass::kEvaluation && !self.backend->caps().batch_invariant)
+    return make_error(ErrorCode::kUnsupported,
+                      "class evaluation: expected a device whose numbers do not depend on what runs beside a request, "
+                      "{} has no such kernels yet",
+                      self.backend->caps().device_id);
   const uint64_t tokens = request.prompt.size();
-  const uint64_t waiting = self.inbox_tokens.load() + self.scheduler->queue_tokens();
-  if (waiting > 0 && waiting + tokens > self.config.queue_tokens_max)
-    return make_error(ErrorCode::kOverloaded, "queue full: {} prompt tokens wait, {} more would pass the limit of {}",
-                      waiting, tokens, self.config.queue_tokens_max);
+  if (std::optional<Error> full = self.scheduler->queue_full(request, self.inbox_tokens.load())) {
+    ++self.num_refused;
+    return *full;
+  }
   self.inbox_tokens += tokens;
   request.id = self.last_id.fetch_add(request.n) + 1;
   if (request.arrival_ns == 0) request.arrival_ns = self.clock->now_ns();
+  if (request.deadline_ms > 0) request.deadline_ns = request.arrival_ns + TimeNs{request.deadline_ms} * 1'000'000;
+  const EngineConfig& config = self.config;
+  if (config.request_timeout_ms > 0) request.expiry_ns = request.arrival_ns + config.request_timeout_ms * 1'000'000;
+  if (config.queue_timeout_ms > 0) request.start_by_ns = request.arrival_ns + config.queue_timeout_ms * 1'000'000;
   const RequestId id = request.id;
   self.inbox.post(std::move(request));
   return id;
@@ -355,7 +365,9 @@ void Engine::set_log(std::shared_ptr<Log> log) {
 
 EngineStats Engine::stats() const {
   std::lock_guard lock(impl_->stats_mutex);
-  return impl_->shared_stats;
+  EngineStats stats = impl_->shared_stats;
+  stats.num_rejected += impl_->num_refused.load();
+  return stats;
 }
 
 const MemoryPlan& Engine::memory_plan() const {

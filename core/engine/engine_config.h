@@ -6,20 +6,27 @@
 
 #include "core/kv/kv_format.h"
 #include "core/kv/prefix_cache.h"
+#include "core/schedule/class_shares.h"
 #include "core/schedule/exhaustion.h"
 
 namespace llmrt {
 
 struct EngineConfig {
-  uint32_t context_max = 0;              // tokens a sequence may have; 0 = the model's
-  uint32_t sequences_max = 256;          // running at once
-  uint32_t step_tokens_max = 2048;       // tokens of one step
-  uint32_t sample_rows_max = 256;        // sampled rows of one step (less where logits would pass one range)
-  uint32_t penalty_rows_max = 16;        // running rows with token counts
-  uint32_t chunk_tokens = 512;           // of a prompt in a step in which others decode
+  uint32_t context_max = 0;         // tokens a sequence may have; 0 = the model's
+  uint32_t sequences_max = 256;     // running at once
+  uint32_t step_tokens_max = 2048;  // tokens of one step
+  uint32_t sample_rows_max = 256;   // sampled rows of one step (less where logits would pass one range)
+  uint32_t penalty_rows_max = 16;   // running rows with token counts
+  uint32_t chunk_tokens = 512;      // of a prompt in a step in which others decode
+  double tpot_target_ms = 0;  // of steps in which others decode: chunks are as large as this allows; 0 = chunk_tokens
+  double idle_step_ms = 250;  // of steps in which nothing decodes; 0 = any. Not on a processor
   uint32_t reserve_output_tokens = 256;  // expected output reserved at admission (min with max_tokens)
+  bool learns_output = true;             // reserved instead, after 100 answers: what 95 % of them did not pass
   double watermark = 0.01;               // share of the pool kept free by admission
-  uint64_t queue_tokens_max = 1u << 20;  // prompt tokens waiting; beyond it submit says overloaded
+  double ttft_target_ms = 0;  // interactive and agent requests that would wait longer are refused; 0 = any wait
+  ClassShares class_shares;   // of prefill and decode
+  int64_t request_timeout_ms = 0, queue_timeout_ms = 0;  // of a whole answer; until a request starts. 0 = none
+  uint64_t queue_tokens_max = 1u << 20;  // prompt tokens waiting in a lane; beyond it submit says overloaded
   uint64_t kv_tokens = 0;                // pool size; 0 = what memory allows
   double memory_utilization = 0.9;       // of the device; CPU-type devices: a quarter of what is free
   KvDType kv_dtype = KvDType::kF16;

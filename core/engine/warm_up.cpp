@@ -31,7 +31,10 @@ Result<EngineConfig> resolve(EngineConfig config, const Model& model, const Back
     return out_of_range("sequences", config.sequences_max, "1 to 4096");
   if (config.step_tokens_max == 0) return out_of_range("step tokens", 0, "at least 1");
   config.step_tokens_max = std::min(config.step_tokens_max, caps.step_tokens_max);
-  if (caps.is_cpu) config.step_tokens_max = std::min(config.step_tokens_max, kCpuStepTokens);
+  if (caps.is_cpu) {
+    config.step_tokens_max = std::min(config.step_tokens_max, kCpuStepTokens);
+    config.idle_step_ms = 0;
+  }
   // Every running row must be able to take part in a step.
   const uint64_t logits_rows_max = caps.range_bytes_max / (uint64_t{model.config.vocab_size} * 4);
   if (logits_rows_max == 0)
@@ -151,6 +154,11 @@ SchedulerConfig scheduler_config(const EngineConfig& config, const MemoryPlan& p
   out.chunk_tokens = config.chunk_tokens;
   out.reserve_output_tokens = config.reserve_output_tokens;
   out.watermark = config.watermark;
+  out.tpot_target_ms = config.tpot_target_ms;
+  out.idle_step_ms = config.idle_step_ms;
+  out.learns_output = config.learns_output;
+  out.ttft_target_ms = config.ttft_target_ms;
+  out.class_shares = config.class_shares;
   out.queue_tokens_max = config.queue_tokens_max;
   out.kv_pools = {{plan.num_blocks, plan.block_tokens}};
   out.prefix_cache = config.prefix_cache;

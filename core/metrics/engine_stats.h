@@ -46,7 +46,10 @@ struct EngineStats {
   uint32_t host_blocks_total = 0, host_blocks_used = 0;
   uint64_t blocks_stored = 0, blocks_loaded = 0;  // moved to the host tier, and back
   uint64_t num_steps = 0, num_preemptions = 0, num_rejected = 0;
-  uint64_t num_swaps = 0;  // of the preemptions, those whose keys and values go to the host tier
+  uint64_t num_outgrown = 0;          // of the preemptions, those for a request that had passed its reservation
+  uint64_t over_reserved_tokens = 0;  // reserved at admission and not used, of requests that ended
+  uint64_t num_reclaims = 0;          // those that gave lent room back to a higher class
+  uint64_t num_swaps = 0;             // of the preemptions, those whose keys and values go to the host tier
   std::array<uint64_t, kNumFinishReasons> finished = {};  // by FinishReason
   Histogram ttft_s{latency_bounds_s()}, itl_s{latency_bounds_s()}, e2e_s{latency_bounds_s()};
   double plan_ms = 0, device_ms = 0, wall_ms = 0;  // sums over steps; idle = 1 - device / wall

@@ -17,6 +17,10 @@ namespace llmrt {
 
 using RequestId = uint64_t;
 
+// What kind of call it came by: answers differ in length.
+enum class Route : uint8_t { kCompletion, kChat };
+inline constexpr size_t kNumRoutes = 2;
+
 struct StopParams {
   std::vector<std::string> strings = {};  // matched on bytes, across tokens
   std::vector<int32_t> token_ids = {};    // beside the model's own end-of-generation set
@@ -76,13 +80,18 @@ struct Request {
   SamplingParams sampling;
   StopParams stop;
   std::optional<BeamParams> beam = {};
-  uint32_t max_tokens = 16;     // 0: prompt log-probabilities only
-  uint32_t min_tokens = 0;      // end-of-generation and stop tokens are banned before that many
-  uint32_t adapter_id = 0;      // 0 = none
+  uint32_t max_tokens = 16;  // 0: prompt log-probabilities only
+  uint32_t min_tokens = 0;   // end-of-generation and stop tokens are banned before that many
+  uint32_t adapter_id = 0;   // 0 = none
   RequestClass request_class = RequestClass::kInteractive;
+  Route route = Route::kCompletion;
   std::string cache_salt = {};  // prefixes are shared only between requests of one salt
   TimeNs arrival_ns = 0;
-  TimeNs deadline_ns = 0;  // 0 = none; then kTimeout
+  uint32_t deadline_ms = 0;  // from its arrival; the engine makes deadline_ns of it
+  // 0 = none. Past one of them it ends with kTimeout.
+  TimeNs deadline_ns = 0;  // when the client needs the answer: within its class the earliest goes first
+  TimeNs expiry_ns = 0;    // the server's own limit: decides no order
+  TimeNs start_by_ns = 0;  // only until it is first admitted
   std::shared_ptr<EventSink> sink;
 };
 

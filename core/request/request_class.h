@@ -28,4 +28,25 @@ constexpr std::optional<RequestClass> parse_request_class(std::string_view name)
   return std::nullopt;
 }
 
+// What requests of one class, or of several, share with each other and against other lanes (ClassShares). Evaluation is
+// scheduled as batch. From the highest to the lowest.
+enum class Lane : uint8_t { kInteractive, kAgent, kBatch, kBackground };  // from the highest to the lowest
+inline constexpr size_t kNumLanes = 4;
+inline constexpr std::array kLanes = {Lane::kInteractive, Lane::kAgent, Lane::kBatch, Lane::kBackground};
+
+constexpr Lane lane_of(RequestClass request_class) {
+  switch (request_class) {
+    case RequestClass::kInteractive:
+      return Lane::kInteractive;
+    case RequestClass::kAgent:
+      return Lane::kAgent;
+    case RequestClass::kBatch:
+    case RequestClass::kEvaluation:
+      return Lane::kBatch;
+    case RequestClass::kBackground:
+      return Lane::kBackground;
+  }
+  return Lane::kBackground;
+}
+
 }  // namespace llmrt

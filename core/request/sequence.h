@@ -2,8 +2,8 @@
 // the start of the prompt.
 #pragma once
 
+#include <compare>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <vector>
 
@@ -13,6 +13,15 @@
 #include "core/request/request_state.h"
 
 namespace llmrt {
+
+// In which order requests of one lane are looked at.
+struct QueuePlace {
+  bool is_new = false;  // preempted ones come first, the last one at the front
+  TimeNs due_ns = 0;
+  uint64_t number = 0;
+
+  auto operator<=>(const QueuePlace&) const = default;
+};
 
 struct Sequence {
   // `from` has the branch's own id and sampling.
@@ -48,6 +57,7 @@ struct Sequence {
 
   uint32_t num_preemptions = 0;
   TimeNs last_token_ns = 0;  // 0 = none yet
+  TimeNs times_out_ns = 0;   // 0 = never
 
   // While it waits.
   uint32_t queued_tokens = 0;  // what it added to the queue's sum
@@ -57,7 +67,8 @@ struct Sequence {
   uint64_t held_since = 0;     // plan in which it first waited for another's prefix; 0 = never
   bool is_held = false;        // it did so when it was last asked
   bool is_looked_up = false;
-  std::list<Sequence*>::iterator queue_place;
+  uint64_t tried_in = 0;  // last round of admission in which it was its turn
+  QueuePlace queue_place;
 
   RequestState state() const { return state_; }
   // The only way a state changes: an illegal move is our own fault and stops the process.
@@ -68,6 +79,7 @@ struct Sequence {
   uint32_t reusable() const;
 
   bool is_branch_of_same(const Sequence& other) const { return request.id - branch == other.request.id - other.branch; }
+  Lane lane() const { return lane_of(request.request_class); }
   bool wants_scores() const { return request.sampling.prompt_logprobs; }
   uint32_t num_tokens() const { return static_cast<uint32_t>(tokens.size()) + pending; }
   uint32_t num_output() const { return num_tokens() - num_prompt; }  // in flight included

@@ -4,36 +4,62 @@
 #include "core/schedule/scheduler_impl.h"
 
 namespace llmrt {
+namespace {
 
-void Scheduler::Impl::admit(StepBudget* budget, TimeNs now) {
-  if (queue.empty() || budget->preempted) return;
-  count_promises();
-  while (budget->chunk_tokens > 0) {
-    Sequence* sequence = pick_next();
-    if (sequence == nullptr) return;
-    const Admission admission = free_slots.empty() ? Admission::kNoRoom : try_admit(*sequence, budget);
+constexpr uint32_t kTriesMax = 8;  // of requests of one lane that find no room, in one step
+
+}  // namespace
+
+// Who does not fit is passed over, at most kOvertakenMax times. Then he, or one who had to yield, holds up the others
+// of his lane and the lanes whose turn comes after his.
+void Scheduler::Impl::admit(Lane lane, StepBudget* budget, TimeNs now) {
+  bool reclaimed = false;
+  uint32_t num_without_room = 0;
+  while (budget->admits && budget->chunk_tokens > 0 && num_without_room < kTriesMax) {
+    Sequence* sequence = pick_next(lane);
+    if (sequence == nullptr) break;
+    sequence->tried_in = num_rounds;
+    Admission admission = try_admit(*sequence, budget);
+    if (admission == Admission::kNoRoom && reclaim_room(*sequence, budget)) {
+      budget->admits = reclaimed = true;
+      admission = try_admit(*sequence, budget);
+    }
     if (admission == Admission::kDone) continue;
-    if (admission == Admission::kLater || !must_refuse(*sequence)) return;
-    refuse(*sequence, now);
+    const bool goes_first = sequence->state() == RequestState::kPreempted || is_aged(*sequence);
+    if (admission == Admission::kLater) {
+      if (goes_first) break;
+    } else if (must_refuse(*sequence)) {
+      refuse(*sequence, now);
+    } else {
+      room_is_scarce = true;
+      passed_over.push_back(sequence);
+      budget->admits = budget->admits && !goes_first;
+      num_without_room = free_slots.empty() ? kTriesMax : num_without_room + 1;
+    }
   }
+  budget->admits = budget->admits && !reclaimed;
+}
+
+void Scheduler::Impl::begin_admission() {
+  ++num_rounds;
+  passed_over.clear();
+  room_is_scarce = false;
+  count_promises();
 }
 
 // Where nothing may wait for room: a request of which no branch has begun.
 bool Scheduler::Impl::must_refuse(const Sequence& sequence) const {
   if (config.on_exhaustion != OnExhaustion::kReject) return false;
-  for (uint32_t branch = 0; branch < sequence.request.n; ++branch) {
-    const Sequence* other = find(sequence.request.id - sequence.branch + branch);
-    if (other == nullptr || other->state() != RequestState::kQueued) return false;
-  }
-  return true;
+  return std::ranges::all_of(branches_of(sequence), [](const Sequence* branch) {
+    return branch != nullptr && branch->state() == RequestState::kQueued;
+  });
 }
 
 void Scheduler::Impl::refuse(Sequence& sequence, TimeNs now) {
   const Error error = no_room(sequence);
   ++stats.num_rejected;
-  const RequestId first = sequence.request.id - sequence.branch;
-  for (RequestId id = first, behind = first + sequence.request.n; id < behind; ++id)
-    end(*find(id), RequestState::kRejected, {.error = error}, FinishReason::kError, now);
+  for (Sequence* branch : branches_of(sequence))
+    end(*branch, RequestState::kRejected, {.error = error}, FinishReason::kError, now);
 }
 
 Error Scheduler::Impl::no_room(const Sequence& sequence) const {
@@ -56,7 +82,7 @@ Scheduler::Impl::Admission Scheduler::Impl::try_admit(Sequence& sequence, StepBu
   if (sequence.pending > 0) return Admission::kLater;  // resumed when all its tokens are known
   const uint32_t num_tokens = static_cast<uint32_t>(sequence.tokens.size());
   const bool counts = sequence.request.sampling.has_penalties();
-  if (counts && free_penalty_slots.empty()) return Admission::kNoRoom;
+  if (free_slots.empty() || (counts && free_penalty_slots.empty())) return Admission::kNoRoom;
   if (counts && num_tokens > budget->recount_tokens) return Admission::kLater;
   // Long prompts are not looked up in every step of a full pool.
   if (!running.empty() && uint64_t{sequence.blocks_needed} + promised[0] + watermark[0] > kv.num_free(0))
@@ -94,11 +120,10 @@ void Scheduler::Impl::count_promises() {
 // Alone in the pool a sequence needs neither watermark nor reservation: what it has may always be computed. Blocks that
 // it shares with running sequences cost nothing; the one that it copies from must stay until then, and is left out
 // where holding it would cost the last block.
-bool Scheduler::Impl::fits(Sequence& sequence, PrefixMatch* match) const {
+bool Scheduler::Impl::fits(Sequence& sequence, PrefixMatch* match) {
   const uint32_t num_tokens = static_cast<uint32_t>(sequence.tokens.size());
   const bool alone = running.empty();
-  const uint32_t positions =
-      alone ? std::min(num_tokens, sequence.positions_max()) : positions_reserved(num_tokens, sequence.positions_max());
+  const uint32_t positions = alone ? std::min(num_tokens, sequence.positions_max()) : positions_reserved(sequence);
   const uint32_t num_shared = kv.num_live(*match);
   for (uint32_t g = 0; g < kv.num_groups(); ++g) {
     const uint64_t own = kv.blocks_for(g, positions) - num_shared;
@@ -114,9 +139,11 @@ bool Scheduler::Impl::fits(Sequence& sequence, PrefixMatch* match) const {
   return true;
 }
 
-uint32_t Scheduler::Impl::positions_reserved(uint32_t num_tokens, uint32_t positions_max) const {
-  if (reserves_all(config.on_exhaustion)) return positions_max;
-  return static_cast<uint32_t>(std::min<uint64_t>(uint64_t{num_tokens} + config.reserve_output_tokens, positions_max));
+uint32_t Scheduler::Impl::positions_reserved(const Sequence& sequence) {
+  if (reserves_all(config.on_exhaustion)) return sequence.positions_max();
+  uint32_t output = config.reserve_output_tokens;
+  if (config.learns_output) output = lengths_of(sequence.request).expected(output);
+  return static_cast<uint32_t>(std::min<uint64_t>(sequence.tokens.size() + output, sequence.positions_max()));
 }
 
 void Scheduler::Impl::start(Sequence& sequence, const PrefixMatch& match) {
@@ -124,9 +151,16 @@ void Scheduler::Impl::start(Sequence& sequence, const PrefixMatch& match) {
   count_overtaken(sequence);
   dequeue(sequence);
   sequence.move_to(RequestState::kPrefilling);
+  if (!sequence.search) {
+    set_timeout(sequence);
+  } else {
+    for (Sequence* beam : branches_of(sequence)) {
+      beam->request.start_by_ns = 0;  // they start together
+      set_timeout(*beam);
+    }
+  }
   sequence.admission = ++num_admissions;
-  sequence.reserved_tokens =
-      positions_reserved(static_cast<uint32_t>(sequence.tokens.size()), sequence.positions_max());
+  sequence.reserved_tokens = positions_reserved(sequence);
   sequence.slot = free_slots.back();
   free_slots.pop_back();
   by_slot[static_cast<size_t>(sequence.slot)] = &sequence;
@@ -135,6 +169,7 @@ void Scheduler::Impl::start(Sequence& sequence, const PrefixMatch& match) {
     free_penalty_slots.pop_back();
   }
   running.push_back(&sequence);
+  ++num_rows[static_cast<size_t>(sequence.lane())];
   if (is_first) {
     // All that it will ever hold, so that nothing is allocated while it runs.
     sequence.tables = kv.make_tables(sequence.positions_max());
@@ -142,6 +177,7 @@ void Scheduler::Impl::start(Sequence& sequence, const PrefixMatch& match) {
   }
   if (is_first && sequence.branch == 0) {
     sequence.cached_tokens = sequence.computed;
+    prompt_tokens_served += sequence.cached_tokens;
     stats.prompt_tokens += sequence.num_prompt;
     if (config.prefix_cache != PrefixCacheKind::kOff) stats.prefix_queries += sequence.num_prompt;
     stats.prefix_hits += sequence.cached_tokens;

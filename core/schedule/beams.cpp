@@ -13,11 +13,11 @@ std::vector<int32_t> Scheduler::Impl::ends_of(const Request& request) const {
 }
 
 // Beams end together, so all of them are there.
-std::vector<Sequence*> Scheduler::Impl::beams_of(const Sequence& sequence) const {
-  std::vector<Sequence*> beams;
+std::vector<Sequence*> Scheduler::Impl::branches_of(const Sequence& sequence) const {
+  std::vector<Sequence*> branches;
   const RequestId first = sequence.request.id - sequence.branch;
-  for (uint32_t branch = 0; branch < sequence.request.n; ++branch) beams.push_back(find(first + branch));
-  return beams;
+  for (uint32_t branch = 0; branch < sequence.request.n; ++branch) branches.push_back(find(first + branch));
+  return branches;
 }
 
 void Scheduler::Impl::end_all(Sequence& sequence, RequestState state, const TokenEvent& event, FinishReason finish,
@@ -26,12 +26,12 @@ void Scheduler::Impl::end_all(Sequence& sequence, RequestState state, const Toke
     end(sequence, state, event, finish, now);
     return;
   }
-  for (Sequence* beam : beams_of(sequence)) end(*beam, state, event, finish, now);
+  for (Sequence* beam : branches_of(sequence)) end(*beam, state, event, finish, now);
 }
 
 void Scheduler::Impl::commit_beam(Sequence& sequence, Verdict& verdict, TimeNs now) {
   sequence.candidates = std::move(verdict.top_logprobs);
-  const std::vector<Sequence*> beams = beams_of(sequence);
+  const std::vector<Sequence*> beams = branches_of(sequence);
   std::vector<std::vector<TopLogprob>> candidates(beams.size());
   for (const Sequence* beam : beams) {
     if (beam->candidates.empty()) return;
@@ -76,13 +76,13 @@ void Scheduler::Impl::go_on(std::span<Sequence* const> beams, std::span<const Be
 void Scheduler::Impl::begin_again(Sequence& sequence, const std::vector<int32_t>& tokens) {
   if (sequence.slot >= 0) {
     give_back(sequence, /*forget=*/false);
-    running.erase(std::ranges::find(running, &sequence));
+    stop_running(sequence);
     sequence.move_to(RequestState::kPreempted);
   } else {
     dequeue(sequence);
   }
   sequence.tokens = tokens;
-  enqueue(sequence, queue.begin());
+  enqueue(sequence);
 }
 
 void Scheduler::Impl::tell_answers(std::span<Sequence* const> beams, const BeamSearch& search, TimeNs now) {
@@ -98,13 +98,19 @@ void Scheduler::Impl::tell_answers(std::span<Sequence* const> beams, const BeamS
 // When nothing else can run or is in flight, beams that wait for the others of their request hold what those need.
 void Scheduler::Impl::yield_idle_beams(StepBudget* budget, TimeNs now) {
   const auto is_asked = [](const Sequence* sequence) { return sequence->is_asked; };
+  const auto next_or = [&](Sequence& otherwise) -> Sequence& {
+    for (const auto& queue : queues)
+      for (const auto& [place, sequence] : queue)
+        if (!sequence->is_asked) return *sequence;
+    return otherwise;
+  };
   while (budget->tokens == config.step_tokens_max && num_plans == num_commits &&
          std::ranges::any_of(running, is_asked)) {
     Sequence& newest = *running.back();
-    const auto next = std::ranges::find_if_not(queue, is_asked);
-    preempt(newest, (next == queue.end() ? &newest : *next)->request.id, budget);
-    budget->preempted = false;
-    admit(budget, now);
+    preempt(newest, next_or(newest).request.id, budget);
+    budget->admits = true;
+    begin_admission();
+    for (const Lane lane : order_for_room(now)) admit(lane, budget, now);
   }
 }
 

@@ -1,4 +1,6 @@
 // The audit: every block, slot and state is accounted for.
+#include <algorithm>
+
 #include "core/schedule/scheduler_impl.h"
 
 namespace llmrt {
@@ -37,21 +39,27 @@ Status Scheduler::Impl::check_books() const {
     return broken_books("expected {} penalty slots, found {}", config.penalty_rows_max, num_penalty_slots);
   }
 
-  uint64_t waiting_tokens = 0;
-  for (const Sequence* sequence : queue) {
-    const bool waits = sequence->state() == RequestState::kQueued || sequence->state() == RequestState::kPreempted;
-    if (!waits) {
-      return broken_books("request {} waits in state {}", sequence->request.id, request_state_name(sequence->state()));
+  size_t num_waiting = 0;
+  for (const Lane lane : kLanes) {
+    const size_t i = static_cast<size_t>(lane);
+    const auto rows = std::ranges::count(running, lane, &Sequence::lane);
+    if (rows != num_rows[i]) return broken_books("lane {}: expected {} rows, found {}", i, rows, num_rows[i]);
+    uint64_t waiting_tokens = 0;
+    for (const auto& [place, sequence] : queues[i]) {
+      const RequestId id = sequence->request.id;
+      const bool waits = sequence->state() == RequestState::kQueued || sequence->state() == RequestState::kPreempted;
+      if (!waits) return broken_books("request {} waits in state {}", id, request_state_name(sequence->state()));
+      if (sequence->slot >= 0) return broken_books("request {} waits with a slot", id);
+      if (sequence->lane() != lane) return broken_books("request {} waits in another's lane", id);
+      waiting_tokens += sequence->queued_tokens;
     }
-    if (sequence->slot >= 0) return broken_books("request {} waits with a slot", sequence->request.id);
-    waiting_tokens += sequence->queued_tokens;
+    num_waiting += queues[i].size();
+    if (waiting_tokens != queue_tokens[i].load(std::memory_order_relaxed))
+      return broken_books("queue {}: expected {} tokens, found {}", i, waiting_tokens, queue_tokens[i].load());
   }
-  if (waiting_tokens != queue_tokens.load(std::memory_order_relaxed)) {
-    return broken_books("queue: expected {} tokens, found {}", waiting_tokens, queue_tokens.load());
-  }
-  if (sequences.size() != running.size() + queue.size() + num_streaming) {
+  if (sequences.size() != running.size() + num_waiting + num_streaming) {
     return broken_books("expected {} requests, found {} running + {} waiting + {} streaming", sequences.size(),
-                        running.size(), queue.size(), num_streaming);
+                        running.size(), num_waiting, num_streaming);
   }
   return {};
 }

@@ -46,6 +46,7 @@ void FadingLine<N>::observe(const Vector& x, double y) {
       products_[i][k] = kFade * products_[i][k] + x[i] / typical_[i] * (x[k] / typical_[k]);
     targets_[i] = kFade * targets_[i] + x[i] / typical_[i] * y;
   }
+  if (num_observed_ < UINT32_MAX) ++num_observed_;
   solve();
 }
 
@@ -89,6 +90,23 @@ void CostModel::observe(const StepWork& work, const StepTimes& times) {
 double CostModel::step_ms(const StepWork& work) const {
   return step_.predict({1, static_cast<double>(work.tokens), static_cast<double>(work.decode_keys),
                         static_cast<double>(work.chunk_pairs)});
+}
+
+// c * (token + pair * depth) + c^2 * pair / 2 <= what is left.
+uint32_t CostModel::chunk_within(double ms, const StepWork& work, uint64_t depth, uint32_t most) const {
+  const double left = ms - step_ms(work);
+  if (left <= 0) return 0;
+  const double square = step_.coefficient(3) / 2;
+  const double line = step_.coefficient(1) + step_.coefficient(3) * (static_cast<double>(depth) + 0.5);
+  const double root = line + std::sqrt(line * line + 4 * square * left);
+  if (root <= 0) return most;
+  return static_cast<uint32_t>(std::min<double>(2 * left / root, most));
+}
+
+double CostModel::prefill_rate(uint32_t step_tokens) const {
+  const uint64_t n = step_tokens;
+  const double ms = step_ms({.tokens = n, .chunk_pairs = n * (n + 1) / 2});
+  return ms > 0 ? static_cast<double>(n) / ms : 0;
 }
 
 double CostModel::recompute_ms(uint64_t num_tokens) const {

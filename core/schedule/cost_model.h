@@ -20,6 +20,7 @@ class FadingLine {
   FadingLine(const Vector& prior, const Vector& typical) : coefficients_(prior), typical_(typical) {}
 
   void observe(const Vector& x, double y);
+  uint32_t num_observed() const { return num_observed_; }
   double predict(const Vector& x) const {
     double sum = 0;
     for (size_t i = 0; i < N; ++i) sum += coefficients_[i] * x[i];
@@ -33,6 +34,7 @@ class FadingLine {
   Vector coefficients_, typical_;
   std::array<Vector, N> products_ = {};  // sums of x x' and of x y, in typical sizes, fading
   Vector targets_ = {};
+  uint32_t num_observed_ = 0;
 };
 
 // What is known before the first step; 0 = nothing. Measured when the engine starts.
@@ -61,6 +63,13 @@ class CostModel {
   void observe(const StepWork& work, const StepTimes& times);
   // Of the rows, without moves.
   double step_ms(const StepWork& work) const;
+  // Enough steps have been seen for a guess.
+  bool knows_steps() const { return step_.num_observed() >= 8; }
+  // The most tokens of a chunk that begins at position `depth`, up to `most`, with which a step that does `work` beside
+  // it takes no more than `ms`.
+  uint32_t chunk_within(double ms, const StepWork& work, uint64_t depth, uint32_t most) const;
+  // Tokens a millisecond of a prompt that is computed in steps of so many, at its beginning.
+  double prefill_rate(uint32_t step_tokens) const;
   // What computing the first `num_tokens` positions of a sequence again adds to the steps that do it.
   double recompute_ms(uint64_t num_tokens) const;
   // Storing that many blocks and loading them again.

@@ -4,16 +4,17 @@
 #include "core/schedule/scheduler_impl.h"
 
 namespace llmrt {
+namespace {
+
+// A request without a deadline counts as due then: it goes before those with later ones.
+constexpr TimeNs kPatienceNs = 30'000'000'000;
+
+}  // namespace
 
 void Scheduler::Impl::add(Request request, TimeNs now) {
-  const size_t num_prompt = request.prompt.size();
-  const uint64_t waiting = queue_tokens.load(std::memory_order_relaxed);
-  std::optional<Error> refusal;
-  if (!queue.empty() && waiting + num_prompt > config.queue_tokens_max) {
-    refusal = make_error(ErrorCode::kOverloaded, "queue full: expected at most {} tokens, found {} and {} more",
-                         config.queue_tokens_max, waiting, num_prompt);
-    ++stats.num_rejected;
-  }
+  std::optional<Error> refusal = queue_full(request, /*inbox_tokens=*/0);
+  if (!refusal) refusal = too_late(request, now);
+  stats.num_rejected += refusal.has_value();
   std::shared_ptr<BeamSearch> search;
   if (request.beam)
     search = std::make_shared<BeamSearch>(request.n, *request.beam, request.max_tokens, ends_of(request));
@@ -33,7 +34,7 @@ void Scheduler::Impl::add_branch(std::unique_ptr<Sequence> owned, const std::opt
   const RequestId id = sequence.request.id;
   LLMRT_CHECK(!sequence.tokens.empty(), "a request has a prompt");
   LLMRT_CHECK(sequences.emplace(id, std::move(owned)).second, "a request id is used once");
-  if (sequence.request.deadline_ns != 0) deadlines.emplace(sequence.request.deadline_ns, id);
+  set_timeout(sequence);
   if (kv.has_cache()) sequence.identity = identity_of(sequence);
 
   if (refusal) {
@@ -49,27 +50,49 @@ void Scheduler::Impl::add_branch(std::unique_ptr<Sequence> owned, const std::opt
     end(sequence, RequestState::kStreaming, std::move(event), FinishReason::kLength, now);
     return;
   }
-  enqueue(sequence, queue.end());
+  enqueue(sequence);
+}
+
+// Until it has started there is one time more to keep.
+void Scheduler::Impl::set_timeout(Sequence& sequence) {
+  const Request& request = sequence.request;
+  const TimeNs before = sequence.times_out_ns;
+  sequence.times_out_ns = 0;
+  const auto no_later_than = [&](TimeNs at) {
+    if (at != 0) sequence.times_out_ns = sequence.times_out_ns == 0 ? at : std::min(sequence.times_out_ns, at);
+  };
+  no_later_than(request.deadline_ns);
+  no_later_than(request.expiry_ns);
+  if (sequence.state() == RequestState::kQueued) no_later_than(request.start_by_ns);
+  if (sequence.times_out_ns == before) return;
+  if (before != 0) timeouts.erase({before, request.id});
+  if (sequence.times_out_ns != 0) timeouts.emplace(sequence.times_out_ns, request.id);
 }
 
 void Scheduler::Impl::expire(TimeNs now) {
-  while (!deadlines.empty() && deadlines.begin()->first <= now) {
-    Sequence& sequence = *find(deadlines.begin()->second);
+  while (!timeouts.empty() && timeouts.begin()->first <= now) {
+    Sequence& sequence = *find(timeouts.begin()->second);
     end(sequence, RequestState::kCancelled, {}, FinishReason::kTimeout, now);
   }
 }
 
 void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now) {
   const Request& request = sequence.request;
+  if (finish != FinishReason::kCancelled && finish != FinishReason::kTimeout && finish != FinishReason::kError) {
+    const uint32_t num_output = static_cast<uint32_t>(sequence.tokens.size()) - sequence.num_prompt;
+    if (num_output > 0) lengths_of(request).add(num_output);
+  }
   if (sequence.slot >= 0) {
+    const uint32_t unused = sequence.reserved_tokens - std::min(sequence.reserved_tokens, sequence.computed);
+    stats.over_reserved_tokens += unused;
     const bool is_spoilt = event.error && event.error->code == ErrorCode::kNotFinite;
     const bool forget = is_spoilt || config.prefix_cache == PrefixCacheKind::kOff;
     if (!quarantined) give_back(sequence, forget);
-    running.erase(std::find(running.begin(), running.end(), &sequence));
+    stop_running(sequence);
   } else if (sequence.queued_tokens > 0) {
     dequeue(sequence);
   }
-  if (request.deadline_ns != 0) deadlines.erase({request.deadline_ns, request.id});
+  if (sequence.times_out_ns != 0) timeouts.erase({sequence.times_out_ns, request.id});
   sequence.move_to(state);
 
   event.cached_tokens = sequence.cached_tokens;
@@ -107,17 +130,30 @@ void Scheduler::Impl::give_back(Sequence& sequence, bool forget) {
   sequence.row_is_set = false;
 }
 
-void Scheduler::Impl::enqueue(Sequence& sequence, std::list<Sequence*>::iterator place) {
+void Scheduler::Impl::stop_running(Sequence& sequence) {
+  running.erase(std::ranges::find(running, &sequence));
+  --num_rows[static_cast<size_t>(sequence.lane())];
+}
+
+void Scheduler::Impl::enqueue(Sequence& sequence) {
+  const Request& request = sequence.request;
+  const bool is_new = sequence.state() == RequestState::kQueued;
   // The prompt that branches share is counted once; each of the others has its last token to compute.
-  const bool shares_prompt = sequence.branch > 0 && sequence.state() == RequestState::kQueued;
-  sequence.queued_tokens = shares_prompt ? 1 : static_cast<uint32_t>(sequence.tokens.size());
-  sequence.queue_place = queue.insert(place, &sequence);
-  queue_tokens.fetch_add(sequence.queued_tokens, std::memory_order_relaxed);
+  sequence.queued_tokens = is_new && sequence.branch > 0 ? 1 : static_cast<uint32_t>(sequence.tokens.size());
+  ++num_enqueued;
+  if (is_new) {
+    const TimeNs due_ns = request.deadline_ns != 0 ? request.deadline_ns : request.arrival_ns + kPatienceNs;
+    sequence.queue_place = {true, due_ns, num_enqueued};
+  } else {
+    sequence.queue_place = {false, 0, ~num_enqueued};
+  }
+  queue_of(sequence).emplace(sequence.queue_place, &sequence);
+  tokens_waiting(sequence.lane()).fetch_add(sequence.queued_tokens, std::memory_order_relaxed);
 }
 
 void Scheduler::Impl::dequeue(Sequence& sequence) {
-  queue_tokens.fetch_sub(sequence.queued_tokens, std::memory_order_relaxed);
-  queue.erase(sequence.queue_place);
+  tokens_waiting(sequence.lane()).fetch_sub(sequence.queued_tokens, std::memory_order_relaxed);
+  queue_of(sequence).erase(sequence.queue_place);
   sequence.queued_tokens = 0;
 }
 

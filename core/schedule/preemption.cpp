@@ -1,7 +1,9 @@
 // Who yields when a running sequence needs a block and none is free, and what becomes of its keys and values.
 //
-// Those that yielded often are spared: the order is by how often a sequence has yielded beyond the first time, then the
-// newest first. So nobody runs in circles, and when all are spared the one that yielded least yields again. What a
+// The lowest lane yields first. In it those that yielded often are spared: the order is by how often a sequence has
+// yielded beyond the first time, then the newest first. So nobody runs in circles, and when all are spared the one that
+// yielded least yields again. Rows that a lane has beyond its share are lent: a higher lane that has less than its own
+// takes them back for a request that finds no room. A lower lane waits until an answer ends. What a
 // sequence had computed stays in the prefix cache until others take its blocks; where swapping is cheaper than
 // computing again those blocks are stored in the host tier first.
 #include <algorithm>
@@ -17,22 +19,63 @@ uint32_t protection(const Sequence& sequence) {
   return sequence.num_preemptions < kSparedFrom ? 0 : sequence.num_preemptions;
 }
 
+bool yields_before(const Sequence* a, const Sequence* b) {
+  if (a->lane() != b->lane()) return a->lane() > b->lane();
+  if (protection(*a) != protection(*b)) return protection(*a) < protection(*b);
+  return a->admission > b->admission;
+}
+
 }  // namespace
 
 Sequence& Scheduler::Impl::pick_victim() const {
-  const auto yields_before = [](const Sequence* a, const Sequence* b) {
-    if (protection(*a) != protection(*b)) return protection(*a) < protection(*b);
-    return a->admission > b->admission;
-  };
   return **std::ranges::min_element(running, yields_before);
+}
+
+// True when others have yielded, so that the sequence should fit now. Nobody yields unless enough can; but blocks that
+// several hold may turn out to stay.
+bool Scheduler::Impl::reclaim_room(const Sequence& sequence, StepBudget* budget) {
+  const Lane lane = sequence.lane();
+  if (reserves_all(config.on_exhaustion) || num_rows[static_cast<size_t>(lane)] + 1 > entitled_rows(lane)) return false;
+  if (sequence.request.sampling.has_penalties() && free_penalty_slots.empty()) return false;
+  std::vector<uint64_t> missing(kv.num_groups());
+  for (uint32_t g = 0; g < kv.num_groups(); ++g) {
+    const bool is_known = g == 0 && sequence.blocks_needed > 0;
+    const uint64_t own = is_known ? sequence.blocks_needed : kv.blocks_for(g, positions_reserved(sequence));
+    const uint64_t needed = own + promised[g] + watermark[g];
+    missing[g] = needed - std::min<uint64_t>(needed, kv.num_free(g));
+  }
+  bool has_slot = !free_slots.empty();
+  const auto is_enough = [&] { return has_slot && std::ranges::all_of(missing, [](uint64_t n) { return n == 0; }); };
+
+  std::vector<Sequence*> candidates(running), lent;
+  std::ranges::sort(candidates, yields_before);
+  std::array<uint32_t, kNumLanes> rows = num_rows;
+  for (Sequence* other : candidates) {
+    if (is_enough() || other->lane() <= lane) break;
+    uint32_t& left = rows[static_cast<size_t>(other->lane())];
+    if (left <= entitled_rows(other->lane()) || other->tried_in == num_rounds) continue;  // it has just been admitted
+    --left;
+    lent.push_back(other);
+    has_slot = true;
+    for (uint32_t g = 0; g < kv.num_groups(); ++g) {
+      const size_t held = other->tables[g].blocks.size();
+      const uint64_t gained = std::max<uint64_t>(held, kv.blocks_for(g, other->reserved_tokens));
+      missing[g] -= std::min(missing[g], gained);
+    }
+  }
+  if (!is_enough()) return false;
+  for (Sequence* other : lent) preempt(*other, sequence.request.id, budget);
+  stats.num_reclaims += lent.size();
+  count_promises();
+  return true;
 }
 
 void Scheduler::Impl::preempt(Sequence& sequence, RequestId wanted_by, StepBudget* budget) {
   budget->tokens += sequence.step_tokens;
   budget->samples += sequence.samples_for(sequence.step_tokens);
-  budget->preempted = true;
+  budget->admits = false;
   sequence.step_tokens = 0;
-  running.erase(std::ranges::find(running, &sequence));
+  stop_running(sequence);
   Preemption event{.request_id = sequence.request.id,
                    .wanted_by = wanted_by,
                    .computed_tokens = sequence.computed,
@@ -46,8 +89,10 @@ void Scheduler::Impl::preempt(Sequence& sequence, RequestId wanted_by, StepBudge
   give_back(sequence, /*forget=*/false);
   // The tokens stay: what is lost of their keys and values is computed again, a token in flight is taken when it comes.
   sequence.move_to(RequestState::kPreempted);
-  enqueue(sequence, queue.begin());
+  enqueue(sequence);
   ++stats.num_preemptions;
+  const Sequence* wanter = find(wanted_by);
+  stats.num_outgrown += wanter != nullptr && wanter->computed >= wanter->reserved_tokens;
   stats.num_swaps += event.swapped;
 }
 

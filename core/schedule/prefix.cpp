@@ -4,12 +4,15 @@
 // it; the others wait for that, and then begin with its full blocks and a copy of the filled slots of the next one, but
 // for the last token of the prompt: what comes out of it is what they draw from.
 //
-// Preempted sequences come first, whatever they find. Among the first kLookAhead others the one with the longest known
-// prefix goes next, so that a prefix is used while it is there; but nobody is overtaken more than kOvertakenMax times.
-// A request whose next block a running one is still to compute waits for that instead of computing it twice, for at
-// most kHeldPlansMax plans; those that go before it meanwhile do not count as overtaking. (A prompt in long chunks
-// takes more plans, but leaves no tokens of a step to others either. One that is scored leaves some and may be slow.)
+// Within a lane preempted sequences come first, whatever they find; then by when they are due, which is the deadline
+// or, where there is none, some time after the arrival. Among the first kLookAhead that have no deadline the one with
+// the longest known prefix goes next, so that a prefix is used while it is there, and between equals the shortest
+// prompt; but nobody is overtaken more than kOvertakenMax times. A request whose next block a running one is still to
+// compute waits for that instead of computing it twice, for at most kHeldPlansMax plans; those that go before it
+// meanwhile do not count as overtaking. (A prompt in long chunks takes more plans, but leaves no tokens of a step to
+// others either. One that is scored leaves some and may be slow.)
 #include <algorithm>
+#include <bit>
 #include <span>
 #include <utility>
 
@@ -19,8 +22,19 @@ namespace llmrt {
 namespace {
 
 constexpr uint32_t kLookAhead = 64;
+constexpr uint32_t kScanMax = 1024;  // with branches that wait for others
 constexpr uint32_t kOvertakenMax = 8;
 constexpr uint64_t kHeldPlansMax = 16;
+
+// Lengths of one power of two count as equal, and so do all below 64 tokens: then the first come goes first.
+int length_class(const Sequence& sequence) {
+  return std::bit_width(sequence.tokens.size() / 64);
+}
+
+bool goes_before(const Sequence& a, const Sequence& b) {
+  if (a.prefix_blocks != b.prefix_blocks) return a.prefix_blocks > b.prefix_blocks;
+  return length_class(a) < length_class(b);
+}
 
 uint32_t common_tokens(std::span<const int32_t> a, std::span<const int32_t> b) {
   return static_cast<uint32_t>(std::ranges::mismatch(a, b).in1 - a.begin());
@@ -28,28 +42,39 @@ uint32_t common_tokens(std::span<const int32_t> a, std::span<const int32_t> b) {
 
 }  // namespace
 
-// Null when all that may go now wait for a running sequence's prefix.
-Sequence* Scheduler::Impl::pick_next() {
+// Null when all of the lane that may go now wait for a running sequence's prefix or were tried in this round.
+Sequence* Scheduler::Impl::pick_next(Lane lane) {
+  const auto& queue = queues[static_cast<size_t>(lane)];
   Sequence* best = nullptr;
-  uint32_t num_seen = 0;
-  for (Sequence* sequence : queue) {
+  uint32_t num_seen = 0, num_scanned = 0;
+  for (const auto& [place, sequence] : queue) {
+    if (++num_scanned > kScanMax) break;
     if (sequence->is_asked) continue;
     const bool waits = waits_for_branch(*sequence);
     if (sequence->state() == RequestState::kPreempted) return waits ? nullptr : sequence;
     if (waits) continue;
-    if (!kv.has_cache()) return sequence;
     if (++num_seen > kLookAhead) break;
-    if (waits_for_prefix(*sequence)) continue;
-    if (sequence->num_overtaken >= kOvertakenMax) return sequence;
-    if (!sequence->is_looked_up && queue.size() > 1) look_up(*sequence);
-    if (best == nullptr || sequence->prefix_blocks > best->prefix_blocks) best = sequence;
+    if (sequence->tried_in == num_rounds) continue;
+    if (kv.has_cache() && waits_for_prefix(*sequence)) continue;
+    if (is_aged(*sequence) || (best == nullptr && sequence->request.deadline_ns != 0)) return sequence;
+    if (kv.has_cache() && !sequence->is_looked_up && queue.size() > 1) look_up(*sequence);
+    if (best == nullptr || goes_before(*sequence, *best)) best = sequence;
   }
   return best;
 }
 
-// However long it takes: the other one runs.
+bool Scheduler::Impl::is_aged(const Sequence& sequence) const {
+  return sequence.num_overtaken >= kOvertakenMax;
+}
+
+// Branches start in their order. However long it takes for the one that computes the prompt: it runs.
 bool Scheduler::Impl::waits_for_branch(Sequence& sequence) const {
-  if (sequence.request.n == 1 || kv.num_groups() != 1) return false;
+  if (sequence.request.n == 1) return false;
+  if (sequence.branch > 0 && sequence.state() == RequestState::kQueued) {
+    const Sequence* former = find(sequence.request.id - 1);
+    if (former != nullptr && former->state() == RequestState::kQueued) return true;
+  }
+  if (kv.num_groups() != 1) return false;
   const uint32_t wanted = std::min(sequence.reusable(), sequence.num_prompt);
   bool is_coming = false;
   for (const Sequence* other : running) {
@@ -99,10 +124,12 @@ PrefixMatch Scheduler::Impl::look_up(Sequence& sequence) const {
 }
 
 void Scheduler::Impl::count_overtaken(const Sequence& admitted) {
-  for (Sequence* sequence : queue) {
-    if (sequence == &admitted) return;
+  for (const auto& [place, sequence] : queue_of(admitted)) {
+    if (sequence == &admitted) break;
     if (!sequence->is_held) ++sequence->num_overtaken;
   }
+  for (Sequence* sequence : passed_over)
+    if (sequence->lane() != admitted.lane()) ++sequence->num_overtaken;
 }
 
 // An adapter's id stands for its content: ids are not given twice. Without a prefix cache (but with a host tier, which

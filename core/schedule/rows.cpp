@@ -31,12 +31,25 @@ void Scheduler::Impl::take_units(StepBudget* budget, TimeNs now) {
   }
 }
 
-void Scheduler::Impl::take_chunks(StepBudget* budget) {
-  const bool others_decode = std::any_of(running.begin(), running.end(), [](const Sequence* sequence) {
-    return sequence->step_tokens > 0 && sequence->gap() == 1;
-  });
-  budget->chunk_tokens = others_decode ? std::min(config.chunk_tokens, budget->tokens) : budget->tokens;
-  for (Sequence* sequence : running) take_chunk(*sequence, budget);
+// By lane: what runs, then who may start. While room is scarce the lane that has the least of it is asked before the
+// others, in its turn.
+void Scheduler::Impl::take_prompts(StepBudget* budget, TimeNs now) {
+  budget->chunk_tokens = chunk_tokens(*budget);
+  behind.clear();
+  for (Sequence* sequence : running)
+    if (sequence->gap() > sequence->step_tokens) behind.push_back(sequence);
+  const std::array<Lane, kNumLanes> turns = order_for_prefill(now), by_room = order_for_room(now);
+  const bool was_scarce = room_is_scarce;
+  const auto first =
+      std::ranges::find_if(by_room, [this](Lane lane) { return !queues[static_cast<size_t>(lane)].empty(); });
+  if (budget->admits) begin_admission();
+  for (const Lane lane : turns) {
+    for (Sequence* sequence : behind)
+      if (sequence->lane() == lane && sequence->slot >= 0) take_chunk(*sequence, budget);
+    if (!was_scarce || (first != by_room.end() && lane == *first)) admit(lane, budget, now);
+  }
+  if (!was_scarce) return;
+  for (const Lane lane : by_room) admit(lane, budget, now);
 }
 
 // As much as budget and free blocks allow. Admission has promised the blocks; rows that decode beyond their reservation
@@ -51,6 +64,8 @@ void Scheduler::Impl::take_chunk(Sequence& sequence, StepBudget* budget) {
   const uint32_t within = sequence.count_within(taken + count, sequence.samples_for(taken) + budget->samples) - taken;
   LLMRT_CHECK(kv.grow(sequence.tables, end + within), "capacity_tokens said so");
   budget->chunk_tokens -= within;
+  prefill.charge(sequence.lane(), within);
+  prompt_tokens_served += within;
   take(sequence, within, budget);
 }
 

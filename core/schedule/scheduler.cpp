@@ -22,6 +22,12 @@ HostTierSize host_tier_size(const SchedulerConfig& config) {
   return {config.host_blocks, 2 * rows_max + chunk_blocks + shared_blocks_max(config)};
 }
 
+// What people and programs that wait may be served ahead of their share: some steps.
+FairQueue::Amounts burst_credits(const SchedulerConfig& config) {
+  const double tokens = 8.0 * config.step_tokens_max;
+  return {tokens, tokens, 0, 0};
+}
+
 // The host tier needs the books of a cache even when nothing is shared.
 PrefixCacheKind cache_kind(const SchedulerConfig& config) {
   const bool needs_one = config.prefix_cache == PrefixCacheKind::kOff && config.host_blocks > 0;
@@ -60,6 +66,7 @@ Scheduler::Impl::Impl(SchedulerConfig from)
     : config(std::move(from)),
       kv(config.kv_pools, cache_kind(config), host_tier_size(config)),
       cost(config.cost_prior),
+      prefill(config.class_shares.prefill, burst_credits(config)),
       by_slot(config.sequences_max),
       promised(config.kv_pools.size()),
       watermark(config.kv_pools.size()) {
@@ -70,6 +77,7 @@ Scheduler::Impl::Impl(SchedulerConfig from)
   }
   running.reserve(config.sequences_max);
   taking.reserve(config.sequences_max);
+  behind.reserve(config.sequences_max);
   slots_to_clear.reserve(config.sequences_max);
 }
 
@@ -90,18 +98,18 @@ Status Scheduler::check(const Request& request) const {
     return make_error(ErrorCode::kUnsupported, "use_beam_search: expected at most {} beams, found {}",
                       kBeamCandidatesMax - impl_->ends_of(request).size(), request.n);
   }
-  const uint32_t positions = impl_->positions_reserved(static_cast<uint32_t>(num_prompt),
-                                                       static_cast<uint32_t>(num_prompt + request.max_tokens - 1));
+  // What was learnt since changes when it starts, not whether it ever can.
+  const uint32_t output = reserves_all(config.on_exhaustion)
+                              ? request.max_tokens
+                              : std::min(request.max_tokens, config.reserve_output_tokens);
+  const uint32_t positions = static_cast<uint32_t>(std::min(num_prompt + output, num_prompt + request.max_tokens - 1));
   for (uint32_t g = 0; g < impl_->kv.num_groups(); ++g) {
     const uint32_t blocks = impl_->kv.blocks_for(g, positions);
     if (blocks <= impl_->kv.num_blocks(g)) continue;
     return make_error(
         ErrorCode::kNeverFits,
         "never fits: {} prompt tokens with an expected output of {} need {} KV blocks of {}, the pool has {}",
-        num_prompt,
-        reserves_all(config.on_exhaustion) ? request.max_tokens
-                                           : std::min(request.max_tokens, config.reserve_output_tokens),
-        blocks, config.kv_pools[g].block_tokens, impl_->kv.num_blocks(g));
+        num_prompt, output, blocks, config.kv_pools[g].block_tokens, impl_->kv.num_blocks(g));
   }
   return {};
 }
@@ -129,7 +137,7 @@ void Scheduler::drained(RequestId id) {
 }
 
 bool Scheduler::has_work() const {
-  return !impl_->queue.empty() || !impl_->running.empty();
+  return impl_->num_waiting() > 0 || !impl_->running.empty();
 }
 
 const IterationPlan* Scheduler::plan(TimeNs now) {
@@ -141,8 +149,7 @@ const IterationPlan* Scheduler::plan(TimeNs now) {
                        .recount_tokens = config.context_max,
                        .shared_blocks = shared_blocks_max(config)};
   impl_->take_units(&budget, now);
-  impl_->take_chunks(&budget);
-  impl_->admit(&budget, now);
+  impl_->take_prompts(&budget, now);
   impl_->yield_idle_beams(&budget, now);
   if (budget.tokens == config.step_tokens_max) return nullptr;
   IterationPlan* plan = &impl_->plans[++impl_->num_plans % impl_->plans.size()];
@@ -157,13 +164,14 @@ void Scheduler::commit(const IterationPlan& plan, std::span<Verdict> verdicts, T
   for (const PlanRow& row : plan.rows) impl_->commit_row(plan, row, verdicts, now);
   ++impl_->num_commits;
   ++impl_->stats.num_steps;
-  impl_->cost.observe(plan.work, times);
+  impl_->observe(plan.work, times, now);
 }
 
 void Scheduler::fail_all(const Error& error, TimeNs now) {
   impl_->quarantined = error.code == ErrorCode::kInternal;
   std::vector<Sequence*> all(impl_->running.begin(), impl_->running.end());
-  all.insert(all.end(), impl_->queue.begin(), impl_->queue.end());
+  for (const auto& queue : impl_->queues)
+    for (const auto& [place, sequence] : queue) all.push_back(sequence);
   for (Sequence* sequence : all) {
     const bool never_ran = sequence->state() == RequestState::kQueued;
     impl_->end(*sequence, never_ran ? RequestState::kRejected : RequestState::kStreaming, {.error = error},
@@ -187,13 +195,15 @@ void Scheduler::take_preemptions(std::vector<Preemption>* out) {
 }
 
 uint64_t Scheduler::queue_tokens() const {
-  return impl_->queue_tokens.load(std::memory_order_relaxed);
+  uint64_t sum = 0;
+  for (const auto& tokens : impl_->queue_tokens) sum += tokens.load(std::memory_order_relaxed);
+  return sum;
 }
 
 const EngineStats& Scheduler::stats() const {
   EngineStats& stats = impl_->stats;
   stats.num_running = static_cast<uint32_t>(impl_->running.size());
-  stats.num_waiting = static_cast<uint32_t>(impl_->queue.size());
+  stats.num_waiting = impl_->num_waiting();
   stats.num_streaming = impl_->num_streaming;
   stats.queue_tokens = queue_tokens();
   stats.blocks_total = stats.blocks_free = stats.blocks_cached = 0;
@@ -217,6 +227,10 @@ std::optional<RequestState> Scheduler::state_of(RequestId id) const {
   const Sequence* sequence = impl_->find(id);
   if (sequence == nullptr) return std::nullopt;
   return sequence->state();
+}
+
+std::optional<Error> Scheduler::queue_full(const Request& request, uint64_t inbox_tokens) const {
+  return impl_->queue_full(request, inbox_tokens);
 }
 
 const CostModel& Scheduler::cost_model() const {

@@ -9,7 +9,7 @@
 // Loop (plain: commit before the next plan; one step ahead: one more plan before the commit of the former):
 //   plan(now) -> lower, submit ... wait, StopMatcher -> commit(plan, verdicts, now) -> take_events -> sinks
 //
-// One thread, the engine's, except check() and queue_tokens().
+// One thread, the engine's, except check(), queue_full() and queue_tokens().
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,7 @@
 #include "core/metrics/engine_stats.h"
 #include "core/request/request.h"
 #include "core/request/request_state.h"
+#include "core/schedule/class_shares.h"
 #include "core/schedule/cost_model.h"
 #include "core/schedule/exhaustion.h"
 #include "core/schedule/iteration_plan.h"
@@ -35,11 +36,18 @@ struct SchedulerConfig {
   uint32_t step_tokens_max = 2048;
   uint32_t sample_rows_max = 256;
   uint32_t penalty_rows_max = 16;
-  uint32_t chunk_tokens = 512;           // of all prompts together in a step in which others decode
+  uint32_t chunk_tokens = 512;  // of all prompts together in a step in which others decode
+  // In steps in which others decode, predicted: chunks are as large as this allows. 0 = they are chunk_tokens.
+  double tpot_target_ms = 0;
+  double idle_step_ms = 0;               // the same of steps in which nothing decodes; 0 = any
   uint32_t reserve_output_tokens = 256;  // reserved at admission: min(max_tokens, this)
+  bool learns_output = false;            // reserved instead, as soon as it is known: what 95 % of answers did not pass
   double watermark = 0.01;               // share of each pool that admission leaves free
-  uint64_t queue_tokens_max = 1u << 20;  // tokens waiting; a request that comes on top of them is rejected
-  std::vector<KvPoolSize> kv_pools;      // by KV group; one for a plain model
+  uint64_t queue_tokens_max = 1u << 20;  // tokens waiting in a lane; what comes on top is rejected
+  // Interactive and agent requests for which more is expected are refused, as far as that is known; 0 = any wait.
+  double ttft_target_ms = 0;
+  ClassShares class_shares;
+  std::vector<KvPoolSize> kv_pools;  // by KV group; one for a plain model
   PrefixCacheKind prefix_cache = PrefixCacheKind::kOff;
   OnExhaustion on_exhaustion = OnExhaustion::kPreempt;
   uint32_t host_blocks = 0;  // of the host tier; 0 = none. One KV group only
@@ -114,6 +122,9 @@ class Scheduler {
 
   // Tokens of the requests that wait (new and preempted). Thread-safe.
   uint64_t queue_tokens() const;
+  // Why the request may not join those that wait and `inbox_tokens` more: overloaded, with the numbers and when to try
+  // again. Thread-safe.
+  std::optional<Error> queue_full(const Request& request, uint64_t inbox_tokens) const;
 
   // Gauges and counters of the scheduling part (plan_ms, device_ms and wall_ms are the engine's).
   const EngineStats& stats() const;

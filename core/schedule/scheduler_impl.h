@@ -1,10 +1,10 @@
 // The scheduler's insides, private to core/schedule. The parts of a step, in order: take_units (rows that need one
-// token), take_chunks (prompts and recompute), admit, write_plan. Each takes from one StepBudget.
+// token), take_prompts (by lane: chunks of what runs, then who may start), write_plan. Each takes from one StepBudget.
 #pragma once
 
 #include <array>
 #include <atomic>
-#include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -14,7 +14,10 @@
 
 #include "core/kv/kv_space.h"
 #include "core/request/sequence.h"
+#include "core/schedule/fair_queue.h"
+#include "core/schedule/output_lengths.h"
 #include "core/schedule/scheduler.h"
+#include "core/schedule/service_rate.h"
 
 namespace llmrt {
 
@@ -25,7 +28,7 @@ struct StepBudget {
   uint32_t chunk_tokens = 0;    // of `tokens`, for rows that are behind by more than one
   uint32_t recount_tokens = 0;  // payload for penalty counts
   uint32_t shared_blocks = 0;   // payload for the tables of admitted sequences: what they take over
-  bool preempted = false;
+  bool admits = true;           // nobody has yielded, and nobody whose turn it is waits for room
 };
 
 struct Scheduler::Impl {
@@ -41,41 +44,66 @@ struct Scheduler::Impl {
   void tell(const Sequence& sequence, TokenEvent event, TimeNs now);
   // `forget`: its keys and values are not kept.
   void give_back(Sequence& sequence, bool forget);
-  void enqueue(Sequence& sequence, std::list<Sequence*>::iterator place);
+  void enqueue(Sequence& sequence);
   void dequeue(Sequence& sequence);
+  std::map<QueuePlace, Sequence*>& queue_of(const Sequence& sequence) {
+    return queues[static_cast<size_t>(sequence.lane())];
+  }
+  std::atomic<uint64_t>& tokens_waiting(Lane lane) { return queue_tokens[static_cast<size_t>(lane)]; }
+  void stop_running(Sequence& sequence);
+  void set_timeout(Sequence& sequence);
   void forget(RequestId id);
   Sequence* find(RequestId id) const;
 
   // preemption.cpp: who yields
   Sequence& pick_victim() const;
+  bool reclaim_room(const Sequence& sequence, StepBudget* budget);
   void preempt(Sequence& sequence, RequestId wanted_by, StepBudget* budget);
   bool is_worth_storing(const Sequence& sequence) const;
 
+  // pace.cpp: how much at once, and how long until then
+  uint32_t chunk_tokens(const StepBudget& budget) const;
+  void observe(const StepWork& work, const StepTimes& times, TimeNs now);
+  double wait_ms(Lane lane, uint64_t num_tokens) const;
+  std::optional<Error> queue_full(const Request& request, uint64_t inbox_tokens) const;
+  std::optional<Error> too_late(const Request& request, TimeNs now) const;
+
   // rows.cpp: what runs goes on
   void take_units(StepBudget* budget, TimeNs now);
-  void take_chunks(StepBudget* budget);
+  void take_prompts(StepBudget* budget, TimeNs now);
   void take_chunk(Sequence& sequence, StepBudget* budget);
   void take(Sequence& sequence, uint32_t count, StepBudget* budget);
   bool make_room(Sequence& sequence, uint32_t positions, StepBudget* budget, TimeNs now);
   Error pool_exhausted(const Sequence& sequence, uint32_t positions) const;
 
+  // lanes.cpp: whose turn it is
+  std::array<Lane, kNumLanes> order_for_prefill(TimeNs now);
+  std::array<Lane, kNumLanes> order_for_room(TimeNs now) const;
+  bool has_share(Lane lane, TimeNs now) const;
+  double entitled_rows(Lane lane) const;
+
   // admission.cpp: what waits may start
-  void admit(StepBudget* budget, TimeNs now);
+  void begin_admission();
+  void admit(Lane lane, StepBudget* budget, TimeNs now);
   enum class Admission { kDone, kLater, kNoRoom };
   Admission try_admit(Sequence& sequence, StepBudget* budget);
   bool must_refuse(const Sequence& sequence) const;
   void refuse(Sequence& sequence, TimeNs now);
   Error no_room(const Sequence& sequence) const;
-  bool fits(Sequence& sequence, PrefixMatch* match) const;
+  bool fits(Sequence& sequence, PrefixMatch* match);
   void count_promises();
   void start(Sequence& sequence, const PrefixMatch& match);
-  uint32_t positions_reserved(uint32_t num_tokens, uint32_t positions_max) const;
+  uint32_t positions_reserved(const Sequence& sequence);
+  OutputLengths& lengths_of(const Request& request) {
+    return output_lengths[static_cast<size_t>(request.route)][static_cast<size_t>(request.request_class)];
+  }
 
   // prefix.cpp: who waits for whose prefix, and what is kept for others
-  Sequence* pick_next();
+  Sequence* pick_next(Lane lane);
   bool waits_for_branch(Sequence& sequence) const;
   bool waits_for_prefix(Sequence& sequence) const;
   PrefixMatch look_up(Sequence& sequence) const;
+  bool is_aged(const Sequence& sequence) const;
   void count_overtaken(const Sequence& admitted);
   Digest identity_of(const Sequence& sequence) const;
   void keep_filled(Sequence& sequence);
@@ -97,7 +125,7 @@ struct Scheduler::Impl {
 
   // beams.cpp: requests with beam search
   std::vector<int32_t> ends_of(const Request& request) const;
-  std::vector<Sequence*> beams_of(const Sequence& sequence) const;  // by branch
+  std::vector<Sequence*> branches_of(const Sequence& sequence) const;  // by branch; null: ended
   // end() for the branch, or for all beams together.
   void end_all(Sequence& sequence, RequestState state, const TokenEvent& event, FinishReason finish, TimeNs now);
   void commit_beam(Sequence& sequence, Verdict& verdict, TimeNs now);
@@ -106,23 +134,36 @@ struct Scheduler::Impl {
   void tell_answers(std::span<Sequence* const> beams, const BeamSearch& search, TimeNs now);
   void yield_idle_beams(StepBudget* budget, TimeNs now);
 
+  uint32_t num_waiting() const {
+    size_t sum = 0;
+    for (const auto& queue : queues) sum += queue.size();
+    return static_cast<uint32_t>(sum);
+  }
+
   // books.cpp
   Status check_books() const;
 
   const SchedulerConfig config;
   KvSpace kv;
   CostModel cost;
+  FairQueue prefill;                                    // of lanes, charged in prompt tokens
   std::vector<int32_t> free_slots, free_penalty_slots;  // the back goes first
   std::vector<uint32_t> slots_to_clear;                 // given back since the last plan
 
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences;
-  std::list<Sequence*> queue;       // preempted ones at the front
-  std::vector<Sequence*> running;   // by admission, the newest last
-  std::vector<Sequence*> taking;    // those that ran when the step began
-  std::vector<Sequence*> by_slot;   // null: the slot is free
+  std::array<std::map<QueuePlace, Sequence*>, kNumLanes> queues;
+  std::vector<Sequence*> running;                 // by admission, the newest last
+  std::array<uint32_t, kNumLanes> num_rows = {};  // of the running ones
+  std::vector<Sequence*> taking;                  // those that ran when the step began
+  std::vector<Sequence*> behind;                  // of these, the ones with a part of their prompt to compute
+  std::vector<Sequence*> passed_over;             // that found no room in this round of admission
+  std::vector<Sequence*> by_slot;                 // null: the slot is free
   std::vector<uint32_t> promised;   // by group: blocks that running sequences may still take within their reservation
   std::vector<uint32_t> watermark;  // by group, in blocks
-  std::set<std::pair<TimeNs, RequestId>> deadlines;
+  bool room_is_scarce = false;      // somebody found none in the last round of admission
+  uint64_t num_rounds = 0;          // of admission
+  uint64_t num_enqueued = 0;
+  std::set<std::pair<TimeNs, RequestId>> timeouts;
   uint64_t num_admissions = 0;
   uint64_t turn = 0;  // admission number from which take_units serves: the first that the last step had to leave out
 
@@ -134,7 +175,11 @@ struct Scheduler::Impl {
   EngineStats stats;
   uint32_t num_streaming = 0;
   bool quarantined = false;  // the books are broken: blocks and slots are not given back any more
-  std::atomic<uint64_t> queue_tokens = 0;
+  std::array<std::array<OutputLengths, kNumRequestClasses>, kNumRoutes> output_lengths;
+  ServiceRate service;
+  uint64_t prompt_tokens_served = 0;  // since the last commit, those that a cache spares included
+  std::array<std::atomic<uint64_t>, kNumLanes> queue_tokens = {};
+  std::atomic<double> prompt_rate = 0;  // tokens a millisecond, those that caches spare included; 0 = not known
 };
 
 }  // namespace llmrt

@@ -107,6 +107,21 @@ TEST_CASE("a request that can never run is refused with both numbers, and its si
   CHECK(run.sinks[0]->finish == FinishReason::kNone);
 }
 
+TEST_CASE("an evaluation is refused where its numbers would depend on the batch") {
+  FakeBackendConfig backend;
+  for (const bool batch_invariant : {false, true}) {
+    backend.batch_invariant = batch_invariant;
+    Running run(backend);
+    Request request;
+    request.prompt = {5, 6, 7};
+    request.request_class = RequestClass::kEvaluation;
+    request.sink = run.sinks.emplace_back(std::make_shared<Sink>());
+    const auto id = run.engine->submit(std::move(request));
+    CHECK(id.ok() == batch_invariant);
+    if (!id) CHECK_THAT(id.error().message, ContainsSubstring("class evaluation: expected a device whose numbers"));
+  }
+}
+
 TEST_CASE("a lost device ends every request, is written down, and later requests hear of it") {
   Running run({.poison = 0, .lost_at_submit = 3});
   REQUIRE(run.submit(8, 20).ok());

@@ -157,8 +157,8 @@ TEST_CASE("every branch of a request that the queue cannot hold is told so") {
   check_script(R"(config pool=16 block=4 queue=10 rows=1
 add 1 prompt=4 max=2
 add 2 prompt=9 max=2 n=2
-  2: error (overloaded: queue full: expected at most 10 tokens, found 4 and 9 more)
-  3: error (overloaded: queue full: expected at most 10 tokens, found 4 and 9 more)
+  2: error (overloaded: queue full: expected at most 10 tokens of class interactive, found 4 and 9 more)
+  3: error (overloaded: queue full: expected at most 10 tokens of class interactive, found 4 and 9 more)
 )");
 }
 

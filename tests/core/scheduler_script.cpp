@@ -94,6 +94,9 @@ void Script::add(std::istringstream& line) {
   request.max_tokens = number(words, "max", 16);
   request.min_tokens = number(words, "min", 0);
   request.deadline_ns = number(words, "deadline", 0) * kMs;
+  request.expiry_ns = number(words, "expiry", 0) * kMs;
+  request.start_by_ns = number(words, "start_by", 0) * kMs;
+  if (words.contains("class")) request.request_class = *parse_request_class(words.at("class"));
   request.arrival_ns = now_;
   request.sampling.prompt_logprobs = words.contains("scores");
   if (words.contains("scores") || words.contains("logprobs")) request.sampling.logprobs = 0;

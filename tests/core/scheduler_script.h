@@ -3,9 +3,9 @@
 //
 //   config key=value ...      pool (blocks), block (tokens), rows, step, samples, penalties, chunk, reserve, context,
 //                             queue, watermark (in percent), cache (radix or hashed); must come first
-//   add ID prompt=N max=N [n=N] [min=N] [same=N] [salt=TEXT] [deadline=MS] [stop=TOKEN] and the words scores, logprobs,
-//                             penalty, bias, ignore_eos. The prompts of all begin alike, with same=N for N tokens, then
-//                             each goes its own way
+//   add ID prompt=N max=N [n=N] [min=N] [same=N] [salt=TEXT] [deadline=MS] [expiry=MS] [start_by=MS] [class=NAME]
+//                             [stop=TOKEN] and the words scores, logprobs, penalty, bias, ignore_eos. The prompts of all
+//                             begin alike, with same=N for N tokens, then each goes its own way
 //   plan                      "1[0,5)*": request 1, positions 0 to 4, draws; "?" the token is still on the device, "~3"
 //                             three scored prompt tokens; "nothing" when there is no plan
 //   updates                   the row updates of the last plan;  bias: its bias entries;  copies: its block copies

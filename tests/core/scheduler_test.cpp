@@ -462,9 +462,9 @@ free
 TEST_CASE("a deadline ends what waits and what runs") {
   check_script(R"(config rows=1
 add 1 prompt=4 max=9 deadline=20
-add 2 prompt=4 max=9 deadline=10
 plan
   1[0,4)*
+add 2 prompt=4 max=9 deadline=10
 time 10
 plan
   1[4,5)?*
@@ -487,7 +487,7 @@ add 1 prompt=12 max=1
 queue
   12 tokens
 add 2 prompt=1 max=1
-  2: error (overloaded: queue full: expected at most 10 tokens, found 12 and 1 more)
+  2: error (overloaded: queue full: expected at most 10 tokens of class interactive, found 12 and 1 more)
 states
   1 QUEUED
 plan

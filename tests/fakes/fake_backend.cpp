@@ -35,6 +35,7 @@ FakeBackend::FakeBackend(FakeBackendConfig config) : config_(config) {
   caps_.memory_bytes = caps_.memory_free_bytes = 1ull << 32;
   caps_.range_bytes_max = 1ull << 32;
   caps_.kv_dtypes = {KvDType::kF16};
+  caps_.batch_invariant = config.batch_invariant;
 }
 
 Status FakeBackend::load_weights(const WeightTable&, const Progress&) {

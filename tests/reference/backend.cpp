@@ -72,6 +72,7 @@ ReferenceBackend::ReferenceBackend(ReferenceConfig config) {
   caps_.range_bytes_max = 1ull << 40;
   caps_.activation_dtype = config.activation_dtype;
   caps_.kv_dtypes = {KvDType::kF16, KvDType::kBF16, KvDType::kI8};
+  caps_.batch_invariant = true;
   caps_.head_dim_max = 1024;
   caps_.step_tokens_max = 1u << 16;
   machine_.num_threads = config.num_threads;

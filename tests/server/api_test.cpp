@@ -131,6 +131,16 @@ TEST_CASE("a cache salt reaches every prompt's request") {
     CHECK(prompt.request.cache_salt == "tenant");
 }
 
+TEST_CASE("a request's class has a name of ours or a tier's") {
+  const auto class_of = [](const char* body) { return completion(body).prompts[0].request.request_class; };
+  CHECK(class_of(R"({"prompt": "a"})") == RequestClass::kInteractive);
+  CHECK(class_of(R"({"prompt": "a", "service_tier": "priority"})") == RequestClass::kInteractive);
+  CHECK(class_of(R"({"prompt": "a", "service_tier": "flex"})") == RequestClass::kBatch);
+  CHECK(class_of(R"({"prompt": "a", "service_tier": "flex", "request_class": "agent"})") == RequestClass::kAgent);
+  CHECK(class_of(R"({"prompt": "a", "request_class": "background"})") == RequestClass::kBackground);
+  CHECK(completion(R"({"prompt": "a", "deadline_ms": 1500})").prompts[0].request.deadline_ms == 1500);
+}
+
 TEST_CASE("a temperature that a float cannot divide by is greedy") {
   CHECK(completion(R"({"prompt": "a", "temperature": 1e-38})").prompts[0].request.sampling.temperature == 0);
   CHECK(completion(R"({"prompt": "a", "temperature": 1e-5})").prompts[0].request.sampling.temperature == 1e-5f);
@@ -174,6 +184,9 @@ TEST_CASE("each wrong field is a 400 that names it") {
       Row{R"({"prompt": "a", "suffix": "z"})", "suffix"}, Row{R"({"prompt": "a", "stream": "yes"})", "stream"},
       Row{R"({"prompt": "a", "stream_options": {"include_usage": true}})", "stream_options"},
       Row{R"({"prompt": "a", "cache_salt": 5})", "cache_salt"},
+      Row{R"({"prompt": "a", "request_class": "urgent"})", "request_class"},
+      Row{R"({"prompt": "a", "service_tier": "scale"})", "service_tier"},
+      Row{R"({"prompt": "a", "deadline_ms": 0})", "deadline_ms"},
       Row{R"({"prompt": "a", "stream": true, "stream_options": {"x": 1}})", "stream_options.x"},
       Row{R"({"prompt": "a", "min_tokens": 17})", "min_tokens"},
       Row{R"({"prompt": "a", "frobnicate": 1})", "frobnicate"}, Row{R"({"prompt": "a", "messages": []})", "messages"},

@@ -96,7 +96,7 @@ BUGS = [
      "if (index_.contains(block)) return kNoBlock;\n  index_.insert(key, tokens, block);"),
     ("moves are made twice", "core/kv/kv_space.cpp", "  stores_.clear();\n  loads_.clear();\n", ""),
     ("what needs no room later is admitted without", "core/schedule/admission.cpp",
-     "if (reserves_all(config.on_exhaustion)) return positions_max;", ""),
+     "if (reserves_all(config.on_exhaustion)) return sequence.positions_max();", ""),
     # branches
     ("a branch writes into the block that it shares", "core/kv/kv_space.cpp",
      "uint32_t num_full = num_tokens / block_tokens();", "uint32_t num_full = ceil_div(num_tokens, block_tokens());"),
@@ -163,7 +163,16 @@ BUGS = [
      "sequence.move_to(RequestState::kPreempted);\n  if (sequence.wants_scores()) sequence.scored = 1;"),
     # ends and budgets
     ("deadlines of waiting requests are skipped", "core/schedule/lifecycle.cpp",
-     "deadlines.begin()->first <= now)", "deadlines.begin()->first <= now - 10'000'000)"),
+     "timeouts.begin()->first <= now)", "timeouts.begin()->first <= now - 10'000'000)"),
+    ("a request that runs may still be too late to start", "core/schedule/lifecycle.cpp",
+     "if (sequence.state() == RequestState::kQueued) no_later_than", "no_later_than"),
+    ("the server's own limit ends with the wait", "core/schedule/lifecycle.cpp",
+     "  no_later_than(request.expiry_ns);",
+     "  if (sequence.state() == RequestState::kQueued) no_later_than(request.expiry_ns);"),
+    ("a beam may be too late to start while others run", "core/schedule/admission.cpp",
+     "beam->request.start_by_ns = 0;", ""),
+    ("a chunk of the least size passes the step", "core/schedule/pace.cpp",
+     "std::max(within, std::min(kChunkMin, budget.tokens))", "std::max(within, kChunkMin)"),
     ("stop strings are not seen across tokens", "core/stop/stop_matcher.cpp",
      "++num_tokens_;", "++num_tokens_;\n  state_ = StringAutomaton::kStart;"),
     ("held text is shown too early", "core/stop/string_automaton.cpp",
@@ -175,9 +184,16 @@ BUGS = [
     ("a lone sequence that outgrows the pool waits for ever", "core/schedule/rows.cpp",
      "if (sequence.pending > 0) return false;", "return false;"),
     ("cancel forgets what waits in the queue's sum", "core/schedule/lifecycle.cpp",
-     "queue_tokens.fetch_sub(sequence.queued_tokens, std::memory_order_relaxed);",
+     "tokens_waiting(sequence.lane()).fetch_sub(sequence.queued_tokens, std::memory_order_relaxed);",
      "if (sequence.state() != RequestState::kPreempted) "
-     "queue_tokens.fetch_sub(sequence.queued_tokens, std::memory_order_relaxed);"),
+     "tokens_waiting(sequence.lane()).fetch_sub(sequence.queued_tokens, std::memory_order_relaxed);"),
+    # classes
+    ("who was just admitted yields again", "core/schedule/preemption.cpp", " || other->tried_in == num_rounds", ""),
+    ("a row that stops is still counted for its lane", "core/schedule/lifecycle.cpp",
+     "--num_rows[static_cast<size_t>(sequence.lane())];", ""),
+    ("two places of a queue are one", "core/schedule/lifecycle.cpp", "  ++num_enqueued;\n", ""),
+    ("a chunk is computed for one that has just yielded", "core/schedule/rows.cpp",
+     "if (sequence->lane() == lane && sequence->slot >= 0)", "if (sequence->lane() == lane)"),
 ]
 
 

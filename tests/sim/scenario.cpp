@@ -32,6 +32,12 @@ EngineConfig random_config(bool under_pressure, Dice& dice) {
   config.penalty_rows_max = dice.one_of({0, 1, 3, 3, 8, 8});
   config.chunk_tokens = dice.one_of({1, 7, 32, 256});
   config.reserve_output_tokens = dice.one_of({0, 0, 8, 64});
+  config.learns_output = dice.one_in(2);
+  config.tpot_target_ms = dice.one_of({0, 0, 1, 2});
+  config.idle_step_ms = dice.one_of({0, 1, 5});
+  if (dice.one_in(6)) config.ttft_target_ms = dice.between(1, 50);
+  if (dice.one_in(6)) config.request_timeout_ms = dice.between(1, 200);
+  if (dice.one_in(6)) config.queue_timeout_ms = dice.between(1, 50);
   config.watermark = dice.one_in(2) ? 0.0 : 0.1;
   config.queue_tokens_max = dice.one_in(4) ? dice.between(50, 400) : 1u << 20;
   config.block_tokens = dice.one_in(4) ? 32 : 16;
@@ -110,6 +116,8 @@ ClientPlan random_client(const EngineConfig& config, bool under_pressure, Dice& 
   if (dice.one_in(8)) request.cache_salt = dice.one_in(2) ? "salt" : "pepper";
   if (dice.one_in(8)) request.adapter_id = dice.between(1, 2);
   if (dice.one_in(6)) request.deadline_ns = dice.between(0, 100) * kMs;
+  if (dice.one_in(3)) request.request_class = static_cast<RequestClass>(dice.between(0, 4));
+  if (dice.one_in(3)) request.route = Route::kChat;
   if (dice.one_in(5)) client.cancel_after_ticks = static_cast<int>(dice.between(0, 40));
   if (dice.one_in(10)) client.cancel_after_events = static_cast<int>(dice.between(1, 10));
   client.drain_after_ticks = dice.between(0, 5);

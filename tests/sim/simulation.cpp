@@ -30,7 +30,7 @@ struct Client {
 
   bool arrived = false, refused = false, drained = false, cancelled = false;
   RequestId id = 0;
-  TimeNs deadline_ns = 0;
+  TimeNs deadline_ns = 0, start_by_ns = 0;  // 0 = none; of the request or the server, whichever is first
   uint32_t arrived_at = 0, ended_at = 0;
   uint64_t num_events = 0, num_prompt_events = 0;
   uint32_t cached_tokens = 0;
@@ -132,8 +132,10 @@ std::string Client::check_end(TimeNs now, const MemoryPlan& pool) const {
   switch (got.finish) {
     case FinishReason::kCancelled:
       return cancelled ? "" : "ended as cancelled, and nobody had";
-    case FinishReason::kTimeout:
-      return deadline_ns != 0 && deadline_ns <= now ? "" : "timed out before its deadline";
+    case FinishReason::kTimeout: {
+      const bool in_queue = got.tokens.empty() && start_by_ns != 0 && start_by_ns <= now;
+      return in_queue || (deadline_ns != 0 && deadline_ns <= now) ? "" : "timed out before its deadline";
+    }
     case FinishReason::kError:
       return error ? check_error(pool) : "ended with an error that is not there";
     default:
@@ -221,7 +223,7 @@ std::string Simulation::refusal_is_right(const Client& client, const Error& erro
     case ErrorCode::kUnsupported:
       return request.sampling.has_penalties() && config.penalty_rows_max == 0 ? "" : "unsupported, and why?";
     case ErrorCode::kOverloaded:
-      return config.queue_tokens_max < 1000 ? "" : "overloaded with an endless queue";
+      return config.queue_tokens_max < 1000 || config.ttft_target_ms > 0 ? "" : "overloaded with an endless queue";
     case ErrorCode::kDeviceLost:
       return lost_ ? "" : "the device is there";
     default:
@@ -238,12 +240,17 @@ std::string Simulation::arrive(size_t first) {
   for (uint32_t branch = 0; branch < n; ++branch) sink->branches.push_back(clients_[first + branch].get());
   if (request.deadline_ns != 0) request.deadline_ns += clock_.now_ns();
   request.sink = sink;
-  const TimeNs deadline_ns = request.deadline_ns;
+  const EngineConfig& config = engine_->config();
+  const TimeNs expiry_ns = config.request_timeout_ms > 0 ? clock_.now_ns() + config.request_timeout_ms * kMs : 0;
+  const TimeNs start_by_ns = config.queue_timeout_ms > 0 ? clock_.now_ns() + config.queue_timeout_ms * kMs : 0;
+  TimeNs deadline_ns = request.deadline_ns;
+  if (deadline_ns == 0 || (expiry_ns != 0 && expiry_ns < deadline_ns)) deadline_ns = expiry_ns;
   const Result<RequestId> id = engine_->submit(std::move(request));
   for (Client* client : sink->branches) {
     client->arrived = true;
     client->arrived_at = tick_;
     client->deadline_ns = deadline_ns;
+    client->start_by_ns = start_by_ns;
     client->refused = client->drained = !id.ok();
     if (id) client->id = *id + client->branch;
     if (n > 1 && client->plan->request.beam) client->together = sink->branches;

@@ -1,4 +1,6 @@
 // From a path and options to a model, and from there to an engine on a device.
+#include <charconv>
+#include <cmath>
 #include <filesystem>
 
 #include "backends/backends.h"
@@ -6,6 +8,35 @@
 #include "tools/llmrt/progress.h"
 
 namespace llmrt::cli {
+namespace {
+
+// "interactive=50/30", ...
+ClassShares class_shares_of(const std::vector<std::string>& texts) {
+  ClassShares shares;
+  for (const std::string& text : texts) {
+    const size_t equals = text.find('='), slash = text.find('/');
+    const auto request_class = parse_request_class(text.substr(0, equals));
+    double decode = 0, prefill = 0;
+    const auto read = [&](size_t first, size_t end, double* value) {
+      const char *begin = text.data() + first, *behind = text.data() + end;
+      const auto [at, error] = std::from_chars(begin, behind, *value);
+      return error == std::errc() && at == behind && *value >= 0.1 && *value <= 100;
+    };
+    const bool is_fine = request_class && *request_class <= RequestClass::kBatch && equals != std::string::npos &&
+                         slash != std::string::npos && slash > equals && read(equals + 1, slash, &decode) &&
+                         read(slash + 1, text.size(), &prefill);
+    if (!is_fine)
+      fail(kUsage, fmt::format("--class-shares: expected interactive, agent or batch =DECODE/PREFILL with 0.1 to 100 "
+                               "percent each, found '{}'",
+                               text));
+    const size_t lane = static_cast<size_t>(lane_of(*request_class));
+    shares.decode[lane] = decode / 100;
+    shares.prefill[lane] = prefill / 100;
+  }
+  return shares;
+}
+
+}  // namespace
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("model", options.path, "GGUF file, or synthetic:SHAPE:ENCODING")->required()->type_name("MODEL");
@@ -36,9 +67,43 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->check(CLI::Range(1u, 65536u))
       ->capture_default_str()
       ->group(group);
-  command.add_option("--reserve-output", config.reserve_output_tokens, "output tokens reserved at admission")
+  command
+      .add_option("--tpot-target-ms", config.tpot_target_ms,
+                  "longest step in which others decode: chunks of prompts are as large as that allows; default: "
+                  "--chunk-tokens, however long it takes")
+      ->type_name("MS")
+      ->check(CLI::Range(0.1, 1e6))
+      ->group(group);
+  command
+      .add_option("--ttft-target-ms", config.ttft_target_ms,
+                  "interactive and agent requests that would wait longer for their first token are refused; default: "
+                  "any wait")
+      ->type_name("MS")
+      ->check(CLI::Range(1.0, 1e9))
+      ->group(group);
+  command
+      .add_option("--class-shares", options.class_shares,
+                  "of decode and prefill in percent, as CLASS=DECODE/PREFILL, for interactive, agent, batch (and "
+                  "evaluation); what one does not use the others have. Background takes what is left")
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->default_str("interactive=50/30,agent=25/20,batch=25/50")
+      ->group(group);
+  command.add_option("--request-timeout-s", options.request_timeout_s, "of a whole answer; default: none")
+      ->type_name("S")
+      ->check(CLI::Range(0.001, 1e6))
+      ->group(group);
+  command.add_option("--queue-timeout-s", options.queue_timeout_s, "until a request starts; default: none")
+      ->type_name("S")
+      ->check(CLI::Range(0.001, 1e6))
+      ->group(group);
+  command
+      .add_option(
+          "--reserve-output", options.reserve_output,
+          "output tokens reserved at admission; default: what 95 % of the last answers did not pass, 256 before "
+          "there were 100")
       ->type_name("N")
-      ->capture_default_str()
+      ->check(CLI::Range(0u, 1u << 30))
       ->group(group);
   command.add_option("--kv-tokens", config.kv_tokens, "size of the KV pool; default: what memory allows")
       ->type_name("N")
@@ -120,6 +185,11 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
   config.kv_host_bytes = static_cast<uint64_t>(options.kv_host_gib * (1ull << 30));
   config.on_exhaustion = *parse_on_exhaustion(options.on_exhaustion);
   config.overlap = !options.no_overlap;
+  config.class_shares = class_shares_of(options.class_shares);
+  config.learns_output = options.reserve_output < 0;
+  if (options.reserve_output >= 0) config.reserve_output_tokens = static_cast<uint32_t>(options.reserve_output);
+  config.request_timeout_ms = std::llround(options.request_timeout_s * 1e3);
+  config.queue_timeout_ms = std::llround(options.queue_timeout_s * 1e3);
   Result<std::unique_ptr<Backend>> backend = open_device(options.device);
   if (!backend) fail(backend.error(), kNoDevice);
   const std::string device =

@@ -50,6 +50,9 @@ struct EngineOptions {
   double kv_host_gib = 0;
   std::string on_exhaustion = "preempt";
   bool no_overlap = false;
+  int64_t reserve_output = -1;  // -1 = learnt
+  std::vector<std::string> class_shares = {};
+  double request_timeout_s = 0, queue_timeout_s = 0;
 };
 void add_engine_options(CLI::App& command, EngineOptions& options);
 

@@ -1,0 +1,107 @@
+// What the cost model says about a step that is to be made, and about the queue: how much of prompts a step may hold,
+// and how many tokens may wait.
+#include <algorithm>
+#include <cmath>
+
+#include "core/schedule/scheduler_impl.h"
+
+namespace llmrt {
+namespace {
+
+constexpr uint32_t kChunkMin = 32;  // so that prompts get on whatever the target
+
+uint32_t retry_after_s(double ms) {
+  return static_cast<uint32_t>(std::clamp(std::ceil(ms * 1e-3), 1.0, 600.0));
+}
+
+}  // namespace
+
+// Rows that decode have taken their tokens already.
+uint32_t Scheduler::Impl::chunk_tokens(const StepBudget& budget) const {
+  StepWork work;
+  uint64_t depth = 0;
+  bool others_decode = false;
+  for (const Sequence* sequence : running) {
+    if (sequence->step_tokens > 0) {
+      work.tokens += sequence->step_tokens;
+      work.decode_keys += uint64_t{sequence->computed} + sequence->step_tokens;
+      others_decode |= sequence->gap() == 1;
+    } else if (depth == 0) {
+      depth = sequence->computed;
+    }
+  }
+  const uint32_t usual = others_decode ? std::min(config.chunk_tokens, budget.tokens) : budget.tokens;
+  const double limit_ms = others_decode ? config.tpot_target_ms : config.idle_step_ms;
+  if (limit_ms == 0 || !cost.knows_steps()) return usual;
+  const uint32_t within = cost.chunk_within(limit_ms, work, depth, budget.tokens);
+  return std::max(within, std::min(kChunkMin, budget.tokens));
+}
+
+void Scheduler::Impl::observe(const StepWork& work, const StepTimes& times, TimeNs now) {
+  cost.observe(work, times);
+  const bool some_wait = std::ranges::any_of(queues, [](const auto& queue) { return !queue.empty(); });
+  service.observe(prompt_tokens_served, some_wait, now);
+  prompt_tokens_served = 0;
+  double rate = service.tokens_per_ms();
+  if (rate == 0 && cost.knows_steps()) rate = cost.prefill_rate(config.step_tokens_max);
+  prompt_rate.store(rate, std::memory_order_relaxed);
+}
+
+// Until `num_tokens` of prompts in one lane are served, its own share of the rate supposed; 0 when no rate is known.
+double Scheduler::Impl::wait_ms(Lane lane, uint64_t num_tokens) const {
+  const double rate = prompt_rate.load(std::memory_order_relaxed);
+  if (rate <= 0) return 0;
+  double sum = 0;
+  for (const Lane other : kLanes) {
+    const size_t i = static_cast<size_t>(other);
+    const bool wants = other == lane || queue_tokens[i].load(std::memory_order_relaxed) > 0;
+    if (wants) sum += config.class_shares.prefill[i];
+  }
+  return static_cast<double>(num_tokens) / (rate * config.class_shares.prefill[static_cast<size_t>(lane)] / sum);
+}
+
+std::optional<Error> Scheduler::Impl::queue_full(const Request& request, uint64_t inbox_tokens) const {
+  const uint64_t num_prompt = request.prompt.size();
+  const Lane lane = lane_of(request.request_class);
+  const uint64_t in_lane = inbox_tokens + queue_tokens[static_cast<size_t>(lane)].load(std::memory_order_relaxed);
+  if (in_lane == 0) return std::nullopt;
+  if (in_lane + num_prompt > config.queue_tokens_max) {
+    Error error =
+        make_error(ErrorCode::kOverloaded, "queue full: expected at most {} tokens of class {}, found {} and {} more",
+                   config.queue_tokens_max, request_class_name(request.request_class), in_lane, num_prompt);
+    error.retry_after_s = retry_after_s(wait_ms(lane, in_lane + num_prompt - config.queue_tokens_max));
+    return error;
+  }
+  if (config.ttft_target_ms == 0 || lane > Lane::kAgent) return std::nullopt;
+  const double ms = wait_ms(lane, in_lane + num_prompt);
+  if (ms <= config.ttft_target_ms) return std::nullopt;
+  Error error = make_error(ErrorCode::kOverloaded,
+                           "queue full: a first token within {:.0f} ms is wanted, {:.0f} ms are expected: {} tokens of "
+                           "class {} wait, {} more would, {:.0f} a second are served",
+                           config.ttft_target_ms, ms, in_lane, request_class_name(request.request_class), num_prompt,
+                           static_cast<double>(in_lane + num_prompt) / ms * 1e3);
+  error.retry_after_s = retry_after_s(ms - config.ttft_target_ms);
+  return error;
+}
+
+// Of those that are due before it, as many as its deadline leaves time for.
+std::optional<Error> Scheduler::Impl::too_late(const Request& request, TimeNs now) const {
+  if (request.deadline_ns == 0 || request.deadline_ns <= now) return std::nullopt;
+  const Lane lane = lane_of(request.request_class);
+  const double left_ms = static_cast<double>(request.deadline_ns - now) * 1e-6;
+  uint64_t before = 0;
+  for (const auto& [place, sequence] : queues[static_cast<size_t>(lane)]) {
+    if (place.is_new && place.due_ns > request.deadline_ns) break;
+    before += sequence->queued_tokens;
+    const double ms = wait_ms(lane, before);
+    if (ms <= left_ms) continue;
+    Error error = make_error(ErrorCode::kOverloaded,
+                             "deadline: it is in {:.0f} ms, and {} tokens that are due earlier take {:.0f} ms or more",
+                             left_ms, before, ms);
+    error.retry_after_s = retry_after_s(ms - left_ms);
+    return error;
+  }
+  return std::nullopt;
+}
+
+}  // namespace llmrt
