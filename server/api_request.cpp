@@ -43,6 +43,7 @@ struct Shared {
   std::optional<BeamParams> beam;
   uint32_t min_tokens = 0, deadline_ms = 0;
   RequestClass request_class = RequestClass::kInteractive;
+  bool batch_invariant = false;
   std::string cache_salt;
 };
 
@@ -232,6 +233,7 @@ Shared read_shared(Fields& fields, const ServedModel& model, uint64_t random_see
   shared.form.return_token_ids = fields.boolean("return_token_ids").value_or(false);
   shared.min_tokens = static_cast<uint32_t>(fields.integer("min_tokens", 0, 1 << 30).value_or(0));
   shared.request_class = read_class(fields);
+  shared.batch_invariant = fields.boolean("batch_invariant").value_or(false);
   shared.deadline_ms = static_cast<uint32_t>(fields.integer("deadline_ms", 1, 1 << 30).value_or(0));
   shared.cache_salt = fields.string("cache_salt", kCacheSaltBytesMax).value_or("");
   return shared;
@@ -262,6 +264,7 @@ Request make_request(Fields& fields, const Shared& shared, const ServedModel& mo
   request.min_tokens = shared.min_tokens;
   request.route = shared.form.chat ? Route::kChat : Route::kCompletion;
   request.request_class = shared.request_class;
+  request.batch_invariant = shared.batch_invariant;
   request.deadline_ms = shared.deadline_ms;
   request.cache_salt = shared.cache_salt;
   if (!request.beam || fields.failed()) return request;

@@ -3,8 +3,8 @@
 // shared memory as f16, while the loads of the next kAhead steps are under way. A subgroup owns a part of the tile
 // and, of each step, one of kSlices slices of columns. With few tiles the columns are also split among workgroups
 // (grid z): each leaves its sums in `products`, and the last to arrive adds them up. Slices and splits are summed in
-// their order, whoever is last. Numbers of bf16 weights are rounded to f16; beyond its range they become inf, which
-// sampling reports.
+// their order, whoever is last; with kSerial a workgroup makes the splits itself, and the sums are the same. Numbers of
+// bf16 weights are rounded to f16; beyond its range they become inf, which sampling reports.
 #version 460
 #pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
@@ -25,6 +25,7 @@ layout(constant_id = 17) const uint kM = 16;  // the device's shape: rows of x
 layout(constant_id = 18) const uint kN = 16;  // rows of the weight
 layout(constant_id = 19) const uint kK = 16;  // columns
 layout(constant_id = 20) const uint kAhead = 1;  // steps whose loads are under way
+layout(constant_id = 21) const uint kSerial = 1;  // splits that one workgroup makes one after the other
 
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer Products { queuefamilycoherent vec4 v[]; };
 
@@ -120,34 +121,41 @@ void main() {
   uint slice = gl_SubgroupID % kSlices, part = gl_SubgroupID / kSlices;
   uint w_at = part % kPartsAlongRows * kPartRows * kStride + slice * kSliceColumns / 8u;
   uint x_at = kXTile + part / kPartsAlongRows * kPartCols * kStride + slice * kSliceColumns / 8u;
-  coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator> sums[kFrags];
+  coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator> sums[kFrags], totals[kFrags];
   [[unroll]] for (uint f = 0; f < kFrags; ++f)
-    sums[f] = coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator>(0.0);
-  uint steps = columns / (8u * kStepOctets), split = gl_WorkGroupID.z, splits = gl_NumWorkGroups.z;
-  uint step = steps * split / splits, end = steps * (split + 1u) / splits;
-  [[unroll]] for (uint slot = 0; slot < kAhead; ++slot)
-    if (step + slot < end) fetch(slot, row_first, col_first, num_cols, step + slot);
-  for (; step < end; step += kAhead) {
-    [[unroll]] for (uint slot = 0; slot < kAhead; ++slot) {
-      uint now = step + slot;
-      if (now >= end) break;
-      store(slot, now);
-      barrier();
-      if (now + kAhead < end) fetch(slot, row_first, col_first, num_cols, now + kAhead);
-      [[unroll]] for (uint k = 0; k < kSliceColumns / 8; k += kK / 8) {
-        coopmat<float16_t, gl_ScopeSubgroup, kM, kK, gl_MatrixUseA> a[kFragsCols];
-        [[unroll]] for (uint c = 0; c < kFragsCols; ++c)
-          coopMatLoad(a[c], tiles, x_at + c * kM * kStride + k, kStride, gl_CooperativeMatrixLayoutRowMajor);
-        [[unroll]] for (uint r = 0; r < kFragsRows; ++r) {
-          coopmat<float16_t, gl_ScopeSubgroup, kK, kN, gl_MatrixUseB> b;
-          coopMatLoad(b, tiles, w_at + r * kN * kStride + k, kStride, gl_CooperativeMatrixLayoutColumnMajor);
+    totals[f] = coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator>(0.0);
+  uint steps = columns / (8u * kStepOctets), splits = gl_NumWorkGroups.z, split = gl_WorkGroupID.z;
+  for (uint serial = 0; serial < kSerial; ++serial) {
+    uint part_idx = split * kSerial + serial, num_parts = splits * kSerial;
+    uint step = steps * part_idx / num_parts, end = steps * (part_idx + 1u) / num_parts;
+    [[unroll]] for (uint f = 0; f < kFrags; ++f)
+      sums[f] = coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator>(0.0);
+    [[unroll]] for (uint slot = 0; slot < kAhead; ++slot)
+      if (step + slot < end) fetch(slot, row_first, col_first, num_cols, step + slot);
+    for (; step < end; step += kAhead) {
+      [[unroll]] for (uint slot = 0; slot < kAhead; ++slot) {
+        uint now = step + slot;
+        if (now >= end) break;
+        store(slot, now);
+        barrier();
+        if (now + kAhead < end) fetch(slot, row_first, col_first, num_cols, now + kAhead);
+        [[unroll]] for (uint k = 0; k < kSliceColumns / 8; k += kK / 8) {
+          coopmat<float16_t, gl_ScopeSubgroup, kM, kK, gl_MatrixUseA> a[kFragsCols];
           [[unroll]] for (uint c = 0; c < kFragsCols; ++c)
-            sums[c * kFragsRows + r] = coopMatMulAdd(a[c], b, sums[c * kFragsRows + r]);
+            coopMatLoad(a[c], tiles, x_at + c * kM * kStride + k, kStride, gl_CooperativeMatrixLayoutRowMajor);
+          [[unroll]] for (uint r = 0; r < kFragsRows; ++r) {
+            coopmat<float16_t, gl_ScopeSubgroup, kK, kN, gl_MatrixUseB> b;
+            coopMatLoad(b, tiles, w_at + r * kN * kStride + k, kStride, gl_CooperativeMatrixLayoutColumnMajor);
+            [[unroll]] for (uint c = 0; c < kFragsCols; ++c)
+              sums[c * kFragsRows + r] = coopMatMulAdd(a[c], b, sums[c * kFragsRows + r]);
+          }
         }
+        barrier();
       }
-      barrier();
     }
+    if (kSerial > 1u) [[unroll]] for (uint f = 0; f < kFrags; ++f) totals[f] += sums[f];
   }
+  if (kSerial > 1u) [[unroll]] for (uint f = 0; f < kFrags; ++f) sums[f] = totals[f];
   uint tile = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
   uint place = (tile * splits + split) * kFrags * kPartQuads;
   [[unroll]] for (uint f = 0; f < kFrags; ++f) {

@@ -5,7 +5,7 @@
 namespace llmrt {
 
 Digest cache_identity(const Model& model, const EngineConfig& config) {
-  return Sha256().add(model_digest(model)).add_text(kv_dtype_name(config.kv_dtype)).add_text("default").finish();
+  return Sha256().add(model_digest(model)).add_text(kv_dtype_name(config.kv_dtype)).finish();
 }
 
 }  // namespace llmrt

@@ -7,8 +7,7 @@
 
 namespace llmrt {
 
-// Model (its RoPE among it), KV dtype, and the numeric mode: there is one so far, in which a number may depend on what
-// else was in its step.
+// Model (its RoPE among it) and KV dtype. The numeric mode is a request's.
 Digest cache_identity(const Model& model, const EngineConfig& config);
 
 }  // namespace llmrt

@@ -308,11 +308,13 @@ Result<RequestId> Engine::submit(Request request) {
   }
   if (Status status = validate(request, self.model->config.vocab_size); !status) return status.error();
   if (Status status = self.scheduler->check(request); !status) return status.error();
-  if (request.request_class == RequestClass::kEvaluation && !self.backend->caps().batch_invariant)
-    return make_error(ErrorCode::kUnsupported,
-                      "class evaluation: expected a device whose numbers do not depend on what runs beside a request, "
-                      "{} has no such kernels yet",
-                      self.backend->caps().device_id);
+  request.batch_invariant |= self.config.batch_invariant || request.request_class == RequestClass::kEvaluation;
+  if (request.batch_invariant && !self.backend->caps().batch_invariant)
+    return make_error(
+        ErrorCode::kUnsupported,
+        "batch-invariant: expected a device whose numbers do not depend on what runs beside a request, {} "
+        "has no such kernels",
+        self.backend->caps().device_id);
   const uint64_t tokens = request.prompt.size();
   if (std::optional<Error> full = self.scheduler->queue_full(request, self.inbox_tokens.load())) {
     ++self.num_refused;

@@ -34,6 +34,7 @@ struct EngineConfig {
   PrefixCacheKind prefix_cache = PrefixCacheKind::kRadix;
   uint64_t kv_host_bytes = 0;  // of the host's memory, for blocks that the pool gives up; 0 = none
   OnExhaustion on_exhaustion = OnExhaustion::kPreempt;  // when the pool is full
+  bool batch_invariant = false;                         // every request is; steps without one run faster kernels
   bool overlap = true;                                  // one step ahead; false = the plain loop, same tokens
   uint32_t audit_steps = 1024;  // the scheduler's books are checked every so many steps; 1 in tests, 0 = never
 };

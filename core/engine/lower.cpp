@@ -1,6 +1,7 @@
 #include "core/engine/lower.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "core/base/check.h"
 #include "core/base/checked_math.h"
@@ -22,6 +23,10 @@ uint32_t split_keys(uint32_t num_keys) {
   return 1024;
 }
 
+uint32_t invariant_split_keys(uint32_t num_keys) {
+  return std::max(64u, std::bit_ceil(ceil_div(num_keys, kInvariantSplits)));
+}
+
 uint32_t splits_max(uint32_t context_tokens) {
   // The number of splits grows inside each regime and falls at its end.
   uint32_t most = 0;
@@ -40,27 +45,27 @@ Lowering::Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_
       sample_rows_max_(sample_rows_max),
       memory_list_(build_memory()) {}
 
-const OpList& Lowering::forward_list(uint32_t num_tokens) {
+const OpList& Lowering::forward_list(uint32_t num_tokens, bool batch_invariant) {
   const uint32_t bucket = std::min(step_bucket(num_tokens), step_tokens_max_);
-  const auto it = forward_lists_.find(bucket);
+  const auto it = forward_lists_.find({bucket, batch_invariant});
   if (it != forward_lists_.end()) return it->second;
-  return forward_lists_.emplace(bucket, build_forward(*model_, caps_, bucket)).first->second;
+  OpList list = build_forward(*model_, caps_, bucket);
+  list.batch_invariant = batch_invariant;
+  return forward_lists_.emplace(std::pair(bucket, batch_invariant), std::move(list)).first->second;
 }
 
-const OpList& Lowering::sample_list(uint32_t num_sampled) {
+const OpList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant) {
   const uint32_t bucket = std::min(step_bucket(num_sampled), sample_rows_max_);
-  const auto it = sample_lists_.find(bucket);
+  const auto it = sample_lists_.find({bucket, batch_invariant});
   if (it != sample_lists_.end()) return it->second;
-  return sample_lists_.emplace(bucket, build_sample(*model_, caps_, bucket)).first->second;
+  OpList list = build_sample(*model_, caps_, bucket);
+  list.batch_invariant = batch_invariant;
+  return sample_lists_.emplace(std::pair(bucket, batch_invariant), std::move(list)).first->second;
 }
 
-// `stretch`: how many of the usual splits one split holds.
+// `stretch`: how many of the usual splits one split holds; 0 = batch-invariant.
 void Lowering::add_attention_items(const PlanRow& row, uint32_t stretch) {
-  const uint32_t window = model_->config.window;
-  const auto first_key = [window](uint32_t position) {
-    return window && position >= window ? position - window + 1 : 0;
-  };
-  if (row.num_tokens > kDecodeRowTokens) {
+  if (row.num_tokens > kDecodeRowTokens && stretch > 0) {
     for (uint32_t done = 0; done < row.num_tokens; done += kPromptItemTokens) {
       const uint32_t count = std::min(kPromptItemTokens, row.num_tokens - done);
       const uint32_t position = row.start + done;
@@ -70,19 +75,28 @@ void Lowering::add_attention_items(const PlanRow& row, uint32_t stretch) {
     return;
   }
   for (uint32_t i = 0; i < row.num_tokens; ++i) {
-    const uint32_t position = row.start + i;
-    const uint32_t num_keys = position + 1;
-    const uint32_t length = split_keys(num_keys) * stretch;
-    const uint32_t begin = first_key(position) / length;  // splits wholly outside the window are not there
-    const uint32_t end = ceil_div(num_keys, length);
-    const bool merge = end - begin > 1;
-    if (merge) forward_.merge_items.push_back({row.token_first + i, forward_.num_partials, end - begin});
-    for (uint32_t split = begin; split < end; ++split) {
-      forward_.decode_items.push_back(
-          {row.slot, row.token_first + i, 1, position, std::max(split * length, first_key(position)),
-           std::min((split + 1) * length, num_keys), merge ? static_cast<int32_t>(forward_.num_partials++) : -1});
-    }
+    const uint32_t num_keys = row.start + i + 1;
+    add_decode_items(row, i, stretch > 0 ? split_keys(num_keys) * stretch : invariant_split_keys(num_keys));
   }
+}
+
+// The row's `i`th token in splits of `length` keys.
+void Lowering::add_decode_items(const PlanRow& row, uint32_t i, uint32_t length) {
+  const uint32_t position = row.start + i, num_keys = position + 1;
+  const uint32_t begin = first_key(position) / length;  // splits wholly outside the window are not there
+  const uint32_t end = ceil_div(num_keys, length);
+  const bool merge = end - begin > 1;
+  if (merge) forward_.merge_items.push_back({row.token_first + i, forward_.num_partials, end - begin});
+  for (uint32_t split = begin; split < end; ++split) {
+    forward_.decode_items.push_back(
+        {row.slot, row.token_first + i, 1, position, std::max(split * length, first_key(position)),
+         std::min((split + 1) * length, num_keys), merge ? static_cast<int32_t>(forward_.num_partials++) : -1});
+  }
+}
+
+uint32_t Lowering::first_key(uint32_t position) const {
+  const uint32_t window = model_->config.window;
+  return window && position >= window ? position - window + 1 : 0;
 }
 
 void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
@@ -113,15 +127,19 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
       step->want_logprobs |= sample.logprobs;
     }
   }
-  for (uint32_t stretch = 1; stretch == 1 || forward_.num_partials > partials_max_; stretch *= 2) {
+  const bool batch_invariant = std::ranges::any_of(plan.rows, &PlanRow::batch_invariant);
+  uint32_t stretch = batch_invariant ? 0 : 1;
+  do {
     forward_.clear_attention();
     for (const PlanRow& row : plan.rows) add_attention_items(row, stretch);
-  }
+    stretch *= 2;
+  } while (forward_.num_partials > partials_max_ && !batch_invariant);
+  LLMRT_CHECK(forward_.num_partials <= partials_max_, "state_config has room for invariant splits");
   sample_.bias_entries = plan.bias;
   step->num_sampled = static_cast<uint32_t>(sample_.records.size());
   step->memory = plan.moves_blocks() ? &memory_list_ : nullptr;
-  step->forward = &forward_list(static_cast<uint32_t>(plan.tokens.size()));
-  step->sample = step->num_sampled ? &sample_list(step->num_sampled) : nullptr;
+  step->forward = &forward_list(static_cast<uint32_t>(plan.tokens.size()), batch_invariant);
+  step->sample = step->num_sampled ? &sample_list(step->num_sampled, batch_invariant) : nullptr;
   pack(forward_, &step->forward_words);
   pack(sample_, &step->sample_words);
 }
@@ -143,6 +161,7 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   out.partials_max =
       static_cast<uint32_t>(std::min<uint64_t>(decode_tokens_max * splits_max(config.context_max),
                                                4 * decode_tokens_max + kDecodeRowTokens * kv_tokens_max / 256));
+  if (caps_.batch_invariant) out.partials_max = std::max(out.partials_max, kInvariantSplits * step_tokens_max_);
   partials_max_ = out.partials_max;
   out.heads_max = c.num_heads;
   out.head_dim_max = c.head_dim;
@@ -153,8 +172,8 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   out.forward_words_max =
       kForwardHeaderWords + kArrays * kArrayPadding + 8 * limits.row_updates_max + limits.payload_words_max +
       4 * (limits.block_copies_max + limits.block_stores_max + limits.block_loads_max) + 8ull * limits.rows_max +
-      2ull * limits.tokens_max + 8 * (uint64_t{out.partials_max} + decode_tokens_max + prompt_items_max) +
-      4 * decode_tokens_max;
+      2ull * limits.tokens_max + 8 * (uint64_t{out.partials_max} + step_tokens_max_ + prompt_items_max) +
+      4ull * step_tokens_max_;
   out.sample_words_max =
       kSampleHeaderWords + kArrays * kArrayPadding + 8ull * limits.samples_max + 2 * limits.bias_entries_max;
   out.arena_bytes = std::max(plan_arena(forward_list(step_tokens_max_), kArenaAlignment).bytes,

@@ -23,6 +23,9 @@ uint32_t step_bucket(uint32_t count);
 // A function of the row's own position, so that it neither starves a lone row nor depends on the batch, but for a step
 // whose rows share so many keys that the partial results would not fit (Lowering::lower).
 uint32_t split_keys(uint32_t num_keys);
+// The same where nothing but the position may decide, for every query token of the step: at most kInvariantSplits.
+uint32_t invariant_split_keys(uint32_t num_keys);
+inline constexpr uint32_t kInvariantSplits = 4;
 // Most splits that one query token can have in a context of that many tokens.
 uint32_t splits_max(uint32_t context_tokens);
 
@@ -48,24 +51,29 @@ class Lowering {
 
   // The plan stays the caller's; `step` may be reused from an earlier one. Partial results have room for what the
   // pool's keys can make; rows that share blocks may have more keys than the pool, and then all splits of the step are
-  // made longer, by the least power of two.
+  // made longer, by the least power of two. A step with a batch-invariant row runs such kernels, and then every token's
+  // attention is cut by its position alone.
   void lower(const IterationPlan& plan, LoweredStep* step);
 
-  const OpList& forward_list(uint32_t num_tokens);  // of the bucket that holds so many
-  const OpList& sample_list(uint32_t num_sampled);
+  // Of the bucket that holds so many.
+  const OpList& forward_list(uint32_t num_tokens, bool batch_invariant = false);
+  const OpList& sample_list(uint32_t num_sampled, bool batch_invariant = false);
   const OpList& memory_list() const { return memory_list_; }
   // Sizes of everything a backend allocates once. kv_tokens_max: an upper bound of the pool.
   StateConfig state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max);
 
  private:
   void add_attention_items(const PlanRow& row, uint32_t stretch);
+  uint32_t first_key(uint32_t position) const;  // that is in the window of a query there
+  void add_decode_items(const PlanRow& row, uint32_t token, uint32_t length);
 
   std::shared_ptr<const Model> model_;
   Caps caps_;
   uint32_t step_tokens_max_, sample_rows_max_;
   uint32_t partials_max_ = ~0u;  // as announced by state_config
   const OpList memory_list_;
-  std::map<uint32_t, OpList> forward_lists_, sample_lists_;  // by bucket; references stay valid
+  // By bucket and whether batch-invariant; references stay valid.
+  std::map<std::pair<uint32_t, bool>, OpList> forward_lists_, sample_lists_;
   ForwardInputs forward_;
   SampleInputs sample_;
 };

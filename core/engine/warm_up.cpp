@@ -29,6 +29,8 @@ Result<EngineConfig> resolve(EngineConfig config, const Model& model, const Back
     return out_of_range("KV block size", config.block_tokens, "16, 32 or 64 tokens");
   if (config.sequences_max == 0 || config.sequences_max > 4096)
     return out_of_range("sequences", config.sequences_max, "1 to 4096");
+  if (config.batch_invariant && !caps.batch_invariant)
+    return make_error(ErrorCode::kUnsupported, "batch-invariant: {} has no such kernels", caps.device_id);
   if (config.step_tokens_max == 0) return out_of_range("step tokens", 0, "at least 1");
   config.step_tokens_max = std::min(config.step_tokens_max, caps.step_tokens_max);
   if (caps.is_cpu) {

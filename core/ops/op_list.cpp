@@ -104,6 +104,7 @@ uint64_t OpList::key() const {
   KeyWords key;
   key.word(num_tokens);
   key.word(num_sampled);
+  key.word(batch_invariant);
   for (const TensorDesc& t : tensors) {
     key.word(static_cast<uint64_t>(t.rows) | static_cast<uint64_t>(t.dtype) << 8 |
              static_cast<uint64_t>(t.storage) << 16 | static_cast<uint64_t>(t.columns) << 32);

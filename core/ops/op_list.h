@@ -18,6 +18,9 @@ struct OpList {
   uint32_t num_sampled = 0;  // R of the bucket (0 in a forward list)
   std::vector<TensorDesc> tensors;
   std::vector<Op> ops;
+  // A row's numbers do not depend on how many others there are and what they hold: one order of sums per shape of
+  // weights, whatever the bucket. Attention's is in its work lists.
+  bool batch_invariant = false;
 
   TensorId add_tensor(TensorDesc desc);
   uint32_t rows_of(TensorId id) const;   // T or R

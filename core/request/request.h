@@ -84,6 +84,7 @@ struct Request {
   uint32_t min_tokens = 0;   // end-of-generation and stop tokens are banned before that many
   uint32_t adapter_id = 0;   // 0 = none
   RequestClass request_class = RequestClass::kInteractive;
+  bool batch_invariant = false;  // its numbers may not depend on what runs beside it; evaluation implies it
   Route route = Route::kCompletion;
   std::string cache_salt = {};  // prefixes are shared only between requests of one salt
   TimeNs arrival_ns = 0;

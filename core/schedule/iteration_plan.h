@@ -29,6 +29,7 @@ struct PlanRow {
   uint32_t sample_first;  // in IterationPlan::samples
   uint32_t num_samples;   // 0 for a chunk that does not reach the end of what is known
   uint32_t adapter_id;
+  bool batch_invariant;
   uint32_t bias_first, num_bias;  // in IterationPlan::bias; for the drawn sample, not for forced ones
 };
 

@@ -72,6 +72,7 @@ void Scheduler::Impl::write_row(Sequence& sequence, IterationPlan* plan) {
                  .sample_first = static_cast<uint32_t>(plan->samples.size()),
                  .num_samples = 0,
                  .adapter_id = sequence.request.adapter_id,
+                 .batch_invariant = sequence.request.batch_invariant,
                  .bias_first = static_cast<uint32_t>(plan->bias.size()),
                  .num_bias = 0};
   for (uint32_t position = sequence.computed; position < end; ++position) {

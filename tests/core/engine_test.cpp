@@ -118,7 +118,7 @@ TEST_CASE("an evaluation is refused where its numbers would depend on the batch"
     request.sink = run.sinks.emplace_back(std::make_shared<Sink>());
     const auto id = run.engine->submit(std::move(request));
     CHECK(id.ok() == batch_invariant);
-    if (!id) CHECK_THAT(id.error().message, ContainsSubstring("class evaluation: expected a device whose numbers"));
+    if (!id) CHECK_THAT(id.error().message, ContainsSubstring("batch-invariant: expected a device whose numbers"));
   }
 }
 

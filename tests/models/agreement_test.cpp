@@ -1,6 +1,7 @@
 // A sequence's text may not depend on how it was scheduled: overlapped against plain, batched with chunked prompts,
-// preemption, late arrivals and prefixes out of the cache against alone. Greedy on a real model; two runs are compared up to their first
-// difference, where the margin between the two best logits must be < 0.05, and at most 5 % of sequences may have one.
+// preemption, late arrivals and prefixes out of the cache against alone. Greedy on a real model; two runs are compared
+// up to their first difference, where the margin between the two best logits must be < 0.05, and at most 5 % of
+// sequences may have one.
 #include <catch2/catch_test_macros.hpp>
 
 #include "backends/backends.h"
@@ -108,6 +109,62 @@ TEST_CASE("a text does not depend on batching, chunks, preemption, cached prefix
     }
     ModelUnderTest model(path, device, tight_config());
     check("tiny chunks and a pool that forces preemption", alone, model.run(prompts_of(model, true)));
+    CHECK(model.engine().stats().num_preemptions > 0);
+  }
+}
+
+// Numbers bit by bit: in a batch with others, in chunks, behind a cached prefix, after yielding, beside rows that do
+// not ask for it.
+TEST_CASE("a batch-invariant request has the same numbers whatever runs beside it", "[.invariant]") {
+  const std::string path = model_path("LLMRT_TEST_MODEL");
+  if (path.empty()) SKIP("LLMRT_TEST_MODEL is not set");
+  const auto devices = test_devices();
+  if (devices.empty()) SKIP("no usable device");
+  for (const std::string& device : devices) {
+    INFO(device);
+    const auto ask = [](const ModelUnderTest& model, bool staggered) {
+      std::vector<Prompt> prompts = prompts_of(model, staggered);
+      Prompt& longest = prompts[5];  // several splits of keys, several tiles of rows
+      for (int i = 0; i < 14; ++i)
+        longest.tokens.insert(longest.tokens.end(), prompts[0].tokens.begin(), prompts[0].tokens.end());
+      prompts.resize(8);
+      for (Prompt& prompt : prompts) {
+        prompt.batch_invariant = true;
+        prompt.max_tokens += 6;
+      }
+      return prompts;
+    };
+    std::vector<Answer> alone;
+    EngineConfig config = small_config();
+    config.context_max = 512;
+    {
+      EngineConfig plain = config;
+      plain.overlap = false;
+      plain.prefix_cache = PrefixCacheKind::kOff;
+      ModelUnderTest model(path, device, plain);
+      for (const Prompt& prompt : ask(model, false)) alone.push_back(model.run({prompt})[0]);
+    }
+    {
+      ModelUnderTest model(path, device, config);
+      CHECK(num_different_bits(alone, model.run(ask(model, true))) == 0);
+      const uint64_t hits_before = model.engine().stats().prefix_hits;
+      CHECK(num_different_bits(alone, model.run(ask(model, false))) == 0);
+      CHECK(model.engine().stats().prefix_hits > hits_before + 100);
+      // Half of them in the default mode.
+      std::vector<Prompt> prompts = ask(model, true);
+      for (size_t i = 0; i < prompts.size(); i += 2) prompts[i].batch_invariant = false;
+      const std::vector<Answer> mixed = model.run(prompts);
+      int num_different = 0;
+      for (size_t i = 1; i < mixed.size(); i += 2) num_different += num_different_bits({alone[i]}, {mixed[i]});
+      CHECK(num_different == 0);
+    }
+    config.step_tokens_max = 61;
+    config.chunk_tokens = 50;
+    config.reserve_output_tokens = 0;
+    config.kv_tokens = 13 * 16;
+    config.watermark = 0;
+    ModelUnderTest model(path, device, config);
+    CHECK(num_different_bits(alone, model.run(ask(model, false))) == 0);
     CHECK(model.engine().stats().num_preemptions > 0);
   }
 }

@@ -1,6 +1,7 @@
 #include "tests/models/model_harness.h"
 
 #include <algorithm>
+#include <bit>
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 #include <sstream>
@@ -16,7 +17,11 @@ class AnswerSink final : public EventSink {
     for (const TokenEvent& event : events) {
       if (event.token >= 0 && !event.is_prompt) {
         const auto& top = event.top_logprobs;
-        answer.steps.push_back({event.token, top.size() > 1 ? top[0].logprob - top[1].logprob : 0.0f});
+        uint64_t hash = 14695981039346656037ull;
+        for (const TopLogprob& one : top)
+          for (const uint32_t word : {static_cast<uint32_t>(one.token), std::bit_cast<uint32_t>(one.logprob)})
+            hash = (hash ^ word) * 1099511628211ull;
+        answer.steps.push_back({event.token, top.size() > 1 ? top[0].logprob - top[1].logprob : 0.0f, hash});
       }
       if (event.finish != FinishReason::kNone) answer.finish = event.finish;
       if (event.error) answer.error = event.error->message;
@@ -83,7 +88,8 @@ std::vector<Answer> ModelUnderTest::run(const std::vector<Prompt>& prompts) {
       request.prompt = prompts[i].tokens;
       request.max_tokens = prompts[i].max_tokens;
       request.sampling.temperature = 0;
-      request.sampling.logprobs = 2;
+      request.sampling.logprobs = kLogprobAlternativesMax;
+      request.batch_invariant = prompts[i].batch_invariant;
       request.stop.ignore_eos = true;
       request.sink = sinks[i];
       auto id = engine_->submit(std::move(request));
@@ -104,6 +110,15 @@ bool same_ends(const std::vector<Answer>& a, const std::vector<Answer>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Answer& x, const Answer& y) {
     return x.finish == y.finish && x.steps.size() == y.steps.size();
   });
+}
+
+int num_different_bits(const std::vector<Answer>& a, const std::vector<Answer>& b) {
+  REQUIRE(same_ends(a, b));
+  int count = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    for (size_t step = 0; step < a[i].steps.size(); ++step)
+      count += a[i].steps[step].token != b[i].steps[step].token || a[i].steps[step].hash != b[i].steps[step].hash;
+  return count;
 }
 
 Agreement compare(const std::vector<Answer>& a, const std::vector<Answer>& b) {

@@ -14,6 +14,7 @@ namespace llmrt::test {
 struct StepTaken {
   int32_t token;
   float margin;
+  uint64_t hash;  // of the 20 best tokens and the bits of their log-probabilities
 };
 
 struct Answer {
@@ -26,6 +27,7 @@ struct Prompt {
   std::vector<int32_t> tokens;
   uint32_t max_tokens = 16;
   uint32_t arrives_at_tick = 0;
+  bool batch_invariant = false;
 };
 
 // The devices that a model test runs on: LLMRT_TEST_DEVICES (comma separated), else every usable one.
@@ -63,6 +65,8 @@ struct Agreement {
 };
 // Whether every sequence of one run ended as in the other, after as many tokens; compare() demands it.
 bool same_ends(const std::vector<Answer>& a, const std::vector<Answer>& b);
+// Steps whose token or hash differ, of all.
+int num_different_bits(const std::vector<Answer>& a, const std::vector<Answer>& b);
 Agreement compare(const std::vector<Answer>& a, const std::vector<Answer>& b);
 
 }  // namespace llmrt::test

@@ -72,6 +72,54 @@ TEST_CASE("matmul multiplies every encoding at odd shapes", "[matmul]") {
   run(suite);
 }
 
+// The last step has all rows; a row's bits there are its bits in every step.
+std::vector<std::string> rows_differ(const Case& test_case, const Outcome& actual) {
+  std::vector<std::string> wrong;
+  const TensorId out = test_case.steps[0].outputs[0].tensor;
+  const std::vector<std::byte>& all = actual.tensors.back().at(out);
+  for (size_t i = 0; i + 1 < test_case.steps.size(); ++i) {
+    const std::vector<std::byte>& some = actual.tensors[i].at(out);
+    const size_t bytes =
+        size_t{test_case.steps[i].live_rows(out)} * test_case.steps[i].forward.tensors[out].columns * 4;
+    if (!std::equal(some.begin(), some.begin() + static_cast<std::ptrdiff_t>(bytes), all.begin()))
+      wrong.push_back(fmt::format("step {} of {} rows: bits differ", i, test_case.steps[i].live_rows(out)));
+  }
+  return wrong;
+}
+
+TEST_CASE("a batch-invariant matmul makes the same bits of a row at every number of rows", "[matmul]") {
+  auto rng = test_rng("matmul invariant");
+  Suite suite;
+  for (Encoding encoding : all_encodings()) {
+    const uint32_t k = round_up(1792u, std::max(geometry(encoding).elements_block, 32u));
+    const WeightGroupId group = suite.add_group(
+        {suite.add_weight(encoding, 150, k, rng), suite.add_weight(Encoding::kF16, 20, k, rng)}, true, rng);
+    for (DType dtype : {DType::kF32, DType::kF16}) {
+      const std::vector<double> values = random_normal(rng, size_t{130} * k, 1, dtype);
+      Case all;
+      for (uint32_t rows : {1u, 2u, 8u, 9u, 17u, 33u, 64u, 65u, 130u}) {
+        Case one = matmul_case(suite, group, rows,
+                               rows > 64  ? round_up(rows, 64u)
+                               : rows > 8 ? round_up(rows, 8u)
+                                          : rows,
+                               dtype, rng);
+        Step& step = one.steps[0];
+        step.fills[0].values.assign(values.begin(), values.begin() + std::ptrdiff_t{rows} * k);
+        step.forward.batch_invariant = true;
+        one.name = "batch-invariant " + one.name;
+        if (rows == 1 || rows == 33 || rows == 130) suite.cases.push_back(one);  // and they are right
+        all.variant = one.variant;
+        all.name = one.name;
+        all.steps.push_back(std::move(step));
+      }
+      const Case steps = all;
+      all.check_tensors = [steps](const Outcome&, const Outcome& actual) { return rows_differ(steps, actual); };
+      suite.cases.push_back(std::move(all));
+    }
+  }
+  run(suite);
+}
+
 TEST_CASE("matmul reads groups of mixed segments and adds their bias", "[matmul]") {
   auto rng = test_rng("matmul groups");
   Suite suite;

@@ -145,6 +145,10 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->check(CLI::Range(0.05, 1.0))
       ->capture_default_str()
       ->group(group);
+  command
+      .add_flag("--batch-invariant", config.batch_invariant,
+                "numbers that do not depend on what runs beside a request, bit by bit; slower")
+      ->group(group);
   command.add_flag("--no-overlap", options.no_overlap, "plan a step only after the one before; same tokens")
       ->group(group);
 }

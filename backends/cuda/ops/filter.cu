@@ -252,7 +252,8 @@ __global__ void __launch_bounds__(kRankThreads) filter_select_kernel(FilterArgs 
 }  // namespace
 
 Status run(const Filter& op, const OpContext& at) {
-  const uint32_t num_rows = at.rows_of(op.logits), parts = num_parts(num_rows, at.num_sms);
+  const uint32_t num_rows = at.rows_of(op.logits);
+  const uint32_t parts = at.list->batch_invariant ? 1 : num_parts(num_rows, at.num_sms);  // each has a sum of its own
   const uint64_t num_stats = uint64_t{num_rows} * parts;
   const uint64_t needed = num_stats * (sizeof(PartStats) + kBins * 4);
   if (needed > at.workspace.bytes)

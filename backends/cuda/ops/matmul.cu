@@ -14,6 +14,7 @@ Status multiply(const MatmulArgs& args, const OpContext& at) {
   const PackedMatrix& w = args.weight;
   if (args.x_dtype != DType::kF16 || w.encoding == Encoding::kF32 || !w.f16_safe || w.columns % 8 != 0)
     return matmul_exact(args, at);
+  if (at.list->batch_invariant) return matmul_skinny(args, at);
   if (args.num_rows <= kVectorRowsMax) return matmul_vector(args, at);
   const bool skinny = w.encoding != Encoding::kF16 && args.num_rows <= kSkinnyRowsMax;
   if (skinny || !at.cublas) return matmul_skinny(args, at);

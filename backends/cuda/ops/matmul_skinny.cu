@@ -8,7 +8,9 @@
 // scaled there (dequant.cuh).
 //
 // Where N alone gives too few blocks for the device, the steps are split between the blocks of a cluster, which then
-// read each other's sums from shared memory, each adding its share of the rows, in the order of the splits.
+// read each other's sums from shared memory, each adding its share of the rows, in the order of the splits. In a
+// batch-invariant list the number of splits is that of the fewest rows: then every row's sum is made in one order,
+// however many rows there are.
 #include "backends/cuda/dequant.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/matmul.h"
@@ -187,7 +189,7 @@ Status launch_tiles(const MatmulArgs& args, const OpContext& at) {
   constexpr uint32_t kShared = kStages * kTiles * 8 * kRowWords * 16;
   static_assert(kShared >= kTiles * 8 * kSumStride * 4);
   const uint32_t columns = ceil_div(args.weight.rows, kTileOut), row_tiles = ceil_div(args.num_rows, kTiles * 8u);
-  const uint32_t splits = num_splits(args.weight.columns, columns * row_tiles, at);
+  const uint32_t splits = num_splits(args.weight.columns, columns * (at.list->batch_invariant ? 1 : row_tiles), at);
   const Args kernel_args{args.weight, static_cast<const __half*>(args.x), args.bias, args.out, args.out_stride,
                          args.live};
   const Grid grid{dim3(columns, splits, row_tiles), kThreads, kShared, splits};

@@ -14,8 +14,8 @@ struct Choice {
   Kernel kernel;
   Groups groups;
   // matmul_matrix: how many workgroups may share the columns of a tile, the bytes that each then hands over, and how
-  // many of them fill a core
-  uint32_t splits_max = 1, split_bytes = 0, core_groups = 1;
+  // many of them fill a core; batch-invariant: tiles of the fewest rows
+  uint32_t splits_max = 1, split_bytes = 0, core_groups = 1, invariant_tiles = 0;
 };
 
 // The matrix units' tile for so many rows of x: the fastest measured on an H200 (docs/performance.md). Times
@@ -40,6 +40,28 @@ Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, ui
           tile.cols <= 32 ? 2u : 1u};
 }
 
+// The same where the number of rows may not change the order of sums: of the columns, in steps of 64 within a split, then
+// splits. Who has many rows makes the splits one after the other.
+Choice choose_invariant(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias) {
+  struct Tile {
+    uint32_t rows, cols, part_rows, part_cols;
+  };
+  const Tile tile = rows <= 16   ? Tile{64, 16, 16, 16}
+                    : rows <= 32 ? Tile{128, 32, 16, 32}
+                                 : Tile{128, 64, 32, 32};
+  const uint32_t subgroups = tile.rows / tile.part_rows * (tile.cols / tile.part_cols);
+  const uint32_t num_rows = static_cast<uint32_t>(piece.num_rows);
+  return {{"matmul_matrix",
+           subgroups * traits.subgroup_size,
+           {static_cast<uint32_t>(piece.encoding), bias, tile.rows, tile.cols, tile.part_rows, tile.part_cols, 1,
+            traits.matrix_m, traits.matrix_n, traits.matrix_k, 2}},
+          {ceil_div(num_rows, tile.rows), ceil_div(rows, tile.cols)},
+          columns / 64,
+          tile.rows * tile.cols * 4,
+          tile.cols <= 32 ? 2u : 1u,
+          ceil_div(num_rows, 128u)};
+}
+
 // Workgroups that share the columns of each tile: enough to fill the device once.
 uint32_t num_splits(const Traits& traits, const std::vector<Choice>& choices) {
   uint32_t tiles = 0, splits = UINT32_MAX, core_groups = 1;
@@ -50,6 +72,20 @@ uint32_t num_splits(const Traits& traits, const std::vector<Choice>& choices) {
     core_groups = choice.core_groups;
   }
   return std::max(1u, std::min(splits, traits.num_cores * core_groups / tiles));
+}
+
+// Splits of a batch-invariant list, made by workgroups beside each other where there is one tile of rows, else by one.
+uint32_t invariant_splits(const Traits& traits, std::vector<Choice>* choices) {
+  uint32_t tiles = 0, splits = UINT32_MAX;
+  for (const Choice& choice : *choices) {
+    tiles += choice.invariant_tiles;
+    splits = std::min(splits, choice.splits_max);
+  }
+  splits = tiles == 0 ? 1 : std::clamp(traits.num_cores / tiles, 1u, splits);
+  const bool serial = splits > 1 && (*choices)[0].groups.y > 1;
+  for (Choice& choice : *choices)
+    if (choice.invariant_tiles > 0) choice.kernel.constants.push_back(serial ? splits : 1);
+  return serial ? 1 : splits;
 }
 
 // Weight rows of a team of matmul_vector, and units of each that a lane has in flight. Measured on an H200 with one row
@@ -64,19 +100,21 @@ VectorShape vector_shape(Encoding encoding, uint32_t rows) {
 }
 
 // `rows` of x against the rows of a piece. The constants' order is each shader's.
-Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, DType x, bool bias) {
+Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, DType x, bool bias,
+              bool batch_invariant) {
   const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
   const uint32_t x_dtype = static_cast<uint32_t>(x);
   if (traits.cpu_kernels && traits.subgroup_size == 8) {
-    const uint32_t cols = std::min(rows, 4u), lane_rows = rows == 1 ? 4 : 2;
+    const uint32_t cols = batch_invariant ? 4 : std::min(rows, 4u), lane_rows = cols == 1 ? 4 : 2;
     return {{"matmul_lanes", 8, {encoding, lane_rows, cols, x_dtype, bias}},
             {ceil_div(num_rows, 8 * lane_rows), ceil_div(rows, cols)}};
   }
   // Matrix units multiply f16: f32 factors keep their precision elsewhere.
-  if (traits.tier >= Tier::kMatrix && x == DType::kF16 && piece.encoding != Encoding::kF32 && columns % 64 == 0 &&
-      rows > kVectorRowsMaxBesideMatrix)
-    return choose_matrix(traits, piece, rows, columns, bias);
-  if (rows <= kVectorRowsMax) {
+  if (traits.tier >= Tier::kMatrix && x == DType::kF16 && piece.encoding != Encoding::kF32 && columns % 64 == 0) {
+    if (batch_invariant) return choose_invariant(traits, piece, rows, columns, bias);
+    if (rows > kVectorRowsMaxBesideMatrix) return choose_matrix(traits, piece, rows, columns, bias);
+  }
+  if (rows <= kVectorRowsMax && !batch_invariant) {
     const auto [team_rows, unroll] = vector_shape(piece.encoding, rows);
     const uint32_t teams = traits.tier >= Tier::kSubgroup ? 4 : 1;
     const uint32_t group_size = traits.tier >= Tier::kSubgroup ? teams * traits.subgroup_size : 64;
@@ -103,9 +141,10 @@ Status record(Recorder& r, const Matmul& op) {
   }
   const std::vector<Piece>& pieces = r.weights().group(op.group);
   std::vector<Choice> choices;
+  const bool batch_invariant = r.list().batch_invariant;
   for (const Piece& piece : pieces)
-    choices.push_back(choose(r.traits(), piece, rows, columns, r.desc(op.x).dtype, with_bias));
-  const uint32_t splits = num_splits(r.traits(), choices);
+    choices.push_back(choose(r.traits(), piece, rows, columns, r.desc(op.x).dtype, with_bias, batch_invariant));
+  const uint32_t splits = batch_invariant ? invariant_splits(r.traits(), &choices) : num_splits(r.traits(), choices);
   uint64_t products_first = 0, arrivals_first = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const Piece& piece = pieces[i];

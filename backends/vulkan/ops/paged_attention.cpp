@@ -18,10 +18,10 @@ struct Choice {
 };
 
 // The kernel for any item.
-Choice choose(const Traits& traits, uint32_t num_tokens, uint32_t head_dim) {
+Choice choose(const Traits& traits, const OpList& list, uint32_t head_dim) {
   if (traits.cpu_kernels && traits.subgroup_size == 8) {
     // Prompts fill two vectors of rows; a decode item has only as many rows as its group has heads.
-    const uint32_t row_vecs = num_tokens >= 64 ? 2 : 1;
+    const uint32_t row_vecs = list.num_tokens >= 64 && !list.batch_invariant ? 2 : 1;
     return {"paged_attention_lanes", 8, {row_vecs}, 8 * row_vecs};
   }
   // Tiles of q, k and v within 32 KiB of shared memory.
@@ -92,7 +92,7 @@ Status record(Recorder& r, const PagedAttention& op) {
                {std::clamp(items, 1u, groups_max), op.num_kv_heads, tiles}, reads, claimed);
   };
   const uint32_t prompt_tokens = std::min(kPromptItemTokens, num_tokens);
-  const Choice any = choose(r.traits(), num_tokens, op.head_dim);
+  const Choice any = choose(r.traits(), r.list(), op.head_dim);
   if (has_decode_kernel(r.traits(), op.head_dim)) {
     attend(choose_decode(r.traits(), op.head_dim, group_heads), std::max(num_tokens * 4, 16u), kDecodeItemTokens,
            push_for(kFwdNumDecodeItems, kNoItems, kFwdDecodeItems, kNoItems), writes);
