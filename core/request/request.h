@@ -11,6 +11,7 @@
 #include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/request/request_class.h"
+#include "core/sample/logits_processor.h"
 #include "core/sample/sampling_params.h"
 
 namespace llmrt {
@@ -76,9 +77,10 @@ struct Request {
   SamplingParams sampling;
   StopParams stop;
   std::optional<BeamParams> beam = {};
-  uint32_t max_tokens = 16;     // 0: prompt log-probabilities only
-  uint32_t min_tokens = 0;      // end-of-generation and stop tokens are banned before that many
-  uint32_t adapter_id = 0;      // 0 = none
+  std::vector<std::shared_ptr<const LogitsProcessor>> processors = {};  // applied in this order
+  uint32_t max_tokens = 16;                                             // 0: prompt log-probabilities only
+  uint32_t min_tokens = 0;  // end-of-generation and stop tokens are banned before that many
+  uint32_t adapter_id = 0;  // 0 = none
   RequestClass request_class = RequestClass::kInteractive;
   std::string cache_salt = {};  // prefixes are shared only between requests of one salt
   TimeNs arrival_ns = 0;

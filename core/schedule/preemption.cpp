@@ -30,6 +30,7 @@ Sequence& Scheduler::Impl::pick_victim() const {
 void Scheduler::Impl::preempt(Sequence& sequence, RequestId wanted_by, StepBudget* budget) {
   budget->tokens += sequence.step_tokens;
   budget->samples += sequence.samples_for(sequence.step_tokens);
+  budget->bias_entries += bias_entries_of(sequence, sequence.step_tokens);
   budget->preempted = true;
   sequence.step_tokens = 0;
   running.erase(std::ranges::find(running, &sequence));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/request/logit_changes.h"
 #include "core/schedule/scheduler_impl.h"
 
 namespace llmrt {
@@ -51,8 +52,8 @@ PlanLimits plan_limits(const SchedulerConfig& config) {
   limits.block_copies_max = limits.rows_max;
   limits.block_loads_max = config.host_blocks > 0 ? shared_blocks_max(config) : 0;
   limits.block_stores_max = host_tier_size(config).stores_max;
-  limits.bias_entries_max =
-      uint64_t{config.sample_rows_max} * (kLogitBiasMax + kStopTokensMax + config.end_of_generation.size());
+  limits.bias_entries_max = config.sample_rows_max * plain_changes_max(config.end_of_generation.size()) +
+                            further_changes_max(config.context_max);
   return limits;
 }
 
@@ -138,6 +139,7 @@ const IterationPlan* Scheduler::plan(TimeNs now) {
   const SchedulerConfig& config = impl_->config;
   StepBudget budget = {.tokens = config.step_tokens_max,
                        .samples = config.sample_rows_max,
+                       .bias_entries = plan_limits(config).bias_entries_max,
                        .recount_tokens = config.context_max,
                        .shared_blocks = shared_blocks_max(config)};
   impl_->take_units(&budget, now);

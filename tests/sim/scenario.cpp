@@ -5,6 +5,7 @@
 #include <random>
 
 #include "core/engine/pool_sizing.h"
+#include "tests/fakes/processors.h"
 #include "tests/fakes/sim_clock.h"
 
 namespace llmrt::test {
@@ -66,6 +67,13 @@ SamplingParams random_sampling(Dice& dice) {
   if (dice.one_in(3)) params.presence_penalty = 0.5f;
   if (dice.one_in(6)) params.repetition_penalty = 1.5f;
   if (dice.one_in(4)) params.logit_bias = {{dice.token(), 1.0f}, {dice.token(), -2.0f}};
+  if (dice.one_in(5)) params.no_repeat_ngram_size = dice.between(1, 3);
+  if (dice.one_in(5)) {
+    for (uint32_t i = dice.between(1, 30); i-- > 0;) {
+      params.bad_words.push_back({dice.token()});
+      if (dice.one_in(2)) params.bad_words.back().push_back(dice.token());
+    }
+  }
   if (dice.one_in(3)) params.logprobs = 1;
   params.prompt_logprobs = params.logprobs >= 0 && dice.one_in(2);
   return params;
@@ -92,6 +100,7 @@ void search_beams(Request& request, Dice& dice) {
   request.min_tokens = 0;
   request.sampling = {};
   request.stop = {.ignore_eos = request.stop.ignore_eos};
+  request.processors = {};
 }
 
 ClientPlan random_client(const EngineConfig& config, bool under_pressure, Dice& dice) {
@@ -105,6 +114,7 @@ ClientPlan random_client(const EngineConfig& config, bool under_pressure, Dice& 
   if (dice.one_in(4)) request.min_tokens = dice.between(0, request.max_tokens);
   request.sampling = random_sampling(dice);
   request.stop = random_stop(dice);
+  if (dice.one_in(8)) request.processors = {std::make_shared<LimitRuns>(dice.between(1, 2))};
   if (dice.one_in(4)) request.n = dice.between(2, 6);
   if (request.n > 1 && dice.one_in(2)) request.sampling.temperature = 0;  // all branches say the same
   if (dice.one_in(8)) request.cache_salt = dice.one_in(2) ? "salt" : "pepper";

@@ -113,7 +113,10 @@ void Client::take_prompt_token(const TokenEvent& event) {
 std::string Client::check_error(const MemoryPlan& pool) const {
   switch (error->code) {
     case ErrorCode::kNotFinite:
-      return alone.finish == FinishReason::kError && got.tokens == alone.tokens ? "" : "not finite, alone it is";
+    case ErrorCode::kEmptySupport:
+      return alone.finish == FinishReason::kError && got.tokens == alone.tokens
+                 ? ""
+                 : "a token could not be drawn, alone it can";
     case ErrorCode::kPoolExhausted: {
       const size_t num_output = plan->request.beam ? plan->request.max_tokens : got.tokens.size();
       const uint32_t positions = static_cast<uint32_t>(plan->request.prompt.size() + num_output);
@@ -309,6 +312,7 @@ std::string Simulation::after_tick() {
     coverage_->num_tokens += client->got.tokens.size();
     if (client->error) {
       coverage_->not_finite += client->error->code == ErrorCode::kNotFinite;
+      coverage_->empty_support += client->error->code == ErrorCode::kEmptySupport;
       coverage_->pool_exhausted += client->error->code == ErrorCode::kPoolExhausted;
       coverage_->overloaded += client->error->code == ErrorCode::kOverloaded;
     }
