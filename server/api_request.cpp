@@ -104,6 +104,14 @@ std::vector<int32_t> read_ids(Fields& fields, std::string_view name, const json:
   return ids;
 }
 
+// Whether log-probabilities are of the processed distribution.
+bool read_logprobs_mode(Fields& fields) {
+  const std::string mode = fields.string("logprobs_mode", 64).value_or("raw");
+  if (mode != "raw" && mode != "processed")
+    fields.fail("logprobs_mode", fmt::format("expected \"raw\" or \"processed\", found \"{}\"", shown_name(mode)));
+  return mode == "processed";
+}
+
 // Strings, or token sequences.
 void read_bad_words(Fields& fields, const ServedModel& model, SamplingParams& sampling) {
   const json::array* words = fields.array("bad_words", kBadWordsMax);
@@ -236,6 +244,7 @@ Shared read_shared(Fields& fields, const ServedModel& model, uint64_t random_see
   read_sampling(fields, random_seed, shared.sampling);
   read_logit_bias(fields, model.vocab_size, shared.sampling);
   read_bad_words(fields, model, shared.sampling);
+  shared.sampling.processed_logprobs = read_logprobs_mode(fields);
   shared.sampling.no_repeat_ngram_size =
       static_cast<uint32_t>(fields.integer("no_repeat_ngram_size", 0, kNoRepeatNgramMax).value_or(0));
   read_stop(fields, model, shared.stop);

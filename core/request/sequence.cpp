@@ -14,6 +14,7 @@ Sequence::Sequence(Request from, uint32_t branch_idx)
       scored(wants_scores() ? 1 : num_prompt),
       reads_newest(reads_newest_token(request)) {
   request.prompt.clear();
+  tokens.insert(tokens.end(), request.begun.begin(), request.begun.end());
 }
 
 void Sequence::move_to(RequestState state) {

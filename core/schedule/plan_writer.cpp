@@ -158,9 +158,11 @@ void Scheduler::Impl::write_samples(const Sequence& sequence, IterationPlan* pla
                              .logprobs = true});
   }
   if (end != sequence.wanted() || !sequence.may_sample()) return;
+  const SamplingParams& sampling = sequence.request.sampling;
   plan->samples.push_back({.token_offset = end - 1 - begin,
                            .output_position = sequence.num_output(),
-                           .logprobs = sequence.request.sampling.logprobs >= 0 || sequence.search});
+                           .logprobs = sampling.logprobs >= 0 || sampling.tell_draws || sequence.search,
+                           .processed = sampling.processed_logprobs});
 }
 
 }  // namespace llmrt

@@ -91,7 +91,7 @@ Status Scheduler::check(const Request& request) const {
     return make_error(ErrorCode::kUnsupported, "use_beam_search: expected at most {} beams, found {}",
                       kBeamCandidatesMax - impl_->ends_of(request).size(), request.n);
   }
-  const uint32_t positions = impl_->positions_reserved(static_cast<uint32_t>(num_prompt),
+  const uint32_t positions = impl_->positions_reserved(static_cast<uint32_t>(num_prompt + request.begun.size()),
                                                        static_cast<uint32_t>(num_prompt + request.max_tokens - 1));
   for (uint32_t g = 0; g < impl_->kv.num_groups(); ++g) {
     const uint32_t blocks = impl_->kv.blocks_for(g, positions);

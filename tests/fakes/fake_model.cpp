@@ -155,6 +155,7 @@ SampleResult fake_draw(uint64_t hidden, const RowSampling& row, const FakeCounts
     if (!banned[static_cast<size_t>(result.token)]) break;
   }
   result.logprob = fake_logprob(hidden, result.token);
+  result.processed_logprob = -static_cast<float>(mix(key, 14) % 1024) / 64.0f;
   result.support = 1;
   return result;
 }
@@ -174,6 +175,7 @@ SampleResult fake_score(uint64_t hidden, int32_t token, uint32_t poison) {
 FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison) {
   FakeAnswer answer;
   const RowSampling row = row_of(request);
+  const auto filter = request.policy ? request.policy->begin() : nullptr;
   NaiveMatcher matcher{request.stop, request.min_tokens, request.max_tokens, kFakeEnds};
   FakeCounts counts;
   for (const int32_t token : request.prompt) counts.add_prompt(token);
@@ -209,9 +211,13 @@ FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint
     counts.add_output(result.token);
     tokens.push_back(result.token);
     answer.tokens.push_back(result.token);
-    if (request.sampling.logprobs >= 0) answer.logprobs.push_back(result.logprob);
+    if (request.sampling.logprobs >= 0)
+      answer.logprobs.push_back(request.sampling.processed_logprobs ? result.processed_logprob : result.logprob);
     const std::string_view bytes = tokenizer.token_bytes(result.token);
-    const StopVerdict verdict = matcher.advance(result.token, bytes);
+    StopVerdict verdict = matcher.advance(result.token, bytes);
+    const PolicyVerdict policy = filter ? filter->advance(result.token, bytes) : PolicyVerdict{};
+    if (policy.stops)
+      verdict = {.cut_bytes = std::max(policy.cut_bytes, verdict.cut_bytes), .finish = FinishReason::kPolicy};
     answer.text += bytes;
     if (verdict.finish == FinishReason::kNone) continue;
     answer.text.resize(answer.text.size() - verdict.cut_bytes);

@@ -104,6 +104,7 @@ TEST_CASE("every supported field arrives in the request") {
       "top_p": 0.9, "top_k": 12, "min_p": 0.05, "seed": -3, "stop": ["x", "yz"], "stop_token_ids": [9],
       "include_stop_str_in_output": true, "ignore_eos": true, "min_tokens": 4, "presence_penalty": 0.5,
       "frequency_penalty": -0.5, "repetition_penalty": 1.25, "logit_bias": {"65": -100, "66": 5}, "logprobs": 20,
+      "logprobs_mode": "processed", "no_repeat_ngram_size": 3, "bad_words": ["ab", [65, 66, 67]],
       "user": "u", "metadata": {"a": "b"}, "store": true})")
                               .prompts[0]
                               .request;
@@ -124,6 +125,9 @@ TEST_CASE("every supported field arrives in the request") {
   CHECK(request.sampling.repetition_penalty == 1.25f);
   CHECK(request.sampling.logit_bias.size() == 2);
   CHECK(request.sampling.logprobs == 20);
+  CHECK(request.sampling.no_repeat_ngram_size == 3);
+  CHECK(request.sampling.processed_logprobs);
+  CHECK(request.sampling.bad_words == std::vector<std::vector<int32_t>>{ids("ab"), ids(" ab"), {65, 66, 67}});
 }
 
 TEST_CASE("a cache salt reaches every prompt's request") {
@@ -170,6 +174,14 @@ TEST_CASE("each wrong field is a 400 that names it") {
       Row{R"({"prompt": "a", "logit_bias": {"x": 1}})", "logit_bias"},
       Row{R"({"prompt": "a", "logit_bias": {"1": 101}})", "logit_bias"},
       Row{R"({"prompt": "a", "logit_bias": {"01": 1, "1": 2}})", "logit_bias"},
+      Row{R"({"prompt": "a", "bad_words": "x"})", "bad_words"},
+      Row{R"({"prompt": "a", "bad_words": [""]})", "bad_words"},
+      Row{R"({"prompt": "a", "bad_words": [[]]})", "bad_words"},
+      Row{R"({"prompt": "a", "bad_words": [[258]]})", "bad_words"},
+      Row{R"({"prompt": "a", "use_beam_search": true, "bad_words": ["x"]})", "use_beam_search"},
+      Row{R"({"prompt": "a", "logprobs_mode": "cooked"})", "logprobs_mode"},
+      Row{R"({"prompt": "a", "use_beam_search": true, "logprobs_mode": "processed"})", "use_beam_search"},
+      Row{R"({"prompt": "a", "no_repeat_ngram_size": -1})", "no_repeat_ngram_size"},
       Row{R"({"prompt": "a", "repetition_penalty": 1e-30})", "repetition_penalty"},
       Row{R"({"prompt": "a", "suffix": "z"})", "suffix"}, Row{R"({"prompt": "a", "stream": "yes"})", "stream"},
       Row{R"({"prompt": "a", "stream_options": {"include_usage": true}})", "stream_options"},
