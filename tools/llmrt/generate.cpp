@@ -51,13 +51,14 @@ void write_fields(const SamplingOptions& options, boost::json::object& body) {
 }
 
 Result<Answer> generate(Engine& engine, const server::ServedModel& model, server::ApiRequest wanted,
-                        const std::function<void(const std::string&)>& on_text) {
+                        const std::function<void(const std::string&)>& on_text, TraceWriter* trace) {
   const auto sink = std::make_shared<Collect>();
   server::PromptRequest& prompt = wanted.prompts.front();
   server::Choice choice(&model, wanted.form, prompt);
   Answer answer;
   answer.num_prompt_tokens = prompt.request.prompt.size();
   prompt.request.sink = sink;
+  if (trace) trace->record(&prompt.request);
   const SteadyClock clock;
   const TimeNs begin = clock.now_ns();
   Result<RequestId> id = engine.submit(std::move(prompt.request));
