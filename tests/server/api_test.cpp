@@ -5,6 +5,7 @@
 
 #include "core/text/utf8.h"
 #include "server/api_answer.h"
+#include "server/bad_words.h"
 #include "server/json_reader.h"
 #include "server/tokenize.h"
 #include "tests/server/letter_model.h"
@@ -128,6 +129,33 @@ TEST_CASE("every supported field arrives in the request") {
   CHECK(request.sampling.no_repeat_ngram_size == 3);
   CHECK(request.sampling.processed_logprobs);
   CHECK(request.sampling.bad_words == std::vector<std::vector<int32_t>>{ids("ab"), ids(" ab"), {65, 66, 67}});
+}
+
+TEST_CASE("a bad word is spelled at a text's beginning and behind a space, by either kind of tokenizer") {
+  const auto letters = letter_model().tokenizer;
+  CHECK(spellings(*letters, "ab") == std::vector<std::vector<int32_t>>{ids("ab"), ids(" ab")});
+  // SentencePiece puts a space before every text by itself.
+  Vocabulary vocabulary;
+  vocabulary.model = "llama";
+  const auto add = [&](std::string token, TokenType type, float score = 0) {
+    vocabulary.tokens.push_back(std::move(token));
+    vocabulary.types.push_back(type);
+    vocabulary.scores.push_back(score);
+    return static_cast<TokenId>(vocabulary.tokens.size()) - 1;
+  };
+  vocabulary.unk = add("<unk>", TokenType::kUnknown);
+  for (int byte = 0; byte < 256; ++byte) add(fmt::format("<0x{:02X}>", byte), TokenType::kByte);
+  const TokenId spaced = add("\u2581ab", TokenType::kNormal, -1), whole = add("ab", TokenType::kNormal, -2);
+  add("\u2581", TokenType::kNormal, -3);
+  add("a", TokenType::kNormal, -4);
+  add("b", TokenType::kNormal, -5);
+  const auto pieces = Tokenizer::create(vocabulary);
+  REQUIRE(pieces.ok());
+  CHECK(spellings(**pieces, "ab") == std::vector<std::vector<int32_t>>{{whole}, {spaced}});
+}
+
+TEST_CASE("an answer that a policy ended says content_filter") {
+  CHECK(finish_text(FinishReason::kPolicy) == "content_filter");
 }
 
 TEST_CASE("a cache salt reaches every prompt's request") {

@@ -18,7 +18,8 @@ struct SamplingOptions {
   int top_k = 0;
   int64_t seed = -1;  // < 0: a random one
   uint32_t max_tokens = 0;
-  std::vector<std::string> stop;
+  std::vector<std::string> stop, bad_words;
+  uint32_t no_repeat_ngram_size = 0;
 };
 void add_sampling_options(CLI::App& command, SamplingOptions& options);
 // As the fields of a request body.
