@@ -41,6 +41,8 @@ json::value finish_text(FinishReason reason) {
       return "stop";
     case FinishReason::kLength:
       return "length";
+    case FinishReason::kPolicy:
+      return "content_filter";
     case FinishReason::kCancelled:
     case FinishReason::kTimeout:
     case FinishReason::kError:

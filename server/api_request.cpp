@@ -3,6 +3,7 @@
 #include <charconv>
 #include <limits>
 
+#include "server/bad_words.h"
 #include "server/chat_messages.h"
 #include "server/fields.h"
 
@@ -14,6 +15,7 @@ using Int64Limits = std::numeric_limits<int64_t>;
 
 constexpr float kTemperatureMin = 1e-6f;  // greedy below
 constexpr double kTopPMin = 1e-9;         // only to keep 0 out
+constexpr size_t kBadWordBytesMax = 256;
 
 const auto kNever = [](const json::value&) { return false; };
 const auto kIsEmpty = [](const json::value& value) {
@@ -102,6 +104,39 @@ std::vector<int32_t> read_ids(Fields& fields, std::string_view name, const json:
     ids.push_back(static_cast<int32_t>(id));
   }
   return ids;
+}
+
+// Whether log-probabilities are of the processed distribution.
+bool read_logprobs_mode(Fields& fields) {
+  const std::string mode = fields.string("logprobs_mode", 64).value_or("raw");
+  if (mode != "raw" && mode != "processed")
+    fields.fail("logprobs_mode", fmt::format("expected \"raw\" or \"processed\", found \"{}\"", shown_name(mode)));
+  return mode == "processed";
+}
+
+// Strings, or token sequences.
+void read_bad_words(Fields& fields, const ServedModel& model, SamplingParams& sampling) {
+  const json::array* words = fields.array("bad_words", kBadWordsMax);
+  if (!words) return;
+  for (const json::value& word : *words) {
+    if (fields.failed()) return;
+    if (word.is_array() && !word.get_array().empty()) {
+      sampling.bad_words.push_back(read_ids(fields, "bad_words", word.get_array(), model.vocab_size));
+    } else if (!word.is_string() || word.get_string().empty() || word.get_string().size() > kBadWordBytesMax) {
+      fields.fail("bad_words", fmt::format("expected strings of 1 to {} bytes or lists of token ids, found {}",
+                                           kBadWordBytesMax, describe(word)));
+    } else if (!model.tokenizer) {
+      fields.fail("bad_words", "this model has no tokenizer: expected lists of token ids", "unsupported");
+    } else {
+      for (std::vector<int32_t>& ids : spellings(*model.tokenizer, word.get_string()))
+        sampling.bad_words.push_back(std::move(ids));
+    }
+  }
+  size_t num_tokens = 0;
+  for (const std::vector<int32_t>& ids : sampling.bad_words) num_tokens += ids.size();
+  if (sampling.bad_words.size() > kBadWordsMax || num_tokens > kBadWordTokensMax)
+    fields.fail("bad_words", fmt::format("expected at most {} token sequences of {} tokens in all, found {} of {}",
+                                         kBadWordsMax, kBadWordTokensMax, sampling.bad_words.size(), num_tokens));
 }
 
 void read_stop(Fields& fields, const ServedModel& model, StopParams& stop) {
@@ -193,7 +228,6 @@ void read_neutral(Fields& fields) {
         return type && type->is_string() && type->get_string() == "text";
       },
       "{\"type\": \"text\"}");
-  fields.neutral("bad_words", kIsEmpty, "[]");
   fields.neutral("priority", is_number(0), "0");
   fields.neutral("prompt_logprobs", kNever, "null");
   fields.neutral("return_tokens_as_token_ids", is_bool(false), "false");
@@ -225,6 +259,10 @@ Shared read_shared(Fields& fields, const ServedModel& model, uint64_t random_see
   check_model_name(fields, model);
   read_sampling(fields, random_seed, shared.sampling);
   read_logit_bias(fields, model.vocab_size, shared.sampling);
+  read_bad_words(fields, model, shared.sampling);
+  shared.sampling.processed_logprobs = read_logprobs_mode(fields);
+  shared.sampling.no_repeat_ngram_size =
+      static_cast<uint32_t>(fields.integer("no_repeat_ngram_size", 0, kNoRepeatNgramMax).value_or(0));
   read_stop(fields, model, shared.stop);
   read_stream(fields, shared.form);
   shared.form.n = shared.form.best_of = static_cast<uint32_t>(fields.integer("n", 1, kChoicesMax).value_or(1));

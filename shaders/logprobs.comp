@@ -1,5 +1,6 @@
 // For rows whose record asks: the log-softmax of the raw logits of the row's token, into its result, and of its best
-// kLogprobsMax tokens, best first, ties by lower id. One workgroup of up to 512 a row, two passes over the row.
+// kLogprobsMax tokens, best first, ties by lower id; of the tokens that Filter kept, where the record asks for that. One
+// workgroup of up to 512 a row, two passes over the row (and one more for that).
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"
@@ -10,24 +11,41 @@
 void main() {
   uint row = gl_WorkGroupID.x, me = gl_LocalInvocationID.x;
   if (row >= inputs.w[kSmpNumRecords]) return;
-  if ((inputs.w[inputs.w[kSmpRecords] + row * kSampleWords + kRecordFlags] & kSampleLogprobs) == 0u) return;
+  uint record = inputs.w[kSmpRecords] + row * kSampleWords, flags = inputs.w[record + kRecordFlags];
+  if ((flags & kSampleLogprobs) == 0u) return;
+  bool of_kept = (flags & kSampleProcessed) != 0u;
   row_first = row * vocab_size;
   row_words = logits;
   row_scale = 1.0;
-  Overview all = overview(true, false);
-  bool good = all.key > kMasked && all.key < kInfinite;
-  uint count = 0u;
-  float log_sum = 0.0;  // beside row_best: subtracted one after the other, large logits keep their digits
-  if (good) {
-    count = min(collect_best(kLogprobsMax, kMasked, all.stripes), kLogprobsMax);
+  // A logprob is logit / temperature - best - log_sum: one after the other, large logits keep their digits.
+  float temperature = 1.0, best = 0.0, log_sum = 0.0;
+  uint wanted = kLogprobsMax;
+  bool good = true;
+  Overview all;
+  [[dont_unroll]] for (uint pass = 0u; pass < (of_kept ? 2u : 1u); ++pass) {
+    all = overview(true, false);
+    if (pass == 1u) break;
+    good = all.key > kMasked && all.key < kInfinite;
+    best = row_best;
     log_sum = log(all.sum);
     uint token = results.w[row * kResultWords];
-    if (me == 0u && token < vocab_size)
-      results.w[row * kResultWords + 2u] = floatBitsToUint(uintBitsToFloat(logits.w[row_first + token]) - row_best - log_sum);
+    if (good && me == 0u && token < vocab_size)
+      results.w[row * kResultWords + 2u] = floatBitsToUint(uintBitsToFloat(logits.w[row_first + token]) - best - log_sum);
+    if (!of_kept) break;
+    uint state = inputs.w[record + kRecordSlot] * kRowWords, first = row * kKeptWords;
+    if ((rows.w[state + kRowFlags] & kFlagProcessed) != 0u) row_words = processed;
+    temperature = uintBitsToFloat(rows.w[state + kRowTemperature]);
+    good = kept.w[first + kKeptFlags] == 0u;
+    wanted = min(kLogprobsMax, kept.w[first + kKeptSupport]);
+    best = 0.0;
+    log_sum = uintBitsToFloat(kept.w[first + kKeptLogSumExp]);
   }
+  uint count = good ? min(collect_best(kLogprobsMax, kMasked, all.stripes), wanted) : 0u;
   uint first = sample_rows_max * kResultWords + row * kLogprobWords;
   for (uint i = me; i < kLogprobsMax; i += gl_WorkGroupSize.x) {
+    float logprob = 0.0;
+    if (i < count && temperature > 0.0) logprob = number_of(pool[i]) / temperature - best - log_sum;
     results.w[first + 2u * i] = i < count ? pool[kPoolMax + i] : 0xffffffffu;
-    results.w[first + 2u * i + 1u] = i < count ? floatBitsToUint(number_of(pool[i]) - row_best - log_sum) : 0u;
+    results.w[first + 2u * i + 1u] = floatBitsToUint(logprob);
   }
 }

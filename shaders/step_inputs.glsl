@@ -19,7 +19,7 @@ const uint kItemWords = 8;
 const uint kMergeWords = 4, kCopyWords = 4;
 // SampleRecord: slot, token_idx, output_position, flags, forced_token, bias_first, num_bias.
 const uint kSampleWords = 8;
-const uint kSampleForced = 1, kSampleLogprobs = 2;
+const uint kSampleForced = 1, kSampleLogprobs = 2, kSampleProcessed = 4;
 
 // Row state of a slot: RowSampling, then the last token.
 const uint kRowWords = 20;

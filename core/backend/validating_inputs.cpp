@@ -242,7 +242,7 @@ struct SampleChecker {
       if (!report.below(where, "slot", record.slot, limits.slots.size())) return;
       const RowSampling& s = limits.slots[record.slot].sampling;
       report.below(where, "token_idx", record.token_idx, num_tokens);
-      if (record.flags & ~uint32_t{kSampleForced | kSampleLogprobs})
+      if (record.flags & ~uint32_t{kSampleForced | kSampleLogprobs | kSampleProcessed})
         report.fail(where, "flags", "known ones", record.flags);
       if (record.flags & kSampleForced) {
         report.below(where, "forced_token", record.forced_token, limits.state.vocab_size);

@@ -180,7 +180,11 @@ struct ShapeChecker {
     f32("processed", op.processed, Rows::kSampled, desc(op.logits).columns);
     i32("kept", op.kept, Rows::kSampled, sizeof(FilterResult) / 4);
   }
-  void operator()(const Logprobs& op) { logits("logits", op.logits); }
+  void operator()(const Logprobs& op) {
+    logits("logits", op.logits);
+    f32("processed", op.processed, Rows::kSampled, desc(op.logits).columns);
+    i32("kept", op.kept, Rows::kSampled, sizeof(FilterResult) / 4);
+  }
   void operator()(const CopyBlocks& op) { report.below(where, "kv_group", op.kv_group, limits.groups.size()); }
   void operator()(const StoreBlocks& op) { report.below(where, "kv_group", op.kv_group, limits.groups.size()); }
   void operator()(const LoadBlocks& op) { report.below(where, "kv_group", op.kv_group, limits.groups.size()); }

@@ -26,9 +26,28 @@ constexpr std::chrono::milliseconds kIdleSleep{50};  // deadlines of waiting req
 struct Live {
   std::shared_ptr<EventSink> sink;
   StopMatcher matcher;
-  size_t num_alternatives;  // log-probabilities wanted beside each token's own
-  bool is_beam;             // whose tokens are known only at the end
+  std::shared_ptr<const Policy> policy;
+  std::unique_ptr<PolicyFilter> filter;  // of the policy
+  size_t num_alternatives;               // log-probabilities wanted beside each token's own
+  bool has_logprobs;                     // wanted at all
+  bool is_processed;                     // those of drawn tokens
+  bool tells_draws;
+  bool is_beam;  // whose tokens are known only at the end
 };
+
+Live live_of(const Request& request, std::span<const TokenId> ends) {
+  const SamplingParams& sampling = request.sampling;
+  const bool is_beam = request.beam.has_value();
+  return {request.sink,
+          StopMatcher(request.stop, request.min_tokens, request.max_tokens, ends),
+          request.policy,
+          request.policy ? request.policy->begin() : nullptr,
+          is_beam ? kBeamCandidatesMax : static_cast<uint32_t>(std::max(0, sampling.logprobs)),
+          is_beam || sampling.logprobs >= 0,
+          sampling.processed_logprobs,
+          sampling.tell_draws,
+          is_beam};
+}
 
 // A step on the device.
 struct Flight {
@@ -124,13 +143,11 @@ void Engine::Impl::take_messages() {
     if (auto* request = std::get_if<Request>(&message)) {
       std::span<const TokenId> ends;
       if (tokenizer) ends = tokenizer->end_of_generation_ids();
-      const bool is_beam = request->beam.has_value();
-      const auto num_alternatives =
-          is_beam ? kBeamCandidatesMax : static_cast<uint32_t>(std::max(0, request->sampling.logprobs));
-      for (uint32_t branch = 0; branch < request->n; ++branch)
-        live.emplace(request->id + branch,
-                     Live{request->sink, StopMatcher(request->stop, request->min_tokens, request->max_tokens, ends),
-                          num_alternatives, is_beam});
+      for (uint32_t branch = 0; branch < request->n; ++branch) {
+        Live& added = live.emplace(request->id + branch, live_of(*request, ends)).first->second;
+        for (const TokenId token : request->begun)
+          if (advance(added, token).finish != FinishReason::kNone) break;
+      }
       inbox_tokens -= request->prompt.size();
       scheduler->add(std::move(*request), clock->now_ns());
     } else if (auto* cancelled = std::get_if<CancelMessage>(&message)) {
@@ -188,16 +205,19 @@ Verdict Engine::Impl::judge_row(const PlanRow& row, const PlanSample& sample, co
     verdict.error = row_error(result.flags);
     return verdict;
   }
-  if (sample.logprobs && alternatives) {
+  Live& branch = it->second;
+  const bool is_drawn = sample.forced_token < 0;
+  if (sample.logprobs && alternatives && branch.has_logprobs) {
     verdict.has_logprob = true;
-    verdict.logprob = result.logprob;
+    verdict.logprob = is_drawn && branch.is_processed ? result.processed_logprob : result.logprob;
     for (const LogprobRow::Entry& entry : alternatives->entries)  // best first, always as many as a row has
-      if (entry.token >= 0 && verdict.top_logprobs.size() < it->second.num_alternatives)
+      if (entry.token >= 0 && verdict.top_logprobs.size() < branch.num_alternatives)
         verdict.top_logprobs.push_back({entry.token, entry.logprob});
   }
-  if (sample.forced_token >= 0 || it->second.is_beam) return verdict;
+  if (!is_drawn || branch.is_beam) return verdict;
+  if (branch.tells_draws) verdict.draw = Draw{result.logprob, result.processed_logprob, result.support, result.margin};
   verdict.token = result.token;
-  const StopVerdict stop = advance(it->second, result.token);
+  const StopVerdict stop = advance(branch, result.token);
   verdict.hold_bytes = stop.hold_bytes;
   verdict.cut_bytes = stop.cut_bytes;
   verdict.finish = stop.finish;
@@ -205,7 +225,14 @@ Verdict Engine::Impl::judge_row(const PlanRow& row, const PlanSample& sample, co
 }
 
 StopVerdict Engine::Impl::advance(Live& branch, TokenId token) {
-  return branch.matcher.advance(token, tokenizer ? tokenizer->token_bytes(token) : std::string_view());
+  const std::string_view bytes = tokenizer ? tokenizer->token_bytes(token) : std::string_view();
+  StopVerdict verdict = branch.matcher.advance(token, bytes);
+  if (!branch.filter) return verdict;
+  const PolicyVerdict policy = branch.filter->advance(token, bytes);
+  if (policy.stops)
+    return {.cut_bytes = std::max(verdict.cut_bytes, policy.cut_bytes), .finish = FinishReason::kPolicy};
+  if (verdict.finish == FinishReason::kNone) verdict.hold_bytes = std::max(verdict.hold_bytes, policy.hold_bytes);
+  return verdict;
 }
 
 // The text of an answer's end token is not shown.

@@ -120,7 +120,8 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
       const PlanSample& sample = plan.samples[row.sample_first + i];
       SampleRecord record{row.slot, row.token_first + sample.token_offset, sample.output_position};
       record.forced_token = sample.forced_token;
-      record.flags = (sample.forced_token >= 0 ? kSampleForced : 0u) | (sample.logprobs ? kSampleLogprobs : 0u);
+      record.flags = (sample.forced_token >= 0 ? kSampleForced : 0u) | (sample.logprobs ? kSampleLogprobs : 0u) |
+                     (sample.processed ? kSampleProcessed : 0u);
       record.bias_first = row.bias_first;
       record.num_bias = sample.forced_token >= 0 ? 0 : row.num_bias;
       sample_.records.push_back(record);

@@ -34,7 +34,7 @@ inline std::vector<double> latency_bounds_s() {
   return {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60};
 }
 
-inline constexpr int kNumFinishReasons = 8;  // FinishReason of core/request/request.h
+inline constexpr int kNumFinishReasons = 9;  // FinishReason of core/request/request.h
 
 struct EngineStats {
   uint32_t num_running = 0, num_waiting = 0, num_streaming = 0;

@@ -98,7 +98,7 @@ OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled) 
   const TensorId kept = b.tensor("kept", sizeof(FilterResult) / 4, DType::kI32);
   b.add(Filter{logits, processed, kept});
   b.add(Sample{logits, processed, kept});
-  b.add(Logprobs{logits});
+  b.add(Logprobs{logits, processed, kept});
   return std::move(b.list);
 }
 

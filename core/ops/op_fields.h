@@ -132,6 +132,8 @@ void fields(const Sample& op, V& v) {
 template <class V>
 void fields(const Logprobs& op, V& v) {
   v.in("logits", op.logits);
+  v.in("processed", op.processed);
+  v.in("kept", op.kept);
 }
 template <class V>
 void fields(const CopyBlocks& op, V& v) {

@@ -153,10 +153,12 @@ struct Sample {
   TensorId kept;  // [R, 8]
 };
 
-// For rows that ask for it: log-softmax of the raw logits of the chosen (or forced) token and of the best
-// kLogprobsMax alternatives, into the step's result.
+// For rows that ask for it: log-softmax of the raw logits of the chosen (or forced) token, and the best kLogprobsMax
+// alternatives with theirs, into the step's result. With kSampleProcessed the alternatives are those of the
+// distribution that was drawn from: the best of the kept set (greedy: the one token, 0).
 struct Logprobs {
-  TensorId logits;
+  TensorId logits, processed;
+  TensorId kept;  // [R, 8]
 };
 
 // ---- memory --------------------------------------------------------------------------------------------------------

@@ -123,8 +123,9 @@ struct ForwardInputs {
 // ---- sample --------------------------------------------------------------------------------------------------------
 
 enum SampleFlags : uint32_t {
-  kSampleForced = 1u << 0,    // score forced_token: nothing is drawn, no row state is written
-  kSampleLogprobs = 1u << 1,  // Logprobs fills this row's LogprobRow
+  kSampleForced = 1u << 0,     // score forced_token: nothing is drawn, no row state is written
+  kSampleLogprobs = 1u << 1,   // Logprobs fills this row's LogprobRow
+  kSampleProcessed = 1u << 2,  // with it: of the distribution that is drawn from
 };
 
 struct SampleRecord {

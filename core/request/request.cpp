@@ -45,6 +45,13 @@ Status validate_beam(const Request& request, uint32_t vocab_size) {
       {sampling.min_p != 0, "min_p"},
       {sampling.has_penalties(), "penalties"},
       {!sampling.logit_bias.empty(), "logit_bias"},
+      {!sampling.bad_words.empty(), "bad_words"},
+      {sampling.no_repeat_ngram_size > 0, "no_repeat_ngram_size"},
+      {!request.processors.empty(), "logits processors"},
+      {request.policy != nullptr, "a policy"},
+      {!request.begun.empty(), "an answer that has begun"},
+      {sampling.processed_logprobs, "processed log-probabilities"},
+      {sampling.tell_draws, "told draws"},
       {sampling.logprobs >= 0, "logprobs"},
       {request.min_tokens > 0, "min_tokens"},
       {request.max_tokens == 0, "max_tokens = 0"},
@@ -66,8 +73,8 @@ Status validate_beam(const Request& request, uint32_t vocab_size) {
 }  // namespace
 
 const char* finish_reason_name(FinishReason reason) {
-  constexpr const char* kNames[] = {"none",   "eos",       "stop_token", "stop_string",
-                                    "length", "cancelled", "timeout",    "error"};
+  constexpr const char* kNames[] = {"none",      "eos",     "stop_token", "stop_string", "length",
+                                    "cancelled", "timeout", "error",      "policy"};
   return kNames[static_cast<int>(reason)];
 }
 
@@ -81,6 +88,15 @@ Status validate(const Request& request, uint32_t vocab_size) {
       return make_error(ErrorCode::kInvalidArgument, "prompt: token {}: expected an id in [0, {}), found {}", i,
                         vocab_size, token);
     }
+  }
+  for (const int32_t token : request.begun) {
+    if (token >= 0 && static_cast<uint32_t>(token) < vocab_size) continue;
+    return make_error(ErrorCode::kInvalidArgument, "begun: expected token ids in [0, {}), found {}", vocab_size, token);
+  }
+  if (!request.begun.empty() && (request.n != 1 || request.begun.size() >= request.max_tokens)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "begun: expected fewer tokens than max_tokens = {} and n = 1, found {} and n = {}",
+                      request.max_tokens, request.begun.size(), request.n);
   }
   if (request.n < 1 || request.n > kBranchesMax) {
     return make_error(ErrorCode::kInvalidArgument, "n: expected 1 to {}, found {}", kBranchesMax, request.n);

@@ -10,7 +10,9 @@
 
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/request/policy.h"
 #include "core/request/request_class.h"
+#include "core/sample/logits_processor.h"
 #include "core/sample/sampling_params.h"
 
 namespace llmrt {
@@ -28,12 +30,31 @@ struct StopParams {
   bool ignore_eos = false;                // end-of-generation tokens do not stop (they may still be drawn)
 };
 
-enum class FinishReason : uint8_t { kNone, kEos, kStopToken, kStopString, kLength, kCancelled, kTimeout, kError };
+enum class FinishReason : uint8_t {
+  kNone,
+  kEos,
+  kStopToken,
+  kStopString,
+  kLength,
+  kCancelled,
+  kTimeout,
+  kError,
+  kPolicy
+};
 const char* finish_reason_name(FinishReason reason);  // "eos", "stop_token", ...
 
 struct TopLogprob {
   int32_t token;
   float logprob;
+};
+
+// How a token was drawn. Of the distribution that was drawn from: processed_logprob, support (how many tokens it has)
+// and margin (winner minus runner-up: noised scores, greedy: logits; infinite with one token in the support).
+struct Draw {
+  float logprob;  // raw
+  float processed_logprob;
+  uint32_t support;
+  float margin;
 };
 
 // One step of a request's answer, in order. Text: the receiver keeps the bytes of all tokens so far; after this event
@@ -49,8 +70,9 @@ struct TokenEvent {
   uint32_t cut_bytes = 0;
   uint32_t cached_tokens = 0;                 // with branch 0's finish: prompt tokens that the prefix cache spared
   bool has_logprob = false;                   // false for the first token of a prompt
-  float logprob = 0;                          // raw
+  float logprob = 0;                          // raw, or as SamplingParams::processed_logprobs says
   std::vector<TopLogprob> top_logprobs = {};  // as many as asked for
+  std::optional<Draw> draw = {};              // of a drawn token, with tell_draws
   FinishReason finish = FinishReason::kNone;
   std::optional<Error> error = {};  // with kError
   TimeNs time_ns = 0;               // when the step's result was taken
@@ -80,6 +102,11 @@ struct Request {
   SamplingParams sampling;
   StopParams stop;
   std::optional<BeamParams> beam = {};
+  std::vector<std::shared_ptr<const LogitsProcessor>> processors = {};  // applied in this order
+  std::shared_ptr<const Policy> policy = {};
+  // Tokens of the answer that are there already: the request goes on behind them as if it had drawn them (its noise,
+  // penalties, bans and max_tokens count them; no events tell them). Only with n = 1.
+  std::vector<int32_t> begun = {};
   uint32_t max_tokens = 16;  // 0: prompt log-probabilities only
   uint32_t min_tokens = 0;   // end-of-generation and stop tokens are banned before that many
   uint32_t adapter_id = 0;   // 0 = none

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/request/logit_changes.h"
+
 namespace llmrt {
 
 Sequence::Sequence(Request from, uint32_t branch_idx)
@@ -9,8 +11,10 @@ Sequence::Sequence(Request from, uint32_t branch_idx)
       branch(branch_idx),
       tokens(std::move(request.prompt)),
       num_prompt(static_cast<uint32_t>(tokens.size())),
-      scored(wants_scores() ? 1 : num_prompt) {
+      scored(wants_scores() ? 1 : num_prompt),
+      reads_newest(reads_newest_token(request)) {
   request.prompt.clear();
+  tokens.insert(tokens.end(), request.begun.begin(), request.begun.end());
 }
 
 void Sequence::move_to(RequestState state) {
@@ -29,8 +33,16 @@ uint32_t Sequence::samples_for(uint32_t count) const {
   const uint32_t end = std::min(computed + count + 1, num_prompt);
   const uint32_t begin = std::max(computed + 1, scored);
   const uint32_t forced = end > begin ? end - begin : 0;
-  const bool draws = count > 0 && computed + count == wanted() && may_sample();
-  return forced + (draws ? 1 : 0);
+  return forced + (draws(count) ? 1 : 0);
+}
+
+const std::vector<TokenBias>& Sequence::logit_changes(std::span<const int32_t> end_of_generation) {
+  // Changes that no token matters for are other ones only before and after min_tokens.
+  const uint32_t key = reads_newest ? num_output() + 1 : num_output() < request.min_tokens ? 1 : 2;
+  if (changes_key == key || !changes_logits(request)) return changes;
+  find_logit_changes(request, tokens, num_prompt, num_output(), end_of_generation, &changes);
+  changes_key = key;
+  return changes;
 }
 
 uint32_t Sequence::count_within(uint32_t count, uint32_t samples_max) const {

@@ -50,6 +50,11 @@ struct Sequence {
   uint32_t reserved_tokens = 0;  // positions that admission counted on
   uint32_t step_tokens = 0;      // taken in the plan that is being made
 
+  // What is added to the logits of the next token, found when it was first asked for (logit_changes.h).
+  const bool reads_newest;  // the changes depend on the newest token
+  std::vector<TokenBias> changes;
+  uint32_t changes_key = 0;
+
   // A block of somebody else whose first tokens are copied in the plan that is being made.
   BlockId copy_source = kNoBlock;
   uint32_t copy_tokens = 0;
@@ -92,6 +97,11 @@ struct Sequence {
   uint32_t positions_max() const { return num_prompt + request.max_tokens - 1; }
   // Sampled rows (drawn or forced) that the next `count` positions need.
   uint32_t samples_for(uint32_t count) const;
+  // Whether the next `count` positions end in a token that is drawn (or asked for, with beam search).
+  bool draws(uint32_t count) const { return count > 0 && computed + count == wanted() && may_sample(); }
+  // It cannot go on before the token in flight is known.
+  bool waits_for_token() const { return reads_newest && pending > 0; }
+  const std::vector<TokenBias>& logit_changes(std::span<const int32_t> end_of_generation);
   // The largest count <= `count` with samples_for(count) <= samples_max.
   uint32_t count_within(uint32_t count, uint32_t samples_max) const;
 

@@ -30,6 +30,28 @@ Status check_logit_bias(const SamplingParams& params, uint32_t vocab_size) {
   return {};
 }
 
+Status check_bad_words(const SamplingParams& params, uint32_t vocab_size) {
+  if (params.bad_words.size() > kBadWordsMax) {
+    return make_error(ErrorCode::kInvalidArgument, "bad_words: expected at most {} token sequences, found {}",
+                      kBadWordsMax, params.bad_words.size());
+  }
+  size_t num_tokens = 0;
+  for (const std::vector<int32_t>& word : params.bad_words) {
+    num_tokens += word.size();
+    if (word.empty()) {
+      return make_error(ErrorCode::kInvalidArgument, "bad_words: expected at least 1 token in each, found none");
+    }
+    for (const int32_t token : word) {
+      if (token >= 0 && static_cast<uint32_t>(token) < vocab_size) continue;
+      return make_error(ErrorCode::kInvalidArgument, "bad_words: expected token ids in [0, {}), found {}", vocab_size,
+                        token);
+    }
+  }
+  if (num_tokens <= kBadWordTokensMax) return {};
+  return make_error(ErrorCode::kInvalidArgument, "bad_words: expected at most {} tokens in all, found {}",
+                    kBadWordTokensMax, num_tokens);
+}
+
 }  // namespace
 
 Status validate(const SamplingParams& params, uint32_t vocab_size) {
@@ -41,9 +63,14 @@ Status validate(const SamplingParams& params, uint32_t vocab_size) {
       check_range("presence_penalty", params.presence_penalty, -2, 2),
       check_range("frequency_penalty", params.frequency_penalty, -2, 2),
       check_logit_bias(params, vocab_size),
+      check_bad_words(params, vocab_size),
   };
   for (const Status& status : checks) {
     if (!status) return status;
+  }
+  if (params.no_repeat_ngram_size > kNoRepeatNgramMax) {
+    return make_error(ErrorCode::kInvalidArgument, "no_repeat_ngram_size: expected at most {}, found {}",
+                      kNoRepeatNgramMax, params.no_repeat_ngram_size);
   }
   if (params.logprobs < -1 || params.logprobs > kLogprobAlternativesMax) {
     return make_error(ErrorCode::kInvalidArgument, "logprobs: expected at most {} alternatives, found {}",

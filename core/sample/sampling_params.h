@@ -10,6 +10,9 @@
 namespace llmrt {
 
 inline constexpr size_t kLogitBiasMax = 1024;
+inline constexpr size_t kBadWordsMax = 1024;
+inline constexpr size_t kBadWordTokensMax = 8192;  // of all bad words together
+inline constexpr uint32_t kNoRepeatNgramMax = 1024;
 inline constexpr int32_t kLogprobAlternativesMax = 20;  // twin: kLogprobsMax in core/ops/step_inputs.h
 
 struct SamplingParams {
@@ -23,8 +26,15 @@ struct SamplingParams {
   uint64_t seed = 0;
   uint32_t branch = 0;                                // which of n
   std::vector<std::pair<int32_t, float>> logit_bias;  // token, bias in [-100, 100]; at most 1,024
-  int32_t logprobs = -1;                              // alternatives wanted with each token, 0..20; -1 = none at all
-  bool prompt_logprobs = false;                       // the same for the prompt's tokens
+  // Token sequences that are never completed, in the prompt and the output; at most 1,024, none empty.
+  std::vector<std::vector<int32_t>> bad_words;
+  uint32_t no_repeat_ngram_size = 0;  // 0 = off; n: no n tokens of prompt and output stand twice; at most 1,024
+  int32_t logprobs = -1;              // alternatives wanted with each token, 0..20; -1 = none at all
+  bool prompt_logprobs = false;       // the same for the prompt's tokens
+  // Log-probabilities of drawn tokens are of the distribution that is drawn from (after penalties, bias, bans,
+  // temperature and filters; greedy: the one token) instead of the raw one.
+  bool processed_logprobs = false;
+  bool tell_draws = false;  // events say how each token was drawn
 
   bool has_penalties() const {
     return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;

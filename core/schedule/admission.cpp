@@ -92,8 +92,7 @@ Scheduler::Impl::Admission Scheduler::Impl::try_admit(Sequence& sequence, StepBu
   if (match.num_full() > budget->shared_blocks) return Admission::kLater;
   if (!fits(sequence, &match)) return Admission::kNoRoom;
   sequence.computed = match.num_tokens(kv.block_tokens());
-  if (sequence.count_within(std::min(sequence.gap(), budget->chunk_tokens), budget->samples) == 0)
-    return Admission::kLater;
+  if (count_that_fits(sequence, std::min(sequence.gap(), budget->chunk_tokens), *budget) == 0) return Admission::kLater;
 
   budget->shared_blocks -= match.num_full();
   if (counts) budget->recount_tokens -= num_tokens;

@@ -16,6 +16,7 @@ TokenEvent event_of(Verdict& verdict) {
   event.has_logprob = verdict.has_logprob;
   event.logprob = verdict.logprob;
   event.top_logprobs = std::move(verdict.top_logprobs);
+  event.draw = verdict.draw;
   return event;
 }
 

@@ -17,6 +17,7 @@ struct PlanSample {
   uint32_t output_position;   // 0 for the first generated token (for a forced one: its position in the prompt)
   int32_t forced_token = -1;  // >= 0: score this prompt token, draw nothing
   bool logprobs = false;
+  bool processed = false;  // with logprobs: of the distribution that is drawn from
 };
 
 // One sequence in the step: tokens at positions [start, start + num_tokens).
@@ -58,6 +59,7 @@ struct Verdict {
   bool has_logprob = false;  // passed on to the event, for sampled and for forced rows
   float logprob = 0;
   std::vector<TopLogprob> top_logprobs;
+  std::optional<Draw> draw;
   FinishReason finish = FinishReason::kNone;
   std::optional<Error> error;  // with kError: ends that request alone
 };

@@ -78,7 +78,8 @@ void Scheduler::Impl::expire(TimeNs now) {
 
 void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now) {
   const Request& request = sequence.request;
-  if (finish != FinishReason::kCancelled && finish != FinishReason::kTimeout && finish != FinishReason::kError) {
+  if (finish == FinishReason::kEos || finish == FinishReason::kStopToken || finish == FinishReason::kStopString ||
+      finish == FinishReason::kLength) {
     const uint32_t num_output = static_cast<uint32_t>(sequence.tokens.size()) - sequence.num_prompt;
     if (num_output > 0) lengths_of(request).add(num_output);
   }

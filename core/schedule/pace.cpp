@@ -26,6 +26,8 @@ uint32_t Scheduler::Impl::chunk_tokens(const StepBudget& budget) const {
       work.tokens += sequence->step_tokens;
       work.decode_keys += uint64_t{sequence->computed} + sequence->step_tokens;
       others_decode |= sequence->gap() == 1;
+    } else if (sequence->waits_for_token()) {
+      others_decode = true;
     } else if (depth == 0) {
       depth = sequence->computed;
     }

@@ -1,7 +1,7 @@
 // Turns what the running sequences have taken into an IterationPlan, and moves their counts on.
 #include <cstring>
-#include <limits>
 
+#include "core/request/logit_changes.h"
 #include "core/schedule/scheduler_impl.h"
 
 namespace llmrt {
@@ -11,7 +11,7 @@ RowSampling row_sampling(const Sequence& sequence) {
   const SamplingParams& params = sequence.request.sampling;
   RowSampling row;
   if (params.has_penalties()) row.flags |= kRowPenalties;
-  if (!params.logit_bias.empty() || sequence.request.min_tokens > 0) row.flags |= kRowBias;
+  if (changes_logits(sequence.request)) row.flags |= kRowBias;
   row.temperature = params.temperature;
   row.top_k = params.top_k;
   row.top_p = params.top_p;
@@ -63,7 +63,7 @@ void Scheduler::Impl::write_row(Sequence& sequence, IterationPlan* plan) {
   write_copy(sequence, plan);
   const uint32_t count = sequence.step_tokens;
   const uint32_t end = sequence.computed + count;
-  const bool draws = end == sequence.wanted() && sequence.may_sample();
+  const bool draws = sequence.draws(count);
   PlanRow row = {.request_id = sequence.request.id,
                  .slot = static_cast<uint32_t>(sequence.slot),
                  .start = sequence.computed,
@@ -80,7 +80,10 @@ void Scheduler::Impl::write_row(Sequence& sequence, IterationPlan* plan) {
     plan->tokens.push_back(known ? sequence.tokens[position] : kLastSampled);
   }
   write_samples(sequence, plan);
-  if (draws) write_bias(sequence, sequence.num_output(), plan);
+  if (draws) {
+    for (const auto& [token, bias] : sequence.logit_changes(config.end_of_generation))
+      plan->bias.push_back({token, bias});
+  }
   row.num_samples = static_cast<uint32_t>(plan->samples.size()) - row.sample_first;
   row.num_bias = static_cast<uint32_t>(plan->bias.size()) - row.bias_first;
   plan->rows.push_back(row);
@@ -156,20 +159,11 @@ void Scheduler::Impl::write_samples(const Sequence& sequence, IterationPlan* pla
                              .logprobs = true});
   }
   if (end != sequence.wanted() || !sequence.may_sample()) return;
+  const SamplingParams& sampling = sequence.request.sampling;
   plan->samples.push_back({.token_offset = end - 1 - begin,
                            .output_position = sequence.num_output(),
-                           .logprobs = sequence.request.sampling.logprobs >= 0 || sequence.search});
-}
-
-void Scheduler::Impl::write_bias(const Sequence& sequence, uint32_t output_position, IterationPlan* plan) const {
-  const Request& request = sequence.request;
-  for (const auto& [token, bias] : request.sampling.logit_bias) plan->bias.push_back({token, bias});
-  if (output_position >= request.min_tokens) return;
-  const auto ban = [plan](int32_t token) { plan->bias.push_back({token, -std::numeric_limits<float>::infinity()}); };
-  if (!request.stop.ignore_eos) {
-    for (const int32_t token : config.end_of_generation) ban(token);
-  }
-  for (const int32_t token : request.stop.token_ids) ban(token);
+                           .logprobs = sampling.logprobs >= 0 || sampling.tell_draws || sequence.search,
+                           .processed = sampling.processed_logprobs});
 }
 
 }  // namespace llmrt

@@ -73,6 +73,7 @@ bool Scheduler::Impl::reclaim_room(const Sequence& sequence, StepBudget* budget)
 void Scheduler::Impl::preempt(Sequence& sequence, RequestId wanted_by, StepBudget* budget) {
   budget->tokens += sequence.step_tokens;
   budget->samples += sequence.samples_for(sequence.step_tokens);
+  budget->bias_entries += bias_entries_of(sequence, sequence.step_tokens);
   budget->admits = false;
   sequence.step_tokens = 0;
   stop_running(sequence);

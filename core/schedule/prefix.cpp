@@ -137,7 +137,10 @@ void Scheduler::Impl::count_overtaken(const Sequence& admitted) {
 Digest Scheduler::Impl::identity_of(const Sequence& sequence) const {
   const Request& request = sequence.request;
   Sha256 identity;
-  identity.add(config.cache_identity).add(request.adapter_id).add(uint32_t{request.batch_invariant}).add_text(request.cache_salt);
+  identity.add(config.cache_identity)
+      .add(request.adapter_id)
+      .add(uint32_t{request.batch_invariant})
+      .add_text(request.cache_salt);
   if (config.prefix_cache == PrefixCacheKind::kOff) identity.add(request.id - sequence.branch);
   return identity.finish();
 }

@@ -13,7 +13,7 @@ bool is_unit(const Sequence& sequence) {
 
 }  // namespace
 
-// With more rows than the step has tokens or samples, those left out come first the next time.
+// With more rows than the step has tokens, samples or room for logit changes, those left out come first the next time.
 void Scheduler::Impl::take_units(StepBudget* budget, TimeNs now) {
   taking = running;
   const auto first =
@@ -23,7 +23,8 @@ void Scheduler::Impl::take_units(StepBudget* budget, TimeNs now) {
   for (Sequence* const each : taking) {
     Sequence& sequence = *each;
     if (sequence.slot < 0 || !is_unit(sequence)) continue;  // it had to yield, or ended
-    if (budget->tokens == 0 || sequence.samples_for(1) > budget->samples) {
+    if (sequence.waits_for_token()) continue;
+    if (budget->tokens == 0 || count_that_fits(sequence, 1, *budget) == 0) {
       if (turn == 0) turn = sequence.admission;
     } else if (make_room(sequence, sequence.computed + 1, budget, now)) {
       take(sequence, 1, budget);
@@ -37,7 +38,7 @@ void Scheduler::Impl::take_prompts(StepBudget* budget, TimeNs now) {
   budget->chunk_tokens = chunk_tokens(*budget);
   behind.clear();
   for (Sequence* sequence : running)
-    if (sequence->gap() > sequence->step_tokens) behind.push_back(sequence);
+    if (sequence->gap() > sequence->step_tokens && !sequence->waits_for_token()) behind.push_back(sequence);
   const std::array<Lane, kNumLanes> turns = order_for_prefill(now), by_room = order_for_room(now);
   const bool was_scarce = room_is_scarce;
   const auto first =
@@ -61,7 +62,7 @@ void Scheduler::Impl::take_chunk(Sequence& sequence, StepBudget* budget) {
   const uint32_t room = capacity > end ? capacity - end : 0;
   const uint32_t count = std::min({sequence.gap() - taken, budget->chunk_tokens, room});
   if (count == 0) return;
-  const uint32_t within = sequence.count_within(taken + count, sequence.samples_for(taken) + budget->samples) - taken;
+  const uint32_t within = count_that_fits(sequence, count, *budget);
   LLMRT_CHECK(kv.grow(sequence.tables, end + within), "capacity_tokens said so");
   budget->chunk_tokens -= within;
   prefill.charge(sequence.lane(), within);
@@ -74,6 +75,22 @@ void Scheduler::Impl::take(Sequence& sequence, uint32_t count, StepBudget* budge
   sequence.step_tokens += count;
   budget->tokens -= count;
   budget->samples -= sequence.samples_for(sequence.step_tokens) - samples_before;
+  budget->bias_entries -= bias_entries_of(sequence, sequence.step_tokens);
+}
+
+// The most of the next `count` tokens, behind those that it has taken, that the step can sample. A token whose logit
+// changes are not known yet, or are more than the step has left, waits; a step that begins with it has room.
+uint32_t Scheduler::Impl::count_that_fits(Sequence& sequence, uint32_t count, const StepBudget& budget) const {
+  const uint32_t taken = sequence.step_tokens;
+  const uint32_t end = sequence.count_within(taken + count, sequence.samples_for(taken) + budget.samples);
+  const bool waits = end > taken && sequence.draws(end) &&
+                     (sequence.waits_for_token() || bias_entries_of(sequence, end) > budget.bias_entries);
+  return end - taken - (waits ? 1 : 0);
+}
+
+// That the next `count` tokens need.
+uint64_t Scheduler::Impl::bias_entries_of(Sequence& sequence, uint32_t count) const {
+  return sequence.draws(count) ? sequence.logit_changes(config.end_of_generation).size() : 0;
 }
 
 // Blocks for that many positions, taken from others when none are free. False: the row is left out of this step (it

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/request/logit_changes.h"
 #include "core/schedule/scheduler_impl.h"
 
 namespace llmrt {
@@ -57,8 +58,8 @@ PlanLimits plan_limits(const SchedulerConfig& config) {
   limits.block_copies_max = limits.rows_max;
   limits.block_loads_max = config.host_blocks > 0 ? shared_blocks_max(config) : 0;
   limits.block_stores_max = host_tier_size(config).stores_max;
-  limits.bias_entries_max =
-      uint64_t{config.sample_rows_max} * (kLogitBiasMax + kStopTokensMax + config.end_of_generation.size());
+  limits.bias_entries_max = config.sample_rows_max * plain_changes_max(config.end_of_generation.size()) +
+                            further_changes_max(config.context_max);
   return limits;
 }
 
@@ -102,7 +103,8 @@ Status Scheduler::check(const Request& request) const {
   const uint32_t output = reserves_all(config.on_exhaustion)
                               ? request.max_tokens
                               : std::min(request.max_tokens, config.reserve_output_tokens);
-  const uint32_t positions = static_cast<uint32_t>(std::min(num_prompt + output, num_prompt + request.max_tokens - 1));
+  const uint32_t positions =
+      static_cast<uint32_t>(std::min(num_prompt + request.begun.size() + output, num_prompt + request.max_tokens - 1));
   for (uint32_t g = 0; g < impl_->kv.num_groups(); ++g) {
     const uint32_t blocks = impl_->kv.blocks_for(g, positions);
     if (blocks <= impl_->kv.num_blocks(g)) continue;
@@ -146,6 +148,7 @@ const IterationPlan* Scheduler::plan(TimeNs now) {
   const SchedulerConfig& config = impl_->config;
   StepBudget budget = {.tokens = config.step_tokens_max,
                        .samples = config.sample_rows_max,
+                       .bias_entries = plan_limits(config).bias_entries_max,
                        .recount_tokens = config.context_max,
                        .shared_blocks = shared_blocks_max(config)};
   impl_->take_units(&budget, now);

@@ -25,6 +25,7 @@ namespace llmrt {
 struct StepBudget {
   uint32_t tokens = 0;
   uint32_t samples = 0;
+  uint64_t bias_entries = 0;    // for rows that draw
   uint32_t chunk_tokens = 0;    // of `tokens`, for rows that are behind by more than one
   uint32_t recount_tokens = 0;  // payload for penalty counts
   uint32_t shared_blocks = 0;   // payload for the tables of admitted sequences: what they take over
@@ -73,6 +74,8 @@ struct Scheduler::Impl {
   void take_prompts(StepBudget* budget, TimeNs now);
   void take_chunk(Sequence& sequence, StepBudget* budget);
   void take(Sequence& sequence, uint32_t count, StepBudget* budget);
+  uint32_t count_that_fits(Sequence& sequence, uint32_t count, const StepBudget& budget) const;
+  uint64_t bias_entries_of(Sequence& sequence, uint32_t count) const;
   bool make_room(Sequence& sequence, uint32_t positions, StepBudget* budget, TimeNs now);
   Error pool_exhausted(const Sequence& sequence, uint32_t positions) const;
 
@@ -116,7 +119,6 @@ struct Scheduler::Impl {
   void write_copy(Sequence& sequence, IterationPlan* plan);
   void write_moves(IterationPlan* plan);
   void write_samples(const Sequence& sequence, IterationPlan* plan) const;
-  void write_bias(const Sequence& sequence, uint32_t output_position, IterationPlan* plan) const;
 
   // commit.cpp
   void commit_row(const IterationPlan& plan, const PlanRow& row, std::span<Verdict> verdicts, TimeNs now);

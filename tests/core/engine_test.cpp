@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "core/engine/engine.h"
+#include "tests/fakes/deny_list.h"
 #include "tests/fakes/fake_backend.h"
 #include "tests/fakes/sim_clock.h"
 
@@ -142,4 +143,50 @@ TEST_CASE("a lost device ends every request, is written down, and later requests
   REQUIRE_FALSE(late.ok());
   CHECK(late.error().code == ErrorCode::kDeviceLost);
   CHECK_THAT(late.error().message, ContainsSubstring("the server must be restarted"));
+}
+
+TEST_CASE("a policy ends a request before the phrase that it denies, and nothing of that was shown") {
+  struct Text final : EventSink {
+    void on_events(std::span<const TokenEvent> events) override {
+      for (const TokenEvent& event : events) {
+        if (event.token >= 0) text += make_fake_tokenizer()->token_bytes(event.token);
+        text.resize(text.size() - event.cut_bytes);
+        finish = event.finish;
+        const size_t shown_bytes = text.size() - event.hold_bytes;
+        CHECK(text.substr(0, shown_bytes).find("bab") == std::string::npos);
+      }
+    }
+    std::string text;
+    FinishReason finish = FinishReason::kNone;
+  };
+  Running run;
+  const auto sink = std::make_shared<Text>();
+  Request request;
+  request.prompt = {5, 6, 7};
+  request.max_tokens = 60;
+  request.stop.ignore_eos = true;
+  request.policy = std::make_shared<DenyList>(std::vector<std::string>{"bab"});
+  request.sink = sink;
+  REQUIRE(run.engine->submit(request).ok());
+  run.run();
+  CHECK(sink->finish == FinishReason::kPolicy);
+  CHECK(std::string(finish_reason_name(sink->finish)) == "policy");
+}
+
+TEST_CASE("masks that ban everything end the request with empty_support, by that name") {
+  Running run;
+  Request request;
+  request.prompt = {5, 6, 7};
+  request.max_tokens = 4;
+  for (int32_t token = 0; token < static_cast<int32_t>(kFakeVocab); ++token) {
+    request.sampling.bad_words.push_back({token});
+    request.sampling.logit_bias.emplace_back(token, 100.0f);  // takes no ban back
+  }
+  request.sink = run.sinks.emplace_back(std::make_shared<Sink>());
+  REQUIRE(run.engine->submit(std::move(request)).ok());
+  REQUIRE(run.submit(8, 4).ok());
+  run.run();
+  REQUIRE(run.sinks[0]->error);
+  CHECK(run.sinks[0]->error->code == ErrorCode::kEmptySupport);
+  CHECK(run.sinks[1]->finish == FinishReason::kLength);  // the others go on
 }

@@ -9,6 +9,8 @@
 #include "core/request/request.h"
 #include "core/request/request_state.h"
 #include "core/request/sequence.h"
+#include "tests/fakes/deny_list.h"
+#include "tests/fakes/processors.h"
 
 using namespace llmrt;
 using enum RequestState;
@@ -106,6 +108,21 @@ TEST_CASE("each bad value is refused by name, range and value") {
   CHECK(message([](Request& r) {
           r.sampling.logit_bias.assign(1025, {1, 1});
         }) == "logit_bias: expected at most 1024 entries, found 1025");
+  CHECK(message([](Request& r) {
+          r.sampling.bad_words = {{1}, {}};
+        }) == "bad_words: expected at least 1 token in each, found none");
+  CHECK(message([](Request& r) {
+          r.sampling.bad_words = {{1, 100}};
+        }) == "bad_words: expected token ids in [0, 100), found 100");
+  CHECK(message([](Request& r) { r.sampling.bad_words.assign(1025, {1}); }) ==
+        "bad_words: expected at most 1024 token sequences, found 1025");
+  CHECK(message([](Request& r) { r.sampling.bad_words.assign(2, std::vector<int32_t>(5000, 1)); }) ==
+        "bad_words: expected at most 8192 tokens in all, found 10000");
+  CHECK(message([](Request& r) { r.begun = {100}; }) == "begun: expected token ids in [0, 100), found 100");
+  CHECK(message([](Request& r) { r.begun.assign(16, 1); }) ==
+        "begun: expected fewer tokens than max_tokens = 16 and n = 1, found 16 and n = 1");
+  CHECK(message([](Request& r) { r.sampling.no_repeat_ngram_size = 1025; }) ==
+        "no_repeat_ngram_size: expected at most 1024, found 1025");
   CHECK(message([](Request& r) { r.sampling.logprobs = 21; }) ==
         "logprobs: expected at most 20 alternatives, found 21");
   CHECK(message([](Request& r) { r.sampling.logprobs = -2; }) ==
@@ -132,6 +149,14 @@ TEST_CASE("what does not go together with beam search is refused by name") {
   CHECK(refused([](Request& r) { r.sampling.min_p = 0.5f; }) == "min_p");
   CHECK(refused([](Request& r) { r.sampling.frequency_penalty = 1; }) == "penalties");
   CHECK(refused([](Request& r) { r.sampling.logit_bias = {{1, 1}}; }) == "logit_bias");
+  CHECK(refused([](Request& r) { r.sampling.bad_words = {{1}}; }) == "bad_words");
+  CHECK(refused([](Request& r) { r.sampling.no_repeat_ngram_size = 3; }) == "no_repeat_ngram_size");
+  CHECK(refused([](Request& r) { r.processors = {std::make_shared<test::LimitRuns>(2)}; }) == "logits processors");
+  CHECK(refused([](Request& r) { r.policy = std::make_shared<test::DenyList>(std::vector<std::string>{"x"}); }) ==
+        "a policy");
+  CHECK(refused([](Request& r) { r.begun = {1}; }) == "an answer that has begun");
+  CHECK(refused([](Request& r) { r.sampling.processed_logprobs = true; }) == "processed log-probabilities");
+  CHECK(refused([](Request& r) { r.sampling.tell_draws = true; }) == "told draws");
   CHECK(refused([](Request& r) { r.sampling.logprobs = 0; }) == "logprobs");
   CHECK(refused([](Request& r) { r.min_tokens = 1; }) == "min_tokens");
   CHECK(refused([](Request& r) { r.max_tokens = 0; }) == "max_tokens = 0");

@@ -101,6 +101,12 @@ void Script::add(std::istringstream& line) {
   request.sampling.prompt_logprobs = words.contains("scores");
   if (words.contains("scores") || words.contains("logprobs")) request.sampling.logprobs = 0;
   if (words.contains("penalty")) request.sampling.presence_penalty = 1;
+  request.sampling.no_repeat_ngram_size = number(words, "ngram", 0);
+  if (words.contains("bad")) {
+    std::istringstream ids(words.at("bad"));
+    std::vector<int32_t>& word = request.sampling.bad_words.emplace_back();
+    for (std::string id; std::getline(ids, id, ',');) word.push_back(std::stoi(id));
+  }
   if (words.contains("bias")) request.sampling.logit_bias = {{7, 0.5f}};
   request.stop.ignore_eos = words.contains("ignore_eos");
   if (words.contains("stop")) request.stop.token_ids = {static_cast<int32_t>(number(words, "stop", 0))};

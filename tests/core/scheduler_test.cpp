@@ -554,7 +554,7 @@ updates
   set slot 2: flags 0
   patch slot 2 from entry 0: 2
 bias
-  1: 7+0.5 2-inf 5-inf
+  1: 2-inf 5-inf 7+0.5
   2: 5-inf
   3:
 commit
@@ -567,6 +567,38 @@ bias
   1: 7+0.5
   2:
   3:
+)");
+}
+
+TEST_CASE("a row whose bans depend on its last token is planned when that is known, the others one step ahead") {
+  check_script(R"(config pool=64 block=4
+add 1 prompt=6 max=9 ngram=2 bad=100,7
+add 2 prompt=4 max=9
+plan
+  1[0,6)* 2[0,4)*
+bias
+  1:
+  2:
+plan
+  2[4,5)?*
+commit
+  1: 100
+  2: 100
+plan
+  1[6,7)* 2[5,6)?*
+bias
+  1: 7-inf
+  2:
+commit
+  2: 101
+commit
+  1: 101
+  2: 102
+plan
+  1[7,8)* 2[6,7)*
+bias
+  1:
+  2:
 )");
 }
 
@@ -770,4 +802,38 @@ TEST_CASE("a plan keeps within the limits that sized its inputs") {
     for (Verdict& verdict : verdicts) verdict.token = 1;
     scheduler.commit(*plan, verdicts, 0);
   }
+}
+
+TEST_CASE("rows whose logit changes do not fit into a step take turns") {
+  SchedulerConfig config = vector_config();
+  config.context_max = 512;
+  config.kv_pools = {{4096, 16}};
+  config.sample_rows_max = 8;
+  config.sequences_max = 8;
+  const uint64_t entries_max = plan_limits(config).bias_entries_max;
+  Scheduler scheduler(config);
+  constexpr uint32_t kRows = 8;
+  for (RequestId id = 1; id <= kRows; ++id) {
+    Request request = request_of(id, 8, 400);
+    for (int32_t i = 0; i < 1024; ++i) {
+      request.sampling.logit_bias.push_back({i, 1});
+      request.sampling.bad_words.push_back({2000 + i});
+    }
+    scheduler.add(std::move(request), 0);
+  }
+  REQUIRE(kRows * 2048 > entries_max);
+  std::map<RequestId, int> draws;
+  for (int step = 0; step < 40; ++step) {
+    const IterationPlan* plan = scheduler.plan(0);
+    REQUIRE(plan != nullptr);
+    CHECK(plan->bias.size() <= entries_max);
+    std::vector<Verdict> verdicts(plan->samples.size());
+    for (Verdict& verdict : verdicts) verdict.token = 1;
+    for (const PlanRow& row : plan->rows) draws[row.request_id] += static_cast<int>(row.num_samples);
+    scheduler.commit(*plan, verdicts, 0);
+  }
+  const auto [least, most] = std::ranges::minmax_element(draws, {}, [](const auto& row) { return row.second; });
+  CHECK(draws.size() == kRows);
+  CHECK(least->second >= 20);
+  CHECK(most->second - least->second <= 2);
 }

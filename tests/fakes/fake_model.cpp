@@ -1,8 +1,9 @@
 #include "tests/fakes/fake_model.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
+#include <map>
 
 #include "tests/fakes/naive_beams.h"
 #include "tests/fakes/naive_stop.h"
@@ -39,10 +40,12 @@ class FakeTokenizer final : public Tokenizer {
   Vocabulary vocabulary_;
 };
 
-RowSampling row_of(const SamplingParams& params, uint32_t min_tokens) {
+RowSampling row_of(const Request& request) {
+  const SamplingParams& params = request.sampling;
+  const bool changes_logits = !params.logit_bias.empty() || request.min_tokens > 0 || !params.bad_words.empty() ||
+                              params.no_repeat_ngram_size > 0 || !request.processors.empty();
   RowSampling row;
-  row.flags =
-      (params.has_penalties() ? kRowPenalties : 0u) | (!params.logit_bias.empty() || min_tokens > 0 ? kRowBias : 0u);
+  row.flags = (params.has_penalties() ? kRowPenalties : 0u) | (changes_logits ? kRowBias : 0u);
   row.temperature = params.temperature;
   row.top_k = params.top_k;
   row.top_p = params.top_p;
@@ -56,14 +59,39 @@ RowSampling row_of(const SamplingParams& params, uint32_t min_tokens) {
   return row;
 }
 
-std::vector<BiasEntry> bias_of(const Request& request, uint32_t output_position) {
+bool ends_with(std::span<const int32_t> tokens, std::span<const int32_t> end) {
+  return end.size() <= tokens.size() && std::ranges::equal(tokens.last(end.size()), end);
+}
+
+// Whether the last n tokens stand there twice.
+bool repeats(std::span<const int32_t> tokens, size_t n) {
+  if (tokens.size() < n) return false;
+  for (size_t end = n; end < tokens.size(); ++end)
+    if (ends_with(tokens.first(end), tokens.last(n))) return true;
+  return false;
+}
+
+// Each token tried in its turn: may it follow?
+std::vector<BiasEntry> bias_of(const Request& request, const std::vector<int32_t>& tokens) {
+  const SamplingParams& sampling = request.sampling;
+  std::map<int32_t, float> sums;
+  for (const auto& [token, value] : sampling.logit_bias) sums[token] += value;
+  std::vector<TokenBias> processed;
+  for (const auto& processor : request.processors)
+    processor->process(tokens, static_cast<uint32_t>(request.prompt.size()), &processed);
+  for (const auto& [token, value] : processed) sums[token] += value;
+  const bool may_end = tokens.size() - request.prompt.size() >= request.min_tokens;
+  for (int32_t token = 0; token < static_cast<int32_t>(kFakeVocab); ++token) {
+    std::vector<int32_t> with = tokens;
+    with.push_back(token);
+    bool banned = !may_end && (NaiveMatcher::contains(request.stop.token_ids, token) ||
+                               (!request.stop.ignore_eos && NaiveMatcher::contains(kFakeEnds, token)));
+    banned |= sampling.no_repeat_ngram_size > 0 && repeats(with, sampling.no_repeat_ngram_size);
+    for (const std::vector<int32_t>& word : sampling.bad_words) banned |= ends_with(with, word);
+    if (banned) sums[token] = kBan;
+  }
   std::vector<BiasEntry> bias;
-  for (const auto& [token, value] : request.sampling.logit_bias) bias.push_back({token, value});
-  if (output_position >= request.min_tokens) return bias;
-  const float ban = -std::numeric_limits<float>::infinity();
-  for (const int32_t token : request.stop.token_ids) bias.push_back({token, ban});
-  if (request.stop.ignore_eos) return bias;
-  for (const int32_t token : kFakeEnds) bias.push_back({token, ban});
+  for (const auto& [token, value] : sums) bias.push_back({token, value});
   return bias;
 }
 
@@ -117,11 +145,17 @@ SampleResult fake_draw(uint64_t hidden, const RowSampling& row, const FakeCounts
     }
   }
   SampleResult result = {};
+  if (std::ranges::count(banned, true) == kFakeVocab) {
+    result.token = -1;
+    result.flags = kResultEmptySupport;
+    return result;
+  }
   for (uint64_t attempt = 0;; ++attempt) {
     result.token = static_cast<int32_t>(mix(key, attempt) % kFakeVocab);
     if (!banned[static_cast<size_t>(result.token)]) break;
   }
   result.logprob = fake_logprob(hidden, result.token);
+  result.processed_logprob = -static_cast<float>(mix(key, 14) % 1024) / 64.0f;
   result.support = 1;
   return result;
 }
@@ -140,7 +174,8 @@ SampleResult fake_score(uint64_t hidden, int32_t token, uint32_t poison) {
 
 FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison) {
   FakeAnswer answer;
-  const RowSampling row = row_of(request.sampling, request.min_tokens);
+  const RowSampling row = row_of(request);
+  const auto filter = request.policy ? request.policy->begin() : nullptr;
   NaiveMatcher matcher{request.stop, request.min_tokens, request.max_tokens, kFakeEnds};
   FakeCounts counts;
   for (const int32_t token : request.prompt) counts.add_prompt(token);
@@ -168,8 +203,7 @@ FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint
       return answer;
     }
     const uint32_t output_position = static_cast<uint32_t>(answer.tokens.size());
-    const SampleResult result =
-        fake_draw(hidden, row, counts, output_position, bias_of(request, output_position), poison);
+    const SampleResult result = fake_draw(hidden, row, counts, output_position, bias_of(request, tokens), poison);
     if (result.flags != 0) {
       answer.finish = FinishReason::kError;
       return answer;
@@ -177,9 +211,13 @@ FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint
     counts.add_output(result.token);
     tokens.push_back(result.token);
     answer.tokens.push_back(result.token);
-    if (request.sampling.logprobs >= 0) answer.logprobs.push_back(result.logprob);
+    if (request.sampling.logprobs >= 0)
+      answer.logprobs.push_back(request.sampling.processed_logprobs ? result.processed_logprob : result.logprob);
     const std::string_view bytes = tokenizer.token_bytes(result.token);
-    const StopVerdict verdict = matcher.advance(result.token, bytes);
+    StopVerdict verdict = matcher.advance(result.token, bytes);
+    const PolicyVerdict policy = filter ? filter->advance(result.token, bytes) : PolicyVerdict{};
+    if (policy.stops)
+      verdict = {.cut_bytes = std::max(policy.cut_bytes, verdict.cut_bytes), .finish = FinishReason::kPolicy};
     answer.text += bytes;
     if (verdict.finish == FinishReason::kNone) continue;
     answer.text.resize(answer.text.size() - verdict.cut_bytes);

@@ -104,15 +104,19 @@ bool near(double want, double got, double tolerance) {
   return want == got || std::abs(want - got) <= tolerance;
 }
 
+// A score is a sum of f32 numbers as large as the best logit over the temperature.
+double score_ulp(const RowSampling& s, const std::vector<float>& logits) {
+  const float best = *std::max_element(logits.begin(), logits.end());
+  return 4e-7 * (8 + (s.temperature > 0 ? std::abs(best / s.temperature) : 0));
+}
+
 std::string judge_result(const RowSampling& s, const SampleRecord& record, const std::vector<float>& logits,
                          const FilterResult& want_kept, const FilterResult& got_kept, const SampleResult& want,
                          const SampleResult& got) {
   if (want.flags != got.flags) return fmt::format("result flags: expected {}, found {}", want.flags, got.flags);
   if (want.flags != 0) return got.token == -1 ? "" : fmt::format("an error with token {}", got.token);
   const bool forced = record.flags & kSampleForced;
-  // A score is a sum of f32 numbers as large as the best logit over the temperature.
-  const float best = *std::max_element(logits.begin(), logits.end());
-  const double ulp = 4e-7 * (8 + (s.temperature > 0 ? std::abs(best / s.temperature) : 0));
+  const double ulp = score_ulp(s, logits);
   // Where the kept sets differ (judge_kept has seen to it that only tokens on the edge do), so may what follows.
   const std::vector<bool> want_set = kept_set(want_kept, logits), got_set = kept_set(got_kept, logits);
   const auto on_one_side = [&](int32_t token) {
@@ -136,12 +140,13 @@ std::string judge_result(const RowSampling& s, const SampleRecord& record, const
   return "";
 }
 
-std::string judge_logprobs(const LogprobRow& want, const LogprobRow& got) {
+// `shift` is added to what is wanted.
+std::string judge_logprobs(const LogprobRow& want, const LogprobRow& got, double shift, double tolerance) {
   for (uint32_t i = 0; i < kLogprobsMax; ++i) {
     const auto &a = want.entries[i], &b = got.entries[i];
     if (a.token != b.token) return fmt::format("logprobs[{}]: expected token {}, found {}", i, a.token, b.token);
-    if (a.token >= 0 && !near(a.logprob, b.logprob, 5e-5 + 2e-6 * std::abs(a.logprob)))
-      return fmt::format("logprobs[{}]: token {}: expected {}, found {}", i, a.token, a.logprob, b.logprob);
+    if (a.token >= 0 && !near(a.logprob + shift, b.logprob, tolerance + 2e-6 * std::abs(a.logprob)))
+      return fmt::format("logprobs[{}]: token {}: expected {}, found {}", i, a.token, a.logprob + shift, b.logprob);
   }
   return "";
 }
@@ -183,7 +188,7 @@ Case sampling_case(std::string name, const std::vector<SampleRow>& rows, Samplin
   const TensorId processed = step.output(Rows::kSampled, "processed", vocab, DType::kF32, Tolerance::kElementwise);
   const TensorId kept = step.output(Rows::kSampled, "kept", sizeof(FilterResult) / 4, DType::kI32, Tolerance::kExact);
   step.sample.ops = {ApplyPenalties{logits, processed}, ApplyBias{processed}, Filter{logits, processed, kept},
-                     Sample{logits, processed, kept}, Logprobs{logits}};
+                     Sample{logits, processed, kept}, Logprobs{logits, processed, kept}};
   const std::vector<SampleRecord> records = step.sample_inputs.records;
   test_case.steps = {std::move(step)};
 
@@ -207,8 +212,14 @@ Case sampling_case(std::string name, const std::vector<SampleRow>& rows, Samplin
       note(judge_kept(s, read, want_kept, got_kept));
       note(judge_result(s, records[r], read, want_kept, got_kept, want.outputs[0].results.at(r),
                         got.outputs[0].results.at(r)));
-      if (options.logprobs && (records[r].flags & kSampleLogprobs) && want.outputs[0].results[r].flags == 0)
-        note(judge_logprobs(want.outputs[0].logprobs.at(r), got.outputs[0].logprobs.at(r)));
+      if (!options.logprobs || !(records[r].flags & kSampleLogprobs) || want.outputs[0].results[r].flags != 0) continue;
+      double shift = 0, tolerance = 5e-5;
+      if (records[r].flags & kSampleProcessed) {
+        if (kept_set(want_kept, read) != kept_set(got_kept, read)) continue;  // judge_kept has said whether it may
+        shift = static_cast<double>(want_kept.log_sum_exp) - static_cast<double>(got_kept.log_sum_exp);
+        tolerance += score_ulp(s, read);
+      }
+      note(judge_logprobs(want.outputs[0].logprobs.at(r), got.outputs[0].logprobs.at(r), shift, tolerance));
     }
     return failures;
   };

@@ -73,7 +73,7 @@ struct World {
                   ApplyBias{processed},
                   Filter{logits, processed, kept},
                   Sample{logits, processed, kept},
-                  Logprobs{logits}};
+                  Logprobs{logits, processed, kept}};
   }
 
   void make_inputs() {

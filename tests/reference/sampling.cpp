@@ -215,6 +215,25 @@ Status run(Machine& m, const Sample& op) {
   return {};
 }
 
+namespace {
+
+// The best `count` of `ids`, each with its logit / temperature - total.
+LogprobRow best_of(const std::vector<float>& logits, std::vector<int32_t> ids, size_t count, double temperature,
+                   double total) {
+  LogprobRow row;
+  for (auto& entry : row.entries) entry = {-1, 0};
+  count = std::min(count, ids.size());
+  std::partial_sort(ids.begin(), ids.begin() + static_cast<long>(count), ids.end(), [&](int32_t a, int32_t b) {
+    const float la = logits[static_cast<size_t>(a)], lb = logits[static_cast<size_t>(b)];
+    return la > lb || (la == lb && a < b);
+  });
+  for (size_t i = 0; i < count; ++i)
+    row.entries[i] = {ids[i], static_cast<float>(logits[static_cast<size_t>(ids[i])] / temperature - total)};
+  return row;
+}
+
+}  // namespace
+
 Status run(Machine& m, const Logprobs& op) {
   const Tensor& tensor = m.tensor(op.logits);
   for (uint32_t r = 0; r < m.live(op.logits); ++r) {
@@ -223,18 +242,22 @@ Status run(Machine& m, const Logprobs& op) {
     std::vector<int32_t> ids(tensor.columns);
     std::iota(ids.begin(), ids.end(), 0);
     const std::vector<float> logits = to_f32(tensor.row(r), tensor.columns);
-    LogprobRow row;
-    for (auto& entry : row.entries) entry = {-1, 0};
-    if (!broken(logits.data(), tensor.columns)) {
-      const double total = log_sum_exp(logits, ids, 1);
-      if (result.token >= 0) result.logprob = static_cast<float>(logits[static_cast<size_t>(result.token)] - total);
-      const size_t count = std::min<size_t>(kLogprobsMax, ids.size());
-      std::partial_sort(ids.begin(), ids.begin() + static_cast<long>(count), ids.end(), [&](int32_t a, int32_t b) {
-        const float la = logits[static_cast<size_t>(a)], lb = logits[static_cast<size_t>(b)];
-        return la > lb || (la == lb && a < b);
-      });
-      for (size_t i = 0; i < count; ++i)
-        row.entries[i] = {ids[i], static_cast<float>(logits[static_cast<size_t>(ids[i])] - total)};
+    LogprobRow row = best_of(logits, {}, 0, 1, 0);
+    const bool good = !broken(logits.data(), tensor.columns);
+    const double total = good ? log_sum_exp(logits, ids, 1) : 0;
+    if (good && result.token >= 0)
+      result.logprob = static_cast<float>(logits[static_cast<size_t>(result.token)] - total);
+    const FilterResult kept = get_kept(m.tensor(op.kept), r);
+    if (!(m.sample.records[r].flags & kSampleProcessed)) {
+      if (good) row = best_of(logits, ids, kLogprobsMax, 1, total);
+    } else if (kept.flags == 0) {
+      const float temperature = sampling_of(m, r).temperature;
+      const std::vector<float> read = logits_row(m, op.logits, op.processed, r);
+      std::erase_if(ids, [&](int32_t id) { return !is_kept(kept, read[static_cast<size_t>(id)], id); });
+      if (temperature == 0)
+        row.entries[0] = {kept.cutoff_id, 0};
+      else
+        row = best_of(read, ids, kLogprobsMax, static_cast<double>(temperature), static_cast<double>(kept.log_sum_exp));
     }
     if (r < m.output.logprobs.size()) m.output.logprobs[r] = row;
   }

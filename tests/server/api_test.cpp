@@ -5,6 +5,7 @@
 
 #include "core/text/utf8.h"
 #include "server/api_answer.h"
+#include "server/bad_words.h"
 #include "server/json_reader.h"
 #include "server/tokenize.h"
 #include "tests/server/letter_model.h"
@@ -104,6 +105,7 @@ TEST_CASE("every supported field arrives in the request") {
       "top_p": 0.9, "top_k": 12, "min_p": 0.05, "seed": -3, "stop": ["x", "yz"], "stop_token_ids": [9],
       "include_stop_str_in_output": true, "ignore_eos": true, "min_tokens": 4, "presence_penalty": 0.5,
       "frequency_penalty": -0.5, "repetition_penalty": 1.25, "logit_bias": {"65": -100, "66": 5}, "logprobs": 20,
+      "logprobs_mode": "processed", "no_repeat_ngram_size": 3, "bad_words": ["ab", [65, 66, 67]],
       "user": "u", "metadata": {"a": "b"}, "store": true})")
                               .prompts[0]
                               .request;
@@ -124,6 +126,36 @@ TEST_CASE("every supported field arrives in the request") {
   CHECK(request.sampling.repetition_penalty == 1.25f);
   CHECK(request.sampling.logit_bias.size() == 2);
   CHECK(request.sampling.logprobs == 20);
+  CHECK(request.sampling.no_repeat_ngram_size == 3);
+  CHECK(request.sampling.processed_logprobs);
+  CHECK(request.sampling.bad_words == std::vector<std::vector<int32_t>>{ids("ab"), ids(" ab"), {65, 66, 67}});
+}
+
+TEST_CASE("a bad word is spelled at a text's beginning and behind a space, by either kind of tokenizer") {
+  const auto letters = letter_model().tokenizer;
+  CHECK(spellings(*letters, "ab") == std::vector<std::vector<int32_t>>{ids("ab"), ids(" ab")});
+  // SentencePiece puts a space before every text by itself.
+  Vocabulary vocabulary;
+  vocabulary.model = "llama";
+  const auto add = [&](std::string token, TokenType type, float score = 0) {
+    vocabulary.tokens.push_back(std::move(token));
+    vocabulary.types.push_back(type);
+    vocabulary.scores.push_back(score);
+    return static_cast<TokenId>(vocabulary.tokens.size()) - 1;
+  };
+  vocabulary.unk = add("<unk>", TokenType::kUnknown);
+  for (int byte = 0; byte < 256; ++byte) add(fmt::format("<0x{:02X}>", byte), TokenType::kByte);
+  const TokenId spaced = add("\u2581ab", TokenType::kNormal, -1), whole = add("ab", TokenType::kNormal, -2);
+  add("\u2581", TokenType::kNormal, -3);
+  add("a", TokenType::kNormal, -4);
+  add("b", TokenType::kNormal, -5);
+  const auto pieces = Tokenizer::create(vocabulary);
+  REQUIRE(pieces.ok());
+  CHECK(spellings(**pieces, "ab") == std::vector<std::vector<int32_t>>{{whole}, {spaced}});
+}
+
+TEST_CASE("an answer that a policy ended says content_filter") {
+  CHECK(finish_text(FinishReason::kPolicy) == "content_filter");
 }
 
 TEST_CASE("a cache salt reaches every prompt's request") {
@@ -180,6 +212,14 @@ TEST_CASE("each wrong field is a 400 that names it") {
       Row{R"({"prompt": "a", "logit_bias": {"x": 1}})", "logit_bias"},
       Row{R"({"prompt": "a", "logit_bias": {"1": 101}})", "logit_bias"},
       Row{R"({"prompt": "a", "logit_bias": {"01": 1, "1": 2}})", "logit_bias"},
+      Row{R"({"prompt": "a", "bad_words": "x"})", "bad_words"},
+      Row{R"({"prompt": "a", "bad_words": [""]})", "bad_words"},
+      Row{R"({"prompt": "a", "bad_words": [[]]})", "bad_words"},
+      Row{R"({"prompt": "a", "bad_words": [[258]]})", "bad_words"},
+      Row{R"({"prompt": "a", "use_beam_search": true, "bad_words": ["x"]})", "use_beam_search"},
+      Row{R"({"prompt": "a", "logprobs_mode": "cooked"})", "logprobs_mode"},
+      Row{R"({"prompt": "a", "use_beam_search": true, "logprobs_mode": "processed"})", "use_beam_search"},
+      Row{R"({"prompt": "a", "no_repeat_ngram_size": -1})", "no_repeat_ngram_size"},
       Row{R"({"prompt": "a", "repetition_penalty": 1e-30})", "repetition_penalty"},
       Row{R"({"prompt": "a", "suffix": "z"})", "suffix"}, Row{R"({"prompt": "a", "stream": "yes"})", "stream"},
       Row{R"({"prompt": "a", "stream_options": {"include_usage": true}})", "stream_options"},

@@ -69,12 +69,21 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server():
-    running = Server()
+def trace_path(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("trace") / "trace.jsonl")
+
+
+@pytest.fixture(scope="module")
+def server(trace_path):
+    running = Server("--sample-trace", trace_path)
     yield running
     running.wait_idle()
     running.process.send_signal(signal.SIGTERM)
     assert running.process.wait(30) == 0
+    with open(trace_path) as trace:  # every request of the tests above
+        lines = [json.loads(line) for line in trace]
+    requests = {line["request"] for line in lines if line["type"] == "request"}
+    assert requests and requests == {line["request"] for line in lines if line["type"] == "end"}
 
 
 def test_chat(server):
@@ -217,6 +226,49 @@ def test_logit_bias(server):
     assert answer.choices[0].token_ids == [ids[0]] * 3
 
 
+def test_bad_words(server):
+    arguments = dict(model="smol", prompt="The capital of France is", max_tokens=8, temperature=0)
+    assert "Paris" in server.client.completions.create(**arguments).choices[0].text
+    answer = server.client.completions.create(**arguments, extra_body={"bad_words": ["Paris"]}).choices[0].text
+    assert answer and "Paris" not in answer
+    ids = server.post("/tokenize", {"prompt": " Paris"})[1]["tokens"]
+    answer = server.client.completions.create(**arguments, extra_body={"bad_words": [ids]},
+                                              logit_bias={str(ids[-1]): 100} if len(ids) == 1 else None)
+    assert "Paris" not in answer.choices[0].text
+
+
+def test_no_repeated_ngrams(server):
+    arguments = dict(model="smol", prompt="one two three one two three one two", max_tokens=40, temperature=0)
+
+    def repeats(extra):
+        extra |= {"return_token_ids": True, "ignore_eos": True}
+        choice = server.client.completions.create(**arguments, extra_body=extra).choices[0]
+        ids = choice.prompt_token_ids + choice.token_ids
+        grams = [tuple(ids[i:i + 3]) for i in range(len(choice.prompt_token_ids) - 2, len(ids) - 2)]
+        return [gram for at, gram in enumerate(grams, len(choice.prompt_token_ids) - 2)
+                if gram in {tuple(ids[i:i + 3]) for i in range(at)}]
+
+    assert repeats({})
+    assert not repeats({"no_repeat_ngram_size": 3})
+
+
+def test_processed_logprobs(server):
+    arguments = dict(model="smol", prompt="The", max_tokens=6, temperature=0.7, top_p=0.8, seed=5, logprobs=20)
+    raw = server.client.completions.create(**arguments).choices[0]
+    processed = server.client.completions.create(**arguments, extra_body={"logprobs_mode": "processed"}).choices[0]
+    assert processed.text == raw.text
+    for raw_top, top, chosen in zip(raw.logprobs.top_logprobs, processed.logprobs.top_logprobs,
+                                    processed.logprobs.token_logprobs):
+        assert chosen in top.values()
+        assert sum(map(math.exp, top.values())) <= 1 + 1e-4
+        if len(top) < 20:  # all that may be drawn
+            assert sum(map(math.exp, top.values())) == pytest.approx(1, abs=1e-3)
+        # The order is the raw one, and sharper: (raw_a - raw_b) / T.
+        (a, raw_a), (b, raw_b) = sorted(raw_top.items(), key=lambda item: -item[1])[:2]
+        if b in top:
+            assert top[a] - top[b] == pytest.approx((raw_a - raw_b) / 0.7, abs=2e-3)
+
+
 def test_models(server):
     assert [model.id for model in server.client.models.list()] == ["smol"]
     assert server.client.models.retrieve("smol").max_model_len > 0
@@ -273,6 +325,37 @@ def test_streams_at_once_with_disconnects(server):
         thread.join()
     assert sorted(results) == [1, 3, 5, 7]
     server.wait_idle()
+
+
+def test_a_sample_trace_draws_again(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    subprocess.run([PROGRAM, "complete", MODEL, "Once upon a time", "--device", DEVICE, "--context", "256",
+                    "--max-tokens", "12", "--seed", "3", "--temperature", "0.9", "--repetition-penalty", "1.2",
+                    "--sample-trace", path], check=True, capture_output=True, timeout=120)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["type"] for line in lines] == ["header", "request"] + ["token"] * 12 + ["end"]
+    assert lines[1]["processors"] == ["penalties", "temperature"] and lines[1]["method"] == "sampled"
+    assert all(line["support"] > 1 and line["margin"] > 0 for line in lines[2:-1])
+
+    def replay(*flags):
+        run = subprocess.run([PROGRAM, "replay", path, "--device", DEVICE, "--context", "256", "--json", *flags],
+                             capture_output=True, text=True, timeout=120)
+        return run.returncode, run.stdout and json.loads(run.stdout), run.stderr
+
+    code, branch, _ = replay("--no-overlap", "--chunk-tokens", "2")
+    assert code == 0 and branch["tokens"] == 12 and branch["diverged"] == 0
+
+    lines[6]["token"] += 1
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code, branch, _ = replay()
+    assert code == 1 and branch["tokens"] == 12
+    assert branch["first"]["position"] == 4 and branch["first"]["drawn"] == lines[6]["token"] - 1
+    assert branch["first"]["recorded_margin"] == pytest.approx(branch["first"]["drawn_margin"], rel=1e-4)
+
+    lines[0]["model_digest"] = "0" * 64
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code, _, error = replay()
+    assert code == 2 and "another model" in error
 
 
 def test_a_port_in_use_and_a_missing_device_and_a_bad_file():

@@ -5,6 +5,8 @@
 #include <random>
 
 #include "core/engine/pool_sizing.h"
+#include "tests/fakes/deny_list.h"
+#include "tests/fakes/processors.h"
 #include "tests/fakes/sim_clock.h"
 
 namespace llmrt::test {
@@ -72,8 +74,17 @@ SamplingParams random_sampling(Dice& dice) {
   if (dice.one_in(3)) params.presence_penalty = 0.5f;
   if (dice.one_in(6)) params.repetition_penalty = 1.5f;
   if (dice.one_in(4)) params.logit_bias = {{dice.token(), 1.0f}, {dice.token(), -2.0f}};
+  if (dice.one_in(5)) params.no_repeat_ngram_size = dice.between(1, 3);
+  if (dice.one_in(5)) {
+    for (uint32_t i = dice.between(1, 30); i-- > 0;) {
+      params.bad_words.push_back({dice.token()});
+      if (dice.one_in(2)) params.bad_words.back().push_back(dice.token());
+    }
+  }
   if (dice.one_in(3)) params.logprobs = 1;
   params.prompt_logprobs = params.logprobs >= 0 && dice.one_in(2);
+  params.processed_logprobs = dice.one_in(2);
+  params.tell_draws = dice.one_in(4);
   return params;
 }
 
@@ -98,6 +109,8 @@ void search_beams(Request& request, Dice& dice) {
   request.min_tokens = 0;
   request.sampling = {};
   request.stop = {.ignore_eos = request.stop.ignore_eos};
+  request.processors = {};
+  request.policy = {};
 }
 
 ClientPlan random_client(const EngineConfig& config, bool under_pressure, Dice& dice) {
@@ -111,6 +124,8 @@ ClientPlan random_client(const EngineConfig& config, bool under_pressure, Dice& 
   if (dice.one_in(4)) request.min_tokens = dice.between(0, request.max_tokens);
   request.sampling = random_sampling(dice);
   request.stop = random_stop(dice);
+  if (dice.one_in(8)) request.policy = std::make_shared<DenyList>(std::vector<std::string>{"aabb", "babab"});
+  if (dice.one_in(8)) request.processors = {std::make_shared<LimitRuns>(dice.between(1, 2))};
   if (dice.one_in(4)) request.n = dice.between(2, 6);
   if (request.n > 1 && dice.one_in(2)) request.sampling.temperature = 0;  // all branches say the same
   if (dice.one_in(8)) request.cache_salt = dice.one_in(2) ? "salt" : "pepper";
@@ -160,6 +175,14 @@ class SharedTexts {
   std::vector<std::vector<int32_t>> texts_;
 };
 
+// Some go on with an answer that they have the begin of.
+void begin_answer(Request& request, uint32_t poison, Dice& dice) {
+  if (!dice.one_in(6) || request.beam || request.n > 1 || request.max_tokens == 0) return;
+  const std::vector<int32_t> tokens = answer_alone(request, *make_fake_tokenizer(), poison).tokens;
+  if (tokens.size() < 2) return;
+  request.begun.assign(tokens.begin(), tokens.begin() + dice.between(1, static_cast<uint32_t>(tokens.size()) - 1));
+}
+
 }  // namespace
 
 Scenario make_scenario(uint64_t seed) {
@@ -182,6 +205,7 @@ Scenario make_scenario(uint64_t seed) {
       texts.rewrite(client.request, dice);
       texts.add(client, scenario.backend.poison);
     }
+    begin_answer(client.request, scenario.backend.poison, dice);
     tick += dice.between(0, ticks_between);
     client.arrival_tick = tick;
     scenario.clients.push_back(std::move(client));

@@ -40,6 +40,7 @@ struct Client {
   std::vector<Client*> together;  // with beam search: all branches, which are cancelled together
 
   bool ended() const { return got.finish != FinishReason::kNone; }
+  void begin();
   void on_event(const TokenEvent& event);
   void take(const TokenEvent& event);
   void take_prompt_token(const TokenEvent& event);
@@ -58,6 +59,14 @@ struct Sink final : EventSink {
     for (const TokenEvent& event : events) branches.at(event.branch)->on_event(event);
   }
 };
+
+// What the answer has begun with is as if it had been told.
+void Client::begin() {
+  got.tokens = plan->request.begun;
+  for (const int32_t token : got.tokens) got.text += tokenizer->token_bytes(token);
+  got.logprobs.assign(alone.logprobs.begin(), alone.logprobs.begin() + static_cast<ptrdiff_t>(std::min(
+                                                                           got.tokens.size(), alone.logprobs.size())));
+}
 
 void Client::on_event(const TokenEvent& event) {
   if (event.request_id != id) wrong = fmt::format("an event of request {}", event.request_id);
@@ -84,6 +93,8 @@ void Client::take(const TokenEvent& event) {
   got.tokens.push_back(event.token);
   got.text += tokenizer->token_bytes(event.token);
   if (event.has_logprob) got.logprobs.push_back(event.logprob);
+  if (event.draw.has_value() != plan->request.sampling.tell_draws)
+    wrong = "a draw that is told, or is not, against the request";
   if (event.hold_bytes > got.text.size() || event.cut_bytes > got.text.size()) {
     wrong = "more bytes held or cut than there are";
     return;
@@ -113,14 +124,17 @@ void Client::take_prompt_token(const TokenEvent& event) {
 std::string Client::check_error(const MemoryPlan& pool) const {
   switch (error->code) {
     case ErrorCode::kNotFinite:
-      return alone.finish == FinishReason::kError && got.tokens == alone.tokens ? "" : "not finite, alone it is";
+    case ErrorCode::kEmptySupport:
+      return alone.finish == FinishReason::kError && got.tokens == alone.tokens
+                 ? ""
+                 : "a token could not be drawn, alone it can";
     case ErrorCode::kPoolExhausted: {
       const size_t num_output = plan->request.beam ? plan->request.max_tokens : got.tokens.size();
       const uint32_t positions = static_cast<uint32_t>(plan->request.prompt.size() + num_output);
       return ceil_div(positions, pool.block_tokens) > pool.num_blocks ? "" : "exhausted a pool that could hold it";
     }
     case ErrorCode::kOverloaded:
-      return got.tokens.empty() ? "" : "overloaded after it ran";
+      return got.tokens.size() == plan->request.begun.size() ? "" : "overloaded after it ran";
     case ErrorCode::kDeviceLost:
       return "";
     default:
@@ -133,7 +147,7 @@ std::string Client::check_end(TimeNs now, const MemoryPlan& pool) const {
     case FinishReason::kCancelled:
       return cancelled ? "" : "ended as cancelled, and nobody had";
     case FinishReason::kTimeout: {
-      const bool in_queue = got.tokens.empty() && start_by_ns != 0 && start_by_ns <= now;
+      const bool in_queue = got.tokens.size() == plan->request.begun.size() && start_by_ns != 0 && start_by_ns <= now;
       return in_queue || (deadline_ns != 0 && deadline_ns <= now) ? "" : "timed out before its deadline";
     }
     case FinishReason::kError:
@@ -201,6 +215,7 @@ std::string Simulation::start() {
       alone.n = 1;
       alone.sampling.branch += branch;
       client->alone = plan.request.beam ? searched[branch] : answer_alone(alone, *tokenizer_, scenario_.backend.poison);
+      client->begin();
       clients_.push_back(std::move(client));
     }
   }
@@ -216,7 +231,7 @@ std::string Simulation::refusal_is_right(const Client& client, const Error& erro
       return num_tokens > config.context_max ? "" : "refused though the context holds it";
     case ErrorCode::kNeverFits: {
       const size_t output = reserves_all(config.on_exhaustion) ? request.max_tokens : config.reserve_output_tokens;
-      const size_t reserved = std::min(request.prompt.size() + output, num_tokens - 1);
+      const size_t reserved = std::min(request.prompt.size() + request.begun.size() + output, num_tokens - 1);
       const MemoryPlan& pool = engine_->memory_plan();
       return ceil_div<size_t>(reserved, pool.block_tokens) > pool.num_blocks ? "" : "refused though it fits";
     }
@@ -284,7 +299,9 @@ std::string Simulation::check_cached(const Client& client) const {
   const Request& own = client.plan->request;
   if (engine_->config().prefix_cache == PrefixCacheKind::kOff) return "cached tokens without a cache";
   if (own.sampling.prompt_logprobs) return "prompt tokens that are scored were not computed";
-  if (client.cached_tokens >= own.prompt.size()) return "no token of the prompt was computed";
+  std::vector<int32_t> wanted = own.prompt;
+  wanted.insert(wanted.end(), own.begun.begin(), own.begun.end());
+  if (client.cached_tokens >= wanted.size()) return "no token of the prompt was computed";
   size_t known = 0;
   for (const auto& other : clients_) {
     const Request& theirs = other->plan->request;
@@ -293,7 +310,7 @@ std::string Simulation::check_cached(const Client& client) const {
       continue;
     std::vector<int32_t> text = theirs.prompt;
     text.insert(text.end(), other->alone.tokens.begin(), other->alone.tokens.end());
-    known = std::max(known, static_cast<size_t>(std::ranges::mismatch(own.prompt, text).in1 - own.prompt.begin()));
+    known = std::max(known, static_cast<size_t>(std::ranges::mismatch(wanted, text).in1 - wanted.begin()));
   }
   return client.cached_tokens <= known ? ""
                                        : fmt::format("{} tokens cached, others know {}", client.cached_tokens, known);
@@ -316,6 +333,7 @@ std::string Simulation::after_tick() {
     coverage_->num_tokens += client->got.tokens.size();
     if (client->error) {
       coverage_->not_finite += client->error->code == ErrorCode::kNotFinite;
+      coverage_->empty_support += client->error->code == ErrorCode::kEmptySupport;
       coverage_->pool_exhausted += client->error->code == ErrorCode::kPoolExhausted;
       coverage_->overloaded += client->error->code == ErrorCode::kOverloaded;
     }

@@ -11,7 +11,7 @@ struct Options {
   ModelOptions model;
   EngineOptions engine;
   SamplingOptions sampling;
-  std::string prompt, file;
+  std::string prompt, file, sample_trace;
   std::vector<int32_t> ids;
   bool json = false, verbose = false;
 };
@@ -34,12 +34,17 @@ void complete(const Options& options) {
   if (const auto* error = std::get_if<server::ApiError>(&parsed)) fail(kUsage, error->message);
 
   const bool stream = !options.json;
-  Result<Answer> answer = generate(*engine, open.served, std::move(std::get<server::ApiRequest>(parsed)),
-                                   [stream](const std::string& text) {
-                                     if (!stream) return;
-                                     fmt::print("{}", text);
-                                     std::fflush(stdout);
-                                   });
+  const std::shared_ptr<TraceWriter> trace = open_trace(options.sample_trace, *engine);
+  Result<Answer> answer = generate(
+      *engine, open.served, std::move(std::get<server::ApiRequest>(parsed)),
+      [stream](const std::string& text) {
+        if (!stream) return;
+        fmt::print("{}", text);
+        std::fflush(stdout);
+      },
+      trace.get());
+  if (trace)
+    if (Status status = trace->flush(); !status) fail(status.error());
   if (!answer) fail(answer.error());
   if (options.json) {
     fmt::print("{}\n", boost::json::serialize(boost::json::object{
@@ -75,6 +80,10 @@ void add_complete(CLI::App& app) {
       ->excludes(prompt)
       ->excludes(file);
   command->add_flag("--json", options->json, "print one JSON object at the end");
+  command
+      ->add_option("--sample-trace", options->sample_trace,
+                   "write how each token was drawn, as JSON lines; llmrt replay draws them again")
+      ->type_name("FILE");
   command->add_flag("-v,--verbose", options->verbose, "also tell device, memory and speed");
   add_sampling_options(*command, options->sampling);
   add_engine_options(*command, options->engine);

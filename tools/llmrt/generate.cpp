@@ -34,6 +34,15 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
   command.add_option("--max-tokens", options.max_tokens, "of the answer; default: what the context leaves")
       ->type_name("N")
       ->group(group);
+  command.add_option("--bad-word", options.bad_words, "never complete this text; may be given several times")
+      ->type_name("TEXT")
+      ->group(group);
+  command
+      .add_option("--no-repeat-ngram", options.no_repeat_ngram_size,
+                  "no N tokens of prompt and answer stand twice; 0 = off")
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(group);
   command.add_option("--stop", options.stop, "end the answer before this text; up to 4 times")
       ->type_name("TEXT")
       ->group(group);
@@ -47,17 +56,20 @@ void write_fields(const SamplingOptions& options, boost::json::object& body) {
   body["repetition_penalty"] = options.repetition_penalty;
   if (options.seed >= 0) body["seed"] = options.seed;
   if (options.max_tokens > 0) body["max_tokens"] = options.max_tokens;
+  if (!options.bad_words.empty()) body["bad_words"] = boost::json::value_from(options.bad_words);
+  body["no_repeat_ngram_size"] = options.no_repeat_ngram_size;
   if (!options.stop.empty()) body["stop"] = boost::json::value_from(options.stop);
 }
 
 Result<Answer> generate(Engine& engine, const server::ServedModel& model, server::ApiRequest wanted,
-                        const std::function<void(const std::string&)>& on_text) {
+                        const std::function<void(const std::string&)>& on_text, TraceWriter* trace) {
   const auto sink = std::make_shared<Collect>();
   server::PromptRequest& prompt = wanted.prompts.front();
   server::Choice choice(&model, wanted.form, prompt);
   Answer answer;
   answer.num_prompt_tokens = prompt.request.prompt.size();
   prompt.request.sink = sink;
+  if (trace) trace->record(&prompt.request);
   const SteadyClock clock;
   const TimeNs begin = clock.now_ns();
   Result<RequestId> id = engine.submit(std::move(prompt.request));

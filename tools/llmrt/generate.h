@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "core/sample_trace/trace_writer.h"
 #include "server/api_request.h"
 #include "tools/llmrt/program.h"
 
@@ -17,7 +18,8 @@ struct SamplingOptions {
   int top_k = 0;
   int64_t seed = -1;  // < 0: a random one
   uint32_t max_tokens = 0;
-  std::vector<std::string> stop;
+  std::vector<std::string> stop, bad_words;
+  uint32_t no_repeat_ngram_size = 0;
 };
 void add_sampling_options(CLI::App& command, SamplingOptions& options);
 // As the fields of a request body.
@@ -32,9 +34,10 @@ struct Answer {
   bool was_interrupted = false;
 };
 
-// Runs the engine on this thread until the answer is complete or Ctrl-C was pressed. `on_text` gets each piece.
+// Runs the engine on this thread until the answer is complete or Ctrl-C was pressed. `on_text` gets each piece, `trace`
+// each draw.
 Result<Answer> generate(Engine& engine, const server::ServedModel& model, server::ApiRequest request,
-                        const std::function<void(const std::string&)>& on_text);
+                        const std::function<void(const std::string&)>& on_text, TraceWriter* trace = nullptr);
 // "12 prompt tokens in 0.51 s, 40 tokens at 15.2 a second".
 std::string speed_text(const Answer& answer);
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "backends/backends.h"
+#include "core/model/model_digest.h"
 #include "tools/llmrt/program.h"
 #include "tools/llmrt/progress.h"
 
@@ -212,6 +213,19 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
   open.served.context_max = (*engine)->config().context_max;
   open.served.block_tokens = plan.block_tokens;
   return std::move(*engine);
+}
+
+TraceOrigin trace_origin(Engine& engine) {
+  std::string digest;
+  for (const auto byte : model_digest(engine.model())) digest += fmt::format("{:02x}", byte);
+  return {engine.model().path, digest, engine.backend().caps().device_id, kv_dtype_name(engine.config().kv_dtype)};
+}
+
+std::shared_ptr<TraceWriter> open_trace(const std::string& path, Engine& engine) {
+  if (path.empty()) return nullptr;
+  Result<std::shared_ptr<TraceWriter>> trace = TraceWriter::open(path, trace_origin(engine));
+  if (!trace) fail(trace.error());
+  return *trace;
 }
 
 }  // namespace llmrt::cli

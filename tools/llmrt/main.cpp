@@ -25,8 +25,8 @@ int main(int argc, char** argv) {
     return fmt::format("error: {}; {} --help explains\n", error.what(),
                        command->get_name().empty() ? "llmrt" : "llmrt COMMAND");
   });
-  for (auto add :
-       {add_devices, add_inspect, add_tokenize, add_complete, add_chat, add_serve, add_explain, add_synthesize})
+  for (auto add : {add_devices, add_inspect, add_tokenize, add_complete, add_chat, add_serve, add_explain,
+                   add_synthesize, add_replay})
     add(app);
   try {
     app.parse(argc, argv);

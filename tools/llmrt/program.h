@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/engine/engine.h"
+#include "core/sample_trace/trace_writer.h"
 #include "server/served_model.h"
 
 namespace llmrt::cli {
@@ -66,6 +67,11 @@ OpenModel open_model(const ModelOptions& options);
 // Loads it onto a device; prints progress to standard error unless `quiet`.
 std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& options, const Clock* clock, bool quiet);
 
+// Records how tokens are drawn on this engine; null when the path is empty. Ends the program on an error.
+std::shared_ptr<TraceWriter> open_trace(const std::string& path, Engine& engine);
+// What goes into a trace's header.
+TraceOrigin trace_origin(Engine& engine);
+
 // "1.23 GB", "98.4 MB".
 std::string bytes_text(uint64_t bytes);
 // `text`, which came from `place`; a usage error unless it is UTF-8: nothing is replaced behind the user's back.
@@ -82,5 +88,6 @@ void add_chat(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_explain(CLI::App& app);
 void add_synthesize(CLI::App& app);
+void add_replay(CLI::App& app);
 
 }  // namespace llmrt::cli

@@ -10,8 +10,9 @@ namespace llmrt::cli {
 
 using std::chrono::steady_clock;
 
-ProgressBar::ProgressBar(std::string what, bool quiet)
+ProgressBar::ProgressBar(std::string what, bool quiet, std::string unit)
     : what_(std::move(what)),
+      unit_(std::move(unit)),
       quiet_(quiet),
       terminal_(isatty(STDERR_FILENO) == 1 && !std::getenv("NO_COLOR")),
       begin_(steady_clock::now()) {}
@@ -24,15 +25,19 @@ void ProgressBar::update(uint64_t done, uint64_t total) {
   constexpr uint64_t kWidth = 40;
   const uint64_t filled = kWidth * done / total;
   fmt::print(stderr, "\r{} [{}{}] {:3d} % of {} ", what_, std::string(filled, '#'), std::string(kWidth - filled, '.'),
-             100 * done / total, bytes_text(total));
+             100 * done / total, total_text());
   std::fflush(stderr);
+}
+
+std::string ProgressBar::total_text() const {
+  return unit_.empty() ? bytes_text(total_) : fmt::format("{} {}", total_, unit_);
 }
 
 void ProgressBar::finish() {
   if (quiet_) return;
   if (terminal_) fmt::print(stderr, "\r\x1b[K");
   const std::chrono::duration<double> elapsed = steady_clock::now() - begin_;
-  fmt::print(stderr, "{}: {} in {:.2f} s\n", what_, bytes_text(total_), elapsed.count());
+  fmt::print(stderr, "{}: {} in {:.2f} s\n", what_, total_text(), elapsed.count());
 }
 
 }  // namespace llmrt::cli

@@ -9,12 +9,15 @@ namespace llmrt::cli {
 
 class ProgressBar {
  public:
-  ProgressBar(std::string what, bool quiet);
+  // `unit`: of what is counted; empty: bytes.
+  ProgressBar(std::string what, bool quiet, std::string unit = "");
   void update(uint64_t done, uint64_t total);
   void finish();  // clears the bar, or prints the line
 
  private:
-  std::string what_;
+  std::string total_text() const;
+
+  std::string what_, unit_;
   bool quiet_, terminal_;
   uint64_t total_ = 0;
   std::chrono::steady_clock::time_point begin_, drawn_;

@@ -16,15 +16,18 @@ struct Options {
   ModelOptions model;
   EngineOptions engine;
   server::ServerConfig server;
-  std::string log_level = "info";
+  std::string log_level = "info", sample_trace;
 };
 
 // The engine as the server sees it: one thread runs it, others talk to it.
 class LocalEngine final : public server::EngineDoor {
  public:
-  explicit LocalEngine(Engine* engine) : engine_(engine) {}
+  LocalEngine(Engine* engine, std::shared_ptr<TraceWriter> trace) : engine_(engine), trace_(std::move(trace)) {}
 
-  Result<RequestId> submit(Request request) override { return engine_->submit(std::move(request)); }
+  Result<RequestId> submit(Request request) override {
+    if (trace_) trace_->record(&request);
+    return engine_->submit(std::move(request));
+  }
   void cancel(RequestId id) override { engine_->cancel(id); }
   void drained(RequestId id) override { engine_->drained(id); }
   EngineStats stats() const override { return engine_->stats(); }
@@ -40,6 +43,7 @@ class LocalEngine final : public server::EngineDoor {
 
  private:
   Engine* engine_;
+  const std::shared_ptr<TraceWriter> trace_;
   mutable std::mutex mutex_;
   std::optional<std::string> trouble_;
 };
@@ -51,7 +55,8 @@ void serve(const Options& options) {
   const std::shared_ptr<Log> log = stderr_log(kLogLevels.at(options.log_level));
   std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, /*quiet=*/false);
   engine->set_log(log);
-  const auto door = std::make_shared<LocalEngine>(engine.get());
+  const std::shared_ptr<TraceWriter> trace = open_trace(options.sample_trace, *engine);
+  const auto door = std::make_shared<LocalEngine>(engine.get(), trace);
   const std::string id = open.served.id;
   Result<std::unique_ptr<server::Server>> server =
       server::Server::listen(options.server, std::move(open.served), door, log);
@@ -72,6 +77,8 @@ void serve(const Options& options) {
   engine->stop();
   runner.join();
   engine.reset();  // before the server: it may still hold sinks
+  if (trace)
+    if (Status status = trace->flush(); !status) log->error("{}", status.error().message);
   if (!ran) throw Exit{ran.error().code == ErrorCode::kDeviceLost ? kDeviceLost : kFailed};
   log->info("stopped");
 }
@@ -109,6 +116,11 @@ void add_serve(CLI::App& app) {
   command->add_option("--connections", server.connections_max, "open at once, at most")
       ->capture_default_str()
       ->type_name("N")
+      ->group(group);
+  command
+      ->add_option("--sample-trace", options->sample_trace,
+                   "write how each token of each request was drawn, as JSON lines; llmrt replay draws them again")
+      ->type_name("FILE")
       ->group(group);
   command->add_option("--grace", server.grace_s, "seconds that open answers may take after SIGTERM")
       ->capture_default_str()

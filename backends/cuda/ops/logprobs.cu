@@ -1,5 +1,6 @@
 // logprobs: for rows that ask, log-softmax of the raw logits: of the row's token, and of the best kLogprobsMax tokens
-// (ties by lower id). One block a row, two passes: maximum, sum and a histogram; then the candidates, sorted. Where
+// (ties by lower id), or of the best of those that Filter kept. One block a row, two passes: maximum, sum and a
+// histogram (for what was kept a histogram of its own, a pass more); then the candidates, sorted. Where
 // more logits than kCandidates share the histogram's bin (masked or nearly equal ones), the best are taken one by one,
 // a pass each. Sums in f64.
 #include "backends/cuda/launch.cuh"
@@ -13,6 +14,7 @@ constexpr uint32_t kCandidates = 2048;
 
 struct Args {
   SampleArgs sample;
+  const FilterResult* kept;  // [R]
   SampleResult* results;
   LogprobRow* rows;
 };
@@ -60,8 +62,10 @@ __global__ void __launch_bounds__(kRankThreads) logprobs_kernel(Args args) {
   grid_dependency_wait();
   const uint32_t r = blockIdx.x, vocab_size = args.sample.vocab_size;
   if (r >= args.sample.inputs[kSmpNumRecords]) return;
-  if (!(input_array<SampleRecord>(args.sample.inputs, kSmpRecords)[r].flags & kSampleLogprobs)) return;
-  const float* logits = args.sample.logits + uint64_t{r} * vocab_size;
+  const SampledRow row = sampled_row(args.sample, r);
+  if (!(row.record.flags & kSampleLogprobs)) return;
+  const bool of_kept = row.record.flags & kSampleProcessed;
+  const float* logits = row.raw;
   LogprobRow& out = args.rows[r];
   for (uint32_t i = threadIdx.x; i < kBins; i += kRankThreads) histogram[i] = 0;
   if (threadIdx.x < kLogprobsMax) out.entries[threadIdx.x] = {-1, 0.0f};
@@ -83,16 +87,31 @@ __global__ void __launch_bounds__(kRankThreads) logprobs_kernel(Args args) {
     if (l > -INFINITY) sum += static_cast<double>(expf(l - max));
   }
   const float row_max = block_reduce(max, MaxOf(), max_scratch);
-  if (__syncthreads_or(broken) || row_max == -INFINITY) return;
+  if (__syncthreads_or(broken) || row_max == -INFINITY) return;  // then Filter has said so too
   if (max > -INFINITY) sum *= static_cast<double>(expf(max - row_max));
-  const double total = static_cast<double>(row_max) + log(block_reduce(sum, SumOf(), sum_scratch));
-  const auto logprob = [&](float logit) { return static_cast<float>(static_cast<double>(logit) - total); };
+  double total = static_cast<double>(row_max) + log(block_reduce(sum, SumOf(), sum_scratch));
   if (threadIdx.x == 0) {
     const int32_t token = args.results[r].token;
-    if (static_cast<uint32_t>(token) < vocab_size) args.results[r].logprob = logprob(logits[token]);
+    if (static_cast<uint32_t>(token) < vocab_size)
+      args.results[r].logprob = static_cast<float>(static_cast<double>(logits[token]) - total);
   }
 
-  const uint32_t wanted = min(kLogprobsMax, vocab_size);
+  uint32_t wanted = min(kLogprobsMax, vocab_size);
+  double temperature = 1;
+  if (of_kept) {
+    const FilterResult kept = args.kept[r];
+    if (kept.flags != 0) return;
+    wanted = min(kLogprobsMax, kept.support);
+    temperature = static_cast<double>(row.sampling.temperature);
+    total = static_cast<double>(kept.log_sum_exp);
+    logits = row.logits;
+    for (uint32_t i = threadIdx.x; i < kBins; i += kRankThreads) histogram[i] = 0;
+    __syncthreads();
+#pragma unroll 4
+    for (uint32_t v = threadIdx.x; v < vocab_size; v += kRankThreads)
+      atomicAdd(&histogram[logits[v] > -INFINITY ? bin_of(logits[v]) : 0], 1u);
+    __syncthreads();
+  }
   uint32_t bin;
   const uint32_t num_candidates = choose_bin(histogram, wanted, &bin);
   if (num_candidates <= kCandidates) {
@@ -114,14 +133,18 @@ __global__ void __launch_bounds__(kRankThreads) logprobs_kernel(Args args) {
   }
   if (threadIdx.x < wanted) {
     const Rank rank = ranks[threadIdx.x];
-    out.entries[threadIdx.x] = {static_cast<int32_t>(id_of(rank)), logprob(logit_of(rank))};
+    const double logit = static_cast<double>(logit_of(rank));
+    const double logprob = temperature > 0 ? logit / temperature - total : 0.0;
+    out.entries[threadIdx.x] = {static_cast<int32_t>(id_of(rank)), static_cast<float>(logprob)};
   }
 }
 
 }  // namespace
 
 Status run(const Logprobs& op, const OpContext& at) {
-  const Args args{{at.sample_inputs, at.rows, at.tensor<float>(op.logits), nullptr, at.desc(op.logits).columns},
+  const Args args{{at.sample_inputs, at.rows, at.tensor<float>(op.logits), at.tensor<float>(op.processed),
+                   at.desc(op.logits).columns},
+                  at.tensor<FilterResult>(op.kept),
                   at.results,
                   at.logprobs};
   return launch(at, "logprobs", logprobs_kernel, {at.rows_of(op.logits), kRankThreads}, args);

@@ -63,8 +63,10 @@ Status record(Recorder& r, const Sample& op) {
 
 Status record(Recorder& r, const Logprobs& op) {
   const Resources& res = r.resources();
-  const View reads[] = {r.tensor(op.logits), res.results}, writes[] = {res.results};
-  r.dispatch({"logprobs", row_group_size(r.traits()), {}}, logits_push(r, op.logits, op.logits, res.results),
+  const View kept = r.tensor(op.kept);
+  const View reads[] = {r.tensor(op.logits), r.tensor(op.processed), kept, res.rows, res.results};
+  const View writes[] = {res.results};
+  r.dispatch({"logprobs", row_group_size(r.traits()), {}}, logits_push(r, op.logits, op.processed, kept),
              {r.list().num_sampled}, reads, writes);
   return {};
 }

@@ -1,0 +1,90 @@
+#include <boost/json.hpp>
+
+#include <cmath>
+
+#include "core/request/logit_changes.h"
+#include "core/sample/gumbel.h"
+#include "core/sample_trace/sample_trace.h"
+
+namespace llmrt {
+namespace {
+
+namespace json = boost::json;
+
+json::array array_of(const std::vector<int32_t>& ids) {
+  return json::array(ids.begin(), ids.end());
+}
+
+// JSON has no infinity.
+json::value number_of(float value) {
+  return std::isfinite(value) ? json::value(static_cast<double>(value)) : json::value(nullptr);
+}
+
+}  // namespace
+
+std::string header_line(const TraceOrigin& origin) {
+  return json::serialize(json::object{{"type", "header"},
+                                      {"format", "llmrt sample trace"},
+                                      {"version", kSampleTraceVersion},
+                                      {"model", origin.model},
+                                      {"model_digest", origin.model_digest},
+                                      {"device", origin.device},
+                                      {"kv_dtype", origin.kv_dtype}});
+}
+
+std::string request_line(RequestId id, const Request& request) {
+  const SamplingParams& s = request.sampling;
+  json::array processors, bias, bad_words;
+  for (const std::string& name : processor_names(request)) processors.emplace_back(name);
+  for (const auto& [token, value] : s.logit_bias) bias.push_back(json::array{token, number_of(value)});
+  for (const std::vector<int32_t>& word : s.bad_words) bad_words.push_back(array_of(word));
+  return json::serialize(json::object{{"type", "request"},
+                                      {"request", id},
+                                      {"adapter", request.adapter_id},
+                                      {"method", s.temperature == 0 ? "argmax" : "sampled"},
+                                      {"processors", std::move(processors)},
+                                      {"temperature", number_of(s.temperature)},
+                                      {"top_k", s.top_k},
+                                      {"top_p", number_of(s.top_p)},
+                                      {"min_p", number_of(s.min_p)},
+                                      {"repetition_penalty", number_of(s.repetition_penalty)},
+                                      {"presence_penalty", number_of(s.presence_penalty)},
+                                      {"frequency_penalty", number_of(s.frequency_penalty)},
+                                      {"logit_bias", std::move(bias)},
+                                      {"bad_words", std::move(bad_words)},
+                                      {"no_repeat_ngram_size", s.no_repeat_ngram_size},
+                                      {"min_tokens", request.min_tokens},
+                                      {"max_tokens", request.max_tokens},
+                                      {"stop_token_ids", array_of(request.stop.token_ids)},
+                                      {"ignore_eos", request.stop.ignore_eos},
+                                      {"seed", s.seed},
+                                      {"branch", s.branch},
+                                      {"prompt", array_of(request.prompt)},
+                                      {"begun", array_of(request.begun)}});
+}
+
+std::string token_line(RequestId id, const SamplingParams& sampling, uint32_t position, int32_t token,
+                       const Draw& draw) {
+  const auto key = [&](uint32_t word) {
+    return noise_key(static_cast<uint32_t>(sampling.seed), static_cast<uint32_t>(sampling.seed >> 32), sampling.branch,
+                     position, word);
+  };
+  json::value noise = nullptr;
+  if (sampling.temperature > 0) noise = noise_hash(key(0), key(1), static_cast<uint32_t>(token));
+  return json::serialize(json::object{{"type", "token"},
+                                      {"request", id},
+                                      {"position", position},
+                                      {"token", token},
+                                      {"noise", std::move(noise)},
+                                      {"logprob", number_of(draw.logprob)},
+                                      {"processed_logprob", number_of(draw.processed_logprob)},
+                                      {"support", draw.support},
+                                      {"margin", number_of(draw.margin)}});
+}
+
+std::string end_line(RequestId id, FinishReason finish, size_t num_tokens) {
+  return json::serialize(
+      json::object{{"type", "end"}, {"request", id}, {"finish", finish_reason_name(finish)}, {"tokens", num_tokens}});
+}
+
+}  // namespace llmrt
