@@ -6,6 +6,7 @@
 
 #include "core/kv/kv_format.h"
 #include "core/kv/prefix_cache.h"
+#include "core/metrics/saturation.h"
 #include "core/schedule/exhaustion.h"
 
 namespace llmrt {
@@ -28,6 +29,7 @@ struct EngineConfig {
   uint64_t kv_host_bytes = 0;  // of the host's memory, for blocks that the pool gives up; 0 = none
   OnExhaustion on_exhaustion = OnExhaustion::kPreempt;  // when the pool is full
   bool overlap = true;                                  // one step ahead; false = the plain loop, same tokens
+  Slo slo;                                              // what counts as late, in statistics and verdicts
   uint32_t audit_steps = 1024;  // the scheduler's books are checked every so many steps; 1 in tests, 0 = never
 };
 

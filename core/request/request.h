@@ -80,6 +80,7 @@ struct Request {
   uint32_t min_tokens = 0;      // end-of-generation and stop tokens are banned before that many
   uint32_t adapter_id = 0;      // 0 = none
   RequestClass request_class = RequestClass::kInteractive;
+  std::string name = {};        // as the client knows it, for the request trace; empty = its id
   std::string cache_salt = {};  // prefixes are shared only between requests of one salt
   TimeNs arrival_ns = 0;
   TimeNs deadline_ns = 0;  // 0 = none; then kTimeout

@@ -43,7 +43,7 @@ struct Scheduler::Impl {
   void give_back(Sequence& sequence, bool forget);
   void enqueue(Sequence& sequence, std::list<Sequence*>::iterator place);
   void dequeue(Sequence& sequence);
-  void forget(RequestId id);
+  void forget(Sequence& sequence, const SentTimes& sent);
   Sequence* find(RequestId id) const;
 
   // preemption.cpp: who yields
@@ -106,6 +106,12 @@ struct Scheduler::Impl {
   void tell_answers(std::span<Sequence* const> beams, const BeamSearch& search, TimeNs now);
   void yield_idle_beams(StepBudget* budget, TimeNs now);
 
+  // trace.cpp: what is told about all this
+  void note_plan(const IterationPlan& plan, TimeNs now);
+  void note_token(Sequence& sequence, TimeNs now);
+  void note_end(Sequence& sequence, FinishReason finish, TimeNs now);
+  void trace(const Sequence& sequence);
+
   // books.cpp
   Status check_books() const;
 
@@ -131,6 +137,7 @@ struct Scheduler::Impl {
 
   std::vector<TokenEvent> events;
   std::vector<Preemption> preemptions;
+  std::vector<RequestTrace> traces;
   EngineStats stats;
   uint32_t num_streaming = 0;
   bool quarantined = false;  // the books are broken: blocks and slots are not given back any more

@@ -419,7 +419,7 @@ TEST_CASE("draining lets open answers finish and refuses new ones") {
   std::thread thread([&] { server->run(); });
   Client busy(server->port()), idle(server->port());
   idle.send(get("/health", ""));
-  CHECK(status_of(idle.read_until("\"ok\"}")) == 200);
+  CHECK(status_of(idle.read_until("\"saturated\":[]}")) == 200);
   busy.send(post("/v1/completions", R"({"prompt": "a", "max_tokens": 30, "stream": true})", ""));
   busy.read_until("data: ");
   server->drain();

@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
                        command->get_name().empty() ? "llmrt" : "llmrt COMMAND");
   });
   for (auto add :
-       {add_devices, add_inspect, add_tokenize, add_complete, add_chat, add_serve, add_explain, add_synthesize})
+       {add_devices, add_inspect, add_tokenize, add_complete, add_chat, add_serve, add_explain, add_trace, add_synthesize})
     add(app);
   try {
     app.parse(argc, argv);

@@ -78,6 +78,7 @@ void add_complete(CLI::App& app);
 void add_chat(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_explain(CLI::App& app);
+void add_trace(CLI::App& app);
 void add_synthesize(CLI::App& app);
 
 }  // namespace llmrt::cli
