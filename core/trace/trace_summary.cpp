@@ -1,6 +1,8 @@
 #include "core/trace/trace_summary.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 namespace llmrt {
 namespace {
@@ -23,6 +25,16 @@ double ratio(double part, double whole) {
 
 double per(uint64_t sum, uint64_t count) {
   return ratio(static_cast<double>(sum), static_cast<double>(count));
+}
+
+// False at the end of the file. What is longer than a record may be is cut one byte behind that.
+bool read_line(std::FILE* file, std::string* line) {
+  line->clear();
+  int byte = std::getc(file);
+  if (byte == EOF) return false;
+  for (; byte != EOF && byte != '\n' && line->size() <= kTraceLineBytesMax; byte = std::getc(file))
+    *line += static_cast<char>(byte);
+  return true;
 }
 
 }  // namespace
@@ -160,6 +172,18 @@ TraceSummary::Diagnosis TraceSummary::diagnose_decode() const {
   return {TraceStage::kDecode, is_uneven ? TraceCause::kPrefillInterference : TraceCause::kDecodeSpeed,
           fmt::format("{:.0f} tokens a request; gaps between them p50 {:.1f} ms, p99 {:.1f} ms",
                       per(output_tokens_, num_requests_), p50, p99)};
+}
+
+Result<TraceSummary> summarize_trace(std::FILE* file) {
+  TraceSummary summary;
+  std::string line;
+  for (uint64_t number = 1; read_line(file, &line); ++number) {
+    Result<TraceRow> row = read_trace_line(line);
+    if (!row) return make_error(row.error().code, "line {}: {}", number, row.error().message);
+    summary.add(*row);
+  }
+  if (std::ferror(file)) return make_error(ErrorCode::kIo, "cannot read: {}", std::strerror(errno));
+  return summary;
 }
 
 }  // namespace llmrt

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdio>
 #include <map>
 #include <string>
 
@@ -77,5 +78,8 @@ class TraceSummary {
   double preempted_decode_ms_ = 0;  // of those that yielded
   LatencySketch gap_p50_, gap_p99_;
 };
+
+// Adds up all lines of an open file, however many. The error of a line begins with its number, from 1.
+Result<TraceSummary> summarize_trace(std::FILE* file);
 
 }  // namespace llmrt

@@ -18,52 +18,13 @@ struct Options {
   bool json = false;
 };
 
-// Line by line, however long the file is. False at its end; a line that is longer than any record is an error.
-class LineReader {
- public:
-  explicit LineReader(const std::string& path) : path_(path) {
-    file_ = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
-    if (!file_) fail(kFailed, fmt::format("cannot read: {}: {}", path, std::strerror(errno)));
-  }
-  ~LineReader() {
-    if (file_ != stdin) std::fclose(file_);
-  }
-  LineReader(const LineReader&) = delete;
-  LineReader& operator=(const LineReader&) = delete;
-
-  bool next(std::string* line) {
-    line->clear();
-    ++number_;
-    for (int byte = std::getc(file_); byte != '\n'; byte = std::getc(file_)) {
-      if (byte == EOF) {
-        if (std::ferror(file_)) fail(kFailed, fmt::format("cannot read: {}: {}", path_, std::strerror(errno)));
-        return !line->empty();
-      }
-      if (line->size() >= kTraceLineBytesMax)
-        fail(kFailed,
-             fmt::format("{}: line {}: too long: expected at most {} bytes", path_, number_, kTraceLineBytesMax));
-      *line += static_cast<char>(byte);
-    }
-    return true;
-  }
-  uint64_t number() const { return number_; }
-
- private:
-  std::string path_;
-  std::FILE* file_;
-  uint64_t number_ = 0;
-};
-
 TraceSummary read_summary(const std::string& path) {
-  LineReader reader(path);
-  TraceSummary summary;
-  std::string line;
-  while (reader.next(&line)) {
-    Result<TraceRow> row = read_trace_line(line);
-    if (!row) fail(kFailed, fmt::format("{}: line {}: {}", path, reader.number(), row.error().message));
-    summary.add(*row);
-  }
-  return summary;
+  std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
+  if (!file) fail(kFailed, fmt::format("cannot read: {}: {}", path, std::strerror(errno)));
+  Result<TraceSummary> summary = summarize_trace(file);
+  if (file != stdin) std::fclose(file);
+  if (!summary) fail(kFailed, fmt::format("{}: {}", path, summary.error().message));
+  return std::move(*summary);
 }
 
 constexpr TraceStage kStages[] = {TraceStage::kQueue, TraceStage::kPrefill, TraceStage::kDecode, TraceStage::kStream};
