@@ -56,8 +56,9 @@ void write_load(Writer& out, const EngineStats& stats) {
   out.gauge("littles_law_in_system", law.in_system, "L: requests that wait or run, mean of 5 minutes.");
   out.gauge("littles_law_arrivals_per_second", law.arrivals_per_s, "Lambda: arrivals, mean of 5 minutes.");
   out.gauge("littles_law_time_in_system_seconds", law.time_in_system_s, "W: of those that ended, mean of 5 minutes.");
-  out.gauge("littles_law_residual_ratio", law.residual().value_or(0),
-            "|L - lambda W| / L: near 0 while the load is stable.");
+  out.head("littles_law_residual_ratio", "gauge",
+           "|L - lambda W| / L: near 0 while the load is stable; absent while nobody has ended.");
+  if (const auto residual = law.residual()) out.value("littles_law_residual_ratio", *residual);
   const auto each = [&](std::string_view name, std::string_view help, auto figure) {
     out.head(name, "gauge", help);
     for (size_t i = 0; i < kNumSaturations; ++i)
@@ -96,7 +97,9 @@ std::string metrics_text(const EngineStats& stats, const std::map<int, uint64_t>
   out.gauge("kv_host_blocks_used", stats.host_blocks_used, "Blocks of the host tier that hold something.");
   out.counter("kv_blocks_stored_total", stats.blocks_stored, "Blocks copied to the host tier.");
   out.counter("kv_blocks_loaded_total", stats.blocks_loaded, "Blocks copied back from it.");
-  out.gauge("prefix_cache_recent_hit_ratio", stats.recent_hit_rate, "Share of prompt tokens found, last minute.");
+  out.head("prefix_cache_recent_hit_ratio", "gauge", "Share of prompt tokens found in the last minute, by source.");
+  out.value("prefix_cache_recent_hit_ratio", stats.recent_hit_rate - stats.recent_host_hit_rate, "{source=\"device\"}");
+  out.value("prefix_cache_recent_hit_ratio", stats.recent_host_hit_rate, "{source=\"host\"}");
   out.gauge("kv_table_slots", stats.table_slots,
             "Token slots in the blocks of running requests, shared ones each time.");
   out.gauge("kv_table_tokens", stats.table_tokens, "Of these, filled; slots - tokens is the internal fragmentation.");

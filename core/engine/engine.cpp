@@ -254,6 +254,7 @@ void Engine::Impl::publish() {
   shared_stats.saturation = monitor.verdicts();
   shared_stats.littles_law = monitor.littles_law();
   shared_stats.recent_hit_rate = monitor.recent_hit_rate();
+  shared_stats.recent_host_hit_rate = monitor.recent_host_hit_rate();
 }
 
 void Engine::Impl::log_preemptions() {

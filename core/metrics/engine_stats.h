@@ -66,8 +66,8 @@ struct EngineStats {
   // The engine's monitor over all of this.
   SaturationVerdicts saturation = {};
   LittlesLaw littles_law;
-  double recent_hit_rate = 0;
-  double plan_ms = 0, device_ms = 0, wall_ms = 0;  // sums over steps; idle = 1 - device / wall
+  double recent_hit_rate = 0, recent_host_hit_rate = 0;  // of prompt tokens, last minute
+  double plan_ms = 0, device_ms = 0, wall_ms = 0;        // sums over steps; idle = 1 - device / wall
 };
 
 inline SaturationSample saturation_sample(const EngineStats& stats) {
@@ -79,6 +79,7 @@ inline SaturationSample saturation_sample(const EngineStats& stats) {
   sample.num_preemptions = stats.num_preemptions;
   sample.prefix_queries = stats.prefix_queries;
   sample.prefix_hits = stats.prefix_hits;
+  sample.prefix_host_hits = stats.prefix_host_hits;
   sample.prompt_tokens = stats.prompt_tokens;
   sample.in_system = stats.in_system;
   sample.queue_tokens = stats.queue_tokens;

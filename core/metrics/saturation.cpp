@@ -76,7 +76,9 @@ void SaturationMonitor::close_bucket(TimeNs now) {
   judge_slo(Saturation::kTpotOverSlo, last_.num_tpots - then.num_tpots, last_.num_tpots_late - then.num_tpots_late,
             &tpot_late_ns_);
   judge_kv();
-  recent_hit_rate_ = share(last_.prefix_hits - then.prefix_hits, last_.prefix_queries - then.prefix_queries);
+  const uint64_t queries = last_.prefix_queries - then.prefix_queries;
+  recent_hit_rate_ = share(last_.prefix_hits - then.prefix_hits, queries);
+  recent_host_hit_rate_ = share(last_.prefix_host_hits - then.prefix_host_hits, queries);
   if (num_marks_ > kRecent) judge_queue();
   judge_preemptions();
   if (num_marks_ <= kRecent + kBeforeMin) return;

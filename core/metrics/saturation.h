@@ -65,6 +65,7 @@ struct SaturationSample {
   uint64_t num_tpots = 0, num_tpots_late = 0;
   uint64_t num_preemptions = 0;
   uint64_t prefix_queries = 0, prefix_hits = 0;  // in tokens
+  uint64_t prefix_host_hits = 0;                 // of the hits
   uint64_t prompt_tokens = 0;                    // admitted
   InSystem in_system;
   uint64_t queue_tokens = 0;
@@ -83,6 +84,7 @@ class SaturationMonitor {
   const LittlesLaw& littles_law() const { return littles_law_; }
   // Of prompt tokens looked up in the last minute; 0 when there were none.
   double recent_hit_rate() const { return recent_hit_rate_; }
+  double recent_host_hit_rate() const { return recent_host_hit_rate_; }
 
  private:
   struct Mark {  // counters at the end of a bucket, and means over it
@@ -111,7 +113,7 @@ class SaturationMonitor {
   TimeNs ttft_late_ns_ = 0, tpot_late_ns_ = 0;  // since when p95 is over its objective; 0 = it is not
   SaturationVerdicts verdicts_;
   LittlesLaw littles_law_;
-  double recent_hit_rate_ = 0;
+  double recent_hit_rate_ = 0, recent_host_hit_rate_ = 0;
 };
 
 // Of several workers of one model. The load is whatever counts for all of them alike, such as tokens waiting and

@@ -208,6 +208,13 @@ TEST_CASE("the hit rate drops against its own mean") {
   fed.run(300, ask(100, 60));
   CHECK_FALSE(fed.holds(Saturation::kHitRateDrop));
   CHECK_THAT(fed.monitor.recent_hit_rate(), WithinAbs(0.6, 1e-9));
+  CHECK(fed.monitor.recent_host_hit_rate() == 0);
+  fed.run(70, [&] {
+    fed.sample.prefix_queries += 100;
+    fed.sample.prefix_hits += 60;
+    fed.sample.prefix_host_hits += 20;
+  });
+  CHECK_THAT(fed.monitor.recent_host_hit_rate(), WithinAbs(0.2, 1e-9));
   fed.run(70, ask(100, 35));
   CHECK_FALSE(fed.holds(Saturation::kHitRateDrop));
   fed.run(70, ask(100, 10));
