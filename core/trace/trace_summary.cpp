@@ -1,12 +1,14 @@
 #include "core/trace/trace_summary.h"
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <cerrno>
 #include <cstring>
 
 namespace llmrt {
 namespace {
 
+constexpr size_t kWorkerBytesMax = 256;
 constexpr size_t kWorkersMax = 1024;       // more are counted together
 constexpr double kSkewFactor = 3;          // mean queue of a worker over that of the others
 constexpr double kReservationFactor = 2;   // reserved over used
@@ -78,8 +80,8 @@ void TraceSummary::add(const TraceRow& row) {
   if (trace.ttft_ms) ttft_.add(ns_of(*trace.ttft_ms));
   if (trace.tpot_ms) tpot_.add(ns_of(*trace.tpot_ms));
 
-  const bool has_place = workers_.size() < kWorkersMax || workers_.contains(row.origin.worker_id);
-  Worker& worker = workers_[has_place ? row.origin.worker_id : "(others)"];
+  const std::string name = row.origin.worker_id.substr(0, kWorkerBytesMax);
+  Worker& worker = workers_[workers_.size() < kWorkersMax || workers_.contains(name) ? name : "(others)"];
   ++worker.num_requests;
   worker.queue_ms += trace.queue_ms.value_or(0);
 
@@ -138,7 +140,8 @@ TraceSummary::Diagnosis TraceSummary::diagnose_queue() const {
   if (num_others > 0 && slowest->second.mean_ms() >= kSkewFactor * others_ms)
     return {TraceStage::kQueue, TraceCause::kWorkerSkew,
             fmt::format("requests of worker {} wait {:.1f} ms in the mean, those of the {} others {:.1f} ms",
-                        slowest->first, slowest->second.mean_ms(), workers_.size() - 1, others_ms)};
+                        boost::json::serialize(boost::json::value(slowest->first)), slowest->second.mean_ms(),
+                        workers_.size() - 1, others_ms)};
   if (held_tokens_ > 0 &&
       static_cast<double>(reserved_tokens_) >= kReservationFactor * static_cast<double>(held_tokens_))
     return {TraceStage::kQueue, TraceCause::kOverReservation,

@@ -380,7 +380,7 @@ const Symptom kSymptoms[] = {
        row.trace.queue_ms = 60.0 * i;
        row.trace.reserved_kv_tokens = 4400;
      }},
-    {TraceStage::kQueue, TraceCause::kWorkerSkew, "requests of worker w1 wait",
+    {TraceStage::kQueue, TraceCause::kWorkerSkew, "requests of worker \"w1\" wait",
      [](int i, TraceRow& row) { row.trace.queue_ms = row.origin.worker_id == "w1" ? 120.0 * i : 10; }},
     {TraceStage::kPrefill, TraceCause::kUncachedPrompts, "8000 prompt tokens a request, 2 % of them cached",
      [](int, TraceRow& row) {
