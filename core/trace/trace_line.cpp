@@ -45,9 +45,9 @@ const char* expected(TraceKind kind) {
     case TraceKind::kCountOrNull:
       return "a whole number of at least 0 or null";
     case TraceKind::kMs:
-      return "a number of at least 0";
+      return "a number from 0 to 1e12";
     case TraceKind::kMsOrNull:
-      return "a number of at least 0 or null";
+      return "a number from 0 to 1e12 or null";
     case TraceKind::kClass:
       return "interactive, agent, batch, evaluation or background";
     case TraceKind::kFinish:
@@ -108,7 +108,7 @@ bool take(const TraceField& field, const json::value& value, TraceRow* row) {
       [[fallthrough]];
     case TraceKind::kMs: {
       const std::optional<double> ms = number_of(value);
-      if (!ms) return false;
+      if (!ms || *ms > kTraceMsMax) return false;
       if (name == "queue_ms") trace.queue_ms = ms;
       if (name == "prefill_ms") trace.prefill_ms = ms;
       if (name == "decode_ms") trace.decode_ms = ms;

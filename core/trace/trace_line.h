@@ -57,12 +57,14 @@ inline constexpr std::array kTraceFields = {
 };
 
 inline constexpr size_t kTraceLineBytesMax = 64 << 10;
+inline constexpr double kTraceMsMax = 1e12;  // 31 years
 
 // Without the end of the line. Texts that are not UTF-8 are mended.
 std::string format_trace_line(const TraceRow& row);
 
 // From outside, so nothing is believed: one JSON object with these fields and no others, each of its kind, counts below
-// 2^32 (times below 2^53). invalid_argument with the field, what was expected and what was found.
+// 2^32 (of the time of writing up to 2^53), times up to kTraceMsMax. invalid_argument with the field, what was expected
+// and what was found.
 Result<TraceRow> read_trace_line(std::string_view line);
 
 }  // namespace llmrt

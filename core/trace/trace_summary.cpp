@@ -18,7 +18,7 @@ constexpr double kPreemptedShare = 0.25;   // of the decode time, spent by reque
 constexpr double kInterferenceFactor = 4;  // p99 over p50 of the gaps between a request's tokens
 
 TimeNs ns_of(double ms) {
-  return static_cast<TimeNs>(std::min(ms, 1e12) * 1e6);
+  return static_cast<TimeNs>(std::min(ms, kTraceMsMax) * 1e6);
 }
 
 double ratio(double part, double whole) {
