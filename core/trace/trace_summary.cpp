@@ -88,10 +88,13 @@ void TraceSummary::add(const TraceRow& row) {
   output_tokens_ += trace.output_tokens;
   if (trace.reserved_kv_tokens > 0) {
     ++num_admitted_;
-    prompt_tokens_ += trace.prompt_tokens;
-    cached_tokens_ += std::min(trace.cached_tokens, trace.prompt_tokens);
     held_tokens_ += uint64_t{trace.prompt_tokens} + trace.output_tokens;
     reserved_tokens_ += trace.reserved_kv_tokens;
+  }
+  if (trace.reserved_kv_tokens > 0 && trace.branch == 0) {
+    ++num_prompts_;
+    prompt_tokens_ += trace.prompt_tokens;
+    cached_tokens_ += std::min(trace.cached_tokens, trace.prompt_tokens);
   }
   num_preemptions_ += trace.num_preemptions;
   if (trace.num_preemptions > 0) {
@@ -155,11 +158,11 @@ TraceSummary::Diagnosis TraceSummary::diagnose_queue() const {
 
 TraceSummary::Diagnosis TraceSummary::diagnose_prefill() const {
   const uint64_t computed = prompt_tokens_ - cached_tokens_;
-  const double each = per(computed, num_admitted_);
+  const double each = per(computed, num_prompts_);
   const bool is_uncached = per(cached_tokens_, prompt_tokens_) < kCachedShare && each >= kLongPromptTokens;
   return {TraceStage::kPrefill, is_uncached ? TraceCause::kUncachedPrompts : TraceCause::kStarvedPrefill,
           fmt::format("{:.0f} prompt tokens a request, {:.0f} % of them cached; {:.3f} ms for each of the others",
-                      per(prompt_tokens_, num_admitted_), 100 * per(cached_tokens_, prompt_tokens_),
+                      per(prompt_tokens_, num_prompts_), 100 * per(cached_tokens_, prompt_tokens_),
                       ratio(stage(TraceStage::kPrefill).sum_ms, static_cast<double>(computed)))};
 }
 

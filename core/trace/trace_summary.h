@@ -71,7 +71,8 @@ class TraceSummary {
   LatencySketch ttft_, tpot_;
   std::array<uint64_t, kNumFinishReasons> finished_ = {};
   std::map<std::string, Worker> workers_;
-  uint64_t prompt_tokens_ = 0, cached_tokens_ = 0, output_tokens_ = 0;
+  uint64_t num_prompts_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;  // each computed once, by branch 0
+  uint64_t output_tokens_ = 0;
   uint64_t held_tokens_ = 0, reserved_tokens_ = 0;  // of admitted ones: prompt and output, and what was counted on
   uint64_t num_admitted_ = 0;
   uint64_t num_preempted_ = 0, num_preemptions_ = 0;
