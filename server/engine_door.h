@@ -7,6 +7,7 @@
 #include "core/base/status.h"
 #include "core/metrics/engine_stats.h"
 #include "core/request/request.h"
+#include "core/request/request_trace.h"
 
 namespace llmrt::server {
 
@@ -14,8 +15,9 @@ class EngineDoor {
  public:
   virtual ~EngineDoor() = default;
   virtual Result<RequestId> submit(Request request) = 0;
-  virtual void cancel(RequestId id) = 0;
-  virtual void drained(RequestId id) = 0;
+  // `sent`: when parts of the branch's answer went out, by the engine's clock (SteadyClock).
+  virtual void cancel(RequestId id, const SentTimes& sent) = 0;
+  virtual void drained(RequestId id, const SentTimes& sent) = 0;
   virtual EngineStats stats() const = 0;
   // Why no step can run; nothing when all is well.
   virtual std::optional<std::string> trouble() const = 0;

@@ -45,6 +45,34 @@ class Writer {
   std::string text_;
 };
 
+double ratio(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+// Little's law and the verdicts.
+void write_load(Writer& out, const EngineStats& stats) {
+  out.counter("requests_arrived_total", stats.in_system.arrivals(), "Requests that the scheduler has seen.");
+  const LittlesLaw& law = stats.littles_law;
+  out.gauge("littles_law_in_system", law.in_system, "L: requests that wait or run, mean of 5 minutes.");
+  out.gauge("littles_law_arrivals_per_second", law.arrivals_per_s, "Lambda: arrivals, mean of 5 minutes.");
+  out.gauge("littles_law_time_in_system_seconds", law.time_in_system_s, "W: of those that ended, mean of 5 minutes.");
+  out.head("littles_law_residual_ratio", "gauge",
+           "|L - lambda W| / L: near 0 while the load is stable; absent while nobody has ended.");
+  if (const auto residual = law.residual()) out.value("littles_law_residual_ratio", *residual);
+  const auto each = [&](std::string_view name, std::string_view help, auto figure) {
+    out.head(name, "gauge", help);
+    for (size_t i = 0; i < kNumSaturations; ++i)
+      out.value(name, figure(stats.saturation[i]),
+                fmt::format("{{verdict=\"{}\"}}", saturation_name(static_cast<Saturation>(i))));
+  };
+  each("saturated", "1 while the verdict holds; it never turns readiness off.",
+       [](const SaturationVerdict& verdict) { return verdict.is_raised ? 1 : 0; });
+  each("saturation_value", "The figure behind the verdict.",
+       [](const SaturationVerdict& verdict) { return verdict.value; });
+  each("saturation_limit", "What the figure is compared with.",
+       [](const SaturationVerdict& verdict) { return verdict.limit; });
+}
+
 }  // namespace
 
 std::string metrics_text(const EngineStats& stats, const std::map<int, uint64_t>& responses, uint32_t block_tokens) {
@@ -69,6 +97,13 @@ std::string metrics_text(const EngineStats& stats, const std::map<int, uint64_t>
   out.gauge("kv_host_blocks_used", stats.host_blocks_used, "Blocks of the host tier that hold something.");
   out.counter("kv_blocks_stored_total", stats.blocks_stored, "Blocks copied to the host tier.");
   out.counter("kv_blocks_loaded_total", stats.blocks_loaded, "Blocks copied back from it.");
+  out.head("prefix_cache_recent_hit_ratio", "gauge", "Share of prompt tokens found in the last minute, by source.");
+  out.value("prefix_cache_recent_hit_ratio", stats.recent_hit_rate - stats.recent_host_hit_rate, "{source=\"device\"}");
+  out.value("prefix_cache_recent_hit_ratio", stats.recent_host_hit_rate, "{source=\"host\"}");
+  out.gauge("kv_table_slots", stats.table_slots,
+            "Token slots in the blocks of running requests, shared ones each time.");
+  out.gauge("kv_table_tokens", stats.table_tokens, "Of these, filled; slots - tokens is the internal fragmentation.");
+  out.gauge("kv_utilization_ratio", ratio(stats.table_tokens, stats.table_slots), "Filled slots by slots, 0 to 1.");
   out.counter("generated_tokens_total", stats.generated_tokens, "Tokens generated.");
   out.counter("steps_total", stats.num_steps, "Steps run on the device.");
   out.counter("preemptions_total", stats.num_preemptions, "Running requests put back into the queue.");
@@ -88,6 +123,12 @@ std::string metrics_text(const EngineStats& stats, const std::map<int, uint64_t>
   out.histogram("time_to_first_token_seconds", stats.ttft_s, "Arrival to first token.");
   out.histogram("inter_token_latency_seconds", stats.itl_s, "Token to token.");
   out.histogram("request_latency_seconds", stats.e2e_s, "Arrival to last token.");
+  out.histogram("time_per_output_token_seconds", stats.tpot_s, "Mean of a request's tokens behind the first.");
+  out.counter("time_to_first_token_late_total", stats.num_ttft_late, "First tokens over --ttft-slo-ms.");
+  out.counter("time_per_output_token_late_total", stats.num_tpot_late, "Requests over --tpot-slo-ms.");
+  out.histogram("step_rows", stats.step_rows, "Rows of a step: the batch size.");
+  out.histogram("step_tokens", stats.step_tokens, "Tokens of a step.");
+  write_load(out, stats);
   out.counter("plan_seconds_total", stats.plan_ms * 1e-3, "Time spent planning and lowering.");
   out.counter("device_seconds_total", stats.device_ms * 1e-3, "Time of the device's lists.");
   out.counter("busy_seconds_total", stats.wall_ms * 1e-3, "Wall time of steps; device idle = 1 - device / busy.");

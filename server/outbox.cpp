@@ -34,7 +34,7 @@ void Outbox::put(size_t first_choice, std::span<const TokenEvent> events) {
   if (abandoned_) {  // never from this thread: the engine must not be called from inside its own delivery
     for (const TokenEvent& event : events)
       if (event.finish != FinishReason::kNone)
-        asio::post(strand_, [door = door_, id = event.request_id] { door->drained(id); });
+        asio::post(strand_, [door = door_, id = event.request_id] { door->drained(id, {}); });
     return;
   }
   const bool was_empty = events_.empty();
@@ -78,7 +78,7 @@ void Outbox::abandon() {
   std::lock_guard lock(mutex_);
   abandoned_ = true;
   for (const ChoiceEvent& entry : events_)
-    if (entry.event.finish != FinishReason::kNone) door_->drained(entry.event.request_id);
+    if (entry.event.finish != FinishReason::kNone) door_->drained(entry.event.request_id, {});
   events_.clear();
 }
 

@@ -32,6 +32,21 @@ json::object model_list(const ServedModel& model) {
   return {{"object", "list"}, {"data", json::array{model_card(model)}}};
 }
 
+// A verdict is something to know, not a reason to be taken out of service.
+json::object health(const EngineStats& stats) {
+  json::array saturated;
+  for (size_t i = 0; i < kNumSaturations; ++i) {
+    const SaturationVerdict& verdict = stats.saturation[i];
+    const auto which = static_cast<Saturation>(i);
+    if (verdict.is_raised)
+      saturated.push_back({{"verdict", saturation_name(which)},
+                           {"value", verdict.value},
+                           {"limit", verdict.limit},
+                           {"message", saturation_text(which)}});
+  }
+  return {{"status", "ok"}, {"saturated", std::move(saturated)}};
+}
+
 std::string_view view(const beast::flat_buffer& buffer) {
   return {static_cast<const char*>(buffer.data().data()), buffer.size()};
 }
@@ -263,7 +278,7 @@ asio::awaitable<bool> Session::get(const Incoming& request) {
   if (target == "/health") {
     std::optional<std::string> trouble = state_->door->trouble();
     if (!trouble && state_->draining) trouble = "the server is shutting down";
-    if (!trouble) co_return co_await reply(200, kJson, R"({"status":"ok"})", request);
+    if (!trouble) co_return co_await reply(200, kJson, json::serialize(health(state_->door->stats())), request);
     ApiError error = http_error(503, "unavailable", *trouble);
     error.retry_after_s = 10;
     co_return co_await reply_error(error, request);

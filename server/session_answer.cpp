@@ -53,6 +53,7 @@ struct Session::Flight {
   std::shared_ptr<Outbox> outbox;
   std::vector<Choice> choices;
   std::vector<RequestId> ids;
+  std::vector<SentTimes> sent;  // by choice
   AnswerWriter writer;
 
   Flight(std::shared_ptr<SharedState> shared, const ApiRequest& request, std::shared_ptr<Outbox> box, AnswerHead head)
@@ -62,16 +63,18 @@ struct Session::Flight {
         writer(&state->model, request.form, std::move(head)) {
     for (const PromptRequest& prompt : request.prompts)
       for (uint32_t branch = 0; branch < form.best_of; ++branch) choices.emplace_back(&state->model, form, prompt);
+    sent.resize(choices.size());
   }
   Flight(const Flight&) = delete;
+  // What was sent is told before the outbox acknowledges ends that nobody has taken.
   ~Flight() {
-    outbox->abandon();
     for (size_t i = 0; i < ids.size(); ++i) {
       if (choices[i].finished())
-        state->door->drained(ids[i]);
+        state->door->drained(ids[i], sent[i]);
       else
-        state->door->cancel(ids[i]);
+        state->door->cancel(ids[i], sent[i]);
     }
+    outbox->abandon();
   }
 
   std::optional<ApiError> submit(ApiRequest&& request) {
@@ -100,6 +103,9 @@ asio::awaitable<bool> Session::complete(const Incoming& request, bool chat) {
   head.id = fmt::format("{}-{:016x}{:08x}", chat ? "chatcmpl" : "cmpl", random_seed(), ++state_->num_answers);
   head.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const size_t num_prompts = wanted.prompts.size();
+  for (size_t i = 0; i < num_prompts; ++i)
+    wanted.prompts[i].request.name = num_prompts == 1 ? head.id : fmt::format("{}-{}", head.id, i);
   Flight flight(state_, wanted, outbox, std::move(head));
   if (const auto error = flight.submit(std::move(wanted))) co_return co_await reply_error(*error, request);
 
@@ -148,7 +154,11 @@ asio::awaitable<bool> Session::send_whole(Flight& flight, bool keep) {
   }
   state_->count_response(200);
   const std::string body = json::serialize(flight.writer.whole(flight.choices, std::move(answers)));
-  co_return co_await write(format_response(200, "application/json", body, keep)) && keep;
+  const bool is_sent = co_await write(format_response(200, "application/json", body, keep));
+  const TimeNs now = SteadyClock().now_ns();
+  for (SentTimes& sent : flight.sent)
+    if (is_sent) sent.add(now);
+  co_return is_sent&& keep;
 }
 
 asio::awaitable<bool> Session::send_stream(Flight& flight, bool keep, bool chunked) {
@@ -195,6 +205,8 @@ asio::awaitable<bool> Session::send_stream(Flight& flight, bool keep, bool chunk
     if (!out.empty()) bytes += format_chunk(out, chunked);
     if (last && chunked) bytes += kLastChunk;
     if (!co_await write(std::move(bytes), flight.outbox.get())) co_return false;
+    const TimeNs now = SteadyClock().now_ns();
+    for (const ChoiceEvent& entry : events) flight.sent[entry.choice].add(now);
     if (failure) co_return false;
   }
   co_return keep;

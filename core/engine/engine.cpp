@@ -87,7 +87,10 @@ struct Engine::Impl {
   std::vector<Verdict> verdicts;
   std::vector<TokenEvent> events;
   std::vector<Preemption> preemptions;
+  std::vector<RequestTrace> traces;
   std::shared_ptr<Log> log = silent_log();
+  std::shared_ptr<TraceSink> trace_sink;
+  SaturationMonitor monitor;
   TimeNs last_step_end_ns = 0;
 
   mutable std::mutex stats_mutex;
@@ -106,6 +109,7 @@ struct Engine::Impl {
   StopVerdict advance(Live& branch, TokenId token);
   void cut_end(Live& beam, std::span<TokenEvent> answer);
   void deliver();
+  void hand_over_traces();
   void publish();
   void log_preemptions();
   Error lose(Error error);
@@ -133,6 +137,7 @@ Result<bool> Engine::Impl::tick() {
   scheduler->take_events(&events);
   const bool worked = plan || lands || !flights.empty() || !events.empty();
   deliver();
+  hand_over_traces();
   publish();
   return worked;
 }
@@ -151,9 +156,10 @@ void Engine::Impl::take_messages() {
       inbox_tokens -= request->prompt.size();
       scheduler->add(std::move(*request), clock->now_ns());
     } else if (auto* cancelled = std::get_if<CancelMessage>(&message)) {
-      scheduler->cancel(cancelled->id, clock->now_ns());
+      scheduler->cancel(cancelled->id, clock->now_ns(), cancelled->sent);
     } else {
-      scheduler->drained(std::get<DrainedMessage>(message).id);
+      const auto& drained = std::get<DrainedMessage>(message);
+      scheduler->drained(drained.id, drained.sent);
     }
   }
 }
@@ -259,12 +265,24 @@ void Engine::Impl::deliver() {
   events.clear();
 }
 
+void Engine::Impl::hand_over_traces() {
+  traces.clear();
+  scheduler->take_traces(&traces);
+  if (!trace_sink) return;
+  for (RequestTrace& trace : traces) trace_sink->put(std::move(trace));
+}
+
 void Engine::Impl::publish() {
+  monitor.sample(saturation_sample(scheduler->stats()), clock->now_ns());
   std::lock_guard lock(stats_mutex);
   shared_stats = scheduler->stats();
   shared_stats.plan_ms = plan_ms;
   shared_stats.device_ms = device_ms;
   shared_stats.wall_ms = wall_ms;
+  shared_stats.saturation = monitor.verdicts();
+  shared_stats.littles_law = monitor.littles_law();
+  shared_stats.recent_hit_rate = monitor.recent_hit_rate();
+  shared_stats.recent_host_hit_rate = monitor.recent_host_hit_rate();
 }
 
 void Engine::Impl::log_preemptions() {
@@ -290,6 +308,8 @@ Error Engine::Impl::lose(Error error) {
   scheduler->fail_all(error, clock->now_ns());
   scheduler->take_events(&events);
   deliver();
+  scheduler->all_drained();
+  hand_over_traces();
   publish();
   return error;
 }
@@ -359,11 +379,11 @@ Result<RequestId> Engine::submit(Request request) {
   return id;
 }
 
-void Engine::cancel(RequestId id) {
-  impl_->inbox.post(CancelMessage{id});
+void Engine::cancel(RequestId id, const SentTimes& sent) {
+  impl_->inbox.post(CancelMessage{id, sent});
 }
-void Engine::drained(RequestId id) {
-  impl_->inbox.post(DrainedMessage{id});
+void Engine::drained(RequestId id, const SentTimes& sent) {
+  impl_->inbox.post(DrainedMessage{id, sent});
 }
 void Engine::stop() {
   impl_->inbox.stop();
@@ -385,11 +405,17 @@ Status Engine::run() {
   impl_->scheduler->fail_all(make_error(ErrorCode::kCancelled, "the server is shutting down"), impl_->clock->now_ns());
   impl_->scheduler->take_events(&impl_->events);
   impl_->deliver();
+  impl_->scheduler->all_drained();
+  impl_->hand_over_traces();
   return {};
 }
 
 void Engine::set_log(std::shared_ptr<Log> log) {
   impl_->log = std::move(log);
+}
+
+void Engine::set_trace(std::shared_ptr<TraceSink> sink) {
+  impl_->trace_sink = std::move(sink);
 }
 
 EngineStats Engine::stats() const {

@@ -19,6 +19,7 @@
 #include "core/metrics/engine_stats.h"
 #include "core/model/model.h"
 #include "core/request/request.h"
+#include "core/request/request_trace.h"
 
 namespace llmrt {
 
@@ -38,13 +39,17 @@ class Engine {
   // overloaded when the bounded queue is full; after the engine's end (run) the error that ended it. Returns the id of
   // branch 0; those of the others follow.
   Result<RequestId> submit(Request request);
-  // Ends the branch with kCancelled if it is still there. Unknown ids are ignored.
-  void cancel(RequestId id);
+  // Ends the branch with kCancelled if it is still there. Unknown ids are ignored. `sent`: when parts of its answer have
+  // gone out, by the engine's clock; for its trace, here and below.
+  void cancel(RequestId id, const SentTimes& sent = {});
   // The receiver has passed on everything of a finished branch: STREAMING becomes FINISHED.
-  void drained(RequestId id);
+  void drained(RequestId id, const SentTimes& sent = {});
 
   // Where preemptions and the engine's own end are written; nowhere unless called. Before the first tick.
   void set_log(std::shared_ptr<Log> log);
+  // Where the record of each branch goes once it is over (drained, cancelled, refused by the scheduler); nowhere unless
+  // called. Before the first tick.
+  void set_trace(std::shared_ptr<TraceSink> sink);
 
   // Runs ticks until stop(), sleeping while there is nothing to do. An error is the machine's (device lost) or says
   // that the scheduler's books do not balance (internal_error): every request has then been ended with it.

@@ -6,6 +6,7 @@
 
 #include "core/kv/kv_format.h"
 #include "core/kv/prefix_cache.h"
+#include "core/metrics/saturation.h"
 #include "core/schedule/class_shares.h"
 #include "core/schedule/exhaustion.h"
 
@@ -36,6 +37,7 @@ struct EngineConfig {
   OnExhaustion on_exhaustion = OnExhaustion::kPreempt;  // when the pool is full
   bool batch_invariant = false;                         // every request is; steps without one run faster kernels
   bool overlap = true;                                  // one step ahead; false = the plain loop, same tokens
+  Slo slo;                                              // what counts as late, in statistics and verdicts
   uint32_t audit_steps = 1024;  // the scheduler's books are checked every so many steps; 1 in tests, 0 = never
 };
 

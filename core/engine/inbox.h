@@ -7,14 +7,17 @@
 #include <vector>
 
 #include "core/request/request.h"
+#include "core/request/request_trace.h"
 
 namespace llmrt {
 
 struct CancelMessage {
   RequestId id;
+  SentTimes sent;
 };
 struct DrainedMessage {
   RequestId id;
+  SentTimes sent;
 };
 using InboxMessage = std::variant<Request, CancelMessage, DrainedMessage>;
 

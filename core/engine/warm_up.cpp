@@ -165,6 +165,7 @@ SchedulerConfig scheduler_config(const EngineConfig& config, const MemoryPlan& p
   out.kv_pools = {{plan.num_blocks, plan.block_tokens}};
   out.prefix_cache = config.prefix_cache;
   out.on_exhaustion = config.on_exhaustion;
+  out.slo = config.slo;
   out.host_blocks = plan.num_host_blocks;
   out.end_of_generation = std::move(end_of_generation);
   return out;

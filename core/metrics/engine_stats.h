@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/metrics/in_system.h"
+#include "core/metrics/saturation.h"
+
 namespace llmrt {
 
 // Cumulative histogram with fixed bounds (Prometheus style). Not thread-safe.
@@ -34,12 +37,19 @@ inline std::vector<double> latency_bounds_s() {
   return {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60};
 }
 
+inline std::vector<double> batch_bounds() {
+  return {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
+}
+
 inline constexpr int kNumFinishReasons = 9;  // FinishReason of core/request/request.h
 
 struct EngineStats {
   uint32_t num_running = 0, num_waiting = 0, num_streaming = 0;
   uint64_t queue_tokens = 0;
   uint32_t blocks_total = 0, blocks_free = 0, blocks_cached = 0;  // cached ones are among the free
+  // Slots in the tables of running sequences (block size x blocks), and those of them that hold a token, when the last
+  // step was planned. What sequences share counts for each: slots - tokens is the waste, tokens / slots the use.
+  uint64_t table_slots = 0, table_tokens = 0;
   uint64_t prompt_tokens = 0, generated_tokens = 0;
   uint64_t prefix_queries = 0, prefix_hits = 0;  // in prompt tokens, at the first admission
   uint64_t prefix_host_hits = 0;                 // of the hits, from the host tier
@@ -52,7 +62,33 @@ struct EngineStats {
   uint64_t num_swaps = 0;             // of the preemptions, those whose keys and values go to the host tier
   std::array<uint64_t, kNumFinishReasons> finished = {};  // by FinishReason
   Histogram ttft_s{latency_bounds_s()}, itl_s{latency_bounds_s()}, e2e_s{latency_bounds_s()};
-  double plan_ms = 0, device_ms = 0, wall_ms = 0;  // sums over steps; idle = 1 - device / wall
+  Histogram tpot_s{latency_bounds_s()};
+  uint64_t num_ttft_late = 0, num_tpot_late = 0;                     // of these, over the objective (Slo)
+  Histogram step_rows{batch_bounds()}, step_tokens{batch_bounds()};  // batch sizes
+  InSystem in_system;                                                // branches, from add to their end
+  // The engine's monitor over all of this.
+  SaturationVerdicts saturation = {};
+  LittlesLaw littles_law;
+  double recent_hit_rate = 0, recent_host_hit_rate = 0;  // of prompt tokens, last minute
+  double plan_ms = 0, device_ms = 0, wall_ms = 0;        // sums over steps; idle = 1 - device / wall
 };
+
+inline SaturationSample saturation_sample(const EngineStats& stats) {
+  SaturationSample sample;
+  sample.num_first_tokens = stats.ttft_s.count();
+  sample.num_first_tokens_late = stats.num_ttft_late;
+  sample.num_tpots = stats.tpot_s.count();
+  sample.num_tpots_late = stats.num_tpot_late;
+  sample.num_preemptions = stats.num_preemptions;
+  sample.prefix_queries = stats.prefix_queries;
+  sample.prefix_hits = stats.prefix_hits;
+  sample.prefix_host_hits = stats.prefix_host_hits;
+  sample.prompt_tokens = stats.prompt_tokens;
+  sample.in_system = stats.in_system;
+  sample.queue_tokens = stats.queue_tokens;
+  if (stats.blocks_total > 0)
+    sample.kv_free_share = static_cast<double>(stats.blocks_free) / static_cast<double>(stats.blocks_total);
+  return sample;
+}
 
 }  // namespace llmrt

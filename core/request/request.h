@@ -113,6 +113,7 @@ struct Request {
   RequestClass request_class = RequestClass::kInteractive;
   bool batch_invariant = false;  // its numbers may not depend on what runs beside it; evaluation implies it
   Route route = Route::kCompletion;
+  std::string name = {};        // as the client knows it, for the request trace; empty = its id
   std::string cache_salt = {};  // prefixes are shared only between requests of one salt
   TimeNs arrival_ns = 0;
   uint32_t deadline_ms = 0;  // from its arrival; the engine makes deadline_ns of it

@@ -11,6 +11,7 @@
 #include "core/request/beam_search.h"
 #include "core/request/request.h"
 #include "core/request/request_state.h"
+#include "core/request/request_trace.h"
 
 namespace llmrt {
 
@@ -60,9 +61,13 @@ struct Sequence {
   uint32_t copy_tokens = 0;
   uint32_t cached_tokens = 0;  // of the first branch: that the prefix cache spared when it was first admitted
 
+  // For its trace.
   uint32_t num_preemptions = 0;
-  TimeNs last_token_ns = 0;  // 0 = none yet
-  TimeNs times_out_ns = 0;   // 0 = never
+  uint32_t kv_blocks_peak = 0;
+  uint32_t num_answered = 0;  // tokens of the answer; at its end
+  FinishReason finish = FinishReason::kNone;
+  BranchTimes times;
+  TimeNs times_out_ns = 0;  // 0 = never
 
   // While it waits.
   uint32_t queued_tokens = 0;  // what it added to the queue's sum

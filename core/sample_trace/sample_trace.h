@@ -21,7 +21,7 @@ namespace llmrt {
 inline constexpr int kSampleTraceVersion = 1;
 
 // Where it was recorded.
-struct TraceOrigin {
+struct SampleTraceOrigin {
   std::string model;         // path, or name of a synthetic one
   std::string model_digest;  // hexadecimal; other weights, other tokens
   std::string device;
@@ -41,12 +41,12 @@ struct TracedBranch {
 };
 
 struct SampleTrace {
-  TraceOrigin origin;
+  SampleTraceOrigin origin;
   std::vector<TracedBranch> branches;  // in order of their first tokens
 };
 
 // Lines of the file, without the line end.
-std::string header_line(const TraceOrigin& origin);
+std::string header_line(const SampleTraceOrigin& origin);
 std::string request_line(RequestId id, const Request& request);
 std::string token_line(RequestId id, const SamplingParams& sampling, uint32_t position, int32_t token,
                        const Draw& draw);

@@ -9,9 +9,9 @@ namespace llmrt {
 namespace {
 
 // Stands before a request's sink.
-class TraceSink final : public EventSink {
+class SampleSink final : public EventSink {
  public:
-  TraceSink(std::shared_ptr<TraceWriter> writer, const Request& request)
+  SampleSink(std::shared_ptr<TraceWriter> writer, const Request& request)
       : writer_(std::move(writer)), inner_(request.sink), request_(request) {
     request_.sink = nullptr;
     request_.n = 1;
@@ -44,7 +44,7 @@ class TraceSink final : public EventSink {
 
 }  // namespace
 
-Result<std::shared_ptr<TraceWriter>> TraceWriter::open(const std::string& path, const TraceOrigin& origin) {
+Result<std::shared_ptr<TraceWriter>> TraceWriter::open(const std::string& path, const SampleTraceOrigin& origin) {
   std::FILE* file = std::fopen(path.c_str(), "w");
   if (!file)
     return make_error(ErrorCode::kIo, "sample trace: {}: expected to write it: {}", path, std::strerror(errno));
@@ -68,7 +68,7 @@ TraceWriter::~TraceWriter() {
 void TraceWriter::record(Request* request) {
   if (request->beam) return;
   request->sampling.tell_draws = true;
-  request->sink = std::make_shared<TraceSink>(shared_from_this(), *request);
+  request->sink = std::make_shared<SampleSink>(shared_from_this(), *request);
 }
 
 void TraceWriter::add(std::string line) {

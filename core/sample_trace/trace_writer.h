@@ -15,7 +15,7 @@ namespace llmrt {
 class TraceWriter : public std::enable_shared_from_this<TraceWriter> {
  public:
   // Creates or empties the file.
-  static Result<std::shared_ptr<TraceWriter>> open(const std::string& path, const TraceOrigin& origin);
+  static Result<std::shared_ptr<TraceWriter>> open(const std::string& path, const SampleTraceOrigin& origin);
   // Writes what it has been told.
   ~TraceWriter();
 

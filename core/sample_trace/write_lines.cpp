@@ -22,7 +22,7 @@ json::value number_of(float value) {
 
 }  // namespace
 
-std::string header_line(const TraceOrigin& origin) {
+std::string header_line(const SampleTraceOrigin& origin) {
   return json::serialize(json::object{{"type", "header"},
                                       {"format", "llmrt sample trace"},
                                       {"version", kSampleTraceVersion},

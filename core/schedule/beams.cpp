@@ -31,6 +31,7 @@ void Scheduler::Impl::end_all(Sequence& sequence, RequestState state, const Toke
 
 void Scheduler::Impl::commit_beam(Sequence& sequence, Verdict& verdict, TimeNs now) {
   sequence.candidates = std::move(verdict.top_logprobs);
+  sequence.times.add_token(now);
   const std::vector<Sequence*> beams = branches_of(sequence);
   std::vector<std::vector<TopLogprob>> candidates(beams.size());
   for (const Sequence* beam : beams) {
@@ -89,6 +90,7 @@ void Scheduler::Impl::tell_answers(std::span<Sequence* const> beams, const BeamS
   for (size_t i = 0; i < beams.size(); ++i) {
     const BeamSearch::Answer& answer = search.answers()[i];
     stats.generated_tokens += answer.tokens.size();
+    beams[i]->num_answered = static_cast<uint32_t>(answer.tokens.size());
     stats.ttft_s.add(static_cast<double>(now - beams[i]->request.arrival_ns) * 1e-9);
     for (size_t k = 0; k + 1 < answer.tokens.size(); ++k) tell(*beams[i], {.token = answer.tokens[k]}, now);
     end(*beams[i], RequestState::kStreaming, {.token = answer.tokens.back()}, answer.finish, now);

@@ -62,12 +62,7 @@ void Scheduler::Impl::commit_drawn(Sequence& sequence, Verdict& verdict, TimeNs 
   LLMRT_CHECK(verdict.token >= 0, "a drawn sample has a token or an error");
   sequence.tokens.push_back(verdict.token);
   ++stats.generated_tokens;
-  if (sequence.last_token_ns == 0) {
-    stats.ttft_s.add(static_cast<double>(now - sequence.request.arrival_ns) * 1e-9);
-  } else {
-    stats.itl_s.add(static_cast<double>(now - sequence.last_token_ns) * 1e-9);
-  }
-  sequence.last_token_ns = now;
+  note_token(sequence, now);
 
   TokenEvent event = event_of(verdict);
   event.token = verdict.token;

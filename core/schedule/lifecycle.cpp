@@ -31,6 +31,8 @@ void Scheduler::Impl::add(Request request, TimeNs now) {
 
 void Scheduler::Impl::add_branch(std::unique_ptr<Sequence> owned, const std::optional<Error>& refusal, TimeNs now) {
   Sequence& sequence = *owned;
+  sequence.times.added_ns = now;
+  stats.in_system.arrive(now);
   const RequestId id = sequence.request.id;
   LLMRT_CHECK(!sequence.tokens.empty(), "a request has a prompt");
   LLMRT_CHECK(sequences.emplace(id, std::move(owned)).second, "a request id is used once");
@@ -101,8 +103,10 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
   tell(sequence, std::move(event), now);
   ++stats.finished[static_cast<size_t>(finish)];
   stats.e2e_s.add(static_cast<double>(now - request.arrival_ns) * 1e-9);
+  note_end(sequence, finish, now);
 
   if (is_terminal(state)) {
+    trace(sequence);
     sequences.erase(request.id);
   } else {
     ++num_streaming;
@@ -158,8 +162,10 @@ void Scheduler::Impl::dequeue(Sequence& sequence) {
   sequence.queued_tokens = 0;
 }
 
-void Scheduler::Impl::forget(RequestId id) {
-  sequences.erase(id);
+void Scheduler::Impl::forget(Sequence& sequence, const SentTimes& sent) {
+  sequence.times.sent = sent;
+  trace(sequence);
+  sequences.erase(sequence.request.id);
   --num_streaming;
 }
 

@@ -120,22 +120,30 @@ void Scheduler::add(Request request, TimeNs now) {
   impl_->add(std::move(request), now);
 }
 
-void Scheduler::cancel(RequestId id, TimeNs now) {
+void Scheduler::cancel(RequestId id, TimeNs now, const SentTimes& sent) {
   Sequence* sequence = impl_->find(id);
   if (sequence == nullptr) return;
   if (sequence->state() == RequestState::kStreaming) {  // its end has been told already
     sequence->move_to(RequestState::kCancelled);
-    impl_->forget(id);
+    impl_->forget(*sequence, sent);
     return;
   }
+  sequence->times.sent = sent;
   impl_->end_all(*sequence, RequestState::kCancelled, {}, FinishReason::kCancelled, now);
 }
 
-void Scheduler::drained(RequestId id) {
+void Scheduler::drained(RequestId id, const SentTimes& sent) {
   Sequence* sequence = impl_->find(id);
   if (sequence == nullptr || sequence->state() != RequestState::kStreaming) return;
   sequence->move_to(RequestState::kFinished);
-  impl_->forget(id);
+  impl_->forget(*sequence, sent);
+}
+
+void Scheduler::all_drained() {
+  std::vector<Sequence*> streaming;
+  for (const auto& [id, sequence] : impl_->sequences)
+    if (sequence->state() == RequestState::kStreaming) streaming.push_back(sequence.get());
+  for (Sequence* sequence : streaming) drained(sequence->request.id);
 }
 
 bool Scheduler::has_work() const {
@@ -157,6 +165,7 @@ const IterationPlan* Scheduler::plan(TimeNs now) {
   if (budget.tokens == config.step_tokens_max) return nullptr;
   IterationPlan* plan = &impl_->plans[++impl_->num_plans % impl_->plans.size()];
   impl_->write_plan(plan);
+  impl_->note_plan(*plan, now);
   return plan;
 }
 
@@ -197,6 +206,11 @@ void Scheduler::take_preemptions(std::vector<Preemption>* out) {
   impl_->preemptions.clear();
 }
 
+void Scheduler::take_traces(std::vector<RequestTrace>* out) {
+  for (RequestTrace& trace : impl_->traces) out->push_back(std::move(trace));
+  impl_->traces.clear();
+}
+
 uint64_t Scheduler::queue_tokens() const {
   uint64_t sum = 0;
   for (const auto& tokens : impl_->queue_tokens) sum += tokens.load(std::memory_order_relaxed);
@@ -205,6 +219,7 @@ uint64_t Scheduler::queue_tokens() const {
 
 const EngineStats& Scheduler::stats() const {
   EngineStats& stats = impl_->stats;
+  if (impl_->running.empty()) stats.table_slots = stats.table_tokens = 0;
   stats.num_running = static_cast<uint32_t>(impl_->running.size());
   stats.num_waiting = impl_->num_waiting();
   stats.num_streaming = impl_->num_streaming;

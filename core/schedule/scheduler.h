@@ -23,6 +23,7 @@
 #include "core/metrics/engine_stats.h"
 #include "core/request/request.h"
 #include "core/request/request_state.h"
+#include "core/request/request_trace.h"
 #include "core/schedule/class_shares.h"
 #include "core/schedule/cost_model.h"
 #include "core/schedule/exhaustion.h"
@@ -54,6 +55,7 @@ struct SchedulerConfig {
   CostPrior cost_prior;
   Digest cache_identity = {};  // what keys and values depend on beside the request (prefix_cache.h)
   std::vector<int32_t> end_of_generation;
+  Slo slo;  // what the statistics count as late
 };
 
 // The most that any plan of such a scheduler holds: sizes of the packed inputs.
@@ -91,10 +93,14 @@ class Scheduler {
   void add(Request request, TimeNs now);
   // Ends it with an event (kCancelled), whatever it is doing; a token in flight is dropped. Unknown or ended: ignored.
   // Each branch has its own id and ends alone, while the others go on; but with beam search all end.
-  void cancel(RequestId id, TimeNs now);
+  // `sent`: what of it has gone out, for its trace.
+  void cancel(RequestId id, TimeNs now, const SentTimes& sent = {});
   // STREAMING becomes FINISHED and the scheduler forgets the id. To be called once after each event with a finish;
   // ignored for ids that are gone already (cancelled, timed out and rejected ones are forgotten at once).
-  void drained(RequestId id);
+  void drained(RequestId id, const SentTimes& sent = {});
+
+  // drained() of all that still stream: at the end, when nobody will say so any more.
+  void all_drained();
 
   // Requests that wait or run (STREAMING ones do not count).
   bool has_work() const;
@@ -119,6 +125,10 @@ class Scheduler {
 
   // The same for preemptions.
   void take_preemptions(std::vector<Preemption>* out);
+
+  // The same for the records of branches that are over: one for each branch that was added, when the scheduler forgets
+  // it.
+  void take_traces(std::vector<RequestTrace>* out);
 
   // Tokens of the requests that wait (new and preempted). Thread-safe.
   uint64_t queue_tokens() const;

@@ -53,7 +53,7 @@ struct Scheduler::Impl {
   std::atomic<uint64_t>& tokens_waiting(Lane lane) { return queue_tokens[static_cast<size_t>(lane)]; }
   void stop_running(Sequence& sequence);
   void set_timeout(Sequence& sequence);
-  void forget(RequestId id);
+  void forget(Sequence& sequence, const SentTimes& sent);
   Sequence* find(RequestId id) const;
 
   // preemption.cpp: who yields
@@ -136,6 +136,12 @@ struct Scheduler::Impl {
   void tell_answers(std::span<Sequence* const> beams, const BeamSearch& search, TimeNs now);
   void yield_idle_beams(StepBudget* budget, TimeNs now);
 
+  // trace.cpp: what is told about all this
+  void note_plan(const IterationPlan& plan, TimeNs now);
+  void note_token(Sequence& sequence, TimeNs now);
+  void note_end(Sequence& sequence, FinishReason finish, TimeNs now);
+  void trace(const Sequence& sequence);
+
   uint32_t num_waiting() const {
     size_t sum = 0;
     for (const auto& queue : queues) sum += queue.size();
@@ -174,6 +180,7 @@ struct Scheduler::Impl {
 
   std::vector<TokenEvent> events;
   std::vector<Preemption> preemptions;
+  std::vector<RequestTrace> traces;
   EngineStats stats;
   uint32_t num_streaming = 0;
   bool quarantined = false;  // the books are broken: blocks and slots are not given back any more

@@ -22,7 +22,7 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-const TraceOrigin kOrigin = {"fake.gguf", "00ff", "fake:0", "f16"};
+const SampleTraceOrigin kOrigin = {"fake.gguf", "00ff", "fake:0", "f16"};
 
 struct Running {
   Running() {

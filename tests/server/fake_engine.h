@@ -23,6 +23,7 @@ class FakeEngine final : public EngineDoor {
   std::optional<Error> refuse;       // submit() fails with it
   std::optional<Error> fail_at_end;  // instead of the last token
   std::optional<std::string> trouble_text;
+  EngineStats shown_stats;
 
   ~FakeEngine() override { join(); }
 
@@ -39,17 +40,19 @@ class FakeEngine final : public EngineDoor {
       });
     return id;
   }
-  void cancel(RequestId id) override {
+  void cancel(RequestId id, const SentTimes& sent) override {
     std::lock_guard lock(mutex_);
     cancelled_.insert(id);
+    if (sent.last_ns != 0) sent_[id] = sent;
     changed_.notify_all();
   }
-  void drained(RequestId id) override {
+  void drained(RequestId id, const SentTimes& sent) override {
     std::lock_guard lock(mutex_);
     drained_.insert(id);
+    if (sent.last_ns != 0) sent_[id] = sent;
     changed_.notify_all();
   }
-  EngineStats stats() const override { return {}; }
+  EngineStats stats() const override { return shown_stats; }
   std::optional<std::string> trouble() const override { return trouble_text; }
   void stop() override {
     std::lock_guard lock(mutex_);
@@ -69,6 +72,11 @@ class FakeEngine final : public EngineDoor {
   // False when it did not happen within 20 seconds.
   bool wait_cancelled(size_t count) { return wait(cancelled_, count); }
   bool wait_drained(size_t count) { return wait(drained_, count); }
+  SentTimes sent_times(RequestId id) const {
+    std::lock_guard lock(mutex_);
+    const auto it = sent_.find(id);
+    return it == sent_.end() ? SentTimes() : it->second;
+  }
   size_t num_cancelled() const {
     std::lock_guard lock(mutex_);
     return cancelled_.size();
@@ -114,6 +122,7 @@ class FakeEngine final : public EngineDoor {
   bool stopped_ = false;
   std::vector<Request> requests_;
   std::set<RequestId> cancelled_, drained_;
+  std::map<RequestId, SentTimes> sent_;
   std::vector<std::thread> threads_;
 };
 

@@ -86,6 +86,35 @@ def server(trace_path):
     assert requests and requests == {line["request"] for line in lines if line["type"] == "end"}
 
 
+def test_request_trace_has_a_line_for_each_choice(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    running = Server("--request-trace", str(path), "--worker-id", "w7")
+    streamed = list(running.client.chat.completions.create(model="smol", messages=MESSAGES, max_tokens=8, stream=True))
+    whole = running.client.completions.create(model="smol", prompt="One, two,", max_tokens=4, n=2)
+    running.wait_idle()
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(30) == 0
+
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [record["request_id"] for record in records] == [streamed[0].id, whole.id, whole.id]
+    first = records[0]
+    assert first["model"] == "smol" and first["worker_id"] == "w7" and first["finish_reason"] in ("length", "eos")
+    assert first["queue_ms"] + first["prefill_ms"] == pytest.approx(first["ttft_ms"], abs=0.01)
+    assert first["client_tpot_ms"] is not None and first["stream_ms"] is not None
+    assert [record["branch"] for record in records[1:]] in ([0, 1], [1, 0])
+    for record in records[1:]:
+        assert record["output_tokens"] == 4 and record["tpot_ms"] > 0 and record["client_tpot_ms"] is None
+
+    told = subprocess.run([PROGRAM, "trace", "summarize", str(path)], capture_output=True, text=True)
+    assert told.returncode == 0 and re.search(r"^dominant stage: (queue|prefill|decode)$", told.stdout, re.M), told
+    told = subprocess.run([PROGRAM, "trace", "summarize", "--json", str(path)], capture_output=True, text=True)
+    assert json.loads(told.stdout)["requests"] == 3
+    with path.open("a") as file:
+        file.write("{}\n")
+    told = subprocess.run([PROGRAM, "trace", "summarize", str(path)], capture_output=True, text=True)
+    assert told.returncode == 1 and "line 4: written_unix_ms: expected a whole number of at least 0" in told.stderr
+
+
 def test_chat(server):
     answer = server.client.chat.completions.create(model="smol", messages=MESSAGES, temperature=0, max_tokens=16)
     choice = answer.choices[0]
@@ -299,7 +328,7 @@ def test_hostile_bodies_leave_the_server_alive(server):
         raw.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")  # a TLS hello
         raw.shutdown(socket.SHUT_WR)
         raw.recv(1000)
-    assert json.loads(server.get("/health")) == {"status": "ok"}
+    assert json.loads(server.get("/health")) == {"status": "ok", "saturated": []}
 
 
 def test_streams_at_once_with_disconnects(server):

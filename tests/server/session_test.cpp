@@ -261,6 +261,69 @@ TEST_CASE("the other paths") {
             "POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")) == 415);
 }
 
+TEST_CASE("a saturated server says so in /health and /metrics, and stays ready") {
+  Running run;
+  CHECK(body_of(run.exchange(get("/health"))).at("saturated").as_array().empty());
+  EngineStats stats;
+  stats.saturation[static_cast<size_t>(Saturation::kQueueRising)] = {true, 5000, 1200, 7};
+  stats.blocks_total = 100;
+  stats.table_slots = 1600;
+  stats.table_tokens = 1200;
+  stats.littles_law = {.in_system = 10, .arrivals_per_s = 2, .time_in_system_s = 4};
+  stats.step_rows.add(3);
+  run.engine->shown_stats = stats;
+  const std::string health = run.exchange(get("/health"));
+  CHECK(status_of(health) == 200);
+  CHECK(body_of(health).at("status") == "ok");
+  const json::array saturated = body_of(health).at("saturated").as_array();
+  REQUIRE(saturated.size() == 1);
+  CHECK(saturated[0].at("verdict") == "queue_rising");
+  CHECK(saturated[0].at("value") == 5000.0);
+  CHECK(saturated[0].at("limit") == 1200.0);
+  const std::string metrics = run.exchange(get("/metrics"));
+  for (const char* line : {"llmrt_saturated{verdict=\"queue_rising\"} 1\n", "llmrt_saturated{verdict=\"kv_short\"} 0\n",
+                           "llmrt_saturation_value{verdict=\"queue_rising\"} 5000\n", "llmrt_kv_table_slots 1600\n",
+                           "llmrt_kv_utilization_ratio 0.75\n", "llmrt_littles_law_residual_ratio 0.2\n",
+                           "llmrt_step_rows_bucket{le=\"4\"} 1\n", "llmrt_step_rows_bucket{le=\"2\"} 0\n"}) {
+    INFO(line);
+    CHECK(metrics.find(line) != std::string::npos);
+  }
+}
+
+TEST_CASE("the engine hears of each branch what it is called and when its bytes were sent") {
+  Running run;
+  run.engine->tokens = {'a', 'b', 'c', 'd'};
+  run.engine->pause = std::chrono::milliseconds(20);
+  const TimeNs begin = SteadyClock().now_ns();
+  const json::object whole = body_of(run.exchange(post("/v1/completions", R"({"prompt": ["a", "b"]})")));
+  REQUIRE(run.engine->wait_drained(2));
+  const std::string id(whole.at("id").as_string());
+  CHECK(run.engine->requests()[0].name == id + "-0");
+  CHECK(run.engine->requests()[1].name == id + "-1");
+  for (const RequestId branch : {1, 2}) {
+    const SentTimes sent = run.engine->sent_times(branch);
+    CHECK(sent.first_ns > begin);
+    CHECK(sent.last_ns == sent.first_ns);  // all at once
+  }
+
+  run.exchange(post("/v1/completions", R"({"prompt": "a", "stream": true, "n": 2})"));
+  REQUIRE(run.engine->wait_drained(4));
+  for (const RequestId branch : {3, 4}) {
+    const SentTimes sent = run.engine->sent_times(branch);
+    CHECK(sent.first_ns > begin);
+    CHECK(sent.last_ns - sent.first_ns >= 2 * 20'000'000);  // four tokens, 20 ms apart
+  }
+
+  // A client that goes away in the middle: what it got before is told too.
+  run.engine->tokens.assign(200, 'x');
+  Client client(run.server->port());
+  client.send(post("/v1/completions", R"({"prompt": "a", "max_tokens": 200, "stream": true})"));
+  client.read_until("data: ");
+  client.close();
+  REQUIRE(run.engine->wait_cancelled(1));
+  CHECK(run.engine->sent_times(5).first_ns > begin);
+}
+
 TEST_CASE("errors have one form, and the right status") {
   Running run;
   const auto error = [&](const std::string& body) {
@@ -419,7 +482,7 @@ TEST_CASE("draining lets open answers finish and refuses new ones") {
   std::thread thread([&] { server->run(); });
   Client busy(server->port()), idle(server->port());
   idle.send(get("/health", ""));
-  CHECK(status_of(idle.read_until("\"ok\"}")) == 200);
+  CHECK(status_of(idle.read_until("\"saturated\":[]}")) == 200);
   busy.send(post("/v1/completions", R"({"prompt": "a", "max_tokens": 30, "stream": true})", ""));
   busy.read_until("data: ");
   server->drain();

@@ -67,6 +67,14 @@ void Client::begin() {
   got.logprobs.assign(alone.logprobs.begin(), alone.logprobs.begin() + static_cast<ptrdiff_t>(std::min(
                                                                            got.tokens.size(), alone.logprobs.size())));
 }
+struct Records final : TraceSink {
+  std::unordered_map<RequestId, RequestTrace> by_id;
+  uint64_t num = 0;
+  void put(RequestTrace trace) override {
+    ++num;
+    by_id[trace.id] = std::move(trace);
+  }
+};
 
 void Client::on_event(const TokenEvent& event) {
   if (event.request_id != id) wrong = fmt::format("an event of request {}", event.request_id);
@@ -180,6 +188,7 @@ class Simulation {
   std::string after_tick();
   std::string check_cached(const Client& client) const;
   std::string after_all();
+  std::string check_record(const Client& client) const;
   bool all_drained() const;
 
   const Scenario& scenario_;
@@ -189,6 +198,7 @@ class Simulation {
   SimClock clock_;
   std::shared_ptr<const Tokenizer> tokenizer_ = make_fake_tokenizer();
   std::unique_ptr<Engine> engine_;
+  std::shared_ptr<Records> records_ = std::make_shared<Records>();
   std::vector<std::unique_ptr<Client>> clients_;  // the branches of a request in a row
   uint32_t tick_ = 0;
   uint64_t num_ended_ = 0;
@@ -202,6 +212,7 @@ std::string Simulation::start() {
                                &clock_, {});
   if (!engine) return "the engine did not start: " + engine.error().message;
   engine_ = std::move(*engine);
+  engine_->set_trace(records_);
   for (const ClientPlan& plan : scenario_.clients) {
     std::vector<FakeAnswer> searched;
     if (plan.request.beam) searched = beams_alone(plan.request, *tokenizer_, scenario_.backend.poison);
@@ -349,6 +360,22 @@ std::string Simulation::after_tick() {
   return "";
 }
 
+// One record of each branch that was accepted, which says what its client has seen.
+std::string Simulation::check_record(const Client& client) const {
+  const auto it = records_->by_id.find(client.id);
+  if (it == records_->by_id.end()) return "no record";
+  const RequestTrace& record = it->second;
+  if (record.finish != client.got.finish)
+    return fmt::format("its record ends by {}", finish_reason_name(record.finish));
+  if (record.prompt_tokens != client.plan->request.prompt.size()) return "its record has another prompt";
+  if (record.output_tokens != client.got.tokens.size())
+    return fmt::format("{} tokens, its record says {}", client.got.tokens.size(), record.output_tokens);
+  for (const auto& ms : {record.queue_ms, record.prefill_ms, record.decode_ms, record.ttft_ms, record.tpot_ms})
+    if (ms && *ms < 0) return "its record has a time below 0";
+  if ((record.kv_blocks_peak > 0) != (record.reserved_kv_tokens > 0)) return "its record ran without blocks";
+  return "";
+}
+
 bool Simulation::all_drained() const {
   return std::all_of(clients_.begin(), clients_.end(), [](const auto& client) { return client->drained; });
 }
@@ -365,6 +392,16 @@ std::string Simulation::after_all() {
     return fmt::format("{} preemptions where everything is reserved", stats.num_preemptions);
   uint64_t num_finished = 0;
   for (const uint64_t count : stats.finished) num_finished += count;
+  if (stats.in_system.num() != 0 || stats.in_system.departures() != num_ended_)
+    return fmt::format("{} ended, {} left the system", num_ended_, stats.in_system.departures());
+  uint64_t num_accepted = 0;
+  for (const auto& client : clients_) {
+    if (client->refused) continue;
+    ++num_accepted;
+    if (std::string wrong = check_record(*client); !wrong.empty())
+      return fmt::format("request {}: {}", client->id, wrong);
+  }
+  if (records_->num != num_accepted) return fmt::format("{} records of {} branches", records_->num, num_accepted);
   if (num_finished != num_ended_) return fmt::format("{} ended, the statistics say {}", num_ended_, num_finished);
   if (stats.num_running + stats.num_waiting + stats.queue_tokens != 0) return "something still runs or waits";
   if (!lost_ && stats.num_streaming != 0) return "something still streams";

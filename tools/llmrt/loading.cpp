@@ -215,7 +215,7 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
   return std::move(*engine);
 }
 
-TraceOrigin trace_origin(Engine& engine) {
+SampleTraceOrigin trace_origin(Engine& engine) {
   std::string digest;
   for (const auto byte : model_digest(engine.model())) digest += fmt::format("{:02x}", byte);
   return {engine.model().path, digest, engine.backend().caps().device_id, kv_dtype_name(engine.config().kv_dtype)};

@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
     return fmt::format("error: {}; {} --help explains\n", error.what(),
                        command->get_name().empty() ? "llmrt" : "llmrt COMMAND");
   });
-  for (auto add : {add_devices, add_inspect, add_tokenize, add_complete, add_chat, add_serve, add_explain,
+  for (auto add : {add_devices, add_inspect, add_tokenize, add_complete, add_chat, add_serve, add_explain, add_trace,
                    add_synthesize, add_replay})
     add(app);
   try {

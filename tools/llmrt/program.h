@@ -70,7 +70,7 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
 // Records how tokens are drawn on this engine; null when the path is empty. Ends the program on an error.
 std::shared_ptr<TraceWriter> open_trace(const std::string& path, Engine& engine);
 // What goes into a trace's header.
-TraceOrigin trace_origin(Engine& engine);
+SampleTraceOrigin trace_origin(Engine& engine);
 
 // "1.23 GB", "98.4 MB".
 std::string bytes_text(uint64_t bytes);
@@ -87,6 +87,7 @@ void add_complete(CLI::App& app);
 void add_chat(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_explain(CLI::App& app);
+void add_trace(CLI::App& app);
 void add_synthesize(CLI::App& app);
 void add_replay(CLI::App& app);
 

@@ -95,7 +95,7 @@ void run(Options options) {
   OpenModel open = open_model(options.model);
   const SteadyClock clock;
   const std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, options.json);
-  const TraceOrigin here = trace_origin(*engine);
+  const SampleTraceOrigin here = trace_origin(*engine);
   if (here.model_digest != trace.origin.model_digest && !options.any_model)
     fail(kUsage, fmt::format("another model: expected the one with digest {}, found {}; --any-model compares anyway",
                              server::shown_name(trace.origin.model_digest), here.model_digest));

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/trace/trace_file.h"
 #include "server/server.h"
 #include "tools/llmrt/program.h"
 
@@ -17,6 +18,7 @@ struct Options {
   EngineOptions engine;
   server::ServerConfig server;
   std::string log_level = "info", sample_trace;
+  std::string request_trace, worker_id = "0";
 };
 
 // The engine as the server sees it: one thread runs it, others talk to it.
@@ -28,8 +30,8 @@ class LocalEngine final : public server::EngineDoor {
     if (trace_) trace_->record(&request);
     return engine_->submit(std::move(request));
   }
-  void cancel(RequestId id) override { engine_->cancel(id); }
-  void drained(RequestId id) override { engine_->drained(id); }
+  void cancel(RequestId id, const SentTimes& sent) override { engine_->cancel(id, sent); }
+  void drained(RequestId id, const SentTimes& sent) override { engine_->drained(id, sent); }
   EngineStats stats() const override { return engine_->stats(); }
   void stop() override { engine_->stop(); }
   std::optional<std::string> trouble() const override {
@@ -55,6 +57,11 @@ void serve(const Options& options) {
   const std::shared_ptr<Log> log = stderr_log(kLogLevels.at(options.log_level));
   std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, /*quiet=*/false);
   engine->set_log(log);
+  if (!options.request_trace.empty()) {
+    auto file = TraceFile::open(options.request_trace, {open.served.id, options.worker_id}, log);
+    if (!file) fail(file.error());
+    engine->set_trace(std::move(*file));
+  }
   const std::shared_ptr<TraceWriter> trace = open_trace(options.sample_trace, *engine);
   const auto door = std::make_shared<LocalEngine>(engine.get(), trace);
   const std::string id = open.served.id;
@@ -133,6 +140,26 @@ void add_serve(CLI::App& app) {
       ->check(CLI::IsMember(kLogLevels))
       ->capture_default_str()
       ->type_name("LEVEL")
+      ->group(group);
+  command
+      ->add_option("--request-trace", options->request_trace,
+                   "append a line of JSON for each choice that is over (docs/observability.md); see llmrt trace")
+      ->type_name("FILE")
+      ->group(group);
+  command->add_option("--worker-id", options->worker_id, "which engine this is, for the request trace")
+      ->capture_default_str()
+      ->type_name("NAME")
+      ->group(group);
+  Slo& slo = options->engine.config.slo;
+  command->add_option("--ttft-slo-ms", slo.ttft_ms, "time to the first token that statistics and verdicts call late")
+      ->check(CLI::Range(0.001, 1e9))
+      ->capture_default_str()
+      ->type_name("MS")
+      ->group(group);
+  command->add_option("--tpot-slo-ms", slo.tpot_ms, "the same for a request's mean time per output token")
+      ->check(CLI::Range(0.001, 1e9))
+      ->capture_default_str()
+      ->type_name("MS")
       ->group(group);
   add_engine_options(*command, options->engine);
   command->footer(

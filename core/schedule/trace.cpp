@@ -1,0 +1,69 @@
+// What is told about the scheduling: figures of each plan, times of each sequence, and the record of each branch that
+// is over. No decision reads any of it.
+#include <algorithm>
+
+#include "core/schedule/scheduler_impl.h"
+
+namespace llmrt {
+
+void Scheduler::Impl::note_plan(const IterationPlan& plan, TimeNs now) {
+  uint64_t num_tokens = 0;
+  for (const PlanRow& row : plan.rows) num_tokens += row.num_tokens;
+  stats.step_rows.add(static_cast<double>(plan.rows.size()));
+  stats.step_tokens.add(static_cast<double>(num_tokens));
+
+  stats.table_slots = stats.table_tokens = 0;
+  for (Sequence* sequence : running) {
+    if (sequence->times.admitted_ns == 0) sequence->times.admitted_ns = now;
+    uint32_t num_blocks = 0;
+    for (uint32_t g = 0; g < kv.num_groups(); ++g) {
+      const auto blocks = static_cast<uint32_t>(sequence->tables[g].blocks.size());
+      num_blocks += blocks;
+      stats.table_slots += uint64_t{blocks} * config.kv_pools[g].block_tokens;
+      stats.table_tokens += sequence->computed;
+    }
+    sequence->kv_blocks_peak = std::max(sequence->kv_blocks_peak, num_blocks);
+  }
+}
+
+void Scheduler::Impl::note_token(Sequence& sequence, TimeNs now) {
+  if (sequence.times.first_token_ns == 0) {
+    const TimeNs wait_ns = now - sequence.request.arrival_ns;
+    stats.ttft_s.add(static_cast<double>(wait_ns) * 1e-9);
+    stats.num_ttft_late += static_cast<double>(wait_ns) * 1e-6 > config.slo.ttft_ms;
+  } else {
+    stats.itl_s.add(static_cast<double>(now - sequence.times.last_token_ns) * 1e-9);
+  }
+  sequence.times.add_token(now);
+}
+
+void Scheduler::Impl::note_end(Sequence& sequence, FinishReason finish, TimeNs now) {
+  sequence.times.ended_ns = now;
+  sequence.finish = finish;
+  if (!sequence.search) sequence.num_answered = static_cast<uint32_t>(sequence.tokens.size()) - sequence.num_prompt;
+  stats.in_system.depart(sequence.times.added_ns, now);
+  if (const auto tpot_ms = sequence.times.tpot_ms()) {
+    stats.tpot_s.add(*tpot_ms * 1e-3);
+    stats.num_tpot_late += *tpot_ms > config.slo.tpot_ms;
+  }
+}
+
+void Scheduler::Impl::trace(const Sequence& sequence) {
+  const Request& request = sequence.request;
+  RequestTrace record{.id = request.id,
+                      .name = request.name,
+                      .branch = sequence.branch,
+                      .adapter_id = request.adapter_id,
+                      .request_class = request.request_class,
+                      .prompt_tokens = sequence.num_prompt,
+                      .cached_tokens = sequence.cached_tokens,
+                      .output_tokens = sequence.num_answered,
+                      .reserved_kv_tokens = sequence.reserved_tokens,
+                      .kv_blocks_peak = sequence.kv_blocks_peak,
+                      .num_preemptions = sequence.num_preemptions,
+                      .finish = sequence.finish};
+  record.set_times(request.arrival_ns, sequence.times);
+  traces.push_back(std::move(record));
+}
+
+}  // namespace llmrt
