@@ -20,6 +20,7 @@ struct Options {
   uint32_t depth = 512, output = 128, repeats = 3;
   std::string kv_dtype = "f16", json_path;
   double read_gb_s = 0;
+  bool batch_invariant = false;
 };
 
 double median(std::vector<double> values) {
@@ -99,6 +100,7 @@ Status run(const Options& options) {
     return make_error(ErrorCode::kInvalidArgument, "--kv: expected f16, bf16 or int8, found {}", options.kv_dtype);
   EngineConfig config;
   config.kv_dtype = *kv;
+  config.batch_invariant = options.batch_invariant;
   config.prefix_cache = PrefixCacheKind::kOff;  // every run computes all of its tokens
   config.sequences_max = std::max(1u, *std::max_element(options.rows.begin(), options.rows.end()));
   config.context_max = options.depth + options.output + 1;
@@ -165,6 +167,8 @@ void add_model_command(CLI::App& app, int* exit_code) {
   command->add_option("-n,--output", options->output, "Tokens that each row generates")->capture_default_str();
   command->add_option("--repeats", options->repeats, "Counted runs, after one warm-up")->capture_default_str();
   command->add_option("--kv", options->kv_dtype, "KV cache dtype: f16, bf16, int8")->capture_default_str();
+  command->add_flag("--batch-invariant", options->batch_invariant,
+                    "Kernels whose numbers do not depend on the batch: what they cost");
   command->add_option("--read-gb-s", options->read_gb_s, "Measured read bandwidth, for shares");
   command->add_option("--json", options->json_path, "Also write the figures to this file");
   command->callback([options, exit_code] {
