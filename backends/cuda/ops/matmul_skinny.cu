@@ -177,9 +177,9 @@ __global__ void __launch_bounds__(kThreads) matmul_skinny_kernel(Args args) {
   cluster_sync();  // nobody leaves while others read its sums
 }
 
-// How many blocks share the steps of an output tile: enough to fill the device once, none without work.
+// How many blocks share the steps of an output tile: enough to fill the device, none without work.
 uint32_t num_splits(uint32_t columns, uint32_t blocks, const OpContext& at) {
-  constexpr uint32_t kBlocksPerSm = 2, kStepsMin = 2;
+  constexpr uint32_t kBlocksPerSm = 6, kStepsMin = 2;  // of 2, 3, 4 and 6 the fastest on an H200
   const uint32_t wanted = static_cast<uint32_t>(at.num_sms) * kBlocksPerSm / blocks;
   return std::max(1u, std::min({wanted, ceil_div(columns, kStep) / kStepsMin, at.has_clusters ? kSplitsMax : 1}));
 }
