@@ -62,7 +62,7 @@ Status Scheduler::Impl::check_books() const {
     if (waiting_tokens != queue_tokens[i].load(std::memory_order_relaxed))
       return broken_books("queue {}: expected {} tokens, found {}", i, waiting_tokens, queue_tokens[i].load());
   }
-  if (config.batching != Batching::kContinuous && num_of_batch != batch.num_left)
+  if (batch.number > 0 && num_of_batch != batch.num_left)
     return broken_books("batch {}: expected {} that have not ended, found {}", batch.number, batch.num_left,
                         num_of_batch);
   if (sequences.size() != running.size() + num_waiting + num_streaming) {
