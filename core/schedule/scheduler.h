@@ -50,7 +50,7 @@ struct SchedulerConfig {
   double ttft_target_ms = 0;
   ClassShares class_shares;
   Batching batching = Batching::kContinuous;
-  int64_t batch_wait_ms = 0;  // kDynamic: from the first that waits until a batch that is not full
+  int64_t batch_wait_ms = 0;         // kDynamic: from the first that waits until a batch that is not full
   std::vector<KvPoolSize> kv_pools;  // by KV group; one for a plain model
   PrefixCacheKind prefix_cache = PrefixCacheKind::kOff;
   OnExhaustion on_exhaustion = OnExhaustion::kPreempt;

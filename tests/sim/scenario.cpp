@@ -183,8 +183,8 @@ void begin_answer(Request& request, uint32_t poison, Dice& dice) {
   request.begun.assign(tokens.begin(), tokens.begin() + dice.between(1, static_cast<uint32_t>(tokens.size()) - 1));
 }
 
-// By dice of its own: the rest of a run is what it is with continuous batching. Where time stands still nobody waits for
-// a batch to be full.
+// By dice of its own: the rest of a run is what it is with continuous batching. Where time stands still nobody waits
+// for a batch to be full.
 void choose_batching(Scenario& scenario) {
   Dice dice(~scenario.seed);
   if (!dice.one_in(4)) return;
