@@ -105,6 +105,10 @@ std::string metrics_text(const EngineStats& stats, const std::map<int, uint64_t>
   out.gauge("kv_table_tokens", stats.table_tokens, "Of these, filled; slots - tokens is the internal fragmentation.");
   out.gauge("kv_utilization_ratio", ratio(stats.table_tokens, stats.table_slots), "Filled slots by slots, 0 to 1.");
   out.counter("generated_tokens_total", stats.generated_tokens, "Tokens generated.");
+  out.counter("useful_tokens_total", stats.useful_tokens,
+              "Positions computed for requests that have ended, once each.");
+  out.counter("padded_tokens_total", stats.padded_tokens,
+              "With static or dynamic batching: what batches of fixed shape would have computed on top.");
   out.counter("steps_total", stats.num_steps, "Steps run on the device.");
   out.counter("preemptions_total", stats.num_preemptions, "Running requests put back into the queue.");
   out.counter("preemptions_swapped_total", stats.num_swaps,

@@ -21,6 +21,7 @@ namespace llmrt {
 namespace {
 
 constexpr std::chrono::milliseconds kIdleSleep{50};  // deadlines of waiting requests are looked at this often
+constexpr std::chrono::milliseconds kBatchSleep{1};  // and with dynamic batching whether the next batch begins
 
 // What the engine keeps of a branch beside the scheduler: where its events go and its stop state.
 struct Live {
@@ -397,7 +398,7 @@ Status Engine::run() {
   while (!impl_->inbox.stopped()) {
     Result<bool> worked = impl_->tick();
     if (!worked) return worked.error();
-    if (!*worked) impl_->inbox.wait(kIdleSleep);
+    if (!*worked) impl_->inbox.wait(impl_->scheduler->has_work() ? kBatchSleep : kIdleSleep);
   }
   while (!impl_->flights.empty())
     if (Status status = impl_->land(); !status) return impl_->lose(status.error());

@@ -7,6 +7,7 @@
 #include "core/kv/kv_format.h"
 #include "core/kv/prefix_cache.h"
 #include "core/metrics/saturation.h"
+#include "core/schedule/batching.h"
 #include "core/schedule/class_shares.h"
 #include "core/schedule/exhaustion.h"
 
@@ -26,6 +27,8 @@ struct EngineConfig {
   double watermark = 0.01;               // share of the pool kept free by admission
   double ttft_target_ms = 0;  // interactive and agent requests that would wait longer are refused; 0 = any wait
   ClassShares class_shares;   // of prefill and decode
+  Batching batching = Batching::kContinuous;  // the others are baselines, for comparison
+  int64_t batch_wait_ms = 50;                 // of dynamic batching: from the first that waits to a batch not full
   int64_t request_timeout_ms = 0, queue_timeout_ms = 0;  // of a whole answer; until a request starts. 0 = none
   uint64_t queue_tokens_max = 1u << 20;  // prompt tokens waiting in a lane; beyond it submit says overloaded
   uint64_t kv_tokens = 0;                // pool size; 0 = what memory allows

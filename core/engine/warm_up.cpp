@@ -159,6 +159,8 @@ SchedulerConfig scheduler_config(const EngineConfig& config, const MemoryPlan& p
   out.tpot_target_ms = config.tpot_target_ms;
   out.idle_step_ms = config.idle_step_ms;
   out.learns_output = config.learns_output;
+  out.batching = config.batching;
+  out.batch_wait_ms = config.batch_wait_ms;
   out.ttft_target_ms = config.ttft_target_ms;
   out.class_shares = config.class_shares;
   out.queue_tokens_max = config.queue_tokens_max;

@@ -55,6 +55,9 @@ struct EngineStats {
   uint64_t prefix_host_hits = 0;                 // of the hits, from the host tier
   uint32_t host_blocks_total = 0, host_blocks_used = 0;
   uint64_t blocks_stored = 0, blocks_loaded = 0;  // moved to the host tier, and back
+  // Positions computed for branches that have ended, once each; and what a batch of fixed shape would have computed on
+  // top (batching.h): none with continuous batching.
+  uint64_t useful_tokens = 0, padded_tokens = 0;
   uint64_t num_steps = 0, num_preemptions = 0, num_rejected = 0;
   uint64_t num_outgrown = 0;          // of the preemptions, those for a request that had passed its reservation
   uint64_t over_reserved_tokens = 0;  // reserved at admission and not used, of requests that ended

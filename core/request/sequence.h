@@ -48,6 +48,7 @@ struct Sequence {
   int32_t penalty_slot = -1;
   bool row_is_set = false;       // the device has this slot's parameters
   uint64_t admission = 0;        // counts up: the largest is the newest
+  uint64_t batch = 0;            // of a baseline, 0 = none yet
   uint32_t reserved_tokens = 0;  // positions that admission counted on
   uint32_t step_tokens = 0;      // taken in the plan that is being made
 

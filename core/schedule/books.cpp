@@ -39,6 +39,10 @@ Status Scheduler::Impl::check_books() const {
     return broken_books("expected {} penalty slots, found {}", config.penalty_rows_max, num_penalty_slots);
   }
 
+  const auto is_of_batch = [this](const Sequence* sequence) { return sequence->batch == batch.number; };
+  size_t num_of_batch = static_cast<size_t>(std::ranges::count_if(running, is_of_batch));
+  if (num_of_batch != running.size())
+    return broken_books("batch {}: {} run, {} of them belong to it", batch.number, running.size(), num_of_batch);
   size_t num_waiting = 0;
   for (const Lane lane : kLanes) {
     const size_t i = static_cast<size_t>(lane);
@@ -52,11 +56,15 @@ Status Scheduler::Impl::check_books() const {
       if (sequence->slot >= 0) return broken_books("request {} waits with a slot", id);
       if (sequence->lane() != lane) return broken_books("request {} waits in another's lane", id);
       waiting_tokens += sequence->queued_tokens;
+      num_of_batch += is_of_batch(sequence);
     }
     num_waiting += queues[i].size();
     if (waiting_tokens != queue_tokens[i].load(std::memory_order_relaxed))
       return broken_books("queue {}: expected {} tokens, found {}", i, waiting_tokens, queue_tokens[i].load());
   }
+  if (batch.number > 0 && num_of_batch != batch.num_left)
+    return broken_books("batch {}: expected {} that have not ended, found {}", batch.number, batch.num_left,
+                        num_of_batch);
   if (sequences.size() != running.size() + num_waiting + num_streaming) {
     return broken_books("expected {} requests, found {} running + {} waiting + {} streaming", sequences.size(),
                         running.size(), num_waiting, num_streaming);

@@ -3,7 +3,7 @@
 namespace llmrt {
 
 void IterationPlan::clear() {
-  step = 0;
+  step = batch = 0;
   rows.clear();
   tokens.clear();
   samples.clear();

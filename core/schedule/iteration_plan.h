@@ -35,7 +35,8 @@ struct PlanRow {
 };
 
 struct IterationPlan {
-  uint64_t step = 0;  // counts up from 1
+  uint64_t step = 0;   // counts up from 1
+  uint64_t batch = 0;  // of a baseline (batching.h), counts up from 1; 0 with continuous batching
   std::vector<PlanRow> rows;
   std::vector<int32_t> tokens;      // T; kLastSampled where the value is still on the device
   std::vector<PlanSample> samples;  // R

@@ -85,6 +85,7 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
     const uint32_t num_output = static_cast<uint32_t>(sequence.tokens.size()) - sequence.num_prompt;
     if (num_output > 0) lengths_of(request).add(num_output);
   }
+  leave_batch(sequence);
   if (sequence.slot >= 0) {
     const uint32_t unused = sequence.reserved_tokens - std::min(sequence.reserved_tokens, sequence.computed);
     stats.over_reserved_tokens += unused;

@@ -44,6 +44,7 @@ void append_update(IterationPlan* plan, RowUpdateKind kind, int32_t slot, uint32
 void Scheduler::Impl::write_plan(IterationPlan* plan) {
   plan->clear();
   plan->step = num_plans;
+  plan->batch = batch.number;
   for (const uint32_t slot : slots_to_clear) {
     append_update(plan, RowUpdateKind::kClear, static_cast<int32_t>(slot), 0, 0, nullptr, 0);
   }

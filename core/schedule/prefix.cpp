@@ -44,10 +44,12 @@ uint32_t common_tokens(std::span<const int32_t> a, std::span<const int32_t> b) {
 
 // Null when all of the lane that may go now wait for a running sequence's prefix or were tried in this round.
 Sequence* Scheduler::Impl::pick_next(Lane lane) {
+  if (!somebody_may_start()) return nullptr;
   const auto& queue = queues[static_cast<size_t>(lane)];
   Sequence* best = nullptr;
   uint32_t num_seen = 0, num_scanned = 0;
   for (const auto& [place, sequence] : queue) {
+    if (!may_start(*sequence)) continue;
     if (++num_scanned > kScanMax) break;
     if (sequence->is_asked) continue;
     const bool waits = waits_for_branch(*sequence);

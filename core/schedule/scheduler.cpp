@@ -153,6 +153,7 @@ bool Scheduler::has_work() const {
 const IterationPlan* Scheduler::plan(TimeNs now) {
   LLMRT_CHECK(impl_->num_plans - impl_->num_commits < impl_->plans.size(), "a third plan before the first's commit");
   impl_->expire(now);
+  impl_->make_batch(now);
   const SchedulerConfig& config = impl_->config;
   StepBudget budget = {.tokens = config.step_tokens_max,
                        .samples = config.sample_rows_max,

@@ -24,6 +24,7 @@
 #include "core/request/request.h"
 #include "core/request/request_state.h"
 #include "core/request/request_trace.h"
+#include "core/schedule/batching.h"
 #include "core/schedule/class_shares.h"
 #include "core/schedule/cost_model.h"
 #include "core/schedule/exhaustion.h"
@@ -48,6 +49,8 @@ struct SchedulerConfig {
   // Interactive and agent requests for which more is expected are refused, as far as that is known; 0 = any wait.
   double ttft_target_ms = 0;
   ClassShares class_shares;
+  Batching batching = Batching::kContinuous;
+  int64_t batch_wait_ms = 0;         // kDynamic: from the first that waits until a batch that is not full
   std::vector<KvPoolSize> kv_pools;  // by KV group; one for a plain model
   PrefixCacheKind prefix_cache = PrefixCacheKind::kOff;
   OnExhaustion on_exhaustion = OnExhaustion::kPreempt;

@@ -101,6 +101,12 @@ struct Scheduler::Impl {
     return output_lengths[static_cast<size_t>(request.route)][static_cast<size_t>(request.request_class)];
   }
 
+  // batching.cpp: the baselines
+  void make_batch(TimeNs now);
+  bool somebody_may_start() const;
+  bool may_start(const Sequence& sequence) const;
+  void leave_batch(const Sequence& sequence);
+
   // prefix.cpp: who waits for whose prefix, and what is kept for others
   Sequence* pick_next(Lane lane);
   bool waits_for_branch(Sequence& sequence) const;
@@ -160,6 +166,7 @@ struct Scheduler::Impl {
 
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences;
   std::array<std::map<QueuePlace, Sequence*>, kNumLanes> queues;
+  Batch batch;
   std::vector<Sequence*> running;                 // by admission, the newest last
   std::array<uint32_t, kNumLanes> num_rows = {};  // of the running ones
   std::vector<Sequence*> taking;                  // those that ran when the step began

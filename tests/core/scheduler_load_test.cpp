@@ -65,7 +65,7 @@ class Load {
       if (++one.num_got == one.num_output) verdicts[row.sample_first].finish = FinishReason::kEos;
     }
     scheduler.commit(*plan, verdicts, now, {.step_ms = step_ms});
-    REQUIRE(scheduler.check_books().ok());
+    if (++num_steps % 64 == 0) REQUIRE(scheduler.check_books().ok());  // slow beside thousands that wait
     take_events();
     return true;
   }
@@ -82,6 +82,7 @@ class Load {
   Scheduler scheduler;
   TimeNs now = 1;
   double step_ms = 0;  // of the last step
+  uint64_t num_steps = 0;
   std::vector<Asked> asked;
   std::map<RequestClass, uint64_t> prompt_tokens, output_tokens;
 

@@ -77,6 +77,8 @@ void Script::configure(std::istringstream& line) {
   if (cache != words.end()) {
     config.prefix_cache = cache->second == "radix" ? PrefixCacheKind::kRadix : PrefixCacheKind::kHashed;
   }
+  if (words.contains("batching")) config.batching = *parse_batching(words.at("batching"));
+  config.batch_wait_ms = number(words, "wait", 0);
   scheduler_ = std::make_unique<Scheduler>(config);
 }
 

@@ -2,7 +2,8 @@
 // A test compares the transcript with the script itself, so the expectation is read where it happens.
 //
 //   config key=value ...      pool (blocks), block (tokens), rows, step, samples, penalties, chunk, reserve, context,
-//                             queue, watermark (in percent), cache (radix or hashed); must come first
+//                             queue, watermark (in percent), cache (radix or hashed), batching (static or dynamic), wait
+//                             (for a batch, in ms); must come first
 //   add ID prompt=N max=N [n=N] [min=N] [same=N] [salt=TEXT] [deadline=MS] [expiry=MS] [start_by=MS] [class=NAME]
 //                             [stop=TOKEN] and the words scores, logprobs, penalty, bias, ignore_eos. The prompts of all
 //                             begin alike, with same=N for N tokens, then each goes its own way

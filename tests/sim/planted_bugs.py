@@ -21,6 +21,13 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 # (name, file, what stands there, what is planted)
 BUGS = [
+    # Static and dynamic batching
+    ("a request joins a batch that runs", "core/schedule/batching.cpp",
+     "config.batching == Batching::kContinuous || sequence.batch == batch.number", "sequence.batch <= batch.number"),
+    ("who ends while he waits is still of the batch", "core/schedule/batching.cpp",
+     "if (sequence.batch > 0 && --batch", "if (sequence.batch > 0 && sequence.slot >= 0 && --batch"),
+    ("beams of one request are in two batches", "core/schedule/batching.cpp",
+     "batch.num_left >= config.sequences_max && !is_beam_of_last", "batch.num_left >= config.sequences_max"),
     # KV cache
     ("a table's first block is never given back", "core/kv/kv_space.cpp",
      "for (; !blocks.empty(); blocks.pop_back())", "for (; blocks.size() > 1; blocks.pop_back())"),

@@ -183,6 +183,15 @@ void begin_answer(Request& request, uint32_t poison, Dice& dice) {
   request.begun.assign(tokens.begin(), tokens.begin() + dice.between(1, static_cast<uint32_t>(tokens.size()) - 1));
 }
 
+// By dice of its own: the rest of a run is what it is with continuous batching. Where time stands still nobody waits
+// for a batch to be full.
+void choose_batching(Scenario& scenario) {
+  Dice dice(~scenario.seed);
+  if (!dice.one_in(4)) return;
+  scenario.config.batching = dice.one_in(2) ? Batching::kStatic : Batching::kDynamic;
+  scenario.config.batch_wait_ms = scenario.tick_ms_max == 0 ? 0 : dice.between(0, 30);
+}
+
 }  // namespace
 
 Scenario make_scenario(uint64_t seed) {
@@ -192,6 +201,7 @@ Scenario make_scenario(uint64_t seed) {
   const bool under_pressure = dice.one_in(3);
   scenario.config = random_config(under_pressure, dice);
   scenario.tick_ms_max = dice.one_of({0, 1, 3});
+  choose_batching(scenario);
   if (dice.one_in(4)) scenario.backend.poison = dice.one_of({50, 500});
   scenario.backend.move_ms = 0.001 * dice.one_of({1, 10, 100, 1000});
   if (dice.one_in(15)) scenario.backend.lost_at_submit = dice.between(12, 80);  // after the measured steps of the start

@@ -388,6 +388,13 @@ std::string Simulation::after_all() {
   coverage_->num_swaps += stats.num_swaps;
   coverage_->blocks_stored += stats.blocks_stored;
   coverage_->blocks_loaded += stats.blocks_loaded;
+  if (engine_->config().batching != Batching::kContinuous) {
+    ++coverage_->num_baselines;
+    coverage_->useful_tokens += stats.useful_tokens;
+    coverage_->padded_tokens += stats.padded_tokens;
+  } else if (stats.padded_tokens > 0) {
+    return "padding with continuous batching";
+  }
   if (reserves_all(engine_->config().on_exhaustion) && stats.num_preemptions > 0)
     return fmt::format("{} preemptions where everything is reserved", stats.num_preemptions);
   uint64_t num_finished = 0;

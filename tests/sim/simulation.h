@@ -17,8 +17,9 @@ struct Coverage {
   uint64_t num_runs = 0, num_requests = 0, num_branches = 0, num_refused = 0, num_steps = 0, num_tokens = 0,
            num_preemptions = 0, num_swaps = 0;
   uint64_t blocks_stored = 0, blocks_loaded = 0;
-  uint64_t cached_tokens = 0, partial_hits = 0;  // of prompts; hits that end inside a block
-  uint64_t num_searches = 0;                     // beam searches that came to their end
+  uint64_t cached_tokens = 0, partial_hits = 0;                      // of prompts; hits that end inside a block
+  uint64_t num_searches = 0;                                         // beam searches that came to their end
+  uint64_t num_baselines = 0, useful_tokens = 0, padded_tokens = 0;  // runs with static or dynamic batching
   uint64_t pool_exhausted = 0, not_finite = 0, empty_support = 0, overloaded = 0, device_lost = 0;
   std::array<uint64_t, kNumFinishReasons> finished = {};
 };

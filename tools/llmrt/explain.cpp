@@ -1,6 +1,7 @@
 #include "tools/llmrt/explain_ops.h"
 
 #include "core/engine/pool_sizing.h"
+#include "core/schedule/compatibility.h"
 #include "tools/llmrt/program.h"
 
 namespace llmrt::cli {
@@ -10,7 +11,7 @@ struct Options {
   ModelOptions model;
   EngineOptions engine;
   ExplainOptions ops;
-  bool memory = false;
+  bool memory = false, sharing = false;
 };
 
 void explain_memory(Options& options) {
@@ -23,11 +24,15 @@ void explain_memory(Options& options) {
 }  // namespace
 
 void add_explain(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("explain", "Show what a step does, or where the memory goes");
+  CLI::App* command =
+      app.add_subcommand("explain", "Show what a step does, where the memory goes, or what may share a step");
   const auto options = std::make_shared<Options>();
   add_model_options(*command, options->model);
   command->add_flag("--memory", options->memory,
                     "the terms of the KV pool's size, measured on the device, and how many sequences fit");
+  command->add_flag("--sharing", options->sharing,
+                    "what requests may differ in and run in one step, and what needs another engine; of no MODEL");
+  CLI::Option* model = command->get_option("model")->required(false);
   const char* group = "Steps";
   ExplainOptions& ops = options->ops;
   command->add_option("--tokens", ops.tokens, "tokens of each sequence in the step; one report each")
@@ -51,8 +56,14 @@ void add_explain(CLI::App& app) {
       "Without --device the ops are only counted. Examples:\n"
       "  llmrt explain model.gguf --tokens 1,512\n"
       "  llmrt explain model.gguf --tokens 1 --sequences 8 --device auto\n"
-      "  llmrt explain --memory model.gguf --context 4096 --sequences 32");
-  command->callback([options, device, sequences] {
+      "  llmrt explain --memory model.gguf --context 4096 --sequences 32\n"
+      "  llmrt explain --sharing");
+  command->callback([options, model, device, sequences] {
+    if (options->sharing) {
+      fmt::print("{}", print_compatibility());
+      return;
+    }
+    if (model->count() == 0) throw CLI::RequiredError("model");
     if (options->memory) return explain_memory(*options);
     OpenModel open = open_model(options->model);
     options->ops.engine = options->engine.config;

@@ -90,6 +90,20 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->delimiter(',')
       ->default_str("interactive=50/30,agent=25/20,batch=25/50")
       ->group(group);
+  command
+      .add_option("--batching", options.batching,
+                  "who waits joins those that run in any step (continuous). For comparison: nobody joins a batch, and "
+                  "the next one begins when all of it have ended, with who waits then (static), or when it is full or "
+                  "the first of it has waited for --batch-wait-ms (dynamic)")
+      ->type_name("WHICH")
+      ->check(CLI::IsMember({"continuous", "static", "dynamic"}))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--batch-wait-ms", config.batch_wait_ms, "of dynamic batching")
+      ->type_name("MS")
+      ->check(CLI::Range(int64_t{0}, int64_t{3'600'000}))
+      ->capture_default_str()
+      ->group(group);
   command.add_option("--request-timeout-s", options.request_timeout_s, "of a whole answer; default: none")
       ->type_name("S")
       ->check(CLI::Range(0.001, 1e6))
@@ -189,6 +203,7 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
   config.prefix_cache = options.prefix_cache == "on" ? PrefixCacheKind::kRadix : PrefixCacheKind::kOff;
   config.kv_host_bytes = static_cast<uint64_t>(options.kv_host_gib * (1ull << 30));
   config.on_exhaustion = *parse_on_exhaustion(options.on_exhaustion);
+  config.batching = *parse_batching(options.batching);
   config.overlap = !options.no_overlap;
   config.class_shares = class_shares_of(options.class_shares);
   config.learns_output = options.reserve_output < 0;

@@ -49,7 +49,7 @@ struct EngineOptions {
   std::string kv_dtype = "f16";
   std::string prefix_cache = "on";
   double kv_host_gib = 0;
-  std::string on_exhaustion = "preempt";
+  std::string on_exhaustion = "preempt", batching = "continuous";
   bool no_overlap = false;
   int64_t reserve_output = -1;  // -1 = learnt
   std::vector<std::string> class_shares = {};

@@ -1,0 +1,31 @@
+// Drives a Scheduler without a model: answers are as long as they are said to be, and a step takes a millisecond. For
+// what depends on the order of things alone.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/schedule/scheduler.h"
+#include "core/schedule/timeline.h"
+
+namespace llmrt {
+
+struct DryRequest {
+  uint32_t prompt_tokens = 1, output_tokens = 1;  // at least 1 of each
+  uint32_t arrival_ms = 0;
+};
+
+struct DryRun {
+  std::vector<TimelineRequest> requests;  // ids from 1, in the order given
+  std::vector<TimelineStep> steps;        // one a millisecond, empty ones where nothing ran
+  uint64_t useful_tokens = 0, padded_tokens = 0;
+
+  double utilisation() const {
+    return static_cast<double>(useful_tokens) / static_cast<double>(useful_tokens + padded_tokens);
+  }
+};
+
+// `requests` by arrival, not empty. invalid_argument naming the number of the first that can never run.
+Result<DryRun> dry_run(const SchedulerConfig& config, std::span<const DryRequest> requests);
+
+}  // namespace llmrt
