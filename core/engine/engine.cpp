@@ -274,9 +274,10 @@ void Engine::Impl::hand_over_traces() {
 }
 
 void Engine::Impl::publish() {
-  monitor.sample(saturation_sample(scheduler->stats()), clock->now_ns());
+  const EngineStats& stats = scheduler->stats();
+  monitor.sample(saturation_sample(stats), clock->now_ns());
   std::lock_guard lock(stats_mutex);
-  shared_stats = scheduler->stats();
+  shared_stats = stats;
   shared_stats.plan_ms = plan_ms;
   shared_stats.device_ms = device_ms;
   shared_stats.wall_ms = wall_ms;

@@ -8,6 +8,20 @@
 #include "core/model/decoder.h"
 
 namespace llmrt {
+namespace {
+
+using ListKey = std::pair<uint32_t, bool>;  // bucket, whether batch-invariant
+
+template <class Build>
+const OpList& find_or_build(std::map<ListKey, OpList>* lists, ListKey key, Build build) {
+  const auto it = lists->find(key);
+  if (it != lists->end()) return it->second;
+  OpList list = build();
+  list.batch_invariant = key.second;
+  return lists->emplace(key, std::move(list)).first->second;
+}
+
+}  // namespace
 
 uint32_t step_bucket(uint32_t count) {
   const uint32_t n = std::max(count, 1u);
@@ -47,20 +61,13 @@ Lowering::Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_
 
 const OpList& Lowering::forward_list(uint32_t num_tokens, bool batch_invariant) {
   const uint32_t bucket = std::min(step_bucket(num_tokens), step_tokens_max_);
-  const auto it = forward_lists_.find({bucket, batch_invariant});
-  if (it != forward_lists_.end()) return it->second;
-  OpList list = build_forward(*model_, caps_, bucket);
-  list.batch_invariant = batch_invariant;
-  return forward_lists_.emplace(std::pair(bucket, batch_invariant), std::move(list)).first->second;
+  return find_or_build(&forward_lists_, {bucket, batch_invariant},
+                       [&] { return build_forward(*model_, caps_, bucket); });
 }
 
 const OpList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant) {
   const uint32_t bucket = std::min(step_bucket(num_sampled), sample_rows_max_);
-  const auto it = sample_lists_.find({bucket, batch_invariant});
-  if (it != sample_lists_.end()) return it->second;
-  OpList list = build_sample(*model_, caps_, bucket);
-  list.batch_invariant = batch_invariant;
-  return sample_lists_.emplace(std::pair(bucket, batch_invariant), std::move(list)).first->second;
+  return find_or_build(&sample_lists_, {bucket, batch_invariant}, [&] { return build_sample(*model_, caps_, bucket); });
 }
 
 // `stretch`: how many of the usual splits one split holds; 0 = batch-invariant.

@@ -99,21 +99,21 @@ Scheduler::Impl::Admission Scheduler::Impl::try_admit(Sequence& sequence, StepBu
   start(sequence, match);
   take_chunk(sequence, budget);
   LLMRT_CHECK(sequence.step_tokens > 0, "an admitted sequence runs at once");
-  for (uint32_t g = 0; g < kv.num_groups(); ++g) {
-    const uint32_t blocks = kv.blocks_for(g, sequence.reserved_tokens);
-    promised[g] += blocks - std::min(blocks, static_cast<uint32_t>(sequence.tables[g].blocks.size()));
-  }
+  for (uint32_t g = 0; g < kv.num_groups(); ++g) promised[g] += blocks_promised(g, sequence);
   return Admission::kDone;
 }
 
 void Scheduler::Impl::count_promises() {
   for (uint32_t g = 0; g < kv.num_groups(); ++g) {
     promised[g] = 0;
-    for (const Sequence* sequence : running) {
-      const uint32_t blocks = kv.blocks_for(g, sequence->reserved_tokens);
-      promised[g] += blocks - std::min(blocks, static_cast<uint32_t>(sequence->tables[g].blocks.size()));
-    }
+    for (const Sequence* sequence : running) promised[g] += blocks_promised(g, *sequence);
   }
+}
+
+// That it may still take within its reservation.
+uint32_t Scheduler::Impl::blocks_promised(uint32_t kv_group, const Sequence& sequence) const {
+  const uint32_t blocks = kv.blocks_for(kv_group, sequence.reserved_tokens);
+  return blocks - std::min(blocks, static_cast<uint32_t>(sequence.tables[kv_group].blocks.size()));
 }
 
 // Alone in the pool a sequence needs neither watermark nor reservation: what it has may always be computed. Blocks that

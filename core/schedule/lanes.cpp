@@ -16,7 +16,7 @@ constexpr TimeNs kBackgroundAgeNs = 60'000'000'000;  // then it has a share of i
 
 bool Scheduler::Impl::has_share(Lane lane, TimeNs now) const {
   if (lane != Lane::kBackground) return true;
-  const auto& queue = queues[static_cast<size_t>(lane)];
+  const auto& queue = queue_of(lane);
   return !queue.empty() && now - queue.begin()->second->request.arrival_ns >= kBackgroundAgeNs;
 }
 
@@ -25,7 +25,7 @@ std::array<Lane, kNumLanes> Scheduler::Impl::order_for_prefill(TimeNs now) {
   for (const Sequence* sequence : behind) wants[static_cast<size_t>(sequence->lane())] = true;
   for (const Lane lane : kLanes) {
     bool& active = wants[static_cast<size_t>(lane)];
-    active = (active || !queues[static_cast<size_t>(lane)].empty()) && has_share(lane, now);
+    active = (active || !queue_of(lane).empty()) && has_share(lane, now);
   }
   prefill.set_active(wants);
   return prefill.order();

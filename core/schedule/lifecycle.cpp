@@ -153,13 +153,13 @@ void Scheduler::Impl::enqueue(Sequence& sequence) {
   } else {
     sequence.queue_place = {false, 0, ~num_enqueued};
   }
-  queue_of(sequence).emplace(sequence.queue_place, &sequence);
+  queue_of(sequence.lane()).emplace(sequence.queue_place, &sequence);
   tokens_waiting(sequence.lane()).fetch_add(sequence.queued_tokens, std::memory_order_relaxed);
 }
 
 void Scheduler::Impl::dequeue(Sequence& sequence) {
   tokens_waiting(sequence.lane()).fetch_sub(sequence.queued_tokens, std::memory_order_relaxed);
-  queue_of(sequence).erase(sequence.queue_place);
+  queue_of(sequence.lane()).erase(sequence.queue_place);
   sequence.queued_tokens = 0;
 }
 

@@ -41,8 +41,7 @@ uint32_t Scheduler::Impl::chunk_tokens(const StepBudget& budget) const {
 
 void Scheduler::Impl::observe(const StepWork& work, const StepTimes& times, TimeNs now) {
   cost.observe(work, times);
-  const bool some_wait = std::ranges::any_of(queues, [](const auto& queue) { return !queue.empty(); });
-  service.observe(prompt_tokens_served, some_wait, now);
+  service.observe(prompt_tokens_served, num_waiting() > 0, now);
   prompt_tokens_served = 0;
   double rate = service.tokens_per_ms();
   if (rate == 0 && cost.knows_steps()) rate = cost.prefill_rate(config.step_tokens_max);
@@ -92,7 +91,7 @@ std::optional<Error> Scheduler::Impl::too_late(const Request& request, TimeNs no
   const Lane lane = lane_of(request.request_class);
   const double left_ms = static_cast<double>(request.deadline_ns - now) * 1e-6;
   uint64_t before = 0;
-  for (const auto& [place, sequence] : queues[static_cast<size_t>(lane)]) {
+  for (const auto& [place, sequence] : queue_of(lane)) {
     if (place.is_new && place.due_ns > request.deadline_ns) break;
     before += sequence->queued_tokens;
     const double ms = wait_ms(lane, before);

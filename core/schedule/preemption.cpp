@@ -58,8 +58,7 @@ bool Scheduler::Impl::reclaim_room(const Sequence& sequence, StepBudget* budget)
     lent.push_back(other);
     has_slot = true;
     for (uint32_t g = 0; g < kv.num_groups(); ++g) {
-      const size_t held = other->tables[g].blocks.size();
-      const uint64_t gained = std::max<uint64_t>(held, kv.blocks_for(g, other->reserved_tokens));
+      const uint64_t gained = other->tables[g].blocks.size() + blocks_promised(g, *other);
       missing[g] -= std::min(missing[g], gained);
     }
   }

@@ -45,7 +45,7 @@ uint32_t common_tokens(std::span<const int32_t> a, std::span<const int32_t> b) {
 // Null when all of the lane that may go now wait for a running sequence's prefix or were tried in this round.
 Sequence* Scheduler::Impl::pick_next(Lane lane) {
   if (!somebody_may_start()) return nullptr;
-  const auto& queue = queues[static_cast<size_t>(lane)];
+  const auto& queue = queue_of(lane);
   Sequence* best = nullptr;
   uint32_t num_seen = 0, num_scanned = 0;
   for (const auto& [place, sequence] : queue) {
@@ -126,7 +126,7 @@ PrefixMatch Scheduler::Impl::look_up(Sequence& sequence) const {
 }
 
 void Scheduler::Impl::count_overtaken(const Sequence& admitted) {
-  for (const auto& [place, sequence] : queue_of(admitted)) {
+  for (const auto& [place, sequence] : queue_of(admitted.lane())) {
     if (sequence == &admitted) break;
     if (!sequence->is_held) ++sequence->num_overtaken;
   }

@@ -41,8 +41,7 @@ void Scheduler::Impl::take_prompts(StepBudget* budget, TimeNs now) {
     if (sequence->gap() > sequence->step_tokens && !sequence->waits_for_token()) behind.push_back(sequence);
   const std::array<Lane, kNumLanes> turns = order_for_prefill(now), by_room = order_for_room(now);
   const bool was_scarce = room_is_scarce;
-  const auto first =
-      std::ranges::find_if(by_room, [this](Lane lane) { return !queues[static_cast<size_t>(lane)].empty(); });
+  const auto first = std::ranges::find_if(by_room, [this](Lane lane) { return !queue_of(lane).empty(); });
   if (budget->admits) begin_admission();
   for (const Lane lane : turns) {
     for (Sequence* sequence : behind)

@@ -47,9 +47,9 @@ struct Scheduler::Impl {
   void give_back(Sequence& sequence, bool forget);
   void enqueue(Sequence& sequence);
   void dequeue(Sequence& sequence);
-  std::map<QueuePlace, Sequence*>& queue_of(const Sequence& sequence) {
-    return queues[static_cast<size_t>(sequence.lane())];
-  }
+  using Queue = std::map<QueuePlace, Sequence*>;
+  Queue& queue_of(Lane lane) { return queues[static_cast<size_t>(lane)]; }
+  const Queue& queue_of(Lane lane) const { return queues[static_cast<size_t>(lane)]; }
   std::atomic<uint64_t>& tokens_waiting(Lane lane) { return queue_tokens[static_cast<size_t>(lane)]; }
   void stop_running(Sequence& sequence);
   void set_timeout(Sequence& sequence);
@@ -95,6 +95,7 @@ struct Scheduler::Impl {
   Error no_room(const Sequence& sequence) const;
   bool fits(Sequence& sequence, PrefixMatch* match);
   void count_promises();
+  uint32_t blocks_promised(uint32_t kv_group, const Sequence& sequence) const;
   void start(Sequence& sequence, const PrefixMatch& match);
   uint32_t positions_reserved(const Sequence& sequence);
   OutputLengths& lengths_of(const Request& request) {
@@ -165,7 +166,7 @@ struct Scheduler::Impl {
   std::vector<uint32_t> slots_to_clear;                 // given back since the last plan
 
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences;
-  std::array<std::map<QueuePlace, Sequence*>, kNumLanes> queues;
+  std::array<Queue, kNumLanes> queues;
   Batch batch;
   std::vector<Sequence*> running;                 // by admission, the newest last
   std::array<uint32_t, kNumLanes> num_rows = {};  // of the running ones

@@ -7,10 +7,8 @@
 namespace llmrt {
 
 void Scheduler::Impl::note_plan(const IterationPlan& plan, TimeNs now) {
-  uint64_t num_tokens = 0;
-  for (const PlanRow& row : plan.rows) num_tokens += row.num_tokens;
   stats.step_rows.add(static_cast<double>(plan.rows.size()));
-  stats.step_tokens.add(static_cast<double>(num_tokens));
+  stats.step_tokens.add(static_cast<double>(plan.work.tokens));
 
   stats.table_slots = stats.table_tokens = 0;
   for (Sequence* sequence : running) {

@@ -34,6 +34,19 @@ const char* const kTexts[] = {
     "The capital of France is Paris, and the capital of Italy is",
 };
 
+struct ModelAndDevices {
+  std::string path;
+  std::vector<std::string> devices;
+};
+
+// Skips the running test where there are none.
+ModelAndDevices model_and_devices() {
+  ModelAndDevices found{model_path("LLMRT_TEST_MODEL"), test_devices()};
+  if (found.path.empty()) SKIP("LLMRT_TEST_MODEL is not set");
+  if (found.devices.empty()) SKIP("no usable device");
+  return found;
+}
+
 std::vector<Prompt> prompts_of(const ModelUnderTest& model, bool staggered) {
   std::vector<Prompt> prompts;
   for (const char* text : kTexts) {
@@ -89,10 +102,7 @@ bool agree(const std::vector<Answer>& alone, const std::vector<Answer>& other) {
 }  // namespace
 
 TEST_CASE("a text does not depend on batching, chunks, preemption, cached prefixes or overlap", "[model]") {
-  const std::string path = model_path("LLMRT_TEST_MODEL");
-  if (path.empty()) SKIP("LLMRT_TEST_MODEL is not set");
-  const auto devices = test_devices();
-  if (devices.empty()) SKIP("no usable device");
+  const auto [path, devices] = model_and_devices();
   for (const std::string& device : devices) {
     INFO(device);
     const std::vector<Answer> alone = run_alone(path, device);
@@ -116,10 +126,7 @@ TEST_CASE("a text does not depend on batching, chunks, preemption, cached prefix
 // Numbers bit by bit: in a batch with others, in chunks, behind a cached prefix, after yielding, beside rows that do
 // not ask for it.
 TEST_CASE("a batch-invariant request has the same numbers whatever runs beside it", "[.invariant]") {
-  const std::string path = model_path("LLMRT_TEST_MODEL");
-  if (path.empty()) SKIP("LLMRT_TEST_MODEL is not set");
-  const auto devices = test_devices();
-  if (devices.empty()) SKIP("no usable device");
+  const auto [path, devices] = model_and_devices();
   for (const std::string& device : devices) {
     INFO(device);
     const auto ask = [](const ModelUnderTest& model, bool staggered) {
@@ -172,10 +179,7 @@ TEST_CASE("a batch-invariant request has the same numbers whatever runs beside i
 // The test of the test. One engine for all: what a bug leaves in row state and pool belongs to nobody afterwards
 // (so there is no prefix cache).
 TEST_CASE("each of the planted bugs makes texts disagree", "[.planted]") {
-  const std::string path = model_path("LLMRT_TEST_MODEL");
-  if (path.empty()) SKIP("LLMRT_TEST_MODEL is not set");
-  const auto devices = test_devices();
-  if (devices.empty()) SKIP("no usable device");
+  const auto [path, devices] = model_and_devices();
   auto file = load_model(path);
   REQUIRE(file.ok());
   auto backend = open_device(devices[0]);

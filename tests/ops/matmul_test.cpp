@@ -27,6 +27,10 @@ Case matmul_case(const Suite& suite, WeightGroupId group_id, uint32_t rows, uint
   return test_case;
 }
 
+uint32_t bucket_of(uint32_t rows) {
+  return rows > 64 ? round_up(rows, 64u) : rows > 8 ? round_up(rows, 8u) : rows;
+}
+
 // Every device is asked for the dtypes that its lists have: f32 and its activation dtype.
 constexpr DType kInputDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 
@@ -40,12 +44,7 @@ TEST_CASE("matmul multiplies every encoding at every number of rows", "[matmul]"
     const uint32_t block = std::max(geometry(encoding).elements_block, 32u);
     const WeightGroupId group = suite.add_group({suite.add_weight(encoding, 67, block * 3, rng)}, false, rng);
     for (DType dtype : kInputDTypes)
-      for (uint32_t rows : kRows)
-        suite.cases.push_back(matmul_case(suite, group, rows,
-                                          rows > 64  ? round_up(rows, 64u)
-                                          : rows > 8 ? round_up(rows, 8u)
-                                                     : rows,
-                                          dtype, rng));
+      for (uint32_t rows : kRows) suite.cases.push_back(matmul_case(suite, group, rows, bucket_of(rows), dtype, rng));
   }
   run(suite);
 }
@@ -98,11 +97,7 @@ TEST_CASE("a batch-invariant matmul makes the same bits of a row at every number
       const std::vector<double> values = random_normal(rng, size_t{130} * k, 1, dtype);
       Case all;
       for (uint32_t rows : {1u, 2u, 8u, 9u, 17u, 33u, 64u, 65u, 130u}) {
-        Case one = matmul_case(suite, group, rows,
-                               rows > 64  ? round_up(rows, 64u)
-                               : rows > 8 ? round_up(rows, 8u)
-                                          : rows,
-                               dtype, rng);
+        Case one = matmul_case(suite, group, rows, bucket_of(rows), dtype, rng);
         Step& step = one.steps[0];
         step.fills[0].values.assign(values.begin(), values.begin() + std::ptrdiff_t{rows} * k);
         step.forward.batch_invariant = true;

@@ -14,21 +14,23 @@ struct Choice {
   Kernel kernel;
   Groups groups;
   // matmul_matrix: how many workgroups may share the columns of a tile, the bytes that each then hands over, and how
-  // many of them fill a core; batch-invariant: tiles of the fewest rows
+  // many of them fill a core; and tiles that all numbers of rows count alike (0: no matrix units)
   uint32_t splits_max = 1, split_bytes = 0, core_groups = 1, invariant_tiles = 0;
 };
 
 // The matrix units' tile for so many rows of x: the fastest measured on an H200 (docs/performance.md). Times
 // there rise in waves as if groups of a multiprocessor had some 48 KB of shared memory in all, so a tile of few rows is
-// small enough for two of them.
-Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias) {
+// small enough for two of them. Batch-invariant: without slices, which are an order of sums of their own, and small
+// enough for the totals of serial splits.
+Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
+                     bool batch_invariant) {
   struct Tile {
     uint32_t rows, cols, part_rows, part_cols, slices, ahead;
   };
-  const Tile tile = rows <= 16   ? Tile{64, 16, 16, 16, columns % 128 == 0 ? 2u : 1u, 2}
+  const Tile tile = rows <= 16   ? Tile{64, 16, 16, 16, columns % 128 == 0 && !batch_invariant ? 2u : 1u, 2}
                     : rows <= 32 ? Tile{128, 32, 16, 32, 1, 2}
-                    : rows <= 64 ? Tile{128, 64, 32, 32, 1, 2}
-                                 : Tile{128, 128, 32, 64, 1, 1};
+                    : rows <= 64 || batch_invariant ? Tile{128, 64, 32, 32, 1, 2}
+                                                    : Tile{128, 128, 32, 64, 1, 1};
   const uint32_t subgroups = tile.rows / tile.part_rows * (tile.cols / tile.part_cols) * tile.slices;
   return {{"matmul_matrix",
            subgroups * traits.subgroup_size,
@@ -37,29 +39,8 @@ Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, ui
           {ceil_div(static_cast<uint32_t>(piece.num_rows), tile.rows), ceil_div(rows, tile.cols)},
           columns / (64 * tile.slices),
           tile.rows * tile.cols * 4,
-          tile.cols <= 32 ? 2u : 1u};
-}
-
-// The same where the number of rows may not change the order of sums: of the columns, in steps of 64 within a split, then
-// splits. Who has many rows makes the splits one after the other.
-Choice choose_invariant(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias) {
-  struct Tile {
-    uint32_t rows, cols, part_rows, part_cols;
-  };
-  const Tile tile = rows <= 16   ? Tile{64, 16, 16, 16}
-                    : rows <= 32 ? Tile{128, 32, 16, 32}
-                                 : Tile{128, 64, 32, 32};
-  const uint32_t subgroups = tile.rows / tile.part_rows * (tile.cols / tile.part_cols);
-  const uint32_t num_rows = static_cast<uint32_t>(piece.num_rows);
-  return {{"matmul_matrix",
-           subgroups * traits.subgroup_size,
-           {static_cast<uint32_t>(piece.encoding), bias, tile.rows, tile.cols, tile.part_rows, tile.part_cols, 1,
-            traits.matrix_m, traits.matrix_n, traits.matrix_k, 2}},
-          {ceil_div(num_rows, tile.rows), ceil_div(rows, tile.cols)},
-          columns / 64,
-          tile.rows * tile.cols * 4,
           tile.cols <= 32 ? 2u : 1u,
-          ceil_div(num_rows, 128u)};
+          ceil_div(static_cast<uint32_t>(piece.num_rows), 128u)};
 }
 
 // Workgroups that share the columns of each tile: enough to fill the device once.
@@ -74,7 +55,8 @@ uint32_t num_splits(const Traits& traits, const std::vector<Choice>& choices) {
   return std::max(1u, std::min(splits, traits.num_cores * core_groups / tiles));
 }
 
-// Splits of a batch-invariant list, made by workgroups beside each other where there is one tile of rows, else by one.
+// Splits of a batch-invariant list, a function of the weights' shape: of the columns, in steps of 64 within a split.
+// Made by workgroups beside each other where there is one tile of rows, else by one.
 uint32_t invariant_splits(const Traits& traits, std::vector<Choice>* choices) {
   uint32_t tiles = 0, splits = UINT32_MAX;
   for (const Choice& choice : *choices) {
@@ -110,10 +92,9 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
             {ceil_div(num_rows, 8 * lane_rows), ceil_div(rows, cols)}};
   }
   // Matrix units multiply f16: f32 factors keep their precision elsewhere.
-  if (traits.tier >= Tier::kMatrix && x == DType::kF16 && piece.encoding != Encoding::kF32 && columns % 64 == 0) {
-    if (batch_invariant) return choose_invariant(traits, piece, rows, columns, bias);
-    if (rows > kVectorRowsMaxBesideMatrix) return choose_matrix(traits, piece, rows, columns, bias);
-  }
+  if (traits.tier >= Tier::kMatrix && x == DType::kF16 && piece.encoding != Encoding::kF32 && columns % 64 == 0 &&
+      (rows > kVectorRowsMaxBesideMatrix || batch_invariant))
+    return choose_matrix(traits, piece, rows, columns, bias, batch_invariant);
   if (rows <= kVectorRowsMax && !batch_invariant) {
     const auto [team_rows, unroll] = vector_shape(piece.encoding, rows);
     const uint32_t teams = traits.tier >= Tier::kSubgroup ? 4 : 1;
