@@ -70,7 +70,7 @@ uint nth_tie(uint key, uint n) {
 Result finish(Cut cut, float log_min_p) {
   bool some_ties = cut.ties < cut.num_ties;
   clear_pool(kCountsAt, kCountsAt + kDigits);
-  float sum = 0.0;
+  Sum sum = Sum(0.0, 0.0);
   uint support = 0u, last = 0xffffffffu;
   for (uint quad = gl_LocalInvocationID.x; 4u * quad < vocab_size;) {
     Loads loads = load(quad);
@@ -82,13 +82,13 @@ Result finish(Cut cut, float log_min_p) {
         uint key = keys[c];
         if (key == cut.key && some_ties) atomicAdd(pool[kCountsAt + stretch], 1u);
         if (key <= cut.key || (number_of(key) - row_best) * row_scale < log_min_p) continue;
-        sum += weight(key);
+        add(sum, weight(key));
         ++support;
         last = min(last, key);
       }
     }
   }
-  Result result = Result(group_min_uint(last), kAllIds, group_sum(sum), group_sum_uint(support));
+  Result result = Result(group_min_uint(last), kAllIds, group_sum(sum.value - sum.excess), group_sum_uint(support));
   if (cut.ties == 0u || (number_of(cut.key) - row_best) * row_scale < log_min_p) return result;
   result.key = cut.key;
   result.sum += float(cut.ties) * weight(cut.key);

@@ -13,6 +13,16 @@ float row_scale, row_best;  // 1 / temperature, the best logit
 
 float weight(uint key) { return key > kMasked ? exp((number_of(key) - row_best) * row_scale) : 0.0; }
 
+// A sum that keeps what its rounding drops (Kahan): beside a weight of 1 the tail's many small ones would vanish.
+struct Sum {
+  float value, excess;  // the sum is value - excess
+};
+
+void add(inout Sum sum, float x) {
+  precise float y = x - sum.excess, value = sum.value + y, excess = (value - sum.value) - y;
+  sum = Sum(value, excess);
+}
+
 // The sum of x over the invocations before this one, and over all.
 float scan_before(float x, out float total) {
   uint me = gl_LocalInvocationID.x;
@@ -40,6 +50,7 @@ struct Overview {
 // One pass. Sets row_best. `count_digits`: also counts keys by their first digit, pool[kCountsAt ...] being zero.
 Overview overview(bool want_sum, bool count_digits) {
   Overview o = Overview(kNoToken, kAllIds, kNoToken, 0u, 0.0, uvec4(kNoToken));
+  Sum sum = Sum(0.0, 0.0);
   for (uint quad = gl_LocalInvocationID.x; 4u * quad < vocab_size;) {
     Loads loads = load(quad);
     [[dont_unroll]] for (uint j = 0; j < kLoads; ++j, quad += gl_WorkGroupSize.x) {
@@ -61,8 +72,8 @@ Overview overview(bool want_sum, bool count_digits) {
       }
       if (!want_sum) continue;
       row_best = number_of(o.key);
-      if (o.key != before) o.sum *= weight(before);
-      o.sum += weight(keys.x) + weight(keys.y) + weight(keys.z) + weight(keys.w);
+      if (o.key != before) sum = Sum(sum.value * weight(before), sum.excess * weight(before));
+      [[unroll]] for (uint c = 0; c < 4u; ++c) add(sum, weight(keys[c]));
     }
   }
   uint own_best = o.key, own_id = o.id;
@@ -71,7 +82,7 @@ Overview overview(bool want_sum, bool count_digits) {
   o.second_key = group_max_uint(own_id == o.id ? o.second_key : own_best);
   row_best = number_of(o.key);
   if (!want_sum) return o;
-  o.sum = group_sum(o.sum * weight(own_best));
+  o.sum = group_sum((sum.value - sum.excess) * weight(own_best));
   o.num_alive = group_sum_uint(o.num_alive);
   return o;
 }
