@@ -1,6 +1,6 @@
 // The first num_tokens tokens of blocks to others, k and v of every head, in one memory or between two: x walks the words
 // of a block, y the moves, z is the layer. Run once for data (words a token: those of head_dim numbers) and once for
-// scales (one word a token).
+// scales (words a token: those of a vector).
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"

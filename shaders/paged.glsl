@@ -2,11 +2,16 @@
 // and what one item of work is (core/ops/step_inputs.h). Rows of an item are (token, query head of the group), tokens
 // first, so that all of them share the keys of one KV head.
 #include "step_inputs.glsl"
+#include "kv_format.glsl"
 
 layout(constant_id = 10) const uint kHeadDim = 64;
-layout(constant_id = 11) const uint kKvDType = 1;  // 1 f16, 2 bf16, 3 int8
+layout(constant_id = 11) const uint kKvDType = kKvF16;
 layout(constant_id = 12) const uint kOutDType = kF32;
 layout(constant_id = 13) const bool kSoftCap = false;
+
+const bool kBytes = kKvDType >= kKvI8, kF8 = kBytes && kKvDType != kKvI8 && kKvDType != kKvI8Block;
+const bool kVectorScales = kKvDType == kKvI8 || kKvDType == kKvF8;
+const bool kBlockScales = kKvDType == kKvI8Block || kKvDType == kKvF8Block;
 
 layout(push_constant) uniform Push {
   Floats qkv;
@@ -15,9 +20,10 @@ layout(push_constant) uniform Push {
   Floats scales, partials;
   uint num_heads, num_kv_heads, block_tokens, blocks_row_max;
   uvec2 count_words, items_words;  // header words of two lists of items: walked one after the other
-  float scale;
-  uint window;  // 0: none
+  float scale;   // of products of q and keys, times that of an fp8-tensor pool's keys
+  uint window;   // 0: none
   float soft_cap;
+  float v_scale;  // of an fp8-tensor pool's values, else 1
 };
 
 struct Item {
@@ -41,15 +47,21 @@ uint kv_vector(uint slot, uint key, uint which, uint kv_head) {
   return ((block * 2u + which) * num_kv_heads + kv_head) * block_tokens + key % block_tokens;
 }
 
-// Numbers 4i to 4i + 3 of a vector.
-vec4 kv_load4(uint vector, uint i) {
-  if (kKvDType < 3u) {
+vec4 byte_values(uint word) { return kF8 ? f8_values(word) : i8_values(word); }
+// The scale of numbers 8 * octet to 8 * octet + 7 of a vector; `other`: where the pool has none.
+float kv_scale(uint vector, uint octet, float other) {
+  if (kVectorScales) return scales.f[vector];
+  if (kBlockScales) return scales.f[vector * (kHeadDim / kKvScaleBlock) + octet / (kKvScaleBlock / 8u)];
+  return other;
+}
+
+// Numbers 4i to 4i + 3 of a vector; `other`: see kv_scale.
+vec4 kv_load4(uint vector, uint i, float other) {
+  if (!kBytes) {
     uint word = vector * (kHeadDim / 2u) + 2u * i;
     return vec4(unpack16(data.w[word], kKvDType), unpack16(data.w[word + 1u], kKvDType));
   }
-  uint word = data.w[vector * (kHeadDim / 4u) + i];
-  return scales.f[vector] * vec4(bitfieldExtract(int(word), 0, 8), bitfieldExtract(int(word), 8, 8),
-                                 bitfieldExtract(int(word), 16, 8), int(word) >> 24);
+  return kv_scale(vector, i / 2u, other) * byte_values(data.w[vector * (kHeadDim / 4u) + i]);
 }
 
 uint q_first(uint token, uint head) { return (token * (num_heads + 2u * num_kv_heads) + head) * kHeadDim; }

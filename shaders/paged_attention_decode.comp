@@ -19,19 +19,16 @@ shared float shared_values[kSubgroups * kHeads * kHeadDim];
 
 // Numbers 8i to 8i + 7 of a vector of the pool, as they lie there.
 uvec4 load_octet(uint vector, uint i) {
-  if (kKvDType < 3u) return Quads(data).q[vector * kOctets + i];
+  if (!kBytes) return Quads(data).q[vector * kOctets + i];
   return uvec4(data.w[(vector * kOctets + i) * 2u], data.w[(vector * kOctets + i) * 2u + 1u], 0u, 0u);
 }
-vec4 signed_bytes(uint w) {
-  return vec4(bitfieldExtract(int(w), 0, 8), bitfieldExtract(int(w), 8, 8), bitfieldExtract(int(w), 16, 8), int(w) >> 24);
-}
 void unpack_octet(uvec4 raw, float factor, out vec4 low, out vec4 high) {
-  if (kKvDType < 3u) {
+  if (!kBytes) {
     low = vec4(unpack16(raw.x, kKvDType), unpack16(raw.y, kKvDType));
     high = vec4(unpack16(raw.z, kKvDType), unpack16(raw.w, kKvDType));
   } else {
-    low = signed_bytes(raw.x) * factor;
-    high = signed_bytes(raw.y) * factor;
+    low = byte_values(raw.x) * factor;
+    high = byte_values(raw.y) * factor;
   }
 }
 
@@ -62,7 +59,7 @@ void attend(Item item, uint kv_head, uint heads_first, uint group_heads, inout S
   uint key_end = min(item.key_end, item.position_first + 1u);
   for (uint base = item.key_begin; base < key_end; base += step * kBatch) {
     uvec4 k_raw[kBatch], v_raw[kBatch];
-    float k_scale[kBatch], v_scale[kBatch];
+    float k_factor[kBatch], v_factor[kBatch];
     uint keys[kBatch];
     [[unroll]] for (uint b = 0; b < kBatch; ++b) {
       keys[b] = base + b * step + gl_SubgroupID * key_slots + lane / kKeyLanes;
@@ -70,13 +67,13 @@ void attend(Item item, uint kv_head, uint heads_first, uint group_heads, inout S
       uint v_vector = k_vector + num_kv_heads * block_tokens;
       k_raw[b] = load_octet(k_vector, octet);
       v_raw[b] = load_octet(v_vector, octet);
-      k_scale[b] = kKvDType == 3u ? scales.f[k_vector] : 1.0;
-      v_scale[b] = kKvDType == 3u ? scales.f[v_vector] : 1.0;
+      k_factor[b] = kv_scale(k_vector, octet, 1.0);
+      v_factor[b] = kv_scale(v_vector, octet, v_scale);
     }
     float score[kHeads][kBatch];
     [[unroll]] for (uint b = 0; b < kBatch; ++b) {
       vec4 low, high;
-      unpack_octet(k_raw[b], k_scale[b], low, high);
+      unpack_octet(k_raw[b], k_factor[b], low, high);
       [[unroll]] for (uint h = 0; h < kHeads; ++h) {
         float dots = dot(q_low[h], low) + dot(q_high[h], high);
         for (uint mask = kKeyLanes / 2u; mask > 0u; mask /= 2u) dots += subgroupShuffleXor(dots, mask);
@@ -94,7 +91,7 @@ void attend(Item item, uint kv_head, uint heads_first, uint group_heads, inout S
     }
     [[unroll]] for (uint b = 0; b < kBatch; ++b) {
       vec4 low, high;
-      unpack_octet(v_raw[b], v_scale[b], low, high);
+      unpack_octet(v_raw[b], v_factor[b], low, high);
       [[unroll]] for (uint h = 0; h < kHeads; ++h) {
         float weight = exp(score[h][b] - s.largest[h]);
         s.sum[h] += weight;

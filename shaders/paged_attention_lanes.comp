@@ -10,17 +10,14 @@
 layout(constant_id = 14) const uint kRowVecs = 1;
 
 const uint kLanes = 8;
-const uint kWordNumbers = kKvDType < 3u ? 2 : 4;
+const uint kWordNumbers = kBytes ? 4 : 2;
 const uint kVectorWords = kHeadDim / kWordNumbers;
 
-// Number `n` of a word of the pool; int8 numbers are scaled afterwards.
-float number(uint word, uint n) {
-  if (kKvDType < 3u) return unpack16(word, kKvDType)[n];
-  return float(bitfieldExtract(int(word), int(8u * n), 8));
-}
-
-uint load_word(uint vector, uint first) {
-  return data.w[vector * kVectorWords + min(first + gl_SubgroupInvocationID, kVectorWords - 1u)];
+// The numbers of this lane's word of a vector. Scales of whole vectors are applied afterwards.
+vec4 load_numbers(uint vector, uint first) {
+  uint i = min(first + gl_SubgroupInvocationID, kVectorWords - 1u), word = data.w[vector * kVectorWords + i];
+  if (!kBytes) return vec4(unpack16(word, kKvDType), 0.0, 0.0);
+  return kBlockScales ? byte_values(word) * kv_scale(vector, i / 2u, 1.0) : byte_values(word);
 }
 
 void run(Item item, uint kv_head) {
@@ -47,9 +44,7 @@ void run(Item item, uint kv_head) {
     float score[kRowVecs], weight[kRowVecs], factor[kRowVecs];
     [[unroll]] for (uint r = 0; r < kRowVecs; ++r) score[r] = 0.0;
     [[unroll]] for (uint first = 0; first < kVectorWords; first += kLanes) {
-      uint words = load_word(k_vector, first);
-      float numbers[4];
-      [[unroll]] for (uint n = 0; n < kWordNumbers; ++n) numbers[n] = number(words, n);
+      vec4 numbers = load_numbers(k_vector, first);
       [[unroll]] for (uint lane = 0; lane < kLanes; ++lane) {
         if (first + lane >= kVectorWords) continue;
         [[unroll]] for (uint n = 0; n < kWordNumbers; ++n) {
@@ -58,20 +53,18 @@ void run(Item item, uint kv_head) {
         }
       }
     }
-    float k_scale = kKvDType == 3u ? scales.f[k_vector] : 1.0, v_scale = kKvDType == 3u ? scales.f[v_vector] : 1.0;
+    float k_factor = kVectorScales ? scales.f[k_vector] : 1.0, v_factor = kVectorScales ? scales.f[v_vector] : v_scale;
     [[unroll]] for (uint r = 0; r < kRowVecs; ++r) {
-      float s = finish_score(score[r] * k_scale, key, item.position_first + rows[r] / group_heads);
+      float s = finish_score(score[r] * k_factor, key, item.position_first + rows[r] / group_heads);
       float now = max(largest[r], s);
       factor[r] = exp(largest[r] - now);
       weight[r] = exp(s - now);
       largest[r] = now;
       total[r] = total[r] * factor[r] + weight[r];
-      weight[r] *= v_scale;
+      weight[r] *= v_factor;
     }
     [[unroll]] for (uint first = 0; first < kVectorWords; first += kLanes) {
-      uint words = load_word(v_vector, first);
-      float numbers[4];
-      [[unroll]] for (uint n = 0; n < kWordNumbers; ++n) numbers[n] = number(words, n);
+      vec4 numbers = load_numbers(v_vector, first);
       [[unroll]] for (uint lane = 0; lane < kLanes; ++lane) {
         if (first + lane >= kVectorWords) continue;
         [[unroll]] for (uint n = 0; n < kWordNumbers; ++n) {

@@ -1,9 +1,9 @@
 // Attention for prompt items on matrix units (KHR cooperative matrix): f16 factors, f32 sums, online softmax in f32.
 // Grid: x walks the items, y = KV head, z = tile of the item's rows. A subgroup owns kM rows: their queries stay in its
 // fragments, their outputs in its sums; only scores and weights pass through its part of shared memory. Tiles of
-// kTileKeys keys and values are shared by the group. int8 numbers are multiplied as they are; the scale of a key is
-// applied to its score, that of a value to its weight (times kValueGain, so that f16 holds the weights as well as it
-// would hold the values).
+// kTileKeys keys and values are shared by the group. 8-bit numbers are multiplied as they are; the scale of a key
+// is applied to its score, that of a value to its weight (times kValueGain, so that f16 holds the weights as well as it
+// would hold the values). Scales of blocks are applied before.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require
@@ -27,8 +27,9 @@ const uint kWeightStride = kTileKeys / 8 + 1;
 const uint kRowLanes = kSubgroup / kM;        // lanes that share a row of scores
 const uint kLaneKeys = kTileKeys / kRowLanes;
 const uint kDimFrags = kHeadDim / kN;
-const bool kScaled = kKvDType == 3u;
-const float kValueGain = kScaled ? 128.0 : 1.0;
+const bool kScaled = kBytes && !kBlockScales;
+const float kUnit = kF8 ? 256.0 : 1.0;  // of a scaled number as f16: of e4m3 bits that are read as those of f16
+const float kValueGain = kScaled && !kF8 ? 128.0 : 1.0;
 // Eight f16 a uvec4, also because matrices are loaded from multiples of 16 bytes: the type aligns the arrays.
 shared uvec4 kv_tile[2 * kTileKeys * kStride];                        // keys, then values
 shared uvec4 weights[kSubgroups * kM * kWeightStride];
@@ -37,9 +38,12 @@ shared float tile_scales[kScaled ? 2 * kTileKeys : 4];
 
 uvec2 to_halves(vec4 v) { return uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw)); }
 uvec4 to_halves(vec4 a, vec4 b) { return uvec4(to_halves(a), to_halves(b)); }
-vec4 signed_bytes(uint w) {
-  return vec4(bitfieldExtract(int(w), 0, 8), bitfieldExtract(int(w), 8, 8), bitfieldExtract(int(w), 16, 8),
-              int(w) >> 24);
+// Numbers of four bytes as f16, in units of kUnit where there are scales to be applied later.
+uvec2 byte_halves(uint word, float factor) {
+  if (!kScaled) return to_halves(byte_values(word) * factor);
+  if (!kF8) return to_halves(i8_values(word));
+  uvec2 pairs = uvec2(word & 0xffu | (word & 0xff00u) << 8, word >> 16 & 0xffu | (word & 0xff000000u) >> 8);
+  return (pairs & 0x00800080u) << 8 | (pairs & 0x007f007fu) << 7;
 }
 
 void load_queries(Item item, uint kv_head, uint group_heads, uint row_first, uint num_rows) {
@@ -58,13 +62,14 @@ void load_keys(Item item, uint kv_head, uint key_first, uint key_end) {
   for (uint i = gl_LocalInvocationIndex; i < 2 * kTileKeys * kOctets; i += gl_WorkGroupSize.x) {
     uint k = i / kOctets, octet = i % kOctets, key = min(key_first + k % kTileKeys, key_end - 1u);
     uint vector = kv_vector(item.slot, key, k / kTileKeys, kv_head), to = k * kStride + octet;
-    if (kScaled) {
+    if (kBytes) {
       uint from = vector * (kHeadDim / 4u) + octet * 2u;
-      kv_tile[to] = to_halves(signed_bytes(data.w[from]), signed_bytes(data.w[from + 1u]));
-      if (octet == 0u) tile_scales[k] = scales.f[vector];
+      float factor = kv_scale(vector, octet, k < kTileKeys ? 1.0 : v_scale);
+      kv_tile[to] = uvec4(byte_halves(data.w[from], factor), byte_halves(data.w[from + 1u], factor));
+      if (kScaled && octet == 0u) tile_scales[k] = factor * kUnit;
     } else {
       uvec4 q = Quads(data).q[vector * kOctets + octet];
-      kv_tile[to] = kKvDType == 1u ? q
+      kv_tile[to] = kKvDType == kKvF16 ? q
                                    : to_halves(vec4(unpack16(q.x, kKvDType), unpack16(q.y, kKvDType)),
                                                vec4(unpack16(q.z, kKvDType), unpack16(q.w, kKvDType)));
     }

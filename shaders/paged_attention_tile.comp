@@ -31,8 +31,8 @@ void load_rows(Item item, uint kv_head, uint group_heads, uint row_first, uint n
 void load_keys(Item item, uint kv_head, uint key_first, uint key_end) {
   for (uint i = gl_LocalInvocationID.x; i < kTileKeys * (kHeadDim / 4u); i += kThreads) {
     uint k = i / (kHeadDim / 4u), d = i % (kHeadDim / 4u), key = min(key_first + k, key_end - 1u);
-    vec4 key4 = kv_load4(kv_vector(item.slot, key, 0u, kv_head), d);
-    vec4 value4 = kv_load4(kv_vector(item.slot, key, 1u, kv_head), d);
+    vec4 key4 = kv_load4(kv_vector(item.slot, key, 0u, kv_head), d, 1.0);
+    vec4 value4 = kv_load4(kv_vector(item.slot, key, 1u, kv_head), d, v_scale);
     [[unroll]] for (uint e = 0; e < 4; ++e) {
       k_tile[k * kStride + 4u * d + e] = key4[e];
       v_tile[k * kStride + 4u * d + e] = value4[e];

@@ -4,10 +4,11 @@
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"
 #include "reduce.glsl"
+#include "kv_format.glsl"
 
 layout(constant_id = 10) const bool kNorm = false;
 layout(constant_id = 11) const uint kRope = 0;   // 0 none, 1 pairs (2i, 2i + 1), 2 pairs (i, i + rope_dim / 2)
-layout(constant_id = 12) const uint kWrite = 0;  // 0 none, 1 f16, 2 bf16, 3 int8
+layout(constant_id = 12) const uint kWrite = 0;  // 0 none, else the pool's dtype
 
 layout(push_constant) uniform Push {
   Floats qkv, q_weight, k_weight;
@@ -19,7 +20,10 @@ layout(push_constant) uniform Push {
   Words count;
   uint num_heads, num_kv_heads, head_dim, rope_dim, block_tokens;
   float eps, magnitude;
+  float k_scale, v_scale;  // of an fp8-tensor pool
 };
+
+const bool kI8 = kWrite == kKvI8 || kWrite == kKvI8Block, kBlocks = kWrite == kKvI8Block || kWrite == kKvF8Block;
 
 shared float head[256];
 
@@ -79,21 +83,30 @@ void rotate(uint position) {
 
 void write_pool(uint kv_slot, uint which, uint kv_head) {
   uint vector = ((kv_slot / block_tokens * 2u + which) * num_kv_heads + kv_head) * block_tokens + kv_slot % block_tokens;
-  if (kWrite < 3u) {
+  if (kWrite < kKvI8) {
     for (uint i = gl_LocalInvocationID.x; i < head_dim / 2u; i += gl_WorkGroupSize.x)
       data.w[vector * (head_dim / 2u) + i] = pack16(vec2(head[2u * i], head[2u * i + 1u]), kWrite);
     return;
   }
-  float largest = 0.0;
-  for (uint i = gl_LocalInvocationID.x; i < head_dim; i += gl_WorkGroupSize.x) largest = max(largest, abs(head[i]));
-  float scale = group_max(largest) / 127.0;
-  if (gl_LocalInvocationID.x == 0u) scales.f[vector] = scale;
-  float inverse = scale > 0.0 ? 1.0 / scale : 0.0;
-  for (uint i = gl_LocalInvocationID.x; i < head_dim / 4u; i += gl_WorkGroupSize.x) {
-    uint packed = 0u;
-    [[unroll]] for (uint j = 0; j < 4u; ++j)
-      packed |= (uint(int(clamp(roundEven(head[4u * i + j] * inverse), -127.0, 127.0))) & 255u) << (8u * j);
-    data.w[vector * (head_dim / 4u) + i] = packed;
+  uint each = kBlocks ? kKvScaleBlock : head_dim, num_scales = head_dim / each;
+  for (uint part = 0; part < num_scales; ++part) {
+    uint begin = part * each, end = begin + each;
+    float inverse = 1.0 / (which == 0u ? k_scale : v_scale);
+    if (kWrite != kKvF8Tensor) {
+      float largest = 0.0;
+      for (uint i = begin + gl_LocalInvocationID.x; i < end; i += gl_WorkGroupSize.x) largest = max(largest, abs(head[i]));
+      float scale = group_max(largest) / (kI8 ? 127.0 : 448.0);
+      if (gl_LocalInvocationID.x == 0u) scales.f[vector * num_scales + part] = scale;
+      inverse = scale > 0.0 ? 1.0 / scale : 0.0;
+    }
+    for (uint i = begin / 4u + gl_LocalInvocationID.x; i < end / 4u; i += gl_WorkGroupSize.x) {
+      uint packed = 0u;
+      [[unroll]] for (uint j = 0; j < 4u; ++j) {
+        float x = head[4u * i + j] * inverse;
+        packed |= (kI8 ? i8_bits(x) : f8_bits(x)) << (8u * j);
+      }
+      data.w[vector * (head_dim / 4u) + i] = packed;
+    }
   }
 }
 

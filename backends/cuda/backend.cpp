@@ -102,7 +102,7 @@ Result<std::unique_ptr<Backend>> CudaBackend::open(uint32_t device_idx, const De
   caps.memory_free_bytes = report.memory_free_bytes;
   caps.range_bytes_max = report.memory_bytes;
   caps.activation_dtype = DType::kF16;
-  caps.kv_dtypes = {KvDType::kF16, KvDType::kBF16, KvDType::kI8};
+  caps.kv_dtypes.assign(std::begin(kKvDTypes), std::end(kKvDTypes));
   caps.batch_invariant = true;
   caps.head_dim_max = 256;
   caps.step_tokens_max = 8192;

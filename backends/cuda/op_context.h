@@ -32,7 +32,7 @@ struct RowState {
 // The blocks of one pool, on the device or in pinned memory of the host. Passed to kernels by value.
 struct KvMemory {
   std::byte* data = nullptr;  // [layer][block][k, v][head][token][dim]
-  float* scales = nullptr;    // [layer][block][k, v][head][token], 8-bit dtypes only
+  float* scales = nullptr;    // [layer][block][k, v][head][token][scale], where the dtype has such
 
   uint64_t layer_bytes = 0, layer_scales = 0;  // from one layer to the next: bytes of data, numbers of scales
   uint32_t num_blocks = 0;

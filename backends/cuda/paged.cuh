@@ -1,8 +1,8 @@
 // The KV cache as attention kernels see it (core/kv/kv_format.h), and the arithmetic that both of them share.
 //
-// Numbers of any pool dtype are multiplied in f16: int8 exactly, bf16 exactly but beyond 65,504 (then inf, and the
-// row's logits are flagged as not finite). Scales of int8 are applied in f32: to the scores for keys, to the weights
-// for values.
+// Numbers of any pool dtype are multiplied in f16: 8-bit ones exactly, bf16 exactly but beyond 65,504 (then inf, and
+// the row's logits are flagged as not finite). Scales are applied in f32: those of vectors to the scores for keys and
+// to the weights for values, those of blocks to the numbers.
 //
 // Lane 4 * g + t. Scores and outputs are 16 query rows by 8 columns a tile: rows g and g + 8. A lane reads vectors in
 // words of 8 dims. For scores it takes words 4 * i + t of key g of a tile: the order of dims does not matter as long as
@@ -21,7 +21,8 @@ namespace llmrt::cuda {
 // One layer of a pool, and the block tables. Passed to kernels by value.
 struct KvLayer {
   const uint8_t* data = nullptr;
-  const float* scales = nullptr;
+  const float* scales = nullptr;  // null: none, or fp8-tensor
+  float value_scale = 1;          // of fp8-tensor; that of keys is in the scale of scores
   const int32_t* tables = nullptr;
   uint32_t blocks_row_max = 0, num_blocks = 0;
   uint32_t num_kv_heads = 0, head_dim = 0;
@@ -38,27 +39,50 @@ struct KvLayer {
   }
 };
 
+// Kernels know fp8-tensor as kF8 without a plane of scales.
+template <KvDType D>
+inline constexpr uint32_t kKvBytes = kv_element_bytes(D);
+template <KvDType D>
+inline constexpr bool kBlockScales = kv_has_block_scales(D);
+template <KvDType D>
+inline constexpr bool kVectorScales = kKvBytes<D> == 1 && !kBlockScales<D>;
+// What a decoded number of 1 stands for: bits of e4m3 are read as those of f16, whose exponent is 8 greater.
+template <KvDType D>
+inline constexpr float kKvUnit = kv_is_f8(D) ? 256.0f : 1.0f;
+
 // 8 numbers of a vector as they are stored.
 template <KvDType D>
+using KvBits = std::conditional_t<kKvBytes<D> == 1, uint2, uint4>;
+template <KvDType D, bool = kBlockScales<D>>
 struct KvWord {
-  uint4 bits;
-};
-template <>
-struct KvWord<KvDType::kI8> {
-  uint2 bits;
+  KvBits<D> bits;
 };
 template <KvDType D>
-inline constexpr uint32_t kKvBytes = D == KvDType::kI8 ? 1 : 2;
+struct KvWord<D, true> {
+  KvBits<D> bits;
+  float factor;
+};
 
+// The word lies at `place`; `block_scales`: of the vector, where the dtype has such.
 template <KvDType D>
-__device__ KvWord<D> load_word(const uint8_t* vector, uint32_t word) {
-  return reinterpret_cast<const KvWord<D>*>(vector)[word];
+__device__ KvWord<D> load_word(const uint8_t* vector, uint32_t place, uint32_t word, const float* block_scales) {
+  KvWord<D> result{};
+  result.bits = reinterpret_cast<const KvBits<D>*>(vector)[place];
+  if constexpr (kBlockScales<D>) result.factor = block_scales[word / (kKvScaleBlock / 8)] * kKvUnit<D>;
+  return result;
 }
 
-// As four f16 pairs.
+// As four f16 pairs, in units of kKvUnit but where there is a factor.
 template <KvDType D>
 __device__ void decode_word(const KvWord<D>& word, uint32_t (&pairs)[4]) {
-  if constexpr (D == KvDType::kI8) {
+  if constexpr (kv_is_f8(D)) {
+    const uint32_t halves[2] = {word.bits.x, word.bits.y};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const uint32_t spread = __byte_perm(halves[j / 2], 0, j % 2 ? 0x3424 : 0x1404);  // each byte is the upper one
+      pairs[j] = (spread & 0x80008000u) | (spread & 0x7f007f00u) >> 1;
+    }
+  } else if constexpr (kv_is_i8(D)) {
     const uint32_t halves[2] = {word.bits.x ^ 0x80808080u, word.bits.y ^ 0x80808080u};  // bytes 128 + q
 #pragma unroll
     for (int j = 0; j < 4; ++j)
@@ -72,10 +96,17 @@ __device__ void decode_word(const KvWord<D>& word, uint32_t (&pairs)[4]) {
               ? words[j]
               : half2_bits(__floats2half2_rn(__uint_as_float(words[j] << 16), __uint_as_float(words[j] & 0xffff0000)));
   }
+  if constexpr (kBlockScales<D>) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const __half2 pair = half2_of(pairs[j]);
+      pairs[j] = half2_bits(__floats2half2_rn(__low2float(pair) * word.factor, __high2float(pair) * word.factor));
+    }
+  }
 }
 
-// The weights of int8 values carry scale * kValueGain, so that they are as large as the values themselves and f16 holds
-// them as well as it would hold the values.
+// The weights of scaled values carry scale * kKvUnit * kValueGain, so that they are as large as the values themselves
+// and f16 holds them as well as it would hold the values.
 template <KvDType D>
 inline constexpr float kValueGain = D == KvDType::kI8 ? 128.0f : 1.0f;
 

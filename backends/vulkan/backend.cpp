@@ -82,7 +82,7 @@ void VulkanBackend::fill_caps(uint32_t device_idx) {
   caps_.range_bytes_max = traits.range_bytes;
   // A GPU reads half the bytes and feeds its matrix units; a CPU would only convert back and forth.
   caps_.activation_dtype = traits.cpu_kernels || traits.tier == Tier::kScalar ? DType::kF32 : DType::kF16;
-  caps_.kv_dtypes = {KvDType::kF16, KvDType::kBF16, KvDType::kI8};
+  caps_.kv_dtypes.assign(std::begin(kKvDTypes), std::end(kKvDTypes));
   caps_.batch_invariant = true;
   caps_.head_dim_max = 256;
   caps_.step_tokens_max = 8192;

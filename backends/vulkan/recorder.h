@@ -17,6 +17,11 @@
 
 namespace llmrt::vulkan {
 
+// The dtype as kernels know it (shaders/kv_format.glsl): 0 is no pool.
+constexpr uint32_t kv_constant(KvDType dtype) {
+  return static_cast<uint32_t>(dtype) + 1;
+}
+
 // The blocks of one pool, on the device or in the host's memory.
 struct KvMemory {
   std::vector<View> data, scales;  // by layer; no scales: empty

@@ -1,9 +1,11 @@
 // How keys and values lie on the device. Per layer one range:
 //   [block][k, v][kv_head][token][dim]   in the pool's dtype,
-// and for 8-bit dtypes a plane of f32 scales per layer beside it:
-//   [block][k, v][kv_head][token].
-// A stored number is value / scale with scale = amax(token, head) / 127 (int8; 0 when the vector is 0): appending never
-// requantises.
+// and where there are scales a plane of f32 per layer beside it:
+//   [block][k, v][kv_head][token][scales of a vector].
+// A stored 8-bit number is value / scale, rounded to nearest even. A vector (one token, one head) has one scale,
+// amax / 127 for int8 and amax / 448 for fp8 (e4m3: 1 sign, 4 exponent, 3 mantissa bits, bias 7, no infinity), or one
+// for each kKvScaleBlock of its numbers; 0 when they are all 0. So appending never requantises. fp8-tensor has no
+// plane: its two scales a layer, of keys and of values, come with the model file, and larger values saturate.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +14,35 @@
 
 namespace llmrt {
 
-enum class KvDType : uint8_t { kF16, kBF16, kI8 };
+// Twin: shaders/kv_format.glsl.
+enum class KvDType : uint8_t { kF16, kBF16, kI8, kF8, kI8Block, kF8Block, kF8Tensor };
+inline constexpr KvDType kKvDTypes[] = {KvDType::kF16,     KvDType::kBF16,    KvDType::kI8,      KvDType::kF8,
+                                        KvDType::kI8Block, KvDType::kF8Block, KvDType::kF8Tensor};
+inline constexpr const char* kKvDTypeNames = "f16, bf16, int8, fp8, int8-block, fp8-block or fp8-tensor";
 constexpr const char* kv_dtype_name(KvDType dtype) {
-  constexpr const char* kNames[] = {"f16", "bf16", "int8"};
+  constexpr const char* kNames[] = {"f16", "bf16", "int8", "fp8", "int8-block", "fp8-block", "fp8-tensor"};
   return kNames[static_cast<int>(dtype)];
 }
 constexpr std::optional<KvDType> parse_kv_dtype(std::string_view name) {
-  if (name == "f16") return KvDType::kF16;
-  if (name == "bf16") return KvDType::kBF16;
-  if (name == "int8") return KvDType::kI8;
+  for (const KvDType dtype : kKvDTypes)
+    if (name == kv_dtype_name(dtype)) return dtype;
   return std::nullopt;
 }
 constexpr uint32_t kv_element_bytes(KvDType dtype) {
-  return dtype == KvDType::kI8 ? 1 : 2;
+  return dtype == KvDType::kF16 || dtype == KvDType::kBF16 ? 2 : 1;
+}
+constexpr bool kv_is_i8(KvDType dtype) {
+  return dtype == KvDType::kI8 || dtype == KvDType::kI8Block;
+}
+constexpr bool kv_is_f8(KvDType dtype) {
+  return kv_element_bytes(dtype) == 1 && !kv_is_i8(dtype);
+}
+inline constexpr uint32_t kKvScaleBlock = 32;
+constexpr bool kv_has_block_scales(KvDType dtype) {
+  return dtype == KvDType::kI8Block || dtype == KvDType::kF8Block;
 }
 constexpr bool kv_has_scales(KvDType dtype) {
-  return dtype == KvDType::kI8;
+  return kv_element_bytes(dtype) == 1 && dtype != KvDType::kF8Tensor;
 }
 
 // Layers of one attention kind: they share a pool and a table. A plain model has one group.
@@ -42,7 +57,10 @@ struct KvGroup {
 
   uint64_t elements_block_layer() const { return 2ull * num_kv_heads * block_tokens * head_dim; }
   uint64_t data_bytes_block_layer() const { return elements_block_layer() * kv_element_bytes(dtype); }
-  uint64_t scale_bytes_block_layer() const { return kv_has_scales(dtype) ? 2ull * num_kv_heads * block_tokens * 4 : 0; }
+  uint32_t scales_vector() const {
+    return kv_has_block_scales(dtype) ? head_dim / kKvScaleBlock : kv_has_scales(dtype) ? 1 : 0;
+  }
+  uint64_t scale_bytes_block_layer() const { return 2ull * num_kv_heads * block_tokens * scales_vector() * 4; }
   // All layers, data and scales: the price of one block.
   uint64_t bytes_block() const { return num_layers * (data_bytes_block_layer() + scale_bytes_block_layer()); }
   // Index (in elements) of k (which = 0) or v (1) of a token inside the layer's range.

@@ -29,6 +29,8 @@ class Assembler {
   Status add_group(const std::string& prefix, const char* name, std::vector<Part> parts, uint64_t columns,
                    Presence bias, WeightGroupId* out);
   Status add_bias(const std::string& prefix, const std::vector<Part>& parts, Presence presence, WeightGroup* group);
+  Status add_kv_scales(const std::string& prefix, KvTensorScales* scales);
+  Status add_kv_scale(const std::string& name, float* scale);
   Status add_head();
   WeightId add(WeightTensor tensor);
 
@@ -125,7 +127,25 @@ Status Assembler::add_layer(uint32_t layer) {
           add_group(prefix, "down", {{kDown, config.width}}, config.ffn_width, architecture_.ffn_bias, &weights.down);
       !s)
     return s;
+  if (model_->has_kv_scales)
+    if (auto s = add_kv_scales(prefix, &weights.kv_scales); !s) return s;
   model_->layers.push_back(weights);
+  return {};
+}
+
+Status Assembler::add_kv_scales(const std::string& prefix, KvTensorScales* scales) {
+  if (auto s = add_kv_scale(prefix + kKCacheScale, &scales->k); !s) return s;
+  return add_kv_scale(prefix + kVCacheScale, &scales->v);
+}
+
+// No op reads the tensor, but the model's digest speaks of it.
+Status Assembler::add_kv_scale(const std::string& name, float* scale) {
+  WeightId id;
+  if (auto s = add_vector(name, 1, &id); !s) return s;
+  std::memcpy(scale, model_->weights.tensors[static_cast<size_t>(id)].data, sizeof(float));
+  if (!(*scale >= 1e-12f && *scale <= 1e12f))
+    return make_error(ErrorCode::kCorruptFile, "bad tensor: {}: expected a scale in [1e-12, 1e12], found {}", name,
+                      *scale);
   return {};
 }
 
@@ -147,6 +167,7 @@ Status Assembler::run() {
   const ModelConfig& config = model_->config;
   if (auto s = add_matrix(kEmbedding, config.vocab_size, config.width, &model_->embedding); !s) return s;
   model_->rope_freqs = add(storage_.own("rope_frequencies", config.rope_freqs));
+  model_->has_kv_scales = source_.has(of_layer(0, kKCacheScale));
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
     if (auto s = add_layer(layer); !s) return s;
   }

@@ -42,10 +42,10 @@ TensorId add_layer(const Model& model, const Caps& caps, uint32_t layer, const S
   if (c.qk_norm) b->add(QkNorm{qkv, w.q_norm, w.k_norm, c.num_heads, c.num_kv_heads, c.head_dim, c.rms_eps});
   b->add(Rope{qkv, step.positions, model.rope_freqs, c.num_heads, c.num_kv_heads, c.head_dim, c.rope_dim,
               c.rope_pairing, c.rope_magnitude});
-  b->add(KvWrite{qkv, step.kv_slots, 0, layer, c.num_heads, c.num_kv_heads, c.head_dim});
+  b->add(KvWrite{qkv, step.kv_slots, 0, layer, c.num_heads, c.num_kv_heads, c.head_dim, w.kv_scales});
   const TensorId attended = b->tensor(name("attn"), c.num_heads * c.head_dim, caps.activation_dtype);
   b->add(PagedAttention{qkv, attended, 0, layer, c.num_heads, c.num_kv_heads, c.head_dim, c.attention_scale, c.window,
-                        c.soft_cap});
+                        c.soft_cap, w.kv_scales});
   const TensorId attention_out = b->tensor(name("attn_out"), c.width, DType::kF32);
   b->add(Matmul{attended, w.output, attention_out});
 

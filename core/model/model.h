@@ -21,6 +21,7 @@ struct LayerWeights {
   WeightGroupId gate_up;  // gate rows, then up rows
   WeightGroupId down;
   WeightId q_norm = -1, k_norm = -1;  // qk_norm only
+  KvTensorScales kv_scales = {};      // Model::has_kv_scales only
 };
 
 struct Model {
@@ -33,6 +34,7 @@ struct Model {
   WeightId rope_freqs = -1;  // f32 [1, rope_dim / 2]
   WeightGroupId head = -1;   // the embedding's rows when tied
   std::vector<LayerWeights> layers;
+  bool has_kv_scales = false;  // the file has scales for an fp8 KV cache, of every layer
   std::optional<Vocabulary> vocabulary;  // none for synthetic models (token ids only)
 };
 

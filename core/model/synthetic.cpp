@@ -125,7 +125,7 @@ class RandomTensors final : public TensorSource {
 
   bool has(const std::string& name) const override {
     const bool is_head = name == fmt::format("{}.weight", tensor_names::kHead);
-    return !name.ends_with(".bias") && !(is_head && recipe_.shape->is_tied);
+    return !name.ends_with(".bias") && !name.ends_with("_cache.scale") && !(is_head && recipe_.shape->is_tied);
   }
 
   Result<WeightTensor> take(const std::string& name, uint64_t rows, uint64_t columns, bool is_vector) override {

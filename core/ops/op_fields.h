@@ -71,6 +71,8 @@ void fields(const KvWrite& op, V& v) {
   v.value("num_heads", op.num_heads);
   v.value("num_kv_heads", op.num_kv_heads);
   v.value("head_dim", op.head_dim);
+  v.value("k_scale", op.scales.k);
+  v.value("v_scale", op.scales.v);
 }
 template <class V>
 void fields(const PagedAttention& op, V& v) {
@@ -84,6 +86,8 @@ void fields(const PagedAttention& op, V& v) {
   v.value("scale", op.scale);
   v.value("window", op.window);
   v.value("soft_cap", op.soft_cap);
+  v.value("k_scale", op.scales.k);
+  v.value("v_scale", op.scales.v);
 }
 template <class V>
 void fields(const GatedActivation& op, V& v) {

@@ -75,12 +75,18 @@ struct Rope {
   float magnitude;  // factor on cos and sin (YaRN), else 1
 };
 
+// The scales of one layer of an fp8-tensor pool: a stored number times its scale is the value. No other dtype reads them.
+struct KvTensorScales {
+  float k = 1, v = 1;
+};
+
 // Stores k and v of each token at kv_slots[t] of the layer, quantised to the pool's dtype.
 struct KvWrite {
   TensorId qkv;
   TensorId kv_slots;         // [T, 1] i32
   uint32_t kv_group, layer;  // layer counts inside the group
   uint32_t num_heads, num_kv_heads, head_dim;
+  KvTensorScales scales = {};
 };
 
 // Causal attention of the step's query tokens over their rows' KV blocks, driven by the attention work lists.
@@ -94,6 +100,7 @@ struct PagedAttention {
   float scale;
   uint32_t window;  // 0 = all
   float soft_cap;   // 0 = none
+  KvTensorScales scales = {};
 };
 
 enum class Activation : uint8_t { kSilu, kGelu };  // kGelu is the tanh form

@@ -9,7 +9,7 @@ namespace {
 
 std::vector<KvGroup> groups_of(KvDType dtype, uint32_t num_host_blocks) {
   return {{3, 3, 64, 16, 12, dtype, num_host_blocks},
-          {1, 1, 80, 64, 8, dtype, num_host_blocks},
+          {1, 1, 96, 64, 8, dtype, num_host_blocks},
           {2, 8, 128, 32, 9, dtype, num_host_blocks}};
 }
 
@@ -28,7 +28,7 @@ Case case_of(const char* what, const KvGroup& group, size_t num_moves, std::mt19
 TEST_CASE("copy_blocks copies whole and partial blocks of all layers", "[copy_blocks]") {
   auto rng = test_rng("copy_blocks");
   Suite suite;
-  for (KvDType dtype : {KvDType::kF16, KvDType::kBF16, KvDType::kI8}) {
+  for (KvDType dtype : {KvDType::kF16, KvDType::kI8, KvDType::kF8Block, KvDType::kF8Tensor}) {
     for (const KvGroup& group : groups_of(dtype, 0)) {
       for (uint32_t num_copies : {0u, 1u, 4u}) {
         Case test_case = case_of("copy_blocks", group, num_copies, rng);
@@ -49,7 +49,7 @@ TEST_CASE("copy_blocks copies whole and partial blocks of all layers", "[copy_bl
 TEST_CASE("blocks go to the host's pool and come back elsewhere", "[store_blocks][load_blocks]") {
   auto rng = test_rng("store_blocks");
   Suite suite;
-  for (KvDType dtype : {KvDType::kF16, KvDType::kBF16, KvDType::kI8}) {
+  for (KvDType dtype : {KvDType::kF16, KvDType::kI8, KvDType::kF8Block, KvDType::kF8Tensor}) {
     for (const KvGroup& group : groups_of(dtype, 5)) {
       for (uint32_t num_moves : {0u, 1u, 3u}) {
         Case test_case = case_of("store and load", group, num_moves, rng);

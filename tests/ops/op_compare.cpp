@@ -100,21 +100,29 @@ std::string compare_output(const TensorDesc& desc, const Output& output, uint32_
   return "";
 }
 
-// f16 and bf16 numbers within kv_tolerance (relative), int8 within one step, a vector (token, head) that the reference
-// left alone with its old bits.
+// 8-bit numbers in their order, neighbours one apart.
+int rank_of(KvDType dtype, std::byte bits) {
+  if (kv_is_i8(dtype)) return static_cast<int8_t>(bits);
+  const int magnitude = std::to_integer<int>(bits & std::byte{0x7f});
+  return (bits & std::byte{0x80}) == std::byte{0} ? magnitude : -magnitude;
+}
+
+// f16 and bf16 numbers within kv_tolerance (relative), 8-bit ones within one step, a vector (token, head) that the
+// reference left alone with its old bits.
 std::string compare_kv(const KvGroup& group, const Case& test_case, const std::vector<std::byte>& before,
                        const std::vector<std::byte>& expected, const std::vector<std::byte>& actual) {
   const uint64_t vectors = 2ull * group.num_kv_heads * group.block_tokens;
   const uint64_t vector_bytes = static_cast<uint64_t>(group.head_dim) * kv_element_bytes(group.dtype);
-  const bool scales = kv_has_scales(group.dtype);
-  const auto scale_of = [&](const std::vector<std::byte>& bytes, uint64_t v) {
-    float scale = 1;
-    if (scales) std::memcpy(&scale, bytes.data() + vectors * vector_bytes + v * 4, 4);
+  const uint32_t num_scales = group.scales_vector();
+  const auto scale_of = [&](const std::vector<std::byte>& bytes, uint64_t v, uint32_t i) {
+    float scale;
+    std::memcpy(&scale, bytes.data() + vectors * vector_bytes + (v * num_scales + i) * 4, 4);
     return scale;
   };
   const auto same = [&](const auto& a, const auto& b, uint64_t v) {
+    const uint64_t scale_bytes = num_scales * 4, scales = vectors * vector_bytes + v * scale_bytes;
     return std::memcmp(a.data() + v * vector_bytes, b.data() + v * vector_bytes, vector_bytes) == 0 &&
-           std::bit_cast<uint32_t>(scale_of(a, v)) == std::bit_cast<uint32_t>(scale_of(b, v));
+           std::memcmp(a.data() + scales, b.data() + scales, scale_bytes) == 0;
   };
   for (uint64_t v = 0; v < vectors; ++v) {
     if (same(expected, actual, v)) continue;
@@ -123,14 +131,16 @@ std::string compare_kv(const KvGroup& group, const Case& test_case, const std::v
                     v / group.block_tokens % group.num_kv_heads, v % group.block_tokens);
     if (same(before, expected, v)) return place + ": written, must keep its bits";
     if (test_case.kv_exact) return place + ": must be equal";
-    const float want_scale = scale_of(expected, v), got_scale = scale_of(actual, v);
-    if (std::abs(want_scale - got_scale) > 1e-6f * want_scale)
-      return fmt::format("{}: scale: expected {}, found {}", place, want_scale, got_scale);
+    for (uint32_t i = 0; i < num_scales; ++i) {
+      const float want = scale_of(expected, v, i), got = scale_of(actual, v, i);
+      if (!(std::abs(want - got) <= 1e-6f * want))
+        return fmt::format("{}: scale {}: expected {}, found {}", place, i, want, got);
+    }
     uint32_t off_by_one = 0;
     for (uint32_t i = 0; i < group.head_dim; ++i) {
       const uint64_t at = v * group.head_dim + i;
-      if (scales) {
-        const int want = static_cast<int8_t>(expected[at]), got = static_cast<int8_t>(actual[at]);
+      if (kv_element_bytes(group.dtype) == 1) {
+        const int want = rank_of(group.dtype, expected[at]), got = rank_of(group.dtype, actual[at]);
         if (want != got) ++off_by_one;
         if (std::abs(want - got) > 1) return fmt::format("{} dim {}: expected {}, found {}", place, i, want, got);
         continue;

@@ -100,14 +100,16 @@ KvBytes random_kv(const KvGroup& group, std::mt19937_64& rng) {
       for (uint64_t i = 0; i < group.elements_block_layer(); ++i) {
         const uint32_t bits = static_cast<uint32_t>(rng());
         const uint32_t sign = bits & 0x8000;
-        if (group.dtype == KvDType::kI8) block[i] = static_cast<std::byte>(static_cast<int8_t>(bits % 255) - 127);
+        if (kv_is_f8(group.dtype)) block[i] = static_cast<std::byte>((bits >> 8 & 0x80) | bits % 0x7f);
+        if (kv_is_i8(group.dtype)) block[i] = static_cast<std::byte>(static_cast<int8_t>(bits % 255) - 127);
         if (group.dtype == KvDType::kF16)
           put_u16(block.data() + i * 2, static_cast<uint16_t>(sign | (12u << 10) | (bits & 0x0fff)));
         if (group.dtype == KvDType::kBF16)
           put_u16(block.data() + i * 2, static_cast<uint16_t>(sign | (124u << 7) | (bits & 0x01ff)));
       }
       for (uint64_t i = 0; i < group.scale_bytes_block_layer() / 4; ++i) {
-        const float scale = static_cast<float>(0.005 + 0.02 * (static_cast<double>(rng() % 1024) / 1024));
+        const double unit = kv_is_f8(group.dtype) ? 0.2 : 1;  // random bits: most fp8 numbers are far from the largest
+        const float scale = static_cast<float>(unit * (0.005 + 0.02 * (static_cast<double>(rng() % 1024) / 1024)));
         std::memcpy(block.data() + group.data_bytes_block_layer() + i * 4, &scale, 4);
       }
     }

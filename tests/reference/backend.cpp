@@ -71,7 +71,7 @@ ReferenceBackend::ReferenceBackend(ReferenceConfig config) {
   caps_.memory_bytes = caps_.memory_free_bytes = 1ull << 40;  // ordinary host memory, allocated as it is used
   caps_.range_bytes_max = 1ull << 40;
   caps_.activation_dtype = config.activation_dtype;
-  caps_.kv_dtypes = {KvDType::kF16, KvDType::kBF16, KvDType::kI8};
+  caps_.kv_dtypes.assign(std::begin(kKvDTypes), std::end(kKvDTypes));
   caps_.batch_invariant = true;
   caps_.head_dim_max = 1024;
   caps_.step_tokens_max = 1u << 16;

@@ -16,7 +16,7 @@ Status run(Machine& m, const KvWrite& op) {
                         pool.group.num_blocks);
     for (uint32_t which = 0; which < 2; ++which)
       for (uint32_t head = 0; head < op.num_kv_heads; ++head)
-        pool.store(op.layer, block, which, head, offset,
+        pool.store(op.layer, block, which, head, offset, which ? op.scales.v : op.scales.k,
                    qkv.row(t) + (op.num_heads + which * op.num_kv_heads + head) * op.head_dim);
   }
   return {};

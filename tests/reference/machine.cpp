@@ -36,13 +36,17 @@ void parallel_for(uint32_t num_threads, uint64_t count, const std::function<void
   for (std::thread& thread : threads) thread.join();
 }
 
-void KvPool::load(uint32_t layer, uint32_t block, uint32_t which, uint32_t head, uint32_t token, double* out) const {
+void KvPool::load(uint32_t layer, uint32_t block, uint32_t which, uint32_t head, uint32_t token, float scale,
+                  double* out) const {
   const uint64_t first = group.element_index(block, which, head, token);
   const std::byte* bytes = data[layer].data() + first * kv_element_bytes(group.dtype);
   for (uint32_t i = 0; i < group.head_dim; ++i) {
-    if (group.dtype == KvDType::kI8) {
-      out[i] =
-          static_cast<double>(static_cast<int8_t>(bytes[i])) * scales[layer][scale_index(block, which, head, token)];
+    if (kv_element_bytes(group.dtype) == 1) {
+      if (group.scales_vector() > 0)
+        scale = scales[layer][scale_index(block, which, head, token) + i * group.scales_vector() / group.head_dim];
+      const double stored =
+          kv_is_i8(group.dtype) ? static_cast<int8_t>(bytes[i]) : f8_value(std::to_integer<uint8_t>(bytes[i]));
+      out[i] = stored * static_cast<double>(scale);
     } else {
       uint16_t bits;
       std::memcpy(&bits, bytes + i * 2, 2);
@@ -51,23 +55,33 @@ void KvPool::load(uint32_t layer, uint32_t block, uint32_t which, uint32_t head,
   }
 }
 
-void KvPool::store(uint32_t layer, uint32_t block, uint32_t which, uint32_t head, uint32_t token, const double* x) {
+void KvPool::store(uint32_t layer, uint32_t block, uint32_t which, uint32_t head, uint32_t token, float scale,
+                   const double* x) {
   const uint64_t first = group.element_index(block, which, head, token);
   std::byte* bytes = data[layer].data() + first * kv_element_bytes(group.dtype);
-  if (group.dtype == KvDType::kI8) {
-    double amax = 0;
-    for (uint32_t i = 0; i < group.head_dim; ++i) amax = std::max(amax, std::abs(x[i]));
-    const float scale = static_cast<float>(amax / 127);
-    scales[layer][scale_index(block, which, head, token)] = scale;
+  if (kv_element_bytes(group.dtype) == 2) {
     for (uint32_t i = 0; i < group.head_dim; ++i) {
-      const double q = scale == 0 ? 0 : std::clamp(std::nearbyint(x[i] / scale), -127.0, 127.0);
-      bytes[i] = static_cast<std::byte>(static_cast<int8_t>(q));
+      const uint16_t bits = group.dtype == KvDType::kF16 ? f16_bits(x[i]) : bf16_bits(x[i]);
+      std::memcpy(bytes + i * 2, &bits, 2);
     }
     return;
   }
-  for (uint32_t i = 0; i < group.head_dim; ++i) {
-    const uint16_t bits = group.dtype == KvDType::kF16 ? f16_bits(x[i]) : bf16_bits(x[i]);
-    std::memcpy(bytes + i * 2, &bits, 2);
+  const uint32_t num_scales = group.scales_vector(), each = group.head_dim / std::max(num_scales, 1u);
+  for (uint32_t part = 0; part < group.head_dim / each; ++part) {
+    const double* values = x + part * each;
+    if (num_scales > 0) {
+      double amax = 0;
+      for (uint32_t i = 0; i < each; ++i) amax = std::max(amax, std::abs(values[i]));
+      scale = static_cast<float>(amax / (kv_is_i8(group.dtype) ? 127 : 448));
+      scales[layer][scale_index(block, which, head, token) + part] = scale;
+    }
+    for (uint32_t i = 0; i < each; ++i) {
+      const double q = scale == 0 ? 0 : values[i] / static_cast<double>(scale);
+      const uint8_t bits = kv_is_i8(group.dtype)
+                               ? static_cast<uint8_t>(static_cast<int8_t>(std::clamp(std::nearbyint(q), -127.0, 127.0)))
+                               : f8_bits(q);
+      bytes[part * each + i] = static_cast<std::byte>(bits);
+    }
   }
 }
 

@@ -31,12 +31,15 @@ struct KvPool {
   std::vector<std::vector<std::byte>> data;  // by layer; the host pool's blocks follow the pool's
   std::vector<std::vector<float>> scales;    // by layer; empty without scales
 
+  // The first scale of a vector.
   uint64_t scale_index(uint32_t block, uint32_t which, uint32_t head, uint32_t token) const {
-    return group.element_index(block, which, head, token) / group.head_dim;
+    return group.element_index(block, which, head, token) / group.head_dim * group.scales_vector();
   }
-  // The head_dim numbers of one token's k (which = 0) or v (1).
-  void load(uint32_t layer, uint32_t block, uint32_t which, uint32_t head, uint32_t token, double* out) const;
-  void store(uint32_t layer, uint32_t block, uint32_t which, uint32_t head, uint32_t token, const double* x);
+  // The head_dim numbers of one token's k (which = 0) or v (1). `scale`: of an fp8-tensor pool.
+  void load(uint32_t layer, uint32_t block, uint32_t which, uint32_t head, uint32_t token, float scale,
+            double* out) const;
+  void store(uint32_t layer, uint32_t block, uint32_t which, uint32_t head, uint32_t token, float scale,
+             const double* x);
 };
 
 struct Slot {

@@ -16,8 +16,9 @@ void copy_block(KvPool& pool, uint32_t source, uint32_t target, uint32_t num_tok
         std::copy_n(pool.data[layer].data() + group.element_index(source, which, head, 0) * element,
                     num_tokens * group.head_dim * element,
                     pool.data[layer].data() + group.element_index(target, which, head, 0) * element);
-        if (kv_has_scales(group.dtype))
-          std::copy_n(pool.scales[layer].data() + pool.scale_index(source, which, head, 0), num_tokens,
+        if (group.scales_vector() > 0)
+          std::copy_n(pool.scales[layer].data() + pool.scale_index(source, which, head, 0),
+                      num_tokens * group.scales_vector(),
                       pool.scales[layer].data() + pool.scale_index(target, which, head, 0));
       }
     }

@@ -62,6 +62,26 @@ inline uint16_t bf16_bits(double x) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(round_bf16(x))) >> 16);
 }
 
+// fp8 e4m3: 448 is the largest, 0x7f and 0xff are not numbers.
+inline double f8_value(uint8_t bits) {
+  const int exponent = bits >> 3 & 15, mantissa = bits & 7;
+  const double magnitude = (bits & 0x7f) == 0x7f ? std::nan("")
+                           : exponent == 0       ? std::ldexp(mantissa, -9)
+                                                 : std::ldexp(8 + mantissa, exponent - 10);
+  return bits & 0x80 ? -magnitude : magnitude;
+}
+// The nearest of all, ties to the even mantissa; beyond 448 stays there.
+inline uint8_t f8_bits(double x) {
+  if (std::isnan(x)) return 0x7f;
+  const double magnitude = std::min(std::abs(x), 448.0);
+  uint8_t best = 0;
+  for (uint8_t bits = 1; bits < 0x7f; ++bits) {
+    const double off = std::abs(f8_value(bits) - magnitude), least = std::abs(f8_value(best) - magnitude);
+    if (off < least || (off == least && bits % 2 == 0)) best = bits;
+  }
+  return static_cast<uint8_t>(best | (std::signbit(x) ? 0x80 : 0));
+}
+
 // f32 tensors keep their doubles: only what is stored narrower is rounded.
 inline double round_to(DType dtype, double x) {
   if (dtype == DType::kF16) return round_f16(x);

@@ -51,7 +51,7 @@ struct Attention {
           static_cast<uint32_t>(slot.table[entry]) >= pool.group.num_blocks)
         return bad("no block for key {}", key);
       pool.load(op.layer, static_cast<uint32_t>(slot.table[entry]), which, head, key % pool.group.block_tokens,
-                values.data() + static_cast<size_t>(key - keys.begin) * op.head_dim);
+                which ? op.scales.v : op.scales.k, values.data() + static_cast<size_t>(key - keys.begin) * op.head_dim);
     }
     return values;
   }

@@ -31,7 +31,8 @@ CostSizes sizes_of(const ProbeShape& shape, const ModelConfig& model, KvDType kv
   sizes.kv_tokens = uint64_t{shape.num_sequences} * (shape.start + shape.num_tokens);
   for (uint32_t t = 0; t < shape.num_tokens; ++t) sizes.attention_pairs += shape.start + t + 1;
   sizes.attention_pairs *= shape.num_sequences;
-  sizes.kv_bytes_token_layer = 2 * model.num_kv_heads * model.head_dim * kv_element_bytes(kv);
+  const KvGroup one_token{1, model.num_kv_heads, model.head_dim, 1, 0, kv};
+  sizes.kv_bytes_token_layer = static_cast<uint32_t>(one_token.bytes_block());
   return sizes;
 }
 

@@ -123,9 +123,11 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   command.add_option("--kv-tokens", config.kv_tokens, "size of the KV pool; default: what memory allows")
       ->type_name("N")
       ->group(group);
-  command.add_option("--kv-dtype", options.kv_dtype, "f16, bf16 or int8")
+  std::vector<std::string> kv_names;
+  for (const KvDType dtype : kKvDTypes) kv_names.emplace_back(kv_dtype_name(dtype));
+  command.add_option("--kv-dtype", options.kv_dtype, kKvDTypeNames)
       ->type_name("TYPE")
-      ->check(CLI::IsMember({"f16", "bf16", "int8"}))
+      ->check(CLI::IsMember(kv_names))
       ->capture_default_str()
       ->group(group);
   command.add_option("--block-tokens", config.block_tokens, "of a KV block: 16, 32 or 64")

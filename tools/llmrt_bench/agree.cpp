@@ -81,7 +81,7 @@ Result<Record> record_device(const Options& options, const std::string& device, 
   config.sequences_max = 4;
   const std::optional<KvDType> kv = parse_kv_dtype(options.kv_dtype);
   if (!kv)
-    return make_error(ErrorCode::kInvalidArgument, "--kv: expected f16, bf16 or int8, found {}", options.kv_dtype);
+    return make_error(ErrorCode::kInvalidArgument, "--kv: expected {}, found {}", kKvDTypeNames, options.kv_dtype);
   config.kv_dtype = *kv;
   config.prefix_cache = PrefixCacheKind::kOff;  // devices are compared in all that they compute
   SteadyClock clock;
@@ -230,7 +230,8 @@ void add_agree_command(CLI::App& app, int* exit_code) {
   command->add_option("--window", options->window, "Tokens of a window")->capture_default_str();
   command->add_option("--prompts", options->num_prompts, "Greedy continuations")->capture_default_str();
   command->add_option("-n,--output", options->output, "Tokens of each continuation")->capture_default_str();
-  command->add_option("--kv", options->kv_dtype, "KV cache dtype: f16, bf16, int8")->capture_default_str();
+  command->add_option("--kv", options->kv_dtype, fmt::format("KV cache dtype: {}", kKvDTypeNames))
+      ->capture_default_str();
   command->add_option("--json", options->json_path, "Save the results for --with");
   command->callback([options, exit_code] {
     if (Status status = run(*options); !status) {

@@ -97,7 +97,7 @@ Status run(const Options& options) {
   if (!model) return model.error();
   const std::optional<KvDType> kv = parse_kv_dtype(options.kv_dtype);
   if (!kv)
-    return make_error(ErrorCode::kInvalidArgument, "--kv: expected f16, bf16 or int8, found {}", options.kv_dtype);
+    return make_error(ErrorCode::kInvalidArgument, "--kv: expected {}, found {}", kKvDTypeNames, options.kv_dtype);
   EngineConfig config;
   config.kv_dtype = *kv;
   config.batch_invariant = options.batch_invariant;
@@ -166,7 +166,8 @@ void add_model_command(CLI::App& app, int* exit_code) {
   command->add_option("--depth", options->depth, "Prompt tokens of each decoding row")->capture_default_str();
   command->add_option("-n,--output", options->output, "Tokens that each row generates")->capture_default_str();
   command->add_option("--repeats", options->repeats, "Counted runs, after one warm-up")->capture_default_str();
-  command->add_option("--kv", options->kv_dtype, "KV cache dtype: f16, bf16, int8")->capture_default_str();
+  command->add_option("--kv", options->kv_dtype, fmt::format("KV cache dtype: {}", kKvDTypeNames))
+      ->capture_default_str();
   command->add_flag("--batch-invariant", options->batch_invariant,
                     "Kernels whose numbers do not depend on the batch: what they cost");
   command->add_option("--read-gb-s", options->read_gb_s, "Measured read bandwidth, for shares");

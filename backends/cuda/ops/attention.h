@@ -24,7 +24,8 @@ Status attend_decode(const AttentionArgs& args, KvDType dtype, const OpContext& 
 Status attend_prompt(const AttentionArgs& args, KvDType dtype, const OpContext& at);
 Status merge_partials(const AttentionArgs& args, const OpContext& at);
 
-// fn.template operator()<D, kDims>(), kDims = head_dim rounded up to what kernels are built for.
+// fn.template operator()<D, kDims>(): D is kF8 for fp8-tensor, kDims = head_dim rounded up to what kernels are built
+// for.
 template <class Fn>
 Status with_kv_type(KvDType dtype, uint32_t head_dim, Fn fn) {
   const auto with_dims = [&]<KvDType D>() {
@@ -39,6 +40,13 @@ Status with_kv_type(KvDType dtype, uint32_t head_dim, Fn fn) {
       return with_dims.template operator()<KvDType::kBF16>();
     case KvDType::kI8:
       return with_dims.template operator()<KvDType::kI8>();
+    case KvDType::kF8:
+    case KvDType::kF8Tensor:
+      return with_dims.template operator()<KvDType::kF8>();
+    case KvDType::kI8Block:
+      return with_dims.template operator()<KvDType::kI8Block>();
+    case KvDType::kF8Block:
+      return with_dims.template operator()<KvDType::kF8Block>();
   }
   return make_error(ErrorCode::kUnsupported, "paged_attention: KV dtype {}", static_cast<int>(dtype));
 }

@@ -42,7 +42,7 @@ __device__ void load_queries(uint4* query, const AttentionArgs& args, uint32_t t
 // Where a tile of 16 keys lies; tiles never cross a block.
 struct Tile {
   const uint8_t *keys, *values;
-  const float *key_scales, *value_scales;
+  const float *key_scales = nullptr, *value_scales = nullptr;
 };
 
 template <KvDType D>
@@ -51,8 +51,11 @@ __device__ bool find_tile(const KvLayer& kv, uint32_t slot, uint32_t key_first, 
   if (k < 0) return false;
   tile->keys = kv.data + k * kv.head_dim * kKvBytes<D>;
   tile->values = kv.data + v * kv.head_dim * kKvBytes<D>;
-  tile->key_scales = kv.scales + k;
-  tile->value_scales = kv.scales + v;
+  const uint32_t scales_vector = kBlockScales<D> ? kv.head_dim / kKvScaleBlock : 1;
+  if (kv.scales) {
+    tile->key_scales = kv.scales + k * scales_vector;
+    tile->value_scales = kv.scales + v * scales_vector;
+  }
   return true;
 }
 
@@ -62,6 +65,7 @@ __device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const K
                             const ScoreRule& rule, uint32_t key_first, uint32_t position) {
   const uint32_t g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
   const uint32_t vector_bytes = kv.head_dim * kKvBytes<D>, num_words = kv.head_dim / 8;
+  const uint32_t block_scales = kv.head_dim / kKvScaleBlock;  // of a vector
   const auto in_range = [&](uint32_t key) { return key >= rule.key_begin && key < rule.key_end; };
 
   KvWord<D> k_words[2][kDims / 32];
@@ -70,9 +74,10 @@ __device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const K
     const uint32_t key = j * 8 + g;
 #pragma unroll
     for (uint32_t i = 0; i < kDims / 32; ++i)
-      k_words[j][i] = i * 4 + t < num_words && in_range(key_first + key)
-                          ? load_word<D>(tile.keys + key * vector_bytes, i * 4 + t)
-                          : KvWord<D>{};
+      k_words[j][i] =
+          i * 4 + t < num_words && in_range(key_first + key)
+              ? load_word<D>(tile.keys + key * vector_bytes, i * 4 + t, i * 4 + t, tile.key_scales + key * block_scales)
+              : KvWord<D>{};
   }
   float s[2][4] = {};
 #pragma unroll
@@ -94,7 +99,8 @@ __device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const K
     for (uint32_t n = 0; n < 4; ++n) {
       const uint32_t key = 2 * t + n % 2 + n / 2 * 8;
       v[n] = h * 8 + g < num_words && in_range(key_first + key)
-                 ? load_word<D>(tile.values + key * vector_bytes, h * 8 + g)
+                 ? load_word<D>(tile.values + key * vector_bytes, h * 8 + g, h * 8 + g,
+                                tile.value_scales + key * block_scales)
                  : KvWord<D>{};
     }
   };
@@ -112,15 +118,16 @@ __device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const K
       const uint32_t offset = j * 8 + 2 * t + c % 2, key = key_first + offset;
       const bool seen = rule.sees(key, position);
       float product = s[j][c];
-      if constexpr (D == KvDType::kI8) {
-        if (seen) product *= tile.key_scales[offset];
-        value_scale[j][c % 2] = in_range(key) ? tile.value_scales[offset] * kValueGain<D> : 0.0f;
+      if constexpr (kVectorScales<D>) {
+        if (seen) product *= kKvUnit<D> * (tile.key_scales ? tile.key_scales[offset] : 1.0f);
+        const float scale = tile.value_scales && in_range(key) ? tile.value_scales[offset] : kv.value_scale;
+        value_scale[j][c % 2] = scale * (kKvUnit<D> * kValueGain<D>);
       }
       s[j][c] = seen ? rule.score(product) : -INFINITY;
     }
   }
   acc.template weigh<2>(s);
-  if constexpr (D == KvDType::kI8) {
+  if constexpr (kVectorScales<D>) {
 #pragma unroll
     for (int j = 0; j < 2; ++j)
 #pragma unroll

@@ -22,7 +22,8 @@ struct Layout {
   static constexpr uint32_t kWordBytes = 8 * kKvBytes<D>;
   static constexpr uint32_t kRowBytes = kDims / 8 * kWordBytes < 128 ? 128 : kDims / 8 * kWordBytes;
   static constexpr uint32_t kTileBytes = kTileKeys * kRowBytes;
-  static constexpr uint32_t kScaleBytes = D == KvDType::kI8 ? kTileKeys * 4 : 0;
+  static constexpr uint32_t kScalesKey = kBlockScales<D> ? kDims / kKvScaleBlock : kVectorScales<D> ? 1 : 0;
+  static constexpr uint32_t kScaleBytes = kTileKeys * kScalesKey * 4;
   static constexpr uint32_t kStageBytes = 2 * (kTileBytes + kScaleBytes);  // keys, values, scales of each
   static constexpr uint32_t kQueryWords = kDims / 8 + 4;                   // of 16 bytes in a row of q
   static constexpr uint32_t kQueryBytes = kRows * kQueryWords * 16;
@@ -30,11 +31,11 @@ struct Layout {
 
   // Scores read words 4 * i + t of keys g and its neighbours.
   __device__ static uint32_t key_place(uint32_t key, uint32_t word) {
-    return word ^ (D == KvDType::kI8 ? (key & 3) << 2 : (key & 1) << 2);
+    return word ^ (kKvBytes<D> == 1 ? (key & 3) << 2 : (key & 1) << 2);
   }
   // Outputs read words g and its neighbours of keys 2t.
   __device__ static uint32_t value_place(uint32_t key, uint32_t word) {
-    return word ^ (D == KvDType::kI8 ? (key >> 1 & 3) << 2 : (key >> 1 & 3) << 1);
+    return word ^ (kKvBytes<D> == 1 ? (key >> 1 & 3) << 2 : (key >> 1 & 3) << 1);
   }
 };
 
@@ -61,7 +62,7 @@ template <KvDType D, int kDims>
 __device__ void copy_tile(uint8_t* stage, const KvLayer& kv, const AttentionItem& item, uint32_t kv_head,
                           uint32_t key_first) {
   using L = Layout<D, kDims>;
-  constexpr uint32_t kPieces = kDims * kKvBytes<D> / 16;  // 16 bytes each: one word, or two of int8
+  constexpr uint32_t kPieces = kDims * kKvBytes<D> / 16;  // 16 bytes each: one word, or two of 8 bits
   constexpr uint32_t kWordsPiece = 16 / L::kWordBytes;
   for (uint32_t i = threadIdx.x; i < 2 * kTileKeys * kPieces; i += kThreads) {
     const uint32_t piece = i % kPieces, which = i / (kTileKeys * kPieces), row = i / kPieces % kTileKeys;
@@ -74,13 +75,20 @@ __device__ void copy_tile(uint8_t* stage, const KvLayer& kv, const AttentionItem
     const uint32_t place = which ? L::value_place(row, word) : L::key_place(row, word);
     copy_async_16(stage + which * L::kTileBytes + row * L::kRowBytes + place * L::kWordBytes, from, inside);
   }
-  if constexpr (D == KvDType::kI8) {
+  if constexpr (L::kScalesKey > 0) {
     float* scales = reinterpret_cast<float*>(stage + 2 * L::kTileBytes);
-    for (uint32_t i = threadIdx.x; i < 2 * kTileKeys; i += kThreads) {
-      const uint32_t key = key_first + i % kTileKeys;
-      const int64_t vector =
-          key >= item.key_begin && key < item.key_end ? kv.vector_index(item.slot, key, i / kTileKeys, kv_head) : -1;
-      scales[i] = vector >= 0 ? kv.scales[vector] : 0.0f;
+    const uint32_t scales_vector = kBlockScales<D> ? kv.head_dim / kKvScaleBlock : 1;
+    for (uint32_t i = threadIdx.x; i < 2 * kTileKeys * L::kScalesKey; i += kThreads) {
+      const uint32_t part = i % L::kScalesKey, row = i / L::kScalesKey, which = row / kTileKeys;
+      const uint32_t key = key_first + row % kTileKeys;
+      const int64_t vector = key >= item.key_begin && key < item.key_end && part < scales_vector
+                                 ? kv.vector_index(item.slot, key, which, kv_head)
+                                 : -1;
+      const float scale = vector < 0  ? 0.0f
+                          : kv.scales ? kv.scales[vector * scales_vector + part]
+                          : which     ? kv.value_scale
+                                      : 1.0f;
+      scales[i] = kVectorScales<D> ? scale * kKvUnit<D> : scale;
     }
   }
 }
@@ -95,7 +103,7 @@ __device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const u
   const uint8_t* keys = stage;
   const uint8_t* values = stage + L::kTileBytes;
   const float* key_scales = reinterpret_cast<const float*>(stage + 2 * L::kTileBytes);
-  const float* value_scales = key_scales + kTileKeys;
+  const float* value_scales = key_scales + kTileKeys * L::kScalesKey;
 
   float s[kTiles][4] = {};
 #pragma unroll
@@ -106,7 +114,10 @@ __device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const u
     for (uint32_t j = 0; j < kTiles; ++j) {
       const uint32_t row = j * 8 + g;
       uint32_t numbers[4];
-      decode_word<D>(load_word<D>(keys + row * L::kRowBytes, L::key_place(row, i * 4 + t)), numbers);
+      const uint32_t word = i * 4 + t;
+      decode_word<D>(
+          load_word<D>(keys + row * L::kRowBytes, L::key_place(row, word), word, key_scales + row * L::kScalesKey),
+          numbers);
       add_products(s[j], upper, lower, numbers);
     }
   }
@@ -116,14 +127,14 @@ __device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const u
     for (uint32_t c = 0; c < 4; ++c) {
       const uint32_t row = j * 8 + 2 * t + c % 2;
       float product = s[j][c];
-      if constexpr (D == KvDType::kI8) product *= key_scales[row];
+      if constexpr (kVectorScales<D>) product *= key_scales[row];
       s[j][c] = rule.sees(key_first + row, first + g + c / 2 * 8) ? rule.score(product) : -INFINITY;
     }
   }
   acc.template weigh<kTiles>(s);
 #pragma unroll
   for (uint32_t k = 0; k < kTiles / 2; ++k) {  // 16 keys
-    if constexpr (D == KvDType::kI8) {
+    if constexpr (kVectorScales<D>) {
 #pragma unroll
       for (uint32_t j = 2 * k; j < 2 * k + 2; ++j)
 #pragma unroll
@@ -137,7 +148,9 @@ __device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const u
 #pragma unroll
       for (uint32_t n = 0; n < 4; ++n) {
         const uint32_t row = k * 16 + 2 * t + n % 2 + n / 2 * 8;
-        v[n] = load_word<D>(values + row * L::kRowBytes, L::value_place(row, h * 8 + g));
+        const uint32_t word = h * 8 + g;
+        v[n] = load_word<D>(values + row * L::kRowBytes, L::value_place(row, word), word,
+                            value_scales + row * L::kScalesKey);
       }
       acc.template add_values<D>(h, weights, v);
     }

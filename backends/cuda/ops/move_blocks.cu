@@ -15,8 +15,8 @@ struct Moves {
   ForwardHeader count, array;
 };
 
-__global__ void __launch_bounds__(kThreads)
-    move_blocks_kernel(const uint32_t* inputs, Moves moves, KvGroup group, KvMemory from, KvMemory to) {
+__global__ void __launch_bounds__(kThreads) move_blocks_kernel(const uint32_t* inputs, Moves moves, KvGroup group,
+                                                               uint32_t scales_vector, KvMemory from, KvMemory to) {
   grid_dependency_wait();
   const BlockCopy* copies = input_array<BlockCopy>(inputs, moves.array);
   const uint32_t runs_layer = 2 * group.num_kv_heads, runs_copy = group.num_layers * runs_layer;
@@ -39,10 +39,10 @@ __global__ void __launch_bounds__(kThreads)
     uint8_t* write_bytes = reinterpret_cast<uint8_t*>(write);
     for (uint32_t i = words * 16 + threadIdx.x; i < copy.num_tokens * vector_bytes; i += kThreads)
       write_bytes[i] = read_bytes[i];
-    if (!kv_has_scales(group.dtype)) continue;
-    const float* read_scales = from.scales + layer * from.layer_scales + source;
-    float* write_scales = to.scales + layer * to.layer_scales + target;
-    for (uint32_t i = threadIdx.x; i < copy.num_tokens; i += kThreads) write_scales[i] = read_scales[i];
+    if (scales_vector == 0) continue;
+    const float* read_scales = from.scales + layer * from.layer_scales + source * scales_vector;
+    float* write_scales = to.scales + layer * to.layer_scales + target * scales_vector;
+    for (uint32_t i = threadIdx.x; i < copy.num_tokens * scales_vector; i += kThreads) write_scales[i] = read_scales[i];
   }
 }
 
@@ -54,7 +54,7 @@ Status move(const char* name, uint32_t kv_group, const OpContext& at, Moves move
   const KvPool& pool = at.pools[kv_group];
   if ((pool.*from).num_blocks == 0 || (pool.*to).num_blocks == 0) return {};
   return launch(at, name, move_blocks_kernel, {static_cast<uint32_t>(at.num_sms) * 2, kThreads}, at.forward_inputs,
-                moves, pool.group, pool.*from, pool.*to);
+                moves, pool.group, pool.group.scales_vector(), pool.*from, pool.*to);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ Status run(const PagedAttention& op, const OpContext& at) {
                       at.num_pools, op.kv_group);
   const KvPool& pool = at.pools[op.kv_group];
   const KvGroup& group = pool.group;
-  const uint32_t multiple = group.dtype == KvDType::kI8 ? 16 : 8;
+  const uint32_t multiple = 16 / kv_element_bytes(group.dtype);
   if (op.head_dim % multiple != 0 || op.head_dim > 256)
     return make_error(ErrorCode::kUnsupported,
                       "paged_attention: heads of {} numbers over {} keys: expected a multiple of {} up to 256",
@@ -32,13 +32,14 @@ Status run(const PagedAttention& op, const OpContext& at) {
   args.qkv_columns = at.desc(op.qkv).columns;
   args.kv.data = reinterpret_cast<const uint8_t*>(pool.device.data + op.layer * pool.device.layer_bytes);
   args.kv.scales = pool.device.scales ? pool.device.scales + op.layer * pool.device.layer_scales : nullptr;
+  args.kv.value_scale = op.scales.v;
   args.kv.tables = at.rows.tables;
   args.kv.blocks_row_max = at.rows.blocks_row_max;
   args.kv.num_blocks = group.num_blocks;
   args.kv.num_kv_heads = op.num_kv_heads;
   args.kv.head_dim = op.head_dim;
   args.kv.block_shift = group.block_tokens == 16 ? 4 : group.block_tokens == 32 ? 5 : 6;
-  args.scale = op.scale;
+  args.scale = op.scale * op.scales.k;
   args.soft_cap = op.soft_cap;
   args.window = op.window;
   args.partial_values = at.partial_values;

@@ -3,7 +3,7 @@
 //
 //   qk_norm   head / sqrt(mean(head^2) + eps) * weight, of q and of k
 //   rope      pairs (a, b) of q and k turned by positions[t] * freqs[i]: (a cos - b sin, a sin + b cos) * magnitude
-//   kv_write  k and v into the pool: f16, bf16, or int8 with scale amax / 127
+//   kv_write  k and v into the pool, in its dtype (core/kv/kv_format.h)
 //
 // qkv f32 [T, (num_heads + 2 num_kv_heads) * head_dim]. One warp a (token, head), the head in shared memory; sums in
 // f32. The angle is made in f64 and brought into one turn before its sine is taken in f32: at position 131,072 the f32
@@ -30,7 +30,8 @@ struct Args {
   float magnitude;
   const int32_t* kv_slots;  // null: no write
   std::byte* kv_data;
-  float* kv_scales;
+  float* kv_scales;  // null: none
+  KvTensorScales tensor_scales;
   uint32_t block_tokens, num_blocks;
   KvDType kv_dtype;
 };
@@ -61,25 +62,51 @@ __device__ void turn(float* head, const Args& args, int32_t position, uint32_t l
   __syncwarp();
 }
 
-// `vector`: index of the (block, k or v, head, token) vector in the layer.
-__device__ void write_vector(const float* head, const Args& args, uint64_t vector, uint32_t lane) {
-  const uint64_t first = vector * args.head_dim;
-  if (args.kv_dtype == KvDType::kI8) {
-    float amax = 0;
-    for (uint32_t i = lane; i < args.head_dim; i += kWarp) amax = fmaxf(amax, fabsf(head[i]));
-    const float scale = __fdiv_rn(warp_max(amax), 127.0f);
-    int8_t* out = reinterpret_cast<int8_t*>(args.kv_data) + first;
-    for (uint32_t i = lane; i < args.head_dim; i += kWarp) {
-      const float q = scale == 0 ? 0.0f : rintf(__fdiv_rn(head[i], scale));
-      out[i] = static_cast<int8_t>(fminf(fmaxf(q, -127.0f), 127.0f));
+// e4m3, rounded to nearest even; beyond 448 stays there, NaN stays.
+__device__ uint8_t to_f8(float x) {
+  const uint32_t bits = __float_as_uint(x), sign = bits >> 24 & 0x80;
+  if ((bits & 0x7fffffff) > 0x7f800000) return 0x7f;
+  const float a = fminf(fabsf(x), 448.0f);
+  if (a < 0x1p-6f) return static_cast<uint8_t>(sign | static_cast<uint32_t>(rintf(a * 512)));  // or the first normal one
+  const uint32_t normal = __float_as_uint(a);
+  return static_cast<uint8_t>(sign | (((normal + 0x7ffff + (normal >> 20 & 1)) >> 20) - 0x3c0));
+}
+__device__ int8_t to_i8(float x) {
+  return static_cast<int8_t>(fminf(fmaxf(rintf(x), -127.0f), 127.0f));
+}
+
+// As 8-bit numbers. `vector`: see write_vector.
+__device__ void write_bytes(const float* head, const Args& args, uint64_t vector, bool is_value, uint32_t lane) {
+  const bool is_i8 = kv_is_i8(args.kv_dtype);
+  const uint32_t each = kv_has_block_scales(args.kv_dtype) ? kKvScaleBlock : args.head_dim;
+  const uint32_t num_scales = args.head_dim / each;
+  std::byte* out = args.kv_data + vector * args.head_dim;
+  for (uint32_t part = 0; part < num_scales; ++part) {
+    float scale = is_value ? args.tensor_scales.v : args.tensor_scales.k;
+    if (args.kv_scales) {
+      float amax = 0;
+      for (uint32_t i = lane; i < each; i += kWarp) amax = fmaxf(amax, fabsf(head[part * each + i]));
+      scale = __fdiv_rn(warp_max(amax), is_i8 ? 127.0f : 448.0f);
+      if (lane == 0) args.kv_scales[vector * num_scales + part] = scale;
     }
-    if (lane == 0) args.kv_scales[vector] = scale;
-  } else if (args.kv_dtype == KvDType::kF16) {
+    for (uint32_t i = part * each + lane; i < (part + 1) * each; i += kWarp) {
+      const float q = scale == 0 ? 0.0f : __fdiv_rn(head[i], scale);
+      out[i] = is_i8 ? static_cast<std::byte>(to_i8(q)) : static_cast<std::byte>(to_f8(q));
+    }
+  }
+}
+
+// `vector`: index of the (block, k or v, head, token) vector in the layer.
+__device__ void write_vector(const float* head, const Args& args, uint64_t vector, bool is_value, uint32_t lane) {
+  const uint64_t first = vector * args.head_dim;
+  if (args.kv_dtype == KvDType::kF16) {
     __half* out = reinterpret_cast<__half*>(args.kv_data) + first;
     for (uint32_t i = lane; i < args.head_dim; i += kWarp) out[i] = from_float<__half>(head[i]);
-  } else {
+  } else if (args.kv_dtype == KvDType::kBF16) {
     __nv_bfloat16* out = reinterpret_cast<__nv_bfloat16*>(args.kv_data) + first;
     for (uint32_t i = lane; i < args.head_dim; i += kWarp) out[i] = from_float<__nv_bfloat16>(head[i]);
+  } else {
+    write_bytes(head, args, vector, is_value, lane);
   }
 }
 
@@ -110,7 +137,7 @@ __global__ void __launch_bounds__(kThreads) qkv_heads_kernel(Args args) {
   if (block >= args.num_blocks) return;  // prepare_rows never makes one
   const uint32_t which = is_value, kv_head = h - args.num_heads - which * args.num_kv_heads;
   const uint64_t run = (uint64_t{block} * 2 + which) * args.num_kv_heads + kv_head;
-  write_vector(head, args, run * args.block_tokens + offset, lane);
+  write_vector(head, args, run * args.block_tokens + offset, is_value, lane);
 }
 
 template <class HeadOp>
@@ -157,6 +184,7 @@ Status set(const KvWrite& op, const OpContext& at, Args* args) {
   args->kv_slots = at.tensor<int32_t>(op.kv_slots);
   args->kv_data = pool.device.data + op.layer * pool.device.layer_bytes;
   args->kv_scales = pool.device.scales ? pool.device.scales + op.layer * pool.device.layer_scales : nullptr;
+  args->tensor_scales = op.scales;
   args->block_tokens = pool.group.block_tokens;
   args->num_blocks = pool.group.num_blocks;
   args->kv_dtype = pool.group.dtype;

@@ -49,7 +49,8 @@ Status move(Recorder& r, uint32_t kv_group, Moves moves, KvMemory KvPool::*from,
   const KvGroup& group = pool.group;
   if ((pool.*from).data.empty() || (pool.*to).data.empty()) return {};
   move_plane(r, moves, group, group.head_dim * kv_element_bytes(group.dtype) / 4, (pool.*from).data, (pool.*to).data);
-  if (kv_has_scales(group.dtype)) move_plane(r, moves, group, 1, (pool.*from).scales, (pool.*to).scales);
+  if (kv_has_scales(group.dtype))
+    move_plane(r, moves, group, group.scales_vector(), (pool.*from).scales, (pool.*to).scales);
   return {};
 }
 

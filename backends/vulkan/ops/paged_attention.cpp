@@ -65,10 +65,7 @@ Status record(Recorder& r, const PagedAttention& op) {
                       "vulkan: paged_attention: expected head_dim in multiples of 8 up to 256, found {}", op.head_dim);
   const View qkv = r.tensor(op.qkv), out = r.tensor(op.out), data = pool.device.data[op.layer];
   const View scales = kv_has_scales(pool.group.dtype) ? pool.device.scales[op.layer] : data;
-  const std::vector<uint32_t> shape = {op.head_dim,
-                                       pool.group.dtype == KvDType::kF16    ? 1u
-                                       : pool.group.dtype == KvDType::kBF16 ? 2u
-                                                                            : 3u,
+  const std::vector<uint32_t> shape = {op.head_dim, kv_constant(pool.group.dtype),
                                        static_cast<uint32_t>(r.desc(op.out).dtype), op.soft_cap > 0};
   constexpr uint32_t kNoItems = kForwardHeaderWords - 1;  // a header word that is always 0
   const auto push_for = [&](uint32_t count, uint32_t count2, uint32_t first, uint32_t first2) {
@@ -76,7 +73,7 @@ Status record(Recorder& r, const PagedAttention& op) {
     for (const View& view : {qkv, out, res.forward_inputs, res.tables, data, scales, res.partials}) push.add(view);
     push.add(op.num_heads).add(op.num_kv_heads).add(pool.group.block_tokens).add(res.config.blocks_row_max);
     push.add(count).add(count2).add(first).add(first2);
-    push.add(op.scale).add(op.window).add(op.soft_cap);
+    push.add(op.scale * op.scales.k).add(op.window).add(op.soft_cap).add(op.scales.v);
     return push;
   };
   const uint32_t group_heads = op.num_heads / op.num_kv_heads, num_tokens = r.list().num_tokens;

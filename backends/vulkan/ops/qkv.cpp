@@ -34,7 +34,7 @@ Status record(Recorder& r, const QkNorm* norm, const Rope* rope, const KvWrite* 
     kv_slots = r.tensor(write->kv_slots);
     data = pool.device.data[write->layer];
     if (kv_has_scales(pool.group.dtype)) scales = pool.device.scales[write->layer];
-    write_dtype = pool.group.dtype == KvDType::kF16 ? 1 : pool.group.dtype == KvDType::kBF16 ? 2 : 3;
+    write_dtype = kv_constant(pool.group.dtype);
     block_tokens = pool.group.block_tokens;
   }
   Push push;
@@ -42,6 +42,8 @@ Status record(Recorder& r, const QkNorm* norm, const Rope* rope, const KvWrite* 
   push.add(r.live_count(qkv_id)).add(num_heads).add(num_kv_heads).add(head_dim);
   push.add(rope ? rope->rope_dim : 0u).add(block_tokens).add(norm ? norm->eps : 0.0f);
   push.add(rope ? rope->magnitude : 1.0f);
+  const KvTensorScales tensor_scales = write ? write->scales : KvTensorScales{};
+  push.add(tensor_scales.k).add(tensor_scales.v);
 
   const uint32_t pairing = !rope ? 0 : rope->pairing == RopePairing::kInterleaved ? 1 : 2;
   const uint32_t group_size = r.traits().cpu_kernels ? 8 : 32;
