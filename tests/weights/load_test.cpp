@@ -9,8 +9,10 @@
 #include <functional>
 #include <limits>
 
+#include "core/model/decoder.h"
 #include "core/model/load_file.h"
 #include "core/model/model.h"
+#include "core/model/model_digest.h"
 #include "tests/weights/gguf_bytes.h"
 
 using namespace llmrt;
@@ -141,6 +143,15 @@ const WrongModel kWrongModels[] = {
     {"tensor of another architecture", ErrorCode::kUnsupported,
      "tensor blk.0.attn_q_norm.weight: llama has no such tensor",
      [](auto& f) { f.tensor_f32("blk.0.attn_q_norm.weight", {16}); }},
+    {"a scale of cached keys without one of values", ErrorCode::kCorruptFile,
+     "missing tensor: blk.0.attn_v_cache.scale: expected [1] f32",
+     [](auto& f) { f.tensor_f32("blk.0.attn_k_cache.scale", {1}); }},
+    {"a scale of cached values without one of keys", ErrorCode::kUnsupported,
+     "tensor blk.0.attn_v_cache.scale: llama has no such tensor",
+     [](auto& f) { f.tensor_f32("blk.0.attn_v_cache.scale", {1}); }},
+    {"a negative scale of cached keys", ErrorCode::kCorruptFile,
+     "bad tensor: blk.0.attn_k_cache.scale: expected a scale in [1e-12, 1e12], found -1",
+     [](auto& f) { f.tensor_f32("blk.0.attn_k_cache.scale", {1}, -1.0f); }},
     {"unknown rope scaling", ErrorCode::kUnsupported, "expected none, linear, llama3 or yarn, found \"longrope\"",
      [](auto& f) { f.string("llama.rope.scaling.type", "longrope"); }},
     {"rope factors of the wrong length", ErrorCode::kCorruptFile, "shape mismatch: rope_freqs.weight: expected [8] f32",
@@ -254,6 +265,30 @@ TEST_CASE("models that are wrong or unknown are refused by name") {
     CHECK(model.error().code == wrong.code);
     CHECK_THAT(model.error().message, ContainsSubstring(wrong.message));
   }
+}
+
+TEST_CASE("scales of an fp8 KV cache go with the ops of their layer") {
+  GgufBytes file = tiny_model();
+  file.tensor_f32("blk.0.attn_k_cache.scale", {1}, 0.25f);
+  file.tensor_f32("blk.0.attn_v_cache.scale", {1}, 0.5f);
+  const std::string bytes = file.build(), plain_bytes = tiny_model().build();
+  const auto model = load(bytes), plain = load(plain_bytes);
+  REQUIRE(model.ok());
+  REQUIRE(plain.ok());
+  CHECK((*model)->has_kv_scales);
+  CHECK_FALSE((*plain)->has_kv_scales);
+  CHECK(model_digest(**model) != model_digest(**plain));
+  int num_ops = 0;
+  for (const Op& op : build_forward(**model, Caps{}, 1).ops) {
+    const KvTensorScales* scales = nullptr;
+    if (const auto* write = std::get_if<KvWrite>(&op)) scales = &write->scales;
+    if (const auto* attention = std::get_if<PagedAttention>(&op)) scales = &attention->scales;
+    if (scales == nullptr) continue;
+    CHECK(scales->k == 0.25f);
+    CHECK(scales->v == 0.5f);
+    ++num_ops;
+  }
+  CHECK(num_ops == 2);
 }
 
 TEST_CASE("keys at their neutral value change nothing") {
