@@ -121,12 +121,12 @@ requires(is_plain16(E)) struct Fragment<E> {
   uint4 numbers[4];
 
   __device__ void load(const PackedMatrix& m, uint64_t row, uint32_t step, uint32_t t) {
-    const uint8_t* at = m.plane[0] + row * m.row_stride;
 #pragma unroll
-    for (uint32_t i = 0; i < 4; ++i) {
-      const uint32_t offset = 2 * (step * kStep + i * kUnit + t * 8);
-      numbers[i] = offset < m.row_stride ? load_streaming(at + offset) : uint4{};
-    }
+    for (uint32_t i = 0; i < 4; ++i) load_unit(m, row, step, i, t);
+  }
+  __device__ void load_unit(const PackedMatrix& m, uint64_t row, uint32_t step, uint32_t i, uint32_t t) {
+    const uint32_t offset = 2 * (step * kStep + i * kUnit + t * 8);
+    numbers[i] = offset < m.row_stride ? load_streaming(m.plane[0] + row * m.row_stride + offset) : uint4{};
   }
   // The 8 numbers of unit i as four pairs.
   __device__ void decode(int i, [[maybe_unused]] uint32_t t, uint32_t (&pairs)[4]) const {

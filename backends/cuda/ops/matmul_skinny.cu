@@ -2,7 +2,8 @@
 // out f32.
 //
 // A block makes 128 outputs n of 8 * kTiles rows. Its 4 warps take 32 outputs each and walk the same steps of 128
-// columns; weights go from global memory straight into registers, one step ahead, and are used for every row; x goes
+// columns; weights go from global memory straight into registers, one step ahead, and are used for every row (16-bit
+// ones take the place of those just used, others, a quarter as many, wait in registers of their own); x goes
 // through a ring of 3 stages in shared memory, whose rows are 64 bytes off each other's banks, so that reads do not
 // collide. W is the 16x16 operand of the matrix units, x the 16x8 one; sums in f32, over each unit of quantised weights
 // scaled there (dequant.cuh).
@@ -47,10 +48,10 @@ __device__ void copy_x(uint4* stage, const Args& args, uint32_t row_first, uint3
   }
 }
 
-// The two 16-row tiles of a warp, one step: sums += W * x.
-template <Encoding E, int kTiles>
+// The two 16-row tiles of a warp, one step: sums += W * x. used(i): unit i of all rows is no longer needed.
+template <Encoding E, int kTiles, class Used>
 __device__ void multiply(float (&sums)[2][kTiles][4], const Fragment<E> (&rows)[4], const uint4* stage, uint32_t step,
-                         uint32_t g, uint32_t t) {
+                         uint32_t g, uint32_t t, Used used) {
   using F = Fragment<E>;
   constexpr uint32_t kOnes = both_halves(0x3c00);
 #pragma unroll
@@ -63,6 +64,7 @@ __device__ void multiply(float (&sums)[2][kTiles][4], const Fragment<E> (&rows)[
       scale[r] = rows[r].scale(i, step);
       base[r] = rows[r].base(i, step);
     }
+    used(i);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       const uint4 x = stage[(tile * 8 + g) * kRowWords + i * 4 + t];
@@ -126,7 +128,7 @@ __device__ void store_sums(const float* shared, const Args& args, uint32_t out_f
 }
 
 template <Encoding E, int kTiles>
-__global__ void __launch_bounds__(kThreads) matmul_skinny_kernel(Args args) {
+__global__ void __launch_bounds__(kThreads, is_plain16(E) && kTiles <= 4 ? 3 : 0) matmul_skinny_kernel(Args args) {
   uint4* stages = reinterpret_cast<uint4*>(dynamic_shared());
   constexpr uint32_t kStageWords = kTiles * 8 * kRowWords;
   const uint32_t warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
@@ -138,7 +140,8 @@ __global__ void __launch_bounds__(kThreads) matmul_skinny_kernel(Args args) {
   // Rows g, g + 8, g + 16, g + 24 of the warp; past the end the last row again, whose sums are not stored.
   grid_dependency_release();
   uint64_t rows[4];
-  Fragment<E> current[4], next[4];
+  Fragment<E> current[4];
+  [[maybe_unused]] Fragment<E> next[4];
 #pragma unroll
   for (uint32_t r = 0; r < 4; ++r) {
     rows[r] = min(out_first + warp * kWarpOut + r * 8 + g, args.weight.rows - 1);
@@ -160,13 +163,22 @@ __global__ void __launch_bounds__(kThreads) matmul_skinny_kernel(Args args) {
     const uint32_t later = step + kStages - 1;
     if (later < end) copy_x<kTiles>(stages + (later - begin) % kStages * kStageWords, args, row_first, live, later);
     copy_async_commit();
-    if (step + 1 < end) {
+    const uint4* stage = stages + (step - begin) % kStages * kStageWords;
+    if constexpr (is_plain16(E)) {
+      multiply<E, kTiles>(sums, current, stage, step, g, t, [&](uint32_t i) {
+        if (step + 1 == end) return;
 #pragma unroll
-      for (int r = 0; r < 4; ++r) next[r].load(args.weight, rows[r], step + 1, t);
+        for (int r = 0; r < 4; ++r) current[r].load_unit(args.weight, rows[r], step + 1, i, t);
+      });
+    } else {
+      if (step + 1 < end) {
+#pragma unroll
+        for (int r = 0; r < 4; ++r) next[r].load(args.weight, rows[r], step + 1, t);
+      }
+      multiply<E, kTiles>(sums, current, stage, step, g, t, [](uint32_t) {});
+#pragma unroll
+      for (int r = 0; r < 4; ++r) current[r] = next[r];
     }
-    multiply<E, kTiles>(sums, current, stages + (step - begin) % kStages * kStageWords, step, g, t);
-#pragma unroll
-    for (int r = 0; r < 4; ++r) current[r] = next[r];
   }
 
   float* shared = reinterpret_cast<float*>(stages);
