@@ -21,31 +21,28 @@ constexpr NamedPart kParts[] = {{"batching", batching_part},
                                 {"kv", kv_part},
                                 {"ablation", ablation_part}};
 
-// Fails only where nothing more can run on the device; a part that fails is in the report.
-Status run_device(const ServingOptions& options, const std::string& name, const std::shared_ptr<const Model>& model,
-                  const Clock& clock, Report* report) {
+struct Candidate {
+  std::string id;
+  LoadedDevice device;
+  bool is_lost = false;
+};
+
+Result<Candidate> load(const ServingOptions& options, const std::string& name,
+                       const std::shared_ptr<const Model>& model, const Clock& clock, Report* report) {
+  report->begin(name, "load");
   Result<std::unique_ptr<Backend>> backend = open_device(name);
   if (!backend) return backend.error();
-  const std::string id = (*backend)->caps().device_id;
-  report->begin(id, "load");
+  Candidate candidate{(*backend)->caps().device_id, {}};
+  report->begin(candidate.id, "load");
   report->progress((*backend)->caps().device_name);
   Result<LoadedDevice> device = LoadedDevice::load(std::move(*backend), model, &clock);
   if (!device) return device.error();
-  report->add({"weights on the device", device->load_s(), "s",
-               fmt::format("{}, {}; KV in {}, {:.2f} GB of weights", device->caps().device_name, device->caps().tier,
-                           kv_dtype_name(options.kv_dtype), static_cast<double>(model->weights.bytes()) * 1e-9)});
-  const Bench bench{options, *model,  device->caps(),
-                    clock,   *report, [&](const EngineConfig& config) { return device->make_engine(config); }};
-  for (const std::string& wanted : options.parts) {
-    const NamedPart* part = std::ranges::find(kParts, wanted, &NamedPart::name);
-    report->begin(id, wanted);
-    report->progress("begins");
-    Status status = part->run(bench);
-    if (status) continue;
-    if (status.error().code == ErrorCode::kDeviceLost) return status;
-    report->fail(status.error());
-  }
-  return {};
+  candidate.device = *std::move(device);
+  const Caps& caps = candidate.device.caps();
+  report->add({"weights on the device", candidate.device.load_s(), "s",
+               fmt::format("{}, {}; {:.2f} GB, KV in {}", caps.device_name, caps.tier,
+                           static_cast<double>(model->weights.bytes()) * 1e-9, kv_dtype_name(options.kv_dtype))});
+  return candidate;
 }
 
 Status run(const ServingOptions& options) {
@@ -55,12 +52,31 @@ Status run(const ServingOptions& options) {
   if (!model) return model.error();
   SteadyClock clock;
   Report report((*model)->path, options.json_path, &clock);
-  for (const std::string& device : options.devices) {
-    report.begin(device, "device");
-    if (Status status = run_device(options, device, *model, clock, &report); !status) report.fail(status.error());
+  std::vector<Candidate> candidates;
+  for (const std::string& name : options.devices) {
+    Result<Candidate> candidate = load(options, name, *model, clock, &report);
+    if (candidate)
+      candidates.push_back(*std::move(candidate));
+    else
+      report.fail(candidate.error());
+  }
+  for (const std::string& wanted : options.parts) {
+    const NamedPart* part = std::ranges::find(kParts, wanted, &NamedPart::name);
+    for (Candidate& candidate : candidates) {
+      if (candidate.is_lost) continue;
+      const LoadedDevice& device = candidate.device;
+      const Bench bench{options, **model, device.caps(),
+                        clock,   report,  [&](const EngineConfig& config) { return device.make_engine(config); }};
+      report.begin(candidate.id, wanted);
+      report.progress("begins");
+      Status status = part->run(bench);
+      if (status) continue;
+      report.fail(status.error());
+      candidate.is_lost = status.error().code == ErrorCode::kDeviceLost;
+    }
   }
   if (Status status = report.status(); !status) return status;
-  if (report.has_failed()) return make_error(ErrorCode::kInternal, "a part failed; see FAILED above");
+  if (report.has_failed()) return make_error(ErrorCode::kInternal, "not all parts ran; see FAILED above");
   return {};
 }
 
@@ -71,7 +87,7 @@ void add_options(CLI::App* command, ServingOptions* options) {
   std::vector<std::string> names;
   for (const NamedPart& part : kParts) names.push_back(part.name);
   command->add_option("-m,--model", options->model, "GGUF file or synthetic:<shape>:<encoding>")->capture_default_str();
-  command->add_option("-d,--device", options->devices, "Devices, one after the other (repeat)")->capture_default_str();
+  command->add_option("-d,--device", options->devices, "Devices, in turn in each part (repeat)")->capture_default_str();
   command->add_option("--parts", options->parts, "In this order")
       ->delimiter(',')
       ->check(CLI::IsMember(names))
@@ -117,7 +133,7 @@ void add_options(CLI::App* command, ServingOptions* options) {
   number("--ablation-requests", options->ablation_requests, 1, 1u << 16, "ablation: requests, all at t = 0");
   number("--ablation-naive", options->ablation_naive, 1, 1u << 16, "ablation: of them, run one at a time");
   number("--ablation-reserving", options->ablation_reserving, 1, 1u << 16, "ablation: of them, with whole contexts");
-  number("--ablation-context", options->ablation_context, 512, 1u << 20, "ablation: tokens of a context");
+  number("--ablation-context", options->ablation_context, 768, 1u << 20, "ablation: tokens of a context");
   number("--ablation-contexts", options->ablation_pool_contexts, 1, 1024, "ablation: contexts that the KV pool holds");
 }
 

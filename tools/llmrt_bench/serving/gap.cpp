@@ -46,8 +46,8 @@ std::vector<double> gaps_ms(const std::vector<std::shared_ptr<const Answer>>& st
 
 class Scene {
  public:
-  Scene(Engine* engine, const Bench& bench)
-      : bench_(bench), engine_(engine), drive_(engine, &bench.clock), draws_(1), deadline_ns_(bench.deadline(1)) {}
+  Scene(Engine* engine, const Bench& bench, TimeNs deadline_ns)
+      : bench_(bench), engine_(engine), drive_(engine, &bench.clock), draws_(1), deadline_ns_(deadline_ns) {}
 
   Result<Stall> play(uint32_t warm_tokens) {
     const uint32_t output = std::min(kStreamOutput, engine_->config().context_max - kStreamPrompt);
@@ -93,7 +93,7 @@ class Scene {
   Status reached(const Result<bool>& done) const {
     if (!done) return done.error();
     if (*done) return {};
-    return make_error(ErrorCode::kTimeout, "cut: one setting took the budget of {} s", bench_.options.budget_s);
+    return make_error(ErrorCode::kTimeout, "cut by the budget of {} s", bench_.options.budget_s);
   }
 
   const Bench& bench_;
@@ -115,10 +115,10 @@ EngineConfig config_of(const Bench& bench) {
   return config;
 }
 
-Result<Stall> play(const Bench& bench, const EngineConfig& config, uint32_t warm_tokens) {
+Result<Stall> play(const Bench& bench, const EngineConfig& config, uint32_t warm_tokens, TimeNs deadline_ns) {
   Result<std::unique_ptr<Engine>> engine = bench.make_engine(config);
   if (!engine) return engine.error();
-  return Scene(engine->get(), bench).play(std::min(warm_tokens, bench.options.gap_prompt));
+  return Scene(engine->get(), bench, deadline_ns).play(std::min(warm_tokens, bench.options.gap_prompt));
 }
 
 void add_stall(const Bench& bench, const std::string& name, const Stall& stall) {
@@ -151,20 +151,26 @@ Status gap_part(const Bench& bench) {
       std::min(bench.options.gap_prompt + bench.options.gap_streams, bench.caps.step_tokens_max);
   unchunked.chunk_tokens = unchunked.step_tokens_max;
   constexpr uint32_t kWarmTokens = 2048;
-  Result<Stall> whole = play(bench, unchunked, kWarmTokens);
+  const TimeNs deadline_ns = bench.deadline(1);
+  Result<Stall> whole = play(bench, unchunked, kWarmTokens, deadline_ns);
   if (!whole) return whole.error();
   add_stall(bench, fmt::format("unchunked (steps of {})", unchunked.step_tokens_max), *whole);
   bool is_small_gap = false, is_smaller_gap = false;
   for (const std::string& text : bench.options.gap_settings) {
     Result<Pacing> pacing = parse_pacing(text);
     if (!pacing) return pacing.error();
+    const bool is_paced = pacing->plain_steps > 0;
+    const std::string name = is_paced ? fmt::format("chunks within {} steps", text) : fmt::format("chunks of {}", text);
     EngineConfig paced = config;
-    if (pacing->chunk_tokens > 0) paced.chunk_tokens = pacing->chunk_tokens;
+    if (!is_paced) paced.chunk_tokens = pacing->chunk_tokens;
     paced.tpot_target_ms = pacing->plain_steps * whole->plain_ms;
-    Result<Stall> stall = play(bench, paced, kWarmTokens * (pacing->plain_steps > 0 ? 2 : 1));
-    if (!stall) return stall.error();
-    const std::string name =
-        pacing->chunk_tokens > 0 ? fmt::format("chunks of {}", text) : fmt::format("chunks within {} steps", text);
+    // The cost model learns from the first prompt what a long one costs.
+    Result<Stall> stall = play(bench, paced, (is_paced ? 2 : 1) * kWarmTokens, deadline_ns);
+    if (!stall) {
+      bench.report.fail(make_error(stall.error().code, "{}: {}", name, stall.error().message));
+      if (stall.error().code == ErrorCode::kDeviceLost) return stall.error();
+      continue;
+    }
     add_stall(bench, name, *stall);
     const double steps = stall->worst_ms / stall->plain_ms, share = stall->worst_ms / whole->worst_ms;
     const double ttft = stall->ttft_ms / whole->ttft_ms;

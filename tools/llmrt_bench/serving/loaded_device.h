@@ -10,6 +10,7 @@ namespace llmrt::bench {
 
 class LoadedDevice {
  public:
+  LoadedDevice() = default;  // nothing; load() makes one
   static Result<LoadedDevice> load(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model,
                                    const Clock* clock);
 

@@ -44,6 +44,7 @@ class Report {
   // To standard error, with the time since the start.
   void progress(const std::string& text) const;
 
+  const boost::json::object& json() const { return json_; }
   bool has_failed() const { return has_failed_; }
   Status status() const { return status_; }  // of writing the file
 
