@@ -48,6 +48,9 @@ Result<Candidate> load(const ServingOptions& options, const std::string& name,
 Status run(const ServingOptions& options) {
   for (const std::string& text : options.gap_settings)
     if (Result<Pacing> pacing = parse_pacing(text); !pacing) return pacing.error();
+  if (options.batching.prompt_min > options.batching.prompt_max)
+    return make_error(ErrorCode::kInvalidArgument, "--prompt-min: expected at most --prompt-max {}, found {}",
+                      options.batching.prompt_max, options.batching.prompt_min);
   Result<std::shared_ptr<const Model>> model = load_model(options.model);
   if (!model) return model.error();
   SteadyClock clock;
@@ -105,7 +108,7 @@ void add_options(CLI::App* command, ServingOptions* options) {
       ->capture_default_str();
   command->add_option("--json", options->json_path, "Also write the figures to this file, after each");
   number("--requests", options->batching.num_requests, 1, 1u << 16, "batching: requests, all at t = 0");
-  number("--sequences", options->sequences, 1, 1024, "batching, ablation: rows of a batch");
+  number("--sequences", options->sequences, 1, 1024, "batching: rows of a batch");
   number("--prompt-min", options->batching.prompt_min, 1, 1u << 16, "batching: prompts, log-uniform");
   number("--prompt-max", options->batching.prompt_max, 1, 1u << 16, "");
   number("--output-mean", options->batching.output_mean, 1, 1u << 16, "batching: answers, geometric");
@@ -131,6 +134,7 @@ void add_options(CLI::App* command, ServingOptions* options) {
       ->check(CLI::Range(1u, 1u << 20))
       ->capture_default_str();
   number("--ablation-requests", options->ablation_requests, 1, 1u << 16, "ablation: requests, all at t = 0");
+  number("--ablation-sequences", options->ablation_sequences, 1, 1024, "ablation: rows of a batch");
   number("--ablation-naive", options->ablation_naive, 1, 1u << 16, "ablation: of them, run one at a time");
   number("--ablation-reserving", options->ablation_reserving, 1, 1u << 16, "ablation: of them, with whole contexts");
   number("--ablation-context", options->ablation_context, 768, 1u << 20, "ablation: tokens of a context");
@@ -142,8 +146,8 @@ void add_options(CLI::App* command, ServingOptions* options) {
 void add_serving_command(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand(
       "serving",
-      "What the scheduler is worth: continuous against static batching, gaps by chunk size, prefix cache, "
-      "8-bit KV, ablation");
+      "What the scheduler is worth: gaps by chunk size, prefix cache, continuous against static batching, 8-bit "
+      "KV, ablation. Defaults, Llama 8B in f16 on an H200, estimated: CUDA 55 s, Vulkan 85 s, and loading");
   const auto options = std::make_shared<ServingOptions>();
   add_options(command, options.get());
   command->callback([options, exit_code] {

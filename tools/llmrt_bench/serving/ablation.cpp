@@ -27,8 +27,8 @@ WorkloadSpec workload_of(const ServingOptions& options) {
   spec.num_requests = options.ablation_requests;
   spec.prompt_min = 32;
   spec.prompt_max = 256;
-  spec.output_mean = 48;
-  spec.output_max = 192;
+  spec.output_mean = 32;
+  spec.output_max = 128;
   spec.num_prefixes = 4;
   spec.prefix_tokens = 256;
   spec.long_every = 32;
@@ -99,7 +99,7 @@ Result<Outcome> run_setting(const Bench& bench, const Setting& setting, const st
 Status ablation_part(const Bench& bench) {
   const ServingOptions& options = bench.options;
   const std::vector<WorkItem> items = make_workload(workload_of(options), bench.vocab_size());
-  const uint32_t all = options.ablation_requests, rows = options.sequences;
+  const uint32_t all = options.ablation_requests, rows = options.ablation_sequences;
   const uint32_t rows_reserving = std::min(rows, options.ablation_pool_contexts);
   const std::string reserving = fmt::format("batch of {}: whole contexts reserved", rows_reserving);
   const std::string paged = fmt::format("+ paged KV: batch of {}", rows);

@@ -20,7 +20,7 @@ struct ServingOptions {
   KvDType kv_dtype = KvDType::kF16;
   double budget_s = 20;  // of a part on a device; what passes it is cut, and says so
 
-  uint32_t sequences = 64;  // batching, ablation
+  uint32_t sequences = 64;  // batching
   WorkloadSpec batching;
 
   uint32_t gap_streams = 32, gap_prompt = 16384;
@@ -32,7 +32,8 @@ struct ServingOptions {
   uint32_t kv_mib = 8192, kv_rows = 16, kv_output = 64;
   std::vector<uint32_t> kv_contexts{512, 2048};
 
-  uint32_t ablation_requests = 128, ablation_naive = 8, ablation_reserving = 16;
+  uint32_t ablation_requests = 96, ablation_sequences = 32;
+  uint32_t ablation_naive = 6, ablation_reserving = 10;  // of the requests, where all would take too long
   uint32_t ablation_context = 4608, ablation_pool_contexts = 10;
 };
 
