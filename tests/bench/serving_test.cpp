@@ -175,6 +175,19 @@ TEST_CASE("the ablation adds features, and chunks shorten the worst gap") {
   CHECK_THAT(bed.note("+ chunked prefill: on / off"), ContainsSubstring("worst gap 0."));
 }
 
+TEST_CASE("an ablation that passes its budget names where, and compares nothing that was cut") {
+  Bed bed;
+  bed.options.ablation_sequences = 16;
+  bed.options.ablation_requests = 64;
+  bed.options.ablation_context = 1024;
+  bed.options.budget_s = 0.2;
+  const Status status = bed.run(ablation_part);
+  REQUIRE_FALSE(status.ok());
+  CHECK_THAT(status.error().message, ContainsSubstring("in \"+ paged KV: batch of 16\""));
+  CHECK_THAT(bed.note("+ paged KV: batch of 16"), ContainsSubstring("CUT by the budget"));
+  CHECK(boost::json::serialize(bed.report.json()).find("+ paged KV: batch of 16: on / off") == std::string::npos);
+}
+
 TEST_CASE("a device that is lost ends a part with its error") {
   Bed bed({.lost_at_submit = 30});
   small_batching(bed);

@@ -20,6 +20,8 @@ struct Setting {
 
 struct Outcome {
   double tok_s = 0, ttft_p50_ms = 0, ttft_p95_ms = 0, worst_gap_ms = 0;
+  size_t num_requests = 0;
+  bool is_cut = false;
 };
 
 WorkloadSpec workload_of(const ServingOptions& options) {
@@ -80,8 +82,12 @@ Result<Outcome> run_setting(const Bench& bench, const Setting& setting, const st
   if (Status status = drive.finish(); !status) return status.error();
   const EngineStats after = (*engine)->stats();
   const StepCounts steps = steps_between(before, after);
-  const Outcome outcome{static_cast<double>(tokens) / seconds, quantile(ttfts, 0.5), quantile(ttfts, 0.95),
-                        quantile(gaps, 1)};
+  const Outcome outcome{static_cast<double>(tokens) / seconds,
+                        quantile(ttfts, 0.5),
+                        quantile(ttfts, 0.95),
+                        quantile(gaps, 1),
+                        count,
+                        !*ended};
   bench.report.add(
       {setting.name, outcome.tok_s, "tok/s",
        fmt::format("TTFT p50 {:.0f}, p95 {:.0f} ms, worst gap {:.1f} ms; {} of {} requests in {:.2f} s, {} steps of "
@@ -92,6 +98,15 @@ Result<Outcome> run_setting(const Bench& bench, const Setting& setting, const st
                    : count < items.size() ? "; the first ones only, so TTFT is not that of all"
                                           : "")});
   return outcome;
+}
+
+// Times of requests stand side by side only where both ran the same ones.
+void compare(const Bench& bench, const char* name, const Outcome& off, const Outcome& on) {
+  std::string note = "other requests, so times are not compared";
+  if (on.num_requests == off.num_requests)
+    note = fmt::format("TTFT p50 {:.2f} x, p95 {:.2f} x, worst gap {:.2f} x", on.ttft_p50_ms / off.ttft_p50_ms,
+                       on.ttft_p95_ms / off.ttft_p95_ms, on.worst_gap_ms / off.worst_gap_ms);
+  bench.report.add({fmt::format("{}: on / off", name), on.tok_s / off.tok_s, "x", note});
 }
 
 }  // namespace
@@ -118,12 +133,9 @@ Status ablation_part(const Bench& bench) {
       return make_error(ErrorCode::kTimeout, "cut by the budget of {} s before \"{}\"", options.budget_s, setting.name);
     Result<Outcome> outcome = run_setting(bench, setting, items, deadline_ns);
     if (!outcome) return outcome.error();
-    if (former)
-      bench.report.add(
-          {fmt::format("{}: on / off", setting.name), outcome->tok_s / former->tok_s, "x",
-           fmt::format("TTFT p50 {:.2f} x, p95 {:.2f} x, worst gap {:.2f} x",
-                       outcome->ttft_p50_ms / former->ttft_p50_ms, outcome->ttft_p95_ms / former->ttft_p95_ms,
-                       outcome->worst_gap_ms / former->worst_gap_ms)});
+    if (outcome->is_cut)
+      return make_error(ErrorCode::kTimeout, "cut by the budget of {} s in \"{}\"", options.budget_s, setting.name);
+    if (former) compare(bench, setting.name, *former, *outcome);
     former = *outcome;
   }
   return {};

@@ -165,7 +165,7 @@ Status gap_part(const Bench& bench) {
     if (!is_paced) paced.chunk_tokens = pacing->chunk_tokens;
     paced.tpot_target_ms = pacing->plain_steps * whole->plain_ms;
     // The cost model learns from the first prompt what a long one costs.
-    Result<Stall> stall = play(bench, paced, (is_paced ? 2 : 1) * kWarmTokens, deadline_ns);
+    Result<Stall> stall = play(bench, paced, (is_paced ? 4 : 1) * kWarmTokens, deadline_ns);
     if (!stall) {
       bench.report.fail(make_error(stall.error().code, "{}: {}", name, stall.error().message));
       if (stall.error().code == ErrorCode::kDeviceLost) return stall.error();
