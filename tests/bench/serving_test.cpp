@@ -86,6 +86,7 @@ constexpr const char* kLiveRows = "static, rows that end cost nothing";
 TEST_CASE("batching counts what was asked for, whatever is computed on top, and loads the weights once") {
   Bed bed;
   small_batching(bed).options.budget_s = 1000;
+  bed.options.prefix_prompt = 100;
   REQUIRE(bed.run(batching_part).ok());
   uint64_t tokens = 0;
   for (const WorkItem& item : make_workload(bed.options.batching, kFakeVocab)) tokens += item.output_tokens;
@@ -96,6 +97,8 @@ TEST_CASE("batching counts what was asked for, whatever is computed on top, and 
   CHECK_THAT(bed.value(fmt::format("continuous / {}", kFixedShape)),
              WithinRel(bed.value("continuous") / bed.value(kFixedShape), 1e-9));
   CHECK_THAT(bed.note(kFixedShape), ContainsSubstring("steps of 8.0 rows"));
+  CHECK(bed.device.free_pool().ok());
+  REQUIRE(bed.run(prefix_part).ok());  // another engine after all that
   CHECK(bed.num_loads == 1);
 }
 

@@ -73,6 +73,7 @@ Status run(const ServingOptions& options) {
       report.begin(candidate.id, wanted);
       report.progress("begins");
       Status status = part->run(bench);
+      if (status) status = device.free_pool();
       if (status) continue;
       report.fail(status.error());
       candidate.is_lost = status.error().code == ErrorCode::kDeviceLost;

@@ -1,5 +1,7 @@
 #include "tools/llmrt_bench/serving/loaded_device.h"
 
+#include "core/engine/pool_sizing.h"
+
 namespace llmrt::bench {
 namespace {
 
@@ -63,6 +65,12 @@ Result<LoadedDevice> LoadedDevice::load(std::unique_ptr<Backend> backend, std::s
 
 Result<std::unique_ptr<Engine>> LoadedDevice::make_engine(const EngineConfig& config) const {
   return Engine::create(config, model_, nullptr, std::make_unique<LentBackend>(backend_), clock_, {});
+}
+
+Status LoadedDevice::free_pool() const {
+  KvGroup group = kv_group_of(model_->config, EngineConfig());
+  group.num_blocks = 1;  // the least that there is
+  return backend_->create_kv_pools({&group, 1});
 }
 
 }  // namespace llmrt::bench

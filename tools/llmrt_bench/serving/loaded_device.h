@@ -17,6 +17,9 @@ class LoadedDevice {
   // State and KV pool are made anew, weights stay. The engine before must be gone, with nothing in flight.
   Result<std::unique_ptr<Engine>> make_engine(const EngineConfig& config) const;
 
+  // Gives back the last engine's KV pool, for who else uses the device. The engine must be gone.
+  Status free_pool() const;
+
   const Caps& caps() const { return backend_->caps(); }
   double load_s() const { return load_s_; }
 
