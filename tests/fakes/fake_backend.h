@@ -20,7 +20,7 @@ struct FakeBackendConfig {
   uint64_t lost_at_submit = 0;  // this submission (from 1) and all later calls say device_lost; 0 = never
 };
 
-class FakeBackend final : public Backend {
+class FakeBackend : public Backend {
  public:
   explicit FakeBackend(FakeBackendConfig config);
 

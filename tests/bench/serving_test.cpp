@@ -1,0 +1,200 @@
+// The parts of the serving bench measure what they say. Method: engines on the backend of hashes, whose steps take 0.1
+// ms and 0.01 ms a token (and little for keys), and a clock that moves by that much, so figures can be told beforehand.
+#include <boost/json.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/fakes/fake_backend.h"
+#include "tests/fakes/sim_clock.h"
+#include "tools/llmrt_bench/serving/drive.h"
+#include "tools/llmrt_bench/serving/loaded_device.h"
+#include "tools/llmrt_bench/serving/parts.h"
+
+using namespace llmrt;
+using namespace llmrt::bench;
+using namespace llmrt::test;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::WithinAbs;
+using Catch::Matchers::WithinRel;
+
+namespace {
+
+class TimedBackend final : public FakeBackend {
+ public:
+  TimedBackend(SimClock* clock, FakeBackendConfig config, int* num_loads)
+      : FakeBackend(config), clock_(clock), num_loads_(num_loads), caps_(FakeBackend::caps()) {
+    caps_.kv_dtypes = {KvDType::kF16, KvDType::kI8};
+  }
+  const Caps& caps() const override { return caps_; }
+  Status load_weights(const WeightTable& weights, const Progress& progress) override {
+    ++*num_loads_;
+    return FakeBackend::load_weights(weights, progress);
+  }
+  Result<StepOutput> wait(Ticket ticket) override {
+    Result<StepOutput> output = FakeBackend::wait(ticket);
+    if (output) clock_->advance_ns(static_cast<TimeNs>(output->forward_ms * 1e6));
+    return output;
+  }
+
+ private:
+  SimClock* clock_;
+  int* num_loads_;
+  Caps caps_;
+};
+
+struct Bed {
+  explicit Bed(FakeBackendConfig config = {}) {
+    auto backend = std::make_unique<TimedBackend>(&clock, config, &num_loads);
+    auto loaded = LoadedDevice::load(std::move(backend), model, &clock);
+    REQUIRE(loaded.ok());
+    device = std::move(*loaded);
+  }
+  Status run(Status (*part)(const Bench&)) {
+    return part({options, *model, device.caps(), clock, report,
+                 [&](const EngineConfig& config) { return device.make_engine(config); }});
+  }
+  const boost::json::object& figure(std::string_view name) const {
+    for (const auto& entry : report.json().at("figures").as_array())
+      if (entry.at("name").as_string() == name) return entry.as_object();
+    FAIL("no figure \"" << name << "\" in " << boost::json::serialize(report.json()));
+    std::abort();
+  }
+  double value(std::string_view name) const { return figure(name).at("value").as_double(); }
+  std::string note(std::string_view name) const { return std::string(figure(name).at("note").as_string()); }
+
+  SimClock clock;
+  int num_loads = 0;
+  std::shared_ptr<const Model> model = make_fake_model();
+  ServingOptions options;
+  Report report{"fake", "", &clock};
+  LoadedDevice device;
+};
+
+Bed& small_batching(Bed& bed) {
+  bed.options.sequences = 8;
+  bed.options.batching = {.num_requests = 40, .prompt_min = 8, .prompt_max = 64, .output_mean = 8, .output_max = 32};
+  return bed;
+}
+
+constexpr const char* kFixedShape = "static, fixed shape";
+constexpr const char* kLiveRows = "static, rows that end cost nothing";
+
+}  // namespace
+
+TEST_CASE("batching counts what was asked for, whatever is computed on top, and loads the weights once") {
+  Bed bed;
+  small_batching(bed).options.budget_s = 1000;
+  bed.options.prefix_prompt = 100;
+  REQUIRE(bed.run(batching_part).ok());
+  uint64_t tokens = 0;
+  for (const WorkItem& item : make_workload(bed.options.batching, kFakeVocab)) tokens += item.output_tokens;
+  for (const char* name : {"continuous", kFixedShape, kLiveRows})
+    CHECK_THAT(bed.note(name), ContainsSubstring(fmt::format("40 of 40 requests, {} tokens in", tokens)));
+  CHECK(bed.value("continuous") > bed.value(kLiveRows));
+  CHECK(bed.value(kLiveRows) > bed.value(kFixedShape));
+  CHECK_THAT(bed.value(fmt::format("continuous / {}", kFixedShape)),
+             WithinRel(bed.value("continuous") / bed.value(kFixedShape), 1e-9));
+  CHECK_THAT(bed.note(kFixedShape), ContainsSubstring("steps of 8.0 rows"));
+  CHECK(bed.device.free_pool().ok());
+  REQUIRE(bed.run(prefix_part).ok());  // another engine after all that
+  CHECK(bed.num_loads == 1);
+}
+
+TEST_CASE("batching that passes its budget says so, and static batches are whole") {
+  Bed bed;
+  small_batching(bed).options.budget_s = 8e-3;
+  REQUIRE(bed.run(batching_part).ok());
+  CHECK_THAT(bed.note("continuous"), ContainsSubstring("CUT by the budget"));
+  CHECK_THAT(bed.note(kFixedShape), ContainsSubstring("8 of 40 requests"));
+  CHECK_THAT(bed.note(kLiveRows), ContainsSubstring("8 of 40 requests"));
+}
+
+TEST_CASE("a gap is as long as the step that holds the chunk") {
+  Bed bed;
+  bed.options.gap_streams = 4;
+  bed.options.gap_prompt = 1024;
+  bed.options.gap_settings = {"64", "x6"};
+  REQUIRE(bed.run(gap_part).ok());
+  // 1,024 tokens and four rows; the keys: 1,024 x 1,025 / 2 x 1e-5 ms.
+  CHECK_THAT(bed.value("unchunked (steps of 1028): worst gap"), WithinRel(0.1 + 0.01 * 1028 + 5.25, 0.02));
+  // The last chunk of 64 reads the most keys: 64 x 992 x 1e-5.
+  CHECK_THAT(bed.value("chunks of 64: worst gap"), WithinRel(0.1 + 0.01 * 68 + 0.64, 0.03));
+  // One of them was in flight when the prompt came.
+  CHECK_THAT(bed.note("chunks of 64: worst gap"), ContainsSubstring("17 steps until then"));
+  CHECK_THAT(bed.value("chunks of 64: gap / unchunked gap"), WithinRel(1.42 / 15.63, 0.05));
+  CHECK(bed.value("chunks within x6 steps: gap / plain step") <= 6.6);
+}
+
+TEST_CASE("a gap setting is a number of tokens, or of plain steps") {
+  CHECK(parse_pacing("512")->chunk_tokens == 512);
+  CHECK(parse_pacing("x2.5")->plain_steps == 2.5);
+  for (const char* text : {"", "x", "0", "-3", "12k", "x0.5", "xnan", "512 ", "99999999999"})
+    CHECK_FALSE(parse_pacing(text).ok());
+}
+
+TEST_CASE("a prefix that is shared is not computed again") {
+  Bed bed;
+  bed.options.prefix_prompt = 1000;
+  REQUIRE(bed.run(prefix_part).ok());
+  CHECK_THAT(bed.value("TTFT of 1000 tokens, cold"), WithinRel(0.1 + 10 + 5.0, 0.05));
+  CHECK_THAT(bed.note("TTFT, 900 of them shared"), ContainsSubstring("900 cached"));
+  CHECK_THAT(bed.value("TTFT, 900 of them shared"), WithinRel(0.1 + 1 + 0.95, 0.05));
+}
+
+TEST_CASE("8-bit pools hold what their bytes say, and a device that decodes them as fast is not slower") {
+  Bed bed;
+  bed.options.kv_mib = 1;
+  bed.options.kv_rows = 3;
+  bed.options.kv_output = 8;
+  bed.options.kv_contexts = {32, 64};
+  REQUIRE(bed.run(kv_part).ok());
+  const auto tokens = [&](KvDType dtype) {
+    KvGroup group{bed.model->config.num_layers, bed.model->config.num_kv_heads, bed.model->config.head_dim};
+    group.dtype = dtype;
+    return static_cast<double>((1u << 20) / group.bytes_block() * group.block_tokens);
+  };
+  CHECK(bed.value("f16: tokens in 1 MiB") == tokens(KvDType::kF16));
+  CHECK(bed.value("int8: tokens in 1 MiB") == tokens(KvDType::kI8));
+  CHECK_THAT(bed.value("f16: decode, 3 rows at 32"), WithinRel(3e3 / 0.131, 0.02));
+  CHECK_THAT(bed.value("int8 / f16: speed, 3 rows at 64"), WithinAbs(1, 1e-9));
+}
+
+TEST_CASE("the ablation adds features, and chunks shorten the worst gap") {
+  Bed bed;
+  bed.options.ablation_sequences = 16;
+  bed.options.ablation_requests = 64;
+  bed.options.ablation_context = 1024;
+  REQUIRE(bed.run(ablation_part).ok());
+  CHECK_THAT(bed.note("naive: one at a time"), ContainsSubstring("6 of 64 requests"));
+  CHECK_THAT(bed.note("naive: one at a time"), ContainsSubstring("the first ones only"));
+  CHECK_THAT(bed.note("+ paged KV: batch of 16"), ContainsSubstring("64 of 64 requests"));
+  CHECK_THAT(bed.note("+ paged KV: batch of 16"), ContainsSubstring(" 0 prompt tokens cached"));
+  CHECK_THAT(bed.note("+ prefix cache"), !ContainsSubstring(" 0 prompt tokens cached"));
+  CHECK(bed.value("+ paged KV: batch of 16") > bed.value("naive: one at a time"));
+  CHECK(bed.value("+ prefix cache: on / off") > 1);
+  CHECK(bed.value("+ continuous batching: on / off") > 1);
+  CHECK_THAT(bed.note("+ chunked prefill: on / off"), ContainsSubstring("worst gap 0."));
+}
+
+TEST_CASE("an ablation that passes its budget names where, and compares nothing that was cut") {
+  Bed bed;
+  bed.options.ablation_sequences = 16;
+  bed.options.ablation_requests = 64;
+  bed.options.ablation_context = 1024;
+  bed.options.budget_s = 0.2;
+  const Status status = bed.run(ablation_part);
+  REQUIRE_FALSE(status.ok());
+  CHECK_THAT(status.error().message, ContainsSubstring("in \"+ paged KV: batch of 16\""));
+  CHECK_THAT(bed.note("+ paged KV: batch of 16"), ContainsSubstring("CUT by the budget"));
+  CHECK(boost::json::serialize(bed.report.json()).find("+ paged KV: batch of 16: on / off") == std::string::npos);
+}
+
+TEST_CASE("a device that is lost ends a part with its error") {
+  Bed bed({.lost_at_submit = 30});
+  small_batching(bed);
+  const Status status = bed.run(batching_part);
+  REQUIRE_FALSE(status.ok());
+  CHECK(status.error().code == ErrorCode::kDeviceLost);
+}

@@ -1,0 +1,162 @@
+// llmrt-bench serving: the figures that show what the scheduler is worth, on an engine in process and a real device.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "backends/backends.h"
+#include "tools/llmrt_bench/commands.h"
+#include "tools/llmrt_bench/serving/loaded_device.h"
+#include "tools/llmrt_bench/serving/parts.h"
+
+namespace llmrt::bench {
+namespace {
+
+struct NamedPart {
+  const char* name;
+  Status (*run)(const Bench&);
+};
+constexpr NamedPart kParts[] = {{"batching", batching_part},
+                                {"gap", gap_part},
+                                {"prefix", prefix_part},
+                                {"kv", kv_part},
+                                {"ablation", ablation_part}};
+
+struct Candidate {
+  std::string id;
+  LoadedDevice device;
+  bool is_lost = false;
+};
+
+Result<Candidate> load(const ServingOptions& options, const std::string& name,
+                       const std::shared_ptr<const Model>& model, const Clock& clock, Report* report) {
+  report->begin(name, "load");
+  Result<std::unique_ptr<Backend>> backend = open_device(name);
+  if (!backend) return backend.error();
+  Candidate candidate{(*backend)->caps().device_id, {}};
+  report->begin(candidate.id, "load");
+  report->progress((*backend)->caps().device_name);
+  Result<LoadedDevice> device = LoadedDevice::load(std::move(*backend), model, &clock);
+  if (!device) return device.error();
+  candidate.device = *std::move(device);
+  const Caps& caps = candidate.device.caps();
+  report->add({"weights on the device", candidate.device.load_s(), "s",
+               fmt::format("{}, {}; {:.2f} GB, KV in {}", caps.device_name, caps.tier,
+                           static_cast<double>(model->weights.bytes()) * 1e-9, kv_dtype_name(options.kv_dtype))});
+  return candidate;
+}
+
+Status run(const ServingOptions& options) {
+  for (const std::string& text : options.gap_settings)
+    if (Result<Pacing> pacing = parse_pacing(text); !pacing) return pacing.error();
+  if (options.batching.prompt_min > options.batching.prompt_max)
+    return make_error(ErrorCode::kInvalidArgument, "--prompt-min: expected at most --prompt-max {}, found {}",
+                      options.batching.prompt_max, options.batching.prompt_min);
+  Result<std::shared_ptr<const Model>> model = load_model(options.model);
+  if (!model) return model.error();
+  SteadyClock clock;
+  Report report((*model)->path, options.json_path, &clock);
+  std::vector<Candidate> candidates;
+  for (const std::string& name : options.devices) {
+    Result<Candidate> candidate = load(options, name, *model, clock, &report);
+    if (candidate)
+      candidates.push_back(*std::move(candidate));
+    else
+      report.fail(candidate.error());
+  }
+  for (const std::string& wanted : options.parts) {
+    const NamedPart* part = std::ranges::find(kParts, wanted, &NamedPart::name);
+    for (Candidate& candidate : candidates) {
+      if (candidate.is_lost) continue;
+      const LoadedDevice& device = candidate.device;
+      const Bench bench{options, **model, device.caps(),
+                        clock,   report,  [&](const EngineConfig& config) { return device.make_engine(config); }};
+      report.begin(candidate.id, wanted);
+      report.progress("begins");
+      Status status = part->run(bench);
+      if (status) status = device.free_pool();
+      if (status) continue;
+      report.fail(status.error());
+      candidate.is_lost = status.error().code == ErrorCode::kDeviceLost;
+    }
+  }
+  if (Status status = report.status(); !status) return status;
+  if (report.has_failed()) return make_error(ErrorCode::kInternal, "not all parts ran; see FAILED above");
+  return {};
+}
+
+void add_options(CLI::App* command, ServingOptions* options) {
+  const auto number = [&](const char* name, auto& value, uint32_t least, uint32_t most, const char* help) {
+    command->add_option(name, value, help)->check(CLI::Range(least, most))->capture_default_str();
+  };
+  std::vector<std::string> names;
+  for (const NamedPart& part : kParts) names.push_back(part.name);
+  command->add_option("-m,--model", options->model, "GGUF file or synthetic:<shape>:<encoding>")->capture_default_str();
+  command->add_option("-d,--device", options->devices, "Devices, in turn in each part (repeat)")->capture_default_str();
+  command->add_option("--parts", options->parts, "In this order")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names))
+      ->capture_default_str();
+  command
+      ->add_option_function<std::string>(
+          "--kv", [options](const std::string& name) { options->kv_dtype = *parse_kv_dtype(name); },
+          "KV cache dtype of all parts but kv [f16]")
+      ->check([](const std::string& name) {
+        return parse_kv_dtype(name) ? std::string() : fmt::format("no such KV dtype: {}", name);
+      });
+  command
+      ->add_option("--budget-s", options->budget_s, "Seconds of a part on a device; what passes it is cut and says so")
+      ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str();
+  command->add_option("--json", options->json_path, "Also write the figures to this file, after each");
+  number("--requests", options->batching.num_requests, 1, 1u << 16, "batching: requests, all at t = 0");
+  number("--sequences", options->sequences, 1, 1024, "batching: rows of a batch");
+  number("--prompt-min", options->batching.prompt_min, 1, 1u << 16, "batching: prompts, log-uniform");
+  number("--prompt-max", options->batching.prompt_max, 1, 1u << 16, "");
+  number("--output-mean", options->batching.output_mean, 1, 1u << 16, "batching: answers, geometric");
+  number("--output-max", options->batching.output_max, 1, 1u << 16, "");
+  command->add_option("--seed", options->batching.seed, "batching: of lengths and prompts")->capture_default_str();
+  number("--gap-streams", options->gap_streams, 1, 1024, "gap: streams that decode");
+  number("--gap-prompt", options->gap_prompt, 1, 1u << 20, "gap: tokens of the prompt that arrives");
+  command
+      ->add_option("--gap-settings", options->gap_settings,
+                   "gap: beside unchunked; 512 = chunks of so many tokens, x2.5 = chunks within so many plain steps")
+      ->delimiter(',')
+      ->capture_default_str();
+  number("--prefix-prompt", options->prefix_prompt, 1, 1u << 20, "prefix: tokens of a prompt");
+  number("--prefix-repeats", options->prefix_repeats, 1, 100, "prefix: counted rounds, after a warm-up");
+  command->add_option("--prefix-share", options->prefix_share, "prefix: of the prompt, shared with the one before")
+      ->check(CLI::Range(0.0, 0.999))
+      ->capture_default_str();
+  number("--kv-mib", options->kv_mib, 1, 1u << 20, "kv: bytes of the pool");
+  number("--kv-rows", options->kv_rows, 1, 1024, "kv: rows that decode");
+  number("--kv-output", options->kv_output, 4, 1u << 16, "kv: tokens that each row decodes");
+  command->add_option("--kv-contexts", options->kv_contexts, "kv: prompt tokens of a row")
+      ->delimiter(',')
+      ->check(CLI::Range(1u, 1u << 20))
+      ->capture_default_str();
+  number("--ablation-requests", options->ablation_requests, 1, 1u << 16, "ablation: requests, all at t = 0");
+  number("--ablation-sequences", options->ablation_sequences, 1, 1024, "ablation: rows of a batch");
+  number("--ablation-naive", options->ablation_naive, 1, 1u << 16, "ablation: of them, run one at a time");
+  number("--ablation-reserving", options->ablation_reserving, 1, 1u << 16, "ablation: of them, with whole contexts");
+  number("--ablation-context", options->ablation_context, 768, 1u << 20, "ablation: tokens of a context");
+  number("--ablation-contexts", options->ablation_pool_contexts, 1, 1024, "ablation: contexts that the KV pool holds");
+}
+
+}  // namespace
+
+void add_serving_command(CLI::App& app, int* exit_code) {
+  CLI::App* command = app.add_subcommand(
+      "serving",
+      "What the scheduler is worth: gaps by chunk size, prefix cache, continuous against static batching, 8-bit "
+      "KV, ablation. Defaults, Llama 8B in f16 on an H200, estimated: CUDA 55 s, Vulkan 85 s, and loading");
+  const auto options = std::make_shared<ServingOptions>();
+  add_options(command, options.get());
+  command->callback([options, exit_code] {
+    if (Status status = run(*options); !status) {
+      fmt::print(stderr, "llmrt-bench: {}\n", status.error().message);
+      *exit_code = 1;
+    }
+  });
+}
+
+}  // namespace llmrt::bench

@@ -1,0 +1,74 @@
+// The parts of llmrt-bench serving, a file each. A part makes its engines one after the other on the device that holds
+// the weights, and adds each figure to the report as soon as it is known.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/engine/engine.h"
+#include "tools/llmrt_bench/serving/report.h"
+#include "tools/llmrt_bench/serving/workload.h"
+
+namespace llmrt::bench {
+
+struct ServingOptions {
+  std::string model = "synthetic:llama-3.1-8b:q4_0", json_path;
+  std::vector<std::string> devices{"auto"};
+  std::vector<std::string> parts{"gap", "prefix", "batching", "kv", "ablation"};
+  KvDType kv_dtype = KvDType::kF16;
+  double budget_s = 20;  // of a part on a device; what passes it is cut, and says so
+
+  uint32_t sequences = 64;  // batching
+  WorkloadSpec batching;
+
+  uint32_t gap_streams = 32, gap_prompt = 16384;
+  std::vector<std::string> gap_settings{"512", "x3.6", "x2.2"};  // parse_pacing
+
+  uint32_t prefix_prompt = 8192, prefix_repeats = 2;
+  double prefix_share = 0.9;
+
+  uint32_t kv_mib = 8192, kv_rows = 16, kv_output = 64;
+  std::vector<uint32_t> kv_contexts{512, 2048};
+
+  uint32_t ablation_requests = 96, ablation_sequences = 32;
+  uint32_t ablation_naive = 6, ablation_reserving = 10;  // of the requests, where all would take too long
+  uint32_t ablation_context = 4608, ablation_pool_contexts = 10;
+};
+
+struct Bench {
+  const ServingOptions& options;
+  const Model& model;
+  const Caps& caps;
+  const Clock& clock;
+  Report& report;
+  std::function<Result<std::unique_ptr<Engine>>(const EngineConfig&)> make_engine;
+
+  // The time by which a share of the part's budget is spent, from now on.
+  TimeNs deadline(double share_of_budget) const {
+    return clock.now_ns() + static_cast<TimeNs>(share_of_budget * options.budget_s * 1e9);
+  }
+  uint32_t vocab_size() const { return model.config.vocab_size; }
+};
+
+// Tokens a second of the same requests with continuous and with static batching.
+Status batching_part(const Bench& bench);
+// How long streams stand still when a long prompt comes, and how long that prompt waits.
+Status gap_part(const Bench& bench);
+// Time to the first token of a prompt whose beginning is cached.
+Status prefix_part(const Bench& bench);
+// Tokens that the same bytes hold by KV dtype, and the speed of decoding.
+Status kv_part(const Bench& bench);
+// One workload with the scheduler's features added one by one.
+Status ablation_part(const Bench& bench);
+
+// How prompts share steps with streams: "512" = chunks of so many tokens, "x2.5" = chunks that keep a step within so
+// many plain ones.
+struct Pacing {
+  uint32_t chunk_tokens = 0;
+  double plain_steps = 0;  // 0 = chunk_tokens
+};
+Result<Pacing> parse_pacing(const std::string& text);
+
+}  // namespace llmrt::bench
