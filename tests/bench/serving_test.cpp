@@ -149,6 +149,7 @@ TEST_CASE("8-bit pools hold what their bytes say, and a device that decodes them
   bed.options.kv_rows = 3;
   bed.options.kv_output = 8;
   bed.options.kv_contexts = {32, 64};
+  bed.options.kv_compared = {KvDType::kI8};
   REQUIRE(bed.run(kv_part).ok());
   const auto tokens = [&](KvDType dtype) {
     KvGroup group{bed.model->config.num_layers, bed.model->config.num_kv_heads, bed.model->config.head_dim};

@@ -84,6 +84,10 @@ Status run(const ServingOptions& options) {
   return {};
 }
 
+std::string is_kv_dtype(const std::string& name) {
+  return parse_kv_dtype(name) ? "" : fmt::format("expected {}, found {}", kKvDTypeNames, name);
+}
+
 void add_options(CLI::App* command, ServingOptions* options) {
   const auto number = [&](const char* name, auto& value, uint32_t least, uint32_t most, const char* help) {
     command->add_option(name, value, help)->check(CLI::Range(least, most))->capture_default_str();
@@ -100,9 +104,7 @@ void add_options(CLI::App* command, ServingOptions* options) {
       ->add_option_function<std::string>(
           "--kv", [options](const std::string& name) { options->kv_dtype = *parse_kv_dtype(name); },
           "KV cache dtype of all parts but kv [f16]")
-      ->check([](const std::string& name) {
-        return parse_kv_dtype(name) ? std::string() : fmt::format("no such KV dtype: {}", name);
-      });
+      ->check(is_kv_dtype);
   command
       ->add_option("--budget-s", options->budget_s, "Seconds of a part on a device; what passes it is cut and says so")
       ->check(CLI::Range(0.1, 1e6))
@@ -127,6 +129,16 @@ void add_options(CLI::App* command, ServingOptions* options) {
   command->add_option("--prefix-share", options->prefix_share, "prefix: of the prompt, shared with the one before")
       ->check(CLI::Range(0.0, 0.999))
       ->capture_default_str();
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "--kv-dtypes",
+          [options](const std::vector<std::string>& dtypes) {
+            options->kv_compared.clear();
+            for (const std::string& name : dtypes) options->kv_compared.push_back(*parse_kv_dtype(name));
+          },
+          "kv: compared with f16 [int8,fp8]")
+      ->delimiter(',')
+      ->check(is_kv_dtype);
   number("--kv-mib", options->kv_mib, 1, 1u << 20, "kv: bytes of the pool");
   number("--kv-rows", options->kv_rows, 1, 1024, "kv: rows that decode");
   number("--kv-output", options->kv_output, 4, 1u << 16, "kv: tokens that each row decodes");

@@ -29,6 +29,7 @@ struct ServingOptions {
   uint32_t prefix_prompt = 8192, prefix_repeats = 2;
   double prefix_share = 0.9;
 
+  std::vector<KvDType> kv_compared = {KvDType::kI8, KvDType::kF8};  // with f16
   uint32_t kv_mib = 8192, kv_rows = 16, kv_output = 64;
   std::vector<uint32_t> kv_contexts{512, 2048};
 
