@@ -15,6 +15,16 @@ vec4 f8_values(uint word) {
   vec4 value = mix(normal, vec4(magnitude) * 0.001953125, lessThan(magnitude, uvec4(8u)));
   return uintBitsToFloat(floatBitsToUint(value) | (bytes & 0x80u) << 24);
 }
+// In units of 256: their bits read as those of f16, whose exponent is 8 greater. Fewer instructions; a device that flushes
+// subnormal f16 loses what is below amax / 28,672.
+uvec2 f8_halves(uint word) {
+  uvec2 pairs = uvec2(word & 0xffu | (word & 0xff00u) << 8, word >> 16 & 0xffu | (word & 0xff000000u) >> 8);
+  return (pairs & 0x00800080u) << 8 | (pairs & 0x007f007fu) << 7;
+}
+vec4 f8_units(uint word) {
+  uvec2 pairs = f8_halves(word);
+  return vec4(unpackHalf2x16(pairs.x), unpackHalf2x16(pairs.y));
+}
 // Rounded to nearest even; beyond 448 stays there, NaN stays.
 uint f8_bits(float x) {
   uint bits = floatBitsToUint(x), sign = bits >> 24 & 0x80u;

@@ -27,8 +27,8 @@ void unpack_octet(uvec4 raw, float factor, out vec4 low, out vec4 high) {
     low = vec4(unpack16(raw.x, kKvDType), unpack16(raw.y, kKvDType));
     high = vec4(unpack16(raw.z, kKvDType), unpack16(raw.w, kKvDType));
   } else {
-    low = byte_values(raw.x) * factor;
-    high = byte_values(raw.y) * factor;
+    low = kF8 ? f8_units(raw.x) * (256.0 * factor) : i8_values(raw.x) * factor;
+    high = kF8 ? f8_units(raw.y) * (256.0 * factor) : i8_values(raw.y) * factor;
   }
 }
 

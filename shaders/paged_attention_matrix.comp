@@ -28,7 +28,7 @@ const uint kRowLanes = kSubgroup / kM;        // lanes that share a row of score
 const uint kLaneKeys = kTileKeys / kRowLanes;
 const uint kDimFrags = kHeadDim / kN;
 const bool kScaled = kBytes && !kBlockScales;
-const float kUnit = kF8 ? 256.0 : 1.0;  // of a scaled number as f16: of e4m3 bits that are read as those of f16
+const float kUnit = kF8 ? 256.0 : 1.0;  // of a scaled number as f16 (f8_halves)
 const float kValueGain = kScaled && !kF8 ? 128.0 : 1.0;
 // Eight f16 a uvec4, also because matrices are loaded from multiples of 16 bytes: the type aligns the arrays.
 shared uvec4 kv_tile[2 * kTileKeys * kStride];                        // keys, then values
@@ -41,9 +41,7 @@ uvec4 to_halves(vec4 a, vec4 b) { return uvec4(to_halves(a), to_halves(b)); }
 // Numbers of four bytes as f16, in units of kUnit where there are scales to be applied later.
 uvec2 byte_halves(uint word, float factor) {
   if (!kScaled) return to_halves(byte_values(word) * factor);
-  if (!kF8) return to_halves(i8_values(word));
-  uvec2 pairs = uvec2(word & 0xffu | (word & 0xff00u) << 8, word >> 16 & 0xffu | (word & 0xff000000u) >> 8);
-  return (pairs & 0x00800080u) << 8 | (pairs & 0x007f007fu) << 7;
+  return kF8 ? f8_halves(word) : to_halves(i8_values(word));
 }
 
 void load_queries(Item item, uint kv_head, uint group_heads, uint row_first, uint num_rows) {

@@ -79,6 +79,19 @@ __device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const K
               ? load_word<D>(tile.keys + key * vector_bytes, i * 4 + t, i * 4 + t, tile.key_scales + key * block_scales)
               : KvWord<D>{};
   }
+  // Asked for with the keys: they would be waited for again behind the products.
+  [[maybe_unused]] float key_scale[2][2], value_scale[2][2];
+  if constexpr (kVectorScales<D>) {
+#pragma unroll
+    for (uint32_t j = 0; j < 2; ++j)
+#pragma unroll
+      for (uint32_t c = 0; c < 2; ++c) {
+        const uint32_t offset = j * 8 + 2 * t + c;
+        const bool has_scale = tile.key_scales && in_range(key_first + offset);
+        key_scale[j][c] = has_scale ? tile.key_scales[offset] : 1.0f;
+        value_scale[j][c] = has_scale ? tile.value_scales[offset] : kv.value_scale;
+      }
+  }
   float s[2][4] = {};
 #pragma unroll
   for (uint32_t i = 0; i < kDims / 32; ++i) {
@@ -110,7 +123,6 @@ __device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const K
     for (int h = 0; h < kHalves; ++h) load_values(h, v_words[h]);
   }
 
-  [[maybe_unused]] float value_scale[2][2];
 #pragma unroll
   for (uint32_t j = 0; j < 2; ++j) {
 #pragma unroll
@@ -118,11 +130,7 @@ __device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const K
       const uint32_t offset = j * 8 + 2 * t + c % 2, key = key_first + offset;
       const bool seen = rule.sees(key, position);
       float product = s[j][c];
-      if constexpr (kVectorScales<D>) {
-        if (seen) product *= kKvUnit<D> * (tile.key_scales ? tile.key_scales[offset] : 1.0f);
-        const float scale = tile.value_scales && in_range(key) ? tile.value_scales[offset] : kv.value_scale;
-        value_scale[j][c % 2] = scale * (kKvUnit<D> * kValueGain<D>);
-      }
+      if constexpr (kVectorScales<D>) product *= key_scale[j][c % 2] * kKvUnit<D>;
       s[j][c] = seen ? rule.score(product) : -INFINITY;
     }
   }
@@ -131,7 +139,7 @@ __device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const K
 #pragma unroll
     for (int j = 0; j < 2; ++j)
 #pragma unroll
-      for (int c = 0; c < 4; ++c) s[j][c] *= value_scale[j][c % 2];
+      for (int c = 0; c < 4; ++c) s[j][c] *= value_scale[j][c % 2] * (kKvUnit<D> * kValueGain<D>);
   }
   uint32_t weights[4];
   pack_weights(s[0], s[1], weights);
