@@ -29,6 +29,7 @@ layout(push_constant) uniform Push {
 struct Item {
   uint slot, token_first, num_tokens, position_first, key_begin, key_end;
   int partial;
+  uint partial_stride;
 };
 
 uint num_items() { return inputs.w[count_words.x] + inputs.w[count_words.y]; }
@@ -38,7 +39,7 @@ Item load_item(uint i) {
   uint at = i < first_count ? inputs.w[items_words.x] + i * kItemWords
                             : inputs.w[items_words.y] + (i - first_count) * kItemWords;
   return Item(inputs.w[at], inputs.w[at + 1u], inputs.w[at + 2u], inputs.w[at + 3u], inputs.w[at + 4u],
-              inputs.w[at + 5u], int(inputs.w[at + 6u]));
+              inputs.w[at + 5u], int(inputs.w[at + 6u]), inputs.w[at + 7u]);
 }
 
 // Index of the vector (k: which 0, v: 1) of a key of a slot.
@@ -82,3 +83,7 @@ const float kNoScore = -3.0e38;
 
 // A partial result: max, sum, then kHeadDim values not yet divided.
 uint partial_first(uint partial, uint head) { return (partial * num_heads + head) * (kHeadDim + 2u); }
+// Of the item's `token`th token.
+uint partial_first(Item item, uint token, uint head) {
+  return partial_first(uint(item.partial) + token * item.partial_stride, head);
+}

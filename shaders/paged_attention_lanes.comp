@@ -79,7 +79,7 @@ void run(Item item, uint kv_head) {
     if (row_first + r * kLanes + gl_SubgroupInvocationID >= num_rows) continue;
     uint token = rows[r] / group_heads, head = kv_head * group_heads + rows[r] % group_heads;
     if (item.partial >= 0) {
-      uint to = partial_first(uint(item.partial) + token, head);
+      uint to = partial_first(item, token, head);
       partials.f[to] = largest[r];
       partials.f[to + 1u] = total[r];
       [[unroll]] for (uint d = 0; d < kHeadDim; ++d) partials.f[to + 2u + d] = sums[r][d];

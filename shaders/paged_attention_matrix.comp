@@ -156,16 +156,29 @@ void run(Item item, uint kv_head) {
     subgroupBarrier();  // the factors have been read: the next scores may come
   }
   for (uint mask = 1; mask < kRowLanes; mask *= 2u) sum += subgroupShuffleXor(sum, mask);
-  float inverse = sum > 0.0 ? 1.0 / (sum * kValueGain) : 0.0;
+  bool is_split = item.partial >= 0;  // whose values are not divided by its sum
+  float inverse = is_split ? 1.0 / kValueGain : sum > 0.0 ? 1.0 / (sum * kValueGain) : 0.0;
   uint token = (row_first + row) / group_heads, head = kv_head * group_heads + (row_first + row) % group_heads;
+  uint to = partial_first(item, token, head);
+  if (is_split && row_first + row < num_rows && gl_SubgroupInvocationID % kRowLanes == 0u) {
+    partials.f[to] = largest;
+    partials.f[to + 1u] = sum;
+  }
   [[unroll]] for (uint d = 0; d < kDimFrags; ++d) {
     coopMatStore(sums[d], scores, own_rows * kScoreStride, kScoreStride, gl_CooperativeMatrixLayoutRowMajor);
     subgroupBarrier();
     if (row_first + row < num_rows) {
       for (uint n = gl_SubgroupInvocationID % kRowLanes; n < kN / 2u; n += kRowLanes) {
         uint from = row * kScoreStride + 2u * n;
-        store_pair(result, ((item.token_first + token) * num_heads + head) * kHeadDim, kHeadDim, d * (kN / 2u) + n,
-                   vec2(scores[from], scores[from + 1u]) * inverse, kOutDType);
+        vec2 value = vec2(scores[from], scores[from + 1u]) * inverse;
+        uint pair = d * (kN / 2u) + n;
+        if (is_split) {
+          partials.f[to + 2u + 2u * pair] = value.x;
+          partials.f[to + 3u + 2u * pair] = value.y;
+        } else {
+          store_pair(result, ((item.token_first + token) * num_heads + head) * kHeadDim, kHeadDim, pair, value,
+                     kOutDType);
+        }
       }
     }
     subgroupBarrier();

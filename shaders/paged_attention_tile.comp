@@ -98,7 +98,7 @@ void run(Item item, uint kv_head) {
   }
   if (row_first + row >= num_rows) return;
   uint token = (row_first + row) / group_heads, head = kv_head * group_heads + (row_first + row) % group_heads;
-  uint to = partial_first(uint(item.partial) + token, head);
+  uint to = partial_first(item, token, head);
   if (item.partial >= 0 && lane == 0u) {
     partials.f[to] = row_max[row];
     partials.f[to + 1u] = row_sum[row];

@@ -190,7 +190,9 @@ struct ForwardChecker {
       if (block_of(item.slot, key) < 0)
         report.fail(where, "block table", fmt::format("a block for key {}", key), "none");
     if (item.partial >= 0)
-      report.at_most(where, "partials", uint64_t(item.partial) + item.num_tokens, limits.state.partials_max);
+      report.at_most(where, "partials",
+                     uint64_t(item.partial) + (item.num_tokens - 1) * uint64_t{item.partial_stride} + 1,
+                     limits.state.partials_max);
   }
 
   void check_items() {

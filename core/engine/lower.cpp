@@ -10,6 +10,8 @@
 namespace llmrt {
 namespace {
 
+constexpr uint32_t kPromptSplitKeysMin = 512;
+
 using ListKey = std::pair<uint32_t, bool>;  // bucket, whether batch-invariant
 
 template <class Build>
@@ -70,21 +72,45 @@ const OpList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant) 
   return find_or_build(&sample_lists_, {bucket, batch_invariant}, [&] { return build_sample(*model_, caps_, bucket); });
 }
 
+// An item's time grows with its keys, and a chunk of few items leaves most of a large device idle: then each is split.
+uint32_t Lowering::prompt_splits(const IterationPlan& plan) const {
+  uint32_t items = 0;
+  for (const PlanRow& row : plan.rows)
+    if (row.num_tokens > kDecodeRowTokens) items += ceil_div(row.num_tokens, kPromptItemTokens);
+  return caps_.is_cpu || items == 0 ? 1 : ceil_div(kPromptItemsWanted, items);
+}
+
 // `stretch`: how many of the usual splits one split holds; 0 = batch-invariant.
-void Lowering::add_attention_items(const PlanRow& row, uint32_t stretch) {
+void Lowering::add_attention_items(const PlanRow& row, uint32_t stretch, uint32_t prompt_splits) {
   if (row.num_tokens > kDecodeRowTokens && stretch > 0) {
-    for (uint32_t done = 0; done < row.num_tokens; done += kPromptItemTokens) {
-      const uint32_t count = std::min(kPromptItemTokens, row.num_tokens - done);
-      const uint32_t position = row.start + done;
-      forward_.prompt_items.push_back(
-          {row.slot, row.token_first + done, count, position, first_key(position), position + count, -1});
-    }
+    for (uint32_t done = 0; done < row.num_tokens; done += kPromptItemTokens)
+      add_prompt_item(row, done, prompt_splits / stretch);
     return;
   }
   for (uint32_t i = 0; i < row.num_tokens; ++i) {
     const uint32_t num_keys = row.start + i + 1;
     add_decode_items(row, i, stretch > 0 ? split_keys(num_keys) * stretch : invariant_split_keys(num_keys));
   }
+}
+
+// The row's tokens from the `first`th on, in at most so many splits of their keys.
+void Lowering::add_prompt_item(const PlanRow& row, uint32_t first, uint32_t splits) {
+  const uint32_t count = std::min(kPromptItemTokens, row.num_tokens - first), position = row.start + first;
+  const uint32_t begin = first_key(position), end = position + count;
+  splits = std::clamp((end - begin) / kPromptSplitKeysMin, 1u, std::max(splits, 1u));
+  const uint32_t length = round_up(ceil_div(end - begin, splits), 64u);
+  splits = ceil_div(end - begin, length);
+  const uint32_t partial = forward_.num_partials;
+  for (uint32_t split = 0; split < splits; ++split) {
+    const uint32_t from = begin + split * length;
+    forward_.prompt_items.push_back({row.slot, row.token_first + first, count, position, from,
+                                     std::min(from + length, end),
+                                     splits > 1 ? static_cast<int32_t>(partial + split) : -1, splits});
+  }
+  if (splits == 1) return;
+  for (uint32_t i = 0; i < count; ++i)
+    forward_.merge_items.push_back({row.token_first + first + i, partial + i * splits, splits});
+  forward_.num_partials += count * splits;
 }
 
 // The row's `i`th token in splits of `length` keys.
@@ -139,7 +165,7 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
   uint32_t stretch = batch_invariant ? 0 : 1;
   do {
     forward_.clear_attention();
-    for (const PlanRow& row : plan.rows) add_attention_items(row, stretch);
+    for (const PlanRow& row : plan.rows) add_attention_items(row, stretch, prompt_splits(plan));
     stretch *= 2;
   } while (forward_.num_partials > partials_max_ && !batch_invariant);
   LLMRT_CHECK(forward_.num_partials <= partials_max_, "state_config has room for invariant splits");
@@ -161,7 +187,7 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   out.slots_max = config.sequences_max;
   out.penalty_rows_max = config.penalty_rows_max;
   out.blocks_row_max = ceil_div(config.context_max, config.block_tokens);
-  // Only rows of few tokens are split. A token has at most 4 + keys / 256 splits, and the rows' keys are all in the
+  // Of rows of few tokens a token has at most 4 + keys / 256 splits, and the rows' keys are all in the
   // pool. Where rows share prefixes only the first of the two bounds holds; it would take gigabytes for a case in which
   // there are rows enough without splits, so lower() keeps to the second one.
   const uint64_t decode_tokens_max =
@@ -169,6 +195,7 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   out.partials_max =
       static_cast<uint32_t>(std::min<uint64_t>(decode_tokens_max * splits_max(config.context_max),
                                                4 * decode_tokens_max + kDecodeRowTokens * kv_tokens_max / 256));
+  // Prompts are split as far as there is room.
   if (caps_.batch_invariant) out.partials_max = std::max(out.partials_max, kInvariantSplits * step_tokens_max_);
   partials_max_ = out.partials_max;
   out.heads_max = c.num_heads;
@@ -176,7 +203,7 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   out.hidden_columns = c.width;
   out.vocab_size = c.vocab_size;
   constexpr uint64_t kArrays = 16, kArrayPadding = 4;  // each array starts on a 4-word boundary
-  const uint64_t prompt_items_max = step_tokens_max_ / kPromptItemTokens + limits.rows_max;
+  const uint64_t prompt_items_max = step_tokens_max_ / kPromptItemTokens + limits.rows_max + 2 * kPromptItemsWanted;
   out.forward_words_max =
       kForwardHeaderWords + kArrays * kArrayPadding + 8 * limits.row_updates_max + limits.payload_words_max +
       4 * (limits.block_copies_max + limits.block_stores_max + limits.block_loads_max) + 8ull * limits.rows_max +

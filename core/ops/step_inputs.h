@@ -72,20 +72,21 @@ struct RowRecord {
 static_assert(sizeof(RowRecord) == 32);
 
 // Work of an attention kernel: query tokens [token_first, +num_tokens) of one row against keys [key_begin, key_end)
-// (and causality), for every KV head. Decode items hold up to kDecodeItemTokens tokens and may be one of several splits
-// of the keys; prompt items hold up to kPromptItemTokens tokens and all their keys.
+// (and causality), for every KV head. Decode items hold up to kDecodeItemTokens tokens, prompt items up to
+// kPromptItemTokens; either may be one of several splits of the keys.
 struct AttentionItem {
   uint32_t slot;
   uint32_t token_first;
   uint32_t num_tokens;
   uint32_t position_first;
   uint32_t key_begin, key_end;
-  int32_t partial;  // index of the first partial result (one per token), or -1: writes the output itself
-  uint32_t reserved = 0;
+  int32_t partial;  // index of the first token's partial result, or -1: writes the output itself
+  uint32_t partial_stride = 1;  // from one token's partial result to the next one's
 };
 static_assert(sizeof(AttentionItem) == 32);
 inline constexpr uint32_t kDecodeItemTokens = 1;
 inline constexpr uint32_t kPromptItemTokens = 64;
+inline constexpr uint32_t kPromptItemsWanted = 16;  // with fewer in a step each is split
 
 // Split results of one query token, merged by log-sum-exp in the order of the splits.
 struct MergeItem {

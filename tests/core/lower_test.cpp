@@ -2,6 +2,7 @@
 #include "core/engine/lower.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <map>
 
 #include "core/engine/cache_identity.h"
 #include "core/model/model_digest.h"
@@ -84,6 +85,46 @@ TEST_CASE("rows that share more keys than the pool holds get longer splits, not 
   CHECK(inputs->num_partials == 64 * 4);  // 512 keys would be 8 splits of each: 512 of 384
   CHECK(inputs->num_partials <= state.partials_max);
   check_keys(*inputs, 64, 4001);
+}
+
+TEST_CASE("a chunk of few tokens behind many keys is split, and every key is read once") {
+  for (const uint32_t num_tokens : {33u, 64u, 190u, 512u, 1024u, 1500u}) {
+    IterationPlan plan = decode_plan(3, 900);
+    plan.rows.push_back({});
+    PlanRow& prompt = plan.rows.back();
+    prompt.slot = 3;
+    prompt.start = 2500;
+    prompt.num_tokens = num_tokens;
+    prompt.token_first = 3;
+    plan.tokens.resize(3 + num_tokens, {});
+    const Lowered lowered = lower(plan, 64 * 4096);
+    const ForwardInputs& inputs = lowered.inputs;
+    CHECK(inputs.num_partials <= lowered.state.partials_max);
+    std::vector<uint32_t> next_key(3 + num_tokens);
+    std::map<uint32_t, uint32_t> tokens_of;  // by partial
+    for (const AttentionItem& item : inputs.prompt_items)
+      for (uint32_t i = 0; i < item.num_tokens; ++i) {
+        const uint32_t token = item.token_first + i;
+        CHECK(item.position_first + i == 2500 + token - 3);
+        CHECK(item.key_begin == next_key[token]);
+        CHECK(item.key_begin < item.key_end);
+        next_key[token] = item.key_end;
+        if (item.partial >= 0) CHECK(tokens_of.emplace(item.partial + i * item.partial_stride, token).second);
+      }
+    for (uint32_t token = 3; token < 3 + num_tokens; ++token) CHECK(next_key[token] > 2500 + token - 3);
+    for (const MergeItem& merge : inputs.merge_items) {
+      if (merge.token < 3) continue;
+      for (uint32_t i = 0; i < merge.num_partials; ++i) {
+        REQUIRE(tokens_of.contains(merge.partial_first + i));
+        CHECK(tokens_of[merge.partial_first + i] == merge.token);
+        tokens_of.erase(merge.partial_first + i);
+      }
+    }
+    CHECK(tokens_of.empty());
+    const size_t items = (num_tokens + 63) / 64, wanted = num_tokens <= 64 ? 4 : num_tokens <= 512 ? 8 : items;
+    CHECK(inputs.prompt_items.size() >= wanted);
+    if (num_tokens >= 1024) CHECK(inputs.prompt_items.size() == items);
+  }
 }
 
 TEST_CASE("an engine's blocks are told apart by all that makes their numbers") {

@@ -246,7 +246,7 @@ Result<std::vector<uint64_t>> FakeBackend::attend(const ForwardInputs& in, uint6
         if (item.partial < 0) {
           out[item.token_first + i] = *sum;
         } else {
-          partials.at(static_cast<size_t>(item.partial) + i) = *sum;
+          partials.at(static_cast<size_t>(item.partial) + size_t{i} * item.partial_stride) = *sum;
         }
       }
     }

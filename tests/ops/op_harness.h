@@ -85,7 +85,7 @@ struct Step {
   // Work items of row `row_idx`: decode items with splits of `split_keys` keys (counted from position 0) and their
   // merges, or prompt tiles of kPromptItemTokens. A window drops the splits that it hides.
   void add_decode_items(uint32_t row_idx, uint32_t split_keys, uint32_t window = 0);
-  void add_prompt_items(uint32_t row_idx, uint32_t window = 0);
+  void add_prompt_items(uint32_t row_idx, uint32_t window = 0, uint32_t splits = 1);
 };
 
 using KvBytes = std::vector<std::vector<std::vector<std::byte>>>;  // [layer][block]: write_kv's bytes

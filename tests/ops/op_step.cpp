@@ -88,13 +88,22 @@ void Step::add_decode_items(uint32_t row_idx, uint32_t split_keys, uint32_t wind
   }
 }
 
-void Step::add_prompt_items(uint32_t row_idx, uint32_t window) {
+void Step::add_prompt_items(uint32_t row_idx, uint32_t window, uint32_t splits) {
   const RowRecord& row = forward_inputs.rows[row_idx];
   for (uint32_t i = 0; i < row.num_tokens; i += kPromptItemTokens) {
     const uint32_t count = std::min(kPromptItemTokens, row.num_tokens - i), position = row.start + i;
     const uint32_t visible = window > 0 && position + 1 > window ? position + 1 - window : 0;
-    forward_inputs.prompt_items.push_back(
-        {row.slot, row.token_first + i, count, position, visible, position + count, -1});
+    // Lengths as they come, not in whole tiles; the last tokens' splits may hold keys that the first tokens don't see.
+    const uint32_t end = position + count, length = ceil_div(end - visible, splits);
+    const uint32_t num_splits = ceil_div(end - visible, length), partial = forward_inputs.num_partials;
+    for (uint32_t split = 0; split < num_splits; ++split)
+      forward_inputs.prompt_items.push_back({row.slot, row.token_first + i, count, position, visible + split * length,
+                                             std::min(visible + (split + 1) * length, end),
+                                             num_splits > 1 ? static_cast<int32_t>(partial + split) : -1, num_splits});
+    if (num_splits == 1) continue;
+    for (uint32_t j = 0; j < count; ++j)
+      forward_inputs.merge_items.push_back({row.token_first + i + j, partial + j * num_splits, num_splits});
+    forward_inputs.num_partials += count * num_splits;
   }
 }
 

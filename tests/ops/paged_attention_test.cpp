@@ -21,6 +21,7 @@ struct Extras {
   uint32_t bucket = 0, split_keys = 64, window = 0;
   float soft_cap = 0;
   DType out = DType::kF32;
+  uint32_t prompt_splits = 1;
 };
 
 Case attention_case(const Shape& shape, KvDType dtype, const std::vector<RowSpec>& rows, Extras extras,
@@ -47,7 +48,7 @@ Case attention_case(const Shape& shape, KvDType dtype, const std::vector<RowSpec
     next_block += count;
     const uint32_t row_idx = step.add_row(slot, row.start, row.num_tokens);
     if (row.prompt)
-      step.add_prompt_items(row_idx, extras.window);
+      step.add_prompt_items(row_idx, extras.window, extras.prompt_splits);
     else
       step.add_decode_items(row_idx, extras.split_keys, extras.window);
     test_case.name += fmt::format(" {}{}+{}", row.prompt ? "p" : "d", row.start, row.num_tokens);
@@ -138,6 +139,18 @@ ATTENTION_TEST("paged_attention serves decode and prompt rows in one step") {
   const std::vector<RowSpec> rows = {{200, 1, false}, {0, 70, true}, {5, 1, false}, {129, 33, true}, {64, 2, false}};
   for (const Shape& shape : shapes<D>()) suite.cases.push_back(attention_case(shape, D, rows, {.bucket = 128}, rng));
   suite.cases.push_back(attention_case(kAllShapes[0], D, {}, {.bucket = 16}, rng));
+  run(suite);
+}
+
+ATTENTION_TEST("paged_attention merges the splits of prompts") {
+  auto rng = test_rng("attention prompt splits");
+  Suite suite = make_suite();
+  for (const Shape& shape : {kAllShapes[0], kAllShapes[7]})
+    for (uint32_t splits : {2u, 5u})
+      suite.cases.push_back(attention_case(shape, D, {{200, 1, false}, {300, 70, true}, {0, 33, true}, {64, 2, false}},
+                                           {.bucket = 128, .prompt_splits = splits}, rng));
+  suite.cases.push_back(attention_case(kAllShapes[0], D, {{500, 80, true}},
+                                       {.bucket = 80, .window = 100, .prompt_splits = 3}, rng));
   run(suite);
 }
 

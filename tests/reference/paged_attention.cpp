@@ -85,6 +85,10 @@ struct Attention {
       out.set(token, head * op.head_dim + i, partial.sum > 0 ? partial.value[i] / partial.sum : 0);
   }
 
+  static size_t partial_of(const AttentionItem& item, size_t i) {
+    return static_cast<size_t>(item.partial) + i * item.partial_stride;
+  }
+
   Status check_item(const AttentionItem& item, uint32_t tokens_max) const {
     if (item.slot >= m.slots.size()) return bad("item slot {} of {}", item.slot, m.slots.size());
     if (item.num_tokens == 0 || item.num_tokens > tokens_max || item.token_first + uint64_t{item.num_tokens} > live)
@@ -98,8 +102,8 @@ struct Attention {
         return bad("item says slot {} position {} for token {}, its row slot {} position {}", item.slot,
                    item.position_first + i, token, row.slot, position);
     }
-    if (item.partial >= 0 && item.partial + uint64_t{item.num_tokens} > m.state.partials_max)
-      return bad("partial {} of {}", item.partial + item.num_tokens - 1, m.state.partials_max);
+    if (item.partial >= 0 && partial_of(item, item.num_tokens - 1) >= m.state.partials_max)
+      return bad("partial {} of {}", partial_of(item, item.num_tokens - 1), m.state.partials_max);
     return {};
   }
 
@@ -120,7 +124,7 @@ struct Attention {
         ++writers[token];
         continue;
       }
-      const size_t partial = static_cast<size_t>(item.partial) + i;
+      const size_t partial = partial_of(item, i);
       if (partials.size() <= partial) partials.resize(partial + 1), partial_tokens.resize(partial + 1);
       if (!partials[partial].empty()) return bad("partial {} is written twice", partial);
       partials[partial].resize(op.num_heads);
@@ -139,7 +143,7 @@ struct Attention {
           if (item.partial < 0)
             write(token, head, partial);
           else
-            partials[static_cast<size_t>(item.partial) + i][head] = std::move(partial);
+            partials[partial_of(item, i)][head] = std::move(partial);
         }
       }
     }

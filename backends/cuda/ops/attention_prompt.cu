@@ -1,7 +1,7 @@
 // paged_attention for prompt chunks: bound by the matrix units.
 //
-// An item is up to 64 query tokens of a row and all their keys. A block takes (item, query head) pairs from a
-// persistent grid; its 4 warps have 16 query rows each. Keys and values come in tiles of 64 through two stages of
+// An item is up to 64 query tokens of a row and all or some of their keys. A block takes (item, query head) pairs from
+// a persistent grid; its 4 warps have 16 query rows each. Keys and values come in tiles of 64 through two stages of
 // shared memory, as they are stored; a tile is copied while the one before is multiplied. The online softmax keeps f32
 // maxima and sums; products in f16 with f32 sums. Words of 8 dims stand swizzled, so that the lanes of a quarter warp
 // read different banks (see key_place and value_place).
@@ -166,7 +166,16 @@ __device__ void write_rows(Accumulator<kDims>& acc, const AttentionArgs& args, c
   for (uint32_t half = 0; half < 2; ++half) {
     const uint32_t row = warp * 16 + half * 8 + g;
     if (row >= item.num_tokens) continue;
-    const float sum = acc.sum[half], inverse = sum > 0 ? 1.0f / (sum * kValueGain<D>) : sum;
+    const float sum = acc.sum[half];
+    // A split's values are not divided by its sum.
+    const bool is_split = item.partial >= 0;
+    const float inverse = is_split ? 1.0f / kValueGain<D> : sum > 0 ? 1.0f / (sum * kValueGain<D>) : sum;
+    const uint64_t partial =
+        (uint64_t{static_cast<uint32_t>(item.partial)} + row * item.partial_stride) * args.num_heads + head;
+    if (is_split && t == 0) {
+      args.partial_sums[partial * 2] = acc.max[half];
+      args.partial_sums[partial * 2 + 1] = sum;
+    }
 #pragma unroll
     for (uint32_t h = 0; h < kDims / 64; ++h) {
 #pragma unroll
@@ -176,8 +185,12 @@ __device__ void write_rows(Accumulator<kDims>& acc, const AttentionArgs& args, c
         float out[8];
 #pragma unroll
         for (int d = 0; d < 8; ++d) out[d] = acc.out[h][d][half * 2 + c] * inverse;
-        store_eight(args.out, args.out_dtype,
-                    (uint64_t{item.token_first + row} * args.num_heads + head) * args.head_dim + dim, out);
+        if (is_split)
+          store_eight(reinterpret_cast<std::byte*>(args.partial_values), DType::kF32, partial * args.head_dim + dim,
+                      out);
+        else
+          store_eight(args.out, args.out_dtype,
+                      (uint64_t{item.token_first + row} * args.num_heads + head) * args.head_dim + dim, out);
       }
     }
   }

@@ -1,5 +1,5 @@
-// paged_attention: causal attention of the step's query tokens over their rows' KV blocks. Decode items, their merge
-// and prompt items are three kernels (attention_*.cu), all in every list.
+// paged_attention: causal attention of the step's query tokens over their rows' KV blocks. Decode items, prompt items and
+// the merge of their splits are three kernels (attention_*.cu), all in every list.
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/attention.h"
 
@@ -45,8 +45,8 @@ Status run(const PagedAttention& op, const OpContext& at) {
   args.partial_values = at.partial_values;
   args.partial_sums = at.partial_sums;
   if (Status status = attend_decode(args, group.dtype, at); !status) return status;
-  if (Status status = merge_partials(args, at); !status) return status;
-  return attend_prompt(args, group.dtype, at);
+  if (Status status = attend_prompt(args, group.dtype, at); !status) return status;
+  return merge_partials(args, at);
 }
 
 }  // namespace llmrt::cuda
