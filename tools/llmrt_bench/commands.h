@@ -9,5 +9,6 @@ void add_limits_command(CLI::App& app, int* exit_code);
 void add_model_command(CLI::App& app, int* exit_code);
 void add_agree_command(CLI::App& app, int* exit_code);
 void add_batching_command(CLI::App& app, int* exit_code);
+void add_kv_command(CLI::App& app, int* exit_code);
 
 }  // namespace llmrt::bench
