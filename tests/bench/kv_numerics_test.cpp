@@ -10,6 +10,7 @@
 #include <random>
 
 #include "core/base/half.h"
+#include "tools/llmrt_bench/attention_ranking.h"
 #include "tools/llmrt_bench/kv_keys.h"
 
 using namespace llmrt;
@@ -92,12 +93,74 @@ TEST_CASE("overlap is the share of the reference that is there too") {
   CHECK(overlap(reference, Positions{0, 2, 3, 5}) == 0);
 }
 
+TEST_CASE("the relative error is of all numbers together") {
+  RelativeError error;
+  CHECK(error.value() == 0);
+  error.add(std::vector<float>{3, 0}, std::vector<float>{3, 0});
+  CHECK(error.value() == 0);
+  error.add(std::vector<float>{4}, std::vector<float>{3});
+  CHECK(error.value() == Approx(0.2));
+  RelativeError of_nothing;
+  of_nothing.add(std::vector<float>{0}, std::vector<float>{1});
+  CHECK(of_nothing.value() > 1e300);
+  error.add(std::vector<float>{1}, std::vector<float>{NAN});
+  CHECK(std::isnan(error.value()));
+}
+
 TEST_CASE("a key is scored against every lane of queries") {
   const std::vector<float> key = {2, -1, 0.5f};
   const std::vector<float> queries = {1, 0, 3, 4, 8, -2};  // lanes (1, 3, 8) and (0, 4, -2)
   std::vector<float> scores(2, 99.0f);
   score_key(key, queries, scores);
   CHECK(scores == std::vector<float>{2 - 3 + 4, -4 - 1});
+}
+
+TEST_CASE("keys are ranked by query and head, each with the keys of its kv head and its past") {
+  ModelConfig config;
+  config.num_heads = 4;  // heads 0 and 1 read kv head 0, heads 2 and 3 kv head 1
+  config.num_kv_heads = 2;
+  config.head_dim = 2;
+  constexpr uint32_t kTokens = 12, kFirstQuery = kTokens - kAttentionQueries;
+  // Key of position p: (p, -p) in kv head 0, (p % 3, 1) in kv head 1. Head 0 wants the latest, head 1 the earliest,
+  // head 2 those with p % 3 == 2, head 3 finds all alike.
+  const auto key = [](uint32_t kv_head, uint32_t p) {
+    return kv_head == 0 ? std::vector<float>{static_cast<float>(p), -static_cast<float>(p)}
+                        : std::vector<float>{static_cast<float>(p % 3), 1};
+  };
+  const float queries[4][2] = {{1, 0}, {0, 1}, {1, 0}, {0, 1}};
+  std::vector<float> rows;
+  for (uint32_t query = 0; query < kAttentionQueries; ++query) {
+    for (const auto& head : queries) rows.insert(rows.end(), {head[0], head[1]});
+    for (uint32_t kv_head = 0; kv_head < 2; ++kv_head)
+      for (const float number : key(kv_head, kFirstQuery + query)) rows.push_back(number);
+    rows.insert(rows.end(), 4, 1e6f);  // values
+  }
+  const auto rank = [&](uint32_t window, float factor) {
+    config.window = window;
+    AttentionRanking ranking(config, rows, kTokens, 2);
+    for (uint32_t kv_head = 0; kv_head < 2; ++kv_head)
+      for (uint32_t first = 0; first < kTokens; first += 5) {  // in pieces
+        std::vector<float> keys;
+        for (uint32_t p = first; p < std::min(first + 5, kTokens); ++p)
+          for (const float number : key(kv_head, p)) keys.push_back(number * factor);
+        ranking.add_keys(kv_head, first, keys);
+      }
+    return std::pair{ranking.positions(), ranking.key_error()};
+  };
+  const auto [sets, error] = rank(0, 1);
+  CHECK(error == 0);
+  REQUIRE(sets.size() == kAttentionQueries * 4);
+  for (uint32_t query = 0; query < kAttentionQueries; ++query) {
+    const uint32_t position = kFirstQuery + query;
+    INFO("query " << query);
+    CHECK(sets[query * 4 + 0] == Positions{position - 1, position});
+    CHECK(sets[query * 4 + 1] == Positions{0, 1});
+    CHECK(sets[query * 4 + 2] == (position < 5 ? Positions{1, 2} : Positions{2, 5}));
+    CHECK(sets[query * 4 + 3] == Positions{0, 1});
+  }
+  const auto [windowed, scaled_error] = rank(3, 0.75f);
+  CHECK(scaled_error == Approx(0.25));
+  CHECK(windowed[1] == Positions{kFirstQuery - 2, kFirstQuery - 1});
 }
 
 TEST_CASE("stored keys are decoded from where kv_format.h puts them") {

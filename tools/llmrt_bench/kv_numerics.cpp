@@ -61,6 +61,19 @@ double overlap(std::span<const uint32_t> reference, std::span<const uint32_t> ot
   return static_cast<double>(both.size()) / static_cast<double>(reference.size());
 }
 
+void RelativeError::add(std::span<const float> exact, std::span<const float> found) {
+  LLMRT_CHECK(exact.size() == found.size(), "numbers in pairs");
+  for (size_t i = 0; i < exact.size(); ++i) {
+    const double off = static_cast<double>(found[i]) - exact[i];
+    difference_ += off * off;
+    size_ += static_cast<double>(exact[i]) * exact[i];
+  }
+}
+
+double RelativeError::value() const {
+  return difference_ == 0 ? 0 : std::sqrt(difference_ / size_);
+}
+
 void score_key(std::span<const float> key, std::span<const float> queries, std::span<float> scores) {
   LLMRT_CHECK(queries.size() == key.size() * scores.size(), "a column of numbers for each query");
   std::fill(scores.begin(), scores.end(), 0.0f);

@@ -41,6 +41,16 @@ class TopPositions {
 // Share of `reference` that is in `other` too; both sorted, of one size, not empty.
 double overlap(std::span<const uint32_t> reference, std::span<const uint32_t> other);
 
+// Root of the sum of squared differences by that of the squared numbers.
+class RelativeError {
+ public:
+  void add(std::span<const float> exact, std::span<const float> found);
+  double value() const;  // 0 where all was equal; NaN is passed on
+
+ private:
+  double difference_ = 0, size_ = 0;
+};
+
 // scores[lane] = sum over dims of key[dim] * queries[dim * scores.size() + lane].
 void score_key(std::span<const float> key, std::span<const float> queries, std::span<float> scores);
 

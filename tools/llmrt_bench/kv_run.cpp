@@ -7,7 +7,6 @@
 #include "core/engine/pool_sizing.h"
 #include "core/engine/warm_up.h"
 #include "tools/llmrt_bench/kv_keys.h"
-#include "tools/llmrt_bench/kv_numerics.h"
 
 namespace llmrt::bench {
 namespace {
@@ -16,6 +15,8 @@ constexpr uint32_t kSlot = 0;
 constexpr uint32_t kStepTokens = 512, kCpuStepTokens = 256;
 constexpr uint32_t kScoredTokens = 64;  // of a step whose logits are read
 constexpr uint64_t kArenaAlignment = 256;
+// No dtype is that coarse: beyond it keys were read from a wrong place or decoded wrongly.
+constexpr double kKeyErrorMax = 0.5;
 
 EngineConfig config_for(const Model& model, const Caps& caps, uint32_t context_max) {
   EngineConfig config;
@@ -111,7 +112,7 @@ Status KvRun::run(std::span<const int32_t> tokens, uint32_t num_scored, const Lo
   num_tokens_ = static_cast<uint32_t>(tokens.size());
   LLMRT_CHECK(num_scored >= kAttentionQueries && num_scored <= num_tokens_, "scored positions of the text");
   const uint32_t unscored = num_tokens_ - num_scored, rows_max = config_.sample_rows_max;
-  for (uint32_t start = 0; start < num_tokens_; start += last_step_tokens_) {
+  for (uint32_t start = 0; start < num_tokens_;) {
     const bool is_scored = start >= unscored;
     // The short step comes first, so that the last one holds all queries that attended() asks about.
     const uint32_t remaining = num_tokens_ - start, short_step = remaining % rows_max;
@@ -123,33 +124,56 @@ Status KvRun::run(std::span<const int32_t> tokens, uint32_t num_scored, const Lo
     plan.rows.push_back({0, kSlot, start, num_tokens, 0, 0, is_scored ? num_tokens : 0, 0, false, 0, 0});
     // Forced to some token: logits are wanted, nothing is drawn.
     for (uint32_t i = 0; is_scored && i < num_tokens; ++i) plan.samples.push_back({i, i, 0});
-    if (Status status = step(plan, is_scored); !status) return status;
+    if (Status status = step(plan, is_scored, start + num_tokens == num_tokens_); !status) return status;
     if (is_scored) sink(start - unscored, std::span(logits_).first(uint64_t{num_tokens} * model_->config.vocab_size));
-    last_step_tokens_ = num_tokens;
-    progress(start + num_tokens);
+    start += num_tokens;
+    progress(start);
   }
   return {};
 }
 
-Status KvRun::step(const IterationPlan& plan, bool is_scored) {
+Status KvRun::step(const IterationPlan& plan, bool is_scored, bool is_last) {
   lowering_.lower(plan, &lowered_);
-  StepSubmission submission = lowered_.submission();
-  if (is_scored) {
-    submission.forward = &scored_forward_;
-    submission.sample = &scored_sample_;
-  }
-  Result<Ticket> ticket = backend_->submit(submission);
-  if (!ticket) return ticket.error();
-  Result<StepOutput> output = backend_->wait(*ticket);
+  StepSubmission forward{.forward = is_scored ? &scored_forward_ : lowered_.forward,
+                         .forward_inputs = lowered_.forward_words};
+  if (Result<StepOutput> output = submit(forward); !output) return output.error();
+  if (!is_scored) return {};
+  // The sample list may use the memory of the forward list's tensors, pinned or not: it comes in a step of its own.
+  if (is_last)
+    if (Status status = read_last_rows(static_cast<uint32_t>(plan.tokens.size())); !status) return status;
+  StepSubmission sample{
+      .sample = &scored_sample_, .sample_inputs = lowered_.sample_words, .num_sampled = lowered_.num_sampled};
+  Result<StepOutput> output = submit(sample);
   if (!output) return output.error();
   for (size_t i = 0; i < output->results.size(); ++i)
     if (output->results[i].flags & kResultNotFinite)
       return make_error(ErrorCode::kNotFinite, "logits: position {}: expected finite numbers, found inf or NaN",
                         plan.rows[0].start + i);
-  if (!is_scored) return {};
   const TensorId logits = logits_of(scored_sample_);
   logits_.resize(scored_sample_.bytes_of(logits) / sizeof(float));
   return backend_->read_tensor(scored_sample_, logits, std::as_writable_bytes(std::span(logits_)));
+}
+
+Result<StepOutput> KvRun::submit(const StepSubmission& submission) {
+  Result<Ticket> ticket = backend_->submit(submission);
+  if (!ticket) return ticket.error();
+  return backend_->wait(*ticket);
+}
+
+Status KvRun::read_last_rows(uint32_t num_tokens) {
+  last_rows_.assign(model_->config.num_layers, {});
+  for (const Op& op : scored_forward_.ops) {
+    const auto* attention = std::get_if<PagedAttention>(&op);
+    if (!attention) continue;
+    std::vector<float> rows(scored_forward_.bytes_of(attention->qkv) / sizeof(float));
+    if (Status status = backend_->read_tensor(scored_forward_, attention->qkv, std::as_writable_bytes(std::span(rows)));
+        !status)
+      return status;
+    const uint64_t columns = scored_forward_.tensors[attention->qkv].columns;
+    const auto end = rows.begin() + static_cast<std::ptrdiff_t>(num_tokens * columns);
+    last_rows_[attention->layer].assign(end - static_cast<std::ptrdiff_t>(kAttentionQueries * columns), end);
+  }
+  return {};
 }
 
 Result<AttendedPositions> KvRun::attended(uint32_t count) {
@@ -159,60 +183,25 @@ Result<AttendedPositions> KvRun::attended(uint32_t count) {
   return positions;
 }
 
-// The rows of q, k and v of the last queries.
-Result<std::vector<float>> KvRun::last_queries(uint32_t layer) {
-  for (const Op& op : scored_forward_.ops) {
-    const auto* attention = std::get_if<PagedAttention>(&op);
-    if (!attention || attention->layer != layer) continue;
-    std::vector<float> rows(scored_forward_.bytes_of(attention->qkv) / sizeof(float));
-    if (Status status = backend_->read_tensor(scored_forward_, attention->qkv, std::as_writable_bytes(std::span(rows)));
-        !status)
-      return status.error();
-    const uint64_t columns = scored_forward_.tensors[attention->qkv].columns;
-    const auto end = rows.begin() + static_cast<std::ptrdiff_t>(last_step_tokens_ * columns);
-    return std::vector<float>(end - static_cast<std::ptrdiff_t>(kAttentionQueries * columns), end);
-  }
-  LLMRT_CHECK(false, "every layer attends");
-  return std::vector<float>();
-}
-
-// A lane is one query of one head of those that share a kv head.
 Status KvRun::attended_layer(uint32_t layer, uint32_t count, std::vector<std::vector<uint32_t>>* sets) {
-  const ModelConfig& c = model_->config;
-  const uint32_t heads_each = c.num_heads / c.num_kv_heads, num_lanes = kAttentionQueries * heads_each;
-  const uint64_t columns = (c.num_heads + 2ull * c.num_kv_heads) * c.head_dim;
-  Result<std::vector<float>> rows = last_queries(layer);
-  if (!rows) return rows.error();
-  std::vector<float> queries(uint64_t{c.num_kv_heads} * c.head_dim * num_lanes);  // [kv head][dim][lane]
-  for (uint32_t query = 0; query < kAttentionQueries; ++query)
-    for (uint32_t head = 0; head < c.num_heads; ++head)
-      for (uint32_t dim = 0; dim < c.head_dim; ++dim)
-        queries[(uint64_t{head / heads_each} * c.head_dim + dim) * num_lanes + query * heads_each + head % heads_each] =
-            (*rows)[query * columns + uint64_t{head} * c.head_dim + dim];
-
-  std::vector<TopPositions> top(uint64_t{c.num_kv_heads} * num_lanes, TopPositions(count));
+  AttentionRanking ranking(model_->config, last_rows_[layer], num_tokens_, count);
   std::vector<std::byte> bytes(group_.data_bytes_block_layer() + group_.scale_bytes_block_layer());
-  std::vector<float> keys(uint64_t{group_.block_tokens} * c.head_dim), scores(num_lanes);
+  std::vector<float> keys(uint64_t{group_.block_tokens} * group_.head_dim);
   for (uint32_t first = 0; first < num_tokens_; first += group_.block_tokens) {
     const uint32_t num_keys = std::min(group_.block_tokens, num_tokens_ - first);
+    const auto live_keys = std::span(keys).first(uint64_t{num_keys} * group_.head_dim);
     if (Status status = backend_->read_kv(0, layer, first / group_.block_tokens, bytes); !status) return status;
-    for (uint32_t kv_head = 0; kv_head < c.num_kv_heads; ++kv_head) {
-      decode_keys(group_, bytes, kv_head, std::span(keys).first(uint64_t{num_keys} * c.head_dim));
-      for (uint32_t key = 0; key < num_keys; ++key) {
-        score_key(std::span(keys).subspan(uint64_t{key} * c.head_dim, c.head_dim),
-                  std::span(queries).subspan(uint64_t{kv_head} * c.head_dim * num_lanes, c.head_dim * num_lanes),
-                  scores);
-        for (uint32_t lane = 0; lane < num_lanes; ++lane) {
-          const uint32_t query_position = num_tokens_ - kAttentionQueries + lane / heads_each;
-          const bool is_seen = first + key <= query_position && (!c.window || first + key + c.window > query_position);
-          if (is_seen) top[uint64_t{kv_head} * num_lanes + lane].add(scores[lane], first + key);
-        }
-      }
+    for (uint32_t kv_head = 0; kv_head < group_.num_kv_heads; ++kv_head) {
+      decode_keys(group_, bytes, kv_head, live_keys);
+      ranking.add_keys(kv_head, first, live_keys);
     }
   }
-  for (uint32_t query = 0; query < kAttentionQueries; ++query)
-    for (uint32_t head = 0; head < c.num_heads; ++head)
-      sets->push_back(top[uint64_t{head / heads_each} * num_lanes + query * heads_each + head % heads_each].sorted());
+  if (!(ranking.key_error() < kKeyErrorMax))
+    return make_error(ErrorCode::kInternal,
+                      "layer {}: keys: expected those that were computed, found a relative error "
+                      "of {:.2f} in the {} cache",
+                      layer, ranking.key_error(), kv_dtype_name(group_.dtype));
+  *sets = ranking.positions();
   return {};
 }
 

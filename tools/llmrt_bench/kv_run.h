@@ -12,10 +12,9 @@
 #include "core/backend/backend.h"
 #include "core/engine/lower.h"
 #include "core/model/model.h"
+#include "tools/llmrt_bench/attention_ranking.h"
 
 namespace llmrt::bench {
-
-inline constexpr uint32_t kAttentionQueries = 8;  // the last ones of a text
 
 // Position sets by layer; in a layer by query, then by head.
 using AttendedPositions = std::vector<std::vector<std::vector<uint32_t>>>;
@@ -37,14 +36,16 @@ class KvRun {
   // from kAttentionQueries to tokens.size(). Errors: those of Backend; not_finite.
   Status run(std::span<const int32_t> tokens, uint32_t num_scored, const LogitsSink& sink, const Progress& progress);
   // Of the text that was run last: the `count` keys with the greatest q.k for each of its last kAttentionQueries.
+  // Errors: those of Backend; internal, when what is stored is far from the keys that were computed.
   Result<AttendedPositions> attended(uint32_t count);
 
  private:
   KvRun(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model, uint32_t context_max);
 
   Status load();
-  Status step(const IterationPlan& plan, bool is_scored);
-  Result<std::vector<float>> last_queries(uint32_t layer);
+  Status step(const IterationPlan& plan, bool is_scored, bool is_last);
+  Result<StepOutput> submit(const StepSubmission& submission);
+  Status read_last_rows(uint32_t num_tokens);
   Status attended_layer(uint32_t layer, uint32_t count, std::vector<std::vector<uint32_t>>* sets);
 
   std::unique_ptr<Backend> backend_;
@@ -55,8 +56,8 @@ class KvRun {
   LoweredStep lowered_;
   OpList scored_forward_, scored_sample_;  // with queries and logits that can be read
   std::vector<float> logits_;
-  uint32_t num_tokens_ = 0;  // of the last run
-  uint32_t last_step_tokens_ = 0;
+  std::vector<std::vector<float>> last_rows_;  // q, k and v of the last queries, by layer
+  uint32_t num_tokens_ = 0;                    // of the last run
 };
 
 }  // namespace llmrt::bench
