@@ -94,7 +94,9 @@ Result<std::vector<TokenId>> read_tokens(const std::string& path, const Vocabula
   if (!tokenizer) return tokenizer.error();
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;
-  if (!file || !(text << file.rdbuf())) return make_error(ErrorCode::kNotFound, "text: {}: cannot be read", path);
+  if (!file) return make_error(ErrorCode::kNotFound, "text: {}: cannot be opened", path);
+  if (!(text << file.rdbuf()))
+    return make_error(ErrorCode::kInvalidArgument, "text: {}: expected text, found nothing that can be read", path);
   return (*tokenizer)->encode(text.str());
 }
 
