@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/base/checked_math.h"
+#include "core/model/architectures.h"
 
 namespace llmrt {
 namespace {
@@ -36,6 +37,20 @@ uint64_t blocks_limit(const EngineConfig& config, const Caps& caps, const KvGrou
 }
 
 }  // namespace
+
+Status check_kv_dtype(KvDType dtype, const Model& model, const Caps& caps) {
+  if (std::find(caps.kv_dtypes.begin(), caps.kv_dtypes.end(), dtype) == caps.kv_dtypes.end())
+    return make_error(ErrorCode::kUnsupported, "KV cache in {}: {} does not have it", kv_dtype_name(dtype),
+                      caps.device_id);
+  if (kv_has_block_scales(dtype) && model.config.head_dim % kKvScaleBlock != 0)
+    return make_error(ErrorCode::kUnsupported, "KV cache in {}: expected heads of a multiple of {} numbers, found {}",
+                      kv_dtype_name(dtype), kKvScaleBlock, model.config.head_dim);
+  if (dtype == KvDType::kF8Tensor && !model.has_kv_scales)
+    return make_error(ErrorCode::kUnsupported,
+                      "KV cache in fp8-tensor: expected a model with scales ({}), found none: fp8 measures its own",
+                      tensor_names::of_layer(0, tensor_names::kKCacheScale));
+  return {};
+}
 
 KvGroup kv_group_of(const ModelConfig& model, const EngineConfig& config) {
   KvGroup group;

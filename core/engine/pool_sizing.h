@@ -6,10 +6,12 @@
 
 #include "core/backend/backend.h"
 #include "core/engine/engine_config.h"
-#include "core/model/model_config.h"
+#include "core/model/model.h"
 
 namespace llmrt {
 
+// That the device has the dtype, and the model what it asks for.
+Status check_kv_dtype(KvDType dtype, const Model& model, const Caps& caps);
 KvGroup kv_group_of(const ModelConfig& model, const EngineConfig& config);
 
 // Fills the terms of budget, weights, workspace and blocks. `before` was read before anything was allocated, `after`

@@ -7,7 +7,6 @@
 #include "core/base/checked_math.h"
 #include "core/engine/pool_sizing.h"
 #include "core/engine/probe_plan.h"
-#include "core/model/architectures.h"
 
 namespace llmrt {
 namespace {
@@ -46,16 +45,7 @@ Result<EngineConfig> resolve(EngineConfig config, const Model& model, const Back
   config.sample_rows_max =
       static_cast<uint32_t>(std::min<uint64_t>({config.sample_rows_max, logits_rows_max, config.step_tokens_max}));
   config.chunk_tokens = std::min(std::max(config.chunk_tokens, 1u), config.step_tokens_max);
-  if (std::find(caps.kv_dtypes.begin(), caps.kv_dtypes.end(), config.kv_dtype) == caps.kv_dtypes.end())
-    return make_error(ErrorCode::kUnsupported, "KV cache in {}: {} does not have it", kv_dtype_name(config.kv_dtype),
-                      caps.device_id);
-  if (kv_has_block_scales(config.kv_dtype) && model.config.head_dim % kKvScaleBlock != 0)
-    return make_error(ErrorCode::kUnsupported, "KV cache in {}: expected heads of a multiple of {} numbers, found {}",
-                      kv_dtype_name(config.kv_dtype), kKvScaleBlock, model.config.head_dim);
-  if (config.kv_dtype == KvDType::kF8Tensor && !model.has_kv_scales)
-    return make_error(ErrorCode::kUnsupported,
-                      "KV cache in fp8-tensor: expected a model with scales ({}), found none: fp8 measures its own",
-                      tensor_names::of_layer(0, tensor_names::kKCacheScale));
+  if (Status status = check_kv_dtype(config.kv_dtype, model, caps); !status) return status.error();
   if (config.on_exhaustion == OnExhaustion::kSwap && config.kv_host_bytes == 0)
     return make_error(ErrorCode::kInvalidArgument, "on exhaustion swap: expected a size of the host tier, found none");
   if (model.config.head_dim > caps.head_dim_max)

@@ -1,6 +1,7 @@
 // How the numbers of a weight tensor are stored: the block geometry of each encoding, bit for bit as GGUF has it. A row
 // is a whole number of blocks; backends keep the bits in device memory (planes may be re-ordered for alignment) and
-// dequantise inside the kernels. Twins: tests/reference/dequant.h, backends/cuda/dequant.cuh, shaders/dequant.glsl.
+// dequantise inside the kernels. Twins: row_codec.cpp, tests/reference/dequant.h, backends/cuda/dequant.cuh,
+// shaders/dequant.glsl.
 #pragma once
 
 #include <cstdint>
