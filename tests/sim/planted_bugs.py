@@ -146,7 +146,7 @@ BUGS = [
     ("the first token of a chunk is sampled", "core/engine/lower.cpp",
      "row.token_first + sample.token_offset,", "row.token_first,"),
     ("tiles of a prompt all begin at its first position", "core/engine/lower.cpp",
-     "const uint32_t position = row.start + done;", "const uint32_t position = row.start;"),
+     "position = row.start + first;", "position = row.start;"),
     ("the token in flight of a preempted row is lost", "core/schedule/commit.cpp",
      "return sequence.state() == RequestState::kStreaming",
      "return sequence.state() == RequestState::kPreempted || sequence.state() == RequestState::kStreaming"),
