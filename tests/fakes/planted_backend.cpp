@@ -32,11 +32,11 @@ void PlantedBackend::plant(Bug bug) {
 
 Status PlantedBackend::create_kv_pools(std::span<const KvGroup> groups) {
   group_ = groups[0];
-  return inner_->create_kv_pools(groups);
+  return inner().create_kv_pools(groups);
 }
 
 Result<Ticket> PlantedBackend::submit(const StepSubmission& step) {
-  if (bug_ == Bug::kNone || !step.forward) return inner_->submit(step);
+  if (bug_ == Bug::kNone || !step.forward) return inner().submit(step);
   ++num_steps_;
   Result<ForwardInputs> forward = unpack_forward(step.forward_inputs);
   if (!forward) return forward.error();
@@ -55,7 +55,7 @@ Result<Ticket> PlantedBackend::submit(const StepSubmission& step) {
   StepSubmission spoiled = step;
   spoiled.forward_inputs = forward_words;
   if (step.sample) spoiled.sample_inputs = sample_words;
-  Result<Ticket> ticket = inner_->submit(spoiled);
+  Result<Ticket> ticket = inner().submit(spoiled);
   if (!ticket) return ticket.error();
   if (Status status = restore(*saved); !status) return status.error();
   return *ticket;
@@ -153,7 +153,7 @@ Result<std::vector<PlantedBackend::Saved>> PlantedBackend::save_block(const Forw
   for (uint32_t layer = 0; layer < group_.num_layers; ++layer) {
     Saved entry{layer, block,
                 std::vector<std::byte>(group_.data_bytes_block_layer() + group_.scale_bytes_block_layer())};
-    if (Status status = inner_->read_kv(0, layer, block, entry.bytes); !status) return status.error();
+    if (Status status = inner().read_kv(0, layer, block, entry.bytes); !status) return status.error();
     saved.push_back(std::move(entry));
   }
   ++num_planted_;
@@ -162,7 +162,7 @@ Result<std::vector<PlantedBackend::Saved>> PlantedBackend::save_block(const Forw
 
 Status PlantedBackend::restore(const std::vector<Saved>& saved) {
   for (const Saved& entry : saved)
-    if (Status status = inner_->write_kv(0, entry.layer, entry.block, entry.bytes); !status) return status;
+    if (Status status = inner().write_kv(0, entry.layer, entry.block, entry.bytes); !status) return status;
   return {};
 }
 

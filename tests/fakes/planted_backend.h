@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/backend/backend.h"
+#include "core/backend/forwarding.h"
 
 namespace llmrt::test {
 
@@ -28,39 +28,17 @@ enum class Bug : int {
 inline constexpr int kNumBugs = 13;
 const char* bug_name(Bug bug);
 
-class PlantedBackend final : public Backend {
+class PlantedBackend final : public ForwardingBackend {
  public:
-  explicit PlantedBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
+  explicit PlantedBackend(std::unique_ptr<Backend> inner) : ForwardingBackend(std::move(inner)) {}
 
   // From the next step on; while nothing is in flight.
   void plant(Bug bug);
   // How often the bug has been done since plant().
   uint64_t num_planted() const { return num_planted_; }
 
-  const Caps& caps() const override { return inner_->caps(); }
-  std::vector<std::string> unsupported() const override { return inner_->unsupported(); }
-  Status load_weights(const WeightTable& weights, const Progress& progress) override {
-    return inner_->load_weights(weights, progress);
-  }
-  Status create_state(const StateConfig& config) override { return inner_->create_state(config); }
   Status create_kv_pools(std::span<const KvGroup> groups) override;
-  Status prepare(const OpList& list) override { return inner_->prepare(list); }
   Result<Ticket> submit(const StepSubmission& step) override;
-  Result<StepOutput> wait(Ticket ticket) override { return inner_->wait(ticket); }
-  Result<std::vector<double>> profile(const StepSubmission& step) override { return inner_->profile(step); }
-  MemoryReport memory() const override { return inner_->memory(); }
-  Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) override {
-    return inner_->write_tensor(list, tensor, bytes);
-  }
-  Status read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes) override {
-    return inner_->read_tensor(list, tensor, bytes);
-  }
-  Status write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) override {
-    return inner_->write_kv(kv_group, layer, block, bytes);
-  }
-  Status read_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<std::byte> bytes) override {
-    return inner_->read_kv(kv_group, layer, block, bytes);
-  }
 
  private:
   struct Slot {
@@ -80,7 +58,6 @@ class PlantedBackend final : public Backend {
   Result<std::vector<Saved>> save_block(const ForwardInputs& in);
   Status restore(const std::vector<Saved>& saved);
 
-  std::unique_ptr<Backend> inner_;
   KvGroup group_;
   Bug bug_ = Bug::kNone;
   uint64_t num_planted_ = 0, num_steps_ = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/backend/forwarding.h"
 #include "tests/ops/op_harness.h"
 #include "tests/reference/backend.h"
 
@@ -13,24 +14,16 @@ namespace {
 enum class Fault { kNone, kOneNumber, kSmallNoise, kNan, kGuard, kInput, kUnwritten, kKv, kKvOutside };
 
 // The reference, with its answers spoiled on the way out.
-class FaultyBackend final : public Backend {
+class FaultyBackend final : public ForwardingBackend {
  public:
-  explicit FaultyBackend(Fault fault) : fault_(fault) {}
-  const Caps& caps() const override { return inner_->caps(); }
-  Status load_weights(const WeightTable& w, const Progress& p) override { return inner_->load_weights(w, p); }
-  Status create_state(const StateConfig& config) override { return inner_->create_state(config); }
-  Status create_kv_pools(std::span<const KvGroup> groups) override { return inner_->create_kv_pools(groups); }
-  Status prepare(const OpList& list) override { return inner_->prepare(list); }
-  Result<Ticket> submit(const StepSubmission& step) override { return inner_->submit(step); }
-  Result<StepOutput> wait(Ticket ticket) override { return inner_->wait(ticket); }
-  Result<std::vector<double>> profile(const StepSubmission& step) override { return inner_->profile(step); }
-  MemoryReport memory() const override { return inner_->memory(); }
+  explicit FaultyBackend(Fault fault) : ForwardingBackend(make_reference_backend()), fault_(fault) {}
+
   Status write_tensor(const OpList& list, TensorId id, std::span<const std::byte> bytes) override {
     before_.assign(bytes.begin(), bytes.end());
-    return inner_->write_tensor(list, id, bytes);
+    return inner().write_tensor(list, id, bytes);
   }
   Status read_tensor(const OpList& list, TensorId id, std::span<std::byte> bytes) override {
-    const Status status = inner_->read_tensor(list, id, bytes);
+    const Status status = inner().read_tensor(list, id, bytes);
     const std::string& name = list.tensors[static_cast<size_t>(id)].name;
     if (fault_ == Fault::kGuard && name == "out.guard") bytes[0] ^= std::byte{1};
     if (fault_ == Fault::kInput && name == "x") bytes[0] ^= std::byte{1};
@@ -44,10 +37,10 @@ class FaultyBackend final : public Backend {
     return status;
   }
   Status write_kv(uint32_t g, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) override {
-    return inner_->write_kv(g, layer, block, bytes);
+    return inner().write_kv(g, layer, block, bytes);
   }
   Status read_kv(uint32_t g, uint32_t layer, uint32_t block, std::span<std::byte> bytes) override {
-    const Status status = inner_->read_kv(g, layer, block, bytes);
+    const Status status = inner().read_kv(g, layer, block, bytes);
     // Block 0 is written at offset 3 by the case below, everything else is not.
     if (fault_ == Fault::kKv && block == 0) bytes[3 * 64 * 2] ^= std::byte{4};
     if (fault_ == Fault::kKvOutside && block == 0) bytes[4 * 64 * 2] ^= std::byte{1};
@@ -56,7 +49,6 @@ class FaultyBackend final : public Backend {
 
  private:
   Fault fault_;
-  std::unique_ptr<Backend> inner_ = make_reference_backend();
   std::vector<std::byte> before_;
 };
 

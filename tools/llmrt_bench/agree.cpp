@@ -79,9 +79,8 @@ Result<Record> record_device(const Options& options, const std::string& device, 
   EngineConfig config;
   config.context_max = std::max(options.window, options.prompt_tokens + options.output) + 16;
   config.sequences_max = 4;
-  const std::optional<KvDType> kv = parse_kv_dtype(options.kv_dtype);
-  if (!kv)
-    return make_error(ErrorCode::kInvalidArgument, "--kv: expected {}, found {}", kKvDTypeNames, options.kv_dtype);
+  const Result<KvDType> kv = kv_dtype_of(options.kv_dtype);
+  if (!kv) return kv.error();
   config.kv_dtype = *kv;
   config.prefix_cache = PrefixCacheKind::kOff;  // devices are compared in all that they compute
   SteadyClock clock;
@@ -192,11 +191,9 @@ Status run(const Options& options) {
                       options.model);
   Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::create(*(*model)->vocabulary);
   if (!tokenizer) return tokenizer.error();
-  std::ifstream file(options.text_path, std::ios::binary);
-  if (!file) return make_error(ErrorCode::kNotFound, "text: {}: cannot be opened", options.text_path);
-  std::stringstream text;
-  text << file.rdbuf();
-  const std::vector<TokenId> tokens = (*tokenizer)->encode(text.str());
+  const Result<std::string> text = read_text(options.text_path);
+  if (!text) return text.error();
+  const std::vector<TokenId> tokens = (*tokenizer)->encode(*text);
   std::shared_ptr<const Tokenizer> shared_tokenizer = std::move(*tokenizer);
   std::vector<Record> records;
   for (const std::string& device : options.devices) {
@@ -233,12 +230,7 @@ void add_agree_command(CLI::App& app, int* exit_code) {
   command->add_option("--kv", options->kv_dtype, fmt::format("KV cache dtype: {}", kKvDTypeNames))
       ->capture_default_str();
   command->add_option("--json", options->json_path, "Save the results for --with");
-  command->callback([options, exit_code] {
-    if (Status status = run(*options); !status) {
-      fmt::print(stderr, "llmrt-bench: {}\n", status.error().message);
-      *exit_code = 1;
-    }
-  });
+  on_parsed(command, exit_code, [options] { return run(*options); });
 }
 
 }  // namespace llmrt::bench

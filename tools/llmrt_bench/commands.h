@@ -2,6 +2,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "core/base/status.h"
+#include "core/kv/kv_format.h"
 
 namespace llmrt::bench {
 
@@ -11,5 +16,12 @@ void add_agree_command(CLI::App& app, int* exit_code);
 void add_batching_command(CLI::App& app, int* exit_code);
 void add_serving_command(CLI::App& app, int* exit_code);
 void add_kv_command(CLI::App& app, int* exit_code);
+
+// What a command does once its options are parsed; an error is printed and makes the exit code 1.
+void on_parsed(CLI::App* command, int* exit_code, std::function<Status()> run);
+// Of a --kv option.
+Result<KvDType> kv_dtype_of(const std::string& name);
+// A whole file; of what cannot be read, nothing.
+Result<std::string> read_text(const std::string& path);
 
 }  // namespace llmrt::bench

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
-#include <sstream>
 
 #include "core/text/tokenizer.h"
 #include "core/weights/row_codec.h"
@@ -29,8 +28,8 @@ struct Options {
 Result<std::vector<KvDType>> parse_dtypes(const std::vector<std::string>& names) {
   std::vector<KvDType> dtypes{KvDType::kF16};
   for (const std::string& name : names) {
-    const std::optional<KvDType> dtype = parse_kv_dtype(name);
-    if (!dtype) return make_error(ErrorCode::kInvalidArgument, "--kv: expected {}, found {}", kKvDTypeNames, name);
+    const Result<KvDType> dtype = kv_dtype_of(name);
+    if (!dtype) return dtype.error();
     if (std::ranges::find(dtypes, *dtype) == dtypes.end()) dtypes.push_back(*dtype);
   }
   return dtypes;
@@ -90,12 +89,11 @@ Status check_comparable(const Model& a, const Model& b) {
 Result<std::vector<TokenId>> read_tokens(const std::string& path, const Vocabulary& vocabulary) {
   Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::create(vocabulary);
   if (!tokenizer) return tokenizer.error();
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  if (!file) return make_error(ErrorCode::kNotFound, "text: {}: cannot be opened", path);
-  if (!(text << file.rdbuf()))
+  const Result<std::string> text = read_text(path);
+  if (!text) return text.error();
+  if (text->empty())
     return make_error(ErrorCode::kInvalidArgument, "text: {}: expected text, found nothing that can be read", path);
-  return (*tokenizer)->encode(text.str());
+  return (*tokenizer)->encode(*text);
 }
 
 // Both kinds of weights. What a file holds quantised counts as its decoded numbers: they are the float model.
@@ -202,12 +200,7 @@ void add_kv_command(CLI::App& app, int* exit_code) {
       ->check(CLI::Range(kAttentionQueries, 65536u))
       ->capture_default_str();
   command->add_option("--json", options->json_path, "Also write the figures to this file");
-  command->callback([options, exit_code] {
-    if (Status status = run(*options); !status) {
-      fmt::print(stderr, "llmrt-bench: {}\n", status.error().message);
-      *exit_code = 1;
-    }
-  });
+  on_parsed(command, exit_code, [options] { return run(*options); });
 }
 
 }  // namespace llmrt::bench

@@ -170,12 +170,7 @@ void add_limits_command(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand("limits", "Copy and read bandwidth and matrix rate of each device, measured");
   command->add_option("-d,--device", options->devices, "Devices to measure (repeat)")->capture_default_str();
   command->add_option("--json", options->json_path, "Also write the figures to this file");
-  command->callback([options, exit_code] {
-    if (Status status = run(*options); !status) {
-      fmt::print(stderr, "llmrt-bench: {}\n", status.error().message);
-      *exit_code = 1;
-    }
-  });
+  on_parsed(command, exit_code, [options] { return run(*options); });
 }
 
 }  // namespace llmrt::bench

@@ -95,9 +95,8 @@ Result<Row> measure_decode(EngineUnderTest* under, const Clock& clock, const Opt
 Status run(const Options& options) {
   Result<std::shared_ptr<const Model>> model = load_model(options.model);
   if (!model) return model.error();
-  const std::optional<KvDType> kv = parse_kv_dtype(options.kv_dtype);
-  if (!kv)
-    return make_error(ErrorCode::kInvalidArgument, "--kv: expected {}, found {}", kKvDTypeNames, options.kv_dtype);
+  const Result<KvDType> kv = kv_dtype_of(options.kv_dtype);
+  if (!kv) return kv.error();
   EngineConfig config;
   config.kv_dtype = *kv;
   config.batch_invariant = options.batch_invariant;
@@ -172,12 +171,7 @@ void add_model_command(CLI::App& app, int* exit_code) {
                     "Kernels whose numbers do not depend on the batch: what they cost");
   command->add_option("--read-gb-s", options->read_gb_s, "Measured read bandwidth, for shares");
   command->add_option("--json", options->json_path, "Also write the figures to this file");
-  command->callback([options, exit_code] {
-    if (Status status = run(*options); !status) {
-      fmt::print(stderr, "llmrt-bench: {}\n", status.error().message);
-      *exit_code = 1;
-    }
-  });
+  on_parsed(command, exit_code, [options] { return run(*options); });
 }
 
 }  // namespace llmrt::bench

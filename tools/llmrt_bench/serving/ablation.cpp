@@ -57,44 +57,26 @@ Result<Outcome> run_setting(const Bench& bench, const Setting& setting, const st
   if (!engine) return engine.error();
   Drive drive(engine->get(), &bench.clock);
   if (Status status = drive.warm_up(setting.sequences); !status) return status.error();
-  const EngineStats before = (*engine)->stats();
-  const TimeNs begin_ns = bench.clock.now_ns();
   std::vector<std::shared_ptr<const Answer>> answers;
   const size_t count = std::min<size_t>(setting.num_requests, items.size());
-  for (size_t i = 0; i < count; ++i) {
-    auto answer = drive.submit(items[i].prompt, items[i].output_tokens);
-    if (!answer) return answer.error();
-    answers.push_back(*answer);
-  }
-  Result<bool> ended = drive.until_finished(deadline_ns);
-  if (!ended) return ended.error();
-  const double seconds = ms_between(begin_ns, bench.clock.now_ns()) * 1e-3;
-  uint64_t tokens = 0;
-  size_t num_finished = 0;
+  Result<Run> run = drive.run(std::span(items).first(count), deadline_ns, &answers);
+  if (!run) return run.error();
   std::vector<double> ttfts, gaps;
   for (const auto& answer : answers) {
-    tokens += answer->times_ns.size();
-    num_finished += answer->finished;
     if (!answer->times_ns.empty()) ttfts.push_back(answer->ttft_ms());
     const std::vector<double> own = answer->gaps_ms();
     if (!own.empty()) gaps.push_back(*std::max_element(own.begin(), own.end()));
   }
-  if (Status status = drive.finish(); !status) return status.error();
-  const EngineStats after = (*engine)->stats();
-  const StepCounts steps = steps_between(before, after);
-  const Outcome outcome{static_cast<double>(tokens) / seconds,
-                        quantile(ttfts, 0.5),
-                        quantile(ttfts, 0.95),
-                        quantile(gaps, 1),
-                        count,
-                        !*ended};
+  const Outcome outcome{run->tok_s(), quantile(ttfts, 0.5), quantile(ttfts, 0.95), quantile(gaps, 1),
+                        count,        run->is_cut};
   bench.report.add(
       {setting.name, outcome.tok_s, "tok/s",
        fmt::format("TTFT p50 {:.0f}, p95 {:.0f} ms, worst gap {:.1f} ms; {} of {} requests in {:.2f} s, {} steps of "
                    "{:.1f} rows, {} prompt tokens cached, {} preemptions{}",
-                   outcome.ttft_p50_ms, outcome.ttft_p95_ms, outcome.worst_gap_ms, num_finished, items.size(), seconds,
-                   steps.num_steps, steps.mean_rows, after.prefix_hits - before.prefix_hits, steps.num_preemptions,
-                   !*ended                ? "; CUT by the budget"
+                   outcome.ttft_p50_ms, outcome.ttft_p95_ms, outcome.worst_gap_ms, run->num_finished, items.size(),
+                   run->seconds, run->steps.num_steps, run->steps.mean_rows, run->steps.cached_tokens,
+                   run->steps.num_preemptions,
+                   run->is_cut            ? "; CUT by the budget"
                    : count < items.size() ? "; the first ones only, so TTFT is not that of all"
                                           : "")});
   return outcome;

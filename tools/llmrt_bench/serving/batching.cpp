@@ -18,15 +18,6 @@ namespace {
 // batches, which do not touch each other, a few are enough.
 constexpr double kContinuousShare = 0.8, kStaticShare = 0.2;
 
-struct Run {
-  double seconds = 0;
-  uint64_t tokens = 0;
-  size_t num_finished = 0;
-  StepCounts steps;
-
-  double tok_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
-};
-
 EngineConfig config_of(const Bench& bench, Batching batching) {
   const WorkloadSpec& spec = bench.options.batching;
   EngineConfig config;
@@ -37,29 +28,6 @@ EngineConfig config_of(const Bench& bench, Batching batching) {
   config.context_max = spec.prompt_max + spec.output_max;
   config.kv_tokens = uint64_t{config.sequences_max} * (config.context_max + config.block_tokens) * 33 / 32;
   return config;
-}
-
-// All at once, until all have ended or the deadline.
-Result<Run> run_items(Engine* engine, const Bench& bench, std::span<const WorkItem> items, TimeNs deadline_ns) {
-  Drive drive(engine, &bench.clock);
-  const EngineStats before = engine->stats();
-  const TimeNs begin_ns = bench.clock.now_ns();
-  std::vector<std::shared_ptr<const Answer>> answers;
-  for (const WorkItem& item : items) {
-    auto answer = drive.submit(item.prompt, item.output_tokens);
-    if (!answer) return answer.error();
-    answers.push_back(*answer);
-  }
-  if (Result<bool> ended = drive.until_finished(deadline_ns); !ended) return ended.error();
-  Run run;
-  run.seconds = ms_between(begin_ns, bench.clock.now_ns()) * 1e-3;
-  for (const auto& answer : answers) {
-    run.tokens += answer->times_ns.size();
-    run.num_finished += answer->finished;
-  }
-  if (Status status = drive.finish(); !status) return status.error();
-  run.steps = steps_between(before, engine->stats());
-  return run;
 }
 
 // As a batch of fixed shape computes them.
@@ -91,7 +59,7 @@ Result<Run> run_batches(Engine* engine, const Bench& bench, std::span<const Work
     const auto batch = items.subspan(first, std::min<size_t>(bench.options.sequences, items.size() - first));
     const std::vector<WorkItem> work =
         is_fixed_shape ? padded(batch, bench.vocab_size()) : std::vector<WorkItem>(batch.begin(), batch.end());
-    Result<Run> run = run_items(engine, bench, work, bench.deadline(3));
+    Result<Run> run = Drive(engine, &bench.clock).run(work, bench.deadline(3));
     if (!run) return run.error();
     if (run->num_finished < batch.size())
       return make_error(ErrorCode::kTimeout, "cut in the middle of a batch: it took three times the budget of {} s",
@@ -127,7 +95,7 @@ Status batching_part(const Bench& bench) {
     Result<std::unique_ptr<Engine>> engine = bench.make_engine(config_of(bench, Batching::kContinuous));
     if (!engine) return engine.error();
     if (Status status = Drive(engine->get(), &bench.clock).warm_up(bench.options.sequences); !status) return status;
-    Result<Run> run = run_items(engine->get(), bench, items, bench.deadline(kContinuousShare));
+    Result<Run> run = Drive(engine->get(), &bench.clock).run(items, bench.deadline(kContinuousShare));
     if (!run) return run.error();
     continuous = *run;
     const bool is_cut = run->num_finished < items.size();

@@ -1,0 +1,48 @@
+// A Backend that passes every call on to another: what derives from it overrides the calls that it changes.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "core/backend/backend.h"
+
+namespace llmrt {
+
+class ForwardingBackend : public Backend {
+ public:
+  explicit ForwardingBackend(std::shared_ptr<Backend> inner) : inner_(std::move(inner)) {}
+
+  const Caps& caps() const override { return inner_->caps(); }
+  std::vector<std::string> unsupported() const override { return inner_->unsupported(); }
+  Status load_weights(const WeightTable& weights, const Progress& progress) override {
+    return inner_->load_weights(weights, progress);
+  }
+  Status create_state(const StateConfig& config) override { return inner_->create_state(config); }
+  Status create_kv_pools(std::span<const KvGroup> groups) override { return inner_->create_kv_pools(groups); }
+  Status prepare(const OpList& list) override { return inner_->prepare(list); }
+  Result<Ticket> submit(const StepSubmission& step) override { return inner_->submit(step); }
+  Result<StepOutput> wait(Ticket ticket) override { return inner_->wait(ticket); }
+  Result<std::vector<double>> profile(const StepSubmission& step) override { return inner_->profile(step); }
+  MemoryReport memory() const override { return inner_->memory(); }
+  Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) override {
+    return inner_->write_tensor(list, tensor, bytes);
+  }
+  Status read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes) override {
+    return inner_->read_tensor(list, tensor, bytes);
+  }
+  Status write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) override {
+    return inner_->write_kv(kv_group, layer, block, bytes);
+  }
+  Status read_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<std::byte> bytes) override {
+    return inner_->read_kv(kv_group, layer, block, bytes);
+  }
+
+ protected:
+  Backend& inner() { return *inner_; }
+  const Backend& inner() const { return *inner_; }
+
+ private:
+  std::shared_ptr<Backend> inner_;
+};
+
+}  // namespace llmrt
