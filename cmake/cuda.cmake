@@ -24,6 +24,10 @@ llmrt_library(backends/cuda DEPS core/base core/platform core/ops core/backend c
               LINK CUDA::cudart_static Threads::Threads ${CMAKE_DL_LIBS})
 target_include_directories(llmrt_backends_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 
+if("90a" IN_LIST LLMRT_CUDA_ARCHITECTURES)
+  target_compile_definitions(llmrt_backends_cuda PRIVATE LLMRT_CUDA_90A=1)
+endif()
+
 # Kernels apart: their compiler does not know the warnings of the other one.
 file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/backends/cuda/*.cu)
 add_library(llmrt_backends_cuda_kernels OBJECT ${kernels})

@@ -84,12 +84,17 @@ Result<std::unique_ptr<Backend>> CudaBackend::open(uint32_t device_idx, const De
   backend->device_ = static_cast<int>(device_idx);
   CUDA_TRY(cudaSetDevice(backend->device_), "open device");
   CUDA_TRY(cudaStreamCreateWithFlags(&backend->stream_, cudaStreamNonBlocking), "open device: stream");
-  int num_sms = 0, major = 0;
+  int num_sms = 0, major = 0, minor = 0;
   CUDA_TRY(cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, backend->device_), "open device");
   CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, backend->device_), "open device");
+  CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, backend->device_), "open device");
   backend->context_.stream = backend->stream_;
   backend->context_.num_sms = num_sms;
   backend->context_.has_clusters = major >= 9;
+#if defined(LLMRT_CUDA_90A)
+  const char* warpgroups = std::getenv("LLMRT_CUDA_WARPGROUPS");  // 0: by the kernels of every other device
+  backend->context_.has_warpgroups = major == 9 && minor == 0 && !(warpgroups && std::string_view(warpgroups) == "0");
+#endif
   // A kernel may start while its predecessor ends (see launch.cuh); 0 turns it off, to find out what it does.
   const char* dependent = std::getenv("LLMRT_CUDA_DEPENDENT_LAUNCH");
   backend->context_.dependent_launch = major >= 9 && !(dependent && std::string_view(dependent) == "0");
@@ -106,6 +111,7 @@ Result<std::unique_ptr<Backend>> CudaBackend::open(uint32_t device_idx, const De
   caps.batch_invariant = true;
   caps.head_dim_max = 256;
   caps.step_tokens_max = 8192;
+  caps.prompt_tiles = 2 * static_cast<uint32_t>(num_sms);
   // Loading cuBLAS takes longer than small weights do; it happens beside them.
   backend->cublas_opening_ =
       std::async(std::launch::async, [device = backend->device_] { return Cublas::open(device); });

@@ -1,5 +1,5 @@
 // Every instruction that C++ has no name for: asynchronous copies, matrix products, dependent launch. Nothing else in
-// this backend is written in PTX.
+// this backend is written in PTX but warpgroup.cuh.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -88,6 +88,13 @@ __device__ inline void mma_16x8x16_first(float (&d)[4], const uint32_t (&a)[4], 
       "{%10, %10, %10, %10};"
       : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
+}
+
+// 2^x, to some 22 bits; results below the normal numbers are 0.
+__device__ inline float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 // The kernel's dynamic shared memory, aligned to 16 bytes.

@@ -55,6 +55,7 @@ struct OpContext {
   int num_sms = 0;
   bool dependent_launch = false;  // programmatic dependent launch between our kernels (compute capability 9)
   bool has_clusters = false;      // compute capability 9
+  bool has_warpgroups = false;    // the device is of compute capability 9.0 and the build has code for sm_90a
 
   const OpList* list = nullptr;
   const ArenaPlan* plan = nullptr;

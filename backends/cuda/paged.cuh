@@ -46,6 +46,10 @@ template <KvDType D>
 inline constexpr bool kBlockScales = kv_has_block_scales(D);
 template <KvDType D>
 inline constexpr bool kVectorScales = kKvBytes<D> == 1 && !kBlockScales<D>;
+template <KvDType D>
+__device__ uint32_t scales_of_vector(const KvLayer& kv) {
+  return kBlockScales<D> ? kv.head_dim / kKvScaleBlock : 1;
+}
 // What a decoded number of 1 stands for: bits of e4m3 are read as those of f16, whose exponent is 8 greater.
 template <KvDType D>
 inline constexpr float kKvUnit = kv_is_f8(D) ? 256.0f : 1.0f;

@@ -9,7 +9,7 @@
 
 #include <ucontext.h>
 
-#include "backends/cuda/intrinsics.cuh"
+#include "backends/cuda/warpgroup.cuh"
 #include "cuda_runtime.h"
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -18,7 +18,7 @@ namespace emulator {
 namespace {
 
 constexpr size_t kStackBytes = 256 << 10;
-constexpr unsigned kWarp = 32;
+constexpr unsigned kWarp = 32, kWarpgroup = 128;
 
 struct Copy {
   void* to;
@@ -48,7 +48,7 @@ struct Block {
   unsigned num_live = 0;
   std::vector<Fiber> fibers;
   Meeting everyone;
-  std::vector<Meeting> warps;
+  std::vector<Meeting> warps, warpgroups, named;
   std::vector<unsigned char> shared;
 };
 const std::function<void()>* kernel_thread;
@@ -132,6 +132,8 @@ void prepare(Block& b, dim3 index, size_t shared_bytes) {
   b.num_live = num_threads;
   b.everyone = {};
   b.warps.assign(num_threads / kWarp, {});
+  b.warpgroups.assign(num_threads / kWarpgroup, {});
+  b.named.assign(16, {});
   b.shared.assign(shared_bytes, 0xff);  // NaN in every float format
   if (b.fibers.size() < num_threads) b.fibers.resize(num_threads);
   for (unsigned i = 0; i < num_threads; ++i) {
@@ -273,6 +275,76 @@ void multiply(void** lanes, unsigned) {
       mine.c[i] += sum;
     }
   }
+}
+
+// ---- warpgroups ----------------------------------------------------------------------------------------------------
+
+void barrier_arrive(uint64_t* barrier) {
+  const uint64_t count = *barrier >> 32, missing = *barrier >> 1 & 0x7fffffff, parity = *barrier & 1;
+  if (missing == 0) fail("a barrier that was not initialised");
+  *barrier = count << 32 | (missing > 1 ? (missing - 1) << 1 | parity : count << 1 | (parity ^ 1));
+  ++progress;
+}
+
+void barrier_wait(const uint64_t* barrier, unsigned parity) {
+  while ((*barrier & 1) == parity) to_scheduler();
+}
+
+void meet_named(unsigned number, unsigned threads, bool waits) {
+  Meeting& meeting = block().named.at(number);
+  if (++meeting.arrived == threads) {
+    meeting.arrived = 0;
+    ++meeting.generation;
+    ++progress;
+    return;
+  }
+  const uint64_t generation = meeting.generation;
+  while (waits && meeting.generation == generation) to_scheduler();
+}
+
+namespace {
+
+float shared_half(uint32_t at) {
+  at ^= (at >> 7 & 7) << 4;
+  if (at + 2 > block().shared.size()) fail("a matrix product reads past the shared memory");
+  uint16_t bits;
+  std::memcpy(&bits, block().shared.data() + at, 2);
+  return half_values[bits];
+}
+
+void multiply_lanes(void** threads, unsigned) {
+  const auto at = [&](unsigned i) -> const WarpgroupProduct& { return *static_cast<WarpgroupProduct*>(threads[i]); };
+  const WarpgroupProduct& first = at(0);
+  const uint32_t start = static_cast<uint32_t>(first.b & 0x3fff) << 4;
+  const uint32_t tile_bytes = static_cast<uint32_t>(first.b >> 16 & 0x3fff) << 4;
+  constexpr unsigned kDepth = 16;
+  std::vector<float> b(first.columns * kDepth);
+  for (unsigned n = 0; n < first.columns; ++n)
+    for (unsigned k = 0; k < kDepth; ++k)
+      b[n * kDepth + k] = shared_half(first.is_transposed ? start + n / 64 * tile_bytes + k * 128 + n % 64 * 2
+                                                          : start + n * 128 + k * 2);
+  for (unsigned i = 0; i < kWarpgroup; ++i) {
+    if (at(i).b != first.b || at(i).add != first.add) fail("threads of a warpgroup multiply different matrices");
+    const unsigned quad = i / 4 * 4;
+    for (unsigned c = 0; c < first.columns / 2; ++c) {
+      const unsigned half = c % 4 / 2, n = c / 4 * 8 + i % 4 * 2 + c % 2;
+      float sum = 0;
+      for (unsigned k = 0; k < kDepth; ++k) {
+        const uint32_t pair = at(quad + k % 8 / 2).a[k / 8 * 2 + half];
+        sum += half_values[pair >> (k % 2 * 16) & 0xffff] * b[n * kDepth + k];
+      }
+      float* d = at(i).d + c;
+      *d = at(i).add ? *d + sum : sum;
+    }
+  }
+}
+
+}  // namespace
+
+void multiply_warpgroup(const WarpgroupProduct& mine) {
+  if (num_threads % kWarpgroup != 0) fail("a block that is not made of warpgroups");
+  WarpgroupProduct copy = mine;
+  meet(block().warpgroups[current_thread / kWarpgroup], current_thread % kWarpgroup, kWarpgroup, &copy, multiply_lanes);
 }
 
 }  // namespace emulator

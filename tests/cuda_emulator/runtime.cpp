@@ -65,8 +65,8 @@ cudaError_t cudaDriverGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  if (attribute == cudaDevAttrComputeCapabilityMajor) {
-    *value = 9;
+  if (attribute == cudaDevAttrComputeCapabilityMajor || attribute == cudaDevAttrComputeCapabilityMinor) {
+    *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
     return cudaSuccess;
   }
   // Few, so that persistent grids walk; LLMRT_EMULATOR_SMS for other splits.

@@ -1,4 +1,4 @@
-// The two attention kernels and the merge; ops/paged_attention.cu prepares their arguments. Each walks its work list
+// The attention kernels and the merge; ops/paged_attention.cu prepares their arguments. Each walks its work list
 // from the step's inputs on a grid that depends on the device alone; an empty list leaves at once.
 #pragma once
 
@@ -22,6 +22,7 @@ struct AttentionArgs {
 
 Status attend_decode(const AttentionArgs& args, KvDType dtype, const OpContext& at);
 Status attend_prompt(const AttentionArgs& args, KvDType dtype, const OpContext& at);
+Status attend_prompt_by_warpgroups(const AttentionArgs& args, const OpContext& at);  // f16, head_dim at most 128
 Status merge_partials(const AttentionArgs& args, const OpContext& at);
 
 // fn.template operator()<D, kDims>(): D is kF8 for fp8-tensor, kDims = head_dim rounded up to what kernels are built

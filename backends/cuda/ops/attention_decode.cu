@@ -51,10 +51,9 @@ __device__ bool find_tile(const KvLayer& kv, uint32_t slot, uint32_t key_first, 
   if (k < 0) return false;
   tile->keys = kv.data + k * kv.head_dim * kKvBytes<D>;
   tile->values = kv.data + v * kv.head_dim * kKvBytes<D>;
-  const uint32_t scales_vector = kBlockScales<D> ? kv.head_dim / kKvScaleBlock : 1;
   if (kv.scales) {
-    tile->key_scales = kv.scales + k * scales_vector;
-    tile->value_scales = kv.scales + v * scales_vector;
+    tile->key_scales = kv.scales + k * scales_of_vector<D>(kv);
+    tile->value_scales = kv.scales + v * scales_of_vector<D>(kv);
   }
   return true;
 }
@@ -65,7 +64,7 @@ __device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const K
                             const ScoreRule& rule, uint32_t key_first, uint32_t position) {
   const uint32_t g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
   const uint32_t vector_bytes = kv.head_dim * kKvBytes<D>, num_words = kv.head_dim / 8;
-  const uint32_t block_scales = kv.head_dim / kKvScaleBlock;  // of a vector
+  const uint32_t num_scales = scales_of_vector<D>(kv);
   const auto in_range = [&](uint32_t key) { return key >= rule.key_begin && key < rule.key_end; };
 
   KvWord<D> k_words[2][kDims / 32];
@@ -76,7 +75,7 @@ __device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const K
     for (uint32_t i = 0; i < kDims / 32; ++i)
       k_words[j][i] =
           i * 4 + t < num_words && in_range(key_first + key)
-              ? load_word<D>(tile.keys + key * vector_bytes, i * 4 + t, i * 4 + t, tile.key_scales + key * block_scales)
+              ? load_word<D>(tile.keys + key * vector_bytes, i * 4 + t, i * 4 + t, tile.key_scales + key * num_scales)
               : KvWord<D>{};
   }
   // Asked for with the keys: they would be waited for again behind the products.
@@ -113,7 +112,7 @@ __device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const K
       const uint32_t key = 2 * t + n % 2 + n / 2 * 8;
       v[n] = h * 8 + g < num_words && in_range(key_first + key)
                  ? load_word<D>(tile.values + key * vector_bytes, h * 8 + g, h * 8 + g,
-                                tile.value_scales + key * block_scales)
+                                tile.value_scales + key * num_scales)
                  : KvWord<D>{};
     }
   };

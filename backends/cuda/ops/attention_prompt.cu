@@ -77,15 +77,15 @@ __device__ void copy_tile(uint8_t* stage, const KvLayer& kv, const AttentionItem
   }
   if constexpr (L::kScalesKey > 0) {
     float* scales = reinterpret_cast<float*>(stage + 2 * L::kTileBytes);
-    const uint32_t scales_vector = kBlockScales<D> ? kv.head_dim / kKvScaleBlock : 1;
+    const uint32_t num_scales = scales_of_vector<D>(kv);
     for (uint32_t i = threadIdx.x; i < 2 * kTileKeys * L::kScalesKey; i += kThreads) {
       const uint32_t part = i % L::kScalesKey, row = i / L::kScalesKey, which = row / kTileKeys;
       const uint32_t key = key_first + row % kTileKeys;
-      const int64_t vector = key >= item.key_begin && key < item.key_end && part < scales_vector
+      const int64_t vector = key >= item.key_begin && key < item.key_end && part < num_scales
                                  ? kv.vector_index(item.slot, key, which, kv_head)
                                  : -1;
       const float scale = vector < 0  ? 0.0f
-                          : kv.scales ? kv.scales[vector * scales_vector + part]
+                          : kv.scales ? kv.scales[vector * num_scales + part]
                           : which     ? kv.value_scale
                                       : 1.0f;
       scales[i] = kVectorScales<D> ? scale * kKvUnit<D> : scale;
@@ -233,6 +233,7 @@ __global__ void __launch_bounds__(kThreads) attention_prompt_kernel(AttentionArg
 }  // namespace
 
 Status attend_prompt(const AttentionArgs& args, KvDType dtype, const OpContext& at) {
+  if (at.has_warpgroups && dtype == KvDType::kF16 && args.head_dim <= 128) return attend_prompt_by_warpgroups(args, at);
   return with_kv_type(dtype, args.head_dim, [&]<KvDType D, int kDims>() {
     constexpr uint32_t kBlocksPerSm = kDims <= 128 ? 2 : 1;
     const Grid grid{static_cast<uint32_t>(at.num_sms) * kBlocksPerSm, kThreads, Layout<D, kDims>::kSharedBytes};

@@ -78,7 +78,8 @@ Status run(const RmsNorm& op, const OpContext& at) {
                   at.weight_vector(op.weight), at.live(op.x),
                   at.desc(op.x).columns,       op.eps};
   const uint32_t width = args.columns % 4 == 0 ? 4 : 1;
-  const uint32_t threads = std::min(round_up(args.columns / width, kWarp), kThreadsMax);
+  // Few threads a row, so that a multiprocessor has many rows; the same for any number of rows, as is the sums' order.
+  const uint32_t threads = std::min(round_up(ceil_div(args.columns / width, uint32_t{kCached}), kWarp), kThreadsMax);
   const Grid grid{at.rows_of(op.x), threads};
   return with_float_type(at.desc(op.out).dtype, "rms_norm out", [&](auto type) {
     using Out = decltype(type);

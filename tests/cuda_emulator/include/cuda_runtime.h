@@ -25,6 +25,9 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
+struct alignas(8) float2 {
+  float x, y;
+};
 struct alignas(16) float4 {
   float x, y, z, w;
 };
@@ -96,6 +99,10 @@ inline int __any_sync(unsigned, int value) {
   emulator::Vote mine{value, 0, 0};
   emulator::meet_warp(&mine, emulator::vote);
   return mine.any;
+}
+template <class T>
+T __shfl_sync(unsigned, T value, unsigned lane) {
+  return emulator::shuffle(value, lane % 32);
 }
 template <class T>
 T __shfl_xor_sync(unsigned, T value, int mask) {

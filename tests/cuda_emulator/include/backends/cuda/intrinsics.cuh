@@ -51,6 +51,9 @@ inline float load_cluster(const float* shared, uint32_t rank) {
 inline uint8_t* dynamic_shared() {
   return emulator::dynamic_shared();
 }
+inline float exp2_fast(float x) {
+  return exp2f(x);
+}
 inline uint32_t half2_bits(__half2 v) {
   return std::bit_cast<uint32_t>(v);
 }

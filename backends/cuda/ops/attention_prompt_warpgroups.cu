@@ -1,0 +1,406 @@
+// paged_attention for prompt chunks over f16 keys and values, for compute capability 9.0: what attention_prompt.cu
+// does, by the products of warpgroups.
+//
+// A block takes (item, KV head, two of its query heads) from a persistent grid, the items with the most keys first. One
+// warpgroup copies tiles of 128 keys and of 128 values to shared memory, two slots of each; two multiply, each the up
+// to 64 query tokens by one head, so that a tile is read from global memory for 128 rows of queries. Queries, scores
+// and outputs stay in registers. The scores of a tile are multiplied while the values of the tile before are, and
+// become weights meanwhile. Barriers in shared memory say that a slot is full or free; keys and values come in the
+// order in which they are used: K0, K1 V0, K2 V1, ..., V of the last.
+#include "backends/cuda/launch.cuh"
+#include "backends/cuda/ops/attention.h"
+#include "backends/cuda/step_inputs.cuh"
+#include "backends/cuda/warpgroup.cuh"
+
+namespace llmrt::cuda {
+
+namespace {
+
+constexpr uint32_t kGroupThreads = 128, kConsumers = 2, kThreads = (1 + kConsumers) * kGroupThreads;
+constexpr uint32_t kTileKeys = 128, kSlots = 2;
+constexpr uint32_t kColumnTile = kTileKeys * 128;  // bytes of 64 dims of a tile: rows of 128 bytes
+constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+static_assert(kPromptItemTokens == 64);
+
+template <int kDims>
+struct Slots {
+  static constexpr uint32_t kSlotBytes = kDims / 64 * kColumnTile;
+  uint8_t keys[kSlots][kSlotBytes], values[kSlots][kSlotBytes];
+  uint64_t keys_full[kSlots], keys_free[kSlots], values_full[kSlots], values_free[kSlots];
+};
+// Tiles stand at multiples of 1024 bytes, which dynamic shared memory need not.
+template <int kDims>
+inline constexpr uint32_t kSharedBytes = sizeof(Slots<kDims>) + 1024;
+
+struct Work {
+  AttentionItem item;
+  uint32_t kv_head, head_first, num_heads;  // one or two query heads
+  uint32_t num_tiles;
+};
+struct Works {
+  const AttentionItem* items;
+  uint32_t num_items, num_kv_heads, group_heads;
+
+  __device__ uint32_t pairs() const { return (group_heads + 1) / 2; }
+  __device__ uint32_t count() const { return num_items * num_kv_heads * pairs(); }
+  __device__ Work at(uint32_t i) const {
+    const uint32_t pair = i % pairs(), kv_head = i / pairs() % num_kv_heads;
+    const AttentionItem item = items[num_items - 1 - i / pairs() / num_kv_heads];
+    return {item, kv_head, kv_head * group_heads + pair * 2, min(2u, group_heads - pair * 2),
+            max(1u, (item.key_end - item.key_begin + kTileKeys - 1) / kTileKeys)};
+  }
+};
+
+// ---- copying -------------------------------------------------------------------------------------------------------
+
+template <int kDims>
+struct Producer {
+  static constexpr uint32_t kPieces = kDims / 8;          // of 16 bytes in a vector
+  static constexpr uint32_t kWarpRows = kWarp / kPieces;  // that a warp copies at a time
+  static constexpr uint32_t kPasses = kWarp / kWarpRows;  // and how often: a lane finds one row for all
+  static constexpr uint32_t kNone = 0xffffffff;
+
+  const KvLayer& kv;
+  Slots<kDims>& slots;
+
+  // The row that this lane looks up is the row that lanes kPieces * (lane % kWarpRows) and following copy in pass
+  // lane / kWarpRows. A layer has fewer than 2^32 vectors: they would take half a terabyte.
+  __device__ uint32_t find(const Work& work, uint32_t tile) const {
+    const uint32_t lane = threadIdx.x % kWarp, warp = threadIdx.x % kGroupThreads / kWarp;
+    const uint32_t row = (lane / kWarpRows * 4 + warp) * kWarpRows + lane % kWarpRows;
+    const uint32_t key = work.item.key_begin + tile * kTileKeys + row;
+    if (key >= work.item.key_end) return kNone;
+    return static_cast<uint32_t>(kv.vector_index(work.item.slot, key, 0, work.kv_head));
+  }
+
+  // Rows without a vector and dims past head_dim become zeros.
+  __device__ void copy(uint8_t* slot, uint32_t vector, uint32_t which) const {
+    const uint32_t lane = threadIdx.x % kWarp, warp = threadIdx.x % kGroupThreads / kWarp, piece = lane % kPieces;
+    const uint32_t values_after = which * kv.num_kv_heads << kv.block_shift;
+#pragma unroll
+    for (uint32_t pass = 0; pass < kPasses; ++pass) {
+      const uint32_t found = __shfl_sync(kFullMask, vector, pass * kWarpRows + lane / kPieces);
+      const uint32_t row = (pass * 4 + warp) * kWarpRows + lane / kPieces;
+      const bool inside = found != kNone && piece * 8 < kv.head_dim;
+      const uint64_t from = inside ? (uint64_t{found} + values_after) * kv.head_dim * 2 + piece * 16 : 0;
+      copy_async_16(slot + piece / 8 * kColumnTile + row * 128 + (piece % 8 ^ row % 8) * 16, kv.data + from, inside);
+    }
+  }
+
+  // Tile n of all, as soon as its slot is free.
+  __device__ void copy_keys(uint32_t n, uint32_t vector) const {
+    const uint32_t slot = n % kSlots;
+    barrier_wait(&slots.keys_free[slot], ~(n / kSlots) & 1);
+    copy(slots.keys[slot], vector, 0);
+    barrier_arrive_copied(&slots.keys_full[slot]);
+  }
+  __device__ void copy_values(uint32_t n, uint32_t vector) const {
+    const uint32_t slot = n % kSlots;
+    barrier_wait(&slots.values_free[slot], ~(n / kSlots) & 1);
+    copy(slots.values[slot], vector, 1);
+    barrier_arrive_copied(&slots.values_full[slot]);
+  }
+
+  __device__ void run(const Works& works) {
+    uint32_t i = blockIdx.x;
+    if (i >= works.count()) return;
+    Work work = works.at(i);
+    uint32_t now = find(work, 0), n = 0;
+    while (true) {
+      copy_keys(n, now);
+      uint32_t next = find(work, 1);
+      for (uint32_t tile = 1; tile < work.num_tiles; ++tile) {
+        const uint32_t after = find(work, tile + 1);
+        copy_keys(n + 1, next);
+        copy_values(n++, now);
+        now = next;
+        next = after;
+      }
+      i += gridDim.x;
+      const bool is_last = i >= works.count();
+      if (!is_last) {
+        work = works.at(i);
+        next = find(work, 0);  // looked up before the values are waited for
+      }
+      copy_values(n++, now);
+      if (is_last) return;
+      now = next;
+    }
+  }
+};
+
+// ---- multiplying ---------------------------------------------------------------------------------------------------
+
+// Two neighbouring outputs in the dtype of the tensor; `at` counts numbers and is even.
+__device__ void store_two(std::byte* out, DType dtype, uint64_t at, float x, float y) {
+  if (dtype == DType::kF32)
+    reinterpret_cast<float2*>(out)[at / 2] = {x, y};
+  else if (dtype == DType::kF16)
+    reinterpret_cast<__half2*>(out)[at / 2] = __floats2half2_rn(x, y);
+  else
+    reinterpret_cast<uint32_t*>(out)[at / 2] = uint32_t{__bfloat16_as_ushort(__float2bfloat16_rn(x))} |
+                                               uint32_t{__bfloat16_as_ushort(__float2bfloat16_rn(y))} << 16;
+}
+
+// 64 rows of queries; this lane has rows g and g + 8 of its warp's 16.
+template <int kDims, bool kIsPlain>  // scores are products times a positive factor
+struct Consumer {
+  const AttentionArgs& args;
+  Slots<kDims>& slots;
+  uint32_t num_tiles = 0;  // of the works before
+  uint32_t query[kDims / 16][4];
+  float out[kDims / 8][4], largest[2], sum[2];
+
+  __device__ static uint32_t row() { return threadIdx.x % kGroupThreads / kWarp * 16 + threadIdx.x % kWarp / 4; }
+
+  __device__ void load_queries(const AttentionItem& item, uint32_t head) {
+#pragma unroll
+    for (uint32_t k = 0; k < kDims / 16; ++k) {
+#pragma unroll
+      for (uint32_t part = 0; part < 4; ++part) {
+        const uint32_t token = row() + part % 2 * 8, dim = k * 16 + part / 2 * 8 + threadIdx.x % 4 * 2;
+        float2 pair = {};
+        if (token < item.num_tokens && dim < args.head_dim)
+          pair = *reinterpret_cast<const float2*>(args.qkv + uint64_t{item.token_first + token} * args.qkv_columns +
+                                                  head * args.head_dim + dim);
+        query[k][part] = half2_bits(__floats2half2_rn(pair.x, pair.y));
+      }
+    }
+  }
+
+  // Where tile n of all that this block has attended to stands.
+  __device__ static uint32_t slot_of(uint32_t n) {
+    return n % kSlots;
+  }
+  __device__ static void wait_full(uint64_t (&full)[kSlots], uint32_t n) {
+    barrier_wait(&full[slot_of(n)], n / kSlots & 1);
+  }
+
+  // Begins scores = queries * keys of tile n.
+  __device__ void multiply_keys(float (&scores)[kTileKeys / 8][4], uint32_t n) const {
+    const uint64_t keys = product_operand(shared_address(slots.keys[slot_of(n)]), 0);
+#pragma unroll
+    for (uint32_t k = 0; k < kDims / 16; ++k)
+      warpgroup_product<false>(scores, query[k], keys + (k / 4 * kColumnTile + k % 4 * 32) / 16, k > 0);
+    products_commit();
+  }
+  // Begins out += weights * values of tile n.
+  __device__ void multiply_values(const uint32_t (&weights)[kTileKeys / 16][4], uint32_t n) {
+    const uint64_t values = product_operand(shared_address(slots.values[slot_of(n)]), kColumnTile);
+#pragma unroll
+    for (uint32_t k = 0; k < kTileKeys / 16; ++k)
+      warpgroup_product<true>(out, weights[k], values + k * 16 * 128 / 16, true);
+    products_commit();
+  }
+
+  __device__ static void release(uint64_t* free) {
+    __syncwarp();
+    if (threadIdx.x % kWarp == 0) barrier_arrive(free);
+  }
+
+  // Keys that a row does not see: those behind its position and item.key_end, and those before its window.
+  __device__ void mask(float (&scores)[kTileKeys / 8][4], const AttentionItem& item, uint32_t key_first) const {
+    const uint32_t first_row_end = min(item.key_end, item.position_first + 1), last_row = item.position_first + 63;
+    if (key_first + kTileKeys <= first_row_end && (args.window == 0 || key_first + args.window > last_row)) return;
+    int begin[2], end[2];  // of what a row sees, counted from this lane's first key
+#pragma unroll
+    for (uint32_t half = 0; half < 2; ++half) {
+      const uint32_t position = item.position_first + row() + half * 8, lane_first = key_first + threadIdx.x % 4 * 2;
+      end[half] = static_cast<int>(min(item.key_end, position + 1) - lane_first);
+      begin[half] = args.window == 0 ? 0 : static_cast<int>(position + 1 - args.window - lane_first);
+    }
+#pragma unroll
+    for (int j = 0; j < static_cast<int>(kTileKeys / 8); ++j)
+#pragma unroll
+      for (int c = 0; c < 4; ++c)
+        if (j * 8 + c % 2 < begin[c / 2] || j * 8 + c % 2 >= end[c / 2]) scores[j][c] = -INFINITY;
+  }
+
+  // Scores of keys key_first and following become weights; what is summed so far is to be multiplied by `factor`.
+  __device__ void weigh(float (&scores)[kTileKeys / 8][4], const AttentionItem& item, uint32_t key_first,
+                        float (&factor)[2]) {
+    // A plain factor is applied behind the maximum, in the addition that the weights need anyway.
+    float scale = args.scale * 1.44269504f;
+    if constexpr (!kIsPlain) {
+      const ScoreRule rule{item.key_begin, item.key_end, args.window, args.scale, args.soft_cap};
+#pragma unroll
+      for (uint32_t j = 0; j < kTileKeys / 8; ++j)
+#pragma unroll
+        for (uint32_t c = 0; c < 4; ++c) scores[j][c] = rule.score(scores[j][c]);
+      scale = 1;
+    }
+    mask(scores, item, key_first);
+#pragma unroll
+    for (uint32_t half = 0; half < 2; ++half) {
+      float most = -INFINITY;
+#pragma unroll
+      for (uint32_t j = 0; j < kTileKeys / 8; ++j)
+        most = fmaxf(most, fmaxf(scores[j][2 * half], scores[j][2 * half + 1]));
+      most = fmaxf(most, __shfl_xor_sync(kFullMask, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(kFullMask, most, 2));
+      most = fmaxf(largest[half], most * scale);
+      const float base = most == -INFINITY ? 0.0f : most;  // nothing seen yet: weights are exp2(-inf) = 0
+      factor[half] = exp2_fast(largest[half] - base);
+      largest[half] = most;
+      float added = 0;
+#pragma unroll
+      for (uint32_t j = 0; j < kTileKeys / 8; ++j) {
+#pragma unroll
+        for (uint32_t c = 2 * half; c < 2 * half + 2; ++c) {
+          scores[j][c] = exp2_fast(fmaf(scores[j][c], scale, -base));
+          added += scores[j][c];
+        }
+      }
+      sum[half] = sum[half] * factor[half] + added;
+    }
+  }
+
+  __device__ void rescale(const float (&factor)[2]) {
+    if (!__any_sync(kFullMask, factor[0] != 1.0f || factor[1] != 1.0f)) return;
+#pragma unroll
+    for (uint32_t j = 0; j < kDims / 8; ++j)
+#pragma unroll
+      for (uint32_t c = 0; c < 4; ++c) out[j][c] *= factor[c / 2];
+  }
+
+  __device__ static void pack(const float (&scores)[kTileKeys / 8][4], uint32_t (&weights)[kTileKeys / 16][4]) {
+#pragma unroll
+    for (uint32_t k = 0; k < kTileKeys / 16; ++k) pack_weights(scores[2 * k], scores[2 * k + 1], weights[k]);
+  }
+
+  __device__ void write(const AttentionItem& item, uint32_t head) {
+    const bool is_split = item.partial >= 0;  // whose values are not divided by its sum
+#pragma unroll
+    for (uint32_t half = 0; half < 2; ++half) {
+      const uint32_t token = row() + half * 8;
+      sum[half] += __shfl_xor_sync(kFullMask, sum[half], 1);
+      sum[half] += __shfl_xor_sync(kFullMask, sum[half], 2);
+      if (token >= item.num_tokens) continue;
+      const float inverse = is_split || !(sum[half] > 0) ? 1.0f : 1.0f / sum[half];
+      const uint64_t partial =
+          (uint64_t{static_cast<uint32_t>(item.partial)} + token * item.partial_stride) * args.num_heads + head;
+      if (is_split && threadIdx.x % 4 == 0) {
+        args.partial_sums[partial * 2] = largest[half];
+        args.partial_sums[partial * 2 + 1] = sum[half];
+      }
+      const uint64_t at = is_split ? partial : uint64_t{item.token_first + token} * args.num_heads + head;
+      std::byte* target = is_split ? reinterpret_cast<std::byte*>(args.partial_values) : args.out;
+#pragma unroll
+      for (uint32_t j = 0; j < kDims / 8; ++j) {
+        const uint32_t dim = j * 8 + threadIdx.x % 4 * 2;
+        if (dim < args.head_dim)
+          store_two(target, is_split ? DType::kF32 : args.out_dtype, at * args.head_dim + dim,
+                    out[j][2 * half] * inverse, out[j][2 * half + 1] * inverse);
+      }
+    }
+  }
+
+  // The warpgroups take turns to begin products, so that one multiplies while the other weighs.
+  __device__ static void begin_turn(uint32_t number) {
+    named_barrier_wait(1 + number, kConsumers * kGroupThreads);
+  }
+  __device__ static void end_turn(uint32_t number) {
+    named_barrier_arrive(2 - number, kConsumers * kGroupThreads);
+  }
+
+  __device__ void attend(const Work& work, uint32_t head, uint32_t number) {
+    const AttentionItem& item = work.item;
+    load_queries(item, head);
+#pragma unroll
+    for (uint32_t j = 0; j < kDims / 8; ++j) out[j][0] = out[j][1] = out[j][2] = out[j][3] = 0;
+    largest[0] = largest[1] = -INFINITY;
+    sum[0] = sum[1] = 0;
+    float scores[kTileKeys / 8][4] = {}, factor[2] = {};
+    uint32_t weights[kTileKeys / 16][4];
+    wait_full(slots.keys_full, num_tiles);
+    shared_writes_visible();
+    products_begin();
+    multiply_keys(scores, num_tiles);
+    products_wait<0>(scores);
+    release(&slots.keys_free[slot_of(num_tiles)]);
+    weigh(scores, item, item.key_begin, factor);
+    pack(scores, weights);
+    for (uint32_t tile = 1; tile < work.num_tiles; ++tile) {
+      const uint32_t n = num_tiles + tile;
+      wait_full(slots.keys_full, n);
+      wait_full(slots.values_full, n - 1);
+      shared_writes_visible();
+      begin_turn(number);
+      products_begin();
+      multiply_keys(scores, n);
+      multiply_values(weights, n - 1);
+      end_turn(number);
+      products_wait<1>(scores);
+      release(&slots.keys_free[slot_of(n)]);
+      // Always so; behind a branch the compiler does not move the wait for the outputs ahead of the weights.
+      if (args.num_heads > 0) weigh(scores, item, item.key_begin + tile * kTileKeys, factor);
+      products_wait<0>(out);
+      release(&slots.values_free[slot_of(n - 1)]);
+      rescale(factor);
+      pack(scores, weights);
+    }
+    num_tiles += work.num_tiles;
+    wait_full(slots.values_full, num_tiles - 1);
+    shared_writes_visible();
+    products_begin();
+    multiply_values(weights, num_tiles - 1);
+    products_wait<0>(out);
+    release(&slots.values_free[slot_of(num_tiles - 1)]);
+  }
+
+  __device__ void run(const Works& works, uint32_t number) {
+    if (number == 1) end_turn(number);  // the other one begins
+    for (uint32_t i = blockIdx.x; i < works.count(); i += gridDim.x) {
+      const Work work = works.at(i);
+      const uint32_t head = work.head_first + min(number, work.num_heads - 1);  // without a head of its own: idle work
+      attend(work, head, number);
+      if (number < work.num_heads) write(work.item, head);
+    }
+  }
+};
+
+template <int kDims, bool kIsPlain>
+__global__ void __launch_bounds__(kThreads, 1) attention_prompt_warpgroups_kernel(AttentionArgs args) {
+#if defined(LLMRT_SM_90A)
+  grid_dependency_wait();
+  uint8_t* shared = dynamic_shared();
+  auto& slots = *reinterpret_cast<Slots<kDims>*>(shared + (1024 - shared_address(shared) % 1024) % 1024);
+  const Works works{input_array<AttentionItem>(args.inputs, kFwdPromptItems), args.inputs[kFwdNumPromptItems],
+                    args.kv.num_kv_heads, args.num_heads / args.kv.num_kv_heads};
+  if (threadIdx.x == 0) {
+    for (uint32_t i = 0; i < kSlots; ++i) {
+      barrier_init(&slots.keys_full[i], kGroupThreads);
+      barrier_init(&slots.values_full[i], kGroupThreads);
+      barrier_init(&slots.keys_free[i], kConsumers * kGroupThreads / kWarp);
+      barrier_init(&slots.values_free[i], kConsumers * kGroupThreads / kWarp);
+    }
+  }
+  __syncthreads();
+  const uint32_t group = threadIdx.x / kGroupThreads;
+  if (group == 0) {
+    fewer_registers<kProducerRegisters>();
+    Producer<kDims>{args.kv, slots}.run(works);
+  } else {
+    more_registers<kConsumerRegisters>();
+    Consumer<kDims, kIsPlain>{args, slots}.run(works, group - 1);
+  }
+#else
+  __trap();  // OpContext::has_warpgroups says that this is not the code that runs
+#endif
+}
+
+}  // namespace
+
+Status attend_prompt_by_warpgroups(const AttentionArgs& args, const OpContext& at) {
+  const auto run = [&]<int kDims>() {
+    const Grid grid{static_cast<uint32_t>(at.num_sms), kThreads, kSharedBytes<kDims>};
+    const bool is_plain = args.soft_cap == 0 && args.scale > 0;
+    return launch(
+        at, "attention_prompt_warpgroups",
+        is_plain ? attention_prompt_warpgroups_kernel<kDims, true> : attention_prompt_warpgroups_kernel<kDims, false>,
+        grid, args);
+  };
+  return args.head_dim <= 64 ? run.template operator()<64>() : run.template operator()<128>();
+}
+
+}  // namespace llmrt::cuda

@@ -1,0 +1,128 @@
+// What a warpgroup (four neighbouring warps, the first a multiple of four) can do on compute capability 9.0:
+// asynchronous matrix products from shared memory, barriers that are counted there, registers handed from one warpgroup
+// to another. Only code for sm_90a has these instructions: kernels use them where LLMRT_SM_90A is defined, and are
+// launched where OpContext::has_warpgroups.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define LLMRT_SM_90A 1
+#endif
+
+namespace llmrt::cuda {
+
+// An address of shared memory as barriers and matrix descriptors have it.
+__device__ inline uint32_t shared_address(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+// A barrier in shared memory that `count` arrivals complete, again and again. Phase 0, 1, 2, ...: wait(n & 1) returns
+// once phase n is complete, and must not be called after phase n + 1 is.
+__device__ inline void barrier_init(uint64_t* barrier, uint32_t count) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
+}
+__device__ inline void barrier_arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+// Once all asynchronous copies that this thread has begun are complete.
+__device__ inline void barrier_arrive_copied(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+__device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n\t.reg .pred done;\n"
+      "again:\n\tmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n\t@!done bra again;\n\t}" ::"r"(
+          shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+// The block's barriers by number, 1 to 15: complete once `threads` have arrived, those that wait for it among them.
+__device__ inline void named_barrier_arrive(uint32_t number, uint32_t threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+__device__ inline void named_barrier_wait(uint32_t number, uint32_t threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+// What this thread has written to shared memory, or has waited for there, may be read by matrix products.
+__device__ inline void shared_writes_visible() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// How many registers each thread of the warpgroup has from here on: a multiple of 8.
+template <int kCount>
+__device__ inline void more_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ inline void fewer_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
+// Before the first product, and after registers that products read or add to were written by anything else.
+__device__ inline void products_begin() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ inline void products_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// Until at most `kPending` of the newest groups are under way; `d` is what the others have summed.
+template <int kPending, int kTiles>
+__device__ inline void products_wait(float (&d)[kTiles][4]) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i)
+    asm volatile("" : "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])::"memory");
+}
+
+// The second factor, in tiles of rows of 128 bytes (64 f16 each) at multiples of 1024 bytes: 16 bytes number i of row r
+// stand in place i ^ (r & 7).
+//   plain:      d = a * b^T, rows of b are columns of d; `start` moves by 32 bytes for 16 more of k
+//   transposed: d = a * b, rows of b are 16 of k; `tile_bytes` from a tile of 64 columns to the next one
+__device__ inline uint64_t product_operand(uint32_t start, uint32_t tile_bytes) {
+  constexpr uint64_t kSwizzle128 = 1, kEightRows = 1024;
+  return (start & 0x3ffff) >> 4 | uint64_t{tile_bytes >> 4} << 16 | (kEightRows >> 4) << 32 | kSwizzle128 << 62;
+}
+// d (+)= a * b: 64 rows by 128 or 64 columns by 16. Warp w of the four has rows 16 w and following, with a and d placed
+// in its lanes as in mma_16x8x16, d in tiles of 8 columns. Runs beside what follows until products_wait.
+template <bool kTransposed>
+__device__ inline void warpgroup_product(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b, bool add) {
+  asm volatile(
+      "{\n\t.reg .pred sums;\n\tsetp.ne.b32 sums, %69, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "
+      "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, "
+      "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
+      "%62, %63}, "
+      "{%64, %65, %66, %67}, %68, sums, 1, 1, %70;\n\t}"
+      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]),
+        "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]),
+        "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]),
+        "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]),
+        "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]),
+        "+f"(d[8][3]), "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]), "+f"(d[10][0]), "+f"(d[10][1]),
+        "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]), "+f"(d[12][0]),
+        "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), "+f"(d[13][3]),
+        "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]), "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]),
+        "+f"(d[15][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(kTransposed ? 1 : 0)
+      : "memory");
+}
+template <bool kTransposed>
+__device__ inline void warpgroup_product(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool add) {
+  asm volatile(
+      "{\n\t.reg .pred sums;\n\tsetp.ne.b32 sums, %37, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "
+      "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, sums, 1, 1, %38;\n\t}"
+      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]),
+        "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]),
+        "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]),
+        "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]),
+        "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(kTransposed ? 1 : 0)
+      : "memory");
+}
+
+}  // namespace llmrt::cuda
