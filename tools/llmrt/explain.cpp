@@ -66,7 +66,7 @@ void add_explain(CLI::App& app) {
     if (model->count() == 0) throw CLI::RequiredError("model");
     if (options->memory) return explain_memory(*options);
     OpenModel open = open_model(options->model);
-    options->ops.engine = options->engine.config;
+    options->ops.engine = engine_config(options->engine);
     options->ops.num_sequences = sequences->count() ? options->engine.config.sequences_max : 1;
     if (device->count()) options->ops.device = options->engine.device;
     if (Status status = explain_ops(open.model, options->ops); !status) fail(status.error());

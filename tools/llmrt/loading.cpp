@@ -63,7 +63,7 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->check(CLI::Range(1u, 65536u))
       ->capture_default_str()
       ->group(group);
-  command.add_option("--chunk-tokens", config.chunk_tokens, "of a prompt, in a step in which others decode")
+  command.add_option("--chunk-tokens", config.chunk_tokens, "of prompts, in a step in which others decode")
       ->type_name("N")
       ->check(CLI::Range(1u, 65536u))
       ->capture_default_str()
@@ -199,7 +199,7 @@ OpenModel open_model(const ModelOptions& options) {
   return open;
 }
 
-std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& options, const Clock* clock, bool quiet) {
+EngineConfig engine_config(const EngineOptions& options) {
   EngineConfig config = options.config;
   config.kv_dtype = *parse_kv_dtype(options.kv_dtype);
   config.prefix_cache = options.prefix_cache == "on" ? PrefixCacheKind::kRadix : PrefixCacheKind::kOff;
@@ -212,6 +212,10 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
   if (options.reserve_output >= 0) config.reserve_output_tokens = static_cast<uint32_t>(options.reserve_output);
   config.request_timeout_ms = std::llround(options.request_timeout_s * 1e3);
   config.queue_timeout_ms = std::llround(options.queue_timeout_s * 1e3);
+  return config;
+}
+
+std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& options, const Clock* clock, bool quiet) {
   Result<std::unique_ptr<Backend>> backend = open_device(options.device);
   if (!backend) fail(backend.error(), kNoDevice);
   const std::string device =
@@ -219,7 +223,7 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
   if (!quiet) fmt::print(stderr, "device: {}\n", device);
   ProgressBar bar("loading weights", quiet);
   Result<std::unique_ptr<Engine>> engine =
-      Engine::create(config, open.model, open.served.tokenizer, std::move(*backend), clock,
+      Engine::create(engine_config(options), open.model, open.served.tokenizer, std::move(*backend), clock,
                      [&bar](uint64_t done, uint64_t total) { bar.update(done, total); });
   bar.finish();
   if (!engine) fail(engine.error(), engine.error().code == ErrorCode::kInvalidArgument ? kUsage : kNoDevice);

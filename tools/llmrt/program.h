@@ -56,6 +56,7 @@ struct EngineOptions {
   double request_timeout_s = 0, queue_timeout_s = 0;
 };
 void add_engine_options(CLI::App& command, EngineOptions& options);
+EngineConfig engine_config(const EngineOptions& options);
 
 // A model with its texts, no device yet. Ends the program on an error.
 struct OpenModel {
