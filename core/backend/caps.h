@@ -24,6 +24,7 @@ struct Caps {
   uint32_t head_dim_max = 256;
   bool batch_invariant = false;     // a row's numbers do not depend on the other rows of the step
   uint32_t step_tokens_max = 2048;  // more is refused by create_state
+  uint32_t prompt_tiles = 512;      // prompt items x query heads that paged_attention computes at a time
 };
 
 }  // namespace llmrt

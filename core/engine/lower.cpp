@@ -6,11 +6,13 @@
 #include "core/base/check.h"
 #include "core/base/checked_math.h"
 #include "core/model/decoder.h"
+#include "core/schedule/step_sizes.h"
 
 namespace llmrt {
 namespace {
 
 constexpr uint32_t kPromptSplitKeysMin = 512;
+constexpr double kPromptSplitCostKeys = 256;  // what a split costs beside its keys, merging included
 
 using ListKey = std::pair<uint32_t, bool>;  // bucket, whether batch-invariant
 
@@ -24,14 +26,6 @@ const OpList& find_or_build(std::map<ListKey, OpList>* lists, ListKey key, Build
 }
 
 }  // namespace
-
-uint32_t step_bucket(uint32_t count) {
-  const uint32_t n = std::max(count, 1u);
-  if (n <= 8) return n;
-  if (n <= 64) return round_up(n, 8u);
-  if (n <= 256) return round_up(n, 16u);
-  return round_up(n, 64u);
-}
 
 uint32_t split_keys(uint32_t num_keys) {
   if (num_keys <= 256) return 64;
@@ -62,29 +56,44 @@ Lowering::Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_
       memory_list_(build_memory()) {}
 
 const OpList& Lowering::forward_list(uint32_t num_tokens, bool batch_invariant) {
-  const uint32_t bucket = std::min(step_bucket(num_tokens), step_tokens_max_);
+  const uint32_t bucket = std::min(step_size_from(num_tokens), step_tokens_max_);
   return find_or_build(&forward_lists_, {bucket, batch_invariant},
                        [&] { return build_forward(*model_, caps_, bucket); });
 }
 
 const OpList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant) {
-  const uint32_t bucket = std::min(step_bucket(num_sampled), sample_rows_max_);
+  const uint32_t bucket = std::min(step_size_from(num_sampled), sample_rows_max_);
   return find_or_build(&sample_lists_, {bucket, batch_invariant}, [&] { return build_sample(*model_, caps_, bucket); });
 }
 
-// An item's time grows with its keys, and a chunk of few items leaves most of a large device idle: then each is split.
+// An item's time grows with its keys, and few items leave a part of a large device idle, at first or in the last of the
+// rounds that it takes: into how many splits each is best cut.
 uint32_t Lowering::prompt_splits(const IterationPlan& plan) const {
-  uint32_t items = 0;
-  for (const PlanRow& row : plan.rows)
-    if (row.num_tokens > kDecodeRowTokens) items += ceil_div(row.num_tokens, kPromptItemTokens);
-  return caps_.is_cpu || items == 0 ? 1 : ceil_div(kPromptItemsWanted, items);
+  uint32_t items = 0, keys = 0;
+  for (const PlanRow& row : plan.rows) {
+    if (row.num_tokens <= kDecodeRowTokens) continue;
+    items += ceil_div(row.num_tokens, kPromptItemTokens);
+    keys = std::max(keys, row.start + row.num_tokens - first_key(row.start));
+  }
+  uint32_t best = 1;
+  if (caps_.is_cpu || items == 0) return best;
+  double least = 0;
+  for (uint32_t splits = 1;
+       splits == 1 || (items * splits <= kSplitPromptItemsMax && splits * kPromptSplitKeysMin <= keys); ++splits) {
+    const uint32_t rounds = ceil_div(items * splits * model_->config.num_heads, caps_.prompt_tiles);
+    const double cost = rounds * (static_cast<double>(keys) / splits + kPromptSplitCostKeys);
+    if (splits > 1 && cost >= least) continue;
+    best = splits;
+    least = cost;
+  }
+  return best;
 }
 
 // `stretch`: how many of the usual splits one split holds; 0 = batch-invariant.
-void Lowering::add_attention_items(const PlanRow& row, uint32_t stretch, uint32_t prompt_splits) {
+void Lowering::add_attention_items(const PlanRow& row, uint32_t stretch, uint32_t splits) {
   if (row.num_tokens > kDecodeRowTokens && stretch > 0) {
     for (uint32_t done = 0; done < row.num_tokens; done += kPromptItemTokens)
-      add_prompt_item(row, done, prompt_splits / stretch);
+      add_prompt_item(row, done, splits / stretch);
     return;
   }
   for (uint32_t i = 0; i < row.num_tokens; ++i) {
@@ -162,10 +171,11 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
     }
   }
   const bool batch_invariant = std::ranges::any_of(plan.rows, &PlanRow::batch_invariant);
+  const uint32_t splits = prompt_splits(plan);
   uint32_t stretch = batch_invariant ? 0 : 1;
   do {
     forward_.clear_attention();
-    for (const PlanRow& row : plan.rows) add_attention_items(row, stretch, prompt_splits(plan));
+    for (const PlanRow& row : plan.rows) add_attention_items(row, stretch, splits);
     stretch *= 2;
   } while (forward_.num_partials > partials_max_ && !batch_invariant);
   LLMRT_CHECK(forward_.num_partials <= partials_max_, "state_config has room for invariant splits");
@@ -203,7 +213,7 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   out.hidden_columns = c.width;
   out.vocab_size = c.vocab_size;
   constexpr uint64_t kArrays = 16, kArrayPadding = 4;  // each array starts on a 4-word boundary
-  const uint64_t prompt_items_max = step_tokens_max_ / kPromptItemTokens + limits.rows_max + 2 * kPromptItemsWanted;
+  const uint64_t prompt_items_max = step_tokens_max_ / kPromptItemTokens + limits.rows_max + kSplitPromptItemsMax;
   out.forward_words_max =
       kForwardHeaderWords + kArrays * kArrayPadding + 8 * limits.row_updates_max + limits.payload_words_max +
       4 * (limits.block_copies_max + limits.block_stores_max + limits.block_loads_max) + 8ull * limits.rows_max +

@@ -16,9 +16,6 @@
 
 namespace llmrt {
 
-// The bucket that `count` tokens (or sampled rows) run in: 1 to 8 each, in steps of 8 to 64, of 16 to 256, of 64
-// beyond.
-uint32_t step_bucket(uint32_t count);
 // Keys per split for a query at a position that sees `num_keys` keys: 64 up to 256 tokens, 256 up to 8k, 1,024 beyond.
 // A function of the row's own position, so that it neither starves a lone row nor depends on the batch, but for a step
 // whose rows share so many keys that the partial results would not fit (Lowering::lower).
@@ -63,7 +60,7 @@ class Lowering {
   StateConfig state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max);
 
  private:
-  void add_attention_items(const PlanRow& row, uint32_t stretch, uint32_t prompt_splits);
+  void add_attention_items(const PlanRow& row, uint32_t stretch, uint32_t splits);
   void add_prompt_item(const PlanRow& row, uint32_t first, uint32_t splits);
   uint32_t prompt_splits(const IterationPlan& plan) const;
   uint32_t first_key(uint32_t position) const;  // that is in the window of a query there

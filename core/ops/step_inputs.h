@@ -80,13 +80,13 @@ struct AttentionItem {
   uint32_t num_tokens;
   uint32_t position_first;
   uint32_t key_begin, key_end;
-  int32_t partial;  // index of the first token's partial result, or -1: writes the output itself
+  int32_t partial;              // index of the first token's partial result, or -1: writes the output itself
   uint32_t partial_stride = 1;  // from one token's partial result to the next one's
 };
 static_assert(sizeof(AttentionItem) == 32);
 inline constexpr uint32_t kDecodeItemTokens = 1;
 inline constexpr uint32_t kPromptItemTokens = 64;
-inline constexpr uint32_t kPromptItemsWanted = 16;  // with fewer in a step each is split
+inline constexpr uint32_t kSplitPromptItemsMax = 128;  // of a step, that splitting may make
 
 // Split results of one query token, merged by log-sum-exp in the order of the splits.
 struct MergeItem {

@@ -4,11 +4,19 @@
 #include <cmath>
 
 #include "core/schedule/scheduler_impl.h"
+#include "core/schedule/step_sizes.h"
 
 namespace llmrt {
 namespace {
 
 constexpr uint32_t kChunkMin = 32;  // so that prompts get on whatever the target
+
+// A chunk of about so many tokens that with `others` makes a whole size: the few tokens that begin the next size cost
+// as much as all of it.
+uint32_t whole_chunk(uint32_t chunk, uint32_t others) {
+  const uint32_t size = step_size_within(chunk + others);
+  return size >= others + chunk - chunk / 4 ? size - others : chunk;
+}
 
 uint32_t retry_after_s(double ms) {
   return static_cast<uint32_t>(std::clamp(std::ceil(ms * 1e-3), 1.0, 600.0));
@@ -32,11 +40,13 @@ uint32_t Scheduler::Impl::chunk_tokens(const StepBudget& budget) const {
       depth = sequence->computed;
     }
   }
-  const uint32_t usual = others_decode ? std::min(config.chunk_tokens, budget.tokens) : budget.tokens;
+  const auto others = static_cast<uint32_t>(work.tokens);
+  const uint32_t usual =
+      others_decode ? std::min(whole_chunk(config.chunk_tokens, others), budget.tokens) : budget.tokens;
   const double limit_ms = others_decode ? config.tpot_target_ms : config.idle_step_ms;
   if (limit_ms == 0 || !cost.knows_steps()) return usual;
   const uint32_t within = cost.chunk_within(limit_ms, work, depth, budget.tokens);
-  return std::max(within, std::min(kChunkMin, budget.tokens));
+  return std::max(whole_chunk(within, others), std::min(kChunkMin, budget.tokens));
 }
 
 void Scheduler::Impl::observe(const StepWork& work, const StepTimes& times, TimeNs now) {

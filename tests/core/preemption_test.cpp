@@ -144,7 +144,7 @@ TEST_CASE("under hard reservation nobody yields, and a full pool is answered by 
     ++num_refused;
     CHECK(sink->tokens.empty());
     CHECK(sink->error->code == ErrorCode::kOverloaded);
-    CHECK(sink->error->message == "no room now: 29 KV blocks of 16 are needed, 41 are free, 28 of them kept");
+    CHECK(sink->error->message == "no room now: 29 KV blocks of 16 are needed, 41 are free, 29 of them kept");
   }
   CHECK(num_answered == (policy == OnExhaustion::kQueue ? 8 : 3));
   CHECK(num_refused == (policy == OnExhaustion::kQueue ? 0 : 5));
