@@ -40,6 +40,16 @@ Choice choose_decode(const Traits& traits, uint32_t head_dim, uint32_t group_hea
   return {"paged_attention_decode", subgroups * traits.subgroup_size, {heads, key_lanes, subgroups}, heads};
 }
 
+// Tiles of the kernel for prompt items alone: a subgroup owns row_frags * matrix_m rows.
+struct MatrixTile {
+  uint32_t subgroups, row_frags, keys;
+};
+// Twins: kv_tile, scratch and tile_scales of shaders/paged_attention_matrix.comp.
+uint32_t shared_bytes(const Traits& traits, const MatrixTile& tile, uint32_t head_dim) {
+  const uint32_t kv = 2 * tile.keys * (head_dim / 8 + 1) * 16;
+  return kv + tile.subgroups * traits.matrix_m * (tile.keys / 4 + 1) * 16 + 2 * tile.keys * 4;
+}
+
 // The kernel for prompt items alone, where the device has it: outputs of so many numbers stay in registers, and a lane
 // weighs at least eight of the 32 keys of a tile.
 bool has_matrix_kernel(const Traits& traits, uint32_t head_dim) {
@@ -47,12 +57,19 @@ bool has_matrix_kernel(const Traits& traits, uint32_t head_dim) {
          head_dim % traits.matrix_k == 0 && traits.subgroup_size % traits.matrix_m == 0 &&
          traits.subgroup_size <= 4 * traits.matrix_m;
 }
-Choice choose_matrix(const Traits& traits) {
-  constexpr uint32_t kSubgroups = 4;
+// Each key and value that is loaded serves as many rows as registers last for: two fragments of them where a lane has
+// 255 (NVIDIA), else more subgroups, as long as items have rows for them and shared memory lasts. Four fit in 32 KiB.
+Choice choose_matrix(const Traits& traits, uint32_t head_dim, uint32_t item_rows) {
+  const bool many_registers = traits.driver.starts_with("NVIDIA");
+  MatrixTile tile = many_registers ? MatrixTile{4, 2, 16} : MatrixTile{8, 1, 32};
+  const uint32_t rows = tile.row_frags * traits.matrix_m;
+  while (tile.subgroups > 4 &&
+         (item_rows <= tile.subgroups / 2 * rows || shared_bytes(traits, tile, head_dim) > traits.shared_bytes))
+    tile.subgroups /= 2;
   return {"paged_attention_matrix",
-          kSubgroups * traits.subgroup_size,
-          {kSubgroups, traits.matrix_m, traits.matrix_n, traits.matrix_k},
-          kSubgroups * traits.matrix_m};
+          tile.subgroups * traits.subgroup_size,
+          {tile.subgroups, traits.matrix_m, traits.matrix_n, traits.matrix_k, tile.row_frags, tile.keys},
+          tile.subgroups * rows};
 }
 
 }  // namespace
@@ -94,8 +111,10 @@ Status record(Recorder& r, const PagedAttention& op) {
     attend(choose_decode(r.traits(), op.head_dim, group_heads), std::max(num_tokens * 4, 16u), kDecodeItemTokens,
            push_for(kFwdNumDecodeItems, kNoItems, kFwdDecodeItems, kNoItems), writes);
     // The two write different rows of out and different partial results, so the second claims nothing.
-    const Choice prompt = has_matrix_kernel(r.traits(), op.head_dim) ? choose_matrix(r.traits()) : any;
-    attend(prompt, ceil_div(num_tokens, kPromptItemTokens) * 2 + kPromptItemsWanted, prompt_tokens,
+    const Choice prompt = has_matrix_kernel(r.traits(), op.head_dim)
+                              ? choose_matrix(r.traits(), op.head_dim, prompt_tokens * group_heads)
+                              : any;
+    attend(prompt, ceil_div(num_tokens, kPromptItemTokens) * 2 + kSplitPromptItemsMax / 2, prompt_tokens,
            push_for(kFwdNumPromptItems, kNoItems, kFwdPromptItems, kNoItems), {});
   } else {
     attend(any, std::max(num_tokens, 16u), prompt_tokens,
