@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "backends/backends.h"
 #include "tools/llmrt_bench/commands.h"
@@ -15,11 +16,9 @@ struct NamedPart {
   const char* name;
   Status (*run)(const Bench&);
 };
-constexpr NamedPart kParts[] = {{"batching", batching_part},
-                                {"gap", gap_part},
-                                {"prefix", prefix_part},
-                                {"kv", kv_part},
-                                {"ablation", ablation_part}};
+constexpr NamedPart kParts[] = {{"batching", batching_part}, {"gap", gap_part},
+                                {"prefix", prefix_part},     {"kv", kv_part},
+                                {"ablation", ablation_part}, {"classes", classes_part}};
 
 struct Candidate {
   std::string id;
@@ -68,8 +67,14 @@ Status run(const ServingOptions& options) {
     for (Candidate& candidate : candidates) {
       if (candidate.is_lost) continue;
       const LoadedDevice& device = candidate.device;
-      const Bench bench{options, **model, device.caps(),
-                        clock,   report,  [&](const EngineConfig& config) { return device.make_engine(config); }};
+      const Bench bench{
+          options,
+          **model,
+          device.caps(),
+          clock,
+          report,
+          [&](const EngineConfig& config) { return device.make_engine(config); },
+          [&](TimeNs then) { std::this_thread::sleep_for(std::chrono::nanoseconds(then - clock.now_ns())); }};
       report.begin(candidate.id, wanted);
       report.progress("begins");
       Status status = part->run(bench);
@@ -106,7 +111,8 @@ void add_options(CLI::App* command, ServingOptions* options) {
           "KV cache dtype of all parts but kv [f16]")
       ->check(is_kv_dtype);
   command
-      ->add_option("--budget-s", options->budget_s, "Seconds of a part on a device; what passes it is cut and says so")
+      ->add_option("--budget-s", options->budget_s,
+                   "Seconds of a part on a device, but of classes; what passes it is cut and says so")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
   command->add_option("--json", options->json_path, "Also write the figures to this file, after each");
@@ -146,6 +152,15 @@ void add_options(CLI::App* command, ServingOptions* options) {
       ->delimiter(',')
       ->check(CLI::Range(1u, 1u << 20))
       ->capture_default_str();
+  command
+      ->add_option("--classes-s", options->classes_s,
+                   "classes: seconds under twice the load that is served; the part takes 2.5 times as long and more")
+      ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str();
+  number("--classes-rows", options->classes_rows, 1, 1024, "classes: rows of a batch");
+  number("--classes-prompt", options->classes_prompt, 8, 1u << 20, "classes: the longest prompt; log-uniform from 1/8");
+  number("--classes-output", options->classes_output, 8, 1u << 20, "classes: the longest answer; log-uniform from 1/8");
+  number("--classes-chunk", options->classes_chunk, 1, 1u << 20, "classes: tokens of prompts in a step that decodes");
   number("--ablation-requests", options->ablation_requests, 1, 1u << 16, "ablation: requests, all at t = 0");
   number("--ablation-sequences", options->ablation_sequences, 1, 1024, "ablation: rows of a batch");
   number("--ablation-naive", options->ablation_naive, 1, 1u << 16, "ablation: of them, run one at a time");
@@ -160,15 +175,11 @@ void add_serving_command(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand(
       "serving",
       "What the scheduler is worth: gaps by chunk size, prefix cache, continuous against static batching, 8-bit "
-      "KV, ablation. Defaults, Llama 8B in f16 on an H200, estimated: CUDA 55 s, Vulkan 85 s, and loading");
+      "KV, ablation; and, where asked for by --parts, classes under overload. Defaults, Llama 8B in f16 on an H200, "
+      "estimated: CUDA 55 s, Vulkan 85 s, and loading");
   const auto options = std::make_shared<ServingOptions>();
   add_options(command, options.get());
-  command->callback([options, exit_code] {
-    if (Status status = run(*options); !status) {
-      fmt::print(stderr, "llmrt-bench: {}\n", status.error().message);
-      *exit_code = 1;
-    }
-  });
+  on_parsed(command, exit_code, [options] { return run(*options); });
 }
 
 }  // namespace llmrt::bench

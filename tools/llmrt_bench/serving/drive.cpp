@@ -25,7 +25,8 @@ std::vector<double> Answer::gaps_ms(TimeNs from, TimeNs to) const {
   return gaps;
 }
 
-Result<std::shared_ptr<const Answer>> Drive::submit(std::vector<int32_t> prompt, uint32_t output_tokens) {
+Result<std::shared_ptr<const Answer>> Drive::submit(std::vector<int32_t> prompt, uint32_t output_tokens,
+                                                    RequestClass request_class, TimeNs arrival_ns) {
   auto sink = std::make_shared<Sink>();
   Request request;
   request.prompt = std::move(prompt);
@@ -33,7 +34,8 @@ Result<std::shared_ptr<const Answer>> Drive::submit(std::vector<int32_t> prompt,
   request.stop.ignore_eos = true;
   request.max_tokens = output_tokens;
   request.sink = sink;
-  request.arrival_ns = sink->answer->arrival_ns = clock_->now_ns();
+  request.request_class = request_class;
+  request.arrival_ns = sink->answer->arrival_ns = arrival_ns == 0 ? clock_->now_ns() : arrival_ns;
   Result<RequestId> id = engine_->submit(std::move(request));
   if (!id) return id.error();
   sink->answer->id = *id;
@@ -41,26 +43,68 @@ Result<std::shared_ptr<const Answer>> Drive::submit(std::vector<int32_t> prompt,
   return std::shared_ptr<const Answer>(sink->answer);
 }
 
+Result<bool> Drive::tick() {
+  Result<bool> worked = engine_->tick();
+  if (!worked) return worked.error();
+  std::optional<Error> error;
+  std::erase_if(live_, [&](const std::shared_ptr<Sink>& sink) {
+    if (!sink->answer->finished) return false;
+    if (sink->answer->error) error = sink->answer->error;
+    engine_->drained(sink->answer->id);
+    return true;
+  });
+  if (error) return *error;
+  return worked;
+}
+
 Result<bool> Drive::until(const std::function<bool()>& done, TimeNs deadline_ns) {
+  return until(done, deadline_ns, [](TimeNs) { return kNever; }, {});
+}
+
+Result<bool> Drive::until(const std::function<bool()>& done, TimeNs deadline_ns, const Arrivals& arrivals,
+                          const std::function<void(TimeNs)>& wait_until) {
   while (!done()) {
-    if (clock_->now_ns() >= deadline_ns) return false;
-    Result<bool> worked = engine_->tick();
+    const TimeNs now = clock_->now_ns();
+    if (now >= deadline_ns) return false;
+    Result<TimeNs> next_ns = arrivals(now);
+    if (!next_ns) return next_ns.error();
+    Result<bool> worked = tick();
     if (!worked) return worked.error();
-    if (!*worked) return make_error(ErrorCode::kInternal, "the engine has nothing to do, but requests wait for it");
-    std::optional<Error> error;
-    std::erase_if(live_, [&](const std::shared_ptr<Sink>& sink) {
-      if (!sink->answer->finished) return false;
-      if (sink->answer->error) error = sink->answer->error;
-      engine_->drained(sink->answer->id);
-      return true;
-    });
-    if (error) return *error;
+    if (*worked) continue;
+    if (*next_ns == kNever)
+      return make_error(ErrorCode::kInternal, "the engine has nothing to do, but requests wait for it");
+    wait_until(std::min(*next_ns, deadline_ns));
   }
   return true;
 }
 
 Result<bool> Drive::until_finished(TimeNs deadline_ns) {
   return until([this] { return live_.empty(); }, deadline_ns);
+}
+
+Result<Run> Drive::run(std::span<const WorkItem> items, TimeNs deadline_ns,
+                       std::vector<std::shared_ptr<const Answer>>* answers) {
+  std::vector<std::shared_ptr<const Answer>> own;
+  if (!answers) answers = &own;
+  const EngineStats before = engine_->stats();
+  const TimeNs begin_ns = clock_->now_ns();
+  for (const WorkItem& item : items) {
+    auto answer = submit(item.prompt, item.output_tokens);
+    if (!answer) return answer.error();
+    answers->push_back(*answer);
+  }
+  Result<bool> ended = until_finished(deadline_ns);
+  if (!ended) return ended.error();
+  Run run;
+  run.seconds = ms_between(begin_ns, clock_->now_ns()) * 1e-3;
+  run.is_cut = !*ended;
+  for (const auto& answer : *answers) {
+    run.tokens += answer->times_ns.size();
+    run.num_finished += answer->finished;
+  }
+  if (Status status = finish(); !status) return status.error();
+  run.steps = steps_between(before, engine_->stats());
+  return run;
 }
 
 Status Drive::finish() {
@@ -93,7 +137,10 @@ double quantile(std::vector<double> values, double share) {
 
 StepCounts steps_between(const EngineStats& before, const EngineStats& after) {
   StepCounts counts{after.num_steps - before.num_steps, after.useful_tokens - before.useful_tokens,
-                    after.padded_tokens - before.padded_tokens, after.num_preemptions - before.num_preemptions, 0};
+                    after.padded_tokens - before.padded_tokens, after.num_preemptions - before.num_preemptions,
+                    after.prefix_hits - before.prefix_hits};
+  if (counts.num_steps > 0)
+    counts.mean_ms = (after.device_ms - before.device_ms) / static_cast<double>(counts.num_steps);
   const uint64_t plans = after.step_rows.count() - before.step_rows.count();
   if (plans > 0) counts.mean_rows = (after.step_rows.sum() - before.step_rows.sum()) / static_cast<double>(plans);
   return counts;

@@ -29,6 +29,27 @@ struct Answer {
   std::vector<double> gaps_ms(TimeNs from = 0, TimeNs to = kNever) const;
 };
 
+// What the engine did between two readings.
+struct StepCounts {
+  uint64_t num_steps = 0, useful_tokens = 0, padded_tokens = 0, num_preemptions = 0, cached_tokens = 0;
+  double mean_rows = 0, mean_ms = 0;  // of a step; on the device
+};
+StepCounts steps_between(const EngineStats& before, const EngineStats& after);
+
+// Of requests that were submitted at once.
+struct Run {
+  double seconds = 0;
+  uint64_t tokens = 0;
+  size_t num_finished = 0;
+  bool is_cut = false;  // by the deadline
+  StepCounts steps;
+
+  double tok_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
+};
+
+// Submits what is due now and says when the next request comes; kNever: no more do.
+using Arrivals = std::function<Result<TimeNs>(TimeNs now)>;
+
 class Drive {
  public:
   Drive(Engine* engine, const Clock* clock) : engine_(engine), clock_(clock) {}
@@ -36,12 +57,20 @@ class Drive {
   Drive(const Drive&) = delete;
   Drive& operator=(const Drive&) = delete;
 
-  // Temperature 1, ends only at `output_tokens`.
-  Result<std::shared_ptr<const Answer>> submit(std::vector<int32_t> prompt, uint32_t output_tokens);
+  // Temperature 1, ends only at `output_tokens`. `arrival_ns`: 0 = now; a time that has passed while a step ran.
+  Result<std::shared_ptr<const Answer>> submit(std::vector<int32_t> prompt, uint32_t output_tokens,
+                                               RequestClass request_class = RequestClass::kInteractive,
+                                               TimeNs arrival_ns = 0);
   // Ticks until `done`; false: `deadline_ns` came first. The error of a request is an error here.
   Result<bool> until(const std::function<bool()>& done, TimeNs deadline_ns = kNever);
+  // The same with requests that come meanwhile. `wait_until` sleeps while there are none.
+  Result<bool> until(const std::function<bool()>& done, TimeNs deadline_ns, const Arrivals& arrivals,
+                     const std::function<void(TimeNs)>& wait_until);
   // The same until everything submitted has ended.
   Result<bool> until_finished(TimeNs deadline_ns = kNever);
+  // Submits all of them, runs until they have ended or the deadline, and finishes. `answers` may be null.
+  Result<Run> run(std::span<const WorkItem> items, TimeNs deadline_ns,
+                  std::vector<std::shared_ptr<const Answer>>* answers = nullptr);
   // Cancels what is left and waits for the device.
   Status finish();
 
@@ -51,6 +80,9 @@ class Drive {
 
  private:
   class Sink;
+  // False: the engine had nothing to do.
+  Result<bool> tick();
+
   Engine* engine_;
   const Clock* clock_;
   std::vector<std::shared_ptr<Sink>> live_;  // not ended yet
@@ -59,12 +91,5 @@ class Drive {
 
 // The value below which `share` of them lie; 0 of none.
 double quantile(std::vector<double> values, double share);
-
-// What the engine did between two readings.
-struct StepCounts {
-  uint64_t num_steps = 0, useful_tokens = 0, padded_tokens = 0, num_preemptions = 0;
-  double mean_rows = 0;  // of a step
-};
-StepCounts steps_between(const EngineStats& before, const EngineStats& after);
 
 }  // namespace llmrt::bench

@@ -49,7 +49,7 @@ class Scene {
   Scene(Engine* engine, const Bench& bench, TimeNs deadline_ns)
       : bench_(bench), engine_(engine), drive_(engine, &bench.clock), draws_(1), deadline_ns_(deadline_ns) {}
 
-  Result<Stall> play(uint32_t warm_tokens) {
+  Result<Stall> play() {
     const uint32_t output = std::min(kStreamOutput, engine_->config().context_max - kStreamPrompt);
     for (uint32_t i = 0; i < bench_.options.gap_streams; ++i) {
       auto stream = drive_.submit(draws_.tokens(kStreamPrompt, bench_.vocab_size()), output);
@@ -57,8 +57,8 @@ class Scene {
       streams_.push_back(*stream);
     }
     if (Status status = run(std::vector<size_t>(streams_.size()), 2); !status) return status.error();
-    // A first long prompt: what is recorded at first use is recorded, and the cost model knows chunks.
-    if (auto first = run_prompt(warm_tokens); !first) return first.error();
+    // Once before: what is recorded or loaded at first use is there, and the cost model knows chunks.
+    if (auto first = run_prompt(bench_.options.gap_prompt); !first) return first.error();
     Stall stall;
     const TimeNs plain_from_ns = bench_.clock.now_ns();
     if (Status status = run(num_tokens(streams_), kPlainSteps); !status) return status.error();
@@ -115,10 +115,10 @@ EngineConfig config_of(const Bench& bench) {
   return config;
 }
 
-Result<Stall> play(const Bench& bench, const EngineConfig& config, uint32_t warm_tokens, TimeNs deadline_ns) {
+Result<Stall> play(const Bench& bench, const EngineConfig& config, TimeNs deadline_ns) {
   Result<std::unique_ptr<Engine>> engine = bench.make_engine(config);
   if (!engine) return engine.error();
-  return Scene(engine->get(), bench, deadline_ns).play(std::min(warm_tokens, bench.options.gap_prompt));
+  return Scene(engine->get(), bench, deadline_ns).play();
 }
 
 void add_stall(const Bench& bench, const std::string& name, const Stall& stall) {
@@ -150,9 +150,8 @@ Status gap_part(const Bench& bench) {
   unchunked.step_tokens_max =
       std::min(bench.options.gap_prompt + bench.options.gap_streams, bench.caps.step_tokens_max);
   unchunked.chunk_tokens = unchunked.step_tokens_max;
-  constexpr uint32_t kWarmTokens = 2048;
   const TimeNs deadline_ns = bench.deadline(1);
-  Result<Stall> whole = play(bench, unchunked, kWarmTokens, deadline_ns);
+  Result<Stall> whole = play(bench, unchunked, deadline_ns);
   if (!whole) return whole.error();
   add_stall(bench, fmt::format("unchunked (steps of {})", unchunked.step_tokens_max), *whole);
   bool is_small_gap = false, is_smaller_gap = false;
@@ -164,8 +163,7 @@ Status gap_part(const Bench& bench) {
     EngineConfig paced = config;
     if (!is_paced) paced.chunk_tokens = pacing->chunk_tokens;
     paced.tpot_target_ms = pacing->plain_steps * whole->plain_ms;
-    // The cost model learns from the first prompt what a long one costs.
-    Result<Stall> stall = play(bench, paced, (is_paced ? 4 : 1) * kWarmTokens, deadline_ns);
+    Result<Stall> stall = play(bench, paced, deadline_ns);
     if (!stall) {
       bench.report.fail(make_error(stall.error().code, "{}: {}", name, stall.error().message));
       if (stall.error().code == ErrorCode::kDeviceLost) return stall.error();

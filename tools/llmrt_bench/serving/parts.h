@@ -33,6 +33,9 @@ struct ServingOptions {
   uint32_t kv_mib = 8192, kv_rows = 16, kv_output = 64;
   std::vector<uint32_t> kv_contexts{512, 2048};
 
+  double classes_s = 60;  // under overload; the budget does not cut it
+  uint32_t classes_rows = 64, classes_prompt = 1024, classes_output = 512, classes_chunk = 512;
+
   uint32_t ablation_requests = 96, ablation_sequences = 32;
   uint32_t ablation_naive = 6, ablation_reserving = 10;  // of the requests, where all would take too long
   uint32_t ablation_context = 4608, ablation_pool_contexts = 10;
@@ -45,6 +48,7 @@ struct Bench {
   const Clock& clock;
   Report& report;
   std::function<Result<std::unique_ptr<Engine>>(const EngineConfig&)> make_engine;
+  std::function<void(TimeNs)> wait_until;  // of the clock
 
   // The time by which a share of the part's budget is spent, from now on.
   TimeNs deadline(double share_of_budget) const {
@@ -63,6 +67,8 @@ Status prefix_part(const Bench& bench);
 Status kv_part(const Bench& bench);
 // One workload with the scheduler's features added one by one.
 Status ablation_part(const Bench& bench);
+// Time to the first token of a class beside twice the load that is served, and what another class gets.
+Status classes_part(const Bench& bench);
 
 // How prompts share steps with streams: "512" = chunks of so many tokens, "x2.5" = chunks that keep a step within so
 // many plain ones.
