@@ -114,7 +114,10 @@ __device__ void decode_word(const KvWord<D>& word, uint32_t (&pairs)[4]) {
 template <KvDType D>
 inline constexpr float kValueGain = D == KvDType::kI8 ? 128.0f : 1.0f;
 
-// Which keys a query row sees, and how a product becomes a score (times log2 e: exp2 is what the hardware has).
+// Scores are in units of log2 e: exp2 is what the hardware has.
+inline constexpr float kLog2E = 1.44269504f;
+
+// Which keys a query row sees, and how a product becomes a score.
 struct ScoreRule {
   uint32_t key_begin, key_end, window;
   float scale, soft_cap;
@@ -123,7 +126,6 @@ struct ScoreRule {
     return key >= key_begin && key < key_end && key <= position && (window == 0 || key + window > position);
   }
   __device__ float score(float product) const {
-    constexpr float kLog2E = 1.44269504f;
     float s = product * scale;
     if (soft_cap > 0) s = soft_cap * tanhf(s / soft_cap);
     return s * kLog2E;

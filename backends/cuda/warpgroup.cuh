@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "backends/cuda/row_map.h"
+
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define LLMRT_SM_90A 1
 #endif
@@ -25,9 +27,22 @@ __device__ inline void barrier_init(uint64_t* barrier, uint32_t count) {
 __device__ inline void barrier_arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-// Once all asynchronous copies that this thread has begun are complete.
-__device__ inline void barrier_arrive_copied(uint64_t* barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+// Arrives at the barrier in the same place of block `rank` of the cluster.
+__device__ inline void barrier_arrive_at(uint64_t* barrier, uint32_t rank) {
+  asm volatile(
+      "{\n\t.reg .b32 there;\n\tmapa.shared::cluster.u32 there, %0, %1;\n\t"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n\t}" ::"r"(shared_address(barrier)),
+      "r"(rank)
+      : "memory");
+}
+// Arrives, and the phase waits for so many bytes of copies too.
+__device__ inline void barrier_arrive_for_bytes(uint64_t* barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
+}
+// Barriers that were initialised may be used by copies and by the other blocks of the cluster, behind a cluster_sync.
+__device__ inline void barriers_visible() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
   asm volatile(
@@ -37,16 +52,34 @@ __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
       "r"(parity)
       : "memory");
 }
-// The block's barriers by number, 1 to 15: complete once `threads` have arrived, those that wait for it among them.
-__device__ inline void named_barrier_arrive(uint32_t number, uint32_t threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
+// The block's barriers by number, 1 to 15: waits until `threads` do.
 __device__ inline void named_barrier_wait(uint32_t number, uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 // What this thread has written to shared memory, or has waited for there, may be read by matrix products.
 __device__ inline void shared_writes_visible() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// `row`s [row, row + RowMap's box_rows) and columns [column, column + 64) from global to shared memory, as
+// product_operand wants them; zeros outside the map. `barrier` counts the bytes. With kBlocks > 1 they come to the same
+// place of all blocks of the cluster, and each block's barrier counts them. By one thread.
+template <uint32_t kBlocks>
+__device__ inline void copy_rows(void* shared, const RowMap& map, uint32_t column, uint32_t row, uint64_t* barrier) {
+  const auto* words = &map;
+  if constexpr (kBlocks == 1) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
+            shared_address(shared)),
+        "l"(words), "r"(shared_address(barrier)), "r"(column), "r"(row)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+        "[%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(shared)),
+        "l"(words), "r"(shared_address(barrier)), "r"(column), "r"(row), "h"(static_cast<uint16_t>((1u << kBlocks) - 1))
+        : "memory");
+  }
 }
 
 // How many registers each thread of the warpgroup has from here on: a multiple of 8.

@@ -1,4 +1,5 @@
 // Threads of a block as fibers of one host thread.
+#include <bit>
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
@@ -279,18 +280,65 @@ void multiply(void** lanes, unsigned) {
 
 // ---- warpgroups ----------------------------------------------------------------------------------------------------
 
-void barrier_arrive(uint64_t* barrier) {
-  const uint64_t count = *barrier >> 32, missing = *barrier >> 1 & 0x7fffffff, parity = *barrier & 1;
-  if (missing == 0) fail("a barrier that was not initialised");
-  *barrier = count << 32 | (missing > 1 ? (missing - 1) << 1 | parity : count << 1 | (parity ^ 1));
+namespace {
+struct CountedBarrier {  // in the place of a barrier
+  uint64_t parity : 1, count : 15, missing : 16;
+  int64_t bytes : 32;  // that were announced and have not come; below 0 when they came first
+};
+static_assert(sizeof(CountedBarrier) == sizeof(uint64_t));
+
+void change(uint64_t* barrier, unsigned arrivals, int bytes) {
+  auto state = std::bit_cast<CountedBarrier>(*barrier);
+  if (state.count == 0 || state.missing < arrivals) fail("a barrier that was not initialised, or too many arrivals");
+  state.missing -= arrivals;
+  state.bytes += bytes;
+  if (state.missing == 0 && state.bytes == 0) {
+    state.parity ^= 1;
+    state.missing = state.count;
+  }
+  *barrier = std::bit_cast<uint64_t>(state);
   ++progress;
+}
+}  // namespace
+
+void barrier_init(uint64_t* barrier, unsigned count) {
+  CountedBarrier state{};
+  state.count = state.missing = count;
+  *barrier = std::bit_cast<uint64_t>(state);
+}
+
+void barrier_arrive(uint64_t* barrier) {
+  change(barrier, 1, 0);
+}
+
+void barrier_add_bytes(uint64_t* barrier, int bytes) {
+  change(barrier, 0, bytes);
+}
+
+void copy_rows(unsigned char* to, unsigned at, const uint64_t* words, unsigned column, unsigned row,
+               uint64_t* barrier) {
+  const auto* base = reinterpret_cast<const unsigned char*>(words[0]);
+  const uint64_t num_rows = words[1], columns = words[2];
+  const unsigned box_rows = static_cast<unsigned>(words[3]);
+  if (at % 1024 != 0) fail("rows are copied to a multiple of 1024 bytes");
+  for (unsigned r = 0; r < box_rows; ++r) {
+    for (unsigned piece = 0; piece < 8; ++piece) {
+      unsigned char* target = to + r * 128 + (piece ^ r % 8) * 16;
+      const bool inside = row + r < num_rows && column + piece * 8 < columns;
+      if (inside)
+        std::memcpy(target, base + ((row + r) * columns + column + piece * 8) * 2, 16);
+      else
+        std::memset(target, 0, 16);
+    }
+  }
+  change(barrier, 0, -static_cast<int>(box_rows * 128));
 }
 
 void barrier_wait(const uint64_t* barrier, unsigned parity) {
   while ((*barrier & 1) == parity) to_scheduler();
 }
 
-void meet_named(unsigned number, unsigned threads, bool waits) {
+void meet_named(unsigned number, unsigned threads) {
   Meeting& meeting = block().named.at(number);
   if (++meeting.arrived == threads) {
     meeting.arrived = 0;
@@ -299,7 +347,7 @@ void meet_named(unsigned number, unsigned threads, bool waits) {
     return;
   }
   const uint64_t generation = meeting.generation;
-  while (waits && meeting.generation == generation) to_scheduler();
+  while (meeting.generation == generation) to_scheduler();
 }
 
 namespace {

@@ -2,11 +2,12 @@
 // does, by the products of warpgroups.
 //
 // A block takes (item, KV head, two of its query heads) from a persistent grid, the items with the most keys first. One
-// warpgroup copies tiles of 128 keys and of 128 values to shared memory, two slots of each; two multiply, each the up
-// to 64 query tokens by one head, so that a tile is read from global memory for 128 rows of queries. Queries, scores
-// and outputs stay in registers. The scores of a tile are multiplied while the values of the tile before are, and
-// become weights meanwhile. Barriers in shared memory say that a slot is full or free; keys and values come in the
-// order in which they are used: K0, K1 V0, K2 V1, ..., V of the last.
+// warp copies tiles of 128 keys and of 128 values to shared memory, three slots of each; two warpgroups multiply, each
+// the up to 64 query tokens by one head. Where a KV head has four query heads or more, two blocks work on four of them
+// side by side, each copying half of a tile to both, so that what is read from global memory serves 256 rows of
+// queries. Queries, scores and outputs stay in registers. The scores of a tile are multiplied while the values of the
+// tile before are, and become weights meanwhile. Barriers in shared memory say that a slot is full or free; keys and
+// values come in the order in which they are used: K0, K1 V0, K2 V1, ..., V of the last.
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/attention.h"
 #include "backends/cuda/step_inputs.cuh"
@@ -17,7 +18,7 @@ namespace llmrt::cuda {
 namespace {
 
 constexpr uint32_t kGroupThreads = 128, kConsumers = 2, kThreads = (1 + kConsumers) * kGroupThreads;
-constexpr uint32_t kTileKeys = 128, kSlots = 2;
+constexpr uint32_t kTileKeys = 128, kSlots = 3;
 constexpr uint32_t kColumnTile = kTileKeys * 128;  // bytes of 64 dims of a tile: rows of 128 bytes
 constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 static_assert(kPromptItemTokens == 64);
@@ -35,73 +36,74 @@ inline constexpr uint32_t kSharedBytes = sizeof(Slots<kDims>) + 1024;
 struct Work {
   AttentionItem item;
   uint32_t kv_head, head_first, num_heads;  // one or two query heads
-  uint32_t num_tiles;
+  uint32_t key_first, num_tiles;            // from the beginning of a block of the pool on
 };
 struct Works {
   const AttentionItem* items;
-  uint32_t num_items, num_kv_heads, group_heads;
+  uint32_t num_items, num_kv_heads, group_heads, block_tokens;
+  uint32_t pairs;  // of query heads that take a turn each, this block's one among them
+  uint32_t rank, num_blocks;
 
-  __device__ uint32_t pairs() const { return (group_heads + 1) / 2; }
-  __device__ uint32_t count() const { return num_items * num_kv_heads * pairs(); }
+  __device__ uint32_t count() const { return num_items * num_kv_heads * pairs; }
   __device__ Work at(uint32_t i) const {
-    const uint32_t pair = i % pairs(), kv_head = i / pairs() % num_kv_heads;
-    const AttentionItem item = items[num_items - 1 - i / pairs() / num_kv_heads];
-    return {item, kv_head, kv_head * group_heads + pair * 2, min(2u, group_heads - pair * 2),
-            max(1u, (item.key_end - item.key_begin + kTileKeys - 1) / kTileKeys)};
+    const uint32_t pair = i % pairs * num_blocks + rank, kv_head = i / pairs % num_kv_heads;
+    const AttentionItem item = items[num_items - 1 - i / pairs / num_kv_heads];
+    const uint32_t key_first = item.key_begin / block_tokens * block_tokens;
+    return {item,
+            kv_head,
+            kv_head * group_heads + pair * 2,
+            min(2u, group_heads - pair * 2),
+            key_first,
+            max(1u, (item.key_end - key_first + kTileKeys - 1) / kTileKeys)};
   }
 };
 
 // ---- copying -------------------------------------------------------------------------------------------------------
 
-template <int kDims>
+// One warp. With kBlocks = 2 it copies every other block of the pool, to both blocks of the cluster.
+template <int kDims, uint32_t kBlocks>
 struct Producer {
-  static constexpr uint32_t kPieces = kDims / 8;          // of 16 bytes in a vector
-  static constexpr uint32_t kWarpRows = kWarp / kPieces;  // that a warp copies at a time
-  static constexpr uint32_t kPasses = kWarp / kWarpRows;  // and how often: a lane finds one row for all
-  static constexpr uint32_t kNone = 0xffffffff;
+  static constexpr uint32_t kNone = 0x7fff0000;  // behind all rows: zeros
 
   const KvLayer& kv;
+  const RowMap& map;
   Slots<kDims>& slots;
+  uint32_t rank;
 
-  // The row that this lane looks up is the row that lanes kPieces * (lane % kWarpRows) and following copy in pass
-  // lane / kWarpRows. A layer has fewer than 2^32 vectors: they would take half a terabyte.
+  // Where keys of the tile's lane-th block of the pool begin.
   __device__ uint32_t find(const Work& work, uint32_t tile) const {
-    const uint32_t lane = threadIdx.x % kWarp, warp = threadIdx.x % kGroupThreads / kWarp;
-    const uint32_t row = (lane / kWarpRows * 4 + warp) * kWarpRows + lane % kWarpRows;
-    const uint32_t key = work.item.key_begin + tile * kTileKeys + row;
-    if (key >= work.item.key_end) return kNone;
-    return static_cast<uint32_t>(kv.vector_index(work.item.slot, key, 0, work.kv_head));
+    const uint32_t lane = threadIdx.x % kWarp, key = work.key_first + tile * kTileKeys + (lane << kv.block_shift);
+    if (lane >= kTileKeys >> kv.block_shift || key >= work.item.key_end) return kNone;
+    const int64_t vector = kv.vector_index(work.item.slot, key, 0, work.kv_head);
+    return vector < 0 ? kNone : static_cast<uint32_t>(vector);
   }
 
-  // Rows without a vector and dims past head_dim become zeros.
-  __device__ void copy(uint8_t* slot, uint32_t vector, uint32_t which) const {
-    const uint32_t lane = threadIdx.x % kWarp, warp = threadIdx.x % kGroupThreads / kWarp, piece = lane % kPieces;
-    const uint32_t values_after = which * kv.num_kv_heads << kv.block_shift;
+  __device__ void copy(uint8_t* slot, uint64_t* full, uint32_t found, uint32_t which) const {
+    const bool is_first = threadIdx.x % kWarp == 0;
+    if (is_first) barrier_arrive_for_bytes(full, Slots<kDims>::kSlotBytes);
+    for (uint32_t i = rank; i < kTileKeys >> kv.block_shift; i += kBlocks) {
+      const uint32_t block = __shfl_sync(kFullMask, found, i);
+      const uint32_t row = block == kNone ? kNone : block + (which * kv.num_kv_heads << kv.block_shift);
+      if (!is_first) continue;
 #pragma unroll
-    for (uint32_t pass = 0; pass < kPasses; ++pass) {
-      const uint32_t found = __shfl_sync(kFullMask, vector, pass * kWarpRows + lane / kPieces);
-      const uint32_t row = (pass * 4 + warp) * kWarpRows + lane / kPieces;
-      const bool inside = found != kNone && piece * 8 < kv.head_dim;
-      const uint64_t from = inside ? (uint64_t{found} + values_after) * kv.head_dim * 2 + piece * 16 : 0;
-      copy_async_16(slot + piece / 8 * kColumnTile + row * 128 + (piece % 8 ^ row % 8) * 16, kv.data + from, inside);
+      for (uint32_t c = 0; c < kDims / 64; ++c)
+        copy_rows<kBlocks>(slot + c * kColumnTile + (i << kv.block_shift) * 128, map, c * 64, row, full);
     }
   }
 
   // Tile n of all, as soon as its slot is free.
-  __device__ void copy_keys(uint32_t n, uint32_t vector) const {
+  __device__ void copy_keys(uint32_t n, uint32_t found) const {
     const uint32_t slot = n % kSlots;
     barrier_wait(&slots.keys_free[slot], ~(n / kSlots) & 1);
-    copy(slots.keys[slot], vector, 0);
-    barrier_arrive_copied(&slots.keys_full[slot]);
+    copy(slots.keys[slot], &slots.keys_full[slot], found, 0);
   }
-  __device__ void copy_values(uint32_t n, uint32_t vector) const {
+  __device__ void copy_values(uint32_t n, uint32_t found) const {
     const uint32_t slot = n % kSlots;
     barrier_wait(&slots.values_free[slot], ~(n / kSlots) & 1);
-    copy(slots.values[slot], vector, 1);
-    barrier_arrive_copied(&slots.values_full[slot]);
+    copy(slots.values[slot], &slots.values_full[slot], found, 1);
   }
 
-  __device__ void run(const Works& works) {
+  __device__ void run(const Works& works) const {
     uint32_t i = blockIdx.x;
     if (i >= works.count()) return;
     Work work = works.at(i);
@@ -143,7 +145,7 @@ __device__ void store_two(std::byte* out, DType dtype, uint64_t at, float x, flo
 }
 
 // 64 rows of queries; this lane has rows g and g + 8 of its warp's 16.
-template <int kDims, bool kIsPlain>  // scores are products times a positive factor
+template <int kDims, uint32_t kBlocks, bool kIsPlain>  // plain: scores are products times a positive factor
 struct Consumer {
   const AttentionArgs& args;
   Slots<kDims>& slots;
@@ -195,19 +197,43 @@ struct Consumer {
 
   __device__ static void release(uint64_t* free) {
     __syncwarp();
-    if (threadIdx.x % kWarp == 0) barrier_arrive(free);
+    const uint32_t lane = threadIdx.x % kWarp;
+    if constexpr (kBlocks == 1) {
+      if (lane == 0) barrier_arrive(free);
+    } else {
+      if (lane < kBlocks) barrier_arrive_at(free, lane);  // this slot of each block is filled by both
+    }
   }
 
-  // Keys that a row does not see: those behind its position and item.key_end, and those before its window.
+  // Values behind the last key are whatever the block of the pool holds, and 0 times that need not be 0.
+  __device__ void clear_values(const Work& work, uint32_t n, uint32_t number) {
+    const uint32_t block_tokens = 1u << args.kv.block_shift;
+    const uint32_t from = work.item.key_end - work.key_first - (work.num_tiles - 1) * kTileKeys;
+    const uint32_t rows = (block_tokens - from % block_tokens) % block_tokens;
+    if (rows == 0) return;
+    for (uint32_t i = threadIdx.x % kGroupThreads; i < rows * (kDims / 8); i += kGroupThreads) {
+      const uint32_t row = from + i / (kDims / 8), piece = i % (kDims / 8);
+      uint8_t* place = slots.values[slot_of(n)] + piece / 8 * kColumnTile + row * 128 + (piece % 8 ^ row % 8) * 16;
+      *reinterpret_cast<uint4*>(place) = {};
+    }
+    shared_writes_visible();
+    named_barrier_wait(1 + number, kGroupThreads);
+  }
+
+  // Keys that a row does not see: those behind its position and item.key_end, those before item.key_begin and its
+  // window.
   __device__ void mask(float (&scores)[kTileKeys / 8][4], const AttentionItem& item, uint32_t key_first) const {
     const uint32_t first_row_end = min(item.key_end, item.position_first + 1), last_row = item.position_first + 63;
-    if (key_first + kTileKeys <= first_row_end && (args.window == 0 || key_first + args.window > last_row)) return;
+    if (key_first + kTileKeys <= first_row_end && key_first >= item.key_begin &&
+        (args.window == 0 || key_first + args.window > last_row))
+      return;
     int begin[2], end[2];  // of what a row sees, counted from this lane's first key
 #pragma unroll
     for (uint32_t half = 0; half < 2; ++half) {
       const uint32_t position = item.position_first + row() + half * 8, lane_first = key_first + threadIdx.x % 4 * 2;
       end[half] = static_cast<int>(min(item.key_end, position + 1) - lane_first);
-      begin[half] = args.window == 0 ? 0 : static_cast<int>(position + 1 - args.window - lane_first);
+      begin[half] = static_cast<int>(item.key_begin - lane_first);
+      if (args.window > 0) begin[half] = max(begin[half], static_cast<int>(position + 1 - args.window - lane_first));
     }
 #pragma unroll
     for (int j = 0; j < static_cast<int>(kTileKeys / 8); ++j)
@@ -220,7 +246,7 @@ struct Consumer {
   __device__ void weigh(float (&scores)[kTileKeys / 8][4], const AttentionItem& item, uint32_t key_first,
                         float (&factor)[2]) {
     // A plain factor is applied behind the maximum, in the addition that the weights need anyway.
-    float scale = args.scale * 1.44269504f;
+    float scale = args.scale * kLog2E;
     if constexpr (!kIsPlain) {
       const ScoreRule rule{item.key_begin, item.key_end, args.window, args.scale, args.soft_cap};
 #pragma unroll
@@ -295,14 +321,6 @@ struct Consumer {
     }
   }
 
-  // The warpgroups take turns to begin products, so that one multiplies while the other weighs.
-  __device__ static void begin_turn(uint32_t number) {
-    named_barrier_wait(1 + number, kConsumers * kGroupThreads);
-  }
-  __device__ static void end_turn(uint32_t number) {
-    named_barrier_arrive(2 - number, kConsumers * kGroupThreads);
-  }
-
   __device__ void attend(const Work& work, uint32_t head, uint32_t number) {
     const AttentionItem& item = work.item;
     load_queries(item, head);
@@ -313,27 +331,23 @@ struct Consumer {
     float scores[kTileKeys / 8][4] = {}, factor[2] = {};
     uint32_t weights[kTileKeys / 16][4];
     wait_full(slots.keys_full, num_tiles);
-    shared_writes_visible();
     products_begin();
     multiply_keys(scores, num_tiles);
     products_wait<0>(scores);
     release(&slots.keys_free[slot_of(num_tiles)]);
-    weigh(scores, item, item.key_begin, factor);
+    weigh(scores, item, work.key_first, factor);
     pack(scores, weights);
     for (uint32_t tile = 1; tile < work.num_tiles; ++tile) {
       const uint32_t n = num_tiles + tile;
       wait_full(slots.keys_full, n);
       wait_full(slots.values_full, n - 1);
-      shared_writes_visible();
-      begin_turn(number);
       products_begin();
       multiply_keys(scores, n);
       multiply_values(weights, n - 1);
-      end_turn(number);
       products_wait<1>(scores);
       release(&slots.keys_free[slot_of(n)]);
       // Always so; behind a branch the compiler does not move the wait for the outputs ahead of the weights.
-      if (args.num_heads > 0) weigh(scores, item, item.key_begin + tile * kTileKeys, factor);
+      if (args.num_heads > 0) weigh(scores, item, work.key_first + tile * kTileKeys, factor);
       products_wait<0>(out);
       release(&slots.values_free[slot_of(n - 1)]);
       rescale(factor);
@@ -341,7 +355,7 @@ struct Consumer {
     }
     num_tiles += work.num_tiles;
     wait_full(slots.values_full, num_tiles - 1);
-    shared_writes_visible();
+    clear_values(work, num_tiles - 1, number);
     products_begin();
     multiply_values(weights, num_tiles - 1);
     products_wait<0>(out);
@@ -349,7 +363,6 @@ struct Consumer {
   }
 
   __device__ void run(const Works& works, uint32_t number) {
-    if (number == 1) end_turn(number);  // the other one begins
     for (uint32_t i = blockIdx.x; i < works.count(); i += gridDim.x) {
       const Work work = works.at(i);
       const uint32_t head = work.head_first + min(number, work.num_heads - 1);  // without a head of its own: idle work
@@ -359,31 +372,44 @@ struct Consumer {
   }
 };
 
-template <int kDims, bool kIsPlain>
-__global__ void __launch_bounds__(kThreads, 1) attention_prompt_warpgroups_kernel(AttentionArgs args) {
+template <int kDims, uint32_t kBlocks, bool kIsPlain>
+__global__ void __launch_bounds__(kThreads, 1)
+    attention_prompt_warpgroups_kernel(AttentionArgs args, const __grid_constant__ RowMap map) {
 #if defined(LLMRT_SM_90A)
   grid_dependency_wait();
   uint8_t* shared = dynamic_shared();
   auto& slots = *reinterpret_cast<Slots<kDims>*>(shared + (1024 - shared_address(shared) % 1024) % 1024);
-  const Works works{input_array<AttentionItem>(args.inputs, kFwdPromptItems), args.inputs[kFwdNumPromptItems],
-                    args.kv.num_kv_heads, args.num_heads / args.kv.num_kv_heads};
+  const uint32_t group_heads = args.num_heads / args.kv.num_kv_heads, rank = kBlocks == 1 ? 0 : blockIdx.y;
+  const Works works{input_array<AttentionItem>(args.inputs, kFwdPromptItems),
+                    args.inputs[kFwdNumPromptItems],
+                    args.kv.num_kv_heads,
+                    group_heads,
+                    1u << args.kv.block_shift,
+                    (group_heads + 1) / 2 / kBlocks,
+                    rank,
+                    kBlocks};
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < kSlots; ++i) {
-      barrier_init(&slots.keys_full[i], kGroupThreads);
-      barrier_init(&slots.values_full[i], kGroupThreads);
-      barrier_init(&slots.keys_free[i], kConsumers * kGroupThreads / kWarp);
-      barrier_init(&slots.values_free[i], kConsumers * kGroupThreads / kWarp);
+      barrier_init(&slots.keys_full[i], 1);
+      barrier_init(&slots.values_full[i], 1);
+      barrier_init(&slots.keys_free[i], kBlocks * kConsumers * kGroupThreads / kWarp);
+      barrier_init(&slots.values_free[i], kBlocks * kConsumers * kGroupThreads / kWarp);
     }
+    barriers_visible();
   }
-  __syncthreads();
+  if constexpr (kBlocks == 1)
+    __syncthreads();
+  else
+    cluster_sync();
   const uint32_t group = threadIdx.x / kGroupThreads;
   if (group == 0) {
     fewer_registers<kProducerRegisters>();
-    Producer<kDims>{args.kv, slots}.run(works);
+    if (threadIdx.x < kWarp) Producer<kDims, kBlocks>{args.kv, map, slots, rank}.run(works);
   } else {
     more_registers<kConsumerRegisters>();
-    Consumer<kDims, kIsPlain>{args, slots}.run(works, group - 1);
+    Consumer<kDims, kBlocks, kIsPlain>{args, slots}.run(works, group - 1);
   }
+  if constexpr (kBlocks > 1) cluster_sync();  // nobody leaves while the other one may copy or arrive here
 #else
   __trap();  // OpContext::has_warpgroups says that this is not the code that runs
 #endif
@@ -392,15 +418,22 @@ __global__ void __launch_bounds__(kThreads, 1) attention_prompt_warpgroups_kerne
 }  // namespace
 
 Status attend_prompt_by_warpgroups(const AttentionArgs& args, const OpContext& at) {
-  const auto run = [&]<int kDims>() {
-    const Grid grid{static_cast<uint32_t>(at.num_sms), kThreads, kSharedBytes<kDims>};
+  const KvLayer& kv = args.kv;
+  const uint64_t num_rows = uint64_t{kv.num_blocks} * 2 * kv.num_kv_heads << kv.block_shift;
+  Result<RowMap> map = make_row_map(kv.data, num_rows, kv.head_dim, 1u << kv.block_shift);
+  if (!map) return map.error();
+  const auto run = [&]<int kDims, uint32_t kBlocks>() {
     const bool is_plain = args.soft_cap == 0 && args.scale > 0;
-    return launch(
-        at, "attention_prompt_warpgroups",
-        is_plain ? attention_prompt_warpgroups_kernel<kDims, true> : attention_prompt_warpgroups_kernel<kDims, false>,
-        grid, args);
+    const Grid grid{dim3(max(static_cast<uint32_t>(at.num_sms) / kBlocks, 1u), kBlocks), kThreads, kSharedBytes<kDims>,
+                    kBlocks};
+    return launch(at, "attention_prompt_warpgroups",
+                  is_plain ? attention_prompt_warpgroups_kernel<kDims, kBlocks, true>
+                           : attention_prompt_warpgroups_kernel<kDims, kBlocks, false>,
+                  grid, args, *map);
   };
-  return args.head_dim <= 64 ? run.template operator()<64>() : run.template operator()<128>();
+  const bool in_pairs = (args.num_heads / kv.num_kv_heads + 1) / 2 % 2 == 0;
+  if (args.head_dim <= 64) return in_pairs ? run.template operator()<64, 2>() : run.template operator()<64, 1>();
+  return in_pairs ? run.template operator()<128, 2>() : run.template operator()<128, 1>();
 }
 
 }  // namespace llmrt::cuda

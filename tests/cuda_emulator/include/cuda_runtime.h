@@ -13,6 +13,7 @@
 #define __host__
 #define __shared__ static
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __align__(n) alignas(n)
 
 struct dim3 {

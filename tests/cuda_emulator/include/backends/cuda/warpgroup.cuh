@@ -4,13 +4,18 @@
 #include <bit>
 
 #include "backends/cuda/intrinsics.cuh"
+#include "backends/cuda/row_map.h"
 
 #define LLMRT_SM_90A 1
 
 namespace emulator {
+void barrier_init(uint64_t* barrier, unsigned count);
 void barrier_arrive(uint64_t* barrier);
+void barrier_add_bytes(uint64_t* barrier, int bytes);
+// A copy of a RowMap, of which `words` are what encode_rows of runtime.cpp has written, to `to`, whose address is `at`.
+void copy_rows(unsigned char* to, unsigned at, const uint64_t* words, unsigned column, unsigned row, uint64_t* barrier);
 void barrier_wait(const uint64_t* barrier, unsigned parity);
-void meet_named(unsigned number, unsigned threads, bool waits);
+void meet_named(unsigned number, unsigned threads);
 
 struct WarpgroupProduct {
   float* d;  // [columns / 8][4]
@@ -27,26 +32,34 @@ namespace llmrt::cuda {
 inline uint32_t shared_address(const void* shared) {
   return static_cast<uint32_t>(static_cast<const unsigned char*>(shared) - emulator::dynamic_shared());
 }
-// A barrier: arrivals that a phase needs, those that this phase still needs, the parity of this phase.
 inline void barrier_init(uint64_t* barrier, uint32_t count) {
-  *barrier = uint64_t{count} << 32 | uint64_t{count} << 1;
+  emulator::barrier_init(barrier, count);
 }
 inline void barrier_arrive(uint64_t* barrier) {
   emulator::barrier_arrive(barrier);
 }
-inline void barrier_arrive_copied(uint64_t* barrier) {
-  emulator::commit_copies();
-  emulator::wait_copies(0);
+inline void barrier_arrive_at(uint64_t* barrier, uint32_t rank) {
+  emulator::barrier_arrive(reinterpret_cast<uint64_t*>(emulator::cluster_shared(barrier, rank)));
+}
+inline void barrier_arrive_for_bytes(uint64_t* barrier, uint32_t bytes) {
+  emulator::barrier_add_bytes(barrier, bytes);
   emulator::barrier_arrive(barrier);
+}
+inline void barriers_visible() {}
+template <uint32_t kBlocks>
+void copy_rows(void* shared, const RowMap& map, uint32_t column, uint32_t row, uint64_t* barrier) {
+  for (uint32_t rank = 0; rank < kBlocks; ++rank) {
+    const bool is_alone = kBlocks == 1;
+    emulator::copy_rows(is_alone ? static_cast<uint8_t*>(shared) : emulator::cluster_shared(shared, rank),
+                        shared_address(shared), map.words, column, row,
+                        is_alone ? barrier : reinterpret_cast<uint64_t*>(emulator::cluster_shared(barrier, rank)));
+  }
 }
 inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
   emulator::barrier_wait(barrier, parity);
 }
-inline void named_barrier_arrive(uint32_t number, uint32_t threads) {
-  emulator::meet_named(number, threads, false);
-}
 inline void named_barrier_wait(uint32_t number, uint32_t threads) {
-  emulator::meet_named(number, threads, true);
+  emulator::meet_named(number, threads);
 }
 inline void shared_writes_visible() {}
 template <int kCount>
