@@ -1,8 +1,11 @@
 // A sequence's text may not depend on how it was scheduled: overlapped against plain, batched with chunked prompts,
 // preemption, late arrivals and prefixes out of the cache against alone. Greedy on a real model; two runs are compared
 // up to their first difference, where the margin between the two best logits must be < 0.05, and at most 5 % of
-// sequences may have one.
+// sequences may have one. Requests that ask for batch invariance are compared bit by bit.
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <set>
+#include <span>
 
 #include "backends/backends.h"
 #include "tests/fakes/planted_backend.h"
@@ -99,6 +102,127 @@ bool agree(const std::vector<Answer>& alone, const std::vector<Answer>& other) {
   return same_ends(alone, other) && compare(alone, other).fair();
 }
 
+// ---- bit by bit ----
+
+// How requests are served beside each other, and whether the engine's counters say that they were. `num_again`: how
+// many positions were computed beyond each one once, where branches share their prompt.
+struct Serving {
+  const char* name;
+  void (*set)(EngineConfig&);
+  bool (*happened)(const EngineStats&, int64_t num_again);
+  int num_runs = 1;
+  bool beside_default_rows = false;
+};
+
+// Without a prefix cache: only what a serving means to be found again is.
+EngineConfig invariant_config() {
+  EngineConfig config = small_config();
+  config.context_max = 512;
+  config.sequences_max = 16;
+  config.prefix_cache = PrefixCacheKind::kOff;
+  return config;
+}
+
+void set_prefix_cache(EngineConfig& config) {
+  config.prefix_cache = PrefixCacheKind::kRadix;
+}
+
+void set_chunks(EngineConfig& config) {
+  config.step_tokens_max = 61;
+  config.chunk_tokens = 50;
+}
+
+// The long prompt's branches find room, generate some tokens, and all of them have to yield.
+template <OnExhaustion kPolicy>
+void set_small_pool(EngineConfig& config) {
+  config.kv_tokens = 20 * 16;
+  config.reserve_output_tokens = 0;
+  config.watermark = 0;
+  config.on_exhaustion = kPolicy;
+  if (kPolicy == OnExhaustion::kSwap) config.kv_host_bytes = 64 << 20;
+}
+
+bool is_batched(const EngineStats& stats, int64_t num_again) {
+  return stats.generated_tokens > 2 * stats.num_steps && num_again == 0;
+}
+
+bool is_chunked(const EngineStats& stats, int64_t num_again) {
+  const auto over_64 = std::span(stats.step_tokens.counts()).subspan(7);
+  return num_again == 0 && std::ranges::all_of(over_64, [](uint64_t count) { return count == 0; });
+}
+
+bool is_behind_prefix(const EngineStats& stats, int64_t num_again) {
+  return stats.prefix_hits > 200 && num_again == -static_cast<int64_t>(stats.prefix_hits);
+}
+
+bool is_recomputed(const EngineStats& stats, int64_t num_again) {
+  return stats.num_preemptions > 0 && stats.num_swaps == 0 && num_again > 100;
+}
+
+bool is_swapped(const EngineStats& stats, int64_t num_again) {
+  return stats.num_swaps > 0 && stats.num_swaps == stats.num_preemptions && stats.blocks_loaded > 0 && num_again < 50;
+}
+
+const Serving kServings[] = {
+    {"batched, branches share a prompt, no overlap", [](EngineConfig& config) { config.overlap = false; }, is_batched},
+    {"batched, branches share a prompt, overlap", [](EngineConfig&) {}, is_batched},
+    {"beside default rows of the same texts, whose blocks are not theirs", set_prefix_cache, is_batched, 1, true},
+    {"chunked", set_chunks, is_chunked},
+    {"behind a cached prefix", set_prefix_cache, is_behind_prefix, 2},
+    {"preempted and recomputed", set_small_pool<OnExhaustion::kRecompute>, is_recomputed},
+    {"preempted and swapped to the host", set_small_pool<OnExhaustion::kSwap>, is_swapped},
+};
+
+// The last is long, for several splits of keys and several tiles of rows, and has branches; they begin inside a block.
+std::vector<Prompt> invariant_prompts(const ModelUnderTest& model) {
+  std::vector<Prompt> prompts = prompts_of(model, true);
+  prompts.resize(6);
+  for (Prompt& prompt : prompts) {
+    prompt.batch_invariant = true;
+    prompt.max_tokens += 10;
+  }
+  Prompt& longest = prompts.back();
+  for (int i = 0; i < 14; ++i)
+    longest.tokens.insert(longest.tokens.end(), prompts[0].tokens.begin(), prompts[0].tokens.end());
+  REQUIRE((longest.tokens.size() - 1) % 16 != 0);
+  longest.n = 3;
+  longest.temperature = 1;
+  return prompts;
+}
+
+// They run some steps before the others come.
+void add_default_rows(std::vector<Prompt>* prompts) {
+  std::vector<Prompt> twins(prompts->end() - 3, prompts->end());
+  for (Prompt& twin : twins) {
+    twin.batch_invariant = false;
+    twin.arrives_at_tick = 0;
+  }
+  for (Prompt& prompt : *prompts) prompt.arrives_at_tick += 4;
+  prompts->insert(prompts->end(), twins.begin(), twins.end());
+}
+
+std::vector<Answer> run_each_branch_alone(ModelUnderTest* model, const std::vector<Prompt>& prompts) {
+  std::vector<Answer> answers;
+  for (const Prompt& prompt : prompts) {
+    Prompt one = prompt;
+    one.arrives_at_tick = 0;
+    for (one.n = 1; one.branch < prompt.n; ++one.branch) answers.push_back(model->run({one})[0]);
+  }
+  return answers;
+}
+
+std::vector<int32_t> tokens_of(const Answer& answer) {
+  std::vector<int32_t> tokens;
+  for (const StepTaken& step : answer.steps) tokens.push_back(step.token);
+  return tokens;
+}
+
+int64_t num_positions(const std::vector<Prompt>& prompts) {
+  int64_t count = 0;
+  for (const Prompt& prompt : prompts) count += prompt.tokens.size() - 1 + prompt.n * prompt.max_tokens;
+  return count;
+}
+
 }  // namespace
 
 TEST_CASE("a text does not depend on batching, chunks, preemption, cached prefixes or overlap", "[model]") {
@@ -123,56 +247,42 @@ TEST_CASE("a text does not depend on batching, chunks, preemption, cached prefix
   }
 }
 
-// Numbers bit by bit: in a batch with others, in chunks, behind a cached prefix, after yielding, beside rows that do
-// not ask for it.
-TEST_CASE("a batch-invariant request has the same numbers whatever runs beside it", "[.invariant]") {
+// Numbers bit by bit: each request, and each branch of one, alone in a plain engine against all of them together. The
+// counters prove that they were served as the table says.
+TEST_CASE("a batch-invariant request has the same numbers however it is served", "[.invariant]") {
   const auto [path, devices] = model_and_devices();
   for (const std::string& device : devices) {
     INFO(device);
-    const auto ask = [](const ModelUnderTest& model, bool staggered) {
-      std::vector<Prompt> prompts = prompts_of(model, staggered);
-      Prompt& longest = prompts[5];  // several splits of keys, several tiles of rows
-      for (int i = 0; i < 14; ++i)
-        longest.tokens.insert(longest.tokens.end(), prompts[0].tokens.begin(), prompts[0].tokens.end());
-      prompts.resize(8);
-      for (Prompt& prompt : prompts) {
-        prompt.batch_invariant = true;
-        prompt.max_tokens += 6;
-      }
-      return prompts;
-    };
+    std::vector<Prompt> prompts;
     std::vector<Answer> alone;
-    EngineConfig config = small_config();
-    config.context_max = 512;
     {
-      EngineConfig plain = config;
-      plain.overlap = false;
-      plain.prefix_cache = PrefixCacheKind::kOff;
-      ModelUnderTest model(path, device, plain);
-      for (const Prompt& prompt : ask(model, false)) alone.push_back(model.run({prompt})[0]);
-    }
-    {
+      EngineConfig config = invariant_config();
+      config.overlap = false;
       ModelUnderTest model(path, device, config);
-      CHECK(num_different_bits(alone, model.run(ask(model, true))) == 0);
-      const uint64_t hits_before = model.engine().stats().prefix_hits;
-      CHECK(num_different_bits(alone, model.run(ask(model, false))) == 0);
-      CHECK(model.engine().stats().prefix_hits > hits_before + 100);
-      // Half of them in the default mode.
-      std::vector<Prompt> prompts = ask(model, true);
-      for (size_t i = 0; i < prompts.size(); i += 2) prompts[i].batch_invariant = false;
-      const std::vector<Answer> mixed = model.run(prompts);
-      int num_different = 0;
-      for (size_t i = 1; i < mixed.size(); i += 2) num_different += num_different_bits({alone[i]}, {mixed[i]});
-      CHECK(num_different == 0);
+      prompts = invariant_prompts(model);
+      alone = run_each_branch_alone(&model, prompts);
     }
-    config.step_tokens_max = 61;
-    config.chunk_tokens = 50;
-    config.reserve_output_tokens = 0;
-    config.kv_tokens = 13 * 16;
-    config.watermark = 0;
-    ModelUnderTest model(path, device, config);
-    CHECK(num_different_bits(alone, model.run(ask(model, false))) == 0);
-    CHECK(model.engine().stats().num_preemptions > 0);
+    const auto branches = std::span(alone).last(3);
+    CHECK(std::set{tokens_of(branches[0]), tokens_of(branches[1]), tokens_of(branches[2])}.size() == 3);
+    for (const Serving& serving : kServings) {
+      INFO(serving.name);
+      EngineConfig config = invariant_config();
+      serving.set(config);
+      ModelUnderTest model(path, device, config);
+      std::vector<Prompt> together = prompts;
+      if (serving.beside_default_rows) add_default_rows(&together);
+      for (int i = 0; i < serving.num_runs; ++i) {
+        std::vector<Answer> answers = model.run(together);
+        answers.resize(alone.size());  // default rows are the last
+        CHECK(num_different_bits(alone, answers) == 0);
+      }
+      const EngineStats stats = model.engine().stats();
+      const int64_t num_again =
+          static_cast<int64_t>(stats.step_tokens.sum()) - serving.num_runs * num_positions(together);
+      INFO(num_again << " positions again, " << stats.prefix_hits << " cached; " << stats.num_preemptions
+                     << " preemptions, " << stats.num_swaps << " swaps, " << stats.blocks_loaded << " blocks loaded");
+      CHECK(serving.happened(stats, num_again));
+    }
   }
 }
 

@@ -11,23 +11,35 @@
 namespace llmrt::test {
 namespace {
 
+uint64_t hash_of(const TokenEvent& event) {
+  uint64_t hash = 14695981039346656037ull;
+  const auto add = [&hash](uint32_t word) { hash = (hash ^ word) * 1099511628211ull; };
+  add(std::bit_cast<uint32_t>(event.logprob));
+  for (const TopLogprob& one : event.top_logprobs) {
+    add(static_cast<uint32_t>(one.token));
+    add(std::bit_cast<uint32_t>(one.logprob));
+  }
+  return hash;
+}
+
 class AnswerSink final : public EventSink {
  public:
+  explicit AnswerSink(uint32_t n) : answers(n) {}
   void on_events(std::span<const TokenEvent> events) override {
     for (const TokenEvent& event : events) {
+      Answer& answer = answers[event.branch];
       if (event.token >= 0 && !event.is_prompt) {
         const auto& top = event.top_logprobs;
-        uint64_t hash = 14695981039346656037ull;
-        for (const TopLogprob& one : top)
-          for (const uint32_t word : {static_cast<uint32_t>(one.token), std::bit_cast<uint32_t>(one.logprob)})
-            hash = (hash ^ word) * 1099511628211ull;
-        answer.steps.push_back({event.token, top.size() > 1 ? top[0].logprob - top[1].logprob : 0.0f, hash});
+        answer.steps.push_back({event.token, top.size() > 1 ? top[0].logprob - top[1].logprob : 0.0f, hash_of(event)});
       }
       if (event.finish != FinishReason::kNone) answer.finish = event.finish;
       if (event.error) answer.error = event.error->message;
     }
   }
-  Answer answer;
+  bool has_finished() const {
+    return std::ranges::none_of(answers, [](const Answer& one) { return one.finish == FinishReason::kNone; });
+  }
+  std::vector<Answer> answers;  // by branch
 };
 
 }  // namespace
@@ -77,17 +89,18 @@ std::vector<Answer> ModelUnderTest::run(const std::vector<Prompt>& prompts) {
   std::vector<std::shared_ptr<AnswerSink>> sinks(prompts.size());
   std::vector<RequestId> ids(prompts.size());
   const auto finished = [&] {
-    return std::all_of(sinks.begin(), sinks.end(),
-                       [](const auto& sink) { return sink && sink->answer.finish != FinishReason::kNone; });
+    return std::ranges::all_of(sinks, [](const auto& sink) { return sink && sink->has_finished(); });
   };
   for (uint32_t tick = 0; !finished(); ++tick) {
     for (size_t i = 0; i < prompts.size(); ++i) {
       if (sinks[i] || prompts[i].arrives_at_tick > tick) continue;
-      sinks[i] = std::make_shared<AnswerSink>();
+      sinks[i] = std::make_shared<AnswerSink>(prompts[i].n);
       Request request;
       request.prompt = prompts[i].tokens;
+      request.n = prompts[i].n;
       request.max_tokens = prompts[i].max_tokens;
-      request.sampling.temperature = 0;
+      request.sampling.temperature = prompts[i].temperature;
+      request.sampling.branch = prompts[i].branch;
       request.sampling.logprobs = kLogprobAlternativesMax;
       request.batch_invariant = prompts[i].batch_invariant;
       request.stop.ignore_eos = true;
@@ -99,10 +112,11 @@ std::vector<Answer> ModelUnderTest::run(const std::vector<Prompt>& prompts) {
     auto worked = engine_->tick();
     if (!worked) FAIL(worked.error().message);
   }
-  for (RequestId id : ids) engine_->drained(id);
+  for (size_t i = 0; i < ids.size(); ++i)
+    for (uint32_t branch = 0; branch < prompts[i].n; ++branch) engine_->drained(ids[i] + branch);
   REQUIRE(engine_->tick().ok());
   std::vector<Answer> answers;
-  for (const auto& sink : sinks) answers.push_back(sink->answer);
+  for (const auto& sink : sinks) answers.insert(answers.end(), sink->answers.begin(), sink->answers.end());
   return answers;
 }
 

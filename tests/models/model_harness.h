@@ -14,7 +14,7 @@ namespace llmrt::test {
 struct StepTaken {
   int32_t token;
   float margin;
-  uint64_t hash;  // of the 20 best tokens and the bits of their log-probabilities
+  uint64_t hash;  // of the bits of its log-probability, and of the 20 best tokens and theirs
 };
 
 struct Answer {
@@ -28,6 +28,9 @@ struct Prompt {
   uint32_t max_tokens = 16;
   uint32_t arrives_at_tick = 0;
   bool batch_invariant = false;
+  float temperature = 0;
+  uint32_t n = 1;
+  uint32_t branch = 0;  // draws what that branch of n draws
 };
 
 // The devices that a model test runs on: LLMRT_TEST_DEVICES (comma separated), else every usable one.
@@ -43,7 +46,7 @@ class ModelUnderTest {
   ModelUnderTest(std::shared_ptr<const Model> model, std::unique_ptr<Backend> backend, const EngineConfig& config);
 
   std::vector<int32_t> encode(const std::string& text) const { return tokenizer_->encode(text); }
-  // Greedy; all prompts share the engine, each submitted at its tick.
+  // All prompts share the engine, each submitted at its tick. An answer per branch, in the prompts' order.
   std::vector<Answer> run(const std::vector<Prompt>& prompts);
   Engine& engine() { return *engine_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
