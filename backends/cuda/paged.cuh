@@ -127,7 +127,8 @@ struct ScoreRule {
   }
   __device__ float score(float product) const {
     float s = product * scale;
-    if (soft_cap > 0) s = soft_cap * tanhf(s / soft_cap);
+    // tanh as 1 - 2 / (1 + e^2x): its error of some 1e-7 counts against 1, not against small results.
+    if (soft_cap > 0) s = soft_cap * (1 - __fdividef(2, 1 + exp2_fast(s * __fdividef(2 * kLog2E, soft_cap))));
     return s * kLog2E;
   }
 };

@@ -22,7 +22,8 @@ struct AttentionArgs {
 
 Status attend_decode(const AttentionArgs& args, KvDType dtype, const OpContext& at);
 Status attend_prompt(const AttentionArgs& args, KvDType dtype, const OpContext& at);
-Status attend_prompt_by_warpgroups(const AttentionArgs& args, const OpContext& at);  // f16, head_dim at most 128
+Status attend_prompt_by_warpgroups(const AttentionArgs& args, KvDType dtype,
+                                   const OpContext& at);  // head_dim at most 128
 Status merge_partials(const AttentionArgs& args, const OpContext& at);
 
 // fn.template operator()<D, kDims>(): D is kF8 for fp8-tensor, kDims = head_dim rounded up to what kernels are built

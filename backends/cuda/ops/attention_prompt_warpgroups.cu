@@ -1,5 +1,5 @@
-// paged_attention for prompt chunks over f16 keys and values, for compute capability 9.0: what attention_prompt.cu
-// does, by the products of warpgroups.
+// paged_attention for prompt chunks and heads of up to 128 numbers, for compute capability 9.0: what
+// attention_prompt.cu does, by the products of warpgroups.
 //
 // A block takes (item, KV head, two of its query heads) from a persistent grid, the items with the most keys first. One
 // warp copies tiles of 128 keys and of 128 values to shared memory, three slots of each; two warpgroups multiply, each
@@ -20,7 +20,11 @@ namespace {
 constexpr uint32_t kGroupThreads = 128, kConsumers = 2, kThreads = (1 + kConsumers) * kGroupThreads;
 constexpr uint32_t kTileKeys = 128, kSlots = 3;
 constexpr uint32_t kColumnTile = kTileKeys * 128;  // bytes of 64 dims of a tile: rows of 128 bytes
-constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+// Of a thread that copies, and of one that multiplies: 64 K in all.
+template <KvDType D>
+inline constexpr int kProducerRegisters = D == KvDType::kF16 ? 40 : 56;
+template <KvDType D>
+inline constexpr int kConsumerRegisters = D == KvDType::kF16 ? 232 : 224;
 static_assert(kPromptItemTokens == 64);
 
 template <int kDims>
@@ -38,6 +42,7 @@ struct Work {
   uint32_t kv_head, head_first, num_heads;  // one or two query heads
   uint32_t key_first, num_tiles;            // from the beginning of a block of the pool on
 };
+constexpr uint32_t kNowhere = 0x7fff0000;  // behind all vectors
 struct Works {
   const AttentionItem* items;
   uint32_t num_items, num_kv_heads, group_heads, block_tokens;
@@ -60,76 +65,164 @@ struct Works {
 
 // ---- copying -------------------------------------------------------------------------------------------------------
 
-// One warp. With kBlocks = 2 it copies every other block of the pool, to both blocks of the cluster.
+// A source of tiles has  find(work, tile), which looks up where this thread will read, and  copy(slot, full, free,
+// parity, found, which), which waits until the slot is free, fills it with keys or values and arrives at `full`.
+//
+// f16: one warp. With kBlocks = 2 it copies every other block of the pool, to both blocks of the cluster.
 template <int kDims, uint32_t kBlocks>
-struct Producer {
-  static constexpr uint32_t kNone = 0x7fff0000;  // behind all rows: zeros
-
+struct Copier {
   const KvLayer& kv;
   const RowMap& map;
-  Slots<kDims>& slots;
   uint32_t rank;
 
   // Where keys of the tile's lane-th block of the pool begin.
   __device__ uint32_t find(const Work& work, uint32_t tile) const {
     const uint32_t lane = threadIdx.x % kWarp, key = work.key_first + tile * kTileKeys + (lane << kv.block_shift);
-    if (lane >= kTileKeys >> kv.block_shift || key >= work.item.key_end) return kNone;
+    if (lane >= kTileKeys >> kv.block_shift || key >= work.item.key_end) return kNowhere;
     const int64_t vector = kv.vector_index(work.item.slot, key, 0, work.kv_head);
-    return vector < 0 ? kNone : static_cast<uint32_t>(vector);
+    return vector < 0 ? kNowhere : static_cast<uint32_t>(vector);
   }
 
-  __device__ void copy(uint8_t* slot, uint64_t* full, uint32_t found, uint32_t which) const {
+  __device__ void copy(uint8_t* slot, uint64_t* full, uint64_t* free, uint32_t parity, uint32_t found,
+                       uint32_t which) const {
     const bool is_first = threadIdx.x % kWarp == 0;
+    barrier_wait(free, parity);
     if (is_first) barrier_arrive_for_bytes(full, Slots<kDims>::kSlotBytes);
     for (uint32_t i = rank; i < kTileKeys >> kv.block_shift; i += kBlocks) {
       const uint32_t block = __shfl_sync(kFullMask, found, i);
-      const uint32_t row = block == kNone ? kNone : block + (which * kv.num_kv_heads << kv.block_shift);
+      const uint32_t row = block == kNowhere ? kNowhere : block + (which * kv.num_kv_heads << kv.block_shift);
       if (!is_first) continue;
 #pragma unroll
       for (uint32_t c = 0; c < kDims / 64; ++c)
         copy_rows<kBlocks>(slot + c * kColumnTile + (i << kv.block_shift) * 128, map, c * 64, row, full);
     }
   }
+};
 
-  // Tile n of all, as soon as its slot is free.
-  __device__ void copy_keys(uint32_t n, uint32_t found) const {
-    const uint32_t slot = n % kSlots;
-    barrier_wait(&slots.keys_free[slot], ~(n / kSlots) & 1);
-    copy(slots.keys[slot], &slots.keys_full[slot], found, 0);
+// A warpgroup. Numbers that are not f16 become so on their way, multiplied by their scales; two kinds of zeros: keys
+// from key_end on and dims past head_dim.
+template <int kDims, KvDType D>
+struct Converter {
+  static constexpr uint32_t kNumbers = 16 / kKvBytes<D>;  // of a piece of 16 bytes
+  static constexpr uint32_t kPieces = kDims / kNumbers;   // of a vector
+  static constexpr uint32_t kWarpRows = kWarp / kPieces;  // that a warp reads at a time
+  static constexpr uint32_t kAtOnce = 4;                  // and how often before it writes; kPieces times in all
+
+  const KvLayer& kv;
+
+  // The row that this lane looks up is the one that lanes kPieces * (lane % kWarpRows) and following read at the
+  // (lane / kWarpRows)-th time.
+  __device__ uint32_t find(const Work& work, uint32_t tile) const {
+    const uint32_t key =
+        work.key_first + tile * kTileKeys + row_of(threadIdx.x % kWarp / kWarpRows, threadIdx.x % kWarpRows);
+    if (key >= work.item.key_end) return kNowhere;
+    const int64_t vector = kv.vector_index(work.item.slot, key, 0, work.kv_head);
+    return vector < 0 ? kNowhere : static_cast<uint32_t>(vector);
   }
-  __device__ void copy_values(uint32_t n, uint32_t found) const {
-    const uint32_t slot = n % kSlots;
-    barrier_wait(&slots.values_free[slot], ~(n / kSlots) & 1);
-    copy(slots.values[slot], &slots.values_full[slot], found, 1);
+  __device__ static uint32_t row_of(uint32_t time, uint32_t which) {
+    return (time * 4 + threadIdx.x % kGroupThreads / kWarp) * kWarpRows + which;
   }
 
-  __device__ void run(const Works& works) const {
-    uint32_t i = blockIdx.x;
-    if (i >= works.count()) return;
-    Work work = works.at(i);
-    uint32_t now = find(work, 0), n = 0;
-    while (true) {
-      copy_keys(n, now);
-      uint32_t next = find(work, 1);
-      for (uint32_t tile = 1; tile < work.num_tiles; ++tile) {
-        const uint32_t after = find(work, tile + 1);
-        copy_keys(n + 1, next);
-        copy_values(n++, now);
-        now = next;
-        next = after;
+  __device__ float scale_of(uint64_t vector, uint32_t piece, uint32_t which) const {
+    if constexpr (kKvBytes<D> != 1) return 1.0f;
+    if (!kv.scales) return (which ? kv.value_scale : 1.0f) * kKvUnit<D>;
+    constexpr uint32_t kPiecesScale = kKvScaleBlock / kNumbers;
+    return kv.scales[vector * scales_of_vector<D>(kv) + (kBlockScales<D> ? piece / kPiecesScale : 0)] * kKvUnit<D>;
+  }
+
+  // Eight numbers at bits.
+  __device__ static uint4 to_halves(KvBits<D> bits, float scale) {
+    KvWord<D> word{};
+    word.bits = bits;
+    if constexpr (kBlockScales<D>) word.factor = scale;
+    uint32_t pairs[4];
+    decode_word<D>(word, pairs);
+    if constexpr (kVectorScales<D>) {
+#pragma unroll
+      for (uint32_t& pair : pairs) {
+        const __half2 numbers = half2_of(pair);
+        pair = half2_bits(__floats2half2_rn(__low2float(numbers) * scale, __high2float(numbers) * scale));
       }
-      i += gridDim.x;
-      const bool is_last = i >= works.count();
-      if (!is_last) {
-        work = works.at(i);
-        next = find(work, 0);  // looked up before the values are waited for
-      }
-      copy_values(n++, now);
-      if (is_last) return;
-      now = next;
     }
+    return {pairs[0], pairs[1], pairs[2], pairs[3]};
+  }
+
+  __device__ void copy(uint8_t* slot, uint64_t* full, uint64_t* free, uint32_t parity, uint32_t found,
+                       uint32_t which) const {
+    const uint32_t lane = threadIdx.x % kWarp, piece = lane % kPieces;
+#pragma unroll
+    for (uint32_t first = 0; first < kPieces; first += kAtOnce) {
+      uint4 bits[kAtOnce];
+      float scales[kAtOnce];
+#pragma unroll
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        const uint32_t row_vector = __shfl_sync(kFullMask, found, (first + i) * kWarpRows + lane / kPieces);
+        const uint64_t vector = uint64_t{row_vector} + (which * kv.num_kv_heads << kv.block_shift);
+        const bool inside = row_vector != kNowhere && piece * kNumbers < kv.head_dim;
+        bits[i] = {};
+        scales[i] = 0;
+        if (!inside) continue;
+        bits[i] = *reinterpret_cast<const uint4*>(kv.data + vector * kv.head_dim * kKvBytes<D> + piece * 16);
+        scales[i] = scale_of(vector, piece, which);
+      }
+      if (first == 0) barrier_wait(free, parity);
+#pragma unroll
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        const uint32_t row = row_of(first + i, lane / kPieces);
+#pragma unroll
+        for (uint32_t w = 0; w < kNumbers / 8; ++w) {
+          const uint32_t word = piece * (kNumbers / 8) + w;
+          KvBits<D> part;
+          if constexpr (kKvBytes<D> == 1)
+            part = w == 0 ? uint2{bits[i].x, bits[i].y} : uint2{bits[i].z, bits[i].w};
+          else
+            part = bits[i];
+          *reinterpret_cast<uint4*>(slot + word / 8 * kColumnTile + row * 128 + (word % 8 ^ row % 8) * 16) =
+              to_halves(part, scales[i]);
+        }
+      }
+    }
+    shared_writes_visible();
+    barrier_arrive(full);
   }
 };
+
+// Tile after tile as slots become free, in the order in which they are used.
+template <int kDims, class Source>
+__device__ void fill_slots(const Source& source, Slots<kDims>& slots, const Works& works) {
+  const auto copy_keys = [&](uint32_t n, uint32_t found) {
+    const uint32_t i = n % kSlots;
+    source.copy(slots.keys[i], &slots.keys_full[i], &slots.keys_free[i], ~(n / kSlots) & 1, found, 0);
+  };
+  const auto copy_values = [&](uint32_t n, uint32_t found) {
+    const uint32_t i = n % kSlots;
+    source.copy(slots.values[i], &slots.values_full[i], &slots.values_free[i], ~(n / kSlots) & 1, found, 1);
+  };
+  uint32_t i = blockIdx.x;
+  if (i >= works.count()) return;
+  Work work = works.at(i);
+  uint32_t now = source.find(work, 0), n = 0;
+  while (true) {
+    copy_keys(n, now);
+    uint32_t next = source.find(work, 1);
+    for (uint32_t tile = 1; tile < work.num_tiles; ++tile) {
+      const uint32_t after = source.find(work, tile + 1);
+      copy_keys(n + 1, next);
+      copy_values(n++, now);
+      now = next;
+      next = after;
+    }
+    i += gridDim.x;
+    const bool is_last = i >= works.count();
+    if (!is_last) {
+      work = works.at(i);
+      next = source.find(work, 0);  // looked up before the values are waited for
+    }
+    copy_values(n++, now);
+    if (is_last) return;
+    now = next;
+  }
+}
 
 // ---- multiplying ---------------------------------------------------------------------------------------------------
 
@@ -145,7 +238,7 @@ __device__ void store_two(std::byte* out, DType dtype, uint64_t at, float x, flo
 }
 
 // 64 rows of queries; this lane has rows g and g + 8 of its warp's 16.
-template <int kDims, uint32_t kBlocks, bool kIsPlain>  // plain: scores are products times a positive factor
+template <int kDims, uint32_t kBlocks>
 struct Consumer {
   const AttentionArgs& args;
   Slots<kDims>& slots;
@@ -245,15 +338,15 @@ struct Consumer {
   // Scores of keys key_first and following become weights; what is summed so far is to be multiplied by `factor`.
   __device__ void weigh(float (&scores)[kTileKeys / 8][4], const AttentionItem& item, uint32_t key_first,
                         float (&factor)[2]) {
-    // A plain factor is applied behind the maximum, in the addition that the weights need anyway.
-    float scale = args.scale * kLog2E;
-    if constexpr (!kIsPlain) {
+    // A positive factor and nothing else is applied behind the maximum, in the addition that the weights need anyway.
+    const bool is_plain = args.soft_cap == 0 && args.scale > 0;
+    const float scale = is_plain ? args.scale * kLog2E : 1.0f;
+    if (!is_plain) {
       const ScoreRule rule{item.key_begin, item.key_end, args.window, args.scale, args.soft_cap};
 #pragma unroll
       for (uint32_t j = 0; j < kTileKeys / 8; ++j)
 #pragma unroll
         for (uint32_t c = 0; c < 4; ++c) scores[j][c] = rule.score(scores[j][c]);
-      scale = 1;
     }
     mask(scores, item, key_first);
 #pragma unroll
@@ -372,7 +465,7 @@ struct Consumer {
   }
 };
 
-template <int kDims, uint32_t kBlocks, bool kIsPlain>
+template <int kDims, uint32_t kBlocks, KvDType D>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_prompt_warpgroups_kernel(AttentionArgs args, const __grid_constant__ RowMap map) {
 #if defined(LLMRT_SM_90A)
@@ -390,8 +483,8 @@ __global__ void __launch_bounds__(kThreads, 1)
                     kBlocks};
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < kSlots; ++i) {
-      barrier_init(&slots.keys_full[i], 1);
-      barrier_init(&slots.values_full[i], 1);
+      barrier_init(&slots.keys_full[i], D == KvDType::kF16 ? 1 : kGroupThreads);
+      barrier_init(&slots.values_full[i], D == KvDType::kF16 ? 1 : kGroupThreads);
       barrier_init(&slots.keys_free[i], kBlocks * kConsumers * kGroupThreads / kWarp);
       barrier_init(&slots.values_free[i], kBlocks * kConsumers * kGroupThreads / kWarp);
     }
@@ -403,11 +496,14 @@ __global__ void __launch_bounds__(kThreads, 1)
     cluster_sync();
   const uint32_t group = threadIdx.x / kGroupThreads;
   if (group == 0) {
-    fewer_registers<kProducerRegisters>();
-    if (threadIdx.x < kWarp) Producer<kDims, kBlocks>{args.kv, map, slots, rank}.run(works);
+    fewer_registers<kProducerRegisters<D>>();
+    if constexpr (D != KvDType::kF16)
+      fill_slots<kDims>(Converter<kDims, D>{args.kv}, slots, works);
+    else if (threadIdx.x < kWarp)
+      fill_slots<kDims>(Copier<kDims, kBlocks>{args.kv, map, rank}, slots, works);
   } else {
-    more_registers<kConsumerRegisters>();
-    Consumer<kDims, kBlocks, kIsPlain>{args, slots}.run(works, group - 1);
+    more_registers<kConsumerRegisters<D>>();
+    Consumer<kDims, kBlocks>{args, slots}.run(works, group - 1);
   }
   if constexpr (kBlocks > 1) cluster_sync();  // nobody leaves while the other one may copy or arrive here
 #else
@@ -417,23 +513,29 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 }  // namespace
 
-Status attend_prompt_by_warpgroups(const AttentionArgs& args, const OpContext& at) {
+Status attend_prompt_by_warpgroups(const AttentionArgs& args, KvDType dtype, const OpContext& at) {
   const KvLayer& kv = args.kv;
-  const uint64_t num_rows = uint64_t{kv.num_blocks} * 2 * kv.num_kv_heads << kv.block_shift;
-  Result<RowMap> map = make_row_map(kv.data, num_rows, kv.head_dim, 1u << kv.block_shift);
-  if (!map) return map.error();
-  const auto run = [&]<int kDims, uint32_t kBlocks>() {
-    const bool is_plain = args.soft_cap == 0 && args.scale > 0;
-    const Grid grid{dim3(max(static_cast<uint32_t>(at.num_sms) / kBlocks, 1u), kBlocks), kThreads, kSharedBytes<kDims>,
-                    kBlocks};
-    return launch(at, "attention_prompt_warpgroups",
-                  is_plain ? attention_prompt_warpgroups_kernel<kDims, kBlocks, true>
-                           : attention_prompt_warpgroups_kernel<kDims, kBlocks, false>,
-                  grid, args, *map);
-  };
+  RowMap map;
+  if (dtype == KvDType::kF16) {
+    const uint64_t num_rows = uint64_t{kv.num_blocks} * 2 * kv.num_kv_heads << kv.block_shift;
+    Result<RowMap> made = make_row_map(kv.data, num_rows, kv.head_dim, 1u << kv.block_shift);
+    if (!made) return made.error();
+    map = *made;
+  }
   const bool in_pairs = (args.num_heads / kv.num_kv_heads + 1) / 2 % 2 == 0;
-  if (args.head_dim <= 64) return in_pairs ? run.template operator()<64, 2>() : run.template operator()<64, 1>();
-  return in_pairs ? run.template operator()<128, 2>() : run.template operator()<128, 1>();
+  const auto start = [&]<int kDims, uint32_t kBlocks, KvDType D>() {
+    const dim3 blocks(max(static_cast<uint32_t>(at.num_sms) / kBlocks, 1u), kBlocks);
+    return launch(at, "attention_prompt_warpgroups", attention_prompt_warpgroups_kernel<kDims, kBlocks, D>,
+                  Grid{blocks, kThreads, kSharedBytes<kDims>, kBlocks}, args, map);
+  };
+  return with_kv_type(dtype, args.head_dim, [&]<KvDType D, int kDims>() -> Status {
+    if constexpr (kDims > 128)
+      return make_error(ErrorCode::kUnsupported, "paged_attention: heads of {} numbers by warpgroups", args.head_dim);
+    else if constexpr (D != KvDType::kF16)
+      return start.template operator()<kDims, 1, D>();
+    else
+      return in_pairs ? start.template operator()<kDims, 2, D>() : start.template operator()<kDims, 1, D>();
+  });
 }
 
 }  // namespace llmrt::cuda

@@ -160,6 +160,9 @@ inline float __fadd_rn(float a, float b) {
 inline float __fdiv_rn(float a, float b) {
   return a / b;
 }
+inline float __fdividef(float a, float b) {
+  return a / b;
+}
 inline float __uint2float_rn(unsigned value) {
   return static_cast<float>(value);
 }
