@@ -62,21 +62,22 @@ Result<Executor::Compiled*> Executor::compiled(const OpList& list, uint64_t aren
       return make_error(ErrorCode::kOutOfMemory, "list {} of {} tokens: arena: needs {} bytes, has {}", list.name,
                         list.num_tokens, plan.bytes, arena_bytes);
     if (entries_.size() >= kEntriesMax) evict_oldest();
-    it = entries_.emplace(key, Compiled{std::move(plan), nullptr, 0}).first;
+    it = entries_.emplace(key, Compiled{std::move(plan)}).first;
   }
   it->second.last_used = ++uses_;
   return &it->second;
 }
 
-Status Executor::capture(const OpList& list, const OpContext& at, Compiled* entry) {
+Status Executor::capture(const OpList& list, const OpContext& at, cudaGraphExec_t* exec) {
   // Relaxed: a first launch loads code, which other modes forbid while capturing.
   CUDA_TRY(cudaStreamBeginCapture(at.stream, cudaStreamCaptureModeRelaxed), "begin capture");
   Status status = run_all(list, at);
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(at.stream, &graph);
   if (status && ended == cudaSuccess) {
-    if (const cudaError_t code = cudaGraphInstantiate(&entry->graph, graph, 0); code != cudaSuccess)
-      status = cuda_error(code, "instantiate graph");
+    if (exec)
+      if (const cudaError_t code = cudaGraphInstantiate(exec, graph, 0); code != cudaSuccess)
+        status = cuda_error(code, "instantiate graph");
   } else if (status) {
     status = cuda_error(ended, "end capture");
   }
@@ -88,13 +89,17 @@ Status Executor::prepare(const OpList& list, const OpContext& base, uint64_t are
   if (list.ops.empty()) return {};
   Result<Compiled*> entry = compiled(list, arena_bytes);
   if (!entry) return entry.error();
-  if (!fits_graph(list) || (*entry)->graph) return {};
-  return capture(list, context_of(base, list, (*entry)->plan), *entry);
+  if ((*entry)->graph || (*entry)->is_loaded) return {};
+  const OpContext at = context_of(base, list, (*entry)->plan);
+  if (fits_graph(list)) return capture(list, at, &(*entry)->graph);
+  (*entry)->is_loaded = true;  // capturing loads the code of its kernels
+  return capture(list, at, nullptr);
 }
 
 Status Executor::run(const OpList& list, const OpContext& base, uint64_t arena_bytes) {
   if (list.ops.empty()) return {};
-  if (Status status = prepare(list, base, arena_bytes); !status) return status;
+  if (fits_graph(list))
+    if (Status status = prepare(list, base, arena_bytes); !status) return status;
   Result<Compiled*> entry = compiled(list, arena_bytes);
   if (!entry) return entry.error();
   if (!(*entry)->graph) return run_all(list, context_of(base, list, (*entry)->plan));

@@ -35,10 +35,12 @@ class Executor {
   struct Compiled {
     ArenaPlan plan;
     cudaGraphExec_t graph = nullptr;
+    bool is_loaded = false;  // the code of a list without a graph, by prepare
     uint64_t last_used = 0;
   };
   Result<Compiled*> compiled(const OpList& list, uint64_t arena_bytes);
-  Status capture(const OpList& list, const OpContext& at, Compiled* entry);
+  // `exec`: what is captured, ready to be launched; null: nothing is kept.
+  Status capture(const OpList& list, const OpContext& at, cudaGraphExec_t* exec);
   void evict_oldest();
 
   std::unordered_map<uint64_t, Compiled> entries_;  // by OpList::key()

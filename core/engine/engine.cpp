@@ -14,6 +14,7 @@
 #include "core/engine/pool_sizing.h"
 #include "core/engine/warm_up.h"
 #include "core/schedule/scheduler.h"
+#include "core/schedule/step_sizes.h"
 #include "core/stop/stop_matcher.h"
 #include "core/text/tokenizer.h"
 
@@ -98,6 +99,7 @@ struct Engine::Impl {
   EngineStats shared_stats;   // a copy for other threads, renewed every tick
   std::optional<Error> lost;  // why no step can run any more
   double plan_ms = 0, device_ms = 0, wall_ms = 0;
+  uint32_t prepared_tokens = 0;  // the largest size of a step that prepare_next has seen to
 
   size_t flights_max() const { return config.overlap ? kInFlightMax : 1; }
 
@@ -115,6 +117,7 @@ struct Engine::Impl {
   void log_preemptions();
   Error lose(Error error);
   Result<bool> tick();
+  Result<bool> prepare_next();
 };
 
 // ---- the circle ----------------------------------------------------------------------------------------------------
@@ -141,6 +144,16 @@ Result<bool> Engine::Impl::tick() {
   hand_over_traces();
   publish();
   return worked;
+}
+
+Result<bool> Engine::Impl::prepare_next() {
+  if (backend->caps().is_cpu || prepared_tokens == config.step_tokens_max || !flights.empty()) return false;
+  const bool samples = prepared_tokens < config.sample_rows_max;
+  prepared_tokens = std::min(step_size_from(prepared_tokens + 1), config.step_tokens_max);
+  Status status = backend->prepare(lowering->forward_list(prepared_tokens, config.batch_invariant));
+  if (status && samples) status = backend->prepare(lowering->sample_list(prepared_tokens, config.batch_invariant));
+  if (!status) return lose(status.error());
+  return true;
 }
 
 void Engine::Impl::take_messages() {
@@ -395,9 +408,14 @@ Result<bool> Engine::tick() {
   return impl_->tick();
 }
 
+Result<bool> Engine::prepare_next() {
+  return impl_->prepare_next();
+}
+
 Status Engine::run() {
   while (!impl_->inbox.stopped()) {
     Result<bool> worked = impl_->tick();
+    if (worked && !*worked && !impl_->scheduler->has_work()) worked = impl_->prepare_next();
     if (!worked) return worked.error();
     if (!*worked) impl_->inbox.wait(impl_->scheduler->has_work() ? kBatchSleep : kIdleSleep);
   }

@@ -39,8 +39,8 @@ class Engine {
   // overloaded when the bounded queue is full; after the engine's end (run) the error that ended it. Returns the id of
   // branch 0; those of the others follow.
   Result<RequestId> submit(Request request);
-  // Ends the branch with kCancelled if it is still there. Unknown ids are ignored. `sent`: when parts of its answer have
-  // gone out, by the engine's clock; for its trace, here and below.
+  // Ends the branch with kCancelled if it is still there. Unknown ids are ignored. `sent`: when parts of its answer
+  // have gone out, by the engine's clock; for its trace, here and below.
   void cancel(RequestId id, const SentTimes& sent = {});
   // The receiver has passed on everything of a finished branch: STREAMING becomes FINISHED.
   void drained(RequestId id, const SentTimes& sent = {});
@@ -58,6 +58,10 @@ class Engine {
   void stop();
   // One pass of the loop, without sleeping: returns false when there was nothing to do. For tests, tools and the CLI.
   Result<bool> tick();
+  // While there is nothing to do: lets the device prepare one more size of steps (code that is loaded, commands that
+  // are recorded), which the first step of that size would wait for. False when all are; run() does it. Engine's
+  // thread.
+  Result<bool> prepare_next();
 
   EngineStats stats() const;              // a consistent copy
   const MemoryPlan& memory_plan() const;  // every term of the KV pool's size

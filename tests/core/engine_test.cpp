@@ -3,8 +3,10 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <map>
 #include <sstream>
 
+#include "core/backend/forwarding.h"
 #include "core/engine/engine.h"
 #include "tests/fakes/deny_list.h"
 #include "tests/fakes/fake_backend.h"
@@ -95,6 +97,35 @@ TEST_CASE("a tick that took a step's result has worked, even when there is nothi
     CHECK(*worked);
   }
   CHECK(run.sinks[0]->finish == FinishReason::kLength);
+}
+
+TEST_CASE("an engine that has nothing to do prepares every step size, one at a time") {
+  struct Preparing final : ForwardingBackend {
+    using ForwardingBackend::ForwardingBackend;
+    Status prepare(const OpList& list) override {
+      sizes[list.name].push_back(list.num_tokens);
+      return inner().prepare(list);
+    }
+    std::map<std::string, std::vector<uint32_t>> sizes;
+  };
+  auto backend = std::make_unique<Preparing>(std::make_unique<FakeBackend>(FakeBackendConfig()));
+  Preparing* seen = backend.get();
+  EngineConfig config;
+  config.context_max = 64;
+  config.sequences_max = config.sample_rows_max = 12;
+  config.step_tokens_max = 70;
+  SimClock clock;
+  auto engine = Engine::create(config, make_fake_model(), nullptr, std::move(backend), &clock, {});
+  REQUIRE(engine.ok());
+  seen->sizes.clear();
+  for (int i = 0; i < 16; ++i) {
+    Result<bool> prepared = (*engine)->prepare_next();
+    REQUIRE(prepared.ok());
+    CHECK(*prepared);
+  }
+  CHECK(!*(*engine)->prepare_next());
+  CHECK(seen->sizes["forward"] == std::vector<uint32_t>{1, 2, 3, 4, 5, 6, 7, 8, 16, 24, 32, 40, 48, 56, 64, 70});
+  CHECK(seen->sizes["sample"].size() == 9);
 }
 
 TEST_CASE("a request that can never run is refused with both numbers, and its sink is not called") {

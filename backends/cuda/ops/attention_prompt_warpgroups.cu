@@ -18,8 +18,10 @@ namespace llmrt::cuda {
 namespace {
 
 constexpr uint32_t kGroupThreads = 128, kConsumers = 2, kThreads = (1 + kConsumers) * kGroupThreads;
-constexpr uint32_t kTileKeys = 128, kSlots = 3;
-constexpr uint32_t kColumnTile = kTileKeys * 128;  // bytes of 64 dims of a tile: rows of 128 bytes
+constexpr uint32_t kTileKeys = 128, kScaleSlots = 4;
+template <KvDType D>
+inline constexpr uint32_t kSlots = D == KvDType::kF16 ? 3 : 2;  // of keys, and of values
+constexpr uint32_t kColumnTile = kTileKeys * 128;               // bytes of 64 dims of a tile: rows of 128 bytes
 // Of a thread that copies, and of one that multiplies: 64 K in all.
 template <KvDType D>
 inline constexpr int kProducerRegisters = D == KvDType::kF16 ? 40 : 56;
@@ -27,15 +29,21 @@ template <KvDType D>
 inline constexpr int kConsumerRegisters = D == KvDType::kF16 ? 232 : 224;
 static_assert(kPromptItemTokens == 64);
 
-template <int kDims>
+template <int kDims, KvDType D>
 struct Slots {
   static constexpr uint32_t kSlotBytes = kDims / 64 * kColumnTile;
-  uint8_t keys[kSlots][kSlotBytes], values[kSlots][kSlotBytes];
-  uint64_t keys_full[kSlots], keys_free[kSlots], values_full[kSlots], values_free[kSlots];
+  static constexpr uint32_t kRawBytes = D == KvDType::kF16 ? 0 : kTileKeys * kDims * kKvBytes<D>;
+  static constexpr uint32_t kScales = kVectorScales<D> ? kTileKeys : 2;
+  uint8_t keys[kSlots<D>][kSlotBytes], values[kSlots<D>][kSlotBytes];
+  uint64_t keys_full[kSlots<D>], keys_free[kSlots<D>], values_full[kSlots<D>], values_free[kSlots<D>];
+  alignas(16) uint8_t raw[3][kRawBytes + 16];  // keys or values as they are stored
+  // Of the vectors of tile n in place n % 4. Both come with the keys, and are read before the keys of tile n + 2 are
+  // multiplied; those of tile n + 4 come later than that.
+  float key_scales[kScaleSlots][kScales], value_scales[kScaleSlots][kScales];
 };
 // Tiles stand at multiples of 1024 bytes, which dynamic shared memory need not.
-template <int kDims>
-inline constexpr uint32_t kSharedBytes = sizeof(Slots<kDims>) + 1024;
+template <int kDims, KvDType D>
+inline constexpr uint32_t kSharedBytes = sizeof(Slots<kDims, D>) + 1024;
 
 struct Work {
   AttentionItem item;
@@ -65,9 +73,16 @@ struct Works {
 
 // ---- copying -------------------------------------------------------------------------------------------------------
 
-// A source of tiles has  find(work, tile), which looks up where this thread will read, and  copy(slot, full, free,
-// parity, found, which), which waits until the slot is free, fills it with keys or values and arrives at `full`.
-//
+// A source of tiles has  find(work, tile), which looks up where this thread will read,  copy(target, found), which
+// fills a slot once it is free and arrives at `full` then or later, and  finish(), which does what is still to be done.
+struct Target {
+  uint8_t* slot;
+  uint64_t *full, *free;
+  uint32_t parity;  // of the phase of `free` that is waited for
+  uint32_t which;   // 0: keys, 1: values
+  uint32_t tile;    // its number among all
+};
+
 // f16: one warp. With kBlocks = 2 it copies every other block of the pool, to both blocks of the cluster.
 template <int kDims, uint32_t kBlocks>
 struct Copier {
@@ -83,145 +98,161 @@ struct Copier {
     return vector < 0 ? kNowhere : static_cast<uint32_t>(vector);
   }
 
-  __device__ void copy(uint8_t* slot, uint64_t* full, uint64_t* free, uint32_t parity, uint32_t found,
-                       uint32_t which) const {
+  __device__ void copy(const Target& to, uint32_t found) const {
     const bool is_first = threadIdx.x % kWarp == 0;
-    barrier_wait(free, parity);
-    if (is_first) barrier_arrive_for_bytes(full, Slots<kDims>::kSlotBytes);
+    barrier_wait(to.free, to.parity);
+    if (is_first) barrier_arrive_for_bytes(to.full, kDims / 64 * kColumnTile);
     for (uint32_t i = rank; i < kTileKeys >> kv.block_shift; i += kBlocks) {
       const uint32_t block = __shfl_sync(kFullMask, found, i);
-      const uint32_t row = block == kNowhere ? kNowhere : block + (which * kv.num_kv_heads << kv.block_shift);
+      const uint32_t row = block == kNowhere ? kNowhere : block + (to.which * kv.num_kv_heads << kv.block_shift);
       if (!is_first) continue;
 #pragma unroll
       for (uint32_t c = 0; c < kDims / 64; ++c)
-        copy_rows<kBlocks>(slot + c * kColumnTile + (i << kv.block_shift) * 128, map, c * 64, row, full);
+        copy_rows<kBlocks>(to.slot + c * kColumnTile + (i << kv.block_shift) * 128, map, c * 64, row, to.full);
     }
   }
+  __device__ void finish() const {}
 };
 
-// A warpgroup. Numbers that are not f16 become so on their way, multiplied by their scales; two kinds of zeros: keys
-// from key_end on and dims past head_dim.
+// Other numbers: a warpgroup. They come to shared memory as they are stored, two copies ahead, and become f16 when
+// their slot is free, those with scales of blocks multiplied by them. Keys from key_end on and dims past head_dim are
+// zeros.
 template <int kDims, KvDType D>
 struct Converter {
   static constexpr uint32_t kNumbers = 16 / kKvBytes<D>;  // of a piece of 16 bytes
-  static constexpr uint32_t kPieces = kDims / kNumbers;   // of a vector
-  static constexpr uint32_t kWarpRows = kWarp / kPieces;  // that a warp reads at a time
-  static constexpr uint32_t kAtOnce = 4;                  // and how often before it writes; kPieces times in all
+  static constexpr uint32_t kPieces = kDims / kNumbers;   // of a vector, and how many a thread copies
+  static constexpr uint32_t kWarpRows = kWarp / kPieces;  // that a warp copies at a time
+
+  struct Found {
+    uint32_t vector = kNowhere;
+    float key_scale = 0, value_scale = 0;
+  };
 
   const KvLayer& kv;
+  Slots<kDims, D>& slots;
+  Target targets[2] = {};  // of the two newest copies, which are under way
+  Found founds[2] = {};
+  uint32_t num_copies = 0;
 
-  // The row that this lane looks up is the one that lanes kPieces * (lane % kWarpRows) and following read at the
-  // (lane / kWarpRows)-th time.
-  __device__ uint32_t find(const Work& work, uint32_t tile) const {
-    const uint32_t key =
-        work.key_first + tile * kTileKeys + row_of(threadIdx.x % kWarp / kWarpRows, threadIdx.x % kWarpRows);
-    if (key >= work.item.key_end) return kNowhere;
-    const int64_t vector = kv.vector_index(work.item.slot, key, 0, work.kv_head);
-    return vector < 0 ? kNowhere : static_cast<uint32_t>(vector);
-  }
+  // A lane looks up the row that lanes kPieces * (lane % kWarpRows) and following copy at the (lane / kWarpRows)-th
+  // time.
   __device__ static uint32_t row_of(uint32_t time, uint32_t which) {
     return (time * 4 + threadIdx.x % kGroupThreads / kWarp) * kWarpRows + which;
   }
+  __device__ static uint32_t lane_row() { return row_of(threadIdx.x % kWarp / kWarpRows, threadIdx.x % kWarpRows); }
+  __device__ uint64_t value_of(uint32_t vector) const { return uint64_t{vector} + (kv.num_kv_heads << kv.block_shift); }
 
-  __device__ float scale_of(uint64_t vector, uint32_t piece, uint32_t which) const {
-    if constexpr (kKvBytes<D> != 1) return 1.0f;
-    if (!kv.scales) return (which ? kv.value_scale : 1.0f) * kKvUnit<D>;
-    constexpr uint32_t kPiecesScale = kKvScaleBlock / kNumbers;
-    return kv.scales[vector * scales_of_vector<D>(kv) + (kBlockScales<D> ? piece / kPiecesScale : 0)] * kKvUnit<D>;
-  }
-
-  // Eight numbers at bits.
-  __device__ static uint4 to_halves(KvBits<D> bits, float scale) {
-    KvWord<D> word{};
-    word.bits = bits;
-    if constexpr (kBlockScales<D>) word.factor = scale;
-    uint32_t pairs[4];
-    decode_word<D>(word, pairs);
+  __device__ Found find(const Work& work, uint32_t tile) const {
+    const uint32_t key = work.key_first + tile * kTileKeys + lane_row();
+    Found found;
+    if (key >= work.item.key_end) return found;
+    const int64_t vector = kv.vector_index(work.item.slot, key, 0, work.kv_head);
+    if (vector < 0) return found;
+    found.vector = static_cast<uint32_t>(vector);
     if constexpr (kVectorScales<D>) {
-#pragma unroll
-      for (uint32_t& pair : pairs) {
-        const __half2 numbers = half2_of(pair);
-        pair = half2_bits(__floats2half2_rn(__low2float(numbers) * scale, __high2float(numbers) * scale));
-      }
+      found.key_scale = (kv.scales ? kv.scales[vector] : 1.0f) * kKvUnit<D>;
+      found.value_scale = (kv.scales ? kv.scales[value_of(found.vector)] : kv.value_scale) * kKvUnit<D> * kValueGain<D>;
     }
-    return {pairs[0], pairs[1], pairs[2], pairs[3]};
+    return found;
   }
 
-  __device__ void copy(uint8_t* slot, uint64_t* full, uint64_t* free, uint32_t parity, uint32_t found,
-                       uint32_t which) const {
+  // The place of this thread's i-th piece of copy n.
+  __device__ uint8_t* raw(uint32_t n, uint32_t i) const {
+    return slots.raw[n % 3] + (i * kGroupThreads + threadIdx.x % kGroupThreads) * 16;
+  }
+
+  __device__ void copy(const Target& to, const Found& found) {
     const uint32_t lane = threadIdx.x % kWarp, piece = lane % kPieces;
 #pragma unroll
-    for (uint32_t first = 0; first < kPieces; first += kAtOnce) {
-      uint4 bits[kAtOnce];
-      float scales[kAtOnce];
-#pragma unroll
-      for (uint32_t i = 0; i < kAtOnce; ++i) {
-        const uint32_t row_vector = __shfl_sync(kFullMask, found, (first + i) * kWarpRows + lane / kPieces);
-        const uint64_t vector = uint64_t{row_vector} + (which * kv.num_kv_heads << kv.block_shift);
-        const bool inside = row_vector != kNowhere && piece * kNumbers < kv.head_dim;
-        bits[i] = {};
-        scales[i] = 0;
-        if (!inside) continue;
-        bits[i] = *reinterpret_cast<const uint4*>(kv.data + vector * kv.head_dim * kKvBytes<D> + piece * 16);
-        scales[i] = scale_of(vector, piece, which);
+    for (uint32_t i = 0; i < kPieces; ++i) {
+      const uint32_t key = __shfl_sync(kFullMask, found.vector, i * kWarpRows + lane / kPieces);
+      const bool inside = key != kNowhere && piece * kNumbers < kv.head_dim;
+      const uint64_t vector = to.which ? value_of(key) : key;
+      copy_async_16(raw(num_copies, i), kv.data + (inside ? vector * kv.head_dim * kKvBytes<D> + piece * 16 : 0),
+                    inside);
+    }
+    copy_async_commit();
+    copy_async_wait<2>();
+    if (num_copies >= 2) convert(num_copies - 2, targets[0], founds[0]);
+    targets[0] = targets[1];
+    founds[0] = founds[1];
+    targets[1] = to;
+    founds[1] = found;
+    ++num_copies;
+  }
+  __device__ void finish() const {
+    copy_async_wait<0>();
+    if (num_copies >= 2) convert(num_copies - 2, targets[0], founds[0]);
+    if (num_copies >= 1) convert(num_copies - 1, targets[1], founds[1]);
+  }
+
+  // Copy n, which is complete as far as this thread has made it: it converts just that.
+  __device__ void convert(uint32_t n, const Target& to, const Found& found) const {
+    const uint32_t lane = threadIdx.x % kWarp, piece = lane % kPieces;
+    barrier_wait(to.free, to.parity);
+    if constexpr (kVectorScales<D>) {
+      if (to.which == 0) {
+        slots.key_scales[to.tile % kScaleSlots][lane_row()] = found.key_scale;
+        slots.value_scales[to.tile % kScaleSlots][lane_row()] = found.value_scale;
       }
-      if (first == 0) barrier_wait(free, parity);
+    }
 #pragma unroll
-      for (uint32_t i = 0; i < kAtOnce; ++i) {
-        const uint32_t row = row_of(first + i, lane / kPieces);
+    for (uint32_t i = 0; i < kPieces; ++i) {
+      const uint32_t row = row_of(i, lane / kPieces);
+      float factor = 0;
+      if constexpr (kBlockScales<D>) {
+        const uint32_t key = __shfl_sync(kFullMask, found.vector, i * kWarpRows + lane / kPieces);
+        const uint64_t vector = to.which ? value_of(key) : key;
+        if (key != kNowhere && piece * kNumbers < kv.head_dim)
+          factor = kv.scales[vector * scales_of_vector<D>(kv) + piece * kNumbers / kKvScaleBlock] * kKvUnit<D>;
+      }
+      const uint4 bits = *reinterpret_cast<const uint4*>(raw(n, i));
 #pragma unroll
-        for (uint32_t w = 0; w < kNumbers / 8; ++w) {
-          const uint32_t word = piece * (kNumbers / 8) + w;
-          KvBits<D> part;
-          if constexpr (kKvBytes<D> == 1)
-            part = w == 0 ? uint2{bits[i].x, bits[i].y} : uint2{bits[i].z, bits[i].w};
-          else
-            part = bits[i];
-          *reinterpret_cast<uint4*>(slot + word / 8 * kColumnTile + row * 128 + (word % 8 ^ row % 8) * 16) =
-              to_halves(part, scales[i]);
-        }
+      for (uint32_t w = 0; w < kNumbers / 8; ++w) {
+        KvWord<D> word{};
+        if constexpr (kKvBytes<D> == 1)
+          word.bits = w == 0 ? uint2{bits.x, bits.y} : uint2{bits.z, bits.w};
+        else
+          word.bits = bits;
+        if constexpr (kBlockScales<D>) word.factor = factor;
+        uint32_t pairs[4];
+        decode_word<D>(word, pairs);
+        const uint32_t place = piece * (kNumbers / 8) + w;
+        *reinterpret_cast<uint4*>(to.slot + place / 8 * kColumnTile + row * 128 + (place % 8 ^ row % 8) * 16) = {
+            pairs[0], pairs[1], pairs[2], pairs[3]};
       }
     }
     shared_writes_visible();
-    barrier_arrive(full);
+    barrier_arrive(to.full);
   }
 };
 
 // Tile after tile as slots become free, in the order in which they are used.
-template <int kDims, class Source>
-__device__ void fill_slots(const Source& source, Slots<kDims>& slots, const Works& works) {
-  const auto copy_keys = [&](uint32_t n, uint32_t found) {
-    const uint32_t i = n % kSlots;
-    source.copy(slots.keys[i], &slots.keys_full[i], &slots.keys_free[i], ~(n / kSlots) & 1, found, 0);
+template <class Source, int kDims, KvDType D>
+__device__ void fill_slots(Source source, Slots<kDims, D>& slots, const Works& works) {
+  const auto keys = [&](uint32_t n) {
+    const uint32_t i = n % kSlots<D>;
+    return Target{slots.keys[i], &slots.keys_full[i], &slots.keys_free[i], ~(n / kSlots<D>)&1, 0, n};
   };
-  const auto copy_values = [&](uint32_t n, uint32_t found) {
-    const uint32_t i = n % kSlots;
-    source.copy(slots.values[i], &slots.values_full[i], &slots.values_free[i], ~(n / kSlots) & 1, found, 1);
+  const auto values = [&](uint32_t n) {
+    const uint32_t i = n % kSlots<D>;
+    return Target{slots.values[i], &slots.values_full[i], &slots.values_free[i], ~(n / kSlots<D>)&1, 1, n};
   };
-  uint32_t i = blockIdx.x;
-  if (i >= works.count()) return;
-  Work work = works.at(i);
-  uint32_t now = source.find(work, 0), n = 0;
-  while (true) {
-    copy_keys(n, now);
-    uint32_t next = source.find(work, 1);
+  uint32_t n = 0;
+  for (uint32_t i = blockIdx.x; i < works.count(); i += gridDim.x) {
+    const Work work = works.at(i);
+    auto now = source.find(work, 0), next = source.find(work, 1);
+    source.copy(keys(n), now);
     for (uint32_t tile = 1; tile < work.num_tiles; ++tile) {
-      const uint32_t after = source.find(work, tile + 1);
-      copy_keys(n + 1, next);
-      copy_values(n++, now);
+      const auto after = source.find(work, tile + 1);
+      source.copy(keys(n + 1), next);
+      source.copy(values(n++), now);
       now = next;
       next = after;
     }
-    i += gridDim.x;
-    const bool is_last = i >= works.count();
-    if (!is_last) {
-      work = works.at(i);
-      next = source.find(work, 0);  // looked up before the values are waited for
-    }
-    copy_values(n++, now);
-    if (is_last) return;
-    now = next;
+    source.copy(values(n++), now);
   }
+  source.finish();
 }
 
 // ---- multiplying ---------------------------------------------------------------------------------------------------
@@ -238,10 +269,10 @@ __device__ void store_two(std::byte* out, DType dtype, uint64_t at, float x, flo
 }
 
 // 64 rows of queries; this lane has rows g and g + 8 of its warp's 16.
-template <int kDims, uint32_t kBlocks>
+template <int kDims, uint32_t kBlocks, KvDType D>
 struct Consumer {
   const AttentionArgs& args;
-  Slots<kDims>& slots;
+  Slots<kDims, D>& slots;
   uint32_t num_tiles = 0;  // of the works before
   uint32_t query[kDims / 16][4];
   float out[kDims / 8][4], largest[2], sum[2];
@@ -265,10 +296,10 @@ struct Consumer {
 
   // Where tile n of all that this block has attended to stands.
   __device__ static uint32_t slot_of(uint32_t n) {
-    return n % kSlots;
+    return n % kSlots<D>;
   }
-  __device__ static void wait_full(uint64_t (&full)[kSlots], uint32_t n) {
-    barrier_wait(&full[slot_of(n)], n / kSlots & 1);
+  __device__ static void wait_full(uint64_t (&full)[kSlots<D>], uint32_t n) {
+    barrier_wait(&full[slot_of(n)], n / kSlots<D> & 1);
   }
 
   // Begins scores = queries * keys of tile n.
@@ -336,8 +367,9 @@ struct Consumer {
   }
 
   // Scores of keys key_first and following become weights; what is summed so far is to be multiplied by `factor`.
-  __device__ void weigh(float (&scores)[kTileKeys / 8][4], const AttentionItem& item, uint32_t key_first,
+  __device__ void weigh(float (&scores)[kTileKeys / 8][4], const AttentionItem& item, uint32_t key_first, uint32_t n,
                         float (&factor)[2]) {
+    if constexpr (kVectorScales<D>) multiply(scores, slots.key_scales[n % kScaleSlots]);
     // A positive factor and nothing else is applied behind the maximum, in the addition that the weights need anyway.
     const bool is_plain = args.soft_cap == 0 && args.scale > 0;
     const float scale = is_plain ? args.scale * kLog2E : 1.0f;
@@ -382,7 +414,21 @@ struct Consumer {
       for (uint32_t c = 0; c < 4; ++c) out[j][c] *= factor[c / 2];
   }
 
-  __device__ static void pack(const float (&scores)[kTileKeys / 8][4], uint32_t (&weights)[kTileKeys / 16][4]) {
+  // Each column by its factor.
+  __device__ static void multiply(float (&scores)[kTileKeys / 8][4], const float* factors) {
+#pragma unroll
+    for (uint32_t j = 0; j < kTileKeys / 8; ++j) {
+      const float2 pair = *reinterpret_cast<const float2*>(factors + j * 8 + threadIdx.x % 4 * 2);
+      scores[j][0] *= pair.x;
+      scores[j][1] *= pair.y;
+      scores[j][2] *= pair.x;
+      scores[j][3] *= pair.y;
+    }
+  }
+
+  // Weights of keys as factors of the values of tile n.
+  __device__ void pack(float (&scores)[kTileKeys / 8][4], uint32_t n, uint32_t (&weights)[kTileKeys / 16][4]) const {
+    if constexpr (kVectorScales<D>) multiply(scores, slots.value_scales[n % kScaleSlots]);
 #pragma unroll
     for (uint32_t k = 0; k < kTileKeys / 16; ++k) pack_weights(scores[2 * k], scores[2 * k + 1], weights[k]);
   }
@@ -395,7 +441,7 @@ struct Consumer {
       sum[half] += __shfl_xor_sync(kFullMask, sum[half], 1);
       sum[half] += __shfl_xor_sync(kFullMask, sum[half], 2);
       if (token >= item.num_tokens) continue;
-      const float inverse = is_split || !(sum[half] > 0) ? 1.0f : 1.0f / sum[half];
+      const float inverse = (is_split || !(sum[half] > 0) ? 1.0f : 1.0f / sum[half]) / kValueGain<D>;
       const uint64_t partial =
           (uint64_t{static_cast<uint32_t>(item.partial)} + token * item.partial_stride) * args.num_heads + head;
       if (is_split && threadIdx.x % 4 == 0) {
@@ -428,8 +474,8 @@ struct Consumer {
     multiply_keys(scores, num_tiles);
     products_wait<0>(scores);
     release(&slots.keys_free[slot_of(num_tiles)]);
-    weigh(scores, item, work.key_first, factor);
-    pack(scores, weights);
+    weigh(scores, item, work.key_first, num_tiles, factor);
+    pack(scores, num_tiles, weights);
     for (uint32_t tile = 1; tile < work.num_tiles; ++tile) {
       const uint32_t n = num_tiles + tile;
       wait_full(slots.keys_full, n);
@@ -440,15 +486,15 @@ struct Consumer {
       products_wait<1>(scores);
       release(&slots.keys_free[slot_of(n)]);
       // Always so; behind a branch the compiler does not move the wait for the outputs ahead of the weights.
-      if (args.num_heads > 0) weigh(scores, item, work.key_first + tile * kTileKeys, factor);
+      if (args.num_heads > 0) weigh(scores, item, work.key_first + tile * kTileKeys, n, factor);
       products_wait<0>(out);
       release(&slots.values_free[slot_of(n - 1)]);
       rescale(factor);
-      pack(scores, weights);
+      pack(scores, n, weights);
     }
     num_tiles += work.num_tiles;
     wait_full(slots.values_full, num_tiles - 1);
-    clear_values(work, num_tiles - 1, number);
+    if constexpr (D == KvDType::kF16) clear_values(work, num_tiles - 1, number);
     products_begin();
     multiply_values(weights, num_tiles - 1);
     products_wait<0>(out);
@@ -471,7 +517,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 #if defined(LLMRT_SM_90A)
   grid_dependency_wait();
   uint8_t* shared = dynamic_shared();
-  auto& slots = *reinterpret_cast<Slots<kDims>*>(shared + (1024 - shared_address(shared) % 1024) % 1024);
+  auto& slots = *reinterpret_cast<Slots<kDims, D>*>(shared + (1024 - shared_address(shared) % 1024) % 1024);
   const uint32_t group_heads = args.num_heads / args.kv.num_kv_heads, rank = kBlocks == 1 ? 0 : blockIdx.y;
   const Works works{input_array<AttentionItem>(args.inputs, kFwdPromptItems),
                     args.inputs[kFwdNumPromptItems],
@@ -482,7 +528,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                     rank,
                     kBlocks};
   if (threadIdx.x == 0) {
-    for (uint32_t i = 0; i < kSlots; ++i) {
+    for (uint32_t i = 0; i < kSlots<D>; ++i) {
       barrier_init(&slots.keys_full[i], D == KvDType::kF16 ? 1 : kGroupThreads);
       barrier_init(&slots.values_full[i], D == KvDType::kF16 ? 1 : kGroupThreads);
       barrier_init(&slots.keys_free[i], kBlocks * kConsumers * kGroupThreads / kWarp);
@@ -498,12 +544,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (group == 0) {
     fewer_registers<kProducerRegisters<D>>();
     if constexpr (D != KvDType::kF16)
-      fill_slots<kDims>(Converter<kDims, D>{args.kv}, slots, works);
+      fill_slots(Converter<kDims, D>{args.kv, slots}, slots, works);
     else if (threadIdx.x < kWarp)
-      fill_slots<kDims>(Copier<kDims, kBlocks>{args.kv, map, rank}, slots, works);
+      fill_slots(Copier<kDims, kBlocks>{args.kv, map, rank}, slots, works);
   } else {
     more_registers<kConsumerRegisters<D>>();
-    Consumer<kDims, kBlocks>{args, slots}.run(works, group - 1);
+    Consumer<kDims, kBlocks, D>{args, slots}.run(works, group - 1);
   }
   if constexpr (kBlocks > 1) cluster_sync();  // nobody leaves while the other one may copy or arrive here
 #else
@@ -526,7 +572,7 @@ Status attend_prompt_by_warpgroups(const AttentionArgs& args, KvDType dtype, con
   const auto start = [&]<int kDims, uint32_t kBlocks, KvDType D>() {
     const dim3 blocks(max(static_cast<uint32_t>(at.num_sms) / kBlocks, 1u), kBlocks);
     return launch(at, "attention_prompt_warpgroups", attention_prompt_warpgroups_kernel<kDims, kBlocks, D>,
-                  Grid{blocks, kThreads, kSharedBytes<kDims>, kBlocks}, args, map);
+                  Grid{blocks, kThreads, kSharedBytes<kDims, D>, kBlocks}, args, map);
   };
   return with_kv_type(dtype, args.head_dim, [&]<KvDType D, int kDims>() -> Status {
     if constexpr (kDims > 128)

@@ -50,6 +50,10 @@ class Scene {
       : bench_(bench), engine_(engine), drive_(engine, &bench.clock), draws_(1), deadline_ns_(deadline_ns) {}
 
   Result<Stall> play() {
+    for (Result<bool> more = true; *more;) {  // as an idle server does
+      more = engine_->prepare_next();
+      if (!more) return more.error();
+    }
     const uint32_t output = std::min(kStreamOutput, engine_->config().context_max - kStreamPrompt);
     for (uint32_t i = 0; i < bench_.options.gap_streams; ++i) {
       auto stream = drive_.submit(draws_.tokens(kStreamPrompt, bench_.vocab_size()), output);
