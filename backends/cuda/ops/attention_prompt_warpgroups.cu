@@ -561,9 +561,12 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 Status attend_prompt_by_warpgroups(const AttentionArgs& args, KvDType dtype, const OpContext& at) {
   const KvLayer& kv = args.kv;
+  const uint64_t num_rows = uint64_t{kv.num_blocks} * 2 * kv.num_kv_heads << kv.block_shift;
+  if (num_rows > kNowhere)
+    return make_error(ErrorCode::kUnsupported, "paged_attention: a layer of {} vectors: expected at most {}", num_rows,
+                      kNowhere);
   RowMap map;
   if (dtype == KvDType::kF16) {
-    const uint64_t num_rows = uint64_t{kv.num_blocks} * 2 * kv.num_kv_heads << kv.block_shift;
     Result<RowMap> made = make_row_map(kv.data, num_rows, kv.head_dim, 1u << kv.block_shift);
     if (!made) return made.error();
     map = *made;
