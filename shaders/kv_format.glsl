@@ -22,8 +22,10 @@ uvec2 f8_halves(uint word) {
   return (pairs & 0x00800080u) << 8 | (pairs & 0x007f007fu) << 7;
 }
 vec4 f8_units(uint word) {
-  uvec2 pairs = f8_halves(word);
-  return vec4(unpackHalf2x16(pairs.x), unpackHalf2x16(pairs.y));
+  uint even = word << 8;  // each byte becomes the upper one of a half
+  vec2 a = unpackHalf2x16(even & 0x80008000u | even >> 1 & 0x3f803f80u);
+  vec2 b = unpackHalf2x16(word & 0x80008000u | word >> 1 & 0x3f803f80u);
+  return vec4(a.x, b.x, a.y, b.y);
 }
 // Rounded to nearest even; beyond 448 stays there, NaN stays.
 uint f8_bits(float x) {

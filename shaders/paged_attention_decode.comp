@@ -1,7 +1,8 @@
 // Attention for decode items (one query token), made for bandwidth: one workgroup an item and a KV head (x walks the
-// items, y = KV head, z = kHeads query heads of its group). A key is read by kKeyLanes lanes, 8 numbers each; a subgroup
-// works on several keys at once, kBatch of them in flight a lane, and keeps softmax and values of all its query
-// heads in registers. Subgroups split the keys and are merged through shared memory. f32 arithmetic.
+// items, y = KV head, z = kHeads query heads of its group). A key is read by kKeyLanes lanes, 8 numbers each; they take
+// kBatch keys of one block at a time and keep softmax and values of all their query heads in registers. As soon as a
+// batch has been multiplied, the loads of the next one replace it, by a block id that was fetched a batch before.
+// Subgroups split the keys and are merged through shared memory. f32 arithmetic.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_shuffle : require
@@ -11,25 +12,79 @@
 layout(constant_id = 14) const uint kHeads = 4;
 layout(constant_id = 15) const uint kKeyLanes = 8;   // a power of two, at least kHeadDim / 8
 layout(constant_id = 16) const uint kSubgroups = 4;  // of the workgroup
+layout(constant_id = 17) const uint kBatch = 4;      // a power of two, at most 16: the keys of a batch are in one block
 
-const uint kBatch = 4;
 const uint kOctets = kHeadDim / 8;
+const uint kKeySlots = kSubgroup / kKeyLanes;
+const uint kStride = kSubgroups * kKeySlots * kBatch;  // keys of a batch of the whole group
+const bool kScaled = kVectorScales || kBlockScales;
+const float kUnit = kF8 ? 256.0 : 1.0;  // of numbers as unpack_octet gives them
+const float kLog2e = 1.4426950408889634;
+// Sums are scaled anew only when a maximum has risen by more than this (in powers of two).
+const float kRise = 8.0;
 shared float shared_max[kSubgroups * kHeads], shared_sum[kSubgroups * kHeads];
-shared float shared_values[kSubgroups * kHeads * kHeadDim];
+shared vec4 shared_values[kSubgroups * kHeads * 2 * kOctets];  // of a head: first halves of octets, then second
 
+// Keys and values on their way from memory, or arrived; the block of the batch after them.
+uvec4 k_raw[kBatch], v_raw[kBatch];
+float k_factor[kBatch], v_factor[kBatch];
+uint next_block;
+
+struct Keys {
+  uint begin, end;  // that the token sees
+  uint table, block_shift, kv_head, octet;
+};
+
+// Keys that are not seen are replaced by ones that are, so that every number is one that was written.
+void fetch_block(Keys keys, uint key_first) {
+  next_block = tables.w[keys.table + (min(key_first, keys.end - 1u) >> keys.block_shift)];
+}
+uint key_vector(Keys keys, uint key) {
+  uint at = clamp(key, keys.begin, keys.end - 1u) & (block_tokens - 1u);  // blocks are of 16, 32 or 64
+  return (next_block * 2u * num_kv_heads + keys.kv_head) * block_tokens + at;
+}
 // Numbers 8i to 8i + 7 of a vector of the pool, as they lie there.
 uvec4 load_octet(uint vector, uint i) {
-  if (!kBytes) return Quads(data).q[vector * kOctets + i];
-  return uvec4(data.w[(vector * kOctets + i) * 2u], data.w[(vector * kOctets + i) * 2u + 1u], 0u, 0u);
+  if (kBytes) return uvec4(Pairs(data).p[vector * kOctets + i], 0u, 0u);
+  return Quads(data).q[vector * kOctets + i];
 }
-void unpack_octet(uvec4 raw, float factor, out vec4 low, out vec4 high) {
+void fetch_keys(Keys keys, uint key_first) {
+  [[unroll]] for (uint b = 0; b < kBatch; ++b) {
+    uint vector = key_vector(keys, key_first + b);
+    k_raw[b] = load_octet(vector, keys.octet);
+    if (kScaled) k_factor[b] = kv_scale(vector, keys.octet, 1.0);
+  }
+}
+void fetch_values(Keys keys, uint key_first) {
+  [[unroll]] for (uint b = 0; b < kBatch; ++b) {
+    uint vector = key_vector(keys, key_first + b) + num_kv_heads * block_tokens;
+    v_raw[b] = load_octet(vector, keys.octet);
+    if (kScaled) v_factor[b] = kv_scale(vector, keys.octet, 1.0);
+  }
+}
+
+// Bytes become low bits of floats around 2^23, without the slow conversions of integers.
+vec4 i8_numbers(uint word) {
+  uint upper = word >> 16;
+  vec4 biased = uintBitsToFloat((uvec4(word, word, upper, upper) & uvec4(0xffu, 0xff00u, 0xffu, 0xff00u)) ^
+                                uvec4(0x4b000080u, 0x4b008000u, 0x4b000080u, 0x4b008000u));
+  return biased * vec4(1.0, 0.00390625, 1.0, 0.00390625) - vec4(8388736.0, 32896.0, 8388736.0, 32896.0);
+}
+void unpack_octet(uvec4 raw, out vec4 low, out vec4 high) {
   if (!kBytes) {
     low = vec4(unpack16(raw.x, kKvDType), unpack16(raw.y, kKvDType));
     high = vec4(unpack16(raw.z, kKvDType), unpack16(raw.w, kKvDType));
   } else {
-    low = kF8 ? f8_units(raw.x) * (256.0 * factor) : i8_values(raw.x) * factor;
-    high = kF8 ? f8_units(raw.y) * (256.0 * factor) : i8_values(raw.y) * factor;
+    low = kF8 ? f8_units(raw.x) : i8_numbers(raw.x);
+    high = kF8 ? f8_units(raw.y) : i8_numbers(raw.y);
   }
+}
+
+// Scores are in powers of two.
+float cap_score(float score) {
+  if (!kSoftCap) return score;
+  float y = score / soft_cap, e = exp(-2.0 * abs(y));
+  return (kLog2e * soft_cap) * sign(y) * (1.0 - e) / (1.0 + e);
 }
 
 struct State {
@@ -38,67 +93,81 @@ struct State {
 };
 
 void merge(inout State s, uint h, float largest, float sum, vec4 low, vec4 high) {
-  float now = max(s.largest[h], largest), a = exp(s.largest[h] - now), b = exp(largest - now);
+  float now = max(s.largest[h], largest), a = exp2(s.largest[h] - now), b = exp2(largest - now);
   s.largest[h] = now;
   s.sum[h] = s.sum[h] * a + sum * b;
   s.low[h] = s.low[h] * a + low * b;
   s.high[h] = s.high[h] * a + high * b;
 }
 
-void attend(Item item, uint kv_head, uint heads_first, uint group_heads, inout State s) {
-  uint lane = gl_SubgroupInvocationID, part = lane % kKeyLanes, octet = min(part, kOctets - 1u);
-  vec4 q_low[kHeads], q_high[kHeads];
-  [[unroll]] for (uint h = 0; h < kHeads; ++h) {
-    uint head = kv_head * group_heads + min(heads_first + h, group_heads - 1u);
-    uint from = q_first(item.token_first, head) / 4u + octet * 2u;
-    // Lanes beyond the head add nothing to a score.
-    q_low[h] = part < kOctets ? Vec4s(qkv).v[from] : vec4(0.0);
-    q_high[h] = part < kOctets ? Vec4s(qkv).v[from + 1u] : vec4(0.0);
-  }
-  uint key_slots = kSubgroup / kKeyLanes, step = kSubgroups * key_slots;
-  uint key_end = min(item.key_end, item.position_first + 1u);
-  for (uint base = item.key_begin; base < key_end; base += step * kBatch) {
-    uvec4 k_raw[kBatch], v_raw[kBatch];
-    float k_factor[kBatch], v_factor[kBatch];
-    uint keys[kBatch];
-    [[unroll]] for (uint b = 0; b < kBatch; ++b) {
-      keys[b] = base + b * step + gl_SubgroupID * key_slots + lane / kKeyLanes;
-      uint k_vector = kv_vector(item.slot, min(keys[b], key_end - 1u), 0u, kv_head);
-      uint v_vector = k_vector + num_kv_heads * block_tokens;
-      k_raw[b] = load_octet(k_vector, octet);
-      v_raw[b] = load_octet(v_vector, octet);
-      k_factor[b] = kv_scale(k_vector, octet, 1.0);
-      v_factor[b] = kv_scale(v_vector, octet, v_scale);
-    }
-    float score[kHeads][kBatch];
-    [[unroll]] for (uint b = 0; b < kBatch; ++b) {
-      vec4 low, high;
-      unpack_octet(k_raw[b], k_factor[b], low, high);
-      [[unroll]] for (uint h = 0; h < kHeads; ++h) {
-        float dots = dot(q_low[h], low) + dot(q_high[h], high);
-        for (uint mask = kKeyLanes / 2u; mask > 0u; mask /= 2u) dots += subgroupShuffleXor(dots, mask);
-        score[h][b] = keys[b] < key_end ? finish_score(dots, keys[b], item.position_first) : -kInfinity;
-      }
-    }
+// The batch that has arrived; `next`: the first key of the lane's batch that replaces it.
+void attend_batch(Keys keys, uint key_first, uint next, vec4 q_low[kHeads], vec4 q_high[kHeads],
+                  inout State s) {
+  float score[kHeads * kBatch];
+  vec4 low, high;
+  [[unroll]] for (uint b = 0; b < kBatch; ++b) {
+    unpack_octet(k_raw[b], low, high);
     [[unroll]] for (uint h = 0; h < kHeads; ++h) {
-      float now = s.largest[h];
-      [[unroll]] for (uint b = 0; b < kBatch; ++b) now = max(now, score[h][b]);
-      float factor = exp(s.largest[h] - now);
+      float dots = dot(q_low[h], low) + dot(q_high[h], high);
+      if (kScaled) dots *= k_factor[b];
+      score[h * kBatch + b] = dots;
+    }
+  }
+  fetch_keys(keys, next);
+  [[unroll]] for (uint mask = kKeyLanes / 2u; mask > 0u; mask /= 2u) {
+    [[unroll]] for (uint i = 0; i < kHeads * kBatch; ++i) score[i] += subgroupShuffleXor(score[i], mask);
+  }
+  [[unroll]] for (uint b = 0; b < kBatch; ++b) {
+    bool seen = key_first + b >= keys.begin && key_first + b < keys.end;
+    [[unroll]] for (uint h = 0; h < kHeads; ++h)
+      score[h * kBatch + b] = seen ? cap_score(score[h * kBatch + b]) : -kInfinity;
+  }
+  [[unroll]] for (uint h = 0; h < kHeads; ++h) {
+    float now = score[h * kBatch];
+    [[unroll]] for (uint b = 1; b < kBatch; ++b) now = max(now, score[h * kBatch + b]);
+    if (now > s.largest[h] + kRise) {
+      float factor = exp2(s.largest[h] - now);
       s.largest[h] = now;
       s.sum[h] *= factor;
       s.low[h] *= factor;
       s.high[h] *= factor;
     }
-    [[unroll]] for (uint b = 0; b < kBatch; ++b) {
-      vec4 low, high;
-      unpack_octet(v_raw[b], v_factor[b], low, high);
-      [[unroll]] for (uint h = 0; h < kHeads; ++h) {
-        float weight = exp(score[h][b] - s.largest[h]);
-        s.sum[h] += weight;
-        s.low[h] += weight * low;
-        s.high[h] += weight * high;
-      }
+  }
+  [[unroll]] for (uint b = 0; b < kBatch; ++b) {
+    unpack_octet(v_raw[b], low, high);
+    [[unroll]] for (uint h = 0; h < kHeads; ++h) {
+      float weight = exp2(score[h * kBatch + b] - s.largest[h]);
+      s.sum[h] += weight;
+      if (kScaled) weight *= v_factor[b];
+      s.low[h] += weight * low;
+      s.high[h] += weight * high;
     }
+  }
+  fetch_values(keys, next);
+  fetch_block(keys, next + kStride);
+}
+
+void attend(Item item, uint kv_head, uint heads_first, uint group_heads, inout State s) {
+  uint lane = gl_SubgroupInvocationID, part = lane % kKeyLanes, own = lane / kKeyLanes * kBatch;
+  Keys keys = Keys(item.key_begin, min(item.key_end, item.position_first + 1u), item.slot * blocks_row_max,
+                   findLSB(block_tokens), kv_head, min(part, kOctets - 1u));
+  if (window > 0u && item.position_first >= window) keys.begin = max(keys.begin, item.position_first + 1u - window);
+  uint base = keys.begin / kBatch * kBatch + gl_SubgroupID * kKeySlots * kBatch;
+  if (keys.begin < keys.end && base < keys.end) fetch_block(keys, base + own);
+  vec4 q_low[kHeads], q_high[kHeads];
+  float q_factor = kUnit * (kSoftCap ? scale : scale * kLog2e);
+  [[unroll]] for (uint h = 0; h < kHeads; ++h) {
+    uint head = kv_head * group_heads + min(heads_first + h, group_heads - 1u);
+    uint from = q_first(item.token_first, head) / 4u + keys.octet * 2u;
+    // Lanes beyond the head add nothing to a score.
+    q_low[h] = part < kOctets ? Vec4s(qkv).v[from] * q_factor : vec4(0.0);
+    q_high[h] = part < kOctets ? Vec4s(qkv).v[from + 1u] * q_factor : vec4(0.0);
+  }
+  if (keys.begin < keys.end && base < keys.end) {
+    fetch_keys(keys, base + own);
+    fetch_values(keys, base + own);
+    fetch_block(keys, base + own + kStride);
+    for (; base < keys.end; base += kStride) attend_batch(keys, base + own, base + own + kStride, q_low, q_high, s);
   }
   // The key slots of the subgroup, then one lane a part holds the subgroup's result.
   for (uint mask = kKeyLanes; mask < kSubgroup; mask *= 2u) {
@@ -111,29 +180,31 @@ void attend(Item item, uint kv_head, uint heads_first, uint group_heads, inout S
 }
 
 void finish(Item item, uint kv_head, uint heads_first, uint group_heads) {
-  for (uint i = gl_LocalInvocationID.x; i < kHeads * (kHeadDim / 2u); i += gl_WorkGroupSize.x) {
-    uint h = i / (kHeadDim / 2u), pair = i % (kHeadDim / 2u);
+  for (uint i = gl_LocalInvocationID.x; i < kHeads * 2u * kOctets; i += gl_WorkGroupSize.x) {
+    uint h = i / (2u * kOctets), quad = i % (2u * kOctets);
     if (heads_first + h >= group_heads) continue;
     float largest = kNoScore, sum = 0.0;
-    vec2 value = vec2(0.0);
-    for (uint g = 0; g < kSubgroups; ++g) largest = max(largest, shared_max[g * kHeads + h]);
-    for (uint g = 0; g < kSubgroups; ++g) {
-      float factor = exp(shared_max[g * kHeads + h] - largest);
-      uint from = (g * kHeads + h) * kHeadDim + 2u * pair;
+    vec4 value = vec4(0.0);
+    [[unroll]] for (uint g = 0; g < kSubgroups; ++g) largest = max(largest, shared_max[g * kHeads + h]);
+    [[unroll]] for (uint g = 0; g < kSubgroups; ++g) {
+      float factor = exp2(shared_max[g * kHeads + h] - largest);
       sum += shared_sum[g * kHeads + h] * factor;
-      value += vec2(shared_values[from], shared_values[from + 1u]) * factor;
+      value += shared_values[(g * kHeads + h) * 2u * kOctets + quad] * factor;
     }
-    uint head = kv_head * group_heads + heads_first + h;
+    value *= kUnit * (kScaled ? 1.0 : v_scale);
+    uint pair = quad % kOctets * 4u + quad / kOctets * 2u, head = kv_head * group_heads + heads_first + h;
     if (item.partial < 0) {
-      store_pair(result, (item.token_first * num_heads + head) * kHeadDim, kHeadDim, pair,
-                 sum > 0.0 ? value / sum : vec2(0.0), kOutDType);
+      value *= sum > 0.0 ? 1.0 / sum : 0.0;
+      uint first = (item.token_first * num_heads + head) * kHeadDim;
+      store_pair(result, first, kHeadDim, pair, value.xy, kOutDType);
+      store_pair(result, first, kHeadDim, pair + 1u, value.zw, kOutDType);
       continue;
     }
     uint to = partial_first(uint(item.partial), head);
-    partials.f[to + 2u + 2u * pair] = value.x;
-    partials.f[to + 3u + 2u * pair] = value.y;
-    if (pair == 0u) {
-      partials.f[to] = largest;
+    Pairs(partials).p[to / 2u + 1u + pair] = floatBitsToUint(value.xy);
+    Pairs(partials).p[to / 2u + 2u + pair] = floatBitsToUint(value.zw);
+    if (quad == 0u) {
+      partials.f[to] = largest / kLog2e;
       partials.f[to + 1u] = sum;
     }
   }
@@ -159,10 +230,8 @@ void main() {
         shared_sum[to] = s.sum[h];
       }
       if (part < kOctets) {
-        [[unroll]] for (uint e = 0; e < 4; ++e) {
-          shared_values[to * kHeadDim + part * 8u + e] = s.low[h][e];
-          shared_values[to * kHeadDim + part * 8u + 4u + e] = s.high[h][e];
-        }
+        shared_values[to * 2u * kOctets + part] = s.low[h];
+        shared_values[to * 2u * kOctets + kOctets + part] = s.high[h];
       }
     }
     barrier();

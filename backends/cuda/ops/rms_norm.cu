@@ -78,8 +78,9 @@ Status run(const RmsNorm& op, const OpContext& at) {
                   at.weight_vector(op.weight), at.live(op.x),
                   at.desc(op.x).columns,       op.eps};
   const uint32_t width = args.columns % 4 == 0 ? 4 : 1;
-  // Few threads a row, so that a multiprocessor has many rows; the same for any number of rows, as is the sums' order.
-  const uint32_t threads = std::min(round_up(ceil_div(args.columns / width, uint32_t{kCached}), kWarp), kThreadsMax);
+  // With many rows, few threads for each: a multiprocessor has more of them at a time. That changes the order of sums.
+  const uint32_t groups_thread = at.rows_of(op.x) > 64 && !at.list->batch_invariant ? kCached : 1;
+  const uint32_t threads = std::min(round_up(ceil_div(args.columns / width, groups_thread), kWarp), kThreadsMax);
   const Grid grid{at.rows_of(op.x), threads};
   return with_float_type(at.desc(op.out).dtype, "rms_norm out", [&](auto type) {
     using Out = decltype(type);

@@ -1,8 +1,6 @@
 // Which kernels walk the decode and prompt items, then merges. Empty lists leave at once.
 #include <algorithm>
 #include <bit>
-#include <cstdio>
-#include <cstdlib>
 
 #include "backends/vulkan/recorder.h"
 #include "core/base/checked_math.h"
@@ -35,27 +33,14 @@ Choice choose(const Traits& traits, const OpList& list, uint32_t head_dim) {
 bool has_decode_kernel(const Traits& traits, uint32_t head_dim) {
   return traits.tier >= Tier::kSubgroup && !traits.cpu_kernels && head_dim / 8 <= traits.subgroup_size;
 }
-// Temporary: "subgroups,batch,stages,groups a token".
-struct DecodeTry {
-  uint32_t subgroups = 4, batch = 0, stages = 1, token_groups = 8;
-};
-DecodeTry decode_try() {
-  DecodeTry t;
-  if (const char* setting = std::getenv("LLMRT_TRY_DECODE"))
-    std::sscanf(setting, "%u,%u,%u,%u", &t.subgroups, &t.batch, &t.stages, &t.token_groups);
-  return t;
-}
 Choice choose_decode(const Traits& traits, uint32_t head_dim, uint32_t group_heads) {
   const uint32_t heads = std::min(group_heads, kDecodeHeadsMax), key_lanes = std::bit_ceil(head_dim / 8);
-  DecodeTry t = decode_try();
   // Queries and values of many heads leave fewer registers for keys under way.
-  const uint32_t batch = t.batch > 0 ? t.batch : heads <= 4 ? 4 : 2;
+  const uint32_t batch = heads <= 4 ? 4 : 2;
   // Shared memory holds the values that subgroups merge.
-  while (t.subgroups > 1 && t.subgroups * heads * (head_dim + 2) * 4 > traits.shared_bytes) t.subgroups /= 2;
-  return {"paged_attention_decode",
-          t.subgroups * traits.subgroup_size,
-          {heads, key_lanes, t.subgroups, batch, t.stages},
-          heads};
+  uint32_t subgroups = 4;
+  while (subgroups > 1 && subgroups * heads * (head_dim + 2) * 4 > traits.shared_bytes) subgroups /= 2;
+  return {"paged_attention_decode", subgroups * traits.subgroup_size, {heads, key_lanes, subgroups, batch}, heads};
 }
 
 // Tiles of the kernel for prompt items alone: a subgroup owns row_frags * matrix_m rows.
@@ -126,7 +111,7 @@ Status record(Recorder& r, const PagedAttention& op) {
   const uint32_t prompt_tokens = std::min(kPromptItemTokens, num_tokens);
   const Choice any = choose(r.traits(), r.list(), op.head_dim);
   if (has_decode_kernel(r.traits(), op.head_dim)) {
-    attend(choose_decode(r.traits(), op.head_dim, group_heads), std::max(num_tokens * decode_try().token_groups, 16u), kDecodeItemTokens,
+    attend(choose_decode(r.traits(), op.head_dim, group_heads), std::max(num_tokens * 8, 16u), kDecodeItemTokens,
            push_for(kFwdNumDecodeItems, kNoItems, kFwdDecodeItems, kNoItems), writes);
     // The two write different rows of out and different partial results, so the second claims nothing.
     const Choice prompt = has_matrix_kernel(r.traits(), op.head_dim)
