@@ -152,8 +152,11 @@ Result<bool> Engine::Impl::prepare_next() {
   prepared_tokens = std::min(step_size_from(prepared_tokens + 1), config.step_tokens_max);
   Status status = backend->prepare(lowering->forward_list(prepared_tokens, config.batch_invariant));
   if (status && samples) status = backend->prepare(lowering->sample_list(prepared_tokens, config.batch_invariant));
-  if (!status) return lose(status.error());
-  return true;
+  if (status) return true;
+  prepared_tokens = config.step_tokens_max;  // the others are prepared when they are needed, or fail then
+  if (status.error().code == ErrorCode::kDeviceLost) return lose(status.error());
+  log->warn("steps are no longer prepared ahead: {}", status.error().message);
+  return false;
 }
 
 void Engine::Impl::take_messages() {
