@@ -338,16 +338,9 @@ void barrier_wait(const uint64_t* barrier, unsigned parity) {
   while ((*barrier & 1) == parity) to_scheduler();
 }
 
+// Of whole warps that stand side by side.
 void meet_named(unsigned number, unsigned threads) {
-  Meeting& meeting = block().named.at(number);
-  if (++meeting.arrived == threads) {
-    meeting.arrived = 0;
-    ++meeting.generation;
-    ++progress;
-    return;
-  }
-  const uint64_t generation = meeting.generation;
-  while (meeting.generation == generation) to_scheduler();
+  meet(block().named.at(number), current_thread % threads, threads, nullptr, nullptr);
 }
 
 namespace {
