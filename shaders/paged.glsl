@@ -67,17 +67,22 @@ vec4 kv_load4(uint vector, uint i, float other) {
 
 uint q_first(uint token, uint head) { return (token * (num_heads + 2u * num_kv_heads) + head) * kHeadDim; }
 
+// soft_cap * tanh(score / soft_cap), through exp of a negative number, so that nothing overflows.
+float capped(float score) {
+  float y = score / soft_cap, e = exp(-2.0 * abs(y));
+  return soft_cap * sign(y) * (1.0 - e) / (1.0 + e);
+}
+
 // What a score becomes before the softmax; keys that the position may not see become -inf.
 float finish_score(float score, uint key, uint position) {
   score *= scale;
-  if (kSoftCap) {
-    float y = score / soft_cap, e = exp(-2.0 * abs(y));
-    score = soft_cap * sign(y) * (1.0 - e) / (1.0 + e);
-  }
+  if (kSoftCap) score = capped(score);
   bool hidden = key > position || (window > 0u && key + window <= position);
   return hidden ? -kInfinity : score;
 }
 
+// For kernels whose scores are in powers of two.
+const float kLog2e = 1.4426950408889634;
 // Below every score, and finite, so that a difference of two maxima is a number.
 const float kNoScore = -3.0e38;
 

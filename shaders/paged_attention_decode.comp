@@ -19,7 +19,6 @@ const uint kKeySlots = kSubgroup / kKeyLanes;
 const uint kStride = kSubgroups * kKeySlots * kBatch;  // keys of a batch of the whole group
 const bool kScaled = kVectorScales || kBlockScales;
 const float kUnit = kF8 ? 256.0 : 1.0;  // of numbers as unpack_octet gives them
-const float kLog2e = 1.4426950408889634;
 // Sums are scaled anew only when a maximum has risen by more than this (in powers of two).
 const float kRise = 8.0;
 shared float shared_max[kSubgroups * kHeads], shared_sum[kSubgroups * kHeads];
@@ -80,13 +79,6 @@ void unpack_octet(uvec4 raw, out vec4 low, out vec4 high) {
   }
 }
 
-// Scores are in powers of two.
-float cap_score(float score) {
-  if (!kSoftCap) return score;
-  float y = score / soft_cap, e = exp(-2.0 * abs(y));
-  return (kLog2e * soft_cap) * sign(y) * (1.0 - e) / (1.0 + e);
-}
-
 struct State {
   float largest[kHeads], sum[kHeads];
   vec4 low[kHeads], high[kHeads];  // this lane's 8 numbers of the values
@@ -119,8 +111,11 @@ void attend_batch(Keys keys, uint key_first, uint next, vec4 q_low[kHeads], vec4
   }
   [[unroll]] for (uint b = 0; b < kBatch; ++b) {
     bool seen = key_first + b >= keys.begin && key_first + b < keys.end;
-    [[unroll]] for (uint h = 0; h < kHeads; ++h)
-      score[h * kBatch + b] = seen ? cap_score(score[h * kBatch + b]) : -kInfinity;
+    [[unroll]] for (uint h = 0; h < kHeads; ++h) {
+      uint i = h * kBatch + b;
+      if (kSoftCap) score[i] = kLog2e * capped(score[i]);
+      if (!seen) score[i] = -kInfinity;
+    }
   }
   [[unroll]] for (uint h = 0; h < kHeads; ++h) {
     float now = score[h * kBatch];

@@ -36,7 +36,6 @@ const uint kDimFrags = kHeadDim / kN;
 const bool kScaled = kBytes && !kBlockScales;
 const float kUnit = kF8 ? 256.0 : 1.0;  // of a scaled number as f16 (f8_halves)
 const float kValueGain = kScaled && !kF8 ? 128.0 : 1.0;
-const float kLog2e = 1.4426950408889634;
 // Sums are scaled anew only when the maximum of a row has risen by more than this (in powers of two): f16 holds weights
 // of up to 16 as well as those of up to 1, but their products with scales need its range.
 const float kRise = kScaled ? 0.0 : 4.0;
@@ -118,8 +117,8 @@ void store_keys() {
 // What scores become before the softmax, in powers of two.
 vec4 finish_scores(vec4 product) {
   if (!kSoftCap) return product * (scale * kLog2e);
-  vec4 y = product * (scale / soft_cap), e = exp(-2.0 * abs(y));
-  return (kLog2e * soft_cap) * sign(y) * (1.0 - e) / (1.0 + e);
+  product *= scale;
+  return kLog2e * vec4(capped(product.x), capped(product.y), capped(product.z), capped(product.w));
 }
 
 // A lane's j-th four of the keys of its row.

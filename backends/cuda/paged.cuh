@@ -213,7 +213,21 @@ __device__ inline void pack_weights(const float (&a)[4], const float (&b)[4], ui
   weights[3] = half2_bits(__floats2half2_rn(b[2], b[3]));
 }
 
-// Eight neighbouring outputs in the dtype of the tensor; `at` counts numbers, a multiple of 8.
+__device__ inline uint32_t bf16_pair_bits(float x, float y) {
+  return uint32_t{__bfloat16_as_ushort(__float2bfloat16_rn(x))} | uint32_t{__bfloat16_as_ushort(__float2bfloat16_rn(y))}
+                                                                      << 16;
+}
+
+// Two neighbouring outputs in the dtype of the tensor; `at` counts numbers and is even.
+__device__ inline void store_two(std::byte* out, DType dtype, uint64_t at, float x, float y) {
+  if (dtype == DType::kF32)
+    reinterpret_cast<float2*>(out)[at / 2] = {x, y};
+  else
+    reinterpret_cast<uint32_t*>(out)[at / 2] =
+        dtype == DType::kF16 ? half2_bits(__floats2half2_rn(x, y)) : bf16_pair_bits(x, y);
+}
+
+// Eight of them; `at` is a multiple of 8.
 __device__ inline void store_eight(std::byte* out, DType dtype, uint64_t at, const float (&v)[8]) {
   if (dtype == DType::kF32) {
     float4* target = reinterpret_cast<float4*>(out) + at / 4;
@@ -227,9 +241,7 @@ __device__ inline void store_eight(std::byte* out, DType dtype, uint64_t at, con
   } else {
     uint32_t w[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
-      w[j] = uint32_t{__bfloat16_as_ushort(__float2bfloat16_rn(v[2 * j]))} |
-             uint32_t{__bfloat16_as_ushort(__float2bfloat16_rn(v[2 * j + 1]))} << 16;
+    for (int j = 0; j < 4; ++j) w[j] = bf16_pair_bits(v[2 * j], v[2 * j + 1]);
     reinterpret_cast<uint4*>(out)[at / 8] = {w[0], w[1], w[2], w[3]};
   }
 }

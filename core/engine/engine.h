@@ -25,9 +25,9 @@ namespace llmrt {
 
 class Engine {
  public:
-  // Loads the weights, sizes the KV pool (a measured run of the largest step), prepares the common buckets. Slow; tells
-  // `progress` of the weight bytes. `tokenizer` gives token bytes and the end-of-generation set; null for synthetic
-  // models (no stop strings, no end of generation).
+  // Loads the weights and sizes the KV pool (a measured run of the largest step). Slow; tells `progress` of the weight
+  // bytes. `tokenizer` gives token bytes and the end-of-generation set; null for synthetic models (no stop strings, no
+  // end of generation).
   static Result<std::unique_ptr<Engine>> create(const EngineConfig& config, std::shared_ptr<const Model> model,
                                                 std::shared_ptr<const Tokenizer> tokenizer,
                                                 std::unique_ptr<Backend> backend, const Clock* clock,

@@ -32,11 +32,11 @@ static_assert(kPromptItemTokens == 64);
 template <int kDims, KvDType D>
 struct Slots {
   static constexpr uint32_t kSlotBytes = kDims / 64 * kColumnTile;
-  static constexpr uint32_t kRawBytes = D == KvDType::kF16 ? 0 : kTileKeys * kDims * kKvBytes<D>;
+  static constexpr uint32_t kRawBytes = D == KvDType::kF16 ? 16 : kTileKeys * kDims * kKvBytes<D>;
   static constexpr uint32_t kScales = kVectorScales<D> ? kTileKeys : 2;
   uint8_t keys[kSlots<D>][kSlotBytes], values[kSlots<D>][kSlotBytes];
   uint64_t keys_full[kSlots<D>], keys_free[kSlots<D>], values_full[kSlots<D>], values_free[kSlots<D>];
-  alignas(16) uint8_t raw[3][kRawBytes + 16];  // keys or values as they are stored
+  alignas(16) uint8_t raw[3][kRawBytes];  // keys or values as they are stored
   // Of the vectors of tile n in place n % 4. Both come with the keys, and are read before the keys of tile n + 2 are
   // multiplied; those of tile n + 4 come later than that.
   float key_scales[kScaleSlots][kScales], value_scales[kScaleSlots][kScales];
@@ -44,6 +44,11 @@ struct Slots {
 // Tiles stand at multiples of 1024 bytes, which dynamic shared memory need not.
 template <int kDims, KvDType D>
 inline constexpr uint32_t kSharedBytes = sizeof(Slots<kDims, D>) + 1024;
+
+// Where word `word` (8 numbers) of key `row` stands in a slot.
+__device__ inline uint32_t place_of(uint32_t row, uint32_t word) {
+  return word / 8 * kColumnTile + row * 128 + (word % 8 ^ row % 8) * 16;
+}
 
 struct Work {
   AttentionItem item;
@@ -162,12 +167,11 @@ struct Converter {
   }
 
   __device__ void copy(const Target& to, const Found& found) {
-    const uint32_t lane = threadIdx.x % kWarp, piece = lane % kPieces;
+    const uint32_t piece = threadIdx.x % kPieces;
 #pragma unroll
     for (uint32_t i = 0; i < kPieces; ++i) {
-      const uint32_t key = __shfl_sync(kFullMask, found.vector, i * kWarpRows + lane / kPieces);
-      const bool inside = key != kNowhere && piece * kNumbers < kv.head_dim;
-      const uint64_t vector = to.which ? value_of(key) : key;
+      uint64_t vector;
+      const bool inside = vector_of(to, found, i, &vector);
       copy_async_16(raw(num_copies, i), kv.data + (inside ? vector * kv.head_dim * kKvBytes<D> + piece * 16 : 0),
                     inside);
     }
@@ -186,6 +190,14 @@ struct Converter {
     if (num_copies >= 1) convert(num_copies - 1, targets[1], founds[1]);
   }
 
+  // What this lane's i-th piece of keys or values belongs to; false: zeros.
+  __device__ bool vector_of(const Target& to, const Found& found, uint32_t i, uint64_t* vector) const {
+    const uint32_t lane = threadIdx.x % kWarp;
+    const uint32_t key = __shfl_sync(kFullMask, found.vector, i * kWarpRows + lane / kPieces);
+    *vector = to.which ? value_of(key) : key;
+    return key != kNowhere && lane % kPieces * kNumbers < kv.head_dim;
+  }
+
   // Copy n, which is complete as far as this thread has made it: it converts just that.
   __device__ void convert(uint32_t n, const Target& to, const Found& found) const {
     const uint32_t lane = threadIdx.x % kWarp, piece = lane % kPieces;
@@ -201,9 +213,8 @@ struct Converter {
       const uint32_t row = row_of(i, lane / kPieces);
       float factor = 0;
       if constexpr (kBlockScales<D>) {
-        const uint32_t key = __shfl_sync(kFullMask, found.vector, i * kWarpRows + lane / kPieces);
-        const uint64_t vector = to.which ? value_of(key) : key;
-        if (key != kNowhere && piece * kNumbers < kv.head_dim)
+        uint64_t vector;
+        if (vector_of(to, found, i, &vector))
           factor = kv.scales[vector * scales_of_vector<D>(kv) + piece * kNumbers / kKvScaleBlock] * kKvUnit<D>;
       }
       const uint4 bits = *reinterpret_cast<const uint4*>(raw(n, i));
@@ -217,9 +228,8 @@ struct Converter {
         if constexpr (kBlockScales<D>) word.factor = factor;
         uint32_t pairs[4];
         decode_word<D>(word, pairs);
-        const uint32_t place = piece * (kNumbers / 8) + w;
-        *reinterpret_cast<uint4*>(to.slot + place / 8 * kColumnTile + row * 128 + (place % 8 ^ row % 8) * 16) = {
-            pairs[0], pairs[1], pairs[2], pairs[3]};
+        *reinterpret_cast<uint4*>(to.slot + place_of(row, piece * (kNumbers / 8) + w)) = {pairs[0], pairs[1], pairs[2],
+                                                                                          pairs[3]};
       }
     }
     shared_writes_visible();
@@ -230,43 +240,29 @@ struct Converter {
 // Tile after tile as slots become free, in the order in which they are used.
 template <class Source, int kDims, KvDType D>
 __device__ void fill_slots(Source source, Slots<kDims, D>& slots, const Works& works) {
-  const auto keys = [&](uint32_t n) {
-    const uint32_t i = n % kSlots<D>;
-    return Target{slots.keys[i], &slots.keys_full[i], &slots.keys_free[i], ~(n / kSlots<D>)&1, 0, n};
-  };
-  const auto values = [&](uint32_t n) {
-    const uint32_t i = n % kSlots<D>;
-    return Target{slots.values[i], &slots.values_full[i], &slots.values_free[i], ~(n / kSlots<D>)&1, 1, n};
+  const auto target = [&](uint32_t n, uint32_t which) {
+    const uint32_t i = n % kSlots<D>, parity = ~(n / kSlots<D>)&1;
+    return which == 0 ? Target{slots.keys[i], &slots.keys_full[i], &slots.keys_free[i], parity, which, n}
+                      : Target{slots.values[i], &slots.values_full[i], &slots.values_free[i], parity, which, n};
   };
   uint32_t n = 0;
   for (uint32_t i = blockIdx.x; i < works.count(); i += gridDim.x) {
     const Work work = works.at(i);
     auto now = source.find(work, 0), next = source.find(work, 1);
-    source.copy(keys(n), now);
+    source.copy(target(n, 0), now);
     for (uint32_t tile = 1; tile < work.num_tiles; ++tile) {
       const auto after = source.find(work, tile + 1);
-      source.copy(keys(n + 1), next);
-      source.copy(values(n++), now);
+      source.copy(target(n + 1, 0), next);
+      source.copy(target(n++, 1), now);
       now = next;
       next = after;
     }
-    source.copy(values(n++), now);
+    source.copy(target(n++, 1), now);
   }
   source.finish();
 }
 
 // ---- multiplying ---------------------------------------------------------------------------------------------------
-
-// Two neighbouring outputs in the dtype of the tensor; `at` counts numbers and is even.
-__device__ void store_two(std::byte* out, DType dtype, uint64_t at, float x, float y) {
-  if (dtype == DType::kF32)
-    reinterpret_cast<float2*>(out)[at / 2] = {x, y};
-  else if (dtype == DType::kF16)
-    reinterpret_cast<__half2*>(out)[at / 2] = __floats2half2_rn(x, y);
-  else
-    reinterpret_cast<uint32_t*>(out)[at / 2] = uint32_t{__bfloat16_as_ushort(__float2bfloat16_rn(x))} |
-                                               uint32_t{__bfloat16_as_ushort(__float2bfloat16_rn(y))} << 16;
-}
 
 // 64 rows of queries; this lane has rows g and g + 8 of its warp's 16.
 template <int kDims, uint32_t kBlocks, KvDType D>
@@ -336,8 +332,7 @@ struct Consumer {
     const uint32_t rows = (block_tokens - from % block_tokens) % block_tokens;
     if (rows == 0) return;
     for (uint32_t i = threadIdx.x % kGroupThreads; i < rows * (kDims / 8); i += kGroupThreads) {
-      const uint32_t row = from + i / (kDims / 8), piece = i % (kDims / 8);
-      uint8_t* place = slots.values[slot_of(n)] + piece / 8 * kColumnTile + row * 128 + (piece % 8 ^ row % 8) * 16;
+      uint8_t* place = slots.values[slot_of(n)] + place_of(from + i / (kDims / 8), i % (kDims / 8));
       *reinterpret_cast<uint4*>(place) = {};
     }
     shared_writes_visible();

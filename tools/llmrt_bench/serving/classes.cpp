@@ -29,12 +29,21 @@ struct Capacity {
   double lead_in_s = 0;
 };
 
-// What came of one phase; interactive requests are those that came in the window.
+// Of one class: what came in the window, and what was served in it.
+struct ClassFigures {
+  size_t num_asked = 0, num_refused = 0;
+  TokenCounts asked, served;
+};
+ClassFigures figures_of(const Traffic& traffic, Window window) {
+  return {traffic.num_asked(window), traffic.num_refused(window), traffic.asked(window), traffic.served(window)};
+}
+
+// What came of one phase.
 struct Phase {
   Window window;
-  std::vector<double> ttfts_ms;
-  size_t num_interactive = 0, num_batch = 0, interactive_refused = 0, batch_refused = 0, num_unanswered = 0;
-  TokenCounts interactive_asked, batch_asked, interactive, batch;
+  ClassFigures interactive, batch;
+  std::vector<double> ttfts_ms;  // of interactive
+  size_t num_unanswered = 0;
   StepCounts steps;
 };
 
@@ -95,10 +104,10 @@ class Scene {
     bench_.report.add(
         {"both backlogged: served", tok_s, "tok/s",
          fmt::format("prompts and answers; {:.1f} requests/s, {} steps of {:.1f} rows of {}, {} preemptions",
-                     tok_s / interactive_spec().mean_tokens(), steps.num_steps, steps.mean_rows, rows,
+                     tok_s / request_spec().mean_tokens(), steps.num_steps, steps.mean_rows, rows,
                      steps.num_preemptions)});
     add_shares(of_interactive, of_batch, steps);
-    return Capacity{tok_s, kLeadInStays * rows * interactive_spec().mean_tokens() / tok_s};
+    return Capacity{tok_s, kLeadInStays * rows * request_spec().mean_tokens() / tok_s};
   }
 
   // Requests come for the lead-in and the time under overload.
@@ -126,8 +135,6 @@ class Scene {
     const EngineStats before = engine_->stats();
     if (Result<bool> ran = run_to(phase.window.to_ns); !ran) return ran.error();
     phase.steps = steps_between(before, engine_->stats());
-    phase.interactive = interactive.served(phase.window);
-    phase.batch = batch.served(phase.window);
     // Who came last, in the last step even, is answered, too, while what batch has in the queue goes on.
     if (Result<TimeNs> last = arrivals(phase.window.to_ns); !last) return last.error();
     Result<bool> answered = drive_.until([&] { return interactive.num_waiting() == 0; }, in_s(bench_.options.classes_s),
@@ -135,17 +142,13 @@ class Scene {
     if (!answered) return answered.error();
     phase.num_unanswered = interactive.num_waiting();
     phase.ttfts_ms = interactive.ttfts_ms(phase.window, bench_.clock.now_ns());
-    phase.num_interactive = interactive.num_asked(phase.window);
-    phase.interactive_refused = interactive.num_refused(phase.window);
-    phase.interactive_asked = interactive.asked(phase.window);
-    phase.num_batch = batch.num_asked(phase.window);
-    phase.batch_refused = batch.num_refused(phase.window);
-    phase.batch_asked = batch.asked(phase.window);
+    phase.interactive = figures_of(interactive, phase.window);
+    phase.batch = figures_of(batch, phase.window);
     if (Status status = drive_.finish(); !status) return status.error();
     return phase;
   }
 
-  TrafficSpec interactive_spec() const {
+  TrafficSpec request_spec() const {
     const ServingOptions& options = bench_.options;
     TrafficSpec spec;
     spec.prompt_min = std::max(1u, options.classes_prompt / 8);
@@ -159,7 +162,7 @@ class Scene {
  private:
   // The same requests at the same times in each run, with other words.
   Traffic traffic(RequestClass request_class) {
-    TrafficSpec spec = interactive_spec();
+    TrafficSpec spec = request_spec();
     spec.request_class = request_class;
     spec.seed = 1 + static_cast<uint64_t>(request_class);
     spec.content_seed = ++num_traffics_;
@@ -203,23 +206,26 @@ void add_ttft(const Bench& bench, const std::string& name, const Phase& phase) {
   bench.report.add({name + ": interactive TTFT, p95", quantile(phase.ttfts_ms, 0.95), "ms",
                     fmt::format("p50 {:.2f}, most {:.2f}; {} requests in {:.1f} s, {} without a token at the end; {} "
                                 "steps of {:.1f} rows, {:.2f} ms on average",
-                                quantile(phase.ttfts_ms, 0.5), quantile(phase.ttfts_ms, 1), phase.num_interactive,
+                                quantile(phase.ttfts_ms, 0.5), quantile(phase.ttfts_ms, 1), phase.interactive.num_asked,
                                 phase.window.seconds(), phase.num_unanswered, phase.steps.num_steps,
                                 phase.steps.mean_rows, phase.steps.mean_ms)});
 }
 
 void add_overload(const Bench& bench, const Phase& phase, double tok_s) {
   const double capacity = tok_s * phase.window.seconds();
+  bench.report.add({"overload: offered / capacity",
+                    (phase.interactive.asked.all() + phase.batch.asked.all()) / capacity, "x",
+                    fmt::format("{} batch requests, {} of them refused by a full queue", phase.batch.num_asked,
+                                phase.batch.num_refused)});
+  const double due = 100 * (1 - phase.interactive.asked.all() / capacity),
+               got = 100 * phase.batch.served.all() / capacity;
   bench.report.add(
-      {"overload: offered / capacity", (phase.interactive_asked.all() + phase.batch_asked.all()) / capacity, "x",
-       fmt::format("{} batch requests, {} of them refused by a full queue", phase.num_batch, phase.batch_refused)});
-  const double due = 100 * (1 - phase.interactive_asked.all() / capacity), got = 100 * phase.batch.all() / capacity;
-  bench.report.add({"overload: batch off what is due", std::abs(got - due), "points",
-                    fmt::format("{:.1f} % of the capacity over {:.1f} s, due {:.1f} %: what interactive leaves; served "
-                                "(prompts + answers): interactive {} + {}, batch {} + {} tokens; {} preemptions",
-                                got, phase.window.seconds(), due, phase.interactive.prompt, phase.interactive.output,
-                                phase.batch.prompt, phase.batch.output, phase.steps.num_preemptions),
-                    at_most(5)});
+      {"overload: batch off what is due", std::abs(got - due), "points",
+       fmt::format("{:.1f} % of the capacity over {:.1f} s, due {:.1f} %: what interactive leaves; served "
+                   "(prompts + answers): interactive {} + {}, batch {} + {} tokens; {} preemptions",
+                   got, phase.window.seconds(), due, phase.interactive.served.prompt, phase.interactive.served.output,
+                   phase.batch.served.prompt, phase.batch.served.output, phase.steps.num_preemptions),
+       at_most(5)});
 }
 
 }  // namespace
@@ -232,7 +238,7 @@ Status classes_part(const Bench& bench) {
   if (Status status = scene.warm_up(); !status) return status;
   Result<Capacity> capacity = scene.saturate();
   if (!capacity) return capacity.error();
-  const double per_s = capacity->tok_s / scene.interactive_spec().mean_tokens();
+  const double per_s = capacity->tok_s / scene.request_spec().mean_tokens();
   const double interactive_per_s = kLoad * interactive_share(config.class_shares) * per_s;
   Result<Phase> alone = scene.play(interactive_per_s, 0, capacity->lead_in_s);
   if (!alone) return alone.error();
@@ -246,7 +252,7 @@ Status classes_part(const Bench& bench) {
   const double ratio = quantile(beside->ttfts_ms, 0.95) / quantile(alone->ttfts_ms, 0.95);
   bench.report.add({"overload: TTFT p95 / alone", ratio, "x", "", at_most(1.2)});
   bench.report.add(
-      {"overload: interactive refused", static_cast<double>(beside->interactive_refused), "", "", at_most(0)});
+      {"overload: interactive refused", static_cast<double>(beside->interactive.num_refused), "", "", at_most(0)});
   add_overload(bench, *beside, capacity->tok_s);
   return {};
 }
