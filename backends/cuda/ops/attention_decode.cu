@@ -236,35 +236,39 @@ __global__ void __launch_bounds__(kThreads, kDims <= 128 ? 3 : 2) attention_deco
   }
 }
 
-// ---- merge: one warp a (query token, head), 8 dims a lane; splits in their order -----------------------------------
+// ---- merge: one warp a (query token, head); splits in their order
+// ----------------------------------------------------
 
-__global__ void __launch_bounds__(kWarp) merge_partials_kernel(AttentionArgs args) {
+constexpr uint32_t kMergeWarps = 4;
+
+__global__ void __launch_bounds__(kMergeWarps* kWarp) merge_partials_kernel(AttentionArgs args) {
   grid_dependency_wait();
   const MergeItem* items = input_array<MergeItem>(args.inputs, kFwdMerges);
   const uint32_t num_works = args.inputs[kFwdNumMerges] * args.num_heads;
-  for (uint32_t work = blockIdx.x; work < num_works; work += gridDim.x) {
+  const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  for (uint32_t work = blockIdx.x * kMergeWarps + warp; work < num_works; work += gridDim.x * kMergeWarps) {
     const MergeItem item = items[work / args.num_heads];
     const uint32_t head = work % args.num_heads;
     const auto partial = [&](uint32_t p) { return uint64_t{item.partial_first + p} * args.num_heads + head; };
     float most = -INFINITY;
     for (uint32_t p = 0; p < item.num_partials; ++p) most = fmaxf(most, args.partial_sums[partial(p) * 2]);
     const float base = most == -INFINITY ? 0.0f : most;
-    const uint32_t dim = threadIdx.x * 8;
-    if (dim >= args.head_dim) continue;
-    float sum = 0, out[8] = {};
-    for (uint32_t p = 0; p < item.num_partials; ++p) {
-      const float factor = exp2f(args.partial_sums[partial(p) * 2] - base);
-      sum += factor * args.partial_sums[partial(p) * 2 + 1];
-      const float4* values = reinterpret_cast<const float4*>(args.partial_values + partial(p) * args.head_dim + dim);
-      const float4 a = values[0], b = values[1];
-      const float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-#pragma unroll
-      for (int d = 0; d < 8; ++d) out[d] += factor * v[d];
+    for (uint32_t dim = lane * 4; dim < args.head_dim; dim += kWarp * 4) {
+      float sum = 0, out[4] = {};
+      for (uint32_t p = 0; p < item.num_partials; ++p) {
+        const float factor = exp2f(args.partial_sums[partial(p) * 2] - base);
+        sum += factor * args.partial_sums[partial(p) * 2 + 1];
+        const float4 v = *reinterpret_cast<const float4*>(args.partial_values + partial(p) * args.head_dim + dim);
+        out[0] += factor * v.x;
+        out[1] += factor * v.y;
+        out[2] += factor * v.z;
+        out[3] += factor * v.w;
+      }
+      const float inverse = sum > 0 ? 1.0f / sum : sum;
+      const uint64_t target = (uint64_t{item.token} * args.num_heads + head) * args.head_dim + dim;
+      store_two(args.out, args.out_dtype, target, out[0] * inverse, out[1] * inverse);
+      store_two(args.out, args.out_dtype, target + 2, out[2] * inverse, out[3] * inverse);
     }
-    const float inverse = sum > 0 ? 1.0f / sum : sum;
-#pragma unroll
-    for (int d = 0; d < 8; ++d) out[d] *= inverse;
-    store_eight(args.out, args.out_dtype, (uint64_t{item.token} * args.num_heads + head) * args.head_dim + dim, out);
   }
 }
 
@@ -281,7 +285,9 @@ Status attend_decode(const AttentionArgs& args, KvDType dtype, const OpContext& 
 }
 
 Status merge_partials(const AttentionArgs& args, const OpContext& at) {
-  const Grid grid{static_cast<uint32_t>(at.num_sms) * 8, kWarp};
+  const uint32_t works = at.list->num_tokens * args.num_heads, blocks_sm = 2048 / (kMergeWarps * kWarp);
+  const Grid grid{std::min(ceil_div(works, kMergeWarps), static_cast<uint32_t>(at.num_sms) * blocks_sm),
+                  kMergeWarps * kWarp};
   return launch(at, "attention_merge", merge_partials_kernel, grid, args);
 }
 
