@@ -312,5 +312,6 @@ void run(Item item, uint kv_head) {
 
 void main() {
   uint count = num_items();
-  for (uint i = gl_WorkGroupID.x; i < count; i += gl_NumWorkGroups.x) run(load_item(i), gl_WorkGroupID.y);
+  // The last items have the most keys: whoever comes last should have little to do.
+  for (uint i = gl_WorkGroupID.x; i < count; i += gl_NumWorkGroups.x) run(load_item(count - 1u - i), gl_WorkGroupID.y);
 }

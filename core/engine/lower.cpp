@@ -66,34 +66,36 @@ const OpList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant) 
   return find_or_build(&sample_lists_, {bucket, batch_invariant}, [&] { return build_sample(*model_, caps_, bucket); });
 }
 
-// An item's time grows with its keys, and few items leave a part of a large device idle, at first or in the last of the
-// rounds that it takes: into how many splits each is best cut.
-uint32_t Lowering::prompt_splits(const IterationPlan& plan) const {
+// An item's time grows with its keys, and few items leave a part of a large device idle. Those that fill rounds of it
+// stay whole; the rest, which would leave a part of the last round idle, is cut into as many splits as are best.
+Lowering::PromptSplits Lowering::prompt_splits(const IterationPlan& plan) const {
   uint32_t items = 0, keys = 0;
   for (const PlanRow& row : plan.rows) {
     if (row.num_tokens <= kDecodeRowTokens) continue;
     items += ceil_div(row.num_tokens, kPromptItemTokens);
     keys = std::max(keys, row.start + row.num_tokens - first_key(row.start));
   }
-  uint32_t best = 1;
-  if (caps_.is_cpu || items == 0) return best;
+  if (caps_.is_cpu) return {};
+  PromptSplits best{items % std::max(caps_.prompt_tiles / model_->config.num_heads, 1u)};
   double least = 0;
   for (uint32_t splits = 1;
-       splits == 1 || (items * splits <= kSplitPromptItemsMax && splits * kPromptSplitKeysMin <= keys); ++splits) {
-    const uint32_t rounds = ceil_div(items * splits * model_->config.num_heads, caps_.prompt_tiles);
+       splits == 1 || (best.items * splits <= kSplitPromptItemsMax && splits * kPromptSplitKeysMin <= keys); ++splits) {
+    const uint32_t rounds = ceil_div(best.items * splits * model_->config.num_heads, caps_.prompt_tiles);
     const double cost = rounds * (static_cast<double>(keys) / splits + kPromptSplitCostKeys);
     if (splits > 1 && cost >= least) continue;
-    best = splits;
+    best.splits = splits;
     least = cost;
   }
   return best;
 }
 
-// `stretch`: how many of the usual splits one split holds; 0 = batch-invariant.
-void Lowering::add_attention_items(const PlanRow& row, uint32_t stretch, uint32_t splits) {
+// `stretch`: how many of the usual splits one split holds; 0 = batch-invariant. `splits`: of the items still to come.
+void Lowering::add_attention_items(const PlanRow& row, uint32_t stretch, PromptSplits* splits) {
   if (row.num_tokens > kDecodeRowTokens && stretch > 0) {
-    for (uint32_t done = 0; done < row.num_tokens; done += kPromptItemTokens)
-      add_prompt_item(row, done, splits / stretch);
+    for (uint32_t done = 0; done < row.num_tokens; done += kPromptItemTokens) {
+      add_prompt_item(row, done, splits->items > 0 ? splits->splits / stretch : 1);
+      if (splits->items > 0) --splits->items;
+    }
     return;
   }
   for (uint32_t i = 0; i < row.num_tokens; ++i) {
@@ -171,11 +173,12 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
     }
   }
   const bool batch_invariant = std::ranges::any_of(plan.rows, &PlanRow::batch_invariant);
-  const uint32_t splits = prompt_splits(plan);
+  const PromptSplits prompt = prompt_splits(plan);
   uint32_t stretch = batch_invariant ? 0 : 1;
   do {
     forward_.clear_attention();
-    for (const PlanRow& row : plan.rows) add_attention_items(row, stretch, splits);
+    PromptSplits splits = prompt;
+    for (const PlanRow& row : plan.rows) add_attention_items(row, stretch, &splits);
     stretch *= 2;
   } while (forward_.num_partials > partials_max_ && !batch_invariant);
   LLMRT_CHECK(forward_.num_partials <= partials_max_, "state_config has room for invariant splits");

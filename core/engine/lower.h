@@ -60,9 +60,13 @@ class Lowering {
   StateConfig state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max);
 
  private:
-  void add_attention_items(const PlanRow& row, uint32_t stretch, uint32_t splits);
+  // The first `items` prompt items of the step have so many splits each; kernels begin with the last ones.
+  struct PromptSplits {
+    uint32_t items = 0, splits = 1;
+  };
+  void add_attention_items(const PlanRow& row, uint32_t stretch, PromptSplits* splits);
   void add_prompt_item(const PlanRow& row, uint32_t first, uint32_t splits);
-  uint32_t prompt_splits(const IterationPlan& plan) const;
+  PromptSplits prompt_splits(const IterationPlan& plan) const;
   uint32_t first_key(uint32_t position) const;  // that is in the window of a query there
   void add_decode_items(const PlanRow& row, uint32_t token, uint32_t length);
 

@@ -90,7 +90,7 @@ TEST_CASE("rows that share more keys than the pool holds get longer splits, not 
 }
 
 TEST_CASE("a chunk of few tokens behind many keys is split, and every key is read once") {
-  for (const uint32_t num_tokens : {33u, 64u, 190u, 512u, 1024u, 1500u}) {
+  for (const uint32_t num_tokens : {33u, 64u, 190u, 512u, 640u, 1024u, 1500u}) {
     IterationPlan plan = decode_plan(3, 900);
     plan.rows.push_back({});
     PlanRow& prompt = plan.rows.back();
@@ -124,8 +124,9 @@ TEST_CASE("a chunk of few tokens behind many keys is split, and every key is rea
     }
     CHECK(tokens_of.empty());
     // Eight items run at a time, and a split has at least 512 keys: 8, 16 and 24 fill the device as they are, 3 in five
-    // splits each.
-    const std::map<uint32_t, size_t> expected = {{33, 4}, {64, 5}, {190, 15}, {512, 8}, {1024, 16}, {1500, 24}};
+    // splits each; of 10 the first two, of four splits each, fill another half.
+    const std::map<uint32_t, size_t> expected = {{33, 4},   {64, 5},    {190, 15}, {512, 8},
+                                                 {640, 16}, {1024, 16}, {1500, 24}};
     CHECK(inputs.prompt_items.size() == expected.at(num_tokens));
   }
 }
