@@ -63,15 +63,16 @@ Status Cublas::set_workspace(void* data, uint64_t bytes) {
 }
 
 Status Cublas::multiply(cudaStream_t stream, const void* w, uint32_t n, uint32_t k, uint32_t w_stride, const void* x,
-                        uint32_t rows, float* out, uint32_t out_stride) {
+                        uint32_t rows, const Out& out) {
   // cuBLAS counts by columns: what it sees of w is [k, n], of x [k, rows], of out [n, rows].
-  const float one = 1, zero = 0;
+  const float one = 1, kept = out.adds ? 1 : 0;
   if (Status status = cublas_status(functions_->set_stream(handle_, stream), "set stream"); !status) return status;
-  return cublas_status(functions_->gemm_ex(handle_, kTransposeYes, kTransposeNo, static_cast<int>(n),
-                                           static_cast<int>(rows), static_cast<int>(k), &one, w, kTypeF16,
-                                           static_cast<int>(w_stride), x, kTypeF16, static_cast<int>(k), &zero, out,
-                                           kTypeF32, static_cast<int>(out_stride), kComputeF32, kAlgorithmDefault),
-                       "GemmEx");
+  return cublas_status(
+      functions_->gemm_ex(handle_, kTransposeYes, kTransposeNo, static_cast<int>(n), static_cast<int>(rows),
+                          static_cast<int>(k), &one, w, kTypeF16, static_cast<int>(w_stride), x, kTypeF16,
+                          static_cast<int>(k), &kept, out.data, out.is_f16 ? kTypeF16 : kTypeF32,
+                          static_cast<int>(out.stride), kComputeF32, kAlgorithmDefault),
+      "GemmEx");
 }
 
 }  // namespace llmrt::cuda

@@ -23,10 +23,15 @@ class Cublas {
   Status set_workspace(void* data, uint64_t bytes);
   const std::string& library_name() const { return library_->name(); }
 
-  // out[r][n] = sum over k of x[r][k] * w[n][k]: f16 x [rows, k], f16 w with rows of w_stride numbers, f32 out with
-  // rows of out_stride numbers.
+  struct Out {
+    void* data = nullptr;  // [rows, n]
+    uint32_t stride = 0;   // numbers from one row to the next
+    bool is_f16 = false;   // else f32
+    bool adds = false;     // to what is there
+  };
+  // out[r][n] = sum over k of x[r][k] * w[n][k], in f32: f16 x [rows, k], f16 w with rows of w_stride numbers.
   Status multiply(cudaStream_t stream, const void* w, uint32_t n, uint32_t k, uint32_t w_stride, const void* x,
-                  uint32_t rows, float* out, uint32_t out_stride);
+                  uint32_t rows, const Out& out);
 
  private:
   struct Functions;

@@ -22,6 +22,13 @@ const T* op_at(const OpList& list, size_t i) {
 }
 
 Ran run_at(const OpList& list, size_t i, const OpContext& at) {
+  if (const Matmul* matmul = op_at<Matmul>(list, i);
+      matmul && at.plan->last_ops[matmul->out] == static_cast<int>(i) + 1) {
+    const GatedActivation* activation = op_at<GatedActivation>(list, i + 1);
+    if (activation && can_fuse(*matmul, *activation, at)) return {2, run_fused(*matmul, *activation, at)};
+    const RmsNorm* norm = op_at<RmsNorm>(list, i + 1);
+    if (norm && can_fuse(*matmul, *norm, at)) return {2, run_fused(*matmul, *norm, at)};
+  }
   const QkNorm* norm = op_at<QkNorm>(list, i);
   const size_t next = norm ? i + 1 : i;
   const Rope* rope = op_at<Rope>(list, next);
@@ -115,10 +122,11 @@ Status Executor::profile(const OpList& list, const OpContext& base, uint64_t are
   const auto time_ops = [&]() -> Status {
     for (cudaEvent_t& event : events) CUDA_TRY(cudaEventCreate(&event), "profile: event");
     CUDA_TRY(cudaEventRecord(events[0], at.stream), "profile: event");
-    for (size_t i = 0; i < list.ops.size(); ++i) {
-      Status status = std::visit([&](const auto& op) { return cuda::run(op, at); }, list.ops[i]);
-      if (!status) return status;
-      CUDA_TRY(cudaEventRecord(events[i + 1], at.stream), "profile: event");
+    for (size_t i = 0; i < list.ops.size();) {
+      Ran ran = run_at(list, i, at);
+      if (!ran.status) return std::move(ran.status);
+      for (size_t end = i + ran.num_ops; i < end; ++i)
+        CUDA_TRY(cudaEventRecord(events[i + 1], at.stream), "profile: event");
     }
     CUDA_TRY(cudaStreamSynchronize(at.stream), "profile: wait");
     for (size_t i = 0; i < list.ops.size(); ++i) {

@@ -25,7 +25,7 @@ class Executor {
   Status run(const OpList& list, const OpContext& base, uint64_t arena_bytes);
   // Captures ahead of the first run.
   Status prepare(const OpList& list, const OpContext& base, uint64_t arena_bytes);
-  // Op by op, without fusion or graph; waits. Appends milliseconds of each op.
+  // Op by op, without graph; waits. Appends milliseconds of each op, 0 for those that ran with the one before.
   Status profile(const OpList& list, const OpContext& base, uint64_t arena_bytes, std::vector<double>* op_ms);
 
   // Graphs refer to addresses: they go when anything moves. The stream must be idle.

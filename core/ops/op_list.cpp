@@ -159,6 +159,7 @@ ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes) {
 
   ArenaPlan plan;
   plan.offsets.assign(num_tensors, ArenaPlan::kNoOffset);
+  for (const Life& life : lives) plan.last_ops.push_back(life.last);
   std::vector<TensorId> placed;  // by offset
   for (TensorId id : order) {
     const uint64_t bytes = round_up(std::max<uint64_t>(list.bytes_of(id), 1), alignment_bytes);

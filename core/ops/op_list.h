@@ -55,6 +55,7 @@ OpCost cost(const OpList& list, const Op& op, const WeightTable& weights, const 
 // Offsets of arena tensors, aliased by lifetime; first fit by size. kHidden tensors get no offset.
 struct ArenaPlan {
   std::vector<uint64_t> offsets;  // by TensorId; kNoOffset for kHidden
+  std::vector<int> last_ops;      // by TensorId: the op that touches it last; of pinned ones none, one past the end
   uint64_t bytes = 0;             // peak
   static constexpr uint64_t kNoOffset = ~0ull;
 };

@@ -1,5 +1,5 @@
-// The functions of cuBLAS that the backend calls, in host memory: column-major, f16 in, f32 out. A library of its own,
-// opened as the real one is (LLMRT_CUBLAS).
+// The functions of cuBLAS that the backend calls, in host memory: column-major, f16 in, f32 or f16 out. A library of
+// its own, opened as the real one is (LLMRT_CUBLAS).
 #include <bit>
 #include <cstdint>
 
@@ -35,15 +35,22 @@ int cublasSetWorkspace_v2(void*, void*, size_t) {
 int cublasGemmEx(void* handle, int transpose_a, int transpose_b, int m, int n, int k, const void* alpha, const void* a,
                  int a_type, int lda, const void* b, int b_type, int ldb, const void* beta, void* c, int c_type,
                  int ldc, int compute_type, int) {
-  if (a_type != 2 || b_type != 2 || c_type != 0 || compute_type != 68 || transpose_b != 0 || transpose_a != 1 ||
-      lda < k || ldb < k || ldc < m || *static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0)
+  const float kept = *static_cast<const float*>(beta);
+  if (a_type != 2 || b_type != 2 || (c_type != 0 && c_type != 2) || compute_type != 68 || transpose_b != 0 ||
+      transpose_a != 1 || lda < k || ldb < k || ldc < m || *static_cast<const float*>(alpha) != 1 ||
+      (kept != 0 && kept != 1))
     return kInvalid;
   const std::function<void()> work = [=] {
     for (int64_t column = 0; column < n; ++column)
       for (int64_t row = 0; row < m; ++row) {
         float sum = 0;
         for (int64_t i = 0; i < k; ++i) sum += value(a, row * lda + i) * value(b, column * ldb + i);
-        static_cast<float*>(c)[column * ldc + row] = sum;
+        const int64_t at = column * ldc + row;
+        if (kept == 1) sum += c_type == 2 ? value(c, at) : static_cast<float*>(c)[at];
+        if (c_type == 2)
+          static_cast<uint16_t*>(c)[at] = std::bit_cast<uint16_t>(static_cast<_Float16>(sum));
+        else
+          static_cast<float*>(c)[at] = sum;
       }
   };
   emulator_enqueue(static_cast<Handle*>(handle)->stream, &work);

@@ -1,6 +1,9 @@
 // matmul: out = x * W^T + bias, run by run of equal encoding, each into its columns of out [rows, N] f32. Chooses the
 // kernel by rows; the kernels are in matmul_*.cu.
 #include "backends/cuda/ops/matmul.h"
+
+#include <algorithm>
+
 #include "backends/cuda/weights.h"
 
 namespace llmrt::cuda {
@@ -10,37 +13,87 @@ namespace {
 constexpr uint32_t kVectorRowsMax = 8;
 constexpr uint32_t kSkinnyRowsMax = 64;  // of quantised weights; beyond, it pays to write them out in f16 for cuBLAS
 
+bool has_f16_form(const PackedMatrix& weight, DType x) {
+  return x == DType::kF16 && weight.encoding != Encoding::kF32 && weight.f16_safe && weight.columns % 8 == 0;
+}
+
 Status multiply(const MatmulArgs& args, const OpContext& at) {
   const PackedMatrix& w = args.weight;
-  if (args.x_dtype != DType::kF16 || w.encoding == Encoding::kF32 || !w.f16_safe || w.columns % 8 != 0)
-    return matmul_exact(args, at);
+  if (!has_f16_form(w, args.x_dtype)) return matmul_exact(args, at);
   if (at.list->batch_invariant) return matmul_skinny(args, at);
   if (args.num_rows <= kVectorRowsMax) return matmul_vector(args, at);
   const bool skinny = w.encoding != Encoding::kF16 && args.num_rows <= kSkinnyRowsMax;
   if (skinny || !at.cublas) return matmul_skinny(args, at);
-  return matmul_wide(args, at);
+  return matmul_wide(args, MatmulResult::kF32, at);
+}
+
+MatmulArgs args_of(const Matmul& op, const DeviceGroup& group, const GroupRun& run, const OpContext& at) {
+  return {run.matrix,
+          at.bytes(op.x),
+          at.desc(op.x).dtype,
+          group.bias ? group.bias + run.out_column : nullptr,
+          at.tensor<float>(op.out) + run.out_column,
+          group.rows,
+          at.rows_of(op.x),
+          at.live(op.x)};
+}
+
+Status check(const Matmul& op, const OpContext& at) {
+  const DeviceGroup& group = at.weights->group(op.group);
+  if (at.desc(op.x).columns == group.columns && at.desc(op.out).columns == group.rows) return {};
+  return make_error(ErrorCode::kInvalidArgument, "matmul: group {}: expected x [, {}] and out [, {}], found {} and {}",
+                    op.group, group.columns, group.rows, at.desc(op.x).columns, at.desc(op.out).columns);
+}
+
+// Whether all of it goes through cuBLAS for a prompt.
+bool is_wide(const Matmul& op, const OpContext& at) {
+  if (at.list->batch_invariant || !at.cublas || at.rows_of(op.x) <= kSkinnyRowsMax) return false;
+  const auto& runs = at.weights->group(op.group).runs;
+  return std::all_of(runs.begin(), runs.end(),
+                     [&](const GroupRun& run) { return has_f16_form(run.matrix, at.desc(op.x).dtype); });
 }
 
 }  // namespace
 
 Status run(const Matmul& op, const OpContext& at) {
+  if (Status status = check(op, at); !status) return status;
   const DeviceGroup& group = at.weights->group(op.group);
-  if (at.desc(op.x).columns != group.columns || at.desc(op.out).columns != group.rows)
-    return make_error(ErrorCode::kInvalidArgument,
-                      "matmul: group {}: expected x [, {}] and out [, {}], found {} and {}", op.group, group.columns,
-                      group.rows, at.desc(op.x).columns, at.desc(op.out).columns);
-  for (const GroupRun& run : group.runs) {
-    const MatmulArgs args{run.matrix,
-                          at.bytes(op.x),
-                          at.desc(op.x).dtype,
-                          group.bias ? group.bias + run.out_column : nullptr,
-                          at.tensor<float>(op.out) + run.out_column,
-                          group.rows,
-                          at.rows_of(op.x),
-                          at.live(op.x)};
-    if (Status status = multiply(args, at); !status) return status;
-  }
+  for (const GroupRun& run : group.runs)
+    if (Status status = multiply(args_of(op, group, run, at), at); !status) return status;
   return {};
+}
+
+bool can_fuse(const Matmul& matmul, const GatedActivation& activation, const OpContext& at) {
+  return activation.x == matmul.out && at.desc(activation.out).dtype == DType::kF16 &&
+         !at.weights->group(matmul.group).bias && is_wide(matmul, at);
+}
+
+Status run_fused(const Matmul& matmul, const GatedActivation& activation, const OpContext& at) {
+  if (Status status = check(matmul, at); !status) return status;
+  const DeviceGroup& group = at.weights->group(matmul.group);
+  for (const GroupRun& run : group.runs) {
+    MatmulArgs args = args_of(matmul, group, run, at);
+    args.out = reinterpret_cast<float*>(at.tensor<uint16_t>(matmul.out) + run.out_column);
+    if (Status status = matmul_wide(args, MatmulResult::kF16, at); !status) return status;
+  }
+  return run_from_f16(activation, at);
+}
+
+bool can_fuse(const Matmul& matmul, const RmsNorm& norm, const OpContext& at) {
+  return norm.delta == matmul.out && at.desc(norm.x).columns == at.desc(matmul.out).columns && is_wide(matmul, at);
+}
+
+Status run_fused(const Matmul& matmul, const RmsNorm& norm, const OpContext& at) {
+  if (Status status = check(matmul, at); !status) return status;
+  const DeviceGroup& group = at.weights->group(matmul.group);
+  for (const GroupRun& run : group.runs) {
+    MatmulArgs args = args_of(matmul, group, run, at);
+    args.out = at.tensor<float>(norm.x) + run.out_column;
+    if (Status status = matmul_wide(args, MatmulResult::kAdded, at); !status) return status;
+  }
+  RmsNorm rest = norm;
+  rest.delta = kNoTensor;
+  return run(rest, at);
 }
 
 }  // namespace llmrt::cuda

@@ -23,8 +23,14 @@ Status matmul_exact(const MatmulArgs& args, const OpContext& at);
 // 64; both take more, at the price of reading the weights again.
 Status matmul_vector(const MatmulArgs& args, const OpContext& at);
 Status matmul_skinny(const MatmulArgs& args, const OpContext& at);
+// What the products become, beside f32 in their place.
+enum class MatmulResult : uint8_t {
+  kF32,
+  kF16,   // `out` points to f16; no bias
+  kAdded  // to what `out` holds
+};
 // The same through cuBLAS, which must be there; quantised weights are first written out in f16, a slice at a time.
-Status matmul_wide(const MatmulArgs& args, const OpContext& at);
+Status matmul_wide(const MatmulArgs& args, MatmulResult result, const OpContext& at);
 
 // fn.template operator()<E>() for an encoding that a Fragment exists for.
 template <class Fn>

@@ -54,11 +54,12 @@ Status dequantize(const PackedMatrix& weight, __half* out, const OpContext& at) 
                        [&]<Encoding E>() { return launch(at, "dequantize", dequantize_kernel<E>, grid, weight, out); });
 }
 
-Status multiply(const MatmulArgs& args, const OpContext& at) {
+Status multiply(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
   const PackedMatrix& w = args.weight;
+  const bool is_f16 = result == MatmulResult::kF16;
+  Cublas::Out out{args.out, args.out_stride, is_f16, result == MatmulResult::kAdded};
   if (w.encoding == Encoding::kF16)
-    return at.cublas->multiply(at.stream, w.plane[0], w.rows, w.columns, w.row_stride / 2, args.x, args.num_rows,
-                               args.out, args.out_stride);
+    return at.cublas->multiply(at.stream, w.plane[0], w.rows, w.columns, w.row_stride / 2, args.x, args.num_rows, out);
   __half* scratch = reinterpret_cast<__half*>(at.workspace.data);
   const uint64_t row_bytes = uint64_t{w.columns} * 2;
   const uint32_t slice_rows = static_cast<uint32_t>(std::min<uint64_t>(at.workspace.bytes / row_bytes, w.rows));
@@ -68,8 +69,9 @@ Status multiply(const MatmulArgs& args, const OpContext& at) {
   for (uint32_t row = 0; row < w.rows; row += slice_rows) {
     const PackedMatrix slice = w.slice(row, std::min(slice_rows, w.rows - row));
     if (Status status = dequantize(slice, scratch, at); !status) return status;
-    if (Status status = at.cublas->multiply(at.stream, scratch, slice.rows, w.columns, w.columns, args.x, args.num_rows,
-                                            args.out + row, args.out_stride);
+    out.data = reinterpret_cast<std::byte*>(args.out) + uint64_t{row} * (is_f16 ? 2 : 4);
+    if (Status status =
+            at.cublas->multiply(at.stream, scratch, slice.rows, w.columns, w.columns, args.x, args.num_rows, out);
         !status)
       return status;
   }
@@ -78,8 +80,9 @@ Status multiply(const MatmulArgs& args, const OpContext& at) {
 
 }  // namespace
 
-Status matmul_wide(const MatmulArgs& args, const OpContext& at) {
-  if (Status status = multiply(args, at); !status || !args.bias) return status;
+Status matmul_wide(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
+  LLMRT_CHECK(result != MatmulResult::kF16 || !args.bias, "matmul_wide: a bias of f16 results");
+  if (Status status = multiply(args, result, at); !status || !args.bias) return status;
   const Grid grid{dim3(ceil_div(args.weight.rows, kThreads), args.num_rows), kThreads};
   return launch(at, "matmul_bias", add_bias_kernel, grid, args.out, args.out_stride, args.bias, args.weight.rows,
                 args.live);
