@@ -5,9 +5,9 @@
 //   rope      pairs (a, b) of q and k turned by positions[t] * freqs[i]: (a cos - b sin, a sin + b cos) * magnitude
 //   kv_write  k and v into the pool, in its dtype (core/kv/kv_format.h)
 //
-// qkv f32 [T, (num_heads + 2 num_kv_heads) * head_dim]. One warp a (token, head), the head in shared memory; sums in
-// f32. The angle is made in f64 and brought into one turn before its sine is taken in f32: at position 131,072 the f32
-// product would be off by 0.008.
+// qkv f32 [T, (num_heads + 2 num_kv_heads) * head_dim]. One warp a (token, some heads), a head at a time in shared
+// memory; sums in f32. The angle is made in f64 and brought into one turn before its sine is taken in f32: at position
+// 131,072 the f32 product would be off by 0.008. In prompts that is most of the work, so a warp has several heads.
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/numbers.cuh"
 #include "backends/cuda/reduce.cuh"
@@ -21,6 +21,7 @@ struct Args {
   float* qkv;
   const uint32_t* live;
   uint32_t num_tokens, num_heads, num_kv_heads, head_dim;
+  uint32_t heads_each;               // of a warp
   const float *q_weight, *k_weight;  // null: no norm
   float eps;
   const float* freqs;  // null: no rope
@@ -44,30 +45,47 @@ __device__ void normalize(float* head, const Args& args, const float* weight, ui
   __syncwarp();
 }
 
-__device__ void turn(float* head, const Args& args, int32_t position, uint32_t lane) {
-  constexpr double kTurn = 6.283185307179586, kInverseTurn = 0.15915494309189535;
-  const uint32_t num_pairs = args.rope_dim / 2;
-  for (uint32_t i = lane; i < num_pairs; i += kWarp) {
-    const double angle = static_cast<double>(position) * static_cast<double>(args.freqs[i]);
-    float sine, cosine;
-    sincosf(static_cast<float>(angle - rint(angle * kInverseTurn) * kTurn), &sine, &cosine);
-    sine *= args.magnitude;
-    cosine *= args.magnitude;
-    const uint32_t first = args.pairing == RopePairing::kHalves ? i : 2 * i;
-    const uint32_t second = args.pairing == RopePairing::kHalves ? i + num_pairs : 2 * i + 1;
-    const float a = head[first], b = head[second];
-    head[first] = a * cosine - b * sine;
-    head[second] = a * sine + b * cosine;
+// The angles of a token's pairs: lane's c-th pair is lane + c * kWarp.
+struct Turn {
+  static constexpr uint32_t kPairs = kHeadDimMax / 2 / kWarp;
+  float cosine[kPairs], sine[kPairs];
+
+  __device__ Turn(const Args& args, int32_t position, uint32_t lane) {
+    constexpr double kTurn = 6.283185307179586, kInverseTurn = 0.15915494309189535;
+#pragma unroll
+    for (uint32_t c = 0; c < kPairs; ++c) {
+      const uint32_t i = lane + c * kWarp;
+      if (i >= args.rope_dim / 2) break;
+      const double angle = static_cast<double>(position) * static_cast<double>(args.freqs[i]);
+      sincosf(static_cast<float>(angle - rint(angle * kInverseTurn) * kTurn), &sine[c], &cosine[c]);
+      sine[c] *= args.magnitude;
+      cosine[c] *= args.magnitude;
+    }
   }
-  __syncwarp();
-}
+
+  __device__ void apply(float* head, const Args& args, uint32_t lane) const {
+    const uint32_t num_pairs = args.rope_dim / 2;
+#pragma unroll
+    for (uint32_t c = 0; c < kPairs; ++c) {
+      const uint32_t i = lane + c * kWarp;
+      if (i >= num_pairs) break;
+      const uint32_t first = args.pairing == RopePairing::kHalves ? i : 2 * i;
+      const uint32_t second = args.pairing == RopePairing::kHalves ? i + num_pairs : 2 * i + 1;
+      const float a = head[first], b = head[second];
+      head[first] = a * cosine[c] - b * sine[c];
+      head[second] = a * sine[c] + b * cosine[c];
+    }
+    __syncwarp();
+  }
+};
 
 // e4m3, rounded to nearest even; beyond 448 stays there, NaN stays.
 __device__ uint8_t to_f8(float x) {
   const uint32_t bits = __float_as_uint(x), sign = bits >> 24 & 0x80;
   if ((bits & 0x7fffffff) > 0x7f800000) return 0x7f;
   const float a = fminf(fabsf(x), 448.0f);
-  if (a < 0x1p-6f) return static_cast<uint8_t>(sign | static_cast<uint32_t>(rintf(a * 512)));  // or the first normal one
+  if (a < 0x1p-6f)
+    return static_cast<uint8_t>(sign | static_cast<uint32_t>(rintf(a * 512)));  // or the first normal one
   const uint32_t normal = __float_as_uint(a);
   return static_cast<uint8_t>(sign | (((normal + 0x7ffff + (normal >> 20 & 1)) >> 20) - 0x3c0));
 }
@@ -110,25 +128,21 @@ __device__ void write_vector(const float* head, const Args& args, uint64_t vecto
   }
 }
 
-__global__ void __launch_bounds__(kThreads) qkv_heads_kernel(Args args) {
-  __shared__ float heads[kWarps][kHeadDimMax];
-  grid_dependency_wait();
-  const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const uint32_t t = blockIdx.x, h = blockIdx.y * kWarps + warp;
+// Head h of token t, in `head`.
+__device__ void run_head(float* head, const Args& args, const Turn* turn, uint32_t t, uint32_t h, int32_t kv_slot,
+                         uint32_t lane) {
   const uint32_t num_turned = args.num_heads + args.num_kv_heads, num_all = num_turned + args.num_kv_heads;
-  if (t >= *args.live || h >= (args.kv_slots ? num_all : num_turned)) return;
   const bool is_query = h < args.num_heads, is_value = h >= num_turned;
-  const bool changes = (args.q_weight || args.freqs) && !is_value;
-  const int32_t kv_slot = args.kv_slots && !is_query ? args.kv_slots[t] : -1;
+  const bool changes = (args.q_weight || turn) && !is_value;
+  if (is_query) kv_slot = -1;
   if (!changes && kv_slot < 0) return;
 
-  float* head = heads[warp];
   float* row = args.qkv + (uint64_t{t} * num_all + h) * args.head_dim;
   for (uint32_t i = lane; i < args.head_dim; i += kWarp) head[i] = row[i];
   __syncwarp();
   if (changes) {
     if (args.q_weight) normalize(head, args, is_query ? args.q_weight : args.k_weight, lane);
-    if (args.freqs) turn(head, args, args.positions[t], lane);
+    if (turn) turn->apply(head, args, lane);
     for (uint32_t i = lane; i < args.head_dim; i += kWarp) row[i] = head[i];
   }
   if (kv_slot < 0) return;
@@ -138,6 +152,29 @@ __global__ void __launch_bounds__(kThreads) qkv_heads_kernel(Args args) {
   const uint32_t which = is_value, kv_head = h - args.num_heads - which * args.num_kv_heads;
   const uint64_t run = (uint64_t{block} * 2 + which) * args.num_kv_heads + kv_head;
   write_vector(head, args, run * args.block_tokens + offset, is_value, lane);
+}
+
+template <bool kTurns>
+__global__ void __launch_bounds__(kThreads) qkv_heads_kernel(Args args) {
+  __shared__ float heads[kWarps][kHeadDimMax];
+  grid_dependency_wait();
+  const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const uint32_t t = blockIdx.x, first = (blockIdx.y * kWarps + warp) * args.heads_each;
+  const uint32_t end = min(first + args.heads_each, args.num_heads + (args.kv_slots ? 2 : 1) * args.num_kv_heads);
+  if (t >= *args.live || first >= end) return;
+  const int32_t kv_slot = args.kv_slots ? args.kv_slots[t] : -1;
+  const auto run = [&](const Turn* turn) {
+    for (uint32_t h = first; h < end; ++h) {
+      run_head(heads[warp], args, turn, t, h, kv_slot, lane);
+      __syncwarp();
+    }
+  };
+  if constexpr (kTurns) {
+    const Turn turn(args, args.positions[t], lane);
+    run(&turn);
+  } else {
+    run(nullptr);
+  }
 }
 
 template <class HeadOp>
@@ -151,6 +188,7 @@ Status set_shape(const HeadOp& op, const OpContext& at, Args* args) {
   args->qkv = at.tensor<float>(op.qkv);
   args->live = at.live(op.qkv);
   args->num_tokens = at.rows_of(op.qkv);
+  args->heads_each = args->num_tokens >= 64 ? 3 : 1;
   args->num_heads = op.num_heads;
   args->num_kv_heads = op.num_kv_heads;
   args->head_dim = op.head_dim;
@@ -193,7 +231,8 @@ Status set(const KvWrite& op, const OpContext& at, Args* args) {
 
 Status start(const Args& args, const char* name, const OpContext& at) {
   const uint32_t heads = args.num_heads + (args.kv_slots ? 2 : 1) * args.num_kv_heads;
-  return launch(at, name, qkv_heads_kernel, {dim3(args.num_tokens, ceil_div(heads, kWarps)), kThreads}, args);
+  const Grid grid{dim3(args.num_tokens, ceil_div(heads, kWarps * args.heads_each)), kThreads};
+  return launch(at, name, args.freqs ? qkv_heads_kernel<true> : qkv_heads_kernel<false>, grid, args);
 }
 
 }  // namespace
