@@ -1,6 +1,6 @@
 // out = x * W^T + bias on matrix units (KHR cooperative matrix): f16 factors, f32 sums. A workgroup makes a tile of
-// kTileRows weight rows (grid x) by kTileCols rows of x (grid y); a step takes 64 * kSlices columns of both into
-// shared memory as f16, while the loads of the next kAhead steps are under way. A subgroup owns a part of the tile
+// kTileRows weight rows (grid y) by kTileCols rows of x (grid x: groups that need the same weights run at the same
+// time, and memory gives them once); a step takes 64 * kSlices columns of both into shared memory as f16, while the loads of the next kAhead steps are under way. A subgroup owns a part of the tile
 // and, of each step, one of kSlices slices of columns. With few tiles the columns are also split among workgroups
 // (grid z): each leaves its sums in `products`, and the last to arrive adds them up. Slices and splits are summed in
 // their order, whoever is last; with kSerial a workgroup makes the splits itself, and the sums are the same. Numbers of
@@ -116,7 +116,7 @@ void group_and_memory_barrier() {
 }
 
 void main() {
-  uint num_cols = count.w[0], row_first = gl_WorkGroupID.x * kTileRows, col_first = gl_WorkGroupID.y * kTileCols;
+  uint num_cols = count.w[0], col_first = gl_WorkGroupID.x * kTileCols, row_first = gl_WorkGroupID.y * kTileRows;
   if (col_first >= num_cols) return;
   uint slice = gl_SubgroupID % kSlices, part = gl_SubgroupID / kSlices;
   uint w_at = part % kPartsAlongRows * kPartRows * kStride + slice * kSliceColumns / 8u;

@@ -20,23 +20,26 @@ struct Choice {
 
 // The matrix units' tile for so many rows of x: the fastest measured on an H200 (docs/performance.md). Times
 // there rise in waves as if groups of a multiprocessor had some 48 KB of shared memory in all, so a tile of few rows is
-// small enough for two of them. Batch-invariant: without slices, which are an order of sums of their own, and small
-// enough for the totals of serial splits.
+// small enough for two of them. Many rows are a little faster in parts of twice the size, where lanes have registers
+// for their sums and weights need no expanding, which then fewer lanes would do. Batch-invariant: without slices, which
+// are an order of sums of their own, and small enough for the totals of serial splits.
 Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
                      bool batch_invariant) {
   struct Tile {
     uint32_t rows, cols, part_rows, part_cols, slices, ahead;
   };
+  const bool large_parts = rows > 256 && !is_quantized(piece.encoding) && traits.driver.starts_with("NVIDIA");
   const Tile tile = rows <= 16   ? Tile{64, 16, 16, 16, columns % 128 == 0 && !batch_invariant ? 2u : 1u, 2}
                     : rows <= 32 ? Tile{128, 32, 16, 32, 1, 2}
                     : rows <= 64 || batch_invariant ? Tile{128, 64, 32, 32, 1, 2}
+                    : large_parts                   ? Tile{128, 128, 64, 64, 1, 1}
                                                     : Tile{128, 128, 32, 64, 1, 1};
   const uint32_t subgroups = tile.rows / tile.part_rows * (tile.cols / tile.part_cols) * tile.slices;
   return {{"matmul_matrix",
            subgroups * traits.subgroup_size,
            {static_cast<uint32_t>(piece.encoding), bias, tile.rows, tile.cols, tile.part_rows, tile.part_cols,
             tile.slices, traits.matrix_m, traits.matrix_n, traits.matrix_k, tile.ahead}},
-          {ceil_div(static_cast<uint32_t>(piece.num_rows), tile.rows), ceil_div(rows, tile.cols)},
+          {ceil_div(rows, tile.cols), ceil_div(static_cast<uint32_t>(piece.num_rows), tile.rows)},
           columns / (64 * tile.slices),
           tile.rows * tile.cols * 4,
           tile.cols <= 32 ? 2u : 1u,
@@ -64,7 +67,7 @@ uint32_t invariant_splits(const Traits& traits, std::vector<Choice>* choices) {
     splits = std::min(splits, choice.splits_max);
   }
   splits = tiles == 0 ? 1 : std::clamp(traits.num_cores / tiles, 1u, splits);
-  const bool serial = splits > 1 && (*choices)[0].groups.y > 1;
+  const bool serial = splits > 1 && (*choices)[0].groups.x > 1;
   for (Choice& choice : *choices)
     if (choice.invariant_tiles > 0) choice.kernel.constants.push_back(serial ? splits : 1);
   return serial ? 1 : splits;
