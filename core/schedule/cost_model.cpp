@@ -1,12 +1,17 @@
 #include "core/schedule/cost_model.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include "core/schedule/step_sizes.h"
 
 namespace llmrt {
 namespace {
 
-constexpr double kFade = 0.995;   // of a step's weight with each later step
-constexpr double kAnchor = 1e-3;  // how much the coefficients so far count beside a step of typical size
+constexpr double kFade = 0.995;      // of a step's weight with each later step
+constexpr double kErrorRate = 0.25;  // how fast a size's error follows the last step
+constexpr double kErrorMax = 0.25;   // of what the line says: one slow step must not put a size out of use
+constexpr double kAnchor = 1e-3;     // how much the coefficients so far count beside a step of typical size
 
 // x of a symmetric positive definite system, by Cholesky. Rows and columns that are not `used` are left out; x is 0
 // there.
@@ -73,34 +78,58 @@ void FadingLine<N>::solve() {
   for (size_t i = 0; i < N; ++i) coefficients_[i] = used[i] ? solution[i] / typical_[i] : 0;
 }
 
+namespace {
+FadingLine<4>::Vector features(const StepWork& work) {
+  return {1, static_cast<double>(work.tokens), static_cast<double>(work.decode_keys),
+          static_cast<double>(work.chunk_pairs)};
+}
+}  // namespace
+
 CostModel::CostModel(const CostPrior& prior)
     : step_({prior.step_ms, prior.token_ms, 0, 0}, {1, 100, 1e5, 1e5}),
+      beside_sizes_(step_),
       moves_({0, prior.store_ms, prior.load_ms}, {1, 10, 10}) {}
 
 void CostModel::observe(const StepWork& work, const StepTimes& times) {
   if (times.step_ms > 0) {
-    step_.observe({1, static_cast<double>(work.tokens), static_cast<double>(work.decode_keys),
-                   static_cast<double>(work.chunk_pairs)},
-                  times.step_ms);
+    const FadingLine<4>::Vector x = features(work);
+    step_.observe(x, times.step_ms);
+    double& error = size_errors_[step_size_from(static_cast<uint32_t>(work.tokens))];
+    beside_sizes_.observe(x, times.step_ms - error);
+    const double line = beside_sizes_.predict(x), most = kErrorMax * line;
+    error += kErrorRate * (std::clamp(times.step_ms - line, -most, most) - error);
   }
   if (times.memory_ms > 0 && work.stores + work.loads > 0)
     moves_.observe({1, static_cast<double>(work.stores), static_cast<double>(work.loads)}, times.memory_ms);
 }
 
 double CostModel::step_ms(const StepWork& work) const {
-  return step_.predict({1, static_cast<double>(work.tokens), static_cast<double>(work.decode_keys),
-                        static_cast<double>(work.chunk_pairs)});
+  const auto error = size_errors_.find(step_size_from(static_cast<uint32_t>(work.tokens)));
+  return std::max(0.0, beside_sizes_.predict(features(work)) + (error == size_errors_.end() ? 0.0 : error->second));
 }
 
-// c * (token + pair * depth) + c^2 * pair / 2 <= what is left.
-uint32_t CostModel::chunk_within(double ms, const StepWork& work, uint64_t depth, uint32_t most) const {
-  const double left = ms - step_ms(work);
+// c * (token + pair * depth) + c^2 * pair / 2 <= what the step's other work leaves.
+uint32_t CostModel::chunk_by_line(double ms, const StepWork& work, uint64_t depth, uint32_t most) const {
+  const double left = ms - step_.predict(features(work));
   if (left <= 0) return 0;
   const double square = step_.coefficient(3) / 2;
   const double line = step_.coefficient(1) + step_.coefficient(3) * (static_cast<double>(depth) + 0.5);
   const double root = line + std::sqrt(line * line + 4 * square * left);
   if (root <= 0) return most;
   return static_cast<uint32_t>(std::min<double>(2 * left / root, most));
+}
+
+uint32_t CostModel::chunk_within(double ms, const StepWork& work, uint64_t depth, uint32_t most) const {
+  const uint32_t chunk = chunk_by_line(ms, work, depth, most), others = static_cast<uint32_t>(work.tokens);
+  for (uint32_t size = step_size_from(others + chunk + chunk / 4); size > others; size = step_size_within(size - 1)) {
+    StepWork whole = work;
+    const uint32_t tokens = std::min(size - others, most);
+    if (tokens < chunk / 2) break;
+    whole.tokens += tokens;
+    whole.chunk_pairs += tokens * depth + uint64_t{tokens} * (tokens + 1) / 2;
+    if (step_ms(whole) <= ms) return tokens;
+  }
+  return chunk;
 }
 
 double CostModel::prefill_rate(uint32_t step_tokens) const {

@@ -1,13 +1,17 @@
 // What a step takes, learnt from the steps that ran: linear in what the step does,
 //   ms = fixed + a * tokens + b * keys that decoding rows read + c * pairs of a chunk's tokens and their keys,
 // and for the moves of KV blocks  ms = fixed + d * stores + e * loads.
-// Least squares without negative coefficients over the last few hundred steps (older ones fade). Directions that the
-// last steps say nothing about keep the value that was learnt before, at first the prior. Milliseconds throughout.
+// A device has sizes (step_sizes.h) that it likes: to tell what one step will take, a second line is learnt together
+// with how much longer than it the steps of each size take. Sizes grow with what else a step holds, and would bend a
+// line alone. Least squares without negative coefficients over the last few hundred steps (older ones fade). Directions
+// that the last steps say nothing about keep the value that was learnt before, at first the prior. Milliseconds
+// throughout.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <unordered_map>
 
 namespace llmrt {
 
@@ -66,7 +70,7 @@ class CostModel {
   // Enough steps have been seen for a guess.
   bool knows_steps() const { return step_.num_observed() >= 8; }
   // The most tokens of a chunk that begins at position `depth`, up to `most`, with which a step that does `work` beside
-  // it takes no more than `ms`.
+  // it takes no more than `ms`; with those they make a whole size where one is near.
   uint32_t chunk_within(double ms, const StepWork& work, uint64_t depth, uint32_t most) const;
   // Tokens a millisecond of a prompt that is computed in steps of so many, at its beginning.
   double prefill_rate(uint32_t step_tokens) const;
@@ -76,7 +80,10 @@ class CostModel {
   double swap_ms(uint64_t num_blocks) const;
 
  private:
-  FadingLine<4> step_;
+  uint32_t chunk_by_line(double ms, const StepWork& work, uint64_t depth, uint32_t most) const;
+
+  FadingLine<4> step_, beside_sizes_;
+  std::unordered_map<uint32_t, double> size_errors_;  // ms that steps of a size take longer than beside_sizes_ says
   FadingLine<3> moves_;
 };
 

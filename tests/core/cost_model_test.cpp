@@ -6,6 +6,7 @@
 #include <random>
 
 #include "core/base/checked_math.h"
+#include "core/schedule/step_sizes.h"
 
 using namespace llmrt;
 using Catch::Approx;
@@ -111,4 +112,39 @@ TEST_CASE("coefficients are never negative") {
     REQUIRE(model.step_ms({}) >= 0);
   }
   CHECK(model.step_ms({.tokens = 250}) == Approx(750).epsilon(0.1));
+}
+
+TEST_CASE("chunks keep to the limit on a device that likes some sizes and not others") {
+  // A step takes as long as its whole size, and sizes of odd multiples of 64 take a sixth longer.
+  const auto true_ms = [](uint32_t chunk, uint64_t depth) {
+    const uint32_t size = step_size_from(32 + chunk);
+    return (4.5 + 0.016 * size) * (size > 256 && size % 128 != 0 ? 1.17 : 1.0) + 1.6e-6 * chunk * depth;
+  };
+  CostModel model(CostPrior{});
+  const StepWork rows{.tokens = 32, .decode_keys = 32 * 700};
+  for (int i = 0; i < 50; ++i) model.observe(rows, {.step_ms = 5});
+  const double limit_ms = 13;
+  double worst_ms = 0, sum_ms = 0, best_ms = 0;
+  for (int prompt = 0; prompt < 3; ++prompt) {
+    worst_ms = sum_ms = best_ms = 0;
+    for (uint64_t depth = 0; depth < 16000;) {
+      const uint32_t chunk = model.chunk_within(limit_ms, rows, depth, 2048);
+      REQUIRE(chunk > 64);
+      const double ms = true_ms(chunk, depth);
+      model.observe({.tokens = 32 + chunk, .decode_keys = 32 * 700, .chunk_pairs = chunk * (depth + chunk / 2)},
+                    {.step_ms = ms});
+      worst_ms = std::max(worst_ms, ms);
+      sum_ms += ms;
+      depth += chunk;
+    }
+    for (uint64_t depth = 0; depth < 16000;) {  // had it known
+      uint32_t best = 0;
+      for (uint32_t chunk = 1; chunk < 1000; ++chunk)
+        if (true_ms(chunk, depth) <= limit_ms) best = chunk;
+      best_ms += true_ms(best, depth);
+      depth += best;
+    }
+  }
+  CHECK(worst_ms <= limit_ms * 1.03);
+  CHECK(sum_ms <= best_ms * 1.03);
 }
