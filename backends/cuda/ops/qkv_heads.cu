@@ -128,18 +128,30 @@ __device__ void write_vector(const float* head, const Args& args, uint64_t vecto
   }
 }
 
-// Head h of token t, in `head`.
-__device__ void run_head(float* head, const Args& args, const Turn* turn, uint32_t t, uint32_t h, int32_t kv_slot,
+// A head's numbers, on their way from memory.
+struct Loaded {
+  float numbers[kHeadDimMax / kWarp];
+
+  __device__ void load(const float* row, uint32_t head_dim, uint32_t lane) {
+#pragma unroll
+    for (uint32_t c = 0; c < kHeadDimMax / kWarp; ++c)
+      if (lane + c * kWarp < head_dim) numbers[c] = row[lane + c * kWarp];
+  }
+  __device__ void store(float* head, uint32_t head_dim, uint32_t lane) const {
+#pragma unroll
+    for (uint32_t c = 0; c < kHeadDimMax / kWarp; ++c)
+      if (lane + c * kWarp < head_dim) head[lane + c * kWarp] = numbers[c];
+    __syncwarp();
+  }
+};
+
+// Head h of token t, which is in `head` and came from `row`.
+__device__ void run_head(float* head, float* row, const Args& args, const Turn* turn, uint32_t h, int32_t kv_slot,
                          uint32_t lane) {
-  const uint32_t num_turned = args.num_heads + args.num_kv_heads, num_all = num_turned + args.num_kv_heads;
+  const uint32_t num_turned = args.num_heads + args.num_kv_heads;
   const bool is_query = h < args.num_heads, is_value = h >= num_turned;
   const bool changes = (args.q_weight || turn) && !is_value;
   if (is_query) kv_slot = -1;
-  if (!changes && kv_slot < 0) return;
-
-  float* row = args.qkv + (uint64_t{t} * num_all + h) * args.head_dim;
-  for (uint32_t i = lane; i < args.head_dim; i += kWarp) head[i] = row[i];
-  __syncwarp();
   if (changes) {
     if (args.q_weight) normalize(head, args, is_query ? args.q_weight : args.k_weight, lane);
     if (turn) turn->apply(head, args, lane);
@@ -163,9 +175,14 @@ __global__ void __launch_bounds__(kThreads) qkv_heads_kernel(Args args) {
   const uint32_t end = min(first + args.heads_each, args.num_heads + (args.kv_slots ? 2 : 1) * args.num_kv_heads);
   if (t >= *args.live || first >= end) return;
   const int32_t kv_slot = args.kv_slots ? args.kv_slots[t] : -1;
+  float* row = args.qkv + (uint64_t{t} * (args.num_heads + 2 * args.num_kv_heads) + first) * args.head_dim;
+  Loaded loaded;
+  loaded.load(row, args.head_dim, lane);
   const auto run = [&](const Turn* turn) {
-    for (uint32_t h = first; h < end; ++h) {
-      run_head(heads[warp], args, turn, t, h, kv_slot, lane);
+    for (uint32_t h = first; h < end; ++h, row += args.head_dim) {
+      loaded.store(heads[warp], args.head_dim, lane);
+      if (h + 1 < end) loaded.load(row + args.head_dim, args.head_dim, lane);
+      run_head(heads[warp], row, args, turn, h, kv_slot, lane);
       __syncwarp();
     }
   };
