@@ -56,6 +56,7 @@ struct Flight {
   const IterationPlan* plan;
   const LoweredStep* lowered;
   Ticket ticket;
+  TimeNs begin_ns;  // on the device: when it was handed over or the one before ended
 };
 
 Error row_error(uint32_t flags) {
@@ -116,13 +117,26 @@ struct Engine::Impl {
   void publish();
   void log_preemptions();
   Error lose(Error error);
-  Result<bool> tick();
+  bool is_too_early(TimeNs until) const;
+  Result<bool> tick(TimeNs until);
   Result<bool> prepare_next();
 };
 
 // ---- the circle ----------------------------------------------------------------------------------------------------
 
-Result<bool> Engine::Impl::tick() {
+// To plan behind the step that runs. Sleeps until it is time or `until`, whichever comes first.
+bool Engine::Impl::is_too_early(TimeNs until) const {
+  if (flights.size() != 1) return false;
+  const TimeNs now = clock->now_ns();
+  const double after_ms = scheduler->plan_after_ms(*flights.front().plan, now);
+  const TimeNs then = flights.front().begin_ns + static_cast<TimeNs>(after_ms * 1e6);
+  if (now >= then) return false;
+  clock->sleep_until(std::min(then, until));
+  return until < then;
+}
+
+Result<bool> Engine::Impl::tick(TimeNs until) {
+  if (is_too_early(until)) return true;
   take_messages();
   const TimeNs begin_ns = clock->now_ns();
   const IterationPlan* plan = flights.size() < flights_max() ? scheduler->plan(begin_ns) : nullptr;
@@ -187,7 +201,7 @@ Status Engine::Impl::launch(const IterationPlan* plan) {
   Result<Ticket> ticket = backend->submit(step->submission());
   if (!ticket) return ticket.error();
   ++num_submitted;
-  flights.push_back({plan, step, *ticket});
+  flights.push_back({plan, step, *ticket, clock->now_ns()});
   return {};
 }
 
@@ -201,6 +215,7 @@ Status Engine::Impl::land() {
   device_ms += times.memory_ms + times.step_ms;
   if (last_step_end_ns) wall_ms += ms_between(last_step_end_ns, now);
   last_step_end_ns = now;
+  if (!flights.empty()) flights.front().begin_ns = now;
   judge(flight, *output);
   scheduler->commit(*flight.plan, verdicts, now, times);
   const bool audited = config.audit_steps > 0 && scheduler->stats().num_steps % config.audit_steps == 0;
@@ -407,8 +422,8 @@ void Engine::stop() {
   impl_->inbox.stop();
 }
 
-Result<bool> Engine::tick() {
-  return impl_->tick();
+Result<bool> Engine::tick(TimeNs until) {
+  return impl_->tick(until);
 }
 
 Result<bool> Engine::prepare_next() {
@@ -417,7 +432,7 @@ Result<bool> Engine::prepare_next() {
 
 Status Engine::run() {
   while (!impl_->inbox.stopped()) {
-    Result<bool> worked = impl_->tick();
+    Result<bool> worked = impl_->tick(kNever);
     if (worked && !*worked && !impl_->scheduler->has_work()) worked = impl_->prepare_next();
     if (!worked) return worked.error();
     if (!*worked) impl_->inbox.wait(impl_->scheduler->has_work() ? kBatchSleep : kIdleSleep);

@@ -56,8 +56,10 @@ class Engine {
   Status run();
   // Lets run() return after the current tick; requests that are still there end as cancelled.
   void stop();
-  // One pass of the loop, without sleeping: returns false when there was nothing to do. For tests, tools and the CLI.
-  Result<bool> tick();
+  // One pass of the loop: returns false when there was nothing to do. It waits for the device, and where a step is best
+  // planned late for that time (Scheduler::plan_after_ms), but no longer than to `until`, when the caller has requests
+  // to submit. For tests, tools and the CLI.
+  Result<bool> tick(TimeNs until = kNever);
   // While there is nothing to do: lets the device prepare one more size of steps (code that is loaded, commands that
   // are recorded), which the first step of that size would wait for. False when all are; run() does it. Engine's
   // thread.

@@ -8,6 +8,7 @@ namespace {
 
 // A request without a deadline counts as due then: it goes before those with later ones.
 constexpr TimeNs kPatienceNs = 30'000'000'000;
+constexpr TimeNs kLatelyNs = 60'000'000'000;  // whoever has asked may ask again
 
 }  // namespace
 
@@ -15,6 +16,7 @@ void Scheduler::Impl::add(Request request, TimeNs now) {
   std::optional<Error> refusal = queue_full(request, /*inbox_tokens=*/0);
   if (!refusal) refusal = too_late(request, now);
   stats.num_rejected += refusal.has_value();
+  if (lane_of(request.request_class) <= Lane::kAgent) asked_until_ns = now + kLatelyNs;
   std::shared_ptr<BeamSearch> search;
   if (request.beam)
     search = std::make_shared<BeamSearch>(request.n, *request.beam, request.max_tokens, ends_of(request));

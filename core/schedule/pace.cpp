@@ -10,6 +10,9 @@ namespace llmrt {
 namespace {
 
 constexpr uint32_t kChunkMin = 32;  // so that prompts get on whatever the target
+// Of a step's predicted time, until the next is planned: predictions are off by some percent, and the host takes its
+// time, too. Later, and the device waits where a step is over sooner.
+constexpr double kNearlyOver = 0.85;
 
 // A chunk of about so many tokens that with `others` makes a whole size: the few tokens that begin the next size cost
 // as much as all of it.
@@ -47,6 +50,18 @@ uint32_t Scheduler::Impl::chunk_tokens(const StepBudget& budget) const {
   if (limit_ms == 0 || !cost.knows_steps()) return usual;
   const uint32_t within = cost.chunk_within(limit_ms, work, depth, budget.tokens);
   return std::max(whole_chunk(within, others), std::min(kChunkMin, budget.tokens));
+}
+
+// Of requests that nobody waits for.
+bool Scheduler::Impl::has_patient_rows() const {
+  return running.size() >
+         num_rows[static_cast<size_t>(Lane::kInteractive)] + num_rows[static_cast<size_t>(Lane::kAgent)];
+}
+
+// Where nobody who waits has come lately nothing is won by it.
+double Scheduler::Impl::plan_after_ms(const StepWork& work, TimeNs now) const {
+  if (now >= asked_until_ns || !has_patient_rows() || !cost.knows_steps()) return 0;
+  return kNearlyOver * cost.step_ms(work);
 }
 
 void Scheduler::Impl::observe(const StepWork& work, const StepTimes& times, TimeNs now) {

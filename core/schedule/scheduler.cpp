@@ -170,6 +170,10 @@ const IterationPlan* Scheduler::plan(TimeNs now) {
   return plan;
 }
 
+double Scheduler::plan_after_ms(const IterationPlan& plan, TimeNs now) const {
+  return impl_->plan_after_ms(plan.work, now);
+}
+
 void Scheduler::commit(const IterationPlan& plan, std::span<Verdict> verdicts, TimeNs now, const StepTimes& times) {
   LLMRT_CHECK(impl_->num_commits < impl_->num_plans && plan.step == impl_->num_commits + 1,
               "plans are committed once, in their order");

@@ -113,6 +113,11 @@ class Scheduler {
   // stays valid and unchanged until its commit. An empty plan is never returned.
   const IterationPlan* plan(TimeNs now);
 
+  // So long after `plan` begins on the device the step behind it is best planned; 0 = at once. What comes while a step
+  // runs waits for its rest and for the step that is planned already: where rows of batch make steps long for requests
+  // that somebody waits for, the next one is left open until this one is nearly over.
+  double plan_after_ms(const IterationPlan& plan, TimeNs now) const;
+
   // In the order of the plans. One verdict for each PlanSample (logprobs are moved out of it). Verdicts of requests
   // that ended meanwhile are ignored; a preempted row's token is taken. `times`: what the step took on the device; the
   // cost model learns from it.

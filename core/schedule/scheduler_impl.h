@@ -64,6 +64,8 @@ struct Scheduler::Impl {
 
   // pace.cpp: how much at once, and how long until then
   uint32_t chunk_tokens(const StepBudget& budget) const;
+  double plan_after_ms(const StepWork& work, TimeNs now) const;
+  bool has_patient_rows() const;
   void observe(const StepWork& work, const StepTimes& times, TimeNs now);
   double wait_ms(Lane lane, uint64_t num_tokens) const;
   std::optional<Error> queue_full(const Request& request, uint64_t inbox_tokens) const;
@@ -179,6 +181,7 @@ struct Scheduler::Impl {
   bool room_is_scarce = false;      // somebody found none in the last round of admission
   uint64_t num_rounds = 0;          // of admission
   uint64_t num_enqueued = 0;
+  TimeNs asked_until_ns = 0;  // until then requests of people and of programs that wait came lately
   std::set<std::pair<TimeNs, RequestId>> timeouts;
   uint64_t num_admissions = 0;
   uint64_t turn = 0;  // admission number from which take_units serves: the first that the last step had to leave out

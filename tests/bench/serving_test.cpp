@@ -5,6 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <deque>
 
 #include "tests/fakes/fake_backend.h"
 #include "tests/fakes/sim_clock.h"
@@ -32,15 +33,26 @@ class TimedBackend final : public FakeBackend {
     ++*num_loads_;
     return FakeBackend::load_weights(weights, progress);
   }
+  Result<Ticket> submit(const StepSubmission& step) override {
+    Result<Ticket> ticket = FakeBackend::submit(step);
+    if (ticket) submitted_ns_.push_back(clock_->now_ns());
+    return ticket;
+  }
+  // A step begins when the one before is over.
   Result<StepOutput> wait(Ticket ticket) override {
     Result<StepOutput> output = FakeBackend::wait(ticket);
-    if (output) clock_->advance_ns(static_cast<TimeNs>(output->forward_ms * 1e6));
+    if (!output) return output;
+    end_ns_ = std::max(end_ns_, submitted_ns_.front()) + static_cast<TimeNs>(output->forward_ms * 1e6);
+    submitted_ns_.pop_front();
+    clock_->sleep_until(end_ns_);
     return output;
   }
 
  private:
   SimClock* clock_;
   int* num_loads_;
+  TimeNs end_ns_ = 0;
+  std::deque<TimeNs> submitted_ns_;
   Caps caps_;
 };
 

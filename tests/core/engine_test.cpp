@@ -43,11 +43,13 @@ struct Running {
     engine = std::move(*created);
     engine->set_log(stream_log(lines, LogLevel::kInfo));
   }
-  Result<RequestId> submit(size_t num_prompt, uint32_t max_tokens) {
+  Result<RequestId> submit(size_t num_prompt, uint32_t max_tokens,
+                           RequestClass request_class = RequestClass::kInteractive) {
     Request request;
     request.prompt.assign(num_prompt, 5 + static_cast<int32_t>(sinks.size()));  // each its own text
     request.max_tokens = max_tokens;
     request.stop.ignore_eos = true;
+    request.request_class = request_class;
     request.sink = sinks.emplace_back(std::make_shared<Sink>());
     return engine->submit(std::move(request));
   }
@@ -77,6 +79,29 @@ TEST_CASE("every preemption leaves a line that says who, what was lost and for w
   CHECK_THAT(run.lines.str(), ContainsSubstring("request 2 preempted (time 1): 32 computed tokens and 2 blocks given "
                                                 "back, to be recomputed (swap 0.0 ms, recompute "));
   CHECK_THAT(run.lines.str(), ContainsSubstring(" ms); request 1 needs a block\n"));
+}
+
+// Steps take 0.11 ms, and the clock moves only as the engine sleeps.
+TEST_CASE("a request that comes while a step runs beside batch is in the next one") {
+  Running run({.token_ms = 0.001, .key_ms = 0});
+  REQUIRE(run.submit(4, 28, RequestClass::kBatch).ok());
+  for (int i = 0; i < 12; ++i) REQUIRE(run.engine->tick().ok());
+  REQUIRE(run.submit(4, 12).ok());
+  for (int i = 0; i < 4; ++i) REQUIRE(run.engine->tick().ok());
+  const auto steps = [&] { return run.engine->stats().num_steps; };
+  const uint64_t before = steps();
+  const TimeNs now = run.clock.now_ns();
+  // Too early for the next: nothing is planned, so nothing is taken either.
+  REQUIRE(run.engine->tick(now + 50'000).value());
+  CHECK(run.clock.now_ns() == now + 50'000);
+  CHECK(steps() == before);
+  REQUIRE(run.submit(4, 12).ok());
+  REQUIRE(run.engine->tick().value());
+  CHECK(run.clock.now_ns() > now + 80'000);
+  CHECK(steps() == before + 1);
+  CHECK(run.engine->stats().num_running == 3);
+  run.run();
+  for (const auto& sink : run.sinks) CHECK(sink->finish == FinishReason::kLength);
 }
 
 TEST_CASE("a tick that took a step's result has worked, even when there is nothing to tell") {

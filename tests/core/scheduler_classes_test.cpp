@@ -202,6 +202,44 @@ plan
 )");
 }
 
+TEST_CASE("a step is planned late where batch runs and requests that somebody waits for have come within a minute") {
+  SchedulerConfig config;
+  config.context_max = 64;
+  config.kv_pools = {{64, 4}};
+  Scheduler scheduler(config);
+  TimeNs now = 0;
+  const auto add = [&](RequestId id, RequestClass request_class) {
+    Request request;
+    request.id = id;
+    request.prompt.assign(4, 1);
+    request.max_tokens = 60;
+    request.request_class = request_class;
+    scheduler.add(std::move(request), now);
+  };
+  const auto step = [&] {
+    const IterationPlan* plan = scheduler.plan(now);
+    REQUIRE(plan != nullptr);
+    const double after_ms = scheduler.plan_after_ms(*plan, now);
+    std::vector<Verdict> verdicts(plan->samples.size());
+    for (Verdict& verdict : verdicts) verdict.token = 1;
+    scheduler.commit(*plan, verdicts, now, {.step_ms = 10});
+    return after_ms;
+  };
+  add(1, RequestClass::kInteractive);
+  for (int i = 0; i < 20; ++i) CHECK(step() == 0);
+  add(2, RequestClass::kBatch);
+  step();
+  CHECK(step() == Approx(8.5).epsilon(0.02));
+  scheduler.cancel(1, now);
+  CHECK(step() == Approx(8.5).epsilon(0.02));
+  now += 61'000 * kMs;
+  CHECK(step() == 0);
+  add(3, RequestClass::kAgent);
+  CHECK(step() > 8);
+  scheduler.cancel(2, now);
+  CHECK(step() == 0);
+}
+
 TEST_CASE("who does not fit is passed over 8 times, then nobody passes") {
   SchedulerConfig config;
   config.context_max = 64;

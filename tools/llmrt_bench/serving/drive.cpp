@@ -43,8 +43,8 @@ Result<std::shared_ptr<const Answer>> Drive::submit(std::vector<int32_t> prompt,
   return std::shared_ptr<const Answer>(sink->answer);
 }
 
-Result<bool> Drive::tick() {
-  Result<bool> worked = engine_->tick();
+Result<bool> Drive::tick(TimeNs until) {
+  Result<bool> worked = engine_->tick(until);
   if (!worked) return worked.error();
   std::optional<Error> error;
   std::erase_if(live_, [&](const std::shared_ptr<Sink>& sink) {
@@ -68,7 +68,7 @@ Result<bool> Drive::until(const std::function<bool()>& done, TimeNs deadline_ns,
     if (now >= deadline_ns) return false;
     Result<TimeNs> next_ns = arrivals(now);
     if (!next_ns) return next_ns.error();
-    Result<bool> worked = tick();
+    Result<bool> worked = tick(std::min(*next_ns, deadline_ns));
     if (!worked) return worked.error();
     if (*worked) continue;
     if (*next_ns == kNever)

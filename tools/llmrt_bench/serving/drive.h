@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -11,8 +10,6 @@
 #include "tools/llmrt_bench/serving/workload.h"
 
 namespace llmrt::bench {
-
-inline constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
 
 // Of one request. Times are the engine's: when the host had the step's result.
 struct Answer {
@@ -80,8 +77,8 @@ class Drive {
 
  private:
   class Sink;
-  // False: the engine had nothing to do.
-  Result<bool> tick();
+  // False: the engine had nothing to do. Requests come at `until`.
+  Result<bool> tick(TimeNs until);
 
   Engine* engine_;
   const Clock* clock_;
