@@ -58,6 +58,14 @@ bool Scheduler::Impl::has_patient_rows() const {
          num_rows[static_cast<size_t>(Lane::kInteractive)] + num_rows[static_cast<size_t>(Lane::kAgent)];
 }
 
+// Whether a prompt that somebody waits for is computed to its end, up to half a chunk beyond: what is left would take a
+// step of its own, which others' rows make long.
+bool Scheduler::Impl::ends_prompt(const Sequence& sequence, const StepBudget& budget) const {
+  if (sequence.lane() > Lane::kAgent || config.tpot_target_ms > 0 || !has_patient_rows()) return false;
+  const uint32_t most = budget.chunk_tokens + budget.chunk_tokens / 2;
+  return sequence.gap() - sequence.step_tokens <= std::min(most, budget.tokens);
+}
+
 // Where nobody who waits has come lately nothing is won by it.
 double Scheduler::Impl::plan_after_ms(const StepWork& work, TimeNs now) const {
   if (now >= asked_until_ns || !has_patient_rows() || !cost.knows_steps()) return 0;

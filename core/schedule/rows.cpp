@@ -52,18 +52,19 @@ void Scheduler::Impl::take_prompts(StepBudget* budget, TimeNs now) {
   for (const Lane lane : by_room) admit(lane, budget, now);
 }
 
-// As much as budget and free blocks allow. Admission has promised the blocks; rows that decode beyond their reservation
-// may have taken them for a while, then the row waits for those to end or to yield.
+// As much as budget and free blocks allow, or a prompt's end. Admission has promised the blocks; rows that decode
+// beyond their reservation may have taken them for a while, then the row waits for those to end or to yield.
 void Scheduler::Impl::take_chunk(Sequence& sequence, StepBudget* budget) {
   const uint32_t taken = sequence.step_tokens;
   const uint32_t end = sequence.computed + taken;
   const uint32_t capacity = kv.capacity_tokens(sequence.tables);
   const uint32_t room = capacity > end ? capacity - end : 0;
-  const uint32_t count = std::min({sequence.gap() - taken, budget->chunk_tokens, room});
+  const uint32_t rest = sequence.gap() - taken;
+  const uint32_t count = std::min(ends_prompt(sequence, *budget) ? rest : std::min(rest, budget->chunk_tokens), room);
   if (count == 0) return;
   const uint32_t within = count_that_fits(sequence, count, *budget);
   LLMRT_CHECK(kv.grow(sequence.tables, end + within), "capacity_tokens said so");
-  budget->chunk_tokens -= within;
+  budget->chunk_tokens -= std::min(within, budget->chunk_tokens);
   prefill.charge(sequence.lane(), within);
   prompt_tokens_served += within;
   take(sequence, within, budget);

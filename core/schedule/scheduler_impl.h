@@ -64,6 +64,7 @@ struct Scheduler::Impl {
 
   // pace.cpp: how much at once, and how long until then
   uint32_t chunk_tokens(const StepBudget& budget) const;
+  bool ends_prompt(const Sequence& sequence, const StepBudget& budget) const;
   double plan_after_ms(const StepWork& work, TimeNs now) const;
   bool has_patient_rows() const;
   void observe(const StepWork& work, const StepTimes& times, TimeNs now);

@@ -202,6 +202,50 @@ plan
 )");
 }
 
+// Each chunk is 15 tokens and the row that decodes.
+TEST_CASE("beside batch the end of an interactive prompt comes with a chunk, up to half of it") {
+  check_script(R"(config chunk=16
+add 1 prompt=4 max=9 class=batch
+plan
+  1[0,4)*
+commit
+  1: 100
+add 2 prompt=22 max=1
+plan
+  1[4,5)* 2[0,22)*
+commit
+  1: 101
+  2: 100 length
+add 4 prompt=23 max=1
+plan
+  1[5,6)* 4[0,15)
+commit
+  1: 102
+plan
+  1[6,7)* 4[15,23)*
+)");
+  check_script(R"(config chunk=16
+add 1 prompt=4 max=9
+plan
+  1[0,4)*
+commit
+  1: 100
+add 2 prompt=22 max=1
+plan
+  1[4,5)* 2[0,15)
+)");
+  check_script(R"(config chunk=16
+add 1 prompt=4 max=9
+plan
+  1[0,4)*
+commit
+  1: 100
+add 2 prompt=22 max=1 class=batch
+plan
+  1[4,5)* 2[0,15)
+)");
+}
+
 TEST_CASE("a step is planned late where batch runs and requests that somebody waits for have come within a minute") {
   SchedulerConfig config;
   config.context_max = 64;

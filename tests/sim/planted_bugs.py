@@ -203,6 +203,8 @@ BUGS = [
     ("a chunk of the least size passes the step", "core/schedule/pace.cpp",
      "std::max(whole_chunk(within, others), std::min(kChunkMin, budget.tokens))",
      "std::max(whole_chunk(within, others), kChunkMin)"),
+    ("a prompt's end passes the step", "core/schedule/pace.cpp",
+     "<= std::min(most, budget.tokens)", "<= most"),
     ("stop strings are not seen across tokens", "core/stop/stop_matcher.cpp",
      "++num_tokens_;", "++num_tokens_;\n  state_ = StringAutomaton::kStart;"),
     ("held text is shown too early", "core/stop/string_automaton.cpp",
