@@ -236,6 +236,17 @@ TEST_CASE("at twice the load interactive requests wait as alone, and batch gets 
   CHECK(requests("alone: interactive TTFT, p95") == requests("overload: interactive TTFT, p95"));
 }
 
+// Steps as of a large model, in small: a chunk takes half as long again as the step beside it.
+TEST_CASE("where batch makes steps long an interactive request waits for little more than the one that runs") {
+  Bed bed({.token_ms = 0.0012, .key_ms = 0});
+  small_classes(bed).options.classes_s = 1;
+  bed.options.classes_chunk = 128;
+  bed.options.classes_output = 128;
+  REQUIRE(bed.run(classes_part).ok());
+  CHECK(bed.value("overload: TTFT p95 / alone") <= 1.2);
+  CHECK(bed.value("overload: batch off what is due") <= 5);
+}
+
 TEST_CASE("a scheduler that gives a class less than its share is seen") {
   Bed bed({.token_ms = 0.0002, .key_ms = 0});
   bed.shares = ClassShares();
