@@ -45,10 +45,11 @@ __device__ inline float load_cluster(const float* shared, uint32_t rank) {
 #endif
 }
 
-// 16 bytes that are read once: past the L1, so that they push nothing out.
+// 16 bytes that are read once: past the L1, so that they push nothing out. The 256 around them are wanted soon, and
+// memory gives more at a time than the lanes of a row ask for.
 __device__ inline uint4 load_streaming(const void* global) {
   uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(global));
   return v;
