@@ -46,11 +46,12 @@ Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, ui
           ceil_div(static_cast<uint32_t>(piece.num_rows), 128u)};
 }
 
-// Workgroups that share the columns of each tile, so that the device is full, in the last of the rounds that it takes
-// too. Handing over sums costs what kHandOver says in rounds, as measured on an H200: 64 columns of a tile of 128 x 128
-// in 1.2 us, bytes at 3.5 TB/s.
+// Workgroups that share the columns of each tile: enough to fill the device once, or, where large tiles fill more than
+// half of it, the last of its rounds. There, handing over sums costs what kHandOver says in rounds: three times what
+// the bytes alone would, as measured on an H200.
 uint32_t num_splits(const Traits& traits, const std::vector<Choice>& choices, uint32_t columns) {
-  constexpr double kHandOver = 3.1e-5, kGainMin = 0.95;
+  constexpr double kHandOver = 9e-5, kGainMin = 0.95;
+  constexpr uint32_t kLargeTile = 128 * 128 * 4;
   uint32_t tiles = 0, most = UINT32_MAX;
   uint64_t bytes = 0;
   for (const Choice& choice : choices) {
@@ -58,15 +59,15 @@ uint32_t num_splits(const Traits& traits, const std::vector<Choice>& choices, ui
     bytes += uint64_t{choice.groups.x} * choice.groups.y * choice.split_bytes;
     most = std::min(most, choice.splits_max);
   }
-  if (most > 1)
-    most = static_cast<uint32_t>(std::min<uint64_t>(most, traits.num_cores * uint64_t{kSplitBytesCore} / bytes));
   const uint32_t at_once = traits.num_cores * choices[0].core_groups;
-  uint32_t best = 1;
-  double least = ceil_div(tiles, at_once);
+  uint32_t best = std::max(1u, std::min(most, at_once / tiles));
+  if (best > 1 || choices[0].split_bytes < kLargeTile) return best;
+  most = static_cast<uint32_t>(std::min<uint64_t>(most, traits.num_cores * uint64_t{kSplitBytesCore} / bytes));
+  double least = kGainMin * ceil_div(tiles, at_once);
   for (uint32_t splits = 2; splits <= most; ++splits) {
     const double rounds = static_cast<double>(ceil_div(tiles * splits, at_once)) / splits;
     const double cost = rounds + kHandOver * static_cast<double>(bytes * splits) / columns;
-    if (cost >= kGainMin * least) continue;
+    if (cost >= least) continue;
     best = splits;
     least = cost;
   }
