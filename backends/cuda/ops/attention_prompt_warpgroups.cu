@@ -510,18 +510,9 @@ template <int kDims, uint32_t kBlocks, KvDType D>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_prompt_warpgroups_kernel(AttentionArgs args, const __grid_constant__ RowMap map) {
 #if defined(LLMRT_SM_90A)
-  grid_dependency_wait();
   uint8_t* shared = dynamic_shared();
   auto& slots = *reinterpret_cast<Slots<kDims, D>*>(shared + (1024 - shared_address(shared) % 1024) % 1024);
   const uint32_t group_heads = args.num_heads / args.kv.num_kv_heads, rank = kBlocks == 1 ? 0 : blockIdx.y;
-  const Works works{input_array<AttentionItem>(args.inputs, kFwdPromptItems),
-                    args.inputs[kFwdNumPromptItems],
-                    args.kv.num_kv_heads,
-                    group_heads,
-                    1u << args.kv.block_shift,
-                    (group_heads + 1) / 2 / kBlocks,
-                    rank,
-                    kBlocks};
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < kSlots<D>; ++i) {
       barrier_init(&slots.keys_full[i], D == KvDType::kF16 ? 1 : kGroupThreads);
@@ -535,6 +526,15 @@ __global__ void __launch_bounds__(kThreads, 1)
     __syncthreads();
   else
     cluster_sync();
+  grid_dependency_wait();
+  const Works works{input_array<AttentionItem>(args.inputs, kFwdPromptItems),
+                    args.inputs[kFwdNumPromptItems],
+                    args.kv.num_kv_heads,
+                    group_heads,
+                    1u << args.kv.block_shift,
+                    (group_heads + 1) / 2 / kBlocks,
+                    rank,
+                    kBlocks};
   const uint32_t group = threadIdx.x / kGroupThreads;
   if (group == 0) {
     fewer_registers<kProducerRegisters<D>>();
