@@ -122,7 +122,8 @@ Status run(const LoadBlocks& op, const OpContext& at);
 // qk_norm (when there is one), rope and kv_write of the same qkv in one kernel.
 Status run_fused(const QkNorm* qk_norm, const Rope& rope, const KvWrite& kv_write, const OpContext& at);
 // For prompts, where can_fuse says so and nothing else reads what the matmul writes, which is not written then: the
-// products go to the activation in f16 (as its own results do), or are added to the norm's x where they are made.
+// products go to the activation in f16, as its own results do (beyond its range they become inf, which sampling
+// reports), or are added to the norm's x where they are made.
 bool can_fuse(const Matmul& matmul, const GatedActivation& activation, const OpContext& at);
 Status run_fused(const Matmul& matmul, const GatedActivation& activation, const OpContext& at);
 bool can_fuse(const Matmul& matmul, const RmsNorm& norm, const OpContext& at);

@@ -43,14 +43,14 @@ struct Resources {
   View partials;    // [partials_max, heads_max, head_dim_max + 2] f32: max, sum, values
   View candidates;  // [sample_rows_max, 2 * kListMax]: keys and ids of the best tokens, from filter to sample
   View products;    // [num_cores, kSplitBytesCore]: sums that workgroups of matmul_matrix hand to each other
-  View arrivals;    // [4 * num_cores] words: how many of a tile's workgroups have done so
+  View arrivals;    // [2 * num_cores] words: how many of a tile's workgroups have done so
   View results;     // [sample_rows_max] SampleResult, then [sample_rows_max] LogprobRow
   View forward_inputs, sample_inputs;
   std::vector<KvPool> pools;
 };
 inline constexpr uint32_t kRowWords = 20;   // twin: shaders/step_inputs.glsl
 inline constexpr uint32_t kListMax = 1024;  // twin: shaders/logits_row.glsl
-inline constexpr uint32_t kSplitBytesCore = 256 << 10;
+inline constexpr uint32_t kSplitBytesCore = 64 << 10;
 
 // Push constants in the order of the shader's block: addresses first, then words.
 class Push {

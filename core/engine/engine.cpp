@@ -117,26 +117,26 @@ struct Engine::Impl {
   void publish();
   void log_preemptions();
   Error lose(Error error);
-  bool is_too_early(TimeNs until) const;
+  bool wait_to_plan(TimeNs until) const;
   Result<bool> tick(TimeNs until);
   Result<bool> prepare_next();
 };
 
 // ---- the circle ----------------------------------------------------------------------------------------------------
 
-// To plan behind the step that runs. Sleeps until it is time or `until`, whichever comes first.
-bool Engine::Impl::is_too_early(TimeNs until) const {
-  if (flights.size() != 1) return false;
+// Until it is time to plan behind the step that runs: true; or `until`, if that comes first: false.
+bool Engine::Impl::wait_to_plan(TimeNs until) const {
+  if (flights.size() != 1) return true;
   const TimeNs now = clock->now_ns();
   const double after_ms = scheduler->plan_after_ms(*flights.front().plan, now);
   const TimeNs then = flights.front().begin_ns + static_cast<TimeNs>(after_ms * 1e6);
-  if (now >= then) return false;
+  if (now >= then) return true;
   clock->sleep_until(std::min(then, until));
-  return until < then;
+  return then <= until;
 }
 
 Result<bool> Engine::Impl::tick(TimeNs until) {
-  if (is_too_early(until)) return true;
+  if (!wait_to_plan(until)) return true;
   take_messages();
   const TimeNs begin_ns = clock->now_ns();
   const IterationPlan* plan = flights.size() < flights_max() ? scheduler->plan(begin_ns) : nullptr;

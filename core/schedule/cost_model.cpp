@@ -13,6 +13,11 @@ constexpr double kErrorRate = 0.25;  // how fast a size's error follows the last
 constexpr double kErrorMax = 0.25;   // of what the line says: one slow step must not put a size out of use
 constexpr double kAnchor = 1e-3;     // how much the coefficients so far count beside a step of typical size
 
+FadingLine<4>::Vector features(const StepWork& work) {
+  return {1, static_cast<double>(work.tokens), static_cast<double>(work.decode_keys),
+          static_cast<double>(work.chunk_pairs)};
+}
+
 // x of a symmetric positive definite system, by Cholesky. Rows and columns that are not `used` are left out; x is 0
 // there.
 template <size_t N>
@@ -77,13 +82,6 @@ void FadingLine<N>::solve() {
   }
   for (size_t i = 0; i < N; ++i) coefficients_[i] = used[i] ? solution[i] / typical_[i] : 0;
 }
-
-namespace {
-FadingLine<4>::Vector features(const StepWork& work) {
-  return {1, static_cast<double>(work.tokens), static_cast<double>(work.decode_keys),
-          static_cast<double>(work.chunk_pairs)};
-}
-}  // namespace
 
 CostModel::CostModel(const CostPrior& prior)
     : step_({prior.step_ms, prior.token_ms, 0, 0}, {1, 100, 1e5, 1e5}),

@@ -49,6 +49,16 @@ TEST_CASE("matmul multiplies every encoding at every number of rows", "[matmul]"
   run(suite);
 }
 
+TEST_CASE("matmul multiplies the many rows of a prompt", "[matmul]") {
+  auto rng = test_rng("matmul prompt");
+  Suite suite;
+  for (Encoding encoding : {Encoding::kF16, Encoding::kBF16, Encoding::kQ4_0, Encoding::kQ8_0}) {
+    const WeightGroupId group = suite.add_group({suite.add_weight(encoding, 150, 320, rng)}, true, rng);
+    for (DType dtype : kInputDTypes) suite.cases.push_back(matmul_case(suite, group, 300, bucket_of(300), dtype, rng));
+  }
+  run(suite);
+}
+
 TEST_CASE("matmul multiplies every encoding at odd shapes", "[matmul]") {
   auto rng = test_rng("matmul shapes");
   Suite suite;

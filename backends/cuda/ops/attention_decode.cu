@@ -236,8 +236,7 @@ __global__ void __launch_bounds__(kThreads, kDims <= 128 ? 3 : 2) attention_deco
   }
 }
 
-// ---- merge: one warp a (query token, head); splits in their order
-// ----------------------------------------------------
+// ---- merge: one warp a (query token, head); splits in their order ---------------------------------------------------
 
 constexpr uint32_t kMergeWarps = 4;
 

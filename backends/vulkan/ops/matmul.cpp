@@ -46,32 +46,16 @@ Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, ui
           ceil_div(static_cast<uint32_t>(piece.num_rows), 128u)};
 }
 
-// Workgroups that share the columns of each tile: enough to fill the device once, or, where large tiles fill more than
-// half of it, the last of its rounds. There, handing over sums costs what kHandOver says in rounds: three times what
-// the bytes alone would, as measured on an H200.
-uint32_t num_splits(const Traits& traits, const std::vector<Choice>& choices, uint32_t columns) {
-  constexpr double kHandOver = 9e-5, kGainMin = 0.95;
-  constexpr uint32_t kLargeTile = 128 * 128 * 4;
-  uint32_t tiles = 0, most = UINT32_MAX;
-  uint64_t bytes = 0;
+// Workgroups that share the columns of each tile: enough to fill the device once.
+uint32_t num_splits(const Traits& traits, const std::vector<Choice>& choices) {
+  uint32_t tiles = 0, splits = UINT32_MAX, core_groups = 1;
   for (const Choice& choice : choices) {
+    LLMRT_CHECK(choice.core_groups * choice.split_bytes <= kSplitBytesCore, "matmul: products");
     tiles += choice.groups.x * choice.groups.y;
-    bytes += uint64_t{choice.groups.x} * choice.groups.y * choice.split_bytes;
-    most = std::min(most, choice.splits_max);
+    splits = std::min(splits, choice.splits_max);
+    core_groups = choice.core_groups;
   }
-  const uint32_t at_once = traits.num_cores * choices[0].core_groups;
-  uint32_t best = std::max(1u, std::min(most, at_once / tiles));
-  if (best > 1 || choices[0].split_bytes < kLargeTile) return best;
-  most = static_cast<uint32_t>(std::min<uint64_t>(most, traits.num_cores * uint64_t{kSplitBytesCore} / bytes));
-  double least = kGainMin * ceil_div(tiles, at_once);
-  for (uint32_t splits = 2; splits <= most; ++splits) {
-    const double rounds = static_cast<double>(ceil_div(tiles * splits, at_once)) / splits;
-    const double cost = rounds + kHandOver * static_cast<double>(bytes * splits) / columns;
-    if (cost >= least) continue;
-    best = splits;
-    least = cost;
-  }
-  return best;
+  return std::max(1u, std::min(splits, traits.num_cores * core_groups / tiles));
 }
 
 // Splits of a batch-invariant list, a function of the weights' shape: of the columns, in steps of 64 within a split.
@@ -144,8 +128,7 @@ Status record(Recorder& r, const Matmul& op) {
   const bool batch_invariant = r.list().batch_invariant;
   for (const Piece& piece : pieces)
     choices.push_back(choose(r.traits(), piece, rows, columns, r.desc(op.x).dtype, with_bias, batch_invariant));
-  const uint32_t splits =
-      batch_invariant ? invariant_splits(r.traits(), &choices) : num_splits(r.traits(), choices, columns);
+  const uint32_t splits = batch_invariant ? invariant_splits(r.traits(), &choices) : num_splits(r.traits(), choices);
   uint64_t products_first = 0, arrivals_first = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const Piece& piece = pieces[i];
