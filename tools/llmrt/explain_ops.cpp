@@ -165,7 +165,9 @@ Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& opt
                         num_tokens, config.step_tokens_max, config.sample_rows_max);
     Lowering lowering(model, caps, config.step_tokens_max, config.sample_rows_max);
     LoweredStep step;
-    lowering.lower(probe_plan(shape, model->config.vocab_size), &step);
+    IterationPlan plan = probe_plan(shape, model->config.vocab_size);
+    for (PlanRow& row : plan.rows) row.batch_invariant = config.batch_invariant;
+    lowering.lower(plan, &step);
     std::vector<double> op_ms;
     if (engine) {
       for (uint32_t i = 0; i < shape.num_sequences; ++i)
@@ -199,8 +201,9 @@ Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& opt
                          {"ops", to_json(shown)}});
       continue;
     }
-    fmt::print("{} sequences x {} tokens after {} ({})\n", shape.num_sequences, num_tokens, shape.start,
-               options.device.empty() ? "not measured" : caps.device_name);
+    fmt::print("{} sequences x {} tokens after {} ({}{})\n", shape.num_sequences, num_tokens, shape.start,
+               options.device.empty() ? "not measured" : caps.device_name,
+               config.batch_invariant ? ", batch-invariant" : "");
     print_table(shown, options);
     fmt::print("\n");
   }
