@@ -224,23 +224,16 @@ commit
 plan
   1[6,7)* 4[15,23)*
 )");
-  check_script(R"(config chunk=16
+  for (const std::string prompt_class : {"interactive", "batch"})  // not beside interactive rows, nor of batch
+    check_script(R"(config chunk=16
 add 1 prompt=4 max=9
 plan
   1[0,4)*
 commit
   1: 100
-add 2 prompt=22 max=1
-plan
-  1[4,5)* 2[0,15)
-)");
-  check_script(R"(config chunk=16
-add 1 prompt=4 max=9
-plan
-  1[0,4)*
-commit
-  1: 100
-add 2 prompt=22 max=1 class=batch
+add 2 prompt=22 max=1 class=)" +
+                 prompt_class +
+                 R"(
 plan
   1[4,5)* 2[0,15)
 )");

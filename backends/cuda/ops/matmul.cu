@@ -53,6 +53,18 @@ bool is_wide(const Matmul& op, const OpContext& at) {
                      [&](const GroupRun& run) { return has_f16_form(run.matrix, at.desc(op.x).dtype); });
 }
 
+// All of it through cuBLAS, to `out` in place of the op's own.
+Status multiply_wide(const Matmul& op, std::byte* out, MatmulResult result, const OpContext& at) {
+  if (Status status = check(op, at); !status) return status;
+  const DeviceGroup& group = at.weights->group(op.group);
+  for (const GroupRun& run : group.runs) {
+    MatmulArgs args = args_of(op, group, run, at);
+    args.out = reinterpret_cast<float*>(out + uint64_t{run.out_column} * (result == MatmulResult::kF16 ? 2 : 4));
+    if (Status status = matmul_wide(args, result, at); !status) return status;
+  }
+  return {};
+}
+
 }  // namespace
 
 Status run(const Matmul& op, const OpContext& at) {
@@ -69,13 +81,7 @@ bool can_fuse(const Matmul& matmul, const GatedActivation& activation, const OpC
 }
 
 Status run_fused(const Matmul& matmul, const GatedActivation& activation, const OpContext& at) {
-  if (Status status = check(matmul, at); !status) return status;
-  const DeviceGroup& group = at.weights->group(matmul.group);
-  for (const GroupRun& run : group.runs) {
-    MatmulArgs args = args_of(matmul, group, run, at);
-    args.out = reinterpret_cast<float*>(at.tensor<uint16_t>(matmul.out) + run.out_column);
-    if (Status status = matmul_wide(args, MatmulResult::kF16, at); !status) return status;
-  }
+  if (Status status = multiply_wide(matmul, at.bytes(matmul.out), MatmulResult::kF16, at); !status) return status;
   return run_from_f16(activation, at);
 }
 
@@ -84,13 +90,7 @@ bool can_fuse(const Matmul& matmul, const RmsNorm& norm, const OpContext& at) {
 }
 
 Status run_fused(const Matmul& matmul, const RmsNorm& norm, const OpContext& at) {
-  if (Status status = check(matmul, at); !status) return status;
-  const DeviceGroup& group = at.weights->group(matmul.group);
-  for (const GroupRun& run : group.runs) {
-    MatmulArgs args = args_of(matmul, group, run, at);
-    args.out = at.tensor<float>(norm.x) + run.out_column;
-    if (Status status = matmul_wide(args, MatmulResult::kAdded, at); !status) return status;
-  }
+  if (Status status = multiply_wide(matmul, at.bytes(norm.x), MatmulResult::kAdded, at); !status) return status;
   RmsNorm rest = norm;
   rest.delta = kNoTensor;
   return run(rest, at);
