@@ -269,46 +269,65 @@ template <int kDims, uint32_t kBlocks, KvDType D>
 struct Consumer {
   const AttentionArgs& args;
   Slots<kDims, D>& slots;
-  uint32_t num_tiles = 0;  // of the works before
   uint32_t query[kDims / 16][4];
   float out[kDims / 8][4], largest[2], sum[2];
 
   __device__ static uint32_t row() { return threadIdx.x % kGroupThreads / kWarp * 16 + threadIdx.x % kWarp / 4; }
 
-  __device__ void load_queries(const AttentionItem& item, uint32_t head) {
+  // A work's queries on their way: this lane's two rows, two neighbouring dims at a time.
+  struct Queries {
+    float2 pairs[kDims / 8][2];
+  };
+  __device__ Queries fetch_queries(const AttentionItem& item, uint32_t head) const {
+    Queries queries;
 #pragma unroll
-    for (uint32_t k = 0; k < kDims / 16; ++k) {
+    for (uint32_t half = 0; half < 2; ++half) {
+      const uint32_t token = row() + half * 8;
+      const float* from =
+          args.qkv + uint64_t{item.token_first + token} * args.qkv_columns + head * args.head_dim + threadIdx.x % 4 * 2;
+#pragma unroll
+      for (uint32_t j = 0; j < kDims / 8; ++j)
+        queries.pairs[j][half] = token < item.num_tokens && j * 8 < args.head_dim
+                                     ? *reinterpret_cast<const float2*>(from + j * 8)
+                                     : float2{};
+    }
+    return queries;
+  }
+  __device__ void take(const Queries& queries) {
+#pragma unroll
+    for (uint32_t k = 0; k < kDims / 16; ++k)
 #pragma unroll
       for (uint32_t part = 0; part < 4; ++part) {
-        const uint32_t token = row() + part % 2 * 8, dim = k * 16 + part / 2 * 8 + threadIdx.x % 4 * 2;
-        float2 pair = {};
-        if (token < item.num_tokens && dim < args.head_dim)
-          pair = *reinterpret_cast<const float2*>(args.qkv + uint64_t{item.token_first + token} * args.qkv_columns +
-                                                  head * args.head_dim + dim);
+        const float2 pair = queries.pairs[k * 2 + part / 2][part % 2];
         query[k][part] = half2_bits(__floats2half2_rn(pair.x, pair.y));
       }
+  }
+
+  // Where a tile of keys or of values stands, and the parity of its barriers' phase. Slots are the same in all threads;
+  // the compiler knows that of what comes from one lane, and computes what depends on it once a warp.
+  struct Place {
+    uint32_t slot = 0, parity = 0;
+    __device__ void advance() {
+      const bool is_last = slot + 1 == kSlots<D>;
+      slot = __shfl_sync(kFullMask, is_last ? 0 : slot + 1, 0);
+      parity ^= is_last ? 1 : 0;
     }
+  };
+  __device__ static void wait_full(uint64_t (&full)[kSlots<D>], const Place& place) {
+    barrier_wait(&full[place.slot], place.parity);
   }
 
-  // Where tile n of all that this block has attended to stands.
-  __device__ static uint32_t slot_of(uint32_t n) {
-    return n % kSlots<D>;
-  }
-  __device__ static void wait_full(uint64_t (&full)[kSlots<D>], uint32_t n) {
-    barrier_wait(&full[slot_of(n)], n / kSlots<D> & 1);
-  }
-
-  // Begins scores = queries * keys of tile n.
-  __device__ void multiply_keys(float (&scores)[kTileKeys / 8][4], uint32_t n) const {
-    const uint64_t keys = product_operand(shared_address(slots.keys[slot_of(n)]), 0);
+  // Begins scores = queries * keys.
+  __device__ void multiply_keys(float (&scores)[kTileKeys / 8][4], const Place& place) const {
+    const uint64_t keys = product_operand(shared_address(slots.keys[place.slot]), 0);
 #pragma unroll
     for (uint32_t k = 0; k < kDims / 16; ++k)
       warpgroup_product<false>(scores, query[k], keys + (k / 4 * kColumnTile + k % 4 * 32) / 16, k > 0);
     products_commit();
   }
-  // Begins out += weights * values of tile n.
-  __device__ void multiply_values(const uint32_t (&weights)[kTileKeys / 16][4], uint32_t n) {
-    const uint64_t values = product_operand(shared_address(slots.values[slot_of(n)]), kColumnTile);
+  // Begins out += weights * values.
+  __device__ void multiply_values(const uint32_t (&weights)[kTileKeys / 16][4], const Place& place) {
+    const uint64_t values = product_operand(shared_address(slots.values[place.slot]), kColumnTile);
 #pragma unroll
     for (uint32_t k = 0; k < kTileKeys / 16; ++k)
       warpgroup_product<true>(out, weights[k], values + k * 16 * 128 / 16, true);
@@ -326,13 +345,14 @@ struct Consumer {
   }
 
   // Values behind the last key are whatever the block of the pool holds, and 0 times that need not be 0.
-  __device__ void clear_values(const Work& work, uint32_t n, uint32_t number) {
+  __device__ void clear_values(const Work& work, const Place& values, uint32_t number) {
     const uint32_t block_tokens = 1u << args.kv.block_shift;
     const uint32_t from = work.item.key_end - work.key_first - (work.num_tiles - 1) * kTileKeys;
     const uint32_t rows = (block_tokens - from % block_tokens) % block_tokens;
     if (rows == 0) return;
+#pragma unroll 1
     for (uint32_t i = threadIdx.x % kGroupThreads; i < rows * (kDims / 8); i += kGroupThreads) {
-      uint8_t* place = slots.values[slot_of(n)] + place_of(from + i / (kDims / 8), i % (kDims / 8));
+      uint8_t* place = slots.values[values.slot] + place_of(from + i / (kDims / 8), i % (kDims / 8));
       *reinterpret_cast<uint4*>(place) = {};
     }
     shared_writes_visible();
@@ -428,8 +448,18 @@ struct Consumer {
     for (uint32_t k = 0; k < kTileKeys / 16; ++k) pack_weights(scores[2 * k], scores[2 * k + 1], weights[k]);
   }
 
+  // What has been attended to; of an item of splits its part, not divided by the sum.
   __device__ void write(const AttentionItem& item, uint32_t head) {
-    const bool is_split = item.partial >= 0;  // whose values are not divided by its sum
+    if (item.partial >= 0 || args.out_dtype == DType::kF32)
+      write_as<float>(item.partial >= 0 ? reinterpret_cast<std::byte*>(args.partial_values) : args.out, item, head);
+    else if (args.out_dtype == DType::kF16)
+      write_as<__half>(args.out, item, head);
+    else
+      write_as<__nv_bfloat16>(args.out, item, head);
+  }
+  template <class Number>
+  __device__ void write_as(std::byte* out_data, const AttentionItem& item, uint32_t head) {
+    const bool is_split = item.partial >= 0;
 #pragma unroll
     for (uint32_t half = 0; half < 2; ++half) {
       const uint32_t token = row() + half * 8;
@@ -437,71 +467,88 @@ struct Consumer {
       sum[half] += __shfl_xor_sync(kFullMask, sum[half], 2);
       if (token >= item.num_tokens) continue;
       const float inverse = (is_split || !(sum[half] > 0) ? 1.0f : 1.0f / sum[half]) / kValueGain<D>;
-      const uint64_t partial =
-          (uint64_t{static_cast<uint32_t>(item.partial)} + token * item.partial_stride) * args.num_heads + head;
-      if (is_split && threadIdx.x % 4 == 0) {
-        args.partial_sums[partial * 2] = largest[half];
-        args.partial_sums[partial * 2 + 1] = sum[half];
-      }
-      const uint64_t at = is_split ? partial : uint64_t{item.token_first + token} * args.num_heads + head;
-      std::byte* target = is_split ? reinterpret_cast<std::byte*>(args.partial_values) : args.out;
+      const uint64_t place = is_split ? uint64_t{static_cast<uint32_t>(item.partial)} + token * item.partial_stride
+                                      : uint64_t{item.token_first} + token;
+      const uint64_t vector = place * args.num_heads + head;
+      if (is_split && threadIdx.x % 4 == 0)
+        reinterpret_cast<float2*>(args.partial_sums)[vector] = {largest[half], sum[half]};
+      std::byte* target = out_data + (vector * args.head_dim + threadIdx.x % 4 * 2) * sizeof(Number);
 #pragma unroll
-      for (uint32_t j = 0; j < kDims / 8; ++j) {
-        const uint32_t dim = j * 8 + threadIdx.x % 4 * 2;
-        if (dim < args.head_dim)
-          store_two(target, is_split ? DType::kF32 : args.out_dtype, at * args.head_dim + dim,
-                    out[j][2 * half] * inverse, out[j][2 * half + 1] * inverse);
-      }
+      for (uint32_t j = 0; j < kDims / 8; ++j)
+        if (j * 8 < args.head_dim)
+          store_pair<Number>(target + j * 8 * sizeof(Number), out[j][2 * half] * inverse,
+                             out[j][2 * half + 1] * inverse);
     }
   }
-
-  __device__ void attend(const Work& work, uint32_t head, uint32_t number) {
-    const AttentionItem& item = work.item;
-    load_queries(item, head);
-#pragma unroll
-    for (uint32_t j = 0; j < kDims / 8; ++j) out[j][0] = out[j][1] = out[j][2] = out[j][3] = 0;
-    largest[0] = largest[1] = -INFINITY;
-    sum[0] = sum[1] = 0;
-    float scores[kTileKeys / 8][4] = {}, factor[2] = {};
-    uint32_t weights[kTileKeys / 16][4];
-    wait_full(slots.keys_full, num_tiles);
-    products_begin();
-    multiply_keys(scores, num_tiles);
-    products_wait<0>(scores);
-    release(&slots.keys_free[slot_of(num_tiles)]);
-    weigh(scores, item, work.key_first, num_tiles, factor);
-    pack(scores, num_tiles, weights);
-    for (uint32_t tile = 1; tile < work.num_tiles; ++tile) {
-      const uint32_t n = num_tiles + tile;
-      wait_full(slots.keys_full, n);
-      wait_full(slots.values_full, n - 1);
-      products_begin();
-      multiply_keys(scores, n);
-      multiply_values(weights, n - 1);
-      products_wait<1>(scores);
-      release(&slots.keys_free[slot_of(n)]);
-      // Always so; behind a branch the compiler does not move the wait for the outputs ahead of the weights.
-      if (args.num_heads > 0) weigh(scores, item, work.key_first + tile * kTileKeys, n, factor);
-      products_wait<0>(out);
-      release(&slots.values_free[slot_of(n - 1)]);
-      rescale(factor);
-      pack(scores, n, weights);
-    }
-    num_tiles += work.num_tiles;
-    wait_full(slots.values_full, num_tiles - 1);
-    if constexpr (D == KvDType::kF16) clear_values(work, num_tiles - 1, number);
-    products_begin();
-    multiply_values(weights, num_tiles - 1);
-    products_wait<0>(out);
-    release(&slots.values_free[slot_of(num_tiles - 1)]);
+  template <class Number>
+  __device__ static void store_pair(std::byte* target, float x, float y) {
+    if constexpr (sizeof(Number) == 4)
+      *reinterpret_cast<float2*>(target) = {x, y};
+    else if constexpr (std::is_same_v<Number, __half>)
+      *reinterpret_cast<uint32_t*>(target) = half2_bits(__floats2half2_rn(x, y));
+    else
+      *reinterpret_cast<uint32_t*>(target) = bf16_pair_bits(x, y);
   }
 
+  // Work after work. While the last products of one are under way, the queries of the next are fetched.
   __device__ void run(const Works& works, uint32_t number) {
-    for (uint32_t i = blockIdx.x; i < works.count(); i += gridDim.x) {
-      const Work work = works.at(i);
-      const uint32_t head = work.head_first + min(number, work.num_heads - 1);  // without a head of its own: idle work
-      attend(work, head, number);
-      if (number < work.num_heads) write(work.item, head);
+    const uint32_t num_works = works.count();
+    if (blockIdx.x >= num_works) return;
+    // The second warpgroup of a single head computes it too, and writes nothing.
+    const auto head_of = [number](const Work& of) { return of.head_first + min(number, of.num_heads - 1); };
+    Work work = works.at(blockIdx.x);
+    take(fetch_queries(work.item, head_of(work)));
+    uint32_t n = 0;  // tiles so far
+    Place keys, values;
+    for (uint32_t i = blockIdx.x;;) {
+      float scores[kTileKeys / 8][4] = {}, factor[2] = {};
+      uint32_t weights[kTileKeys / 16][4];
+      wait_full(slots.keys_full, keys);
+      products_begin();
+      multiply_keys(scores, keys);
+#pragma unroll
+      for (uint32_t j = 0; j < kDims / 8; ++j) out[j][0] = out[j][1] = out[j][2] = out[j][3] = 0;
+      largest[0] = largest[1] = -INFINITY;
+      sum[0] = sum[1] = 0;
+      products_wait<0>(scores);
+      release(&slots.keys_free[keys.slot]);
+      keys.advance();
+      weigh(scores, work.item, work.key_first, n, factor);
+      pack(scores, n, weights);
+      for (uint32_t tile = 1; tile < work.num_tiles; ++tile) {
+        ++n;
+        wait_full(slots.keys_full, keys);
+        wait_full(slots.values_full, values);
+        products_begin();
+        multiply_keys(scores, keys);
+        multiply_values(weights, values);
+        products_wait<1>(scores);
+        release(&slots.keys_free[keys.slot]);
+        keys.advance();
+        // Always so; behind a branch the compiler does not move the wait for the outputs ahead of the weights.
+        if (args.num_heads > 0) weigh(scores, work.item, work.key_first + tile * kTileKeys, n, factor);
+        products_wait<0>(out);
+        release(&slots.values_free[values.slot]);
+        values.advance();
+        rescale(factor);
+        pack(scores, n, weights);
+      }
+      ++n;
+      wait_full(slots.values_full, values);
+      if constexpr (D == KvDType::kF16) clear_values(work, values, number);
+      products_begin();
+      multiply_values(weights, values);
+      const AttentionItem done = work.item;
+      const uint32_t head = head_of(work), num_heads = work.num_heads;
+      i += gridDim.x;
+      if (i < num_works) work = works.at(i);  // else the same queries again, for nothing
+      const Queries queries = fetch_queries(work.item, head_of(work));
+      products_wait<0>(out);
+      release(&slots.values_free[values.slot]);
+      values.advance();
+      take(queries);
+      if (number < num_heads) write(done, head);
+      if (i >= num_works) break;
     }
   }
 };
