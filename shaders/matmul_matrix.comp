@@ -60,36 +60,77 @@ const uint kLaneUnits = (kTileRows * kStepUnits + kLanes - 1) / kLanes;
 const uint kLaneOctets = (kTileCols * kStepOctets + kLanes - 1) / kLanes;
 Unit next_units[kAhead][kLaneUnits];
 uvec4 next_octets[kAhead][kLaneOctets];
+uint unit_rows[kLaneUnits], octet_rows[kLaneOctets];  // where their rows begin, in words and in octets
 
-void fetch(uint slot, uint row_first, uint col_first, uint num_cols, uint step) {
+void find_rows(uint row_first, uint col_first, uint num_cols) {
+  [[unroll]] for (uint j = 0; j < kLaneUnits; ++j)
+    unit_rows[j] = min(row_first + (j * kLanes + gl_LocalInvocationIndex) / kStepUnits, num_rows - 1u) * row_words;
+  [[unroll]] for (uint j = 0; j < kLaneOctets; ++j)
+    octet_rows[j] = min(col_first + (j * kLanes + gl_LocalInvocationIndex) / kStepOctets, num_cols - 1u) * (columns / 8u);
+}
+
+void fetch(uint slot, uint step) {
   [[unroll]] for (uint j = 0; j < kLaneUnits; ++j) {
-    uint i = j * kLanes + gl_LocalInvocationIndex, row = min(row_first + i / kStepUnits, num_rows - 1u);
+    uint i = j * kLanes + gl_LocalInvocationIndex;
     if (kTileRows * kStepUnits % kLanes == 0 || i < kTileRows * kStepUnits)
-      next_units[slot][j] = fetch_unit(weight, row * row_words, columns, step * kStepUnits + i % kStepUnits);
+      next_units[slot][j] = fetch_unit(weight, unit_rows[j], columns, step * kStepUnits + i % kStepUnits);
   }
   [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) {
-    uint i = j * kLanes + gl_LocalInvocationIndex, col = min(col_first + i / kStepOctets, num_cols - 1u);
+    uint i = j * kLanes + gl_LocalInvocationIndex;
     uint octet = i % kStepOctets, unit = step * kStepUnits + octet / kUnitOctets;
     if (kTileCols * kStepOctets % kLanes == 0 || i < kTileCols * kStepOctets)
-      next_octets[slot][j] = Quads(x).q[col * (columns / 8u) + unit_x(unit, octet % kUnitOctets * 2u) / 2u];
+      next_octets[slot][j] = Quads(x).q[octet_rows[j] + unit_x(unit, octet % kUnitOctets * 2u) / 2u];
   }
 }
 
 uvec2 halves(vec4 v) { return uvec2(packFloat2x16(f16vec2(v.xy)), packFloat2x16(f16vec2(v.zw))); }
+
+// The numbers of a unit as f16. Blocks with one scale of f16 (or scale and minimum) are made in f16: a byte b is what
+// 0x6400 + b, the f16 of 1024 + b, is beyond 1024, and a product rounded once is what f32 would round to.
+void expand_halves(Unit u, uint unit, out uvec2 quads[kUnitsMaxVecs]) {
+  if (kEncoding == kEncF16) {
+    quads[0] = u.quants.xy;
+    quads[1] = u.quants.zw;
+    return;
+  }
+  if (kEncoding != kEncQ8_0 && !kIs45) {
+    vec4 w[kUnitsMaxVecs];
+    expand_unit(u, unit, w);
+    [[unroll]] for (uint i = 0; i < kUnitVecs; ++i) quads[i] = halves(w[i]);
+    return;
+  }
+  uint bytes[kUnitsMaxVecs];
+  [[unroll]] for (uint i = 0; i < 4; ++i) {
+    bytes[i] = kEncoding == kEncQ8_0 ? u.quants[i] ^ 0x80808080u : u.quants[i] & 0x0f0f0f0fu;
+    bytes[i + 4] = u.quants[i] >> 4 & 0x0f0f0f0fu;
+    if (kIs5) {
+      bytes[i] |= fifth_bits(u.upper.x >> (4u * i));
+      bytes[i + 4] |= fifth_bits(u.upper.x >> (16u + 4u * i));
+    }
+  }
+  f16vec2 scales = unpackFloat2x16(u.scales.x);
+  float16_t scale = kHasMin || ((kEncoding == kEncQ8_0 ? unit >> 1 : unit) & 1u) == 0u ? scales.x : scales.y;
+  float16_t added = kHasMin ? scales.y : float16_t(0.0);
+  float16_t zero = float16_t(1024.0 + (kEncoding == kEncQ8_0 ? 128.0 : kHasMin ? 0.0 : kIs5 ? 16.0 : 8.0));
+  [[unroll]] for (uint i = 0; i < kUnitVecs; ++i) {
+    f16vec2 even = (unpackFloat2x16(bytes[i] & 0x00ff00ffu | 0x64006400u) - zero) * scale;
+    f16vec2 odd = (unpackFloat2x16(bytes[i] >> 8 & 0x00ff00ffu | 0x64006400u) - zero) * scale;
+    if (kHasMin) {
+      even += added;
+      odd += added;
+    }
+    quads[i] = uvec2(packFloat2x16(f16vec2(even.x, odd.x)), packFloat2x16(f16vec2(even.y, odd.y)));
+  }
+}
 
 void store(uint slot, uint step) {
   [[unroll]] for (uint j = 0; j < kLaneUnits; ++j) {
     uint i = j * kLanes + gl_LocalInvocationIndex, unit = i % kStepUnits;
     uint target = i / kStepUnits * kStride + unit * kUnitOctets;
     if (kTileRows * kStepUnits % kLanes != 0 && i >= kTileRows * kStepUnits) continue;
-    if (kEncoding == kEncF16) {
-      tiles[target] = next_units[slot][j].quants;
-    } else {
-      vec4 w[kUnitsMaxVecs];
-      expand_unit(next_units[slot][j], step * kStepUnits + unit, w);
-      [[unroll]] for (uint o = 0; o < kUnitOctets; ++o)
-        tiles[target + o] = uvec4(halves(w[2 * o]), halves(w[2 * o + 1]));
-    }
+    uvec2 quads[kUnitsMaxVecs];
+    expand_halves(next_units[slot][j], step * kStepUnits + unit, quads);
+    [[unroll]] for (uint o = 0; o < kUnitOctets; ++o) tiles[target + o] = uvec4(quads[2 * o], quads[2 * o + 1]);
   }
   [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) {
     uint i = j * kLanes + gl_LocalInvocationIndex;
@@ -118,6 +159,7 @@ void group_and_memory_barrier() {
 void main() {
   uint num_cols = count.w[0], col_first = gl_WorkGroupID.x * kTileCols, row_first = gl_WorkGroupID.y * kTileRows;
   if (col_first >= num_cols) return;
+  find_rows(row_first, col_first, num_cols);
   uint slice = gl_SubgroupID % kSlices, part = gl_SubgroupID / kSlices;
   uint w_at = part % kPartsAlongRows * kPartRows * kStride + slice * kSliceColumns / 8u;
   uint x_at = kXTile + part / kPartsAlongRows * kPartCols * kStride + slice * kSliceColumns / 8u;
@@ -131,14 +173,14 @@ void main() {
     [[unroll]] for (uint f = 0; f < kFrags; ++f)
       sums[f] = coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator>(0.0);
     [[unroll]] for (uint slot = 0; slot < kAhead; ++slot)
-      if (step + slot < end) fetch(slot, row_first, col_first, num_cols, step + slot);
+      if (step + slot < end) fetch(slot, step + slot);
     for (; step < end; step += kAhead) {
       [[unroll]] for (uint slot = 0; slot < kAhead; ++slot) {
         uint now = step + slot;
         if (now >= end) break;
         store(slot, now);
         barrier();
-        if (now + kAhead < end) fetch(slot, row_first, col_first, num_cols, now + kAhead);
+        if (now + kAhead < end) fetch(slot, now + kAhead);
         [[unroll]] for (uint k = 0; k < kSliceColumns / 8; k += kK / 8) {
           coopmat<float16_t, gl_ScopeSubgroup, kM, kK, gl_MatrixUseA> a[kFragsCols];
           [[unroll]] for (uint c = 0; c < kFragsCols; ++c)
@@ -156,6 +198,15 @@ void main() {
     if (kSerial > 1u) [[unroll]] for (uint f = 0; f < kFrags; ++f) totals[f] += sums[f];
   }
   if (kSerial > 1u) [[unroll]] for (uint f = 0; f < kFrags; ++f) sums[f] = totals[f];
+  // A whole tile goes to memory as it is; others by way of shared memory, number by number.
+  if (!kBias && kSlices == 1u && splits == 1u && col_first + kTileCols <= num_cols && row_first + kTileRows <= num_rows &&
+      (result_first | result_columns) % 4u == 0u) {
+    uint n = row_first + part % kPartsAlongRows * kPartRows, t = col_first + part / kPartsAlongRows * kPartCols;
+    [[unroll]] for (uint f = 0; f < kFrags; ++f)
+      coopMatStore(sums[f], result.f, (t + f / kFragsRows * kM) * result_columns + result_first + n + f % kFragsRows * kN,
+                   result_columns, gl_CooperativeMatrixLayoutRowMajor);
+    return;
+  }
   uint tile = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
   uint place = (tile * splits + split) * kFrags * kPartQuads;
   [[unroll]] for (uint f = 0; f < kFrags; ++f) {

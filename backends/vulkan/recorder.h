@@ -50,7 +50,7 @@ struct Resources {
 };
 inline constexpr uint32_t kRowWords = 20;   // twin: shaders/step_inputs.glsl
 inline constexpr uint32_t kListMax = 1024;  // twin: shaders/logits_row.glsl
-inline constexpr uint32_t kSplitBytesCore = 64 << 10;
+inline constexpr uint32_t kSplitBytesCore = 96 << 10;
 
 // Push constants in the order of the shader's block: addresses first, then words.
 class Push {

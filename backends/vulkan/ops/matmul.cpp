@@ -18,22 +18,48 @@ struct Choice {
   uint32_t splits_max = 1, split_bytes = 0, core_groups = 1, invariant_tiles = 0;
 };
 
+// Of matmul_matrix: weight rows by rows of x, of a workgroup and of a subgroup; slices and steps ahead.
+struct Tile {
+  uint32_t rows, cols, part_rows, part_cols, slices = 1, ahead = 1;
+};
+
+// The tile of many rows. A multiprocessor holds one group, so time goes by rounds of the device; a tile half as large
+// again takes 1.35 times as long, and 1.22 times where rows of x are added and weights are expanded for more of them.
+Tile choose_large_tile(const Traits& traits, const Piece& piece, uint32_t rows) {
+  struct Candidate {
+    Tile tile;
+    double cost, quantized_cost;  // 0: of no use
+  };
+  constexpr Candidate kCandidates[] = {
+      {{128, 128, 32, 64}, 1, 1}, {{192, 128, 48, 64}, 1.35, 0}, {{128, 192, 64, 48}, 1.35, 1.22}};
+  Tile best = kCandidates[0].tile;
+  double least = 0;
+  for (const Candidate& candidate : kCandidates) {
+    const double cost = is_quantized(piece.encoding) ? candidate.quantized_cost : candidate.cost;
+    const Tile& tile = candidate.tile;
+    const uint32_t cores = traits.num_cores;
+    const uint32_t tiles = ceil_div(rows, tile.cols) * ceil_div(static_cast<uint32_t>(piece.num_rows), tile.rows);
+    const uint32_t splits = std::max(1u, cores / tiles);
+    const double time = cost * ceil_div(tiles * splits, cores) / splits;
+    if (cost == 0 || (least > 0 && time >= least)) continue;
+    best = tile;
+    least = time;
+  }
+  return best;
+}
+
 // The matrix units' tile for so many rows of x: the fastest measured on an H200 (docs/performance.md). Times
 // there rise in waves as if groups of a multiprocessor had some 48 KB of shared memory in all, so a tile of few rows is
-// small enough for two of them. Many rows are a little faster in parts of twice the size, where lanes have registers
-// for their sums and weights need no expanding, which then fewer lanes would do. Batch-invariant: without slices, which
-// are an order of sums of their own, and small enough for the totals of serial splits.
+// small enough for two of them. Batch-invariant: without slices, which are an order of sums of their own, and small
+// enough for the totals of serial splits.
 Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
                      bool batch_invariant) {
-  struct Tile {
-    uint32_t rows, cols, part_rows, part_cols, slices, ahead;
-  };
-  const bool large_parts = rows > 256 && !is_quantized(piece.encoding) && traits.driver.starts_with("NVIDIA");
+  const bool is_nvidia = traits.driver.starts_with("NVIDIA");
   const Tile tile = rows <= 16   ? Tile{64, 16, 16, 16, columns % 128 == 0 && !batch_invariant ? 2u : 1u, 2}
                     : rows <= 32 ? Tile{128, 32, 16, 32, 1, 2}
                     : rows <= 64 || batch_invariant ? Tile{128, 64, 32, 32, 1, 2}
-                    : large_parts                   ? Tile{128, 128, 64, 64, 1, 1}
-                                                    : Tile{128, 128, 32, 64, 1, 1};
+                    : is_nvidia                     ? choose_large_tile(traits, piece, rows)
+                                                    : Tile{128, 128, 32, 64};
   const uint32_t subgroups = tile.rows / tile.part_rows * (tile.cols / tile.part_cols) * tile.slices;
   return {{"matmul_matrix",
            subgroups * traits.subgroup_size,
