@@ -102,6 +102,7 @@ Result<std::unique_ptr<Backend>> CudaBackend::open(uint32_t device_idx, const De
   Caps& caps = backend->caps_;
   caps.device_id = fmt::format("cuda:{}", device_idx);
   caps.device_name = report.name;
+  caps.driver = report.driver;
   caps.tier = report.tier;
   caps.memory_bytes = report.memory_bytes;
   caps.memory_free_bytes = report.memory_free_bytes;

@@ -74,6 +74,7 @@ void VulkanBackend::fill_caps(uint32_t device_idx) {
   const Traits& traits = device_->traits();
   caps_.device_id = fmt::format("vulkan:{}", device_idx);
   caps_.device_name = traits.name;
+  caps_.driver = traits.driver;
   caps_.tier = tier_name(traits.tier);
   caps_.is_cpu = traits.is_cpu;
   caps_.unified_memory = traits.unified_memory;

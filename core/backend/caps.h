@@ -13,6 +13,7 @@ namespace llmrt {
 struct Caps {
   std::string device_id;                 // "cuda:0", "vulkan:1", "reference:0"
   std::string device_name;               // as the driver calls it
+  std::string driver;                    // its name and versions; may be empty
   std::string tier;                      // "T1 subgroup", "sm_90a", ...
   bool is_cpu = false;                   // the "device" is the host's processor (lavapipe)
   bool unified_memory = false;           // device memory is the host's memory
