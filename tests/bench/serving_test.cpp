@@ -72,19 +72,22 @@ struct Bed {
                  [&](TimeNs then) { clock.advance_ns(then - clock.now_ns()); }});
   }
   const boost::json::object& figure(std::string_view name) const {
-    for (const auto& entry : report.json().at("figures").as_array())
-      if (entry.at("name").as_string() == name) return entry.as_object();
-    FAIL("no figure \"" << name << "\" in " << boost::json::serialize(report.json()));
+    for (const auto& row : record.json().at("rows").as_array())
+      if (row.at("details").at("name").as_string() == name) return row.as_object();
+    FAIL("no figure \"" << name << "\" in " << boost::json::serialize(record.json()));
     std::abort();
   }
-  double value(std::string_view name) const { return figure(name).at("value").as_double(); }
-  std::string note(std::string_view name) const { return std::string(figure(name).at("note").as_string()); }
+  double value(std::string_view name) const { return figure(name).at("values").at("value").at("value").as_double(); }
+  std::string note(std::string_view name) const {
+    return std::string(figure(name).at("details").at("note").as_string());
+  }
 
   SimClock clock;
   int num_loads = 0;
   std::shared_ptr<const Model> model = make_fake_model();
   ServingOptions options;
-  Report report{"fake", "", &clock};
+  Record record = *Record::create("serving", {}, {}, "");
+  Report report{&record, &clock};
   LoadedDevice device;
   std::optional<ClassShares> shares;  // instead of those that a part asks for
 };
@@ -214,7 +217,7 @@ TEST_CASE("an ablation that passes its budget names where, and compares nothing 
   REQUIRE_FALSE(status.ok());
   CHECK_THAT(status.error().message, ContainsSubstring("in \"+ paged KV: batch of 16\""));
   CHECK_THAT(bed.note("+ paged KV: batch of 16"), ContainsSubstring("CUT by the budget"));
-  CHECK(boost::json::serialize(bed.report.json()).find("+ paged KV: batch of 16: on / off") == std::string::npos);
+  CHECK(boost::json::serialize(bed.record.json()).find("+ paged KV: batch of 16: on / off") == std::string::npos);
 }
 
 // Steps take about the same whatever they hold, so only the scheduler can make anybody wait.

@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <cmath>
-#include <fstream>
-#include <sstream>
 
 #include "backends/backends.h"
+#include "core/base/sha256.h"
 #include "core/engine/engine.h"
 #include "core/text/tokenizer.h"
 #include "tools/llmrt_bench/commands.h"
+#include "tools/llmrt_bench/saved_record.h"
 
 namespace llmrt::bench {
 namespace {
@@ -29,11 +28,12 @@ struct GreedyStep {
 };
 
 // What one device said.
-struct Record {
-  std::string device;
+struct Answers {
+  Caps caps;
   std::vector<float> logprobs;                  // of the text's tokens, but the first of each window
   std::vector<std::vector<GreedyStep>> greedy;  // by prompt
 
+  std::string device() const { return fmt::format("{} {}", caps.device_id, caps.device_name); }
   double nll() const {
     double sum = 0;
     for (float logprob : logprobs) sum -= logprob;
@@ -41,7 +41,7 @@ struct Record {
   }
 };
 
-class RecordSink final : public EventSink {
+class AnswerSink final : public EventSink {
  public:
   void on_events(std::span<const TokenEvent> events) override {
     for (const TokenEvent& event : events) {
@@ -60,8 +60,8 @@ class RecordSink final : public EventSink {
   bool finished = false;
 };
 
-Result<std::shared_ptr<RecordSink>> finish(Engine* engine, Request request) {
-  auto sink = std::make_shared<RecordSink>();
+Result<std::shared_ptr<AnswerSink>> finish(Engine* engine, Request request) {
+  auto sink = std::make_shared<AnswerSink>();
   request.sink = sink;
   Result<RequestId> id = engine->submit(std::move(request));
   if (!id) return id.error();
@@ -72,20 +72,19 @@ Result<std::shared_ptr<RecordSink>> finish(Engine* engine, Request request) {
   return sink;
 }
 
-Result<Record> record_device(const Options& options, const std::string& device, std::shared_ptr<const Model> model,
-                             std::shared_ptr<const Tokenizer> tokenizer, std::span<const TokenId> text) {
+Result<Answers> ask_device(const Options& options, KvDType kv_dtype, const std::string& device,
+                           std::shared_ptr<const Model> model, std::shared_ptr<const Tokenizer> tokenizer,
+                           std::span<const TokenId> text) {
   Result<std::unique_ptr<Backend>> backend = open_device(device);
   if (!backend) return backend.error();
   EngineConfig config;
   config.context_max = std::max(options.window, options.prompt_tokens + options.output) + 16;
   config.sequences_max = 4;
-  const Result<KvDType> kv = kv_dtype_of(options.kv_dtype);
-  if (!kv) return kv.error();
-  config.kv_dtype = *kv;
+  config.kv_dtype = kv_dtype;
   config.prefix_cache = PrefixCacheKind::kOff;  // devices are compared in all that they compute
   SteadyClock clock;
-  Record record;
-  record.device = fmt::format("{} {}", (*backend)->caps().device_id, (*backend)->caps().device_name);
+  Answers answers;
+  answers.caps = (*backend)->caps();
   Result<std::unique_ptr<Engine>> engine = Engine::create(config, model, tokenizer, std::move(*backend), &clock, {});
   if (!engine) return engine.error();
   for (size_t first = 0; first < text.size(); first += options.window) {
@@ -98,7 +97,7 @@ Result<Record> record_device(const Options& options, const std::string& device, 
     request.sampling.logprobs = 0;
     auto sink = finish(engine->get(), std::move(request));
     if (!sink) return sink.error();
-    record.logprobs.insert(record.logprobs.end(), (*sink)->logprobs.begin(), (*sink)->logprobs.end());
+    answers.logprobs.insert(answers.logprobs.end(), (*sink)->logprobs.begin(), (*sink)->logprobs.end());
   }
   for (uint32_t i = 0; i < options.num_prompts; ++i) {
     const size_t first = i * (text.size() / (options.num_prompts + 1));
@@ -112,50 +111,57 @@ Result<Record> record_device(const Options& options, const std::string& device, 
     request.stop.ignore_eos = true;
     auto sink = finish(engine->get(), std::move(request));
     if (!sink) return sink.error();
-    record.greedy.push_back((*sink)->steps);
+    answers.greedy.push_back((*sink)->steps);
   }
-  return record;
+  return answers;
 }
 
-boost::json::object to_json(const Record& record) {
+RecordRow to_row(const Answers& answers) {
   boost::json::array logprobs, greedy;
-  for (float logprob : record.logprobs) logprobs.push_back(logprob);
-  for (const auto& steps : record.greedy) {
+  for (float logprob : answers.logprobs) logprobs.push_back(logprob);
+  for (const auto& steps : answers.greedy) {
     boost::json::array path;
     for (const GreedyStep& step : steps) path.push_back(boost::json::array{step.token, step.margin});
     greedy.push_back(std::move(path));
   }
-  return {{"device", record.device},
-          {"nll", record.nll()},
-          {"logprobs", std::move(logprobs)},
-          {"greedy", std::move(greedy)}};
+  return {"answers",
+          answers.caps.device_id,
+          {{"nll", "nats", answers.nll()}},
+          {{"logprobs", std::move(logprobs)}, {"greedy", std::move(greedy)}}};
 }
 
-Status read_saved(const std::string& path, std::vector<Record>* records) {
-  std::ifstream file(path);
-  if (!file) return make_error(ErrorCode::kNotFound, "saved results: {}: cannot be opened", path);
-  std::stringstream text;
-  text << file.rdbuf();
+// Other weights and KV dtypes may join, other tokens may not.
+Status read_saved(const std::string& path, const boost::json::object& work, std::vector<Answers>* all) {
+  const Result<SavedRecord> record = read_record(path);
+  if (!record) return record.error();
+  if (record->command != "agree")
+    return make_error(ErrorCode::kInvalidArgument, "--with: {}: expected a record of agree, found one of {}", path,
+                      record->command);
+  for (const char* name : {"text_digest", "window", "prompts", "prompt", "output"})
+    if (const auto* found = record->work.if_contains(name); !found || *found != work.at(name))
+      return make_error(ErrorCode::kInvalidArgument, "--with: {}: {}: expected {}, found {}", path, name,
+                        boost::json::serialize(work.at(name)), found ? boost::json::serialize(*found) : "none");
   try {
-    const boost::json::value root = boost::json::parse(text.str());
-    for (const boost::json::value& entry : root.at("records").as_array()) {
-      Record record;
-      record.device = boost::json::value_to<std::string>(entry.at("device"));
-      for (const auto& logprob : entry.at("logprobs").as_array()) record.logprobs.push_back(logprob.to_number<float>());
-      for (const auto& path_value : entry.at("greedy").as_array()) {
-        auto& steps = record.greedy.emplace_back();
+    for (const RecordRow& row : record->rows) {
+      Answers answers;
+      const auto device = std::ranges::find(record->devices, row.device, &Caps::device_id);
+      if (device != record->devices.end()) answers.caps = *device;
+      for (const auto& logprob : row.details.at("logprobs").as_array())
+        answers.logprobs.push_back(logprob.to_number<float>());
+      for (const auto& path_value : row.details.at("greedy").as_array()) {
+        auto& steps = answers.greedy.emplace_back();
         for (const auto& step : path_value.as_array())
           steps.push_back({step.at(0).to_number<int32_t>(), step.at(1).to_number<float>()});
       }
-      records->push_back(std::move(record));
+      all->push_back(std::move(answers));
     }
   } catch (const std::exception& error) {
-    return make_error(ErrorCode::kCorruptFile, "saved results: {}: {}", path, error.what());
+    return make_error(ErrorCode::kCorruptFile, "--with: {}: {}", path, error.what());
   }
   return {};
 }
 
-void print_pair(const Record& a, const Record& b) {
+void print_pair(const Answers& a, const Answers& b) {
   double max_diff = 0, sum_diff = 0;
   const size_t common = std::min(a.logprobs.size(), b.logprobs.size());
   for (size_t i = 0; i < common; ++i) {
@@ -176,7 +182,7 @@ void print_pair(const Record& a, const Record& b) {
       break;
     }
   }
-  fmt::print("{} against {}\n", a.device, b.device);
+  fmt::print("{} against {}\n", a.device(), b.device());
   fmt::print("  log-probabilities of {} tokens: mean difference {:.5f}, largest {:.5f}; mean NLL {:.5f} and {:.5f}\n",
              common, common ? sum_diff / static_cast<double>(common) : 0, max_diff, a.nll(), b.nll());
   fmt::print("  greedy: {} of {} paths differ, worst margin {:.4f}{}\n", num_different,
@@ -184,6 +190,8 @@ void print_pair(const Record& a, const Record& b) {
 }
 
 Status run(const Options& options) {
+  const Result<KvDType> kv = kv_dtype_of(options.kv_dtype);
+  if (!kv) return kv.error();
   Result<std::shared_ptr<const Model>> model = load_model(options.model);
   if (!model) return model.error();
   if (!(*model)->vocabulary)
@@ -195,23 +203,29 @@ Status run(const Options& options) {
   if (!text) return text.error();
   const std::vector<TokenId> tokens = (*tokenizer)->encode(*text);
   std::shared_ptr<const Tokenizer> shared_tokenizer = std::move(*tokenizer);
-  std::vector<Record> records;
+  boost::json::object work = model_work(**model, *kv);
+  work["text_digest"] = to_hex(Sha256().add_all(std::span<const TokenId>(tokens)).finish());
+  work["window"] = options.window;
+  work["prompts"] = options.num_prompts;
+  work["prompt"] = options.prompt_tokens;
+  work["output"] = options.output;
+  Result<Record> record =
+      Record::create("agree", work, {{"model", options.model}, {"text", options.text_path}}, options.json_path);
+  if (!record) return record.error();
+  std::vector<Answers> all;
   for (const std::string& device : options.devices) {
-    Result<Record> record = record_device(options, device, *model, shared_tokenizer, tokens);
-    if (!record) return record.error();
-    fmt::print("{}: mean NLL {:.5f} over {} tokens\n", record->device, record->nll(), record->logprobs.size());
-    records.push_back(std::move(*record));
+    Result<Answers> answers = ask_device(options, *kv, device, *model, shared_tokenizer, tokens);
+    if (!answers) return answers.error();
+    fmt::print("{}: mean NLL {:.5f} over {} tokens\n", answers->device(), answers->nll(), answers->logprobs.size());
+    record->add_device(answers->caps);
+    record->add(to_row(*answers));
+    all.push_back(std::move(*answers));
   }
-  boost::json::array array;
-  for (const Record& record : records) array.push_back(to_json(record));
   for (const std::string& path : options.saved)
-    if (Status status = read_saved(path, &records); !status) return status.error();
-  for (size_t a = 0; a < records.size(); ++a)
-    for (size_t b = a + 1; b < records.size(); ++b) print_pair(records[a], records[b]);
-  if (!options.json_path.empty())
-    std::ofstream(options.json_path) << boost::json::serialize(
-        boost::json::object{{"command", "agree"}, {"model", options.model}, {"records", std::move(array)}});
-  return {};
+    if (Status status = read_saved(path, work, &all); !status) return status.error();
+  for (size_t a = 0; a < all.size(); ++a)
+    for (size_t b = a + 1; b < all.size(); ++b) print_pair(all[a], all[b]);
+  return record->finish();
 }
 
 }  // namespace
@@ -223,7 +237,7 @@ void add_agree_command(CLI::App& app, int* exit_code) {
   command->add_option("-m,--model", options->model, "GGUF file")->required();
   command->add_option("-t,--text", options->text_path, "Text file to score")->required();
   command->add_option("-d,--device", options->devices, "Devices to compare (repeat)")->capture_default_str();
-  command->add_option("--with", options->saved, "Saved results (--json) of other machines to join");
+  command->add_option("--with", options->saved, "Saved results (--json) of other machines, of the same work, to join");
   command->add_option("--window", options->window, "Tokens of a window")->capture_default_str();
   command->add_option("--prompts", options->num_prompts, "Greedy continuations")->capture_default_str();
   command->add_option("-n,--output", options->output, "Tokens of each continuation")->capture_default_str();

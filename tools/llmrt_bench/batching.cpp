@@ -6,6 +6,7 @@
 
 #include "core/schedule/dry_run.h"
 #include "tools/llmrt_bench/commands.h"
+#include "tools/llmrt_bench/record.h"
 
 namespace llmrt::bench {
 namespace {
@@ -15,6 +16,7 @@ struct Options {
   uint32_t num_rows = 4, step_tokens = 2048, chunk_tokens = 512;
   int64_t wait_ms = 4;
   size_t columns = 100;
+  std::string json_path;
 };
 
 // The last of a list stands for all that follow.
@@ -22,7 +24,7 @@ uint32_t nth(const std::vector<uint32_t>& list, size_t i) {
   return list[std::min(i, list.size() - 1)];
 }
 
-int run(const Options& options) {
+Status run(const Options& options) {
   std::vector<DryRequest> requests;
   uint64_t num_tokens = 0;
   for (size_t i = 0; i < options.lengths.size(); ++i) {
@@ -39,19 +41,32 @@ int run(const Options& options) {
   config.queue_tokens_max = num_tokens;
   config.kv_pools = {{static_cast<uint32_t>(num_tokens / 16 + requests.size() + 1), 16}};
   config.watermark = 0;
+  Result<Record> record = Record::create("batching",
+                                         {{"lengths", boost::json::value_from(options.lengths)},
+                                          {"prompts", boost::json::value_from(options.prompts)},
+                                          {"arrivals_ms", boost::json::value_from(options.arrivals_ms)},
+                                          {"sequences", options.num_rows},
+                                          {"step_tokens", options.step_tokens},
+                                          {"chunk_tokens", options.chunk_tokens},
+                                          {"batch_wait_ms", options.wait_ms}},
+                                         {}, options.json_path);
+  if (!record) return record.error();
   fmt::print(". waits   P prompt   # answer   - ended, and its batch has not\n");
   for (const Batching batching : {Batching::kContinuous, Batching::kStatic, Batching::kDynamic}) {
     config.batching = batching;
     const Result<DryRun> dry = dry_run(config, requests);
-    if (!dry) {
-      fmt::print(stderr, "error: {}\n", dry.error().message);
-      return 1;
-    }
+    if (!dry) return dry.error();
     fmt::print("\n{}: {} steps, {} tokens computed, {} of padding, utilisation {:.2f} %\n", batching_name(batching),
                dry->steps.size(), dry->useful_tokens, dry->padded_tokens, 100 * dry->utilisation());
     fmt::print("{}", timeline(dry->requests, dry->steps, options.columns));
+    record->add({batching_name(batching),
+                 "",
+                 {{"steps", "steps", static_cast<double>(dry->steps.size())},
+                  {"useful", "tokens", static_cast<double>(dry->useful_tokens)},
+                  {"padded", "tokens", static_cast<double>(dry->padded_tokens)},
+                  {"utilisation", "share", dry->utilisation()}}});
   }
-  return 0;
+  return record->finish();
 }
 
 }  // namespace
@@ -78,7 +93,8 @@ void add_batching_command(CLI::App& app, int* exit_code) {
   command->add_option("--columns", options->columns, "of the timeline")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
-  command->callback([options, exit_code] { *exit_code = run(*options); });
+  command->add_option("--json", options->json_path, "Also write the figures to this file");
+  on_parsed(command, exit_code, [options] { return run(*options); });
 }
 
 }  // namespace llmrt::bench

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 
+#include "core/base/sha256.h"
 #include "core/text/tokenizer.h"
 #include "core/weights/row_codec.h"
 #include "tools/llmrt_bench/commands.h"
@@ -13,6 +13,7 @@
 #include "tools/llmrt_bench/kv_run.h"
 #include "tools/llmrt_bench/kv_table.h"
 #include "tools/llmrt_bench/recoded_model.h"
+#include "tools/llmrt_bench/record.h"
 
 namespace llmrt::bench {
 namespace {
@@ -127,6 +128,16 @@ Result<std::vector<std::pair<std::string, std::shared_ptr<const Model>>>> open_w
   return {{{"float", floats}, {encoding_name(*encoding), *quantised}}};
 }
 
+boost::json::object work_of(const KvQualityPlan& plan) {
+  boost::json::array weights;
+  for (const auto& [name, model] : plan.weights) weights.push_back(model_work(*model));
+  return {{"weights", std::move(weights)},
+          {"text_digest", to_hex(Sha256().add_all(std::span<const int32_t>(plan.tokens)).finish())},
+          {"scored", plan.scored_max},
+          {"positions", plan.positions},
+          {"queries", kAttentionQueries}};
+}
+
 Status run(const Options& options) {
   KvQualityPlan plan;
   plan.device = options.device;
@@ -151,23 +162,23 @@ Status run(const Options& options) {
   if (Status status = keep_fitting(context_max, plan.tokens.size(), &plan.contexts, &left_out); !status) return status;
   for (const std::string& text : left_out) fmt::print(stderr, "left out: {}\n", text);
 
+  Result<Record> record =
+      Record::create("kv", work_of(plan),
+                     {{"model", options.model}, {"quantised", options.quantised_path}, {"text", options.text_path}},
+                     options.json_path);
+  if (!record) return record.error();
   Result<KvQuality> quality = measure_kv_quality(plan);
   if (!quality) return quality.error();
   quality->left_out.insert(quality->left_out.begin(), left_out.begin(), left_out.end());
-  fmt::print("{} on {} {}, {}\n{}", options.model, quality->device_id, quality->device_name, options.text_path, notes);
+  fmt::print("{} on {} {}, {}\n{}", options.model, quality->caps.device_id, quality->caps.device_name,
+             options.text_path, notes);
   fmt::print("reference of KL and agreement: float weights, KV f16\n");
   for (const KvContext& context : quality->contexts)
     fmt::print("\n{} tokens; KL and NLL of the last {}, the {} keys that the last {} queries attend to most\n{}",
                context.num_tokens, context.num_scored, plan.positions, kAttentionQueries, print(plan, context));
   for (const std::string& text : quality->left_out) fmt::print("\nleft out: {}\n", text);
-  if (options.json_path.empty()) return {};
-  boost::json::object json = to_json(plan, *quality);
-  json["model"] = options.model;
-  json["text"] = options.text_path;
-  std::ofstream file(options.json_path);
-  if (!(file << boost::json::serialize(json)))
-    return make_error(ErrorCode::kIo, "--json: {}: cannot be written", options.json_path);
-  return {};
+  add_rows(plan, *quality, &*record);
+  return record->finish();
 }
 
 }  // namespace

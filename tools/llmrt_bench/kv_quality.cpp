@@ -58,8 +58,7 @@ class Measurement {
     fmt::print(stderr, "loading {} weights ({})\n", name, model->encoding);
     auto run = KvRun::create(std::move(*backend), model, quality_.contexts.back().num_tokens);
     if (!run) return run.error();
-    quality_.device_id = (*run)->caps().device_id;
-    quality_.device_name = (*run)->caps().device_name;
+    quality_.caps = (*run)->caps();
     for (KvContext& context : quality_.contexts) context.cells.emplace_back();
     for (const KvDType dtype : plan_.kv_dtypes) {
       if (Status status = set_cache(run->get(), dtype); !status) return status;

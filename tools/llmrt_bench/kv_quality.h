@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/backend/caps.h"
 #include "core/base/status.h"
 #include "core/kv/kv_format.h"
 #include "core/model/model.h"
@@ -42,7 +43,7 @@ struct KvContext {
 };
 
 struct KvQuality {
-  std::string device_id, device_name;
+  Caps caps;
   std::vector<KvContext> contexts;
   std::vector<std::string> left_out;  // contexts that the device has no memory for, with the reason
 };

@@ -45,36 +45,31 @@ std::string print(const KvQualityPlan& plan, const KvContext& context) {
   return out;
 }
 
-boost::json::object to_json(const KvQualityPlan& plan, const KvQuality& quality) {
-  boost::json::array contexts;
+void add_rows(const KvQualityPlan& plan, const KvQuality& quality, Record* record) {
+  record->add_device(quality.caps);
   for (const KvContext& context : quality.contexts) {
-    boost::json::array cells;
     for (size_t weights = 0; weights < plan.weights.size(); ++weights) {
       for (size_t kv = 0; kv < plan.kv_dtypes.size(); ++kv) {
         const KvCell& cell = context.cells[weights][kv];
-        cells.push_back({{"weights", plan.weights[weights].first},
-                         {"kv", kv_dtype_name(plan.kv_dtypes[kv])},
-                         {"nll", cell.nll},
-                         {"kl", cell.kl},
-                         {"same_best", cell.same_best},
-                         {"overlap", cell.mean_overlap()},
-                         {"overlap_by_layer", boost::json::array(cell.overlap.begin(), cell.overlap.end())},
-                         {"seconds", cell.seconds}});
+        const auto& [name, model] = plan.weights[weights];
+        const char* dtype = kv_dtype_name(plan.kv_dtypes[kv]);
+        record->add({fmt::format("{} tokens: {} weights, KV {}", context.num_tokens, name, dtype),
+                     quality.caps.device_id,
+                     {{"nll", "nats", cell.nll},
+                      {"kl", "nats", cell.kl},
+                      {"same_best", "share", cell.same_best},
+                      {"overlap", "share", cell.mean_overlap()},
+                      {"time", "s", cell.seconds}},
+                     {{"tokens", context.num_tokens},
+                      {"scored", context.num_scored},
+                      {"weights", name},
+                      {"encoding", model->encoding},
+                      {"overlap_by_layer", boost::json::value_from(cell.overlap)},
+                      {"kv_dtype", dtype}}});
       }
     }
-    contexts.push_back({{"tokens", context.num_tokens}, {"scored", context.num_scored}, {"cells", std::move(cells)}});
   }
-  boost::json::object weights;
-  for (const auto& [name, model] : plan.weights) weights[name] = model->encoding;
-  boost::json::array left_out(quality.left_out.begin(), quality.left_out.end());
-  return {{"command", "kv"},
-          {"device", quality.device_id},
-          {"device_name", quality.device_name},
-          {"weights", std::move(weights)},
-          {"positions", plan.positions},
-          {"queries", kAttentionQueries},
-          {"contexts", std::move(contexts)},
-          {"left_out", std::move(left_out)}};
+  for (const std::string& reason : quality.left_out) record->miss("context", quality.caps.device_id, reason);
 }
 
 }  // namespace llmrt::bench

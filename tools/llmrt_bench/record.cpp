@@ -126,13 +126,16 @@ void Record::write() {
                          failure ? ": " + failure.message() : "");
 }
 
-json::object model_work(const Model& model, KvDType kv_dtype) {
-  std::string digest;
-  for (const auto byte : model_digest(model)) digest += fmt::format("{:02x}", byte);
-  return {{"model_digest", digest},
+json::object model_work(const Model& model) {
+  return {{"model_digest", to_hex(model_digest(model))},
           {"architecture", model.config.architecture},
-          {"encoding", model.encoding},
-          {"kv_dtype", kv_dtype_name(kv_dtype)}};
+          {"encoding", model.encoding}};
+}
+
+json::object model_work(const Model& model, KvDType kv_dtype) {
+  json::object work = model_work(model);
+  work["kv_dtype"] = kv_dtype_name(kv_dtype);
+  return work;
 }
 
 }  // namespace llmrt::bench

@@ -54,7 +54,8 @@ class Record {
   Status status_;
 };
 
-// The part of `work` that names a model and its cache, wherever the file lies.
+// The part of `work` that names a model, wherever its file lies, and its cache.
+boost::json::object model_work(const Model& model);
 boost::json::object model_work(const Model& model, KvDType kv_dtype);
 
 }  // namespace llmrt::bench

@@ -27,7 +27,7 @@ struct Candidate {
 };
 
 Result<Candidate> load(const ServingOptions& options, const std::string& name,
-                       const std::shared_ptr<const Model>& model, const Clock& clock, Report* report) {
+                       const std::shared_ptr<const Model>& model, const Clock& clock, Record* record, Report* report) {
   report->begin(name, "load");
   Result<std::unique_ptr<Backend>> backend = open_device(name);
   if (!backend) return backend.error();
@@ -38,10 +38,44 @@ Result<Candidate> load(const ServingOptions& options, const std::string& name,
   if (!device) return device.error();
   candidate.device = *std::move(device);
   const Caps& caps = candidate.device.caps();
+  record->add_device(caps);
   report->add({"weights on the device", candidate.device.load_s(), "s",
                fmt::format("{}, {}; {:.2f} GB, KV in {}", caps.device_name, caps.tier,
                            static_cast<double>(model->weights.bytes()) * 1e-9, kv_dtype_name(options.kv_dtype))});
   return candidate;
+}
+
+// All of a workload's numbers, of whatever parts.
+boost::json::object work_of(const ServingOptions& options, const Model& model) {
+  boost::json::object work = model_work(model, options.kv_dtype);
+  const WorkloadSpec& batching = options.batching;
+  work["parts"] = boost::json::value_from(options.parts);
+  work["batching"] = {{"requests", batching.num_requests},
+                      {"sequences", options.sequences},
+                      {"prompt_min", batching.prompt_min},
+                      {"prompt_max", batching.prompt_max},
+                      {"output_mean", batching.output_mean},
+                      {"output_max", batching.output_max},
+                      {"seed", batching.seed}};
+  work["gap"] = {{"streams", options.gap_streams},
+                 {"prompt", options.gap_prompt},
+                 {"settings", boost::json::value_from(options.gap_settings)}};
+  work["prefix"] = {{"prompt", options.prefix_prompt}, {"share", options.prefix_share}};
+  boost::json::array kv_dtypes;
+  for (const KvDType dtype : options.kv_compared) kv_dtypes.push_back(kv_dtype_name(dtype));
+  work["kv"] = {{"dtypes", std::move(kv_dtypes)},
+                {"mib", options.kv_mib},
+                {"rows", options.kv_rows},
+                {"output", options.kv_output},
+                {"contexts", boost::json::value_from(options.kv_contexts)}};
+  work["classes"] = {{"rows", options.classes_rows},
+                     {"prompt", options.classes_prompt},
+                     {"output", options.classes_output},
+                     {"chunk", options.classes_chunk}};
+  work["ablation"] = {{"requests", options.ablation_requests}, {"sequences", options.ablation_sequences},
+                      {"naive", options.ablation_naive},       {"reserving", options.ablation_reserving},
+                      {"context", options.ablation_context},   {"pool_contexts", options.ablation_pool_contexts}};
+  return work;
 }
 
 Status run(const ServingOptions& options) {
@@ -53,14 +87,22 @@ Status run(const ServingOptions& options) {
   Result<std::shared_ptr<const Model>> model = load_model(options.model);
   if (!model) return model.error();
   SteadyClock clock;
-  Report report((*model)->path, options.json_path, &clock);
+  Result<Record> record = Record::create("serving", work_of(options, **model),
+                                         {{"model", (*model)->path},
+                                          {"budget_s", options.budget_s},
+                                          {"prefix_repeats", options.prefix_repeats},
+                                          {"classes_s", options.classes_s}},
+                                         options.json_path);
+  if (!record) return record.error();
+  Report report(&*record, &clock);
   std::vector<Candidate> candidates;
   for (const std::string& name : options.devices) {
-    Result<Candidate> candidate = load(options, name, *model, clock, &report);
-    if (candidate)
-      candidates.push_back(*std::move(candidate));
-    else
+    Result<Candidate> candidate = load(options, name, *model, clock, &*record, &report);
+    if (!candidate) {
       report.fail(candidate.error());
+      continue;
+    }
+    candidates.push_back(*std::move(candidate));
   }
   for (const std::string& wanted : options.parts) {
     const NamedPart* part = std::ranges::find(kParts, wanted, &NamedPart::name);
@@ -84,7 +126,7 @@ Status run(const ServingOptions& options) {
       candidate.is_lost = status.error().code == ErrorCode::kDeviceLost;
     }
   }
-  if (Status status = report.status(); !status) return status;
+  if (Status status = record->finish(); !status) return status;
   if (report.has_failed()) return make_error(ErrorCode::kInternal, "not all parts ran; see FAILED above");
   return {};
 }

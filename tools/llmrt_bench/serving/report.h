@@ -1,14 +1,12 @@
-// Figures as they come: each is printed at once, and the JSON file is whole after each, so that a run that is cut short
-// leaves what it had.
+// Figures as they come: each is printed and recorded at once.
 #pragma once
-
-#include <boost/json.hpp>
 
 #include <optional>
 #include <string>
 
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "tools/llmrt_bench/record.h"
 
 namespace llmrt::bench {
 
@@ -34,8 +32,8 @@ struct Figure {
 
 class Report {
  public:
-  // `json_path` may be empty.
-  Report(std::string model, std::string json_path, const Clock* clock);
+  // Both outlive the report.
+  Report(Record* record, const Clock* clock);
 
   // What the figures that follow belong to.
   void begin(std::string device, std::string part);
@@ -44,19 +42,14 @@ class Report {
   // To standard error, with the time since the start.
   void progress(const std::string& text) const;
 
-  const boost::json::object& json() const { return json_; }
   bool has_failed() const { return has_failed_; }
-  Status status() const { return status_; }  // of writing the file
 
  private:
-  void write();
-
-  std::string json_path_, device_, part_;
+  std::string device_, part_;
+  Record* record_;
   const Clock* clock_;
   TimeNs begin_ns_;
-  boost::json::object json_;
   bool has_failed_ = false;
-  Status status_;
 };
 
 }  // namespace llmrt::bench
