@@ -1,14 +1,13 @@
 // llmrt-bench model: prompt and decode speed of a model by number of rows, on each device in turn.
 #include <fmt/format.h>
 
-#include <boost/json.hpp>
-
 #include <algorithm>
-#include <fstream>
 
-#include "core/model/model.h"
+#include "backends/backends.h"
 #include "tools/llmrt_bench/commands.h"
-#include "tools/llmrt_bench/engine_run.h"
+#include "tools/llmrt_bench/device_limits.h"
+#include "tools/llmrt_bench/model_table.h"
+#include "tools/llmrt_bench/time_left.h"
 
 namespace llmrt::bench {
 namespace {
@@ -18,78 +17,101 @@ struct Options {
   std::vector<std::string> devices{"auto"};
   std::vector<uint32_t> prompts{512, 2048}, rows{1, 8, 32, 128, 256};
   uint32_t depth = 512, output = 128, repeats = 3;
-  std::string kv_dtype = "f16", json_path;
-  double read_gb_s = 0;
-  bool batch_invariant = false;
+  std::string kv_dtype = "f16", format = "md", json_path;
+  double read_gb_s = 0, price_hour_usd = 0;
+  bool batch_invariant = false, limits = false;
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
-
-// Bytes that one decode step must read at least: every matrix but the input embedding, and the keys and values.
-double step_bytes(const Model& model, const EngineConfig& config, uint32_t rows, double mean_context) {
-  double bytes = 0;
-  for (const WeightGroup& group : model.weights.groups)
-    for (const RowSegment& s : group.segments)
-      bytes += static_cast<double>(s.num_rows) * static_cast<double>(model.weights.tensors[s.tensor].bytes_row());
-  const ModelConfig& c = model.config;
-  const double kv_token = 2.0 * c.num_layers * c.num_kv_heads * c.head_dim * kv_element_bytes(config.kv_dtype);
-  return bytes + kv_token * rows * mean_context;
-}
-
-struct Row {
-  std::string device, test;
-  double tok_s, min, max, step_ms, idle, gb_s;
+struct Candidate {
+  std::unique_ptr<Engine> engine;
+  Caps caps;
+  Ceilings ceilings;
+  bool is_lost = false;
 };
 
-void print_row(const Row& row, double read_gb_s) {
-  fmt::print("| {:<10} | {:<14} | {:>10.1f} | {:>9.1f} - {:<9.1f} | {:>9.3f} | {:>6.1f} | {:>7.0f}{} |\n", row.device,
-             row.test, row.tok_s, row.min, row.max, row.step_ms, 100 * row.idle, row.gb_s,
-             read_gb_s > 0 ? fmt::format(" ({:.1f} %)", 100 * row.gb_s / read_gb_s) : "");
-  std::fflush(stdout);
+EngineConfig config_of(const Options& options, KvDType kv_dtype) {
+  EngineConfig config;
+  config.kv_dtype = kv_dtype;
+  config.batch_invariant = options.batch_invariant;
+  config.prefix_cache = PrefixCacheKind::kOff;  // every run computes all of its tokens
+  for (const uint32_t rows : options.rows) config.sequences_max = std::max(config.sequences_max, rows);
+  config.context_max = options.depth + options.output + 1;
+  for (const uint32_t prompt : options.prompts) config.context_max = std::max(config.context_max, prompt + 2);
+  const uint64_t tokens_wanted = uint64_t{config.sequences_max} * (options.depth + options.output + 16);
+  config.kv_tokens = std::max<uint64_t>(tokens_wanted + tokens_wanted / 32, 2 * config.context_max);
+  // Prompts first: all rows must be decoding at once for as long as possible.
+  config.chunk_tokens = config.step_tokens_max;
+  return config;
 }
 
-Result<Row> measure_prompt(EngineUnderTest* under, const Clock& clock, const Options& options, uint32_t tokens) {
-  std::vector<double> rates;
-  for (uint32_t i = 0; i <= options.repeats; ++i) {  // the first is the warm-up
-    Result<BatchResult> run = run_batch(under->engine.get(), clock, 1, tokens, 1, i);
-    if (!run) return run.error();
-    if (i) rates.push_back(tokens / run->prefill_s);
-  }
-  const auto [min, max] = std::minmax_element(rates.begin(), rates.end());
-  const double rate = median(rates);
-  return Row{under->device_id, fmt::format("pp{}", tokens), rate, *min, *max, 1e3 * tokens / rate, 0, 0};
+std::vector<ModelTest> tests_of(const Options& options) {
+  std::vector<ModelTest> tests;
+  for (const uint32_t prompt : options.prompts) tests.push_back({.n_prompt = prompt});
+  for (const uint32_t rows : options.rows)
+    tests.push_back({.n_gen = options.output, .n_depth = options.depth, .n_rows = rows});
+  return tests;
 }
 
-Result<Row> measure_decode(EngineUnderTest* under, const Clock& clock, const Options& options, uint32_t rows) {
-  std::vector<double> rates, steps, idles;
-  for (uint32_t i = 0; i <= options.repeats; ++i) {
-    Result<BatchResult> run = run_batch(under->engine.get(), clock, rows, options.depth, options.output, i);
-    if (!run) return run.error();
-    if (run->decode_steps == 0)
-      return make_error(ErrorCode::kInvalidArgument,
-                        "{} rows: expected more output tokens than the {} that the first row had before the last "
-                        "prompt was done; ask for more with --output",
-                        rows, options.output);
-    if (i == 0 && options.repeats > 0) continue;
-    rates.push_back(run->decode_tok_s);
-    steps.push_back(run->step_ms);
-    idles.push_back(run->idle_share);
+boost::json::object work_of(const Model& model, const Options& options, const EngineConfig& config) {
+  boost::json::object work = model_work(model, config.kv_dtype);
+  work["prompts"] = boost::json::value_from(options.prompts);
+  work["rows"] = boost::json::value_from(options.rows);
+  work["depth"] = options.depth;
+  work["output"] = options.output;
+  return work;
+}
+
+// Limits come first, while the device's memory is free.
+Result<Candidate> open(const Options& options, const std::string& name, const std::shared_ptr<const Model>& model,
+                       const EngineConfig& config, const Clock& clock, Record* record) {
+  Candidate candidate;
+  candidate.ceilings.read_gb_s = options.read_gb_s;
+  std::optional<DeviceLimits> limits;
+  if (options.limits) {
+    Result<std::unique_ptr<Backend>> backend = open_device(name);
+    if (!backend) return backend.error();
+    fmt::print(stderr, "{}: measuring limits\n", (*backend)->caps().device_id);
+    Result<DeviceLimits> measured = measure_limits(std::move(*backend));
+    if (!measured) return measured.error();
+    limits = std::move(*measured);
+    candidate.ceilings = {limits->read.best, limits->matrix_tflop_s()};
   }
-  const auto [min, max] = std::minmax_element(rates.begin(), rates.end());
-  const double step_ms = median(steps);
-  const double bytes =
-      step_bytes(under->engine->model(), under->engine->config(), rows, options.depth + options.output / 2.0);
-  return Row{under->device_id,
-             fmt::format("tg{}@{} x{}", options.output, options.depth, rows),
-             median(rates),
-             *min,
-             *max,
-             step_ms,
-             median(idles),
-             bytes / step_ms * 1e-6};
+  Result<EngineUnderTest> under = open_engine(name, model, config, &clock);
+  if (!under) return under.error();
+  fmt::print(stderr, "{}: {} ({}), loaded in {:.2f} s\n", under->device_id, under->device_name, under->tier,
+             under->load_s);
+  candidate.engine = std::move(under->engine);
+  candidate.caps = candidate.engine->backend().caps();
+  record->add_device(candidate.caps);
+  if (limits) {
+    record->add({"limit: read", candidate.caps.device_id, {{"rate", "GB/s", limits->read.best, limits->read.samples}}});
+    for (const Limit& limit : limits->matrix)
+      record->add(
+          {"limit: " + limit.name, candidate.caps.device_id, {{"rate", limit.unit, limit.best, limit.samples}}});
+  }
+  return candidate;
+}
+
+// Of one test. Devices alternate within each repeat, so that drift of the clocks hits them alike; the first repeat is
+// the warm-up.
+std::vector<std::pair<ModelSamples, Status>> measure(const Options& options, const ModelTest& test, const Clock& clock,
+                                                     std::vector<Candidate>& candidates, TimeLeft* time_left) {
+  std::vector<std::pair<ModelSamples, Status>> measured(candidates.size());
+  for (uint32_t repeat = 0; repeat <= options.repeats; ++repeat) {
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      Candidate& candidate = candidates[i];
+      auto& [samples, status] = measured[i];
+      if (!candidate.is_lost && status) {
+        time_left->begin(fmt::format("{} {} {}", candidate.caps.device_id, test.name(),
+                                     repeat ? fmt::format("run {} of {}", repeat, options.repeats) : "warm-up"));
+        ModelSamples warm_up;
+        status = run_once(candidate.engine.get(), clock, test, repeat, repeat ? &samples : &warm_up);
+        candidate.is_lost = !status && status.error().code == ErrorCode::kDeviceLost;
+      }
+      time_left->done(test.weight());
+    }
+  }
+  return measured;
 }
 
 Status run(const Options& options) {
@@ -97,59 +119,59 @@ Status run(const Options& options) {
   if (!model) return model.error();
   const Result<KvDType> kv = kv_dtype_of(options.kv_dtype);
   if (!kv) return kv.error();
-  EngineConfig config;
-  config.kv_dtype = *kv;
-  config.batch_invariant = options.batch_invariant;
-  config.prefix_cache = PrefixCacheKind::kOff;  // every run computes all of its tokens
-  config.sequences_max = std::max(1u, *std::max_element(options.rows.begin(), options.rows.end()));
-  config.context_max = options.depth + options.output + 1;
-  for (uint32_t prompt : options.prompts) config.context_max = std::max(config.context_max, prompt + 2);
-  config.context_max = std::min(config.context_max, (*model)->config.context_max);
-  const uint64_t tokens_wanted = uint64_t{config.sequences_max} * (options.depth + options.output + 16);
-  config.kv_tokens = std::max<uint64_t>(tokens_wanted + tokens_wanted / 32, 2 * config.context_max);
-  // Prompts first: all rows must be decoding at once for as long as possible.
-  config.chunk_tokens = config.step_tokens_max;
+  const EngineConfig config = config_of(options, *kv);
+  if (config.context_max > (*model)->config.context_max)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--prompts, --depth, --output: expected at most the {} tokens of {}'s context, found {}",
+                      (*model)->config.context_max, (*model)->path, config.context_max);
+  Result<Record> record = Record::create("model", work_of(**model, options, config),
+                                         {{"model", (*model)->path},
+                                          {"repeats", options.repeats},
+                                          {"batch_invariant", options.batch_invariant},
+                                          {"step_tokens", config.step_tokens_max},
+                                          {"price_hour_usd", options.price_hour_usd}},
+                                         options.json_path);
+  if (!record) return record.error();
   SteadyClock clock;
-  std::vector<EngineUnderTest> engines;
-  for (const std::string& device : options.devices) {
-    Result<EngineUnderTest> under = open_engine(device, *model, config, &clock);
-    if (!under) return under.error();
-    fmt::print("{}: {} ({}), loaded in {:.2f} s\n", under->device_id, under->device_name, under->tier, under->load_s);
-    engines.push_back(std::move(*under));
+  std::vector<Candidate> candidates;
+  for (const std::string& name : options.devices) {
+    Result<Candidate> candidate = open(options, name, *model, config, clock, &*record);
+    if (!candidate) return candidate.error();
+    candidates.push_back(*std::move(candidate));
   }
-  fmt::print("{}: {}, {:.2f} GB of weights, KV {}\n\n", (*model)->path, (*model)->config.architecture,
-             static_cast<double>((*model)->weights.bytes()) * 1e-9, options.kv_dtype);
-  fmt::print("| {:<10} | {:<14} | {:>10} | {:>21} | {:>9} | {:>6} | {:>7} |\n", "device", "test", "tok/s", "min - max",
-             "ms", "idle %", "GB/s");
-  fmt::print("|------------|----------------|-----------:|----------------------:|----------:|-------:|--------:|\n");
-  boost::json::array rows;
-  const auto keep = [&](const Row& row) {
-    print_row(row, options.read_gb_s);
-    rows.push_back({{"device", row.device},
-                    {"test", row.test},
-                    {"tok_s", row.tok_s},
-                    {"tok_s_min", row.min},
-                    {"tok_s_max", row.max},
-                    {"ms", row.step_ms},
-                    {"idle_share", row.idle},
-                    {"gb_s", row.gb_s}});
-  };
-  // Devices alternate inside each test, so that drift of the clocks hits them alike.
-  for (uint32_t prompt : options.prompts)
-    for (EngineUnderTest& under : engines) {
-      Result<Row> row = measure_prompt(&under, clock, options, prompt);
-      if (!row) return row.error();
-      keep(*row);
+  const std::vector<ModelTest> tests = tests_of(options);
+  double weight = 0;
+  for (const ModelTest& test : tests)
+    weight += test.weight() * (options.repeats + 1) * static_cast<double>(candidates.size());
+  TimeLeft time_left(weight);
+  const auto format = static_cast<TableFormat>(std::ranges::find(kTableFormats, options.format) - kTableFormats);
+  bool has_failed = false;
+  {
+    ModelTable table(format, **model, config, options.price_hour_usd > 0);
+    for (const ModelTest& test : tests) {
+      const auto measured = measure(options, test, clock, candidates, &time_left);
+      time_left.clear();
+      for (size_t i = 0; i < candidates.size(); ++i) {
+        const auto& [samples, status] = measured[i];
+        const std::string& device = candidates[i].caps.device_id;
+        if (!status || samples.tok_s.empty()) {
+          const std::string reason = status ? "the device was lost before" : status.error().message;
+          fmt::print(stderr, "{} {} FAILED: {}\n", device, test.name(), reason);
+          record->miss(test.name(), device, reason);
+          has_failed = true;
+          continue;
+        }
+        ModelRow row = make_row(**model, config, test, samples);
+        row.caps = candidates[i].caps;
+        row.ceilings = candidates[i].ceilings;
+        row.price_hour_usd = options.price_hour_usd;
+        table.print(row);
+        record->add(row.to_record());
+      }
     }
-  for (uint32_t count : options.rows)
-    for (EngineUnderTest& under : engines) {
-      Result<Row> row = measure_decode(&under, clock, options, count);
-      if (!row) return row.error();
-      keep(*row);
-    }
-  if (options.json_path.empty()) return {};
-  std::ofstream(options.json_path) << boost::json::serialize(boost::json::object{
-      {"command", "model"}, {"model", (*model)->path}, {"kv", options.kv_dtype}, {"rows", std::move(rows)}});
+  }
+  if (Status status = record->finish(); !status) return status;
+  if (has_failed) return make_error(ErrorCode::kInternal, "not all tests ran; see FAILED above");
   return {};
 }
 
@@ -157,20 +179,39 @@ Status run(const Options& options) {
 
 void add_model_command(CLI::App& app, int* exit_code) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("model", "Prompt and decode speed of a model, by rows, on each device");
+  CLI::App* command = app.add_subcommand(
+      "model",
+      "Prompt and decode speed of a model, by rows, on each device. ppN: a prompt of N tokens; tgN@D xR: R rows decode "
+      "N tokens each behind D of prompt, the rate while all of them decode");
+  const auto list = [&](const char* name, std::vector<uint32_t>& values, uint32_t most, const char* help) {
+    command->add_option(name, values, help)->delimiter(',')->check(CLI::Range(1u, most))->capture_default_str();
+  };
+  const auto number = [&](const char* name, uint32_t& value, uint32_t least, uint32_t most, const char* help) {
+    command->add_option(name, value, help)->check(CLI::Range(least, most))->capture_default_str();
+  };
   command->add_option("-m,--model", options->model, "GGUF file or synthetic:<shape>:<encoding>")->capture_default_str();
   command->add_option("-d,--device", options->devices, "Devices to compare (repeat)")->capture_default_str();
-  command->add_option("-p,--prompts", options->prompts, "Prompt lengths")->delimiter(',')->capture_default_str();
-  command->add_option("-r,--rows", options->rows, "Numbers of decoding rows")->delimiter(',')->capture_default_str();
-  command->add_option("--depth", options->depth, "Prompt tokens of each decoding row")->capture_default_str();
-  command->add_option("-n,--output", options->output, "Tokens that each row generates")->capture_default_str();
-  command->add_option("--repeats", options->repeats, "Counted runs, after one warm-up")->capture_default_str();
+  list("-p,--prompts", options->prompts, 1u << 20, "Prompt lengths");
+  list("-r,--rows", options->rows, 65536, "Numbers of decoding rows");
+  number("--depth", options->depth, 1, 1u << 20, "Prompt tokens of each decoding row");
+  number("-n,--output", options->output, 2, 1u << 20, "Tokens that each row generates");
+  number("--repeats", options->repeats, 1, 10000, "Counted runs, after one warm-up");
   command->add_option("--kv", options->kv_dtype, fmt::format("KV cache dtype: {}", kKvDTypeNames))
       ->capture_default_str();
   command->add_flag("--batch-invariant", options->batch_invariant,
                     "Kernels whose numbers do not depend on the batch: what they cost");
-  command->add_option("--read-gb-s", options->read_gb_s, "Measured read bandwidth, for shares");
-  command->add_option("--json", options->json_path, "Also write the figures to this file");
+  auto* limits = command->add_flag(
+      "--limits", options->limits,
+      "First measure what each device reaches: prompts as a share of the matrix rate, decode of the read bandwidth");
+  command->add_option("--read-gb-s", options->read_gb_s, "Read bandwidth measured before, for shares of decode")
+      ->check(CLI::Range(0.001, 1e6))
+      ->excludes(limits);
+  command->add_option("--price-per-hour", options->price_hour_usd, "Of the machine, in USD: adds USD a million tokens")
+      ->check(CLI::Range(0.0, 1e6));
+  command->add_option("--format", options->format, "Of standard output: md, csv or json, fields as llama-bench's")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kTableFormats), std::end(kTableFormats))))
+      ->capture_default_str();
+  command->add_option("--json", options->json_path, "Also write the record of the run to this file");
   on_parsed(command, exit_code, [options] { return run(*options); });
 }
 
