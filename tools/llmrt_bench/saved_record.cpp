@@ -27,7 +27,8 @@ struct At {
     constexpr size_t kShownBytes = 60;
     std::string found = json::serialize(*value);
     if (found.size() > kShownBytes) found = found.substr(0, kShownBytes) + "...";
-    throw WrongForm{fmt::format("{}: expected {}, found {}", place, what, replace_invalid_utf8(found))};
+    throw WrongForm{
+        fmt::format("{}expected {}, found {}", place.empty() ? "" : place + ": ", what, replace_invalid_utf8(found))};
   }
   const json::object& object() const {
     if (!value->is_object()) expected("an object");
@@ -61,7 +62,7 @@ struct At {
   At operator[](std::string_view name) const {
     const json::value* member = object().if_contains(name);
     if (member == nullptr)
-      throw WrongForm{fmt::format("{}: expected a member \"{}\", found none", place.empty() ? "record" : place, name)};
+      throw WrongForm{fmt::format("{}expected a member \"{}\", found none", place.empty() ? "" : place + ": ", name)};
     return {member, place.empty() ? std::string(name) : fmt::format("{}.{}", place, name)};
   }
   std::vector<At> items() const {

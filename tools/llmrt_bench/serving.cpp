@@ -94,7 +94,7 @@ Status run(const ServingOptions& options) {
                                           {"classes_s", options.classes_s}},
                                          options.json_path);
   if (!record) return record.error();
-  Report report(&*record, &clock);
+  Report report(&*record, &clock, options.price_hour_usd);
   std::vector<Candidate> candidates;
   for (const std::string& name : options.devices) {
     Result<Candidate> candidate = load(options, name, *model, clock, &*record, &report);
@@ -158,6 +158,8 @@ void add_options(CLI::App* command, ServingOptions* options) {
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
   command->add_option("--json", options->json_path, "Also write the figures to this file, after each");
+  command->add_option("--price-per-hour", options->price_hour_usd, "Of the machine, in USD: adds USD a million tokens")
+      ->check(CLI::Range(0.0, 1e6));
   number("--requests", options->batching.num_requests, 1, 1u << 16, "batching: requests, all at t = 0");
   number("--sequences", options->sequences, 1, 1024, "batching: rows of a batch");
   number("--prompt-min", options->batching.prompt_min, 1, 1u << 16, "batching: prompts, log-uniform");

@@ -18,6 +18,7 @@ struct ServingOptions {
   std::vector<std::string> devices{"auto"};
   std::vector<std::string> parts{"gap", "prefix", "batching", "kv", "ablation"};
   KvDType kv_dtype = KvDType::kF16;
+  double price_hour_usd = 0;
   double budget_s = 20;  // of a part on a device; what passes it is cut, and says so
 
   uint32_t sequences = 64;  // batching

@@ -4,6 +4,8 @@
 
 #include <cstdio>
 
+#include "tools/llmrt_bench/price.h"
+
 namespace llmrt::bench {
 namespace {
 
@@ -13,7 +15,8 @@ std::string text_of(const Target& target) {
 
 }  // namespace
 
-Report::Report(Record* record, const Clock* clock) : record_(record), clock_(clock), begin_ns_(clock->now_ns()) {}
+Report::Report(Record* record, const Clock* clock, double price_hour_usd)
+    : record_(record), price_hour_usd_(price_hour_usd), clock_(clock), begin_ns_(clock->now_ns()) {}
 
 void Report::begin(std::string device, std::string part) {
   device_ = std::move(device);
@@ -33,6 +36,8 @@ void Report::add(const Figure& figure) {
     details["is_met"] = figure.target->is_met(figure.value);
   }
   record_->add({part_ + ": " + figure.name, device_, {{"value", figure.unit, figure.value}}, std::move(details)});
+  if (figure.unit == "tok/s" && price_hour_usd_ > 0)
+    add({figure.name + ": price", usd_mtok(price_hour_usd_, figure.value), "USD/Mtok"});
 }
 
 void Report::fail(const Error& error) {

@@ -32,8 +32,8 @@ struct Figure {
 
 class Report {
  public:
-  // Both outlive the report.
-  Report(Record* record, const Clock* clock);
+  // Both outlive the report. With a price every rate of tokens is followed by what they cost.
+  Report(Record* record, const Clock* clock, double price_hour_usd = 0);
 
   // What the figures that follow belong to.
   void begin(std::string device, std::string part);
@@ -47,6 +47,7 @@ class Report {
  private:
   std::string device_, part_;
   Record* record_;
+  double price_hour_usd_;
   const Clock* clock_;
   TimeNs begin_ns_;
   bool has_failed_ = false;

@@ -1,0 +1,91 @@
+// Comparing records: other work is refused by name, ratios and their spread, what is slower by its direction.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tools/llmrt_bench/comparison.h"
+
+using namespace llmrt;
+using namespace llmrt::bench;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::WithinRel;
+
+namespace {
+
+SavedRecord make_record(const std::string& path, const std::string& device, double tok_s) {
+  SavedRecord record;
+  record.path = path;
+  record.command = "model";
+  record.work = {{"depth", 512}, {"lengths", {{"min", 8}}}};
+  record.rows = {{"pp512", device, {median_value("tok_s", "tok/s", {tok_s * 0.9, tok_s, tok_s * 1.1})}},
+                 {"tg8", device, {{"ms", "ms", 1000 / tok_s}, {"bytes", "bytes", 64}}}};
+  return record;
+}
+
+std::string refusal(const SavedRecord& a, const SavedRecord& b, const ComparisonOptions& options = {}) {
+  const Result<Comparison> all = compare(a, b, options);
+  REQUIRE_FALSE(all.ok());
+  return all.error().message;
+}
+
+}  // namespace
+
+TEST_CASE("records of different work are refused, each difference by its name") {
+  const SavedRecord a = make_record("a.json", "cuda:0", 100);
+  SavedRecord b = a;
+  b.path = "b.json";
+  b.work = {{"depth", 256}, {"lengths", {{"min", 16}}}, {"seed", 1}};
+  const std::string message = refusal(a, b);
+  for (const char* part :
+       {"a.json and b.json", "work.depth: 512 and 256", "work.lengths.min: 8 and 16", "work.seed: none and 1"})
+    CHECK_THAT(message, ContainsSubstring(part));
+  b = a;
+  b.command = "limits";
+  CHECK_THAT(refusal(a, b), ContainsSubstring("command: model and limits"));
+}
+
+TEST_CASE("a ratio spans what the samples span, and slower is told by the unit") {
+  const Result<Comparison> all = compare(make_record("a", "cuda:0", 100), make_record("b", "cuda:0", 80), {});
+  REQUIRE(all.ok());
+  REQUIRE(all->values.size() == 3);
+  const ComparedValue& rate = all->values[0];
+  CHECK_THAT(rate.ratio(), WithinRel(0.8, 1e-9));
+  CHECK_THAT(rate.ratio_range().first, WithinRel(72.0 / 110, 1e-9));
+  CHECK_THAT(rate.ratio_range().second, WithinRel(88.0 / 90, 1e-9));
+  CHECK_THAT(rate.slowdown(), WithinRel(0.2, 1e-9));
+  CHECK_THAT(all->values[1].ratio(), WithinRel(1.25, 1e-9));
+  CHECK_THAT(all->values[1].slowdown(), WithinRel(0.2, 1e-9));
+  CHECK(all->values[2].direction() == Direction::kNone);
+  CHECK(direction_of("GB/s") == Direction::kMoreIsBetter);
+  CHECK(direction_of("us") == Direction::kLessIsBetter);
+  CHECK(direction_of("tokens") == Direction::kNone);
+}
+
+TEST_CASE("one device a side belongs together whatever its id, several by id") {
+  SavedRecord a = make_record("a", "cuda:0", 100);
+  const SavedRecord b = make_record("b", "vulkan:0", 80);
+  REQUIRE(compare(a, b, {}).ok());
+  CHECK(compare(a, b, {})->values.front().device_b == "vulkan:0");
+  for (const RecordRow& row : b.rows) a.rows.push_back(row);
+  const Result<Comparison> all = compare(a, b, {});
+  REQUIRE(all.ok());
+  CHECK(all->values.size() == 3);
+  CHECK(all->only_a == std::vector<std::string>{"cuda:0 pp512", "cuda:0 tg8"});
+  const Result<Comparison> within = compare(a, a, {.device_a = "cuda:0", .device_b = "vulkan:0"});
+  REQUIRE(within.ok());
+  CHECK_THAT(within->values.front().ratio(), WithinRel(0.8, 1e-9));
+  CHECK_THAT(refusal(a, b, {.device_a = "cuda:7"}), ContainsSubstring("expected a device of a (cuda:0, vulkan:0)"));
+}
+
+TEST_CASE("what one side has not is named, and nothing in common is refused") {
+  const SavedRecord a = make_record("a", "cuda:0", 100);
+  SavedRecord b = a;
+  b.rows.pop_back();
+  b.rows[0].values.push_back({"of_limit", "share", 0.5});
+  const Result<Comparison> all = compare(a, b, {});
+  REQUIRE(all.ok());
+  CHECK(all->only_a == std::vector<std::string>{"cuda:0 tg8"});
+  CHECK(all->only_b == std::vector<std::string>{"cuda:0 pp512: of_limit in share"});
+  CHECK(compare(a, b, {.names = {"tok_s"}})->only_b.empty());
+  CHECK_THAT(refusal(a, b, {.names = {"nothing"}}), ContainsSubstring("(nothing), found none"));
+}
