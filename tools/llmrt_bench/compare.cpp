@@ -18,11 +18,8 @@ struct Options {
   std::vector<double> prices_hour_usd = {};  // of A, and of B
 };
 
-// Half of what the samples span, of their median.
 std::string spread_text(const Value& value) {
-  if (value.samples.size() < 2) return "";
-  const auto [least, most] = std::ranges::minmax_element(value.samples);
-  return fmt::format(" ± {:.1f} %", 50 * (*most - *least) / value.value);
+  return value.samples.size() < 2 ? "" : fmt::format(" ± {:.1f} %", 100 * spread_of(value));
 }
 
 std::string verdict(const ComparedValue& value) {
@@ -40,7 +37,7 @@ void print_head(const char* name, const SavedRecord& record) {
 
 void print_table(const Comparison& all) {
   fmt::print("\n| {:<40} | {:<10} | {:<8} | {:>20} | {:>20} | {:>6} | {:>15} | {:<15} |\n", "test", "value", "unit",
-             "A (± half spread)", "B (± half spread)", "B / A", "least - most", "");
+             "A", "B", "B / A", "from - to", "");
   fmt::print(
       "|------------------------------------------|------------|----------|---------------------:|"
       "---------------------:|-------:|----------------:|-----------------|\n");
@@ -124,7 +121,9 @@ void add_compare_command(CLI::App& app, int* exit_code) {
       ->delimiter(',')
       ->expected(1, 2)
       ->check(CLI::Range(0.0, 1e6));
-  command->footer("Rows belong together by test and device; by test alone where each side has one device.");
+  command->footer(
+      "Rows belong together by test and device; by test alone where each side has one device. ± and from - to: where "
+      "medians lie with 95 % confidence, or all that few samples span.");
   on_parsed(command, exit_code, [options] { return run(*options); });
 }
 

@@ -99,13 +99,8 @@ Direction direction_of(std::string_view unit) {
 }
 
 std::pair<double, double> ComparedValue::ratio_range() const {
-  const auto range = [](const Value& value) -> std::pair<double, double> {
-    if (value.samples.empty()) return {value.value, value.value};
-    const auto [least, most] = std::ranges::minmax_element(value.samples);
-    return {*least, *most};
-  };
-  const auto [a_least, a_most] = range(a);
-  const auto [b_least, b_most] = range(b);
+  const auto [a_least, a_most] = range_of(a);
+  const auto [b_least, b_most] = range_of(b);
   return {b_least / a_most, b_most / a_least};
 }
 

@@ -18,7 +18,7 @@ struct ComparedValue {
 
   Direction direction() const { return direction_of(a.unit); }
   double ratio() const { return b.value / a.value; }
-  // The ratio at the samples that lie furthest apart either way; the ratio itself where there are no samples.
+  // Where the ratio may lie, as far as the samples of both tell.
   std::pair<double, double> ratio_range() const;
   // How much slower b is, as a share of a's speed; negative = faster. 0 without a direction.
   double slowdown() const;

@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
@@ -51,6 +52,17 @@ json::object to_json(const RecordRow& row) {
 Value median_value(std::string name, std::string unit, std::vector<double> samples) {
   const double value = median(samples);
   return {std::move(name), std::move(unit), value, std::move(samples)};
+}
+
+std::pair<double, double> range_of(const Value& value) {
+  if (value.samples.empty()) return {value.value, value.value};
+  const auto [least, most] = median_range(value.samples);
+  return {std::min(least, value.value), std::max(most, value.value)};
+}
+
+double spread_of(const Value& value) {
+  const auto [least, most] = range_of(value);
+  return value.value == 0 ? 0 : std::fabs((most - least) / 2 / value.value);
 }
 
 Result<Record> Record::create(std::string command, json::object work, json::object settings, std::string path) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 namespace llmrt::bench {
@@ -19,6 +20,15 @@ inline double median(std::vector<double> samples) {
   std::sort(samples.begin(), samples.end());
   const size_t middle = samples.size() / 2;
   return samples.size() % 2 ? samples[middle] : (samples[middle - 1] + samples[middle]) / 2;
+}
+
+// Where the median lies with 95 % confidence, by the ranks of the samples; all that they span where they are few.
+inline std::pair<double, double> median_range(std::vector<double> samples) {
+  if (samples.empty()) return {0, 0};
+  std::sort(samples.begin(), samples.end());
+  const auto n = static_cast<double>(samples.size());
+  const auto rank = static_cast<size_t>(std::max(0.0, std::floor((n - 1.96 * std::sqrt(n)) / 2) - 1));
+  return {samples[rank], samples[samples.size() - 1 - rank]};
 }
 
 // Of the sample: n - 1.
