@@ -54,7 +54,15 @@ void complete(const Options& options) {
                            {"prompt_tokens", answer->num_prompt_tokens},
                            {"completion_tokens", answer->num_generated},
                            {"first_token_s", answer->first_token_s},
-                           {"all_s", answer->all_s}}));
+                           {"all_s", answer->all_s},
+                           {"start_ns",
+                            {{"begun", open.times.begun_ns},
+                             {"model", open.times.model_ns},
+                             {"device", open.times.device_ns},
+                             {"weights", open.times.weights_ns},
+                             {"engine", open.times.engine_ns},
+                             {"first_token", answer->first_token_ns}}},
+                           {"first_token_device_ms", answer->first_token_device_ms}}));
   } else if (open.served.tokenizer) {
     fmt::print("\n");
   } else {
@@ -79,7 +87,8 @@ void add_complete(CLI::App& app) {
       ->type_name("ID,...")
       ->excludes(prompt)
       ->excludes(file);
-  command->add_flag("--json", options->json, "print one JSON object at the end");
+  command->add_flag("--json", options->json,
+                    "print one JSON object at the end, with when each part of the start was over (CLOCK_MONOTONIC)");
   command
       ->add_option("--sample-trace", options->sample_trace,
                    "write how each token was drawn, as JSON lines; llmrt replay draws them again")

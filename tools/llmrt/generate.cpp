@@ -83,8 +83,11 @@ Result<Answer> generate(Engine& engine, const server::ServedModel& model, server
     for (const TokenEvent& event : std::exchange(sink->events, {})) {
       server::ChoiceDelta delta = choice.advance(event);
       if (delta.error) return *delta.error;
-      if (answer.num_generated == 0 && choice.num_generated() > 0)
-        answer.first_token_s = ms_between(begin, clock.now_ns()) * 1e-3;
+      if (answer.num_generated == 0 && choice.num_generated() > 0) {
+        answer.first_token_ns = clock.now_ns();
+        answer.first_token_s = ms_between(begin, answer.first_token_ns) * 1e-3;
+        answer.first_token_device_ms = engine.stats().device_ms;
+      }
       answer.num_generated = choice.num_generated();
       if (!delta.text.empty() && on_text) on_text(delta.text);
       answer.text += delta.text;

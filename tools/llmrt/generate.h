@@ -31,6 +31,8 @@ struct Answer {
   FinishReason finish = FinishReason::kNone;
   size_t num_prompt_tokens = 0, num_generated = 0;
   double first_token_s = 0, all_s = 0;
+  TimeNs first_token_ns = 0;         // by SteadyClock
+  double first_token_device_ms = 0;  // of the steps up to it, on the device
   bool was_interrupted = false;
 };
 

@@ -172,6 +172,7 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
 
 OpenModel open_model(const ModelOptions& options) {
   OpenModel open;
+  open.times.begun_ns = SteadyClock().now_ns();
   Result<std::shared_ptr<const Model>> model = load_model(options.path);
   if (!model) fail(model.error(), kBadModel);
   open.model = *model;
@@ -216,16 +217,22 @@ EngineConfig engine_config(const EngineOptions& options) {
 }
 
 std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& options, const Clock* clock, bool quiet) {
+  open.times.model_ns = clock->now_ns();
   Result<std::unique_ptr<Backend>> backend = open_device(options.device);
   if (!backend) fail(backend.error(), kNoDevice);
+  open.times.device_ns = clock->now_ns();
   const std::string device =
       fmt::format("{} ({}, {})", (*backend)->caps().device_id, (*backend)->caps().device_name, (*backend)->caps().tier);
   if (!quiet) fmt::print(stderr, "device: {}\n", device);
   ProgressBar bar("loading weights", quiet);
   Result<std::unique_ptr<Engine>> engine =
       Engine::create(engine_config(options), open.model, open.served.tokenizer, std::move(*backend), clock,
-                     [&bar](uint64_t done, uint64_t total) { bar.update(done, total); });
+                     [&](uint64_t done, uint64_t total) {
+                       bar.update(done, total);
+                       open.times.weights_ns = clock->now_ns();
+                     });
   bar.finish();
+  open.times.engine_ns = clock->now_ns();
   if (!engine) fail(engine.error(), engine.error().code == ErrorCode::kInvalidArgument ? kUsage : kNoDevice);
   const MemoryPlan& plan = (*engine)->memory_plan();
   if (!quiet)

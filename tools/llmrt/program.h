@@ -58,10 +58,17 @@ struct EngineOptions {
 void add_engine_options(CLI::App& command, EngineOptions& options);
 EngineConfig engine_config(const EngineOptions& options);
 
+// When the parts of a start were over, by SteadyClock.
+struct StartTimes {
+  TimeNs begun_ns = 0;  // the process runs, its options are read
+  TimeNs model_ns = 0, device_ns = 0, weights_ns = 0, engine_ns = 0;
+};
+
 // A model with its texts, no device yet. Ends the program on an error.
 struct OpenModel {
   std::shared_ptr<const Model> model;
   server::ServedModel served;
+  StartTimes times;
 };
 OpenModel open_model(const ModelOptions& options);
 

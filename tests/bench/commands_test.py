@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""llmrt-bench from outside: its records keep to docs/bench.schema.json, compare and report read them.
+
+    commands_test.py PROGRAM SCHEMA             commands that need no device
+    commands_test.py PROGRAM SCHEMA --device    small runs on the first usable device
+
+Exit code 77 = skipped.
+"""
+
+import csv
+import io
+import json
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+
+try:
+    import jsonschema
+except ImportError:
+    print("skipped: expected Python with jsonschema")
+    sys.exit(77)
+
+PROGRAM, SCHEMA = sys.argv[1:3]
+MODEL = "synthetic:smollm2-135m:q4_0"
+validator = jsonschema.Draft202012Validator(json.load(open(SCHEMA)))
+
+
+def run(*arguments, code=0):
+    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True)
+    assert done.returncode == code, f"{arguments}: expected exit code {code}, found {done.returncode}: {done.stderr}"
+    return done
+
+
+def record_of(*arguments):
+    done = run(*arguments, "--json", "record.json")
+    record = json.load(open("record.json"))
+    errors = [f"{error.json_path}: {error.message}" for error in validator.iter_errors(record)]
+    assert not errors, errors
+    assert record["command"] == arguments[0] and record["arguments"][1:-2] == list(arguments)
+    assert record["is_complete"] and record["ended_at"] >= record["begun_at"] and record["rows"]
+    return record, done.stdout
+
+
+def write(path, record):
+    with open(path, "w") as file:
+        json.dump(record, file)
+    return path
+
+
+def check_schema(record):
+    validator.check_schema(validator.schema)
+    for name in record:
+        cut = {key: value for key, value in record.items() if key != name}
+        assert not validator.is_valid(cut), f"a record without {name} is taken"
+    wrong = json.loads(json.dumps(record))
+    wrong["rows"][0]["values"]["steps"]["value"] = "many"
+    assert not validator.is_valid(wrong)
+
+
+def check_compare(record):
+    record["rows"] = [{"test": "pp8", "device": None, "details": {}, "clocks": None,
+                       "values": {"tok_s": {"value": 100, "unit": "tok/s", "samples": [99, 100, 101]}}}]
+    a = write("a.json", record)
+    record["rows"][0]["values"]["tok_s"] = {"value": 90, "unit": "tok/s", "samples": [89, 90, 91]}
+    b = write("b.json", record)
+    told = run("compare", a, b, "--price-per-hour", "3.6,1.8").stdout
+    assert "0.900" in told and "10.0 % slower" in told, told
+    assert "10.0000" in told and "5.5556" in told, told  # USD a million tokens
+    run("compare", a, b, "--fail-if-slower", "10.5")
+    assert "10.0 % slower" in run("compare", a, b, "--fail-if-slower", "9.5", code=1).stderr
+    run("compare", b, a, "--fail-if-slower", "0")
+    record["rows"][0]["test"] = "pp9"
+    assert "found none" in run("compare", a, write("c.json", record), code=1).stderr
+    record["work"]["lengths"] = [1]
+    told = run("compare", a, write("c.json", record), code=1).stderr
+    assert "work.lengths: [3,8,2,5] and [1]" in told, told
+
+
+def check_report():
+    run("report", "a.json", "b.json", "-o", "report.html")
+    page = open("report.html").read()
+    assert "Side by side" in page and "<script" not in page and "http:" not in page and "https:" not in page
+    open("bad.json", "w").write('{"schema_version": 1, "command": 5}')
+    assert "command: expected a string, found 5" in run("report", "bad.json", "-o", "none.html", code=1).stderr
+    assert not os.path.exists("none.html")
+
+
+def check_model():
+    small = ["model", "-m", MODEL, "-p", "8", "-r", "2", "--depth", "8", "-n", "6", "--repeats", "2"]
+    record, _ = record_of(*small)
+    assert [row["test"] for row in record["rows"]] == ["pp8", "tg6@8 x2"]
+    for row in record["rows"]:
+        rates = row["values"]["tok_s"]
+        assert len(rates["samples"]) == 2 and min(rates["samples"]) <= rates["value"] <= max(rates["samples"])
+    rows = list(csv.DictReader(io.StringIO(run(*small, "--format", "csv").stdout)))
+    assert [(row["n_prompt"], row["n_gen"], row["n_depth"], row["pl"]) for row in rows] == [("8", "0", "0", "1"),
+                                                                                           ("0", "6", "8", "2")]
+    rows = json.loads(run(*small, "--format", "json").stdout)
+    assert all(len(row["samples_ts"]) == 2 and row["avg_ts"] > 0 for row in rows)
+    assert "context" in run("model", "-m", MODEL, "-p", "1000000", code=1).stderr
+
+
+# A program that says when its parts were over stands for llmrt: the parts are what it said.
+def check_startup():
+    with open("llmrt", "w") as file:
+        file.write("""#!/usr/bin/env python3
+import json, time
+begun = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+at = {name: begun + ms * 1000000 for name, ms in
+      dict(begun=0, model=10, device=30, weights=60, engine=100, first_token=150).items()}
+print(json.dumps({"start_ns": at, "first_token_device_ms": 20}))
+""")
+    os.chmod("llmrt", os.stat("llmrt").st_mode | stat.S_IXUSR)
+    record, _ = record_of("startup", "-m", MODEL, "--repeats", "2", "--program", "./llmrt")
+    assert [row["test"] for row in record["rows"]] == ["cold", "warm"]
+    for row in record["rows"]:
+        found = {name: round(value["value"], 3) for name, value in row["values"].items()}
+        assert 0 < found.pop("process") < found.pop("total") - 150 + 1
+        assert found == dict(model=10, device=20, weights=30, engine=40, first_host=30, first_device=20), found
+    assert "exit code 0" in run("startup", "-m", MODEL, "--program", "/bin/false", code=1).stderr
+    record, _ = record_of("startup", "-m", MODEL, "--repeats", "1", "--caches", "warm")  # the real one
+    assert all(value["value"] > 0 for value in record["rows"][0]["values"].values())
+    run("report", "record.json", "-o", "start.html")
+    assert "From exec to the first token" in open("start.html").read()
+
+
+with tempfile.TemporaryDirectory() as folder:
+    PROGRAM = os.path.abspath(PROGRAM)
+    os.chdir(folder)
+    if sys.argv[3:] == ["--device"]:
+        if subprocess.run([os.path.join(os.path.dirname(PROGRAM), "llmrt"), "devices"], capture_output=True).returncode:
+            print("skipped: no usable device")
+            sys.exit(77)
+        check_model()
+        check_startup()
+    else:
+        record, _ = record_of("batching", "--lengths", "3,8,2,5")
+        assert [row["test"] for row in record["rows"]] == ["continuous", "static", "dynamic"]
+        check_schema(record)
+        check_compare(record)
+        check_report()
+print("as documented")
