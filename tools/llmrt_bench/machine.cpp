@@ -82,9 +82,16 @@ std::string git_commit() {
 }
 
 std::vector<std::string> command_line() {
+  constexpr std::string_view kSecret = "--header";
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> arguments;
-  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+  for (std::string argument; std::getline(file, argument, '\0');) {
+    if (!arguments.empty() && arguments.back() == kSecret)
+      argument = "...";
+    else if (argument.starts_with(std::string(kSecret) + "="))
+      argument = std::string(kSecret) + "=...";
+    arguments.push_back(std::move(argument));
+  }
   return arguments;
 }
 

@@ -10,6 +10,7 @@ namespace llmrt::bench {
 
 // Of the source that was built, "-dirty" behind it where that was changed; empty where there was no repository.
 std::string git_commit();
+// Without what headers of requests say: it may be a key.
 std::vector<std::string> command_line();
 boost::json::object host_json();
 // Of a GPU by its driver's name, now, as NVIDIA's management library tells; null without that library, and when no GPU

@@ -208,10 +208,12 @@ class Drawing {
         const double x = px(point.x), y = py(point.y), width = text_width(point.label);
         for (const auto& [dx, dy] : {std::pair{7.0, -7.0},
                                      {7.0, 16.0},
-                                     {-7.0 - width, -7.0},
-                                     {-7.0 - width, 16.0},
+                                     {-7 - width, -7.0},
+                                     {-7 - width, 16.0},
                                      {-width / 2, -9.0},
-                                     {-width / 2, 19.0}}) {
+                                     {-width / 2, 19.0},
+                                     {-width, -11.0},
+                                     {-width, 21.0}}) {
           const Box box{x + dx, y + dy - kTextHeight, x + dx + width, y + dy + 2};
           if (!box.is_inside(frame_) || std::ranges::any_of(taken_, [&](const Box& b) { return b.meets(box); }))
             continue;

@@ -19,10 +19,10 @@ std::vector<SourcedRow> sourced_rows(const std::vector<SavedRecord>& records) {
     const std::string file = has_stems ? std::filesystem::path(record.path).stem().string() : fmt::format("#{}", i + 1);
     const bool has_twin = std::ranges::count(records, record.command, &SavedRecord::command) > 1;
     for (const RecordRow& row : record.rows) {
-      std::string name = row.device;
-      if (const std::string device = record.device_name(row.device); device != row.device) name += " " + device;
-      if (has_twin) name = name.empty() ? file : file + ": " + name;
-      all.push_back({&record, &row, std::move(name)});
+      const std::string name = record.device_name(row.device);
+      const std::string device = name == row.device ? name : row.device + " " + name;
+      const std::string series = !has_twin ? device : device.empty() ? file : file + ": " + device;
+      all.push_back({&record, &row, device, series});
     }
   }
   return all;

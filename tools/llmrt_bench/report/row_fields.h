@@ -13,6 +13,7 @@ namespace llmrt::bench {
 struct SourcedRow {
   const SavedRecord* record;
   const RecordRow* row;
+  std::string device;  // id and name
   std::string series;
 };
 std::vector<SourcedRow> sourced_rows(const std::vector<SavedRecord>& records);

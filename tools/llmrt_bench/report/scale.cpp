@@ -8,7 +8,7 @@
 namespace llmrt::bench {
 namespace {
 
-constexpr double kMargin = 0.05;  // of the range, on both sides
+constexpr double kMargin = 0.08;  // of the range, on both sides
 
 // The least of 1, 2, 5 times a power of ten that is at least `step`.
 double round_step(double step) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "tools/llmrt_bench/report/plot.h"
 
@@ -28,7 +29,12 @@ double percentile(const std::vector<double>& sorted, double share) {
   return sorted[std::clamp<size_t>(rank, 1, sorted.size()) - 1];
 }
 
+// Loads of one device belong together whatever file they are in, unless the same load comes twice.
 void add_throughput(const std::vector<SourcedRow>& rows, std::vector<std::string>* html) {
+  std::set<std::pair<std::string, std::string>> loads;
+  bool has_twins = false;
+  for (const SourcedRow& sourced : rows)
+    if (number_of(*sourced.row, "output_tok_s")) has_twins |= !loads.emplace(sourced.device, sourced.row->test).second;
   std::vector<PlotSeries> all;
   int style = 0;
   for (const SourcedRow& sourced : rows) {
@@ -36,12 +42,12 @@ void add_throughput(const std::vector<SourcedRow>& rows, std::vector<std::string
     for (const char* share : {"p50", "p95"}) {
       const auto ms = number_of(*sourced.row, fmt::format("tpot_{}", share));
       if (!tok_s || !ms) continue;
-      const std::string name = fmt::format("{} {}", sourced.series, share);
+      const std::string name = fmt::format("{} {}", has_twins ? sourced.series : sourced.device, share);
       auto it = std::ranges::find(all, name, &PlotSeries::name);
       if (it == all.end())
         it = all.insert(all.end(), {.name = name, .points = {}, .style = style++ / 2, .is_dashed = share[1] == '9'});
-      it->points.push_back(
-          {*tok_s, *ms, "", fmt::format("{}: {:.4g} tok/s, {} {:.4g} ms", name_of(sourced), *tok_s, share, *ms)});
+      it->points.push_back({*tok_s, *ms, sourced.row->test,
+                            fmt::format("{}: {:.4g} tok/s, {} {:.4g} ms", name_of(sourced), *tok_s, share, *ms)});
     }
   }
   if (std::ranges::none_of(all, [](const PlotSeries& series) { return series.points.size() > 1; })) return;
