@@ -85,7 +85,9 @@ TEST_CASE("what one side has not is named, and nothing in common is refused") {
   const Result<Comparison> all = compare(a, b, {});
   REQUIRE(all.ok());
   CHECK(all->only_a == std::vector<std::string>{"cuda:0 tg8"});
+  CHECK(all->lost == all->only_a);
   CHECK(all->only_b == std::vector<std::string>{"cuda:0 pp512: of_limit in share"});
+  CHECK(compare(b, a, {})->lost.empty());
   CHECK(compare(a, b, {.names = {"tok_s"}})->only_b.empty());
   CHECK_THAT(refusal(a, b, {.names = {"nothing"}}), ContainsSubstring("(nothing), found none"));
 }

@@ -62,11 +62,11 @@ TEST_CASE("a record is read back as it was written") {
   CHECK(saved->work == json::object{{"depth", 8}});
   CHECK(saved->device_name("fake:0") == "Fake");
   REQUIRE(saved->rows.size() == 2);
-  const Value* value = SavedRecord::find(saved->rows[0], "tok_s");
+  const Value* value = find_value(saved->rows[0], "tok_s");
   REQUIRE(value != nullptr);
   CHECK(value->value == 2);
   CHECK(value->samples == std::vector<double>{3, 1, 2});
-  CHECK(std::isnan(SavedRecord::find(saved->rows[1], "tok_s")->value));
+  CHECK(std::isnan(find_value(saved->rows[1], "tok_s")->value));
   REQUIRE(saved->missing.size() == 1);
   CHECK(saved->missing[0].reason == "too long");
 }

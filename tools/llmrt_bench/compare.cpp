@@ -87,7 +87,7 @@ Status run(const Options& options) {
   if (options.slower_max_percent < 0) return {};
 
   std::vector<std::string> failures;
-  for (const std::string& place : all->only_a) failures.push_back(place + " is not in B");
+  for (const std::string& place : all->lost) failures.push_back(place + " is not in B");
   for (const ComparedValue& value : all->values)
     // Not a number, where a value is not finite, fails too.
     if (value.direction() != Direction::kNone && !(100 * value.slowdown() <= options.slower_max_percent))

@@ -48,13 +48,14 @@ class Pairing {
 
   Comparison pair() {
     for (const RecordRow* row : rows_a_) {
-      if (const RecordRow* other = twin(*row, rows_b_))
+      const RecordRow* other = twin(*row, rows_b_);
+      if (other)
         pair_values(*row, *other);
-      else
-        all_.only_a.push_back(place_of(*row));
+      else if (has_wanted(*row, false))
+        add_only_a(place_of(*row), has_wanted(*row, true));
     }
     for (const RecordRow* row : rows_b_)
-      if (twin(*row, rows_a_) == nullptr) all_.only_b.push_back(place_of(*row));
+      if (has_wanted(*row, false) && twin(*row, rows_a_) == nullptr) all_.only_b.push_back(place_of(*row));
     return std::move(all_);
   }
 
@@ -68,19 +69,30 @@ class Pairing {
   bool is_wanted(const Value& value) const {
     return options_.names.empty() || std::ranges::find(options_.names, value.name) != options_.names.end();
   }
+  bool has_wanted(const RecordRow& row, bool of_speed) const {
+    return std::ranges::any_of(row.values, [&](const Value& value) {
+      return is_wanted(value) && (!of_speed || direction_of(value.unit) != Direction::kNone);
+    });
+  }
+  void add_only_a(std::string place, bool tells_speed) {
+    if (tells_speed) all_.lost.push_back(place);
+    all_.only_a.push_back(std::move(place));
+  }
   void pair_values(const RecordRow& a, const RecordRow& b) {
+    const auto place = [](const RecordRow& row, const Value& value) {
+      return fmt::format("{}: {} in {}", place_of(row), value.name, value.unit);
+    };
     for (const Value& value : a.values) {
       if (!is_wanted(value)) continue;
-      const Value* other = SavedRecord::find(b, value.name);
+      const Value* other = find_value(b, value.name);
       if (other == nullptr || other->unit != value.unit)
-        all_.only_a.push_back(fmt::format("{}: {} in {}", place_of(a), value.name, value.unit));
+        add_only_a(place(a, value), direction_of(value.unit) != Direction::kNone);
       else
         all_.values.push_back({a.test, a.device, b.device, value, *other});
     }
     for (const Value& value : b.values) {
-      const Value* other = SavedRecord::find(a, value.name);
-      if (is_wanted(value) && (other == nullptr || other->unit != value.unit))
-        all_.only_b.push_back(fmt::format("{}: {} in {}", place_of(b), value.name, value.unit));
+      const Value* other = find_value(a, value.name);
+      if (is_wanted(value) && (other == nullptr || other->unit != value.unit)) all_.only_b.push_back(place(b, value));
     }
   }
 

@@ -27,6 +27,7 @@ struct ComparedValue {
 struct Comparison {
   std::vector<ComparedValue> values;
   std::vector<std::string> only_a, only_b;  // rows and values that the other has not
+  std::vector<std::string> lost;            // those of only_a that tell speed
   std::vector<std::string> settings;        // that differ
 };
 

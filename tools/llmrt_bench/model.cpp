@@ -84,10 +84,11 @@ Result<Candidate> open(const Options& options, const std::string& name, const st
   candidate.caps = candidate.engine->backend().caps();
   record->add_device(candidate.caps);
   if (limits) {
-    record->add({"limit: read", candidate.caps.device_id, {{"rate", "GB/s", limits->read.best, limits->read.samples}}});
-    for (const Limit& limit : limits->matrix)
-      record->add(
-          {"limit: " + limit.name, candidate.caps.device_id, {{"rate", limit.unit, limit.best, limit.samples}}});
+    const auto add = [&](const std::string& test, const Limit& limit) {
+      record->add({"limit " + test, candidate.caps.device_id, {{"rate", limit.unit, limit.best, limit.samples}}});
+    };
+    add("read", limits->read);
+    for (const Limit& limit : limits->matrix) add("matrix " + limit.name, limit);
   }
   return candidate;
 }
@@ -114,6 +115,41 @@ std::vector<std::pair<ModelSamples, Status>> measure(const Options& options, con
   return measured;
 }
 
+// False when a test failed on a device: what it was to be is recorded as missing, and the others go on.
+bool measure_all(const Options& options, const Model& model, const EngineConfig& config, const Clock& clock,
+                 std::vector<Candidate>& candidates, Record* record) {
+  const std::vector<ModelTest> tests = tests_of(options);
+  double weight = 0;
+  for (const ModelTest& test : tests)
+    weight += test.weight() * (options.repeats + 1) * static_cast<double>(candidates.size());
+  TimeLeft time_left(weight);
+  const auto format = static_cast<TableFormat>(std::ranges::find(kTableFormats, options.format) - kTableFormats);
+  ModelTable table(format, model, config, options.price_hour_usd > 0);
+  bool is_whole = true;
+  for (const ModelTest& test : tests) {
+    const auto measured = measure(options, test, clock, candidates, &time_left);
+    time_left.clear();
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const auto& [samples, status] = measured[i];
+      const std::string& device = candidates[i].caps.device_id;
+      if (!status || samples.tok_s.empty()) {
+        const std::string reason = status ? "the device was lost before" : status.error().message;
+        fmt::print(stderr, "{} {} FAILED: {}\n", device, test.name(), reason);
+        record->miss(test.name(), device, reason);
+        is_whole = false;
+        continue;
+      }
+      ModelRow row = make_row(model, config, test, samples);
+      row.caps = candidates[i].caps;
+      row.ceilings = candidates[i].ceilings;
+      row.price_hour_usd = options.price_hour_usd;
+      table.print(row);
+      record->add(row.to_record());
+    }
+  }
+  return is_whole;
+}
+
 Status run(const Options& options) {
   Result<std::shared_ptr<const Model>> model = load_model(options.model);
   if (!model) return model.error();
@@ -132,46 +168,16 @@ Status run(const Options& options) {
                                           {"price_hour_usd", options.price_hour_usd}},
                                          options.json_path);
   if (!record) return record.error();
-  SteadyClock clock;
+  const SteadyClock clock;
   std::vector<Candidate> candidates;
   for (const std::string& name : options.devices) {
     Result<Candidate> candidate = open(options, name, *model, config, clock, &*record);
     if (!candidate) return candidate.error();
     candidates.push_back(*std::move(candidate));
   }
-  const std::vector<ModelTest> tests = tests_of(options);
-  double weight = 0;
-  for (const ModelTest& test : tests)
-    weight += test.weight() * (options.repeats + 1) * static_cast<double>(candidates.size());
-  TimeLeft time_left(weight);
-  const auto format = static_cast<TableFormat>(std::ranges::find(kTableFormats, options.format) - kTableFormats);
-  bool has_failed = false;
-  {
-    ModelTable table(format, **model, config, options.price_hour_usd > 0);
-    for (const ModelTest& test : tests) {
-      const auto measured = measure(options, test, clock, candidates, &time_left);
-      time_left.clear();
-      for (size_t i = 0; i < candidates.size(); ++i) {
-        const auto& [samples, status] = measured[i];
-        const std::string& device = candidates[i].caps.device_id;
-        if (!status || samples.tok_s.empty()) {
-          const std::string reason = status ? "the device was lost before" : status.error().message;
-          fmt::print(stderr, "{} {} FAILED: {}\n", device, test.name(), reason);
-          record->miss(test.name(), device, reason);
-          has_failed = true;
-          continue;
-        }
-        ModelRow row = make_row(**model, config, test, samples);
-        row.caps = candidates[i].caps;
-        row.ceilings = candidates[i].ceilings;
-        row.price_hour_usd = options.price_hour_usd;
-        table.print(row);
-        record->add(row.to_record());
-      }
-    }
-  }
-  if (Status status = record->finish(); !status) return status;
-  if (has_failed) return make_error(ErrorCode::kInternal, "not all tests ran; see FAILED above");
+  const bool is_whole = measure_all(options, **model, config, clock, candidates, &*record);
+  if (Status status = record->finish(); !status) return status.error();
+  if (!is_whole) return make_error(ErrorCode::kInternal, "not all tests ran; see FAILED above");
   return {};
 }
 

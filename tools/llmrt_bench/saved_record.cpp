@@ -116,7 +116,7 @@ SavedRecord read_root(const At& root, const std::string& path) {
 
 }  // namespace
 
-const Value* SavedRecord::find(const RecordRow& row, std::string_view name) {
+const Value* find_value(const RecordRow& row, std::string_view name) {
   const auto it = std::ranges::find(row.values, name, &Value::name);
   return it == row.values.end() ? nullptr : &*it;
 }

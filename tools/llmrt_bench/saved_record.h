@@ -27,11 +27,12 @@ struct SavedRecord {
   std::vector<RecordRow> rows;  // a value that is not finite is a NaN
   std::vector<MissingRow> missing;
 
-  // Null when the row has no such value.
-  static const Value* find(const RecordRow& row, std::string_view name);
   // As the driver calls it; the id where the record has no such device.
   std::string device_name(const std::string& id) const;
 };
+
+// Null when the row has no such value.
+const Value* find_value(const RecordRow& row, std::string_view name);
 
 // Errors: not_found; corrupt_file; unsupported, of another schema version.
 Result<SavedRecord> read_record(const std::string& path);

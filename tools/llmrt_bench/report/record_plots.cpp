@@ -163,7 +163,7 @@ void add_side_by_side(const Rows& rows, std::vector<std::string>* html) {
     const RecordRow& row = *sourced.row;
     const Value* rate = nullptr;
     for (const char* name : {"tok_s", "output_tok_s", "value"})
-      if (const Value* value = SavedRecord::find(row, name); !rate && value && value->unit == "tok/s") rate = value;
+      if (const Value* value = find_value(row, name); !rate && value && value->unit == "tok/s") rate = value;
     if (rate == nullptr || !(rate->value > 0)) continue;
     if (std::ranges::find(tests, row.test) == tests.end()) tests.push_back(row.test);
     if (std::ranges::find(names, sourced.series) == names.end()) names.push_back(sourced.series);

@@ -88,7 +88,7 @@ std::string rows_table(const Columns& columns, const std::vector<const RecordRow
   html += "</tr>\n";
   for (const RecordRow* row : rows) {
     html += "<tr>" + cell(escaped(row->test), true) + cell(escaped(row->device), true);
-    for (const auto& [name, unit] : columns.values) html += value_cell(SavedRecord::find(*row, name));
+    for (const auto& [name, unit] : columns.values) html += value_cell(find_value(*row, name));
     for (const std::string& name : columns.details) html += detail_cell(row->details.if_contains(name));
     html += "</tr>\n";
   }

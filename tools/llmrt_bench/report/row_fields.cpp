@@ -29,7 +29,7 @@ std::vector<SourcedRow> sourced_rows(const std::vector<SavedRecord>& records) {
 }
 
 std::optional<double> number_of(const RecordRow& row, std::string_view name) {
-  const Value* value = SavedRecord::find(row, name);
+  const Value* value = find_value(row, name);
   if (value != nullptr && std::isfinite(value->value)) return value->value;
   const boost::json::value* detail = row.details.if_contains(name);
   if (detail != nullptr && detail->is_number()) return detail->to_number<double>();
@@ -38,7 +38,7 @@ std::optional<double> number_of(const RecordRow& row, std::string_view name) {
 
 std::optional<double> time_ms(const RecordRow& row) {
   for (const char* name : {"time", "ms"}) {
-    const Value* value = SavedRecord::find(row, name);
+    const Value* value = find_value(row, name);
     if (value == nullptr || !(value->value > 0)) continue;
     if (value->unit == "us") return value->value * 1e-3;
     if (value->unit == "ms") return value->value;
@@ -50,7 +50,7 @@ std::optional<double> time_ms(const RecordRow& row) {
 RowLimits limits_of(const SavedRecord& record, const std::string& device) {
   RowLimits limits;
   for (const RecordRow& row : record.rows) {
-    const Value* rate = SavedRecord::find(row, "rate");
+    const Value* rate = find_value(row, "rate");
     const bool is_limit = record.command == "limits" || row.test.starts_with("limit");
     if (!is_limit || rate == nullptr || row.device != device) continue;
     if (rate->unit == "GB/s" && row.test.ends_with("read")) limits.read_gb_s = rate->value;

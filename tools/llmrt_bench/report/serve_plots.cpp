@@ -64,7 +64,7 @@ void add_distribution(const Measure& measure, const std::vector<SourcedRow>& row
   constexpr int kPoints = 200;
   std::vector<PlotSeries> all;
   for (const SourcedRow& sourced : rows) {
-    const Value* value = SavedRecord::find(*sourced.row, fmt::format("{}_p50", measure.name));
+    const Value* value = find_value(*sourced.row, fmt::format("{}_p50", measure.name));
     if (value == nullptr || value->samples.size() < 2) continue;
     std::vector<double> sorted = value->samples;
     std::erase_if(sorted, [](double sample) { return !std::isfinite(sample); });
