@@ -173,6 +173,9 @@ void add_side_by_side(const Rows& rows, std::vector<std::string>* html) {
     return std::ranges::count_if(names, [&](const std::string& name) { return rates.contains({test, name}); }) < 2;
   });
   if (tests.empty()) return;
+  std::erase_if(names, [&](const std::string& name) {
+    return std::ranges::none_of(tests, [&](const std::string& test) { return rates.contains({test, name}); });
+  });
   BarPlot plot{
       "Side by side", "rates of the same test; each bar as a share of the fastest", "of the fastest (%)", tests, {}};
   for (const std::string& name : names) {
