@@ -81,6 +81,16 @@ TEST_CASE("a run that is cut short leaves its rows, and nothing beside the file"
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 1);
 }
 
+TEST_CASE("bytes that are no text do not make a record that cannot be read") {
+  const Folder folder;
+  Record record = small_record(folder.file("a.json"));
+  record.miss("pp16", "fake:0", "a server said \xff\xc3");
+  REQUIRE(record.finish().ok());
+  const Result<SavedRecord> saved = read_record(folder.file("a.json"));
+  REQUIRE(saved.ok());
+  CHECK(saved->missing[0].reason == "a server said \xef\xbf\xbd\xef\xbf\xbd");
+}
+
 TEST_CASE("a path that cannot be written is refused before the run, and a device file is not replaced") {
   const Folder folder;
   const Result<Record> record = Record::create("model", {}, {}, folder.file("none/a.json"));

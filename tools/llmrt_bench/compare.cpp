@@ -109,7 +109,8 @@ void add_compare_command(CLI::App& app, int* exit_code) {
   command->add_option("--device-a", options->comparison.device_a, "Rows of this device of A only");
   command->add_option("--device-b", options->comparison.device_b, "Rows of this device of B only");
   command->add_option("--values", options->comparison.names, "Values to compare, such as tok_s; default: all")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command
       ->add_option("--fail-if-slower", options->slower_max_percent,
                    "Exit code 1 when a rate or a time of B is more than so many percent slower, by its median, or is "
@@ -120,6 +121,7 @@ void add_compare_command(CLI::App& app, int* exit_code) {
                    "USD, of A's machine or A's,B's: adds USD a million tokens")
       ->delimiter(',')
       ->expected(1, 2)
+      ->allow_extra_args(false)
       ->check(CLI::Range(0.0, 1e6));
   command->footer(
       "Rows belong together by test and device; by test alone where each side has one device. ± and from - to: where "

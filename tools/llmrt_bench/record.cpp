@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "core/model/model_digest.h"
+#include "core/text/utf8.h"
 #include "tools/llmrt_bench/machine.h"
 #include "tools/llmrt_bench/stats.h"
 
@@ -129,7 +130,8 @@ void Record::write() {
   if (path_.empty() || !status_ || (is_stream_ && !json_["is_complete"].as_bool())) return;
   const std::string written = is_stream_ ? path_ : path_ + ".part";
   std::ofstream file(written, std::ios::binary);
-  file << json::serialize(json_) << '\n';
+  const std::string text = json::serialize(json_);  // a path or what a server said may be no UTF-8
+  file << (is_valid_utf8(text) ? text : replace_invalid_utf8(text)) << '\n';
   file.close();
   std::error_code failure;
   if (file && !is_stream_) std::filesystem::rename(written, path_, failure);
