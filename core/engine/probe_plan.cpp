@@ -25,6 +25,19 @@ IterationPlan probe_setup_plan(const ProbeShape& shape, uint32_t sequence_idx) {
   return plan;
 }
 
+Status apply_row_updates(IterationPlan plan, Backend* backend) {
+  ForwardInputs inputs;
+  inputs.row_updates = std::move(plan.row_updates);
+  inputs.row_payload = std::move(plan.row_payload);
+  std::vector<uint32_t> words;
+  pack(inputs, &words);
+  const OpList list{"forward", 1, 0, {}, {UpdateRows{}}};
+  Result<Ticket> ticket = backend->submit({.forward = &list, .forward_inputs = words});
+  if (!ticket) return ticket.error();
+  Result<StepOutput> output = backend->wait(*ticket);
+  return output ? Status{} : output.error();
+}
+
 IterationPlan probe_plan(const ProbeShape& shape, uint32_t vocab_size) {
   IterationPlan plan;
   for (uint32_t i = 0; i < shape.num_sequences; ++i) {
@@ -37,6 +50,18 @@ IterationPlan probe_plan(const ProbeShape& shape, uint32_t vocab_size) {
       plan.samples.push_back({shape.num_tokens - shape.num_samples + s, s});
   }
   return plan;
+}
+
+CostSizes probe_sizes(const ProbeShape& shape, const ModelConfig& model, KvDType kv_dtype) {
+  CostSizes sizes;
+  sizes.num_tokens = shape.num_sequences * shape.num_tokens;
+  sizes.num_sampled = shape.num_sequences * shape.num_samples;
+  sizes.kv_tokens = uint64_t{shape.num_sequences} * (shape.start + shape.num_tokens);
+  for (uint32_t t = 0; t < shape.num_tokens; ++t) sizes.attention_pairs += shape.start + t + 1;
+  sizes.attention_pairs *= shape.num_sequences;
+  const KvGroup one_token{1, model.num_kv_heads, model.head_dim, 1, 0, kv_dtype};
+  sizes.kv_bytes_token_layer = static_cast<uint32_t>(one_token.bytes_block());
+  return sizes;
 }
 
 }  // namespace llmrt

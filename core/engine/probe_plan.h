@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "core/backend/backend.h"
+#include "core/model/model_config.h"
 #include "core/schedule/iteration_plan.h"
 
 namespace llmrt {
@@ -19,9 +21,13 @@ struct ProbeShape {
 // Gives sequence i slot i and the i-th run of blocks, by a step of one token at shape.start. One plan for each
 // sequence: tables of many deep sequences would not fit into the inputs of one step.
 IterationPlan probe_setup_plan(const ProbeShape& shape, uint32_t sequence_idx);
+// A plan's row updates alone, on a device at which nothing is in flight.
+Status apply_row_updates(IterationPlan plan, Backend* backend);
 // The step itself; token ids are spread over the vocabulary.
 IterationPlan probe_plan(const ProbeShape& shape, uint32_t vocab_size);
 // Blocks that such a plan needs in the pool.
 uint32_t probe_blocks(const ProbeShape& shape);
+// What the step's ops count for.
+CostSizes probe_sizes(const ProbeShape& shape, const ModelConfig& model, KvDType kv_dtype);
 
 }  // namespace llmrt

@@ -24,18 +24,6 @@ struct OpLine {
   int count = 1;
 };
 
-CostSizes sizes_of(const ProbeShape& shape, const ModelConfig& model, KvDType kv) {
-  CostSizes sizes;
-  sizes.num_tokens = shape.num_sequences * shape.num_tokens;
-  sizes.num_sampled = shape.num_sequences * shape.num_samples;
-  sizes.kv_tokens = uint64_t{shape.num_sequences} * (shape.start + shape.num_tokens);
-  for (uint32_t t = 0; t < shape.num_tokens; ++t) sizes.attention_pairs += shape.start + t + 1;
-  sizes.attention_pairs *= shape.num_sequences;
-  const KvGroup one_token{1, model.num_kv_heads, model.head_dim, 1, 0, kv};
-  sizes.kv_bytes_token_layer = static_cast<uint32_t>(one_token.bytes_block());
-  return sizes;
-}
-
 // What the op writes, with live rows.
 std::string shape_text(const OpList& list, const Op& op, const CostSizes& sizes) {
   const OpAccess touched = access(op);
@@ -171,13 +159,12 @@ Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& opt
     std::vector<double> op_ms;
     if (engine) {
       for (uint32_t i = 0; i < shape.num_sequences; ++i)
-        if (auto output = run_probe(probe_setup_plan(shape, i), &lowering, &engine->backend()); !output)
-          return output.error();
+        if (Status status = apply_row_updates(probe_setup_plan(shape, i), &engine->backend()); !status) return status;
       Result<std::vector<double>> measured = profile(&engine->backend(), step);
       if (!measured) return measured.error();
       op_ms = std::move(*measured);
     }
-    const CostSizes sizes = sizes_of(shape, model->config, config.kv_dtype);
+    const CostSizes sizes = probe_sizes(shape, model->config, config.kv_dtype);
     const std::span<const double> all(op_ms);
     const size_t num_forward = step.forward->ops.size();
     std::vector<OpLine> lines = lines_of(*step.forward, *model, sizes, all.empty() ? all : all.first(num_forward));
