@@ -161,33 +161,6 @@ std::string compare_kv(const KvGroup& group, const Case& test_case, const std::v
 
 }  // namespace
 
-Bound bound_of(Tolerance tolerance, DType out, DType math) {
-  // Of the result's own rounding: half a unit in the last place may fall either way. compare_row knows each number's.
-  const double rounding = out == DType::kF16 ? 4e-4 : out == DType::kBF16 ? 3e-3 : 0;
-  const auto with_rounding = [&](double norm, double max) { return Bound{norm + rounding, max}; };
-  switch (tolerance) {
-    case Tolerance::kAnything:
-    case Tolerance::kExact:
-      return {};
-    case Tolerance::kElementwise:
-      return with_rounding(2e-6, 2e-5);
-    case Tolerance::kRotation:
-      return with_rounding(1e-5, 1e-4);
-    case Tolerance::kMatmul:
-      // f32: products and sums in f32. f16, bf16: weights may be rounded to the inputs' dtype before they are
-      // multiplied.
-      if (math == DType::kF16) return with_rounding(5e-4, 4e-3);
-      if (math == DType::kBF16) return with_rounding(4e-3, 3e-2);
-      return with_rounding(1e-5, 1e-4);
-    case Tolerance::kAttention:
-      // q and the softmax weights may be rounded to the device's activation dtype.
-      if (math == DType::kF16) return with_rounding(2e-3, 2e-2);
-      if (math == DType::kBF16) return with_rounding(1e-2, 1e-1);
-      return with_rounding(2e-5, 2e-4);
-  }
-  return {};
-}
-
 std::vector<std::string> compare(const Case& test_case, const Outcome& expected, const Outcome& actual, DType math) {
   std::vector<std::string> failures;
   const auto note = [&](const std::string& where, const std::string& failure) {

@@ -15,25 +15,14 @@
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "tests/reference/tolerance.h"
 
 namespace llmrt::optest {
 
-// What a compared number may be off by. Tensors are compared row by row against the reference's row, the unit being
-// its root mean square (but at least Output::scale): the norm of the difference, and its largest element.
-struct Bound {
-  double norm = 0;
-  double max = 0;
-};
-enum class Tolerance {
-  kAnything,     // judged elsewhere
-  kExact,        // bit for bit: moved, not computed
-  kElementwise,  // a few roundings
-  kRotation,     // sines and cosines of a device
-  kMatmul,       // a long sum of products with weights
-  kAttention,    // two sums and an exponential
-};
-// `math` is the dtype in which the device multiplies: that of the op's input, or its activation dtype in attention.
-Bound bound_of(Tolerance tolerance, DType out, DType math);
+// The unit of the bounds is at least Output::scale.
+using reference::Bound;
+using reference::bound_of;
+using reference::Tolerance;
 
 struct Fill {
   TensorId tensor;
