@@ -119,20 +119,24 @@ Status Executor::profile(const OpList& list, const OpContext& base, uint64_t are
   if (!entry) return entry.error();
   const OpContext at = context_of(base, list, (*entry)->plan);
   std::vector<cudaEvent_t> events(list.ops.size() + 1, nullptr);
+  std::vector<size_t> first_ops;  // of what is run as one: its first op carries the time
   const auto time_ops = [&]() -> Status {
     for (cudaEvent_t& event : events) CUDA_TRY(cudaEventCreate(&event), "profile: event");
     CUDA_TRY(cudaEventRecord(events[0], at.stream), "profile: event");
     for (size_t i = 0; i < list.ops.size();) {
       Ran ran = run_at(list, i, at);
       if (!ran.status) return std::move(ran.status);
-      for (size_t end = i + ran.num_ops; i < end; ++i)
-        CUDA_TRY(cudaEventRecord(events[i + 1], at.stream), "profile: event");
+      first_ops.push_back(i);
+      CUDA_TRY(cudaEventRecord(events[first_ops.size()], at.stream), "profile: event");
+      i += ran.num_ops;
     }
     CUDA_TRY(cudaStreamSynchronize(at.stream), "profile: wait");
-    for (size_t i = 0; i < list.ops.size(); ++i) {
+    const size_t num_before = op_ms->size();
+    op_ms->resize(num_before + list.ops.size(), 0.0);
+    for (size_t i = 0; i < first_ops.size(); ++i) {
       float ms = 0;
       CUDA_TRY(cudaEventElapsedTime(&ms, events[i], events[i + 1]), "profile: time");
-      op_ms->push_back(ms);
+      (*op_ms)[num_before + first_ops[i]] = std::max(ms, 1e-6f);
     }
     return {};
   };

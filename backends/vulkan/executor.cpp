@@ -357,7 +357,8 @@ Result<std::vector<double>> Executor::profile(const Resources& resources, const 
            "vkGetQueryPoolResults");
     std::vector<double> op_ms(num_ops, 0.0);
     for (size_t g = 0; g < first_ops.size(); ++g)
-      op_ms[first_ops[g]] = static_cast<double>(times[g + 1] - times[g]) * device_.traits().timestamp_ns * 1e-6;
+      op_ms[first_ops[g]] =
+          static_cast<double>(std::max<uint64_t>(times[g + 1] - times[g], 1)) * device_.traits().timestamp_ns * 1e-6;
     return op_ms;
   };
   auto result = run();

@@ -1,5 +1,6 @@
 #include "tests/reference/backend.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -161,7 +162,7 @@ Status ReferenceBackend::run_list(const OpList& list, std::vector<double>* op_ms
     Status status = std::visit([&](const auto& concrete) { return run(machine_, concrete); }, op);
     if (!status) return status;
     const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - begin;
-    if (op_ms) op_ms->push_back(elapsed.count());
+    if (op_ms) op_ms->push_back(std::max(elapsed.count(), 1e-6));
   }
   for (size_t i = 0; i < list.tensors.size(); ++i)
     if (list.tensors[i].storage == Storage::kArena) bound.tensors[i] = {};
