@@ -11,6 +11,7 @@
 namespace llmrt::bench {
 
 void add_limits_command(CLI::App& app, int* exit_code);
+void add_ops_command(CLI::App& app, int* exit_code);
 void add_model_command(CLI::App& app, int* exit_code);
 void add_agree_command(CLI::App& app, int* exit_code);
 void add_batching_command(CLI::App& app, int* exit_code);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "tools/llmrt_bench/record.h"
 
 namespace llmrt::bench {
 
@@ -30,6 +31,9 @@ struct DeviceLimits {
 
   double matrix_tflop_s() const;  // of the fastest pair
 };
+
+// A row for each limit: "limit: read", "limit: f16 x f16". The value is the best of the samples.
+void record_limits(const DeviceLimits& limits, Record* record);
 
 // Takes the device, whose memory is free again afterwards. Errors: those of the backend.
 Result<DeviceLimits> measure_limits(std::unique_ptr<Backend> backend);

@@ -22,11 +22,6 @@ void print_row(const DeviceLimits& limits, const Limit& limit) {
              limits.caps.device_name, limit.name, limit.best, limit.unit, 100 * (*most - *least) / *most);
 }
 
-// The value is the best of the samples.
-RecordRow record_row(const DeviceLimits& limits, std::string test, const Limit& limit) {
-  return {std::move(test), limits.caps.device_id, {{"rate", limit.unit, limit.best, limit.samples}}};
-}
-
 Status run(const Options& options) {
   const boost::json::object work{{"matrix_size", kMatrixSize}, {"range_bytes", kRangeBytes}};
   Result<Record> record = Record::create("limits", work, {}, options.json_path);
@@ -39,14 +34,9 @@ Status run(const Options& options) {
     Result<DeviceLimits> limits = measure_limits(*std::move(backend));
     if (!limits) return limits.error();
     record->add_device(limits->caps);
-    for (const Limit* limit : {&limits->read, &limits->write, &limits->copy}) {
-      print_row(*limits, *limit);
-      record->add(record_row(*limits, limit->name, *limit));
-    }
-    for (const Limit& limit : limits->matrix) {
-      print_row(*limits, limit);
-      record->add(record_row(*limits, "matrix " + limit.name, limit));
-    }
+    record_limits(*limits, &*record);
+    for (const Limit* limit : {&limits->read, &limits->write, &limits->copy}) print_row(*limits, *limit);
+    for (const Limit& limit : limits->matrix) print_row(*limits, limit);
   }
   return record->finish();
 }

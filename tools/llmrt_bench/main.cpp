@@ -6,6 +6,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   int exit_code = 0;
   llmrt::bench::add_limits_command(app, &exit_code);
+  llmrt::bench::add_ops_command(app, &exit_code);
   llmrt::bench::add_model_command(app, &exit_code);
   llmrt::bench::add_agree_command(app, &exit_code);
   llmrt::bench::add_batching_command(app, &exit_code);

@@ -1,0 +1,63 @@
+// The kernels of steps, timed in the steps that a model runs, on several devices in turn.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/engine/probe_plan.h"
+#include "core/engine/warm_up.h"
+#include "tools/llmrt_bench/device_limits.h"
+#include "tools/llmrt_bench/ops/op_check.h"
+#include "tools/llmrt_bench/ops/step_kernels.h"
+
+namespace llmrt::bench {
+
+struct StepKind {
+  std::string name;  // "decode x8", "prompt 512"
+  ProbeShape shape;
+};
+
+// A device that is ready for steps, with its limits and a pool of random keys and values.
+struct BenchDevice {
+  DeviceLimits limits;
+  std::unique_ptr<Backend> backend;
+  WarmEngine warm;
+  KvGroup pool;
+};
+Result<BenchDevice> prepare_device(DeviceLimits limits, std::unique_ptr<Backend> backend,
+                                   const std::shared_ptr<const Model>& model, const EngineConfig& config);
+
+struct KernelFigures {
+  Kernel kernel;
+  std::vector<double> us;  // of one, in each run; where it occurs more than once in the step, their mean
+  double floor_us = 0;     // that the device's limits allow
+  OpCheck check;
+
+  double median_us() const;
+  double lost_ms() const;  // of a step: what its kernels take beyond the floor
+};
+struct StepFigures {
+  std::string device_id;
+  std::string missing;                 // why nothing was measured; else empty
+  std::vector<double> step_ms;         // of whole steps, submitted as an engine does
+  std::vector<KernelFigures> kernels;  // those that lose most first
+
+  double sum_ms() const;  // of all kernels, one by one
+};
+
+// The time in which the device's limits let a kernel read, write and multiply what it must. Bandwidth is that of
+// writing, copying or reading, whichever is nearest to the kernel's mix.
+double floor_us(const Kernel& kernel, const DeviceLimits& limits);
+
+struct BenchOptions {
+  uint32_t runs = 10;  // after two that warm up
+  bool check = true;
+};
+// One for each device, which take turns run by run. `tell` gets what is being done, for progress.
+Result<std::vector<StepFigures>> bench_step(const std::shared_ptr<const Model>& model, const StepKind& kind,
+                                            const BenchOptions& options, std::vector<BenchDevice>* devices,
+                                            const std::function<void(const std::string&)>& tell);
+
+}  // namespace llmrt::bench

@@ -1,0 +1,345 @@
+#include "tools/llmrt_bench/ops/op_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "tests/reference/backend.h"
+#include "tools/llmrt_bench/ops/bounds.h"
+#include "tools/llmrt_bench/ops/difference.h"
+#include "tools/llmrt_bench/ops/excerpt.h"
+#include "tools/llmrt_bench/ops/sampling_features.h"
+#include "tools/llmrt_bench/ops/test_data.h"
+
+namespace llmrt::bench {
+namespace {
+
+constexpr uint32_t kRowsChecked = 8;
+
+std::vector<uint32_t> spread(uint32_t count) {
+  const uint32_t wanted = std::min(count, kRowsChecked);
+  std::vector<uint32_t> rows;
+  for (uint32_t i = 0; i < wanted; ++i)
+    rows.push_back(wanted < 2 ? 0 : static_cast<uint32_t>(uint64_t{i} * (count - 1) / (wanted - 1)));
+  return rows;
+}
+
+std::vector<std::byte> rows_of(std::span<const std::byte> bytes, uint64_t bytes_row, std::span<const uint32_t> rows) {
+  std::vector<std::byte> out(rows.size() * bytes_row);
+  for (size_t i = 0; i < rows.size(); ++i)
+    std::memcpy(out.data() + i * bytes_row, bytes.data() + rows[i] * bytes_row, bytes_row);
+  return out;
+}
+
+void keep_nearest_to_bound(double error, double bound, OpCheck* check) {
+  const auto ratio = [](double e, double b) { return e == 0 ? 0 : e / b; };
+  if (!check->is_checked || ratio(error, bound) > ratio(check->error, check->bound)) {
+    check->error = error;
+    check->bound = bound;
+  }
+  check->is_checked = true;
+}
+
+class Check {
+ public:
+  Check(const CheckedDevice& device, const LoweredStep& step, const Kernel& kernel)
+      : device_(device),
+        step_(step),
+        whole_(kernel.is_sample ? *step.sample : *step.forward),
+        is_sample_(kernel.is_sample),
+        excerpt_(excerpt_of(whole_, kernel.first_op, kernel.num_ops)),
+        own_ops_(whole_.ops.begin() + kernel.first_op, whole_.ops.begin() + kernel.first_op + kernel.num_ops),
+        weights_(weight_excerpt_of(device.model->weights, excerpt_.list)) {
+    const ProbeShape& shape = device.shape;
+    num_tokens_ = shape.num_sequences * shape.num_tokens;
+    rows_ = spread(is_sample_ ? shape.num_sequences : num_tokens_);
+    for (const uint32_t row : rows_) tokens_.push_back(is_sample_ ? (row + 1) * shape.num_tokens - 1 : row);
+    for (const Op& op : own_ops_) {
+      if (const auto* found = std::get_if<KvWrite>(&op)) kv_write_ = found;
+      if (const auto* found = std::get_if<PagedAttention>(&op)) attention_ = found;
+      draws_ = draws_ || std::holds_alternative<Sample>(op);
+      logprobs_ = logprobs_ || std::holds_alternative<Logprobs>(op);
+    }
+    reference_list_ = excerpt_.list;
+    (is_sample_ ? reference_list_.num_sampled : reference_list_.num_tokens) = static_cast<uint32_t>(rows_.size());
+    for (Op& op : reference_list_.ops) {  // its pool has one layer
+      if (auto* write = std::get_if<KvWrite>(&op)) write->layer = 0;
+      if (auto* attention = std::get_if<PagedAttention>(&op)) attention->layer = 0;
+    }
+    if (!weights_.columns.empty())
+      reference_list_.tensors[std::get<Matmul>(own_ops_[0]).out].columns =
+          static_cast<uint32_t>(weights_.columns.size());
+  }
+
+  Result<OpCheck> run() {
+    if (Status status = start_reference(); !status) return status.error();
+    for (Backend* backend : {device_.backend, reference_.get()})
+      if (Status status = set_up_rows(backend); !status) return status.error();
+    if (Status status = fill(); !status) return status.error();
+    Result<StepOutput> found = submit(device_.backend, excerpt_.list, device_step());
+    if (!found) return found.error();
+    Result<StepOutput> expected = submit(reference_.get(), reference_list_, reference_step());
+    if (!expected) return expected.error();
+    OpCheck check;
+    check.what = what();
+    for (const TensorId id : excerpt_.outputs)
+      if (Status status = compare_tensor(id, &check); !status) return status.error();
+    if (kv_write_)
+      if (Status status = compare_kv(&check); !status) return status.error();
+    compare_results(*expected, *found, &check);
+    return check;
+  }
+
+ private:
+  std::string what() const {
+    const uint32_t num_rows = is_sample_ ? device_.shape.num_sequences : num_tokens_;
+    std::string text = rows_.size() < num_rows ? fmt::format("{} of {} rows", rows_.size(), num_rows) : "all rows";
+    if (!weights_.columns.empty())
+      text += fmt::format(", {} of {} columns", weights_.columns.size(),
+                          whole_.tensors[std::get<Matmul>(own_ops_[0]).out].columns);
+    return text;
+  }
+
+  // ---- the reference: the picked rows, each as a row of one token, in the slots and blocks of the device
+
+  uint32_t sequence_of(uint32_t token) const { return token / device_.shape.num_tokens; }
+  uint32_t position_of(uint32_t token) const { return device_.shape.start + token % device_.shape.num_tokens; }
+  uint32_t blocks_each() const { return probe_blocks(device_.shape) / device_.shape.num_sequences; }
+
+  Status start_reference() {
+    ReferenceConfig config;
+    config.num_threads = std::max(1u, std::thread::hardware_concurrency());
+    reference_ = make_reference_backend(config);
+    if (Status status = reference_->load_weights(weights_.table, {}); !status) return status;
+    StateConfig state;
+    state.step_tokens_max = state.sample_rows_max = kRowsChecked;
+    state.slots_max = device_.shape.num_sequences;
+    state.penalty_rows_max = kRowsChecked;
+    state.blocks_row_max = blocks_each();
+    state.partials_max = ~0u;
+    state.hidden_columns = device_.model->config.width;
+    state.vocab_size = device_.model->config.vocab_size;
+    if (Status status = reference_->create_state(state); !status) return status;
+    KvGroup pool = device_.pool;
+    pool.num_layers = 1;
+    pool.num_blocks = kv_write_ || attention_ ? probe_blocks(device_.shape) : 1;
+    pool.num_host_blocks = 0;
+    if (Status status = reference_->create_kv_pools({&pool, 1}); !status) return status;
+    return {};
+  }
+
+  // Of the rows of a sample list every other asks for all that its ops can do.
+  bool is_featured(size_t i) const { return is_sample_ && i % 2 == 0; }
+
+  // The row state of the picked sequences; the device has that of the others.
+  Status set_up_rows(Backend* backend) {
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      const uint32_t sequence = sequence_of(tokens_[i]);
+      if (i > 0 && sequence == sequence_of(tokens_[i - 1])) continue;
+      IterationPlan plan = is_featured(i) ? featured_setup_plan(device_.shape, sequence, static_cast<uint32_t>(i),
+                                                                device_.model->config.vocab_size)
+                                          : probe_setup_plan(device_.shape, sequence);
+      if (Status status = apply_row_updates(std::move(plan), backend); !status) return status;
+    }
+    return {};
+  }
+
+  LoweredStep device_step() const {
+    if (!is_sample_) return step_;
+    IterationPlan plan = probe_plan(device_.shape, device_.model->config.vocab_size);
+    for (size_t i = 0; i < rows_.size(); ++i) add_features(i, rows_[i], &plan);
+    return lower(plan, device_.backend->caps(), num_tokens_, device_.shape.num_sequences);
+  }
+
+  LoweredStep reference_step() const {
+    const IterationPlan whole = probe_plan(device_.shape, device_.model->config.vocab_size);
+    IterationPlan plan;
+    for (const uint32_t token : tokens_) {
+      const auto i = static_cast<uint32_t>(plan.tokens.size()), sequence = sequence_of(token);
+      plan.tokens.push_back(whole.tokens[token]);
+      plan.samples.push_back({0, 0});
+      plan.rows.push_back({sequence, sequence, position_of(token), 1, i, i, 1, 0, false, 0, 0});
+    }
+    if (is_sample_)
+      for (size_t i = 0; i < rows_.size(); ++i) add_features(i, static_cast<uint32_t>(i), &plan);
+    return lower(plan, reference_->caps(), kRowsChecked, kRowsChecked);
+  }
+
+  // Of the i-th picked row, which is row `row_idx` of the plan.
+  void add_features(size_t i, uint32_t row_idx, IterationPlan* plan) const {
+    if (is_featured(i)) add_bias(row_idx, device_.model->config.vocab_size, plan);
+    add_logprobs(row_idx, plan);
+  }
+
+  LoweredStep lower(const IterationPlan& plan, const Caps& caps, uint32_t tokens_max, uint32_t rows_max) const {
+    Lowering lowering(device_.model, caps, tokens_max, rows_max);
+    LoweredStep step;
+    lowering.lower(plan, &step);
+    return step;
+  }
+
+  Result<StepOutput> submit(Backend* backend, const OpList& list, const LoweredStep& step) const {
+    StepSubmission submission;
+    if (is_sample_) {
+      submission.sample = &list;
+      submission.sample_inputs = step.sample_words;
+      submission.num_sampled = step.num_sampled;
+      submission.want_logprobs = logprobs_;
+    } else {
+      submission.forward = &list;
+      submission.forward_inputs = step.forward_words;
+    }
+    Result<Ticket> ticket = backend->submit(submission);
+    if (!ticket) return ticket.error();
+    return backend->wait(*ticket);
+  }
+
+  // ---- inputs
+
+  // Rows of the tensor that stand for the picked ones. The hidden tensor's are tokens in both lists.
+  const std::vector<uint32_t>& picked(TensorId id) const {
+    return whole_.tensors[id].rows == Rows::kTokens ? tokens_ : rows_;
+  }
+
+  // The list to reach a tensor by: of a sample list, which has no tokens, the hidden tensor alone in a forward list.
+  static std::pair<OpList, TensorId> door(const OpList& list, TensorId id, uint32_t num_tokens) {
+    if (list.tensors[id].storage != Storage::kHidden || list.num_tokens > 0) return {list, id};
+    return {OpList{"forward", num_tokens, 0, {list.tensors[id]}, {}}, 0};
+  }
+
+  Status write_both(TensorId id, bool poison) {
+    const auto [list, own_id] = door(excerpt_.list, id, num_tokens_);
+    const auto [reference_list, reference_id] = door(reference_list_, id, static_cast<uint32_t>(tokens_.size()));
+    const TensorDesc& tensor = list.tensors[own_id];
+    const std::vector<std::byte> bytes =
+        poison ? poisoned(list.bytes_of(own_id)) : random_numbers(tensor.dtype, list.bytes_of(own_id), id);
+    if (Status status = device_.backend->write_tensor(list, own_id, bytes); !status) return status;
+    if (poison)
+      return reference_->write_tensor(reference_list, reference_id, poisoned(reference_list.bytes_of(reference_id)));
+    return reference_->write_tensor(reference_list, reference_id,
+                                    rows_of(bytes, uint64_t{tensor.columns} * dtype_bytes(tensor.dtype), picked(id)));
+  }
+
+  Status fill() {
+    for (const TensorId id : excerpt_.inputs)
+      if (Status status = write_both(id, false); !status) return status;
+    for (const TensorId id : excerpt_.outputs)
+      if (std::ranges::find(excerpt_.inputs, id) == excerpt_.inputs.end())
+        if (Status status = write_both(id, true); !status) return status;
+    return kv_write_ || attention_ ? fill_kv() : Status{};
+  }
+
+  uint32_t layer() const { return kv_write_ ? kv_write_->layer : attention_->layer; }
+  uint64_t block_bytes() const {
+    return device_.pool.data_bytes_block_layer() + device_.pool.scale_bytes_block_layer();
+  }
+  uint32_t block_of(uint32_t token) const {
+    return sequence_of(token) * blocks_each() + position_of(token) / device_.pool.block_tokens;
+  }
+
+  // The reference gets what the device has of the picked sequences.
+  Status fill_kv() {
+    std::vector<std::byte> bytes(block_bytes());
+    if (kv_write_)
+      for (const uint32_t token : tokens_) {
+        if (Status s = device_.backend->read_kv(0, layer(), block_of(token), bytes); !s) return s;
+        poison_token(device_.pool, position_of(token) % device_.pool.block_tokens, bytes);
+        if (Status s = device_.backend->write_kv(0, layer(), block_of(token), bytes); !s) return s;
+      }
+    uint32_t last = ~0u;
+    for (const uint32_t token : tokens_) {
+      if (sequence_of(token) == last) continue;
+      last = sequence_of(token);
+      for (uint32_t block = last * blocks_each(); block < (last + 1) * blocks_each(); ++block) {
+        if (Status s = device_.backend->read_kv(0, layer(), block, bytes); !s) return s;
+        if (Status s = reference_->write_kv(0, 0, block, bytes); !s) return s;
+      }
+    }
+    return {};
+  }
+
+  // ---- outputs
+
+  Status compare_tensor(TensorId id, OpCheck* check) {
+    const auto [list, own_id] = door(excerpt_.list, id, num_tokens_);
+    std::vector<std::byte> bytes(list.bytes_of(own_id)), expected(reference_list_.bytes_of(id));
+    if (Status status = device_.backend->read_tensor(list, own_id, bytes); !status) return status;
+    if (Status status = reference_->read_tensor(reference_list_, id, expected); !status) return status;
+    const TensorDesc& tensor = list.tensors[own_id];
+    const std::vector<std::byte> found =
+        rows_of(bytes, uint64_t{tensor.columns} * dtype_bytes(tensor.dtype), picked(id));
+    if (tensor.dtype == DType::kI32 && is_sample_) {
+      keep_nearest_to_bound(filter_difference(expected, found).relative(), kLogSumBound, check);
+      return {};
+    }
+    Difference sum;
+    const uint32_t columns = reference_list_.tensors[id].columns;
+    for (uint64_t row = 0; row < picked(id).size(); ++row)
+      for (uint32_t c = 0; c < columns; ++c)
+        sum.add(number_at(expected.data(), tensor.dtype, row * columns + c),
+                number_at(found.data(), tensor.dtype,
+                          row * tensor.columns + (weights_.columns.empty() ? c : weights_.columns[c])));
+    keep_nearest_to_bound(sum.relative(), bound() + rounding_of(tensor.dtype), check);
+    return {};
+  }
+
+  void compare_results(const StepOutput& expected, const StepOutput& all, OpCheck* check) const {
+    StepOutput found;
+    for (const uint32_t row : rows_) {
+      if (draws_ || logprobs_) found.results.push_back(all.results[row]);
+      if (logprobs_) found.logprobs.push_back(all.logprobs[row]);
+    }
+    if (draws_) keep_nearest_to_bound(draw_difference(expected.results, found.results).relative(), kMarginBound, check);
+    if (logprobs_) keep_nearest_to_bound(logprobs_difference(expected, found).relative(), kLogprobBound, check);
+  }
+
+  Status compare_kv(OpCheck* check) {
+    Difference sum;
+    std::vector<std::byte> found(block_bytes()), expected(block_bytes());
+    for (const uint32_t token : tokens_) {
+      if (Status s = device_.backend->read_kv(0, layer(), block_of(token), found); !s) return s;
+      if (Status s = reference_->read_kv(0, 0, block_of(token), expected); !s) return s;
+      const uint32_t offset = position_of(token) % device_.pool.block_tokens;
+      const std::vector<double> want = kv_numbers(device_.pool, expected, offset, kv_write_->scales),
+                                got = kv_numbers(device_.pool, found, offset, kv_write_->scales);
+      for (size_t i = 0; i < want.size(); ++i) sum.add(want[i], got[i]);
+    }
+    keep_nearest_to_bound(sum.relative(), bound() + rounding_of(device_.pool.dtype), check);
+    return {};
+  }
+
+  // Without the rounding of what comes out.
+  double bound() const {
+    const DType math = device_.backend->caps().activation_dtype;
+    return bound_of(own_ops_, excerpt_, math, device_.shape.start + device_.shape.num_tokens);
+  }
+
+  const CheckedDevice& device_;
+  const LoweredStep& step_;
+  const OpList& whole_;
+  const bool is_sample_;
+  const Excerpt excerpt_;
+  const std::vector<Op> own_ops_;
+  const WeightExcerpt weights_;
+  OpList reference_list_;
+  uint32_t num_tokens_ = 0;       // of the step
+  std::vector<uint32_t> rows_;    // compared: tokens, or of a sample list its rows
+  std::vector<uint32_t> tokens_;  // the tokens of these rows
+  const KvWrite* kv_write_ = nullptr;
+  const PagedAttention* attention_ = nullptr;
+  bool draws_ = false, logprobs_ = false;
+  std::unique_ptr<Backend> reference_;
+};
+
+}  // namespace
+
+Result<OpCheck> check_kernel(const CheckedDevice& device, const LoweredStep& step, const Kernel& kernel) {
+  const OpList& list = kernel.is_sample ? *step.sample : *step.forward;
+  if (std::holds_alternative<UpdateRows>(list.ops[kernel.first_op]))
+    return OpCheck{.what = "no updates in the step, no tensor written"};
+  return Check(device, step, kernel).run();
+}
+
+}  // namespace llmrt::bench

@@ -1,0 +1,139 @@
+#include "tools/llmrt_bench/ops/step_kernels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace llmrt::bench {
+namespace {
+
+std::string name_of(const Op& op, const Model& model) {
+  if (const auto* norm = std::get_if<RmsNorm>(&op); norm && norm->delta != kNoTensor) return "rms_norm with residual";
+  const auto* matmul = std::get_if<Matmul>(&op);
+  if (!matmul) return op_name(op);
+  const std::string& group = model.weights.groups[matmul->group].name;  // "blk.7.qkv"
+  return "matmul " + group.substr(group.find_last_of('.') + 1);
+}
+
+// Of the run of ops [first, end) of one list.
+struct Run {
+  const OpList& list;
+  uint32_t first, end;
+  const Model& model;
+  const CostSizes& sizes;
+
+  uint32_t live_rows(TensorId id) const {
+    return list.tensors[id].rows == Rows::kTokens ? sizes.num_tokens : sizes.num_sampled;
+  }
+
+  std::string name() const {
+    std::string text;
+    for (uint32_t i = first; i < end; ++i) text += (i > first ? " + " : "") + name_of(list.ops[i], model);
+    return text;
+  }
+
+  std::string shape() const {
+    for (uint32_t i = first; i < end; ++i)
+      if (const auto* matmul = std::get_if<Matmul>(&list.ops[i])) {
+        const WeightGroup& group = model.weights.groups[matmul->group];
+        return fmt::format("[{}, {}] x [{}, {}]", live_rows(matmul->x), group.columns, group.rows, group.columns);
+      }
+    const OpAccess touched = access(list.ops[end - 1]);
+    if (touched.writes.empty() && touched.reads.empty()) return "";
+    const TensorId id = touched.writes.empty() ? touched.reads.front() : touched.writes.back();
+    const TensorDesc& tensor = list.tensors[id];
+    std::string text = fmt::format("[{}, {}] {}", live_rows(id), tensor.columns, dtype_name(tensor.dtype));
+    if (std::holds_alternative<PagedAttention>(list.ops[end - 1]))
+      text += fmt::format(" over {} keys", sizes.kv_tokens);
+    return text;
+  }
+
+  std::string encoding(KvDType kv_dtype) const {
+    std::set<std::string> names;
+    for (uint32_t i = first; i < end; ++i) {
+      const Op& op = list.ops[i];
+      if (const auto* matmul = std::get_if<Matmul>(&op))
+        for (const RowSegment& segment : model.weights.groups[matmul->group].segments)
+          names.insert(encoding_name(model.weights.tensors[segment.tensor].encoding));
+      if (const auto* embed = std::get_if<Embed>(&op))
+        names.insert(encoding_name(model.weights.tensors[embed->weight].encoding));
+      if (std::holds_alternative<KvWrite>(op) || std::holds_alternative<PagedAttention>(op))
+        names.insert(fmt::format("KV {}", kv_dtype_name(kv_dtype)));
+    }
+    return fmt::format("{}", fmt::join(names, "+"));
+  }
+
+  bool is_read_later(TensorId id) const {
+    if (list.tensors[id].storage != Storage::kArena) return true;
+    for (uint32_t i = end; i < list.ops.size(); ++i)
+      if (std::ranges::count(access(list.ops[i]).reads, id)) return true;
+    return false;
+  }
+
+  // What ops of one run hand to each other need not pass through memory.
+  OpCost cost_of_run() const {
+    OpCost sum;
+    OpList bare = list;
+    for (uint32_t i = first; i < end; ++i) {
+      const OpAccess touched = access(list.ops[i]);
+      if (i + 1 < end)
+        for (TensorId id : touched.writes)
+          if (!is_read_later(id)) bare.tensors[id].columns = 0;
+      sum.flops += cost(list, list.ops[i], model.weights, sizes).flops;
+      sum.bytes += cost(bare, list.ops[i], model.weights, sizes).bytes;
+      for (const auto* ids : {&touched.reads, &touched.writes})
+        for (TensorId id : *ids) bare.tensors[id].columns = 0;
+    }
+    return sum;
+  }
+
+  double written_bytes() const {
+    double bytes = 0;
+    std::set<TensorId> written;
+    for (uint32_t i = first; i < end; ++i) {
+      for (TensorId id : access(list.ops[i]).writes)
+        if (is_read_later(id)) written.insert(id);
+      if (const auto* write = std::get_if<KvWrite>(&list.ops[i]))
+        bytes += static_cast<double>(live_rows(write->qkv)) * sizes.kv_bytes_token_layer;
+    }
+    for (TensorId id : written)
+      bytes += static_cast<double>(live_rows(id)) * list.tensors[id].columns * dtype_bytes(list.tensors[id].dtype);
+    return bytes;
+  }
+};
+
+}  // namespace
+
+std::string Kernel::label() const {
+  return fmt::format("{}{}{}{}{}", name, encoding.empty() ? "" : " ", encoding, shape.empty() ? "" : " ", shape);
+}
+
+std::vector<Kernel> step_kernels(const LoweredStep& step, const Model& model, const CostSizes& sizes, KvDType kv_dtype,
+                                 const std::vector<bool>& joined) {
+  std::vector<Kernel> kernels;
+  std::map<std::string, size_t> index;  // by label
+  uint32_t before = 0;                  // ops of the lists before
+  for (const OpList* list : {step.forward, step.sample}) {
+    if (!list) continue;
+    const auto num_ops = static_cast<uint32_t>(list->ops.size());
+    for (uint32_t first = 0, end = 0; first < num_ops; first = end) {
+      for (end = first + 1; end < num_ops && joined[before + end];) ++end;
+      const Run run{*list, first, end, model, sizes};
+      Kernel kernel{run.name(), run.shape(), run.encoding(kv_dtype), list == step.sample, first, end - first, {}, {},
+                    0};
+      const auto [found, is_new] = index.emplace(kernel.label(), kernels.size());
+      if (is_new) {
+        kernel.cost = run.cost_of_run();
+        kernel.written_bytes = run.written_bytes();
+        kernels.push_back(std::move(kernel));
+      }
+      kernels[found->second].op_idxs.push_back(before + first);
+    }
+    before += num_ops;
+  }
+  return kernels;
+}
+
+}  // namespace llmrt::bench
