@@ -5,10 +5,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
-#include <deque>
 
-#include "tests/fakes/fake_backend.h"
-#include "tests/fakes/sim_clock.h"
+#include "tests/bench/timed_backend.h"
 #include "tools/llmrt_bench/serving/drive.h"
 #include "tools/llmrt_bench/serving/loaded_device.h"
 #include "tools/llmrt_bench/serving/parts.h"
@@ -21,40 +19,6 @@ using Catch::Matchers::WithinAbs;
 using Catch::Matchers::WithinRel;
 
 namespace {
-
-class TimedBackend final : public FakeBackend {
- public:
-  TimedBackend(SimClock* clock, FakeBackendConfig config, int* num_loads)
-      : FakeBackend(config), clock_(clock), num_loads_(num_loads), caps_(FakeBackend::caps()) {
-    caps_.kv_dtypes = {KvDType::kF16, KvDType::kI8};
-  }
-  const Caps& caps() const override { return caps_; }
-  Status load_weights(const WeightTable& weights, const Progress& progress) override {
-    ++*num_loads_;
-    return FakeBackend::load_weights(weights, progress);
-  }
-  Result<Ticket> submit(const StepSubmission& step) override {
-    Result<Ticket> ticket = FakeBackend::submit(step);
-    if (ticket) submitted_ns_.push_back(clock_->now_ns());
-    return ticket;
-  }
-  // A step begins when the one before is over.
-  Result<StepOutput> wait(Ticket ticket) override {
-    Result<StepOutput> output = FakeBackend::wait(ticket);
-    if (!output) return output;
-    end_ns_ = std::max(end_ns_, submitted_ns_.front()) + static_cast<TimeNs>(output->forward_ms * 1e6);
-    submitted_ns_.pop_front();
-    clock_->sleep_until(end_ns_);
-    return output;
-  }
-
- private:
-  SimClock* clock_;
-  int* num_loads_;
-  TimeNs end_ns_ = 0;
-  std::deque<TimeNs> submitted_ns_;
-  Caps caps_;
-};
 
 struct Bed {
   explicit Bed(FakeBackendConfig config = {}) {

@@ -27,15 +27,21 @@ std::vector<double> Answer::gaps_ms(TimeNs from, TimeNs to) const {
 
 Result<std::shared_ptr<const Answer>> Drive::submit(std::vector<int32_t> prompt, uint32_t output_tokens,
                                                     RequestClass request_class, TimeNs arrival_ns) {
-  auto sink = std::make_shared<Sink>();
   Request request;
   request.prompt = std::move(prompt);
   request.sampling.seed = ++num_submitted_;
   request.stop.ignore_eos = true;
   request.max_tokens = output_tokens;
-  request.sink = sink;
   request.request_class = request_class;
-  request.arrival_ns = sink->answer->arrival_ns = arrival_ns == 0 ? clock_->now_ns() : arrival_ns;
+  request.arrival_ns = arrival_ns;
+  return submit(std::move(request));
+}
+
+Result<std::shared_ptr<const Answer>> Drive::submit(Request request) {
+  auto sink = std::make_shared<Sink>();
+  request.sink = sink;
+  if (request.arrival_ns == 0) request.arrival_ns = clock_->now_ns();
+  sink->answer->arrival_ns = request.arrival_ns;
   Result<RequestId> id = engine_->submit(std::move(request));
   if (!id) return id.error();
   sink->answer->id = *id;
@@ -49,7 +55,7 @@ Result<bool> Drive::tick(TimeNs until) {
   std::optional<Error> error;
   std::erase_if(live_, [&](const std::shared_ptr<Sink>& sink) {
     if (!sink->answer->finished) return false;
-    if (sink->answer->error) error = sink->answer->error;
+    if (sink->answer->error && errors_ == RequestErrors::kEnd) error = sink->answer->error;
     engine_->drained(sink->answer->id);
     return true;
   });

@@ -47,9 +47,13 @@ struct Run {
 // Submits what is due now and says when the next request comes; kNever: no more do.
 using Arrivals = std::function<Result<TimeNs>(TimeNs now)>;
 
+// What the error of a request is: an error of until(), or kept in its Answer while the others go on.
+enum class RequestErrors { kEnd, kKeep };
+
 class Drive {
  public:
-  Drive(Engine* engine, const Clock* clock) : engine_(engine), clock_(clock) {}
+  Drive(Engine* engine, const Clock* clock, RequestErrors errors = RequestErrors::kEnd)
+      : engine_(engine), clock_(clock), errors_(errors) {}
   ~Drive() { (void)finish(); }
   Drive(const Drive&) = delete;
   Drive& operator=(const Drive&) = delete;
@@ -58,7 +62,9 @@ class Drive {
   Result<std::shared_ptr<const Answer>> submit(std::vector<int32_t> prompt, uint32_t output_tokens,
                                                RequestClass request_class = RequestClass::kInteractive,
                                                TimeNs arrival_ns = 0);
-  // Ticks until `done`; false: `deadline_ns` came first. The error of a request is an error here.
+  // As it stands; only its sink and, where it has none, its arrival are set.
+  Result<std::shared_ptr<const Answer>> submit(Request request);
+  // Ticks until `done`; false: `deadline_ns` came first.
   Result<bool> until(const std::function<bool()>& done, TimeNs deadline_ns = kNever);
   // The same with requests that come meanwhile. `wait_until` sleeps while there are none.
   Result<bool> until(const std::function<bool()>& done, TimeNs deadline_ns, const Arrivals& arrivals,
@@ -82,6 +88,7 @@ class Drive {
 
   Engine* engine_;
   const Clock* clock_;
+  RequestErrors errors_;
   std::vector<std::shared_ptr<Sink>> live_;  // not ended yet
   uint64_t num_submitted_ = 0;               // seeds of sampling and of warm-up prompts
 };

@@ -25,9 +25,7 @@ void Traffic::come(double per_s, Window window) {
 }
 
 TimeNs Traffic::gap_ns() {
-  constexpr uint32_t kParts = 1u << 31;
-  const double share = (draws_.below(kParts) + 1.0) / kParts;  // (0, 1]
-  return static_cast<TimeNs>(-std::log(share) / per_s_ * 1e9);
+  return static_cast<TimeNs>(-std::log(draws_.unit()) / per_s_ * 1e9);
 }
 
 Result<TimeNs> Traffic::submit_due(TimeNs now) {

@@ -1,5 +1,8 @@
 #include "tools/llmrt_bench/serving/workload.h"
 
+#include <cmath>
+#include <numbers>
+
 namespace llmrt::bench {
 
 uint32_t Draws::log_uniform(uint32_t least, uint32_t most) {
@@ -19,6 +22,16 @@ std::vector<int32_t> Draws::tokens(uint32_t count, uint32_t vocab_size) {
   std::vector<int32_t> ids(count);
   for (int32_t& id : ids) id = static_cast<int32_t>(below(vocab_size));
   return ids;
+}
+
+double Draws::unit() {
+  constexpr uint32_t kParts = 1u << 31;
+  return (below(kParts) + 1.0) / kParts;
+}
+
+double Draws::normal() {
+  const double radius = std::sqrt(-2 * std::log(unit()));
+  return radius * std::cos(2 * std::numbers::pi * unit());
 }
 
 std::vector<WorkItem> make_workload(const WorkloadSpec& spec, uint32_t vocab_size) {

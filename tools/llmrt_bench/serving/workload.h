@@ -1,5 +1,5 @@
-// Seeded requests, the same on any machine: integers only, of a generator whose sequence the standard fixes (the
-// distributions of <random> differ between libraries).
+// Seeded requests, the same on any machine: of a generator whose sequence the standard fixes (the distributions of
+// <random> differ between libraries), and integers only, but for unit() and normal() and what is drawn with them.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,10 @@ class Draws {
   // Trials until the first that succeeds, each with 1 / mean; `most` when it would be more.
   uint32_t geometric(uint32_t mean, uint32_t most);
   std::vector<int32_t> tokens(uint32_t count, uint32_t vocab_size);
+  // (0, 1], in 2^31 steps.
+  double unit();
+  // Mean 0, variance 1.
+  double normal();
 
  private:
   std::mt19937_64 random_;

@@ -1,0 +1,205 @@
+"""A server of OpenAI's protocol with known delays and known faults, for tests of load generators.
+
+The model's name says how it answers: "steady", or one of FAULTS. The first request to a model is always answered well, as
+load generators ask once to warm up; of the others every second one meets the fault.
+"""
+
+import json
+import socket
+import threading
+import time
+
+TTFT_S, ITL_S = 0.06, 0.02
+SLOW_TTFT_S = 0.4
+EARLY_TOKENS = 3
+
+
+def event(data):
+    return b"data: " + (data if isinstance(data, bytes) else json.dumps(data).encode()) + b"\n\n"
+
+
+def head(status="200 OK", content_type="text/event-stream", extra="Transfer-Encoding: chunked\r\n"):
+    return f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n{extra}\r\n".encode()
+
+
+class Answer:
+    """One answer, written piece by piece to a connection."""
+
+    def __init__(self, connection, path, body):
+        self.connection, self.body, self.is_chat = connection, body, "chat" in path
+
+    def raw(self, data):
+        self.connection.sendall(data)
+
+    def chunk(self, data):
+        self.raw(b"%x\r\n%s\r\n" % (len(data), data))
+
+    def token(self, text=" time", finish=None):
+        choice = {"index": 0, "finish_reason": finish}
+        choice.update({"delta": {"content": text}} if self.is_chat else {"text": text})
+        self.chunk(event({"choices": [choice]}))
+
+    def tokens(self, count, ttft_s=TTFT_S):
+        if self.is_chat:
+            self.chunk(event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}))
+        begin = time.monotonic() + ttft_s
+        for i in range(count):
+            time.sleep(max(0, begin + i * ITL_S - time.monotonic()))
+            self.token()
+
+    def end(self, count, usage=True):
+        self.token("", "length")
+        if usage and self.body.get("stream_options", {}).get("include_usage"):
+            self.chunk(event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": count}}))
+        self.chunk(event(b"[DONE]"))
+        self.raw(b"0\r\n\r\n")
+
+    def whole(self, count=None, ttft_s=TTFT_S, usage=True):
+        count = count or self.body["max_tokens"]
+        self.raw(head())
+        self.tokens(count, ttft_s)
+        self.end(count, usage)
+
+
+def status_503(answer):
+    answer.raw(head("503 Service Unavailable", "application/json", "Content-Length: 19\r\n") + b'{"error": "so busy"}'[:19])
+
+
+def no_content_type(answer):
+    answer.raw(head(content_type="text/html", extra="Content-Length: 6\r\n") + b"<html>")
+
+
+def cut_stream(answer):
+    answer.raw(head())
+    answer.tokens(2)
+    return "close"
+
+
+def cut_without_done(answer):
+    answer.raw(head())
+    answer.tokens(2)
+    answer.raw(b"0\r\n\r\n")
+
+
+def garbage_json(answer):
+    answer.raw(head())
+    answer.tokens(1)
+    answer.chunk(b'data: {"choices": [{\n\n')
+
+
+def not_an_answer(answer):
+    answer.raw(head())
+    answer.chunk(event({"choices": 5}))
+
+
+def error_event(answer):
+    answer.raw(head())
+    answer.tokens(1)
+    answer.chunk(event({"error": {"message": "the pool is gone"}}))
+    answer.raw(b"0\r\n\r\n")
+
+
+def no_tokens(answer):
+    answer.raw(head())
+    answer.end(0)
+
+
+def long_line(answer):
+    answer.raw(head())
+    answer.chunk(b"data: ")
+    for _ in range(1000):
+        answer.chunk(b"x" * 4096)
+    return "close"
+
+
+def long_header(answer):
+    answer.raw(b"HTTP/1.1 200 OK\r\nX: " + b"x" * (1 << 17))
+    return "close"
+
+
+def not_http(answer):
+    answer.raw(b"SSH-2.0-OpenSSH_9.2\r\n")
+    return "close"
+
+
+def bad_chunk(answer):
+    answer.raw(head() + b"zz\r\nhello\r\n")
+    return "close"
+
+
+def hangs(answer):
+    answer.raw(head())
+    answer.tokens(1)
+    time.sleep(5)
+    return "close"
+
+
+FAULTS = {
+    "status_503": (status_503, "status 503"), "no_content_type": (no_content_type, "bad_reply"),
+    "cut_stream": (cut_stream, "cut_stream"), "cut_without_done": (cut_without_done, "cut_stream"),
+    "garbage_json": (garbage_json, "bad_reply"), "not_an_answer": (not_an_answer, "bad_reply"),
+    "error_event": (error_event, "error_event"), "no_tokens": (no_tokens, "no_tokens"),
+    "long_line": (long_line, "long_line"), "long_header": (long_header, "bad_reply"), "not_http": (not_http, "bad_reply"),
+    "bad_chunk": (bad_chunk, "bad_reply"), "hangs": (hangs, "timeout"),
+}
+
+
+class Server:
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.url = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.lock = threading.Lock()
+        self.bodies, self.arrivals_s, self.num_connections = [], [], 0
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            connection, _ = self.listener.accept()
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.num_connections += 1
+            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+
+    def serve(self, connection):
+        with connection, connection.makefile("rb") as lines:
+            try:
+                while self.serve_one(connection, lines) != "close":
+                    pass
+            except OSError:  # the client has gone
+                pass
+
+    def serve_one(self, connection, lines):
+        start = lines.readline().decode().split()
+        if not start:
+            return "close"
+        size = 0
+        for line in iter(lines.readline, b"\r\n"):
+            name, _, value = line.decode().partition(":")
+            size = int(value) if name.lower() == "content-length" else size
+        arrived_s = time.monotonic()
+        if start[0] == "GET":
+            body = json.dumps({"data": [{"id": "steady"}]}).encode()
+            connection.sendall(head(content_type="application/json", extra=f"Content-Length: {len(body)}\r\n") + body)
+            return None
+        body = json.loads(lines.read(size))
+        with self.lock:
+            self.bodies.append(body)
+            self.arrivals_s.append(arrived_s)
+            number = sum(other["model"] == body["model"] for other in self.bodies)
+        return self.answer(Answer(connection, start[1], body), body["model"], number)
+
+    def answer(self, answer, model, number):
+        if model in FAULTS and number % 2 == 0:
+            return FAULTS[model][0](answer)
+        if model == "closes" and number > 1:
+            return "close"
+        if model == "strict" and ("ignore_eos" in answer.body or "stream_options" in answer.body):
+            reply = b"unknown field"
+            return answer.raw(head("400 Bad Request", "text/plain", f"Content-Length: {len(reply)}\r\n") + reply)
+        if model == "early":
+            return answer.whole(min(EARLY_TOKENS, answer.body["max_tokens"]))
+        if model == "slow" and number % 2 == 0:
+            return answer.whole(ttft_s=SLOW_TTFT_S)
+        if model == "closing":
+            answer.whole()
+            return "close"
+        return answer.whole(usage=model != "uncounted")

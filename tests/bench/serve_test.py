@@ -1,0 +1,157 @@
+"""llmrt-bench serve against a server whose delays and faults are known.
+
+Environment: LLMRT_BENCH (the binary).
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import jsonschema
+import pytest
+
+from fake_openai_server import EARLY_TOKENS, FAULTS, ITL_S, SLOW_TTFT_S, TTFT_S, Server
+
+BENCH = os.environ["LLMRT_BENCH"]
+SCHEMA = json.loads((pathlib.Path(__file__).parents[2] / "docs/bench.schema.json").read_text())
+SLACK_MS = 15  # of this machine, whose cores are shared
+
+
+@pytest.fixture()
+def server():
+    return Server()
+
+
+def bench(*arguments, code=0):
+    told = subprocess.run([BENCH, "serve", *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    assert told.returncode == code, told.stdout + told.stderr
+    return told
+
+
+def run(server, tmp_path, *arguments, model="steady"):
+    path = tmp_path / "record.json"
+    told = bench("--url", server.url, "--model-name", model, "--json", path, "--warmup", 1, *arguments)
+    record = json.loads(path.read_text())
+    jsonschema.validate(record, SCHEMA)
+    assert record["is_complete"] and len(record["rows"]) == 1
+    row = record["rows"][0]
+    return {name: value["value"] for name, value in row["values"].items()}, row["details"], told.stdout
+
+
+def test_delays_are_measured_as_they_are(server, tmp_path):
+    values, details, _ = run(server, tmp_path, "--requests", 12, "-n", 6, "-c", 4)
+    assert 0 <= values["ttft_p50"] - 1e3 * TTFT_S < SLACK_MS
+    assert abs(values["itl_p50"] - 1e3 * ITL_S) < SLACK_MS and abs(values["tpot_p50"] - 1e3 * ITL_S) < SLACK_MS
+    assert 0 <= values["e2e_p50"] - 1e3 * (TTFT_S + 5 * ITL_S) < 2 * SLACK_MS
+    assert details["completed"] == details["counted_by_server"] == 12 and details["failures"] == {}
+    assert values["output_tok_s"] == pytest.approx(12 * 6 / details["seconds"])
+    for request in details["requests"]:
+        assert request["output_tokens"] == 6 and request["prompt_tokens"] == 7 and len(request["itl_ms"]) == 5
+    assert server.num_connections == 4 + 1 - 1  # kept from one request to the next, the warm-up's too
+
+
+def test_chat_counts_no_empty_chunk(server, tmp_path):
+    values, details, _ = run(server, tmp_path, "--requests", 4, "-n", 4, "-c", 4, "--chat")
+    assert 0 <= values["ttft_p50"] - 1e3 * TTFT_S < SLACK_MS
+    assert all(len(request["itl_ms"]) == 3 for request in details["requests"])
+    assert server.bodies[-1]["messages"][0]["role"] == "user"
+
+
+def test_goodput_counts_who_met_the_objectives(server, tmp_path):
+    limit_ms = 1e3 * (TTFT_S + SLOW_TTFT_S) / 2
+    values, details, out = run(server, tmp_path, "--requests", 10, "-n", 2, "-c", 10, "--slo-ttft-ms", limit_ms,
+                               model="slow")
+    assert details["good"] == 5 and "goodput" in out
+    assert values["goodput"] == pytest.approx(5 / details["seconds"])
+
+
+def test_arrivals_do_not_wait_for_answers(server, tmp_path):
+    run(server, tmp_path, "--requests", 40, "-n", 20, "--rate", 50, "--arrivals", "constant")
+    arrivals_s = server.arrivals_s[1:]
+    assert len(arrivals_s) == 40
+    for i, arrival_s in enumerate(arrivals_s):
+        assert abs(arrival_s - arrivals_s[0] - i / 50) < 0.05
+
+
+@pytest.mark.parametrize("model", FAULTS)
+def test_a_fault_is_typed_and_the_run_goes_on(server, tmp_path, model):
+    _, details, out = run(server, tmp_path, "--requests", 6, "-n", 2, "-c", 2, "--timeout-s", 1, model=model)
+    assert details["failures"] == {FAULTS[model][1]: 3} and details["completed"] == 3
+    assert f"{FAULTS[model][1]}: 3" in out
+    assert sum("failure_detail" in request for request in details["requests"]) == 3
+
+
+def test_a_kept_connection_that_the_server_closed_is_replaced(server, tmp_path):
+    _, details, out = run(server, tmp_path, "--requests", 6, "-n", 1, "-c", 2, model="closing")
+    assert details["completed"] == 6 and details["sent_again"] > 0 and "sent again" in out
+
+
+def test_a_server_that_answers_nobody_fails_the_run(server):
+    told = bench("--url", server.url, "--model-name", "closes", "--requests", 3, "--warmup", 1, code=1)
+    assert "connect: 3" in told.stdout and "no request was answered" in told.stderr
+
+
+def test_a_server_without_the_extra_fields_is_asked_without_them(server, tmp_path):
+    _, details, out = run(server, tmp_path, "--requests", 3, "-n", 2, model="strict")
+    assert details["completed"] == 3 and details["counted_by_server"] == 0
+    assert "does not take ignore_eos" in out and "counted by chunks" in out
+
+
+def test_answers_that_end_early_are_told(server, tmp_path):
+    _, details, out = run(server, tmp_path, "--requests", 4, "-n", 5, model="early")
+    assert details["stopped_early"] == 4 and details["tokens_short"] == 4 * (5 - EARLY_TOKENS)
+    assert "stopped early: 4 requests" in out
+
+
+def test_tokens_without_usage_are_chunks(server, tmp_path):
+    _, details, out = run(server, tmp_path, "--requests", 2, "-n", 3, model="uncounted")
+    assert details["counted_by_server"] == 0 and "one per chunk for 2" in out
+    assert all(request["output_tokens"] == 3 for request in details["requests"])
+
+
+def test_a_server_that_is_not_there():
+    assert "Connection refused" in bench("--url", "http://127.0.0.1:1", code=1).stderr
+    assert "expected http://HOST" in bench("--url", "https://127.0.0.1", code=1).stderr
+
+
+def test_the_same_seed_gives_the_same_file_and_the_file_the_same_requests(server, tmp_path):
+    a, b, c, again = (tmp_path / name for name in ("a", "b", "c", "again"))
+    drawn = ["--requests", 8, "--sharegpt-like", "--rate", 40, "--arrivals", "gamma:0.5"]
+    bench(*drawn, "--save-workload", a)
+    bench(*drawn, "--save-workload", b)
+    bench(*drawn, "--seed", 2, "--save-workload", c)
+    assert a.read_bytes() == b.read_bytes() != c.read_bytes()
+    bench("--workload", a, "--save-workload", again)
+    assert a.read_bytes() == again.read_bytes()
+    lines = [json.loads(line) for line in a.read_text().splitlines()]
+    for line in lines:
+        line["output_tokens"] = 1
+    a.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run(server, tmp_path, "--workload", a)
+    assert sorted(body["prompt"] for body in server.bodies[1:]) == sorted(line["prompt"] for line in lines)
+    gaps_s = [server.arrivals_s[1 + i] - server.arrivals_s[1] for i in range(8)]
+    assert gaps_s == pytest.approx([line["arrival_s"] for line in lines], abs=0.05)
+
+
+@pytest.mark.parametrize("line,expected", [
+    ("{", "line 2"), ('{"output_tokens": 3}', "expected prompt or prompt_tokens"),
+    ('{"prompt": "a"}', "output_tokens: expected a whole number"),
+    ('{"prompt": "a", "output_tokens": -1}', "found -1"), ('{"prompt": 4, "output_tokens": 1}', "found 4"),
+    ('{"prompt": "a", "output_tokens": 1, "extra": 2}', "found extra"),
+    ('{"prompt": "a", "output_tokens": 1, "arrival_s": 1}', "on all lines or on none"),
+    ('{"prompt": "a", "output_tokens": 1, "arrival_s": -1}', "arrival_s: expected seconds"),
+])
+def test_a_bad_workload_is_refused_with_its_line(tmp_path, line, expected):
+    path = tmp_path / "work.jsonl"
+    path.write_text('{"prompt_tokens": 3, "output_tokens": 2}\n' + line + "\n")
+    told = bench("--workload", path, "--save-workload", tmp_path / "out", code=1)
+    assert expected in told.stderr and "line 2" in told.stderr
+
+
+@pytest.mark.parametrize("arguments,expected", [
+    (["-p", "lognormal:1:1"], "lognormal:MEDIAN:SIGMA:MIN:MAX"), (["-n", "0"], "found 0"),
+    (["--rate", "1", "--arrivals", "pareto:0.5"], "found pareto:0.5"), (["--workload", "/nothing"], "cannot be opened"),
+])
+def test_bad_options_say_what_was_expected(tmp_path, arguments, expected):
+    assert expected in bench(*arguments, "--save-workload", tmp_path / "out", code=1).stderr

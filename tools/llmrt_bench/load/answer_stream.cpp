@@ -1,0 +1,128 @@
+#include "tools/llmrt_bench/load/answer_stream.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "server/json_reader.h"
+
+namespace llmrt::bench {
+namespace {
+
+namespace json = boost::json;
+
+std::string begin_of(std::string_view text) {
+  constexpr size_t kBytesMax = 200;
+  return text.size() <= kBytesMax ? std::string(text) : std::string(text.substr(0, kBytesMax)) + "...";
+}
+
+const json::value* field_of(const json::object* object, std::string_view name) {
+  return object ? object->if_contains(name) : nullptr;
+}
+
+bool has_text(const json::object* object, std::string_view name) {
+  const json::value* value = field_of(object, name);
+  return value && value->is_string() && !value->get_string().empty();
+}
+
+// Of completions, of chat, and of chat with a model that thinks aloud (two names are in use).
+bool has_text(const json::object& choice) {
+  const json::value* delta = choice.if_contains("delta");
+  const json::object* parts = delta ? delta->if_object() : nullptr;
+  return has_text(&choice, "text") || has_text(parts, "content") || has_text(parts, "reasoning_content") ||
+         has_text(parts, "reasoning");
+}
+
+uint32_t count_of(const json::object& usage, std::string_view name) {
+  const json::value* value = usage.if_contains(name);
+  boost::system::error_code error;
+  const auto count = value ? value->to_number<uint32_t>(error) : 0;
+  return error ? 0 : count;
+}
+
+}  // namespace
+
+bool AnswerStream::feed(std::string_view bytes, TimeNs now_ns) {
+  while (!bytes.empty() && !is_over()) {
+    const size_t end = bytes.find('\n');
+    const size_t size = std::min(end, bytes.size());
+    if (line_.size() + size > kStreamLineBytesMax) {
+      fail(Failure::kLongLine, fmt::format("a line of more than {} bytes: {}", kStreamLineBytesMax, begin_of(line_)));
+      break;
+    }
+    line_ += bytes.substr(0, size);
+    if (end == std::string_view::npos) break;
+    bytes.remove_prefix(end + 1);
+    if (line_.ends_with('\r')) line_.pop_back();
+    take_line(line_, now_ns);
+    line_.clear();
+  }
+  if (is_over()) outcome_->end_ns = now_ns;
+  return !is_over();
+}
+
+void AnswerStream::end(TimeNs now_ns) {
+  outcome_->end_ns = now_ns;
+  if (outcome_->failure) return;
+  if (!is_done_ && !has_finish_reason_)
+    fail(Failure::kCutStream,
+         fmt::format("the stream ended after {} chunks, without a finish_reason or [DONE]", outcome_->times_ns.size()));
+  else if (outcome_->times_ns.empty())
+    fail(Failure::kNoTokens, "the answer ended and no chunk had text");
+  else if (!outcome_->is_counted_by_server)
+    outcome_->output_tokens = static_cast<uint32_t>(outcome_->times_ns.size());
+}
+
+// An event is its data lines; an empty line ends it. Comments and other fields say nothing to us.
+void AnswerStream::take_line(std::string_view line, TimeNs now_ns) {
+  if (line.empty()) {
+    if (!data_.empty()) take_event(now_ns);
+    data_.clear();
+    return;
+  }
+  if (line.starts_with('{'))  // an error without the frame of an event
+    return fail(Failure::kBadReply, fmt::format("expected server-sent events, found {}", begin_of(line)));
+  if (!line.starts_with("data:")) return;
+  line.remove_prefix(5);
+  if (line.starts_with(' ')) line.remove_prefix(1);
+  if (!data_.empty()) data_ += '\n';
+  data_ += line;
+  if (data_.size() > kStreamLineBytesMax)
+    fail(Failure::kLongLine, fmt::format("an event of more than {} bytes", kStreamLineBytesMax));
+}
+
+void AnswerStream::take_event(TimeNs now_ns) {
+  if (data_ == "[DONE]") {
+    is_done_ = true;
+    return end(now_ns);
+  }
+  Result<json::value> parsed = server::read_json(data_);
+  if (!parsed || !parsed->is_object())
+    return fail(Failure::kBadReply,
+                fmt::format("expected a JSON object as the data of an event, found {}", begin_of(data_)));
+  const json::object& event = parsed->get_object();
+  if (const json::value* error = event.if_contains("error"); error && !error->is_null())
+    return fail(Failure::kErrorEvent, begin_of(json::serialize(*error)));
+  if (const json::value* usage = event.if_contains("usage"); usage && usage->is_object()) {
+    outcome_->output_tokens = count_of(usage->get_object(), "completion_tokens");
+    if (const uint32_t tokens = count_of(usage->get_object(), "prompt_tokens")) outcome_->prompt_tokens = tokens;
+    outcome_->is_counted_by_server = outcome_->output_tokens > 0;
+  }
+  const json::value* choices = event.if_contains("choices");
+  if (!choices || !choices->is_array())
+    return fail(Failure::kBadReply, fmt::format("expected an event with choices, found {}", begin_of(data_)));
+  if (choices->get_array().empty()) return;  // of the usage alone
+  const json::object* choice = choices->get_array().front().if_object();
+  if (!choice)
+    return fail(Failure::kBadReply, fmt::format("expected choices that are objects, found {}", begin_of(data_)));
+  if (has_text(*choice)) outcome_->times_ns.push_back(now_ns);
+  const json::value* reason = choice->if_contains("finish_reason");
+  has_finish_reason_ |= reason && !reason->is_null();
+}
+
+void AnswerStream::fail(Failure failure, std::string detail) {
+  outcome_->failure = failure;
+  outcome_->failure_detail = std::move(detail);
+}
+
+}  // namespace llmrt::bench

@@ -1,0 +1,36 @@
+// A streamed answer in OpenAI's protocol (server-sent events of completions or chat completions), read as its bytes
+// come. Pure: the time of each piece of bytes is a parameter. Nothing that a server sends makes it keep more than one
+// line and the times of the chunks.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "tools/llmrt_bench/load/outcome.h"
+
+namespace llmrt::bench {
+
+inline constexpr size_t kStreamLineBytesMax = 1 << 20;
+
+class AnswerStream {
+ public:
+  // Times, counts and a failure go to `outcome`, which lives as long.
+  explicit AnswerStream(Outcome* outcome) : outcome_(outcome) {}
+
+  // False: nothing more is wanted, as the answer is over or has failed.
+  bool feed(std::string_view bytes, TimeNs now_ns);
+  // The bytes have ended. Whether the answer had, and had tokens.
+  void end(TimeNs now_ns);
+
+ private:
+  void take_line(std::string_view line, TimeNs now_ns);
+  void take_event(TimeNs now_ns);
+  void fail(Failure failure, std::string detail);
+  bool is_over() const { return is_done_ || outcome_->failure; }
+
+  Outcome* outcome_;
+  std::string line_, data_;
+  bool has_finish_reason_ = false, is_done_ = false;
+};
+
+}  // namespace llmrt::bench
