@@ -17,6 +17,7 @@ void add_agree_command(CLI::App& app, int* exit_code);
 void add_batching_command(CLI::App& app, int* exit_code);
 void add_serving_command(CLI::App& app, int* exit_code);
 void add_serve_command(CLI::App& app, int* exit_code);
+void add_capacity_command(CLI::App& app, int* exit_code);
 void add_kv_command(CLI::App& app, int* exit_code);
 void add_compare_command(CLI::App& app, int* exit_code);
 void add_report_command(CLI::App& app, int* exit_code);

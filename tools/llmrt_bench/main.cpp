@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
   llmrt::bench::add_batching_command(app, &exit_code);
   llmrt::bench::add_serving_command(app, &exit_code);
   llmrt::bench::add_serve_command(app, &exit_code);
+  llmrt::bench::add_capacity_command(app, &exit_code);
   llmrt::bench::add_kv_command(app, &exit_code);
   llmrt::bench::add_compare_command(app, &exit_code);
   llmrt::bench::add_report_command(app, &exit_code);
