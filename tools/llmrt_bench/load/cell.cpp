@@ -168,7 +168,7 @@ class CellSearch {
     const TimeNs burst_ns = outcomes_.front().due_ns + static_cast<TimeNs>(burst_at_s * 1e9);
     result_.is_recovered = options_.slo.is_met(outcomes_.back());
     for (const Outcome& outcome : outcomes_)
-      if (outcome.due_ns > burst_ns + 1000 && !options_.slo.is_met(outcome))
+      if (outcome.due_ns > burst_ns && !options_.slo.is_met(outcome))
         result_.recovery_s = std::max(result_.recovery_s, ms_between(burst_ns, outcome.due_ns) * 1e-3);
     return {};
   }

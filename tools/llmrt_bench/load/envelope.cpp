@@ -58,7 +58,6 @@ json::object envelope_row(const std::string& model, const std::string& device, K
                    {"pattern", cell.pattern},
                    {"slo_ttft_ms", number_or_null(options.slo.ttft_ms)},
                    {"slo_tpot_ms", number_or_null(options.slo.tpot_ms)},
-                   {"slo_e2e_ms", number_or_null(options.slo.e2e_ms)},
                    {"slo_share", options.slo_share},
                    {"verdict", cell_verdict_name(result.verdict)},
                    {"note", result.note},

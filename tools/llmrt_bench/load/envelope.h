@@ -1,5 +1,5 @@
 // The operating envelope of a model on a device: a file with a row for each cell, all with the same named columns
-// (docs/bench.md says what they are). CSV where its name ends in .csv, else JSON lines. Whole after each row.
+// (docs/load.md says what they are). CSV where its name ends in .csv, else JSON lines. Whole after each row.
 #pragma once
 
 #include <boost/json.hpp>

@@ -7,6 +7,8 @@
 #include <boost/beast/http.hpp>
 #include <boost/json.hpp>
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -107,6 +109,14 @@ HttpRequest make_post(const HttpTarget& target, const LoadItem& item) {
   request.body() = json::serialize(body);
   request.prepare_payload();
   return request;
+}
+
+// A connection is a file, and the usual limit of 1,024 is less than a load may need.
+void allow_many_connections() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 }  // namespace
@@ -257,6 +267,7 @@ const HttpTarget& HttpLoad::target() const {
 }
 
 Result<std::unique_ptr<HttpLoad>> HttpLoad::open(HttpTarget target) {
+  allow_many_connections();
   auto impl = std::make_unique<Impl>();
   ErrorOf error;
   impl->endpoints = asio::ip::tcp::resolver(impl->io).resolve(target.host, target.port, error);
