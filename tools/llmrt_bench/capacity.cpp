@@ -179,7 +179,7 @@ void add_options(CLI::App* command, Options* options) {
   number("--slo-tpot-ms", *cell.slo.tpot_ms, 1e-3, 1e9, "Between tokens on average, at most");
   number("--slo-share", cell.slo_share, 0.01, 1.0, "Of requests that meet both, at least");
   number("--trial-s", cell.trial_s, 0.01, 1e6,
-         "Of arrivals at one rate; a rate holds for so long. Longer where requests take more than a third of it");
+         "Of arrivals at one rate, which is for how long it holds; at least 3 lone requests and 5 TTFT objectives");
   number("--requests-min", cell.requests_min, 1u, 1u << 20, "Of a trial");
   number("--tolerance", cell.tolerance, 0.001, 10.0, "Of the rate that is found");
   number("--trials-max", cell.trials_max, 1u, 1000u, "In search of a rate");

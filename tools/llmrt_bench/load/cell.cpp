@@ -98,7 +98,9 @@ class CellSearch {
     Result<Trial> alone = trial("alone", 0, items, 1);
     if (!alone) return alone.error();
     result_.alone = *std::move(alone);
-    trial_s_ = std::max(options_.trial_s, 3e-3 * result_.alone.summary.e2e_ms.p50);
+    // A queue that grows all the time must pass the objective within the trial.
+    trial_s_ =
+        std::max({options_.trial_s, 3e-3 * result_.alone.summary.e2e_ms.p50, 5e-3 * options_.slo.ttft_ms.value_or(0)});
     return {};
   }
 

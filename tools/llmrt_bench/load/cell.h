@@ -22,7 +22,7 @@ struct Cell {
 struct CellOptions {
   LoadSlo slo;
   double slo_share = 0.95;     // of the requests must meet it
-  double trial_s = 20;         // of arrivals at one rate, or three times a lone request when that is longer
+  double trial_s = 20;         // of arrivals at one rate; at least 3 lone requests and 5 TTFT objectives
   uint32_t requests_min = 16;  // of a trial
   double tolerance = 0.1;      // the lowest rate that misses over the highest that meets, less 1
   uint32_t trials_max = 16;    // of the search
