@@ -99,6 +99,13 @@ def error_event(answer):
     answer.raw(b"0\r\n\r\n")
 
 
+def endless(answer):
+    answer.raw(head())
+    for _ in range(10000):
+        answer.token()
+    return "close"
+
+
 def no_tokens(answer):
     answer.raw(head())
     answer.end(0)
@@ -138,7 +145,7 @@ FAULTS = {
     "status_503": (status_503, "status 503"), "no_content_type": (no_content_type, "bad_reply"),
     "cut_stream": (cut_stream, "cut_stream"), "cut_without_done": (cut_without_done, "cut_stream"),
     "garbage_json": (garbage_json, "bad_reply"), "not_an_answer": (not_an_answer, "bad_reply"),
-    "error_event": (error_event, "error_event"), "no_tokens": (no_tokens, "no_tokens"),
+    "error_event": (error_event, "error_event"), "no_tokens": (no_tokens, "no_tokens"), "endless": (endless, "too_long"),
     "long_line": (long_line, "long_line"), "long_header": (long_header, "bad_reply"), "not_http": (not_http, "bad_reply"),
     "bad_chunk": (bad_chunk, "bad_reply"), "hangs": (hangs, "timeout"),
 }

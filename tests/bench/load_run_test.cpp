@@ -157,6 +157,7 @@ TEST_CASE("a stream says the same wherever it is cut") {
       "data: {\"choices\": [], \"usage\": {\"completion_tokens\": 3, \"prompt_tokens\": 11}}\n\ndata: [DONE]\n\n";
   for (size_t cut = 0; cut < stream.size(); ++cut) {
     Outcome outcome;
+    outcome.asked_tokens = 3;
     AnswerStream answer(&outcome);
     if (answer.feed(stream.substr(0, cut), 1)) answer.feed(stream.substr(cut), 2);
     INFO("cut at " << cut << ": " << outcome.failure_detail);
@@ -167,6 +168,7 @@ TEST_CASE("a stream says the same wherever it is cut") {
     CHECK(outcome.end_ns == 2);
   }
   Outcome cut;
+  cut.asked_tokens = 3;
   AnswerStream answer(&cut);
   CHECK(answer.feed("data: {\"choices\": [{\"text\": \"a\"}]}\n\n", 1));
   answer.end(2);

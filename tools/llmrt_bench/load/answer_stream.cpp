@@ -11,6 +11,8 @@ namespace {
 
 namespace json = boost::json;
 
+constexpr size_t kChunksPerTokenMax = 4;  // of a server that sends characters
+
 std::string begin_of(std::string_view text) {
   constexpr size_t kBytesMax = 200;
   return text.size() <= kBytesMax ? std::string(text) : std::string(text.substr(0, kBytesMax)) + "...";
@@ -116,6 +118,9 @@ void AnswerStream::take_event(TimeNs now_ns) {
   if (!choice)
     return fail(Failure::kBadReply, fmt::format("expected choices that are objects, found {}", begin_of(data_)));
   if (has_text(*choice)) outcome_->times_ns.push_back(now_ns);
+  if (outcome_->times_ns.size() > kChunksPerTokenMax * outcome_->asked_tokens)
+    return fail(Failure::kTooLong, fmt::format("{} tokens were asked for, and {} chunks with text came",
+                                               outcome_->asked_tokens, outcome_->times_ns.size()));
   const json::value* reason = choice->if_contains("finish_reason");
   has_finish_reason_ |= reason && !reason->is_null();
 }

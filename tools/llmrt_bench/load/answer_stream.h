@@ -1,6 +1,6 @@
 // A streamed answer in OpenAI's protocol (server-sent events of completions or chat completions), read as its bytes
-// come. Pure: the time of each piece of bytes is a parameter. Nothing that a server sends makes it keep more than one
-// line and the times of the chunks.
+// come. Pure: the time of each piece of bytes is a parameter. What a server sends cannot make it keep more than a line,
+// an event and the times of a few chunks for each token that was asked for.
 #pragma once
 
 #include <string>

@@ -123,7 +123,7 @@ class CellSearch {
   Status search() {
     double met = 0, missed = 0, per_s = 1e3 / result_.alone.summary.e2e_ms.p50;
     while (result_.num_trials < options_.trials_max) {
-      Result<Trial> tried = at_rate(per_s, fmt::format("trial {},", result_.num_trials + 1).c_str());
+      Result<Trial> tried = at_rate(per_s, fmt::format("trial {} at", result_.num_trials + 1).c_str());
       if (!tried) return tried.error();
       ++result_.num_trials;
       if (tried->good_share() >= options_.slo_share) {
@@ -147,7 +147,7 @@ class CellSearch {
   }
 
   Status go_beyond() {
-    Result<Trial> beyond = at_rate(options_.beyond * result_.highest.per_s, "beyond,");
+    Result<Trial> beyond = at_rate(options_.beyond * result_.highest.per_s, "beyond at");
     if (!beyond) return beyond.error();
     result_.beyond = *std::move(beyond);
     result_.beyond_what = what_happens(result_.beyond, options_);
@@ -164,7 +164,7 @@ class CellSearch {
     for (double time_s = 0; time_s < end_s; time_s += 1 / base) items.push_back(item(time_s));
     for (uint32_t i = 0; i < count; ++i) items.push_back(item(burst_at_s));
     std::ranges::stable_sort(items, {}, &EngineItem::arrival_s);
-    Result<Trial> ran = trial(fmt::format("burst of {}, {:.3g} requests/s,", count, base), base, items, 0);
+    Result<Trial> ran = trial(fmt::format("burst of {} beside {:.3g} requests/s", count, base), base, items, 0);
     if (!ran) return ran.error();
     result_.burst_requests = count;
     const TimeNs burst_ns = outcomes_.front().due_ns + static_cast<TimeNs>(burst_at_s * 1e9);

@@ -82,7 +82,8 @@ void set_failure(Outcome* outcome, const ErrorOf& error, bool has_begun) {
 
 HttpRequest make_get(const HttpTarget& target, const std::string& path) {
   HttpRequest request(http::verb::get, target.base + path, 11);
-  request.set(http::field::host, target.host + ":" + target.port);
+  const bool is_ipv6 = target.host.find(':') != std::string::npos;
+  request.set(http::field::host, fmt::format("{}:{}", is_ipv6 ? "[" + target.host + "]" : target.host, target.port));
   for (const auto& [name, value] : target.headers) request.set(name, value);
   request.keep_alive(true);
   return request;
@@ -135,7 +136,7 @@ struct HttpLoad::Impl {
                                                      Outcome* outcome);
   asio::awaitable<void> ask(const HttpRequest* request, Outcome* outcome);
   asio::awaitable<void> read_answer(std::unique_ptr<Connection> connection, Parser* parser, Outcome* outcome);
-  asio::awaitable<std::string> read_error(Connection& connection, Parser* parser);
+  asio::awaitable<std::string> read_text(Connection& connection, Parser* parser, size_t bytes_max);
 
   Outcome ask_alone(const LoadItem& item);
   template <typename Coroutine>
@@ -203,10 +204,10 @@ asio::awaitable<void> HttpLoad::Impl::ask(const HttpRequest* request, Outcome* o
   const std::string type(parser->get()[http::field::content_type]);
   if (status != 200) {
     outcome->http_status = status;
-    std::string text = co_await read_error(*connection, &*parser);
+    std::string text = co_await read_text(*connection, &*parser, kErrorBytesMax);
     set_failure(outcome, Failure::kStatus, std::move(text));
   } else if (!type.starts_with("text/event-stream")) {
-    const std::string text = co_await read_error(*connection, &*parser);
+    const std::string text = co_await read_text(*connection, &*parser, kErrorBytesMax);
     set_failure(outcome, Failure::kBadReply,
                 fmt::format("expected content-type text/event-stream, found \"{}\": {}", type, text));
   } else {
@@ -237,16 +238,16 @@ asio::awaitable<void> HttpLoad::Impl::read_answer(std::unique_ptr<Connection> co
   idle.push_back(std::move(connection));
 }
 
-asio::awaitable<std::string> HttpLoad::Impl::read_error(Connection& connection, Parser* parser) {
+asio::awaitable<std::string> HttpLoad::Impl::read_text(Connection& connection, Parser* parser, size_t bytes_max) {
   std::string text;
   std::array<char, 16384> bytes;
   std::string_view read;
   ErrorOf error;
-  while (!error && !parser->is_done() && text.size() < kErrorBytesMax) {
+  while (!error && !parser->is_done() && text.size() < bytes_max) {
     error = co_await read_body(connection, *parser, bytes, &read);
     text += read;
   }
-  co_return text.substr(0, kErrorBytesMax);
+  co_return text.substr(0, bytes_max);
 }
 
 Outcome HttpLoad::Impl::ask_alone(const LoadItem& item) {
@@ -284,14 +285,7 @@ Status HttpLoad::find_model() {
   const auto get = [&]() -> asio::awaitable<void> {
     std::optional<Parser> parser;
     const std::unique_ptr<Connection> connection = co_await impl_->begin(&request, &parser, &outcome);
-    if (!connection) co_return;
-    std::array<char, 16384> bytes;
-    std::string_view read;
-    ErrorOf error;
-    while (!error && !parser->is_done() && text.size() < kStreamLineBytesMax) {
-      error = co_await read_body(*connection, *parser, bytes, &read);
-      text += read;
-    }
+    if (connection) text = co_await impl_->read_text(*connection, &*parser, kStreamLineBytesMax);
   };
   impl_->spawn(get());
   impl_->run_all();

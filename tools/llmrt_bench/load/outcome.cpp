@@ -10,8 +10,8 @@
 namespace llmrt::bench {
 
 const char* failure_name(Failure failure) {
-  constexpr std::array kNames = {"connect",    "status",    "bad_reply", "long_line", "error_event",
-                                 "cut_stream", "no_tokens", "timeout",   "refused",   "engine"};
+  constexpr std::array kNames = {"connect",  "status",    "bad_reply", "long_line", "error_event", "cut_stream",
+                                 "too_long", "no_tokens", "timeout",   "refused",   "engine"};
   return kNames[static_cast<size_t>(failure)];
 }
 

@@ -20,6 +20,7 @@ enum class Failure : uint8_t {
   kLongLine,    // a line without an end
   kErrorEvent,  // an error inside the stream
   kCutStream,   // the stream ended before the answer did
+  kTooLong,     // it goes on and on behind what was asked for
   kNoTokens,    // an answer that ended well and held nothing
   kTimeout,
   kRefused,  // by the engine in process: its queue is full, or the request can never fit
