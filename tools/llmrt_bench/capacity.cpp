@@ -72,8 +72,10 @@ RecordRow record_row(const Cell& cell, const std::string& device, const CellResu
           device,
           {{"highest_rate", "requests/s", result.highest.per_s},
            {"output_tok_s", "tok/s", summary.per_s(static_cast<double>(summary.output_tokens))},
-           {"ttft_p95", "ms", summary.ttft_ms.p95, summary.ttft_ms.samples},
-           {"tpot_p95", "ms", summary.tpot_ms.p95, summary.tpot_ms.samples},
+           {"ttft_p50", "ms", summary.ttft_ms.p50, summary.ttft_ms.samples},
+           {"ttft_p95", "ms", summary.ttft_ms.p95},
+           {"tpot_p50", "ms", summary.tpot_ms.p50, summary.tpot_ms.samples},
+           {"tpot_p95", "ms", summary.tpot_ms.p95},
            {"recovery", "s", result.recovery_s}},
           std::move(row)};
 }

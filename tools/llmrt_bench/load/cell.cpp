@@ -36,7 +36,7 @@ class CellSearch {
       return no_search(CellVerdict::kDoesNotFit, fmt::format("{} tokens of prompt and {} of output, the context has {}",
                                                              cell_.prompt_tokens, cell_.output_tokens, context));
     if (Status status = run_alone(); !status) return status.error();
-    if (result_.alone.summary.num_completed == 0) return no_search(CellVerdict::kCannotRun, first_failure_);
+    if (result_.alone.summary.num_completed == 0) return no_search(CellVerdict::kCannotRun, failure_);
     if (result_.alone.summary.num_good == 0)
       return no_search(CellVerdict::kMissedAlone, "the objectives are missed without any other request");
     if (Status status = search(); !status) return status.error();
@@ -85,7 +85,7 @@ class CellSearch {
     out.num_preemptions = bench_.engine->stats().num_preemptions - preemptions;
     for (const Outcome& outcome : outcomes_) {
       out.num_refused += outcome.failure == Failure::kRefused;
-      if (outcome.failure) first_failure_ = outcome.failure_detail;
+      if (outcome.failure) failure_ = outcome.failure_detail;
     }
     return out;
   }
@@ -105,7 +105,7 @@ class CellSearch {
   }
 
   // The same gaps at each rate, in units of their mean; other words.
-  Result<Trial> at_rate(double per_s, const char* what) {
+  Result<Trial> at_rate(double per_s, const std::string& what) {
     const size_t count = std::max<size_t>(options_.requests_min, static_cast<size_t>(std::ceil(per_s * trial_s_)));
     Draws gaps(options_.seed);
     std::vector<EngineItem> items;
@@ -123,7 +123,7 @@ class CellSearch {
   Status search() {
     double met = 0, missed = 0, per_s = 1e3 / result_.alone.summary.e2e_ms.p50;
     while (result_.num_trials < options_.trials_max) {
-      Result<Trial> tried = at_rate(per_s, fmt::format("trial {} at", result_.num_trials + 1).c_str());
+      Result<Trial> tried = at_rate(per_s, fmt::format("trial {} at", result_.num_trials + 1));
       if (!tried) return tried.error();
       ++result_.num_trials;
       if (tried->good_share() >= options_.slo_share) {
@@ -181,7 +181,7 @@ class CellSearch {
   CellResult result_;
   double trial_s_ = 0;
   std::vector<Outcome> outcomes_;  // of the last trial
-  std::string first_failure_;
+  std::string failure_;
   Draws content_{~options_.seed};
 };
 
