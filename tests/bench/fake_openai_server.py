@@ -62,7 +62,8 @@ class Answer:
 
 
 def status_503(answer):
-    answer.raw(head("503 Service Unavailable", "application/json", "Content-Length: 19\r\n") + b'{"error": "so busy"}'[:19])
+    body = b"so busy \x1b[2J"
+    answer.raw(head("503 Service Unavailable", "text/plain", f"Content-Length: {len(body)}\r\n") + body)
 
 
 def no_content_type(answer):

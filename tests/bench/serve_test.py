@@ -79,6 +79,7 @@ def test_a_fault_is_typed_and_the_run_goes_on(server, tmp_path, model):
     _, details, out = run(server, tmp_path, "--requests", 6, "-n", 2, "-c", 2, "--timeout-s", 1, model=model)
     assert details["failures"] == {FAULTS[model][1]: 3} and details["completed"] == 3
     assert f"{FAULTS[model][1]}: 3" in out
+    assert "\x1b" not in out  # of what the server said
     assert sum("failure_detail" in request for request in details["requests"]) == 3
 
 

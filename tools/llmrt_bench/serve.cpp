@@ -136,7 +136,8 @@ std::vector<LoadItem> warm_up_items(const Options& options, const std::vector<Lo
 
 std::string digest_of(const std::string& text) {
   std::string out;
-  for (const auto byte : Sha256().add_bytes(std::as_bytes(std::span(text))).finish()) out += fmt::format("{:02x}", byte);
+  for (const auto byte : Sha256().add_bytes(std::as_bytes(std::span(text))).finish())
+    out += fmt::format("{:02x}", byte);
   return out;
 }
 
@@ -204,7 +205,7 @@ Status run_url(const Options& options, const std::vector<LoadItem>& items) {
                                        {"forces_length", target.forces_length},
                                        {"asks_usage", target.asks_usage}});
   if (!record) return record.error();
-  fmt::print("{}, model {}, {}: {}\n", options.url, target.model, options.is_chat ? "chat" : "completions",
+  fmt::print("{}, model {}, {}: {}\n", options.url, printable(target.model), options.is_chat ? "chat" : "completions",
              load_name(options, items));
   if (!target.forces_length) fmt::print("the server does not take ignore_eos and min_tokens: answers may end early\n");
   if (!target.asks_usage) fmt::print("the server does not take stream_options: tokens are counted by chunks\n");

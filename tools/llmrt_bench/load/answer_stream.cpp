@@ -49,7 +49,8 @@ bool AnswerStream::feed(std::string_view bytes, TimeNs now_ns) {
     const size_t end = bytes.find('\n');
     const size_t size = std::min(end, bytes.size());
     if (line_.size() + size > kStreamLineBytesMax) {
-      fail(Failure::kLongLine, fmt::format("a line of more than {} bytes: {}", kStreamLineBytesMax, begin_of(line_)));
+      outcome_->fail(Failure::kLongLine,
+                     fmt::format("a line of more than {} bytes: {}", kStreamLineBytesMax, begin_of(line_)));
       break;
     }
     line_ += bytes.substr(0, size);
@@ -67,10 +68,11 @@ void AnswerStream::end(TimeNs now_ns) {
   outcome_->end_ns = now_ns;
   if (outcome_->failure) return;
   if (!is_done_ && !has_finish_reason_)
-    fail(Failure::kCutStream,
-         fmt::format("the stream ended after {} chunks, without a finish_reason or [DONE]", outcome_->times_ns.size()));
+    outcome_->fail(
+        Failure::kCutStream,
+        fmt::format("the stream ended after {} chunks, without a finish_reason or [DONE]", outcome_->times_ns.size()));
   else if (outcome_->times_ns.empty())
-    fail(Failure::kNoTokens, "the answer ended and no chunk had text");
+    outcome_->fail(Failure::kNoTokens, "the answer ended and no chunk had text");
   else if (!outcome_->is_counted_by_server)
     outcome_->output_tokens = static_cast<uint32_t>(outcome_->times_ns.size());
 }
@@ -83,14 +85,14 @@ void AnswerStream::take_line(std::string_view line, TimeNs now_ns) {
     return;
   }
   if (line.starts_with('{'))  // an error without the frame of an event
-    return fail(Failure::kBadReply, fmt::format("expected server-sent events, found {}", begin_of(line)));
+    return outcome_->fail(Failure::kBadReply, fmt::format("expected server-sent events, found {}", begin_of(line)));
   if (!line.starts_with("data:")) return;
   line.remove_prefix(5);
   if (line.starts_with(' ')) line.remove_prefix(1);
   if (!data_.empty()) data_ += '\n';
   data_ += line;
   if (data_.size() > kStreamLineBytesMax)
-    fail(Failure::kLongLine, fmt::format("an event of more than {} bytes", kStreamLineBytesMax));
+    outcome_->fail(Failure::kLongLine, fmt::format("an event of more than {} bytes", kStreamLineBytesMax));
 }
 
 void AnswerStream::take_event(TimeNs now_ns) {
@@ -100,11 +102,11 @@ void AnswerStream::take_event(TimeNs now_ns) {
   }
   Result<json::value> parsed = server::read_json(data_);
   if (!parsed || !parsed->is_object())
-    return fail(Failure::kBadReply,
-                fmt::format("expected a JSON object as the data of an event, found {}", begin_of(data_)));
+    return outcome_->fail(Failure::kBadReply,
+                          fmt::format("expected a JSON object as the data of an event, found {}", begin_of(data_)));
   const json::object& event = parsed->get_object();
   if (const json::value* error = event.if_contains("error"); error && !error->is_null())
-    return fail(Failure::kErrorEvent, begin_of(json::serialize(*error)));
+    return outcome_->fail(Failure::kErrorEvent, begin_of(json::serialize(*error)));
   if (const json::value* usage = event.if_contains("usage"); usage && usage->is_object()) {
     outcome_->output_tokens = count_of(usage->get_object(), "completion_tokens");
     if (const uint32_t tokens = count_of(usage->get_object(), "prompt_tokens")) outcome_->prompt_tokens = tokens;
@@ -112,22 +114,18 @@ void AnswerStream::take_event(TimeNs now_ns) {
   }
   const json::value* choices = event.if_contains("choices");
   if (!choices || !choices->is_array())
-    return fail(Failure::kBadReply, fmt::format("expected an event with choices, found {}", begin_of(data_)));
+    return outcome_->fail(Failure::kBadReply, fmt::format("expected an event with choices, found {}", begin_of(data_)));
   if (choices->get_array().empty()) return;  // of the usage alone
   const json::object* choice = choices->get_array().front().if_object();
   if (!choice)
-    return fail(Failure::kBadReply, fmt::format("expected choices that are objects, found {}", begin_of(data_)));
+    return outcome_->fail(Failure::kBadReply,
+                          fmt::format("expected choices that are objects, found {}", begin_of(data_)));
   if (has_text(*choice)) outcome_->times_ns.push_back(now_ns);
   if (outcome_->times_ns.size() > kChunksPerTokenMax * outcome_->asked_tokens)
-    return fail(Failure::kTooLong, fmt::format("{} tokens were asked for, and {} chunks with text came",
-                                               outcome_->asked_tokens, outcome_->times_ns.size()));
+    return outcome_->fail(Failure::kTooLong, fmt::format("{} tokens were asked for, and {} chunks with text came",
+                                                         outcome_->asked_tokens, outcome_->times_ns.size()));
   const json::value* reason = choice->if_contains("finish_reason");
   has_finish_reason_ |= reason && !reason->is_null();
-}
-
-void AnswerStream::fail(Failure failure, std::string detail) {
-  outcome_->failure = failure;
-  outcome_->failure_detail = std::move(detail);
 }
 
 }  // namespace llmrt::bench

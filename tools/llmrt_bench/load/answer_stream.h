@@ -25,7 +25,6 @@ class AnswerStream {
  private:
   void take_line(std::string_view line, TimeNs now_ns);
   void take_event(TimeNs now_ns);
-  void fail(Failure failure, std::string detail);
   bool is_over() const { return is_done_ || outcome_->failure; }
 
   Outcome* outcome_;

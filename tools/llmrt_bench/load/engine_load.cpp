@@ -93,8 +93,7 @@ class EngineLoad {
   }
 
   static void fail(Outcome* outcome, Failure failure, const Error& error) {
-    outcome->failure = failure;
-    outcome->failure_detail = fmt::format("{}: {}", error_code_name(error.code), error.message);
+    outcome->fail(failure, fmt::format("{}: {}", error_code_name(error.code), error.message));
   }
 
   void end(Outcome* outcome, TimeNs end_ns) {

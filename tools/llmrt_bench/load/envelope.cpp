@@ -32,6 +32,7 @@ void add_trial(json::object* row, const std::string& prefix, const Trial* trial)
 
 std::string csv_field(const json::value& value) {
   if (value.is_null()) return "";
+  if (value.is_double()) return fmt::format("{}", value.get_double());
   if (!value.is_string()) return json::serialize(value);
   std::string out = "\"";
   for (const char c : value.get_string()) {

@@ -64,20 +64,15 @@ asio::awaitable<ErrorOf> read_body(Connection& connection, Parser& parser, std::
   co_return error;
 }
 
-void set_failure(Outcome* outcome, Failure failure, std::string detail) {
-  outcome->failure = failure;
-  outcome->failure_detail = std::move(detail);
-}
-
 // What an error of the connection says of the answer.
-void set_failure(Outcome* outcome, const ErrorOf& error, bool has_begun) {
+void fail(Outcome* outcome, const ErrorOf& error, bool has_begun) {
   const bool is_end = error == http::error::end_of_stream || error == http::error::partial_message;
   Failure failure = has_begun ? Failure::kCutStream : Failure::kConnect;
   if (error == beast::error::timeout)
     failure = Failure::kTimeout;
   else if (!is_end && error.category() == ErrorOf(http::error::bad_version).category())
     failure = Failure::kBadReply;
-  set_failure(outcome, failure, error.message());
+  outcome->fail(failure, error.message());
 }
 
 HttpRequest make_get(const HttpTarget& target, const std::string& path) {
@@ -172,7 +167,7 @@ asio::awaitable<std::unique_ptr<Connection>> HttpLoad::Impl::begin(const HttpReq
   for (bool may_reuse : {true, false}) {
     Result<std::unique_ptr<Connection>> opened = co_await connect(may_reuse);
     if (!opened) {
-      set_failure(outcome, Failure::kConnect, opened.error().message);
+      outcome->fail(Failure::kConnect, opened.error().message);
       co_return nullptr;
     }
     std::unique_ptr<Connection> connection = std::move(*opened);
@@ -188,7 +183,7 @@ asio::awaitable<std::unique_ptr<Connection>> HttpLoad::Impl::begin(const HttpReq
     if (!error) co_return std::move(connection);
     outcome->is_sent_again = connection->is_used && !(*parser)->got_some() && error != beast::error::timeout;
     if (outcome->is_sent_again) continue;
-    set_failure(outcome, error, (*parser)->got_some());
+    fail(outcome, error, (*parser)->got_some());
     co_return nullptr;
   }
   co_return nullptr;
@@ -204,12 +199,12 @@ asio::awaitable<void> HttpLoad::Impl::ask(const HttpRequest* request, Outcome* o
   const std::string type(parser->get()[http::field::content_type]);
   if (status != 200) {
     outcome->http_status = status;
-    std::string text = co_await read_text(*connection, &*parser, kErrorBytesMax);
-    set_failure(outcome, Failure::kStatus, std::move(text));
+    const std::string text = co_await read_text(*connection, &*parser, kErrorBytesMax);
+    outcome->fail(Failure::kStatus, text);
   } else if (!type.starts_with("text/event-stream")) {
     const std::string text = co_await read_text(*connection, &*parser, kErrorBytesMax);
-    set_failure(outcome, Failure::kBadReply,
-                fmt::format("expected content-type text/event-stream, found \"{}\": {}", type, text));
+    outcome->fail(Failure::kBadReply,
+                  fmt::format("expected content-type text/event-stream, found \"{}\": {}", type, text));
   } else {
     co_await read_answer(std::move(connection), &*parser, outcome);
   }
@@ -227,7 +222,7 @@ asio::awaitable<void> HttpLoad::Impl::read_answer(std::unique_ptr<Connection> co
     wants_more = answer.feed(read, clock.now_ns());
   }
   if (wants_more) {
-    if (error) set_failure(outcome, error, true);
+    if (error) fail(outcome, error, true);
     answer.end(clock.now_ns());
   }
   if (error || outcome->failure) co_return;
@@ -297,7 +292,7 @@ Status HttpLoad::find_model() {
   const json::value* id = parsed ? parsed->find_pointer("/data/0/id", error) : nullptr;
   if (!id || !id->is_string())
     return make_error(ErrorCode::kIo, "--url: /v1/models: expected data[0].id, found {}; name it with --model-name",
-                      text.substr(0, 200));
+                      printable(text.substr(0, 200)));
   impl_->target.model = std::string(id->get_string());
   return {};
 }

@@ -15,6 +15,18 @@ const char* failure_name(Failure failure) {
   return kNames[static_cast<size_t>(failure)];
 }
 
+std::string printable(std::string_view text) {
+  std::string out(text);
+  for (char& c : out)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return out;
+}
+
+void Outcome::fail(Failure kind, std::string_view detail) {
+  failure = kind;
+  failure_detail = printable(detail);
+}
+
 std::string Outcome::failure_text() const {
   if (!failure) return "";
   return *failure == Failure::kStatus ? fmt::format("status {}", http_status) : failure_name(*failure);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -28,6 +29,9 @@ enum class Failure : uint8_t {
 };
 const char* failure_name(Failure failure);  // "connect", "status", ...
 
+// With '?' for control characters: bytes of a stranger, fit for a terminal.
+std::string printable(std::string_view text);
+
 struct Outcome {
   TimeNs due_ns = 0;             // when it was to be sent; all times count from here
   TimeNs sent_ns = 0;            // later only when this program was late
@@ -44,6 +48,8 @@ struct Outcome {
 
   double ttft_ms() const { return times_ns.empty() ? 0 : ms_between(due_ns, times_ns.front()); }
   double e2e_ms() const { return ms_between(due_ns, end_ns); }
+  // What a server said may stand in the detail: it is kept as printable().
+  void fail(Failure kind, std::string_view detail);
   // "" of an answer that is complete.
   std::string failure_text() const;
   // Between the first token and the last; none of an answer of one.
