@@ -161,18 +161,27 @@ json::object AnswerWriter::whole(const std::vector<Choice>& choices, std::vector
   return body;
 }
 
-json::object AnswerWriter::first_chunk(size_t index, const Choice& choice) const {
+// Null where only the last chunk tells it.
+json::value AnswerWriter::usage_so_far(const std::vector<Choice>& choices) const {
+  if (!form_.continuous_usage) return nullptr;
+  json::object usage = usage_of(choices, form_);
+  usage.erase("prompt_tokens_details");  // known at the end
+  return usage;
+}
+
+json::object AnswerWriter::first_chunk(size_t index, const std::vector<Choice>& choices) const {
   json::object body = frame("chat.completion.chunk");
   body["choices"] = {{{"index", index},
                       {"delta", {{"role", "assistant"}, {"content", ""}}},
                       {"logprobs", nullptr},
                       {"finish_reason", nullptr}}};
-  if (form_.return_token_ids) body["prompt_token_ids"] = to_array(choice.prompt_tokens());
-  if (form_.include_usage) body["usage"] = nullptr;
+  if (form_.return_token_ids) body["prompt_token_ids"] = to_array(choices[index].prompt_tokens());
+  if (form_.include_usage) body["usage"] = usage_so_far(choices);
   return body;
 }
 
-json::object AnswerWriter::chunk(size_t index, const ChoiceDelta& delta, bool first, const Choice& choice) const {
+json::object AnswerWriter::chunk(size_t index, const ChoiceDelta& delta, bool first,
+                                 const std::vector<Choice>& choices) const {
   json::object body = frame(form_.chat ? "chat.completion.chunk" : "text_completion");
   json::object item{{"index", index}};
   if (!form_.chat)
@@ -185,10 +194,10 @@ json::object AnswerWriter::chunk(size_t index, const ChoiceDelta& delta, bool fi
   item["finish_reason"] = finish_text(delta.finish);
   if (form_.return_token_ids) {
     item["token_ids"] = to_array(delta.token_ids);
-    if (first && !form_.chat) item["prompt_token_ids"] = to_array(choice.prompt_tokens());
+    if (first && !form_.chat) item["prompt_token_ids"] = to_array(choices[index].prompt_tokens());
   }
   body["choices"] = json::array{std::move(item)};
-  if (form_.include_usage) body["usage"] = nullptr;
+  if (form_.include_usage) body["usage"] = usage_so_far(choices);
   return body;
 }
 

@@ -31,13 +31,15 @@ class AnswerWriter {
   // The whole answer: everything that each choice said, in order.
   boost::json::object whole(const std::vector<Choice>& choices, std::vector<ChoiceDelta> answers) const;
 
-  // Chunks of a stream. first_chunk: the role of a chat's choice, before its text.
-  boost::json::object first_chunk(size_t index, const Choice& choice) const;
-  boost::json::object chunk(size_t index, const ChoiceDelta& delta, bool first, const Choice& choice) const;
+  // Chunks of a stream, of choice `index`. first_chunk: the role of a chat's choice, before its text.
+  boost::json::object first_chunk(size_t index, const std::vector<Choice>& choices) const;
+  boost::json::object chunk(size_t index, const ChoiceDelta& delta, bool first,
+                            const std::vector<Choice>& choices) const;
   boost::json::object usage_chunk(const std::vector<Choice>& choices) const;
 
  private:
   boost::json::object frame(const char* object) const;
+  boost::json::value usage_so_far(const std::vector<Choice>& choices) const;
   boost::json::value logprobs(const std::vector<TokenRecord>& records) const;
   boost::json::object chat_record(int32_t token, std::string_view bytes, bool has_logprob, float logprob) const;
   boost::json::object chat_logprobs(const std::vector<TokenRecord>& records) const;

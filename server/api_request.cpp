@@ -169,7 +169,9 @@ void read_stream(Fields& fields, AnswerForm& form) {
   if (!form.stream) fields.fail("stream_options", "expected only together with stream: true");
   Fields inner(*options, "stream_options.");
   form.include_usage = inner.boolean("include_usage").value_or(false);
-  inner.neutral("continuous_usage_stats", is_bool(false), "false");
+  form.continuous_usage = inner.boolean("continuous_usage_stats").value_or(false);
+  if (form.continuous_usage && !form.include_usage)
+    inner.fail("continuous_usage_stats", "expected only together with include_usage: true");
   inner.neutral("include_obfuscation", is_bool(false), "false");
   if (const auto& error = inner.finish()) fields.fail(*error);
 }

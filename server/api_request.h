@@ -29,6 +29,7 @@ struct AnswerForm {
   bool chat = false;
   bool stream = false;
   bool include_usage = false;
+  bool continuous_usage = false;  // in every chunk, not at the end alone
   bool return_token_ids = false;
   bool echo = false;     // completions only: the prompt's text stands before the answer's
   int logprobs = -1;     // alternatives a token; -1 = none at all

@@ -173,7 +173,6 @@ asio::awaitable<bool> Session::send_stream(Flight& flight, bool keep, bool chunk
     std::string out = events.empty() ? ": waiting\n\n" : "";
     std::optional<ApiError> failure;
     for (const ChoiceEvent& entry : events) {
-      const Choice& choice = flight.choices[entry.choice];
       const ChoiceDelta delta = flight.choices[entry.choice].advance(entry.event);
       if (ended_badly(delta.finish)) {
         failure = bad_end(delta);
@@ -181,9 +180,10 @@ asio::awaitable<bool> Session::send_stream(Flight& flight, bool keep, bool chunk
       }
       if (delta.finish != FinishReason::kNone) --num_open;
       const bool first = !begun[entry.choice];
-      if (first && flight.form.chat) out += format_event(flight.writer.first_chunk(entry.choice, choice));
+      if (first && flight.form.chat) out += format_event(flight.writer.first_chunk(entry.choice, flight.choices));
       begun[entry.choice] = true;
-      if (!delta.empty() || !has_text) out += format_event(flight.writer.chunk(entry.choice, delta, first, choice));
+      if (!delta.empty() || !has_text)
+        out += format_event(flight.writer.chunk(entry.choice, delta, first, flight.choices));
     }
     if (failure) state_->log_error(*failure, request_path(flight.form));
     if (failure && !head_sent && out.empty()) {

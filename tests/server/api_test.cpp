@@ -228,6 +228,8 @@ TEST_CASE("each wrong field is a 400 that names it") {
       Row{R"({"prompt": "a", "service_tier": "scale"})", "service_tier"},
       Row{R"({"prompt": "a", "deadline_ms": 0})", "deadline_ms"},
       Row{R"({"prompt": "a", "stream": true, "stream_options": {"x": 1}})", "stream_options.x"},
+      Row{R"({"prompt": "a", "stream": true, "stream_options": {"continuous_usage_stats": true}})",
+          "stream_options.continuous_usage_stats"},
       Row{R"({"prompt": "a", "min_tokens": 17})", "min_tokens"},
       Row{R"({"prompt": "a", "frobnicate": 1})", "frobnicate"}, Row{R"({"prompt": "a", "messages": []})", "messages"},
       Row{R"({"prompt": "a", "max_completion_tokens": 5})", "max_completion_tokens"},

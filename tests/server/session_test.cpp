@@ -228,6 +228,26 @@ TEST_CASE("a stream of several choices says of each chunk whose it is") {
         body_of(run.exchange(post("/v1/chat/completions", kChat))).at("usage").at("prompt_tokens"));
 }
 
+TEST_CASE("continuous usage stands in every chunk and grows to the last one's") {
+  Running run;
+  run.engine->tokens = {'k', 'l', 'm'};
+  const std::string body = R"({"prompt": ["a", "bc"], "stream": true,
+      "stream_options": {"include_usage": true, "continuous_usage_stats": true}})";
+  const std::vector<std::string> events = events_of(run.exchange(post("/v1/completions", body)));
+  int64_t generated = 0;
+  for (size_t i = 0; i + 1 < events.size(); ++i) {
+    const json::object chunk = read_json(events[i])->as_object();
+    const json::object& usage = chunk.at("usage").as_object();
+    const bool is_last = i + 2 == events.size();
+    CHECK(usage.at("prompt_tokens") == 3);
+    CHECK(usage.at("completion_tokens").as_int64() >= generated);
+    generated = usage.at("completion_tokens").as_int64();
+    CHECK(usage.at("total_tokens") == 3 + generated);
+    CHECK(usage.contains("prompt_tokens_details") == is_last);
+  }
+  CHECK(generated == 6);
+}
+
 TEST_CASE("a client that goes away cancels every branch") {
   Running run;
   run.engine->tokens.assign(100, 'x');
