@@ -2,7 +2,7 @@
 """llmrt-bench from outside: its records keep to docs/bench.schema.json, compare and report read them.
 
     commands_test.py PROGRAM SCHEMA             commands that need no device
-    commands_test.py PROGRAM SCHEMA --device    small runs on the first usable device
+    commands_test.py PROGRAM SCHEMA --device    small runs on the first usable device; agree with LLMRT_TEST_MODEL
 
 Exit code 77 = skipped.
 """
@@ -10,6 +10,7 @@ Exit code 77 = skipped.
 import csv
 import io
 import json
+import math
 import os
 import stat
 import subprocess
@@ -87,6 +88,61 @@ def check_report():
     assert not os.path.exists("none.html")
 
 
+def check_agree_saved(record):
+    record["command"] = "agree"
+    record["work"] = {"model_digest": "aa", "window": 4}
+    answers = {"tokens": [5, 6], "logprobs": [-0.5, -0.25], "top": [[[5, -0.5], [7, -1.5]], [[6, -0.25], [5, -2.0]]],
+               "greedy": [[[1, 0.5], [2, 0.25]]], "logits": None}
+    record["rows"] = [{"test": "answers", "device": "cuda:0", "details": answers, "clocks": None,
+                       "values": {"nll": {"value": 0.375, "unit": "nats", "samples": []}}}]
+    a = write("a.json", record)
+    answers.update(logprobs=[-0.75, -0.25], greedy=[[[1, 0.5], [9, 0.125]]])
+    answers["top"][0][0][1] = -0.75
+    b = write("b.json", record)
+    joined, told = record_of("agree", a, b)
+    assert "mean NLL 0.37500" in told and "mean NLL 0.50000" in told, told
+    assert "prompt 0 step 1: token 2 by 0.2500 and token 9 by 0.1250" in told, told
+    values = {name: value["value"] for name, value in joined["rows"][0]["values"].items()}
+    p, q = [math.exp(-0.5), math.exp(-1.5)], [math.exp(-0.75), math.exp(-1.5)]
+    kl = sum(x * math.log(x / y) for x, y in zip([*p, 1 - sum(p)], [*q, 1 - sum(q)])) / 2
+    assert abs(values["mean_kl"] - kl) < 1e-6 and values["paths_that_differ"] == 1, values
+    record["work"]["window"] = 8
+    told = run("agree", a, write("c.json", record), code=1).stderr
+    assert "a.json and c.json: expected the same text and model, found work.window: 4 and 8" in told, told
+    answers["top"].pop()
+    record["work"]["window"] = 4
+    assert "top: expected 2 entries, found 1" in run("agree", a, write("c.json", record), code=1).stderr
+    assert "at least two devices, found 1" in run("agree", a, code=1).stderr
+    assert "found none" in run("agree", code=1).stderr
+
+
+# One device, whose second run has a coarser cache.
+def check_agree(model):
+    with open("text.txt", "w") as file:
+        file.write(" ".join(f"Chapter {i}. A river of {i * i} miles runs to the sea." for i in range(1, 30)))
+    small = ["agree", "-m", model, "-t", "text.txt", "--tokens", "100", "--window", "64", "--prompts", "1", "-n", "4"]
+    run(*small, "--json", "a.json", "--logits", "f32")
+    run(*small, "--json", "b.json", "--logits", "f16")
+    run(*small, "--json", "c.json", "--logits", "f16", "--kv", "int8")
+
+    def pair(a, b):
+        joined, _ = record_of("agree", a, b)
+        row = joined["rows"][0]
+        return row["details"]["kl_of"], {name: value["value"] for name, value in row["values"].items()}
+
+    of, same = pair("a.json", "b.json")
+    assert of == "whole" and same["mean_kl"] < 1e-4 and same["nll_a"] == same["nll_b"], same
+    _, whole = pair("a.json", "c.json")
+    run(*small, "--json", "d.json")
+    of, listed = pair("d.json", "c.json")
+    assert of == "listed" and 1e-6 < listed["mean_kl"] < whole["mean_kl"] < 0.1, (listed, whole)
+    saved = json.load(open("a.json"))["rows"][0]["details"]["logits"]
+    assert saved["positions"] == 98 and os.path.getsize(saved["file"]) == 98 * saved["vocab_size"] * 4
+    with open(saved["file"], "r+b") as file:
+        file.write(b"damaged")
+    assert "digest" in run("agree", "a.json", "b.json", code=1).stderr
+
+
 def check_model():
     small = ["model", "-m", MODEL, "-p", "8", "-r", "2", "--depth", "8", "-n", "6", "--repeats", "2"]
     record, _ = record_of(*small)
@@ -135,10 +191,13 @@ with tempfile.TemporaryDirectory() as folder:
             sys.exit(77)
         check_model()
         check_startup()
+        if model := os.environ.get("LLMRT_TEST_MODEL"):
+            check_agree(model)
     else:
         record, _ = record_of("batching", "--lengths", "3,8,2,5")
         assert [row["test"] for row in record["rows"]] == ["continuous", "static", "dynamic"]
         check_schema(record)
         check_compare(record)
         check_report()
+        check_agree_saved(record)
 print("as documented")

@@ -108,7 +108,7 @@ Status KvRun::set_cache(KvDType dtype, uint32_t num_tokens) {
 Status KvRun::run(std::span<const int32_t> tokens, uint32_t num_scored, const LogitsSink& sink,
                   const Progress& progress) {
   num_tokens_ = static_cast<uint32_t>(tokens.size());
-  LLMRT_CHECK(num_scored >= kAttentionQueries && num_scored <= num_tokens_, "scored positions of the text");
+  LLMRT_CHECK(num_scored > 0 && num_scored <= num_tokens_, "scored positions of the text");
   const uint32_t unscored = num_tokens_ - num_scored, rows_max = config_.sample_rows_max;
   for (uint32_t start = 0; start < num_tokens_;) {
     const bool is_scored = start >= unscored;
@@ -160,6 +160,7 @@ Result<StepOutput> KvRun::submit(const StepSubmission& submission) {
 
 Status KvRun::read_last_rows(uint32_t num_tokens) {
   last_rows_.assign(model_->config.num_layers, {});
+  if (num_tokens < kAttentionQueries) return {};
   for (const Op& op : scored_forward_.ops) {
     const auto* attention = std::get_if<PagedAttention>(&op);
     if (!attention) continue;

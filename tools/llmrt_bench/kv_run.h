@@ -33,9 +33,10 @@ class KvRun {
   // A cache of that dtype for so many tokens; the one before is gone. Errors: unsupported, out_of_memory.
   Status set_cache(KvDType dtype, uint32_t num_tokens);
   // Runs `tokens` from an empty cache. The last `num_scored` positions' logits go to `sink` in order; num_scored is
-  // from kAttentionQueries to tokens.size(). Errors: those of Backend; not_finite.
+  // from 1 to tokens.size(). Errors: those of Backend; not_finite.
   Status run(std::span<const int32_t> tokens, uint32_t num_scored, const LogitsSink& sink, const Progress& progress);
-  // Of the text that was run last: the `count` keys with the greatest q.k for each of its last kAttentionQueries.
+  // Of the text that was run last, with at least kAttentionQueries scored positions: the `count` keys with the greatest
+  // q.k for each of its last kAttentionQueries.
   // Errors: those of Backend; internal, when what is stored is far from the keys that were computed.
   Result<AttendedPositions> attended(uint32_t count);
 
