@@ -1,5 +1,7 @@
 #include "core/schedule/dry_run.h"
 
+#include <algorithm>
+
 namespace llmrt {
 namespace {
 
@@ -15,20 +17,28 @@ Request request_of(const DryRequest& from, RequestId id) {
   return request;
 }
 
-void take_step(Scheduler& scheduler, std::span<const DryRequest> requests, TimeNs now, TimelineStep* step) {
+void take_step(Scheduler& scheduler, std::span<const DryRequest> requests, TimeNs now, DryRun* run) {
+  TimelineStep* step = &run->steps.emplace_back();
   const IterationPlan* plan = scheduler.plan(now);
   if (plan == nullptr) return;
   step->batch = plan->batch;
   std::vector<Verdict> verdicts(plan->samples.size());
   for (const PlanRow& row : plan->rows) {
     const DryRequest& request = requests[row.request_id - 1];
-    step->rows.push_back({row.request_id, row.start < request.prompt_tokens});
+    const bool is_prompt = row.start < request.prompt_tokens;
+    step->rows.push_back({row.request_id, is_prompt});
+    run->num_chunks += is_prompt;
+    run->reread_tokens += is_prompt ? row.start : 0;
     if (row.num_samples == 0) continue;
     Verdict& verdict = verdicts[row.sample_first];
     verdict.token = 0;
     if (plan->samples[row.sample_first].output_position + 1 == request.output_tokens)
       verdict.finish = FinishReason::kLength;
   }
+  const EngineStats stats = scheduler.stats();
+  run->table_slots += stats.table_slots;
+  run->table_tokens += stats.table_tokens;
+  run->blocks_max = std::max(run->blocks_max, stats.blocks_total - stats.blocks_free);
   scheduler.commit(*plan, verdicts, now + kMsNs);
 }
 
@@ -48,7 +58,7 @@ Result<DryRun> dry_run(const SchedulerConfig& config, std::span<const DryRequest
       run.requests.push_back({request.id, run.steps.size()});
       scheduler.add(std::move(request), now);
     }
-    take_step(scheduler, requests, now, &run.steps.emplace_back());
+    take_step(scheduler, requests, now, &run);
     events.clear();
     scheduler.take_events(&events);
     for (const TokenEvent& event : events) {

@@ -143,6 +143,19 @@ def check_agree(model):
     assert "digest" in run("agree", "a.json", "b.json", code=1).stderr
 
 
+def check_batching():
+    record, told = record_of("batching", "-m", MODEL, "-d", "auto", "--lengths", "3,8", "--prompts", "20", "--chunks",
+                             "64", "--streams", "1", "--long-prompt", "150", "--blocks", "16,64", "--repeats", "1")
+    rows = {(row["test"], row["device"]): row["values"] for row in record["rows"]}
+    device = record["devices"][0]["id"]
+    assert all(rows["chunks of 64", device][name]["value"] > 0 for name in ("ttft", "worst_itl", "plain_itl")), told
+    # Chunks begin at 0, 63 and 126; f16 keys and values of 30 layers with 3 heads of 64 numbers.
+    assert rows["chunks of 64", None]["kv_read_again_bytes"]["value"] == (63 + 126) * 30 * 2 * 3 * 64 * 2, told
+    assert rows["blocks of 64", None]["kv_waste"]["value"] > rows["blocks of 16", None]["kv_waste"]["value"]
+    assert len(rows["blocks of 16", device]["tok_s"]["samples"]) == 1
+    assert "requires --model" in run("batching", "-d", "auto", code=107).stderr
+
+
 def check_model():
     small = ["model", "-m", MODEL, "-p", "8", "-r", "2", "--depth", "8", "-n", "6", "--repeats", "2"]
     record, _ = record_of(*small)
@@ -189,13 +202,16 @@ with tempfile.TemporaryDirectory() as folder:
         if subprocess.run([os.path.join(os.path.dirname(PROGRAM), "llmrt"), "devices"], capture_output=True).returncode:
             print("skipped: no usable device")
             sys.exit(77)
+        check_batching()
         check_model()
         check_startup()
         if model := os.environ.get("LLMRT_TEST_MODEL"):
             check_agree(model)
     else:
         record, _ = record_of("batching", "--lengths", "3,8,2,5")
-        assert [row["test"] for row in record["rows"]] == ["continuous", "static", "dynamic"]
+        assert [row["test"] for row in record["rows"]] == [
+            "continuous", "static", "dynamic", "chunks of 64", "chunks of 512", "chunks of 1024", "chunks of 4096",
+            "blocks of 16", "blocks of 32", "blocks of 64"]
         check_schema(record)
         check_compare(record)
         check_report()

@@ -7,6 +7,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "tests/bench/timed_backend.h"
+#include "tools/llmrt_bench/serving/batch_sizes.h"
 #include "tools/llmrt_bench/serving/drive.h"
 #include "tools/llmrt_bench/serving/loaded_device.h"
 #include "tools/llmrt_bench/serving/parts.h"
@@ -117,6 +118,53 @@ TEST_CASE("a gap is as long as the step that holds the chunk") {
   CHECK_THAT(bed.note("chunks of 64: worst gap"), ContainsSubstring("19 steps until then"));
   CHECK_THAT(bed.value("chunks of 64: gap / unchunked gap"), WithinRel(1.34 / 15.63, 0.05));
   CHECK(bed.value("chunks within x6 steps: gap / plain step") <= 6.6);
+}
+
+TEST_CASE("chunk sizes: what later chunks read again is counted, and small chunks shorten gaps") {
+  Bed bed;
+  BatchSizes sizes;
+  sizes.chunks = {64, 256, 1u << 16};
+  sizes.num_streams = 4;
+  sizes.prompt_tokens = 480;
+  std::vector<SizedDevice> devices;
+  devices.push_back({"fake:0", std::move(bed.device)});
+  REQUIRE(compare_chunks(sizes, bed.model.get(), devices, bed.clock, &bed.record).ok());
+  const boost::json::array& rows = bed.record.json().at("rows").as_array();
+  REQUIRE(rows.size() == 5);  // counted three times, measured twice
+  const auto value = [&](size_t row, const char* name) {
+    return rows[row].at("values").at(name).at("value").as_double();
+  };
+  // Four rows beside 60 tokens, so chunks begin at 0, 60, ... 420; or at 0 and 252.
+  CHECK(value(0, "chunks") == 8);
+  CHECK(value(0, "kv_read_again") == 60 * (1 + 2 + 3 + 4 + 5 + 6 + 7));
+  CHECK(value(2, "kv_read_again") == 252);
+  CHECK(value(4, "kv_read_again") == 0);
+  CHECK_THAT(value(1, "worst_itl"), WithinRel(0.1 + 0.01 * 64 + 60 * 450 * 1e-5, 0.03));
+  CHECK(value(1, "ttft") > value(3, "ttft"));
+  CHECK(rows[1].at("values").at("ttft").at("samples").as_array().size() == 3);
+  CHECK(bed.record.json().at("missing").as_array().at(0).at("test") == "chunks of 65536");
+  sizes.chunks = {4};
+  CHECK_THAT(compare_chunks(sizes, nullptr, {}, bed.clock, &bed.record).error().message,
+             ContainsSubstring("expected more tokens than there are streams (4), found 4"));
+}
+
+TEST_CASE("block sizes: larger blocks are fewer and emptier") {
+  Bed bed;
+  BatchSizes sizes;
+  std::vector<SizedDevice> devices;
+  devices.push_back({"fake:0", std::move(bed.device)});
+  const std::vector<DryRequest> requests(6, {40, 5, 0});
+  REQUIRE(compare_blocks(sizes, requests, bed.model.get(), devices, bed.clock, &bed.record).ok());
+  const boost::json::array& rows = bed.record.json().at("rows").as_array();
+  REQUIRE(rows.size() == 6);
+  const auto value = [&](size_t row, const char* name) {
+    return rows[row].at("values").at(name).at("value").as_double();
+  };
+  CHECK(value(0, "blocks_max") == 4 * 3);  // four at a time, of up to 45 tokens
+  CHECK(value(2, "blocks_max") == 4 * 2);
+  CHECK(value(4, "blocks_max") == 4 * 1);
+  CHECK(value(0, "kv_waste") < value(2, "kv_waste"));
+  CHECK_THAT(value(1, "tok_s") * value(1, "time"), WithinRel(30.0, 1e-6));
 }
 
 TEST_CASE("a gap setting is a number of tokens, or of plain steps") {

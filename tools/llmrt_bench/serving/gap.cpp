@@ -14,13 +14,6 @@ namespace {
 constexpr uint32_t kStreamPrompt = 64, kStreamOutput = 3000;
 constexpr uint32_t kPlainSteps = 48, kStepsAfter = 4;
 
-struct Stall {
-  double plain_ms = 0;  // median gap before the arrival
-  double worst_ms = 0;  // gap from the arrival on
-  double ttft_ms = 0;   // of the long prompt
-  uint64_t num_steps = 0;
-};
-
 // Has every stream had `count` tokens more than `from` says?
 bool all_have(const std::vector<std::shared_ptr<const Answer>>& streams, const std::vector<size_t>& from,
               size_t count) {
@@ -108,22 +101,26 @@ class Scene {
   std::vector<std::shared_ptr<const Answer>> streams_;
 };
 
-EngineConfig config_of(const Bench& bench) {
+}  // namespace
+
+EngineConfig gap_config(const Bench& bench) {
   EngineConfig config;
   config.kv_dtype = bench.options.kv_dtype;
   config.prefix_cache = PrefixCacheKind::kOff;
   config.sequences_max = bench.options.gap_streams + 1;
-  config.context_max = std::min(bench.options.gap_prompt + 64, bench.model.config.context_max);
+  config.context_max = std::min(bench.options.gap_prompt + kGapRoomTokens, bench.model.config.context_max);
   const uint64_t stream_tokens = std::min(kStreamPrompt + kStreamOutput, config.context_max) + config.block_tokens;
   config.kv_tokens = (bench.options.gap_streams * stream_tokens + config.context_max) * 33 / 32;
   return config;
 }
 
-Result<Stall> play(const Bench& bench, const EngineConfig& config, TimeNs deadline_ns) {
+Result<Stall> measure_stall(const Bench& bench, const EngineConfig& config, TimeNs deadline_ns) {
   Result<std::unique_ptr<Engine>> engine = bench.make_engine(config);
   if (!engine) return engine.error();
   return Scene(engine->get(), bench, deadline_ns).play();
 }
+
+namespace {
 
 void add_stall(const Bench& bench, const std::string& name, const Stall& stall) {
   bench.report.add({name + ": worst gap", stall.worst_ms, "ms",
@@ -149,13 +146,13 @@ Result<Pacing> parse_pacing(const std::string& text) {
 }
 
 Status gap_part(const Bench& bench) {
-  EngineConfig config = config_of(bench);
+  EngineConfig config = gap_config(bench);
   EngineConfig unchunked = config;
   unchunked.step_tokens_max =
       std::min(bench.options.gap_prompt + bench.options.gap_streams, bench.caps.step_tokens_max);
   unchunked.chunk_tokens = unchunked.step_tokens_max;
   const TimeNs deadline_ns = bench.deadline(1);
-  Result<Stall> whole = play(bench, unchunked, deadline_ns);
+  Result<Stall> whole = measure_stall(bench, unchunked, deadline_ns);
   if (!whole) return whole.error();
   add_stall(bench, fmt::format("unchunked (steps of {})", unchunked.step_tokens_max), *whole);
   bool is_small_gap = false, is_smaller_gap = false;
@@ -167,7 +164,7 @@ Status gap_part(const Bench& bench) {
     EngineConfig paced = config;
     if (!is_paced) paced.chunk_tokens = pacing->chunk_tokens;
     paced.tpot_target_ms = pacing->plain_steps * whole->plain_ms;
-    Result<Stall> stall = play(bench, paced, deadline_ns);
+    Result<Stall> stall = measure_stall(bench, paced, deadline_ns);
     if (!stall) {
       bench.report.fail(make_error(stall.error().code, "{}: {}", name, stall.error().message));
       if (stall.error().code == ErrorCode::kDeviceLost) return stall.error();

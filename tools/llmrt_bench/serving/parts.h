@@ -71,6 +71,19 @@ Status ablation_part(const Bench& bench);
 // Time to the first token of a class beside twice the load that is served, and what another class gets.
 Status classes_part(const Bench& bench);
 
+// How long streams stood still when a prompt came, and how long it waited.
+struct Stall {
+  double plain_ms = 0;  // median gap before the arrival
+  double worst_ms = 0;  // gap from the arrival on
+  double ttft_ms = 0;   // of the long prompt
+  uint64_t num_steps = 0;
+};
+inline constexpr uint32_t kGapRoomTokens = 64;  // of the context, beside the prompt
+// For options.gap_streams and a prompt of options.gap_prompt tokens.
+EngineConfig gap_config(const Bench& bench);
+// That scene once on an engine of its own, after a rehearsal. Errors: timeout, past the deadline.
+Result<Stall> measure_stall(const Bench& bench, const EngineConfig& config, TimeNs deadline_ns);
+
 // How prompts share steps with streams: "512" = chunks of so many tokens, "x2.5" = chunks that keep a step within so
 // many plain ones.
 struct Pacing {
