@@ -134,12 +134,6 @@ SchedulerConfig dry_config(std::span<const DryRequest> requests, uint32_t num_ro
 
 Status compare_chunks(const BatchSizes& sizes, const Model* model, std::span<const SizedDevice> devices,
                       const Clock& clock, Record* record) {
-  fmt::print(
-      "\nA prompt of {} tokens beside {} streams, by chunk size\n| chunk | chunks | KV read again, tokens | bytes"
-      "       | device   | TTFT, ms          | worst gap, ms     | plain gap, ms     |\n"
-      "|------:|-------:|----------------------:|------------:|----------|------------------:|"
-      "------------------:|------------------:|\n",
-      sizes.prompt_tokens, sizes.num_streams);
   std::vector<DryRun> counted;
   for (const uint32_t chunk : sizes.chunks) {
     Result<DryRun> run = count_chunks(sizes, chunk);
@@ -153,6 +147,12 @@ Status compare_chunks(const BatchSizes& sizes, const Model* model, std::span<con
                                       return measure_chunk(sizes, chunk, *model, on, clock, measured);
                                     });
   if (!all) return all.error();
+  fmt::print(
+      "\nA prompt of {} tokens beside {} streams, by chunk size\n| chunk | chunks | KV read again, tokens | bytes"
+      "       | device   | TTFT, ms          | worst gap, ms     | plain gap, ms     |\n"
+      "|------:|-------:|----------------------:|------------:|----------|------------------:|"
+      "------------------:|------------------:|\n",
+      sizes.prompt_tokens, sizes.num_streams);
   for (size_t i = 0; i < sizes.chunks.size(); ++i) {
     const std::string test = fmt::format("chunks of {}", sizes.chunks[i]);
     const auto reread = static_cast<double>(counted[i].reread_tokens);
@@ -190,11 +190,6 @@ Status compare_chunks(const BatchSizes& sizes, const Model* model, std::span<con
 
 Status compare_blocks(const BatchSizes& sizes, std::span<const DryRequest> requests, const Model* model,
                       std::span<const SizedDevice> devices, const Clock& clock, Record* record) {
-  fmt::print(
-      "\n{} requests, {} at a time, by KV block size\n| block | blocks at most | of them empty | device   | time, s"
-      "           | tok/s             |\n"
-      "|------:|---------------:|--------------:|----------|------------------:|------------------:|\n",
-      requests.size(), sizes.num_rows);
   std::vector<WorkItem> items;
   Draws draws(1);
   for (const DryRequest& request : requests)
@@ -205,6 +200,11 @@ Status compare_blocks(const BatchSizes& sizes, std::span<const DryRequest> reque
                                       return measure_blocks(sizes, block, items, on, clock, measured);
                                     });
   if (!all) return all.error();
+  fmt::print(
+      "\n{} requests, {} at a time, by KV block size\n| block | blocks at most | of them empty | device   | time, s"
+      "           | tok/s             |\n"
+      "|------:|---------------:|--------------:|----------|------------------:|------------------:|\n",
+      requests.size(), sizes.num_rows);
   for (size_t i = 0; i < sizes.blocks.size(); ++i) {
     const std::string test = fmt::format("blocks of {}", sizes.blocks[i]);
     const Result<DryRun> run =
