@@ -73,7 +73,8 @@ std::vector<double> kv_numbers(const KvGroup& pool, std::span<const std::byte> b
   const uint64_t data_bytes = pool.data_bytes_block_layer();
   one.data[0].assign(block.begin(), block.begin() + static_cast<long>(data_bytes));
   one.scales[0].resize(pool.scale_bytes_block_layer() / 4);
-  std::memcpy(one.scales[0].data(), block.data() + data_bytes, pool.scale_bytes_block_layer());
+  if (!one.scales[0].empty())
+    std::memcpy(one.scales[0].data(), block.data() + data_bytes, pool.scale_bytes_block_layer());
   std::vector<double> numbers(2ull * pool.num_kv_heads * pool.head_dim);
   double* out = numbers.data();
   for (const uint32_t which : {0u, 1u})
