@@ -15,24 +15,6 @@ struct Row {
   bool class_differs = false;  // NaN or an infinity on one side only
 };
 
-double number_at(const std::byte* bytes, DType dtype, uint64_t index) {
-  const auto get = [&](auto number) {
-    std::memcpy(&number, bytes + index * sizeof(number), sizeof(number));
-    return number;
-  };
-  switch (dtype) {
-    case DType::kF32:
-      return get(float{});
-    case DType::kI32:
-      return get(int32_t{});
-    case DType::kF16:
-      return reference::f16_value(get(uint16_t{}));
-    case DType::kBF16:
-      return reference::bf16_value(get(uint16_t{}));
-  }
-  return 0;
-}
-
 // One unit in the last place: what the result's own rounding may add to an error when the exact number lies near a tie.
 double last_place(double number, DType dtype) {
   const int digits = dtype == DType::kF16 ? 10 : dtype == DType::kBF16 ? 7 : 0;
@@ -42,7 +24,7 @@ double last_place(double number, DType dtype) {
 Row compare_row(const std::byte* expected, const std::byte* actual, DType dtype, uint32_t columns) {
   Row row;
   for (uint32_t c = 0; c < columns; ++c) {
-    const double want = number_at(expected, dtype, c), got = number_at(actual, dtype, c);
+    const double want = reference::number_at(expected, dtype, c), got = reference::number_at(actual, dtype, c);
     if (want == got || (std::isnan(want) && std::isnan(got))) {
       if (std::isfinite(want)) row.norm += want * want;
       continue;
@@ -67,8 +49,8 @@ Row compare_row(const std::byte* expected, const std::byte* actual, DType dtype,
 std::string describe(const TensorDesc& desc, uint32_t r, const Row& row, const std::byte* expected,
                      const std::byte* actual) {
   return fmt::format("{}[{}, {}]: expected {}, found {}", desc.name, r, row.worst_column,
-                     number_at(expected, desc.dtype, row.worst_column),
-                     number_at(actual, desc.dtype, row.worst_column));
+                     reference::number_at(expected, desc.dtype, row.worst_column),
+                     reference::number_at(actual, desc.dtype, row.worst_column));
 }
 
 // The first row that is out of bounds, in words.
@@ -146,7 +128,8 @@ std::string compare_kv(const KvGroup& group, const Case& test_case, const std::v
         continue;
       }
       const DType dtype = group.dtype == KvDType::kF16 ? DType::kF16 : DType::kBF16;
-      const double want = number_at(expected.data(), dtype, at), got = number_at(actual.data(), dtype, at);
+      const double want = reference::number_at(expected.data(), dtype, at),
+                   got = reference::number_at(actual.data(), dtype, at);
       // Numbers below the normal range of f16 may be flushed to zero.
       const bool tiny = dtype == DType::kF16 && std::abs(want) < 6.2e-5 && got == 0;
       if (!tiny && !(std::abs(want - got) <= test_case.kv_tolerance * std::abs(want)))

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "core/ops/tensor.h"
@@ -80,6 +82,25 @@ inline uint8_t f8_bits(double x) {
     if (off < least || (off == least && bits % 2 == 0)) best = bits;
   }
   return static_cast<uint8_t>(best | (std::signbit(x) ? 0x80 : 0));
+}
+
+// Element `index` of a tensor.
+inline double number_at(const std::byte* bytes, DType dtype, uint64_t index) {
+  const auto get = [&](auto number) {
+    std::memcpy(&number, bytes + index * sizeof(number), sizeof(number));
+    return number;
+  };
+  switch (dtype) {
+    case DType::kF32:
+      return get(float{});
+    case DType::kI32:
+      return get(int32_t{});
+    case DType::kF16:
+      return f16_value(get(uint16_t{}));
+    case DType::kBF16:
+      return bf16_value(get(uint16_t{}));
+  }
+  return 0;
 }
 
 // f32 tensors keep their doubles: only what is stored narrower is rounded.

@@ -5,8 +5,6 @@
 #include <cstring>
 #include <limits>
 
-#include "tests/reference/number.h"
-
 namespace llmrt::bench {
 namespace {
 
@@ -28,24 +26,6 @@ void Difference::add_wrong() {
 
 double Difference::relative() const {
   return difference == 0 ? 0 : std::sqrt(difference / norm);
-}
-
-double number_at(const std::byte* bytes, DType dtype, uint64_t index) {
-  const auto get = [&](auto number) {
-    std::memcpy(&number, bytes + index * sizeof(number), sizeof(number));
-    return number;
-  };
-  switch (dtype) {
-    case DType::kF32:
-      return get(float{});
-    case DType::kI32:
-      return get(int32_t{});
-    case DType::kF16:
-      return reference::f16_value(get(uint16_t{}));
-    case DType::kBF16:
-      return reference::bf16_value(get(uint16_t{}));
-  }
-  return 0;
 }
 
 Difference filter_difference(std::span<const std::byte> expected, std::span<const std::byte> found) {

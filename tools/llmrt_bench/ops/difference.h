@@ -17,9 +17,6 @@ struct Difference {
   double relative() const;
 };
 
-// Element `index` of a tensor.
-double number_at(const std::byte* bytes, DType dtype, uint64_t index);
-
 // FilterResults, a row each. The cutoff may be any number that keeps as many.
 Difference filter_difference(std::span<const std::byte> expected, std::span<const std::byte> found);
 // Another token is wrong unless the draw was so near that f32 may decide either way.

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/reference/backend.h"
+#include "tests/reference/number.h"
 #include "tools/llmrt_bench/ops/bounds.h"
 #include "tools/llmrt_bench/ops/difference.h"
 #include "tools/llmrt_bench/ops/excerpt.h"
@@ -278,9 +279,9 @@ class Check {
     const uint32_t columns = reference_list_.tensors[id].columns;
     for (uint64_t row = 0; row < picked(id).size(); ++row)
       for (uint32_t c = 0; c < columns; ++c)
-        sum.add(number_at(expected.data(), tensor.dtype, row * columns + c),
-                number_at(found.data(), tensor.dtype,
-                          row * tensor.columns + (weights_.columns.empty() ? c : weights_.columns[c])));
+        sum.add(reference::number_at(expected.data(), tensor.dtype, row * columns + c),
+                reference::number_at(found.data(), tensor.dtype,
+                                     row * tensor.columns + (weights_.columns.empty() ? c : weights_.columns[c])));
     keep_nearest_to_bound(sum.relative(), bound() + rounding_of(tensor.dtype), check);
     return {};
   }
