@@ -6,7 +6,8 @@
 // integers of the encoding. A number of unit i is then scale(i, step) * integer + base(i, step): both in f32, applied
 // to sums over the unit, since all four lanes hold the same unit. So products of quantised weights are as exact as f32
 // sums are. (q6_k: its 16-number scales are multiplied into the integers, up to 4,064, of which those above 2,048 lose
-// their last bit.)
+// their last bit.) decode_scaled gives the numbers themselves, rounded to f16: for many rows, where scaling the sums of
+// each row would take longer than multiplying does.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -157,6 +158,10 @@ struct UnitScales {
     return i % 2 ? __high2float(two) : __low2float(two);
   }
   __device__ float base(int, uint32_t) const { return 0; }
+  __device__ __half2 scale_pair(int i, uint32_t) const {
+    const __half2 two = half2_of(i < 2 ? words.x : words.y);
+    return i % 2 ? __high2half2(two) : __low2half2(two);
+  }
 };
 template <>
 struct UnitScales<true> {
@@ -168,6 +173,8 @@ struct UnitScales<true> {
   }
   __device__ float scale(int i, uint32_t) const { return __low2float(both(i)); }
   __device__ float base(int i, uint32_t) const { return __high2float(both(i)); }
+  __device__ __half2 scale_pair(int i, uint32_t) const { return __low2half2(both(i)); }
+  __device__ __half2 base_pair(int i, uint32_t) const { return __high2half2(both(i)); }
 };
 // The header of a q4_k or q5_k block, of which a step is one half.
 struct BlockScales {
@@ -182,6 +189,8 @@ struct BlockScales {
   __device__ float base(int i, uint32_t step) const {
     return -__high2float(half2_of(header.x)) * byte_of(k_mins(header, step % 2), i);
   }
+  __device__ __half2 scale_pair(int i, uint32_t step) const { return __float2half2_rn(scale(i, step)); }
+  __device__ __half2 base_pair(int i, uint32_t step) const { return __float2half2_rn(base(i, step)); }
 };
 // q6_k: 8 scales, two a unit, and d. A lane's chunk lies in one half of each unit.
 struct SubScales {
@@ -190,6 +199,7 @@ struct SubScales {
 
   __device__ float scale(int, uint32_t) const { return __half2float(d); }
   __device__ float base(int, uint32_t) const { return 0; }
+  __device__ __half2 scale_pair(int, uint32_t) const { return __half2half2(d); }
   // The scale of this lane's chunk of unit i, twice, in f16.
   __device__ __half2 of_chunk(int i, uint32_t t) const {
     const uint32_t two = (i < 2 ? scales.x : scales.y) >> (i % 2 * 16), byte = t < 2 ? two & 255 : two >> 8 & 255;
@@ -285,5 +295,21 @@ struct Fragment<Encoding::kQ8_0> {
     return 0;
   }
 };
+
+// The 8 numbers of unit i as four pairs.
+template <Encoding E>
+__device__ void decode_scaled(const Fragment<E>& fragment, int i, uint32_t t, uint32_t step, uint32_t (&pairs)[4]) {
+  fragment.decode(i, t, pairs);
+  if constexpr (Fragment<E>::kScaled) {
+    const __half2 scale = fragment.scales.scale_pair(i, step);
+#pragma unroll
+    for (uint32_t& pair : pairs) {
+      if constexpr (Fragment<E>::kBased)
+        pair = half2_bits(__hfma2(half2_of(pair), scale, fragment.scales.base_pair(i, step)));
+      else
+        pair = half2_bits(__hmul2(half2_of(pair), scale));
+    }
+  }
+}
 
 }  // namespace llmrt::cuda

@@ -5,8 +5,7 @@
 // columns; weights go from global memory straight into registers, one step ahead, and are used for every row (16-bit
 // ones take the place of those just used, others, a quarter as many, wait in registers of their own); x goes
 // through a ring of 3 stages in shared memory, whose rows are 64 bytes off each other's banks, so that reads do not
-// collide. W is the 16x16 operand of the matrix units, x the 16x8 one; sums in f32, over each unit of quantised weights
-// scaled there (dequant.cuh).
+// collide. W is the 16x16 operand of the matrix units, in f16 (dequant.cuh), x the 16x8 one; sums in f32.
 //
 // Where N alone gives too few blocks for the device, the steps are split between the blocks of a cluster, which then
 // read each other's sums from shared memory, each adding its share of the rows, in the order of the splits. In a
@@ -52,44 +51,20 @@ __device__ void copy_x(uint4* stage, const Args& args, uint32_t row_first, uint3
 template <Encoding E, int kTiles, class Used>
 __device__ void multiply(float (&sums)[2][kTiles][4], const Fragment<E> (&rows)[4], const uint4* stage, uint32_t step,
                          uint32_t g, uint32_t t, Used used) {
-  using F = Fragment<E>;
-  constexpr uint32_t kOnes = both_halves(0x3c00);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     uint32_t w[4][4];
-    float scale[4], base[4];
 #pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      rows[r].decode(i, t, w[r]);
-      scale[r] = rows[r].scale(i, step);
-      base[r] = rows[r].base(i, step);
-    }
+    for (int r = 0; r < 4; ++r) decode_scaled(rows[r], i, t, step, w[r]);
     used(i);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       const uint4 x = stage[(tile * 8 + g) * kRowWords + i * 4 + t];
-      [[maybe_unused]] float x_sum[4];  // of the unit's columns, in every row
-      if constexpr (F::kBased) {
-        mma_16x8x16_first(x_sum, {kOnes, kOnes, kOnes, kOnes}, {x.x, x.y});
-        mma_16x8x16(x_sum, {kOnes, kOnes, kOnes, kOnes}, {x.z, x.w});
-      }
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
         const uint32_t(&up)[4] = w[2 * m], (&low)[4] = w[2 * m + 1];
-        float(&sum)[4] = sums[m][tile];
-        if constexpr (!F::kScaled) {
-          mma_16x8x16(sum, {up[0], low[0], up[1], low[1]}, {x.x, x.y});
-          mma_16x8x16(sum, {up[2], low[2], up[3], low[3]}, {x.z, x.w});
-        } else {
-          float part[4];
-          mma_16x8x16_first(part, {up[0], low[0], up[1], low[1]}, {x.x, x.y});
-          mma_16x8x16(part, {up[2], low[2], up[3], low[3]}, {x.z, x.w});
-#pragma unroll
-          for (int c = 0; c < 4; ++c) {
-            sum[c] += scale[2 * m + c / 2] * part[c];
-            if constexpr (F::kBased) sum[c] += base[2 * m + c / 2] * x_sum[c];
-          }
-        }
+        mma_16x8x16(sums[m][tile], {up[0], low[0], up[1], low[1]}, {x.x, x.y});
+        mma_16x8x16(sums[m][tile], {up[2], low[2], up[3], low[3]}, {x.z, x.w});
       }
     }
   }
