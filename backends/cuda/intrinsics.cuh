@@ -45,6 +45,22 @@ __device__ inline float load_cluster(const float* shared, uint32_t rank) {
 #endif
 }
 
+// Four of them, at a multiple of 16 bytes.
+__device__ inline float4 load_cluster_four(const float* shared, uint32_t rank) {
+#if __CUDA_ARCH__ >= 900
+  float4 v;
+  asm volatile(
+      "{\n\t.reg .u32 at;\n\tmapa.shared::cluster.u32 at, %4, %5;\n\t"
+      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [at];\n\t}"
+      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+      : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(shared))), "r"(rank)
+      : "memory");
+  return v;
+#else
+  return rank == 0 ? *reinterpret_cast<const float4*>(shared) : float4{};
+#endif
+}
+
 // 16 bytes that are read once: past the L1, so that they push nothing out. The 256 around them are wanted soon, and
 // memory gives more at a time than the lanes of a row ask for.
 __device__ inline uint4 load_streaming(const void* global) {

@@ -108,6 +108,12 @@ __device__ inline void products_wait(float (&d)[kTiles][4]) {
     asm volatile("" : "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])::"memory");
 }
 
+// The same, of sums that are still added to: what the older groups have read may be written over.
+template <int kPending>
+__device__ inline void products_wait_older() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
 // The second factor, in tiles of rows of 128 bytes (64 f16 each) at multiples of 1024 bytes: 16 bytes number i of row r
 // stand in place i ^ (r & 7).
 //   plain:      d = a * b^T, rows of b are columns of d; `start` moves by 32 bytes for 16 more of k
@@ -116,7 +122,7 @@ __device__ inline uint64_t product_operand(uint32_t start, uint32_t tile_bytes) 
   constexpr uint64_t kSwizzle128 = 1, kEightRows = 1024;
   return (start & 0x3ffff) >> 4 | uint64_t{tile_bytes >> 4} << 16 | (kEightRows >> 4) << 32 | kSwizzle128 << 62;
 }
-// d (+)= a * b: 64 rows by 128 or 64 columns by 16. Warp w of the four has rows 16 w and following, with a and d placed
+// d (+)= a * b: 64 rows by 128, 64 or 32 columns by 16. Warp w of the four has rows 16 w and following, with a and d placed
 // in its lanes as in mma_16x8x16, d in tiles of 8 columns. Runs beside what follows until products_wait.
 template <bool kTransposed>
 __device__ inline void warpgroup_product(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b, bool add) {
@@ -154,6 +160,20 @@ __device__ inline void warpgroup_product(float (&d)[8][4], const uint32_t (&a)[4
         "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]),
         "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]),
         "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(kTransposed ? 1 : 0)
+      : "memory");
+}
+
+template <bool kTransposed>
+__device__ inline void warpgroup_product(float (&d)[4][4], const uint32_t (&a)[4], uint64_t b, bool add) {
+  asm volatile(
+      "{\n\t.reg .pred sums;\n\tsetp.ne.b32 sums, %21, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "{%16, %17, %18, %19}, %20, sums, 1, 1, %22;\n\t}"
+      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]),
+        "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]),
+        "+f"(d[3][2]), "+f"(d[3][3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(kTransposed ? 1 : 0)
       : "memory");
 }

@@ -11,7 +11,12 @@ namespace {
 
 // The largest numbers of rows (of the bucket) for the kernels, measured on an H200 (docs/performance.md).
 constexpr uint32_t kVectorRowsMax = 8;
-constexpr uint32_t kSkinnyRowsMax = 64;  // of quantised weights; beyond, it pays to write them out in f16 for cuBLAS
+constexpr uint32_t kWarpgroupRowsMax = 128;  // of quantised weights, as the next
+constexpr uint32_t kSkinnyRowsMax = 64;      // beyond, it pays to write them out in f16 for cuBLAS
+
+bool by_warpgroups(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
+  return at.has_warpgroups && is_quantized(weight.encoding) && rows > kVectorRowsMax && rows <= kWarpgroupRowsMax;
+}
 
 bool has_f16_form(const PackedMatrix& weight, DType x) {
   return x == DType::kF16 && weight.encoding != Encoding::kF32 && weight.f16_safe && weight.columns % 8 == 0;
@@ -22,6 +27,7 @@ Status multiply(const MatmulArgs& args, const OpContext& at) {
   if (!has_f16_form(w, args.x_dtype)) return matmul_exact(args, at);
   if (at.list->batch_invariant) return matmul_skinny(args, at);
   if (args.num_rows <= kVectorRowsMax) return matmul_vector(args, at);
+  if (by_warpgroups(w, args.num_rows, at)) return matmul_warpgroups(args, MatmulResult::kF32, at);
   const bool skinny = w.encoding != Encoding::kF16 && args.num_rows <= kSkinnyRowsMax;
   if (skinny || !at.cublas) return matmul_skinny(args, at);
   return matmul_wide(args, MatmulResult::kF32, at);
@@ -45,7 +51,7 @@ Status check(const Matmul& op, const OpContext& at) {
                     op.group, group.columns, group.rows, at.desc(op.x).columns, at.desc(op.out).columns);
 }
 
-// Whether all of it goes through cuBLAS for a prompt.
+// Whether all of it is made for a prompt: by warpgroups or cuBLAS, which can do more with the results.
 bool is_wide(const Matmul& op, const OpContext& at) {
   if (at.list->batch_invariant || !at.cublas || at.rows_of(op.x) <= kSkinnyRowsMax) return false;
   const auto& runs = at.weights->group(op.group).runs;
@@ -53,14 +59,16 @@ bool is_wide(const Matmul& op, const OpContext& at) {
                      [&](const GroupRun& run) { return has_f16_form(run.matrix, at.desc(op.x).dtype); });
 }
 
-// All of it through cuBLAS, to `out` in place of the op's own.
+// All of it, to `out` in place of the op's own.
 Status multiply_wide(const Matmul& op, std::byte* out, MatmulResult result, const OpContext& at) {
   if (Status status = check(op, at); !status) return status;
   const DeviceGroup& group = at.weights->group(op.group);
   for (const GroupRun& run : group.runs) {
     MatmulArgs args = args_of(op, group, run, at);
     args.out = reinterpret_cast<float*>(out + uint64_t{run.out_column} * (result == MatmulResult::kF16 ? 2 : 4));
-    if (Status status = matmul_wide(args, result, at); !status) return status;
+    const bool own = by_warpgroups(args.weight, args.num_rows, at);
+    if (Status status = own ? matmul_warpgroups(args, result, at) : matmul_wide(args, result, at); !status)
+      return status;
   }
   return {};
 }

@@ -29,6 +29,8 @@ enum class MatmulResult : uint8_t {
   kF16,   // `out` points to f16; no bias
   kAdded  // to what `out` holds
 };
+// Quantised weights, where the device has warpgroups; made for 9..128 rows.
+Status matmul_warpgroups(const MatmulArgs& args, MatmulResult result, const OpContext& at);
 // The same through cuBLAS, which must be there; quantised weights are first written out in f16, a slice at a time.
 Status matmul_wide(const MatmulArgs& args, MatmulResult result, const OpContext& at);
 

@@ -48,6 +48,9 @@ inline void cluster_sync() {
 inline float load_cluster(const float* shared, uint32_t rank) {
   return *reinterpret_cast<const float*>(emulator::cluster_shared(shared, rank));
 }
+inline float4 load_cluster_four(const float* shared, uint32_t rank) {
+  return *reinterpret_cast<const float4*>(emulator::cluster_shared(shared, rank));
+}
 inline uint8_t* dynamic_shared() {
   return emulator::dynamic_shared();
 }

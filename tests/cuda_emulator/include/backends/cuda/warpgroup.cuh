@@ -70,6 +70,8 @@ inline void products_begin() {}
 inline void products_commit() {}
 template <int kPending, int kTiles>
 void products_wait(float (&)[kTiles][4]) {}
+template <int kPending>
+void products_wait_older() {}
 
 inline uint64_t product_operand(uint32_t start, uint32_t tile_bytes) {
   return (start & 0x3ffff) >> 4 | uint64_t{tile_bytes >> 4} << 16;
