@@ -37,6 +37,8 @@ class Answer:
     def token(self, text=" time", finish=None):
         choice = {"index": 0, "finish_reason": finish}
         choice.update({"delta": {"content": text}} if self.is_chat else {"text": text})
+        if self.body.get("return_token_ids"):
+            choice["token_ids"] = [7] if text else []
         self.chunk(event({"choices": [choice]}))
 
     def tokens(self, count, ttft_s=TTFT_S):
