@@ -55,6 +55,7 @@ TEST_CASE("matmul multiplies the many rows of a prompt", "[matmul]") {
   for (Encoding encoding : {Encoding::kF16, Encoding::kBF16, Encoding::kQ4_0, Encoding::kQ8_0}) {
     const WeightGroupId group = suite.add_group({suite.add_weight(encoding, 150, 320, rng)}, true, rng);
     for (DType dtype : kInputDTypes) suite.cases.push_back(matmul_case(suite, group, 300, bucket_of(300), dtype, rng));
+    suite.cases.push_back(matmul_case(suite, group, 125, bucket_of(125), DType::kF16, rng));
   }
   run(suite);
 }
