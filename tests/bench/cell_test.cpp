@@ -112,6 +112,27 @@ TEST_CASE("a bounded queue rejects what comes beyond it") {
   CHECK(result.beyond.num_refused > 0);
 }
 
+TEST_CASE("what happens beyond a rate has a name, and holds is said of objectives that are met only") {
+  CellOptions options;
+  options.slo = {.ttft_ms = 100, .tpot_ms = 10};
+  options.slo_share = 0.95;
+  Trial trial;
+  trial.summary.num_requests = 100;
+  trial.summary.num_good = 95;
+  trial.summary.ttft_ms.p95 = 99;
+  trial.summary.tpot_ms.p95 = 10;
+  CHECK(what_happens(trial, options) == "holds");
+  trial.summary.num_good = 94;
+  CHECK(what_happens(trial, options) == "misses");
+  trial.summary.ttft_ms.p95 = 101;
+  CHECK(what_happens(trial, options) == "delays");
+  trial.waiting_max = 1;
+  CHECK(what_happens(trial, options) == "queues");
+  trial.summary.tpot_ms.p95 = 11;
+  trial.num_preemptions = trial.num_refused = 1;
+  CHECK(what_happens(trial, options) == "rejects+preempts+queues+degrades");
+}
+
 TEST_CASE("a cell that cannot run says why") {
   CellBed bed;
   const CellResult too_long = bed.measure(cell_of(120, 16));

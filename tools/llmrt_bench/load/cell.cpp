@@ -214,8 +214,9 @@ std::string what_happens(const Trial& trial, const CellOptions& options) {
   };
   add(trial.num_refused > 0, "rejects");
   add(trial.num_preemptions > 0, "preempts");
-  add(trial.waiting_max > 0 && is_late(trial.summary.ttft_ms, options.slo.ttft_ms), "queues");
+  add(is_late(trial.summary.ttft_ms, options.slo.ttft_ms), trial.waiting_max > 0 ? "queues" : "delays");
   add(is_late(trial.summary.tpot_ms, options.slo.tpot_ms), "degrades");
+  add(what.empty() && trial.good_share() < options.slo_share, "misses");
   return what.empty() ? "holds" : what;
 }
 

@@ -58,7 +58,8 @@ struct CellResult {
 };
 
 // Rejects (somebody was refused), preempts, queues (first tokens come later than the objective, as somebody waits),
-// degrades (tokens do), joined by '+'; "holds" is none of them.
+// delays (nobody waits, yet they do: prompts share steps), degrades (tokens do), joined by '+'. None of them: misses
+// (too few meet the objectives, if p95 does) or holds.
 std::string what_happens(const Trial& trial, const CellOptions& options);
 
 struct CellBench {
