@@ -155,11 +155,11 @@ TEST_CASE("every row of an envelope has the same columns, as CSV and as JSON lin
   CHECK(rows[0].at("highest_rate_per_s").as_double() > 0);
   CHECK(rows[1].at("highest_rate_per_s").is_null());
   const std::string csv = envelope_csv(rows);
-  CHECK_THAT(csv, ContainsSubstring("model,device,kv_dtype,prompt_tokens,output_tokens,class,sampling,pattern,"));
-  CHECK_THAT(
-      csv,
-      ContainsSubstring(
-          "\"a \"\"model\"\", quoted\",\"fake:0\",\"f16\",120,16,\"interactive\",\"greedy\",\"steady\",5,2,0.95,"));
+  CHECK_THAT(csv,
+             ContainsSubstring("model,device,kv_dtype,prompt_tokens,output_tokens,class,sampling,adapter,pattern,"));
+  CHECK_THAT(csv, ContainsSubstring(
+                      "\"a \"\"model\"\", "
+                      "quoted\",\"fake:0\",\"f16\",120,16,\"interactive\",\"greedy\",\"none\",\"steady\",5,2,0.95,"));
   CHECK(std::ranges::count(csv, '\n') == 3);
   CHECK(std::ranges::count(envelope_lines(rows), '\n') == 2);
 }

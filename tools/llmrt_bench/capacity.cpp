@@ -17,7 +17,8 @@ namespace {
 struct Options {
   std::string model = "synthetic:llama-3.1-8b:q4_0", device = "auto", kv_dtype = "f16";
   EngineConfig engine;
-  std::vector<std::string> prompts{"128", "2048"}, classes{"interactive"}, samplings{"greedy"}, patterns{"steady"};
+  std::vector<std::string> prompts{"128", "2048"}, classes{"interactive"}, samplings{"greedy"}, adapters{"none"},
+      patterns{"steady"};
   std::vector<uint32_t> outputs{64, 512};
   CellOptions cell;
   std::string out_path, json_path;
@@ -175,6 +176,7 @@ void add_options(CLI::App* command, Options* options) {
   for (size_t i = 0; i < kNumRequestClasses; ++i) classes.push_back(request_class_name(static_cast<RequestClass>(i)));
   list("--classes", options->classes, "")->check(CLI::IsMember(classes));
   list("--samplings", options->samplings, "")->check(CLI::IsMember({"greedy", "top-p"}));
+  list("--adapters", options->adapters, "The engine has none yet")->check(CLI::IsMember({"none"}));
   list("--patterns", options->patterns, "Poisson, bursts of 8, Pareto gaps")
       ->check(CLI::IsMember({"steady", "burst", "heavy-tail"}));
   number("--slo-ttft-ms", *cell.slo.ttft_ms, 1e-3, 1e9, "To the first token, at most");
