@@ -209,7 +209,6 @@ __device__ void write_rows(Accumulator<kDims>& acc, float* shared, const Attenti
 
 template <KvDType D, int kDims>
 __global__ void __launch_bounds__(kThreads, kDims <= 128 ? 3 : 2) attention_decode_kernel(AttentionArgs args) {
-  grid_dependency_wait();
   uint4* query = reinterpret_cast<uint4*>(dynamic_shared());
   float* results = reinterpret_cast<float*>(query + kRows * kQueryWords<kDims>);
   const uint32_t warp = threadIdx.x / kWarp;
@@ -217,8 +216,11 @@ __global__ void __launch_bounds__(kThreads, kDims <= 128 ? 3 : 2) attention_deco
   const uint32_t group_heads = args.num_heads / args.kv.num_kv_heads, row_tiles = (group_heads + kRows - 1) / kRows;
   const uint32_t works_item = args.kv.num_kv_heads * row_tiles;
   const uint32_t num_works = args.inputs[kFwdNumDecodeItems] * works_item;
+  AttentionItem item{};
+  if (blockIdx.x < num_works) item = items[blockIdx.x / works_item];
+  grid_dependency_wait();
   for (uint32_t work = blockIdx.x; work < num_works; work += gridDim.x) {
-    const AttentionItem item = items[work / works_item];
+    if (work != blockIdx.x) item = items[work / works_item];
     const uint32_t kv_head = work % works_item / row_tiles, row_first = work % row_tiles * kRows;
     const uint32_t head_first = kv_head * group_heads + row_first, num_rows = min(kRows, group_heads - row_first);
     __syncthreads();  // the work before has been written
@@ -241,9 +243,9 @@ __global__ void __launch_bounds__(kThreads, kDims <= 128 ? 3 : 2) attention_deco
 constexpr uint32_t kMergeWarps = 4;
 
 __global__ void __launch_bounds__(kMergeWarps* kWarp) merge_partials_kernel(AttentionArgs args) {
-  grid_dependency_wait();
   const MergeItem* items = input_array<MergeItem>(args.inputs, kFwdMerges);
   const uint32_t num_works = args.inputs[kFwdNumMerges] * args.num_heads;
+  grid_dependency_wait();
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   for (uint32_t work = blockIdx.x * kMergeWarps + warp; work < num_works; work += gridDim.x * kMergeWarps) {
     const MergeItem item = items[work / args.num_heads];

@@ -17,10 +17,11 @@ __device__ float activate(Activation activation, float x) {
 template <class In, class Out, int W>
 __global__ void __launch_bounds__(kThreads)
     gated_activation_kernel(const In* x, Activation activation, Out* out, uint32_t columns, const uint32_t* live) {
+  const uint32_t num_live = *live;
   grid_dependency_wait();
   const uint32_t column = (blockIdx.x * kThreads + threadIdx.x) * W;
   const uint64_t row = blockIdx.y;
-  if (row >= *live || column >= columns) return;
+  if (row >= num_live || column >= columns) return;
   const Vec<In, W> gate = *reinterpret_cast<const Vec<In, W>*>(x + row * 2 * columns + column);
   const Vec<In, W> up = *reinterpret_cast<const Vec<In, W>*>(x + row * 2 * columns + columns + column);
   Vec<Out, W> result;

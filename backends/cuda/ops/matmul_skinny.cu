@@ -122,8 +122,8 @@ __global__ void __launch_bounds__(kThreads, is_plain16(E) && kTiles <= 4 ? 3 : 0
     rows[r] = min(out_first + warp * kWarpOut + r * 8 + g, args.weight.rows - 1);
     current[r].load(args.weight, rows[r], begin, t);
   }
-  grid_dependency_wait();  // the weights above never change
   const uint32_t live = *args.live;
+  grid_dependency_wait();         // the weights above never change
   if (row_first >= live) return;  // the whole cluster
 
 #pragma unroll

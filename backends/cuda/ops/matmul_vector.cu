@@ -79,9 +79,9 @@ __global__ void __launch_bounds__(kThreads, 2) matmul_vector_kernel(Args args) {
     upper[d].load(args.weight, upper_row, step, t);
     lower[d].load(args.weight, lower_row, step, t);
   }
+  const uint32_t live = *args.live;
   // Weights never change, so they may be on their way before the kernel that writes x has ended.
   grid_dependency_wait();
-  const uint32_t live = *args.live;
   if (row_first >= live) return;
   const bool has_row = row_first + g < live;
   const __half* x = args.x + uint64_t{row_first + g} * columns;

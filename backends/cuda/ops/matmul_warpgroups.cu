@@ -234,11 +234,10 @@ __global__ void __launch_bounds__(kThreads, Shape<kColumns>::kBlocksPerSm) matmu
   __syncthreads();
   grid_dependency_release();
   float* shared = reinterpret_cast<float*>(base);
-  uint32_t live;
+  const uint32_t live = *args.live;
   if (group == 0) {
     fewer_registers<S::kProducerRegisters>();
     grid_dependency_wait();
-    live = *args.live;
     fill_ring<kColumns>(ring, args, row_first, live, begin, end);
     __syncthreads();  // all stages have been read
   } else {
@@ -246,7 +245,6 @@ __global__ void __launch_bounds__(kThreads, Shape<kColumns>::kBlocksPerSm) matmu
     const uint32_t block_out = (group - 1) * 64;
     float sums[kColumns / 8][4] = {};
     multiply<E, kColumns>(sums, ring, args, out_first + block_out, begin, end);
-    live = *args.live;
     __syncthreads();
     const uint32_t g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4, warp = threadIdx.x % kGroupThreads / kWarp;
     float* first = shared + 2 * t * kSumStride + block_out + warp * 16 + g;

@@ -169,11 +169,12 @@ __device__ void run_head(float* head, float* row, const Args& args, const Turn* 
 template <bool kTurns>
 __global__ void __launch_bounds__(kThreads) qkv_heads_kernel(Args args) {
   __shared__ float heads[kWarps][kHeadDimMax];
+  const uint32_t live = *args.live;
   grid_dependency_wait();
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const uint32_t t = blockIdx.x, first = (blockIdx.y * kWarps + warp) * args.heads_each;
   const uint32_t end = min(first + args.heads_each, args.num_heads + (args.kv_slots ? 2 : 1) * args.num_kv_heads);
-  if (t >= *args.live || first >= end) return;
+  if (t >= live || first >= end) return;
   const int32_t kv_slot = args.kv_slots ? args.kv_slots[t] : -1;
   float* row = args.qkv + (uint64_t{t} * (args.num_heads + 2 * args.num_kv_heads) + first) * args.head_dim;
   Loaded loaded;

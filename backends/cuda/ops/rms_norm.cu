@@ -23,14 +23,18 @@ struct Args {
 template <class Out, int W>
 __global__ void __launch_bounds__(kThreadsMax) rms_norm_kernel(Args args, Out* out) {
   __shared__ float scratch[kThreadsMax / kWarp];
+  using In = Vec<float, W>;
+  const uint32_t groups = args.columns / W, live = *args.live;
+  const In* weight = reinterpret_cast<const In*>(args.weight);
+  In weights[kCached];
+#pragma unroll
+  for (int c = 0; c < kCached; ++c)
+    if (threadIdx.x + c * blockDim.x < groups) weights[c] = weight[threadIdx.x + c * blockDim.x];
   grid_dependency_wait();
   const uint64_t row = blockIdx.x;
-  if (row >= *args.live) return;
-  using In = Vec<float, W>;
-  const uint32_t groups = args.columns / W;
+  if (row >= live) return;
   In* x = reinterpret_cast<In*>(args.x + row * args.columns);
   const In* delta = args.delta ? reinterpret_cast<const In*>(args.delta + row * args.columns) : nullptr;
-  const In* weight = reinterpret_cast<const In*>(args.weight);
   Vec<Out, W>* target = reinterpret_cast<Vec<Out, W>*>(out + row * args.columns);
 
   float sum = 0;
@@ -56,8 +60,7 @@ __global__ void __launch_bounds__(kThreadsMax) rms_norm_kernel(Args args, Out* o
 
   sum = block_reduce(sum, SumOf(), scratch);
   const float factor = 1.0f / sqrtf(sum / static_cast<float>(args.columns) + args.eps);
-  const auto write = [&](uint32_t i, const In& value) {
-    const In w = weight[i];
+  const auto write = [&](uint32_t i, const In& value, const In& w) {
     Vec<Out, W> result;
 #pragma unroll
     for (int j = 0; j < W; ++j) result.v[j] = from_float<Out>(value.v[j] * factor * w.v[j]);
@@ -66,9 +69,9 @@ __global__ void __launch_bounds__(kThreadsMax) rms_norm_kernel(Args args, Out* o
 #pragma unroll
   for (int c = 0; c < kCached; ++c) {
     const uint32_t i = threadIdx.x + c * blockDim.x;
-    if (i < groups) write(i, cached[c]);
+    if (i < groups) write(i, cached[c], weights[c]);
   }
-  for (uint32_t i = threadIdx.x + kCached * blockDim.x; i < groups; i += blockDim.x) write(i, x[i]);
+  for (uint32_t i = threadIdx.x + kCached * blockDim.x; i < groups; i += blockDim.x) write(i, x[i], weight[i]);
 }
 
 }  // namespace
