@@ -82,7 +82,8 @@ def read_record(path):
         if record["command"] != "model":
             sys.exit(f"{path}: expected a record of llmrt-bench model, found one of {record['command']!r}")
         work, settings = record["work"], record["settings"]
-        figures = {(row["device"], row["test"]): float(row["values"]["tok_s"]["value"]) for row in record["rows"]}
+        figures = {(row["device"], row["test"]): float(row["values"]["tok_s"]["value"])
+                   for row in record["rows"] if not row["test"].startswith("limit ")}
         figures = {key: value for key, value in figures.items() if value > 0}
         if not figures:
             raise ValueError("no figures")
