@@ -153,15 +153,10 @@ struct UnitScales {
   uint2 words;
 
   __device__ void load(const uint8_t* plane, uint64_t step) { words = reinterpret_cast<const uint2*>(plane)[step]; }
-  __device__ float scale(int i, uint32_t) const {
-    const __half2 two = half2_of(i < 2 ? words.x : words.y);
-    return i % 2 ? __high2float(two) : __low2float(two);
-  }
+  __device__ __half2 two(int i) const { return half2_of(i < 2 ? words.x : words.y); }
+  __device__ float scale(int i, uint32_t) const { return i % 2 ? __high2float(two(i)) : __low2float(two(i)); }
   __device__ float base(int, uint32_t) const { return 0; }
-  __device__ __half2 scale_pair(int i, uint32_t) const {
-    const __half2 two = half2_of(i < 2 ? words.x : words.y);
-    return i % 2 ? __high2half2(two) : __low2half2(two);
-  }
+  __device__ __half2 scale_pair(int i, uint32_t) const { return i % 2 ? __high2half2(two(i)) : __low2half2(two(i)); }
 };
 template <>
 struct UnitScales<true> {

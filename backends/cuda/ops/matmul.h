@@ -2,7 +2,10 @@
 // for the live rows r and the run's N rows n.
 #pragma once
 
+#include <algorithm>
+
 #include "backends/cuda/op_context.h"
+#include "core/base/checked_math.h"
 
 namespace llmrt::cuda {
 
@@ -33,6 +36,14 @@ enum class MatmulResult : uint8_t {
 Status matmul_warpgroups(const MatmulArgs& args, MatmulResult result, const OpContext& at);
 // The same through cuBLAS, which must be there; quantised weights are first written out in f16, a slice at a time.
 Status matmul_wide(const MatmulArgs& args, MatmulResult result, const OpContext& at);
+
+inline constexpr uint32_t kSplitsMax = 8;  // what every device takes as a cluster
+// How many blocks of a cluster share the steps of an output tile, so that `blocks` tiles make up to `wanted` blocks: at
+// least 1, and 2 steps for each.
+inline uint32_t num_splits(uint32_t columns, uint32_t blocks, uint32_t wanted) {
+  constexpr uint32_t kStepsMin = 2;
+  return std::max(1u, std::min({wanted / blocks, ceil_div(columns, kStep) / kStepsMin, kSplitsMax}));
+}
 
 // fn.template operator()<E>() for an encoding that a Fragment exists for.
 template <class Fn>

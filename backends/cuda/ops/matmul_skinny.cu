@@ -24,7 +24,6 @@ constexpr uint32_t kWarpOut = 32, kTileOut = kWarps * kWarpOut;
 constexpr uint32_t kStages = 3;
 constexpr uint32_t kStepWords = kStep / 8;      // of 16 bytes in a row of x
 constexpr uint32_t kRowWords = kStepWords + 4;  // 320 bytes
-constexpr uint32_t kSplitsMax = 8;              // what every device takes as a cluster
 constexpr uint32_t kSumStride = kTileOut + 4;   // a row of sums; 4 keep rows of one warp in different banks
 
 struct Args {
@@ -164,19 +163,14 @@ __global__ void __launch_bounds__(kThreads, is_plain16(E) && kTiles <= 4 ? 3 : 0
   cluster_sync();  // nobody leaves while others read its sums
 }
 
-// How many blocks share the steps of an output tile: enough to fill the device, none without work.
-uint32_t num_splits(uint32_t columns, uint32_t blocks, const OpContext& at) {
-  constexpr uint32_t kBlocksPerSm = 6, kStepsMin = 2;  // of 2, 3, 4 and 6 the fastest on an H200
-  const uint32_t wanted = static_cast<uint32_t>(at.num_sms) * kBlocksPerSm / blocks;
-  return std::max(1u, std::min({wanted, ceil_div(columns, kStep) / kStepsMin, at.has_clusters ? kSplitsMax : 1}));
-}
-
 template <Encoding E, int kTiles>
 Status launch_tiles(const MatmulArgs& args, const OpContext& at) {
   constexpr uint32_t kShared = kStages * kTiles * 8 * kRowWords * 16;
   static_assert(kShared >= kTiles * 8 * kSumStride * 4);
   const uint32_t columns = ceil_div(args.weight.rows, kTileOut), row_tiles = ceil_div(args.num_rows, kTiles * 8u);
-  const uint32_t splits = num_splits(args.weight.columns, columns * (at.list->batch_invariant ? 1 : row_tiles), at);
+  constexpr uint32_t kBlocksPerSm = 6;  // of 2, 3, 4 and 6 the fastest on an H200
+  const uint32_t wanted = at.has_clusters ? static_cast<uint32_t>(at.num_sms) * kBlocksPerSm : 0;
+  const uint32_t splits = num_splits(args.weight.columns, columns * (at.list->batch_invariant ? 1 : row_tiles), wanted);
   const Args kernel_args{args.weight, static_cast<const __half*>(args.x), args.bias, args.out, args.out_stride,
                          args.live};
   const Grid grid{dim3(columns, splits, row_tiles), kThreads, kShared, splits};

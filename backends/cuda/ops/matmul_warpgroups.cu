@@ -1,5 +1,5 @@
-// matmul of quantised weights for 9 to 128 rows on compute capability 9.0, by the products of warpgroups: out[r][n] = sum
-// over k of x[r][k] * W[n][k] + bias[n]; x f16 [rows, K], W [N, K] packed.
+// matmul of quantised weights for 9 to 128 rows on compute capability 9.0, by the products of warpgroups: out[r][n] =
+// sum over k of x[r][k] * W[n][k] + bias[n]; x f16 [rows, K], W [N, K] packed.
 //
 // A block makes 128 outputs n of kColumns rows. Two warpgroups multiply, each 64 outputs: W is the first factor,
 // decoded to f16 in registers (dequant.cuh), straight from global memory and a step of 128 columns ahead; x is the
@@ -24,7 +24,6 @@ constexpr uint32_t kGroupThreads = 128, kConsumers = 2, kThreads = (1 + kConsume
 constexpr uint32_t kStages = 4;  // of x
 constexpr uint32_t kBlockOut = kConsumers * 64;
 constexpr uint32_t kSumStride = kBlockOut + 4;  // 4 keep rows of one warp in different banks
-constexpr uint32_t kSplitsMax = 8;              // what every device takes as a cluster
 
 struct Args {
   PackedMatrix weight;
@@ -262,20 +261,14 @@ __global__ void __launch_bounds__(kThreads, Shape<kColumns>::kBlocksPerSm) matmu
 #endif
 }
 
-// How many blocks share the steps of an output tile: enough to fill the device, none without work, and no more than
-// stay beside each other where clusters leave some multiprocessors out.
-uint32_t num_splits(uint32_t columns, uint32_t blocks, uint32_t blocks_per_sm, const OpContext& at) {
-  constexpr uint32_t kStepsMin = 2;
-  const uint32_t wanted = static_cast<uint32_t>(at.num_sms) * blocks_per_sm * 9 / 10 / blocks;
-  return std::max(1u, std::min({wanted, ceil_div(columns, kStep) / kStepsMin, kSplitsMax}));
-}
-
 template <Encoding E, int kColumns>
 Status launch_columns(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
   using S = Shape<kColumns>;
   const uint32_t tiles = ceil_div(args.weight.rows, kBlockOut);
   const uint32_t row_tiles = ceil_div(args.num_rows, static_cast<uint32_t>(kColumns));
-  const uint32_t splits = num_splits(args.weight.columns, tiles * row_tiles, S::kBlocksPerSm, at);
+  // As many blocks as stay beside each other where clusters leave some multiprocessors out.
+  const uint32_t wanted = static_cast<uint32_t>(at.num_sms) * S::kBlocksPerSm * 9 / 10;
+  const uint32_t splits = num_splits(args.weight.columns, tiles * row_tiles, wanted);
   const bool in_fours = args.out_stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.out) % 16 == 0;
   const Args kernel_args{args.weight,     static_cast<const __half*>(args.x),
                          args.bias,       reinterpret_cast<std::byte*>(args.out),
