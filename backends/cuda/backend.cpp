@@ -90,7 +90,13 @@ Result<std::unique_ptr<Backend>> CudaBackend::open(uint32_t device_idx, const De
   CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, backend->device_), "open device");
   backend->context_.stream = backend->stream_;
   backend->context_.num_sms = num_sms;
+  int shared_bytes = 0;
+  CUDA_TRY(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, backend->device_),
+           "open device");
+  backend->context_.shared_bytes_max = static_cast<uint32_t>(shared_bytes);
   backend->context_.has_clusters = major >= 9;
+  const char* bulk_copies = std::getenv("LLMRT_CUDA_BULK_COPIES");  // 0: by the kernels of older devices
+  backend->context_.has_bulk_copies = major >= 9 && !(bulk_copies && std::string_view(bulk_copies) == "0");
 #if defined(LLMRT_CUDA_90A)
   const char* warpgroups = std::getenv("LLMRT_CUDA_WARPGROUPS");  // 0: by the kernels of every other device
   backend->context_.has_warpgroups = major == 9 && minor == 0 && !(warpgroups && std::string_view(warpgroups) == "0");

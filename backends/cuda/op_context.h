@@ -54,7 +54,9 @@ struct OpContext {
   cudaStream_t stream = nullptr;
   int num_sms = 0;
   bool dependent_launch = false;  // programmatic dependent launch between our kernels (compute capability 9)
+  uint32_t shared_bytes_max = 0;  // of a block
   bool has_clusters = false;      // compute capability 9
+  bool has_bulk_copies = false;   // from there on too
   bool has_warpgroups = false;    // the device is of compute capability 9.0 and the build has code for sm_90a
 
   const OpList* list = nullptr;
@@ -121,9 +123,9 @@ Status run(const LoadBlocks& op, const OpContext& at);
 
 // qk_norm (when there is one), rope and kv_write of the same qkv in one kernel.
 Status run_fused(const QkNorm* qk_norm, const Rope& rope, const KvWrite& kv_write, const OpContext& at);
-// For prompts, where can_fuse says so and nothing else reads what the matmul writes, which is not written then: the
-// products go to the activation in f16, as its own results do (beyond its range they become inf, which sampling
-// reports), or are added to the norm's x where they are made.
+// For prompts and for few rows, where can_fuse says so and nothing else reads what the matmul writes, which is not
+// written then: the products go to the activation, in prompts in f16, as its own results do (beyond its range they
+// become inf, which sampling reports), or are added to the norm's x where they are made.
 bool can_fuse(const Matmul& matmul, const GatedActivation& activation, const OpContext& at);
 Status run_fused(const Matmul& matmul, const GatedActivation& activation, const OpContext& at);
 bool can_fuse(const Matmul& matmul, const RmsNorm& norm, const OpContext& at);

@@ -11,6 +11,9 @@
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define LLMRT_SM_90A 1
 #endif
+#if __CUDA_ARCH__ >= 900
+#define LLMRT_BULK_COPIES 1  // copy_bytes and the counted barriers, which later devices have too
+#endif
 
 namespace llmrt::cuda {
 
@@ -61,6 +64,13 @@ __device__ inline void shared_writes_visible() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// `bytes` from global to shared memory, all three multiples of 16; `barrier` counts them. By one thread.
+__device__ inline void copy_bytes(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(shared)),
+               "l"(global), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
+}
 // `row`s [row, row + RowMap's box_rows) and columns [column, column + 64) from global to shared memory, as
 // product_operand wants them; zeros outside the map. `barrier` counts the bytes. With kBlocks > 1 they come to the same
 // place of all blocks of the cluster, and each block's barrier counts them. By one thread.
@@ -122,8 +132,8 @@ __device__ inline uint64_t product_operand(uint32_t start, uint32_t tile_bytes) 
   constexpr uint64_t kSwizzle128 = 1, kEightRows = 1024;
   return (start & 0x3ffff) >> 4 | uint64_t{tile_bytes >> 4} << 16 | (kEightRows >> 4) << 32 | kSwizzle128 << 62;
 }
-// d (+)= a * b: 64 rows by 128, 64 or 32 columns by 16. Warp w of the four has rows 16 w and following, with a and d placed
-// in its lanes as in mma_16x8x16, d in tiles of 8 columns. Runs beside what follows until products_wait.
+// d (+)= a * b: 64 rows by 128, 64 or 32 columns by 16. Warp w of the four has rows 16 w and following, with a and d
+// placed in its lanes as in mma_16x8x16, d in tiles of 8 columns. Runs beside what follows until products_wait.
 template <bool kTransposed>
 __device__ inline void warpgroup_product(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b, bool add) {
   asm volatile(

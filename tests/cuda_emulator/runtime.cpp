@@ -86,6 +86,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
     return cudaSuccess;
   }
+  if (attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin) {
+    *value = 227 << 10;
+    return cudaSuccess;
+  }
   // Few, so that persistent grids walk; LLMRT_EMULATOR_SMS for other splits.
   const char* sms = std::getenv("LLMRT_EMULATOR_SMS");
   *value = sms ? std::atoi(sms) : 3;

@@ -1,5 +1,6 @@
 // gated_activation: out = activation(x[:, :F]) * x[:, F:]. x f32 or f16 [T, 2F]; out f32, f16 or bf16 [T, F]. A thread
 // makes W neighbours of a row.
+#include "backends/cuda/activation.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/numbers.cuh"
 
@@ -7,12 +8,6 @@ namespace llmrt::cuda {
 namespace {
 
 constexpr uint32_t kThreads = 128;
-
-__device__ float activate(Activation activation, float x) {
-  if (activation == Activation::kSilu) return x / (1.0f + expf(-x));
-  constexpr float kRootTwoOverPi = 0.797884561f;
-  return 0.5f * x * (1.0f + tanhf(kRootTwoOverPi * (x + 0.044715f * x * x * x)));
-}
 
 template <class In, class Out, int W>
 __global__ void __launch_bounds__(kThreads)

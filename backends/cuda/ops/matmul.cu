@@ -26,6 +26,7 @@ Status multiply(const MatmulArgs& args, const OpContext& at) {
   const PackedMatrix& w = args.weight;
   if (!has_f16_form(w, args.x_dtype)) return matmul_exact(args, at);
   if (at.list->batch_invariant) return matmul_skinny(args, at);
+  if (can_stream(w, args.num_rows, at)) return matmul_stream(args, {}, at);
   if (args.num_rows <= kVectorRowsMax) return matmul_vector(args, at);
   if (by_warpgroups(w, args.num_rows, at)) return matmul_warpgroups(args, MatmulResult::kF32, at);
   const bool skinny = w.encoding != Encoding::kF16 && args.num_rows <= kSkinnyRowsMax;
@@ -51,26 +52,41 @@ Status check(const Matmul& op, const OpContext& at) {
                     op.group, group.columns, group.rows, at.desc(op.x).columns, at.desc(op.out).columns);
 }
 
-// Whether all of it is made for a prompt: by warpgroups or cuBLAS, which can do more with the results.
-bool is_wide(const Matmul& op, const OpContext& at) {
-  if (at.list->batch_invariant || !at.cublas || at.rows_of(op.x) <= kSkinnyRowsMax) return false;
+// Whether matmul_stream, or the kernels for prompts, make all of it: they can do more with the results.
+bool all_runs(const Matmul& op, const OpContext& at, auto is_one) {
   const auto& runs = at.weights->group(op.group).runs;
-  return std::all_of(runs.begin(), runs.end(),
-                     [&](const GroupRun& run) { return has_f16_form(run.matrix, at.desc(op.x).dtype); });
+  return !at.list->batch_invariant && std::all_of(runs.begin(), runs.end(), [&](const GroupRun& run) {
+    return has_f16_form(run.matrix, at.desc(op.x).dtype) && is_one(run.matrix);
+  });
+}
+bool is_streamed(const Matmul& op, const OpContext& at) {
+  return all_runs(op, at, [&](const PackedMatrix& weight) { return can_stream(weight, at.rows_of(op.x), at); });
+}
+bool is_wide(const Matmul& op, const OpContext& at) {
+  return at.cublas && at.rows_of(op.x) > kSkinnyRowsMax && all_runs(op, at, [](const PackedMatrix&) { return true; });
 }
 
 // All of it, to `out` in place of the op's own.
-Status multiply_wide(const Matmul& op, std::byte* out, MatmulResult result, const OpContext& at) {
+Status multiply_into(const Matmul& op, std::byte* out, MatmulResult result, const OpContext& at) {
   if (Status status = check(op, at); !status) return status;
   const DeviceGroup& group = at.weights->group(op.group);
   for (const GroupRun& run : group.runs) {
     MatmulArgs args = args_of(op, group, run, at);
     args.out = reinterpret_cast<float*>(out + uint64_t{run.out_column} * (result == MatmulResult::kF16 ? 2 : 4));
-    const bool own = by_warpgroups(args.weight, args.num_rows, at);
-    if (Status status = own ? matmul_warpgroups(args, result, at) : matmul_wide(args, result, at); !status)
-      return status;
+    const auto multiply = [&] {
+      if (can_stream(args.weight, args.num_rows, at)) return matmul_stream(args, {result}, at);
+      if (by_warpgroups(args.weight, args.num_rows, at)) return matmul_warpgroups(args, result, at);
+      return matmul_wide(args, result, at);
+    };
+    if (Status status = multiply(); !status) return status;
   }
   return {};
+}
+
+// The gate and what it lets through, all of one encoding.
+bool is_streamed_gate(const Matmul& op, const OpContext& at) {
+  const DeviceGroup& group = at.weights->group(op.group);
+  return is_streamed(op, at) && group.runs.size() == 1 && group.rows % 2 == 0;
 }
 
 }  // namespace
@@ -85,20 +101,29 @@ Status run(const Matmul& op, const OpContext& at) {
 
 bool can_fuse(const Matmul& matmul, const GatedActivation& activation, const OpContext& at) {
   return activation.x == matmul.out && at.desc(activation.out).dtype == DType::kF16 &&
-         !at.weights->group(matmul.group).bias && is_wide(matmul, at);
+         (is_streamed_gate(matmul, at) || (!at.weights->group(matmul.group).bias && is_wide(matmul, at)));
 }
 
 Status run_fused(const Matmul& matmul, const GatedActivation& activation, const OpContext& at) {
-  if (Status status = multiply_wide(matmul, at.bytes(matmul.out), MatmulResult::kF16, at); !status) return status;
+  if (is_streamed_gate(matmul, at)) {
+    if (Status status = check(matmul, at); !status) return status;
+    const DeviceGroup& group = at.weights->group(matmul.group);
+    MatmulArgs args = args_of(matmul, group, group.runs[0], at);
+    args.out = at.tensor<float>(activation.out);
+    args.out_stride = group.rows / 2;
+    return matmul_stream(args, {MatmulResult::kGated, activation.activation}, at);
+  }
+  if (Status status = multiply_into(matmul, at.bytes(matmul.out), MatmulResult::kF16, at); !status) return status;
   return run_from_f16(activation, at);
 }
 
 bool can_fuse(const Matmul& matmul, const RmsNorm& norm, const OpContext& at) {
-  return norm.delta == matmul.out && at.desc(norm.x).columns == at.desc(matmul.out).columns && is_wide(matmul, at);
+  return norm.delta == matmul.out && at.desc(norm.x).columns == at.desc(matmul.out).columns &&
+         (is_streamed(matmul, at) || is_wide(matmul, at));
 }
 
 Status run_fused(const Matmul& matmul, const RmsNorm& norm, const OpContext& at) {
-  if (Status status = multiply_wide(matmul, at.bytes(norm.x), MatmulResult::kAdded, at); !status) return status;
+  if (Status status = multiply_into(matmul, at.bytes(norm.x), MatmulResult::kAdded, at); !status) return status;
   RmsNorm rest = norm;
   rest.delta = kNoTensor;
   return run(rest, at);

@@ -1,0 +1,16 @@
+// The activations of gated feed-forward networks.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "core/ops/ops.h"
+
+namespace llmrt::cuda {
+
+__device__ inline float activate(Activation activation, float x) {
+  if (activation == Activation::kSilu) return x / (1.0f + expf(-x));
+  constexpr float kRootTwoOverPi = 0.797884561f;
+  return 0.5f * x * (1.0f + tanhf(kRootTwoOverPi * (x + 0.044715f * x * x * x)));
+}
+
+}  // namespace llmrt::cuda
