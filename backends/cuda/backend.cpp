@@ -20,7 +20,7 @@ namespace {
 constexpr uint64_t kCublasWorkspaceBytes = 32 << 20;
 constexpr uint64_t kWorkspaceBytesMin = 32 << 20;
 constexpr uint64_t kWorkspaceBytesMax = 128 << 20;  // of a slice of weights in f16; larger slices gain nothing
-constexpr uint32_t kNumCounters = 1 << 16;
+constexpr uint32_t kNumCountersMin = 1 << 16;
 
 class CudaBackend final : public Backend {
  public:
@@ -119,6 +119,7 @@ Result<std::unique_ptr<Backend>> CudaBackend::open(uint32_t device_idx, const De
   caps.head_dim_max = 256;
   caps.step_tokens_max = 8192;
   caps.prompt_tiles = 2 * static_cast<uint32_t>(num_sms);
+  caps.decode_works = (backend->context_.has_warpgroups ? 2 : 3) * static_cast<uint32_t>(num_sms);
   // Loading cuBLAS takes longer than small weights do; it happens beside them.
   backend->cublas_opening_ =
       std::async(std::launch::async, [device = backend->device_] { return Cublas::open(device); });
@@ -181,6 +182,7 @@ Status CudaBackend::create_state(const StateConfig& config) {
 Status CudaBackend::allocate_state(const StateConfig& config) {
   const uint64_t slice_bytes = weights_ ? weights_->f16_bytes_max() : 0;
   const uint64_t workspace_bytes = std::clamp(slice_bytes, kWorkspaceBytesMin, kWorkspaceBytesMax);
+  const uint32_t num_counters = std::max(kNumCountersMin, config.step_tokens_max * config.heads_max);
   const uint64_t partial_rows = uint64_t{config.partials_max} * config.heads_max;
   struct Wanted {
     DeviceBuffer* buffer;
@@ -200,7 +202,7 @@ Status CudaBackend::allocate_state(const StateConfig& config) {
       {&forward_inputs_, MemoryKind::kState, std::max<uint64_t>(config.forward_words_max, kForwardHeaderWords) * 4, 0},
       {&sample_inputs_, MemoryKind::kState, std::max<uint64_t>(config.sample_words_max, kSampleHeaderWords) * 4, 0},
       {&workspace_, MemoryKind::kOther, workspace_bytes, 0},
-      {&counters_, MemoryKind::kOther, kNumCounters * 4, 0},
+      {&counters_, MemoryKind::kOther, num_counters * 4, 0},
       {&cublas_workspace_, MemoryKind::kOther, kCublasWorkspaceBytes, 0},
   };
   for (const Wanted& wanted : all) wanted.buffer->reset();
@@ -226,7 +228,7 @@ Status CudaBackend::allocate_state(const StateConfig& config) {
       config.penalty_rows_max, config.vocab_size};
   context_.partial_values = partials_.as<float>();
   context_.partial_sums = partials_.as<float>() + partial_rows * config.head_dim_max;
-  context_.workspace = {workspace_.data(), workspace_.bytes(), counters_.as<uint32_t>(), kNumCounters};
+  context_.workspace = {workspace_.data(), workspace_.bytes(), counters_.as<uint32_t>(), num_counters};
   context_.forward_inputs = forward_inputs_.as<uint32_t>();
   context_.sample_inputs = sample_inputs_.as<uint32_t>();
   context_.results = results_.as<SampleResult>();

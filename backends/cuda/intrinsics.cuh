@@ -23,6 +23,14 @@ __device__ inline void grid_dependency_wait() {
 #endif
 }
 
+// The same for kernels whose results are read ahead of the next kernels' waits: none of these starts before this one
+// has ended, its threads behind a __threadfence().
+__device__ inline void grid_dependency_wait_alone() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // A barrier of all threads of the cluster (of the block, where the launch had none).
 __device__ inline void cluster_sync() {
 #if __CUDA_ARCH__ >= 900
@@ -105,6 +113,29 @@ __device__ inline void mma_16x8x16_first(float (&d)[4], const uint32_t (&a)[4], 
       "{%10, %10, %10, %10};"
       : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
+}
+
+// Two numbers of e4m3 as f16, divided by 256.
+#if __CUDA_ARCH__ >= 890
+__device__ inline uint32_t f8_pair_bits(uint32_t two) {
+  uint32_t result;
+  asm("{\n\t.reg .b32 pair;\n\tcvt.rn.f16x2.e4m3x2 pair, %1;\n\tmul.f16x2 %0, pair, %2;\n\t}"
+      : "=r"(result)
+      : "h"(static_cast<uint16_t>(two)), "r"(0x1c001c00u));
+  return result;
+}
+#else
+__device__ inline uint32_t f8_pair_bits(uint32_t two) {
+  const uint32_t spread = __byte_perm(two, 0, 0x1404);  // each byte is the upper one
+  return (spread & 0x80008000u) | (spread & 0x7f007f00u) >> 1;
+}
+#endif
+
+// Of 8x8 pairs of bytes, lane 4 * g + t holding (row g, columns 2t, 2t+1): the transposed.
+__device__ inline uint32_t transpose_8x8(uint32_t pair) {
+  uint32_t result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
 }
 
 // 2^x, to some 22 bits; results below the normal numbers are 0.

@@ -48,8 +48,9 @@ Status launch_on(cudaStream_t stream, bool dependent, const char* name, void (*k
 
 // For kernels of ops. Each begins with grid_dependency_wait(): with dependent launch it may be started while its
 // predecessor still runs, and must not touch before what that one writes or still reads. What no kernel writes may be
-// read ahead of the wait: weights, and a step's inputs, which are copied before its first kernel. Every block waits,
-// also one that has no work: a kernel that ended before its predecessor would let the next one start too early.
+// read ahead of the wait: weights, and a step's inputs, which are copied before its first kernel; so may be what
+// earlier steps wrote, and what kernels wrote that begin with grid_dependency_wait_alone(). Every block waits, also one
+// that has no work: a kernel that ended before its predecessor would let the next one start too early.
 template <class... Params, class... Args>
 Status launch(const OpContext& at, const char* name, void (*kernel)(Params...), const Grid& grid, Args... args) {
   return launch_on(at.stream, at.dependent_launch, name, kernel, grid, args...);

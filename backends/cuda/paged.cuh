@@ -32,7 +32,9 @@ struct KvLayer {
   __device__ int64_t vector_index(uint32_t slot, uint32_t token, uint32_t which, uint32_t head) const {
     const uint32_t entry = token >> block_shift;
     if (entry >= blocks_row_max) return -1;
-    const int32_t block = tables[uint64_t{slot} * blocks_row_max + entry];
+    return vector_in(tables[uint64_t{slot} * blocks_row_max + entry], token, which, head);
+  }
+  __device__ int64_t vector_in(int32_t block, uint32_t token, uint32_t which, uint32_t head) const {
     if (block < 0 || static_cast<uint32_t>(block) >= num_blocks) return -1;
     const uint64_t run = (uint64_t{static_cast<uint32_t>(block)} * 2 + which) * num_kv_heads + head;
     return static_cast<int64_t>((run << block_shift) + (token & ((1u << block_shift) - 1)));
@@ -82,15 +84,14 @@ __device__ void decode_word(const KvWord<D>& word, uint32_t (&pairs)[4]) {
   if constexpr (kv_is_f8(D)) {
     const uint32_t halves[2] = {word.bits.x, word.bits.y};
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const uint32_t spread = __byte_perm(halves[j / 2], 0, j % 2 ? 0x3424 : 0x1404);  // each byte is the upper one
-      pairs[j] = (spread & 0x80008000u) | (spread & 0x7f007f00u) >> 1;
-    }
+    for (int j = 0; j < 4; ++j) pairs[j] = f8_pair_bits(halves[j / 2] >> j % 2 * 16);
   } else if constexpr (kv_is_i8(D)) {
     const uint32_t halves[2] = {word.bits.x ^ 0x80808080u, word.bits.y ^ 0x80808080u};  // bytes 128 + q
 #pragma unroll
     for (int j = 0; j < 4; ++j)
-      pairs[j] = half2_bits(low_pair(__byte_perm(halves[j / 2], 0, j % 2 ? 0x4342 : 0x4140), 128));
+      // Beside 0x64 a byte is 1024 and itself in f16.
+      pairs[j] = half2_bits(
+          __hsub2(half2_of(__byte_perm(halves[j / 2], 0x64646464, j % 2 ? 0x4342 : 0x4140)), __float2half2_rn(1152)));
   } else {
     const uint32_t words[4] = {word.bits.x, word.bits.y, word.bits.z, word.bits.w};
 #pragma unroll

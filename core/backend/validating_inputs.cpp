@@ -200,8 +200,18 @@ struct ForwardChecker {
       if (const auto* attention = std::get_if<PagedAttention>(&op))
         if (attention->kv_group != 0) return;  // tables of further groups are not mirrored yet
     if (!has_op<PagedAttention>(list)) return;
-    for (size_t i = 0; i < in.decode_items.size() && report.ok(); ++i)
-      check_item(fmt::format("decode_items[{}]", i), in.decode_items[i], kDecodeItemTokens);
+    if (list.num_tokens <= kDecodeRowTokens)
+      report.at_most("prompt_items", "items of so short a list", in.prompt_items.size(), 0);
+    for (size_t i = 0; i < in.decode_items.size() && report.ok(); ++i) {
+      const AttentionItem& item = in.decode_items[i];
+      const std::string where = fmt::format("decode_items[{}]", i);
+      check_item(where, item, kDecodeItemTokens);
+      if (item.partial < 0 || !report.below(where, "merge_idx", item.merge_idx, in.merge_items.size())) continue;
+      const MergeItem& merge = in.merge_items[item.merge_idx];
+      const uint32_t partial = static_cast<uint32_t>(item.partial);
+      if (partial < merge.partial_first || partial - merge.partial_first >= merge.num_partials)
+        report.fail(where, "merge_idx", fmt::format("a merge of partial {}", partial), item.merge_idx);
+    }
     for (size_t i = 0; i < in.prompt_items.size() && report.ok(); ++i)
       check_item(fmt::format("prompt_items[{}]", i), in.prompt_items[i], kPromptItemTokens);
     for (size_t i = 0; i < in.merge_items.size() && report.ok(); ++i) {

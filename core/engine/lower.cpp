@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "core/base/check.h"
 #include "core/base/checked_math.h"
@@ -13,6 +14,11 @@ namespace {
 
 constexpr uint32_t kPromptSplitKeysMin = 512;
 constexpr double kPromptSplitCostKeys = 256;  // what a split costs beside its keys, merging included
+constexpr uint32_t kDecodeSplitKeysMin = 64, kDecodeSplitKeysMultiple = 16;
+// In keys that a work reads while the device is full of them. A lone work takes a third of the time.
+constexpr double kDecodeRoundKeys = 20, kDecodeSplitRoundKeys = 125;  // what a full round costs beside its keys
+constexpr double kDecodeMergeKeys = 20, kDecodePartialKeys = 3;
+constexpr double kFewWorks = 1.0 / 3;
 
 using ListKey = std::pair<uint32_t, bool>;  // bucket, whether batch-invariant
 
@@ -89,8 +95,38 @@ Lowering::PromptSplits Lowering::prompt_splits(const IterationPlan& plan) const 
   return best;
 }
 
-// `stretch`: how many of the usual splits one split holds; 0 = batch-invariant. `splits`: of the items still to come.
-void Lowering::add_attention_items(const PlanRow& row, uint32_t stretch, PromptSplits* splits) {
+// All rows' keys are cut to much the same length: whole rows where they fill the device, shorter ones until the works
+// fill rounds of it.
+uint32_t Lowering::decode_split_keys(const IterationPlan& plan) const {
+  const double room = caps_.decode_works;
+  const auto each_query = [&](auto fn) {
+    for (const PlanRow& row : plan.rows)
+      for (uint32_t i = 0; row.num_tokens <= kDecodeRowTokens && i < row.num_tokens; ++i)
+        fn(first_tile(row.start + i), row.start + i + 1);
+  };
+  uint32_t longest = 0, best = 0;
+  each_query([&](uint32_t begin, uint32_t end) { longest = std::max(longest, end - begin); });
+  double least = 0;
+  for (uint32_t splits = 1; room > 0 && longest > 0; ++splits) {
+    const uint32_t length = round_up(ceil_div(longest, splits), kDecodeSplitKeysMultiple);
+    double works = 0;
+    each_query(
+        [&](uint32_t begin, uint32_t end) { works += ceil_div(end - begin, length) * model_->config.num_kv_heads; });
+    if (splits > 1 && (length < kDecodeSplitKeysMin || works > 4 * room)) break;
+    const double full = std::floor(works / room), rest = works / room - full;
+    double cost = full * (length + (splits > 1 ? kDecodeSplitRoundKeys : kDecodeRoundKeys));
+    if (rest > 0) cost += length * (kFewWorks + (1 - kFewWorks) * rest);
+    if (splits > 1) cost += kDecodeMergeKeys + kDecodePartialKeys * splits;
+    if (splits > 1 && cost >= least) continue;
+    best = length;
+    least = cost;
+  }
+  return best;
+}
+
+// `stretch`: how many of the usual splits one split holds; 0 = batch-invariant. `decode_keys`: see decode_split_keys.
+// `splits`: of the items still to come.
+void Lowering::add_attention_items(const PlanRow& row, uint32_t stretch, uint32_t decode_keys, PromptSplits* splits) {
   if (row.num_tokens > kDecodeRowTokens && stretch > 0) {
     for (uint32_t done = 0; done < row.num_tokens; done += kPromptItemTokens) {
       add_prompt_item(row, done, splits->items > 0 ? splits->splits / stretch : 1);
@@ -100,7 +136,14 @@ void Lowering::add_attention_items(const PlanRow& row, uint32_t stretch, PromptS
   }
   for (uint32_t i = 0; i < row.num_tokens; ++i) {
     const uint32_t num_keys = row.start + i + 1;
-    add_decode_items(row, i, stretch > 0 ? split_keys(num_keys) * stretch : invariant_split_keys(num_keys));
+    if (stretch > 0 && decode_keys > 0) {
+      const uint32_t begin = first_tile(row.start + i);
+      const uint32_t num_splits = ceil_div(num_keys - begin, decode_keys * stretch);
+      add_decode_items(row, i, begin, round_up(ceil_div(num_keys - begin, num_splits), kDecodeSplitKeysMultiple));
+      continue;
+    }
+    const uint32_t length = stretch > 0 ? split_keys(num_keys) * stretch : invariant_split_keys(num_keys);
+    add_decode_items(row, i, first_key(row.start + i) / length * length, length);
   }
 }
 
@@ -120,27 +163,30 @@ void Lowering::add_prompt_item(const PlanRow& row, uint32_t first, uint32_t spli
   }
   if (splits == 1) return;
   for (uint32_t i = 0; i < count; ++i)
-    forward_.merge_items.push_back({row.token_first + first + i, partial + i * splits, splits});
+    forward_.merge_items.push_back({row.token_first + first + i, partial + i * splits, splits, 1});
   forward_.num_partials += count * splits;
 }
 
-// The row's `i`th token in splits of `length` keys.
-void Lowering::add_decode_items(const PlanRow& row, uint32_t i, uint32_t length) {
-  const uint32_t position = row.start + i, num_keys = position + 1;
-  const uint32_t begin = first_key(position) / length;  // splits wholly outside the window are not there
-  const uint32_t end = ceil_div(num_keys, length);
-  const bool merge = end - begin > 1;
-  if (merge) forward_.merge_items.push_back({row.token_first + i, forward_.num_partials, end - begin});
-  for (uint32_t split = begin; split < end; ++split) {
-    forward_.decode_items.push_back(
-        {row.slot, row.token_first + i, 1, position, std::max(split * length, first_key(position)),
-         std::min((split + 1) * length, num_keys), merge ? static_cast<int32_t>(forward_.num_partials++) : -1});
+// The row's `i`th token in splits of `length` keys from `begin` on, which is at or before the window's first key.
+void Lowering::add_decode_items(const PlanRow& row, uint32_t i, uint32_t begin, uint32_t length) {
+  const uint32_t position = row.start + i, num_keys = position + 1, num_splits = ceil_div(num_keys - begin, length);
+  const bool merge = num_splits > 1;
+  const uint32_t merge_idx = static_cast<uint32_t>(forward_.merge_items.size());
+  if (merge) forward_.merge_items.push_back({row.token_first + i, forward_.num_partials, num_splits});
+  for (uint32_t from = begin; from < num_keys; from += length) {
+    forward_.decode_items.push_back({row.slot, row.token_first + i, 1, position, std::max(from, first_key(position)),
+                                     std::min(from + length, num_keys),
+                                     merge ? static_cast<int32_t>(forward_.num_partials++) : -1, merge_idx});
   }
 }
 
 uint32_t Lowering::first_key(uint32_t position) const {
   const uint32_t window = model_->config.window;
   return window && position >= window ? position - window + 1 : 0;
+}
+
+uint32_t Lowering::first_tile(uint32_t position) const {
+  return first_key(position) / kDecodeSplitKeysMultiple * kDecodeSplitKeysMultiple;
 }
 
 void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
@@ -174,11 +220,12 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
   }
   const bool batch_invariant = std::ranges::any_of(plan.rows, &PlanRow::batch_invariant);
   const PromptSplits prompt = prompt_splits(plan);
+  const uint32_t decode_keys = decode_split_keys(plan);
   uint32_t stretch = batch_invariant ? 0 : 1;
   do {
     forward_.clear_attention();
     PromptSplits splits = prompt;
-    for (const PlanRow& row : plan.rows) add_attention_items(row, stretch, &splits);
+    for (const PlanRow& row : plan.rows) add_attention_items(row, stretch, decode_keys, &splits);
     stretch *= 2;
   } while (forward_.num_partials > partials_max_ && !batch_invariant);
   LLMRT_CHECK(forward_.num_partials <= partials_max_, "state_config has room for invariant splits");
@@ -200,9 +247,9 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   out.slots_max = config.sequences_max;
   out.penalty_rows_max = config.penalty_rows_max;
   out.blocks_row_max = ceil_div(config.context_max, config.block_tokens);
-  // Of rows of few tokens a token has at most 4 + keys / 256 splits, and the rows' keys are all in the
+  // Of rows of few tokens a token has at most 4 + keys / 256 splits by split_keys, and the rows' keys are all in the
   // pool. Where rows share prefixes only the first of the two bounds holds; it would take gigabytes for a case in which
-  // there are rows enough without splits, so lower() keeps to the second one.
+  // there are rows enough without splits, so lower() keeps to the second one, as it does for splits chosen by cost.
   const uint64_t decode_tokens_max =
       std::min<uint64_t>(step_tokens_max_, uint64_t{config.sequences_max} * kDecodeRowTokens);
   out.partials_max =

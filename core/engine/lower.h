@@ -16,8 +16,8 @@
 
 namespace llmrt {
 
-// Keys per split for a query at a position that sees `num_keys` keys: 64 up to 256 tokens, 256 up to 8k, 1,024 beyond.
-// A function of the row's own position, so that it neither starves a lone row nor depends on the batch, but for a step
+// Keys per split for a query at a position that sees `num_keys` keys, where Caps::decode_works is 0: 64 up to 256
+// tokens, 256 up to 8k, 1,024 beyond. A function of the row's own position, so that it neither starves a lone row nor depends on the batch, but for a step
 // whose rows share so many keys that the partial results would not fit (Lowering::lower).
 uint32_t split_keys(uint32_t num_keys);
 // The same where nothing but the position may decide, for every query token of the step: at most kInvariantSplits.
@@ -25,9 +25,6 @@ uint32_t invariant_split_keys(uint32_t num_keys);
 inline constexpr uint32_t kInvariantSplits = 4;
 // Most splits that one query token can have in a context of that many tokens.
 uint32_t splits_max(uint32_t context_tokens);
-
-// Rows of a step with at most this many tokens go to the decode kernel, one item a token and split.
-inline constexpr uint32_t kDecodeRowTokens = 4;
 
 struct LoweredStep {
   const OpList* memory = nullptr;  // null when no block moves
@@ -64,11 +61,14 @@ class Lowering {
   struct PromptSplits {
     uint32_t items = 0, splits = 1;
   };
-  void add_attention_items(const PlanRow& row, uint32_t stretch, PromptSplits* splits);
+  void add_attention_items(const PlanRow& row, uint32_t stretch, uint32_t decode_keys, PromptSplits* splits);
   void add_prompt_item(const PlanRow& row, uint32_t first, uint32_t splits);
   PromptSplits prompt_splits(const IterationPlan& plan) const;
-  uint32_t first_key(uint32_t position) const;  // that is in the window of a query there
-  void add_decode_items(const PlanRow& row, uint32_t token, uint32_t length);
+  uint32_t first_key(uint32_t position) const;   // that is in the window of a query there
+  uint32_t first_tile(uint32_t position) const;  // the first key of the tile that holds it
+  // What a split of a decode item has at most, in this step; 0: as many as split_keys says.
+  uint32_t decode_split_keys(const IterationPlan& plan) const;
+  void add_decode_items(const PlanRow& row, uint32_t token, uint32_t begin, uint32_t length);
 
   std::shared_ptr<const Model> model_;
   Caps caps_;

@@ -80,10 +80,15 @@ struct AttentionItem {
   uint32_t num_tokens;
   uint32_t position_first;
   uint32_t key_begin, key_end;
-  int32_t partial;              // index of the first token's partial result, or -1: writes the output itself
-  uint32_t partial_stride = 1;  // from one token's partial result to the next one's
+  int32_t partial;  // index of the first token's partial result, or -1: writes the output itself
+  union {
+    uint32_t partial_stride = 1;  // of a prompt item: from one token's partial result to the next one's
+    uint32_t merge_idx;           // of a decode item with a partial result: which merge item merges it
+  };
 };
 static_assert(sizeof(AttentionItem) == 32);
+// Rows of a step with at most this many tokens make decode items; so lists of so few tokens have no others.
+inline constexpr uint32_t kDecodeRowTokens = 4;
 inline constexpr uint32_t kDecodeItemTokens = 1;
 inline constexpr uint32_t kPromptItemTokens = 64;
 inline constexpr uint32_t kSplitPromptItemsMax = 128;  // of a step, that splitting may make
@@ -92,7 +97,7 @@ inline constexpr uint32_t kSplitPromptItemsMax = 128;  // of a step, that splitt
 struct MergeItem {
   uint32_t token;
   uint32_t partial_first, num_partials;
-  uint32_t reserved = 0;
+  uint32_t is_prompt = 0;  // of prompt items
 };
 static_assert(sizeof(MergeItem) == 16);
 

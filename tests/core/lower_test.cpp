@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <map>
 
+#include "core/base/checked_math.h"
 #include "core/engine/cache_identity.h"
 #include "core/model/model_digest.h"
 #include "tests/fakes/fake_model.h"
@@ -28,10 +29,11 @@ struct Lowered {
   ForwardInputs inputs;
 };
 
-Lowered lower(const IterationPlan& plan, uint64_t kv_tokens_max) {
+Lowered lower(const IterationPlan& plan, uint64_t kv_tokens_max, uint32_t decode_works = 0) {
   EngineConfig config;
   Caps caps;
   caps.prompt_tiles = 8;  // items, since the model has one head
+  caps.decode_works = decode_works;
   config.context_max = kFakeContextMax;
   config.sequences_max = 64;
   Lowering lowering(make_fake_model(), caps, config.step_tokens_max, config.sample_rows_max);
@@ -87,6 +89,30 @@ TEST_CASE("rows that share more keys than the pool holds get longer splits, not 
   CHECK(inputs->num_partials == 64 * 4);  // 512 keys would be 8 splits of each: 512 of 384
   CHECK(inputs->num_partials <= state.partials_max);
   check_keys(*inputs, 64, 4001);
+}
+
+TEST_CASE("rows that decode are split evenly, as fills the device") {
+  // So many works at a time; the model has one KV head.
+  const auto splits_of = [](uint32_t num_rows, uint32_t num_keys, uint32_t decode_works) {
+    const Lowered lowered = lower(decode_plan(num_rows, num_keys - 1), 64 * 4096, decode_works);
+    check_keys(lowered.inputs, num_rows, num_keys);
+    CHECK(lowered.inputs.num_partials <= lowered.state.partials_max);
+    const uint32_t splits = static_cast<uint32_t>(lowered.inputs.decode_items.size()) / num_rows;
+    for (const AttentionItem& item : lowered.inputs.decode_items) {
+      if (item.partial >= 0) CHECK(lowered.inputs.merge_items.at(item.merge_idx).token == item.token_first);
+      if (decode_works == 0) continue;
+      CHECK(item.key_begin % 16 == 0);
+      CHECK(item.key_end - item.key_begin <= round_up(ceil_div(num_keys, splits), 16u));
+    }
+    return splits;
+  };
+  CHECK(splits_of(32, 544, 33) == 1);
+  CHECK(splits_of(16, 544, 33) == 2);
+  CHECK(splits_of(34, 544, 33) == 1);  // another round of splits would take longer than a few whole rows do
+  CHECK(splits_of(1, 544, 33) == 7);
+  CHECK(splits_of(1, 40, 33) == 1);
+  CHECK(splits_of(2, 4000, 33) == 16);
+  CHECK(splits_of(1, 544, 0) == 3);  // by length alone
 }
 
 TEST_CASE("a chunk of few tokens behind many keys is split, and every key is read once") {

@@ -255,6 +255,15 @@ const float* make_half_values() {
 }  // namespace
 const float* const half_values = make_half_values();
 
+void transpose_8x8(void** lanes, unsigned) {
+  uint16_t matrix[8][8];
+  for (unsigned lane = 0; lane < kWarp; ++lane) std::memcpy(&matrix[lane / 4][lane % 4 * 2], lanes[lane], 4);
+  for (unsigned lane = 0; lane < kWarp; ++lane) {
+    const unsigned row = lane / 4, column = lane % 4 * 2;
+    *static_cast<uint32_t*>(lanes[lane]) = matrix[column][row] | uint32_t{matrix[column + 1][row]} << 16;
+  }
+}
+
 void multiply(void** lanes, unsigned) {
   float a[16][16], b[8][16];
   for (unsigned lane = 0; lane < kWarp; ++lane) {
@@ -332,6 +341,13 @@ void copy_rows(unsigned char* to, unsigned at, const uint64_t* words, unsigned c
     }
   }
   change(barrier, 0, -static_cast<int>(box_rows * 128));
+}
+
+void copy_bytes(void* to, const void* from, unsigned bytes, uint64_t* barrier) {
+  if (reinterpret_cast<uintptr_t>(to) % 16 || reinterpret_cast<uintptr_t>(from) % 16 || bytes % 16)
+    fail("a copy that is not of whole and aligned pieces of 16 bytes");
+  std::memcpy(to, from, bytes);
+  change(barrier, 0, -static_cast<int>(bytes));
 }
 
 void barrier_wait(const uint64_t* barrier, unsigned parity) {

@@ -76,11 +76,12 @@ void Step::add_decode_items(uint32_t row_idx, uint32_t split_keys, uint32_t wind
     const uint32_t visible = window > 0 && position + 1 > window ? position + 1 - window : 0;
     const uint32_t split_first = visible / split_keys, split_end = position / split_keys + 1;
     const uint32_t num_splits = split_end - split_first;
+    const uint32_t merge_idx = static_cast<uint32_t>(forward_inputs.merge_items.size());
     for (uint32_t split = split_first; split < split_end; ++split) {
       const int32_t partial =
           num_splits == 1 ? -1 : static_cast<int32_t>(forward_inputs.num_partials + split - split_first);
       forward_inputs.decode_items.push_back({row.slot, token, 1, position, std::max(split * split_keys, visible),
-                                             std::min((split + 1) * split_keys, position + 1), partial});
+                                             std::min((split + 1) * split_keys, position + 1), partial, merge_idx});
     }
     if (num_splits == 1) continue;
     forward_inputs.merge_items.push_back({token, forward_inputs.num_partials, num_splits});
@@ -102,7 +103,7 @@ void Step::add_prompt_items(uint32_t row_idx, uint32_t window, uint32_t splits) 
                                              num_splits > 1 ? static_cast<int32_t>(partial + split) : -1, num_splits});
     if (num_splits == 1) continue;
     for (uint32_t j = 0; j < count; ++j)
-      forward_inputs.merge_items.push_back({row.token_first + i + j, partial + j * num_splits, num_splits});
+      forward_inputs.merge_items.push_back({row.token_first + i + j, partial + j * num_splits, num_splits, 1});
     forward_inputs.num_partials += count * num_splits;
   }
 }

@@ -1,5 +1,6 @@
 // paged_attention: head ratios and sizes, block sizes, KV dtypes, one to many splits, prompt tiles with tails, mixed
 // batches, windows and soft caps. The blocks of a row lie scattered in the pool.
+#include <algorithm>
 #include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
@@ -53,7 +54,8 @@ Case attention_case(const Shape& shape, KvDType dtype, const std::vector<RowSpec
       step.add_decode_items(row_idx, extras.split_keys, extras.window);
     test_case.name += fmt::format(" {}{}+{}", row.prompt ? "p" : "d", row.start, row.num_tokens);
   }
-  step.set_bucket(std::max(extras.bucket, 1u));
+  const bool has_prompts = std::ranges::any_of(rows, &RowSpec::prompt);
+  step.set_bucket(std::max(extras.bucket, has_prompts ? kDecodeRowTokens + 1 : 1));
   const uint32_t live = static_cast<uint32_t>(step.forward_inputs.tokens.size());
   const uint32_t columns = (shape.heads + 2 * shape.kv_heads) * shape.dim;
   const TensorId qkv =
@@ -67,10 +69,10 @@ Case attention_case(const Shape& shape, KvDType dtype, const std::vector<RowSpec
   return test_case;
 }
 
-// Ratios 1, 3, 4, 7, 8 over every head size and block size.
+// Ratios 1, 3, 4, 7, 8, 20 over every head size and block size.
 constexpr Shape kAllShapes[] = {{9, 3, 64, 16},  {14, 2, 64, 32}, {8, 1, 64, 64},   {4, 4, 80, 16},
                                 {8, 2, 96, 32},  {8, 1, 128, 16}, {12, 4, 128, 64}, {32, 8, 128, 16},
-                                {7, 1, 256, 16}, {4, 1, 256, 32}, {2, 2, 128, 32}};
+                                {7, 1, 256, 16}, {4, 1, 256, 32}, {2, 2, 128, 32},  {20, 1, 64, 32}};
 // f16 over all of them; the other dtypes share its code and so have a test of their own for the rest.
 template <KvDType D>
 std::vector<Shape> shapes(bool rest = false) {
@@ -111,7 +113,7 @@ ATTENTION_TEST("paged_attention merges one to many splits") {
   auto rng = test_rng("attention splits");
   Suite suite = make_suite();
   for (const Shape& shape : {kAllShapes[0], kAllShapes[1], kAllShapes[7]})
-    for (uint32_t split_keys : {64u, 256u, 1024u})
+    for (uint32_t split_keys : {48u, 64u, 256u, 1024u})
       suite.cases.push_back(attention_case(
           shape, D, {{1100, 1, false}, {split_keys - 1, 1, false}, {split_keys, 1, false}, {700, 3, false}},
           {.bucket = 8, .split_keys = split_keys}, rng));

@@ -67,12 +67,9 @@ struct World {
     logits = add(sample, "logits", Rows::kSampled, 50);
     processed = add(sample, "processed", Rows::kSampled, 50);
     kept = add(sample, "kept", Rows::kSampled, 8, DType::kI32);
-    sample.ops = {GatherRows{handed, gathered},
-                  Matmul{gathered, head, logits},
-                  ApplyPenalties{logits, processed},
-                  ApplyBias{processed},
-                  Filter{logits, processed, kept},
-                  Sample{logits, processed, kept},
+    sample.ops = {GatherRows{handed, gathered},      Matmul{gathered, head, logits},
+                  ApplyPenalties{logits, processed}, ApplyBias{processed},
+                  Filter{logits, processed, kept},   Sample{logits, processed, kept},
                   Logprobs{logits, processed, kept}};
   }
 
@@ -264,6 +261,10 @@ TEST_CASE("validating refuses wrong inputs and names array and field", "[validat
       {"decode_items[0]: tokens: expected at most 4",
        [](World& w) { w.forward_inputs.decode_items[0].token_first = 4; }},
       {"decode_items[1]: partials: expected at most 4", [](World& w) { w.forward_inputs.decode_items[1].partial = 4; }},
+      {"decode_items[0]: merge_idx: expected below 0", [](World& w) { w.forward_inputs.merge_items.clear(); }},
+      {"decode_items[1]: merge_idx: expected a merge of partial 1",
+       [](World& w) { w.forward_inputs.merge_items[0].num_partials = 1; }},
+      {"prompt_items: items of so short a list: expected at most 0", [](World& w) { w.forward.num_tokens = 4; }},
       {"merge_items[0]: partials: expected at most 4",
        [](World& w) { w.forward_inputs.merge_items[0].num_partials = 5; }},
       {"merge_items[0]: token: expected below 4", [](World& w) { w.forward_inputs.merge_items[0].token = 4; }},
@@ -301,8 +302,6 @@ TEST_CASE("the reference refuses work lists that miss or repeat a key", "[valida
       {"is not covered", [](World& w) { w.forward_inputs.decode_items[1].key_end = 20; }},
       {"is written twice",
        [](World& w) { w.forward_inputs.decode_items[1].partial = w.forward_inputs.decode_items[0].partial; }},
-      {"is written 0 times", [](World& w) { w.forward_inputs.merge_items.clear(); }},
-      {"its merge leaves partials out", [](World& w) { w.forward_inputs.merge_items[0].num_partials = 1; }},
   };
   for (const Lie& lie : lies) {
     World world;

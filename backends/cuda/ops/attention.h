@@ -21,10 +21,13 @@ struct AttentionArgs {
 };
 
 Status attend_decode(const AttentionArgs& args, KvDType dtype, const OpContext& at);
+// Merges its splits.
+Status attend_decode_by_ring(const AttentionArgs& args, KvDType dtype, const OpContext& at);
+bool can_attend_by_ring(const AttentionArgs& args, const OpContext& at);
 Status attend_prompt(const AttentionArgs& args, KvDType dtype, const OpContext& at);
 Status attend_prompt_by_warpgroups(const AttentionArgs& args, KvDType dtype,
                                    const OpContext& at);  // head_dim at most 128
-Status merge_partials(const AttentionArgs& args, const OpContext& at);
+Status merge_partials(const AttentionArgs& args, bool prompts_alone, const OpContext& at);
 
 // fn.template operator()<D, kDims>(): D is kF8 for fp8-tensor, kDims = head_dim rounded up to what kernels are built
 // for.

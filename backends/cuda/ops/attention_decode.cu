@@ -242,13 +242,14 @@ __global__ void __launch_bounds__(kThreads, kDims <= 128 ? 3 : 2) attention_deco
 
 constexpr uint32_t kMergeWarps = 4;
 
-__global__ void __launch_bounds__(kMergeWarps* kWarp) merge_partials_kernel(AttentionArgs args) {
+__global__ void __launch_bounds__(kMergeWarps* kWarp) merge_partials_kernel(AttentionArgs args, bool prompts_alone) {
   const MergeItem* items = input_array<MergeItem>(args.inputs, kFwdMerges);
   const uint32_t num_works = args.inputs[kFwdNumMerges] * args.num_heads;
   grid_dependency_wait();
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   for (uint32_t work = blockIdx.x * kMergeWarps + warp; work < num_works; work += gridDim.x * kMergeWarps) {
     const MergeItem item = items[work / args.num_heads];
+    if (prompts_alone && !item.is_prompt) continue;
     const uint32_t head = work % args.num_heads;
     const auto partial = [&](uint32_t p) { return uint64_t{item.partial_first + p} * args.num_heads + head; };
     float most = -INFINITY;
@@ -285,11 +286,11 @@ Status attend_decode(const AttentionArgs& args, KvDType dtype, const OpContext& 
   });
 }
 
-Status merge_partials(const AttentionArgs& args, const OpContext& at) {
+Status merge_partials(const AttentionArgs& args, bool prompts_alone, const OpContext& at) {
   const uint32_t works = at.list->num_tokens * args.num_heads, blocks_sm = 2048 / (kMergeWarps * kWarp);
   const Grid grid{std::min(ceil_div(works, kMergeWarps), static_cast<uint32_t>(at.num_sms) * blocks_sm),
                   kMergeWarps * kWarp};
-  return launch(at, "attention_merge", merge_partials_kernel, grid, args);
+  return launch(at, "attention_merge", merge_partials_kernel, grid, args, prompts_alone);
 }
 
 }  // namespace llmrt::cuda

@@ -17,7 +17,7 @@ struct Moves {
 
 __global__ void __launch_bounds__(kThreads) move_blocks_kernel(const uint32_t* inputs, Moves moves, KvGroup group,
                                                                uint32_t scales_vector, KvMemory from, KvMemory to) {
-  grid_dependency_wait();
+  grid_dependency_wait_alone();
   const BlockCopy* copies = input_array<BlockCopy>(inputs, moves.array);
   const uint32_t runs_layer = 2 * group.num_kv_heads, runs_copy = group.num_layers * runs_layer;
   const uint64_t num_runs = uint64_t{inputs[moves.count]} * runs_copy;
@@ -44,6 +44,7 @@ __global__ void __launch_bounds__(kThreads) move_blocks_kernel(const uint32_t* i
     float* write_scales = to.scales + layer * to.layer_scales + target * scales_vector;
     for (uint32_t i = threadIdx.x; i < copy.num_tokens * scales_vector; i += kThreads) write_scales[i] = read_scales[i];
   }
+  __threadfence();
 }
 
 Status move(const char* name, uint32_t kv_group, const OpContext& at, Moves moves, KvMemory KvPool::*from,

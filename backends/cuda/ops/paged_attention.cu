@@ -1,5 +1,6 @@
-// paged_attention: causal attention of the step's query tokens over their rows' KV blocks. Decode items, prompt items and
-// the merge of their splits are three kernels (attention_*.cu), all in every list.
+// paged_attention: causal attention of the step's query tokens over their rows' KV blocks. Decode items, prompt items
+// and the merge of their splits are three kernels (attention_*.cu). All are in every list that may have prompt items;
+// elsewhere decode items that merge their own splits are alone.
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/attention.h"
 
@@ -44,9 +45,14 @@ Status run(const PagedAttention& op, const OpContext& at) {
   args.window = op.window;
   args.partial_values = at.partial_values;
   args.partial_sums = at.partial_sums;
-  if (Status status = attend_decode(args, group.dtype, at); !status) return status;
-  if (Status status = attend_prompt(args, group.dtype, at); !status) return status;
-  return merge_partials(args, at);
+  const bool by_ring = can_attend_by_ring(args, at);
+  if (Status status = by_ring ? attend_decode_by_ring(args, group.dtype, at) : attend_decode(args, group.dtype, at);
+      !status)
+    return status;
+  const bool has_prompts = at.list->num_tokens > kDecodeRowTokens;
+  if (has_prompts)
+    if (Status status = attend_prompt(args, group.dtype, at); !status) return status;
+  return has_prompts || !by_ring ? merge_partials(args, by_ring, at) : Status();
 }
 
 }  // namespace llmrt::cuda

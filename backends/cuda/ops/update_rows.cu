@@ -72,7 +72,7 @@ __device__ void apply(const RowState& rows, const RowUpdate& update, const uint3
 }
 
 __global__ void __launch_bounds__(kThreads) update_rows_kernel(const uint32_t* inputs, RowState rows) {
-  grid_dependency_wait();
+  grid_dependency_wait_alone();
   const uint32_t num_updates = inputs[kFwdNumUpdates];
   const RowUpdate* updates = input_array<RowUpdate>(inputs, kFwdUpdates);
   const uint32_t* payload = input_array<uint32_t>(inputs, kFwdPayload);
@@ -87,6 +87,7 @@ __global__ void __launch_bounds__(kThreads) update_rows_kernel(const uint32_t* i
     apply(rows, update, payload + update.payload_first);
     __syncthreads();
   }
+  __threadfence();
 }
 
 }  // namespace

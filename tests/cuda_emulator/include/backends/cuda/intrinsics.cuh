@@ -14,11 +14,13 @@ struct Product {
   const uint32_t *a, *b;
 };
 void multiply(void** lanes, unsigned count);
+void transpose_8x8(void** lanes, unsigned count);
 }  // namespace emulator
 
 namespace llmrt::cuda {
 
 inline void grid_dependency_wait() {}
+inline void grid_dependency_wait_alone() {}
 inline void grid_dependency_release() {}
 
 inline uint4 load_streaming(const void* global) {
@@ -41,6 +43,14 @@ inline void mma_16x8x16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&
 inline void mma_16x8x16_first(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   d[0] = d[1] = d[2] = d[3] = 0;
   mma_16x8x16(d, a, b);
+}
+inline uint32_t f8_pair_bits(uint32_t two) {
+  const uint32_t spread = __byte_perm(two, 0, 0x1404);
+  return (spread & 0x80008000u) | (spread & 0x7f007f00u) >> 1;
+}
+inline uint32_t transpose_8x8(uint32_t pair) {
+  emulator::meet_warp(&pair, emulator::transpose_8x8);
+  return pair;
 }
 inline void cluster_sync() {
   emulator::meet_cluster();

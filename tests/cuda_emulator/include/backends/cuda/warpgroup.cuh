@@ -15,6 +15,7 @@ void barrier_arrive(uint64_t* barrier);
 void barrier_add_bytes(uint64_t* barrier, int bytes);
 // A copy of a RowMap, of which `words` are what encode_rows of runtime.cpp has written, to `to`, whose address is `at`.
 void copy_rows(unsigned char* to, unsigned at, const uint64_t* words, unsigned column, unsigned row, uint64_t* barrier);
+void copy_bytes(void* to, const void* from, unsigned bytes, uint64_t* barrier);
 void barrier_wait(const uint64_t* barrier, unsigned parity);
 void meet_named(unsigned number, unsigned threads);
 
@@ -59,6 +60,9 @@ void copy_rows(void* shared, const RowMap& map, uint32_t column, uint32_t row, u
                         shared_address(shared), map.words, column, row,
                         is_alone ? barrier : reinterpret_cast<uint64_t*>(emulator::cluster_shared(barrier, rank)));
   }
+}
+inline void copy_bytes(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
+  emulator::copy_bytes(shared, global, bytes, barrier);
 }
 inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
   emulator::barrier_wait(barrier, parity);

@@ -1,0 +1,547 @@
+// paged_attention for query tokens that come alone, for compute capability 9.0: what attention_decode.cu does, with
+// keys and values on their way to shared memory far ahead of the products, also across works.
+//
+// A block takes (item, KV head, up to 8 of its query heads) from a persistent grid. One warp copies tiles of 16 keys
+// and their values to a ring in shared memory, work after work; four others take the tiles of a work in turn, each with
+// a running softmax of its own. Barriers in shared memory say that a slot is full or free. Scores are keys * queries^T
+// and outputs values^T * weights^T, so that 16 keys or dims by 8 heads are a product. Products in f16 with f32 sums,
+// softmax in f32. The last block to end of a query token's splits merges them, in their order.
+//
+// Keys that earlier steps have written are copied ahead of the wait for the kernel before this one: between two steps
+// their inputs are copied, which nothing overtakes; the kernels that change block tables or move blocks let no other
+// start before they end; and the step's own tokens are written to places that no row reads below its start.
+//
+// Lane 4 * g + t. Of scores it has keys g and g + 8 and heads 2t and 2t + 1; of queries, words of 8 dims of head g; of
+// keys, the same words of keys g and g + 8; of values, words of keys 2t, 2t + 1, 2t + 8 and 2t + 9; of outputs, the
+// dims of the same words and heads 2t and 2t + 1.
+#include "backends/cuda/launch.cuh"
+#include "backends/cuda/ops/attention.h"
+#include "backends/cuda/step_inputs.cuh"
+#include "backends/cuda/warpgroup.cuh"
+
+namespace llmrt::cuda {
+namespace {
+
+constexpr uint32_t kWarps = 4, kThreads = kWarps * kWarp;  // that multiply
+// A warp takes some 500 cycles for a copy. Where that is enough the other warp's registers are the next kernel's.
+template <KvDType D>
+inline constexpr uint32_t kCopyWarps = kKvBytes<D> == 1 ? 2 : 1;
+constexpr uint32_t kRows = 8;  // query heads of a work
+constexpr uint32_t kTileKeys = 16;
+constexpr uint32_t kSmRingBytes = 128 << 10;  // of a multiprocessor, scales aside
+constexpr uint32_t kBlocksPerSm = 2;
+static_assert(kDecodeItemTokens == 1);
+
+template <KvDType D, int kDims>
+struct Ring {
+  static constexpr uint32_t kPart = kTileKeys * kDims * kKvBytes<D>;
+  static constexpr uint32_t kSlots = kSmRingBytes / kBlocksPerSm / (2 * kPart);
+  // A warp waits for its tiles' slots in turn, and barriers know the phase before theirs alone: the warps that share a
+  // slot must not be a round apart.
+  static_assert(kSlots % kWarps == 0 && kSlots % kCopyWarps<D> == 0);
+  static constexpr uint32_t kScales = kBlockScales<D>    ? kTileKeys * kDims / kKvScaleBlock
+                                      : kVectorScales<D> ? kTileKeys
+                                                         : 4;
+  uint8_t keys[kSlots][kPart], values[kSlots][kPart];
+  float key_scales[kSlots][kScales], value_scales[kSlots][kScales];
+  float results[kWarps][kRows][kDims], maxima[kWarps][kRows], sums[kWarps][kRows];
+  uint64_t full[kSlots], free[kSlots];
+  uint32_t is_last;  // of the blocks that make a token's splits
+};
+
+// A barrier of the warps that multiply.
+__device__ void warps_meet() {
+  named_barrier_wait(1, kThreads);
+}
+
+struct Works {
+  const AttentionItem* items;
+  uint32_t num_kv_heads, row_tiles, count;
+
+  __device__ explicit Works(const AttentionArgs& args)
+      : items(input_array<AttentionItem>(args.inputs, kFwdDecodeItems)),
+        num_kv_heads(args.kv.num_kv_heads),
+        row_tiles((args.num_heads / num_kv_heads + kRows - 1) / kRows),
+        count(args.inputs[kFwdNumDecodeItems] * num_kv_heads * row_tiles) {}
+  __device__ uint32_t works_item() const { return num_kv_heads * row_tiles; }
+  __device__ AttentionItem item(uint32_t work) const { return items[work / works_item()]; }
+  __device__ uint32_t kv_head(uint32_t work) const { return work / row_tiles % num_kv_heads; }
+  __device__ uint32_t row_first(uint32_t work) const { return work % row_tiles * kRows; }
+};
+
+__device__ uint32_t tile_first(const AttentionItem& item) {
+  return item.key_begin / kTileKeys;
+}
+__device__ uint32_t tile_end(const AttentionItem& item) {
+  return (item.key_end + kTileKeys - 1) / kTileKeys;
+}
+
+// ---- copying -------------------------------------------------------------------------------------------------------
+
+template <KvDType D, int kDims>
+struct Copier {
+  const AttentionArgs& args;
+  Ring<D, kDims>& ring;
+  const uint32_t which;  // of the warps that copy: they take tiles in turn
+  const uint32_t lane = threadIdx.x % kWarp;
+  uint32_t num_tiles = 0;
+  bool has_waited = false;
+
+  // Up to 32 tiles of a work from tile `begin` on; lane i knows where the keys of the i-th lie.
+  struct Run {
+    uint32_t begin, end, vector, settled;
+  };
+  __device__ Run find(const AttentionItem& item, uint32_t kv_head, uint32_t begin) const {
+    Run run{begin, min(begin + kWarp, tile_end(item)), 0, 0};
+    if (!has_waited) {
+      const uint32_t row = input_array<uint32_t>(args.inputs, kFwdTokenRows)[item.token_first];
+      run.settled = input_array<RowRecord>(args.inputs, kFwdRows)[row].start;
+    }
+    const uint32_t key = (begin + lane) * kTileKeys, entry = key >> args.kv.block_shift;
+    if (begin + lane >= run.end || entry >= args.kv.blocks_row_max) return run;
+    // Past the L1, which may be older than the tables. The host asks for no keys without a block; memory stays whole
+    // whatever comes.
+    const int32_t block = __ldcg(args.kv.tables + uint64_t{item.slot} * args.kv.blocks_row_max + entry);
+    run.vector = static_cast<uint32_t>(max(args.kv.vector_in(block, key, 0, kv_head), int64_t{0}));
+    return run;
+  }
+
+  __device__ void copy(const Run& run) {
+    const KvLayer& kv = args.kv;
+    const uint32_t part = kTileKeys * kv.head_dim * kKvBytes<D>, scales = kTileKeys * scales_of_vector<D>(kv);
+    const bool has_scales = kKvBytes<D> == 1 && kv.scales;
+    for (uint32_t tile = run.begin; tile < run.end; ++tile, ++num_tiles) {
+      if (num_tiles % kCopyWarps<D> != which) continue;
+      const uint32_t vector = __shfl_sync(kFullMask, run.vector, tile - run.begin);
+      if (!has_waited && (tile + 1) * kTileKeys > run.settled) {
+        grid_dependency_wait();
+        has_waited = true;
+      }
+      const uint32_t slot = num_tiles % ring.kSlots;
+      barrier_wait(&ring.free[slot], ~(num_tiles / ring.kSlots) & 1);
+      if (lane != 0) continue;
+      const uint64_t key = vector, value = key + (uint64_t{kv.num_kv_heads} << kv.block_shift);
+      uint64_t* full = &ring.full[slot];
+      barrier_arrive_for_bytes(full, 2 * (part + (has_scales ? scales * 4 : 0)));
+      copy_bytes(ring.keys[slot], kv.data + key * kv.head_dim * kKvBytes<D>, part, full);
+      copy_bytes(ring.values[slot], kv.data + value * kv.head_dim * kKvBytes<D>, part, full);
+      if (!has_scales) continue;
+      copy_bytes(ring.key_scales[slot], kv.scales + key * scales_of_vector<D>(kv), scales * 4, full);
+      copy_bytes(ring.value_scales[slot], kv.scales + value * scales_of_vector<D>(kv), scales * 4, full);
+    }
+  }
+
+  // Items are read two works ahead of their copies, block tables one run ahead.
+  __device__ void run(const Works& works) {
+    uint32_t work = blockIdx.x;
+    if (work >= works.count) return;
+    const auto item_of = [&](uint32_t i) { return works.item(min(i, works.count - 1)); };
+    AttentionItem item = item_of(work), next_item = item_of(work + gridDim.x);
+    Run now = find(item, works.kv_head(work), tile_first(item));
+    while (work < works.count) {
+      Run next = now;
+      if (now.end < tile_end(item)) {
+        next = find(item, works.kv_head(work), now.end);
+      } else {
+        work += gridDim.x;
+        item = next_item;
+        next_item = item_of(work + gridDim.x);
+        if (work < works.count) next = find(item, works.kv_head(work), tile_first(item));
+      }
+      copy(now);
+      now = next;
+    }
+  }
+};
+
+// ---- multiplying ---------------------------------------------------------------------------------------------------
+
+// The lane's i-th word of a query or key, and its h-th word of a value. Words of bytes are read in pairs.
+template <KvDType D>
+__device__ uint32_t key_word(uint32_t i) {
+  const uint32_t t = threadIdx.x % 4;
+  return kKvBytes<D> == 1 ? i / 2 * 8 + t * 2 + i % 2 : i * 4 + t;
+}
+template <KvDType D, int kDims>
+__device__ uint32_t value_word(uint32_t h) {
+  const uint32_t g = threadIdx.x % kWarp / 4;
+  return kKvBytes<D> == 1 && kDims > 64 ? h / 2 * 16 + g * 2 + h % 2 : h * 8 + g;
+}
+
+// Words [0, kCount) of a vector, `word(i)` saying which; in pairs where they follow each other.
+template <KvDType D, uint32_t kCount, class WordOf>
+__device__ void load_words(KvWord<D> (&words)[kCount], const uint8_t* vector, const float* scales, WordOf word) {
+  if constexpr (kKvBytes<D> == 1 && kCount % 2 == 0) {
+#pragma unroll
+    for (uint32_t i = 0; i < kCount; i += 2) {
+      const uint4 pair = *reinterpret_cast<const uint4*>(vector + word(i) * 8);
+      words[i].bits = {pair.x, pair.y};
+      words[i + 1].bits = {pair.z, pair.w};
+      if constexpr (kBlockScales<D>)
+        words[i].factor = words[i + 1].factor = scales[word(i) / (kKvScaleBlock / 8)] * kKvUnit<D>;
+    }
+  } else {
+#pragma unroll
+    for (uint32_t i = 0; i < kCount; ++i) words[i] = load_word<D>(vector, word(i), word(i), scales);
+  }
+}
+
+// One warp's part of a work.
+template <KvDType D, int kDims>
+struct Warp {
+  static constexpr uint32_t kKeyWords = kDims / 32, kHalves = kDims / 64;
+  static constexpr uint32_t kKeysAtOnce = kKeyWords < 4 ? kKeyWords : 4;  // for want of registers
+  static constexpr uint32_t kValuesAtOnce = kHalves < 2 ? kHalves : 2;
+
+  const AttentionArgs& args;
+  const uint32_t lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
+  uint32_t query[kKeyWords][4];
+  float out[kHalves][4][4];  // [][j]: dims 2j and 2j + 1 of the word by two heads
+  float largest[2], sum[2];  // of heads 2t and 2t + 1; the sum is this lane's part
+
+  // Heads and dims that are not there are zeros.
+  __device__ void begin(uint32_t token, uint32_t head_first, uint32_t num_rows) {
+    const float* head = args.qkv + uint64_t{token} * args.qkv_columns + (head_first + g) * args.head_dim;
+#pragma unroll
+    for (uint32_t i = 0; i < kKeyWords; ++i) {
+      const uint32_t word = key_word<D>(i);
+      float4 a = {}, b = {};
+      if (g < num_rows && word * 8 < args.head_dim) {
+        a = reinterpret_cast<const float4*>(head)[word * 2];
+        b = reinterpret_cast<const float4*>(head)[word * 2 + 1];
+      }
+      query[i][0] = half2_bits(__floats2half2_rn(a.x, a.y));
+      query[i][1] = half2_bits(__floats2half2_rn(a.z, a.w));
+      query[i][2] = half2_bits(__floats2half2_rn(b.x, b.y));
+      query[i][3] = half2_bits(__floats2half2_rn(b.z, b.w));
+    }
+#pragma unroll
+    for (uint32_t h = 0; h < kHalves; ++h)
+#pragma unroll
+      for (uint32_t j = 0; j < 4; ++j) out[h][j][0] = out[h][j][1] = out[h][j][2] = out[h][j][3] = 0;
+    largest[0] = largest[1] = -INFINITY;
+    sum[0] = sum[1] = 0;
+  }
+
+  // Of keys g and g + 8, two heads each.
+  template <bool kIsWhole>
+  __device__ void score(float (&s)[4], const uint8_t* keys, const float* scales) const {
+    const uint32_t num_words = args.head_dim / 8, vector_bytes = (kIsWhole ? kDims : args.head_dim) * kKvBytes<D>;
+    float other[4] = {};  // half of the products: each waits for the one before
+#pragma unroll
+    for (uint32_t first = 0; first < kKeyWords; first += kKeysAtOnce) {
+      KvWord<D> words[2][kKeysAtOnce];
+#pragma unroll
+      for (uint32_t half = 0; half < 2; ++half)
+        load_words(words[half], keys + (g + half * 8) * vector_bytes,
+                   scales + (g + half * 8) * scales_of_vector<D>(args.kv),
+                   [&](uint32_t i) { return key_word<D>(first + i); });
+#pragma unroll
+      for (uint32_t i = 0; i < kKeysAtOnce; ++i) {
+        uint32_t upper[4], lower[4];
+        decode_word<D>(words[0][i], upper);
+        decode_word<D>(words[1][i], lower);
+        if (!kIsWhole && key_word<D>(first + i) >= num_words) {  // what lies there need not be a number
+#pragma unroll
+          for (uint32_t j = 0; j < 4; ++j) upper[j] = lower[j] = 0;
+        }
+        const uint32_t(&q)[4] = query[first + i];
+        mma_16x8x16(s, {upper[0], lower[0], upper[1], lower[1]}, {q[0], q[1]});
+        mma_16x8x16(other, {upper[2], lower[2], upper[3], lower[3]}, {q[2], q[3]});
+      }
+    }
+#pragma unroll
+    for (uint32_t c = 0; c < 4; ++c) s[c] += other[c];
+  }
+
+  // Scores become weights; what is summed so far is rescaled to the new maximum.
+  __device__ void weigh(float (&s)[4]) {
+    float factor[2];
+#pragma unroll
+    for (uint32_t c = 0; c < 2; ++c) {
+      float most = fmaxf(s[c], s[c + 2]);
+#pragma unroll
+      for (uint32_t step = 4; step < kWarp; step *= 2) most = fmaxf(most, __shfl_xor_sync(kFullMask, most, step));
+      most = fmaxf(largest[c], most);
+      const float base = most == -INFINITY ? 0.0f : most;  // nothing seen yet: weights are exp2(-inf) = 0
+      factor[c] = exp2_fast(largest[c] - base);
+      largest[c] = most;
+      s[c] = exp2_fast(s[c] - base);
+      s[c + 2] = exp2_fast(s[c + 2] - base);
+      sum[c] = sum[c] * factor[c] + s[c] + s[c + 2];
+    }
+    if (!__any_sync(kFullMask, factor[0] != 1.0f || factor[1] != 1.0f)) return;
+#pragma unroll
+    for (uint32_t h = 0; h < kHalves; ++h)
+#pragma unroll
+      for (uint32_t j = 0; j < 4; ++j)
+#pragma unroll
+        for (uint32_t c = 0; c < 4; ++c) out[h][j][c] *= factor[c % 2];
+  }
+
+  __device__ void attend(const Ring<D, kDims>& ring, uint32_t slot, const AttentionItem& item, uint32_t key_first) {
+    const ScoreRule rule{item.key_begin, item.key_end, args.window, args.scale, args.soft_cap};
+    if (args.head_dim == kDims && rule.sees(key_first, item.position_first) &&
+        rule.sees(key_first + kTileKeys - 1, item.position_first))
+      attend_tile<true>(ring, slot, item, key_first, rule);
+    else
+      attend_tile<false>(ring, slot, item, key_first, rule);
+  }
+
+  // kIsWhole: every key is seen and has kDims dims.
+  template <bool kIsWhole>
+  __device__ void attend_tile(const Ring<D, kDims>& ring, uint32_t slot, const AttentionItem& item, uint32_t key_first,
+                              const ScoreRule& rule) {
+    const float *key_scales = ring.key_scales[slot], *value_scales = ring.value_scales[slot];
+    const uint32_t vector_bytes = (kIsWhole ? kDims : args.head_dim) * kKvBytes<D>;
+    float s[4] = {};
+    score<kIsWhole>(s, ring.keys[slot], key_scales);
+    if constexpr (kVectorScales<D>) {
+#pragma unroll
+      for (uint32_t c = 0; c < 4; ++c) s[c] *= (args.kv.scales ? key_scales[g + c / 2 * 8] : 1.0f) * kKvUnit<D>;
+    }
+    if (args.soft_cap > 0) {
+#pragma unroll
+      for (float& x : s) x = rule.score(x);
+    } else {
+#pragma unroll
+      for (float& x : s) x *= args.scale * kLog2E;
+    }
+    if (!kIsWhole) {
+#pragma unroll
+      for (uint32_t c = 0; c < 4; ++c)
+        if (!rule.sees(key_first + g + c / 2 * 8, item.position_first)) s[c] = -INFINITY;
+    }
+    weigh(s);
+    if constexpr (kVectorScales<D>) {
+#pragma unroll
+      for (uint32_t half = 0; half < 2; ++half) {
+        // Where there is no key no number need be.
+        const bool is_key = kIsWhole || key_first + g + half * 8 < item.key_end;
+        const float scale = args.kv.scales ? value_scales[g + half * 8] : args.kv.value_scale;
+        const float factor = is_key ? scale * (kKvUnit<D> * kValueGain<D>) : 0.0f;
+        s[half * 2] *= factor;
+        s[half * 2 + 1] *= factor;
+      }
+    }
+    const uint32_t weights[2] = {transpose_8x8(half2_bits(__floats2half2_rn(s[0], s[1]))),
+                                 transpose_8x8(half2_bits(__floats2half2_rn(s[2], s[3])))};
+#pragma unroll
+    for (uint32_t first = 0; first < kHalves; first += kValuesAtOnce) {
+      KvWord<D> words[4][kValuesAtOnce];
+#pragma unroll
+      for (uint32_t n = 0; n < 4; ++n) {
+        const uint32_t key = 2 * t + n % 2 + n / 2 * 8;
+        load_words(words[n], ring.values[slot] + key * vector_bytes, value_scales + key * scales_of_vector<D>(args.kv),
+                   [&](uint32_t h) { return value_word<D, kDims>(first + h); });
+        if constexpr (!kIsWhole) {
+          const bool is_seen = rule.sees(key_first + key, item.position_first);
+#pragma unroll
+          for (KvWord<D>& word : words[n])
+            if (!is_seen) word = {};
+        }
+      }
+#pragma unroll
+      for (uint32_t h = 0; h < kValuesAtOnce; ++h) {
+        uint32_t numbers[4][4];
+#pragma unroll
+        for (uint32_t n = 0; n < 4; ++n) decode_word<D>(words[n][h], numbers[n]);
+#pragma unroll
+        for (uint32_t j = 0; j < 4; ++j) {
+          const auto pick = [&](uint32_t n, uint32_t which) {  // a dim of two keys side by side
+            return __byte_perm(numbers[n][j], numbers[n + 1][j], which);
+          };
+          mma_16x8x16(out[first + h][j], {pick(0, 0x5410), pick(0, 0x7632), pick(2, 0x5410), pick(2, 0x7632)}, weights);
+        }
+      }
+    }
+  }
+
+  __device__ void store(Ring<D, kDims>& ring, uint32_t num_rows) {
+    const uint32_t warp = threadIdx.x / kWarp;
+#pragma unroll
+    for (uint32_t c = 0; c < 2; ++c) {
+#pragma unroll
+      for (uint32_t step = 4; step < kWarp; step *= 2) sum[c] += __shfl_xor_sync(kFullMask, sum[c], step);
+      const uint32_t row = 2 * t + c;
+      if (row >= num_rows) continue;
+      if (g == 0) {
+        ring.maxima[warp][row] = largest[c];
+        ring.sums[warp][row] = sum[c];
+      }
+#pragma unroll
+      for (uint32_t h = 0; h < kHalves; ++h) {
+        float4* target = reinterpret_cast<float4*>(ring.results[warp][row] + value_word<D, kDims>(h) * 8);
+        target[0] = {out[h][0][c], out[h][0][c + 2], out[h][1][c], out[h][1][c + 2]};
+        target[1] = {out[h][2][c], out[h][2][c + 2], out[h][3][c], out[h][3][c + 2]};
+      }
+    }
+  }
+};
+
+// The warps' results become output, or a partial result.
+template <KvDType D, int kDims>
+__device__ void write_rows(const Ring<D, kDims>& ring, const AttentionArgs& args, const AttentionItem& item,
+                           uint32_t head_first, uint32_t num_rows) {
+  const uint32_t words = args.head_dim / 4;
+  for (uint32_t i = threadIdx.x; i < num_rows * words; i += kThreads) {
+    const uint32_t row = i / words, dim = i % words * 4, head = head_first + row;
+    float most = -INFINITY, sum = 0, out[4] = {};
+    for (uint32_t w = 0; w < kWarps; ++w) most = fmaxf(most, ring.maxima[w][row]);
+    const float base = most == -INFINITY ? 0.0f : most;
+    for (uint32_t w = 0; w < kWarps; ++w) {
+      const float factor = exp2f(ring.maxima[w][row] - base);
+      const float4 v = *reinterpret_cast<const float4*>(ring.results[w][row] + dim);
+      sum += factor * ring.sums[w][row];
+      out[0] += factor * v.x;
+      out[1] += factor * v.y;
+      out[2] += factor * v.z;
+      out[3] += factor * v.w;
+    }
+    if (item.partial < 0) {
+      const float inverse = sum > 0 ? 1.0f / (sum * kValueGain<D>) : sum;  // a NaN stays one
+      const uint64_t target = (uint64_t{item.token_first} * args.num_heads + head) * args.head_dim + dim;
+      store_two(args.out, args.out_dtype, target, out[0] * inverse, out[1] * inverse);
+      store_two(args.out, args.out_dtype, target + 2, out[2] * inverse, out[3] * inverse);
+      continue;
+    }
+    const uint64_t partial = uint64_t{static_cast<uint32_t>(item.partial)} * args.num_heads + head;
+    constexpr float kInverseGain = 1.0f / kValueGain<D>;
+    *reinterpret_cast<float4*>(args.partial_values + partial * args.head_dim + dim) = {
+        out[0] * kInverseGain, out[1] * kInverseGain, out[2] * kInverseGain, out[3] * kInverseGain};
+    if (dim == 0) *reinterpret_cast<float2*>(args.partial_sums + partial * 2) = {most, sum};
+  }
+}
+
+// ---- merging -------------------------------------------------------------------------------------------------------
+
+// Query heads [head_first, + num_rows) of a token whose splits have all been written.
+__device__ void merge_rows(const AttentionArgs& args, const MergeItem& merge, uint32_t head_first, uint32_t num_rows) {
+  constexpr uint32_t kAtOnce = 8;
+  const uint32_t words = args.head_dim / 4;
+  for (uint32_t i = threadIdx.x; i < num_rows * words; i += kThreads) {
+    const uint32_t head = head_first + i / words, dim = i % words * 4;
+    float most = -INFINITY, sum = 0, out[4] = {};
+    for (uint32_t first = 0; first < merge.num_partials; first += kAtOnce) {
+      float2 sums[kAtOnce];
+      float4 values[kAtOnce];
+#pragma unroll
+      for (uint32_t p = 0; p < kAtOnce; ++p) {
+        const bool is_there = first + p < merge.num_partials;
+        const uint64_t partial = uint64_t{merge.partial_first + first + p} * args.num_heads + head;
+        sums[p] = {-INFINITY, 0};
+        values[p] = {};
+        if (!is_there) continue;
+        sums[p] = __ldcg(reinterpret_cast<const float2*>(args.partial_sums + partial * 2));
+        values[p] = __ldcg(reinterpret_cast<const float4*>(args.partial_values + partial * args.head_dim + dim));
+      }
+      const float before = most;
+#pragma unroll
+      for (uint32_t p = 0; p < kAtOnce; ++p) most = fmaxf(most, sums[p].x);
+      const float base = most == -INFINITY ? 0.0f : most, factor = exp2f(before - base);
+      sum *= factor;
+#pragma unroll
+      for (float& x : out) x *= factor;
+#pragma unroll
+      for (uint32_t p = 0; p < kAtOnce; ++p) {
+        const float weight = exp2f(sums[p].x - base);
+        sum += weight * sums[p].y;
+        out[0] += weight * values[p].x;
+        out[1] += weight * values[p].y;
+        out[2] += weight * values[p].z;
+        out[3] += weight * values[p].w;
+      }
+    }
+    const float inverse = sum > 0 ? 1.0f / sum : sum;
+    const uint64_t target = (uint64_t{merge.token} * args.num_heads + head) * args.head_dim + dim;
+    store_two(args.out, args.out_dtype, target, out[0] * inverse, out[1] * inverse);
+    store_two(args.out, args.out_dtype, target + 2, out[2] * inverse, out[3] * inverse);
+  }
+}
+
+// Behind write_rows of one split; `counter` counts those that have been.
+__device__ void merge_when_last(const AttentionArgs& args, const AttentionItem& item, uint32_t* counter,
+                                uint32_t head_first, uint32_t num_rows, uint32_t* is_last) {
+  const MergeItem merge = input_array<MergeItem>(args.inputs, kFwdMerges)[item.merge_idx];
+  __threadfence();
+  warps_meet();
+  if (threadIdx.x == 0) {
+    *is_last = atomicAdd(counter, 1u) == merge.num_partials - 1;
+    if (*is_last) *counter = 0;
+  }
+  warps_meet();
+  if (!*is_last) return;
+  __threadfence();
+  merge_rows(args, merge, head_first, num_rows);
+}
+
+// ---- the kernel ----------------------------------------------------------------------------------------------------
+
+template <KvDType D, int kDims>
+__global__ void __launch_bounds__(kThreads + kCopyWarps<D> * kWarp, kBlocksPerSm)
+    attention_decode_ring_kernel(AttentionArgs args, uint32_t* counters) {
+#if defined(LLMRT_SM_90A)
+  auto& ring = *reinterpret_cast<Ring<D, kDims>*>(dynamic_shared());
+  if (threadIdx.x == 0) {
+    for (uint32_t i = 0; i < ring.kSlots; ++i) {
+      barrier_init(&ring.full[i], 1);
+      barrier_init(&ring.free[i], 1);
+    }
+    barriers_visible();
+  }
+  __syncthreads();
+  grid_dependency_release();
+  const Works works(args);
+  const uint32_t warp_idx = threadIdx.x / kWarp;
+  if (warp_idx >= kWarps) return Copier<D, kDims>{args, ring, warp_idx - kWarps}.run(works);
+  AttentionItem item{};
+  if (blockIdx.x < works.count) item = works.item(blockIdx.x);
+  grid_dependency_wait();
+  const uint32_t group_heads = args.num_heads / args.kv.num_kv_heads;
+  uint32_t num_tiles = 0;  // of the works before
+  Warp<D, kDims> warp{args};
+  for (uint32_t work = blockIdx.x; work < works.count; work += gridDim.x) {
+    const uint32_t head_first = works.kv_head(work) * group_heads + works.row_first(work);
+    const uint32_t num_rows = min(kRows, group_heads - works.row_first(work));
+    const AttentionItem next_item = works.item(min(work + gridDim.x, works.count - 1));
+    const uint32_t first = tile_first(item), end = tile_end(item);
+    warp.begin(item.token_first, head_first, num_rows);
+    for (uint32_t tile = first + warp_idx; tile < end; tile += kWarps) {
+      const uint32_t n = num_tiles + tile - first, slot = n % ring.kSlots;
+      barrier_wait(&ring.full[slot], n / ring.kSlots & 1);
+      warp.attend(ring, slot, item, tile * kTileKeys);
+      __syncwarp();
+      if (threadIdx.x % kWarp == 0) barrier_arrive(&ring.free[slot]);
+    }
+    num_tiles += end - first;
+    warps_meet();  // the work before has been written
+    warp.store(ring, num_rows);
+    warps_meet();
+    write_rows(ring, args, item, head_first, num_rows);
+    if (item.partial >= 0)
+      merge_when_last(args, item, counters + item.merge_idx * works.works_item() + work % works.works_item(),
+                      head_first, num_rows, &ring.is_last);
+    item = next_item;
+  }
+#else
+  __trap();  // OpContext::has_warpgroups says that this is not the code that runs
+#endif
+}
+
+}  // namespace
+
+bool can_attend_by_ring(const AttentionArgs& args, const OpContext& at) {
+  const KvLayer& kv = args.kv;
+  return at.has_warpgroups && uint64_t{kv.num_blocks} * 2 * kv.num_kv_heads << kv.block_shift <= ~0u;
+}
+
+Status attend_decode_by_ring(const AttentionArgs& args, KvDType dtype, const OpContext& at) {
+  return with_kv_type(dtype, args.head_dim, [&]<KvDType D, int kDims>() {
+    const Grid grid{static_cast<uint32_t>(at.num_sms) * kBlocksPerSm, kThreads + kCopyWarps<D> * kWarp,
+                    sizeof(Ring<D, kDims>)};
+    return launch(at, "attention_decode_ring", attention_decode_ring_kernel<D, kDims>, grid, args,
+                  at.workspace.counters);
+  });
+}
+
+}  // namespace llmrt::cuda
