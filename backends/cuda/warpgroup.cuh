@@ -92,14 +92,6 @@ __device__ inline void copy_rows(void* shared, const RowMap& map, uint32_t colum
   }
 }
 
-// Bytes from global to shared memory, all multiples of 16; `barrier` counts them. By one thread.
-__device__ inline void copy_bytes(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                   shared_address(shared)),
-               "l"(global), "r"(bytes), "r"(shared_address(barrier))
-               : "memory");
-}
-
 // How many registers each thread of the warpgroup has from here on: a multiple of 8.
 template <int kCount>
 __device__ inline void more_registers() {

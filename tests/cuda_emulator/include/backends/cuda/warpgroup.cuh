@@ -48,10 +48,6 @@ inline void barrier_arrive_for_bytes(uint64_t* barrier, uint32_t bytes) {
   emulator::barrier_arrive(barrier);
 }
 inline void barriers_visible() {}
-inline void copy_bytes(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
-  memcpy(shared, global, bytes);
-  emulator::barrier_add_bytes(barrier, -static_cast<int>(bytes));
-}
 template <uint32_t kBlocks>
 void copy_rows(void* shared, const RowMap& map, uint32_t column, uint32_t row, uint64_t* barrier) {
   for (uint32_t rank = 0; rank < kBlocks; ++rank) {
