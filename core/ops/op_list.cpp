@@ -148,6 +148,9 @@ ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes) {
         lives[id].last = i;
       }
     }
+    const Matmul* matmul = std::get_if<Matmul>(&list.ops[i]);
+    const auto* next = i + 1 < last_op ? std::get_if<GatedActivation>(&list.ops[i + 1]) : nullptr;
+    if (matmul && next && next->x == matmul->out) lives[matmul->x].last = i + 1;
   }
   std::vector<TensorId> order;
   for (TensorId id = 0; id < num_tensors; ++id) {
