@@ -49,8 +49,10 @@ Model tiny_model(Suite* suite, bool qwen, std::mt19937_64& rng) {
          matrix(Encoding::kQ8_0, kKvHeads * kDim, kWidth)},
         qwen, rng);
     w.output = suite->add_group({matrix(Encoding::kF16, kWidth, kHeads * kDim)}, false, rng);
-    w.gate_up =
-        suite->add_group({matrix(Encoding::kQ4_K, kFfn, kWidth), matrix(Encoding::kQ5_K, kFfn, kWidth)}, false, rng);
+    // One encoding or two: a backend may make a piece of one encoding together with the activation.
+    w.gate_up = suite->add_group(
+        {matrix(qwen ? Encoding::kQ4_K : Encoding::kQ5_K, kFfn, kWidth), matrix(Encoding::kQ5_K, kFfn, kWidth)}, false,
+        rng);
     w.down = suite->add_group({matrix(Encoding::kQ6_K, kWidth, kFfn)}, false, rng);
     if (qwen) {
       w.q_norm = vector(kDim);
