@@ -123,10 +123,11 @@ Choice choose_fragment(const Traits& traits, const Piece& piece, uint32_t column
   const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
   const uint32_t groups = activation ? ceil_div(num_rows / 2, shape.m / 2) : ceil_div(num_rows, shape.m);
   const bool quantized = is_quantized(piece.encoding), is_k = piece.encoding >= Encoding::kQ4_K;
-  const uint32_t subgroups = traits.is_cpu                                 ? 2
-                             : groups < 2 * traits.num_cores && !is_k      ? 16
-                             : groups >= 8 * traits.num_cores && quantized ? 4
-                                                                           : 8;
+  const bool is_small = quantized && piece.encoding != Encoding::kQ8_0;
+  const uint32_t subgroups = traits.is_cpu                                ? 2
+                             : groups < 2 * traits.num_cores && !is_k     ? 16
+                             : groups >= 8 * traits.num_cores && is_small ? 4
+                                                                          : 8;
   const uint32_t unit_columns = !quantized ? 8 : piece.encoding == Encoding::kQ8_0 ? 16 : 32;
   const bool tail = columns / unit_columns % shape.row_lanes != 0;
   return {{"matmul_fragment",
