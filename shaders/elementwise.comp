@@ -3,9 +3,10 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"
+#include "activation.glsl"
 
 layout(constant_id = 10) const uint kOp = 0;
-const uint kSilu = 0, kGelu = 1, kAdd = 2, kScale = 3;
+const uint kAdd = 2, kScale = 3;  // below them activations
 layout(constant_id = 11) const uint kOutDType = kF32;
 
 layout(push_constant) uniform Push {
@@ -20,11 +21,7 @@ float value(uint idx) {
   if (kOp == kScale) return a.f[idx] * factor;
   uint row = idx / columns, gate_idx = row * 2u * columns + (idx - row * columns);
   float gate = a.f[gate_idx], up = a.f[gate_idx + columns];
-  if (kOp == kSilu) return gate / (1.0 + exp(-gate)) * up;
-  // tanh through exp of a negative number, so that nothing overflows.
-  float y = 0.797884560802865 * (gate + 0.044715 * gate * gate * gate), e = exp(-2.0 * abs(y));
-  float tanh_y = sign(y) * (1.0 - e) / (1.0 + e);
-  return 0.5 * gate * (1.0 + tanh_y) * up;
+  return activate(kOp, gate) * up;
 }
 
 void main() {

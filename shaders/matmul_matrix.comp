@@ -11,9 +11,9 @@
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
-#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #include "types.glsl"
 #include "dequant.glsl"
+#include "halves.glsl"
 
 layout(constant_id = 11) const bool kBias = false;
 layout(constant_id = 12) const uint kTileRows = 32;
@@ -83,54 +83,15 @@ void fetch(uint slot, uint step) {
   }
 }
 
-uvec2 halves(vec4 v) { return uvec2(packFloat2x16(f16vec2(v.xy)), packFloat2x16(f16vec2(v.zw))); }
-
-// The numbers of a unit as f16. Blocks with one scale of f16 (or scale and minimum) are made in f16: a byte b is what
-// 0x6400 + b, the f16 of 1024 + b, is beyond 1024, and a product rounded once is what f32 would round to.
-void expand_halves(Unit u, uint unit, out uvec2 quads[kUnitsMaxVecs]) {
-  if (kEncoding == kEncF16) {
-    quads[0] = u.quants.xy;
-    quads[1] = u.quants.zw;
-    return;
-  }
-  if (kEncoding != kEncQ8_0 && !kIs45) {
-    vec4 w[kUnitsMaxVecs];
-    expand_unit(u, unit, w);
-    [[unroll]] for (uint i = 0; i < kUnitVecs; ++i) quads[i] = halves(w[i]);
-    return;
-  }
-  uint bytes[kUnitsMaxVecs];
-  [[unroll]] for (uint i = 0; i < 4; ++i) {
-    bytes[i] = kEncoding == kEncQ8_0 ? u.quants[i] ^ 0x80808080u : u.quants[i] & 0x0f0f0f0fu;
-    bytes[i + 4] = u.quants[i] >> 4 & 0x0f0f0f0fu;
-    if (kIs5) {
-      bytes[i] |= fifth_bits(u.upper.x >> (4u * i));
-      bytes[i + 4] |= fifth_bits(u.upper.x >> (16u + 4u * i));
-    }
-  }
-  f16vec2 scales = unpackFloat2x16(u.scales.x);
-  float16_t scale = kHasMin || ((kEncoding == kEncQ8_0 ? unit >> 1 : unit) & 1u) == 0u ? scales.x : scales.y;
-  float16_t added = kHasMin ? scales.y : float16_t(0.0);
-  float16_t zero = float16_t(1024.0 + (kEncoding == kEncQ8_0 ? 128.0 : kHasMin ? 0.0 : kIs5 ? 16.0 : 8.0));
-  [[unroll]] for (uint i = 0; i < kUnitVecs; ++i) {
-    f16vec2 even = (unpackFloat2x16(bytes[i] & 0x00ff00ffu | 0x64006400u) - zero) * scale;
-    f16vec2 odd = (unpackFloat2x16(bytes[i] >> 8 & 0x00ff00ffu | 0x64006400u) - zero) * scale;
-    if (kHasMin) {
-      even += added;
-      odd += added;
-    }
-    quads[i] = uvec2(packFloat2x16(f16vec2(even.x, odd.x)), packFloat2x16(f16vec2(even.y, odd.y)));
-  }
-}
-
 void store(uint slot, uint step) {
   [[unroll]] for (uint j = 0; j < kLaneUnits; ++j) {
     uint i = j * kLanes + gl_LocalInvocationIndex, unit = i % kStepUnits;
     uint target = i / kStepUnits * kStride + unit * kUnitOctets;
     if (kTileRows * kStepUnits % kLanes != 0 && i >= kTileRows * kStepUnits) continue;
-    uvec2 quads[kUnitsMaxVecs];
-    expand_halves(next_units[slot][j], step * kStepUnits + unit, quads);
-    [[unroll]] for (uint o = 0; o < kUnitOctets; ++o) tiles[target + o] = uvec4(quads[2 * o], quads[2 * o + 1]);
+    f16vec2 pairs[2 * kUnitsMaxVecs];
+    expand_pairs(next_units[slot][j], step * kStepUnits + unit, pairs);
+    [[unroll]] for (uint o = 0; o < kUnitOctets; ++o)
+      tiles[target + o] = uvec4(quad_of(pairs[4 * o], pairs[4 * o + 1]), quad_of(pairs[4 * o + 2], pairs[4 * o + 3]));
   }
   [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) {
     uint i = j * kLanes + gl_LocalInvocationIndex;

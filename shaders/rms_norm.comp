@@ -6,6 +6,7 @@
 
 layout(constant_id = 10) const bool kDelta = false;
 layout(constant_id = 11) const uint kOutDType = kF32;
+layout(constant_id = 12) const uint kQuads = 0;  // vec4s of a row that an invocation keeps; 0: rows of any width, read twice
 
 layout(push_constant) uniform Push {
   Floats x, delta, weight;
@@ -19,8 +20,42 @@ vec2 load(uint first, uint i) {
   return vec2(x.f[first + 2u * i], 2u * i + 1u < columns ? x.f[first + 2u * i + 1u] : 0.0);
 }
 
+// All loads of the row at once, before it is known to be live.
+void normalise_kept(uint row) {
+  const uint lane = gl_LocalInvocationID.x, quads = columns / 4u, first = row * quads;
+  vec4 kept[kQuads > 0 ? kQuads : 1], factors[kQuads > 0 ? kQuads : 1];
+  [[unroll]] for (uint q = 0; q < kQuads; ++q) {
+    uint i = min(q * gl_WorkGroupSize.x + lane, quads - 1u);
+    kept[q] = Vec4s(x).v[first + i];
+    if (kDelta) kept[q] += Vec4s(delta).v[first + i];
+    factors[q] = Vec4s(weight).v[i];
+  }
+  if (row >= count.w[0]) return;
+  float sum = 0.0;
+  [[unroll]] for (uint q = 0; q < kQuads; ++q) {
+    uint i = q * gl_WorkGroupSize.x + lane;
+    if (i >= quads) continue;
+    sum += dot(kept[q], kept[q]);
+    if (kDelta) Vec4s(x).v[first + i] = kept[q];
+  }
+  float factor = 1.0 / sqrt(group_sum(sum) / float(columns) + eps);
+  [[unroll]] for (uint q = 0; q < kQuads; ++q) {
+    uint i = q * gl_WorkGroupSize.x + lane;
+    if (i >= quads) continue;
+    vec4 y = kept[q] * factor * factors[q];
+    if (kOutDType == kF32)
+      Vec4s(result).v[first + i] = y;
+    else
+      Pairs(result).p[first + i] = uvec2(pack16(y.xy, kOutDType), pack16(y.zw, kOutDType));
+  }
+}
+
 void main() {
   uint row = gl_WorkGroupID.x, first = row * columns;
+  if (kQuads > 0) {
+    normalise_kept(row);
+    return;
+  }
   if (row >= count.w[0]) return;
   float sum = 0.0;
   for (uint i = gl_LocalInvocationID.x; 2u * i < columns; i += gl_WorkGroupSize.x) {

@@ -20,6 +20,12 @@ enum class Tier : uint8_t {
 };
 const char* tier_name(Tier tier);
 
+// A matrix shape whose elements lie in lanes as shaders/matmul_fragment.comp expects them: `row_lanes` neighbouring lanes
+// share a row of the first factor and a column of the second.
+struct Fragment {
+  uint32_t m = 0, n = 0, k = 0, row_lanes = 0;  // 0: none is known
+};
+
 // What kernels are chosen and specialised by.
 struct Traits {
   std::string name;    // as the driver calls it
@@ -34,6 +40,7 @@ struct Traits {
   uint32_t shared_bytes = 0;
   uint64_t range_bytes = 0;    // largest buffer, and so the largest tensor
   uint32_t matrix_m = 0, matrix_n = 0, matrix_k = 0;  // kMatrix: the shape in use
+  Fragment fragment;
   double timestamp_ns = 1;
   uint8_t pipeline_cache_uuid[VK_UUID_SIZE] = {};
   uint64_t memory_bytes = 0, memory_free_bytes = 0;  // of the heap that holds device memory

@@ -96,6 +96,13 @@ Result<uint32_t> record_ops(Recorder& recorder, uint32_t idx) {
     if (Status status = record(recorder, norm, rope, write); !status) return status.error();
     return next - idx;
   }
+  const Matmul* matmul = std::get_if<Matmul>(&ops[idx]);
+  const GatedActivation* activation = at(idx + 1) ? std::get_if<GatedActivation>(at(idx + 1)) : nullptr;
+  if (matmul && activation && recorder.last_op(matmul->out) == static_cast<int>(idx) + 1 &&
+      can_fuse(recorder, *matmul, *activation)) {
+    if (Status status = record_fused(recorder, *matmul, *activation); !status) return status.error();
+    return 2;
+  }
   Status status = std::visit(
       [&]<class T>(const T& op) -> Status {
         if constexpr (std::is_same_v<T, QkNorm> || std::is_same_v<T, Rope> || std::is_same_v<T, KvWrite>)

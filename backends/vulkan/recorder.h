@@ -96,6 +96,7 @@ class Recorder {
   const OpList& list() const { return list_; }
   const TensorDesc& desc(TensorId id) const { return list_.tensors[id]; }
   View tensor(TensorId id) const;
+  int last_op(TensorId id) const { return plan_.last_ops[id]; }
   // The word that says how many of the tensor's rows are live.
   View live_count(TensorId id) const;
   View forward_word(uint32_t word) const { return resources_.forward_inputs.part(word * 4ull, 4); }
@@ -140,6 +141,9 @@ Status record(Recorder& r, const Logprobs& op);
 Status record(Recorder& r, const CopyBlocks& op);
 Status record(Recorder& r, const StoreBlocks& op);
 Status record(Recorder& r, const LoadBlocks& op);
+// Both in one kernel that leaves out the matmul's own result.
+bool can_fuse(const Recorder& r, const Matmul& matmul, const GatedActivation& activation);
+Status record_fused(Recorder& r, const Matmul& matmul, const GatedActivation& activation);
 // Any run of these over one qkv tensor is one kernel; null ones are left out.
 Status record(Recorder& r, const QkNorm* norm, const Rope* rope, const KvWrite* write);
 

@@ -148,6 +148,9 @@ ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes) {
         lives[id].last = i;
       }
     }
+    const Matmul* matmul = std::get_if<Matmul>(&list.ops[i]);
+    const auto* next = i + 1 < last_op ? std::get_if<GatedActivation>(&list.ops[i + 1]) : nullptr;
+    if (matmul && next && next->x == matmul->out) lives[matmul->x].last = i + 1;
   }
   std::vector<TensorId> order;
   for (TensorId id = 0; id < num_tensors; ++id) {
@@ -165,9 +168,7 @@ ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes) {
     const uint64_t bytes = round_up(std::max<uint64_t>(list.bytes_of(id), 1), alignment_bytes);
     uint64_t offset = 0;
     for (TensorId other : placed) {
-      // Apart by an op at least: backends run some pairs of ops as one, which reads what the first one reads while it
-      // writes what the second one writes.
-      if (lives[other].last + 1 < lives[id].first || lives[id].last + 1 < lives[other].first) continue;
+      if (lives[other].last < lives[id].first || lives[id].last < lives[other].first) continue;
       const uint64_t other_bytes = round_up(std::max<uint64_t>(list.bytes_of(other), 1), alignment_bytes);
       if (plan.offsets[other] >= offset + bytes) continue;  // fits before; later ones lie further on
       offset = std::max(offset, plan.offsets[other] + other_bytes);

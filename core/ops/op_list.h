@@ -52,10 +52,11 @@ struct CostSizes {
 struct WeightTable;
 OpCost cost(const OpList& list, const Op& op, const WeightTable& weights, const CostSizes& sizes);
 
-// Offsets of arena tensors, aliased by lifetime; first fit by size. kHidden tensors get no offset.
+// Offsets of arena tensors, aliased by lifetime; first fit by size. kHidden tensors get no offset. What a matmul reads
+// lives as long as a gated activation right behind it, with which a backend may fuse it.
 struct ArenaPlan {
   std::vector<uint64_t> offsets;  // by TensorId; kNoOffset for kHidden
-  std::vector<int> last_ops;      // by TensorId: the op that touches it last; of pinned ones none, one past the end
+  std::vector<int> last_ops;      // by TensorId: the op that it lives to; of pinned ones none, one past the end
   uint64_t bytes = 0;             // peak
   static constexpr uint64_t kNoOffset = ~0ull;
 };

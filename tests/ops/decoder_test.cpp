@@ -49,12 +49,11 @@ Model tiny_model(Suite* suite, bool qwen, std::mt19937_64& rng) {
          matrix(Encoding::kQ8_0, kKvHeads * kDim, kWidth)},
         qwen, rng);
     w.output = suite->add_group({matrix(Encoding::kF16, kWidth, kHeads * kDim)}, false, rng);
-    // A gate of its own encoding, and one that can be made together with what it lets through.
-    const bool mixed = layer == 0;
-    w.gate_up = suite->add_group({matrix(mixed ? Encoding::kQ4_K : Encoding::kF16, kFfn, kWidth),
-                                  matrix(mixed ? Encoding::kQ5_K : Encoding::kF16, kFfn, kWidth)},
-                                 false, rng);
-    w.down = suite->add_group({matrix(mixed ? Encoding::kQ6_K : Encoding::kF16, kWidth, kFfn)}, false, rng);
+    // One encoding or two: a backend may make a piece of one encoding together with the activation.
+    const Encoding up = layer == 0 ? Encoding::kQ5_K : Encoding::kF16;
+    const Encoding gate = layer == 0 && qwen ? Encoding::kQ4_K : up;
+    w.gate_up = suite->add_group({matrix(gate, kFfn, kWidth), matrix(up, kFfn, kWidth)}, false, rng);
+    w.down = suite->add_group({matrix(layer == 0 ? Encoding::kQ6_K : Encoding::kF16, kWidth, kFfn)}, false, rng);
     if (qwen) {
       w.q_norm = vector(kDim);
       w.k_norm = vector(kDim);

@@ -142,6 +142,19 @@ TEST_CASE("the arena reuses memory of tensors that are no longer needed", "[op_l
   CHECK(plan_arena(list, 256).bytes == 2 * 4 * 256 * 4);
 }
 
+TEST_CASE("the arena keeps x of a matmul apart from the activation behind it", "[op_list]") {
+  OpList list{"forward", 4, 0, {}, {}};
+  const auto add = [&](const char* name, uint32_t columns, DType dtype) {
+    return list.add_tensor({name, Rows::kTokens, columns, dtype, Storage::kArena});
+  };
+  const TensorId x = add("x", 64, DType::kF16), both = add("both", 512, DType::kF32);
+  const TensorId activated = add("activated", 256, DType::kF16);
+  list.ops = {Matmul{x, 0, both}, GatedActivation{both, Activation::kSilu, activated}};
+  const ArenaPlan plan = plan_arena(list, 256);
+  CHECK((plan.offsets[x] >= plan.offsets[activated] + list.bytes_of(activated) ||
+         plan.offsets[activated] >= plan.offsets[x] + list.bytes_of(x)));
+}
+
 TEST_CASE("inputs come back from their packed form", "[op_list]") {
   Step step;
   step.set_sampling(1, {});

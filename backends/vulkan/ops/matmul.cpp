@@ -110,9 +110,38 @@ VectorShape vector_shape(Encoding encoding, uint32_t rows) {
   return {2, 2};
 }
 
+bool takes_fragment(const Traits& traits, const Piece& piece, uint32_t rows, DType x, bool batch_invariant) {
+  return !traits.cpu_kernels && rows <= traits.fragment.n && !batch_invariant && x == DType::kF16 &&
+         piece.encoding != Encoding::kF32;
+}
+
+// Subgroups of a group, the fewer the more groups there are, and steps ahead: the fastest measured on an H200
+// (docs/performance.md). A processor's compiler takes minutes over many subgroups.
+Choice choose_fragment(const Traits& traits, const Piece& piece, uint32_t columns, bool bias,
+                       const GatedActivation* activation) {
+  const Fragment& shape = traits.fragment;
+  const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
+  const uint32_t groups = activation ? ceil_div(num_rows / 2, shape.m / 2) : ceil_div(num_rows, shape.m);
+  const bool quantized = is_quantized(piece.encoding), is_k = piece.encoding >= Encoding::kQ4_K;
+  const bool is_small = quantized && piece.encoding != Encoding::kQ8_0;
+  const uint32_t subgroups = traits.is_cpu                                ? 2
+                             : groups < 2 * traits.num_cores && !is_k     ? 16
+                             : groups >= 8 * traits.num_cores && is_small ? 4
+                                                                          : 8;
+  const uint32_t unit_columns = !quantized ? 8 : piece.encoding == Encoding::kQ8_0 ? 16 : 32;
+  const bool tail = columns / unit_columns % shape.row_lanes != 0;
+  return {{"matmul_fragment",
+           subgroups * traits.subgroup_size,
+           {encoding, bias, quantized ? 1u : 2u, subgroups, shape.m, shape.n, shape.k, shape.row_lanes, tail,
+            activation != nullptr, activation ? static_cast<uint32_t>(activation->activation) : 0}},
+          {groups}};
+}
+
 // `rows` of x against the rows of a piece. The constants' order is each shader's.
 Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, DType x, bool bias,
               bool batch_invariant) {
+  if (takes_fragment(traits, piece, rows, x, batch_invariant))
+    return choose_fragment(traits, piece, columns, bias, nullptr);
   const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
   const uint32_t x_dtype = static_cast<uint32_t>(x);
   if (traits.cpu_kernels && traits.subgroup_size == 8) {
@@ -179,6 +208,29 @@ Status record(Recorder& r, const Matmul& op) {
     const View writes[] = {i == 0 ? out : View{}, products, arrivals};
     r.dispatch(choice.kernel, push, choice.groups, reads, writes);
   }
+  return {};
+}
+
+bool can_fuse(const Recorder& r, const Matmul& matmul, const GatedActivation& activation) {
+  const std::vector<Piece>& pieces = r.weights().group(matmul.group);
+  return activation.x == matmul.out && r.desc(activation.out).dtype == DType::kF16 &&
+         r.desc(activation.out).columns % 4 == 0 && r.desc(matmul.x).columns % 32 == 0 && pieces.size() == 1 &&
+         r.weights().bias(matmul.group) < 0 &&
+         takes_fragment(r.traits(), pieces[0], r.list().rows_of(matmul.x), r.desc(matmul.x).dtype,
+                        r.list().batch_invariant);
+}
+
+Status record_fused(Recorder& r, const Matmul& matmul, const GatedActivation& activation) {
+  const Piece& piece = r.weights().group(matmul.group)[0];
+  const View x = r.tensor(matmul.x), out = r.tensor(activation.out);
+  const uint32_t columns = r.desc(matmul.x).columns;
+  const Choice choice = choose_fragment(r.traits(), piece, columns, false, &activation);
+  Push push;
+  push.add(x).add(piece.view).add(out).add(out).add(r.live_count(matmul.x)).add(columns);
+  push.add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows)).add(0u);
+  push.add(r.desc(activation.out).columns);
+  const View reads[] = {x, piece.view}, writes[] = {out};
+  r.dispatch(choice.kernel, push, choice.groups, reads, writes);
   return {};
 }
 

@@ -1,0 +1,138 @@
+// out = x * W^T + bias for up to kN rows of x on matrix units, whose factors never see shared memory: each lane makes its
+// elements of the matrices from the units of weights and the numbers of x that it loads. That takes a known place of
+// elements (kRowLanes): kRowLanes lanes share a row of W, a column of x and what a step takes of them; which columns a
+// product multiplies is free as long as both factors agree. A group owns one matrix of weight rows, and its subgroups take
+// turns at steps of kRowLanes units; their sums meet in shared memory and are added in order. Weights are rounded to
+// f16, sums in f32. With kActivate half of a matrix are rows of gate, half the same rows of up, and out is
+// activation(gate) * up in f16.
+#version 460
+#pragma use_vulkan_memory_model
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#include "types.glsl"
+#include "dequant.glsl"
+#include "halves.glsl"
+#include "activation.glsl"
+
+layout(constant_id = 11) const bool kBias = false;
+layout(constant_id = 12) const uint kAhead = 1;      // steps whose weights are under way
+layout(constant_id = 13) const uint kSubgroups = 8;  // of a group
+layout(constant_id = 14) const uint kM = 16;         // the device's shape: weight rows
+layout(constant_id = 15) const uint kN = 8;          // rows of x
+layout(constant_id = 16) const uint kK = 16;         // columns
+layout(constant_id = 17) const uint kRowLanes = 4;
+layout(constant_id = 18) const bool kTail = false;      // a row's units are no multiple of kRowLanes
+layout(constant_id = 19) const bool kActivate = false;
+layout(constant_id = 20) const uint kActivation = kSilu;
+
+layout(push_constant) uniform Push {
+  Words x, weight;  // x: f16
+  Floats bias, result;
+  Words count;
+  uint columns, row_words, num_rows;
+  uint result_first, result_columns;
+};
+
+const uint kRunRows = kSubgroup / kRowLanes;  // rows of a matrix before a lane has its next
+const uint kLaneRows = kM / kRunRows, kLaneCols = kN / kRunRows, kLaneNumbers = kK / kRowLanes;
+const uint kMatrixQuads = kM * kN / 4, kGroupRows = kActivate ? kM / 2 : kM;
+shared vec4 sums[kSubgroups * kMatrixQuads];
+
+uint num_row_units;
+uint rows[kLaneRows];  // first words
+Unit next_units[kAhead][kLaneRows];
+coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator> sum;
+
+// Weight row of row `m` of the group's matrix.
+uint weight_row(uint m) {
+  uint outputs = kActivate ? num_rows / 2u : num_rows;
+  return m / kGroupRows * outputs + min(gl_WorkGroupID.x * kGroupRows + m % kGroupRows, outputs - 1u);
+}
+
+uint unit_of(uint step) { return step * kRowLanes + gl_SubgroupInvocationID % kRowLanes; }
+
+void fetch(uint slot, uint step) {
+  uint unit = min(unit_of(step), num_row_units - 1u);
+  [[unroll]] for (uint r = 0; r < kLaneRows; ++r) next_units[slot][r] = fetch_unit(weight, rows[r], columns, unit);
+}
+
+void multiply(Unit units[kLaneRows], uint step, uint num_cols) {
+  uint unit = min(unit_of(step), num_row_units - 1u);
+  // Columns beyond num_cols are some other one's: nobody asks for their products.
+  f16vec2 y[kLaneCols][2 * kUnitsMaxVecs], w[kLaneRows][2 * kUnitsMaxVecs];
+  [[unroll]] for (uint c = 0; c < kLaneCols; ++c) {
+    uint from = min(c * kRunRows + gl_SubgroupInvocationID / kRowLanes, num_cols - 1u) * (columns / 8u);
+    uvec4 octets[kUnitsMaxVecs / 2];  // all asked for before one is waited for
+    [[unroll]] for (uint i = 0; i < kUnitVecs / 2; ++i) octets[i] = Quads(x).q[from + unit_x(unit, 2 * i) / 2u];
+    [[unroll]] for (uint i = 0; i < kUnitVecs / 2; ++i) {
+      if (kTail && unit_of(step) >= num_row_units) octets[i] = uvec4(0u);
+      pairs_of(octets[i].xy, y[c][4 * i], y[c][4 * i + 1]);
+      pairs_of(octets[i].zw, y[c][4 * i + 2], y[c][4 * i + 3]);
+    }
+  }
+  [[unroll]] for (uint r = 0; r < kLaneRows; ++r) expand_pairs(units[r], unit, w[r]);
+  [[unroll]] for (uint first = 0; first < 4 * kUnitVecs; first += kLaneNumbers) {
+    coopmat<float16_t, gl_ScopeSubgroup, kM, kK, gl_MatrixUseA> a;
+    coopmat<float16_t, gl_ScopeSubgroup, kK, kN, gl_MatrixUseB> b;
+    [[unroll]] for (uint j = 0; j < kLaneNumbers; ++j) {
+      uint i = first + j;
+      [[unroll]] for (uint r = 0; r < kLaneRows; ++r) a[r * kLaneNumbers + j] = w[r][i / 2][i % 2];
+      [[unroll]] for (uint c = 0; c < kLaneCols; ++c) b[c * kLaneNumbers + j] = y[c][i / 2][i % 2];
+    }
+    sum = coopMatMulAdd(a, b, sum);
+  }
+}
+
+// Quad `quad` of the matrix over all subgroups.
+vec4 total(uint quad) {
+  vec4 all = vec4(0.0);
+  [[unroll]] for (uint s = 0; s < kSubgroups; ++s) all += sums[s * kMatrixQuads + quad];
+  return all;
+}
+
+// Numbers m to m + 3 of the group's for row n of x.
+void store(uint n, uint m) {
+  uint row = gl_WorkGroupID.x * kGroupRows + m, quad = n * (kM / 4) + m / 4;
+  vec4 all = total(quad);
+  if (kActivate) {
+    if (row >= num_rows / 2u) return;
+    vec4 up = total(quad + kM / 8);
+    [[unroll]] for (uint c = 0; c < 4; ++c) all[c] = activate(kActivation, all[c]) * up[c];
+    Pairs(result).p[(n * result_columns + row) / 4u] = uvec2(pack16(all.xy, kF16), pack16(all.zw, kF16));
+    return;
+  }
+  [[unroll]] for (uint c = 0; c < 4; ++c) {
+    if (row + c >= num_rows) return;
+    result.f[n * result_columns + result_first + row + c] = all[c] + (kBias ? bias.f[result_first + row + c] : 0.0);
+  }
+}
+
+void main() {
+  num_row_units = num_units(columns);
+  sum = coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator>(0.0);
+  [[unroll]] for (uint r = 0; r < kLaneRows; ++r)
+    rows[r] = weight_row(r * kRunRows + gl_SubgroupInvocationID / kRowLanes) * row_words;
+  uint steps = (num_row_units + kRowLanes - 1u) / kRowLanes, step = gl_SubgroupID;
+  [[unroll]] for (uint slot = 0; slot < kAhead; ++slot)
+    if (step + slot * kSubgroups < steps) fetch(slot, step + slot * kSubgroups);
+  uint num_cols = count.w[0];  // not waited for before weights are asked for
+  if (num_cols == 0u) return;
+  f16_1024 = 0x64006400u | num_cols >> 31;  // hidden from the compiler
+  for (; step < steps; step += kAhead * kSubgroups) {
+    [[unroll]] for (uint slot = 0; slot < kAhead; ++slot) {
+      uint now = step + slot * kSubgroups;
+      if (now >= steps) break;
+      Unit units[kLaneRows];
+      [[unroll]] for (uint r = 0; r < kLaneRows; ++r) units[r] = next_units[slot][r];
+      if (now + kAhead * kSubgroups < steps) fetch(slot, now + kAhead * kSubgroups);
+      multiply(units, now, num_cols);
+    }
+  }
+  coopMatStore(sum, sums, gl_SubgroupID * kMatrixQuads, kM / 4, gl_CooperativeMatrixLayoutColumnMajor);
+  barrier();
+  const uint quads = kGroupRows / 4;
+  for (uint i = gl_LocalInvocationIndex; i < quads * num_cols; i += kSubgroups * kSubgroup)
+    store(i / quads, i % quads * 4u);
+}
