@@ -60,7 +60,7 @@ bool choose_matrix_shape(const Instance& instance, VkPhysicalDevice physical, Tr
   if (!enumerate || enumerate(physical, &count, nullptr) < 0) return false;
   std::vector<VkCooperativeMatrixPropertiesKHR> shapes(count, {VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR});
   if (enumerate(physical, &count, shapes.data()) < 0) return false;
-  // The extension leaves open where elements lie. This is what the drivers do; the tests of matmul would show a change.
+  // The extension leaves open where elements lie. This is what the drivers do today.
   Fragment known;
   if (traits->driver.starts_with("NVIDIA") && traits->subgroup_size == 32) known = {16, 8, 16, 4};
   if (traits->driver.starts_with("llvmpipe") && traits->subgroup_size == 8) known = {8, 8, 8, 8};

@@ -21,7 +21,7 @@ enum class Tier : uint8_t {
 const char* tier_name(Tier tier);
 
 // A matrix shape whose elements lie in lanes as shaders/matmul_fragment.comp expects them: `row_lanes` neighbouring lanes
-// share a row of the first factor and a column of the second.
+// share a row of the first factor and a column of the second. Tried when the backend opens (fragment_probe.h).
 struct Fragment {
   uint32_t m = 0, n = 0, k = 0, row_lanes = 0;  // 0: none is known
 };
@@ -67,6 +67,7 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   const Traits& traits() const { return traits_; }
+  void forget_fragment() { traits_.fragment = {}; }  // before anything reads it
   const DeviceApi& api() const { return api_; }
   VkDevice handle() const { return handle_; }
   VkQueue queue() const { return queue_; }

@@ -1,0 +1,19 @@
+// Whether matrices lie in lanes as matmul_fragment expects: the extension leaves that to the driver, so it is tried.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "backends/vulkan/device.h"
+#include "backends/vulkan/memory.h"
+#include "backends/vulkan/pipelines.h"
+#include "core/base/status.h"
+
+namespace llmrt::vulkan {
+
+// `halves`: what shaders/fragment_probe.comp writes, f16 [m, k] and [n, k].
+bool fragment_fits(const Fragment& shape, std::span<const uint16_t> halves);
+// On the device. Compiles and waits for one small dispatch.
+Result<bool> probe_fragment(const Device& device, Pipelines* pipelines, MemoryBook* book);
+
+}  // namespace llmrt::vulkan

@@ -1,0 +1,51 @@
+// fragment_fits: any order of k that both factors agree on fits; elements in other lanes do not.
+#include "backends/vulkan/fragment_probe.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "core/base/half.h"
+
+namespace llmrt::vulkan {
+namespace {
+
+constexpr Fragment kShape{16, 8, 16, 4};
+
+// What the probe writes where number order[k] of a lane's is column k.
+std::vector<uint16_t> written(const std::vector<uint32_t>& order) {
+  std::vector<uint16_t> halves;
+  for (const uint32_t rows : {kShape.m, kShape.n})
+    for (uint32_t row = 0; row < rows; ++row)
+      for (uint32_t k = 0; k < kShape.k; ++k) halves.push_back(f16_bits(static_cast<float>(row * kShape.k + order[k])));
+  return halves;
+}
+
+TEST_CASE("a fragment fits when its factors agree, whatever the order of k") {
+  std::vector<uint32_t> order(kShape.k);
+  std::iota(order.begin(), order.end(), 0u);
+  CHECK(fragment_fits(kShape, written(order)));
+  std::swap(order[3], order[12]);
+  std::vector<uint16_t> swapped = written(order);
+  CHECK(fragment_fits(kShape, swapped));
+
+  std::swap(swapped[kShape.m * kShape.k + 3], swapped[kShape.m * kShape.k + 12]);  // in one row of one factor
+  CHECK_FALSE(fragment_fits(kShape, swapped));
+}
+
+TEST_CASE("a fragment does not fit when rows change places, a number is missing or nothing was written") {
+  std::vector<uint32_t> order(kShape.k);
+  std::iota(order.begin(), order.end(), 0u);
+  std::vector<uint16_t> halves = written(order);
+  for (uint32_t k = 0; k < kShape.k; ++k) std::swap(halves[k], halves[8 * kShape.k + k]);
+  CHECK_FALSE(fragment_fits(kShape, halves));
+
+  order[5] = 4;
+  CHECK_FALSE(fragment_fits(kShape, written(order)));
+  CHECK_FALSE(fragment_fits(kShape, std::vector<uint16_t>(halves.size(), 0xffff)));
+  CHECK_FALSE(fragment_fits(kShape, {}));
+}
+
+}  // namespace
+}  // namespace llmrt::vulkan
