@@ -8,7 +8,7 @@ namespace llmrt::cuda {
 namespace {
 
 constexpr uint32_t kGraphTokensMax = 512;  // larger steps hide their launches behind their own length
-constexpr size_t kEntriesMax = 192;        // all buckets of one model, and some
+constexpr size_t kEntriesMax = 320;        // all buckets of one model, and some
 
 // What is executed as one from op `i` on: how many ops, and their status.
 struct Ran {

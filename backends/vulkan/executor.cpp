@@ -9,7 +9,7 @@ namespace llmrt::vulkan {
 namespace {
 
 constexpr uint64_t kArenaAlignment = 256;  // twin: core/engine/lower.cpp sizes the arena with it
-constexpr size_t kRecordingsMax = 128;
+constexpr size_t kRecordingsMax = 192;
 constexpr uint32_t kQueriesSlot = 4;  // begin, between the lists, end
 
 void full_barrier(const Device& device, VkCommandBuffer commands) {

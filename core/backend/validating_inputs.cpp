@@ -200,8 +200,7 @@ struct ForwardChecker {
       if (const auto* attention = std::get_if<PagedAttention>(&op))
         if (attention->kv_group != 0) return;  // tables of further groups are not mirrored yet
     if (!has_op<PagedAttention>(list)) return;
-    if (list.num_tokens <= kDecodeRowTokens)
-      report.at_most("prompt_items", "items of so short a list", in.prompt_items.size(), 0u);
+    if (list.decode_only) report.at_most("prompt_items", "items of a decode-only list", in.prompt_items.size(), 0u);
     for (size_t i = 0; i < in.decode_items.size() && report.ok(); ++i) {
       const AttentionItem& item = in.decode_items[i];
       const std::string where = fmt::format("decode_items[{}]", i);

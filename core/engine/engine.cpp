@@ -164,7 +164,12 @@ Result<bool> Engine::Impl::prepare_next() {
   if (backend->caps().is_cpu || prepared_tokens == config.step_tokens_max || !flights.empty()) return false;
   const bool samples = prepared_tokens < config.sample_rows_max;
   prepared_tokens = std::min(step_size_from(prepared_tokens + 1), config.step_tokens_max);
-  Status status = backend->prepare(lowering->forward_list(prepared_tokens, config.batch_invariant));
+  // Batch-invariant steps have no prompt items, and larger ones have nothing else.
+  const bool decodes = config.batch_invariant || prepared_tokens <= config.sequences_max * kDecodeRowTokens;
+  Status status;
+  for (const bool decode_only : {true, false})
+    if (status && (decode_only ? decodes : !config.batch_invariant))
+      status = backend->prepare(lowering->forward_list(prepared_tokens, config.batch_invariant, decode_only));
   if (status && samples) status = backend->prepare(lowering->sample_list(prepared_tokens, config.batch_invariant));
   if (status) return true;
   prepared_tokens = config.step_tokens_max;  // the others are prepared when they are needed, or fail then

@@ -20,14 +20,13 @@ constexpr double kDecodeRoundKeys = 20, kDecodeSplitRoundKeys = 125;  // what a 
 constexpr double kDecodeMergeKeys = 20, kDecodePartialKeys = 3;
 constexpr double kFewWorks = 1.0 / 3;
 
-using ListKey = std::pair<uint32_t, bool>;  // bucket, whether batch-invariant
-
 template <class Build>
 const OpList& find_or_build(std::map<ListKey, OpList>* lists, ListKey key, Build build) {
   const auto it = lists->find(key);
   if (it != lists->end()) return it->second;
   OpList list = build();
-  list.batch_invariant = key.second;
+  list.batch_invariant = key.batch_invariant;
+  list.decode_only = key.decode_only;
   return lists->emplace(key, std::move(list)).first->second;
 }
 
@@ -61,15 +60,16 @@ Lowering::Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_
       sample_rows_max_(sample_rows_max),
       memory_list_(build_memory()) {}
 
-const OpList& Lowering::forward_list(uint32_t num_tokens, bool batch_invariant) {
+const OpList& Lowering::forward_list(uint32_t num_tokens, bool batch_invariant, bool decode_only) {
   const uint32_t bucket = std::min(step_size_from(num_tokens), step_tokens_max_);
-  return find_or_build(&forward_lists_, {bucket, batch_invariant},
+  return find_or_build(&forward_lists_, {bucket, batch_invariant, decode_only},
                        [&] { return build_forward(*model_, caps_, bucket); });
 }
 
 const OpList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant) {
   const uint32_t bucket = std::min(step_size_from(num_sampled), sample_rows_max_);
-  return find_or_build(&sample_lists_, {bucket, batch_invariant}, [&] { return build_sample(*model_, caps_, bucket); });
+  return find_or_build(&sample_lists_, {bucket, batch_invariant, false},
+                       [&] { return build_sample(*model_, caps_, bucket); });
 }
 
 // An item's time grows with its keys, and few items leave a part of a large device idle. Those that fill rounds of it
@@ -232,7 +232,8 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
   sample_.bias_entries = plan.bias;
   step->num_sampled = static_cast<uint32_t>(sample_.records.size());
   step->memory = plan.moves_blocks() ? &memory_list_ : nullptr;
-  step->forward = &forward_list(static_cast<uint32_t>(plan.tokens.size()), batch_invariant);
+  step->forward =
+      &forward_list(static_cast<uint32_t>(plan.tokens.size()), batch_invariant, forward_.prompt_items.empty());
   step->sample = step->num_sampled ? &sample_list(step->num_sampled, batch_invariant) : nullptr;
   pack(forward_, &step->forward_words);
   pack(sample_, &step->sample_words);

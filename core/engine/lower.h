@@ -17,14 +17,24 @@
 namespace llmrt {
 
 // Keys per split for a query at a position that sees `num_keys` keys, where Caps::decode_works is 0: 64 up to 256
-// tokens, 256 up to 8k, 1,024 beyond. A function of the row's own position, so that it neither starves a lone row nor depends on the batch, but for a step
-// whose rows share so many keys that the partial results would not fit (Lowering::lower).
+// tokens, 256 up to 8k, 1,024 beyond. A function of the row's own position, so that it neither starves a lone row nor
+// depends on the batch, but for a step whose rows share so many keys that the partial results would not fit
+// (Lowering::lower).
 uint32_t split_keys(uint32_t num_keys);
 // The same where nothing but the position may decide, for every query token of the step: at most kInvariantSplits.
 uint32_t invariant_split_keys(uint32_t num_keys);
 inline constexpr uint32_t kInvariantSplits = 4;
 // Most splits that one query token can have in a context of that many tokens.
 uint32_t splits_max(uint32_t context_tokens);
+
+// Rows of a step with at most this many tokens go to the decode kernel, one item a token and split.
+inline constexpr uint32_t kDecodeRowTokens = 4;
+
+struct ListKey {
+  uint32_t bucket;
+  bool batch_invariant, decode_only;
+  auto operator<=>(const ListKey&) const = default;
+};
 
 struct LoweredStep {
   const OpList* memory = nullptr;  // null when no block moves
@@ -50,7 +60,7 @@ class Lowering {
   void lower(const IterationPlan& plan, LoweredStep* step);
 
   // Of the bucket that holds so many.
-  const OpList& forward_list(uint32_t num_tokens, bool batch_invariant = false);
+  const OpList& forward_list(uint32_t num_tokens, bool batch_invariant = false, bool decode_only = false);
   const OpList& sample_list(uint32_t num_sampled, bool batch_invariant = false);
   const OpList& memory_list() const { return memory_list_; }
   // Sizes of everything a backend allocates once. kv_tokens_max: an upper bound of the pool.
@@ -75,8 +85,7 @@ class Lowering {
   uint32_t step_tokens_max_, sample_rows_max_;
   uint32_t partials_max_ = ~0u;  // as announced by state_config
   const OpList memory_list_;
-  // By bucket and whether batch-invariant; references stay valid.
-  std::map<std::pair<uint32_t, bool>, OpList> forward_lists_, sample_lists_;
+  std::map<ListKey, OpList> forward_lists_, sample_lists_;  // references stay valid
   ForwardInputs forward_;
   SampleInputs sample_;
 };

@@ -105,6 +105,7 @@ uint64_t OpList::key() const {
   key.word(num_tokens);
   key.word(num_sampled);
   key.word(batch_invariant);
+  key.word(decode_only);
   for (const TensorDesc& t : tensors) {
     key.word(static_cast<uint64_t>(t.rows) | static_cast<uint64_t>(t.dtype) << 8 |
              static_cast<uint64_t>(t.storage) << 16 | static_cast<uint64_t>(t.columns) << 32);

@@ -21,6 +21,8 @@ struct OpList {
   // A row's numbers do not depend on how many others there are and what they hold: one order of sums per shape of
   // weights, whatever the bucket. Attention's is in its work lists.
   bool batch_invariant = false;
+  // No step that is run by it has prompt items: attention's kernels for those are not there.
+  bool decode_only = false;
 
   TensorId add_tensor(TensorDesc desc);
   uint32_t rows_of(TensorId id) const;   // T or R

@@ -87,8 +87,6 @@ struct AttentionItem {
   };
 };
 static_assert(sizeof(AttentionItem) == 32);
-// Rows of a step with at most this many tokens make decode items; so lists of so few tokens have no others.
-inline constexpr uint32_t kDecodeRowTokens = 4;
 inline constexpr uint32_t kDecodeItemTokens = 1;
 inline constexpr uint32_t kPromptItemTokens = 64;
 inline constexpr uint32_t kSplitPromptItemsMax = 128;  // of a step, that splitting may make

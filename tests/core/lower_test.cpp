@@ -115,6 +115,28 @@ TEST_CASE("rows that decode are split evenly, as fills the device") {
   CHECK(splits_of(1, 544, 0) == 3);  // by length alone
 }
 
+TEST_CASE("a step without prompt items has a list of its own") {
+  EngineConfig config;
+  Lowering lowering(make_fake_model(), Caps(), config.step_tokens_max, config.sample_rows_max);
+  lowering.state_config(config, {}, 64 * 4096);
+  const auto list_of = [&](const IterationPlan& plan) {
+    LoweredStep step;
+    lowering.lower(plan, &step);
+    return step.forward;
+  };
+  const OpList* alone = list_of(decode_plan(7, 100));
+  IterationPlan plan = decode_plan(2, 100);
+  plan.rows.push_back(plan.rows.back());
+  plan.rows.back().token_first = 2;
+  plan.rows.back().num_tokens = kDecodeRowTokens + 1;
+  plan.tokens.resize(2 + kDecodeRowTokens + 1);
+  const OpList* mixed = list_of(plan);
+  CHECK(alone->decode_only);
+  CHECK_FALSE(mixed->decode_only);
+  CHECK(alone->num_tokens == mixed->num_tokens);
+  CHECK(alone->key() != mixed->key());
+}
+
 TEST_CASE("a chunk of few tokens behind many keys is split, and every key is read once") {
   for (const uint32_t num_tokens : {33u, 64u, 190u, 512u, 640u, 1024u, 1500u}) {
     IterationPlan plan = decode_plan(3, 900);

@@ -54,8 +54,8 @@ Case attention_case(const Shape& shape, KvDType dtype, const std::vector<RowSpec
       step.add_decode_items(row_idx, extras.split_keys, extras.window);
     test_case.name += fmt::format(" {}{}+{}", row.prompt ? "p" : "d", row.start, row.num_tokens);
   }
-  const bool has_prompts = std::ranges::any_of(rows, &RowSpec::prompt);
-  step.set_bucket(std::max(extras.bucket, has_prompts ? kDecodeRowTokens + 1 : 1));
+  step.set_bucket(std::max(extras.bucket, 1u));
+  step.forward.decode_only = std::ranges::none_of(rows, &RowSpec::prompt);
   const uint32_t live = static_cast<uint32_t>(step.forward_inputs.tokens.size());
   const uint32_t columns = (shape.heads + 2 * shape.kv_heads) * shape.dim;
   const TensorId qkv =

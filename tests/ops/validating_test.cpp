@@ -264,7 +264,7 @@ TEST_CASE("validating refuses wrong inputs and names array and field", "[validat
       {"decode_items[0]: merge_idx: expected below 0", [](World& w) { w.forward_inputs.merge_items.clear(); }},
       {"decode_items[1]: merge_idx: expected a merge of partial 1",
        [](World& w) { w.forward_inputs.merge_items[0].num_partials = 1; }},
-      {"prompt_items: items of so short a list: expected at most 0", [](World& w) { w.forward.num_tokens = 4; }},
+      {"prompt_items: items of a decode-only list: expected at most 0", [](World& w) { w.forward.decode_only = true; }},
       {"merge_items[0]: partials: expected at most 4",
        [](World& w) { w.forward_inputs.merge_items[0].num_partials = 5; }},
       {"merge_items[0]: token: expected below 4", [](World& w) { w.forward_inputs.merge_items[0].token = 4; }},

@@ -49,10 +49,9 @@ Status run(const PagedAttention& op, const OpContext& at) {
   if (Status status = by_ring ? attend_decode_by_ring(args, group.dtype, at) : attend_decode(args, group.dtype, at);
       !status)
     return status;
-  const bool has_prompts = at.list->num_tokens > kDecodeRowTokens;
-  if (has_prompts)
-    if (Status status = attend_prompt(args, group.dtype, at); !status) return status;
-  return has_prompts || !by_ring ? merge_partials(args, by_ring, at) : Status();
+  if (at.list->decode_only) return by_ring ? Status() : merge_partials(args, false, at);
+  if (Status status = attend_prompt(args, group.dtype, at); !status) return status;
+  return merge_partials(args, by_ring, at);
 }
 
 }  // namespace llmrt::cuda

@@ -113,12 +113,14 @@ Status record(Recorder& r, const PagedAttention& op) {
   if (has_decode_kernel(r.traits(), op.head_dim)) {
     attend(choose_decode(r.traits(), op.head_dim, group_heads), std::max(num_tokens * 8, 16u), kDecodeItemTokens,
            push_for(kFwdNumDecodeItems, kNoItems, kFwdDecodeItems, kNoItems), writes);
-    // The two write different rows of out and different partial results, so the second claims nothing.
-    const Choice prompt = has_matrix_kernel(r.traits(), op.head_dim)
-                              ? choose_matrix(r.traits(), op.head_dim, prompt_tokens * group_heads)
-                              : any;
-    attend(prompt, ceil_div(num_tokens, kPromptItemTokens) * 2 + kSplitPromptItemsMax / 2, prompt_tokens,
-           push_for(kFwdNumPromptItems, kNoItems, kFwdPromptItems, kNoItems), {});
+    if (!r.list().decode_only) {
+      // The two write different rows of out and different partial results, so the second claims nothing.
+      const Choice prompt = has_matrix_kernel(r.traits(), op.head_dim)
+                                ? choose_matrix(r.traits(), op.head_dim, prompt_tokens * group_heads)
+                                : any;
+      attend(prompt, ceil_div(num_tokens, kPromptItemTokens) * 2 + kSplitPromptItemsMax / 2, prompt_tokens,
+             push_for(kFwdNumPromptItems, kNoItems, kFwdPromptItems, kNoItems), {});
+    }
   } else {
     attend(any, std::max(num_tokens, 16u), prompt_tokens,
            push_for(kFwdNumDecodeItems, kFwdNumPromptItems, kFwdDecodeItems, kFwdPromptItems), writes);
