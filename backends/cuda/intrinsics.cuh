@@ -23,8 +23,8 @@ __device__ inline void grid_dependency_wait() {
 #endif
 }
 
-// The same for kernels whose results are read ahead of the next kernels' waits: none of these starts before this one
-// has ended, its threads behind a __threadfence().
+// The same, and unless it is released the next kernel does not start before this one has ended. For kernels whose
+// results are read ahead of the next kernels' waits, their threads behind a __threadfence().
 __device__ inline void grid_dependency_wait_alone() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -114,7 +114,7 @@ struct Copier {
       if (num_tiles % kCopyWarps<D> != which) continue;
       const uint32_t vector = __shfl_sync(kFullMask, run.vector, tile - run.begin);
       if (!has_waited && (tile + 1) * kTileKeys > run.settled) {
-        grid_dependency_wait();
+        grid_dependency_wait_alone();
         has_waited = true;
       }
       const uint32_t slot = num_tiles % ring.kSlots;
@@ -479,7 +479,7 @@ __device__ void merge_when_last(const AttentionArgs& args, const AttentionItem& 
 
 template <KvDType D, int kDims>
 __global__ void __launch_bounds__(kThreads + kCopyWarps<D> * kWarp, kBlocksPerSm)
-    attention_decode_ring_kernel(AttentionArgs args, uint32_t* counters) {
+    attention_decode_ring_kernel(AttentionArgs args, uint32_t* counters, bool next_is_early) {
 #if defined(LLMRT_SM_90A)
   auto& ring = *reinterpret_cast<Ring<D, kDims>*>(dynamic_shared());
   if (threadIdx.x == 0) {
@@ -490,13 +490,13 @@ __global__ void __launch_bounds__(kThreads + kCopyWarps<D> * kWarp, kBlocksPerSm
     barriers_visible();
   }
   __syncthreads();
-  grid_dependency_release();
+  if (next_is_early) grid_dependency_release();
   const Works works(args);
   const uint32_t warp_idx = threadIdx.x / kWarp;
   if (warp_idx >= kWarps) return Copier<D, kDims>{args, ring, warp_idx - kWarps}.run(works);
   AttentionItem item{};
   if (blockIdx.x < works.count) item = works.item(blockIdx.x);
-  grid_dependency_wait();
+  grid_dependency_wait_alone();
   const uint32_t group_heads = args.num_heads / args.kv.num_kv_heads;
   uint32_t num_tiles = 0;  // of the works before
   Warp<D, kDims> warp{args};
@@ -536,11 +536,15 @@ bool can_attend_by_ring(const AttentionArgs& args, const OpContext& at) {
 }
 
 Status attend_decode_by_ring(const AttentionArgs& args, KvDType dtype, const OpContext& at) {
+  // A matmul of few rows uses the time to read its weights. One of more rows was measured slower: its blocks take the
+  // places of those of this kernel that end first.
+  constexpr uint32_t kEarlyTokensMax = 8;
+  const bool next_is_early = !at.list->decode_only || at.list->num_tokens <= kEarlyTokensMax;
   return with_kv_type(dtype, args.head_dim, [&]<KvDType D, int kDims>() {
     const Grid grid{static_cast<uint32_t>(at.num_sms) * kBlocksPerSm, kThreads + kCopyWarps<D> * kWarp,
                     sizeof(Ring<D, kDims>)};
     return launch(at, "attention_decode_ring", attention_decode_ring_kernel<D, kDims>, grid, args,
-                  at.workspace.counters);
+                  at.workspace.counters, next_is_early);
   });
 }
 
