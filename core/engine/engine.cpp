@@ -164,11 +164,12 @@ Result<bool> Engine::Impl::prepare_next() {
   if (backend->caps().is_cpu || prepared_tokens == config.step_tokens_max || !flights.empty()) return false;
   const bool samples = prepared_tokens < config.sample_rows_max;
   prepared_tokens = std::min(step_size_from(prepared_tokens + 1), config.step_tokens_max);
-  // Batch-invariant steps have no prompt items, and larger ones have nothing else.
+  // Batch-invariant steps have no prompt items, nor have the smallest; the largest always have some.
   const bool decodes = config.batch_invariant || prepared_tokens <= config.sequences_max * kDecodeRowTokens;
+  const bool prompts = !config.batch_invariant && prepared_tokens > kDecodeRowTokens;
   Status status;
   for (const bool decode_only : {true, false})
-    if (status && (decode_only ? decodes : !config.batch_invariant))
+    if (status && (decode_only ? decodes : prompts))
       status = backend->prepare(lowering->forward_list(prepared_tokens, config.batch_invariant, decode_only));
   if (status && samples) status = backend->prepare(lowering->sample_list(prepared_tokens, config.batch_invariant));
   if (status) return true;

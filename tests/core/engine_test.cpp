@@ -128,7 +128,7 @@ TEST_CASE("an engine that has nothing to do prepares every step size, one at a t
   struct Preparing final : ForwardingBackend {
     using ForwardingBackend::ForwardingBackend;
     Status prepare(const OpList& list) override {
-      sizes[list.name].push_back(list.num_tokens);
+      sizes[list.name + (list.decode_only ? ", decode only" : "")].push_back(list.num_tokens);
       return inner().prepare(list);
     }
     std::map<std::string, std::vector<uint32_t>> sizes;
@@ -149,7 +149,8 @@ TEST_CASE("an engine that has nothing to do prepares every step size, one at a t
     CHECK(*prepared);
   }
   CHECK(!*(*engine)->prepare_next());
-  CHECK(seen->sizes["forward"] == std::vector<uint32_t>{1, 2, 3, 4, 5, 6, 7, 8, 16, 24, 32, 40, 48, 56, 64, 70});
+  CHECK(seen->sizes["forward, decode only"] == std::vector<uint32_t>{1, 2, 3, 4, 5, 6, 7, 8, 16, 24, 32, 40, 48});
+  CHECK(seen->sizes["forward"] == std::vector<uint32_t>{5, 6, 7, 8, 16, 24, 32, 40, 48, 56, 64, 70});
   CHECK(seen->sizes["sample"].size() == 9);
 }
 

@@ -52,7 +52,7 @@ BUGS = [
     ("two rows share a slot", "core/schedule/lifecycle.cpp",
      "free_slots.push_back(sequence.slot);", "free_slots.push_back(0);"),
     ("keys: the last one is not looked at", "core/engine/lower.cpp",
-     "std::min((split + 1) * length, num_keys)", "std::min((split + 1) * length, num_keys - 1)"),
+     "std::min(from + length, num_keys)", "std::min(from + length, num_keys - 1)"),
     ("keys: one split is not merged", "core/engine/lower.cpp",
      "forward_.num_partials, end - begin}", "forward_.num_partials, end - begin - 1}"),
     ("the device writes keys to the neighbour's place", "tests/fakes/fake_backend.cpp",
