@@ -54,7 +54,7 @@ BUGS = [
     ("keys: the last one is not looked at", "core/engine/lower.cpp",
      "std::min(from + length, num_keys)", "std::min(from + length, num_keys - 1)"),
     ("keys: one split is not merged", "core/engine/lower.cpp",
-     "forward_.num_partials, end - begin}", "forward_.num_partials, end - begin - 1}"),
+     "forward_.num_partials, num_splits}", "forward_.num_partials, num_splits - 1}"),
     ("the device writes keys to the neighbour's place", "tests/fakes/fake_backend.cpp",
      "Result<Cell*> cell = cell_at(row.slot, position);", "Result<Cell*> cell = cell_at(row.slot, position ^ 1);"),
     ("the device swaps two table entries", "tests/fakes/fake_backend.cpp",
