@@ -141,6 +141,14 @@ struct World {
   TensorDesc& tensor(OpList& list, TensorId id) { return list.tensors[static_cast<size_t>(id)]; }
 };
 
+// The prompt item of 3 tokens `times` over, with partial results from 2 on, which nothing merges.
+void split_prompt(World& w, uint32_t times) {
+  w.state.partials_max = 2 + times * 3;
+  const AttentionItem item = w.forward_inputs.prompt_items[0];
+  w.forward_inputs.prompt_items.assign(times, item);
+  for (uint32_t i = 0; i < times; ++i) w.forward_inputs.prompt_items[i].partial = static_cast<int32_t>(2 + i * 3);
+}
+
 struct Lie {
   const char* names;  // what the message must say
   void (*tell)(World& w);
@@ -302,6 +310,12 @@ TEST_CASE("the reference refuses work lists that miss or repeat a key", "[valida
       {"is not covered", [](World& w) { w.forward_inputs.decode_items[1].key_end = 20; }},
       {"is written twice",
        [](World& w) { w.forward_inputs.decode_items[1].partial = w.forward_inputs.decode_items[0].partial; }},
+      {"token 0 is written 0 times", [](World& w) { split_prompt(w, 1); }},
+      {"token 0: its merge leaves partials out",
+       [](World& w) {
+         split_prompt(w, 2);
+         for (uint32_t token = 0; token < 3; ++token) w.forward_inputs.merge_items.push_back({token, 2 + token, 1, 1});
+       }},
   };
   for (const Lie& lie : lies) {
     World world;
