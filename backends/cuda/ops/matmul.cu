@@ -22,16 +22,17 @@ bool has_f16_form(const PackedMatrix& weight, DType x) {
   return x == DType::kF16 && weight.encoding != Encoding::kF32 && weight.f16_safe && weight.columns % 8 == 0;
 }
 
-Status multiply(const MatmulArgs& args, const OpContext& at) {
+// Other results than f32 where is_streamed or is_wide says so.
+Status multiply(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
   const PackedMatrix& w = args.weight;
   if (!has_f16_form(w, args.x_dtype)) return matmul_exact(args, at);
   if (at.list->batch_invariant) return matmul_skinny(args, at);
-  if (can_stream(w, args.num_rows, at)) return matmul_stream(args, {}, at);
+  if (can_stream(w, args.num_rows, at)) return matmul_stream(args, {result}, at);
   if (args.num_rows <= kVectorRowsMax) return matmul_vector(args, at);
-  if (by_warpgroups(w, args.num_rows, at)) return matmul_warpgroups(args, MatmulResult::kF32, at);
+  if (by_warpgroups(w, args.num_rows, at)) return matmul_warpgroups(args, result, at);
   const bool skinny = w.encoding != Encoding::kF16 && args.num_rows <= kSkinnyRowsMax;
   if (skinny || !at.cublas) return matmul_skinny(args, at);
-  return matmul_wide(args, MatmulResult::kF32, at);
+  return matmul_wide(args, result, at);
 }
 
 MatmulArgs args_of(const Matmul& op, const DeviceGroup& group, const GroupRun& run, const OpContext& at) {
@@ -66,19 +67,14 @@ bool is_wide(const Matmul& op, const OpContext& at) {
   return at.cublas && at.rows_of(op.x) > kSkinnyRowsMax && all_runs(op, at, [](const PackedMatrix&) { return true; });
 }
 
-// All of it, to `out` in place of the op's own.
+// All of it, to `out`.
 Status multiply_into(const Matmul& op, std::byte* out, MatmulResult result, const OpContext& at) {
   if (Status status = check(op, at); !status) return status;
   const DeviceGroup& group = at.weights->group(op.group);
   for (const GroupRun& run : group.runs) {
     MatmulArgs args = args_of(op, group, run, at);
     args.out = reinterpret_cast<float*>(out + uint64_t{run.out_column} * (result == MatmulResult::kF16 ? 2 : 4));
-    const auto multiply = [&] {
-      if (can_stream(args.weight, args.num_rows, at)) return matmul_stream(args, {result}, at);
-      if (by_warpgroups(args.weight, args.num_rows, at)) return matmul_warpgroups(args, result, at);
-      return matmul_wide(args, result, at);
-    };
-    if (Status status = multiply(); !status) return status;
+    if (Status status = multiply(args, result, at); !status) return status;
   }
   return {};
 }
@@ -92,11 +88,7 @@ bool is_streamed_gate(const Matmul& op, const OpContext& at) {
 }  // namespace
 
 Status run(const Matmul& op, const OpContext& at) {
-  if (Status status = check(op, at); !status) return status;
-  const DeviceGroup& group = at.weights->group(op.group);
-  for (const GroupRun& run : group.runs)
-    if (Status status = multiply(args_of(op, group, run, at), at); !status) return status;
-  return {};
+  return multiply_into(op, at.bytes(op.out), MatmulResult::kF32, at);
 }
 
 bool can_fuse(const Matmul& matmul, const GatedActivation& activation, const OpContext& at) {
