@@ -63,14 +63,14 @@ Result<std::unique_ptr<Backend>> VulkanBackend::open(std::shared_ptr<const Insta
   auto pipelines = Pipelines::create(*backend->device_);
   if (!pipelines) return pipelines.error();
   backend->pipelines_ = std::move(*pipelines);
-  if (backend->device_->traits().fragment.m > 0) {
-    auto fits = probe_fragment(*backend->device_, backend->pipelines_.get(), &backend->book_);
-    if (!fits) return fits.error();
-    if (!*fits) backend->device_->forget_fragment();
-  }
   auto transfer = Transfer::create(*backend->device_, &backend->book_);
   if (!transfer) return transfer.error();
   backend->transfer_ = std::move(*transfer);
+  if (backend->device_->traits().fragment.m > 0) {
+    auto fits = probe_fragment(*backend->device_, backend->pipelines_.get(), backend->transfer_.get(), &backend->book_);
+    if (!fits) return fits.error();
+    if (!*fits) backend->device_->forget_fragment();
+  }
   backend->resources_.traits = &backend->device_->traits();
   backend->fill_caps(device_idx);
   return std::unique_ptr<Backend>(std::move(backend));

@@ -7,6 +7,7 @@
 #include "backends/vulkan/device.h"
 #include "backends/vulkan/memory.h"
 #include "backends/vulkan/pipelines.h"
+#include "backends/vulkan/transfer.h"
 #include "core/base/status.h"
 
 namespace llmrt::vulkan {
@@ -14,6 +15,6 @@ namespace llmrt::vulkan {
 // `halves`: what shaders/fragment_probe.comp writes, f16 [m, k] and [n, k].
 bool fragment_fits(const Fragment& shape, std::span<const uint16_t> halves);
 // On the device. Compiles and waits for one small dispatch.
-Result<bool> probe_fragment(const Device& device, Pipelines* pipelines, MemoryBook* book);
+Result<bool> probe_fragment(const Device& device, Pipelines* pipelines, Transfer* transfer, MemoryBook* book);
 
 }  // namespace llmrt::vulkan

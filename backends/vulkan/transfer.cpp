@@ -66,13 +66,12 @@ Result<Transfer::Lane*> Transfer::first_lane(uint64_t bytes) {
   return lanes_[0].get();
 }
 
-Status Transfer::copy(Lane& lane, VkBuffer source, uint64_t source_offset, VkBuffer target, uint64_t target_offset,
-                      uint64_t bytes) {
+Status Transfer::submit(Lane& lane, const std::function<void(VkCommandBuffer)>& record) {
   const DeviceApi& api = device_.api();
   VkCommandBufferBeginInfo begin{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
   begin.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
   VK_TRY(api.BeginCommandBuffer(lane.commands, &begin), "vkBeginCommandBuffer");
-  // Everything before is done and visible, and what is copied is visible to everything after, the host among them.
+  // Everything before is done and visible, and what is recorded is visible to everything after, the host among them.
   VkMemoryBarrier2 barrier{VK_STRUCTURE_TYPE_MEMORY_BARRIER_2};
   barrier.srcStageMask = VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT;
   barrier.srcAccessMask = VK_ACCESS_2_MEMORY_WRITE_BIT;
@@ -82,12 +81,7 @@ Status Transfer::copy(Lane& lane, VkBuffer source, uint64_t source_offset, VkBuf
   dependency.memoryBarrierCount = 1;
   dependency.pMemoryBarriers = &barrier;
   api.CmdPipelineBarrier2(lane.commands, &dependency);
-  if (source) {
-    const VkBufferCopy region{source_offset, target_offset, bytes};
-    api.CmdCopyBuffer(lane.commands, source, target, 1, &region);
-  } else {
-    api.CmdFillBuffer(lane.commands, target, target_offset, bytes, 0);
-  }
+  record(lane.commands);
   api.CmdPipelineBarrier2(lane.commands, &dependency);
   VK_TRY(api.EndCommandBuffer(lane.commands), "vkEndCommandBuffer");
   VkCommandBufferSubmitInfo commands{VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO};
@@ -103,6 +97,24 @@ Status Transfer::copy(Lane& lane, VkBuffer source, uint64_t source_offset, VkBuf
   submit.pSignalSemaphoreInfos = &signal;
   VK_TRY(api.QueueSubmit2(device_.queue(), 1, &submit, VK_NULL_HANDLE), "vkQueueSubmit2");
   return {};
+}
+
+Status Transfer::copy(Lane& lane, VkBuffer source, uint64_t source_offset, VkBuffer target, uint64_t target_offset,
+                      uint64_t bytes) {
+  return submit(lane, [&](VkCommandBuffer commands) {
+    const VkBufferCopy region{source_offset, target_offset, bytes};
+    if (source)
+      device_.api().CmdCopyBuffer(commands, source, target, 1, &region);
+    else
+      device_.api().CmdFillBuffer(commands, target, target_offset, bytes, 0);
+  });
+}
+
+Status Transfer::execute(const std::function<void(VkCommandBuffer)>& record) {
+  auto lane = first_lane(1);
+  if (!lane) return lane.error();
+  if (Status status = submit(**lane, record); !status) return status;
+  return finish(**lane);
 }
 
 Status Transfer::finish(Lane& lane) {
@@ -149,8 +161,8 @@ Status Transfer::run(std::span<const Job> jobs, const Progress& progress) {
         if (status) job.fill(lane.staging.mapped());
         const std::lock_guard lock(mutex);
         if (status)
-          status = copy(lane, lane.staging.handle(), 0, job.target.buffer->handle(), job.target.offset,
-                        job.target.bytes);
+          status =
+              copy(lane, lane.staging.handle(), 0, job.target.buffer->handle(), job.target.offset, job.target.bytes);
       }
       const std::lock_guard lock(mutex);
       if (!status && !failed) failed = status.error();

@@ -30,10 +30,13 @@ class Transfer {
   Status write(const View& target, std::span<const std::byte> bytes);
   Status read(const View& source, std::span<std::byte> bytes);
   Status zero(const View& target);
+  // Commands between barriers against everything before and after, the host included; waits for them.
+  Status execute(const std::function<void(VkCommandBuffer)>& record);
 
  private:
   struct Lane;  // a staging buffer with its commands and fence
   Transfer(const Device& device, MemoryBook* book);
+  Status submit(Lane& lane, const std::function<void(VkCommandBuffer)>& record);
   Status copy(Lane& lane, VkBuffer source, uint64_t source_offset, VkBuffer target, uint64_t target_offset,
               uint64_t bytes);
   Result<Lane*> first_lane(uint64_t bytes);
