@@ -1,27 +1,39 @@
 #include "core/engine/probe_plan.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/base/checked_math.h"
 
 namespace llmrt {
 
+namespace {
+
+// Of the sequences before that one.
+uint32_t blocks_before(const ProbeShape& shape, uint32_t sequence_idx) {
+  const uint32_t prompts = std::min(sequence_idx, shape.num_sequences), decoding = sequence_idx - prompts;
+  return prompts * ceil_div(shape.start + shape.num_tokens, shape.block_tokens) +
+         decoding * ceil_div(shape.decoding_start + 1, shape.block_tokens);
+}
+
+}  // namespace
+
 uint32_t probe_blocks(const ProbeShape& shape) {
-  return shape.num_sequences * ceil_div(shape.start + shape.num_tokens, shape.block_tokens);
+  return blocks_before(shape, shape.num_rows());
 }
 
 IterationPlan probe_setup_plan(const ProbeShape& shape, uint32_t sequence_idx) {
   constexpr uint32_t kSamplingWords = sizeof(RowSampling) / 4;
-  const uint32_t blocks_each = probe_blocks(shape) / shape.num_sequences;
+  const uint32_t first = blocks_before(shape, sequence_idx), end = blocks_before(shape, sequence_idx + 1);
   IterationPlan plan;
   plan.row_payload.resize(kSamplingWords);
   const RowSampling sampling;  // plain temperature 1
   std::memcpy(plan.row_payload.data(), &sampling, sizeof sampling);
   plan.row_updates.push_back({RowUpdateKind::kSet, sequence_idx, 0, 0, 0, kSamplingWords});
-  plan.row_updates.push_back({RowUpdateKind::kPatchTable, sequence_idx, 0, 0, kSamplingWords, blocks_each});
-  for (uint32_t block = 0; block < blocks_each; ++block) plan.row_payload.push_back(sequence_idx * blocks_each + block);
+  plan.row_updates.push_back({RowUpdateKind::kPatchTable, sequence_idx, 0, 0, kSamplingWords, end - first});
+  for (uint32_t block = first; block < end; ++block) plan.row_payload.push_back(block);
   plan.tokens.push_back(0);
-  plan.rows.push_back({sequence_idx, sequence_idx, shape.start, 1, 0, 0, 0, 0, 0, 0});
+  plan.rows.push_back({sequence_idx, sequence_idx, shape.start_of(sequence_idx), 1, 0, 0, 0, 0, 0, 0});
   return plan;
 }
 
@@ -40,25 +52,26 @@ Status apply_row_updates(IterationPlan plan, Backend* backend) {
 
 IterationPlan probe_plan(const ProbeShape& shape, uint32_t vocab_size) {
   IterationPlan plan;
-  for (uint32_t i = 0; i < shape.num_sequences; ++i) {
+  for (uint32_t i = 0; i < shape.num_rows(); ++i) {
     const uint32_t token_first = static_cast<uint32_t>(plan.tokens.size());
-    for (uint32_t t = 0; t < shape.num_tokens; ++t)
+    const uint32_t num_tokens = shape.tokens_of(i), num_samples = shape.samples_of(i);
+    for (uint32_t t = 0; t < num_tokens; ++t)
       plan.tokens.push_back(static_cast<int32_t>((token_first + t) * 7919ull % vocab_size));
-    plan.rows.push_back({i, i, shape.start, shape.num_tokens, token_first, static_cast<uint32_t>(plan.samples.size()),
-                         shape.num_samples, 0, 0, 0});
-    for (uint32_t s = 0; s < shape.num_samples; ++s)
-      plan.samples.push_back({shape.num_tokens - shape.num_samples + s, s});
+    plan.rows.push_back({i, i, shape.start_of(i), num_tokens, token_first, static_cast<uint32_t>(plan.samples.size()),
+                         num_samples, 0, 0, 0});
+    for (uint32_t s = 0; s < num_samples; ++s) plan.samples.push_back({num_tokens - num_samples + s, s});
   }
   return plan;
 }
 
 CostSizes probe_sizes(const ProbeShape& shape, const ModelConfig& model, KvDType kv_dtype) {
   CostSizes sizes;
-  sizes.num_tokens = shape.num_sequences * shape.num_tokens;
-  sizes.num_sampled = shape.num_sequences * shape.num_samples;
-  sizes.kv_tokens = uint64_t{shape.num_sequences} * (shape.start + shape.num_tokens);
-  for (uint32_t t = 0; t < shape.num_tokens; ++t) sizes.attention_pairs += shape.start + t + 1;
-  sizes.attention_pairs *= shape.num_sequences;
+  sizes.num_tokens = shape.step_tokens();
+  for (uint32_t i = 0; i < shape.num_rows(); ++i) {
+    sizes.num_sampled += shape.samples_of(i);
+    sizes.kv_tokens += shape.start_of(i) + shape.tokens_of(i);
+    for (uint32_t t = 0; t < shape.tokens_of(i); ++t) sizes.attention_pairs += shape.start_of(i) + t + 1;
+  }
   const KvGroup one_token{1, model.num_kv_heads, model.head_dim, 1, 0, kv_dtype};
   sizes.kv_bytes_token_layer = static_cast<uint32_t>(one_token.bytes_block());
   return sizes;

@@ -16,10 +16,18 @@ struct ProbeShape {
   uint32_t start = 0;        // position of each one's first token
   uint32_t num_samples = 1;  // of each: the last of its tokens
   uint32_t block_tokens = 16;
+  uint32_t num_decoding = 0;    // sequences of one token beside those
+  uint32_t decoding_start = 0;  // its position
+
+  uint32_t num_rows() const { return num_sequences + num_decoding; }
+  uint32_t tokens_of(uint32_t sequence_idx) const { return sequence_idx < num_sequences ? num_tokens : 1; }
+  uint32_t start_of(uint32_t sequence_idx) const { return sequence_idx < num_sequences ? start : decoding_start; }
+  uint32_t samples_of(uint32_t sequence_idx) const { return sequence_idx < num_sequences ? num_samples : 1; }
+  uint32_t step_tokens() const { return num_sequences * num_tokens + num_decoding; }
 };
 
-// Gives sequence i slot i and the i-th run of blocks, by a step of one token at shape.start. One plan for each
-// sequence: tables of many deep sequences would not fit into the inputs of one step.
+// Gives sequence i slot i and the i-th run of blocks, by a step of one token at its start. One plan for each sequence:
+// tables of many deep sequences would not fit into the inputs of one step. Those that decode come last.
 IterationPlan probe_setup_plan(const ProbeShape& shape, uint32_t sequence_idx);
 // A plan's row updates alone, on a device at which nothing is in flight.
 Status apply_row_updates(IterationPlan plan, Backend* backend);

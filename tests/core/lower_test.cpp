@@ -3,9 +3,11 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <map>
+#include <set>
 
 #include "core/base/checked_math.h"
 #include "core/engine/cache_identity.h"
+#include "core/engine/probe_plan.h"
 #include "core/model/model_digest.h"
 #include "tests/fakes/fake_model.h"
 
@@ -177,6 +179,32 @@ TEST_CASE("a chunk of few tokens behind many keys is split, and every key is rea
                                                  {640, 16}, {1024, 16}, {1500, 24}};
     CHECK(inputs.prompt_items.size() == expected.at(num_tokens));
   }
+}
+
+TEST_CASE("a probe of prompts beside rows that decode gives each its own blocks") {
+  const auto model = make_fake_model();
+  const ProbeShape shape{2, 40, 100, 1, 16, 3, 50};
+  std::set<uint32_t> blocks;
+  for (uint32_t i = 0; i < shape.num_rows(); ++i) {
+    const IterationPlan setup = probe_setup_plan(shape, i);
+    const RowUpdate& patch = setup.row_updates.back();
+    REQUIRE(patch.kind == RowUpdateKind::kPatchTable);
+    CHECK(patch.payload_words == (i < 2 ? 9 : 4));
+    for (uint32_t word = 0; word < patch.payload_words; ++word)
+      CHECK(blocks.insert(setup.row_payload[patch.payload_first + word]).second);
+    CHECK(setup.rows[0].start == (i < 2 ? 100 : 50));
+  }
+  CHECK(blocks.size() == probe_blocks(shape));
+  CHECK(*blocks.rbegin() == probe_blocks(shape) - 1);
+
+  const IterationPlan plan = probe_plan(shape, model->config.vocab_size);
+  CHECK(plan.tokens.size() == 2 * 40 + 3);
+  CHECK(plan.samples.size() == 5);
+  const CostSizes sizes = probe_sizes(shape, model->config, KvDType::kF16);
+  CHECK(sizes.num_tokens == 83);
+  CHECK(sizes.num_sampled == 5);
+  CHECK(sizes.kv_tokens == 2 * 140 + 3 * 51);
+  CHECK(sizes.attention_pairs == 2 * (40 * 100 + 40 * 41 / 2) + 3 * 51);
 }
 
 TEST_CASE("an engine's blocks are told apart by all that makes their numbers") {

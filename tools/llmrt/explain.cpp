@@ -43,6 +43,13 @@ void add_explain(CLI::App& app) {
       ->capture_default_str()
       ->type_name("N")
       ->group(group);
+  command->add_option("--decoding", ops.num_decoding, "sequences that decode one token beside those")
+      ->type_name("N")
+      ->group(group);
+  command->add_option("--decoding-positions", ops.decoding_context, "their tokens already in the KV cache")
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(group);
   command->add_flag("--every-op", ops.every_op, "each op on its own line, instead of a sum by kind")->group(group);
   command->add_option("--read-gb-s", ops.read_gb_s, "the device's measured read bandwidth, for shares")
       ->type_name("X")
@@ -56,6 +63,7 @@ void add_explain(CLI::App& app) {
       "Without --device the ops are only counted. Examples:\n"
       "  llmrt explain model.gguf --tokens 1,512\n"
       "  llmrt explain model.gguf --tokens 1 --sequences 8 --device auto\n"
+      "  llmrt explain model.gguf --tokens 256 --positions 4096 --decoding 32 --device auto\n"
       "  llmrt explain --memory model.gguf --context 4096 --sequences 32\n"
       "  llmrt explain --sharing");
   command->callback([options, model, device, sequences] {

@@ -128,16 +128,21 @@ Result<std::vector<double>> profile(Backend* backend, const LoweredStep& step) {
 Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& options) {
   const uint32_t tokens_max = *std::max_element(options.tokens.begin(), options.tokens.end());
   EngineConfig config = options.engine;
-  config.step_tokens_max = std::max(config.step_tokens_max, options.num_sequences * tokens_max);
-  config.sequences_max = std::max(config.sequences_max, options.num_sequences);
-  config.context_max = std::max(config.context_max, options.context + tokens_max);
+  const auto shape_of = [&](uint32_t num_tokens) {
+    return ProbeShape{options.num_sequences, num_tokens,           options.context,         1,
+                      config.block_tokens,   options.num_decoding, options.decoding_context};
+  };
+  const ProbeShape largest = shape_of(tokens_max);
+  config.step_tokens_max = std::max(config.step_tokens_max, largest.step_tokens());
+  config.sequences_max = std::max(config.sequences_max, largest.num_rows());
+  config.context_max = std::max({config.context_max, options.context + tokens_max, options.decoding_context + 1});
   SteadyClock clock;
   std::unique_ptr<Engine> engine;
   Caps caps;  // of no device: everything f32
   if (!options.device.empty()) {
     Result<std::unique_ptr<Backend>> backend = open_device(options.device);
     if (!backend) return backend.error();
-    config.kv_tokens = uint64_t{options.num_sequences} * (options.context + tokens_max + config.block_tokens);
+    config.kv_tokens = uint64_t{probe_blocks(largest) + largest.num_rows()} * config.block_tokens;
     Result<std::unique_ptr<Engine>> created = Engine::create(config, model, nullptr, std::move(*backend), &clock, {});
     if (!created) return created.error();
     engine = std::move(*created);
@@ -146,11 +151,11 @@ Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& opt
   }
   boost::json::array reports;
   for (uint32_t num_tokens : options.tokens) {
-    const ProbeShape shape{options.num_sequences, num_tokens, options.context, 1, config.block_tokens};
-    if (shape.num_sequences * num_tokens > config.step_tokens_max || shape.num_sequences > config.sample_rows_max)
+    const ProbeShape shape = shape_of(num_tokens);
+    if (shape.step_tokens() > config.step_tokens_max || shape.num_rows() > config.sample_rows_max)
       return make_error(ErrorCode::kInvalidArgument,
-                        "{} sequences x {} tokens: expected at most {} tokens and {} sequences", shape.num_sequences,
-                        num_tokens, config.step_tokens_max, config.sample_rows_max);
+                        "{} tokens of {} sequences: expected at most {} tokens and {} sequences", shape.step_tokens(),
+                        shape.num_rows(), config.step_tokens_max, config.sample_rows_max);
     Lowering lowering(model, caps, config.step_tokens_max, config.sample_rows_max);
     LoweredStep step;
     IterationPlan plan = probe_plan(shape, model->config.vocab_size);
@@ -158,7 +163,7 @@ Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& opt
     lowering.lower(plan, &step);
     std::vector<double> op_ms;
     if (engine) {
-      for (uint32_t i = 0; i < shape.num_sequences; ++i)
+      for (uint32_t i = 0; i < shape.num_rows(); ++i)
         if (Status status = apply_row_updates(probe_setup_plan(shape, i), &engine->backend()); !status) return status;
       Result<std::vector<double>> measured = profile(&engine->backend(), step);
       if (!measured) return measured.error();
@@ -185,12 +190,15 @@ Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& opt
       reports.push_back({{"tokens", num_tokens},
                          {"sequences", shape.num_sequences},
                          {"context", shape.start},
+                         {"decoding", shape.num_decoding},
+                         {"decoding_context", shape.decoding_start},
                          {"ops", to_json(shown)}});
       continue;
     }
-    fmt::print("{} sequences x {} tokens after {} ({}{})\n", shape.num_sequences, num_tokens, shape.start,
-               options.device.empty() ? "not measured" : caps.device_name,
-               config.batch_invariant ? ", batch-invariant" : "");
+    fmt::print(
+        "{} sequences x {} tokens after {}{} ({}{})\n", shape.num_sequences, num_tokens, shape.start,
+        shape.num_decoding ? fmt::format(", {} that decode after {}", shape.num_decoding, shape.decoding_start) : "",
+        options.device.empty() ? "not measured" : caps.device_name, config.batch_invariant ? ", batch-invariant" : "");
     print_table(shown, options);
     fmt::print("\n");
   }
