@@ -10,6 +10,7 @@ layout(push_constant) uniform Push {
   Words inputs, rows;  // inputs: of the sample list
   Words candidates;    // [R, kListMax] keys, then as many ids
   Words counts, results;
+  Words arrivals;  // [R] slices of a row that are done; 0 before and after
   uint vocab_size, sample_rows_max;
 };
 
