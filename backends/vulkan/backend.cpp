@@ -93,6 +93,7 @@ void VulkanBackend::fill_caps(uint32_t device_idx) {
   caps_.batch_invariant = true;
   caps_.head_dim_max = 256;
   caps_.step_tokens_max = 8192;
+  caps_.decode_works = decode_works(traits);
 }
 
 Status VulkanBackend::ready() const {
@@ -133,10 +134,12 @@ Status VulkanBackend::create_state(const StateConfig& config) {
       uint64_t{config.sample_rows_max} * 2 * kListMax * 4,
       device_->traits().num_cores * uint64_t{kSplitBytesCore},
       std::max(device_->traits().num_cores * 2, config.sample_rows_max) * uint64_t{4},
+      uint64_t{config.partials_max} * config.heads_max * 4,
   };
-  View* views[] = {&resources_.hidden,     &resources_.rows,     &resources_.tables,         &resources_.counts,
-                   &resources_.partials,   &resources_.results,  &resources_.forward_inputs, &resources_.sample_inputs,
-                   &resources_.candidates, &resources_.products, &resources_.arrivals};
+  View* views[] = {&resources_.hidden,         &resources_.rows,          &resources_.tables,
+                   &resources_.counts,         &resources_.partials,      &resources_.results,
+                   &resources_.forward_inputs, &resources_.sample_inputs, &resources_.candidates,
+                   &resources_.products,       &resources_.arrivals,      &resources_.merge_arrivals};
   static_assert(std::size(sizes) == std::size(views));
   auto state = RangeSet::create(*device_, &book_, MemoryKind::kState, sizes);
   if (!state) return state.error();

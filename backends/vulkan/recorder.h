@@ -41,6 +41,7 @@ struct Resources {
   View tables;      // [slots_max, blocks_row_max] block ids
   View counts;      // [penalty_rows_max, vocab]: bit 31 in the prompt, below it how often in the output
   View partials;    // [partials_max, heads_max, head_dim_max + 2] f32: max, sum, values
+  View merge_arrivals;  // [partials_max, heads_max] words: how many splits of a token are done
   View candidates;  // [sample_rows_max, 2 * kListMax]: keys and ids of the best tokens, from filter to sample
   View products;    // [num_cores, kSplitBytesCore]: sums that workgroups of matmul_matrix hand to each other
   View arrivals;    // words: how many workgroups of a tile have done so, or of a row that is sampled
@@ -121,6 +122,9 @@ class Recorder {
 
 // Records op `idx` of the list, and any neighbours that it is fused with; returns how many ops that were.
 Result<uint32_t> record_ops(Recorder& recorder, uint32_t idx);
+
+// Caps::decode_works.
+uint32_t decode_works(const Traits& traits);
 
 // One function an op, in ops/<op>.cpp. Errors: unsupported, naming what is not done.
 Status record(Recorder& r, const UpdateRows& op);

@@ -77,6 +77,10 @@ Choice choose_matrix(const Traits& traits, uint32_t head_dim, uint32_t item_rows
 
 }  // namespace
 
+uint32_t decode_works(const Traits& traits) {
+  return has_decode_kernel(traits, 0) ? traits.num_cores * 4 : 0;
+}
+
 Status record(Recorder& r, const PagedAttention& op) {
   const Resources& res = r.resources();
   const KvPool& pool = res.pools[op.kv_group];
@@ -90,7 +94,8 @@ Status record(Recorder& r, const PagedAttention& op) {
   constexpr uint32_t kNoItems = kForwardHeaderWords - 1;  // a header word that is always 0
   const auto push_for = [&](uint32_t count, uint32_t count2, uint32_t first, uint32_t first2) {
     Push push;
-    for (const View& view : {qkv, out, res.forward_inputs, res.tables, data, scales, res.partials}) push.add(view);
+    for (const View& view : {qkv, out, res.forward_inputs, res.tables, data, scales, res.partials, res.merge_arrivals})
+      push.add(view);
     push.add(op.num_heads).add(op.num_kv_heads).add(pool.group.block_tokens).add(res.config.blocks_row_max);
     push.add(count).add(count2).add(first).add(first2);
     push.add(op.scale * op.scales.k).add(op.window).add(op.soft_cap).add(op.scales.v);
@@ -108,27 +113,33 @@ Status record(Recorder& r, const PagedAttention& op) {
     r.dispatch({choice.shader, choice.group_size, constants}, push,
                {std::clamp(items, 1u, groups_max), op.num_kv_heads, tiles}, reads, claimed);
   };
+  const auto merge = [&](bool prompt_only) {
+    std::vector<uint32_t> constants = shape;
+    constants.push_back(prompt_only);
+    const View merge_reads[] = {res.partials};
+    r.dispatch({"paged_attention_merge", r.traits().cpu_kernels ? 8u : 64u, constants},
+               push_for(kFwdNumMerges, kNoItems, kFwdMerges, kNoItems),
+               {std::min(num_tokens, groups_max), op.num_heads}, merge_reads, writes);
+  };
   const uint32_t prompt_tokens = std::min(kPromptItemTokens, num_tokens);
   const Choice any = choose(r.traits(), r.list(), op.head_dim);
-  if (has_decode_kernel(r.traits(), op.head_dim)) {
-    attend(choose_decode(r.traits(), op.head_dim, group_heads), std::max(num_tokens * 8, 16u), kDecodeItemTokens,
-           push_for(kFwdNumDecodeItems, kNoItems, kFwdDecodeItems, kNoItems), writes);
-    if (!r.list().decode_only) {
-      // The two write different rows of out and different partial results, so the second claims nothing.
-      const Choice prompt = has_matrix_kernel(r.traits(), op.head_dim)
-                                ? choose_matrix(r.traits(), op.head_dim, prompt_tokens * group_heads)
-                                : any;
-      attend(prompt, ceil_div(num_tokens, kPromptItemTokens) * 2 + kSplitPromptItemsMax / 2, prompt_tokens,
-             push_for(kFwdNumPromptItems, kNoItems, kFwdPromptItems, kNoItems), {});
-    }
-  } else {
+  if (!has_decode_kernel(r.traits(), op.head_dim)) {
     attend(any, std::max(num_tokens, 16u), prompt_tokens,
            push_for(kFwdNumDecodeItems, kFwdNumPromptItems, kFwdDecodeItems, kFwdPromptItems), writes);
+    merge(false);
+    return {};
   }
-  const View merge_reads[] = {res.partials};
-  r.dispatch({"paged_attention_merge", r.traits().cpu_kernels ? 8u : 64u, shape},
-             push_for(kFwdNumMerges, kNoItems, kFwdMerges, kNoItems), {std::min(num_tokens, groups_max), op.num_heads},
-             merge_reads, writes);
+  attend(choose_decode(r.traits(), op.head_dim, group_heads),
+         std::max(num_tokens * 8, decode_works(r.traits()) / op.num_kv_heads), kDecodeItemTokens,
+         push_for(kFwdNumDecodeItems, kNoItems, kFwdDecodeItems, kNoItems), writes);
+  if (r.list().decode_only) return {};
+  // The two write different rows of out and different partial results, so the second claims nothing.
+  const Choice prompt = has_matrix_kernel(r.traits(), op.head_dim)
+                            ? choose_matrix(r.traits(), op.head_dim, prompt_tokens * group_heads)
+                            : any;
+  attend(prompt, ceil_div(num_tokens, kPromptItemTokens) * 2 + kSplitPromptItemsMax / 2, prompt_tokens,
+         push_for(kFwdNumPromptItems, kNoItems, kFwdPromptItems, kNoItems), {});
+  merge(true);
   return {};
 }
 
