@@ -22,6 +22,11 @@ constexpr uint32_t kv_constant(KvDType dtype) {
   return static_cast<uint32_t>(dtype) + 1;
 }
 
+// Pairing as kernels know it (shaders/rope.glsl): 0 is none.
+constexpr uint32_t rope_constant(const Rope& rope) {
+  return static_cast<uint32_t>(rope.pairing) + 1;
+}
+
 // The blocks of one pool, on the device or in the host's memory.
 struct KvMemory {
   std::vector<View> data, scales;  // by layer; no scales: empty
@@ -148,6 +153,9 @@ Status record(Recorder& r, const LoadBlocks& op);
 // Both in one kernel that leaves out the matmul's own result.
 bool can_fuse(const Recorder& r, const Matmul& matmul, const GatedActivation& activation);
 Status record_fused(Recorder& r, const Matmul& matmul, const GatedActivation& activation);
+// All in one kernel that leaves k and v out of the matmul's own result.
+bool can_fuse(const Recorder& r, const Matmul& matmul, const Rope& rope, const KvWrite& write);
+Status record_fused(Recorder& r, const Matmul& matmul, const Rope& rope, const KvWrite& write);
 // Any run of these over one qkv tensor is one kernel; null ones are left out.
 Status record(Recorder& r, const QkNorm* norm, const Rope* rope, const KvWrite* write);
 
