@@ -20,6 +20,7 @@ class VulkanBackend final : public Backend {
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
   Status create_state(const StateConfig& config) override;
   Status create_kv_pools(std::span<const KvGroup> groups) override;
+  Status compile(std::span<const OpList* const> lists) override;
   Status prepare(const OpList& list) override;
   Result<Ticket> submit(const StepSubmission& step) override;
   Result<StepOutput> wait(Ticket ticket) override;
@@ -202,6 +203,11 @@ Status VulkanBackend::create_kv_pools(std::span<const KvGroup> groups) {
   for (const auto& buffer : kv_->buffers())
     if (Status s = transfer_->zero({0, buffer.get(), 0, buffer->bytes()}); !s) return remember(std::move(s));
   return {};
+}
+
+Status VulkanBackend::compile(std::span<const OpList* const> lists) {
+  if (Status status = ready(); !status) return status;
+  return remember(executor_->compile(resources_, lists));
 }
 
 Status VulkanBackend::prepare(const OpList& list) {
