@@ -30,6 +30,8 @@ const uint kAllIds = 0x7fffffffu;
 Words row_words;
 uint row_first;
 
+uint num_quads() { return (vocab_size + 3u) / 4u; }
+
 uint key_of(uint bits) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return 0xffffffffu;  // NaN
   if (bits == 0x80000000u) bits = 0u;                          // -0 and 0 are a tie

@@ -39,8 +39,6 @@ float scan_before(float x, out float total) {
   return me > 0 ? scan_sums[me - 1] : 0.0;
 }
 
-uint num_quads() { return (vocab_size + 3u) / 4u; }
-
 struct Overview {
   uint key, id;     // of the best token, ties by lower id
   uint second_key;  // of the next one
@@ -68,7 +66,7 @@ Overview overview(uint begin, uint end, bool want_sum, bool count_digits) {
   Sum sum = Sum(0.0, 0.0);
   for (uint quad = begin + gl_LocalInvocationID.x; quad < end;) {
     Loads loads = load(quad);
-    [[dont_unroll]] for (uint j = 0; j < kLoads; ++j, quad += gl_WorkGroupSize.x) {
+    [[dont_unroll]] for (uint j = 0; j < kLoads && quad < end; ++j, quad += gl_WorkGroupSize.x) {
       uvec4 keys = keys_of(loads.now);
       turn(loads);
       uint before = o.key;

@@ -6,11 +6,10 @@ const uint kSliceWords = 8;
 
 shared bool is_last;
 
-// The slice's quads: begin, end. Slices are whole rounds of loads, so that none reads another's quads.
+// The slice's quads: begin, end.
 uvec2 slice_quads() {
-  uint round_quads = kLoads * gl_WorkGroupSize.x, rounds = (vocab_size + 4u * round_quads - 1u) / (4u * round_quads);
-  uint first = rounds * gl_WorkGroupID.y / gl_NumWorkGroups.y, end = rounds * (gl_WorkGroupID.y + 1u) / gl_NumWorkGroups.y;
-  return uvec2(first, end) * round_quads;
+  uint slices = gl_NumWorkGroups.y, slice = gl_WorkGroupID.y;
+  return num_quads() * uvec2(slice, slice + 1u) / slices;
 }
 
 uint slice_word(uint row, uint slice) { return 2u * kListMax * row + kSliceWords * slice; }

@@ -62,7 +62,7 @@ Draw draw_slice(float temperature, uint key0, uint key1) {
   uvec2 quads = slice_quads();
   for (uint quad = quads.x + gl_LocalInvocationID.x; quad < quads.y;) {
     Loads loads = load(quad);
-    [[dont_unroll]] for (uint j = 0; j < kLoads; ++j, quad += gl_WorkGroupSize.x) {
+    [[dont_unroll]] for (uint j = 0; j < kLoads && quad < quads.y; ++j, quad += gl_WorkGroupSize.x) {
       uvec4 keys = keys_of(loads.now);
       turn(loads);
       [[dont_unroll]] for (uint c = 0; c < 4u; ++c, keys = keys.yzwx)

@@ -13,11 +13,12 @@ uint32_t row_group_size(const Traits& traits) {
   return traits.cpu_kernels ? 8 : traits.tier >= Tier::kSubgroup ? 512 : 256;  // at most kGroupMax of row_best.glsl
 }
 
-// Workgroups of a row: each has at least a round of loads (shaders/row_slices.glsl).
+// Workgroups of a row: each invocation has at least four tokens (shaders/row_slices.glsl). They are an order of sums.
 uint32_t row_slices(const Recorder& r, TensorId logits) {
-  const uint32_t round_tokens = 16 * row_group_size(r.traits()),
-                 rounds = ceil_div(r.desc(logits).columns, round_tokens);
-  return r.traits().cpu_kernels ? 1 : std::clamp(r.traits().num_cores / r.list().num_sampled, 1u, rounds);
+  if (r.traits().cpu_kernels || r.list().batch_invariant) return 1;
+  constexpr uint32_t kSlicesMax = 2 * kListMax / 8;  // of 8 words each among the row's candidates
+  const uint32_t slices_max = std::min(ceil_div(r.desc(logits).columns, 4 * row_group_size(r.traits())), kSlicesMax);
+  return std::clamp(r.traits().num_cores / r.list().num_sampled, 1u, slices_max);
 }
 
 Push logits_push(Recorder& r, TensorId logits, TensorId processed, const View& kept) {
