@@ -215,15 +215,24 @@ void finish(Item item, uint kv_head, uint heads_first, uint group_heads) {
   }
 }
 
-void merge_splits(uint token, uint first, uint count, uint head_first, uint num_group_heads) {
+struct Merge {
+  uint idx, token, first, count;
+};
+
+Merge load_merge(uint idx) {
+  uint at = inputs.w[kFwdMerges] + idx * kMergeWords;
+  return Merge(idx, inputs.w[at], inputs.w[at + 1u], inputs.w[at + 2u]);
+}
+
+void merge_splits(Merge merge, uint head_first, uint num_group_heads) {
   for (uint i = gl_LocalInvocationID.x; i < num_group_heads * 2u * kOctets; i += gl_WorkGroupSize.x) {
     uint head = head_first + i / (2u * kOctets), pair = pair_of(i % (2u * kOctets));
     float largest = kNoScore, sum = 0.0;
     vec4 value = vec4(0.0);
-    for (uint p = 0; p < count; p += kMergeBatch) {
+    for (uint p = 0; p < merge.count; p += kMergeBatch) {
       vec2 heads[kMergeBatch], low[kMergeBatch], high[kMergeBatch];
       [[unroll]] for (uint b = 0; b < kMergeBatch; ++b) {
-        uint from = partial_first(first + min(p + b, count - 1u), head) / 2u;
+        uint from = partial_first(merge.first + min(p + b, merge.count - 1u), head) / 2u;
         heads[b] = Partials(partials).v[from];
         low[b] = Partials(partials).v[from + 1u + pair];
         high[b] = Partials(partials).v[from + 2u + pair];
@@ -233,12 +242,12 @@ void merge_splits(uint token, uint first, uint count, uint head_first, uint num_
       sum *= exp(before - largest);
       value *= exp(before - largest);
       [[unroll]] for (uint b = 0; b < kMergeBatch; ++b) {
-        float factor = p + b < count ? exp(heads[b].x - largest) : 0.0;
+        float factor = p + b < merge.count ? exp(heads[b].x - largest) : 0.0;
         sum += heads[b].y * factor;
         value += vec4(low[b], high[b]) * factor;
       }
     }
-    store_quad(token, head, pair, value * (sum > 0.0 ? 1.0 / sum : 0.0));
+    store_quad(merge.token, head, pair, value * (sum > 0.0 ? 1.0 / sum : 0.0));
   }
 }
 
@@ -247,17 +256,16 @@ void group_and_memory_barrier() {
                  gl_SemanticsAcquireRelease | gl_SemanticsMakeAvailable | gl_SemanticsMakeVisible);
 }
 
-void merge_when_last(uint merge_idx, uint kv_head, uint heads_first, uint group_heads) {
-  uint at = inputs.w[kFwdMerges] + merge_idx * kMergeWords, count = inputs.w[at + 2u];
-  uint head_first = kv_head * group_heads + heads_first, arrival = merge_idx * num_heads + head_first;
+void merge_when_last(Merge merge, uint kv_head, uint heads_first, uint group_heads) {
+  uint head_first = kv_head * group_heads + heads_first, arrival = merge.idx * num_heads + head_first;
   group_and_memory_barrier();
   if (gl_LocalInvocationIndex == 0u) {
     is_last = atomicAdd(arrivals.w[arrival], 1u, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer,
-                        gl_SemanticsAcquireRelease) == count - 1u;
+                        gl_SemanticsAcquireRelease) == merge.count - 1u;
     if (is_last) arrivals.w[arrival] = 0u;
   }
   group_and_memory_barrier();
-  if (is_last) merge_splits(inputs.w[at], inputs.w[at + 1u], count, head_first, min(kHeads, group_heads - heads_first));
+  if (is_last) merge_splits(merge, head_first, min(kHeads, group_heads - heads_first));
 }
 
 void main() {
@@ -265,6 +273,8 @@ void main() {
   uint count = num_items(), part = gl_SubgroupInvocationID;
   for (uint i = gl_WorkGroupID.x; i < count; i += gl_NumWorkGroups.x) {
     Item item = load_item(i);
+    Merge merge;
+    if (item.partial >= 0) merge = load_merge(item.partial_stride);  // long before it is needed
     State s;
     [[unroll]] for (uint h = 0; h < kHeads; ++h) {
       s.largest[h] = kNoScore;
@@ -286,6 +296,6 @@ void main() {
     }
     barrier();
     finish(item, kv_head, heads_first, group_heads);
-    if (item.partial >= 0) merge_when_last(item.partial_stride, kv_head, heads_first, group_heads);
+    if (item.partial >= 0) merge_when_last(merge, kv_head, heads_first, group_heads);
   }
 }

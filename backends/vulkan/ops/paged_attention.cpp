@@ -33,12 +33,13 @@ Choice choose(const Traits& traits, const OpList& list, uint32_t head_dim) {
 bool has_decode_kernel(const Traits& traits, uint32_t head_dim) {
   return traits.tier >= Tier::kSubgroup && !traits.cpu_kernels && head_dim / 8 <= traits.subgroup_size;
 }
-Choice choose_decode(const Traits& traits, uint32_t head_dim, uint32_t group_heads) {
+Choice choose_decode(const Traits& traits, const OpList& list, uint32_t head_dim, uint32_t group_heads) {
   const uint32_t heads = std::min(group_heads, kDecodeHeadsMax), key_lanes = std::bit_ceil(head_dim / 8);
   // Queries and values of many heads leave fewer registers for keys under way.
   const uint32_t batch = heads <= 4 ? 4 : 2;
-  // Shared memory holds the values that subgroups merge.
-  uint32_t subgroups = 4;
+  // One or two rows leave most of a device idle whatever their splits. Shared memory holds the values that subgroups
+  // merge.
+  uint32_t subgroups = list.num_tokens <= 2 && !list.batch_invariant && !traits.is_cpu ? 8 : 4;
   while (subgroups > 1 && subgroups * heads * (head_dim + 2) * 4 > traits.shared_bytes) subgroups /= 2;
   return {"paged_attention_decode", subgroups * traits.subgroup_size, {heads, key_lanes, subgroups, batch}, heads};
 }
@@ -78,7 +79,7 @@ Choice choose_matrix(const Traits& traits, uint32_t head_dim, uint32_t item_rows
 }  // namespace
 
 uint32_t decode_works(const Traits& traits) {
-  return has_decode_kernel(traits, 0) ? traits.num_cores * 4 : 0;
+  return has_decode_kernel(traits, 0) ? traits.num_cores * 2 : 0;
 }
 
 Status record(Recorder& r, const PagedAttention& op) {
@@ -129,7 +130,7 @@ Status record(Recorder& r, const PagedAttention& op) {
     merge(false);
     return {};
   }
-  attend(choose_decode(r.traits(), op.head_dim, group_heads),
+  attend(choose_decode(r.traits(), r.list(), op.head_dim, group_heads),
          std::max(num_tokens * 8, decode_works(r.traits()) / op.num_kv_heads), kDecodeItemTokens,
          push_for(kFwdNumDecodeItems, kNoItems, kFwdDecodeItems, kNoItems), writes);
   if (r.list().decode_only) return {};
