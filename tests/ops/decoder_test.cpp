@@ -1,4 +1,4 @@
-// Whole lists, as a model's decoder builds them, with arena tensors and everything a backend may fuse: three steps of a
+// Whole lists, as a model's decoder builds them, with arena tensors and everything a backend may fuse: four steps of a
 // tiny random model with chunked prompts, decode rows that continue from the token sampled last, and a forked row whose
 // half-full block is copied.
 #include <catch2/catch_test_macros.hpp>
@@ -146,7 +146,10 @@ Case decoder_case(const Model& model, DType activation, KvDType kv_dtype, Like l
   third.memory = build_memory();
   third.forward_inputs.block_copies = {{17, 23, 5}};
 
-  test_case.steps = {std::move(first), std::move(second), std::move(third)};
+  // So few rows that a backend may make a norm in the dispatch of the matmul before it.
+  Step fourth = decoder_step(model, activation, kv_dtype, 2, {{0, 22, last, true}, {1, 72, last, true}}, 3);
+
+  test_case.steps = {std::move(first), std::move(second), std::move(third), std::move(fourth)};
   test_case.check_results = [](const std::vector<StepOutput>& want, const std::vector<StepOutput>& got) {
     std::vector<std::string> failures;
     for (size_t s = 0; s < want.size(); ++s)
