@@ -1,16 +1,20 @@
 // kept[r] = what may be drawn of row r: temperature, then top-k, top-p over what top-k left, min-p; greedy rows keep
-// their best token. One workgroup of up to 512 a row, sums in f32. Passes over the row:
+// their best token. One workgroup of up to 512 a row, or several for the first pass where neither top-k nor top-p is
+// wanted; sums in f32. Passes over the row:
 //   1  greedy, plain temperature;
 //   2  min-p alone, and top-k <= 1024 or top-p where the kept set lies within the best 1024 (at times a few more)
 //      tokens: those are collected, sorted and cut;
 //   5  top-k > 1024 alone; 6 with top-p, and for top-p that keeps more: exact cuts by digits of the keys.
 #version 460
+#pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_memory_scope_semantics : require
 #include "types.glsl"
 #include "reduce.glsl"
 #include "logits_row.glsl"
 #include "row_best.glsl"
 #include "row_select.glsl"
+#include "row_slices.glsl"
 
 shared uint num_kept, cutoff_id;
 
@@ -125,6 +129,27 @@ uint best_key() {
   return group_max_uint(best);
 }
 
+// Whether this group is the last of the row's; then `own`, of its slice, becomes that of the row.
+bool gather_slices(uint row, bool want_sum, inout Overview own) {
+  uint me = gl_LocalInvocationID.x, at = slice_word(row, gl_WorkGroupID.y);
+  Slices slices = Slices(candidates);
+  if (me == 0u) {
+    slices.w[at] = own.key;
+    slices.w[at + 1u] = own.id;
+    slices.w[at + 2u] = own.second_key;
+    slices.w[at + 3u] = own.num_alive;
+    slices.w[at + 4u] = floatBitsToUint(own.sum);
+  }
+  if (!arrives_last(row)) return false;
+  own = Overview(kNoToken, kAllIds, kNoToken, 0u, 0.0, uvec4(kNoToken));
+  at = slice_word(row, me);
+  if (me < gl_NumWorkGroups.y)
+    own = Overview(slices.w[at], slices.w[at + 1u], slices.w[at + 2u], slices.w[at + 3u],
+                   uintBitsToFloat(slices.w[at + 4u]), uvec4(kNoToken));
+  join(own, want_sum);
+  return true;
+}
+
 void main() {
   uint row = gl_WorkGroupID.x;
   if (row >= inputs.w[kSmpNumRecords]) return;
@@ -140,8 +165,12 @@ void main() {
 
   const Result kNone = Result(0u, 0u, 0.0, 0u);
   bool greedy = temperature == 0.0, ranks = !greedy && top_k > kListMax;
+  bool sliced = gl_NumWorkGroups.y > 1u && (greedy || (top_k == 0u && top_p >= 1.0));
+  if (!sliced && gl_WorkGroupID.y > 0u) return;
   if (ranks) clear_pool(kCountsAt, kCountsAt + kDigits);
-  Overview all = overview(!greedy, ranks);
+  uvec2 quads = sliced ? slice_quads() : uvec2(0u, num_quads());
+  Overview all = overview(quads.x, quads.y, !greedy, ranks);
+  if (sliced && !gather_slices(row, !greedy, all)) return;
   if (all.key == kMasked && is_processed) {  // bias banned everything, or nothing was there before
     row_words = logits;
     uint raw_key = best_key();

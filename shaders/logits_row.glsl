@@ -10,6 +10,7 @@ layout(push_constant) uniform Push {
   Words inputs, rows;  // inputs: of the sample list
   Words candidates;    // [R, kListMax] keys, then as many ids
   Words counts, results;
+  Words arrivals;  // [R] slices of a row that are done; 0 before and after
   uint vocab_size, sample_rows_max;
 };
 
@@ -28,6 +29,8 @@ const uint kAllIds = 0x7fffffffu;
 
 Words row_words;
 uint row_first;
+
+uint num_quads() { return (vocab_size + 3u) / 4u; }
 
 uint key_of(uint bits) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return 0xffffffffu;  // NaN

@@ -4,7 +4,8 @@
 // product multiplies is free as long as both factors agree. A group owns one matrix of weight rows, and its subgroups take
 // turns at steps of kRowLanes units; their sums meet in shared memory and are added in order. Weights are rounded to
 // f16, sums in f32. With kActivate half of a matrix are rows of gate, half the same rows of up, and out is
-// activation(gate) * up in f16.
+// activation(gate) * up in f16. With kRope the rows are heads of q, k and v, and a matrix holds both numbers of its
+// pairs: q goes to out and k to the pool turned, v to the pool as it is.
 #version 460
 #pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
@@ -15,6 +16,7 @@
 #include "dequant.glsl"
 #include "halves.glsl"
 #include "activation.glsl"
+#include "rope.glsl"
 
 layout(constant_id = 11) const bool kBias = false;
 layout(constant_id = 12) const uint kAhead = 1;      // steps whose weights are under way
@@ -26,18 +28,26 @@ layout(constant_id = 17) const uint kRowLanes = 4;
 layout(constant_id = 18) const bool kTail = false;      // a row's units are no multiple of kRowLanes
 layout(constant_id = 19) const bool kActivate = false;
 layout(constant_id = 20) const uint kActivation = kSilu;
+layout(constant_id = 21) const uint kRope = kNoRope;
+layout(constant_id = 22) const uint kPoolDType = kF16;
 
 layout(push_constant) uniform Push {
   Words x, weight;  // x: f16
   Floats bias, result;
   Words count;
   uint columns, row_words, num_rows;
-  uint result_first, result_columns;
+  uint result_first, result_columns, unused;
+  // With kRope.
+  Ints positions, kv_slots;
+  Floats freqs;
+  Words data;
+  uint num_heads, num_kv_heads, head_dim, block_tokens;
+  float magnitude;
 };
 
 const uint kRunRows = kSubgroup / kRowLanes;  // rows of a matrix before a lane has its next
 const uint kLaneRows = kM / kRunRows, kLaneCols = kN / kRunRows, kLaneNumbers = kK / kRowLanes;
-const uint kMatrixQuads = kM * kN / 4, kGroupRows = kActivate ? kM / 2 : kM;
+const uint kMatrixQuads = kM * kN / 4, kGroupRows = kActivate || kRope != kNoRope ? kM / 2 : kM;
 shared vec4 sums[kSubgroups * kMatrixQuads];
 
 uint num_row_units;
@@ -47,6 +57,11 @@ coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator> sum;
 
 // Weight row of row `m` of the group's matrix.
 uint weight_row(uint m) {
+  if (kRope != kNoRope) {
+    uint pairs = head_dim / 2u, first = gl_WorkGroupID.x * kGroupRows, pair = first % pairs;
+    return first / pairs * head_dim +
+           (kRope == kInterleaved ? 2u * pair + m : m / kGroupRows * pairs + pair + m % kGroupRows);
+  }
   uint outputs = kActivate ? num_rows / 2u : num_rows;
   return m / kGroupRows * outputs + min(gl_WorkGroupID.x * kGroupRows + m % kGroupRows, outputs - 1u);
 }
@@ -109,6 +124,51 @@ void store(uint n, uint m) {
   }
 }
 
+// Pairs m to m + 3 of the group's for row n of x: where they go, and how far they are turned.
+struct Turned {
+  uint n, m, head, pair;
+  int position, kv_slot;
+  vec4 freqs;
+};
+
+Turned load_turned(uint n, uint m) {
+  uint pairs = head_dim / 2u, first = result_first / 2u + gl_WorkGroupID.x * kGroupRows + m, pair = first % pairs;
+  return Turned(n, m, first / pairs, pair, positions.i[n], kv_slots.i[n], Vec4s(freqs).v[pair / 4u]);
+}
+
+void store_turned(Turned at) {
+  uint n = at.n, m = at.m, head = at.head, pair = at.pair, pairs = head_dim / 2u, quad = n * (kM / 4);
+  bool halves = kRope == kHalves;
+  uint low_at = halves ? pair : 2u * pair, high_at = halves ? pair + pairs : 2u * pair + 4u;  // in the head
+  vec4 low = total(quad + (halves ? m / 4u : m / 2u)), high = total(quad + (halves ? m / 4u + kM / 8 : m / 2u + 1u));
+  if (kBias) {
+    low += Vec4s(bias).v[(head * head_dim + low_at) / 4u];
+    high += Vec4s(bias).v[(head * head_dim + high_at) / 4u];
+  }
+  if (head < num_heads + num_kv_heads) {
+    vec4 a = halves ? low : vec4(low.xz, high.xz), b = halves ? high : vec4(low.yw, high.yw);
+    [[unroll]] for (uint c = 0; c < 4; ++c) {
+      vec2 t = turn(uint(at.position), at.freqs[c]) * magnitude, x = vec2(a[c], b[c]);
+      a[c] = x.x * t.x - x.y * t.y;
+      b[c] = x.x * t.y + x.y * t.x;
+    }
+    low = halves ? a : vec4(a.x, b.x, a.y, b.y);
+    high = halves ? b : vec4(a.z, b.z, a.w, b.w);
+  }
+  if (head < num_heads) {
+    uint from = n * result_columns + head * head_dim;
+    Vec4s(result).v[(from + low_at) / 4u] = low;
+    Vec4s(result).v[(from + high_at) / 4u] = high;
+    return;
+  }
+  if (at.kv_slot < 0) return;
+  uint kv_slot = uint(at.kv_slot), kv_head = head - num_heads, which = kv_head / num_kv_heads;
+  uint vector = ((kv_slot / block_tokens * 2u + which) * num_kv_heads + kv_head % num_kv_heads) * block_tokens +
+                kv_slot % block_tokens;
+  Pairs(data).p[(vector * head_dim + low_at) / 4u] = uvec2(pack16(low.xy, kPoolDType), pack16(low.zw, kPoolDType));
+  Pairs(data).p[(vector * head_dim + high_at) / 4u] = uvec2(pack16(high.xy, kPoolDType), pack16(high.zw, kPoolDType));
+}
+
 void main() {
   num_row_units = num_units(columns);
   sum = coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator>(0.0);
@@ -119,6 +179,10 @@ void main() {
     if (step + slot * kSubgroups < steps) fetch(slot, step + slot * kSubgroups);
   uint num_cols = count.w[0];  // not waited for before weights are asked for
   if (num_cols == 0u) return;
+  const uint quads = kGroupRows / 4;
+  Turned turned;  // a lane has one at most
+  if (kRope != kNoRope && gl_LocalInvocationIndex < quads * num_cols)
+    turned = load_turned(gl_LocalInvocationIndex / quads, gl_LocalInvocationIndex % quads * 4u);
   f16_1024 = 0x64006400u | num_cols >> 31;  // hidden from the compiler
   for (; step < steps; step += kAhead * kSubgroups) {
     [[unroll]] for (uint slot = 0; slot < kAhead; ++slot) {
@@ -132,7 +196,10 @@ void main() {
   }
   coopMatStore(sum, sums, gl_SubgroupID * kMatrixQuads, kM / 4, gl_CooperativeMatrixLayoutColumnMajor);
   barrier();
-  const uint quads = kGroupRows / 4;
+  if (kRope != kNoRope) {
+    if (gl_LocalInvocationIndex < quads * num_cols) store_turned(turned);
+    return;
+  }
   for (uint i = gl_LocalInvocationIndex; i < quads * num_cols; i += kSubgroups * kSubgroup)
     store(i / quads, i % quads * 4u);
 }

@@ -18,6 +18,7 @@ layout(push_constant) uniform Push {
   Words result;
   Words inputs, tables, data;
   Floats scales, partials;
+  Words arrivals;  // [merge item][num_heads] splits of decode items that are done; 0 before and after
   uint num_heads, num_kv_heads, block_tokens, blocks_row_max;
   uvec2 count_words, items_words;  // header words of two lists of items: walked one after the other
   float scale;   // of products of q and keys, times that of an fp8-tensor pool's keys
@@ -29,7 +30,7 @@ layout(push_constant) uniform Push {
 struct Item {
   uint slot, token_first, num_tokens, position_first, key_begin, key_end;
   int partial;
-  uint partial_stride;
+  uint partial_stride;  // of a prompt item; of a decode item its merge item
 };
 
 uint num_items() { return inputs.w[count_words.x] + inputs.w[count_words.y]; }

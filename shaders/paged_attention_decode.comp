@@ -2,9 +2,12 @@
 // items, y = KV head, z = kHeads query heads of its group). A key is read by kKeyLanes lanes, 8 numbers each; they take
 // kBatch keys of one block at a time and keep softmax and values of all their query heads in registers. As soon as a
 // batch has been multiplied, the loads of the next one replace it, by a block id that was fetched a batch before.
-// Subgroups split the keys and are merged through shared memory. f32 arithmetic.
+// Subgroups split the keys and are merged through shared memory. Of an item that is one of several splits the last group to
+// arrive merges them, in their order. f32 arithmetic.
 #version 460
+#pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #include "types.glsl"
 #include "paged.glsl"
@@ -14,6 +17,9 @@ layout(constant_id = 15) const uint kKeyLanes = 8;   // a power of two, at least
 layout(constant_id = 16) const uint kSubgroups = 4;  // of the workgroup
 layout(constant_id = 17) const uint kBatch = 4;      // a power of two, at most 16: the keys of a batch are in one block
 
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer Partials { queuefamilycoherent vec2 v[]; };
+
+const uint kMergeBatch = 8;  // partial results under way
 const uint kOctets = kHeadDim / 8;
 const uint kKeySlots = kSubgroup / kKeyLanes;
 const uint kStride = kSubgroups * kKeySlots * kBatch;  // keys of a batch of the whole group
@@ -23,6 +29,7 @@ const float kUnit = kF8 ? 256.0 : 1.0;  // of numbers as unpack_octet gives them
 const float kRise = 8.0;
 shared float shared_max[kSubgroups * kHeads], shared_sum[kSubgroups * kHeads];
 shared vec4 shared_values[kSubgroups * kHeads * 2 * kOctets];  // of a head: first halves of octets, then second
+shared bool is_last;
 
 // Keys and values on their way from memory, or arrived; the block of the batch after them.
 uvec4 k_raw[kBatch], v_raw[kBatch];
@@ -174,6 +181,15 @@ void attend(Item item, uint kv_head, uint heads_first, uint group_heads, inout S
   }
 }
 
+// Quad `quad` of a head in the order of shared_values.
+uint pair_of(uint quad) { return quad % kOctets * 4u + quad / kOctets * 2u; }
+
+void store_quad(uint token, uint head, uint pair, vec4 value) {
+  uint first = (token * num_heads + head) * kHeadDim;
+  store_pair(result, first, kHeadDim, pair, value.xy, kOutDType);
+  store_pair(result, first, kHeadDim, pair + 1u, value.zw, kOutDType);
+}
+
 void finish(Item item, uint kv_head, uint heads_first, uint group_heads) {
   for (uint i = gl_LocalInvocationID.x; i < kHeads * 2u * kOctets; i += gl_WorkGroupSize.x) {
     uint h = i / (2u * kOctets), quad = i % (2u * kOctets);
@@ -187,22 +203,69 @@ void finish(Item item, uint kv_head, uint heads_first, uint group_heads) {
       value += shared_values[(g * kHeads + h) * 2u * kOctets + quad] * factor;
     }
     value *= kUnit * (kScaled ? 1.0 : v_scale);
-    uint pair = quad % kOctets * 4u + quad / kOctets * 2u, head = kv_head * group_heads + heads_first + h;
+    uint pair = pair_of(quad), head = kv_head * group_heads + heads_first + h;
     if (item.partial < 0) {
-      value *= sum > 0.0 ? 1.0 / sum : 0.0;
-      uint first = (item.token_first * num_heads + head) * kHeadDim;
-      store_pair(result, first, kHeadDim, pair, value.xy, kOutDType);
-      store_pair(result, first, kHeadDim, pair + 1u, value.zw, kOutDType);
+      store_quad(item.token_first, head, pair, value * (sum > 0.0 ? 1.0 / sum : 0.0));
       continue;
     }
-    uint to = partial_first(uint(item.partial), head);
-    Pairs(partials).p[to / 2u + 1u + pair] = floatBitsToUint(value.xy);
-    Pairs(partials).p[to / 2u + 2u + pair] = floatBitsToUint(value.zw);
-    if (quad == 0u) {
-      partials.f[to] = largest / kLog2e;
-      partials.f[to + 1u] = sum;
-    }
+    uint to = partial_first(uint(item.partial), head) / 2u;
+    Partials(partials).v[to + 1u + pair] = value.xy;
+    Partials(partials).v[to + 2u + pair] = value.zw;
+    if (quad == 0u) Partials(partials).v[to] = vec2(largest / kLog2e, sum);
   }
+}
+
+struct Merge {
+  uint idx, token, first, count;
+};
+
+Merge load_merge(uint idx) {
+  uint at = inputs.w[kFwdMerges] + idx * kMergeWords;
+  return Merge(idx, inputs.w[at], inputs.w[at + 1u], inputs.w[at + 2u]);
+}
+
+void merge_splits(Merge merge, uint head_first, uint num_group_heads) {
+  for (uint i = gl_LocalInvocationID.x; i < num_group_heads * 2u * kOctets; i += gl_WorkGroupSize.x) {
+    uint head = head_first + i / (2u * kOctets), pair = pair_of(i % (2u * kOctets));
+    float largest = kNoScore, sum = 0.0;
+    vec4 value = vec4(0.0);
+    for (uint p = 0; p < merge.count; p += kMergeBatch) {
+      vec2 heads[kMergeBatch], low[kMergeBatch], high[kMergeBatch];
+      [[unroll]] for (uint b = 0; b < kMergeBatch; ++b) {
+        uint from = partial_first(merge.first + min(p + b, merge.count - 1u), head) / 2u;
+        heads[b] = Partials(partials).v[from];
+        low[b] = Partials(partials).v[from + 1u + pair];
+        high[b] = Partials(partials).v[from + 2u + pair];
+      }
+      float before = largest;
+      [[unroll]] for (uint b = 0; b < kMergeBatch; ++b) largest = max(largest, heads[b].x);
+      sum *= exp(before - largest);
+      value *= exp(before - largest);
+      [[unroll]] for (uint b = 0; b < kMergeBatch; ++b) {
+        float factor = p + b < merge.count ? exp(heads[b].x - largest) : 0.0;
+        sum += heads[b].y * factor;
+        value += vec4(low[b], high[b]) * factor;
+      }
+    }
+    store_quad(merge.token, head, pair, value * (sum > 0.0 ? 1.0 / sum : 0.0));
+  }
+}
+
+void group_and_memory_barrier() {
+  controlBarrier(gl_ScopeWorkgroup, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer | gl_StorageSemanticsShared,
+                 gl_SemanticsAcquireRelease | gl_SemanticsMakeAvailable | gl_SemanticsMakeVisible);
+}
+
+void merge_when_last(Merge merge, uint kv_head, uint heads_first, uint group_heads) {
+  uint head_first = kv_head * group_heads + heads_first, arrival = merge.idx * num_heads + head_first;
+  group_and_memory_barrier();
+  if (gl_LocalInvocationIndex == 0u) {
+    is_last = atomicAdd(arrivals.w[arrival], 1u, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer,
+                        gl_SemanticsAcquireRelease) == merge.count - 1u;
+    if (is_last) arrivals.w[arrival] = 0u;
+  }
+  group_and_memory_barrier();
+  if (is_last) merge_splits(merge, head_first, min(kHeads, group_heads - heads_first));
 }
 
 void main() {
@@ -210,6 +273,8 @@ void main() {
   uint count = num_items(), part = gl_SubgroupInvocationID;
   for (uint i = gl_WorkGroupID.x; i < count; i += gl_NumWorkGroups.x) {
     Item item = load_item(i);
+    Merge merge;
+    if (item.partial >= 0) merge = load_merge(item.partial_stride);  // long before it is needed
     State s;
     [[unroll]] for (uint h = 0; h < kHeads; ++h) {
       s.largest[h] = kNoScore;
@@ -231,5 +296,6 @@ void main() {
     }
     barrier();
     finish(item, kv_head, heads_first, group_heads);
+    if (item.partial >= 0) merge_when_last(merge, kv_head, heads_first, group_heads);
   }
 }

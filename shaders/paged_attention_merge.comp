@@ -1,14 +1,17 @@
 // Splits of one query token put together by log-sum-exp, in the order of the splits. Grid: x walks the merges, y = head;
-// invocations walk pairs of dimensions.
+// invocations walk pairs of dimensions. kPromptOnly: the kernel for decode items has merged its own.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"
 #include "paged.glsl"
 
+layout(constant_id = 14) const bool kPromptOnly = false;
+
 void main() {
   uint num_merges = inputs.w[count_words.x], head = gl_WorkGroupID.y;
   for (uint i = gl_WorkGroupID.x; i < num_merges; i += gl_NumWorkGroups.x) {
     uint at = inputs.w[items_words.x] + i * kMergeWords;
+    if (kPromptOnly && inputs.w[at + 3u] == 0u) continue;
     uint token = inputs.w[at], first = inputs.w[at + 1u], count = inputs.w[at + 2u];
     float largest = kNoScore, total = 0.0;
     for (uint p = 0; p < count; ++p) largest = max(largest, partials.f[partial_first(first + p, head)]);

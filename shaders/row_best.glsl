@@ -47,13 +47,26 @@ struct Overview {
   uvec4 stripes;    // this invocation's own: the best keys of tokens 4 quad + c of its quads
 };
 
-// One pass. Sets row_best. `count_digits`: also counts keys by their first digit, pool[kCountsAt ...] being zero.
-Overview overview(bool want_sum, bool count_digits) {
+// The overviews of all invocations as one, in each of them. Sets row_best.
+void join(inout Overview o, bool want_sum) {
+  uint own_best = o.key, own_id = o.id;
+  o.key = group_max_uint(own_best);
+  o.id = group_min_uint(own_best == o.key ? own_id : kAllIds);
+  o.second_key = group_max_uint(own_id == o.id ? o.second_key : own_best);
+  row_best = number_of(o.key);
+  if (!want_sum) return;
+  o.sum = group_sum(o.sum * weight(own_best));
+  o.num_alive = group_sum_uint(o.num_alive);
+}
+
+// One pass over quads `begin` to `end`. `count_digits`: also counts keys by their first digit, pool[kCountsAt ...] being
+// zero.
+Overview overview(uint begin, uint end, bool want_sum, bool count_digits) {
   Overview o = Overview(kNoToken, kAllIds, kNoToken, 0u, 0.0, uvec4(kNoToken));
   Sum sum = Sum(0.0, 0.0);
-  for (uint quad = gl_LocalInvocationID.x; 4u * quad < vocab_size;) {
+  for (uint quad = begin + gl_LocalInvocationID.x; quad < end;) {
     Loads loads = load(quad);
-    [[dont_unroll]] for (uint j = 0; j < kLoads; ++j, quad += gl_WorkGroupSize.x) {
+    [[dont_unroll]] for (uint j = 0; j < kLoads && quad < end; ++j, quad += gl_WorkGroupSize.x) {
       uvec4 keys = keys_of(loads.now);
       turn(loads);
       uint before = o.key;
@@ -76,14 +89,8 @@ Overview overview(bool want_sum, bool count_digits) {
       [[unroll]] for (uint c = 0; c < 4u; ++c) add(sum, weight(keys[c]));
     }
   }
-  uint own_best = o.key, own_id = o.id;
-  o.key = group_max_uint(own_best);
-  o.id = group_min_uint(own_best == o.key ? own_id : kAllIds);
-  o.second_key = group_max_uint(own_id == o.id ? o.second_key : own_best);
-  row_best = number_of(o.key);
-  if (!want_sum) return o;
-  o.sum = group_sum((sum.value - sum.excess) * weight(own_best));
-  o.num_alive = group_sum_uint(o.num_alive);
+  o.sum = sum.value - sum.excess;
+  join(o, want_sum);
   return o;
 }
 

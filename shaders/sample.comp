@@ -1,12 +1,15 @@
 // results[r] = the winner of row r: argmax over the kept tokens of logit / temperature + Gumbel noise (greedy rows: of
 // all logits), ties by lower id; or the forced token, scored. One workgroup a row; the kept tokens come from `candidates`
-// where Filter listed them, else from one pass over the row. Rows that draw get their last token and, with penalties, one
+// where Filter listed them, else from one pass over the row, by several workgroups where there are. Rows that draw get their last token and, with penalties, one
 // more in its output count. Each operation of a score is `precise`: it rounds by itself.
 #version 460
+#pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_memory_scope_semantics : require
 #include "types.glsl"
 #include "reduce.glsl"
 #include "logits_row.glsl"
+#include "row_slices.glsl"
 #include "noise.glsl"
 
 uint cutoff_key, cutoff_id;  // of the row's FilterResult
@@ -37,25 +40,53 @@ void offer(inout Draw best, uint key, uint id, float temperature, uint key0, uin
   }
 }
 
-Draw draw(uint row, float temperature, uint key0, uint key1) {
-  uint me = gl_LocalInvocationID.x, num_listed = kept.w[row * kKeptWords + kKeptListed];
-  Draw own = Draw(kNoToken, kAllIds, kNoToken), all;
-  for (uint i = me; i < num_listed; i += gl_WorkGroupSize.x)
+// The draws of all invocations as one, in each of them.
+Draw join(Draw own) {
+  Draw all;
+  all.key = group_max_uint(own.key);
+  all.id = group_min_uint(own.key == all.key ? own.id : kAllIds);
+  all.second_key = group_max_uint(own.id == all.id ? own.second_key : own.key);
+  return all;
+}
+
+Draw draw_listed(uint row, uint num_listed, float temperature, uint key0, uint key1) {
+  Draw own = Draw(kNoToken, kAllIds, kNoToken);
+  for (uint i = gl_LocalInvocationID.x; i < num_listed; i += gl_WorkGroupSize.x)
     offer(own, candidates.w[2u * kListMax * row + i], candidates.w[2u * kListMax * row + kListMax + i], temperature,
           key0, key1);
-  for (uint quad = me; num_listed == 0u && 4u * quad < vocab_size;) {
+  return join(own);
+}
+
+Draw draw_slice(float temperature, uint key0, uint key1) {
+  Draw own = Draw(kNoToken, kAllIds, kNoToken);
+  uvec2 quads = slice_quads();
+  for (uint quad = quads.x + gl_LocalInvocationID.x; quad < quads.y;) {
     Loads loads = load(quad);
-    [[dont_unroll]] for (uint j = 0; j < kLoads; ++j, quad += gl_WorkGroupSize.x) {
+    [[dont_unroll]] for (uint j = 0; j < kLoads && quad < quads.y; ++j, quad += gl_WorkGroupSize.x) {
       uvec4 keys = keys_of(loads.now);
       turn(loads);
       [[dont_unroll]] for (uint c = 0; c < 4u; ++c, keys = keys.yzwx)
         offer(own, keys.x, 4u * quad + c, temperature, key0, key1);
     }
   }
-  all.key = group_max_uint(own.key);
-  all.id = group_min_uint(own.key == all.key ? own.id : kAllIds);
-  all.second_key = group_max_uint(own.id == all.id ? own.second_key : own.key);
-  return all;
+  return join(own);
+}
+
+// Whether this group is the last of the row's; then `own`, of its slice, becomes that of the row.
+bool gather_slices(uint row, inout Draw own) {
+  uint me = gl_LocalInvocationID.x, at = slice_word(row, gl_WorkGroupID.y);
+  Slices slices = Slices(candidates);
+  if (me == 0u) {
+    slices.w[at] = own.key;
+    slices.w[at + 1u] = own.id;
+    slices.w[at + 2u] = own.second_key;
+  }
+  if (!arrives_last(row)) return false;
+  own = Draw(kNoToken, kAllIds, kNoToken);
+  at = slice_word(row, me);
+  if (me < gl_NumWorkGroups.y) own = Draw(slices.w[at], slices.w[at + 1u], slices.w[at + 2u]);
+  own = join(own);
+  return true;
 }
 
 void main() {
@@ -70,13 +101,19 @@ void main() {
   cutoff_key = key_of(kept.w[first + kKeptCutoff]);
   cutoff_id = kept.w[first + kKeptCutoffId];
 
+  bool draws = good && !forced;
+  uint num_listed = kept.w[first + kKeptListed];
+  bool sliced = draws && num_listed == 0u;
+  if (!sliced && gl_WorkGroupID.y > 0u) return;
+
   uint token = good ? inputs.w[record + kRecordForced] : 0xffffffffu;
   float margin = 0.0;
-  if (good && !forced) {
+  if (draws) {
     uint seed_lo = rows.w[state + kRowSeedLo], seed_hi = rows.w[state + kRowSeedHi], branch = rows.w[state + kRowBranch];
     uint position = inputs.w[record + kRecordPosition];
-    Draw drawn = draw(row, temperature, noise_key(seed_lo, seed_hi, branch, position, 0u),
-                      noise_key(seed_lo, seed_hi, branch, position, 1u));
+    uint key0 = noise_key(seed_lo, seed_hi, branch, position, 0u), key1 = noise_key(seed_lo, seed_hi, branch, position, 1u);
+    Draw drawn = sliced ? draw_slice(temperature, key0, key1) : draw_listed(row, num_listed, temperature, key0, key1);
+    if (sliced && gl_NumWorkGroups.y > 1u && !gather_slices(row, drawn)) return;
     token = drawn.id;
     margin = drawn.second_key > kMasked ? number_of(drawn.key) - number_of(drawn.second_key) : kInfinity;
   }

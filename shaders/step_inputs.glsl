@@ -15,7 +15,7 @@ const uint kUpdateSet = 0, kUpdatePatchTable = 1, kUpdateCopySlot = 2, kUpdateRe
 const uint kRecordWords = 8;
 // AttentionItem: slot, token_first, num_tokens, position_first, key_begin, key_end, partial.
 const uint kItemWords = 8;
-// MergeItem: token, partial_first, num_partials. BlockCopy: source, target, num_tokens.
+// MergeItem: token, partial_first, num_partials, is_prompt. BlockCopy: source, target, num_tokens.
 const uint kMergeWords = 4, kCopyWords = 4;
 // SampleRecord: slot, token_idx, output_position, flags, forced_token, bias_first, num_bias.
 const uint kSampleWords = 8;

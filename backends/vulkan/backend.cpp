@@ -20,6 +20,7 @@ class VulkanBackend final : public Backend {
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
   Status create_state(const StateConfig& config) override;
   Status create_kv_pools(std::span<const KvGroup> groups) override;
+  Status compile(std::span<const OpList* const> lists) override;
   Status prepare(const OpList& list) override;
   Result<Ticket> submit(const StepSubmission& step) override;
   Result<StepOutput> wait(Ticket ticket) override;
@@ -93,6 +94,7 @@ void VulkanBackend::fill_caps(uint32_t device_idx) {
   caps_.batch_invariant = true;
   caps_.head_dim_max = 256;
   caps_.step_tokens_max = 8192;
+  caps_.decode_works = decode_works(traits);
 }
 
 Status VulkanBackend::ready() const {
@@ -132,11 +134,13 @@ Status VulkanBackend::create_state(const StateConfig& config) {
       config.sample_words_max * 4,
       uint64_t{config.sample_rows_max} * 2 * kListMax * 4,
       device_->traits().num_cores * uint64_t{kSplitBytesCore},
-      device_->traits().num_cores * 2 * uint64_t{4},
+      std::max(device_->traits().num_cores * 2, config.sample_rows_max) * uint64_t{4},
+      uint64_t{config.partials_max} * config.heads_max * 4,
   };
-  View* views[] = {&resources_.hidden,     &resources_.rows,     &resources_.tables,         &resources_.counts,
-                   &resources_.partials,   &resources_.results,  &resources_.forward_inputs, &resources_.sample_inputs,
-                   &resources_.candidates, &resources_.products, &resources_.arrivals};
+  View* views[] = {&resources_.hidden,         &resources_.rows,          &resources_.tables,
+                   &resources_.counts,         &resources_.partials,      &resources_.results,
+                   &resources_.forward_inputs, &resources_.sample_inputs, &resources_.candidates,
+                   &resources_.products,       &resources_.arrivals,      &resources_.merge_arrivals};
   static_assert(std::size(sizes) == std::size(views));
   auto state = RangeSet::create(*device_, &book_, MemoryKind::kState, sizes);
   if (!state) return state.error();
@@ -199,6 +203,11 @@ Status VulkanBackend::create_kv_pools(std::span<const KvGroup> groups) {
   for (const auto& buffer : kv_->buffers())
     if (Status s = transfer_->zero({0, buffer.get(), 0, buffer->bytes()}); !s) return remember(std::move(s));
   return {};
+}
+
+Status VulkanBackend::compile(std::span<const OpList* const> lists) {
+  if (Status status = ready(); !status) return status;
+  return remember(executor_->compile(resources_, lists));
 }
 
 Status VulkanBackend::prepare(const OpList& list) {

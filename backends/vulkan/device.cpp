@@ -94,8 +94,8 @@ Tier choose_tier(const Instance& instance, VkPhysicalDevice physical, const Feat
                         v11.subgroupSize <= 64;
   if (!subgroup || cap < Tier::kSubgroup) return Tier::kScalar;
   traits->subgroup_size = v11.subgroupSize;
-  const bool matrix = has_matrix_extension && f.matrix.cooperativeMatrix && f.v12.vulkanMemoryModel &&
-                      f.v12.shaderFloat16 && f.v11.storageBuffer16BitAccess && cap >= Tier::kMatrix;
+  const bool matrix = has_matrix_extension && f.matrix.cooperativeMatrix && f.v12.shaderFloat16 &&
+                      f.v11.storageBuffer16BitAccess && cap >= Tier::kMatrix;
   return matrix && choose_matrix_shape(instance, physical, traits) ? Tier::kMatrix : Tier::kSubgroup;
 }
 
@@ -196,6 +196,7 @@ Candidate inspect(const Instance& instance, VkPhysicalDevice physical) {
   need(features.v13.synchronization2, "synchronization2");
   need(features.v13.maintenance4, "maintenance4");
   need(features.v12.bufferDeviceAddress, "buffer device addresses");
+  need(features.v12.vulkanMemoryModel && features.v12.vulkanMemoryModelDeviceScope, "the Vulkan memory model");
   need(core.limits.timestampComputeAndGraphics, "timestamps on compute queues");
   need(core.limits.maxPushConstantsSize >= 128, "128 bytes of push constants");
   need(traits.memory_bytes > 0, "device-local memory");
@@ -262,13 +263,14 @@ Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<const Instance> ins
   features.chain(matrix);
   features.v12.bufferDeviceAddress = VK_TRUE;
   features.v12.timelineSemaphore = VK_TRUE;
+  features.v12.vulkanMemoryModel = VK_TRUE;
+  features.v12.vulkanMemoryModelDeviceScope = VK_TRUE;  // of plain atomics
   features.v13.synchronization2 = VK_TRUE;
   features.v13.maintenance4 = VK_TRUE;
   features.v13.subgroupSizeControl = subgroup;
   features.v13.computeFullSubgroups = subgroup;
   features.v11.storageBuffer16BitAccess = matrix;
   features.v12.shaderFloat16 = matrix;
-  features.v12.vulkanMemoryModel = matrix;
   features.matrix.cooperativeMatrix = matrix;
 
   const float priority = 1.0f;

@@ -24,6 +24,16 @@ void full_barrier(const Device& device, VkCommandBuffer commands) {
   device.api().CmdPipelineBarrier2(commands, &dependency);
 }
 
+Status record_all(Recorder& recorder) {
+  recorder.begin();
+  for (uint32_t i = 0; i < recorder.list().ops.size();) {
+    auto taken = record_ops(recorder, i);
+    if (!taken) return taken.error();
+    i += *taken;
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Executor>> Executor::create(const Device& device, MemoryBook* book, Pipelines* pipelines,
@@ -104,29 +114,38 @@ void Executor::evict_recordings() {
   }
 }
 
-Status Executor::record(const Resources& resources, const OpList& list, Recording* recording) {
-  recording->plan = plan_arena(list, kArenaAlignment);
-  if (recording->plan.bytes > resources.arena.bytes)
+Result<ArenaPlan> Executor::plan(const Resources& resources, const OpList& list) const {
+  ArenaPlan plan = plan_arena(list, kArenaAlignment);
+  if (plan.bytes > resources.arena.bytes)
     return make_error(ErrorCode::kInvalidArgument, "vulkan: list {}: expected an arena of {} bytes, state has {}",
-                      list.name, recording->plan.bytes, resources.arena.bytes);
-  const auto walk = [&](Recorder& recorder) -> Status {
-    recorder.begin();
-    for (uint32_t i = 0; i < list.ops.size();) {
-      auto taken = record_ops(recorder, i);
-      if (!taken) return taken.error();
-      i += *taken;
-    }
-    return {};
-  };
-  Recorder collector(device_, *pipelines_, resources, list, recording->plan, VK_NULL_HANDLE);
-  if (Status status = walk(collector); !status) return status;
-  if (Status status = pipelines_->compile(collector.kernels()); !status) return status;
+                      list.name, plan.bytes, resources.arena.bytes);
+  return plan;
+}
+
+Status Executor::compile(const Resources& resources, std::span<const OpList* const> lists) {
+  std::vector<Kernel> kernels;
+  for (const OpList* list : lists) {
+    auto arena = plan(resources, *list);
+    if (!arena) return arena.error();
+    Recorder collector(device_, *pipelines_, resources, *list, *arena, VK_NULL_HANDLE);
+    if (Status status = record_all(collector); !status) return status;
+    kernels.insert(kernels.end(), collector.kernels().begin(), collector.kernels().end());
+  }
+  return pipelines_->compile(kernels);
+}
+
+Status Executor::record(const Resources& resources, const OpList& list, Recording* recording) {
+  const OpList* const lists[] = {&list};
+  if (Status status = compile(resources, lists); !status) return status;
+  auto arena = plan(resources, list);
+  if (!arena) return arena.error();
+  recording->plan = std::move(*arena);
   auto commands = allocate_commands();
   if (!commands) return commands.error();
   recording->commands = *commands;
   if (Status status = begin_commands(*commands, false); !status) return status;
   Recorder recorder(device_, *pipelines_, resources, list, recording->plan, *commands);
-  if (Status status = walk(recorder); !status) return status;
+  if (Status status = record_all(recorder); !status) return status;
   VK_TRY(device_.api().EndCommandBuffer(*commands), "vkEndCommandBuffer");
   return {};
 }

@@ -20,6 +20,7 @@ class Executor {
 
   // Recordings refer to addresses: they are dropped when any resource moves.
   void drop_recordings();
+  Status compile(const Resources& resources, std::span<const OpList* const> lists);
   Status prepare(const Resources& resources, const OpList& list);
   Result<Ticket> submit(const Resources& resources, const StepSubmission& step);
   Result<StepOutput> wait(Ticket ticket);
@@ -45,6 +46,7 @@ class Executor {
   Executor(const Device& device, Pipelines* pipelines, const StateConfig& config)
       : device_(device), pipelines_(pipelines), config_(config) {}
   Result<Recording*> recording(const Resources& resources, const OpList& list);
+  Result<ArenaPlan> plan(const Resources& resources, const OpList& list) const;
   Status record(const Resources& resources, const OpList& list, Recording* recording);
   Status check_inputs(const StepSubmission& step) const;
   Result<VkCommandBuffer> allocate_commands();

@@ -103,6 +103,14 @@ Result<uint32_t> record_ops(Recorder& recorder, uint32_t idx) {
     if (Status status = record_fused(recorder, *matmul, *activation); !status) return status.error();
     return 2;
   }
+  // Nobody but attention reads what they leave of qkv, and of that q alone.
+  const auto* turn = at(idx + 1) ? std::get_if<Rope>(at(idx + 1)) : nullptr;
+  const auto* store = at(idx + 2) ? std::get_if<KvWrite>(at(idx + 2)) : nullptr;
+  if (matmul && turn && store && at(idx + 3) && std::holds_alternative<PagedAttention>(*at(idx + 3)) &&
+      recorder.last_op(matmul->out) == static_cast<int>(idx) + 3 && can_fuse(recorder, *matmul, *turn, *store)) {
+    if (Status status = record_fused(recorder, *matmul, *turn, *store); !status) return status.error();
+    return 3;
+  }
   Status status = std::visit(
       [&]<class T>(const T& op) -> Status {
         if constexpr (std::is_same_v<T, QkNorm> || std::is_same_v<T, Rope> || std::is_same_v<T, KvWrite>)

@@ -22,6 +22,11 @@ constexpr uint32_t kv_constant(KvDType dtype) {
   return static_cast<uint32_t>(dtype) + 1;
 }
 
+// Pairing as kernels know it (shaders/rope.glsl): 0 is none.
+constexpr uint32_t rope_constant(const Rope& rope) {
+  return static_cast<uint32_t>(rope.pairing) + 1;
+}
+
 // The blocks of one pool, on the device or in the host's memory.
 struct KvMemory {
   std::vector<View> data, scales;  // by layer; no scales: empty
@@ -41,9 +46,10 @@ struct Resources {
   View tables;      // [slots_max, blocks_row_max] block ids
   View counts;      // [penalty_rows_max, vocab]: bit 31 in the prompt, below it how often in the output
   View partials;    // [partials_max, heads_max, head_dim_max + 2] f32: max, sum, values
+  View merge_arrivals;  // [partials_max, heads_max] words: how many splits of a token are done
   View candidates;  // [sample_rows_max, 2 * kListMax]: keys and ids of the best tokens, from filter to sample
   View products;    // [num_cores, kSplitBytesCore]: sums that workgroups of matmul_matrix hand to each other
-  View arrivals;    // [2 * num_cores] words: how many of a tile's workgroups have done so
+  View arrivals;    // words: how many workgroups of a tile have done so, or of a row that is sampled
   View results;     // [sample_rows_max] SampleResult, then [sample_rows_max] LogprobRow
   View forward_inputs, sample_inputs;
   std::vector<KvPool> pools;
@@ -122,6 +128,9 @@ class Recorder {
 // Records op `idx` of the list, and any neighbours that it is fused with; returns how many ops that were.
 Result<uint32_t> record_ops(Recorder& recorder, uint32_t idx);
 
+// Caps::decode_works.
+uint32_t decode_works(const Traits& traits);
+
 // One function an op, in ops/<op>.cpp. Errors: unsupported, naming what is not done.
 Status record(Recorder& r, const UpdateRows& op);
 Status record(Recorder& r, const PrepareRows& op);
@@ -144,6 +153,9 @@ Status record(Recorder& r, const LoadBlocks& op);
 // Both in one kernel that leaves out the matmul's own result.
 bool can_fuse(const Recorder& r, const Matmul& matmul, const GatedActivation& activation);
 Status record_fused(Recorder& r, const Matmul& matmul, const GatedActivation& activation);
+// All in one kernel that leaves k and v out of the matmul's own result.
+bool can_fuse(const Recorder& r, const Matmul& matmul, const Rope& rope, const KvWrite& write);
+Status record_fused(Recorder& r, const Matmul& matmul, const Rope& rope, const KvWrite& write);
 // Any run of these over one qkv tensor is one kernel; null ones are left out.
 Status record(Recorder& r, const QkNorm* norm, const Rope* rope, const KvWrite* write);
 

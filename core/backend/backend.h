@@ -86,6 +86,12 @@ class Backend {
   // host can't give it).
   virtual Status create_kv_pools(std::span<const KvGroup> groups) = 0;
 
+  // Compiles the kernels of all of the lists side by side, where kernels are compiled at all. Optional: prepare does it
+  // too.
+  virtual Status compile(std::span<const OpList* const> lists) {
+    (void)lists;
+    return {};
+  }
   // Compiles what `list` needs (pipelines, graphs) ahead of its first submission. Optional: submit does it too.
   virtual Status prepare(const OpList& list) = 0;
   virtual Result<Ticket> submit(const StepSubmission& step) = 0;

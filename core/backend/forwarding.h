@@ -19,6 +19,7 @@ class ForwardingBackend : public Backend {
   }
   Status create_state(const StateConfig& config) override { return inner_->create_state(config); }
   Status create_kv_pools(std::span<const KvGroup> groups) override { return inner_->create_kv_pools(groups); }
+  Status compile(std::span<const OpList* const> lists) override { return inner_->compile(lists); }
   Status prepare(const OpList& list) override { return inner_->prepare(list); }
   Result<Ticket> submit(const StepSubmission& step) override { return inner_->submit(step); }
   Result<StepOutput> wait(Ticket ticket) override { return inner_->wait(ticket); }

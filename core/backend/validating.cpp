@@ -52,6 +52,8 @@ class ValidatingBackend final : public Backend {
     return inner_->create_kv_pools(groups);
   }
 
+  Status compile(std::span<const OpList* const> lists) override { return inner_->compile(lists); }
+
   Status prepare(const OpList& list) override {
     const Part part = list.num_sampled > 0 ? Part::kSample : list.num_tokens > 0 ? Part::kForward : Part::kMemory;
     if (Status status = check(list, part); !status) return status;

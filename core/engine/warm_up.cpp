@@ -68,6 +68,16 @@ ProbeShape largest_step(const EngineConfig& config) {
   return {1, num_tokens, 0, std::min(config.sample_rows_max, num_tokens), config.block_tokens};
 }
 
+// What the largest step and a first request's will run: one after the other they would compile for seconds.
+Status compile_first_lists(const EngineConfig& config, Lowering* lowering, Backend* backend) {
+  std::vector<const OpList*> lists;
+  for (const uint32_t tokens : {1u, 16u, 32u, 64u, config.step_tokens_max})
+    lists.push_back(&lowering->forward_list(tokens, config.batch_invariant, config.batch_invariant || tokens == 1));
+  for (const uint32_t sampled : {1u, config.sample_rows_max})
+    lists.push_back(&lowering->sample_list(sampled, config.batch_invariant));
+  return backend->compile(lists);
+}
+
 // Milliseconds a token.
 Result<double> run_largest_step(const EngineConfig& config, uint32_t vocab_size, Lowering* lowering, Backend* backend) {
   const ProbeShape shape = largest_step(config);
@@ -127,6 +137,7 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   if (!caps.is_cpu) {
     group.num_blocks = probe_blocks(largest_step(*config));
     if (Status status = backend->create_kv_pools({&group, 1}); !status) return status.error();
+    if (Status status = compile_first_lists(*config, warm.lowering.get(), backend); !status) return status.error();
     Result<double> token_ms = run_largest_step(*config, model->config.vocab_size, warm.lowering.get(), backend);
     if (!token_ms) return token_ms.error();
     warm.cost_prior.token_ms = *token_ms;

@@ -118,7 +118,7 @@ bool takes_fragment(const Traits& traits, const Piece& piece, uint32_t rows, DTy
 // Subgroups of a group, the fewer the more groups there are, and steps ahead: the fastest measured on an H200
 // (docs/performance.md). A processor's compiler takes minutes over many subgroups.
 Choice choose_fragment(const Traits& traits, const Piece& piece, uint32_t columns, bool bias,
-                       const GatedActivation* activation) {
+                       const GatedActivation* activation, const Rope* rope = nullptr, uint32_t pool_dtype = 0) {
   const Fragment& shape = traits.fragment;
   const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
   const uint32_t groups = activation ? ceil_div(num_rows / 2, shape.m / 2) : ceil_div(num_rows, shape.m);
@@ -133,7 +133,8 @@ Choice choose_fragment(const Traits& traits, const Piece& piece, uint32_t column
   return {{"matmul_fragment",
            subgroups * traits.subgroup_size,
            {encoding, bias, quantized ? 1u : 2u, subgroups, shape.m, shape.n, shape.k, shape.row_lanes, tail,
-            activation != nullptr, activation ? static_cast<uint32_t>(activation->activation) : 0}},
+            activation != nullptr, activation ? static_cast<uint32_t>(activation->activation) : 0,
+            rope ? rope_constant(*rope) : 0, pool_dtype}},
           {groups}};
 }
 
@@ -231,6 +232,47 @@ Status record_fused(Recorder& r, const Matmul& matmul, const GatedActivation& ac
   push.add(r.desc(activation.out).columns);
   const View reads[] = {x, piece.view}, writes[] = {out};
   r.dispatch(choice.kernel, push, choice.groups, reads, writes);
+  return {};
+}
+
+bool can_fuse(const Recorder& r, const Matmul& matmul, const Rope& rope, const KvWrite& write) {
+  const KvDType dtype = r.resources().pools[write.kv_group].group.dtype;
+  const auto fits = [&](const Piece& piece) {
+    return takes_fragment(r.traits(), piece, r.list().rows_of(matmul.x), r.desc(matmul.x).dtype,
+                          r.list().batch_invariant) &&
+           piece.row_begin % rope.head_dim == 0 && piece.num_rows % rope.head_dim == 0;
+  };
+  return rope.qkv == matmul.out && write.qkv == matmul.out && rope.rope_dim == rope.head_dim &&
+         rope.head_dim % 16 == 0 && (dtype == KvDType::kF16 || dtype == KvDType::kBF16) &&
+         r.desc(matmul.x).columns % 32 == 0 && std::ranges::all_of(r.weights().group(matmul.group), fits);
+}
+
+Status record_fused(Recorder& r, const Matmul& matmul, const Rope& rope, const KvWrite& write) {
+  const KvPool& pool = r.resources().pools[write.kv_group];
+  const View x = r.tensor(matmul.x), out = r.tensor(matmul.out), data = pool.device.data[write.layer];
+  const View positions = r.tensor(rope.positions), kv_slots = r.tensor(write.kv_slots);
+  const uint32_t columns = r.desc(matmul.x).columns;
+  auto freqs = r.weights().vector(rope.freqs);
+  if (!freqs) return freqs.error();
+  const bool with_bias = r.weights().bias(matmul.group) >= 0;
+  auto bias = with_bias ? r.weights().vector(r.weights().bias(matmul.group)) : Result<View>(out);
+  if (!bias) return bias.error();
+  bool is_first = true;
+  for (const Piece& piece : r.weights().group(matmul.group)) {
+    const Choice choice =
+        choose_fragment(r.traits(), piece, columns, with_bias, nullptr, &rope, kv_constant(pool.group.dtype));
+    Push push;
+    push.add(x).add(piece.view).add(*bias).add(out).add(r.live_count(matmul.x)).add(columns);
+    push.add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows));
+    push.add(static_cast<uint32_t>(piece.row_begin)).add(r.desc(matmul.out).columns).add(0u);
+    push.add(positions).add(kv_slots).add(*freqs).add(data);
+    push.add(rope.num_heads).add(rope.num_kv_heads).add(rope.head_dim).add(pool.group.block_tokens);
+    push.add(rope.magnitude);
+    // As in record: pieces write apart, and the first claims it all.
+    const View reads[] = {x, piece.view, positions, kv_slots}, writes[] = {out, data};
+    r.dispatch(choice.kernel, push, choice.groups, reads, std::span(writes).first(is_first ? 2 : 0));
+    is_first = false;
+  }
   return {};
 }
 

@@ -33,12 +33,13 @@ Choice choose(const Traits& traits, const OpList& list, uint32_t head_dim) {
 bool has_decode_kernel(const Traits& traits, uint32_t head_dim) {
   return traits.tier >= Tier::kSubgroup && !traits.cpu_kernels && head_dim / 8 <= traits.subgroup_size;
 }
-Choice choose_decode(const Traits& traits, uint32_t head_dim, uint32_t group_heads) {
+Choice choose_decode(const Traits& traits, const OpList& list, uint32_t head_dim, uint32_t group_heads) {
   const uint32_t heads = std::min(group_heads, kDecodeHeadsMax), key_lanes = std::bit_ceil(head_dim / 8);
   // Queries and values of many heads leave fewer registers for keys under way.
   const uint32_t batch = heads <= 4 ? 4 : 2;
-  // Shared memory holds the values that subgroups merge.
-  uint32_t subgroups = 4;
+  // One or two rows leave most of a device idle whatever their splits. Shared memory holds the values that subgroups
+  // merge.
+  uint32_t subgroups = list.num_tokens <= 2 && !list.batch_invariant && !traits.is_cpu ? 8 : 4;
   while (subgroups > 1 && subgroups * heads * (head_dim + 2) * 4 > traits.shared_bytes) subgroups /= 2;
   return {"paged_attention_decode", subgroups * traits.subgroup_size, {heads, key_lanes, subgroups, batch}, heads};
 }
@@ -77,6 +78,10 @@ Choice choose_matrix(const Traits& traits, uint32_t head_dim, uint32_t item_rows
 
 }  // namespace
 
+uint32_t decode_works(const Traits& traits) {
+  return has_decode_kernel(traits, 0) ? traits.num_cores * 2 : 0;
+}
+
 Status record(Recorder& r, const PagedAttention& op) {
   const Resources& res = r.resources();
   const KvPool& pool = res.pools[op.kv_group];
@@ -90,7 +95,8 @@ Status record(Recorder& r, const PagedAttention& op) {
   constexpr uint32_t kNoItems = kForwardHeaderWords - 1;  // a header word that is always 0
   const auto push_for = [&](uint32_t count, uint32_t count2, uint32_t first, uint32_t first2) {
     Push push;
-    for (const View& view : {qkv, out, res.forward_inputs, res.tables, data, scales, res.partials}) push.add(view);
+    for (const View& view : {qkv, out, res.forward_inputs, res.tables, data, scales, res.partials, res.merge_arrivals})
+      push.add(view);
     push.add(op.num_heads).add(op.num_kv_heads).add(pool.group.block_tokens).add(res.config.blocks_row_max);
     push.add(count).add(count2).add(first).add(first2);
     push.add(op.scale * op.scales.k).add(op.window).add(op.soft_cap).add(op.scales.v);
@@ -108,27 +114,33 @@ Status record(Recorder& r, const PagedAttention& op) {
     r.dispatch({choice.shader, choice.group_size, constants}, push,
                {std::clamp(items, 1u, groups_max), op.num_kv_heads, tiles}, reads, claimed);
   };
+  const auto merge = [&](bool prompt_only) {
+    std::vector<uint32_t> constants = shape;
+    constants.push_back(prompt_only);
+    const View merge_reads[] = {res.partials};
+    r.dispatch({"paged_attention_merge", r.traits().cpu_kernels ? 8u : 64u, constants},
+               push_for(kFwdNumMerges, kNoItems, kFwdMerges, kNoItems),
+               {std::min(num_tokens, groups_max), op.num_heads}, merge_reads, writes);
+  };
   const uint32_t prompt_tokens = std::min(kPromptItemTokens, num_tokens);
   const Choice any = choose(r.traits(), r.list(), op.head_dim);
-  if (has_decode_kernel(r.traits(), op.head_dim)) {
-    attend(choose_decode(r.traits(), op.head_dim, group_heads), std::max(num_tokens * 8, 16u), kDecodeItemTokens,
-           push_for(kFwdNumDecodeItems, kNoItems, kFwdDecodeItems, kNoItems), writes);
-    if (!r.list().decode_only) {
-      // The two write different rows of out and different partial results, so the second claims nothing.
-      const Choice prompt = has_matrix_kernel(r.traits(), op.head_dim)
-                                ? choose_matrix(r.traits(), op.head_dim, prompt_tokens * group_heads)
-                                : any;
-      attend(prompt, ceil_div(num_tokens, kPromptItemTokens) * 2 + kSplitPromptItemsMax / 2, prompt_tokens,
-             push_for(kFwdNumPromptItems, kNoItems, kFwdPromptItems, kNoItems), {});
-    }
-  } else {
+  if (!has_decode_kernel(r.traits(), op.head_dim)) {
     attend(any, std::max(num_tokens, 16u), prompt_tokens,
            push_for(kFwdNumDecodeItems, kFwdNumPromptItems, kFwdDecodeItems, kFwdPromptItems), writes);
+    merge(false);
+    return {};
   }
-  const View merge_reads[] = {res.partials};
-  r.dispatch({"paged_attention_merge", r.traits().cpu_kernels ? 8u : 64u, shape},
-             push_for(kFwdNumMerges, kNoItems, kFwdMerges, kNoItems), {std::min(num_tokens, groups_max), op.num_heads},
-             merge_reads, writes);
+  attend(choose_decode(r.traits(), r.list(), op.head_dim, group_heads),
+         std::max(num_tokens * 8, decode_works(r.traits()) / op.num_kv_heads), kDecodeItemTokens,
+         push_for(kFwdNumDecodeItems, kNoItems, kFwdDecodeItems, kNoItems), writes);
+  if (r.list().decode_only) return {};
+  // The two write different rows of out and different partial results, so the second claims nothing.
+  const Choice prompt = has_matrix_kernel(r.traits(), op.head_dim)
+                            ? choose_matrix(r.traits(), op.head_dim, prompt_tokens * group_heads)
+                            : any;
+  attend(prompt, ceil_div(num_tokens, kPromptItemTokens) * 2 + kSplitPromptItemsMax / 2, prompt_tokens,
+         push_for(kFwdNumPromptItems, kNoItems, kFwdPromptItems, kNoItems), {});
+  merge(true);
   return {};
 }
 

@@ -45,7 +45,7 @@ Status record(Recorder& r, const QkNorm* norm, const Rope* rope, const KvWrite* 
   const KvTensorScales tensor_scales = write ? write->scales : KvTensorScales{};
   push.add(tensor_scales.k).add(tensor_scales.v);
 
-  const uint32_t pairing = !rope ? 0 : rope->pairing == RopePairing::kInterleaved ? 1 : 2;
+  const uint32_t pairing = rope ? rope_constant(*rope) : 0;
   const uint32_t group_size = r.traits().cpu_kernels ? 8 : 32;
   const View reads[] = {qkv, positions, kv_slots}, writes[] = {qkv, data, scales};
   // q heads alone need nothing when only k and v are stored, but the grid stays the same: they leave at once.
