@@ -132,7 +132,7 @@ Status VulkanBackend::create_state(const StateConfig& config) {
       config.sample_words_max * 4,
       uint64_t{config.sample_rows_max} * 2 * kListMax * 4,
       device_->traits().num_cores * uint64_t{kSplitBytesCore},
-      device_->traits().num_cores * 2 * uint64_t{4},
+      device_->traits().num_cores * 4 * uint64_t{4},
   };
   View* views[] = {&resources_.hidden,     &resources_.rows,     &resources_.tables,         &resources_.counts,
                    &resources_.partials,   &resources_.results,  &resources_.forward_inputs, &resources_.sample_inputs,

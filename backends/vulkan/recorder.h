@@ -43,7 +43,7 @@ struct Resources {
   View partials;    // [partials_max, heads_max, head_dim_max + 2] f32: max, sum, values
   View candidates;  // [sample_rows_max, 2 * kListMax]: keys and ids of the best tokens, from filter to sample
   View products;    // [num_cores, kSplitBytesCore]: sums that workgroups of matmul_matrix hand to each other
-  View arrivals;    // [2 * num_cores] words: how many of a tile's workgroups have done so
+  View arrivals;    // [4 * num_cores] words: how many of a tile's workgroups have done so
   View results;     // [sample_rows_max] SampleResult, then [sample_rows_max] LogprobRow
   View forward_inputs, sample_inputs;
   std::vector<KvPool> pools;

@@ -16,6 +16,7 @@ struct Choice {
   // matmul_matrix: how many workgroups may share the columns of a tile, the bytes that each then hands over, and how
   // many of them fill a core; and tiles that all numbers of rows count alike (0: no matrix units)
   uint32_t splits_max = 1, split_bytes = 0, core_groups = 1, invariant_tiles = 0;
+  uint64_t shared_bytes = 0;  // of matmul_batch: sums of tiles that several groups make
 };
 
 // Of matmul_matrix: weight rows by rows of x, of a workgroup and of a subgroup; slices and steps ahead.
@@ -137,9 +138,51 @@ Choice choose_fragment(const Traits& traits, const Piece& piece, uint32_t column
           {groups}};
 }
 
+bool takes_batch(const Traits& traits, const Piece& piece, uint32_t rows, DType x, bool batch_invariant) {
+  return !traits.cpu_kernels && rows > traits.fragment.n && rows <= traits.fragment.n * 8 && !batch_invariant &&
+         x == DType::kF16 && piece.encoding != Encoding::kF32;
+}
+
+Choice choose_batch(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
+                    const GatedActivation* activation, double share = 1) {
+  const Fragment& shape = traits.fragment;
+  const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
+  const uint32_t needed = ceil_div(rows, shape.n);
+  uint32_t matrices = needed <= 2 ? 2 : needed <= 4 ? 4 : 8;
+  const uint32_t unit_columns = !is_quantized(piece.encoding) ? 8 : piece.encoding == Encoding::kQ8_0 ? 16 : 32;
+  uint32_t subgroups = 8, parts = 1, units = (matrices <= 2 ? 64 : 32) / unit_columns,
+           core_groups = matrices > 4 ? 1 : 2;
+  if (traits.is_cpu) {
+    subgroups = 2;
+    units = 1;
+    matrices = std::min(matrices, 2u);
+  }
+  const uint32_t row_units = columns / unit_columns, step_units = units * shape.row_lanes;
+  const uint32_t tile_rows = subgroups * parts * shape.m, tile_cols = matrices * shape.n,
+                 tile_bytes = tile_rows * tile_cols * 4;
+  const uint32_t tiles = activation ? ceil_div(num_rows / 2, tile_rows / 2) : ceil_div(num_rows, tile_rows);
+  const uint32_t steps = tiles * ceil_div(row_units, step_units), cols = ceil_div(rows, tile_cols);
+  const uint32_t room = traits.num_cores * kSplitBytesCore / (2 * tile_bytes * cols);
+  const uint32_t groups = std::max(
+      1u, std::min({static_cast<uint32_t>(std::min(traits.num_cores * core_groups, room) * share), steps / 4}));
+  return {
+      {"matmul_batch",
+       subgroups * traits.subgroup_size,
+       {encoding, bias, subgroups, shape.m, shape.n, shape.k, shape.row_lanes, row_units % step_units != 0,
+        activation != nullptr, activation ? static_cast<uint32_t>(activation->activation) : 0, parts, matrices, units}},
+      {groups, cols},
+      1,
+      0,
+      1,
+      0,
+      uint64_t{groups} * cols * 2 * tile_bytes};
+}
+
 // `rows` of x against the rows of a piece. The constants' order is each shader's.
 Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, DType x, bool bias,
-              bool batch_invariant) {
+              bool batch_invariant, double share) {
+  if (takes_batch(traits, piece, rows, x, batch_invariant))
+    return choose_batch(traits, piece, rows, columns, bias, nullptr, share);
   if (takes_fragment(traits, piece, rows, x, batch_invariant))
     return choose_fragment(traits, piece, columns, bias, nullptr);
   const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
@@ -181,16 +224,23 @@ Status record(Recorder& r, const Matmul& op) {
   const std::vector<Piece>& pieces = r.weights().group(op.group);
   std::vector<Choice> choices;
   const bool batch_invariant = r.list().batch_invariant;
+  uint64_t all_rows = 0;
+  for (const Piece& piece : pieces) all_rows += piece.num_rows;
   for (const Piece& piece : pieces)
-    choices.push_back(choose(r.traits(), piece, rows, columns, r.desc(op.x).dtype, with_bias, batch_invariant));
+    choices.push_back(choose(r.traits(), piece, rows, columns, r.desc(op.x).dtype, with_bias, batch_invariant,
+                             static_cast<double>(piece.num_rows) / static_cast<double>(all_rows)));
   const uint32_t splits = batch_invariant ? invariant_splits(r.traits(), &choices) : num_splits(r.traits(), choices);
   uint64_t products_first = 0, arrivals_first = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const Piece& piece = pieces[i];
     Choice& choice = choices[i];
-    choice.groups.z = splits;
     View products, arrivals;
-    if (splits > 1) {
+    if (choice.shared_bytes > 0) {
+      products = r.resources().products.part(products_first, choice.shared_bytes);
+      arrivals = r.resources().arrivals.part(arrivals_first, choice.groups.x * choice.groups.y * 4ull);
+      products_first += products.bytes;
+      arrivals_first += arrivals.bytes;
+    } else if (choice.groups.z = splits; splits > 1) {
       const uint64_t tiles = uint64_t{choice.groups.x} * choice.groups.y, bytes = tiles * splits * choice.split_bytes;
       products = r.resources().products.part(products_first, bytes);
       arrivals = r.resources().arrivals.part(arrivals_first, tiles * 4);
@@ -199,9 +249,10 @@ Status record(Recorder& r, const Matmul& op) {
     }
     Push push;
     push.add(x).add(piece.view).add(bias).add(out).add(r.live_count(op.x));
-    if (choice.split_bytes > 0) push.add(products).add(arrivals);
+    if (choice.split_bytes > 0 || choice.shared_bytes > 0) push.add(products).add(arrivals);
     push.add(columns).add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows));
     push.add(static_cast<uint32_t>(piece.row_begin)).add(r.desc(op.out).columns);
+    if (choice.shared_bytes > 0) push.add(rows);
     // Pieces write different columns of out, so they need no barrier between each other: each claims one byte range
     // that no other piece claims.
     const View reads[] = {x, piece.view};
@@ -216,20 +267,31 @@ bool can_fuse(const Recorder& r, const Matmul& matmul, const GatedActivation& ac
   return activation.x == matmul.out && r.desc(activation.out).dtype == DType::kF16 &&
          r.desc(activation.out).columns % 4 == 0 && r.desc(matmul.x).columns % 32 == 0 && pieces.size() == 1 &&
          r.weights().bias(matmul.group) < 0 &&
-         takes_fragment(r.traits(), pieces[0], r.list().rows_of(matmul.x), r.desc(matmul.x).dtype,
-                        r.list().batch_invariant);
+         (takes_fragment(r.traits(), pieces[0], r.list().rows_of(matmul.x), r.desc(matmul.x).dtype,
+                         r.list().batch_invariant) ||
+          takes_batch(r.traits(), pieces[0], r.list().rows_of(matmul.x), r.desc(matmul.x).dtype,
+                      r.list().batch_invariant));
 }
 
 Status record_fused(Recorder& r, const Matmul& matmul, const GatedActivation& activation) {
   const Piece& piece = r.weights().group(matmul.group)[0];
   const View x = r.tensor(matmul.x), out = r.tensor(activation.out);
   const uint32_t columns = r.desc(matmul.x).columns;
-  const Choice choice = choose_fragment(r.traits(), piece, columns, false, &activation);
+  const uint32_t rows = r.list().rows_of(matmul.x);
+  const bool batch = takes_batch(r.traits(), piece, rows, r.desc(matmul.x).dtype, false);
+  const Choice choice = batch ? choose_batch(r.traits(), piece, rows, columns, false, &activation)
+                              : choose_fragment(r.traits(), piece, columns, false, &activation);
   Push push;
-  push.add(x).add(piece.view).add(out).add(out).add(r.live_count(matmul.x)).add(columns);
-  push.add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows)).add(0u);
-  push.add(r.desc(activation.out).columns);
-  const View reads[] = {x, piece.view}, writes[] = {out};
+  push.add(x).add(piece.view).add(out).add(out).add(r.live_count(matmul.x));
+  View products, arrivals;
+  if (batch) {
+    products = r.resources().products.part(0, choice.shared_bytes);
+    arrivals = r.resources().arrivals.part(0, choice.groups.x * choice.groups.y * 4ull);
+    push.add(products).add(arrivals);
+  }
+  push.add(columns).add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows)).add(0u);
+  push.add(r.desc(activation.out).columns).add(rows);
+  const View reads[] = {x, piece.view}, writes[] = {out, products, arrivals};
   r.dispatch(choice.kernel, push, choice.groups, reads, writes);
   return {};
 }
