@@ -60,6 +60,7 @@ uint num_row_units, num_outputs, num_steps, num_all_steps;  // units of a row, .
 uint rows[kParts][kLaneRows];                                // first words
 Unit next_units[kStepUnits][kParts][kLaneRows];
 uvec4 next_x[kLaneOctets];
+uint x_from[kLaneOctets], x_to[kLaneOctets];  // octets of x and of a place
 coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator> sums[kParts][kMatrices];
 
 void find_rows(uint tile) {
@@ -83,33 +84,39 @@ void fetch_weights(uint step) {
         next_units[u][p][r] = fetch_unit(weight, rows[p][r], columns, unit_of(step, u));
 }
 
-// Dead columns are read too, so that no load waits for how many there are; nobody asks for their products.
-void fetch_x(uint step) {
-  [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) {
-    uint i = j * kLanes + gl_LocalInvocationIndex, octet = i % kStepOctets;
-    if (kXOctets % kLanes != 0 && i >= kXOctets) break;
-    uint unit = step * kStepRowUnits + octet / kUnitOctets, last = num_row_units - 1u;
-    uint from = min(gl_WorkGroupID.y * kTileCols + i / kStepOctets, x_rows - 1u) * (columns / 8u);
-    next_x[j] = Quads(x).q[from + unit_x(kTail ? min(unit, last) : unit, octet % kUnitOctets * 2u) / 2u];
-    if (kTail && unit > last) next_x[j] = uvec4(0u);
-  }
-}
-
 // Lanes that store neighbours of a column, and those that load theirs of a unit, meet in no bank of shared memory.
 uint swizzle(uint lane, uint octet) { return lane ^ octet * (8 / kUnitOctets); }
 
-void store_x(uint place) {
+// Dead columns are read too, so that no load waits for how many there are; nobody asks for their products.
+void find_x() {
   [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) {
     uint i = j * kLanes + gl_LocalInvocationIndex, col = i / kStepOctets;
-    if (kXOctets % kLanes != 0 && i >= kXOctets) break;
     uint unit = i % kStepOctets / kUnitOctets, octet = i % kUnitOctets;
-    uint lane = col % kRunRows * kRowLanes + unit % kRowLanes;
+    x_from[j] = min(gl_WorkGroupID.y * kTileCols + col, x_rows - 1u) * (columns / 8u) + unit_x(unit, octet * 2u) / 2u;
     uint at = (col / kN * kStepUnits + unit / kRowLanes) * kUnitOctets + octet;
+    x_to[j] = (at * kLaneCols + col % kN / kRunRows) * kSubgroup +
+              swizzle(col % kRunRows * kRowLanes + unit % kRowLanes, octet);
+  }
+}
+
+// A step is a multiple of 4 units, so steps are equally far apart whatever the encoding.
+void fetch_x(uint step) {
+  [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) {
+    uint i = j * kLanes + gl_LocalInvocationIndex, unit = step * kStepRowUnits + i % kStepOctets / kUnitOctets;
+    next_x[j] = uvec4(0u);
+    if ((kXOctets % kLanes == 0 || i < kXOctets) && (!kTail || unit < num_row_units))
+      next_x[j] = Quads(x).q[x_from[j] + step * kStepOctets];
+  }
+}
+
+void store_x(uint place) {
+  [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) {
     f16vec2 pairs[4];
     pairs_of(next_x[j].xy, pairs[0], pairs[1]);
     pairs_of(next_x[j].zw, pairs[2], pairs[3]);
-    places[place + (at * kLaneCols + col % kN / kRunRows) * kSubgroup + swizzle(lane, octet)] =
-        uvec4(packFloat2x16(pairs[0]), packFloat2x16(pairs[1]), packFloat2x16(pairs[2]), packFloat2x16(pairs[3]));
+    if (kXOctets % kLanes == 0 || j * kLanes + gl_LocalInvocationIndex < kXOctets)
+      places[place + x_to[j]] =
+          uvec4(packFloat2x16(pairs[0]), packFloat2x16(pairs[1]), packFloat2x16(pairs[2]), packFloat2x16(pairs[3]));
   }
 }
 
@@ -156,17 +163,20 @@ uint products_of(uint group, bool begins) {
 
 // Numbers m to m + 3 of the tile's for column n.
 void write(uint tile, uint n, uint m, vec4 sum, vec4 up) {
-  uint row = tile * kTileOutputs + m;
+  uint row = tile * kTileOutputs + m, at = n * result_columns + result_first + row;
   if (kActivate) {
     if (row >= num_outputs) return;
     [[unroll]] for (uint c = 0; c < 4; ++c) sum[c] = activate(kActivation, sum[c]) * up[c];
-    Pairs(result).p[(n * result_columns + row) / 4u] = uvec2(pack16(sum.xy, kF16), pack16(sum.zw, kF16));
+    Pairs(result).p[at / 4u] = uvec2(pack16(sum.xy, kF16), pack16(sum.zw, kF16));
     return;
   }
-  [[unroll]] for (uint c = 0; c < 4; ++c) {
-    if (row + c >= num_outputs) return;
-    result.f[n * result_columns + result_first + row + c] = sum[c] + (kBias ? bias.f[result_first + row + c] : 0.0);
+  if (kBias) [[unroll]] for (uint c = 0; c < 4; ++c) sum[c] += bias.f[result_first + min(row + c, num_outputs - 1u)];
+  if (at % 4u == 0u && row + 4u <= num_outputs) {
+    Vec4s(result).v[at / 4u] = sum;
+    return;
   }
+  [[unroll]] for (uint c = 0; c < 4; ++c)
+    if (row + c < num_outputs) result.f[at + c] = sum[c];
 }
 
 // Writes the tile's results, `i` quads of outputs after the first of a matrix of columns; places in quads.
@@ -194,36 +204,40 @@ void write_sums(uint tile, uint place, uint col_first, uint num_cols) {
   }
 }
 
-vec4 total(uint quad, uint first_group, uint last_group) {
-  vec4 sum = products.v[products_of(first_group, true) + quad];
-  for (uint g = first_group + 1u; g <= last_group; ++g) sum += products.v[products_of(g, false) + quad];
-  return sum;
-}
-
 // Of a tile with several groups: this one's `done` steps.
 void share_sums(uint tile, uint done, uint col_first, uint num_cols) {
   uint first_group = group_of(tile * num_steps), last_group = group_of((tile + 1u) * num_steps - 1u);
   uint at = products_of(gl_WorkGroupID.x, first_group == gl_WorkGroupID.x);
   [[unroll]] for (uint c = 0; c < kMatrices; ++c)
-    [[unroll]] for (uint p = 0; p < kParts; ++p)
+    if (col_first + c * kN < num_cols) [[unroll]] for (uint p = 0; p < kParts; ++p)
       coopMatStore(sums[p][c], products.v, at + c * kMatrixQuads + (gl_SubgroupID * kParts + p) * kPartQuads, kM / 4,
                    gl_CooperativeMatrixLayoutColumnMajor);
   group_and_memory_barrier();
   if (gl_LocalInvocationIndex == 0u) {
     uint arrival = gl_WorkGroupID.y * gl_NumWorkGroups.x + first_group;
-    is_last = atomicAdd(arrivals.w[arrival], done, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer,
-                        gl_SemanticsAcquireRelease) == num_steps - done;
+    is_last = atomicAdd(arrivals.w[arrival], done, gl_ScopeQueueFamily, 0, 0) == num_steps - done;
     if (is_last) arrivals.w[arrival] = 0u;
   }
-  group_and_memory_barrier();
+  barrier();
   if (!is_last) return;
-  const uint kOutputs = kTileOutputs / 4 * kN, kUp = kTileParts / 2 * kPartQuads;
-  for (uint i = gl_LocalInvocationIndex; i < kOutputs * kMatrices; i += kLanes) {
-    uint n = col_first + i / (kTileOutputs / 4);
-    if (n >= num_cols) break;
-    uint quad = i / kOutputs * kMatrixQuads + quad_of_output(i % kOutputs);
-    vec4 up = kActivate ? total(quad + kUp, first_group, last_group) : vec4(0.0);
-    write(tile, n, i % (kTileOutputs / 4) * 4u, total(quad, first_group, last_group), up);
+  group_and_memory_barrier();
+  const uint kMatrixOutputs = kTileOutputs / 4 * kN, kOutputs = kMatrixOutputs * kMatrices;
+  const uint kLaneOutputs = (kOutputs + kLanes - 1) / kLanes, kUp = kTileParts / 2 * kPartQuads;
+  vec4 totals[kLaneOutputs], ups[kLaneOutputs];
+  uint quads[kLaneOutputs];
+  [[unroll]] for (uint j = 0; j < kLaneOutputs; ++j) {
+    uint i = min(j * kLanes + gl_LocalInvocationIndex, kOutputs - 1u);
+    quads[j] = i / kMatrixOutputs * kMatrixQuads + quad_of_output(i % kMatrixOutputs);
+    totals[j] = ups[j] = vec4(0.0);
+  }
+  for (uint g = first_group; g <= last_group; ++g) {
+    uint from = products_of(g, g == first_group);
+    [[unroll]] for (uint j = 0; j < kLaneOutputs; ++j) totals[j] += products.v[from + quads[j]];
+    if (kActivate) [[unroll]] for (uint j = 0; j < kLaneOutputs; ++j) ups[j] += products.v[from + kUp + quads[j]];
+  }
+  [[unroll]] for (uint j = 0; j < kLaneOutputs; ++j) {
+    uint i = j * kLanes + gl_LocalInvocationIndex, n = col_first + i / (kTileOutputs / 4);
+    if (i < kOutputs && n < num_cols) write(tile, n, i % (kTileOutputs / 4) * 4u, totals[j], ups[j]);
   }
 }
 
@@ -241,15 +255,15 @@ void main() {
   uint left = first_step(gl_WorkGroupID.x + 1u) - first_step(gl_WorkGroupID.x);
   uint tile = first_step(gl_WorkGroupID.x) / num_steps, step = first_step(gl_WorkGroupID.x) % num_steps;
   find_rows(tile);
+  find_x();
   fetch_weights(step);
   fetch_x(step);
   uint num_cols = count.w[0], col_first = gl_WorkGroupID.y * kTileCols;
   if (col_first >= num_cols) return;
-  f16_1024 = 0x64006400u | num_cols >> 31;  // hidden from the compiler
+  f16_1024 = 0x64006400u | num_cols + gl_LocalInvocationIndex >> 31;  // hidden from the compiler
   clear_sums();
   uint place = 0, done = 0;
   for (; left > 0u; --left) {
-    store_x(place);
     Unit units[kStepUnits][kParts][kLaneRows];
     [[unroll]] for (uint u = 0; u < kStepUnits; ++u)
       [[unroll]] for (uint p = 0; p < kParts; ++p)
@@ -257,6 +271,7 @@ void main() {
     uint now = step;
     bool ends = step + 1u == num_steps;
     step = ends ? 0u : step + 1u;
+    store_x(place);
     if (left > 1u) {
       if (ends) find_rows(tile + 1u);
       fetch_weights(step);
