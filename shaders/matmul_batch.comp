@@ -56,7 +56,8 @@ const uint kRoom = kPlaceQuads / kMatrixQuads, kBatch = kRoom < kMatrices ? kRoo
 shared uvec4 places[2 * kPlaceQuads];  // x of this step and of the next: [matrix][unit][octet][column of a lane][lane]
 shared bool is_last;
 
-uint num_row_units, num_outputs, num_steps, num_all_steps;  // units of a row, ...; steps of a tile, of all tiles
+uint num_row_units, num_outputs, num_steps, num_all_steps;  // steps of a tile, of all tiles
+uint col_first, num_cols;                                    // of the group's rows of x; live ones
 uint rows[kParts][kLaneRows];                                // first words
 Unit next_units[kStepUnits][kParts][kLaneRows];
 uvec4 next_x[kLaneOctets];
@@ -92,7 +93,7 @@ void find_x() {
   [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) {
     uint i = j * kLanes + gl_LocalInvocationIndex, col = i / kStepOctets;
     uint unit = i % kStepOctets / kUnitOctets, octet = i % kUnitOctets;
-    x_from[j] = min(gl_WorkGroupID.y * kTileCols + col, x_rows - 1u) * (columns / 8u) + unit_x(unit, octet * 2u) / 2u;
+    x_from[j] = min(col_first + col, x_rows - 1u) * (columns / 8u) + unit_x(unit, octet * 2u) / 2u;
     uint at = (col / kN * kStepUnits + unit / kRowLanes) * kUnitOctets + octet;
     x_to[j] = (at * kLaneCols + col % kN / kRunRows) * kSubgroup +
               swizzle(col % kRunRows * kRowLanes + unit % kRowLanes, octet);
@@ -179,13 +180,14 @@ void write(uint tile, uint n, uint m, vec4 sum, vec4 up) {
     if (row + c < num_outputs) result.f[at + c] = sum[c];
 }
 
-// Writes the tile's results, `i` quads of outputs after the first of a matrix of columns; places in quads.
+// Where quad `i` of a matrix's outputs, column by column, lies among its sums.
 uint quad_of_output(uint i) {
   uint n = i / (kTileOutputs / 4), m = i % (kTileOutputs / 4);
   return m / (kM / 4) * kPartQuads + n * (kM / 4) + m % (kM / 4);
 }
 
-void write_sums(uint tile, uint place, uint col_first, uint num_cols) {
+// Of a tile that this group alone made; `place` is free.
+void write_sums(uint tile, uint place) {
   const uint kOutputs = kTileOutputs / 4 * kN, kUp = kTileParts / 2 * kPartQuads;
   [[unroll]] for (uint c = 0; c < kMatrices; c += kBatch) {
     [[unroll]] for (uint b = 0; b < kBatch && c + b < kMatrices; ++b)
@@ -205,7 +207,7 @@ void write_sums(uint tile, uint place, uint col_first, uint num_cols) {
 }
 
 // Of a tile with several groups: this one's `done` steps.
-void share_sums(uint tile, uint done, uint col_first, uint num_cols) {
+void share_sums(uint tile, uint done) {
   uint first_group = group_of(tile * num_steps), last_group = group_of((tile + 1u) * num_steps - 1u);
   uint at = products_of(gl_WorkGroupID.x, first_group == gl_WorkGroupID.x);
   [[unroll]] for (uint c = 0; c < kMatrices; ++c)
@@ -254,11 +256,12 @@ void main() {
   num_all_steps = (num_outputs + kTileOutputs - 1u) / kTileOutputs * num_steps;
   uint left = first_step(gl_WorkGroupID.x + 1u) - first_step(gl_WorkGroupID.x);
   uint tile = first_step(gl_WorkGroupID.x) / num_steps, step = first_step(gl_WorkGroupID.x) % num_steps;
+  col_first = gl_WorkGroupID.y * kTileCols;
   find_rows(tile);
   find_x();
   fetch_weights(step);
   fetch_x(step);
-  uint num_cols = count.w[0], col_first = gl_WorkGroupID.y * kTileCols;
+  num_cols = count.w[0];
   if (col_first >= num_cols) return;
   f16_1024 = 0x64006400u | num_cols + gl_LocalInvocationIndex >> 31;  // hidden from the compiler
   clear_sums();
@@ -283,9 +286,9 @@ void main() {
     ++done;
     if (!ends && left > 1u) continue;
     if (done == num_steps)
-      write_sums(tile, place, col_first, num_cols);
+      write_sums(tile, place);
     else
-      share_sums(tile, done, col_first, num_cols);
+      share_sums(tile, done);
     clear_sums();
     done = 0u;
     ++tile;
