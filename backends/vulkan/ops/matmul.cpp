@@ -16,6 +16,7 @@ struct Choice {
   // matmul_matrix: how many workgroups may share the columns of a tile, the bytes that each then hands over, and how
   // many of them fill a core; and tiles that all numbers of rows count alike (0: no matrix units)
   uint32_t splits_max = 1, split_bytes = 0, core_groups = 1, invariant_tiles = 0;
+  uint64_t shared_bytes = 0;  // matmul_batch: what its workgroups hand over
 };
 
 // Of matmul_matrix: weight rows by rows of x, of a workgroup and of a subgroup; slices and steps ahead.
@@ -110,15 +111,21 @@ VectorShape vector_shape(Encoding encoding, uint32_t rows) {
   return {2, 2};
 }
 
+constexpr uint32_t kFragmentMatricesMax = 8;  // of rows of x
+
 bool takes_fragment(const Traits& traits, const Piece& piece, uint32_t rows, DType x, bool batch_invariant) {
-  return !traits.cpu_kernels && rows <= traits.fragment.n && !batch_invariant && x == DType::kF16 &&
-         piece.encoding != Encoding::kF32;
+  return !traits.cpu_kernels && rows <= traits.fragment.n * kFragmentMatricesMax && !batch_invariant &&
+         x == DType::kF16 && piece.encoding != Encoding::kF32;
 }
 
-// Subgroups of a group, the fewer the more groups there are, and steps ahead: the fastest measured on an H200
-// (docs/performance.md). A processor's compiler takes minutes over many subgroups.
-Choice choose_fragment(const Traits& traits, const Piece& piece, uint32_t columns, bool bias,
-                       const GatedActivation* activation, const Rope* rope = nullptr, uint32_t pool_dtype = 0) {
+uint32_t unit_columns(Encoding encoding) {  // twin: shaders/dequant.glsl kUnitVecs
+  return !is_quantized(encoding) ? 8 : encoding == Encoding::kQ8_0 ? 16 : 32;
+}
+
+// One matrix of rows of x. Subgroups of a group, the fewer the more groups there are, and steps ahead: the fastest
+// measured on an H200 (docs/performance.md). A processor's compiler takes minutes over many subgroups.
+Choice choose_few(const Traits& traits, const Piece& piece, uint32_t columns, bool bias,
+                  const GatedActivation* activation, const Rope* rope = nullptr, uint32_t pool_dtype = 0) {
   const Fragment& shape = traits.fragment;
   const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
   const uint32_t groups = activation ? ceil_div(num_rows / 2, shape.m / 2) : ceil_div(num_rows, shape.m);
@@ -128,8 +135,7 @@ Choice choose_fragment(const Traits& traits, const Piece& piece, uint32_t column
                              : groups < 2 * traits.num_cores && !is_k     ? 16
                              : groups >= 8 * traits.num_cores && is_small ? 4
                                                                           : 8;
-  const uint32_t unit_columns = !quantized ? 8 : piece.encoding == Encoding::kQ8_0 ? 16 : 32;
-  const bool tail = columns / unit_columns % shape.row_lanes != 0;
+  const bool tail = columns / unit_columns(piece.encoding) % shape.row_lanes != 0;
   return {{"matmul_fragment",
            subgroups * traits.subgroup_size,
            {encoding, bias, quantized ? 1u : 2u, subgroups, shape.m, shape.n, shape.k, shape.row_lanes, tail,
@@ -138,11 +144,61 @@ Choice choose_fragment(const Traits& traits, const Piece& piece, uint32_t column
           {groups}};
 }
 
+// Of matmul_batch: subgroups of a group, matrices of weight rows of each, matrices of rows of x, columns of a lane in a
+// step, groups of a core.
+struct BatchShape {
+  uint32_t subgroups, parts, matrices, lane_columns, core_groups;
+};
+
+// The fastest measured on an H200 (docs/performance.md), where registers hold as many groups as are said. Numbers of
+// matrices that are left out take longer than the next one. A processor's compiler takes minutes over more.
+BatchShape batch_shape(const Traits& traits, Encoding encoding, uint32_t rows) {
+  const uint32_t matrices = ceil_div(rows, traits.fragment.n);
+  if (traits.is_cpu) return {2, 1, 2, unit_columns(encoding), 2};
+  if (matrices <= 2) return {8, 1, 2, is_quantized(encoding) ? 64u : 32u, 2};
+  if (matrices <= 5) return {4, 2, std::max(matrices, 4u), 32, 2};
+  return {8, 1, 8, 32, 1};
+}
+
+// `share`: of the device, for a piece of a group.
+Choice choose_batch(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
+                    const GatedActivation* activation, double share) {
+  constexpr uint32_t kStepsMin = 4;  // of a group
+  const Fragment& fragment = traits.fragment;
+  const BatchShape shape = batch_shape(traits, piece.encoding, rows);
+  const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
+  const uint32_t tile_rows = shape.subgroups * shape.parts * fragment.m, tile_cols = shape.matrices * fragment.n;
+  const uint32_t lane_units = shape.lane_columns / unit_columns(piece.encoding);
+  const uint32_t row_units = columns / unit_columns(piece.encoding), step_units = lane_units * fragment.row_lanes;
+  const uint32_t row_tiles = activation ? ceil_div(num_rows / 2, tile_rows / 2) : ceil_div(num_rows, tile_rows);
+  const uint32_t col_tiles = ceil_div(rows, tile_cols), steps = row_tiles * ceil_div(row_units, step_units);
+  // A group hands over at most its sums of the tiles where it begins and ends.
+  const uint64_t group_bytes = 2ull * tile_rows * tile_cols * 4 * col_tiles;
+  const double room = std::min(static_cast<double>(traits.num_cores * shape.core_groups) / col_tiles,
+                               static_cast<double>(uint64_t{traits.num_cores} * kSplitBytesCore / group_bytes));
+  const uint32_t groups = std::max(1u, std::min(static_cast<uint32_t>(share * room), steps / kStepsMin));
+  Choice choice{
+      {"matmul_batch",
+       shape.subgroups * traits.subgroup_size,
+       {encoding, bias, shape.subgroups, fragment.m, fragment.n, fragment.k, fragment.row_lanes,
+        row_units % step_units != 0, activation != nullptr,
+        activation ? static_cast<uint32_t>(activation->activation) : 0, shape.parts, shape.matrices, lane_units}},
+      {groups, col_tiles}};
+  choice.shared_bytes = groups * group_bytes;
+  return choice;
+}
+
+Choice choose_fragment(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
+                       const GatedActivation* activation, double share) {
+  if (rows <= traits.fragment.n) return choose_few(traits, piece, columns, bias, activation);
+  return choose_batch(traits, piece, rows, columns, bias, activation, share);
+}
+
 // `rows` of x against the rows of a piece. The constants' order is each shader's.
 Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, DType x, bool bias,
-              bool batch_invariant) {
+              bool batch_invariant, double share) {
   if (takes_fragment(traits, piece, rows, x, batch_invariant))
-    return choose_fragment(traits, piece, columns, bias, nullptr);
+    return choose_fragment(traits, piece, rows, columns, bias, nullptr, share);
   const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
   const uint32_t x_dtype = static_cast<uint32_t>(x);
   if (traits.cpu_kernels && traits.subgroup_size == 8) {
@@ -164,6 +220,20 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
   return {{"matmul_tile", 256, {encoding, x_dtype, bias}}, {ceil_div(num_rows, kTile), ceil_div(rows, kTile)}};
 }
 
+// One piece of the group. `products` and `arrivals`: for sums that its workgroups hand to each other.
+void dispatch(Recorder& r, const Choice& choice, const Piece& piece, TensorId x, const View& bias, TensorId out,
+              const View& products, const View& arrivals, std::span<const View> writes) {
+  const uint32_t columns = r.desc(x).columns;
+  Push push;
+  push.add(r.tensor(x)).add(piece.view).add(bias).add(r.tensor(out)).add(r.live_count(x));
+  if (choice.split_bytes > 0 || choice.shared_bytes > 0) push.add(products).add(arrivals);
+  push.add(columns).add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows));
+  push.add(static_cast<uint32_t>(piece.row_begin)).add(r.desc(out).columns);
+  if (choice.shared_bytes > 0) push.add(r.list().rows_of(x));
+  const View reads[] = {r.tensor(x), piece.view};
+  r.dispatch(choice.kernel, push, choice.groups, reads, writes);
+}
+
 }  // namespace
 
 Status record(Recorder& r, const Matmul& op) {
@@ -171,7 +241,7 @@ Status record(Recorder& r, const Matmul& op) {
   if (columns % 32 != 0)
     return make_error(ErrorCode::kUnsupported, "vulkan: matmul: expected columns in multiples of 32, found {}",
                       columns);
-  const View x = r.tensor(op.x), out = r.tensor(op.out);
+  const View out = r.tensor(op.out);
   View bias = out;
   const bool with_bias = r.weights().bias(op.group) >= 0;
   if (with_bias) {
@@ -183,32 +253,32 @@ Status record(Recorder& r, const Matmul& op) {
   std::vector<Choice> choices;
   const bool batch_invariant = r.list().batch_invariant;
   for (const Piece& piece : pieces)
-    choices.push_back(choose(r.traits(), piece, rows, columns, r.desc(op.x).dtype, with_bias, batch_invariant));
+    choices.push_back(choose(r.traits(), piece, rows, columns, r.desc(op.x).dtype, with_bias, batch_invariant,
+                             static_cast<double>(piece.num_rows) / r.desc(op.out).columns));
   const uint32_t splits = batch_invariant ? invariant_splits(r.traits(), &choices) : num_splits(r.traits(), choices);
   uint64_t products_first = 0, arrivals_first = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
-    const Piece& piece = pieces[i];
     Choice& choice = choices[i];
-    choice.groups.z = splits;
-    View products, arrivals;
-    if (splits > 1) {
-      const uint64_t tiles = uint64_t{choice.groups.x} * choice.groups.y, bytes = tiles * splits * choice.split_bytes;
-      products = r.resources().products.part(products_first, bytes);
-      arrivals = r.resources().arrivals.part(arrivals_first, tiles * 4);
-      products_first += bytes;
-      arrivals_first += tiles * 4;
+    const uint64_t tiles = uint64_t{choice.groups.x} * choice.groups.y;
+    uint64_t products_bytes = choice.shared_bytes;
+    if (choice.shared_bytes == 0) {
+      choice.groups.z = splits;
+      products_bytes = splits > 1 ? tiles * splits * choice.split_bytes : 0;
     }
-    Push push;
-    push.add(x).add(piece.view).add(bias).add(out).add(r.live_count(op.x));
-    if (choice.split_bytes > 0) push.add(products).add(arrivals);
-    push.add(columns).add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows));
-    push.add(static_cast<uint32_t>(piece.row_begin)).add(r.desc(op.out).columns);
+    View products, arrivals;
+    if (products_bytes > 0) {
+      products = r.resources().products.part(products_first, products_bytes);
+      arrivals = r.resources().arrivals.part(arrivals_first, tiles * 4);
+      products_first += products.bytes;
+      arrivals_first += arrivals.bytes;
+    }
     // Pieces write different columns of out, so they need no barrier between each other: each claims one byte range
     // that no other piece claims.
-    const View reads[] = {x, piece.view};
     const View writes[] = {i == 0 ? out : View{}, products, arrivals};
-    r.dispatch(choice.kernel, push, choice.groups, reads, writes);
+    dispatch(r, choice, pieces[i], op.x, bias, op.out, products, arrivals, writes);
   }
+  LLMRT_CHECK(products_first <= r.resources().products.bytes && arrivals_first <= r.resources().arrivals.bytes,
+              "matmul: sums that workgroups hand over");
   return {};
 }
 
@@ -223,15 +293,14 @@ bool can_fuse(const Recorder& r, const Matmul& matmul, const GatedActivation& ac
 
 Status record_fused(Recorder& r, const Matmul& matmul, const GatedActivation& activation) {
   const Piece& piece = r.weights().group(matmul.group)[0];
-  const View x = r.tensor(matmul.x), out = r.tensor(activation.out);
-  const uint32_t columns = r.desc(matmul.x).columns;
-  const Choice choice = choose_fragment(r.traits(), piece, columns, false, &activation);
-  Push push;
-  push.add(x).add(piece.view).add(out).add(out).add(r.live_count(matmul.x)).add(columns);
-  push.add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows)).add(0u);
-  push.add(r.desc(activation.out).columns);
-  const View reads[] = {x, piece.view}, writes[] = {out};
-  r.dispatch(choice.kernel, push, choice.groups, reads, writes);
+  const View out = r.tensor(activation.out);
+  const Choice choice =
+      choose_fragment(r.traits(), piece, r.list().rows_of(matmul.x), r.desc(matmul.x).columns, false, &activation, 1);
+  const uint64_t tiles = choice.shared_bytes > 0 ? uint64_t{choice.groups.x} * choice.groups.y : 0;
+  const View products = r.resources().products.part(0, choice.shared_bytes);
+  const View arrivals = r.resources().arrivals.part(0, tiles * 4);
+  const View writes[] = {out, products, arrivals};
+  dispatch(r, choice, piece, matmul.x, out, activation.out, products, arrivals, writes);
   return {};
 }
 
@@ -242,9 +311,10 @@ bool can_fuse(const Recorder& r, const Matmul& matmul, const Rope& rope, const K
                           r.list().batch_invariant) &&
            piece.row_begin % rope.head_dim == 0 && piece.num_rows % rope.head_dim == 0;
   };
-  return rope.qkv == matmul.out && write.qkv == matmul.out && rope.rope_dim == rope.head_dim &&
-         rope.head_dim % 16 == 0 && (dtype == KvDType::kF16 || dtype == KvDType::kBF16) &&
-         r.desc(matmul.x).columns % 32 == 0 && std::ranges::all_of(r.weights().group(matmul.group), fits);
+  return r.list().rows_of(matmul.x) <= r.traits().fragment.n && rope.qkv == matmul.out && write.qkv == matmul.out &&
+         rope.rope_dim == rope.head_dim && rope.head_dim % 16 == 0 &&
+         (dtype == KvDType::kF16 || dtype == KvDType::kBF16) && r.desc(matmul.x).columns % 32 == 0 &&
+         std::ranges::all_of(r.weights().group(matmul.group), fits);
 }
 
 Status record_fused(Recorder& r, const Matmul& matmul, const Rope& rope, const KvWrite& write) {
@@ -260,7 +330,7 @@ Status record_fused(Recorder& r, const Matmul& matmul, const Rope& rope, const K
   bool is_first = true;
   for (const Piece& piece : r.weights().group(matmul.group)) {
     const Choice choice =
-        choose_fragment(r.traits(), piece, columns, with_bias, nullptr, &rope, kv_constant(pool.group.dtype));
+        choose_few(r.traits(), piece, columns, with_bias, nullptr, &rope, kv_constant(pool.group.dtype));
     Push push;
     push.add(x).add(piece.view).add(*bias).add(out).add(r.live_count(matmul.x)).add(columns);
     push.add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows));
