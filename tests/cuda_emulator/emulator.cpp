@@ -372,7 +372,8 @@ float shared_half(uint32_t at) {
 void multiply_lanes(void** threads, unsigned) {
   const auto at = [&](unsigned i) -> const WarpgroupProduct& { return *static_cast<WarpgroupProduct*>(threads[i]); };
   const WarpgroupProduct& first = at(0);
-  const uint32_t start = static_cast<uint32_t>(first.b & 0x3fff) << 4;
+  const auto start_of = [](uint64_t operand) { return static_cast<uint32_t>(operand & 0x3fff) << 4; };
+  const uint32_t start = start_of(first.b);
   const uint32_t tile_bytes = static_cast<uint32_t>(first.b >> 16 & 0x3fff) << 4;
   constexpr unsigned kDepth = 16;
   std::vector<float> b(first.columns * kDepth);
@@ -381,15 +382,18 @@ void multiply_lanes(void** threads, unsigned) {
       b[n * kDepth + k] = shared_half(first.is_transposed ? start + n / 64 * tile_bytes + k * 128 + n % 64 * 2
                                                           : start + n * 128 + k * 2);
   for (unsigned i = 0; i < kWarpgroup; ++i) {
-    if (at(i).b != first.b || at(i).add != first.add) fail("threads of a warpgroup multiply different matrices");
-    const unsigned quad = i / 4 * 4;
+    if (at(i).b != first.b || at(i).shared_a != first.shared_a || at(i).add != first.add)
+      fail("threads of a warpgroup multiply different matrices");
+    const unsigned quad = i / 4 * 4, row = i / kWarp * 16 + i % kWarp / 4;
+    const auto factor = [&](unsigned half, unsigned k) {
+      if (!first.a) return shared_half(start_of(first.shared_a) + (row + 8 * half) * 128 + k * 2);
+      const uint32_t pair = at(quad + k % 8 / 2).a[k / 8 * 2 + half];
+      return half_values[pair >> (k % 2 * 16) & 0xffff];
+    };
     for (unsigned c = 0; c < first.columns / 2; ++c) {
       const unsigned half = c % 4 / 2, n = c / 4 * 8 + i % 4 * 2 + c % 2;
       float sum = 0;
-      for (unsigned k = 0; k < kDepth; ++k) {
-        const uint32_t pair = at(quad + k % 8 / 2).a[k / 8 * 2 + half];
-        sum += half_values[pair >> (k % 2 * 16) & 0xffff] * b[n * kDepth + k];
-      }
+      for (unsigned k = 0; k < kDepth; ++k) sum += factor(half, k) * b[n * kDepth + k];
       float* d = at(i).d + c;
       *d = at(i).add ? *d + sum : sum;
     }

@@ -60,6 +60,21 @@ TEST_CASE("matmul multiplies the many rows of a prompt", "[matmul]") {
   run(suite);
 }
 
+TEST_CASE("matmul of quantised weights divides any number of outputs between blocks", "[matmul]") {
+  auto rng = test_rng("matmul blocks");
+  Suite suite;
+  const auto add = [&](Encoding encoding, uint32_t n, uint32_t k, std::initializer_list<uint32_t> rows) {
+    const WeightGroupId group = suite.add_group({suite.add_weight(encoding, n, k, rng)}, false, rng);
+    for (uint32_t r : rows) suite.cases.push_back(matmul_case(suite, group, r, bucket_of(r), DType::kF16, rng));
+  };
+  for (Encoding encoding : {Encoding::kQ4_0, Encoding::kQ8_0, Encoding::kQ6_K})
+    add(encoding, 300, 2304, {40, 100, 200, 400});
+  add(Encoding::kQ4_0, 4000, 512, {100, 200});
+  add(Encoding::kQ8_0, 8600, 256, {100, 200});
+  add(Encoding::kQ8_0, 16800, 256, {100});
+  run(suite);
+}
+
 TEST_CASE("matmul multiplies every encoding at odd shapes", "[matmul]") {
   auto rng = test_rng("matmul shapes");
   Suite suite;

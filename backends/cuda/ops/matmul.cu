@@ -11,11 +11,13 @@ namespace {
 
 // The largest numbers of rows (of the bucket) for the kernels, measured on an H200 (docs/performance.md).
 constexpr uint32_t kVectorRowsMax = 8;
-constexpr uint32_t kWarpgroupRowsMax = 128;  // of quantised weights, as the next
-constexpr uint32_t kSkinnyRowsMax = 64;      // beyond, it pays to write them out in f16 for cuBLAS
+constexpr uint32_t kWarpgroupRowsMax = 32;  // of quantised weights, as the next two
+constexpr uint32_t kDecodedRowsMax = 256;
+constexpr uint32_t kSkinnyRowsMax = 64;  // beyond, it pays to write them out in f16 for cuBLAS
 
+// Quantised weights that are decoded inside the kernel that multiplies.
 bool by_warpgroups(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
-  return at.has_warpgroups && is_quantized(weight.encoding) && rows > kVectorRowsMax && rows <= kWarpgroupRowsMax;
+  return at.has_warpgroups && is_quantized(weight.encoding) && rows > kVectorRowsMax && rows <= kDecodedRowsMax;
 }
 
 bool has_f16_form(const PackedMatrix& weight, DType x) {
@@ -29,7 +31,8 @@ Status multiply(const MatmulArgs& args, MatmulResult result, const OpContext& at
   if (at.list->batch_invariant) return matmul_skinny(args, at);
   if (can_stream(w, args.num_rows, at)) return matmul_stream(args, {result}, at);
   if (args.num_rows <= kVectorRowsMax) return matmul_vector(args, at);
-  if (by_warpgroups(w, args.num_rows, at)) return matmul_warpgroups(args, result, at);
+  if (by_warpgroups(w, args.num_rows, at))
+    return args.num_rows <= kWarpgroupRowsMax ? matmul_warpgroups(args, result, at) : matmul_decoded(args, result, at);
   const bool skinny = w.encoding != Encoding::kF16 && args.num_rows <= kSkinnyRowsMax;
   if (skinny || !at.cublas) return matmul_skinny(args, at);
   return matmul_wide(args, result, at);

@@ -40,9 +40,11 @@ struct StreamResult {
 };
 bool can_stream(const PackedMatrix& weight, uint32_t rows, const OpContext& at);
 Status matmul_stream(const MatmulArgs& args, const StreamResult& result, const OpContext& at);
-// Quantised weights, where the device has warpgroups; made for 9..128 rows.
+// Quantised weights, where the device has warpgroups; made for 9..32 rows.
 Status matmul_warpgroups(const MatmulArgs& args, MatmulResult result, const OpContext& at);
-// The same through cuBLAS, which must be there; quantised weights are first written out in f16, a slice at a time.
+// The same, made for 33 rows and more.
+Status matmul_decoded(const MatmulArgs& args, MatmulResult result, const OpContext& at);
+// Many rows through cuBLAS, which must be there; quantised weights are first written out in f16, a slice at a time.
 Status matmul_wide(const MatmulArgs& args, MatmulResult result, const OpContext& at);
 
 inline constexpr uint32_t kSplitsMax = 8;  // what every device takes as a cluster

@@ -1,4 +1,4 @@
-// matmul of quantised weights for 9 to 128 rows on compute capability 9.0, by the products of warpgroups: out[r][n] =
+// matmul of quantised weights for 9 to 32 rows on compute capability 9.0, by the products of warpgroups: out[r][n] =
 // sum over k of x[r][k] * W[n][k] + bias[n]; x f16 [rows, K], W [N, K] packed.
 //
 // A block makes 128 outputs n of kColumns rows. Two warpgroups multiply, each 64 outputs: W is the first factor,
@@ -21,6 +21,7 @@ namespace llmrt::cuda {
 namespace {
 
 constexpr uint32_t kGroupThreads = 128, kConsumers = 2, kThreads = (1 + kConsumers) * kGroupThreads;
+constexpr int kColumns = 32;     // rows of x: columns of a product
 constexpr uint32_t kStages = 4;  // of x
 constexpr uint32_t kBlockOut = kConsumers * 64;
 constexpr uint32_t kSumStride = kBlockOut + 4;  // 4 keep rows of one warp in different banks
@@ -36,21 +37,16 @@ struct Args {
   const uint32_t* live;
 };
 
-template <int kColumns>
-struct Shape {
-  static constexpr uint32_t kHalfBytes = kColumns * 128;  // 64 columns of a step of x
-  static constexpr uint32_t kStageBytes = 2 * kHalfBytes;
-  static constexpr uint32_t kSumBytes = kColumns * kSumStride * 4;
-  static constexpr uint32_t kBarrierBytes = kStages * 2 * 8;
-  // Stages stand at multiples of 1024 bytes, which dynamic shared memory need not.
-  static constexpr uint32_t kSharedBytes = 1024 + std::max(kStages * kStageBytes, kSumBytes) + kBarrierBytes;
-  // So many blocks fit a multiprocessor, with these registers of a thread that copies and of one that multiplies.
-  static constexpr int kBlocksPerSm = kColumns == 32 ? 2 : 1;
-  static constexpr int kProducerRegisters = kColumns == 32 ? 56 : 104, kConsumerRegisters = kColumns == 32 ? 88 : 200;
-};
+constexpr uint32_t kHalfBytes = kColumns * 128;  // 64 columns of a step of x
+constexpr uint32_t kStageBytes = 2 * kHalfBytes;
+constexpr uint32_t kSumBytes = kColumns * kSumStride * 4;
+constexpr uint32_t kRingBytes = std::max(kStages * kStageBytes, kSumBytes), kBarrierBytes = kStages * 2 * 8;
+// Stages stand at multiples of 1024 bytes, which dynamic shared memory need not.
+constexpr uint32_t kSharedBytes = 1024 + kRingBytes + kBarrierBytes;
+// So many blocks fit a multiprocessor, with these registers of a thread that copies and of one that multiplies.
+constexpr int kBlocksPerSm = 2, kProducerRegisters = 56, kConsumerRegisters = 88;
 
 // A lane's share of a step of x on its way: a warp has a unit of all rows, four lanes that of one row, each a chunk.
-template <int kColumns>
 struct Chunks {
   uint4 words[kColumns / 8];
 
@@ -69,7 +65,7 @@ struct Chunks {
     }
   }
   __device__ void store(uint8_t* stage) const {
-    uint8_t* half = stage + unit() / 2 * Shape<kColumns>::kHalfBytes;
+    uint8_t* half = stage + unit() / 2 * kHalfBytes;
 #pragma unroll
     for (uint32_t i = 0; i < kColumns / 8; ++i) {
       const uint32_t pairs[4] = {words[i].x, words[i].y, words[i].z, words[i].w};
@@ -87,11 +83,10 @@ struct Ring {
   uint64_t *full, *free;  // [kStages]
 };
 
-template <int kColumns>
 __device__ void fill_ring(const Ring& ring, const Args& args, uint32_t row_first, uint32_t live, uint32_t begin,
                           uint32_t end) {
-  constexpr uint32_t kAhead = kColumns <= 64 ? 2 : 1;  // steps on their way; with more rows a step takes longer
-  Chunks<kColumns> chunks[kAhead];
+  constexpr uint32_t kAhead = 2;  // steps on their way
+  Chunks chunks[kAhead];
 #pragma unroll
   for (uint32_t i = 0; i < kAhead; ++i)
     if (begin + i < end) chunks[i].load(args, row_first, live, begin + i);
@@ -101,7 +96,7 @@ __device__ void fill_ring(const Ring& ring, const Args& args, uint32_t row_first
       const uint32_t step = first + i, n = step - begin, s = n % kStages;
       if (step >= end) break;
       barrier_wait(&ring.free[s], ~(n / kStages) & 1);
-      chunks[i].store(ring.stages + s * Shape<kColumns>::kStageBytes);
+      chunks[i].store(ring.stages + s * kStageBytes);
       shared_writes_visible();
       barrier_arrive(&ring.full[s]);
       if (step + kAhead < end) chunks[i].load(args, row_first, live, step + kAhead);
@@ -110,10 +105,9 @@ __device__ void fill_ring(const Ring& ring, const Args& args, uint32_t row_first
 }
 
 // A warpgroup's sums of the steps, its 64 weight rows from out_first of W on.
-template <Encoding E, int kColumns>
+template <Encoding E>
 __device__ void multiply(float (&sums)[kColumns / 8][4], const Ring& ring, const Args& args, uint32_t out_first,
                          uint32_t begin, uint32_t end) {
-  using S = Shape<kColumns>;
   const uint32_t g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4, warp = threadIdx.x % kGroupThreads / kWarp;
   // Rows g and g + 8 of the warp's 16; past the end the last row again, whose sums are not stored.
   const uint32_t last = args.weight.rows - 1;
@@ -129,7 +123,7 @@ __device__ void multiply(float (&sums)[kColumns / 8][4], const Ring& ring, const
       next_upper.load(args.weight, upper_row, step + 1, t);
       next_lower.load(args.weight, lower_row, step + 1, t);
     }
-    const uint32_t stage = shared_address(ring.stages + s * S::kStageBytes);
+    const uint32_t stage = shared_address(ring.stages + s * kStageBytes);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       uint32_t up[4], low[4];
@@ -144,7 +138,7 @@ __device__ void multiply(float (&sums)[kColumns / 8][4], const Ring& ring, const
         a[3] = low[2 * k + 1];
       }
       if (i == 0) barrier_wait(&ring.full[s], n / kStages & 1);
-      const uint64_t x = product_operand(stage + i / 2 * S::kHalfBytes, 0);
+      const uint64_t x = product_operand(stage + i / 2 * kHalfBytes, 0);
       products_begin();
 #pragma unroll
       for (int k = 0; k < 2; ++k)
@@ -210,13 +204,12 @@ __device__ void store_sums(const float* shared, const Args& args, uint32_t out_f
   }
 }
 
-template <Encoding E, int kColumns>
-__global__ void __launch_bounds__(kThreads, Shape<kColumns>::kBlocksPerSm) matmul_warpgroups_kernel(Args args) {
+template <Encoding E>
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm) matmul_warpgroups_kernel(Args args) {
 #if defined(LLMRT_SM_90A)
-  using S = Shape<kColumns>;
   uint8_t* base = dynamic_shared();
   base += (1024 - shared_address(base) % 1024) % 1024;
-  uint64_t* barriers = reinterpret_cast<uint64_t*>(base + std::max(kStages * S::kStageBytes, S::kSumBytes));
+  uint64_t* barriers = reinterpret_cast<uint64_t*>(base + kRingBytes);
   const Ring ring{base, barriers, barriers + kStages};
   const uint32_t group = threadIdx.x / kGroupThreads;
   const uint32_t out_first = blockIdx.x * kBlockOut, row_first = blockIdx.z * kColumns;
@@ -235,15 +228,15 @@ __global__ void __launch_bounds__(kThreads, Shape<kColumns>::kBlocksPerSm) matmu
   float* shared = reinterpret_cast<float*>(base);
   const uint32_t live = *args.live;
   if (group == 0) {
-    fewer_registers<S::kProducerRegisters>();
+    fewer_registers<kProducerRegisters>();
     grid_dependency_wait();
-    fill_ring<kColumns>(ring, args, row_first, live, begin, end);
+    fill_ring(ring, args, row_first, live, begin, end);
     __syncthreads();  // all stages have been read
   } else {
-    more_registers<S::kConsumerRegisters>();
+    more_registers<kConsumerRegisters>();
     const uint32_t block_out = (group - 1) * 64;
     float sums[kColumns / 8][4] = {};
-    multiply<E, kColumns>(sums, ring, args, out_first + block_out, begin, end);
+    multiply<E>(sums, ring, args, out_first + block_out, begin, end);
     __syncthreads();
     const uint32_t g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4, warp = threadIdx.x % kGroupThreads / kWarp;
     float* first = shared + 2 * t * kSumStride + block_out + warp * 16 + g;
@@ -261,21 +254,20 @@ __global__ void __launch_bounds__(kThreads, Shape<kColumns>::kBlocksPerSm) matmu
 #endif
 }
 
-template <Encoding E, int kColumns>
-Status launch_columns(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
-  using S = Shape<kColumns>;
+template <Encoding E>
+Status launch_encoding(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
   const uint32_t tiles = ceil_div(args.weight.rows, kBlockOut);
   const uint32_t row_tiles = ceil_div(args.num_rows, static_cast<uint32_t>(kColumns));
   // As many blocks as stay beside each other where clusters leave some multiprocessors out.
-  const uint32_t wanted = static_cast<uint32_t>(at.num_sms) * S::kBlocksPerSm * 9 / 10;
+  const uint32_t wanted = static_cast<uint32_t>(at.num_sms) * kBlocksPerSm * 9 / 10;
   const uint32_t splits = num_splits(args.weight.columns, tiles * row_tiles, wanted);
   const bool in_fours = args.out_stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.out) % 16 == 0;
   const Args kernel_args{args.weight,     static_cast<const __half*>(args.x),
                          args.bias,       reinterpret_cast<std::byte*>(args.out),
                          args.out_stride, in_fours,
                          result,          args.live};
-  return launch(at, "matmul_warpgroups", matmul_warpgroups_kernel<E, kColumns>,
-                Grid{dim3(tiles, splits, row_tiles), kThreads, S::kSharedBytes, splits}, kernel_args);
+  return launch(at, "matmul_warpgroups", matmul_warpgroups_kernel<E>,
+                Grid{dim3(tiles, splits, row_tiles), kThreads, kSharedBytes, splits}, kernel_args);
 }
 
 }  // namespace
@@ -285,9 +277,7 @@ Status matmul_warpgroups(const MatmulArgs& args, MatmulResult result, const OpCo
     if constexpr (is_plain16(E)) {
       return make_error(ErrorCode::kUnsupported, "matmul: {} weights by warpgroups", encoding_name(E));
     } else {
-      if (args.num_rows <= 32) return launch_columns<E, 32>(args, result, at);
-      if (args.num_rows <= 64) return launch_columns<E, 64>(args, result, at);
-      return launch_columns<E, 128>(args, result, at);
+      return launch_encoding<E>(args, result, at);
     }
   });
 }

@@ -21,10 +21,11 @@ void meet_named(unsigned number, unsigned threads);
 
 struct WarpgroupProduct {
   float* d;  // [columns / 8][4]
-  const uint32_t* a;
+  const uint32_t* a;  // null: from shared memory
   uint64_t b;
   bool add, is_transposed;
   unsigned columns;
+  uint64_t shared_a = 0;
 };
 void multiply_warpgroup(const WarpgroupProduct& mine);
 }  // namespace emulator
@@ -84,6 +85,11 @@ inline uint64_t product_operand(uint32_t start, uint32_t tile_bytes) {
 template <bool kTransposed, int kTiles>
 void warpgroup_product(float (&d)[kTiles][4], const uint32_t (&a)[4], uint64_t b, bool add) {
   emulator::multiply_warpgroup({&d[0][0], a, b, add, kTransposed, kTiles * 8});
+}
+
+template <int kTiles>
+void warpgroup_product(float (&d)[kTiles][4], uint64_t a, uint64_t b) {
+  emulator::multiply_warpgroup({&d[0][0], nullptr, b, true, false, kTiles * 8, a});
 }
 
 }  // namespace llmrt::cuda
