@@ -1,0 +1,419 @@
+// matmul of quantised weights for up to 8 rows, on devices with asynchronous bulk copies (compute capability 9 and
+// later), as matmul_stream.cuh says; x f16 [rows, K], W [N, K] packed, K a multiple of 256.
+//
+// A bulk copy costs the warp that asks for it some 70 cycles, whatever its size, so a stage is 16 rows of up to 4,096
+// columns, and each plane has a warp that copies: 8 rows in one copy where a stage holds whole rows, which follow each
+// other without gaps, else row by row. The multiplying warps take blocks of 256 columns (8 units of 32) in turn.
+// Integers are multiplied as they are, and the sums over each unit scaled in f32 (dequant.cuh).
+//
+// The matrix units have 8 columns of x: the rows, or for one row, the 8 units of a block, each with zeros at the other
+// units' numbers. Then a lane scales what is in its own columns, two units of a row for the 8 of the other way. Either
+// way the sums of a unit have the same bits, and those of the units of a block are kept apart, to be added in one
+// order. (q6_k's numbers are multiplied by their scale before: its blocks have one sum, in column 0.)
+#include "backends/cuda/dequant.cuh"
+#include "backends/cuda/launch.cuh"
+#include "backends/cuda/ops/matmul_stream.cuh"
+
+namespace llmrt::cuda {
+namespace {
+
+constexpr uint32_t kBlock = 256, kBlockUnits = kBlock / kUnit;
+constexpr uint32_t kBlocksKept = 2;  // of a warp, whose x stays in registers
+constexpr uint32_t kRingBytes = 186 << 10;
+
+// Where a lane has its x.
+enum class XPlace { kOneKept, kOneShared, kMoreKept, kMoreAhead };
+constexpr bool is_one(XPlace x) {
+  return x == XPlace::kOneKept || x == XPlace::kOneShared;
+}
+constexpr bool is_kept(XPlace x) {
+  return x == XPlace::kOneKept || x == XPlace::kMoreKept;
+}
+
+// What a stage of the ring holds.
+template <Encoding E>
+struct Stage {
+  static constexpr uint32_t kBlocks = E == Encoding::kQ8_0 ? 8 : 16;
+  static constexpr uint32_t kBlocksWarp = kBlocks / kStreamWarps;
+  static constexpr bool has(uint32_t plane) { return step_bytes(E).plane[plane] != 0; }
+  static constexpr uint32_t block_bytes(uint32_t plane) { return 2 * step_bytes(E).plane[plane]; }
+  static constexpr uint32_t plane_bytes(uint32_t plane) { return kSlabOut * kBlocks * block_bytes(plane); }
+  // Of a plane in the stage; of plane 4, of the stage.
+  static constexpr uint32_t offset(uint32_t plane) {
+    uint32_t sum = 0;
+    for (uint32_t p = 0; p < plane; ++p) sum += plane_bytes(p);
+    return sum;
+  }
+  static constexpr uint32_t kBytes = offset(kNumPlanes);
+  static constexpr uint32_t kStages = kRingBytes / kBytes;
+  static constexpr uint32_t kPlanes = has(0) + has(1) + has(2) + has(3);
+  // Multiplying warps, the one that stores, one for each plane.
+  static constexpr uint32_t kThreads = (kStreamWarps + 1 + kPlanes) * kWarp;
+};
+template <Encoding E>
+using Shared = StreamShared<Stage<E>::kStages>;
+template <Encoding E>
+using Place = StreamPlace<Stage<E>::kStages>;
+
+struct Args {
+  StreamArgs stream;
+  bool whole_rows;  // in every stage
+};
+
+// By one warp.
+template <Encoding E, uint32_t kPlane>
+__device__ void copy_plane(uint8_t* ring, Shared<E>& shared, const Args& args) {
+  using S = Stage<E>;
+  constexpr uint32_t kOffset = S::offset(kPlane);
+  constexpr uint32_t kBlockBytes = S::block_bytes(kPlane), kRowBytesMax = S::kBlocks * kBlockBytes;
+  const uint32_t lane = threadIdx.x % kWarp, row_bytes = args.stream.weight.columns / kBlock * kBlockBytes;
+  const uint32_t rows_copy = args.whole_rows ? 8 : 1, num_copies = kSlabOut / rows_copy;
+  const uint32_t row = lane * rows_copy % kSlabOut, stage_row_bytes = min(row_bytes, kRowBytesMax);
+  uint8_t* to = ring + kOffset + row * stage_row_bytes;
+  const uint32_t num_slabs = num_slabs_of(args.stream);
+  Place<E> place;
+  for (uint32_t slab = blockIdx.x; slab < num_slabs; slab += gridDim.x) {
+    const uint8_t* from = args.stream.weight.plane[kPlane] + uint64_t{slab_row(args.stream, slab, row)} * row_bytes;
+    for (uint32_t first = 0; first < row_bytes; first += kRowBytesMax) {
+      const uint32_t bytes = min(kRowBytesMax, row_bytes - first) * rows_copy;
+      uint64_t* full = &shared.full[place.stage];
+      barrier_wait(&shared.free[place.stage], ~place.round & 1);
+      if (lane == 0) barrier_arrive_for_bytes(full, bytes * num_copies);
+      __syncwarp();
+      if (lane < num_copies) copy_bytes(to + place.stage * S::kBytes, from + first, bytes, full);
+      place.next();
+    }
+  }
+}
+
+// Number `i` of the warps that copy.
+template <Encoding E>
+__device__ void copy_planes(uint8_t* ring, Shared<E>& shared, const Args& args, uint32_t i) {
+  using S = Stage<E>;
+  if (i == 0) return copy_plane<E, 0>(ring, shared, args);
+  if constexpr (S::has(1))
+    if (i-- == 1) return copy_plane<E, 1>(ring, shared, args);
+  if (i == 1) return copy_plane<E, 2>(ring, shared, args);
+  if constexpr (S::has(3)) copy_plane<E, 3>(ring, shared, args);
+}
+
+// This lane's share of a block of x: chunk t of each unit, where its column g has numbers.
+template <Encoding E, XPlace kX>
+struct XBlock {
+  uint4 words[kBlockUnits] = {};
+
+  __device__ static bool has(uint32_t unit, uint32_t live) {
+    const uint32_t g = threadIdx.x % kWarp / 4;
+    if (!is_one(kX)) return g < live;
+    return g == (Fragment<E>::kPairs ? 0 : unit) && live > 0;
+  }
+  // From the first row of x, in global or in shared memory.
+  __device__ void load(const uint8_t* x, uint32_t columns, uint32_t live, uint32_t block) {
+    const uint32_t g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
+    if (block >= columns / kBlock) return;
+    const uint8_t* first = x + 2 * ((is_one(kX) ? 0 : uint64_t{g} * columns) + block * kBlock + t * 8);
+#pragma unroll
+    for (uint32_t u = 0; u < kBlockUnits; ++u)
+      if (has(u, live)) words[u] = *reinterpret_cast<const uint4*>(first + 2 * u * kUnit);
+  }
+};
+
+// d (+)= 16 rows by x, of one unit.
+__device__ void multiply_unit(float (&d)[4], bool add, const uint32_t (&up)[4], const uint32_t (&low)[4],
+                              const uint4& x) {
+  if (add)
+    mma_16x8x16(d, {up[0], low[0], up[1], low[1]}, {x.x, x.y});
+  else
+    mma_16x8x16_first(d, {up[0], low[0], up[1], low[1]}, {x.x, x.y});
+  mma_16x8x16(d, {up[2], low[2], up[3], low[3]}, {x.z, x.w});
+}
+// The same of ones: sums of x.
+__device__ void sum_unit(float (&d)[4], bool add, const uint4& x) {
+  constexpr uint32_t kOnes[4] = {both_halves(0x3c00), both_halves(0x3c00), both_halves(0x3c00), both_halves(0x3c00)};
+  multiply_unit(d, add, kOnes, kOnes, x);
+}
+// Columns 2t and 2t + 1 of units summed in turn in four sums: those of a unit are in one of them, the others have zero.
+__device__ float2 of_four(const float (&d)[4][4], uint32_t first) {
+  return {d[0][first] + d[2][first], d[1][first + 1] + d[3][first + 1]};
+}
+__device__ float2 fma_two(const float2& a, const float2& b, const float2& c) {
+  return {fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y)};
+}
+
+// The sums of rows g and g + 8 of a slab over a warp's blocks, for this lane's columns 2t and 2t + 1 of x.
+template <Encoding E, XPlace kX>
+struct Sums {
+  static constexpr bool kByUnits = is_one(kX) && !Fragment<E>::kPairs;  // columns are units
+  static constexpr uint32_t kApart = is_one(kX) || Fragment<E>::kPairs ? 1 : kBlockUnits;
+  float2 upper[kApart] = {}, lower[kApart] = {};
+
+  // Sums of the block's units of x, where rows are scaled by them.
+  __device__ static float2 sum_x(const XBlock<E, kX>& x) {
+    if constexpr (kByUnits && Fragment<E>::kBased) {
+      float d[4][4];
+#pragma unroll
+      for (uint32_t u = 0; u < kBlockUnits; ++u) sum_unit(d[u % 4], u >= 4, x.words[u]);
+      return of_four(d, 0);
+    }
+    return {};
+  }
+
+  __device__ void add(const PlanePointers& up_row, const PlanePointers& low_row, uint32_t block, const XBlock<E, kX>& x,
+                      const float2& x_sum) {
+    const uint32_t t = threadIdx.x % 4;
+    Fragment<E> up[2], low[2];
+#pragma unroll
+    for (uint32_t s = 0; s < 2; ++s) {
+      up[s].load_shared(up_row, block * 2 + s, t);
+      low[s].load_shared(low_row, block * 2 + s, t);
+    }
+    float d[4][4];
+#pragma unroll
+    for (uint32_t u = 0; u < kBlockUnits; ++u) {
+      uint32_t up_pairs[4], low_pairs[4];
+      up[u / 4].decode(u % 4, t, up_pairs);
+      low[u / 4].decode(u % 4, t, low_pairs);
+      multiply_unit(d[u % 4], u >= 4 && kApart == 1, up_pairs, low_pairs, x.words[u]);
+      if constexpr (kApart > 1) add_unit(u, up[u / 4], low[u / 4], d[u % 4], x.words[u]);
+    }
+    if constexpr (kByUnits) {
+      TwoScales<E> scales;
+      const auto add_row = [&](float2& sum, const PlanePointers& row, uint32_t first) {
+        scales.load(row[2], block, t);
+        sum = fma_two(scales.scale, of_four(d, first), sum);
+        if constexpr (Fragment<E>::kBased) sum = fma_two(scales.base, x_sum, sum);
+      };
+      add_row(upper[0], up_row, 0);
+      add_row(lower[0], low_row, 2);
+    } else if constexpr (kApart == 1) {
+      const auto add_row = [&](float2& sum, const Fragment<E>& row, uint32_t c) {
+        const float2 all = {(d[0][c] + d[1][c]) + (d[2][c] + d[3][c]),
+                            (d[0][c + 1] + d[1][c + 1]) + (d[2][c + 1] + d[3][c + 1])};
+        const float scale = row.scale(0, 0);
+        sum = fma_two({scale, scale}, all, sum);
+      };
+      add_row(upper[0], up[0], 0);
+      add_row(lower[0], low[0], 2);
+    }
+  }
+  __device__ void add_unit(uint32_t u, const Fragment<E>& up, const Fragment<E>& low, const float (&d)[4],
+                           const uint4& x) {
+    float x_sum[4];
+    if constexpr (Fragment<E>::kBased) sum_unit(x_sum, false, x);
+    const auto add_row = [&](float2& sum, const Fragment<E>& row, uint32_t first) {
+      const float scale = row.scale(u % 4, u / 4);
+      sum = fma_two({scale, scale}, {d[first], d[first + 1]}, sum);
+      if constexpr (Fragment<E>::kBased) {
+        const float base = row.base(u % 4, u / 4);
+        sum = fma_two({base, base}, {x_sum[0], x_sum[1]}, sum);
+      }
+    };
+    add_row(upper[u], up, 0);
+    add_row(lower[u], low, 2);
+  }
+
+  // In the order that both ways have: neighbouring units first. What is not a row's column is not stored.
+  __device__ float4 total() const {
+    if constexpr (kByUnits) {
+      const auto of_lanes = [](float sum) {
+        sum += __shfl_xor_sync(kFullMask, sum, 1);
+        return sum + __shfl_xor_sync(kFullMask, sum, 2);
+      };
+      return {of_lanes(upper[0].x + upper[0].y), 0, of_lanes(lower[0].x + lower[0].y), 0};
+    } else if constexpr (kApart == 1) {
+      return {upper[0].x, upper[0].y, lower[0].x, lower[0].y};
+    } else {
+      const auto of_units = [](const float2(&s)[kApart]) {
+        const auto two = [&](uint32_t i) -> float2 { return {s[i].x + s[i + 1].x, s[i].y + s[i + 1].y}; };
+        const float2 a = two(0), b = two(2), c = two(4), e = two(6);
+        return float2{(a.x + b.x) + (c.x + e.x), (a.y + b.y) + (c.y + e.y)};
+      };
+      const float2 up = of_units(upper), low = of_units(lower);
+      return {up.x, up.y, low.x, low.y};
+    }
+  }
+};
+
+// The planes of the row that begins with block `first` of a stage. (A constexpr function of a loop's index would be
+// called at run time.)
+template <Encoding E>
+__device__ void find_row(const uint8_t* (&row)[kNumPlanes], const uint8_t* stage, uint32_t first) {
+  const auto find = [&]<uint32_t kPlane>() {
+    constexpr uint32_t kOffset = Stage<E>::offset(kPlane), kBlockBytes = Stage<E>::block_bytes(kPlane);
+    row[kPlane] = stage + kOffset + first * kBlockBytes;
+  };
+  find.template operator()<0>();
+  find.template operator()<1>();
+  find.template operator()<2>();
+  find.template operator()<3>();
+}
+
+template <Encoding E, XPlace kX>
+__device__ void multiply(const uint8_t* ring, const uint8_t* x_shared, Shared<E>& shared, const StreamArgs& args,
+                         uint32_t live) {
+  using S = Stage<E>;
+  const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4;
+  const uint32_t num_blocks = args.weight.columns / kBlock, stage_blocks = min(num_blocks, S::kBlocks);
+  const uint32_t num_slabs = num_slabs_of(args);
+  const uint8_t* x_global = reinterpret_cast<const uint8_t*>(args.x);
+  XBlock<E, kX> x[is_kept(kX) ? kBlocksKept : 1], next;
+  float2 x_sum[is_kept(kX) ? kBlocksKept : 1];
+  if constexpr (is_kept(kX)) {
+#pragma unroll
+    for (uint32_t i = 0; i < kBlocksKept; ++i) x[i].load(x_global, args.weight.columns, live, i * kStreamWarps + warp);
+#pragma unroll
+    for (uint32_t i = 0; i < kBlocksKept; ++i) x_sum[i] = Sums<E, kX>::sum_x(x[i]);
+  } else if constexpr (kX == XPlace::kMoreAhead) {
+    next.load(x_global, args.weight.columns, live, warp);
+  }
+  Place<E> place;
+  uint32_t count = 0;
+  for (uint32_t slab = blockIdx.x; slab < num_slabs; slab += gridDim.x, ++count) {
+    Sums<E, kX> sums;
+    // take(blocks of the stage so far, block of the row, that of the warp, planes of rows g and g + 8)
+    const auto take_stage = [&](uint32_t first, auto&& take) {
+      barrier_wait(&shared.full[place.stage], place.round & 1);
+      const uint8_t *up[kNumPlanes], *low[kNumPlanes];
+      find_row<E>(up, ring + place.stage * S::kBytes, g * stage_blocks);
+      find_row<E>(low, ring + place.stage * S::kBytes, (g + 8) * stage_blocks);
+#pragma unroll
+      for (uint32_t i = 0; i < S::kBlocksWarp; ++i) {
+        const uint32_t block = i * kStreamWarps + warp;
+        if (first + block < num_blocks) take(i, block, up, low);
+      }
+      __syncwarp();
+      if (lane == 0) barrier_arrive(&shared.free[place.stage]);
+      place.next();
+    };
+    if constexpr (is_kept(kX)) {
+#pragma unroll
+      for (uint32_t stage = 0; stage < kBlocksKept / S::kBlocksWarp; ++stage)
+        if (stage * S::kBlocks < num_blocks)
+          take_stage(stage * S::kBlocks, [&](uint32_t i, uint32_t block, const auto& up, const auto& low) {
+            sums.add(up, low, block, x[stage * S::kBlocksWarp + i], x_sum[stage * S::kBlocksWarp + i]);
+          });
+    } else {
+      for (uint32_t first = 0; first < num_blocks; first += S::kBlocks)
+        take_stage(first, [&](uint32_t, uint32_t block, const auto& up, const auto& low) {
+          if constexpr (kX == XPlace::kOneShared) {
+            x[0].load(x_shared, args.weight.columns, live, first + block);
+          } else {
+            x[0] = next;
+            const uint32_t after = first + block + kStreamWarps;
+            next.load(x_global, args.weight.columns, live, after < num_blocks ? after : warp);
+          }
+          sums.add(up, low, block, x[0], Sums<E, kX>::sum_x(x[0]));
+        });
+    }
+    hand_over(shared, count, sums.total());
+  }
+}
+
+template <Encoding E, XPlace kX>
+__global__ void __launch_bounds__(Stage<E>::kThreads, 1) matmul_stream_packed_kernel(Args args) {
+#if defined(LLMRT_BULK_COPIES)
+  using S = Stage<E>;
+  __shared__ Shared<E> shared;
+  __shared__ uint64_t x_full;
+  uint8_t* ring = dynamic_shared();
+  uint8_t* x_shared = ring + S::kStages * S::kBytes;
+  const uint32_t warp = threadIdx.x / kWarp;
+  if (threadIdx.x == 0) {
+    shared.init(S::kPlanes);
+    barrier_init(&x_full, 1);
+    barriers_visible();
+  }
+  __syncthreads();
+  grid_dependency_release();
+  if (warp > kStreamWarps) {
+    copy_planes<E>(ring, shared, args, warp - kStreamWarps - 1);  // weights never change
+    return;
+  }
+  const StreamArgs& stream = args.stream;
+  const uint32_t live = min(*stream.live, kStreamRowsMax);
+  grid_dependency_wait();
+  if (warp == kStreamWarps) {
+    if (kX == XPlace::kOneShared && threadIdx.x % kWarp == 0) {
+      barrier_arrive_for_bytes(&x_full, stream.weight.columns * 2);
+      copy_bytes(x_shared, stream.x, stream.weight.columns * 2, &x_full);
+    }
+    __syncwarp();
+    store_slabs(shared, stream, live);
+  } else {
+    if (kX == XPlace::kOneShared) barrier_wait(&x_full, 0);
+    multiply<E, kX>(ring, x_shared, shared, stream, live);
+  }
+#else
+  __trap();  // OpContext::has_bulk_copies says that this is not the code that runs
+#endif
+}
+
+template <Encoding E>
+bool has_whole_rows(const PackedMatrix& weight) {
+  return weight.columns <= Stage<E>::kBlocks * kBlock && weight.rows % kSlabOut == 0;
+}
+
+// Copies are of multiples of 16 bytes, from such addresses.
+template <Encoding E>
+bool can_copy(const PackedMatrix& weight) {
+  for (int p = 0; p < kNumPlanes; ++p) {
+    if (reinterpret_cast<uintptr_t>(weight.plane[p]) % 16 != 0) return false;
+    if (!has_whole_rows<E>(weight) && plane_row_bytes(E, p, weight.columns) % 16 != 0) return false;
+  }
+  return true;
+}
+
+template <Encoding E>
+Status start(const MatmulArgs& args, const StreamResult& result, const OpContext& at) {
+  using S = Stage<E>;
+  const uint32_t x_bytes = args.weight.columns * 2;
+  Grid grid{std::min(ceil_div(args.weight.rows, kSlabOut), static_cast<uint32_t>(at.num_sms)), S::kThreads,
+            S::kStages * S::kBytes};
+  const Args kernel_args{stream_args(args, result), has_whole_rows<E>(args.weight)};
+  const auto start_kernel = [&](auto kernel) { return launch(at, "matmul_stream", kernel, grid, kernel_args); };
+  if (args.weight.columns <= kBlocksKept * kStreamWarps * kBlock)
+    return args.num_rows == 1 ? start_kernel(matmul_stream_packed_kernel<E, XPlace::kOneKept>)
+                              : start_kernel(matmul_stream_packed_kernel<E, XPlace::kMoreKept>);
+  if (args.num_rows > 1 || grid.shared_bytes + sizeof(Shared<E>) + 64 + x_bytes > at.shared_bytes_max)
+    return start_kernel(matmul_stream_packed_kernel<E, XPlace::kMoreAhead>);
+  grid.shared_bytes += x_bytes;
+  return start_kernel(matmul_stream_packed_kernel<E, XPlace::kOneShared>);
+}
+
+// fn.template operator()<E>() for a quantised encoding.
+template <class Fn>
+auto with_quantized(Encoding encoding, Fn fn) {
+  switch (encoding) {
+    case Encoding::kQ4_0:
+      return fn.template operator()<Encoding::kQ4_0>();
+    case Encoding::kQ4_1:
+      return fn.template operator()<Encoding::kQ4_1>();
+    case Encoding::kQ5_0:
+      return fn.template operator()<Encoding::kQ5_0>();
+    case Encoding::kQ5_1:
+      return fn.template operator()<Encoding::kQ5_1>();
+    case Encoding::kQ8_0:
+      return fn.template operator()<Encoding::kQ8_0>();
+    case Encoding::kQ4_K:
+      return fn.template operator()<Encoding::kQ4_K>();
+    case Encoding::kQ5_K:
+      return fn.template operator()<Encoding::kQ5_K>();
+    default:
+      return fn.template operator()<Encoding::kQ6_K>();
+  }
+}
+
+}  // namespace
+
+bool can_stream_packed(const PackedMatrix& weight, const OpContext& at) {
+  return weight.columns % kBlock == 0 && with_quantized(weight.encoding, [&]<Encoding E>() {
+           return can_copy<E>(weight) &&
+                  Stage<E>::kStages * Stage<E>::kBytes + sizeof(Shared<E>) + 64 <= at.shared_bytes_max;
+         });
+}
+
+Status matmul_stream_packed(const MatmulArgs& args, const StreamResult& result, const OpContext& at) {
+  return with_quantized(args.weight.encoding, [&]<Encoding E>() { return start<E>(args, result, at); });
+}
+
+}  // namespace llmrt::cuda
