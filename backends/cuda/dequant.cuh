@@ -98,19 +98,23 @@ constexpr uint32_t both_halves(uint32_t f16_bits) {
   return f16_bits << 16 | f16_bits;
 }
 
-// The two numbers of a pair, minus `offset`: in the low bits of the halves of `word`, or 4 bits higher. Exact.
+// The two numbers of a pair, minus `offset`: in the low bits of the halves of `word`, or 4 bits higher, beside kMagic.
+// Exact.
 __device__ inline __half2 low_pair(uint32_t word, uint32_t offset) {
-  return __hsub2(half2_of(word | kMagic), half2_of(both_halves(0x6400 + offset)));  // 1024 + offset
+  return __hsub2(half2_of(word), half2_of(both_halves(0x6400 + offset)));  // 1024 + offset
 }
 __device__ inline __half2 high_pair(uint32_t word, uint32_t offset) {
   // Times 1/16, minus 64 + offset; between 64 and 128 the bits of f16 count sixteenths.
-  return __hfma2(half2_of(word | kMagic), half2_of(both_halves(0x2c00)), half2_of(both_halves(0xd400 + 16 * offset)));
+  return __hfma2(half2_of(word), half2_of(both_halves(0x2c00)), half2_of(both_halves(0xd400 + 16 * offset)));
 }
 
 // Bits of `word` moved so that bit `from` is at bit `to`.
 __device__ inline uint32_t moved(uint32_t word, int from, int to) {
   return from > to ? word >> (from - to) : word << (to - from);
 }
+
+// Where a row, or all of them, begin in each plane.
+using PlanePointers = const uint8_t* [kNumPlanes];
 
 template <Encoding E>
 struct Fragment;
@@ -197,8 +201,8 @@ struct SubScales {
   __device__ __half2 scale_pair(int, uint32_t) const { return __half2half2(d); }
   // The scale of this lane's chunk of unit i, twice, in f16.
   __device__ __half2 of_chunk(int i, uint32_t t) const {
-    const uint32_t two = (i < 2 ? scales.x : scales.y) >> (i % 2 * 16), byte = t < 2 ? two & 255 : two >> 8 & 255;
-    return low_pair((byte ^ 128) * 0x00010001u, 128);
+    const uint32_t words = (i < 2 ? scales.x : scales.y) ^ 0x80808080u;
+    return low_pair(__byte_perm(words, kMagic, 0x7070 + (i % 2 * 2 + t / 2) * 0x0101), 128);
   }
 };
 
@@ -223,31 +227,51 @@ requires(!is_plain16(E) && E != Encoding::kF32 && E != Encoding::kQ8_0) struct F
   __device__ void load(const PackedMatrix& m, uint64_t row, uint32_t step_in_row, uint32_t t) {
     const uint64_t step = row * ((m.columns + kStep - 1) / kStep) + step_in_row;
     nibbles = load_streaming(m.plane[0] + step * 64 + t * 16);
-    if constexpr (kFifth) upper.x = reinterpret_cast<const uint32_t*>(m.plane[1])[step * 4 + t];
+    load_rest(m.plane, step, t);
+  }
+  __device__ void load_shared(const PlanePointers& planes, uint32_t step, uint32_t t) {
+    nibbles = *reinterpret_cast<const uint4*>(planes[0] + step * 64 + t * 16);
+    load_rest(planes, step, t);
+  }
+  template <class Step>
+  __device__ void load_rest(const PlanePointers& planes, Step step, uint32_t t) {
+    if constexpr (kFifth) upper.x = reinterpret_cast<const uint32_t*>(planes[1])[step * 4 + t];
     if constexpr (kPairs) {
-      upper = reinterpret_cast<const uint2*>(m.plane[1])[step * 4 + t];
-      scales.scales = reinterpret_cast<const uint2*>(m.plane[2])[step];
-      scales.d = reinterpret_cast<const __half*>(m.plane[3])[step / 2];
+      upper = reinterpret_cast<const uint2*>(planes[1])[step * 4 + t];
+      scales.scales = reinterpret_cast<const uint2*>(planes[2])[step];
+      scales.d = reinterpret_cast<const __half*>(planes[3])[step / 2];
     } else {
-      scales.load(m.plane[2], step);
+      scales.load(planes[2], step);
     }
   }
 
+  // Pair j of unit i as it is stored, beside kMagic: in the low bits of the halves, 4 bits higher where j is odd.
+  __device__ uint32_t stored(int i, int j) const {
+    const uint32_t words[4] = {nibbles.x, nibbles.y, nibbles.z, nibbles.w};
+    const int target = j % 2 ? 8 : 4;
+    const uint32_t pair = masked_or(j < 2 ? words[i] : words[i] >> 8, 0x000f000fu << (target - 4), kMagic);
+    return kFifth ? masked_or(moved(upper.x, i * 4 + j, target), 0x00010001u << target, pair) : pair;
+  }
   // The 8 integers of unit i as four pairs.
   __device__ void decode(int i, [[maybe_unused]] uint32_t t, uint32_t (&pairs)[4]) const {
+    if constexpr (kPairs) {
+      decode_products(i, t, pairs);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        pairs[j] = half2_bits(j % 2 ? high_pair(stored(i, j), kOffset) : low_pair(stored(i, j), kOffset));
+    }
+  }
+  // q6_k: the integers times their scale. In the bits from 4 on an f16 with bits 0x5400 counts from 64.
+  __device__ void decode_products(int i, uint32_t t, uint32_t (&pairs)[4]) const {
     const uint32_t words[4] = {nibbles.x, nibbles.y, nibbles.z, nibbles.w};
+    const __half2 scale = scales.of_chunk(i, t);
+    const __half2 less = __hmul2(scale, half2_of(both_halves(0xd600)));  // 64 + 32 times
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const bool high = j % 2;  // pairs 1 and 3 of a word are 4 bits further up than pairs 0 and 2
-      const uint32_t word = (j < 2 ? words[i] : words[i] >> 8) & (high ? 0x00f000f0u : 0x000f000fu);
-      const int target = high ? 8 : 4;
-      uint32_t more = 0;
-      if constexpr (kFifth) more = moved(upper.x, i * 4 + j, target) & (0x00010001u << target);
-      if constexpr (kPairs)
-        more = moved(i < 2 ? upper.x : upper.y, (i % 2 * 4 + j) * 2, target) & (0x00030003u << target);
-      __half2 q = high ? high_pair(word | more, kOffset) : low_pair(word | more, kOffset);
-      if constexpr (kPairs) q = __hmul2(q, scales.of_chunk(i, t));
-      pairs[j] = half2_bits(q);
+      const uint32_t low = masked_or(moved(words[i], j * 4, 4), 0x00f000f0, 0x54005400);
+      const uint32_t upper_bits = moved(i < 2 ? upper.x : upper.y, (i % 2 * 4 + j) * 2, 8);
+      pairs[j] = half2_bits(__hfma2(half2_of(masked_or(upper_bits, 0x03000300, low)), scale, less));
     }
   }
   // `step` counts in the row, or over all rows: where it matters rows have an even number of steps.
@@ -262,7 +286,7 @@ requires(!is_plain16(E) && E != Encoding::kF32 && E != Encoding::kQ8_0) struct F
 // Units 0 and 1 in the first word, 2 and 3 in the second.
 template <>
 struct Fragment<Encoding::kQ8_0> {
-  static constexpr bool kScaled = true, kBased = false;
+  static constexpr bool kScaled = true, kBased = false, kHeader = false, kPairs = false;
   uint4 bytes[2];
   UnitScales<false> scales;
 
@@ -272,14 +296,20 @@ struct Fragment<Encoding::kQ8_0> {
     for (uint32_t w = 0; w < 2; ++w) bytes[w] = load_streaming(m.plane[0] + step * 128 + w * 64 + t * 16);
     scales.load(m.plane[2], step);
   }
+  __device__ void load_shared(const PlanePointers& planes, uint32_t step, uint32_t t) {
+#pragma unroll
+    for (uint32_t w = 0; w < 2; ++w)
+      bytes[w] = *reinterpret_cast<const uint4*>(planes[0] + step * 128 + w * 64 + t * 16);
+    scales.load(planes[2], step);
+  }
 
   __device__ void decode(int i, [[maybe_unused]] uint32_t t, uint32_t (&pairs)[4]) const {
     const uint4& two = bytes[i / 2];
     const uint32_t words[2] = {i % 2 ? two.z : two.x, i % 2 ? two.w : two.y};
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      // Bytes 128 + q, two of them alone in their halves.
-      const uint32_t word = __byte_perm(words[j / 2] ^ 0x80808080u, 0, j % 2 ? 0x4342 : 0x4140);
+      // Bytes 128 + q, two of them beside kMagic in the low bytes of the halves.
+      const uint32_t word = __byte_perm(words[j / 2] ^ 0x80808080u, kMagic, j % 2 ? 0x7372 : 0x7170);
       pairs[j] = half2_bits(low_pair(word, 128));
     }
   }
@@ -288,6 +318,37 @@ struct Fragment<Encoding::kQ8_0> {
   }
   __device__ float base(int, uint32_t) const {
     return 0;
+  }
+};
+
+__device__ inline float2 two_floats(uint32_t two) {
+  return {__low2float(half2_of(two)), __high2float(half2_of(two))};
+}
+
+// The scales of units 2t and 2t + 1 of a row's block of 256 columns, and their bases.
+template <Encoding E>
+struct TwoScales {
+  using F = Fragment<E>;
+  std::conditional_t<F::kHeader, uint4, std::conditional_t<F::kBased, uint2, uint32_t>> stored;
+
+  __device__ void load(const uint8_t* plane, uint32_t block, uint32_t t) {
+    stored = reinterpret_cast<const decltype(stored)*>(plane)[F::kHeader ? block : block * 4 + t];
+  }
+  __device__ void read(uint32_t t, float2* scale, float2* base) const {
+    if constexpr (F::kHeader) {
+      const uint32_t shift = t / 2 * 4 + t % 2 * 16, upper = stored.w >> shift;
+      const uint32_t scales = (stored.y >> shift & 0x0f0f) | (upper & 0x0303) << 4;
+      const uint32_t mins = (stored.z >> shift & 0x0f0f) | (upper & 0x0c0c) << 2;
+      const float2 d = two_floats(stored.x);
+      *scale = {d.x * byte_of(scales, 0), d.x * byte_of(scales, 1)};
+      *base = {-d.y * byte_of(mins, 0), -d.y * byte_of(mins, 1)};
+    } else if constexpr (F::kBased) {
+      const float2 first = two_floats(stored.x), second = two_floats(stored.y);
+      *scale = {first.x, second.x};
+      *base = {first.y, second.y};
+    } else {
+      *scale = two_floats(stored);
+    }
   }
 };
 

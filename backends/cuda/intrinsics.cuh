@@ -115,6 +115,13 @@ __device__ inline void mma_16x8x16_first(float (&d)[4], const uint32_t (&a)[4], 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
 }
 
+// (word & mask) | more. Written out, since of two constants the compiler makes two instructions.
+__device__ inline uint32_t masked_or(uint32_t word, uint32_t mask, uint32_t more) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(more));
+  return result;
+}
+
 // Two numbers of e4m3 as f16, divided by 256.
 #if __CUDA_ARCH__ >= 890
 __device__ inline uint32_t f8_pair_bits(uint32_t two) {

@@ -162,6 +162,21 @@ TEST_CASE("matmul reads groups of mixed segments and adds their bias", "[matmul]
   run(suite);
 }
 
+TEST_CASE("matmul reads wide rows a part at a time and narrow ones many at a time", "[matmul]") {
+  auto rng = test_rng("matmul stages");
+  Suite suite;
+  // Rows that fit a stage of copies and rows that do not, in numbers that fill slabs and that do not.
+  constexpr struct { uint32_t n, k; } kShapes[] = {{112, 1024}, {48, 4096}, {67, 4096}, {64, 6144}, {23, 8192}};
+  for (Encoding encoding : all_encodings()) {
+    if (!is_quantized(encoding)) continue;
+    for (auto [n, k] : kShapes) {
+      const WeightGroupId group = suite.add_group({suite.add_weight(encoding, n, k, rng)}, true, rng);
+      for (uint32_t rows : {1u, 3u, 8u}) suite.cases.push_back(matmul_case(suite, group, rows, rows, DType::kF16, rng));
+    }
+  }
+  run(suite);
+}
+
 TEST_CASE("matmul leaves padding alone and an empty batch be", "[matmul]") {
   auto rng = test_rng("matmul padding");
   Suite suite;

@@ -29,17 +29,20 @@ enum class MatmulResult : uint8_t {
   kAdded,  // to what `out` holds
   kGated   // activation(first half of the outputs) * second half, in f16, as many as one half: `out` points to that
 };
-// f16 x, columns a multiple of 8, weights in f16's range, as the following. matmul_vector is made for 1..8 rows,
-// matmul_skinny for up to 64; both take more, at the price of reading the weights again.
+// f16 x, columns a multiple of 8, weights in f16's range, as the following. matmul_vector is made for 1..8 rows, where
+// matmul_stream cannot, matmul_skinny for up to 64; both take more, at the price of reading the weights again.
 Status matmul_vector(const MatmulArgs& args, const OpContext& at);
 Status matmul_skinny(const MatmulArgs& args, const OpContext& at);
-// 16-bit weights, up to 8 rows, where can_stream says so.
+// 16-bit and quantised weights, up to 8 rows, where can_stream says so.
 struct StreamResult {
   MatmulResult kind = MatmulResult::kF32;     // not kF16
   Activation activation = Activation::kSilu;  // of kGated
 };
 bool can_stream(const PackedMatrix& weight, uint32_t rows, const OpContext& at);
 Status matmul_stream(const MatmulArgs& args, const StreamResult& result, const OpContext& at);
+// The part of both for quantised weights.
+bool can_stream_packed(const PackedMatrix& weight, const OpContext& at);
+Status matmul_stream_packed(const MatmulArgs& args, const StreamResult& result, const OpContext& at);
 // Quantised weights, where the device has warpgroups; made for 9..32 rows.
 Status matmul_warpgroups(const MatmulArgs& args, MatmulResult result, const OpContext& at);
 // The same, made for 33 rows and more.

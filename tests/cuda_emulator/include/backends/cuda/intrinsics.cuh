@@ -44,6 +44,9 @@ inline void mma_16x8x16_first(float (&d)[4], const uint32_t (&a)[4], const uint3
   d[0] = d[1] = d[2] = d[3] = 0;
   mma_16x8x16(d, a, b);
 }
+inline uint32_t masked_or(uint32_t word, uint32_t mask, uint32_t more) {
+  return (word & mask) | more;
+}
 inline uint32_t f8_pair_bits(uint32_t two) {
   const uint32_t spread = __byte_perm(two, 0, 0x1404);
   return (spread & 0x80008000u) | (spread & 0x7f007f00u) >> 1;

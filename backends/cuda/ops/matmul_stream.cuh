@@ -1,0 +1,134 @@
+// What the kernels of matmul_stream.cu (16-bit weights) and matmul_stream_packed.cu (quantised ones) have in common:
+// out[r][n] = sum over k of x[r][k] * W[n][k] + bias[n] for up to 8 rows, bound by reading W once, so the copies never
+// stop. A block stays on its multiprocessor and walks over slabs of 16 outputs n. Warps that copy ask for their weights
+// in stages of a ring in shared memory (asynchronous bulk copies), as far ahead as there is room, also before the
+// kernel that writes x has ended, and across slabs. 8 warps multiply, each its part of a stage: W is the 16x16 operand
+// of the matrix units, x the 16x8 one. Another warp adds the 8 warps' sums in their order and stores them, while they
+// go on with the next slab.
+#pragma once
+
+#include "backends/cuda/activation.cuh"
+#include "backends/cuda/ops/matmul.h"
+#include "backends/cuda/reduce.cuh"
+#include "backends/cuda/warpgroup.cuh"
+
+namespace llmrt::cuda {
+
+inline constexpr uint32_t kStreamWarps = 8;  // that multiply
+inline constexpr uint32_t kStreamRowsMax = 8;
+inline constexpr uint32_t kSlabOut = 16;
+
+struct StreamArgs {
+  PackedMatrix weight;
+  const __half* x;
+  const float* bias;  // or null
+  std::byte* out;
+  uint32_t out_stride;
+  MatmulResult result;  // not kF16
+  Activation activation;
+  const uint32_t* live;
+};
+
+inline StreamArgs stream_args(const MatmulArgs& args, const StreamResult& result) {
+  return {args.weight,       static_cast<const __half*>(args.x),
+          args.bias,         reinterpret_cast<std::byte*>(args.out),
+          args.out_stride,   result.kind,
+          result.activation, args.live};
+}
+
+template <uint32_t kStages>
+struct StreamShared {
+  float4 sums[2][kStreamWarps][kWarp];  // of slabs in turn
+  uint64_t full[kStages], free[kStages];
+  uint64_t sums_full[2], sums_free[2];
+
+  // By one thread; `copies` arrive for a stage.
+  __device__ void init(uint32_t copies) {
+    for (uint32_t s = 0; s < kStages; ++s) {
+      barrier_init(&full[s], copies);
+      barrier_init(&free[s], kStreamWarps);
+    }
+    for (uint32_t half = 0; half < 2; ++half) {
+      barrier_init(&sums_full[half], kStreamWarps);
+      barrier_init(&sums_free[half], 1);
+    }
+  }
+};
+
+// A place in the ring, and how often it has gone round.
+template <uint32_t kStages>
+struct StreamPlace {
+  uint32_t stage = 0, round = 0;
+
+  __device__ void next() {
+    if (++stage < kStages) return;
+    stage = 0;
+    ++round;
+  }
+};
+
+__device__ inline uint32_t num_slabs_of(const StreamArgs& args) {
+  return (args.weight.rows + kSlabOut - 1) / kSlabOut;
+}
+
+// The row of W that is row i of a slab: where the results go through a gated activation, 8 rows of the gate and the 8
+// of the other half that belong to them. Rows past the end repeat the last one, whose sums are not stored.
+__device__ inline uint32_t slab_row(const StreamArgs& args, uint32_t slab, uint32_t i) {
+  if (args.result != MatmulResult::kGated) return min(slab * kSlabOut + i, args.weight.rows - 1);
+  const uint32_t half = args.weight.rows / 2;
+  return min(slab * 8 + i % 8, half - 1) + i / 8 * half;
+}
+
+// By each warp that multiplies: its sums of the block's slab number `count`.
+template <uint32_t kStages>
+__device__ void hand_over(StreamShared<kStages>& shared, uint32_t count, float4 sum) {
+  const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, half = count % 2;
+  barrier_wait(&shared.sums_free[half], ~(count / 2) & 1);
+  shared.sums[half][warp][lane] = sum;
+  __syncwarp();
+  if (lane == 0) barrier_arrive(&shared.sums_full[half]);
+}
+
+// The sums of rows i and i + 8 of a slab, for row `row` of x.
+__device__ inline void store_two(const StreamArgs& args, uint32_t slab, uint32_t i, uint32_t row, float first,
+                                 float second) {
+  const auto bias = [&](uint32_t n) { return args.bias ? args.bias[n] : 0.0f; };
+  const uint64_t row_first = uint64_t{row} * args.out_stride;
+  if (args.result == MatmulResult::kGated) {
+    const uint32_t half = args.weight.rows / 2, n = slab * 8 + i;
+    if (n >= half) return;
+    const float gated = activate(args.activation, first + bias(n)) * (second + bias(n + half));
+    reinterpret_cast<__half*>(args.out)[row_first + n] = __float2half_rn(gated);
+    return;
+  }
+  const auto store = [&](uint32_t n, float sum) {
+    if (n >= args.weight.rows) return;
+    float* out = reinterpret_cast<float*>(args.out) + row_first + n;
+    *out = sum + bias(n) + (args.result == MatmulResult::kAdded ? *out : 0.0f);
+  };
+  store(slab * kSlabOut + i, first);
+  store(slab * kSlabOut + i + 8, second);
+}
+
+// Lane 4 * g + t has rows 2t and 2t + 1 of outputs g and g + 8 of a slab.
+template <uint32_t kStages>
+__device__ void store_slabs(StreamShared<kStages>& shared, const StreamArgs& args, uint32_t live) {
+  const uint32_t lane = threadIdx.x % kWarp, g = lane / 4, row = lane % 4 * 2, num_slabs = num_slabs_of(args);
+  uint32_t count = 0;
+  for (uint32_t slab = blockIdx.x; slab < num_slabs; slab += gridDim.x, ++count) {
+    const uint32_t half = count % 2;
+    barrier_wait(&shared.sums_full[half], count / 2 & 1);
+    float4 total{};
+#pragma unroll
+    for (uint32_t w = 0; w < kStreamWarps; ++w) {
+      const float4 part = shared.sums[half][w][lane];
+      total = {total.x + part.x, total.y + part.y, total.z + part.z, total.w + part.w};
+    }
+    __syncwarp();
+    if (lane == 0) barrier_arrive(&shared.sums_free[half]);
+    if (row < live) store_two(args, slab, g, row, total.x, total.z);
+    if (row + 1 < live) store_two(args, slab, g, row + 1, total.y, total.w);
+  }
+}
+
+}  // namespace llmrt::cuda
