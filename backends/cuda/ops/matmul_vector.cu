@@ -1,5 +1,5 @@
 // matmul for few rows: out[r][n] = sum over k of x[r][k] * W[n][k] + bias[n]; x f16 [rows, K], W [N, K] packed, out
-// f32.
+// f32. For devices without asynchronous bulk copies, and for shapes that they cannot copy (matmul_stream_packed.cu).
 //
 // Bound by reading W once. A block makes 16 outputs n of 8 rows: its 8 warps take steps of 128 columns in turn, each
 // lane loading 16-byte words of two weight rows straight into registers, several steps ahead, and the matrix units
