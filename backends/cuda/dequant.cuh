@@ -245,11 +245,12 @@ requires(!is_plain16(E) && E != Encoding::kF32 && E != Encoding::kQ8_0) struct F
     }
   }
 
-  // Pair j of unit i as it is stored, beside kMagic: in the low bits of the halves, 4 bits higher where j is odd.
-  __device__ uint32_t stored(int i, int j) const {
+  // Pair j of unit i as it is stored, beside the bits of `magic`: in the low bits of the halves, 4 bits higher where j
+  // is odd.
+  __device__ uint32_t stored(int i, int j, uint32_t magic) const {
     const uint32_t words[4] = {nibbles.x, nibbles.y, nibbles.z, nibbles.w};
     const int target = j % 2 ? 8 : 4;
-    const uint32_t pair = masked_or(j < 2 ? words[i] : words[i] >> 8, 0x000f000fu << (target - 4), kMagic);
+    const uint32_t pair = masked_or(j < 2 ? words[i] : words[i] >> 8, 0x000f000fu << (target - 4), magic);
     return kFifth ? masked_or(moved(upper.x, i * 4 + j, target), 0x00010001u << target, pair) : pair;
   }
   // The 8 integers of unit i as four pairs.
@@ -259,7 +260,8 @@ requires(!is_plain16(E) && E != Encoding::kF32 && E != Encoding::kQ8_0) struct F
     } else {
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        pairs[j] = half2_bits(j % 2 ? high_pair(stored(i, j), kOffset) : low_pair(stored(i, j), kOffset));
+        pairs[j] =
+            half2_bits(j % 2 ? high_pair(stored(i, j, kMagic), kOffset) : low_pair(stored(i, j, kMagic), kOffset));
     }
   }
   // q6_k: the integers times their scale. In the bits from 4 on an f16 with bits 0x5400 counts from 64.
@@ -303,15 +305,15 @@ struct Fragment<Encoding::kQ8_0> {
     scales.load(planes[2], step);
   }
 
-  __device__ void decode(int i, [[maybe_unused]] uint32_t t, uint32_t (&pairs)[4]) const {
+  // 128 + the integers of pair j of unit i, in the low bytes of the halves beside the bits of `magic`.
+  __device__ uint32_t stored(int i, int j, uint32_t magic) const {
     const uint4& two = bytes[i / 2];
     const uint32_t words[2] = {i % 2 ? two.z : two.x, i % 2 ? two.w : two.y};
+    return __byte_perm(words[j / 2] ^ 0x80808080u, magic, j % 2 ? 0x7372 : 0x7170);
+  }
+  __device__ void decode(int i, [[maybe_unused]] uint32_t t, uint32_t (&pairs)[4]) const {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      // Bytes 128 + q, two of them beside kMagic in the low bytes of the halves.
-      const uint32_t word = __byte_perm(words[j / 2] ^ 0x80808080u, kMagic, j % 2 ? 0x7372 : 0x7170);
-      pairs[j] = half2_bits(low_pair(word, 128));
-    }
+    for (int j = 0; j < 4; ++j) pairs[j] = half2_bits(low_pair(stored(i, j, kMagic), 128));
   }
   __device__ float scale(int i, uint32_t step) const {
     return scales.scale(i, step);
@@ -321,33 +323,31 @@ struct Fragment<Encoding::kQ8_0> {
   }
 };
 
-__device__ inline float2 two_floats(uint32_t two) {
-  return {__low2float(half2_of(two)), __high2float(half2_of(two))};
+__device__ inline float2 two_floats(__half2 both) {
+  return {__low2float(both), __high2float(both)};
 }
 
-// The scales of units 2t and 2t + 1 of a row's block of 256 columns, and their bases.
+// The scales and bases of units 2t and 2t + 1 of a row's block of 256 columns.
 template <Encoding E>
 struct TwoScales {
-  using F = Fragment<E>;
-  std::conditional_t<F::kHeader, uint4, std::conditional_t<F::kBased, uint2, uint32_t>> stored;
+  float2 scale, base;
 
   __device__ void load(const uint8_t* plane, uint32_t block, uint32_t t) {
-    stored = reinterpret_cast<const decltype(stored)*>(plane)[F::kHeader ? block : block * 4 + t];
-  }
-  __device__ void read(uint32_t t, float2* scale, float2* base) const {
-    if constexpr (F::kHeader) {
-      const uint32_t shift = t / 2 * 4 + t % 2 * 16, upper = stored.w >> shift;
-      const uint32_t scales = (stored.y >> shift & 0x0f0f) | (upper & 0x0303) << 4;
-      const uint32_t mins = (stored.z >> shift & 0x0f0f) | (upper & 0x0c0c) << 2;
-      const float2 d = two_floats(stored.x);
-      *scale = {d.x * byte_of(scales, 0), d.x * byte_of(scales, 1)};
-      *base = {-d.y * byte_of(mins, 0), -d.y * byte_of(mins, 1)};
-    } else if constexpr (F::kBased) {
-      const float2 first = two_floats(stored.x), second = two_floats(stored.y);
-      *scale = {first.x, second.x};
-      *base = {first.y, second.y};
+    if constexpr (Fragment<E>::kHeader) {
+      const uint4 header = reinterpret_cast<const uint4*>(plane)[block];
+      const uint32_t shift = t / 2 * 4 + t % 2 * 16, upper = header.w >> shift;
+      const uint32_t scales = (header.y >> shift & 0x0f0f) | (upper & 0x0303) << 4;
+      const uint32_t mins = (header.z >> shift & 0x0f0f) | (upper & 0x0c0c) << 2;
+      const float2 d = two_floats(half2_of(header.x));
+      scale = {d.x * byte_of(scales, 0), d.x * byte_of(scales, 1)};
+      base = {-d.y * byte_of(mins, 0), -d.y * byte_of(mins, 1)};
+    } else if constexpr (Fragment<E>::kBased) {
+      const uint2 both = reinterpret_cast<const uint2*>(plane)[block * 4 + t];
+      const float2 first = two_floats(half2_of(both.x)), second = two_floats(half2_of(both.y));
+      scale = {first.x, second.x};
+      base = {first.y, second.y};
     } else {
-      *scale = two_floats(stored);
+      scale = two_floats(half2_of(reinterpret_cast<const uint32_t*>(plane)[block * 4 + t]));
     }
   }
 };

@@ -19,6 +19,7 @@ namespace {
 
 constexpr uint32_t kBlock = 256, kBlockUnits = kBlock / kUnit;
 constexpr uint32_t kBlocksKept = 2;  // of a warp, whose x stays in registers
+constexpr uint32_t kRingBytes = 186 << 10;
 
 // Where a lane has its x.
 enum class XPlace { kOneKept, kOneShared, kMoreKept, kMoreAhead };
@@ -33,6 +34,7 @@ constexpr bool is_kept(XPlace x) {
 template <Encoding E>
 struct Stage {
   static constexpr uint32_t kBlocks = E == Encoding::kQ8_0 ? 8 : 16;
+  static constexpr uint32_t kBlocksWarp = kBlocks / kStreamWarps;
   static constexpr bool has(uint32_t plane) { return step_bytes(E).plane[plane] != 0; }
   static constexpr uint32_t block_bytes(uint32_t plane) { return 2 * step_bytes(E).plane[plane]; }
   static constexpr uint32_t plane_bytes(uint32_t plane) { return kSlabOut * kBlocks * block_bytes(plane); }
@@ -43,69 +45,56 @@ struct Stage {
     return sum;
   }
   static constexpr uint32_t kBytes = offset(kNumPlanes);
-  // Planes 2 and 3 share one: with 12 warps in all a thread has 168 registers, with 13 it has 128.
-  static constexpr uint32_t kCopyWarps = has(1) ? 3 : 2;
-  static constexpr uint32_t kThreads = (kStreamWarps + 1 + kCopyWarps) * kWarp;
+  static constexpr uint32_t kStages = kRingBytes / kBytes;
+  static constexpr uint32_t kPlanes = has(0) + has(1) + has(2) + has(3);
+  // Multiplying warps, the one that stores, one for each plane.
+  static constexpr uint32_t kThreads = (kStreamWarps + 1 + kPlanes) * kWarp;
 };
-// A row of x of 14,336 columns has 28 KB beside the ring.
-template <Encoding E, XPlace kX>
-constexpr uint32_t kStages = (kX == XPlace::kOneShared ? 186u << 10 : 216u << 10) / Stage<E>::kBytes;
-template <Encoding E, XPlace kX>
-using Shared = StreamShared<kStages<E, kX>>;
-template <Encoding E, XPlace kX>
-using Place = StreamPlace<kStages<E, kX>>;
+template <Encoding E>
+using Shared = StreamShared<Stage<E>::kStages>;
+template <Encoding E>
+using Place = StreamPlace<Stage<E>::kStages>;
 
 struct Args {
   StreamArgs stream;
   bool whole_rows;  // in every stage
 };
 
-// From block `first` of a row on, to row `row` of a stage, `blocks` of each of `rows` rows. By one thread.
+// By one warp.
 template <Encoding E, uint32_t kPlane>
-__device__ void copy_rows(uint8_t* stage, uint32_t row, const PackedMatrix& weight, uint64_t weight_row, uint32_t rows,
-                          uint32_t first, uint32_t blocks, uint64_t* full) {
-  constexpr uint32_t kOffset = Stage<E>::offset(kPlane), kBlockBytes = Stage<E>::block_bytes(kPlane);
-  const uint32_t num_blocks = weight.columns / kBlock, stage_blocks = min(num_blocks, Stage<E>::kBlocks);
-  copy_bytes(stage + kOffset + row * stage_blocks * kBlockBytes,
-             weight.plane[kPlane] + (weight_row * num_blocks + first) * kBlockBytes, rows * blocks * kBlockBytes, full);
-}
-
-// By one warp, for its planes.
-template <Encoding E, XPlace kX, uint32_t... kPlanes>
-__device__ void copy_planes(uint8_t* ring, Shared<E, kX>& shared, const Args& args) {
+__device__ void copy_plane(uint8_t* ring, Shared<E>& shared, const Args& args) {
   using S = Stage<E>;
-  constexpr uint32_t kBlockBytes = (S::block_bytes(kPlanes) + ...);
-  const StreamArgs& stream = args.stream;
-  const uint32_t num_blocks = stream.weight.columns / kBlock, num_slabs = num_slabs_of(stream);
-  const uint32_t rows = args.whole_rows ? 8 : 1, num_copies = kSlabOut / rows, lane = threadIdx.x % kWarp;
-  const uint32_t row = lane * rows % kSlabOut;
-  Place<E, kX> place;
+  constexpr uint32_t kOffset = S::offset(kPlane);
+  constexpr uint32_t kBlockBytes = S::block_bytes(kPlane), kRowBytesMax = S::kBlocks * kBlockBytes;
+  const uint32_t lane = threadIdx.x % kWarp, row_bytes = args.stream.weight.columns / kBlock * kBlockBytes;
+  const uint32_t rows_copy = args.whole_rows ? 8 : 1, num_copies = kSlabOut / rows_copy;
+  const uint32_t row = lane * rows_copy % kSlabOut, stage_row_bytes = min(row_bytes, kRowBytesMax);
+  uint8_t* to = ring + kOffset + row * stage_row_bytes;
+  const uint32_t num_slabs = num_slabs_of(args.stream);
+  Place<E> place;
   for (uint32_t slab = blockIdx.x; slab < num_slabs; slab += gridDim.x) {
-    const uint32_t weight_row = slab_row(stream, slab, row);
-    for (uint32_t first = 0; first < num_blocks; first += S::kBlocks) {
-      const uint32_t blocks = min(S::kBlocks, num_blocks - first);
-      uint8_t* stage = ring + place.stage * S::kBytes;
+    const uint8_t* from = args.stream.weight.plane[kPlane] + uint64_t{slab_row(args.stream, slab, row)} * row_bytes;
+    for (uint32_t first = 0; first < row_bytes; first += kRowBytesMax) {
+      const uint32_t bytes = min(kRowBytesMax, row_bytes - first) * rows_copy;
       uint64_t* full = &shared.full[place.stage];
       barrier_wait(&shared.free[place.stage], ~place.round & 1);
-      if (lane == 0) barrier_arrive_for_bytes(full, kSlabOut * blocks * kBlockBytes);
+      if (lane == 0) barrier_arrive_for_bytes(full, bytes * num_copies);
       __syncwarp();
-      if (lane < num_copies)
-        (copy_rows<E, kPlanes>(stage, row, stream.weight, weight_row, rows, first, blocks, full), ...);
+      if (lane < num_copies) copy_bytes(to + place.stage * S::kBytes, from + first, bytes, full);
       place.next();
     }
   }
 }
 
-// By warp `i` of those that copy.
-template <Encoding E, XPlace kX>
-__device__ void copy_planes_of(uint32_t i, uint8_t* ring, Shared<E, kX>& shared, const Args& args) {
-  if (i == 0) return copy_planes<E, kX, 0>(ring, shared, args);
-  if constexpr (Stage<E>::has(1))
-    if (i == 1) return copy_planes<E, kX, 1>(ring, shared, args);
-  if constexpr (Stage<E>::has(3))
-    copy_planes<E, kX, 2, 3>(ring, shared, args);
-  else
-    copy_planes<E, kX, 2>(ring, shared, args);
+// Number `i` of the warps that copy.
+template <Encoding E>
+__device__ void copy_planes(uint8_t* ring, Shared<E>& shared, const Args& args, uint32_t i) {
+  using S = Stage<E>;
+  if (i == 0) return copy_plane<E, 0>(ring, shared, args);
+  if constexpr (S::has(1))
+    if (i-- == 1) return copy_plane<E, 1>(ring, shared, args);
+  if (i == 1) return copy_plane<E, 2>(ring, shared, args);
+  if constexpr (S::has(3)) copy_plane<E, 3>(ring, shared, args);
 }
 
 // This lane's share of a block of x: chunk t of each unit, where its column g has numbers.
@@ -151,28 +140,6 @@ __device__ float2 fma_two(const float2& a, const float2& b, const float2& c) {
   return {fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y)};
 }
 
-// A block of rows g and g + 8 of a slab, as a lane has them.
-template <Encoding E>
-struct Weights {
-  Fragment<E> upper[2], lower[2];
-  TwoScales<E> upper_scales, lower_scales;
-
-  // `upper_block`, `lower_block`: in the stage, counted over its rows.
-  __device__ void load(const uint8_t* stage, uint32_t upper_block, uint32_t lower_block) {
-    // (A constexpr function of a loop's index would be called at run time.)
-    constexpr uint32_t kSecond = Stage<E>::offset(1), kThird = Stage<E>::offset(2), kFourth = Stage<E>::offset(3);
-    const uint8_t* const planes[kNumPlanes] = {stage, stage + kSecond, stage + kThird, stage + kFourth};
-    const uint32_t t = threadIdx.x % 4;
-#pragma unroll
-    for (uint32_t s = 0; s < 2; ++s) {
-      upper[s].load_shared(planes, upper_block * 2 + s, t);
-      lower[s].load_shared(planes, lower_block * 2 + s, t);
-    }
-    upper_scales.load(planes[2], upper_block, t);
-    lower_scales.load(planes[2], lower_block, t);
-  }
-};
-
 // The sums of rows g and g + 8 of a slab over a warp's blocks, for this lane's columns 2t and 2t + 1 of x.
 template <Encoding E, XPlace kX>
 struct Sums {
@@ -191,26 +158,33 @@ struct Sums {
     return {};
   }
 
-  __device__ void add(const Weights<E>& w, const XBlock<E, kX>& x, const float2& x_sum) {
+  __device__ void add(const PlanePointers& up_row, const PlanePointers& low_row, uint32_t block, const XBlock<E, kX>& x,
+                      const float2& x_sum) {
     const uint32_t t = threadIdx.x % 4;
+    Fragment<E> up[2], low[2];
+#pragma unroll
+    for (uint32_t s = 0; s < 2; ++s) {
+      up[s].load_shared(up_row, block * 2 + s, t);
+      low[s].load_shared(low_row, block * 2 + s, t);
+    }
     float d[4][4];
 #pragma unroll
     for (uint32_t u = 0; u < kBlockUnits; ++u) {
       uint32_t up_pairs[4], low_pairs[4];
-      w.upper[u / 4].decode(u % 4, t, up_pairs);
-      w.lower[u / 4].decode(u % 4, t, low_pairs);
+      up[u / 4].decode(u % 4, t, up_pairs);
+      low[u / 4].decode(u % 4, t, low_pairs);
       multiply_unit(d[u % 4], u >= 4 && kApart == 1, up_pairs, low_pairs, x.words[u]);
-      if constexpr (kApart > 1) add_unit(u, w.upper[u / 4], w.lower[u / 4], d[u % 4], x.words[u]);
+      if constexpr (kApart > 1) add_unit(u, up[u / 4], low[u / 4], d[u % 4], x.words[u]);
     }
     if constexpr (kByUnits) {
-      const auto add_row = [&](float2& sum, const TwoScales<E>& scales, uint32_t first) {
-        float2 scale, base;
-        scales.read(t, &scale, &base);
-        sum = fma_two(scale, of_four(d, first), sum);
-        if constexpr (Fragment<E>::kBased) sum = fma_two(base, x_sum, sum);
+      TwoScales<E> scales;
+      const auto add_row = [&](float2& sum, const PlanePointers& row, uint32_t first) {
+        scales.load(row[2], block, t);
+        sum = fma_two(scales.scale, of_four(d, first), sum);
+        if constexpr (Fragment<E>::kBased) sum = fma_two(scales.base, x_sum, sum);
       };
-      add_row(upper[0], w.upper_scales, 0);
-      add_row(lower[0], w.lower_scales, 2);
+      add_row(upper[0], up_row, 0);
+      add_row(lower[0], low_row, 2);
     } else if constexpr (kApart == 1) {
       const auto add_row = [&](float2& sum, const Fragment<E>& row, uint32_t c) {
         const float2 all = {(d[0][c] + d[1][c]) + (d[2][c] + d[3][c]),
@@ -218,8 +192,8 @@ struct Sums {
         const float scale = row.scale(0, 0);
         sum = fma_two({scale, scale}, all, sum);
       };
-      add_row(upper[0], w.upper[0], 0);
-      add_row(lower[0], w.lower[0], 2);
+      add_row(upper[0], up[0], 0);
+      add_row(lower[0], low[0], 2);
     }
   }
   __device__ void add_unit(uint32_t u, const Fragment<E>& up, const Fragment<E>& low, const float (&d)[4],
@@ -260,99 +234,75 @@ struct Sums {
   }
 };
 
-// Takes a warp's blocks out of the ring, in turns: in each one the 8 warps have one block of a row each, or none where
-// it ends.
-template <Encoding E, XPlace kX>
-struct Reader {
-  using S = Stage<E>;
-  const uint8_t* ring;
-  Shared<E, kX>& shared;
-  uint32_t num_blocks, turn_blocks;  // of a row, and those that its turns would have
-  Place<E, kX> place;
-  uint32_t first = 0;  // block of the row in this turn
-
-  // Reads without a branch, also what nobody needs, so that registers need no copies.
-  __device__ void load(Weights<E>& weights, bool needed) {
-    const uint32_t warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4;
-    const uint32_t stage_blocks = min(num_blocks, S::kBlocks);
-    const uint32_t block = min(first % S::kBlocks + warp, stage_blocks - 1);
-    if (needed && first % S::kBlocks == 0 && first < num_blocks)
-      barrier_wait(&shared.full[place.stage], place.round & 1);
-    weights.load(ring + place.stage * S::kBytes, g * stage_blocks + block, (g + 8) * stage_blocks + block);
-  }
-  // What was loaded is there.
-  __device__ void end_turn() {
-    const bool has_stage = first < num_blocks;
-    first += kStreamWarps;
-    if (has_stage && (first % S::kBlocks == 0 || first >= num_blocks)) {
-      __syncwarp();
-      if (threadIdx.x % kWarp == 0) barrier_arrive(&shared.free[place.stage]);
-      place.next();
-    }
-    if (first == turn_blocks) first = 0;
-  }
-};
+// The planes of the row that begins with block `first` of a stage. (A constexpr function of a loop's index would be
+// called at run time.)
+template <Encoding E>
+__device__ void find_row(const uint8_t* (&row)[kNumPlanes], const uint8_t* stage, uint32_t first) {
+  const auto find = [&]<uint32_t kPlane>() {
+    constexpr uint32_t kOffset = Stage<E>::offset(kPlane), kBlockBytes = Stage<E>::block_bytes(kPlane);
+    row[kPlane] = stage + kOffset + first * kBlockBytes;
+  };
+  find.template operator()<0>();
+  find.template operator()<1>();
+  find.template operator()<2>();
+  find.template operator()<3>();
+}
 
 template <Encoding E, XPlace kX>
-__device__ void multiply(const uint8_t* ring, uint8_t* x_shared, Shared<E, kX>& shared, const StreamArgs& args,
+__device__ void multiply(const uint8_t* ring, const uint8_t* x_shared, Shared<E>& shared, const StreamArgs& args,
                          uint32_t live) {
-  // Weights for the next turn are loaded ahead of this one's products, where there are registers.
-  constexpr bool kAhead = is_one(kX), kKept = is_kept(kX);
-  const uint32_t warp = threadIdx.x / kWarp, columns = args.weight.columns, num_blocks = columns / kBlock;
+  using S = Stage<E>;
+  const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4;
+  const uint32_t num_blocks = args.weight.columns / kBlock, stage_blocks = min(num_blocks, S::kBlocks);
   const uint32_t num_slabs = num_slabs_of(args);
   const uint8_t* x_global = reinterpret_cast<const uint8_t*>(args.x);
-  XBlock<E, kX> x[kKept ? kBlocksKept : 1], x_next;
-  float2 x_sum[kKept ? kBlocksKept : 1];
-  if constexpr (kKept) {
+  XBlock<E, kX> x[is_kept(kX) ? kBlocksKept : 1], next;
+  float2 x_sum[is_kept(kX) ? kBlocksKept : 1];
+  if constexpr (is_kept(kX)) {
 #pragma unroll
-    for (uint32_t i = 0; i < kBlocksKept; ++i) x[i].load(x_global, columns, live, i * kStreamWarps + warp);
+    for (uint32_t i = 0; i < kBlocksKept; ++i) x[i].load(x_global, args.weight.columns, live, i * kStreamWarps + warp);
 #pragma unroll
     for (uint32_t i = 0; i < kBlocksKept; ++i) x_sum[i] = Sums<E, kX>::sum_x(x[i]);
   } else if constexpr (kX == XPlace::kMoreAhead) {
-    x_next.load(x_global, columns, live, warp);
-  } else {
-    // Each warp what it reads itself.
-    const uint32_t at = threadIdx.x % kWarp * 16;
-#pragma unroll 8
-    for (uint32_t block = warp; block < num_blocks; block += kStreamWarps)
-      *reinterpret_cast<uint4*>(x_shared + block * kBlock * 2 + at) =
-          *reinterpret_cast<const uint4*>(x_global + block * kBlock * 2 + at);
-    __syncwarp();
+    next.load(x_global, args.weight.columns, live, warp);
   }
-  const uint32_t turn_blocks =
-      kKept ? kBlocksKept * kStreamWarps : (num_blocks + kStreamWarps - 1) / kStreamWarps * kStreamWarps;
-  Reader<E, kX> reader{ring, shared, num_blocks, turn_blocks};
-  Weights<E> weights, next;
-  uint32_t slab = blockIdx.x, count = 0;
-  if constexpr (kAhead) reader.load(next, slab < num_slabs);
-  for (; slab < num_slabs; slab += gridDim.x, ++count) {
+  Place<E> place;
+  uint32_t count = 0;
+  for (uint32_t slab = blockIdx.x; slab < num_slabs; slab += gridDim.x, ++count) {
     Sums<E, kX> sums;
-    const auto take_turn = [&](uint32_t first, const auto& add) {
-      const uint32_t block = first + warp;
-      if constexpr (kAhead) {
-        weights = next;
-        reader.end_turn();
-        reader.load(next, first + kStreamWarps < turn_blocks || slab + gridDim.x < num_slabs);
-      } else {
-        reader.load(weights, true);
-      }
-      if (block < num_blocks) add(block);
-      if constexpr (!kAhead) reader.end_turn();
-    };
-    if constexpr (kKept) {
+    // take(blocks of the stage so far, block of the row, that of the warp, planes of rows g and g + 8)
+    const auto take_stage = [&](uint32_t first, auto&& take) {
+      barrier_wait(&shared.full[place.stage], place.round & 1);
+      const uint8_t *up[kNumPlanes], *low[kNumPlanes];
+      find_row<E>(up, ring + place.stage * S::kBytes, g * stage_blocks);
+      find_row<E>(low, ring + place.stage * S::kBytes, (g + 8) * stage_blocks);
 #pragma unroll
-      for (uint32_t i = 0; i < kBlocksKept; ++i)
-        take_turn(i * kStreamWarps, [&](uint32_t) { sums.add(weights, x[i], x_sum[i]); });
+      for (uint32_t i = 0; i < S::kBlocksWarp; ++i) {
+        const uint32_t block = i * kStreamWarps + warp;
+        if (first + block < num_blocks) take(i, block, up, low);
+      }
+      __syncwarp();
+      if (lane == 0) barrier_arrive(&shared.free[place.stage]);
+      place.next();
+    };
+    if constexpr (is_kept(kX)) {
+#pragma unroll
+      for (uint32_t stage = 0; stage < kBlocksKept / S::kBlocksWarp; ++stage)
+        if (stage * S::kBlocks < num_blocks)
+          take_stage(stage * S::kBlocks, [&](uint32_t i, uint32_t block, const auto& up, const auto& low) {
+            sums.add(up, low, block, x[stage * S::kBlocksWarp + i], x_sum[stage * S::kBlocksWarp + i]);
+          });
     } else {
-      for (uint32_t first = 0; first < num_blocks; first += kStreamWarps)
-        take_turn(first, [&](uint32_t block) {
+      for (uint32_t first = 0; first < num_blocks; first += S::kBlocks)
+        take_stage(first, [&](uint32_t, uint32_t block, const auto& up, const auto& low) {
           if constexpr (kX == XPlace::kOneShared) {
-            x[0].load(x_shared, columns, live, block);
+            x[0].load(x_shared, args.weight.columns, live, first + block);
           } else {
-            x[0] = x_next;
-            x_next.load(x_global, columns, live, block + kStreamWarps < num_blocks ? block + kStreamWarps : warp);
+            x[0] = next;
+            const uint32_t after = first + block + kStreamWarps;
+            next.load(x_global, args.weight.columns, live, after < num_blocks ? after : warp);
           }
-          sums.add(weights, x[0], Sums<E, kX>::sum_x(x[0]));
+          sums.add(up, low, block, x[0], Sums<E, kX>::sum_x(x[0]));
         });
     }
     hand_over(shared, count, sums.total());
@@ -363,25 +313,36 @@ template <Encoding E, XPlace kX>
 __global__ void __launch_bounds__(Stage<E>::kThreads, 1) matmul_stream_packed_kernel(Args args) {
 #if defined(LLMRT_BULK_COPIES)
   using S = Stage<E>;
-  __shared__ Shared<E, kX> shared;
+  __shared__ Shared<E> shared;
+  __shared__ uint64_t x_full;
   uint8_t* ring = dynamic_shared();
+  uint8_t* x_shared = ring + S::kStages * S::kBytes;
   const uint32_t warp = threadIdx.x / kWarp;
   if (threadIdx.x == 0) {
-    shared.init(S::kCopyWarps);
+    shared.init(S::kPlanes);
+    barrier_init(&x_full, 1);
     barriers_visible();
   }
   __syncthreads();
   grid_dependency_release();
   if (warp > kStreamWarps) {
-    copy_planes_of<E, kX>(warp - kStreamWarps - 1, ring, shared, args);  // weights never change
+    copy_planes<E>(ring, shared, args, warp - kStreamWarps - 1);  // weights never change
     return;
   }
-  const uint32_t live = min(*args.stream.live, kStreamRowsMax);
+  const StreamArgs& stream = args.stream;
+  const uint32_t live = min(*stream.live, kStreamRowsMax);
   grid_dependency_wait();
-  if (warp == kStreamWarps)
-    store_slabs(shared, args.stream, live);
-  else
-    multiply<E, kX>(ring, ring + kStages<E, kX> * Stage<E>::kBytes, shared, args.stream, live);
+  if (warp == kStreamWarps) {
+    if (kX == XPlace::kOneShared && threadIdx.x % kWarp == 0) {
+      barrier_arrive_for_bytes(&x_full, stream.weight.columns * 2);
+      copy_bytes(x_shared, stream.x, stream.weight.columns * 2, &x_full);
+    }
+    __syncwarp();
+    store_slabs(shared, stream, live);
+  } else {
+    if (kX == XPlace::kOneShared) barrier_wait(&x_full, 0);
+    multiply<E, kX>(ring, x_shared, shared, stream, live);
+  }
 #else
   __trap();  // OpContext::has_bulk_copies says that this is not the code that runs
 #endif
@@ -402,25 +363,21 @@ bool can_copy(const PackedMatrix& weight) {
   return true;
 }
 
-template <Encoding E, XPlace kX>
-constexpr uint32_t kSharedBytes = kStages<E, kX>* Stage<E>::kBytes + sizeof(Shared<E, kX>);
-
 template <Encoding E>
 Status start(const MatmulArgs& args, const StreamResult& result, const OpContext& at) {
-  const Args kernel_args{stream_args(args, result), has_whole_rows<E>(args.weight)};
-  const uint32_t num_blocks = std::min(ceil_div(args.weight.rows, kSlabOut), static_cast<uint32_t>(at.num_sms));
-  const auto start_with = [&]<XPlace kX>(uint32_t x_bytes) {
-    const Grid grid{num_blocks, Stage<E>::kThreads, kStages<E, kX> * Stage<E>::kBytes + x_bytes};
-    return launch(at, "matmul_stream", matmul_stream_packed_kernel<E, kX>, grid, kernel_args);
-  };
-  const bool one = args.num_rows == 1;
+  using S = Stage<E>;
   const uint32_t x_bytes = args.weight.columns * 2;
+  Grid grid{std::min(ceil_div(args.weight.rows, kSlabOut), static_cast<uint32_t>(at.num_sms)), S::kThreads,
+            S::kStages * S::kBytes};
+  const Args kernel_args{stream_args(args, result), has_whole_rows<E>(args.weight)};
+  const auto start_kernel = [&](auto kernel) { return launch(at, "matmul_stream", kernel, grid, kernel_args); };
   if (args.weight.columns <= kBlocksKept * kStreamWarps * kBlock)
-    return one ? start_with.template operator()<XPlace::kOneKept>(0)
-               : start_with.template operator()<XPlace::kMoreKept>(0);
-  if (one && kSharedBytes<E, XPlace::kOneShared> + x_bytes <= at.shared_bytes_max)
-    return start_with.template operator()<XPlace::kOneShared>(x_bytes);
-  return start_with.template operator()<XPlace::kMoreAhead>(0);
+    return args.num_rows == 1 ? start_kernel(matmul_stream_packed_kernel<E, XPlace::kOneKept>)
+                              : start_kernel(matmul_stream_packed_kernel<E, XPlace::kMoreKept>);
+  if (args.num_rows > 1 || grid.shared_bytes + sizeof(Shared<E>) + 64 + x_bytes > at.shared_bytes_max)
+    return start_kernel(matmul_stream_packed_kernel<E, XPlace::kMoreAhead>);
+  grid.shared_bytes += x_bytes;
+  return start_kernel(matmul_stream_packed_kernel<E, XPlace::kOneShared>);
 }
 
 // fn.template operator()<E>() for a quantised encoding.
@@ -450,7 +407,8 @@ auto with_quantized(Encoding encoding, Fn fn) {
 
 bool can_stream_packed(const PackedMatrix& weight, const OpContext& at) {
   return weight.columns % kBlock == 0 && with_quantized(weight.encoding, [&]<Encoding E>() {
-           return can_copy<E>(weight) && kSharedBytes<E, XPlace::kMoreKept> <= at.shared_bytes_max;
+           return can_copy<E>(weight) &&
+                  Stage<E>::kStages * Stage<E>::kBytes + sizeof(Shared<E>) + 64 <= at.shared_bytes_max;
          });
 }
 
