@@ -245,12 +245,11 @@ requires(!is_plain16(E) && E != Encoding::kF32 && E != Encoding::kQ8_0) struct F
     }
   }
 
-  // Pair j of unit i as it is stored, beside the bits of `magic`: in the low bits of the halves, 4 bits higher where j
-  // is odd.
-  __device__ uint32_t stored(int i, int j, uint32_t magic) const {
+  // Pair j of unit i as it is stored, beside kMagic: in the low bits of the halves, 4 bits higher where j is odd.
+  __device__ uint32_t stored(int i, int j) const {
     const uint32_t words[4] = {nibbles.x, nibbles.y, nibbles.z, nibbles.w};
     const int target = j % 2 ? 8 : 4;
-    const uint32_t pair = masked_or(j < 2 ? words[i] : words[i] >> 8, 0x000f000fu << (target - 4), magic);
+    const uint32_t pair = masked_or(j < 2 ? words[i] : words[i] >> 8, 0x000f000fu << (target - 4), kMagic);
     return kFifth ? masked_or(moved(upper.x, i * 4 + j, target), 0x00010001u << target, pair) : pair;
   }
   // The 8 integers of unit i as four pairs.
@@ -260,8 +259,7 @@ requires(!is_plain16(E) && E != Encoding::kF32 && E != Encoding::kQ8_0) struct F
     } else {
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        pairs[j] =
-            half2_bits(j % 2 ? high_pair(stored(i, j, kMagic), kOffset) : low_pair(stored(i, j, kMagic), kOffset));
+        pairs[j] = half2_bits(j % 2 ? high_pair(stored(i, j), kOffset) : low_pair(stored(i, j), kOffset));
     }
   }
   // q6_k: the integers times their scale. In the bits from 4 on an f16 with bits 0x5400 counts from 64.
@@ -305,15 +303,15 @@ struct Fragment<Encoding::kQ8_0> {
     scales.load(planes[2], step);
   }
 
-  // 128 + the integers of pair j of unit i, in the low bytes of the halves beside the bits of `magic`.
-  __device__ uint32_t stored(int i, int j, uint32_t magic) const {
+  __device__ void decode(int i, [[maybe_unused]] uint32_t t, uint32_t (&pairs)[4]) const {
     const uint4& two = bytes[i / 2];
     const uint32_t words[2] = {i % 2 ? two.z : two.x, i % 2 ? two.w : two.y};
-    return __byte_perm(words[j / 2] ^ 0x80808080u, magic, j % 2 ? 0x7372 : 0x7170);
-  }
-  __device__ void decode(int i, [[maybe_unused]] uint32_t t, uint32_t (&pairs)[4]) const {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) pairs[j] = half2_bits(low_pair(stored(i, j, kMagic), 128));
+    for (int j = 0; j < 4; ++j) {
+      // Bytes 128 + q, two of them beside kMagic in the low bytes of the halves.
+      const uint32_t word = __byte_perm(words[j / 2] ^ 0x80808080u, kMagic, j % 2 ? 0x7372 : 0x7170);
+      pairs[j] = half2_bits(low_pair(word, 128));
+    }
   }
   __device__ float scale(int i, uint32_t step) const {
     return scales.scale(i, step);
