@@ -6,9 +6,9 @@
 // others multiply, both factors from there: so weights are decoded once for all rows, and nobody waits for x in
 // registers.
 //
-// Blocks are in pairs. Two neighbours share x, each copying half of its rows to both. Where N alone gives too few blocks
-// for the device, the steps are split, and a pair are two splits, which exchange halves of their sums through shared
-// memory; the pair that ends last adds those of all, in the order of splits.
+// Blocks are in pairs. Two neighbours share x, each copying half of its rows to both. Where N alone gives too few
+// blocks for the device, the steps are split, and a pair are two splits, which exchange halves of their sums through
+// shared memory; the pair that ends last adds those of all, in the order of splits.
 #include <algorithm>
 
 #include "backends/cuda/dequant.cuh"
