@@ -12,6 +12,7 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 #include "types.glsl"
+#include "memory_barrier.glsl"
 #include "dequant.glsl"
 #include "halves.glsl"
 #include "activation.glsl"
@@ -147,11 +148,6 @@ void multiply(Unit units[kStepUnits][kParts][kLaneRows], uint step, uint place) 
         }
       }
   }
-}
-
-void group_and_memory_barrier() {
-  controlBarrier(gl_ScopeWorkgroup, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer | gl_StorageSemanticsShared,
-                 gl_SemanticsAcquireRelease | gl_SemanticsMakeAvailable | gl_SemanticsMakeVisible);
 }
 
 uint first_step(uint group) { return num_all_steps * group / gl_NumWorkGroups.x; }

@@ -12,6 +12,7 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 #include "types.glsl"
+#include "memory_barrier.glsl"
 #include "dequant.glsl"
 #include "halves.glsl"
 
@@ -110,11 +111,6 @@ void finish(uint row_first, uint col_first, uint num_cols, uint f, uint i, vec4 
     if (n + c >= num_rows) return;
     result.f[t * result_columns + result_first + n + c] = sum[c] + (kBias ? bias.f[result_first + n + c] : 0.0);
   }
-}
-
-void group_and_memory_barrier() {
-  controlBarrier(gl_ScopeWorkgroup, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer | gl_StorageSemanticsShared,
-                 gl_SemanticsAcquireRelease | gl_SemanticsMakeAvailable | gl_SemanticsMakeVisible);
 }
 
 void main() {

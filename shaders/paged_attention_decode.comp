@@ -2,14 +2,15 @@
 // items, y = KV head, z = kHeads query heads of its group). A key is read by kKeyLanes lanes, 8 numbers each; they take
 // kBatch keys of one block at a time and keep softmax and values of all their query heads in registers. As soon as a
 // batch has been multiplied, the loads of the next one replace it, by a block id that was fetched a batch before.
-// Subgroups split the keys and are merged through shared memory. Of an item that is one of several splits the last group to
-// arrive merges them, in their order. f32 arithmetic.
+// Subgroups split the keys and are merged through shared memory. Of an item that is one of several splits the last
+// group to arrive merges them, in their order. f32 arithmetic.
 #version 460
 #pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #include "types.glsl"
+#include "memory_barrier.glsl"
 #include "paged.glsl"
 
 layout(constant_id = 14) const uint kHeads = 4;
@@ -249,11 +250,6 @@ void merge_splits(Merge merge, uint head_first, uint num_group_heads) {
     }
     store_quad(merge.token, head, pair, value * (sum > 0.0 ? 1.0 / sum : 0.0));
   }
-}
-
-void group_and_memory_barrier() {
-  controlBarrier(gl_ScopeWorkgroup, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer | gl_StorageSemanticsShared,
-                 gl_SemanticsAcquireRelease | gl_SemanticsMakeAvailable | gl_SemanticsMakeVisible);
 }
 
 void merge_when_last(Merge merge, uint kv_head, uint heads_first, uint group_heads) {

@@ -1,5 +1,7 @@
 // A pass over a row by several workgroups (y of the grid), each a slice of its quads. Each leaves what it found in
 // `candidates`, which holds nothing yet; the last to arrive puts it together, in the order of the slices.
+#include "memory_barrier.glsl"
+
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Slices { queuefamilycoherent uint w[]; };
 
 const uint kSliceWords = 8;
@@ -13,11 +15,6 @@ uvec2 slice_quads() {
 }
 
 uint slice_word(uint row, uint slice) { return 2u * kListMax * row + kSliceWords * slice; }
-
-void group_and_memory_barrier() {
-  controlBarrier(gl_ScopeWorkgroup, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer | gl_StorageSemanticsShared,
-                 gl_SemanticsAcquireRelease | gl_SemanticsMakeAvailable | gl_SemanticsMakeVisible);
-}
 
 // Whether this group is the last of the row's; then what all groups wrote to their slices before is visible.
 bool arrives_last(uint row) {

@@ -1,7 +1,7 @@
 // results[r] = the winner of row r: argmax over the kept tokens of logit / temperature + Gumbel noise (greedy rows: of
-// all logits), ties by lower id; or the forced token, scored. One workgroup a row; the kept tokens come from `candidates`
-// where Filter listed them, else from one pass over the row, by several workgroups where there are. Rows that draw get their last token and, with penalties, one
-// more in its output count. Each operation of a score is `precise`: it rounds by itself.
+// all logits), ties by lower id; or the forced token, scored. The kept tokens come from `candidates` where Filter listed
+// them, by one workgroup, else from one pass over the row, a slice a workgroup. Rows that draw get their last token and,
+// with penalties, one more in its output count. Each operation of a score is `precise`: it rounds by itself.
 #version 460
 #pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
