@@ -132,28 +132,32 @@ __device__ inline uint64_t product_operand(uint32_t start, uint32_t tile_bytes) 
   constexpr uint64_t kSwizzle128 = 1, kEightRows = 1024;
   return (start & 0x3ffff) >> 4 | uint64_t{tile_bytes >> 4} << 16 | (kEightRows >> 4) << 32 | kSwizzle128 << 62;
 }
+
+// The registers of d as an asm statement's first operands, and their places in its text.
+#define LLMRT_SUM(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
+#define LLMRT_SUMS_4 LLMRT_SUM(0), LLMRT_SUM(1), LLMRT_SUM(2), LLMRT_SUM(3)
+#define LLMRT_SUMS_8 LLMRT_SUMS_4, LLMRT_SUM(4), LLMRT_SUM(5), LLMRT_SUM(6), LLMRT_SUM(7)
+#define LLMRT_SUMS_14 \
+  LLMRT_SUMS_8, LLMRT_SUM(8), LLMRT_SUM(9), LLMRT_SUM(10), LLMRT_SUM(11), LLMRT_SUM(12), LLMRT_SUM(13)
+#define LLMRT_SUMS_16 LLMRT_SUMS_14, LLMRT_SUM(14), LLMRT_SUM(15)
+#define LLMRT_PLACES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define LLMRT_PLACES_32 \
+  LLMRT_PLACES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define LLMRT_PLACES_56                                                              \
+  LLMRT_PLACES_32                                                                    \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+  ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define LLMRT_PLACES_64 LLMRT_PLACES_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+
 // d (+)= a * b: 64 rows by 128, 64 or 32 columns by 16. Warp w of the four has rows 16 w and following, with a and d
 // placed in its lanes as in mma_16x8x16, d in tiles of 8 columns. Runs beside what follows until products_wait.
 template <bool kTransposed>
 __device__ inline void warpgroup_product(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b, bool add) {
   asm volatile(
       "{\n\t.reg .pred sums;\n\tsetp.ne.b32 sums, %69, 0;\n\t"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "
-      "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, "
-      "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
-      "%62, %63}, "
-      "{%64, %65, %66, %67}, %68, sums, 1, 1, %70;\n\t}"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]),
-        "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]),
-        "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]),
-        "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]),
-        "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]),
-        "+f"(d[8][3]), "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]), "+f"(d[10][0]), "+f"(d[10][1]),
-        "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]), "+f"(d[12][0]),
-        "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), "+f"(d[13][3]),
-        "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]), "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]),
-        "+f"(d[15][3])
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" LLMRT_PLACES_64
+      "}, {%64, %65, %66, %67}, %68, sums, 1, 1, %70;\n\t}"
+      : LLMRT_SUMS_16
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(kTransposed ? 1 : 0)
       : "memory");
 }
@@ -161,15 +165,9 @@ template <bool kTransposed>
 __device__ inline void warpgroup_product(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool add) {
   asm volatile(
       "{\n\t.reg .pred sums;\n\tsetp.ne.b32 sums, %37, 0;\n\t"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "
-      "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, sums, 1, 1, %38;\n\t}"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]),
-        "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]),
-        "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]),
-        "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]),
-        "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3])
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" LLMRT_PLACES_32
+      "}, {%32, %33, %34, %35}, %36, sums, 1, 1, %38;\n\t}"
+      : LLMRT_SUMS_8
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(kTransposed ? 1 : 0)
       : "memory");
 }
@@ -178,71 +176,42 @@ template <bool kTransposed>
 __device__ inline void warpgroup_product(float (&d)[4][4], const uint32_t (&a)[4], uint64_t b, bool add) {
   asm volatile(
       "{\n\t.reg .pred sums;\n\tsetp.ne.b32 sums, %21, 0;\n\t"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-      "{%16, %17, %18, %19}, %20, sums, 1, 1, %22;\n\t}"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]),
-        "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]),
-        "+f"(d[3][2]), "+f"(d[3][3])
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {" LLMRT_PLACES_16
+      "}, {%16, %17, %18, %19}, %20, sums, 1, 1, %22;\n\t}"
+      : LLMRT_SUMS_4
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(kTransposed ? 1 : 0)
       : "memory");
 }
 
-// d += a * b^T, both factors from shared memory as product_operand has the plain second one: 64 rows of a by 128, 112 or 64
-// of b, 16 of k. Otherwise as the above.
+// d += a * b^T, both factors from shared memory as product_operand has the plain second one: 64 rows of a by 128, 112
+// or 64 of b, 16 of k. Otherwise as the above.
 __device__ inline void warpgroup_product(float (&d)[16][4], uint64_t a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
-      "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
-      "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "%64, %65, 1, 1, 1, 0, 0;"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]),
-        "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]),
-        "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]),
-        "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]),
-        "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]),
-        "+f"(d[8][3]), "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]), "+f"(d[10][0]), "+f"(d[10][1]),
-        "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]),
-        "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]),
-        "+f"(d[13][2]), "+f"(d[13][3]), "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]),
-        "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
-      : "l"(a), "l"(b)
-      : "memory");
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" LLMRT_PLACES_64 "}, %64, %65, 1, 1, 1, 0, 0;"
+               : LLMRT_SUMS_16
+               : "l"(a), "l"(b)
+               : "memory");
 }
 __device__ inline void warpgroup_product(float (&d)[14][4], uint64_t a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n112k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
-      "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
-      "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55}, "
-      "%56, %57, 1, 1, 1, 0, 0;"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]),
-        "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]),
-        "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]),
-        "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]),
-        "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3]), "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]),
-        "+f"(d[8][3]), "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]), "+f"(d[10][0]), "+f"(d[10][1]),
-        "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]),
-        "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]),
-        "+f"(d[13][2]), "+f"(d[13][3])
-      : "l"(a), "l"(b)
-      : "memory");
+  asm volatile("wgmma.mma_async.sync.aligned.m64n112k16.f32.f16.f16 {" LLMRT_PLACES_56 "}, %56, %57, 1, 1, 1, 0, 0;"
+               : LLMRT_SUMS_14
+               : "l"(a), "l"(b)
+               : "memory");
 }
 __device__ inline void warpgroup_product(float (&d)[8][4], uint64_t a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
-      "%23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "%32, %33, 1, 1, 1, 0, 0;"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]),
-        "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]),
-        "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]),
-        "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]),
-        "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3])
-      : "l"(a), "l"(b)
-      : "memory");
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" LLMRT_PLACES_32 "}, %32, %33, 1, 1, 1, 0, 0;"
+               : LLMRT_SUMS_8
+               : "l"(a), "l"(b)
+               : "memory");
 }
 
+#undef LLMRT_SUM
+#undef LLMRT_SUMS_4
+#undef LLMRT_SUMS_8
+#undef LLMRT_SUMS_14
+#undef LLMRT_SUMS_16
+#undef LLMRT_PLACES_16
+#undef LLMRT_PLACES_32
+#undef LLMRT_PLACES_56
+#undef LLMRT_PLACES_64
 
 }  // namespace llmrt::cuda

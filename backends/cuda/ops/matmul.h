@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backends/cuda/op_context.h"
+#include "core/base/check.h"
 #include "core/base/checked_math.h"
 
 namespace llmrt::cuda {
@@ -58,14 +59,10 @@ inline uint32_t num_splits(uint32_t columns, uint32_t blocks, uint32_t wanted) {
   return std::max(1u, std::min({wanted / blocks, ceil_div(columns, kStep) / kStepsMin, kSplitsMax}));
 }
 
-// fn.template operator()<E>() for an encoding that a Fragment exists for.
+// fn.template operator()<E>() for a quantised encoding.
 template <class Fn>
-Status with_encoding(Encoding encoding, Fn fn) {
+auto with_quantized(Encoding encoding, Fn fn) {
   switch (encoding) {
-    case Encoding::kF16:
-      return fn.template operator()<Encoding::kF16>();
-    case Encoding::kBF16:
-      return fn.template operator()<Encoding::kBF16>();
     case Encoding::kQ4_0:
       return fn.template operator()<Encoding::kQ4_0>();
     case Encoding::kQ4_1:
@@ -80,11 +77,18 @@ Status with_encoding(Encoding encoding, Fn fn) {
       return fn.template operator()<Encoding::kQ4_K>();
     case Encoding::kQ5_K:
       return fn.template operator()<Encoding::kQ5_K>();
-    case Encoding::kQ6_K:
+    default:
+      LLMRT_CHECK(encoding == Encoding::kQ6_K, "matmul: weights of an encoding that is not quantised");
       return fn.template operator()<Encoding::kQ6_K>();
-    case Encoding::kF32:
-      break;
   }
+}
+
+// The same for an encoding that a Fragment exists for.
+template <class Fn>
+Status with_encoding(Encoding encoding, Fn fn) {
+  if (encoding == Encoding::kF16) return fn.template operator()<Encoding::kF16>();
+  if (encoding == Encoding::kBF16) return fn.template operator()<Encoding::kBF16>();
+  if (is_quantized(encoding)) return with_quantized(encoding, fn);
   return make_error(ErrorCode::kUnsupported, "matmul: {} weights have no f16 form", encoding_name(encoding));
 }
 

@@ -400,13 +400,10 @@ Status launch_rows(const MatmulArgs& args, MatmulResult result, const OpContext&
 }  // namespace
 
 Status matmul_decoded(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
-  return with_encoding(args.weight.encoding, [&]<Encoding E>() -> Status {
-    if constexpr (is_plain16(E))
-      return make_error(ErrorCode::kUnsupported, "matmul: {} weights decoded by warpgroups", encoding_name(E));
-    else
-      return args.num_rows <= 64    ? launch_rows<E, 64>(args, result, at)
-             : args.num_rows <= 128 ? launch_rows<E, 128>(args, result, at)
-                                    : launch_rows<E, 256>(args, result, at);
+  return with_quantized(args.weight.encoding, [&]<Encoding E>() {
+    return args.num_rows <= 64    ? launch_rows<E, 64>(args, result, at)
+           : args.num_rows <= 128 ? launch_rows<E, 128>(args, result, at)
+                                  : launch_rows<E, 256>(args, result, at);
   });
 }
 

@@ -353,6 +353,10 @@ bool has_whole_rows(const PackedMatrix& weight) {
   return weight.columns <= Stage<E>::kBlocks * kBlock && weight.rows % kSlabOut == 0;
 }
 
+// With what the kernel has beside its ring, room for the dynamic part's alignment among it.
+template <Encoding E>
+constexpr uint32_t kSharedBytes = Stage<E>::kStages* Stage<E>::kBytes + sizeof(Shared<E>) + 64;
+
 // Copies are of multiples of 16 bytes, from such addresses.
 template <Encoding E>
 bool can_copy(const PackedMatrix& weight) {
@@ -374,41 +378,17 @@ Status start(const MatmulArgs& args, const StreamResult& result, const OpContext
   if (args.weight.columns <= kBlocksKept * kStreamWarps * kBlock)
     return args.num_rows == 1 ? start_kernel(matmul_stream_packed_kernel<E, XPlace::kOneKept>)
                               : start_kernel(matmul_stream_packed_kernel<E, XPlace::kMoreKept>);
-  if (args.num_rows > 1 || grid.shared_bytes + sizeof(Shared<E>) + 64 + x_bytes > at.shared_bytes_max)
+  if (args.num_rows > 1 || kSharedBytes<E> + x_bytes > at.shared_bytes_max)
     return start_kernel(matmul_stream_packed_kernel<E, XPlace::kMoreAhead>);
   grid.shared_bytes += x_bytes;
   return start_kernel(matmul_stream_packed_kernel<E, XPlace::kOneShared>);
-}
-
-// fn.template operator()<E>() for a quantised encoding.
-template <class Fn>
-auto with_quantized(Encoding encoding, Fn fn) {
-  switch (encoding) {
-    case Encoding::kQ4_0:
-      return fn.template operator()<Encoding::kQ4_0>();
-    case Encoding::kQ4_1:
-      return fn.template operator()<Encoding::kQ4_1>();
-    case Encoding::kQ5_0:
-      return fn.template operator()<Encoding::kQ5_0>();
-    case Encoding::kQ5_1:
-      return fn.template operator()<Encoding::kQ5_1>();
-    case Encoding::kQ8_0:
-      return fn.template operator()<Encoding::kQ8_0>();
-    case Encoding::kQ4_K:
-      return fn.template operator()<Encoding::kQ4_K>();
-    case Encoding::kQ5_K:
-      return fn.template operator()<Encoding::kQ5_K>();
-    default:
-      return fn.template operator()<Encoding::kQ6_K>();
-  }
 }
 
 }  // namespace
 
 bool can_stream_packed(const PackedMatrix& weight, const OpContext& at) {
   return weight.columns % kBlock == 0 && with_quantized(weight.encoding, [&]<Encoding E>() {
-           return can_copy<E>(weight) &&
-                  Stage<E>::kStages * Stage<E>::kBytes + sizeof(Shared<E>) + 64 <= at.shared_bytes_max;
+           return can_copy<E>(weight) && kSharedBytes<E> <= at.shared_bytes_max;
          });
 }
 

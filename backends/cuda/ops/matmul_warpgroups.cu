@@ -273,13 +273,7 @@ Status launch_encoding(const MatmulArgs& args, MatmulResult result, const OpCont
 }  // namespace
 
 Status matmul_warpgroups(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
-  return with_encoding(args.weight.encoding, [&]<Encoding E>() -> Status {
-    if constexpr (is_plain16(E)) {
-      return make_error(ErrorCode::kUnsupported, "matmul: {} weights by warpgroups", encoding_name(E));
-    } else {
-      return launch_encoding<E>(args, result, at);
-    }
-  });
+  return with_quantized(args.weight.encoding, [&]<Encoding E>() { return launch_encoding<E>(args, result, at); });
 }
 
 }  // namespace llmrt::cuda
