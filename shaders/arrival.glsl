@@ -1,6 +1,23 @@
+// What workgroups of one dispatch hand to each other.
+
+shared bool is_last;
+
 // A barrier of the workgroup that also hands memory on: what its invocations wrote before is visible to whoever learns of
 // it by an atomic of the queue family behind it, and what others handed on before such an atomic is visible after it.
 void group_and_memory_barrier() {
   controlBarrier(gl_ScopeWorkgroup, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer | gl_StorageSemanticsShared,
                  gl_SemanticsAcquireRelease | gl_SemanticsMakeAvailable | gl_SemanticsMakeVisible);
+}
+
+// Whether this is the last of `count` workgroups that count themselves in word `at`; then what the others wrote before is
+// visible, and the word is 0 again.
+bool arrives_last(Words arrivals, uint at, uint count) {
+  group_and_memory_barrier();
+  if (gl_LocalInvocationIndex == 0u) {
+    is_last = atomicAdd(arrivals.w[at], 1u, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer,
+                        gl_SemanticsAcquireRelease) == count - 1u;
+    if (is_last) arrivals.w[at] = 0u;
+  }
+  group_and_memory_barrier();
+  return is_last;
 }

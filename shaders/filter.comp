@@ -140,7 +140,7 @@ bool gather_slices(uint row, bool want_sum, inout Overview own) {
     slices.w[at + 3u] = own.num_alive;
     slices.w[at + 4u] = floatBitsToUint(own.sum);
   }
-  if (!arrives_last(row)) return false;
+  if (!arrives_last(arrivals, row, gl_NumWorkGroups.y)) return false;
   own = Overview(kNoToken, kAllIds, kNoToken, 0u, 0.0, uvec4(kNoToken));
   at = slice_word(row, me);
   if (me < gl_NumWorkGroups.y)

@@ -12,7 +12,7 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 #include "types.glsl"
-#include "memory_barrier.glsl"
+#include "arrival.glsl"
 #include "dequant.glsl"
 #include "halves.glsl"
 #include "activation.glsl"
@@ -55,7 +55,6 @@ const uint kXOctets = kTileCols * kStepOctets, kLaneOctets = (kXOctets + kLanes 
 const uint kPlaceQuads = kXOctets > kMatrixQuads ? kXOctets : kMatrixQuads;
 const uint kRoom = kPlaceQuads / kMatrixQuads, kBatch = kRoom < kMatrices ? kRoom : kMatrices;
 shared uvec4 places[2 * kPlaceQuads];  // x of this step and of the next: [matrix][unit][octet][column of a lane][lane]
-shared bool is_last;
 
 uint num_row_units, num_outputs, num_steps, num_all_steps;  // steps of a tile, of all tiles
 uint col_first, num_cols;                                    // of the group's rows of x; live ones

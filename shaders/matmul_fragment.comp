@@ -124,20 +124,10 @@ void store(uint n, uint m) {
   }
 }
 
-// Pairs m to m + 3 of the group's for row n of x: where they go, and how far they are turned.
-struct Turned {
-  uint n, m, head, pair;
-  int position, kv_slot;
-  vec4 freqs;
-};
-
-Turned load_turned(uint n, uint m) {
-  uint pairs = head_dim / 2u, first = result_first / 2u + gl_WorkGroupID.x * kGroupRows + m, pair = first % pairs;
-  return Turned(n, m, first / pairs, pair, positions.i[n], kv_slots.i[n], Vec4s(freqs).v[pair / 4u]);
-}
-
-void store_turned(Turned at) {
-  uint n = at.n, m = at.m, head = at.head, pair = at.pair, pairs = head_dim / 2u, quad = n * (kM / 4);
+// Pairs m to m + 3 of the group's for row n of x.
+void store_turned(uint n, uint m) {
+  uint pairs = head_dim / 2u, first = result_first / 2u + gl_WorkGroupID.x * kGroupRows + m;
+  uint head = first / pairs, pair = first % pairs, quad = n * (kM / 4);
   bool halves = kRope == kHalves;
   uint low_at = halves ? pair : 2u * pair, high_at = halves ? pair + pairs : 2u * pair + 4u;  // in the head
   vec4 low = total(quad + (halves ? m / 4u : m / 2u)), high = total(quad + (halves ? m / 4u + kM / 8 : m / 2u + 1u));
@@ -147,8 +137,10 @@ void store_turned(Turned at) {
   }
   if (head < num_heads + num_kv_heads) {
     vec4 a = halves ? low : vec4(low.xz, high.xz), b = halves ? high : vec4(low.yw, high.yw);
+    uint position = uint(positions.i[n]);
+    vec4 turns = Vec4s(freqs).v[pair / 4u];
     [[unroll]] for (uint c = 0; c < 4; ++c) {
-      vec2 t = turn(uint(at.position), at.freqs[c]) * magnitude, x = vec2(a[c], b[c]);
+      vec2 t = turn(position, turns[c]) * magnitude, x = vec2(a[c], b[c]);
       a[c] = x.x * t.x - x.y * t.y;
       b[c] = x.x * t.y + x.y * t.x;
     }
@@ -161,8 +153,8 @@ void store_turned(Turned at) {
     Vec4s(result).v[(from + high_at) / 4u] = high;
     return;
   }
-  if (at.kv_slot < 0) return;
-  uint kv_slot = uint(at.kv_slot), kv_head = head - num_heads, which = kv_head / num_kv_heads;
+  if (kv_slots.i[n] < 0) return;
+  uint kv_slot = uint(kv_slots.i[n]), kv_head = head - num_heads, which = kv_head / num_kv_heads;
   uint vector = ((kv_slot / block_tokens * 2u + which) * num_kv_heads + kv_head % num_kv_heads) * block_tokens +
                 kv_slot % block_tokens;
   Pairs(data).p[(vector * head_dim + low_at) / 4u] = uvec2(pack16(low.xy, kPoolDType), pack16(low.zw, kPoolDType));
@@ -179,10 +171,6 @@ void main() {
     if (step + slot * kSubgroups < steps) fetch(slot, step + slot * kSubgroups);
   uint num_cols = count.w[0];  // not waited for before weights are asked for
   if (num_cols == 0u) return;
-  const uint quads = kGroupRows / 4;
-  Turned turned;  // a lane has one at most
-  if (kRope != kNoRope && gl_LocalInvocationIndex < quads * num_cols)
-    turned = load_turned(gl_LocalInvocationIndex / quads, gl_LocalInvocationIndex % quads * 4u);
   f16_1024 = 0x64006400u | num_cols >> 31;  // hidden from the compiler
   for (; step < steps; step += kAhead * kSubgroups) {
     [[unroll]] for (uint slot = 0; slot < kAhead; ++slot) {
@@ -196,10 +184,11 @@ void main() {
   }
   coopMatStore(sum, sums, gl_SubgroupID * kMatrixQuads, kM / 4, gl_CooperativeMatrixLayoutColumnMajor);
   barrier();
-  if (kRope != kNoRope) {
-    if (gl_LocalInvocationIndex < quads * num_cols) store_turned(turned);
-    return;
+  const uint quads = kGroupRows / 4;
+  for (uint i = gl_LocalInvocationIndex; i < quads * num_cols; i += kSubgroups * kSubgroup) {
+    if (kRope != kNoRope)
+      store_turned(i / quads, i % quads * 4u);
+    else
+      store(i / quads, i % quads * 4u);
   }
-  for (uint i = gl_LocalInvocationIndex; i < quads * num_cols; i += kSubgroups * kSubgroup)
-    store(i / quads, i % quads * 4u);
 }

@@ -12,7 +12,7 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 #include "types.glsl"
-#include "memory_barrier.glsl"
+#include "arrival.glsl"
 #include "dequant.glsl"
 #include "halves.glsl"
 
@@ -53,7 +53,6 @@ const uint kFragQuads = kM * kN / 4, kPartQuads = kParts * kFragQuads;
 const uint kLanes = kParts * kSlices * kSubgroup;
 const uint kTilesOctets = (kTileRows + kTileCols) * kStride, kStagingQuads = kPartQuads * kSlices;
 shared uvec4 tiles[kTilesOctets > kStagingQuads ? kTilesOctets : kStagingQuads];  // weights, x; at last sums
-shared bool is_last;
 const uint kXTile = kTileRows * kStride;
 
 // A lane's share of the next kAhead steps, on its way from memory.
@@ -181,14 +180,7 @@ void main() {
     barrier();
   }
   if (splits == 1u) return;
-  group_and_memory_barrier();
-  if (gl_LocalInvocationIndex == 0u) {
-    is_last = atomicAdd(arrivals.w[tile], 1u, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer,
-                        gl_SemanticsAcquireRelease) == splits - 1u;
-    if (is_last) arrivals.w[tile] = 0u;
-  }
-  group_and_memory_barrier();
-  if (!is_last) return;
+  if (!arrives_last(arrivals, tile, splits)) return;
   place = tile * splits * kFrags * kPartQuads;
   for (uint i = gl_LocalInvocationIndex; i < kFrags * kPartQuads; i += kLanes) {
     vec4 sum = vec4(0.0);

@@ -10,7 +10,7 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #include "types.glsl"
-#include "memory_barrier.glsl"
+#include "arrival.glsl"
 #include "paged.glsl"
 
 layout(constant_id = 14) const uint kHeads = 4;
@@ -30,7 +30,6 @@ const float kUnit = kF8 ? 256.0 : 1.0;  // of numbers as unpack_octet gives them
 const float kRise = 8.0;
 shared float shared_max[kSubgroups * kHeads], shared_sum[kSubgroups * kHeads];
 shared vec4 shared_values[kSubgroups * kHeads * 2 * kOctets];  // of a head: first halves of octets, then second
-shared bool is_last;
 
 // Keys and values on their way from memory, or arrived; the block of the batch after them.
 uvec4 k_raw[kBatch], v_raw[kBatch];
@@ -254,14 +253,8 @@ void merge_splits(Merge merge, uint head_first, uint num_group_heads) {
 
 void merge_when_last(Merge merge, uint kv_head, uint heads_first, uint group_heads) {
   uint head_first = kv_head * group_heads + heads_first, arrival = merge.idx * num_heads + head_first;
-  group_and_memory_barrier();
-  if (gl_LocalInvocationIndex == 0u) {
-    is_last = atomicAdd(arrivals.w[arrival], 1u, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer,
-                        gl_SemanticsAcquireRelease) == merge.count - 1u;
-    if (is_last) arrivals.w[arrival] = 0u;
-  }
-  group_and_memory_barrier();
-  if (is_last) merge_splits(merge, head_first, min(kHeads, group_heads - heads_first));
+  if (arrives_last(arrivals, arrival, merge.count))
+    merge_splits(merge, head_first, min(kHeads, group_heads - heads_first));
 }
 
 void main() {

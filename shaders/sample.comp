@@ -81,7 +81,7 @@ bool gather_slices(uint row, inout Draw own) {
     slices.w[at + 1u] = own.id;
     slices.w[at + 2u] = own.second_key;
   }
-  if (!arrives_last(row)) return false;
+  if (!arrives_last(arrivals, row, gl_NumWorkGroups.y)) return false;
   own = Draw(kNoToken, kAllIds, kNoToken);
   at = slice_word(row, me);
   if (me < gl_NumWorkGroups.y) own = Draw(slices.w[at], slices.w[at + 1u], slices.w[at + 2u]);

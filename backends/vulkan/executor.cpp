@@ -122,24 +122,31 @@ Result<ArenaPlan> Executor::plan(const Resources& resources, const OpList& list)
   return plan;
 }
 
+Status Executor::collect(const Resources& resources, const OpList& list, const ArenaPlan& plan,
+                         std::vector<Kernel>* kernels) const {
+  Recorder collector(device_, *pipelines_, resources, list, plan, VK_NULL_HANDLE);
+  if (Status status = record_all(collector); !status) return status;
+  kernels->insert(kernels->end(), collector.kernels().begin(), collector.kernels().end());
+  return {};
+}
+
 Status Executor::compile(const Resources& resources, std::span<const OpList* const> lists) {
   std::vector<Kernel> kernels;
   for (const OpList* list : lists) {
     auto arena = plan(resources, *list);
     if (!arena) return arena.error();
-    Recorder collector(device_, *pipelines_, resources, *list, *arena, VK_NULL_HANDLE);
-    if (Status status = record_all(collector); !status) return status;
-    kernels.insert(kernels.end(), collector.kernels().begin(), collector.kernels().end());
+    if (Status status = collect(resources, *list, *arena, &kernels); !status) return status;
   }
   return pipelines_->compile(kernels);
 }
 
 Status Executor::record(const Resources& resources, const OpList& list, Recording* recording) {
-  const OpList* const lists[] = {&list};
-  if (Status status = compile(resources, lists); !status) return status;
   auto arena = plan(resources, list);
   if (!arena) return arena.error();
   recording->plan = std::move(*arena);
+  std::vector<Kernel> kernels;
+  if (Status status = collect(resources, list, recording->plan, &kernels); !status) return status;
+  if (Status status = pipelines_->compile(kernels); !status) return status;
   auto commands = allocate_commands();
   if (!commands) return commands.error();
   recording->commands = *commands;

@@ -47,6 +47,9 @@ class Executor {
       : device_(device), pipelines_(pipelines), config_(config) {}
   Result<Recording*> recording(const Resources& resources, const OpList& list);
   Result<ArenaPlan> plan(const Resources& resources, const OpList& list) const;
+  // Adds what the list will dispatch.
+  Status collect(const Resources& resources, const OpList& list, const ArenaPlan& plan,
+                 std::vector<Kernel>* kernels) const;
   Status record(const Resources& resources, const OpList& list, Recording* recording);
   Status check_inputs(const StepSubmission& step) const;
   Result<VkCommandBuffer> allocate_commands();
