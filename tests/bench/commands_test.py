@@ -171,6 +171,22 @@ def check_model():
     assert "context" in run("model", "-m", MODEL, "-p", "1000000", code=1).stderr
 
 
+def check_sweep():
+    small = ["sweep", "-m", MODEL, "-r", "3", "--depth", "20", "--steps", "2"]
+    record, told = record_of(*small)
+    assert [row["test"] for row in record["rows"]] == ["tg2@20 x1", "tg2@20 x2", "tg2@20 x3"]
+    for row in record["rows"]:
+        num_rows, values = row["details"]["n_rows"], row["values"]
+        assert values["ms"]["value"] == min(values["ms"]["samples"]) and len(values["ms"]["samples"]) == 2
+        assert abs(values["tok_s"]["value"] * values["ms"]["value"] - 1e3 * num_rows) < 1e-6 * num_rows
+    rates = [row["values"]["tok_s"]["value"] for row in record["rows"]]
+    largest = max(0, *(100 * (1 - more / fewer) for fewer, more in zip(rates, rates[1:])))
+    assert f"largest fall of the total by a row more: {largest:.1f} %" in told, told
+    run("report", "record.json", "-o", "sweep.html")
+    assert "Throughput against latency of decode" in open("sweep.html").read()
+    assert "context" in run("sweep", "-m", MODEL, "--depth", "1000000", code=1).stderr
+
+
 # A program that says when its parts were over stands for llmrt: the parts are what it said.
 def check_startup():
     with open("llmrt", "w") as file:
@@ -204,6 +220,7 @@ with tempfile.TemporaryDirectory() as folder:
             sys.exit(77)
         check_batching()
         check_model()
+        check_sweep()
         check_startup()
         if model := os.environ.get("LLMRT_TEST_MODEL"):
             check_agree(model)
