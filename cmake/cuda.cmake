@@ -1,5 +1,6 @@
 # The CUDA backend: nvcc compiles the kernels, the C++ compiler everything else. cudart is linked statically and opens
 # libcuda at run time; cuBLAS is opened at run time. Without nvcc the backend is left out.
+#   LLMRT_CUDA_RACECHECK       ON: for compute-sanitizer's racecheck (backends/cuda/warpgroup.cuh); a little slower
 #   LLMRT_CUDA_ARCHITECTURES   as for -gencode: 90a (default), 80-virtual, ...: more targets, more compile time
 set(LLMRT_CUDA_ARCHITECTURES 90a CACHE STRING "Targets of the CUDA kernels: N, Na (machine code) or N-virtual (PTX)")
 if(NOT CMAKE_CUDA_COMPILER)
@@ -37,5 +38,6 @@ target_include_directories(llmrt_backends_cuda_kernels PRIVATE ${CMAKE_BINARY_DI
 target_compile_options(llmrt_backends_cuda_kernels PRIVATE --expt-relaxed-constexpr --extended-lambda
                        -Xcompiler=-Wall,-Wextra $<$<BOOL:${LLMRT_CUDA_VERBOSE}>:-Xptxas=-v>)
 # fmt 9 leaves constexpr out under nvcc, but not consteval, which needs it.
-target_compile_definitions(llmrt_backends_cuda_kernels PRIVATE FMT_USE_CONSTEXPR=1)
+target_compile_definitions(llmrt_backends_cuda_kernels PRIVATE FMT_USE_CONSTEXPR=1
+                           $<$<BOOL:${LLMRT_CUDA_RACECHECK}>:LLMRT_RACECHECK=1>)
 target_sources(llmrt_backends_cuda PRIVATE $<TARGET_OBJECTS:llmrt_backends_cuda_kernels>)

@@ -30,6 +30,17 @@ __device__ inline void barrier_init(uint64_t* barrier, uint32_t count) {
 __device__ inline void barrier_arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
+// One arrival for what all lanes of the warp have done before. compute-sanitizer's racecheck sees what the lane that
+// arrives has done and not what it waited for in __syncwarp, so in a build for it (LLMRT_RACECHECK) each lane arrives.
+#if defined(LLMRT_RACECHECK)
+inline constexpr uint32_t kWarpArrivals = 32;
+#else
+inline constexpr uint32_t kWarpArrivals = 1;
+#endif
+__device__ inline void warp_arrive(uint64_t* barrier) {
+  __syncwarp();
+  if (kWarpArrivals > 1 || threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
 // Arrives at the barrier in the same place of block `rank` of the cluster.
 __device__ inline void barrier_arrive_at(uint64_t* barrier, uint32_t rank) {
   asm volatile(

@@ -485,7 +485,7 @@ __global__ void __launch_bounds__(kThreads + kCopyWarps<D> * kWarp, kBlocksPerSm
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < ring.kSlots; ++i) {
       barrier_init(&ring.full[i], 1);
-      barrier_init(&ring.free[i], 1);
+      barrier_init(&ring.free[i], kWarpArrivals);
     }
     barriers_visible();
   }
@@ -510,8 +510,7 @@ __global__ void __launch_bounds__(kThreads + kCopyWarps<D> * kWarp, kBlocksPerSm
       const uint32_t n = num_tiles + tile - first, slot = n % ring.kSlots;
       barrier_wait(&ring.full[slot], n / ring.kSlots & 1);
       warp.attend(ring, slot, item, tile * kTileKeys);
-      __syncwarp();
-      if (threadIdx.x % kWarp == 0) barrier_arrive(&ring.free[slot]);
+      warp_arrive(&ring.free[slot]);
     }
     num_tiles += end - first;
     warps_meet();  // the work before has been written

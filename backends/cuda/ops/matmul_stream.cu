@@ -82,7 +82,7 @@ __device__ void add_step(float (&sum)[4], const uint8_t* stage, uint32_t bytes, 
 
 template <Encoding E, bool kKept>
 __device__ void multiply(const uint8_t* ring, Shared& shared, const StreamArgs& args, uint32_t live) {
-  const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, row_stride = args.weight.row_stride;
+  const uint32_t warp = threadIdx.x / kWarp, row_stride = args.weight.row_stride;
   const uint32_t num_stages = (row_stride + kRowBytes - 1) / kRowBytes, num_slabs = num_slabs_of(args);
   XWords x[kKept ? kStepsKept : 1], next;
   if constexpr (kKept) {
@@ -98,8 +98,7 @@ __device__ void multiply(const uint8_t* ring, Shared& shared, const StreamArgs& 
     const auto take_stage = [&](uint32_t i, const XWords& words) {
       barrier_wait(&shared.full[place.stage], place.round & 1);
       add_step<E>(sum, ring + place.stage * kStageBytes, row_stride - i * kRowBytes, words);
-      __syncwarp();
-      if (lane == 0) barrier_arrive(&shared.free[place.stage]);
+      warp_arrive(&shared.free[place.stage]);
       place.next();
     };
     if constexpr (kKept) {

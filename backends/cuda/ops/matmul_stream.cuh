@@ -46,11 +46,11 @@ struct StreamShared {
   __device__ void init(uint32_t copies) {
     for (uint32_t s = 0; s < kStages; ++s) {
       barrier_init(&full[s], copies);
-      barrier_init(&free[s], kStreamWarps);
+      barrier_init(&free[s], kStreamWarps * kWarpArrivals);
     }
     for (uint32_t half = 0; half < 2; ++half) {
-      barrier_init(&sums_full[half], kStreamWarps);
-      barrier_init(&sums_free[half], 1);
+      barrier_init(&sums_full[half], kStreamWarps * kWarpArrivals);
+      barrier_init(&sums_free[half], kWarpArrivals);
     }
   }
 };
@@ -85,8 +85,7 @@ __device__ void hand_over(StreamShared<kStages>& shared, uint32_t count, float4 
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, half = count % 2;
   barrier_wait(&shared.sums_free[half], ~(count / 2) & 1);
   shared.sums[half][warp][lane] = sum;
-  __syncwarp();
-  if (lane == 0) barrier_arrive(&shared.sums_full[half]);
+  warp_arrive(&shared.sums_full[half]);
 }
 
 // The sums of rows i and i + 8 of a slab, for row `row` of x.
@@ -124,8 +123,7 @@ __device__ void store_slabs(StreamShared<kStages>& shared, const StreamArgs& arg
       const float4 part = shared.sums[half][w][lane];
       total = {total.x + part.x, total.y + part.y, total.z + part.z, total.w + part.w};
     }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(&shared.sums_free[half]);
+    warp_arrive(&shared.sums_free[half]);
     if (row < live) store_two(args, slab, g, row, total.x, total.z);
     if (row + 1 < live) store_two(args, slab, g, row + 1, total.y, total.w);
   }

@@ -281,8 +281,7 @@ __device__ void multiply(const uint8_t* ring, const uint8_t* x_shared, Shared<E>
         const uint32_t block = i * kStreamWarps + warp;
         if (first + block < num_blocks) take(i, block, up, low);
       }
-      __syncwarp();
-      if (lane == 0) barrier_arrive(&shared.free[place.stage]);
+      warp_arrive(&shared.free[place.stage]);
       place.next();
     };
     if constexpr (is_kept(kX)) {

@@ -41,6 +41,11 @@ inline void barrier_init(uint64_t* barrier, uint32_t count) {
 inline void barrier_arrive(uint64_t* barrier) {
   emulator::barrier_arrive(barrier);
 }
+inline constexpr uint32_t kWarpArrivals = 1;
+inline void warp_arrive(uint64_t* barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
 inline void barrier_arrive_at(uint64_t* barrier, uint32_t rank) {
   emulator::barrier_arrive(reinterpret_cast<uint64_t*>(emulator::cluster_shared(barrier, rank)));
 }
