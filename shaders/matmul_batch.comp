@@ -88,10 +88,12 @@ void fetch_weights(uint step) {
 // Lanes that store neighbours of a column, and those that load theirs of a unit, meet in no bank of shared memory.
 uint swizzle(uint lane, uint octet) { return lane ^ octet * (8 / kUnitOctets); }
 
+uint octet_of(uint j) { return min(j * kLanes + gl_LocalInvocationIndex, kXOctets - 1u); }
+
 // Dead columns are read too, so that no load waits for how many there are; nobody asks for their products.
 void find_x() {
   [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) {
-    uint i = j * kLanes + gl_LocalInvocationIndex, col = i / kStepOctets;
+    uint i = octet_of(j), col = i / kStepOctets;
     uint unit = i % kStepOctets / kUnitOctets, octet = i % kUnitOctets;
     x_from[j] = min(col_first + col, x_rows - 1u) * (columns / 8u) + unit_x(unit, octet * 2u) / 2u;
     uint at = (col / kN * kStepUnits + unit / kRowLanes) * kUnitOctets + octet;
@@ -100,21 +102,23 @@ void find_x() {
   }
 }
 
-// A step is a multiple of 4 units, so steps are equally far apart whatever the encoding.
-void fetch_x(uint step) {
-  [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) {
-    uint i = j * kLanes + gl_LocalInvocationIndex, unit = step * kStepRowUnits + i % kStepOctets / kUnitOctets;
-    next_x[j] = uvec4(0u);
-    if ((kXOctets % kLanes == 0 || i < kXOctets) && (!kTail || unit < num_row_units))
-      next_x[j] = Quads(x).q[x_from[j] + step * kStepOctets];
-  }
+bool in_row(uint step, uint j) {
+  return !kTail || step * kStepRowUnits + octet_of(j) % kStepOctets / kUnitOctets < num_row_units;
 }
 
-void store_x(uint place) {
+// A step is a multiple of 4 units, so steps are equally far apart whatever the encoding. No load is under a condition:
+// where ways meet it would be waited for.
+void fetch_x(uint step) {
+  [[unroll]] for (uint j = 0; j < kLaneOctets; ++j)
+    next_x[j] = Quads(x).q[in_row(step, j) ? x_from[j] + step * kStepOctets : 0u];
+}
+
+void store_x(uint step, uint place) {
   [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) {
+    uvec4 octet = in_row(step, j) ? next_x[j] : uvec4(0u);
     f16vec2 pairs[4];
-    pairs_of(next_x[j].xy, pairs[0], pairs[1]);
-    pairs_of(next_x[j].zw, pairs[2], pairs[3]);
+    pairs_of(octet.xy, pairs[0], pairs[1]);
+    pairs_of(octet.zw, pairs[2], pairs[3]);
     if (kXOctets % kLanes == 0 || j * kLanes + gl_LocalInvocationIndex < kXOctets)
       places[place + x_to[j]] =
           uvec4(packFloat2x16(pairs[0]), packFloat2x16(pairs[1]), packFloat2x16(pairs[2]), packFloat2x16(pairs[3]));
@@ -269,7 +273,7 @@ void main() {
     uint now = step;
     bool ends = step + 1u == num_steps;
     step = ends ? 0u : step + 1u;
-    store_x(place);
+    store_x(now, place);
     if (left > 1u) {
       if (ends) find_rows(tile + 1u);
       fetch_weights(step);

@@ -48,7 +48,7 @@ struct Resources {
   View partials;    // [partials_max, heads_max, head_dim_max + 2] f32: max, sum, values
   View merge_arrivals;  // [partials_max, heads_max] words: how many splits of a token are done
   View candidates;  // [sample_rows_max, 2 * kListMax]: keys and ids of the best tokens, from filter to sample
-  View products;    // [num_cores, kSplitBytesCore]: sums that workgroups of matmul_matrix hand to each other
+  View products;    // [num_cores, kSplitBytesCore]: sums that workgroups of a matmul hand to each other
   View arrivals;    // words: how many workgroups of a tile have done so, or of a row that is sampled
   View results;     // [sample_rows_max] SampleResult, then [sample_rows_max] LogprobRow
   View forward_inputs, sample_inputs;
@@ -56,7 +56,7 @@ struct Resources {
 };
 inline constexpr uint32_t kRowWords = 20;   // twin: shaders/step_inputs.glsl
 inline constexpr uint32_t kListMax = 1024;  // twin: shaders/logits_row.glsl
-inline constexpr uint32_t kSplitBytesCore = 96 << 10;
+inline constexpr uint32_t kSplitBytesCore = 128 << 10;
 
 // Push constants in the order of the shader's block: addresses first, then words.
 class Push {

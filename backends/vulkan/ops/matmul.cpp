@@ -111,10 +111,12 @@ VectorShape vector_shape(Encoding encoding, uint32_t rows) {
   return {2, 2};
 }
 
-constexpr uint32_t kFragmentMatricesMax = 8;  // of rows of x
+constexpr uint32_t kBatchMatricesMax = 8;  // of rows of x, in a tile of matmul_batch
 
+// More than one tile of rows was measured with NVIDIA's driver alone.
 bool takes_fragment(const Traits& traits, const Piece& piece, uint32_t rows, DType x, bool batch_invariant) {
-  return !traits.cpu_kernels && rows <= traits.fragment.n * kFragmentMatricesMax && !batch_invariant &&
+  const uint32_t tiles_max = traits.driver.starts_with("NVIDIA") ? 4 : 1;
+  return !traits.cpu_kernels && rows <= traits.fragment.n * kBatchMatricesMax * tiles_max && !batch_invariant &&
          x == DType::kF16 && piece.encoding != Encoding::kF32;
 }
 
@@ -150,14 +152,20 @@ struct BatchShape {
   uint32_t subgroups, parts, matrices, lane_columns, core_groups;
 };
 
-// The fastest measured on an H200 (docs/performance.md), where registers hold as many groups as are said. Numbers of
-// matrices that are left out take longer than the next one. A processor's compiler takes minutes over more.
-BatchShape batch_shape(const Traits& traits, Encoding encoding, uint32_t rows) {
-  const uint32_t matrices = ceil_div(rows, traits.fragment.n);
-  if (traits.is_cpu) return {2, 1, 2, unit_columns(encoding), 2};
-  if (matrices <= 2) return {8, 1, 2, is_quantized(encoding) ? 64u : 32u, 2};
-  if (matrices <= 5) return {4, 2, std::max(matrices, 4u), 32, 2};
-  return {8, 1, 8, 32, 1};
+// The fastest measured on an H200 (docs/performance.md), where registers hold as many groups as are said. Two matrices
+// of weight rows halve the reading of x, but where five groups and more share such a tile, adding up its sums costs
+// more. A processor's compiler takes minutes over more.
+BatchShape batch_shape(const Traits& traits, const Piece& piece, uint32_t rows) {
+  const uint32_t all_matrices = ceil_div(rows, traits.fragment.n), tiles = ceil_div(all_matrices, kBatchMatricesMax);
+  const uint32_t matrices = std::max(ceil_div(all_matrices, tiles), 2u);
+  const bool quantized = is_quantized(piece.encoding);
+  if (traits.is_cpu) return {2, 1, 2, unit_columns(piece.encoding), 2};
+  if (matrices == 2) return {8, 1, 2, quantized ? 64u : 32u, 2};
+  if (matrices <= 4 && !quantized) return {8, 1, matrices, 32, 2};
+  if (matrices <= 5 && tiles == 1) return {4, 2, matrices, 32, 2};
+  const uint32_t wide_tile = 8 * 2 * traits.fragment.m;
+  const bool is_wide = traits.num_cores / tiles < 5 * ceil_div(static_cast<uint32_t>(piece.num_rows), wide_tile);
+  return {8, is_wide ? 2u : 1u, matrices, 32, 1};
 }
 
 // `share`: of the device, for a piece of a group.
@@ -165,7 +173,7 @@ Choice choose_batch(const Traits& traits, const Piece& piece, uint32_t rows, uin
                     const GatedActivation* activation, double share) {
   constexpr uint32_t kStepsMin = 4;  // of a group
   const Fragment& fragment = traits.fragment;
-  const BatchShape shape = batch_shape(traits, piece.encoding, rows);
+  const BatchShape shape = batch_shape(traits, piece, rows);
   const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
   const uint32_t tile_rows = shape.subgroups * shape.parts * fragment.m, tile_cols = shape.matrices * fragment.n;
   const uint32_t lane_units = shape.lane_columns / unit_columns(piece.encoding);
