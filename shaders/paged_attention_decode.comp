@@ -18,9 +18,8 @@ layout(constant_id = 15) const uint kKeyLanes = 8;   // a power of two, at least
 layout(constant_id = 16) const uint kSubgroups = 4;  // of the workgroup
 layout(constant_id = 17) const uint kBatch = 4;      // a power of two, at most 16: the keys of a batch are in one block
 
-layout(buffer_reference, std430, buffer_reference_align = 8) buffer Partials { queuefamilycoherent vec2 v[]; };
+#include "paged_decode.glsl"
 
-const uint kMergeBatch = 8;  // partial results under way
 const uint kOctets = kHeadDim / 8;
 const uint kKeySlots = kSubgroup / kKeyLanes;
 const uint kStride = kSubgroups * kKeySlots * kBatch;  // keys of a batch of the whole group
@@ -181,14 +180,8 @@ void attend(Item item, uint kv_head, uint heads_first, uint group_heads, inout S
   }
 }
 
-// Quad `quad` of a head in the order of shared_values.
-uint pair_of(uint quad) { return quad % kOctets * 4u + quad / kOctets * 2u; }
-
-void store_quad(uint token, uint head, uint pair, vec4 value) {
-  uint first = (token * num_heads + head) * kHeadDim;
-  store_pair(result, first, kHeadDim, pair, value.xy, kOutDType);
-  store_pair(result, first, kHeadDim, pair + 1u, value.zw, kOutDType);
-}
+// Of a head, the quad that is the `i`th of shared_values.
+uint quad_of(uint i) { return i % kOctets * 2u + i / kOctets; }
 
 void finish(Item item, uint kv_head, uint heads_first, uint group_heads) {
   for (uint i = gl_LocalInvocationID.x; i < kHeads * 2u * kOctets; i += gl_WorkGroupSize.x) {
@@ -203,58 +196,8 @@ void finish(Item item, uint kv_head, uint heads_first, uint group_heads) {
       value += shared_values[(g * kHeads + h) * 2u * kOctets + quad] * factor;
     }
     value *= kUnit * (kScaled ? 1.0 : v_scale);
-    uint pair = pair_of(quad), head = kv_head * group_heads + heads_first + h;
-    if (item.partial < 0) {
-      store_quad(item.token_first, head, pair, value * (sum > 0.0 ? 1.0 / sum : 0.0));
-      continue;
-    }
-    uint to = partial_first(uint(item.partial), head) / 2u;
-    Partials(partials).v[to + 1u + pair] = value.xy;
-    Partials(partials).v[to + 2u + pair] = value.zw;
-    if (quad == 0u) Partials(partials).v[to] = vec2(largest / kLog2e, sum);
+    store_result(item, kv_head * group_heads + heads_first + h, quad_of(quad), largest, sum, value);
   }
-}
-
-struct Merge {
-  uint idx, token, first, count;
-};
-
-Merge load_merge(uint idx) {
-  uint at = inputs.w[kFwdMerges] + idx * kMergeWords;
-  return Merge(idx, inputs.w[at], inputs.w[at + 1u], inputs.w[at + 2u]);
-}
-
-void merge_splits(Merge merge, uint head_first, uint num_group_heads) {
-  for (uint i = gl_LocalInvocationID.x; i < num_group_heads * 2u * kOctets; i += gl_WorkGroupSize.x) {
-    uint head = head_first + i / (2u * kOctets), pair = pair_of(i % (2u * kOctets));
-    float largest = kNoScore, sum = 0.0;
-    vec4 value = vec4(0.0);
-    for (uint p = 0; p < merge.count; p += kMergeBatch) {
-      vec2 heads[kMergeBatch], low[kMergeBatch], high[kMergeBatch];
-      [[unroll]] for (uint b = 0; b < kMergeBatch; ++b) {
-        uint from = partial_first(merge.first + min(p + b, merge.count - 1u), head) / 2u;
-        heads[b] = Partials(partials).v[from];
-        low[b] = Partials(partials).v[from + 1u + pair];
-        high[b] = Partials(partials).v[from + 2u + pair];
-      }
-      float before = largest;
-      [[unroll]] for (uint b = 0; b < kMergeBatch; ++b) largest = max(largest, heads[b].x);
-      sum *= exp(before - largest);
-      value *= exp(before - largest);
-      [[unroll]] for (uint b = 0; b < kMergeBatch; ++b) {
-        float factor = p + b < merge.count ? exp(heads[b].x - largest) : 0.0;
-        sum += heads[b].y * factor;
-        value += vec4(low[b], high[b]) * factor;
-      }
-    }
-    store_quad(merge.token, head, pair, value * (sum > 0.0 ? 1.0 / sum : 0.0));
-  }
-}
-
-void merge_when_last(Merge merge, uint kv_head, uint heads_first, uint group_heads) {
-  uint head_first = kv_head * group_heads + heads_first, arrival = merge.idx * num_heads + head_first;
-  if (arrives_last(arrivals, arrival, merge.count))
-    merge_splits(merge, head_first, min(kHeads, group_heads - heads_first));
 }
 
 void main() {

@@ -15,6 +15,7 @@
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #include "types.glsl"
 #include "paged.glsl"
+#include "sync.glsl"
 
 layout(constant_id = 14) const uint kSubgroups = 4;
 layout(constant_id = 15) const uint kM = 16;  // the device's shape: rows of q
@@ -56,15 +57,6 @@ uvec4 to_halves(vec4 a, vec4 b) { return uvec4(to_halves(a), to_halves(b)); }
 uvec2 byte_halves(uint word, float factor) {
   if (!kScaled) return to_halves(byte_values(word) * factor);
   return kF8 ? f8_halves(word) : to_halves(i8_values(word));
-}
-
-// Subgroups of 8 are vectors that run in step. There lavapipe takes a control barrier for one of the whole group, and
-// subgroups pass different numbers of them.
-void sync_subgroup() {
-  if (kSubgroup > 8u)
-    controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
-  else
-    memoryBarrier(gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
 }
 
 bool has_piece(uint j) {

@@ -33,14 +33,32 @@ Choice choose(const Traits& traits, const OpList& list, uint32_t head_dim) {
 bool has_decode_kernel(const Traits& traits, uint32_t head_dim) {
   return traits.tier >= Tier::kSubgroup && !traits.cpu_kernels && head_dim / 8 <= traits.subgroup_size;
 }
-Choice choose_decode(const Traits& traits, const OpList& list, uint32_t head_dim, uint32_t group_heads) {
-  const uint32_t heads = std::min(group_heads, kDecodeHeadsMax), key_lanes = std::bit_ceil(head_dim / 8);
-  // Queries and values of many heads leave fewer registers for keys under way.
-  const uint32_t batch = heads <= 4 ? 4 : 2;
-  // One or two rows leave most of a device idle whatever their splits. Shared memory holds the values that subgroups
-  // merge.
+// One or two rows leave most of a device idle whatever their splits. Shared memory holds the values that subgroups
+// merge.
+uint32_t decode_subgroups(const Traits& traits, const OpList& list, uint32_t heads, uint32_t head_dim) {
   uint32_t subgroups = list.num_tokens <= 2 && !list.batch_invariant && !traits.is_cpu ? 8 : 4;
   while (subgroups > 1 && subgroups * heads * (head_dim + 2) * 4 > traits.shared_bytes) subgroups /= 2;
+  return subgroups;
+}
+// On matrix units turning 8-bit numbers into f16 is most of the work. Keys and values of floats, twice as many bytes,
+// would need more registers than there are to be under way as far ahead.
+bool has_fragment_kernel(const Traits& traits, uint32_t head_dim, KvDType dtype) {
+  return traits.fragment.m > 0 && traits.fragment.m == traits.fragment.k && head_dim % 64 == 0 &&
+         (dtype == KvDType::kI8 || dtype == KvDType::kF8 || dtype == KvDType::kF8Tensor);
+}
+Choice choose_decode(const Traits& traits, const OpList& list, uint32_t head_dim, uint32_t group_heads, KvDType dtype) {
+  if (has_fragment_kernel(traits, head_dim, dtype)) {
+    const Fragment& shape = traits.fragment;
+    const uint32_t heads = std::min(group_heads, shape.n),
+                   subgroups = decode_subgroups(traits, list, shape.n, head_dim);
+    return {"paged_attention_fragment",
+            subgroups * traits.subgroup_size,
+            {heads, subgroups, shape.m, shape.n, shape.row_lanes},
+            heads};
+  }
+  const uint32_t heads = std::min(group_heads, kDecodeHeadsMax), key_lanes = std::bit_ceil(head_dim / 8);
+  // Queries and values of many heads leave fewer registers for keys under way.
+  const uint32_t batch = heads <= 4 ? 4 : 2, subgroups = decode_subgroups(traits, list, heads, head_dim);
   return {"paged_attention_decode", subgroups * traits.subgroup_size, {heads, key_lanes, subgroups, batch}, heads};
 }
 
@@ -130,7 +148,7 @@ Status record(Recorder& r, const PagedAttention& op) {
     merge(false);
     return {};
   }
-  attend(choose_decode(r.traits(), r.list(), op.head_dim, group_heads),
+  attend(choose_decode(r.traits(), r.list(), op.head_dim, group_heads, pool.group.dtype),
          std::max(num_tokens * 8, decode_works(r.traits()) / op.num_kv_heads), kDecodeItemTokens,
          push_for(kFwdNumDecodeItems, kNoItems, kFwdDecodeItems, kNoItems), writes);
   if (r.list().decode_only) return {};
