@@ -3,8 +3,8 @@
 // subgroups take tiles of kM keys in turn. Scores are keys * queries^T and outputs are values^T * weights^T, so heads are
 // columns of both. Factors never see shared memory: lanes load the elements that are theirs (as in matmul_fragment, whose
 // constants these are), a tile ahead. Which numbers of a head a product multiplies is free, so a lane takes whole words.
-// Scores go through shared memory to the lanes that weigh them. Subgroups are merged there at the end. Queries and weights
-// are rounded to f16, sums in f32.
+// Scores go through shared memory to the lanes that weigh them, and what subgroups have is merged there at the end.
+// Queries and weights are rounded to f16; sums and softmax in f32.
 #version 460
 #pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
@@ -29,7 +29,7 @@ layout(constant_id = 18) const uint kRowLanes = 4;   // its third side is kM too
 
 const uint kRunRows = kSubgroup / kRowLanes;  // rows of a matrix before a lane has its next
 const uint kLaneRows = kM / kRunRows, kLaneCols = kN / kRunRows, kLaneNumbers = kM / kRowLanes;
-const uint kVectorWords = kHeadDim / 4;
+const uint kWordNumbers = kBytes ? 4 : 2, kVectorWords = kHeadDim / kWordNumbers;
 // A lane's words of a key and of a value come in pieces of 2 or 4; lanes beside each other have pieces beside each other.
 const uint kKeyWords = kVectorWords / kRowLanes, kValueWords = kVectorWords / kRunRows;
 const uint kKeyPiece = kKeyWords < 4 ? kKeyWords : 4, kValuePiece = kValueWords < 4 ? kValueWords : 4;
@@ -39,16 +39,17 @@ const uint kColumnQuads = kM / 4 + 1;  // of scores in shared memory: columns me
 const uint kSubgroupQuads = kHeadDim * kN / 4;
 const float kUnit = kF8 ? 256.0 : 1.0;  // of numbers as `bytes` gives them
 // Weights carry the values' scales and this, so that f16 holds them as well as it would hold the values.
-const float kGain = kF8 ? 256.0 : 128.0;
+const float kGain = kF8 ? 256.0 : kBytes ? 128.0 : 1.0;
 // Sums are scaled anew only when a maximum has risen by more than this (in powers of two).
 const float kRise = 4.0;
 shared float shared_max[kSubgroups * kN], shared_sum[kSubgroups * kN];
 shared vec4 shared_quads[kSubgroups * kSubgroupQuads];  // of a subgroup: a tile's scores, in the end its values
 
-// Of a tile on its way from memory: a lane's words, and the scales of the keys and values that it weighs.
-uint next_k[kLaneRows * kKeyWords], next_v[kLaneNumbers * kValueWords];
-float next_k_scales[kLaneNumbers], next_v_scales[kLaneNumbers];
-uint next_block;        // of the tile behind it
+// Of a tile at work and of one on its way from memory, in turn (a copy from one place would be waited for at once): a
+// lane's words, and the scales of the keys and values that it weighs.
+uint k_words[2][kLaneRows * kKeyWords], v_words[2][kLaneNumbers * kValueWords];
+float k_scales[2][kLaneNumbers], v_scales[2][kLaneNumbers];
+uint next_block;        // of the tile behind them
 uint hidden_zero = 0u;  // from the compiler
 
 struct Keys {
@@ -68,19 +69,21 @@ uvec4 load_piece(uint vector, uint piece, uint piece_words) {
   if (piece_words == 4) return Quads(data).q[at];
   return uvec4(Pairs(data).p[at], 0u, 0u);
 }
-// Keys that are not seen may be any numbers: they get no weight.
-void fetch_tile(Keys keys, uint base) {
+// Keys that are not seen get no weight, so they may be any numbers; floats need not be numbers, so there another key takes
+// their place.
+uint seen_key(Keys keys, uint base, uint i) { return kBytes ? i : clamp(base + i, keys.begin, keys.end - 1u) - base; }
+void fetch_tile(Keys keys, uint base, uint slot) {
   uint k_vector = tile_vector(keys, base, 0u), v_vector = tile_vector(keys, base, 1u);
   uint first = keys.part * kLaneNumbers;
   [[unroll]] for (uint r = 0; r < kLaneRows; ++r)
     [[unroll]] for (uint w = 0; w < kKeyWords; w += kKeyPiece) {
-      uvec4 piece = load_piece(k_vector + r * kRunRows + keys.run, w / kKeyPiece * kRowLanes + keys.part, kKeyPiece);
-      [[unroll]] for (uint i = 0; i < kKeyPiece; ++i) next_k[r * kKeyWords + w + i] = piece[i];
+      uvec4 piece = load_piece(k_vector + seen_key(keys, base, r * kRunRows + keys.run), w / kKeyPiece * kRowLanes + keys.part, kKeyPiece);
+      [[unroll]] for (uint i = 0; i < kKeyPiece; ++i) k_words[slot][r * kKeyWords + w + i] = piece[i];
     }
   [[unroll]] for (uint j = 0; j < kLaneNumbers; ++j)
     [[unroll]] for (uint w = 0; w < kValueWords; w += kValuePiece) {
-      uvec4 piece = load_piece(v_vector + first + j, w / kValuePiece * kRunRows + keys.run, kValuePiece);
-      [[unroll]] for (uint i = 0; i < kValuePiece; ++i) next_v[j * kValueWords + w + i] = piece[i];
+      uvec4 piece = load_piece(v_vector + seen_key(keys, base, first + j), w / kValuePiece * kRunRows + keys.run, kValuePiece);
+      [[unroll]] for (uint i = 0; i < kValuePiece; ++i) v_words[slot][j * kValueWords + w + i] = piece[i];
     }
   if (!kVectorScales) return;
   vec4 k_quad, v_quad;
@@ -89,8 +92,8 @@ void fetch_tile(Keys keys, uint base) {
     v_quad = Vec4s(scales).v[(v_vector + first) / 4u];
   }
   [[unroll]] for (uint j = 0; j < kLaneNumbers; ++j) {
-    next_k_scales[j] = kLaneNumbers == 4 ? k_quad[j] : scales.f[k_vector + first + j];
-    next_v_scales[j] = kLaneNumbers == 4 ? v_quad[j] : scales.f[v_vector + first + j];
+    k_scales[slot][j] = kLaneNumbers == 4 ? k_quad[j] : scales.f[k_vector + first + j];
+    v_scales[slot][j] = kLaneNumbers == 4 ? v_quad[j] : scales.f[v_vector + first + j];
   }
 }
 
@@ -105,25 +108,31 @@ f16vec2 even_bytes(uint word) {
   return unpackFloat2x16(word & 0x00ff00ffu ^ (0x64806480u | hidden_zero)) - float16_t(1152.0);
 }
 f16vec2 bytes(uint word, uint odd) { return odd == 0 ? even_bytes(word) : odd_bytes(word); }
-// Byte i of two values' words.
+// Numbers i and i + 1 of a key's, in the order of load_queries.
+f16vec2 key_pair(uint slot, uint first_word, uint i) {
+  if (!kBytes) return unpackFloat2x16(k_words[slot][first_word + i / 2]);
+  return bytes(k_words[slot][first_word + i / 4], i / 2 % 2);
+}
+// Number i of two values' words.
 f16vec2 value_pair(uint a, uint b, uint i) {
-  return bytes(i < 2 ? a & 0xffffu | b << 16 : a >> 16 | b & 0xffff0000u, i % 2);
+  uint both = i < kWordNumbers / 2 ? a & 0xffffu | b << 16 : a >> 16 | b & 0xffff0000u;
+  return kBytes ? bytes(both, i % 2) : unpackFloat2x16(both);
 }
 
 // Of each column the numbers that meet a key's, in the order of `bytes`. As words: the compiler would keep them in f32.
-uint q[kLaneCols][kKeyWords * 2];
+uint q[kLaneCols][kKeyWords * kWordNumbers / 2];
 
 void load_queries(Keys keys, uint token, uint heads_first, uint group_heads) {
-  const uint kPieceNumbers = kKeyPiece * 4;
+  const uint kPieceNumbers = kKeyPiece * kWordNumbers;
   float factor = kSoftCap ? scale : scale * kLog2e;
   [[unroll]] for (uint c = 0; c < kLaneCols; ++c) {
     uint head = min(heads_first + c * kRunRows + keys.run, group_heads - 1u);
     uint from = q_first(token, keys.kv_head * group_heads + head);
-    [[unroll]] for (uint i = 0; i < kKeyWords * 4; i += 4) {
+    [[unroll]] for (uint i = 0; i < kKeyWords * kWordNumbers; i += 4) {
       uint at = (i / kPieceNumbers * kRowLanes + keys.part) * kPieceNumbers + i % kPieceNumbers;
       vec4 x = Vec4s(qkv).v[(from + at) / 4u] * factor;
-      q[c][i / 2] = packFloat2x16(f16vec2(x.xz)) | hidden_zero;
-      q[c][i / 2 + 1] = packFloat2x16(f16vec2(x.yw)) | hidden_zero;
+      q[c][i / 2] = packFloat2x16(f16vec2(kBytes ? x.xz : x.xy)) | hidden_zero;
+      q[c][i / 2 + 1] = packFloat2x16(f16vec2(kBytes ? x.yw : x.zw)) | hidden_zero;
     }
   }
 }
@@ -160,19 +169,8 @@ void raise(Keys keys) {
     [[unroll]] for (uint i = 0; i < factors.length(); ++i) outputs[p][i] *= factors[i];
 }
 
-// The tile that has arrived; `next`: the one to ask for. All its loads stand here, with the whole tile's work before the
-// first wait for one: the compiler waits for loads of different age together.
-void attend_tile(Keys keys, uint base, uint next) {
-  uint k[kLaneRows * kKeyWords], v[kLaneNumbers * kValueWords];
-  float k_scales[kLaneNumbers], v_scales[kLaneNumbers];
-  [[unroll]] for (uint i = 0; i < kLaneRows * kKeyWords; ++i) k[i] = next_k[i];
-  [[unroll]] for (uint i = 0; i < kLaneNumbers * kValueWords; ++i) v[i] = next_v[i];
-  [[unroll]] for (uint j = 0; kVectorScales && j < kLaneNumbers; ++j) {
-    k_scales[j] = next_k_scales[j];
-    v_scales[j] = next_v_scales[j];
-  }
-  fetch_tile(keys, next);
-  fetch_block(keys, next + kStride);
+// The tile in `slot`; `next`: the one to ask for, once this one has been waited for.
+void attend_tile(Keys keys, uint base, uint next, uint slot) {
   MATRIX(float, kM, kN, Accumulator) products[2];  // each waits for the one before
   products[0] = products[1] = MATRIX(float, kM, kN, Accumulator)(0.0);
   [[unroll]] for (uint p = 0; p < kProducts; ++p) {
@@ -181,11 +179,14 @@ void attend_tile(Keys keys, uint base, uint next) {
     [[unroll]] for (uint j = 0; j < kLaneNumbers; ++j) {
       uint i = p * kLaneNumbers + j;
       [[unroll]] for (uint r = 0; r < kLaneRows; ++r)
-        a[r * kLaneNumbers + j] = bytes(k[r * kKeyWords + i / 4], i / 2 % 2)[i % 2];
+        a[r * kLaneNumbers + j] = key_pair(slot, r * kKeyWords, i)[i % 2];
       [[unroll]] for (uint c = 0; c < kLaneCols; ++c)
         b[c * kLaneNumbers + j] = unpackFloat2x16(q[c][i / 2])[i % 2];
     }
     products[p % 2] = coopMatMulAdd(a, b, products[p % 2]);
+    if (p > 0) continue;
+    fetch_tile(keys, next, 1u - slot);
+    fetch_block(keys, next + kStride);
   }
   sync_subgroup();  // what was there has been read
   coopMatStore(products[0] + products[1], shared_quads, gl_SubgroupID * kSubgroupQuads, kColumnQuads,
@@ -199,7 +200,7 @@ void attend_tile(Keys keys, uint base, uint next) {
     [[unroll]] for (uint j = 0; j < kLaneNumbers; ++j) {
       uint key = base + keys.part * kLaneNumbers + j, i = c * kLaneNumbers + j;
       float score = (kLaneNumbers == 4 ? quad[j] : quad[from % 4u + j]) * kUnit;
-      if (kVectorScales) score *= k_scales[j];
+      if (kVectorScales) score *= k_scales[slot][j];
       if (kSoftCap) score = kLog2e * capped(score);
       scores[i] = key >= keys.begin && key < keys.end ? score : -kInfinity;
       rises = rises || scores[i] > largest[c] + kRise;
@@ -209,7 +210,7 @@ void attend_tile(Keys keys, uint base, uint next) {
   MATRIX(float16_t, kM, kN, B) weights;
   [[unroll]] for (uint j = 0; j < kLaneNumbers; ++j) {
     uint key = base + keys.part * kLaneNumbers + j;
-    float factor = kGain * (kVectorScales ? v_scales[j] : 1.0);
+    float factor = kGain * (kVectorScales ? v_scales[slot][j] : 1.0);
     if (kVectorScales && !(key >= keys.begin && key < keys.end)) factor = 0.0;
     [[unroll]] for (uint c = 0; c < kLaneCols; ++c) {
       float weight = exp2(scores[c * kLaneNumbers + j] - largest[c]);
@@ -220,10 +221,10 @@ void attend_tile(Keys keys, uint base, uint next) {
   [[unroll]] for (uint p = 0; p < kProducts; ++p) {
     MATRIX(float16_t, kM, kM, A) a;
     [[unroll]] for (uint r = 0; r < kLaneRows; ++r) {
-      uint i = p * kLaneRows + r, w = i / 4;
+      uint i = p * kLaneRows + r, w = i / kWordNumbers;
       [[unroll]] for (uint j = 0; j < kLaneNumbers; ++j) {
         uint even = (j - j % 2) * kValueWords + w, odd = even + (kLaneNumbers > 1 ? kValueWords : 0u);
-        a[r * kLaneNumbers + j] = value_pair(v[even], v[odd], i % 4)[j % 2];
+        a[r * kLaneNumbers + j] = value_pair(v_words[slot][even], v_words[slot][odd], i % kWordNumbers)[j % 2];
       }
     }
     outputs[p] = coopMatMulAdd(a, weights, outputs[p]);
@@ -244,11 +245,15 @@ void attend(Item item, uint kv_head, uint heads_first, uint group_heads) {
   if (keys.begin < keys.end && base < keys.end) {
     fetch_block(keys, base);
     load_queries(keys, item.token_first, heads_first, group_heads);
-    fetch_tile(keys, base);
+    fetch_tile(keys, base, 0u);
     fetch_block(keys, base + kStride);
     // Beyond the last tile there is none to load: that one again.
     uint last = (keys.end - 1u) / kM * kM;
-    for (; base < keys.end; base += kStride) attend_tile(keys, base, min(base + kStride, last));
+    for (; base < keys.end; base += 2u * kStride) {
+      attend_tile(keys, base, min(base + kStride, last), 0u);
+      if (base + kStride >= keys.end) break;
+      attend_tile(keys, base + kStride, min(base + 2u * kStride, last), 1u);
+    }
   }
   [[unroll]] for (uint c = 0; c < kLaneCols; ++c) {
     [[unroll]] for (uint mask = 1; mask < kRowLanes; mask *= 2u) sum[c] += subgroupShuffleXor(sum[c], mask);
@@ -266,7 +271,7 @@ void attend(Item item, uint kv_head, uint heads_first, uint group_heads) {
 
 // Where a subgroup's number `dim` of a head lies among its values.
 uint place_of(uint h, uint dim) {
-  const uint kPieceNumbers = kValuePiece * 4;
+  const uint kPieceNumbers = kValuePiece * kWordNumbers;
   uint piece = dim / kPieceNumbers, i = piece / kRunRows * kPieceNumbers + dim % kPieceNumbers;
   return (i / kLaneRows * kN + h) * kM + i % kLaneRows * kRunRows + piece % kRunRows;
 }

@@ -33,24 +33,22 @@ Choice choose(const Traits& traits, const OpList& list, uint32_t head_dim) {
 bool has_decode_kernel(const Traits& traits, uint32_t head_dim) {
   return traits.tier >= Tier::kSubgroup && !traits.cpu_kernels && head_dim / 8 <= traits.subgroup_size;
 }
-// One or two rows leave most of a device idle whatever their splits. Shared memory holds the values that subgroups
-// merge.
+// One or two rows leave most of a device idle whatever their splits. Shared memory holds values that subgroups merge.
 uint32_t decode_subgroups(const Traits& traits, const OpList& list, uint32_t heads, uint32_t head_dim) {
   uint32_t subgroups = list.num_tokens <= 2 && !list.batch_invariant && !traits.is_cpu ? 8 : 4;
   while (subgroups > 1 && subgroups * heads * (head_dim + 2) * 4 > traits.shared_bytes) subgroups /= 2;
   return subgroups;
 }
-// On matrix units turning 8-bit numbers into f16 is most of the work. Keys and values of floats, twice as many bytes,
-// would need more registers than there are to be under way as far ahead.
+// The same on matrix units: a tile at work, one on its way, queries and outputs fill a lane's registers.
 bool has_fragment_kernel(const Traits& traits, uint32_t head_dim, KvDType dtype) {
-  return traits.fragment.m > 0 && traits.fragment.m == traits.fragment.k && head_dim % 64 == 0 &&
-         (dtype == KvDType::kI8 || dtype == KvDType::kF8 || dtype == KvDType::kF8Tensor);
+  return traits.fragment.m > 0 && traits.fragment.m == traits.fragment.k && (head_dim == 64 || head_dim == 128) &&
+         (dtype == KvDType::kF16 || dtype == KvDType::kI8 || dtype == KvDType::kF8 || dtype == KvDType::kF8Tensor);
 }
 Choice choose_decode(const Traits& traits, const OpList& list, uint32_t head_dim, uint32_t group_heads, KvDType dtype) {
   if (has_fragment_kernel(traits, head_dim, dtype)) {
     const Fragment& shape = traits.fragment;
-    const uint32_t heads = std::min(group_heads, shape.n),
-                   subgroups = decode_subgroups(traits, list, shape.n, head_dim);
+    const uint32_t heads = std::min(group_heads, shape.n);
+    const uint32_t subgroups = decode_subgroups(traits, list, shape.n, head_dim);
     return {"paged_attention_fragment",
             subgroups * traits.subgroup_size,
             {heads, subgroups, shape.m, shape.n, shape.row_lanes},
