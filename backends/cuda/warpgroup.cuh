@@ -103,6 +103,22 @@ __device__ inline void copy_rows(void* shared, const RowMap& map, uint32_t colum
   }
 }
 
+// The same of a map of several boxes, of rows [row, row + box_rows) and columns from `column`, a multiple of 64, on. By
+// one thread.
+__device__ inline void copy_boxes(void* shared, const RowMap& map, uint32_t column, uint32_t row, uint64_t* barrier) {
+  const auto* words = &map;
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
+          shared_address(shared)),
+      "l"(words), "r"(shared_address(barrier)), "r"(0), "r"(row), "r"(column / 64)
+      : "memory");
+}
+// A map that copies will use soon. By one thread.
+__device__ inline void prefetch_map(const RowMap& map) {
+  const auto* words = &map;
+  asm volatile("prefetch.tensormap [%0];" ::"l"(words) : "memory");
+}
+
 // How many registers each thread of the warpgroup has from here on: a multiple of 8.
 template <int kCount>
 __device__ inline void more_registers() {

@@ -1,4 +1,5 @@
 // Threads of a block as fibers of one host thread.
+#include <algorithm>
 #include <bit>
 #include <csetjmp>
 #include <cstdio>
@@ -328,19 +329,23 @@ void copy_rows(unsigned char* to, unsigned at, const uint64_t* words, unsigned c
                uint64_t* barrier) {
   const auto* base = reinterpret_cast<const unsigned char*>(words[0]);
   const uint64_t num_rows = words[1], columns = words[2];
-  const unsigned box_rows = static_cast<unsigned>(words[3]);
+  const unsigned box_rows = static_cast<unsigned>(words[3]), box_columns = static_cast<unsigned>(words[4]);
+  const unsigned pieces = std::min(box_columns, 64u) / 8;
   if (at % 1024 != 0) fail("rows are copied to a multiple of 1024 bytes");
-  for (unsigned r = 0; r < box_rows; ++r) {
-    for (unsigned piece = 0; piece < 8; ++piece) {
-      unsigned char* target = to + r * 128 + (piece ^ r % 8) * 16;
-      const bool inside = row + r < num_rows && column + piece * 8 < columns;
-      if (inside)
-        std::memcpy(target, base + ((row + r) * columns + column + piece * 8) * 2, 16);
-      else
-        std::memset(target, 0, 16);
+  for (unsigned end = column + box_columns; column < end; column += pieces * 8) {
+    for (unsigned r = 0; r < box_rows; ++r) {
+      for (unsigned piece = 0; piece < pieces; ++piece) {
+        unsigned char* target = to + (r * pieces + (pieces == 8 ? piece ^ r % 8 : piece)) * 16;
+        const bool inside = row + r < num_rows && column + piece * 8 < columns;
+        if (inside)
+          std::memcpy(target, base + ((row + r) * columns + column + piece * 8) * 2, 16);
+        else
+          std::memset(target, 0, 16);
+      }
     }
+    to += box_rows * pieces * 16;
   }
-  change(barrier, 0, -static_cast<int>(box_rows * 128));
+  change(barrier, 0, -static_cast<int>(box_rows * box_columns * 2));
 }
 
 void copy_bytes(void* to, const void* from, unsigned bytes, uint64_t* barrier) {

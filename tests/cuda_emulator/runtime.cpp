@@ -1,4 +1,5 @@
 // Memory, streams, events and graphs: everything happens when it is asked for, except in a stream that captures.
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -64,15 +65,14 @@ cudaError_t cudaDriverGetVersion(int* version) {
   *version = 13000;
   return cudaSuccess;
 }
-static int encode_rows(uint64_t* map, int, uint32_t, void* base, const uint64_t* sizes, const uint64_t* strides,
+static int encode_rows(uint64_t* map, int, uint32_t rank, void* base, const uint64_t* sizes, const uint64_t* strides,
                        const uint32_t* box, const uint32_t*, int, int, int, int) {
-  if (reinterpret_cast<uintptr_t>(base) % 16 || strides[0] % 16 || strides[0] != sizes[0] * 2 || box[0] != 64 ||
-      box[1] > 256)
+  const uint64_t boxes = rank == 3 ? box[2] : 1, columns = rank == 3 ? sizes[0] * sizes[2] : sizes[0];
+  if (reinterpret_cast<uintptr_t>(base) % 16 || strides[0] % 16 || strides[0] != columns * 2 || box[0] > 64 ||
+      box[0] % 8 || box[1] > 256)
     return 1;
-  map[0] = reinterpret_cast<uintptr_t>(base);
-  map[1] = sizes[1];
-  map[2] = sizes[0];
-  map[3] = box[1];
+  const uint64_t words[5] = {reinterpret_cast<uintptr_t>(base), sizes[1], columns, box[1], box[0] * boxes};
+  std::copy(words, words + 5, map);
   return 0;
 }
 cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned, unsigned long long,

@@ -63,6 +63,10 @@ void copy_rows(void* shared, const RowMap& map, uint32_t column, uint32_t row, u
                         is_alone ? barrier : reinterpret_cast<uint64_t*>(emulator::cluster_shared(barrier, rank)));
   }
 }
+inline void copy_boxes(void* shared, const RowMap& map, uint32_t column, uint32_t row, uint64_t* barrier) {
+  copy_rows<1>(shared, map, column, row, barrier);
+}
+inline void prefetch_map(const RowMap&) {}
 inline void copy_bytes(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
   emulator::copy_bytes(shared, global, bytes, barrier);
 }
