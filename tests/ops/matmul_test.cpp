@@ -68,7 +68,9 @@ TEST_CASE("matmul of quantised weights divides any number of outputs between blo
     for (uint32_t r : rows) suite.cases.push_back(matmul_case(suite, group, r, bucket_of(r), DType::kF16, rng));
   };
   for (Encoding encoding : {Encoding::kQ4_0, Encoding::kQ8_0, Encoding::kQ6_K})
-    add(encoding, 300, 2304, {40, 100, 200, 400});
+    add(encoding, 300, 2304, {12, 40, 100, 200, 400});
+  for (Encoding encoding : all_encodings())
+    if (is_quantized(encoding)) add(encoding, 300, 768, {16, 20, 32, 36, 48});
   add(Encoding::kQ4_0, 4000, 512, {100, 200});
   add(Encoding::kQ8_0, 8600, 256, {100, 200});
   add(Encoding::kQ8_0, 16800, 256, {100});

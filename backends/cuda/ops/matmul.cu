@@ -11,11 +11,14 @@ namespace {
 
 // The largest numbers of rows (of the bucket) for the kernels, measured on an H200 (docs/performance.md).
 constexpr uint32_t kVectorRowsMax = 8;
-constexpr uint32_t kWarpgroupRowsMax = 32;  // of quantised weights, as the next two
+constexpr uint32_t kBatchRowsMax = 48;  // of quantised weights, as the next two
 constexpr uint32_t kDecodedRowsMax = 256;
 constexpr uint32_t kSkinnyRowsMax = 64;  // beyond, it pays to write them out in f16 for cuBLAS
 
 // Quantised weights that are decoded inside the kernel that multiplies.
+bool by_batch(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
+  return is_quantized(weight.encoding) && rows > kVectorRowsMax && rows <= kBatchRowsMax && can_batch(weight, at);
+}
 bool by_warpgroups(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
   return at.has_warpgroups && is_quantized(weight.encoding) && rows > kVectorRowsMax && rows <= kDecodedRowsMax;
 }
@@ -24,15 +27,15 @@ bool has_f16_form(const PackedMatrix& weight, DType x) {
   return x == DType::kF16 && weight.encoding != Encoding::kF32 && weight.f16_safe && weight.columns % 8 == 0;
 }
 
-// Other results than f32 where is_streamed or is_wide says so.
+// Other results than f32 where is_own or is_wide says so.
 Status multiply(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
   const PackedMatrix& w = args.weight;
   if (!has_f16_form(w, args.x_dtype)) return matmul_exact(args, at);
   if (at.list->batch_invariant) return matmul_skinny(args, at);
-  if (can_stream(w, args.num_rows, at)) return matmul_stream(args, {result}, at);
+  if (can_stream(w, args.num_rows, at)) return matmul_stream(args, result, at);
   if (args.num_rows <= kVectorRowsMax) return matmul_vector(args, at);
-  if (by_warpgroups(w, args.num_rows, at))
-    return args.num_rows <= kWarpgroupRowsMax ? matmul_warpgroups(args, result, at) : matmul_decoded(args, result, at);
+  if (by_batch(w, args.num_rows, at)) return matmul_batch(args, result, at);
+  if (by_warpgroups(w, args.num_rows, at)) return matmul_decoded(args, result, at);
   const bool skinny = w.encoding != Encoding::kF16 && args.num_rows <= kSkinnyRowsMax;
   if (skinny || !at.cublas) return matmul_skinny(args, at);
   return matmul_wide(args, result, at);
@@ -56,15 +59,19 @@ Status check(const Matmul& op, const OpContext& at) {
                     op.group, group.columns, group.rows, at.desc(op.x).columns, at.desc(op.out).columns);
 }
 
-// Whether matmul_stream, or the kernels for prompts, make all of it: they can do more with the results.
+// Whether kernels of one kind make all of it, those for few rows and for quantised weights or those for prompts: they
+// can do more with the results.
 bool all_runs(const Matmul& op, const OpContext& at, auto is_one) {
   const auto& runs = at.weights->group(op.group).runs;
   return !at.list->batch_invariant && std::all_of(runs.begin(), runs.end(), [&](const GroupRun& run) {
     return has_f16_form(run.matrix, at.desc(op.x).dtype) && is_one(run.matrix);
   });
 }
-bool is_streamed(const Matmul& op, const OpContext& at) {
-  return all_runs(op, at, [&](const PackedMatrix& weight) { return can_stream(weight, at.rows_of(op.x), at); });
+bool is_own(const Matmul& op, const OpContext& at) {
+  const uint32_t rows = at.rows_of(op.x);
+  return all_runs(op, at, [&](const PackedMatrix& weight) {
+    return can_stream(weight, rows, at) || by_batch(weight, rows, at) || by_warpgroups(weight, rows, at);
+  });
 }
 bool is_wide(const Matmul& op, const OpContext& at) {
   return at.cublas && at.rows_of(op.x) > kSkinnyRowsMax && all_runs(op, at, [](const PackedMatrix&) { return true; });
@@ -83,9 +90,9 @@ Status multiply_into(const Matmul& op, std::byte* out, MatmulResult result, cons
 }
 
 // The gate and what it lets through, all of one encoding.
-bool is_streamed_gate(const Matmul& op, const OpContext& at) {
+bool is_own_gate(const Matmul& op, const OpContext& at) {
   const DeviceGroup& group = at.weights->group(op.group);
-  return is_streamed(op, at) && group.runs.size() == 1 && group.rows % 2 == 0;
+  return is_own(op, at) && group.runs.size() == 1 && group.rows % 2 == 0;
 }
 
 }  // namespace
@@ -96,17 +103,18 @@ Status run(const Matmul& op, const OpContext& at) {
 
 bool can_fuse(const Matmul& matmul, const GatedActivation& activation, const OpContext& at) {
   return activation.x == matmul.out && at.desc(activation.out).dtype == DType::kF16 &&
-         (is_streamed_gate(matmul, at) || (!at.weights->group(matmul.group).bias && is_wide(matmul, at)));
+         (is_own_gate(matmul, at) || (!at.weights->group(matmul.group).bias && is_wide(matmul, at)));
 }
 
 Status run_fused(const Matmul& matmul, const GatedActivation& activation, const OpContext& at) {
-  if (is_streamed_gate(matmul, at)) {
+  if (is_own_gate(matmul, at)) {
     if (Status status = check(matmul, at); !status) return status;
     const DeviceGroup& group = at.weights->group(matmul.group);
     MatmulArgs args = args_of(matmul, group, group.runs[0], at);
     args.out = at.tensor<float>(activation.out);
     args.out_stride = group.rows / 2;
-    return matmul_stream(args, {MatmulResult::kGated, activation.activation}, at);
+    args.activation = activation.activation;
+    return multiply(args, MatmulResult::kGated, at);
   }
   if (Status status = multiply_into(matmul, at.bytes(matmul.out), MatmulResult::kF16, at); !status) return status;
   return run_from_f16(activation, at);
@@ -114,7 +122,7 @@ Status run_fused(const Matmul& matmul, const GatedActivation& activation, const 
 
 bool can_fuse(const Matmul& matmul, const RmsNorm& norm, const OpContext& at) {
   return norm.delta == matmul.out && at.desc(norm.x).columns == at.desc(matmul.out).columns &&
-         (is_streamed(matmul, at) || is_wide(matmul, at));
+         (is_own(matmul, at) || is_wide(matmul, at));
 }
 
 Status run_fused(const Matmul& matmul, const RmsNorm& norm, const OpContext& at) {

@@ -17,8 +17,9 @@ struct MatmulArgs {
   const float* bias = nullptr;  // of the run, or null
   float* out = nullptr;         // [num_rows, out_stride], at the run's first column
   uint32_t out_stride = 0;
-  uint32_t num_rows = 0;           // of the bucket
-  const uint32_t* live = nullptr;  // device memory: how many of them are live
+  uint32_t num_rows = 0;                      // of the bucket
+  const uint32_t* live = nullptr;             // device memory: how many of them are live
+  Activation activation = Activation::kSilu;  // of MatmulResult::kGated
 };
 
 // Any encoding, any float x, any shape; products and sums in f32 from exactly dequantised numbers. Slow.
@@ -34,19 +35,16 @@ enum class MatmulResult : uint8_t {
 // matmul_stream cannot, matmul_skinny for up to 64; both take more, at the price of reading the weights again.
 Status matmul_vector(const MatmulArgs& args, const OpContext& at);
 Status matmul_skinny(const MatmulArgs& args, const OpContext& at);
-// 16-bit and quantised weights, up to 8 rows, where can_stream says so.
-struct StreamResult {
-  MatmulResult kind = MatmulResult::kF32;     // not kF16
-  Activation activation = Activation::kSilu;  // of kGated
-};
+// 16-bit and quantised weights, up to 8 rows, where can_stream says so; the result is not kF16.
 bool can_stream(const PackedMatrix& weight, uint32_t rows, const OpContext& at);
-Status matmul_stream(const MatmulArgs& args, const StreamResult& result, const OpContext& at);
+Status matmul_stream(const MatmulArgs& args, MatmulResult result, const OpContext& at);
 // The part of both for quantised weights.
 bool can_stream_packed(const PackedMatrix& weight, const OpContext& at);
-Status matmul_stream_packed(const MatmulArgs& args, const StreamResult& result, const OpContext& at);
-// Quantised weights, where the device has warpgroups; made for 9..32 rows.
-Status matmul_warpgroups(const MatmulArgs& args, MatmulResult result, const OpContext& at);
-// The same, made for 33 rows and more.
+Status matmul_stream_packed(const MatmulArgs& args, MatmulResult result, const OpContext& at);
+// Quantised weights, up to 48 rows and made for 9 and more, where can_batch says so.
+bool can_batch(const PackedMatrix& weight, const OpContext& at);
+Status matmul_batch(const MatmulArgs& args, MatmulResult result, const OpContext& at);
+// Quantised weights, where the device has warpgroups; made for 49 rows and more.
 Status matmul_decoded(const MatmulArgs& args, MatmulResult result, const OpContext& at);
 // Many rows through cuBLAS, which must be there; quantised weights are first written out in f16, a slice at a time.
 Status matmul_wide(const MatmulArgs& args, MatmulResult result, const OpContext& at);

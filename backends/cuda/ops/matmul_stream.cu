@@ -151,7 +151,7 @@ bool can_stream(const PackedMatrix& weight, uint32_t rows, const OpContext& at) 
   return is_plain16(weight.encoding) && kStages * kStageBytes + sizeof(Shared) <= at.shared_bytes_max;
 }
 
-Status matmul_stream(const MatmulArgs& args, const StreamResult& result, const OpContext& at) {
+Status matmul_stream(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
   if (is_quantized(args.weight.encoding)) return matmul_stream_packed(args, result, at);
   const Grid grid{std::min(ceil_div(args.weight.rows, kSlabOut), static_cast<uint32_t>(at.num_sms)), kThreads,
                   kStages * kStageBytes};

@@ -29,11 +29,11 @@ struct StreamArgs {
   const uint32_t* live;
 };
 
-inline StreamArgs stream_args(const MatmulArgs& args, const StreamResult& result) {
-  return {args.weight,       static_cast<const __half*>(args.x),
-          args.bias,         reinterpret_cast<std::byte*>(args.out),
-          args.out_stride,   result.kind,
-          result.activation, args.live};
+inline StreamArgs stream_args(const MatmulArgs& args, MatmulResult result) {
+  return {args.weight,     static_cast<const __half*>(args.x),
+          args.bias,       reinterpret_cast<std::byte*>(args.out),
+          args.out_stride, result,
+          args.activation, args.live};
 }
 
 template <uint32_t kStages>

@@ -367,7 +367,7 @@ bool can_copy(const PackedMatrix& weight) {
 }
 
 template <Encoding E>
-Status start(const MatmulArgs& args, const StreamResult& result, const OpContext& at) {
+Status start(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
   using S = Stage<E>;
   const uint32_t x_bytes = args.weight.columns * 2;
   Grid grid{std::min(ceil_div(args.weight.rows, kSlabOut), static_cast<uint32_t>(at.num_sms)), S::kThreads,
@@ -391,7 +391,7 @@ bool can_stream_packed(const PackedMatrix& weight, const OpContext& at) {
          });
 }
 
-Status matmul_stream_packed(const MatmulArgs& args, const StreamResult& result, const OpContext& at) {
+Status matmul_stream_packed(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
   return with_quantized(args.weight.encoding, [&]<Encoding E>() { return start<E>(args, result, at); });
 }
 

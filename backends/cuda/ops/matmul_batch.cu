@@ -1,0 +1,461 @@
+// matmul of quantised weights for 9 to 48 rows, on devices with asynchronous bulk copies (compute capability 9 and
+// later): out[r][n] = sum over k of x[r][k] * W[n][k] + bias[n]; x f16 [rows, K], W [N, K] packed, K a multiple of 256.
+//
+// Work is counted in stages, two steps (256 columns) of a tile of 128 outputs n, and dealt out evenly over as many
+// blocks as the device holds: no split is chosen by shape. A warp copies packed weights and x to a ring in shared
+// memory by the copy engine, as far ahead as there is room, weights also before the kernel that writes x has ended. 8
+// warps multiply on the matrix units, each 32 outputs of one step: W is the 16x16 operand, decoded to f16 in registers,
+// x the 16x8 one, whose chunks of 8 columns are those that a lane decodes. Where the results go through a gated
+// activation, a tile is 64 outputs of the gate and the 64 of the other half that belong to them.
+//
+// A tile's stages that came to several blocks are joined by the last of them to arrive, which adds all in their order.
+#include <algorithm>
+
+#include "backends/cuda/activation.cuh"
+#include "backends/cuda/dequant.cuh"
+#include "backends/cuda/launch.cuh"
+#include "backends/cuda/ops/matmul.h"
+#include "backends/cuda/reduce.cuh"
+#include "backends/cuda/warpgroup.cuh"
+
+namespace llmrt::cuda {
+namespace {
+
+constexpr uint32_t kTileOut = 128, kHalfOut = kTileOut / 2, kWarpOut = 32;
+constexpr uint32_t kStageSteps = 2, kStageColumns = kStageSteps * kStep;
+constexpr uint32_t kGroupWarps = kTileOut / kWarpOut;                      // with one step
+constexpr uint32_t kGroups = kStageSteps, kWarps = kGroups * kGroupWarps;  // that multiply
+constexpr uint32_t kMultiplyThreads = kWarps * kWarp, kThreads = kMultiplyThreads + kWarp;
+constexpr uint32_t kSumStride = kTileOut + 8;  // 8 keep rows of one warp in different banks
+constexpr uint32_t kSharedBytesMax = 226 << 10;
+constexpr uint32_t kBoxRowBytes = 128, kBoxBytes = kTileOut * kBoxRowBytes;
+
+struct Args {
+  PackedMatrix weight;
+  const float* bias;
+  std::byte* out;
+  uint32_t out_stride;
+  bool in_fours;  // of outputs, 16 bytes of f32, are stored at once
+  MatmulResult result;
+  Activation activation;
+  const uint32_t* live;
+  float4* partials;  // [blocks][2: of a tile that an earlier block began, of one that this block begins][S::kFours]
+  uint32_t* counters;
+
+  __host__ __device__ uint32_t num_tiles() const {
+    if (result != MatmulResult::kGated) return (weight.rows + kTileOut - 1) / kTileOut;
+    return (weight.rows / 2 + kHalfOut - 1) / kHalfOut;
+  }
+  // The row of W that a half of a tile begins with.
+  __device__ uint32_t half_row(uint32_t tile, uint32_t half) const {
+    if (result != MatmulResult::kGated) return tile * kTileOut + half * kHalfOut;
+    return tile * kHalfOut + half * (weight.rows / 2);
+  }
+};
+
+// What copies read: x and the planes of the weights but q6_k's last, of which a stage has 2 bytes a row.
+struct Maps {
+  RowMap x, plane[3];
+};
+
+// What a stage of the ring holds: boxes of 128 bytes of each row of the first plane, the other planes row by row, boxes
+// of 64 columns of x.
+template <Encoding E, uint32_t kRows_>
+struct Stage {
+  static constexpr uint32_t kRows = kRows_;
+  static constexpr uint32_t row_bytes(uint32_t plane) { return kStageSteps * step_bytes(E).plane[plane]; }
+  static constexpr uint32_t kBoxes = row_bytes(0) / kBoxRowBytes;
+  static constexpr uint32_t kSecondFirst = kBoxes * kBoxBytes;
+  static constexpr uint32_t kScalesFirst = kSecondFirst + kTileOut * row_bytes(1);
+  static constexpr uint32_t kXFirst = kScalesFirst + kTileOut * row_bytes(2);
+  static constexpr uint32_t kXBoxBytes = kRows * kBoxRowBytes, kXBoxes = kStageColumns / 64;
+  static constexpr uint32_t kBytes = kXFirst + kXBoxes * kXBoxBytes;
+  static constexpr uint32_t kSumBytes = kRows * kSumStride * 4;
+  // Stages stand at multiples of 1024 bytes, which dynamic shared memory need not.
+  static constexpr uint32_t kOtherBytes = 1024 + kSumBytes + 256;
+  static constexpr uint32_t kStages = (kSharedBytesMax - kOtherBytes) / kBytes;
+  static constexpr uint32_t kSharedBytes = kStages * kBytes + kOtherBytes;
+  static constexpr uint32_t kFours = kRows * kTileOut / 4;
+};
+
+template <class S>
+struct Shared {
+  uint8_t* stages;
+  float* sums;            // [S::kRows][kSumStride]
+  uint64_t *full, *free;  // [S::kStages]
+  uint32_t* is_last;
+};
+
+// The stages [begin, end) of a block, and which block has a stage.
+struct Deal {
+  uint32_t tile_stages, num_stages;
+
+  __device__ explicit Deal(const Args& args)
+      : tile_stages(args.weight.columns / kStageColumns), num_stages(args.num_tiles() * tile_stages) {}
+  __device__ uint32_t begin(uint32_t block) const { return num_stages * block / gridDim.x; }
+  __device__ uint32_t block_of(uint32_t stage) const { return ((stage + 1) * gridDim.x - 1) / num_stages; }
+};
+
+// ---- copies --------------------------------------------------------------------------------------------------------
+
+// Rows from `row` on, half a tile.
+template <class S>
+__device__ void copy_weights(uint8_t* stage, const Maps& maps, uint32_t half, uint32_t row, uint32_t stage_idx,
+                             uint64_t* full) {
+  const auto copy = [&](const RowMap& map, uint32_t first, uint32_t row_bytes, uint32_t column) {
+    copy_rows<1>(stage + first + half * kHalfOut * row_bytes, map, column, row, full);
+  };
+  const auto column = [&](uint32_t row_bytes) { return stage_idx * row_bytes / 2; };  // maps are of f16
+#pragma unroll
+  for (uint32_t i = 0; i < S::kBoxes; ++i)
+    copy(maps.plane[0], i * kBoxBytes, kBoxRowBytes, column(S::row_bytes(0)) + i * 64);
+  if constexpr (S::row_bytes(1) > 0) copy(maps.plane[1], S::kSecondFirst, S::row_bytes(1), column(S::row_bytes(1)));
+  copy(maps.plane[2], S::kScalesFirst, S::row_bytes(2), column(S::row_bytes(2)));
+}
+
+// By one thread.
+template <class S>
+__device__ void fill_ring(const Shared<S>& shared, const Args& args, const Maps& maps, const Deal& deal, uint32_t begin,
+                          uint32_t end) {
+  const auto place = [&](uint32_t n) { return (n - begin) % S::kStages; };
+  const auto ask_weights = [&](uint32_t n) {
+    uint64_t* full = &shared.full[place(n)];
+    barrier_arrive_for_bytes(full, S::kBytes);
+    for (uint32_t half = 0; half < 2; ++half)
+      copy_weights<S>(shared.stages + place(n) * S::kBytes, maps, half, args.half_row(n / deal.tile_stages, half),
+                      n % deal.tile_stages, full);
+  };
+  const auto ask_x = [&](uint32_t n) {
+    copy_boxes(shared.stages + place(n) * S::kBytes + S::kXFirst, maps.x, n % deal.tile_stages * kStageColumns, 0,
+               &shared.full[place(n)]);
+  };
+  prefetch_map(maps.x);
+  const uint32_t ahead = min(end, begin + S::kStages);
+  for (uint32_t n = begin; n < ahead; ++n) ask_weights(n);
+  grid_dependency_wait();  // weights never change
+  for (uint32_t n = begin; n < ahead; ++n) ask_x(n);
+  for (uint32_t n = ahead; n < end; ++n) {
+    barrier_wait(&shared.free[place(n)], ~((n - begin) / S::kStages) & 1);
+    ask_weights(n);
+    ask_x(n);
+  }
+}
+
+// ---- products ------------------------------------------------------------------------------------------------------
+
+// Which of 8 rows lanes 4 * g to 4 * g + 3 have: what 8 lanes read together stands in different banks.
+__device__ uint32_t row_of(uint32_t g) {
+  return g / 2 + g % 2 * 4;
+}
+
+template <Encoding E, class S>
+__device__ void load_fragment(Fragment<E>& fragment, const uint8_t* stage, uint32_t row, uint32_t step,
+                              const uint8_t* last_plane) {
+  const uint32_t t = threadIdx.x % 4;
+  const auto numbers = [&](uint32_t box, uint32_t piece) {
+    return *reinterpret_cast<const uint4*>(stage + box * kBoxBytes + row * kBoxRowBytes + (piece ^ row % 8) * 16);
+  };
+  const PlanePointers planes = {nullptr, stage + S::kSecondFirst + row * S::row_bytes(1),
+                                stage + S::kScalesFirst + row * S::row_bytes(2), last_plane};
+  if constexpr (E == Encoding::kQ8_0) {
+    fragment.bytes[0] = numbers(step, t);
+    fragment.bytes[1] = numbers(step, 4 + t);
+    fragment.scales.load(planes[2], step);
+  } else {
+    fragment.nibbles = numbers(0, step * 4 + t);
+    fragment.load_rest(planes, step, t);
+  }
+}
+
+// A warp's sums: outputs row_of(g) and 8 further on of each 16, for rows row_of(2t), row_of(2t + 1) of each 8 of x.
+template <class S>
+struct Sums {
+  static constexpr uint32_t kTiles = kWarpOut / 16, kXTiles = S::kRows / 8;
+  float tiles[kTiles][kXTiles][4] = {};
+
+  // `step` of a stage, rows of the tile from `out` on; `last_plane(row from there on)` in this stage.
+  template <Encoding E>
+  __device__ void add(const uint8_t* stage, uint32_t step, uint32_t out, auto last_plane) {
+    const uint32_t lane = threadIdx.x % kWarp, t = lane % 4, r = row_of(lane / 4);
+    Fragment<E> upper[kTiles], lower[kTiles];
+#pragma unroll
+    for (uint32_t i = 0; i < kTiles; ++i) {
+      const uint32_t row = i * 16 + r;
+      load_fragment<E, S>(upper[i], stage, out + row, step, last_plane(row));
+      load_fragment<E, S>(lower[i], stage, out + row + 8, step, last_plane(row + 8));
+    }
+#pragma unroll
+    for (uint32_t u = 0; u < kStep / kUnit; ++u) {
+      const uint8_t* box = stage + S::kXFirst + (step * 2 + u / 2) * S::kXBoxBytes + r * kBoxRowBytes;
+      uint4 x[kXTiles];
+#pragma unroll
+      for (uint32_t j = 0; j < kXTiles; ++j)
+        x[j] = *reinterpret_cast<const uint4*>(box + j * 8 * kBoxRowBytes + ((u % 2 * 4 + t) ^ r) * 16);
+#pragma unroll
+      for (uint32_t i = 0; i < kTiles; ++i) {
+        uint32_t up[4], low[4];
+        decode_scaled(upper[i], u, t, step, up);
+        decode_scaled(lower[i], u, t, step, low);
+#pragma unroll
+        for (uint32_t j = 0; j < kXTiles; ++j)
+          mma_16x8x16(tiles[i][j], {up[0], low[0], up[1], low[1]}, {x[j].x, x[j].y});
+#pragma unroll
+        for (uint32_t j = 0; j < kXTiles; ++j)
+          mma_16x8x16(tiles[i][j], {up[2], low[2], up[3], low[3]}, {x[j].z, x[j].w});
+      }
+    }
+  }
+
+  // fn(place in shared sums, sum), outputs of the tile from `out` on.
+  template <class Fn>
+  __device__ void each(uint32_t out, Fn fn) const {
+    const uint32_t lane = threadIdx.x % kWarp, t = lane % 4, g = lane / 4;
+#pragma unroll
+    for (uint32_t i = 0; i < kTiles; ++i)
+#pragma unroll
+      for (uint32_t j = 0; j < kXTiles; ++j)
+#pragma unroll
+        for (uint32_t c = 0; c < 4; ++c)
+          fn((j * 8 + row_of(2 * t + c % 2)) * kSumStride + out + i * 16 + row_of(g) + c / 2 * 8, tiles[i][j][c]);
+  }
+};
+
+// ---- results -------------------------------------------------------------------------------------------------------
+
+// Outputs n and the three behind it of a row, of which W has `count`.
+__device__ void store(const Args& args, uint64_t row, uint32_t n, uint32_t count, float4 sums) {
+  const uint64_t at = row * args.out_stride + n;
+  float* out = reinterpret_cast<float*>(args.out) + at;
+  __half* out_f16 = reinterpret_cast<__half*>(args.out) + at;
+  if (args.bias) {
+    const auto bias = [&](uint32_t i) { return i < count ? args.bias[n + i] : 0.0f; };
+    sums = {sums.x + bias(0), sums.y + bias(1), sums.z + bias(2), sums.w + bias(3)};
+  }
+  if (args.in_fours && count == 4) {
+    if (args.result == MatmulResult::kF16) {
+      *reinterpret_cast<uint2*>(out_f16) = {half2_bits(__floats2half2_rn(sums.x, sums.y)),
+                                            half2_bits(__floats2half2_rn(sums.z, sums.w))};
+      return;
+    }
+    if (args.result == MatmulResult::kAdded) {
+      const float4 old = *reinterpret_cast<const float4*>(out);
+      sums = {sums.x + old.x, sums.y + old.y, sums.z + old.z, sums.w + old.w};
+    }
+    *reinterpret_cast<float4*>(out) = sums;
+    return;
+  }
+  const float each[4] = {sums.x, sums.y, sums.z, sums.w};
+#pragma unroll
+  for (uint32_t i = 0; i < 4; ++i) {
+    if (i >= count) break;
+    if (args.result == MatmulResult::kF16)
+      out_f16[i] = __float2half_rn(each[i]);
+    else
+      out[i] = each[i] + (args.result == MatmulResult::kAdded ? out[i] : 0.0f);
+  }
+}
+
+// Outputs n and the three behind it of a row, of which there are `count`.
+__device__ void store_gated(const Args& args, uint64_t row, uint32_t n, uint32_t count, const float4& gate,
+                            const float4& up) {
+  __half* out = reinterpret_cast<__half*>(args.out) + row * args.out_stride + n;
+  const float gates[4] = {gate.x, gate.y, gate.z, gate.w}, ups[4] = {up.x, up.y, up.z, up.w};
+  float each[4] = {};
+#pragma unroll
+  for (uint32_t i = 0; i < 4; ++i) {
+    const auto bias = [&](uint32_t first) { return args.bias && i < count ? args.bias[first + n + i] : 0.0f; };
+    each[i] = activate(args.activation, gates[i] + bias(0)) * (ups[i] + bias(args.weight.rows / 2));
+  }
+  if (args.in_fours && count == 4) {
+    *reinterpret_cast<uint2*>(out) = {half2_bits(__floats2half2_rn(each[0], each[1])),
+                                      half2_bits(__floats2half2_rn(each[2], each[3]))};
+    return;
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < 4; ++i)
+    if (i < count) out[i] = __float2half_rn(each[i]);
+}
+
+// fn(row, place, number of the thread's four) for this thread's fours, at places from 0 to kPlaces of the tile.
+template <class S, uint32_t kPlaces, class Fn>
+__device__ void each_four(Fn fn) {
+  constexpr uint32_t kRowFours = kPlaces / 4;
+#pragma unroll
+  for (uint32_t i = 0; i < S::kRows * kRowFours / kMultiplyThreads; ++i) {
+    const uint32_t four = i * kMultiplyThreads + threadIdx.x;
+    fn(four / kRowFours, four % kRowFours * 4, i);
+  }
+}
+
+template <class S>
+__device__ float4& four_at(const Shared<S>& shared, uint32_t row, uint32_t place) {
+  return *reinterpret_cast<float4*>(shared.sums + row * kSumStride + place);
+}
+
+// Adds what all blocks have of a tile, where this is the last of them to come here; else false.
+template <class S>
+__device__ bool join(const Shared<S>& shared, const Args& args, const Deal& deal, uint32_t tile) {
+  const uint32_t first = deal.block_of(tile * deal.tile_stages);
+  const uint32_t last = deal.block_of((tile + 1) * deal.tile_stages - 1);
+  const auto part = [&](uint32_t block) {
+    return args.partials + (block * 2 + (block == first)) * S::kFours + threadIdx.x;
+  };
+  each_four<S, kTileOut>([&](uint32_t row, uint32_t place, uint32_t i) {
+    part(blockIdx.x)[i * kMultiplyThreads] = four_at(shared, row, place);
+  });
+  __threadfence();
+  named_barrier_wait(1, kMultiplyThreads);
+  if (threadIdx.x == 0) {
+    *shared.is_last = atomicAdd(args.counters + first, 1u) == last - first;
+    if (*shared.is_last) args.counters[first] = 0;
+  }
+  named_barrier_wait(1, kMultiplyThreads);
+  if (!*shared.is_last) return false;
+  __threadfence();
+  float4 totals[S::kFours / kMultiplyThreads] = {};
+#pragma unroll 4
+  for (uint32_t block = first; block <= last; ++block) {
+#pragma unroll
+    for (uint32_t i = 0; i < S::kFours / kMultiplyThreads; ++i) {
+      const float4 sums = __ldcg(part(block) + i * kMultiplyThreads);
+      float4& total = totals[i];
+      total = {total.x + sums.x, total.y + sums.y, total.z + sums.z, total.w + sums.w};
+    }
+  }
+  each_four<S, kTileOut>([&](uint32_t row, uint32_t place, uint32_t i) { four_at(shared, row, place) = totals[i]; });
+  named_barrier_wait(1, kMultiplyThreads);
+  return true;
+}
+
+template <class S>
+__device__ void store_tile(const Shared<S>& shared, const Args& args, uint32_t live, uint32_t tile) {
+  if (args.result == MatmulResult::kGated) {
+    const uint32_t outs = args.weight.rows / 2;
+    each_four<S, kHalfOut>([&](uint32_t row, uint32_t place, uint32_t) {
+      const uint32_t n = tile * kHalfOut + place;
+      if (row < live && n < outs)
+        store_gated(args, row, n, min(4u, outs - n), four_at(shared, row, place),
+                    four_at(shared, row, kHalfOut + place));
+    });
+    return;
+  }
+  each_four<S, kTileOut>([&](uint32_t row, uint32_t place, uint32_t) {
+    const uint32_t n = tile * kTileOut + place;
+    if (row < live && n < args.weight.rows)
+      store(args, row, n, min(4u, args.weight.rows - n), four_at(shared, row, place));
+  });
+}
+
+template <Encoding E, class S>
+__device__ void multiply(const Shared<S>& shared, const Args& args, const Deal& deal, uint32_t begin, uint32_t end) {
+  const uint32_t warp = threadIdx.x / kWarp, group = warp / kGroupWarps, out = warp % kGroupWarps * kWarpOut;
+  const uint32_t live = min(*args.live, S::kRows);
+  grid_dependency_wait();
+  uint32_t s = 0, parity = 0;
+  for (uint32_t n = begin; n < end;) {
+    const uint32_t tile = n / deal.tile_stages, tile_begin = tile * deal.tile_stages;
+    const uint32_t tile_end = tile_begin + deal.tile_stages, until = min(end, tile_end);
+    const bool is_whole = n == tile_begin && until == tile_end;
+    const uint32_t first_row = args.half_row(tile, out / kHalfOut) + out % kHalfOut;
+    Sums<S> sums;
+    for (; n < until; ++n) {
+      barrier_wait(&shared.full[s], parity);
+      sums.template add<E>(shared.stages + s * S::kBytes, group, out, [&](uint32_t row) {
+        // Past the end the last row again, whose sums are not stored.
+        const uint64_t stages = uint64_t{min(first_row + row, args.weight.rows - 1)} * deal.tile_stages;
+        return args.weight.plane[3] + (stages + n - tile_begin) * S::row_bytes(3);
+      });
+      __syncwarp();
+      if (threadIdx.x % kWarp == 0) barrier_arrive(&shared.free[s]);
+      if (++s == S::kStages) {
+        s = 0;
+        parity ^= 1;
+      }
+    }
+    if (group == 1) sums.each(out, [&](uint32_t place, float sum) { shared.sums[place] = sum; });
+    named_barrier_wait(1, kMultiplyThreads);
+    if (group == 0) sums.each(out, [&](uint32_t place, float sum) { shared.sums[place] += sum; });
+    named_barrier_wait(1, kMultiplyThreads);
+    if (is_whole || join<S>(shared, args, deal, tile)) store_tile<S>(shared, args, live, tile);
+    named_barrier_wait(1, kMultiplyThreads);
+  }
+}
+
+// ---- the kernel ----------------------------------------------------------------------------------------------------
+
+template <Encoding E, class S>
+__global__ void __launch_bounds__(kThreads, 1) matmul_batch_kernel(const Args args, const __grid_constant__ Maps maps) {
+#if defined(LLMRT_BULK_COPIES)
+  uint8_t* base = dynamic_shared();
+  base += (1024 - shared_address(base) % 1024) % 1024;
+  uint8_t* sums = base + S::kStages * S::kBytes;
+  uint64_t* barriers = reinterpret_cast<uint64_t*>(sums + S::kSumBytes);
+  const Shared<S> shared{base, reinterpret_cast<float*>(sums), barriers, barriers + S::kStages,
+                         reinterpret_cast<uint32_t*>(barriers + 2 * S::kStages)};
+  if (threadIdx.x == 0) {
+    for (uint32_t i = 0; i < S::kStages; ++i) {
+      barrier_init(&shared.full[i], 1);
+      barrier_init(&shared.free[i], kWarps);
+    }
+    barriers_visible();
+  }
+  __syncthreads();
+  grid_dependency_release();
+  const Deal deal(args);
+  const uint32_t begin = deal.begin(blockIdx.x), end = deal.begin(blockIdx.x + 1);
+  if (threadIdx.x < kMultiplyThreads)
+    multiply<E, S>(shared, args, deal, begin, end);
+  else if (threadIdx.x == kMultiplyThreads)
+    fill_ring<S>(shared, args, maps, deal, begin, end);
+#else
+  __trap();  // OpContext::has_bulk_copies says that this is not the code that runs
+#endif
+}
+
+template <Encoding E, uint32_t kRows>
+Status start(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
+  using S = Stage<E, kRows>;
+  static_assert(2 * S::kStages * 8 + 4 <= 256);
+  const PackedMatrix& weight = args.weight;
+  Maps maps;
+  Result<RowMap> map = make_row_map(args.x, args.num_rows, weight.columns, kRows, kStageColumns);
+  if (!map) return map.error();
+  maps.x = *map;
+  for (int p = 0; p < 3; ++p) {
+    if (S::row_bytes(p) == 0) continue;
+    map = make_row_map(weight.plane[p], weight.rows, plane_row_bytes(E, p, weight.columns) / 2, kHalfOut,
+                       std::min(S::row_bytes(p) / 2, 64u));
+    if (!map) return map.error();
+    maps.plane[p] = *map;
+  }
+  const bool in_fours = args.out_stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.out) % 16 == 0;
+  const Args kernel_args{
+      weight,          args.bias, reinterpret_cast<std::byte*>(args.out),       args.out_stride,      in_fours, result,
+      args.activation, args.live, reinterpret_cast<float4*>(at.workspace.data), at.workspace.counters};
+  const uint32_t num_stages = kernel_args.num_tiles() * (weight.columns / kStageColumns);
+  const uint32_t blocks = std::min(static_cast<uint32_t>(at.num_sms), ceil_div(num_stages, 2u));
+  return launch(at, "matmul_batch", matmul_batch_kernel<E, S>, Grid{blocks, kThreads, S::kSharedBytes}, kernel_args,
+                maps);
+}
+
+}  // namespace
+
+bool can_batch(const PackedMatrix& weight, const OpContext& at) {
+  constexpr uint32_t kNeeded = kSharedBytesMax;
+  const bool aligned = std::all_of(weight.plane, weight.plane + 3,
+                                   [](const uint8_t* plane) { return reinterpret_cast<uintptr_t>(plane) % 16 == 0; });
+  return at.has_bulk_copies && kNeeded <= at.shared_bytes_max && weight.columns % kStageColumns == 0 && aligned;
+}
+
+Status matmul_batch(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
+  return with_quantized(args.weight.encoding, [&]<Encoding E>() {
+    // Many sizes, so that a row more never costs much.
+    return args.num_rows <= 16   ? start<E, 16>(args, result, at)
+           : args.num_rows <= 24 ? start<E, 24>(args, result, at)
+           : args.num_rows <= 32 ? start<E, 32>(args, result, at)
+           : args.num_rows <= 40 ? start<E, 40>(args, result, at)
+                                 : start<E, 48>(args, result, at);
+  });
+}
+
+}  // namespace llmrt::cuda
