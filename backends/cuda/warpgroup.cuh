@@ -108,8 +108,8 @@ __device__ inline void copy_rows(void* shared, const RowMap& map, uint32_t colum
 __device__ inline void copy_boxes(void* shared, const RowMap& map, uint32_t column, uint32_t row, uint64_t* barrier) {
   const auto* words = &map;
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
-          shared_address(shared)),
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
+          "r"(shared_address(shared)),
       "l"(words), "r"(shared_address(barrier)), "r"(0), "r"(row), "r"(column / 64)
       : "memory");
 }
@@ -162,21 +162,21 @@ __device__ inline uint64_t product_operand(uint32_t start, uint32_t tile_bytes) 
 
 // The registers of d as an asm statement's first operands, and their places in its text.
 #define LLMRT_SUM(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
-#define LLMRT_SUMS_4 LLMRT_SUM(0), LLMRT_SUM(1), LLMRT_SUM(2), LLMRT_SUM(3)
-#define LLMRT_SUMS_8 LLMRT_SUMS_4, LLMRT_SUM(4), LLMRT_SUM(5), LLMRT_SUM(6), LLMRT_SUM(7)
+#define LLMRT_SUMS_8 \
+  LLMRT_SUM(0), LLMRT_SUM(1), LLMRT_SUM(2), LLMRT_SUM(3), LLMRT_SUM(4), LLMRT_SUM(5), LLMRT_SUM(6), LLMRT_SUM(7)
 #define LLMRT_SUMS_14 \
   LLMRT_SUMS_8, LLMRT_SUM(8), LLMRT_SUM(9), LLMRT_SUM(10), LLMRT_SUM(11), LLMRT_SUM(12), LLMRT_SUM(13)
 #define LLMRT_SUMS_16 LLMRT_SUMS_14, LLMRT_SUM(14), LLMRT_SUM(15)
-#define LLMRT_PLACES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define LLMRT_PLACES_32 \
-  LLMRT_PLACES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define LLMRT_PLACES_32                                                  \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define LLMRT_PLACES_56                                                              \
   LLMRT_PLACES_32                                                                    \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
   ", %48, %49, %50, %51, %52, %53, %54, %55"
 #define LLMRT_PLACES_64 LLMRT_PLACES_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
 
-// d (+)= a * b: 64 rows by 128, 64 or 32 columns by 16. Warp w of the four has rows 16 w and following, with a and d
+// d (+)= a * b: 64 rows by 128 or 64 columns by 16. Warp w of the four has rows 16 w and following, with a and d
 // placed in its lanes as in mma_16x8x16, d in tiles of 8 columns. Runs beside what follows until products_wait.
 template <bool kTransposed>
 __device__ inline void warpgroup_product(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b, bool add) {
@@ -195,17 +195,6 @@ __device__ inline void warpgroup_product(float (&d)[8][4], const uint32_t (&a)[4
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" LLMRT_PLACES_32
       "}, {%32, %33, %34, %35}, %36, sums, 1, 1, %38;\n\t}"
       : LLMRT_SUMS_8
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(kTransposed ? 1 : 0)
-      : "memory");
-}
-
-template <bool kTransposed>
-__device__ inline void warpgroup_product(float (&d)[4][4], const uint32_t (&a)[4], uint64_t b, bool add) {
-  asm volatile(
-      "{\n\t.reg .pred sums;\n\tsetp.ne.b32 sums, %21, 0;\n\t"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {" LLMRT_PLACES_16
-      "}, {%16, %17, %18, %19}, %20, sums, 1, 1, %22;\n\t}"
-      : LLMRT_SUMS_4
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(kTransposed ? 1 : 0)
       : "memory");
 }
@@ -232,11 +221,9 @@ __device__ inline void warpgroup_product(float (&d)[8][4], uint64_t a, uint64_t 
 }
 
 #undef LLMRT_SUM
-#undef LLMRT_SUMS_4
 #undef LLMRT_SUMS_8
 #undef LLMRT_SUMS_14
 #undef LLMRT_SUMS_16
-#undef LLMRT_PLACES_16
 #undef LLMRT_PLACES_32
 #undef LLMRT_PLACES_56
 #undef LLMRT_PLACES_64
