@@ -5,13 +5,15 @@
 // turns at steps of kRowLanes units; their sums meet in shared memory and are added in order. Weights are rounded to
 // f16, sums in f32. With kActivate half of a matrix are rows of gate, half the same rows of up, and out is
 // activation(gate) * up in f16. With kRope the rows are heads of q, k and v, and a matrix holds both numbers of its
-// pairs: q goes to out and k to the pool turned, v to the pool as it is.
+// pairs: q goes to out and k to the pool turned, v to the pool as it is. With kLeavesNorm what would be out is added to
+// the residual, and the norm of that is left for the matmul behind it to end (kNormEps).
 #version 460
 #pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
-#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
 #include "types.glsl"
 #include "dequant.glsl"
 #include "halves.glsl"
@@ -30,25 +32,36 @@ layout(constant_id = 19) const bool kActivate = false;
 layout(constant_id = 20) const uint kActivation = kSilu;
 layout(constant_id = 21) const uint kRope = kNoRope;
 layout(constant_id = 22) const uint kPoolDType = kF16;
+layout(constant_id = 23) const bool kLeavesNorm = false;
+layout(constant_id = 24) const uint kNormEps = 0;  // bits of a float; 0: x is whole
 
 layout(push_constant) uniform Push {
   Words x, weight;  // x: f16
   Floats bias, result;
   Words count;
   uint columns, row_words, num_rows;
-  uint result_first, result_columns, unused;
-  // With kRope.
+  uint result_first, result_columns, norm_slot;
+  // With kRope. With kLeavesNorm kv_slots is the residual, freqs the norm's weight, data what the next matmul reads.
   Ints positions, kv_slots;
   Floats freqs;
   Words data;
   uint num_heads, num_kv_heads, head_dim, block_tokens;
   float magnitude;
+  Floats norms;  // twin: backends/vulkan/recorder.h NormParts
 };
 
 const uint kRunRows = kSubgroup / kRowLanes;  // rows of a matrix before a lane has its next
 const uint kLaneRows = kM / kRunRows, kLaneCols = kN / kRunRows, kLaneNumbers = kK / kRowLanes;
 const uint kMatrixQuads = kM * kN / 4, kGroupRows = kActivate || kRope != kNoRope ? kM / 2 : kM;
 shared vec4 sums[kSubgroups * kMatrixQuads];
+
+// The factor of a norm is known once all groups of the matmul that leaves it are done. Until then the factor of the norm
+// before it, in slot norm_slot of two, stands in for it, and kHeadroom keeps f16 from overflow unless the root mean square
+// grows 65,504-fold in between (4,096 columns, all of it in one).
+const float kHeadroom = 1.0 / 64.0;
+const uint kSquaresFirst = 2 * kN;
+shared float factors[kN];                                 // kNormEps: what sums of a row of x are multiplied by
+shared vec4 residuals[kN * kM / 4], gains[kN * kM / 4];  // kLeavesNorm
 
 uint num_row_units;
 uint rows[kLaneRows];  // first words
@@ -104,7 +117,42 @@ void multiply(Unit units[kLaneRows], uint step, uint num_cols) {
 vec4 total(uint quad) {
   vec4 all = vec4(0.0);
   [[unroll]] for (uint s = 0; s < kSubgroups; ++s) all += sums[s * kMatrixQuads + quad];
-  return all;
+  return kNormEps > 0 ? all * factors[quad / (kM / 4)] : all;
+}
+
+// The groups' sums of squares make the factor; the first group keeps it for the next norm.
+void end_norm(uint num_cols) {
+  const uint quads = columns / kM / 4u;
+  for (uint n = gl_SubgroupID; n < num_cols; n += kSubgroups) {
+    float squares = 0.0;
+    for (uint i = gl_SubgroupInvocationID; i < quads; i += kSubgroup)
+      squares += dot(Vec4s(norms).v[kSquaresFirst / 4u + n * quads + i], vec4(1.0));
+    squares = subgroupAdd(squares);
+    if (gl_SubgroupInvocationID > 0u) continue;
+    float factor = 1.0 / sqrt(squares / float(columns) + uintBitsToFloat(kNormEps));
+    factors[n] = factor / (norms.f[norm_slot * kN + n] * kHeadroom);
+    if (gl_WorkGroupID.x == 0u && result_first == 0u) norms.f[(1u - norm_slot) * kN + n] = factor;
+  }
+}
+
+// What leave_norm reads, so that it need not wait for it.
+void load_residual(uint num_cols) {
+  for (uint i = gl_SubgroupInvocationID; i < num_cols * (kM / 4); i += kSubgroup) {
+    uint n = i / (kM / 4), quad = gl_WorkGroupID.x * (kM / 4) + i % (kM / 4);
+    residuals[i] = Vec4s(kv_slots).v[n * result_columns / 4u + quad];
+    gains[i] = Vec4s(freqs).v[quad] * (norms.f[norm_slot * kN + n] * kHeadroom);
+  }
+}
+
+// Numbers m to m + 3 of the group's for row n of x.
+void leave_norm(uint n, uint m) {
+  uint i = n * (kM / 4) + m / 4u, quad = (n * result_columns + gl_WorkGroupID.x * kM + m) / 4u;
+  vec4 sum = residuals[i] + total(i), y = sum * gains[i];
+  Vec4s(kv_slots).v[quad] = sum;
+  Pairs(data).p[quad] = uvec2(pack16(y.xy, kF16), pack16(y.zw, kF16));
+  float squares = dot(sum, sum);
+  [[unroll]] for (uint d = 1; d < kM / 4; d *= 2) squares += subgroupShuffleXor(squares, d);
+  if (m == 0u) norms.f[kSquaresFirst + n * gl_NumWorkGroups.x + gl_WorkGroupID.x] = squares;
 }
 
 // Numbers m to m + 3 of the group's for row n of x.
@@ -171,6 +219,8 @@ void main() {
     if (step + slot * kSubgroups < steps) fetch(slot, step + slot * kSubgroups);
   uint num_cols = count.w[0];  // not waited for before weights are asked for
   if (num_cols == 0u) return;
+  if (kNormEps > 0) end_norm(num_cols);
+  if (kLeavesNorm && gl_SubgroupID == kSubgroups - 1) load_residual(num_cols);
   f16_1024 = 0x64006400u | num_cols >> 31;  // hidden from the compiler
   for (; step < steps; step += kAhead * kSubgroups) {
     [[unroll]] for (uint slot = 0; slot < kAhead; ++slot) {
@@ -188,6 +238,8 @@ void main() {
   for (uint i = gl_LocalInvocationIndex; i < quads * num_cols; i += kSubgroups * kSubgroup) {
     if (kRope != kNoRope)
       store_turned(i / quads, i % quads * 4u);
+    else if (kLeavesNorm)
+      leave_norm(i / quads, i % quads * 4u);
     else
       store(i / quads, i % quads * 4u);
   }

@@ -7,10 +7,12 @@
 layout(constant_id = 10) const bool kDelta = false;
 layout(constant_id = 11) const uint kOutDType = kF32;
 layout(constant_id = 12) const uint kQuads = 0;  // vec4s of a row that an invocation keeps; 0: rows of any width, read twice
+layout(constant_id = 13) const bool kLeavesFactor = false;
 
 layout(push_constant) uniform Push {
   Floats x, delta, weight;
   Words result, count;
+  Floats factors;  // kLeavesFactor: what each row was multiplied by
   uint columns;
   float eps;
 };
@@ -18,6 +20,10 @@ layout(push_constant) uniform Push {
 // Numbers 2i and 2i + 1 of the row; 0 beyond its end.
 vec2 load(uint first, uint i) {
   return vec2(x.f[first + 2u * i], 2u * i + 1u < columns ? x.f[first + 2u * i + 1u] : 0.0);
+}
+
+void leave(uint row, float factor) {
+  if (kLeavesFactor && gl_LocalInvocationID.x == 0u) factors.f[row] = factor;
 }
 
 // All loads of the row at once, before it is known to be live.
@@ -39,6 +45,7 @@ void normalise_kept(uint row) {
     if (kDelta) Vec4s(x).v[first + i] = kept[q];
   }
   float factor = 1.0 / sqrt(group_sum(sum) / float(columns) + eps);
+  leave(row, factor);
   [[unroll]] for (uint q = 0; q < kQuads; ++q) {
     uint i = q * gl_WorkGroupSize.x + lane;
     if (i >= quads) continue;
@@ -67,6 +74,7 @@ void main() {
     sum += dot(pair, pair);
   }
   float factor = 1.0 / sqrt(group_sum(sum) / float(columns) + eps);
+  leave(row, factor);
   // Each invocation reads back only what it wrote itself.
   for (uint i = gl_LocalInvocationID.x; 2u * i < columns; i += gl_WorkGroupSize.x) {
     vec2 w = vec2(weight.f[2u * i], weight.f[min(2u * i + 1u, columns - 1u)]);

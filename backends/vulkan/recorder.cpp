@@ -73,6 +73,16 @@ View Recorder::live_count(TensorId id) const {
   return resources_.sample_inputs.part(kSmpNumRecords * 4ull, 4);
 }
 
+NormParts Recorder::norm_parts() const {
+  const uint64_t rows = traits().fragment.n, columns = resources_.config.hidden_columns;
+  const View& all = resources_.norms;
+  const uint64_t squares = 2 * rows * 4, x = squares + rows * (columns / traits().fragment.m) * 4;
+  return {all,
+          {all.part(0, rows * 4), all.part(rows * 4, rows * 4)},
+          all.part(squares, x - squares),
+          all.part(x, rows * columns * 2)};
+}
+
 Result<uint32_t> record_ops(Recorder& recorder, uint32_t idx) {
   const std::vector<Op>& ops = recorder.list().ops;
   const auto at = [&](uint32_t i) { return i < ops.size() ? &ops[i] : nullptr; };
@@ -101,6 +111,11 @@ Result<uint32_t> record_ops(Recorder& recorder, uint32_t idx) {
   if (matmul && activation && recorder.last_op(matmul->out) == static_cast<int>(idx) + 1 &&
       can_fuse(recorder, *matmul, *activation)) {
     if (Status status = record_fused(recorder, *matmul, *activation); !status) return status.error();
+    return 2;
+  }
+  if (can_leave_norm(recorder, idx)) {
+    if (Status status = record_fused(recorder, *matmul, std::get<RmsNorm>(ops[idx + 1])); !status)
+      return status.error();
     return 2;
   }
   // Nobody but attention reads what they leave of qkv, and of that q alone.

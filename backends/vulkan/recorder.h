@@ -50,9 +50,29 @@ struct Resources {
   View candidates;  // [sample_rows_max, 2 * kListMax]: keys and ids of the best tokens, from filter to sample
   View products;    // [num_cores, kSplitBytesCore]: sums that workgroups of a matmul hand to each other
   View arrivals;    // words: how many workgroups of a tile have done so, or of a row that is sampled
+  View norms;       // NormParts
   View results;     // [sample_rows_max] SampleResult, then [sample_rows_max] LogprobRow
   View forward_inputs, sample_inputs;
   std::vector<KvPool> pools;
+};
+
+// A norm of few rows that one matmul leaves for the next to end: shaders/matmul_fragment.comp.
+struct NormParts {
+  View all;
+  View factors[2];  // [fragment.n] f32 each: this norm's and the one's before it in turn
+  View squares;     // [fragment.n, groups] f32: a row's squares, summed by each group of the first
+  View x;           // [fragment.n, columns] f16: the norm but for its factor
+};
+// Of the norms that a list has recorded.
+struct NormState {
+  int slot = -1;              // of NormParts::factors: the last norm's; -1: none has kept its factor
+  TensorId left = kNoTensor;  // the last norm's result, while its reader has to end it
+  float eps = 0;
+
+  // All that read `x` is recorded.
+  void end(TensorId x) {
+    if (left == x) *this = {1 - slot, kNoTensor, 0};
+  }
 };
 inline constexpr uint32_t kRowWords = 20;   // twin: shaders/step_inputs.glsl
 inline constexpr uint32_t kListMax = 1024;  // twin: shaders/logits_row.glsl
@@ -64,6 +84,12 @@ class Push {
   Push& add(const View& view) { return add_bytes(&view.address, 8); }
   Push& add(uint32_t value) { return add_bytes(&value, 4); }
   Push& add(float value) { return add_bytes(&value, 4); }
+  // Leaves out what the kernel does not read.
+  Push& skip(uint32_t bytes) {
+    LLMRT_CHECK(size_ + bytes <= sizeof(bytes_), "push constants");
+    size_ += bytes;
+    return *this;
+  }
   std::span<const std::byte> bytes() const { return {bytes_, size_}; }
 
  private:
@@ -73,7 +99,7 @@ class Push {
     size_ += size;
     return *this;
   }
-  std::byte bytes_[128];
+  std::byte bytes_[128] = {};
   uint32_t size_ = 0;
 };
 
@@ -105,6 +131,9 @@ class Recorder {
   int last_op(TensorId id) const { return plan_.last_ops[id]; }
   // The word that says how many of the tensor's rows are live.
   View live_count(TensorId id) const;
+  NormParts norm_parts() const;
+  const NormState& norm_state() const { return norm_state_; }
+  NormState& norm_state() { return norm_state_; }
   View forward_word(uint32_t word) const { return resources_.forward_inputs.part(word * 4ull, 4); }
 
   const std::vector<Kernel>& kernels() const { return kernels_; }
@@ -123,6 +152,7 @@ class Recorder {
   std::vector<Kernel> kernels_;
   VkPipeline bound_ = VK_NULL_HANDLE;
   uint32_t num_dispatches_ = 0;
+  NormState norm_state_;
 };
 
 // Records op `idx` of the list, and any neighbours that it is fused with; returns how many ops that were.
@@ -153,6 +183,11 @@ Status record(Recorder& r, const LoadBlocks& op);
 // Both in one kernel that leaves out the matmul's own result.
 bool can_fuse(const Recorder& r, const Matmul& matmul, const GatedActivation& activation);
 Status record_fused(Recorder& r, const Matmul& matmul, const GatedActivation& activation);
+// Op `idx` and the two behind it are a matmul, the norm of what it is added to, and a matmul of that norm. The first
+// one's kernel makes the norm but for its factor, which is known once all of it is done, and the second one's
+// multiplies by that.
+bool can_leave_norm(const Recorder& r, uint32_t idx);
+Status record_fused(Recorder& r, const Matmul& matmul, const RmsNorm& norm);
 // All in one kernel that leaves k and v out of the matmul's own result.
 bool can_fuse(const Recorder& r, const Matmul& matmul, const Rope& rope, const KvWrite& write);
 Status record_fused(Recorder& r, const Matmul& matmul, const Rope& rope, const KvWrite& write);

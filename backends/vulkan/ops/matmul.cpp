@@ -1,5 +1,6 @@
 // Which matmul kernel for how many rows, and one dispatch for each piece of the group.
 #include <algorithm>
+#include <bit>
 
 #include "backends/vulkan/recorder.h"
 #include "core/base/checked_math.h"
@@ -228,17 +229,41 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
   return {{"matmul_tile", 256, {encoding, x_dtype, bias}}, {ceil_div(num_rows, kTile), ceil_div(rows, kTile)}};
 }
 
+// How matmul_fragment reads x where another one has left its norm for it to end.
+struct NormEnd {
+  View x, parts, squares, factor, next_factor;
+  uint32_t slot = 0;
+  std::vector<uint32_t> constants;  // behind those of choose_few
+};
+NormEnd norm_end(const Recorder& r, TensorId x) {
+  const NormState& state = r.norm_state();
+  if (state.left != x) return {.x = r.tensor(x)};
+  const NormParts parts = r.norm_parts();
+  return {parts.x,
+          parts.all,
+          parts.squares,
+          parts.factors[state.slot],
+          parts.factors[1 - state.slot],
+          static_cast<uint32_t>(state.slot),
+          {0, std::bit_cast<uint32_t>(state.eps)}};
+}
+
 // One piece of the group. `products` and `arrivals`: for sums that its workgroups hand to each other.
-void dispatch(Recorder& r, const Choice& choice, const Piece& piece, TensorId x, const View& bias, TensorId out,
-              const View& products, const View& arrivals, std::span<const View> writes) {
+void dispatch(Recorder& r, Choice choice, const Piece& piece, TensorId x, const View& bias, TensorId out,
+              const View& products, const View& arrivals, const View& written) {
   const uint32_t columns = r.desc(x).columns;
+  const NormEnd end = norm_end(r, x);
+  std::vector<uint32_t>& constants = choice.kernel.constants;
+  constants.insert(constants.end(), end.constants.begin(), end.constants.end());
   Push push;
-  push.add(r.tensor(x)).add(piece.view).add(bias).add(r.tensor(out)).add(r.live_count(x));
+  push.add(end.x).add(piece.view).add(bias).add(r.tensor(out)).add(r.live_count(x));
   if (choice.split_bytes > 0 || choice.shared_bytes > 0) push.add(products).add(arrivals);
   push.add(columns).add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows));
   push.add(static_cast<uint32_t>(piece.row_begin)).add(r.desc(out).columns);
   if (choice.shared_bytes > 0) push.add(r.list().rows_of(x));
-  const View reads[] = {r.tensor(x), piece.view};
+  if (!end.constants.empty()) push.add(end.slot).skip(56).add(end.parts);
+  const View reads[] = {end.x, piece.view, end.squares, end.factor};
+  const View writes[] = {written, products, arrivals, piece.row_begin == 0 ? end.next_factor : View{}};
   r.dispatch(choice.kernel, push, choice.groups, reads, writes);
 }
 
@@ -282,9 +307,9 @@ Status record(Recorder& r, const Matmul& op) {
     }
     // Pieces write different columns of out, so they need no barrier between each other: each claims one byte range
     // that no other piece claims.
-    const View writes[] = {i == 0 ? out : View{}, products, arrivals};
-    dispatch(r, choice, pieces[i], op.x, bias, op.out, products, arrivals, writes);
+    dispatch(r, choice, pieces[i], op.x, bias, op.out, products, arrivals, i == 0 ? out : View{});
   }
+  r.norm_state().end(op.x);
   LLMRT_CHECK(products_first <= r.resources().products.bytes && arrivals_first <= r.resources().arrivals.bytes,
               "matmul: sums that workgroups hand over");
   return {};
@@ -307,8 +332,8 @@ Status record_fused(Recorder& r, const Matmul& matmul, const GatedActivation& ac
   const uint64_t tiles = choice.shared_bytes > 0 ? uint64_t{choice.groups.x} * choice.groups.y : 0;
   const View products = r.resources().products.part(0, choice.shared_bytes);
   const View arrivals = r.resources().arrivals.part(0, tiles * 4);
-  const View writes[] = {out, products, arrivals};
-  dispatch(r, choice, piece, matmul.x, out, activation.out, products, arrivals, writes);
+  dispatch(r, choice, piece, matmul.x, out, activation.out, products, arrivals, out);
+  r.norm_state().end(matmul.x);
   return {};
 }
 
@@ -327,7 +352,8 @@ bool can_fuse(const Recorder& r, const Matmul& matmul, const Rope& rope, const K
 
 Status record_fused(Recorder& r, const Matmul& matmul, const Rope& rope, const KvWrite& write) {
   const KvPool& pool = r.resources().pools[write.kv_group];
-  const View x = r.tensor(matmul.x), out = r.tensor(matmul.out), data = pool.device.data[write.layer];
+  const NormEnd end = norm_end(r, matmul.x);
+  const View out = r.tensor(matmul.out), data = pool.device.data[write.layer];
   const View positions = r.tensor(rope.positions), kv_slots = r.tensor(write.kv_slots);
   const uint32_t columns = r.desc(matmul.x).columns;
   auto freqs = r.weights().vector(rope.freqs);
@@ -337,20 +363,67 @@ Status record_fused(Recorder& r, const Matmul& matmul, const Rope& rope, const K
   if (!bias) return bias.error();
   bool is_first = true;
   for (const Piece& piece : r.weights().group(matmul.group)) {
-    const Choice choice =
-        choose_few(r.traits(), piece, columns, with_bias, nullptr, &rope, kv_constant(pool.group.dtype));
+    Choice choice = choose_few(r.traits(), piece, columns, with_bias, nullptr, &rope, kv_constant(pool.group.dtype));
+    std::vector<uint32_t>& constants = choice.kernel.constants;
+    constants.insert(constants.end(), end.constants.begin(), end.constants.end());
     Push push;
-    push.add(x).add(piece.view).add(*bias).add(out).add(r.live_count(matmul.x)).add(columns);
+    push.add(end.x).add(piece.view).add(*bias).add(out).add(r.live_count(matmul.x)).add(columns);
     push.add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows));
-    push.add(static_cast<uint32_t>(piece.row_begin)).add(r.desc(matmul.out).columns).add(0u);
+    push.add(static_cast<uint32_t>(piece.row_begin)).add(r.desc(matmul.out).columns).add(end.slot);
     push.add(positions).add(kv_slots).add(*freqs).add(data);
     push.add(rope.num_heads).add(rope.num_kv_heads).add(rope.head_dim).add(pool.group.block_tokens);
-    push.add(rope.magnitude);
+    push.add(rope.magnitude).skip(4).add(end.parts);
     // As in record: pieces write apart, and the first claims it all.
-    const View reads[] = {x, piece.view, positions, kv_slots}, writes[] = {out, data};
-    r.dispatch(choice.kernel, push, choice.groups, reads, std::span(writes).first(is_first ? 2 : 0));
+    const View reads[] = {end.x, piece.view, positions, kv_slots, end.squares, end.factor};
+    const View writes[] = {out, data, end.next_factor};
+    r.dispatch(choice.kernel, push, choice.groups, reads, std::span(writes).first(is_first ? 3 : 0));
     is_first = false;
   }
+  r.norm_state().end(matmul.x);
+  return {};
+}
+
+bool can_leave_norm(const Recorder& r, uint32_t idx) {
+  const std::vector<Op>& ops = r.list().ops;
+  if (idx + 2 >= ops.size()) return false;
+  const Matmul *matmul = std::get_if<Matmul>(&ops[idx]), *next = std::get_if<Matmul>(&ops[idx + 2]);
+  const RmsNorm* norm = std::get_if<RmsNorm>(&ops[idx + 1]);
+  if (!matmul || !norm || !next || norm->delta != matmul->out || next->x != norm->out) return false;
+  // What a matmul reads may live as long as an activation right behind it.
+  const bool activates = idx + 3 < ops.size() && std::holds_alternative<GatedActivation>(ops[idx + 3]);
+  const int last = r.last_op(norm->out) - static_cast<int>(idx);
+  const uint32_t rows = r.list().rows_of(matmul->x), columns = r.desc(norm->out).columns;
+  const auto takes = [&](const Matmul& op) {
+    return r.desc(op.x).columns % 32 == 0 && std::ranges::all_of(r.weights().group(op.group), [&](const Piece& piece) {
+             return takes_fragment(r.traits(), piece, rows, r.desc(op.x).dtype, r.list().batch_invariant);
+           });
+  };
+  return r.norm_state().slot >= 0 && r.last_op(matmul->out) == static_cast<int>(idx) + 1 &&
+         (last == 2 || (last == 3 && activates)) && rows <= r.traits().fragment.n &&
+         columns == r.resources().config.hidden_columns && columns % (4 * r.traits().fragment.m) == 0 &&
+         r.weights().group(matmul->group).size() == 1 && r.weights().bias(matmul->group) < 0 && takes(*matmul) &&
+         takes(*next);
+}
+
+Status record_fused(Recorder& r, const Matmul& matmul, const RmsNorm& norm) {
+  const Piece& piece = r.weights().group(matmul.group)[0];
+  const View x = r.tensor(matmul.x), residual = r.tensor(norm.x);
+  const uint32_t columns = r.desc(matmul.x).columns;
+  auto weight = r.weights().vector(norm.weight);
+  if (!weight) return weight.error();
+  const NormParts parts = r.norm_parts();
+  NormState& state = r.norm_state();
+  Choice choice = choose_few(r.traits(), piece, columns, false, nullptr);
+  choice.kernel.constants.push_back(1);
+  Push push;
+  push.add(x).add(piece.view).skip(16).add(r.live_count(matmul.x)).add(columns);
+  push.add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows)).add(0u);
+  push.add(r.desc(matmul.out).columns).add(static_cast<uint32_t>(state.slot));
+  push.skip(8).add(residual).add(*weight).add(parts.x).skip(24).add(parts.all);
+  const View reads[] = {x, piece.view, parts.factors[state.slot]}, writes[] = {residual, parts.squares, parts.x};
+  r.dispatch(choice.kernel, push, choice.groups, reads, writes);
+  state.left = norm.out;
+  state.eps = norm.eps;
   return {};
 }
 

@@ -16,11 +16,16 @@ Status record(Recorder& r, const RmsNorm& op) {
       r.traits().cpu_kernels || columns % 4 != 0 || columns > 16 * group_size ? 0 : ceil_div(columns / 4, group_size);
   const bool with_delta = op.delta != kNoTensor;
   const View x = r.tensor(op.x), delta = with_delta ? r.tensor(op.delta) : x, out = r.tensor(op.out);
+  // For a matmul that leaves the norm behind it (recorder.h NormParts).
+  const bool leaves_factor = !r.traits().cpu_kernels && r.list().rows_of(op.x) <= r.traits().fragment.n;
+  const View factors = leaves_factor ? r.norm_parts().factors[0] : out;
+  if (leaves_factor) r.norm_state().slot = 0;
   Push push;
-  push.add(x).add(delta).add(*weight).add(out).add(r.live_count(op.x)).add(columns).add(op.eps);
-  const View reads[] = {x, delta, *weight}, writes[] = {out, x};
-  r.dispatch({"rms_norm", group_size, {with_delta, static_cast<uint32_t>(r.desc(op.out).dtype), quads}}, push,
-             {r.list().rows_of(op.x)}, reads, std::span(writes).first(with_delta ? 2 : 1));
+  push.add(x).add(delta).add(*weight).add(out).add(r.live_count(op.x)).add(factors).add(columns).add(op.eps);
+  const View reads[] = {x, delta, *weight};
+  const View writes[] = {out, with_delta ? x : View{}, leaves_factor ? factors : View{}};
+  r.dispatch({"rms_norm", group_size, {with_delta, static_cast<uint32_t>(r.desc(op.out).dtype), quads, leaves_factor}},
+             push, {r.list().rows_of(op.x)}, reads, writes);
   return {};
 }
 
