@@ -228,8 +228,12 @@ void main() {
       if (now >= steps) break;
       Unit units[kLaneRows];
       [[unroll]] for (uint r = 0; r < kLaneRows; ++r) units[r] = next_units[slot][r];
-      if (now + kAhead * kSubgroups < steps) fetch(slot, now + kAhead * kSubgroups);
+      bool more = now + kAhead * kSubgroups < steps;
+      if (kAhead == 1 && more) fetch(slot, now + kSubgroups);
       multiply(units, now, num_cols);
+      // Of two slots the one is under way beside the other's products. Asked for before them, NVIDIA's compiler would copy
+      // it to other registers behind them, which waits for it.
+      if (kAhead > 1 && more) fetch(slot, now + kAhead * kSubgroups);
     }
   }
   coopMatStore(sum, sums, gl_SubgroupID * kMatrixQuads, kM / 4, gl_CooperativeMatrixLayoutColumnMajor);

@@ -127,7 +127,7 @@ uint32_t unit_columns(Encoding encoding) {  // twin: shaders/dequant.glsl kUnitV
 
 // One matrix of rows of x. Subgroups of a group, the fewer the more groups there are, and steps ahead: the fastest
 // measured on an H200 (docs/performance.md). A processor's compiler takes minutes over many subgroups.
-Choice choose_few(const Traits& traits, const Piece& piece, uint32_t columns, bool bias,
+Choice choose_few(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
                   const GatedActivation* activation, const Rope* rope = nullptr, uint32_t pool_dtype = 0) {
   const Fragment& shape = traits.fragment;
   const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
@@ -138,13 +138,14 @@ Choice choose_few(const Traits& traits, const Piece& piece, uint32_t columns, bo
                              : groups < 2 * traits.num_cores && !is_k     ? 16
                              : groups >= 8 * traits.num_cores && is_small ? 4
                                                                           : 8;
+  const uint32_t ahead = !quantized || (rows == 1 && activation && subgroups == 4 && !is_k) ? 2 : 1;
   const bool tail = columns / unit_columns(piece.encoding) % shape.row_lanes != 0;
-  return {{"matmul_fragment",
-           subgroups * traits.subgroup_size,
-           {encoding, bias, quantized ? 1u : 2u, subgroups, shape.m, shape.n, shape.k, shape.row_lanes, tail,
-            activation != nullptr, activation ? static_cast<uint32_t>(activation->activation) : 0,
-            rope ? rope_constant(*rope) : 0, pool_dtype}},
-          {groups}};
+  return {
+      {"matmul_fragment",
+       subgroups * traits.subgroup_size,
+       {encoding, bias, ahead, subgroups, shape.m, shape.n, shape.k, shape.row_lanes, tail, activation != nullptr,
+        activation ? static_cast<uint32_t>(activation->activation) : 0, rope ? rope_constant(*rope) : 0, pool_dtype}},
+      {groups}};
 }
 
 // Of matmul_batch: subgroups of a group, matrices of weight rows of each, matrices of rows of x, columns of a lane in a
@@ -199,7 +200,7 @@ Choice choose_batch(const Traits& traits, const Piece& piece, uint32_t rows, uin
 
 Choice choose_fragment(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
                        const GatedActivation* activation, double share) {
-  if (rows <= traits.fragment.n) return choose_few(traits, piece, columns, bias, activation);
+  if (rows <= traits.fragment.n) return choose_few(traits, piece, rows, columns, bias, activation);
   return choose_batch(traits, piece, rows, columns, bias, activation, share);
 }
 
@@ -363,7 +364,8 @@ Status record_fused(Recorder& r, const Matmul& matmul, const Rope& rope, const K
   if (!bias) return bias.error();
   bool is_first = true;
   for (const Piece& piece : r.weights().group(matmul.group)) {
-    Choice choice = choose_few(r.traits(), piece, columns, with_bias, nullptr, &rope, kv_constant(pool.group.dtype));
+    Choice choice = choose_few(r.traits(), piece, r.list().rows_of(matmul.x), columns, with_bias, nullptr, &rope,
+                               kv_constant(pool.group.dtype));
     std::vector<uint32_t>& constants = choice.kernel.constants;
     constants.insert(constants.end(), end.constants.begin(), end.constants.end());
     Push push;
@@ -413,7 +415,7 @@ Status record_fused(Recorder& r, const Matmul& matmul, const RmsNorm& norm) {
   if (!weight) return weight.error();
   const NormParts parts = r.norm_parts();
   NormState& state = r.norm_state();
-  Choice choice = choose_few(r.traits(), piece, columns, false, nullptr);
+  Choice choice = choose_few(r.traits(), piece, r.list().rows_of(matmul.x), columns, false, nullptr);
   choice.kernel.constants.push_back(1);
   Push push;
   push.add(x).add(piece.view).skip(16).add(r.live_count(matmul.x)).add(columns);
