@@ -365,8 +365,7 @@ __device__ void multiply(const Shared<S>& shared, const Args& args, const Deal& 
         const uint64_t stages = uint64_t{min(first_row + row, args.weight.rows - 1)} * deal.tile_stages;
         return args.weight.plane[3] + (stages + n - tile_begin) * S::row_bytes(3);
       });
-      __syncwarp();
-      if (threadIdx.x % kWarp == 0) barrier_arrive(&shared.free[s]);
+      warp_arrive(&shared.free[s]);
       if (++s == S::kStages) {
         s = 0;
         parity ^= 1;
@@ -395,7 +394,7 @@ __global__ void __launch_bounds__(kThreads, 1) matmul_batch_kernel(const Args ar
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < S::kStages; ++i) {
       barrier_init(&shared.full[i], 1);
-      barrier_init(&shared.free[i], kWarps);
+      barrier_init(&shared.free[i], kWarps * kWarpArrivals);
     }
     barriers_visible();
   }
@@ -441,10 +440,9 @@ Status start(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
 }  // namespace
 
 bool can_batch(const PackedMatrix& weight, const OpContext& at) {
-  constexpr uint32_t kNeeded = kSharedBytesMax;
   const bool aligned = std::all_of(weight.plane, weight.plane + 3,
                                    [](const uint8_t* plane) { return reinterpret_cast<uintptr_t>(plane) % 16 == 0; });
-  return at.has_bulk_copies && kNeeded <= at.shared_bytes_max && weight.columns % kStageColumns == 0 && aligned;
+  return at.has_bulk_copies && kSharedBytesMax <= at.shared_bytes_max && weight.columns % kStageColumns == 0 && aligned;
 }
 
 Status matmul_batch(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
