@@ -27,6 +27,40 @@ Case matmul_case(const Suite& suite, WeightGroupId group_id, uint32_t rows, uint
   return test_case;
 }
 
+// A matmul and what a backend may make in its kernel: the gated activation behind it, or the addition to the residual
+// that the norm behind it begins with.
+enum class Behind { kGate, kNorm };
+Case fused_case(const Suite& suite, WeightGroupId group_id, Behind behind, WeightId norm, uint32_t rows,
+                uint32_t bucket, std::mt19937_64& rng) {
+  const WeightGroup& group = suite.weights.groups[static_cast<size_t>(group_id)];
+  const uint32_t n = static_cast<uint32_t>(group.rows), k = static_cast<uint32_t>(group.columns);
+  Case test_case;
+  test_case.variant = encoding_name(suite.weights.tensors[static_cast<size_t>(group.segments[0].tensor)].encoding);
+  test_case.name = fmt::format("matmul {} and {} rows {} of {} n {} k {}", test_case.variant,
+                               behind == Behind::kGate ? "gate" : "norm", rows, bucket, n, k);
+  Step step;
+  step.add_row(0, 0, rows);
+  step.set_bucket(bucket);
+  const TensorId x =
+      step.input(Rows::kTokens, "x", k, DType::kF16, random_normal(rng, size_t{rows} * k, 1, DType::kF16));
+  const TensorId product = step.forward.add_tensor({"product", Rows::kTokens, n, DType::kF32});
+  step.forward.ops = {Matmul{x, group_id, product}};
+  if (behind == Behind::kGate) {
+    const TensorId out = step.output(Rows::kTokens, "out", n / 2, DType::kF16, Tolerance::kMatmul, DType::kF16, 1);
+    step.forward.ops.push_back(GatedActivation{product, Activation::kSilu, out});
+  } else {
+    const TensorId residual =
+        step.inout(Rows::kTokens, "residual", n, DType::kF32, random_normal(rng, size_t{rows} * n), Tolerance::kMatmul);
+    step.last_output().math = DType::kF16;
+    step.last_output().scale = 1;
+    const TensorId out = step.output(Rows::kTokens, "out", n, DType::kF16, Tolerance::kMatmul, DType::kF16, 1);
+    step.forward.ops.push_back(RmsNorm{residual, product, norm, 1e-5f, out});
+  }
+  for (Output& output : step.outputs) output.slack = 1e-2;
+  test_case.steps = {std::move(step)};
+  return test_case;
+}
+
 uint32_t bucket_of(uint32_t rows) {
   return rows > 64 ? round_up(rows, 64u) : rows > 8 ? round_up(rows, 8u) : rows;
 }
@@ -74,6 +108,27 @@ TEST_CASE("matmul of quantised weights divides any number of outputs between blo
   add(Encoding::kQ4_0, 4000, 512, {100, 200});
   add(Encoding::kQ8_0, 8600, 256, {100, 200});
   add(Encoding::kQ8_0, 16800, 256, {100});
+  run(suite);
+}
+
+TEST_CASE("matmul makes what stands behind it at every number of rows", "[matmul]") {
+  auto rng = test_rng("matmul behind");
+  Suite suite;
+  const auto add = [&](Encoding encoding, Behind behind, uint32_t n, uint32_t k, std::initializer_list<uint32_t> rows) {
+    const double deviation = 1 / std::sqrt(static_cast<double>(k));
+    const WeightGroupId group = suite.add_group({suite.add_weight(encoding, n, k, rng, deviation)}, false, rng);
+    const WeightId norm = suite.add_weight(Encoding::kF32, 1, n, rng);
+    for (uint32_t r : rows) suite.cases.push_back(fused_case(suite, group, behind, norm, r, bucket_of(r), rng));
+  };
+  for (Encoding encoding : all_encodings()) {
+    if (encoding == Encoding::kF32) continue;
+    add(encoding, Behind::kGate, 400, 768, {1, 8, 12, 21, 30, 39, 47, 60, 100, 190, 250});
+    add(encoding, Behind::kNorm, 200, 768, {1, 8, 12, 21, 30, 39, 47, 60, 100, 190, 250});
+  }
+  for (Encoding encoding : {Encoding::kQ4_0, Encoding::kQ8_0}) {
+    add(encoding, Behind::kGate, 14000, 256, {24, 40, 100, 140});
+    add(encoding, Behind::kNorm, 1000, 4096, {24, 40, 100, 140});
+  }
   run(suite);
 }
 

@@ -279,11 +279,11 @@ __device__ void store_gated(const Args& args, uint64_t row, uint32_t n, uint32_t
 // fn(row, place, number of the thread's four) for this thread's fours, at places from 0 to kPlaces of the tile.
 template <class S, uint32_t kPlaces, class Fn>
 __device__ void each_four(Fn fn) {
-  constexpr uint32_t kRowFours = kPlaces / 4;
+  constexpr uint32_t kRowFours = kPlaces / 4, kFours = S::kRows * kRowFours;
 #pragma unroll
-  for (uint32_t i = 0; i < S::kRows * kRowFours / kMultiplyThreads; ++i) {
+  for (uint32_t i = 0; i < (kFours + kMultiplyThreads - 1) / kMultiplyThreads; ++i) {
     const uint32_t four = i * kMultiplyThreads + threadIdx.x;
-    fn(four / kRowFours, four % kRowFours * 4, i);
+    if (kFours % kMultiplyThreads == 0 || four < kFours) fn(four / kRowFours, four % kRowFours * 4, i);
   }
 }
 
