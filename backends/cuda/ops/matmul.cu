@@ -27,7 +27,7 @@ bool has_f16_form(const PackedMatrix& weight, DType x) {
   return x == DType::kF16 && weight.encoding != Encoding::kF32 && weight.f16_safe && weight.columns % 8 == 0;
 }
 
-// Other results than f32 where is_own or is_wide says so.
+// Other results than f32 where is_few or is_wide says so.
 Status multiply(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
   const PackedMatrix& w = args.weight;
   if (!has_f16_form(w, args.x_dtype)) return matmul_exact(args, at);
@@ -59,19 +59,18 @@ Status check(const Matmul& op, const OpContext& at) {
                     op.group, group.columns, group.rows, at.desc(op.x).columns, at.desc(op.out).columns);
 }
 
-// Whether kernels of one kind make all of it, those for few rows and for quantised weights or those for prompts: they
-// can do more with the results.
+// Whether kernels of one kind make all of it, those for few rows or those for prompts: they can do more with the
+// results.
 bool all_runs(const Matmul& op, const OpContext& at, auto is_one) {
   const auto& runs = at.weights->group(op.group).runs;
   return !at.list->batch_invariant && std::all_of(runs.begin(), runs.end(), [&](const GroupRun& run) {
     return has_f16_form(run.matrix, at.desc(op.x).dtype) && is_one(run.matrix);
   });
 }
-bool is_own(const Matmul& op, const OpContext& at) {
+bool is_few(const Matmul& op, const OpContext& at) {
   const uint32_t rows = at.rows_of(op.x);
-  return all_runs(op, at, [&](const PackedMatrix& weight) {
-    return can_stream(weight, rows, at) || by_batch(weight, rows, at) || by_warpgroups(weight, rows, at);
-  });
+  return all_runs(
+      op, at, [&](const PackedMatrix& weight) { return can_stream(weight, rows, at) || by_batch(weight, rows, at); });
 }
 bool is_wide(const Matmul& op, const OpContext& at) {
   return at.cublas && at.rows_of(op.x) > kSkinnyRowsMax && all_runs(op, at, [](const PackedMatrix&) { return true; });
@@ -90,9 +89,9 @@ Status multiply_into(const Matmul& op, std::byte* out, MatmulResult result, cons
 }
 
 // The gate and what it lets through, all of one encoding.
-bool is_own_gate(const Matmul& op, const OpContext& at) {
+bool is_few_gate(const Matmul& op, const OpContext& at) {
   const DeviceGroup& group = at.weights->group(op.group);
-  return is_own(op, at) && group.runs.size() == 1 && group.rows % 2 == 0;
+  return is_few(op, at) && group.runs.size() == 1 && group.rows % 2 == 0;
 }
 
 }  // namespace
@@ -103,11 +102,11 @@ Status run(const Matmul& op, const OpContext& at) {
 
 bool can_fuse(const Matmul& matmul, const GatedActivation& activation, const OpContext& at) {
   return activation.x == matmul.out && at.desc(activation.out).dtype == DType::kF16 &&
-         (is_own_gate(matmul, at) || (!at.weights->group(matmul.group).bias && is_wide(matmul, at)));
+         (is_few_gate(matmul, at) || (!at.weights->group(matmul.group).bias && is_wide(matmul, at)));
 }
 
 Status run_fused(const Matmul& matmul, const GatedActivation& activation, const OpContext& at) {
-  if (is_own_gate(matmul, at)) {
+  if (is_few_gate(matmul, at)) {
     if (Status status = check(matmul, at); !status) return status;
     const DeviceGroup& group = at.weights->group(matmul.group);
     MatmulArgs args = args_of(matmul, group, group.runs[0], at);
@@ -122,7 +121,7 @@ Status run_fused(const Matmul& matmul, const GatedActivation& activation, const 
 
 bool can_fuse(const Matmul& matmul, const RmsNorm& norm, const OpContext& at) {
   return norm.delta == matmul.out && at.desc(norm.x).columns == at.desc(matmul.out).columns &&
-         (is_own(matmul, at) || is_wide(matmul, at));
+         (is_few(matmul, at) || is_wide(matmul, at));
 }
 
 Status run_fused(const Matmul& matmul, const RmsNorm& norm, const OpContext& at) {

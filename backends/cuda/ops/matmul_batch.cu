@@ -224,35 +224,22 @@ struct Sums {
 
 // Outputs n and the three behind it of a row, of which W has `count`.
 __device__ void store(const Args& args, uint64_t row, uint32_t n, uint32_t count, float4 sums) {
-  const uint64_t at = row * args.out_stride + n;
-  float* out = reinterpret_cast<float*>(args.out) + at;
-  __half* out_f16 = reinterpret_cast<__half*>(args.out) + at;
+  float* out = reinterpret_cast<float*>(args.out) + row * args.out_stride + n;
   if (args.bias) {
     const auto bias = [&](uint32_t i) { return i < count ? args.bias[n + i] : 0.0f; };
     sums = {sums.x + bias(0), sums.y + bias(1), sums.z + bias(2), sums.w + bias(3)};
   }
+  const bool is_added = args.result == MatmulResult::kAdded;
   if (args.in_fours && count == 4) {
-    if (args.result == MatmulResult::kF16) {
-      *reinterpret_cast<uint2*>(out_f16) = {half2_bits(__floats2half2_rn(sums.x, sums.y)),
-                                            half2_bits(__floats2half2_rn(sums.z, sums.w))};
-      return;
-    }
-    if (args.result == MatmulResult::kAdded) {
-      const float4 old = *reinterpret_cast<const float4*>(out);
-      sums = {sums.x + old.x, sums.y + old.y, sums.z + old.z, sums.w + old.w};
-    }
-    *reinterpret_cast<float4*>(out) = sums;
+    float4& place = *reinterpret_cast<float4*>(out);
+    const float4 old = is_added ? place : float4{};
+    place = {sums.x + old.x, sums.y + old.y, sums.z + old.z, sums.w + old.w};
     return;
   }
   const float each[4] = {sums.x, sums.y, sums.z, sums.w};
 #pragma unroll
-  for (uint32_t i = 0; i < 4; ++i) {
-    if (i >= count) break;
-    if (args.result == MatmulResult::kF16)
-      out_f16[i] = __float2half_rn(each[i]);
-    else
-      out[i] = each[i] + (args.result == MatmulResult::kAdded ? out[i] : 0.0f);
-  }
+  for (uint32_t i = 0; i < 4; ++i)
+    if (i < count) out[i] = each[i] + (is_added ? out[i] : 0.0f);
 }
 
 // Outputs n and the three behind it of a row, of which there are `count`.
@@ -417,12 +404,12 @@ Status start(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
   static_assert(2 * S::kStages * 8 + 4 <= 256);
   const PackedMatrix& weight = args.weight;
   Maps maps;
-  Result<RowMap> map = make_row_map(args.x, args.num_rows, weight.columns, kRows, kStageColumns);
-  if (!map) return map.error();
-  maps.x = *map;
+  const Result<RowMap> x = make_row_map(args.x, args.num_rows, weight.columns, kRows, kStageColumns);
+  if (!x) return x.error();
+  maps.x = *x;
   for (int p = 0; p < 3; ++p) {
     if (S::row_bytes(p) == 0) continue;
-    map = make_row_map(weight.plane[p], weight.rows, plane_row_bytes(E, p, weight.columns) / 2, kHalfOut,
+    const Result<RowMap> map = make_row_map(weight.plane[p], weight.rows, plane_row_bytes(E, p, weight.columns) / 2, kHalfOut,
                        std::min(S::row_bytes(p) / 2, 64u));
     if (!map) return map.error();
     maps.plane[p] = *map;

@@ -9,12 +9,8 @@
 // Blocks of 256 rows are in pairs that share x, each copying half of its rows to both. Where N alone gives too few
 // blocks for the device, the steps are split, and a pair are two splits, which exchange halves of their sums through
 // shared memory; the pair that ends last adds those of all, in the order of splits.
-//
-// Where the results go through a gated activation, a tile has 8 outputs of the gate and the 8 of the other half that
-// belong to them in turn, so that a thread has both sums.
 #include <algorithm>
 
-#include "backends/cuda/activation.cuh"
 #include "backends/cuda/dequant.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/matmul.h"
@@ -36,7 +32,6 @@ struct Args {
   uint32_t out_stride;
   bool in_pairs;  // of outputs, 8 bytes of f32, are stored at once
   MatmulResult result;
-  Activation activation;
   const uint32_t* live;
   uint32_t splits;  // 1 or even
   float4* partials;
@@ -102,37 +97,21 @@ struct Work {
 
 // ---- producers -----------------------------------------------------------------------------------------------------
 
-// The rows of W that are rows i, i + kApart, ... of a tile, kApart an even number of eights; past the end the last row
-// again, whose sums are not stored.
-template <uint32_t kApart>
-struct TileRows {
-  uint32_t first, apart, last;
-
-  __device__ TileRows(const Args& args, uint32_t out_first, uint32_t i)
-      : first(out_first + i), apart(kApart), last(args.weight.rows - 1) {
-    if (args.result != MatmulResult::kGated) return;
-    const uint32_t outs = args.weight.rows / 2, side = i / 8 % 2;
-    first = out_first / 2 + i / 16 * 8 + i % 8 + side * outs;
-    apart = kApart / 2;
-    last = outs - 1 + side * outs;
-  }
-  __device__ uint32_t operator[](uint32_t i) const { return min(first + i * apart, last); }
-};
-
 template <class S, Encoding E>
 __device__ void fill_ring(const Ring<S>& ring, const Args& args, const RowMap& map, const Work& work) {
   constexpr uint32_t kWarpRows = 8, kGroupRows = kGroupWarps * kWarpRows;
   const uint32_t lane = threadIdx.x % kWarp, warp = threadIdx.x % kGroupThreads / kWarp, t = lane % 4;
   // Eight lanes, whose stores go together, have rows r and r + 4, which stand in different banks.
   const uint32_t row = warp * kWarpRows + lane / 4 % 2 * 4 + lane / 8;
-  const TileRows<kGroupRows> rows(args, work.out_first, row);
   constexpr uint32_t kFragments = (S::kOuts + kGroupRows - 1) / kGroupRows;
   Fragment<E> fragments[kFragments];
   const auto has = [&](uint32_t i) {
     return S::kOuts % kGroupRows == 0 || i * kGroupRows + warp * kWarpRows < S::kOuts;
   };
   const auto load = [&](uint32_t i, uint32_t step) {
-    if (has(i)) fragments[i].load(args.weight, rows[i], step, t);
+    // Past the end the last row again, whose sums are not stored.
+    if (has(i))
+      fragments[i].load(args.weight, min(work.out_first + i * kGroupRows + row, args.weight.rows - 1), step, t);
   };
   const uint32_t first = work.begin + threadIdx.x / kGroupThreads;
   if (first < work.end) {
@@ -269,67 +248,28 @@ __device__ bool add_splits(Sums<S>& sums, const Args& args, float4* shared) {
   return true;
 }
 
-// Row and output of this thread's first four, where they are from `half` on.
-template <class S>
-struct Corner {
-  uint32_t row, out;
-
-  __device__ Corner(const Work& work, uint32_t half) {
-    const uint32_t thread = threadIdx.x % kGroupThreads, group = threadIdx.x / kGroupThreads - kProducers;
-    row = work.row_first + (S::kSplitsRows ? group * S::kGroupRows : 0) + thread / 4 / 8 * 16 + thread / 4 % 8;
-    out = work.out_first + (S::kSplitsRows ? 0 : group * S::kGroupOuts);
-    if constexpr (S::kRowTiles == 2)
-      row += half * 64;
-    else
-      out += half * S::kGroupOuts / 2;
-  }
-};
-
 // fn(row, n, sum of n, sum of n + 1) for what is to be stored of the first kCount fours, where they are from `half` on.
 template <class S, uint32_t kCount, class Fn>
 __device__ void each_pair(Sums<S>& sums, const Args& args, uint32_t live, const Work& work, uint32_t half, Fn fn) {
-  const Corner<S> corner(work, half);
+  const uint32_t thread = threadIdx.x % kGroupThreads, group = threadIdx.x / kGroupThreads - kProducers;
+  uint32_t row_first =
+      work.row_first + (S::kSplitsRows ? group * S::kGroupRows : 0) + thread / 4 / 8 * 16 + thread / 4 % 8;
+  uint32_t out_first = work.out_first + (S::kSplitsRows ? 0 : group * S::kGroupOuts) + thread % 4 * 2;
+  if constexpr (S::kRowTiles == 2)
+    row_first += half * 64;
+  else
+    out_first += half * S::kGroupOuts / 2;
 #pragma unroll
   for (uint32_t i = 0; i < kCount * 2; ++i) {
-    const uint32_t row = corner.row + i / 2 / S::kRowFours * 64 + i % 2 * 8;
-    const uint32_t n = corner.out + threadIdx.x % 4 * 2 + i / 2 % S::kRowFours * 8;
+    const uint32_t row = row_first + i / 2 / S::kRowFours * 64 + i % 2 * 8, n = out_first + i / 2 % S::kRowFours * 8;
     float(&four)[4] = sums.four(i / 2);
     if (row < live && n < args.weight.rows) fn(row, n, four[i % 2 * 2], four[i % 2 * 2 + 1]);
-  }
-}
-
-// Of fours in turn, of the gate and of what belongs to it.
-template <class S, uint32_t kCount>
-__device__ void store_gated(Sums<S>& sums, const Args& args, uint32_t live, const Work& work, uint32_t half) {
-  const Corner<S> corner(work, half);
-  const uint32_t outs = args.weight.rows / 2;
-#pragma unroll
-  for (uint32_t i = 0; i < kCount; ++i) {
-    constexpr uint32_t kRowTwos = S::kRowFours / 2;
-    const uint32_t two = i / 2, row = corner.row + two / kRowTwos * 64 + i % 2 * 8;
-    const uint32_t n = corner.out / 2 + threadIdx.x % 4 * 2 + two % kRowTwos * 8;
-    if (row >= live || n >= outs) continue;
-    const float(&gate)[4] = sums.four(two * 2), (&up)[4] = sums.four(two * 2 + 1);
-    const auto result = [&](uint32_t side) {
-      const auto bias = [&](uint32_t first) {
-        return args.bias && n + side < outs ? args.bias[first + n + side] : 0.0f;
-      };
-      return activate(args.activation, gate[i % 2 * 2 + side] + bias(0)) * (up[i % 2 * 2 + side] + bias(outs));
-    };
-    __half* out = reinterpret_cast<__half*>(args.out) + uint64_t{row} * args.out_stride + n;
-    if (args.in_pairs && n + 1 < outs) {
-      *reinterpret_cast<__half2*>(out) = __floats2half2_rn(result(0), result(1));
-    } else {
-      out[0] = __float2half_rn(result(0));
-      if (n + 1 < outs) out[1] = __float2half_rn(result(1));
-    }
   }
 }
 
 // Each pass reads what all sums need before the first of them is stored.
 template <class S, uint32_t kCount>
 __device__ void store(Sums<S>& sums, const Args& args, uint32_t live, const Work& work, uint32_t half) {
-  if (args.result == MatmulResult::kGated) return store_gated<S, kCount>(sums, args, live, work, half);
   float* out = reinterpret_cast<float*>(args.out);
   __half* out_f16 = reinterpret_cast<__half*>(args.out);
   const auto is_pair = [&](uint32_t n) { return n + 1 < args.weight.rows; };
@@ -440,20 +380,12 @@ Status launch_cut(const MatmulArgs& args, const Cut<S>& cut, MatmulResult result
   const Result<RowMap> map = make_row_map(args.x, args.num_rows, args.weight.columns, S::kRows / 2);
   if (!map) return map.error();
   const bool in_pairs = args.out_stride % 2 == 0 && reinterpret_cast<uintptr_t>(args.out) % 8 == 0;
-  const Args kernel_args{args.weight,
-                         args.bias,
-                         reinterpret_cast<std::byte*>(args.out),
-                         args.out_stride,
-                         in_pairs,
-                         result,
-                         args.activation,
-                         args.live,
-                         cut.splits,
-                         reinterpret_cast<float4*>(at.workspace.data),
-                         at.workspace.counters};
+  const Args kernel_args{
+      args.weight, args.bias,  reinterpret_cast<std::byte*>(args.out),       args.out_stride,      in_pairs, result,
+      args.live,   cut.splits, reinterpret_cast<float4*>(at.workspace.data), at.workspace.counters};
+  const uint32_t cluster_blocks = cut.splits > 1 || S::kSharesX ? 2 : 1;
   return launch(at, "matmul_decoded", matmul_decoded_kernel<E, S>,
-                Grid{cut.blocks(), kThreads, S::kSharedBytes, cut.splits > 1 || S::kSharesX ? 2u : 1u}, kernel_args,
-                *map);
+                Grid{cut.blocks(), kThreads, S::kSharedBytes, cluster_blocks}, kernel_args, *map);
 }
 
 template <Encoding E, uint32_t kRows>
@@ -461,9 +393,7 @@ Status launch_rows(const MatmulArgs& args, MatmulResult result, const OpContext&
   const Cut<Shape<kRows, 128>> wide(args, at);
   if constexpr (kRows > 64) {
     const Cut<Shape<kRows, 112>> narrow(args, at);
-    // Halves of its 14 fours would part those that go together.
-    const bool can_gate = narrow.splits == 1 || result != MatmulResult::kGated;
-    if (narrow.cost < wide.cost && can_gate) return launch_cut<E>(args, narrow, result, at);
+    if (narrow.cost < wide.cost) return launch_cut<E>(args, narrow, result, at);
   }
   return launch_cut<E>(args, wide, result, at);
 }
