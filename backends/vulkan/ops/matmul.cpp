@@ -395,9 +395,11 @@ bool can_leave_norm(const Recorder& r, uint32_t idx) {
   const bool activates = idx + 3 < ops.size() && std::holds_alternative<GatedActivation>(ops[idx + 3]);
   const int last = r.last_op(norm->out) - static_cast<int>(idx);
   const uint32_t rows = r.list().rows_of(matmul->x), columns = r.desc(norm->out).columns;
+  // With 16-bit weights it costs more than the dispatch (docs/performance.md).
   const auto takes = [&](const Matmul& op) {
     return r.desc(op.x).columns % 32 == 0 && std::ranges::all_of(r.weights().group(op.group), [&](const Piece& piece) {
-             return takes_fragment(r.traits(), piece, rows, r.desc(op.x).dtype, r.list().batch_invariant);
+             return is_quantized(piece.encoding) &&
+                    takes_fragment(r.traits(), piece, rows, r.desc(op.x).dtype, r.list().batch_invariant);
            });
   };
   return r.norm_state().slot >= 0 && r.last_op(matmul->out) == static_cast<int>(idx) + 1 &&
