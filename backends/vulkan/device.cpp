@@ -87,13 +87,17 @@ Tier choose_tier(const Instance& instance, VkPhysicalDevice physical, const Feat
   constexpr VkSubgroupFeatureFlags kOperations = VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_ARITHMETIC_BIT |
                                                  VK_SUBGROUP_FEATURE_SHUFFLE_BIT | VK_SUBGROUP_FEATURE_BALLOT_BIT;
   const Tier cap = tier_cap();
+  const bool is_fixed = v13.minSubgroupSize == v13.maxSubgroupSize;
+  const bool can_ask = v13.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT;
+  // Where there is a choice, not more than the kernels are written for.
+  const uint32_t size = can_ask && v13.minSubgroupSize <= 64 ? std::min(v11.subgroupSize, 64u) : v11.subgroupSize;
   const bool subgroup = (v11.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) &&
                         (v11.subgroupSupportedOperations & kOperations) == kOperations &&
-                        f.v13.subgroupSizeControl && f.v13.computeFullSubgroups &&
-                        (v13.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) && v11.subgroupSize >= 8 &&
-                        v11.subgroupSize <= 64;
+                        f.v13.subgroupSizeControl && f.v13.computeFullSubgroups && (is_fixed || can_ask) && size >= 8 &&
+                        size <= 64;
   if (!subgroup || cap < Tier::kSubgroup) return Tier::kScalar;
-  traits->subgroup_size = v11.subgroupSize;
+  traits->subgroup_size = size;
+  traits->asks_subgroup_size = can_ask;
   const bool matrix = has_matrix_extension && f.matrix.cooperativeMatrix && f.v12.shaderFloat16 &&
                       f.v11.storageBuffer16BitAccess && cap >= Tier::kMatrix;
   return matrix && choose_matrix_shape(instance, physical, traits) ? Tier::kMatrix : Tier::kSubgroup;
@@ -181,6 +185,8 @@ Candidate inspect(const Instance& instance, VkPhysicalDevice physical) {
 
   traits.tier = choose_tier(instance, physical, features, has_matrix, v11, v13, &traits);
   traits.cpu_kernels = traits.is_cpu && !gpu_kernels_wanted();
+  traits.statistics = std::getenv("LLMRT_VULKAN_STATISTICS") &&
+                      extensions.count(VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME) > 0;
   traits.num_cores = std::max(count_cores(instance, physical, extensions), 1u);
   traits.shared_bytes = core.limits.maxComputeSharedMemorySize;
   traits.range_bytes = std::min<uint64_t>({v13.maxBufferSize, v11.maxMemoryAllocationSize, kRangeBytesMax}) & ~0xffffull;
@@ -272,6 +278,10 @@ Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<const Instance> ins
   features.v11.storageBuffer16BitAccess = matrix;
   features.v12.shaderFloat16 = matrix;
   features.matrix.cooperativeMatrix = matrix;
+  VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR statistics{
+      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR};
+  statistics.pNext = &features.core;
+  statistics.pipelineExecutableInfo = VK_TRUE;
 
   const float priority = 1.0f;
   VkDeviceQueueCreateInfo queue{VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO};
@@ -281,8 +291,9 @@ Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<const Instance> ins
   std::vector<const char*> extensions;
   if (matrix) extensions.push_back(VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);
   if (candidate.traits.memory_budget) extensions.push_back(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+  if (candidate.traits.statistics) extensions.push_back(VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME);
   VkDeviceCreateInfo info{VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO};
-  info.pNext = &features.core;
+  info.pNext = candidate.traits.statistics ? static_cast<void*>(&statistics) : &features.core;
   info.queueCreateInfoCount = 1;
   info.pQueueCreateInfos = &queue;
   info.enabledExtensionCount = static_cast<uint32_t>(extensions.size());

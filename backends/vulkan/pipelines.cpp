@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -130,7 +131,7 @@ Result<VkPipeline> Pipelines::build(const Kernel& kernel) const {
   VkComputePipelineCreateInfo info{VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
   info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
   if (subgroup) {
-    info.stage.pNext = &size;
+    if (traits.asks_subgroup_size) info.stage.pNext = &size;
     info.stage.flags = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT;
   }
   info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
@@ -138,12 +139,40 @@ Result<VkPipeline> Pipelines::build(const Kernel& kernel) const {
   info.stage.pName = "main";
   info.stage.pSpecializationInfo = &specialization;
   info.layout = layout_;
+  if (traits.statistics) info.flags |= VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR;
   VkPipeline pipeline = VK_NULL_HANDLE;
   const VkResult result =
       device_.api().CreateComputePipelines(device_.handle(), cache_, 1, &info, nullptr, &pipeline);
   device_.api().DestroyShaderModule(device_.handle(), module, nullptr);
   VK_TRY(result, "pipeline " + kernel.shader);
+  if (traits.statistics) write_statistics(kernel, pipeline);
   return pipeline;
+}
+
+void Pipelines::write_statistics(const Kernel& kernel, VkPipeline pipeline) const {
+  const DeviceApi& api = device_.api();
+  VkPipelineExecutableInfoKHR info{VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR};
+  info.pipeline = pipeline;
+  uint32_t count = 0;
+  if (api.GetPipelineExecutableStatisticsKHR(device_.handle(), &info, &count, nullptr) < 0) return;
+  std::vector<VkPipelineExecutableStatisticKHR> statistics(count,
+                                                           {VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_STATISTIC_KHR});
+  if (api.GetPipelineExecutableStatisticsKHR(device_.handle(), &info, &count, statistics.data()) < 0) return;
+  std::string values;
+  for (const VkPipelineExecutableStatisticKHR& s : statistics) {
+    const double value =
+        s.format == VK_PIPELINE_EXECUTABLE_STATISTIC_FORMAT_BOOL32_KHR    ? s.value.b32
+        : s.format == VK_PIPELINE_EXECUTABLE_STATISTIC_FORMAT_INT64_KHR   ? static_cast<double>(s.value.i64)
+        : s.format == VK_PIPELINE_EXECUTABLE_STATISTIC_FORMAT_FLOAT64_KHR ? s.value.f64
+                                                                          : static_cast<double>(s.value.u64);
+    values += fmt::format("{}\"{}\":{}", values.empty() ? "" : ",", s.name, value);
+  }
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  std::ofstream file(std::getenv("LLMRT_VULKAN_STATISTICS"), std::ios::app);
+  file << fmt::format(
+      "{{\"shader\":\"{}\",\"group_size\":{},\"subgroup_size\":{},\"constants\":[{}],\"statistics\":{{{}}}}}\n",
+      kernel.shader, kernel.group_size, device_.traits().subgroup_size, fmt::join(kernel.constants, ","), values);
 }
 
 // Written beside the file and renamed, so that a reader never sees half of it. A cache that can't be kept costs time
