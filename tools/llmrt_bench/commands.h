@@ -23,6 +23,7 @@ void add_compare_command(CLI::App& app, int* exit_code);
 void add_report_command(CLI::App& app, int* exit_code);
 void add_startup_command(CLI::App& app, int* exit_code);
 void add_sweep_command(CLI::App& app, int* exit_code);
+void add_pipelines_command(CLI::App& app, int* exit_code);
 
 // What a command does once its options are parsed; an error is printed and makes the exit code 1.
 void on_parsed(CLI::App* command, int* exit_code, std::function<Status()> run);

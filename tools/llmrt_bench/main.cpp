@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
   llmrt::bench::add_report_command(app, &exit_code);
   llmrt::bench::add_startup_command(app, &exit_code);
   llmrt::bench::add_sweep_command(app, &exit_code);
+  llmrt::bench::add_pipelines_command(app, &exit_code);
   CLI11_PARSE(app, argc, argv);
   return exit_code;
 }
