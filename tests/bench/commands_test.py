@@ -187,6 +187,12 @@ def check_sweep():
     assert "context" in run("sweep", "-m", MODEL, "--depth", "1000000", code=1).stderr
 
 
+def check_pipelines():
+    told = run("pipelines", "-m", MODEL, "--kv", "f16,int8", "--tokens-max", "2").stdout
+    assert told.count("lists compiled") == 2 and "KV int8" in told, told
+    assert "--kv: expected" in run("pipelines", "-m", MODEL, "--kv", "f7", code=1).stderr
+
+
 # A program that says when its parts were over stands for llmrt: the parts are what it said.
 def check_startup():
     with open("llmrt", "w") as file:
@@ -221,6 +227,7 @@ with tempfile.TemporaryDirectory() as folder:
         check_batching()
         check_model()
         check_sweep()
+        check_pipelines()
         check_startup()
         if model := os.environ.get("LLMRT_TEST_MODEL"):
             check_agree(model)

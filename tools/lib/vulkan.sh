@@ -52,6 +52,30 @@ find_vulkan_tools() {
   return 1
 }
 
+# Sets vulkan_compilers to a prefix with Mesa's Vulkan drivers and mesa-drm-shim, which stands in for their hardware;
+# fails when neither suite has them.
+find_vulkan_compilers() {
+  local suite packages=(mesa-vulkan-drivers mesa-drm-shim libvulkan1)
+  for suite in forky sid; do
+    vulkan_compilers=$cache_dir/vulkan-compilers-$suite
+    [[ -f $vulkan_compilers/complete ]] && return 0
+  done
+  for suite in forky sid; do
+    vulkan_compilers=$cache_dir/vulkan-compilers-$suite
+    say "downloading Mesa's Vulkan drivers ($suite)"
+    if (
+      use_suite "$suite" && cd "$cache_dir/apt/$suite" && rm -f archives/*.deb &&
+        apt-get -qq -y --download-only install "${packages[@]}" >/dev/null 2>&1 &&
+        rm -rf "$vulkan_compilers" && unpack_debs "$vulkan_compilers" archives/*.deb &&
+        touch "$vulkan_compilers/complete"
+    ); then
+      return 0
+    fi
+    warn "no Vulkan drivers from $suite"
+  done
+  return 1
+}
+
 # run_in_prefix <prefix> <program> <argument>...: with the prefix's own loader and libraries.
 run_in_prefix() {
   local prefix=$1 program=$2

@@ -2,12 +2,15 @@
 // device behind it (tools/compilers) nothing else of it can be tried.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
+#include "backends/backends.h"
 #include "core/engine/lower.h"
+#include "core/engine/pool_sizing.h"
+#include "core/engine/warm_up.h"
 #include "core/schedule/step_sizes.h"
 #include "tools/llmrt_bench/commands.h"
-#include "tools/llmrt_bench/engine_run.h"
 #include "tools/llmrt_bench/time_left.h"
 
 namespace llmrt::bench {
@@ -20,12 +23,11 @@ struct Options {
 };
 
 // Every size of steps, of prompts, of decode alone and batch-invariant.
-std::vector<const OpList*> lists_of(const Options& options, bool has_invariant, Lowering* lowering) {
+std::vector<const OpList*> lists_of(uint32_t tokens_max, bool has_invariant, Lowering* lowering) {
   std::set<uint32_t> sizes;
-  for (uint32_t tokens = 1; tokens <= options.tokens_max; ++tokens) sizes.insert(step_size_from(tokens));
+  for (uint32_t tokens = 1; tokens <= tokens_max; ++tokens) sizes.insert(std::min(step_size_from(tokens), tokens_max));
   std::vector<const OpList*> lists;
   for (const uint32_t size : sizes) {
-    if (size > options.tokens_max) continue;
     lists.push_back(&lowering->forward_list(size));
     lists.push_back(&lowering->forward_list(size, false, true));
     lists.push_back(&lowering->sample_list(size));
@@ -36,27 +38,37 @@ std::vector<const OpList*> lists_of(const Options& options, bool has_invariant, 
   return lists;
 }
 
+// Nothing is computed: a driver without a device would wait for results that never come.
 Status compile(const Options& options, const std::string& model_name, KvDType kv_dtype, TimeLeft* time_left) {
   time_left->begin(fmt::format("{} KV {}", model_name, kv_dtype_name(kv_dtype)));
   Result<std::shared_ptr<const Model>> model = load_model(model_name);
   if (!model) return model.error();
+  Result<std::unique_ptr<Backend>> backend = open_device(options.device);
+  if (!backend) return backend.error();
+  const Caps& caps = (*backend)->caps();
   EngineConfig config;
   config.kv_dtype = kv_dtype;
   config.context_max = std::min(1024u, (*model)->config.context_max);
   config.sequences_max = 16;
-  config.step_tokens_max = config.sample_rows_max = options.tokens_max;
-  config.kv_tokens = 2 * config.context_max;
-  const SteadyClock clock;
-  Result<EngineUnderTest> under = open_engine(options.device, *model, config, &clock);
-  if (!under) return under.error();
-  Backend& backend = under->engine->backend();
-  Lowering lowering(*model, backend.caps(), options.tokens_max, options.tokens_max);
-  const std::vector<const OpList*> lists = lists_of(options, backend.caps().batch_invariant, &lowering);
-  if (Status status = backend.compile(lists); !status) return status;
+  config.step_tokens_max = config.sample_rows_max = std::min(options.tokens_max, caps.step_tokens_max);
+  config.kv_tokens = config.context_max;
+  KvGroup group = kv_group_of((*model)->config, config);
+  group.num_blocks = static_cast<uint32_t>(config.kv_tokens / group.block_tokens);
+  MemoryPlan plan;
+  plan.num_blocks = group.num_blocks;
+  plan.block_tokens = group.block_tokens;
+  Lowering lowering(*model, caps, config.step_tokens_max, config.sample_rows_max);
+  const StateConfig state =
+      lowering.state_config(config, plan_limits(scheduler_config(config, plan, {})), config.kv_tokens);
+  if (Status status = (*backend)->load_weights((*model)->weights, {}); !status) return status;
+  if (Status status = (*backend)->create_state(state); !status) return status;
+  if (Status status = (*backend)->create_kv_pools({&group, 1}); !status) return status;
+  const std::vector<const OpList*> lists = lists_of(config.step_tokens_max, caps.batch_invariant, &lowering);
+  if (Status status = (*backend)->compile(lists); !status) return status;
   time_left->done(1);
   time_left->clear();
-  fmt::print("{} ({}, {}): {} KV {}: {} lists compiled\n", under->device_id, under->device_name, under->tier,
-             model_name, kv_dtype_name(kv_dtype), lists.size());
+  fmt::print("{} ({}, {}): {} KV {}: {} lists compiled\n", caps.device_id, caps.device_name, caps.tier, model_name,
+             kv_dtype_name(kv_dtype), lists.size());
   return {};
 }
 

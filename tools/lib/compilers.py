@@ -1,0 +1,136 @@
+"""What tools/compilers does once it has drivers: runs `llmrt-bench pipelines` on each chip and tells what came out.
+
+    compilers.py PREFIX LLMRT_BENCH [--json FILE] [CHIP...]
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+# Mesa's driver, the library that stands in for its hardware, and what tells that which chip to be.
+AMD = ("radeon", "amdgpu", "AMDGPU_GPU_ID")
+NVIDIA = ("nouveau", "nouveau", "NOUVEAU_CHIPSET")
+ADRENO = ("freedreno", "freedreno", "FD_GPU_ID")
+CHIPS = {
+    "polaris10": (*AMD, "polaris10"), "vega20": (*AMD, "vega20"), "navi10": (*AMD, "navi10"), "navi21": (*AMD, "navi21"),
+    "vangogh": (*AMD, "vangogh"), "navi31": (*AMD, "navi31"), "strix1": (*AMD, "strix1"), "gfx1201": (*AMD, "gfx1201"),
+    "nvk-turing": (*NVIDIA, "162"), "nvk-ampere": (*NVIDIA, "172"), "adreno740": (*ADRENO, "740"),
+    # The tiers of kernels below what the chip has.
+    "navi31-t1": (*AMD, "navi31"), "navi31-t0": (*AMD, "navi31"),
+}
+# Heads of 64 and of 128 numbers; every kind of encoding; every kind of cache.
+WORK = [
+    ["-m", "synthetic:smollm2-135m:q4_0", "--kv", "f16,bf16,int8,fp8"],
+    ["-m", "synthetic:qwen3-0.6b:q4_0", "--kv", "f16,int8"],
+    [item for encoding in ("f16", "bf16", "q8_0", "q5_1", "q4_k") for item in ("-m", f"synthetic:smollm2-135m:{encoding}")],
+]
+TOKENS_MAX = 512
+HOT = ("matmul_", "qkv", "paged_attention")
+# The drivers' own names.
+REGISTERS = ("VGPRs", "Number of GPRs", "Registers used")
+OCCUPANCY = ("Subgroups per SIMD", "Max warps/SM", "Max Waves Per Core")
+CODE = ("Code size",)
+SPILLS = ("Spilled VGPRs", "Spills to memory", "STP Count")  # to memory; scalar ones go to other registers
+
+
+# What is known to spill, at most so many: debts, not to grow.
+KNOWN = {("strix1", "paged_attention_matrix"): 23, ("adreno740", "paged_attention_decode"): 36,
+         ("adreno740", "matmul_vector"): 10}
+
+
+def first(statistics, names):
+    return next((statistics[name] for name in names if name in statistics), 0)
+
+
+class Compiled:
+    def __init__(self, record):
+        statistics = record["statistics"]
+        self.shader, self.constants = record["shader"], record["constants"]
+        self.registers = first(statistics, REGISTERS)
+        self.occupancy = first(statistics, OCCUPANCY)
+        self.code_bytes = first(statistics, CODE)
+        self.spills = first(statistics, SPILLS)
+
+    def is_hot(self):
+        return self.shader.startswith(HOT)
+
+
+def compile_on(chip, prefix, bench):
+    """The chip's tier, its kernels as dicts, and what went wrong."""
+    driver, shim, variable, value = CHIPS[chip]
+    libraries = os.path.join(prefix, "usr/lib/x86_64-linux-gnu")
+    with tempfile.TemporaryDirectory() as folder:
+        statistics = os.path.join(folder, "statistics")
+        tier_cap = {"LLMRT_VULKAN_TIER": chip[-1]} if chip[-3:-1] == "-t" else {}
+        environment = {**os.environ, **tier_cap, variable: value, "XDG_CACHE_HOME": folder,
+                       "LLMRT_VULKAN_STATISTICS": statistics,
+                       "VK_DRIVER_FILES": os.path.join(prefix, f"usr/share/vulkan/icd.d/{driver}_icd.json")}
+        loader = [os.path.join(libraries, "ld-linux-x86-64.so.2"), "--preload",
+                  os.path.join(libraries, f"lib{shim}_noop_drm_shim.so"), "--library-path",
+                  f"{libraries}:/usr/lib/x86_64-linux-gnu"]
+        tier, errors = "", []
+        for work in WORK:
+            command = [*loader, bench, "pipelines", "-d", "vulkan:0", "--tokens-max", str(TOKENS_MAX), *work]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True)
+            if done.returncode:
+                errors.append(f"{' '.join(work)}: exit code {done.returncode}: {done.stderr.strip()[-300:]}")
+            elif not tier:
+                tier = done.stdout.split("): ")[0].split(", ")[-1]
+        records = [json.loads(line) for line in open(statistics)] if os.path.exists(statistics) else []
+    distinct = {json.dumps([r["shader"], r["group_size"], r["constants"]]): r for r in records}
+    return tier, list(distinct.values()), errors
+
+
+def table(results):
+    """A line for each hot shader, a column for each chip: the kernel with the fewest groups at a time."""
+    chips = list(results)
+    kernels = {chip: [Compiled(record) for record in records] for chip, (_, records, _) in results.items()}
+    print("| registers, occupancy, bytes | " + " | ".join(chips) + " |")
+    print("|---|" + "---:|" * len(chips))
+    for shader in sorted({k.shader for of_chip in kernels.values() for k in of_chip if k.is_hot()}):
+        cells = []
+        for chip in chips:
+            of_shader = [k for k in kernels[chip] if k.shader == shader]
+            worst = min(of_shader, key=lambda k: (k.occupancy, -k.registers), default=None)
+            cells.append(f"{worst.registers:g}, {worst.occupancy:g}, {worst.code_bytes:g}" if worst else "")
+        print(f"| {shader} | " + " | ".join(cells) + " |")
+    print("| kernels | " + " | ".join(str(len(kernels[chip])) for chip in chips) + " |")
+    print("| tier | " + " | ".join(results[chip][0] for chip in chips) + " |")
+    return [f"{chip}: {k.shader} {k.constants} spills {k.spills:g}" for chip in chips for k in kernels[chip]
+            if k.is_hot() and k.spills > KNOWN.get((chip, k.shader), 0)]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("prefix")
+    parser.add_argument("bench")
+    parser.add_argument("--json", help="every kernel with all that its driver says, by chip")
+    parser.add_argument("chips", nargs="*", metavar="CHIP", help=", ".join(CHIPS))
+    options = parser.parse_intermixed_args()
+    for chip in options.chips:
+        if chip not in CHIPS:
+            parser.error(f"expected {', '.join(CHIPS)}, found {chip}")
+    chips = options.chips or list(CHIPS)
+    results = {}
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        running = {chip: pool.submit(compile_on, chip, options.prefix, options.bench) for chip in chips}
+        for chip, future in running.items():
+            results[chip] = future.result()
+            print(f"{chip}: {len(results[chip][1])} kernels", file=sys.stderr)
+    spills = table(results)
+    errors = [f"{chip}: {error}" for chip, (_, _, of_chip) in results.items() for error in of_chip]
+    errors += [f"{chip}: no kernel's statistics" for chip, (_, records, _) in results.items() if not records]
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump({chip: {"tier": tier, "kernels": records} for chip, (tier, records, _) in results.items()}, file)
+    for line in (*spills, *errors):
+        print(line, file=sys.stderr)
+    return 1 if spills or errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
