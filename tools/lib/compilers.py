@@ -5,6 +5,7 @@
 
 import argparse
 import concurrent.futures
+import gzip
 import json
 import os
 import subprocess
@@ -37,13 +38,19 @@ CODE = ("Code size",)
 SPILLS = ("Spilled VGPRs", "Spills to memory", "STP Count")  # to memory; scalar ones go to other registers
 
 
-# What is known to spill, at most so many: debts, not to grow.
+# What is known to spill, at most so many, with this Mesa: debts, not to grow. Another one's spills are told and are no error.
+KNOWN_MESA = "26.1.6"
 KNOWN = {("strix1", "paged_attention_matrix"): 23, ("adreno740", "paged_attention_decode"): 36,
          ("adreno740", "matmul_vector"): 10}
 
 
 def first(statistics, names):
     return next((statistics[name] for name in names if name in statistics), 0)
+
+
+def mesa_of(prefix):
+    with gzip.open(os.path.join(prefix, "usr/share/doc/mesa-vulkan-drivers/changelog.Debian.gz"), "rt") as file:
+        return file.readline().split("(")[1].split("-")[0]  # mesa (26.1.6-1) unstable; ...
 
 
 class Compiled:
@@ -129,6 +136,10 @@ def main():
             json.dump({chip: {"tier": tier, "kernels": records} for chip, (tier, records, _) in results.items()}, file)
     for line in (*spills, *errors):
         print(line, file=sys.stderr)
+    mesa = mesa_of(options.prefix)
+    if spills and mesa != KNOWN_MESA:
+        print(f"no error: known with Mesa {KNOWN_MESA}, found {mesa}", file=sys.stderr)
+        spills = []
     return 1 if spills or errors else 0
 
 
