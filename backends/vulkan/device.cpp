@@ -185,8 +185,9 @@ Candidate inspect(const Instance& instance, VkPhysicalDevice physical) {
 
   traits.tier = choose_tier(instance, physical, features, has_matrix, v11, v13, &traits);
   traits.cpu_kernels = traits.is_cpu && !gpu_kernels_wanted();
-  traits.statistics = std::getenv("LLMRT_VULKAN_STATISTICS") &&
-                      extensions.count(VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME) > 0;
+  const char* statistics_path = std::getenv("LLMRT_VULKAN_STATISTICS");
+  if (statistics_path && extensions.count(VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME) > 0)
+    traits.statistics_path = statistics_path;
   traits.num_cores = std::max(count_cores(instance, physical, extensions), 1u);
   traits.shared_bytes = core.limits.maxComputeSharedMemorySize;
   traits.range_bytes = std::min<uint64_t>({v13.maxBufferSize, v11.maxMemoryAllocationSize, kRangeBytesMax}) & ~0xffffull;
@@ -278,6 +279,7 @@ Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<const Instance> ins
   features.v11.storageBuffer16BitAccess = matrix;
   features.v12.shaderFloat16 = matrix;
   features.matrix.cooperativeMatrix = matrix;
+  const bool with_statistics = !candidate.traits.statistics_path.empty();
   VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR statistics{
       VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR};
   statistics.pNext = &features.core;
@@ -291,9 +293,9 @@ Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<const Instance> ins
   std::vector<const char*> extensions;
   if (matrix) extensions.push_back(VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);
   if (candidate.traits.memory_budget) extensions.push_back(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
-  if (candidate.traits.statistics) extensions.push_back(VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME);
+  if (with_statistics) extensions.push_back(VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME);
   VkDeviceCreateInfo info{VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO};
-  info.pNext = candidate.traits.statistics ? static_cast<void*>(&statistics) : &features.core;
+  info.pNext = with_statistics ? static_cast<void*>(&statistics) : &features.core;
   info.queueCreateInfoCount = 1;
   info.pQueueCreateInfos = &queue;
   info.enabledExtensionCount = static_cast<uint32_t>(extensions.size());

@@ -35,7 +35,6 @@ struct Traits {
   bool cpu_kernels = false;    // kernels for subgroups that are vectors of a CPU: one subgroup a group, few barriers
   bool unified_memory = false;
   bool memory_budget = false;  // VK_EXT_memory_budget is there
-  bool statistics = false;     // wanted of what is compiled, and there (VK_KHR_pipeline_executable_properties)
   uint32_t subgroup_size = 1;  // what kernels are compiled for; 1 on T0
   bool asks_subgroup_size = false;  // kernels can ask for theirs; else the device has no other size
   uint32_t num_cores = 16;     // multiprocessors or compute units; a guess where the driver does not say
@@ -45,6 +44,7 @@ struct Traits {
   Fragment fragment;
   double timestamp_ns = 1;
   uint8_t pipeline_cache_uuid[VK_UUID_SIZE] = {};
+  std::string statistics_path;  // of compiled kernels; empty: not wanted, or the driver has none
   uint64_t memory_bytes = 0, memory_free_bytes = 0;  // of the heap that holds device memory
 };
 

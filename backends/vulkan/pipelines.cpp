@@ -139,13 +139,14 @@ Result<VkPipeline> Pipelines::build(const Kernel& kernel) const {
   info.stage.pName = "main";
   info.stage.pSpecializationInfo = &specialization;
   info.layout = layout_;
-  if (traits.statistics) info.flags |= VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR;
+  const bool with_statistics = !traits.statistics_path.empty();
+  if (with_statistics) info.flags |= VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR;
   VkPipeline pipeline = VK_NULL_HANDLE;
   const VkResult result =
       device_.api().CreateComputePipelines(device_.handle(), cache_, 1, &info, nullptr, &pipeline);
   device_.api().DestroyShaderModule(device_.handle(), module, nullptr);
   VK_TRY(result, "pipeline " + kernel.shader);
-  if (traits.statistics) write_statistics(kernel, pipeline);
+  if (with_statistics) write_statistics(kernel, pipeline);
   return pipeline;
 }
 
@@ -169,7 +170,7 @@ void Pipelines::write_statistics(const Kernel& kernel, VkPipeline pipeline) cons
   }
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  std::ofstream file(std::getenv("LLMRT_VULKAN_STATISTICS"), std::ios::app);
+  std::ofstream file(device_.traits().statistics_path, std::ios::app);
   file << fmt::format(
       "{{\"shader\":\"{}\",\"group_size\":{},\"subgroup_size\":{},\"constants\":[{}],\"statistics\":{{{}}}}}\n",
       kernel.shader, kernel.group_size, device_.traits().subgroup_size, fmt::join(kernel.constants, ","), values);

@@ -36,8 +36,8 @@ class Pipelines {
   Pipelines& operator=(const Pipelines&) = delete;
 
   // Compiles those that are missing, in parallel. Errors: unsupported (no such shader in this build), out_of_memory.
-  // With Traits::statistics a line of JSON for each is added to the file that LLMRT_VULKAN_STATISTICS names: shader,
-  // group_size, subgroup_size, constants, and what the driver says of it by the driver's own names (registers, spills).
+  // Where Traits::statistics_path names a file, a line of JSON for each is added to it: shader, group_size, subgroup_size,
+  // constants, and what the driver says of it by the driver's own names (registers, spills).
   Status compile(std::span<const Kernel> kernels);
   // Null unless compiled.
   VkPipeline find(const Kernel& kernel) const;
