@@ -14,6 +14,7 @@
 // Lane 4 * g + t. Of scores it has keys g and g + 8 and heads 2t and 2t + 1; of queries, words of 8 dims of head g; of
 // keys, the same words of keys g and g + 8; of values, words of keys 2t, 2t + 1, 2t + 8 and 2t + 9; of outputs, the
 // dims of the same words and heads 2t and 2t + 1.
+#include "backends/cuda/arrival.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/attention.h"
 #include "backends/cuda/step_inputs.cuh"
@@ -463,16 +464,8 @@ __device__ void merge_rows(const AttentionArgs& args, const MergeItem& merge, ui
 __device__ void merge_when_last(const AttentionArgs& args, const AttentionItem& item, uint32_t* counter,
                                 uint32_t head_first, uint32_t num_rows, uint32_t* is_last) {
   const MergeItem merge = input_array<MergeItem>(args.inputs, kFwdMerges)[item.merge_idx];
-  __threadfence();
-  warps_meet();
-  if (threadIdx.x == 0) {
-    *is_last = atomicAdd(counter, 1u) == merge.num_partials - 1;
-    if (*is_last) *counter = 0;
-  }
-  warps_meet();
-  if (!*is_last) return;
-  __threadfence();
-  merge_rows(args, merge, head_first, num_rows);
+  if (arrives_last(counter, merge.num_partials, 1, kThreads, threadIdx.x == 0, is_last))
+    merge_rows(args, merge, head_first, num_rows);
 }
 
 // ---- the kernel ----------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "backends/cuda/activation.cuh"
+#include "backends/cuda/arrival.cuh"
 #include "backends/cuda/dequant.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/matmul.h"
@@ -290,15 +291,8 @@ __device__ bool join(const Shared<S>& shared, const Args& args, const Deal& deal
   each_four<S, kTileOut>([&](uint32_t row, uint32_t place, uint32_t i) {
     part(blockIdx.x)[i * kMultiplyThreads] = four_at(shared, row, place);
   });
-  __threadfence();
-  named_barrier_wait(1, kMultiplyThreads);
-  if (threadIdx.x == 0) {
-    *shared.is_last = atomicAdd(args.counters + first, 1u) == last - first;
-    if (*shared.is_last) args.counters[first] = 0;
-  }
-  named_barrier_wait(1, kMultiplyThreads);
-  if (!*shared.is_last) return false;
-  __threadfence();
+  if (!arrives_last(args.counters + first, last - first + 1, 1, kMultiplyThreads, threadIdx.x == 0, shared.is_last))
+    return false;
   float4 totals[S::kFours / kMultiplyThreads] = {};
 #pragma unroll 4
   for (uint32_t block = first; block <= last; ++block) {
@@ -409,8 +403,8 @@ Status start(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
   maps.x = *x;
   for (int p = 0; p < 3; ++p) {
     if (S::row_bytes(p) == 0) continue;
-    const Result<RowMap> map = make_row_map(weight.plane[p], weight.rows, plane_row_bytes(E, p, weight.columns) / 2, kHalfOut,
-                       std::min(S::row_bytes(p) / 2, 64u));
+    const Result<RowMap> map = make_row_map(weight.plane[p], weight.rows, plane_row_bytes(E, p, weight.columns) / 2,
+                                            kHalfOut, std::min(S::row_bytes(p) / 2, 64u));
     if (!map) return map.error();
     maps.plane[p] = *map;
   }

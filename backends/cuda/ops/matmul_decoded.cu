@@ -11,6 +11,7 @@
 // shared memory; the pair that ends last adds those of all, in the order of splits.
 #include <algorithm>
 
+#include "backends/cuda/arrival.cuh"
 #include "backends/cuda/dequant.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/matmul.h"
@@ -224,16 +225,8 @@ __device__ bool add_splits(Sums<S>& sums, const Args& args, float4* shared) {
     const float(&four)[4] = sums.four(i);
     partials[(pair * kHalf + i) * kConsumerThreads] = {four[0], four[1], four[2], four[3]};
   }
-  __threadfence();
-  named_barrier_wait(1, kConsumerThreads);
   uint32_t* is_last = reinterpret_cast<uint32_t*>(shared);
-  if (thread == 0) {
-    *is_last = atomicAdd(args.counters + half_idx, 1u) == num_pairs - 1;
-    if (*is_last) args.counters[half_idx] = 0;
-  }
-  named_barrier_wait(1, kConsumerThreads);
-  if (!*is_last) return false;
-  __threadfence();
+  if (!arrives_last(args.counters + half_idx, num_pairs, 1, kConsumerThreads, thread == 0, is_last)) return false;
   for (uint32_t p = 0; p < num_pairs; ++p) {
 #pragma unroll
     for (uint32_t i = 0; i < kHalf; ++i) {
