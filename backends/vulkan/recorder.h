@@ -84,10 +84,10 @@ class Push {
   Push& add(const View& view) { return add_bytes(&view.address, 8); }
   Push& add(uint32_t value) { return add_bytes(&value, 4); }
   Push& add(float value) { return add_bytes(&value, 4); }
-  // Leaves out what the kernel does not read.
-  Push& skip(uint32_t bytes) {
-    LLMRT_CHECK(size_ + bytes <= sizeof(bytes_), "push constants");
-    size_ += bytes;
+  // The next goes to that byte: what lies before it the kernel does not read.
+  Push& to(uint32_t offset) {
+    LLMRT_CHECK(size_ <= offset && offset <= sizeof(bytes_), "push constants");
+    size_ = offset;
     return *this;
   }
   std::span<const std::byte> bytes() const { return {bytes_, size_}; }

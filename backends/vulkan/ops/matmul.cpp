@@ -230,11 +230,18 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
   return {{"matmul_tile", 256, {encoding, x_dtype, bias}}, {ceil_div(num_rows, kTile), ceil_div(rows, kTile)}};
 }
 
+// Bytes of matmul_fragment's push constants.
+constexpr uint32_t kPushCount = 32, kPushResidual = 72, kPushNorms = 120;
+
 // How matmul_fragment reads x where another one has left its norm for it to end.
 struct NormEnd {
   View x, parts, squares, factor, next_factor;
   uint32_t slot = 0;
   std::vector<uint32_t> constants;  // behind those of choose_few
+
+  void add_to(Choice* choice) const {
+    choice->kernel.constants.insert(choice->kernel.constants.end(), constants.begin(), constants.end());
+  }
 };
 NormEnd norm_end(const Recorder& r, TensorId x) {
   const NormState& state = r.norm_state();
@@ -254,15 +261,14 @@ void dispatch(Recorder& r, Choice choice, const Piece& piece, TensorId x, const 
               const View& products, const View& arrivals, const View& written) {
   const uint32_t columns = r.desc(x).columns;
   const NormEnd end = norm_end(r, x);
-  std::vector<uint32_t>& constants = choice.kernel.constants;
-  constants.insert(constants.end(), end.constants.begin(), end.constants.end());
+  end.add_to(&choice);
   Push push;
   push.add(end.x).add(piece.view).add(bias).add(r.tensor(out)).add(r.live_count(x));
   if (choice.split_bytes > 0 || choice.shared_bytes > 0) push.add(products).add(arrivals);
   push.add(columns).add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows));
   push.add(static_cast<uint32_t>(piece.row_begin)).add(r.desc(out).columns);
   if (choice.shared_bytes > 0) push.add(r.list().rows_of(x));
-  if (!end.constants.empty()) push.add(end.slot).skip(56).add(end.parts);
+  if (!end.constants.empty()) push.add(end.slot).to(kPushNorms).add(end.parts);
   const View reads[] = {end.x, piece.view, end.squares, end.factor};
   const View writes[] = {written, products, arrivals, piece.row_begin == 0 ? end.next_factor : View{}};
   r.dispatch(choice.kernel, push, choice.groups, reads, writes);
@@ -366,15 +372,14 @@ Status record_fused(Recorder& r, const Matmul& matmul, const Rope& rope, const K
   for (const Piece& piece : r.weights().group(matmul.group)) {
     Choice choice = choose_few(r.traits(), piece, r.list().rows_of(matmul.x), columns, with_bias, nullptr, &rope,
                                kv_constant(pool.group.dtype));
-    std::vector<uint32_t>& constants = choice.kernel.constants;
-    constants.insert(constants.end(), end.constants.begin(), end.constants.end());
+    end.add_to(&choice);
     Push push;
     push.add(end.x).add(piece.view).add(*bias).add(out).add(r.live_count(matmul.x)).add(columns);
     push.add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows));
     push.add(static_cast<uint32_t>(piece.row_begin)).add(r.desc(matmul.out).columns).add(end.slot);
     push.add(positions).add(kv_slots).add(*freqs).add(data);
     push.add(rope.num_heads).add(rope.num_kv_heads).add(rope.head_dim).add(pool.group.block_tokens);
-    push.add(rope.magnitude).skip(4).add(end.parts);
+    push.add(rope.magnitude).to(kPushNorms).add(end.parts);
     // As in record: pieces write apart, and the first claims it all.
     const View reads[] = {end.x, piece.view, positions, kv_slots, end.squares, end.factor};
     const View writes[] = {out, data, end.next_factor};
@@ -420,10 +425,10 @@ Status record_fused(Recorder& r, const Matmul& matmul, const RmsNorm& norm) {
   Choice choice = choose_few(r.traits(), piece, r.list().rows_of(matmul.x), columns, false, nullptr);
   choice.kernel.constants.push_back(1);
   Push push;
-  push.add(x).add(piece.view).skip(16).add(r.live_count(matmul.x)).add(columns);
+  push.add(x).add(piece.view).to(kPushCount).add(r.live_count(matmul.x)).add(columns);
   push.add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows)).add(0u);
   push.add(r.desc(matmul.out).columns).add(static_cast<uint32_t>(state.slot));
-  push.skip(8).add(residual).add(*weight).add(parts.x).skip(24).add(parts.all);
+  push.to(kPushResidual).add(residual).add(*weight).add(parts.x).to(kPushNorms).add(parts.all);
   const View reads[] = {x, piece.view, parts.factors[state.slot]}, writes[] = {residual, parts.squares, parts.x};
   r.dispatch(choice.kernel, push, choice.groups, reads, writes);
   state.left = norm.out;
