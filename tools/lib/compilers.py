@@ -36,9 +36,8 @@ REGISTERS = ("VGPRs", "Number of GPRs", "Registers used")
 OCCUPANCY = ("Subgroups per SIMD", "Max warps/SM", "Max Waves Per Core")
 CODE = ("Code size",)
 SPILLS = ("Spilled VGPRs", "Spills to memory", "STP Count")  # to memory; scalar ones go to other registers
-
-
-# What is known to spill, at most so many, with this Mesa: debts, not to grow. Another one's spills are told and are no error.
+# What is known to spill, at most so many, with this Mesa: debts, not to grow. Another one's spills are told and are no
+# error.
 KNOWN_MESA = "26.1.6"
 KNOWN = {("strix1", "paged_attention_matrix"): 23, ("adreno740", "paged_attention_decode"): 36,
          ("adreno740", "matmul_vector"): 10}

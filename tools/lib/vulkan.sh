@@ -28,52 +28,43 @@ find_vulkan_headers() {
   return 1
 }
 
-# Sets vulkan_tools to a prefix with glslang 16, spirv-val and a current validation layer, together with the C library
-# that they need (programs in it run through run_in_prefix); fails when neither suite has them.
-find_vulkan_tools() {
-  local suite packages=(glslang-tools spirv-tools vulkan-validationlayers libvulkan1)
+# download_prefix <name> <what> <package>...: sets prefix to a folder with the packages and all that they need, the C library
+# too (programs in it run through run_in_prefix); fails when neither suite has them.
+download_prefix() {
+  local name=$1 what=$2 suite
+  shift 2
   for suite in forky sid; do
-    vulkan_tools=$cache_dir/vulkan-tools-$suite
-    [[ -f $vulkan_tools/complete ]] && return 0
+    prefix=$cache_dir/$name-$suite
+    [[ -f $prefix/complete ]] && return 0
   done
   for suite in forky sid; do
-    vulkan_tools=$cache_dir/vulkan-tools-$suite
-    say "downloading glslang, spirv-val and validation layers ($suite)"
+    prefix=$cache_dir/$name-$suite
+    say "downloading $what ($suite)"
     if (
-      use_suite "$suite" &&
-        apt-get -qq -y --download-only install "${packages[@]}" >/dev/null 2>&1 &&
-        rm -rf "$vulkan_tools" && unpack_debs "$vulkan_tools" "$cache_dir/apt/$suite/archives"/*.deb &&
-        touch "$vulkan_tools/complete"
+      use_suite "$suite" && cd "$cache_dir/apt/$suite" && rm -f archives/*.deb &&
+        apt-get -qq -y --download-only install "$@" >/dev/null 2>&1 &&
+        rm -rf "$prefix" && unpack_debs "$prefix" archives/*.deb && touch "$prefix/complete"
     ); then
       return 0
     fi
-    warn "no Vulkan tools from $suite"
+    warn "no $what from $suite"
   done
   return 1
 }
 
-# Sets vulkan_compilers to a prefix with Mesa's Vulkan drivers and mesa-drm-shim, which stands in for their hardware;
-# fails when neither suite has them.
+# Sets vulkan_tools to a prefix with glslang 16, spirv-val and a current validation layer.
+find_vulkan_tools() {
+  local prefix
+  download_prefix vulkan-tools "glslang, spirv-val and validation layers" \
+    glslang-tools spirv-tools vulkan-validationlayers libvulkan1 || return 1
+  vulkan_tools=$prefix
+}
+
+# Sets vulkan_compilers to a prefix with Mesa's Vulkan drivers and mesa-drm-shim, which stands in for their hardware.
 find_vulkan_compilers() {
-  local suite packages=(mesa-vulkan-drivers mesa-drm-shim libvulkan1)
-  for suite in forky sid; do
-    vulkan_compilers=$cache_dir/vulkan-compilers-$suite
-    [[ -f $vulkan_compilers/complete ]] && return 0
-  done
-  for suite in forky sid; do
-    vulkan_compilers=$cache_dir/vulkan-compilers-$suite
-    say "downloading Mesa's Vulkan drivers ($suite)"
-    if (
-      use_suite "$suite" && cd "$cache_dir/apt/$suite" && rm -f archives/*.deb &&
-        apt-get -qq -y --download-only install "${packages[@]}" >/dev/null 2>&1 &&
-        rm -rf "$vulkan_compilers" && unpack_debs "$vulkan_compilers" archives/*.deb &&
-        touch "$vulkan_compilers/complete"
-    ); then
-      return 0
-    fi
-    warn "no Vulkan drivers from $suite"
-  done
-  return 1
+  local prefix
+  download_prefix vulkan-compilers "Mesa's Vulkan drivers" mesa-vulkan-drivers mesa-drm-shim libvulkan1 || return 1
+  vulkan_compilers=$prefix
 }
 
 # run_in_prefix <prefix> <program> <argument>...: with the prefix's own loader and libraries.

@@ -39,47 +39,52 @@ std::vector<const OpList*> lists_of(uint32_t tokens_max, bool has_invariant, Low
 }
 
 // Nothing is computed: a driver without a device would wait for results that never come.
-Status compile(const Options& options, const std::string& model_name, KvDType kv_dtype, TimeLeft* time_left) {
-  time_left->begin(fmt::format("{} KV {}", model_name, kv_dtype_name(kv_dtype)));
-  Result<std::shared_ptr<const Model>> model = load_model(model_name);
-  if (!model) return model.error();
+Status compile(const Options& options, const std::shared_ptr<const Model>& model, KvDType kv_dtype,
+               TimeLeft* time_left) {
+  time_left->begin(fmt::format("{} KV {}", model->path, kv_dtype_name(kv_dtype)));
   Result<std::unique_ptr<Backend>> backend = open_device(options.device);
   if (!backend) return backend.error();
   const Caps& caps = (*backend)->caps();
   EngineConfig config;
   config.kv_dtype = kv_dtype;
-  config.context_max = std::min(1024u, (*model)->config.context_max);
+  config.context_max = std::min(1024u, model->config.context_max);
   config.sequences_max = 16;
   config.step_tokens_max = config.sample_rows_max = std::min(options.tokens_max, caps.step_tokens_max);
   config.kv_tokens = config.context_max;
-  KvGroup group = kv_group_of((*model)->config, config);
+  KvGroup group = kv_group_of(model->config, config);
   group.num_blocks = static_cast<uint32_t>(config.kv_tokens / group.block_tokens);
   MemoryPlan plan;
   plan.num_blocks = group.num_blocks;
   plan.block_tokens = group.block_tokens;
-  Lowering lowering(*model, caps, config.step_tokens_max, config.sample_rows_max);
+  Lowering lowering(model, caps, config.step_tokens_max, config.sample_rows_max);
   const StateConfig state =
       lowering.state_config(config, plan_limits(scheduler_config(config, plan, {})), config.kv_tokens);
-  if (Status status = (*backend)->load_weights((*model)->weights, {}); !status) return status;
+  if (Status status = (*backend)->load_weights(model->weights, {}); !status) return status;
   if (Status status = (*backend)->create_state(state); !status) return status;
   if (Status status = (*backend)->create_kv_pools({&group, 1}); !status) return status;
   const std::vector<const OpList*> lists = lists_of(config.step_tokens_max, caps.batch_invariant, &lowering);
   if (Status status = (*backend)->compile(lists); !status) return status;
   time_left->done(1);
   time_left->clear();
-  fmt::print("{} ({}, {}): {} KV {}: {} lists compiled\n", caps.device_id, caps.device_name, caps.tier, model_name,
+  fmt::print("{} ({}, {}): {} KV {}: {} lists compiled\n", caps.device_id, caps.device_name, caps.tier, model->path,
              kv_dtype_name(kv_dtype), lists.size());
   return {};
 }
 
 Status run(const Options& options) {
-  TimeLeft time_left(static_cast<double>(options.models.size() * options.kv_dtypes.size()));
-  for (const std::string& model : options.models)
-    for (const std::string& name : options.kv_dtypes) {
-      const Result<KvDType> kv_dtype = kv_dtype_of(name);
-      if (!kv_dtype) return kv_dtype.error();
-      if (Status status = compile(options, model, *kv_dtype, &time_left); !status) return status;
-    }
+  std::vector<KvDType> kv_dtypes;
+  for (const std::string& name : options.kv_dtypes) {
+    const Result<KvDType> kv_dtype = kv_dtype_of(name);
+    if (!kv_dtype) return kv_dtype.error();
+    kv_dtypes.push_back(*kv_dtype);
+  }
+  TimeLeft time_left(static_cast<double>(options.models.size() * kv_dtypes.size()));
+  for (const std::string& name : options.models) {
+    Result<std::shared_ptr<const Model>> model = load_model(name);
+    if (!model) return model.error();
+    for (const KvDType kv_dtype : kv_dtypes)
+      if (Status status = compile(options, *model, kv_dtype, &time_left); !status) return status;
+  }
   return {};
 }
 

@@ -1,15 +1,17 @@
-// llmrt-bench sweep: decode speed at every number of rows, one more at a time. The KV cache is filled by copies, so
-// that no prompts are computed.
+// llmrt-bench sweep: decode speed at every number of rows, one more at a time. The KV cache has random numbers, so that
+// no prompts are computed.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <deque>
 
-#include "core/engine/lower.h"
+#include "backends/backends.h"
+#include "core/engine/pool_sizing.h"
 #include "core/engine/probe_plan.h"
+#include "core/engine/warm_up.h"
 #include "tools/llmrt_bench/commands.h"
-#include "tools/llmrt_bench/engine_run.h"
+#include "tools/llmrt_bench/ops/op_bench.h"
 #include "tools/llmrt_bench/record.h"
 #include "tools/llmrt_bench/time_left.h"
 
@@ -17,7 +19,6 @@ namespace llmrt::bench {
 namespace {
 
 constexpr uint32_t kWarmUpSteps = 3;  // lists are compiled or recorded in the first
-constexpr uint32_t kCopiesMax = 16;   // of blocks in one submission
 constexpr int kBarColumns = 40;
 
 struct Options {
@@ -35,48 +36,26 @@ EngineConfig config_of(const Options& options, KvDType kv_dtype) {
   config.batch_invariant = options.batch_invariant;
   config.sequences_max = config.sample_rows_max = options.rows_max;
   config.context_max = options.depth + std::max(options.steps, kWarmUpSteps);
-  config.step_tokens_max = std::max(options.rows_max, config.block_tokens);
+  config.step_tokens_max = options.rows_max;
   config.kv_tokens = uint64_t{options.rows_max} * (config.context_max + config.block_tokens);
   return config;
-}
-
-// Every sequence with room for all of its steps.
-ProbeShape sequences_of(const EngineConfig& config, uint32_t depth) {
-  return {config.sequences_max, config.context_max - depth, depth, 1, config.block_tokens};
 }
 
 // Drives one device step by step, the next one submitted before the last is waited for, as the engine does.
 class Stepper {
  public:
-  Stepper(Engine* engine, const std::shared_ptr<const Model>& model, uint32_t depth)
-      : backend_(&engine->backend()),
-        config_(engine->config()),
-        vocab_size_(model->config.vocab_size),
-        depth_(depth),
-        lowering_(model, backend_->caps(), config_.step_tokens_max, config_.sample_rows_max) {}
-
-  // Gives the sequences their tables and every block the keys and values of one that is computed.
-  Status fill() {
-    const ProbeShape sequences = sequences_of(config_, depth_);
-    for (uint32_t i = 0; i < sequences.num_sequences; ++i)
-      if (Status status = apply_row_updates(probe_setup_plan(sequences, i), backend_); !status) return status;
-    const ProbeShape first_block{1, std::min(config_.block_tokens, config_.context_max), 0, 1, config_.block_tokens};
-    Result<StepOutput> output = run_probe(probe_plan(first_block, vocab_size_), &lowering_, backend_);
-    if (!output) return output.error();
-    const uint32_t num_blocks = probe_blocks(sequences);
-    for (uint32_t first = 1; first < num_blocks; first += kCopiesMax) {
-      ForwardInputs inputs;
-      for (uint32_t block = first; block < std::min(first + kCopiesMax, num_blocks); ++block)
-        inputs.block_copies.push_back({0, block, config_.block_tokens});
-      std::vector<uint32_t> words;
-      pack(inputs, &words);
-      Result<Ticket> ticket = backend_->submit({.memory = &lowering_.memory_list(), .forward_inputs = words});
-      if (!ticket) return ticket.error();
-      output = backend_->wait(*ticket);
-      if (!output) return output.error();
-    }
-    return {};
+  static Result<Stepper> create(const std::string& device, const std::shared_ptr<const Model>& model,
+                                const EngineConfig& config, uint32_t depth) {
+    Result<std::unique_ptr<Backend>> backend = open_device(device);
+    if (!backend) return backend.error();
+    Result<WarmEngine> warm = warm_up(config, model, backend->get(), {});
+    if (!warm) return warm.error();
+    Stepper stepper(*std::move(backend), *std::move(warm), model->config.vocab_size, depth);
+    if (Status status = stepper.fill(*model); !status) return status.error();
+    return stepper;
   }
+
+  const Caps& caps() const { return backend_->caps(); }
 
   // Milliseconds that the device worked.
   Result<double> run(uint32_t num_rows, uint32_t num_steps) {
@@ -90,10 +69,10 @@ class Stepper {
       return {};
     };
     for (uint32_t step = 0; step < num_steps; ++step) {
-      const ProbeShape shape{num_rows, 1, depth_ + step, 1, config_.block_tokens};
+      const ProbeShape shape{num_rows, 1, depth_ + step, 1, warm_.config.block_tokens};
       IterationPlan plan = probe_plan(shape, vocab_size_);
-      for (PlanRow& row : plan.rows) row.batch_invariant = config_.batch_invariant;
-      lowering_.lower(plan, &lowered_);
+      for (PlanRow& row : plan.rows) row.batch_invariant = warm_.config.batch_invariant;
+      warm_.lowering->lower(plan, &lowered_);
       Result<Ticket> ticket = backend_->submit(lowered_.submission());
       if (!ticket) return ticket.error();
       in_flight.push_back(*ticket);
@@ -106,10 +85,23 @@ class Stepper {
   }
 
  private:
-  Backend* backend_;
-  EngineConfig config_;
+  Stepper(std::unique_ptr<Backend> backend, WarmEngine warm, uint32_t vocab_size, uint32_t depth)
+      : backend_(std::move(backend)), warm_(std::move(warm)), vocab_size_(vocab_size), depth_(depth) {}
+
+  // Gives every sequence a table with room for all of its steps, and every block keys and values.
+  Status fill(const Model& model) {
+    const EngineConfig& config = warm_.config;
+    const ProbeShape sequences{config.sequences_max, config.context_max - depth_, depth_, 1, config.block_tokens};
+    for (uint32_t i = 0; i < sequences.num_sequences; ++i)
+      if (Status status = apply_row_updates(probe_setup_plan(sequences, i), backend_.get()); !status) return status;
+    KvGroup pool = kv_group_of(model.config, config);
+    pool.num_blocks = probe_blocks(sequences);
+    return fill_pool(pool, warm_.lowering->memory_list(), backend_.get());
+  }
+
+  std::unique_ptr<Backend> backend_;
+  WarmEngine warm_;
   uint32_t vocab_size_, depth_;
-  Lowering lowering_;
   LoweredStep lowered_;
 };
 
@@ -166,17 +158,16 @@ RecordRow to_record(const Point& point, const Options& options, const std::strin
 }
 
 // The largest fall, in percent.
-Result<double> sweep(const Options& options, const std::shared_ptr<const Model>& model, Engine* engine,
-                     const Clock& clock, TimeLeft* time_left, Record* record) {
-  const Caps& caps = engine->backend().caps();
+Result<double> sweep(const Options& options, const std::string& model, Stepper* stepper, TimeLeft* time_left,
+                     Record* record) {
+  const SteadyClock clock;
+  const Caps& caps = stepper->caps();
   const std::string& device = caps.device_id;
-  Stepper stepper(engine, model, options.depth);
-  if (Status status = stepper.fill(); !status) return status.error();
   std::vector<Point> points;
   double largest = 0;
   for (uint32_t num_rows = 1; num_rows <= options.rows_max; ++num_rows) {
     time_left->begin(fmt::format("{} {} rows", device, num_rows));
-    Result<Point> point = measure(options, num_rows, clock, &stepper);
+    Result<Point> point = measure(options, num_rows, clock, stepper);
     if (!point) return point.error();
     record->add(to_record(*point, options, device));
     if (!points.empty()) largest = std::max(largest, fall(points.back(), *point));
@@ -185,8 +176,8 @@ Result<double> sweep(const Options& options, const std::shared_ptr<const Model>&
   }
   time_left->clear();
   constexpr double kMarkedFall = 3;
-  fmt::print("{} {}, {}: best of {} x {} steps behind {} tokens\n", device, caps.device_name, model->path,
-             options.repeats, options.steps, options.depth);
+  fmt::print("{} {}, {}: best of {} x {} steps behind {} tokens\n", device, caps.device_name, model, options.repeats,
+             options.steps, options.depth);
   print_points(points, options.fall_max > 0 ? options.fall_max : kMarkedFall);
   fmt::print("largest fall of the total by a row more: {:.1f} %\n\n", largest);
   return largest;
@@ -211,21 +202,20 @@ Status run(const Options& options) {
       {{"model", (*model)->path}, {"repeats", options.repeats}, {"batch_invariant", options.batch_invariant}},
       options.json_path);
   if (!record) return record.error();
-  const SteadyClock clock;
   TimeLeft time_left(static_cast<double>(options.devices.size()) * options.rows_max);
   double largest = 0;
   for (const std::string& name : options.devices) {
-    Result<EngineUnderTest> under = open_engine(name, *model, config, &clock);
-    if (!under) return under.error();
-    record->add_device(under->engine->backend().caps());
-    Result<double> fell = sweep(options, *model, under->engine.get(), clock, &time_left, &*record);
+    Result<Stepper> stepper = Stepper::create(name, *model, config, options.depth);
+    if (!stepper) return stepper.error();
+    record->add_device(stepper->caps());
+    Result<double> fell = sweep(options, (*model)->path, &*stepper, &time_left, &*record);
     if (!fell) return fell.error();
     largest = std::max(largest, *fell);
   }
   if (Status status = record->finish(); !status) return status;
   if (options.fall_max > 0 && largest > options.fall_max)
-    return make_error(ErrorCode::kInvalidArgument, "a row more costs {:.1f} % of the total: expected at most {:g} %", largest,
-                      options.fall_max);
+    return make_error(ErrorCode::kInvalidArgument, "a row more costs {:.1f} % of the total: expected at most {:g} %",
+                      largest, options.fall_max);
   return {};
 }
 

@@ -26,6 +26,8 @@ Status copy_blocks(std::vector<BlockCopy> copies, const OpList& memory, Backend*
   return output ? Status{} : output.error();
 }
 
+}  // namespace
+
 Status fill_pool(const KvGroup& pool, const OpList& memory, Backend* backend) {
   const uint32_t num_first = std::min(pool.num_blocks, kFirstBlocks);
   for (uint32_t layer = 0; layer < pool.num_layers; ++layer)
@@ -40,6 +42,8 @@ Status fill_pool(const KvGroup& pool, const OpList& memory, Backend* backend) {
   }
   return {};
 }
+
+namespace {
 
 std::string cannot_run(const StepKind& kind, const BenchDevice& device) {
   const EngineConfig& config = device.warm.config;
