@@ -149,8 +149,8 @@ struct ShapeChecker {
     report.at_most(where, "head_dim", op.head_dim, limits.state.head_dim_max);
   }
   void operator()(const GatedActivation& op) {
-    any_float("out", op.out, Rows::kTokens, kAnyColumns);
-    f32("x", op.x, Rows::kTokens, 2 * desc(op.out).columns);
+    any_float("out", op.out, desc(op.out).rows, kAnyColumns);
+    f32("x", op.x, desc(op.out).rows, 2 * desc(op.out).columns);
   }
   void operator()(const Add& op) {
     f32("a", op.a, Rows::kTokens, kAnyColumns);

@@ -26,36 +26,44 @@ struct StepTensors {
   TensorId tokens, positions, row_slots, kv_slots;
 };
 
-// One pre-norm layer: x += delta of the layer before, then attention, then the feed-forward part. Returns the delta
-// that the next norm adds to x.
-TensorId add_layer(const Model& model, const Caps& caps, uint32_t layer, const StepTensors& step, TensorId x,
-                   TensorId delta, Builder* b) {
+std::string of_layer(const char* what, uint32_t layer) {
+  return fmt::format("{}.{}", what, layer);
+}
+
+// A pre-norm layer is two parts, attention and feed-forward. Each adds `delta`, what the part before it made, to x, and
+// returns what the next one adds.
+TensorId add_attention(const Model& model, const Caps& caps, uint32_t layer, const StepTensors& step, TensorId x,
+                       TensorId delta, Builder* b) {
   const ModelConfig& c = model.config;
   const LayerWeights& w = model.layers[layer];
   const uint32_t qkv_columns = (c.num_heads + 2 * c.num_kv_heads) * c.head_dim;
-  const auto name = [layer](const char* what) { return fmt::format("{}.{}", what, layer); };
-
-  const TensorId normed = b->tensor(name("attn_in"), c.width, caps.activation_dtype);
+  const TensorId normed = b->tensor(of_layer("attn_in", layer), c.width, caps.activation_dtype);
   b->add(RmsNorm{x, delta, w.attention_norm, c.rms_eps, normed});
-  const TensorId qkv = b->tensor(name("qkv"), qkv_columns, DType::kF32);
+  const TensorId qkv = b->tensor(of_layer("qkv", layer), qkv_columns, DType::kF32);
   b->add(Matmul{normed, w.qkv, qkv});
   if (c.qk_norm) b->add(QkNorm{qkv, w.q_norm, w.k_norm, c.num_heads, c.num_kv_heads, c.head_dim, c.rms_eps});
   b->add(Rope{qkv, step.positions, model.rope_freqs, c.num_heads, c.num_kv_heads, c.head_dim, c.rope_dim,
               c.rope_pairing, c.rope_magnitude});
   b->add(KvWrite{qkv, step.kv_slots, 0, layer, c.num_heads, c.num_kv_heads, c.head_dim, w.kv_scales});
-  const TensorId attended = b->tensor(name("attn"), c.num_heads * c.head_dim, caps.activation_dtype);
+  const TensorId attended = b->tensor(of_layer("attn", layer), c.num_heads * c.head_dim, caps.activation_dtype);
   b->add(PagedAttention{qkv, attended, 0, layer, c.num_heads, c.num_kv_heads, c.head_dim, c.attention_scale, c.window,
                         c.soft_cap, w.kv_scales});
-  const TensorId attention_out = b->tensor(name("attn_out"), c.width, DType::kF32);
+  const TensorId attention_out = b->tensor(of_layer("attn_out", layer), c.width, DType::kF32);
   b->add(Matmul{attended, w.output, attention_out});
+  return attention_out;
+}
 
-  const TensorId ffn_in = b->tensor(name("ffn_in"), c.width, caps.activation_dtype);
-  b->add(RmsNorm{x, attention_out, w.ffn_norm, c.rms_eps, ffn_in});
-  const TensorId gate_up = b->tensor(name("gate_up"), 2 * c.ffn_width, DType::kF32);
+TensorId add_feed_forward(const Model& model, const Caps& caps, uint32_t layer, TensorId x, TensorId delta,
+                          Builder* b) {
+  const ModelConfig& c = model.config;
+  const LayerWeights& w = model.layers[layer];
+  const TensorId ffn_in = b->tensor(of_layer("ffn_in", layer), c.width, caps.activation_dtype);
+  b->add(RmsNorm{x, delta, w.ffn_norm, c.rms_eps, ffn_in});
+  const TensorId gate_up = b->tensor(of_layer("gate_up", layer), 2 * c.ffn_width, DType::kF32);
   b->add(Matmul{ffn_in, w.gate_up, gate_up});
-  const TensorId activated = b->tensor(name("ffn_act"), c.ffn_width, caps.activation_dtype);
+  const TensorId activated = b->tensor(of_layer("ffn_act", layer), c.ffn_width, caps.activation_dtype);
   b->add(GatedActivation{gate_up, c.activation, activated});
-  const TensorId ffn_out = b->tensor(name("ffn_out"), c.width, DType::kF32);
+  const TensorId ffn_out = b->tensor(of_layer("ffn_out", layer), c.width, DType::kF32);
   b->add(Matmul{activated, w.down, ffn_out});
   return ffn_out;
 }
@@ -72,7 +80,10 @@ OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens) 
   const TensorId x = b.tensor("x", c.width, DType::kF32);
   b.add(Embed{step.tokens, model.embedding, x});
   TensorId delta = kNoTensor;
-  for (uint32_t layer = 0; layer < c.num_layers; ++layer) delta = add_layer(model, caps, layer, step, x, delta, &b);
+  for (uint32_t layer = 0; layer < c.num_layers; ++layer) {
+    if (layer > 0) delta = add_feed_forward(model, caps, layer - 1, x, delta, &b);
+    delta = add_attention(model, caps, layer, step, x, delta, &b);
+  }
   const TensorId hidden = b.tensor("hidden", c.width, DType::kF32, Storage::kHidden);
   b.add(Add{x, delta, hidden});
   return std::move(b.list);
@@ -88,8 +99,9 @@ OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled) 
   const TensorId hidden = b.list.add_tensor({"hidden", Rows::kTokens, c.width, DType::kF32, Storage::kHidden});
   const TensorId gathered = b.tensor("gathered", c.width, DType::kF32);
   b.add(GatherRows{hidden, gathered});
+  const TensorId delta = add_feed_forward(model, caps, c.num_layers - 1, gathered, kNoTensor, &b);
   const TensorId normed = b.tensor("final", c.width, caps.activation_dtype);
-  b.add(RmsNorm{gathered, kNoTensor, model.final_norm, c.rms_eps, normed});
+  b.add(RmsNorm{gathered, delta, model.final_norm, c.rms_eps, normed});
   const TensorId logits = b.tensor("logits", c.vocab_size, DType::kF32);
   b.add(Matmul{normed, model.head, logits});
   const TensorId processed = b.tensor("processed", c.vocab_size, DType::kF32);

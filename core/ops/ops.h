@@ -107,9 +107,9 @@ enum class Activation : uint8_t { kSilu, kGelu };  // kGelu is the tanh form
 
 // out = activation(x[:, :F]) * x[:, F:].
 struct GatedActivation {
-  TensorId x;  // [T, 2F] f32
+  TensorId x;  // [T or R, 2F] f32
   Activation activation;
-  TensorId out;  // [T, F] f32, f16 or bf16
+  TensorId out;  // [T or R, F] f32, f16 or bf16
 };
 
 // out = a + b.
