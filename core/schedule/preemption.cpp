@@ -91,8 +91,10 @@ void Scheduler::Impl::preempt(Sequence& sequence, RequestId wanted_by, StepBudge
   sequence.move_to(RequestState::kPreempted);
   enqueue(sequence);
   ++stats.num_preemptions;
+  // Who still waits (reclaim_room, yield_idle_beams) has no reservation to outgrow; one that yields to itself had.
   const Sequence* wanter = find(wanted_by);
-  stats.num_outgrown += wanter != nullptr && wanter->computed >= wanter->reserved_tokens;
+  const bool wanter_ran = wanter == &sequence || (wanter != nullptr && wanter->slot >= 0);
+  stats.num_outgrown += wanter_ran && wanter->computed >= wanter->reserved_tokens;
   stats.num_swaps += event.swapped;
 }
 

@@ -300,6 +300,30 @@ TEST_CASE("admission reserves what answers of the same kind have needed") {
   CHECK(load.scheduler.stats().num_running == 3);
 }
 
+TEST_CASE("who yields is counted as outgrown only for one that had passed its reservation") {
+  SchedulerConfig config = load_config();
+  config.sequences_max = 4;
+  Load load(config);
+  for (int i = 0; i < 5; ++i) load.add(RequestClass::kBatch, 16, 100);
+  load.step();
+  for (int i = 0; i < 2; ++i) load.add(RequestClass::kInteractive, 16, 100);
+  load.step();
+  const EngineStats& stats = load.scheduler.stats();
+  CHECK(stats.num_reclaims == 2);
+  CHECK(stats.num_preemptions == 2);
+  CHECK(stats.num_outgrown == 0);
+
+  config.kv_pools = {{8, 16}};
+  config.watermark = 0;
+  config.reserve_output_tokens = 16;
+  Load full(config);
+  for (int i = 0; i < 4; ++i) full.add(RequestClass::kInteractive, 16, 60);
+  while (full.step()) {
+  }
+  CHECK(full.scheduler.stats().num_preemptions > 0);
+  CHECK(full.scheduler.stats().num_outgrown == full.scheduler.stats().num_preemptions);
+}
+
 TEST_CASE("nobody is overtaken more than 8 times by requests of his class that came later, whatever their sizes") {
   for (const uint64_t seed : {1, 2, 3}) {
     std::mt19937_64 random(seed);
