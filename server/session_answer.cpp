@@ -32,8 +32,6 @@ uint64_t random_seed() {
 // How a choice ended badly.
 ApiError bad_end(const ChoiceDelta& delta) {
   if (delta.error) return to_api_error(*delta.error);
-  if (delta.finish == FinishReason::kTimeout)
-    return to_api_error(make_error(ErrorCode::kTimeout, "the request passed its deadline"));
   return to_api_error(make_error(ErrorCode::kCancelled, "the request was ended by the server"));
 }
 const char* request_path(const AnswerForm& form) {

@@ -74,7 +74,7 @@ struct TokenEvent {
   std::vector<TopLogprob> top_logprobs = {};  // as many as asked for
   std::optional<Draw> draw = {};              // of a drawn token, with tell_draws
   FinishReason finish = FinishReason::kNone;
-  std::optional<Error> error = {};  // with kError
+  std::optional<Error> error = {};  // with kError and kTimeout
   TimeNs time_ns = 0;               // when the step's result was taken
 };
 

@@ -76,8 +76,23 @@ void Scheduler::Impl::set_timeout(Sequence& sequence) {
 void Scheduler::Impl::expire(TimeNs now) {
   while (!timeouts.empty() && timeouts.begin()->first <= now) {
     Sequence& sequence = *find(timeouts.begin()->second);
-    end(sequence, RequestState::kCancelled, {}, FinishReason::kTimeout, now);
+    end(sequence, RequestState::kCancelled, {.error = timed_out(sequence, now)}, FinishReason::kTimeout, now);
   }
+}
+
+Error Scheduler::Impl::timed_out(const Sequence& sequence, TimeNs now) const {
+  const Request& request = sequence.request;
+  const auto ms_to = [&request](TimeNs at) { return static_cast<double>(at - request.arrival_ns) * 1e-6; };
+  const TimeNs at = sequence.times_out_ns;
+  if (at != request.deadline_ns && at != request.expiry_ns)
+    return make_error(ErrorCode::kTimeout,
+                      "timeout: expected a start within {:.0f} ms, found it waiting after {:.0f} ms", ms_to(at),
+                      ms_to(now));
+  return make_error(ErrorCode::kTimeout,
+                    "timeout: expected the whole answer within {:.0f} ms ({}), found {} of at most {} tokens after "
+                    "{:.0f} ms",
+                    ms_to(at), at == request.deadline_ns ? "its deadline" : "this engine's limit",
+                    sequence.tokens.size() - sequence.num_prompt, request.max_tokens, ms_to(now));
 }
 
 void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now) {

@@ -39,6 +39,7 @@ struct Scheduler::Impl {
   void add(Request request, TimeNs now);
   void add_branch(std::unique_ptr<Sequence> owned, const std::optional<Error>& refusal, TimeNs now);
   void expire(TimeNs now);
+  Error timed_out(const Sequence& sequence, TimeNs now) const;
   // The one way out, whatever the reason: gives everything back, moves to `state`, emits `event` (with `finish`).
   void end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now);
   // Emits the event; id, branch and time are set here.

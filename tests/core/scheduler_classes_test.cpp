@@ -52,13 +52,13 @@ plan
 time 10
 plan
   1[4,5)?*
-  2: timeout
+  2: timeout (timeout: timeout: expected a start within 10 ms, found it waiting after 10 ms)
 commit
   1: 100
-time 30
+time 33
 plan
   nothing
-  1: timeout
+  1: timeout (timeout: timeout: expected the whole answer within 30 ms (this engine's limit), found 1 of at most 9 tokens after 33 ms)
 commit
 )");
 }

@@ -468,13 +468,13 @@ add 2 prompt=4 max=9 deadline=10
 time 10
 plan
   1[4,5)?*
-  2: timeout
+  2: timeout (timeout: timeout: expected the whole answer within 10 ms (its deadline), found 0 of at most 9 tokens after 10 ms)
 commit
   1: 100
 time 20
 plan
   nothing
-  1: timeout
+  1: timeout (timeout: timeout: expected the whole answer within 20 ms (its deadline), found 1 of at most 9 tokens after 20 ms)
 commit
 states
   none

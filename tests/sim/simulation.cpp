@@ -155,6 +155,7 @@ std::string Client::check_end(TimeNs now, const MemoryPlan& pool) const {
     case FinishReason::kCancelled:
       return cancelled ? "" : "ended as cancelled, and nobody had";
     case FinishReason::kTimeout: {
+      if (!error || error->code != ErrorCode::kTimeout) return "timed out without being told which limit it passed";
       const bool in_queue = got.tokens.size() == plan->request.begun.size() && start_by_ns != 0 && start_by_ns <= now;
       return in_queue || (deadline_ns != 0 && deadline_ns <= now) ? "" : "timed out before its deadline";
     }
