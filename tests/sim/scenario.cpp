@@ -192,6 +192,23 @@ void choose_batching(Scenario& scenario) {
   scenario.config.batch_wait_ms = scenario.tick_ms_max == 0 ? 0 : dice.between(0, 30);
 }
 
+void add_clients(Scenario& scenario, bool under_pressure, uint32_t tick, Dice& dice) {
+  const bool shares = !dice.one_in(3);
+  SharedTexts texts(dice);
+  const uint32_t ticks_between = dice.one_of({0, 2, 10});
+  for (uint32_t i = dice.between(1, 30); i-- > 0;) {
+    ClientPlan client = random_client(scenario.config, under_pressure, dice);
+    if (shares) {
+      texts.rewrite(client.request, dice);
+      texts.add(client, scenario.backend.poison);
+    }
+    begin_answer(client.request, scenario.backend.poison, dice);
+    tick += dice.between(0, ticks_between);
+    client.arrival_tick = tick;
+    scenario.clients.push_back(std::move(client));
+  }
+}
+
 }  // namespace
 
 Scenario make_scenario(uint64_t seed) {
@@ -205,22 +222,13 @@ Scenario make_scenario(uint64_t seed) {
   if (dice.one_in(4)) scenario.backend.poison = dice.one_of({50, 500});
   scenario.backend.move_ms = 0.001 * dice.one_of({1, 10, 100, 1000});
   if (dice.one_in(15)) scenario.backend.lost_at_submit = dice.between(12, 80);  // after the measured steps of the start
-  const bool shares = !dice.one_in(3);
-  SharedTexts texts(dice);
-  const uint32_t ticks_between = dice.one_of({0, 2, 10});
-  uint32_t tick = 0;
-  for (uint32_t i = dice.between(1, 30); i-- > 0;) {
-    ClientPlan client = random_client(scenario.config, under_pressure, dice);
-    if (shares) {
-      texts.rewrite(client.request, dice);
-      texts.add(client, scenario.backend.poison);
-    }
-    begin_answer(client.request, scenario.backend.poison, dice);
-    tick += dice.between(0, ticks_between);
-    client.arrival_tick = tick;
-    scenario.clients.push_back(std::move(client));
-  }
+  add_clients(scenario, under_pressure, /*tick=*/0, dice);
   return scenario;
+}
+
+void add_wave(Scenario& scenario, uint32_t tick) {
+  Dice dice(scenario.seed ^ (uint64_t{scenario.clients.size()} << 32));
+  add_clients(scenario, dice.one_in(3), tick, dice);
 }
 
 }  // namespace llmrt::test

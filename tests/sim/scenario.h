@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <deque>
 
 #include "core/engine/engine_config.h"
 #include "core/request/request.h"
@@ -23,10 +23,12 @@ struct Scenario {
   uint64_t seed = 0;
   EngineConfig config;
   FakeBackendConfig backend;
-  std::vector<ClientPlan> clients;
+  std::deque<ClientPlan> clients;  // those of a later wave stand behind, and none moves
   uint32_t tick_ms_max = 0;
 };
 
 Scenario make_scenario(uint64_t seed);
+// Clients of the next wave: when all before are gone, arrivals count from `tick`. One wave may be over in a few steps.
+void add_wave(Scenario& scenario, uint32_t tick);
 
 }  // namespace llmrt::test

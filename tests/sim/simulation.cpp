@@ -14,6 +14,8 @@ namespace llmrt::test {
 namespace {
 
 constexpr int kIdleTicksMax = 1000;  // without any event: it is stuck
+constexpr uint64_t kStepsMin = 200;  // of a run, on as many engines as it takes where devices are lost
+constexpr uint32_t kWavesMax = 1000;
 
 template <typename T>
 bool is_prefix(const T& part, const T& whole) {
@@ -107,7 +109,7 @@ void Client::take(const TokenEvent& event) {
     wrong = "more bytes held or cut than there are";
     return;
   }
-  got.text.resize(got.text.size() - event.cut_bytes);
+  got.text.erase(got.text.size() - event.cut_bytes);
   const std::string shown = got.text.substr(0, got.text.size() - event.hold_bytes);
   if (!is_prefix(got.tokens, alone.tokens)) {
     wrong = fmt::format("token {} is {}, alone it is {}", got.tokens.size() - 1, event.token,
@@ -183,6 +185,9 @@ class Simulation {
 
  private:
   std::string start();
+  void expect_clients();
+  bool goes_on();
+  std::string live();
   std::string before_tick();
   std::string arrive(size_t first);
   std::string refusal_is_right(const Client& client, const Error& error) const;
@@ -192,7 +197,7 @@ class Simulation {
   std::string check_record(const Client& client) const;
   bool all_drained() const;
 
-  const Scenario& scenario_;
+  Scenario scenario_;
   const bool overlap_;
   Coverage* coverage_;
   std::mt19937_64 random_;
@@ -201,7 +206,9 @@ class Simulation {
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<Records> records_ = std::make_shared<Records>();
   std::vector<std::unique_ptr<Client>> clients_;  // the branches of a request in a row
-  uint32_t tick_ = 0;
+  size_t num_expected_ = 0;  // of the scenario's clients, those that stand in clients_ or did for an engine before
+  uint32_t tick_ = 0, num_waves_ = 1;
+  uint64_t num_steps_before_ = 0;  // on engines that are lost
   uint64_t num_ended_ = 0;
   bool lost_ = false;
 };
@@ -214,7 +221,13 @@ std::string Simulation::start() {
   if (!engine) return "the engine did not start: " + engine.error().message;
   engine_ = std::move(*engine);
   engine_->set_trace(records_);
-  for (const ClientPlan& plan : scenario_.clients) {
+  expect_clients();
+  return "";
+}
+
+void Simulation::expect_clients() {
+  for (; num_expected_ < scenario_.clients.size(); ++num_expected_) {
+    const ClientPlan& plan = scenario_.clients[num_expected_];
     std::vector<FakeAnswer> searched;
     if (plan.request.beam) searched = beams_alone(plan.request, *tokenizer_, scenario_.backend.poison);
     for (uint32_t branch = 0; branch < plan.request.n; ++branch) {
@@ -231,7 +244,6 @@ std::string Simulation::start() {
       clients_.push_back(std::move(client));
     }
   }
-  return "";
 }
 
 std::string Simulation::refusal_is_right(const Client& client, const Error& error) const {
@@ -419,11 +431,21 @@ std::string Simulation::after_all() {
   return "";
 }
 
-std::string Simulation::run() {
-  ++coverage_->num_runs;
+// While there are clients, or when there are more of them.
+bool Simulation::goes_on() {
+  if (!all_drained()) return true;
+  if (lost_ || num_steps_before_ + engine_->stats().num_steps >= kStepsMin || num_waves_ == kWavesMax) return false;
+  ++num_waves_;
+  add_wave(scenario_, tick_ + 1);
+  expect_clients();
+  return true;
+}
+
+// Of one engine.
+std::string Simulation::live() {
   std::string wrong = start();
   int idle_ticks = 0;
-  while (wrong.empty() && !all_drained()) {
+  while (wrong.empty() && goes_on()) {
     ++tick_;
     const uint64_t ended_before = num_ended_;
     wrong = before_tick();
@@ -447,7 +469,25 @@ std::string Simulation::run() {
     wrong = after_tick();
     clock_.advance_ns(static_cast<TimeNs>(random_() % (scenario_.tick_ms_max + 1)) * kMs);
   }
-  if (wrong.empty()) wrong = after_all();
+  return wrong.empty() ? after_all() : wrong;
+}
+
+std::string Simulation::run() {
+  ++coverage_->num_runs;
+  std::string wrong = live();
+  while (wrong.empty() && lost_ && num_steps_before_ + engine_->stats().num_steps < kStepsMin) {
+    num_steps_before_ += engine_->stats().num_steps;
+    scenario_.backend.lost_at_submit = 0;
+    clients_.clear();
+    records_ = std::make_shared<Records>();
+    num_ended_ = 0;
+    lost_ = false;
+    ++num_waves_;
+    add_wave(scenario_, tick_ + 1);
+    wrong = live();
+  }
+  if (wrong.empty() && num_waves_ == kWavesMax)
+    wrong = fmt::format("{} waves did not make {} steps", kWavesMax, kStepsMin);
   if (wrong.empty()) return "";
   return fmt::format("seed {}, {} loop, tick {}: {}", scenario_.seed, overlap_ ? "overlapped" : "plain", tick_, wrong);
 }
