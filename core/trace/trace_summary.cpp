@@ -16,6 +16,7 @@ constexpr double kCachedShare = 0.25;      // of prompts, below which they count
 constexpr double kLongPromptTokens = 512;  // to compute, a request
 constexpr double kPreemptedShare = 0.25;   // of the decode time, spent by requests that yielded
 constexpr double kInterferenceFactor = 4;  // p99 over p50 of the gaps between a request's tokens
+constexpr double kWaitedShare = 0.5;       // of the stream time, spent waiting for other choices
 
 TimeNs ns_of(double ms) {
   return static_cast<TimeNs>(std::min(ms, kTraceMsMax) * 1e6);
@@ -49,7 +50,7 @@ const char* trace_stage_name(TraceStage stage) {
 const char* trace_cause_name(TraceCause cause) {
   constexpr const char* kNames[] = {"overload",        "over_reservation", "worker_skew",          "uncached_prompts",
                                     "starved_prefill", "preemptions",      "prefill_interference", "decode_speed",
-                                    "slow_clients"};
+                                    "whole_answers",   "slow_clients"};
   return kNames[static_cast<size_t>(cause)];
 }
 
@@ -63,6 +64,8 @@ const char* trace_cause_text(TraceCause cause) {
       "the KV pool is too small for what runs: requests yield and wait; lower --sequences, or enlarge the pool",
       "single tokens come very late, behind others' prompts: lower --chunk-tokens",
       "steps are even, and answers take as long as their tokens: the device's speed at this batch size",
+      "choices that are over wait for the last one of their answer, which is sent whole: stream, or ask for fewer at a "
+      "time",
       "answers are there before the clients have read them: slow clients or network"};
   return kTexts[static_cast<size_t>(cause)];
 }
@@ -77,6 +80,7 @@ void TraceSummary::add(const TraceRow& row) {
     stages_[i].sum_ms += *times[i];
     stages_[i].times.add(ns_of(*times[i]));
   }
+  add_whole(trace);
   if (trace.ttft_ms) ttft_.add(ns_of(*trace.ttft_ms));
   if (trace.tpot_ms) tpot_.add(ns_of(*trace.tpot_ms));
 
@@ -128,10 +132,7 @@ Result<TraceSummary::Diagnosis> TraceSummary::diagnose() const {
     case TraceStage::kStream:
       break;
   }
-  const Stage& stream = stage(TraceStage::kStream);
-  return Diagnosis{TraceStage::kStream, TraceCause::kSlowClients,
-                   fmt::format("p95 {:.1f} ms from the last token to the last byte sent",
-                               stream.times.quantile_ms(0.95).value_or(0))};
+  return diagnose_stream();
 }
 
 TraceSummary::Diagnosis TraceSummary::diagnose_queue() const {
@@ -178,6 +179,33 @@ TraceSummary::Diagnosis TraceSummary::diagnose_decode() const {
   return {TraceStage::kDecode, is_uneven ? TraceCause::kPrefillInterference : TraceCause::kDecodeSpeed,
           fmt::format("{:.0f} tokens a request; gaps between them p50 {:.1f} ms, p99 {:.1f} ms",
                       per(output_tokens_, num_requests_), p50, p99)};
+}
+
+TraceSummary::Diagnosis TraceSummary::diagnose_stream() const {
+  const Stage& stream = stage(TraceStage::kStream);
+  const double waited_share = ratio(waited_ms_ + whole_.waited_ms(), stream.sum_ms);
+  if (waited_share >= kWaitedShare)
+    return {TraceStage::kStream, TraceCause::kWholeAnswers,
+            fmt::format("{:.0f} % of the time from the last token to the last byte sent was for other choices",
+                        100 * waited_share)};
+  return {TraceStage::kStream, TraceCause::kSlowClients,
+          fmt::format("p95 {:.1f} ms from the last token to the last byte sent",
+                      stream.times.quantile_ms(0.95).value_or(0))};
+}
+
+// A stream of more than one token has a client's time for each; one of a single token waits for nobody.
+void TraceSummary::add_whole(const RequestTrace& trace) {
+  if (trace.client_tpot_ms || !trace.stream_ms) return;
+  // The server names prompts of one answer cmpl-ID-0, cmpl-ID-1 ...
+  const size_t first = trace.name.find('-');
+  const std::string answer = trace.name.substr(0, first == std::string::npos ? first : trace.name.find('-', first + 1));
+  if (answer != whole_.answer) {
+    waited_ms_ += whole_.waited_ms();
+    whole_ = {.answer = answer, .least_ms = *trace.stream_ms};
+  }
+  ++whole_.num_choices;
+  whole_.least_ms = std::min(whole_.least_ms, *trace.stream_ms);
+  whole_.sum_ms += *trace.stream_ms;
 }
 
 Result<TraceSummary> summarize_trace(std::FILE* file) {

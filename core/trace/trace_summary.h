@@ -28,6 +28,7 @@ enum class TraceCause : uint8_t {
   kPreemptions,          // decode: the KV pool is too small, so that requests yield and wait
   kPrefillInterference,  // decode: single tokens come very late, behind others' prompts
   kDecodeSpeed,          // decode: even steps; answers take as long as their tokens
+  kWholeAnswers,         // stream: choices that are over wait for the others of an answer that is sent whole
   kSlowClients,          // stream: the answer was there before the client had read it
 };
 const char* trace_cause_name(TraceCause cause);  // "overload", ...
@@ -65,6 +66,8 @@ class TraceSummary {
   Diagnosis diagnose_queue() const;
   Diagnosis diagnose_prefill() const;
   Diagnosis diagnose_decode() const;
+  Diagnosis diagnose_stream() const;
+  void add_whole(const RequestTrace& trace);
 
   uint64_t num_requests_ = 0;
   std::array<Stage, kNumTraceStages> stages_;
@@ -78,6 +81,17 @@ class TraceSummary {
   uint64_t num_preempted_ = 0, num_preemptions_ = 0;
   double preempted_decode_ms_ = 0;  // of those that yielded
   LatencySketch gap_p50_, gap_p99_;
+
+  // Choices of an answer that was sent whole; their records stand one behind the other. What the last one of them to
+  // end waited is the client's, what the others waited on top is for that one.
+  struct Whole {
+    std::string answer;
+    uint64_t num_choices = 0;
+    double least_ms = 0, sum_ms = 0;
+    double waited_ms() const { return sum_ms - static_cast<double>(num_choices) * least_ms; }
+  };
+  Whole whole_;
+  double waited_ms_ = 0;  // of the answers before that one
 };
 
 // Adds up all lines of an open file, however many. The error of a line begins with its number, from 1.

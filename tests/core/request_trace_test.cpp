@@ -440,6 +440,16 @@ const Symptom kSymptoms[] = {
     {TraceStage::kDecode, TraceCause::kDecodeSpeed, "100 tokens a request", [](int, TraceRow&) {}},
     {TraceStage::kStream, TraceCause::kSlowClients, "from the last token to the last byte sent",
      [](int, TraceRow& row) { row.trace.stream_ms = 5000; }},
+    {TraceStage::kStream, TraceCause::kSlowClients, "p95 ",
+     [](int i, TraceRow& row) {  // whole answers of two choices, which end one after the other
+       row.trace.name = fmt::format("cmpl-{:024x}", i / 2);
+       row.trace.stream_ms = i % 2 == 0 ? 9000 : 5000;
+     }},
+    {TraceStage::kStream, TraceCause::kWholeAnswers, "100 % of the time from the last token",
+     [](int i, TraceRow& row) {  // of two prompts with two choices each, the last of which is long
+       row.trace.name = fmt::format("chatcmpl-{:024x}-{}", i / 4, i / 2 % 2);
+       row.trace.stream_ms = i % 4 == 3 ? 2 : 9000;
+     }},
 };
 
 struct TempFile {
