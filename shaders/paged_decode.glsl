@@ -1,9 +1,9 @@
 // What kernels of decode items do with the results of an item's splits: the last group to arrive merges them, in their
-// order. Needs paged.glsl, arrival.glsl and kHeads, the query heads of a group.
+// order. Needs paged.glsl, arrival.glsl, kHeads, the query heads of a group, and kMergeBatch, the partial results that are
+// on their way at a time.
 
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Partials { queuefamilycoherent vec2 v[]; };
 
-const uint kMergeBatch = 8;  // partial results under way
 const uint kHeadQuads = kHeadDim / 4;
 
 struct Merge {

@@ -15,6 +15,10 @@ namespace {
 // Kernels index 32-bit words with signed 32-bit numbers.
 constexpr uint64_t kRangeBytesMax = 8ull << 30;
 
+constexpr uint32_t kVendorIntel = 0x8086;
+// Of a lane: parts of products and of attention do not fit in fewer, fragments of many rows neither in 128.
+constexpr uint32_t kMatrixRegistersMin = 128, kFragmentRegistersMin = 256;
+
 struct Features {
   VkPhysicalDeviceFeatures2 core{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2};
   VkPhysicalDeviceVulkan11Features v11{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES};
@@ -70,7 +74,8 @@ bool choose_matrix_shape(const Instance& instance, VkPhysicalDevice physical, Tr
         s.CType != VK_COMPONENT_TYPE_FLOAT32_KHR || s.ResultType != VK_COMPONENT_TYPE_FLOAT32_KHR ||
         s.scope != VK_SCOPE_SUBGROUP_KHR || s.MSize > 16 || s.NSize > 16 || s.KSize > 16)
       continue;
-    if (s.MSize == known.m && s.NSize == known.n && s.KSize == known.k) traits->fragment = known;
+    const bool is_known = s.MSize == known.m && s.NSize == known.n && s.KSize == known.k;
+    if (is_known && traits->lane_registers >= kFragmentRegistersMin) traits->fragment = known;
     if (s.MSize * s.NSize * s.KSize <= best) continue;
     best = s.MSize * s.NSize * s.KSize;
     traits->matrix_m = s.MSize;
@@ -80,17 +85,33 @@ bool choose_matrix_shape(const Instance& instance, VkPhysicalDevice physical, Tr
   return best > 0;
 }
 
+// Intel's compilers give a thread 128 registers, as wide as the device's smallest subgroup, which its lanes share. So a
+// lane has room for 128 * smallest / size numbers: 64 with 16 lanes up to Xe, 128 on Xe2. With the 32 lanes that the
+// driver names most kernels spill; 8 lanes are too few for decode attention over heads of 128 numbers.
+uint32_t intel_subgroup_size(const VkPhysicalDeviceVulkan13Properties& v13) {
+  return std::clamp(16u, v13.minSubgroupSize, v13.maxSubgroupSize);
+}
+
+void limit_registers(bool is_intel, const VkPhysicalDeviceVulkan13Properties& v13, Traits* traits) {
+  if (is_intel && traits->subgroup_size > 1)
+    traits->lane_registers = 128 * v13.minSubgroupSize / traits->subgroup_size;
+  const char* value = std::getenv("LLMRT_VULKAN_REGISTERS");
+  if (value && std::strcmp(value, "64") == 0) traits->lane_registers = 64;
+  if (value && std::strcmp(value, "128") == 0) traits->lane_registers = 128;
+}
+
 // What the tier's kernels need beyond T0, from features and limits.
 Tier choose_tier(const Instance& instance, VkPhysicalDevice physical, const Features& f, bool has_matrix_extension,
                  const VkPhysicalDeviceVulkan11Properties& v11, const VkPhysicalDeviceVulkan13Properties& v13,
-                 Traits* traits) {
+                 bool is_intel, Traits* traits) {
   constexpr VkSubgroupFeatureFlags kOperations = VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_ARITHMETIC_BIT |
                                                  VK_SUBGROUP_FEATURE_SHUFFLE_BIT | VK_SUBGROUP_FEATURE_BALLOT_BIT;
   const Tier cap = tier_cap();
   const bool is_fixed = v13.minSubgroupSize == v13.maxSubgroupSize;
   const bool can_ask = v13.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT;
   // Where there is a choice, not more than the kernels are written for.
-  const uint32_t size = can_ask && v13.minSubgroupSize <= 64 ? std::min(v11.subgroupSize, 64u) : v11.subgroupSize;
+  const uint32_t wanted = is_intel ? intel_subgroup_size(v13) : std::min(v11.subgroupSize, 64u);
+  const uint32_t size = can_ask && v13.minSubgroupSize <= 64 ? wanted : v11.subgroupSize;
   const bool subgroup = (v11.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) &&
                         (v11.subgroupSupportedOperations & kOperations) == kOperations &&
                         f.v13.subgroupSizeControl && f.v13.computeFullSubgroups && (is_fixed || can_ask) && size >= 8 &&
@@ -98,8 +119,10 @@ Tier choose_tier(const Instance& instance, VkPhysicalDevice physical, const Feat
   if (!subgroup || cap < Tier::kSubgroup) return Tier::kScalar;
   traits->subgroup_size = size;
   traits->asks_subgroup_size = can_ask;
+  limit_registers(is_intel, v13, traits);
   const bool matrix = has_matrix_extension && f.matrix.cooperativeMatrix && f.v12.shaderFloat16 &&
-                      f.v11.storageBuffer16BitAccess && cap >= Tier::kMatrix;
+                      f.v11.storageBuffer16BitAccess && cap >= Tier::kMatrix &&
+                      traits->lane_registers >= kMatrixRegistersMin;
   return matrix && choose_matrix_shape(instance, physical, traits) ? Tier::kMatrix : Tier::kSubgroup;
 }
 
@@ -183,7 +206,8 @@ Candidate inspect(const Instance& instance, VkPhysicalDevice physical) {
   features.chain(has_matrix);
   instance.GetPhysicalDeviceFeatures2(physical, &features.core);
 
-  traits.tier = choose_tier(instance, physical, features, has_matrix, v11, v13, &traits);
+  const bool is_intel = core.vendorID == kVendorIntel;
+  traits.tier = choose_tier(instance, physical, features, has_matrix, v11, v13, is_intel, &traits);
   traits.cpu_kernels = traits.is_cpu && !gpu_kernels_wanted();
   const char* statistics_path = std::getenv("LLMRT_VULKAN_STATISTICS");
   if (statistics_path && extensions.count(VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME) > 0)

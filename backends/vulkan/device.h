@@ -37,6 +37,7 @@ struct Traits {
   bool memory_budget = false;  // VK_EXT_memory_budget is there
   uint32_t subgroup_size = 1;  // what kernels are compiled for; 1 on T0
   bool asks_subgroup_size = false;  // kernels can ask for theirs; else the device has no other size
+  uint32_t lane_registers = 256;    // 32-bit numbers that a lane has room for; more are spilled to memory
   uint32_t num_cores = 16;     // multiprocessors or compute units; a guess where the driver does not say
   uint32_t shared_bytes = 0;
   uint64_t range_bytes = 0;    // largest buffer, and so the largest tensor
@@ -58,7 +59,8 @@ struct Candidate {
 
 // Every device of the instance: discrete, integrated, virtual, then CPU; each kind in the driver's order. The index in
 // this list is N of "vulkan:N". For tests: LLMRT_VULKAN_TIER=0|1|3 caps the tier, LLMRT_VULKAN_KERNELS=gpu lets a CPU
-// device run what a GPU would, LLMRT_VULKAN_STATISTICS=FILE asks for what drivers say of compiled kernels (pipelines.h).
+// device run what a GPU would, LLMRT_VULKAN_REGISTERS=64|128 chooses kernels as for lanes with so few, and
+// LLMRT_VULKAN_STATISTICS=FILE asks for what drivers say of compiled kernels (pipelines.h).
 Result<std::vector<Candidate>> list_candidates(const Instance& instance);
 
 class Device {

@@ -50,6 +50,12 @@ Tile choose_large_tile(const Traits& traits, const Piece& piece, uint32_t rows) 
   return best;
 }
 
+// The tile where lanes have few registers: as many subgroups, with small parts, that none of Intel's compilers spills
+// (not measured).
+Tile choose_small_tile(uint32_t rows, uint32_t slices) {
+  return rows <= 16 ? Tile{64, 16, 16, 8, slices} : rows <= 32 ? Tile{128, 32, 16, 16} : Tile{128, 64, 16, 16};
+}
+
 // The matrix units' tile for so many rows of x: the fastest measured on an H200 (docs/performance.md). Times
 // there rise in waves as if groups of a multiprocessor had some 48 KB of shared memory in all, so a tile of few rows is
 // small enough for two of them. Batch-invariant: without slices, which are an order of sums of their own, and small
@@ -57,8 +63,10 @@ Tile choose_large_tile(const Traits& traits, const Piece& piece, uint32_t rows) 
 Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
                      bool batch_invariant) {
   const bool is_nvidia = traits.driver.starts_with("NVIDIA");
-  const Tile tile = rows <= 16   ? Tile{64, 16, 16, 16, columns % 128 == 0 && !batch_invariant ? 2u : 1u, 2}
-                    : rows <= 32 ? Tile{128, 32, 16, 32, 1, 2}
+  const uint32_t slices = rows <= 16 && columns % 128 == 0 && !batch_invariant ? 2 : 1;
+  const Tile tile = traits.lane_registers < 256     ? choose_small_tile(rows, slices)
+                    : rows <= 16                    ? Tile{64, 16, 16, 16, slices, 2}
+                    : rows <= 32                    ? Tile{128, 32, 16, 32, 1, 2}
                     : rows <= 64 || batch_invariant ? Tile{128, 64, 32, 32, 1, 2}
                     : is_nvidia                     ? choose_large_tile(traits, piece, rows)
                                                     : Tile{128, 128, 32, 64};
@@ -106,7 +114,10 @@ uint32_t invariant_splits(const Traits& traits, std::vector<Choice>* choices) {
 struct VectorShape {
   uint32_t team_rows, unroll;
 };
-VectorShape vector_shape(Encoding encoding, uint32_t rows) {
+VectorShape vector_shape(const Traits& traits, Encoding encoding, uint32_t rows) {
+  // A unit of quants becomes 32 numbers for each row.
+  if (traits.lane_registers < 256 && (is_quantized(encoding) || rows > 2)) return {traits.lane_registers / 64, 1};
+  if (traits.lane_registers < 256) return {1, 4};
   if (rows > 2) return {rows <= 4 ? 4u : 2u, 1};
   if (!is_quantized(encoding)) return {1, 8};
   return {2, 2};
@@ -221,7 +232,7 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
       (rows > kVectorRowsMaxBesideMatrix || batch_invariant))
     return choose_matrix(traits, piece, rows, columns, bias, batch_invariant);
   if (rows <= kVectorRowsMax && !batch_invariant) {
-    const auto [team_rows, unroll] = vector_shape(piece.encoding, rows);
+    const auto [team_rows, unroll] = vector_shape(traits, piece.encoding, rows);
     const uint32_t teams = traits.tier >= Tier::kSubgroup ? 4 : 1;
     const uint32_t group_size = traits.tier >= Tier::kSubgroup ? teams * traits.subgroup_size : 64;
     return {{"matmul_vector", group_size, {encoding, team_rows, rows, x_dtype, bias, unroll}},

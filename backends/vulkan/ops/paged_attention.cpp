@@ -17,6 +17,10 @@ struct Choice {
   uint32_t tile_rows;
 };
 
+bool has_few_registers(const Traits& traits) {
+  return traits.lane_registers < 256;
+}
+
 // The kernel for any item.
 Choice choose(const Traits& traits, const OpList& list, uint32_t head_dim) {
   if (traits.cpu_kernels && traits.subgroup_size == 8) {
@@ -25,8 +29,9 @@ Choice choose(const Traits& traits, const OpList& list, uint32_t head_dim) {
     return {"paged_attention_lanes", 8, {row_vecs}, 8 * row_vecs};
   }
   // Tiles of q, k and v within 32 KiB of shared memory.
-  const uint32_t tile = head_dim <= 128 ? 16 : 8;
-  return {"paged_attention_tile", 128, {tile, tile}, tile};
+  const bool few = has_few_registers(traits);
+  const uint32_t rows = head_dim <= (few ? 64 : 128) ? 16 : 8, keys = few ? 8 : rows;
+  return {"paged_attention_tile", 128, {rows, keys}, rows};
 }
 
 // The kernel for decode items alone, where the device has it.
@@ -36,6 +41,7 @@ bool has_decode_kernel(const Traits& traits, uint32_t head_dim) {
 // One or two rows leave most of a device idle whatever their splits. Shared memory holds values that subgroups merge.
 uint32_t decode_subgroups(const Traits& traits, const OpList& list, uint32_t heads, uint32_t head_dim) {
   uint32_t subgroups = list.num_tokens <= 2 && !list.batch_invariant && !traits.is_cpu ? 8 : 4;
+  if (has_few_registers(traits)) subgroups *= 2;  // as their batches are small
   while (subgroups > 1 && subgroups * heads * (head_dim + 2) * 4 > traits.shared_bytes) subgroups /= 2;
   return subgroups;
 }
@@ -54,10 +60,17 @@ Choice choose_decode(const Traits& traits, const OpList& list, uint32_t head_dim
             {heads, subgroups, shape.m, shape.n, shape.row_lanes},
             heads};
   }
-  const uint32_t heads = std::min(group_heads, kDecodeHeadsMax), key_lanes = std::bit_ceil(head_dim / 8);
+  // Two heads spill a little on lanes of 64 registers; by the compiler's cycles one at a time takes 1.7 times as long.
+  const bool few = has_few_registers(traits);
+  const uint32_t heads_max = few ? traits.lane_registers / 32 : kDecodeHeadsMax;
+  const uint32_t heads = std::min(group_heads, heads_max), key_lanes = std::bit_ceil(head_dim / 8);
   // Queries and values of many heads leave fewer registers for keys under way.
-  const uint32_t batch = heads <= 4 ? 4 : 2, subgroups = decode_subgroups(traits, list, heads, head_dim);
-  return {"paged_attention_decode", subgroups * traits.subgroup_size, {heads, key_lanes, subgroups, batch}, heads};
+  const uint32_t batch = few ? 1 : heads <= 4 ? 4 : 2, merge_batch = few ? 2 : 8;
+  const uint32_t subgroups = decode_subgroups(traits, list, heads, head_dim);
+  return {"paged_attention_decode",
+          subgroups * traits.subgroup_size,
+          {heads, key_lanes, subgroups, batch, merge_batch},
+          heads};
 }
 
 // Tiles of the kernel for prompt items alone: a subgroup owns row_frags * matrix_m rows.
@@ -81,7 +94,7 @@ bool has_matrix_kernel(const Traits& traits, uint32_t head_dim) {
 // 255 (NVIDIA), else more subgroups, as long as items have rows for them and shared memory lasts. Four fit in 32 KiB.
 Choice choose_matrix(const Traits& traits, uint32_t head_dim, uint32_t item_rows) {
   const bool many_registers = traits.driver.starts_with("NVIDIA");
-  MatrixTile tile = many_registers ? MatrixTile{4, 2, 16} : MatrixTile{8, 1, 32};
+  MatrixTile tile = many_registers ? MatrixTile{4, 2, 16} : MatrixTile{8, 1, has_few_registers(traits) ? 16u : 32u};
   const uint32_t rows = tile.row_frags * traits.matrix_m;
   while (tile.subgroups > 4 &&
          (item_rows <= tile.subgroups / 2 * rows || shared_bytes(traits, tile, head_dim) > traits.shared_bytes))
