@@ -1,6 +1,6 @@
 """What tools/compilers does once it has drivers: runs `llmrt-bench pipelines` on each chip and tells what came out.
 
-    compilers.py PREFIX LLMRT_BENCH [--json FILE] [CHIP...]
+    compilers.py PREFIX INTEL_SHIM LLMRT_BENCH [--json FILE] [CHIP...]
 """
 
 import argparse
@@ -16,10 +16,12 @@ import tempfile
 AMD = ("radeon", "amdgpu", "AMDGPU_GPU_ID")
 NVIDIA = ("nouveau", "nouveau", "NOUVEAU_CHIPSET")
 ADRENO = ("freedreno", "freedreno", "FD_GPU_ID")
+INTEL = ("intel", "intel", "INTEL_STUB_GPU_PLATFORM")
 CHIPS = {
     "polaris10": (*AMD, "polaris10"), "vega20": (*AMD, "vega20"), "navi10": (*AMD, "navi10"), "navi21": (*AMD, "navi21"),
     "vangogh": (*AMD, "vangogh"), "navi31": (*AMD, "navi31"), "strix1": (*AMD, "strix1"), "gfx1201": (*AMD, "gfx1201"),
     "nvk-turing": (*NVIDIA, "162"), "nvk-ampere": (*NVIDIA, "172"), "adreno740": (*ADRENO, "740"),
+    "tgl": (*INTEL, "tgl"), "dg2": (*INTEL, "dg2"), "bmg": (*INTEL, "bmg"),  # Xe, Arc A, Arc B
     # The tiers of kernels below what the chip has.
     "navi31-t1": (*AMD, "navi31"), "navi31-t0": (*AMD, "navi31"),
 }
@@ -32,15 +34,19 @@ WORK = [
 TOKENS_MAX = 512
 HOT = ("matmul_", "qkv", "paged_attention")
 # The drivers' own names.
-REGISTERS = ("VGPRs", "Number of GPRs", "Registers used")
-OCCUPANCY = ("Subgroups per SIMD", "Max warps/SM", "Max Waves Per Core")
+REGISTERS = ("VGPRs", "Number of GPRs", "Registers used", "Max live registers")
+OCCUPANCY = ("Subgroups per SIMD", "Max warps/SM", "Max Waves Per Core", "Max dispatch width")
 CODE = ("Code size",)
-SPILLS = ("Spilled VGPRs", "Spills to memory", "STP Count")  # to memory; scalar ones go to other registers
+SPILLS = ("Spilled VGPRs", "Spills to memory", "STP Count", "Spills")  # to memory; scalar ones go to other registers
 # What is known to spill, at most so many, with this Mesa: debts, not to grow. Another one's spills are told and are no
 # error.
 KNOWN_MESA = "26.1.6"
 KNOWN = {("strix1", "paged_attention_matrix"): 23, ("adreno740", "paged_attention_decode"): 36,
-         ("adreno740", "matmul_vector"): 10}
+         ("adreno740", "matmul_vector"): 10,
+         # Intel's are of 32 or (bmg) 64 bytes, of a thread's 128. Attention of heads of 128 numbers keeps 6 KB of them for
+         # sums and queries; of 64 numbers half of that.
+         ("tgl", "paged_attention_decode"): 48, ("dg2", "paged_attention_decode"): 47, ("tgl", "matmul_tile"): 10,
+         ("dg2", "matmul_tile"): 7, ("bmg", "paged_attention_matrix"): 320}
 
 
 def first(statistics, names):
@@ -65,10 +71,13 @@ class Compiled:
         return self.shader.startswith(HOT)
 
 
-def compile_on(chip, prefix, bench):
+def compile_on(chip, prefix, intel_shim, bench):
     """The chip's tier, its kernels as dicts, and what went wrong."""
     driver, shim, variable, value = CHIPS[chip]
     libraries = os.path.join(prefix, "usr/lib/x86_64-linux-gnu")
+    shim_path = intel_shim if shim == "intel" else os.path.join(libraries, f"lib{shim}_noop_drm_shim.so")
+    if not shim_path:
+        return "", [], ["libintel_noop_drm_shim could not be built (the warning above)"]
     with tempfile.TemporaryDirectory() as folder:
         statistics = os.path.join(folder, "statistics")
         tier_cap = {"LLMRT_VULKAN_TIER": chip[-1]} if chip[-3:-1] == "-t" else {}
@@ -76,8 +85,7 @@ def compile_on(chip, prefix, bench):
                        "LLMRT_VULKAN_STATISTICS": statistics,
                        "VK_DRIVER_FILES": os.path.join(prefix, f"usr/share/vulkan/icd.d/{driver}_icd.json")}
         loader = [os.path.join(libraries, "ld-linux-x86-64.so.2"), "--preload",
-                  os.path.join(libraries, f"lib{shim}_noop_drm_shim.so"), "--library-path",
-                  f"{libraries}:/usr/lib/x86_64-linux-gnu"]
+                  shim_path, "--library-path", f"{libraries}:/usr/lib/x86_64-linux-gnu"]
         tier, errors = "", []
         for work in WORK:
             command = [*loader, bench, "pipelines", "-d", "vulkan:0", "--tokens-max", str(TOKENS_MAX), *work]
@@ -113,6 +121,7 @@ def table(results):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("prefix")
+    parser.add_argument("intel_shim", help="empty: there is none")
     parser.add_argument("bench")
     parser.add_argument("--json", help="every kernel with all that its driver says, by chip")
     parser.add_argument("chips", nargs="*", metavar="CHIP", help=", ".join(CHIPS))
@@ -123,13 +132,15 @@ def main():
     chips = options.chips or list(CHIPS)
     results = {}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        running = {chip: pool.submit(compile_on, chip, options.prefix, options.bench) for chip in chips}
+        running = {chip: pool.submit(compile_on, chip, options.prefix, options.intel_shim, options.bench)
+                   for chip in chips}
         for chip, future in running.items():
             results[chip] = future.result()
             print(f"{chip}: {len(results[chip][1])} kernels", file=sys.stderr)
     spills = table(results)
     errors = [f"{chip}: {error}" for chip, (_, _, of_chip) in results.items() for error in of_chip]
-    errors += [f"{chip}: no kernel's statistics" for chip, (_, records, _) in results.items() if not records]
+    errors += [f"{chip}: no kernel's statistics" for chip, (_, records, of_chip) in results.items()
+               if not records and not of_chip]
     if options.json:
         with open(options.json, "w") as file:
             json.dump({chip: {"tier": tier, "kernels": records} for chip, (tier, records, _) in results.items()}, file)

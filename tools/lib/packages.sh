@@ -7,6 +7,8 @@ build_packages=(build-essential cmake ninja-build ccache git ca-certificates pyt
   libfmt-dev libspdlog-dev libpcre2-dev libutf8proc-dev libxxhash-dev libcli11-dev)
 # Newer than Debian 12 has: from backports there, from the main archive on later releases.
 backports_packages=(libboost1.83-dev libboost-json1.83-dev catch2)
+# From there too, where they are asked for; libdrm's headers fit the libdrm that came with Mesa.
+backports_for_some=(mesa-vulkan-drivers libdrm-dev)
 # A Vulkan device without a GPU: Mesa's lavapipe.
 lavapipe_packages=(libvulkan1 mesa-vulkan-drivers)
 
@@ -56,7 +58,7 @@ install_packages() {
   as_root apt-get -qq "${options[@]}" update || warn "apt-get update: some lists could not be read"
   local from_main=() from_backports=() name
   for name in "${missing[@]}"; do
-    case " ${backports_packages[*]} mesa-vulkan-drivers " in
+    case " ${backports_packages[*]} ${backports_for_some[*]} " in
       *" $name "*) from_backports+=("$name") ;;
       *) from_main+=("$name") ;;
     esac
@@ -73,16 +75,16 @@ install_packages() {
   fi
 }
 
-# use_suite <suite>: points apt, through APT_CONFIG, at another suite of the same mirror, with folders and a (empty)
-# package state of its own. Nothing is installed; packages are only downloaded. Signatures are checked, ages are not: a
-# mirror that lags behind will do. Fails when the suite is not served.
+# use_suite <suite> [deb-src]: points apt, through APT_CONFIG, at another suite of the same mirror (or at its sources),
+# with folders and a (empty) package state of its own. Nothing is installed; packages are only downloaded. Signatures are
+# checked, ages are not: a mirror that lags behind will do. Fails when the suite is not served.
 use_suite() {
-  local suite=$1 dir=$cache_dir/apt/$1 mirror
+  local suite=$1 kind=${2:-deb} dir=$cache_dir/apt/$1${2:+-source} mirror
   mirror=$(debian_mirror)
   [[ -n $mirror && -f $debian_keyring ]] || return 1
   mkdir -p "$dir/lists/partial" "$dir/archives/partial"
   : >"$dir/status"
-  echo "deb [signed-by=$debian_keyring] $mirror $suite main" >"$dir/sources.list"
+  echo "$kind [signed-by=$debian_keyring] $mirror $suite main" >"$dir/sources.list"
   cat >"$dir/apt.conf" <<CONF
 Dir::Etc::SourceList "$dir/sources.list";
 Dir::Etc::SourceParts "-";
@@ -100,7 +102,7 @@ Acquire::Check-Valid-Until "false";
 Acquire::Retries "2";
 CONF
   export APT_CONFIG=$dir/apt.conf
-  apt-get -qq update >/dev/null 2>&1 && [[ -n $(apt-cache policy libc6 2>/dev/null) ]]
+  apt-get -qq update >/dev/null 2>&1 && [[ $kind == deb-src || -n $(apt-cache policy libc6 2>/dev/null) ]]
 }
 
 # unpack_debs <prefix> <deb>...: as if installed under the prefix.
