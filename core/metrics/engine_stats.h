@@ -63,6 +63,7 @@ struct EngineStats {
   uint64_t over_reserved_tokens = 0;  // reserved at admission and not used, of requests that ended
   uint64_t num_reclaims = 0;          // those that gave lent room back to a higher class
   uint64_t num_swaps = 0;             // of the preemptions, those whose keys and values go to the host tier
+  uint32_t overtaken_most = 0;  // times that others were admitted before a request that had not started; no baseline
   std::array<uint64_t, kNumFinishReasons> finished = {};  // by FinishReason
   Histogram ttft_s{latency_bounds_s()}, itl_s{latency_bounds_s()}, e2e_s{latency_bounds_s()};
   Histogram tpot_s{latency_bounds_s()};

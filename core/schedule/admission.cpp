@@ -15,7 +15,8 @@ constexpr uint32_t kTriesMax = 8;  // of requests of one lane that find no room,
 void Scheduler::Impl::admit(Lane lane, StepBudget* budget, TimeNs now) {
   bool reclaimed = false;
   uint32_t num_without_room = 0;
-  while (budget->admits && budget->chunk_tokens > 0 && num_without_room < kTriesMax) {
+  bool& is_closed = budget->is_closed[static_cast<size_t>(lane)];  // a lane may be asked twice in a round
+  while (budget->admits && !is_closed && budget->chunk_tokens > 0 && num_without_room < kTriesMax) {
     Sequence* sequence = pick_next(lane);
     if (sequence == nullptr) break;
     sequence->tried_in = num_rounds;
@@ -27,7 +28,7 @@ void Scheduler::Impl::admit(Lane lane, StepBudget* budget, TimeNs now) {
     if (admission == Admission::kDone) continue;
     const bool goes_first = sequence->state() == RequestState::kPreempted || is_aged(*sequence);
     if (admission == Admission::kLater) {
-      if (goes_first) break;
+      is_closed = goes_first;
     } else if (must_refuse(*sequence)) {
       refuse(*sequence, now);
     } else {

@@ -111,6 +111,7 @@ void Scheduler::Impl::yield_idle_beams(StepBudget* budget, TimeNs now) {
     Sequence& newest = *running.back();
     preempt(newest, next_or(newest).request.id, budget);
     budget->admits = true;
+    budget->is_closed = {};
     begin_admission();
     for (const Lane lane : order_for_room(now)) admit(lane, budget, now);
   }

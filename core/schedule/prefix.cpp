@@ -58,6 +58,7 @@ Sequence* Scheduler::Impl::pick_next(Lane lane) {
     if (++num_seen > kLookAhead) break;
     if (sequence->tried_in == num_rounds) continue;
     if (kv.has_cache() && waits_for_prefix(*sequence)) continue;
+    sequence->is_held = false;  // so from now on it counts who overtakes it
     if (is_aged(*sequence) || (best == nullptr && sequence->request.deadline_ns != 0)) return sequence;
     if (kv.has_cache() && !sequence->is_looked_up && queue.size() > 1) look_up(*sequence);
     if (best == nullptr || goes_before(*sequence, *best)) best = sequence;
@@ -74,7 +75,10 @@ bool Scheduler::Impl::waits_for_branch(Sequence& sequence) const {
   if (sequence.request.n == 1) return false;
   if (sequence.branch > 0 && sequence.state() == RequestState::kQueued) {
     const Sequence* former = find(sequence.request.id - 1);
-    if (former != nullptr && former->state() == RequestState::kQueued) return true;
+    if (former != nullptr && former->state() == RequestState::kQueued) {
+      sequence.is_held = true;
+      return true;
+    }
   }
   if (kv.num_groups() != 1) return false;
   const uint32_t wanted = std::min(sequence.reusable(), sequence.num_prompt);
@@ -126,12 +130,17 @@ PrefixMatch Scheduler::Impl::look_up(Sequence& sequence) const {
 }
 
 void Scheduler::Impl::count_overtaken(const Sequence& admitted) {
+  const auto count = [this](Sequence& sequence) {
+    ++sequence.num_overtaken;
+    const bool waits_for_turn = sequence.state() == RequestState::kQueued && config.batching == Batching::kContinuous;
+    if (waits_for_turn) stats.overtaken_most = std::max(stats.overtaken_most, sequence.num_overtaken);
+  };
   for (const auto& [place, sequence] : queue_of(admitted.lane())) {
     if (sequence == &admitted) break;
-    if (!sequence->is_held) ++sequence->num_overtaken;
+    if (!sequence->is_held) count(*sequence);
   }
   for (Sequence* sequence : passed_over)
-    if (sequence->lane() != admitted.lane()) ++sequence->num_overtaken;
+    if (sequence->lane() != admitted.lane()) count(*sequence);
 }
 
 // An adapter's id stands for its content: ids are not given twice. Without a prefix cache (but with a host tier, which

@@ -25,11 +25,12 @@ namespace llmrt {
 struct StepBudget {
   uint32_t tokens = 0;
   uint32_t samples = 0;
-  uint64_t bias_entries = 0;    // for rows that draw
-  uint32_t chunk_tokens = 0;    // of `tokens`, for rows that are behind by more than one
-  uint32_t recount_tokens = 0;  // payload for penalty counts
-  uint32_t shared_blocks = 0;   // payload for the tables of admitted sequences: what they take over
-  bool admits = true;           // nobody has yielded, and nobody whose turn it is waits for room
+  uint64_t bias_entries = 0;                   // for rows that draw
+  uint32_t chunk_tokens = 0;                   // of `tokens`, for rows that are behind by more than one
+  uint32_t recount_tokens = 0;                 // payload for penalty counts
+  uint32_t shared_blocks = 0;                  // payload for the tables of admitted sequences: what they take over
+  bool admits = true;                          // nobody has yielded, and nobody whose turn it is waits for room
+  std::array<bool, kNumLanes> is_closed = {};  // whose turn it is in that lane needs more of a step than is left
 };
 
 struct Scheduler::Impl {

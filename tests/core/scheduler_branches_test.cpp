@@ -90,6 +90,17 @@ copies
 )");
 }
 
+TEST_CASE("a branch that has waited for its prompt is overtaken 8 times at most, as anybody") {
+  std::string script = "config rows=1 context=1000 step=64 chunk=64\nadd 1 n=2 prompt=100 max=1\nplan\ncommit\n";
+  script += "plan\ncommit\n";
+  for (int i = 3; i < 20; ++i) script += fmt::format("add {} prompt=4 max=1\n", i);
+  for (int i = 3; i < 20; ++i) script += "plan\ncommit\n";
+  const std::string transcript = test::run_script(script);
+  INFO(transcript);
+  CHECK(transcript.find("  10[0,4)*") < transcript.find("  2[0,"));
+  CHECK(transcript.find("  2[0,") < transcript.find("  11[0,4)*"));
+}
+
 TEST_CASE("when the branch that computes the prompt ends, the next one takes its place") {
   check_script(R"(config pool=32 block=4 step=8
 add 1 prompt=12 max=2 n=3

@@ -341,6 +341,10 @@ std::string Simulation::check_cached(const Client& client) const {
 }
 
 std::string Simulation::after_tick() {
+  // 8 times, and then by those that are admitted in the same step after it came of age.
+  const uint32_t overtaken_max = 8 + engine_->config().sequences_max, overtaken = engine_->stats().overtaken_most;
+  if (overtaken > overtaken_max)
+    return fmt::format("a request was overtaken {} times, {} at most is the bound", overtaken, overtaken_max);
   for (const auto& client : clients_) {
     if (!client->arrived || client->refused) continue;
     const auto tell = [&](const std::string& what) { return fmt::format("request {}: {}", client->id, what); };
