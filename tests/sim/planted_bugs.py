@@ -110,6 +110,8 @@ BUGS = [
     ("moves are made twice", "core/kv/kv_space.cpp", "  stores_.clear();\n  loads_.clear();\n", ""),
     ("nobody comes of age", "core/schedule/prefix.cpp",
      "return sequence.num_overtaken >= kOvertakenMax;", "return sequence.num_overtaken > 1000000;"),
+    ("who came of age is passed over in the same round", "core/schedule/admission.cpp",
+     "      is_closed = goes_first;\n", "      if (goes_first) break;\n"),
     ("what needs no room later is admitted without", "core/schedule/admission.cpp",
      "if (reserves_all(config.on_exhaustion)) return sequence.positions_max();", ""),
     # branches
