@@ -82,6 +82,40 @@ Unit fetch_unit(Words w, uint row, uint columns, uint unit) {
   return u;
 }
 
+const bool kHasOffset = !kIsFloat && kEncoding != kEncQ8_0;
+const uint kScaleRun = kIsK ? 4 : kUnitVecs;  // vec4s of a unit that share a scale
+
+// vec4 `i` of a unit's quants (floats: of its numbers); a number is quant * scale + offset. `i` is known when compiled, so
+// that no other vec4 is made: a unit has a fifth of the words of its numbers.
+vec4 unit_quants(Unit u, uint unit, uint i) {
+  if (kEncoding == kEncF32) return uintBitsToFloat(u.quants);
+  if (kIsFloat) {
+    uint dtype = kEncoding == kEncF16 ? kF16 : kBF16;
+    return vec4(unpack16(u.quants[2u * i], dtype), unpack16(u.quants[2u * i + 1u], dtype));
+  }
+  if (kEncoding == kEncQ8_0) return signed_bytes_of(u.quants[i]);
+  uint w = i & 3u, part = i >> 2, chunk = unit >> 1 & 3u;
+  uint bytes = u.quants[w] >> 4u * part & 0x0f0f0f0fu;
+  if (kIs5) bytes |= fifth_bits(u.upper.x >> 4u * i);
+  if (kEncoding == kEncQ5_K) bytes |= (u.upper[w] >> (2u * chunk + part) & 0x01010101u) << 4;
+  // chunk = 2 * half + run parity; bit pairs of runs (parity) and (parity + 2) of the half.
+  if (kEncoding == kEncQ6_K) bytes |= (u.upper[w] >> (2u * (chunk & 1u) + 4u * part) & 0x03030303u) << 4;
+  return bytes_of(bytes);
+}
+
+// Scale and offset of vec4 `i`, of quantised weights.
+vec2 unit_scale(Unit u, uint unit, uint i) {
+  if (kEncoding == kEncQ8_0) return vec2(half_of(u.scales.x, unit >> 1), 0.0);
+  if (kHasMin) return unpackHalf2x16(u.scales.x);
+  if (kIs45) return half_of(u.scales.x, unit) * vec2(1.0, kIs5 ? -16.0 : -8.0);
+  uint block = unit >> 3, chunk = unit >> 1 & 3u, side = unit & 1u, part = i >> 2;
+  if (kEncoding == kEncQ6_K) {
+    int scale = bitfieldExtract(int(u.scales[part]), int((chunk & 1u) * 2u + side) * 8, 8);
+    return half_of(u.scales.z, block) * float(scale) * vec2(1.0, -32.0);
+  }
+  return k_scale_min(u.scales, 2u * chunk + part) * unpackHalf2x16(u.scales.x) * vec2(1.0, -1.0);
+}
+
 // The numbers of unit `unit` of a row.
 void expand_unit(Unit u, uint unit, out vec4 x[kUnitsMaxVecs]) {
   uvec4 q = u.quants;
@@ -95,54 +129,9 @@ void expand_unit(Unit u, uint unit, out vec4 x[kUnitsMaxVecs]) {
     x[1] = vec4(unpack16(q.z, dtype), unpack16(q.w, dtype));
     return;
   }
-  if (kEncoding == kEncQ8_0) {
-    float d = half_of(u.scales.x, unit >> 1);
-    [[unroll]] for (uint i = 0; i < 4; ++i) x[i] = d * signed_bytes_of(q[i]);
-    return;
-  }
-  uvec4 low = q & 0x0f0f0f0fu, high = q >> 4 & 0x0f0f0f0fu;
-  if (kIs45) {
-    if (kIs5) {
-      [[unroll]] for (uint i = 0; i < 4; ++i) {
-        low[i] |= fifth_bits(u.upper.x >> (4u * i));
-        high[i] |= fifth_bits(u.upper.x >> (16u + 4u * i));
-      }
-    }
-    vec2 dm = unpackHalf2x16(u.scales.x);
-    if (!kHasMin) {
-      dm.x = half_of(u.scales.x, unit);
-      dm.y = kIs5 ? -16.0 * dm.x : -8.0 * dm.x;
-    }
-    [[unroll]] for (uint i = 0; i < 4; ++i) {
-      x[i] = dm.x * bytes_of(low[i]) + dm.y;
-      x[i + 4] = dm.x * bytes_of(high[i]) + dm.y;
-    }
-    return;
-  }
-  uint block = unit >> 3, chunk = unit >> 1 & 3u, side = unit & 1u;
-  if (kEncoding == kEncQ6_K) {
-    // chunk = 2 * half + run parity; bit pairs of runs (parity) and (parity + 2) of the half.
-    low |= (u.upper >> (2u * (chunk & 1u)) & 0x03030303u) << 4;
-    high |= (u.upper >> (2u * (chunk & 1u) + 4u) & 0x03030303u) << 4;
-    int s = int((chunk & 1u) * 2u + side) * 8;
-    float d = half_of(u.scales.z, block);
-    float a = d * float(bitfieldExtract(int(u.scales.x), s, 8)), b = d * float(bitfieldExtract(int(u.scales.y), s, 8));
-    [[unroll]] for (uint i = 0; i < 4; ++i) {
-      x[i] = a * (bytes_of(low[i]) - 32.0);
-      x[i + 4] = b * (bytes_of(high[i]) - 32.0);
-    }
-    return;
-  }
-  if (kEncoding == kEncQ5_K) {
-    uvec4 bits = u.upper >> (2u * chunk);
-    low |= (bits & 0x01010101u) << 4;
-    high |= (bits >> 1 & 0x01010101u) << 4;
-  }
-  vec2 d = unpackHalf2x16(u.scales.x);
-  vec2 a = k_scale_min(u.scales, 2u * chunk) * d, b = k_scale_min(u.scales, 2u * chunk + 1u) * d;
-  [[unroll]] for (uint i = 0; i < 4; ++i) {
-    x[i] = a.x * bytes_of(low[i]) - a.y;
-    x[i + 4] = b.x * bytes_of(high[i]) - b.y;
+  [[unroll]] for (uint i = 0; i < kUnitVecs; ++i) {
+    vec2 scale = unit_scale(u, unit, i);
+    x[i] = scale.x * unit_quants(u, unit, i) + scale.y;
   }
 }
 

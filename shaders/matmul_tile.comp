@@ -16,17 +16,29 @@ layout(push_constant) uniform Push {
   uint result_first, result_columns;
 };
 
-const uint kTile = 64, kStep = 32, kStride = kTile + 4;
+const uint kTile = 64, kStep = 32;
 const uint kUnitsStep = 8 / kUnitVecs;
-shared float w_tile[kStep * kStride], x_tile[kStep * kStride];
+// [number of a row][row], 16 KB in all: four groups in 64 KB.
+shared float w_tile[kStep * kTile], x_tile[kStep * kTile];
+
+// Place of number 4 * vec of `row`; those after it are kTile apart. Each vec4 has the rows in another order, four together,
+// so that lanes that store different vec4s meet different banks.
+uint tile_at(uint vec, uint row) { return vec * 4u * kTile + (row ^ vec * 4u); }
 
 void load_weights(uint row_first, uint step) {
   for (uint i = gl_LocalInvocationID.x; i < kTile * kUnitsStep; i += gl_WorkGroupSize.x) {
     uint row = i / kUnitsStep, u = i % kUnitsStep;
-    vec4 w[kUnitsMaxVecs];
-    dequant_unit(weight, min(row_first + row, num_rows - 1u) * row_words, columns, step * kUnitsStep + u, w);
-    [[unroll]] for (uint v = 0; v < kUnitVecs; ++v)
-      [[unroll]] for (uint e = 0; e < 4; ++e) w_tile[((u * kUnitVecs + v) * 4u + e) * kStride + row] = w[v][e];
+    uint unit = step * kUnitsStep + u;
+    Unit fetched = fetch_unit(weight, min(row_first + row, num_rows - 1u) * row_words, columns, unit);
+    [[unroll]] for (uint v = 0; v < kUnitVecs; ++v) {
+      vec4 w = unit_quants(fetched, unit, v);
+      if (!kIsFloat) {
+        vec2 scale = unit_scale(fetched, unit, v);
+        w = scale.x * w + scale.y;
+      }
+      uint at = tile_at(u * kUnitVecs + v, row);
+      [[unroll]] for (uint e = 0; e < 4; ++e) w_tile[at + e * kTile] = w[e];
+    }
   }
 }
 
@@ -35,7 +47,8 @@ void load_x(uint col_first, uint num_cols, uint step) {
     uint col = i / 8u, v = i % 8u;
     uint at = unit_x(step * kUnitsStep + v / kUnitVecs, v % kUnitVecs);
     vec4 y = load4(x, min(col_first + col, num_cols - 1u) * (columns / 4u) + at, kXDType);
-    [[unroll]] for (uint e = 0; e < 4; ++e) x_tile[(v * 4u + e) * kStride + col] = y[e];
+    uint to = tile_at(v, col);
+    [[unroll]] for (uint e = 0; e < 4; ++e) x_tile[to + e * kTile] = y[e];
   }
 }
 
@@ -48,10 +61,12 @@ void main() {
     load_weights(row_first, step);
     load_x(col_first, num_cols, step);
     barrier();
-    for (uint k = 0; k < kStep; ++k) {
-      uint a = k * kStride + row, b = k * kStride + col;
-      vec4 w = vec4(w_tile[a], w_tile[a + 1u], w_tile[a + 2u], w_tile[a + 3u]);
-      [[unroll]] for (uint c = 0; c < 4; ++c) sums[c] += w * x_tile[b + c];
+    for (uint v = 0; v < kStep / 4u; ++v) {
+      uint a = tile_at(v, row), b = tile_at(v, col);
+      [[unroll]] for (uint e = 0; e < 4; ++e, a += kTile, b += kTile) {
+        vec4 w = vec4(w_tile[a], w_tile[a + 1u], w_tile[a + 2u], w_tile[a + 3u]);
+        [[unroll]] for (uint c = 0; c < 4; ++c) sums[c] += w * x_tile[b + c];
+      }
     }
     barrier();
   }

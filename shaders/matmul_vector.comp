@@ -32,19 +32,51 @@ float team_sum(float sum) {
 uint rows[kRows];  // first words
 float sums[kRows][kCols];
 
-// Adds the products of one unit of every row; its vec4s lie in pairs (f32: alone).
-void multiply(uint unit, vec4 w[kRows][kUnitsMaxVecs]) {
-  [[unroll]] for (uint c = 0; c < kCols; ++c) {
-    uint from = c * (columns / 4u);
-    if (kUnitVecs == 1) {
-      vec4 y = load4(x, from + unit_x(unit, 0u), kXDType);
-      [[unroll]] for (uint r = 0; r < kRows; ++r) sums[r][c] += dot(w[r][0], y);
-      continue;
+// Scales are applied to sums of products, not to numbers, where that is less work: offsets then need sums of x.
+const bool kFewCols = kCols <= 2, kSavesWork = kFewCols || !kHasOffset, kLateScale = kSavesWork && !kIsFloat;
+
+// Adds the products of one unit of every row, two of its vec4s at a time (f32: the only one), so that few numbers of it
+// are there at once.
+void multiply(uint unit, Unit units[kRows]) {
+  float parts[kRows][kCols], x_sums[kCols];
+  [[unroll]] for (uint i = 0; i < kUnitVecs; i += 2) {
+    [[unroll]] for (uint c = 0; c < kCols && i % kScaleRun == 0; ++c) {
+      x_sums[c] = 0.0;
+      [[unroll]] for (uint r = 0; r < kRows; ++r) parts[r][c] = 0.0;
     }
-    [[unroll]] for (uint i = 0; i < kUnitVecs; i += 2) {
-      vec4 y, z;
-      load8(x, from + unit_x(unit, i), kXDType, y, z);
-      [[unroll]] for (uint r = 0; r < kRows; ++r) sums[r][c] += dot(w[r][i], y) + dot(w[r][i + 1], z);
+    vec4 w[kRows][2];
+    [[unroll]] for (uint r = 0; r < kRows; ++r) {
+      w[r][0] = unit_quants(units[r], unit, i);
+      w[r][1] = kUnitVecs > 1 ? unit_quants(units[r], unit, i + 1u) : vec4(0.0);
+      if (kIsFloat || kLateScale) continue;
+      vec2 scale = unit_scale(units[r], unit, i);
+      w[r][0] = scale.x * w[r][0] + scale.y;
+      w[r][1] = scale.x * w[r][1] + scale.y;
+    }
+    [[unroll]] for (uint c = 0; c < kCols; ++c) {
+      uint at = c * (columns / 4u) + unit_x(unit, i);
+      vec4 y, z = vec4(0.0);
+      if (kUnitVecs == 1)
+        y = load4(x, at, kXDType);
+      else
+        load8(x, at, kXDType, y, z);
+      [[unroll]] for (uint r = 0; r < kRows; ++r) {
+        float product = dot(w[r][0], y);
+        if (kUnitVecs > 1) product += dot(w[r][1], z);
+        if (kLateScale)
+          parts[r][c] += product;
+        else
+          sums[r][c] += product;
+      }
+      if (kLateScale && kHasOffset) x_sums[c] += dot(y + z, vec4(1.0));
+    }
+    if (!kLateScale || (i + 2) % kScaleRun != 0) continue;
+    [[unroll]] for (uint r = 0; r < kRows; ++r) {
+      vec2 scale = unit_scale(units[r], unit, i);
+      [[unroll]] for (uint c = 0; c < kCols; ++c) {
+        sums[r][c] += scale.x * parts[r][c];
+        if (kHasOffset) sums[r][c] += scale.y * x_sums[c];
+      }
     }
   }
 }
@@ -52,11 +84,11 @@ void multiply(uint unit, vec4 w[kRows][kUnitsMaxVecs]) {
 // Units first, first + stride, ... (kCount of them), all weights loaded ahead of all products.
 #define ACCUMULATE(kCount, first, stride)                                       \
   {                                                                             \
-    vec4 w[kCount][kRows][kUnitsMaxVecs];                                       \
-    [[unroll]] for (uint u = 0; u < kCount; ++u)                                \
+    Unit u[kCount][kRows];                                                      \
+    [[unroll]] for (uint n = 0; n < kCount; ++n)                                \
       [[unroll]] for (uint r = 0; r < kRows; ++r)                               \
-        dequant_unit(weight, rows[r], columns, (first) + u * (stride), w[u][r]); \
-    [[unroll]] for (uint u = 0; u < kCount; ++u) multiply((first) + u * (stride), w[u]); \
+        u[n][r] = fetch_unit(weight, rows[r], columns, (first) + n * (stride)); \
+    [[unroll]] for (uint n = 0; n < kCount; ++n) multiply((first) + n * (stride), u[n]); \
   }
 
 void main() {
@@ -71,7 +103,7 @@ void main() {
     rows[r] = min(team * kRows + r, num_rows - 1u) * row_words;
     [[unroll]] for (uint c = 0; c < kCols; ++c) sums[r][c] = 0.0;
   }
-  uint units = num_units(columns), batch = kUnroll * num_lanes, whole = units / batch * batch;
+  uint units = num_units(columns), batch = kUnroll * num_lanes, whole = kUnroll > 1 ? units / batch * batch : 0u;
   for (uint unit = lane; unit < whole; unit += batch) ACCUMULATE(kUnroll, unit, num_lanes)
   for (uint unit = whole + lane; unit < units; unit += num_lanes) ACCUMULATE(1, unit, 0)
   [[unroll]] for (uint r = 0; r < kRows; ++r) {
