@@ -173,6 +173,17 @@ uint32_t count_cores(const Instance& instance, VkPhysicalDevice physical, const 
   return 16;
 }
 
+// AMD's drivers alone tell. Some count registers of lanes by 32, some by 64.
+uint32_t count_simd_registers(const Instance& instance, VkPhysicalDevice physical,
+                              const std::set<std::string>& extensions) {
+  if (!extensions.count(VK_AMD_SHADER_CORE_PROPERTIES_EXTENSION_NAME)) return 0;
+  VkPhysicalDeviceShaderCorePropertiesAMD amd{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_PROPERTIES_AMD};
+  VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+  properties.pNext = &amd;
+  instance.GetPhysicalDeviceProperties2(physical, &properties);
+  return amd.vgprsPerSimd * amd.wavefrontSize / 64;
+}
+
 Candidate inspect(const Instance& instance, VkPhysicalDevice physical) {
   Candidate candidate;
   candidate.physical = physical;
@@ -213,6 +224,7 @@ Candidate inspect(const Instance& instance, VkPhysicalDevice physical) {
   if (statistics_path && extensions.count(VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME) > 0)
     traits.statistics_path = statistics_path;
   traits.num_cores = std::max(count_cores(instance, physical, extensions), 1u);
+  traits.simd_registers = count_simd_registers(instance, physical, extensions);
   traits.shared_bytes = core.limits.maxComputeSharedMemorySize;
   traits.range_bytes = std::min<uint64_t>({v13.maxBufferSize, v11.maxMemoryAllocationSize, kRangeBytesMax}) & ~0xffffull;
   traits.timestamp_ns = core.limits.timestampPeriod;

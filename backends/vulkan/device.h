@@ -39,6 +39,7 @@ struct Traits {
   bool asks_subgroup_size = false;  // kernels can ask for theirs; else the device has no other size
   uint32_t lane_registers = 256;    // 32-bit numbers that a lane has room for; more are spilled to memory
   uint32_t num_cores = 16;     // multiprocessors or compute units; a guess where the driver does not say
+  uint32_t simd_registers = 0;  // of each of 64 lanes, which the subgroups of a SIMD share; 0: the driver does not say
   uint32_t shared_bytes = 0;
   uint64_t range_bytes = 0;    // largest buffer, and so the largest tensor
   uint32_t matrix_m = 0, matrix_n = 0, matrix_k = 0;  // kMatrix: the shape in use
@@ -48,6 +49,15 @@ struct Traits {
   std::string statistics_path;  // of compiled kernels; empty: not wanted, or the driver has none
   uint64_t memory_bytes = 0, memory_free_bytes = 0;  // of the heap that holds device memory
 };
+
+// Intel's: shapes made elsewhere would spill.
+inline bool has_small_lanes(const Traits& traits) {
+  return traits.lane_registers < 256;
+}
+// AMD's GCN: at most half of what its later ones have, so that shapes made elsewhere leave a SIMD one or two subgroups.
+inline bool has_small_simds(const Traits& traits) {
+  return traits.simd_registers > 0 && traits.simd_registers <= 256;
+}
 
 struct Candidate {
   VkPhysicalDevice physical = VK_NULL_HANDLE;

@@ -64,7 +64,7 @@ Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, ui
                      bool batch_invariant) {
   const bool is_nvidia = traits.driver.starts_with("NVIDIA");
   const uint32_t slices = rows <= 16 && columns % 128 == 0 && !batch_invariant ? 2 : 1;
-  const Tile tile = traits.lane_registers < 256     ? choose_small_tile(rows, slices)
+  const Tile tile = has_small_lanes(traits)         ? choose_small_tile(rows, slices)
                     : rows <= 16                    ? Tile{64, 16, 16, 16, slices, 2}
                     : rows <= 32                    ? Tile{128, 32, 16, 32, 1, 2}
                     : rows <= 64 || batch_invariant ? Tile{128, 64, 32, 32, 1, 2}
@@ -110,14 +110,16 @@ uint32_t invariant_splits(const Traits& traits, std::vector<Choice>* choices) {
 }
 
 // Weight rows of a team of matmul_vector, and units of each that a lane has in flight. Measured on an H200 with one row
-// of x: f16 2,638 GB/s with 1 x 8 (4 x 1: 2,153), q4_0 best with 2 x 2.
+// of x: f16 2,638 GB/s with 1 x 8 (4 x 1: 2,153), q4_0 best with 2 x 2. Where registers are few, no more than leave a
+// SIMD four subgroups, which with two units a lane have several times the bytes under way that such memories need.
 struct VectorShape {
   uint32_t team_rows, unroll;
 };
 VectorShape vector_shape(const Traits& traits, Encoding encoding, uint32_t rows) {
   // A unit of quants becomes 32 numbers for each row.
-  if (traits.lane_registers < 256 && (is_quantized(encoding) || rows > 2)) return {traits.lane_registers / 64, 1};
-  if (traits.lane_registers < 256) return {1, 4};
+  if (has_small_lanes(traits) && (is_quantized(encoding) || rows > 2)) return {traits.lane_registers / 64, 1};
+  if (has_small_lanes(traits)) return {1, 4};
+  if (has_small_simds(traits) && is_quantized(encoding)) return {2, 1};
   if (rows > 2) return {rows <= 4 ? 4u : 2u, 1};
   if (!is_quantized(encoding)) return {1, 8};
   return {2, 2};

@@ -8,7 +8,7 @@
 namespace llmrt::vulkan {
 namespace {
 
-constexpr uint32_t kDecodeHeadsMax = 8;  // query heads that it keeps in registers
+constexpr uint32_t kDecodeHeadsMax = 8, kDecodeHeadsMaxFew = 4;  // query heads that it keeps in registers
 
 struct Choice {
   const char* shader;
@@ -16,10 +16,6 @@ struct Choice {
   std::vector<uint32_t> constants;  // beyond those of paged.glsl
   uint32_t tile_rows;
 };
-
-bool has_few_registers(const Traits& traits) {
-  return traits.lane_registers < 256;
-}
 
 // The kernel for any item.
 Choice choose(const Traits& traits, const OpList& list, uint32_t head_dim) {
@@ -29,7 +25,7 @@ Choice choose(const Traits& traits, const OpList& list, uint32_t head_dim) {
     return {"paged_attention_lanes", 8, {row_vecs}, 8 * row_vecs};
   }
   // Tiles of q, k and v within 32 KiB of shared memory.
-  const bool few = has_few_registers(traits);
+  const bool few = has_small_lanes(traits);
   const uint32_t rows = head_dim <= (few ? 64 : 128) ? 16 : 8, keys = few ? 8 : rows;
   return {"paged_attention_tile", 128, {rows, keys}, rows};
 }
@@ -38,10 +34,12 @@ Choice choose(const Traits& traits, const OpList& list, uint32_t head_dim) {
 bool has_decode_kernel(const Traits& traits, uint32_t head_dim) {
   return traits.tier >= Tier::kSubgroup && !traits.cpu_kernels && head_dim / 8 <= traits.subgroup_size;
 }
-// One or two rows leave most of a device idle whatever their splits. Shared memory holds values that subgroups merge.
+// One or two rows leave most of a device idle whatever their splits; where registers are few, one group of 8 would take
+// a core alone. Shared memory holds values that subgroups merge.
 uint32_t decode_subgroups(const Traits& traits, const OpList& list, uint32_t heads, uint32_t head_dim) {
-  uint32_t subgroups = list.num_tokens <= 2 && !list.batch_invariant && !traits.is_cpu ? 8 : 4;
-  if (has_few_registers(traits)) subgroups *= 2;  // as their batches are small
+  const bool is_wide = list.num_tokens <= 2 && !list.batch_invariant && !traits.is_cpu && !has_small_simds(traits);
+  uint32_t subgroups = is_wide ? 8 : 4;
+  if (has_small_lanes(traits)) subgroups *= 2;  // as their batches are small
   while (subgroups > 1 && subgroups * heads * (head_dim + 2) * 4 > traits.shared_bytes) subgroups /= 2;
   return subgroups;
 }
@@ -61,11 +59,13 @@ Choice choose_decode(const Traits& traits, const OpList& list, uint32_t head_dim
             heads};
   }
   // Two heads spill a little on lanes of 64 registers; by the compiler's cycles one at a time takes 1.7 times as long.
-  const bool few = has_few_registers(traits);
-  const uint32_t heads_max = few ? traits.lane_registers / 32 : kDecodeHeadsMax;
+  const uint32_t heads_max = has_small_lanes(traits)   ? traits.lane_registers / 32
+                             : has_small_simds(traits) ? kDecodeHeadsMaxFew
+                                                       : kDecodeHeadsMax;
   const uint32_t heads = std::min(group_heads, heads_max), key_lanes = std::bit_ceil(head_dim / 8);
   // Queries and values of many heads leave fewer registers for keys under way.
-  const uint32_t batch = few ? 1 : heads <= 4 ? 4 : 2, merge_batch = few ? 2 : 8;
+  const uint32_t batch = has_small_lanes(traits) || has_small_simds(traits) ? 1 : heads <= 4 ? 4 : 2;
+  const uint32_t merge_batch = has_small_lanes(traits) ? 2 : 8;
   const uint32_t subgroups = decode_subgroups(traits, list, heads, head_dim);
   return {"paged_attention_decode",
           subgroups * traits.subgroup_size,
@@ -91,13 +91,20 @@ bool has_matrix_kernel(const Traits& traits, uint32_t head_dim) {
          traits.subgroup_size <= 4 * traits.matrix_m;
 }
 // Each key and value that is loaded serves as many rows as registers last for: two fragments of them where a lane has
-// 255 (NVIDIA), else more subgroups, as long as items have rows for them and shared memory lasts. Four fit in 32 KiB.
+// 255 (NVIDIA), else more subgroups, as long as items have rows for them, shared memory lasts and, where the driver
+// says, registers: queries and outputs of a head of 128 in 64 lanes with what passes by take some 160 (several
+// lanes hold the same number of a query), and two SIMDs hold a group. Four subgroups fit in 32 KiB.
 Choice choose_matrix(const Traits& traits, uint32_t head_dim, uint32_t item_rows) {
   const bool many_registers = traits.driver.starts_with("NVIDIA");
-  MatrixTile tile = many_registers ? MatrixTile{4, 2, 16} : MatrixTile{8, 1, has_few_registers(traits) ? 16u : 32u};
+  MatrixTile tile = many_registers ? MatrixTile{4, 2, 16} : MatrixTile{8, 1, has_small_lanes(traits) ? 16u : 32u};
   const uint32_t rows = tile.row_frags * traits.matrix_m;
-  while (tile.subgroups > 4 &&
-         (item_rows <= tile.subgroups / 2 * rows || shared_bytes(traits, tile, head_dim) > traits.shared_bytes))
+  const auto spills = [&] {
+    const uint32_t lane_registers = head_dim + 32, subgroups_simd = tile.subgroups / 2;
+    return traits.simd_registers > 0 &&
+           lane_registers * subgroups_simd * traits.subgroup_size > traits.simd_registers * 64;
+  };
+  while (tile.subgroups > 4 && (item_rows <= tile.subgroups / 2 * rows || spills() ||
+                                shared_bytes(traits, tile, head_dim) > traits.shared_bytes))
     tile.subgroups /= 2;
   return {"paged_attention_matrix",
           tile.subgroups * traits.subgroup_size,
