@@ -65,6 +65,21 @@ Error row_error(uint32_t flags) {
   return make_error(ErrorCode::kEmptySupport, "no token is left to draw: logit bias and bans removed all of them");
 }
 
+// A log-probability is at most 0, but for rounding. Whatever else a device gives is wrong, and so may be all that it
+// computed for the row.
+std::optional<Error> logprob_error(TokenId token, float logprob) {
+  constexpr float kRounding = 0.01f;
+  if (logprob <= kRounding) return std::nullopt;
+  return make_error(ErrorCode::kInternal, "the device's log-probability of token {}: expected at most 0, found {}",
+                    token, logprob);
+}
+std::optional<Error> logprob_error(const SampleResult& result, float logprob, const LogprobRow& alternatives) {
+  std::optional<Error> error = logprob_error(result.token, logprob);
+  for (const LogprobRow::Entry& entry : alternatives.entries)
+    if (!error && entry.token >= 0) error = logprob_error(entry.token, entry.logprob);
+  return error;
+}
+
 }  // namespace
 
 struct Engine::Impl {
@@ -254,6 +269,8 @@ Verdict Engine::Impl::judge_row(const PlanRow& row, const PlanSample& sample, co
   if (sample.logprobs && alternatives && branch.has_logprobs) {
     verdict.has_logprob = true;
     verdict.logprob = is_drawn && branch.is_processed ? result.processed_logprob : result.logprob;
+    if (std::optional<Error> error = logprob_error(result, verdict.logprob, *alternatives))
+      return {.finish = FinishReason::kError, .error = std::move(error)};
     for (const LogprobRow::Entry& entry : alternatives->entries)  // best first, always as many as a row has
       if (entry.token >= 0 && verdict.top_logprobs.size() < branch.num_alternatives)
         verdict.top_logprobs.push_back({entry.token, entry.logprob});

@@ -3,6 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <limits>
 #include <map>
 #include <sstream>
 
@@ -44,12 +45,13 @@ struct Running {
     engine->set_log(stream_log(lines, LogLevel::kInfo));
   }
   Result<RequestId> submit(size_t num_prompt, uint32_t max_tokens,
-                           RequestClass request_class = RequestClass::kInteractive) {
+                           RequestClass request_class = RequestClass::kInteractive, int logprobs = -1) {
     Request request;
     request.prompt.assign(num_prompt, 5 + static_cast<int32_t>(sinks.size()));  // each its own text
     request.max_tokens = max_tokens;
     request.stop.ignore_eos = true;
     request.request_class = request_class;
+    request.sampling.logprobs = logprobs;
     request.sink = sinks.emplace_back(std::make_shared<Sink>());
     return engine->submit(std::move(request));
   }
@@ -79,6 +81,23 @@ TEST_CASE("every preemption leaves a line that says who, what was lost and for w
   CHECK_THAT(run.lines.str(), ContainsSubstring("request 2 preempted (time 1): 32 computed tokens and 2 blocks given "
                                                 "back, to be recomputed (swap 0.0 ms, recompute "));
   CHECK_THAT(run.lines.str(), ContainsSubstring(" ms); request 1 needs a block\n"));
+}
+
+TEST_CASE("a log-probability above 0 is an error of its request and not an answer") {
+  for (const float wrong : {0.0f, 6.5f, std::numeric_limits<float>::quiet_NaN()}) {
+    Running run({.best_logprob = wrong});
+    REQUIRE(run.submit(8, 4, RequestClass::kInteractive, 1).ok());
+    REQUIRE(run.submit(8, 4).ok());
+    run.run();
+    CHECK(run.sinks[1]->finish == FinishReason::kLength);
+    if (wrong == 0) {
+      CHECK(run.sinks[0]->finish == FinishReason::kLength);
+      continue;
+    }
+    REQUIRE(run.sinks[0]->finish == FinishReason::kError);
+    CHECK(run.sinks[0]->error->code == ErrorCode::kInternal);
+    CHECK_THAT(run.sinks[0]->error->message, ContainsSubstring("expected at most 0, found "));
+  }
 }
 
 // Steps take 0.11 ms, and the clock moves only as the engine sleeps.

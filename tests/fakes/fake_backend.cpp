@@ -302,6 +302,7 @@ Status FakeBackend::run_sample(const SampleInputs& in, bool want_logprobs, StepO
     output->results.push_back(result);
     if (!want_logprobs) continue;
     output->logprobs.push_back(record.flags & kSampleLogprobs ? best_logprobs(hidden) : LogprobRow());
+    output->logprobs.back().entries[0].logprob += config_.best_logprob;
   }
   return {};
 }

@@ -18,6 +18,7 @@ struct FakeBackendConfig {
   double token_ms = 0.01, key_ms = 1e-5, move_ms = 0.01;  // what a step says that it took, beside 0.1
   bool batch_invariant = true;                            // what it says of itself; it always is
   uint64_t lost_at_submit = 0;  // this submission (from 1) and all later calls say device_lost; 0 = never
+  float best_logprob = 0;       // added to the best alternative of each row
 };
 
 class FakeBackend : public Backend {
