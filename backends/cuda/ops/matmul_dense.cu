@@ -364,7 +364,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 Cut cut_of(uint32_t outs, uint32_t columns, uint32_t row_tiles, uint32_t pairs) {
-  Cut cut{ceil_div(outs, kPairOuts), ceil_div(columns, kColumns), row_tiles, pairs / row_tiles, 0};
+  constexpr uint32_t kStepsMin = 4;  // of a group; each must have one
+  Cut cut{ceil_div(outs, kPairOuts), ceil_div(columns, kColumns), row_tiles, 0, 0};
+  cut.groups = std::clamp(cut.tiles * cut.steps / kStepsMin, 1u, pairs / row_tiles);
   // Where each tile can be for the same number of groups, they need not share more than that.
   const uint32_t even = cut.tiles <= cut.groups ? cut.groups / cut.tiles * cut.tiles : cut.groups;
   if (even * 16 >= cut.groups * 15) cut.groups = even;
