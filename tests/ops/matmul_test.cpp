@@ -118,6 +118,7 @@ TEST_CASE("matmul of f16 weights divides the steps of any number of outputs betw
     const WeightGroupId group = suite.add_group({suite.add_weight(Encoding::kF16, n, k, rng)}, bias, rng);
     for (uint32_t r : rows) suite.cases.push_back(matmul_case(suite, group, r, bucket_of(r), DType::kF16, rng));
   };
+  add(67, 96, false, {65, 130});
   add(300, 1160, false, {66, 100, 150, 190, 210, 250, 400});
   add(837, 512, true, {80, 140, 270});
   add(2100, 320, false, {90, 300, 600});
@@ -142,8 +143,19 @@ TEST_CASE("matmul makes what stands behind it at every number of rows", "[matmul
     add(encoding, Behind::kGate, 14000, 256, {24, 40, 100, 140});
     add(encoding, Behind::kNorm, 1000, 4096, {24, 40, 100, 140});
   }
-  add(Encoding::kF16, Behind::kGate, 1200, 256, {70, 140, 200, 300});
-  add(Encoding::kF16, Behind::kNorm, 700, 512, {70, 140, 200, 300});
+  run(suite);
+}
+
+TEST_CASE("matmul of f16 weights makes what stands behind the many rows of a prompt", "[matmul]") {
+  auto rng = test_rng("matmul f16 behind");
+  Suite suite;
+  for (const auto& [behind, n, k] : {std::tuple{Behind::kGate, 1200u, 256u}, {Behind::kNorm, 700u, 512u}}) {
+    const double deviation = 1 / std::sqrt(static_cast<double>(k));
+    const WeightGroupId group = suite.add_group({suite.add_weight(Encoding::kF16, n, k, rng, deviation)}, false, rng);
+    const WeightId norm = suite.add_weight(Encoding::kF32, 1, n, rng);
+    for (uint32_t r : {70, 140, 200, 300})
+      suite.cases.push_back(fused_case(suite, group, behind, norm, r, bucket_of(r), rng));
+  }
   run(suite);
 }
 
