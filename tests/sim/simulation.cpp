@@ -322,7 +322,7 @@ std::string Simulation::check_cached(const Client& client) const {
   if (client.cached_tokens == 0) return "";
   const Request& own = client.plan->request;
   if (engine_->config().prefix_cache == PrefixCacheKind::kOff) return "cached tokens without a cache";
-  if (own.sampling.prompt_logprobs) return "prompt tokens that are scored were not computed";
+  if (own.sampling.prompt_logprobs && own.prompt.size() > 1) return "prompt tokens that are scored were not computed";
   std::vector<int32_t> wanted = own.prompt;
   wanted.insert(wanted.end(), own.begun.begin(), own.begun.end());
   if (client.cached_tokens >= wanted.size()) return "no token of the prompt was computed";
