@@ -13,8 +13,8 @@
 namespace llmrt::test {
 namespace {
 
-constexpr int kIdleTicksMax = 1000;  // without any event: it is stuck
-constexpr uint64_t kStepsMin = 200;  // of a run, on as many engines as it takes where devices are lost
+constexpr int kIdleTicksMax = 1000;   // without any event: it is stuck
+constexpr uint64_t kStepsMin = 200;   // of a run, on as many engines as it takes where devices are lost
 constexpr uint32_t kWavesMax = 5000;  // where most requests are refused
 
 template <typename T>
