@@ -334,7 +334,9 @@ std::string Simulation::check_cached(const Client& client) const {
       continue;
     std::vector<int32_t> text = theirs.prompt;
     text.insert(text.end(), other->alone.tokens.begin(), other->alone.tokens.end());
-    known = std::max(known, static_cast<size_t>(std::ranges::mismatch(wanted, text).in1 - wanted.begin()));
+    size_t common = static_cast<size_t>(std::ranges::mismatch(wanted, text).in1 - wanted.begin());
+    if (theirs.beam && common >= theirs.prompt.size()) common += theirs.max_tokens;  // beams that are not its answer
+    known = std::max(known, common);
   }
   return client.cached_tokens <= known ? ""
                                        : fmt::format("{} tokens cached, others know {}", client.cached_tokens, known);
