@@ -100,9 +100,6 @@ Result<std::unique_ptr<Backend>> CudaBackend::open(uint32_t device_idx, const De
 #if defined(LLMRT_CUDA_90A)
   const char* warpgroups = std::getenv("LLMRT_CUDA_WARPGROUPS");  // 0: by the kernels of every other device
   backend->context_.has_warpgroups = major == 9 && minor == 0 && !(warpgroups && std::string_view(warpgroups) == "0");
-  // 1: our own products of f16 weights for many rows in place of cuBLAS's; not measured yet.
-  const char* dense = std::getenv("LLMRT_CUDA_DENSE");
-  backend->context_.has_dense = backend->context_.has_warpgroups && dense && std::string_view(dense) == "1";
 #endif
   // A kernel may start while its predecessor ends (see launch.cuh); 0 turns it off, to find out what it does.
   const char* dependent = std::getenv("LLMRT_CUDA_DEPENDENT_LAUNCH");

@@ -57,7 +57,6 @@ struct OpContext {
   uint32_t shared_bytes_max = 0;  // of a block
   bool has_clusters = false;      // compute capability 9
   bool has_bulk_copies = false;   // from there on too
-  bool has_dense = false;         // matmul_dense in place of cuBLAS, where it can
   bool has_warpgroups = false;    // the device is of compute capability 9.0 and the build has code for sm_90a
 
   const OpList* list = nullptr;

@@ -46,22 +46,4 @@ Result<RowMap> make_row_map(const void* base, uint64_t num_rows, uint32_t column
   return map;
 }
 
-Result<RowMap> make_row_pair_map(const void* base, uint64_t num_rows, uint32_t columns, uint32_t box_rows) {
-  static const Result<Encode> encode = find_encode();
-  if (!encode) return encode.error();
-  constexpr uint32_t kEight = 8;
-  const uint64_t row_bytes = uint64_t{columns} * 2;
-  const uint64_t sizes[4] = {columns, kEight, 2, num_rows / kEight};
-  const uint64_t strides[3] = {row_bytes, num_rows * row_bytes, kEight * row_bytes};
-  const uint32_t box[4] = {64, kEight, 2, box_rows / kEight};
-  const uint32_t steps[4] = {1, 1, 1, 1};
-  RowMap map;
-  const int code = (*encode)(&map, kFloat16, 4, const_cast<void*>(base), sizes, strides, box, steps, kNoInterleave,
-                             kSwizzle128, kPromote256, kZeros);
-  if (code != 0)
-    return make_error(ErrorCode::kUnsupported, "a map of twice {} rows of {} numbers, {} at a time: the driver says {}",
-                      num_rows, columns, box_rows, code);
-  return map;
-}
-
 }  // namespace llmrt::cuda

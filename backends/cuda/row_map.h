@@ -18,8 +18,5 @@ struct alignas(64) RowMap {
 // where `columns` is one too (copy_boxes). Errors: unsupported, with the driver's code.
 Result<RowMap> make_row_map(const void* base, uint64_t num_rows, uint32_t columns, uint32_t box_rows,
                             uint32_t box_columns = 64);
-// Of two matrices of so many rows, a multiple of 8, the second behind the first: a copy takes `box_rows` rows, a
-// multiple of 8, and 64 columns of both (copy_row_pairs). Otherwise as above.
-Result<RowMap> make_row_pair_map(const void* base, uint64_t num_rows, uint32_t columns, uint32_t box_rows);
 
 }  // namespace llmrt::cuda

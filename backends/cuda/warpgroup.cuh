@@ -113,17 +113,6 @@ __device__ inline void copy_boxes(void* shared, const RowMap& map, uint32_t colu
       "l"(words), "r"(shared_address(barrier)), "r"(0), "r"(row), "r"(column / 64)
       : "memory");
 }
-// Of a map of pairs (make_row_pair_map): rows [row, row + box_rows) of both halves, eight of the one and eight of the
-// other in turn, and columns [column, column + 64), as product_operand wants them. By one thread.
-__device__ inline void copy_row_pairs(void* shared, const RowMap& map, uint32_t column, uint32_t row,
-                                      uint64_t* barrier) {
-  const auto* words = &map;
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %4, %5}], "
-      "[%2];" ::"r"(shared_address(shared)),
-      "l"(words), "r"(shared_address(barrier)), "r"(column), "r"(0), "r"(row / 8)
-      : "memory");
-}
 // A map that copies will use soon. By one thread.
 __device__ inline void prefetch_map(const RowMap& map) {
   const auto* words = &map;
@@ -173,39 +162,19 @@ __device__ inline uint64_t product_operand(uint32_t start, uint32_t tile_bytes) 
 
 // The registers of d as an asm statement's first operands, and their places in its text.
 #define LLMRT_SUM(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
-#define LLMRT_SUMS_4(i) LLMRT_SUM(i), LLMRT_SUM(i + 1), LLMRT_SUM(i + 2), LLMRT_SUM(i + 3)
-#define LLMRT_SUMS_8 LLMRT_SUMS_4(0), LLMRT_SUMS_4(4)
-#define LLMRT_SUMS_12 LLMRT_SUMS_8, LLMRT_SUMS_4(8)
-#define LLMRT_SUMS_14 LLMRT_SUMS_12, LLMRT_SUM(12), LLMRT_SUM(13)
-#define LLMRT_SUMS_16 LLMRT_SUMS_12, LLMRT_SUMS_4(12)
-#define LLMRT_SUMS_20 LLMRT_SUMS_16, LLMRT_SUMS_4(16)
-#define LLMRT_SUMS_24 LLMRT_SUMS_20, LLMRT_SUMS_4(20)
-#define LLMRT_SUMS_28 LLMRT_SUMS_24, LLMRT_SUMS_4(24)
-#define LLMRT_SUMS_32 LLMRT_SUMS_28, LLMRT_SUMS_4(28)
+#define LLMRT_SUMS_8 \
+  LLMRT_SUM(0), LLMRT_SUM(1), LLMRT_SUM(2), LLMRT_SUM(3), LLMRT_SUM(4), LLMRT_SUM(5), LLMRT_SUM(6), LLMRT_SUM(7)
+#define LLMRT_SUMS_14 \
+  LLMRT_SUMS_8, LLMRT_SUM(8), LLMRT_SUM(9), LLMRT_SUM(10), LLMRT_SUM(11), LLMRT_SUM(12), LLMRT_SUM(13)
+#define LLMRT_SUMS_16 LLMRT_SUMS_14, LLMRT_SUM(14), LLMRT_SUM(15)
 #define LLMRT_PLACES_32                                                  \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
   ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define LLMRT_PLACES_48 \
-  LLMRT_PLACES_32       \
-  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-#define LLMRT_PLACES_56 \
-  LLMRT_PLACES_48       \
+#define LLMRT_PLACES_56                                                              \
+  LLMRT_PLACES_32                                                                    \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
   ", %48, %49, %50, %51, %52, %53, %54, %55"
-#define LLMRT_PLACES_64 \
-  LLMRT_PLACES_56       \
-  ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define LLMRT_PLACES_80 \
-  LLMRT_PLACES_64       \
-  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
-#define LLMRT_PLACES_96 \
-  LLMRT_PLACES_80       \
-  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define LLMRT_PLACES_112 \
-  LLMRT_PLACES_96        \
-  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
-#define LLMRT_PLACES_128 \
-  LLMRT_PLACES_112       \
-  ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define LLMRT_PLACES_64 LLMRT_PLACES_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
 
 // d (+)= a * b: 64 rows by 128 or 64 columns by 16. Warp w of the four has rows 16 w and following, with a and d
 // placed in its lanes as in mma_16x8x16, d in tiles of 8 columns. Runs beside what follows until products_wait.
@@ -230,17 +199,11 @@ __device__ inline void warpgroup_product(float (&d)[8][4], const uint32_t (&a)[4
       : "memory");
 }
 
-// d += a * b^T, both factors from shared memory as product_operand has the plain second one: 64 rows of a by 8 of b for
-// each tile of d, 16 of k. Otherwise as the above.
-__device__ inline void warpgroup_product(float (&d)[8][4], uint64_t a, uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" LLMRT_PLACES_32 "}, %32, %33, 1, 1, 1, 0, 0;"
-               : LLMRT_SUMS_8
-               : "l"(a), "l"(b)
-               : "memory");
-}
-__device__ inline void warpgroup_product(float (&d)[12][4], uint64_t a, uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" LLMRT_PLACES_48 "}, %48, %49, 1, 1, 1, 0, 0;"
-               : LLMRT_SUMS_12
+// d += a * b^T, both factors from shared memory as product_operand has the plain second one: 64 rows of a by 128, 112
+// or 64 of b, 16 of k. Otherwise as the above.
+__device__ inline void warpgroup_product(float (&d)[16][4], uint64_t a, uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" LLMRT_PLACES_64 "}, %64, %65, 1, 1, 1, 0, 0;"
+               : LLMRT_SUMS_16
                : "l"(a), "l"(b)
                : "memory");
 }
@@ -250,54 +213,19 @@ __device__ inline void warpgroup_product(float (&d)[14][4], uint64_t a, uint64_t
                : "l"(a), "l"(b)
                : "memory");
 }
-__device__ inline void warpgroup_product(float (&d)[16][4], uint64_t a, uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" LLMRT_PLACES_64 "}, %64, %65, 1, 1, 1, 0, 0;"
-               : LLMRT_SUMS_16
-               : "l"(a), "l"(b)
-               : "memory");
-}
-__device__ inline void warpgroup_product(float (&d)[20][4], uint64_t a, uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n160k16.f32.f16.f16 {" LLMRT_PLACES_80 "}, %80, %81, 1, 1, 1, 0, 0;"
-               : LLMRT_SUMS_20
-               : "l"(a), "l"(b)
-               : "memory");
-}
-__device__ inline void warpgroup_product(float (&d)[24][4], uint64_t a, uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {" LLMRT_PLACES_96 "}, %96, %97, 1, 1, 1, 0, 0;"
-               : LLMRT_SUMS_24
-               : "l"(a), "l"(b)
-               : "memory");
-}
-__device__ inline void warpgroup_product(float (&d)[28][4], uint64_t a, uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n224k16.f32.f16.f16 {" LLMRT_PLACES_112 "}, %112, %113, 1, 1, 1, 0, 0;"
-               : LLMRT_SUMS_28
-               : "l"(a), "l"(b)
-               : "memory");
-}
-__device__ inline void warpgroup_product(float (&d)[32][4], uint64_t a, uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" LLMRT_PLACES_128 "}, %128, %129, 1, 1, 1, 0, 0;"
-               : LLMRT_SUMS_32
+__device__ inline void warpgroup_product(float (&d)[8][4], uint64_t a, uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" LLMRT_PLACES_32 "}, %32, %33, 1, 1, 1, 0, 0;"
+               : LLMRT_SUMS_8
                : "l"(a), "l"(b)
                : "memory");
 }
 
 #undef LLMRT_SUM
-#undef LLMRT_SUMS_4
 #undef LLMRT_SUMS_8
-#undef LLMRT_SUMS_12
 #undef LLMRT_SUMS_14
 #undef LLMRT_SUMS_16
-#undef LLMRT_SUMS_20
-#undef LLMRT_SUMS_24
-#undef LLMRT_SUMS_28
-#undef LLMRT_SUMS_32
 #undef LLMRT_PLACES_32
-#undef LLMRT_PLACES_48
 #undef LLMRT_PLACES_56
 #undef LLMRT_PLACES_64
-#undef LLMRT_PLACES_80
-#undef LLMRT_PLACES_96
-#undef LLMRT_PLACES_112
-#undef LLMRT_PLACES_128
 
 }  // namespace llmrt::cuda

@@ -348,25 +348,6 @@ void copy_rows(unsigned char* to, unsigned at, const uint64_t* words, unsigned c
   change(barrier, 0, -static_cast<int>(box_rows * box_columns * 2));
 }
 
-void copy_row_pairs(unsigned char* to, unsigned at, const uint64_t* words, unsigned column, unsigned row,
-                    uint64_t* barrier) {
-  const auto* base = reinterpret_cast<const unsigned char*>(words[0]);
-  const uint64_t num_rows = words[1], columns = words[2];
-  const unsigned box_rows = static_cast<unsigned>(words[3]);
-  if (at % 1024 != 0 || row % 8 != 0) fail("pairs of rows are copied by eight to a multiple of 1024 bytes");
-  for (unsigned n = 0; n < box_rows * 2; ++n) {
-    const uint64_t from = row + n / 16 * 8 + n % 8;
-    for (unsigned piece = 0; piece < 8; ++piece) {
-      unsigned char* target = to + (n * 8 + (piece ^ n % 8)) * 16;
-      if (from < num_rows && column + piece * 8 < columns)
-        std::memcpy(target, base + ((n / 8 % 2 * num_rows + from) * columns + column + piece * 8) * 2, 16);
-      else
-        std::memset(target, 0, 16);
-    }
-  }
-  change(barrier, 0, -static_cast<int>(box_rows * 2 * 128));
-}
-
 void copy_bytes(void* to, const void* from, unsigned bytes, uint64_t* barrier) {
   if (reinterpret_cast<uintptr_t>(to) % 16 || reinterpret_cast<uintptr_t>(from) % 16 || bytes % 16)
     fail("a copy that is not of whole and aligned pieces of 16 bytes");

@@ -67,16 +67,6 @@ cudaError_t cudaDriverGetVersion(int* version) {
 }
 static int encode_rows(uint64_t* map, int, uint32_t rank, void* base, const uint64_t* sizes, const uint64_t* strides,
                        const uint32_t* box, const uint32_t*, int, int, int, int) {
-  if (rank == 4) {  // make_row_pair_map
-    const uint64_t rows = sizes[3] * 8, row_bytes = sizes[0] * 2;
-    if (reinterpret_cast<uintptr_t>(base) % 16 || row_bytes % 16 || strides[0] != row_bytes || sizes[1] != 8 ||
-        sizes[2] != 2 || strides[1] != rows * row_bytes || strides[2] != 8 * row_bytes || box[0] != 64 || box[1] != 8 ||
-        box[2] != 2)
-      return 1;
-    const uint64_t words[4] = {reinterpret_cast<uintptr_t>(base), rows, sizes[0], box[3] * 8};
-    std::copy(words, words + 4, map);
-    return 0;
-  }
   const uint64_t boxes = rank == 3 ? box[2] : 1, columns = rank == 3 ? sizes[0] * sizes[2] : sizes[0];
   if (reinterpret_cast<uintptr_t>(base) % 16 || strides[0] % 16 || strides[0] != columns * 2 || box[0] > 64 ||
       box[0] % 8 || box[1] > 256)

@@ -111,20 +111,6 @@ TEST_CASE("matmul of quantised weights divides any number of outputs between blo
   run(suite);
 }
 
-TEST_CASE("matmul of f16 weights divides the steps of any number of outputs between blocks", "[matmul]") {
-  auto rng = test_rng("matmul steps");
-  Suite suite;
-  const auto add = [&](uint32_t n, uint32_t k, bool bias, std::initializer_list<uint32_t> rows) {
-    const WeightGroupId group = suite.add_group({suite.add_weight(Encoding::kF16, n, k, rng)}, bias, rng);
-    for (uint32_t r : rows) suite.cases.push_back(matmul_case(suite, group, r, bucket_of(r), DType::kF16, rng));
-  };
-  add(67, 96, false, {65, 130});
-  add(300, 1160, false, {66, 100, 150, 190, 210, 250, 400});
-  add(837, 512, true, {80, 140, 270});
-  add(2100, 320, false, {90, 300, 600});
-  run(suite);
-}
-
 TEST_CASE("matmul makes what stands behind it at every number of rows", "[matmul]") {
   auto rng = test_rng("matmul behind");
   Suite suite;

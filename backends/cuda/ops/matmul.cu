@@ -22,10 +22,6 @@ bool by_batch(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
 bool by_warpgroups(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
   return at.has_warpgroups && is_quantized(weight.encoding) && rows > kVectorRowsMax && rows <= kDecodedRowsMax;
 }
-// Off unless LLMRT_CUDA_DENSE asks for it, until it is measured (docs/performance.md).
-bool by_dense(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
-  return rows > kSkinnyRowsMax && can_dense(weight, rows, at);
-}
 
 bool has_f16_form(const PackedMatrix& weight, DType x) {
   return x == DType::kF16 && weight.encoding != Encoding::kF32 && weight.f16_safe && weight.columns % 8 == 0;
@@ -40,7 +36,6 @@ Status multiply(const MatmulArgs& args, MatmulResult result, const OpContext& at
   if (args.num_rows <= kVectorRowsMax) return matmul_vector(args, at);
   if (by_batch(w, args.num_rows, at)) return matmul_batch(args, result, at);
   if (by_warpgroups(w, args.num_rows, at)) return matmul_decoded(args, result, at);
-  if (by_dense(w, args.num_rows, at)) return matmul_dense(args, result, at);
   const bool skinny = w.encoding != Encoding::kF16 && args.num_rows <= kSkinnyRowsMax;
   if (skinny || !at.cublas) return matmul_skinny(args, at);
   return matmul_wide(args, result, at);
@@ -77,13 +72,8 @@ bool is_few(const Matmul& op, const OpContext& at) {
   return all_runs(
       op, at, [&](const PackedMatrix& weight) { return can_stream(weight, rows, at) || by_batch(weight, rows, at); });
 }
-bool is_dense(const Matmul& op, const OpContext& at) {
-  const uint32_t rows = at.rows_of(op.x);
-  return all_runs(op, at, [&](const PackedMatrix& weight) { return by_dense(weight, rows, at); });
-}
 bool is_wide(const Matmul& op, const OpContext& at) {
-  return is_dense(op, at) ||
-         (at.cublas && at.rows_of(op.x) > kSkinnyRowsMax && all_runs(op, at, [](const PackedMatrix&) { return true; }));
+  return at.cublas && at.rows_of(op.x) > kSkinnyRowsMax && all_runs(op, at, [](const PackedMatrix&) { return true; });
 }
 
 // All of it, to `out`.
@@ -98,11 +88,10 @@ Status multiply_into(const Matmul& op, std::byte* out, MatmulResult result, cons
   return {};
 }
 
-// The gate and what it lets through, all of one encoding, so that the kernel that multiplies can make the activation.
-bool is_whole_gate(const Matmul& op, const OpContext& at) {
+// The gate and what it lets through, all of one encoding.
+bool is_few_gate(const Matmul& op, const OpContext& at) {
   const DeviceGroup& group = at.weights->group(op.group);
-  return group.runs.size() == 1 && group.rows % 2 == 0 &&
-         (is_few(op, at) || (!group.bias && group.rows % 16 == 0 && is_dense(op, at)));
+  return is_few(op, at) && group.runs.size() == 1 && group.rows % 2 == 0;
 }
 
 }  // namespace
@@ -113,11 +102,11 @@ Status run(const Matmul& op, const OpContext& at) {
 
 bool can_fuse(const Matmul& matmul, const GatedActivation& activation, const OpContext& at) {
   return activation.x == matmul.out && at.desc(activation.out).dtype == DType::kF16 &&
-         (is_whole_gate(matmul, at) || (!at.weights->group(matmul.group).bias && is_wide(matmul, at)));
+         (is_few_gate(matmul, at) || (!at.weights->group(matmul.group).bias && is_wide(matmul, at)));
 }
 
 Status run_fused(const Matmul& matmul, const GatedActivation& activation, const OpContext& at) {
-  if (is_whole_gate(matmul, at)) {
+  if (is_few_gate(matmul, at)) {
     if (Status status = check(matmul, at); !status) return status;
     const DeviceGroup& group = at.weights->group(matmul.group);
     MatmulArgs args = args_of(matmul, group, group.runs[0], at);

@@ -46,10 +46,6 @@ bool can_batch(const PackedMatrix& weight, const OpContext& at);
 Status matmul_batch(const MatmulArgs& args, MatmulResult result, const OpContext& at);
 // Quantised weights, where the device has warpgroups; made for 49 rows and more. The result is not kGated.
 Status matmul_decoded(const MatmulArgs& args, MatmulResult result, const OpContext& at);
-// f16 weights, where can_dense says so; made for 65 rows and more. kF16 and kGated: no bias; kGated: halves of a multiple
-// of 8 outputs.
-bool can_dense(const PackedMatrix& weight, uint32_t rows, const OpContext& at);
-Status matmul_dense(const MatmulArgs& args, MatmulResult result, const OpContext& at);
 // Many rows through cuBLAS, which must be there; quantised weights are first written out in f16, a slice at a time.
 Status matmul_wide(const MatmulArgs& args, MatmulResult result, const OpContext& at);
 

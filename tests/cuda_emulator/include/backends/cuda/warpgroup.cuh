@@ -15,8 +15,6 @@ void barrier_arrive(uint64_t* barrier);
 void barrier_add_bytes(uint64_t* barrier, int bytes);
 // A copy of a RowMap, of which `words` are what encode_rows of runtime.cpp has written, to `to`, whose address is `at`.
 void copy_rows(unsigned char* to, unsigned at, const uint64_t* words, unsigned column, unsigned row, uint64_t* barrier);
-void copy_row_pairs(unsigned char* to, unsigned at, const uint64_t* words, unsigned column, unsigned row,
-                    uint64_t* barrier);
 void copy_bytes(void* to, const void* from, unsigned bytes, uint64_t* barrier);
 void barrier_wait(const uint64_t* barrier, unsigned parity);
 void meet_named(unsigned number, unsigned threads);
@@ -67,9 +65,6 @@ void copy_rows(void* shared, const RowMap& map, uint32_t column, uint32_t row, u
 }
 inline void copy_boxes(void* shared, const RowMap& map, uint32_t column, uint32_t row, uint64_t* barrier) {
   copy_rows<1>(shared, map, column, row, barrier);
-}
-inline void copy_row_pairs(void* shared, const RowMap& map, uint32_t column, uint32_t row, uint64_t* barrier) {
-  emulator::copy_row_pairs(static_cast<uint8_t*>(shared), shared_address(shared), map.words, column, row, barrier);
 }
 inline void prefetch_map(const RowMap&) {}
 inline void copy_bytes(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
