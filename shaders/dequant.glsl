@@ -116,6 +116,14 @@ vec2 unit_scale(Unit u, uint unit, uint i) {
   return k_scale_min(u.scales, 2u * chunk + part) * unpackHalf2x16(u.scales.x) * vec2(1.0, -1.0);
 }
 
+// vec4 `i` of a unit's numbers.
+vec4 unit_numbers(Unit u, uint unit, uint i) {
+  vec4 quants = unit_quants(u, unit, i);
+  if (kIsFloat) return quants;
+  vec2 scale = unit_scale(u, unit, i);
+  return scale.x * quants + scale.y;
+}
+
 // The numbers of unit `unit` of a row.
 void expand_unit(Unit u, uint unit, out vec4 x[kUnitsMaxVecs]) {
   uvec4 q = u.quants;
@@ -129,10 +137,7 @@ void expand_unit(Unit u, uint unit, out vec4 x[kUnitsMaxVecs]) {
     x[1] = vec4(unpack16(q.z, dtype), unpack16(q.w, dtype));
     return;
   }
-  [[unroll]] for (uint i = 0; i < kUnitVecs; ++i) {
-    vec2 scale = unit_scale(u, unit, i);
-    x[i] = scale.x * unit_quants(u, unit, i) + scale.y;
-  }
+  [[unroll]] for (uint i = 0; i < kUnitVecs; ++i) x[i] = unit_numbers(u, unit, i);
 }
 
 void dequant_unit(Words w, uint row, uint columns, uint unit, out vec4 x[kUnitsMaxVecs]) {

@@ -31,11 +31,7 @@ void load_weights(uint row_first, uint step) {
     uint unit = step * kUnitsStep + u;
     Unit fetched = fetch_unit(weight, min(row_first + row, num_rows - 1u) * row_words, columns, unit);
     [[unroll]] for (uint v = 0; v < kUnitVecs; ++v) {
-      vec4 w = unit_quants(fetched, unit, v);
-      if (!kIsFloat) {
-        vec2 scale = unit_scale(fetched, unit, v);
-        w = scale.x * w + scale.y;
-      }
+      vec4 w = unit_numbers(fetched, unit, v);
       uint at = tile_at(u * kUnitVecs + v, row);
       [[unroll]] for (uint e = 0; e < 4; ++e) w_tile[at + e * kTile] = w[e];
     }
