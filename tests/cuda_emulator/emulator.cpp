@@ -1,7 +1,6 @@
 // Threads of a block as fibers of one host thread.
 #include <algorithm>
 #include <bit>
-#include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -28,13 +27,24 @@ struct Copy {
   bool valid;
 };
 
+// Where a fiber goes on: what __builtin_setjmp keeps.
+using Place = void* [5];
+
+// Runs the threads of one number in all blocks, one after the other, on one stack.
 struct Fiber {
-  ucontext_t context;
-  jmp_buf place;
+  Place place;
   bool started = false, done = false;
   std::unique_ptr<char[]> stack;
+  dim3 index;  // threadIdx
+  // It need not run while *waits_for & mask is the value.
+  const uint64_t* waits_for = nullptr;
+  uint64_t mask = 0, value = 0;
   std::vector<Copy> open;                // not yet committed
   std::deque<std::vector<Copy>> groups;  // committed, oldest first
+
+  std::unique_ptr<ucontext_t> context;
+
+  bool must_wait() const { return waits_for && (*waits_for & mask) == value; }
 };
 
 // Where threads wait for each other.
@@ -43,6 +53,10 @@ struct Meeting {
   unsigned arrived = 0;
   uint64_t generation = 0;
 };
+void prepare(std::vector<Meeting>* meetings, size_t count) {
+  meetings->resize(count);
+  for (Meeting& meeting : *meetings) meeting.arrived = 0;
+}
 
 // Blocks of a cluster run side by side; all others one after the other.
 struct Block {
@@ -62,7 +76,7 @@ uint64_t progress;
 #if defined(__SANITIZE_ADDRESS__)
 ucontext_t scheduler;
 #else
-jmp_buf scheduler_place;
+Place scheduler_place;
 #endif
 std::mutex device;  // one kernel at a time
 
@@ -79,33 +93,47 @@ Fiber& fiber() {
   std::abort();
 }
 
-// _setjmp and _longjmp save no signal mask and are fast; the address sanitizer only follows the slow pair.
+// GCC's own pair of jumps is the fastest; callers must take every register for lost (noipa). The address sanitizer only
+// follows the slow pair.
 #if defined(__SANITIZE_ADDRESS__)
 void to_scheduler() {
-  swapcontext(&fiber().context, &scheduler);
+  swapcontext(fiber().context.get(), &scheduler);
 }
 void to_fiber() {
-  swapcontext(&scheduler, &fiber().context);
+  swapcontext(&scheduler, fiber().context.get());
 }
 #else
-void to_scheduler() {
-  if (_setjmp(fiber().place) == 0) _longjmp(scheduler_place, 1);
+[[noreturn, gnu::noipa]] void jump(Place& place) {
+  __builtin_longjmp(place, 1);
 }
-void to_fiber() {
-  if (_setjmp(scheduler_place) != 0) return;
-  if (fiber().started) _longjmp(fiber().place, 1);
+[[gnu::noipa]] void to_scheduler() {
+  if (__builtin_setjmp(fiber().place) == 0) jump(scheduler_place);
+}
+[[gnu::noipa]] void to_fiber() {
+  if (__builtin_setjmp(scheduler_place) != 0) return;
+  if (fiber().started) jump(fiber().place);
   fiber().started = true;
-  setcontext(&fiber().context);
+  setcontext(fiber().context.get());
 }
 #endif
 
+void wait_while(const uint64_t* word, uint64_t mask, uint64_t value) {
+  Fiber& mine = fiber();
+  mine.waits_for = word;
+  mine.mask = mask;
+  mine.value = value;
+  while (mine.must_wait()) to_scheduler();
+  mine.waits_for = nullptr;
+}
+
 void fiber_main() {
-  (*kernel_thread)();
-  fiber().done = true;
-  --block().num_live;
-  ++progress;
-  to_scheduler();
-  fail("a finished thread went on");
+  for (;;) {
+    (*kernel_thread)();
+    fiber().done = true;
+    --block().num_live;
+    ++progress;
+    to_scheduler();
+  }
 }
 
 void meet(Meeting& meeting, unsigned place, unsigned wanted, void* mine, void (*fn)(void**, unsigned)) {
@@ -119,34 +147,37 @@ void meet(Meeting& meeting, unsigned place, unsigned wanted, void* mine, void (*
     return;
   }
   const uint64_t generation = meeting.generation;
-  while (meeting.generation == generation) to_scheduler();
+  wait_while(&meeting.generation, ~uint64_t{0}, generation);
 }
 
 void enter(unsigned b, unsigned thread) {
   current_block = b;
   current_thread = thread;
   blockIdx = block().index;
-  threadIdx = dim3(thread % blockDim.x, thread / blockDim.x % blockDim.y, thread / blockDim.x / blockDim.y);
+  threadIdx = fiber().index;
 }
 
 void prepare(Block& b, dim3 index, size_t shared_bytes) {
   b.index = index;
   b.num_live = num_threads;
-  b.everyone = {};
-  b.warps.assign(num_threads / kWarp, {});
-  b.warpgroups.assign(num_threads / kWarpgroup, {});
-  b.named.assign(16, {});
+  b.everyone.arrived = 0;
+  prepare(&b.warps, num_threads / kWarp);
+  prepare(&b.warpgroups, num_threads / kWarpgroup);
+  prepare(&b.named, 16);
   b.shared.assign(shared_bytes, 0xff);  // NaN in every float format
   if (b.fibers.size() < num_threads) b.fibers.resize(num_threads);
   for (unsigned i = 0; i < num_threads; ++i) {
     Fiber& f = b.fibers[i];
-    if (!f.stack) f.stack = std::make_unique<char[]>(kStackBytes);
-    f.started = f.done = false;
-    getcontext(&f.context);
-    f.context.uc_stack.ss_sp = f.stack.get();
-    f.context.uc_stack.ss_size = kStackBytes;
-    f.context.uc_link = nullptr;
-    makecontext(&f.context, fiber_main, 0);
+    f.index = dim3(i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y);
+    f.done = false;
+    if (f.stack) continue;  // its last thread is done, and fiber_main begins the next
+    f.stack = std::make_unique_for_overwrite<char[]>(kStackBytes);
+    f.context = std::make_unique<ucontext_t>();
+    getcontext(f.context.get());
+    f.context->uc_stack.ss_sp = f.stack.get();
+    f.context->uc_stack.ss_size = kStackBytes - i % 64 * 1088;  // else all stacks meet in the same lines of the cache
+    f.context->uc_link = nullptr;
+    makecontext(f.context.get(), fiber_main, 0);
   }
 }
 
@@ -157,22 +188,30 @@ void run_cluster(unsigned num_blocks) {
   for (bool any = true; any;) {
     any = false;
     const uint64_t before = progress;
-    for (unsigned n = 0; n < num_blocks * num_threads; ++n) {
-      const unsigned i = reverse ? num_blocks * num_threads - 1 - n : n;
-      enter(i / num_threads, i % num_threads);
-      if (fiber().done) continue;
-      to_fiber();
-      any |= block().num_live > 0;
+    for (unsigned n = 0; n < num_blocks; ++n) {
+      const unsigned b = reverse ? num_blocks - 1 - n : n;
+      Fiber* const fibers = cluster[b].fibers.data();
+      for (unsigned m = 0; m < num_threads; ++m) {
+        const unsigned thread = reverse ? num_threads - 1 - m : m;
+        if (fibers[thread].done) continue;
+        any = true;
+        if (fibers[thread].must_wait()) continue;
+        enter(b, thread);
+        to_fiber();
+      }
     }
     if (any && progress == before) fail("threads wait for others that never come");
   }
   for (unsigned b = 0; b < num_blocks; ++b) {
     for (unsigned i = 0; i < num_threads; ++i) {
-      enter(b, i);
-      for (const auto& group : fiber().groups)
-        if (!group.empty()) fail("a kernel ended with copies under way");
-      fiber().groups.clear();
-      fiber().open.clear();
+      Fiber& f = cluster[b].fibers[i];
+      for (const auto& group : f.groups) {
+        if (group.empty()) continue;
+        enter(b, i);
+        fail("a kernel ended with copies under way");
+      }
+      f.groups.clear();
+      f.open.clear();
     }
   }
 }
@@ -356,7 +395,7 @@ void copy_bytes(void* to, const void* from, unsigned bytes, uint64_t* barrier) {
 }
 
 void barrier_wait(const uint64_t* barrier, unsigned parity) {
-  while ((*barrier & 1) == parity) to_scheduler();
+  wait_while(barrier, 1, parity);
 }
 
 // Of whole warps that stand side by side.
@@ -395,10 +434,13 @@ void multiply_lanes(void** threads, unsigned) {
       const uint32_t pair = at(quad + k % 8 / 2).a[k / 8 * 2 + half];
       return half_values[pair >> (k % 2 * 16) & 0xffff];
     };
+    float a[2][kDepth];
+    for (unsigned half = 0; half < 2; ++half)
+      for (unsigned k = 0; k < kDepth; ++k) a[half][k] = factor(half, k);
     for (unsigned c = 0; c < first.columns / 2; ++c) {
       const unsigned half = c % 4 / 2, n = c / 4 * 8 + i % 4 * 2 + c % 2;
       float sum = 0;
-      for (unsigned k = 0; k < kDepth; ++k) sum += factor(half, k) * b[n * kDepth + k];
+      for (unsigned k = 0; k < kDepth; ++k) sum += a[half][k] * b[n * kDepth + k];
       float* d = at(i).d + c;
       *d = at(i).add ? *d + sum : sum;
     }
