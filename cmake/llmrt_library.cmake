@@ -54,12 +54,19 @@ function(llmrt_test name)
   llmrt_light_test(${name} ${ARG_LABELS})
 endfunction()
 
-# llmrt_light_test(<target> [<label>...]): the target light_tests builds what tests without the labels ops and model run.
+# llmrt_light_test(<target> [<label>...]): the target light_tests builds what tests without the labels ops and model run,
+# threaded_tests those of them that have the label threads. A test that starts threads must have it: the thread
+# sanitizer runs no other.
 function(llmrt_light_test target)
-  if(NOT TARGET light_tests)
-    add_custom_target(light_tests)
-  endif()
+  foreach(kind light threaded)
+    if(NOT TARGET ${kind}_tests)
+      add_custom_target(${kind}_tests)
+    endif()
+  endforeach()
   if(NOT "${ARGN}" MATCHES "ops|model")
     add_dependencies(light_tests ${target})
+    if("threads" IN_LIST ARGN)
+      add_dependencies(threaded_tests ${target})
+    endif()
   endif()
 endfunction()
