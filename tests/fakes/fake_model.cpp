@@ -67,7 +67,7 @@ bool ends_with(std::span<const int32_t> tokens, std::span<const int32_t> end) {
 bool repeats(std::span<const int32_t> tokens, size_t n) {
   if (tokens.size() < n) return false;
   for (size_t end = n; end < tokens.size(); ++end)
-    if (ends_with(tokens.first(end), tokens.last(n))) return true;
+    if (tokens[end - 1] == tokens.back() && ends_with(tokens.first(end), tokens.last(n))) return true;
   return false;
 }
 
@@ -81,9 +81,10 @@ std::vector<BiasEntry> bias_of(const Request& request, const std::vector<int32_t
     processor->process(tokens, static_cast<uint32_t>(request.prompt.size()), &processed);
   for (const auto& [token, value] : processed) sums[token] += value;
   const bool may_end = tokens.size() - request.prompt.size() >= request.min_tokens;
+  std::vector<int32_t> with = tokens;
+  with.push_back(0);
   for (int32_t token = 0; token < static_cast<int32_t>(kFakeVocab); ++token) {
-    std::vector<int32_t> with = tokens;
-    with.push_back(token);
+    with.back() = token;
     bool banned = !may_end && (NaiveMatcher::contains(request.stop.token_ids, token) ||
                                (!request.stop.ignore_eos && NaiveMatcher::contains(kFakeEnds, token)));
     banned |= sampling.no_repeat_ngram_size > 0 && repeats(with, sampling.no_repeat_ngram_size);
