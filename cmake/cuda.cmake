@@ -22,7 +22,7 @@ endforeach()
 find_package(CUDAToolkit REQUIRED)
 
 llmrt_library(backends/cuda DEPS core/base core/platform core/ops core/backend core/kv core/weights core/sample
-              LINK CUDA::cudart_static Threads::Threads ${CMAKE_DL_LIBS})
+              LINK CUDA::cudart_static Threads::Threads ${CMAKE_DL_LIBS} NO_UNITY)
 target_include_directories(llmrt_backends_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 
 if("90a" IN_LIST LLMRT_CUDA_ARCHITECTURES)

@@ -1,11 +1,11 @@
 # llmrt_library(<folder> [DEPS <folder>...] [LINK <target>...] [PRIVATE_LINK <target>...]
-#               [PRECOMPILE <header>...])
+#               [PRECOMPILE <header>...] [NO_UNITY])
 #
 # One static library per folder. The library's include directory is a private view of the tree that holds only its
 # own folder, so a file can include what its library depends on and nothing else: a wrong include does not compile.
 # Sources are found by glob: a new file needs no edit here.
 function(llmrt_library folder)
-  cmake_parse_arguments(ARG "" "" "DEPS;LINK;PRIVATE_LINK;PRECOMPILE" ${ARGN})
+  cmake_parse_arguments(ARG "NO_UNITY" "" "DEPS;LINK;PRIVATE_LINK;PRECOMPILE" ${ARGN})
   string(REPLACE "/" "_" name ${folder})
   set(view ${CMAKE_BINARY_DIR}/include/${name})
   cmake_path(GET folder PARENT_PATH parent)
@@ -22,10 +22,21 @@ function(llmrt_library folder)
     target_include_directories(llmrt_${name} PUBLIC ${view})
     target_link_libraries(llmrt_${name} PUBLIC ${links} PRIVATE llmrt_options ${ARG_PRIVATE_LINK})
     llmrt_precompiled(llmrt_${name} ${ARG_PRECOMPILE})
+    if(NOT ARG_NO_UNITY)
+      llmrt_unity(llmrt_${name})
+    endif()
   else()
     add_library(llmrt_${name} INTERFACE)
     target_include_directories(llmrt_${name} INTERFACE ${view})
     target_link_libraries(llmrt_${name} INTERFACE ${links})
+  endif()
+endfunction()
+
+# llmrt_unity(<target>): with LLMRT_UNITY eight sources are compiled as one. Names in anonymous namespaces then differ
+# within the library.
+function(llmrt_unity target)
+  if(LLMRT_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   endif()
 endfunction()
 

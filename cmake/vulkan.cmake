@@ -30,7 +30,7 @@ add_custom_command(
   COMMENT "Embedding SPIR-V")
 
 llmrt_library(backends/vulkan DEPS core/base core/platform core/ops core/backend core/kv core/weights
-              LINK Threads::Threads ${CMAKE_DL_LIBS})
+              LINK Threads::Threads ${CMAKE_DL_LIBS} NO_UNITY)
 target_sources(llmrt_backends_vulkan PRIVATE ${spirv_source})
 target_include_directories(llmrt_backends_vulkan SYSTEM PRIVATE ${vulkan_include})
 # Vulkan's structures start with their type and are zero otherwise.

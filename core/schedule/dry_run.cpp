@@ -5,7 +5,7 @@
 namespace llmrt {
 namespace {
 
-constexpr TimeNs kMsNs = 1'000'000;
+constexpr TimeNs kNsPerMs = 1'000'000;
 
 // Each its own text: no prefix is shared.
 Request request_of(const DryRequest& from, RequestId id) {
@@ -13,7 +13,7 @@ Request request_of(const DryRequest& from, RequestId id) {
   request.id = id;
   request.prompt.assign(from.prompt_tokens, static_cast<int32_t>(id));
   request.max_tokens = from.output_tokens;
-  request.arrival_ns = from.arrival_ms * kMsNs;
+  request.arrival_ns = from.arrival_ms * kNsPerMs;
   return request;
 }
 
@@ -39,7 +39,7 @@ void take_step(Scheduler& scheduler, std::span<const DryRequest> requests, TimeN
   run->table_slots += stats.table_slots;
   run->table_tokens += stats.table_tokens;
   run->blocks_max = std::max(run->blocks_max, stats.blocks_total - stats.blocks_free);
-  scheduler.commit(*plan, verdicts, now + kMsNs);
+  scheduler.commit(*plan, verdicts, now + kNsPerMs);
 }
 
 }  // namespace
@@ -50,8 +50,8 @@ Result<DryRun> dry_run(const SchedulerConfig& config, std::span<const DryRequest
   size_t num_added = 0;
   std::vector<TokenEvent> events;
   while (num_added < requests.size() || scheduler.has_work()) {
-    const TimeNs now = static_cast<TimeNs>(run.steps.size()) * kMsNs;
-    for (; num_added < requests.size() && requests[num_added].arrival_ms * kMsNs <= now; ++num_added) {
+    const TimeNs now = static_cast<TimeNs>(run.steps.size()) * kNsPerMs;
+    for (; num_added < requests.size() && requests[num_added].arrival_ms * kNsPerMs <= now; ++num_added) {
       Request request = request_of(requests[num_added], num_added + 1);
       if (Status status = scheduler.check(request); !status)
         return make_error(ErrorCode::kInvalidArgument, "request {}: {}", num_added + 1, status.error().message);

@@ -9,7 +9,7 @@
 namespace llmrt {
 namespace {
 
-constexpr std::string_view kSpace = "\u2581";
+constexpr std::string_view kSpaceMark = "\u2581";
 
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
   std::string out;
@@ -35,18 +35,18 @@ int byte_of_piece(std::string_view piece) {
 // Whether the piece goes on after a word: another character, then a space.
 bool spans_words(std::string_view piece) {
   size_t pos = 0;
-  while (piece.substr(pos).starts_with(kSpace)) {
-    pos += kSpace.size();
+  while (piece.substr(pos).starts_with(kSpaceMark)) {
+    pos += kSpaceMark.size();
   }
-  return piece.find(kSpace, pos) != std::string_view::npos;
+  return piece.find(kSpaceMark, pos) != std::string_view::npos;
 }
 
 // The end of the word that begins at `begin`: leading spaces, then everything up to the next space.
 size_t word_end(std::string_view text, size_t begin) {
-  while (text.substr(begin).starts_with(kSpace)) {
-    begin += kSpace.size();
+  while (text.substr(begin).starts_with(kSpaceMark)) {
+    begin += kSpaceMark.size();
   }
-  return std::min(text.find(kSpace, begin), text.size());
+  return std::min(text.find(kSpaceMark, begin), text.size());
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ Status SentencePieceTokenizer::load_tokens() {
       }
       continue;
     }
-    append_token_bytes(type(id) == TokenType::kUnused ? "" : replace_all(piece, kSpace, " "));
+    append_token_bytes(type(id) == TokenType::kUnused ? "" : replace_all(piece, kSpaceMark, " "));
     pieces_.emplace(piece, id);
     piece_bytes_max_ = std::max(piece_bytes_max_, piece.size());
     if (type(id) == TokenType::kUserDefined) {
@@ -113,8 +113,8 @@ const TokenId* SentencePieceTokenizer::find_piece(std::string_view piece) const 
 }
 
 void SentencePieceTokenizer::encode_plain(std::string_view text, bool after_special, std::vector<TokenId>& out) const {
-  std::string escaped(vocabulary_.add_space_prefix && after_special ? kSpace : "");
-  escaped += replace_all(text, " ", kSpace);
+  std::string escaped(vocabulary_.add_space_prefix && after_special ? kSpaceMark : "");
+  escaped += replace_all(text, " ", kSpaceMark);
   std::vector<Symbol> symbols;
   for (const SpecialTokens::Segment& segment : user_defined_.split(escaped, {})) {
     if (segment.id >= 0) {
@@ -132,7 +132,7 @@ void SentencePieceTokenizer::encode_plain(std::string_view text, bool after_spec
 
 void SentencePieceTokenizer::encode_stretch(std::string_view text, std::vector<Symbol>& symbols,
                                             std::vector<TokenId>& out) const {
-  if (const TokenId* whole = find_piece(text); whole && text.size() <= kSpace.size()) {
+  if (const TokenId* whole = find_piece(text); whole && text.size() <= kSpaceMark.size()) {
     return append_piece(text, {}, out);
   }
   symbols.clear();

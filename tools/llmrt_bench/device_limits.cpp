@@ -8,7 +8,7 @@
 namespace llmrt::bench {
 namespace {
 
-constexpr int kRuns = 10, kRunsLeast = 3, kWarmUps = 2;
+constexpr int kRuns = 10, kRunsLeast = 3, kRunsBefore = 2;
 constexpr double kBudgetMs = 2000;  // of one limit, but for the least number of runs
 constexpr uint64_t kCpuRangeBytes = 64ull << 20;
 constexpr uint32_t kCpuMatrixSize = 512, kReadColumns = 8192, kCopyColumnsMax = 32768;
@@ -132,13 +132,13 @@ Result<Limit> measure(const Work& work, Backend* backend) {
   pack(step, &words);
   Limit limit{work.name, work.unit, 0, {}};
   double spent_ms = 0;
-  for (int run = 0; run < kWarmUps + (spent_ms < kBudgetMs ? kRuns : kRunsLeast); ++run) {
+  for (int run = 0; run < kRunsBefore + (spent_ms < kBudgetMs ? kRuns : kRunsLeast); ++run) {
     Result<Ticket> ticket = backend->submit({.forward = &work.list, .forward_inputs = words});
     if (!ticket) return ticket.error();
     Result<StepOutput> output = backend->wait(*ticket);
     if (!output) return output.error();
     spent_ms += output->forward_ms;
-    if (run >= kWarmUps) limit.samples.push_back(work.amount / output->forward_ms * 1e3);
+    if (run >= kRunsBefore) limit.samples.push_back(work.amount / output->forward_ms * 1e3);
   }
   limit.best = *std::ranges::max_element(limit.samples);
   return limit;

@@ -12,8 +12,6 @@
 namespace llmrt::jinja {
 namespace {
 
-constexpr size_t npos = std::string_view::npos;
-
 bool continues(char byte) {
   return (static_cast<uint8_t>(byte) & 0xC0) == 0x80;
 }

@@ -11,6 +11,12 @@
 
 namespace llmrt::jinja {
 
+inline constexpr size_t npos = std::string_view::npos;
+
+inline bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
 int64_t count_code_points(std::string_view text);
 // The byte offset of code point `index`; the size where there are fewer.
 size_t offset_of(std::string_view text, int64_t index);

@@ -195,7 +195,7 @@ Value filter_attr(Interpreter& interpreter, const Value& input, Arguments& argum
   return get_attribute(interpreter, input, given.text(0).bytes());
 }
 
-constexpr NamedFilter kFilters[] = {
+constexpr NamedFilter kValueFilters[] = {
     {"abs", filter_abs},   {"attr", filter_attr},       {"count", filter_length},
     {"d", filter_default}, {"default", filter_default}, {"float", filter_float},
     {"int", filter_int},   {"length", filter_length},   {"round", filter_round},
@@ -204,7 +204,7 @@ constexpr NamedFilter kFilters[] = {
 }  // namespace
 
 std::span<const NamedFilter> value_filters() {
-  return kFilters;
+  return kValueFilters;
 }
 
 FilterCall::Function find_filter(std::string_view name) {

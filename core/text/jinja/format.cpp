@@ -13,12 +13,7 @@
 namespace llmrt::jinja {
 namespace {
 
-constexpr size_t npos = std::string_view::npos;
 constexpr int64_t kPrecisionMax = 1000;  // of digits; more than any double has
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 
 struct Spec {
   Text fill = Text(" ", true);

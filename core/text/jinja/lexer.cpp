@@ -5,16 +5,12 @@
 #include <cstdlib>
 #include <optional>
 
+#include "core/text/jinja/code_points.h"
 #include "core/text/utf8.h"
 
 namespace llmrt::jinja {
 namespace {
 
-constexpr size_t npos = std::string_view::npos;
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 bool is_name_start(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c & 0x80);
 }

@@ -14,7 +14,6 @@
 namespace llmrt::jinja {
 namespace {
 
-constexpr size_t npos = std::string_view::npos;
 constexpr size_t kBytesPerPart = 8;  // a step for each, where the number of parts is not known beforehand
 
 const Text& self_text(Interpreter& interpreter, const Value& self) {

@@ -384,7 +384,7 @@ Value filter_select(Interpreter& interpreter, const Value& input, Arguments& arg
   return lazy(std::move(kept));
 }
 
-constexpr NamedFilter kFilters[] = {
+constexpr NamedFilter kSequenceFilters[] = {
     {"batch", filter_batch},
     {"dictsort", filter_dictsort},
     {"first", filter_first},
@@ -410,7 +410,7 @@ constexpr NamedFilter kFilters[] = {
 }  // namespace
 
 std::span<const NamedFilter> sequence_filters() {
-  return kFilters;
+  return kSequenceFilters;
 }
 
 }  // namespace llmrt::jinja

@@ -260,7 +260,7 @@ Value filter_tojson(Interpreter& interpreter, const Value& input, Arguments& arg
   return Value(Text(to_json(input, options, interpreter.meter()), false));
 }
 
-constexpr NamedFilter kFilters[] = {
+constexpr NamedFilter kTextFilters[] = {
     {"capitalize", map_text<capitalize>},
     {"center", filter_center},
     {"e", filter_escape},
@@ -284,7 +284,7 @@ constexpr NamedFilter kFilters[] = {
 }  // namespace
 
 std::span<const NamedFilter> text_filters() {
-  return kFilters;
+  return kTextFilters;
 }
 
 }  // namespace llmrt::jinja

@@ -30,7 +30,7 @@ double percentile(const std::vector<double>& sorted, double share) {
 }
 
 // Loads of one device belong together whatever file they are in, unless the same load comes twice.
-void add_throughput(const std::vector<SourcedRow>& rows, std::vector<std::string>* html) {
+void add_serve_throughput(const std::vector<SourcedRow>& rows, std::vector<std::string>* html) {
   std::set<std::pair<std::string, std::string>> loads;
   bool has_twins = false;
   for (const SourcedRow& sourced : rows)
@@ -143,7 +143,7 @@ void add_over_time(const Measure& measure, const std::string& test, const std::v
 }  // namespace
 
 void add_serve_plots(const std::vector<SourcedRow>& rows, std::vector<std::string>* html) {
-  add_throughput(rows, html);
+  add_serve_throughput(rows, html);
   std::vector<std::string> tests;
   for (const SourcedRow& sourced : rows)
     if (std::ranges::find(tests, sourced.row->test) == tests.end()) tests.push_back(sourced.row->test);
