@@ -181,8 +181,8 @@ TEST_CASE("paged_attention honours window, soft cap and output dtype", "[paged_a
   // Tails of prompts where a KV head has four query heads.
   for (const Extras& extras : {Extras{.bucket = 128, .window = 40}, Extras{.bucket = 128, .soft_cap = 30},
                                Extras{.bucket = 128, .out = DType::kF16, .prompt_splits = 2}})
-    suite.cases.push_back(attention_case(kAllShapes[7], KvDType::kF16,
-                                         {{0, 2, true}, {200, 81, true}, {129, 32, true}}, extras, rng));
+    suite.cases.push_back(
+        attention_case(kAllShapes[7], KvDType::kF16, {{0, 2, true}, {200, 81, true}, {129, 32, true}}, extras, rng));
   // Decode items of 8-bit pools may have a kernel of their own.
   const std::vector<RowSpec> decode_rows = {{200, 1, false}, {5, 1, false}, {64, 2, false}};
   for (const Extras& extras : {Extras{.bucket = 8, .window = 40}, Extras{.bucket = 8, .soft_cap = 30},
