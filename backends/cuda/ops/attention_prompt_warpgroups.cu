@@ -1,13 +1,13 @@
 // paged_attention for prompt chunks and heads of up to 128 numbers, for compute capability 9.0: what
 // attention_prompt.cu does, by the products of warpgroups.
 //
-// A block takes (item, KV head, two of its query heads) from a persistent grid, the items with the most keys first. One
-// warp copies tiles of 128 keys and of 128 values to shared memory, three slots of each; two warpgroups multiply, each
-// the up to 64 query tokens by one head. Where a KV head has four query heads or more, two blocks work on four of them
-// side by side, each copying half of a tile to both, so that what is read from global memory serves 256 rows of
-// queries. Queries, scores and outputs stay in registers. The scores of a tile are multiplied while the values of the
-// tile before are, and become weights meanwhile. Barriers in shared memory say that a slot is full or free; keys and
-// values come in the order in which they are used: K0, K1 V0, K2 V1, ..., V of the last.
+// A block takes (item, KV head, two of its query heads) from a persistent grid, the items with the most keys first. Two
+// warps copy tiles of 128 keys and two of 128 values to shared memory, three slots of each (one warp alone takes longer
+// to ask for both than it takes to use them); two warpgroups multiply, each the up to 64 query tokens by one head.
+// Where a KV head has four query heads or more, two blocks work on four of them side by side, each copying half of a
+// tile to both, so that what is read from global memory serves 256 rows of queries. Queries, scores and outputs stay in
+// registers. The scores of a tile are multiplied while the values of the tile before are, and become weights meanwhile.
+// Barriers in shared memory say that a slot is full or free.
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/attention.h"
 #include "backends/cuda/step_inputs.cuh"
@@ -78,8 +78,7 @@ struct Works {
 
 // ---- copying -------------------------------------------------------------------------------------------------------
 
-// A source of tiles has  find(work, tile), which looks up where this thread will read,  copy(target, found), which
-// fills a slot once it is free and arrives at `full` then or later, and  finish(), which does what is still to be done.
+// A source of tiles fills slot after slot as they become free: fill(target, works).
 struct Target {
   uint8_t* slot;
   uint64_t *full, *free;
@@ -88,9 +87,24 @@ struct Target {
   uint32_t tile;    // its number among all
 };
 
-// f16: one warp. With kBlocks = 2 it copies every other block of the pool, to both blocks of the cluster.
+// Where the n-th tile of keys (which = 0) or values goes.
+template <int kDims, KvDType D>
+struct SlotsOf {
+  Slots<kDims, D>& slots;
+
+  __device__ Target operator()(uint32_t n, uint32_t which) const {
+    const uint32_t i = n % kSlots<D>, parity = ~(n / kSlots<D>)&1;
+    return which == 0 ? Target{slots.keys[i], &slots.keys_full[i], &slots.keys_free[i], parity, which, n}
+                      : Target{slots.values[i], &slots.values_full[i], &slots.values_free[i], parity, which, n};
+  }
+};
+
+// f16: two warps for keys and two for values, each for half of their pieces of 64 dims. With kBlocks = 2 they copy
+// every other block of the pool, to both blocks of the cluster.
 template <int kDims, uint32_t kBlocks>
 struct Copier {
+  static constexpr uint32_t kParts = 2, kColumns = kDims / 64;
+
   const KvLayer& kv;
   const RowMap& map;
   uint32_t rank;
@@ -103,20 +117,36 @@ struct Copier {
     return vector < 0 ? kNowhere : static_cast<uint32_t>(vector);
   }
 
+  // The first part tells the barrier of the bytes of both.
   __device__ void copy(const Target& to, uint32_t found) const {
+    const uint32_t part = threadIdx.x / kWarp % kParts;
     const bool is_first = threadIdx.x % kWarp == 0;
     barrier_wait(to.free, to.parity);
-    if (is_first) barrier_arrive_for_bytes(to.full, kDims / 64 * kColumnTile);
-    for (uint32_t i = rank; i < kTileKeys >> kv.block_shift; i += kBlocks) {
+    if (is_first && part == 0) barrier_arrive_for_bytes(to.full, kColumns * kColumnTile);
+    const uint32_t column = kColumns == 1 ? 0 : part, skipped = kColumns == 1 ? part : 0;
+    for (uint32_t i = rank + skipped * kBlocks; i < kTileKeys >> kv.block_shift; i += kBlocks * kParts / kColumns) {
       const uint32_t block = __shfl_sync(kFullMask, found, i);
       const uint32_t row = block == kNowhere ? kNowhere : block + (to.which * kv.num_kv_heads << kv.block_shift);
-      if (!is_first) continue;
-#pragma unroll
-      for (uint32_t c = 0; c < kDims / 64; ++c)
-        copy_rows<kBlocks>(to.slot + c * kColumnTile + (i << kv.block_shift) * 128, map, c * 64, row, to.full);
+      if (is_first)
+        copy_rows<kBlocks>(to.slot + column * kColumnTile + (i << kv.block_shift) * 128, map, column * 64, row,
+                           to.full);
     }
   }
-  __device__ void finish() const {}
+
+  // Tile after tile of what this warp copies.
+  __device__ void fill(const SlotsOf<kDims, KvDType::kF16>& target, const Works& works) const {
+    const uint32_t which = threadIdx.x / kWarp / kParts;
+    uint32_t n = 0;
+    for (uint32_t i = blockIdx.x; i < works.count(); i += gridDim.x) {
+      const Work work = works.at(i);
+      uint32_t now = find(work, 0);
+      for (uint32_t tile = 0; tile < work.num_tiles; ++tile) {
+        const uint32_t next = find(work, tile + 1);
+        copy(target(n++, which), now);
+        now = next;
+      }
+    }
+  }
 };
 
 // Other numbers: a warpgroup. They come to shared memory as they are stored, two copies ahead, and become f16 when
@@ -190,6 +220,25 @@ struct Converter {
     if (num_copies >= 1) convert(num_copies - 1, targets[1], founds[1]);
   }
 
+  // Keys and values in the order in which they are used.
+  __device__ void fill(const SlotsOf<kDims, D>& target, const Works& works) {
+    uint32_t n = 0;
+    for (uint32_t i = blockIdx.x; i < works.count(); i += gridDim.x) {
+      const Work work = works.at(i);
+      Found now = find(work, 0), next = find(work, 1);
+      copy(target(n, 0), now);
+      for (uint32_t tile = 1; tile < work.num_tiles; ++tile) {
+        const Found after = find(work, tile + 1);
+        copy(target(n + 1, 0), next);
+        copy(target(n++, 1), now);
+        now = next;
+        next = after;
+      }
+      copy(target(n++, 1), now);
+    }
+    finish();
+  }
+
   // What this lane's i-th piece of keys or values belongs to; false: zeros.
   __device__ bool vector_of(const Target& to, const Found& found, uint32_t i, uint64_t* vector) const {
     const uint32_t lane = threadIdx.x % kWarp;
@@ -236,31 +285,6 @@ struct Converter {
     barrier_arrive(to.full);
   }
 };
-
-// Tile after tile as slots become free, in the order in which they are used.
-template <class Source, int kDims, KvDType D>
-__device__ void fill_slots(Source source, Slots<kDims, D>& slots, const Works& works) {
-  const auto target = [&](uint32_t n, uint32_t which) {
-    const uint32_t i = n % kSlots<D>, parity = ~(n / kSlots<D>)&1;
-    return which == 0 ? Target{slots.keys[i], &slots.keys_full[i], &slots.keys_free[i], parity, which, n}
-                      : Target{slots.values[i], &slots.values_full[i], &slots.values_free[i], parity, which, n};
-  };
-  uint32_t n = 0;
-  for (uint32_t i = blockIdx.x; i < works.count(); i += gridDim.x) {
-    const Work work = works.at(i);
-    auto now = source.find(work, 0), next = source.find(work, 1);
-    source.copy(target(n, 0), now);
-    for (uint32_t tile = 1; tile < work.num_tiles; ++tile) {
-      const auto after = source.find(work, tile + 1);
-      source.copy(target(n + 1, 0), next);
-      source.copy(target(n++, 1), now);
-      now = next;
-      next = after;
-    }
-    source.copy(target(n++, 1), now);
-  }
-  source.finish();
-}
 
 // ---- multiplying ---------------------------------------------------------------------------------------------------
 
@@ -586,9 +610,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (group == 0) {
     fewer_registers<kProducerRegisters<D>>();
     if constexpr (D != KvDType::kF16)
-      fill_slots(Converter<kDims, D>{args.kv, slots}, slots, works);
-    else if (threadIdx.x < kWarp)
-      fill_slots(Copier<kDims, kBlocks>{args.kv, map, rank}, slots, works);
+      Converter<kDims, D>{args.kv, slots}.fill({slots}, works);
+    else
+      Copier<kDims, kBlocks>{args.kv, map, rank}.fill({slots}, works);
   } else {
     more_registers<kConsumerRegisters<D>>();
     Consumer<kDims, kBlocks, D>{args, slots}.run(works, group - 1);
