@@ -87,13 +87,16 @@ std::string judge_kept(const RowSampling& s, const std::vector<float>& logits, c
   return "";
 }
 
-// Penalties and bias: a few roundings of the logit and of what was added to it.
-std::string judge_processed(const std::vector<float>& raw, const std::vector<float>& want,
-                            const std::vector<float>& got) {
+// Penalties and bias: a few roundings of the logit and of what was added to it, which may cancel.
+std::string judge_processed(const SampleRow& row, const std::vector<float>& want, const std::vector<float>& got) {
+  const std::vector<float>& raw = row.logits;
   for (size_t v = 0; v < want.size(); ++v) {
     if (std::isnan(want[v]) && std::isnan(got[v])) continue;
     if (want[v] == got[v]) continue;
-    const double magnitude = std::max({std::abs(raw[v]), std::abs(want[v]), std::abs(raw[v] - want[v])});
+    double magnitude = std::max({std::abs(raw[v]), std::abs(want[v]), std::abs(raw[v] - want[v])});
+    for (const BiasEntry& entry : row.bias)
+      if (entry.token == static_cast<int64_t>(v) && std::isfinite(entry.bias))
+        magnitude = std::max<double>(magnitude, std::abs(entry.bias));
     if (!(std::abs(want[v] - got[v]) <= 5e-7 * magnitude))
       return fmt::format("processed[{}]: logit {}, expected {}, found {}", v, raw[v], want[v], got[v]);
   }
@@ -204,7 +207,7 @@ Case sampling_case(std::string name, const std::vector<SampleRow>& rows, Samplin
       if (s.flags & kRowProcessed) {
         const std::vector<float> want_processed = row_of(want.tensors[0].at(processed), r, vocab);
         read = row_of(got.tensors[0].at(processed), r, vocab);
-        note(judge_processed(rows[r].logits, want_processed, read));
+        note(judge_processed(rows[r], want_processed, read));
         if (read != want_processed) continue;  // later differences follow from that rounding
       }
       const FilterResult want_kept = kept_of(want.tensors[0].at(kept), r),
