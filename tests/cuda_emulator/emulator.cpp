@@ -35,14 +35,13 @@ struct Fiber {
   Place place;
   bool started = false, done = false;
   std::unique_ptr<char[]> stack;
+  std::unique_ptr<ucontext_t> context;
   dim3 index;  // threadIdx
   // It need not run while *waits_for & mask is the value.
   const uint64_t* waits_for = nullptr;
   uint64_t mask = 0, value = 0;
   std::vector<Copy> open;                // not yet committed
   std::deque<std::vector<Copy>> groups;  // committed, oldest first
-
-  std::unique_ptr<ucontext_t> context;
 
   bool must_wait() const { return waits_for && (*waits_for & mask) == value; }
 };

@@ -78,7 +78,7 @@ struct Works {
 
 // ---- copying -------------------------------------------------------------------------------------------------------
 
-// A source of tiles fills slot after slot as they become free: fill(target, works).
+// A place for a tile. Sources of tiles fill one after the other as they become free: fill(target, works).
 struct Target {
   uint8_t* slot;
   uint64_t *full, *free;
@@ -214,12 +214,6 @@ struct Converter {
     founds[1] = found;
     ++num_copies;
   }
-  __device__ void finish() const {
-    copy_async_wait<0>();
-    if (num_copies >= 2) convert(num_copies - 2, targets[0], founds[0]);
-    if (num_copies >= 1) convert(num_copies - 1, targets[1], founds[1]);
-  }
-
   // Keys and values in the order in which they are used.
   __device__ void fill(const SlotsOf<kDims, D>& target, const Works& works) {
     uint32_t n = 0;
@@ -236,7 +230,9 @@ struct Converter {
       }
       copy(target(n++, 1), now);
     }
-    finish();
+    copy_async_wait<0>();
+    if (num_copies >= 2) convert(num_copies - 2, targets[0], founds[0]);
+    if (num_copies >= 1) convert(num_copies - 1, targets[1], founds[1]);
   }
 
   // What this lane's i-th piece of keys or values belongs to; false: zeros.
