@@ -1,5 +1,6 @@
 // prepare_rows: token id, position, row slot and KV slot of each token of the step. One thread a token; padding tokens
-// get token 0, position 0 and -1. A "token sampled last" of a slot that sampled nothing becomes token 0.
+// get token 0, position 0 and -1, which kernels of the step may read ahead of their waits. A "token sampled last" of a
+// slot that sampled nothing becomes token 0.
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/step_inputs.cuh"
 
@@ -14,7 +15,7 @@ struct Out {
 
 __global__ void __launch_bounds__(kThreads)
     prepare_rows_kernel(const uint32_t* inputs, RowState rows, Out out, uint32_t num_tokens, uint32_t block_tokens) {
-  grid_dependency_wait();
+  grid_dependency_wait_alone();
   const uint32_t t = blockIdx.x * kThreads + threadIdx.x;
   if (t >= num_tokens) return;
   int32_t token = 0, position = 0, slot = -1, kv_slot = -1;
@@ -38,6 +39,7 @@ __global__ void __launch_bounds__(kThreads)
   out.positions[t] = position;
   out.row_slots[t] = slot;
   out.kv_slots[t] = kv_slot;
+  __threadfence();
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 // qkv f32 [T, (num_heads + 2 num_kv_heads) * head_dim]. One warp a (token, some heads), a head at a time in shared
 // memory; sums in f32. The angle is made in f64 and brought into one turn before its sine is taken in f32: at position
 // 131,072 the f32 product would be off by 0.008. In prompts that is most of the work, so a warp has several heads.
+// Heads of 128 numbers stay in registers, four neighbours a lane, and their angles are made ahead of the wait for the
+// matmul.
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/numbers.cuh"
 #include "backends/cuda/reduce.cuh"
@@ -128,6 +130,104 @@ __device__ void write_vector(const float* head, const Args& args, uint64_t vecto
   }
 }
 
+// Of heads of 128 numbers, all of which are turned, or none.
+struct WideHeads {
+  static constexpr uint32_t kDims = 128, kAtOnce = 3;
+
+  const Args& args;
+  uint32_t lane;
+  float cosine[4], sine[4];  // of this lane's numbers 0 to 3; by halves the sines of the first half are negative
+
+  // The angle of pair i, in one turn.
+  __device__ void find_angle(int32_t position, uint32_t i, float* sine_of, float* cosine_of) const {
+    constexpr double kTurn = 6.283185307179586, kInverseTurn = 0.15915494309189535;
+    const double angle = static_cast<double>(position) * static_cast<double>(args.freqs[i]);
+    sincosf(static_cast<float>(angle - rint(angle * kInverseTurn) * kTurn), sine_of, cosine_of);
+    *sine_of *= args.magnitude;
+    *cosine_of *= args.magnitude;
+  }
+  __device__ void find_angles(int32_t position) {
+    const bool in_halves = args.pairing == RopePairing::kHalves;
+    const uint32_t first = in_halves ? lane % 16 * 4 + lane / 16 * 2 : lane * 2;
+    float s[2], c[2];
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) find_angle(position, first + i, &s[i], &c[i]);
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) {
+      // By halves the lane of the other half has the other two of the same four pairs.
+      const float other_s = __shfl_xor_sync(kFullMask, s[i], 16), other_c = __shfl_xor_sync(kFullMask, c[i], 16);
+      if (in_halves) {
+        sine[i] = lane < 16 ? -s[i] : other_s;
+        cosine[i] = lane < 16 ? c[i] : other_c;
+        sine[2 + i] = lane < 16 ? -other_s : s[i];
+        cosine[2 + i] = lane < 16 ? other_c : c[i];
+      } else {
+        sine[2 * i] = -s[i];
+        sine[2 * i + 1] = s[i];
+        cosine[2 * i] = cosine[2 * i + 1] = c[i];
+      }
+    }
+  }
+
+  __device__ void turn(float (&x)[4]) const {
+    float other[4];
+    if (args.pairing == RopePairing::kHalves) {
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i) other[i] = __shfl_xor_sync(kFullMask, x[i], 16);
+    } else {
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i) other[i] = x[i ^ 1];
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) x[i] = x[i] * cosine[i] + other[i] * sine[i];
+  }
+
+  __device__ void normalize(float (&x)[4], const float* weight) const {
+    float sum = 0;
+#pragma unroll
+    for (const float number : x) sum += number * number;
+    const float factor = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(kDims) + args.eps);
+    const float4 w = reinterpret_cast<const float4*>(weight)[lane];
+    x[0] *= factor * w.x;
+    x[1] *= factor * w.y;
+    x[2] *= factor * w.z;
+    x[3] *= factor * w.w;
+  }
+
+  __device__ void write(const float (&x)[4], uint64_t vector, bool is_value) const {
+    if (args.kv_dtype == KvDType::kF16) {
+      store<__half>(x, vector);
+    } else if (args.kv_dtype == KvDType::kBF16) {
+      store<__nv_bfloat16>(x, vector);
+    } else {
+      const bool is_i8 = kv_is_i8(args.kv_dtype), in_blocks = kv_has_block_scales(args.kv_dtype);
+      float scale = is_value ? args.tensor_scales.v : args.tensor_scales.k;
+      if (args.kv_scales) {
+        const uint32_t lanes = in_blocks ? kKvScaleBlock / 4 : kWarp;
+        float amax = fmaxf(fmaxf(fabsf(x[0]), fabsf(x[1])), fmaxf(fabsf(x[2]), fabsf(x[3])));
+        for (uint32_t offset = lanes / 2; offset > 0; offset /= 2)
+          amax = fmaxf(amax, __shfl_xor_sync(kFullMask, amax, offset));
+        scale = __fdiv_rn(amax, is_i8 ? 127.0f : 448.0f);
+        if (lane % lanes == 0) args.kv_scales[vector * (kWarp / lanes) + lane / lanes] = scale;
+      }
+      Vec<uint8_t, 4> bytes;
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i) {
+        const float q = scale == 0 ? 0.0f : __fdiv_rn(x[i], scale);
+        bytes.v[i] = is_i8 ? static_cast<uint8_t>(to_i8(q)) : to_f8(q);
+      }
+      reinterpret_cast<Vec<uint8_t, 4>*>(args.kv_data + vector * kDims)[lane] = bytes;
+    }
+  }
+  template <class T>
+  __device__ void store(const float (&x)[4], uint64_t vector) const {
+    Vec<T, 4> out;
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) out.v[i] = from_float<T>(x[i]);
+    reinterpret_cast<Vec<T, 4>*>(reinterpret_cast<T*>(args.kv_data) + vector * kDims)[lane] = out;
+  }
+};
+
 // A head's numbers, on their way from memory.
 struct Loaded {
   float numbers[kHeadDimMax / kWarp];
@@ -145,25 +245,30 @@ struct Loaded {
   }
 };
 
+// The place in the pool of what head h writes for a token that is kept in `kv_slot`; false: none.
+__device__ bool find_vector(const Args& args, uint32_t h, int32_t kv_slot, uint64_t* vector) {
+  if (h < args.num_heads || kv_slot < 0) return false;
+  const uint32_t block = static_cast<uint32_t>(kv_slot) / args.block_tokens;
+  const uint32_t offset = static_cast<uint32_t>(kv_slot) % args.block_tokens;
+  const uint32_t which = h >= args.num_heads + args.num_kv_heads;
+  const uint32_t kv_head = h - args.num_heads - which * args.num_kv_heads;
+  *vector = ((uint64_t{block} * 2 + which) * args.num_kv_heads + kv_head) * args.block_tokens + offset;
+  return block < args.num_blocks;  // prepare_rows never makes another
+}
+
 // Head h of token t, which is in `head` and came from `row`.
 __device__ void run_head(float* head, float* row, const Args& args, const Turn* turn, uint32_t h, int32_t kv_slot,
                          uint32_t lane) {
   const uint32_t num_turned = args.num_heads + args.num_kv_heads;
   const bool is_query = h < args.num_heads, is_value = h >= num_turned;
   const bool changes = (args.q_weight || turn) && !is_value;
-  if (is_query) kv_slot = -1;
   if (changes) {
     if (args.q_weight) normalize(head, args, is_query ? args.q_weight : args.k_weight, lane);
     if (turn) turn->apply(head, args, lane);
     for (uint32_t i = lane; i < args.head_dim; i += kWarp) row[i] = head[i];
   }
-  if (kv_slot < 0) return;
-  const uint32_t block = static_cast<uint32_t>(kv_slot) / args.block_tokens;
-  const uint32_t offset = static_cast<uint32_t>(kv_slot) % args.block_tokens;
-  if (block >= args.num_blocks) return;  // prepare_rows never makes one
-  const uint32_t which = is_value, kv_head = h - args.num_heads - which * args.num_kv_heads;
-  const uint64_t run = (uint64_t{block} * 2 + which) * args.num_kv_heads + kv_head;
-  write_vector(head, args, run * args.block_tokens + offset, is_value, lane);
+  uint64_t vector;
+  if (find_vector(args, h, kv_slot, &vector)) write_vector(head, args, vector, is_value, lane);
 }
 
 template <bool kTurns>
@@ -192,6 +297,45 @@ __global__ void __launch_bounds__(kThreads) qkv_heads_kernel(Args args) {
     run(&turn);
   } else {
     run(nullptr);
+  }
+}
+
+template <bool kTurns>
+__global__ void __launch_bounds__(kThreads) qkv_wide_heads_kernel(Args args) {
+  constexpr uint32_t kAtOnce = WideHeads::kAtOnce;
+  const uint32_t warp = threadIdx.x / kWarp, t = blockIdx.x, first = (blockIdx.y * kWarps + warp) * args.heads_each;
+  const uint32_t num_heads = args.num_heads + (args.kv_slots ? 2 : 1) * args.num_kv_heads;
+  const uint32_t end = min(first + args.heads_each, num_heads);
+  const bool has_work = t < *args.live && first < end;
+  WideHeads heads{args, threadIdx.x % kWarp};
+  const int32_t kv_slot = args.kv_slots && has_work ? args.kv_slots[t] : -1;
+  if constexpr (kTurns) {
+    if (has_work) heads.find_angles(args.positions[t]);
+  }
+  grid_dependency_wait();
+  if (!has_work) return;
+  float4* row =
+      reinterpret_cast<float4*>(args.qkv + uint64_t{t} * (args.num_heads + 2 * args.num_kv_heads) * WideHeads::kDims) +
+      heads.lane;
+  for (uint32_t from = first; from < end; from += kAtOnce) {
+    float4 loaded[kAtOnce];
+#pragma unroll
+    for (uint32_t i = 0; i < kAtOnce; ++i)
+      if (from + i < end) loaded[i] = row[(from + i) * kWarp];
+#pragma unroll
+    for (uint32_t i = 0; i < kAtOnce; ++i) {
+      const uint32_t h = from + i;
+      if (h >= end) break;
+      const bool is_value = h >= args.num_heads + args.num_kv_heads;
+      float x[4] = {loaded[i].x, loaded[i].y, loaded[i].z, loaded[i].w};
+      if ((args.q_weight || kTurns) && !is_value) {
+        if (args.q_weight) heads.normalize(x, h < args.num_heads ? args.q_weight : args.k_weight);
+        if constexpr (kTurns) heads.turn(x);
+        row[h * kWarp] = {x[0], x[1], x[2], x[3]};
+      }
+      uint64_t vector;
+      if (find_vector(args, h, kv_slot, &vector)) heads.write(x, vector, is_value);
+    }
   }
 }
 
@@ -250,6 +394,8 @@ Status set(const KvWrite& op, const OpContext& at, Args* args) {
 Status start(const Args& args, const char* name, const OpContext& at) {
   const uint32_t heads = args.num_heads + (args.kv_slots ? 2 : 1) * args.num_kv_heads;
   const Grid grid{dim3(args.num_tokens, ceil_div(heads, kWarps * args.heads_each)), kThreads};
+  if (args.head_dim == WideHeads::kDims && (!args.freqs || args.rope_dim == WideHeads::kDims))
+    return launch(at, name, args.freqs ? qkv_wide_heads_kernel<true> : qkv_wide_heads_kernel<false>, grid, args);
   return launch(at, name, args.freqs ? qkv_heads_kernel<true> : qkv_heads_kernel<false>, grid, args);
 }
 
