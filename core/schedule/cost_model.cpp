@@ -11,7 +11,9 @@ namespace {
 constexpr double kFade = 0.995;      // of a step's weight with each later step
 constexpr double kErrorRate = 0.25;  // how fast a size's error follows the last step
 constexpr double kErrorMax = 0.25;   // of what the line says: one slow step must not put a size out of use
-constexpr double kAnchor = 1e-3;     // how much the coefficients so far count beside a step of typical size
+constexpr double kClockFallsMs = 100, kRestMs = 50;  // the clock is up again after so much other work
+constexpr double kFastWeight = 0.2;                  // of steps that are fast while it falls
+constexpr double kAnchor = 1e-3;  // how much the coefficients so far count beside a step of typical size
 
 FadingLine<4>::Vector features(const StepWork& work) {
   return {1, static_cast<double>(work.tokens), static_cast<double>(work.decode_keys),
@@ -50,11 +52,11 @@ std::array<double, N> solve_system(std::array<std::array<double, N>, N> a, std::
 }  // namespace
 
 template <size_t N>
-void FadingLine<N>::observe(const Vector& x, double y) {
+void FadingLine<N>::observe(const Vector& x, double y, double weight) {
   for (size_t i = 0; i < N; ++i) {
     for (size_t k = 0; k < N; ++k)
-      products_[i][k] = kFade * products_[i][k] + x[i] / typical_[i] * (x[k] / typical_[k]);
-    targets_[i] = kFade * targets_[i] + x[i] / typical_[i] * y;
+      products_[i][k] = kFade * products_[i][k] + weight * (x[i] / typical_[i]) * (x[k] / typical_[k]);
+    targets_[i] = kFade * targets_[i] + weight * (x[i] / typical_[i]) * y;
   }
   if (num_observed_ < UINT32_MAX) ++num_observed_;
   solve();
@@ -91,14 +93,26 @@ CostModel::CostModel(const CostPrior& prior)
 void CostModel::observe(const StepWork& work, const StepTimes& times) {
   if (times.step_ms > 0) {
     const FadingLine<4>::Vector x = features(work);
-    step_.observe(x, times.step_ms);
+    const double weight = weight_of(work, times.step_ms);
+    step_.observe(x, times.step_ms, weight);
     double& error = size_errors_[step_size_from(static_cast<uint32_t>(work.tokens))];
-    beside_sizes_.observe(x, times.step_ms - error);
+    beside_sizes_.observe(x, times.step_ms - error, weight);
     const double line = beside_sizes_.predict(x), most = kErrorMax * line;
-    error += kErrorRate * (std::clamp(times.step_ms - line, -most, most) - error);
+    error += weight * kErrorRate * (std::clamp(times.step_ms - line, -most, most) - error);
   }
   if (times.memory_ms > 0 && work.stores + work.loads > 0)
     moves_.observe({1, static_cast<double>(work.stores), static_cast<double>(work.loads)}, times.memory_ms);
+}
+
+double CostModel::weight_of(const StepWork& work, double ms) {
+  if (work.chunk_pairs == 0) {
+    rest_ms_ += ms;
+    return 1;
+  }
+  if (rest_ms_ > kRestMs) chunks_ms_ = 0;
+  rest_ms_ = 0;
+  chunks_ms_ += ms;
+  return chunks_ms_ < kClockFallsMs && knows_steps() && ms < step_ms(work) ? kFastWeight : 1;
 }
 
 double CostModel::step_ms(const StepWork& work) const {

@@ -3,9 +3,10 @@
 // and for the moves of KV blocks  ms = fixed + d * stores + e * loads.
 // A device has sizes (step_sizes.h) that it likes: to tell what one step will take, a second line is learnt together
 // with how much longer than it the steps of each size take. Sizes grow with what else a step holds, and would bend a
-// line alone. Least squares without negative coefficients over the last few hundred steps (older ones fade). Directions
-// that the last steps say nothing about keep the value that was learnt before, at first the prior. Milliseconds
-// throughout.
+// line alone. A GPU's clock falls in the first tenth of a second or so of chunks: those that are over sooner than
+// foretold there say little about the ones that follow, and count less. Least squares without negative coefficients
+// over the last few hundred steps (older ones fade). Directions that the last steps say nothing about keep the value
+// that was learnt before, at first the prior. Milliseconds throughout.
 #pragma once
 
 #include <array>
@@ -23,7 +24,7 @@ class FadingLine {
   // `typical`: sizes of the features that make them comparable.
   FadingLine(const Vector& prior, const Vector& typical) : coefficients_(prior), typical_(typical) {}
 
-  void observe(const Vector& x, double y);
+  void observe(const Vector& x, double y, double weight = 1);
   uint32_t num_observed() const { return num_observed_; }
   double predict(const Vector& x) const {
     double sum = 0;
@@ -80,11 +81,13 @@ class CostModel {
   double swap_ms(uint64_t num_blocks) const;
 
  private:
+  double weight_of(const StepWork& work, double ms);
   uint32_t chunk_by_line(double ms, const StepWork& work, uint64_t depth, uint32_t most) const;
 
   FadingLine<4> step_, beside_sizes_;
   std::unordered_map<uint32_t, double> size_errors_;  // ms that steps of a size take longer than beside_sizes_ says
   FadingLine<3> moves_;
+  double chunks_ms_ = 0, rest_ms_ = 0;  // of steps with chunks in a row, and of those without since
 };
 
 }  // namespace llmrt

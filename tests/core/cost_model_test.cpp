@@ -148,3 +148,29 @@ TEST_CASE("chunks keep to the limit on a device that likes some sizes and not ot
   CHECK(worst_ms <= limit_ms * 1.03);
   CHECK(sum_ms <= best_ms * 1.03);
 }
+
+TEST_CASE("chunks keep to the limit while a device's clock falls") {
+  // A tenth faster at the beginning of a prompt than 80 ms later, and again after rows that decode alone.
+  const StepWork rows{.tokens = 32, .decode_keys = 32 * 700};
+  double worst = 0;
+  for (double limit_ms = 15; limit_ms < 25; limit_ms += 0.25) {
+    CostModel model(CostPrior{});
+    for (int prompt = 0; prompt < 6; ++prompt) {
+      for (int i = 0; i < 50; ++i) model.observe(rows, {.step_ms = 5});
+      double busy_ms = 0;
+      for (uint64_t depth = 0; depth < 16000;) {
+        const uint32_t chunk = model.chunk_within(limit_ms, rows, depth, 2048);
+        const double clock = 1 + 0.1 * std::max(0.0, 1 - busy_ms / 80);
+        const double ms =
+            (4.5 + 0.023 * step_size_from(32 + chunk) + 5e-7 * chunk * static_cast<double>(depth)) / clock;
+        model.observe({.tokens = 32 + chunk, .decode_keys = 32 * 700, .chunk_pairs = chunk * (depth + chunk / 2)},
+                      {.step_ms = ms});
+        busy_ms += ms;
+        if (prompt >= 2) worst = std::max(worst, ms / limit_ms);
+        depth += chunk;
+      }
+    }
+  }
+  CAPTURE(worst);
+  CHECK(worst <= 1.02);
+}
