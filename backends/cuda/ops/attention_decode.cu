@@ -240,34 +240,55 @@ __global__ void __launch_bounds__(kThreads, kDims <= 128 ? 3 : 2) attention_deco
 
 // ---- merge: one warp a (query token, head); splits in their order ---------------------------------------------------
 
-constexpr uint32_t kMergeWarps = 4;
+constexpr uint32_t kMergeWarps = 4, kMergedAtOnce = 4;
 
 __global__ void __launch_bounds__(kMergeWarps* kWarp) merge_partials_kernel(AttentionArgs args, bool prompts_alone) {
   const MergeItem* items = input_array<MergeItem>(args.inputs, kFwdMerges);
   const uint32_t num_works = args.inputs[kFwdNumMerges] * args.num_heads;
-  grid_dependency_wait();
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  for (uint32_t work = blockIdx.x * kMergeWarps + warp; work < num_works; work += gridDim.x * kMergeWarps) {
-    const MergeItem item = items[work / args.num_heads];
-    if (prompts_alone && !item.is_prompt) continue;
+  uint32_t work = blockIdx.x * kMergeWarps + warp;
+  MergeItem item{};
+  if (work < num_works) item = items[work / args.num_heads];
+  grid_dependency_wait();
+  while (work < num_works) {
+    const MergeItem now = item;
     const uint32_t head = work % args.num_heads;
-    const auto partial = [&](uint32_t p) { return uint64_t{item.partial_first + p} * args.num_heads + head; };
-    float most = -INFINITY;
-    for (uint32_t p = 0; p < item.num_partials; ++p) most = fmaxf(most, args.partial_sums[partial(p) * 2]);
-    const float base = most == -INFINITY ? 0.0f : most;
+    work += gridDim.x * kMergeWarps;
+    if (work < num_works) item = items[work / args.num_heads];
+    if (prompts_alone && !now.is_prompt) continue;
     for (uint32_t dim = lane * 4; dim < args.head_dim; dim += kWarp * 4) {
-      float sum = 0, out[4] = {};
-      for (uint32_t p = 0; p < item.num_partials; ++p) {
-        const float factor = exp2f(args.partial_sums[partial(p) * 2] - base);
-        sum += factor * args.partial_sums[partial(p) * 2 + 1];
-        const float4 v = *reinterpret_cast<const float4*>(args.partial_values + partial(p) * args.head_dim + dim);
-        out[0] += factor * v.x;
-        out[1] += factor * v.y;
-        out[2] += factor * v.z;
-        out[3] += factor * v.w;
+      float most = -INFINITY, sum = 0, out[4] = {};
+      for (uint32_t first = 0; first < now.num_partials; first += kMergedAtOnce) {
+        float2 sums[kMergedAtOnce];  // maximum, sum
+        float4 values[kMergedAtOnce];
+        float largest = most;
+#pragma unroll
+        for (uint32_t i = 0; i < kMergedAtOnce; ++i) {
+          const bool is_there = first + i < now.num_partials;
+          const uint64_t partial = uint64_t{now.partial_first + first + i} * args.num_heads + head;
+          sums[i] = is_there ? reinterpret_cast<const float2*>(args.partial_sums)[partial] : float2{-INFINITY, 0};
+          values[i] = is_there ? *reinterpret_cast<const float4*>(args.partial_values + partial * args.head_dim + dim)
+                               : float4{};
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < kMergedAtOnce; ++i) largest = fmaxf(largest, sums[i].x);
+        const float base = largest == -INFINITY ? 0.0f : largest, before = exp2f(most - base);
+        most = largest;
+        sum *= before;
+#pragma unroll
+        for (float& x : out) x *= before;
+#pragma unroll
+        for (uint32_t i = 0; i < kMergedAtOnce; ++i) {
+          const float factor = exp2f(sums[i].x - base);
+          sum += factor * sums[i].y;
+          out[0] += factor * values[i].x;
+          out[1] += factor * values[i].y;
+          out[2] += factor * values[i].z;
+          out[3] += factor * values[i].w;
+        }
       }
       const float inverse = sum > 0 ? 1.0f / sum : sum;
-      const uint64_t target = (uint64_t{item.token} * args.num_heads + head) * args.head_dim + dim;
+      const uint64_t target = (uint64_t{now.token} * args.num_heads + head) * args.head_dim + dim;
       store_two(args.out, args.out_dtype, target, out[0] * inverse, out[1] * inverse);
       store_two(args.out, args.out_dtype, target + 2, out[2] * inverse, out[3] * inverse);
     }
