@@ -1,5 +1,6 @@
 // kv_write: each KV dtype and block size, scattered slots, tokens that go nowhere; nothing else in the pool changes.
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
 
 #include "tests/ops/op_harness.h"
 
@@ -52,6 +53,51 @@ TEST_CASE("kv_write stores k and v where the slots say and nowhere else", "[kv_w
     suite.cases.push_back(write_case({1, 2, 96, 64, 3, dtype}, 8, 9, 16, 1, rng));
     suite.cases.push_back(write_case({3, 1, 128, 64, 2, dtype}, 8, 33, 64, 1, rng));
     suite.cases.push_back(write_case({1, 4, 256, 16, 4, dtype}, 8, 17, 32, 1, rng));
+  }
+  run(suite);
+}
+
+// In one launch where a backend fuses them. With the scale of a tensor there is one right answer but for ties.
+TEST_CASE("heads are scaled, turned and stored one op after the other", "[kv_write]") {
+  auto rng = test_rng("qkv heads");
+  Suite suite;
+  constexpr uint32_t kHeads = 8, kKvHeads = 2, kPositionMax = 300;
+  for (const uint32_t dim : {64u, 128u}) {
+    std::vector<float> freqs(dim / 2);
+    for (uint32_t i = 0; i < freqs.size(); ++i) freqs[i] = static_cast<float>(std::pow(10000.0, -2.0 * i / dim));
+    const WeightId freqs_id = suite.add_f32(freqs);
+    const WeightId q_weight = suite.add_weight(Encoding::kF32, 1, dim, rng);
+    const WeightId k_weight = suite.add_weight(Encoding::kF32, 1, dim, rng);
+    for (const RopePairing pairing : {RopePairing::kInterleaved, RopePairing::kHalves})
+      for (const bool is_normed : {false, true})
+        for (const auto [rows, bucket] : {std::pair{1u, 1u}, {5u, 8u}, {67u, 128u}}) {
+          const KvGroup group{2, kKvHeads, dim, 16, 9, KvDType::kF8Tensor};
+          const uint32_t columns = (kHeads + 2 * kKvHeads) * dim;
+          Case test_case;
+          test_case.variant = pairing == RopePairing::kHalves ? "halves" : "pairs";
+          test_case.name = fmt::format("{}rope and kv_write {} dim {} rows {} of {}", is_normed ? "qk_norm, " : "",
+                                       test_case.variant, dim, rows, bucket);
+          test_case.groups = {group};
+          test_case.kv = {random_kv(group, rng)};
+          Step step;
+          step.add_row(0, 0, rows);
+          step.set_bucket(bucket);
+          std::vector<double> positions(rows);
+          for (double& position : positions) position = static_cast<double>(rng() % (kPositionMax + 1));
+          const auto places = random_blocks(group.num_blocks * group.block_tokens, rows, rng);
+          const TensorId qkv = step.inout(Rows::kTokens, "qkv", columns, DType::kF32,
+                                          random_normal(rng, size_t{rows} * columns), Tolerance::kRotation);
+          step.last_output().slack = kPositionMax * 1.2e-7;
+          const TensorId positions_id = step.input(Rows::kTokens, "positions", 1, DType::kI32, positions);
+          const TensorId slots =
+              step.input(Rows::kTokens, "kv_slots", 1, DType::kI32, std::vector<double>(places.begin(), places.end()));
+          if (is_normed) step.forward.ops.push_back(QkNorm{qkv, q_weight, k_weight, kHeads, kKvHeads, dim, 1e-6f});
+          step.forward.ops.push_back(Rope{qkv, positions_id, freqs_id, kHeads, kKvHeads, dim, dim, pairing, 1});
+          step.forward.ops.push_back(
+              KvWrite{qkv, slots, 0, 1, kHeads, kKvHeads, dim, tensor_scales(KvDType::kF8Tensor, 1)});
+          test_case.steps = {std::move(step)};
+          suite.cases.push_back(std::move(test_case));
+        }
   }
   run(suite);
 }

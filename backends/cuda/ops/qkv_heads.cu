@@ -47,21 +47,26 @@ __device__ void normalize(float* head, const Args& args, const float* weight, ui
   __syncwarp();
 }
 
+// Of pair i, by an angle in one turn.
+__device__ void find_angle(const Args& args, int32_t position, uint32_t i, float* sine, float* cosine) {
+  constexpr double kTurn = 6.283185307179586, kInverseTurn = 0.15915494309189535;
+  const double angle = static_cast<double>(position) * static_cast<double>(args.freqs[i]);
+  sincosf(static_cast<float>(angle - rint(angle * kInverseTurn) * kTurn), sine, cosine);
+  *sine *= args.magnitude;
+  *cosine *= args.magnitude;
+}
+
 // The angles of a token's pairs: lane's c-th pair is lane + c * kWarp.
 struct Turn {
   static constexpr uint32_t kPairs = kHeadDimMax / 2 / kWarp;
   float cosine[kPairs], sine[kPairs];
 
   __device__ Turn(const Args& args, int32_t position, uint32_t lane) {
-    constexpr double kTurn = 6.283185307179586, kInverseTurn = 0.15915494309189535;
 #pragma unroll
     for (uint32_t c = 0; c < kPairs; ++c) {
       const uint32_t i = lane + c * kWarp;
       if (i >= args.rope_dim / 2) break;
-      const double angle = static_cast<double>(position) * static_cast<double>(args.freqs[i]);
-      sincosf(static_cast<float>(angle - rint(angle * kInverseTurn) * kTurn), &sine[c], &cosine[c]);
-      sine[c] *= args.magnitude;
-      cosine[c] *= args.magnitude;
+      find_angle(args, position, i, &sine[c], &cosine[c]);
     }
   }
 
@@ -138,20 +143,12 @@ struct WideHeads {
   uint32_t lane;
   float cosine[4], sine[4];  // of this lane's numbers 0 to 3; by halves the sines of the first half are negative
 
-  // The angle of pair i, in one turn.
-  __device__ void find_angle(int32_t position, uint32_t i, float* sine_of, float* cosine_of) const {
-    constexpr double kTurn = 6.283185307179586, kInverseTurn = 0.15915494309189535;
-    const double angle = static_cast<double>(position) * static_cast<double>(args.freqs[i]);
-    sincosf(static_cast<float>(angle - rint(angle * kInverseTurn) * kTurn), sine_of, cosine_of);
-    *sine_of *= args.magnitude;
-    *cosine_of *= args.magnitude;
-  }
   __device__ void find_angles(int32_t position) {
     const bool in_halves = args.pairing == RopePairing::kHalves;
     const uint32_t first = in_halves ? lane % 16 * 4 + lane / 16 * 2 : lane * 2;
     float s[2], c[2];
 #pragma unroll
-    for (uint32_t i = 0; i < 2; ++i) find_angle(position, first + i, &s[i], &c[i]);
+    for (uint32_t i = 0; i < 2; ++i) find_angle(args, position, first + i, &s[i], &c[i]);
 #pragma unroll
     for (uint32_t i = 0; i < 2; ++i) {
       // By halves the lane of the other half has the other two of the same four pairs.
