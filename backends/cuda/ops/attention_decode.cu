@@ -7,6 +7,7 @@
 // with f32 sums, softmax in f32.
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/attention.h"
+#include "backends/cuda/ops/attention_merge.cuh"
 #include "backends/cuda/step_inputs.cuh"
 
 namespace llmrt::cuda {
@@ -256,42 +257,8 @@ __global__ void __launch_bounds__(kMergeWarps* kWarp) merge_partials_kernel(Atte
     work += gridDim.x * kMergeWarps;
     if (work < num_works) item = items[work / args.num_heads];
     if (prompts_alone && !now.is_prompt) continue;
-    for (uint32_t dim = lane * 4; dim < args.head_dim; dim += kWarp * 4) {
-      float most = -INFINITY, sum = 0, out[4] = {};
-      for (uint32_t first = 0; first < now.num_partials; first += kMergedAtOnce) {
-        float2 sums[kMergedAtOnce];  // maximum, sum
-        float4 values[kMergedAtOnce];
-        float largest = most;
-#pragma unroll
-        for (uint32_t i = 0; i < kMergedAtOnce; ++i) {
-          const bool is_there = first + i < now.num_partials;
-          const uint64_t partial = uint64_t{now.partial_first + first + i} * args.num_heads + head;
-          sums[i] = is_there ? reinterpret_cast<const float2*>(args.partial_sums)[partial] : float2{-INFINITY, 0};
-          values[i] = is_there ? *reinterpret_cast<const float4*>(args.partial_values + partial * args.head_dim + dim)
-                               : float4{};
-        }
-#pragma unroll
-        for (uint32_t i = 0; i < kMergedAtOnce; ++i) largest = fmaxf(largest, sums[i].x);
-        const float base = largest == -INFINITY ? 0.0f : largest, before = exp2f(most - base);
-        most = largest;
-        sum *= before;
-#pragma unroll
-        for (float& x : out) x *= before;
-#pragma unroll
-        for (uint32_t i = 0; i < kMergedAtOnce; ++i) {
-          const float factor = exp2f(sums[i].x - base);
-          sum += factor * sums[i].y;
-          out[0] += factor * values[i].x;
-          out[1] += factor * values[i].y;
-          out[2] += factor * values[i].z;
-          out[3] += factor * values[i].w;
-        }
-      }
-      const float inverse = sum > 0 ? 1.0f / sum : sum;
-      const uint64_t target = (uint64_t{now.token} * args.num_heads + head) * args.head_dim + dim;
-      store_two(args.out, args.out_dtype, target, out[0] * inverse, out[1] * inverse);
-      store_two(args.out, args.out_dtype, target + 2, out[2] * inverse, out[3] * inverse);
-    }
+    for (uint32_t dim = lane * 4; dim < args.head_dim; dim += kWarp * 4)
+      merge_splits<kMergedAtOnce>(args, now, head, dim);
   }
 }
 

@@ -17,6 +17,7 @@
 #include "backends/cuda/arrival.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/attention.h"
+#include "backends/cuda/ops/attention_merge.cuh"
 #include "backends/cuda/step_inputs.cuh"
 #include "backends/cuda/warpgroup.cuh"
 
@@ -420,44 +421,8 @@ __device__ void write_rows(const Ring<D, kDims>& ring, const AttentionArgs& args
 __device__ void merge_rows(const AttentionArgs& args, const MergeItem& merge, uint32_t head_first, uint32_t num_rows) {
   constexpr uint32_t kAtOnce = 8;
   const uint32_t words = args.head_dim / 4;
-  for (uint32_t i = threadIdx.x; i < num_rows * words; i += kThreads) {
-    const uint32_t head = head_first + i / words, dim = i % words * 4;
-    float most = -INFINITY, sum = 0, out[4] = {};
-    for (uint32_t first = 0; first < merge.num_partials; first += kAtOnce) {
-      float2 sums[kAtOnce];
-      float4 values[kAtOnce];
-#pragma unroll
-      for (uint32_t p = 0; p < kAtOnce; ++p) {
-        const bool is_there = first + p < merge.num_partials;
-        const uint64_t partial = uint64_t{merge.partial_first + first + p} * args.num_heads + head;
-        sums[p] = {-INFINITY, 0};
-        values[p] = {};
-        if (!is_there) continue;
-        sums[p] = __ldcg(reinterpret_cast<const float2*>(args.partial_sums + partial * 2));
-        values[p] = __ldcg(reinterpret_cast<const float4*>(args.partial_values + partial * args.head_dim + dim));
-      }
-      const float before = most;
-#pragma unroll
-      for (uint32_t p = 0; p < kAtOnce; ++p) most = fmaxf(most, sums[p].x);
-      const float base = most == -INFINITY ? 0.0f : most, factor = exp2f(before - base);
-      sum *= factor;
-#pragma unroll
-      for (float& x : out) x *= factor;
-#pragma unroll
-      for (uint32_t p = 0; p < kAtOnce; ++p) {
-        const float weight = exp2f(sums[p].x - base);
-        sum += weight * sums[p].y;
-        out[0] += weight * values[p].x;
-        out[1] += weight * values[p].y;
-        out[2] += weight * values[p].z;
-        out[3] += weight * values[p].w;
-      }
-    }
-    const float inverse = sum > 0 ? 1.0f / sum : sum;
-    const uint64_t target = (uint64_t{merge.token} * args.num_heads + head) * args.head_dim + dim;
-    store_two(args.out, args.out_dtype, target, out[0] * inverse, out[1] * inverse);
-    store_two(args.out, args.out_dtype, target + 2, out[2] * inverse, out[3] * inverse);
-  }
+  for (uint32_t i = threadIdx.x; i < num_rows * words; i += kThreads)
+    merge_splits<kAtOnce>(args, merge, head_first + i / words, i % words * 4);
 }
 
 // Behind write_rows of one split; `counter` counts those that have been.

@@ -18,6 +18,7 @@ namespace llmrt::cuda {
 namespace {
 
 constexpr uint32_t kWarps = 4, kThreads = kWarps * kWarp, kHeadDimMax = 256;
+constexpr uint32_t kHeadsEachMax = 3;  // of a warp
 
 struct Args {
   float* qkv;
@@ -37,6 +38,9 @@ struct Args {
   KvTensorScales tensor_scales;
   uint32_t block_tokens, num_blocks;
   KvDType kv_dtype;
+
+  // v is left alone where nothing is written.
+  __host__ __device__ uint32_t heads_touched() const { return num_heads + (kv_slots ? 2 : 1) * num_kv_heads; }
 };
 
 __device__ void normalize(float* head, const Args& args, const float* weight, uint32_t lane) {
@@ -100,6 +104,14 @@ __device__ int8_t to_i8(float x) {
   return static_cast<int8_t>(fminf(fmaxf(rintf(x), -127.0f), 127.0f));
 }
 
+__device__ float byte_scale(float amax, bool is_i8) {
+  return __fdiv_rn(amax, is_i8 ? 127.0f : 448.0f);
+}
+__device__ uint8_t to_byte(float x, float scale, bool is_i8) {
+  const float q = scale == 0 ? 0.0f : __fdiv_rn(x, scale);
+  return is_i8 ? static_cast<uint8_t>(to_i8(q)) : to_f8(q);
+}
+
 // As 8-bit numbers. `vector`: see write_vector.
 __device__ void write_bytes(const float* head, const Args& args, uint64_t vector, bool is_value, uint32_t lane) {
   const bool is_i8 = kv_is_i8(args.kv_dtype);
@@ -111,13 +123,11 @@ __device__ void write_bytes(const float* head, const Args& args, uint64_t vector
     if (args.kv_scales) {
       float amax = 0;
       for (uint32_t i = lane; i < each; i += kWarp) amax = fmaxf(amax, fabsf(head[part * each + i]));
-      scale = __fdiv_rn(warp_max(amax), is_i8 ? 127.0f : 448.0f);
+      scale = byte_scale(warp_max(amax), is_i8);
       if (lane == 0) args.kv_scales[vector * num_scales + part] = scale;
     }
-    for (uint32_t i = part * each + lane; i < (part + 1) * each; i += kWarp) {
-      const float q = scale == 0 ? 0.0f : __fdiv_rn(head[i], scale);
-      out[i] = is_i8 ? static_cast<std::byte>(to_i8(q)) : static_cast<std::byte>(to_f8(q));
-    }
+    for (uint32_t i = part * each + lane; i < (part + 1) * each; i += kWarp)
+      out[i] = static_cast<std::byte>(to_byte(head[i], scale, is_i8));
   }
 }
 
@@ -137,7 +147,7 @@ __device__ void write_vector(const float* head, const Args& args, uint64_t vecto
 
 // Of heads of 128 numbers, all of which are turned, or none.
 struct WideHeads {
-  static constexpr uint32_t kDims = 128, kAtOnce = 3;
+  static constexpr uint32_t kDims = 128;
 
   const Args& args;
   uint32_t lane;
@@ -204,15 +214,12 @@ struct WideHeads {
         float amax = fmaxf(fmaxf(fabsf(x[0]), fabsf(x[1])), fmaxf(fabsf(x[2]), fabsf(x[3])));
         for (uint32_t offset = lanes / 2; offset > 0; offset /= 2)
           amax = fmaxf(amax, __shfl_xor_sync(kFullMask, amax, offset));
-        scale = __fdiv_rn(amax, is_i8 ? 127.0f : 448.0f);
+        scale = byte_scale(amax, is_i8);
         if (lane % lanes == 0) args.kv_scales[vector * (kWarp / lanes) + lane / lanes] = scale;
       }
       Vec<uint8_t, 4> bytes;
 #pragma unroll
-      for (uint32_t i = 0; i < 4; ++i) {
-        const float q = scale == 0 ? 0.0f : __fdiv_rn(x[i], scale);
-        bytes.v[i] = is_i8 ? static_cast<uint8_t>(to_i8(q)) : to_f8(q);
-      }
+      for (uint32_t i = 0; i < 4; ++i) bytes.v[i] = to_byte(x[i], scale, is_i8);
       reinterpret_cast<Vec<uint8_t, 4>*>(args.kv_data + vector * kDims)[lane] = bytes;
     }
   }
@@ -275,7 +282,7 @@ __global__ void __launch_bounds__(kThreads) qkv_heads_kernel(Args args) {
   grid_dependency_wait();
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const uint32_t t = blockIdx.x, first = (blockIdx.y * kWarps + warp) * args.heads_each;
-  const uint32_t end = min(first + args.heads_each, args.num_heads + (args.kv_slots ? 2 : 1) * args.num_kv_heads);
+  const uint32_t end = min(first + args.heads_each, args.heads_touched());
   if (t >= live || first >= end) return;
   const int32_t kv_slot = args.kv_slots ? args.kv_slots[t] : -1;
   float* row = args.qkv + (uint64_t{t} * (args.num_heads + 2 * args.num_kv_heads) + first) * args.head_dim;
@@ -299,10 +306,8 @@ __global__ void __launch_bounds__(kThreads) qkv_heads_kernel(Args args) {
 
 template <bool kTurns>
 __global__ void __launch_bounds__(kThreads) qkv_wide_heads_kernel(Args args) {
-  constexpr uint32_t kAtOnce = WideHeads::kAtOnce;
   const uint32_t warp = threadIdx.x / kWarp, t = blockIdx.x, first = (blockIdx.y * kWarps + warp) * args.heads_each;
-  const uint32_t num_heads = args.num_heads + (args.kv_slots ? 2 : 1) * args.num_kv_heads;
-  const uint32_t end = min(first + args.heads_each, num_heads);
+  const uint32_t end = min(first + args.heads_each, args.heads_touched());
   const bool has_work = t < *args.live && first < end;
   WideHeads heads{args, threadIdx.x % kWarp};
   const int32_t kv_slot = args.kv_slots && has_work ? args.kv_slots[t] : -1;
@@ -314,25 +319,23 @@ __global__ void __launch_bounds__(kThreads) qkv_wide_heads_kernel(Args args) {
   float4* row =
       reinterpret_cast<float4*>(args.qkv + uint64_t{t} * (args.num_heads + 2 * args.num_kv_heads) * WideHeads::kDims) +
       heads.lane;
-  for (uint32_t from = first; from < end; from += kAtOnce) {
-    float4 loaded[kAtOnce];
+  float4 loaded[kHeadsEachMax];
 #pragma unroll
-    for (uint32_t i = 0; i < kAtOnce; ++i)
-      if (from + i < end) loaded[i] = row[(from + i) * kWarp];
+  for (uint32_t i = 0; i < kHeadsEachMax; ++i)
+    if (first + i < end) loaded[i] = row[(first + i) * kWarp];
 #pragma unroll
-    for (uint32_t i = 0; i < kAtOnce; ++i) {
-      const uint32_t h = from + i;
-      if (h >= end) break;
-      const bool is_value = h >= args.num_heads + args.num_kv_heads;
-      float x[4] = {loaded[i].x, loaded[i].y, loaded[i].z, loaded[i].w};
-      if ((args.q_weight || kTurns) && !is_value) {
-        if (args.q_weight) heads.normalize(x, h < args.num_heads ? args.q_weight : args.k_weight);
-        if constexpr (kTurns) heads.turn(x);
-        row[h * kWarp] = {x[0], x[1], x[2], x[3]};
-      }
-      uint64_t vector;
-      if (find_vector(args, h, kv_slot, &vector)) heads.write(x, vector, is_value);
+  for (uint32_t i = 0; i < kHeadsEachMax; ++i) {
+    const uint32_t h = first + i;
+    if (h >= end) break;
+    const bool is_value = h >= args.num_heads + args.num_kv_heads;
+    float x[4] = {loaded[i].x, loaded[i].y, loaded[i].z, loaded[i].w};
+    if ((args.q_weight || kTurns) && !is_value) {
+      if (args.q_weight) heads.normalize(x, h < args.num_heads ? args.q_weight : args.k_weight);
+      if constexpr (kTurns) heads.turn(x);
+      row[h * kWarp] = {x[0], x[1], x[2], x[3]};
     }
+    uint64_t vector;
+    if (find_vector(args, h, kv_slot, &vector)) heads.write(x, vector, is_value);
   }
 }
 
@@ -347,7 +350,7 @@ Status set_shape(const HeadOp& op, const OpContext& at, Args* args) {
   args->qkv = at.tensor<float>(op.qkv);
   args->live = at.live(op.qkv);
   args->num_tokens = at.rows_of(op.qkv);
-  args->heads_each = args->num_tokens >= 64 ? 3 : 1;
+  args->heads_each = args->num_tokens >= 64 ? kHeadsEachMax : 1;
   args->num_heads = op.num_heads;
   args->num_kv_heads = op.num_kv_heads;
   args->head_dim = op.head_dim;
@@ -389,8 +392,7 @@ Status set(const KvWrite& op, const OpContext& at, Args* args) {
 }
 
 Status start(const Args& args, const char* name, const OpContext& at) {
-  const uint32_t heads = args.num_heads + (args.kv_slots ? 2 : 1) * args.num_kv_heads;
-  const Grid grid{dim3(args.num_tokens, ceil_div(heads, kWarps * args.heads_each)), kThreads};
+  const Grid grid{dim3(args.num_tokens, ceil_div(args.heads_touched(), kWarps * args.heads_each)), kThreads};
   if (args.head_dim == WideHeads::kDims && (!args.freqs || args.rope_dim == WideHeads::kDims))
     return launch(at, name, args.freqs ? qkv_wide_heads_kernel<true> : qkv_wide_heads_kernel<false>, grid, args);
   return launch(at, name, args.freqs ? qkv_heads_kernel<true> : qkv_heads_kernel<false>, grid, args);
