@@ -34,8 +34,6 @@ Model tiny_model(Suite* suite, Like like, std::mt19937_64& rng) {
   c.qk_norm = like == Like::kQwen3;
   c.activation = qwen ? Activation::kGelu : Activation::kSilu;
   c.attention_scale = 1 / std::sqrt(static_cast<float>(kDim));
-  std::vector<float> freqs(kDim / 2);
-  for (uint32_t i = 0; i < freqs.size(); ++i) freqs[i] = static_cast<float>(std::pow(10000.0, -2.0 * i / kDim));
   const auto matrix = [&](Encoding encoding, uint64_t rows, uint64_t columns) {
     return suite->add_weight(encoding, rows, columns, rng, 1 / std::sqrt(static_cast<double>(columns)));
   };
@@ -43,7 +41,7 @@ Model tiny_model(Suite* suite, Like like, std::mt19937_64& rng) {
   model.embedding = suite->add_weight(Encoding::kQ8_0, kVocab, kWidth, rng, 0.5);
   model.head = suite->add_group({model.embedding}, false, rng);
   model.final_norm = vector(kWidth);
-  model.rope_freqs = suite->add_f32(freqs);
+  model.rope_freqs = suite->add_f32(rope_frequencies(kDim));
   for (uint32_t layer = 0; layer < kLayers; ++layer) {
     LayerWeights w;
     w.attention_norm = vector(kWidth);

@@ -1,6 +1,5 @@
 // kv_write: each KV dtype and block size, scattered slots, tokens that go nowhere; nothing else in the pool changes.
 #include <catch2/catch_test_macros.hpp>
-#include <cmath>
 
 #include "tests/ops/op_harness.h"
 
@@ -63,9 +62,7 @@ TEST_CASE("heads are scaled, turned and stored one op after the other", "[kv_wri
   Suite suite;
   constexpr uint32_t kHeads = 8, kKvHeads = 2, kPositionMax = 300;
   for (const uint32_t dim : {64u, 128u}) {
-    std::vector<float> freqs(dim / 2);
-    for (uint32_t i = 0; i < freqs.size(); ++i) freqs[i] = static_cast<float>(std::pow(10000.0, -2.0 * i / dim));
-    const WeightId freqs_id = suite.add_f32(freqs);
+    const WeightId freqs_id = suite.add_f32(rope_frequencies(dim));
     const WeightId q_weight = suite.add_weight(Encoding::kF32, 1, dim, rng);
     const WeightId k_weight = suite.add_weight(Encoding::kF32, 1, dim, rng);
     for (const RopePairing pairing : {RopePairing::kInterleaved, RopePairing::kHalves})

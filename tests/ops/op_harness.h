@@ -127,6 +127,7 @@ void run(const Suite& suite);
 std::mt19937_64 test_rng(const std::string& name);  // from Catch's seed and the name
 std::vector<double> random_normal(std::mt19937_64& rng, size_t count, double deviation = 1, DType dtype = DType::kF32);
 KvBytes random_kv(const KvGroup& group, std::mt19937_64& rng);
+std::vector<float> rope_frequencies(uint32_t rope_dim);  // of base 10,000
 // Distinct block ids in random order.
 std::vector<uint32_t> random_blocks(uint32_t num_blocks, uint32_t count, std::mt19937_64& rng);
 std::vector<Encoding> all_encodings();

@@ -1,6 +1,7 @@
-// Random numbers, weights and KV contents.
+// What ops are fed: random numbers, weights and KV contents, frequencies of rope.
 #include <algorithm>
 #include <catch2/catch_get_random_seed.hpp>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -89,6 +90,12 @@ std::vector<double> random_normal(std::mt19937_64& rng, size_t count, double dev
   for (double& x : values)
     x = dtype == DType::kF32 ? static_cast<float>(normal(rng)) : reference::round_to(dtype, normal(rng));
   return values;
+}
+
+std::vector<float> rope_frequencies(uint32_t rope_dim) {
+  std::vector<float> freqs(rope_dim / 2);
+  for (uint32_t i = 0; i < freqs.size(); ++i) freqs[i] = static_cast<float>(std::pow(10000.0, -2.0 * i / rope_dim));
+  return freqs;
 }
 
 // Magnitudes from 1/8 to 2, straight as bits: pools are large, and conversions would cost more than the test.

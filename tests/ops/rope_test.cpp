@@ -1,17 +1,10 @@
 // rope: both pairings, partial rotation, a magnitude, positions near zero and far out.
 #include <catch2/catch_test_macros.hpp>
-#include <cmath>
 
 #include "tests/ops/op_harness.h"
 
 namespace llmrt::optest {
 namespace {
-
-std::vector<float> frequencies(uint32_t rope_dim, double base) {
-  std::vector<float> freqs(rope_dim / 2);
-  for (uint32_t i = 0; i < freqs.size(); ++i) freqs[i] = static_cast<float>(std::pow(base, -2.0 * i / rope_dim));
-  return freqs;
-}
 
 Case rope_case(WeightId freqs, uint32_t heads, uint32_t kv_heads, uint32_t dim, uint32_t rope_dim, RopePairing pairing,
                float magnitude, uint32_t rows, uint32_t bucket, uint32_t position_max, std::mt19937_64& rng) {
@@ -46,7 +39,7 @@ TEST_CASE("rope turns pairs of q and k and leaves the rest", "[rope]") {
   };
   for (auto [heads, kv_heads, dim, rope_dim] :
        {Shape{9, 3, 64, 64}, {1, 1, 80, 32}, {14, 2, 64, 64}, {8, 8, 96, 96}, {8, 1, 128, 128}, {4, 2, 256, 64}}) {
-    const WeightId freqs = suite.add_f32(frequencies(rope_dim, 10000));
+    const WeightId freqs = suite.add_f32(rope_frequencies(rope_dim));
     for (RopePairing pairing : {RopePairing::kInterleaved, RopePairing::kHalves}) {
       for (auto [rows, bucket] : {std::pair{0u, 1u}, {1u, 1u}, {6u, 8u}, {67u, 128u}})
         suite.cases.push_back(rope_case(freqs, heads, kv_heads, dim, rope_dim, pairing, 1, rows, bucket, 300, rng));
