@@ -1,5 +1,5 @@
-// Copies a row of logits that asks for penalties or bias, repetition, presence and frequency penalties applied. x walks the
-// row, y = r.
+// Copies a row of logits that asks for penalties or bias, repetition, presence and frequency penalties applied. The groups
+// of x walk the row together, y = r.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"
@@ -12,17 +12,20 @@ layout(push_constant) uniform Push {
 };
 
 void main() {
-  uint v = gl_GlobalInvocationID.x, r = gl_WorkGroupID.y;
-  if (r >= inputs.w[kSmpNumRecords] || v >= vocab_size) return;
+  uint r = gl_WorkGroupID.y;
+  if (r >= inputs.w[kSmpNumRecords]) return;
   uint state = inputs.w[inputs.w[kSmpRecords] + r * kSampleWords] * kRowWords, flags = rows.w[state + kRowFlags];
   if ((flags & kFlagProcessed) == 0u) return;
-  float l = logits.f[r * vocab_size + v];
-  if ((flags & kFlagPenalties) != 0u) {
-    uint seen = counts.w[rows.w[state + kRowPenaltySlot] * vocab_size + v], in_output = seen & ~kCountPrompt;
-    float repetition = uintBitsToFloat(rows.w[state + kRowRepetition]);
-    if (seen != 0u) l = l > 0.0 ? l / repetition : l * repetition;
-    if (in_output != 0u)
-      l -= uintBitsToFloat(rows.w[state + kRowPresence]) + uintBitsToFloat(rows.w[state + kRowFrequency]) * float(in_output);
+  for (uint v = gl_GlobalInvocationID.x; v < vocab_size; v += gl_NumWorkGroups.x * gl_WorkGroupSize.x) {
+    float l = logits.f[r * vocab_size + v];
+    if ((flags & kFlagPenalties) != 0u) {
+      uint seen = counts.w[rows.w[state + kRowPenaltySlot] * vocab_size + v], in_output = seen & ~kCountPrompt;
+      float repetition = uintBitsToFloat(rows.w[state + kRowRepetition]);
+      if (seen != 0u) l = l > 0.0 ? l / repetition : l * repetition;
+      if (in_output != 0u)
+        l -= uintBitsToFloat(rows.w[state + kRowPresence]) +
+             uintBitsToFloat(rows.w[state + kRowFrequency]) * float(in_output);
+    }
+    processed.f[r * vocab_size + v] = l;
   }
-  processed.f[r * vocab_size + v] = l;
 }

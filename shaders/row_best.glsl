@@ -86,7 +86,7 @@ Overview overview(uint begin, uint end, bool want_sum, bool count_digits) {
       if (!want_sum) continue;
       row_best = number_of(o.key);
       if (o.key != before) sum = Sum(sum.value * weight(before), sum.excess * weight(before));
-      [[unroll]] for (uint c = 0; c < 4u; ++c) add(sum, weight(keys[c]));
+      add(sum, weight(keys.x) + weight(keys.y) + (weight(keys.z) + weight(keys.w)));
     }
   }
   o.sum = sum.value - sum.excess;

@@ -9,7 +9,6 @@
 namespace llmrt::cuda {
 
 __device__ inline float activate(Activation activation, float x) {
-  constexpr float kLog2E = 1.44269504f;
   if (activation == Activation::kSilu) return __fdividef(x, 1.0f + exp2_fast(-kLog2E * x));
   constexpr float kRootTwoOverPi = 0.797884561f;
   return 0.5f * x * (1.0f + tanhf(kRootTwoOverPi * (x + 0.044715f * x * x * x)));

@@ -145,10 +145,19 @@ __device__ inline uint32_t transpose_8x8(uint32_t pair) {
   return result;
 }
 
+// exp(x) is 2^(kLog2E x), which is what the hardware has.
+inline constexpr float kLog2E = 1.44269504f;
+
 // 2^x, to some 22 bits; results below the normal numbers are 0.
 __device__ inline float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+// log2(x) of a normal x >= 0, off by at most 2^-22 of itself and 2^-22 more; -inf for 0.
+__device__ inline float log2_fast(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 

@@ -115,10 +115,7 @@ __device__ void decode_word(const KvWord<D>& word, uint32_t (&pairs)[4]) {
 template <KvDType D>
 inline constexpr float kValueGain = D == KvDType::kI8 ? 128.0f : 1.0f;
 
-// Scores are in units of log2 e: exp2 is what the hardware has.
-inline constexpr float kLog2E = 1.44269504f;
-
-// Which keys a query row sees, and how a product becomes a score.
+// Which keys a query row sees, and how a product becomes a score, in units of log2 e.
 struct ScoreRule {
   uint32_t key_begin, key_end, window;
   float scale, soft_cap;

@@ -2,6 +2,7 @@
 // so that few rows still fill the device.
 #pragma once
 
+#include "backends/cuda/intrinsics.cuh"
 #include "backends/cuda/op_context.h"
 #include "backends/cuda/step_inputs.cuh"
 
@@ -35,13 +36,48 @@ __device__ inline SampledRow sampled_row(const SampleArgs& args, uint32_t r) {
 // exp((logit - max) / temperature).
 struct Softener {
   float max, factor;  // factor: log2(e) / temperature
-  __device__ Softener(float max_logit, float temperature) : max(max_logit), factor(1.44269504f / temperature) {}
+  __device__ Softener(float max_logit, float temperature) : max(max_logit), factor(kLog2E / temperature) {}
   __device__ float operator()(float logit) const { return exp2f((logit - max) * factor); }
 };
 
-// Parts of a row: at most 2 blocks an SM in all.
+// A pass over a row takes quads: four neighbouring tokens, -inf behind the row's end.
+__device__ inline uint32_t num_quads(uint32_t vocab_size) {
+  return (vocab_size + 3) / 4;
+}
+__device__ inline float4 load_quad(const float* logits, uint32_t quad, uint32_t vocab_size) {
+  if (vocab_size % 4 == 0) return reinterpret_cast<const float4*>(logits)[quad];
+  const auto load = [&](uint32_t v) { return v < vocab_size ? logits[v] : -INFINITY; };
+  return {load(4 * quad), load(4 * quad + 1), load(4 * quad + 2), load(4 * quad + 3)};
+}
+
+// What a block of kThreads reads of a row: the quads of one of its parts.
+struct RowPart {
+  uint32_t begin, end;
+  __device__ RowPart(uint32_t vocab_size, uint32_t part, uint32_t num_parts)
+      : begin(static_cast<uint32_t>(uint64_t{num_quads(vocab_size)} * part / num_parts)),
+        end(static_cast<uint32_t>(uint64_t{num_quads(vocab_size)} * (part + 1) / num_parts)) {}
+};
+
+// visit(the four logits, quad) for this thread's quads of the part, in their order; four loads are under way at once.
+template <uint32_t kThreads, class Visit>
+__device__ void for_quads(const float* logits, uint32_t vocab_size, const RowPart& part, Visit visit) {
+  constexpr uint32_t kLoads = 4;
+  for (uint32_t first = part.begin + threadIdx.x; first < part.end; first += kLoads * kThreads) {
+    float4 quads[kLoads];
+#pragma unroll
+    for (uint32_t i = 0; i < kLoads; ++i) {
+      const uint32_t quad = first + i * kThreads;
+      quads[i] =
+          quad < part.end ? load_quad(logits, quad, vocab_size) : float4{-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kLoads; ++i) visit(quads[i], first + i * kThreads);
+  }
+}
+
+// Parts of a row: at most 2 blocks an SM in all, and a warp's lanes hold the results of all of them.
+inline constexpr uint32_t kPartsMax = 32;
 inline uint32_t num_parts(uint32_t num_rows, int num_sms) {
-  constexpr uint32_t kPartsMax = 32;
   const uint32_t parts = 2 * static_cast<uint32_t>(num_sms) / (num_rows ? num_rows : 1);
   return parts < 1 ? 1 : parts > kPartsMax ? kPartsMax : parts;
 }

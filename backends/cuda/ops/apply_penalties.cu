@@ -1,13 +1,15 @@
 // apply_penalties: processed = logits with repetition (divides positive, multiplies negative logits of tokens in prompt
 // or output), then presence and frequency (tokens in the output). apply_bias: processed[token] += bias. Only rows whose
 // flags ask for it; f32.
+#include <algorithm>
+
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/sampling.cuh"
 
 namespace llmrt::cuda {
 namespace {
 
-constexpr uint32_t kThreads = 256, kColumnsThread = 8;
+constexpr uint32_t kThreads = 256, kColumnsThread = 8;  // at least, where there is a row for them
 
 __global__ void __launch_bounds__(kThreads) apply_penalties_kernel(SampleArgs args, float* processed) {
   grid_dependency_wait();
@@ -20,9 +22,8 @@ __global__ void __launch_bounds__(kThreads) apply_penalties_kernel(SampleArgs ar
   const uint32_t* counts =
       args.rows.counts + (penalize ? uint64_t{static_cast<uint32_t>(s.penalty_slot)} : 0) * args.rows.vocab_size;
   const float* logits = args.logits + uint64_t{r} * args.vocab_size;
-  for (uint32_t i = 0; i < kColumnsThread; ++i) {
-    const uint32_t v = (blockIdx.x * kColumnsThread + i) * kThreads + threadIdx.x;
-    if (v >= args.vocab_size) return;
+#pragma unroll 4
+  for (uint32_t v = blockIdx.x * kThreads + threadIdx.x; v < args.vocab_size; v += gridDim.x * kThreads) {
     float l = logits[v];
     const uint32_t count = penalize ? counts[v] : 0;
     if (count) l = l > 0 ? l / s.repetition_penalty : l * s.repetition_penalty;
@@ -51,7 +52,10 @@ __global__ void __launch_bounds__(kThreads) apply_bias_kernel(SampleArgs args, f
 Status run(const ApplyPenalties& op, const OpContext& at) {
   const uint32_t vocab_size = at.desc(op.logits).columns;
   const SampleArgs args{at.sample_inputs, at.rows, at.tensor<float>(op.logits), nullptr, vocab_size};
-  const Grid grid{dim3(ceil_div(vocab_size, kThreads * kColumnsThread), at.rows_of(op.logits)), kThreads};
+  // Mostly no row asks for anything: few enough blocks that all start at once.
+  const uint32_t num_rows = at.rows_of(op.logits), blocks_max = 8 * static_cast<uint32_t>(at.num_sms);
+  const uint32_t parts = std::clamp(blocks_max / num_rows, 1u, ceil_div(vocab_size, kThreads * kColumnsThread));
+  const Grid grid{dim3(parts, num_rows), kThreads};
   return launch(at, "apply_penalties", apply_penalties_kernel, grid, args, at.tensor<float>(op.processed));
 }
 

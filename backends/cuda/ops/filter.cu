@@ -1,11 +1,13 @@
 // filter: which tokens may be drawn (ops.h), as a cutoff in the order "larger logit first, then lower id".
 //
-// Two kernels. filter_scan reads each row once, in parts: best and worst token, the sum of exp(logit / temperature),
-// and, where the row filters, a histogram. filter_select, a block a row, merges the parts. Rows that keep everything or
-// the best alone are done then. Else it gathers the best tokens (at most kCandidates, down to a bin's edge), sorts them
-// and walks them: the second and last pass if the kept set ends among them. If it does not, radix_select finds the
-// cutoff exactly, wherever it is. Sums of the sorted walk are f64; masses of the radix selection are integers, so they
-// do not depend on an order.
+// Two kernels. filter_scan reads each row once, in parts: the best token, the sum of exp(logit / temperature) (f32 over
+// four tokens, f64 beyond), and, where the row filters, a histogram. filter_select, a block a row, merges the parts.
+// Rows that keep everything or the best alone are done then. Else it gathers the best tokens (at most kCandidates, down
+// to a bin's edge), sorts them and walks them: the second and last pass if the kept set ends among them. If it does
+// not, radix_select finds the cutoff exactly, wherever it is. Sums of the sorted walk are f64; masses of the radix
+// selection are integers, so they do not depend on an order.
+#include <cfloat>
+
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/radix_select.cuh"
 #include "backends/cuda/rank.cuh"
@@ -20,7 +22,7 @@ constexpr uint32_t kNone = 0xffffffffu;  // "more than there are candidates"
 
 // What a part of a row holds; counts leave out -inf.
 struct PartStats {
-  Rank best, worst;
+  Rank best;
   double sum;  // of exp((logit - best) / temperature)
   uint32_t count;
   uint32_t broken;  // NaN or +inf is there
@@ -42,20 +44,13 @@ __device__ double natural_log_sum(float max_logit, float temperature, double sum
   return static_cast<double>(max_logit) / static_cast<double>(temperature) + log(sum);
 }
 
-struct MinOf {
-  template <class T>
-  __device__ T operator()(T a, T b) const {
-    return a < b ? a : b;
-  }
-};
-
 __global__ void __launch_bounds__(kScanThreads) filter_scan_kernel(FilterArgs args) {
   __shared__ uint32_t histogram[kBins];
-  __shared__ Rank rank_scratch[2][kScanThreads / kWarp];
+  __shared__ Rank rank_scratch[kScanThreads / kWarp];
   __shared__ double sum_scratch[kScanThreads / kWarp];
   __shared__ uint32_t count_scratch[kScanThreads / kWarp];
   grid_dependency_wait();
-  const uint32_t r = blockIdx.y, part = blockIdx.x;
+  const uint32_t r = blockIdx.y, part = blockIdx.x, vocab_size = args.sample.vocab_size;
   if (r >= args.sample.inputs[kSmpNumRecords]) return;
   const SampledRow row = sampled_row(args.sample, r);
   const bool wants_histogram = filters(row.sampling), is_greedy = row.sampling.temperature == 0;
@@ -63,59 +58,54 @@ __global__ void __launch_bounds__(kScanThreads) filter_scan_kernel(FilterArgs ar
     for (uint32_t i = threadIdx.x; i < kBins; i += kScanThreads) histogram[i] = 0;
     __syncthreads();
   }
-  const float factor = is_greedy ? 0.0f : 1.44269504f / row.sampling.temperature;
-  const uint32_t begin = static_cast<uint32_t>(uint64_t{args.sample.vocab_size} * part / args.num_parts);
-  const uint32_t end = static_cast<uint32_t>(uint64_t{args.sample.vocab_size} * (part + 1) / args.num_parts);
-  Rank best = 0, worst = ~Rank{0};
-  float max = -INFINITY;
+  const float factor = kLog2E / row.sampling.temperature;
+  float best_logit = -INFINITY, base = -FLT_MAX;  // base: what the sum's exponents are relative to
+  uint32_t best_id = 0, count = 0;
   double sum = 0;
-  uint32_t count = 0;
-  int broken = 0;
-#pragma unroll 4
-  for (uint32_t v = begin + threadIdx.x; v < end; v += kScanThreads) {
-    const float l = row.logits[v];
-    broken |= !(l < INFINITY);
-    if (!(l > -INFINITY)) continue;
-    ++count;
-    const Rank rank = rank_of(l, v);
-    if (rank > best) best = rank;
-    if (rank < worst) worst = rank;
-    if (!is_greedy) {
-      if (l > max) {
-        sum *= static_cast<double>(exp2f((max - l) * factor));
-        max = l;
+  bool broken = false;
+  for_quads<kScanThreads>(row.logits, vocab_size, {vocab_size, part, args.num_parts}, [&](float4 four, uint32_t quad) {
+    const float logits[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (uint32_t c = 0; c < 4; ++c) {
+      const float l = logits[c];
+      broken |= !(l < INFINITY);
+      count += l > -INFINITY;
+      if (l > best_logit) {
+        best_logit = l;
+        best_id = 4 * quad + c;
       }
-      sum += static_cast<double>(exp2f((l - max) * factor));
+      if (wants_histogram && l > -INFINITY) atomicAdd(&histogram[bin_of(l)], 1u);
     }
-    if (wants_histogram) atomicAdd(&histogram[bin_of(l)], 1u);
-  }
-  broken = __syncthreads_or(broken);
-  best = block_reduce(best, MaxOf(), rank_scratch[0]);
-  worst = block_reduce(worst, MinOf(), rank_scratch[1]);
-  const float part_max = best ? logit_of(best) : -INFINITY;
-  if (count) sum *= static_cast<double>(exp2f((max - part_max) * factor));
+    if (is_greedy) return;
+    if (best_logit > base) {
+      sum *= static_cast<double>(exp2_fast((base - best_logit) * factor));
+      base = best_logit;
+    }
+    float own = 0;
+#pragma unroll
+    for (const float l : logits) own += exp2_fast((l - base) * factor);
+    sum += static_cast<double>(own);
+  });
+  const int any_broken = __syncthreads_or(broken);
+  const Rank best = block_reduce(count ? rank_of(best_logit, best_id) : 0, MaxOf(), rank_scratch);
+  if (count) sum *= static_cast<double>(exp2_fast((base - logit_of(best)) * factor));
   sum = block_reduce(sum, SumOf(), sum_scratch);
   count = block_reduce(count, SumOf(), count_scratch);
   const uint64_t at = uint64_t{r} * args.num_parts + part;
-  if (threadIdx.x == 0) args.parts[at] = {best, worst, sum, count, static_cast<uint32_t>(broken)};
+  if (threadIdx.x == 0) args.parts[at] = {best, sum, count, static_cast<uint32_t>(any_broken)};
   if (wants_histogram)  // complete since the barriers above
     for (uint32_t i = threadIdx.x; i < kBins; i += kScanThreads) args.histograms[at * kBins + i] = histogram[i];
 }
 
 // The parts of a row as one, in every thread.
 __device__ PartStats merge_parts(const FilterArgs& args, uint32_t r, float temperature) {
-  const PartStats* parts = args.parts + uint64_t{r} * args.num_parts;
-  PartStats all{0, ~Rank{0}, 0, 0, 0};
-  for (uint32_t p = 0; p < args.num_parts; ++p) {
-    if (parts[p].best > all.best) all.best = parts[p].best;
-    if (parts[p].worst < all.worst) all.worst = parts[p].worst;
-    all.count += parts[p].count;
-    all.broken |= parts[p].broken;
-  }
+  const uint32_t lane = threadIdx.x % kWarp;
+  PartStats own{};
+  if (lane < args.num_parts) own = args.parts[uint64_t{r} * args.num_parts + lane];
+  PartStats all{warp_reduce(own.best, MaxOf()), 0, warp_reduce(own.count, SumOf()), warp_reduce(own.broken, MaxOf())};
   if (temperature == 0 || all.count == 0) return all;
   const Softener soften(logit_of(all.best), temperature);
-  for (uint32_t p = 0; p < args.num_parts; ++p)
-    if (parts[p].count) all.sum += parts[p].sum * static_cast<double>(soften(logit_of(parts[p].best)));
+  all.sum = warp_reduce(own.count ? own.sum * static_cast<double>(soften(logit_of(own.best))) : 0.0, SumOf());
   return all;
 }
 
@@ -225,7 +215,7 @@ __global__ void __launch_bounds__(kRankThreads) filter_select_kernel(FilterArgs 
     result.support = 1;
     if (s.temperature > 0) {
       double sum = all.sum;
-      last = all.worst;
+      last = rank_of(-FLT_MAX, INT32_MAX);  // all but -inf
       result.support = all.count;
       if (filters(s)) {
         Rank* ranks = reinterpret_cast<Rank*>(dynamic_shared());

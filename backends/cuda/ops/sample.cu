@@ -2,6 +2,12 @@
 // f64, noise in f32, bit for bit as everywhere (core/sample/gumbel.inc). Rows are cut into parts, a block each; the
 // last block of a row merges them in the order of (score, lower id), writes the SampleResult and, where the row really
 // samples, its last token and output count.
+//
+// A score takes some 130 instructions, a bound of it 30. So each thread bounds the scores of all its tokens and
+// computes that of the most promising one; the second best of these in the block is at most the second best of its
+// part, and only tokens whose bound reaches it are scored as well: hardly ever one.
+#include <cfloat>
+
 #include "backends/cuda/gumbel.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/reduce.cuh"
@@ -14,8 +20,8 @@ constexpr uint32_t kThreads = 512;
 
 // The best score, its token, and the best of the others.
 struct Best {
-  double score, second;
-  int32_t token;  // -1: none
+  double score = -INFINITY, second = -INFINITY;
+  int32_t token = -1;  // none
 };
 
 __device__ Best better(const Best& a, const Best& b) {
@@ -26,17 +32,23 @@ __device__ Best better(const Best& a, const Best& b) {
   return {winner.score, winner.second > loser.score ? winner.second : loser.score, winner.token};
 }
 
-__device__ Best block_best(Best mine, Best* scratch) {
+__device__ Best warp_best(Best mine) {
   for (uint32_t offset = kWarp / 2; offset > 0; offset /= 2) {
     const Best other{__shfl_xor_sync(kFullMask, mine.score, offset), __shfl_xor_sync(kFullMask, mine.second, offset),
                      __shfl_xor_sync(kFullMask, mine.token, offset)};
     mine = better(mine, other);
   }
-  if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = mine;
+  return mine;
+}
+
+// Of all threads, in all of them.
+__device__ Best block_best(Best mine, Best* scratch) {
+  const uint32_t lane = threadIdx.x % kWarp;
+  mine = warp_best(mine);
   __syncthreads();
-  Best all = scratch[0];
-  for (uint32_t w = 1; w < kThreads / kWarp; ++w) all = better(all, scratch[w]);
-  return all;
+  if (lane == 0) scratch[threadIdx.x / kWarp] = mine;
+  __syncthreads();
+  return warp_best(lane < kThreads / kWarp ? scratch[lane] : Best{});
 }
 
 struct Args {
@@ -52,22 +64,84 @@ __device__ bool is_kept(const FilterResult& kept, float logit, int32_t token) {
   return logit > kept.cutoff || (logit == kept.cutoff && token <= kept.cutoff_id);
 }
 
-__device__ Best scan(const SampledRow& row, const FilterResult& kept, uint32_t begin, uint32_t end) {
-  const RowSampling& s = row.sampling;
-  const uint32_t key0 = noise_key(s.seed_lo, s.seed_hi, s.branch, row.record.output_position, 0);
-  const uint32_t key1 = noise_key(s.seed_lo, s.seed_hi, s.branch, row.record.output_position, 1);
-  const bool is_greedy = s.temperature == 0;
-  const double inverse = is_greedy ? 1.0 : 1.0 / static_cast<double>(s.temperature);
-  Best best{-INFINITY, -INFINITY, -1};
-#pragma unroll 4
-  for (uint32_t v = begin + threadIdx.x; v < end; v += kThreads) {
-    const float l = row.logits[v];
-    if (!(l > -INFINITY) || !(is_greedy || is_kept(kept, l, static_cast<int32_t>(v)))) continue;
-    double score = static_cast<double>(l) * inverse;
-    if (!is_greedy) score += static_cast<double>(gumbel(noise_hash(key0, key1, v)));
-    best = better(best, {score, -INFINITY, static_cast<int32_t>(v)});
+class Scores {
+ public:
+  __device__ Scores(const SampledRow& row)
+      : is_greedy_(row.sampling.temperature == 0),
+        key0_(
+            noise_key(row.sampling.seed_lo, row.sampling.seed_hi, row.sampling.branch, row.record.output_position, 0)),
+        key1_(
+            noise_key(row.sampling.seed_lo, row.sampling.seed_hi, row.sampling.branch, row.record.output_position, 1)),
+        inverse_(1.0 / static_cast<double>(row.sampling.temperature)),
+        factor_(static_cast<float>(inverse_)) {}
+
+  __device__ double score(float logit, uint32_t token) const {
+    if (is_greedy_) return static_cast<double>(logit);
+    return static_cast<double>(logit) * inverse_ + static_cast<double>(gumbel(noise_hash(key0_, key1_, token)));
   }
-  return best;
+  // At least the score of a finite logit: the noise is -log(-log(1 - w)) <= -log(w), w > hash / 2^32. What rounding
+  // takes is far less than what is added for it. What f32 cannot hold has the bound inf.
+  __device__ float bound(float logit, uint32_t token) const {
+    if (is_greedy_) return logit;
+    constexpr float kLn2 = 0.693147f, kLog2To32 = 22.1807098f;
+    const float scaled = logit * factor_, hash = __uint2float_rn(noise_hash(key0_, key1_, token));
+    const float noise = fmaf(log2_fast(hash), -kLn2, kLog2To32 + 1e-4f);
+    return fminf(fmaf(fabsf(scaled), 1e-6f, scaled) + noise, INFINITY);  // INFINITY for NaN too
+  }
+
+ private:
+  bool is_greedy_;
+  uint32_t key0_, key1_;
+  double inverse_;
+  float factor_;
+};
+
+// The best of a part, in every thread of the block.
+__device__ Best scan(const SampledRow& row, const FilterResult& kept, uint32_t vocab_size, const RowPart& part) {
+  __shared__ Best scratch[kThreads / kWarp];
+  const Scores scores(row);
+  const bool is_greedy = row.sampling.temperature == 0;
+  const float cutoff = is_greedy ? -FLT_MAX : kept.cutoff;
+  const auto offer = [&](Best* best, float logit, uint32_t token) {
+    if (logit > -INFINITY && (is_greedy || is_kept(kept, logit, static_cast<int32_t>(token))))
+      *best = better(*best, {scores.score(logit, token), -INFINITY, static_cast<int32_t>(token)});
+  };
+
+  float highest = -INFINITY, second_highest = -INFINITY;  // bounds
+  uint32_t promising = 0;
+  for_quads<kThreads>(row.logits, vocab_size, part, [&](float4 four, uint32_t quad) {
+    const float logits[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (uint32_t c = 0; c < 4; ++c) {
+      float bound = scores.bound(logits[c], 4 * quad + c);
+      if (logits[c] < cutoff) bound = -INFINITY;
+      second_highest = fmaxf(second_highest, fminf(bound, highest));
+      if (bound > highest) {
+        highest = bound;
+        promising = 4 * quad + c;
+      }
+    }
+  });
+  Best mine;
+  if (highest > -INFINITY) offer(&mine, row.logits[promising], promising);
+  const Best best = block_best(mine, scratch);
+
+  const float least = __double2float_rd(best.second);
+  const bool has_more = second_highest > -INFINITY && second_highest >= least;
+  if (!__syncthreads_or(has_more)) return best;
+  // Each such thread's tokens, by all lanes of its warp.
+  for (uint32_t lanes = __ballot_sync(kFullMask, has_more); lanes != 0; lanes &= lanes - 1) {
+    const uint32_t lane = static_cast<uint32_t>(__ffs(static_cast<int>(lanes))) - 1;
+    const uint32_t known = __shfl_sync(kFullMask, promising, lane);
+    const uint32_t first = part.begin + threadIdx.x / kWarp * kWarp + lane;
+    for (uint32_t i = threadIdx.x % kWarp; first + i / 4 * kThreads < part.end; i += kWarp) {
+      const uint32_t token = 4 * (first + i / 4 * kThreads) + i % 4;
+      if (token >= vocab_size || token == known) continue;
+      const float logit = row.logits[token];
+      if (logit >= cutoff && scores.bound(logit, token) >= least) offer(&mine, logit, token);
+    }
+  }
+  return block_best(mine, scratch);
 }
 
 __device__ void write_result(const Args& args, const SampledRow& row, const FilterResult& kept, uint32_t r,
@@ -100,29 +174,28 @@ __device__ void write_result(const Args& args, const SampledRow& row, const Filt
 }
 
 __global__ void __launch_bounds__(kThreads) sample_kernel(Args args) {
-  __shared__ Best scratch[kThreads / kWarp];
   grid_dependency_wait();
-  const uint32_t r = blockIdx.y, part = blockIdx.x;
+  const uint32_t r = blockIdx.y, part = blockIdx.x, lane = threadIdx.x % kWarp;
   if (r >= args.sample.inputs[kSmpNumRecords]) return;
   const SampledRow row = sampled_row(args.sample, r);
   const FilterResult kept = args.kept[r];
-  Best best{-INFINITY, -INFINITY, -1};
-  if (kept.flags == 0 && !(row.record.flags & kSampleForced)) {
-    const uint32_t begin = static_cast<uint32_t>(uint64_t{args.sample.vocab_size} * part / args.num_parts);
-    const uint32_t end = static_cast<uint32_t>(uint64_t{args.sample.vocab_size} * (part + 1) / args.num_parts);
-    best = scan(row, kept, begin, end);
+  Best best;
+  if (kept.flags == 0 && !(row.record.flags & kSampleForced))
+    best = scan(row, kept, args.sample.vocab_size, {args.sample.vocab_size, part, args.num_parts});
+  if (threadIdx.x >= kWarp) return;
+  Best* parts = args.parts + uint64_t{r} * args.num_parts;
+  bool is_last = false;
+  if (lane == 0) {
+    parts[part] = best;
+    __threadfence();
+    is_last = atomicAdd(&args.counters[r], 1u) == args.num_parts - 1;
+    if (is_last) args.counters[r] = 0;
+    __threadfence();
   }
-  best = block_best(best, scratch);
-  if (threadIdx.x != 0) return;
-  args.parts[uint64_t{r} * args.num_parts + part] = best;
-  __threadfence();
-  if (atomicAdd(&args.counters[r], 1u) != args.num_parts - 1) return;
-  args.counters[r] = 0;
-  __threadfence();
-  const volatile Best* parts = args.parts + uint64_t{r} * args.num_parts;
-  best = {-INFINITY, -INFINITY, -1};
-  for (uint32_t p = 0; p < args.num_parts; ++p) best = better(best, {parts[p].score, parts[p].second, parts[p].token});
-  write_result(args, row, kept, r, best);
+  if (!__any_sync(kFullMask, is_last)) return;
+  const volatile Best* all = parts;
+  best = warp_best(lane < args.num_parts ? Best{all[lane].score, all[lane].second, all[lane].token} : Best{});
+  if (lane == 0) write_result(args, row, kept, r, best);
 }
 
 }  // namespace

@@ -38,8 +38,10 @@ Status record(Recorder& r, const ApplyPenalties& op) {
   const View reads[] = {r.tensor(op.logits), res.rows, res.counts}, writes[] = {r.tensor(op.processed)};
   Push push;
   push.add(reads[0]).add(writes[0]).add(res.sample_inputs).add(res.rows).add(res.counts).add(vocab_size);
-  r.dispatch({"apply_penalties", group_size, {}}, push, {ceil_div(vocab_size, group_size), r.list().num_sampled}, reads,
-             writes);
+  // Mostly no row asks for anything: no more groups than start at once.
+  const uint32_t num_rows = r.list().num_sampled, groups_max = 8 * r.traits().num_cores;
+  const uint32_t groups = std::clamp(groups_max / num_rows, 1u, ceil_div(vocab_size, 8 * group_size));
+  r.dispatch({"apply_penalties", group_size, {}}, push, {groups, num_rows}, reads, writes);
   return {};
 }
 

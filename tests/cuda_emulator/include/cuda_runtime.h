@@ -65,16 +65,21 @@ T shuffle(T value, unsigned from) {
 
 struct Vote {
   int value, any, count;
+  unsigned ballot;  // of a warp
 };
 inline void vote(void** all, unsigned count) {
   int any = 0, sum = 0;
+  unsigned ballot = 0;
   for (unsigned i = 0; i < count; ++i) {
-    any |= static_cast<Vote*>(all[i])->value != 0;
-    sum += static_cast<Vote*>(all[i])->value != 0;
+    const bool yes = static_cast<Vote*>(all[i])->value != 0;
+    any |= yes;
+    sum += yes;
+    ballot |= yes && i < 32 ? 1u << i : 0;
   }
   for (unsigned i = 0; i < count; ++i) {
     static_cast<Vote*>(all[i])->any = any;
     static_cast<Vote*>(all[i])->count = sum;
+    static_cast<Vote*>(all[i])->ballot = ballot;
   }
 }
 
@@ -84,12 +89,12 @@ inline void __syncthreads() {
   emulator::meet_block(nullptr, [](void**, unsigned) {});
 }
 inline int __syncthreads_or(int value) {
-  emulator::Vote mine{value, 0, 0};
+  emulator::Vote mine{value, 0, 0, 0};
   emulator::meet_block(&mine, emulator::vote);
   return mine.any;
 }
 inline int __syncthreads_count(int value) {
-  emulator::Vote mine{value, 0, 0};
+  emulator::Vote mine{value, 0, 0, 0};
   emulator::meet_block(&mine, emulator::vote);
   return mine.count;
 }
@@ -97,9 +102,14 @@ inline void __syncwarp() {
   emulator::meet_warp(nullptr, [](void**, unsigned) {});
 }
 inline int __any_sync(unsigned, int value) {
-  emulator::Vote mine{value, 0, 0};
+  emulator::Vote mine{value, 0, 0, 0};
   emulator::meet_warp(&mine, emulator::vote);
   return mine.any;
+}
+inline unsigned __ballot_sync(unsigned, int value) {
+  emulator::Vote mine{value, 0, 0, 0};
+  emulator::meet_warp(&mine, emulator::vote);
+  return mine.ballot;
 }
 template <class T>
 T __shfl_sync(unsigned, T value, unsigned lane) {
@@ -165,6 +175,13 @@ inline float __fdividef(float a, float b) {
 }
 inline float __uint2float_rn(unsigned value) {
   return static_cast<float>(value);
+}
+inline float __double2float_rd(double value) {
+  const float nearest = static_cast<float>(value);
+  return static_cast<double>(nearest) > value ? std::nextafter(nearest, -INFINITY) : nearest;
+}
+inline int __ffs(int value) {
+  return value == 0 ? 0 : std::countr_zero(static_cast<unsigned>(value)) + 1;
 }
 inline int __clz(int value) {
   return std::countl_zero(static_cast<unsigned>(value));

@@ -67,8 +67,12 @@ inline float4 load_cluster_four(const float* shared, uint32_t rank) {
 inline uint8_t* dynamic_shared() {
   return emulator::dynamic_shared();
 }
+inline constexpr float kLog2E = 1.44269504f;
 inline float exp2_fast(float x) {
   return exp2f(x);
+}
+inline float log2_fast(float x) {
+  return log2f(x);
 }
 inline uint32_t half2_bits(__half2 v) {
   return std::bit_cast<uint32_t>(v);
