@@ -33,6 +33,16 @@ __device__ inline SampledRow sampled_row(const SampleArgs& args, uint32_t r) {
   return row;
 }
 
+// The beginning of a kernel, block by block: waits for the kernel before, with the row's record and parameters read
+// ahead of that, which no kernel of the sample list writes. Returns whether there is such a row.
+__device__ inline bool wait_with_row(const SampleArgs& args, uint32_t r, SampledRow* row) {
+  grid_dependency_release();
+  const bool exists = r < args.inputs[kSmpNumRecords];
+  if (exists) *row = sampled_row(args, r);
+  grid_dependency_wait();
+  return exists;
+}
+
 // exp((logit - max) / temperature).
 struct Softener {
   float max, factor;  // factor: log2(e) / temperature

@@ -12,19 +12,17 @@ namespace {
 constexpr uint32_t kThreads = 256, kColumnsThread = 8;  // at least, where there is a row for them
 
 __global__ void __launch_bounds__(kThreads) apply_penalties_kernel(SampleArgs args, float* processed) {
-  grid_dependency_wait();
   const uint32_t r = blockIdx.y;
-  if (r >= args.inputs[kSmpNumRecords]) return;
-  const uint32_t slot = input_array<SampleRecord>(args.inputs, kSmpRecords)[r].slot;
-  const RowSampling s = args.rows.sampling[slot];
+  SampledRow row;
+  if (!wait_with_row(args, r, &row)) return;
+  const RowSampling& s = row.sampling;
   if (!(s.flags & kRowProcessed)) return;
   const bool penalize = s.flags & kRowPenalties && static_cast<uint32_t>(s.penalty_slot) < args.rows.penalty_rows_max;
   const uint32_t* counts =
       args.rows.counts + (penalize ? uint64_t{static_cast<uint32_t>(s.penalty_slot)} : 0) * args.rows.vocab_size;
-  const float* logits = args.logits + uint64_t{r} * args.vocab_size;
 #pragma unroll 4
   for (uint32_t v = blockIdx.x * kThreads + threadIdx.x; v < args.vocab_size; v += gridDim.x * kThreads) {
-    float l = logits[v];
+    float l = row.raw[v];
     const uint32_t count = penalize ? counts[v] : 0;
     if (count) l = l > 0 ? l / s.repetition_penalty : l * s.repetition_penalty;
     const uint32_t in_output = count & ~RowState::kInPrompt;
@@ -34,11 +32,10 @@ __global__ void __launch_bounds__(kThreads) apply_penalties_kernel(SampleArgs ar
 }
 
 __global__ void __launch_bounds__(kThreads) apply_bias_kernel(SampleArgs args, float* processed) {
-  grid_dependency_wait();
   const uint32_t r = blockIdx.x;
-  if (r >= args.inputs[kSmpNumRecords]) return;
-  const SampleRecord record = input_array<SampleRecord>(args.inputs, kSmpRecords)[r];
-  if (!(args.rows.sampling[record.slot].flags & kRowBias)) return;
+  SampledRow row;
+  if (!wait_with_row(args, r, &row) || !(row.sampling.flags & kRowBias)) return;
+  const SampleRecord& record = row.record;
   const BiasEntry* entries = input_array<BiasEntry>(args.inputs, kSmpBias) + record.bias_first;
   for (uint32_t i = threadIdx.x; i < record.num_bias; i += kThreads) {
     const BiasEntry entry = entries[i];

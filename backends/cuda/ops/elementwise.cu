@@ -40,11 +40,12 @@ __global__ void __launch_bounds__(kThreads)
 template <int W>
 __global__ void __launch_bounds__(kThreads)
     gather_rows_kernel(const float* x, uint32_t x_rows, float* out, uint32_t columns, const uint32_t* inputs) {
-  grid_dependency_wait();
+  grid_dependency_release();
   const uint32_t column = (blockIdx.x * kThreads + threadIdx.x) * W;
-  if (blockIdx.y >= inputs[kSmpNumRecords] || column >= columns) return;
-  const uint32_t token = input_array<SampleRecord>(inputs, kSmpRecords)[blockIdx.y].token_idx;
-  if (token >= x_rows) return;  // the host never sends one
+  const bool exists = blockIdx.y < inputs[kSmpNumRecords];
+  const uint32_t token = exists ? input_array<SampleRecord>(inputs, kSmpRecords)[blockIdx.y].token_idx : x_rows;
+  grid_dependency_wait();
+  if (token >= x_rows || column >= columns) return;  // the host never sends a token beyond
   *reinterpret_cast<Vec<float, W>*>(out + uint64_t{blockIdx.y} * columns + column) =
       *reinterpret_cast<const Vec<float, W>*>(x + uint64_t{token} * columns + column);
 }

@@ -49,10 +49,9 @@ __global__ void __launch_bounds__(kScanThreads) filter_scan_kernel(FilterArgs ar
   __shared__ Rank rank_scratch[kScanThreads / kWarp];
   __shared__ double sum_scratch[kScanThreads / kWarp];
   __shared__ uint32_t count_scratch[kScanThreads / kWarp];
-  grid_dependency_wait();
   const uint32_t r = blockIdx.y, part = blockIdx.x, vocab_size = args.sample.vocab_size;
-  if (r >= args.sample.inputs[kSmpNumRecords]) return;
-  const SampledRow row = sampled_row(args.sample, r);
+  SampledRow row;
+  if (!wait_with_row(args.sample, r, &row)) return;
   const bool wants_histogram = filters(row.sampling), is_greedy = row.sampling.temperature == 0;
   if (wants_histogram) {
     for (uint32_t i = threadIdx.x; i < kBins; i += kScanThreads) histogram[i] = 0;
@@ -195,10 +194,9 @@ __device__ uint32_t walk(const RowSampling& s, const PartStats& all, const Rank*
 }
 
 __global__ void __launch_bounds__(kRankThreads) filter_select_kernel(FilterArgs args) {
-  grid_dependency_wait();
   const uint32_t r = blockIdx.x;
-  if (r >= args.sample.inputs[kSmpNumRecords]) return;
-  const SampledRow row = sampled_row(args.sample, r);
+  SampledRow row;
+  if (!wait_with_row(args.sample, r, &row)) return;
   const RowSampling& s = row.sampling;
   const PartStats all = merge_parts(args, r, s.temperature);
   FilterResult result{};

@@ -59,10 +59,9 @@ __global__ void __launch_bounds__(kRankThreads) logprobs_kernel(Args args) {
   __shared__ float max_scratch[kRankThreads / kWarp];
   __shared__ double sum_scratch[kRankThreads / kWarp];
   __shared__ uint32_t used;
-  grid_dependency_wait();
   const uint32_t r = blockIdx.x, vocab_size = args.sample.vocab_size;
-  if (r >= args.sample.inputs[kSmpNumRecords]) return;
-  const SampledRow row = sampled_row(args.sample, r);
+  SampledRow row;
+  if (!wait_with_row(args.sample, r, &row)) return;
   if (!(row.record.flags & kSampleLogprobs)) return;
   const bool of_kept = row.record.flags & kSampleProcessed;
   const float* logits = row.raw;

@@ -174,10 +174,9 @@ __device__ void write_result(const Args& args, const SampledRow& row, const Filt
 }
 
 __global__ void __launch_bounds__(kThreads) sample_kernel(Args args) {
-  grid_dependency_wait();
   const uint32_t r = blockIdx.y, part = blockIdx.x, lane = threadIdx.x % kWarp;
-  if (r >= args.sample.inputs[kSmpNumRecords]) return;
-  const SampledRow row = sampled_row(args.sample, r);
+  SampledRow row;
+  if (!wait_with_row(args.sample, r, &row)) return;
   const FilterResult kept = args.kept[r];
   Best best;
   if (kept.flags == 0 && !(row.record.flags & kSampleForced))
