@@ -8,6 +8,7 @@
 // part, and only tokens whose bound reaches it are scored as well: hardly ever one.
 #include <cfloat>
 
+#include "backends/cuda/arrival.cuh"
 #include "backends/cuda/gumbel.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/reduce.cuh"
@@ -97,13 +98,15 @@ class Scores {
 };
 
 // The best of a part, in every thread of the block.
-__device__ Best scan(const SampledRow& row, const FilterResult& kept, uint32_t vocab_size, const RowPart& part) {
+__device__ Best scan(const SampledRow& row, FilterResult kept, uint32_t vocab_size, const RowPart& part) {
   __shared__ Best scratch[kThreads / kWarp];
   const Scores scores(row);
-  const bool is_greedy = row.sampling.temperature == 0;
-  const float cutoff = is_greedy ? -FLT_MAX : kept.cutoff;
+  if (row.sampling.temperature == 0) {  // keeps one token, and its margin is over all
+    kept.cutoff = -FLT_MAX;
+    kept.cutoff_id = INT32_MAX;
+  }
   const auto offer = [&](Best* best, float logit, uint32_t token) {
-    if (logit > -INFINITY && (is_greedy || is_kept(kept, logit, static_cast<int32_t>(token))))
+    if (is_kept(kept, logit, static_cast<int32_t>(token)))
       *best = better(*best, {scores.score(logit, token), -INFINITY, static_cast<int32_t>(token)});
   };
 
@@ -114,7 +117,7 @@ __device__ Best scan(const SampledRow& row, const FilterResult& kept, uint32_t v
 #pragma unroll
     for (uint32_t c = 0; c < 4; ++c) {
       float bound = scores.bound(logits[c], 4 * quad + c);
-      if (logits[c] < cutoff) bound = -INFINITY;
+      if (logits[c] < kept.cutoff) bound = -INFINITY;
       second_highest = fmaxf(second_highest, fminf(bound, highest));
       if (bound > highest) {
         highest = bound;
@@ -138,7 +141,7 @@ __device__ Best scan(const SampledRow& row, const FilterResult& kept, uint32_t v
       const uint32_t token = 4 * (first + i / 4 * kThreads) + i % 4;
       if (token >= vocab_size || token == known) continue;
       const float logit = row.logits[token];
-      if (logit >= cutoff && scores.bound(logit, token) >= least) offer(&mine, logit, token);
+      if (logit >= kept.cutoff && scores.bound(logit, token) >= least) offer(&mine, logit, token);
     }
   }
   return block_best(mine, scratch);
@@ -174,6 +177,7 @@ __device__ void write_result(const Args& args, const SampledRow& row, const Filt
 }
 
 __global__ void __launch_bounds__(kThreads) sample_kernel(Args args) {
+  __shared__ uint32_t is_last;
   const uint32_t r = blockIdx.y, part = blockIdx.x, lane = threadIdx.x % kWarp;
   SampledRow row;
   if (!wait_with_row(args.sample, r, &row)) return;
@@ -183,15 +187,8 @@ __global__ void __launch_bounds__(kThreads) sample_kernel(Args args) {
     best = scan(row, kept, args.sample.vocab_size, {args.sample.vocab_size, part, args.num_parts});
   if (threadIdx.x >= kWarp) return;
   Best* parts = args.parts + uint64_t{r} * args.num_parts;
-  bool is_last = false;
-  if (lane == 0) {
-    parts[part] = best;
-    __threadfence();
-    is_last = atomicAdd(&args.counters[r], 1u) == args.num_parts - 1;
-    if (is_last) args.counters[r] = 0;
-    __threadfence();
-  }
-  if (!__any_sync(kFullMask, is_last)) return;
+  if (lane == 0) parts[part] = best;
+  if (!arrives_last(&args.counters[r], args.num_parts, 1, kWarp, lane == 0, &is_last)) return;
   const volatile Best* all = parts;
   best = warp_best(lane < args.num_parts ? Best{all[lane].score, all[lane].second, all[lane].token} : Best{});
   if (lane == 0) write_result(args, row, kept, r, best);
