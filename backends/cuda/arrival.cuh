@@ -10,16 +10,15 @@ namespace llmrt::cuda {
 // `is_last`: in shared memory.
 __device__ inline bool arrives_last(uint32_t* counter, uint32_t count, uint32_t number, uint32_t threads, bool is_first,
                                     uint32_t* is_last) {
-  __threadfence();
   named_barrier_wait(number, threads);
-  if (is_first) {
+  if (is_first) {  // its fences stand for what all have written and will read (PTX: causality order through barriers)
+    __threadfence();
     *is_last = atomicAdd(counter, 1u) == count - 1;
     if (*is_last) *counter = 0;
+    __threadfence();
   }
   named_barrier_wait(number, threads);
-  if (!*is_last) return false;
-  __threadfence();
-  return true;
+  return *is_last;
 }
 
 }  // namespace llmrt::cuda

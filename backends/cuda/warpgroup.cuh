@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "backends/cuda/intrinsics.cuh"
 #include "backends/cuda/row_map.h"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -20,6 +21,14 @@ namespace llmrt::cuda {
 // An address of shared memory as barriers and matrix descriptors have it.
 __device__ inline uint32_t shared_address(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+// The dynamic shared memory from its first multiple of 1024 bytes on. Compilers find all addresses from the one that is
+// computed here, and do not compute it again in every loop.
+__device__ inline uint8_t* dynamic_shared_at_1024() {
+  uint32_t address = (shared_address(dynamic_shared()) + 1023) / 1024 * 1024;
+  asm volatile("" : "+r"(address));
+  return static_cast<uint8_t*>(__cvta_shared_to_generic(address));
 }
 
 // A barrier in shared memory that `count` arrivals complete, again and again. Phase 0, 1, 2, ...: wait(n & 1) returns

@@ -577,8 +577,7 @@ template <int kDims, uint32_t kBlocks, KvDType D>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_prompt_warpgroups_kernel(AttentionArgs args, const __grid_constant__ RowMap map) {
 #if defined(LLMRT_SM_90A)
-  uint8_t* shared = dynamic_shared();
-  auto& slots = *reinterpret_cast<Slots<kDims, D>*>(shared + (1024 - shared_address(shared) % 1024) % 1024);
+  auto& slots = *reinterpret_cast<Slots<kDims, D>*>(dynamic_shared_at_1024());
   const uint32_t group_heads = args.num_heads / args.kv.num_kv_heads, rank = kBlocks == 1 ? 0 : blockIdx.y;
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < kSlots<D>; ++i) {

@@ -35,11 +35,12 @@ enum class MatmulResult : uint8_t {
 // matmul_stream cannot, matmul_skinny for up to 64; both take more, at the price of reading the weights again.
 Status matmul_vector(const MatmulArgs& args, const OpContext& at);
 Status matmul_skinny(const MatmulArgs& args, const OpContext& at);
-// 16-bit and quantised weights, up to 8 rows, where can_stream says so; the result is not kF16.
+// 16-bit and quantised weights, up to 8 rows, the latter up to 16 where rows of W are short, where can_stream says so;
+// the result is not kF16.
 bool can_stream(const PackedMatrix& weight, uint32_t rows, const OpContext& at);
 Status matmul_stream(const MatmulArgs& args, MatmulResult result, const OpContext& at);
 // The part of both for quantised weights.
-bool can_stream_packed(const PackedMatrix& weight, const OpContext& at);
+bool can_stream_packed(const PackedMatrix& weight, uint32_t rows, const OpContext& at);
 Status matmul_stream_packed(const MatmulArgs& args, MatmulResult result, const OpContext& at);
 // Quantised weights, up to 48 rows and made for 9 and more, where can_batch says so; the result is not kF16.
 bool can_batch(const PackedMatrix& weight, const OpContext& at);

@@ -3,10 +3,11 @@
 //
 // Work is counted in stages, two steps (256 columns) of a tile of 128 outputs n, and dealt out evenly over as many
 // blocks as the device holds: no split is chosen by shape. A warp copies packed weights and x to a ring in shared
-// memory by the copy engine, as far ahead as there is room, weights also before the kernel that writes x has ended. 8
-// warps multiply on the matrix units, each 32 outputs of one step: W is the 16x16 operand, decoded to f16 in registers,
-// x the 16x8 one, whose chunks of 8 columns are those that a lane decodes. Where the results go through a gated
-// activation, a tile is 64 outputs of the gate and the 64 of the other half that belong to them.
+// memory by the copy engine, as far ahead as there is room, weights also before the kernel that writes x has ended. 16
+// warps (8 where their sums need the registers) multiply on the matrix units, each 32 outputs of half a step (of one):
+// W is the 16x16 operand, decoded to f16 in registers, x the 16x8 one, whose chunks of 8 columns are those that a lane
+// decodes. Where the results go through a gated activation, a tile is 64 outputs of the gate and the 64 of the other
+// half that belong to them.
 //
 // A tile's stages that came to several blocks are joined by the last of them to arrive, which adds all in their order.
 #include <algorithm>
@@ -24,9 +25,8 @@ namespace {
 
 constexpr uint32_t kTileOut = 128, kHalfOut = kTileOut / 2, kWarpOut = 32;
 constexpr uint32_t kStageSteps = 2, kStageColumns = kStageSteps * kStep;
-constexpr uint32_t kGroupWarps = kTileOut / kWarpOut;                      // with one step
-constexpr uint32_t kGroups = kStageSteps, kWarps = kGroups * kGroupWarps;  // that multiply
-constexpr uint32_t kMultiplyThreads = kWarps * kWarp, kThreads = kMultiplyThreads + kWarp;
+constexpr uint32_t kGroupWarps = kTileOut / kWarpOut;  // with the same columns
+constexpr uint32_t kStepUnits = kStep / kUnit;
 constexpr uint32_t kSumStride = kTileOut + 8;  // 8 keep rows of one warp in different banks
 constexpr uint32_t kSharedBytesMax = 226 << 10;
 constexpr uint32_t kBoxRowBytes = 128, kBoxBytes = kTileOut * kBoxRowBytes;
@@ -64,6 +64,10 @@ struct Maps {
 template <Encoding E, uint32_t kRows_>
 struct Stage {
   static constexpr uint32_t kRows = kRows_;
+  // Of warps that multiply, each with its units of a stage.
+  static constexpr uint32_t kGroups = kRows <= 32 ? 4 : 2, kGroupUnits = kStageSteps * kStepUnits / kGroups;
+  static constexpr uint32_t kWarps = kGroups * kGroupWarps;
+  static constexpr uint32_t kMultiplyThreads = kWarps * kWarp, kThreads = kMultiplyThreads + kWarp;
   static constexpr uint32_t row_bytes(uint32_t plane) { return kStageSteps * step_bytes(E).plane[plane]; }
   static constexpr uint32_t kBoxes = row_bytes(0) / kBoxRowBytes;
   static constexpr uint32_t kSecondFirst = kBoxes * kBoxBytes;
@@ -71,18 +75,20 @@ struct Stage {
   static constexpr uint32_t kXFirst = kScalesFirst + kTileOut * row_bytes(2);
   static constexpr uint32_t kXBoxBytes = kRows * kBoxRowBytes, kXBoxes = kStageColumns / 64;
   static constexpr uint32_t kBytes = kXFirst + kXBoxes * kXBoxBytes;
-  static constexpr uint32_t kSumBytes = kRows * kSumStride * 4;
+  static constexpr uint32_t kSumBytes = kGroups * kRows * kSumStride * 4;
   // Stages stand at multiples of 1024 bytes, which dynamic shared memory need not.
   static constexpr uint32_t kOtherBytes = 1024 + kSumBytes + 256;
   static constexpr uint32_t kStages = (kSharedBytesMax - kOtherBytes) / kBytes;
   static constexpr uint32_t kSharedBytes = kStages * kBytes + kOtherBytes;
-  static constexpr uint32_t kFours = kRows * kTileOut / 4;
+  static constexpr uint32_t kRowFours = kTileOut / 4, kFours = kRows * kRowFours;
+  static constexpr uint32_t kThreadFours = ceil_div(kFours, kMultiplyThreads);
+  static_assert(kRowFours == kWarp);
 };
 
 template <class S>
 struct Shared {
   uint8_t* stages;
-  float* sums;            // [S::kRows][kSumStride]
+  float* sums;            // [S::kGroups][S::kRows][kSumStride]
   uint64_t *full, *free;  // [S::kStages]
   uint32_t* is_last;
 };
@@ -174,8 +180,9 @@ struct Sums {
   static constexpr uint32_t kTiles = kWarpOut / 16, kXTiles = S::kRows / 8;
   float tiles[kTiles][kXTiles][4] = {};
 
-  // `step` of a stage, rows of the tile from `out` on; `last_plane(row from there on)` in this stage.
-  template <Encoding E>
+  // Units [kFirst, kFirst + S::kGroupUnits) of `step` of a stage, rows of the tile from `out` on; `last_plane(row from
+  // there on)` in this stage.
+  template <Encoding E, uint32_t kFirst>
   __device__ void add(const uint8_t* stage, uint32_t step, uint32_t out, auto last_plane) {
     const uint32_t lane = threadIdx.x % kWarp, t = lane % 4, r = row_of(lane / 4);
     Fragment<E> upper[kTiles], lower[kTiles];
@@ -186,7 +193,7 @@ struct Sums {
       load_fragment<E, S>(lower[i], stage, out + row + 8, step, last_plane(row + 8));
     }
 #pragma unroll
-    for (uint32_t u = 0; u < kStep / kUnit; ++u) {
+    for (uint32_t u = kFirst; u < kFirst + S::kGroupUnits; ++u) {
       const uint8_t* box = stage + S::kXFirst + (step * 2 + u / 2) * S::kXBoxBytes + r * kBoxRowBytes;
       uint4 x[kXTiles];
 #pragma unroll
@@ -264,72 +271,67 @@ __device__ void store_gated(const Args& args, uint64_t row, uint32_t n, uint32_t
     if (i < count) out[i] = __float2half_rn(each[i]);
 }
 
-// fn(row, place, number of the thread's four) for this thread's fours, at places from 0 to kPlaces of the tile.
-template <class S, uint32_t kPlaces, class Fn>
-__device__ void each_four(Fn fn) {
-  constexpr uint32_t kRowFours = kPlaces / 4, kFours = S::kRows * kRowFours;
-#pragma unroll
-  for (uint32_t i = 0; i < (kFours + kMultiplyThreads - 1) / kMultiplyThreads; ++i) {
-    const uint32_t four = i * kMultiplyThreads + threadIdx.x;
-    if (kFours % kMultiplyThreads == 0 || four < kFours) fn(four / kRowFours, four % kRowFours * 4, i);
-  }
-}
-
+// What a thread has of a tile: in its warp's row and S::kWarps further on each, the sums at places 4 * lane to 4 * lane
+// + 3.
 template <class S>
-__device__ float4& four_at(const Shared<S>& shared, uint32_t row, uint32_t place) {
-  return *reinterpret_cast<float4*>(shared.sums + row * kSumStride + place);
+struct Totals {
+  float4 fours[S::kThreadFours] = {};
+
+  // fn(row, four) for those of rows in use.
+  __device__ void each(uint32_t live, auto&& fn) {
+#pragma unroll
+    for (uint32_t i = 0; i < S::kThreadFours; ++i) {
+      const uint32_t row = i * S::kWarps + threadIdx.x / kWarp;
+      if (row < live) fn(row, fours[i]);
+    }
+  }
+};
+
+__device__ void add_four(float4& total, const float4& sums) {
+  total = {total.x + sums.x, total.y + sums.y, total.z + sums.z, total.w + sums.w};
 }
 
 // Adds what all blocks have of a tile, where this is the last of them to come here; else false.
 template <class S>
-__device__ bool join(const Shared<S>& shared, const Args& args, const Deal& deal, uint32_t tile) {
+__device__ bool join(Totals<S>& totals, const Shared<S>& shared, const Args& args, const Deal& deal, uint32_t live,
+                     uint32_t tile) {
   const uint32_t first = deal.block_of(tile * deal.tile_stages);
   const uint32_t last = deal.block_of((tile + 1) * deal.tile_stages - 1);
-  const auto part = [&](uint32_t block) {
-    return args.partials + (block * 2 + (block == first)) * S::kFours + threadIdx.x;
+  const auto part = [&](uint32_t block, uint32_t row) {
+    return args.partials + (block * 2 + (block == first)) * S::kFours + row * S::kRowFours + threadIdx.x % kWarp;
   };
-  each_four<S, kTileOut>([&](uint32_t row, uint32_t place, uint32_t i) {
-    part(blockIdx.x)[i * kMultiplyThreads] = four_at(shared, row, place);
-  });
-  if (!arrives_last(args.counters + first, last - first + 1, 1, kMultiplyThreads, threadIdx.x == 0, shared.is_last))
+  totals.each(live, [&](uint32_t row, const float4& sums) { *part(blockIdx.x, row) = sums; });
+  if (!arrives_last(args.counters + first, last - first + 1, 1, S::kMultiplyThreads, threadIdx.x == 0, shared.is_last))
     return false;
-  float4 totals[S::kFours / kMultiplyThreads] = {};
+  totals = {};
 #pragma unroll 4
-  for (uint32_t block = first; block <= last; ++block) {
-#pragma unroll
-    for (uint32_t i = 0; i < S::kFours / kMultiplyThreads; ++i) {
-      const float4 sums = __ldcg(part(block) + i * kMultiplyThreads);
-      float4& total = totals[i];
-      total = {total.x + sums.x, total.y + sums.y, total.z + sums.z, total.w + sums.w};
-    }
-  }
-  each_four<S, kTileOut>([&](uint32_t row, uint32_t place, uint32_t i) { four_at(shared, row, place) = totals[i]; });
-  named_barrier_wait(1, kMultiplyThreads);
+  for (uint32_t block = first; block <= last; ++block)
+    totals.each(live, [&](uint32_t row, float4& total) { add_four(total, __ldcg(part(block, row))); });
   return true;
 }
 
 template <class S>
-__device__ void store_tile(const Shared<S>& shared, const Args& args, uint32_t live, uint32_t tile) {
+__device__ void store_tile(Totals<S>& totals, const Args& args, uint32_t live, uint32_t tile) {
+  const uint32_t place = threadIdx.x % kWarp * 4;
   if (args.result == MatmulResult::kGated) {
-    const uint32_t outs = args.weight.rows / 2;
-    each_four<S, kHalfOut>([&](uint32_t row, uint32_t place, uint32_t) {
-      const uint32_t n = tile * kHalfOut + place;
-      if (row < live && n < outs)
-        store_gated(args, row, n, min(4u, outs - n), four_at(shared, row, place),
-                    four_at(shared, row, kHalfOut + place));
+    const uint32_t n = tile * kHalfOut + place, outs = args.weight.rows / 2;
+    totals.each(live, [&](uint32_t row, const float4& sums) {
+      const auto other = [](float sum) { return __shfl_xor_sync(kFullMask, sum, kHalfOut / 4); };
+      const float4 up = {other(sums.x), other(sums.y), other(sums.z), other(sums.w)};
+      if (place < kHalfOut && n < outs) store_gated(args, row, n, min(4u, outs - n), sums, up);
     });
     return;
   }
-  each_four<S, kTileOut>([&](uint32_t row, uint32_t place, uint32_t) {
-    const uint32_t n = tile * kTileOut + place;
-    if (row < live && n < args.weight.rows)
-      store(args, row, n, min(4u, args.weight.rows - n), four_at(shared, row, place));
+  const uint32_t n = tile * kTileOut + place;
+  totals.each(live, [&](uint32_t row, const float4& sums) {
+    if (n < args.weight.rows) store(args, row, n, min(4u, args.weight.rows - n), sums);
   });
 }
 
 template <Encoding E, class S>
 __device__ void multiply(const Shared<S>& shared, const Args& args, const Deal& deal, uint32_t begin, uint32_t end) {
   const uint32_t warp = threadIdx.x / kWarp, group = warp / kGroupWarps, out = warp % kGroupWarps * kWarpOut;
+  const uint32_t step = group * S::kGroupUnits / kStepUnits;
   const uint32_t live = min(*args.live, S::kRows);
   grid_dependency_wait();
   uint32_t s = 0, parity = 0;
@@ -340,34 +342,48 @@ __device__ void multiply(const Shared<S>& shared, const Args& args, const Deal& 
     const uint32_t first_row = args.half_row(tile, out / kHalfOut) + out % kHalfOut;
     Sums<S> sums;
     for (; n < until; ++n) {
-      barrier_wait(&shared.full[s], parity);
-      sums.template add<E>(shared.stages + s * S::kBytes, group, out, [&](uint32_t row) {
+      const uint8_t* stage = shared.stages + s * S::kBytes;
+      const auto last_plane = [&](uint32_t row) {
         // Past the end the last row again, whose sums are not stored.
         const uint64_t stages = uint64_t{min(first_row + row, args.weight.rows - 1)} * deal.tile_stages;
         return args.weight.plane[3] + (stages + n - tile_begin) * S::row_bytes(3);
-      });
+      };
+      barrier_wait(&shared.full[s], parity);
+      if (S::kGroupUnits == kStepUnits || group % 2 == 0)
+        sums.template add<E, 0>(stage, step, out, last_plane);
+      else
+        sums.template add<E, kStepUnits - S::kGroupUnits>(stage, step, out, last_plane);
       warp_arrive(&shared.free[s]);
       if (++s == S::kStages) {
         s = 0;
         parity ^= 1;
       }
     }
-    if (group == 1) sums.each(out, [&](uint32_t place, float sum) { shared.sums[place] = sum; });
-    named_barrier_wait(1, kMultiplyThreads);
-    if (group == 0) sums.each(out, [&](uint32_t place, float sum) { shared.sums[place] += sum; });
-    named_barrier_wait(1, kMultiplyThreads);
-    if (is_whole || join<S>(shared, args, deal, tile)) store_tile<S>(shared, args, live, tile);
-    named_barrier_wait(1, kMultiplyThreads);
+    sums.each(group * S::kRows * kSumStride + out, [&](uint32_t place, float sum) { shared.sums[place] = sum; });
+    named_barrier_wait(1, S::kMultiplyThreads);
+    Totals<S> totals;
+    totals.each(live, [&](uint32_t row, float4& total) {
+#pragma unroll
+      for (uint32_t g = 0; g < S::kGroups; ++g)
+        add_four(total, *reinterpret_cast<const float4*>(shared.sums + (g * S::kRows + row) * kSumStride +
+                                                         threadIdx.x % kWarp * 4));
+    });
+    if (!is_whole) {
+      if (!join(totals, shared, args, deal, live, tile)) continue;
+    } else if (n < end) {
+      named_barrier_wait(1, S::kMultiplyThreads);  // the sums in shared memory may be written again, as behind a join
+    }
+    store_tile(totals, args, live, tile);
   }
 }
 
 // ---- the kernel ----------------------------------------------------------------------------------------------------
 
 template <Encoding E, class S>
-__global__ void __launch_bounds__(kThreads, 1) matmul_batch_kernel(const Args args, const __grid_constant__ Maps maps) {
+__global__ void __launch_bounds__(S::kThreads, 1)
+    matmul_batch_kernel(const Args args, const __grid_constant__ Maps maps) {
 #if defined(LLMRT_BULK_COPIES)
-  uint8_t* base = dynamic_shared();
-  base += (1024 - shared_address(base) % 1024) % 1024;
+  uint8_t* base = dynamic_shared_at_1024();
   uint8_t* sums = base + S::kStages * S::kBytes;
   uint64_t* barriers = reinterpret_cast<uint64_t*>(sums + S::kSumBytes);
   const Shared<S> shared{base, reinterpret_cast<float*>(sums), barriers, barriers + S::kStages,
@@ -375,7 +391,7 @@ __global__ void __launch_bounds__(kThreads, 1) matmul_batch_kernel(const Args ar
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < S::kStages; ++i) {
       barrier_init(&shared.full[i], 1);
-      barrier_init(&shared.free[i], kWarps * kWarpArrivals);
+      barrier_init(&shared.free[i], S::kWarps * kWarpArrivals);
     }
     barriers_visible();
   }
@@ -383,9 +399,9 @@ __global__ void __launch_bounds__(kThreads, 1) matmul_batch_kernel(const Args ar
   grid_dependency_release();
   const Deal deal(args);
   const uint32_t begin = deal.begin(blockIdx.x), end = deal.begin(blockIdx.x + 1);
-  if (threadIdx.x < kMultiplyThreads)
+  if (threadIdx.x < S::kMultiplyThreads)
     multiply<E, S>(shared, args, deal, begin, end);
-  else if (threadIdx.x == kMultiplyThreads)
+  else if (threadIdx.x == S::kMultiplyThreads)
     fill_ring<S>(shared, args, maps, deal, begin, end);
 #else
   __trap();  // OpContext::has_bulk_copies says that this is not the code that runs
@@ -412,9 +428,12 @@ Status start(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
   const Args kernel_args{
       weight,          args.bias, reinterpret_cast<std::byte*>(args.out),       args.out_stride,      in_fours, result,
       args.activation, args.live, reinterpret_cast<float4*>(at.workspace.data), at.workspace.counters};
-  const uint32_t num_stages = kernel_args.num_tiles() * (weight.columns / kStageColumns);
-  const uint32_t blocks = std::min(static_cast<uint32_t>(at.num_sms), ceil_div(num_stages, 2u));
-  return launch(at, "matmul_batch", matmul_batch_kernel<E, S>, Grid{blocks, kThreads, S::kSharedBytes}, kernel_args,
+  const uint32_t num_tiles = kernel_args.num_tiles(), num_stages = num_tiles * (weight.columns / kStageColumns);
+  uint32_t blocks = std::min(static_cast<uint32_t>(at.num_sms), ceil_div(num_stages, 2u));
+  // So that every block has a part of one tile, where few blocks less do: to join a second one takes longer.
+  const uint32_t whole = blocks / num_tiles * num_tiles;
+  if (whole * 20 >= blocks * 19) blocks = whole;
+  return launch(at, "matmul_batch", matmul_batch_kernel<E, S>, Grid{blocks, S::kThreads, S::kSharedBytes}, kernel_args,
                 maps);
 }
 

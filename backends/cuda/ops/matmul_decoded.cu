@@ -307,8 +307,7 @@ template <Encoding E, class S>
 __global__ void __launch_bounds__(kThreads, 1)
     matmul_decoded_kernel(const Args args, const __grid_constant__ RowMap map) {
 #if defined(LLMRT_SM_90A)
-  uint8_t* base = dynamic_shared();
-  base += (1024 - shared_address(base) % 1024) % 1024;
+  uint8_t* base = dynamic_shared_at_1024();
   uint64_t* barriers = reinterpret_cast<uint64_t*>(base + S::kStages * S::kStageBytes);
   const bool is_split = args.splits > 1, is_shared = S::kSharesX && !is_split;
   const Ring<S> ring{base, barriers, barriers + S::kStages, is_shared, blockIdx.y % 2};

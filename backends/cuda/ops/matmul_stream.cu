@@ -112,7 +112,7 @@ __device__ void multiply(const uint8_t* ring, Shared& shared, const StreamArgs& 
         take_stage(i, x[0]);
       }
     }
-    hand_over(shared, count, {sum[0], sum[1], sum[2], sum[3]});
+    hand_over(shared, count, {{sum[0], sum[1], sum[2], sum[3]}});
   }
 }
 
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(kThreadsBound) matmul_stream_kernel(StreamArgs
     copy_slabs(ring, shared, args);  // weights never change
     return;
   }
-  const uint32_t live = min(*args.live, kStreamRowsMax);
+  const uint32_t live = min(*args.live, kTileRows);
   grid_dependency_wait();
   if (warp == kStoreWarp)
     store_slabs(shared, args, live);
@@ -146,9 +146,10 @@ __global__ void __launch_bounds__(kThreadsBound) matmul_stream_kernel(StreamArgs
 }  // namespace
 
 bool can_stream(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
-  if (!at.has_bulk_copies || rows > kStreamRowsMax) return false;
-  if (is_quantized(weight.encoding)) return can_stream_packed(weight, at);
-  return is_plain16(weight.encoding) && kStages * kStageBytes + sizeof(Shared) <= at.shared_bytes_max;
+  if (!at.has_bulk_copies) return false;
+  if (is_quantized(weight.encoding)) return can_stream_packed(weight, rows, at);
+  return rows <= kTileRows && is_plain16(weight.encoding) &&
+         kStages * kStageBytes + sizeof(Shared) <= at.shared_bytes_max;
 }
 
 Status matmul_stream(const MatmulArgs& args, MatmulResult result, const OpContext& at) {

@@ -1,5 +1,5 @@
 // What the kernels of matmul_stream.cu (16-bit weights) and matmul_stream_packed.cu (quantised ones) have in common:
-// out[r][n] = sum over k of x[r][k] * W[n][k] + bias[n] for up to 8 rows, bound by reading W once, so the copies never
+// out[r][n] = sum over k of x[r][k] * W[n][k] + bias[n] for few rows, bound by reading W once, so the copies never
 // stop. A block stays on its multiprocessor and walks over slabs of 16 outputs n. Warps that copy ask for their weights
 // in stages of a ring in shared memory (asynchronous bulk copies), as far ahead as there is room, also before the
 // kernel that writes x has ended, and across slabs. 8 warps multiply, each its part of a stage: W is the 16x16 operand
@@ -15,7 +15,7 @@
 namespace llmrt::cuda {
 
 inline constexpr uint32_t kStreamWarps = 8;  // that multiply
-inline constexpr uint32_t kStreamRowsMax = 8;
+inline constexpr uint32_t kTileRows = 8;     // of x, as the matrix units have them
 inline constexpr uint32_t kSlabOut = 16;
 
 struct StreamArgs {
@@ -36,9 +36,9 @@ inline StreamArgs stream_args(const MatmulArgs& args, MatmulResult result) {
           args.activation, args.live};
 }
 
-template <uint32_t kStages>
+template <uint32_t kStages, uint32_t kTiles = 1>
 struct StreamShared {
-  float4 sums[2][kStreamWarps][kWarp];  // of slabs in turn
+  float4 sums[2][kTiles][kStreamWarps][kWarp];  // of slabs in turn
   uint64_t full[kStages], free[kStages];
   uint64_t sums_full[2], sums_free[2];
 
@@ -79,12 +79,13 @@ __device__ inline uint32_t slab_row(const StreamArgs& args, uint32_t slab, uint3
   return min(slab * 8 + i % 8, half - 1) + i / 8 * half;
 }
 
-// By each warp that multiplies: its sums of the block's slab number `count`.
-template <uint32_t kStages>
-__device__ void hand_over(StreamShared<kStages>& shared, uint32_t count, float4 sum) {
+// By each warp that multiplies: its sums of the block's slab number `count`, by tiles of rows.
+template <uint32_t kStages, uint32_t kTiles>
+__device__ void hand_over(StreamShared<kStages, kTiles>& shared, uint32_t count, const float4 (&sums)[kTiles]) {
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, half = count % 2;
   barrier_wait(&shared.sums_free[half], ~(count / 2) & 1);
-  shared.sums[half][warp][lane] = sum;
+#pragma unroll
+  for (uint32_t i = 0; i < kTiles; ++i) shared.sums[half][i][warp][lane] = sums[i];
   warp_arrive(&shared.sums_full[half]);
 }
 
@@ -109,23 +110,31 @@ __device__ inline void store_two(const StreamArgs& args, uint32_t slab, uint32_t
   store(slab * kSlabOut + i + 8, second);
 }
 
-// Lane 4 * g + t has rows 2t and 2t + 1 of outputs g and g + 8 of a slab.
-template <uint32_t kStages>
-__device__ void store_slabs(StreamShared<kStages>& shared, const StreamArgs& args, uint32_t live) {
+// Lane 4 * g + t has rows 2t and 2t + 1 of each tile, of outputs g and g + 8 of a slab.
+template <uint32_t kStages, uint32_t kTiles>
+__device__ void store_slabs(StreamShared<kStages, kTiles>& shared, const StreamArgs& args, uint32_t live) {
   const uint32_t lane = threadIdx.x % kWarp, g = lane / 4, row = lane % 4 * 2, num_slabs = num_slabs_of(args);
   uint32_t count = 0;
   for (uint32_t slab = blockIdx.x; slab < num_slabs; slab += gridDim.x, ++count) {
     const uint32_t half = count % 2;
     barrier_wait(&shared.sums_full[half], count / 2 & 1);
-    float4 total{};
+    float4 totals[kTiles] = {};
 #pragma unroll
-    for (uint32_t w = 0; w < kStreamWarps; ++w) {
-      const float4 part = shared.sums[half][w][lane];
-      total = {total.x + part.x, total.y + part.y, total.z + part.z, total.w + part.w};
+    for (uint32_t i = 0; i < kTiles; ++i) {
+      float4& total = totals[i];
+#pragma unroll
+      for (uint32_t w = 0; w < kStreamWarps; ++w) {
+        const float4 part = shared.sums[half][i][w][lane];
+        total = {total.x + part.x, total.y + part.y, total.z + part.z, total.w + part.w};
+      }
     }
     warp_arrive(&shared.sums_free[half]);
-    if (row < live) store_two(args, slab, g, row, total.x, total.z);
-    if (row + 1 < live) store_two(args, slab, g, row + 1, total.y, total.w);
+#pragma unroll
+    for (uint32_t i = 0; i < kTiles; ++i) {
+      const uint32_t first = i * kTileRows + row;
+      if (first < live) store_two(args, slab, g, first, totals[i].x, totals[i].z);
+      if (first + 1 < live) store_two(args, slab, g, first + 1, totals[i].y, totals[i].w);
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 // matmul of quantised weights for up to 8 rows, on devices with asynchronous bulk copies (compute capability 9 and
-// later), as matmul_stream.cuh says; x f16 [rows, K], W [N, K] packed, K a multiple of 256.
+// later), and for up to 16 on those with warpgroups, as matmul_stream.cuh says; x f16 [rows, K], W [N, K] packed, K a
+// multiple of 256.
 //
 // A bulk copy costs the warp that asks for it some 70 cycles, whatever its size, so a stage is 16 rows of up to 4,096
 // columns, and each plane has a warp that copies: 8 rows in one copy where a stage holds whole rows, which follow each
@@ -10,6 +11,10 @@
 // units' numbers. Then a lane scales what is in its own columns, two units of a row for the 8 of the other way. Either
 // way the sums of a unit have the same bits, and those of the units of a block are kept apart, to be added in one
 // order. (q6_k's numbers are multiplied by their scale before: its blocks have one sum, in column 0.)
+//
+// 9 to 16 rows are two tiles of columns of x. There the numbers of W are scaled and rounded to f16 first, since scaling
+// the sums would take as long for each tile, and all of x stays in registers, of which the warps that multiply take
+// over what the others do not need.
 #include "backends/cuda/dequant.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/matmul_stream.cuh"
@@ -22,12 +27,15 @@ constexpr uint32_t kBlocksKept = 2;  // of a warp, whose x stays in registers
 constexpr uint32_t kRingBytes = 186 << 10;
 
 // Where a lane has its x.
-enum class XPlace { kOneKept, kOneShared, kMoreKept, kMoreAhead };
+enum class XPlace { kOneKept, kOneShared, kMoreKept, kMoreAhead, kTwoTilesKept };
 constexpr bool is_one(XPlace x) {
   return x == XPlace::kOneKept || x == XPlace::kOneShared;
 }
 constexpr bool is_kept(XPlace x) {
-  return x == XPlace::kOneKept || x == XPlace::kMoreKept;
+  return x == XPlace::kOneKept || x == XPlace::kMoreKept || x == XPlace::kTwoTilesKept;
+}
+constexpr uint32_t tiles_of(XPlace x) {
+  return x == XPlace::kTwoTilesKept ? 2 : 1;
 }
 
 // What a stage of the ring holds.
@@ -50,10 +58,18 @@ struct Stage {
   // Multiplying warps, the one that stores, one for each plane.
   static constexpr uint32_t kThreads = (kStreamWarps + 1 + kPlanes) * kWarp;
 };
-template <Encoding E>
-using Shared = StreamShared<Stage<E>::kStages>;
+template <Encoding E, uint32_t kTiles>
+using Shared = StreamShared<Stage<E>::kStages, kTiles>;
 template <Encoding E>
 using Place = StreamPlace<Stage<E>::kStages>;
+
+// Two tiles: in whole warpgroups, two of which multiply. How many registers a thread has then.
+constexpr uint32_t kTwoTilesThreads = 3 * 4 * kWarp;
+constexpr int kMultiplyRegisters = 224, kOtherRegisters = 56;
+template <Encoding E, XPlace kX>
+constexpr uint32_t kThreads = tiles_of(kX) == 1 ? Stage<E>::kThreads : kTwoTilesThreads;
+template <Encoding E>
+constexpr bool kHasTwoTiles = Stage<E>::kThreads <= kTwoTilesThreads;
 
 struct Args {
   StreamArgs stream;
@@ -61,8 +77,8 @@ struct Args {
 };
 
 // By one warp.
-template <Encoding E, uint32_t kPlane>
-__device__ void copy_plane(uint8_t* ring, Shared<E>& shared, const Args& args) {
+template <Encoding E, uint32_t kPlane, uint32_t kTiles>
+__device__ void copy_plane(uint8_t* ring, Shared<E, kTiles>& shared, const Args& args) {
   using S = Stage<E>;
   constexpr uint32_t kOffset = S::offset(kPlane);
   constexpr uint32_t kBlockBytes = S::block_bytes(kPlane), kRowBytesMax = S::kBlocks * kBlockBytes;
@@ -87,8 +103,8 @@ __device__ void copy_plane(uint8_t* ring, Shared<E>& shared, const Args& args) {
 }
 
 // Number `i` of the warps that copy.
-template <Encoding E>
-__device__ void copy_planes(uint8_t* ring, Shared<E>& shared, const Args& args, uint32_t i) {
+template <Encoding E, uint32_t kTiles>
+__device__ void copy_planes(uint8_t* ring, Shared<E, kTiles>& shared, const Args& args, uint32_t i) {
   using S = Stage<E>;
   if (i == 0) return copy_plane<E, 0>(ring, shared, args);
   if constexpr (S::has(1))
@@ -97,14 +113,14 @@ __device__ void copy_planes(uint8_t* ring, Shared<E>& shared, const Args& args, 
   if constexpr (S::has(3)) copy_plane<E, 3>(ring, shared, args);
 }
 
-// This lane's share of a block of x: chunk t of each unit, where its column g has numbers.
+// This lane's share of a block of x: chunk t of each unit, where its column g of a tile has numbers.
 template <Encoding E, XPlace kX>
 struct XBlock {
-  uint4 words[kBlockUnits] = {};
+  uint4 words[tiles_of(kX) * kBlockUnits] = {};
 
-  __device__ static bool has(uint32_t unit, uint32_t live) {
+  __device__ static bool has(uint32_t tile, uint32_t unit, uint32_t live) {
     const uint32_t g = threadIdx.x % kWarp / 4;
-    if (!is_one(kX)) return g < live;
+    if (!is_one(kX)) return tile * kTileRows + g < live;
     return g == (Fragment<E>::kPairs ? 0 : unit) && live > 0;
   }
   // From the first row of x, in global or in shared memory.
@@ -113,8 +129,12 @@ struct XBlock {
     if (block >= columns / kBlock) return;
     const uint8_t* first = x + 2 * ((is_one(kX) ? 0 : uint64_t{g} * columns) + block * kBlock + t * 8);
 #pragma unroll
-    for (uint32_t u = 0; u < kBlockUnits; ++u)
-      if (has(u, live)) words[u] = *reinterpret_cast<const uint4*>(first + 2 * u * kUnit);
+    for (uint32_t i = 0; i < tiles_of(kX); ++i)
+#pragma unroll
+      for (uint32_t u = 0; u < kBlockUnits; ++u)
+        if (has(i, u, live))
+          words[i * kBlockUnits + u] =
+              *reinterpret_cast<const uint4*>(first + 2 * (uint64_t{i} * kTileRows * columns + u * kUnit));
   }
 };
 
@@ -213,6 +233,9 @@ struct Sums {
   }
 
   // In the order that both ways have: neighbouring units first. What is not a row's column is not stored.
+  __device__ void total(float4 (&totals)[1]) const {
+    totals[0] = total();
+  }
   __device__ float4 total() const {
     if constexpr (kByUnits) {
       const auto of_lanes = [](float sum) {
@@ -234,6 +257,43 @@ struct Sums {
   }
 };
 
+// The same for two tiles of x.
+template <Encoding E>
+struct Sums<E, XPlace::kTwoTilesKept> {
+  using X = XBlock<E, XPlace::kTwoTilesKept>;
+  float halves[2][2][4] = {};  // of a unit's chunks, of the tiles
+
+  __device__ static float2 sum_x(const X&) { return {}; }
+  __device__ void add(const PlanePointers& up_row, const PlanePointers& low_row, uint32_t block, const X& x,
+                      const float2&) {
+    const uint32_t t = threadIdx.x % 4;
+#pragma unroll
+    for (uint32_t s = 0; s < 2; ++s) {
+      Fragment<E> upper, lower;
+      upper.load_shared(up_row, block * 2 + s, t);
+      lower.load_shared(low_row, block * 2 + s, t);
+#pragma unroll
+      for (uint32_t u = 0; u < kStep / kUnit; ++u) {
+        uint32_t up[4], low[4];
+        decode_scaled(upper, u, t, s, up);
+        decode_scaled(lower, u, t, s, low);
+#pragma unroll
+        for (uint32_t i = 0; i < 2; ++i) {
+          const uint4& words = x.words[i * kBlockUnits + s * 4 + u];
+          mma_16x8x16(halves[0][i], {up[0], low[0], up[1], low[1]}, {words.x, words.y});
+          mma_16x8x16(halves[1][i], {up[2], low[2], up[3], low[3]}, {words.z, words.w});
+        }
+      }
+    }
+  }
+  __device__ void total(float4 (&totals)[2]) const {
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i)
+      totals[i] = {halves[0][i][0] + halves[1][i][0], halves[0][i][1] + halves[1][i][1],
+                   halves[0][i][2] + halves[1][i][2], halves[0][i][3] + halves[1][i][3]};
+  }
+};
+
 // The planes of the row that begins with block `first` of a stage. (A constexpr function of a loop's index would be
 // called at run time.)
 template <Encoding E>
@@ -249,8 +309,8 @@ __device__ void find_row(const uint8_t* (&row)[kNumPlanes], const uint8_t* stage
 }
 
 template <Encoding E, XPlace kX>
-__device__ void multiply(const uint8_t* ring, const uint8_t* x_shared, Shared<E>& shared, const StreamArgs& args,
-                         uint32_t live) {
+__device__ void multiply(const uint8_t* ring, const uint8_t* x_shared, Shared<E, tiles_of(kX)>& shared,
+                         const StreamArgs& args, uint32_t live) {
   using S = Stage<E>;
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4;
   const uint32_t num_blocks = args.weight.columns / kBlock, stage_blocks = min(num_blocks, S::kBlocks);
@@ -304,15 +364,18 @@ __device__ void multiply(const uint8_t* ring, const uint8_t* x_shared, Shared<E>
           sums.add(up, low, block, x[0], Sums<E, kX>::sum_x(x[0]));
         });
     }
-    hand_over(shared, count, sums.total());
+    float4 totals[tiles_of(kX)];
+    sums.total(totals);
+    hand_over(shared, count, totals);
   }
 }
 
 template <Encoding E, XPlace kX>
-__global__ void __launch_bounds__(Stage<E>::kThreads, 1) matmul_stream_packed_kernel(Args args) {
+__global__ void __launch_bounds__(kThreads<E, kX>, 1) matmul_stream_packed_kernel(Args args) {
 #if defined(LLMRT_BULK_COPIES)
   using S = Stage<E>;
-  __shared__ Shared<E> shared;
+  constexpr uint32_t kTiles = tiles_of(kX);
+  __shared__ Shared<E, kTiles> shared;
   __shared__ uint64_t x_full;
   uint8_t* ring = dynamic_shared();
   uint8_t* x_shared = ring + S::kStages * S::kBytes;
@@ -324,14 +387,18 @@ __global__ void __launch_bounds__(Stage<E>::kThreads, 1) matmul_stream_packed_ke
   }
   __syncthreads();
   grid_dependency_release();
-  if (warp > kStreamWarps) {
-    copy_planes<E>(ring, shared, args, warp - kStreamWarps - 1);  // weights never change
-    return;
-  }
   const StreamArgs& stream = args.stream;
-  const uint32_t live = min(*stream.live, kStreamRowsMax);
-  grid_dependency_wait();
-  if (warp == kStreamWarps) {
+  const auto live_rows = [&] { return min(*stream.live, kTiles * kTileRows); };
+  // What a thread may have of registers, compilers know where no other thread comes.
+  if (warp >= kStreamWarps) {
+    if constexpr (kTiles > 1) fewer_registers<kOtherRegisters>();
+    if (warp > kStreamWarps) {
+      if (warp <= kStreamWarps + S::kPlanes)
+        copy_planes<E>(ring, shared, args, warp - kStreamWarps - 1);  // weights never change
+      return;
+    }
+    const uint32_t live = live_rows();
+    grid_dependency_wait();
     if (kX == XPlace::kOneShared && threadIdx.x % kWarp == 0) {
       barrier_arrive_for_bytes(&x_full, stream.weight.columns * 2);
       copy_bytes(x_shared, stream.x, stream.weight.columns * 2, &x_full);
@@ -339,6 +406,9 @@ __global__ void __launch_bounds__(Stage<E>::kThreads, 1) matmul_stream_packed_ke
     __syncwarp();
     store_slabs(shared, stream, live);
   } else {
+    if constexpr (kTiles > 1) more_registers<kMultiplyRegisters>();
+    const uint32_t live = live_rows();
+    grid_dependency_wait();
     if (kX == XPlace::kOneShared) barrier_wait(&x_full, 0);
     multiply<E, kX>(ring, x_shared, shared, stream, live);
   }
@@ -347,14 +417,18 @@ __global__ void __launch_bounds__(Stage<E>::kThreads, 1) matmul_stream_packed_ke
 #endif
 }
 
+bool has_kept_x(const PackedMatrix& weight) {
+  return weight.columns <= kBlocksKept * kStreamWarps * kBlock;
+}
+
 template <Encoding E>
 bool has_whole_rows(const PackedMatrix& weight) {
   return weight.columns <= Stage<E>::kBlocks * kBlock && weight.rows % kSlabOut == 0;
 }
 
 // With what the kernel has beside its ring, room for the dynamic part's alignment among it.
-template <Encoding E>
-constexpr uint32_t kSharedBytes = Stage<E>::kStages* Stage<E>::kBytes + sizeof(Shared<E>) + 64;
+template <Encoding E, uint32_t kTiles>
+constexpr uint32_t kSharedBytes = Stage<E>::kStages* Stage<E>::kBytes + sizeof(Shared<E, kTiles>) + 64;
 
 // Copies are of multiples of 16 bytes, from such addresses.
 template <Encoding E>
@@ -370,14 +444,21 @@ template <Encoding E>
 Status start(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
   using S = Stage<E>;
   const uint32_t x_bytes = args.weight.columns * 2;
+  const bool is_kept = has_kept_x(args.weight);
   Grid grid{std::min(ceil_div(args.weight.rows, kSlabOut), static_cast<uint32_t>(at.num_sms)), S::kThreads,
             S::kStages * S::kBytes};
   const Args kernel_args{stream_args(args, result), has_whole_rows<E>(args.weight)};
   const auto start_kernel = [&](auto kernel) { return launch(at, "matmul_stream", kernel, grid, kernel_args); };
-  if (args.weight.columns <= kBlocksKept * kStreamWarps * kBlock)
+  if constexpr (kHasTwoTiles<E>) {
+    if (args.num_rows > kTileRows) {
+      grid.threads = kTwoTilesThreads;
+      return start_kernel(matmul_stream_packed_kernel<E, XPlace::kTwoTilesKept>);
+    }
+  }
+  if (is_kept)
     return args.num_rows == 1 ? start_kernel(matmul_stream_packed_kernel<E, XPlace::kOneKept>)
                               : start_kernel(matmul_stream_packed_kernel<E, XPlace::kMoreKept>);
-  if (args.num_rows > 1 || kSharedBytes<E> + x_bytes > at.shared_bytes_max)
+  if (args.num_rows > 1 || kSharedBytes<E, 1> + x_bytes > at.shared_bytes_max)
     return start_kernel(matmul_stream_packed_kernel<E, XPlace::kMoreAhead>);
   grid.shared_bytes += x_bytes;
   return start_kernel(matmul_stream_packed_kernel<E, XPlace::kOneShared>);
@@ -385,10 +466,16 @@ Status start(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
 
 }  // namespace
 
-bool can_stream_packed(const PackedMatrix& weight, const OpContext& at) {
-  return weight.columns % kBlock == 0 && with_quantized(weight.encoding, [&]<Encoding E>() {
-           return can_copy<E>(weight) && kSharedBytes<E> <= at.shared_bytes_max;
-         });
+bool can_stream_packed(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
+  if (rows > 2 * kTileRows || weight.columns % kBlock != 0) return false;
+  return with_quantized(weight.encoding, [&]<Encoding E>() {
+    if (!can_copy<E>(weight)) return false;
+    if (rows <= kTileRows) return kSharedBytes<E, 1> <= at.shared_bytes_max;
+    // To load all of x pays for blocks of more than two slabs.
+    const bool pays = ceil_div(weight.rows, kSlabOut) > 2 * static_cast<uint32_t>(at.num_sms);
+    return kHasTwoTiles<E> && pays && at.has_warpgroups && has_kept_x(weight) &&
+           kSharedBytes<E, 2> <= at.shared_bytes_max;
+  });
 }
 
 Status matmul_stream_packed(const MatmulArgs& args, MatmulResult result, const OpContext& at) {

@@ -35,6 +35,10 @@ namespace llmrt::cuda {
 inline uint32_t shared_address(const void* shared) {
   return static_cast<uint32_t>(static_cast<const unsigned char*>(shared) - emulator::dynamic_shared());
 }
+inline uint8_t* dynamic_shared_at_1024() {
+  uint8_t* shared = dynamic_shared();
+  return shared + (1024 - shared_address(shared) % 1024) % 1024;
+}
 inline void barrier_init(uint64_t* barrier, uint32_t count) {
   emulator::barrier_init(barrier, count);
 }
