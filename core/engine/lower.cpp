@@ -96,48 +96,65 @@ Lowering::PromptSplits Lowering::prompt_splits(const IterationPlan& plan) const 
 }
 
 // All rows' keys are cut to much the same length: whole rows where they fill the device, shorter ones until the works
-// fill rounds of it.
-uint32_t Lowering::decode_split_keys(const IterationPlan& plan) const {
+// fill rounds of it. Few whole rows more than fill rounds are cut alone, so that the others do not wait long for them.
+Lowering::DecodeSplits Lowering::decode_splits(const IterationPlan& plan) const {
   const double room = caps_.decode_works;
   const auto each_query = [&](auto fn) {
     for (const PlanRow& row : plan.rows)
       for (uint32_t i = 0; row.num_tokens <= kDecodeRowTokens && i < row.num_tokens; ++i)
         fn(first_tile(row.start + i), row.start + i + 1);
   };
-  uint32_t longest = 0, best = 0;
-  each_query([&](uint32_t begin, uint32_t end) { longest = std::max(longest, end - begin); });
+  uint32_t longest = 0, num_queries = 0;
+  each_query([&](uint32_t begin, uint32_t end) {
+    longest = std::max(longest, end - begin);
+    ++num_queries;
+  });
+  if (caps_.decode_works == 0 || longest == 0) return {};
+  const uint32_t num_kv_heads = model_->config.num_kv_heads;
+  const auto last_round = [](double length, double filled) {
+    return filled > 0 ? length * (kFewWorks + (1 - kFewWorks) * filled) : 0;
+  };
+  DecodeSplits best;
   double least = 0;
-  for (uint32_t splits = 1; room > 0 && longest > 0; ++splits) {
+  for (uint32_t splits = 1;; ++splits) {
     const uint32_t length = round_up(ceil_div(longest, splits), kDecodeSplitKeysMultiple);
     double works = 0;
-    each_query(
-        [&](uint32_t begin, uint32_t end) { works += ceil_div(end - begin, length) * model_->config.num_kv_heads; });
+    each_query([&](uint32_t begin, uint32_t end) { works += ceil_div(end - begin, length) * num_kv_heads; });
     if (splits > 1 && (length < kDecodeSplitKeysMin || works > 4 * room)) break;
     const double full = std::floor(works / room), rest = works / room - full;
-    double cost = full * (length + (splits > 1 ? kDecodeSplitRoundKeys : kDecodeRoundKeys));
-    if (rest > 0) cost += length * (kFewWorks + (1 - kFewWorks) * rest);
+    double cost = full * (length + (splits > 1 ? kDecodeSplitRoundKeys : kDecodeRoundKeys)) + last_round(length, rest);
     if (splits > 1) cost += kDecodeMergeKeys + kDecodePartialKeys * splits;
     if (splits > 1 && cost >= least) continue;
-    best = length;
+    best = {length, num_queries, length};
     least = cost;
   }
+  const uint32_t whole = num_queries * num_kv_heads / caps_.decode_works * caps_.decode_works / num_kv_heads;
+  if (best.keys < longest || whole == 0 || whole == num_queries) return best;
+  const uint32_t few_works = (num_queries - whole) * num_kv_heads;
+  const uint32_t wanted =
+      std::max(ceil_div(longest, std::max(caps_.decode_works / few_works, 1u)), kDecodeSplitKeysMin);
+  const uint32_t length = round_up(wanted, kDecodeSplitKeysMultiple), splits = ceil_div(longest, length);
+  const double cost = last_round(length, few_works * splits / room) + kDecodeMergeKeys + kDecodePartialKeys * splits;
+  if (splits > 1 && cost < last_round(longest, few_works / room)) best = {best.keys, whole, length};
   return best;
 }
 
-// `stretch`: how many of the usual splits one split holds; 0 = batch-invariant. `decode_keys`: see decode_split_keys.
-// `splits`: of the items still to come.
-void Lowering::add_attention_items(const PlanRow& row, uint32_t stretch, uint32_t decode_keys, PromptSplits* splits) {
+// `stretch`: how many of the usual splits one split holds; 0 = batch-invariant. `prompt`, `decode`: of what is still to
+// come.
+void Lowering::add_attention_items(const PlanRow& row, uint32_t stretch, PromptSplits* prompt, DecodeSplits* decode) {
   if (row.num_tokens > kDecodeRowTokens && stretch > 0) {
     for (uint32_t done = 0; done < row.num_tokens; done += kPromptItemTokens) {
-      add_prompt_item(row, done, splits->items > 0 ? splits->splits / stretch : 1);
-      if (splits->items > 0) --splits->items;
+      add_prompt_item(row, done, prompt->items > 0 ? prompt->splits / stretch : 1);
+      if (prompt->items > 0) --prompt->items;
     }
     return;
   }
   for (uint32_t i = 0; i < row.num_tokens; ++i) {
     const uint32_t num_keys = row.start + i + 1;
-    if (stretch > 0 && decode_keys > 0) {
-      const uint32_t begin = first_tile(row.start + i);
+    if (stretch > 0 && decode->keys > 0) {
+      const uint32_t begin = first_tile(row.start + i),
+                     decode_keys = decode->queries > 0 ? decode->keys : decode->last_keys;
+      if (decode->queries > 0) --decode->queries;
       const uint32_t num_splits = ceil_div(num_keys - begin, decode_keys * stretch);
       add_decode_items(row, i, begin, round_up(ceil_div(num_keys - begin, num_splits), kDecodeSplitKeysMultiple));
       continue;
@@ -220,12 +237,13 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
   }
   const bool batch_invariant = std::ranges::any_of(plan.rows, &PlanRow::batch_invariant);
   const PromptSplits prompt = prompt_splits(plan);
-  const uint32_t decode_keys = decode_split_keys(plan);
+  const DecodeSplits decode = decode_splits(plan);
   uint32_t stretch = batch_invariant ? 0 : 1;
   do {
     forward_.clear_attention();
-    PromptSplits splits = prompt;
-    for (const PlanRow& row : plan.rows) add_attention_items(row, stretch, decode_keys, &splits);
+    PromptSplits prompt_left = prompt;
+    DecodeSplits decode_left = decode;
+    for (const PlanRow& row : plan.rows) add_attention_items(row, stretch, &prompt_left, &decode_left);
     stretch *= 2;
   } while (forward_.num_partials > partials_max_ && !batch_invariant);
   LLMRT_CHECK(forward_.num_partials <= partials_max_, "state_config has room for invariant splits");

@@ -71,13 +71,17 @@ class Lowering {
   struct PromptSplits {
     uint32_t items = 0, splits = 1;
   };
-  void add_attention_items(const PlanRow& row, uint32_t stretch, uint32_t decode_keys, PromptSplits* splits);
+  // What a split of a decode item has at most, in this step: `keys` of the first `queries`, `last_keys` of the others.
+  // 0 keys: as many as split_keys says.
+  struct DecodeSplits {
+    uint32_t keys = 0, queries = 0, last_keys = 0;
+  };
+  void add_attention_items(const PlanRow& row, uint32_t stretch, PromptSplits* prompt, DecodeSplits* decode);
   void add_prompt_item(const PlanRow& row, uint32_t first, uint32_t splits);
   PromptSplits prompt_splits(const IterationPlan& plan) const;
   uint32_t first_key(uint32_t position) const;   // that is in the window of a query there
   uint32_t first_tile(uint32_t position) const;  // the first key of the tile that holds it
-  // What a split of a decode item has at most, in this step; 0: as many as split_keys says.
-  uint32_t decode_split_keys(const IterationPlan& plan) const;
+  DecodeSplits decode_splits(const IterationPlan& plan) const;
   void add_decode_items(const PlanRow& row, uint32_t token, uint32_t begin, uint32_t length);
 
   std::shared_ptr<const Model> model_;

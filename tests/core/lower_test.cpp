@@ -111,10 +111,31 @@ TEST_CASE("rows that decode are split evenly, as fills the device") {
   CHECK(splits_of(32, 544, 33) == 1);
   CHECK(splits_of(16, 544, 33) == 2);
   CHECK(splits_of(34, 544, 33) == 1);  // another round of splits would take longer than a few whole rows do
+  CHECK(splits_of(50, 544, 33) == 1);
   CHECK(splits_of(1, 544, 33) == 7);
   CHECK(splits_of(1, 40, 33) == 1);
   CHECK(splits_of(2, 4000, 33) == 16);
   CHECK(splits_of(1, 544, 0) == 3);  // by length alone
+}
+
+TEST_CASE("of rows that decode, few more than fill the device are split alone") {
+  // The last row's keys and where they are cut, of so many works at a time.
+  const auto last_items = [](uint32_t num_rows, uint32_t decode_works) {
+    constexpr uint32_t kKeys = 544;
+    const Lowered lowered = lower(decode_plan(num_rows, kKeys - 1), 64 * 4096, decode_works);
+    check_keys(lowered.inputs, num_rows, kKeys);
+    uint32_t whole = 0, last = 0;
+    for (const AttentionItem& item : lowered.inputs.decode_items) {
+      whole += item.partial < 0;
+      last += item.token_first == num_rows - 1;
+    }
+    return std::pair{whole, last};
+  };
+  CHECK(last_items(33, 33) == std::pair{33u, 1u});
+  CHECK(last_items(34, 33) == std::pair{33u, 9u});  // of 64 keys, the fewest
+  CHECK(last_items(40, 33) == std::pair{33u, 4u});
+  CHECK(last_items(67, 33) == std::pair{66u, 9u});
+  CHECK(last_items(60, 33) == std::pair{60u, 1u});  // as they fill most of a round
 }
 
 TEST_CASE("a step without prompt items has a list of its own") {
