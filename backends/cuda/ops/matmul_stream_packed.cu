@@ -389,9 +389,14 @@ __global__ void __launch_bounds__(kThreads<E, kX>, 1) matmul_stream_packed_kerne
   grid_dependency_release();
   const StreamArgs& stream = args.stream;
   const auto live_rows = [&] { return min(*stream.live, kTiles * kTileRows); };
+#if defined(LLMRT_SM_90A)
+  constexpr bool kMovesRegisters = kTiles > 1;
+#else
+  constexpr bool kMovesRegisters = false;  // two tiles are for devices with warpgroups alone
+#endif
   // What a thread may have of registers, compilers know where no other thread comes.
   if (warp >= kStreamWarps) {
-    if constexpr (kTiles > 1) fewer_registers<kOtherRegisters>();
+    if constexpr (kMovesRegisters) fewer_registers<kOtherRegisters>();
     if (warp > kStreamWarps) {
       if (warp <= kStreamWarps + S::kPlanes)
         copy_planes<E>(ring, shared, args, warp - kStreamWarps - 1);  // weights never change
@@ -406,7 +411,7 @@ __global__ void __launch_bounds__(kThreads<E, kX>, 1) matmul_stream_packed_kerne
     __syncwarp();
     store_slabs(shared, stream, live);
   } else {
-    if constexpr (kTiles > 1) more_registers<kMultiplyRegisters>();
+    if constexpr (kMovesRegisters) more_registers<kMultiplyRegisters>();
     const uint32_t live = live_rows();
     grid_dependency_wait();
     if (kX == XPlace::kOneShared) barrier_wait(&x_full, 0);
@@ -444,7 +449,6 @@ template <Encoding E>
 Status start(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
   using S = Stage<E>;
   const uint32_t x_bytes = args.weight.columns * 2;
-  const bool is_kept = has_kept_x(args.weight);
   Grid grid{std::min(ceil_div(args.weight.rows, kSlabOut), static_cast<uint32_t>(at.num_sms)), S::kThreads,
             S::kStages * S::kBytes};
   const Args kernel_args{stream_args(args, result), has_whole_rows<E>(args.weight)};
@@ -455,7 +459,7 @@ Status start(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
       return start_kernel(matmul_stream_packed_kernel<E, XPlace::kTwoTilesKept>);
     }
   }
-  if (is_kept)
+  if (has_kept_x(args.weight))
     return args.num_rows == 1 ? start_kernel(matmul_stream_packed_kernel<E, XPlace::kOneKept>)
                               : start_kernel(matmul_stream_packed_kernel<E, XPlace::kMoreKept>);
   if (args.num_rows > 1 || kSharedBytes<E, 1> + x_bytes > at.shared_bytes_max)
