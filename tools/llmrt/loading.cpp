@@ -11,6 +11,8 @@
 namespace llmrt::cli {
 namespace {
 
+constexpr uint32_t kHardCap = 1u << 30;  // --reserve-output: beyond any max_tokens
+
 // "interactive=50/30", ...
 ClassShares class_shares_of(const std::vector<std::string>& texts) {
   ClassShares shares;
@@ -113,12 +115,17 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->check(CLI::Range(0.001, 1e6))
       ->group(group);
   command
-      .add_option(
-          "--reserve-output", options.reserve_output,
-          "output tokens reserved at admission; default: what 95 % of the last answers did not pass, 256 before "
-          "there were 100")
-      ->type_name("N")
-      ->check(CLI::Range(0u, 1u << 30))
+      .add_option("--reserve-output", options.reserve_output,
+                  "output tokens reserved at admission, hard_cap: all of a request's max_tokens; default: what 95 % of "
+                  "the last answers did not pass, 256 before there were 100")
+      ->transform([](const std::string& text) { return text == "hard_cap" ? std::to_string(kHardCap) : text; })
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            const bool is_fine = CLI::Range(0u, kHardCap)(text).empty();
+            return is_fine ? "" : fmt::format("expected 0 to {} or hard_cap, found {}", kHardCap, text);
+          },
+          ""))
+      ->type_name("N|hard_cap")
       ->group(group);
   command.add_option("--kv-tokens", config.kv_tokens, "size of the KV pool; default: what memory allows")
       ->type_name("N")
@@ -135,9 +142,13 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->check(CLI::IsMember({16, 32, 64}))
       ->capture_default_str()
       ->group(group);
-  command.add_option("--prefix-cache", options.prefix_cache, "keep the blocks of past prompts and answers: on or off")
+  command
+      .add_option(
+          "--prefix-cache", options.prefix_cache,
+          "keep the blocks of past prompts and answers: on (a radix tree), flat (a table of hashes, which finds "
+          "whole blocks alone) or off")
       ->type_name("WHICH")
-      ->check(CLI::IsMember({"on", "off"}))
+      ->check(CLI::IsMember({"on", "flat", "off"}))
       ->capture_default_str()
       ->group(group);
   command
@@ -203,7 +214,9 @@ OpenModel open_model(const ModelOptions& options) {
 EngineConfig engine_config(const EngineOptions& options) {
   EngineConfig config = options.config;
   config.kv_dtype = *parse_kv_dtype(options.kv_dtype);
-  config.prefix_cache = options.prefix_cache == "on" ? PrefixCacheKind::kRadix : PrefixCacheKind::kOff;
+  config.prefix_cache = options.prefix_cache == "on"     ? PrefixCacheKind::kRadix
+                        : options.prefix_cache == "flat" ? PrefixCacheKind::kHashed
+                                                         : PrefixCacheKind::kOff;
   config.kv_host_bytes = static_cast<uint64_t>(options.kv_host_gib * (1ull << 30));
   config.on_exhaustion = *parse_on_exhaustion(options.on_exhaustion);
   config.batching = *parse_batching(options.batching);
