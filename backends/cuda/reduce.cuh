@@ -24,6 +24,10 @@ struct MaxOf {
   }
 };
 
+__device__ inline void add_four(float4& total, const float4& more) {
+  total = {total.x + more.x, total.y + more.y, total.z + more.z, total.w + more.w};
+}
+
 template <class T, class Combine>
 __device__ T warp_reduce(T value, Combine combine) {
   for (uint32_t offset = kWarp / 2; offset > 0; offset /= 2)

@@ -114,6 +114,7 @@ Lowering::DecodeSplits Lowering::decode_splits(const IterationPlan& plan) const 
   const auto last_round = [](double length, double filled) {
     return filled > 0 ? length * (kFewWorks + (1 - kFewWorks) * filled) : 0;
   };
+  const auto merging = [](uint32_t splits) { return splits > 1 ? kDecodeMergeKeys + kDecodePartialKeys * splits : 0; };
   DecodeSplits best;
   double least = 0;
   for (uint32_t splits = 1;; ++splits) {
@@ -122,8 +123,8 @@ Lowering::DecodeSplits Lowering::decode_splits(const IterationPlan& plan) const 
     each_query([&](uint32_t begin, uint32_t end) { works += ceil_div(end - begin, length) * num_kv_heads; });
     if (splits > 1 && (length < kDecodeSplitKeysMin || works > 4 * room)) break;
     const double full = std::floor(works / room), rest = works / room - full;
-    double cost = full * (length + (splits > 1 ? kDecodeSplitRoundKeys : kDecodeRoundKeys)) + last_round(length, rest);
-    if (splits > 1) cost += kDecodeMergeKeys + kDecodePartialKeys * splits;
+    const double cost = full * (length + (splits > 1 ? kDecodeSplitRoundKeys : kDecodeRoundKeys)) +
+                        last_round(length, rest) + merging(splits);
     if (splits > 1 && cost >= least) continue;
     best = {length, num_queries, length};
     least = cost;
@@ -134,8 +135,9 @@ Lowering::DecodeSplits Lowering::decode_splits(const IterationPlan& plan) const 
   const uint32_t wanted =
       std::max(ceil_div(longest, std::max(caps_.decode_works / few_works, 1u)), kDecodeSplitKeysMin);
   const uint32_t length = round_up(wanted, kDecodeSplitKeysMultiple), splits = ceil_div(longest, length);
-  const double cost = last_round(length, few_works * splits / room) + kDecodeMergeKeys + kDecodePartialKeys * splits;
-  if (splits > 1 && cost < last_round(longest, few_works / room)) best = {best.keys, whole, length};
+  const bool pays =
+      last_round(length, few_works * splits / room) + merging(splits) < last_round(longest, few_works / room);
+  if (pays) best = {best.keys, whole, length};
   return best;
 }
 

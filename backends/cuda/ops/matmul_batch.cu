@@ -2,12 +2,12 @@
 // later): out[r][n] = sum over k of x[r][k] * W[n][k] + bias[n]; x f16 [rows, K], W [N, K] packed, K a multiple of 256.
 //
 // Work is counted in stages, two steps (256 columns) of a tile of 128 outputs n, and dealt out evenly over as many
-// blocks as the device holds: no split is chosen by shape. A warp copies packed weights and x to a ring in shared
-// memory by the copy engine, as far ahead as there is room, weights also before the kernel that writes x has ended. 16
-// warps (8 where their sums need the registers) multiply on the matrix units, each 32 outputs of half a step (of one):
-// W is the 16x16 operand, decoded to f16 in registers, x the 16x8 one, whose chunks of 8 columns are those that a lane
-// decodes. Where the results go through a gated activation, a tile is 64 outputs of the gate and the 64 of the other
-// half that belong to them.
+// blocks as the device holds, or a few less where then none has parts of two tiles. A warp copies packed weights and x
+// to a ring in shared memory by the copy engine, as far ahead as there is room, weights also before the kernel that
+// writes x has ended. 16 warps (8 where their sums need the registers) multiply on the matrix units, each 32 outputs of
+// half a step (of one): W is the 16x16 operand, decoded to f16 in registers, x the 16x8 one, whose chunks of 8 columns
+// are those that a lane decodes. Where the results go through a gated activation, a tile is 64 outputs of the gate and
+// the 64 of the other half that belong to them.
 //
 // A tile's stages that came to several blocks are joined by the last of them to arrive, which adds all in their order.
 #include <algorithm>
@@ -240,8 +240,8 @@ __device__ void store(const Args& args, uint64_t row, uint32_t n, uint32_t count
   const bool is_added = args.result == MatmulResult::kAdded;
   if (args.in_fours && count == 4) {
     float4& place = *reinterpret_cast<float4*>(out);
-    const float4 old = is_added ? place : float4{};
-    place = {sums.x + old.x, sums.y + old.y, sums.z + old.z, sums.w + old.w};
+    add_four(sums, is_added ? place : float4{});
+    place = sums;
     return;
   }
   const float each[4] = {sums.x, sums.y, sums.z, sums.w};
@@ -286,10 +286,6 @@ struct Totals {
     }
   }
 };
-
-__device__ void add_four(float4& total, const float4& sums) {
-  total = {total.x + sums.x, total.y + sums.y, total.z + sums.z, total.w + sums.w};
-}
 
 // Adds what all blocks have of a tile, where this is the last of them to come here; else false.
 template <class S>

@@ -121,12 +121,8 @@ __device__ void store_slabs(StreamShared<kStages, kTiles>& shared, const StreamA
     float4 totals[kTiles] = {};
 #pragma unroll
     for (uint32_t i = 0; i < kTiles; ++i) {
-      float4& total = totals[i];
 #pragma unroll
-      for (uint32_t w = 0; w < kStreamWarps; ++w) {
-        const float4 part = shared.sums[half][i][w][lane];
-        total = {total.x + part.x, total.y + part.y, total.z + part.z, total.w + part.w};
-      }
+      for (uint32_t w = 0; w < kStreamWarps; ++w) add_four(totals[i], shared.sums[half][i][w][lane]);
     }
     warp_arrive(&shared.sums_free[half]);
 #pragma unroll
