@@ -50,35 +50,47 @@ struct Unit {
   uvec4 quants, upper, scales;  // upper: bits beyond the fourth
 };
 
-// `row`: first word of the row from `w`; a multiple of 4.
-Unit fetch_unit(Words w, uint row, uint columns, uint unit) {
+// `row`: first word of the row from `w`; a multiple of 4. With ROWS_BY_ADDRESS the address of the row: where rows are a
+// known number of bytes apart, loads then differ by a constant alone.
+#ifdef ROWS_BY_ADDRESS
+layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer RowWord { uint w; };
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer RowQuad { uvec4 q; };
+#define ROW uint64_t row
+#define ROW_WORD(i) RowWord(row + uint64_t(i) * 4).w
+#define ROW_QUAD(i) RowQuad(row + uint64_t(i) * 16).q
+#else
+#define ROW Words w, uint row
+#define ROW_WORD(i) w.w[row + (i)]
+#define ROW_QUAD(i) Quads(w).q[(row >> 2) + (i)]
+#endif
+Unit fetch_unit(ROW, uint columns, uint unit) {
   Unit u;
-  u.quants = Quads(w).q[(row >> 2) + unit];
-  if (kEncoding == kEncQ8_0) u.scales.x = w.w[row + columns / 4u + (unit >> 2)];
+  u.quants = ROW_QUAD(unit);
+  if (kEncoding == kEncQ8_0) u.scales.x = ROW_WORD(columns / 4u + (unit >> 2));
   if (kIs45) {
-    uint blocks = columns / 32u, plane = row + blocks * 4u;
+    uint blocks = columns / 32u, plane = blocks * 4u;
     if (kIs5) {
-      u.upper.x = w.w[plane + unit];
+      u.upper.x = ROW_WORD(plane + unit);
       plane += blocks;
     }
-    u.scales.x = w.w[plane + (kHasMin ? unit : unit >> 1)];
+    u.scales.x = ROW_WORD(plane + (kHasMin ? unit : unit >> 1));
   }
   if (!kIsK) return u;
   uint blocks = columns / 256u, block = unit >> 3, chunk = unit >> 1 & 3u, side = unit & 1u;
   if (kEncoding == kEncQ6_K) {
-    u.upper = Quads(w).q[(row >> 2) + blocks * 8u + block * 4u + (chunk >> 1) * 2u + side];
-    uint scales = row + blocks * 48u + block * 4u + (chunk >> 1) * 2u;
-    u.scales.x = w.w[scales];
-    u.scales.y = w.w[scales + 1u];
-    u.scales.z = w.w[row + blocks * 52u + (block >> 1)];
+    u.upper = ROW_QUAD(blocks * 8u + block * 4u + (chunk >> 1) * 2u + side);
+    uint scales = blocks * 48u + block * 4u + (chunk >> 1) * 2u;
+    u.scales.x = ROW_WORD(scales);
+    u.scales.y = ROW_WORD(scales + 1u);
+    u.scales.z = ROW_WORD(blocks * 52u + (block >> 1));
     return u;
   }
-  uint plane = (row >> 2) + blocks * 8u;
+  uint plane = blocks * 8u;
   if (kEncoding == kEncQ5_K) {
-    u.upper = Quads(w).q[plane + block * 2u + side];
+    u.upper = ROW_QUAD(plane + block * 2u + side);
     plane += blocks * 2u;
   }
-  u.scales = Quads(w).q[plane + block];
+  u.scales = ROW_QUAD(plane + block);
   return u;
 }
 
@@ -140,6 +152,8 @@ void expand_unit(Unit u, uint unit, out vec4 x[kUnitsMaxVecs]) {
   [[unroll]] for (uint i = 0; i < kUnitVecs; ++i) x[i] = unit_numbers(u, unit, i);
 }
 
+#ifndef ROWS_BY_ADDRESS
 void dequant_unit(Words w, uint row, uint columns, uint unit, out vec4 x[kUnitsMaxVecs]) {
   expand_unit(fetch_unit(w, row, columns, unit), unit, x);
 }
+#endif

@@ -11,86 +11,105 @@ uint f16_1024 = 0x64006400u;
 
 f16vec2 pair(uint word, uint mask) { return unpackFloat2x16(word & mask ^ f16_1024); }
 
-// Quants are exact in f16, their products with scales of 6 bits too; what is rounded is the number, which f32 would round
-// to f16 alike, and with the minimum of a K block that, to twice f16's bits.
-void expand_pairs(Unit u, uint unit, out f16vec2 pairs[2 * kUnitsMaxVecs]) {
+// What a unit's quants of up to 6 bits become numbers by, two sub-blocks: of low and of high nibbles. Number = (quant - zero)
+// * factor * scale - minimum.
+struct Scaling {
+  float16_t zero, scale;
+  f16vec2 factors, minimum, minimum_rest;
+};
+Scaling scaling_of(Unit u, uint unit) {
+  uint block = unit >> 3, chunk = unit >> 1 & 3u, side = unit & 1u;
+  Scaling s;
+  s.zero = float16_t(kEncoding == kEncQ6_K ? 32.0 : kHasMin || kIsK ? 0.0 : kIs5 ? 16.0 : 8.0);
+  s.factors = f16vec2(1.0);
+  s.minimum = s.minimum_rest = f16vec2(0.0);
+  if (kIs45) {
+    f16vec2 scales = unpackFloat2x16(u.scales.x);
+    s.scale = kHasMin || (unit & 1u) == 0u ? scales.x : scales.y;
+    if (kHasMin) s.minimum = f16vec2(-scales.y);
+  } else if (kEncoding == kEncQ6_K) {
+    f16vec2 scales = unpackFloat2x16(u.scales.z);
+    s.scale = (block & 1u) == 0u ? scales.x : scales.y;
+    int at = int((chunk & 1u) * 2u + side) * 8;
+    s.factors = f16vec2(bitfieldExtract(int(u.scales.x), at, 8), bitfieldExtract(int(u.scales.y), at, 8));
+  } else {
+    vec2 a = k_scale_min(u.scales, 2u * chunk), b = k_scale_min(u.scales, 2u * chunk + 1u);
+    s.scale = unpackFloat2x16(u.scales.x).x;
+    s.factors = f16vec2(a.x, b.x);
+    vec2 exact = vec2(a.y, b.y) * unpackHalf2x16(u.scales.x).y;
+    s.minimum = f16vec2(exact);
+    s.minimum_rest = f16vec2(exact - vec2(s.minimum));
+  }
+  return s;
+}
+
+// Pairs of vec4 `i` of a unit. Quants are exact in f16, their products with scales of 6 bits too; what is rounded is the
+// number, which f32 would round to f16 alike, and with the minimum of a K block that, to twice f16's bits. `i` is known
+// when compiled, and nothing of other vec4s is made; `sub_block` is the one whose scale counts.
+void expand_vec4(Unit u, uint unit, uint i, uint sub_block, out f16vec2 pairs[2]) {
   if (kEncoding == kEncF16) {
-    [[unroll]] for (uint i = 0; i < 4; ++i) pairs[i] = unpackFloat2x16(u.quants[i]);
+    [[unroll]] for (uint j = 0; j < 2; ++j) pairs[j] = unpackFloat2x16(u.quants[(2u * i + j) & 3u]);
     return;
   }
   if (kIsFloat) {
-    vec4 w[kUnitsMaxVecs];
-    expand_unit(u, unit, w);
-    [[unroll]] for (uint i = 0; i < kUnitVecs; ++i) {
-      pairs[2 * i] = f16vec2(w[i].xy);
-      pairs[2 * i + 1] = f16vec2(w[i].zw);
-    }
+    vec4 w = unit_numbers(u, unit, i);
+    pairs[0] = f16vec2(w.xy);
+    pairs[1] = f16vec2(w.zw);
     return;
   }
   if (kEncoding == kEncQ8_0) {
     f16vec2 scales = unpackFloat2x16(u.scales.x);
     float16_t scale = (unit >> 1 & 1u) == 0u ? scales.x : scales.y;
-    [[unroll]] for (uint i = 0; i < 4; ++i) {
-      uint q = u.quants[i] ^ 0x80808080u;
-      pairs[2 * i] = (pair(q, 0x00ff00ffu) - float16_t(1152.0)) * scale;
-      pairs[2 * i + 1] = (pair(q >> 8, 0x00ff00ffu) - float16_t(1152.0)) * scale;
-    }
+    uint q = u.quants[i & 3u] ^ 0x80808080u;
+    pairs[0] = (pair(q, 0x00ff00ffu) - float16_t(1152.0)) * scale;
+    pairs[1] = (pair(q >> 8, 0x00ff00ffu) - float16_t(1152.0)) * scale;
     return;
   }
-  // Two sub-blocks, of low and of high nibbles: number = (quant - zero) * factor * scale - minimum.
-  uint block = unit >> 3, chunk = unit >> 1 & 3u, side = unit & 1u;
-  float16_t zero = float16_t(kEncoding == kEncQ6_K ? 32.0 : kHasMin || kIsK ? 0.0 : kIs5 ? 16.0 : 8.0), scale;
-  f16vec2 factors = f16vec2(1.0), minimum = f16vec2(0.0), minimum_rest = f16vec2(0.0);
-  if (kIs45) {
-    f16vec2 scales = unpackFloat2x16(u.scales.x);
-    scale = kHasMin || (unit & 1u) == 0u ? scales.x : scales.y;
-    if (kHasMin) minimum = f16vec2(-scales.y);
-  } else if (kEncoding == kEncQ6_K) {
-    f16vec2 scales = unpackFloat2x16(u.scales.z);
-    scale = (block & 1u) == 0u ? scales.x : scales.y;
-    int s = int((chunk & 1u) * 2u + side) * 8;
-    factors = f16vec2(bitfieldExtract(int(u.scales.x), s, 8), bitfieldExtract(int(u.scales.y), s, 8));
+  Scaling s = scaling_of(u, unit);
+  uint q = u.quants[i & 3u], side = i >> 2;
+  if (kEncoding == kEncQ4_0 || kEncoding == kEncQ4_1 || kEncoding == kEncQ4_K) {
+    [[unroll]] for (uint j = 0; j < 2; ++j)
+      pairs[j] = side == 0u ? pair(q >> 8 * j, 0x000f000fu) - (float16_t(1024.0) + s.zero)
+                            : pair(q >> 8 * j, 0x00f000f0u) * float16_t(0.0625) - (float16_t(64.0) + s.zero);
   } else {
-    vec2 a = k_scale_min(u.scales, 2u * chunk), b = k_scale_min(u.scales, 2u * chunk + 1u);
-    scale = unpackFloat2x16(u.scales.x).x;
-    factors = f16vec2(a.x, b.x);
-    vec2 exact = vec2(a.y, b.y) * unpackHalf2x16(u.scales.x).y;
-    minimum = f16vec2(exact);
-    minimum_rest = f16vec2(exact - vec2(minimum));
+    uint bytes = q >> 4u * side & 0x0f0f0f0fu;
+    if (kIs5) bytes |= fifth_bits(u.upper.x >> 4u * i);
+    if (kEncoding == kEncQ5_K) bytes |= (u.upper[i & 3u] >> (2u * (unit >> 1 & 3u) + side) & 0x01010101u) << 4;
+    if (kEncoding == kEncQ6_K) bytes |= (u.upper[i & 3u] >> (2u * (unit >> 1 & 1u) + 4u * side) & 0x03030303u) << 4;
+    [[unroll]] for (uint j = 0; j < 2; ++j) pairs[j] = pair(bytes >> 8 * j, 0x00ff00ffu) - (float16_t(1024.0) + s.zero);
   }
-  [[unroll]] for (uint i = 0; i < 4; ++i) {
-    uint q = u.quants[i];
-    f16vec2 n[4];
-    if (kEncoding == kEncQ4_0 || kEncoding == kEncQ4_1 || kEncoding == kEncQ4_K) {
-      n[0] = pair(q, 0x000f000fu) - (float16_t(1024.0) + zero);
-      n[1] = pair(q >> 8, 0x000f000fu) - (float16_t(1024.0) + zero);
-      n[2] = pair(q, 0x00f000f0u) * float16_t(0.0625) - (float16_t(64.0) + zero);
-      n[3] = pair(q >> 8, 0x00f000f0u) * float16_t(0.0625) - (float16_t(64.0) + zero);
-    } else {
-      uint low = q & 0x0f0f0f0fu, high = q >> 4 & 0x0f0f0f0fu;
-      if (kIs5) {
-        low |= fifth_bits(u.upper.x >> (4u * i));
-        high |= fifth_bits(u.upper.x >> (16u + 4u * i));
-      } else if (kEncoding == kEncQ5_K) {
-        uint bits = u.upper[i] >> (2u * chunk);
-        low |= (bits & 0x01010101u) << 4;
-        high |= (bits >> 1 & 0x01010101u) << 4;
-      } else {
-        low |= (u.upper[i] >> (2u * (chunk & 1u)) & 0x03030303u) << 4;
-        high |= (u.upper[i] >> (2u * (chunk & 1u) + 4u) & 0x03030303u) << 4;
-      }
-      n[0] = pair(low, 0x00ff00ffu) - (float16_t(1024.0) + zero);
-      n[1] = pair(low >> 8, 0x00ff00ffu) - (float16_t(1024.0) + zero);
-      n[2] = pair(high, 0x00ff00ffu) - (float16_t(1024.0) + zero);
-      n[3] = pair(high >> 8, 0x00ff00ffu) - (float16_t(1024.0) + zero);
-    }
-    [[unroll]] for (uint j = 0; j < 4; ++j) {
-      if (kIsK) n[j] *= factors[j / 2];
-      n[j] *= scale;
-      if (kHasMin || kEncoding == kEncQ4_K || kEncoding == kEncQ5_K) n[j] -= minimum[j / 2];
-      if (kEncoding == kEncQ4_K || kEncoding == kEncQ5_K) n[j] -= minimum_rest[j / 2];
-      pairs[2 * i + j % 2 + j / 2 * 8] = n[j];
-    }
+  [[unroll]] for (uint j = 0; j < 2; ++j) {
+    if (kIsK) pairs[j] *= s.factors[sub_block];
+    pairs[j] *= s.scale;
+    if (kHasMin || kEncoding == kEncQ4_K || kEncoding == kEncQ5_K) pairs[j] -= s.minimum[sub_block];
+    if (kEncoding == kEncQ4_K || kEncoding == kEncQ5_K) pairs[j] -= s.minimum_rest[sub_block];
+  }
+}
+
+// Makes of a unit, octet by octet, what first_octet expects of the next one.
+void next_octet(inout Unit u) {
+  const bool kNibbles = kUnitVecs == 8;
+  u.quants = kNibbles ? uvec4(u.quants.zw, u.quants.xy >> 4) : u.quants.zwxy;
+  if (kIs5) u.upper.x >>= 8;
+  if (kEncoding == kEncQ5_K) u.upper = uvec4(u.upper.zw, u.upper.xy >> 1);
+  if (kEncoding == kEncQ6_K) u.upper = uvec4(u.upper.zw, u.upper.xy >> 4);
+}
+// Pairs of octet `octet` of a unit of which next_octet has dropped those before.
+void first_octet(Unit u, uint unit, uint octet, out f16vec2 pairs[4]) {
+  [[unroll]] for (uint i = 0; i < 2; ++i) {
+    f16vec2 two[2];
+    expand_vec4(u, unit, i, octet >> 1, two);
+    pairs[2 * i] = two[0];
+    pairs[2 * i + 1] = two[1];
+  }
+}
+
+void expand_pairs(Unit u, uint unit, out f16vec2 pairs[2 * kUnitsMaxVecs]) {
+  [[unroll]] for (uint i = 0; i < kUnitVecs; ++i) {
+    f16vec2 two[2];
+    expand_vec4(u, unit, i, i >> 2, two);
+    pairs[2 * i] = two[0];
+    pairs[2 * i + 1] = two[1];
   }
 }
 

@@ -134,7 +134,7 @@ Status VulkanBackend::create_state(const StateConfig& config) {
       config.sample_words_max * 4,
       uint64_t{config.sample_rows_max} * 2 * kListMax * 4,
       device_->traits().num_cores * uint64_t{kSplitBytesCore},
-      std::max(device_->traits().num_cores * 4, config.sample_rows_max) * uint64_t{4},
+      std::max(device_->traits().num_cores * kArrivalsCore, config.sample_rows_max) * uint64_t{4},
       uint64_t{config.partials_max} * config.heads_max * 4,
       device_->traits().fragment.n * (8 + config.hidden_columns * uint64_t{3}),  // 4 / m bytes of squares, 2 of x
   };

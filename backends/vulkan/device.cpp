@@ -220,6 +220,7 @@ Candidate inspect(const Instance& instance, VkPhysicalDevice physical) {
   const bool is_intel = core.vendorID == kVendorIntel;
   traits.tier = choose_tier(instance, physical, features, has_matrix, v11, v13, is_intel, &traits);
   traits.cpu_kernels = traits.is_cpu && !gpu_kernels_wanted();
+  traits.has_int64 = features.core.features.shaderInt64;
   const char* statistics_path = std::getenv("LLMRT_VULKAN_STATISTICS");
   if (statistics_path && extensions.count(VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME) > 0)
     traits.statistics_path = statistics_path;
@@ -304,6 +305,7 @@ Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<const Instance> ins
   const bool subgroup = candidate.traits.tier >= Tier::kSubgroup, matrix = candidate.traits.tier >= Tier::kMatrix;
   Features features;
   features.chain(matrix);
+  features.core.features.shaderInt64 = candidate.traits.has_int64;
   features.v12.bufferDeviceAddress = VK_TRUE;
   features.v12.timelineSemaphore = VK_TRUE;
   features.v12.vulkanMemoryModel = VK_TRUE;

@@ -44,6 +44,7 @@ struct Traits {
   uint64_t range_bytes = 0;    // largest buffer, and so the largest tensor
   uint32_t matrix_m = 0, matrix_n = 0, matrix_k = 0;  // kMatrix: the shape in use
   Fragment fragment;
+  bool has_int64 = false;  // integers of 64 bits in kernels
   double timestamp_ns = 1;
   uint8_t pipeline_cache_uuid[VK_UUID_SIZE] = {};
   std::string statistics_path;  // of compiled kernels; empty: not wanted, or the driver has none

@@ -49,7 +49,7 @@ struct Resources {
   View merge_arrivals;  // [partials_max, heads_max] words: how many splits of a token are done
   View candidates;  // [sample_rows_max, 2 * kListMax]: keys and ids of the best tokens, from filter to sample
   View products;    // [num_cores, kSplitBytesCore]: sums that workgroups of a matmul hand to each other
-  View arrivals;    // words: how many workgroups of a tile have done so, or of a row that is sampled
+  View arrivals;    // [num_cores, kArrivalsCore] words: how many have done so for a tile, or for a row that is sampled
   View norms;       // NormParts
   View results;     // [sample_rows_max] SampleResult, then [sample_rows_max] LogprobRow
   View forward_inputs, sample_inputs;
@@ -76,7 +76,7 @@ struct NormState {
 };
 inline constexpr uint32_t kRowWords = 20;   // twin: shaders/step_inputs.glsl
 inline constexpr uint32_t kListMax = 1024;  // twin: shaders/logits_row.glsl
-inline constexpr uint32_t kSplitBytesCore = 128 << 10;
+inline constexpr uint32_t kSplitBytesCore = 256 << 10, kArrivalsCore = 4;
 
 // Push constants in the order of the shader's block: addresses first, then words.
 class Push {

@@ -149,6 +149,29 @@ TEST_CASE("matmul of f16 weights makes what stands behind the many rows of a pro
   run(suite);
 }
 
+// Outputs and rows that fill tiles of 256 by 64 in part, and so few tiles that many workgroups share one.
+TEST_CASE("matmul multiplies the many rows of a prompt by tiles", "[matmul]") {
+  auto rng = test_rng("matmul tiles");
+  Suite suite;
+  for (Encoding encoding : {Encoding::kF16, Encoding::kBF16, Encoding::kQ4_0, Encoding::kQ8_0}) {
+    const auto add = [&](uint32_t n, uint32_t k, bool bias) {
+      const double deviation = 1 / std::sqrt(static_cast<double>(k));
+      return suite.add_group({suite.add_weight(encoding, n, k, rng, deviation)}, bias, rng);
+    };
+    suite.cases.push_back(matmul_case(suite, add(304, 768, true), 300, 328, DType::kF16, rng));
+    suite.cases.push_back(matmul_case(suite, add(528, 1536, false), 321, 384, DType::kF16, rng));
+    const WeightId norm = suite.add_weight(Encoding::kF32, 1, 544, rng);
+    suite.cases.push_back(fused_case(suite, add(544, 512, false), Behind::kGate, norm, 261, 264, rng));
+    suite.cases.push_back(fused_case(suite, add(544, 512, false), Behind::kNorm, norm, 320, 320, rng));
+  }
+  const WeightGroupId mixed = suite.add_group({suite.add_weight(Encoding::kQ4_0, 512, 512, rng),
+                                               suite.add_weight(Encoding::kQ8_0, 256, 512, rng),
+                                               suite.add_weight(Encoding::kF16, 256, 512, rng)},
+                                              false, rng);
+  suite.cases.push_back(matmul_case(suite, mixed, 310, 320, DType::kF16, rng));
+  run(suite);
+}
+
 TEST_CASE("matmul multiplies every encoding at odd shapes", "[matmul]") {
   auto rng = test_rng("matmul shapes");
   Suite suite;

@@ -17,7 +17,7 @@ struct Choice {
   // matmul_matrix: how many workgroups may share the columns of a tile, the bytes that each then hands over, and how
   // many of them fill a core; and tiles that all numbers of rows count alike (0: no matrix units)
   uint32_t splits_max = 1, split_bytes = 0, core_groups = 1, invariant_tiles = 0;
-  uint64_t shared_bytes = 0;  // matmul_batch: what its workgroups hand over
+  uint64_t shared_bytes = 0;  // matmul_batch, matmul_wide: what their workgroups hand over
 };
 
 // Of matmul_matrix: weight rows by rows of x, of a workgroup and of a subgroup; slices and steps ahead.
@@ -211,6 +211,62 @@ Choice choose_batch(const Traits& traits, const Piece& piece, uint32_t rows, uin
   return choice;
 }
 
+// Of matmul_wide: subgroups of a group, matrices of weight rows and of rows of x of each. A subgroup's sums take half of
+// its registers. A processor's compiler takes minutes over more.
+struct WideShape {
+  uint32_t subgroups, parts, matrices;
+};
+WideShape wide_shape(const Traits& traits) {
+  return traits.is_cpu ? WideShape{2, 2, 2} : WideShape{4, 4, 8};
+}
+constexpr uint32_t kWideCoreGroups = 2;
+
+// More rows than takes_fragment. Tiles must be whole somewhere in the weight and in x, and matrices lie on 16 bytes of
+// what is written. Encodings with more to decode spill registers, and matmul_matrix is faster.
+bool takes_wide(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, uint32_t out_columns, DType x,
+                bool activates, bool batch_invariant) {
+  const Fragment& fragment = traits.fragment;
+  const WideShape shape = wide_shape(traits);
+  const uint32_t unit = unit_columns(piece.encoding), outputs = static_cast<uint32_t>(piece.num_rows) / (activates ? 2 : 1);
+  const uint32_t tile_rows = shape.subgroups * shape.parts * fragment.m, tile_cols = shape.matrices * fragment.n;
+  const bool is_light = piece.encoding == Encoding::kF16 || piece.encoding == Encoding::kBF16 ||
+                        piece.encoding == Encoding::kQ8_0 || piece.encoding == Encoding::kQ4_0;
+  return fragment.m > 0 && traits.has_int64 && !traits.cpu_kernels && !batch_invariant && x == DType::kF16 && is_light &&
+         columns % (fragment.row_lanes * unit) == 0 && outputs % fragment.m == 0 &&
+         piece.num_rows >= tile_rows && piece.row_begin % 8 == 0 && out_columns % 8 == 0 && rows % fragment.n == 0 &&
+         rows >= tile_cols && ceil_div(rows, tile_cols) <= traits.num_cores * kArrivalsCore;
+}
+
+// `share`: of the device, for a piece of a group.
+Choice choose_wide(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
+                   const GatedActivation* activation, double share) {
+  const Fragment& fragment = traits.fragment;
+  const WideShape shape = wide_shape(traits);
+  const uint32_t tile_rows = shape.subgroups * shape.parts * fragment.m, tile_cols = shape.matrices * fragment.n;
+  const uint32_t row_tiles = ceil_div(static_cast<uint32_t>(piece.num_rows), tile_rows), col_tiles = ceil_div(rows, tile_cols);
+  const uint64_t group_bytes = 2ull * tile_rows * tile_cols * 4 * col_tiles;
+  const uint64_t room = std::min<uint64_t>(traits.num_cores * kWideCoreGroups / col_tiles,
+                                           uint64_t{traits.num_cores} * kSplitBytesCore / group_bytes);
+  const uint32_t groups_max = std::max(1u, static_cast<uint32_t>(share * static_cast<double>(room)));
+  // A few groups less than have room, where then none has parts of two tiles.
+  uint32_t groups = groups_max;
+  for (uint32_t fewer = groups_max; fewer > 0 && fewer * 8 >= groups_max * 7; --fewer)
+    if (row_tiles % fewer == 0 || fewer % row_tiles == 0) {
+      groups = fewer;
+      break;
+    }
+  groups = std::min(groups, row_tiles * (columns / (fragment.row_lanes * unit_columns(piece.encoding))));
+  Choice choice{{"matmul_wide",
+                 shape.subgroups * traits.subgroup_size,
+                 {static_cast<uint32_t>(piece.encoding), bias, shape.subgroups, fragment.m, fragment.n, fragment.k,
+                  fragment.row_lanes, activation != nullptr,
+                  activation ? static_cast<uint32_t>(activation->activation) : 0, shape.parts, shape.matrices, columns,
+                  row_words(piece.encoding, columns) * 4}},
+                {groups, col_tiles}};
+  choice.shared_bytes = groups > 1 ? groups * group_bytes : 16;
+  return choice;
+}
+
 Choice choose_fragment(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
                        const GatedActivation* activation, double share) {
   if (rows <= traits.fragment.n) return choose_few(traits, piece, rows, columns, bias, activation);
@@ -218,10 +274,13 @@ Choice choose_fragment(const Traits& traits, const Piece& piece, uint32_t rows, 
 }
 
 // `rows` of x against the rows of a piece. The constants' order is each shader's.
-Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, DType x, bool bias,
-              bool batch_invariant, double share) {
+Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, uint32_t out_columns, DType x,
+              bool bias, bool batch_invariant) {
+  const double share = static_cast<double>(piece.num_rows) / out_columns;
   if (takes_fragment(traits, piece, rows, x, batch_invariant))
     return choose_fragment(traits, piece, rows, columns, bias, nullptr, share);
+  if (takes_wide(traits, piece, rows, columns, out_columns, x, false, batch_invariant))
+    return choose_wide(traits, piece, rows, columns, bias, nullptr, share);
   const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
   const uint32_t x_dtype = static_cast<uint32_t>(x);
   if (traits.cpu_kernels && traits.subgroup_size == 8) {
@@ -306,8 +365,8 @@ Status record(Recorder& r, const Matmul& op) {
   std::vector<Choice> choices;
   const bool batch_invariant = r.list().batch_invariant;
   for (const Piece& piece : pieces)
-    choices.push_back(choose(r.traits(), piece, rows, columns, r.desc(op.x).dtype, with_bias, batch_invariant,
-                             static_cast<double>(piece.num_rows) / r.desc(op.out).columns));
+    choices.push_back(choose(r.traits(), piece, rows, columns, r.desc(op.out).columns, r.desc(op.x).dtype, with_bias,
+                             batch_invariant));
   const uint32_t splits = batch_invariant ? invariant_splits(r.traits(), &choices) : num_splits(r.traits(), choices);
   uint64_t products_first = 0, arrivals_first = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
@@ -340,15 +399,19 @@ bool can_fuse(const Recorder& r, const Matmul& matmul, const GatedActivation& ac
   return activation.x == matmul.out && r.desc(activation.out).dtype == DType::kF16 &&
          r.desc(activation.out).columns % 4 == 0 && r.desc(matmul.x).columns % 32 == 0 && pieces.size() == 1 &&
          r.weights().bias(matmul.group) < 0 &&
-         takes_fragment(r.traits(), pieces[0], r.list().rows_of(matmul.x), r.desc(matmul.x).dtype,
-                        r.list().batch_invariant);
+         (takes_fragment(r.traits(), pieces[0], r.list().rows_of(matmul.x), r.desc(matmul.x).dtype,
+                         r.list().batch_invariant) ||
+          takes_wide(r.traits(), pieces[0], r.list().rows_of(matmul.x), r.desc(matmul.x).columns,
+                     r.desc(activation.out).columns, r.desc(matmul.x).dtype, true, r.list().batch_invariant));
 }
 
 Status record_fused(Recorder& r, const Matmul& matmul, const GatedActivation& activation) {
   const Piece& piece = r.weights().group(matmul.group)[0];
   const View out = r.tensor(activation.out);
-  const Choice choice =
-      choose_fragment(r.traits(), piece, r.list().rows_of(matmul.x), r.desc(matmul.x).columns, false, &activation, 1);
+  const uint32_t rows = r.list().rows_of(matmul.x), columns = r.desc(matmul.x).columns;
+  const bool is_few = takes_fragment(r.traits(), piece, rows, r.desc(matmul.x).dtype, r.list().batch_invariant);
+  const Choice choice = is_few ? choose_fragment(r.traits(), piece, rows, columns, false, &activation, 1)
+                               : choose_wide(r.traits(), piece, rows, columns, false, &activation, 1);
   const uint64_t tiles = choice.shared_bytes > 0 ? uint64_t{choice.groups.x} * choice.groups.y : 0;
   const View products = r.resources().products.part(0, choice.shared_bytes);
   const View arrivals = r.resources().arrivals.part(0, tiles * 4);
