@@ -1,7 +1,10 @@
 // Weights as the device keeps them (backends/vulkan/weights.cpp): a row is planes of fields, the quants first. A unit is
 // 16 bytes of the first plane: dequant_unit gives its kUnitVecs * 4 numbers, and unit_x says which numbers of the other
-// factor they meet. Twins: core/weights/encoding.h, tests/reference/dequant.h.
-layout(constant_id = 10) const uint kEncoding = 0;
+// factor they meet. Woven rows are planes of eight rows together, a run of each in turn, so that what eight rows' lanes
+// load at a time lies together. Twins: core/weights/encoding.h, tests/reference/dequant.h.
+layout(constant_id = 10) const uint kLayout = 0;  // twin: backends/vulkan/weights.h layout_constant
+const uint kEncoding = kLayout & 255u;
+const bool kWoven = kLayout >= 256u;
 const uint kEncF32 = 0, kEncF16 = 1, kEncBF16 = 2, kEncQ4_0 = 3, kEncQ4_1 = 4, kEncQ5_0 = 5, kEncQ5_1 = 6,
            kEncQ8_0 = 7, kEncQ4_K = 8, kEncQ5_K = 9, kEncQ6_K = 10;
 const bool kIsFloat = kEncoding <= kEncBF16;
@@ -50,47 +53,57 @@ struct Unit {
   uvec4 quants, upper, scales;  // upper: bits beyond the fourth
 };
 
-// `row`: first word of the row from `w`; a multiple of 4. With ROWS_BY_ADDRESS the address of the row: where rows are a
-// known number of bytes apart, loads then differ by a constant alone.
+// Where a row is, as fetch_unit takes it: its first word; woven, the first word of its eight rows, which leaves three bits
+// for which of them it is.
+uint row_at(uint row, uint row_words) { return kWoven ? (row & ~7u) * row_words + (row & 7u) : row * row_words; }
+
+// Word or quad `i` of the plane `plane` of a row, both in words or quads, where woven rows take turns of `run`.
+uint woven_at(uint in_eight, uint plane, uint i, uint run) {
+  return plane * 8u + (i / run * 8u + in_eight) * run + i % run;
+}
+// `row`: of row_at. With ROWS_BY_ADDRESS the address of the row, or woven of its eight rows: where rows are a known number
+// of bytes apart, loads then differ by a constant alone.
 #ifdef ROWS_BY_ADDRESS
 layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer RowWord { uint w; };
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer RowQuad { uvec4 q; };
-#define ROW uint64_t row
-#define ROW_WORD(i) RowWord(row + uint64_t(i) * 4).w
-#define ROW_QUAD(i) RowQuad(row + uint64_t(i) * 16).q
+#define ROW uint64_t row, uint in_eight
+#define ROW_WORD(plane, i, run) RowWord(row + uint64_t(kWoven ? woven_at(in_eight, plane, i, run) : (plane) + (i)) * 4).w
+#define ROW_QUAD(plane, i, run) RowQuad(row + uint64_t(kWoven ? woven_at(in_eight, plane, i, run) : (plane) + (i)) * 16).q
 #else
 #define ROW Words w, uint row
-#define ROW_WORD(i) w.w[row + (i)]
-#define ROW_QUAD(i) Quads(w).q[(row >> 2) + (i)]
+#define ROW_WORD(plane, i, run) \
+  w.w[kWoven ? (row & ~7u) + woven_at(row & 7u, plane, i, run) : row + (plane) + (i)]
+#define ROW_QUAD(plane, i, run) \
+  Quads(w).q[kWoven ? (row >> 3) * 2u + woven_at(row & 7u, plane, i, run) : (row >> 2) + (plane) + (i)]
 #endif
 Unit fetch_unit(ROW, uint columns, uint unit) {
   Unit u;
-  u.quants = ROW_QUAD(unit);
-  if (kEncoding == kEncQ8_0) u.scales.x = ROW_WORD(columns / 4u + (unit >> 2));
+  u.quants = ROW_QUAD(0u, unit, 4u);
+  if (kEncoding == kEncQ8_0) u.scales.x = ROW_WORD(columns / 4u, unit >> 2, 1u);
   if (kIs45) {
     uint blocks = columns / 32u, plane = blocks * 4u;
     if (kIs5) {
-      u.upper.x = ROW_WORD(plane + unit);
+      u.upper.x = ROW_WORD(plane, unit, 4u);
       plane += blocks;
     }
-    u.scales.x = ROW_WORD(plane + (kHasMin ? unit : unit >> 1));
+    u.scales.x = kHasMin ? ROW_WORD(plane, unit, 4u) : ROW_WORD(plane, unit >> 1, 2u);
   }
   if (!kIsK) return u;
   uint blocks = columns / 256u, block = unit >> 3, chunk = unit >> 1 & 3u, side = unit & 1u;
   if (kEncoding == kEncQ6_K) {
-    u.upper = ROW_QUAD(blocks * 8u + block * 4u + (chunk >> 1) * 2u + side);
-    uint scales = blocks * 48u + block * 4u + (chunk >> 1) * 2u;
-    u.scales.x = ROW_WORD(scales);
-    u.scales.y = ROW_WORD(scales + 1u);
-    u.scales.z = ROW_WORD(blocks * 52u + (block >> 1));
+    u.upper = ROW_QUAD(blocks * 8u, block * 4u + (chunk >> 1) * 2u + side, 4u);
+    uint scales = block * 4u + (chunk >> 1) * 2u;
+    u.scales.x = ROW_WORD(blocks * 48u, scales, 4u);
+    u.scales.y = ROW_WORD(blocks * 48u, scales + 1u, 4u);
+    u.scales.z = ROW_WORD(blocks * 52u, block >> 1, 1u);
     return u;
   }
   uint plane = blocks * 8u;
   if (kEncoding == kEncQ5_K) {
-    u.upper = ROW_QUAD(plane + block * 2u + side);
+    u.upper = ROW_QUAD(plane, block * 2u + side, 2u);
     plane += blocks * 2u;
   }
-  u.scales = ROW_QUAD(plane + block);
+  u.scales = ROW_QUAD(plane, block, 1u);
   return u;
 }
 

@@ -19,6 +19,6 @@ void main() {
   uint row = uint(tokens.i[t]) - row_begin;
   if (row >= num_rows) return;
   vec4 x[kUnitsMaxVecs];
-  dequant_unit(weight, row * row_words, columns, unit, x);
+  dequant_unit(weight, row_at(row, row_words), columns, unit, x);
   [[unroll]] for (uint i = 0; i < kUnitVecs; ++i) result.v[t * (columns / 4u) + unit_x(unit, i)] = x[i];
 }

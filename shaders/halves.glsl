@@ -23,6 +23,8 @@ Scaling scaling_of(Unit u, uint unit) {
   s.zero = float16_t(kEncoding == kEncQ6_K ? 32.0 : kHasMin || kIsK ? 0.0 : kIs5 ? 16.0 : 8.0);
   s.factors = f16vec2(1.0);
   s.minimum = s.minimum_rest = f16vec2(0.0);
+  s.scale = float16_t(1.0);
+  if (kIsFloat || kEncoding == kEncQ8_0) return s;  // expand_vec4 has theirs
   if (kIs45) {
     f16vec2 scales = unpackFloat2x16(u.scales.x);
     s.scale = kHasMin || (unit & 1u) == 0u ? scales.x : scales.y;
@@ -46,7 +48,7 @@ Scaling scaling_of(Unit u, uint unit) {
 // Pairs of vec4 `i` of a unit. Quants are exact in f16, their products with scales of 6 bits too; what is rounded is the
 // number, which f32 would round to f16 alike, and with the minimum of a K block that, to twice f16's bits. `i` is known
 // when compiled, and nothing of other vec4s is made; `sub_block` is the one whose scale counts.
-void expand_vec4(Unit u, uint unit, uint i, uint sub_block, out f16vec2 pairs[2]) {
+void expand_vec4(Unit u, uint unit, uint i, uint sub_block, Scaling s, out f16vec2 pairs[2]) {
   if (kEncoding == kEncF16) {
     [[unroll]] for (uint j = 0; j < 2; ++j) pairs[j] = unpackFloat2x16(u.quants[(2u * i + j) & 3u]);
     return;
@@ -65,7 +67,6 @@ void expand_vec4(Unit u, uint unit, uint i, uint sub_block, out f16vec2 pairs[2]
     pairs[1] = (pair(q >> 8, 0x00ff00ffu) - float16_t(1152.0)) * scale;
     return;
   }
-  Scaling s = scaling_of(u, unit);
   uint q = u.quants[i & 3u], side = i >> 2;
   if (kEncoding == kEncQ4_0 || kEncoding == kEncQ4_1 || kEncoding == kEncQ4_K) {
     [[unroll]] for (uint j = 0; j < 2; ++j)
@@ -96,18 +97,20 @@ void next_octet(inout Unit u) {
 }
 // Pairs of octet `octet` of a unit of which next_octet has dropped those before.
 void first_octet(Unit u, uint unit, uint octet, out f16vec2 pairs[4]) {
+  Scaling s = scaling_of(u, unit);
   [[unroll]] for (uint i = 0; i < 2; ++i) {
     f16vec2 two[2];
-    expand_vec4(u, unit, i, octet >> 1, two);
+    expand_vec4(u, unit, i, octet >> 1, s, two);
     pairs[2 * i] = two[0];
     pairs[2 * i + 1] = two[1];
   }
 }
 
 void expand_pairs(Unit u, uint unit, out f16vec2 pairs[2 * kUnitsMaxVecs]) {
+  Scaling s = scaling_of(u, unit);
   [[unroll]] for (uint i = 0; i < kUnitVecs; ++i) {
     f16vec2 two[2];
-    expand_vec4(u, unit, i, i >> 2, two);
+    expand_vec4(u, unit, i, i >> 2, s, two);
     pairs[2 * i] = two[0];
     pairs[2 * i + 1] = two[1];
   }

@@ -58,7 +58,7 @@ shared uvec4 places[2 * kPlaceQuads];  // x of this step and of the next: [matri
 
 uint num_row_units, num_outputs, num_steps, num_all_steps;  // steps of a tile, of all tiles
 uint col_first, num_cols;                                    // of the group's rows of x; live ones
-uint rows[kParts][kLaneRows];                                // first words
+uint rows[kParts][kLaneRows];                                // of row_at
 Unit next_units[kStepUnits][kParts][kLaneRows];
 uvec4 next_x[kLaneOctets];
 uint x_from[kLaneOctets], x_to[kLaneOctets];  // octets of x and of a place
@@ -69,7 +69,7 @@ void find_rows(uint tile) {
     [[unroll]] for (uint r = 0; r < kLaneRows; ++r) {
       uint m = (gl_SubgroupID * kParts + p) * kM + r * kRunRows + gl_SubgroupInvocationID / kRowLanes;
       uint row = m / kTileOutputs * num_outputs + min(tile * kTileOutputs + m % kTileOutputs, num_outputs - 1u);
-      rows[p][r] = row * row_words;
+      rows[p][r] = row_at(row, row_words);
     }
 }
 

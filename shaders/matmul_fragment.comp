@@ -64,7 +64,7 @@ shared float factors[kN];                                 // kNormEps: what sums
 shared vec4 residuals[kN * kM / 4], gains[kN * kM / 4];  // kLeavesNorm
 
 uint num_row_units;
-uint rows[kLaneRows];  // first words
+uint rows[kLaneRows];  // of row_at
 Unit next_units[kAhead][kLaneRows];
 coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator> sum;
 
@@ -213,7 +213,7 @@ void main() {
   num_row_units = num_units(columns);
   sum = coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator>(0.0);
   [[unroll]] for (uint r = 0; r < kLaneRows; ++r)
-    rows[r] = weight_row(r * kRunRows + gl_SubgroupInvocationID / kRowLanes) * row_words;
+    rows[r] = row_at(weight_row(r * kRunRows + gl_SubgroupInvocationID / kRowLanes), row_words);
   uint steps = (num_row_units + kRowLanes - 1u) / kRowLanes, step = gl_SubgroupID;
   [[unroll]] for (uint slot = 0; slot < kAhead; ++slot)
     if (step + slot * kSubgroups < steps) fetch(slot, step + slot * kSubgroups);

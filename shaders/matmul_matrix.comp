@@ -60,11 +60,11 @@ const uint kLaneUnits = (kTileRows * kStepUnits + kLanes - 1) / kLanes;
 const uint kLaneOctets = (kTileCols * kStepOctets + kLanes - 1) / kLanes;
 Unit next_units[kAhead][kLaneUnits];
 uvec4 next_octets[kAhead][kLaneOctets];
-uint unit_rows[kLaneUnits], octet_rows[kLaneOctets];  // where their rows begin, in words and in octets
+uint unit_rows[kLaneUnits], octet_rows[kLaneOctets];  // where their rows are: of row_at, in octets
 
 void find_rows(uint row_first, uint col_first, uint num_cols) {
   [[unroll]] for (uint j = 0; j < kLaneUnits; ++j)
-    unit_rows[j] = min(row_first + (j * kLanes + gl_LocalInvocationIndex) / kStepUnits, num_rows - 1u) * row_words;
+    unit_rows[j] = row_at(min(row_first + (j * kLanes + gl_LocalInvocationIndex) / kStepUnits, num_rows - 1u), row_words);
   [[unroll]] for (uint j = 0; j < kLaneOctets; ++j)
     octet_rows[j] = min(col_first + (j * kLanes + gl_LocalInvocationIndex) / kStepOctets, num_cols - 1u) * (columns / 8u);
 }

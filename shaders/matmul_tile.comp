@@ -29,7 +29,7 @@ void load_weights(uint row_first, uint step) {
   for (uint i = gl_LocalInvocationID.x; i < kTile * kUnitsStep; i += gl_WorkGroupSize.x) {
     uint row = i / kUnitsStep, u = i % kUnitsStep;
     uint unit = step * kUnitsStep + u;
-    Unit fetched = fetch_unit(weight, min(row_first + row, num_rows - 1u) * row_words, columns, unit);
+    Unit fetched = fetch_unit(weight, row_at(min(row_first + row, num_rows - 1u), row_words), columns, unit);
     [[unroll]] for (uint v = 0; v < kUnitVecs; ++v) {
       vec4 w = unit_numbers(fetched, unit, v);
       uint at = tile_at(u * kUnitVecs + v, row);

@@ -100,7 +100,7 @@ void main() {
 #endif
   if (count.w[0] == 0u || team * kRows >= num_rows) return;
   [[unroll]] for (uint r = 0; r < kRows; ++r) {
-    rows[r] = min(team * kRows + r, num_rows - 1u) * row_words;
+    rows[r] = row_at(min(team * kRows + r, num_rows - 1u), row_words);
     [[unroll]] for (uint c = 0; c < kCols; ++c) sums[r][c] = 0.0;
   }
   uint units = num_units(columns), batch = kUnroll * num_lanes, whole = kUnroll > 1 ? units / batch * batch : 0u;

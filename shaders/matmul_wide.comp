@@ -94,10 +94,12 @@ void store_x(uint place) {
 uint unit_of(uint step) { return step * kRowLanes + gl_SubgroupInvocationID % kRowLanes; }
 
 void fetch_weights(uint p, uint step) {
-  uint64_t from = weights_from + uint64_t(p % kOutputParts * kM * kRowBytes);
-  if (p >= kOutputParts) from += uint64_t(num_outputs) * kRowBytes;
-  [[unroll]] for (uint r = 0; r < kLaneRows; ++r)
-    units[p][r] = fetch_unit(from + uint64_t(r * kRunRows * kRowBytes), kColumns, unit_of(step));
+  [[unroll]] for (uint r = 0; r < kLaneRows; ++r) {
+    uint row = p % kOutputParts * kM + r * kRunRows, lane_row = gl_SubgroupInvocationID / kRowLanes;
+    uint64_t from = weights_from + uint64_t((kWoven ? row / 8 * 8 : row) * kRowBytes);
+    if (p >= kOutputParts) from += uint64_t(num_outputs) * kRowBytes;
+    units[p][r] = fetch_unit(from, (row % 8 + lane_row) % 8u, kColumns, unit_of(step));
+  }
 }
 
 // One octet of the units of `step`, `octet` of which are done, times x at `place`. Behind the last the next units come.
@@ -132,8 +134,8 @@ void multiply(uint place, uint step, uint octet, bool is_last, uint next_step) {
 // The products of steps first to end - 1 of a tile. `octets`: of a unit, hidden from the compiler.
 void make(uint tile, uint first, uint end, uint octets) {
   row_first = min(tile * kTileOutputs, num_outputs - kTileOutputs);
-  uint row = row_first + gl_SubgroupID * kOutputParts * kM + gl_SubgroupInvocationID / kRowLanes;
-  weights_from = weight + uint64_t(row) * kRowBytes;
+  uint row = row_first + gl_SubgroupID * kOutputParts * kM, lane_row = gl_SubgroupInvocationID / kRowLanes;
+  weights_from = weight + uint64_t(row + (kWoven ? lane_row / 8u * 8u : lane_row)) * kRowBytes;
   [[unroll]] for (uint p = 0; p < kParts; ++p) {
     fetch_weights(p, first);
     [[unroll]] for (uint c = 0; c < kMatrices; ++c)

@@ -10,16 +10,19 @@
 namespace llmrt::vulkan {
 namespace {
 
-// Fields of a block, in the order of their planes; twin: shaders/dequant.glsl.
+// Fields of a block, in the order of their planes, and how many bytes of a plane a woven row has before the next row's
+// turn: what the lanes of a row load at a time. Twin: shaders/dequant.glsl.
 struct Field {
   uint32_t offset, bytes;  // in the file's block
+  uint32_t run = 0;        // a power of two; 0: never woven
 };
+constexpr uint32_t kWovenRows = 8;
 std::span<const Field> fields_of(Encoding encoding) {
-  static constexpr Field kF32[] = {{0, 4}}, k16[] = {{0, 2}}, kQ4_0[] = {{2, 16}, {0, 2}},
-                         kQ4_1[] = {{4, 16}, {0, 4}}, kQ5_0[] = {{6, 16}, {2, 4}, {0, 2}},
-                         kQ5_1[] = {{8, 16}, {4, 4}, {0, 4}}, kQ8_0[] = {{2, 32}, {0, 2}},
-                         kQ4_K[] = {{16, 128}, {0, 16}}, kQ5_K[] = {{48, 128}, {16, 32}, {0, 16}},
-                         kQ6_K[] = {{0, 128}, {128, 64}, {192, 16}, {208, 2}};
+  static constexpr Field kF32[] = {{0, 4}}, k16[] = {{0, 2}}, kQ4_0[] = {{2, 16, 64}, {0, 2, 8}},
+                         kQ4_1[] = {{4, 16, 64}, {0, 4, 16}}, kQ5_0[] = {{6, 16, 64}, {2, 4, 16}, {0, 2, 8}},
+                         kQ5_1[] = {{8, 16, 64}, {4, 4, 16}, {0, 4, 16}}, kQ8_0[] = {{2, 32, 64}, {0, 2, 4}},
+                         kQ4_K[] = {{16, 128, 64}, {0, 16, 16}}, kQ5_K[] = {{48, 128, 64}, {16, 32, 32}, {0, 16, 16}},
+                         kQ6_K[] = {{0, 128, 64}, {128, 64, 64}, {192, 16, 16}, {208, 2, 4}};
   switch (encoding) {
     case Encoding::kF32: return kF32;
     case Encoding::kF16:
@@ -36,22 +39,45 @@ std::span<const Field> fields_of(Encoding encoding) {
   return {};
 }
 
-// A field of constant size: the compiler turns the copy into one move.
+// A field of constant size: the compiler turns the copy into one move. `run` of 0: the row has all turns.
 template <uint32_t kBytes>
-void gather(const std::byte* source, uint64_t num_blocks, uint32_t block_bytes, std::byte* target) {
-  for (uint64_t b = 0; b < num_blocks; ++b) std::memcpy(target + b * kBytes, source + b * block_bytes, kBytes);
+void gather(const std::byte* source, uint64_t num_blocks, uint32_t block_bytes, uint32_t run, std::byte* target) {
+  if (run == 0) {
+    for (uint64_t b = 0; b < num_blocks; ++b) std::memcpy(target + b * kBytes, source + b * block_bytes, kBytes);
+    return;
+  }
+  constexpr uint32_t kPiece = std::min(kBytes, 64u);  // runs are no longer
+  for (uint64_t b = 0; b < num_blocks; ++b)
+    for (uint32_t piece = 0; piece < kBytes; piece += kPiece) {
+      const uint64_t at = b * kBytes + piece, in_run = at & (run - 1);
+      std::memcpy(target + (at - in_run) * kWovenRows + in_run, source + b * block_bytes + piece, kPiece);
+    }
 }
 
-void gather(const std::byte* source, uint64_t num_blocks, uint32_t block_bytes, uint32_t bytes, std::byte* target) {
+void gather(const std::byte* source, uint64_t num_blocks, uint32_t block_bytes, uint32_t bytes, uint32_t run,
+            std::byte* target) {
   switch (bytes) {
-    case 2: return gather<2>(source, num_blocks, block_bytes, target);
-    case 4: return gather<4>(source, num_blocks, block_bytes, target);
-    case 16: return gather<16>(source, num_blocks, block_bytes, target);
-    case 32: return gather<32>(source, num_blocks, block_bytes, target);
-    case 64: return gather<64>(source, num_blocks, block_bytes, target);
-    case 128: return gather<128>(source, num_blocks, block_bytes, target);
+    case 2: return gather<2>(source, num_blocks, block_bytes, run, target);
+    case 4: return gather<4>(source, num_blocks, block_bytes, run, target);
+    case 16: return gather<16>(source, num_blocks, block_bytes, run, target);
+    case 32: return gather<32>(source, num_blocks, block_bytes, run, target);
+    case 64: return gather<64>(source, num_blocks, block_bytes, run, target);
+    case 128: return gather<128>(source, num_blocks, block_bytes, run, target);
     default: LLMRT_CHECK(false, "a field of no known size");
   }
+}
+
+// Whether the tensor's rows can be woven, and groups take them eight by eight.
+bool can_weave(const WeightTable& table, WeightId id) {
+  const WeightTensor& tensor = table.tensors[id];
+  const uint64_t num_blocks = tensor.columns / geometry(tensor.encoding).elements_block;
+  for (const Field& field : fields_of(tensor.encoding))
+    if (field.run == 0 || num_blocks * field.bytes % field.run != 0) return false;
+  for (const WeightGroup& group : table.groups)
+    for (const RowSegment& segment : group.segments)
+      if (segment.tensor == id && (segment.row_begin % kWovenRows != 0 || segment.num_rows % kWovenRows != 0)) return false;
+  return tensor.rows % kWovenRows == 0 &&
+         row_words(tensor.encoding, tensor.columns) * 4ull * kWovenRows <= Transfer::kJobBytesMax;
 }
 
 // A run of rows of one tensor on its way to the device.
@@ -60,8 +86,13 @@ struct Run {
   uint64_t row_begin, num_rows;
 };
 
+// How many rows fit, in multiples of `step`, and at least one of those.
+uint64_t rows_of_bytes(uint64_t bytes, const WeightTensor& tensor, uint64_t step) {
+  return std::max<uint64_t>(bytes / (row_words(tensor.encoding, tensor.columns) * 4ull) / step, 1) * step;
+}
+
 // Tensors in the order in which groups stack them, then the others; rows of one tensor cut where a buffer ends.
-std::vector<Run> plan_runs(const WeightTable& table, uint64_t range_bytes) {
+std::vector<Run> plan_runs(const WeightTable& table, uint64_t range_bytes, const std::vector<bool>& woven) {
   std::vector<WeightId> order;
   std::vector<bool> seen(table.tensors.size());
   const auto visit = [&](WeightId id) {
@@ -75,7 +106,8 @@ std::vector<Run> plan_runs(const WeightTable& table, uint64_t range_bytes) {
   std::vector<Run> runs;
   for (const WeightId id : order) {
     const WeightTensor& tensor = table.tensors[id];
-    const uint64_t rows_max = std::max<uint64_t>(range_bytes / (row_words(tensor.encoding, tensor.columns) * 4ull), 1);
+    const uint64_t rows_step = woven[id] ? kWovenRows : 1;
+    const uint64_t rows_max = rows_of_bytes(range_bytes, tensor, rows_step);
     for (uint64_t row = 0; row < tensor.rows; row += rows_max)
       runs.push_back({id, row, std::min(rows_max, tensor.rows - row)});
   }
@@ -83,17 +115,18 @@ std::vector<Run> plan_runs(const WeightTable& table, uint64_t range_bytes) {
 }
 
 // Appends rows, joined to the last piece when they follow it in memory.
-void append(std::vector<Piece>* pieces, Encoding encoding, uint64_t row_begin, uint64_t num_rows, const View& view) {
+void append(std::vector<Piece>* pieces, Encoding encoding, bool woven, uint64_t row_begin, uint64_t num_rows,
+            const View& view) {
   if (!pieces->empty()) {
     Piece& last = pieces->back();
-    if (last.encoding == encoding && last.row_begin + last.num_rows == row_begin && last.view.buffer == view.buffer &&
+    if (last.encoding == encoding && last.woven == woven && last.row_begin + last.num_rows == row_begin && last.view.buffer == view.buffer &&
         last.view.offset + last.view.bytes == view.offset) {
       last.num_rows += num_rows;
       last.view.bytes += view.bytes;
       return;
     }
   }
-  pieces->push_back({encoding, row_begin, num_rows, view});
+  pieces->push_back({encoding, woven, row_begin, num_rows, view});
 }
 
 }  // namespace
@@ -105,18 +138,16 @@ uint32_t row_words(Encoding encoding, uint64_t columns) {
   return static_cast<uint32_t>(round_up<uint64_t>(bytes, 16) / 4);
 }
 
-void arrange_row(Encoding encoding, uint64_t columns, const std::byte* row, uint32_t* out) {
+void arrange_row(Encoding encoding, uint64_t columns, const std::byte* row, std::byte* target) {
   const EncodingGeometry& block = geometry(encoding);
   const uint64_t num_blocks = columns / block.elements_block;
-  const uint32_t num_words = row_words(encoding, columns);
-  std::byte* target = reinterpret_cast<std::byte*>(out);
-  std::byte* const end = target + num_words * 4ull;
+  std::byte* const end = target + row_words(encoding, columns) * 4ull;
   if (!is_quantized(encoding)) {
     std::memcpy(target, row, num_blocks * block.bytes_block);
     target += num_blocks * block.bytes_block;
   } else {
     for (const Field& field : fields_of(encoding)) {
-      gather(row + field.offset, num_blocks, block.bytes_block, field.bytes, target);
+      gather(row + field.offset, num_blocks, block.bytes_block, field.bytes, 0, target);
       const uint64_t bytes = num_blocks * field.bytes, padded = round_up<uint64_t>(bytes, 4);
       std::memset(target + bytes, 0, padded - bytes);
       target += padded;
@@ -125,9 +156,25 @@ void arrange_row(Encoding encoding, uint64_t columns, const std::byte* row, uint
   std::memset(target, 0, static_cast<size_t>(end - target));
 }
 
+void weave_rows(Encoding encoding, uint64_t columns, const std::byte* rows, uint64_t bytes_row, std::byte* target) {
+  const EncodingGeometry& block = geometry(encoding);
+  const uint64_t num_blocks = columns / block.elements_block;
+  std::byte* const end = target + row_words(encoding, columns) * 4ull * kWovenRows;
+  for (const Field& field : fields_of(encoding)) {
+    for (uint32_t r = 0; r < kWovenRows; ++r)
+      gather(rows + r * bytes_row + field.offset, num_blocks, block.bytes_block, field.bytes, field.run,
+             target + r * field.run);
+    target += num_blocks * field.bytes * kWovenRows;
+  }
+  std::memset(target, 0, static_cast<size_t>(end - target));
+}
+
 Result<Weights> Weights::load(const Device& device, MemoryBook* book, Transfer* transfer, const WeightTable& table,
                               const Progress& progress) {
-  const std::vector<Run> runs = plan_runs(table, device.traits().range_bytes);
+  std::vector<bool> woven(table.tensors.size());
+  for (size_t id = 0; id < woven.size(); ++id)
+    woven[id] = device.traits().fragment.m > 0 && can_weave(table, static_cast<WeightId>(id));
+  const std::vector<Run> runs = plan_runs(table, device.traits().range_bytes, woven);
   std::vector<uint64_t> bytes;
   // Rows are whole multiples of 16 bytes, so runs lie without gaps and the pieces of a group join.
   for (const Run& run : runs)
@@ -139,8 +186,8 @@ Result<Weights> Weights::load(const Device& device, MemoryBook* book, Transfer* 
   weights.ranges_ = std::move(*ranges);
   weights.tensors_.resize(table.tensors.size());
   for (size_t i = 0; i < runs.size(); ++i)
-    append(&weights.tensors_[runs[i].tensor], table.tensors[runs[i].tensor].encoding, runs[i].row_begin,
-           runs[i].num_rows, weights.ranges_[i]);
+    append(&weights.tensors_[runs[i].tensor], table.tensors[runs[i].tensor].encoding, woven[runs[i].tensor],
+           runs[i].row_begin, runs[i].num_rows, weights.ranges_[i]);
   for (const WeightTensor& tensor : table.tensors) weights.columns_.push_back(tensor.columns);
   for (const WeightGroup& group : table.groups) {
     std::vector<Piece> pieces;
@@ -152,7 +199,7 @@ Result<Weights> Weights::load(const Device& device, MemoryBook* book, Transfer* 
         const uint64_t end = std::min(segment_end, piece.row_begin + piece.num_rows);
         if (begin >= end) continue;
         const uint64_t stride = row_words(piece.encoding, group.columns) * 4ull;
-        append(&pieces, piece.encoding, row, end - begin,
+        append(&pieces, piece.encoding, piece.woven, row, end - begin,
                piece.view.part((begin - piece.row_begin) * stride, (end - begin) * stride));
         row += end - begin;
       }
@@ -168,12 +215,13 @@ Result<Weights> Weights::load(const Device& device, MemoryBook* book, Transfer* 
   for (size_t i = 0; i < runs.size(); ++i) {
     const WeightTensor& tensor = table.tensors[runs[i].tensor];
     const uint64_t stride = row_words(tensor.encoding, tensor.columns) * 4ull;
-    const uint64_t rows_job = std::max<uint64_t>(Transfer::kJobBytesMax / stride, 1);
+    const bool weaves = woven[runs[i].tensor];
+    const uint64_t rows_step = weaves ? kWovenRows : 1, rows_job = rows_of_bytes(Transfer::kJobBytesMax, tensor, rows_step);
     for (uint64_t row = 0; row < runs[i].num_rows; row += rows_job) {
       const uint64_t num_rows = std::min(rows_job, runs[i].num_rows - row);
       const uint64_t first = runs[i].row_begin + row;
       jobs.push_back({weights.ranges_[i].part(row * stride, num_rows * stride),
-                      [&tensor, first, num_rows, stride](std::byte* target) {
+                      [&tensor, first, num_rows, stride, weaves, rows_step](std::byte* target) {
                         std::vector<std::byte> made;
                         const std::byte* source = nullptr;
                         if (tensor.data) {
@@ -183,9 +231,13 @@ Result<Weights> Weights::load(const Device& device, MemoryBook* book, Transfer* 
                           tensor.generate(first * tensor.bytes_row(), made);
                           source = made.data();
                         }
-                        for (uint64_t r = 0; r < num_rows; ++r)
-                          arrange_row(tensor.encoding, tensor.columns, source + r * tensor.bytes_row(),
-                                      reinterpret_cast<uint32_t*>(target + r * stride));
+                        for (uint64_t r = 0; r < num_rows; r += rows_step) {
+                          const std::byte* row = source + r * tensor.bytes_row();
+                          if (weaves)
+                            weave_rows(tensor.encoding, tensor.columns, row, tensor.bytes_row(), target + r * stride);
+                          else
+                            arrange_row(tensor.encoding, tensor.columns, row, target + r * stride);
+                        }
                       }});
     }
   }

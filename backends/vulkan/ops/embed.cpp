@@ -16,7 +16,7 @@ Status record(Recorder& r, const Embed& op) {
     push.add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.row_begin));
     push.add(static_cast<uint32_t>(piece.num_rows));
     // A unit is at least 4 numbers.
-    r.dispatch({"embed", group_size, {static_cast<uint32_t>(piece.encoding)}}, push,
+    r.dispatch({"embed", group_size, {layout_constant(piece)}}, push,
                {ceil_div(columns / 4, group_size), r.list().num_tokens}, reads, writes);
   }
   return {};

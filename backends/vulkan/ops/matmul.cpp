@@ -73,7 +73,7 @@ Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, ui
   const uint32_t subgroups = tile.rows / tile.part_rows * (tile.cols / tile.part_cols) * tile.slices;
   return {{"matmul_matrix",
            subgroups * traits.subgroup_size,
-           {static_cast<uint32_t>(piece.encoding), bias, tile.rows, tile.cols, tile.part_rows, tile.part_cols,
+           {layout_constant(piece), bias, tile.rows, tile.cols, tile.part_rows, tile.part_cols,
             tile.slices, traits.matrix_m, traits.matrix_n, traits.matrix_k, tile.ahead}},
           {ceil_div(rows, tile.cols), ceil_div(static_cast<uint32_t>(piece.num_rows), tile.rows)},
           columns / (64 * tile.slices),
@@ -143,7 +143,7 @@ uint32_t unit_columns(Encoding encoding) {  // twin: shaders/dequant.glsl kUnitV
 Choice choose_few(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
                   const GatedActivation* activation, const Rope* rope = nullptr, uint32_t pool_dtype = 0) {
   const Fragment& shape = traits.fragment;
-  const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
+  const uint32_t layout = layout_constant(piece), num_rows = static_cast<uint32_t>(piece.num_rows);
   const uint32_t groups = activation ? ceil_div(num_rows / 2, shape.m / 2) : ceil_div(num_rows, shape.m);
   const bool quantized = is_quantized(piece.encoding), is_k = piece.encoding >= Encoding::kQ4_K;
   const bool is_small = quantized && piece.encoding != Encoding::kQ8_0;
@@ -156,7 +156,7 @@ Choice choose_few(const Traits& traits, const Piece& piece, uint32_t rows, uint3
   return {
       {"matmul_fragment",
        subgroups * traits.subgroup_size,
-       {encoding, bias, ahead, subgroups, shape.m, shape.n, shape.k, shape.row_lanes, tail, activation != nullptr,
+       {layout, bias, ahead, subgroups, shape.m, shape.n, shape.k, shape.row_lanes, tail, activation != nullptr,
         activation ? static_cast<uint32_t>(activation->activation) : 0, rope ? rope_constant(*rope) : 0, pool_dtype}},
       {groups}};
 }
@@ -189,7 +189,7 @@ Choice choose_batch(const Traits& traits, const Piece& piece, uint32_t rows, uin
   constexpr uint32_t kStepsMin = 4;  // of a group
   const Fragment& fragment = traits.fragment;
   const BatchShape shape = batch_shape(traits, piece, rows);
-  const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
+  const uint32_t layout = layout_constant(piece), num_rows = static_cast<uint32_t>(piece.num_rows);
   const uint32_t tile_rows = shape.subgroups * shape.parts * fragment.m, tile_cols = shape.matrices * fragment.n;
   const uint32_t lane_units = shape.lane_columns / unit_columns(piece.encoding);
   const uint32_t row_units = columns / unit_columns(piece.encoding), step_units = lane_units * fragment.row_lanes;
@@ -203,7 +203,7 @@ Choice choose_batch(const Traits& traits, const Piece& piece, uint32_t rows, uin
   Choice choice{
       {"matmul_batch",
        shape.subgroups * traits.subgroup_size,
-       {encoding, bias, shape.subgroups, fragment.m, fragment.n, fragment.k, fragment.row_lanes,
+       {layout, bias, shape.subgroups, fragment.m, fragment.n, fragment.k, fragment.row_lanes,
         row_units % step_units != 0, activation != nullptr,
         activation ? static_cast<uint32_t>(activation->activation) : 0, shape.parts, shape.matrices, lane_units}},
       {groups, col_tiles}};
@@ -258,7 +258,7 @@ Choice choose_wide(const Traits& traits, const Piece& piece, uint32_t rows, uint
   groups = std::min(groups, row_tiles * (columns / (fragment.row_lanes * unit_columns(piece.encoding))));
   Choice choice{{"matmul_wide",
                  shape.subgroups * traits.subgroup_size,
-                 {static_cast<uint32_t>(piece.encoding), bias, shape.subgroups, fragment.m, fragment.n, fragment.k,
+                 {layout_constant(piece), bias, shape.subgroups, fragment.m, fragment.n, fragment.k,
                   fragment.row_lanes, activation != nullptr,
                   activation ? static_cast<uint32_t>(activation->activation) : 0, shape.parts, shape.matrices, columns,
                   row_words(piece.encoding, columns) * 4}},
@@ -281,11 +281,11 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
     return choose_fragment(traits, piece, rows, columns, bias, nullptr, share);
   if (takes_wide(traits, piece, rows, columns, out_columns, x, false, batch_invariant))
     return choose_wide(traits, piece, rows, columns, bias, nullptr, share);
-  const uint32_t encoding = static_cast<uint32_t>(piece.encoding), num_rows = static_cast<uint32_t>(piece.num_rows);
+  const uint32_t layout = layout_constant(piece), num_rows = static_cast<uint32_t>(piece.num_rows);
   const uint32_t x_dtype = static_cast<uint32_t>(x);
   if (traits.cpu_kernels && traits.subgroup_size == 8) {
     const uint32_t cols = batch_invariant ? 4 : std::min(rows, 4u), lane_rows = cols == 1 ? 4 : 2;
-    return {{"matmul_lanes", 8, {encoding, lane_rows, cols, x_dtype, bias}},
+    return {{"matmul_lanes", 8, {layout, lane_rows, cols, x_dtype, bias}},
             {ceil_div(num_rows, 8 * lane_rows), ceil_div(rows, cols)}};
   }
   // Matrix units multiply f16: f32 factors keep their precision elsewhere.
@@ -296,10 +296,10 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
     const auto [team_rows, unroll] = vector_shape(traits, piece.encoding, rows);
     const uint32_t teams = traits.tier >= Tier::kSubgroup ? 4 : 1;
     const uint32_t group_size = traits.tier >= Tier::kSubgroup ? teams * traits.subgroup_size : 64;
-    return {{"matmul_vector", group_size, {encoding, team_rows, rows, x_dtype, bias, unroll}},
+    return {{"matmul_vector", group_size, {layout, team_rows, rows, x_dtype, bias, unroll}},
             {ceil_div(num_rows, teams * team_rows)}};
   }
-  return {{"matmul_tile", 256, {encoding, x_dtype, bias}}, {ceil_div(num_rows, kTile), ceil_div(rows, kTile)}};
+  return {{"matmul_tile", 256, {layout, x_dtype, bias}}, {ceil_div(num_rows, kTile), ceil_div(rows, kTile)}};
 }
 
 // Bytes of matmul_fragment's push constants.
