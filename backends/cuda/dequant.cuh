@@ -350,20 +350,24 @@ struct TwoScales {
   }
 };
 
+// The small integers of unit i, in pairs, to the numbers themselves.
+template <Encoding E>
+__device__ void scale_pairs(const auto& scales, int i, uint32_t step, uint32_t (&pairs)[4]) {
+  const __half2 scale = scales.scale_pair(i, step);
+#pragma unroll
+  for (uint32_t& pair : pairs) {
+    if constexpr (Fragment<E>::kBased)
+      pair = half2_bits(__hfma2(half2_of(pair), scale, scales.base_pair(i, step)));
+    else
+      pair = half2_bits(__hmul2(half2_of(pair), scale));
+  }
+}
+
 // The 8 numbers of unit i as four pairs.
 template <Encoding E>
 __device__ void decode_scaled(const Fragment<E>& fragment, int i, uint32_t t, uint32_t step, uint32_t (&pairs)[4]) {
   fragment.decode(i, t, pairs);
-  if constexpr (Fragment<E>::kScaled) {
-    const __half2 scale = fragment.scales.scale_pair(i, step);
-#pragma unroll
-    for (uint32_t& pair : pairs) {
-      if constexpr (Fragment<E>::kBased)
-        pair = half2_bits(__hfma2(half2_of(pair), scale, fragment.scales.base_pair(i, step)));
-      else
-        pair = half2_bits(__hmul2(half2_of(pair), scale));
-    }
-  }
+  if constexpr (Fragment<E>::kScaled) scale_pairs<E>(fragment.scales, i, step, pairs);
 }
 
 }  // namespace llmrt::cuda

@@ -31,6 +31,12 @@ __device__ inline uint8_t* dynamic_shared_at_1024() {
   return static_cast<uint8_t*>(__cvta_shared_to_generic(address));
 }
 
+// A number that compilers compute where this stands: neither before, nor again in every loop that has it.
+__device__ inline uint32_t kept(uint32_t number) {
+  asm volatile("" : "+r"(number));
+  return number;
+}
+
 // A barrier in shared memory that `count` arrivals complete, again and again. Phase 0, 1, 2, ...: wait(n & 1) returns
 // once phase n is complete, and must not be called after phase n + 1 is.
 __device__ inline void barrier_init(uint64_t* barrier, uint32_t count) {
@@ -169,16 +175,31 @@ __device__ inline uint64_t product_operand(uint32_t start, uint32_t tile_bytes) 
   return (start & 0x3ffff) >> 4 | uint64_t{tile_bytes >> 4} << 16 | (kEightRows >> 4) << 32 | kSwizzle128 << 62;
 }
 
+// The same without a tile_bytes, of sixteens of bytes from the beginning of shared memory; plain.
+__device__ inline uint64_t product_operand_at(uint32_t sixteens) {
+  constexpr uint32_t kUpper = (1024 >> 4) | 1u << 30;
+  return uint64_t{kUpper} << 32 | sixteens;
+}
+
 // The registers of d as an asm statement's first operands, and their places in its text.
 #define LLMRT_SUM(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
-#define LLMRT_SUMS_8 \
-  LLMRT_SUM(0), LLMRT_SUM(1), LLMRT_SUM(2), LLMRT_SUM(3), LLMRT_SUM(4), LLMRT_SUM(5), LLMRT_SUM(6), LLMRT_SUM(7)
+#define LLMRT_SUMS_2 LLMRT_SUM(0), LLMRT_SUM(1)
+#define LLMRT_SUMS_3 LLMRT_SUMS_2, LLMRT_SUM(2)
+#define LLMRT_SUMS_4 LLMRT_SUMS_3, LLMRT_SUM(3)
+#define LLMRT_SUMS_5 LLMRT_SUMS_4, LLMRT_SUM(4)
+#define LLMRT_SUMS_6 LLMRT_SUMS_5, LLMRT_SUM(5)
+#define LLMRT_SUMS_7 LLMRT_SUMS_6, LLMRT_SUM(6)
+#define LLMRT_SUMS_8 LLMRT_SUMS_7, LLMRT_SUM(7)
 #define LLMRT_SUMS_14 \
   LLMRT_SUMS_8, LLMRT_SUM(8), LLMRT_SUM(9), LLMRT_SUM(10), LLMRT_SUM(11), LLMRT_SUM(12), LLMRT_SUM(13)
 #define LLMRT_SUMS_16 LLMRT_SUMS_14, LLMRT_SUM(14), LLMRT_SUM(15)
-#define LLMRT_PLACES_32                                                  \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
-  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define LLMRT_PLACES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define LLMRT_PLACES_12 LLMRT_PLACES_8 ", %8, %9, %10, %11"
+#define LLMRT_PLACES_16 LLMRT_PLACES_12 ", %12, %13, %14, %15"
+#define LLMRT_PLACES_20 LLMRT_PLACES_16 ", %16, %17, %18, %19"
+#define LLMRT_PLACES_24 LLMRT_PLACES_20 ", %20, %21, %22, %23"
+#define LLMRT_PLACES_28 LLMRT_PLACES_24 ", %24, %25, %26, %27"
+#define LLMRT_PLACES_32 LLMRT_PLACES_28 ", %28, %29, %30, %31"
 #define LLMRT_PLACES_56                                                              \
   LLMRT_PLACES_32                                                                    \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
@@ -208,6 +229,24 @@ __device__ inline void warpgroup_product(float (&d)[8][4], const uint32_t (&a)[4
       : "memory");
 }
 
+// d += a * b^T, a in registers as above, b plain: 64 rows by 16 to 64 columns by 16.
+#define LLMRT_PRODUCT(tiles, columns, places, a0, a1, a2, a3, b0)                                      \
+  __device__ inline void warpgroup_product(float(&d)[tiles][4], const uint32_t(&a)[4], uint64_t b) {   \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" columns "k16.f32.f16.f16 {" LLMRT_PLACES_##places \
+                 "}, {%" a0 ", %" a1 ", %" a2 ", %" a3 "}, %" b0 ", 1, 1, 1, 0;"                       \
+                 : LLMRT_SUMS_##tiles                                                                  \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)                                  \
+                 : "memory");                                                                          \
+  }
+LLMRT_PRODUCT(2, "16", 8, "8", "9", "10", "11", "12")
+LLMRT_PRODUCT(3, "24", 12, "12", "13", "14", "15", "16")
+LLMRT_PRODUCT(4, "32", 16, "16", "17", "18", "19", "20")
+LLMRT_PRODUCT(5, "40", 20, "20", "21", "22", "23", "24")
+LLMRT_PRODUCT(6, "48", 24, "24", "25", "26", "27", "28")
+LLMRT_PRODUCT(7, "56", 28, "28", "29", "30", "31", "32")
+LLMRT_PRODUCT(8, "64", 32, "32", "33", "34", "35", "36")
+#undef LLMRT_PRODUCT
+
 // d += a * b^T, both factors from shared memory as product_operand has the plain second one: 64 rows of a by 128, 112
 // or 64 of b, 16 of k. Otherwise as the above.
 __device__ inline void warpgroup_product(float (&d)[16][4], uint64_t a, uint64_t b) {
@@ -230,9 +269,21 @@ __device__ inline void warpgroup_product(float (&d)[8][4], uint64_t a, uint64_t 
 }
 
 #undef LLMRT_SUM
+#undef LLMRT_SUMS_2
+#undef LLMRT_SUMS_3
+#undef LLMRT_SUMS_4
+#undef LLMRT_SUMS_5
+#undef LLMRT_SUMS_6
+#undef LLMRT_SUMS_7
 #undef LLMRT_SUMS_8
 #undef LLMRT_SUMS_14
 #undef LLMRT_SUMS_16
+#undef LLMRT_PLACES_8
+#undef LLMRT_PLACES_12
+#undef LLMRT_PLACES_16
+#undef LLMRT_PLACES_20
+#undef LLMRT_PLACES_24
+#undef LLMRT_PLACES_28
 #undef LLMRT_PLACES_32
 #undef LLMRT_PLACES_56
 #undef LLMRT_PLACES_64

@@ -449,7 +449,7 @@ void multiply_lanes(void** threads, unsigned) {
 }  // namespace
 
 void multiply_warpgroup(const WarpgroupProduct& mine) {
-  if (num_threads % kWarpgroup != 0) fail("a block that is not made of warpgroups");
+  if (current_thread / kWarpgroup >= num_threads / kWarpgroup) fail("a product of threads that are no warpgroup");
   WarpgroupProduct copy = mine;
   meet(block().warpgroups[current_thread / kWarpgroup], current_thread % kWarpgroup, kWarpgroup, &copy, multiply_lanes);
 }

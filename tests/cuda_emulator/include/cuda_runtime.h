@@ -193,6 +193,9 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned select) {
     result |= static_cast<unsigned>(bytes >> (select >> (4 * i) & 7) * 8 & 255) << (8 * i);
   return result;
 }
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
+  return static_cast<unsigned>((static_cast<uint64_t>(high) << 32 | low) >> (shift & 31));
+}
 using std::isfinite;
 
 // ---- launching -----------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ void barrier_wait(const uint64_t* barrier, unsigned parity);
 void meet_named(unsigned number, unsigned threads);
 
 struct WarpgroupProduct {
-  float* d;  // [columns / 8][4]
+  float* d;           // [columns / 8][4]
   const uint32_t* a;  // null: from shared memory
   uint64_t b;
   bool add, is_transposed;
@@ -58,6 +58,9 @@ inline void barrier_arrive_for_bytes(uint64_t* barrier, uint32_t bytes) {
   emulator::barrier_arrive(barrier);
 }
 inline void barriers_visible() {}
+inline uint32_t kept(uint32_t number) {
+  return number;
+}
 template <uint32_t kBlocks>
 void copy_rows(void* shared, const RowMap& map, uint32_t column, uint32_t row, uint64_t* barrier) {
   for (uint32_t rank = 0; rank < kBlocks; ++rank) {
@@ -95,11 +98,17 @@ void products_wait_older() {}
 inline uint64_t product_operand(uint32_t start, uint32_t tile_bytes) {
   return (start & 0x3ffff) >> 4 | uint64_t{tile_bytes >> 4} << 16;
 }
+inline uint64_t product_operand_at(uint32_t sixteens) {
+  return product_operand(sixteens * 16, 0);
+}
 template <bool kTransposed, int kTiles>
 void warpgroup_product(float (&d)[kTiles][4], const uint32_t (&a)[4], uint64_t b, bool add) {
   emulator::multiply_warpgroup({&d[0][0], a, b, add, kTransposed, kTiles * 8});
 }
-
+template <int kTiles>
+void warpgroup_product(float (&d)[kTiles][4], const uint32_t (&a)[4], uint64_t b) {
+  emulator::multiply_warpgroup({&d[0][0], a, b, true, false, kTiles * 8});
+}
 template <int kTiles>
 void warpgroup_product(float (&d)[kTiles][4], uint64_t a, uint64_t b) {
   emulator::multiply_warpgroup({&d[0][0], nullptr, b, true, false, kTiles * 8, a});
