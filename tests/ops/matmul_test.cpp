@@ -104,7 +104,7 @@ TEST_CASE("matmul of quantised weights divides any number of outputs between blo
   for (Encoding encoding : {Encoding::kQ4_0, Encoding::kQ8_0, Encoding::kQ6_K})
     add(encoding, 300, 2304, {12, 40, 100, 200, 400});
   for (Encoding encoding : all_encodings())
-    if (is_quantized(encoding)) add(encoding, 300, 768, {16, 20, 32, 36, 48});
+    if (is_quantized(encoding)) add(encoding, 300, 768, {16, 20, 32, 36, 48, 52, 64});
   for (Encoding encoding : all_encodings())
     if (is_quantized(encoding))
       add(encoding, 4300, 256, {9, 13, 16});  // more than two slabs for a block of each of 132
@@ -125,12 +125,12 @@ TEST_CASE("matmul makes what stands behind it at every number of rows", "[matmul
   };
   for (Encoding encoding : all_encodings()) {
     if (encoding == Encoding::kF32) continue;
-    add(encoding, Behind::kGate, 400, 768, {1, 8, 12, 21, 30, 39, 47, 60, 100, 190, 250});
-    add(encoding, Behind::kNorm, 200, 768, {1, 8, 12, 21, 30, 39, 47, 60, 100, 190, 250});
+    add(encoding, Behind::kGate, 400, 768, {1, 8, 12, 21, 30, 39, 47, 54, 60, 100, 190, 250});
+    add(encoding, Behind::kNorm, 200, 768, {1, 8, 12, 21, 30, 39, 47, 54, 60, 100, 190, 250});
   }
   for (Encoding encoding : {Encoding::kQ4_0, Encoding::kQ8_0}) {
-    add(encoding, Behind::kGate, 14000, 256, {10, 24, 40, 100, 140});
-    add(encoding, Behind::kNorm, 1000, 4096, {24, 40, 100, 140});
+    add(encoding, Behind::kGate, 14000, 256, {10, 24, 40, 56, 64, 100, 140});
+    add(encoding, Behind::kNorm, 1000, 4096, {24, 40, 56, 64, 100, 140});
     add(encoding, Behind::kNorm, 4400, 512, {11});
   }
   run(suite);

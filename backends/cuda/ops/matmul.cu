@@ -11,13 +11,12 @@ namespace {
 
 // The largest numbers of rows (of the bucket) for the kernels, measured on an H200 (docs/performance.md).
 constexpr uint32_t kVectorRowsMax = 8;
-constexpr uint32_t kBatchRowsMax = 48;  // of quantised weights, as the next two
-constexpr uint32_t kDecodedRowsMax = 256;
-constexpr uint32_t kSkinnyRowsMax = 64;  // beyond, it pays to write them out in f16 for cuBLAS
+constexpr uint32_t kDecodedRowsMax = 256;  // of quantised weights
+constexpr uint32_t kSkinnyRowsMax = 64;    // beyond, it pays to write them out in f16 for cuBLAS
 
 // Quantised weights that are decoded inside the kernel that multiplies.
 bool by_batch(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
-  return is_quantized(weight.encoding) && rows > kVectorRowsMax && rows <= kBatchRowsMax && can_batch(weight, at);
+  return is_quantized(weight.encoding) && rows > kVectorRowsMax && can_batch(weight, rows, at);
 }
 bool by_warpgroups(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
   return at.has_warpgroups && is_quantized(weight.encoding) && rows > kVectorRowsMax && rows <= kDecodedRowsMax;

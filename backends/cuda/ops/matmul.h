@@ -42,10 +42,12 @@ Status matmul_stream(const MatmulArgs& args, MatmulResult result, const OpContex
 // The part of both for quantised weights.
 bool can_stream_packed(const PackedMatrix& weight, uint32_t rows, const OpContext& at);
 Status matmul_stream_packed(const MatmulArgs& args, MatmulResult result, const OpContext& at);
-// Quantised weights, up to 48 rows and made for 9 and more, where can_batch says so; the result is not kF16.
-bool can_batch(const PackedMatrix& weight, const OpContext& at);
+// Quantised weights, made for 9 rows and more, up to 64 or 48 where can_batch says so; the result is not kF16.
+bool can_batch(const PackedMatrix& weight, uint32_t rows, const OpContext& at);
 Status matmul_batch(const MatmulArgs& args, MatmulResult result, const OpContext& at);
-// Quantised weights, where the device has warpgroups; made for 49 rows and more. The result is not kGated.
+// The part of it for many rows, where the device has warpgroups.
+Status matmul_batch_groups(const MatmulArgs& args, MatmulResult result, const OpContext& at);
+// Quantised weights, where the device has warpgroups; made for 65 rows and more. The result is not kGated.
 Status matmul_decoded(const MatmulArgs& args, MatmulResult result, const OpContext& at);
 // Many rows through cuBLAS, which must be there; quantised weights are first written out in f16, a slice at a time.
 Status matmul_wide(const MatmulArgs& args, MatmulResult result, const OpContext& at);
