@@ -4,8 +4,29 @@
 #pragma once
 
 #include "backends/cuda/dequant.cuh"
+#include "backends/cuda/reduce.cuh"
 
 namespace llmrt::cuda {
+
+// The header of a q4_k or q5_k block, of which each of the four lanes turns that of one unit into numbers.
+struct SharedScales {
+  __half2 units[4];  // scale, base
+
+  __device__ void load(const uint8_t* plane, uint32_t step, uint32_t t) {
+    BlockScales block;
+    block.load(plane, step);
+    const uint32_t first = threadIdx.x % kWarp - t,
+                   mine = half2_bits(__floats2half2_rn(block.scale(t, step), block.base(t, step)));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) units[i] = half2_of(__shfl_sync(kFullMask, mine, first + i));
+  }
+  __device__ __half2 scale_pair(int i, uint32_t) const {
+    return __low2half2(units[i]);
+  }
+  __device__ __half2 base_pair(int i, uint32_t) const {
+    return __high2half2(units[i]);
+  }
+};
 
 template <Encoding E>
 struct PairFragment {
@@ -16,7 +37,7 @@ struct PairFragment {
 
   Words numbers[4];   // by chunk, those of two units
   uint32_t upper[4];  // by chunk: fifth bits, or bit pairs of two units, lane t's in the lowest place
-  decltype(Fragment<E>::scales) scales;
+  std::conditional_t<Fragment<E>::kHeader, SharedScales, decltype(Fragment<E>::scales)> scales;
 
   // What units 2 * half and the next need, beside what half 0 has brought. `numbers_at(i)`: 16 bytes number i of the
   // step in plane 0; the other planes are where the row begins, the step number `step` there.
@@ -39,6 +60,8 @@ struct PairFragment {
     if constexpr (kUpperPairs) {
       scales.scales = reinterpret_cast<const uint2*>(planes[2])[step];
       scales.d = reinterpret_cast<const __half*>(planes[3])[step / 2];
+    } else if constexpr (Fragment<E>::kHeader) {
+      scales.load(planes[2], step, t);
     } else {
       scales.load(planes[2], step);
     }
