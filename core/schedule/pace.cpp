@@ -12,7 +12,7 @@ namespace {
 constexpr uint32_t kChunkMin = 32;  // so that prompts get on whatever the target
 // Of a step's predicted time, until the next is planned: predictions are off by some percent, and the host takes its
 // time, too. Later, and the device waits where a step is over sooner.
-constexpr double kNearlyOver = 0.85;
+constexpr double kNearlyOver = 0.9;
 
 // A chunk of about so many tokens that with `others` makes a whole size: the few tokens that begin the next size cost
 // as much as all of it.

@@ -266,9 +266,9 @@ TEST_CASE("a step is planned late where batch runs and requests that somebody wa
   for (int i = 0; i < 20; ++i) CHECK(step() == 0);
   add(2, RequestClass::kBatch);
   step();
-  CHECK(step() == Approx(8.5).epsilon(0.02));
+  CHECK(step() == Approx(9).epsilon(0.02));
   scheduler.cancel(1, now);
-  CHECK(step() == Approx(8.5).epsilon(0.02));
+  CHECK(step() == Approx(9).epsilon(0.02));
   now += 61'000 * kMs;
   CHECK(step() == 0);
   add(3, RequestClass::kAgent);
