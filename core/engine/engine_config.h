@@ -19,8 +19,8 @@ struct EngineConfig {
   uint32_t step_tokens_max = 2048;  // tokens of one step
   uint32_t sample_rows_max = 256;   // sampled rows of one step (less where logits would pass one range)
   uint32_t penalty_rows_max = 16;   // running rows with token counts
-  // Of prompts in a step in which others decode, less what a whole step size leaves out; half of it more where that
-  // ends an interactive prompt beside batch.
+  // Of prompts in a step in which others decode, less what a whole step size leaves out; up to two and a half of it
+  // where that ends an interactive prompt beside batch.
   uint32_t chunk_tokens = 512;
   double tpot_target_ms = 0;  // of steps in which others decode: chunks are as large as this allows; 0 = chunk_tokens
   double idle_step_ms = 250;  // of steps in which nothing decodes; 0 = any. Not on a processor

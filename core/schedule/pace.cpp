@@ -21,6 +21,11 @@ uint32_t whole_chunk(uint32_t chunk, uint32_t others) {
   return size >= others + chunk - chunk / 4 ? size - others : chunk;
 }
 
+// Of a prompt that is computed to its end where a chunk has so many: one step instead of up to three.
+uint32_t end_tokens_max(uint32_t chunk) {
+  return chunk * 2 + chunk / 2;
+}
+
 uint32_t retry_after_s(double ms) {
   return static_cast<uint32_t>(std::clamp(std::ceil(ms * 1e-3), 1.0, 600.0));
 }
@@ -58,12 +63,11 @@ bool Scheduler::Impl::has_patient_rows() const {
          num_rows[static_cast<size_t>(Lane::kInteractive)] + num_rows[static_cast<size_t>(Lane::kAgent)];
 }
 
-// Whether a prompt that somebody waits for is computed to its end, up to half a chunk beyond: what is left would take a
-// step of its own, which others' rows make long.
+// Whether a prompt that somebody waits for is computed to its end, beyond the chunk: what is left would take a step of
+// its own, which others' rows make long.
 bool Scheduler::Impl::ends_prompt(const Sequence& sequence, const StepBudget& budget) const {
   if (sequence.lane() > Lane::kAgent || config.tpot_target_ms > 0 || !has_patient_rows()) return false;
-  const uint32_t most = budget.chunk_tokens + budget.chunk_tokens / 2;
-  return sequence.gap() - sequence.step_tokens <= std::min(most, budget.tokens);
+  return sequence.gap() - sequence.step_tokens <= std::min(end_tokens_max(budget.chunk_tokens), budget.tokens);
 }
 
 // Where nobody who waits has come lately nothing is won by it.

@@ -202,27 +202,27 @@ plan
 )");
 }
 
-// Each chunk is 15 tokens and the row that decodes.
-TEST_CASE("beside batch the end of an interactive prompt comes with a chunk, up to half of it") {
+// Each chunk is 15 tokens and the row that decodes; two and a half are 37.
+TEST_CASE("beside batch the end of an interactive prompt comes with a chunk, up to two and a half of them together") {
   check_script(R"(config chunk=16
 add 1 prompt=4 max=9 class=batch
 plan
   1[0,4)*
 commit
   1: 100
-add 2 prompt=22 max=1
+add 2 prompt=16 max=1
 plan
-  1[4,5)* 2[0,22)*
+  1[4,5)* 2[0,16)*
 commit
   1: 101
   2: 100 length
-add 4 prompt=23 max=1
+add 3 prompt=41 max=1
 plan
-  1[5,6)* 4[0,15)
+  1[5,6)* 3[0,15)
 commit
   1: 102
 plan
-  1[6,7)* 4[15,23)*
+  1[6,7)* 3[15,41)*
 )");
   for (const std::string prompt_class : {"interactive", "batch"})  // not beside interactive rows, nor of batch
     check_script(R"(config chunk=16
