@@ -42,7 +42,7 @@ uint32_t Scheduler::Impl::chunk_tokens(const StepBudget& budget) const {
       work.tokens += sequence->step_tokens;
       work.decode_keys += uint64_t{sequence->computed} + sequence->step_tokens;
       others_decode |= sequence->gap() == 1;
-    } else if (sequence->waits_for_token()) {
+    } else if (sequence->waits_for_token() || sequence->gap() == 1) {  // or it is left out
       others_decode = true;
     } else if (depth == 0) {
       depth = sequence->computed;
@@ -68,6 +68,24 @@ bool Scheduler::Impl::has_patient_rows() const {
 bool Scheduler::Impl::ends_prompt(const Sequence& sequence, const StepBudget& budget) const {
   if (sequence.lane() > Lane::kAgent || config.tpot_target_ms > 0 || !has_patient_rows()) return false;
   return sequence.gap() - sequence.step_tokens <= std::min(end_tokens_max(budget.chunk_tokens), budget.tokens);
+}
+
+// Whether the next step is likely to do so: for one who has just come or runs while nobody else of his lane waits. Who
+// has found no room does not know when there will be some, and where several wait it is the queue that they wait for.
+bool Scheduler::Impl::awaits_long_prompt() const {
+  if (config.tpot_target_ms > 0 || !has_patient_rows()) return false;
+  const auto is_long = [this](uint64_t rest) {
+    return rest > config.chunk_tokens && rest <= end_tokens_max(config.chunk_tokens);
+  };
+  for (const Lane lane : {Lane::kInteractive, Lane::kAgent}) {
+    const Queue& queue = queue_of(lane);
+    const Sequence* first = queue.empty() ? nullptr : queue.begin()->second;
+    if (queue.size() > 1 || (first != nullptr && first->tried_in != 0)) continue;
+    if (first != nullptr && is_long(first->tokens.size())) return true;
+    for (const Sequence* sequence : running)
+      if (sequence->lane() == lane && is_long(sequence->gap())) return true;
+  }
+  return false;
 }
 
 // Where nobody who waits has come lately nothing is won by it.

@@ -11,8 +11,16 @@ bool is_unit(const Sequence& sequence) {
   return sequence.gap() == 1 || (sequence.gap() > 1 && sequence.scored < sequence.num_prompt);
 }
 
+// It decodes, and nobody waits for what it says.
+bool is_patient(const Sequence& sequence) {
+  return sequence.lane() > Lane::kAgent && sequence.gap() == 1;
+}
+
 }  // namespace
 
+// Rows of requests that nobody waits for may be left out for a long prompt that somebody waits for: what they would add
+// to its step costs them one step.
+//
 // With more rows than the step has tokens, samples or room for logit changes, those left out come first the next time.
 void Scheduler::Impl::take_units(StepBudget* budget, TimeNs now) {
   taking = running;
@@ -23,6 +31,7 @@ void Scheduler::Impl::take_units(StepBudget* budget, TimeNs now) {
   for (Sequence* const each : taking) {
     Sequence& sequence = *each;
     if (sequence.slot < 0 || !is_unit(sequence)) continue;  // it had to yield, or ended
+    if (budget->leaves_out && is_patient(sequence)) continue;
     if (sequence.waits_for_token()) continue;
     if (budget->tokens == 0 || count_that_fits(sequence, 1, *budget) == 0) {
       if (turn == 0) turn = sequence.admission;
@@ -32,13 +41,27 @@ void Scheduler::Impl::take_units(StepBudget* budget, TimeNs now) {
   }
 }
 
+// No long prompt has come. Where others have been admitted meanwhile nobody yields for a block: who needs one and finds
+// none has the next step.
+void Scheduler::Impl::take_left_out(StepBudget* budget, TimeNs now) {
+  budget->leaves_out = false;
+  if (budget->tokens == config.step_tokens_max) return take_units(budget, now);
+  for (Sequence* const sequence : running) {
+    if (sequence->step_tokens > 0 || !is_patient(*sequence) || sequence->waits_for_token()) continue;
+    if (budget->tokens == 0 || count_that_fits(*sequence, 1, *budget) == 0) continue;
+    if (kv.grow(sequence->tables, sequence->computed + 1)) take(*sequence, 1, budget);
+  }
+}
+
 // By lane: what runs, then who may start. While room is scarce the lane that has the least of it is asked before the
 // others, in its turn.
 void Scheduler::Impl::take_prompts(StepBudget* budget, TimeNs now) {
   budget->chunk_tokens = chunk_tokens(*budget);
   behind.clear();
-  for (Sequence* sequence : running)
+  for (Sequence* sequence : running) {
+    if (budget->leaves_out && is_patient(*sequence)) continue;
     if (sequence->gap() > sequence->step_tokens && !sequence->waits_for_token()) behind.push_back(sequence);
+  }
   const std::array<Lane, kNumLanes> turns = order_for_prefill(now), by_room = order_for_room(now);
   const bool was_scarce = room_is_scarce;
   const auto first = std::ranges::find_if(by_room, [this](Lane lane) { return !queue_of(lane).empty(); });
@@ -64,6 +87,7 @@ void Scheduler::Impl::take_chunk(Sequence& sequence, StepBudget* budget) {
   if (count == 0) return;
   const uint32_t within = count_that_fits(sequence, count, *budget);
   LLMRT_CHECK(kv.grow(sequence.tables, end + within), "capacity_tokens said so");
+  budget->is_long |= within > budget->chunk_tokens;
   budget->chunk_tokens -= std::min(within, budget->chunk_tokens);
   prefill.charge(sequence.lane(), within);
   prompt_tokens_served += within;

@@ -160,11 +160,14 @@ const IterationPlan* Scheduler::plan(TimeNs now) {
                        .bias_entries = plan_limits(config).bias_entries_max,
                        .recount_tokens = config.context_max,
                        .shared_blocks = shared_blocks_max(config)};
+  budget.leaves_out = impl_->left_out_in != impl_->num_plans && impl_->awaits_long_prompt();  // not twice in a row
   impl_->take_units(&budget, now);
   impl_->take_prompts(&budget, now);
+  if (budget.leaves_out && !budget.is_long) impl_->take_left_out(&budget, now);
   impl_->yield_idle_beams(&budget, now);
   if (budget.tokens == config.step_tokens_max) return nullptr;
   IterationPlan* plan = &impl_->plans[++impl_->num_plans % impl_->plans.size()];
+  if (budget.leaves_out) impl_->left_out_in = impl_->num_plans;
   impl_->write_plan(plan);
   impl_->note_plan(*plan, now);
   return plan;

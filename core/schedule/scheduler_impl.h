@@ -29,6 +29,8 @@ struct StepBudget {
   uint32_t chunk_tokens = 0;                   // of `tokens`, for rows that are behind by more than one
   uint32_t recount_tokens = 0;                 // payload for penalty counts
   uint32_t shared_blocks = 0;                  // payload for the tables of admitted sequences: what they take over
+  bool leaves_out = false;                     // rows of batch and background that decode
+  bool is_long = false;                        // a prompt that somebody waits for is computed beyond the chunk
   bool admits = true;                          // nobody has yielded, and nobody whose turn it is waits for room
   std::array<bool, kNumLanes> is_closed = {};  // whose turn it is in that lane needs more of a step than is left
 };
@@ -69,6 +71,7 @@ struct Scheduler::Impl {
   bool ends_prompt(const Sequence& sequence, const StepBudget& budget) const;
   double plan_after_ms(const StepWork& work, TimeNs now) const;
   bool has_patient_rows() const;
+  bool awaits_long_prompt() const;
   void observe(const StepWork& work, const StepTimes& times, TimeNs now);
   double wait_ms(Lane lane, uint64_t num_tokens) const;
   std::optional<Error> queue_full(const Request& request, uint64_t inbox_tokens) const;
@@ -76,6 +79,7 @@ struct Scheduler::Impl {
 
   // rows.cpp: what runs goes on
   void take_units(StepBudget* budget, TimeNs now);
+  void take_left_out(StepBudget* budget, TimeNs now);
   void take_prompts(StepBudget* budget, TimeNs now);
   void take_chunk(Sequence& sequence, StepBudget* budget);
   void take(Sequence& sequence, uint32_t count, StepBudget* budget);
@@ -187,6 +191,7 @@ struct Scheduler::Impl {
   TimeNs asked_until_ns = 0;  // until then requests of people and of programs that wait came lately
   std::set<std::pair<TimeNs, RequestId>> timeouts;
   uint64_t num_admissions = 0;
+  uint64_t left_out_in = 0;  // the last plan without rows of batch and background that could have run; 0 = none
   uint64_t turn = 0;  // admission number from which take_units serves: the first that the last step had to leave out
 
   std::array<IterationPlan, 2> plans;  // by step % 2

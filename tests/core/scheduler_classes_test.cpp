@@ -202,7 +202,7 @@ plan
 )");
 }
 
-// Each chunk is 15 tokens and the row that decodes; two and a half are 37.
+// Each chunk is 15 tokens and the row that decodes, or 16 where that is left out; two and a half are 37 and 40.
 TEST_CASE("beside batch the end of an interactive prompt comes with a chunk, up to two and a half of them together") {
   check_script(R"(config chunk=16
 add 1 prompt=4 max=9 class=batch
@@ -222,7 +222,11 @@ plan
 commit
   1: 102
 plan
-  1[6,7)* 3[15,41)*
+  3[15,41)*
+commit
+  3: 100 length
+plan
+  1[6,7)*
 )");
   for (const std::string prompt_class : {"interactive", "batch"})  // not beside interactive rows, nor of batch
     check_script(R"(config chunk=16
@@ -236,6 +240,65 @@ add 2 prompt=22 max=1 class=)" +
                  R"(
 plan
   1[4,5)* 2[0,15)
+)");
+}
+
+// One that has just come, alone in its lane.
+TEST_CASE("rows of batch are left out of a step that ends a long interactive prompt, but not twice in a row") {
+  check_script(R"(config chunk=16
+add 1 prompt=4 max=9 class=batch
+add 2 prompt=4 max=9
+plan
+  2[0,4)* 1[0,4)*
+commit
+  2: 100
+  1: 100
+add 3 prompt=30 max=1
+plan
+  2[4,5)* 3[0,30)*
+commit
+  2: 101
+  3: 100 length
+add 4 prompt=30 max=1
+plan
+  2[5,6)* 1[4,5)* 4[0,30)*
+commit
+  2: 102
+  1: 101
+  4: 100 length
+add 5 prompt=30 max=1
+plan
+  2[6,7)* 5[0,30)*
+commit
+  2: 103
+  5: 100 length
+plan
+  2[7,8)* 1[5,6)*
+commit
+  2: 104
+  1: 102
+add 6 prompt=30 max=1
+add 7 prompt=30 max=1
+plan
+  2[8,9)* 1[6,7)* 6[0,30)*
+)");
+}
+
+// There is one place for penalties.
+TEST_CASE("rows of batch that were to be left out run, and make room, when the long prompt finds no place") {
+  check_script(R"(config chunk=16 pool=8
+add 1 prompt=16 max=9 class=batch penalty
+add 2 prompt=16 max=9 class=batch
+plan
+  1[0,16)* 2[0,16)*
+commit
+  1: 100
+  2: 100
+add 3 prompt=30 max=1 penalty
+plan
+  1[16,17)*
+commit
+  1: 101
 )");
 }
 
