@@ -10,8 +10,16 @@ namespace {
 using namespace batch;
 
 constexpr uint32_t kWarpOut = 32;
-// Beyond, the products of warpgroups are faster, where the device has them (docs/performance.md).
-constexpr uint32_t kWarpRowsMax = 32;
+// Rows beyond which the products of warpgroups are faster, where the device has them (docs/performance.md).
+uint32_t warp_rows_max(Encoding encoding) {
+  switch (encoding) {
+    case Encoding::kQ4_K: return 16;
+    case Encoding::kQ4_0:
+    case Encoding::kQ8_0: return 24;
+    case Encoding::kQ6_K: return 40;
+    default: return 32;  // not measured
+  }
+}
 
 // ---- products ------------------------------------------------------------------------------------------------------
 
@@ -157,7 +165,8 @@ bool can_batch(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
 }
 
 Status matmul_batch(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
-  if (at.has_warpgroups && args.num_rows > kWarpRowsMax) return matmul_batch_groups(args, result, at);
+  if (at.has_warpgroups && args.num_rows > warp_rows_max(args.weight.encoding))
+    return matmul_batch_groups(args, result, at);
   return with_quantized(args.weight.encoding, [&]<Encoding E>() {
     // Many sizes, so that a row more never costs much.
     return args.num_rows <= 16   ? start_rows<E, 16>(args, result, at)
