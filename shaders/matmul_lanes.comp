@@ -2,17 +2,22 @@
 // are shared by all lanes. A load costs such a device much the same whether lanes agree or not, a shuffle with a
 // constant lane is one instruction; so 8 numbers of x are loaded at once and then broadcast one by one. Quants are
 // unsigned integers q, value = d * q + m; a quant is masked where it stands in its word, and the power of two
-// that this leaves is divided out of x beforehand: no shift a weight. Sums in f32.
+// that this leaves is divided out of x beforehand: no shift a weight. Sums in f32. With kActivate the first half of a lane's
+// rows are of gate, the second the same rows of up, and out is activation(gate) * up.
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 #extension GL_KHR_shader_subgroup_ballot : require
 #include "types.glsl"
 #include "dequant.glsl"
+#include "activation.glsl"
 
 layout(constant_id = 11) const uint kRows = 4;
 layout(constant_id = 12) const uint kCols = 1;
 layout(constant_id = 13) const uint kXDType = kF32;
 layout(constant_id = 14) const bool kBias = false;
+layout(constant_id = 15) const bool kActivate = false;
+layout(constant_id = 16) const uint kActivation = kSilu;
 
 layout(push_constant) uniform Push {
   Words x, weight;
@@ -22,7 +27,7 @@ layout(push_constant) uniform Push {
   uint result_first, result_columns;
 };
 
-const uint kLanes = 8;
+const uint kLanes = 8, kLaneOutputs = kActivate ? kRows / 2 : kRows;
 const bool kIs4 = kEncoding == kEncQ4_0 || kEncoding == kEncQ4_1;
 // A block of 32 numbers is four vectors of 8; a scale holds for kScaleVecs of them.
 const uint kScaleVecs = kEncoding == kEncQ6_K ? 2 : 4;
@@ -38,30 +43,38 @@ float load1(uint idx) {
   return (idx & 1u) == 0u ? pair.x : pair.y;
 }
 
-// The words that hold vector v of block b, quants put where quant() looks for them.
-void load_vector(uint row, uint b, uint v, out uint q[kVecWordsMax]) {
+layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Longs { uint64_t l[]; };
+// Words idx and idx + 1, idx even: a load of 64 bits costs as one of 32.
+uvec2 two_words(Words from, uint idx) { return unpackUint2x32(Longs(from).l[idx >> 1]); }
+
+// The words that hold vector v of block b, quants put where quant() looks for them. Of 4 and 5 bits an even vector brings
+// the odd one behind it.
+void load_vector(uint row, uint b, uint v, inout uint q[kVecWordsMax]) {
   if (kIsFloat || kEncoding == kEncQ8_0) {
-    [[unroll]] for (uint i = 0; i < kVecWords; ++i) {
-      q[i] = weight.w[row + (b * 4u + v) * kVecWords + i];
-      if (!kIsFloat) q[i] ^= 0x80808080u;  // signed bytes as unsigned ones, 128 too large
+    [[unroll]] for (uint i = 0; i < kVecWords; i += 2) {
+      uvec2 words = two_words(weight, row + (b * 4u + v) * kVecWords + i);
+      if (!kIsFloat) words ^= 0x80808080u;  // signed bytes as unsigned ones, 128 too large
+      q[i] = words.x;
+      q[i + 1] = words.y;
     }
   } else if (kIs45) {
-    q[0] = weight.w[row + b * 4u + v];
+    uvec2 words = (v & 1u) == 0u ? two_words(weight, row + b * 4u + v) : uvec2(q[1], 0u);
+    q[0] = words.x;
+    q[1] = words.y;
   } else if (kEncoding == kEncQ6_K) {
     uint block = b >> 3, half_idx = b >> 2 & 1u, run = b & 3u;
-    uint low = row + block * 32u + half_idx * 16u + (run & 1u) * 8u + v * 2u;
-    uint high = row + columns / 256u * 32u + block * 16u + half_idx * 8u + v * 2u;
-    [[unroll]] for (uint i = 0; i < 2; ++i)
-      q[i] = (weight.w[low + i] >> (run >> 1) * 4u & 0x0f0f0f0fu) |
-             (weight.w[high + i] >> run * 2u & 0x03030303u) << 4;
+    uvec2 low = two_words(weight, row + block * 32u + half_idx * 16u + (run & 1u) * 8u + v * 2u);
+    uvec2 high = two_words(weight, row + columns / 256u * 32u + block * 16u + half_idx * 8u + v * 2u);
+    uvec2 words = (low >> (run >> 1) * 4u & 0x0f0f0f0fu) | (high >> run * 2u & 0x03030303u) << 4;
+    q[0] = words.x;
+    q[1] = words.y;
   } else {
     uint block = b >> 3, sub = b & 7u;
-    uint low = row + block * 32u + (sub >> 1) * 8u + v * 2u;
-    uint high = row + columns / 256u * 32u + block * 8u + v * 2u;
-    [[unroll]] for (uint i = 0; i < 2; ++i) {
-      q[i] = weight.w[low + i] >> (sub & 1u) * 4u & 0x0f0f0f0fu;
-      if (kEncoding == kEncQ5_K) q[i] |= (weight.w[high + i] >> sub & 0x01010101u) << 4;
-    }
+    uvec2 words = two_words(weight, row + block * 32u + (sub >> 1) * 8u + v * 2u) >> (sub & 1u) * 4u & 0x0f0f0f0fu;
+    if (kEncoding == kEncQ5_K)
+      words |= (two_words(weight, row + columns / 256u * 32u + block * 8u + v * 2u) >> sub & 0x01010101u) << 4;
+    q[0] = words.x;
+    q[1] = words.y;
   }
 }
 
@@ -102,10 +115,11 @@ vec2 scale_of(uint row, uint b, uint v) {
 void main() {
   uint lane = gl_SubgroupInvocationID, num_cols = count.w[0], col_first = gl_WorkGroupID.y * kCols;
   if (col_first >= num_cols) return;
-  uint row_first = gl_WorkGroupID.x * (kLanes * kRows) + lane;
+  uint outputs = kActivate ? num_rows / 2u : num_rows, row_first = gl_WorkGroupID.x * (kLanes * kLaneOutputs) + lane;
   uint rows[kRows], cols[kCols];
   float sums[kRows][kCols];
-  [[unroll]] for (uint r = 0; r < kRows; ++r) rows[r] = min(row_first + r * kLanes, num_rows - 1u) * row_words;
+  [[unroll]] for (uint r = 0; r < kRows; ++r)
+    rows[r] = (r / kLaneOutputs * outputs + min(row_first + r % kLaneOutputs * kLanes, outputs - 1u)) * row_words;
   [[unroll]] for (uint c = 0; c < kCols; ++c) {
     cols[c] = min(col_first + c, num_cols - 1u) * columns;
     [[unroll]] for (uint r = 0; r < kRows; ++r) sums[r][c] = 0.0;
@@ -121,8 +135,8 @@ void main() {
         x_sums[c] = 0.0;
         [[unroll]] for (uint r = 0; r < kRows; ++r) parts[r][c] = 0.0;
       }
+      uint q[kRows][kVecWordsMax];
       [[unroll]] for (uint v = first; v < first + kScaleVecs; ++v) {
-        uint q[kRows][kVecWordsMax];
         [[unroll]] for (uint r = 0; r < kRows; ++r) load_vector(rows[r], b, v, q[r]);
         float y[kCols];
         [[unroll]] for (uint c = 0; c < kCols; ++c) {
@@ -154,11 +168,11 @@ void main() {
       }
     }
   }
-  [[unroll]] for (uint r = 0; r < kRows; ++r) {
+  [[unroll]] for (uint r = 0; r < kLaneOutputs; ++r) {
     uint row = row_first + r * kLanes;
     [[unroll]] for (uint c = 0; c < kCols; ++c) {
-      if (row >= num_rows || col_first + c >= num_cols) continue;
-      float sum = sums[r][c];
+      if (row >= outputs || col_first + c >= num_cols) continue;
+      float sum = kActivate ? activate(kActivation, sums[r][c]) * sums[r + kRows - kLaneOutputs][c] : sums[r][c];
       if (kBias) sum += bias.f[result_first + row];
       result.f[(col_first + c) * result_columns + result_first + row] = sum;
     }

@@ -219,8 +219,8 @@ Candidate inspect(const Instance& instance, VkPhysicalDevice physical) {
 
   const bool is_intel = core.vendorID == kVendorIntel;
   traits.tier = choose_tier(instance, physical, features, has_matrix, v11, v13, is_intel, &traits);
-  traits.cpu_kernels = traits.is_cpu && !gpu_kernels_wanted();
   traits.has_int64 = features.core.features.shaderInt64;
+  traits.cpu_kernels = traits.is_cpu && traits.has_int64 && !gpu_kernels_wanted();
   const char* statistics_path = std::getenv("LLMRT_VULKAN_STATISTICS");
   if (statistics_path && extensions.count(VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME) > 0)
     traits.statistics_path = statistics_path;

@@ -31,7 +31,7 @@ Case matmul_case(const Suite& suite, WeightGroupId group_id, uint32_t rows, uint
 // that the norm behind it begins with.
 enum class Behind { kGate, kNorm };
 Case fused_case(const Suite& suite, WeightGroupId group_id, Behind behind, WeightId norm, uint32_t rows,
-                uint32_t bucket, std::mt19937_64& rng) {
+                uint32_t bucket, std::mt19937_64& rng, DType dtype = DType::kF16) {
   const WeightGroup& group = suite.weights.groups[static_cast<size_t>(group_id)];
   const uint32_t n = static_cast<uint32_t>(group.rows), k = static_cast<uint32_t>(group.columns);
   Case test_case;
@@ -42,11 +42,11 @@ Case fused_case(const Suite& suite, WeightGroupId group_id, Behind behind, Weigh
   step.add_row(0, 0, rows);
   step.set_bucket(bucket);
   const TensorId x =
-      step.input(Rows::kTokens, "x", k, DType::kF16, random_normal(rng, size_t{rows} * k, 1, DType::kF16));
+      step.input(Rows::kTokens, "x", k, dtype, random_normal(rng, size_t{rows} * k, 1, dtype));
   const TensorId product = step.forward.add_tensor({"product", Rows::kTokens, n, DType::kF32});
   step.forward.ops = {Matmul{x, group_id, product}};
   if (behind == Behind::kGate) {
-    const TensorId out = step.output(Rows::kTokens, "out", n / 2, DType::kF16, Tolerance::kMatmul, DType::kF16, 1);
+    const TensorId out = step.output(Rows::kTokens, "out", n / 2, dtype, Tolerance::kMatmul, DType::kF16, 1);
     step.forward.ops.push_back(GatedActivation{product, Activation::kSilu, out});
   } else {
     const TensorId residual =
@@ -127,6 +127,11 @@ TEST_CASE("matmul makes what stands behind it at every number of rows", "[matmul
     if (encoding == Encoding::kF32) continue;
     add(encoding, Behind::kGate, 400, 768, {1, 8, 12, 21, 30, 39, 47, 54, 60, 100, 190, 250});
     add(encoding, Behind::kNorm, 200, 768, {1, 8, 12, 21, 30, 39, 47, 54, 60, 100, 190, 250});
+  }
+  for (Encoding encoding : all_encodings()) {
+    const WeightGroupId group = suite.add_group({suite.add_weight(encoding, 150, 512, rng, 0.05)}, false, rng);
+    for (uint32_t r : {1, 3, 10})
+      suite.cases.push_back(fused_case(suite, group, Behind::kGate, -1, r, bucket_of(r), rng, DType::kF32));
   }
   for (Encoding encoding : {Encoding::kQ4_0, Encoding::kQ8_0}) {
     add(encoding, Behind::kGate, 14000, 256, {10, 24, 40, 56, 64, 100, 140});

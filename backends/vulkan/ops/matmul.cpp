@@ -273,6 +273,21 @@ Choice choose_fragment(const Traits& traits, const Piece& piece, uint32_t rows, 
   return choose_batch(traits, piece, rows, columns, bias, activation, share);
 }
 
+bool takes_lanes(const Traits& traits) { return traits.cpu_kernels && traits.subgroup_size == 8; }
+
+// Rows of a lane: more need more registers than there are, but share more of what x costs.
+Choice choose_lanes(const Piece& piece, uint32_t rows, DType x, bool bias, const GatedActivation* activation,
+                    bool batch_invariant) {
+  const uint32_t cols = batch_invariant ? 4 : std::min(rows, 4u), lane_rows = cols == 1 ? 8 : 2;
+  const uint32_t lane_outputs = activation ? lane_rows / 2 : lane_rows;
+  const uint32_t outputs = static_cast<uint32_t>(piece.num_rows) / (activation ? 2 : 1);
+  return {{"matmul_lanes",
+           8,
+           {layout_constant(piece), lane_rows, cols, static_cast<uint32_t>(x), bias, activation != nullptr,
+            activation ? static_cast<uint32_t>(activation->activation) : 0}},
+          {ceil_div(outputs, 8 * lane_outputs), ceil_div(rows, cols)}};
+}
+
 // `rows` of x against the rows of a piece. The constants' order is each shader's.
 Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, uint32_t out_columns, DType x,
               bool bias, bool batch_invariant) {
@@ -283,11 +298,7 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
     return choose_wide(traits, piece, rows, columns, bias, nullptr, share);
   const uint32_t layout = layout_constant(piece), num_rows = static_cast<uint32_t>(piece.num_rows);
   const uint32_t x_dtype = static_cast<uint32_t>(x);
-  if (traits.cpu_kernels && traits.subgroup_size == 8) {
-    const uint32_t cols = batch_invariant ? 4 : std::min(rows, 4u), lane_rows = cols == 1 ? 4 : 2;
-    return {{"matmul_lanes", 8, {layout, lane_rows, cols, x_dtype, bias}},
-            {ceil_div(num_rows, 8 * lane_rows), ceil_div(rows, cols)}};
-  }
+  if (takes_lanes(traits)) return choose_lanes(piece, rows, x, bias, nullptr, batch_invariant);
   // Matrix units multiply f16: f32 factors keep their precision elsewhere.
   if (traits.tier >= Tier::kMatrix && x == DType::kF16 && piece.encoding != Encoding::kF32 && columns % 64 == 0 &&
       (rows > kVectorRowsMaxBesideMatrix || batch_invariant))
@@ -396,22 +407,27 @@ Status record(Recorder& r, const Matmul& op) {
 
 bool can_fuse(const Recorder& r, const Matmul& matmul, const GatedActivation& activation) {
   const std::vector<Piece>& pieces = r.weights().group(matmul.group);
-  return activation.x == matmul.out && r.desc(activation.out).dtype == DType::kF16 &&
-         r.desc(activation.out).columns % 4 == 0 && r.desc(matmul.x).columns % 32 == 0 && pieces.size() == 1 &&
-         r.weights().bias(matmul.group) < 0 &&
-         (takes_fragment(r.traits(), pieces[0], r.list().rows_of(matmul.x), r.desc(matmul.x).dtype,
-                         r.list().batch_invariant) ||
-          takes_wide(r.traits(), pieces[0], r.list().rows_of(matmul.x), r.desc(matmul.x).columns,
-                     r.desc(activation.out).columns, r.desc(matmul.x).dtype, true, r.list().batch_invariant));
+  const uint32_t rows = r.list().rows_of(matmul.x), columns = r.desc(matmul.x).columns;
+  const TensorDesc &x = r.desc(matmul.x), &out = r.desc(activation.out);
+  if (activation.x != matmul.out || columns % 32 != 0 || pieces.size() != 1 || r.weights().bias(matmul.group) >= 0)
+    return false;
+  if (takes_lanes(r.traits())) return out.dtype == DType::kF32;
+  return out.dtype == DType::kF16 && out.columns % 4 == 0 &&
+         (takes_fragment(r.traits(), pieces[0], rows, x.dtype, r.list().batch_invariant) ||
+          takes_wide(r.traits(), pieces[0], rows, columns, out.columns, x.dtype, true, r.list().batch_invariant));
 }
 
 Status record_fused(Recorder& r, const Matmul& matmul, const GatedActivation& activation) {
   const Piece& piece = r.weights().group(matmul.group)[0];
   const View out = r.tensor(activation.out);
   const uint32_t rows = r.list().rows_of(matmul.x), columns = r.desc(matmul.x).columns;
-  const bool is_few = takes_fragment(r.traits(), piece, rows, r.desc(matmul.x).dtype, r.list().batch_invariant);
-  const Choice choice = is_few ? choose_fragment(r.traits(), piece, rows, columns, false, &activation, 1)
-                               : choose_wide(r.traits(), piece, rows, columns, false, &activation, 1);
+  const DType x = r.desc(matmul.x).dtype;
+  const bool batch_invariant = r.list().batch_invariant;
+  const Choice choice = takes_lanes(r.traits())
+                            ? choose_lanes(piece, rows, x, false, &activation, batch_invariant)
+                        : takes_fragment(r.traits(), piece, rows, x, batch_invariant)
+                            ? choose_fragment(r.traits(), piece, rows, columns, false, &activation, 1)
+                            : choose_wide(r.traits(), piece, rows, columns, false, &activation, 1);
   const uint64_t tiles = choice.shared_bytes > 0 ? uint64_t{choice.groups.x} * choice.groups.y : 0;
   const View products = r.resources().products.part(0, choice.shared_bytes);
   const View arrivals = r.resources().arrivals.part(0, tiles * 4);
