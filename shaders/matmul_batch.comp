@@ -153,13 +153,7 @@ void multiply(Unit units[kStepUnits][kParts][kLaneRows], uint step, uint place) 
   }
 }
 
-uint first_step(uint group) { return num_all_steps * group / gl_NumWorkGroups.x; }
-uint group_of(uint step) { return ((step + 1u) * gl_NumWorkGroups.x - 1u) / num_all_steps; }
-
-// Where a group leaves its sums of a tile that it begins or continues.
-uint products_of(uint group, bool begins) {
-  return ((gl_WorkGroupID.y * gl_NumWorkGroups.x + group) * 2u + uint(begins)) * kTileQuads;
-}
+#include "step_runs.glsl"
 
 // Numbers m to m + 3 of the tile's for column n.
 void write(uint tile, uint n, uint m, vec4 sum, vec4 up) {

@@ -162,13 +162,8 @@ void make(uint tile, uint first, uint end, uint octets) {
   }
 }
 
-uint first_step(uint group) { return num_all_steps * group / gl_NumWorkGroups.x; }
-uint group_of(uint step) { return ((step + 1u) * gl_NumWorkGroups.x - 1u) / num_all_steps; }
+#include "step_runs.glsl"
 
-// Where a group leaves its sums of a tile that it begins or continues.
-uint products_of(uint group, bool begins) {
-  return ((gl_WorkGroupID.y * gl_NumWorkGroups.x + group) * 2u + uint(begins)) * kTileQuads;
-}
 uint part_of(uint p, uint c) { return ((gl_SubgroupID * kParts + p) * kMatrices + c) * kPartQuads; }
 
 // Of a tile with several groups: leaves the sums of `done` steps. Whether this group is the last to; then it has all sums.
