@@ -18,6 +18,9 @@ struct Choice {
   // many of them fill a core; and tiles that all numbers of rows count alike (0: no matrix units)
   uint32_t splits_max = 1, split_bytes = 0, core_groups = 1, invariant_tiles = 0;
   uint64_t shared_bytes = 0;  // matmul_batch, matmul_wide: what their workgroups hand over
+
+  // Words that count arrivals, one for each tile; where one workgroup has all of them, one that nobody reads.
+  uint64_t num_arrivals() const { return shared_bytes > 0 && groups.x == 1 ? 1 : uint64_t{groups.x} * groups.y; }
 };
 
 // Of matmul_matrix: weight rows by rows of x, of a workgroup and of a subgroup; slices and steps ahead.
@@ -234,7 +237,7 @@ bool takes_wide(const Traits& traits, const Piece& piece, uint32_t rows, uint32_
   return fragment.m > 0 && traits.has_int64 && !traits.cpu_kernels && !batch_invariant && x == DType::kF16 && is_light &&
          columns % (fragment.row_lanes * unit) == 0 && outputs % fragment.m == 0 &&
          piece.num_rows >= tile_rows && piece.row_begin % 8 == 0 && out_columns % 8 == 0 && rows % fragment.n == 0 &&
-         rows >= tile_cols && ceil_div(rows, tile_cols) <= traits.num_cores * kArrivalsCore;
+         rows >= tile_cols;
 }
 
 // `share`: of the device, for a piece of a group.
@@ -382,16 +385,15 @@ Status record(Recorder& r, const Matmul& op) {
   uint64_t products_first = 0, arrivals_first = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
     Choice& choice = choices[i];
-    const uint64_t tiles = uint64_t{choice.groups.x} * choice.groups.y;
     uint64_t products_bytes = choice.shared_bytes;
     if (choice.shared_bytes == 0) {
       choice.groups.z = splits;
-      products_bytes = splits > 1 ? tiles * splits * choice.split_bytes : 0;
+      products_bytes = splits > 1 ? choice.num_arrivals() * splits * choice.split_bytes : 0;
     }
     View products, arrivals;
     if (products_bytes > 0) {
       products = r.resources().products.part(products_first, products_bytes);
-      arrivals = r.resources().arrivals.part(arrivals_first, tiles * 4);
+      arrivals = r.resources().arrivals.part(arrivals_first, choice.num_arrivals() * 4);
       products_first += products.bytes;
       arrivals_first += arrivals.bytes;
     }
@@ -428,9 +430,8 @@ Status record_fused(Recorder& r, const Matmul& matmul, const GatedActivation& ac
                         : takes_fragment(r.traits(), piece, rows, x, batch_invariant)
                             ? choose_fragment(r.traits(), piece, rows, columns, false, &activation, 1)
                             : choose_wide(r.traits(), piece, rows, columns, false, &activation, 1);
-  const uint64_t tiles = choice.shared_bytes > 0 ? uint64_t{choice.groups.x} * choice.groups.y : 0;
   const View products = r.resources().products.part(0, choice.shared_bytes);
-  const View arrivals = r.resources().arrivals.part(0, tiles * 4);
+  const View arrivals = r.resources().arrivals.part(0, choice.shared_bytes > 0 ? choice.num_arrivals() * 4 : 0);
   dispatch(r, choice, piece, matmul.x, out, activation.out, products, arrivals, out);
   r.norm_state().end(matmul.x);
   return {};
