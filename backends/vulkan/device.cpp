@@ -221,6 +221,7 @@ Candidate inspect(const Instance& instance, VkPhysicalDevice physical) {
   traits.tier = choose_tier(instance, physical, features, has_matrix, v11, v13, is_intel, &traits);
   traits.has_int64 = features.core.features.shaderInt64;
   traits.cpu_kernels = traits.is_cpu && traits.has_int64 && !gpu_kernels_wanted();
+  if (traits.cpu_kernels) traits.fragment = {};  // none of them fills matrices
   const char* statistics_path = std::getenv("LLMRT_VULKAN_STATISTICS");
   if (statistics_path && extensions.count(VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME) > 0)
     traits.statistics_path = statistics_path;

@@ -177,6 +177,20 @@ TEST_CASE("matmul multiplies the many rows of a prompt by tiles", "[matmul]") {
   run(suite);
 }
 
+// Outputs in eights and whole runs of every field: what a backend may keep in an order of its own, for each of its kernels.
+TEST_CASE("matmul multiplies every encoding at even shapes", "[matmul]") {
+  auto rng = test_rng("matmul even shapes");
+  Suite suite;
+  for (Encoding encoding : all_encodings()) {
+    const WeightGroupId group = suite.add_group({suite.add_weight(encoding, 72, 512, rng)}, false, rng);
+    for (DType dtype : kInputDTypes)
+      for (uint32_t rows : {1u, 6u, 12u, 70u})
+        suite.cases.push_back(matmul_case(suite, group, rows, bucket_of(rows), dtype, rng));
+    suite.cases.push_back(matmul_case(suite, group, 300, bucket_of(300), DType::kF16, rng));
+  }
+  run(suite);
+}
+
 TEST_CASE("matmul multiplies every encoding at odd shapes", "[matmul]") {
   auto rng = test_rng("matmul shapes");
   Suite suite;

@@ -133,7 +133,7 @@ constexpr uint32_t kBatchMatricesMax = 8;  // of rows of x, in a tile of matmul_
 // More than one tile of rows was measured with NVIDIA's driver alone.
 bool takes_fragment(const Traits& traits, const Piece& piece, uint32_t rows, DType x, bool batch_invariant) {
   const uint32_t tiles_max = traits.driver.starts_with("NVIDIA") ? 4 : 1;
-  return !traits.cpu_kernels && rows <= traits.fragment.n * kBatchMatricesMax * tiles_max && !batch_invariant &&
+  return rows <= traits.fragment.n * kBatchMatricesMax * tiles_max && !batch_invariant &&
          x == DType::kF16 && piece.encoding != Encoding::kF32;
 }
 
@@ -234,7 +234,7 @@ bool takes_wide(const Traits& traits, const Piece& piece, uint32_t rows, uint32_
   const uint32_t tile_rows = shape.subgroups * shape.parts * fragment.m, tile_cols = shape.matrices * fragment.n;
   const bool is_light = piece.encoding == Encoding::kF16 || piece.encoding == Encoding::kBF16 ||
                         piece.encoding == Encoding::kQ8_0 || piece.encoding == Encoding::kQ4_0;
-  return fragment.m > 0 && traits.has_int64 && !traits.cpu_kernels && !batch_invariant && x == DType::kF16 && is_light &&
+  return fragment.m > 0 && traits.has_int64 && !batch_invariant && x == DType::kF16 && is_light &&
          columns % (fragment.row_lanes * unit) == 0 && outputs % fragment.m == 0 &&
          piece.num_rows >= tile_rows && piece.row_begin % 8 == 0 && out_columns % 8 == 0 && rows % fragment.n == 0 &&
          rows >= tile_cols;
