@@ -50,32 +50,33 @@ uvec2 two_words(Words from, uint idx) { return unpackUint2x32(Longs(from).l[idx 
 // The words that hold vector v of block b, quants put where quant() looks for them. Of 4 and 5 bits an even vector brings
 // the odd one behind it.
 void load_vector(uint row, uint b, uint v, inout uint q[kVecWordsMax]) {
-  if (kIsFloat || kEncoding == kEncQ8_0) {
+  if (kIsFloat) {
     [[unroll]] for (uint i = 0; i < kVecWords; i += 2) {
       uvec2 words = two_words(weight, row + (b * 4u + v) * kVecWords + i);
-      if (!kIsFloat) words ^= 0x80808080u;  // signed bytes as unsigned ones, 128 too large
       q[i] = words.x;
       q[i + 1] = words.y;
     }
-  } else if (kIs45) {
-    uvec2 words = (v & 1u) == 0u ? two_words(weight, row + b * 4u + v) : uvec2(q[1], 0u);
-    q[0] = words.x;
-    q[1] = words.y;
-  } else if (kEncoding == kEncQ6_K) {
-    uint block = b >> 3, half_idx = b >> 2 & 1u, run = b & 3u;
-    uvec2 low = two_words(weight, row + block * 32u + half_idx * 16u + (run & 1u) * 8u + v * 2u);
-    uvec2 high = two_words(weight, row + columns / 256u * 32u + block * 16u + half_idx * 8u + v * 2u);
-    uvec2 words = (low >> (run >> 1) * 4u & 0x0f0f0f0fu) | (high >> run * 2u & 0x03030303u) << 4;
-    q[0] = words.x;
-    q[1] = words.y;
-  } else {
-    uint block = b >> 3, sub = b & 7u;
-    uvec2 words = two_words(weight, row + block * 32u + (sub >> 1) * 8u + v * 2u) >> (sub & 1u) * 4u & 0x0f0f0f0fu;
-    if (kEncoding == kEncQ5_K)
-      words |= (two_words(weight, row + columns / 256u * 32u + block * 8u + v * 2u) >> sub & 0x01010101u) << 4;
-    q[0] = words.x;
-    q[1] = words.y;
+    return;
   }
+  uvec2 words;
+  uint block = b >> 3, high_plane = row + columns / 256u * 32u;
+  if (kEncoding == kEncQ8_0) {
+    words = two_words(weight, row + (b * 4u + v) * 2u) ^ 0x80808080u;  // signed bytes as unsigned ones, 128 too large
+  } else if (kIs45) {
+    words = (v & 1u) == 0u ? two_words(weight, row + b * 4u + v) : uvec2(q[1], 0u);
+  } else if (kEncoding == kEncQ6_K) {
+    uint half_idx = b >> 2 & 1u, run = b & 3u;
+    uvec2 low = two_words(weight, row + block * 32u + half_idx * 16u + (run & 1u) * 8u + v * 2u);
+    uvec2 high = two_words(weight, high_plane + block * 16u + half_idx * 8u + v * 2u);
+    words = (low >> (run >> 1) * 4u & 0x0f0f0f0fu) | (high >> run * 2u & 0x03030303u) << 4;
+  } else {
+    uint sub = b & 7u;
+    words = two_words(weight, row + block * 32u + (sub >> 1) * 8u + v * 2u) >> (sub & 1u) * 4u & 0x0f0f0f0fu;
+    if (kEncoding == kEncQ5_K)
+      words |= (two_words(weight, high_plane + block * 8u + v * 2u) >> sub & 0x01010101u) << 4;
+  }
+  q[0] = words.x;
+  q[1] = words.y;
 }
 
 // Number n of a vector, 2^place(n) times too large.

@@ -75,7 +75,8 @@ bool can_weave(const WeightTable& table, WeightId id) {
     if (field.run == 0 || num_blocks * field.bytes % field.run != 0) return false;
   for (const WeightGroup& group : table.groups)
     for (const RowSegment& segment : group.segments)
-      if (segment.tensor == id && (segment.row_begin % kWovenRows != 0 || segment.num_rows % kWovenRows != 0)) return false;
+      if (segment.tensor == id && (segment.row_begin % kWovenRows != 0 || segment.num_rows % kWovenRows != 0))
+        return false;
   return tensor.rows % kWovenRows == 0 &&
          row_words(tensor.encoding, tensor.columns) * 4ull * kWovenRows <= Transfer::kJobBytesMax;
 }
@@ -119,8 +120,8 @@ void append(std::vector<Piece>* pieces, Encoding encoding, bool woven, uint64_t 
             const View& view) {
   if (!pieces->empty()) {
     Piece& last = pieces->back();
-    if (last.encoding == encoding && last.woven == woven && last.row_begin + last.num_rows == row_begin && last.view.buffer == view.buffer &&
-        last.view.offset + last.view.bytes == view.offset) {
+    if (last.encoding == encoding && last.woven == woven && last.row_begin + last.num_rows == row_begin &&
+        last.view.buffer == view.buffer && last.view.offset + last.view.bytes == view.offset) {
       last.num_rows += num_rows;
       last.view.bytes += view.bytes;
       return;
@@ -216,7 +217,8 @@ Result<Weights> Weights::load(const Device& device, MemoryBook* book, Transfer* 
     const WeightTensor& tensor = table.tensors[runs[i].tensor];
     const uint64_t stride = row_words(tensor.encoding, tensor.columns) * 4ull;
     const bool weaves = woven[runs[i].tensor];
-    const uint64_t rows_step = weaves ? kWovenRows : 1, rows_job = rows_of_bytes(Transfer::kJobBytesMax, tensor, rows_step);
+    const uint64_t rows_step = weaves ? kWovenRows : 1;
+    const uint64_t rows_job = rows_of_bytes(Transfer::kJobBytesMax, tensor, rows_step);
     for (uint64_t row = 0; row < runs[i].num_rows; row += rows_job) {
       const uint64_t num_rows = std::min(rows_job, runs[i].num_rows - row);
       const uint64_t first = runs[i].row_begin + row;
@@ -232,11 +234,11 @@ Result<Weights> Weights::load(const Device& device, MemoryBook* book, Transfer* 
                           source = made.data();
                         }
                         for (uint64_t r = 0; r < num_rows; r += rows_step) {
-                          const std::byte* row = source + r * tensor.bytes_row();
+                          const std::byte* from = source + r * tensor.bytes_row();
                           if (weaves)
-                            weave_rows(tensor.encoding, tensor.columns, row, tensor.bytes_row(), target + r * stride);
+                            weave_rows(tensor.encoding, tensor.columns, from, tensor.bytes_row(), target + r * stride);
                           else
-                            arrange_row(tensor.encoding, tensor.columns, row, target + r * stride);
+                            arrange_row(tensor.encoding, tensor.columns, from, target + r * stride);
                         }
                       }});
     }

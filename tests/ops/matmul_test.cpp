@@ -41,8 +41,7 @@ Case fused_case(const Suite& suite, WeightGroupId group_id, Behind behind, Weigh
   Step step;
   step.add_row(0, 0, rows);
   step.set_bucket(bucket);
-  const TensorId x =
-      step.input(Rows::kTokens, "x", k, dtype, random_normal(rng, size_t{rows} * k, 1, dtype));
+  const TensorId x = step.input(Rows::kTokens, "x", k, dtype, random_normal(rng, size_t{rows} * k, 1, dtype));
   const TensorId product = step.forward.add_tensor({"product", Rows::kTokens, n, DType::kF32});
   step.forward.ops = {Matmul{x, group_id, product}};
   if (behind == Behind::kGate) {
@@ -169,15 +168,16 @@ TEST_CASE("matmul multiplies the many rows of a prompt by tiles", "[matmul]") {
     suite.cases.push_back(fused_case(suite, add(544, 512, false), Behind::kGate, norm, 261, 264, rng));
     suite.cases.push_back(fused_case(suite, add(544, 512, false), Behind::kNorm, norm, 320, 320, rng));
   }
-  const WeightGroupId mixed = suite.add_group({suite.add_weight(Encoding::kQ4_0, 512, 512, rng),
-                                               suite.add_weight(Encoding::kQ8_0, 256, 512, rng),
-                                               suite.add_weight(Encoding::kF16, 256, 512, rng)},
-                                              false, rng);
+  const WeightGroupId mixed = suite.add_group(
+      {suite.add_weight(Encoding::kQ4_0, 512, 512, rng), suite.add_weight(Encoding::kQ8_0, 256, 512, rng),
+       suite.add_weight(Encoding::kF16, 256, 512, rng)},
+      false, rng);
   suite.cases.push_back(matmul_case(suite, mixed, 310, 320, DType::kF16, rng));
   run(suite);
 }
 
-// Outputs in eights and whole runs of every field: what a backend may keep in an order of its own, for each of its kernels.
+// Outputs in eights and whole runs of every field: what a backend may keep in an order of its own, for each of its
+// kernels.
 TEST_CASE("matmul multiplies every encoding at even shapes", "[matmul]") {
   auto rng = test_rng("matmul even shapes");
   Suite suite;

@@ -76,8 +76,8 @@ Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, ui
   const uint32_t subgroups = tile.rows / tile.part_rows * (tile.cols / tile.part_cols) * tile.slices;
   return {{"matmul_matrix",
            subgroups * traits.subgroup_size,
-           {layout_constant(piece), bias, tile.rows, tile.cols, tile.part_rows, tile.part_cols,
-            tile.slices, traits.matrix_m, traits.matrix_n, traits.matrix_k, tile.ahead}},
+           {layout_constant(piece), bias, tile.rows, tile.cols, tile.part_rows, tile.part_cols, tile.slices,
+            traits.matrix_m, traits.matrix_n, traits.matrix_k, tile.ahead}},
           {ceil_div(rows, tile.cols), ceil_div(static_cast<uint32_t>(piece.num_rows), tile.rows)},
           columns / (64 * tile.slices),
           tile.rows * tile.cols * 4,
@@ -133,8 +133,8 @@ constexpr uint32_t kBatchMatricesMax = 8;  // of rows of x, in a tile of matmul_
 // More than one tile of rows was measured with NVIDIA's driver alone.
 bool takes_fragment(const Traits& traits, const Piece& piece, uint32_t rows, DType x, bool batch_invariant) {
   const uint32_t tiles_max = traits.driver.starts_with("NVIDIA") ? 4 : 1;
-  return rows <= traits.fragment.n * kBatchMatricesMax * tiles_max && !batch_invariant &&
-         x == DType::kF16 && piece.encoding != Encoding::kF32;
+  return rows <= traits.fragment.n * kBatchMatricesMax * tiles_max && !batch_invariant && x == DType::kF16 &&
+         piece.encoding != Encoding::kF32;
 }
 
 uint32_t unit_columns(Encoding encoding) {  // twin: shaders/dequant.glsl kUnitVecs
@@ -214,30 +214,30 @@ Choice choose_batch(const Traits& traits, const Piece& piece, uint32_t rows, uin
   return choice;
 }
 
-// Of matmul_wide: subgroups of a group, matrices of weight rows and of rows of x of each. A subgroup's sums take half of
-// its registers. A processor's compiler takes minutes over more.
+// Of matmul_wide: subgroups of a group, matrices of weight rows and of rows of x of each, and the tile that they make.
+// A subgroup's sums take half of its registers. A processor's compiler takes minutes over more.
 struct WideShape {
-  uint32_t subgroups, parts, matrices;
+  uint32_t subgroups, parts, matrices, tile_rows, tile_cols;
 };
 WideShape wide_shape(const Traits& traits) {
-  return traits.is_cpu ? WideShape{2, 2, 2} : WideShape{4, 4, 8};
+  const uint32_t subgroups = traits.is_cpu ? 2 : 4, parts = subgroups, matrices = traits.is_cpu ? 2 : 8;
+  return {subgroups, parts, matrices, subgroups * parts * traits.fragment.m, matrices * traits.fragment.n};
 }
 constexpr uint32_t kWideCoreGroups = 2;
 
 // More rows than takes_fragment. Tiles must be whole somewhere in the weight and in x, and matrices lie on 16 bytes of
 // what is written. Encodings with more to decode spill registers, and matmul_matrix is faster.
-bool takes_wide(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, uint32_t out_columns, DType x,
-                bool activates, bool batch_invariant) {
+bool takes_wide(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, uint32_t out_columns,
+                DType x, bool activates, bool batch_invariant) {
   const Fragment& fragment = traits.fragment;
   const WideShape shape = wide_shape(traits);
-  const uint32_t unit = unit_columns(piece.encoding), outputs = static_cast<uint32_t>(piece.num_rows) / (activates ? 2 : 1);
-  const uint32_t tile_rows = shape.subgroups * shape.parts * fragment.m, tile_cols = shape.matrices * fragment.n;
+  const uint32_t outputs = static_cast<uint32_t>(piece.num_rows) / (activates ? 2 : 1);
   const bool is_light = piece.encoding == Encoding::kF16 || piece.encoding == Encoding::kBF16 ||
                         piece.encoding == Encoding::kQ8_0 || piece.encoding == Encoding::kQ4_0;
   return fragment.m > 0 && traits.has_int64 && !batch_invariant && x == DType::kF16 && is_light &&
-         columns % (fragment.row_lanes * unit) == 0 && outputs % fragment.m == 0 &&
-         piece.num_rows >= tile_rows && piece.row_begin % 8 == 0 && out_columns % 8 == 0 && rows % fragment.n == 0 &&
-         rows >= tile_cols;
+         columns % (fragment.row_lanes * unit_columns(piece.encoding)) == 0 && outputs % fragment.m == 0 &&
+         piece.num_rows >= shape.tile_rows && piece.row_begin % 8 == 0 && out_columns % 8 == 0 &&
+         rows % fragment.n == 0 && rows >= shape.tile_cols;
 }
 
 // `share`: of the device, for a piece of a group.
@@ -245,9 +245,9 @@ Choice choose_wide(const Traits& traits, const Piece& piece, uint32_t rows, uint
                    const GatedActivation* activation, double share) {
   const Fragment& fragment = traits.fragment;
   const WideShape shape = wide_shape(traits);
-  const uint32_t tile_rows = shape.subgroups * shape.parts * fragment.m, tile_cols = shape.matrices * fragment.n;
-  const uint32_t row_tiles = ceil_div(static_cast<uint32_t>(piece.num_rows), tile_rows), col_tiles = ceil_div(rows, tile_cols);
-  const uint64_t group_bytes = 2ull * tile_rows * tile_cols * 4 * col_tiles;
+  const uint32_t row_tiles = ceil_div(static_cast<uint32_t>(piece.num_rows), shape.tile_rows);
+  const uint32_t col_tiles = ceil_div(rows, shape.tile_cols);
+  const uint64_t group_bytes = 2ull * shape.tile_rows * shape.tile_cols * 4 * col_tiles;
   const uint64_t room = std::min<uint64_t>(traits.num_cores * kWideCoreGroups / col_tiles,
                                            uint64_t{traits.num_cores} * kSplitBytesCore / group_bytes);
   const uint32_t groups_max = std::max(1u, static_cast<uint32_t>(share * static_cast<double>(room)));
@@ -261,10 +261,9 @@ Choice choose_wide(const Traits& traits, const Piece& piece, uint32_t rows, uint
   groups = std::min(groups, row_tiles * (columns / (fragment.row_lanes * unit_columns(piece.encoding))));
   Choice choice{{"matmul_wide",
                  shape.subgroups * traits.subgroup_size,
-                 {layout_constant(piece), bias, shape.subgroups, fragment.m, fragment.n, fragment.k,
-                  fragment.row_lanes, activation != nullptr,
-                  activation ? static_cast<uint32_t>(activation->activation) : 0, shape.parts, shape.matrices, columns,
-                  row_words(piece.encoding, columns) * 4}},
+                 {layout_constant(piece), bias, shape.subgroups, fragment.m, fragment.n, fragment.k, fragment.row_lanes,
+                  activation != nullptr, activation ? static_cast<uint32_t>(activation->activation) : 0, shape.parts,
+                  shape.matrices, columns, row_words(piece.encoding, columns) * 4}},
                 {groups, col_tiles}};
   choice.shared_bytes = groups > 1 ? groups * group_bytes : 16;
   return choice;
@@ -276,7 +275,9 @@ Choice choose_fragment(const Traits& traits, const Piece& piece, uint32_t rows, 
   return choose_batch(traits, piece, rows, columns, bias, activation, share);
 }
 
-bool takes_lanes(const Traits& traits) { return traits.cpu_kernels && traits.subgroup_size == 8; }
+bool takes_lanes(const Traits& traits) {
+  return traits.cpu_kernels && traits.subgroup_size == 8;
+}
 
 // Rows of a lane: more need more registers than there are, but share more of what x costs.
 Choice choose_lanes(const Piece& piece, uint32_t rows, DType x, bool bias, const GatedActivation* activation,
@@ -425,8 +426,7 @@ Status record_fused(Recorder& r, const Matmul& matmul, const GatedActivation& ac
   const uint32_t rows = r.list().rows_of(matmul.x), columns = r.desc(matmul.x).columns;
   const DType x = r.desc(matmul.x).dtype;
   const bool batch_invariant = r.list().batch_invariant;
-  const Choice choice = takes_lanes(r.traits())
-                            ? choose_lanes(piece, rows, x, false, &activation, batch_invariant)
+  const Choice choice = takes_lanes(r.traits()) ? choose_lanes(piece, rows, x, false, &activation, batch_invariant)
                         : takes_fragment(r.traits(), piece, rows, x, batch_invariant)
                             ? choose_fragment(r.traits(), piece, rows, columns, false, &activation, 1)
                             : choose_wide(r.traits(), piece, rows, columns, false, &activation, 1);
