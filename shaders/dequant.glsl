@@ -11,6 +11,7 @@ const bool kIsFloat = kEncoding <= kEncBF16;
 const bool kIsK = kEncoding >= kEncQ4_K;
 const bool kIs5 = kEncoding == kEncQ5_0 || kEncoding == kEncQ5_1;
 const bool kIs45 = kEncoding >= kEncQ4_0 && kEncoding <= kEncQ5_1;
+const bool kHasUpper = kIs5 || kEncoding == kEncQ5_K || kEncoding == kEncQ6_K;
 const bool kHasMin = kEncoding == kEncQ4_1 || kEncoding == kEncQ5_1;
 const uint kUnitVecs = kEncoding == kEncF32 ? 1 : kIsFloat ? 2 : kEncoding == kEncQ8_0 ? 4 : 8;
 const uint kUnitsMaxVecs = 8;
@@ -40,12 +41,12 @@ float half_of(uint word, uint idx) {
   return (idx & 1u) == 0u ? pair.x : pair.y;
 }
 float half_at(Words w, uint first_word, uint idx) { return half_of(w.w[first_word + (idx >> 1)], idx); }
-// The 6-bit scale and min of sub-block j of q4_k and q5_k.
-vec2 k_scale_min(uvec4 header, uint j) {
-  uint s = (j & 3u) * 8u;
-  if (j < 4u) return vec2(header.y >> s & 63u, header.z >> s & 63u);
-  return vec2((header.w >> s & 15u) | (header.y >> (s + 6u) & 3u) << 4,
-              (header.w >> (s + 4u) & 15u) | (header.z >> (s + 6u) & 3u) << 4);
+// The 6-bit scales (.xy) and mins (.zw) of sub-blocks 2 * chunk and 2 * chunk + 1 of q4_k and q5_k.
+vec4 k_scales_mins(uvec4 header, uint chunk) {
+  uvec3 h = header.yzw >> (chunk & 1u) * 16u;
+  uint s = chunk < 2u ? h.x & 0x3f3fu : h.z & 0x0f0fu | h.x >> 2 & 0x3030u;
+  uint m = chunk < 2u ? h.y & 0x3f3fu : h.z >> 4 & 0x0f0fu | h.y >> 2 & 0x3030u;
+  return vec4(s & 63u, s >> 8, m & 63u, m >> 8);
 }
 
 // What a unit is made from, as it lies in memory: loads can be under way long before their numbers are wanted.
@@ -67,43 +68,55 @@ uint woven_at(uint in_eight, uint plane, uint i, uint run) {
 layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer RowWord { uint w; };
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer RowQuad { uvec4 q; };
 #define ROW uint64_t row, uint in_eight
+#define ROW_PARTS row, in_eight
 #define ROW_WORD(plane, i, run) RowWord(row + uint64_t(kWoven ? woven_at(in_eight, plane, i, run) : (plane) + (i)) * 4).w
 #define ROW_QUAD(plane, i, run) RowQuad(row + uint64_t(kWoven ? woven_at(in_eight, plane, i, run) : (plane) + (i)) * 16).q
 #else
 #define ROW Words w, uint row
+#define ROW_PARTS w, row
 #define ROW_WORD(plane, i, run) \
   w.w[kWoven ? (row & ~7u) + woven_at(row & 7u, plane, i, run) : row + (plane) + (i)]
 #define ROW_QUAD(plane, i, run) \
   Quads(w).q[kWoven ? (row >> 3) * 2u + woven_at(row & 7u, plane, i, run) : (row >> 2) + (plane) + (i)]
 #endif
+uint num_blocks(uint columns) { return columns / (kIsK ? 256u : 32u); }
+// Where the planes of upper bits and of scales begin, for each block: in what they are loaded by, quads or words.
+const uint kUpperAt = kIsK ? 8 : 4;
+const uint kScalesAt = kEncoding == kEncQ6_K                            ? 48
+                       : kEncoding == kEncQ5_K                          ? 10
+                       : kEncoding == kEncQ4_K || kEncoding == kEncQ8_0 ? 8
+                       : kIs5                                           ? 5
+                                                                        : 4;
+
+// Bits beyond the fourth.
+uvec4 fetch_upper(ROW, uint columns, uint unit) {
+  uint plane = num_blocks(columns) * kUpperAt, block = unit >> 3, side = unit & 1u;
+  if (kIs5) return uvec4(ROW_WORD(plane, unit, 4u), 0u, 0u, 0u);
+  if (kEncoding == kEncQ6_K) return ROW_QUAD(plane, block * 4u + (unit >> 2 & 1u) * 2u + side, 4u);
+  if (kEncoding == kEncQ5_K) return ROW_QUAD(plane, block * 2u + side, 2u);
+  return uvec4(0u);
+}
+// What scales are made from, of q6_k without the block's own.
+uvec4 fetch_scales(ROW, uint columns, uint unit) {
+  uint plane = num_blocks(columns) * kScalesAt;
+  if (kEncoding == kEncQ8_0) return uvec4(ROW_WORD(plane, unit >> 2, 1u), 0u, 0u, 0u);
+  if (kHasMin) return uvec4(ROW_WORD(plane, unit, 4u), 0u, 0u, 0u);
+  if (kIs45) return uvec4(ROW_WORD(plane, unit >> 1, 2u), 0u, 0u, 0u);
+  if (kEncoding == kEncQ6_K) {
+    uint first = (unit >> 3) * 4u + (unit >> 2 & 1u) * 2u;
+    return uvec4(ROW_WORD(plane, first, 4u), ROW_WORD(plane, first + 1u, 4u), 0u, 0u);
+  }
+  return kIsK ? ROW_QUAD(plane, unit >> 3, 1u) : uvec4(0u);
+}
+uint fetch_block_scale(ROW, uint columns, uint unit) {
+  return kEncoding == kEncQ6_K ? ROW_WORD(num_blocks(columns) * 52u, unit >> 4, 1u) : 0u;
+}
 Unit fetch_unit(ROW, uint columns, uint unit) {
   Unit u;
   u.quants = ROW_QUAD(0u, unit, 4u);
-  if (kEncoding == kEncQ8_0) u.scales.x = ROW_WORD(columns / 4u, unit >> 2, 1u);
-  if (kIs45) {
-    uint blocks = columns / 32u, plane = blocks * 4u;
-    if (kIs5) {
-      u.upper.x = ROW_WORD(plane, unit, 4u);
-      plane += blocks;
-    }
-    u.scales.x = kHasMin ? ROW_WORD(plane, unit, 4u) : ROW_WORD(plane, unit >> 1, 2u);
-  }
-  if (!kIsK) return u;
-  uint blocks = columns / 256u, block = unit >> 3, chunk = unit >> 1 & 3u, side = unit & 1u;
-  if (kEncoding == kEncQ6_K) {
-    u.upper = ROW_QUAD(blocks * 8u, block * 4u + (chunk >> 1) * 2u + side, 4u);
-    uint scales = block * 4u + (chunk >> 1) * 2u;
-    u.scales.x = ROW_WORD(blocks * 48u, scales, 4u);
-    u.scales.y = ROW_WORD(blocks * 48u, scales + 1u, 4u);
-    u.scales.z = ROW_WORD(blocks * 52u, block >> 1, 1u);
-    return u;
-  }
-  uint plane = blocks * 8u;
-  if (kEncoding == kEncQ5_K) {
-    u.upper = ROW_QUAD(plane, block * 2u + side, 2u);
-    plane += blocks * 2u;
-  }
-  u.scales = ROW_QUAD(plane, block, 1u);
+  u.upper = fetch_upper(ROW_PARTS, columns, unit);
+  u.scales = fetch_scales(ROW_PARTS, columns, unit);
+  if (kEncoding == kEncQ6_K) u.scales.z = fetch_block_scale(ROW_PARTS, columns, unit);
   return u;
 }
 
@@ -138,7 +151,8 @@ vec2 unit_scale(Unit u, uint unit, uint i) {
     int scale = bitfieldExtract(int(u.scales[part]), int((chunk & 1u) * 2u + side) * 8, 8);
     return half_of(u.scales.z, block) * float(scale) * vec2(1.0, -32.0);
   }
-  return k_scale_min(u.scales, 2u * chunk + part) * unpackHalf2x16(u.scales.x) * vec2(1.0, -1.0);
+  vec4 all = k_scales_mins(u.scales, chunk);
+  return (part == 0u ? all.xz : all.yw) * unpackHalf2x16(u.scales.x) * vec2(1.0, -1.0);
 }
 
 // vec4 `i` of a unit's numbers.

@@ -11,6 +11,24 @@ uint f16_1024 = 0x64006400u;
 
 f16vec2 pair(uint word, uint mask) { return unpackFloat2x16(word & mask ^ f16_1024); }
 
+// Pairs of vec4 `i` of a unit's quants as they come: 1024 + quant, of high nibbles 16 times (64 + quant). Quants of q8_0 are
+// then not below 0.
+const bool kIsNibbles = kEncoding == kEncQ4_0 || kEncoding == kEncQ4_1 || kEncoding == kEncQ4_K;
+const float kRawZero = kEncoding == kEncQ8_0 ? 128.0 : 0.0;
+void raw_pairs(Unit u, uint unit, uint i, out f16vec2 pairs[2]) {
+  uint bytes = u.quants[i & 3u], side = i >> 2, mask = 0x00ff00ffu;
+  if (kIsNibbles)
+    mask = side == 0u ? 0x000f000fu : 0x00f000f0u;
+  else if (kEncoding == kEncQ8_0)
+    bytes ^= 0x80808080u;
+  else
+    bytes = bytes >> 4u * side & 0x0f0f0f0fu;
+  if (kIs5) bytes |= fifth_bits(u.upper.x >> 4u * i);
+  if (kEncoding == kEncQ5_K) bytes |= (u.upper[i & 3u] >> (2u * (unit >> 1 & 3u) + side) & 0x01010101u) << 4;
+  if (kEncoding == kEncQ6_K) bytes |= (u.upper[i & 3u] >> (2u * (unit >> 1 & 1u) + 4u * side) & 0x03030303u) << 4;
+  [[unroll]] for (uint j = 0; j < 2; ++j) pairs[j] = pair(bytes >> 8 * j, mask);
+}
+
 // What a unit's quants of up to 6 bits become numbers by, two sub-blocks: of low and of high nibbles. Number = (quant - zero)
 // * factor * scale - minimum.
 struct Scaling {
@@ -35,10 +53,10 @@ Scaling scaling_of(Unit u, uint unit) {
     int at = int((chunk & 1u) * 2u + side) * 8;
     s.factors = f16vec2(bitfieldExtract(int(u.scales.x), at, 8), bitfieldExtract(int(u.scales.y), at, 8));
   } else {
-    vec2 a = k_scale_min(u.scales, 2u * chunk), b = k_scale_min(u.scales, 2u * chunk + 1u);
+    vec4 all = k_scales_mins(u.scales, chunk);
     s.scale = unpackFloat2x16(u.scales.x).x;
-    s.factors = f16vec2(a.x, b.x);
-    vec2 exact = vec2(a.y, b.y) * unpackHalf2x16(u.scales.x).y;
+    s.factors = f16vec2(all.xy);
+    vec2 exact = all.zw * unpackHalf2x16(u.scales.x).y;
     s.minimum = f16vec2(exact);
     s.minimum_rest = f16vec2(exact - vec2(s.minimum));
   }
@@ -59,26 +77,16 @@ void expand_vec4(Unit u, uint unit, uint i, uint sub_block, Scaling s, out f16ve
     pairs[1] = f16vec2(w.zw);
     return;
   }
+  raw_pairs(u, unit, i, pairs);
   if (kEncoding == kEncQ8_0) {
     f16vec2 scales = unpackFloat2x16(u.scales.x);
     float16_t scale = (unit >> 1 & 1u) == 0u ? scales.x : scales.y;
-    uint q = u.quants[i & 3u] ^ 0x80808080u;
-    pairs[0] = (pair(q, 0x00ff00ffu) - float16_t(1152.0)) * scale;
-    pairs[1] = (pair(q >> 8, 0x00ff00ffu) - float16_t(1152.0)) * scale;
+    [[unroll]] for (uint j = 0; j < 2; ++j) pairs[j] = (pairs[j] - float16_t(1024.0 + kRawZero)) * scale;
     return;
   }
-  uint q = u.quants[i & 3u], side = i >> 2;
-  if (kEncoding == kEncQ4_0 || kEncoding == kEncQ4_1 || kEncoding == kEncQ4_K) {
-    [[unroll]] for (uint j = 0; j < 2; ++j)
-      pairs[j] = side == 0u ? pair(q >> 8 * j, 0x000f000fu) - (float16_t(1024.0) + s.zero)
-                            : pair(q >> 8 * j, 0x00f000f0u) * float16_t(0.0625) - (float16_t(64.0) + s.zero);
-  } else {
-    uint bytes = q >> 4u * side & 0x0f0f0f0fu;
-    if (kIs5) bytes |= fifth_bits(u.upper.x >> 4u * i);
-    if (kEncoding == kEncQ5_K) bytes |= (u.upper[i & 3u] >> (2u * (unit >> 1 & 3u) + side) & 0x01010101u) << 4;
-    if (kEncoding == kEncQ6_K) bytes |= (u.upper[i & 3u] >> (2u * (unit >> 1 & 1u) + 4u * side) & 0x03030303u) << 4;
-    [[unroll]] for (uint j = 0; j < 2; ++j) pairs[j] = pair(bytes >> 8 * j, 0x00ff00ffu) - (float16_t(1024.0) + s.zero);
-  }
+  [[unroll]] for (uint j = 0; j < 2; ++j)
+    pairs[j] = kIsNibbles && i >= 4 ? pairs[j] * float16_t(0.0625) - (float16_t(64.0) + s.zero)
+                                    : pairs[j] - (float16_t(1024.0) + s.zero);
   [[unroll]] for (uint j = 0; j < 2; ++j) {
     if (kIsK) pairs[j] *= s.factors[sub_block];
     pairs[j] *= s.scale;

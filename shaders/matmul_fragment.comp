@@ -3,10 +3,7 @@
 // elements (kRowLanes): kRowLanes lanes share a row of W, a column of x and what a step takes of them; which columns a
 // product multiplies is free as long as both factors agree. A group owns one matrix of weight rows, and its subgroups take
 // turns at steps of kRowLanes units; their sums meet in shared memory and are added in order. Weights are rounded to
-// f16, sums in f32. With kActivate half of a matrix are rows of gate, half the same rows of up, and out is
-// activation(gate) * up in f16. With kRope the rows are heads of q, k and v, and a matrix holds both numbers of its
-// pairs: q goes to out and k to the pool turned, v to the pool as it is. With kLeavesNorm what would be out is added to
-// the residual, and the norm of that is left for the matmul behind it to end (kNormEps).
+// f16, sums in f32. matmul_ends.glsl says what becomes of them.
 #version 460
 #pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
@@ -17,8 +14,8 @@
 #include "types.glsl"
 #include "dequant.glsl"
 #include "halves.glsl"
-#include "activation.glsl"
 #include "rope.glsl"
+#include "activation.glsl"
 
 layout(constant_id = 11) const bool kBias = false;
 layout(constant_id = 12) const uint kAhead = 1;      // steps whose weights are under way
@@ -35,49 +32,19 @@ layout(constant_id = 22) const uint kPoolDType = kF16;
 layout(constant_id = 23) const bool kLeavesNorm = false;
 layout(constant_id = 24) const uint kNormEps = 0;  // bits of a float; 0: x is whole
 
-layout(push_constant) uniform Push {
-  Words x, weight;  // x: f16
-  Floats bias, result;
-  Words count;
-  uint columns, row_words, num_rows;
-  uint result_first, result_columns, norm_slot;
-  // With kRope. With kLeavesNorm kv_slots is the residual, freqs the norm's weight, data what the next matmul reads.
-  Ints positions, kv_slots;
-  Floats freqs;
-  Words data;
-  uint num_heads, num_kv_heads, head_dim, block_tokens;
-  float magnitude;
-  Floats norms;  // twin: backends/vulkan/recorder.h NormParts
-};
+#include "matmul_ends.glsl"
 
 const uint kRunRows = kSubgroup / kRowLanes;  // rows of a matrix before a lane has its next
 const uint kLaneRows = kM / kRunRows, kLaneCols = kN / kRunRows, kLaneNumbers = kK / kRowLanes;
-const uint kMatrixQuads = kM * kN / 4, kGroupRows = kActivate || kRope != kNoRope ? kM / 2 : kM;
+const uint kMatrixQuads = kM * kN / 4;
 shared vec4 sums[kSubgroups * kMatrixQuads];
-
-// The factor of a norm is known once all groups of the matmul that leaves it are done. Until then the factor of the norm
-// before it, in slot norm_slot of two, stands in for it, and kHeadroom keeps f16 from overflow unless the root mean square
-// grows 65,504-fold in between (4,096 columns, all of it in one).
-const float kHeadroom = 1.0 / 64.0;
-const uint kSquaresFirst = 2 * kN;
-shared float factors[kN];                                 // kNormEps: what sums of a row of x are multiplied by
-shared vec4 residuals[kN * kM / 4], gains[kN * kM / 4];  // kLeavesNorm
+shared float factors[kN];                              // kNormEps
+shared vec4 residuals[kN * kTileQuads], gains[kN * kTileQuads];  // kLeavesNorm
 
 uint num_row_units;
 uint rows[kLaneRows];  // of row_at
 Unit next_units[kAhead][kLaneRows];
 coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator> sum;
-
-// Weight row of row `m` of the group's matrix.
-uint weight_row(uint m) {
-  if (kRope != kNoRope) {
-    uint pairs = head_dim / 2u, first = gl_WorkGroupID.x * kGroupRows, pair = first % pairs;
-    return first / pairs * head_dim +
-           (kRope == kInterleaved ? 2u * pair + m : m / kGroupRows * pairs + pair + m % kGroupRows);
-  }
-  uint outputs = kActivate ? num_rows / 2u : num_rows;
-  return m / kGroupRows * outputs + min(gl_WorkGroupID.x * kGroupRows + m % kGroupRows, outputs - 1u);
-}
 
 uint unit_of(uint step) { return step * kRowLanes + gl_SubgroupInvocationID % kRowLanes; }
 
@@ -113,13 +80,6 @@ void multiply(Unit units[kLaneRows], uint step, uint num_cols) {
   }
 }
 
-// Quad `quad` of the matrix over all subgroups.
-vec4 total(uint quad) {
-  vec4 all = vec4(0.0);
-  [[unroll]] for (uint s = 0; s < kSubgroups; ++s) all += sums[s * kMatrixQuads + quad];
-  return kNormEps > 0 ? all * factors[quad / (kM / 4)] : all;
-}
-
 // The groups' sums of squares make the factor; the first group keeps it for the next norm.
 void end_norm(uint num_cols) {
   const uint quads = columns / kM / 4u;
@@ -135,85 +95,29 @@ void end_norm(uint num_cols) {
   }
 }
 
-// What leave_norm reads, so that it need not wait for it.
+// By one subgroup, so that leave_norm need not wait for it.
 void load_residual(uint num_cols) {
-  for (uint i = gl_SubgroupInvocationID; i < num_cols * (kM / 4); i += kSubgroup) {
-    uint n = i / (kM / 4), quad = gl_WorkGroupID.x * (kM / 4) + i % (kM / 4);
+  for (uint i = gl_SubgroupInvocationID; i < num_cols * kTileQuads; i += kSubgroup) {
+    uint n = i / kTileQuads, quad = gl_WorkGroupID.x * kTileQuads + i % kTileQuads;
     residuals[i] = Vec4s(kv_slots).v[n * result_columns / 4u + quad];
     gains[i] = Vec4s(freqs).v[quad] * (norms.f[norm_slot * kN + n] * kHeadroom);
   }
 }
 
-// Numbers m to m + 3 of the group's for row n of x.
-void leave_norm(uint n, uint m) {
-  uint i = n * (kM / 4) + m / 4u, quad = (n * result_columns + gl_WorkGroupID.x * kM + m) / 4u;
-  vec4 sum = residuals[i] + total(i), y = sum * gains[i];
-  Vec4s(kv_slots).v[quad] = sum;
-  Pairs(data).p[quad] = uvec2(pack16(y.xy, kF16), pack16(y.zw, kF16));
-  float squares = dot(sum, sum);
-  [[unroll]] for (uint d = 1; d < kM / 4; d *= 2) squares += subgroupShuffleXor(squares, d);
-  if (m == 0u) norms.f[kSquaresFirst + n * gl_NumWorkGroups.x + gl_WorkGroupID.x] = squares;
+vec4 sum_of(uint in_group, uint n, uint quad) {
+  vec4 all = vec4(0.0);
+  [[unroll]] for (uint s = 0; s < kSubgroups; ++s) all += sums[s * kMatrixQuads + n * kTileQuads + quad];
+  return all;
 }
-
-// Numbers m to m + 3 of the group's for row n of x.
-void store(uint n, uint m) {
-  uint row = gl_WorkGroupID.x * kGroupRows + m, quad = n * (kM / 4) + m / 4;
-  vec4 all = total(quad);
-  if (kActivate) {
-    if (row >= num_rows / 2u) return;
-    vec4 up = total(quad + kM / 8);
-    [[unroll]] for (uint c = 0; c < 4; ++c) all[c] = activate(kActivation, all[c]) * up[c];
-    Pairs(result).p[(n * result_columns + row) / 4u] = uvec2(pack16(all.xy, kF16), pack16(all.zw, kF16));
-    return;
-  }
-  [[unroll]] for (uint c = 0; c < 4; ++c) {
-    if (row + c >= num_rows) return;
-    result.f[n * result_columns + result_first + row + c] = all[c] + (kBias ? bias.f[result_first + row + c] : 0.0);
-  }
-}
-
-// Pairs m to m + 3 of the group's for row n of x.
-void store_turned(uint n, uint m) {
-  uint pairs = head_dim / 2u, first = result_first / 2u + gl_WorkGroupID.x * kGroupRows + m;
-  uint head = first / pairs, pair = first % pairs, quad = n * (kM / 4);
-  bool halves = kRope == kHalves;
-  uint low_at = halves ? pair : 2u * pair, high_at = halves ? pair + pairs : 2u * pair + 4u;  // in the head
-  vec4 low = total(quad + (halves ? m / 4u : m / 2u)), high = total(quad + (halves ? m / 4u + kM / 8 : m / 2u + 1u));
-  if (kBias) {
-    low += Vec4s(bias).v[(head * head_dim + low_at) / 4u];
-    high += Vec4s(bias).v[(head * head_dim + high_at) / 4u];
-  }
-  if (head < num_heads + num_kv_heads) {
-    vec4 a = halves ? low : vec4(low.xz, high.xz), b = halves ? high : vec4(low.yw, high.yw);
-    uint position = uint(positions.i[n]);
-    vec4 turns = Vec4s(freqs).v[pair / 4u];
-    [[unroll]] for (uint c = 0; c < 4; ++c) {
-      vec2 t = turn(position, turns[c]) * magnitude, x = vec2(a[c], b[c]);
-      a[c] = x.x * t.x - x.y * t.y;
-      b[c] = x.x * t.y + x.y * t.x;
-    }
-    low = halves ? a : vec4(a.x, b.x, a.y, b.y);
-    high = halves ? b : vec4(a.z, b.z, a.w, b.w);
-  }
-  if (head < num_heads) {
-    uint from = n * result_columns + head * head_dim;
-    Vec4s(result).v[(from + low_at) / 4u] = low;
-    Vec4s(result).v[(from + high_at) / 4u] = high;
-    return;
-  }
-  if (kv_slots.i[n] < 0) return;
-  uint kv_slot = uint(kv_slots.i[n]), kv_head = head - num_heads, which = kv_head / num_kv_heads;
-  uint vector = ((kv_slot / block_tokens * 2u + which) * num_kv_heads + kv_head % num_kv_heads) * block_tokens +
-                kv_slot % block_tokens;
-  Pairs(data).p[(vector * head_dim + low_at) / 4u] = uvec2(pack16(low.xy, kPoolDType), pack16(low.zw, kPoolDType));
-  Pairs(data).p[(vector * head_dim + high_at) / 4u] = uvec2(pack16(high.xy, kPoolDType), pack16(high.zw, kPoolDType));
-}
+float factor_of(uint n) { return factors[n]; }
+vec4 residual_of(uint in_group, uint n, uint num_cols, uint quad) { return residuals[n * kTileQuads + quad]; }
+vec4 gain_of(uint in_group, uint n, uint num_cols, uint quad) { return gains[n * kTileQuads + quad]; }
 
 void main() {
   num_row_units = num_units(columns);
   sum = coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator>(0.0);
   [[unroll]] for (uint r = 0; r < kLaneRows; ++r)
-    rows[r] = row_at(weight_row(r * kRunRows + gl_SubgroupInvocationID / kRowLanes), row_words);
+    rows[r] = row_at(weight_row(gl_WorkGroupID.x, r * kRunRows + gl_SubgroupInvocationID / kRowLanes), row_words);
   uint steps = (num_row_units + kRowLanes - 1u) / kRowLanes, step = gl_SubgroupID;
   [[unroll]] for (uint slot = 0; slot < kAhead; ++slot)
     if (step + slot * kSubgroups < steps) fetch(slot, step + slot * kSubgroups);
@@ -238,13 +142,5 @@ void main() {
   }
   coopMatStore(sum, sums, gl_SubgroupID * kMatrixQuads, kM / 4, gl_CooperativeMatrixLayoutColumnMajor);
   barrier();
-  const uint quads = kGroupRows / 4;
-  for (uint i = gl_LocalInvocationIndex; i < quads * num_cols; i += kSubgroups * kSubgroup) {
-    if (kRope != kNoRope)
-      store_turned(i / quads, i % quads * 4u);
-    else if (kLeavesNorm)
-      leave_norm(i / quads, i % quads * 4u);
-    else
-      store(i / quads, i % quads * 4u);
-  }
+  finish(gl_WorkGroupID.x, 1u, gl_NumWorkGroups.x, num_cols);
 }

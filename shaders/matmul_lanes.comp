@@ -110,7 +110,8 @@ vec2 scale_of(uint row, uint b, uint v) {
   }
   uint header = row + blocks_k * (kEncoding == kEncQ5_K ? 40u : 32u) + (b >> 3) * 4u;
   uvec4 words = uvec4(weight.w[header], weight.w[header + 1u], weight.w[header + 2u], weight.w[header + 3u]);
-  return k_scale_min(words, b & 7u) * unpackHalf2x16(words.x) * vec2(1.0, -1.0);
+  vec4 all = k_scales_mins(words, b >> 1 & 3u);
+  return ((b & 1u) == 0u ? all.xz : all.yw) * unpackHalf2x16(words.x) * vec2(1.0, -1.0);
 }
 
 void main() {

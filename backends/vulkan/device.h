@@ -21,9 +21,10 @@ enum class Tier : uint8_t {
 const char* tier_name(Tier tier);
 
 // A matrix shape whose elements lie in lanes as shaders/matmul_fragment.comp expects them: `row_lanes` neighbouring lanes
-// share a row of the first factor and a column of the second. Tried when the backend opens (fragment_probe.h).
+// share a row of the first factor and a column of the second, and a lane has `sum_run` columns beside each other of a row of
+// sums. Tried when the backend opens (fragment_probe.h).
 struct Fragment {
-  uint32_t m = 0, n = 0, k = 0, row_lanes = 0;  // 0: none is known
+  uint32_t m = 0, n = 0, k = 0, row_lanes = 0, sum_run = 0;  // 0: none is known
 };
 
 // What kernels are chosen and specialised by.

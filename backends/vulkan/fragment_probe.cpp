@@ -7,8 +7,10 @@
 #include "core/base/half.h"
 
 namespace llmrt::vulkan {
-bool fragment_fits(const Fragment& shape, std::span<const uint16_t> halves) {
-  if (halves.size() != (shape.m + shape.n) * size_t{shape.k}) return false;
+bool fragment_fits(const Fragment& shape, std::span<const uint16_t> halves, std::span<const float> sums) {
+  if (halves.size() != (shape.m + shape.n) * size_t{shape.k} || sums.size() != shape.m * size_t{shape.n}) return false;
+  for (size_t i = 0; i < sums.size(); ++i)
+    if (sums[i] != static_cast<float>(i)) return false;
   std::vector<bool> seen(shape.k);
   for (uint32_t k = 0; k < shape.k; ++k) {
     const float number = f16_value(halves[k]);  // of k, as the lane with row 0 had it in mind
@@ -24,13 +26,16 @@ bool fragment_fits(const Fragment& shape, std::span<const uint16_t> halves) {
 
 Result<bool> probe_fragment(const Device& device, Pipelines* pipelines, Transfer* transfer, MemoryBook* book) {
   const Fragment& shape = device.traits().fragment;
-  const Kernel kernel{"fragment_probe", device.traits().subgroup_size, {shape.m, shape.n, shape.k, shape.row_lanes}};
+  const Kernel kernel{
+      "fragment_probe", device.traits().subgroup_size, {shape.m, shape.n, shape.k, shape.row_lanes, shape.sum_run}};
   if (Status status = pipelines->compile({&kernel, 1}); !status) return status.error();
   std::vector<uint16_t> halves((shape.m + shape.n) * size_t{shape.k}, 0xffff);
-  const uint64_t bytes = halves.size() * sizeof(uint16_t);
+  std::vector<float> sums(shape.m * size_t{shape.n}, -1.0f);
+  const uint64_t halves_bytes = halves.size() * sizeof(uint16_t), bytes = halves_bytes + sums.size() * sizeof(float);
   auto buffer = Buffer::create(device, book, MemoryKind::kOther, Buffer::Where::kHostRead, bytes);
   if (!buffer) return buffer.error();
-  std::memcpy(buffer->mapped(), halves.data(), bytes);
+  std::memcpy(buffer->mapped(), halves.data(), halves_bytes);
+  std::memcpy(buffer->mapped() + halves_bytes, sums.data(), bytes - halves_bytes);
   Push push;
   push.add(View{buffer->address(), &*buffer, 0, bytes});
   const DeviceApi& api = device.api();
@@ -41,8 +46,9 @@ Result<bool> probe_fragment(const Device& device, Pipelines* pipelines, Transfer
     api.CmdDispatch(commands, 1, 1, 1);
   });
   if (!status) return status.error();
-  std::memcpy(halves.data(), buffer->mapped(), bytes);
-  return fragment_fits(shape, halves);
+  std::memcpy(halves.data(), buffer->mapped(), halves_bytes);
+  std::memcpy(sums.data(), buffer->mapped() + halves_bytes, bytes - halves_bytes);
+  return fragment_fits(shape, halves, sums);
 }
 
 }  // namespace llmrt::vulkan

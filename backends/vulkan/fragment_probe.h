@@ -12,8 +12,8 @@
 
 namespace llmrt::vulkan {
 
-// `halves`: what shaders/fragment_probe.comp writes, f16 [m, k] and [n, k].
-bool fragment_fits(const Fragment& shape, std::span<const uint16_t> halves);
+// What shaders/fragment_probe.comp writes: f16 [m, k] and [n, k], and sums [m, n].
+bool fragment_fits(const Fragment& shape, std::span<const uint16_t> halves, std::span<const float> sums);
 // On the device. Compiles and waits for one small dispatch.
 Result<bool> probe_fragment(const Device& device, Pipelines* pipelines, Transfer* transfer, MemoryBook* book);
 

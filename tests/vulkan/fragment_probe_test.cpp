@@ -11,7 +11,7 @@
 namespace llmrt::vulkan {
 namespace {
 
-constexpr Fragment kShape{16, 8, 16, 4};
+constexpr Fragment kShape{16, 8, 16, 4, 2};
 
 // What the probe writes where number order[k] of a lane's is column k.
 std::vector<uint16_t> written(const std::vector<uint32_t>& order) {
@@ -22,16 +22,22 @@ std::vector<uint16_t> written(const std::vector<uint32_t>& order) {
   return halves;
 }
 
+std::vector<float> written_sums() {
+  std::vector<float> sums(kShape.m * kShape.n);
+  std::iota(sums.begin(), sums.end(), 0.0f);
+  return sums;
+}
+
 TEST_CASE("a fragment fits when its factors agree, whatever the order of k") {
   std::vector<uint32_t> order(kShape.k);
   std::iota(order.begin(), order.end(), 0u);
-  CHECK(fragment_fits(kShape, written(order)));
+  CHECK(fragment_fits(kShape, written(order), written_sums()));
   std::swap(order[3], order[12]);
   std::vector<uint16_t> swapped = written(order);
-  CHECK(fragment_fits(kShape, swapped));
+  CHECK(fragment_fits(kShape, swapped, written_sums()));
 
   std::swap(swapped[kShape.m * kShape.k + 3], swapped[kShape.m * kShape.k + 12]);  // in one row of one factor
-  CHECK_FALSE(fragment_fits(kShape, swapped));
+  CHECK_FALSE(fragment_fits(kShape, swapped, written_sums()));
 }
 
 TEST_CASE("a fragment does not fit when rows change places, a number is missing or nothing was written") {
@@ -39,12 +45,18 @@ TEST_CASE("a fragment does not fit when rows change places, a number is missing 
   std::iota(order.begin(), order.end(), 0u);
   std::vector<uint16_t> halves = written(order);
   for (uint32_t k = 0; k < kShape.k; ++k) std::swap(halves[k], halves[8 * kShape.k + k]);
-  CHECK_FALSE(fragment_fits(kShape, halves));
+  CHECK_FALSE(fragment_fits(kShape, halves, written_sums()));
 
   order[5] = 4;
-  CHECK_FALSE(fragment_fits(kShape, written(order)));
-  CHECK_FALSE(fragment_fits(kShape, std::vector<uint16_t>(halves.size(), 0xffff)));
-  CHECK_FALSE(fragment_fits(kShape, {}));
+  CHECK_FALSE(fragment_fits(kShape, written(order), written_sums()));
+  CHECK_FALSE(fragment_fits(kShape, std::vector<uint16_t>(halves.size(), 0xffff), written_sums()));
+  CHECK_FALSE(fragment_fits(kShape, {}, written_sums()));
+
+  std::iota(order.begin(), order.end(), 0u);
+  std::vector<float> sums = written_sums();
+  std::swap(sums[2], sums[8]);  // column 2 of row 0, column 0 of row 1
+  CHECK_FALSE(fragment_fits(kShape, written(order), sums));
+  CHECK_FALSE(fragment_fits(kShape, written(order), {}));
 }
 
 }  // namespace

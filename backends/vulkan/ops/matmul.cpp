@@ -141,10 +141,55 @@ uint32_t unit_columns(Encoding encoding) {  // twin: shaders/dequant.glsl kUnitV
   return !is_quantized(encoding) ? 8 : encoding == Encoding::kQ8_0 ? 16 : 32;
 }
 
+// Of matmul_row: subgroups of a group, tiles of weight rows, groups, and tiles of one. A processor's compiler takes
+// minutes over more subgroups.
+struct RowShape {
+  uint32_t subgroups, tiles, groups, group_tiles;
+};
+RowShape row_shape(const Traits& traits, const Piece& piece, bool activates) {
+  const uint32_t rows = static_cast<uint32_t>(piece.num_rows), m = traits.fragment.m;
+  const uint32_t tiles = activates ? ceil_div(rows / 2, m / 2) : ceil_div(rows, m);
+  const uint32_t groups = std::clamp(traits.num_cores, 1u, tiles);
+  const uint32_t subgroups = traits.is_cpu ? 4 : piece.encoding == Encoding::kQ8_0 ? 20 : 16;
+  return {subgroups, tiles, groups, ceil_div(tiles, groups)};
+}
+
+// One row of x, in whole turns of units. Each of a group's lanes has at most one quad of what leaves a norm and of what
+// ends it, and x and the sums are in a core's shared memory. Of a group of several pieces each would have a kernel that
+// is new to the core's instruction cache, which costs more than is gained.
+bool takes_row(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool activates,
+               double share) {
+  const Fragment& fragment = traits.fragment;
+  if (rows != 1 || share < 1 || !is_quantized(piece.encoding) || !traits.has_int64 ||
+      fragment.sum_run * fragment.row_lanes != fragment.n)
+    return false;
+  const RowShape shape = row_shape(traits, piece, activates);
+  const uint32_t lanes = shape.subgroups * traits.subgroup_size;
+  const uint32_t shared_bytes = columns * 9 / 4 + 512 + (shape.group_tiles + shape.subgroups) * fragment.m * 4;
+  return columns % (fragment.n * unit_columns(piece.encoding)) == 0 && columns <= 4 * fragment.m * lanes &&
+         shape.group_tiles * fragment.m <= 4 * lanes && shared_bytes <= traits.shared_bytes;
+}
+
+Choice choose_row(const Traits& traits, const Piece& piece, uint32_t columns, bool bias,
+                  const GatedActivation* activation, const Rope* rope, uint32_t pool_dtype) {
+  const Fragment& fragment = traits.fragment;
+  const RowShape shape = row_shape(traits, piece, activation != nullptr);
+  return {
+      {"matmul_row",
+       shape.subgroups * traits.subgroup_size,
+       {layout_constant(piece), bias, columns, shape.subgroups, fragment.m, fragment.n, fragment.k, fragment.row_lanes,
+        shape.tiles, activation != nullptr, activation ? static_cast<uint32_t>(activation->activation) : 0,
+        rope ? rope_constant(*rope) : 0, pool_dtype, shape.groups}},
+      {shape.groups}};
+}
+
 // One matrix of rows of x. Subgroups of a group, the fewer the more groups there are, and steps ahead: the fastest
 // measured on an H200 (docs/performance.md). A processor's compiler takes minutes over many subgroups.
 Choice choose_few(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
-                  const GatedActivation* activation, const Rope* rope = nullptr, uint32_t pool_dtype = 0) {
+                  const GatedActivation* activation, double share, const Rope* rope = nullptr,
+                  uint32_t pool_dtype = 0) {
+  if (takes_row(traits, piece, rows, columns, activation != nullptr, share))
+    return choose_row(traits, piece, columns, bias, activation, rope, pool_dtype);
   const Fragment& shape = traits.fragment;
   const uint32_t layout = layout_constant(piece), num_rows = static_cast<uint32_t>(piece.num_rows);
   const uint32_t groups = activation ? ceil_div(num_rows / 2, shape.m / 2) : ceil_div(num_rows, shape.m);
@@ -271,7 +316,7 @@ Choice choose_wide(const Traits& traits, const Piece& piece, uint32_t rows, uint
 
 Choice choose_fragment(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
                        const GatedActivation* activation, double share) {
-  if (rows <= traits.fragment.n) return choose_few(traits, piece, rows, columns, bias, activation);
+  if (rows <= traits.fragment.n) return choose_few(traits, piece, rows, columns, bias, activation, share);
   return choose_batch(traits, piece, rows, columns, bias, activation, share);
 }
 
@@ -463,7 +508,8 @@ Status record_fused(Recorder& r, const Matmul& matmul, const Rope& rope, const K
   if (!bias) return bias.error();
   bool is_first = true;
   for (const Piece& piece : r.weights().group(matmul.group)) {
-    Choice choice = choose_few(r.traits(), piece, r.list().rows_of(matmul.x), columns, with_bias, nullptr, &rope,
+    const double share = static_cast<double>(piece.num_rows) / r.desc(matmul.out).columns;
+    Choice choice = choose_few(r.traits(), piece, r.list().rows_of(matmul.x), columns, with_bias, nullptr, share, &rope,
                                kv_constant(pool.group.dtype));
     end.add_to(&choice);
     Push push;
@@ -515,7 +561,7 @@ Status record_fused(Recorder& r, const Matmul& matmul, const RmsNorm& norm) {
   if (!weight) return weight.error();
   const NormParts parts = r.norm_parts();
   NormState& state = r.norm_state();
-  Choice choice = choose_few(r.traits(), piece, r.list().rows_of(matmul.x), columns, false, nullptr);
+  Choice choice = choose_few(r.traits(), piece, r.list().rows_of(matmul.x), columns, false, nullptr, 1);
   choice.kernel.constants.push_back(1);
   Push push;
   push.add(x).add(piece.view).to(kPushCount).add(r.live_count(matmul.x)).add(columns);
