@@ -155,12 +155,14 @@ RowShape row_shape(const Traits& traits, const Piece& piece, bool activates) {
 }
 
 // One row of x, in whole turns of units. Each of a group's lanes has at most one quad of what leaves a norm and of what
-// ends it, and x and the sums are in a core's shared memory. Of a group of several pieces each would have a kernel that
-// is new to the core's instruction cache, which costs more than is gained.
-bool takes_row(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool activates,
-               double share) {
+// ends it, and x and the sums are in a core's shared memory. Where a model's layers differ, in K mixes, q, k and v
+// would have kernels of three kinds, and a layer's no longer fit in a core's instruction cache: that costs more than is
+// gained.
+bool takes_row(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool activates, double share,
+               bool turns) {
   const Fragment& fragment = traits.fragment;
-  if (rows != 1 || share < 1 || !is_quantized(piece.encoding) || !traits.has_int64 ||
+  const bool is_mix = share < 1 || (turns && piece.encoding >= Encoding::kQ4_K);
+  if (rows != 1 || is_mix || !is_quantized(piece.encoding) || !traits.has_int64 ||
       fragment.sum_run * fragment.row_lanes != fragment.n)
     return false;
   const RowShape shape = row_shape(traits, piece, activates);
@@ -188,7 +190,7 @@ Choice choose_row(const Traits& traits, const Piece& piece, uint32_t columns, bo
 Choice choose_few(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
                   const GatedActivation* activation, double share, const Rope* rope = nullptr,
                   uint32_t pool_dtype = 0) {
-  if (takes_row(traits, piece, rows, columns, activation != nullptr, share))
+  if (takes_row(traits, piece, rows, columns, activation != nullptr, share, rope != nullptr))
     return choose_row(traits, piece, columns, bias, activation, rope, pool_dtype);
   const Fragment& shape = traits.fragment;
   const uint32_t layout = layout_constant(piece), num_rows = static_cast<uint32_t>(piece.num_rows);
