@@ -32,8 +32,8 @@ const uint kTileQuads = kM / 4, kTileOutputs = kActivate || kRope != kNoRope ? k
 // by; with kLeavesNorm that quad of the residual and of the norm's weight times kHeadroom and the factor of the norm before.
 vec4 sum_of(uint in_group, uint n, uint quad);
 float factor_of(uint n);
-vec4 residual_of(uint in_group, uint n, uint num_cols, uint quad);
-vec4 gain_of(uint in_group, uint n, uint num_cols, uint quad);
+vec4 residual_of(uint in_group, uint n, uint quad);
+vec4 gain_of(uint in_group, uint n, uint quad);
 
 vec4 total(uint in_group, uint n, uint quad) {
   vec4 all = sum_of(in_group, n, quad);
@@ -52,10 +52,10 @@ uint weight_row(uint tile, uint m) {
 }
 
 // Numbers m to m + 3 of a tile for row n of x; `in_group`: which of the group's tiles it is.
-void leave_norm(uint tile, uint in_group, uint num_tiles, uint n, uint num_cols, uint m) {
+void leave_norm(uint tile, uint in_group, uint num_tiles, uint n, uint m) {
   uint quad = (n * result_columns + tile * kM + m) / 4u;
-  vec4 sum = residual_of(in_group, n, num_cols, m / 4u) + total(in_group, n, m / 4u);
-  vec4 y = sum * gain_of(in_group, n, num_cols, m / 4u);
+  vec4 sum = residual_of(in_group, n, m / 4u) + total(in_group, n, m / 4u);
+  vec4 y = sum * gain_of(in_group, n, m / 4u);
   Vec4s(kv_slots).v[quad] = sum;
   Pairs(data).p[quad] = uvec2(pack16(y.xy, kF16), pack16(y.zw, kF16));
   float squares = dot(sum, sum);
@@ -119,7 +119,7 @@ void finish(uint first_tile, uint group_tiles, uint num_tiles, uint num_cols) {
     if (kRope != kNoRope)
       store_turned(tile, in_group, n, m);
     else if (kLeavesNorm)
-      leave_norm(tile, in_group, num_tiles, n, num_cols, m);
+      leave_norm(tile, in_group, num_tiles, n, m);
     else
       store(tile, in_group, n, m);
   }

@@ -38,7 +38,7 @@ const uint kRunRows = kSubgroup / kRowLanes;  // rows of a matrix before a lane 
 const uint kLaneRows = kM / kRunRows, kLaneCols = kN / kRunRows, kLaneNumbers = kK / kRowLanes;
 const uint kMatrixQuads = kM * kN / 4;
 shared vec4 sums[kSubgroups * kMatrixQuads];
-shared float factors[kN];                              // kNormEps
+shared float factors[kN];                                        // kNormEps
 shared vec4 residuals[kN * kTileQuads], gains[kN * kTileQuads];  // kLeavesNorm
 
 uint num_row_units;
@@ -110,8 +110,8 @@ vec4 sum_of(uint in_group, uint n, uint quad) {
   return all;
 }
 float factor_of(uint n) { return factors[n]; }
-vec4 residual_of(uint in_group, uint n, uint num_cols, uint quad) { return residuals[n * kTileQuads + quad]; }
-vec4 gain_of(uint in_group, uint n, uint num_cols, uint quad) { return gains[n * kTileQuads + quad]; }
+vec4 residual_of(uint in_group, uint n, uint quad) { return residuals[n * kTileQuads + quad]; }
+vec4 gain_of(uint in_group, uint n, uint quad) { return gains[n * kTileQuads + quad]; }
 
 void main() {
   num_row_units = num_units(columns);

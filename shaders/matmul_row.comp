@@ -221,8 +221,8 @@ vec4 sum_of(uint in_group, uint n, uint quad) {
 }
 float factor_of(uint n) { return factor; }
 // finish() deals quads out as main() did.
-vec4 residual_of(uint in_group, uint n, uint num_cols, uint quad) { return residual; }
-vec4 gain_of(uint in_group, uint n, uint num_cols, uint quad) { return gain * (former_factor * kHeadroom); }
+vec4 residual_of(uint in_group, uint n, uint quad) { return residual; }
+vec4 gain_of(uint in_group, uint n, uint quad) { return gain * (former_factor * kHeadroom); }
 
 void main() {
   part = gl_SubgroupInvocationID % kRowLanes;
