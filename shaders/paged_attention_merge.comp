@@ -1,5 +1,8 @@
 // Splits of one query token put together by log-sum-exp, in the order of the splits. Grid: x walks the merges, y = head;
 // invocations walk pairs of dimensions. kPromptOnly: the kernel for decode items has merged its own.
+//
+// Places are kept to what there is also where no lane is active: lavapipe (Mesa 26) runs a loop's body once more with all
+// lanes off, and there loads from where all lanes would.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"
@@ -10,20 +13,21 @@ layout(constant_id = 14) const bool kPromptOnly = false;
 void main() {
   uint num_merges = inputs.w[count_words.x], head = gl_WorkGroupID.y;
   for (uint i = gl_WorkGroupID.x; i < num_merges; i += gl_NumWorkGroups.x) {
-    uint at = inputs.w[items_words.x] + i * kMergeWords;
+    uint at = inputs.w[items_words.x] + min(i, max(num_merges, 1u) - 1u) * kMergeWords;
     if (kPromptOnly && inputs.w[at + 3u] == 0u) continue;
-    uint token = inputs.w[at], first = inputs.w[at + 1u], count = inputs.w[at + 2u];
+    uint token = inputs.w[at], first = num_merges > 0u ? inputs.w[at + 1u] : 0u;
+    uint count = num_merges > 0u ? inputs.w[at + 2u] : 0u, last = max(count, 1u) - 1u;
     float largest = kNoScore, total = 0.0;
-    for (uint p = 0; p < count; ++p) largest = max(largest, partials.f[partial_first(first + p, head)]);
+    for (uint p = 0; p < count; ++p) largest = max(largest, partials.f[partial_first(first + min(p, last), head)]);
     for (uint p = 0; p < count; ++p) {
-      uint from = partial_first(first + p, head);
+      uint from = partial_first(first + min(p, last), head);
       total += partials.f[from + 1u] * exp(partials.f[from] - largest);
     }
     float inverse = total > 0.0 ? 1.0 / total : 0.0;
     for (uint pair = gl_LocalInvocationID.x; pair < kHeadDim / 2u; pair += gl_WorkGroupSize.x) {
       vec2 sum = vec2(0.0);
       for (uint p = 0; p < count; ++p) {
-        uint from = partial_first(first + p, head);
+        uint from = partial_first(first + min(p, last), head);
         float weight = exp(partials.f[from] - largest);
         sum += weight * vec2(partials.f[from + 2u + 2u * pair], partials.f[from + 3u + 2u * pair]);
       }
