@@ -67,10 +67,17 @@ find_vulkan_compilers() {
   vulkan_compilers=$prefix
 }
 
-# run_in_prefix <prefix> <program> <argument>...: with the prefix's own loader and libraries.
+# run_in_prefix <prefix> <program> <argument>...: with the prefix's own loader and libraries. A program given by its path is
+# none of the prefix's, and has this system's libraries where the prefix has not.
 run_in_prefix() {
   local prefix=$1 program=$2
   shift 2
   local libraries=$prefix/usr/lib/x86_64-linux-gnu
-  "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" "$prefix/usr/bin/$program" "$@"
+  local search=$libraries
+  if [[ $program == /* ]]; then
+    search+=:/usr/lib/x86_64-linux-gnu
+  else
+    program=$prefix/usr/bin/$program
+  fi
+  "$libraries/ld-linux-x86-64.so.2" --library-path "$search" "$program" "$@"
 }
