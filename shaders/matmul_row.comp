@@ -28,7 +28,7 @@ layout(constant_id = 14) const uint kM = 16;          // the device's shape: wei
 layout(constant_id = 15) const uint kN = 8;           // units
 layout(constant_id = 16) const uint kK = 16;          // columns
 layout(constant_id = 17) const uint kRowLanes = 4;    // these share a row of weights, and a row of sums
-layout(constant_id = 18) const uint kAllTiles = 1;  // of the weight
+layout(constant_id = 18) const uint kAllTiles = 1;    // of the weight
 layout(constant_id = 19) const bool kActivate = false;
 layout(constant_id = 20) const uint kActivation = kSilu;
 layout(constant_id = 21) const uint kRope = kNoRope;
@@ -48,13 +48,13 @@ const uint kUnitOctets = kUnitVecs / 2, kTurnOctets = kTurnColumns / 8;
 const uint kRows = kWoven ? 8 : 1, kQuantsTurn = kN * 16 * kRows;
 const uint kUpperTurn = (kEncoding == kEncQ6_K ? kN * 8 : kN * 4) * kRows;
 const uint kScalesTurn = (kIsK ? kN * 2 : kHasMin ? kN * 4 : kEncoding == kEncQ8_0 ? kN : kN * 2) * kRows;
-const uint kShare = kHasMin || kSumRun == 1 ? 1 : 2;  // neighbouring units whose scales are the same words
+const uint kWordUnits = kHasMin || kSumRun == 1 ? 1 : 2;  // neighbours whose scales are made from the same words
 
 const uint kTilesMin = kAllTiles / kGroups, kTilesOver = kAllTiles % kGroups;  // so many groups have one more
 const uint kTiles = kTilesMin + (kTilesOver > 0 ? 1 : 0);
 const uint kOctets = kColumns / 8, kZeroOctets = 16, kLanes = kSubgroups * kSubgroup;
 const uint kLaneOctets = (kOctets + kLanes - 1) / kLanes;
-const bool kSharesScales = kIsK && kEncoding != kEncQ6_K || kEncoding == kEncQ8_0;  // neighbouring units have one
+const bool kPairsScale = kIsK && kEncoding != kEncQ6_K || kEncoding == kEncQ8_0;  // such neighbours' scales are equal
 shared uvec4 octets[kOctets + kZeroOctets];  // x in the pairs of raw_pairs, and zeros
 shared float x_sums[kOctets / 2];            // of 16 numbers each
 shared float sums[(kTiles + kSubgroups) * kM];
@@ -63,7 +63,7 @@ shared float squares[kSubgroups];
 // A lane's weights of the turn under way, and of the one that is multiplied.
 uvec4 next_quants[kTurnSteps][kLaneRows], quants[kTurnSteps][kLaneRows];
 uvec4 next_uppers[kTurnSteps][kLaneRows], uppers[kTurnSteps][kLaneRows];
-uvec4 next_scales[kLaneRows][kSumRun / kShare], scales[kLaneRows][kSumRun / kShare];
+uvec4 next_scales[kLaneRows][kSumRun / kWordUnits], scales[kLaneRows][kSumRun / kWordUnits];
 uint next_block_scales[kLaneRows], block_scales[kLaneRows];
 uint first_tile, group_tiles, part, row_lane;  // part: of the kRowLanes lanes that share a row, row_lane: that row
 uint tile_at;                                  // whose bases these are
@@ -95,9 +95,9 @@ void fetch(uint turn) {
       if (kHasUpper)
         next_uppers[p][r] = fetch_upper(bases[r] + uint64_t(at * kUpperTurn), in_eight[r], kColumns, p * kRowLanes + part);
     }
-    [[unroll]] for (uint i = 0; i < kSumRun / kShare; ++i)
+    [[unroll]] for (uint i = 0; i < kSumRun / kWordUnits; ++i)
       next_scales[r][i] =
-          fetch_scales(bases[r] + uint64_t(at * kScalesTurn), in_eight[r], kColumns, part * kSumRun + i * kShare);
+          fetch_scales(bases[r] + uint64_t(at * kScalesTurn), in_eight[r], kColumns, part * kSumRun + i * kWordUnits);
     if (kEncoding == kEncQ6_K) next_block_scales[r] = fetch_block_scale(bases[r], in_eight[r], kColumns, at * kN);
   }
 }
@@ -108,7 +108,7 @@ void take() {
       quants[p][r] = next_quants[p][r];
       if (kHasUpper) uppers[p][r] = next_uppers[p][r];
     }
-    [[unroll]] for (uint i = 0; i < kSumRun / kShare; ++i) scales[r][i] = next_scales[r][i];
+    [[unroll]] for (uint i = 0; i < kSumRun / kWordUnits; ++i) scales[r][i] = next_scales[r][i];
     block_scales[r] = next_block_scales[r];
   }
 }
@@ -171,12 +171,12 @@ void multiply(uint at) {
   }
   uint x_from = at * (kTurnOctets / 2);
   [[unroll]] for (uint c = 0; c < kSumRun; ++c) {
-    uint unit = part * kSumRun + c, scale_unit = kSharesScales ? part * kSumRun : unit;
+    uint unit = part * kSumRun + c, scale_unit = kPairsScale ? part * kSumRun : unit;
     float x_low = x_sums[x_from + unit_x(unit, 0u) / 4u], x_high = 0.0;
     if (kUnitVecs == 8) x_high = x_sums[x_from + unit_x(unit, 4u) / 4u];
     [[unroll]] for (uint r = 0; r < kLaneRows; ++r) {
       Unit u;
-      u.scales = scales[r][c / kShare];
+      u.scales = scales[r][c / kWordUnits];
       u.scales.z = kEncoding == kEncQ6_K ? block_scales[r] >> (at & 1u) * 16u : u.scales.z;
       uint e = r * kSumRun + c;
       vec2 scale = unit_scale(u, scale_unit, 0u);
