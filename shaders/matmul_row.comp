@@ -1,11 +1,12 @@
-// out = x * W^T + bias for one row of x and quantised weights, on matrix units whose factors lanes fill as in
-// matmul_fragment. One row would use one of kN columns of x. So the columns are the kN units of a turn, with zeros at the
-// numbers of other units: quants are multiplied as they come, and scales are applied to the sums of units.
+// out = x * W^T + bias for one row of x, on matrix units whose factors lanes fill as in matmul_fragment. One row would use
+// one of kN columns of x. With quantised weights the columns are the kN units of a turn, with zeros at the numbers of other
+// units: quants are multiplied as they come, and scales are applied to the sums of units. With floats all columns are x.
 //
-// A group is alone on its core and has a run of tiles of kM weight rows, whose turns are dealt out evenly to its subgroups:
-// a run each, which may begin and end within a tile. So x is brought to shared memory once a core, few instructions stand
-// between loads, and those of the next turn are under way beside the products. What a tile's subgroups have meets in shared
-// memory.
+// A group is alone on its core and has a run of tiles of kM weight rows, whose turns are dealt out evenly to its subgroups.
+// So x is brought to shared memory once a core, few instructions stand between loads, and those of the next turn are under
+// way beside the products. What a tile's subgroups have meets in shared memory. Of quants a subgroup has a run of turns,
+// which may begin and end within a tile, and so few sums to leave; of floats every kSubgroups-th turn, for then a core reads
+// long pieces of a row, and leaving sums costs little.
 #version 460
 #pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
@@ -41,11 +42,12 @@ layout(constant_id = 25) const uint kNormEps = 0;  // bits of a float; 0: x is w
 
 const uint kRunRows = kSubgroup / kRowLanes;  // rows of a matrix before a lane has its next
 const uint kLaneRows = kM / kRunRows, kLaneCols = kN / kRunRows, kLaneNumbers = kK / kRowLanes;
-const uint kTurnSteps = kN / kRowLanes, kSumRun = kN / kRowLanes;  // columns beside each other of a lane's sums
-const uint kTurnColumns = kN * kUnitVecs * 4, kTurns = kColumns / kTurnColumns;
+const uint kTurnUnits = kIsFloat ? 2 * kN : kN;
+const uint kTurnSteps = kTurnUnits / kRowLanes, kSumRun = kN / kRowLanes;  // columns beside each other of a lane's sums
+const uint kTurnColumns = kTurnUnits * kUnitVecs * 4, kTurns = kColumns / kTurnColumns;
 const uint kUnitOctets = kUnitVecs / 2, kTurnOctets = kTurnColumns / 8;
 // Bytes from a row's fields of a turn to those of the next.
-const uint kRows = kWoven ? 8 : 1, kQuantsTurn = kN * 16 * kRows;
+const uint kRows = kWoven ? 8 : 1, kQuantsTurn = kTurnUnits * 16 * kRows;
 const uint kUpperTurn = (kEncoding == kEncQ6_K ? kN * 8 : kN * 4) * kRows;
 const uint kScalesTurn = (kIsK ? kN * 2 : kHasMin ? kN * 4 : kEncoding == kEncQ8_0 ? kN : kN * 2) * kRows;
 const uint kWordUnits = kHasMin || kSumRun == 1 ? 1 : 2;  // neighbours whose scales are made from the same words
@@ -56,8 +58,8 @@ const uint kOctets = kColumns / 8, kZeroOctets = 16, kLanes = kSubgroups * kSubg
 const uint kLaneOctets = (kOctets + kLanes - 1) / kLanes;
 const bool kPairsScale = kIsK && kEncoding != kEncQ6_K || kEncoding == kEncQ8_0;  // such neighbours' scales are equal
 shared uvec4 octets[kOctets + kZeroOctets];  // x in the pairs of raw_pairs, and zeros
-shared float x_sums[kOctets / 2];            // of 16 numbers each
-shared float sums[(kTiles + kSubgroups) * kM];
+shared float x_sums[kIsFloat ? 1 : kOctets / 2];  // of 16 numbers each
+shared float sums[(kIsFloat ? kTiles * kSubgroups : kTiles + kSubgroups) * kM];
 shared float squares[kSubgroups];
 
 // A lane's weights of the turn under way, and of the one that is multiplied.
@@ -70,6 +72,7 @@ uint tile_at;                                  // whose bases these are
 uint64_t bases[kLaneRows], quants_bases[kLaneRows];  // of their rows, and of this lane's quants
 uint in_eight[kLaneRows];
 float row_sums[kLaneRows];
+coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator> float_sums;  // alike in all columns
 // What only the end needs, asked for before the weights.
 vec4 squares_part, residual, gain;
 float former_factor, factor;
@@ -125,9 +128,41 @@ void store_x(uvec4 lane_octets[kLaneOctets]) {
     sum += subgroupShuffleXor(sum, 1u);
     if (i >= kOctets) continue;
     octets[i] = uvec4(packFloat2x16(pairs[0]), packFloat2x16(pairs[1]), packFloat2x16(pairs[2]), packFloat2x16(pairs[3]));
-    if (i % 2u == 0u) x_sums[i / 2u] = sum;
+    if (!kIsFloat && i % 2u == 0u) x_sums[i / 2u] = sum;
   }
   if (gl_LocalInvocationIndex < kZeroOctets) octets[kOctets + gl_LocalInvocationIndex] = uvec4(0u);
+}
+
+void clear_sums() {
+  [[unroll]] for (uint r = 0; r < kLaneRows; ++r) row_sums[r] = 0.0;
+  float_sums = coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator>(0.0);
+}
+
+void multiply_floats(uint at) {
+  [[unroll]] for (uint p = 0; p < kTurnSteps; ++p) {
+    uvec4 y = octets[at * kTurnOctets + p * kRowLanes + part];
+    f16vec2 w[kLaneRows][4];
+    [[unroll]] for (uint r = 0; r < kLaneRows; ++r) {
+      Unit u;
+      u.quants = quants[p][r];
+      [[unroll]] for (uint i = 0; i < 2; ++i) {
+        f16vec2 two[2];
+        expand_vec4(u, 0u, i, 0u, scaling_of(u, 0u), two);
+        w[r][2 * i] = two[0];
+        w[r][2 * i + 1] = two[1];
+      }
+    }
+    [[unroll]] for (uint first = 0; first < 8; first += kLaneNumbers) {
+      coopmat<float16_t, gl_ScopeSubgroup, kM, kK, gl_MatrixUseA> a;
+      coopmat<float16_t, gl_ScopeSubgroup, kK, kN, gl_MatrixUseB> b;
+      [[unroll]] for (uint j = 0; j < kLaneNumbers; ++j) {
+        uint i = first + j;
+        [[unroll]] for (uint r = 0; r < kLaneRows; ++r) a[r * kLaneNumbers + j] = w[r][i / 2][i % 2];
+        [[unroll]] for (uint c = 0; c < kLaneCols; ++c) b[c * kLaneNumbers + j] = unpackFloat2x16(y[i / 2])[i % 2];
+      }
+      float_sums = coopMatMulAdd(a, b, float_sums);
+    }
+  }
 }
 
 void multiply(uint at) {
@@ -200,21 +235,23 @@ uint owner(uint turn) {
   return uint((float((turn + 1u) * kSubgroups) - 0.5) / float(group_tiles * kTurns));
 }
 
-// Sums of a tile, or of the part of it that is the subgroup's: no other has this place.
+// Of what a subgroup has of a tile: no other has this place.
+uint sums_of(uint tile, uint subgroup) { return (kIsFloat ? tile * kSubgroups + subgroup : tile + subgroup) * kM; }
 void leave_sums(uint tile) {
   [[unroll]] for (uint r = 0; r < kLaneRows; ++r) {
-    float sum = row_sums[r];
-    [[unroll]] for (uint d = 1; d < kRowLanes; d *= 2) sum += subgroupShuffleXor(sum, d);
-    if (part == 0u) sums[(tile + gl_SubgroupID) * kM + r * kRunRows + row_lane] = sum;
-    row_sums[r] = 0.0;
+    float sum = kIsFloat ? float_sums[r * kSumRun] : row_sums[r];
+    if (!kIsFloat) [[unroll]] for (uint d = 1; d < kRowLanes; d *= 2) sum += subgroupShuffleXor(sum, d);
+    if (part == 0u) sums[sums_of(tile, gl_SubgroupID) + r * kRunRows + row_lane] = sum;
   }
+  clear_sums();
 }
 
 vec4 sum_of(uint in_group, uint n, uint quad) {
   vec4 all = vec4(0.0);
-  uint last = owner((in_group + 1u) * kTurns - 1u);
-  for (uint s = owner(in_group * kTurns); s <= last; ++s) {
-    uint from = (in_group + s) * kM + quad * 4u;
+  uint first = kIsFloat ? 0u : owner(in_group * kTurns);
+  uint last = kIsFloat ? kSubgroups - 1u : owner((in_group + 1u) * kTurns - 1u);
+  for (uint s = first; s <= last; ++s) {
+    uint from = sums_of(in_group, s) + quad * 4u;
     all += vec4(sums[from], sums[from + 1u], sums[from + 2u], sums[from + 3u]);
   }
   return all;
@@ -229,7 +266,9 @@ void main() {
   row_lane = gl_SubgroupInvocationID / kRowLanes;
   first_tile = gl_WorkGroupID.x * kTilesMin + min(gl_WorkGroupID.x, kTilesOver);
   group_tiles = kTilesMin + (gl_WorkGroupID.x < kTilesOver ? 1u : 0u);
-  uint turn = first_turn(gl_SubgroupID), end = first_turn(gl_SubgroupID + 1u), lane = gl_LocalInvocationIndex;
+  uint turn = kIsFloat ? gl_SubgroupID : first_turn(gl_SubgroupID), lane = gl_LocalInvocationIndex;
+  uint end = kIsFloat ? group_tiles * kTurns : first_turn(gl_SubgroupID + 1u);
+  const uint kStep = kIsFloat ? kSubgroups : 1;
   uint num_cols = count.w[0];  // what is asked for here is waited for behind the weights
   uvec4 lane_octets[kLaneOctets];
   [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) lane_octets[j] = Quads(x).q[min(j * kLanes + lane, kOctets - 1u)];
@@ -244,17 +283,20 @@ void main() {
     gain = Vec4s(freqs).v[quad];
   }
   store_x(lane_octets);
-  [[unroll]] for (uint r = 0; r < kLaneRows; ++r) row_sums[r] = 0.0;
+  clear_sums();
   if (num_cols == 0u) return;
   f16_1024 = 0x64006400u | num_cols >> 31;  // hidden from the compiler
   barrier();
   // More subgroups than turns: nothing, where others' sums are added.
-  if (kTilesMin * kTurns < kSubgroups && turn == end) leave_sums(turn / kTurns);
-  for (; turn < end; ++turn) {
+  if (!kIsFloat && kTilesMin * kTurns < kSubgroups && turn == end) leave_sums(turn / kTurns);
+  for (; turn < end; turn += kStep) {
     take();
-    if (turn + 1u < end) fetch(turn + 1u);
-    multiply(turn % kTurns);
-    if ((turn + 1u) % kTurns == 0u || turn + 1u == end) leave_sums(turn / kTurns);
+    if (turn + kStep < end) fetch(turn + kStep);
+    if (kIsFloat)
+      multiply_floats(turn % kTurns);
+    else
+      multiply(turn % kTurns);
+    if (turn % kTurns + kStep >= kTurns || turn + kStep >= end) leave_sums(turn / kTurns);
   }
   if (kNormEps > 0) {
     float sum = subgroupAdd(lane < kSquaresQuads ? dot(squares_part, vec4(1.0)) : 0.0);

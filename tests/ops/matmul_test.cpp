@@ -140,16 +140,15 @@ TEST_CASE("matmul makes what stands behind it at every number of rows", "[matmul
   run(suite);
 }
 
-TEST_CASE("matmul multiplies one row of quantised weights", "[matmul]") {
+TEST_CASE("matmul multiplies one row", "[matmul]") {
   auto rng = test_rng("matmul row");
   Suite suite;
   for (Encoding encoding : all_encodings()) {
-    if (!is_quantized(encoding)) continue;
     const WeightGroupId group = suite.add_group({suite.add_weight(encoding, 136, 768, rng)}, true, rng);
     for (DType dtype : {DType::kF32, DType::kF16})
       for (uint32_t rows : {1u, 0u}) suite.cases.push_back(matmul_case(suite, group, rows, 1, dtype, rng));
   }
-  for (Encoding encoding : {Encoding::kQ4_0, Encoding::kQ5_K}) {
+  for (Encoding encoding : {Encoding::kF16, Encoding::kBF16, Encoding::kQ4_0, Encoding::kQ5_K}) {
     const WeightGroupId group = suite.add_group({suite.add_weight(encoding, 400, 512, rng, 0.04)}, false, rng);
     const WeightId norm = suite.add_weight(Encoding::kF32, 1, 400, rng);
     for (Behind behind : {Behind::kGate, Behind::kNorm})

@@ -141,41 +141,46 @@ uint32_t unit_columns(Encoding encoding) {  // twin: shaders/dequant.glsl kUnitV
   return !is_quantized(encoding) ? 8 : encoding == Encoding::kQ8_0 ? 16 : 32;
 }
 
-// Of matmul_row: subgroups of a group, tiles of weight rows, groups, and tiles of one. A processor's compiler takes
-// minutes over more subgroups.
+// Of matmul_row: subgroups of a group, columns of a turn, tiles of weight rows, groups, tiles of one, and of how many
+// it has room for sums. A processor's compiler takes minutes over more subgroups.
 struct RowShape {
-  uint32_t subgroups, tiles, groups, group_tiles;
+  uint32_t subgroups, turn_columns, tiles, groups, group_tiles, room;
 };
-RowShape row_shape(const Traits& traits, const Piece& piece, bool activates) {
+RowShape row_shape(const Traits& traits, const Piece& piece, uint32_t columns, bool activates) {
   const uint32_t rows = static_cast<uint32_t>(piece.num_rows), m = traits.fragment.m;
+  const bool is_float = !is_quantized(piece.encoding);
+  const uint32_t subgroups_max = traits.is_cpu ? 4 : piece.encoding == Encoding::kQ8_0 ? 20 : 16;
+  const uint32_t turn_columns = (is_float ? 2 : 1) * traits.fragment.n * unit_columns(piece.encoding);
+  // Each subgroup has turns of every tile of floats.
+  const uint32_t subgroups = is_float ? std::clamp(columns / turn_columns, 1u, subgroups_max) : subgroups_max;
+  // Each lane has at most one quad of what the group stores.
+  const uint32_t lane_tiles = 4 * subgroups * traits.subgroup_size / m, tile_bytes = m * 4;
+  const uint32_t used_bytes = columns * 9 / 4 + 512 + (is_float ? 0 : subgroups * tile_bytes);
+  const uint32_t free_bytes = traits.shared_bytes - std::min(used_bytes, traits.shared_bytes);
+  const uint32_t room = std::min(free_bytes / (is_float ? subgroups * tile_bytes : tile_bytes), lane_tiles);
   const uint32_t tiles = activates ? ceil_div(rows / 2, m / 2) : ceil_div(rows, m);
-  const uint32_t groups = std::clamp(traits.num_cores, 1u, tiles);
-  const uint32_t subgroups = traits.is_cpu ? 4 : piece.encoding == Encoding::kQ8_0 ? 20 : 16;
-  return {subgroups, tiles, groups, ceil_div(tiles, groups)};
+  const uint32_t rounds = ceil_div(tiles, std::max(traits.num_cores * room, 1u));
+  const uint32_t groups = std::clamp(traits.num_cores * rounds, 1u, tiles);
+  return {subgroups, turn_columns, tiles, groups, ceil_div(tiles, groups), room};
 }
 
-// One row of x, in whole turns of units. Each of a group's lanes has at most one quad of what leaves a norm and of what
-// ends it, and x and the sums are in a core's shared memory. Where a model's layers differ, in K mixes, q, k and v
-// would have kernels of three kinds, and a layer's no longer fit in a core's instruction cache: that costs more than is
-// gained.
+// One row of x, in whole turns. Lanes have at most one quad each of what leaves a norm. Where a model's layers differ,
+// in K mixes, q, k and v would have kernels of three kinds, and a layer's no longer fit in a core's instruction cache:
+// that costs more than is gained.
 bool takes_row(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool activates, double share,
                bool turns) {
   const Fragment& fragment = traits.fragment;
   const bool is_mix = share < 1 || (turns && piece.encoding >= Encoding::kQ4_K);
-  if (rows != 1 || is_mix || !is_quantized(piece.encoding) || !traits.has_int64 ||
-      fragment.sum_run * fragment.row_lanes != fragment.n)
-    return false;
-  const RowShape shape = row_shape(traits, piece, activates);
-  const uint32_t lanes = shape.subgroups * traits.subgroup_size;
-  const uint32_t shared_bytes = columns * 9 / 4 + 512 + (shape.group_tiles + shape.subgroups) * fragment.m * 4;
-  return columns % (fragment.n * unit_columns(piece.encoding)) == 0 && columns <= 4 * fragment.m * lanes &&
-         shape.group_tiles * fragment.m <= 4 * lanes && shared_bytes <= traits.shared_bytes;
+  if (rows != 1 || is_mix || !traits.has_int64 || fragment.sum_run * fragment.row_lanes != fragment.n) return false;
+  const RowShape shape = row_shape(traits, piece, columns, activates);
+  return columns % shape.turn_columns == 0 && columns <= 4 * fragment.m * shape.subgroups * traits.subgroup_size &&
+         shape.group_tiles <= shape.room;
 }
 
 Choice choose_row(const Traits& traits, const Piece& piece, uint32_t columns, bool bias,
                   const GatedActivation* activation, const Rope* rope, uint32_t pool_dtype) {
   const Fragment& fragment = traits.fragment;
-  const RowShape shape = row_shape(traits, piece, activation != nullptr);
+  const RowShape shape = row_shape(traits, piece, columns, activation != nullptr);
   return {
       {"matmul_row",
        shape.subgroups * traits.subgroup_size,
@@ -541,10 +546,11 @@ bool can_leave_norm(const Recorder& r, uint32_t idx) {
   const bool activates = idx + 3 < ops.size() && std::holds_alternative<GatedActivation>(ops[idx + 3]);
   const int last = r.last_op(norm->out) - static_cast<int>(idx);
   const uint32_t rows = r.list().rows_of(matmul->x), columns = r.desc(norm->out).columns;
-  // With 16-bit weights it costs more than the dispatch (docs/performance.md).
+  // In matmul_fragment of 16-bit weights it costs more than the dispatch (docs/performance.md).
   const auto takes = [&](const Matmul& op) {
-    return r.desc(op.x).columns % 32 == 0 && std::ranges::all_of(r.weights().group(op.group), [&](const Piece& piece) {
-             return is_quantized(piece.encoding) &&
+    const uint32_t x_columns = r.desc(op.x).columns;
+    return x_columns % 32 == 0 && std::ranges::all_of(r.weights().group(op.group), [&](const Piece& piece) {
+             return (is_quantized(piece.encoding) || takes_row(r.traits(), piece, rows, x_columns, false, 1, false)) &&
                     takes_fragment(r.traits(), piece, rows, r.desc(op.x).dtype, r.list().batch_invariant);
            });
   };
