@@ -9,6 +9,23 @@ void group_and_memory_barrier() {
                  gl_SemanticsAcquireRelease | gl_SemanticsMakeAvailable | gl_SemanticsMakeVisible);
 }
 
+// The same by subgroups, for memory that is queuefamilycoherent: what a subgroup's lanes wrote before the first is visible
+// behind the second to subgroups that learn of it by an atomic in between. Subgroups of 8 as in sync_subgroup.
+void sync_subgroup_buffers() {
+  if (kSubgroup > 8u)
+    controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
+  else
+    memoryBarrier(gl_ScopeSubgroup, gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
+}
+void release_subgroup() {
+  sync_subgroup_buffers();
+  memoryBarrier(gl_ScopeQueueFamily, gl_StorageSemanticsBuffer, gl_SemanticsRelease);
+}
+void acquire_subgroup() {
+  memoryBarrier(gl_ScopeQueueFamily, gl_StorageSemanticsBuffer, gl_SemanticsAcquire);
+  sync_subgroup_buffers();
+}
+
 // Whether this is the last of `count` workgroups that count themselves in word `at`; then what the others wrote before is
 // visible, and the word is 0 again.
 bool arrives_last(Words arrivals, uint at, uint count) {

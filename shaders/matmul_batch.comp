@@ -1,16 +1,16 @@
 // out = x * W^T + bias for kN * kMatrices rows of x on matrix units. As in matmul_fragment weights go from memory to the
 // lanes whose elements they are, and are decoded once for all rows of x; x goes through shared memory, once for all
 // subgroups of a group, in the order in which lanes want it. A group owns a tile of weight rows, kParts matrices a
-// subgroup, and makes steps of kStepUnits units a lane and row. The steps of all tiles are dealt out evenly: a group has
-// a run of them, which may begin and end within a tile. Of a tile with several groups each leaves its sums in `products`,
-// and the last to arrive adds them up in their order. Weights are rounded to f16, sums in f32. With kActivate the first
-// half of a tile are rows of gate, the second the same rows of up, and out is activation(gate) * up in f16.
+// subgroup, and makes steps of kStepUnits units a lane and row. The steps of all tiles are dealt out evenly: a group has a
+// run of them, which may begin and end within a tile. Of a tile with several groups each subgroup leaves its sums in
+// `products`, and the last to arrive adds them up in their order. Weights are rounded to f16, sums in f32. With kActivate a
+// matrix has half its rows of gate, half the same rows of up, and out is activation(gate) * up in f16.
 #version 460
 #pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
-#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_ballot : require
 #include "types.glsl"
 #include "arrival.glsl"
 #include "dequant.glsl"
@@ -30,51 +30,54 @@ layout(constant_id = 20) const uint kParts = 1;
 layout(constant_id = 21) const uint kMatrices = 4;
 layout(constant_id = 22) const uint kStepUnits = 1;
 
+layout(buffer_reference, std430, buffer_reference_align = 2) buffer Halves { float16_t h[]; };
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer Products { queuefamilycoherent vec4 v[]; };
 
 layout(push_constant) uniform Push {
   Words x, weight;  // x: f16
   Floats bias, result;
   Words count;
-  Products products;  // [tile of x][group][begins or continues a tile][kTileCols * kTileRows]
-  Words arrivals;     // [tile of x][group] steps of the tile that begins there which are done; 0 before and after
+  Products products;  // [tile of x][group][begins or continues a tile][kTileQuads]
+  Words arrivals;     // [tile of x][group][subgroup] steps of the tile that begins there which are done; 0 before and after
   uint columns, row_words, num_rows;
   uint result_first, result_columns, x_rows;
 };
 
 const uint kRunRows = kSubgroup / kRowLanes;  // rows of a matrix before a lane has its next
 const uint kLaneRows = kM / kRunRows, kLaneCols = kN / kRunRows, kLaneNumbers = kK / kRowLanes;
-const uint kTileParts = kSubgroups * kParts, kTileRows = kTileParts * kM, kTileCols = kMatrices * kN;
-const uint kTileOutputs = kActivate ? kTileRows / 2 : kTileRows;
-const uint kPartQuads = kM * kN / 4, kMatrixQuads = kTileParts * kPartQuads, kTileQuads = kMatrices * kMatrixQuads;
+const uint kSumRun = kN / kRowLanes;  // columns beside each other of a lane's row of sums
+const uint kLaneQuads = kM * kN / kSubgroup / 4;
+const uint kOutputRows = kActivate ? kLaneRows / 2 : kLaneRows, kMatrixOutputs = kOutputRows * kRunRows;
+const uint kTileOutputs = kSubgroups * kParts * kMatrixOutputs, kTileCols = kMatrices * kN;
+const uint kTileQuads = kSubgroups * kParts * kMatrices * kLaneQuads * kSubgroup;
 const uint kLanes = kSubgroups * kSubgroup;
 const uint kUnitOctets = kUnitVecs / 2;
 const uint kStepRowUnits = kStepUnits * kRowLanes, kStepOctets = kStepRowUnits * kUnitOctets;
 const uint kXOctets = kTileCols * kStepOctets, kLaneOctets = (kXOctets + kLanes - 1) / kLanes;
-// Sums pass through the place of x that is free, as many matrices at a time as have room.
-const uint kPlaceQuads = kXOctets > kMatrixQuads ? kXOctets : kMatrixQuads;
-const uint kRoom = kPlaceQuads / kMatrixQuads, kBatch = kRoom < kMatrices ? kRoom : kMatrices;
-shared uvec4 places[2 * kPlaceQuads];  // x of this step and of the next: [matrix][unit][octet][column of a lane][lane]
+shared uvec4 places[2 * kXOctets];  // x of this step and of the next: [matrix][unit][octet][column of a lane][lane]
 
 uint num_row_units, num_outputs, num_steps, num_all_steps;  // steps of a tile, of all tiles
-uint col_first, num_cols;                                    // of the group's rows of x; live ones
-uint rows[kParts][kLaneRows];                                // of row_at
+uint col_first, num_cols;                                   // of the group's rows of x; live ones
+uint part, row_lane;                                        // of the kRowLanes lanes that share a row, and that row
+uint rows[kParts][kLaneRows];                               // of row_at
 Unit next_units[kStepUnits][kParts][kLaneRows];
 uvec4 next_x[kLaneOctets];
 uint x_from[kLaneOctets], x_to[kLaneOctets];  // octets of x and of a place
 coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator> sums[kParts][kMatrices];
 
+// Output of a lane's row r of matrix p of a tile.
+uint output_of(uint tile, uint p, uint r) {
+  return tile * kTileOutputs + (gl_SubgroupID * kParts + p) * kMatrixOutputs + r % kOutputRows * kRunRows + row_lane;
+}
+
 void find_rows(uint tile) {
   [[unroll]] for (uint p = 0; p < kParts; ++p)
-    [[unroll]] for (uint r = 0; r < kLaneRows; ++r) {
-      uint m = (gl_SubgroupID * kParts + p) * kM + r * kRunRows + gl_SubgroupInvocationID / kRowLanes;
-      uint row = m / kTileOutputs * num_outputs + min(tile * kTileOutputs + m % kTileOutputs, num_outputs - 1u);
-      rows[p][r] = row_at(row, row_words);
-    }
+    [[unroll]] for (uint r = 0; r < kLaneRows; ++r)
+      rows[p][r] = row_at(r / kOutputRows * num_outputs + min(output_of(tile, p, r), num_outputs - 1u), row_words);
 }
 
 uint unit_of(uint step, uint u) {
-  uint unit = step * kStepRowUnits + u * kRowLanes + gl_SubgroupInvocationID % kRowLanes;
+  uint unit = step * kStepRowUnits + u * kRowLanes + part;
   return kTail ? min(unit, num_row_units - 1u) : unit;
 }
 
@@ -155,94 +158,80 @@ void multiply(Unit units[kStepUnits][kParts][kLaneRows], uint step, uint place) 
 
 #include "step_runs.glsl"
 
-// Numbers m to m + 3 of the tile's for column n.
-void write(uint tile, uint n, uint m, vec4 sum, vec4 up) {
-  uint row = tile * kTileOutputs + m, at = n * result_columns + result_first + row;
-  if (kActivate) {
-    if (row >= num_outputs) return;
-    [[unroll]] for (uint c = 0; c < 4; ++c) sum[c] = activate(kActivation, sum[c]) * up[c];
-    Pairs(result).p[at / 4u] = uvec2(pack16(sum.xy, kF16), pack16(sum.zw, kF16));
-    return;
-  }
-  if (kBias) [[unroll]] for (uint c = 0; c < 4; ++c) sum[c] += bias.f[result_first + min(row + c, num_outputs - 1u)];
-  if (at % 4u == 0u && row + 4u <= num_outputs) {
-    Vec4s(result).v[at / 4u] = sum;
-    return;
-  }
-  [[unroll]] for (uint c = 0; c < 4; ++c)
-    if (row + c < num_outputs) result.f[at + c] = sum[c];
-}
-
-// Where quad `i` of a matrix's outputs, column by column, lies among its sums.
-uint quad_of_output(uint i) {
-  uint n = i / (kTileOutputs / 4), m = i % (kTileOutputs / 4);
-  return m / (kM / 4) * kPartQuads + n * (kM / 4) + m % (kM / 4);
-}
-
-// Of a tile that this group alone made; `place` is free.
-void write_sums(uint tile, uint place) {
-  const uint kOutputs = kTileOutputs / 4 * kN, kUp = kTileParts / 2 * kPartQuads;
-  [[unroll]] for (uint c = 0; c < kMatrices; c += kBatch) {
-    [[unroll]] for (uint b = 0; b < kBatch && c + b < kMatrices; ++b)
-      [[unroll]] for (uint p = 0; p < kParts; ++p)
-        coopMatStore(sums[p][c + b], places, place + b * kMatrixQuads + (gl_SubgroupID * kParts + p) * kPartQuads, kM / 4,
-                     gl_CooperativeMatrixLayoutColumnMajor);
-    barrier();
-    for (uint i = gl_LocalInvocationIndex; i < kOutputs * kBatch; i += kLanes) {
-      uint n = col_first + c * kN + i / (kTileOutputs / 4);
-      if (n >= num_cols || c + i / kOutputs >= kMatrices) break;
-      uint quad = place + i / kOutputs * kMatrixQuads + quad_of_output(i % kOutputs);
-      vec4 up = kActivate ? uintBitsToFloat(places[quad + kUp]) : vec4(0.0);
-      write(tile, n, i % (kTileOutputs / 4) * 4u, uintBitsToFloat(places[quad]), up);
-    }
-    barrier();
-  }
-}
-
-// Of a tile with several groups: this one's `done` steps.
-void share_sums(uint tile, uint done) {
-  uint first_group = group_of(tile * num_steps), last_group = group_of((tile + 1u) * num_steps - 1u);
-  uint at = products_of(gl_WorkGroupID.x, first_group == gl_WorkGroupID.x);
-  [[unroll]] for (uint c = 0; c < kMatrices; ++c)
-    if (col_first + c * kN < num_cols) [[unroll]] for (uint p = 0; p < kParts; ++p)
-      coopMatStore(sums[p][c], products.v, at + c * kMatrixQuads + (gl_SubgroupID * kParts + p) * kPartQuads, kM / 4,
-                   gl_CooperativeMatrixLayoutColumnMajor);
-  group_and_memory_barrier();
-  if (gl_LocalInvocationIndex == 0u) {
-    uint arrival = gl_WorkGroupID.y * gl_NumWorkGroups.x + first_group;
-    is_last = atomicAdd(arrivals.w[arrival], done, gl_ScopeQueueFamily, 0, 0) == num_steps - done;
-    if (is_last) arrivals.w[arrival] = 0u;
-  }
-  barrier();
-  if (!is_last) return;
-  group_and_memory_barrier();
-  const uint kMatrixOutputs = kTileOutputs / 4 * kN, kOutputs = kMatrixOutputs * kMatrices;
-  const uint kLaneOutputs = (kOutputs + kLanes - 1) / kLanes, kUp = kTileParts / 2 * kPartQuads;
-  vec4 totals[kLaneOutputs], ups[kLaneOutputs];
-  uint quads[kLaneOutputs];
-  [[unroll]] for (uint j = 0; j < kLaneOutputs; ++j) {
-    uint i = min(j * kLanes + gl_LocalInvocationIndex, kOutputs - 1u);
-    quads[j] = i / kMatrixOutputs * kMatrixQuads + quad_of_output(i % kMatrixOutputs);
-    totals[j] = ups[j] = vec4(0.0);
-  }
-  for (uint g = first_group; g <= last_group; ++g) {
-    uint from = products_of(g, g == first_group);
-    [[unroll]] for (uint j = 0; j < kLaneOutputs; ++j) totals[j] += products.v[from + quads[j]];
-    if (kActivate) [[unroll]] for (uint j = 0; j < kLaneOutputs; ++j) ups[j] += products.v[from + kUp + quads[j]];
-  }
-  [[unroll]] for (uint j = 0; j < kLaneOutputs; ++j) {
-    uint i = j * kLanes + gl_LocalInvocationIndex, n = col_first + i / (kTileOutputs / 4);
-    if (i < kOutputs && n < num_cols) write(tile, n, i % (kTileOutputs / 4) * 4u, totals[j], ups[j]);
-  }
-}
-
 void clear_sums() {
   [[unroll]] for (uint p = 0; p < kParts; ++p)
     [[unroll]] for (uint c = 0; c < kMatrices; ++c)
       sums[p][c] = coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator>(0.0);
 }
 
+// Where a group leaves quad q of this lane's sums.
+uint quad_of(uint p, uint c, uint q) {
+  return (((gl_SubgroupID * kParts + p) * kMatrices + c) * kLaneQuads + q) * kSubgroup + gl_SubgroupInvocationID;
+}
+
+// Of a tile with several groups: this one's `done` steps. Whether no other group's same subgroup is still to leave sums;
+// then this one has them all.
+bool share_sums(uint tile, uint done) {
+  uint first_group = group_of(tile * num_steps), last_group = group_of((tile + 1u) * num_steps - 1u);
+  uint at = products_of(gl_WorkGroupID.x, first_group == gl_WorkGroupID.x);
+  [[unroll]] for (uint p = 0; p < kParts; ++p)
+    [[unroll]] for (uint c = 0; c < kMatrices; ++c)
+      if (col_first + c * kN < num_cols) [[unroll]] for (uint q = 0; q < kLaneQuads; ++q)
+        products.v[at + quad_of(p, c, q)] =
+            vec4(sums[p][c][4 * q], sums[p][c][4 * q + 1], sums[p][c][4 * q + 2], sums[p][c][4 * q + 3]);
+  release_subgroup();
+  uint arrival = (gl_WorkGroupID.y * gl_NumWorkGroups.x + first_group) * kSubgroups + gl_SubgroupID, others = 0u;
+  if (subgroupElect()) {
+    others = num_steps - done - atomicAdd(arrivals.w[arrival], done, gl_ScopeQueueFamily, 0, 0);
+    if (others == 0u) arrivals.w[arrival] = 0u;
+  }
+  if (subgroupBroadcastFirst(others) > 0u) return false;
+  acquire_subgroup();
+  clear_sums();
+  const uint kAtOnce = 2;  // groups whose sums are under way; more take registers from the loop
+  for (uint g = first_group; g <= last_group; g += kAtOnce) {
+    vec4 more[kAtOnce][kParts][kMatrices][kLaneQuads];
+    [[unroll]] for (uint k = 0; k < kAtOnce; ++k) {
+      uint group = min(g + k, last_group), from = products_of(group, group == first_group);
+      [[unroll]] for (uint p = 0; p < kParts; ++p)
+        [[unroll]] for (uint c = 0; c < kMatrices; ++c)
+          [[unroll]] for (uint q = 0; q < kLaneQuads; ++q)
+            more[k][p][c][q] = products.v[from + quad_of(p, c, q)];
+    }
+    [[unroll]] for (uint k = 0; k < kAtOnce; ++k) {
+      bool counts = g + k <= last_group;
+      [[unroll]] for (uint p = 0; p < kParts; ++p)
+        [[unroll]] for (uint c = 0; c < kMatrices; ++c)
+          [[unroll]] for (uint i = 0; i < kLaneQuads * 4; ++i)
+            sums[p][c][i] += counts ? more[k][p][c][i / 4][i % 4] : 0.0;
+    }
+  }
+  return true;
+}
+
+void write_sums(uint tile) {
+  [[unroll]] for (uint p = 0; p < kParts; ++p)
+    [[unroll]] for (uint r = 0; r < kOutputRows; ++r) {
+      uint row = output_of(tile, p, r);
+      bool is_row = row < num_outputs;
+      float more = kBias ? bias.f[result_first + min(row, num_outputs - 1u)] : 0.0;
+      [[unroll]] for (uint c = 0; c < kMatrices; ++c)
+        [[unroll]] for (uint k = 0; k < kSumRun; ++k) {
+          uint n = col_first + c * kN + part * kSumRun + k, at = n * result_columns + result_first + row;
+          float sum = sums[p][c][r * kSumRun + k];
+          if (is_row && n < num_cols) {
+            if (kActivate)
+              Halves(result).h[at] = float16_t(activate(kActivation, sum) * sums[p][c][(r + kOutputRows) * kSumRun + k]);
+            else
+              result.f[at] = sum + more;
+          }
+        }
+    }
+}
+
 void main() {
+  part = gl_SubgroupInvocationID % kRowLanes;
+  row_lane = gl_SubgroupInvocationID / kRowLanes;
   num_row_units = num_units(columns);
   num_outputs = kActivate ? num_rows / 2u : num_rows;
   num_steps = (num_row_units + kStepRowUnits - 1u) / kStepRowUnits;
@@ -275,13 +264,12 @@ void main() {
     }
     barrier();
     multiply(units, now, place);
-    place = kPlaceQuads - place;
+    place = kXOctets - place;
     ++done;
     if (!ends && left > 1u) continue;
-    if (done == num_steps)
-      write_sums(tile, place);
-    else
-      share_sums(tile, done);
+    bool has_all = done == num_steps;
+    if (!has_all) has_all = share_sums(tile, done);
+    if (has_all) write_sums(tile);
     clear_sums();
     done = 0u;
     ++tile;

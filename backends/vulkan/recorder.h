@@ -76,7 +76,7 @@ struct NormState {
 };
 inline constexpr uint32_t kRowWords = 20;   // twin: shaders/step_inputs.glsl
 inline constexpr uint32_t kListMax = 1024;  // twin: shaders/logits_row.glsl
-inline constexpr uint32_t kSplitBytesCore = 256 << 10, kArrivalsCore = 4;
+inline constexpr uint32_t kSplitBytesCore = 256 << 10, kArrivalsCore = 16;
 
 // Push constants in the order of the shader's block: addresses first, then words.
 class Push {

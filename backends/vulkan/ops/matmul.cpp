@@ -19,8 +19,12 @@ struct Choice {
   uint32_t splits_max = 1, split_bytes = 0, core_groups = 1, invariant_tiles = 0;
   uint64_t shared_bytes = 0;  // matmul_batch, matmul_wide: what their workgroups hand over
 
-  // Words that count arrivals, one for each tile; where one workgroup has all of them, one that nobody reads.
-  uint64_t num_arrivals() const { return shared_bytes > 0 && groups.x == 1 ? 1 : uint64_t{groups.x} * groups.y; }
+  uint32_t group_arrivals = 1;  // words of a workgroup that count arrivals
+
+  // Words that count arrivals; where one workgroup has all tiles, one that nobody reads.
+  uint64_t num_arrivals() const {
+    return shared_bytes > 0 && groups.x == 1 ? 1 : uint64_t{groups.x} * groups.y * group_arrivals;
+  }
 };
 
 // Of matmul_matrix: weight rows by rows of x, of a workgroup and of a subgroup; slices and steps ahead.
@@ -222,20 +226,21 @@ struct BatchShape {
   uint32_t subgroups, parts, matrices, lane_columns, core_groups;
 };
 
-// The fastest measured on an H200 (docs/performance.md), where registers hold as many groups as are said. Two matrices
-// of weight rows halve the reading of x, but where five groups and more share such a tile, adding up its sums costs
-// more. A processor's compiler takes minutes over more.
-BatchShape batch_shape(const Traits& traits, const Piece& piece, uint32_t rows) {
+// The fastest measured on an H200 (docs/performance.md), where registers and 48 KB of shared memory hold as many groups
+// as are said. Two matrices of weight rows halve the reading of x, but with few steps a group, adding up the sums of so
+// large tiles costs more. A processor's compiler takes minutes over more.
+BatchShape batch_shape(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns) {
   const uint32_t all_matrices = ceil_div(rows, traits.fragment.n), tiles = ceil_div(all_matrices, kBatchMatricesMax);
   const uint32_t matrices = std::max(ceil_div(all_matrices, tiles), 2u);
-  const bool quantized = is_quantized(piece.encoding);
+  const bool quantized = is_quantized(piece.encoding), is_k = piece.encoding >= Encoding::kQ4_K;
   if (traits.is_cpu) return {2, 1, 2, unit_columns(piece.encoding), 2};
   if (matrices == 2) return {8, 1, 2, quantized ? 64u : 32u, 2};
+  if (matrices == 3 && piece.encoding == Encoding::kQ4_0) return {8, 1, 3, 64, 2};
   if (matrices <= 4 && !quantized) return {8, 1, matrices, 32, 2};
-  if (matrices <= 5 && tiles == 1) return {4, 2, matrices, 32, 2};
-  const uint32_t wide_tile = 8 * 2 * traits.fragment.m;
-  const bool is_wide = traits.num_cores / tiles < 5 * ceil_div(static_cast<uint32_t>(piece.num_rows), wide_tile);
-  return {8, is_wide ? 2u : 1u, matrices, 32, 1};
+  if (matrices <= (is_k ? 5u : 6u) && tiles == 1) return {4, 2, matrices, 32, 2};
+  const uint32_t row_tiles = ceil_div(static_cast<uint32_t>(piece.num_rows), 8 * 2 * traits.fragment.m);
+  const uint32_t steps = row_tiles * tiles * ceil_div(columns, 32 * traits.fragment.row_lanes);
+  return {8, steps >= 7 * traits.num_cores ? 2u : 1u, matrices, 32, 1};
 }
 
 // `share`: of the device, for a piece of a group.
@@ -243,18 +248,22 @@ Choice choose_batch(const Traits& traits, const Piece& piece, uint32_t rows, uin
                     const GatedActivation* activation, double share) {
   constexpr uint32_t kStepsMin = 4;  // of a group
   const Fragment& fragment = traits.fragment;
-  const BatchShape shape = batch_shape(traits, piece, rows);
+  const BatchShape shape = batch_shape(traits, piece, rows, columns);
   const uint32_t layout = layout_constant(piece), num_rows = static_cast<uint32_t>(piece.num_rows);
   const uint32_t tile_rows = shape.subgroups * shape.parts * fragment.m, tile_cols = shape.matrices * fragment.n;
   const uint32_t lane_units = shape.lane_columns / unit_columns(piece.encoding);
   const uint32_t row_units = columns / unit_columns(piece.encoding), step_units = lane_units * fragment.row_lanes;
   const uint32_t row_tiles = activation ? ceil_div(num_rows / 2, tile_rows / 2) : ceil_div(num_rows, tile_rows);
-  const uint32_t col_tiles = ceil_div(rows, tile_cols), steps = row_tiles * ceil_div(row_units, step_units);
+  const uint32_t tile_steps = ceil_div(row_units, step_units), steps = row_tiles * tile_steps;
+  const uint32_t col_tiles = ceil_div(rows, tile_cols);
   // A group hands over at most its sums of the tiles where it begins and ends.
   const uint64_t group_bytes = 2ull * tile_rows * tile_cols * 4 * col_tiles;
   const double room = std::min(static_cast<double>(traits.num_cores * shape.core_groups) / col_tiles,
                                static_cast<double>(uint64_t{traits.num_cores} * kSplitBytesCore / group_bytes));
-  const uint32_t groups = std::max(1u, std::min(static_cast<uint32_t>(share * room), steps / kStepsMin));
+  const uint32_t groups_max = std::max(1u, std::min(static_cast<uint32_t>(share * room), steps / kStepsMin));
+  // A few groups less, where each then has an equal part of one tile.
+  const uint32_t group_steps = ceil_div(steps, groups_max);
+  const uint32_t groups = tile_steps % group_steps == 0 ? steps / group_steps : groups_max;
   Choice choice{
       {"matmul_batch",
        shape.subgroups * traits.subgroup_size,
@@ -263,6 +272,7 @@ Choice choose_batch(const Traits& traits, const Piece& piece, uint32_t rows, uin
         activation ? static_cast<uint32_t>(activation->activation) : 0, shape.parts, shape.matrices, lane_units}},
       {groups, col_tiles}};
   choice.shared_bytes = groups * group_bytes;
+  choice.group_arrivals = shape.subgroups;
   return choice;
 }
 
