@@ -4,7 +4,8 @@
 // subgroup, and makes steps of kStepUnits units a lane and row. The steps of all tiles are dealt out evenly: a group has a
 // run of them, which may begin and end within a tile. Of a tile with several groups each subgroup leaves its sums in
 // `products`, and the last to arrive adds them up in their order. Weights are rounded to f16, sums in f32. With kActivate a
-// matrix has half its rows of gate, half the same rows of up, and out is activation(gate) * up in f16.
+// matrix has half its rows of gate, half the same rows of up, and out is activation(gate) * up in f16. With kLeavesParts
+// each group has an equal part of one tile, and result is [part][row of x][weight row], for its reader to add up.
 #version 460
 #pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
@@ -29,6 +30,7 @@ layout(constant_id = 19) const uint kActivation = kSilu;
 layout(constant_id = 20) const uint kParts = 1;
 layout(constant_id = 21) const uint kMatrices = 4;
 layout(constant_id = 22) const uint kStepUnits = 1;
+layout(constant_id = 23) const bool kLeavesParts = false;
 
 layout(buffer_reference, std430, buffer_reference_align = 2) buffer Halves { float16_t h[]; };
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer Products { queuefamilycoherent vec4 v[]; };
@@ -209,7 +211,7 @@ bool share_sums(uint tile, uint done) {
   return true;
 }
 
-void write_sums(uint tile) {
+void write_sums(uint tile, uint first) {
   [[unroll]] for (uint p = 0; p < kParts; ++p)
     [[unroll]] for (uint r = 0; r < kOutputRows; ++r) {
       uint row = output_of(tile, p, r);
@@ -217,7 +219,7 @@ void write_sums(uint tile) {
       float more = kBias ? bias.f[result_first + min(row, num_outputs - 1u)] : 0.0;
       [[unroll]] for (uint c = 0; c < kMatrices; ++c)
         [[unroll]] for (uint k = 0; k < kSumRun; ++k) {
-          uint n = col_first + c * kN + part * kSumRun + k, at = n * result_columns + result_first + row;
+          uint n = col_first + c * kN + part * kSumRun + k, at = first + n * result_columns + result_first + row;
           float sum = sums[p][c][r * kSumRun + k];
           if (is_row && n < num_cols) {
             if (kActivate)
@@ -238,6 +240,7 @@ void main() {
   num_all_steps = (num_outputs + kTileOutputs - 1u) / kTileOutputs * num_steps;
   uint left = first_step(gl_WorkGroupID.x + 1u) - first_step(gl_WorkGroupID.x);
   uint tile = first_step(gl_WorkGroupID.x) / num_steps, step = first_step(gl_WorkGroupID.x) % num_steps;
+  uint first_result = kLeavesParts ? step / left * x_rows * result_columns : 0u;
   col_first = gl_WorkGroupID.y * kTileCols;
   find_rows(tile);
   find_x();
@@ -267,9 +270,9 @@ void main() {
     place = kXOctets - place;
     ++done;
     if (!ends && left > 1u) continue;
-    bool has_all = done == num_steps;
-    if (!has_all) has_all = share_sums(tile, done);
-    if (has_all) write_sums(tile);
+    bool writes = kLeavesParts || done == num_steps;
+    if (!writes) writes = share_sums(tile, done);
+    if (writes) write_sums(tile, first_result);
     clear_sums();
     done = 0u;
     ++tile;

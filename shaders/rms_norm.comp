@@ -1,10 +1,10 @@
-// x += delta (kDelta, in place); out = x / sqrt(mean(x^2) + eps) * weight. One workgroup a row; sums in f32.
+// x += the sum of kDeltas deltas (in place); out = x / sqrt(mean(x^2) + eps) * weight. One workgroup a row; sums in f32.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"
 #include "reduce.glsl"
 
-layout(constant_id = 10) const bool kDelta = false;
+layout(constant_id = 10) const uint kDeltas = 0;  // one behind the other; more than one only where invocations keep numbers
 layout(constant_id = 11) const uint kOutDType = kF32;
 layout(constant_id = 12) const uint kQuads = 0;  // vec4s of a row that an invocation keeps; 0: rows of any width, read twice
 layout(constant_id = 13) const bool kLeavesFactor = false;
@@ -33,7 +33,9 @@ void normalise_kept(uint row) {
   [[unroll]] for (uint q = 0; q < kQuads; ++q) {
     uint i = min(q * gl_WorkGroupSize.x + lane, quads - 1u);
     kept[q] = Vec4s(x).v[first + i];
-    if (kDelta) kept[q] += Vec4s(delta).v[first + i];
+    vec4 deltas = vec4(0.0);
+    [[unroll]] for (uint d = 0; d < kDeltas; ++d) deltas += Vec4s(delta).v[d * gl_NumWorkGroups.x * quads + first + i];
+    if (kDeltas > 0) kept[q] += deltas;
     factors[q] = Vec4s(weight).v[i];
   }
   if (row >= count.w[0]) return;
@@ -42,7 +44,7 @@ void normalise_kept(uint row) {
     uint i = q * gl_WorkGroupSize.x + lane;
     if (i >= quads) continue;
     sum += dot(kept[q], kept[q]);
-    if (kDelta) Vec4s(x).v[first + i] = kept[q];
+    if (kDeltas > 0) Vec4s(x).v[first + i] = kept[q];
   }
   float factor = 1.0 / sqrt(group_sum(sum) / float(columns) + eps);
   leave(row, factor);
@@ -67,7 +69,7 @@ void main() {
   float sum = 0.0;
   for (uint i = gl_LocalInvocationID.x; 2u * i < columns; i += gl_WorkGroupSize.x) {
     vec2 pair = load(first, i);
-    if (kDelta) {
+    if (kDeltas > 0) {
       pair += vec2(delta.f[first + 2u * i], 2u * i + 1u < columns ? delta.f[first + 2u * i + 1u] : 0.0);
       store_pair(Words(x), first, columns, i, pair, kF32);
     }

@@ -118,6 +118,10 @@ Result<uint32_t> record_ops(Recorder& recorder, uint32_t idx) {
       return status.error();
     return 2;
   }
+  if (can_leave_parts(recorder, idx)) {
+    if (Status status = record_parts(recorder, *matmul); !status) return status.error();
+    return 1;
+  }
   // Nobody but attention reads what they leave of qkv, and of that q alone.
   const auto* turn = at(idx + 1) ? std::get_if<Rope>(at(idx + 1)) : nullptr;
   const auto* store = at(idx + 2) ? std::get_if<KvWrite>(at(idx + 2)) : nullptr;

@@ -74,6 +74,12 @@ struct NormState {
     if (left == x) *this = {1 - slot, kNoTensor, 0};
   }
 };
+// Where the last matmul left its result in parts, each as large as it, which the norm behind adds up.
+struct PartsState {
+  TensorId of = kNoTensor;
+  View parts;
+  uint32_t count = 1;
+};
 inline constexpr uint32_t kRowWords = 20;   // twin: shaders/step_inputs.glsl
 inline constexpr uint32_t kListMax = 1024;  // twin: shaders/logits_row.glsl
 inline constexpr uint32_t kSplitBytesCore = 256 << 10, kArrivalsCore = 16;
@@ -134,6 +140,7 @@ class Recorder {
   NormParts norm_parts() const;
   const NormState& norm_state() const { return norm_state_; }
   NormState& norm_state() { return norm_state_; }
+  PartsState& parts_state() { return parts_state_; }
   View forward_word(uint32_t word) const { return resources_.forward_inputs.part(word * 4ull, 4); }
 
   const std::vector<Kernel>& kernels() const { return kernels_; }
@@ -153,6 +160,7 @@ class Recorder {
   VkPipeline bound_ = VK_NULL_HANDLE;
   uint32_t num_dispatches_ = 0;
   NormState norm_state_;
+  PartsState parts_state_;
 };
 
 // Records op `idx` of the list, and any neighbours that it is fused with; returns how many ops that were.
@@ -188,6 +196,12 @@ Status record_fused(Recorder& r, const Matmul& matmul, const GatedActivation& ac
 // multiplies by that.
 bool can_leave_norm(const Recorder& r, uint32_t idx);
 Status record_fused(Recorder& r, const Matmul& matmul, const RmsNorm& norm);
+// Op `idx` is a matmul whose workgroups share tiles, and what is behind it adds its result to a residual: that one's kernel
+// adds up what each workgroup has, in place of the last workgroup of each tile.
+bool can_leave_parts(const Recorder& r, uint32_t idx);
+Status record_parts(Recorder& r, const Matmul& matmul);
+// How many vec4s of a row an invocation of rms_norm's kernel keeps; 0: none, and it adds no parts up.
+uint32_t norm_quads(const Traits& traits, uint32_t columns);
 // All in one kernel that leaves k and v out of the matmul's own result.
 bool can_fuse(const Recorder& r, const Matmul& matmul, const Rope& rope, const KvWrite& write);
 Status record_fused(Recorder& r, const Matmul& matmul, const Rope& rope, const KvWrite& write);

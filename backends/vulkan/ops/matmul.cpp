@@ -20,6 +20,7 @@ struct Choice {
   uint64_t shared_bytes = 0;  // matmul_batch, matmul_wide: what their workgroups hand over
 
   uint32_t group_arrivals = 1;  // words of a workgroup that count arrivals
+  uint32_t parts = 1;           // matmul_batch: workgroups that have an equal part of each tile; 0: they have others
 
   // Words that count arrivals; where one workgroup has all tiles, one that nobody reads.
   uint64_t num_arrivals() const {
@@ -263,7 +264,8 @@ Choice choose_batch(const Traits& traits, const Piece& piece, uint32_t rows, uin
   const uint32_t groups_max = std::max(1u, std::min(static_cast<uint32_t>(share * room), steps / kStepsMin));
   // A few groups less, where each then has an equal part of one tile.
   const uint32_t group_steps = ceil_div(steps, groups_max);
-  const uint32_t groups = tile_steps % group_steps == 0 ? steps / group_steps : groups_max;
+  const bool is_even = tile_steps % group_steps == 0;
+  const uint32_t groups = is_even ? steps / group_steps : groups_max;
   Choice choice{
       {"matmul_batch",
        shape.subgroups * traits.subgroup_size,
@@ -273,6 +275,7 @@ Choice choose_batch(const Traits& traits, const Piece& piece, uint32_t rows, uin
       {groups, col_tiles}};
   choice.shared_bytes = groups * group_bytes;
   choice.group_arrivals = shape.subgroups;
+  choice.parts = is_even ? tile_steps / group_steps : 0;
   return choice;
 }
 
@@ -407,12 +410,12 @@ NormEnd norm_end(const Recorder& r, TensorId x) {
 
 // One piece of the group. `products` and `arrivals`: for sums that its workgroups hand to each other.
 void dispatch(Recorder& r, Choice choice, const Piece& piece, TensorId x, const View& bias, TensorId out,
-              const View& products, const View& arrivals, const View& written) {
+              const View& products, const View& arrivals, const View& result, const View& written) {
   const uint32_t columns = r.desc(x).columns;
   const NormEnd end = norm_end(r, x);
   end.add_to(&choice);
   Push push;
-  push.add(end.x).add(piece.view).add(bias).add(r.tensor(out)).add(r.live_count(x));
+  push.add(end.x).add(piece.view).add(bias).add(result).add(r.live_count(x));
   if (choice.split_bytes > 0 || choice.shared_bytes > 0) push.add(products).add(arrivals);
   push.add(columns).add(row_words(piece.encoding, columns)).add(static_cast<uint32_t>(piece.num_rows));
   push.add(static_cast<uint32_t>(piece.row_begin)).add(r.desc(out).columns);
@@ -462,7 +465,7 @@ Status record(Recorder& r, const Matmul& op) {
     }
     // Pieces write different columns of out, so they need no barrier between each other: each claims one byte range
     // that no other piece claims.
-    dispatch(r, choice, pieces[i], op.x, bias, op.out, products, arrivals, i == 0 ? out : View{});
+    dispatch(r, choice, pieces[i], op.x, bias, op.out, products, arrivals, out, i == 0 ? out : View{});
   }
   r.norm_state().end(op.x);
   LLMRT_CHECK(products_first <= r.resources().products.bytes && arrivals_first <= r.resources().arrivals.bytes,
@@ -494,7 +497,7 @@ Status record_fused(Recorder& r, const Matmul& matmul, const GatedActivation& ac
                             : choose_wide(r.traits(), piece, rows, columns, false, &activation, 1);
   const View products = r.resources().products.part(0, choice.shared_bytes);
   const View arrivals = r.resources().arrivals.part(0, choice.shared_bytes > 0 ? choice.num_arrivals() * 4 : 0);
-  dispatch(r, choice, piece, matmul.x, out, activation.out, products, arrivals, out);
+  dispatch(r, choice, piece, matmul.x, out, activation.out, products, arrivals, out, out);
   r.norm_state().end(matmul.x);
   return {};
 }
@@ -569,6 +572,41 @@ bool can_leave_norm(const Recorder& r, uint32_t idx) {
          columns == r.resources().config.hidden_columns && columns % (4 * r.traits().fragment.m) == 0 &&
          r.weights().group(matmul->group).size() == 1 && r.weights().bias(matmul->group) < 0 && takes(*matmul) &&
          takes(*next);
+}
+
+namespace {
+uint64_t parts_bytes(const Recorder& r, const Matmul& matmul, const Choice& choice) {
+  return uint64_t{choice.parts} * r.list().rows_of(matmul.x) * r.desc(matmul.out).columns * 4;
+}
+}  // namespace
+
+bool can_leave_parts(const Recorder& r, uint32_t idx) {
+  const std::vector<Op>& ops = r.list().ops;
+  if (idx + 1 >= ops.size()) return false;
+  const Matmul* matmul = std::get_if<Matmul>(&ops[idx]);
+  const RmsNorm* norm = std::get_if<RmsNorm>(&ops[idx + 1]);
+  if (!matmul || !norm || norm->delta != matmul->out || r.last_op(matmul->out) != static_cast<int>(idx) + 1)
+    return false;
+  const std::vector<Piece>& pieces = r.weights().group(matmul->group);
+  const uint32_t rows = r.list().rows_of(matmul->x), columns = r.desc(matmul->x).columns;
+  if (pieces.size() != 1 || r.weights().bias(matmul->group) >= 0 || rows <= r.traits().fragment.n ||
+      columns % 32 != 0 || norm_quads(r.traits(), r.desc(matmul->out).columns) == 0 ||
+      !takes_fragment(r.traits(), pieces[0], rows, r.desc(matmul->x).dtype, r.list().batch_invariant))
+    return false;
+  const Choice choice = choose_batch(r.traits(), pieces[0], rows, columns, false, nullptr, 1);
+  return choice.parts > 1 && parts_bytes(r, *matmul, choice) <= r.resources().products.bytes;
+}
+
+Status record_parts(Recorder& r, const Matmul& matmul) {
+  const Piece& piece = r.weights().group(matmul.group)[0];
+  Choice choice =
+      choose_batch(r.traits(), piece, r.list().rows_of(matmul.x), r.desc(matmul.x).columns, false, nullptr, 1);
+  const View parts = r.resources().products.part(0, parts_bytes(r, matmul, choice));
+  choice.kernel.constants.push_back(1);
+  dispatch(r, choice, piece, matmul.x, parts, matmul.out, View{}, View{}, parts, parts);
+  r.norm_state().end(matmul.x);
+  r.parts_state() = {matmul.out, parts, choice.parts};
+  return {};
 }
 
 Status record_fused(Recorder& r, const Matmul& matmul, const RmsNorm& norm) {
