@@ -228,9 +228,8 @@ struct BatchShape {
 };
 
 // The fastest measured on an H200 (docs/performance.md), where registers and 48 KB of shared memory hold as many groups
-// as are said. Two matrices of weight rows halve the reading of x, but with few steps a group, adding up the sums of so
-// large tiles costs more. A processor's compiler takes minutes over more.
-BatchShape batch_shape(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns) {
+// as are said. Two matrices of weight rows halve the reading of x. A processor's compiler takes minutes over more.
+BatchShape batch_shape(const Traits& traits, const Piece& piece, uint32_t rows) {
   const uint32_t all_matrices = ceil_div(rows, traits.fragment.n), tiles = ceil_div(all_matrices, kBatchMatricesMax);
   const uint32_t matrices = std::max(ceil_div(all_matrices, tiles), 2u);
   const bool quantized = is_quantized(piece.encoding), is_k = piece.encoding >= Encoding::kQ4_K;
@@ -239,9 +238,7 @@ BatchShape batch_shape(const Traits& traits, const Piece& piece, uint32_t rows, 
   if (matrices == 3 && piece.encoding == Encoding::kQ4_0) return {8, 1, 3, 64, 2};
   if (matrices <= 4 && !quantized) return {8, 1, matrices, 32, 2};
   if (matrices <= (is_k ? 5u : 6u) && tiles == 1) return {4, 2, matrices, 32, 2};
-  const uint32_t row_tiles = ceil_div(static_cast<uint32_t>(piece.num_rows), 8 * 2 * traits.fragment.m);
-  const uint32_t steps = row_tiles * tiles * ceil_div(columns, 32 * traits.fragment.row_lanes);
-  return {8, steps >= 7 * traits.num_cores ? 2u : 1u, matrices, 32, 1};
+  return {8, 2, matrices, 32, 1};
 }
 
 // `share`: of the device, for a piece of a group.
@@ -249,7 +246,7 @@ Choice choose_batch(const Traits& traits, const Piece& piece, uint32_t rows, uin
                     const GatedActivation* activation, double share) {
   constexpr uint32_t kStepsMin = 4;  // of a group
   const Fragment& fragment = traits.fragment;
-  const BatchShape shape = batch_shape(traits, piece, rows, columns);
+  const BatchShape shape = batch_shape(traits, piece, rows);
   const uint32_t layout = layout_constant(piece), num_rows = static_cast<uint32_t>(piece.num_rows);
   const uint32_t tile_rows = shape.subgroups * shape.parts * fragment.m, tile_cols = shape.matrices * fragment.n;
   const uint32_t lane_units = shape.lane_columns / unit_columns(piece.encoding);
