@@ -140,6 +140,24 @@ TEST_CASE("matmul makes what stands behind it at every number of rows", "[matmul
   run(suite);
 }
 
+// So few outputs of so many columns that workgroups share them, and hand sums to each other or to the norm behind.
+TEST_CASE("matmul hands sums of a few rows on", "[matmul]") {
+  auto rng = test_rng("matmul sums");
+  Suite suite;
+  const WeightId norm = suite.add_weight(Encoding::kF32, 1, 64, rng);
+  for (uint32_t columns : {2048u, 2816u}) {
+    const double deviation = 1 / std::sqrt(static_cast<double>(columns));
+    const WeightGroupId group =
+        suite.add_group({suite.add_weight(Encoding::kQ4_0, 64, columns, rng, deviation)}, false, rng);
+    for (uint32_t rows : {10u, 16u}) {
+      suite.cases.push_back(matmul_case(suite, group, rows, 16, DType::kF16, rng));
+      for (Behind behind : {Behind::kGate, Behind::kNorm})
+        suite.cases.push_back(fused_case(suite, group, behind, norm, rows, 16, rng));
+    }
+  }
+  run(suite);
+}
+
 TEST_CASE("matmul multiplies one row", "[matmul]") {
   auto rng = test_rng("matmul row");
   Suite suite;
