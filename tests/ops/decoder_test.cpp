@@ -147,7 +147,10 @@ Case decoder_case(const Model& model, DType activation, KvDType kv_dtype, Like l
   // So few rows that a backend may make a norm in the dispatch of the matmul before it.
   Step fourth = decoder_step(model, activation, kv_dtype, 2, {{0, 22, last, true}, {1, 72, last, true}}, 3);
 
-  test_case.steps = {std::move(first), std::move(second), std::move(third), std::move(fourth)};
+  // And one, for which it may have kernels of their own.
+  Step fifth = decoder_step(model, activation, kv_dtype, 1, {{0, 23, last, true}}, 4);
+
+  test_case.steps = {std::move(first), std::move(second), std::move(third), std::move(fourth), std::move(fifth)};
   test_case.check_results = [](const std::vector<StepOutput>& want, const std::vector<StepOutput>& got) {
     std::vector<std::string> failures;
     for (size_t s = 0; s < want.size(); ++s)

@@ -578,6 +578,7 @@ uint64_t parts_bytes(const Recorder& r, const Matmul& matmul, const Choice& choi
 }  // namespace
 
 bool can_leave_parts(const Recorder& r, uint32_t idx) {
+  constexpr uint32_t kQuadsMax = 16;  // that an invocation of the norm's kernel has under way
   const std::vector<Op>& ops = r.list().ops;
   if (idx + 1 >= ops.size()) return false;
   const Matmul* matmul = std::get_if<Matmul>(&ops[idx]);
@@ -586,12 +587,14 @@ bool can_leave_parts(const Recorder& r, uint32_t idx) {
     return false;
   const std::vector<Piece>& pieces = r.weights().group(matmul->group);
   const uint32_t rows = r.list().rows_of(matmul->x), columns = r.desc(matmul->x).columns;
+  const uint32_t quads = norm_quads(r.traits(), r.desc(matmul->out).columns);
   if (pieces.size() != 1 || r.weights().bias(matmul->group) >= 0 || rows <= r.traits().fragment.n ||
-      columns % 32 != 0 || norm_quads(r.traits(), r.desc(matmul->out).columns) == 0 ||
+      columns % 32 != 0 || quads == 0 ||
       !takes_fragment(r.traits(), pieces[0], rows, r.desc(matmul->x).dtype, r.list().batch_invariant))
     return false;
   const Choice choice = choose_batch(r.traits(), pieces[0], rows, columns, false, nullptr, 1);
-  return choice.parts > 1 && parts_bytes(r, *matmul, choice) <= r.resources().products.bytes;
+  return choice.parts > 1 && choice.parts * quads <= kQuadsMax &&
+         parts_bytes(r, *matmul, choice) <= r.resources().products.bytes;
 }
 
 Status record_parts(Recorder& r, const Matmul& matmul) {
