@@ -19,7 +19,7 @@ inline constexpr uint32_t kDigits = 2048;
 struct DigitTable {
   Mass mass[kDigits];
   uint32_t count[kDigits];
-  uint32_t id[kDigits];  // of one of them: exact where count is 1
+  uint32_t id[kDigits];  // of one of them, where the digit is the last: exact where count is 1
 };
 inline constexpr uint32_t kRadixSharedBytes = 2 * sizeof(DigitTable);
 
@@ -67,7 +67,7 @@ class RadixSelect {
       const uint32_t digit = key >> shift & ((1u << bits) - 1);
       atomicAdd(&table.mass[digit], mass_of(l));
       atomicAdd(&table.count[digit], 1u);
-      table.id[digit] = v;
+      if (shift == 0) atomicExch(&table.id[digit], v);
     }
     __syncthreads();
   }

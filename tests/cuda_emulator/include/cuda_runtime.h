@@ -130,6 +130,10 @@ T atomicAdd(T* at, T value) {
   return std::exchange(*at, *at + value);
 }
 template <class T>
+T atomicExch(T* at, T value) {
+  return std::exchange(*at, value);
+}
+template <class T>
 T atomicOr(T* at, T value) {
   return std::exchange(*at, *at | value);
 }
