@@ -133,7 +133,8 @@ uint32_t CostModel::chunk_by_line(double ms, const StepWork& work, uint64_t dept
 
 uint32_t CostModel::chunk_within(double ms, const StepWork& work, uint64_t depth, uint32_t most) const {
   const uint32_t chunk = chunk_by_line(ms, work, depth, most), others = static_cast<uint32_t>(work.tokens);
-  for (uint32_t size = step_size_from(others + chunk + chunk / 4); size > others; size = step_size_within(size - 1)) {
+  const auto smaller = [](uint32_t size) { return size > 1 ? step_size_within(size - 1) : 0; };
+  for (uint32_t size = step_size_from(others + chunk + chunk / 4); size > others; size = smaller(size)) {
     StepWork whole = work;
     const uint32_t tokens = std::min(size - others, most);
     if (tokens < chunk / 2) break;

@@ -174,3 +174,11 @@ TEST_CASE("chunks keep to the limit while a device's clock falls") {
   CAPTURE(worst);
   CHECK(worst <= 1.02);
 }
+
+TEST_CASE("a limit that not even a step of one token keeps to leaves no chunk") {
+  CostModel model(CostPrior{});
+  for (int i = 0; i < 20; ++i) model.observe({.tokens = 1, .chunk_pairs = 1}, {.step_ms = 300});
+  CHECK(model.chunk_within(250, {}, 0, 1) == 0);
+  CHECK(model.chunk_within(250, {}, 0, 2048) == 0);
+  CHECK(model.chunk_within(250, {.tokens = 8, .decode_keys = 80}, 1000, 2048) == 0);
+}
