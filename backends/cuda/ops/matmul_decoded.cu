@@ -384,6 +384,8 @@ template <Encoding E, uint32_t kRows>
 Status launch_rows(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
   const Cut<Shape<kRows, 128>> wide(args, at);
   if constexpr (kRows > 64) {
+    // Two pairs of splits would meet in global memory, which takes longer than blocks of half as many outputs.
+    if (wide.splits > 2) return launch_cut<E>(args, Cut<Shape<kRows, 64>>(args, at), result, at);
     const Cut<Shape<kRows, 112>> narrow(args, at);
     if (narrow.cost < wide.cost) return launch_cut<E>(args, narrow, result, at);
   }
