@@ -9,7 +9,9 @@
 //
 // Keys that earlier steps have written are copied ahead of the wait for the kernel before this one: between two steps
 // their inputs are copied, which nothing overtakes; the kernels that change block tables or move blocks let no other
-// start before they end; and the step's own tokens are written to places that no row reads below its start.
+// start before they end; and the step's own tokens are written to places that no row reads below its start. Behind the
+// prompt kernel of the same step, which lets this one start when the step's keys are there, all is read at once, so that
+// blocks begin as the prompt kernel's end; they wait for its last one at their own end, for the kernels behind that.
 //
 // Lane 4 * g + t. Of scores it has keys g and g + 8 and heads 2t and 2t + 1; of queries, words of 8 dims of head g; of
 // keys, the same words of keys g and g + 8; of values, words of keys 2t, 2t + 1, 2t + 8 and 2t + 9; of outputs, the
@@ -87,7 +89,7 @@ struct Copier {
   const uint32_t which;  // of the warps that copy: they take tiles in turn
   const uint32_t lane = threadIdx.x % kWarp;
   uint32_t num_tiles = 0;
-  bool has_waited = false;
+  bool has_waited;
 
   // Up to 32 tiles of a work from tile `begin` on; lane i knows where the keys of the i-th lie.
   struct Run {
@@ -437,7 +439,7 @@ __device__ void merge_when_last(const AttentionArgs& args, const AttentionItem& 
 
 template <KvDType D, int kDims>
 __global__ void __launch_bounds__(kThreads + kCopyWarps<D> * kWarp, kBlocksPerSm)
-    attention_decode_ring_kernel(AttentionArgs args, uint32_t* counters, bool next_is_early) {
+    attention_decode_ring_kernel(AttentionArgs args, uint32_t* counters, bool is_behind_prompt, bool next_is_early) {
 #if defined(LLMRT_SM_90A)
   auto& ring = *reinterpret_cast<Ring<D, kDims>*>(dynamic_shared());
   if (threadIdx.x == 0) {
@@ -451,10 +453,13 @@ __global__ void __launch_bounds__(kThreads + kCopyWarps<D> * kWarp, kBlocksPerSm
   if (next_is_early) grid_dependency_release();
   const Works works(args);
   const uint32_t warp_idx = threadIdx.x / kWarp;
-  if (warp_idx >= kWarps) return Copier<D, kDims>{args, ring, warp_idx - kWarps}.run(works);
+  if (warp_idx >= kWarps) {
+    Copier<D, kDims> copier{.args = args, .ring = ring, .which = warp_idx - kWarps, .has_waited = is_behind_prompt};
+    return copier.run(works);
+  }
   AttentionItem item{};
   if (blockIdx.x < works.count) item = works.item(blockIdx.x);
-  grid_dependency_wait_alone();
+  if (!is_behind_prompt) grid_dependency_wait_alone();
   const uint32_t group_heads = args.num_heads / args.kv.num_kv_heads;
   uint32_t num_tiles = 0;  // of the works before
   Warp<D, kDims> warp{args};
@@ -480,6 +485,7 @@ __global__ void __launch_bounds__(kThreads + kCopyWarps<D> * kWarp, kBlocksPerSm
                       head_first, num_rows, &ring.is_last);
     item = next_item;
   }
+  if (is_behind_prompt) grid_dependency_wait_alone();
 #else
   __trap();  // OpContext::has_warpgroups says that this is not the code that runs
 #endif
@@ -501,7 +507,7 @@ Status attend_decode_by_ring(const AttentionArgs& args, KvDType dtype, const OpC
     const Grid grid{static_cast<uint32_t>(at.num_sms) * kBlocksPerSm, kThreads + kCopyWarps<D> * kWarp,
                     sizeof(Ring<D, kDims>)};
     return launch(at, "attention_decode_ring", attention_decode_ring_kernel<D, kDims>, grid, args,
-                  at.workspace.counters, next_is_early);
+                  at.workspace.counters, !at.list->decode_only, next_is_early);
   });
 }
 

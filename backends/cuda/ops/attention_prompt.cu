@@ -198,7 +198,8 @@ __device__ void write_rows(Accumulator<kDims>& acc, const AttentionArgs& args, c
 
 template <KvDType D, int kDims>
 __global__ void __launch_bounds__(kThreads) attention_prompt_kernel(AttentionArgs args) {
-  grid_dependency_wait();
+  grid_dependency_wait_alone();
+  grid_dependency_release();  // now the next kernel may read what was waited for
   using L = Layout<D, kDims>;
   uint4* query = reinterpret_cast<uint4*>(dynamic_shared());
   uint8_t* stages = dynamic_shared() + L::kQueryBytes;

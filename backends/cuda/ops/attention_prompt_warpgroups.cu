@@ -592,7 +592,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     __syncthreads();
   else
     cluster_sync();
-  grid_dependency_wait();
+  grid_dependency_wait_alone();
+  grid_dependency_release();  // now the next kernel may read what was waited for
   const Works works{input_array<AttentionItem>(args.inputs, kFwdPromptItems),
                     args.inputs[kFwdNumPromptItems],
                     args.kv.num_kv_heads,

@@ -1,6 +1,7 @@
 // paged_attention: causal attention of the step's query tokens over their rows' KV blocks. Decode items, prompt items
-// and the merge of their splits are three kernels (attention_*.cu). All are in every list that may have prompt items;
-// elsewhere decode items that merge their own splits are alone.
+// and the merge of their splits are three kernels (attention_*.cu). All are in every list that may have prompt items, in
+// which decode items come behind: their many short works fill what the prompts' long ones leave of the last round.
+// Elsewhere decode items that merge their own splits are alone.
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/attention.h"
 
@@ -46,11 +47,12 @@ Status run(const PagedAttention& op, const OpContext& at) {
   args.partial_values = at.partial_values;
   args.partial_sums = at.partial_sums;
   const bool by_ring = can_attend_by_ring(args, at);
+  if (!at.list->decode_only)
+    if (Status status = attend_prompt(args, group.dtype, at); !status) return status;
   if (Status status = by_ring ? attend_decode_by_ring(args, group.dtype, at) : attend_decode(args, group.dtype, at);
       !status)
     return status;
-  if (at.list->decode_only) return by_ring ? Status() : merge_partials(args, false, at);
-  if (Status status = attend_prompt(args, group.dtype, at); !status) return status;
+  if (at.list->decode_only && by_ring) return {};
   return merge_partials(args, by_ring, at);
 }
 
