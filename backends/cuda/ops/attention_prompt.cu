@@ -234,10 +234,7 @@ __global__ void __launch_bounds__(kThreads) attention_prompt_kernel(AttentionArg
 }  // namespace
 
 Status attend_prompt(const AttentionArgs& args, KvDType dtype, const OpContext& at) {
-  // Not in steps of few tokens: most have no prompt items at all, and there the kernel that takes less room ends
-  // sooner.
-  if (at.has_warpgroups && args.head_dim <= 128 && at.list->num_tokens > kPromptItemTokens)
-    return attend_prompt_by_warpgroups(args, dtype, at);
+  if (at.has_warpgroups && args.head_dim <= 128) return attend_prompt_by_warpgroups(args, dtype, at);
   return with_kv_type(dtype, args.head_dim, [&]<KvDType D, int kDims>() {
     constexpr uint32_t kBlocksPerSm = kDims <= 128 ? 2 : 1;
     const Grid grid{static_cast<uint32_t>(at.num_sms) * kBlocksPerSm, kThreads, Layout<D, kDims>::kSharedBytes};
