@@ -1,6 +1,6 @@
 // paged_attention: causal attention of the step's query tokens over their rows' KV blocks. Decode items, prompt items
-// and the merge of their splits are three kernels (attention_*.cu). All are in every list that may have prompt items, in
-// which decode items come behind: their many short works fill what the prompts' long ones leave of the last round.
+// and the merge of their splits are three kernels (attention_*.cu). All are in every list that may have prompt items,
+// in which decode items come behind: their many short works fill what the prompts' long ones leave of the last round.
 // Elsewhere decode items that merge their own splits are alone.
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/attention.h"
