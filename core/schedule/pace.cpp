@@ -10,6 +10,9 @@ namespace llmrt {
 namespace {
 
 constexpr uint32_t kChunkMin = 32;  // so that prompts get on whatever the target
+// Steps beside which nobody decodes are at least so many times as long as one of a single token, whatever the limit: or
+// a device that is slow to read its weights would do little else for a prompt.
+constexpr double kIdleShareMin = 2;
 // Of a step's predicted time, until the next is planned: predictions are off by some percent, and the host takes its
 // time, too. Later, and the device waits where a step is over sooner.
 constexpr double kNearlyOver = 0.9;
@@ -51,8 +54,9 @@ uint32_t Scheduler::Impl::chunk_tokens(const StepBudget& budget) const {
   const auto others = static_cast<uint32_t>(work.tokens);
   const uint32_t usual =
       others_decode ? std::min(whole_chunk(config.chunk_tokens, others), budget.tokens) : budget.tokens;
-  const double limit_ms = others_decode ? config.tpot_target_ms : config.idle_step_ms;
+  double limit_ms = others_decode ? config.tpot_target_ms : config.idle_step_ms;
   if (limit_ms == 0 || !cost.knows_steps()) return usual;
+  if (!others_decode) limit_ms = std::max(limit_ms, kIdleShareMin * cost.step_ms({.tokens = 1}));
   const uint32_t within = cost.chunk_within(limit_ms, work, depth, budget.tokens);
   return std::max(whole_chunk(within, others), std::min(kChunkMin, budget.tokens));
 }

@@ -41,7 +41,8 @@ struct SchedulerConfig {
   uint32_t chunk_tokens = 512;  // of all prompts together in a step in which others decode; but Impl::ends_prompt
   // In steps in which others decode, predicted: chunks are as large as this allows. 0 = they are chunk_tokens.
   double tpot_target_ms = 0;
-  double idle_step_ms = 0;               // the same of steps in which nothing decodes; 0 = any
+  // The same of steps in which nothing decodes, or twice what one of a single token takes, if that is more; 0 = any.
+  double idle_step_ms = 0;
   uint32_t reserve_output_tokens = 256;  // reserved at admission: min(max_tokens, this)
   bool learns_output = false;            // reserved instead, as soon as it is known: what 95 % of answers did not pass
   double watermark = 0.01;               // share of each pool that admission leaves free

@@ -51,7 +51,7 @@ class Load {
   bool step() {
     const IterationPlan* plan = scheduler.plan(now);
     if (plan == nullptr) return false;
-    step_ms = 4 + 0.02 * static_cast<double>(plan->work.tokens) +
+    step_ms = fixed_ms + 0.02 * static_cast<double>(plan->work.tokens) +
               1e-5 * static_cast<double>(plan->work.decode_keys + plan->work.chunk_pairs);
     now += static_cast<TimeNs>(step_ms * kMs);
     std::vector<Verdict> verdicts(plan->samples.size());
@@ -81,7 +81,8 @@ class Load {
 
   Scheduler scheduler;
   TimeNs now = 1;
-  double step_ms = 0;  // of the last step
+  double fixed_ms = 4;  // of each step
+  double step_ms = 0;   // of the last one
   uint64_t num_steps = 0;
   std::vector<Asked> asked;
   std::map<RequestClass, uint64_t> prompt_tokens, output_tokens;
@@ -242,6 +243,22 @@ TEST_CASE("steps in which others decode keep to the target for the time per toke
   }
   CHECK(longest > 200);
   CHECK(longest <= 250 * 1.05);
+}
+
+TEST_CASE("a device whose every step is over the limit still takes a prompt in few steps") {
+  SchedulerConfig config = load_config();
+  config.step_tokens_max = 2048;
+  config.idle_step_ms = 250;
+  Load load(config);
+  load.fixed_ms = 300;
+  load.add(RequestClass::kInteractive, 50, 20);  // from which it learns what steps take
+  while (load.step()) {
+  }
+  load.add(RequestClass::kInteractive, 1900, 1);
+  uint32_t num_steps = 0;
+  for (; load.asked.back().num_got == 0; ++num_steps) REQUIRE(load.step());
+  fmt::print("a prompt of 1,900 tokens where a step takes 300 ms: {} steps\n", num_steps);
+  CHECK(num_steps <= 3);
 }
 
 TEST_CASE("a request that would wait too long is refused with the numbers and told when to come back") {
