@@ -29,6 +29,7 @@ class CudaBackend final : public Backend {
 
   const Caps& caps() const override { return caps_; }
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
+  Status add_f16_copies(uint64_t bytes_max) override;
   Status create_state(const StateConfig& config) override;
   Status create_kv_pools(std::span<const KvGroup> groups) override;
   Status prepare(const OpList& list) override;
@@ -51,6 +52,7 @@ class CudaBackend final : public Backend {
   }
   Status settle();  // waits for the device and drops what refers to addresses
   Status allocate_state(const StateConfig& config);
+  void drop_pools();
   Status allocate_pools(std::span<const KvGroup> groups);
   Status join_cublas();
   Status check_inputs(const StepSubmission& step) const;
@@ -164,6 +166,15 @@ Status CudaBackend::load_weights(const WeightTable& weights, const Progress& pro
   return {};
 }
 
+Status CudaBackend::add_f16_copies(uint64_t bytes_max) {
+  LLMRT_CHECK(weights_, "weights come before their copies");
+  if (Status status = settle(); !status) return remember(std::move(status));
+  if (Status status = join_cublas(); !status) return remember(std::move(status));
+  if (!cublas_) bytes_max = 0;  // nothing else reads them
+  drop_pools();                 // there may be no room for both
+  return remember(weights_->add_f16_copies(bytes_max, &book_, context_));
+}
+
 // ---- state ---------------------------------------------------------------------------------------------------------
 
 Status CudaBackend::create_state(const StateConfig& config) {
@@ -268,11 +279,15 @@ KvMemory lay_out(const KvGroup& group, uint32_t num_blocks, std::byte** at) {
   return memory;
 }
 
-Status CudaBackend::allocate_pools(std::span<const KvGroup> groups) {
+void CudaBackend::drop_pools() {
   pools_.clear();
   context_.num_pools = 0;
   kv_.reset();
   kv_host_.reset();
+}
+
+Status CudaBackend::allocate_pools(std::span<const KvGroup> groups) {
+  drop_pools();
   uint64_t device_bytes = 0, host_bytes = 0;
   for (const KvGroup& group : groups) {
     device_bytes += pool_bytes(group, group.num_blocks);
@@ -306,6 +321,7 @@ Status CudaBackend::join_cublas() {
   if (!opened) return {};
   cublas_ = *std::move(opened);
   context_.cublas = cublas_.get();
+  if (cublas_workspace_.bytes() == 0) return {};  // create_state does it
   return cublas_->set_workspace(cublas_workspace_.data(), cublas_workspace_.bytes());
 }
 
@@ -439,7 +455,8 @@ MemoryReport CudaBackend::memory() const {
     report.free_bytes = free_bytes;
     report.total_bytes = total_bytes;
   }
-  report.weight_bytes = book_.bytes(MemoryKind::kWeights);
+  report.f16_copy_bytes = book_.bytes(MemoryKind::kF16Copies);
+  report.weight_bytes = book_.bytes(MemoryKind::kWeights) + report.f16_copy_bytes;
   report.kv_bytes = book_.bytes(MemoryKind::kKv);
   report.state_bytes = book_.bytes(MemoryKind::kState);
   report.arena_bytes = book_.bytes(MemoryKind::kArena);

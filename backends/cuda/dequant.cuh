@@ -2,7 +2,7 @@
 // defines it; Fragment gives each lane of a warp its share of a matrix tile, for the matrix units.
 //
 // A Fragment is what lane 4 * g + t holds of ONE row in a step of 128 columns: for each unit i = 0..3, the 8 columns
-// from 32 * i + 8 * t on. decode(i, t) gives them in f16, exactly: the numbers themselves (f16, bf16), or the small
+// from 32 * i + 8 * t on. decode(i, t) gives them in f16, exactly: the numbers themselves (f16), or the small
 // integers of the encoding. A number of unit i is then scale(i, step) * integer + base(i, step): both in f32, applied
 // to sums over the unit, since all four lanes hold the same unit. So products of quantised weights are as exact as f32
 // sums are. (q6_k: its 16-number scales are multiplied into the integers, up to 4,064, of which those above 2,048 lose
@@ -88,10 +88,6 @@ __device__ inline float element(const PackedMatrix& m, uint64_t row, uint32_t co
 
 // ---- a lane's share of a row ---------------------------------------------------------------------------------------
 
-constexpr bool is_plain16(Encoding e) {
-  return e == Encoding::kF16 || e == Encoding::kBF16;
-}
-
 // Small unsigned numbers to f16 without a conversion: the f16 with bits 0x6400 + n is 1024 + n, for n < 1024.
 inline constexpr uint32_t kMagic = 0x64006400;
 constexpr uint32_t both_halves(uint32_t f16_bits) {
@@ -119,9 +115,9 @@ using PlanePointers = const uint8_t* [kNumPlanes];
 template <Encoding E>
 struct Fragment;
 
-// f16 and bf16. Rows are padded with zeros to 8 numbers; what is beyond the row is zero.
-template <Encoding E>
-requires(is_plain16(E)) struct Fragment<E> {
+// Rows are padded with zeros to 8 numbers; what is beyond the row is zero.
+template <>
+struct Fragment<Encoding::kF16> {
   static constexpr bool kScaled = false, kBased = false;
   uint4 numbers[4];
 
@@ -135,13 +131,7 @@ requires(is_plain16(E)) struct Fragment<E> {
   }
   // The 8 numbers of unit i as four pairs.
   __device__ void decode(int i, [[maybe_unused]] uint32_t t, uint32_t (&pairs)[4]) const {
-    const uint32_t words[4] = {numbers[i].x, numbers[i].y, numbers[i].z, numbers[i].w};
-#pragma unroll
-    for (int j = 0; j < 4; ++j)
-      pairs[j] =
-          E == Encoding::kF16
-              ? words[j]
-              : half2_bits(__floats2half2_rn(__uint_as_float(words[j] << 16), __uint_as_float(words[j] & 0xffff0000)));
+    pairs[0] = numbers[i].x, pairs[1] = numbers[i].y, pairs[2] = numbers[i].z, pairs[3] = numbers[i].w;
   }
   __device__ float scale(int, uint32_t) const {
     return 1;
@@ -207,7 +197,7 @@ struct SubScales {
 };
 
 template <Encoding E>
-requires(!is_plain16(E) && E != Encoding::kF32 && E != Encoding::kQ8_0) struct Fragment<E> {
+requires(is_quantized(E) && E != Encoding::kQ8_0) struct Fragment<E> {
   static constexpr bool kFifth = E == Encoding::kQ5_0 || E == Encoding::kQ5_1 || E == Encoding::kQ5_K;
   static constexpr bool kPairs = E == Encoding::kQ6_K;
   static constexpr bool kHeader = E == Encoding::kQ4_K || E == Encoding::kQ5_K;

@@ -1,6 +1,7 @@
-// How a weight tensor lies in device memory. The bits are those of the file (core/weights/encoding.h); quantised blocks
-// are taken apart into planes, so that every load is aligned and wide. Twins: ops/repack.cu writes this, dequant.cuh
-// reads it.
+// How a weight tensor lies in device memory. The bits are those of the file (core/weights/encoding.h), except that bf16
+// lies there in f16 when all of a tensor is within its range (bf16 stays only what the matrix units cannot take);
+// quantised blocks are taken apart into planes, so that every load is aligned and wide. Twins: ops/repack.cu writes
+// this, dequant.cuh reads it.
 //
 // A row is cut into steps of 128 columns: 4 units of 32, each of 4 chunks of 8. One lane t of four multiplies chunk t
 // of every unit, so the bits of those four chunks stand together. Rows are padded with zeros to a whole step (plain
@@ -76,7 +77,6 @@ struct PackedMatrix {
   uint32_t columns = 0;
   uint32_t row_stride = 0;  // bytes from row to row in plane 0
   Encoding encoding = Encoding::kF32;
-  bool f16_safe = true;  // every number is within f16's range, so the matrix units can take it
 
   PackedMatrix slice(uint64_t row_begin, uint32_t num_rows) const {
     PackedMatrix part = *this;
@@ -87,7 +87,7 @@ struct PackedMatrix {
   }
   // True when `next` begins where this ends, so that both can be read as one.
   bool continues_with(const PackedMatrix& next) const {
-    if (next.encoding != encoding || next.columns != columns || next.f16_safe != f16_safe) return false;
+    if (next.encoding != encoding || next.columns != columns) return false;
     for (int p = 0; p < kNumPlanes; ++p)
       if (plane[p] && plane[p] + rows * plane_row_bytes(encoding, p, columns) != next.plane[p]) return false;
     return true;

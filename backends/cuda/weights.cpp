@@ -9,6 +9,7 @@
 
 #include "backends/cuda/check.h"
 #include "backends/cuda/op_context.h"
+#include "backends/cuda/ops/matmul.h"
 #include "core/base/checked_math.h"
 
 namespace llmrt::cuda {
@@ -39,6 +40,11 @@ std::vector<Chunk> cut(const WeightTable& table) {
       chunks.push_back({static_cast<WeightId>(id), row, static_cast<uint32_t>(std::min(rows, tensor.rows - row))});
   }
   return chunks;
+}
+
+// Columns are a multiple of 32, so that every matrix in f16 begins at 64 bytes.
+uint64_t f16_bytes(const PackedMatrix& quantized) {
+  return uint64_t{quantized.rows} * quantized.columns * 2;
 }
 
 // One of the copying threads: fills one half of its staging memory while the device takes the other.
@@ -206,11 +212,13 @@ Status DeviceWeights::place(const WeightTable& table, MemoryBook* book) {
   return {};
 }
 
-Status DeviceWeights::find_unsafe(const WeightTable& table) {
-  std::vector<uint32_t> unsafe(table.tensors.size());
+// bf16 within f16's range becomes f16, which the matrix units take with f16 activations; what stays bf16 is multiplied
+// without them.
+Status DeviceWeights::narrow_bf16() {
+  std::vector<uint32_t> beyond(tensors_.size());
   MemoryBook scratch_book;
   Result<DeviceBuffer> flags =
-      DeviceBuffer::create(&scratch_book, MemoryKind::kOther, unsafe.size() * 4, "load_weights: range flags");
+      DeviceBuffer::create(&scratch_book, MemoryKind::kOther, beyond.size() * 4, "load_weights: range flags");
   if (!flags) return flags.error();
   CUDA_TRY(cudaMemset(flags->data(), 0, flags->bytes()), "load_weights: range flags");
   bool any = false;
@@ -220,9 +228,15 @@ Status DeviceWeights::find_unsafe(const WeightTable& table) {
     if (Status status = check_f16_range(tensors_[id], flags->as<uint32_t>() + id, nullptr); !status) return status;
   }
   if (!any) return {};
-  CUDA_TRY(cudaMemcpy(unsafe.data(), flags->data(), unsafe.size() * 4, cudaMemcpyDeviceToHost),
+  CUDA_TRY(cudaMemcpy(beyond.data(), flags->data(), beyond.size() * 4, cudaMemcpyDeviceToHost),
            "load_weights: range flags");
-  for (size_t id = 0; id < tensors_.size(); ++id) tensors_[id].f16_safe = unsafe[id] == 0;
+  for (size_t id = 0; id < tensors_.size(); ++id) {
+    PackedMatrix& tensor = tensors_[id];
+    if (tensor.encoding != Encoding::kBF16 || tensor.rows == 0 || beyond[id]) continue;
+    if (Status status = bf16_to_f16(tensor, nullptr); !status) return status;
+    tensor.encoding = Encoding::kF16;
+  }
+  CUDA_TRY(cudaDeviceSynchronize(), "load_weights: bf16 to f16");
   return {};
 }
 
@@ -240,7 +254,7 @@ void DeviceWeights::build_groups(const WeightTable& table) {
       if (!out.runs.empty() && out.runs.back().matrix.continues_with(part))
         out.runs.back().matrix.rows += num_rows;
       else if (num_rows > 0)
-        out.runs.push_back({part, column});
+        out.runs.push_back({part, {}, column});
       column += num_rows;
     }
     groups_.push_back(std::move(out));
@@ -251,9 +265,39 @@ uint64_t DeviceWeights::f16_bytes_max() const {
   uint64_t bytes = 0;
   for (const DeviceGroup& group : groups_)
     for (const GroupRun& run : group.runs)
-      if (run.matrix.encoding != Encoding::kF16)
-        bytes = std::max(bytes, uint64_t{run.matrix.rows} * run.matrix.columns * 2);
+      if (is_quantized(run.matrix.encoding) && run.f16.rows == 0) bytes = std::max(bytes, f16_bytes(run.matrix));
   return bytes;
+}
+
+Status DeviceWeights::add_f16_copies(uint64_t bytes_max, MemoryBook* book, const OpContext& at) {
+  std::vector<GroupRun*> runs;
+  for (DeviceGroup& group : groups_) {
+    for (GroupRun& run : group.runs) {
+      run.f16 = {};
+      if (is_quantized(run.matrix.encoding)) runs.push_back(&run);
+    }
+  }
+  f16_slab_.reset();
+  // Kernels that decode lose most where a matrix makes few tiles.
+  std::stable_sort(runs.begin(), runs.end(),
+                   [](GroupRun* a, GroupRun* b) { return f16_bytes(a->matrix) < f16_bytes(b->matrix); });
+  uint64_t total = 0;
+  size_t count = 0;
+  for (; count < runs.size() && total + f16_bytes(runs[count]->matrix) <= bytes_max; ++count)
+    total += f16_bytes(runs[count]->matrix);
+  if (count == 0) return {};
+  Result<DeviceBuffer> slab = DeviceBuffer::create(book, MemoryKind::kF16Copies, total, "f16 copies of weights");
+  if (!slab) return slab.error();
+  f16_slab_ = *std::move(slab);
+  uint8_t* to = f16_slab_.as<uint8_t>();
+  for (size_t i = 0; i < count; ++i) {
+    const PackedMatrix& matrix = runs[i]->matrix;
+    if (Status status = write_f16(matrix, to, at); !status) return status;
+    runs[i]->f16 = {{to}, matrix.rows, matrix.columns, matrix.columns * 2, Encoding::kF16};
+    to += f16_bytes(matrix);
+  }
+  CUDA_TRY(cudaStreamSynchronize(at.stream), "f16 copies of weights");
+  return {};
 }
 
 Status DeviceWeights::load(const WeightTable& table, int device, MemoryBook* book, const Progress& progress) {
@@ -279,7 +323,7 @@ Status DeviceWeights::load(const WeightTable& table, int device, MemoryBook* boo
   }
   for (std::thread& thread : threads) thread.join();
   if (!work.status) return work.status;
-  if (Status status = find_unsafe(table); !status) return status;
+  if (Status status = narrow_bf16(); !status) return status;
   build_groups(table);
   if (progress) progress(table.bytes(), table.bytes());
   return {};

@@ -18,6 +18,7 @@ namespace llmrt::cuda {
 // Rows of a group that one launch multiplies: they go to columns [out_column, out_column + matrix.rows) of the output.
 struct GroupRun {
   PackedMatrix matrix;
+  PackedMatrix f16 = {};  // the same numbers, rounded, for many rows; no rows: not there
   uint32_t out_column = 0;
 };
 
@@ -27,22 +28,26 @@ struct DeviceGroup {
   uint32_t rows = 0, columns = 0;
 };
 
+struct OpContext;
+
 class DeviceWeights {
  public:
   // Copies with several threads, each with pinned staging of its own; `progress` is called on this thread.
   Status load(const WeightTable& table, int device, MemoryBook* book, const Progress& progress);
+  // Keeps quantised runs in f16 too, the smallest first, in at most so many bytes (0 takes them away again).
+  Status add_f16_copies(uint64_t bytes_max, MemoryBook* book, const OpContext& at);
 
   const PackedMatrix& tensor(WeightId id) const { return tensors_[static_cast<size_t>(id)]; }
   const DeviceGroup& group(WeightGroupId id) const { return groups_[static_cast<size_t>(id)]; }
-  // Bytes of the largest run that matmul may write out in f16 first; 0 when every run is f16 already.
+  // Bytes of the largest run that matmul may write out in f16 first; 0 when there is no such.
   uint64_t f16_bytes_max() const;
 
  private:
   Status place(const WeightTable& table, MemoryBook* book);
-  Status find_unsafe(const WeightTable& table);
+  Status narrow_bf16();
   void build_groups(const WeightTable& table);
 
-  DeviceBuffer slab_;
+  DeviceBuffer slab_, f16_slab_;
   std::vector<PackedMatrix> tensors_;
   std::vector<DeviceGroup> groups_;
 };
@@ -50,7 +55,9 @@ class DeviceWeights {
 // ops/repack.cu. Rows [row_begin, row_begin + num_rows) of `target` from `raw`, the file's bytes in device memory.
 Status repack(const PackedMatrix& target, const uint8_t* raw, uint64_t row_begin, uint32_t num_rows,
               cudaStream_t stream);
-// Sets *unsafe (device memory, zeroed before) when a number of a bf16 matrix is beyond f16's range.
-Status check_f16_range(const PackedMatrix& matrix, uint32_t* unsafe, cudaStream_t stream);
+// Sets *beyond (device memory, zeroed before) when a number of a bf16 matrix is beyond f16's range.
+Status check_f16_range(const PackedMatrix& matrix, uint32_t* beyond, cudaStream_t stream);
+// Makes f16 of a bf16 matrix, in its place.
+Status bf16_to_f16(const PackedMatrix& matrix, cudaStream_t stream);
 
 }  // namespace llmrt::cuda

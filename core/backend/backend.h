@@ -66,7 +66,8 @@ inline constexpr int kInFlightMax = 2;
 struct MemoryReport {
   uint64_t total_bytes = 0, free_bytes = 0;  // of the device, now
   uint64_t weight_bytes = 0, kv_bytes = 0, state_bytes = 0, arena_bytes = 0, other_bytes = 0;
-  uint64_t peak_bytes = 0;  // of ours
+  uint64_t f16_copy_bytes = 0;  // of weight_bytes: add_f16_copies
+  uint64_t peak_bytes = 0;      // of ours
 };
 
 using Progress = std::function<void(uint64_t done, uint64_t total)>;
@@ -79,8 +80,14 @@ class Backend {
   // Names of ops (op_name) that this backend does not execute; submitting one is `unsupported`.
   virtual std::vector<std::string> unsupported() const { return {}; }
 
-  // Copies the weights to the device, encodings kept. `progress` may be empty; it is called on this thread.
+  // Copies the weights to the device, quantised ones as they are. `progress` may be empty; it is called on this thread.
   virtual Status load_weights(const WeightTable& weights, const Progress& progress) = 0;
+  // Keeps quantised weights in f16 too, where steps of many rows are faster by them, in at most so many bytes. The last
+  // call after load_weights counts; KV pools are gone by it. Optional.
+  virtual Status add_f16_copies(uint64_t bytes_max) {
+    (void)bytes_max;
+    return {};
+  }
   virtual Status create_state(const StateConfig& config) = 0;
   // One pool per group, cleared to zero bytes, and a host pool for each that asks for one (out_of_memory, too, when the
   // host can't give it).

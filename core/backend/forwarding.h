@@ -17,6 +17,7 @@ class ForwardingBackend : public Backend {
   Status load_weights(const WeightTable& weights, const Progress& progress) override {
     return inner_->load_weights(weights, progress);
   }
+  Status add_f16_copies(uint64_t bytes_max) override { return inner_->add_f16_copies(bytes_max); }
   Status create_state(const StateConfig& config) override { return inner_->create_state(config); }
   Status create_kv_pools(std::span<const KvGroup> groups) override { return inner_->create_kv_pools(groups); }
   Status compile(std::span<const OpList* const> lists) override { return inner_->compile(lists); }

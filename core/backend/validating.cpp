@@ -36,6 +36,8 @@ class ValidatingBackend final : public Backend {
     return inner_->load_weights(weights, progress);
   }
 
+  Status add_f16_copies(uint64_t bytes_max) override { return inner_->add_f16_copies(bytes_max); }
+
   Status create_state(const StateConfig& config) override {
     limits_.state = config;
     limits_.slots.assign(config.slots_max, {{}, std::vector<int32_t>(config.blocks_row_max, -1)});

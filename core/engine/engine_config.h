@@ -35,6 +35,8 @@ struct EngineConfig {
   uint64_t queue_tokens_max = 1u << 20;  // prompt tokens waiting in a lane; beyond it submit says overloaded
   uint64_t kv_tokens = 0;                // pool size; 0 = what memory allows
   double memory_utilization = 0.9;       // of the device; CPU-type devices: a quarter of what is free
+  double f16_copies_share = 0.15;  // of the pool's memory, for copies of quantised weights in f16, beside what the pool
+                                   // has no use for; 0 = no copies
   KvDType kv_dtype = KvDType::kF16;
   uint32_t block_tokens = 16;  // 16, 32 or 64
   PrefixCacheKind prefix_cache = PrefixCacheKind::kRadix;
@@ -52,6 +54,7 @@ struct MemoryPlan {
   uint64_t budget_bytes = 0;       // total x utilization (CPU: a quarter of the free)
   uint64_t used_before_bytes = 0;  // by others, before we came
   uint64_t weight_bytes = 0;
+  uint64_t f16_copy_bytes = 0;     // of weight_bytes
   uint64_t workspace_bytes = 0;  // arena, row state, rings: measured with the largest step
   uint64_t reserve_bytes = 0;    // graphs, recordings, attention partials
   uint64_t block_bytes = 0;      // one KV block, all layers

@@ -62,6 +62,17 @@ KvGroup kv_group_of(const ModelConfig& model, const EngineConfig& config) {
   return group;
 }
 
+uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const KvGroup& group,
+                          const MemoryReport& before, const MemoryReport& loaded) {
+  constexpr double kWorkspaceShare = 0.05;  // not measured yet
+  if (caps.is_cpu || caps.unified_memory || config.f16_copies_share == 0) return 0;
+  const uint64_t budget = budget_of(config, caps, before);
+  const uint64_t taken = before.total_bytes - before.free_bytes + loaded.weight_bytes - loaded.f16_copy_bytes;
+  const double room = budget > taken ? static_cast<double>(budget - taken) : 0;
+  const double pool = static_cast<double>(blocks_limit(config, caps, group) * group.bytes_block());
+  return static_cast<uint64_t>(std::max(config.f16_copies_share * room, (1 - kWorkspaceShare) * room - pool));
+}
+
 uint32_t host_blocks_of(const EngineConfig& config, const KvGroup& group) {
   return static_cast<uint32_t>(
       std::min<uint64_t>(config.kv_host_bytes / group.bytes_block(), std::numeric_limits<int32_t>::max()));
@@ -79,6 +90,7 @@ Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const
   // On shared memory the budget is already a share of what is free.
   plan.used_before_bytes = caps.is_cpu || caps.unified_memory ? 0 : before.total_bytes - before.free_bytes;
   plan.weight_bytes = after.weight_bytes;
+  plan.f16_copy_bytes = after.f16_copy_bytes;
   plan.workspace_bytes = after.peak_bytes - std::min(after.peak_bytes, after.weight_bytes + after.kv_bytes);
   plan.reserve_bytes = std::min<uint64_t>(kReserveBytesMax, static_cast<uint64_t>(kReserveShare * plan.budget_bytes));
   plan.block_bytes = group.bytes_block();
@@ -113,7 +125,8 @@ std::string print(const MemoryPlan& plan, uint32_t context_tokens, uint32_t num_
   line("device", mib(plan.device_bytes));
   line("budget", mib(plan.budget_bytes));
   line("- used before", mib(plan.used_before_bytes));
-  line("- weights", mib(plan.weight_bytes));
+  line("- weights", mib(plan.weight_bytes - plan.f16_copy_bytes));
+  if (plan.f16_copy_bytes > 0) line("- weights' copies in f16", mib(plan.f16_copy_bytes));
   line("- workspace (measured)", mib(plan.workspace_bytes));
   line("- reserve", mib(plan.reserve_bytes));
   line("KV block", fmt::format("{} tokens, {}", plan.block_tokens, mib(plan.block_bytes)));

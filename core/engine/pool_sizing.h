@@ -20,6 +20,11 @@ KvGroup kv_group_of(const ModelConfig& model, const EngineConfig& config);
 Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const KvGroup& group,
                              const MemoryReport& before, const MemoryReport& after);
 
+// What copies of weights in f16 may take (Backend::add_f16_copies): the larger of f16_copies_share of what the weights
+// leave and what the pool has no use for. `loaded` was read with the weights in place.
+uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const KvGroup& group,
+                          const MemoryReport& before, const MemoryReport& loaded);
+
 // Of the host tier; 0 = none.
 uint32_t host_blocks_of(const EngineConfig& config, const KvGroup& group);
 

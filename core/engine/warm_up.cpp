@@ -125,6 +125,8 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   KvGroup group = kv_group_of(model->config, *config);
   const MemoryReport before = backend->memory();
   if (Status status = backend->load_weights(model->weights, progress); !status) return status.error();
+  const uint64_t copies_max = f16_copies_bound(*config, caps, group, before, backend->memory());
+  if (Status status = backend->add_f16_copies(copies_max); !status) return status.error();
   const uint64_t kv_tokens_max = pool_tokens_bound(*config, caps, group);
   MemoryPlan bound;  // the pool is not sized yet; the inputs must hold whatever it turns out to be
   bound.num_blocks = static_cast<uint32_t>(kv_tokens_max / group.block_tokens);

@@ -188,6 +188,34 @@ TEST_CASE("matmul of f16 weights makes what stands behind the many rows of a pro
   run(suite);
 }
 
+// All of the weights have copies, or the smaller ones do.
+TEST_CASE("matmul takes copies of quantised weights in f16 for many rows", "[matmul]") {
+  for (const uint64_t bytes_max : {uint64_t{1} << 40, uint64_t{150} * 512 * 2}) {
+    auto rng = test_rng(fmt::format("matmul copies {}", bytes_max));
+    Suite suite;
+    suite.f16_copies_max = bytes_max;
+    for (Encoding encoding : all_encodings()) {
+      const auto add = [&](uint32_t n, uint32_t k, bool bias) {
+        return suite.add_group({suite.add_weight(encoding, n, k, rng, 1 / std::sqrt(static_cast<double>(k)))}, bias,
+                               rng);
+      };
+      const WeightGroupId plain = add(150, 512, true), gate = add(400, 768, false), down = add(200, 256, false);
+      const WeightId norm = suite.add_weight(Encoding::kF32, 1, 200, rng);
+      for (uint32_t r : {3, 64, 65, 130, 300}) {
+        suite.cases.push_back(matmul_case(suite, plain, r, bucket_of(r), DType::kF16, rng));
+        suite.cases.push_back(fused_case(suite, gate, Behind::kGate, -1, r, bucket_of(r), rng));
+        suite.cases.push_back(fused_case(suite, down, Behind::kNorm, norm, r, bucket_of(r), rng));
+      }
+    }
+    const WeightGroupId mixed = suite.add_group(
+        {suite.add_weight(Encoding::kQ4_0, 64, 512, rng), suite.add_weight(Encoding::kQ6_K, 32, 512, rng),
+         suite.add_weight(Encoding::kF16, 48, 512, rng)},
+        true, rng);
+    for (uint32_t r : {70, 310}) suite.cases.push_back(matmul_case(suite, mixed, r, bucket_of(r), DType::kF16, rng));
+    run(suite);
+  }
+}
+
 // Outputs and rows that fill tiles of 256 by 64 in part, and so few tiles that many workgroups share one.
 TEST_CASE("matmul multiplies the many rows of a prompt by tiles", "[matmul]") {
   auto rng = test_rng("matmul tiles");

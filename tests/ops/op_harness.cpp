@@ -117,6 +117,7 @@ bool has_foreign_dtype(const Backend& backend, const Case& test_case) {
 
 Status start(Backend& backend, const Suite& suite) {
   if (Status status = backend.load_weights(suite.weights, {}); !status) return status;
+  if (Status status = backend.add_f16_copies(suite.f16_copies_max); !status) return status;
   return backend.create_state(state_config(suite));
 }
 

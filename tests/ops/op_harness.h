@@ -104,6 +104,7 @@ struct Outcome {
 struct Suite {
   WeightTable weights;
   std::vector<Case> cases;
+  uint64_t f16_copies_max = 0;  // bytes
   // What no list shows; the rest is computed from the cases.
   uint32_t slots_max = 16, penalty_rows_max = 4, vocab_size = 1;
 

@@ -174,6 +174,14 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->capture_default_str()
       ->group(group);
   command
+      .add_option("--f16-copies", config.f16_copies_share,
+                  "share of the KV cache's memory that copies of quantised weights in f16 may take (prompts and large "
+                  "batches are faster by them), beside memory that it has no use for; 0: none")
+      ->type_name("SHARE")
+      ->check(CLI::Range(0.0, 0.9))
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_flag("--batch-invariant", config.batch_invariant,
                 "numbers that do not depend on what runs beside a request, bit by bit; slower")
       ->group(group);

@@ -18,7 +18,7 @@ struct Options {
   std::vector<uint32_t> prompts{512, 2048}, rows{1, 8, 32, 128, 256};
   uint32_t depth = 512, output = 128, repeats = 3;
   std::string kv_dtype = "f16", format = "md", json_path;
-  double read_gb_s = 0, price_hour_usd = 0;
+  double read_gb_s = 0, price_hour_usd = 0, f16_copies_share = EngineConfig().f16_copies_share;
   bool batch_invariant = false, limits = false;
 };
 
@@ -33,6 +33,7 @@ EngineConfig config_of(const Options& options, KvDType kv_dtype) {
   EngineConfig config;
   config.kv_dtype = kv_dtype;
   config.batch_invariant = options.batch_invariant;
+  config.f16_copies_share = options.f16_copies_share;
   config.prefix_cache = PrefixCacheKind::kOff;  // every run computes all of its tokens
   for (const uint32_t rows : options.rows) config.sequences_max = std::max(config.sequences_max, rows);
   config.context_max = options.depth + options.output + 1;
@@ -58,6 +59,7 @@ boost::json::object work_of(const Model& model, const Options& options, const En
   work["rows"] = boost::json::value_from(options.rows);
   work["depth"] = options.depth;
   work["output"] = options.output;
+  work["f16_copies_share"] = options.f16_copies_share;
   return work;
 }
 
@@ -206,6 +208,9 @@ void add_model_command(CLI::App& app, int* exit_code) {
       ->capture_default_str();
   command->add_flag("--batch-invariant", options->batch_invariant,
                     "Kernels whose numbers do not depend on the batch: what they cost");
+  command->add_option("--f16-copies", options->f16_copies_share, "As of llmrt serve: 0 = none")
+      ->check(CLI::Range(0.0, 0.9))
+      ->capture_default_str();
   auto* limits = command->add_flag(
       "--limits", options->limits,
       "First measure what each device reaches: prompts as a share of the matrix rate, decode of the read bandwidth");

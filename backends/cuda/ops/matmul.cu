@@ -13,6 +13,7 @@ namespace {
 constexpr uint32_t kVectorRowsMax = 8;
 constexpr uint32_t kDecodedRowsMax = 256;  // of quantised weights
 constexpr uint32_t kSkinnyRowsMax = 64;    // beyond, it pays to write them out in f16 for cuBLAS
+constexpr uint32_t kCopyRowsMin = 65;      // from here on a copy in f16 is faster, if there is one
 
 // Quantised weights that are decoded inside the kernel that multiplies.
 bool by_batch(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
@@ -23,7 +24,7 @@ bool by_warpgroups(const PackedMatrix& weight, uint32_t rows, const OpContext& a
 }
 
 bool has_f16_form(const PackedMatrix& weight, DType x) {
-  return x == DType::kF16 && weight.encoding != Encoding::kF32 && weight.f16_safe && weight.columns % 8 == 0;
+  return x == DType::kF16 && (weight.encoding == Encoding::kF16 || is_quantized(weight.encoding)) && weight.columns % 8 == 0;
 }
 
 // Other results than f32 where is_few or is_wide says so.
@@ -35,13 +36,18 @@ Status multiply(const MatmulArgs& args, MatmulResult result, const OpContext& at
   if (args.num_rows <= kVectorRowsMax) return matmul_vector(args, at);
   if (by_batch(w, args.num_rows, at)) return matmul_batch(args, result, at);
   if (by_warpgroups(w, args.num_rows, at)) return matmul_decoded(args, result, at);
-  const bool skinny = w.encoding != Encoding::kF16 && args.num_rows <= kSkinnyRowsMax;
-  if (skinny || !at.cublas) return matmul_skinny(args, at);
+  const bool is_skinny = w.encoding != Encoding::kF16 && args.num_rows <= kSkinnyRowsMax;
+  if (is_skinny || !at.cublas) return matmul_skinny(args, at);
   return matmul_wide(args, result, at);
 }
 
+// The run's numbers in f16 where that is there and faster.
+const PackedMatrix& form_of(const GroupRun& run, uint32_t rows, const OpContext& at) {
+  return run.f16.rows > 0 && rows >= kCopyRowsMin && at.cublas && !at.list->batch_invariant ? run.f16 : run.matrix;
+}
+
 MatmulArgs args_of(const Matmul& op, const DeviceGroup& group, const GroupRun& run, const OpContext& at) {
-  return {run.matrix,
+  return {form_of(run, at.rows_of(op.x), at),
           at.bytes(op.x),
           at.desc(op.x).dtype,
           group.bias ? group.bias + run.out_column : nullptr,

@@ -31,11 +31,11 @@ enum class MatmulResult : uint8_t {
   kAdded,  // to what `out` holds
   kGated   // activation(first half of the outputs) * second half, in f16, as many as one half: `out` points to that
 };
-// f16 x, columns a multiple of 8, weights in f16's range, as the following. matmul_vector is made for 1..8 rows, where
+// f16 x, columns a multiple of 8, weights in f16 or quantised, as the following. matmul_vector is made for 1..8 rows, where
 // matmul_stream cannot, matmul_skinny for up to 64; both take more, at the price of reading the weights again.
 Status matmul_vector(const MatmulArgs& args, const OpContext& at);
 Status matmul_skinny(const MatmulArgs& args, const OpContext& at);
-// 16-bit and quantised weights, up to 8 rows, the latter up to 16 where rows of W are short, where can_stream says so;
+// f16 and quantised weights, up to 8 rows, the latter up to 16 where rows of W are short, where can_stream says so;
 // the result is not kF16.
 bool can_stream(const PackedMatrix& weight, uint32_t rows, const OpContext& at);
 Status matmul_stream(const MatmulArgs& args, MatmulResult result, const OpContext& at);
@@ -51,6 +51,8 @@ Status matmul_batch_groups(const MatmulArgs& args, MatmulResult result, const Op
 Status matmul_decoded(const MatmulArgs& args, MatmulResult result, const OpContext& at);
 // Many rows through cuBLAS, which must be there; quantised weights are first written out in f16, a slice at a time.
 Status matmul_wide(const MatmulArgs& args, MatmulResult result, const OpContext& at);
+// Quantised weights to f16 [rows, columns], each number rounded once; columns are a multiple of 8.
+Status write_f16(const PackedMatrix& weight, void* out, const OpContext& at);
 
 inline constexpr uint32_t kSplitsMax = 8;  // what every device takes as a cluster
 // How many blocks of a cluster share the steps of an output tile, so that `blocks` tiles make up to `wanted` blocks: at
@@ -88,7 +90,6 @@ auto with_quantized(Encoding encoding, Fn fn) {
 template <class Fn>
 Status with_encoding(Encoding encoding, Fn fn) {
   if (encoding == Encoding::kF16) return fn.template operator()<Encoding::kF16>();
-  if (encoding == Encoding::kBF16) return fn.template operator()<Encoding::kBF16>();
   if (is_quantized(encoding)) return with_quantized(encoding, fn);
   return make_error(ErrorCode::kUnsupported, "matmul: {} weights have no f16 form", encoding_name(encoding));
 }

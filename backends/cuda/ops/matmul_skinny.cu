@@ -102,7 +102,7 @@ __device__ void store_sums(const float* shared, const Args& args, uint32_t out_f
 }
 
 template <Encoding E, int kTiles>
-__global__ void __launch_bounds__(kThreads, is_plain16(E) && kTiles <= 4 ? 3 : 0) matmul_skinny_kernel(Args args) {
+__global__ void __launch_bounds__(kThreads, E == Encoding::kF16 && kTiles <= 4 ? 3 : 0) matmul_skinny_kernel(Args args) {
   uint4* stages = reinterpret_cast<uint4*>(dynamic_shared());
   constexpr uint32_t kStageWords = kTiles * 8 * kRowWords;
   const uint32_t warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kThreads, is_plain16(E) && kTiles <= 4 ? 3 : 0
     if (later < end) copy_x<kTiles>(stages + (later - begin) % kStages * kStageWords, args, row_first, live, later);
     copy_async_commit();
     const uint4* stage = stages + (step - begin) % kStages * kStageWords;
-    if constexpr (is_plain16(E)) {
+    if constexpr (E == Encoding::kF16) {
       multiply<E, kTiles>(sums, current, stage, step, g, t, [&](uint32_t i) {
         if (step + 1 == end) return;
 #pragma unroll

@@ -1,5 +1,5 @@
 // matmul of 16-bit weights for up to 8 rows, on devices with asynchronous bulk copies (compute capability 9 and later),
-// as matmul_stream.cuh says; x f16 [rows, K], W [N, K] f16 or bf16.
+// as matmul_stream.cuh says; x f16 [rows, K], W [N, K] f16.
 //
 // One warp copies, a row of a slab a lane. Each multiplying warp takes a step of 128 columns of a stage; x (8 rows,
 // zero where not live) stays in a lane's registers where K is small.
@@ -57,10 +57,9 @@ struct XWords {
 };
 
 // sum += the products of the warp's step of a stage, of which `bytes` of each row are there.
-template <Encoding E>
 __device__ void add_step(float (&sum)[4], const uint8_t* stage, uint32_t bytes, const XWords& x) {
   const uint32_t lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4, warp = threadIdx.x / kWarp;
-  Fragment<E> upper, lower;
+  Fragment<Encoding::kF16> upper, lower;
 #pragma unroll
   for (uint32_t i = 0; i < 4; ++i) {
     const uint32_t offset = 2 * (warp * kStep + i * kUnit + t * 8);
@@ -80,7 +79,7 @@ __device__ void add_step(float (&sum)[4], const uint8_t* stage, uint32_t bytes, 
   }
 }
 
-template <Encoding E, bool kKept>
+template <bool kKept>
 __device__ void multiply(const uint8_t* ring, Shared& shared, const StreamArgs& args, uint32_t live) {
   const uint32_t warp = threadIdx.x / kWarp, row_stride = args.weight.row_stride;
   const uint32_t num_stages = (row_stride + kRowBytes - 1) / kRowBytes, num_slabs = num_slabs_of(args);
@@ -97,7 +96,7 @@ __device__ void multiply(const uint8_t* ring, Shared& shared, const StreamArgs& 
     float sum[4] = {};
     const auto take_stage = [&](uint32_t i, const XWords& words) {
       barrier_wait(&shared.full[place.stage], place.round & 1);
-      add_step<E>(sum, ring + place.stage * kStageBytes, row_stride - i * kRowBytes, words);
+      add_step(sum, ring + place.stage * kStageBytes, row_stride - i * kRowBytes, words);
       warp_arrive(&shared.free[place.stage]);
       place.next();
     };
@@ -116,7 +115,7 @@ __device__ void multiply(const uint8_t* ring, Shared& shared, const StreamArgs& 
   }
 }
 
-template <Encoding E, bool kKept>
+template <bool kKept>
 __global__ void __launch_bounds__(kThreadsBound) matmul_stream_kernel(StreamArgs args) {
 #if defined(LLMRT_BULK_COPIES)
   __shared__ Shared shared;
@@ -137,7 +136,7 @@ __global__ void __launch_bounds__(kThreadsBound) matmul_stream_kernel(StreamArgs
   if (warp == kStoreWarp)
     store_slabs(shared, args, live);
   else
-    multiply<E, kKept>(ring, shared, args, live);
+    multiply<kKept>(ring, shared, args, live);
 #else
   __trap();  // OpContext::has_bulk_copies says that this is not the code that runs
 #endif
@@ -148,7 +147,7 @@ __global__ void __launch_bounds__(kThreadsBound) matmul_stream_kernel(StreamArgs
 bool can_stream(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
   if (!at.has_bulk_copies) return false;
   if (is_quantized(weight.encoding)) return can_stream_packed(weight, rows, at);
-  return rows <= kTileRows && is_plain16(weight.encoding) &&
+  return rows <= kTileRows && weight.encoding == Encoding::kF16 &&
          kStages * kStageBytes + sizeof(Shared) <= at.shared_bytes_max;
 }
 
@@ -156,13 +155,9 @@ Status matmul_stream(const MatmulArgs& args, MatmulResult result, const OpContex
   if (is_quantized(args.weight.encoding)) return matmul_stream_packed(args, result, at);
   const Grid grid{std::min(ceil_div(args.weight.rows, kSlabOut), static_cast<uint32_t>(at.num_sms)), kThreads,
                   kStages * kStageBytes};
-  const auto start = [&](auto kept, auto each) {
-    return launch(at, "matmul_stream", args.weight.columns <= kStepsKept * kStageColumns ? kept : each, grid,
-                  stream_args(args, result));
-  };
-  if (args.weight.encoding == Encoding::kF16)
-    return start(matmul_stream_kernel<Encoding::kF16, true>, matmul_stream_kernel<Encoding::kF16, false>);
-  return start(matmul_stream_kernel<Encoding::kBF16, true>, matmul_stream_kernel<Encoding::kBF16, false>);
+  const bool kept = args.weight.columns <= kStepsKept * kStageColumns;
+  return launch(at, "matmul_stream", kept ? matmul_stream_kernel<true> : matmul_stream_kernel<false>, grid,
+                stream_args(args, result));
 }
 
 }  // namespace llmrt::cuda

@@ -19,7 +19,7 @@ constexpr uint32_t kTileOut = 16, kTileRows = 8;
 
 // Steps in flight: about 64 registers of weights a thread.
 template <Encoding E>
-constexpr int kAhead = is_plain16(E)                                 ? 2
+constexpr int kAhead = E == Encoding::kF16                           ? 2
                        : Fragment<E>::kBased || E == Encoding::kQ8_0 ? 3
                                                                      : 4;
 

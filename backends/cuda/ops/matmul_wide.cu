@@ -1,4 +1,4 @@
-// matmul for many rows: cuBLAS on f16 weights with f32 sums and output. Other encodings are first written out in f16, a
+// matmul for many rows: cuBLAS on f16 weights with f32 sums and output. Quantised ones are first written out in f16, a
 // slice of rows at a time so that the slice fits the workspace, each number rounded once; one thread a lane's share of
 // a row (Fragment). Bias in a pass of its own; few models have one.
 #include "backends/cuda/cublas.h"
@@ -26,13 +26,11 @@ __global__ void __launch_bounds__(kThreads) dequantize_kernel(PackedMatrix weigh
   for (int i = 0; i < 4; ++i) {
     uint32_t pairs[4];
     fragment.decode(i, t, pairs);
-    if constexpr (Fragment<E>::kScaled) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const __half2 q = half2_of(pairs[j]);
-        const float scale = fragment.scale(i, step), base = fragment.base(i, step);
-        pairs[j] = half2_bits(__floats2half2_rn(scale * __low2float(q) + base, scale * __high2float(q) + base));
-      }
+    for (int j = 0; j < 4; ++j) {
+      const __half2 q = half2_of(pairs[j]);
+      const float scale = fragment.scale(i, step), base = fragment.base(i, step);
+      pairs[j] = half2_bits(__floats2half2_rn(scale * __low2float(q) + base, scale * __high2float(q) + base));
     }
     const uint32_t column = step * kStep + i * kUnit + t * 8;
     if (column < weight.columns)
@@ -45,13 +43,6 @@ __global__ void __launch_bounds__(kThreads)
   grid_dependency_wait();
   const uint32_t column = blockIdx.x * kThreads + threadIdx.x;
   if (blockIdx.y < *live && column < columns) out[uint64_t{blockIdx.y} * out_stride + column] += bias[column];
-}
-
-Status dequantize(const PackedMatrix& weight, __half* out, const OpContext& at) {
-  const uint64_t threads = uint64_t{weight.rows} * ceil_div(weight.columns, kStep) * 4;
-  const Grid grid{static_cast<uint32_t>(ceil_div<uint64_t>(threads, kThreads)), kThreads};
-  return with_encoding(weight.encoding,
-                       [&]<Encoding E>() { return launch(at, "dequantize", dequantize_kernel<E>, grid, weight, out); });
 }
 
 Status multiply(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
@@ -68,7 +59,7 @@ Status multiply(const MatmulArgs& args, MatmulResult result, const OpContext& at
                       at.workspace.bytes);
   for (uint32_t row = 0; row < w.rows; row += slice_rows) {
     const PackedMatrix slice = w.slice(row, std::min(slice_rows, w.rows - row));
-    if (Status status = dequantize(slice, scratch, at); !status) return status;
+    if (Status status = write_f16(slice, scratch, at); !status) return status;
     out.data = reinterpret_cast<std::byte*>(args.out) + uint64_t{row} * (is_f16 ? 2 : 4);
     if (Status status =
             at.cublas->multiply(at.stream, scratch, slice.rows, w.columns, w.columns, args.x, args.num_rows, out);
@@ -79,6 +70,14 @@ Status multiply(const MatmulArgs& args, MatmulResult result, const OpContext& at
 }
 
 }  // namespace
+
+Status write_f16(const PackedMatrix& weight, void* out, const OpContext& at) {
+  const uint64_t threads = uint64_t{weight.rows} * ceil_div(weight.columns, kStep) * 4;
+  const Grid grid{static_cast<uint32_t>(ceil_div<uint64_t>(threads, kThreads)), kThreads};
+  return with_quantized(weight.encoding, [&]<Encoding E>() {
+    return launch(at, "dequantize", dequantize_kernel<E>, grid, weight, static_cast<__half*>(out));
+  });
+}
 
 Status matmul_wide(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
   LLMRT_CHECK(result != MatmulResult::kF16 || !args.bias, "matmul_wide: a bias of f16 results");

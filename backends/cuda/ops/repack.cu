@@ -1,4 +1,4 @@
-// Loading: the file's blocks into planes (packed_matrix.h), and the range check of bf16 matrices. One thread a step of
+// Loading: the file's blocks into planes (packed_matrix.h), and bf16 matrices to f16. One thread a step of
 // 128 columns; reads are byte by byte, as the file's blocks have any alignment. Bandwidth matters little: this runs
 // once, behind the copies from the host.
 #include "backends/cuda/launch.cuh"
@@ -8,6 +8,7 @@ namespace llmrt::cuda {
 namespace {
 
 constexpr uint32_t kThreads = 256;
+constexpr uint32_t kBlocks = 1024;  // of kernels that go over all numbers of a matrix
 
 struct Planes {
   uint8_t* plane[kNumPlanes];
@@ -153,12 +154,20 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    f16_range_kernel(const uint16_t* numbers, uint64_t count, uint32_t* unsafe) {
+    f16_range_kernel(const uint16_t* numbers, uint64_t count, uint32_t* is_beyond) {
   constexpr uint16_t kFirstBeyond = 0x4780;  // bf16 bits of 65,536; the next lower bf16 is 65,280
   bool beyond = false;
   for (uint64_t i = uint64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += uint64_t{gridDim.x} * kThreads)
     beyond |= (numbers[i] & 0x7fff) >= kFirstBeyond;
-  if (beyond) atomicOr(unsafe, 1u);
+  if (beyond) atomicOr(is_beyond, 1u);
+}
+
+// bf16 to f16 in place, two numbers a word.
+__global__ void __launch_bounds__(kThreads) bf16_to_f16_kernel(uint32_t* pairs, uint64_t count) {
+  for (uint64_t i = uint64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += uint64_t{gridDim.x} * kThreads) {
+    const uint32_t pair = pairs[i];
+    pairs[i] = half2_bits(__floats2half2_rn(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000)));
+  }
 }
 
 uint32_t blocks_of(uint64_t num_threads) {
@@ -186,11 +195,16 @@ Status repack(const PackedMatrix& target, const uint8_t* raw, uint64_t row_begin
                    out.plane[0], out_row, bytes);
 }
 
-Status check_f16_range(const PackedMatrix& matrix, uint32_t* unsafe, cudaStream_t stream) {
-  constexpr uint32_t kBlocks = 1024;
+Status check_f16_range(const PackedMatrix& matrix, uint32_t* beyond, cudaStream_t stream) {
   const uint64_t count = matrix.rows * plane_row_bytes(matrix.encoding, 0, matrix.columns) / 2;
   return launch_on(stream, false, "load_weights: range check", f16_range_kernel, {kBlocks, kThreads},
-                   reinterpret_cast<const uint16_t*>(matrix.plane[0]), count, unsafe);
+                   reinterpret_cast<const uint16_t*>(matrix.plane[0]), count, beyond);
+}
+
+Status bf16_to_f16(const PackedMatrix& matrix, cudaStream_t stream) {
+  uint32_t* pairs = reinterpret_cast<uint32_t*>(const_cast<uint8_t*>(matrix.plane[0]));
+  const uint64_t count = matrix.rows * plane_row_bytes(matrix.encoding, 0, matrix.columns) / 4;  // rows are of 16 bytes
+  return launch_on(stream, false, "load_weights: bf16 to f16", bf16_to_f16_kernel, {kBlocks, kThreads}, pairs, count);
 }
 
 }  // namespace llmrt::cuda
