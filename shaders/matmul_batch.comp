@@ -130,30 +130,39 @@ void store_x(uint step, uint place) {
   }
 }
 
+// Octets of x, of a matrix each, that are asked for before the first of them is multiplied. With two matrices of weight
+// rows there are no registers left for more.
+const uint kAtOnce = kParts == 1 ? kMatrices : 1;
+
+void fetch_y(out uvec4 y[kLaneCols], uint place, uint u, uint octet, uint c) {
+  uint at = place + ((c * kStepUnits + u) * kUnitOctets + octet) * kLaneCols * kSubgroup;
+  [[unroll]] for (uint l = 0; l < kLaneCols; ++l)
+    y[l] = places[at + l * kSubgroup + swizzle(gl_SubgroupInvocationID, octet)];
+}
+
 void multiply(Unit units[kStepUnits][kParts][kLaneRows], uint step, uint place) {
   [[unroll]] for (uint u = 0; u < kStepUnits; ++u) {
     f16vec2 w[kParts][kLaneRows][2 * kUnitsMaxVecs];
     [[unroll]] for (uint p = 0; p < kParts; ++p)
       [[unroll]] for (uint r = 0; r < kLaneRows; ++r) expand_pairs(units[u][p][r], unit_of(step, u), w[p][r]);
     [[unroll]] for (uint octet = 0; octet < kUnitOctets; ++octet)
-      [[unroll]] for (uint c = 0; c < kMatrices; ++c) {
-        uvec4 y[kLaneCols];
-        uint at = place + ((c * kStepUnits + u) * kUnitOctets + octet) * kLaneCols * kSubgroup;
-        [[unroll]] for (uint l = 0; l < kLaneCols; ++l)
-          y[l] = places[at + l * kSubgroup + swizzle(gl_SubgroupInvocationID, octet)];
-        [[unroll]] for (uint first = 0; first < 8; first += kLaneNumbers) {
-          coopmat<float16_t, gl_ScopeSubgroup, kK, kN, gl_MatrixUseB> b;
-          [[unroll]] for (uint l = 0; l < kLaneCols; ++l)
-            [[unroll]] for (uint j = 0; j < kLaneNumbers; ++j)
-              b[l * kLaneNumbers + j] = unpackFloat2x16(y[l][(first + j) / 2])[(first + j) % 2];
-          [[unroll]] for (uint p = 0; p < kParts; ++p) {
-            coopmat<float16_t, gl_ScopeSubgroup, kM, kK, gl_MatrixUseA> a;
-            [[unroll]] for (uint r = 0; r < kLaneRows; ++r)
+      [[unroll]] for (uint c_first = 0; c_first < kMatrices; c_first += kAtOnce) {
+        uvec4 y[kAtOnce][kLaneCols];
+        [[unroll]] for (uint c = 0; c < kAtOnce; ++c) fetch_y(y[c], place, u, octet, c_first + c);
+        [[unroll]] for (uint first = 0; first < 8; first += kLaneNumbers)
+          [[unroll]] for (uint c = 0; c < kAtOnce; ++c) {
+            coopmat<float16_t, gl_ScopeSubgroup, kK, kN, gl_MatrixUseB> b;
+            [[unroll]] for (uint l = 0; l < kLaneCols; ++l)
               [[unroll]] for (uint j = 0; j < kLaneNumbers; ++j)
-                a[r * kLaneNumbers + j] = w[p][r][octet * 4 + (first + j) / 2][(first + j) % 2];
-            sums[p][c] = coopMatMulAdd(a, b, sums[p][c]);
+                b[l * kLaneNumbers + j] = unpackFloat2x16(y[c][l][(first + j) / 2])[(first + j) % 2];
+            [[unroll]] for (uint p = 0; p < kParts; ++p) {
+              coopmat<float16_t, gl_ScopeSubgroup, kM, kK, gl_MatrixUseA> a;
+              [[unroll]] for (uint r = 0; r < kLaneRows; ++r)
+                [[unroll]] for (uint j = 0; j < kLaneNumbers; ++j)
+                  a[r * kLaneNumbers + j] = w[p][r][octet * 4 + (first + j) / 2][(first + j) % 2];
+              sums[p][c_first + c] = coopMatMulAdd(a, b, sums[p][c_first + c]);
+            }
           }
-        }
       }
   }
 }

@@ -227,52 +227,81 @@ struct BatchShape {
   uint32_t subgroups, parts, matrices, lane_columns, core_groups;
 };
 
+// How the steps of all tiles are dealt out to groups.
+struct BatchCut {
+  uint32_t tile_rows, tile_cols, tile_steps, steps, col_tiles, groups;
+  uint64_t group_bytes;  // that a group hands over at most: its sums of the tiles where it begins and ends
+  bool is_even;          // each has an equal part of one tile
+  bool is_whole;         // hardly a tile's rows are missing
+};
+BatchCut cut_batch(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, double share,
+                   const BatchShape& shape) {
+  constexpr uint32_t kStepsMin = 4;  // of a group
+  const uint32_t num_rows = static_cast<uint32_t>(piece.num_rows), unit = unit_columns(piece.encoding);
+  BatchCut cut{};
+  cut.tile_rows = shape.subgroups * shape.parts * traits.fragment.m;
+  cut.tile_cols = shape.matrices * traits.fragment.n;
+  cut.tile_steps = ceil_div(columns / unit, shape.lane_columns / unit * traits.fragment.row_lanes);
+  cut.col_tiles = ceil_div(rows, cut.tile_cols);
+  const uint32_t row_tiles = ceil_div(num_rows, cut.tile_rows);
+  cut.steps = row_tiles * cut.tile_steps;
+  cut.group_bytes = 2ull * cut.tile_rows * cut.tile_cols * 4 * cut.col_tiles;
+  const double room = std::min(static_cast<double>(traits.num_cores * shape.core_groups) / cut.col_tiles,
+                               static_cast<double>(uint64_t{traits.num_cores} * kSplitBytesCore / cut.group_bytes));
+  const uint32_t groups_max = std::max(1u, std::min(static_cast<uint32_t>(share * room), cut.steps / kStepsMin));
+  // A few groups less, where each then has an equal part of one tile.
+  const uint32_t group_steps = ceil_div(cut.steps, groups_max);
+  cut.is_even = cut.tile_steps % group_steps == 0;
+  cut.groups = cut.is_even ? cut.steps / group_steps : groups_max;
+  cut.is_whole = row_tiles * cut.tile_rows - num_rows <= num_rows / 32;
+  return cut;
+}
+
 // The fastest measured on an H200 (docs/performance.md), where registers and 48 KB of shared memory hold as many groups
-// as are said. Two matrices of weight rows halve the reading of x. A processor's compiler takes minutes over more.
-BatchShape batch_shape(const Traits& traits, const Piece& piece, uint32_t rows) {
+// as are said. A processor's compiler takes minutes over more.
+BatchShape batch_shape(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, double share) {
   const uint32_t all_matrices = ceil_div(rows, traits.fragment.n), tiles = ceil_div(all_matrices, kBatchMatricesMax);
   const uint32_t matrices = std::max(ceil_div(all_matrices, tiles), 2u);
   const bool quantized = is_quantized(piece.encoding), is_k = piece.encoding >= Encoding::kQ4_K;
+  const bool is_long = columns > 8192;
   if (traits.is_cpu) return {2, 1, 2, unit_columns(piece.encoding), 2};
   if (matrices == 2) return {8, 1, 2, quantized ? 64u : 32u, 2};
+  // Sixteen subgroups of a core hide what decoding waits for; of those shapes the first that groups have equal parts
+  // of.
+  if ((is_k || (piece.encoding == Encoding::kQ8_0 && matrices <= 4 && !is_long)) && tiles == 1) {
+    std::vector<BatchShape> shapes{{16, 1, matrices, 32, 1}, {12, 1, matrices, 32, 1}};
+    if (matrices <= 6 && !is_long) shapes.insert(shapes.begin(), {8, 1, matrices, 32, 2});
+    for (const BatchShape& shape : shapes) {
+      const BatchCut cut = cut_batch(traits, piece, rows, columns, share, shape);
+      if (cut.is_even && cut.is_whole) return shape;
+    }
+    return shapes[0];
+  }
+  // Two matrices of weight rows halve the reading of x.
   if (matrices == 3 && piece.encoding == Encoding::kQ4_0) return {8, 1, 3, 64, 2};
   if (matrices <= 4 && !quantized) return {8, 1, matrices, 32, 2};
-  if (matrices <= (is_k ? 5u : 6u) && tiles == 1) return {4, 2, matrices, 32, 2};
+  if (matrices <= 6 && tiles == 1) return {4, 2, matrices, 32, 2};
   return {8, 2, matrices, 32, 1};
 }
 
 // `share`: of the device, for a piece of a group.
 Choice choose_batch(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
                     const GatedActivation* activation, double share) {
-  constexpr uint32_t kStepsMin = 4;  // of a group
   const Fragment& fragment = traits.fragment;
-  const BatchShape shape = batch_shape(traits, piece, rows);
-  const uint32_t layout = layout_constant(piece), num_rows = static_cast<uint32_t>(piece.num_rows);
-  const uint32_t tile_rows = shape.subgroups * shape.parts * fragment.m, tile_cols = shape.matrices * fragment.n;
+  const BatchShape shape = batch_shape(traits, piece, rows, columns, share);
+  const BatchCut cut = cut_batch(traits, piece, rows, columns, share, shape);
   const uint32_t lane_units = shape.lane_columns / unit_columns(piece.encoding);
-  const uint32_t row_units = columns / unit_columns(piece.encoding), step_units = lane_units * fragment.row_lanes;
-  const uint32_t row_tiles = activation ? ceil_div(num_rows / 2, tile_rows / 2) : ceil_div(num_rows, tile_rows);
-  const uint32_t tile_steps = ceil_div(row_units, step_units), steps = row_tiles * tile_steps;
-  const uint32_t col_tiles = ceil_div(rows, tile_cols);
-  // A group hands over at most its sums of the tiles where it begins and ends.
-  const uint64_t group_bytes = 2ull * tile_rows * tile_cols * 4 * col_tiles;
-  const double room = std::min(static_cast<double>(traits.num_cores * shape.core_groups) / col_tiles,
-                               static_cast<double>(uint64_t{traits.num_cores} * kSplitBytesCore / group_bytes));
-  const uint32_t groups_max = std::max(1u, std::min(static_cast<uint32_t>(share * room), steps / kStepsMin));
-  // A few groups less, where each then has an equal part of one tile.
-  const uint32_t group_steps = ceil_div(steps, groups_max);
-  const bool is_even = tile_steps % group_steps == 0;
-  const uint32_t groups = is_even ? steps / group_steps : groups_max;
+  const uint32_t row_units = columns / unit_columns(piece.encoding);
   Choice choice{
       {"matmul_batch",
        shape.subgroups * traits.subgroup_size,
-       {layout, bias, shape.subgroups, fragment.m, fragment.n, fragment.k, fragment.row_lanes,
-        row_units % step_units != 0, activation != nullptr,
+       {layout_constant(piece), bias, shape.subgroups, fragment.m, fragment.n, fragment.k, fragment.row_lanes,
+        row_units % (lane_units * fragment.row_lanes) != 0, activation != nullptr,
         activation ? static_cast<uint32_t>(activation->activation) : 0, shape.parts, shape.matrices, lane_units}},
-      {groups, col_tiles}};
-  choice.shared_bytes = groups * group_bytes;
+      {cut.groups, cut.col_tiles}};
+  choice.shared_bytes = cut.groups * cut.group_bytes;
   choice.group_arrivals = shape.subgroups;
-  choice.parts = is_even ? tile_steps / group_steps : 0;
+  choice.parts = cut.is_even ? cut.tile_steps / (cut.steps / cut.groups) : 0;
   return choice;
 }
 
