@@ -281,11 +281,15 @@ Status DeviceWeights::add_f16_copies(uint64_t bytes_max, MemoryBook* book, const
   // Kernels that decode lose most where a matrix makes few tiles.
   std::stable_sort(runs.begin(), runs.end(),
                    [](GroupRun* a, GroupRun* b) { return f16_bytes(a->matrix) < f16_bytes(b->matrix); });
-  uint64_t total = 0;
+  uint64_t total = 0, all = 0;
   size_t count = 0;
-  for (; count < runs.size() && total + f16_bytes(runs[count]->matrix) <= bytes_max; ++count)
-    total += f16_bytes(runs[count]->matrix);
-  if (count == 0) return {};
+  for (GroupRun* run : runs) {
+    all += f16_bytes(run->matrix);
+    if (all > bytes_max) continue;
+    total = all;
+    ++count;
+  }
+  if (count == 0 || total < all / 2) return {};  // little would be gained
   Result<DeviceBuffer> slab = DeviceBuffer::create(book, MemoryKind::kF16Copies, total, "f16 copies of weights");
   if (!slab) return slab.error();
   f16_slab_ = *std::move(slab);

@@ -34,7 +34,8 @@ class DeviceWeights {
  public:
   // Copies with several threads, each with pinned staging of its own; `progress` is called on this thread.
   Status load(const WeightTable& table, int device, MemoryBook* book, const Progress& progress);
-  // Keeps quantised runs in f16 too, the smallest first, in at most so many bytes (0 takes them away again).
+  // Keeps quantised runs in f16 too, the smallest first, in at most so many bytes; none where fewer than half of all
+  // would fit (0 takes them away again).
   Status add_f16_copies(uint64_t bytes_max, MemoryBook* book, const OpContext& at);
 
   const PackedMatrix& tensor(WeightId id) const { return tensors_[static_cast<size_t>(id)]; }

@@ -190,7 +190,8 @@ TEST_CASE("matmul of f16 weights makes what stands behind the many rows of a pro
 
 // All of the weights have copies, or the smaller ones do.
 TEST_CASE("matmul takes copies of quantised weights in f16 for many rows", "[matmul]") {
-  for (const uint64_t bytes_max : {uint64_t{1} << 40, uint64_t{150} * 512 * 2}) {
+  constexpr uint64_t kSmaller = 2 * (8 * (150 * 512 + 200 * 256) + 96 * 512);  // all but the gates
+  for (const uint64_t bytes_max : {uint64_t{1} << 40, kSmaller}) {
     auto rng = test_rng(fmt::format("matmul copies {}", bytes_max));
     Suite suite;
     suite.f16_copies_max = bytes_max;
@@ -199,7 +200,7 @@ TEST_CASE("matmul takes copies of quantised weights in f16 for many rows", "[mat
         return suite.add_group({suite.add_weight(encoding, n, k, rng, 1 / std::sqrt(static_cast<double>(k)))}, bias,
                                rng);
       };
-      const WeightGroupId plain = add(150, 512, true), gate = add(400, 768, false), down = add(200, 256, false);
+      const WeightGroupId plain = add(150, 512, true), gate = add(200, 512, false), down = add(200, 256, false);
       const WeightId norm = suite.add_weight(Encoding::kF32, 1, 200, rng);
       for (uint32_t r : {3, 64, 65, 130, 300}) {
         suite.cases.push_back(matmul_case(suite, plain, r, bucket_of(r), DType::kF16, rng));

@@ -176,7 +176,8 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   command
       .add_option("--f16-copies", config.f16_copies_share,
                   "share of the KV cache's memory that copies of quantised weights in f16 may take (prompts and large "
-                  "batches are faster by them), beside memory that it has no use for; 0: none")
+                  "batches are faster by them; made where at least half of the weights find room), beside memory that "
+                  "it has no use for; 0: none")
       ->type_name("SHARE")
       ->check(CLI::Range(0.0, 0.9))
       ->capture_default_str()
@@ -257,8 +258,9 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
   if (!engine) fail(engine.error(), engine.error().code == ErrorCode::kInvalidArgument ? kUsage : kNoDevice);
   const MemoryPlan& plan = (*engine)->memory_plan();
   if (!quiet)
-    fmt::print(stderr, "KV pool: {} blocks of {} tokens (limited by {}), context {}\n", plan.num_blocks,
-               plan.block_tokens, plan.limited_by, (*engine)->config().context_max);
+    fmt::print(stderr, "KV pool: {} blocks of {} tokens (limited by {}), context {}{}\n", plan.num_blocks,
+               plan.block_tokens, plan.limited_by, (*engine)->config().context_max,
+               plan.f16_copy_bytes ? fmt::format("; weights in f16 too: {}", bytes_text(plan.f16_copy_bytes)) : "");
   open.served.context_max = (*engine)->config().context_max;
   open.served.block_tokens = plan.block_tokens;
   return std::move(*engine);
