@@ -54,7 +54,7 @@ struct MemoryPlan {
   uint64_t budget_bytes = 0;       // total x utilization (CPU: a quarter of the free)
   uint64_t used_before_bytes = 0;  // by others, before we came
   uint64_t weight_bytes = 0;
-  uint64_t f16_copy_bytes = 0;     // of weight_bytes
+  uint64_t f16_copy_bytes = 0;   // of weight_bytes
   uint64_t workspace_bytes = 0;  // arena, row state, rings: measured with the largest step
   uint64_t reserve_bytes = 0;    // graphs, recordings, attention partials
   uint64_t block_bytes = 0;      // one KV block, all layers

@@ -65,7 +65,8 @@ KvGroup kv_group_of(const ModelConfig& model, const EngineConfig& config) {
 uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const KvGroup& group,
                           const MemoryReport& before, const MemoryReport& loaded) {
   constexpr double kWorkspaceShare = 0.05;  // not measured yet
-  if (caps.is_cpu || caps.unified_memory || config.f16_copies_share == 0) return 0;
+  // Batch-invariant steps have kernels of their own.
+  if (caps.is_cpu || caps.unified_memory || config.f16_copies_share == 0 || config.batch_invariant) return 0;
   const uint64_t budget = budget_of(config, caps, before);
   const uint64_t taken = before.total_bytes - before.free_bytes + loaded.weight_bytes - loaded.f16_copy_bytes;
   const double room = budget > taken ? static_cast<double>(budget - taken) : 0;

@@ -21,7 +21,7 @@ Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const
                              const MemoryReport& before, const MemoryReport& after);
 
 // What copies of weights in f16 may take (Backend::add_f16_copies): the larger of f16_copies_share of what the weights
-// leave and what the pool has no use for. `loaded` was read with the weights in place.
+// leave and what the pool has no use for; 0 where nothing would read them. `loaded` was read with the weights in place.
 uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const KvGroup& group,
                           const MemoryReport& before, const MemoryReport& loaded);
 

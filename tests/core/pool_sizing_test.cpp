@@ -64,6 +64,10 @@ TEST_CASE("there are no copies in f16 without room for them", "[pool]") {
   world.caps.unified_memory = false;
   world.caps.is_cpu = true;
   CHECK(world.bound() == 0);
+  world.caps.is_cpu = false;
+  CHECK(world.bound() > 0);
+  world.config.batch_invariant = true;
+  CHECK(world.bound() == 0);
 }
 
 TEST_CASE("the plan shows copies in f16 apart from the weights", "[pool]") {

@@ -24,7 +24,8 @@ bool by_warpgroups(const PackedMatrix& weight, uint32_t rows, const OpContext& a
 }
 
 bool has_f16_form(const PackedMatrix& weight, DType x) {
-  return x == DType::kF16 && (weight.encoding == Encoding::kF16 || is_quantized(weight.encoding)) && weight.columns % 8 == 0;
+  return x == DType::kF16 && (weight.encoding == Encoding::kF16 || is_quantized(weight.encoding)) &&
+         weight.columns % 8 == 0;
 }
 
 // Other results than f32 where is_few or is_wide says so.

@@ -31,8 +31,8 @@ enum class MatmulResult : uint8_t {
   kAdded,  // to what `out` holds
   kGated   // activation(first half of the outputs) * second half, in f16, as many as one half: `out` points to that
 };
-// f16 x, columns a multiple of 8, weights in f16 or quantised, as the following. matmul_vector is made for 1..8 rows, where
-// matmul_stream cannot, matmul_skinny for up to 64; both take more, at the price of reading the weights again.
+// f16 x, columns a multiple of 8, weights in f16 or quantised, as the following. matmul_vector is made for 1..8 rows,
+// where matmul_stream cannot, matmul_skinny for up to 64; both take more, at the price of reading the weights again.
 Status matmul_vector(const MatmulArgs& args, const OpContext& at);
 Status matmul_skinny(const MatmulArgs& args, const OpContext& at);
 // f16 and quantised weights, up to 8 rows, the latter up to 16 where rows of W are short, where can_stream says so;

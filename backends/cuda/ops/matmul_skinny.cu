@@ -102,7 +102,8 @@ __device__ void store_sums(const float* shared, const Args& args, uint32_t out_f
 }
 
 template <Encoding E, int kTiles>
-__global__ void __launch_bounds__(kThreads, E == Encoding::kF16 && kTiles <= 4 ? 3 : 0) matmul_skinny_kernel(Args args) {
+__global__ void __launch_bounds__(kThreads, E == Encoding::kF16 && kTiles <= 4 ? 3 : 0)
+    matmul_skinny_kernel(Args args) {
   uint4* stages = reinterpret_cast<uint4*>(dynamic_shared());
   constexpr uint32_t kStageWords = kTiles * 8 * kRowWords;
   const uint32_t warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
