@@ -266,8 +266,7 @@ BatchShape batch_shape(const Traits& traits, const Piece& piece, uint32_t rows, 
   const bool is_long = columns > 8192;
   if (traits.is_cpu) return {2, 1, 2, unit_columns(piece.encoding), 2};
   if (matrices == 2) return {8, 1, 2, quantized ? 64u : 32u, 2};
-  // Sixteen subgroups of a core hide what decoding waits for; of those shapes the first that groups have equal parts
-  // of.
+  // Sixteen subgroups of a core hide what decoding waits for; of such shapes the first that gives groups equal parts.
   if ((is_k || (piece.encoding == Encoding::kQ8_0 && matrices <= 4 && !is_long)) && tiles == 1) {
     std::vector<BatchShape> shapes{{16, 1, matrices, 32, 1}, {12, 1, matrices, 32, 1}};
     if (matrices <= 6 && !is_long) shapes.insert(shapes.begin(), {8, 1, matrices, 32, 2});
