@@ -207,6 +207,7 @@ TEST_CASE("matmul takes copies of quantised weights in f16 for many rows", "[mat
         suite.cases.push_back(fused_case(suite, gate, Behind::kGate, -1, r, bucket_of(r), rng));
         suite.cases.push_back(fused_case(suite, down, Behind::kNorm, norm, r, bucket_of(r), rng));
       }
+      suite.cases.push_back(matmul_case(suite, plain, 130, bucket_of(130), DType::kF32, rng));
     }
     const WeightGroupId mixed = suite.add_group(
         {suite.add_weight(Encoding::kQ4_0, 64, 512, rng), suite.add_weight(Encoding::kQ6_K, 32, 512, rng),

@@ -12,8 +12,7 @@ namespace {
 // The largest numbers of rows (of the bucket) for the kernels, measured on an H200 (docs/performance.md).
 constexpr uint32_t kVectorRowsMax = 8;
 constexpr uint32_t kDecodedRowsMax = 256;  // of quantised weights
-constexpr uint32_t kSkinnyRowsMax = 64;    // beyond, it pays to write them out in f16 for cuBLAS
-constexpr uint32_t kCopyRowsMin = 65;      // from here on a copy in f16 is faster, if there is one
+constexpr uint32_t kSkinnyRowsMax = 64;    // beyond, copies in f16 are faster, and it pays to make them for cuBLAS
 
 // Quantised weights that are decoded inside the kernel that multiplies.
 bool by_batch(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
@@ -43,12 +42,13 @@ Status multiply(const MatmulArgs& args, MatmulResult result, const OpContext& at
 }
 
 // The run's numbers in f16 where that is there and faster.
-const PackedMatrix& form_of(const GroupRun& run, uint32_t rows, const OpContext& at) {
-  return run.f16.rows > 0 && rows >= kCopyRowsMin && at.cublas && !at.list->batch_invariant ? run.f16 : run.matrix;
+const PackedMatrix& form_of(const GroupRun& run, const Matmul& op, const OpContext& at) {
+  const bool is_faster = at.rows_of(op.x) > kSkinnyRowsMax && !at.list->batch_invariant;
+  return run.f16.rows > 0 && is_faster && has_f16_form(run.matrix, at.desc(op.x).dtype) ? run.f16 : run.matrix;
 }
 
 MatmulArgs args_of(const Matmul& op, const DeviceGroup& group, const GroupRun& run, const OpContext& at) {
-  return {form_of(run, at.rows_of(op.x), at),
+  return {form_of(run, op, at),
           at.bytes(op.x),
           at.desc(op.x).dtype,
           group.bias ? group.bias + run.out_column : nullptr,
