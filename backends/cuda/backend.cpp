@@ -169,9 +169,11 @@ Status CudaBackend::load_weights(const WeightTable& weights, const Progress& pro
 Status CudaBackend::add_f16_copies(uint64_t bytes_max) {
   LLMRT_CHECK(weights_, "weights come before their copies");
   if (Status status = settle(); !status) return remember(std::move(status));
-  if (Status status = join_cublas(); !status) return remember(std::move(status));
-  if (!cublas_) bytes_max = 0;  // nothing else reads them
-  drop_pools();                 // there may be no room for both
+  drop_pools();  // there may be no room for both
+  if (bytes_max > 0) {
+    if (Status status = join_cublas(); !status) return remember(std::move(status));
+    if (!cublas_) bytes_max = 0;  // nothing else reads them
+  }
   return remember(weights_->add_f16_copies(bytes_max, &book_, context_));
 }
 

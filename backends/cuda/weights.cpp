@@ -285,9 +285,10 @@ Status DeviceWeights::add_f16_copies(uint64_t bytes_max, MemoryBook* book, const
   size_t count = 0;
   for (GroupRun* run : runs) {
     all += f16_bytes(run->matrix);
-    if (all > bytes_max) continue;
-    total = all;
-    ++count;
+    if (all <= bytes_max) {
+      total = all;
+      ++count;
+    }
   }
   if (count == 0 || total < all / 2) return {};  // little would be gained
   Result<DeviceBuffer> slab = DeviceBuffer::create(book, MemoryKind::kF16Copies, total, "f16 copies of weights");
