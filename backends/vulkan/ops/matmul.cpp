@@ -229,31 +229,30 @@ struct BatchShape {
 
 // How the steps of all tiles are dealt out to groups.
 struct BatchCut {
-  uint32_t tile_rows, tile_cols, tile_steps, steps, col_tiles, groups;
+  uint32_t col_tiles, groups;
+  uint32_t parts;        // groups that have an equal part of each tile; 0: they have others
   uint64_t group_bytes;  // that a group hands over at most: its sums of the tiles where it begins and ends
-  bool is_even;          // each has an equal part of one tile
-  bool is_whole;         // hardly a tile's rows are missing
+  bool is_whole;         // tiles are hardly larger than the weight
 };
 BatchCut cut_batch(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, double share,
                    const BatchShape& shape) {
   constexpr uint32_t kStepsMin = 4;  // of a group
   const uint32_t num_rows = static_cast<uint32_t>(piece.num_rows), unit = unit_columns(piece.encoding);
+  const uint32_t tile_rows = shape.subgroups * shape.parts * traits.fragment.m;
+  const uint32_t tile_cols = shape.matrices * traits.fragment.n;
+  const uint32_t tile_steps = ceil_div(columns / unit, shape.lane_columns / unit * traits.fragment.row_lanes);
+  const uint32_t row_tiles = ceil_div(num_rows, tile_rows), steps = row_tiles * tile_steps;
   BatchCut cut{};
-  cut.tile_rows = shape.subgroups * shape.parts * traits.fragment.m;
-  cut.tile_cols = shape.matrices * traits.fragment.n;
-  cut.tile_steps = ceil_div(columns / unit, shape.lane_columns / unit * traits.fragment.row_lanes);
-  cut.col_tiles = ceil_div(rows, cut.tile_cols);
-  const uint32_t row_tiles = ceil_div(num_rows, cut.tile_rows);
-  cut.steps = row_tiles * cut.tile_steps;
-  cut.group_bytes = 2ull * cut.tile_rows * cut.tile_cols * 4 * cut.col_tiles;
+  cut.col_tiles = ceil_div(rows, tile_cols);
+  cut.group_bytes = 2ull * tile_rows * tile_cols * 4 * cut.col_tiles;
   const double room = std::min(static_cast<double>(traits.num_cores * shape.core_groups) / cut.col_tiles,
                                static_cast<double>(uint64_t{traits.num_cores} * kSplitBytesCore / cut.group_bytes));
-  const uint32_t groups_max = std::max(1u, std::min(static_cast<uint32_t>(share * room), cut.steps / kStepsMin));
+  const uint32_t groups_max = std::max(1u, std::min(static_cast<uint32_t>(share * room), steps / kStepsMin));
   // A few groups less, where each then has an equal part of one tile.
-  const uint32_t group_steps = ceil_div(cut.steps, groups_max);
-  cut.is_even = cut.tile_steps % group_steps == 0;
-  cut.groups = cut.is_even ? cut.steps / group_steps : groups_max;
-  cut.is_whole = row_tiles * cut.tile_rows - num_rows <= num_rows / 32;
+  const uint32_t group_steps = ceil_div(steps, groups_max);
+  cut.parts = tile_steps % group_steps == 0 ? tile_steps / group_steps : 0;
+  cut.groups = cut.parts > 0 ? steps / group_steps : groups_max;
+  cut.is_whole = row_tiles * tile_rows - num_rows <= num_rows / 32;
   return cut;
 }
 
@@ -272,7 +271,7 @@ BatchShape batch_shape(const Traits& traits, const Piece& piece, uint32_t rows, 
     if (matrices <= 6 && !is_long) shapes.insert(shapes.begin(), {8, 1, matrices, 32, 2});
     for (const BatchShape& shape : shapes) {
       const BatchCut cut = cut_batch(traits, piece, rows, columns, share, shape);
-      if (cut.is_even && cut.is_whole) return shape;
+      if (cut.parts > 0 && cut.is_whole) return shape;
     }
     return shapes[0];
   }
@@ -300,7 +299,7 @@ Choice choose_batch(const Traits& traits, const Piece& piece, uint32_t rows, uin
       {cut.groups, cut.col_tiles}};
   choice.shared_bytes = cut.groups * cut.group_bytes;
   choice.group_arrivals = shape.subgroups;
-  choice.parts = cut.is_even ? cut.tile_steps / (cut.steps / cut.groups) : 0;
+  choice.parts = cut.parts;
   return choice;
 }
 
