@@ -137,11 +137,12 @@ Status VulkanBackend::create_state(const StateConfig& config) {
       std::max(device_->traits().num_cores * kArrivalsCore, config.sample_rows_max) * uint64_t{4},
       uint64_t{config.partials_max} * config.heads_max * 4,
       device_->traits().fragment.n * (8 + config.hidden_columns * uint64_t{3}),  // 4 / m bytes of squares, 2 of x
+      device_->traits().fragment.m > 0 && weights_ ? std::min(weights_->halves_bytes(), kHalvesBytesMax) : 0,
   };
   View* views[] = {&resources_.hidden,     &resources_.rows,     &resources_.tables,         &resources_.counts,
                    &resources_.partials,   &resources_.results,  &resources_.forward_inputs, &resources_.sample_inputs,
                    &resources_.candidates, &resources_.products, &resources_.arrivals,       &resources_.merge_arrivals,
-                   &resources_.norms};
+                   &resources_.norms,      &resources_.halves};
   static_assert(std::size(sizes) == std::size(views));
   auto state = RangeSet::create(*device_, &book_, MemoryKind::kState, sizes);
   if (!state) return state.error();

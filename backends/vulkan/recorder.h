@@ -51,6 +51,7 @@ struct Resources {
   View products;    // [num_cores, kSplitBytesCore]: sums that workgroups of a matmul hand to each other
   View arrivals;    // [num_cores, kArrivalsCore] words: how many have done so for a tile, or for a row that is sampled
   View norms;       // NormParts
+  View halves;      // of up to kHalvesBytesMax: quantised weights written out in f16
   View results;     // [sample_rows_max] SampleResult, then [sample_rows_max] LogprobRow
   View forward_inputs, sample_inputs;
   std::vector<KvPool> pools;
@@ -83,6 +84,7 @@ struct PartsState {
 inline constexpr uint32_t kRowWords = 20;   // twin: shaders/step_inputs.glsl
 inline constexpr uint32_t kListMax = 1024;  // twin: shaders/logits_row.glsl
 inline constexpr uint32_t kSplitBytesCore = 256 << 10, kArrivalsCore = 16;
+inline constexpr uint64_t kHalvesBytesMax = 128 << 20;
 
 // Push constants in the order of the shader's block: addresses first, then words.
 class Push {

@@ -247,6 +247,14 @@ Result<Weights> Weights::load(const Device& device, MemoryBook* book, Transfer* 
   return weights;
 }
 
+uint64_t Weights::halves_bytes() const {
+  uint64_t most = 0;
+  for (size_t group = 0; group < groups_.size(); ++group)
+    for (const Piece& piece : groups_[group])
+      if (is_quantized(piece.encoding)) most = std::max(most, piece.num_rows * group_columns_[group] * 2);
+  return most;
+}
+
 Result<View> Weights::vector(WeightId id) const {
   const std::vector<Piece>& pieces = tensors_[id];
   if (pieces.size() != 1 || pieces[0].encoding != Encoding::kF32)

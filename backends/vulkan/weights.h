@@ -48,6 +48,8 @@ class Weights {
   uint64_t group_rows(WeightGroupId id) const { return group_rows_[id]; }
   uint64_t group_columns(WeightGroupId id) const { return group_columns_[id]; }
   WeightId bias(WeightGroupId id) const { return biases_[id]; }
+  // Of the largest piece of a group's quantised weights, in f16.
+  uint64_t halves_bytes() const;
   // The view of a tensor of f32 in one piece (norms, biases, frequencies).
   Result<View> vector(WeightId id) const;
 

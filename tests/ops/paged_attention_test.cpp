@@ -153,6 +153,19 @@ ATTENTION_TEST("paged_attention merges the splits of prompts") {
   run(suite);
 }
 
+ATTENTION_TEST("paged_attention computes long prompts beside short ones and rows that decode") {
+  auto rng = test_rng("attention long prompts");
+  Suite suite = make_suite();
+  const std::vector<RowSpec> rows = {
+      {200, 1, false}, {1450, 130, true}, {0, 33, true}, {64, 2, false}, {2900, 20, true}};
+  for (const Shape& shape : {kAllShapes[0], kAllShapes[7]}) {
+    suite.cases.push_back(attention_case(shape, D, rows, {.bucket = 192, .out = DType::kF16}, rng));
+    suite.cases.push_back(attention_case(shape, D, {{777, 64, true}}, {.bucket = 64}, rng));
+  }
+  suite.cases.push_back(attention_case(kAllShapes[7], D, rows, {.bucket = 192, .window = 1000}, rng));
+  run(suite);
+}
+
 // Hidden: a processor compiles each of these kernels for seconds.
 TEMPLATE_TEST_CASE_SIG("paged_attention over heads of any size", "[.wide]", ((KvDType D), D), KvDType::kBF16,
                        KvDType::kI8, KvDType::kF8, KvDType::kI8Block, KvDType::kF8Block, KvDType::kF8Tensor) {

@@ -358,6 +358,25 @@ Choice choose_wide(const Traits& traits, const Piece& piece, uint32_t rows, uint
   return choice;
 }
 
+// Weights that come written out in f16, a slice of the rows at a time, into Resources::halves: of so many rows of x
+// that this takes less time than to expand them for every tile of 64 (measured on an H200, docs/performance.md).
+constexpr uint32_t kHalvesRowsMin = 1024, kHalvesRowsMinK = 320;
+
+// Rows [first, first + num_rows) of a piece; with an activation those of gate, and as many of up.
+Piece slice_of(const Piece& piece, uint64_t first, uint64_t num_rows, bool activates) {
+  return {Encoding::kF16, true, piece.row_begin + first, activates ? 2 * num_rows : num_rows, {}};
+}
+
+bool takes_halves(const Recorder& r, const Piece& piece, uint32_t rows, uint32_t columns, uint32_t out_columns, DType x,
+                  bool activates) {
+  const bool is_k = piece.encoding >= Encoding::kQ4_K;
+  return is_quantized(piece.encoding) && rows >= (is_k ? kHalvesRowsMinK : kHalvesRowsMin) &&
+         r.resources().halves.bytes >=
+             std::min<uint64_t>(2 * piece.num_rows, 4 * wide_shape(r.traits()).tile_rows) * columns &&
+         takes_wide(r.traits(), slice_of(piece, 0, piece.num_rows / (activates ? 2 : 1), activates), rows, columns,
+                    out_columns, x, activates, r.list().batch_invariant);
+}
+
 Choice choose_fragment(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
                        const GatedActivation* activation, double share) {
   if (rows <= traits.fragment.n) return choose_few(traits, piece, rows, columns, bias, activation, share);
@@ -432,6 +451,20 @@ NormEnd norm_end(const Recorder& r, TensorId x) {
           {0, std::bit_cast<uint32_t>(state.eps)}};
 }
 
+// Rows of a piece, as slice_of has them, to the beginning of Resources::halves.
+void write_halves(Recorder& r, const Piece& piece, uint32_t columns, uint64_t first, uint64_t num_rows, Piece* slice) {
+  constexpr uint32_t kRows = 8, kUnits = 32;  // of a group; twin: shaders/write_halves.comp
+  slice->view = r.resources().halves.part(0, slice->num_rows * columns * 2);
+  Push push;
+  push.add(piece.view).add(slice->view).add(columns).add(row_words(piece.encoding, columns));
+  push.add(static_cast<uint32_t>(first)).add(static_cast<uint32_t>(num_rows));
+  push.add(static_cast<uint32_t>(piece.num_rows / 2 + first));
+  const Groups groups{ceil_div(columns / unit_columns(piece.encoding), kUnits),
+                      static_cast<uint32_t>(slice->num_rows / kRows)};
+  const View reads[] = {piece.view}, writes[] = {slice->view};
+  r.dispatch({"write_halves", kRows * kUnits, {layout_constant(piece)}}, push, groups, reads, writes);
+}
+
 // One piece of the group. `products` and `arrivals`: for sums that its workgroups hand to each other.
 void dispatch(Recorder& r, Choice choice, const Piece& piece, TensorId x, const View& bias, TensorId out,
               const View& products, const View& arrivals, const View& result, const View& written) {
@@ -450,6 +483,27 @@ void dispatch(Recorder& r, Choice choice, const Piece& piece, TensorId x, const 
   r.dispatch(choice.kernel, push, choice.groups, reads, writes);
 }
 
+// A piece by slices that are written out first; each waits for the one before.
+void record_halves(Recorder& r, const Piece& piece, TensorId x, const View& bias, TensorId out,
+                   const GatedActivation* activation) {
+  const uint32_t rows = r.list().rows_of(x), columns = r.desc(x).columns, each = activation ? 2 : 1;
+  const uint64_t tile = wide_shape(r.traits()).tile_rows / each, num_outputs = piece.num_rows / each;
+  const uint64_t room = r.resources().halves.bytes / (2ull * each * columns);  // for all, or for two tiles and more
+  const uint64_t most = room / tile * tile;
+  for (uint64_t first = 0, count; first < num_outputs; first += count) {
+    const uint64_t left = num_outputs - first;
+    // The last one has a whole tile too.
+    count = left <= room ? left : left - most < tile ? most - tile : most;
+    Piece slice = slice_of(piece, first, count, activation != nullptr);
+    write_halves(r, piece, columns, first, count, &slice);
+    const Choice choice = choose_wide(r.traits(), slice, rows, columns, bias.bytes > 0, activation, 1);
+    const View products = r.resources().products.part(0, choice.shared_bytes);
+    const View arrivals = r.resources().arrivals.part(0, choice.num_arrivals() * 4);
+    const View result = r.tensor(out);
+    dispatch(r, choice, slice, x, bias.bytes > 0 ? bias : result, out, products, arrivals, result, result);
+  }
+}
+
 }  // namespace
 
 Status record(Recorder& r, const Matmul& op) {
@@ -465,13 +519,22 @@ Status record(Recorder& r, const Matmul& op) {
     if (!vector) return vector.error();
     bias = *vector;
   }
-  const std::vector<Piece>& pieces = r.weights().group(op.group);
+  // Slices first: the others then run beside each other.
+  std::vector<Piece> pieces;
+  for (const Piece& piece : r.weights().group(op.group)) {
+    if (takes_halves(r, piece, rows, columns, r.desc(op.out).columns, r.desc(op.x).dtype, false))
+      record_halves(r, piece, op.x, with_bias ? bias : View{}, op.out, nullptr);
+    else
+      pieces.push_back(piece);
+  }
   std::vector<Choice> choices;
   const bool batch_invariant = r.list().batch_invariant;
   for (const Piece& piece : pieces)
     choices.push_back(choose(r.traits(), piece, rows, columns, r.desc(op.out).columns, r.desc(op.x).dtype, with_bias,
                              batch_invariant));
-  const uint32_t splits = batch_invariant ? invariant_splits(r.traits(), &choices) : num_splits(r.traits(), choices);
+  const uint32_t splits = choices.empty()   ? 1
+                          : batch_invariant ? invariant_splits(r.traits(), &choices)
+                                            : num_splits(r.traits(), choices);
   uint64_t products_first = 0, arrivals_first = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
     Choice& choice = choices[i];
@@ -506,6 +569,7 @@ bool can_fuse(const Recorder& r, const Matmul& matmul, const GatedActivation& ac
   if (takes_lanes(r.traits())) return out.dtype == DType::kF32;
   return out.dtype == DType::kF16 && out.columns % 4 == 0 &&
          (takes_fragment(r.traits(), pieces[0], rows, x.dtype, r.list().batch_invariant) ||
+          takes_halves(r, pieces[0], rows, columns, out.columns, x.dtype, true) ||
           takes_wide(r.traits(), pieces[0], rows, columns, out.columns, x.dtype, true, r.list().batch_invariant));
 }
 
@@ -515,6 +579,11 @@ Status record_fused(Recorder& r, const Matmul& matmul, const GatedActivation& ac
   const uint32_t rows = r.list().rows_of(matmul.x), columns = r.desc(matmul.x).columns;
   const DType x = r.desc(matmul.x).dtype;
   const bool batch_invariant = r.list().batch_invariant;
+  if (takes_halves(r, piece, rows, columns, r.desc(activation.out).columns, x, true)) {
+    record_halves(r, piece, matmul.x, View{}, activation.out, &activation);
+    r.norm_state().end(matmul.x);
+    return {};
+  }
   const Choice choice = takes_lanes(r.traits()) ? choose_lanes(piece, rows, x, false, &activation, batch_invariant)
                         : takes_fragment(r.traits(), piece, rows, x, batch_invariant)
                             ? choose_fragment(r.traits(), piece, rows, columns, false, &activation, 1)
