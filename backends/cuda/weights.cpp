@@ -10,6 +10,7 @@
 #include "backends/cuda/check.h"
 #include "backends/cuda/op_context.h"
 #include "backends/cuda/ops/matmul.h"
+#include "core/backend/f16_copies.h"
 #include "core/base/checked_math.h"
 
 namespace llmrt::cuda {
@@ -278,28 +279,21 @@ Status DeviceWeights::add_f16_copies(uint64_t bytes_max, MemoryBook* book, const
     }
   }
   f16_slab_.reset();
-  // Kernels that decode lose most where a matrix makes few tiles.
-  std::stable_sort(runs.begin(), runs.end(),
-                   [](GroupRun* a, GroupRun* b) { return f16_bytes(a->matrix) < f16_bytes(b->matrix); });
-  uint64_t total = 0, all = 0;
-  size_t count = 0;
-  for (GroupRun* run : runs) {
-    all += f16_bytes(run->matrix);
-    if (all <= bytes_max) {
-      total = all;
-      ++count;
-    }
-  }
-  if (count == 0 || total < all / 2) return {};  // little would be gained
+  std::vector<uint64_t> bytes;
+  for (const GroupRun* run : runs) bytes.push_back(f16_bytes(run->matrix));
+  const std::vector<size_t> chosen = choose_f16_copies(bytes, bytes_max);
+  if (chosen.empty()) return {};
+  uint64_t total = 0;
+  for (size_t i : chosen) total += bytes[i];
   Result<DeviceBuffer> slab = DeviceBuffer::create(book, MemoryKind::kF16Copies, total, "f16 copies of weights");
   if (!slab) return slab.error();
   f16_slab_ = *std::move(slab);
   uint8_t* to = f16_slab_.as<uint8_t>();
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i : chosen) {
     const PackedMatrix& matrix = runs[i]->matrix;
     if (Status status = write_f16(matrix, to, at); !status) return status;
     runs[i]->f16 = {{to}, matrix.rows, matrix.columns, matrix.columns * 2, Encoding::kF16};
-    to += f16_bytes(matrix);
+    to += bytes[i];
   }
   CUDA_TRY(cudaStreamSynchronize(at.stream), "f16 copies of weights");
   return {};

@@ -15,6 +15,9 @@
 
 namespace llmrt::cuda {
 
+// From so many rows of x on copies in f16 are faster than the weights.
+inline constexpr uint32_t kF16CopiesRowsMin = 65;
+
 // Rows of a group that one launch multiplies: they go to columns [out_column, out_column + matrix.rows) of the output.
 struct GroupRun {
   PackedMatrix matrix;

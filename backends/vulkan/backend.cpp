@@ -5,6 +5,7 @@
 #include "backends/vulkan/check.h"
 #include "backends/vulkan/executor.h"
 #include "backends/vulkan/fragment_probe.h"
+#include "backends/vulkan/halves.h"
 #include "backends/vulkan/transfer.h"
 
 namespace llmrt::vulkan {
@@ -18,6 +19,7 @@ class VulkanBackend final : public Backend {
 
   const Caps& caps() const override { return caps_; }
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
+  Status add_f16_copies(uint64_t bytes_max) override;
   Status create_state(const StateConfig& config) override;
   Status create_kv_pools(std::span<const KvGroup> groups) override;
   Status compile(std::span<const OpList* const> lists) override;
@@ -95,6 +97,7 @@ void VulkanBackend::fill_caps(uint32_t device_idx) {
   caps_.head_dim_max = 256;
   caps_.step_tokens_max = 8192;
   caps_.decode_works = decode_works(traits);
+  if (traits.fragment.m > 0) caps_.f16_copies_rows = kCopyRowsMin;
 }
 
 Status VulkanBackend::ready() const {
@@ -105,7 +108,10 @@ Status VulkanBackend::ready() const {
 
 Status VulkanBackend::load_weights(const WeightTable& weights, const Progress& progress) {
   if (lost_) return *lost_;
-  if (executor_) executor_->drop_recordings();
+  if (executor_) {
+    if (Status s = executor_->wait_idle(); !s) return remember(std::move(s));
+    executor_->drop_recordings();
+  }
   resources_.weights = nullptr;
   weights_.reset();
   auto loaded = remember(Weights::load(*device_, &book_, transfer_.get(), weights, progress));
@@ -113,6 +119,19 @@ Status VulkanBackend::load_weights(const WeightTable& weights, const Progress& p
   weights_ = std::move(*loaded);
   resources_.weights = &*weights_;
   return {};
+}
+
+Status VulkanBackend::add_f16_copies(uint64_t bytes_max) {
+  if (lost_) return *lost_;
+  LLMRT_CHECK(weights_, "weights come before their copies");
+  if (executor_) {
+    if (Status s = executor_->wait_idle(); !s) return remember(std::move(s));
+    executor_->drop_recordings();
+  }
+  resources_.pools.clear();  // there may be no room for both
+  kv_.reset();
+  kv_host_.reset();
+  return remember(weights_->add_halves(bytes_max, *device_, &book_, pipelines_.get(), transfer_.get()));
 }
 
 Status VulkanBackend::create_state(const StateConfig& config) {
@@ -137,7 +156,7 @@ Status VulkanBackend::create_state(const StateConfig& config) {
       std::max(device_->traits().num_cores * kArrivalsCore, config.sample_rows_max) * uint64_t{4},
       uint64_t{config.partials_max} * config.heads_max * 4,
       device_->traits().fragment.n * (8 + config.hidden_columns * uint64_t{3}),  // 4 / m bytes of squares, 2 of x
-      device_->traits().fragment.m > 0 && weights_ ? std::min(weights_->halves_bytes(), kHalvesBytesMax) : 0,
+      weights_ ? std::min(weights_->halves_bytes(device_->traits(), config.step_tokens_max), kHalvesBytesMax) : 0,
   };
   View* views[] = {&resources_.hidden,     &resources_.rows,     &resources_.tables,         &resources_.counts,
                    &resources_.partials,   &resources_.results,  &resources_.forward_inputs, &resources_.sample_inputs,
@@ -236,7 +255,8 @@ MemoryReport VulkanBackend::memory() const {
   MemoryReport report;
   report.total_bytes = caps_.memory_bytes;
   report.free_bytes = device_->memory_free_bytes();
-  report.weight_bytes = book_.bytes(MemoryKind::kWeights);
+  report.f16_copy_bytes = book_.bytes(MemoryKind::kF16Copies);
+  report.weight_bytes = book_.bytes(MemoryKind::kWeights) + report.f16_copy_bytes;
   report.kv_bytes = book_.bytes(MemoryKind::kKv);
   report.state_bytes = book_.bytes(MemoryKind::kState);
   report.arena_bytes = book_.bytes(MemoryKind::kArena);

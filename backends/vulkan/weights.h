@@ -27,6 +27,7 @@ struct Piece {
   bool woven;
   uint64_t row_begin, num_rows;  // of the tensor or the group
   View view;
+  View halves = {};  // the same rows in f16, woven, where there is a copy
 };
 
 // How kernels are told of encoding and order. Twin: shaders/dequant.glsl kLayout.
@@ -34,6 +35,7 @@ inline uint32_t layout_constant(const Piece& piece) {
   return static_cast<uint32_t>(piece.encoding) | (piece.woven ? 256 : 0);
 }
 
+class Pipelines;
 class Transfer;
 
 class Weights {
@@ -48,16 +50,21 @@ class Weights {
   uint64_t group_rows(WeightGroupId id) const { return group_rows_[id]; }
   uint64_t group_columns(WeightGroupId id) const { return group_columns_[id]; }
   WeightId bias(WeightGroupId id) const { return biases_[id]; }
-  // Of the largest piece of a group's quantised weights, in f16.
-  uint64_t halves_bytes() const;
+  // Of the largest piece in f16 that steps of so many tokens write out.
+  uint64_t halves_bytes(const Traits& traits, uint32_t step_tokens_max) const;
+  // Copies of quantised pieces in f16 as choose_f16_copies says, in place of those that there are; their recordings are
+  // gone. Where lanes fill matrices.
+  Status add_halves(uint64_t bytes_max, const Device& device, MemoryBook* book, Pipelines* pipelines,
+                    Transfer* transfer);
   // The view of a tensor of f32 in one piece (norms, biases, frequencies).
   Result<View> vector(WeightId id) const;
 
  private:
-  RangeSet ranges_;
+  RangeSet ranges_, halves_;
   std::vector<std::vector<Piece>> tensors_, groups_;
   std::vector<uint64_t> columns_, group_rows_, group_columns_;
   std::vector<WeightId> biases_;
+  std::vector<bool> is_head_;
 };
 
 }  // namespace llmrt::vulkan

@@ -22,6 +22,10 @@ std::string mib(uint64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
+uint64_t reserve_of(uint64_t budget_bytes) {
+  return std::min<uint64_t>(kReserveBytesMax, static_cast<uint64_t>(kReserveShare * static_cast<double>(budget_bytes)));
+}
+
 uint64_t budget_of(const EngineConfig& config, const Caps& caps, const MemoryReport& before) {
   if (caps.is_cpu || caps.unified_memory)
     return static_cast<uint64_t>(kCpuShare * static_cast<double>(before.free_bytes));
@@ -64,14 +68,19 @@ KvGroup kv_group_of(const ModelConfig& model, const EngineConfig& config) {
 
 uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const KvGroup& group,
                           const MemoryReport& before, const MemoryReport& loaded) {
-  constexpr double kWorkspaceShare = 0.05;  // not measured yet
+  // Not measured yet.
+  constexpr double kWorkspaceShare = 0.05;
+  constexpr double kWorkspaceBytes = 512 << 20;
   // Batch-invariant steps have kernels of their own.
-  if (caps.is_cpu || caps.unified_memory || config.f16_copies_share == 0 || config.batch_invariant) return 0;
+  if (caps.is_cpu || caps.unified_memory || config.f16_copies_share == 0 || config.batch_invariant ||
+      caps.f16_copies_rows == 0 || config.step_tokens_max < caps.f16_copies_rows)
+    return 0;
   const uint64_t budget = budget_of(config, caps, before);
   const uint64_t taken = before.total_bytes - before.free_bytes + loaded.weight_bytes - loaded.f16_copy_bytes;
   const double room = budget > taken ? static_cast<double>(budget - taken) : 0;
   const double pool = static_cast<double>(blocks_limit(config, caps, group) * group.bytes_block());
-  return static_cast<uint64_t>(std::max(config.f16_copies_share * room, (1 - kWorkspaceShare) * room - pool));
+  const double unused = (1 - kWorkspaceShare) * room - kWorkspaceBytes - static_cast<double>(reserve_of(budget)) - pool;
+  return static_cast<uint64_t>(std::max(config.f16_copies_share * room, unused));
 }
 
 uint32_t host_blocks_of(const EngineConfig& config, const KvGroup& group) {
@@ -93,7 +102,7 @@ Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const
   plan.weight_bytes = after.weight_bytes;
   plan.f16_copy_bytes = after.f16_copy_bytes;
   plan.workspace_bytes = after.peak_bytes - std::min(after.peak_bytes, after.weight_bytes + after.kv_bytes);
-  plan.reserve_bytes = std::min<uint64_t>(kReserveBytesMax, static_cast<uint64_t>(kReserveShare * plan.budget_bytes));
+  plan.reserve_bytes = reserve_of(plan.budget_bytes);
   plan.block_bytes = group.bytes_block();
   plan.block_tokens = group.block_tokens;
   const uint64_t taken = plan.used_before_bytes + plan.weight_bytes + plan.workspace_bytes + plan.reserve_bytes;

@@ -71,7 +71,8 @@ ProbeShape largest_step(const EngineConfig& config) {
 // What the largest step and a first request's will run: one after the other they would compile for seconds.
 Status compile_first_lists(const EngineConfig& config, Lowering* lowering, Backend* backend) {
   std::vector<const OpList*> lists;
-  for (const uint32_t tokens : {1u, 16u, 32u, 64u, config.step_tokens_max})
+  for (const uint32_t tokens :
+       {1u, 16u, 32u, 64u, std::min(config.chunk_tokens, config.step_tokens_max), config.step_tokens_max})
     lists.push_back(&lowering->forward_list(tokens, config.batch_invariant, config.batch_invariant || tokens == 1));
   for (const uint32_t sampled : {1u, config.sample_rows_max})
     lists.push_back(&lowering->sample_list(sampled, config.batch_invariant));
@@ -126,7 +127,10 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   const MemoryReport before = backend->memory();
   if (Status status = backend->load_weights(model->weights, progress); !status) return status.error();
   const uint64_t copies_max = f16_copies_bound(*config, caps, group, before, backend->memory());
-  if (Status status = backend->add_f16_copies(copies_max); !status) return status.error();
+  Status copied = backend->add_f16_copies(copies_max);
+  if (!copied && copied.error().code == ErrorCode::kOutOfMemory)
+    copied = backend->add_f16_copies(0);  // somebody took it
+  if (!copied) return copied.error();
   const uint64_t kv_tokens_max = pool_tokens_bound(*config, caps, group);
   MemoryPlan bound;  // the pool is not sized yet; the inputs must hold whatever it turns out to be
   bound.num_blocks = static_cast<uint32_t>(kv_tokens_max / group.block_tokens);

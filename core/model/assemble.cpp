@@ -151,13 +151,18 @@ Status Assembler::add_kv_scale(const std::string& name, float* scale) {
 
 Status Assembler::add_head() {
   const ModelConfig& config = model_->config;
-  if (source_.has(std::string(kHead) + ".weight"))
-    return add_group("", "head", {{kHead, config.vocab_size}}, config.width, Presence::kNever, &model_->head);
+  if (source_.has(std::string(kHead) + ".weight")) {
+    Status status =
+        add_group("", "head", {{kHead, config.vocab_size}}, config.width, Presence::kNever, &model_->head);
+    if (status) model_->weights.groups.back().is_head = true;
+    return status;
+  }
   WeightGroup tied;
   tied.name = "head";
   tied.segments = {{model_->embedding, 0, config.vocab_size}};
   tied.rows = config.vocab_size;
   tied.columns = config.width;
+  tied.is_head = true;
   model_->weights.groups.push_back(std::move(tied));
   model_->head = static_cast<WeightGroupId>(model_->weights.groups.size() - 1);
   return {};

@@ -23,6 +23,7 @@ struct World {
     config.memory_utilization = 0.9;
     before.total_bytes = 100 * kGiB;
     before.free_bytes = 96 * kGiB;
+    caps.f16_copies_rows = 65;
     loaded = before;
     loaded.weight_bytes = 6 * kGiB;
   }
@@ -67,6 +68,17 @@ TEST_CASE("there are no copies in f16 without room for them", "[pool]") {
   world.caps.is_cpu = false;
   CHECK(world.bound() > 0);
   world.config.batch_invariant = true;
+  CHECK(world.bound() == 0);
+}
+
+TEST_CASE("there are no copies in f16 that no step reads", "[pool]") {
+  World world;
+  world.config.step_tokens_max = 65;
+  CHECK(world.bound() > 0);
+  world.config.step_tokens_max = 64;
+  CHECK(world.bound() == 0);
+  world.config.step_tokens_max = 2048;
+  world.caps.f16_copies_rows = 0;
   CHECK(world.bound() == 0);
 }
 

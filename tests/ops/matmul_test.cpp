@@ -243,26 +243,30 @@ TEST_CASE("matmul multiplies the many rows of a prompt by tiles", "[matmul]") {
 
 // So many that a backend may write quantised weights out first. Few shapes: a GPU's compiler takes seconds over each.
 TEST_CASE("matmul multiplies so many rows that weights are worth expanding once", "[matmul]") {
-  auto rng = test_rng("matmul many rows");
-  Suite suite;
-  const auto add = [&](Encoding encoding, uint32_t n, uint32_t k, bool bias) {
-    const double deviation = 1 / std::sqrt(static_cast<double>(k));
-    return suite.add_group({suite.add_weight(encoding, n, k, rng, deviation)}, bias, rng);
-  };
-  for (Encoding encoding : all_encodings()) {
-    if (!is_quantized(encoding)) continue;
-    const uint32_t rows = encoding >= Encoding::kQ4_K ? 325 : 1030;
-    const WeightGroupId gate = add(encoding, 544, 512, false);
-    suite.cases.push_back(fused_case(suite, gate, Behind::kGate, -1, rows, round_up(rows, 64u), rng));
+  for (uint64_t copies_max : {uint64_t{0}, uint64_t{1} << 30}) {
+    auto rng = test_rng(fmt::format("matmul many rows {}", copies_max));
+    Suite suite;
+    suite.f16_copies_max = copies_max;
+    const auto add = [&](Encoding encoding, uint32_t n, uint32_t k, bool bias) {
+      const double deviation = 1 / std::sqrt(static_cast<double>(k));
+      return suite.add_group({suite.add_weight(encoding, n, k, rng, deviation)}, bias, rng);
+    };
+    for (Encoding encoding : all_encodings()) {
+      if (!is_quantized(encoding)) continue;
+      const uint32_t rows = encoding >= Encoding::kQ4_K ? 325 : 1030;
+      const WeightGroupId gate = add(encoding, 544, 512, false);
+      suite.cases.push_back(fused_case(suite, gate, Behind::kGate, -1, rows, round_up(rows, 64u), rng));
+    }
+    suite.cases.push_back(matmul_case(suite, add(Encoding::kQ6_K, 304, 768, true), 390, 448, DType::kF16, rng));
+    suite.cases.push_back(matmul_case(suite, add(Encoding::kQ8_0, 288, 768, true), 1030, 1088, DType::kF16, rng));
+    suite.cases.push_back(matmul_case(suite, add(Encoding::kQ4_0, 544, 160, false), 1030, 1088, DType::kF16, rng));
+    const WeightGroupId mixed = suite.add_group(
+        {suite.add_weight(Encoding::kF16, 256, 512, rng), suite.add_weight(Encoding::kQ4_K, 512, 512, rng),
+         suite.add_weight(Encoding::kQ8_0, 256, 512, rng), suite.add_weight(Encoding::kQ6_K, 256, 512, rng)},
+        true, rng);
+    suite.cases.push_back(matmul_case(suite, mixed, 1100, 1152, DType::kF16, rng));
+    run(suite);
   }
-  suite.cases.push_back(matmul_case(suite, add(Encoding::kQ6_K, 304, 768, true), 390, 448, DType::kF16, rng));
-  suite.cases.push_back(matmul_case(suite, add(Encoding::kQ8_0, 264, 768, true), 1030, 1088, DType::kF16, rng));
-  const WeightGroupId mixed = suite.add_group(
-      {suite.add_weight(Encoding::kF16, 256, 512, rng), suite.add_weight(Encoding::kQ4_K, 512, 512, rng),
-       suite.add_weight(Encoding::kQ8_0, 256, 512, rng), suite.add_weight(Encoding::kQ6_K, 256, 512, rng)},
-      true, rng);
-  suite.cases.push_back(matmul_case(suite, mixed, 1100, 1152, DType::kF16, rng));
-  run(suite);
 }
 
 // Outputs in eights and whole runs of every field: what a backend may keep in an order of its own, for each of its
@@ -402,10 +406,12 @@ TEST_CASE("matmul and embed read a weight that passes a device's range", "[matmu
   const WeightId weight = suite.add_weight(Encoding::kF32, kN, kK, rng);
   const WeightGroupId group = suite.add_group({weight}, false, rng);
   for (uint32_t rows : {1u, 3u, 40u}) suite.cases.push_back(matmul_case(suite, group, rows, rows, DType::kF32, rng));
-  // 147 MB of f16, which a backend may expand a part at a time.
-  const WeightGroupId gate =
-      suite.add_group({suite.add_weight(Encoding::kQ4_K, 24000, 3072, rng, 1 / std::sqrt(3072.0))}, false, rng);
-  suite.cases.push_back(fused_case(suite, gate, Behind::kGate, -1, 385, 448, rng));
+  // 147 and 134.3 MB of f16, which a backend may expand a part at a time; the second leaves little behind 128 MiB.
+  const auto add = [&](uint32_t n) {
+    return suite.add_group({suite.add_weight(Encoding::kQ4_K, n, 3072, rng, 1 / std::sqrt(3072.0))}, false, rng);
+  };
+  suite.cases.push_back(fused_case(suite, add(24000), Behind::kGate, -1, 325, 384, rng));
+  suite.cases.push_back(matmul_case(suite, add(21856), 325, 384, DType::kF16, rng));
   Case embed;
   embed.name = "embed of a large table";
   embed.variant = "f32";

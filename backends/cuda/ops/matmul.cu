@@ -11,8 +11,8 @@ namespace {
 
 // The largest numbers of rows (of the bucket) for the kernels, measured on an H200 (docs/performance.md).
 constexpr uint32_t kVectorRowsMax = 8;
-constexpr uint32_t kDecodedRowsMax = 256;  // of quantised weights
-constexpr uint32_t kSkinnyRowsMax = 64;    // beyond, copies in f16 are faster, and it pays to make them for cuBLAS
+constexpr uint32_t kDecodedRowsMax = 256;                   // of quantised weights
+constexpr uint32_t kSkinnyRowsMax = kF16CopiesRowsMin - 1;  // beyond, it pays to make f16 for cuBLAS, too
 
 // Quantised weights that are decoded inside the kernel that multiplies.
 bool by_batch(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
@@ -43,7 +43,7 @@ Status multiply(const MatmulArgs& args, MatmulResult result, const OpContext& at
 
 // The run's numbers in f16 where that is there and faster.
 const PackedMatrix& form_of(const GroupRun& run, const Matmul& op, const OpContext& at) {
-  const bool is_faster = at.rows_of(op.x) > kSkinnyRowsMax && !at.list->batch_invariant;
+  const bool is_faster = at.rows_of(op.x) >= kF16CopiesRowsMin && !at.list->batch_invariant;
   return run.f16.rows > 0 && is_faster && has_f16_form(run.matrix, at.desc(op.x).dtype) ? run.f16 : run.matrix;
 }
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "backends/vulkan/recorder.h"
+#include "backends/vulkan/halves.h"
 #include "core/base/checked_math.h"
 
 namespace llmrt::vulkan {
@@ -358,23 +358,23 @@ Choice choose_wide(const Traits& traits, const Piece& piece, uint32_t rows, uint
   return choice;
 }
 
-// Weights that come written out in f16, a slice of the rows at a time, into Resources::halves: of so many rows of x
-// that this takes less time than to expand them for every tile of 64 (measured on an H200, docs/performance.md).
-constexpr uint32_t kHalvesRowsMin = 1024, kHalvesRowsMinK = 320;
-
-// Rows [first, first + num_rows) of a piece; with an activation those of gate, and as many of up.
-Piece slice_of(const Piece& piece, uint64_t first, uint64_t num_rows, bool activates) {
-  return {Encoding::kF16, true, piece.row_begin + first, activates ? 2 * num_rows : num_rows, {}};
+// Rows [first, first + num_rows) of a piece in f16; with an activation those of gate, and as many of up.
+Piece slice_of(const Piece& piece, uint64_t first, uint64_t num_rows, bool activates, const View& view) {
+  return {Encoding::kF16, true, piece.row_begin + first, activates ? 2 * num_rows : num_rows, view};
+}
+// All rows.
+Piece copy_of(const Piece& piece) {
+  return slice_of(piece, 0, piece.num_rows, false, piece.halves);
 }
 
+// Weights in f16, of which there is a copy or which are written out a slice of the rows at a time.
 bool takes_halves(const Recorder& r, const Piece& piece, uint32_t rows, uint32_t columns, uint32_t out_columns, DType x,
                   bool activates) {
-  const bool is_k = piece.encoding >= Encoding::kQ4_K;
-  return is_quantized(piece.encoding) && rows >= (is_k ? kHalvesRowsMinK : kHalvesRowsMin) &&
-         r.resources().halves.bytes >=
-             std::min<uint64_t>(2 * piece.num_rows, 4 * wide_shape(r.traits()).tile_rows) * columns &&
-         takes_wide(r.traits(), slice_of(piece, 0, piece.num_rows / (activates ? 2 : 1), activates), rows, columns,
-                    out_columns, x, activates, r.list().batch_invariant);
+  const uint64_t tile_rows = wide_shape(r.traits()).tile_rows;
+  const bool has_room = r.resources().halves.bytes >= std::min(2 * piece.num_rows, 4 * tile_rows) * columns;
+  return can_write_halves(r.traits(), piece, columns) && rows >= halves_rows_min(piece) &&
+         (piece.halves.bytes > 0 || has_room) &&
+         takes_wide(r.traits(), copy_of(piece), rows, columns, out_columns, x, activates, r.list().batch_invariant);
 }
 
 Choice choose_fragment(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
@@ -451,20 +451,6 @@ NormEnd norm_end(const Recorder& r, TensorId x) {
           {0, std::bit_cast<uint32_t>(state.eps)}};
 }
 
-// Rows of a piece, as slice_of has them, to the beginning of Resources::halves.
-void write_halves(Recorder& r, const Piece& piece, uint32_t columns, uint64_t first, uint64_t num_rows, Piece* slice) {
-  constexpr uint32_t kRows = 8, kUnits = 32;  // of a group; twin: shaders/write_halves.comp
-  slice->view = r.resources().halves.part(0, slice->num_rows * columns * 2);
-  Push push;
-  push.add(piece.view).add(slice->view).add(columns).add(row_words(piece.encoding, columns));
-  push.add(static_cast<uint32_t>(first)).add(static_cast<uint32_t>(num_rows));
-  push.add(static_cast<uint32_t>(piece.num_rows / 2 + first));
-  const Groups groups{ceil_div(columns / unit_columns(piece.encoding), kUnits),
-                      static_cast<uint32_t>(slice->num_rows / kRows)};
-  const View reads[] = {piece.view}, writes[] = {slice->view};
-  r.dispatch({"write_halves", kRows * kUnits, {layout_constant(piece)}}, push, groups, reads, writes);
-}
-
 // One piece of the group. `products` and `arrivals`: for sums that its workgroups hand to each other.
 void dispatch(Recorder& r, Choice choice, const Piece& piece, TensorId x, const View& bias, TensorId out,
               const View& products, const View& arrivals, const View& result, const View& written) {
@@ -494,8 +480,11 @@ void record_halves(Recorder& r, const Piece& piece, TensorId x, const View& bias
     const uint64_t left = num_outputs - first;
     // The last one has a whole tile too.
     count = left <= room ? left : left - most < tile ? most - tile : most;
-    Piece slice = slice_of(piece, first, count, activation != nullptr);
-    write_halves(r, piece, columns, first, count, &slice);
+    const View view = r.resources().halves.part(0, count * each * columns * 2);
+    const Piece slice = slice_of(piece, first, count, activation != nullptr, view);
+    const HalvesWrite write = halves_write(piece, columns, first, count, activation ? count : 0, view);
+    const View reads[] = {piece.view}, writes[] = {view};
+    r.dispatch(write.kernel, write.push, write.groups, reads, writes);
     const Choice choice = choose_wide(r.traits(), slice, rows, columns, bias.bytes > 0, activation, 1);
     const View products = r.resources().products.part(0, choice.shared_bytes);
     const View arrivals = r.resources().arrivals.part(0, choice.num_arrivals() * 4);
@@ -505,6 +494,32 @@ void record_halves(Recorder& r, const Piece& piece, TensorId x, const View& bias
 }
 
 }  // namespace
+
+HalvesWrite halves_write(const Piece& piece, uint32_t columns, uint64_t first, uint64_t num_first, uint64_t num_second,
+                         const View& to) {
+  constexpr uint32_t kRows = 8, kUnits = 32;  // of a group; twin: shaders/write_halves.comp
+  Push push;
+  push.add(piece.view).add(to).add(columns).add(row_words(piece.encoding, columns));
+  push.add(static_cast<uint32_t>(first)).add(static_cast<uint32_t>(num_first));
+  push.add(static_cast<uint32_t>(piece.num_rows / 2 + first));
+  return {{"write_halves", kRows * kUnits, {layout_constant(piece)}},
+          push,
+          {ceil_div(columns / unit_columns(piece.encoding), kUnits),
+           static_cast<uint32_t>((num_first + num_second) / kRows)}};
+}
+
+bool can_write_halves(const Traits& traits, const Piece& piece, uint64_t columns) {
+  return is_quantized(piece.encoding) && traits.fragment.m > 0 && piece.num_rows % (2 * traits.fragment.m) == 0 &&
+         piece.num_rows * columns * 2 <= traits.range_bytes &&
+         takes_wide(traits, copy_of(piece), wide_shape(traits).tile_cols, static_cast<uint32_t>(columns), 8,
+                    DType::kF16, false, false);
+}
+
+// Measured on an H200 (docs/performance.md).
+uint32_t halves_rows_min(const Piece& piece) {
+  if (piece.encoding >= Encoding::kQ4_K) return kCopyRowsMin;
+  return piece.halves.bytes > 0 ? 512 : 1024;
+}
 
 Status record(Recorder& r, const Matmul& op) {
   const uint32_t columns = r.desc(op.x).columns, rows = r.list().rows_of(op.x);
@@ -522,10 +537,12 @@ Status record(Recorder& r, const Matmul& op) {
   // Slices first: the others then run beside each other.
   std::vector<Piece> pieces;
   for (const Piece& piece : r.weights().group(op.group)) {
-    if (takes_halves(r, piece, rows, columns, r.desc(op.out).columns, r.desc(op.x).dtype, false))
-      record_halves(r, piece, op.x, with_bias ? bias : View{}, op.out, nullptr);
-    else
+    if (!takes_halves(r, piece, rows, columns, r.desc(op.out).columns, r.desc(op.x).dtype, false))
       pieces.push_back(piece);
+    else if (piece.halves.bytes > 0)
+      pieces.push_back(copy_of(piece));
+    else
+      record_halves(r, piece, op.x, with_bias ? bias : View{}, op.out, nullptr);
   }
   std::vector<Choice> choices;
   const bool batch_invariant = r.list().batch_invariant;
@@ -574,12 +591,15 @@ bool can_fuse(const Recorder& r, const Matmul& matmul, const GatedActivation& ac
 }
 
 Status record_fused(Recorder& r, const Matmul& matmul, const GatedActivation& activation) {
-  const Piece& piece = r.weights().group(matmul.group)[0];
+  Piece piece = r.weights().group(matmul.group)[0];
   const View out = r.tensor(activation.out);
   const uint32_t rows = r.list().rows_of(matmul.x), columns = r.desc(matmul.x).columns;
   const DType x = r.desc(matmul.x).dtype;
   const bool batch_invariant = r.list().batch_invariant;
-  if (takes_halves(r, piece, rows, columns, r.desc(activation.out).columns, x, true)) {
+  const bool takes = takes_halves(r, piece, rows, columns, r.desc(activation.out).columns, x, true);
+  if (takes && piece.halves.bytes > 0) {
+    piece = copy_of(piece);
+  } else if (takes) {
     record_halves(r, piece, matmul.x, View{}, activation.out, &activation);
     r.norm_state().end(matmul.x);
     return {};
