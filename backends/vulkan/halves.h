@@ -19,6 +19,6 @@ HalvesWrite halves_write(const Piece& piece, uint32_t columns, uint64_t first, u
 // written out in every step.
 bool can_write_halves(const Traits& traits, const Piece& piece, uint64_t columns);
 uint32_t halves_rows_min(const Piece& piece);
-inline constexpr uint32_t kCopyRowsMin = 320;  // the least of copies
+inline constexpr uint32_t kCopyRowsMin = 320;  // of copies
 
 }  // namespace llmrt::vulkan

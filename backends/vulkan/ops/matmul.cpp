@@ -517,8 +517,7 @@ bool can_write_halves(const Traits& traits, const Piece& piece, uint64_t columns
 
 // Measured on an H200 (docs/performance.md).
 uint32_t halves_rows_min(const Piece& piece) {
-  if (piece.encoding >= Encoding::kQ4_K) return kCopyRowsMin;
-  return piece.halves.bytes > 0 ? 512 : 1024;
+  return piece.halves.bytes > 0 ? kCopyRowsMin : piece.encoding >= Encoding::kQ4_K ? 320 : 1024;
 }
 
 Status record(Recorder& r, const Matmul& op) {
