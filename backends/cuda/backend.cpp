@@ -120,7 +120,7 @@ Result<std::unique_ptr<Backend>> CudaBackend::open(uint32_t device_idx, const De
   caps.batch_invariant = true;
   caps.head_dim_max = 256;
   caps.step_tokens_max = 8192;
-  caps.f16_copies_rows = kF16CopiesRowsMin;
+  caps.f16_copies_rows_min = kF16CopiesRowsMin;
   caps.prompt_tiles = 2 * static_cast<uint32_t>(num_sms);
   caps.decode_works = (backend->context_.has_warpgroups ? 2 : 3) * static_cast<uint32_t>(num_sms);
   // Loading cuBLAS takes longer than small weights do; it happens beside them.

@@ -36,6 +36,8 @@ class VulkanBackend final : public Backend {
  private:
   void fill_caps(uint32_t device_idx);
   Status ready() const;
+  Status settle();
+  void drop_pools();
   // Remembers a lost device: every later call fails with the same error.
   template <class T>
   T remember(T result) {
@@ -97,7 +99,7 @@ void VulkanBackend::fill_caps(uint32_t device_idx) {
   caps_.head_dim_max = 256;
   caps_.step_tokens_max = 8192;
   caps_.decode_works = decode_works(traits);
-  if (traits.fragment.m > 0) caps_.f16_copies_rows = kCopyRowsMin;
+  if (traits.fragment.m > 0) caps_.f16_copies_rows_min = kF16CopiesRowsMin;
 }
 
 Status VulkanBackend::ready() const {
@@ -106,12 +108,23 @@ Status VulkanBackend::ready() const {
   return {};
 }
 
+// No step is in flight, and no recording refers to what will move.
+Status VulkanBackend::settle() {
+  if (!executor_) return {};
+  if (Status status = executor_->wait_idle(); !status) return status;
+  executor_->drop_recordings();
+  return {};
+}
+
+void VulkanBackend::drop_pools() {
+  resources_.pools.clear();
+  kv_.reset();
+  kv_host_.reset();
+}
+
 Status VulkanBackend::load_weights(const WeightTable& weights, const Progress& progress) {
   if (lost_) return *lost_;
-  if (executor_) {
-    if (Status s = executor_->wait_idle(); !s) return remember(std::move(s));
-    executor_->drop_recordings();
-  }
+  if (Status s = settle(); !s) return remember(std::move(s));
   resources_.weights = nullptr;
   weights_.reset();
   auto loaded = remember(Weights::load(*device_, &book_, transfer_.get(), weights, progress));
@@ -124,14 +137,9 @@ Status VulkanBackend::load_weights(const WeightTable& weights, const Progress& p
 Status VulkanBackend::add_f16_copies(uint64_t bytes_max) {
   if (lost_) return *lost_;
   LLMRT_CHECK(weights_, "weights come before their copies");
-  if (executor_) {
-    if (Status s = executor_->wait_idle(); !s) return remember(std::move(s));
-    executor_->drop_recordings();
-  }
-  resources_.pools.clear();  // there may be no room for both
-  kv_.reset();
-  kv_host_.reset();
-  return remember(weights_->add_halves(bytes_max, *device_, &book_, pipelines_.get(), transfer_.get()));
+  if (Status s = settle(); !s) return remember(std::move(s));
+  drop_pools();  // there may be no room for both
+  return remember(weights_->add_f16_copies(bytes_max, *device_, &book_, pipelines_.get(), transfer_.get()));
 }
 
 Status VulkanBackend::create_state(const StateConfig& config) {
@@ -197,13 +205,8 @@ void take_views(const KvGroup& group, const RangeSet& ranges, size_t* item, KvMe
 
 Status VulkanBackend::create_kv_pools(std::span<const KvGroup> groups) {
   if (lost_) return *lost_;
-  if (executor_) {
-    if (Status s = executor_->wait_idle(); !s) return remember(std::move(s));
-    executor_->drop_recordings();
-  }
-  resources_.pools.clear();
-  kv_.reset();
-  kv_host_.reset();
+  if (Status s = settle(); !s) return remember(std::move(s));
+  drop_pools();
   std::vector<uint64_t> sizes, host_sizes;
   for (const KvGroup& group : groups) {
     append_sizes(group, group.num_blocks, &sizes);

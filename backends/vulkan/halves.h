@@ -1,4 +1,5 @@
-// Rows of quantised weights in f16, woven: what matmul_wide multiplies fastest (shaders/write_halves.comp).
+// Rows of quantised weights in f16, woven: what matmul_wide multiplies fastest (shaders/write_halves.comp;
+// ops/matmul.cpp).
 #pragma once
 
 #include "backends/vulkan/recorder.h"
@@ -15,10 +16,11 @@ struct HalvesWrite {
 // an up behind its gate). Both are multiples of 8.
 HalvesWrite halves_write(const Piece& piece, uint32_t columns, uint64_t first, uint64_t num_first, uint64_t num_second,
                          const View& to);
-// Whether matmul_wide may have the piece in f16, and so many rows of x that it then takes less time: as a copy, or
-// written out in every step.
+// Whether matmul_wide multiplies the piece in f16, of enough rows of x: from that number on it then takes less time,
+// with the piece's copy, or written out in every step.
 bool can_write_halves(const Traits& traits, const Piece& piece, uint64_t columns);
 uint32_t halves_rows_min(const Piece& piece);
-inline constexpr uint32_t kCopyRowsMin = 320;  // of copies
+// From so many rows of x on copies in f16 are faster than the weights.
+inline constexpr uint32_t kF16CopiesRowsMin = 320;
 
 }  // namespace llmrt::vulkan

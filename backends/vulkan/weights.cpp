@@ -211,7 +211,7 @@ Result<Weights> Weights::load(const Device& device, MemoryBook* book, Transfer* 
     weights.group_rows_.push_back(group.rows);
     weights.group_columns_.push_back(group.columns);
     weights.biases_.push_back(group.bias);
-    weights.is_head_.push_back(group.is_head);
+    weights.of_sampled_rows_.push_back(group.of_sampled_rows);
   }
 
   // Jobs of a few megabytes, each a run of rows, arranged by the transfer's threads straight into staging.
@@ -254,14 +254,14 @@ uint64_t Weights::halves_bytes(const Traits& traits, uint32_t step_tokens_max) c
   uint64_t most = 0;
   for (size_t group = 0; group < groups_.size(); ++group)
     for (const Piece& piece : groups_[group])
-      if (can_write_halves(traits, piece, group_columns_[group]) && piece.halves.bytes == 0 && !is_head_[group] &&
+      if (can_write_halves(traits, piece, group_columns_[group]) && piece.f16_copy.bytes == 0 && !of_sampled_rows_[group] &&
           step_tokens_max >= halves_rows_min(piece))
         most = std::max(most, piece.num_rows * group_columns_[group] * 2);
   return most;
 }
 
-Status Weights::add_halves(uint64_t bytes_max, const Device& device, MemoryBook* book, Pipelines* pipelines,
-                           Transfer* transfer) {
+Status Weights::add_f16_copies(uint64_t bytes_max, const Device& device, MemoryBook* book, Pipelines* pipelines,
+                               Transfer* transfer) {
   struct Source {
     Piece* piece;
     uint32_t columns;
@@ -270,26 +270,27 @@ Status Weights::add_halves(uint64_t bytes_max, const Device& device, MemoryBook*
   std::vector<uint64_t> bytes;
   for (size_t group = 0; group < groups_.size(); ++group) {
     for (Piece& piece : groups_[group]) {
-      piece.halves = {};
-      // Sampled rows are not so many.
-      if (is_head_[group] || !can_write_halves(device.traits(), piece, group_columns_[group])) continue;
+      piece.f16_copy = {};
+      const uint64_t piece_bytes = piece.num_rows * group_columns_[group] * 2;
+      if (of_sampled_rows_[group] || piece_bytes > device.traits().range_bytes ||
+          !can_write_halves(device.traits(), piece, group_columns_[group]))
+        continue;
       sources.push_back({&piece, static_cast<uint32_t>(group_columns_[group])});
-      bytes.push_back(piece.num_rows * group_columns_[group] * 2);
+      bytes.push_back(piece_bytes);
     }
   }
-  halves_ = {};
+  f16_copies_ = {};
   const std::vector<size_t> chosen = choose_f16_copies(bytes, bytes_max);
   if (chosen.empty()) return {};
   std::vector<uint64_t> sizes;
   for (size_t i : chosen) sizes.push_back(bytes[i]);
   auto ranges = RangeSet::create(device, book, MemoryKind::kF16Copies, sizes);
   if (!ranges) return ranges.error();
-  halves_ = std::move(*ranges);
   std::vector<HalvesWrite> writes;
   std::vector<Kernel> kernels;
   for (size_t i = 0; i < chosen.size(); ++i) {
     const Source& source = sources[chosen[i]];
-    writes.push_back(halves_write(*source.piece, source.columns, 0, source.piece->num_rows, 0, halves_[i]));
+    writes.push_back(halves_write(*source.piece, source.columns, 0, source.piece->num_rows, 0, (*ranges)[i]));
     kernels.push_back(writes.back().kernel);
   }
   if (Status status = pipelines->compile(kernels); !status) return status;
@@ -303,7 +304,8 @@ Status Weights::add_halves(uint64_t bytes_max, const Device& device, MemoryBook*
     }
   });
   if (!written) return written;
-  for (size_t i = 0; i < chosen.size(); ++i) sources[chosen[i]].piece->halves = halves_[i];
+  for (size_t i = 0; i < chosen.size(); ++i) sources[chosen[i]].piece->f16_copy = (*ranges)[i];
+  f16_copies_ = std::move(*ranges);
   return {};
 }
 

@@ -1,7 +1,8 @@
-// Weights on the device. Every row of a tensor keeps its bits, but its fields are gathered into planes (all quants, then
-// all scales ...), so that kernels load 16 aligned bytes at a time; a row starts on 16 bytes. Where lanes fill matrices
-// themselves, eight quantised rows are woven: their planes are one, in which they take turns of what lanes load at a time.
-// Rows of the segments of a group that have one encoding lie one after another and are joined into one piece.
+// Weights on the device. Every row of a tensor keeps its bits, but its fields are gathered into planes (all quants,
+// then all scales ...), so that kernels load 16 aligned bytes at a time; a row starts on 16 bytes. Where lanes fill
+// matrices themselves, eight quantised rows are woven: their planes are one, in which they take turns of what lanes
+// load at a time. Rows of the segments of a group that have one encoding lie one after another and are joined into one
+// piece.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ namespace llmrt::vulkan {
 uint32_t row_words(Encoding encoding, uint64_t columns);
 // One row of blocks as the file has it, into row_words() words.
 void arrange_row(Encoding encoding, uint64_t columns, const std::byte* row, std::byte* target);
-// Eight rows, `bytes_row` apart, into eight times as many; the encoding is quantised, and rows are whole runs of each field.
+// Eight rows, `bytes_row` apart, into eight times as many; the encoding is quantised, and rows are whole runs of each
+// field.
 void weave_rows(Encoding encoding, uint64_t columns, const std::byte* rows, uint64_t bytes_row, std::byte* target);
 
 // Rows of one encoding that lie one after another.
@@ -27,7 +29,7 @@ struct Piece {
   bool woven;
   uint64_t row_begin, num_rows;  // of the tensor or the group
   View view;
-  View halves = {};  // the same rows in f16, woven, where there is a copy
+  View f16_copy = {};  // the same rows, woven; no bytes: there is none
 };
 
 // How kernels are told of encoding and order. Twin: shaders/dequant.glsl kLayout.
@@ -52,19 +54,19 @@ class Weights {
   WeightId bias(WeightGroupId id) const { return biases_[id]; }
   // Of the largest piece in f16 that steps of so many tokens write out.
   uint64_t halves_bytes(const Traits& traits, uint32_t step_tokens_max) const;
-  // Copies of quantised pieces in f16 as choose_f16_copies says, in place of those that there are; their recordings are
-  // gone. Where lanes fill matrices.
-  Status add_halves(uint64_t bytes_max, const Device& device, MemoryBook* book, Pipelines* pipelines,
-                    Transfer* transfer);
+  // Backend::add_f16_copies. The caller has dropped recordings, which may read those that there are. None where lanes
+  // do not fill matrices.
+  Status add_f16_copies(uint64_t bytes_max, const Device& device, MemoryBook* book, Pipelines* pipelines,
+                        Transfer* transfer);
   // The view of a tensor of f32 in one piece (norms, biases, frequencies).
   Result<View> vector(WeightId id) const;
 
  private:
-  RangeSet ranges_, halves_;
+  RangeSet ranges_, f16_copies_;
   std::vector<std::vector<Piece>> tensors_, groups_;
   std::vector<uint64_t> columns_, group_rows_, group_columns_;
   std::vector<WeightId> biases_;
-  std::vector<bool> is_head_;
+  std::vector<bool> of_sampled_rows_;
 };
 
 }  // namespace llmrt::vulkan

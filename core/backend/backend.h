@@ -82,8 +82,9 @@ class Backend {
 
   // Copies the weights to the device, quantised ones as they are. `progress` may be empty; it is called on this thread.
   virtual Status load_weights(const WeightTable& weights, const Progress& progress) = 0;
-  // Keeps quantised weights in f16 too, where steps of many rows are faster by them, in at most so many bytes. The last
-  // call after load_weights counts; KV pools are gone by it. Optional.
+  // Keeps quantised weights in f16 too, where steps of many rows are faster by them, in at most so many bytes. Between
+  // load_weights and create_state, whose memory depends on it; the last call counts, and KV pools are gone by it.
+  // Optional.
   virtual Status add_f16_copies(uint64_t bytes_max) {
     (void)bytes_max;
     return {};

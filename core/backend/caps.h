@@ -23,10 +23,10 @@ struct Caps {
   DType activation_dtype = DType::kF32;  // what lower asks for as input of matmuls
   std::vector<KvDType> kv_dtypes;
   uint32_t head_dim_max = 256;
-  bool batch_invariant = false;     // a row's numbers do not depend on the other rows of the step
-  uint32_t step_tokens_max = 2048;  // more is refused by create_state
-  uint32_t prompt_tiles = 512;      // prompt items x query heads that paged_attention computes at a time
-  uint32_t f16_copies_rows = 0;     // Backend::add_f16_copies: steps of so many tokens read them; 0: none does
+  bool batch_invariant = false;      // a row's numbers do not depend on the other rows of the step
+  uint32_t step_tokens_max = 2048;   // more is refused by create_state
+  uint32_t prompt_tiles = 512;       // prompt items x query heads that paged_attention computes at a time
+  uint32_t f16_copies_rows_min = 0;  // Backend::add_f16_copies: steps of so many tokens read them; 0: none does
   uint32_t decode_works = 0;  // decode items x KV heads that it computes at a time; 0: rows are split by their length
 };
 

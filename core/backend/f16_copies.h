@@ -10,8 +10,8 @@
 namespace llmrt {
 
 // Indices of the matrices, of so many bytes in f16, whose copies take at most bytes_max in all: the smallest, since
-// kernels that expand weights lose most where a matrix makes few tiles. None unless they are half of all: little would
-// be gained.
+// kernels that expand weights lose most where a matrix makes few tiles. None where that is less than half of all:
+// little would be gained.
 inline std::vector<size_t> choose_f16_copies(std::span<const uint64_t> bytes, uint64_t bytes_max) {
   std::vector<size_t> order(bytes.size());
   std::iota(order.begin(), order.end(), size_t{0});

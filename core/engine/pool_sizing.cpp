@@ -73,7 +73,7 @@ uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const Kv
   constexpr double kWorkspaceBytes = 512 << 20;
   // Batch-invariant steps have kernels of their own.
   if (caps.is_cpu || caps.unified_memory || config.f16_copies_share == 0 || config.batch_invariant ||
-      caps.f16_copies_rows == 0 || config.step_tokens_max < caps.f16_copies_rows)
+      caps.f16_copies_rows_min == 0 || config.step_tokens_max < caps.f16_copies_rows_min)
     return 0;
   const uint64_t budget = budget_of(config, caps, before);
   const uint64_t taken = before.total_bytes - before.free_bytes + loaded.weight_bytes - loaded.f16_copy_bytes;

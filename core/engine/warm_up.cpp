@@ -68,11 +68,11 @@ ProbeShape largest_step(const EngineConfig& config) {
   return {1, num_tokens, 0, std::min(config.sample_rows_max, num_tokens), config.block_tokens};
 }
 
-// What the largest step and a first request's will run: one after the other they would compile for seconds.
+// What the largest step and a first request's will run: one after the other they would compile for seconds. Steps of
+// some hundred tokens may have kernels of their own.
 Status compile_first_lists(const EngineConfig& config, Lowering* lowering, Backend* backend) {
   std::vector<const OpList*> lists;
-  for (const uint32_t tokens :
-       {1u, 16u, 32u, 64u, std::min(config.chunk_tokens, config.step_tokens_max), config.step_tokens_max})
+  for (const uint32_t tokens : {1u, 16u, 32u, 64u, std::min(512u, config.step_tokens_max), config.step_tokens_max})
     lists.push_back(&lowering->forward_list(tokens, config.batch_invariant, config.batch_invariant || tokens == 1));
   for (const uint32_t sampled : {1u, config.sample_rows_max})
     lists.push_back(&lowering->sample_list(sampled, config.batch_invariant));
@@ -128,8 +128,8 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   if (Status status = backend->load_weights(model->weights, progress); !status) return status.error();
   const uint64_t copies_max = f16_copies_bound(*config, caps, group, before, backend->memory());
   Status copied = backend->add_f16_copies(copies_max);
-  if (!copied && copied.error().code == ErrorCode::kOutOfMemory)
-    copied = backend->add_f16_copies(0);  // somebody took it
+  // Somebody else took it meanwhile: without, there may be room for the pool.
+  if (!copied && copied.error().code == ErrorCode::kOutOfMemory) copied = backend->add_f16_copies(0);
   if (!copied) return copied.error();
   const uint64_t kv_tokens_max = pool_tokens_bound(*config, caps, group);
   MemoryPlan bound;  // the pool is not sized yet; the inputs must hold whatever it turns out to be

@@ -151,18 +151,13 @@ Status Assembler::add_kv_scale(const std::string& name, float* scale) {
 
 Status Assembler::add_head() {
   const ModelConfig& config = model_->config;
-  if (source_.has(std::string(kHead) + ".weight")) {
-    Status status =
-        add_group("", "head", {{kHead, config.vocab_size}}, config.width, Presence::kNever, &model_->head);
-    if (status) model_->weights.groups.back().is_head = true;
-    return status;
-  }
+  if (source_.has(std::string(kHead) + ".weight"))
+    return add_group("", "head", {{kHead, config.vocab_size}}, config.width, Presence::kNever, &model_->head);
   WeightGroup tied;
   tied.name = "head";
   tied.segments = {{model_->embedding, 0, config.vocab_size}};
   tied.rows = config.vocab_size;
   tied.columns = config.width;
-  tied.is_head = true;
   model_->weights.groups.push_back(std::move(tied));
   model_->head = static_cast<WeightGroupId>(model_->weights.groups.size() - 1);
   return {};
@@ -177,7 +172,12 @@ Status Assembler::run() {
     if (auto s = add_layer(layer); !s) return s;
   }
   if (auto s = add_vector(kFinalNorm, config.width, &model_->final_norm); !s) return s;
-  return add_head();
+  if (auto s = add_head(); !s) return s;
+  // Twin: core/model/decoder.cpp build_sample.
+  const LayerWeights& last = model_->layers.back();
+  for (WeightGroupId group : {last.gate_up, last.down, model_->head})
+    model_->weights.groups[static_cast<size_t>(group)].of_sampled_rows = true;
+  return {};
 }
 
 }  // namespace

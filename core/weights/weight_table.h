@@ -46,7 +46,7 @@ struct WeightGroup {
   WeightId bias = -1;  // f32 vector of all rows of the group, or -1
   uint64_t rows = 0;
   uint64_t columns = 0;
-  bool is_head = false;  // multiplies the sampled rows alone
+  bool of_sampled_rows = false;  // multiplies those alone
 };
 
 struct WeightTable {

@@ -5,6 +5,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "core/backend/f16_copies.h"
+
 namespace llmrt {
 namespace {
 
@@ -23,7 +25,7 @@ struct World {
     config.memory_utilization = 0.9;
     before.total_bytes = 100 * kGiB;
     before.free_bytes = 96 * kGiB;
-    caps.f16_copies_rows = 65;
+    caps.f16_copies_rows_min = 65;
     loaded = before;
     loaded.weight_bytes = 6 * kGiB;
   }
@@ -78,8 +80,19 @@ TEST_CASE("there are no copies in f16 that no step reads", "[pool]") {
   world.config.step_tokens_max = 64;
   CHECK(world.bound() == 0);
   world.config.step_tokens_max = 2048;
-  world.caps.f16_copies_rows = 0;
+  world.caps.f16_copies_rows_min = 0;
   CHECK(world.bound() == 0);
+}
+
+TEST_CASE("the smallest matrices are copied in f16, or none where that is less than half of them", "[pool]") {
+  const std::vector<uint64_t> bytes = {40, 10, 30, 10, 10};
+  CHECK(choose_f16_copies(bytes, 100) == std::vector<size_t>{1, 3, 4, 2, 0});
+  CHECK(choose_f16_copies(bytes, 99) == std::vector<size_t>{1, 3, 4, 2});
+  CHECK(choose_f16_copies(bytes, 59).empty());
+  CHECK(choose_f16_copies(bytes, 0).empty());
+  CHECK(choose_f16_copies({}, 100).empty());
+  const std::vector<uint64_t> halves = {50, 50};
+  CHECK(choose_f16_copies(halves, 50) == std::vector<size_t>{0});
 }
 
 TEST_CASE("the plan shows copies in f16 apart from the weights", "[pool]") {

@@ -253,7 +253,7 @@ TEST_CASE("matmul multiplies so many rows that weights are worth expanding once"
     };
     for (Encoding encoding : all_encodings()) {
       if (!is_quantized(encoding)) continue;
-      const uint32_t rows = encoding >= Encoding::kQ4_K ? 325 : 1030;
+      const uint32_t rows = encoding >= Encoding::kQ4_K || copies_max > 0 ? 325 : 1030;
       const WeightGroupId gate = add(encoding, 544, 512, false);
       suite.cases.push_back(fused_case(suite, gate, Behind::kGate, -1, rows, round_up(rows, 64u), rng));
     }

@@ -3,6 +3,7 @@
 
 #include "core/model/synthetic.h"
 
+#include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
@@ -65,6 +66,11 @@ TEST_CASE("synthetic flags follow the architecture") {
   CHECK(llama->config.rope_pairing == RopePairing::kInterleaved);
   CHECK(llama->config.rope_freqs[63] == Catch::Approx(3.068926e-07));  // llama3 scaling
   CHECK(llama->weights.groups.at(llama->head).segments[0].tensor != llama->embedding);
+  const auto is_of_sampled_rows = [&](WeightGroupId id) { return llama->weights.groups.at(id).of_sampled_rows; };
+  CHECK(std::ranges::count_if(llama->weights.groups, &WeightGroup::of_sampled_rows) == 3);
+  CHECK(is_of_sampled_rows(llama->head));
+  CHECK(is_of_sampled_rows(llama->layers.back().gate_up));
+  CHECK(is_of_sampled_rows(llama->layers.back().down));
   CHECK(llama->encoding == "f16");
   CHECK_FALSE(llama->vocabulary.has_value());
   const auto qwen = make("synthetic:qwen3-0.6b:q4_0");

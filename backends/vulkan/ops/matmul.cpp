@@ -364,7 +364,7 @@ Piece slice_of(const Piece& piece, uint64_t first, uint64_t num_rows, bool activ
 }
 // All rows.
 Piece copy_of(const Piece& piece) {
-  return slice_of(piece, 0, piece.num_rows, false, piece.halves);
+  return slice_of(piece, 0, piece.num_rows, false, piece.f16_copy);
 }
 
 // Weights in f16, of which there is a copy or which are written out a slice of the rows at a time.
@@ -373,7 +373,7 @@ bool takes_halves(const Recorder& r, const Piece& piece, uint32_t rows, uint32_t
   const uint64_t tile_rows = wide_shape(r.traits()).tile_rows;
   const bool has_room = r.resources().halves.bytes >= std::min(2 * piece.num_rows, 4 * tile_rows) * columns;
   return can_write_halves(r.traits(), piece, columns) && rows >= halves_rows_min(piece) &&
-         (piece.halves.bytes > 0 || has_room) &&
+         (piece.f16_copy.bytes > 0 || has_room) &&
          takes_wide(r.traits(), copy_of(piece), rows, columns, out_columns, x, activates, r.list().batch_invariant);
 }
 
@@ -509,15 +509,13 @@ HalvesWrite halves_write(const Piece& piece, uint32_t columns, uint64_t first, u
 }
 
 bool can_write_halves(const Traits& traits, const Piece& piece, uint64_t columns) {
-  return is_quantized(piece.encoding) && traits.fragment.m > 0 && piece.num_rows % (2 * traits.fragment.m) == 0 &&
-         piece.num_rows * columns * 2 <= traits.range_bytes &&
-         takes_wide(traits, copy_of(piece), wide_shape(traits).tile_cols, static_cast<uint32_t>(columns), 8,
-                    DType::kF16, false, false);
+  return is_quantized(piece.encoding) && takes_wide(traits, copy_of(piece), wide_shape(traits).tile_cols,
+                                                    static_cast<uint32_t>(columns), 8, DType::kF16, false, false);
 }
 
 // Measured on an H200 (docs/performance.md).
 uint32_t halves_rows_min(const Piece& piece) {
-  return piece.halves.bytes > 0 ? kCopyRowsMin : piece.encoding >= Encoding::kQ4_K ? 320 : 1024;
+  return piece.f16_copy.bytes > 0 ? kF16CopiesRowsMin : piece.encoding >= Encoding::kQ4_K ? 320 : 1024;
 }
 
 Status record(Recorder& r, const Matmul& op) {
@@ -538,7 +536,7 @@ Status record(Recorder& r, const Matmul& op) {
   for (const Piece& piece : r.weights().group(op.group)) {
     if (!takes_halves(r, piece, rows, columns, r.desc(op.out).columns, r.desc(op.x).dtype, false))
       pieces.push_back(piece);
-    else if (piece.halves.bytes > 0)
+    else if (piece.f16_copy.bytes > 0)
       pieces.push_back(copy_of(piece));
     else
       record_halves(r, piece, op.x, with_bias ? bias : View{}, op.out, nullptr);
@@ -596,7 +594,7 @@ Status record_fused(Recorder& r, const Matmul& matmul, const GatedActivation& ac
   const DType x = r.desc(matmul.x).dtype;
   const bool batch_invariant = r.list().batch_invariant;
   const bool takes = takes_halves(r, piece, rows, columns, r.desc(activation.out).columns, x, true);
-  if (takes && piece.halves.bytes > 0) {
+  if (takes && piece.f16_copy.bytes > 0) {
     piece = copy_of(piece);
   } else if (takes) {
     record_halves(r, piece, matmul.x, View{}, activation.out, &activation);
