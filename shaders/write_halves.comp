@@ -1,6 +1,6 @@
-// Rows of quantised weights as f16, woven (dequant.glsl), for matmul_wide. A group expands kUnits units of eight rows, which
-// then lie together; they pass through shared memory, so that neighbours write what is side by side. Numbers are those of
-// kernels that expand weights themselves.
+// Rows of quantised weights as f16, woven (dequant.glsl), for matmul_wide. A group expands kUnits units of eight rows,
+// which then lie together; they pass through shared memory, so that neighbours write what is side by side. Numbers are
+// those of kernels that expand weights themselves.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"

@@ -254,8 +254,8 @@ uint64_t Weights::halves_bytes(const Traits& traits, uint32_t step_tokens_max) c
   uint64_t most = 0;
   for (size_t group = 0; group < groups_.size(); ++group)
     for (const Piece& piece : groups_[group])
-      if (can_write_halves(traits, piece, group_columns_[group]) && piece.f16_copy.bytes == 0 && !of_sampled_rows_[group] &&
-          step_tokens_max >= halves_rows_min(piece))
+      if (!of_sampled_rows_[group] && can_write_halves(traits, piece, group_columns_[group]) &&
+          piece.f16_copy.bytes == 0 && step_tokens_max >= halves_rows_min(piece))
         most = std::max(most, piece.num_rows * group_columns_[group] * 2);
   return most;
 }
