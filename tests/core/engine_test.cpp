@@ -143,6 +143,42 @@ TEST_CASE("a tick that took a step's result has worked, even when there is nothi
   CHECK(run.sinks[0]->finish == FinishReason::kLength);
 }
 
+TEST_CASE("an engine goes without copies in f16 whose memory is gone, and not on after other errors") {
+  struct Copying final : ForwardingBackend {
+    explicit Copying(ErrorCode code)
+        : ForwardingBackend(std::make_unique<FakeBackend>(FakeBackendConfig())), code(code), caps_(inner().caps()) {
+      caps_.f16_copies_rows_min = 65;
+    }
+    const Caps& caps() const override { return caps_; }
+    Status add_f16_copies(uint64_t bytes_max) override {
+      asked.push_back(bytes_max);
+      return bytes_max > 0 ? Status(make_error(code, "{} bytes of copies", bytes_max)) : Status{};
+    }
+    ErrorCode code;
+    std::vector<uint64_t> asked;
+
+   private:
+    Caps caps_;
+  };
+  EngineConfig config;
+  config.context_max = 64;
+  SimClock clock;
+  for (ErrorCode code : {ErrorCode::kOutOfMemory, ErrorCode::kDeviceLost}) {
+    const bool goes_on = code == ErrorCode::kOutOfMemory;
+    auto backend = std::make_unique<Copying>(code);
+    Copying* seen = backend.get();
+    auto engine = Engine::create(config, make_fake_model(), nullptr, std::move(backend), &clock, {});
+    REQUIRE(engine.ok() == goes_on);
+    if (!goes_on) {
+      CHECK(engine.error().code == code);
+      continue;
+    }
+    REQUIRE(seen->asked.size() == 2);
+    CHECK(seen->asked[0] > 0);
+    CHECK(seen->asked[1] == 0);
+  }
+}
+
 TEST_CASE("an engine that has nothing to do prepares every step size, one at a time") {
   struct Preparing final : ForwardingBackend {
     using ForwardingBackend::ForwardingBackend;
