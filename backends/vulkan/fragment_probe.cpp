@@ -38,13 +38,8 @@ Result<bool> probe_fragment(const Device& device, Pipelines* pipelines, Transfer
   std::memcpy(buffer->mapped() + halves_bytes, sums.data(), bytes - halves_bytes);
   Push push;
   push.add(View{buffer->address(), &*buffer, 0, bytes});
-  const DeviceApi& api = device.api();
-  Status status = transfer->execute([&](VkCommandBuffer commands) {
-    api.CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipelines->find(kernel));
-    api.CmdPushConstants(commands, pipelines->layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0,
-                         static_cast<uint32_t>(push.bytes().size()), push.bytes().data());
-    api.CmdDispatch(commands, 1, 1, 1);
-  });
+  Status status = transfer->execute(
+      [&](VkCommandBuffer commands) { record_dispatch(device, *pipelines, commands, kernel, push, {}); });
   if (!status) return status.error();
   std::memcpy(halves.data(), buffer->mapped(), halves_bytes);
   std::memcpy(sums.data(), buffer->mapped() + halves_bytes, bytes - halves_bytes);

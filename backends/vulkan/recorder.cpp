@@ -42,6 +42,17 @@ bool Recorder::conflicts(std::span<const View> reads, std::span<const View> writ
   return any_overlap(reads, written_) || any_overlap(writes, written_) || any_overlap(writes, read_);
 }
 
+void record_dispatch(const Device& device, const Pipelines& pipelines, VkCommandBuffer commands, const Kernel& kernel,
+                     const Push& push, Groups groups) {
+  const DeviceApi& api = device.api();
+  const VkPipeline pipeline = pipelines.find(kernel);
+  LLMRT_CHECK(pipeline != VK_NULL_HANDLE, kernel.shader);
+  api.CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+  api.CmdPushConstants(commands, pipelines.layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0,
+                       static_cast<uint32_t>(push.bytes().size()), push.bytes().data());
+  api.CmdDispatch(commands, groups.x, groups.y, groups.z);
+}
+
 void Recorder::dispatch(const Kernel& kernel, const Push& push, Groups groups, std::span<const View> reads,
                         std::span<const View> writes) {
   ++num_dispatches_;

@@ -115,6 +115,10 @@ struct Groups {
   uint32_t x = 1, y = 1, z = 1;
 };
 
+// Outside of a list's recording; the pipeline is compiled, and barriers are the caller's.
+void record_dispatch(const Device& device, const Pipelines& pipelines, VkCommandBuffer commands, const Kernel& kernel,
+                     const Push& push, Groups groups);
+
 class Recorder {
  public:
   // With `commands` null the walk only collects kernels.

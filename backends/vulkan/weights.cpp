@@ -294,14 +294,9 @@ Status Weights::add_f16_copies(uint64_t bytes_max, const Device& device, MemoryB
     kernels.push_back(writes.back().kernel);
   }
   if (Status status = pipelines->compile(kernels); !status) return status;
-  const DeviceApi& api = device.api();
   Status written = transfer->execute([&](VkCommandBuffer commands) {
-    for (const HalvesWrite& write : writes) {
-      api.CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipelines->find(write.kernel));
-      api.CmdPushConstants(commands, pipelines->layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0,
-                           static_cast<uint32_t>(write.push.bytes().size()), write.push.bytes().data());
-      api.CmdDispatch(commands, write.groups.x, write.groups.y, write.groups.z);
-    }
+    for (const HalvesWrite& write : writes)
+      record_dispatch(device, *pipelines, commands, write.kernel, write.push, write.groups);
   });
   if (!written) return written;
   for (size_t i = 0; i < chosen.size(); ++i) sources[chosen[i]].piece->f16_copy = (*ranges)[i];
