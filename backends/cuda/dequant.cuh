@@ -7,7 +7,8 @@
 // to sums over the unit, since all four lanes hold the same unit. So products of quantised weights are as exact as f32
 // sums are. (q6_k: its 16-number scales are multiplied into the integers, up to 4,064, of which those above 2,048 lose
 // their last bit.) decode_scaled gives the numbers themselves, rounded to f16: for many rows, where scaling the sums of
-// each row would take longer than multiplying does.
+// each row would take longer than multiplying does. Of q4_k and q5_k the base is rounded before it is added; integers
+// times their scale of 6 bits are exact: that takes the place of the offset of 1024, which goes in any case.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -104,6 +105,11 @@ __device__ inline __half2 high_pair(uint32_t word, uint32_t offset) {
   return __hfma2(half2_of(word), half2_of(both_halves(0x2c00)), half2_of(both_halves(0xd400 + 16 * offset)));
 }
 
+// What is taken off a pair beside kMagic times `factor`, an integer of up to 6 bits.
+__device__ inline __half2 less_1024(__half2 factor) {
+  return __hmul2(factor, half2_of(both_halves(0xe400)));
+}
+
 // Bits of `word` moved so that bit `from` is at bit `to`.
 __device__ inline uint32_t moved(uint32_t word, int from, int to) {
   return from > to ? word >> (from - to) : word << (to - from);
@@ -118,7 +124,7 @@ struct Fragment;
 // Rows are padded with zeros to 8 numbers; what is beyond the row is zero.
 template <>
 struct Fragment<Encoding::kF16> {
-  static constexpr bool kScaled = false, kBased = false;
+  static constexpr bool kScaled = false, kBased = false, kHeader = false;
   uint4 numbers[4];
 
   __device__ void load(const PackedMatrix& m, uint64_t row, uint32_t step, uint32_t t) {
@@ -178,8 +184,12 @@ struct BlockScales {
   __device__ float base(int i, uint32_t step) const {
     return -__high2float(half2_of(header.x)) * byte_of(k_mins(header, step % 2), i);
   }
-  __device__ __half2 scale_pair(int i, uint32_t step) const { return __float2half2_rn(scale(i, step)); }
+  __device__ __half2 scale_pair(int, uint32_t) const { return __low2half2(half2_of(header.x)); }
   __device__ __half2 base_pair(int i, uint32_t step) const { return __float2half2_rn(base(i, step)); }
+  // The scale of 6 bits, of which scale_pair is the rest.
+  __device__ __half2 factor_pair(int i, uint32_t step) const {
+    return low_pair(__byte_perm(k_scales(header, step % 2), kMagic, 0x7070 + i * 0x0101), 0);
+  }
 };
 // q6_k: 8 scales, two a unit, and d. A lane's chunk lies in one half of each unit.
 struct SubScales {
@@ -252,8 +262,17 @@ requires(is_quantized(E) && E != Encoding::kQ8_0) struct Fragment<E> {
         pairs[j] = half2_bits(j % 2 ? high_pair(stored(i, j), kOffset) : low_pair(stored(i, j), kOffset));
     }
   }
+  // q4_k, q5_k: the integers times their scale of 6 bits, less than 2048: exact.
+  __device__ void decode_products(int i, uint32_t step, uint32_t (&pairs)[4]) const requires kHeader {
+    const __half2 factor = scales.factor_pair(i, step), less = less_1024(factor);
+    const __half2 high_factor = __hmul2(factor, half2_of(both_halves(0x2c00)));  // 1/16
+    const __half2 high_less = __hmul2(factor, half2_of(both_halves(0xd400)));    // -64
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      pairs[j] = half2_bits(__hfma2(half2_of(stored(i, j)), j % 2 ? high_factor : factor, j % 2 ? high_less : less));
+  }
   // q6_k: the integers times their scale. In the bits from 4 on an f16 with bits 0x5400 counts from 64.
-  __device__ void decode_products(int i, uint32_t t, uint32_t (&pairs)[4]) const {
+  __device__ void decode_products(int i, uint32_t t, uint32_t (&pairs)[4]) const requires kPairs {
     const uint32_t words[4] = {nibbles.x, nibbles.y, nibbles.z, nibbles.w};
     const __half2 scale = scales.of_chunk(i, t);
     const __half2 less = __hmul2(scale, half2_of(both_halves(0xd600)));  // 64 + 32 times
@@ -340,7 +359,7 @@ struct TwoScales {
   }
 };
 
-// The small integers of unit i, in pairs, to the numbers themselves.
+// The small integers of unit i, in pairs, to the numbers themselves; of K blocks the products.
 template <Encoding E>
 __device__ void scale_pairs(const auto& scales, int i, uint32_t step, uint32_t (&pairs)[4]) {
   const __half2 scale = scales.scale_pair(i, step);
@@ -356,7 +375,10 @@ __device__ void scale_pairs(const auto& scales, int i, uint32_t step, uint32_t (
 // The 8 numbers of unit i as four pairs.
 template <Encoding E>
 __device__ void decode_scaled(const Fragment<E>& fragment, int i, uint32_t t, uint32_t step, uint32_t (&pairs)[4]) {
-  fragment.decode(i, t, pairs);
+  if constexpr (Fragment<E>::kHeader)
+    fragment.decode_products(i, step, pairs);
+  else
+    fragment.decode(i, t, pairs);
   if constexpr (Fragment<E>::kScaled) scale_pairs<E>(fragment.scales, i, step, pairs);
 }
 

@@ -10,17 +10,22 @@ namespace llmrt::cuda {
 
 // The header of a q4_k or q5_k block, of which each of the four lanes turns that of one unit into numbers.
 struct SharedScales {
-  __half2 units[4];  // scale, base
+  __half2 units[4];  // scale of 6 bits, base
+  __half2 d;
 
   __device__ void load(const uint8_t* plane, uint32_t step, uint32_t t) {
     BlockScales block;
     block.load(plane, step);
-    const uint32_t first = threadIdx.x % kWarp - t,
-                   mine = half2_bits(__floats2half2_rn(block.scale(t, step), block.base(t, step)));
+    d = block.scale_pair(t, step);
+    const uint32_t factor = half2_bits(block.factor_pair(t, step)), base = half2_bits(block.base_pair(t, step));
+    const uint32_t first = threadIdx.x % kWarp - t, mine = __byte_perm(factor, base, 0x5410);
 #pragma unroll
     for (int i = 0; i < 4; ++i) units[i] = half2_of(__shfl_sync(kFullMask, mine, first + i));
   }
-  __device__ __half2 scale_pair(int i, uint32_t) const {
+  __device__ __half2 scale_pair(int, uint32_t) const {
+    return d;
+  }
+  __device__ __half2 factor_pair(int i, uint32_t) const {
     return __low2half2(units[i]);
   }
   __device__ __half2 base_pair(int i, uint32_t) const {
@@ -86,7 +91,12 @@ struct PairFragment {
       } else {
         uint32_t stored = masked_or(word >> 4 * t, 0x000f000f, kMagic);
         if constexpr (kFifth) stored = masked_or(moved(upper[c], u * 4, 4), 0x00100010, stored);
-        pairs[c] = half2_bits(low_pair(stored, Fragment<E>::kOffset));
+        if constexpr (Fragment<E>::kHeader) {
+          const __half2 factor = scales.factor_pair(u, step);
+          pairs[c] = half2_bits(__hfma2(half2_of(stored), factor, less_1024(factor)));
+        } else {
+          pairs[c] = half2_bits(low_pair(stored, Fragment<E>::kOffset));
+        }
       }
     }
     scale_pairs<E>(scales, u, step, pairs);
