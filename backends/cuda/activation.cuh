@@ -8,10 +8,11 @@
 
 namespace llmrt::cuda {
 
+// x * sigmoid(t): SiLU has t = x, and the tanh form of GELU the same of twice what its tanh is of.
 __device__ inline float activate(Activation activation, float x) {
-  if (activation == Activation::kSilu) return __fdividef(x, 1.0f + exp2_fast(-kLog2E * x));
-  constexpr float kRootTwoOverPi = 0.797884561f;
-  return 0.5f * x * (1.0f + tanhf(kRootTwoOverPi * (x + 0.044715f * x * x * x)));
+  constexpr float kTwoRootTwoOverPi = 1.59576912f;
+  const float t = activation == Activation::kSilu ? x : kTwoRootTwoOverPi * (x + 0.044715f * x * x * x);
+  return __fdividef(x, 1.0f + exp2_fast(-kLog2E * t));
 }
 
 }  // namespace llmrt::cuda

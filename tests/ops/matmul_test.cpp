@@ -29,7 +29,7 @@ Case matmul_case(const Suite& suite, WeightGroupId group_id, uint32_t rows, uint
 
 // A matmul and what a backend may make in its kernel: the gated activation behind it, or the addition to the residual
 // that the norm behind it begins with.
-enum class Behind { kGate, kNorm };
+enum class Behind { kGate, kGelu, kNorm };
 Case fused_case(const Suite& suite, WeightGroupId group_id, Behind behind, WeightId norm, uint32_t rows,
                 uint32_t bucket, std::mt19937_64& rng, DType dtype = DType::kF16) {
   const WeightGroup& group = suite.weights.groups[static_cast<size_t>(group_id)];
@@ -37,16 +37,20 @@ Case fused_case(const Suite& suite, WeightGroupId group_id, Behind behind, Weigh
   Case test_case;
   test_case.variant = encoding_name(suite.weights.tensors[static_cast<size_t>(group.segments[0].tensor)].encoding);
   test_case.name = fmt::format("matmul {} and {} rows {} of {} n {} k {}", test_case.variant,
-                               behind == Behind::kGate ? "gate" : "norm", rows, bucket, n, k);
+                               behind == Behind::kGate   ? "gate"
+                               : behind == Behind::kGelu ? "gelu"
+                                                         : "norm",
+                               rows, bucket, n, k);
   Step step;
   step.add_row(0, 0, rows);
   step.set_bucket(bucket);
   const TensorId x = step.input(Rows::kTokens, "x", k, dtype, random_normal(rng, size_t{rows} * k, 1, dtype));
   const TensorId product = step.forward.add_tensor({"product", Rows::kTokens, n, DType::kF32});
   step.forward.ops = {Matmul{x, group_id, product}};
-  if (behind == Behind::kGate) {
+  if (behind != Behind::kNorm) {
+    const Activation activation = behind == Behind::kGate ? Activation::kSilu : Activation::kGelu;
     const TensorId out = step.output(Rows::kTokens, "out", n / 2, dtype, Tolerance::kMatmul, DType::kF16, 1);
-    step.forward.ops.push_back(GatedActivation{product, Activation::kSilu, out});
+    step.forward.ops.push_back(GatedActivation{product, activation, out});
   } else {
     const TensorId residual =
         step.inout(Rows::kTokens, "residual", n, DType::kF32, random_normal(rng, size_t{rows} * n), Tolerance::kMatmul);
@@ -137,6 +141,12 @@ TEST_CASE("matmul makes what stands behind it at every number of rows", "[matmul
     add(encoding, Behind::kNorm, 1000, 4096, {1, 24, 40, 56, 64, 100, 140});
     add(encoding, Behind::kNorm, 4400, 512, {1, 11});
   }
+  // More tiles than a device fills once with, of few and of many columns, which do not fill what is copied at once.
+  add(Encoding::kF16, Behind::kGate, 17000, 72, {200});
+  add(Encoding::kF16, Behind::kGate, 3000, 1032, {200, 500, 760});
+  add(Encoding::kF16, Behind::kGate, 398, 392, {256});
+  for (Encoding encoding : {Encoding::kF16, Encoding::kQ4_0, Encoding::kQ8_0})
+    add(encoding, Behind::kGelu, 400, 768, {1, 12, 30, 60, 100, 250});
   run(suite);
 }
 

@@ -95,9 +95,18 @@ Status multiply_into(const Matmul& op, std::byte* out, MatmulResult result, cons
 }
 
 // The gate and what it lets through, all of one encoding.
-bool is_few_gate(const Matmul& op, const OpContext& at) {
+bool is_one_gate(const Matmul& op, const OpContext& at) {
   const DeviceGroup& group = at.weights->group(op.group);
-  return is_few(op, at) && group.runs.size() == 1 && group.rows % 2 == 0;
+  return group.runs.size() == 1 && group.rows % 2 == 0;
+}
+bool is_few_gate(const Matmul& op, const OpContext& at) {
+  return is_few(op, at) && is_one_gate(op, at);
+}
+// Where matmul_gated makes both.
+bool is_wide_gate(const Matmul& op, const OpContext& at) {
+  const DeviceGroup& group = at.weights->group(op.group);
+  return is_one_gate(op, at) && !group.bias && all_runs(op, at, [](const PackedMatrix&) { return true; }) &&
+         can_gate(form_of(group.runs[0], op, at), at.rows_of(op.x), at);
 }
 
 }  // namespace
@@ -108,18 +117,19 @@ Status run(const Matmul& op, const OpContext& at) {
 
 bool can_fuse(const Matmul& matmul, const GatedActivation& activation, const OpContext& at) {
   return activation.x == matmul.out && at.desc(activation.out).dtype == DType::kF16 &&
-         (is_few_gate(matmul, at) || (!at.weights->group(matmul.group).bias && is_wide(matmul, at)));
+         (is_few_gate(matmul, at) || is_wide_gate(matmul, at) ||
+          (!at.weights->group(matmul.group).bias && is_wide(matmul, at)));
 }
 
 Status run_fused(const Matmul& matmul, const GatedActivation& activation, const OpContext& at) {
-  if (is_few_gate(matmul, at)) {
+  if (is_few_gate(matmul, at) || is_wide_gate(matmul, at)) {
     if (Status status = check(matmul, at); !status) return status;
     const DeviceGroup& group = at.weights->group(matmul.group);
     MatmulArgs args = args_of(matmul, group, group.runs[0], at);
     args.out = at.tensor<float>(activation.out);
     args.out_stride = group.rows / 2;
     args.activation = activation.activation;
-    return multiply(args, MatmulResult::kGated, at);
+    return is_wide_gate(matmul, at) ? matmul_gated(args, at) : multiply(args, MatmulResult::kGated, at);
   }
   if (Status status = multiply_into(matmul, at.bytes(matmul.out), MatmulResult::kF16, at); !status) return status;
   return run_from_f16(activation, at);

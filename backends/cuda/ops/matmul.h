@@ -49,6 +49,10 @@ Status matmul_batch(const MatmulArgs& args, MatmulResult result, const OpContext
 Status matmul_batch_groups(const MatmulArgs& args, MatmulResult result, const OpContext& at);
 // Quantised weights, where the device has warpgroups; made for 65 rows and more. The result is not kGated.
 Status matmul_decoded(const MatmulArgs& args, MatmulResult result, const OpContext& at);
+// f16 weights, gate and other half, no bias; made for the numbers of rows for which can_gate says so. The result is what
+// kGated says.
+bool can_gate(const PackedMatrix& weight, uint32_t rows, const OpContext& at);
+Status matmul_gated(const MatmulArgs& args, const OpContext& at);
 // Many rows through cuBLAS, which must be there; quantised weights are first written out in f16, a slice at a time.
 Status matmul_wide(const MatmulArgs& args, MatmulResult result, const OpContext& at);
 // Quantised weights to f16 [rows, columns], each number rounded once; columns are a multiple of 8.
