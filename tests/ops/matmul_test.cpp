@@ -141,12 +141,23 @@ TEST_CASE("matmul makes what stands behind it at every number of rows", "[matmul
     add(encoding, Behind::kNorm, 1000, 4096, {1, 24, 40, 56, 64, 100, 140});
     add(encoding, Behind::kNorm, 4400, 512, {1, 11});
   }
-  // More tiles than a device fills once with, of few and of many columns, which do not fill what is copied at once.
-  add(Encoding::kF16, Behind::kGate, 17000, 72, {200});
-  add(Encoding::kF16, Behind::kGate, 3000, 1032, {200, 500, 760});
-  add(Encoding::kF16, Behind::kGate, 398, 392, {256});
   for (Encoding encoding : {Encoding::kF16, Encoding::kQ4_0, Encoding::kQ8_0})
     add(encoding, Behind::kGelu, 400, 768, {1, 12, 30, 60, 100, 250});
+  run(suite);
+}
+
+// More tiles than a device fills once with, of few and of many columns, which do not fill what is copied at once.
+TEST_CASE("matmul gates the many rows of a prompt", "[matmul]") {
+  auto rng = test_rng("matmul gates");
+  Suite suite;
+  const auto add = [&](uint32_t n, uint32_t k, std::initializer_list<uint32_t> rows) {
+    const double deviation = 1 / std::sqrt(static_cast<double>(k));
+    const WeightGroupId group = suite.add_group({suite.add_weight(Encoding::kF16, n, k, rng, deviation)}, false, rng);
+    for (uint32_t r : rows) suite.cases.push_back(fused_case(suite, group, Behind::kGate, -1, r, bucket_of(r), rng));
+  };
+  add(17000, 72, {200});
+  add(3000, 1032, {200, 500, 760});
+  add(398, 392, {256});
   run(suite);
 }
 
