@@ -193,11 +193,9 @@ __device__ inline uint64_t product_operand_at(uint32_t sixteens) {
 #define LLMRT_SUMS_14 \
   LLMRT_SUMS_8, LLMRT_SUM(8), LLMRT_SUM(9), LLMRT_SUM(10), LLMRT_SUM(11), LLMRT_SUM(12), LLMRT_SUM(13)
 #define LLMRT_SUMS_16 LLMRT_SUMS_14, LLMRT_SUM(14), LLMRT_SUM(15)
-#define LLMRT_SUMS_24                                                                                      \
+#define LLMRT_SUMS_28                                                                                      \
   LLMRT_SUMS_16, LLMRT_SUM(16), LLMRT_SUM(17), LLMRT_SUM(18), LLMRT_SUM(19), LLMRT_SUM(20), LLMRT_SUM(21), \
-      LLMRT_SUM(22), LLMRT_SUM(23)
-#define LLMRT_SUMS_28 LLMRT_SUMS_24, LLMRT_SUM(24), LLMRT_SUM(25), LLMRT_SUM(26), LLMRT_SUM(27)
-#define LLMRT_SUMS_32 LLMRT_SUMS_28, LLMRT_SUM(28), LLMRT_SUM(29), LLMRT_SUM(30), LLMRT_SUM(31)
+      LLMRT_SUM(22), LLMRT_SUM(23), LLMRT_SUM(24), LLMRT_SUM(25), LLMRT_SUM(26), LLMRT_SUM(27)
 #define LLMRT_PLACES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define LLMRT_PLACES_12 LLMRT_PLACES_8 ", %8, %9, %10, %11"
 #define LLMRT_PLACES_16 LLMRT_PLACES_12 ", %12, %13, %14, %15"
@@ -210,16 +208,11 @@ __device__ inline uint64_t product_operand_at(uint32_t sixteens) {
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
   ", %48, %49, %50, %51, %52, %53, %54, %55"
 #define LLMRT_PLACES_64 LLMRT_PLACES_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define LLMRT_PLACES_96                                                              \
+#define LLMRT_PLACES_112                                                             \
   LLMRT_PLACES_64                                                                    \
   ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
-  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define LLMRT_PLACES_112 \
-  LLMRT_PLACES_96        \
+  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
-#define LLMRT_PLACES_128 \
-  LLMRT_PLACES_112       \
-  ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
 // d (+)= a * b: 64 rows by 128 or 64 columns by 16. Warp w of the four has rows 16 w and following, with a and d
 // placed in its lanes as in mma_16x8x16, d in tiles of 8 columns. Runs beside what follows until products_wait.
@@ -262,7 +255,7 @@ LLMRT_PRODUCT(7, "56", 28, "28", "29", "30", "31", "32")
 LLMRT_PRODUCT(8, "64", 32, "32", "33", "34", "35", "36")
 #undef LLMRT_PRODUCT
 
-// d += a * b^T, both factors from shared memory as product_operand has the plain second one: 64 rows of a by 64 to 256
+// d += a * b^T, both factors from shared memory as product_operand has the plain second one: 64 rows of a by 64 to 224
 // of b, 16 of k. Otherwise as the above.
 #define LLMRT_PRODUCT(tiles, columns, places, a0, b0)                                                  \
   __device__ inline void warpgroup_product(float(&d)[tiles][4], uint64_t a, uint64_t b) {              \
@@ -275,9 +268,7 @@ LLMRT_PRODUCT(8, "64", 32, "32", "33", "34", "35", "36")
 LLMRT_PRODUCT(8, "64", 32, "32", "33")
 LLMRT_PRODUCT(14, "112", 56, "56", "57")
 LLMRT_PRODUCT(16, "128", 64, "64", "65")
-LLMRT_PRODUCT(24, "192", 96, "96", "97")
 LLMRT_PRODUCT(28, "224", 112, "112", "113")
-LLMRT_PRODUCT(32, "256", 128, "128", "129")
 #undef LLMRT_PRODUCT
 
 #undef LLMRT_SUM
@@ -290,9 +281,7 @@ LLMRT_PRODUCT(32, "256", 128, "128", "129")
 #undef LLMRT_SUMS_8
 #undef LLMRT_SUMS_14
 #undef LLMRT_SUMS_16
-#undef LLMRT_SUMS_24
 #undef LLMRT_SUMS_28
-#undef LLMRT_SUMS_32
 #undef LLMRT_PLACES_8
 #undef LLMRT_PLACES_12
 #undef LLMRT_PLACES_16
@@ -302,8 +291,6 @@ LLMRT_PRODUCT(32, "256", 128, "128", "129")
 #undef LLMRT_PLACES_32
 #undef LLMRT_PLACES_56
 #undef LLMRT_PLACES_64
-#undef LLMRT_PLACES_96
 #undef LLMRT_PLACES_112
-#undef LLMRT_PLACES_128
 
 }  // namespace llmrt::cuda

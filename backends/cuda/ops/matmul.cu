@@ -122,14 +122,15 @@ bool can_fuse(const Matmul& matmul, const GatedActivation& activation, const OpC
 }
 
 Status run_fused(const Matmul& matmul, const GatedActivation& activation, const OpContext& at) {
-  if (is_few_gate(matmul, at) || is_wide_gate(matmul, at)) {
+  const bool is_many = is_wide_gate(matmul, at);
+  if (is_many || is_few_gate(matmul, at)) {
     if (Status status = check(matmul, at); !status) return status;
     const DeviceGroup& group = at.weights->group(matmul.group);
     MatmulArgs args = args_of(matmul, group, group.runs[0], at);
     args.out = at.tensor<float>(activation.out);
     args.out_stride = group.rows / 2;
     args.activation = activation.activation;
-    return is_wide_gate(matmul, at) ? matmul_gated(args, at) : multiply(args, MatmulResult::kGated, at);
+    return is_many ? matmul_gated(args, at) : multiply(args, MatmulResult::kGated, at);
   }
   if (Status status = multiply_into(matmul, at.bytes(matmul.out), MatmulResult::kF16, at); !status) return status;
   return run_from_f16(activation, at);
