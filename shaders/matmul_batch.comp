@@ -104,6 +104,10 @@ void find_x() {
     uint at = (col / kN * kStepUnits + unit / kRowLanes) * kUnitOctets + octet;
     x_to[j] = (at * kLaneCols + col % kN / kRunRows) * kSubgroup +
               swizzle(col % kRunRows * kRowLanes + unit % kRowLanes, octet);
+    // Said so that the compiler keeps one place alone.
+    const uint kLaneMatrices = kLanes / (kStepOctets * kN);
+    if (kLanes == kLaneMatrices * kStepOctets * kN && kXOctets % kLanes == 0)
+      x_to[j] = x_to[0] + j * kLaneMatrices * kStepUnits * kUnitOctets * kLaneCols * kSubgroup;
   }
 }
 
@@ -130,40 +134,52 @@ void store_x(uint step, uint place) {
   }
 }
 
-// Octets of x, of a matrix each, that are asked for before the first of them is multiplied. With two matrices of weight
-// rows there are no registers left for more.
-const uint kAtOnce = kParts == 1 ? kMatrices : 1;
-
-void fetch_y(out uvec4 y[kLaneCols], uint place, uint u, uint octet, uint c) {
-  uint at = place + ((c * kStepUnits + u) * kUnitOctets + octet) * kLaneCols * kSubgroup;
-  [[unroll]] for (uint l = 0; l < kLaneCols; ++l)
-    y[l] = places[at + l * kSubgroup + swizzle(gl_SubgroupInvocationID, octet)];
+void multiply_octet(f16vec2 w[kParts][kLaneRows][2 * kUnitsMaxVecs], uint place, uint u, uint octet) {
+  uvec4 y[kMatrices][kLaneCols];
+  [[unroll]] for (uint c = 0; c < kMatrices; ++c)
+    [[unroll]] for (uint l = 0; l < kLaneCols; ++l)
+      y[c][l] = places[place + (((c * kStepUnits + u) * kUnitOctets + octet) * kLaneCols + l) * kSubgroup +
+                       swizzle(gl_SubgroupInvocationID, octet)];
+  [[unroll]] for (uint first = 0; first < 8; first += kLaneNumbers)
+    [[unroll]] for (uint c = 0; c < kMatrices; ++c) {
+      coopmat<float16_t, gl_ScopeSubgroup, kK, kN, gl_MatrixUseB> b;
+      [[unroll]] for (uint l = 0; l < kLaneCols; ++l)
+        [[unroll]] for (uint j = 0; j < kLaneNumbers; ++j)
+          b[l * kLaneNumbers + j] = unpackFloat2x16(y[c][l][(first + j) / 2])[(first + j) % 2];
+      [[unroll]] for (uint p = 0; p < kParts; ++p) {
+        coopmat<float16_t, gl_ScopeSubgroup, kM, kK, gl_MatrixUseA> a;
+        [[unroll]] for (uint r = 0; r < kLaneRows; ++r)
+          [[unroll]] for (uint j = 0; j < kLaneNumbers; ++j)
+            a[r * kLaneNumbers + j] = w[p][r][octet * 4 + (first + j) / 2][(first + j) % 2];
+        sums[p][c] = coopMatMulAdd(a, b, sums[p][c]);
+      }
+    }
 }
 
+// Units are expanded octet by octet: all their numbers take as many registers as the sums. Those of K blocks are expanded
+// row by row, since scales and minimums of all rows take more.
 void multiply(Unit units[kStepUnits][kParts][kLaneRows], uint step, uint place) {
   [[unroll]] for (uint u = 0; u < kStepUnits; ++u) {
+    uint unit = unit_of(step, u);
     f16vec2 w[kParts][kLaneRows][2 * kUnitsMaxVecs];
+    Scaling s[kParts][kLaneRows];
     [[unroll]] for (uint p = 0; p < kParts; ++p)
-      [[unroll]] for (uint r = 0; r < kLaneRows; ++r) expand_pairs(units[u][p][r], unit_of(step, u), w[p][r]);
-    [[unroll]] for (uint octet = 0; octet < kUnitOctets; ++octet)
-      [[unroll]] for (uint c_first = 0; c_first < kMatrices; c_first += kAtOnce) {
-        uvec4 y[kAtOnce][kLaneCols];
-        [[unroll]] for (uint c = 0; c < kAtOnce; ++c) fetch_y(y[c], place, u, octet, c_first + c);
-        [[unroll]] for (uint first = 0; first < 8; first += kLaneNumbers)
-          [[unroll]] for (uint c = 0; c < kAtOnce; ++c) {
-            coopmat<float16_t, gl_ScopeSubgroup, kK, kN, gl_MatrixUseB> b;
-            [[unroll]] for (uint l = 0; l < kLaneCols; ++l)
-              [[unroll]] for (uint j = 0; j < kLaneNumbers; ++j)
-                b[l * kLaneNumbers + j] = unpackFloat2x16(y[c][l][(first + j) / 2])[(first + j) % 2];
-            [[unroll]] for (uint p = 0; p < kParts; ++p) {
-              coopmat<float16_t, gl_ScopeSubgroup, kM, kK, gl_MatrixUseA> a;
-              [[unroll]] for (uint r = 0; r < kLaneRows; ++r)
-                [[unroll]] for (uint j = 0; j < kLaneNumbers; ++j)
-                  a[r * kLaneNumbers + j] = w[p][r][octet * 4 + (first + j) / 2][(first + j) % 2];
-              sums[p][c_first + c] = coopMatMulAdd(a, b, sums[p][c_first + c]);
-            }
+      [[unroll]] for (uint r = 0; r < kLaneRows; ++r)
+        if (kIsK)
+          expand_pairs(units[u][p][r], unit, w[p][r]);
+        else
+          s[p][r] = scaling_of(units[u][p][r], unit);
+    [[unroll]] for (uint octet = 0; octet < kUnitOctets; ++octet) {
+      if (!kIsK) [[unroll]] for (uint p = 0; p < kParts; ++p)
+        [[unroll]] for (uint r = 0; r < kLaneRows; ++r)
+          [[unroll]] for (uint i = 2 * octet; i < 2 * octet + 2; ++i) {
+            f16vec2 two[2];
+            expand_vec4(units[u][p][r], unit, i, i >> 2, s[p][r], two);
+            w[p][r][2 * i] = two[0];
+            w[p][r][2 * i + 1] = two[1];
           }
-      }
+      multiply_octet(w, place, u, octet);
+    }
   }
 }
 

@@ -262,21 +262,24 @@ BatchShape batch_shape(const Traits& traits, const Piece& piece, uint32_t rows, 
   const uint32_t all_matrices = ceil_div(rows, traits.fragment.n), tiles = ceil_div(all_matrices, kBatchMatricesMax);
   const uint32_t matrices = std::max(ceil_div(all_matrices, tiles), 2u);
   const bool quantized = is_quantized(piece.encoding), is_k = piece.encoding >= Encoding::kQ4_K;
-  const bool is_long = columns > 8192;
   if (traits.is_cpu) return {2, 1, 2, unit_columns(piece.encoding), 2};
   if (matrices == 2) return {8, 1, 2, quantized ? 64u : 32u, 2};
   // Sixteen subgroups of a core hide what decoding waits for; of such shapes the first that gives groups equal parts.
-  if ((is_k || (piece.encoding == Encoding::kQ8_0 && matrices <= 4 && !is_long)) && tiles == 1) {
+  if ((is_k || (piece.encoding == Encoding::kQ8_0 && matrices <= 4)) && tiles == 1) {
     std::vector<BatchShape> shapes{{16, 1, matrices, 32, 1}, {12, 1, matrices, 32, 1}};
-    if (matrices <= 6 && !is_long) shapes.insert(shapes.begin(), {8, 1, matrices, 32, 2});
+    if (matrices <= 6) shapes.insert(shapes.begin(), {8, 1, matrices, 32, 2});
     for (const BatchShape& shape : shapes) {
       const BatchCut cut = cut_batch(traits, piece, rows, columns, share, shape);
       if (cut.parts > 0 && cut.is_whole) return shape;
     }
     return shapes[0];
   }
-  // Two matrices of weight rows halve the reading of x.
   if (matrices == 3 && piece.encoding == Encoding::kQ4_0) return {8, 1, 3, 64, 2};
+  // Two matrices of weight rows halve the reading of x. Of a tall weight three groups of a core have enough steps each.
+  if (matrices == 4 && piece.encoding == Encoding::kQ4_0) {
+    const bool is_tall = piece.num_rows >= 128ull * traits.num_cores;
+    return is_tall ? BatchShape{4, 2, 4, 32, 3} : BatchShape{8, 1, 4, 32, 2};
+  }
   if (matrices <= 4 && !quantized) return {8, 1, matrices, 32, 2};
   if (matrices <= 6 && tiles == 1) return {4, 2, matrices, 32, 2};
   return {8, 2, matrices, 32, 1};
