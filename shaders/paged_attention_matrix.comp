@@ -2,7 +2,9 @@
 // Grid: x walks the items, y = KV head, z = tile of the item's rows. A subgroup owns kRowFrags * kM rows: their queries
 // stay in its fragments, their outputs in its sums; scores and weights of kM rows at a time pass through its part of
 // shared memory. Tiles of kTileKeys keys and values are shared by the group; the loads of the next one are under way
-// meanwhile, and those of the blocks of the one after.
+// meanwhile, and those of the blocks of the one after. 8-bit numbers are multiplied as they are; the scale of a key
+// is applied to its score, that of a value to its weight (times kValueGain, so that f16 holds the weights as well as it
+// would hold the values). Scales of blocks are applied before.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require
@@ -25,13 +27,16 @@ layout(constant_id = 19) const uint kTileKeys = 32;  // at least 8 for each lane
 const uint kRows = kRowFrags * kM;  // of a subgroup
 const uint kTileRows = kSubgroups * kRows;
 const uint kLanes = kSubgroups * kSubgroup;
-#include "kv_tile_loads.glsl"
+const uint kOctets = kHeadDim / 8;
 const uint kStride = kOctets + 1;       // of kv_tile, with 16 bytes of padding against bank conflicts
 const uint kScoreStride = kTileKeys / 4 + 1;
 const uint kRowLanes = kSubgroup / kM;  // lanes that share a row of scores
 const uint kLaneKeys = kTileKeys / kRowLanes;
 const uint kRun = kLaneKeys < 16 ? kLaneKeys : 16;  // a lane has every kRowLanes-th run of so many keys
 const uint kDimFrags = kHeadDim / kN;
+const bool kScaled = kBytes && !kBlockScales;
+const float kUnit = kF8 ? 256.0 : 1.0;  // of a scaled number as f16 (f8_halves)
+const float kValueGain = kScaled && !kF8 ? 128.0 : 1.0;
 // Sums are scaled anew only when the maximum of a row has risen by more than this (in powers of two): f16 holds weights
 // of up to 16 as well as those of up to 1, but their products with scales need its range.
 const float kRise = kScaled ? 0.0 : 4.0;
@@ -40,6 +45,54 @@ shared uvec4 kv_tile[2 * kTileKeys * kStride];         // keys, then values
 shared uvec4 scratch[kSubgroups * kM * kScoreStride];  // queries; scores, factors, weights; at last outputs
 shared vec4 tile_scales[kScaled ? kTileKeys / 2 : 1];  // of keys, then values
 
+// A lane's share of the next tile, on its way from memory: octets of keys and of the same keys' values.
+const uint kPieces = (kTileKeys * kOctets + kLanes - 1) / kLanes;
+uint next_block[kPieces];
+uvec4 next_k[kPieces], next_v[kPieces];
+vec2 next_scale[kPieces];
+
+uvec2 to_halves(vec4 v) { return uvec2(packFloat2x16(f16vec2(v.xy)), packFloat2x16(f16vec2(v.zw))); }
+uvec4 to_halves(vec4 a, vec4 b) { return uvec4(to_halves(a), to_halves(b)); }
+// Numbers of four bytes as f16, in units of kUnit where there are scales to be applied later.
+uvec2 byte_halves(uint word, float factor) {
+  if (!kScaled) return to_halves(byte_values(word) * factor);
+  return kF8 ? f8_halves(word) : to_halves(i8_values(word));
+}
+
+bool has_piece(uint j) {
+  return kTileKeys * kOctets % kLanes == 0 || j * kLanes + gl_LocalInvocationIndex < kTileKeys * kOctets;
+}
+// Keys from key_end on are the last one again, so that every number is one that was written.
+uint piece_key(uint j, uint key_first, uint key_end) {
+  return min(key_first + (j * kLanes + gl_LocalInvocationIndex) / kOctets, key_end - 1u);
+}
+void fetch_blocks(Item item, uint block_shift, uint key_first, uint key_end) {
+  [[unroll]] for (uint j = 0; j < kPieces; ++j)
+    next_block[j] = tables.w[item.slot * blocks_row_max + (piece_key(j, key_first, key_end) >> block_shift)];
+}
+// 8 numbers a piece.
+uvec4 fetch_octet(uint vector, uint octet) {
+  if (kBytes) return uvec4(Pairs(data).p[vector * kOctets + octet], 0u, 0u);
+  return Quads(data).q[vector * kOctets + octet];
+}
+void fetch_keys(uint kv_head, uint key_first, uint key_end) {
+  [[unroll]] for (uint j = 0; j < kPieces; ++j) {
+    uint octet = (j * kLanes + gl_LocalInvocationIndex) % kOctets;
+    uint at = piece_key(j, key_first, key_end) & (block_tokens - 1u);  // blocks are of 16, 32 or 64
+    uint k = (next_block[j] * 2u * num_kv_heads + kv_head) * block_tokens + at, v = k + num_kv_heads * block_tokens;
+    if (!has_piece(j)) continue;
+    next_k[j] = fetch_octet(k, octet);
+    next_v[j] = fetch_octet(v, octet);
+    if (kBytes) next_scale[j] = vec2(kv_scale(k, octet, 1.0), kv_scale(v, octet, v_scale));
+  }
+}
+
+uvec4 octet_halves(uvec4 q, float factor) {
+  if (kBytes) return uvec4(byte_halves(q.x, factor), byte_halves(q.y, factor));
+  if (kKvDType == kKvF16) return q;
+  return to_halves(vec4(unpack16(q.x, kKvDType), unpack16(q.y, kKvDType)),
+                   vec4(unpack16(q.z, kKvDType), unpack16(q.w, kKvDType)));
+}
 void store_keys() {
   [[unroll]] for (uint j = 0; j < kPieces; ++j) {
     uint i = j * kLanes + gl_LocalInvocationIndex, key = i / kOctets, octet = i % kOctets;

@@ -112,21 +112,6 @@ Choice choose_matrix(const Traits& traits, uint32_t head_dim, uint32_t item_rows
           tile.subgroups * rows};
 }
 
-// The same where it is known which elements of matrices a lane has: scores need no shared memory.
-bool has_wide_kernel(const Traits& traits, uint32_t head_dim) {
-  const Fragment& shape = traits.fragment;
-  return shape.m > 0 && shape.m == shape.k && shape.m % shape.n == 0 && shape.sum_run * shape.row_lanes == shape.n &&
-         (head_dim == 64 || head_dim == 128);
-}
-Choice choose_wide(const Traits& traits, bool has_window) {
-  const Fragment& shape = traits.fragment;
-  const uint32_t subgroups = traits.is_cpu ? 2 : 8, row_frags = traits.is_cpu ? 1 : 2;
-  return {"paged_attention_wide",
-          subgroups * traits.subgroup_size,
-          {subgroups, shape.m, shape.n, shape.row_lanes, row_frags, has_window},
-          subgroups * row_frags * shape.m};
-}
-
 }  // namespace
 
 uint32_t decode_works(const Traits& traits) {
@@ -186,8 +171,7 @@ Status record(Recorder& r, const PagedAttention& op) {
          push_for(kFwdNumDecodeItems, kNoItems, kFwdDecodeItems, kNoItems), writes);
   if (r.list().decode_only) return {};
   // The two write different rows of out and different partial results, so the second claims nothing.
-  const Choice prompt = has_wide_kernel(r.traits(), op.head_dim) ? choose_wide(r.traits(), op.window > 0)
-                        : has_matrix_kernel(r.traits(), op.head_dim)
+  const Choice prompt = has_matrix_kernel(r.traits(), op.head_dim)
                             ? choose_matrix(r.traits(), op.head_dim, prompt_tokens * group_heads)
                             : any;
   attend(prompt, ceil_div(num_tokens, kPromptItemTokens) * 2 + kSplitPromptItemsMax / 2, prompt_tokens,
