@@ -255,7 +255,7 @@ requires(is_quantized(E) && E != Encoding::kQ8_0) struct Fragment<E> {
   // The 8 integers of unit i as four pairs.
   __device__ void decode(int i, [[maybe_unused]] uint32_t t, uint32_t (&pairs)[4]) const {
     if constexpr (kPairs) {
-      decode_products(i, t, pairs);
+      decode_chunk_products(i, t, pairs);
     } else {
 #pragma unroll
       for (int j = 0; j < 4; ++j)
@@ -272,7 +272,7 @@ requires(is_quantized(E) && E != Encoding::kQ8_0) struct Fragment<E> {
       pairs[j] = half2_bits(__hfma2(half2_of(stored(i, j)), j % 2 ? high_factor : factor, j % 2 ? high_less : less));
   }
   // q6_k: the integers times their scale. In the bits from 4 on an f16 with bits 0x5400 counts from 64.
-  __device__ void decode_products(int i, uint32_t t, uint32_t (&pairs)[4]) const requires kPairs {
+  __device__ void decode_chunk_products(int i, uint32_t t, uint32_t (&pairs)[4]) const requires kPairs {
     const uint32_t words[4] = {nibbles.x, nibbles.y, nibbles.z, nibbles.w};
     const __half2 scale = scales.of_chunk(i, t);
     const __half2 less = __hmul2(scale, half2_of(both_halves(0xd600)));  // 64 + 32 times

@@ -83,7 +83,7 @@ struct PairFragment {
             __byte_perm(u % 2 ? words.z : words.x, u % 2 ? words.w : words.y, 2 * t + ((2 * t + 1) << 8));
         pairs[c] = half2_bits(low_pair((two & 0x00ff00ff) ^ (kMagic | 0x00800080), 128));
       } else if constexpr (kUpperPairs) {
-        // As in decode_products: the lane's nibbles go to the bits from 4 on.
+        // As in decode_chunk_products: the lane's nibbles go to the bits from 4 on.
         const uint32_t low = masked_or(__funnelshift_r(word, word, 4 * t + 28), 0x00f000f0, 0x54005400);
         const __half2 scale = scales.of_chunk(u, c), less = __hmul2(scale, half2_of(both_halves(0xd600)));
         const uint32_t bits = masked_or(moved(upper[c], u % 2 * 8, 8), 0x03000300, low);
