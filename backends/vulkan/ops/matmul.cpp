@@ -225,6 +225,8 @@ Choice choose_few(const Traits& traits, const Piece& piece, uint32_t rows, uint3
 // step, groups of a core.
 struct BatchShape {
   uint32_t subgroups, parts, matrices, lane_columns, core_groups;
+
+  uint32_t tile_rows(const Traits& traits) const { return subgroups * parts * traits.fragment.m; }
 };
 
 // How the steps of all tiles are dealt out to groups.
@@ -238,7 +240,7 @@ BatchCut cut_batch(const Traits& traits, const Piece& piece, uint32_t rows, uint
                    const BatchShape& shape) {
   constexpr uint32_t kStepsMin = 4;  // of a group
   const uint32_t num_rows = static_cast<uint32_t>(piece.num_rows), unit = unit_columns(piece.encoding);
-  const uint32_t tile_rows = shape.subgroups * shape.parts * traits.fragment.m;
+  const uint32_t tile_rows = shape.tile_rows(traits);
   const uint32_t tile_cols = shape.matrices * traits.fragment.n;
   const uint32_t tile_steps = ceil_div(columns / unit, shape.lane_columns / unit * traits.fragment.row_lanes);
   const uint32_t row_tiles = ceil_div(num_rows, tile_rows), steps = row_tiles * tile_steps;
@@ -275,10 +277,10 @@ BatchShape batch_shape(const Traits& traits, const Piece& piece, uint32_t rows, 
     return shapes[0];
   }
   if (matrices == 3 && piece.encoding == Encoding::kQ4_0) return {8, 1, 3, 64, 2};
-  // Two matrices of weight rows halve the reading of x. Of a tall weight three groups of a core have enough steps each.
+  // Two matrices of weight rows halve the reading of x. With a tile for each core three groups of it have enough steps.
   if (matrices == 4 && piece.encoding == Encoding::kQ4_0) {
-    const bool is_tall = piece.num_rows >= 128ull * traits.num_cores;
-    return is_tall ? BatchShape{4, 2, 4, 32, 3} : BatchShape{8, 1, 4, 32, 2};
+    const BatchShape three{4, 2, 4, 32, 3};
+    return piece.num_rows / three.tile_rows(traits) >= traits.num_cores ? three : BatchShape{8, 1, 4, 32, 2};
   }
   if (matrices <= 4 && !quantized) return {8, 1, matrices, 32, 2};
   if (matrices <= 6 && tiles == 1) return {4, 2, matrices, 32, 2};
