@@ -4,10 +4,11 @@
 // a constant number of bytes apart; x goes through shared memory in the order in which lanes want it. A turn multiplies
 // one octet of each lane's units, while x of the next turn is stored and that of the one behind asked for. Groups are small
 // enough that two share a multiprocessor, and one multiplies while the other waits. The steps of all tiles are dealt out
-// evenly: a group has a run of them, which may begin and end within a tile. Of a tile with several groups each leaves its
-// sums in `products`, and the last to arrive adds them up in their order. Weights are rounded to f16, sums in f32. With
+// evenly: a group has a run of them, which may begin and end within a tile. Of a tile with several groups each subgroup
+// leaves its sums in `products`, and the last to arrive adds them up in their order. Weights are rounded to f16, sums in f32. With
 // kActivate the first half of a subgroup's matrices are rows of gate, the second the same rows of up, and out is
-// activation(gate) * up in f16. A last tile that is not whole lies so that it ends where rows do; what another tile makes
+// activation(gate) * up in f16. With kLeavesParts each group has a part of one tile, and result is [part][row of x][weight
+// row], for its reader to add up. A last tile that is not whole lies so that it ends where rows do; what another tile makes
 // too it does not write.
 //
 // Written for a compiler that moves loads up as far as it can (docs/performance.md): with more than one turn in a loop, or
@@ -18,7 +19,7 @@
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
-#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_ballot : require
 #define ROWS_BY_ADDRESS
 #include "types.glsl"
 #include "arrival.glsl"
@@ -39,9 +40,10 @@ layout(constant_id = 19) const uint kParts = 4;
 layout(constant_id = 20) const uint kMatrices = 8;
 layout(constant_id = 21) const uint kColumns = 4096;
 layout(constant_id = 22) const uint kRowBytes = 8192;  // of a weight row
+layout(constant_id = 23) const bool kShares = true;  // tiles have several groups
+layout(constant_id = 24) const bool kLeavesParts = false;
 
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer Products { queuefamilycoherent vec4 v[]; };
-layout(buffer_reference, std430, buffer_reference_align = 16) buffer Halves { float16_t h[]; };
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Octet { uvec4 q; };
 
 layout(push_constant) uniform Push {
@@ -49,7 +51,7 @@ layout(push_constant) uniform Push {
   Floats bias, result;
   Words count;
   Products products;  // [tile of x][group][begins or continues a tile][kTileQuads]
-  Words arrivals;     // [tile of x][group] steps of the tile that begins there which are done; 0 before and after
+  Words arrivals;     // [tile of x][group][subgroup] steps of the tile that begins there which are done; 0 before and after
   uint columns, row_words, num_rows;
   uint result_first, result_columns, x_rows;
 };
@@ -59,14 +61,20 @@ const uint kLaneRows = kM / kRunRows, kLaneCols = kN / kRunRows, kLaneNumbers = 
 const uint kTileCols = kMatrices * kN;
 const uint kOutputParts = kActivate ? kParts / 2 : kParts, kTileOutputs = kSubgroups * kOutputParts * kM;
 const uint kPartQuads = kM * kN / 4, kTileQuads = kSubgroups * kParts * kMatrices * kPartQuads;
+const uint kLaneQuads = kPartQuads / kSubgroup;
 const uint kLanes = kSubgroups * kSubgroup;
 const uint kUnitOctets = kUnitVecs / 2;
 const uint kStepColumns = kRowLanes * kUnitOctets * 8;  // a step: a unit of each lane and row
 const uint kPlace = kTileCols * kRowLanes, kPassRows = kLanes / kRowLanes, kPasses = kTileCols / kPassRows;
-shared uvec4 places[2 * kPlace];  // x of this turn and of the next: [matrix][column of a lane][lane]
+// Of outputs on their way: quads of a row of x that a subgroup has, and how far apart, so that banks are apart too.
+const uint kQuadNumbers = kActivate ? 8 : 4, kOutputQuads = kOutputParts * kM / kQuadNumbers;
+const uint kOutputStride = kOutputQuads + 1, kOutputPlace = kSubgroups * kN * kOutputStride;
+// x of this turn and of the next: [matrix][column of a lane][lane]
+shared uvec4 places[2 * kPlace > kOutputPlace ? 2 * kPlace : kOutputPlace];
 
 uint num_outputs, num_steps, num_all_steps;  // steps of a tile, of all tiles
 uint col_first, row_first;                   // of the tile as it lies
+uint result_at;                              // of this group's part of the results
 uint64_t x_from, weights_from;               // this lane's, of the tile's first column
 Unit units[kParts][kLaneRows];
 uvec4 next_x[kPasses];
@@ -164,83 +172,79 @@ void make(uint tile, uint first, uint end, uint octets) {
 
 #include "step_runs.glsl"
 
-uint part_of(uint p, uint c) { return ((gl_SubgroupID * kParts + p) * kMatrices + c) * kPartQuads; }
+// Where a group leaves quad q of this lane's sums.
+uint quad_of(uint p, uint c, uint q) {
+  return (((gl_SubgroupID * kParts + p) * kMatrices + c) * kLaneQuads + q) * kSubgroup + gl_SubgroupInvocationID;
+}
 
-// Of a tile with several groups: leaves the sums of `done` steps. Whether this group is the last to; then it has all sums.
-bool add_sums(uint tile, uint done) {
+// Of a tile with several groups: whether the same subgroups of all others have left their sums; then this one, which made
+// `done` steps, has all sums. Else it leaves its own.
+bool share_sums(uint tile, uint done) {
   uint first_group = group_of(tile * num_steps), last_group = group_of((tile + 1u) * num_steps - 1u);
-  uint at = products_of(gl_WorkGroupID.x, first_group == gl_WorkGroupID.x);
-  [[unroll]] for (uint p = 0; p < kParts; ++p)
-    [[unroll]] for (uint c = 0; c < kMatrices; ++c)
-      coopMatStore(sums[p][c], products.v, at + part_of(p, c), kM / 4, gl_CooperativeMatrixLayoutColumnMajor);
-  group_and_memory_barrier();
-  if (gl_LocalInvocationIndex == 0u) {
-    uint arrival = gl_WorkGroupID.y * gl_NumWorkGroups.x + first_group;
-    is_last = atomicAdd(arrivals.w[arrival], done, gl_ScopeQueueFamily, 0, 0) == num_steps - done;
-    if (is_last) arrivals.w[arrival] = 0u;
+  uint arrival = (gl_WorkGroupID.y * gl_NumWorkGroups.x + first_group) * kSubgroups + gl_SubgroupID, others = 0u;
+  if (subgroupElect()) others = atomicLoad(arrivals.w[arrival], gl_ScopeQueueFamily, 0, 0);
+  bool has_all = subgroupBroadcastFirst(others) + done == num_steps;
+  if (!has_all) {
+    uint at = products_of(gl_WorkGroupID.x, first_group == gl_WorkGroupID.x);
+    [[unroll]] for (uint p = 0; p < kParts; ++p)
+      [[unroll]] for (uint c = 0; c < kMatrices; ++c)
+        [[unroll]] for (uint q = 0; q < kLaneQuads; ++q)
+          products.v[at + quad_of(p, c, q)] =
+              vec4(sums[p][c][4 * q], sums[p][c][4 * q + 1], sums[p][c][4 * q + 2], sums[p][c][4 * q + 3]);
+    release_subgroup();
+    if (subgroupElect()) others = atomicAdd(arrivals.w[arrival], done, gl_ScopeQueueFamily, 0, 0);
+    has_all = subgroupBroadcastFirst(others) + done == num_steps;
   }
-  group_and_memory_barrier();
-  if (is_last) {
-    for (uint g = first_group; g <= last_group; ++g) {
-      uint from = products_of(g, g == first_group);
-      [[unroll]] for (uint p = 0; p < kParts; ++p)
-        [[unroll]] for (uint c = 0; c < kMatrices; ++c) {
-          coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator> more;
-          coopMatLoad(more, products.v, from + part_of(p, c), kM / 4, gl_CooperativeMatrixLayoutColumnMajor);
-          if (g == first_group)
-            sums[p][c] = more;
-          else
-            sums[p][c] += more;
+  if (has_all) {
+    acquire_subgroup();
+    if (subgroupElect()) arrivals.w[arrival] = 0u;
+    // In the order of the groups, whoever comes last.
+    [[unroll]] for (uint p = 0; p < kParts; ++p) {
+      vec4 all[kMatrices][kLaneQuads];
+      [[unroll]] for (uint c = 0; c < kMatrices; ++c)
+        [[unroll]] for (uint q = 0; q < kLaneQuads; ++q) all[c][q] = vec4(0.0);
+      for (uint g = first_group; g <= last_group; ++g) {
+        uint from = products_of(g, g == first_group);
+        if (g == gl_WorkGroupID.x) {
+          [[unroll]] for (uint c = 0; c < kMatrices; ++c)
+            [[unroll]] for (uint i = 0; i < 4 * kLaneQuads; ++i) all[c][i / 4][i % 4] += sums[p][c][i];
+        } else {
+          [[unroll]] for (uint c = 0; c < kMatrices; ++c)
+            [[unroll]] for (uint q = 0; q < kLaneQuads; ++q) all[c][q] += products.v[from + quad_of(p, c, q)];
         }
+      }
+      [[unroll]] for (uint c = 0; c < kMatrices; ++c)
+        [[unroll]] for (uint i = 0; i < 4 * kLaneQuads; ++i) sums[p][c][i] = all[c][i / 4][i % 4];
     }
   }
-  return is_last;
+  return has_all;
 }
 
-// A matrix of the tile's outputs. One of whose columns some are dead goes through shared memory.
-void write_matrix(uint p, uint c, uint row, uint num_cols) {
-  uint col = col_first + c * kN, at = col * result_columns + result_first + row, place = gl_SubgroupID * kPartQuads;
-  bool whole = col + kN <= num_cols;
-  coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator> sum = sums[p][c];
-  if (kBias) {
-    coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator> of_rows;
-    coopMatLoad(of_rows, bias.f, result_first + row, 0, gl_CooperativeMatrixLayoutColumnMajor);
-    sum += of_rows;
-  }
-  if (kActivate) {
-    coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator> up = sums[p + kParts - kOutputParts][c];
-    coopmat<float16_t, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator> gated;
-    [[unroll]] for (uint i = 0; i < kM * kN / kSubgroup; ++i)
-      gated[i] = float16_t(activate(kActivation, sum[i]) * up[i]);
-    if (whole)
-      coopMatStore(gated, Halves(result).h, at, result_columns, gl_CooperativeMatrixLayoutColumnMajor);
-    else
-      coopMatStore(gated, places, place, kM / 8, gl_CooperativeMatrixLayoutColumnMajor);
-  } else if (whole) {
-    coopMatStore(sum, result.f, at, result_columns, gl_CooperativeMatrixLayoutColumnMajor);
-  } else {
-    coopMatStore(sum, places, place, kM / 4, gl_CooperativeMatrixLayoutColumnMajor);
-  }
-  if (!whole) {
-    const uint kQuadNumbers = kActivate ? 8 : 4, kColQuads = kM / kQuadNumbers;
-    sync_subgroup();
-    [[unroll]] for (uint j = 0; j < (kN * kColQuads + kSubgroup - 1) / kSubgroup; ++j) {
-      uint i = j * kSubgroup + gl_SubgroupInvocationID;
-      if (i < (num_cols - col) * kColQuads)
-        Quads(result).q[(at + i / kColQuads * result_columns) / kQuadNumbers + i % kColQuads] = places[place + i];
-    }
-    sync_subgroup();
-  }
-}
-
+// A matrix of rows of x after the other goes through shared memory, so that lanes write 16 bytes beside each other.
 void write_sums(uint tile, uint num_cols) {
-  [[unroll]] for (uint p = 0; p < kOutputParts; ++p) {
-    uint row = row_first + (gl_SubgroupID * kOutputParts + p) * kM;
-    [[unroll]] for (uint c = 0; c < kMatrices; ++c) {
-      uint col = col_first + c * kN;
-      if (row >= tile * kTileOutputs && col >= gl_WorkGroupID.y * kTileCols && col < num_cols)
-        write_matrix(p, c, row, num_cols);
+  uint row_begin = row_first + gl_SubgroupID * kOutputParts * kM, place = gl_SubgroupID * kN * kOutputStride;
+  [[unroll]] for (uint c = 0; c < kMatrices; ++c) {
+    [[unroll]] for (uint p = 0; p < kOutputParts; ++p) {
+      if (kActivate) {
+        coopmat<float16_t, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator> gated;
+        [[unroll]] for (uint i = 0; i < kM * kN / kSubgroup; ++i)
+          gated[i] = float16_t(activate(kActivation, sums[p][c][i]) * sums[p + kParts - kOutputParts][c][i]);
+        coopMatStore(gated, places, place + p * (kM / 8), kOutputStride, gl_CooperativeMatrixLayoutColumnMajor);
+      } else {
+        coopMatStore(sums[p][c], places, place + p * (kM / 4), kOutputStride, gl_CooperativeMatrixLayoutColumnMajor);
+      }
     }
+    sync_subgroup();
+    [[unroll]] for (uint j = 0; j < (kN * kOutputQuads + kSubgroup - 1) / kSubgroup; ++j) {
+      uint i = j * kSubgroup + gl_SubgroupInvocationID, col = col_first + c * kN + i / kOutputQuads;
+      uint row = row_begin + i % kOutputQuads * kQuadNumbers;
+      uvec4 quad = places[place + min(i / kOutputQuads, kN - 1u) * kOutputStride + i % kOutputQuads];
+      if (kBias)
+        quad = floatBitsToUint(uintBitsToFloat(quad) + Vec4s(bias).v[(result_first + row) / 4u]);
+      if (row >= tile * kTileOutputs && col >= gl_WorkGroupID.y * kTileCols && col < num_cols && i < kN * kOutputQuads)
+        Quads(result).q[(result_at + col * result_columns + result_first + row) / kQuadNumbers] = quad;
+    }
+    sync_subgroup();
   }
 }
 
@@ -255,13 +259,15 @@ void main() {
   col_first = min(gl_WorkGroupID.y * kTileCols, x_rows - kTileCols);
   uint row = col_first + gl_LocalInvocationIndex / kRowLanes;
   x_from = x + (uint64_t(row) * (kColumns / 8u) + unit_x(gl_LocalInvocationIndex % kRowLanes, 0u) / 2u) * 16u;
+  uint parts = gl_NumWorkGroups.x / (num_all_steps / num_steps);  // of a tile, where it has equal ones
+  result_at = kLeavesParts ? gl_WorkGroupID.x % parts * x_rows * result_columns : 0u;
   uint step = first_step(gl_WorkGroupID.x), end = first_step(gl_WorkGroupID.x + 1u);
   while (step < end) {
     uint tile = step / num_steps, first = step % num_steps, steps = min(num_steps - first, end - step);
     make(tile, first, first + steps, kUnitOctets + hidden);
     barrier();  // what is written passes through the places of x
-    bool has_all = steps == num_steps;
-    if (!has_all) has_all = add_sums(tile, steps);
+    bool has_all = kLeavesParts || !kShares || steps == num_steps;
+    if (!has_all) has_all = share_sums(tile, steps);
     if (has_all) write_sums(tile, num_cols);
     barrier();
     step += steps;

@@ -1,5 +1,5 @@
 // Attention for prompt items on matrix units (KHR cooperative matrix): f16 factors, f32 sums, online softmax in f32.
-// Grid: x walks the items, y = KV head, z = tile of the item's rows. A subgroup owns kRowFrags * kM rows: their queries
+// Grid: x = KV head, y = tile of the item's rows, z walks the items. A subgroup owns kRowFrags * kM rows: their queries
 // stay in its fragments, their outputs in its sums; scores and weights of kM rows at a time pass through its part of
 // shared memory. Tiles of kTileKeys keys and values are shared by the group; the loads of the next one are under way
 // meanwhile, and those of the blocks of the one after. 8-bit numbers are multiplied as they are; the scale of a key
@@ -23,6 +23,7 @@ layout(constant_id = 16) const uint kN = 16;  // keys, or dimensions of a value
 layout(constant_id = 17) const uint kK = 16;  // dimensions of a key, or keys
 layout(constant_id = 18) const uint kRowFrags = 1;
 layout(constant_id = 19) const uint kTileKeys = 32;  // at least 8 for each lane of a row
+layout(constant_id = 20) const uint kGroupHeads = 1; // query heads of a KV head
 
 const uint kRows = kRowFrags * kM;  // of a subgroup
 const uint kTileRows = kSubgroups * kRows;
@@ -31,7 +32,7 @@ const uint kOctets = kHeadDim / 8;
 const uint kStride = kOctets + 1;       // of kv_tile, with 16 bytes of padding against bank conflicts
 const uint kScoreStride = kTileKeys / 4 + 1;
 const uint kRowLanes = kSubgroup / kM;  // lanes that share a row of scores
-const uint kLaneKeys = kTileKeys / kRowLanes;
+const uint kLaneKeys = kTileKeys / kRowLanes, kWeightOctets = kLaneKeys / 8;
 const uint kRun = kLaneKeys < 16 ? kLaneKeys : 16;  // a lane has every kRowLanes-th run of so many keys
 const uint kDimFrags = kHeadDim / kN;
 const bool kScaled = kBytes && !kBlockScales;
@@ -41,8 +42,12 @@ const float kValueGain = kScaled && !kF8 ? 128.0 : 1.0;
 // of up to 16 as well as those of up to 1, but their products with scales need its range.
 const float kRise = kScaled ? 0.0 : 4.0;
 // Eight f16 a uvec4, also because matrices are loaded from multiples of 16 bytes: the type aligns the arrays.
-shared uvec4 kv_tile[2 * kTileKeys * kStride];         // keys, then values
-shared uvec4 scratch[kSubgroups * kM * kScoreStride];  // queries; scores, factors, weights; at last outputs
+// Keys, then values; at last outputs, of as many dimensions of a matrix of rows as there is room for.
+const uint kOutputMost = kN < 32 ? 32 : kN, kOutputDims = kHeadDim < kOutputMost ? kHeadDim : kOutputMost;
+const uint kOutputStride = kOutputDims / 4 + 1, kOutputParts = (kHeadDim + kOutputDims - 1) / kOutputDims;
+const uint kKvQuads = 2 * kTileKeys * kStride, kOutputQuads = kSubgroups * kM * kOutputStride;
+shared uvec4 kv_tile[kKvQuads > kOutputQuads ? kKvQuads : kOutputQuads];
+shared uvec4 scratch[kSubgroups * kM * kScoreStride];  // queries; scores, factors, weights; at last factors
 shared vec4 tile_scales[kScaled ? kTileKeys / 2 : 1];  // of keys, then values
 
 // A lane's share of the next tile, on its way from memory: octets of keys and of the same keys' values.
@@ -106,17 +111,16 @@ void store_keys() {
   }
 }
 
-// What scores become before the softmax, in powers of two.
+// What scores become before the softmax, in powers of two, of queries that were scaled.
 vec4 finish_scores(vec4 product) {
-  if (!kSoftCap) return product * (scale * kLog2e);
-  product *= scale;
+  if (!kSoftCap) return product;
   return kLog2e * vec4(capped(product.x), capped(product.y), capped(product.z), capped(product.w));
 }
 
 // A lane's j-th four of the keys of its row.
 uint lane_quad(uint j, uint part) { return (j / (kRun / 4u) * kRowLanes + part) * (kRun / 4u) + j % (kRun / 4u); }
 
-uvec4 weights[kLaneKeys / 8];  // of a lane's keys, as f16
+uvec4 weights[kWeightOctets];  // of a lane's keys, as f16
 
 // Scores of a lane's keys, in the row of scratch that starts at `at`, become weights. Returns the factor of what the
 // row has summed so far.
@@ -139,7 +143,7 @@ float weigh(uint at, uint part, uint key_first, uint key_end, bool is_edge, uint
   }
   [[unroll]] for (uint j = 0; j < kLaneKeys / 4; ++j) highest = max(highest, score[j]);
   float now = max(max(highest.x, highest.y), max(highest.z, highest.w)), factor = 1.0;
-  for (uint mask = 1; mask < kRowLanes; mask *= 2u) now = max(now, subgroupShuffleXor(now, mask));
+  [[unroll]] for (uint mask = 1; mask < kRowLanes; mask *= 2) now = max(now, subgroupShuffleXor(now, mask));
   if (now > largest + kRise) {
     factor = exp2(largest - now);
     largest = now;
@@ -151,36 +155,58 @@ float weigh(uint at, uint part, uint key_first, uint key_end, bool is_edge, uint
     if (kScaled) score[j] *= tile_scales[kTileKeys / 4 + lane_quad(j, part)];
   }
   sum = sum * factor + (added.x + added.y) + (added.z + added.w);  // of this lane's keys
-  [[unroll]] for (uint o = 0; o < kLaneKeys / 8; ++o) weights[o] = to_halves(score[2 * o], score[2 * o + 1]);
+  [[unroll]] for (uint o = 0; o < kWeightOctets; ++o) weights[o] = to_halves(score[2 * o], score[2 * o + 1]);
   return factor;
 }
 
-// As many octets of the queries of kM rows as scratch holds.
-const uint kScratchOctets = kTileKeys / 4;
-void load_queries(Item item, uint kv_head, uint group_heads, uint row_first, uint num_rows, uint at, uint octet_first) {
-  for (uint i = gl_SubgroupInvocationID; i < kM * kScratchOctets; i += kSubgroup) {
-    uint r = i / kScratchOctets, o = i % kScratchOctets, row = min(row_first + r, num_rows - 1u);
-    if (octet_first + o >= kOctets) continue;
-    uint first = q_first(item.token_first + row / group_heads, kv_head * group_heads + row % group_heads);
-    uint from = first / 4u + 2u * (octet_first + o);
-    scratch[at + r * kScoreStride + o] = to_halves(Vec4s(qkv).v[from], Vec4s(qkv).v[from + 1u]);
+// Queries of kM rows pass through scratch in as many turns as it takes. A lane asks for all of its octets at once.
+const uint kTurnOctets = kTileKeys / 4, kTurns = (kOctets + kTurnOctets - 1) / kTurnOctets;
+const uint kLaneOctets = (kM * kTurnOctets + kSubgroup - 1) / kSubgroup;
+uvec4 queries[kRowFrags][kTurns][kLaneOctets];
+void fetch_queries(Item item, uint kv_head, uint row_first, uint num_rows) {
+  float factor = kSoftCap ? scale : scale * kLog2e;
+  [[unroll]] for (uint f = 0; f < kRowFrags; ++f)
+    [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) {
+      uint i = j * kSubgroup + gl_SubgroupInvocationID;
+      uint row = min(row_first + f * kM + i / kTurnOctets, num_rows - 1u);
+      uint first = q_first(item.token_first + row / kGroupHeads, kv_head * kGroupHeads + row % kGroupHeads);
+      [[unroll]] for (uint t = 0; t < kTurns; ++t) {
+        uint from = first / 4u + 2u * min(t * kTurnOctets + i % kTurnOctets, kOctets - 1u);
+        queries[f][t][j] = to_halves(Vec4s(qkv).v[from] * factor, Vec4s(qkv).v[from + 1u] * factor);
+      }
+    }
+}
+void store_queries(uint f, uint turn, uint at) {
+  [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) {
+    uint i = j * kSubgroup + gl_SubgroupInvocationID;
+    if (kM * kTurnOctets % kSubgroup != 0 && i >= kM * kTurnOctets) continue;
+    scratch[at + i / kTurnOctets * kScoreStride + i % kTurnOctets] = queries[f][turn][j];
   }
 }
 
 void run(Item item, uint kv_head) {
-  uint group_heads = num_heads / num_kv_heads, num_rows = item.num_tokens * group_heads;
-  uint tile_first = gl_WorkGroupID.z * kTileRows;
+  uint num_rows = item.num_tokens * kGroupHeads;
+  uint tile_first = gl_WorkGroupID.y * kTileRows;
   if (tile_first >= num_rows) return;
   uint row_first = tile_first + gl_SubgroupID * kRows, own = gl_SubgroupID * kM * kScoreStride;
   uint lane_row = gl_SubgroupInvocationID / kRowLanes, part = gl_SubgroupInvocationID % kRowLanes;
   uint lane_at = own + lane_row * kScoreStride;
+  // Keys beyond the last row's position count for nobody.
+  uint last_position = item.position_first + (min(tile_first + kTileRows, num_rows) - 1u) / kGroupHeads;
+  uint key_end = min(item.key_end, last_position + 1u), block_shift = findMSB(block_tokens);
+  if (item.key_begin < key_end) fetch_blocks(item, block_shift, item.key_begin, key_end);
+  fetch_queries(item, kv_head, row_first, num_rows);
+  if (item.key_begin < key_end) {
+    fetch_keys(kv_head, item.key_begin, key_end);
+    fetch_blocks(item, block_shift, item.key_begin + kTileKeys, key_end);
+  }
   coopmat<float16_t, gl_ScopeSubgroup, kM, kK, gl_MatrixUseA> q[kRowFrags * (kHeadDim / kK)];
   [[unroll]] for (uint r = 0; r < kRowFrags; ++r) {
     [[unroll]] for (uint d = 0; d < kHeadDim / kK; ++d) {
-      uint octet = d * (kK / 8u), at = octet % kScratchOctets;
+      uint octet = d * (kK / 8u), at = octet % kTurnOctets;
       if (at == 0u) {
         sync_subgroup();
-        load_queries(item, kv_head, group_heads, row_first + r * kM, num_rows, own, octet);
+        store_queries(r, octet / kTurnOctets, own);
         sync_subgroup();
       }
       coopMatLoad(q[r * (kHeadDim / kK) + d], scratch, own + at, kScoreStride, gl_CooperativeMatrixLayoutRowMajor);
@@ -193,20 +219,12 @@ void run(Item item, uint kv_head) {
   uint position[kRowFrags];
   float largest[kRowFrags], sum[kRowFrags];
   [[unroll]] for (uint r = 0; r < kRowFrags; ++r) {
-    position[r] = item.position_first + min(row_first + r * kM + lane_row, num_rows - 1u) / group_heads;
+    position[r] = item.position_first + min(row_first + r * kM + lane_row, num_rows - 1u) / kGroupHeads;
     largest[r] = kNoScore;
     sum[r] = 0.0;
   }
-  uint position_low = item.position_first + row_first / group_heads;
-  uint position_high = item.position_first + (min(row_first + kRows, num_rows) - 1u) / group_heads;
-  // Keys beyond the last row's position count for nobody.
-  uint last_position = item.position_first + (min(tile_first + kTileRows, num_rows) - 1u) / group_heads;
-  uint key_end = min(item.key_end, last_position + 1u), block_shift = findMSB(block_tokens);
-  if (item.key_begin < key_end) {
-    fetch_blocks(item, block_shift, item.key_begin, key_end);
-    fetch_keys(kv_head, item.key_begin, key_end);
-    fetch_blocks(item, block_shift, item.key_begin + kTileKeys, key_end);
-  }
+  uint position_low = item.position_first + row_first / kGroupHeads;
+  uint position_high = item.position_first + (min(row_first + kRows, num_rows) - 1u) / kGroupHeads;
   for (uint key = item.key_begin; key < key_end; key += kTileKeys) {
     [[unroll]] for (uint j = 0; j < kPieces; ++j) {
       next_k[j] = octet_halves(next_k[j], next_scale[j].x);
@@ -251,7 +269,7 @@ void run(Item item, uint kv_head) {
         [[unroll]] for (uint d = 0; d < kDimFrags; ++d) sums[r * kDimFrags + d] *= factors;
         sync_subgroup();
       }
-      [[unroll]] for (uint o = 0; o < kLaneKeys / 8; ++o)
+      [[unroll]] for (uint o = 0; o < kWeightOctets; ++o)
         scratch[lane_at + lane_quad(2u * o, part) / 2u] = weights[o];
       sync_subgroup();
       [[unroll]] for (uint k = 0; k < kTileKeys / kK; ++k)
@@ -269,31 +287,47 @@ void run(Item item, uint kv_head) {
       }
     }
   }
-  bool is_split = item.partial >= 0;  // whose values are not divided by its sum
+  // Outputs of a matrix of rows after the other, kOutputDims at a time, through shared memory, so that lanes write what lies
+  // beside each other. Those of an item that is split are not divided by their sum.
+  bool is_split = item.partial >= 0;
+  uint own_outputs = gl_SubgroupID * kM * kOutputStride;
+  barrier();  // the last tile has been read
   [[unroll]] for (uint r = 0; r < kRowFrags; ++r) {
-    for (uint mask = 1; mask < kRowLanes; mask *= 2u) sum[r] += subgroupShuffleXor(sum[r], mask);
+    [[unroll]] for (uint mask = 1; mask < kRowLanes; mask *= 2) sum[r] += subgroupShuffleXor(sum[r], mask);
     float inverse = is_split ? 1.0 / kValueGain : sum[r] > 0.0 ? 1.0 / (sum[r] * kValueGain) : 0.0;
-    uint row = row_first + r * kM + lane_row;
-    uint token = row / group_heads, head = kv_head * group_heads + row % group_heads;
-    uint to = partial_first(item, token, head);
-    if (is_split && row < num_rows && part == 0u) {
-      partials.f[to] = largest[r] / kLog2e;
-      partials.f[to + 1u] = sum[r];
+    uint sum_row = row_first + r * kM + lane_row;
+    if (part == 0u) {
+      scratch[lane_at].x = floatBitsToUint(inverse);
+      if (is_split && sum_row < num_rows) {
+        uint to = partial_first(item, sum_row / kGroupHeads, kv_head * kGroupHeads + sum_row % kGroupHeads);
+        partials.f[to] = largest[r] / kLog2e;
+        partials.f[to + 1u] = sum[r];
+      }
     }
-    [[unroll]] for (uint d = 0; d < kDimFrags; ++d) {
-      coopMatStore(sums[r * kDimFrags + d], scratch, own, kScoreStride, gl_CooperativeMatrixLayoutRowMajor);
+    [[unroll]] for (uint o = 0; o < kOutputParts; ++o) {
+      uint first = o * kOutputDims;
+      [[unroll]] for (uint d = 0; d < kOutputDims / kN; ++d)
+        if (o * (kOutputDims / kN) + d < kDimFrags)
+          coopMatStore(sums[r * kDimFrags + o * (kOutputDims / kN) + d], kv_tile,
+                       own_outputs + d * (kN / 4u), kOutputStride, gl_CooperativeMatrixLayoutRowMajor);
       sync_subgroup();
-      if (row < num_rows) {
-        for (uint n = part; n < kN / 4u; n += kRowLanes) {
-          vec4 value = uintBitsToFloat(scratch[lane_at + n]) * inverse;
-          uint pair = d * (kN / 2u) + 2u * n;
+      [[dont_unroll]] for (uint j = 0; j < kM * kOutputDims / 4 / kSubgroup; ++j) {
+        uint i = j * kSubgroup + gl_SubgroupInvocationID, frag_row = i / (kOutputDims / 4), quad = i % (kOutputDims / 4);
+        uint row = row_first + r * kM + frag_row, token = row / kGroupHeads, dim = first + 4u * quad;
+        uint head = kv_head * kGroupHeads + row % kGroupHeads;
+        vec4 value = uintBitsToFloat(kv_tile[own_outputs + frag_row * kOutputStride + quad]) *
+                     uintBitsToFloat(scratch[own + frag_row * kScoreStride].x);
+        if (row < num_rows && dim < kHeadDim) {
           if (is_split) {
-            Pairs(partials).p[to / 2u + 1u + pair] = floatBitsToUint(value.xy);
-            Pairs(partials).p[to / 2u + 2u + pair] = floatBitsToUint(value.zw);
+            uint to = partial_first(item, token, head) / 2u + 1u + dim / 2u;
+            Pairs(partials).p[to] = floatBitsToUint(value.xy);
+            Pairs(partials).p[to + 1u] = floatBitsToUint(value.zw);
           } else {
-            uint first = ((item.token_first + token) * num_heads + head) * kHeadDim;
-            store_pair(result, first, kHeadDim, pair, value.xy, kOutDType);
-            store_pair(result, first, kHeadDim, pair + 1u, value.zw, kOutDType);
+            uint to = (((item.token_first + token) * num_heads + head) * kHeadDim + dim) / 4u;
+            if (kOutDType == kF32)
+              Vec4s(result).v[to] = value;
+            else
+              Pairs(result).p[to] = uvec2(pack16(value.xy, kOutDType), pack16(value.zw, kOutDType));
           }
         }
       }
@@ -305,5 +339,5 @@ void run(Item item, uint kv_head) {
 void main() {
   uint count = num_items();
   // The last items have the most keys: whoever comes last should have little to do.
-  for (uint i = gl_WorkGroupID.x; i < count; i += gl_NumWorkGroups.x) run(load_item(count - 1u - i), gl_WorkGroupID.y);
+  for (uint i = gl_WorkGroupID.z; i < count; i += gl_NumWorkGroups.z) run(load_item(count - 1u - i), gl_WorkGroupID.x);
 }

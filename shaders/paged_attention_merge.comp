@@ -10,6 +10,8 @@
 
 layout(constant_id = 14) const bool kPromptOnly = false;
 
+const uint kBatch = 4;  // splits whose results are under way
+
 void main() {
   uint num_merges = inputs.w[count_words.x], head = gl_WorkGroupID.y;
   for (uint i = gl_WorkGroupID.x; i < num_merges; i += gl_NumWorkGroups.x) {
@@ -17,21 +19,30 @@ void main() {
     if (kPromptOnly && inputs.w[at + 3u] == 0u) continue;
     uint token = inputs.w[at], first = num_merges > 0u ? inputs.w[at + 1u] : 0u;
     uint count = num_merges > 0u ? inputs.w[at + 2u] : 0u, last = max(count, 1u) - 1u;
-    float largest = kNoScore, total = 0.0;
-    for (uint p = 0; p < count; ++p) largest = max(largest, partials.f[partial_first(first + min(p, last), head)]);
-    for (uint p = 0; p < count; ++p) {
-      uint from = partial_first(first + min(p, last), head);
-      total += partials.f[from + 1u] * exp(partials.f[from] - largest);
-    }
-    float inverse = total > 0.0 ? 1.0 / total : 0.0;
     for (uint pair = gl_LocalInvocationID.x; pair < kHeadDim / 2u; pair += gl_WorkGroupSize.x) {
+      float largest = kNoScore, total = 0.0;
       vec2 sum = vec2(0.0);
-      for (uint p = 0; p < count; ++p) {
-        uint from = partial_first(first + min(p, last), head);
-        float weight = exp(partials.f[from] - largest);
-        sum += weight * vec2(partials.f[from + 2u + 2u * pair], partials.f[from + 3u + 2u * pair]);
+      for (uint p = 0; p < count; p += kBatch) {
+        vec2 heads[kBatch], values[kBatch];
+        [[unroll]] for (uint b = 0; b < kBatch; ++b) {
+          uint from = partial_first(first + min(p + b, last), head);
+          heads[b] = vec2(partials.f[from], partials.f[from + 1u]);
+          values[b] = vec2(partials.f[from + 2u + 2u * pair], partials.f[from + 3u + 2u * pair]);
+        }
+        float now = largest;
+        [[unroll]] for (uint b = 0; b < kBatch; ++b) now = max(now, heads[b].x);
+        float factor = exp(largest - now);
+        largest = now;
+        total *= factor;
+        sum *= factor;
+        [[unroll]] for (uint b = 0; b < kBatch; ++b) {
+          float weight = p + b < count ? exp(heads[b].x - largest) : 0.0;
+          total += weight * heads[b].y;
+          sum += weight * values[b];
+        }
       }
-      store_pair(result, (token * num_heads + head) * kHeadDim, kHeadDim, pair, sum * inverse, kOutDType);
+      store_pair(result, (token * num_heads + head) * kHeadDim, kHeadDim, pair, sum * (total > 0.0 ? 1.0 / total : 0.0),
+                 kOutDType);
     }
   }
 }

@@ -1,6 +1,7 @@
 // Which matmul kernel for how many rows, and one dispatch for each piece of the group.
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "backends/vulkan/halves.h"
 #include "core/base/checked_math.h"
@@ -20,7 +21,8 @@ struct Choice {
   uint64_t shared_bytes = 0;  // matmul_batch, matmul_wide: what their workgroups hand over
 
   uint32_t group_arrivals = 1;  // words of a workgroup that count arrivals
-  uint32_t parts = 1;           // matmul_batch: workgroups that have an equal part of each tile; 0: they have others
+  // matmul_batch, matmul_wide: workgroups that have an equal part of each tile; 0: they have others
+  uint32_t parts = 1;
 
   // Words that count arrivals; where one workgroup has all tiles, one that nobody reads.
   uint64_t num_arrivals() const {
@@ -357,9 +359,11 @@ Choice choose_wide(const Traits& traits, const Piece& piece, uint32_t rows, uint
                  shape.subgroups * traits.subgroup_size,
                  {layout_constant(piece), bias, shape.subgroups, fragment.m, fragment.n, fragment.k, fragment.row_lanes,
                   activation != nullptr, activation ? static_cast<uint32_t>(activation->activation) : 0, shape.parts,
-                  shape.matrices, columns, row_words(piece.encoding, columns) * 4}},
+                  shape.matrices, columns, row_words(piece.encoding, columns) * 4, row_tiles % groups != 0}},
                 {groups, col_tiles}};
   choice.shared_bytes = groups > 1 ? groups * group_bytes : 16;
+  choice.group_arrivals = shape.subgroups;
+  choice.parts = groups % row_tiles == 0 ? groups / row_tiles : 0;
   return choice;
 }
 
@@ -693,6 +697,27 @@ namespace {
 uint64_t parts_bytes(const Recorder& r, const Matmul& matmul, const Choice& choice) {
   return uint64_t{choice.parts} * r.list().rows_of(matmul.x) * r.desc(matmul.out).columns * 4;
 }
+
+// A matmul that can leave parts: the weights that it reads, and how.
+struct PartsMatmul {
+  Piece piece;
+  Choice choice;
+};
+std::optional<PartsMatmul> parts_matmul(const Recorder& r, const Matmul& op) {
+  const std::vector<Piece>& pieces = r.weights().group(op.group);
+  const uint32_t rows = r.list().rows_of(op.x), columns = r.desc(op.x).columns, out_columns = r.desc(op.out).columns;
+  const DType x = r.desc(op.x).dtype;
+  if (pieces.size() != 1 || r.weights().bias(op.group) >= 0 || rows <= r.traits().fragment.n || columns % 32 != 0)
+    return {};
+  const bool takes_copy = takes_halves(r, pieces[0], rows, columns, out_columns, x, false);
+  if (takes_copy && pieces[0].f16_copy.bytes == 0) return {};
+  const Piece piece = takes_copy ? copy_of(pieces[0]) : pieces[0];
+  if (takes_fragment(r.traits(), piece, rows, x, r.list().batch_invariant))
+    return PartsMatmul{piece, choose_batch(r.traits(), piece, rows, columns, false, nullptr, 1)};
+  if (takes_wide(r.traits(), piece, rows, columns, out_columns, x, false, r.list().batch_invariant))
+    return PartsMatmul{piece, choose_wide(r.traits(), piece, rows, columns, false, nullptr, 1)};
+  return {};
+}
 }  // namespace
 
 bool can_leave_parts(const Recorder& r, uint32_t idx) {
@@ -703,22 +728,14 @@ bool can_leave_parts(const Recorder& r, uint32_t idx) {
   const RmsNorm* norm = std::get_if<RmsNorm>(&ops[idx + 1]);
   if (!matmul || !norm || norm->delta != matmul->out || r.last_op(matmul->out) != static_cast<int>(idx) + 1)
     return false;
-  const std::vector<Piece>& pieces = r.weights().group(matmul->group);
-  const uint32_t rows = r.list().rows_of(matmul->x), columns = r.desc(matmul->x).columns;
   const uint32_t quads = norm_quads(r.traits(), r.desc(matmul->out).columns);
-  if (pieces.size() != 1 || r.weights().bias(matmul->group) >= 0 || rows <= r.traits().fragment.n ||
-      columns % 32 != 0 || quads == 0 ||
-      !takes_fragment(r.traits(), pieces[0], rows, r.desc(matmul->x).dtype, r.list().batch_invariant))
-    return false;
-  const Choice choice = choose_batch(r.traits(), pieces[0], rows, columns, false, nullptr, 1);
-  return choice.parts > 1 && choice.parts * quads <= kQuadsMax &&
-         parts_bytes(r, *matmul, choice) <= r.resources().products.bytes;
+  const std::optional<PartsMatmul> found = quads > 0 ? parts_matmul(r, *matmul) : std::nullopt;
+  return found && found->choice.parts > 1 && found->choice.parts * quads <= kQuadsMax &&
+         parts_bytes(r, *matmul, found->choice) <= r.resources().products.bytes;
 }
 
 Status record_parts(Recorder& r, const Matmul& matmul) {
-  const Piece& piece = r.weights().group(matmul.group)[0];
-  Choice choice =
-      choose_batch(r.traits(), piece, r.list().rows_of(matmul.x), r.desc(matmul.x).columns, false, nullptr, 1);
+  auto [piece, choice] = *parts_matmul(r, matmul);
   const View parts = r.resources().products.part(0, parts_bytes(r, matmul, choice));
   choice.kernel.constants.push_back(1);
   dispatch(r, choice, piece, matmul.x, parts, matmul.out, View{}, View{}, parts, parts);

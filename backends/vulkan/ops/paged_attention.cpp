@@ -15,6 +15,7 @@ struct Choice {
   uint32_t group_size;
   std::vector<uint32_t> constants;  // beyond those of paged.glsl
   uint32_t tile_rows;
+  bool items_last = false;  // of the grid: an item's groups start together, before those of shorter items
 };
 
 // The kernel for any item.
@@ -79,8 +80,10 @@ struct MatrixTile {
 };
 // Twins: kv_tile, scratch and tile_scales of shaders/paged_attention_matrix.comp.
 uint32_t shared_bytes(const Traits& traits, const MatrixTile& tile, uint32_t head_dim) {
-  const uint32_t kv = 2 * tile.keys * (head_dim / 8 + 1) * 16;
-  return kv + tile.subgroups * traits.matrix_m * (tile.keys / 4 + 1) * 16 + 2 * tile.keys * 4;
+  const uint32_t frag_rows = tile.subgroups * traits.matrix_m;
+  const uint32_t output_dims = std::min(head_dim, std::max(traits.matrix_n, 32u));
+  const uint32_t kv = 2 * tile.keys * (head_dim / 8 + 1) * 16, outputs = frag_rows * (output_dims / 4 + 1) * 16;
+  return std::max(kv, outputs) + tile.row_frags * frag_rows * (tile.keys / 4 + 1) * 16 + 2 * tile.keys * 4;
 }
 
 // The kernel for prompt items alone, where the device has it: outputs of so many numbers stay in registers, and a lane
@@ -94,7 +97,8 @@ bool has_matrix_kernel(const Traits& traits, uint32_t head_dim) {
 // 255 (NVIDIA), else more subgroups, as long as items have rows for them, shared memory lasts and, where the driver
 // says, registers: queries and outputs of a head of 128 in 64 lanes with what passes by take some 160 (several
 // lanes hold the same number of a query), and two SIMDs hold a group. Four subgroups fit in 32 KiB.
-Choice choose_matrix(const Traits& traits, uint32_t head_dim, uint32_t item_rows) {
+Choice choose_matrix(const Traits& traits, uint32_t head_dim, uint32_t group_heads, uint32_t item_tokens) {
+  const uint32_t item_rows = item_tokens * group_heads;
   const bool many_registers = traits.driver.starts_with("NVIDIA");
   MatrixTile tile = many_registers ? MatrixTile{4, 2, 16} : MatrixTile{8, 1, has_small_lanes(traits) ? 16u : 32u};
   const uint32_t rows = tile.row_frags * traits.matrix_m;
@@ -108,8 +112,9 @@ Choice choose_matrix(const Traits& traits, uint32_t head_dim, uint32_t item_rows
     tile.subgroups /= 2;
   return {"paged_attention_matrix",
           tile.subgroups * traits.subgroup_size,
-          {tile.subgroups, traits.matrix_m, traits.matrix_n, traits.matrix_k, tile.row_frags, tile.keys},
-          tile.subgroups * rows};
+          {tile.subgroups, traits.matrix_m, traits.matrix_n, traits.matrix_k, tile.row_frags, tile.keys, group_heads},
+          tile.subgroups * rows,
+          true};
 }
 
 }  // namespace
@@ -142,13 +147,18 @@ Status record(Recorder& r, const PagedAttention& op) {
   const View reads[] = {qkv, data, scales, res.tables}, writes[] = {out, res.partials};
   // Enough groups to fill the device; each walks the items from its own on.
   const uint32_t groups_max = r.traits().cpu_kernels ? 16 : r.traits().num_cores * 8;
+  // Beside prompts few tokens may decode or be merged, and a group without work costs as much as a short one.
+  const uint32_t merge_groups =
+      r.traits().cpu_kernels ? groups_max : std::max(r.traits().num_cores * 32 / op.num_heads, 1u);
   const auto attend = [&](const Choice& choice, uint32_t items, uint32_t item_tokens, const Push& push,
                           std::span<const View> claimed) {
     std::vector<uint32_t> constants = shape;
     constants.insert(constants.end(), choice.constants.begin(), choice.constants.end());
     const uint32_t tiles = ceil_div(item_tokens * group_heads, choice.tile_rows);
-    r.dispatch({choice.shader, choice.group_size, constants}, push,
-               {std::clamp(items, 1u, groups_max), op.num_kv_heads, tiles}, reads, claimed);
+    const uint32_t count = std::clamp(items, 1u, groups_max);
+    const Groups groups =
+        choice.items_last ? Groups{op.num_kv_heads, tiles, count} : Groups{count, op.num_kv_heads, tiles};
+    r.dispatch({choice.shader, choice.group_size, constants}, push, groups, reads, claimed);
   };
   const auto merge = [&](bool prompt_only) {
     std::vector<uint32_t> constants = shape;
@@ -156,7 +166,7 @@ Status record(Recorder& r, const PagedAttention& op) {
     const View merge_reads[] = {res.partials};
     r.dispatch({"paged_attention_merge", r.traits().cpu_kernels ? 8u : 64u, constants},
                push_for(kFwdNumMerges, kNoItems, kFwdMerges, kNoItems),
-               {std::min(num_tokens, groups_max), op.num_heads}, merge_reads, writes);
+               {std::min(num_tokens, merge_groups), op.num_heads}, merge_reads, writes);
   };
   const uint32_t prompt_tokens = std::min(kPromptItemTokens, num_tokens);
   const Choice any = choose(r.traits(), r.list(), op.head_dim);
@@ -166,17 +176,21 @@ Status record(Recorder& r, const PagedAttention& op) {
     merge(false);
     return {};
   }
+  // Prompts first, so that rows that decode take what they leave idle. The two write different rows of out and
+  // different partial results, so the second claims nothing.
+  if (!r.list().decode_only) {
+    const Choice prompt = has_matrix_kernel(r.traits(), op.head_dim)
+                              ? choose_matrix(r.traits(), op.head_dim, group_heads, prompt_tokens)
+                              : any;
+    attend(prompt, ceil_div(num_tokens, kPromptItemTokens) * 2 + kSplitPromptItemsMax / 4, prompt_tokens,
+           push_for(kFwdNumPromptItems, kNoItems, kFwdPromptItems, kNoItems), writes);
+  }
+  const uint32_t works = std::max(decode_works(r.traits()) / op.num_kv_heads, 1u);
   attend(choose_decode(r.traits(), r.list(), op.head_dim, group_heads, pool.group.dtype),
-         std::max(num_tokens * 8, decode_works(r.traits()) / op.num_kv_heads), kDecodeItemTokens,
-         push_for(kFwdNumDecodeItems, kNoItems, kFwdDecodeItems, kNoItems), writes);
-  if (r.list().decode_only) return {};
-  // The two write different rows of out and different partial results, so the second claims nothing.
-  const Choice prompt = has_matrix_kernel(r.traits(), op.head_dim)
-                            ? choose_matrix(r.traits(), op.head_dim, prompt_tokens * group_heads)
-                            : any;
-  attend(prompt, ceil_div(num_tokens, kPromptItemTokens) * 2 + kSplitPromptItemsMax / 2, prompt_tokens,
-         push_for(kFwdNumPromptItems, kNoItems, kFwdPromptItems, kNoItems), {});
-  merge(true);
+         r.list().decode_only ? std::max(num_tokens * 8, works) : std::min(num_tokens * 8, 2 * works),
+         kDecodeItemTokens, push_for(kFwdNumDecodeItems, kNoItems, kFwdDecodeItems, kNoItems),
+         std::span(writes).first(r.list().decode_only ? 2 : 0));
+  if (!r.list().decode_only) merge(true);
   return {};
 }
 
