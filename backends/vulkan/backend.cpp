@@ -99,6 +99,7 @@ void VulkanBackend::fill_caps(uint32_t device_idx) {
   caps_.head_dim_max = 256;
   caps_.step_tokens_max = 8192;
   caps_.decode_works = decode_works(traits);
+  set_prompt_tiles(traits, &caps_);
   if (traits.fragment.m > 0) caps_.f16_copies_rows_min = kF16CopiesRowsMin;
 }
 

@@ -174,6 +174,8 @@ Result<uint32_t> record_ops(Recorder& recorder, uint32_t idx);
 
 // Caps::decode_works.
 uint32_t decode_works(const Traits& traits);
+// Caps::prompt_tiles and prompt_tile_rows, where they are known.
+void set_prompt_tiles(const Traits& traits, Caps* caps);
 
 // One function an op, in ops/<op>.cpp. Errors: unsupported, naming what is not done.
 Status record(Recorder& r, const UpdateRows& op);

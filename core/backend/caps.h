@@ -26,6 +26,9 @@ struct Caps {
   bool batch_invariant = false;      // a row's numbers do not depend on the other rows of the step
   uint32_t step_tokens_max = 2048;   // more is refused by create_state
   uint32_t prompt_tiles = 512;       // prompt items x query heads that paged_attention computes at a time
+  // Rows, query tokens x query heads of a KV head, that a workgroup of it computes where workgroups begin one by one, so
+  // that splits of different lengths may fill the device; 0: a round's items should take equally long.
+  uint32_t prompt_tile_rows = 0;
   uint32_t f16_copies_rows_min = 0;  // Backend::add_f16_copies: steps of so many tokens read them; 0: none does
   uint32_t decode_works = 0;  // decode items x KV heads that it computes at a time; 0: rows are split by their length
 };

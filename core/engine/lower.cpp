@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <tuple>
 
 #include "core/base/check.h"
 #include "core/base/checked_math.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr uint32_t kPromptSplitKeysMin = 512;
 constexpr double kPromptSplitCostKeys = 256;  // what a split costs beside its keys, merging included
+constexpr uint32_t kPromptRunKeysMultiple = 64, kPromptRunKeysMin = 128;  // of a run's part of an item
 constexpr uint32_t kDecodeSplitKeysMin = 64, kDecodeSplitKeysMultiple = 16;
 // In keys that a work reads while the device is full of them. A lone work takes a third of the time.
 constexpr double kDecodeRoundKeys = 20, kDecodeSplitRoundKeys = 125;  // what a full round costs beside its keys
@@ -92,7 +94,32 @@ Lowering::PromptSplits Lowering::prompt_splits(const IterationPlan& plan) const 
     best.splits = splits;
     least = cost;
   }
+  if (caps_.prompt_tile_rows > 0 && best.items > 0) try_prompt_runs(plan, least, &best);
   return best;
+}
+
+// Runs of equal length where that takes less than `least`. Most have parts of two items.
+void Lowering::try_prompt_runs(const IterationPlan& plan, double least, PromptSplits* best) const {
+  const uint32_t item_rows = kPromptItemTokens * (model_->config.num_heads / model_->config.num_kv_heads);
+  const uint32_t tile_tokens = std::max(kPromptItemTokens * caps_.prompt_tile_rows / item_rows, 1u);
+  double work = 0;  // in keys of whole items
+  uint32_t left = best->items, longest = 0;
+  for (const PlanRow& row : plan.rows) {
+    for (uint32_t done = 0; row.num_tokens > kDecodeRowTokens && done < row.num_tokens && left > 0; --left) {
+      const uint32_t count = std::min(kPromptItemTokens, row.num_tokens - done);
+      const uint32_t keys = row.start + done + count - first_key(row.start + done);
+      work += keys * std::min(1.0, static_cast<double>(round_up(count, tile_tokens)) / kPromptItemTokens);
+      longest = std::max(longest, keys);
+      done += count;
+    }
+  }
+  const double room = static_cast<double>(caps_.prompt_tiles) / model_->config.num_heads;
+  const uint32_t keys =
+      std::max(round_up(static_cast<uint32_t>(work / room) + 1, kPromptRunKeysMultiple), kPromptSplitKeysMin);
+  if (keys >= longest || best->items * (longest / keys + 2) > kSplitPromptItemsMax ||
+      keys + 2 * kPromptSplitCostKeys >= least)
+    return;
+  best->run_keys = best->run_left = keys;
 }
 
 // All rows' keys are cut to much the same length: whole rows where they fill the device, shorter ones until the works
@@ -146,7 +173,7 @@ Lowering::DecodeSplits Lowering::decode_splits(const IterationPlan& plan) const 
 void Lowering::add_attention_items(const PlanRow& row, uint32_t stretch, PromptSplits* prompt, DecodeSplits* decode) {
   if (row.num_tokens > kDecodeRowTokens && stretch > 0) {
     for (uint32_t done = 0; done < row.num_tokens; done += kPromptItemTokens) {
-      add_prompt_item(row, done, prompt->items > 0 ? prompt->splits / stretch : 1);
+      add_prompt_item(row, done, stretch, prompt);
       if (prompt->items > 0) --prompt->items;
     }
     return;
@@ -166,18 +193,33 @@ void Lowering::add_attention_items(const PlanRow& row, uint32_t stretch, PromptS
   }
 }
 
-// The row's tokens from the `first`th on, in at most so many splits of their keys.
-void Lowering::add_prompt_item(const PlanRow& row, uint32_t first, uint32_t splits) {
+// The row's tokens from the `first`th on.
+void Lowering::add_prompt_item(const PlanRow& row, uint32_t first, uint32_t stretch, PromptSplits* prompt) {
   const uint32_t count = std::min(kPromptItemTokens, row.num_tokens - first), position = row.start + first;
   const uint32_t begin = first_key(position), end = position + count;
-  splits = std::clamp((end - begin) / kPromptSplitKeysMin, 1u, std::max(splits, 1u));
-  const uint32_t length = round_up(ceil_div(end - begin, splits), 64u);
-  splits = ceil_div(end - begin, length);
-  const uint32_t partial = forward_.num_partials;
+  split_ends_.clear();
+  if (prompt->items > 0 && prompt->run_keys > 0) {
+    // One of few tokens does not fill a run: what it leaves is not counted on.
+    const bool fills = count == kPromptItemTokens;
+    for (uint32_t from = begin; from < end; from = split_ends_.back()) {
+      const uint32_t run = fills ? prompt->run_left : prompt->run_keys * stretch;
+      const bool is_last = end - from < run + kPromptRunKeysMin;
+      split_ends_.push_back(is_last ? end : from + run);
+      if (!fills) continue;
+      const uint32_t left = is_last && end - from < run ? (run - (end - from)) / kPromptRunKeysMultiple : 0;
+      prompt->run_left = left * kPromptRunKeysMultiple;
+      if (prompt->run_left < kPromptRunKeysMin) prompt->run_left = prompt->run_keys * stretch;
+    }
+  } else {
+    const uint32_t wanted = std::max(prompt->items > 0 ? prompt->splits / stretch : 1, 1u);
+    const uint32_t most = std::clamp((end - begin) / kPromptSplitKeysMin, 1u, wanted);
+    const uint32_t length = round_up(ceil_div(end - begin, most), 64u);
+    for (uint32_t from = begin; from < end; from += length) split_ends_.push_back(std::min(from + length, end));
+  }
+  const uint32_t partial = forward_.num_partials, splits = static_cast<uint32_t>(split_ends_.size());
   for (uint32_t split = 0; split < splits; ++split) {
-    const uint32_t from = begin + split * length;
-    forward_.prompt_items.push_back({row.slot, row.token_first + first, count, position, from,
-                                     std::min(from + length, end),
+    const uint32_t from = split == 0 ? begin : split_ends_[split - 1];
+    forward_.prompt_items.push_back({row.slot, row.token_first + first, count, position, from, split_ends_[split],
                                      splits > 1 ? static_cast<int32_t>(partial + split) : -1, splits});
   }
   if (splits == 1) return;
@@ -248,6 +290,11 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
     for (const PlanRow& row : plan.rows) add_attention_items(row, stretch, &prompt_left, &decode_left);
     stretch *= 2;
   } while (forward_.num_partials > partials_max_ && !batch_invariant);
+  if (caps_.prompt_tile_rows > 0) {
+    std::ranges::sort(forward_.prompt_items, {}, [](const AttentionItem& item) {
+      return std::tuple(item.key_end - item.key_begin, item.token_first, item.key_begin);
+    });
+  }
   LLMRT_CHECK(forward_.num_partials <= partials_max_, "state_config has room for invariant splits");
   sample_.bias_entries = plan.bias;
   step->num_sampled = static_cast<uint32_t>(sample_.records.size());

@@ -67,9 +67,12 @@ class Lowering {
   StateConfig state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max);
 
  private:
-  // The first `items` prompt items of the step have so many splits each; kernels begin with the last ones.
+  // The first `items` prompt items of the step have so many splits each, or, where run_keys > 0, are cut as if they lay
+  // end to end and each workgroup had a run of so many keys, of which the one at work lacks run_left. Kernels begin
+  // with the last items.
   struct PromptSplits {
     uint32_t items = 0, splits = 1;
+    uint32_t run_keys = 0, run_left = 0;
   };
   // What a split of a decode item has at most, in this step: `keys` of the first `queries`, `last_keys` of the others.
   // 0 keys: as many as split_keys says.
@@ -77,8 +80,9 @@ class Lowering {
     uint32_t keys = 0, queries = 0, last_keys = 0;
   };
   void add_attention_items(const PlanRow& row, uint32_t stretch, PromptSplits* prompt, DecodeSplits* decode);
-  void add_prompt_item(const PlanRow& row, uint32_t first, uint32_t splits);
+  void add_prompt_item(const PlanRow& row, uint32_t first, uint32_t stretch, PromptSplits* prompt);
   PromptSplits prompt_splits(const IterationPlan& plan) const;
+  void try_prompt_runs(const IterationPlan& plan, double least, PromptSplits* best) const;
   uint32_t first_key(uint32_t position) const;   // that is in the window of a query there
   uint32_t first_tile(uint32_t position) const;  // the first key of the tile that holds it
   DecodeSplits decode_splits(const IterationPlan& plan) const;
@@ -92,6 +96,7 @@ class Lowering {
   std::map<ListKey, OpList> forward_lists_, sample_lists_;  // references stay valid
   ForwardInputs forward_;
   SampleInputs sample_;
+  std::vector<uint32_t> split_ends_;  // of the prompt item at work
 };
 
 // Lowers, submits and waits for one plan while nothing else is in flight.

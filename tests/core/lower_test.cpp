@@ -31,11 +31,8 @@ struct Lowered {
   ForwardInputs inputs;
 };
 
-Lowered lower(const IterationPlan& plan, uint64_t kv_tokens_max, uint32_t decode_works = 0) {
+Lowered lower(const IterationPlan& plan, uint64_t kv_tokens_max, Caps caps) {
   EngineConfig config;
-  Caps caps;
-  caps.prompt_tiles = 8;  // items, since the model has one head
-  caps.decode_works = decode_works;
   config.context_max = kFakeContextMax;
   config.sequences_max = 64;
   Lowering lowering(make_fake_model(), caps, config.step_tokens_max, config.sample_rows_max);
@@ -47,6 +44,13 @@ Lowered lower(const IterationPlan& plan, uint64_t kv_tokens_max, uint32_t decode
   REQUIRE(inputs.ok());
   out.inputs = std::move(*inputs);
   return out;
+}
+
+Lowered lower(const IterationPlan& plan, uint64_t kv_tokens_max, uint32_t decode_works = 0) {
+  Caps caps;
+  caps.prompt_tiles = 8;  // items, since the model has one head
+  caps.decode_works = decode_works;
+  return lower(plan, kv_tokens_max, caps);
 }
 
 // Every key of every row once, in splits that are merged in order.
@@ -160,46 +164,82 @@ TEST_CASE("a step without prompt items has a list of its own") {
   CHECK(alone->key() != mixed->key());
 }
 
+// Three rows that decode, then a prompt's chunk.
+IterationPlan chunk_plan(uint32_t start, uint32_t num_tokens) {
+  IterationPlan plan = decode_plan(3, 900);
+  plan.rows.push_back({});
+  PlanRow& prompt = plan.rows.back();
+  prompt.slot = 3;
+  prompt.start = start;
+  prompt.num_tokens = num_tokens;
+  prompt.token_first = 3;
+  plan.tokens.resize(3 + num_tokens, {});
+  return plan;
+}
+
+// Of that chunk: every key that a token sees once, in splits that are merged.
+void check_chunk(const Lowered& lowered, uint32_t start, uint32_t num_tokens) {
+  const ForwardInputs& inputs = lowered.inputs;
+  CHECK(inputs.num_partials <= lowered.state.partials_max);
+  std::vector<AttentionItem> items = inputs.prompt_items;
+  std::ranges::stable_sort(items, {}, &AttentionItem::key_begin);
+  std::vector<uint32_t> next_key(3 + num_tokens);
+  std::map<uint32_t, uint32_t> tokens_of;  // by partial
+  for (const AttentionItem& item : items)
+    for (uint32_t i = 0; i < item.num_tokens; ++i) {
+      const uint32_t token = item.token_first + i;
+      CHECK(item.position_first + i == start + token - 3);
+      CHECK(item.key_begin == next_key[token]);
+      CHECK(item.key_begin < item.key_end);
+      next_key[token] = item.key_end;
+      if (item.partial >= 0) CHECK(tokens_of.emplace(item.partial + i * item.partial_stride, token).second);
+    }
+  for (uint32_t token = 3; token < 3 + num_tokens; ++token) CHECK(next_key[token] > start + token - 3);
+  for (const MergeItem& merge : inputs.merge_items) {
+    if (merge.token < 3) continue;
+    for (uint32_t i = 0; i < merge.num_partials; ++i) {
+      REQUIRE(tokens_of.contains(merge.partial_first + i));
+      CHECK(tokens_of[merge.partial_first + i] == merge.token);
+      tokens_of.erase(merge.partial_first + i);
+    }
+  }
+  CHECK(tokens_of.empty());
+}
+
 TEST_CASE("a chunk of few tokens behind many keys is split, and every key is read once") {
   for (const uint32_t num_tokens : {33u, 64u, 190u, 512u, 640u, 1024u, 1500u}) {
-    IterationPlan plan = decode_plan(3, 900);
-    plan.rows.push_back({});
-    PlanRow& prompt = plan.rows.back();
-    prompt.slot = 3;
-    prompt.start = 2500;
-    prompt.num_tokens = num_tokens;
-    prompt.token_first = 3;
-    plan.tokens.resize(3 + num_tokens, {});
-    const Lowered lowered = lower(plan, 64 * 4096);
-    const ForwardInputs& inputs = lowered.inputs;
-    CHECK(inputs.num_partials <= lowered.state.partials_max);
-    std::vector<uint32_t> next_key(3 + num_tokens);
-    std::map<uint32_t, uint32_t> tokens_of;  // by partial
-    for (const AttentionItem& item : inputs.prompt_items)
-      for (uint32_t i = 0; i < item.num_tokens; ++i) {
-        const uint32_t token = item.token_first + i;
-        CHECK(item.position_first + i == 2500 + token - 3);
-        CHECK(item.key_begin == next_key[token]);
-        CHECK(item.key_begin < item.key_end);
-        next_key[token] = item.key_end;
-        if (item.partial >= 0) CHECK(tokens_of.emplace(item.partial + i * item.partial_stride, token).second);
-      }
-    for (uint32_t token = 3; token < 3 + num_tokens; ++token) CHECK(next_key[token] > 2500 + token - 3);
-    for (const MergeItem& merge : inputs.merge_items) {
-      if (merge.token < 3) continue;
-      for (uint32_t i = 0; i < merge.num_partials; ++i) {
-        REQUIRE(tokens_of.contains(merge.partial_first + i));
-        CHECK(tokens_of[merge.partial_first + i] == merge.token);
-        tokens_of.erase(merge.partial_first + i);
-      }
-    }
-    CHECK(tokens_of.empty());
+    const Lowered lowered = lower(chunk_plan(2500, num_tokens), 64 * 4096);
+    check_chunk(lowered, 2500, num_tokens);
     // Eight items run at a time, and a split has at least 512 keys: 8, 16 and 24 fill the device as they are, 3 in five
     // splits each; of 10 the first two, of four splits each, fill another half.
     const std::map<uint32_t, size_t> expected = {{33, 4},   {64, 5},    {190, 15}, {512, 8},
                                                  {640, 16}, {1024, 16}, {1500, 24}};
-    CHECK(inputs.prompt_items.size() == expected.at(num_tokens));
+    CHECK(lowered.inputs.prompt_items.size() == expected.at(num_tokens));
   }
+}
+
+TEST_CASE("where workgroups begin one by one a chunk is cut in runs of equal length, the longest splits first") {
+  Caps caps;
+  caps.prompt_tiles = 16;
+  caps.prompt_tile_rows = 32;
+  constexpr uint32_t kStart = 3500;
+  const auto most_keys = [](const Lowered& lowered) {
+    const AttentionItem& last = lowered.inputs.prompt_items.back();
+    return last.key_end - last.key_begin;
+  };
+  for (const uint32_t num_tokens : {40u, 160u, 288u, 352u, 415u, 480u, 512u, 1000u}) {
+    const Lowered lowered = lower(chunk_plan(kStart, num_tokens), 64 * 4096, caps);
+    check_chunk(lowered, kStart, num_tokens);
+    CHECK(std::ranges::is_sorted(lowered.inputs.prompt_items, {},
+                                 [](const AttentionItem& item) { return item.key_end - item.key_begin; }));
+  }
+  // Five items and a half fill 16 places with runs of some 1,276 keys; alike, six of them have splits for several
+  // rounds.
+  const Lowered lowered = lower(chunk_plan(kStart, 352), 64 * 4096, caps);
+  CHECK(most_keys(lowered) >= 1276);
+  CHECK(most_keys(lowered) < 1276 + 64 + 128);
+  caps.prompt_tile_rows = 0;
+  CHECK(most_keys(lower(chunk_plan(kStart, 352), 64 * 4096, caps)) < 700);
 }
 
 TEST_CASE("a probe of prompts beside rows that decode gives each its own blocks") {

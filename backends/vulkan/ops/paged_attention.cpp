@@ -97,10 +97,14 @@ bool has_matrix_kernel(const Traits& traits, uint32_t head_dim) {
 // 255 (NVIDIA), else more subgroups, as long as items have rows for them, shared memory lasts and, where the driver
 // says, registers: queries and outputs of a head of 128 in 64 lanes with what passes by take some 160 (several
 // lanes hold the same number of a query), and two SIMDs hold a group. Four subgroups fit in 32 KiB.
+bool has_many_registers(const Traits& traits) {
+  return traits.driver.starts_with("NVIDIA");
+}
+constexpr MatrixTile kManyRegistersTile{4, 2, 16};
 Choice choose_matrix(const Traits& traits, uint32_t head_dim, uint32_t group_heads, uint32_t item_tokens) {
   const uint32_t item_rows = item_tokens * group_heads;
-  const bool many_registers = traits.driver.starts_with("NVIDIA");
-  MatrixTile tile = many_registers ? MatrixTile{4, 2, 16} : MatrixTile{8, 1, has_small_lanes(traits) ? 16u : 32u};
+  MatrixTile tile =
+      has_many_registers(traits) ? kManyRegistersTile : MatrixTile{8, 1, has_small_lanes(traits) ? 16u : 32u};
   const uint32_t rows = tile.row_frags * traits.matrix_m;
   const auto spills = [&] {
     const uint32_t lane_registers = head_dim + 32, subgroups_simd = tile.subgroups / 2;
@@ -121,6 +125,13 @@ Choice choose_matrix(const Traits& traits, uint32_t head_dim, uint32_t group_hea
 
 uint32_t decode_works(const Traits& traits) {
   return has_decode_kernel(traits, 0) ? traits.num_cores * 2 : 0;
+}
+
+void set_prompt_tiles(const Traits& traits, Caps* caps) {
+  constexpr uint32_t kCoreGroups = 2;  // that registers hold
+  if (traits.tier < Tier::kMatrix || !has_many_registers(traits)) return;
+  caps->prompt_tile_rows = kManyRegistersTile.subgroups * kManyRegistersTile.row_frags * traits.matrix_m;
+  caps->prompt_tiles = traits.num_cores * kCoreGroups * caps->prompt_tile_rows / kPromptItemTokens;
 }
 
 Status record(Recorder& r, const PagedAttention& op) {
