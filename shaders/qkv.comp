@@ -1,5 +1,6 @@
 // qk_norm, rope and kv_write of one head of one token: any run of the three over a qkv tensor. One workgroup a head
 // (x: q heads, then k, then v; y: token). The head lies in shared memory; q and k go back in place, k and v to the pool.
+// With kByPairs nothing is shared: x walks two pairs of all heads at a time.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"
@@ -10,6 +11,7 @@
 layout(constant_id = 10) const bool kNorm = false;
 layout(constant_id = 11) const uint kRope = kNoRope;
 layout(constant_id = 12) const uint kWrite = 0;  // 0 none, else the pool's dtype
+layout(constant_id = 13) const bool kByPairs = false;  // all pairs of a head turn, and the pool is of 16 bits
 
 layout(push_constant) uniform Push {
   Floats qkv, q_weight, k_weight;
@@ -49,8 +51,12 @@ void rotate(uint position) {
   group_barrier();
 }
 
+uint pool_vector(uint kv_slot, uint which, uint kv_head) {
+  return ((kv_slot / block_tokens * 2u + which) * num_kv_heads + kv_head) * block_tokens + kv_slot % block_tokens;
+}
+
 void write_pool(uint kv_slot, uint which, uint kv_head) {
-  uint vector = ((kv_slot / block_tokens * 2u + which) * num_kv_heads + kv_head) * block_tokens + kv_slot % block_tokens;
+  uint vector = pool_vector(kv_slot, which, kv_head);
   if (kWrite < kKvI8) {
     for (uint i = gl_LocalInvocationID.x; i < head_dim / 2u; i += gl_WorkGroupSize.x)
       data.w[vector * (head_dim / 2u) + i] = pack16(vec2(head[2u * i], head[2u * i + 1u]), kWrite);
@@ -78,8 +84,45 @@ void write_pool(uint kv_slot, uint which, uint kv_head) {
   }
 }
 
+vec2 turned(vec2 x, vec2 t) { return vec2(x.x * t.x - x.y * t.y, x.x * t.y + x.y * t.x); }
+
+// Two pairs of a head, the i-th of those. All is asked for before the token is known to be live.
+void turn_and_store(uint t, uint head_idx, uint i) {
+  const bool halves = kRope == kHalves;
+  bool is_v = head_idx >= num_heads + num_kv_heads;
+  uint first = (t * (num_heads + 2u * num_kv_heads) + head_idx) * head_dim;
+  uint low = halves ? 2u * i : 4u * i, high = halves ? head_dim / 2u + 2u * i : 4u * i + 2u;
+  vec2 a = uintBitsToFloat(Pairs(qkv).p[(first + low) / 2u]), b = uintBitsToFloat(Pairs(qkv).p[(first + high) / 2u]);
+  vec2 freq = uintBitsToFloat(Pairs(freqs).p[i]);
+  uint position = uint(positions.i[t]);
+  int kv_slot = kv_slots.i[t];
+  if (t >= count.w[0]) return;
+  if (!is_v) {
+    vec2 turn_a = turn(position, freq.x) * magnitude, turn_b = turn(position, freq.y) * magnitude;
+    if (halves) {
+      vec2 x = turned(vec2(a.x, b.x), turn_a), y = turned(vec2(a.y, b.y), turn_b);
+      a = vec2(x.x, y.x);
+      b = vec2(x.y, y.y);
+    } else {
+      a = turned(a, turn_a);
+      b = turned(b, turn_b);
+    }
+    Pairs(qkv).p[(first + low) / 2u] = floatBitsToUint(a);
+    Pairs(qkv).p[(first + high) / 2u] = floatBitsToUint(b);
+  }
+  if (head_idx < num_heads || kv_slot < 0) return;
+  uint vector = pool_vector(uint(kv_slot), is_v ? 1u : 0u, (head_idx - num_heads) % num_kv_heads);
+  data.w[(vector * head_dim + low) / 2u] = pack16(a, kWrite);
+  data.w[(vector * head_dim + high) / 2u] = pack16(b, kWrite);
+}
+
 void main() {
   uint head_idx = gl_WorkGroupID.x, t = gl_WorkGroupID.y;
+  if (kByPairs) {
+    uint i = gl_GlobalInvocationID.x;
+    if (i < (num_heads + 2u * num_kv_heads) * head_dim / 4u) turn_and_store(t, i / (head_dim / 4u), i % (head_dim / 4u));
+    return;
+  }
   if (t >= count.w[0]) return;
   bool is_q = head_idx < num_heads, is_v = head_idx >= num_heads + num_kv_heads;
   uint first = (t * (num_heads + 2u * num_kv_heads) + head_idx) * head_dim;

@@ -1,5 +1,6 @@
 // qk_norm, rope and kv_write, any run of them over one qkv tensor, in one kernel.
 #include "backends/vulkan/recorder.h"
+#include "core/base/checked_math.h"
 
 namespace llmrt::vulkan {
 
@@ -46,12 +47,15 @@ Status record(Recorder& r, const QkNorm* norm, const Rope* rope, const KvWrite* 
   push.add(tensor_scales.k).add(tensor_scales.v);
 
   const uint32_t pairing = rope ? rope_constant(*rope) : 0;
-  const uint32_t group_size = r.traits().cpu_kernels ? 8 : 32;
+  const uint32_t num_all_heads = num_heads + 2 * num_kv_heads;
+  const bool by_pairs = !norm && rope && write && rope->rope_dim == head_dim && !r.traits().cpu_kernels &&
+                        (write_dtype == kv_constant(KvDType::kF16) || write_dtype == kv_constant(KvDType::kBF16));
+  const uint32_t group_size = r.traits().cpu_kernels ? 8 : by_pairs ? 128 : 32;
   const View reads[] = {qkv, positions, kv_slots}, writes[] = {qkv, data, scales};
   // q heads alone need nothing when only k and v are stored, but the grid stays the same: they leave at once.
-  r.dispatch({"qkv", group_size, {norm != nullptr, pairing, write_dtype}}, push,
-             {num_heads + 2 * num_kv_heads, r.list().num_tokens}, reads,
-             std::span(writes).subspan(norm || rope ? 0 : 1, norm || rope ? 3 : 2));
+  r.dispatch({"qkv", group_size, {norm != nullptr, pairing, write_dtype, by_pairs}}, push,
+             {by_pairs ? ceil_div(num_all_heads * head_dim / 4, group_size) : num_all_heads, r.list().num_tokens},
+             reads, std::span(writes).subspan(norm || rope ? 0 : 1, norm || rope ? 3 : 2));
   return {};
 }
 
