@@ -23,7 +23,8 @@ layout(constant_id = 16) const uint kN = 16;  // keys, or dimensions of a value
 layout(constant_id = 17) const uint kK = 16;  // dimensions of a key, or keys
 layout(constant_id = 18) const uint kRowFrags = 1;
 layout(constant_id = 19) const uint kTileKeys = 32;  // at least 8 for each lane of a row
-layout(constant_id = 20) const uint kGroupHeads = 1; // query heads of a KV head
+layout(constant_id = 20) const uint kGroupHeads = 1;   // query heads of a KV head
+layout(constant_id = 21) const bool kManyRegisters = false;
 
 const uint kRows = kRowFrags * kM;  // of a subgroup
 const uint kTileRows = kSubgroups * kRows;
@@ -159,22 +160,20 @@ float weigh(uint at, uint part, uint key_first, uint key_end, bool is_edge, uint
   return factor;
 }
 
-// Queries of kM rows pass through scratch in as many turns as it takes. A lane asks for all of its octets at once.
+// Queries of kM rows pass through scratch in as many turns as it takes. Where there are registers a lane asks for all of
+// its octets at once.
 const uint kTurnOctets = kTileKeys / 4, kTurns = (kOctets + kTurnOctets - 1) / kTurnOctets;
 const uint kLaneOctets = (kM * kTurnOctets + kSubgroup - 1) / kSubgroup;
 uvec4 queries[kRowFrags][kTurns][kLaneOctets];
-void fetch_queries(Item item, uint kv_head, uint row_first, uint num_rows) {
+void fetch_queries(Item item, uint kv_head, uint row_first, uint num_rows, uint f, uint turn) {
   float factor = kSoftCap ? scale : scale * kLog2e;
-  [[unroll]] for (uint f = 0; f < kRowFrags; ++f)
-    [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) {
-      uint i = j * kSubgroup + gl_SubgroupInvocationID;
-      uint row = min(row_first + f * kM + i / kTurnOctets, num_rows - 1u);
-      uint first = q_first(item.token_first + row / kGroupHeads, kv_head * kGroupHeads + row % kGroupHeads);
-      [[unroll]] for (uint t = 0; t < kTurns; ++t) {
-        uint from = first / 4u + 2u * min(t * kTurnOctets + i % kTurnOctets, kOctets - 1u);
-        queries[f][t][j] = to_halves(Vec4s(qkv).v[from] * factor, Vec4s(qkv).v[from + 1u] * factor);
-      }
-    }
+  [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) {
+    uint i = j * kSubgroup + gl_SubgroupInvocationID;
+    uint row = min(row_first + f * kM + i / kTurnOctets, num_rows - 1u);
+    uint first = q_first(item.token_first + row / kGroupHeads, kv_head * kGroupHeads + row % kGroupHeads);
+    uint from = first / 4u + 2u * min(turn * kTurnOctets + i % kTurnOctets, kOctets - 1u);
+    queries[f][turn][j] = to_halves(Vec4s(qkv).v[from] * factor, Vec4s(qkv).v[from + 1u] * factor);
+  }
 }
 void store_queries(uint f, uint turn, uint at) {
   [[unroll]] for (uint j = 0; j < kLaneOctets; ++j) {
@@ -195,7 +194,8 @@ void run(Item item, uint kv_head) {
   uint last_position = item.position_first + (min(tile_first + kTileRows, num_rows) - 1u) / kGroupHeads;
   uint key_end = min(item.key_end, last_position + 1u), block_shift = findMSB(block_tokens);
   if (item.key_begin < key_end) fetch_blocks(item, block_shift, item.key_begin, key_end);
-  fetch_queries(item, kv_head, row_first, num_rows);
+  if (kManyRegisters) [[unroll]] for (uint f = 0; f < kRowFrags; ++f)
+    [[unroll]] for (uint turn = 0; turn < kTurns; ++turn) fetch_queries(item, kv_head, row_first, num_rows, f, turn);
   if (item.key_begin < key_end) {
     fetch_keys(kv_head, item.key_begin, key_end);
     fetch_blocks(item, block_shift, item.key_begin + kTileKeys, key_end);
@@ -205,6 +205,7 @@ void run(Item item, uint kv_head) {
     [[unroll]] for (uint d = 0; d < kHeadDim / kK; ++d) {
       uint octet = d * (kK / 8u), at = octet % kTurnOctets;
       if (at == 0u) {
+        if (!kManyRegisters) fetch_queries(item, kv_head, row_first, num_rows, r, octet / kTurnOctets);
         sync_subgroup();
         store_queries(r, octet / kTurnOctets, own);
         sync_subgroup();

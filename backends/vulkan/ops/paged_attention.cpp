@@ -116,7 +116,8 @@ Choice choose_matrix(const Traits& traits, uint32_t head_dim, uint32_t group_hea
     tile.subgroups /= 2;
   return {"paged_attention_matrix",
           tile.subgroups * traits.subgroup_size,
-          {tile.subgroups, traits.matrix_m, traits.matrix_n, traits.matrix_k, tile.row_frags, tile.keys, group_heads},
+          {tile.subgroups, traits.matrix_m, traits.matrix_n, traits.matrix_k, tile.row_frags, tile.keys, group_heads,
+           has_many_registers(traits)},
           tile.subgroups * rows,
           true};
 }
