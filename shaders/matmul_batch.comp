@@ -191,65 +191,89 @@ void clear_sums() {
       sums[p][c] = coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator>(0.0);
 }
 
-// Whether the last group to arrive has its own sums from its registers; few are faster read again, two groups' at a time
-// (docs/performance.md).
-const bool kKeepsOwn = kMatrices > 2;
-const uint kAtOnce = kKeepsOwn ? 1 : 2;
-
 // Where a group leaves quad q of this lane's sums.
 uint quad_of(uint p, uint c, uint q) {
   return (((gl_SubgroupID * kParts + p) * kMatrices + c) * kLaneQuads + q) * kSubgroup + gl_SubgroupInvocationID;
 }
 
+void leave_sums(uint first_group) {
+  uint at = products_of(gl_WorkGroupID.x, first_group == gl_WorkGroupID.x);
+  [[unroll]] for (uint p = 0; p < kParts; ++p)
+    [[unroll]] for (uint c = 0; c < kMatrices; ++c)
+      if (col_first + c * kN < num_cols) [[unroll]] for (uint q = 0; q < kLaneQuads; ++q)
+        products.v[at + quad_of(p, c, q)] =
+            vec4(sums[p][c][4 * q], sums[p][c][4 * q + 1], sums[p][c][4 * q + 2], sums[p][c][4 * q + 3]);
+  release_subgroup();
+}
+
 // Of a tile with several groups: whether the same subgroups of all others have left their sums; then this one, which made
-// `done` steps, has all sums. Else it leaves its own.
+// `done` steps, has all sums. Else it leaves its own. They are added up in the order of the groups, whoever comes last.
 bool share_sums(uint tile, uint done) {
   uint first_group = group_of(tile * num_steps), last_group = group_of((tile + 1u) * num_steps - 1u);
   uint arrival = (gl_WorkGroupID.y * gl_NumWorkGroups.x + first_group) * kSubgroups + gl_SubgroupID, others = 0u;
-  if (kKeepsOwn && subgroupElect()) others = atomicLoad(arrivals.w[arrival], gl_ScopeQueueFamily, 0, 0);
-  bool has_all = kKeepsOwn && subgroupBroadcastFirst(others) + done == num_steps;
+  if (subgroupElect()) others = atomicLoad(arrivals.w[arrival], gl_ScopeQueueFamily, 0, 0);
+  bool has_all = subgroupBroadcastFirst(others) + done == num_steps;
   if (!has_all) {
-    uint at = products_of(gl_WorkGroupID.x, first_group == gl_WorkGroupID.x);
-    [[unroll]] for (uint p = 0; p < kParts; ++p)
-      [[unroll]] for (uint c = 0; c < kMatrices; ++c)
-        if (col_first + c * kN < num_cols) [[unroll]] for (uint q = 0; q < kLaneQuads; ++q)
-          products.v[at + quad_of(p, c, q)] =
-              vec4(sums[p][c][4 * q], sums[p][c][4 * q + 1], sums[p][c][4 * q + 2], sums[p][c][4 * q + 3]);
-    release_subgroup();
+    leave_sums(first_group);
     if (subgroupElect()) others = atomicAdd(arrivals.w[arrival], done, gl_ScopeQueueFamily, 0, 0);
     has_all = subgroupBroadcastFirst(others) + done == num_steps;
   }
   if (!has_all) return false;
   acquire_subgroup();
   if (subgroupElect()) arrivals.w[arrival] = 0u;
-  // In the order of the groups, whoever comes last.
   vec4 all[kParts][kMatrices][kLaneQuads];
   [[unroll]] for (uint p = 0; p < kParts; ++p)
     [[unroll]] for (uint c = 0; c < kMatrices; ++c)
       [[unroll]] for (uint q = 0; q < kLaneQuads; ++q) all[p][c][q] = vec4(0.0);
-  [[dont_unroll]] for (uint g = first_group; g <= last_group; g += kAtOnce) {
-    vec4 more[kAtOnce][kParts][kMatrices][kLaneQuads];
-    [[unroll]] for (uint k = 0; k < kAtOnce; ++k) {
-      uint group = min(g + k, last_group), from = products_of(group, group == first_group);
-      if (kKeepsOwn && group == gl_WorkGroupID.x) {
-        [[unroll]] for (uint p = 0; p < kParts; ++p)
-          [[unroll]] for (uint c = 0; c < kMatrices; ++c)
-            [[unroll]] for (uint i = 0; i < kLaneQuads * 4; ++i) more[k][p][c][i / 4][i % 4] = sums[p][c][i];
-      } else {
-        [[unroll]] for (uint p = 0; p < kParts; ++p)
-          [[unroll]] for (uint c = 0; c < kMatrices; ++c)
-            [[unroll]] for (uint q = 0; q < kLaneQuads; ++q) more[k][p][c][q] = products.v[from + quad_of(p, c, q)];
-      }
-    }
-    [[unroll]] for (uint k = 0; k < kAtOnce; ++k)
+  [[dont_unroll]] for (uint g = first_group; g <= last_group; ++g) {
+    uint from = products_of(g, g == first_group);
+    if (g == gl_WorkGroupID.x) {
       [[unroll]] for (uint p = 0; p < kParts; ++p)
         [[unroll]] for (uint c = 0; c < kMatrices; ++c)
-          [[unroll]] for (uint q = 0; q < kLaneQuads; ++q)
-            all[p][c][q] += g + k <= last_group ? more[k][p][c][q] : vec4(0.0);
+          [[unroll]] for (uint i = 0; i < kLaneQuads * 4; ++i) all[p][c][i / 4][i % 4] += sums[p][c][i];
+    } else {
+      [[unroll]] for (uint p = 0; p < kParts; ++p)
+        [[unroll]] for (uint c = 0; c < kMatrices; ++c)
+          [[unroll]] for (uint q = 0; q < kLaneQuads; ++q) all[p][c][q] += products.v[from + quad_of(p, c, q)];
+    }
   }
   [[unroll]] for (uint p = 0; p < kParts; ++p)
     [[unroll]] for (uint c = 0; c < kMatrices; ++c)
       [[unroll]] for (uint i = 0; i < kLaneQuads * 4; ++i) sums[p][c][i] = all[p][c][i / 4][i % 4];
+  return true;
+}
+
+// The same where sums are few: the last to arrive has left its own too, and reads those of two groups at a time, which
+// takes less time than a look at who has arrived.
+bool share_few_sums(uint tile, uint done) {
+  uint first_group = group_of(tile * num_steps), last_group = group_of((tile + 1u) * num_steps - 1u);
+  leave_sums(first_group);
+  uint arrival = (gl_WorkGroupID.y * gl_NumWorkGroups.x + first_group) * kSubgroups + gl_SubgroupID, others = 0u;
+  if (subgroupElect()) {
+    others = num_steps - done - atomicAdd(arrivals.w[arrival], done, gl_ScopeQueueFamily, 0, 0);
+    if (others == 0u) arrivals.w[arrival] = 0u;
+  }
+  if (subgroupBroadcastFirst(others) > 0u) return false;
+  acquire_subgroup();
+  clear_sums();
+  const uint kAtOnce = 2;
+  for (uint g = first_group; g <= last_group; g += kAtOnce) {
+    vec4 more[kAtOnce][kParts][kMatrices][kLaneQuads];
+    [[unroll]] for (uint k = 0; k < kAtOnce; ++k) {
+      uint group = min(g + k, last_group), from = products_of(group, group == first_group);
+      [[unroll]] for (uint p = 0; p < kParts; ++p)
+        [[unroll]] for (uint c = 0; c < kMatrices; ++c)
+          [[unroll]] for (uint q = 0; q < kLaneQuads; ++q)
+            more[k][p][c][q] = products.v[from + quad_of(p, c, q)];
+    }
+    [[unroll]] for (uint k = 0; k < kAtOnce; ++k) {
+      bool counts = g + k <= last_group;
+      [[unroll]] for (uint p = 0; p < kParts; ++p)
+        [[unroll]] for (uint c = 0; c < kMatrices; ++c)
+          [[unroll]] for (uint i = 0; i < kLaneQuads * 4; ++i)
+            sums[p][c][i] += counts ? more[k][p][c][i / 4][i % 4] : 0.0;
+    }
+  }
   return true;
 }
 
@@ -313,7 +337,7 @@ void main() {
     ++done;
     if (!ends && left > 1u) continue;
     bool writes = kLeavesParts || done == num_steps;
-    if (!writes) writes = share_sums(tile, done);
+    if (!writes) writes = kMatrices > 2 ? share_sums(tile, done) : share_few_sums(tile, done);
     if (writes) write_sums(tile, first_result);
     clear_sums();
     done = 0u;
