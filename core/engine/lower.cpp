@@ -286,6 +286,7 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
   do {
     forward_.clear_attention();
     PromptSplits prompt_left = prompt;
+    prompt_left.run_left *= std::max(stretch, 1u);
     DecodeSplits decode_left = decode;
     for (const PlanRow& row : plan.rows) add_attention_items(row, stretch, &prompt_left, &decode_left);
     stretch *= 2;

@@ -31,10 +31,10 @@ struct Lowered {
   ForwardInputs inputs;
 };
 
-Lowered lower(const IterationPlan& plan, uint64_t kv_tokens_max, Caps caps) {
+Lowered lower(const IterationPlan& plan, uint64_t kv_tokens_max, Caps caps, uint32_t sequences_max = 64) {
   EngineConfig config;
   config.context_max = kFakeContextMax;
-  config.sequences_max = 64;
+  config.sequences_max = sequences_max;
   Lowering lowering(make_fake_model(), caps, config.step_tokens_max, config.sample_rows_max);
   Lowered out;
   out.state = lowering.state_config(config, PlanLimits(), kv_tokens_max);
@@ -238,6 +238,16 @@ TEST_CASE("where workgroups begin one by one a chunk is cut in runs of equal len
   const Lowered lowered = lower(chunk_plan(kStart, 352), 64 * 4096, caps);
   CHECK(most_keys(lowered) >= 1276);
   CHECK(most_keys(lowered) < 1276 + 64 + 128);
+  // With room for no more than a few partial results runs get longer until nothing is split.
+  IterationPlan lone;
+  lone.rows.push_back({});
+  lone.rows[0].start = kStart;
+  lone.rows[0].num_tokens = 352;
+  lone.tokens.resize(352, {});
+  const Lowered few = lower(lone, 4096, caps, 1);
+  CHECK(few.state.partials_max < 2 * kPromptItemTokens);
+  CHECK(few.inputs.num_partials == 0);
+  CHECK(few.inputs.prompt_items.size() == 6);
   caps.prompt_tile_rows = 0;
   CHECK(most_keys(lower(chunk_plan(kStart, 352), 64 * 4096, caps)) < 700);
 }
