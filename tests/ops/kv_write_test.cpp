@@ -67,7 +67,7 @@ TEST_CASE("heads are scaled, turned and stored one op after the other", "[kv_wri
     const WeightId k_weight = suite.add_weight(Encoding::kF32, 1, dim, rng);
     for (const RopePairing pairing : {RopePairing::kInterleaved, RopePairing::kHalves})
       for (const bool is_normed : {false, true})
-        for (const auto [rows, bucket] : {std::pair{1u, 1u}, {5u, 8u}, {67u, 128u}}) {
+        for (const auto& [rows, bucket] : {std::pair{1u, 1u}, {5u, 8u}, {67u, 128u}}) {
           const KvGroup group{2, kKvHeads, dim, 16, 9, KvDType::kF8Tensor};
           const uint32_t columns = (kHeads + 2 * kKvHeads) * dim;
           Case test_case;
