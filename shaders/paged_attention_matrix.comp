@@ -312,13 +312,15 @@ void run(Item item, uint kv_head) {
           coopMatStore(sums[r * kDimFrags + o * (kOutputDims / kN) + d], kv_tile,
                        own_outputs + d * (kN / 4u), kOutputStride, gl_CooperativeMatrixLayoutRowMajor);
       sync_subgroup();
-      [[dont_unroll]] for (uint j = 0; j < kM * kOutputDims / 4 / kSubgroup; ++j) {
-        uint i = j * kSubgroup + gl_SubgroupInvocationID, frag_row = i / (kOutputDims / 4), quad = i % (kOutputDims / 4);
+      const uint kQuads = kM * kOutputDims / 4;
+      [[dont_unroll]] for (uint j = 0; j < (kQuads + kSubgroup - 1) / kSubgroup; ++j) {
+        uint i = j * kSubgroup + gl_SubgroupInvocationID;
+        uint frag_row = min(i / (kOutputDims / 4), kM - 1u), quad = i % (kOutputDims / 4);
         uint row = row_first + r * kM + frag_row, token = row / kGroupHeads, dim = first + 4u * quad;
         uint head = kv_head * kGroupHeads + row % kGroupHeads;
         vec4 value = uintBitsToFloat(kv_tile[own_outputs + frag_row * kOutputStride + quad]) *
                      uintBitsToFloat(scratch[own + frag_row * kScoreStride].x);
-        if (row < num_rows && dim < kHeadDim) {
+        if (i < kQuads && row < num_rows && dim < kHeadDim) {
           if (is_split) {
             uint to = partial_first(item, token, head) / 2u + 1u + dim / 2u;
             Pairs(partials).p[to] = floatBitsToUint(value.xy);

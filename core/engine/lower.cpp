@@ -202,13 +202,13 @@ void Lowering::add_prompt_item(const PlanRow& row, uint32_t first, uint32_t stre
     // One of few tokens does not fill a run: what it leaves is not counted on.
     const bool fills = count == kPromptItemTokens;
     for (uint32_t from = begin; from < end; from = split_ends_.back()) {
-      const uint32_t run = fills ? prompt->run_left : prompt->run_keys * stretch;
+      const uint32_t run = fills ? prompt->run_left : prompt->run_keys;
       const bool is_last = end - from < run + kPromptRunKeysMin;
       split_ends_.push_back(is_last ? end : from + run);
       if (!fills) continue;
       const uint32_t left = is_last && end - from < run ? (run - (end - from)) / kPromptRunKeysMultiple : 0;
       prompt->run_left = left * kPromptRunKeysMultiple;
-      if (prompt->run_left < kPromptRunKeysMin) prompt->run_left = prompt->run_keys * stretch;
+      if (prompt->run_left < kPromptRunKeysMin) prompt->run_left = prompt->run_keys;
     }
   } else {
     const uint32_t wanted = std::max(prompt->items > 0 ? prompt->splits / stretch : 1, 1u);
@@ -286,7 +286,7 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
   do {
     forward_.clear_attention();
     PromptSplits prompt_left = prompt;
-    prompt_left.run_left *= std::max(stretch, 1u);
+    if (stretch > 1) prompt_left.run_keys = 0;  // borders of runs cut items however long runs are
     DecodeSplits decode_left = decode;
     for (const PlanRow& row : plan.rows) add_attention_items(row, stretch, &prompt_left, &decode_left);
     stretch *= 2;

@@ -83,7 +83,7 @@ uint32_t shared_bytes(const Traits& traits, const MatrixTile& tile, uint32_t hea
   const uint32_t frag_rows = tile.subgroups * traits.matrix_m;
   const uint32_t output_dims = std::min(head_dim, std::max(traits.matrix_n, 32u));
   const uint32_t kv = 2 * tile.keys * (head_dim / 8 + 1) * 16, outputs = frag_rows * (output_dims / 4 + 1) * 16;
-  return std::max(kv, outputs) + tile.row_frags * frag_rows * (tile.keys / 4 + 1) * 16 + 2 * tile.keys * 4;
+  return std::max(kv, outputs) + frag_rows * (tile.keys / 4 + 1) * 16 + 2 * tile.keys * 4;
 }
 
 // The kernel for prompt items alone, where the device has it: outputs of so many numbers stay in registers, and a lane
