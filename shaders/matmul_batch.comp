@@ -191,11 +191,6 @@ void clear_sums() {
       sums[p][c] = coopmat<float, gl_ScopeSubgroup, kM, kN, gl_MatrixUseAccumulator>(0.0);
 }
 
-// Where a group leaves quad q of this lane's sums.
-uint quad_of(uint p, uint c, uint q) {
-  return (((gl_SubgroupID * kParts + p) * kMatrices + c) * kLaneQuads + q) * kSubgroup + gl_SubgroupInvocationID;
-}
-
 void leave_sums(uint first_group) {
   uint at = products_of(gl_WorkGroupID.x, first_group == gl_WorkGroupID.x);
   [[unroll]] for (uint p = 0; p < kParts; ++p)

@@ -90,7 +90,7 @@ void store_turned(uint tile, uint in_group, uint n, uint m) {
   if (kBias) x += vec2(bias.f[head * head_dim + low_at], bias.f[head * head_dim + high_at]);
   if (head < num_heads + num_kv_heads) {
     vec2 t = turn(uint(positions.i[n]), freqs.f[pair]) * magnitude;
-    x = vec2(x.x * t.x - x.y * t.y, x.x * t.y + x.y * t.x);
+    x = turned(x, t);
   }
   if (head < num_heads) {
     uint from = n * result_columns + head * head_dim;

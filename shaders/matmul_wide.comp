@@ -5,11 +5,11 @@
 // one octet of each lane's units, while x of the next turn is stored and that of the one behind asked for. Groups are small
 // enough that two share a multiprocessor, and one multiplies while the other waits. The steps of all tiles are dealt out
 // evenly: a group has a run of them, which may begin and end within a tile. Of a tile with several groups each subgroup
-// leaves its sums in `products`, and the last to arrive adds them up in their order. Weights are rounded to f16, sums in f32. With
-// kActivate the first half of a subgroup's matrices are rows of gate, the second the same rows of up, and out is
+// leaves its sums in `products`, and the last to arrive adds them up in their order. Weights are rounded to f16, sums in
+// f32. With kActivate the first half of a subgroup's matrices are rows of gate, the second the same rows of up, and out is
 // activation(gate) * up in f16. With kLeavesParts each group has a part of one tile, and result is [part][row of x][weight
-// row], for its reader to add up. A last tile that is not whole lies so that it ends where rows do; what another tile makes
-// too it does not write.
+// row], for its reader to add up. A last tile that is not whole lies so that it ends where rows do; what another tile
+// makes too it does not write.
 //
 // Written for a compiler that moves loads up as far as it can (docs/performance.md): with more than one turn in a loop, or
 // a return in a function that is called in one, sums leave the registers.
@@ -171,11 +171,6 @@ void make(uint tile, uint first, uint end, uint octets) {
 }
 
 #include "step_runs.glsl"
-
-// Where a group leaves quad q of this lane's sums.
-uint quad_of(uint p, uint c, uint q) {
-  return (((gl_SubgroupID * kParts + p) * kMatrices + c) * kLaneQuads + q) * kSubgroup + gl_SubgroupInvocationID;
-}
 
 // Of a tile with several groups: whether the same subgroups of all others have left their sums; then this one, which made
 // `done` steps, has all sums. Else it leaves its own.

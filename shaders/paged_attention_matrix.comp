@@ -23,10 +23,10 @@ layout(constant_id = 16) const uint kN = 16;  // keys, or dimensions of a value
 layout(constant_id = 17) const uint kK = 16;  // dimensions of a key, or keys
 layout(constant_id = 18) const uint kRowFrags = 1;
 layout(constant_id = 19) const uint kTileKeys = 32;  // at least 8 for each lane of a row
-layout(constant_id = 20) const uint kGroupHeads = 1;   // query heads of a KV head
-layout(constant_id = 21) const bool kManyRegisters = false;
+layout(constant_id = 20) const uint kGroupHeads = 1;  // query heads of a KV head
 
 const uint kRows = kRowFrags * kM;  // of a subgroup
+const bool kManyRegisters = kRowFrags > 1;
 const uint kTileRows = kSubgroups * kRows;
 const uint kLanes = kSubgroups * kSubgroup;
 const uint kOctets = kHeadDim / 8;
@@ -288,8 +288,8 @@ void run(Item item, uint kv_head) {
       }
     }
   }
-  // Outputs of a matrix of rows after the other, kOutputDims at a time, through shared memory, so that lanes write what lies
-  // beside each other. Those of an item that is split are not divided by their sum.
+  // Outputs of a matrix of rows after the other, kOutputDims at a time, through shared memory, so that lanes write what
+  // lies beside each other. Those of an item that is split are not divided by their sum.
   bool is_split = item.partial >= 0;
   uint own_outputs = gl_SubgroupID * kM * kOutputStride;
   barrier();  // the last tile has been read

@@ -44,9 +44,9 @@ void rotate(uint position) {
   for (uint i = gl_LocalInvocationID.x; i < half_dim; i += gl_WorkGroupSize.x) {
     uint a = kRope == kInterleaved ? 2u * i : i, b = kRope == kInterleaved ? a + 1u : i + half_dim;
     vec2 t = turn(position, freqs.f[i]) * magnitude;
-    vec2 x = vec2(head[a], head[b]);
-    head[a] = x.x * t.x - x.y * t.y;
-    head[b] = x.x * t.y + x.y * t.x;
+    vec2 x = turned(vec2(head[a], head[b]), t);
+    head[a] = x.x;
+    head[b] = x.y;
   }
   group_barrier();
 }
@@ -83,8 +83,6 @@ void write_pool(uint kv_slot, uint which, uint kv_head) {
     }
   }
 }
-
-vec2 turned(vec2 x, vec2 t) { return vec2(x.x * t.x - x.y * t.y, x.x * t.y + x.y * t.x); }
 
 // Two pairs of a head, the i-th of those. All is asked for before the token is known to be live.
 void turn_and_store(uint t, uint head_idx, uint i) {

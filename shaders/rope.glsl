@@ -1,6 +1,8 @@
 // How pairs of a head's numbers are turned. Twin: core/ops/ops.h RopePairing, which is one less.
 const uint kNoRope = 0, kInterleaved = 1, kHalves = 2;  // pairs (2i, 2i + 1) or (i, i + rope_dim / 2)
 
+vec2 turned(vec2 x, vec2 t) { return vec2(x.x * t.x - x.y * t.y, x.x * t.y + x.y * t.x); }
+
 // cos and sin of position * freq (0 <= freq < 2). The angle is taken in turns as a 64-bit fraction, whose whole part
 // wraps away, so it is exact to 2^-32 of a turn at any position; the rest is a polynomial on [-pi/4, pi/4].
 vec2 turn(uint position, float freq) {

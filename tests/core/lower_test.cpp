@@ -238,7 +238,7 @@ TEST_CASE("where workgroups begin one by one a chunk is cut in runs of equal len
   const Lowered lowered = lower(chunk_plan(kStart, 352), 64 * 4096, caps);
   CHECK(most_keys(lowered) >= 1276);
   CHECK(most_keys(lowered) < 1276 + 64 + 128);
-  // With room for no more than a few partial results runs get longer until nothing is split.
+  // With room for no more than a few partial results there are no runs, and splits get fewer until nothing is split.
   IterationPlan lone;
   lone.rows.push_back({});
   lone.rows[0].start = kStart;

@@ -93,14 +93,16 @@ bool has_matrix_kernel(const Traits& traits, uint32_t head_dim) {
          head_dim % traits.matrix_k == 0 && traits.subgroup_size % traits.matrix_m == 0 &&
          traits.subgroup_size <= 4 * traits.matrix_m;
 }
-// Each key and value that is loaded serves as many rows as registers last for: two fragments of them where a lane has
-// 255 (NVIDIA), else more subgroups, as long as items have rows for them, shared memory lasts and, where the driver
-// says, registers: queries and outputs of a head of 128 in 64 lanes with what passes by take some 160 (several
-// lanes hold the same number of a query), and two SIMDs hold a group. Four subgroups fit in 32 KiB.
+// Lanes have 255 registers.
 bool has_many_registers(const Traits& traits) {
   return traits.driver.starts_with("NVIDIA");
 }
 constexpr MatrixTile kManyRegistersTile{4, 2, 16};
+
+// Each key and value that is loaded serves as many rows as registers last for: two fragments of them where a lane has
+// 255 (NVIDIA), else more subgroups, as long as items have rows for them, shared memory lasts and, where the driver
+// says, registers: queries and outputs of a head of 128 in 64 lanes with what passes by take some 160 (several
+// lanes hold the same number of a query), and two SIMDs hold a group. Four subgroups fit in 32 KiB.
 Choice choose_matrix(const Traits& traits, uint32_t head_dim, uint32_t group_heads, uint32_t item_tokens) {
   const uint32_t item_rows = item_tokens * group_heads;
   MatrixTile tile =
@@ -116,8 +118,7 @@ Choice choose_matrix(const Traits& traits, uint32_t head_dim, uint32_t group_hea
     tile.subgroups /= 2;
   return {"paged_attention_matrix",
           tile.subgroups * traits.subgroup_size,
-          {tile.subgroups, traits.matrix_m, traits.matrix_n, traits.matrix_k, tile.row_frags, tile.keys, group_heads,
-           has_many_registers(traits)},
+          {tile.subgroups, traits.matrix_m, traits.matrix_n, traits.matrix_k, tile.row_frags, tile.keys, group_heads},
           tile.subgroups * rows,
           true};
 }
