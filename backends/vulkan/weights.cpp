@@ -20,7 +20,7 @@ struct Field {
 };
 constexpr uint32_t kWovenRows = 8;
 std::span<const Field> fields_of(Encoding encoding) {
-  static constexpr Field kF32[] = {{0, 4}}, k16[] = {{0, 2}}, kQ4_0[] = {{2, 16, 64}, {0, 2, 8}},
+  static constexpr Field kF32[] = {{0, 4}}, k16[] = {{0, 2, 64}}, kQ4_0[] = {{2, 16, 64}, {0, 2, 8}},
                          kQ4_1[] = {{4, 16, 64}, {0, 4, 16}}, kQ5_0[] = {{6, 16, 64}, {2, 4, 16}, {0, 2, 8}},
                          kQ5_1[] = {{8, 16, 64}, {4, 4, 16}, {0, 4, 16}}, kQ8_0[] = {{2, 32, 64}, {0, 2, 4}},
                          kQ4_K[] = {{16, 128, 64}, {0, 16, 16}}, kQ5_K[] = {{48, 128, 64}, {16, 32, 32}, {0, 16, 16}},
@@ -58,6 +58,11 @@ void gather(const std::byte* source, uint64_t num_blocks, uint32_t block_bytes, 
 
 void gather(const std::byte* source, uint64_t num_blocks, uint32_t block_bytes, uint32_t bytes, uint32_t run,
             std::byte* target) {
+  if (bytes == block_bytes && run > 0) {  // 16-bit floats: runs lie in one piece in the file too
+    for (uint64_t at = 0; at < num_blocks * bytes; at += run)
+      std::memcpy(target + at * kWovenRows, source + at, run);
+    return;
+  }
   switch (bytes) {
     case 2: return gather<2>(source, num_blocks, block_bytes, run, target);
     case 4: return gather<4>(source, num_blocks, block_bytes, run, target);

@@ -1,6 +1,7 @@
 // Weights on the device. Every row of a tensor keeps its bits, but its fields are gathered into planes (all quants, then
 // all scales ...), so that kernels load 16 aligned bytes at a time; a row starts on 16 bytes. Where lanes fill matrices
-// themselves, eight quantised rows are woven: their planes are one, in which they take turns of what lanes load at a time.
+// themselves, eight rows are woven (not those in f32): their planes are one, in which they take turns of what lanes load at
+// a time.
 // Rows of the segments of a group that have one encoding lie one after another and are joined into one piece.
 #pragma once
 
@@ -18,7 +19,7 @@ namespace llmrt::vulkan {
 uint32_t row_words(Encoding encoding, uint64_t columns);
 // One row of blocks as the file has it, into row_words() words.
 void arrange_row(Encoding encoding, uint64_t columns, const std::byte* row, std::byte* target);
-// Eight rows, `bytes_row` apart, into eight times as many; the encoding is quantised, and rows are whole runs of each field.
+// Eight rows, `bytes_row` apart, into eight times as many; the encoding is not f32, and rows are whole runs of each field.
 void weave_rows(Encoding encoding, uint64_t columns, const std::byte* rows, uint64_t bytes_row, std::byte* target);
 
 // Rows of one encoding that lie one after another.

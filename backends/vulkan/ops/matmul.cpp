@@ -135,13 +135,22 @@ VectorShape vector_shape(const Traits& traits, Encoding encoding, uint32_t rows)
   return {2, 2};
 }
 
+// At most one matrix of rows of x, in matmul_fragment. With NVIDIA's driver matmul_batch takes less time from four rows of
+// 16-bit weights on (docs/performance.md).
+bool takes_few(const Traits& traits, const Piece& piece, uint32_t rows) {
+  const bool is_measured = traits.driver.starts_with("NVIDIA") && !is_quantized(piece.encoding);
+  return rows <= (is_measured ? std::min(traits.fragment.n, 3u) : traits.fragment.n);
+}
+
 constexpr uint32_t kBatchMatricesMax = 8;  // of rows of x, in a tile of matmul_batch
 
-// More than one tile of rows was measured with NVIDIA's driver alone.
+// More than one tile of rows was measured with NVIDIA's driver alone. Four whole ones of 16-bit weights are matmul_wide's.
 bool takes_fragment(const Traits& traits, const Piece& piece, uint32_t rows, DType x, bool batch_invariant) {
-  const uint32_t tiles_max = traits.driver.starts_with("NVIDIA") ? 4 : 1;
-  return rows <= traits.fragment.n * kBatchMatricesMax * tiles_max && !batch_invariant && x == DType::kF16 &&
-         piece.encoding != Encoding::kF32;
+  const uint32_t tile_rows = traits.fragment.n * kBatchMatricesMax;
+  const uint32_t rows_max = !traits.driver.starts_with("NVIDIA") ? tile_rows
+                            : is_quantized(piece.encoding)       ? 4 * tile_rows
+                                                                 : 4 * tile_rows - 1;
+  return rows <= rows_max && !batch_invariant && x == DType::kF16 && piece.encoding != Encoding::kF32;
 }
 
 uint32_t unit_columns(Encoding encoding) {  // twin: shaders/dequant.glsl kUnitVecs
@@ -264,10 +273,10 @@ BatchCut cut_batch(const Traits& traits, const Piece& piece, uint32_t rows, uint
 // as are said. A processor's compiler takes minutes over more.
 BatchShape batch_shape(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, double share) {
   const uint32_t all_matrices = ceil_div(rows, traits.fragment.n), tiles = ceil_div(all_matrices, kBatchMatricesMax);
-  const uint32_t matrices = std::max(ceil_div(all_matrices, tiles), 2u);
+  const uint32_t matrices = ceil_div(all_matrices, tiles);
   const bool quantized = is_quantized(piece.encoding), is_k = piece.encoding >= Encoding::kQ4_K;
   if (traits.is_cpu) return {2, 1, 2, unit_columns(piece.encoding), 2};
-  if (matrices == 2) return {8, 1, 2, quantized ? 64u : 32u, 2};
+  if (matrices <= 2) return {8, 1, matrices, quantized ? 64u : 32u, 2};
   // Sixteen subgroups of a core hide what decoding waits for; of such shapes the first that gives groups equal parts.
   if ((is_k || (piece.encoding == Encoding::kQ8_0 && matrices <= 4)) && tiles == 1) {
     std::vector<BatchShape> shapes{{16, 1, matrices, 32, 1}, {12, 1, matrices, 32, 1}};
@@ -285,6 +294,7 @@ BatchShape batch_shape(const Traits& traits, const Piece& piece, uint32_t rows, 
     return piece.num_rows / three.tile_rows(traits) >= traits.num_cores ? three : BatchShape{8, 1, 4, 32, 2};
   }
   if (matrices <= 4 && !quantized) return {8, 1, matrices, 32, 2};
+  if (!quantized && matrices >= 6 && tiles == 1) return {8, 1, matrices, 16, 2};
   if (matrices <= 6 && tiles == 1) return {4, 2, matrices, 32, 2};
   return {8, 2, matrices, 32, 1};
 }
@@ -388,7 +398,7 @@ bool takes_halves(const Recorder& r, const Piece& piece, uint32_t rows, uint32_t
 
 Choice choose_fragment(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
                        const GatedActivation* activation, double share) {
-  if (rows <= traits.fragment.n) return choose_few(traits, piece, rows, columns, bias, activation, share);
+  if (takes_few(traits, piece, rows)) return choose_few(traits, piece, rows, columns, bias, activation, share);
   return choose_batch(traits, piece, rows, columns, bias, activation, share);
 }
 
@@ -707,7 +717,8 @@ std::optional<PartsMatmul> parts_matmul(const Recorder& r, const Matmul& op) {
   const std::vector<Piece>& pieces = r.weights().group(op.group);
   const uint32_t rows = r.list().rows_of(op.x), columns = r.desc(op.x).columns, out_columns = r.desc(op.out).columns;
   const DType x = r.desc(op.x).dtype;
-  if (pieces.size() != 1 || r.weights().bias(op.group) >= 0 || rows <= r.traits().fragment.n || columns % 32 != 0)
+  if (pieces.size() != 1 || r.weights().bias(op.group) >= 0 || takes_few(r.traits(), pieces[0], rows) ||
+      columns % 32 != 0)
     return {};
   const bool takes_copy = takes_halves(r, pieces[0], rows, columns, out_columns, x, false);
   if (takes_copy && pieces[0].f16_copy.bytes == 0) return {};
