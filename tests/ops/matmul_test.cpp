@@ -286,6 +286,17 @@ TEST_CASE("matmul multiplies so many rows that weights are worth expanding once"
          suite.add_weight(Encoding::kQ8_0, 256, 512, rng), suite.add_weight(Encoding::kQ6_K, 256, 512, rng)},
         true, rng);
     suite.cases.push_back(matmul_case(suite, mixed, 1100, 1152, DType::kF16, rng));
+    if (copies_max > 0) {  // which fewer rows may read
+      const WeightId norm = suite.add_weight(Encoding::kF32, 1, 304, rng);
+      for (const auto& [encoding, rows] :
+           {std::pair{Encoding::kQ4_K, 130u}, {Encoding::kQ5_K, 200u}, {Encoding::kQ8_0, 250u}}) {
+        const uint32_t bucket = round_up(rows, 16u);
+        suite.cases.push_back(matmul_case(suite, add(encoding, 304, 512, true), rows, bucket, DType::kF16, rng));
+        suite.cases.push_back(fused_case(suite, add(encoding, 544, 512, false), Behind::kGate, -1, rows, bucket, rng));
+        suite.cases.push_back(
+            fused_case(suite, add(encoding, 304, 512, false), Behind::kNorm, norm, rows, bucket, rng));
+      }
+    }
     run(suite);
   }
 }

@@ -534,7 +534,9 @@ bool can_write_halves(const Traits& traits, const Piece& piece, uint64_t columns
 
 // Measured on an H200 (docs/performance.md).
 uint32_t halves_rows_min(const Piece& piece) {
-  return piece.f16_copy.bytes > 0 ? kF16CopiesRowsMin : piece.encoding >= Encoding::kQ4_K ? 320 : 1024;
+  const bool is_k = piece.encoding >= Encoding::kQ4_K;
+  if (piece.f16_copy.bytes == 0) return is_k ? 320 : 1024;
+  return is_k ? 128 : piece.encoding == Encoding::kQ8_0 ? 256 : kF16CopiesRowsMin;
 }
 
 Status record(Recorder& r, const Matmul& op) {
