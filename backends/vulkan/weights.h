@@ -1,8 +1,7 @@
 // Weights on the device. Every row of a tensor keeps its bits, but its fields are gathered into planes (all quants, then
 // all scales ...), so that kernels load 16 aligned bytes at a time; a row starts on 16 bytes. Where lanes fill matrices
-// themselves, eight rows are woven (not those in f32): their planes are one, in which they take turns of what lanes load at
-// a time.
-// Rows of the segments of a group that have one encoding lie one after another and are joined into one piece.
+// themselves, eight rows are woven (not those in f32): their planes are one, in which they take turns of what lanes load
+// at a time. Rows of the segments of a group that have one encoding lie one after another and are joined into one piece.
 #pragma once
 
 #include <cstdint>

@@ -270,8 +270,8 @@ BatchCut cut_batch(const Traits& traits, const Piece& piece, uint32_t rows, uint
   return cut;
 }
 
-// The fastest measured on an H200 (docs/performance.md), where registers and 48 KB of shared memory hold as many groups
-// as are said. A processor's compiler takes minutes over more.
+// The fastest measured on an H200 and an H100 (docs/performance.md), where registers and 48 KB of shared memory hold as
+// many groups as are said. A processor's compiler takes minutes over more.
 BatchShape batch_shape(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, double share) {
   const uint32_t all_matrices = ceil_div(rows, traits.fragment.n), tiles = ceil_div(all_matrices, kBatchMatricesMax);
   const uint32_t matrices = ceil_div(all_matrices, tiles);
@@ -533,7 +533,7 @@ bool can_write_halves(const Traits& traits, const Piece& piece, uint64_t columns
                                                     static_cast<uint32_t>(columns), 8, DType::kF16, false, false);
 }
 
-// Measured on an H200 (docs/performance.md).
+// Measured on an H200, with copies on an H100 (docs/performance.md).
 uint32_t halves_rows_min(const Piece& piece) {
   const bool is_k = piece.encoding >= Encoding::kQ4_K;
   if (piece.f16_copy.bytes == 0) return is_k ? 320 : 1024;
