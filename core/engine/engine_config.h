@@ -62,7 +62,7 @@ struct MemoryPlan {
   uint64_t blocks_by_memory = 0, blocks_by_limit = 0;  // what memory allows; sequences_max x context_max or kv_tokens
   uint32_t num_blocks = 0;                             // the least
   uint32_t num_host_blocks = 0;                        // of the host tier, beside them
-  std::string limited_by;                              // "memory", "sequences x context", "--kv-tokens"
+  std::string limited_by;                              // "memory", "sequences x context", "--kv-tokens" ...
 };
 
 }  // namespace llmrt

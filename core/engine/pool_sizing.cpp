@@ -40,6 +40,12 @@ uint64_t blocks_limit(const EngineConfig& config, const Caps& caps, const KvGrou
   return caps.is_cpu ? std::min(blocks, std::max(blocks_each, kCpuPoolBytes / group.bytes_block())) : blocks;
 }
 
+// A layer of a pool is one range.
+uint64_t blocks_by_range(const Caps& caps, const KvGroup& group) {
+  return caps.range_bytes_max > 0 ? caps.range_bytes_max / group.data_bytes_block_layer()
+                                  : std::numeric_limits<uint64_t>::max();
+}
+
 }  // namespace
 
 Status check_kv_dtype(KvDType dtype, const Model& model, const Caps& caps) {
@@ -83,9 +89,9 @@ uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const Kv
   return static_cast<uint64_t>(std::max(config.f16_copies_share * room, unused));
 }
 
-uint32_t host_blocks_of(const EngineConfig& config, const KvGroup& group) {
-  return static_cast<uint32_t>(
-      std::min<uint64_t>(config.kv_host_bytes / group.bytes_block(), std::numeric_limits<int32_t>::max()));
+uint32_t host_blocks_of(const EngineConfig& config, const Caps& caps, const KvGroup& group) {
+  return static_cast<uint32_t>(std::min<uint64_t>(
+      {config.kv_host_bytes / group.bytes_block(), blocks_by_range(caps, group), std::numeric_limits<int32_t>::max()}));
 }
 
 uint64_t pool_tokens_bound(const EngineConfig& config, const Caps& caps, const KvGroup& group) {
@@ -110,13 +116,15 @@ Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const
   plan.blocks_by_limit = blocks_limit(config, caps, group);
   // 32-bit token slots on the device.
   const uint64_t addressable = std::numeric_limits<int32_t>::max() / group.block_tokens;
-  const uint64_t blocks = std::min({plan.blocks_by_memory, plan.blocks_by_limit, addressable});
-  plan.limited_by = blocks < plan.blocks_by_limit ? "memory"
-                    : config.kv_tokens            ? "--kv-tokens"
-                    : caps.is_cpu                 ? "a processor's default"
-                                                  : "sequences x context";
+  const uint64_t by_range = blocks_by_range(caps, group);
+  const uint64_t blocks = std::min({plan.blocks_by_memory, plan.blocks_by_limit, addressable, by_range});
+  plan.limited_by = blocks < plan.blocks_by_limit
+                        ? blocks < plan.blocks_by_memory ? "what the device addresses" : "memory"
+                    : config.kv_tokens ? "--kv-tokens"
+                    : caps.is_cpu      ? "a processor's default"
+                                       : "sequences x context";
   plan.num_blocks = static_cast<uint32_t>(blocks);
-  plan.num_host_blocks = host_blocks_of(config, group);
+  plan.num_host_blocks = host_blocks_of(config, caps, group);
   if (blocks == 0)
     return make_error(
         ErrorCode::kOutOfMemory,

@@ -26,7 +26,7 @@ uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const Kv
                           const MemoryReport& before, const MemoryReport& loaded);
 
 // Of the host tier; 0 = none.
-uint32_t host_blocks_of(const EngineConfig& config, const KvGroup& group);
+uint32_t host_blocks_of(const EngineConfig& config, const Caps& caps, const KvGroup& group);
 
 // An upper bound of the pool in tokens, from what is known before anything is allocated.
 uint64_t pool_tokens_bound(const EngineConfig& config, const Caps& caps, const KvGroup& group);

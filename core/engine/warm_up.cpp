@@ -135,7 +135,7 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   MemoryPlan bound;  // the pool is not sized yet; the inputs must hold whatever it turns out to be
   bound.num_blocks = static_cast<uint32_t>(kv_tokens_max / group.block_tokens);
   bound.block_tokens = group.block_tokens;
-  bound.num_host_blocks = host_blocks_of(*config, group);
+  bound.num_host_blocks = host_blocks_of(*config, caps, group);
   const StateConfig state =
       warm.lowering->state_config(*config, plan_limits(scheduler_config(*config, bound, {})), kv_tokens_max);
   if (Status status = backend->create_state(state); !status) return status.error();

@@ -95,6 +95,19 @@ TEST_CASE("the smallest matrices are copied in f16, or none where that is less t
   CHECK(choose_f16_copies(halves, 50) == std::vector<size_t>{0});
 }
 
+TEST_CASE("a layer of a pool is no larger than what a device addresses", "[pool]") {
+  World world;
+  world.config.kv_host_bytes = 40 * kGiB;
+  world.caps.range_bytes_max = 1000 * world.group.data_bytes_block_layer() + 5;
+  const Result<MemoryPlan> plan = size_pool(world.config, world.caps, world.group, world.before, world.loaded);
+  REQUIRE(plan.ok());
+  CHECK(plan->num_blocks == 1000);
+  CHECK(plan->limited_by == "what the device addresses");
+  CHECK(plan->num_host_blocks == 1000);
+  world.config.kv_tokens = 999 * world.group.block_tokens;
+  CHECK(size_pool(world.config, world.caps, world.group, world.before, world.loaded)->limited_by == "--kv-tokens");
+}
+
 TEST_CASE("the plan shows copies in f16 apart from the weights", "[pool]") {
   World world;
   MemoryReport after = world.loaded;
