@@ -12,22 +12,23 @@ namespace {
 
 constexpr TimeNs kBackgroundAgeNs = 60'000'000'000;  // then it has a share of its own
 
+bool is_entitled(const Sequence& sequence, TimeNs now) {
+  return sequence.lane() != Lane::kBackground || now - sequence.request.arrival_ns >= kBackgroundAgeNs;
+}
+
 }  // namespace
 
+// Of those that wait for room.
 bool Scheduler::Impl::has_share(Lane lane, TimeNs now) const {
-  if (lane != Lane::kBackground) return true;
   const auto& queue = queue_of(lane);
-  return !queue.empty() && now - queue.begin()->second->request.arrival_ns >= kBackgroundAgeNs;
+  return lane != Lane::kBackground || (!queue.empty() && is_entitled(*queue.begin()->second, now));
 }
 
 std::array<Lane, kNumLanes> Scheduler::Impl::order_for_prefill(TimeNs now) {
-  std::array<bool, kNumLanes> wants = {};
-  for (const Sequence* sequence : behind) wants[static_cast<size_t>(sequence->lane())] = true;
-  for (const Lane lane : kLanes) {
-    bool& active = wants[static_cast<size_t>(lane)];
-    active = (active || !queue_of(lane).empty()) && has_share(lane, now);
-  }
-  prefill.set_active(wants);
+  std::array<bool, kNumLanes> active = {};
+  for (const Sequence* sequence : behind) active[static_cast<size_t>(sequence->lane())] |= is_entitled(*sequence, now);
+  for (const Lane lane : kLanes) active[static_cast<size_t>(lane)] |= !queue_of(lane).empty() && has_share(lane, now);
+  prefill.set_active(active);
   return prefill.order();
 }
 

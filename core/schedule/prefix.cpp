@@ -52,6 +52,10 @@ Sequence* Scheduler::Impl::pick_next(Lane lane) {
     if (!may_start(*sequence)) continue;
     if (++num_scanned > kScanMax) break;
     if (sequence->is_asked) continue;
+    if (waits_for_penalty_slot(*sequence)) {
+      sequence->is_held = true;
+      continue;
+    }
     const bool waits = waits_for_branch(*sequence);
     if (sequence->state() == RequestState::kPreempted) return waits ? nullptr : sequence;
     if (waits) continue;
@@ -64,6 +68,12 @@ Sequence* Scheduler::Impl::pick_next(Lane lane) {
     if (best == nullptr || goes_before(*sequence, *best)) best = sequence;
   }
   return best;
+}
+
+// Others take none of these slots, so holding them up would bring nobody nearer to one.
+bool Scheduler::Impl::waits_for_penalty_slot(const Sequence& sequence) const {
+  return config.on_exhaustion != OnExhaustion::kReject && sequence.request.sampling.has_penalties() &&
+         free_penalty_slots.empty();
 }
 
 bool Scheduler::Impl::is_aged(const Sequence& sequence) const {

@@ -165,7 +165,10 @@ const IterationPlan* Scheduler::plan(TimeNs now) {
   impl_->take_prompts(&budget, now);
   if (budget.leaves_out && !budget.is_long) impl_->take_left_out(&budget, now);
   impl_->yield_idle_beams(&budget, now);
-  if (budget.tokens == config.step_tokens_max) return nullptr;
+  if (budget.tokens == config.step_tokens_max) {
+    if (impl_->num_plans == impl_->num_commits && !has_work()) impl_->service.rest();
+    return nullptr;
+  }
   IterationPlan* plan = &impl_->plans[++impl_->num_plans % impl_->plans.size()];
   if (budget.leaves_out) impl_->left_out_in = impl_->num_plans;
   impl_->write_plan(plan);

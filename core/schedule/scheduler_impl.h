@@ -120,6 +120,7 @@ struct Scheduler::Impl {
   // prefix.cpp: who waits for whose prefix, and what is kept for others
   Sequence* pick_next(Lane lane);
   bool waits_for_branch(Sequence& sequence) const;
+  bool waits_for_penalty_slot(const Sequence& sequence) const;
   bool waits_for_prefix(Sequence& sequence) const;
   PrefixMatch look_up(Sequence& sequence) const;
   bool is_aged(const Sequence& sequence) const;

@@ -20,6 +20,8 @@ class ServiceRate {
     some_waited_ = some_wait;
     last_ns_ = now;
   }
+  // Nobody waits until the next call of `observe`: the time until then is no time of serving.
+  void rest() { some_waited_ = false; }
   // 0 = not known yet.
   double tokens_per_ms() const { return num_steps_ < kStepsMin || ms_ <= 0 ? 0 : tokens_ / ms_; }
 

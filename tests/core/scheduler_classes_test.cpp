@@ -390,6 +390,71 @@ TEST_CASE("who does not fit is passed over 8 times, then nobody passes") {
   CHECK(scheduler.state_of(large) == RequestState::kStreaming);
 }
 
+TEST_CASE("who waits for a slot for penalties holds up nobody else") {
+  SchedulerConfig config;
+  config.context_max = 64;
+  config.kv_pools = {{64, 4}};
+  config.sample_rows_max = config.sequences_max = 8;
+  config.penalty_rows_max = 1;
+  Scheduler scheduler(config);
+  const auto add = [&](RequestId id, bool with_penalty) {
+    Request request;
+    request.id = id;
+    request.prompt.assign(4, 1);
+    request.max_tokens = with_penalty ? 60 : 1;
+    request.sampling.presence_penalty = with_penalty ? 1.0f : 0.0f;
+    REQUIRE(scheduler.check(request).ok());
+    scheduler.add(std::move(request), 0);
+  };
+  const auto step = [&] {
+    const IterationPlan* plan = scheduler.plan(0);
+    REQUIRE(plan != nullptr);
+    std::vector<Verdict> verdicts(plan->samples.size());
+    for (const PlanRow& row : plan->rows)
+      if (row.num_samples > 0) {
+        verdicts[row.sample_first].token = 1;
+        if (row.request_id > 3) verdicts[row.sample_first].finish = FinishReason::kLength;
+      }
+    scheduler.commit(*plan, verdicts, 0);
+    REQUIRE(scheduler.check_books().ok());
+  };
+  add(1, true);
+  step();
+  add(2, true);
+  add(3, true);
+  for (RequestId id = 4; id < 24; ++id) {
+    add(id, false);
+    step();
+    CHECK(scheduler.state_of(id) == RequestState::kStreaming);
+    CHECK(scheduler.state_of(2) == RequestState::kQueued);
+    scheduler.drained(id);
+  }
+  scheduler.cancel(1, 0);
+  step();
+  CHECK(scheduler.state_of(2) == RequestState::kDecoding);
+  CHECK(scheduler.state_of(3) == RequestState::kQueued);
+}
+
+TEST_CASE("a background prompt that has begun has its share after a minute, too") {
+  check_script(R"(config rows=8 step=8
+add 1 prompt=20 max=1 class=background
+plan
+  1[0,8)
+commit
+add 2 prompt=40 max=1 class=batch
+add 3 prompt=40 max=1 class=batch
+plan
+  2[0,8)
+commit
+time 60000
+plan
+  2[8,16)
+commit
+plan
+  1[8,16)
+)");
+}
+
 TEST_CASE("background takes what is left, and has a share of its own after a minute") {
   check_script(R"(config rows=8 step=8
 add 1 prompt=4 max=1 class=background
