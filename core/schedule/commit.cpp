@@ -60,6 +60,9 @@ void Scheduler::Impl::commit_forced(Sequence& sequence, const PlanSample& sample
 
 void Scheduler::Impl::commit_drawn(Sequence& sequence, Verdict& verdict, TimeNs now) {
   LLMRT_CHECK(verdict.token >= 0, "a drawn sample has a token or an error");
+  // The first token is told with the second one's score, and a prompt of one token has none.
+  if (sequence.wants_scores() && sequence.num_prompt == 1 && sequence.tokens.size() == 1)
+    tell(sequence, {.token = sequence.tokens[0], .is_prompt = true}, now);
   sequence.tokens.push_back(verdict.token);
   ++stats.generated_tokens;
   note_token(sequence, now);

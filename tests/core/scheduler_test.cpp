@@ -199,6 +199,21 @@ commit
 )");
 }
 
+TEST_CASE("a prompt of one token has its record where the prompt is scored") {
+  check_script(R"(config
+add 1 prompt=1 max=2 scores
+plan
+  1[0,1)*
+commit
+  1: prompt 10
+  1: 100 logprob
+plan
+  1[1,2)*
+commit
+  1: 101 logprob length
+)");
+}
+
 TEST_CASE("max_tokens 0 scores the prompt and draws nothing") {
   check_script(R"(config
 add 1 prompt=4 max=0 scores
