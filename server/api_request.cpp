@@ -331,6 +331,7 @@ std::vector<PromptRequest> read_prompts(Fields& fields, const ServedModel& model
       fields.fail("prompt", "this model has no tokenizer: expected token ids, found a string", "unsupported");
     } else if (value.is_string()) {
       const std::string_view text(value.get_string());
+      if (!check_text_bytes(fields, model, "prompt", text.size())) return;
       prompt.request.prompt = model.tokenizer->encode(text, options);
       if (echo) prompt.echo_text = text;
     } else if (value.is_array()) {
@@ -367,6 +368,16 @@ void check_model_name(Fields& fields, const ServedModel& model) {
       "model", fmt::format("not found: expected '{}', found '{}'", model.id, shown_name(*name)), "model_not_found");
   error.status = 404;
   fields.fail(std::move(error));
+}
+
+bool check_text_bytes(Fields& fields, const ServedModel& model, std::string_view name, size_t num_bytes) {
+  if (model.text_bytes_max == 0 || num_bytes <= model.text_bytes_max) return true;
+  fields.fail(invalid_field(
+      std::string(name),
+      fmt::format("this model's maximum context length is {} tokens: expected a text of at most {} bytes, found {}",
+                  model.context_max, model.text_bytes_max, num_bytes),
+      "context_length_exceeded"));
+  return false;
 }
 
 ApiResult<ApiRequest> parse_chat(const json::object& body, const ServedModel& model, uint64_t random_seed) {

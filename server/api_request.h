@@ -51,6 +51,9 @@ struct ApiRequest {
 
 // 404 when `model` is there and names another.
 void check_model_name(Fields& fields, const ServedModel& model);
+// Whether a text of so many bytes may fit in the context; if not, fields.failed(). Before it is tokenised, which takes
+// seconds of megabytes.
+bool check_text_bytes(Fields& fields, const ServedModel& model, std::string_view name, size_t num_bytes);
 
 // `random_seed` is used where the client gives no seed.
 ApiResult<ApiRequest> parse_chat(const boost::json::object& body, const ServedModel& model, uint64_t random_seed);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "server/api_request.h"
+
 namespace llmrt::server {
 namespace {
 
@@ -147,6 +149,9 @@ std::vector<int32_t> read_chat_prompt(Fields& fields, const ServedModel& model) 
     fields.fail("messages", pieces.error().message, error_code_name(pieces.error().code));
     return {};
   }
+  size_t num_bytes = 0;
+  for (const TextPiece& piece : *pieces) num_bytes += piece.text.size();
+  if (!check_text_bytes(fields, model, "messages", num_bytes)) return {};
   // The template itself writes what begins a text; nothing is added to it.
   return model.tokenizer->encode_pieces(*pieces, /*add_bos=*/false);
 }

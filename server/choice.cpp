@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <iterator>
 
+#include "core/text/utf8.h"
+
 namespace llmrt::server {
 namespace {
 
 size_t count_characters(std::string_view bytes) {
-  return static_cast<size_t>(
-      std::count_if(bytes.begin(), bytes.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  CharacterCount count;
+  count.push(bytes);
+  return count.value();
 }
 
 template <typename T>
@@ -17,6 +20,18 @@ void move_append(std::vector<T>& to, std::vector<T>&& from) {
 }
 
 }  // namespace
+
+void CharacterCount::push(std::string_view bytes) {
+  rest_ += bytes;
+  size_t at = 0;
+  while (at < rest_.size()) {
+    const Utf8Step step = decode_utf8(rest_, at);
+    if (step.state == Utf8State::kIncomplete) break;
+    at += step.num_bytes;
+    ++num_whole_;
+  }
+  rest_.erase(0, at);
+}
 
 void ChoiceDelta::append(ChoiceDelta&& next) {
   text += next.text;
@@ -27,13 +42,18 @@ void ChoiceDelta::append(ChoiceDelta&& next) {
 }
 
 Choice::Choice(const ServedModel* model, const AnswerForm& form, const PromptRequest& prompt)
-    : model_(model), form_(form), prompt_tokens_(prompt.request.prompt), echo_text_(prompt.echo_text) {}
+    : model_(model), form_(form), prompt_tokens_(prompt.request.prompt), echo_text_(prompt.echo_text) {
+  if (!form_.echo || form_.logprobs < 0 || !model_->tokenizer) return;
+  CharacterCount spelled;
+  for (const int32_t token : prompt_tokens_) spelled.push(model_->tokenizer->token_bytes(token, true));
+  num_not_echoed_ = spelled.value() - std::min(spelled.value(), count_characters(echo_text_));
+}
 
 TokenRecord Choice::record_of(const TokenEvent& event, std::string_view bytes) const {
   TokenRecord record;
   record.token = event.token;
   record.bytes = bytes;
-  record.text_offset = characters_;
+  record.text_offset = characters_.value() - std::min(characters_.value(), num_not_echoed_);
   record.has_logprob = event.has_logprob;
   record.logprob = event.logprob;
   record.top = event.top_logprobs;
@@ -45,7 +65,7 @@ void Choice::advance_prompt(const TokenEvent& event, ChoiceDelta& delta) {
   if (form_.logprobs < 0) return;
   const std::string_view bytes = model_->tokenizer ? model_->tokenizer->token_bytes(event.token, true) : "";
   delta.records.push_back(record_of(event, bytes));
-  characters_ += count_characters(bytes);
+  characters_.push(bytes);
 }
 
 ChoiceDelta Choice::advance(const TokenEvent& event) {
@@ -61,7 +81,7 @@ ChoiceDelta Choice::advance(const TokenEvent& event) {
     const std::string_view bytes = model_->tokenizer ? model_->tokenizer->token_bytes(event.token) : "";
     if (form_.logprobs >= 0) {
       pending_.push_back({record_of(event, bytes), bytes_.size(), bytes_.size() + bytes.size()});
-      characters_ += count_characters(bytes);
+      characters_.push(bytes);
     }
     bytes_ += bytes;
   }

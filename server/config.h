@@ -24,8 +24,9 @@ struct ServerConfig {
   int body_s = 60;              // for the whole body
   size_t body_rate_min = 1024;  // bytes a second, after the first five seconds
   // A client is given up when a write makes no progress for this long, or takes this long while more than
-  // outbox_bytes_max wait behind it.
+  // outbox_bytes_max wait behind it, or of a whole answer has taken less than answer_rate_min bytes a second.
   int write_s = 30;
+  double answer_rate_min = 64 << 10;
   size_t outbox_bytes_max = 256 << 10;
   int comment_s = 15;  // silence of a stream before a comment line keeps proxies awake
   int grace_s = 30;    // for open answers after SIGTERM

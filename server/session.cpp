@@ -51,12 +51,16 @@ std::string_view view(const beast::flat_buffer& buffer) {
   return {static_cast<const char*>(buffer.data().data()), buffer.size()};
 }
 
-asio::awaitable<ApiResult<json::object>> tokens_on_worker(const std::string* body, const ServedModel* model,
-                                                          bool detokenizing) {
+// The answer's text: what it was made from takes several times its memory, and must not wait for a slow client.
+asio::awaitable<ApiResult<std::string>> tokens_on_worker(const std::string* body, const ServedModel* model,
+                                                         bool detokenizing) {
   Result<json::value> parsed = read_json(*body);
   if (!parsed) co_return to_api_error(parsed.error());
   if (!parsed->is_object()) co_return invalid_field("body", "expected a JSON object");
-  co_return detokenizing ? detokenize(parsed->get_object(), *model) : tokenize(parsed->get_object(), *model);
+  ApiResult<json::object> answer =
+      detokenizing ? detokenize(parsed->get_object(), *model) : tokenize(parsed->get_object(), *model);
+  if (auto* error = std::get_if<ApiError>(&answer)) co_return std::move(*error);
+  co_return json::serialize(std::get<json::object>(answer));
 }
 
 }  // namespace
@@ -288,10 +292,10 @@ asio::awaitable<bool> Session::get(const Incoming& request) {
 }
 
 asio::awaitable<bool> Session::tokens(const Incoming& request, bool detokenizing) {
-  ApiResult<json::object> answer = co_await asio::co_spawn(
+  ApiResult<std::string> answer = co_await asio::co_spawn(
       *state_->workers, tokens_on_worker(&request.body, &state_->model, detokenizing), asio::use_awaitable);
   if (const auto* error = std::get_if<ApiError>(&answer)) co_return co_await reply_error(*error, request);
-  co_return co_await reply(200, kJson, json::serialize(std::get<json::object>(answer)), request);
+  co_return co_await reply(200, kJson, std::get<std::string>(std::move(answer)), request);
 }
 
 // ---- writing -------------------------------------------------------------------------------------------------------
@@ -304,8 +308,10 @@ asio::awaitable<bool> Session::write(std::string bytes, const Outbox* outbox) {
     const auto [error, size] = co_await socket_.async_write_some(asio::buffer(bytes) + done, kNoThrow);
     if (error) co_return false;
     done += size;
-    const bool late = SteadyTime::now() - begin > seconds(config.write_s);
-    if (late && outbox && outbox->pending_bytes() > config.outbox_bytes_max) co_return false;
+    const double elapsed_s = std::chrono::duration<double>(SteadyTime::now() - begin).count();
+    if (elapsed_s <= config.write_s) continue;
+    if (outbox && outbox->pending_bytes() > config.outbox_bytes_max) co_return false;
+    if (!outbox && static_cast<double>(done) < elapsed_s * config.answer_rate_min) co_return false;
   }
   clear_deadline();
   co_return true;

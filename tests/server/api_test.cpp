@@ -435,6 +435,42 @@ TEST_CASE("a token that a stop string cut in two keeps its log-probability, one 
   CHECK(nothing.advance(token(1, 0, FinishReason::kStopString, 4)).records.empty());
 }
 
+TEST_CASE("text offsets count the characters that are shown") {
+  const ServedModel model = letter_model();
+  ApiRequest request = completion(R"({"prompt": "xyz", "max_tokens": 1, "echo": true, "logprobs": 0})");
+  // What the tokenizer adds before the text is no part of it.
+  request.prompts[0].request.prompt = {'B', 'O', 'x', 'y', 'z'};
+  Choice choice(&model, request.form, request.prompts[0]);
+  std::vector<size_t> offsets;
+  std::string text;
+  const auto take = [&](TokenEvent event, bool is_prompt) {
+    event.is_prompt = is_prompt;
+    const ChoiceDelta delta = choice.advance(event);
+    text += delta.text;
+    for (const TokenRecord& record : delta.records) offsets.push_back(record.text_offset);
+  };
+  for (char c : std::string("BOxyz")) take(token(c), true);
+  // A byte that is no character is shown as one; two halves of a character are one.
+  for (int byte : {0x80, int{'a'}, 0xC3, 0xA4}) take(token(byte), false);
+  take(token('b', 0, FinishReason::kLength), false);
+  CHECK(text ==
+        "xyz\xEF\xBF\xBD"
+        "a\xC3\xA4"
+        "b");
+  CHECK(offsets == std::vector<size_t>{0, 0, 0, 1, 2, 3, 4, 5, 6, 6});
+}
+
+TEST_CASE("a text that cannot fit in the context is refused before it is read") {
+  ServedModel model = letter_model();
+  model.text_bytes_max = 10;
+  for (const auto& [prompt, is_refused] : {std::pair{"0123456789", false}, {"0123456789a", true}}) {
+    const auto parsed = parse_completion({{"prompt", prompt}, {"max_tokens", 1}}, model, 1);
+    const auto* error = std::get_if<ApiError>(&parsed);
+    CHECK((error != nullptr) == is_refused);
+    if (error) CHECK(error->code == "context_length_exceeded");
+  }
+}
+
 TEST_CASE("echo gives the prompt's text and the log-probabilities of its tokens") {
   const ServedModel model = letter_model();
   const ApiRequest request = completion(R"({"prompt": "xyz", "max_tokens": 0, "echo": true, "logprobs": 1})");
