@@ -23,8 +23,8 @@ struct ServedModel {
   size_t text_bytes_max = 0;  // of a text that may fit in the context: more are refused unread; 0: not known
 };
 
-// Of byte-level vocabularies, whose every token stands for some bytes of the text, normalised: that may make nine bytes of
-// a Hangul syllable three.
+// Of byte-level vocabularies, whose every token stands for some bytes of the text, normalised: that may make nine bytes
+// of a Hangul syllable three.
 inline size_t text_bytes_max(const Tokenizer& tokenizer, uint32_t context_max) {
   if (tokenizer.vocabulary().model != "gpt2") return 0;
   size_t longest = 1;

@@ -135,8 +135,8 @@ VectorShape vector_shape(const Traits& traits, Encoding encoding, uint32_t rows)
   return {2, 2};
 }
 
-// At most one matrix of rows of x, in matmul_fragment. With NVIDIA's driver matmul_batch takes less time from four rows of
-// 16-bit weights on (docs/performance.md).
+// At most one matrix of rows of x, in matmul_fragment. With NVIDIA's driver matmul_batch takes less time from four rows
+// of 16-bit weights on (docs/performance.md).
 bool takes_few(const Traits& traits, const Piece& piece, uint32_t rows) {
   const bool is_measured = traits.driver.starts_with("NVIDIA") && !is_quantized(piece.encoding);
   return rows <= (is_measured ? std::min(traits.fragment.n, 3u) : traits.fragment.n);
@@ -144,8 +144,8 @@ bool takes_few(const Traits& traits, const Piece& piece, uint32_t rows) {
 
 constexpr uint32_t kBatchMatricesMax = 8;  // of rows of x, in a tile of matmul_batch
 
-// More than one tile of rows was measured with NVIDIA's driver alone. Of 16-bit weights matmul_wide multiplies more than
-// three tiles and a half faster.
+// More than one tile of rows was measured with NVIDIA's driver alone. Of 16-bit weights matmul_wide multiplies more
+// than three tiles and a half faster.
 bool takes_fragment(const Traits& traits, const Piece& piece, uint32_t rows, DType x, bool batch_invariant) {
   const uint32_t tile_rows = traits.fragment.n * kBatchMatricesMax;
   const uint32_t rows_max = !traits.driver.starts_with("NVIDIA") ? tile_rows
