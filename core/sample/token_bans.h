@@ -11,8 +11,8 @@
 namespace llmrt {
 
 // Bans what followed each earlier place that reads like the last n - 1 tokens: with n = 3 "the cat sat on the cat" bans
-// "sat". n >= 1; with n = 1 nothing may come twice. A token may be banned several times. One pass over the tokens:
-// microseconds for thousands of them.
+// "sat". 1 <= n <= kNoRepeatNgramMax; with n = 1 nothing may come twice. A token may be banned several times. One pass
+// over the tokens, whatever they are: microseconds for thousands of them.
 void ban_repeats(std::span<const int32_t> tokens, uint32_t n, std::vector<TokenBias>* changes);
 
 // Bans the last token of each word whose other tokens stand at the end (of a word of one token: always).

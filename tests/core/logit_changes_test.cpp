@@ -1,6 +1,12 @@
 // What is added to the logits of the next token. Method: sentences as token ids, the changes by hand.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
+#include <chrono>
 #include <cmath>
+#include <random>
 #include <string>
 
 #include "core/request/logit_changes.h"
@@ -41,6 +47,44 @@ TEST_CASE("no 3-gram of \"the cat sat on the cat\" comes twice: sat is banned") 
   CHECK(repeats(text, 100).empty());
   CHECK(repeats({kThe, kThe, kThe}, 2) == "0-inf");  // the tail may overlap what it repeats
   CHECK(repeats({kThe, kCat, kThe, kMat, kThe}, 2) == "1-inf 4-inf");
+}
+
+TEST_CASE("repeats are found wherever they are, in texts of few words") {
+  std::mt19937 random(Catch::getSeed());
+  for (int round = 0; round < 3000; ++round) {
+    std::vector<int32_t> text(random() % 40);
+    const uint32_t num_words = 1 + random() % 3, n = 1 + random() % 9;
+    for (int32_t& word : text) word = static_cast<int32_t>(random() % num_words);
+    std::vector<TokenBias> found;
+    ban_repeats(text, n, &found);
+    std::vector<int32_t> bans, expected;
+    for (const TokenBias& ban : found) bans.push_back(ban.token);
+    for (size_t i = n - 1; i < text.size(); ++i)
+      if (std::equal(text.begin() + i - (n - 1), text.begin() + i, text.end() - (n - 1))) expected.push_back(text[i]);
+    CAPTURE(text, n);
+    REQUIRE(bans == expected);
+  }
+}
+
+TEST_CASE("a text that nearly repeats itself everywhere takes little longer to look through than any other") {
+  const auto best_ms = [](const std::vector<int32_t>& text) {
+    double best = 1e9;
+    for (int i = 0; i < 20; ++i) {
+      std::vector<TokenBias> found;
+      const auto begin = std::chrono::steady_clock::now();
+      ban_repeats(text, 1024, &found);
+      const auto end = std::chrono::steady_clock::now();
+      best = std::min(best, std::chrono::duration<double, std::milli>(end - begin).count());
+      CHECK(found.empty());
+    }
+    return best;
+  };
+  std::vector<int32_t> any(100'000), hostile(100'000, kThe);
+  for (size_t i = 0; i < any.size(); ++i) any[i] = static_cast<int32_t>(i * 7919 % 100003);
+  hostile[hostile.size() - 500] = kCat;  // each place reads like the last 1,023 tokens but for one of them
+  const double any_ms = best_ms(any), hostile_ms = best_ms(hostile);
+  fmt::print("100,000 tokens: {:.3f} ms, where each place nearly repeats {:.3f}\n", any_ms, hostile_ms);
+  CHECK(hostile_ms < 12 * any_ms);
 }
 
 TEST_CASE("a bad word is banned where its beginning stands") {
