@@ -51,8 +51,8 @@ struct ApiRequest {
 
 // 404 when `model` is there and names another.
 void check_model_name(Fields& fields, const ServedModel& model);
-// Whether a text of so many bytes may fit in the context; if not, fields.failed(). Before it is tokenised, which takes
-// seconds of megabytes.
+// Whether a text of so many bytes may fit in the context; if not, fields.failed(). To be asked before it is tokenised:
+// megabytes take seconds.
 bool check_text_bytes(Fields& fields, const ServedModel& model, std::string_view name, size_t num_bytes);
 
 // `random_seed` is used where the client gives no seed.
