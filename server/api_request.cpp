@@ -1,8 +1,10 @@
 #include "server/api_request.h"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 
+#include "core/text/detokenizer.h"
 #include "server/bad_words.h"
 #include "server/chat_messages.h"
 #include "server/fields.h"
@@ -320,6 +322,13 @@ bool is_ids(const json::array& array) {
   return !array.empty() && array[0].is_number();
 }
 
+size_t num_not_echoed(const Tokenizer& tokenizer, std::span<const int32_t> prompt, std::string_view text) {
+  CharacterCount spelled, shown;
+  for (const int32_t token : prompt) spelled.push(tokenizer.token_bytes(token, true));
+  shown.push(text);
+  return spelled.value() - std::min(spelled.value(), shown.value());
+}
+
 // A string, token ids, or up to 128 of either.
 std::vector<PromptRequest> read_prompts(Fields& fields, const ServedModel& model, bool echo) {
   std::vector<PromptRequest> prompts;
@@ -333,7 +342,10 @@ std::vector<PromptRequest> read_prompts(Fields& fields, const ServedModel& model
       const std::string_view text(value.get_string());
       if (!check_text_bytes(fields, model, "prompt", text.size())) return;
       prompt.request.prompt = model.tokenizer->encode(text, options);
-      if (echo) prompt.echo_text = text;
+      if (echo) {
+        prompt.echo_text = text;
+        prompt.num_not_echoed = num_not_echoed(*model.tokenizer, prompt.request.prompt, text);
+      }
     } else if (value.is_array()) {
       prompt.request.prompt = read_ids(fields, "prompt", value.get_array(), model.vocab_size);
       if (echo && model.tokenizer) prompt.echo_text = model.tokenizer->decode(prompt.request.prompt, /*special=*/true);

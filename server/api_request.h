@@ -42,6 +42,8 @@ struct AnswerForm {
 struct PromptRequest {
   Request request;        // without a sink; its n is form.best_of
   std::string echo_text;  // the prompt as text, with AnswerForm::echo
+  // Characters that its tokens spell and echo_text lacks, before it: a beginning-of-sequence token.
+  size_t num_not_echoed = 0;
 };
 
 struct ApiRequest {

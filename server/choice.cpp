@@ -3,16 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "core/text/utf8.h"
-
 namespace llmrt::server {
 namespace {
-
-size_t count_characters(std::string_view bytes) {
-  CharacterCount count;
-  count.push(bytes);
-  return count.value();
-}
 
 template <typename T>
 void move_append(std::vector<T>& to, std::vector<T>&& from) {
@@ -20,18 +12,6 @@ void move_append(std::vector<T>& to, std::vector<T>&& from) {
 }
 
 }  // namespace
-
-void CharacterCount::push(std::string_view bytes) {
-  rest_ += bytes;
-  size_t at = 0;
-  while (at < rest_.size()) {
-    const Utf8Step step = decode_utf8(rest_, at);
-    if (step.state == Utf8State::kIncomplete) break;
-    at += step.num_bytes;
-    ++num_whole_;
-  }
-  rest_.erase(0, at);
-}
 
 void ChoiceDelta::append(ChoiceDelta&& next) {
   text += next.text;
@@ -42,12 +22,11 @@ void ChoiceDelta::append(ChoiceDelta&& next) {
 }
 
 Choice::Choice(const ServedModel* model, const AnswerForm& form, const PromptRequest& prompt)
-    : model_(model), form_(form), prompt_tokens_(prompt.request.prompt), echo_text_(prompt.echo_text) {
-  if (!form_.echo || form_.logprobs < 0 || !model_->tokenizer) return;
-  CharacterCount spelled;
-  for (const int32_t token : prompt_tokens_) spelled.push(model_->tokenizer->token_bytes(token, true));
-  num_not_echoed_ = spelled.value() - std::min(spelled.value(), count_characters(echo_text_));
-}
+    : model_(model),
+      form_(form),
+      prompt_tokens_(prompt.request.prompt),
+      echo_text_(prompt.echo_text),
+      num_not_echoed_(prompt.num_not_echoed) {}
 
 TokenRecord Choice::record_of(const TokenEvent& event, std::string_view bytes) const {
   TokenRecord record;

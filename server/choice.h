@@ -34,18 +34,6 @@ struct ChoiceDelta {
   void append(ChoiceDelta&& next);
 };
 
-// Counts the characters of a text that comes in pieces, as they are shown: a broken one is U+FFFD. One that is not
-// whole yet counts.
-class CharacterCount {
- public:
-  void push(std::string_view bytes);
-  size_t value() const { return num_whole_ + (rest_.empty() ? 0 : 1); }
-
- private:
-  size_t num_whole_ = 0;
-  std::string rest_;  // the beginning of a character
-};
-
 class Choice {
  public:
   Choice(const ServedModel* model, const AnswerForm& form, const PromptRequest& prompt);
@@ -74,9 +62,8 @@ class Choice {
   std::vector<int32_t> prompt_tokens_;
   std::string echo_text_;      // until it is sent
   CharacterCount characters_;  // of the tokens before the next one
-  size_t num_not_echoed_ =
-      0;               // of them: what tokens of the prompt spell before its text (a beginning-of-sequence token)
-  std::string bytes_;  // of the answer's tokens that are not shown yet
+  size_t num_not_echoed_;      // of them, before the echoed text
+  std::string bytes_;          // of the answer's tokens that are not shown yet
   std::vector<Pending> pending_;
   Utf8Assembler utf8_;
   size_t num_generated_ = 0, num_cached_ = 0;

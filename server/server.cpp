@@ -2,6 +2,7 @@
 
 #include <boost/asio.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <thread>
@@ -103,6 +104,20 @@ asio::awaitable<void> Server::Impl::watch_signals(Server* server) {
   }
 }
 
+namespace {
+
+// Of byte-level vocabularies, whose every token stands for some bytes of the text, normalised: that may make nine bytes
+// of a Hangul syllable three.
+size_t text_bytes_max(const ServedModel& model) {
+  if (!model.tokenizer || model.tokenizer->vocabulary().model != "gpt2") return 0;
+  size_t longest = 1;
+  for (TokenId id = 0; id < model.tokenizer->vocab_size(); ++id)
+    longest = std::max(longest, model.tokenizer->token_bytes(id, true).size());
+  return 3 * longest * model.context_max;
+}
+
+}  // namespace
+
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() {
   impl_->state->workers->join();
@@ -112,6 +127,7 @@ Result<std::unique_ptr<Server>> Server::listen(const ServerConfig& config, Serve
                                                std::shared_ptr<EngineDoor> door, std::shared_ptr<Log> log) {
   auto impl = std::make_unique<Impl>();
   impl->state->config = config;
+  model.text_bytes_max = text_bytes_max(model);
   impl->state->model = std::move(model);
   impl->state->door = std::move(door);
   impl->state->log = std::move(log);

@@ -66,7 +66,7 @@ bool choose_matrix_shape(const Instance& instance, VkPhysicalDevice physical, Tr
   if (enumerate(physical, &count, shapes.data()) < 0) return false;
   // The extension leaves open where elements lie. This is what the drivers do today.
   Fragment known;
-  if (traits->driver.starts_with("NVIDIA") && traits->subgroup_size == 32) known = {16, 8, 16, 4, 2};
+  if (is_nvidia(*traits) && traits->subgroup_size == 32) known = {16, 8, 16, 4, 2};
   if (traits->driver.starts_with("llvmpipe") && traits->subgroup_size == 8) known = {8, 8, 8, 8, 1};
   uint32_t best = 0;
   for (const auto& s : shapes) {

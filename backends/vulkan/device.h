@@ -52,6 +52,9 @@ struct Traits {
   uint64_t memory_bytes = 0, memory_free_bytes = 0;  // of the heap that holds device memory
 };
 
+inline bool is_nvidia(const Traits& traits) {
+  return traits.driver.starts_with("NVIDIA");
+}
 // Intel's: shapes made elsewhere would spill.
 inline bool has_small_lanes(const Traits& traits) {
   return traits.lane_registers < 256;

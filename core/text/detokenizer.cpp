@@ -1,5 +1,7 @@
 #include "core/text/detokenizer.h"
 
+#include <algorithm>
+
 #include "core/text/utf8.h"
 
 namespace llmrt {
@@ -39,6 +41,12 @@ std::string Utf8Assembler::flush() {
     held_.clear();
   }
   return out;
+}
+
+void CharacterCount::push(std::string_view bytes) {
+  const std::string whole = utf8_.push(bytes);
+  num_whole_ += static_cast<size_t>(
+      std::ranges::count_if(whole, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 }  // namespace llmrt

@@ -19,4 +19,15 @@ class Utf8Assembler {
   std::string held_;  // at most 3 bytes
 };
 
+// Characters of a text that comes in pieces, as Utf8Assembler shows it. One that is not whole yet counts.
+class CharacterCount {
+ public:
+  void push(std::string_view bytes);
+  size_t value() const { return num_whole_ + (utf8_.held_bytes() > 0 ? 1 : 0); }
+
+ private:
+  Utf8Assembler utf8_;
+  size_t num_whole_ = 0;
+};
+
 }  // namespace llmrt

@@ -340,6 +340,37 @@ TEST_CASE("a step is planned late where batch runs and requests that somebody wa
   CHECK(step() == 0);
 }
 
+namespace {
+
+// Plain loop at one time. Requests end with their first token, but for the first `num_that_go_on`.
+struct Steps {
+  Scheduler scheduler;
+  RequestId num_that_go_on, last_id = 0;
+
+  RequestId add(Request request, uint32_t num_prompt, uint32_t max_tokens) {
+    request.id = ++last_id;
+    request.prompt.assign(num_prompt, 1);
+    request.max_tokens = max_tokens;
+    REQUIRE(scheduler.check(request).ok());
+    scheduler.add(std::move(request), 0);
+    return last_id;
+  }
+  void step() {
+    const IterationPlan* plan = scheduler.plan(0);
+    REQUIRE(plan != nullptr);
+    std::vector<Verdict> verdicts(plan->samples.size());
+    for (const PlanRow& row : plan->rows)
+      if (row.num_samples > 0) {
+        verdicts[row.sample_first].token = 1;
+        if (row.request_id > num_that_go_on) verdicts[row.sample_first].finish = FinishReason::kLength;
+      }
+    scheduler.commit(*plan, verdicts, 0);
+    REQUIRE(scheduler.check_books().ok());
+  }
+};
+
+}  // namespace
+
 TEST_CASE("who does not fit is passed over 8 times, then nobody passes") {
   SchedulerConfig config;
   config.context_max = 64;
@@ -347,46 +378,24 @@ TEST_CASE("who does not fit is passed over 8 times, then nobody passes") {
   config.sample_rows_max = config.sequences_max = 4;
   config.reserve_output_tokens = 0;
   config.watermark = 0;
-  const RequestClass of_others = GENERATE(RequestClass::kInteractive, RequestClass::kBatch);
-  Scheduler scheduler(config);
-  RequestId last_id = 0;
-  const auto add = [&](uint32_t num_prompt, uint32_t max_tokens, RequestClass request_class) {
-    Request request;
-    request.id = ++last_id;
-    request.prompt.assign(num_prompt, 1);
-    request.max_tokens = max_tokens;
-    request.request_class = request_class;
-    REQUIRE(scheduler.check(request).ok());
-    scheduler.add(std::move(request), 0);
-  };
-  const auto step = [&] {
-    const IterationPlan* plan = scheduler.plan(0);
-    REQUIRE(plan != nullptr);
-    std::vector<Verdict> verdicts(plan->samples.size());
-    for (const PlanRow& row : plan->rows)
-      if (row.num_samples > 0) {
-        verdicts[row.sample_first].token = 1;
-        if (row.request_id != 1) verdicts[row.sample_first].finish = FinishReason::kLength;
-      }
-    scheduler.commit(*plan, verdicts, 0);
-    REQUIRE(scheduler.check_books().ok());
-  };
+  Request one_of_others;
+  one_of_others.request_class = GENERATE(RequestClass::kInteractive, RequestClass::kBatch);
+  Steps steps{.scheduler = Scheduler(config), .num_that_go_on = 1};
+  Scheduler& scheduler = steps.scheduler;
   // 1 holds half the pool, 2 wants nearly all of it, and there are always more small ones.
-  add(12, 40, RequestClass::kInteractive);
-  step();
-  add(28, 1, RequestClass::kInteractive);
-  const RequestId large = last_id;
+  steps.add({}, 12, 40);
+  steps.step();
+  const RequestId large = steps.add({}, 28, 1);
   uint32_t num_passed = 0;
   for (int i = 0; i < 20; ++i) {
-    add(4, 1, of_others);
-    const RequestId small = last_id;
-    step();
+    const RequestId small = steps.add(one_of_others, 4, 1);
+    steps.step();
     num_passed += !scheduler.state_of(small) || scheduler.state_of(small) == RequestState::kStreaming;
     CHECK(scheduler.state_of(large) == RequestState::kQueued);
   }
   CHECK(num_passed == 8);
   scheduler.cancel(1, 0);
-  step();
+  steps.step();
   CHECK(scheduler.state_of(large) == RequestState::kStreaming);
 }
 
@@ -396,41 +405,23 @@ TEST_CASE("who waits for a slot for penalties holds up nobody else") {
   config.kv_pools = {{64, 4}};
   config.sample_rows_max = config.sequences_max = 8;
   config.penalty_rows_max = 1;
-  Scheduler scheduler(config);
-  const auto add = [&](RequestId id, bool with_penalty) {
-    Request request;
-    request.id = id;
-    request.prompt.assign(4, 1);
-    request.max_tokens = with_penalty ? 60 : 1;
-    request.sampling.presence_penalty = with_penalty ? 1.0f : 0.0f;
-    REQUIRE(scheduler.check(request).ok());
-    scheduler.add(std::move(request), 0);
-  };
-  const auto step = [&] {
-    const IterationPlan* plan = scheduler.plan(0);
-    REQUIRE(plan != nullptr);
-    std::vector<Verdict> verdicts(plan->samples.size());
-    for (const PlanRow& row : plan->rows)
-      if (row.num_samples > 0) {
-        verdicts[row.sample_first].token = 1;
-        if (row.request_id > 3) verdicts[row.sample_first].finish = FinishReason::kLength;
-      }
-    scheduler.commit(*plan, verdicts, 0);
-    REQUIRE(scheduler.check_books().ok());
-  };
-  add(1, true);
-  step();
-  add(2, true);
-  add(3, true);
-  for (RequestId id = 4; id < 24; ++id) {
-    add(id, false);
-    step();
+  Request with_penalty;
+  with_penalty.sampling.presence_penalty = 1;
+  Steps steps{.scheduler = Scheduler(config), .num_that_go_on = 3};
+  Scheduler& scheduler = steps.scheduler;
+  steps.add(with_penalty, 4, 60);
+  steps.step();
+  steps.add(with_penalty, 4, 60);
+  steps.add(with_penalty, 4, 60);
+  for (int i = 0; i < 20; ++i) {
+    const RequestId id = steps.add({}, 4, 1);
+    steps.step();
     CHECK(scheduler.state_of(id) == RequestState::kStreaming);
     CHECK(scheduler.state_of(2) == RequestState::kQueued);
     scheduler.drained(id);
   }
   scheduler.cancel(1, 0);
-  step();
+  steps.step();
   CHECK(scheduler.state_of(2) == RequestState::kDecoding);
   CHECK(scheduler.state_of(3) == RequestState::kQueued);
 }

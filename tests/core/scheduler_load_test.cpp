@@ -293,54 +293,23 @@ TEST_CASE("a request that would wait too long is refused with the numbers and to
 }
 
 TEST_CASE("time in which nobody is there is no time of serving") {
-  SchedulerConfig config;
-  config.context_max = 4096;
+  SchedulerConfig config = load_config();
   config.sample_rows_max = config.sequences_max = 8;
-  config.kv_pools = {{4096, 16}};
   config.ttft_target_ms = 5000;
-  Scheduler scheduler(config);
-  TimeNs now = 0;
-  RequestId last_id = 0;
-  const auto make = [&] {
-    Request request;
-    request.id = ++last_id;
-    request.prompt.assign(200, static_cast<int32_t>(last_id));
-    request.max_tokens = 20;
-    request.arrival_ns = now;
-    return request;
-  };
-  const auto step = [&] {
-    now += 20 * kMs;
-    const IterationPlan* plan = scheduler.plan(now);
-    if (plan == nullptr) return;
-    std::vector<Verdict> verdicts(plan->samples.size());
-    for (const PlanRow& row : plan->rows) {
-      if (row.num_samples == 0) continue;
-      verdicts[row.sample_first].token = 1;
-      if (plan->samples[row.sample_first].output_position == 19)
-        verdicts[row.sample_first].finish = FinishReason::kLength;
-    }
-    scheduler.commit(*plan, verdicts, now, {.step_ms = 20});
-    scheduler.all_drained();
-  };
-  const auto busy = [&] {
-    for (int i = 0; i < 200; ++i) {
-      if (i % 2 == 0) scheduler.add(make(), now);
-      step();
-    }
-  };
-  const auto refuses = [&] { return scheduler.queue_full(make(), 0).has_value(); };
-  busy();
-  for (RequestId id = 1; id <= last_id; ++id) scheduler.cancel(id, now);
-  step();
-  now += 3'600'000 * kMs;
+  Load load(config);
+  load.fixed_ms = 20;
+  const auto add = [&] { return load.add(RequestClass::kInteractive, 200, 20); };
+  for (int i = 0; i < 200; ++i) {
+    if (i % 2 == 0) add();
+    load.step();
+  }
+  for (RequestId id = 1; id <= load.asked.size(); ++id) load.scheduler.cancel(id, load.now);
+  CHECK_FALSE(load.step());
+  load.now += 3'600'000 * kMs;
   uint32_t num_refused = 0;
   for (int burst = 0; burst < 3; ++burst) {
-    for (int i = 0; i < 12; ++i) {
-      num_refused += refuses();
-      scheduler.add(make(), now);
-    }
-    for (int i = 0; i < 50; ++i) step();
+    for (int i = 0; i < 12; ++i) num_refused += load.asked[add() - 1].error.has_value();
+    for (int i = 0; i < 50; ++i) load.step();
   }
   CHECK(num_refused == 0);
 }

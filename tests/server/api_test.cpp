@@ -435,11 +435,18 @@ TEST_CASE("a token that a stop string cut in two keeps its log-probability, one 
   CHECK(nothing.advance(token(1, 0, FinishReason::kStopString, 4)).records.empty());
 }
 
+// The letters, behind two that begin a text and are no part of it.
+class BeginningTokenizer final : public LetterTokenizer {
+ public:
+  std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const override {
+    return LetterTokenizer::encode("BO" + std::string(text), options);
+  }
+};
+
 TEST_CASE("text offsets count the characters that are shown") {
-  const ServedModel model = letter_model();
-  ApiRequest request = completion(R"({"prompt": "xyz", "max_tokens": 1, "echo": true, "logprobs": 0})");
-  // What the tokenizer adds before the text is no part of it.
-  request.prompts[0].request.prompt = {'B', 'O', 'x', 'y', 'z'};
+  ServedModel model = letter_model();
+  model.tokenizer = std::make_shared<BeginningTokenizer>();
+  const ApiRequest request = completion(R"({"prompt": "xyz", "max_tokens": 1, "echo": true, "logprobs": 0})", model);
   Choice choice(&model, request.form, request.prompts[0]);
   std::vector<size_t> offsets;
   std::string text;

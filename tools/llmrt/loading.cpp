@@ -262,8 +262,6 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
                plan.block_tokens, plan.limited_by, (*engine)->config().context_max,
                plan.f16_copy_bytes ? fmt::format("; weights in f16 too: {}", bytes_text(plan.f16_copy_bytes)) : "");
   open.served.context_max = (*engine)->config().context_max;
-  if (open.served.tokenizer)
-    open.served.text_bytes_max = server::text_bytes_max(*open.served.tokenizer, open.served.context_max);
   open.served.block_tokens = plan.block_tokens;
   return std::move(*engine);
 }

@@ -72,13 +72,12 @@ Tile choose_small_tile(uint32_t rows, uint32_t slices) {
 // enough for the totals of serial splits.
 Choice choose_matrix(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, bool bias,
                      bool batch_invariant) {
-  const bool is_nvidia = traits.driver.starts_with("NVIDIA");
   const uint32_t slices = rows <= 16 && columns % 128 == 0 && !batch_invariant ? 2 : 1;
   const Tile tile = has_small_lanes(traits)         ? choose_small_tile(rows, slices)
                     : rows <= 16                    ? Tile{64, 16, 16, 16, slices, 2}
                     : rows <= 32                    ? Tile{128, 32, 16, 32, 1, 2}
                     : rows <= 64 || batch_invariant ? Tile{128, 64, 32, 32, 1, 2}
-                    : is_nvidia                     ? choose_large_tile(traits, piece, rows)
+                    : is_nvidia(traits)             ? choose_large_tile(traits, piece, rows)
                                                     : Tile{128, 128, 32, 64};
   const uint32_t subgroups = tile.rows / tile.part_rows * (tile.cols / tile.part_cols) * tile.slices;
   return {{"matmul_matrix",
@@ -138,7 +137,7 @@ VectorShape vector_shape(const Traits& traits, Encoding encoding, uint32_t rows)
 // At most one matrix of rows of x, in matmul_fragment. With NVIDIA's driver matmul_batch takes less time from four rows
 // of 16-bit weights on (docs/performance.md).
 bool takes_few(const Traits& traits, const Piece& piece, uint32_t rows) {
-  const bool is_measured = traits.driver.starts_with("NVIDIA") && !is_quantized(piece.encoding);
+  const bool is_measured = is_nvidia(traits) && !is_quantized(piece.encoding);
   return rows <= (is_measured ? std::min(traits.fragment.n, 3u) : traits.fragment.n);
 }
 
@@ -148,9 +147,9 @@ constexpr uint32_t kBatchMatricesMax = 8;  // of rows of x, in a tile of matmul_
 // than three tiles and a half faster.
 bool takes_fragment(const Traits& traits, const Piece& piece, uint32_t rows, DType x, bool batch_invariant) {
   const uint32_t tile_rows = traits.fragment.n * kBatchMatricesMax;
-  const uint32_t rows_max = !traits.driver.starts_with("NVIDIA") ? tile_rows
-                            : is_quantized(piece.encoding)       ? 4 * tile_rows
-                                                                 : 7 * tile_rows / 2;
+  const uint32_t rows_max = !is_nvidia(traits)             ? tile_rows
+                            : is_quantized(piece.encoding) ? 4 * tile_rows
+                                                           : 7 * tile_rows / 2;
   return rows <= rows_max && !batch_invariant && x == DType::kF16 && piece.encoding != Encoding::kF32;
 }
 

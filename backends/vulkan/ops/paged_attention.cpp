@@ -95,7 +95,7 @@ bool has_matrix_kernel(const Traits& traits, uint32_t head_dim) {
 }
 // Lanes have 255 registers.
 bool has_many_registers(const Traits& traits) {
-  return traits.driver.starts_with("NVIDIA");
+  return is_nvidia(traits);
 }
 constexpr MatrixTile kManyRegistersTile{4, 2, 16};
 
