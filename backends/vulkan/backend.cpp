@@ -72,9 +72,9 @@ Result<std::unique_ptr<Backend>> VulkanBackend::open(std::shared_ptr<const Insta
   if (!transfer) return transfer.error();
   backend->transfer_ = std::move(*transfer);
   if (backend->device_->traits().fragment.m > 0) {
-    auto fits = probe_fragment(*backend->device_, backend->pipelines_.get(), backend->transfer_.get(), &backend->book_);
-    if (!fits) return fits.error();
-    if (!*fits) backend->device_->forget_fragment();
+    auto found = probe_fragment(*backend->device_, backend->pipelines_.get(), backend->transfer_.get(), &backend->book_);
+    if (!found) return found.error();
+    backend->device_->set_fragment(*found);
   }
   backend->resources_.traits = &backend->device_->traits();
   backend->fill_caps(device_idx);

@@ -25,6 +25,7 @@ const char* tier_name(Tier tier);
 // sums. Tried when the backend opens (fragment_probe.h).
 struct Fragment {
   uint32_t m = 0, n = 0, k = 0, row_lanes = 0, sum_run = 0;  // 0: none is known
+  bool sums_as_factor = false;  // of k columns of sums a lane has those that it has of the first factor, in that order
 };
 
 // What kernels are chosen and specialised by.
@@ -86,7 +87,7 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   const Traits& traits() const { return traits_; }
-  void forget_fragment() { traits_.fragment = {}; }  // before anything reads it
+  void set_fragment(const Fragment& fragment) { traits_.fragment = fragment; }  // before anything reads it
   const DeviceApi& api() const { return api_; }
   VkDevice handle() const { return handle_; }
   VkQueue queue() const { return queue_; }

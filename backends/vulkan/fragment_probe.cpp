@@ -24,8 +24,19 @@ bool fragment_fits(const Fragment& shape, std::span<const uint16_t> halves, std:
   return true;
 }
 
-Result<bool> probe_fragment(const Device& device, Pipelines* pipelines, Transfer* transfer, MemoryBook* book) {
-  const Fragment& shape = device.traits().fragment;
+bool sums_lie_as_factor(const Fragment& shape, std::span<const uint16_t> halves) {
+  const uint32_t lane_numbers = shape.k / shape.row_lanes;
+  if (shape.sum_run * shape.row_lanes != shape.n || shape.k % shape.n != 0) return false;
+  for (uint32_t k = 0; k < shape.k; ++k) {
+    const uint32_t number = static_cast<uint32_t>(f16_value(halves[k]));  // of k, as the lane with row 0 had it in mind
+    const uint32_t lane = number / lane_numbers, j = number % lane_numbers;
+    if (k != j / shape.sum_run * shape.n + lane * shape.sum_run + j % shape.sum_run) return false;
+  }
+  return true;
+}
+
+Result<Fragment> probe_fragment(const Device& device, Pipelines* pipelines, Transfer* transfer, MemoryBook* book) {
+  Fragment shape = device.traits().fragment;
   const Kernel kernel{
       "fragment_probe", device.traits().subgroup_size, {shape.m, shape.n, shape.k, shape.row_lanes, shape.sum_run}};
   if (Status status = pipelines->compile({&kernel, 1}); !status) return status.error();
@@ -43,7 +54,9 @@ Result<bool> probe_fragment(const Device& device, Pipelines* pipelines, Transfer
   if (!status) return status.error();
   std::memcpy(halves.data(), buffer->mapped(), halves_bytes);
   std::memcpy(sums.data(), buffer->mapped() + halves_bytes, bytes - halves_bytes);
-  return fragment_fits(shape, halves, sums);
+  if (!fragment_fits(shape, halves, sums)) return Fragment{};
+  shape.sums_as_factor = sums_lie_as_factor(shape, halves);
+  return shape;
 }
 
 }  // namespace llmrt::vulkan

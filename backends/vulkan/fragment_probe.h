@@ -14,7 +14,10 @@ namespace llmrt::vulkan {
 
 // What shaders/fragment_probe.comp writes: f16 [m, k] and [n, k], and sums [m, n].
 bool fragment_fits(const Fragment& shape, std::span<const uint16_t> halves, std::span<const float> sums);
-// On the device. Compiles and waits for one small dispatch.
-Result<bool> probe_fragment(const Device& device, Pipelines* pipelines, Transfer* transfer, MemoryBook* book);
+// Of numbers that fit: Fragment::sums_as_factor.
+bool sums_lie_as_factor(const Fragment& shape, std::span<const uint16_t> halves);
+// What is known of the device's, after trying it; nothing if it does not fit. Compiles and waits for one small
+// dispatch.
+Result<Fragment> probe_fragment(const Device& device, Pipelines* pipelines, Transfer* transfer, MemoryBook* book);
 
 }  // namespace llmrt::vulkan

@@ -4,8 +4,10 @@
 #include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
+#include <cstring>
 
 #include "core/base/checked_math.h"
+#include "core/base/half.h"
 #include "tests/ops/op_harness.h"
 
 namespace llmrt::optest {
@@ -18,12 +20,31 @@ struct RowSpec {
   uint32_t start, num_tokens;
   bool prompt;
 };
+// Every query is near one vector, and this key of each row is `factor` times it.
+struct Peak {
+  uint32_t key;
+  float factor;
+};
 struct Extras {
   uint32_t bucket = 0, split_keys = 64, window = 0;
   float soft_cap = 0;
   DType out = DType::kF32;
   uint32_t prompt_splits = 1;
+  std::vector<Peak> peaks = {};
 };
+
+float direction(uint32_t dim) {
+  return dim * 2654435761u >> 31 ? 1.0f : -1.0f;
+}
+// Of an f16 pool.
+void write_peak(const KvGroup& group, uint32_t key, float factor, std::vector<std::byte>& block) {
+  for (uint32_t head = 0; head < group.num_kv_heads; ++head)
+    for (uint32_t dim = 0; dim < group.head_dim; ++dim) {
+      const uint16_t bits = f16_bits(factor * direction(dim));
+      const size_t at = (size_t{head} * group.block_tokens + key % group.block_tokens) * group.head_dim + dim;
+      std::memcpy(block.data() + at * 2, &bits, 2);
+    }
+}
 
 Case attention_case(const Shape& shape, KvDType dtype, const std::vector<RowSpec>& rows, Extras extras,
                     std::mt19937_64& rng) {
@@ -46,6 +67,10 @@ Case attention_case(const Shape& shape, KvDType dtype, const std::vector<RowSpec
     const RowSpec& row = rows[r];
     const uint32_t count = ceil_div(row.start + row.num_tokens, shape.block_tokens), slot = r * 7 % 31;
     step.patch_table(slot, 0, {blocks.begin() + next_block, blocks.begin() + next_block + count});
+    for (const Peak& peak : extras.peaks)
+      if (peak.key < row.start + row.num_tokens)
+        write_peak(group, peak.key, peak.factor,
+                   test_case.kv[0][1][blocks[next_block + peak.key / shape.block_tokens]]);
     next_block += count;
     const uint32_t row_idx = step.add_row(slot, row.start, row.num_tokens);
     if (row.prompt)
@@ -58,8 +83,10 @@ Case attention_case(const Shape& shape, KvDType dtype, const std::vector<RowSpec
   step.forward.decode_only = std::ranges::none_of(rows, &RowSpec::prompt);
   const uint32_t live = static_cast<uint32_t>(step.forward_inputs.tokens.size());
   const uint32_t columns = (shape.heads + 2 * shape.kv_heads) * shape.dim;
-  const TensorId qkv =
-      step.input(Rows::kTokens, "qkv", columns, DType::kF32, random_normal(rng, size_t{live} * columns));
+  std::vector<double> numbers = random_normal(rng, size_t{live} * columns);
+  if (!extras.peaks.empty())
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = numbers[i] / 16 + direction(i % columns % shape.dim);
+  const TensorId qkv = step.input(Rows::kTokens, "qkv", columns, DType::kF32, std::move(numbers));
   const TensorId out = step.output(Rows::kTokens, "out", shape.heads * shape.dim, extras.out, Tolerance::kAttention);
   step.forward.ops = {UpdateRows{},
                       PagedAttention{qkv, out, 0, 1, shape.heads, shape.kv_heads, shape.dim,
@@ -163,6 +190,22 @@ ATTENTION_TEST("paged_attention computes long prompts beside short ones and rows
     suite.cases.push_back(attention_case(shape, D, {{777, 64, true}}, {.bucket = 64}, rng));
   }
   suite.cases.push_back(attention_case(kAllShapes[7], D, rows, {.bucket = 192, .window = 1000}, rng));
+  run(suite);
+}
+
+// Scores that lie far from those of the first keys, above and below: a kernel that sets out with a wrong scale must
+// mend it.
+TEST_CASE("paged_attention follows scores that rise and fall by far", "[paged_attention]") {
+  auto rng = test_rng("attention peaks");
+  Suite suite = make_suite();
+  const std::vector<Peak> sinks = {{0, 4}, {70, 1}}, early_lows = {{0, -6}, {1, -6}, {2, -6}};
+  const std::vector<Peak> rises = {{40, 1}, {41, 2}, {90, 4}, {300, 8}}, jumps = {{33, 40}, {34, 40}};
+  for (const Shape& shape : {kAllShapes[0], kAllShapes[5], kAllShapes[7]})
+    for (const std::vector<Peak>& peaks : {sinks, early_lows, rises, jumps})
+      for (uint32_t window : {0u, 50u})
+        suite.cases.push_back(attention_case(shape, KvDType::kF16,
+                                             {{350, 1, false}, {0, 70, true}, {290, 80, true}, {5, 1, true}},
+                                             {.bucket = 192, .window = window, .peaks = peaks}, rng));
   run(suite);
 }
 

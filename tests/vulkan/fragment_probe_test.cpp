@@ -40,6 +40,20 @@ TEST_CASE("a fragment fits when its factors agree, whatever the order of k") {
   CHECK_FALSE(fragment_fits(kShape, swapped, written_sums()));
 }
 
+TEST_CASE("sums lie as a factor when a lane's numbers are the columns of its sums") {
+  std::vector<uint32_t> order(kShape.k);
+  std::iota(order.begin(), order.end(), 0u);
+  CHECK_FALSE(sums_lie_as_factor(kShape, written(order)));
+  // Of sums a lane has columns 2l and 2l + 1 of each matrix of 8, and so numbers 4l to 4l + 3 are k of 2l, 2l + 1, 2l +
+  // 8, ...
+  for (uint32_t number = 0; number < kShape.k; ++number)
+    order[number % 4 / 2 * 8 + number / 4 * 2 + number % 2] = number;
+  CHECK(sums_lie_as_factor(kShape, written(order)));
+  std::swap(order[6], order[7]);
+  CHECK_FALSE(sums_lie_as_factor(kShape, written(order)));
+  CHECK_FALSE(sums_lie_as_factor({16, 16, 16, 4, 2}, written(order)));
+}
+
 TEST_CASE("a fragment does not fit when rows change places, a number is missing or nothing was written") {
   std::vector<uint32_t> order(kShape.k);
   std::iota(order.begin(), order.end(), 0u);

@@ -123,6 +123,42 @@ Choice choose_matrix(const Traits& traits, uint32_t head_dim, uint32_t group_hea
           true};
 }
 
+// The same for 16-bit pools where scores can stay in registers, as they lie in lanes as weights do. One group has a
+// core to itself.
+MatrixTile wide_tile(const Traits& traits, uint32_t head_dim) {
+  return traits.is_cpu ? MatrixTile{2, 1, 16} : MatrixTile{8, 2, 2048 / head_dim};
+}
+// Matrices of a row of queries that stay in registers: with outputs of 128 numbers four take 160 of a lane's.
+uint32_t wide_held(const Traits& traits, uint32_t head_dim) {
+  return std::min(head_dim / traits.fragment.k, 4u);
+}
+// Twins: tiles and row_factors of shaders/paged_attention_wide.comp.
+uint32_t wide_shared_bytes(const Traits& traits, const MatrixTile& tile, uint32_t head_dim) {
+  const uint32_t loose = head_dim / traits.fragment.k - wide_held(traits, head_dim);
+  const uint32_t place = 2 * tile.keys * (head_dim / 8 + 1) * 16;
+  const uint32_t queries = tile.row_frags * loose * tile.subgroups * traits.subgroup_size * 16;
+  const uint32_t outputs = tile.subgroups * traits.fragment.m * (32 / 4 + 1) * 16;
+  return std::max(place + queries, outputs) + tile.subgroups * tile.row_frags * traits.fragment.m * 4;
+}
+bool has_wide_kernel(const Traits& traits, uint32_t head_dim, KvDType dtype) {
+  const Fragment& shape = traits.fragment;
+  return shape.sums_as_factor && shape.m == shape.k && shape.m * shape.k == 8 * traits.subgroup_size &&
+         (head_dim == 64 || head_dim == 128) && (dtype == KvDType::kF16 || dtype == KvDType::kBF16) &&
+         wide_shared_bytes(traits, wide_tile(traits, head_dim), head_dim) <= traits.shared_bytes;
+}
+Choice choose_wide(const Traits& traits, uint32_t head_dim, uint32_t group_heads, uint32_t item_tokens) {
+  const Fragment& shape = traits.fragment;
+  MatrixTile tile = wide_tile(traits, head_dim);
+  const uint32_t rows = tile.row_frags * shape.m;
+  while (tile.subgroups > 4 && item_tokens * group_heads <= tile.subgroups / 2 * rows) tile.subgroups /= 2;
+  return {"paged_attention_wide",
+          tile.subgroups * traits.subgroup_size,
+          {tile.subgroups, shape.m, shape.n, shape.row_lanes, tile.row_frags, tile.keys, wide_held(traits, head_dim),
+           group_heads},
+          tile.subgroups * rows,
+          true};
+}
+
 }  // namespace
 
 uint32_t decode_works(const Traits& traits) {
@@ -130,10 +166,12 @@ uint32_t decode_works(const Traits& traits) {
 }
 
 void set_prompt_tiles(const Traits& traits, Caps* caps) {
-  constexpr uint32_t kCoreGroups = 2;  // that registers hold
   if (traits.tier < Tier::kMatrix || !has_many_registers(traits)) return;
-  caps->prompt_tile_rows = kManyRegistersTile.subgroups * kManyRegistersTile.row_frags * traits.matrix_m;
-  caps->prompt_tiles = traits.num_cores * kCoreGroups * caps->prompt_tile_rows / kPromptItemTokens;
+  const bool is_wide = has_wide_kernel(traits, 128, KvDType::kF16);
+  const MatrixTile tile = is_wide ? wide_tile(traits, 128) : kManyRegistersTile;
+  const uint32_t core_groups = is_wide ? 1 : 2;  // that registers hold
+  caps->prompt_tile_rows = tile.subgroups * tile.row_frags * traits.matrix_m;
+  caps->prompt_tiles = traits.num_cores * core_groups * caps->prompt_tile_rows / kPromptItemTokens;
 }
 
 Status record(Recorder& r, const PagedAttention& op) {
@@ -192,7 +230,9 @@ Status record(Recorder& r, const PagedAttention& op) {
   // Prompts first, so that rows that decode take what they leave idle. The two write different rows of out and
   // different partial results, so the second claims nothing.
   if (!r.list().decode_only) {
-    const Choice prompt = has_matrix_kernel(r.traits(), op.head_dim)
+    const Choice prompt = has_wide_kernel(r.traits(), op.head_dim, pool.group.dtype)
+                              ? choose_wide(r.traits(), op.head_dim, group_heads, prompt_tokens)
+                          : has_matrix_kernel(r.traits(), op.head_dim)
                               ? choose_matrix(r.traits(), op.head_dim, group_heads, prompt_tokens)
                               : any;
     attend(prompt, ceil_div(num_tokens, kPromptItemTokens) * 2 + kSplitPromptItemsMax / 4, prompt_tokens,
