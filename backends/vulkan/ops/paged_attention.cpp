@@ -142,8 +142,9 @@ uint32_t wide_shared_bytes(const Traits& traits, const MatrixTile& tile, uint32_
 }
 bool has_wide_kernel(const Traits& traits, uint32_t head_dim, KvDType dtype) {
   const Fragment& shape = traits.fragment;
-  return shape.sums_as_factor && shape.m == shape.k && shape.m * shape.k == 8 * traits.subgroup_size &&
-         (head_dim == 64 || head_dim == 128) && (dtype == KvDType::kF16 || dtype == KvDType::kBF16) &&
+  return !traits.cpu_kernels && shape.sums_as_factor && shape.m == shape.k &&
+         shape.m * shape.k == 8 * traits.subgroup_size && (head_dim == 64 || head_dim == 128) &&
+         (dtype == KvDType::kF16 || dtype == KvDType::kBF16) &&
          wide_shared_bytes(traits, wide_tile(traits, head_dim), head_dim) <= traits.shared_bytes;
 }
 Choice choose_wide(const Traits& traits, uint32_t head_dim, uint32_t group_heads, uint32_t item_tokens) {
