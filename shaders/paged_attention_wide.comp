@@ -39,7 +39,8 @@ const uint kOctets = kHeadDim / 8;
 const uint kStride = kOctets + 1;  // of tiles, with 16 bytes of padding against bank conflicts
 const uint kPieceKeys = kLanes / kOctets, kPieces = (kTileKeys + kPieceKeys - 1) / kPieceKeys;
 // In powers of two. f16 then holds weights of 2^-16 of the largest as well as sums of thousands of them need.
-const float kHeadroom = 6.0, kWeightMost = 32768.0;
+const float kHeadroom = 6.0;
+const float kWeightMost = 32768.0;  // of a whole tile's, until limits are set anew
 
 // Keys, values and queries; at last outputs, kOutputDims at a time.
 const uint kQueryFirst = 2 * kTileKeys * kStride;

@@ -193,8 +193,7 @@ ATTENTION_TEST("paged_attention computes long prompts beside short ones and rows
   run(suite);
 }
 
-// Scores that lie far from those of the first keys, above and below: a kernel that sets out with a wrong scale must
-// mend it.
+// Scores that lie far from those of the first keys, above and below: a kernel that scales by the first must mend it.
 TEST_CASE("paged_attention follows scores that rise and fall by far", "[paged_attention]") {
   auto rng = test_rng("attention peaks");
   Suite suite = make_suite();

@@ -44,8 +44,7 @@ TEST_CASE("sums lie as a factor when a lane's numbers are the columns of its sum
   std::vector<uint32_t> order(kShape.k);
   std::iota(order.begin(), order.end(), 0u);
   CHECK_FALSE(sums_lie_as_factor(kShape, written(order)));
-  // Of sums a lane has columns 2l and 2l + 1 of each matrix of 8, and so numbers 4l to 4l + 3 are k of 2l, 2l + 1, 2l +
-  // 8, ...
+  // Of sums lane l has columns 2l and 2l + 1 of each matrix of 8, so its numbers 4l to 4l + 3 are those k, and 8 more.
   for (uint32_t number = 0; number < kShape.k; ++number)
     order[number % 4 / 2 * 8 + number / 4 * 2 + number % 2] = number;
   CHECK(sums_lie_as_factor(kShape, written(order)));
