@@ -15,8 +15,7 @@ namespace {
 namespace json = boost::json;
 using Int64Limits = std::numeric_limits<int64_t>;
 
-constexpr float kTemperatureMin = 1e-6f;  // greedy below
-constexpr double kTopPMin = 1e-9;         // only to keep 0 out
+constexpr double kTopPMin = 1e-9;  // only to keep 0 out
 constexpr size_t kBadWordBytesMax = 256;
 
 const auto kNever = [](const json::value&) { return false; };
@@ -54,7 +53,7 @@ struct Shared {
 void read_sampling(Fields& fields, uint64_t random_seed, SamplingParams& sampling) {
   sampling.temperature = static_cast<float>(fields.number("temperature", 0, 100).value_or(1));
   // Logits divided by it would pass the range of a float; what is drawn is the best token long before.
-  if (sampling.temperature < kTemperatureMin) sampling.temperature = 0;
+  if (sampling.temperature < kTemperatureMin) sampling.temperature = 0;  // greedy
   sampling.top_p = static_cast<float>(fields.number("top_p", kTopPMin, 1).value_or(1));
   sampling.top_k = static_cast<uint32_t>(
       std::max<int64_t>(0, fields.integer("top_k", -1, std::numeric_limits<int32_t>::max()).value_or(0)));

@@ -34,7 +34,8 @@ struct Live {
   bool has_logprobs;                     // wanted at all
   bool is_processed;                     // those of drawn tokens
   bool tells_draws;
-  bool is_beam;  // whose tokens are known only at the end
+  bool is_beam;                 // whose tokens are known only at the end
+  bool filter_stopped = false;  // in what had begun: the next token ends the answer
 };
 
 Live live_of(const Request& request, std::span<const TokenId> ends) {
@@ -202,8 +203,7 @@ void Engine::Impl::take_messages() {
       if (tokenizer) ends = tokenizer->end_of_generation_ids();
       for (uint32_t branch = 0; branch < request->n; ++branch) {
         Live& added = live.emplace(request->id + branch, live_of(*request, ends)).first->second;
-        for (const TokenId token : request->begun)
-          if (advance(added, token).finish != FinishReason::kNone) break;
+        for (const TokenId token : request->begun) advance(added, token);  // the answer went on behind each
       }
       inbox_tokens -= request->prompt.size();
       scheduler->add(std::move(*request), clock->now_ns());
@@ -289,7 +289,9 @@ StopVerdict Engine::Impl::advance(Live& branch, TokenId token) {
   const std::string_view bytes = tokenizer ? tokenizer->token_bytes(token) : std::string_view();
   StopVerdict verdict = branch.matcher.advance(token, bytes);
   if (!branch.filter) return verdict;
+  if (branch.filter_stopped) return {.cut_bytes = static_cast<uint32_t>(bytes.size()), .finish = FinishReason::kPolicy};
   const PolicyVerdict policy = branch.filter->advance(token, bytes);
+  branch.filter_stopped = policy.stops;
   if (policy.stops)
     return {.cut_bytes = std::max(verdict.cut_bytes, policy.cut_bytes), .finish = FinishReason::kPolicy};
   if (verdict.finish == FinishReason::kNone) verdict.hold_bytes = std::max(verdict.hold_bytes, policy.hold_bytes);

@@ -26,8 +26,9 @@ class Replayer {
 
   Result<std::vector<ReplayedBranch>> run(const std::function<void(uint64_t, uint64_t)>& progress) {
     const size_t at_once = std::min<size_t>(kAtOnceMax, engine_.config().sequences_max);
-    for (size_t next = 0; next < branches_.size() || !running_.empty();) {
-      while (next < branches_.size() && running_.size() < at_once) start(next++);
+    for (size_t next = 0; next < branches_.size() || !waiting_.empty() || !running_.empty();) {
+      for (const size_t i : std::exchange(waiting_, {})) submit(i);
+      while (waiting_.empty() && next < branches_.size() && running_.size() < at_once) start(next++);
       if (Result<bool> worked = engine_.tick(); !worked) return worked.error();
       for (const TokenEvent& event : std::exchange(events_->list, {})) take(event);
       if (progress) progress(num_done_, num_tokens_);
@@ -64,6 +65,8 @@ class Replayer {
     const Result<RequestId> id = engine_.submit(std::move(request));
     if (id)
       running_.emplace(*id, i);
+    else if (id.error().code == ErrorCode::kOverloaded && !running_.empty())
+      waiting_.push_back(i);
     else
       branches_[i].error = id.error();
   }
@@ -108,6 +111,7 @@ class Replayer {
   const SampleTrace& trace_;
   std::vector<ReplayedBranch> branches_;
   std::unordered_map<RequestId, size_t> running_;  // to the branch
+  std::vector<size_t> waiting_;                    // branches for which the queue had no room
   const std::shared_ptr<Events> events_ = std::make_shared<Events>();
   uint64_t num_done_ = 0, num_tokens_ = 0;
 };

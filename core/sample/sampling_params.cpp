@@ -15,6 +15,13 @@ Status check_above_zero(const char* field, float value, float high) {
   return make_error(ErrorCode::kInvalidArgument, "{}: expected a number in (0, {}], found {}", field, high, value);
 }
 
+Status check_temperature(float value) {
+  if (Status status = check_range("temperature", value, 0, 100); !status) return status;
+  if (value == 0 || value >= kTemperatureMin) return {};
+  return make_error(ErrorCode::kInvalidArgument, "temperature: expected 0 or at least {}, found {}", kTemperatureMin,
+                    value);
+}
+
 Status check_logit_bias(const SamplingParams& params, uint32_t vocab_size) {
   if (params.logit_bias.size() > kLogitBiasMax) {
     return make_error(ErrorCode::kInvalidArgument, "logit_bias: expected at most {} entries, found {}", kLogitBiasMax,
@@ -56,10 +63,10 @@ Status check_bad_words(const SamplingParams& params, uint32_t vocab_size) {
 
 Status validate(const SamplingParams& params, uint32_t vocab_size) {
   const Status checks[] = {
-      check_range("temperature", params.temperature, 0, 100),
+      check_temperature(params.temperature),
       check_above_zero("top_p", params.top_p, 1),
       check_range("min_p", params.min_p, 0, 1),
-      check_above_zero("repetition_penalty", params.repetition_penalty, 10),
+      check_range("repetition_penalty", params.repetition_penalty, kRepetitionPenaltyMin, 10),
       check_range("presence_penalty", params.presence_penalty, -2, 2),
       check_range("frequency_penalty", params.frequency_penalty, -2, 2),
       check_logit_bias(params, vocab_size),

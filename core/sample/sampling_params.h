@@ -13,16 +13,19 @@ inline constexpr size_t kLogitBiasMax = 1024;
 inline constexpr size_t kBadWordsMax = 1024;
 inline constexpr size_t kBadWordTokensMax = 8192;  // of all bad words together
 inline constexpr uint32_t kNoRepeatNgramMax = 1024;
+inline constexpr float kTemperatureMin = 1e-6f;  // one over it, and logits times that, must be numbers
+inline constexpr float kRepetitionPenaltyMin = 0.01f;
 inline constexpr int32_t kLogprobAlternativesMax = 20;  // twin: kLogprobsMax in core/ops/step_inputs.h
 
 struct SamplingParams {
-  float temperature = 1.0f;         // [0, 100]; 0 = greedy
-  uint32_t top_k = 0;               // 0 = all
-  float top_p = 1.0f;               // (0, 1]
-  float min_p = 0.0f;               // [0, 1]
-  float repetition_penalty = 1.0f;  // (0, 10]: divides positive, multiplies negative logits of seen tokens
-  float presence_penalty = 0.0f;    // [-2, 2]
-  float frequency_penalty = 0.0f;   // [-2, 2]
+  float temperature = 1.0f;  // 0 = greedy, or [kTemperatureMin, 100]
+  uint32_t top_k = 0;        // 0 = all
+  float top_p = 1.0f;        // (0, 1]
+  float min_p = 0.0f;        // [0, 1]
+  // [kRepetitionPenaltyMin, 10]: divides positive, multiplies negative logits of seen tokens
+  float repetition_penalty = 1.0f;
+  float presence_penalty = 0.0f;   // [-2, 2]
+  float frequency_penalty = 0.0f;  // [-2, 2]
   uint64_t seed = 0;
   uint32_t branch = 0;                                // which of n
   std::vector<std::pair<int32_t, float>> logit_bias;  // token, bias in [-100, 100]; at most 1,024

@@ -26,7 +26,8 @@ class StopMatcher {
   StopMatcher(const StopParams& params, uint32_t min_tokens, uint32_t max_tokens,
               std::span<const int32_t> end_of_generation);
 
-  // The next sampled token; `bytes` is what the receiver appends to its text for it. Not called after a finish.
+  // The next sampled token; `bytes` is what the receiver appends to its text for it. After a finish only for an
+  // answer that has begun, whose tokens so far count, whatever each of them was.
   // In this order: end-of-generation and stop tokens (from min_tokens tokens on; their own text is cut), the stop
   // string that is complete first (the longest of those; one that was complete before min_tokens tokens does not
   // count), length.

@@ -199,7 +199,7 @@ void TraceSummary::add_whole(const RequestTrace& trace) {
   // The server names prompts of one answer cmpl-ID-0, cmpl-ID-1 ...
   const size_t first = trace.name.find('-');
   const std::string answer = trace.name.substr(0, first == std::string::npos ? first : trace.name.find('-', first + 1));
-  if (answer != whole_.answer) {
+  if (whole_.num_choices == 0 || answer != whole_.answer) {
     waited_ms_ += whole_.waited_ms();
     whole_ = {.answer = answer, .least_ms = *trace.stream_ms};
   }

@@ -94,7 +94,10 @@ TEST_CASE("each bad value is refused by name, range and value") {
   CHECK(message([](Request& r) { r.sampling.top_p = 1.5f; }) == "top_p: expected a number in (0, 1], found 1.5");
   CHECK(message([](Request& r) { r.sampling.min_p = 2; }) == "min_p: expected a number in [0, 1], found 2");
   CHECK(message([](Request& r) { r.sampling.repetition_penalty = 0; }) ==
-        "repetition_penalty: expected a number in (0, 10], found 0");
+        "repetition_penalty: expected a number in [0.01, 10], found 0");
+  CHECK(message([](Request& r) {
+          r.sampling.temperature = 1e-40f;
+        }).starts_with("temperature: expected 0 or at least 1e-06, found 1e-40"));
   CHECK(message([](Request& r) { r.sampling.presence_penalty = 3; }) ==
         "presence_penalty: expected a number in [-2, 2], found 3");
   CHECK(message([](Request& r) { r.sampling.frequency_penalty = -3; }) ==

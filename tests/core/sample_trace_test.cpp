@@ -25,11 +25,12 @@ namespace {
 const SampleTraceOrigin kOrigin = {"fake.gguf", "00ff", "fake:0", "f16"};
 
 struct Running {
-  Running() {
+  explicit Running(uint64_t queue_tokens_max = 1u << 20) {
     EngineConfig config;
     config.context_max = 200;
     config.kv_tokens = 40 * 16;
     config.audit_steps = 1;
+    config.queue_tokens_max = queue_tokens_max;
     auto created = Engine::create(config, make_fake_model(), make_fake_tokenizer(),
                                   std::make_unique<FakeBackend>(FakeBackendConfig{}), &clock, {});
     REQUIRE(created.ok());
@@ -159,6 +160,39 @@ TEST_CASE("the same engine draws every recorded token again") {
   }
   CHECK(run.engine->stats().num_streaming == 0);
   CHECK(run.engine->stats().num_running == 0);
+}
+
+TEST_CASE("a replay goes on behind a recorded token that would end the answer today") {
+  std::vector<Request> wanted = {requests()[3]};
+  SampleTrace trace = parsed(record(wanted));
+  TracedBranch& branch = trace.branches.at(0);
+  branch.request.stop.token_ids = {branch.draws[4].token};
+  Running run;
+  const auto branches = replay(*run.engine, trace, {});
+  REQUIRE(branches.ok());
+  CHECK(branches->at(0).is_equal());
+  CHECK(branches->at(0).num_drawn == branch.draws.size());
+  CHECK_FALSE(branches->at(0).error);
+}
+
+TEST_CASE("a replay waits where the queue has no room for all that was recorded") {
+  std::vector<Request> wanted(5);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    wanted[i].prompt.assign(60, static_cast<int32_t>(5 + i));
+    wanted[i].max_tokens = 8;
+    wanted[i].stop.ignore_eos = true;
+    wanted[i].sink = std::make_shared<Nothing>();
+  }
+  const SampleTrace trace = parsed(record(wanted));
+  Running run(100);
+  const auto branches = replay(*run.engine, trace, {});
+  REQUIRE(branches.ok());
+  for (size_t i = 0; i < branches->size(); ++i) {
+    INFO("branch " << i);
+    CHECK((*branches)[i].is_equal());
+    CHECK((*branches)[i].num_drawn == 8);
+    CHECK_FALSE((*branches)[i].error);
+  }
 }
 
 TEST_CASE("a replay names the first divergence and goes on behind the recorded token") {
