@@ -89,6 +89,9 @@ Scheduler::Impl::Admission Scheduler::Impl::try_admit(Sequence& sequence, StepBu
   if (!running.empty() && uint64_t{sequence.blocks_needed} + promised[0] + watermark[0] > kv.num_free(0))
     return Admission::kNoRoom;
 
+  // A step has room for a whole context's shared blocks, so whoever comes first in one gets there.
+  if (sequence.is_looked_up && sequence.prefix_blocks > budget->shared_blocks) return Admission::kLater;
+
   PrefixMatch match = look_up(sequence);
   if (match.num_full() > budget->shared_blocks) return Admission::kLater;
   if (!fits(sequence, &match)) return Admission::kNoRoom;

@@ -13,6 +13,7 @@
 // others either. One that is scored leaves some and may be slow.)
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -22,7 +23,8 @@ namespace llmrt {
 namespace {
 
 constexpr uint32_t kLookAhead = 64;
-constexpr uint32_t kScanMax = 1024;  // with branches that wait for others
+constexpr uint32_t kScanMax = 1024;            // with branches that wait for others
+constexpr uint32_t kPenalisedScanMax = 16384;  // beside them, those that wait for a penalty slot
 constexpr uint32_t kOvertakenMax = 8;
 constexpr uint64_t kHeldPlansMax = 16;
 
@@ -47,15 +49,16 @@ Sequence* Scheduler::Impl::pick_next(Lane lane) {
   if (!somebody_may_start()) return nullptr;
   const auto& queue = queue_of(lane);
   Sequence* best = nullptr;
-  uint32_t num_seen = 0, num_scanned = 0;
+  uint32_t num_seen = 0, num_scanned = 0, num_penalised = 0;
   for (const auto& [place, sequence] : queue) {
     if (!may_start(*sequence)) continue;
-    if (++num_scanned > kScanMax) break;
-    if (sequence->is_asked) continue;
-    if (waits_for_penalty_slot(*sequence)) {
+    if (!sequence->is_asked && waits_for_penalty_slot(*sequence)) {
+      if (++num_penalised > kPenalisedScanMax) break;
       sequence->is_held = true;
       continue;
     }
+    if (++num_scanned > kScanMax) break;
+    if (sequence->is_asked) continue;
     const bool waits = waits_for_branch(*sequence);
     if (sequence->state() == RequestState::kPreempted) return waits ? nullptr : sequence;
     if (waits) continue;
@@ -111,8 +114,12 @@ bool Scheduler::Impl::waits_for_prefix(Sequence& sequence) const {
   const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
   for (const Sequence* other : running) {
     if (other->computed + 1 >= other->tokens.size() || other->identity != sequence.identity) continue;
-    const uint32_t common = common_tokens(other->tokens, wanted);
-    if (other->computed >= common - common % kv.block_tokens()) continue;
+    // Whether they share one more block than is there. From its end, where they differ first.
+    const size_t needed = round_up(other->computed + 1, kv.block_tokens());
+    if (std::min(other->tokens.size(), wanted.size()) < needed) continue;
+    if (!std::equal(std::make_reverse_iterator(wanted.begin() + needed), wanted.rend(),
+                    std::make_reverse_iterator(other->tokens.begin() + needed)))
+      continue;
     if (sequence.held_since == 0) sequence.held_since = plan;
     sequence.is_held = true;
     return true;

@@ -426,6 +426,23 @@ TEST_CASE("who waits for a slot for penalties holds up nobody else") {
   CHECK(scheduler.state_of(3) == RequestState::kQueued);
 }
 
+TEST_CASE("nor do more of them than are looked through for one that may start") {
+  SchedulerConfig config;
+  config.context_max = 64;
+  config.kv_pools = {{640, 4}};
+  config.sample_rows_max = config.sequences_max = 8;
+  config.penalty_rows_max = 1;
+  Steps steps{.scheduler = Scheduler(config), .num_that_go_on = 100};
+  Scheduler& scheduler = steps.scheduler;
+  Request with_penalty;
+  with_penalty.sampling.presence_penalty = 1;
+  for (int i = 0; i < 2000; ++i) steps.add(with_penalty, 4, 60);
+  steps.step();
+  const RequestId id = steps.add({}, 4, 1);
+  steps.step();
+  CHECK(scheduler.state_of(id) == RequestState::kStreaming);
+}
+
 TEST_CASE("a background prompt that has begun has its share after a minute, too") {
   check_script(R"(config rows=8 step=8
 add 1 prompt=20 max=1 class=background
