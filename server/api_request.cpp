@@ -60,7 +60,8 @@ void read_sampling(Fields& fields, uint64_t random_seed, SamplingParams& samplin
   sampling.min_p = static_cast<float>(fields.number("min_p", 0, 1).value_or(0));
   sampling.presence_penalty = static_cast<float>(fields.number("presence_penalty", -2, 2).value_or(0));
   sampling.frequency_penalty = static_cast<float>(fields.number("frequency_penalty", -2, 2).value_or(0));
-  sampling.repetition_penalty = static_cast<float>(fields.number("repetition_penalty", 0.01, 10).value_or(1));
+  sampling.repetition_penalty =
+      static_cast<float>(fields.number("repetition_penalty", kRepetitionPenaltyMin, 10).value_or(1));
   const auto seed = fields.integer("seed", Int64Limits::min(), Int64Limits::max());
   sampling.seed = seed ? static_cast<uint64_t>(*seed) : random_seed;
 }

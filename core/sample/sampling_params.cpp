@@ -66,7 +66,7 @@ Status validate(const SamplingParams& params, uint32_t vocab_size) {
       check_temperature(params.temperature),
       check_above_zero("top_p", params.top_p, 1),
       check_range("min_p", params.min_p, 0, 1),
-      check_range("repetition_penalty", params.repetition_penalty, kRepetitionPenaltyMin, 10),
+      check_range("repetition_penalty", params.repetition_penalty, static_cast<float>(kRepetitionPenaltyMin), 10),
       check_range("presence_penalty", params.presence_penalty, -2, 2),
       check_range("frequency_penalty", params.frequency_penalty, -2, 2),
       check_logit_bias(params, vocab_size),

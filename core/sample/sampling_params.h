@@ -14,7 +14,7 @@ inline constexpr size_t kBadWordsMax = 1024;
 inline constexpr size_t kBadWordTokensMax = 8192;  // of all bad words together
 inline constexpr uint32_t kNoRepeatNgramMax = 1024;
 inline constexpr float kTemperatureMin = 1e-6f;  // one over it, and logits times that, must be numbers
-inline constexpr float kRepetitionPenaltyMin = 0.01f;
+inline constexpr double kRepetitionPenaltyMin = 0.01;
 inline constexpr int32_t kLogprobAlternativesMax = 20;  // twin: kLogprobsMax in core/ops/step_inputs.h
 
 struct SamplingParams {

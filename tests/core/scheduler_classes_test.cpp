@@ -399,15 +399,27 @@ TEST_CASE("who does not fit is passed over 8 times, then nobody passes") {
   CHECK(scheduler.state_of(large) == RequestState::kStreaming);
 }
 
-TEST_CASE("who waits for a slot for penalties holds up nobody else") {
+namespace {
+
+Steps with_one_penalty_slot(uint32_t num_blocks, RequestId num_that_go_on) {
   SchedulerConfig config;
   config.context_max = 64;
-  config.kv_pools = {{64, 4}};
+  config.kv_pools = {{num_blocks, 4}};
   config.sample_rows_max = config.sequences_max = 8;
   config.penalty_rows_max = 1;
-  Request with_penalty;
-  with_penalty.sampling.presence_penalty = 1;
-  Steps steps{.scheduler = Scheduler(config), .num_that_go_on = 3};
+  return {.scheduler = Scheduler(config), .num_that_go_on = num_that_go_on};
+}
+Request request_with_penalty() {
+  Request request;
+  request.sampling.presence_penalty = 1;
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("who waits for a slot for penalties holds up nobody else") {
+  Steps steps = with_one_penalty_slot(64, 3);
+  const Request with_penalty = request_with_penalty();
   Scheduler& scheduler = steps.scheduler;
   steps.add(with_penalty, 4, 60);
   steps.step();
@@ -427,16 +439,9 @@ TEST_CASE("who waits for a slot for penalties holds up nobody else") {
 }
 
 TEST_CASE("nor do more of them than are looked through for one that may start") {
-  SchedulerConfig config;
-  config.context_max = 64;
-  config.kv_pools = {{640, 4}};
-  config.sample_rows_max = config.sequences_max = 8;
-  config.penalty_rows_max = 1;
-  Steps steps{.scheduler = Scheduler(config), .num_that_go_on = 100};
+  Steps steps = with_one_penalty_slot(640, 100);
   Scheduler& scheduler = steps.scheduler;
-  Request with_penalty;
-  with_penalty.sampling.presence_penalty = 1;
-  for (int i = 0; i < 2000; ++i) steps.add(with_penalty, 4, 60);
+  for (int i = 0; i < 2000; ++i) steps.add(request_with_penalty(), 4, 60);
   steps.step();
   const RequestId id = steps.add({}, 4, 1);
   steps.step();

@@ -133,7 +133,8 @@ uint32_t wide_held(const Traits& traits, uint32_t head_dim) {
   return std::min(head_dim / traits.fragment.k, 4u);
 }
 // Twins: tiles and row_factors of shaders/paged_attention_wide.comp.
-uint32_t wide_shared_bytes(const Traits& traits, const MatrixTile& tile, uint32_t head_dim) {
+uint32_t wide_shared_bytes(const Traits& traits, uint32_t head_dim) {
+  const MatrixTile tile = wide_tile(traits, head_dim);
   const uint32_t loose = head_dim / traits.fragment.k - wide_held(traits, head_dim);
   const uint32_t place = 2 * tile.keys * (head_dim / 8 + 1) * 16;
   const uint32_t queries = tile.row_frags * loose * tile.subgroups * traits.subgroup_size * 16;
@@ -145,7 +146,7 @@ bool has_wide_kernel(const Traits& traits, uint32_t head_dim, KvDType dtype) {
   return !traits.cpu_kernels && shape.sums_as_factor && shape.m == shape.k &&
          shape.m * shape.k == 8 * traits.subgroup_size && (head_dim == 64 || head_dim == 128) &&
          (dtype == KvDType::kF16 || dtype == KvDType::kBF16) &&
-         wide_shared_bytes(traits, wide_tile(traits, head_dim), head_dim) <= traits.shared_bytes;
+         wide_shared_bytes(traits, head_dim) <= traits.shared_bytes;
 }
 Choice choose_wide(const Traits& traits, uint32_t head_dim, uint32_t group_heads, uint32_t item_tokens) {
   const Fragment& shape = traits.fragment;
