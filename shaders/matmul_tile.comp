@@ -1,5 +1,6 @@
-// out = x * W^T + bias by tiles of 64 weight rows (grid x) by 64 rows of x (grid y), f32 arithmetic, no matrix units. 256
-// invocations of 4 x 4 sums. A step takes 8 vec4 of every row: whole units, in the units' own order of numbers.
+// out = x * W^T + bias by tiles of weight rows (grid x) by rows of x (grid y), f32 arithmetic, no matrix units. 16 x
+// kColLanes invocations; each sums kQuads x kQuads blocks of 4 x 4, as far apart as those of all reach. A step takes 8 vec4
+// of every row: whole units, in the units' own order of numbers.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"
@@ -7,6 +8,8 @@
 
 layout(constant_id = 11) const uint kXDType = kF32;
 layout(constant_id = 12) const bool kBias = false;
+layout(constant_id = 13) const uint kQuads = 1;
+layout(constant_id = 14) const uint kColLanes = 16;
 
 layout(push_constant) uniform Push {
   Words x, weight;
@@ -16,63 +19,93 @@ layout(push_constant) uniform Push {
   uint result_first, result_columns;
 };
 
-const uint kTile = 64, kStep = 32;
+const uint kLanes = 16 * kColLanes, kStep = 32;
+const uint kTileRows = 16 * 4 * kQuads, kTileCols = kColLanes * 4 * kQuads;
 const uint kUnitsStep = 8 / kUnitVecs;
-// [number of a row][row], 16 KB in all: four groups in 64 KB.
-shared float w_tile[kStep * kTile], x_tile[kStep * kTile];
+// [number of a row][four rows], at most 32 KB in all.
+shared vec4 w_tile[kStep * kTileRows / 4], x_tile[kStep * kTileCols / 4];
 
-// Place of number 4 * vec of `row`; those after it are kTile apart. Each vec4 has the rows in another order, four together,
+// Place of four rows' numbers e of vec4 `vec` of theirs, of so many. Each vec4 has them in another order, eight together,
 // so that lanes that store different vec4s meet different banks.
-uint tile_at(uint vec, uint row) { return vec * 4u * kTile + (row ^ vec * 4u); }
+uint tile_at(uint vec, uint e, uint quad, uint rows) { return (vec * 4u + e) * (rows / 4u) + (quad ^ vec); }
 
-void load_weights(uint row_first, uint step) {
-  for (uint i = gl_LocalInvocationID.x; i < kTile * kUnitsStep; i += gl_WorkGroupSize.x) {
-    uint row = i / kUnitsStep, u = i % kUnitsStep;
-    uint unit = step * kUnitsStep + u;
-    Unit fetched = fetch_unit(weight, row_at(min(row_first + row, num_rows - 1u), row_words), columns, unit);
-    [[unroll]] for (uint v = 0; v < kUnitVecs; ++v) {
-      vec4 w = unit_numbers(fetched, unit, v);
-      uint at = tile_at(u * kUnitVecs + v, row);
-      [[unroll]] for (uint e = 0; e < 4; ++e) w_tile[at + e * kTile] = w[e];
-    }
+// An invocation's share of the next step, on its way from memory while the one before is at work.
+const uint kUnits = (kTileRows * kUnitsStep + kLanes - 1) / kLanes, kVecs = kTileCols * 8 / kLanes;
+Unit next_w[kUnits];
+uvec4 next_x[kVecs];  // as they lie in memory
+
+void fetch_step(uint row_first, uint col_first, uint num_cols, uint step) {
+  [[unroll]] for (uint j = 0; j < kUnits; ++j) {
+    uint i = j * kLanes + gl_LocalInvocationID.x, row = min(row_first + i / kUnitsStep, num_rows - 1u);
+    next_w[j] = fetch_unit(weight, row_at(row, row_words), columns, step * kUnitsStep + i % kUnitsStep);
+  }
+  [[unroll]] for (uint j = 0; j < kVecs; ++j) {
+    uint i = j * kLanes + gl_LocalInvocationID.x, v = i % 8u, col = min(col_first + i / 8u, num_cols - 1u);
+    uint at = col * (columns / 4u) + unit_x(step * kUnitsStep + v / kUnitVecs, v % kUnitVecs);
+    next_x[j] = kXDType == kF32 ? floatBitsToUint(Vec4s(x).v[at]) : uvec4(Pairs(x).p[at], 0u, 0u);
   }
 }
 
-void load_x(uint col_first, uint num_cols, uint step) {
-  for (uint i = gl_LocalInvocationID.x; i < kTile * 8u; i += gl_WorkGroupSize.x) {
-    uint col = i / 8u, v = i % 8u;
-    uint at = unit_x(step * kUnitsStep + v / kUnitVecs, v % kUnitVecs);
-    vec4 y = load4(x, min(col_first + col, num_cols - 1u) * (columns / 4u) + at, kXDType);
-    uint to = tile_at(v, col);
-    [[unroll]] for (uint e = 0; e < 4; ++e) x_tile[to + e * kTile] = y[e];
+void store_step(uint step) {
+  [[unroll]] for (uint j = 0; j < kUnits; ++j) {
+    uint i = j * kLanes + gl_LocalInvocationID.x, row = i / kUnitsStep, u = i % kUnitsStep;
+    if (kTileRows * kUnitsStep % kLanes != 0u && row >= kTileRows) continue;
+    [[unroll]] for (uint v = 0; v < kUnitVecs; ++v) {
+      vec4 w = unit_numbers(next_w[j], step * kUnitsStep + u, v);
+      [[unroll]] for (uint e = 0; e < 4; ++e) w_tile[tile_at(u * kUnitVecs + v, e, row / 4u, kTileRows)][row % 4u] = w[e];
+    }
+  }
+  [[unroll]] for (uint j = 0; j < kVecs; ++j) {
+    uint i = j * kLanes + gl_LocalInvocationID.x, v = i % 8u, col = i / 8u;
+    vec4 y = kXDType == kF32 ? uintBitsToFloat(next_x[j])
+                             : vec4(unpack16(next_x[j].x, kXDType), unpack16(next_x[j].y, kXDType));
+    [[unroll]] for (uint e = 0; e < 4; ++e) x_tile[tile_at(v, e, col / 4u, kTileCols)][col % 4u] = y[e];
   }
 }
 
 void main() {
-  uint num_cols = count.w[0], row_first = gl_WorkGroupID.x * kTile, col_first = gl_WorkGroupID.y * kTile;
+  uint num_cols = count.w[0], row_first = gl_WorkGroupID.x * kTileRows, col_first = gl_WorkGroupID.y * kTileCols;
   if (col_first >= num_cols) return;
-  uint row = gl_LocalInvocationID.x % 16u * 4u, col = gl_LocalInvocationID.x / 16u * 4u;
-  vec4 sums[4] = vec4[](vec4(0), vec4(0), vec4(0), vec4(0));  // by column
-  for (uint step = 0; step < columns / kStep; ++step) {
-    load_weights(row_first, step);
-    load_x(col_first, num_cols, step);
+  // 8 x 4 invocations beside each other share what they read.
+  uint row_quad = gl_LocalInvocationID.x % 8u + gl_LocalInvocationID.x / (8u * kColLanes) * 8u;
+  uint col_quad = gl_LocalInvocationID.x / 8u % kColLanes;
+  vec4 sums[kQuads * 4][kQuads];  // by column
+  [[unroll]] for (uint c = 0; c < kQuads * 4; ++c)
+    [[unroll]] for (uint i = 0; i < kQuads; ++i) sums[c][i] = vec4(0);
+  uint num_steps = columns / kStep;
+  fetch_step(row_first, col_first, num_cols, 0u);
+  for (uint step = 0; step < num_steps; ++step) {
+    store_step(step);
     barrier();
-    for (uint v = 0; v < kStep / 4u; ++v) {
-      uint a = tile_at(v, row), b = tile_at(v, col);
-      [[unroll]] for (uint e = 0; e < 4; ++e, a += kTile, b += kTile) {
-        vec4 w = vec4(w_tile[a], w_tile[a + 1u], w_tile[a + 2u], w_tile[a + 3u]);
-        [[unroll]] for (uint c = 0; c < 4; ++c) sums[c] += w * x_tile[b + c];
+    fetch_step(row_first, col_first, num_cols, min(step + 1u, num_steps - 1u));
+    [[unroll]] for (uint v = 0; v < kStep / 4u; ++v) {
+      [[unroll]] for (uint e = 0; e < 4; ++e) {
+        vec4 w[kQuads], y[kQuads];
+        [[unroll]] for (uint i = 0; i < kQuads; ++i) {
+          w[i] = w_tile[tile_at(v, e, row_quad + 16u * i, kTileRows)];
+          y[i] = x_tile[tile_at(v, e, col_quad + kColLanes * i, kTileCols)];
+        }
+        [[unroll]] for (uint c = 0; c < kQuads * 4; ++c)
+          [[unroll]] for (uint i = 0; i < kQuads; ++i) sums[c][i] += w[i] * y[c / 4][c % 4];
       }
     }
     barrier();
   }
-  [[unroll]] for (uint c = 0; c < 4; ++c) {
-    [[unroll]] for (uint r = 0; r < 4; ++r) {
-      uint n = row_first + row + r, t = col_first + col + c;
-      if (n >= num_rows || t >= num_cols) continue;
-      float sum = sums[c][r];
-      if (kBias) sum += bias.f[result_first + n];
-      result.f[t * result_columns + result_first + n] = sum;
+  bool is_aligned = ((result_first | result_columns) & 3u) == 0u;
+  [[unroll]] for (uint i = 0; i < kQuads; ++i) {
+    uint n = row_first + (row_quad + 16u * i) * 4u;
+    [[unroll]] for (uint c = 0; c < kQuads * 4; ++c) {
+      uint t = col_first + (col_quad + c / 4 * kColLanes) * 4u + c % 4, to = t * result_columns + result_first + n;
+      if (t >= num_cols) continue;
+      vec4 sum = sums[c][i];
+      if (kBias)
+        [[unroll]] for (uint r = 0; r < 4; ++r) sum[r] += bias.f[result_first + min(n + r, num_rows - 1u)];
+      if (is_aligned && n + 3u < num_rows) {
+        Vec4s(result).v[to / 4u] = sum;
+        continue;
+      }
+      [[unroll]] for (uint r = 0; r < 4; ++r)
+        if (n + r < num_rows) result.f[to + r] = sum[r];
     }
   }
 }

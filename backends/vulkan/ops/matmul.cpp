@@ -10,7 +10,6 @@ namespace llmrt::vulkan {
 namespace {
 
 constexpr uint32_t kVectorRowsMax = 8, kVectorRowsMaxBesideMatrix = 3;
-constexpr uint32_t kTile = 64;  // twin: shaders/matmul_tile.comp
 
 struct Choice {
   Kernel kernel;
@@ -419,6 +418,22 @@ Choice choose_lanes(const Piece& piece, uint32_t rows, DType x, bool bias, const
           {ceil_div(outputs, 8 * lane_outputs), ceil_div(rows, cols)}};
 }
 
+// How many invocations share x's rows, and blocks of 4 x 4 sums each has both ways: four of them read half as much a
+// product, where registers last (some 170) and tiles of 128 x 64 leave no core idle.
+struct SumTile {
+  uint32_t col_lanes, quads;
+  uint32_t weight_rows() const { return 64 * quads; }
+  uint32_t x_rows() const { return 4 * col_lanes * quads; }
+};
+SumTile sum_tile(const Traits& traits, uint32_t num_rows, uint32_t rows, bool batch_invariant) {
+  constexpr SumTile kSmall{16, 1}, kLarge{8, 2};
+  constexpr uint32_t kLargeBytes = 24576;
+  if (batch_invariant || has_small_lanes(traits) || has_small_simds(traits) || traits.shared_bytes < kLargeBytes)
+    return kSmall;
+  const uint32_t tiles = ceil_div(num_rows, kLarge.weight_rows()) * ceil_div(rows, kLarge.x_rows());
+  return tiles >= 2 * traits.num_cores ? kLarge : kSmall;
+}
+
 // `rows` of x against the rows of a piece. The constants' order is each shader's.
 Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t columns, uint32_t out_columns, DType x,
               bool bias, bool batch_invariant) {
@@ -441,7 +456,9 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
     return {{"matmul_vector", group_size, {layout, team_rows, rows, x_dtype, bias, unroll}},
             {ceil_div(num_rows, teams * team_rows)}};
   }
-  return {{"matmul_tile", 256, {layout, x_dtype, bias}}, {ceil_div(num_rows, kTile), ceil_div(rows, kTile)}};
+  const SumTile tile = sum_tile(traits, num_rows, rows, batch_invariant);
+  return {{"matmul_tile", 16 * tile.col_lanes, {layout, x_dtype, bias, tile.quads, tile.col_lanes}},
+          {ceil_div(num_rows, tile.weight_rows()), ceil_div(rows, tile.x_rows())}};
 }
 
 // Bytes of matmul_fragment's push constants.
