@@ -22,6 +22,7 @@ layout(push_constant) uniform Push {
 const uint kLanes = 16 * kColLanes, kStep = 32;
 const uint kTileRows = 16 * 4 * kQuads, kTileCols = kColLanes * 4 * kQuads;
 const uint kUnitsStep = 8 / kUnitVecs;
+const uint kBatch = kQuads == 1 ? 1 : kStep / 4;  // vec4s of a step that the compiler may mix: small lanes would spill
 // [number of a row][four rows], at most 32 KB in all.
 shared vec4 w_tile[kStep * kTileRows / 4], x_tile[kStep * kTileCols / 4];
 
@@ -78,17 +79,17 @@ void main() {
     store_step(step);
     barrier();
     fetch_step(row_first, col_first, num_cols, min(step + 1u, num_steps - 1u));
-    [[unroll]] for (uint v = 0; v < kStep / 4u; ++v) {
-      [[unroll]] for (uint e = 0; e < 4; ++e) {
+    [[dont_unroll]] for (uint first = 0; first < kStep / 4u; first += kBatch)
+      [[unroll]] for (uint e = 0; e < 4u * kBatch; ++e) {
+        uint v = first + e / 4u;
         vec4 w[kQuads], y[kQuads];
         [[unroll]] for (uint i = 0; i < kQuads; ++i) {
-          w[i] = w_tile[tile_at(v, e, row_quad + 16u * i, kTileRows)];
-          y[i] = x_tile[tile_at(v, e, col_quad + kColLanes * i, kTileCols)];
+          w[i] = w_tile[tile_at(v, e % 4u, row_quad + 16u * i, kTileRows)];
+          y[i] = x_tile[tile_at(v, e % 4u, col_quad + kColLanes * i, kTileCols)];
         }
         [[unroll]] for (uint c = 0; c < kQuads * 4; ++c)
           [[unroll]] for (uint i = 0; i < kQuads; ++i) sums[c][i] += w[i] * y[c / 4][c % 4];
       }
-    }
     barrier();
   }
   bool is_aligned = ((result_first | result_columns) & 3u) == 0u;

@@ -419,7 +419,7 @@ Choice choose_lanes(const Piece& piece, uint32_t rows, DType x, bool bias, const
 }
 
 // How many invocations share x's rows, and blocks of 4 x 4 sums each has both ways: four of them read half as much a
-// product, where registers last (some 170) and tiles of 128 x 64 leave no core idle.
+// product, where lanes are known to have registers for them (some 170) and tiles of 128 x 64 leave no core idle.
 struct SumTile {
   uint32_t col_lanes, quads;
   uint32_t weight_rows() const { return 64 * quads; }
@@ -428,8 +428,9 @@ struct SumTile {
 SumTile sum_tile(const Traits& traits, uint32_t num_rows, uint32_t rows, bool batch_invariant) {
   constexpr SumTile kSmall{16, 1}, kLarge{8, 2};
   constexpr uint32_t kLargeBytes = 24576;
-  if (batch_invariant || has_small_lanes(traits) || has_small_simds(traits) || traits.shared_bytes < kLargeBytes)
-    return kSmall;
+  const bool has_registers =
+      is_nvidia(traits) || traits.is_cpu || (traits.simd_registers > 0 && !has_small_simds(traits));
+  if (batch_invariant || !has_registers || traits.shared_bytes < kLargeBytes) return kSmall;
   const uint32_t tiles = ceil_div(num_rows, kLarge.weight_rows()) * ceil_div(rows, kLarge.x_rows());
   return tiles >= 2 * traits.num_cores ? kLarge : kSmall;
 }

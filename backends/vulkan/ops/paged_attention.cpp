@@ -31,6 +31,22 @@ Choice choose(const Traits& traits, const OpList& list, uint32_t head_dim) {
   return {"paged_attention_tile", 128, {rows, keys}, rows};
 }
 
+// The kernel for prompt items alone without matrix units: tiles of 32 rows by two keys a lane, of 16 or 8 lanes. Twins:
+// q_tile, kv_tile and weights of shaders/paged_attention_block.comp.
+uint32_t block_lanes(const Traits& traits, uint32_t head_dim) {
+  constexpr uint32_t kRows = 32;
+  const auto shared_bytes = [head_dim](uint32_t lanes) {
+    return (kRows + 2 * lanes) * (head_dim / 4 + 1) * 16 + 2 * lanes * kRows * 4;
+  };
+  uint32_t lanes = traits.subgroup_size >= 16 ? 16 : 8;
+  if (shared_bytes(lanes) > traits.shared_bytes) lanes = 8;
+  const bool fits = traits.subgroup_size >= lanes && shared_bytes(lanes) <= traits.shared_bytes;
+  return fits && head_dim <= 128 && !has_small_lanes(traits) ? lanes : 0;
+}
+Choice choose_block(uint32_t lanes) {
+  return {"paged_attention_block", 8 * lanes, {lanes}, 32};
+}
+
 // The kernel for decode items alone, where the device has it.
 bool has_decode_kernel(const Traits& traits, uint32_t head_dim) {
   return traits.tier >= Tier::kSubgroup && !traits.cpu_kernels && head_dim / 8 <= traits.subgroup_size;
@@ -232,11 +248,13 @@ Status record(Recorder& r, const PagedAttention& op) {
   // Prompts first, so that rows that decode take what they leave idle. The two write different rows of out and
   // different partial results, so the second claims nothing.
   if (!r.list().decode_only) {
+    const uint32_t lanes = block_lanes(r.traits(), op.head_dim);
     const Choice prompt = has_wide_kernel(r.traits(), op.head_dim, pool.group.dtype)
                               ? choose_wide(r.traits(), op.head_dim, group_heads, prompt_tokens)
                           : has_matrix_kernel(r.traits(), op.head_dim)
                               ? choose_matrix(r.traits(), op.head_dim, group_heads, prompt_tokens)
-                              : any;
+                          : lanes > 0 ? choose_block(lanes)
+                                      : any;
     attend(prompt, ceil_div(num_tokens, kPromptItemTokens) * 2 + kSplitPromptItemsMax / 4, prompt_tokens,
            push_for(kFwdNumPromptItems, kNoItems, kFwdPromptItems, kNoItems), writes);
   }
