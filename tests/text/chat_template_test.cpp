@@ -187,6 +187,21 @@ TEST_CASE("a namespace that holds itself leaks nothing and cannot be printed") {
   CHECK(marked("{% for i in [1] %}{% set keep = loop %}{{ loop.changed(loop) }}{% endfor %}") == "True");
 }
 
+TEST_CASE("a loop that is over remembers nothing more") {
+  const std::string kept =
+      "{% set ns = namespace(l=0) %}{% for j in [1] %}{% set ns.l = loop %}{{ loop.changed(loop) }}{% endfor %}";
+  CHECK(marked(kept + "{{ ns.l.index }}{{ ns.l.last }}") == "True1True");
+  CHECK(marked(kept + "{{ ns.l.changed(1) }}").find("changed() of a loop that is over") != std::string::npos);
+  CHECK_FALSE(render(kept + "{% set x = ns.l.changed(ns.l, 'y' * 100000) %}").ok());  // a cycle, were it kept
+  // A chain of loops, each in the memory of the one before it, would overflow the stack when it is destroyed.
+  CHECK_FALSE(render("{% set ns = namespace(h=0, l=0) %}"
+                     "{% for j in 'a' %}{% set ns.h = loop %}{% set ns.l = loop %}{% endfor %}"
+                     "{% for i in range(80000) %}{% for j in 'a' %}{% set x = ns.l.changed(loop) %}"
+                     "{% set ns.l = loop %}{% endfor %}{% endfor %}")
+                  .ok());
+  CHECK_FALSE(render("{% for i in [1] %}{{ loop.changed(loop) }}{{ 1 // 0 }}{% endfor %}").ok());
+}
+
 TEST_CASE("context that is too deep or too wide is refused") {
   std::string deep;
   for (int i = 0; i < 30; ++i) {

@@ -91,6 +91,9 @@ Value Loop::cycle(const Arguments& arguments) const {
 }
 
 bool Loop::changed(const Arguments& arguments, Meter& meter) {
+  if (closed_) {
+    fail("changed() of a loop that is over");
+  }
   Value now = Value::list(arguments.positional, ListKind::kTuple);
   if (last_changed_ && equals(*last_changed_, now, meter)) {
     return false;
@@ -100,6 +103,7 @@ bool Loop::changed(const Arguments& arguments, Meter& meter) {
 }
 
 void Loop::close() {
+  closed_ = true;
   filter_ = nullptr;
   recurse_ = nullptr;
   items_.clear();

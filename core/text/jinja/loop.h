@@ -33,6 +33,7 @@ class Loop {
   std::optional<Value> attribute(std::string_view name);
   Value recurse(const Value& items) const;
   Value cycle(const Arguments& arguments) const;
+  // Fails once the loop is over: what it remembered from then on could be the loop itself, or a chain of any length.
   bool changed(const Arguments& arguments, Meter& meter);
   // The loop is over: what is left of the items is dropped, and so is what refers to the loop's surroundings.
   void close();
@@ -51,6 +52,7 @@ class Loop {
   std::optional<Value> current_;
   std::optional<Value> previous_;
   std::optional<Value> last_changed_;
+  bool closed_ = false;
   int64_t index0_ = -1;
   int depth_;  // of recursive loops
   int items_depth_ = 1;
