@@ -2,6 +2,7 @@
 #include <boost/json.hpp>
 #include <catch2/catch_test_macros.hpp>
 
+#include <chrono>
 #include <string>
 #include <thread>
 
@@ -200,6 +201,39 @@ TEST_CASE("a loop that is over remembers nothing more") {
                      "{% set ns.l = loop %}{% endfor %}{% endfor %}")
                   .ok());
   CHECK_FALSE(render("{% for i in [1] %}{{ loop.changed(loop) }}{{ 1 // 0 }}{% endfor %}").ok());
+}
+
+TEST_CASE("a text of many origins stays fast") {
+  std::string letters;
+  std::string marks;
+  for (int i = 0; i < 300'000; ++i) {
+    letters += "ab";
+    marks += "&<";
+  }
+  const std::string context = json::serialize(json::object{{"letters", letters}, {"marks", marks}});
+  for (const auto& [source, length] :
+       {std::pair("{{ letters | replace('a', 'x') | replace('b', 'y') | length }}", "600000"),
+        std::pair("{{ marks | e | length }}", "2700000")}) {
+    const auto begin = std::chrono::steady_clock::now();
+    CHECK(marked(source, context) == length);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    CHECK(seconds.count() < 20);  // quadratic is a minute
+  }
+}
+
+TEST_CASE("cuts of a text of many origins keep them") {
+  CHECK(marked("{{ c | e | replace('l', 'L') }}", R"({"c": "<&<&ab"})") == "&Lt;&amp;&Lt;&amp;«ab»");
+  CHECK(marked("{% set t = 'a' ~ m.role ~ 'b' ~ m.role ~ 'c' %}{% for i in range(t | length + 1) %}"
+               "{{ t[:i] }}|{{ t[i:] }}|{{ t[i:i + 5] }}\n{% endfor %}",
+               R"({"m": {"role": "xy"}})") ==
+        "|a«xy»b«xy»c|a«xy»b«x»\n"
+        "a|«xy»b«xy»c|«xy»b«xy»\n"
+        "a«x»|«y»b«xy»c|«y»b«xy»c\n"
+        "a«xy»|b«xy»c|b«xy»c\n"
+        "a«xy»b|«xy»c|«xy»c\n"
+        "a«xy»b«x»|«y»c|«y»c\n"
+        "a«xy»b«xy»|c|c\n"
+        "a«xy»b«xy»c||\n");
 }
 
 TEST_CASE("context that is too deep or too wide is refused") {

@@ -2,6 +2,7 @@
 // operation that moves bytes keeps their origin, so that the tokenizer can refuse special tokens made of data.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -36,9 +37,11 @@ class Text {
  private:
   template <typename Visit>
   void visit_runs(size_t begin, size_t end, Visit visit) const {
-    bool from_template = first_from_template_;
-    size_t run_begin = 0;
-    for (size_t i = 0; i <= flips_.size() && run_begin < end; ++i) {
+    // From the run that holds `begin`: texts are cut into as many pieces as they have runs.
+    size_t i = static_cast<size_t>(std::upper_bound(flips_.begin(), flips_.end(), begin) - flips_.begin());
+    size_t run_begin = i > 0 ? flips_[i - 1] : 0;
+    bool from_template = first_from_template_ != (i % 2 == 1);
+    for (; i <= flips_.size() && run_begin < end; ++i) {
       const size_t run_end = i < flips_.size() ? flips_[i] : bytes_.size();
       const size_t from = run_begin > begin ? run_begin : begin;
       const size_t to = run_end < end ? run_end : end;
