@@ -3,10 +3,12 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <chrono>
+#include <set>
 #include <string>
 #include <thread>
 
 #include "core/text/chat_template.h"
+#include "core/text/jinja/value.h"
 
 using namespace llmrt;
 namespace json = boost::json;
@@ -234,6 +236,17 @@ TEST_CASE("cuts of a text of many origins keep them") {
         "a«xy»b«x»|«y»c|«y»c\n"
         "a«xy»b«xy»|c|c\n"
         "a«xy»b«xy»c||\n");
+}
+
+TEST_CASE("keys that are multiples of a table's size do not share its buckets") {
+  jinja::Meter meter;
+  std::set<size_t> buckets;
+  for (int64_t i = 0; i < 10'000; ++i) {
+    buckets.insert(jinja::hash_of(jinja::Value(i * 85'229), meter) % 85'229);  // a size of libstdc++'s tables
+  }
+  CHECK(buckets.size() > 9'000);
+  CHECK(marked("{{ {1: 'a', 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8, 9: 9}[1.0] }}") == "a");
+  CHECK(marked("{{ range(0, 85229 * 80000, 85229) | unique | list | length }}") == "80000");
 }
 
 TEST_CASE("context that is too deep or too wide is refused") {

@@ -27,6 +27,13 @@ int compare_numbers(const Value& left, const Value& right) {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
+// splitmix64's finish. std::hash leaves integers as they are: multiples of a table's size would share one bucket.
+size_t mix(uint64_t hash) {
+  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9;
+  hash = (hash ^ (hash >> 27)) * 0x94d049bb133111eb;
+  return hash ^ (hash >> 31);
+}
+
 bool is_nan(const Value& value) {
   return value.as_double() && std::isnan(*value.as_double());
 }
@@ -250,7 +257,7 @@ size_t hash_of(const Value& value, Meter& meter) {
     return std::hash<double>()(*value.as_double());
   }
   if (value.is_number()) {  // 1, 1.0 and true are one key
-    return std::hash<int64_t>()(value.as_double() ? static_cast<int64_t>(*value.as_double()) : value.integer());
+    return mix(static_cast<uint64_t>(value.as_double() ? static_cast<int64_t>(*value.as_double()) : value.integer()));
   }
   if (const Text* text = value.as_text()) {
     return std::hash<std::string_view>()(text->bytes());
@@ -261,7 +268,7 @@ size_t hash_of(const Value& value, Meter& meter) {
       meter.charge(1);  // tuples that share their items are exponential to walk
       hash = hash * 1000003 ^ hash_of(item, meter);
     }
-    return hash;
+    return mix(hash);
   }
   if (value.as_list() || value.as_dict()) {
     fail("unhashable type: {}", type_name(value));
