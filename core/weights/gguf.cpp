@@ -13,6 +13,8 @@ namespace {
 // Smallest possible records: a count larger than remaining bytes / record cannot be true.
 constexpr uint64_t kPairBytesMin = 8 + 1 + 4 + 1;            // key length, one character, type, one byte
 constexpr uint64_t kTensorBytesMin = 8 + 1 + 4 + 8 + 4 + 8;  // name length, one character, dims, one dim, type, offset
+constexpr uint64_t kStringBytesMin = 8;                      // its length
+constexpr uint64_t kRecordsReserved = 65536;                 // at most: a sparse file is as long as it likes
 
 struct TensorType {
   uint32_t id;
@@ -108,10 +110,13 @@ Status check_bools(std::string_view what, const MetadataValue& value) {
 
 Status read_elements(Reader& reader, std::string_view what, MetadataValue* value) {
   if (value->type == ValueType::kString) {
-    if (value->count > reader.remaining() / 8)
-      return corrupt("{}: expected at most {} strings in the bytes that remain, found {}", what, reader.remaining() / 8,
+    if (value->count > reader.remaining() / kStringBytesMin)
+      return corrupt("{}: expected at most {} strings in the bytes that remain, found {}", what,
+                     reader.remaining() / kStringBytesMin, value->count);
+    if (value->count > kGgufValueBytesMax / kStringBytesMin)
+      return corrupt("{}: expected at most {} strings, found {}", what, kGgufValueBytesMax / kStringBytesMin,
                      value->count);
-    value->strings.reserve(value->count);
+    value->strings.reserve(std::min(value->count, kRecordsReserved));
     const uint64_t begin = reader.position();
     for (uint64_t i = 0; i < value->count; ++i) {
       auto text = reader.read_string(what, kGgufValueBytesMax);
@@ -168,6 +173,9 @@ Status read_metadata(Reader& reader, uint64_t num_pairs, Metadata* metadata) {
     auto value = read_value(reader, fmt::format("metadata {}", printable(*key)));
     if (!value) return value.error();
     if (!metadata->add(*key, std::move(*value))) return corrupt("metadata {}: found twice", printable(*key));
+    if (reader.position() > kGgufMetadataBytesMax)
+      return corrupt("metadata: expected at most {} bytes, found {} up to the end of {}", kGgufMetadataBytesMax,
+                     reader.position(), printable(*key));
   }
   return {};
 }
@@ -307,7 +315,7 @@ Result<WeightSource> parse_gguf(std::span<const std::byte> bytes) {
     return corrupt("tensor table: expected at most {} tensors in the bytes that remain, found {}",
                    reader.remaining() / kTensorBytesMin, header->num_tensors);
   std::vector<TensorRecord> records;
-  records.reserve(header->num_tensors);
+  records.reserve(std::min(header->num_tensors, kRecordsReserved));
   for (uint64_t i = 0; i < header->num_tensors; ++i) {
     auto record = read_tensor(reader, i, header->num_tensors);
     if (!record) return record.error();

@@ -16,8 +16,9 @@
 namespace llmrt {
 
 inline constexpr uint32_t kGgufVersionMin = 2, kGgufVersionMax = 3;
-inline constexpr uint64_t kGgufAlignment = 32;               // unless general.alignment says otherwise
-inline constexpr uint64_t kGgufValueBytesMax = 64ull << 20;  // one string, or one array
+inline constexpr uint64_t kGgufAlignment = 32;                   // unless general.alignment says otherwise
+inline constexpr uint64_t kGgufValueBytesMax = 64ull << 20;      // one string, or one array
+inline constexpr uint64_t kGgufMetadataBytesMax = 256ull << 20;  // all pairs; real ones take 20 MiB at most
 inline constexpr uint64_t kGgufKeyBytesMax = 65535;
 inline constexpr uint64_t kGgufTensorNameBytesMax = 64;
 

@@ -3,6 +3,8 @@
 
 #include "core/weights/gguf.h"
 
+#include <sys/mman.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -246,6 +248,56 @@ TEST_CASE("a template of 10 MB is only text, one of 65 MB is refused") {
   file.string("another", std::string(65u << 20, 'x'));
   const std::string too_large = file.build();
   CHECK_THAT(parse_weight_source(as_span(too_large)).error().message, ContainsSubstring("metadata another: length"));
+}
+
+// A sparse file costs its owner nothing, so the bytes that remain bound no count. Memory for such counts does not
+// exist.
+TEST_CASE("counts that a sparse file of 1 TiB could hold allocate nothing for what it does not") {
+  constexpr size_t kBytes = 1ull << 40;
+  void* const sparse =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (sparse == MAP_FAILED) SKIP("no address space of 1 TiB");
+  const auto error_of = [&](const GgufBytes& file) {
+    const std::string bytes = file.build() + std::string(64, '\0');  // over what the last file left
+    std::memcpy(sparse, bytes.data(), bytes.size());
+    const auto source = parse_gguf({static_cast<const std::byte*>(sparse), kBytes});
+    REQUIRE_FALSE(source.ok());
+    CHECK(source.error().code == ErrorCode::kCorruptFile);
+    return source.error().message;
+  };
+  GgufBytes strings;
+  strings.pair("k", kArray, raw<uint32_t>(kString) + raw<uint64_t>(1ull << 36));
+  CHECK_THAT(error_of(strings), ContainsSubstring("metadata k: expected at most 8388608 strings, found 68719476736"));
+  GgufBytes tensors;
+  tensors.num_tensors = 30'000'000'000;
+  CHECK_THAT(error_of(tensors),
+             ContainsSubstring("tensor 1 of 30000000000: name: expected printable characters, found"));
+  munmap(sparse, kBytes);
+}
+
+TEST_CASE("metadata of more than 256 MiB is refused, however sparse") {
+  constexpr size_t kBytes = 512u << 20;
+  void* const sparse =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  REQUIRE(sparse != MAP_FAILED);
+  size_t size = 0;
+  const auto write = [&](const std::string& bytes) {
+    std::memcpy(static_cast<char*>(sparse) + size, bytes.data(), bytes.size());
+    size += bytes.size();
+  };
+  GgufBytes header;
+  header.num_pairs = 5;
+  write(header.build());
+  for (int i = 0; i < 5; ++i) {
+    write(raw_string("k" + std::to_string(i)) + raw<uint32_t>(kArray) + raw<uint32_t>(kU8) +
+          raw<uint64_t>(kGgufValueBytesMax));
+    size += kGgufValueBytesMax;
+  }
+  const auto source = parse_gguf({static_cast<const std::byte*>(sparse), kBytes});
+  REQUIRE_FALSE(source.ok());
+  CHECK_THAT(source.error().message, ContainsSubstring("metadata: expected at most 268435456 bytes, found 268435"));
+  CHECK_THAT(source.error().message, ContainsSubstring("end of k3"));
+  munmap(sparse, kBytes);
 }
 
 TEST_CASE("a file cut at any byte is refused") {
