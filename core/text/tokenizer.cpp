@@ -11,6 +11,8 @@ namespace {
 
 constexpr size_t kTokensMax = 1 << 24;
 constexpr size_t kTokenBytesMax = 16384;  // the longest known are runs of a few hundred blanks
+// Of tokens that raw text is searched for: each of its bytes may be compared with that many.
+constexpr size_t kSpecialBytesMax = 1024;
 
 Status check_counts(const Vocabulary& vocabulary) {
   const size_t num_tokens = vocabulary.tokens.size();
@@ -32,6 +34,20 @@ Status check_counts(const Vocabulary& vocabulary) {
     if (type < TokenType::kNormal || type > TokenType::kByte) {
       return make_error(ErrorCode::kCorruptFile, "vocabulary: token types: expected 1 to 6, found {}",
                         static_cast<int>(type));
+    }
+  }
+  return {};
+}
+
+Status check_special_sizes(const Vocabulary& vocabulary) {
+  for (size_t i = 0; i < vocabulary.types.size(); ++i) {
+    const TokenType type = vocabulary.types[i];
+    const bool is_searched =
+        type == TokenType::kControl || type == TokenType::kUnknown || type == TokenType::kUserDefined;
+    if (is_searched && vocabulary.tokens[i].size() > kSpecialBytesMax) {
+      return make_error(ErrorCode::kCorruptFile,
+                        "vocabulary: token {}: expected at most {} bytes of a special or user-defined token, found {}",
+                        i, kSpecialBytesMax, vocabulary.tokens[i].size());
     }
   }
   return {};
@@ -69,6 +85,9 @@ Status check_scores(const Vocabulary& vocabulary) {
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::create(Vocabulary vocabulary) {
   if (const Status status = check_counts(vocabulary); !status) {
+    return status.error();
+  }
+  if (const Status status = check_special_sizes(vocabulary); !status) {
     return status.error();
   }
   if (const Status status = check_special_ids(vocabulary); !status) {

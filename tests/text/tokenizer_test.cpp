@@ -243,6 +243,24 @@ TEST_CASE("a vocabulary that breaks its format is refused") {
   CHECK(broken([](Vocabulary& v) { v.model = "llama"; }) == ErrorCode::kCorruptFile);  // no scores
 }
 
+// They are looked for at every byte of a text: "aaa...ab" would be compared with a long run of a's again and again.
+TEST_CASE("a special or user-defined token of more than 1 KiB is refused, a normal one is not") {
+  for (const TokenType type : {TokenType::kControl, TokenType::kUnknown, TokenType::kUserDefined}) {
+    Vocabulary vocabulary = byte_vocabulary();
+    vocabulary.tokens.emplace_back(1024, 'a');
+    vocabulary.types.push_back(type);
+    CHECK(Tokenizer::create(vocabulary).ok());
+    vocabulary.tokens.back() += 'b';
+    const auto made = Tokenizer::create(vocabulary);
+    REQUIRE_FALSE(made.ok());
+    CHECK(made.error().code == ErrorCode::kCorruptFile);
+    CHECK(made.error().message ==
+          "vocabulary: token 270: expected at most 1024 bytes of a special or user-defined token, found 1025");
+    vocabulary.types.back() = TokenType::kNormal;
+    CHECK(Tokenizer::create(vocabulary).ok());
+  }
+}
+
 namespace {
 
 Vocabulary sentencepiece_vocabulary() {
