@@ -190,6 +190,19 @@ TEST_CASE("a namespace that holds itself leaks nothing and cannot be printed") {
   CHECK(marked("{% for i in [1] %}{% set keep = loop %}{{ loop.changed(loop) }}{% endfor %}") == "True");
 }
 
+TEST_CASE("the smallest and the largest integer are widths like any other") {
+  const std::string ends = "{% set least = -9223372036854775807 - 1 %}{% set most = 9223372036854775807 %}";
+  CHECK(marked(ends + "{{ 'ab'.center(least) }}{{ 'ab' | center(least) }}{{ 'ab'.rjust(least) }}") == "ababab");
+  CHECK(marked(ends + "{{ 'ab'.zfill(least) }}{{ '-1'.zfill(least) }}") == "ab-1");
+  CHECK(marked(ends + "{{ 'a b' | truncate(most) }}{{ 'a b' | truncate(5, false, '', most) }}") == "a ba b");
+  CHECK(marked(ends + "{{ 'a b' | truncate(least) }}").find("truncate: expected a length") != std::string::npos);
+  CHECK(marked(ends + "{{ [1, 2] | batch(least, 0) | list }}") == "«[[1, 2]]»");
+  for (const char* wide :
+       {"{{ 'ab'.center(most) }}", "{{ '-1'.zfill(most) }}", "{{ [1, 2] | batch(most, 0) | list }}"}) {
+    CHECK(marked(ends + wide).find("limit of") != std::string::npos);
+  }
+}
+
 TEST_CASE("a loop that is over remembers nothing more") {
   const std::string kept =
       "{% set ns = namespace(l=0) %}{% for j in [1] %}{% set ns.l = loop %}{{ loop.changed(loop) }}{% endfor %}";

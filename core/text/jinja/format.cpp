@@ -428,10 +428,11 @@ Text pad(const Text& text, int64_t width, const Text& fill, char align, Meter& m
   if (count_code_points(fill.bytes()) != 1) {
     fail("the fill character must be exactly one character long");
   }
-  const int64_t room = width - count_code_points(text.bytes());
-  if (room <= 0) {
+  const int64_t length = count_code_points(text.bytes());
+  if (width <= length) {
     return text;
   }
+  const int64_t room = width - length;
   if (room > static_cast<int64_t>(kTextBytesMax / fill.size())) {
     meter.charge_text(kTextBytesMax + 1);
   }

@@ -211,8 +211,8 @@ Value str_zfill(Interpreter& interpreter, const Value& self, Arguments& argument
   const Text& text = self_text(interpreter, self);
   const bool has_sign = text.bytes().starts_with('-') || text.bytes().starts_with('+');
   Text out = text.substr(0, has_sign);
-  out.append(pad(text.substr(has_sign), std::max<int64_t>(given.integer(0, 0) - has_sign, 0), Text("0", true), '>',
-                 interpreter.meter()));
+  out.append(pad(text.substr(has_sign), std::max<int64_t>(given.integer(0, 0), has_sign) - has_sign, Text("0", true),
+                 '>', interpreter.meter()));
   return Value(std::move(out));
 }
 

@@ -247,7 +247,8 @@ Value filter_batch(Interpreter& interpreter, const Value& input, Arguments& argu
     batch.push_back(item);
   }
   if (!batch.empty()) {
-    const auto missing = static_cast<size_t>(std::max<int64_t>(width - static_cast<int64_t>(batch.size()), 0));
+    const auto size = static_cast<int64_t>(batch.size());
+    const auto missing = static_cast<size_t>(std::max(width, size) - size);
     if (!given[1].is_none()) {
       interpreter.meter().charge(missing);
       batch.insert(batch.end(), missing, given[1]);

@@ -117,21 +117,21 @@ Value filter_truncate(Interpreter& interpreter, const Value& input, Arguments& a
   const int64_t length = given.integer(0, 255);
   const Text end = given.has(2) ? given.text(2) : Text("...", true);
   const int64_t leeway = given[3].is_none() ? 5 : given.integer(3, 5);
-  const int64_t kept = length - count_code_points(end.bytes());
-  if (kept < 0 || leeway < 0) {
-    fail("truncate: expected a length that holds the end of {} characters", length - kept);
+  const int64_t end_length = count_code_points(end.bytes());
+  if (length < end_length || leeway < 0) {
+    fail("truncate: expected a length that holds the end of {} characters", end_length);
   }
   if (const Text* text = input.as_text()) {
     interpreter.meter().charge_text(text->size());
   }
-  if (length_of(input) <= length + leeway) {
+  if (length_of(input) - leeway <= length) {
     return input;
   }
   if (!input.as_text()) {
     fail("truncate: expected a string, found {}", type_name(input));
   }
   const Text& text = *input.as_text();
-  Text out = text.substr(0, offset_of(text.bytes(), kept));
+  Text out = text.substr(0, offset_of(text.bytes(), length - end_length));
   if (!given.flag(1, false)) {
     const size_t blank = out.bytes().rfind(' ');
     out = blank == std::string_view::npos ? out : out.substr(0, blank);
