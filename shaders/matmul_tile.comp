@@ -22,7 +22,9 @@ layout(push_constant) uniform Push {
 const uint kLanes = 16 * kColLanes, kStep = 32;
 const uint kTileRows = 16 * 4 * kQuads, kTileCols = kColLanes * 4 * kQuads;
 const uint kUnitsStep = 8 / kUnitVecs;
-const uint kBatch = kQuads == 1 ? 1 : kStep / 4;  // vec4s of a step that the compiler may mix: small lanes would spill
+// What small lanes would spill: the next step's numbers, and products of many vec4s of a step under way.
+const bool kFetchesAhead = kQuads > 1;
+const uint kBatch = kQuads > 1 ? kStep / 4 : 1;
 // [number of a row][four rows], at most 32 KB in all.
 shared vec4 w_tile[kStep * kTileRows / 4], x_tile[kStep * kTileCols / 4];
 
@@ -30,7 +32,7 @@ shared vec4 w_tile[kStep * kTileRows / 4], x_tile[kStep * kTileCols / 4];
 // so that lanes that store different vec4s meet different banks.
 uint tile_at(uint vec, uint e, uint quad, uint rows) { return (vec * 4u + e) * (rows / 4u) + (quad ^ vec); }
 
-// An invocation's share of the next step, on its way from memory while the one before is at work.
+// An invocation's share of a step, on its way from memory.
 const uint kUnits = (kTileRows * kUnitsStep + kLanes - 1) / kLanes, kVecs = kTileCols * 8 / kLanes;
 Unit next_w[kUnits];
 uvec4 next_x[kVecs];  // as they lie in memory
@@ -74,11 +76,12 @@ void main() {
   [[unroll]] for (uint c = 0; c < kQuads * 4; ++c)
     [[unroll]] for (uint i = 0; i < kQuads; ++i) sums[c][i] = vec4(0);
   uint num_steps = columns / kStep;
-  fetch_step(row_first, col_first, num_cols, 0u);
+  if (kFetchesAhead) fetch_step(row_first, col_first, num_cols, 0u);
   for (uint step = 0; step < num_steps; ++step) {
+    if (!kFetchesAhead) fetch_step(row_first, col_first, num_cols, step);
     store_step(step);
     barrier();
-    fetch_step(row_first, col_first, num_cols, min(step + 1u, num_steps - 1u));
+    if (kFetchesAhead) fetch_step(row_first, col_first, num_cols, min(step + 1u, num_steps - 1u));
     [[dont_unroll]] for (uint first = 0; first < kStep / 4u; first += kBatch)
       [[unroll]] for (uint e = 0; e < 4u * kBatch; ++e) {
         uint v = first + e / 4u;
