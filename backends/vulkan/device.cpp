@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <set>
 
 #include "backends/vulkan/check.h"
@@ -259,14 +260,18 @@ int rank(VkPhysicalDeviceType type) {
   }
 }
 
-int compute_queue_family(const Instance& instance, VkPhysicalDevice physical) {
+struct QueueFamily {
+  uint32_t idx, timestamp_bits;
+};
+std::optional<QueueFamily> compute_queue_family(const Instance& instance, VkPhysicalDevice physical) {
   uint32_t count = 0;
   instance.GetPhysicalDeviceQueueFamilyProperties(physical, &count, nullptr);
   std::vector<VkQueueFamilyProperties> families(count);
   instance.GetPhysicalDeviceQueueFamilyProperties(physical, &count, families.data());
   for (uint32_t i = 0; i < count; ++i)
-    if ((families[i].queueFlags & VK_QUEUE_COMPUTE_BIT) && families[i].timestampValidBits > 0) return static_cast<int>(i);
-  return -1;
+    if ((families[i].queueFlags & VK_QUEUE_COMPUTE_BIT) && families[i].timestampValidBits > 0)
+      return QueueFamily{i, families[i].timestampValidBits};
+  return std::nullopt;
 }
 
 }  // namespace
@@ -297,11 +302,12 @@ Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<const Instance> ins
   device->instance_ = instance;
   device->physical_ = candidate.physical;
   device->traits_ = candidate.traits;
-  const int family = compute_queue_family(*instance, candidate.physical);
-  if (family < 0)
+  const std::optional<QueueFamily> family = compute_queue_family(*instance, candidate.physical);
+  if (!family)
     return make_error(ErrorCode::kMissingFeature, "vulkan device: {}: no compute queue with timestamps",
                       candidate.traits.name);
-  device->queue_family_ = static_cast<uint32_t>(family);
+  device->queue_family_ = family->idx;
+  device->traits_.timestamp_bits = family->timestamp_bits;
 
   const bool subgroup = candidate.traits.tier >= Tier::kSubgroup, matrix = candidate.traits.tier >= Tier::kMatrix;
   Features features;

@@ -48,10 +48,17 @@ struct Traits {
   Fragment fragment;
   bool has_int64 = false;  // integers of 64 bits in kernels
   double timestamp_ns = 1;
+  uint32_t timestamp_bits = 64;  // that count: the counter begins again behind them
   uint8_t pipeline_cache_uuid[VK_UUID_SIZE] = {};
   std::string statistics_path;  // of compiled kernels; empty: not wanted, or the driver has none
   uint64_t memory_bytes = 0, memory_free_bytes = 0;  // of the heap that holds device memory
 };
+
+// Between two timestamps less than one turn of the counter apart (36 bits last an hour).
+inline double elapsed_ms(const Traits& traits, uint64_t begin, uint64_t end) {
+  const uint64_t mask = traits.timestamp_bits < 64 ? (uint64_t{1} << traits.timestamp_bits) - 1 : ~uint64_t{0};
+  return static_cast<double>((end - begin) & mask) * traits.timestamp_ns * 1e-6;
+}
 
 inline bool is_nvidia(const Traits& traits) {
   return traits.driver.starts_with("NVIDIA");

@@ -306,11 +306,11 @@ Result<StepOutput> Executor::wait(Ticket ticket) {
                                            sizeof(times), times, sizeof(uint64_t),
                                            VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT),
          "vkGetQueryPoolResults");
-  const double tick_ms = device_.traits().timestamp_ns * 1e-6;
+  const auto ms_between = [&](size_t begin) { return elapsed_ms(device_.traits(), times[begin], times[begin + 1]); };
   StepOutput output;
-  if (slot.has_memory) output.memory_ms = static_cast<double>(times[1] - times[0]) * tick_ms;
-  if (slot.has_forward) output.forward_ms = static_cast<double>(times[2] - times[1]) * tick_ms;
-  if (slot.has_sample) output.sample_ms = static_cast<double>(times[3] - times[2]) * tick_ms;
+  if (slot.has_memory) output.memory_ms = ms_between(0);
+  if (slot.has_forward) output.forward_ms = ms_between(1);
+  if (slot.has_sample) output.sample_ms = ms_between(2);
   output.results.resize(slot.num_sampled);
   if (slot.num_sampled)
     std::memcpy(output.results.data(), slot.results.mapped(), slot.num_sampled * sizeof(SampleResult));
@@ -384,7 +384,7 @@ Result<std::vector<double>> Executor::profile(const Resources& resources, const 
     std::vector<double> op_ms(num_ops, 0.0);
     for (size_t g = 0; g < first_ops.size(); ++g)
       op_ms[first_ops[g]] =
-          static_cast<double>(std::max<uint64_t>(times[g + 1] - times[g], 1)) * device_.traits().timestamp_ns * 1e-6;
+          std::max(elapsed_ms(device_.traits(), times[g], times[g + 1]), device_.traits().timestamp_ns * 1e-6);
     return op_ms;
   };
   auto result = run();
