@@ -13,6 +13,7 @@ constexpr double kErrorRate = 0.25;  // how fast a size's error follows the last
 constexpr double kErrorMax = 0.25;   // of what the line says: one slow step must not put a size out of use
 constexpr double kClockFallsMs = 100, kRestMs = 50;  // the clock is up again after so much other work
 constexpr double kFastWeight = 0.2;                  // of steps that are fast while it falls
+constexpr double kSurprise = 10, kSurpriseMs = 1;    // more than what is foretold times the first is a surprise
 constexpr double kAnchor = 1e-3;  // how much the coefficients so far count beside a step of typical size
 
 FadingLine<4>::Vector features(const StepWork& work) {
@@ -53,6 +54,11 @@ std::array<double, N> solve_system(std::array<std::array<double, N>, N> a, std::
 
 template <size_t N>
 void FadingLine<N>::observe(const Vector& x, double y, double weight) {
+  const double foretold = predict(x), most = kSurprise * std::max(foretold, kSurpriseMs);
+  if (y > most && (num_observed_ > 0 || foretold > 0)) {
+    weight *= most / y;
+    y = most;
+  }
   for (size_t i = 0; i < N; ++i) {
     for (size_t k = 0; k < N; ++k)
       products_[i][k] = kFade * products_[i][k] + weight * (x[i] / typical_[i]) * (x[k] / typical_[k]);

@@ -4,9 +4,10 @@
 // A device has sizes (step_sizes.h) that it likes: to tell what one step will take, a second line is learnt together
 // with how much longer than it the steps of each size take. Sizes grow with what else a step holds, and would bend a
 // line alone. A GPU's clock falls in the first tenth of a second or so of chunks: those that are over sooner than
-// foretold there say little about the ones that follow, and count less. Least squares without negative coefficients
-// over the last few hundred steps (older ones fade). Directions that the last steps say nothing about keep the value
-// that was learnt before, at first the prior. Milliseconds throughout.
+// foretold there say little about the ones that follow, and count less. What takes many times as long as foretold is
+// believed bit by bit: a hiccup, or a clock that jumped, says nothing, and a device that stays slow says it again.
+// Least squares without negative coefficients over the last few hundred steps (older ones fade). Directions that the
+// last steps say nothing about keep the value that was learnt before, at first the prior. Milliseconds throughout.
 #pragma once
 
 #include <array>

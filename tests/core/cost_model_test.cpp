@@ -88,6 +88,39 @@ TEST_CASE("the cost model follows a device that becomes slower") {
   CHECK(model.swap_ms(60) == Approx(slow.move_fixed + 60 * (slow.store + slow.load)).epsilon(0.05));
 }
 
+TEST_CASE("the cost model outlives a time that cannot be") {
+  std::mt19937_64 random(5);
+  const Device device;
+  CostModel model(CostPrior{});
+  serve(model, device, 400, random);
+  model.observe({.tokens = 100, .decode_keys = 10000, .stores = 5}, {.memory_ms = 1e15, .step_ms = 1e15});
+  for (int i = 0; i < 100; ++i) {
+    const StepWork work = random_step(random);
+    CHECK(model.step_ms(work) ==
+          Approx(device.times(work).step_ms).epsilon(0.08));  // the most that a size's error moves
+  }
+  CHECK(model.recompute_ms(2000) == Approx(2000 * device.token + 2000.0 * 2001 / 2 * device.pair).epsilon(0.02));
+  CHECK(model.swap_ms(125) == Approx(device.move_fixed + 125 * (device.store + device.load)).epsilon(0.02));
+}
+
+TEST_CASE("the cost model believes a device that is a hundred times slower all at once") {
+  std::mt19937_64 random(6);
+  CostModel model(CostPrior{});
+  serve(model, {}, 400, random);
+  const Device slow{300, 2, 1e-3, 2e-5, 5, 4, 6};
+  serve(model, slow, 1500, random);
+  CHECK(model.recompute_ms(2000) == Approx(2000 * slow.token + 2000.0 * 2001 / 2 * slow.pair).epsilon(0.05));
+  CHECK(model.swap_ms(60) == Approx(slow.move_fixed + 60 * (slow.store + slow.load)).epsilon(0.05));
+}
+
+TEST_CASE("the cost model soon knows a prompt's chunks behind steps of little work") {
+  CostModel model(CostPrior{});
+  for (int i = 0; i < 50; ++i) model.observe({.tokens = 1, .decode_keys = 100}, {.step_ms = 5});
+  const StepWork chunk{.tokens = 8192, .chunk_pairs = 8192 * 4096};
+  for (int i = 0; i < 4; ++i) model.observe(chunk, {.step_ms = 900});
+  CHECK(model.step_ms(chunk) == Approx(900).epsilon(0.1));
+}
+
 TEST_CASE("what no step shows stays as it was measured at the start, and what it showed once stays too") {
   CostModel model({.step_ms = 2, .token_ms = 0.5, .store_ms = 0.1, .load_ms = 0.2});
   CHECK(model.recompute_ms(10) == Approx(5));
