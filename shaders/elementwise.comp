@@ -3,6 +3,7 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"
+#include "spread.glsl"
 #include "activation.glsl"
 
 layout(constant_id = 10) const uint kOp = 0;
@@ -25,7 +26,7 @@ float value(uint idx) {
 }
 
 void main() {
-  uint num = count.w[0] * columns, pair = gl_GlobalInvocationID.x;
+  uint num = count.w[0] * columns, pair = spread_group() * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
   if (2u * pair >= num) return;
   bool second = 2u * pair + 1u < num;
   vec2 x = vec2(value(2u * pair), second ? value(2u * pair + 1u) : 0.0);

@@ -4,6 +4,7 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"
+#include "spread.glsl"
 #include "reduce.glsl"
 #include "dequant.glsl"
 
@@ -94,9 +95,9 @@ void multiply(uint unit, Unit units[kRows]) {
 void main() {
 #ifdef SUBGROUP
   uint lane = gl_SubgroupInvocationID, num_lanes = kSubgroup;
-  uint team = gl_WorkGroupID.x * (gl_WorkGroupSize.x / kSubgroup) + gl_SubgroupID;
+  uint team = spread_group() * (gl_WorkGroupSize.x / kSubgroup) + gl_SubgroupID;
 #else
-  uint lane = gl_LocalInvocationID.x, num_lanes = gl_WorkGroupSize.x, team = gl_WorkGroupID.x;
+  uint lane = gl_LocalInvocationID.x, num_lanes = gl_WorkGroupSize.x, team = spread_group();
 #endif
   if (count.w[0] == 0u || team * kRows >= num_rows) return;
   [[unroll]] for (uint r = 0; r < kRows; ++r) {

@@ -229,6 +229,7 @@ Candidate inspect(const Instance& instance, VkPhysicalDevice physical) {
   traits.num_cores = std::max(count_cores(instance, physical, extensions), 1u);
   traits.simd_registers = count_simd_registers(instance, physical, extensions);
   traits.shared_bytes = core.limits.maxComputeSharedMemorySize;
+  std::copy_n(core.limits.maxComputeWorkGroupCount, 3, traits.groups_max);
   traits.range_bytes = std::min<uint64_t>({v13.maxBufferSize, v11.maxMemoryAllocationSize, kRangeBytesMax}) & ~0xffffull;
   traits.timestamp_ns = core.limits.timestampPeriod;
   std::memcpy(traits.pipeline_cache_uuid, core.pipelineCacheUUID, VK_UUID_SIZE);

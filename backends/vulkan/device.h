@@ -44,6 +44,7 @@ struct Traits {
   uint32_t simd_registers = 0;  // of each of 64 lanes, which the subgroups of a SIMD share; 0: the driver does not say
   uint32_t shared_bytes = 0;
   uint64_t range_bytes = 0;    // largest buffer, and so the largest tensor
+  uint32_t groups_max[3] = {65535, 65535, 65535};  // workgroups of a dispatch in x, y and z
   uint32_t matrix_m = 0, matrix_n = 0, matrix_k = 0;  // kMatrix: the shape in use
   Fragment fragment;
   bool has_int64 = false;  // integers of 64 bits in kernels

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/checked_math.h"
+
 namespace llmrt::vulkan {
 namespace {
 
@@ -42,6 +44,11 @@ bool Recorder::conflicts(std::span<const View> reads, std::span<const View> writ
   return any_overlap(reads, written_) || any_overlap(writes, written_) || any_overlap(writes, read_);
 }
 
+Groups spread(const Traits& traits, uint64_t groups) {
+  const uint64_t y = ceil_div<uint64_t>(groups, traits.groups_max[0]);
+  return {static_cast<uint32_t>(y > 1 ? ceil_div(groups, y) : groups), static_cast<uint32_t>(y)};
+}
+
 void record_dispatch(const Device& device, const Pipelines& pipelines, VkCommandBuffer commands, const Kernel& kernel,
                      const Push& push, Groups groups) {
   const DeviceApi& api = device.api();
@@ -56,6 +63,14 @@ void record_dispatch(const Device& device, const Pipelines& pipelines, VkCommand
 void Recorder::dispatch(const Kernel& kernel, const Push& push, Groups groups, std::span<const View> reads,
                         std::span<const View> writes) {
   ++num_dispatches_;
+  const uint32_t* most = traits().groups_max;
+  if (groups.x > most[0] || groups.y > most[1] || groups.z > most[2]) {
+    if (status_)
+      status_ =
+          make_error(ErrorCode::kMissingFeature, "vulkan: {}: expected at most {} x {} x {} groups, found {} x {} x {}",
+                     kernel.shader, most[0], most[1], most[2], groups.x, groups.y, groups.z);
+    return;
+  }
   if (!commands_) {
     kernels_.push_back(kernel);
     return;
@@ -94,7 +109,9 @@ NormParts Recorder::norm_parts() const {
           all.part(x, rows * columns * 2)};
 }
 
-Result<uint32_t> record_ops(Recorder& recorder, uint32_t idx) {
+namespace {
+// What record_ops is said to do.
+Result<uint32_t> record_next(Recorder& recorder, uint32_t idx) {
   const std::vector<Op>& ops = recorder.list().ops;
   const auto at = [&](uint32_t i) { return i < ops.size() ? &ops[i] : nullptr; };
   // Neighbours that rotate, normalise and store one qkv tensor.
@@ -151,6 +168,13 @@ Result<uint32_t> record_ops(Recorder& recorder, uint32_t idx) {
       ops[idx]);
   if (!status) return status.error();
   return 1;
+}
+}  // namespace
+
+Result<uint32_t> record_ops(Recorder& recorder, uint32_t idx) {
+  auto taken = record_next(recorder, idx);
+  if (taken && !recorder.status()) return recorder.status().error();
+  return taken;
 }
 
 }  // namespace llmrt::vulkan

@@ -115,6 +115,9 @@ struct Groups {
   uint32_t x = 1, y = 1, z = 1;
 };
 
+// In y as well where there are more than the device takes in x, and then a few too many. Twin: shaders/spread.glsl.
+Groups spread(const Traits& traits, uint64_t groups);
+
 // Outside of a list's recording; the pipeline is compiled, and barriers are the caller's.
 void record_dispatch(const Device& device, const Pipelines& pipelines, VkCommandBuffer commands, const Kernel& kernel,
                      const Push& push, Groups groups);
@@ -128,7 +131,7 @@ class Recorder {
 
   // Everything that earlier submissions wrote becomes visible.
   void begin();
-  // A hazard against anything so far is resolved by a barrier first.
+  // A hazard against anything so far is resolved by a barrier first. More groups than the device takes: status().
   void dispatch(const Kernel& kernel, const Push& push, Groups groups, std::span<const View> reads,
                 std::span<const View> writes);
   // Forgets what was touched: the next dispatch starts after a barrier. For timing ops apart.
@@ -149,6 +152,8 @@ class Recorder {
   PartsState& parts_state() { return parts_state_; }
   View forward_word(uint32_t word) const { return resources_.forward_inputs.part(word * 4ull, 4); }
 
+  // A missing feature, for the first dispatch that the device does not take.
+  const Status& status() const { return status_; }
   const std::vector<Kernel>& kernels() const { return kernels_; }
   uint32_t num_dispatches() const { return num_dispatches_; }
 
@@ -165,6 +170,7 @@ class Recorder {
   std::vector<Kernel> kernels_;
   VkPipeline bound_ = VK_NULL_HANDLE;
   uint32_t num_dispatches_ = 0;
+  Status status_;
   NormState norm_state_;
   PartsState parts_state_;
 };

@@ -34,4 +34,25 @@ TEST_CASE("gated_activation multiplies the activated half with the other", "[gat
   run(suite);
 }
 
+// More groups than Vulkan devices have to take in one direction.
+TEST_CASE("gated_activation of more numbers than a grid is wide", "[gated_activation]") {
+  auto rng = test_rng("gated_activation wide");
+  Suite suite;
+  constexpr uint32_t kRows = 61, kColumns = 17'301;
+  Case test_case;
+  test_case.variant = "silu";
+  test_case.name = fmt::format("gated_activation silu columns {} rows {}", kColumns, kRows);
+  Step step;
+  step.add_row(0, 0, kRows);
+  step.set_bucket(64);
+  const TensorId x =
+      step.input(Rows::kTokens, "x", 2 * kColumns, DType::kF32, random_normal(rng, size_t{kRows} * 2 * kColumns, 3));
+  const TensorId out = step.output(Rows::kTokens, "out", kColumns, DType::kF32, Tolerance::kElementwise);
+  step.last_output().scale = 1;
+  step.forward.ops = {GatedActivation{x, Activation::kSilu, out}};
+  test_case.steps = {std::move(step)};
+  suite.cases.push_back(std::move(test_case));
+  run(suite);
+}
+
 }  // namespace llmrt::optest

@@ -316,6 +316,15 @@ TEST_CASE("matmul multiplies every encoding at even shapes", "[matmul]") {
   run(suite);
 }
 
+// More groups than Vulkan devices have to take in one direction, where a group has one output.
+TEST_CASE("matmul has more outputs than a grid is wide", "[matmul]") {
+  auto rng = test_rng("matmul outputs");
+  Suite suite;
+  const WeightGroupId group = suite.add_group({suite.add_weight(Encoding::kF16, 65'601, 32, rng)}, true, rng);
+  for (uint32_t rows : {1u, 2u}) suite.cases.push_back(matmul_case(suite, group, rows, rows, DType::kF32, rng));
+  run(suite);
+}
+
 TEST_CASE("matmul multiplies every encoding at odd shapes", "[matmul]") {
   auto rng = test_rng("matmul shapes");
   Suite suite;

@@ -14,7 +14,7 @@ void record_elementwise(Recorder& r, uint32_t op, TensorId a, TensorId b, Tensor
   Push push;
   push.add(reads[0]).add(reads[1]).add(writes[0]).add(r.live_count(out)).add(r.desc(out).columns).add(factor);
   r.dispatch({"elementwise", group_size, {op, static_cast<uint32_t>(r.desc(out).dtype)}}, push,
-             {static_cast<uint32_t>(ceil_div<uint64_t>(pairs, group_size))}, reads, writes);
+             spread(r.traits(), ceil_div<uint64_t>(pairs, group_size)), reads, writes);
 }
 
 }  // namespace

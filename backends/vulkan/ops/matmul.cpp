@@ -455,7 +455,7 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
     const uint32_t teams = traits.tier >= Tier::kSubgroup ? 4 : 1;
     const uint32_t group_size = traits.tier >= Tier::kSubgroup ? teams * traits.subgroup_size : 64;
     return {{"matmul_vector", group_size, {layout, team_rows, rows, x_dtype, bias, unroll}},
-            {ceil_div(num_rows, teams * team_rows)}};
+            spread(traits, ceil_div(num_rows, teams * team_rows))};
   }
   const SumTile tile = sum_tile(traits, num_rows, rows, batch_invariant);
   return {{"matmul_tile", 16 * tile.col_lanes, {layout, x_dtype, bias, tile.quads, tile.col_lanes}},
