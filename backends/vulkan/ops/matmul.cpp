@@ -313,7 +313,7 @@ Choice choose_batch(const Traits& traits, const Piece& piece, uint32_t rows, uin
         row_units % (lane_units * fragment.row_lanes) != 0, activation != nullptr,
         activation ? static_cast<uint32_t>(activation->activation) : 0, shape.parts, shape.matrices, lane_units}},
       {cut.groups, cut.col_tiles}};
-  choice.shared_bytes = cut.groups * cut.group_bytes;
+  choice.shared_bytes = cut.groups > 1 ? cut.groups * cut.group_bytes : 16;  // one has whole tiles alone
   choice.group_arrivals = shape.subgroups;
   choice.parts = cut.parts;
   return choice;
