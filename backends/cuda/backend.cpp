@@ -195,7 +195,8 @@ Status CudaBackend::create_state(const StateConfig& config) {
 
 Status CudaBackend::allocate_state(const StateConfig& config) {
   const uint64_t slice_bytes = weights_ ? weights_->f16_bytes_max() : 0;
-  const uint64_t workspace_bytes = std::clamp(slice_bytes, kWorkspaceBytesMin, kWorkspaceBytesMax);
+  const uint64_t workspace_bytes = std::max(std::clamp(slice_bytes, kWorkspaceBytesMin, kWorkspaceBytesMax),
+                                            filter_workspace_bytes(config.sample_rows_max, context_.num_sms));
   const uint32_t num_counters = std::max(kNumCountersMin, config.step_tokens_max * config.heads_max);
   const uint64_t partial_rows = uint64_t{config.partials_max} * config.heads_max;
   struct Wanted {

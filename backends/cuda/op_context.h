@@ -115,6 +115,7 @@ Status run(const GatherRows& op, const OpContext& at);
 Status run(const ApplyPenalties& op, const OpContext& at);
 Status run(const ApplyBias& op, const OpContext& at);
 Status run(const Filter& op, const OpContext& at);
+uint64_t filter_workspace_bytes(uint32_t rows_max, int num_sms);  // the most that it needs
 Status run(const Sample& op, const OpContext& at);
 Status run(const Logprobs& op, const OpContext& at);
 Status run(const CopyBlocks& op, const OpContext& at);

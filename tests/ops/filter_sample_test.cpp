@@ -109,6 +109,19 @@ TEST_CASE("top-k takes ties at rank k by the lower id and greedy the lowest", "[
   run(suite);
 }
 
+// As many as a step may sample where an engine is told so: what is kept for each row adds up.
+TEST_CASE("filter and sample take thousands of rows", "[filter][sample]") {
+  auto rng = test_rng("many rows");
+  constexpr uint32_t kVocab = 40, kRows = 2100;
+  Suite suite;
+  std::vector<SampleRow> rows;
+  for (uint32_t r = 0; r < kRows; ++r)
+    rows.push_back({fmt::format("row {}", r), params(1, 1 + r % 5, 1, 0, rng), random_logits("normal", kVocab, rng)});
+  suite.cases.push_back(sampling_case("many rows", rows));
+  fit_suite(&suite);
+  run(suite);
+}
+
 TEST_CASE("the noise is the same bit for bit", "[sample][noise]") {
   auto rng = test_rng("noise");
   Suite suite;

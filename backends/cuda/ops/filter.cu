@@ -239,6 +239,11 @@ __global__ void __launch_bounds__(kRankThreads) filter_select_kernel(FilterArgs 
 
 }  // namespace
 
+uint64_t filter_workspace_bytes(uint32_t rows_max, int num_sms) {
+  const uint64_t stats_max = std::max(rows_max, 2 * static_cast<uint32_t>(num_sms));  // of num_parts
+  return stats_max * (sizeof(PartStats) + kBins * 4);
+}
+
 Status run(const Filter& op, const OpContext& at) {
   const uint32_t num_rows = at.rows_of(op.logits);
   const uint32_t parts = at.list->batch_invariant ? 1 : num_parts(num_rows, at.num_sms);  // each has a sum of its own
