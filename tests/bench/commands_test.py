@@ -72,6 +72,14 @@ def check_compare(record):
     run("compare", a, b, "--fail-if-slower", "10.5")
     assert "10.0 % slower" in run("compare", a, b, "--fail-if-slower", "9.5", code=1).stderr
     run("compare", b, a, "--fail-if-slower", "0")
+    values = {"tpot_p50": {"value": 0, "unit": "ms", "samples": []},
+              "late_p50": {"value": 1, "unit": "ms", "samples": []}}
+    record["rows"][0]["values"] = values
+    zero = write("d.json", record)
+    values["late_p50"]["value"] = 5
+    told = run("compare", zero, write("e.json", record), "--fail-if-slower", "0").stdout
+    assert "late_p50" in told and "nan" not in told, told
+    record["rows"][0]["values"] = {"tok_s": {"value": 90, "unit": "tok/s", "samples": []}}
     record["rows"][0]["test"] = "pp9"
     assert "found none" in run("compare", a, write("c.json", record), code=1).stderr
     record["work"]["lengths"] = [1]

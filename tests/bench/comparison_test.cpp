@@ -61,6 +61,38 @@ TEST_CASE("a ratio spans what the samples span, and slower is told by the unit")
   CHECK(direction_of("tokens") == Direction::kNone);
 }
 
+TEST_CASE("equal values are no slower, 0 and 0 too; from 0 to something is") {
+  SavedRecord a = make_record("a", "cuda:0", 100);
+  a.rows[0].values = {{"goodput", "requests/s", 0}, {"tpot_p50", "ms", 0}, median_value("itl_p50", "ms", {0, 0, 0})};
+  SavedRecord b = a;
+  b.rows[0].values[1].value = 5;
+  const Result<Comparison> same = compare(a, a, {}), other = compare(a, b, {}), back = compare(b, a, {});
+  REQUIRE((same.ok() && other.ok() && back.ok()));
+  for (const ComparedValue& value : same->values) {
+    CHECK(value.ratio() == 1);
+    CHECK(value.ratio_range() == std::pair(1.0, 1.0));
+    CHECK(value.slowdown() == 0);
+  }
+  CHECK(other->values[1].slowdown() == 1);
+  CHECK(back->values[1].slowdown() < 0);
+}
+
+TEST_CASE("what the load generator was late is shown, not guarded") {
+  SavedRecord a = make_record("a", "cuda:0", 100);
+  a.rows[0].values = {{"e2e_p50", "ms", 10}, {"late_p50", "ms", 0.1}, {"completed", "requests", 4}};
+  const Result<Comparison> all = compare(a, a, {});
+  REQUIRE(all.ok());
+  CHECK(is_guarded(all->values[0].a));
+  CHECK_FALSE(is_guarded(all->values[1].a));
+  CHECK_FALSE(is_guarded(all->values[2].a));
+  SavedRecord b = a;
+  b.rows[0].values.erase(b.rows[0].values.begin() + 1);
+  const Result<Comparison> without = compare(a, b, {});
+  REQUIRE(without.ok());
+  CHECK(without->only_a == std::vector<std::string>{"cuda:0 pp512: late_p50 in ms"});
+  CHECK(without->lost.empty());
+}
+
 TEST_CASE("one device a side belongs together whatever its id, several by id") {
   SavedRecord a = make_record("a", "cuda:0", 100);
   const SavedRecord b = make_record("b", "vulkan:0", 80);

@@ -34,6 +34,10 @@ std::string place_of(const RecordRow& row) {
   return row.device.empty() ? row.test : fmt::format("{} {}", row.device, row.test);
 }
 
+double quotient(double b, double a) {
+  return a == b ? 1 : b / a;
+}
+
 // Every value of the rows that belong together.
 class Pairing {
  public:
@@ -69,13 +73,12 @@ class Pairing {
   bool is_wanted(const Value& value) const {
     return options_.names.empty() || std::ranges::find(options_.names, value.name) != options_.names.end();
   }
-  bool has_wanted(const RecordRow& row, bool of_speed) const {
-    return std::ranges::any_of(row.values, [&](const Value& value) {
-      return is_wanted(value) && (!of_speed || direction_of(value.unit) != Direction::kNone);
-    });
+  bool has_wanted(const RecordRow& row, bool guarded) const {
+    return std::ranges::any_of(
+        row.values, [&](const Value& value) { return is_wanted(value) && (!guarded || is_guarded(value)); });
   }
-  void add_only_a(std::string place, bool tells_speed) {
-    if (tells_speed) all_.lost.push_back(place);
+  void add_only_a(std::string place, bool guarded) {
+    if (guarded) all_.lost.push_back(place);
     all_.only_a.push_back(std::move(place));
   }
   void pair_values(const RecordRow& a, const RecordRow& b) {
@@ -86,7 +89,7 @@ class Pairing {
       if (!is_wanted(value)) continue;
       const Value* other = find_value(b, value.name);
       if (other == nullptr || other->unit != value.unit)
-        add_only_a(place(a, value), direction_of(value.unit) != Direction::kNone);
+        add_only_a(place(a, value), is_guarded(value));
       else
         all_.values.push_back({a.test, a.device, b.device, value, *other});
     }
@@ -110,10 +113,18 @@ Direction direction_of(std::string_view unit) {
   return Direction::kNone;
 }
 
+bool is_guarded(const Value& value) {
+  return direction_of(value.unit) != Direction::kNone && !value.name.starts_with("late_");
+}
+
+double ComparedValue::ratio() const {
+  return quotient(b.value, a.value);
+}
+
 std::pair<double, double> ComparedValue::ratio_range() const {
   const auto [a_least, a_most] = range_of(a);
   const auto [b_least, b_most] = range_of(b);
-  return {b_least / a_most, b_most / a_least};
+  return {quotient(b_least, a_most), quotient(b_most, a_least)};
 }
 
 double ComparedValue::slowdown() const {

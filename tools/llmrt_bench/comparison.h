@@ -11,13 +11,15 @@ namespace llmrt::bench {
 // What a value says of speed, by its unit.
 enum class Direction { kNone, kMoreIsBetter, kLessIsBetter };
 Direction direction_of(std::string_view unit);
+// Whether it tells how fast the measured side is. late_* are times too, but of the load generator itself.
+bool is_guarded(const Value& value);
 
 struct ComparedValue {
   std::string test, device_a, device_b;
   Value a, b;
 
   Direction direction() const { return direction_of(a.unit); }
-  double ratio() const { return b.value / a.value; }
+  double ratio() const;  // 1 where both are equal, 0 too
   // Where the ratio may lie, as far as the samples of both tell.
   std::pair<double, double> ratio_range() const;
   // How much slower b is, as a share of a's speed; negative = faster. 0 without a direction.
@@ -27,7 +29,7 @@ struct ComparedValue {
 struct Comparison {
   std::vector<ComparedValue> values;
   std::vector<std::string> only_a, only_b;  // rows and values that the other has not
-  std::vector<std::string> lost;            // those of only_a that tell speed
+  std::vector<std::string> lost;            // those of only_a that are guarded
   std::vector<std::string> settings;        // that differ
 };
 
