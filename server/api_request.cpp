@@ -74,10 +74,9 @@ void read_logit_bias(Fields& fields, uint32_t vocab_size, SamplingParams& sampli
   for (const auto& entry : *biases) {
     const std::string_view key(entry.key());
     int32_t token = -1;
-    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
-    // Spelled as we would spell it, so that no token has two keys.
-    if (error != std::errc() || end != key.data() + key.size() || token < 0 ||
-        static_cast<uint32_t>(token) >= vocab_size || (key.size() > 1 && key.front() == '0')) {
+    std::from_chars(key.data(), key.data() + key.size(), token);
+    // Spelled as we would spell it, so that no token has two keys: not "01", "-0", "1x".
+    if (token < 0 || static_cast<uint32_t>(token) >= vocab_size || key != fmt::to_string(token)) {
       fields.fail("logit_bias",
                   fmt::format("expected token ids in [0, {}) as keys, found '{}'", vocab_size, shown_name(key)));
       return;
