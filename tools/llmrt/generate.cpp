@@ -67,6 +67,7 @@ Result<Answer> generate(Engine& engine, const server::ServedModel& model, server
   server::PromptRequest& prompt = wanted.prompts.front();
   server::Choice choice(&model, wanted.form, prompt);
   Answer answer;
+  std::optional<Error> error;
   answer.num_prompt_tokens = prompt.request.prompt.size();
   prompt.request.sink = sink;
   if (trace) trace->record(&prompt.request);
@@ -82,7 +83,10 @@ Result<Answer> generate(Engine& engine, const server::ServedModel& model, server
     if (Result<bool> worked = engine.tick(); !worked) return worked.error();
     for (const TokenEvent& event : std::exchange(sink->events, {})) {
       server::ChoiceDelta delta = choice.advance(event);
-      if (delta.error) return *delta.error;
+      if (delta.error) {
+        error = std::move(delta.error);  // with the answer's end: no event follows
+        break;
+      }
       if (answer.num_generated == 0 && choice.num_generated() > 0) {
         answer.first_token_ns = clock.now_ns();
         answer.first_token_s = ms_between(begin, answer.first_token_ns) * 1e-3;
@@ -96,8 +100,9 @@ Result<Answer> generate(Engine& engine, const server::ServedModel& model, server
     }
   }
   answer.all_s = ms_between(begin, clock.now_ns()) * 1e-3;
-  engine.drained(*id);
+  engine.drained(*id);  // however it ended: a chat goes on with this engine
   if (Result<bool> worked = engine.tick(); !worked) return worked.error();
+  if (error) return *error;
   return answer;
 }
 
