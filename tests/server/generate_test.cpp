@@ -55,3 +55,23 @@ TEST_CASE("an answer that ends with an error leaves nothing behind in the engine
   CHECK(complete(*engine, {{"prompt", {5, 6, 7}}, {"ignore_eos", true}}).ok());
   CHECK(engine->stats().num_streaming == 0);
 }
+
+TEST_CASE("a seed may be negative, and none is none") {
+  const auto fields = [](std::vector<std::string> arguments) {
+    CLI::App app;
+    SamplingOptions options;
+    add_sampling_options(app, options, "what the context leaves");
+    app.parse(std::move(arguments));
+    boost::json::object body;
+    write_fields(options, body);
+    return body;
+  };
+  CHECK_FALSE(fields({}).contains("seed"));
+  for (const std::string seed : {"-5", "-1", "0", "7", "-9223372036854775808"}) {
+    CAPTURE(seed);
+    for (const boost::json::object& body : {fields({"--seed=" + seed}), fields({seed, "--seed"})}) {  // from the last
+      REQUIRE(body.contains("seed"));
+      CHECK(body.at("seed") == std::stoll(seed));
+    }
+  }
+}

@@ -91,7 +91,7 @@ void add_chat(CLI::App& app) {
   command->add_option("--system", options->system, "what the model is told first")->type_name("TEXT");
   command->add_option("--prompt", options->prompt, "answer this one turn, then end")->type_name("TEXT");
   command->add_flag("-v,--verbose", options->verbose, "tell the speed of each answer");
-  add_sampling_options(*command, options->sampling);
+  add_sampling_options(*command, options->sampling, "what the context leaves");
   add_engine_options(*command, options->engine);
   command->footer(
       "Each line is a turn; all turns are kept. A conversation that outgrows the context is an error with both\n"

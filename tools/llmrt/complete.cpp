@@ -7,6 +7,8 @@
 namespace llmrt::cli {
 namespace {
 
+constexpr uint32_t kMaxTokensDefault = 128;
+
 struct Options {
   ModelOptions model;
   EngineOptions engine;
@@ -24,7 +26,7 @@ void complete(const Options& options) {
 
   boost::json::object body;
   write_fields(options.sampling, body);
-  if (options.sampling.max_tokens == 0) body["max_tokens"] = 128;
+  if (options.sampling.max_tokens == 0) body["max_tokens"] = kMaxTokensDefault;
   body["return_token_ids"] = true;
   if (!options.ids.empty())
     body["prompt"] = boost::json::array(options.ids.begin(), options.ids.end());
@@ -94,7 +96,7 @@ void add_complete(CLI::App& app) {
                    "write how each token was drawn, as JSON lines; llmrt replay draws them again")
       ->type_name("FILE");
   command->add_flag("-v,--verbose", options->verbose, "also tell device, memory and speed");
-  add_sampling_options(*command, options->sampling);
+  add_sampling_options(*command, options->sampling, fmt::to_string(kMaxTokensDefault));
   add_engine_options(*command, options->engine);
   command->footer(
       "Special tokens in the text, such as <|im_end|>, are read as such. Example:\n"

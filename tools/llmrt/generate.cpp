@@ -15,7 +15,7 @@ class Collect final : public EventSink {
 
 }  // namespace
 
-void add_sampling_options(CLI::App& command, SamplingOptions& options) {
+void add_sampling_options(CLI::App& command, SamplingOptions& options, const std::string& max_tokens_default) {
   const char* group = "Sampling";
   command.add_option("--temperature", options.temperature, "0 = always the likeliest token")
       ->capture_default_str()
@@ -31,7 +31,7 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
   command.add_option("--seed", options.seed, "the same seed gives the same answer; default: a random one")
       ->type_name("N")
       ->group(group);
-  command.add_option("--max-tokens", options.max_tokens, "of the answer; default: what the context leaves")
+  command.add_option("--max-tokens", options.max_tokens, "of the answer; default: " + max_tokens_default)
       ->type_name("N")
       ->group(group);
   command.add_option("--bad-word", options.bad_words, "never complete this text; may be given several times")
@@ -54,7 +54,7 @@ void write_fields(const SamplingOptions& options, boost::json::object& body) {
   body["min_p"] = options.min_p;
   body["top_k"] = options.top_k;
   body["repetition_penalty"] = options.repetition_penalty;
-  if (options.seed >= 0) body["seed"] = options.seed;
+  if (options.seed) body["seed"] = *options.seed;
   if (options.max_tokens > 0) body["max_tokens"] = options.max_tokens;
   if (!options.bad_words.empty()) body["bad_words"] = boost::json::value_from(options.bad_words);
   body["no_repeat_ngram_size"] = options.no_repeat_ngram_size;

@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "core/sample_trace/trace_writer.h"
@@ -16,12 +17,13 @@ namespace llmrt::cli {
 struct SamplingOptions {
   double temperature = 0.7, top_p = 1.0, min_p = 0.0, repetition_penalty = 1.0;
   int top_k = 0;
-  int64_t seed = -1;  // < 0: a random one
-  uint32_t max_tokens = 0;
+  std::optional<int64_t> seed = {};  // none: a random one
+  uint32_t max_tokens = 0;           // 0: the command's default
   std::vector<std::string> stop, bad_words;
   uint32_t no_repeat_ngram_size = 0;
 };
-void add_sampling_options(CLI::App& command, SamplingOptions& options);
+// `max_tokens_default`: for the help only, what the command does without --max-tokens.
+void add_sampling_options(CLI::App& command, SamplingOptions& options, const std::string& max_tokens_default);
 // As the fields of a request body.
 void write_fields(const SamplingOptions& options, boost::json::object& body);
 
