@@ -25,7 +25,7 @@ const uint kUnitsStep = 8 / kUnitVecs;
 // What small lanes would spill: the next step's numbers, and products of many vec4s of a step under way.
 const bool kFetchesAhead = kQuads > 1;
 const uint kBatch = kQuads > 1 ? kStep / 4 : 1;
-// [number of a row][four rows], at most 32 KB in all.
+// [number of a row][four rows], 16 or 24 KB in all.
 shared vec4 w_tile[kStep * kTileRows / 4], x_tile[kStep * kTileCols / 4];
 
 // Place of four rows' numbers e of vec4 `vec` of theirs, of so many. Each vec4 has them in another order, eight together,

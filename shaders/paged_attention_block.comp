@@ -1,13 +1,14 @@
-// Attention for prompt items without matrix units: tiles of 32 rows by 2 * kKeyLanes keys, f32 arithmetic, online softmax.
-// Grid: x walks the items, y = KV head, z = tile of the item's rows. 8 x kKeyLanes invocations: each has four rows and, of
-// their scores, two keys, of their outputs every kKeyLanes-th vec4. Those of a row lie in one subgroup, so a row's maximum
-// needs no memory. Keys and values take turns in one tile.
+// Attention for prompt items without matrix units: tiles of 32 rows by 2 * kKeyLanes keys, f32 arithmetic, online
+// softmax. Grid: x walks the items, y = KV head, z = tile of the item's rows. 8 x kKeyLanes invocations: each has four
+// rows and, of their scores, two keys, of their outputs every kKeyLanes-th vec4. Those of a row lie in one subgroup, so
+// a row's maximum needs no memory. Keys and values take turns in one tile.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #include "types.glsl"
 #include "paged.glsl"
+#include "paged_outputs.glsl"
 
 layout(constant_id = 14) const uint kKeyLanes = 16;  // a power of two, at most a subgroup
 
@@ -120,17 +121,8 @@ void run(Item item, uint kv_head) {
     [[unroll]] for (uint i = 0; i < kLaneVecs; ++i) {
       uint vec = lane + i * kKeyLanes;
       if (vec >= kVecs) continue;
-      [[unroll]] for (uint half_vec = 0; half_vec < 2u; ++half_vec) {
-        vec2 pair = half_vec == 0u ? sums[r][i].xy : sums[r][i].zw;
-        uint at = 2u * vec + half_vec;
-        if (item.partial >= 0) {
-          partials.f[to + 2u + 2u * at] = pair.x;
-          partials.f[to + 3u + 2u * at] = pair.y;
-        } else {
-          store_pair(result, ((item.token_first + token) * num_heads + head) * kHeadDim, kHeadDim, at, pair * inverse,
-                     kOutDType);
-        }
-      }
+      store_outputs(item, token, head, 2u * vec, sums[r][i].xy, inverse);
+      store_outputs(item, token, head, 2u * vec + 1u, sums[r][i].zw, inverse);
     }
   }
 }

@@ -5,6 +5,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"
 #include "paged.glsl"
+#include "paged_outputs.glsl"
 
 layout(constant_id = 14) const uint kTileRows = 16;
 layout(constant_id = 15) const uint kTileKeys = 16;
@@ -107,13 +108,7 @@ void run(Item item, uint kv_head) {
   [[unroll]] for (uint p = 0; p < kPairs; ++p) {
     uint pair = lane + p * kRowThreads;
     if (pair >= kHeadDim / 2u) continue;
-    if (item.partial >= 0) {
-      partials.f[to + 2u + 2u * pair] = sums[p].x;
-      partials.f[to + 3u + 2u * pair] = sums[p].y;
-    } else {
-      store_pair(result, ((item.token_first + token) * num_heads + head) * kHeadDim, kHeadDim, pair, sums[p] * inverse,
-                 kOutDType);
-    }
+    store_outputs(item, token, head, pair, sums[p], inverse);
   }
 }
 

@@ -23,6 +23,10 @@ struct Device {
     if (work.stores + work.loads > 0) times.memory_ms = move_fixed + store * work.stores + load * work.loads;
     return times;
   }
+  double recompute_ms(double num_tokens) const {
+    return num_tokens * token + num_tokens * (num_tokens + 1) / 2 * pair;
+  }
+  double swap_ms(double num_blocks) const { return move_fixed + num_blocks * (store + load); }
 };
 
 // A step of some decoding rows and now and then a chunk, with moves now and then.
@@ -52,6 +56,13 @@ void serve(CostModel& model, const Device& device, int num_steps, std::mt19937_6
   }
 }
 
+void check_steps(const CostModel& model, const Device& device, std::mt19937_64& random, double epsilon) {
+  for (int i = 0; i < 100; ++i) {
+    const StepWork work = random_step(random);
+    CHECK(model.step_ms(work) == Approx(device.times(work).step_ms).epsilon(epsilon));
+  }
+}
+
 }  // namespace
 
 TEST_CASE("the cost model finds what steps and moves take") {
@@ -59,12 +70,9 @@ TEST_CASE("the cost model finds what steps and moves take") {
   const Device device;
   CostModel model(CostPrior{});
   serve(model, device, 400, random);
-  for (int i = 0; i < 100; ++i) {
-    const StepWork work = random_step(random);
-    CHECK(model.step_ms(work) == Approx(device.times(work).step_ms).epsilon(0.01));
-  }
-  CHECK(model.recompute_ms(2000) == Approx(2000 * device.token + 2000.0 * 2001 / 2 * device.pair).epsilon(0.02));
-  CHECK(model.swap_ms(125) == Approx(device.move_fixed + 125 * (device.store + device.load)).epsilon(0.02));
+  check_steps(model, device, random, 0.01);
+  CHECK(model.recompute_ms(2000) == Approx(device.recompute_ms(2000)).epsilon(0.02));
+  CHECK(model.swap_ms(125) == Approx(device.swap_ms(125)).epsilon(0.02));
 }
 
 TEST_CASE("the cost model bears noise of a tenth") {
@@ -72,8 +80,8 @@ TEST_CASE("the cost model bears noise of a tenth") {
   const Device device;
   CostModel model(CostPrior{});
   serve(model, device, 1000, random, 0.1);
-  CHECK(model.recompute_ms(2000) == Approx(2000 * device.token + 2000.0 * 2001 / 2 * device.pair).epsilon(0.15));
-  CHECK(model.swap_ms(125) == Approx(device.move_fixed + 125 * (device.store + device.load)).epsilon(0.15));
+  CHECK(model.recompute_ms(2000) == Approx(device.recompute_ms(2000)).epsilon(0.15));
+  CHECK(model.swap_ms(125) == Approx(device.swap_ms(125)).epsilon(0.15));
 }
 
 TEST_CASE("the cost model follows a device that becomes slower") {
@@ -84,8 +92,8 @@ TEST_CASE("the cost model follows a device that becomes slower") {
   slow.token *= 3;
   slow.load *= 5;
   serve(model, slow, 1500, random);
-  CHECK(model.recompute_ms(1000) == Approx(1000 * slow.token + 1000.0 * 1001 / 2 * slow.pair).epsilon(0.05));
-  CHECK(model.swap_ms(60) == Approx(slow.move_fixed + 60 * (slow.store + slow.load)).epsilon(0.05));
+  CHECK(model.recompute_ms(1000) == Approx(slow.recompute_ms(1000)).epsilon(0.05));
+  CHECK(model.swap_ms(60) == Approx(slow.swap_ms(60)).epsilon(0.05));
 }
 
 TEST_CASE("the cost model outlives a time that cannot be") {
@@ -94,13 +102,9 @@ TEST_CASE("the cost model outlives a time that cannot be") {
   CostModel model(CostPrior{});
   serve(model, device, 400, random);
   model.observe({.tokens = 100, .decode_keys = 10000, .stores = 5}, {.memory_ms = 1e15, .step_ms = 1e15});
-  for (int i = 0; i < 100; ++i) {
-    const StepWork work = random_step(random);
-    CHECK(model.step_ms(work) ==
-          Approx(device.times(work).step_ms).epsilon(0.08));  // the most that a size's error moves
-  }
-  CHECK(model.recompute_ms(2000) == Approx(2000 * device.token + 2000.0 * 2001 / 2 * device.pair).epsilon(0.02));
-  CHECK(model.swap_ms(125) == Approx(device.move_fixed + 125 * (device.store + device.load)).epsilon(0.02));
+  check_steps(model, device, random, 0.08);  // the most that a size's error moves
+  CHECK(model.recompute_ms(2000) == Approx(device.recompute_ms(2000)).epsilon(0.02));
+  CHECK(model.swap_ms(125) == Approx(device.swap_ms(125)).epsilon(0.02));
 }
 
 TEST_CASE("the cost model believes a device that is a hundred times slower all at once") {
@@ -109,8 +113,8 @@ TEST_CASE("the cost model believes a device that is a hundred times slower all a
   serve(model, {}, 400, random);
   const Device slow{300, 2, 1e-3, 2e-5, 5, 4, 6};
   serve(model, slow, 1500, random);
-  CHECK(model.recompute_ms(2000) == Approx(2000 * slow.token + 2000.0 * 2001 / 2 * slow.pair).epsilon(0.05));
-  CHECK(model.swap_ms(60) == Approx(slow.move_fixed + 60 * (slow.store + slow.load)).epsilon(0.05));
+  CHECK(model.recompute_ms(2000) == Approx(slow.recompute_ms(2000)).epsilon(0.05));
+  CHECK(model.swap_ms(60) == Approx(slow.swap_ms(60)).epsilon(0.05));
 }
 
 TEST_CASE("the cost model soon knows a prompt's chunks behind steps of little work") {

@@ -19,6 +19,28 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
+// Zeros that take no memory until they are written, as of a sparse file.
+class SparseBytes {
+ public:
+  explicit SparseBytes(size_t size) : size_(size) {
+    void* const data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    data_ = data == MAP_FAILED ? nullptr : static_cast<char*>(data);
+  }
+  ~SparseBytes() {
+    if (data_) munmap(data_, size_);
+  }
+  SparseBytes(const SparseBytes&) = delete;
+  SparseBytes& operator=(const SparseBytes&) = delete;
+
+  bool exists() const { return data_ != nullptr; }
+  void write(size_t at, const std::string& bytes) { std::memcpy(data_ + at, bytes.data(), bytes.size()); }
+  std::span<const std::byte> all() const { return std::as_bytes(std::span(data_, size_)); }
+
+ private:
+  size_t size_;
+  char* data_ = nullptr;
+};
+
 // One pair, two tensors: enough for every table.
 GgufBytes small_file() {
   GgufBytes file;
@@ -253,14 +275,11 @@ TEST_CASE("a template of 10 MB is only text, one of 65 MB is refused") {
 // A sparse file costs its owner nothing, so the bytes that remain bound no count. Memory for such counts does not
 // exist.
 TEST_CASE("counts that a sparse file of 1 TiB could hold allocate nothing for what it does not") {
-  constexpr size_t kBytes = 1ull << 40;
-  void* const sparse =
-      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (sparse == MAP_FAILED) SKIP("no address space of 1 TiB");
+  SparseBytes sparse(1ull << 40);
+  if (!sparse.exists()) SKIP("no address space of 1 TiB");
   const auto error_of = [&](const GgufBytes& file) {
-    const std::string bytes = file.build() + std::string(64, '\0');  // over what the last file left
-    std::memcpy(sparse, bytes.data(), bytes.size());
-    const auto source = parse_gguf({static_cast<const std::byte*>(sparse), kBytes});
+    sparse.write(0, file.build() + std::string(64, '\0'));  // over what the last file left
+    const auto source = parse_gguf(sparse.all());
     REQUIRE_FALSE(source.ok());
     CHECK(source.error().code == ErrorCode::kCorruptFile);
     return source.error().message;
@@ -272,17 +291,14 @@ TEST_CASE("counts that a sparse file of 1 TiB could hold allocate nothing for wh
   tensors.num_tensors = 30'000'000'000;
   CHECK_THAT(error_of(tensors),
              ContainsSubstring("tensor 1 of 30000000000: name: expected printable characters, found"));
-  munmap(sparse, kBytes);
 }
 
 TEST_CASE("metadata of more than 256 MiB is refused, however sparse") {
-  constexpr size_t kBytes = 512u << 20;
-  void* const sparse =
-      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  REQUIRE(sparse != MAP_FAILED);
+  SparseBytes sparse(512u << 20);
+  REQUIRE(sparse.exists());
   size_t size = 0;
   const auto write = [&](const std::string& bytes) {
-    std::memcpy(static_cast<char*>(sparse) + size, bytes.data(), bytes.size());
+    sparse.write(size, bytes);
     size += bytes.size();
   };
   GgufBytes header;
@@ -293,11 +309,10 @@ TEST_CASE("metadata of more than 256 MiB is refused, however sparse") {
           raw<uint64_t>(kGgufValueBytesMax));
     size += kGgufValueBytesMax;
   }
-  const auto source = parse_gguf({static_cast<const std::byte*>(sparse), kBytes});
+  const auto source = parse_gguf(sparse.all());
   REQUIRE_FALSE(source.ok());
   CHECK_THAT(source.error().message, ContainsSubstring("metadata: expected at most 268435456 bytes, found 268435"));
   CHECK_THAT(source.error().message, ContainsSubstring("end of k3"));
-  munmap(sparse, kBytes);
 }
 
 TEST_CASE("a file cut at any byte is refused") {

@@ -237,18 +237,20 @@ __global__ void __launch_bounds__(kRankThreads) filter_select_kernel(FilterArgs 
   if (threadIdx.x == 0) args.kept[r] = result;
 }
 
+constexpr uint64_t kPartBytes = sizeof(PartStats) + kBins * sizeof(uint32_t);  // of the workspace, a part of a row
+
 }  // namespace
 
 uint64_t filter_workspace_bytes(uint32_t rows_max, int num_sms) {
   const uint64_t stats_max = std::max(rows_max, 2 * static_cast<uint32_t>(num_sms));  // of num_parts
-  return stats_max * (sizeof(PartStats) + kBins * 4);
+  return stats_max * kPartBytes;
 }
 
 Status run(const Filter& op, const OpContext& at) {
   const uint32_t num_rows = at.rows_of(op.logits);
   const uint32_t parts = at.list->batch_invariant ? 1 : num_parts(num_rows, at.num_sms);  // each has a sum of its own
   const uint64_t num_stats = uint64_t{num_rows} * parts;
-  const uint64_t needed = num_stats * (sizeof(PartStats) + kBins * 4);
+  const uint64_t needed = num_stats * kPartBytes;
   if (needed > at.workspace.bytes)
     return make_error(ErrorCode::kOutOfMemory, "filter: {} bytes of workspace, there are {}", needed,
                       at.workspace.bytes);

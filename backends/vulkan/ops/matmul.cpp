@@ -424,13 +424,13 @@ struct SumTile {
   uint32_t col_lanes, quads;
   uint32_t weight_rows() const { return 64 * quads; }
   uint32_t x_rows() const { return 4 * col_lanes * quads; }
+  uint32_t shared_bytes() const { return (weight_rows() + x_rows()) * 32 * 4; }  // twin: shaders/matmul_tile.comp
 };
 SumTile sum_tile(const Traits& traits, uint32_t num_rows, uint32_t rows, bool batch_invariant) {
   constexpr SumTile kSmall{16, 1}, kLarge{8, 2};
-  constexpr uint32_t kLargeBytes = 24576;
   const bool has_registers =
       is_nvidia(traits) || traits.is_cpu || (traits.simd_registers > 0 && !has_small_simds(traits));
-  if (batch_invariant || !has_registers || traits.shared_bytes < kLargeBytes) return kSmall;
+  if (batch_invariant || !has_registers || traits.shared_bytes < kLarge.shared_bytes()) return kSmall;
   const uint32_t tiles = ceil_div(num_rows, kLarge.weight_rows()) * ceil_div(rows, kLarge.x_rows());
   return tiles >= 2 * traits.num_cores ? kLarge : kSmall;
 }

@@ -33,18 +33,18 @@ Choice choose(const Traits& traits, const OpList& list, uint32_t head_dim) {
 
 // The kernel for prompt items alone without matrix units: tiles of 32 rows by two keys a lane, of 16 or 8 lanes. Twins:
 // q_tile, kv_tile and weights of shaders/paged_attention_block.comp.
+constexpr uint32_t kBlockRows = 32;
 uint32_t block_lanes(const Traits& traits, uint32_t head_dim) {
-  constexpr uint32_t kRows = 32;
-  const auto shared_bytes = [head_dim](uint32_t lanes) {
-    return (kRows + 2 * lanes) * (head_dim / 4 + 1) * 16 + 2 * lanes * kRows * 4;
-  };
-  uint32_t lanes = traits.subgroup_size >= 16 ? 16 : 8;
-  if (shared_bytes(lanes) > traits.shared_bytes) lanes = 8;
-  const bool fits = traits.subgroup_size >= lanes && shared_bytes(lanes) <= traits.shared_bytes;
-  return fits && head_dim <= 128 && !has_small_lanes(traits) ? lanes : 0;
+  if (head_dim > 128 || has_small_lanes(traits)) return 0;
+  for (const uint32_t lanes : {16u, 8u}) {
+    const uint32_t keys = 2 * lanes, row_bytes = (head_dim / 4 + 1) * 16;
+    const uint32_t shared_bytes = (kBlockRows + keys) * row_bytes + keys * kBlockRows * 4;
+    if (lanes <= traits.subgroup_size && shared_bytes <= traits.shared_bytes) return lanes;
+  }
+  return 0;
 }
 Choice choose_block(uint32_t lanes) {
-  return {"paged_attention_block", 8 * lanes, {lanes}, 32};
+  return {"paged_attention_block", 8 * lanes, {lanes}, kBlockRows};
 }
 
 // The kernel for decode items alone, where the device has it.
