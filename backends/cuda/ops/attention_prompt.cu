@@ -1,10 +1,10 @@
 // paged_attention for prompt chunks: bound by the matrix units.
 //
 // An item is up to 64 query tokens of a row and all or some of their keys. A block takes (item, query head) pairs from
-// a persistent grid; its 4 warps have 16 query rows each. Keys and values come in tiles of 64 through two stages of
-// shared memory, as they are stored; a tile is copied while the one before is multiplied. The online softmax keeps f32
-// maxima and sums; products in f16 with f32 sums. Words of 8 dims stand swizzled, so that the lanes of a quarter warp
-// read different banks (see key_place and value_place).
+// a persistent grid; its 4 warps have 16 query rows each. Keys and values come in tiles of 64 (or fewer) through two
+// stages of shared memory, as they are stored; a tile is copied while the one before is multiplied. The online softmax
+// keeps f32 maxima and sums; products in f16 with f32 sums. Words of 8 dims stand swizzled, so that the lanes of a
+// quarter warp read different banks (see key_place and value_place).
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/attention.h"
 #include "backends/cuda/step_inputs.cuh"
@@ -13,12 +13,14 @@ namespace llmrt::cuda {
 namespace {
 
 constexpr uint32_t kWarps = 4, kThreads = kWarps * kWarp;
-constexpr uint32_t kRows = kWarps * 16, kTileKeys = 64, kStages = 2;
+constexpr uint32_t kRows = kWarps * 16, kStages = 2;
 static_assert(kPromptItemTokens == kRows);
 
-// A row of shared memory holds the words of one key: 16 or 8 bytes each, at least 128 bytes in all.
-template <KvDType D, int kDims>
+// A row of shared memory holds the words of one key: 16 or 8 bytes each, at least 128 bytes in all. Devices with less
+// shared memory than an H100 take tiles of fewer keys where heads are long.
+template <KvDType D, int kDims, uint32_t kKeys>
 struct Layout {
+  static constexpr uint32_t kTileKeys = kKeys;
   static constexpr uint32_t kWordBytes = 8 * kKvBytes<D>;
   static constexpr uint32_t kRowBytes = kDims / 8 * kWordBytes < 128 ? 128 : kDims / 8 * kWordBytes;
   static constexpr uint32_t kTileBytes = kTileKeys * kRowBytes;
@@ -56,12 +58,12 @@ __device__ void load_queries(uint4* query, const AttentionArgs& args, const Atte
   }
 }
 
-// Starts the copy of keys [key_first, +64) and their values; keys outside [begin, end) and dims past head_dim are
-// zeros.
-template <KvDType D, int kDims>
+// Starts the copy of keys [key_first, + a tile's) and their values; keys outside [begin, end) and dims past head_dim
+// are zeros.
+template <class L, KvDType D, int kDims>
 __device__ void copy_tile(uint8_t* stage, const KvLayer& kv, const AttentionItem& item, uint32_t kv_head,
                           uint32_t key_first) {
-  using L = Layout<D, kDims>;
+  constexpr uint32_t kTileKeys = L::kTileKeys;
   constexpr uint32_t kPieces = kDims * kKvBytes<D> / 16;  // 16 bytes each: one word, or two of 8 bits
   constexpr uint32_t kWordsPiece = 16 / L::kWordBytes;
   for (uint32_t i = threadIdx.x; i < 2 * kTileKeys * kPieces; i += kThreads) {
@@ -93,11 +95,11 @@ __device__ void copy_tile(uint8_t* stage, const KvLayer& kv, const AttentionItem
   }
 }
 
-// One tile of 64 keys for the 16 query rows of a warp, whose first is at position `first`.
-template <KvDType D, int kDims>
+// One tile of keys for the 16 query rows of a warp, whose first is at position `first`.
+template <class L, KvDType D, int kDims>
 __device__ void attend_tile(Accumulator<kDims>& acc, const uint4* query, const uint8_t* stage, const ScoreRule& rule,
                             uint32_t key_first, uint32_t first) {
-  using L = Layout<D, kDims>;
+  constexpr uint32_t kTileKeys = L::kTileKeys;
   constexpr int kTiles = kTileKeys / 8;
   const uint32_t g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
   const uint8_t* keys = stage;
@@ -196,11 +198,11 @@ __device__ void write_rows(Accumulator<kDims>& acc, const AttentionArgs& args, c
   }
 }
 
-template <KvDType D, int kDims>
+template <KvDType D, int kDims, uint32_t kTileKeys>
 __global__ void __launch_bounds__(kThreads) attention_prompt_kernel(AttentionArgs args) {
   grid_dependency_wait_alone();
   grid_dependency_release();  // now the next kernel may read what was waited for
-  using L = Layout<D, kDims>;
+  using L = Layout<D, kDims, kTileKeys>;
   uint4* query = reinterpret_cast<uint4*>(dynamic_shared());
   uint8_t* stages = dynamic_shared() + L::kQueryBytes;
   const uint32_t warp = threadIdx.x / kWarp;
@@ -213,18 +215,18 @@ __global__ void __launch_bounds__(kThreads) attention_prompt_kernel(AttentionArg
     const uint32_t begin = item.key_begin / kTileKeys, end = (item.key_end + kTileKeys - 1) / kTileKeys;
     __syncthreads();  // everyone has left the queries and tiles of the work before
     load_queries<kDims>(query, args, item, head);
-    copy_tile<D, kDims>(stages, args.kv, item, kv_head, begin * kTileKeys);
+    copy_tile<L, D, kDims>(stages, args.kv, item, kv_head, begin * kTileKeys);
     copy_async_commit();
     Accumulator<kDims> acc;
     for (uint32_t tile = begin; tile < end; ++tile) {
       uint8_t* stage = stages + (tile - begin) % kStages * L::kStageBytes;
       uint8_t* other = stages + (tile - begin + 1) % kStages * L::kStageBytes;
-      if (tile + 1 < end) copy_tile<D, kDims>(other, args.kv, item, kv_head, (tile + 1) * kTileKeys);
+      if (tile + 1 < end) copy_tile<L, D, kDims>(other, args.kv, item, kv_head, (tile + 1) * kTileKeys);
       copy_async_commit();
       copy_async_wait<1>();
       __syncthreads();
-      attend_tile<D, kDims>(acc, query + warp * 16 * L::kQueryWords, stage, rule, tile * kTileKeys,
-                            item.position_first + warp * 16);
+      attend_tile<L, D, kDims>(acc, query + warp * 16 * L::kQueryWords, stage, rule, tile * kTileKeys,
+                               item.position_first + warp * 16);
       __syncthreads();
     }
     write_rows<D, kDims>(acc, args, item, head);
@@ -236,9 +238,20 @@ __global__ void __launch_bounds__(kThreads) attention_prompt_kernel(AttentionArg
 Status attend_prompt(const AttentionArgs& args, KvDType dtype, const OpContext& at) {
   if (at.has_warpgroups && args.head_dim <= 128) return attend_prompt_by_warpgroups(args, dtype, at);
   return with_kv_type(dtype, args.head_dim, [&]<KvDType D, int kDims>() {
-    constexpr uint32_t kBlocksPerSm = kDims <= 128 ? 2 : 1;
-    const Grid grid{static_cast<uint32_t>(at.num_sms) * kBlocksPerSm, kThreads, Layout<D, kDims>::kSharedBytes};
-    return launch(at, "attention_prompt", attention_prompt_kernel<D, kDims>, grid, args);
+    const auto launch_tiles = [&]<uint32_t kTileKeys>() -> Status {
+      constexpr uint32_t kBlocksPerSm = kDims <= 128 ? 2 : 1, kSharedBytes = Layout<D, kDims, kTileKeys>::kSharedBytes;
+      if (kSharedBytes > at.shared_bytes_max)
+        return make_error(ErrorCode::kUnsupported,
+                          "paged_attention: heads of {} numbers take {} bytes of shared memory, a block has {}",
+                          args.head_dim, kSharedBytes, at.shared_bytes_max);
+      const Grid grid{static_cast<uint32_t>(at.num_sms) * kBlocksPerSm, kThreads, kSharedBytes};
+      return launch(at, "attention_prompt", attention_prompt_kernel<D, kDims, kTileKeys>, grid, args);
+    };
+    // Of 227 KB all have room for tiles of 64 keys, of 99 KB those of up to 128 numbers.
+    if constexpr (kDims > 128)
+      if (Layout<D, kDims, 64>::kSharedBytes > at.shared_bytes_max)
+        return launch_tiles.template operator()<32 / kKvBytes<D>>();
+    return launch_tiles.template operator()<64>();
   });
 }
 
