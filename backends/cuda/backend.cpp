@@ -10,6 +10,7 @@
 #include "backends/cuda/cublas.h"
 #include "backends/cuda/executor.h"
 #include "backends/cuda/memory.h"
+#include "backends/cuda/ops/probe.h"
 #include "backends/cuda/step_ring.h"
 #include "backends/cuda/weights.h"
 #include "core/base/checked_math.h"
@@ -96,16 +97,20 @@ Result<std::unique_ptr<Backend>> CudaBackend::open(uint32_t device_idx, const De
   CUDA_TRY(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, backend->device_),
            "open device");
   backend->context_.shared_bytes_max = static_cast<uint32_t>(shared_bytes);
-  backend->context_.has_clusters = major >= 9;
+  int architecture = 0;
+  CUDA_TRY(probe_kernel_image(&architecture), "open device: kernels");
+  const bool has_90 = major >= 9 && architecture >= 90;
+  backend->context_.has_clusters = has_90;
   const char* bulk_copies = std::getenv("LLMRT_CUDA_BULK_COPIES");  // 0: by the kernels of older devices
-  backend->context_.has_bulk_copies = major >= 9 && !(bulk_copies && std::string_view(bulk_copies) == "0");
+  backend->context_.has_bulk_copies = has_90 && !(bulk_copies && std::string_view(bulk_copies) == "0");
 #if defined(LLMRT_CUDA_90A)
   const char* warpgroups = std::getenv("LLMRT_CUDA_WARPGROUPS");  // 0: by the kernels of every other device
-  backend->context_.has_warpgroups = major == 9 && minor == 0 && !(warpgroups && std::string_view(warpgroups) == "0");
+  backend->context_.has_warpgroups =
+      has_90 && major == 9 && minor == 0 && !(warpgroups && std::string_view(warpgroups) == "0");
 #endif
   // A kernel may start while its predecessor ends (see launch.cuh); 0 turns it off, to find out what it does.
   const char* dependent = std::getenv("LLMRT_CUDA_DEPENDENT_LAUNCH");
-  backend->context_.dependent_launch = major >= 9 && !(dependent && std::string_view(dependent) == "0");
+  backend->context_.dependent_launch = has_90 && !(dependent && std::string_view(dependent) == "0");
 
   Caps& caps = backend->caps_;
   caps.device_id = fmt::format("cuda:{}", device_idx);

@@ -55,7 +55,7 @@ struct OpContext {
   int num_sms = 0;
   bool dependent_launch = false;  // programmatic dependent launch between our kernels (compute capability 9)
   uint32_t shared_bytes_max = 0;  // of a block
-  bool has_clusters = false;      // compute capability 9
+  bool has_clusters = false;      // compute capability 9, of the device and of the code that is loaded
   bool has_bulk_copies = false;   // from there on too
   bool has_warpgroups = false;    // the device is of compute capability 9.0 and the build has code for sm_90a
 

@@ -27,6 +27,14 @@ extern "C" void emulator_enqueue(cudaStream_t stream, const std::function<void()
 namespace {
 constexpr size_t kMemoryBytes = size_t{8} << 30;
 
+int number_of(const char* variable, int otherwise) {
+  const char* value = std::getenv(variable);
+  return value ? std::atoi(value) : otherwise;
+}
+// Of a block; LLMRT_EMULATOR_SHARED_BYTES for devices that have less.
+int shared_bytes_max() {
+  return number_of("LLMRT_EMULATOR_SHARED_BYTES", 227 << 10);
+}
 cudaError_t enqueue(cudaStream_t stream, const std::function<void()>& work) {
   emulator_enqueue(stream, &work);
   return cudaSuccess;
@@ -40,6 +48,14 @@ cudaError_t allocate(void** data, size_t bytes) {
   return cudaSuccess;
 }
 }  // namespace
+
+// LLMRT_EMULATOR_ARCHITECTURE=80: as code of an older one that was translated for this device.
+namespace emulator {
+int architecture() {
+  static const int value = number_of("LLMRT_EMULATOR_ARCHITECTURE", 90);
+  return value;
+}
+}  // namespace emulator
 
 const char* cudaGetErrorString(cudaError_t code) {
   return code == cudaErrorMemoryAllocation ? "out of memory" : "emulated error";
@@ -87,7 +103,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     return cudaSuccess;
   }
   if (attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin) {
-    *value = 227 << 10;
+    *value = shared_bytes_max();
     return cudaSuccess;
   }
   // Few, so that persistent grids walk; LLMRT_EMULATOR_SMS for other splits.
@@ -198,9 +214,10 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 }
 
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int value) {
-  return value <= 227 << 10 ? cudaSuccess : cudaErrorInvalidValue;
+  return value <= shared_bytes_max() ? cudaSuccess : cudaErrorInvalidValue;
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   attributes->numRegs = 0;
+  attributes->ptxVersion = emulator::architecture();
   return cudaSuccess;
 }

@@ -5,6 +5,8 @@
 
 namespace llmrt::cuda {
 
-cudaError_t probe_kernel_image();
+// `architecture`, unless null: the one that the code was compiled for, as 10 times its major number and its minor one. An
+// older one's is translated for newer devices, without what only those have.
+cudaError_t probe_kernel_image(int* architecture = nullptr);
 
 }  // namespace llmrt::cuda

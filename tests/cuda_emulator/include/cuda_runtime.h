@@ -42,6 +42,7 @@ void meet_warp(void* mine, void (*fn)(void** all, unsigned count));
 void meet_block(void* mine, void (*fn)(void** all, unsigned count));
 unsigned lane();
 void meet_cluster();
+int architecture();  // that the kernels are said to be compiled for
 void launch(dim3 grid, dim3 block, unsigned cluster_y, size_t shared_bytes, const std::function<void()>& thread);
 unsigned char* dynamic_shared();
 unsigned char* cluster_shared(const void* mine, unsigned rank);  // the same place in another block of the cluster

@@ -41,7 +41,7 @@ struct cudaDeviceProp {
   int major, minor;
 };
 struct cudaFuncAttributes {
-  int numRegs;
+  int numRegs, ptxVersion;
 };
 
 const char* cudaGetErrorString(cudaError_t code);

@@ -59,9 +59,11 @@ inline void cluster_sync() {
   emulator::meet_cluster();
 }
 inline float load_cluster(const float* shared, uint32_t rank) {
+  if (rank > 0 && emulator::architecture() < 90) return 0;
   return *reinterpret_cast<const float*>(emulator::cluster_shared(shared, rank));
 }
 inline float4 load_cluster_four(const float* shared, uint32_t rank) {
+  if (rank > 0 && emulator::architecture() < 90) return {};
   return *reinterpret_cast<const float4*>(emulator::cluster_shared(shared, rank));
 }
 inline uint8_t* dynamic_shared() {
