@@ -123,7 +123,7 @@ Result<std::unique_ptr<Backend>> CudaBackend::open(uint32_t device_idx, const De
   caps.activation_dtype = DType::kF16;
   caps.kv_dtypes.assign(std::begin(kKvDTypes), std::end(kKvDTypes));
   caps.batch_invariant = true;
-  caps.head_dim_max = 256;
+  caps.head_dim_max = attention_head_dim_max(backend->context_.shared_bytes_max);
   caps.step_tokens_max = 8192;
   caps.f16_copies_rows_min = kF16CopiesRowsMin;
   caps.prompt_tiles = 2 * static_cast<uint32_t>(num_sms);

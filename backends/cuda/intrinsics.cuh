@@ -73,46 +73,76 @@ __device__ inline float4 load_cluster_four(const float* shared, uint32_t rank) {
 // memory gives more at a time than the lanes of a row ask for.
 __device__ inline uint4 load_streaming(const void* global) {
   uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+#if __CUDA_ARCH__ >= 800
+#define LLMRT_LOAD_STREAMING "ld.global.nc.L1::no_allocate.L2::256B.v4.u32"
+#else
+#define LLMRT_LOAD_STREAMING "ld.global.nc.L1::no_allocate.L2::128B.v4.u32"
+#endif
+  asm volatile(LLMRT_LOAD_STREAMING " {%0, %1, %2, %3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(global));
+#undef LLMRT_LOAD_STREAMING
   return v;
 }
 
-// 16 bytes from global to shared memory, or 16 zero bytes (then `global` is not read).
+// 16 bytes from global to shared memory, or 16 zero bytes (then `global` is not read). Before compute capability 8 the
+// thread waits for them here.
 __device__ inline void copy_async_16(void* shared, const void* global, bool valid) {
+#if __CUDA_ARCH__ >= 800
   const uint32_t target = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const uint32_t bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(global), "r"(bytes) : "memory");
+#else
+  *static_cast<uint4*>(shared) = valid ? *static_cast<const uint4*>(global) : uint4{};
+#endif
 }
 __device__ inline void copy_async_commit() {
+#if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
 }
 // Until at most `kPending` of this thread's newest groups are under way.
 template <int kPending>
 __device__ inline void copy_async_wait() {
+#if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+#endif
 }
 
 // c += a * b, 16x16 by 16x8, f16 in, f32 sums. Lane = 4 * g + t holds
 //   a[0] (row g, k 2t, 2t+1)  a[1] (row g+8, same k)  a[2] (row g, k 2t+8, 2t+9)  a[3] (row g+8, same k)
 //   b[0] (k 2t, 2t+1, column g)  b[1] (k 2t+8, 2t+9, column g)
 //   c[0], c[1] (row g, columns 2t, 2t+1)  c[2], c[3] (row g+8, same columns)
+// Before compute capability 8 it is two products of 16x8 by 8x8, whose lanes hold the same.
 __device__ inline void mma_16x8x16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[2 * i]), "r"(a[2 * i + 1]), "r"(b[i]));
+#endif
 }
 
 // d = a * b: the same, from zero.
 __device__ inline void mma_16x8x16_first(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%10, %10, %10, %10};"
       : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
+#else
+  d[0] = d[1] = d[2] = d[3] = 0;
+  mma_16x8x16(d, a, b);
+#endif
 }
 
 // (word & mask) | more. Written out, since of two constants the compiler makes two instructions.

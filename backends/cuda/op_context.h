@@ -108,6 +108,7 @@ Status run(const QkNorm& op, const OpContext& at);
 Status run(const Rope& op, const OpContext& at);
 Status run(const KvWrite& op, const OpContext& at);
 Status run(const PagedAttention& op, const OpContext& at);
+uint32_t attention_head_dim_max(uint32_t shared_bytes_max);  // of prompts, with so much shared memory a block
 Status run(const GatedActivation& op, const OpContext& at);
 Status run(const Add& op, const OpContext& at);
 Status run(const Scale& op, const OpContext& at);

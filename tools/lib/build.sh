@@ -1,5 +1,29 @@
 # Configuring and building a preset. Sourced after the other parts.
 
+# Sets cuda_architectures: $LLMRT_CUDA_ARCHITECTURES, or those of the GPUs that are here; where there are none, Hopper's
+# and Turing's as PTX, which drivers translate for every later GPU.
+find_cuda_architectures() {
+  cuda_architectures=${LLMRT_CUDA_ARCHITECTURES:-}
+  [[ -z $cuda_architectures ]] || return 0
+  local capability number newest targets=()
+  local known=" $("$nvcc" --list-gpu-arch | sed -n 's/^compute_//p' | sort -n | tr '\n' ' ')"
+  while read -r capability; do
+    number=${capability/./}
+    [[ $number =~ ^[0-9]+$ ]] || continue
+    newest=$(tr ' ' '\n' <<<"$known" | awk -v most="$number" '$1 != "" && $1 <= most { newest = $1 } END { print newest }')
+    if [[ $number == 90 ]]; then
+      targets+=(90a)
+    elif [[ $number == "$newest" ]]; then
+      targets+=("$number")
+    elif [[ -n $newest ]]; then
+      targets+=("$newest-virtual")
+    else
+      warn "nvcc has no code for compute capability $capability: that GPU is served by Vulkan"
+    fi
+  done < <(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -u)
+  cuda_architectures=$(IFS=';' && echo "${targets[*]:-90a;75-virtual}")
+}
+
 # prepare_build [cuda=yes|no]: installs what a build needs; sets configure_options.
 prepare_build() {
   local with_cuda=${1:-yes}
@@ -11,7 +35,8 @@ prepare_build() {
     die "no Vulkan headers: expected 1.3.275 or later from Debian testing, unstable or stable, found none"
   fi
   if [[ $with_cuda == yes ]] && find_nvcc; then
-    configure_options+=(-DLLMRT_CUDA=ON "-DCMAKE_CUDA_COMPILER=$nvcc")
+    find_cuda_architectures
+    configure_options+=(-DLLMRT_CUDA=ON "-DCMAKE_CUDA_COMPILER=$nvcc" "-DLLMRT_CUDA_ARCHITECTURES=$cuda_architectures")
   else
     [[ $with_cuda == yes ]] && warn "no nvcc, neither here nor from PyPI: building without the CUDA backend"
     configure_options+=(-DLLMRT_CUDA=OFF)

@@ -16,8 +16,7 @@ constexpr uint32_t kWarps = 4, kThreads = kWarps * kWarp;
 constexpr uint32_t kRows = kWarps * 16, kStages = 2;
 static_assert(kPromptItemTokens == kRows);
 
-// A row of shared memory holds the words of one key: 16 or 8 bytes each, at least 128 bytes in all. Devices with less
-// shared memory than an H100 take tiles of fewer keys where heads are long.
+// A row of shared memory holds the words of one key: 16 or 8 bytes each, at least 128 bytes in all.
 template <KvDType D, int kDims, uint32_t kKeys>
 struct Layout {
   static constexpr uint32_t kTileKeys = kKeys;
@@ -40,6 +39,11 @@ struct Layout {
     return word ^ (kKvBytes<D> == 1 ? (key >> 1 & 3) << 2 : (key >> 1 & 3) << 1);
   }
 };
+
+// Keys of a tile on devices where one of 64 has no room: Turing gives a block 64 KB of shared memory, others 99.
+template <KvDType D, int kDims>
+inline constexpr uint32_t kFewKeys = (kDims > 128 ? 32 : 64) / kKvBytes<D>;
+constexpr uint32_t kSharedBytesLeast = 64 << 10;  // of all devices
 
 template <int kDims>
 __device__ void load_queries(uint4* query, const AttentionArgs& args, const AttentionItem& item, uint32_t head) {
@@ -237,22 +241,29 @@ __global__ void __launch_bounds__(kThreads) attention_prompt_kernel(AttentionArg
 
 Status attend_prompt(const AttentionArgs& args, KvDType dtype, const OpContext& at) {
   if (at.has_warpgroups && args.head_dim <= 128) return attend_prompt_by_warpgroups(args, dtype, at);
+  if (const uint32_t most = attention_head_dim_max(at.shared_bytes_max); args.head_dim > most)
+    return make_error(ErrorCode::kUnsupported,
+                      "paged_attention: {} bytes of shared memory a block have room for heads of {} numbers, found {}",
+                      at.shared_bytes_max, most, args.head_dim);
   return with_kv_type(dtype, args.head_dim, [&]<KvDType D, int kDims>() {
-    const auto launch_tiles = [&]<uint32_t kTileKeys>() -> Status {
-      constexpr uint32_t kBlocksPerSm = kDims <= 128 ? 2 : 1, kSharedBytes = Layout<D, kDims, kTileKeys>::kSharedBytes;
-      if (kSharedBytes > at.shared_bytes_max)
-        return make_error(ErrorCode::kUnsupported,
-                          "paged_attention: heads of {} numbers take {} bytes of shared memory, a block has {}",
-                          args.head_dim, kSharedBytes, at.shared_bytes_max);
-      const Grid grid{static_cast<uint32_t>(at.num_sms) * kBlocksPerSm, kThreads, kSharedBytes};
+    const auto launch_tiles = [&]<uint32_t kTileKeys>() {
+      constexpr uint32_t kBlocksPerSm = kDims <= 128 ? 2 : 1;
+      const Grid grid{static_cast<uint32_t>(at.num_sms) * kBlocksPerSm, kThreads,
+                      Layout<D, kDims, kTileKeys>::kSharedBytes};
       return launch(at, "attention_prompt", attention_prompt_kernel<D, kDims, kTileKeys>, grid, args);
     };
-    // Of 227 KB all have room for tiles of 64 keys, of 99 KB those of up to 128 numbers.
-    if constexpr (kDims > 128)
+    if constexpr (Layout<D, kDims, 64>::kSharedBytes > kSharedBytesLeast)
       if (Layout<D, kDims, 64>::kSharedBytes > at.shared_bytes_max)
-        return launch_tiles.template operator()<32 / kKvBytes<D>>();
+        return launch_tiles.template operator()<kFewKeys<D, kDims>>();
     return launch_tiles.template operator()<64>();
   });
+}
+
+uint32_t attention_head_dim_max(uint32_t shared_bytes_max) {
+  constexpr uint32_t kLongHeads =
+      std::max(Layout<KvDType::kF16, 256, kFewKeys<KvDType::kF16, 256>>::kSharedBytes,
+               Layout<KvDType::kI8Block, 256, kFewKeys<KvDType::kI8Block, 256>>::kSharedBytes);
+  return shared_bytes_max >= kLongHeads ? 256 : 128;
 }
 
 }  // namespace llmrt::cuda
