@@ -5,12 +5,12 @@
 find_cuda_architectures() {
   cuda_architectures=${LLMRT_CUDA_ARCHITECTURES:-}
   [[ -z $cuda_architectures ]] || return 0
-  local capability number newest targets=()
-  local known=" $("$nvcc" --list-gpu-arch | sed -n 's/^compute_//p' | sort -n | tr '\n' ' ')"
+  local capability number newest known targets=()
+  known=$("$nvcc" --list-gpu-arch | sed -n 's/^compute_//p' | sort -n)
   while read -r capability; do
     number=${capability/./}
     [[ $number =~ ^[0-9]+$ ]] || continue
-    newest=$(tr ' ' '\n' <<<"$known" | awk -v most="$number" '$1 != "" && $1 <= most { newest = $1 } END { print newest }')
+    newest=$(awk -v most="$number" '$1 <= most { newest = $1 } END { print newest }' <<<"$known")
     if [[ $number == 90 ]]; then
       targets+=(90a)
     elif [[ $number == "$newest" ]]; then
