@@ -21,10 +21,21 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options, const std
       ->capture_default_str()
       ->type_name("T")
       ->group(group);
-  command.add_option("--top-k", options.top_k, "0 = all")->capture_default_str()->type_name("K")->group(group);
-  command.add_option("--top-p", options.top_p)->capture_default_str()->type_name("P")->group(group);
-  command.add_option("--min-p", options.min_p)->capture_default_str()->type_name("P")->group(group);
-  command.add_option("--repetition-penalty", options.repetition_penalty)
+  command.add_option("--top-k", options.top_k, "draw from the K likeliest tokens; 0 = all")
+      ->capture_default_str()
+      ->type_name("K")
+      ->group(group);
+  command.add_option("--top-p", options.top_p, "draw from the fewest tokens that together are so likely; 1 = all")
+      ->capture_default_str()
+      ->type_name("P")
+      ->group(group);
+  command.add_option("--min-p", options.min_p, "draw from tokens that are P times as likely as the likeliest; 0 = all")
+      ->capture_default_str()
+      ->type_name("P")
+      ->group(group);
+  command
+      .add_option("--repetition-penalty", options.repetition_penalty,
+                  "divides the odds of tokens that stand in prompt or answer; 1 = off")
       ->capture_default_str()
       ->type_name("R")
       ->group(group);
