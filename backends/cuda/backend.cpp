@@ -38,6 +38,7 @@ class CudaBackend final : public Backend {
   Result<StepOutput> wait(Ticket ticket) override;
   Result<std::vector<double>> profile(const StepSubmission& step) override;
   MemoryReport memory() const override;
+  std::string remark() const override { return remark_; }
   Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) override;
   Status read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes) override;
   Status write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) override;
@@ -80,6 +81,7 @@ class CudaBackend final : public Backend {
   StepRing ring_;
   Ticket submitted_ = 0, waited_ = 0;
   std::optional<Error> lost_;
+  std::string remark_;
 };
 
 Result<std::unique_ptr<Backend>> CudaBackend::open(uint32_t device_idx, const DeviceReport& report) {
@@ -323,11 +325,20 @@ Status CudaBackend::allocate_pools(std::span<const KvGroup> groups) {
 
 // ---- steps ---------------------------------------------------------------------------------------------------------
 
-// cuBLAS, once it is open; its absence is no error (own kernels serve).
+// cuBLAS, once it is open. Its absence is an error only where LLMRT_CUBLAS says where it is; own kernels serve.
 Status CudaBackend::join_cublas() {
   if (!cublas_opening_.valid()) return {};
   Result<std::unique_ptr<Cublas>> opened = cublas_opening_.get();
-  if (!opened) return {};
+  if (!opened) {
+    const char* path = std::getenv("LLMRT_CUBLAS");  // none: without
+    if (path && std::string_view(path) != "none")
+      return make_error(ErrorCode::kNotFound, "LLMRT_CUBLAS={}: {}", path, opened.error().message);
+    if (!path)
+      remark_ = fmt::format(
+          "without cuBLAS long prompts take more time: expected libcublas.so.13 or .12, or where it is in LLMRT_CUBLAS "
+          "({})", opened.error().message);
+    return {};
+  }
   cublas_ = *std::move(opened);
   context_.cublas = cublas_.get();
   if (cublas_workspace_.bytes() == 0) return {};  // create_state does it

@@ -14,8 +14,8 @@ namespace llmrt::cuda {
 
 class Cublas {
  public:
-  // Slow (it loads code): meant for a thread of its own at start-up. Looks at LLMRT_CUBLAS (a path) first. Errors:
-  // not_found, missing_feature.
+  // Slow (it loads code): meant for a thread of its own at start-up. Where LLMRT_CUBLAS is set, to a path, only that is
+  // looked at. Errors: not_found, missing_feature.
   static Result<std::unique_ptr<Cublas>> open(int device);
   ~Cublas();
 

@@ -111,6 +111,8 @@ class Backend {
   virtual Result<std::vector<double>> profile(const StepSubmission& step) = 0;
 
   virtual MemoryReport memory() const = 0;
+  // What the device would be faster with, for whoever starts an engine; empty: nothing. Known after the first prepare.
+  virtual std::string remark() const { return {}; }
 
   // Doors for tests and tools. A tensor must be kPinned (or kHidden) to keep its bytes around a submission; the list
   // must be the one that is then submitted. Each waits for the device.

@@ -26,6 +26,7 @@ class ForwardingBackend : public Backend {
   Result<StepOutput> wait(Ticket ticket) override { return inner_->wait(ticket); }
   Result<std::vector<double>> profile(const StepSubmission& step) override { return inner_->profile(step); }
   MemoryReport memory() const override { return inner_->memory(); }
+  std::string remark() const override { return inner_->remark(); }
   Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) override {
     return inner_->write_tensor(list, tensor, bytes);
   }

@@ -83,6 +83,7 @@ class ValidatingBackend final : public Backend {
   }
 
   MemoryReport memory() const override { return inner_->memory(); }
+  std::string remark() const override { return inner_->remark(); }
 
   Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) override {
     if (Status status = check_door(list, tensor, bytes.size()); !status) return status;

@@ -261,6 +261,8 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
     fmt::print(stderr, "KV pool: {} blocks of {} tokens (limited by {}), context {}{}\n", plan.num_blocks,
                plan.block_tokens, plan.limited_by, (*engine)->config().context_max,
                plan.f16_copy_bytes ? fmt::format("; weights in f16 too: {}", bytes_text(plan.f16_copy_bytes)) : "");
+  if (const std::string remark = (*engine)->backend().remark(); !quiet && !remark.empty())
+    fmt::print(stderr, "note: {}\n", remark);
   open.served.context_max = (*engine)->config().context_max;
   open.served.block_tokens = plan.block_tokens;
   return std::move(*engine);

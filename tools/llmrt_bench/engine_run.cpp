@@ -42,6 +42,8 @@ Result<EngineUnderTest> open_engine(const std::string& device, std::shared_ptr<c
   Result<std::unique_ptr<Engine>> engine = Engine::create(config, model, nullptr, std::move(*backend), clock, {});
   if (!engine) return engine.error();
   under.load_s = ms_between(begin, clock->now_ns()) * 1e-3;
+  if (const std::string remark = (*engine)->backend().remark(); !remark.empty())
+    fmt::print(stderr, "{}: {}\n", under.device_id, remark);
   under.engine = std::move(*engine);
   return under;
 }
