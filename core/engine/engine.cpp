@@ -257,13 +257,13 @@ void Engine::Impl::judge(const Flight& flight, const StepOutput& output) {
 Verdict Engine::Impl::judge_row(const PlanRow& row, const PlanSample& sample, const SampleResult& result,
                                 const LogprobRow* alternatives) {
   Verdict verdict;
-  const auto it = live.find(row.request_id);
-  if (it == live.end()) return verdict;  // ended while this step was in flight
   if (result.flags) {
     verdict.finish = FinishReason::kError;
     verdict.error = row_error(result.flags);
     return verdict;
   }
+  const auto it = live.find(row.request_id);
+  if (it == live.end()) return verdict;  // ended while this step was in flight
   Live& branch = it->second;
   const bool is_drawn = sample.forced_token < 0;
   if (sample.logprobs && alternatives && branch.has_logprobs) {

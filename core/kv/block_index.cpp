@@ -33,6 +33,14 @@ void BlockIndex::erase(BlockId block) {
   node.spare = index_.extract(node.key);
 }
 
+void BlockIndex::hide(BlockId block) {
+  Node& node = nodes_[block];
+  LLMRT_CHECK(contains(block), "hide of a block that is not there");
+  Index::node_type entry = index_.extract(node.key);
+  node.key = entry.key() = Sha256().add_text("hidden").add(++num_hidden_).add(node.key).finish();
+  index_.insert(std::move(entry));
+}
+
 Status BlockIndex::check(const char* name) const {
   for (const auto& [key, block] : index_) {
     if (block < nodes_.size() && contains(block) && nodes_[block].key == key) continue;

@@ -32,6 +32,8 @@ class BlockIndex {
   }
   // It must be there.
   void erase(BlockId block);
+  // It stays, under a key that nobody can ask for.
+  void hide(BlockId block);
   uint32_t size() const { return static_cast<uint32_t>(index_.size()); }
   // `name`: of the books, in the error.
   Status check(const char* name) const;
@@ -54,6 +56,7 @@ class BlockIndex {
   std::vector<int32_t> tokens_;  // of every block
   std::vector<Node> nodes_;
   Index index_;
+  uint64_t num_hidden_ = 0;  // so far
 };
 
 }  // namespace llmrt

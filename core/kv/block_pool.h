@@ -53,6 +53,10 @@ class BlockPool {
   // Whether the block is to be cached, not free, when nobody holds it.
   void set_keeps_content(BlockId block, bool keeps);
 
+  // The cached blocks that nobody holds, in the order in which they would be handed out; kNoBlock at the end.
+  BlockId first_cached() const { return cached_.first; }
+  BlockId next_cached(BlockId block) const { return records_[block].next; }
+
   // Both lists are whole (links agree both ways, only blocks without references, as long as counted),
   // free + cached + live = N, and the references are those that were counted in the tables.
   Status check_books(std::span<const uint32_t> counted_references) const;

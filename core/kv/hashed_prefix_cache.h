@@ -16,6 +16,7 @@ class HashedPrefixCache final : public PrefixCache {
   bool contains(BlockId block) const override { return index_.contains(block); }
   bool has_children(BlockId) const override { return false; }
   void erase(BlockId block) override { index_.erase(block); }
+  void hide(BlockId block) override { index_.hide(block); }
   uint32_t size() const override { return index_.size(); }
   std::span<const int32_t> tokens(BlockId block) const override { return index_.tokens(block); }
   Status check() const override { return index_.check("prefix table"); }

@@ -2,7 +2,7 @@
 
 namespace llmrt {
 
-BlockId HostTier::insert(const Digest& key, std::span<const int32_t> tokens) {
+BlockId HostTier::insert(const Digest& key, std::span<const int32_t> tokens, uint64_t root) {
   if (const BlockId found = index_.find(key, tokens); found != kNoBlock) {
     pool_.retain(found);
     pool_.release(found);
@@ -13,6 +13,7 @@ BlockId HostTier::insert(const Digest& key, std::span<const int32_t> tokens) {
   if (index_.contains(block)) index_.erase(block);
   index_.insert(key, tokens, block);
   pool_.set_keeps_content(block, true);
+  roots_[block] = root;
   held_.push_back(block);
   return block;
 }
@@ -22,6 +23,18 @@ void HostTier::erase(const Digest& key, std::span<const int32_t> tokens) {
   if (block == kNoBlock || pool_.references(block) > 0) return;
   index_.erase(block);
   pool_.set_keeps_content(block, false);
+}
+
+void HostTier::forget(uint64_t root) {
+  for (BlockId block = 0; block < num_blocks(); ++block) {
+    if (!index_.contains(block) || roots_[block] != root) continue;
+    if (pool_.references(block) > 0) {
+      index_.hide(block);
+    } else {
+      index_.erase(block);
+      pool_.set_keeps_content(block, false);
+    }
+  }
 }
 
 void HostTier::hold(BlockId block) {

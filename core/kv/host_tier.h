@@ -15,7 +15,7 @@ namespace llmrt {
 
 class HostTier {
  public:
-  explicit HostTier(const KvPoolSize& size) : pool_(size.num_blocks), index_(size) {}
+  explicit HostTier(const KvPoolSize& size) : pool_(size.num_blocks), index_(size), roots_(size.num_blocks) {}
 
   uint32_t num_blocks() const { return pool_.num_blocks(); }
   uint32_t num_used() const { return index_.size(); }
@@ -23,10 +23,12 @@ class HostTier {
   // The block that holds these tokens under that key, or kNoBlock.
   BlockId find(const Digest& key, std::span<const int32_t> tokens) const { return index_.find(key, tokens); }
   // Where to store such content now, held. kNoBlock when it is there already (now the last used) or when all blocks are
-  // held.
-  BlockId insert(const Digest& key, std::span<const int32_t> tokens);
+  // held. `root`: of the text that it belongs to (KvSpace::root).
+  BlockId insert(const Digest& key, std::span<const int32_t> tokens, uint64_t root = 0);
   // It cannot be trusted any more. Nothing when it is not there, or is held (whoever reads it ends too).
   void erase(const Digest& key, std::span<const int32_t> tokens);
+  // Nothing of these texts is found any more.
+  void forget(uint64_t root);
 
   void hold(BlockId block);
   // The one held last is the last used then.
@@ -38,6 +40,7 @@ class HostTier {
  private:
   BlockPool pool_;
   BlockIndex index_;
+  std::vector<uint64_t> roots_;  // by block, of those in the index
   std::vector<BlockId> held_;
 };
 

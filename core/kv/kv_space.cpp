@@ -1,9 +1,21 @@
 #include "core/kv/kv_space.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 namespace llmrt {
+namespace {
+
+// Two that are equal by chance are forgotten together.
+uint64_t root_of(const Digest& identity, std::span<const int32_t> tokens) {
+  const Digest key = chain_key(identity, tokens);
+  uint64_t word;
+  std::memcpy(&word, key.data(), sizeof word);
+  return word | 1;
+}
+
+}  // namespace
 
 KvSpace::KvSpace(std::span<const KvPoolSize> sizes, PrefixCacheKind cache, const HostTierSize& host) {
   for (const KvPoolSize& size : sizes) groups_.push_back({BlockPool(size.num_blocks), size.block_tokens});
@@ -11,6 +23,8 @@ KvSpace::KvSpace(std::span<const KvPoolSize> sizes, PrefixCacheKind cache, const
   if (cache == PrefixCacheKind::kOff) return;
   LLMRT_CHECK(sizes.size() == 1, "a prefix cache over one KV group");
   cache_ = make_prefix_cache(cache, sizes[0]);
+  roots_.resize(sizes[0].num_blocks);
+  is_forgotten_.resize(sizes[0].num_blocks);
   if (host.num_blocks == 0) return;
   host_ = std::make_unique<HostTier>(KvPoolSize{host.num_blocks, sizes[0].block_tokens});
   stores_max_ = host.stores_max;
@@ -69,12 +83,19 @@ void KvSpace::release(std::span<BlockTable> tables, bool forget) {
 }
 
 void KvSpace::release(Group& group, BlockId block, bool forget) {
-  if (forget && group.pool.references(block) == 1 && group.pool.keeps_content(block) && !cache_->has_children(block)) {
-    if (host_) host_->erase(keys_[block], cache_->tokens(block));
-    cache_->erase(block);
-    group.pool.set_keeps_content(block, false);
+  if (group.pool.references(block) == 1 && group.pool.keeps_content(block) && (forget || is_forgotten_[block]) &&
+      !cache_->has_children(block)) {
+    if (host_ && !is_forgotten_[block]) host_->erase(keys_[block], cache_->tokens(block));
+    drop(block);
   }
   group.pool.release(block);
+}
+
+// Out of the cache.
+void KvSpace::drop(BlockId block) {
+  cache_->erase(block);
+  groups_[0].pool.set_keeps_content(block, false);
+  is_forgotten_[block] = false;
 }
 
 // ---- shared beginnings ---------------------------------------------------------------------------------------------
@@ -135,6 +156,8 @@ void KvSpace::keep(std::span<BlockTable> tables, const Digest& identity, std::sp
         cache_->insert(identity, parent, tokens.subspan(size_t{i} * block_tokens(), block_tokens()), own);
     if (kept == own) {
       pool.set_keeps_content(own, true);
+      roots_[own] = parent == kNoBlock ? root_of(identity, cache_->tokens(own)) : roots_[parent];
+      is_forgotten_[own] = parent != kNoBlock && is_forgotten_[parent];
       if (host_) keys_[own] = chain_key(parent == kNoBlock ? identity : keys_[parent], cache_->tokens(own));
       continue;
     }
@@ -145,11 +168,31 @@ void KvSpace::keep(std::span<BlockTable> tables, const Digest& identity, std::sp
   }
 }
 
+uint64_t KvSpace::root(std::span<const BlockTable> tables) const {
+  return tables.empty() || tables[0].num_cached == 0 ? 0 : roots_[tables[0].blocks[0]];
+}
+
+// Blocks that nobody holds stand in their pool's order children first.
+void KvSpace::forget(uint64_t root) {
+  if (!cache_ || root == 0) return;
+  const BlockPool& pool = groups_[0].pool;
+  for (BlockId block = pool.first_cached(), next; block != kNoBlock; block = next) {
+    next = pool.next_cached(block);
+    if (roots_[block] == root) drop(block);
+  }
+  for (BlockId block = 0; block < pool.num_blocks(); ++block) {
+    if (!pool.keeps_content(block) || roots_[block] != root || is_forgotten_[block]) continue;
+    cache_->hide(block);
+    is_forgotten_[block] = true;
+  }
+  if (host_) host_->forget(root);
+}
+
 // ---- the host tier -------------------------------------------------------------------------------------------------
 
 void KvSpace::store(BlockId block) {
   if (!worth_storing_[block] || stores_.size() == stores_max_) return;
-  const BlockId target = host_->insert(keys_[block], cache_->tokens(block));
+  const BlockId target = host_->insert(keys_[block], cache_->tokens(block), roots_[block]);
   if (target != kNoBlock) stores_.push_back({block, target});
 }
 

@@ -82,10 +82,17 @@ class KvSpace {
   void share(std::span<BlockTable> tables, const PrefixMatch& match);
   // A block that is to be copied from stays what it is until it is unpinned: it counts as held.
   void pin(BlockId block) { groups_[0].pool.retain(block); }
-  void unpin(BlockId block) { groups_[0].pool.release(block); }
+  void unpin(BlockId block) { release(groups_[0], block, /*forget=*/false); }
   // `tokens` are known and their positions computed or in flight: blocks that they fill go into the cache. A block that
   // is there already takes the place of the table's own, which is given back (and must be sent to the device anew).
   void keep(std::span<BlockTable> tables, const Digest& identity, std::span<const int32_t> tokens);
+  // Stands for the identity and the tokens of a text's first block, and so for all blocks of the cache and of the host
+  // tier that begin with it. Of tables of which nothing is cached: 0.
+  uint64_t root(std::span<const BlockTable> tables) const;
+  uint64_t root(BlockId block) const { return cache_ && cache_->contains(block) ? roots_[block] : 0; }
+  // What stands behind this root cannot be trusted, and no match comes upon it any more: in both tiers it goes at once,
+  // and where somebody holds it, when he lets go. O(blocks).
+  void forget(uint64_t root);
 
   // ---- the host tier ----
   const HostTier* host() const { return host_.get(); }
@@ -115,10 +122,13 @@ class KvSpace {
   BlockId allocate(Group& group);
   void release(Group& group, BlockId block, bool forget);
   void store(BlockId block);
+  void drop(BlockId block);
   Status check_cache(std::span<const Holder> sequences) const;
 
   std::vector<Group> groups_;
   std::unique_ptr<PrefixCache> cache_;  // of groups_[0]
+  std::vector<uint64_t> roots_;         // by block, of those in the cache
+  std::vector<bool> is_forgotten_;      // by block: in the cache and hidden, since somebody holds it
 
   std::unique_ptr<HostTier> host_;
   uint32_t stores_max_ = 0;

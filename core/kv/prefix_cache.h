@@ -46,6 +46,9 @@ class PrefixCache {
   virtual bool has_children(BlockId block) const = 0;
   // The block is about to hold something else. It must be there, without children.
   virtual void erase(BlockId block) = 0;
+  // The block stays, but neither match nor insert comes upon it any more, nor upon what is inserted behind it. Blocks
+  // behind it are hidden too, after it.
+  virtual void hide(BlockId block) = 0;
 
   virtual uint32_t size() const = 0;
   // What a block of the cache holds.

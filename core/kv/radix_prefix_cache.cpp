@@ -75,6 +75,16 @@ void RadixPrefixCache::erase(BlockId block) {
   if (node.parent != kNoBlock) --nodes_[node.parent].num_children;
 }
 
+// Others are reached by way of a first block alone, which gets an identity that nobody has.
+void RadixPrefixCache::hide(BlockId block) {
+  Node& node = nodes_[block];
+  LLMRT_CHECK(contains(block), "hide of a block that is not there");
+  if (node.parent != kNoBlock) return;
+  node.spare = index_.extract(block);
+  node.identity = Sha256().add_text("hidden").add(++num_hidden_).add(node.identity).finish();
+  index_.insert(std::move(node.spare));
+}
+
 Status RadixPrefixCache::check() const {
   std::vector<uint32_t> num_children(nodes_.size());
   for (const BlockId block : index_) {

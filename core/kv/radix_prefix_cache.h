@@ -19,6 +19,7 @@ class RadixPrefixCache final : public PrefixCache {
   bool contains(BlockId block) const override { return nodes_[block].spare.empty(); }
   bool has_children(BlockId block) const override { return nodes_[block].num_children > 0; }
   void erase(BlockId block) override;
+  void hide(BlockId block) override;
   uint32_t size() const override { return static_cast<uint32_t>(index_.size()); }
   std::span<const int32_t> tokens(BlockId block) const override { return key_of(block).tokens; }
   Status check() const override;
@@ -58,6 +59,7 @@ class RadixPrefixCache final : public PrefixCache {
   std::vector<int32_t> tokens_;  // of every block
   std::vector<Node> nodes_;
   Index index_;
+  uint64_t num_hidden_ = 0;  // first blocks, so far
 };
 
 }  // namespace llmrt

@@ -44,6 +44,8 @@ struct Sequence {
 
   std::vector<BlockTable> tables;  // by KV group; empty unless running
   Digest identity = {};            // of its blocks in the prefix cache, beside their tokens
+  uint64_t root = 0;               // of these blocks (KvSpace::root), once there are some
+  uint64_t copied_root = 0;        // of another text's first block, whose first tokens it has copied
   int32_t slot = -1;               // row state on the device; -1 unless running
   int32_t penalty_slot = -1;
   bool row_is_set = false;       // the device has this slot's parameters

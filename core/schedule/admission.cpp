@@ -193,6 +193,7 @@ void Scheduler::Impl::start(Sequence& sequence, const PrefixMatch& match) {
   }
   if (match.partial_tokens == 0) return;
   kv.pin(match.partial_block);
+  if (match.num_full() == 0) sequence.copied_root = kv.root(match.partial_block);
   sequence.copy_source = match.partial_block;
   sequence.copy_tokens = match.partial_tokens;
 }

@@ -9,6 +9,11 @@ bool has_ended(const Sequence& sequence) {
   return sequence.state() == RequestState::kStreaming || is_terminal(sequence.state());
 }
 
+// The row's numbers are not what the model says.
+bool is_spoilt(const std::optional<Error>& error) {
+  return error && (error->code == ErrorCode::kNotFinite || error->code == ErrorCode::kInternal);
+}
+
 TokenEvent event_of(Verdict& verdict) {
   TokenEvent event;
   event.hold_bytes = verdict.hold_bytes;
@@ -28,9 +33,10 @@ void Scheduler::Impl::commit_row(const IterationPlan& plan, const PlanRow& row, 
   Sequence* sequence = by_slot[row.slot];  // unless it has moved or gone
   if (sequence == nullptr || sequence->request.id != row.request_id) sequence = find(row.request_id);
   for (uint32_t i = row.sample_first; i < row.sample_first + row.num_samples; ++i) {
+    Verdict& verdict = verdicts[i];
+    if (is_spoilt(verdict.error)) forget_spoilt(sequence, row);
     if (sequence == nullptr || has_ended(*sequence)) return;
     const PlanSample& sample = plan.samples[i];
-    Verdict& verdict = verdicts[i];
     const bool is_forced = sample.forced_token >= 0;
     if (!is_forced && !sequence->search) --sequence->pending;
     if (verdict.error) {
@@ -43,6 +49,15 @@ void Scheduler::Impl::commit_row(const IterationPlan& plan, const PlanRow& row, 
       commit_drawn(*sequence, verdict, now);
     }
   }
+}
+
+// Which of the row's keys and values are bad nobody knows: they may be those that it has found, and others may have
+// begun behind them. `sequence`: null when it is gone.
+void Scheduler::Impl::forget_spoilt(const Sequence* sequence, const PlanRow& row) {
+  kv.forget(row.root);
+  if (sequence == nullptr) return;
+  if (sequence->root != row.root) kv.forget(sequence->root);
+  kv.forget(sequence->copied_root);
 }
 
 void Scheduler::Impl::commit_forced(Sequence& sequence, const PlanSample& sample, Verdict& verdict, TimeNs now) {

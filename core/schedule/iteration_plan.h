@@ -32,6 +32,7 @@ struct PlanRow {
   uint32_t adapter_id;
   bool batch_invariant;
   uint32_t bias_first, num_bias;  // in IterationPlan::bias; for the drawn sample, not for forced ones
+  uint64_t root = 0;              // of its cached blocks (KvSpace::root)
 };
 
 struct IterationPlan {

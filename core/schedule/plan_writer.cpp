@@ -95,6 +95,7 @@ void Scheduler::Impl::write_row(Sequence& sequence, IterationPlan* plan) {
   sequence.computed = end;
   sequence.step_tokens = 0;
   keep_filled(sequence);
+  plan->rows.back().root = sequence.root;
   if (!draws) return;
   if (sequence.search) {
     sequence.is_asked = true;

@@ -177,6 +177,7 @@ Digest Scheduler::Impl::identity_of(const Sequence& sequence) const {
 void Scheduler::Impl::keep_filled(Sequence& sequence) {
   const size_t known = std::min<size_t>(sequence.computed, sequence.tokens.size());
   kv.keep(sequence.tables, sequence.identity, std::span(sequence.tokens).first(known));
+  if (const uint64_t root = kv.root(sequence.tables); root != 0) sequence.root = root;
 }
 
 }  // namespace llmrt

@@ -139,6 +139,7 @@ struct Scheduler::Impl {
 
   // commit.cpp
   void commit_row(const IterationPlan& plan, const PlanRow& row, std::span<Verdict> verdicts, TimeNs now);
+  void forget_spoilt(const Sequence* sequence, const PlanRow& row);
   void commit_forced(Sequence& sequence, const PlanSample& sample, Verdict& verdict, TimeNs now);
   void commit_drawn(Sequence& sequence, Verdict& verdict, TimeNs now);
 

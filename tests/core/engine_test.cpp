@@ -235,6 +235,19 @@ TEST_CASE("an evaluation is refused where its numbers would depend on the batch"
   }
 }
 
+TEST_CASE("what a request computed whose logits are not finite is not kept, even when it was cancelled meanwhile") {
+  for (const uint32_t poison : {0u, 1u}) {
+    Running run({.poison = poison});
+    const auto id = run.submit(20, 4);
+    REQUIRE(id.ok());
+    REQUIRE(run.engine->tick().value());
+    run.engine->cancel(*id);
+    run.run();
+    CHECK(run.sinks[0]->finish == FinishReason::kCancelled);
+    CHECK(run.engine->stats().blocks_cached == (poison == 0 ? 1u : 0u));
+  }
+}
+
 TEST_CASE("a lost device ends every request, is written down, and later requests hear of it") {
   Running run({.poison = 0, .lost_at_submit = 3});
   REQUIRE(run.submit(8, 20).ok());

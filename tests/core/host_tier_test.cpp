@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <list>
 #include <map>
 #include <random>
@@ -184,6 +185,40 @@ TEST_CASE("content that cannot be trusted is forgotten in both tiers") {
   kv.forget_moves();
   kv.release(tables, /*forget=*/true);
   CHECK(kv.match(identity, text).num_full() == 0);
+}
+
+TEST_CASE("whatever stands behind a root is forgotten in the host tier too") {
+  const KvPoolSize size{3, kBlockTokens};
+  const Digest identity = {};
+  KvSpace kv({&size, 1}, GENERATE(PrefixCacheKind::kRadix, PrefixCacheKind::kHashed),
+             {.num_blocks = 8, .stores_max = 8});
+  const Tokens one = {1, 2, 3, 4, 5, 6}, two = {1, 2, 7, 8}, other = {9, 9, 9, 9};
+  auto tables = kv.make_tables(6);
+  uint64_t root = 0;
+  for (const Tokens& text : {one, two, other}) {
+    REQUIRE(kv.grow(tables, static_cast<uint32_t>(text.size())));
+    kv.keep(tables, identity, text);
+    kv.set_worth_storing(tables, true);
+    if (root == 0) root = kv.root(tables);
+    kv.release(tables);
+    REQUIRE(kv.grow(tables, 6));  // all of it goes to the host
+    kv.release(tables);
+    kv.forget_moves();
+  }
+  CHECK(kv.host()->num_used() == 6);
+  CHECK(kv.match(identity, two).host_blocks.size() == 2);
+  kv.forget(root);
+  CHECK(kv.host()->num_used() == 2);
+  CHECK(kv.match(identity, one).num_full() == 0);
+  CHECK(kv.match(identity, other).host_blocks.size() == 2);
+
+  // The first block is there again: what once stood behind it is not.
+  REQUIRE(kv.grow(tables, 2));
+  kv.keep(tables, identity, std::span(one).first(2));
+  CHECK(kv.match(identity, one).num_full() == 1);
+  CHECK(kv.match(identity, two).num_full() == 1);
+  kv.release(tables);
+  CHECK(kv.check_books({}).ok());
 }
 
 TEST_CASE("a step stores no more than its inputs hold") {

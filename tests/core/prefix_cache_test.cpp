@@ -3,6 +3,7 @@
 #include "core/kv/prefix_cache.h"
 
 #include <algorithm>
+#include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <map>
@@ -158,12 +159,14 @@ struct Writer {
   Tokens tokens;
   std::vector<BlockTable> tables;
   const Digest* identity = &kIdentity;
+  bool is_forgotten = false;  // since it began
 };
 
 // What a place holds: everything that its keys depend on.
 struct Cell {
   Digest identity;
   Tokens text;
+  bool is_forgotten = false;
   bool operator==(const Cell&) const = default;
 };
 
@@ -176,6 +179,7 @@ class Pool {
   bool run(Writer& writer, Tokens tokens) {
     writer.tokens = std::move(tokens);
     writer.tables = kv.make_tables(64);
+    writer.is_forgotten = false;
     const PrefixMatch match = kv.match(*writer.identity, std::span(writer.tokens).first(writer.tokens.size() - 1));
     kv.share(writer.tables, match);
     uint32_t computed = static_cast<uint32_t>(match.blocks.size()) * kBlockTokens;
@@ -192,7 +196,10 @@ class Pool {
     if (!kv.grow(writer.tables, end)) return false;
     for (uint32_t p = begin; p < end; ++p) {
       REQUIRE(p / kBlockTokens >= writer.tables[0].num_cached);  // shared blocks are not written
+      if (p % kBlockTokens == 0)
+        std::fill_n(cells.begin() + static_cast<ptrdiff_t>(place(writer, p)), kBlockTokens, Cell());
       cells[place(writer, p)] = expected(writer, p);
+      cells[place(writer, p)].is_forgotten = writer.is_forgotten;
     }
     kv.keep(writer.tables, *writer.identity, std::span(writer.tokens).first(end));
     return true;
@@ -201,7 +208,24 @@ class Pool {
     return writer.tables[0].blocks[position / kBlockTokens] * kBlockTokens + position % kBlockTokens;
   }
   Cell expected(const Writer& writer, uint32_t position) const {
-    return {*writer.identity, Tokens(writer.tokens.begin(), writer.tokens.begin() + position + 1)};
+    return {*writer.identity, Tokens(writer.tokens.begin(), writer.tokens.begin() + position + 1), false};
+  }
+
+  // All that begins as this writer does, whoever holds it.
+  void forget(const Writer& writer, std::span<Writer> writers) {
+    if (kv.root(writer.tables) == 0) return;
+    const auto begins_alike = [&](const Digest& identity, std::span<const int32_t> text) {
+      return identity == *writer.identity && text.size() >= kBlockTokens &&
+             common_tokens(text, writer.tokens) >= kBlockTokens;
+    };
+    const uint64_t root = kv.root(writer.tables);
+    for (size_t i = 0; i < cells.size(); ++i) {  // also the first places of such a block
+      const Cell& last = cells[i / kBlockTokens * kBlockTokens + kBlockTokens - 1];
+      if (begins_alike(last.identity, last.text)) cells[i].is_forgotten = true;
+    }
+    for (Writer& other : writers)
+      if (begins_alike(*other.identity, other.tokens)) other.is_forgotten = true;
+    kv.forget(root);
   }
 
   KvSpace kv;
@@ -277,6 +301,39 @@ TEST_CASE("what cannot be trusted is forgotten, but for what others hold") {
   CHECK(pool.kv.check_books({}).ok());
 }
 
+TEST_CASE("what begins like a text that cannot be trusted goes at once, and where it is held, when it is let go") {
+  Pool pool(GENERATE(kRadix, kHashed), 12);
+  std::array<Writer, 4> writers;
+  auto& [spoilt, child, other, again] = writers;
+  REQUIRE(pool.run(spoilt, {1, 1, 1, 2, 2, 2}));
+  REQUIRE(pool.run(child, {1, 1, 1, 3, 3, 3}));
+  REQUIRE(pool.run(other, {4, 4, 4, 3, 3, 3}));
+  pool.kv.release(child.tables);
+  pool.kv.release(other.tables);
+  CHECK(pool.kv.num_cached(0) == 3);
+  pool.forget(spoilt, writers);
+  CHECK(pool.kv.num_cached(0) == 2);
+  CHECK(pool.kv.match(kIdentity, Tokens{1, 1, 1, 3, 3, 3}).num_tokens(kBlockTokens) == 0);
+  CHECK(pool.kv.match(kIdentity, Tokens{4, 4, 4, 3, 3, 3}).blocks.size() == 2);
+
+  // The same text is computed anew, beside what is still held and still grows.
+  REQUIRE(pool.run(again, {1, 1, 1, 2, 2, 2}));
+  for (const int32_t token : {5, 5, 5}) {
+    spoilt.tokens.push_back(token);
+    const uint32_t size = static_cast<uint32_t>(spoilt.tokens.size());
+    REQUIRE(pool.extend(spoilt, size - 1, size));
+  }
+  CHECK(pool.kv.match(kIdentity, spoilt.tokens).blocks == again.tables[0].blocks);
+  const KvSpace::Holder both[] = {{spoilt.tables, 9}, {again.tables, 6}};
+  CHECK(pool.kv.check_books(both).ok());
+  pool.kv.release(spoilt.tables);
+  CHECK(pool.kv.num_cached(0) == 2);
+  CHECK(pool.kv.num_free(0) == 10);
+  pool.kv.release(again.tables);
+  CHECK(pool.kv.num_cached(0) == 4);
+  CHECK(pool.kv.check_books({}).ok());
+}
+
 TEST_CASE("whatever sequences do, a hit holds what was computed for these tokens, and the books balance") {
   const PrefixCacheKind kind = GENERATE(kRadix, kHashed);
   const uint32_t seed = std::random_device{}();
@@ -290,6 +347,8 @@ TEST_CASE("whatever sequences do, a hit holds what was computed for these tokens
     if (!runs) {
       writer.identity = random() % 4 ? &kIdentity : &kOther;
       if (!pool.run(writer, random_tokens(1 + random() % 14, random))) pool.kv.release(writer.tables);
+    } else if (random() % 16 == 0) {
+      pool.forget(writer, writers);
     } else if (random() % 2 == 0) {
       pool.kv.release(writer.tables, random() % 8 == 0);
     } else if (writer.tokens.size() < 20) {

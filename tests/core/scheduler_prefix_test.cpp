@@ -241,6 +241,85 @@ cached
 )");
 }
 
+TEST_CASE("what spoiled an answer is found by nobody any more, though others hold it and have gone on behind it") {
+  for (const char* cache : {"radix", "hashed"}) {
+    const std::string script = fmt::format("config pool=32 cache={}\n", cache) + R"(add 1 prompt=12 same=8 max=1
+plan
+  1[0,12)*
+commit
+  1: 100 length
+add 2 prompt=12 same=8 max=9
+plan
+  2[8,12)*
+commit
+  2: 100
+add 3 prompt=12 same=8 max=9
+plan
+  2[12,13)* 3[8,12)*
+commit 3=error
+  2: 101
+  3: error, 8 cached (not_finite_logits: logits hold nan)
+cached
+  16 of 36 prompt tokens, 0 of 28 free blocks
+add 4 prompt=12 same=8 max=9
+plan
+  2[13,14)* 4[0,12)*
+commit
+  2: 102
+  4: 100
+cancel 2
+  2: cancelled, 8 cached
+cancel 4
+  4: cancelled
+cached
+  16 of 48 prompt tokens, 3 of 32 free blocks
+)";
+    check_script(script);
+  }
+}
+
+TEST_CASE("keys and values are forgotten also when nobody waits for their sample any more") {
+  // Cancelled, and preempted by an older one, each with the sample in flight.
+  check_script(R"(config pool=32 cache=radix
+add 1 prompt=12 max=9
+plan
+  1[0,12)*
+cancel 1
+  1: cancelled
+add 2 prompt=14 max=9
+plan
+  2[12,14)*
+commit 1=error
+cached
+  12 of 26 prompt tokens, 0 of 28 free blocks
+commit
+  2: 100
+add 3 prompt=14 max=9
+plan
+  2[14,15)* 3[0,14)*
+)");
+  check_script(R"(config pool=5 cache=radix
+add 1 prompt=7 same=0 max=9
+add 2 prompt=11 same=0 max=9
+plan
+  1[0,7)* 2[0,11)*
+commit
+  1: 100
+  2: 100
+plan
+  1[7,8)* 2[11,12)*
+plan
+  1[8,9)?*
+preemptions
+  2 for 1: 12 tokens, 3 blocks, time 1
+commit 2=error
+  1: 101
+  2: error (not_finite_logits: logits hold nan)
+cached
+  0 of 18 prompt tokens, 0 of 2 free blocks
+)");
+}
+
 TEST_CASE("a block that a running sequence holds may be copied from, whatever is free") {
   check_script(R"(config pool=5 cache=radix
 add 1 prompt=12 max=9
