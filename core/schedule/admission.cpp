@@ -89,16 +89,20 @@ Scheduler::Impl::Admission Scheduler::Impl::try_admit(Sequence& sequence, StepBu
   if (!running.empty() && uint64_t{sequence.blocks_needed} + promised[0] + watermark[0] > kv.num_free(0))
     return Admission::kNoRoom;
 
-  // A step has room for a whole context's shared blocks, so whoever comes first in one gets there.
-  if (sequence.is_looked_up && sequence.prefix_blocks > budget->shared_blocks) return Admission::kLater;
+  // A step has room for what a whole context shares and loads, so whoever comes first in one gets there.
+  const auto shares_too_much = [&] {
+    return sequence.prefix_blocks > budget->shared_blocks || sequence.host_blocks > budget->loaded_blocks;
+  };
+  if (sequence.is_looked_up && shares_too_much()) return Admission::kLater;
 
   PrefixMatch match = look_up(sequence);
-  if (match.num_full() > budget->shared_blocks) return Admission::kLater;
+  if (shares_too_much()) return Admission::kLater;
   if (!fits(sequence, &match)) return Admission::kNoRoom;
   sequence.computed = match.num_tokens(kv.block_tokens());
   if (count_that_fits(sequence, std::min(sequence.gap(), budget->chunk_tokens), *budget) == 0) return Admission::kLater;
 
   budget->shared_blocks -= match.num_full();
+  budget->loaded_blocks -= static_cast<uint32_t>(match.host_blocks.size());
   if (counts) budget->recount_tokens -= num_tokens;
   start(sequence, match);
   take_chunk(sequence, budget);

@@ -162,8 +162,10 @@ void Scheduler::Impl::stop_running(Sequence& sequence) {
 void Scheduler::Impl::enqueue(Sequence& sequence) {
   const Request& request = sequence.request;
   const bool is_new = sequence.state() == RequestState::kQueued;
-  // The prompt that branches share is counted once; each of the others has its last token to compute.
-  sequence.queued_tokens = is_new && sequence.branch > 0 ? 1 : static_cast<uint32_t>(sequence.tokens.size());
+  // The prompt that branches share is counted once; each of the others has its last token to compute. So has a beam
+  // that begins again.
+  const bool is_shared = sequence.branch > 0 && (is_new || sequence.search);
+  sequence.queued_tokens = is_shared ? 1 : static_cast<uint32_t>(sequence.tokens.size());
   ++num_enqueued;
   if (is_new) {
     const TimeNs due_ns = request.deadline_ns != 0 ? request.deadline_ns : request.arrival_ns + kPatienceNs;

@@ -141,6 +141,7 @@ PrefixMatch Scheduler::Impl::look_up(Sequence& sequence) const {
     if (common > match.num_tokens(kv.block_tokens())) match = kv.match(other->tables, common);
   }
   sequence.prefix_blocks = match.num_full();
+  sequence.host_blocks = static_cast<uint32_t>(match.host_blocks.size());
   sequence.is_looked_up = true;
   sequence.blocks_needed = 0;
   return match;

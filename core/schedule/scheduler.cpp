@@ -10,9 +10,14 @@ namespace llmrt {
 
 namespace {
 
-// Blocks that the sequences admitted in one step may take over, in all: as many as one of them can.
-uint32_t shared_blocks_max(const SchedulerConfig& config) {
+// Blocks that the sequences admitted in one step may load from the host's pool, in all: as many as one of them can.
+uint32_t loaded_blocks_max(const SchedulerConfig& config) {
   return ceil_div(config.context_max, config.kv_pools[0].block_tokens);
+}
+
+// Blocks that they may take over, in all: as many as the beams of one request can, which begin again together.
+uint32_t shared_blocks_max(const SchedulerConfig& config) {
+  return std::min(config.sequences_max, kBeamCandidatesMax) * loaded_blocks_max(config);
 }
 
 // Every block that one step takes may be one whose content is stored.
@@ -20,7 +25,7 @@ HostTierSize host_tier_size(const SchedulerConfig& config) {
   if (config.host_blocks == 0) return {};
   const uint32_t rows_max = std::min(config.sequences_max, config.step_tokens_max);
   const uint32_t chunk_blocks = ceil_div(config.step_tokens_max, config.kv_pools[0].block_tokens);
-  return {config.host_blocks, 2 * rows_max + chunk_blocks + shared_blocks_max(config)};
+  return {config.host_blocks, 2 * rows_max + chunk_blocks + loaded_blocks_max(config)};
 }
 
 // What people and programs that wait may be served ahead of their share: some steps.
@@ -56,7 +61,7 @@ PlanLimits plan_limits(const SchedulerConfig& config) {
     limits.payload_words_max += 3 * uint64_t{limits.rows_max} + chunk_blocks;
   }
   limits.block_copies_max = limits.rows_max;
-  limits.block_loads_max = config.host_blocks > 0 ? shared_blocks_max(config) : 0;
+  limits.block_loads_max = config.host_blocks > 0 ? loaded_blocks_max(config) : 0;
   limits.block_stores_max = host_tier_size(config).stores_max;
   limits.bias_entries_max = config.sample_rows_max * plain_changes_max(config.end_of_generation.size()) +
                             further_changes_max(config.context_max);
@@ -159,7 +164,8 @@ const IterationPlan* Scheduler::plan(TimeNs now) {
                        .samples = config.sample_rows_max,
                        .bias_entries = plan_limits(config).bias_entries_max,
                        .recount_tokens = config.context_max,
-                       .shared_blocks = shared_blocks_max(config)};
+                       .shared_blocks = shared_blocks_max(config),
+                       .loaded_blocks = loaded_blocks_max(config)};
   budget.leaves_out = impl_->left_out_in != impl_->num_plans && impl_->awaits_long_prompt();  // not twice in a row
   impl_->take_units(&budget, now);
   impl_->take_prompts(&budget, now);

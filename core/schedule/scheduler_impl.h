@@ -29,6 +29,7 @@ struct StepBudget {
   uint32_t chunk_tokens = 0;                   // of `tokens`, for rows that are behind by more than one
   uint32_t recount_tokens = 0;                 // payload for penalty counts
   uint32_t shared_blocks = 0;                  // payload for the tables of admitted sequences: what they take over
+  uint32_t loaded_blocks = 0;                  // of these, from the host's pool
   bool leaves_out = false;                     // rows of batch and background that decode
   bool is_long = false;                        // a prompt that somebody waits for is computed beyond the chunk
   bool admits = true;                          // nobody has yielded, and nobody whose turn it is waits for room

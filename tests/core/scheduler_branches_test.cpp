@@ -284,3 +284,44 @@ TEST_CASE("beams that go on in several ways compute one token each, in no more b
   CHECK(events.size() == kBeams * kTokens);
   CHECK(scheduler.num_free_blocks(0) == 256);
 }
+
+TEST_CASE("beams over a prompt as long as the context go on together, and it is charged once") {
+  constexpr uint32_t kBlock = 4, kBeams = 16, kTokens = 12, kPrompt = 1000, kPromptBlocks = kPrompt / kBlock;
+  SchedulerConfig config;
+  config.context_max = kPrompt + kTokens;
+  config.watermark = 0;
+  // Room for the prompt and what each beam writes, but for no second prompt.
+  config.kv_pools = {{kPromptBlocks + kBeams * (ceil_div(kTokens, kBlock) + 1), kBlock}};
+  config.prefix_cache = GENERATE(PrefixCacheKind::kOff, PrefixCacheKind::kRadix);
+  CAPTURE(static_cast<int>(config.prefix_cache));
+  Scheduler scheduler(config);
+  Request request;
+  request.id = 1;
+  request.prompt.assign(kPrompt, 5);
+  request.n = kBeams;
+  request.max_tokens = kTokens;
+  request.beam = BeamParams{};
+  scheduler.add(std::move(request), 0);
+  const PlanLimits limits = plan_limits(config);
+  uint32_t num_plans = 0;
+  uint64_t queued_most = 0;
+  std::mt19937 random(7);
+  while (scheduler.has_work()) {
+    queued_most = std::max(queued_most, scheduler.queue_tokens());
+    const IterationPlan* plan = scheduler.plan(0);
+    REQUIRE(plan != nullptr);
+    ++num_plans;
+    CHECK(plan->row_payload.size() <= limits.payload_words_max);
+    std::vector<Verdict> verdicts(plan->samples.size());
+    for (Verdict& verdict : verdicts) {
+      for (int32_t token = 0; token < static_cast<int32_t>(kBeams); ++token)
+        verdict.top_logprobs.push_back({token, -0.01f * static_cast<float>(random() % 100)});
+      std::ranges::sort(verdict.top_logprobs, std::greater(), &TopLogprob::logprob);
+    }
+    scheduler.commit(*plan, verdicts, 0);
+    REQUIRE(scheduler.check_books().ok());
+  }
+  CHECK(num_plans == 1 + kTokens);  // the prompt, its last token for the other beams, then all beams together
+  CHECK(scheduler.stats().num_preemptions == 0);
+  CHECK(queued_most <= kPrompt + kTokens + kBeams);
+}
