@@ -49,6 +49,7 @@ Status Scheduler::Impl::check_books() const {
     const auto rows = std::ranges::count(running, lane, &Sequence::lane);
     if (rows != num_rows[i]) return broken_books("lane {}: expected {} rows, found {}", i, rows, num_rows[i]);
     uint64_t waiting_tokens = 0;
+    size_t num_plain = 0;
     for (const auto& [place, sequence] : queues[i]) {
       const RequestId id = sequence->request.id;
       const bool waits = sequence->state() == RequestState::kQueued || sequence->state() == RequestState::kPreempted;
@@ -56,9 +57,13 @@ Status Scheduler::Impl::check_books() const {
       if (sequence->slot >= 0) return broken_books("request {} waits with a slot", id);
       if (sequence->lane() != lane) return broken_books("request {} waits in another's lane", id);
       waiting_tokens += sequence->queued_tokens;
+      num_plain += plain_queues[i].contains(place);
       num_of_batch += is_of_batch(sequence);
     }
     num_waiting += queues[i].size();
+    if (num_plain != plain_queues[i].size())
+      return broken_books("queue {}: {} wait without penalties, of these {} as all do", i, plain_queues[i].size(),
+                          num_plain);
     if (waiting_tokens != queue_tokens[i].load(std::memory_order_relaxed))
       return broken_books("queue {}: expected {} tokens, found {}", i, waiting_tokens, queue_tokens[i].load());
   }

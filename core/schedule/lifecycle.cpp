@@ -174,12 +174,15 @@ void Scheduler::Impl::enqueue(Sequence& sequence) {
     sequence.queue_place = {false, 0, ~num_enqueued};
   }
   queue_of(sequence.lane()).emplace(sequence.queue_place, &sequence);
+  if (!request.sampling.has_penalties())
+    plain_queues[static_cast<size_t>(sequence.lane())].emplace(sequence.queue_place, &sequence);
   tokens_waiting(sequence.lane()).fetch_add(sequence.queued_tokens, std::memory_order_relaxed);
 }
 
 void Scheduler::Impl::dequeue(Sequence& sequence) {
   tokens_waiting(sequence.lane()).fetch_sub(sequence.queued_tokens, std::memory_order_relaxed);
   queue_of(sequence.lane()).erase(sequence.queue_place);
+  plain_queues[static_cast<size_t>(sequence.lane())].erase(sequence.queue_place);
   sequence.queued_tokens = 0;
 }
 

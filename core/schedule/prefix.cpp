@@ -23,8 +23,7 @@ namespace llmrt {
 namespace {
 
 constexpr uint32_t kLookAhead = 64;
-constexpr uint32_t kScanMax = 1024;            // with branches that wait for others
-constexpr uint32_t kPenalisedScanMax = 16384;  // beside them, those that wait for a penalty slot
+constexpr uint32_t kScanMax = 1024;  // with branches that wait for others
 constexpr uint32_t kOvertakenMax = 8;
 constexpr uint64_t kHeldPlansMax = 16;
 
@@ -47,16 +46,11 @@ uint32_t common_tokens(std::span<const int32_t> a, std::span<const int32_t> b) {
 // Null when all of the lane that may go now wait for a running sequence's prefix or were tried in this round.
 Sequence* Scheduler::Impl::pick_next(Lane lane) {
   if (!somebody_may_start()) return nullptr;
-  const auto& queue = queue_of(lane);
+  const Queue& queue = queue_to_start(lane);
   Sequence* best = nullptr;
-  uint32_t num_seen = 0, num_scanned = 0, num_penalised = 0;
+  uint32_t num_seen = 0, num_scanned = 0;
   for (const auto& [place, sequence] : queue) {
     if (!may_start(*sequence)) continue;
-    if (!sequence->is_asked && waits_for_penalty_slot(*sequence)) {
-      if (++num_penalised > kPenalisedScanMax) break;
-      sequence->is_held = true;
-      continue;
-    }
     if (++num_scanned > kScanMax) break;
     if (sequence->is_asked) continue;
     const bool waits = waits_for_branch(*sequence);
@@ -73,10 +67,11 @@ Sequence* Scheduler::Impl::pick_next(Lane lane) {
   return best;
 }
 
-// Others take none of these slots, so holding them up would bring nobody nearer to one.
-bool Scheduler::Impl::waits_for_penalty_slot(const Sequence& sequence) const {
-  return config.on_exhaustion != OnExhaustion::kReject && sequence.request.sampling.has_penalties() &&
-         free_penalty_slots.empty();
+// Without those that wait for a slot for penalties, however many: others take none of these, so holding them up would
+// bring nobody nearer to one, nor do they overtake who waits for that.
+const Scheduler::Impl::Queue& Scheduler::Impl::queue_to_start(Lane lane) const {
+  const bool has_slots = !free_penalty_slots.empty() || config.on_exhaustion == OnExhaustion::kReject;
+  return has_slots ? queue_of(lane) : plain_queues[static_cast<size_t>(lane)];
 }
 
 bool Scheduler::Impl::is_aged(const Sequence& sequence) const {
@@ -153,7 +148,7 @@ void Scheduler::Impl::count_overtaken(const Sequence& admitted) {
     const bool waits_for_turn = sequence.state() == RequestState::kQueued && config.batching == Batching::kContinuous;
     if (waits_for_turn) stats.overtaken_most = std::max(stats.overtaken_most, sequence.num_overtaken);
   };
-  for (const auto& [place, sequence] : queue_of(admitted.lane())) {
+  for (const auto& [place, sequence] : queue_to_start(admitted.lane())) {
     if (sequence == &admitted) break;
     if (!sequence->is_held) count(*sequence);
   }

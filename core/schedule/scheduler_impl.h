@@ -121,7 +121,7 @@ struct Scheduler::Impl {
   // prefix.cpp: who waits for whose prefix, and what is kept for others
   Sequence* pick_next(Lane lane);
   bool waits_for_branch(Sequence& sequence) const;
-  bool waits_for_penalty_slot(const Sequence& sequence) const;
+  const Queue& queue_to_start(Lane lane) const;
   bool waits_for_prefix(Sequence& sequence) const;
   PrefixMatch look_up(Sequence& sequence) const;
   bool is_aged(const Sequence& sequence) const;
@@ -179,6 +179,7 @@ struct Scheduler::Impl {
 
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences;
   std::array<Queue, kNumLanes> queues;
+  std::array<Queue, kNumLanes> plain_queues;  // of these, who need no slot for penalties
   Batch batch;
   std::vector<Sequence*> running;                 // by admission, the newest last
   std::array<uint32_t, kNumLanes> num_rows = {};  // of the running ones

@@ -441,7 +441,7 @@ TEST_CASE("who waits for a slot for penalties holds up nobody else") {
 TEST_CASE("nor do more of them than are looked through for one that may start") {
   Steps steps = with_one_penalty_slot(640, 100);
   Scheduler& scheduler = steps.scheduler;
-  for (int i = 0; i < 2000; ++i) steps.add(request_with_penalty(), 4, 60);
+  for (int i = 0; i < 20'000; ++i) steps.add(request_with_penalty(), 4, 60);
   steps.step();
   const RequestId id = steps.add({}, 4, 1);
   steps.step();
