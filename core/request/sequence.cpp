@@ -6,11 +6,12 @@
 
 namespace llmrt {
 
-Sequence::Sequence(Request from, uint32_t branch_idx)
-    : request(std::move(from)),
+Sequence::Sequence(Request from, uint32_t branch_idx, std::shared_ptr<const std::vector<int32_t>> shared)
+    : shared_prompt(std::move(shared)),
+      request(std::move(from)),
       branch(branch_idx),
       tokens(std::move(request.prompt)),
-      num_prompt(static_cast<uint32_t>(tokens.size())),
+      num_prompt(static_cast<uint32_t>(shared_prompt ? shared_prompt->size() : tokens.size())),
       scored(wants_scores() ? 1 : num_prompt),
       reads_newest(reads_newest_token(request)) {
   request.prompt.clear();
@@ -23,8 +24,14 @@ void Sequence::move_to(RequestState state) {
   state_ = state;
 }
 
+void Sequence::take_prompt() {
+  if (!shared_prompt) return;
+  tokens = *shared_prompt;
+  shared_prompt.reset();
+}
+
 uint32_t Sequence::reusable() const {
-  const uint32_t known = static_cast<uint32_t>(tokens.size()) - 1;
+  const uint32_t known = num_known() - 1;
   return scored < num_prompt ? std::min(known, scored - 1) : known;
 }
 

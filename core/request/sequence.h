@@ -25,12 +25,14 @@ struct QueuePlace {
 };
 
 struct Sequence {
-  // `from` has the branch's own id and sampling.
-  explicit Sequence(Request from, uint32_t branch_idx = 0);
+  // `from` has the branch's own id and sampling, and a prompt unless it is one that branches share.
+  explicit Sequence(Request from, uint32_t branch_idx = 0, std::shared_ptr<const std::vector<int32_t>> shared = {});
 
+  // The prompt until `tokens` has it, then null.
+  std::shared_ptr<const std::vector<int32_t>> shared_prompt;
   Request request;              // its prompt has moved into `tokens`
   const uint32_t branch;        // which of the request's n
-  std::vector<int32_t> tokens;  // prompt, then sampled ones, as far as the host knows them
+  std::vector<int32_t> tokens;  // prompt, then sampled ones, as far as the host knows them; take_prompt()
   uint32_t num_prompt;
   uint32_t computed = 0;  // positions scheduled, in flight included; means nothing while it waits
   uint32_t pending = 0;   // sampled tokens in flight: they follow `tokens`
@@ -87,6 +89,10 @@ struct Sequence {
   RequestState state() const { return state_; }
   // The only way a state changes: an illegal move is our own fault and stops the process.
   void move_to(RequestState state);
+
+  // A branch that waits for others has no copy of what they share. To be called before its `tokens` are read.
+  void take_prompt();
+  uint32_t num_known() const { return shared_prompt ? num_prompt : static_cast<uint32_t>(tokens.size()); }
 
   // Leading tokens whose keys and values may come from elsewhere: the last one must be computed, and so must positions
   // whose hidden states score prompt tokens.

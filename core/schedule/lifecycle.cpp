@@ -20,11 +20,16 @@ void Scheduler::Impl::add(Request request, TimeNs now) {
   std::shared_ptr<BeamSearch> search;
   if (request.beam)
     search = std::make_shared<BeamSearch>(request.n, *request.beam, request.max_tokens, ends_of(request));
+  std::shared_ptr<const std::vector<int32_t>> prompt;
+  if (request.n > 1) {
+    prompt = std::make_shared<std::vector<int32_t>>(std::move(request.prompt));
+    request.prompt.clear();
+  }
   for (uint32_t branch = 0, n = request.n; branch < n; ++branch) {
     Request own = branch + 1 < n ? Request(request) : std::move(request);
     own.id += branch;
     own.sampling.branch += branch;
-    auto sequence = std::make_unique<Sequence>(std::move(own), branch);
+    auto sequence = std::make_unique<Sequence>(std::move(own), branch, prompt);
     sequence->search = search;
     sequence->rank = branch;
     add_branch(std::move(sequence), refusal, now);
@@ -36,7 +41,7 @@ void Scheduler::Impl::add_branch(std::unique_ptr<Sequence> owned, const std::opt
   sequence.times.added_ns = now;
   stats.in_system.arrive(now);
   const RequestId id = sequence.request.id;
-  LLMRT_CHECK(!sequence.tokens.empty(), "a request has a prompt");
+  LLMRT_CHECK(sequence.num_prompt > 0, "a request has a prompt");
   LLMRT_CHECK(sequences.emplace(id, std::move(owned)).second, "a request id is used once");
   set_timeout(sequence);
   if (kv.has_cache()) sequence.identity = identity_of(sequence);
@@ -48,6 +53,7 @@ void Scheduler::Impl::add_branch(std::unique_ptr<Sequence> owned, const std::opt
   if (sequence.request.max_tokens == 0 && sequence.scored == sequence.num_prompt) {  // nothing to draw or to score
     TokenEvent event;
     if (sequence.wants_scores()) {
+      sequence.take_prompt();
       event.token = sequence.tokens[0];
       event.is_prompt = true;
     }
@@ -92,14 +98,14 @@ Error Scheduler::Impl::timed_out(const Sequence& sequence, TimeNs now) const {
                     "timeout: expected the whole answer within {:.0f} ms ({}), found {} of at most {} tokens after "
                     "{:.0f} ms",
                     ms_to(at), at == request.deadline_ns ? "its deadline" : "this engine's limit",
-                    sequence.tokens.size() - sequence.num_prompt, request.max_tokens, ms_to(now));
+                    sequence.num_known() - sequence.num_prompt, request.max_tokens, ms_to(now));
 }
 
 void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now) {
   const Request& request = sequence.request;
   if (finish == FinishReason::kEos || finish == FinishReason::kStopToken || finish == FinishReason::kStopString ||
       finish == FinishReason::kLength) {
-    const uint32_t num_output = static_cast<uint32_t>(sequence.tokens.size()) - sequence.num_prompt;
+    const uint32_t num_output = sequence.num_known() - sequence.num_prompt;
     if (num_output > 0) lengths_of(request).add(num_output);
   }
   leave_batch(sequence);
@@ -130,6 +136,7 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
   } else {
     ++num_streaming;
     sequence.tokens = {};
+    sequence.shared_prompt = {};
   }
 }
 
@@ -165,7 +172,7 @@ void Scheduler::Impl::enqueue(Sequence& sequence) {
   // The prompt that branches share is counted once; each of the others has its last token to compute. So has a beam
   // that begins again.
   const bool is_shared = sequence.branch > 0 && (is_new || sequence.search);
-  sequence.queued_tokens = is_shared ? 1 : static_cast<uint32_t>(sequence.tokens.size());
+  sequence.queued_tokens = is_shared ? 1 : sequence.num_known();
   ++num_enqueued;
   if (is_new) {
     const TimeNs due_ns = request.deadline_ns != 0 ? request.deadline_ns : request.arrival_ns + kPatienceNs;

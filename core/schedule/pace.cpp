@@ -85,7 +85,7 @@ bool Scheduler::Impl::awaits_long_prompt() const {
     const Queue& queue = queue_of(lane);
     const Sequence* first = queue.empty() ? nullptr : queue.begin()->second;
     if (queue.size() > 1 || (first != nullptr && first->tried_in != 0)) continue;
-    if (first != nullptr && is_long(first->tokens.size())) return true;
+    if (first != nullptr && is_long(first->num_known())) return true;
     for (const Sequence* sequence : running)
       if (sequence->lane() == lane && is_long(sequence->gap())) return true;
   }

@@ -56,6 +56,7 @@ Sequence* Scheduler::Impl::pick_next(Lane lane) {
     const bool waits = waits_for_branch(*sequence);
     if (sequence->state() == RequestState::kPreempted) return waits ? nullptr : sequence;
     if (waits) continue;
+    sequence->take_prompt();
     if (++num_seen > kLookAhead) break;
     if (sequence->tried_in == num_rounds) continue;
     if (kv.has_cache() && waits_for_prefix(*sequence)) continue;

@@ -38,7 +38,7 @@ void Scheduler::Impl::note_token(Sequence& sequence, TimeNs now) {
 void Scheduler::Impl::note_end(Sequence& sequence, FinishReason finish, TimeNs now) {
   sequence.times.ended_ns = now;
   sequence.finish = finish;
-  if (!sequence.search) sequence.num_answered = static_cast<uint32_t>(sequence.tokens.size()) - sequence.num_prompt;
+  if (!sequence.search) sequence.num_answered = sequence.num_known() - sequence.num_prompt;
   stats.in_system.depart(sequence.times.added_ns, now);
   if (const auto tpot_ms = sequence.times.tpot_ms()) {
     stats.tpot_s.add(*tpot_ms * 1e-3);

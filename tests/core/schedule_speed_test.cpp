@@ -17,12 +17,13 @@
 #include "core/schedule/scheduler.h"
 
 namespace {
-std::atomic<uint64_t> num_allocations = 0;
+std::atomic<uint64_t> num_allocations = 0, num_bytes = 0;
 }
 
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"  // malloc below new, free below delete: they do match
 void* operator new(size_t bytes) {
   ++num_allocations;
+  num_bytes += bytes;
   if (void* memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
@@ -126,4 +127,24 @@ TEST_CASE("plan and commit keep within the CPU budget and allocate nothing") {
     std::this_thread::sleep_for(std::chrono::seconds(1));
   }
   CHECK(measured.best_us <= row.budget_us);
+}
+
+TEST_CASE("branches that wait share their prompt") {
+  constexpr uint32_t kPrompt = 30'000, kBranches = 128;
+  SchedulerConfig config;
+  config.context_max = 32'768;
+  config.kv_pools = {{4096, 16}};
+  Scheduler scheduler(config);
+  Request request;
+  request.id = 1;
+  request.n = kBranches;
+  request.prompt.assign(kPrompt, 5);
+  const uint64_t before = num_bytes;
+  scheduler.add(std::move(request), 0);
+  REQUIRE(scheduler.plan(0) != nullptr);  // the first one runs
+  const uint64_t bytes = num_bytes - before;
+  fmt::print("{} branches of {} prompt tokens: {:.1f} MB\n", kBranches, kPrompt, static_cast<double>(bytes) * 1e-6);
+  CHECK(bytes < 10 * sizeof(int32_t) * kPrompt);
+  for (RequestId id = 1; id <= kBranches; ++id) scheduler.cancel(id, 0);
+  CHECK(scheduler.check_books().ok());
 }

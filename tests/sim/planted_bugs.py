@@ -88,7 +88,7 @@ BUGS = [
      "std::min<size_t>(sequence.computed, sequence.tokens.size());",
      "std::min<size_t>(sequence.computed + 1, sequence.tokens.size());"),
     ("no token is left to compute", "core/request/sequence.cpp",
-     "static_cast<uint32_t>(tokens.size()) - 1;", "static_cast<uint32_t>(tokens.size());"),
+     "known = num_known() - 1;", "known = num_known();"),
     ("prompt tokens that are scored are skipped", "core/request/sequence.cpp",
      "return scored < num_prompt ? std::min(known, scored - 1) : known;", "return known;"),
     ("blocks that are let go first are lost last", "core/kv/block_pool.cpp",
