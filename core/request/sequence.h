@@ -78,7 +78,8 @@ struct Sequence {
   uint32_t queued_tokens = 0;  // what it added to the queue's sum
   uint32_t prefix_blocks = 0;  // found in the prefix cache when it was last looked up; decides the order alone
   uint32_t host_blocks = 0;    // of these, in the host tier
-  uint32_t blocks_needed = 0;  // at that time; it is not looked up again before there are as many
+  uint32_t blocks_needed = 0;  // at that time; it is not looked up again before there are as many, or
+  uint64_t needed_at = 0;      // others were admitted behind this one, which may hold blocks that it shares
   uint32_t num_overtaken = 0;  // by requests that came later
   uint64_t held_since = 0;     // plan in which it first waited for another's prefix; 0 = never
   bool is_held = false;        // it did so when it was last asked

@@ -86,7 +86,8 @@ Scheduler::Impl::Admission Scheduler::Impl::try_admit(Sequence& sequence, StepBu
   if (free_slots.empty() || (counts && free_penalty_slots.empty())) return Admission::kNoRoom;
   if (counts && num_tokens > budget->recount_tokens) return Admission::kLater;
   // Long prompts are not looked up in every step of a full pool.
-  if (!running.empty() && uint64_t{sequence.blocks_needed} + promised[0] + watermark[0] > kv.num_free(0))
+  if (!running.empty() && sequence.needed_at == num_admissions &&
+      uint64_t{sequence.blocks_needed} + promised[0] + watermark[0] > kv.num_free(0))
     return Admission::kNoRoom;
 
   // A step has room for what a whole context shares and loads, so whoever comes first in one gets there.
@@ -137,6 +138,7 @@ bool Scheduler::Impl::fits(Sequence& sequence, PrefixMatch* match) {
     const uint64_t needed = own + (alone ? 0 : promised[g] + watermark[g]);
     if (needed > kv.num_free(g)) {
       sequence.blocks_needed = static_cast<uint32_t>(own);
+      sequence.needed_at = num_admissions;
       return false;
     }
     if (needed < kv.num_free(g) || match->partial_tokens == 0 || kv.is_live(match->partial_block)) continue;

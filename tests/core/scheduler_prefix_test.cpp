@@ -320,6 +320,31 @@ cached
 )");
 }
 
+// 2 has found no room for 9 blocks; then 3 takes over 5 of these.
+TEST_CASE("who found no room is looked up again when one was admitted that may hold what he shares") {
+  check_script(R"(config pool=16 cache=radix
+add 1 prompt=19 same=0 max=9
+add 4 prompt=11 same=0 max=9
+plan
+  1[0,19)* 4[0,11)*
+commit
+  1: 100
+  4: 100
+add 2 prompt=35 same=20 max=1
+add 3 prompt=22 same=20 max=9
+plan
+  1[19,20)* 4[11,12)* 3[0,22)*
+commit
+  1: 101
+  4: 101
+  3: 100
+cancel 4
+  4: cancelled
+plan
+  1[20,21)* 3[22,23)* 2[20,35)*
+)");
+}
+
 TEST_CASE("a block that a running sequence holds may be copied from, whatever is free") {
   check_script(R"(config pool=5 cache=radix
 add 1 prompt=12 max=9
