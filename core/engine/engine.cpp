@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kIdleSleep{50};  // deadlines of waiting requests are looked at this often
 constexpr std::chrono::milliseconds kBatchSleep{1};  // and with dynamic batching whether the next batch begins
+constexpr const char* kShuttingDown = "the server is shutting down";
 
 // What the engine keeps of a branch beside the scheduler: where its events go and its stop state.
 struct Live {
@@ -120,7 +121,7 @@ struct Engine::Impl {
 
   size_t flights_max() const { return config.overlap ? kInFlightMax : 1; }
 
-  void take_messages();
+  void take_messages(bool last = false);
   Status launch(const IterationPlan* plan);
   Status land();
   void judge(const Flight& flight, const StepOutput& output);
@@ -133,6 +134,7 @@ struct Engine::Impl {
   void publish();
   void log_preemptions();
   Error lose(Error error);
+  std::optional<Error> lost_for_good();  // any thread
   bool wait_to_plan(TimeNs until) const;
   Result<bool> tick(TimeNs until);
   Result<bool> prepare_next();
@@ -195,8 +197,8 @@ Result<bool> Engine::Impl::prepare_next() {
   return false;
 }
 
-void Engine::Impl::take_messages() {
-  inbox.take(&messages);
+void Engine::Impl::take_messages(bool last) {
+  inbox.take(&messages, last);
   for (InboxMessage& message : messages) {
     if (auto* request = std::get_if<Request>(&message)) {
       std::span<const TokenId> ends;
@@ -362,7 +364,7 @@ Error Engine::Impl::lose(Error error) {
   }
   log->error("engine stopped: {}: {}", error_code_name(error.code), error.message);
   flights.clear();
-  take_messages();
+  take_messages(/*last=*/true);
   scheduler->fail_all(error, clock->now_ns());
   scheduler->take_events(&events);
   deliver();
@@ -370,6 +372,12 @@ Error Engine::Impl::lose(Error error) {
   hand_over_traces();
   publish();
   return error;
+}
+
+std::optional<Error> Engine::Impl::lost_for_good() {
+  std::lock_guard lock(stats_mutex);
+  if (!lost) return std::nullopt;
+  return make_error(lost->code, "{}; the server must be restarted", lost->message);
 }
 
 // ---- life ----------------------------------------------------------------------------------------------------------
@@ -407,10 +415,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, std::
 
 Result<RequestId> Engine::submit(Request request) {
   Impl& self = *impl_;
-  {
-    std::lock_guard lock(self.stats_mutex);
-    if (self.lost) return make_error(self.lost->code, "{}; the server must be restarted", self.lost->message);
-  }
+  if (std::optional<Error> lost = self.lost_for_good()) return *lost;
   if (Status status = validate(request, self.model->config.vocab_size); !status) return status.error();
   if (Status status = self.scheduler->check(request); !status) return status.error();
   request.batch_invariant |= self.config.batch_invariant || request.request_class == RequestClass::kEvaluation;
@@ -433,8 +438,11 @@ Result<RequestId> Engine::submit(Request request) {
   if (config.request_timeout_ms > 0) request.expiry_ns = request.arrival_ns + config.request_timeout_ms * 1'000'000;
   if (config.queue_timeout_ms > 0) request.start_by_ns = request.arrival_ns + config.queue_timeout_ms * 1'000'000;
   const RequestId id = request.id;
-  self.inbox.post(std::move(request));
-  return id;
+  if (self.inbox.post(std::move(request))) return id;
+  // The engine has ended meanwhile.
+  self.inbox_tokens -= tokens;
+  if (std::optional<Error> lost = self.lost_for_good()) return *lost;
+  return make_error(ErrorCode::kCancelled, kShuttingDown);
 }
 
 void Engine::cancel(RequestId id, const SentTimes& sent) {
@@ -464,8 +472,8 @@ Status Engine::run() {
   }
   while (!impl_->flights.empty())
     if (Status status = impl_->land(); !status) return impl_->lose(status.error());
-  impl_->take_messages();
-  impl_->scheduler->fail_all(make_error(ErrorCode::kCancelled, "the server is shutting down"), impl_->clock->now_ns());
+  impl_->take_messages(/*last=*/true);
+  impl_->scheduler->fail_all(make_error(ErrorCode::kCancelled, kShuttingDown), impl_->clock->now_ns());
   impl_->scheduler->take_events(&impl_->events);
   impl_->deliver();
   impl_->scheduler->all_drained();

@@ -36,8 +36,8 @@ class Engine {
 
   // Checks the request against limits that never change (context, pool: never_fits with both numbers, vocabulary,
   // sampling ranges) and puts it into the inbox. After an error nothing else happens: the sink is not called.
-  // overloaded when the bounded queue is full; after the engine's end (run) the error that ended it. Returns the id of
-  // branch 0; those of the others follow.
+  // overloaded when the bounded queue is full; after the engine's end (run) the error that ended it, or cancelled.
+  // Returns the id of branch 0; those of the others follow.
   Result<RequestId> submit(Request request);
   // Ends the branch with kCancelled if it is still there. Unknown ids are ignored. `sent`: when parts of its answer
   // have gone out, by the engine's clock; for its trace, here and below.

@@ -23,18 +23,22 @@ using InboxMessage = std::variant<Request, CancelMessage, DrainedMessage>;
 
 class Inbox {
  public:
-  void post(InboxMessage message) {
+  // False after the last take: nobody would ever read it.
+  bool post(InboxMessage message) {
     {
       std::lock_guard lock(mutex_);
+      if (closed_) return false;
       messages_.push_back(std::move(message));
     }
     arrived_.notify_one();
+    return true;
   }
-  // Swaps out everything that has come; *out is cleared first and keeps its capacity.
-  void take(std::vector<InboxMessage>* out) {
+  // Swaps out everything that has come; *out is cleared first and keeps its capacity. `last`: nothing comes any more.
+  void take(std::vector<InboxMessage>* out, bool last = false) {
     out->clear();
     std::lock_guard lock(mutex_);
     messages_.swap(*out);
+    closed_ |= last;
   }
   // Sleeps until a message is there, stop() was called or `timeout` has passed (deadlines are looked at then).
   void wait(std::chrono::milliseconds timeout) {
@@ -57,7 +61,7 @@ class Inbox {
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
   std::vector<InboxMessage> messages_;
-  bool stopped_ = false;
+  bool stopped_ = false, closed_ = false;
 };
 
 }  // namespace llmrt

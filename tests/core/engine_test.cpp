@@ -270,6 +270,18 @@ TEST_CASE("a lost device ends every request, is written down, and later requests
   CHECK_THAT(late.error().message, ContainsSubstring("the server must be restarted"));
 }
 
+TEST_CASE("an engine that has ended takes no request that nobody would ever answer") {
+  Running run;
+  REQUIRE(run.submit(8, 20).ok());
+  run.engine->stop();
+  CHECK(run.engine->run().ok());
+  CHECK(run.sinks[0]->finish == FinishReason::kError);
+  const auto late = run.submit(8, 1);
+  REQUIRE_FALSE(late.ok());
+  CHECK(late.error().code == ErrorCode::kCancelled);
+  CHECK_THAT(late.error().message, ContainsSubstring("shutting down"));
+}
+
 TEST_CASE("a policy ends a request before the phrase that it denies, and nothing of that was shown") {
   struct Text final : EventSink {
     void on_events(std::span<const TokenEvent> events) override {
