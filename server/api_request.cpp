@@ -17,6 +17,7 @@ using Int64Limits = std::numeric_limits<int64_t>;
 
 constexpr double kTopPMin = 1e-9;  // only to keep 0 out
 constexpr size_t kBadWordBytesMax = 256;
+constexpr size_t kHintBytesMax = 1024;
 
 const auto kNever = [](const json::value&) { return false; };
 const auto kIsEmpty = [](const json::value& value) {
@@ -221,6 +222,9 @@ RequestClass read_class(Fields& fields) {
 // Fields that others know, at the value that changes nothing.
 void read_neutral(Fields& fields) {
   for (const char* name : {"user", "metadata", "store"}) fields.ignore(name);
+  // The cache key is no salt: it would keep apart what the prefix cache finds by itself.
+  for (const char* name : {"safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
+    fields.string(name, kHintBytesMax);
   fields.neutral("skip_special_tokens", is_bool(true), "true");
   fields.neutral("spaces_between_special_tokens", is_bool(true), "true");
   fields.neutral(
@@ -251,6 +255,7 @@ void read_neutral_chat(Fields& fields) {
         return value.is_array() && value.get_array().size() == 1 && value.get_array()[0] == "text";
       },
       "[\"text\"]");
+  fields.neutral("verbosity", is_one_of({"medium"}), "medium");
   fields.neutral("echo", is_bool(false), "false");
   fields.neutral("best_of", is_number(1), "1");
   for (const char* name : {"reasoning_effort", "prediction", "audio", "web_search_options"})

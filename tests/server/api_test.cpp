@@ -229,6 +229,9 @@ TEST_CASE("each wrong field is a 400 that names it") {
       Row{R"({"prompt": "a", "suffix": "z"})", "suffix"}, Row{R"({"prompt": "a", "stream": "yes"})", "stream"},
       Row{R"({"prompt": "a", "stream_options": {"include_usage": true}})", "stream_options"},
       Row{R"({"prompt": "a", "cache_salt": 5})", "cache_salt"},
+      Row{R"({"prompt": "a", "safety_identifier": 5})", "safety_identifier"},
+      Row{R"({"prompt": "a", "prompt_cache_key": {}})", "prompt_cache_key"},
+      Row{R"({"prompt": "a", "prompt_cache_retention": true})", "prompt_cache_retention"},
       Row{R"({"prompt": "a", "request_class": "urgent"})", "request_class"},
       Row{R"({"prompt": "a", "service_tier": "scale"})", "service_tier"},
       Row{R"({"prompt": "a", "deadline_ms": 0})", "deadline_ms"},
@@ -258,6 +261,20 @@ TEST_CASE("a known field at its neutral value is accepted") {
   chat(R"({"messages": [{"role": "user", "content": "a", "tool_calls": []}], "n": 1, "tools": [], "tool_choice": "none",
       "parallel_tool_calls": true, "functions": [], "modalities": ["text"], "top_logprobs": 0, "logprobs": false,
       "reasoning_effort": null, "continue_final_message": false, "service_tier": "auto"})");
+}
+
+TEST_CASE("hints that OpenAI's clients send change nothing, and a verbosity that would is refused by name") {
+  const ApiRequest hinted = completion(R"({"prompt": "a", "safety_identifier": "u", "prompt_cache_key": "k",
+      "prompt_cache_retention": "24h"})");
+  CHECK(hinted.prompts[0].request.cache_salt.empty());
+  chat(R"({"messages": [{"role": "user", "content": "a"}], "safety_identifier": null, "prompt_cache_key": "k",
+      "prompt_cache_retention": "in-memory", "verbosity": "medium"})");
+  for (const char* verbosity : {R"("low")", R"("high")", "1"}) {
+    const ApiError error =
+        chat_error(fmt::format(R"({{"messages": [{{"role": "user", "content": "a"}}], "verbosity": {}}})", verbosity));
+    CHECK(error.param == "verbosity");
+    CHECK(error.code == "unsupported");
+  }
 }
 
 TEST_CASE("too long for the context is said with both lengths, as clients look for it") {
