@@ -65,7 +65,7 @@ std::optional<ApiError> scan_request_line(std::string_view line, RequestHead& he
   }
   head.is_http_1_0 = version == "HTTP/1.0";
   head.keep_alive = !head.is_http_1_0;
-  // Matched byte for byte against the route table: no decoding, no normalising, and no other forms.
+  // Matched byte for byte against the route table (but a model's name): no normalising, and no other forms.
   if (head.target.empty() || head.target[0] != '/') return bad_request("expected a target that begins with /");
   if (!std::all_of(head.target.begin(), head.target.end(), [](char c) { return c > 0x20 && c < 0x7f; }))
     return bad_request("a byte in the target that is no printable ASCII");
@@ -186,6 +186,23 @@ HeadScan scan_head(std::string_view received, const ServerConfig& limits) {
   scan.error = scan_lines(received.substr(0, end), limits, scan.head);
   if (!scan.error) scan.bytes = end;
   return scan;
+}
+
+std::optional<std::string> decode_segment(std::string_view segment) {
+  std::string out;
+  for (size_t i = 0; i < segment.size(); ++i) {
+    if (segment[i] != '%') {
+      out += segment[i];
+      continue;
+    }
+    const std::string_view digits = segment.substr(i + 1, 2);
+    uint8_t byte = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
+    if (digits.size() < 2 || error != std::errc() || end != digits.data() + 2) return std::nullopt;
+    out += static_cast<char>(byte);
+    i += 2;
+  }
+  return out;
 }
 
 std::string format_response(int status, std::string_view content_type, std::string_view body, bool keep_alive,

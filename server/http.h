@@ -35,6 +35,9 @@ struct HeadScan {
 // Looks at all bytes received so far of one request. Any split of the bytes gives the same outcome in the end.
 HeadScan scan_head(std::string_view received, const ServerConfig& limits);
 
+// What the percent escapes of a path's segment stand for; nothing where one is broken.
+std::optional<std::string> decode_segment(std::string_view segment);
+
 using Headers = std::vector<std::pair<std::string_view, std::string>>;
 
 // A response with its body; `with_body` false for HEAD.

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/text/utf8.h"
 #include "server/session.h"
 
 namespace llmrt::server {
@@ -125,6 +126,9 @@ Server::~Server() {
 
 Result<std::unique_ptr<Server>> Server::listen(const ServerConfig& config, ServedModel model,
                                                std::shared_ptr<EngineDoor> door, std::shared_ptr<Log> log) {
+  if (!is_valid_utf8(model.id))  // every answer is JSON, and says it
+    return make_error(ErrorCode::kInvalidArgument, "model: expected a name in UTF-8, found {}",
+                      replace_invalid_utf8(model.id));
   auto impl = std::make_unique<Impl>();
   impl->state->config = config;
   model.text_bytes_max = text_bytes_max(model);

@@ -243,14 +243,15 @@ asio::awaitable<bool> Session::refuse(ApiError error) {
 
 asio::awaitable<bool> Session::dispatch(Incoming request) {
   const std::string& target = request.head.target;
-  const std::string model_target = "/v1/models/" + state_->model.id;
-  const bool is_get = target == "/health" || target == "/metrics" || target == "/v1/models" || target == model_target;
+  constexpr std::string_view kModels = "/v1/models/";
+  const bool names_model = target.starts_with(kModels);
+  const bool is_model = names_model && decode_segment(target.substr(kModels.size())) == state_->model.id;
+  const bool is_get = target == "/health" || target == "/metrics" || target == "/v1/models" || is_model;
   const bool is_post = target == "/v1/chat/completions" || target == "/v1/completions" || target == "/tokenize" ||
                        target == "/detokenize";
   if (!is_get && !is_post) {
-    const bool model = target.starts_with("/v1/models/");
-    co_return co_await reply_error(http_error(404, model ? "model_not_found" : "not_found",
-                                              model ? "model: there is none of this name" : "HTTP: no such path"),
+    co_return co_await reply_error(http_error(404, names_model ? "model_not_found" : "not_found",
+                                              names_model ? "model: there is none of this name" : "HTTP: no such path"),
                                    request);
   }
   const std::string& method = request.head.method;

@@ -59,9 +59,9 @@ class Client {
 };
 
 struct Running {
-  explicit Running(ServerConfig config = {}) {
+  explicit Running(ServerConfig config = {}, ServedModel model = letter_model()) {
     config.port = 0;
-    auto listening = Server::listen(config, letter_model(), engine, stream_log(lines, LogLevel::kInfo));
+    auto listening = Server::listen(config, std::move(model), engine, stream_log(lines, LogLevel::kInfo));
     REQUIRE(listening.ok());
     server = std::move(*listening);
     thread = std::thread([this] { server->run(); });
@@ -530,6 +530,28 @@ TEST_CASE("what outlives the grace time ends with an error event") {
   CHECK(rest.find("[DONE]") == std::string::npos);
   thread.join();
   engine->join();
+}
+
+TEST_CASE("a model's name is escaped in its path") {
+  ServedModel model = letter_model();
+  model.id = "My Mod\u00e9l/50%";
+  Running run({}, model);
+  for (const char* path : {"My%20Mod%C3%A9l/50%25", "My%20Mod%c3%a9l%2F50%25", "%4dy%20Mod%C3%A9l%2f50%25"})
+    CHECK(body_of(run.exchange(get(fmt::format("/v1/models/{}", path)))).at("id") == json::string(model.id));
+  for (const char* path : {"My%20Mod%C3%A9l/50%", "My%20Mod%C3%A9l/50%2", "My%20Mod%C3%A9l/50%+5",
+                           "My+Mod%C3%A9l/50%25", "My%20Mod%C3%A9l/50%25%00", "%"})
+    CHECK(body_of(run.exchange(get(fmt::format("/v1/models/{}", path)))).at("error").at("code") == "model_not_found");
+}
+
+TEST_CASE("a model's name that is no UTF-8 is an error before anybody hears it") {
+  ServedModel model = letter_model();
+  model.id = "letters\xff";
+  ServerConfig config;
+  config.port = 0;
+  const auto server = Server::listen(config, model, std::make_shared<FakeEngine>());
+  REQUIRE_FALSE(server.ok());
+  CHECK(server.error().code == ErrorCode::kInvalidArgument);
+  CHECK(server.error().message == "model: expected a name in UTF-8, found letters\xef\xbf\xbd");
 }
 
 TEST_CASE("a port in use is an error with the place") {

@@ -5,6 +5,7 @@
 
 #include "backends/backends.h"
 #include "core/model/model_digest.h"
+#include "core/text/utf8.h"
 #include "tools/llmrt/program.h"
 #include "tools/llmrt/progress.h"
 
@@ -193,17 +194,20 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
 OpenModel open_model(const ModelOptions& options) {
   OpenModel open;
   open.times.begun_ns = SteadyClock().now_ns();
+  const std::string name = checked_text(options.name, "--name");
   Result<std::shared_ptr<const Model>> model = load_model(options.path);
   if (!model) fail(model.error(), kBadModel);
   open.model = *model;
 
   server::ServedModel& served = open.served;
-  served.id = options.name.empty() ? std::filesystem::path(options.path).stem().string() : options.name;
+  // A file may be called anything; a name that clients send is UTF-8.
+  const auto name_of = [&](const std::string& path) { return name.empty() ? replace_invalid_utf8(path) : name; };
+  served.id = name_of(std::filesystem::path(options.path).stem().string());
   served.vocab_size = open.model->config.vocab_size;
   served.context_max = open.model->config.context_max;
   served.no_chat_reason = "this model's file has no chat template";
   if (!open.model->vocabulary) {
-    served.id = options.name.empty() ? options.path : options.name;
+    served.id = name_of(options.path);
     served.no_chat_reason = "this model has no tokenizer: expected token ids";
     return open;
   }
