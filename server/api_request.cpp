@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <set>
 
 #include "core/text/detokenizer.h"
 #include "server/bad_words.h"
@@ -384,6 +385,27 @@ void check_model_name(Fields& fields, const ServedModel& model) {
       "model", fmt::format("not found: expected '{}', found '{}'", model.id, shown_name(*name)), "model_not_found");
   error.status = 404;
   fields.fail(std::move(error));
+}
+
+size_t text_bytes_max(const ServedModel& model) {
+  if (!model.tokenizer) return 0;
+  const Vocabulary& vocabulary = model.tokenizer->vocabulary();
+  const auto longest = [&](auto num_bytes) {
+    size_t most = 1;
+    for (TokenId id = 0; id < model.tokenizer->vocab_size(); ++id) most = std::max(most, num_bytes(id));
+    return most;
+  };
+  // Each token stands for some bytes of the text, normalised: that may make nine bytes of a Hangul syllable three.
+  if (vocabulary.model == "gpt2")
+    return 3 * longest([&](TokenId id) { return model.tokenizer->token_bytes(id, true).size(); }) * model.context_max;
+  if (vocabulary.model != "llama") return 0;
+  std::set<std::string_view> bytes;
+  for (TokenId id = 0; id < model.tokenizer->vocab_size() && !vocabulary.types.empty(); ++id)
+    if (vocabulary.types[static_cast<size_t>(id)] == TokenType::kByte)
+      bytes.insert(model.tokenizer->token_bytes(id, true));
+  if (bytes.size() < 256) return 0;
+  // A text may spell the mark for a space, three bytes, as it stands in the vocabulary.
+  return longest([&](TokenId id) { return vocabulary.tokens[static_cast<size_t>(id)].size(); }) * model.context_max;
 }
 
 bool check_text_bytes(Fields& fields, const ServedModel& model, std::string_view name, size_t num_bytes) {

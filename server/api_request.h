@@ -53,6 +53,9 @@ struct ApiRequest {
 
 // 404 when `model` is there and names another.
 void check_model_name(Fields& fields, const ServedModel& model);
+// The most bytes that a text may have whose tokens fit in the context. 0 where there is no such bound, and the bound on
+// the body is all: without a tokenizer, or with one that makes one token of a whole run of characters it does not know.
+size_t text_bytes_max(const ServedModel& model);
 // Whether a text of so many bytes may fit in the context; if not, fields.failed(). To be asked before it is tokenised:
 // megabytes take seconds.
 bool check_text_bytes(Fields& fields, const ServedModel& model, std::string_view name, size_t num_bytes);

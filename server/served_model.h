@@ -19,7 +19,8 @@ struct ServedModel {
   std::shared_ptr<const Tokenizer> tokenizer;         // null: token ids only
   std::shared_ptr<const ChatTemplate> chat_template;  // null: no chat
   std::string no_chat_reason;                         // why there is none
-  size_t text_bytes_max = 0;  // of a text that may fit in the context, as Server::listen finds; 0: not known
+  // Of a text that may fit in the context, as Server::listen finds (text_bytes_max); 0: no such bound.
+  size_t text_bytes_max = 0;
 };
 
 }  // namespace llmrt::server

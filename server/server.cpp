@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/text/utf8.h"
+#include "server/api_request.h"
 #include "server/session.h"
 
 namespace llmrt::server {
@@ -104,20 +105,6 @@ asio::awaitable<void> Server::Impl::watch_signals(Server* server) {
     server->drain();
   }
 }
-
-namespace {
-
-// Of byte-level vocabularies, whose every token stands for some bytes of the text, normalised: that may make nine bytes
-// of a Hangul syllable three.
-size_t text_bytes_max(const ServedModel& model) {
-  if (!model.tokenizer || model.tokenizer->vocabulary().model != "gpt2") return 0;
-  size_t longest = 1;
-  for (TokenId id = 0; id < model.tokenizer->vocab_size(); ++id)
-    longest = std::max(longest, model.tokenizer->token_bytes(id, true).size());
-  return 3 * longest * model.context_max;
-}
-
-}  // namespace
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() {

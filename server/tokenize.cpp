@@ -33,7 +33,8 @@ ApiResult<json::object> tokenize(const json::object& body, const ServedModel& mo
     if (!fields.failed() && (!prompt || !prompt->is_string()))
       fields.fail("prompt",
                   fmt::format("expected a string, or messages, found {}", prompt ? describe(*prompt) : "none"));
-    if (!fields.failed()) tokens = model.tokenizer->encode(std::string_view(prompt->get_string()), options);
+    if (!fields.failed() && check_text_bytes(fields, model, "prompt", prompt->get_string().size()))
+      tokens = model.tokenizer->encode(std::string_view(prompt->get_string()), options);
   }
   if (const auto& error = fields.finish()) return *error;
 

@@ -47,6 +47,25 @@ std::vector<int32_t> ids(std::string_view text) {
   return {text.begin(), text.end()};
 }
 
+// A SentencePiece vocabulary with so many of the 256 bytes.
+std::shared_ptr<const Tokenizer> pieces_tokenizer(int num_bytes) {
+  Vocabulary vocabulary;
+  vocabulary.model = "llama";
+  const auto add = [&](std::string token, TokenType type, float score = 0) {
+    vocabulary.tokens.push_back(std::move(token));
+    vocabulary.types.push_back(type);
+    vocabulary.scores.push_back(score);
+  };
+  vocabulary.unk = 0;
+  add("<unk>", TokenType::kUnknown);
+  for (int byte = 0; byte < num_bytes; ++byte) add(fmt::format("<0x{:02X}>", byte), TokenType::kByte);
+  for (const char* piece : {"\u2581abcd", "\u2581ab", "cd", "\u2581a", "\u2581", "a", "b", "c", "d"})
+    add(piece, TokenType::kNormal, -static_cast<float>(vocabulary.tokens.size()));
+  auto made = Tokenizer::create(vocabulary);
+  REQUIRE(made.ok());
+  return std::move(*made);
+}
+
 // ---- JSON ----------------------------------------------------------------------------------------------------------
 
 TEST_CASE("JSON from outside is read strictly") {
@@ -497,7 +516,33 @@ TEST_CASE("a text that cannot fit in the context is refused before it is read") 
     const auto* error = std::get_if<ApiError>(&parsed);
     CHECK((error != nullptr) == is_refused);
     if (error) CHECK(error->code == "context_length_exceeded");
+    const auto tokens = tokenize({{"prompt", prompt}}, model);
+    error = std::get_if<ApiError>(&tokens);
+    CHECK((error != nullptr) == is_refused);
+    if (error) CHECK(error->code == "context_length_exceeded");
   }
+}
+
+TEST_CASE("as many of the longest tokens as the context has are the longest text") {
+  ServedModel model = letter_model(3);
+  model.tokenizer = pieces_tokenizer(256);
+  CHECK(text_bytes_max(model) == 3 * std::string_view("\u2581abcd").size());
+  CHECK(model.tokenizer->encode("\u2581abcd\u2581abcd abcd", {}).size() == 4);  // one is the space before every text
+  // Unknown characters, as many as you like, are one token.
+  model.tokenizer = pieces_tokenizer(0);
+  CHECK(text_bytes_max(model) == 0);
+  CHECK(model.tokenizer->encode(std::string(1000, 'x'), {}).size() == 2);
+  model.tokenizer = nullptr;
+  CHECK(text_bytes_max(model) == 0);
+
+  Vocabulary vocabulary;
+  vocabulary.model = "gpt2";
+  vocabulary.tokens = {"a", "b", "ab"};
+  vocabulary.merges = {"a b"};
+  auto bytes = Tokenizer::create(vocabulary);
+  REQUIRE(bytes.ok());
+  model.tokenizer = std::move(*bytes);
+  CHECK(text_bytes_max(model) == 3 * 3 * 2);
 }
 
 TEST_CASE("echo gives the prompt's text and the log-probabilities of its tokens") {
