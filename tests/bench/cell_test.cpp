@@ -163,3 +163,13 @@ TEST_CASE("every row of an envelope has the same columns, as CSV and as JSON lin
   CHECK(std::ranges::count(csv, '\n') == 3);
   CHECK(std::ranges::count(envelope_lines(rows), '\n') == 2);
 }
+
+TEST_CASE("an answer of one token has no TPOT in an envelope, and JSON has no not-a-number") {
+  CellBed bed;
+  const Cell cell = cell_of(32, 1);
+  const auto row = envelope_row("model", "fake:0", KvDType::kF16, cell, bed.options, bed.measure(cell));
+  CHECK(row.at("verdict") == "met");
+  for (const char* name : {"alone_tpot_ms", "highest_tpot_p50_ms", "highest_tpot_p95_ms", "beyond_tpot_p95_ms"})
+    CHECK(row.at(name).is_null());
+  CHECK(row.at("highest_ttft_p95_ms").as_double() > 0);
+}

@@ -2,6 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <cmath>
 
 #include "tools/llmrt_bench/comparison.h"
 
@@ -75,6 +76,18 @@ TEST_CASE("equal values are no slower, 0 and 0 too; from 0 to something is") {
   }
   CHECK(other->values[1].slowdown() == 1);
   CHECK(back->values[1].slowdown() < 0);
+}
+
+TEST_CASE("what neither side knows is equal, and what one side lost has no ratio") {
+  SavedRecord a = make_record("a", "cuda:0", 100);
+  a.rows[0].values = {{"tpot_p50", "ms", NAN}};
+  SavedRecord b = a;
+  b.rows[0].values[0].value = 5;
+  const Result<Comparison> same = compare(a, a, {}), other = compare(a, b, {}), back = compare(b, a, {});
+  REQUIRE((same.ok() && other.ok() && back.ok()));
+  CHECK(same->values[0].slowdown() == 0);
+  CHECK(std::isnan(other->values[0].slowdown()));
+  CHECK(std::isnan(back->values[0].slowdown()));
 }
 
 TEST_CASE("what the load generator was late is shown, not guarded") {

@@ -9,6 +9,7 @@
 #include "tools/llmrt_bench/load/answer_stream.h"
 #include "tools/llmrt_bench/load/arrivals.h"
 #include "tools/llmrt_bench/load/engine_load.h"
+#include "tools/llmrt_bench/load/load_report.h"
 #include "tools/llmrt_bench/serving/loaded_device.h"
 #include "tools/llmrt_bench/stats.h"
 
@@ -196,6 +197,27 @@ TEST_CASE("figures are of the requests that did not fail, failures are counted b
   CHECK(summary.itl_ms.samples == std::vector<double>{20, 20, 60});
 }
 
+TEST_CASE("what nobody has is not known, and no zero") {
+  const LoadSlo slo{.ttft_ms = 250, .tpot_ms = 1};
+  std::vector<Outcome> outcomes = {outcome_of({100}, 150, 1), outcome_of({200}, 260, 4), outcome_of({}, 400, 1)};
+  outcomes[2].failure = Failure::kTimeout;
+  const Summary summary = summarize(outcomes, slo);
+  CHECK(summary.num_good == 2);  // no gap is too long
+  CHECK(summary.ttft_ms.samples.size() == 2);
+  for (const Distribution* of : {&summary.tpot_ms, &summary.itl_ms}) {
+    CHECK(of->samples.empty());
+    for (const double figure : {of->mean, of->p50, of->p90, of->p95, of->p99}) CHECK(std::isnan(figure));
+  }
+  const std::string text = load_text(summary, slo);
+  INFO(text);
+  CHECK(text.find("| TPOT, ms       |          - |          - |") != std::string::npos);
+  CHECK(text.find("no TPOT, as one token or one chunk has none: 2 requests") != std::string::npos);
+  CHECK(text.find("nan") == std::string::npos);
+  CHECK_FALSE(slo.is_met(outcomes[2]));
+  outcomes[2].failure.reset();  // nothing came, whatever the reason
+  CHECK_FALSE(slo.is_met(outcomes[2]));
+}
+
 TEST_CASE("a closed loop on an engine keeps so many running, and times are the steps'") {
   EngineBed bed(256, 8);
   const auto outcomes = bed.run(equal_items(12, 32, 5), {.concurrency = 3});
@@ -204,7 +226,7 @@ TEST_CASE("a closed loop on an engine keeps so many running, and times are the s
     CHECK(outcome.output_tokens == 5);
     CHECK(outcome.prompt_tokens == 32);
     // A step takes 0.1 ms, 0.01 a token, and little for keys.
-    CHECK(outcome.ttft_ms() < 0.1 + 3 * 0.33 + 0.2);
+    CHECK(*outcome.ttft_ms() < 0.1 + 3 * 0.33 + 0.2);
     CHECK_THAT(*outcome.tpot_ms(), WithinAbs(0.13, 0.02));
   }
   size_t most = 0;

@@ -22,6 +22,11 @@ std::string spread_text(const Value& value) {
   return value.samples.size() < 2 ? "" : fmt::format(" ± {:.1f} %", 100 * spread_of(value));
 }
 
+// A value that is not known was written as null.
+std::string number_text(double number) {
+  return std::isnan(number) ? "-" : fmt::format("{:.5g}", number);
+}
+
 std::string verdict(const ComparedValue& value) {
   const auto [least, most] = value.ratio_range();
   if (!(least > 1 || most < 1)) return "within spread";
@@ -48,15 +53,16 @@ void print_table(const Comparison& all) {
         value.device_a == value.device_b ? value.device_a : value.device_a + ", " + value.device_b;
     const std::string place = devices.empty() ? value.test : fmt::format("{} {}", devices, value.test);
     if (value.direction() == Direction::kNone) {
-      fmt::print("| {:<40} | {:<10} | {:<8} | {:>20.5g} | {:>20.5g} | {:>6} | {:>15} | {:<15} |\n", place, value.a.name,
-                 value.a.unit, value.a.value, value.b.value, "", "", "");
+      fmt::print("| {:<40} | {:<10} | {:<8} | {:>20} | {:>20} | {:>6} | {:>15} | {:<15} |\n", place, value.a.name,
+                 value.a.unit, number_text(value.a.value), number_text(value.b.value), "", "", "");
       continue;
     }
     const auto [least, most] = value.ratio_range();
-    fmt::print("| {:<40} | {:<10} | {:<8} | {:>20} | {:>20} | {:>6.3f} | {:>15} | {:<15} |\n", place, value.a.name,
-               value.a.unit, fmt::format("{:.5g}{}", value.a.value, spread_text(value.a)),
-               fmt::format("{:.5g}{}", value.b.value, spread_text(value.b)), value.ratio(),
-               fmt::format("{:.3f} - {:.3f}", least, most), verdict(value));
+    const bool is_known = !std::isnan(value.a.value) && !std::isnan(value.b.value);
+    fmt::print("| {:<40} | {:<10} | {:<8} | {:>20} | {:>20} | {:>6} | {:>15} | {:<15} |\n", place, value.a.name,
+               value.a.unit, number_text(value.a.value) + spread_text(value.a),
+               number_text(value.b.value) + spread_text(value.b), is_known ? fmt::format("{:.3f}", value.ratio()) : "-",
+               is_known ? fmt::format("{:.3f} - {:.3f}", least, most) : "-", is_known ? verdict(value) : "not known");
   }
 }
 
@@ -90,9 +96,10 @@ Status run(const Options& options) {
   for (const std::string& place : all->lost) failures.push_back(place + " is not in B");
   for (const ComparedValue& value : all->values)
     // Not a number, where a value is not finite, fails too.
-    if (is_guarded(value.a) && !(100 * value.slowdown() <= options.slower_max_percent))
-      failures.push_back(
-          fmt::format("{} {} {} is {:.1f} % slower", value.device_b, value.test, value.a.name, 100 * value.slowdown()));
+    if (const double percent = 100 * value.slowdown(); is_guarded(value.a) && !(percent <= options.slower_max_percent))
+      failures.push_back(fmt::format("{} {} {} {}", value.device_b, value.test, value.a.name,
+                                     std::isnan(percent) ? "has no ratio, as one of the two is not known"
+                                                         : fmt::format("is {:.1f} % slower", percent)));
   if (failures.empty()) return {};
   return make_error(ErrorCode::kInvalidArgument, "--fail-if-slower: expected at most {} %, found {}",
                     options.slower_max_percent, fmt::join(failures, "; "));

@@ -35,7 +35,7 @@ std::string place_of(const RecordRow& row) {
 }
 
 double quotient(double b, double a) {
-  return a == b ? 1 : b / a;
+  return a == b || (std::isnan(a) && std::isnan(b)) ? 1 : b / a;
 }
 
 // Every value of the rows that belong together.

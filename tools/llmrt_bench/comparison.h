@@ -19,7 +19,8 @@ struct ComparedValue {
   Value a, b;
 
   Direction direction() const { return direction_of(a.unit); }
-  double ratio() const;  // 1 where both are equal, 0 too
+  // 1 where both are equal, 0 too, or neither is known; not a number where one of them is not.
+  double ratio() const;
   // Where the ratio may lie, as far as the samples of both tell.
   std::pair<double, double> ratio_range() const;
   // How much slower b is, as a share of a's speed; negative = faster. 0 without a direction.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <fstream>
 
 namespace llmrt::bench {
@@ -13,6 +14,10 @@ json::value number_or_null(const std::optional<double>& number) {
   return number ? json::value(*number) : json::value(nullptr);
 }
 
+json::value number_or_null(double number) {
+  return std::isfinite(number) ? json::value(number) : json::value(nullptr);
+}
+
 // Of a trial that did not run, nulls.
 void add_trial(json::object* row, const std::string& prefix, const Trial* trial) {
   const auto add = [&](const char* name, auto value) {
@@ -21,10 +26,10 @@ void add_trial(json::object* row, const std::string& prefix, const Trial* trial)
   add("rate_per_s", [](const Trial& t) { return t.per_s; });
   add("output_tok_s", [](const Trial& t) { return t.summary.per_s(static_cast<double>(t.summary.output_tokens)); });
   add("good_share", [](const Trial& t) { return t.good_share(); });
-  add("ttft_p50_ms", [](const Trial& t) { return t.summary.ttft_ms.p50; });
-  add("ttft_p95_ms", [](const Trial& t) { return t.summary.ttft_ms.p95; });
-  add("tpot_p50_ms", [](const Trial& t) { return t.summary.tpot_ms.p50; });
-  add("tpot_p95_ms", [](const Trial& t) { return t.summary.tpot_ms.p95; });
+  add("ttft_p50_ms", [](const Trial& t) { return number_or_null(t.summary.ttft_ms.p50); });
+  add("ttft_p95_ms", [](const Trial& t) { return number_or_null(t.summary.ttft_ms.p95); });
+  add("tpot_p50_ms", [](const Trial& t) { return number_or_null(t.summary.tpot_ms.p50); });
+  add("tpot_p95_ms", [](const Trial& t) { return number_or_null(t.summary.tpot_ms.p95); });
   add("waiting_max", [](const Trial& t) { return t.waiting_max; });
   add("preemptions", [](const Trial& t) { return t.num_preemptions; });
   add("refused", [](const Trial& t) { return t.num_refused; });
@@ -64,8 +69,8 @@ json::object envelope_row(const std::string& model, const std::string& device, K
                    {"verdict", cell_verdict_name(result.verdict)},
                    {"note", result.note},
                    {"trials", result.num_trials},
-                   {"alone_ttft_ms", has_run ? json::value(alone.summary.ttft_ms.p50) : json::value(nullptr)},
-                   {"alone_tpot_ms", has_run ? json::value(alone.summary.tpot_ms.p50) : json::value(nullptr)}};
+                   {"alone_ttft_ms", has_run ? number_or_null(alone.summary.ttft_ms.p50) : json::value(nullptr)},
+                   {"alone_tpot_ms", has_run ? number_or_null(alone.summary.tpot_ms.p50) : json::value(nullptr)}};
   add_trial(&row, "highest_", is_met ? &result.highest : nullptr);
   row["missed_rate_per_s"] = result.missed_per_s > 0 ? json::value(result.missed_per_s) : json::value(nullptr);
   row["beyond_what"] = is_met ? json::value(result.beyond_what) : json::value(nullptr);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace llmrt::bench {
 namespace {
@@ -37,7 +38,7 @@ json::object to_json(const Outcome& outcome, TimeNs begin_ns) {
                      {"asked_tokens", outcome.asked_tokens},
                      {"output_tokens", outcome.output_tokens},
                      {"counted_by", outcome.is_counted_by_server ? "usage" : "chunks"}};
-  if (!outcome.times_ns.empty()) entry["ttft_ms"] = outcome.ttft_ms();
+  if (const auto ttft = outcome.ttft_ms()) entry["ttft_ms"] = *ttft;
   if (const auto tpot = outcome.tpot_ms()) entry["tpot_ms"] = *tpot;
   entry["itl_ms"] = json::value_from(outcome.itls_ms());
   if (outcome.failure) {
@@ -68,9 +69,13 @@ std::string load_text(const Summary& s, const LoadSlo& slo) {
   out += fmt::format("|{:-<16}|{:->11}:|{:->11}:|{:->11}:|{:->11}:|{:->11}:|\n", "", "", "", "", "", "");
   for (const Named& named : kDistributions) {
     const Distribution& d = s.*named.of;
-    out += fmt::format("| {:<14} | {:>10.2f} | {:>10.2f} | {:>10.2f} | {:>10.2f} | {:>10.2f} |\n", named.text, d.mean,
-                       d.p50, d.p90, d.p95, d.p99);
+    out += fmt::format("| {:<14} |", named.text);
+    for (const double ms : {d.mean, d.p50, d.p90, d.p95, d.p99})
+      out += fmt::format(" {:>10} |", std::isfinite(ms) ? fmt::format("{:.2f}", ms) : "-");
+    out += '\n';
   }
+  if (const size_t num_without = s.num_completed - s.tpot_ms.samples.size(); num_without > 0)
+    out += fmt::format("\nno TPOT, as one token or one chunk has none: {} requests\n", num_without);
   if (slo.is_set())
     out += fmt::format("\ngoodput: {:.2f} requests/s, {} of {} requests, within {}\n",
                        s.per_s(static_cast<double>(s.num_good)), s.num_good, s.num_requests, slo_text(slo));

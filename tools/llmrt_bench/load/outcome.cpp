@@ -32,6 +32,11 @@ std::string Outcome::failure_text() const {
   return *failure == Failure::kStatus ? fmt::format("status {}", http_status) : failure_name(*failure);
 }
 
+std::optional<double> Outcome::ttft_ms() const {
+  if (times_ns.empty()) return {};
+  return ms_between(due_ns, times_ns.front());
+}
+
 std::optional<double> Outcome::tpot_ms() const {
   if (times_ns.size() < 2 || output_tokens < 2) return {};
   return ms_between(times_ns.front(), times_ns.back()) / (output_tokens - 1);
@@ -44,7 +49,7 @@ std::vector<double> Outcome::itls_ms() const {
 }
 
 double percentile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
+  if (values.empty()) return NAN;
   std::ranges::sort(values);
   const double place = share * static_cast<double>(values.size() - 1);
   const size_t below = static_cast<size_t>(place), above = std::min(below + 1, values.size() - 1);
@@ -53,7 +58,7 @@ double percentile(std::vector<double> values, double share) {
 
 Distribution distribution_of(std::vector<double> samples) {
   Distribution out;
-  out.mean = mean(samples);
+  if (!samples.empty()) out.mean = mean(samples);
   out.p50 = percentile(samples, 0.5);
   out.p90 = percentile(samples, 0.9);
   out.p95 = percentile(samples, 0.95);
@@ -63,7 +68,7 @@ Distribution distribution_of(std::vector<double> samples) {
 }
 
 bool LoadSlo::is_met(const Outcome& outcome) const {
-  return !outcome.failure && outcome.ttft_ms() <= ttft_ms.value_or(INFINITY) &&
+  return !outcome.failure && outcome.ttft_ms().value_or(INFINITY) <= ttft_ms.value_or(INFINITY) &&
          outcome.tpot_ms().value_or(0) <= tpot_ms.value_or(INFINITY) && outcome.e2e_ms() <= e2e_ms.value_or(INFINITY);
 }
 
@@ -90,7 +95,7 @@ Summary summarize(std::span<const Outcome> outcomes, const LoadSlo& slo) {
       ++out.num_stopped_early;
       out.tokens_short += outcome.asked_tokens - outcome.output_tokens;
     }
-    ttfts.push_back(outcome.ttft_ms());
+    if (const auto ttft = outcome.ttft_ms()) ttfts.push_back(*ttft);
     if (const auto tpot = outcome.tpot_ms()) tpots.push_back(*tpot);
     const std::vector<double> gaps = outcome.itls_ms();
     itls.insert(itls.end(), gaps.begin(), gaps.end());

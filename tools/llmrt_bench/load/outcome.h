@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -46,23 +47,25 @@ struct Outcome {
   std::string failure_detail;
   unsigned http_status = 0;  // of kStatus
 
-  double ttft_ms() const { return times_ns.empty() ? 0 : ms_between(due_ns, times_ns.front()); }
+  std::optional<double> ttft_ms() const;  // none before the first token
   double e2e_ms() const { return ms_between(due_ns, end_ns); }
   // What a server said may stand in the detail: it is kept as printable().
   void fail(Failure kind, std::string_view detail);
   // "" of an answer that is complete.
   std::string failure_text() const;
-  // Between the first token and the last; none of an answer of one.
+  // Between the first token and the last; none of an answer of one token, or that came in one chunk.
   std::optional<double> tpot_ms() const;
   std::vector<double> itls_ms() const;  // between chunks
 };
 
-// With linear interpolation between the two nearest; 0 of none.
+// With linear interpolation between the two nearest; not a number of none.
 double percentile(std::vector<double> values, double share);
 
+// Of what is known: who has no such figure is no sample. Without any sample all figures are not a number, which is
+// shown as "-" and written as null.
 struct Distribution {
   std::vector<double> samples;
-  double mean = 0, p50 = 0, p90 = 0, p95 = 0, p99 = 0;
+  double mean = NAN, p50 = NAN, p90 = NAN, p95 = NAN, p99 = NAN;
 };
 Distribution distribution_of(std::vector<double> samples);
 
@@ -71,7 +74,8 @@ struct LoadSlo {
   std::optional<double> ttft_ms = {}, tpot_ms = {}, e2e_ms = {};
 
   bool is_set() const { return ttft_ms || tpot_ms || e2e_ms; }
-  // A failure meets none.
+  // A failure meets none, whatever it had reached. An answer without a TPOT meets that objective: there is no gap that
+  // could be too long, and a server that sends many tokens at once pays in TTFT and e2e. Without a TTFT none is met.
   bool is_met(const Outcome& outcome) const;
 };
 
