@@ -43,6 +43,7 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options, const std
       ->type_name("N")
       ->group(group);
   command.add_option("--max-tokens", options.max_tokens, "of the answer; default: " + max_tokens_default)
+      ->check(CLI::Range(1u, 1u << 30).description(""))
       ->type_name("N")
       ->group(group);
   command.add_option("--bad-word", options.bad_words, "never complete this text; may be given several times")

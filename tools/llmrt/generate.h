@@ -18,7 +18,7 @@ struct SamplingOptions {
   double temperature = 0.7, top_p = 1.0, min_p = 0.0, repetition_penalty = 1.0;
   int top_k = 0;
   std::optional<int64_t> seed = {};  // none: a random one
-  uint32_t max_tokens = 0;           // 0: the command's default
+  uint32_t max_tokens = 0;           // not given: the command's default
   std::vector<std::string> stop, bad_words;
   uint32_t no_repeat_ngram_size = 0;
 };
