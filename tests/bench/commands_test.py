@@ -28,9 +28,10 @@ MODEL = "synthetic:smollm2-135m:q4_0"
 validator = jsonschema.Draft202012Validator(json.load(open(SCHEMA)))
 
 
-def run(*arguments, code=0):
+def run(*arguments, code=0):  # None: any but 0
     done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True)
-    assert done.returncode == code, f"{arguments}: expected exit code {code}, found {done.returncode}: {done.stderr}"
+    is_right = done.returncode != 0 if code is None else done.returncode == code
+    assert is_right, f"{arguments}: expected exit code {code}, found {done.returncode}: {done.stderr}"
     return done
 
 
@@ -69,6 +70,9 @@ def check_compare(record):
     told = run("compare", a, b, "--price-per-hour", "3.6,1.8").stdout
     assert "0.900" in told and "10.0 % slower" in told, told
     assert "10.0000" in told and "5.5556" in told, told  # USD a million tokens
+    for price in ("nan", "inf", "-1", "1,nan", "1,2,3"):
+        assert "--price-per-hour" in run("compare", a, b, "--price-per-hour", price, code=None).stderr, price
+    assert "--fail-if-slower" in run("compare", a, b, "--fail-if-slower", "nan", code=None).stderr
     run("compare", a, b, "--fail-if-slower", "10.5")
     assert "10.0 % slower" in run("compare", a, b, "--fail-if-slower", "9.5", code=1).stderr
     run("compare", b, a, "--fail-if-slower", "0")

@@ -8,6 +8,7 @@
 #include "core/text/utf8.h"
 #include "tools/llmrt/program.h"
 #include "tools/llmrt/progress.h"
+#include "tools/number_range.h"
 
 namespace llmrt::cli {
 namespace {
@@ -76,14 +77,14 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
                   "longest step in which others decode: chunks of prompts are as large as that allows; default: "
                   "--chunk-tokens, however long it takes")
       ->type_name("MS")
-      ->check(CLI::Range(0.1, 1e6))
+      ->check(number_range(0.1, 1e6))
       ->group(group);
   command
       .add_option("--ttft-target-ms", config.ttft_target_ms,
                   "interactive and agent requests that would wait longer for their first token are refused; default: "
                   "any wait")
       ->type_name("MS")
-      ->check(CLI::Range(1.0, 1e9))
+      ->check(number_range(1.0, 1e9))
       ->group(group);
   command
       .add_option("--class-shares", options.class_shares,
@@ -109,11 +110,11 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->group(group);
   command.add_option("--request-timeout-s", options.request_timeout_s, "of a whole answer; default: none")
       ->type_name("S")
-      ->check(CLI::Range(0.001, 1e6))
+      ->check(number_range(0.001, 1e6))
       ->group(group);
   command.add_option("--queue-timeout-s", options.queue_timeout_s, "until a request starts; default: none")
       ->type_name("S")
-      ->check(CLI::Range(0.001, 1e6))
+      ->check(number_range(0.001, 1e6))
       ->group(group);
   command
       .add_option("--reserve-output", options.reserve_output,
@@ -156,7 +157,7 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       .add_option("--kv-host-gib", options.kv_host_gib,
                   "host memory for KV blocks that the pool gives up: of preempted requests and of prefixes")
       ->type_name("GIB")
-      ->check(CLI::Range(0.0, 65536.0))
+      ->check(number_range(0.0, 65536.0))
       ->capture_default_str()
       ->group(group);
   command
@@ -171,7 +172,7 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->group(group);
   command.add_option("--memory-utilization", config.memory_utilization, "share of the device's memory to use")
       ->type_name("SHARE")
-      ->check(CLI::Range(0.05, 1.0))
+      ->check(number_range(0.05, 1.0))
       ->capture_default_str()
       ->group(group);
   command
@@ -180,7 +181,7 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
                   "batches are faster by them; made where at least half of the weights find room), beside memory that "
                   "it has no use for; 0: none")
       ->type_name("SHARE")
-      ->check(CLI::Range(0.0, 0.9))
+      ->check(number_range(0.0, 0.9))
       ->capture_default_str()
       ->group(group);
   command

@@ -6,6 +6,7 @@
 #include "core/trace/trace_file.h"
 #include "server/server.h"
 #include "tools/llmrt/program.h"
+#include "tools/number_range.h"
 
 namespace llmrt::cli {
 namespace {
@@ -152,12 +153,12 @@ void add_serve(CLI::App& app) {
       ->group(group);
   Slo& slo = options->engine.config.slo;
   command->add_option("--ttft-slo-ms", slo.ttft_ms, "time to the first token that statistics and verdicts call late")
-      ->check(CLI::Range(0.001, 1e9))
+      ->check(number_range(0.001, 1e9))
       ->capture_default_str()
       ->type_name("MS")
       ->group(group);
   command->add_option("--tpot-slo-ms", slo.tpot_ms, "the same for a request's mean time per output token")
-      ->check(CLI::Range(0.001, 1e9))
+      ->check(number_range(0.001, 1e9))
       ->capture_default_str()
       ->type_name("MS")
       ->group(group);

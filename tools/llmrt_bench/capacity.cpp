@@ -10,6 +10,7 @@
 #include "tools/llmrt_bench/load/envelope.h"
 #include "tools/llmrt_bench/load/load_progress.h"
 #include "tools/llmrt_bench/record.h"
+#include "tools/number_range.h"
 
 namespace llmrt::bench {
 namespace {
@@ -160,7 +161,7 @@ Status run(const Options& options) {
 
 void add_options(CLI::App* command, Options* options) {
   const auto number = [&](const char* name, auto& value, auto least, auto most, const char* help) {
-    command->add_option(name, value, help)->check(CLI::Range(least, most))->capture_default_str();
+    command->add_option(name, value, help)->check(number_range(least, most))->capture_default_str();
   };
   const auto list = [&](const char* name, auto& values, const char* help) {
     return command->add_option(name, values, help)->delimiter(',')->capture_default_str();

@@ -7,6 +7,7 @@
 #include "tools/llmrt_bench/commands.h"
 #include "tools/llmrt_bench/comparison.h"
 #include "tools/llmrt_bench/price.h"
+#include "tools/number_range.h"
 
 namespace llmrt::bench {
 namespace {
@@ -122,14 +123,14 @@ void add_compare_command(CLI::App& app, int* exit_code) {
       ->add_option("--fail-if-slower", options->slower_max_percent,
                    "Exit code 1 when a rate or a time of B is more than so many percent slower, by its median, or is "
                    "not there; late_*, the load generator's own, aside")
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(number_range(0.0, 100.0));
   command
       ->add_option("--price-per-hour", options->prices_hour_usd,
                    "USD, of A's machine or A's,B's: adds USD a million tokens")
       ->delimiter(',')
       ->expected(1, 2)
       ->allow_extra_args(false)
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(number_range(0.0, 1e6));
   command->footer(
       "Rows belong together by test and device; by test alone where each side has one device. ± and from - to: where "
       "medians lie with 95 % confidence, or all that few samples span.");

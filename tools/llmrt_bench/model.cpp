@@ -8,6 +8,7 @@
 #include "tools/llmrt_bench/device_limits.h"
 #include "tools/llmrt_bench/model_table.h"
 #include "tools/llmrt_bench/time_left.h"
+#include "tools/number_range.h"
 
 namespace llmrt::bench {
 namespace {
@@ -195,7 +196,7 @@ void add_model_command(CLI::App& app, int* exit_code) {
     command->add_option(name, values, help)->delimiter(',')->check(CLI::Range(1u, most))->capture_default_str();
   };
   const auto number = [&](const char* name, uint32_t& value, uint32_t least, uint32_t most, const char* help) {
-    command->add_option(name, value, help)->check(CLI::Range(least, most))->capture_default_str();
+    command->add_option(name, value, help)->check(number_range(least, most))->capture_default_str();
   };
   command->add_option("-m,--model", options->model, "GGUF file or synthetic:<shape>:<encoding>")->capture_default_str();
   command->add_option("-d,--device", options->devices, "Devices to compare (repeat)")->capture_default_str();
@@ -209,16 +210,16 @@ void add_model_command(CLI::App& app, int* exit_code) {
   command->add_flag("--batch-invariant", options->batch_invariant,
                     "Kernels whose numbers do not depend on the batch: what they cost");
   command->add_option("--f16-copies", options->f16_copies_share, "As of llmrt serve: 0 = none")
-      ->check(CLI::Range(0.0, 0.9))
+      ->check(number_range(0.0, 0.9))
       ->capture_default_str();
   auto* limits = command->add_flag(
       "--limits", options->limits,
       "First measure what each device reaches: prompts as a share of the matrix rate, decode of the read bandwidth");
   command->add_option("--read-gb-s", options->read_gb_s, "Read bandwidth measured before, for shares of decode")
-      ->check(CLI::Range(0.001, 1e6))
+      ->check(number_range(0.001, 1e6))
       ->excludes(limits);
   command->add_option("--price-per-hour", options->price_hour_usd, "Of the machine, in USD: adds USD a million tokens")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(number_range(0.0, 1e6));
   command->add_option("--format", options->format, "Of standard output: md, csv or json, fields as llama-bench's")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kTableFormats), std::end(kTableFormats))))
       ->capture_default_str();

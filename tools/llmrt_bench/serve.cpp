@@ -12,6 +12,7 @@
 #include "tools/llmrt_bench/load/engine_load.h"
 #include "tools/llmrt_bench/load/load_progress.h"
 #include "tools/llmrt_bench/load/load_report.h"
+#include "tools/number_range.h"
 
 namespace llmrt::bench {
 namespace {
@@ -306,14 +307,17 @@ void add_target_options(CLI::App* command, Options* options) {
       ->needs(url)
       ->group("Target");
   command->add_option("--timeout-s", options->timeout_s, "Of a request to the server")
-      ->check(CLI::Range(0.01, 1e6))
+      ->check(number_range(0.01, 1e6))
       ->capture_default_str()
       ->group("Target");
   command->add_option("--temperature", options->temperature, "0 = greedy")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(number_range(0.0, 100.0))
       ->capture_default_str()
       ->group("Target");
-  command->add_option("--top-p", options->top_p)->check(CLI::Range(1e-6, 1.0))->capture_default_str()->group("Target");
+  command->add_option("--top-p", options->top_p)
+      ->check(number_range(1e-6, 1.0))
+      ->capture_default_str()
+      ->group("Target");
 }
 
 void add_work_options(CLI::App* command, Options* options) {
@@ -365,7 +369,7 @@ void add_load_options(CLI::App* command, Options* options) {
           ->check(CLI::Range(1u, 1u << 16))
           ->group(group);
   CLI::Option* rate = command->add_option("--rate", options->rate, "Open loop: requests a second, on average")
-                          ->check(CLI::Range(1e-6, 1e6))
+                          ->check(number_range(1e-6, 1e6))
                           ->excludes(concurrency)
                           ->group(group);
   command->add_option("--arrivals", options->arrivals, fmt::format("With --rate: {}", kArrivalsForms))
@@ -376,7 +380,7 @@ void add_load_options(CLI::App* command, Options* options) {
        {std::tuple{"--slo-ttft-ms", &options->slo.ttft_ms, "Goodput: to the first token, at most"},
         std::tuple{"--slo-tpot-ms", &options->slo.tpot_ms, "Goodput: between tokens on average, at most"},
         std::tuple{"--slo-e2e-ms", &options->slo.e2e_ms, "Goodput: to the end, at most"}})
-    command->add_option(name, *limit_ms, help)->check(CLI::Range(1e-3, 1e9))->group(group);
+    command->add_option(name, *limit_ms, help)->check(number_range(1e-3, 1e9))->group(group);
   command->add_option("--json", options->json_path, "Also write a record with every request to this file");
 }
 

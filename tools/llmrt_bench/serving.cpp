@@ -8,6 +8,7 @@
 #include "tools/llmrt_bench/commands.h"
 #include "tools/llmrt_bench/serving/loaded_device.h"
 #include "tools/llmrt_bench/serving/parts.h"
+#include "tools/number_range.h"
 
 namespace llmrt::bench {
 namespace {
@@ -137,7 +138,7 @@ std::string is_kv_dtype(const std::string& name) {
 
 void add_options(CLI::App* command, ServingOptions* options) {
   const auto number = [&](const char* name, auto& value, uint32_t least, uint32_t most, const char* help) {
-    command->add_option(name, value, help)->check(CLI::Range(least, most))->capture_default_str();
+    command->add_option(name, value, help)->check(number_range(least, most))->capture_default_str();
   };
   std::vector<std::string> names;
   for (const NamedPart& part : kParts) names.push_back(part.name);
@@ -155,11 +156,11 @@ void add_options(CLI::App* command, ServingOptions* options) {
   command
       ->add_option("--budget-s", options->budget_s,
                    "Seconds of a part on a device, but of classes; what passes it is cut and says so")
-      ->check(CLI::Range(0.1, 1e6))
+      ->check(number_range(0.1, 1e6))
       ->capture_default_str();
   command->add_option("--json", options->json_path, "Also write the figures to this file, after each");
   command->add_option("--price-per-hour", options->price_hour_usd, "Of the machine, in USD: adds USD a million tokens")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(number_range(0.0, 1e6));
   number("--requests", options->batching.num_requests, 1, 1u << 16, "batching: requests, all at t = 0");
   number("--sequences", options->sequences, 1, 1024, "batching: rows of a batch");
   number("--prompt-min", options->batching.prompt_min, 1, 1u << 16, "batching: prompts, log-uniform");
@@ -177,7 +178,7 @@ void add_options(CLI::App* command, ServingOptions* options) {
   number("--prefix-prompt", options->prefix_prompt, 1, 1u << 20, "prefix: tokens of a prompt");
   number("--prefix-repeats", options->prefix_repeats, 1, 100, "prefix: counted rounds, after a warm-up");
   command->add_option("--prefix-share", options->prefix_share, "prefix: of the prompt, shared with the one before")
-      ->check(CLI::Range(0.0, 0.999))
+      ->check(number_range(0.0, 0.999))
       ->capture_default_str();
   command
       ->add_option_function<std::vector<std::string>>(
@@ -199,7 +200,7 @@ void add_options(CLI::App* command, ServingOptions* options) {
   command
       ->add_option("--classes-s", options->classes_s,
                    "classes: seconds under twice the load that is served; the part takes 2.5 times as long and more")
-      ->check(CLI::Range(0.1, 1e6))
+      ->check(number_range(0.1, 1e6))
       ->capture_default_str();
   number("--classes-rows", options->classes_rows, 1, 1024, "classes: rows of a batch");
   number("--classes-prompt", options->classes_prompt, 8, 1u << 20, "classes: the longest prompt; log-uniform from 1/8");

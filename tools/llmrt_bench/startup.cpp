@@ -13,6 +13,7 @@
 #include "tools/llmrt_bench/record.h"
 #include "tools/llmrt_bench/stats.h"
 #include "tools/llmrt_bench/time_left.h"
+#include "tools/number_range.h"
 
 namespace llmrt::bench {
 namespace {
@@ -241,7 +242,7 @@ void add_startup_command(CLI::App& app, int* exit_code) {
       ->capture_default_str();
   command->add_option("--program", options->program, "The llmrt to start; default: the one beside this program");
   command->add_option("--timeout-s", options->timeout_s, "Of one start")
-      ->check(CLI::Range(0.1, 1e5))
+      ->check(number_range(0.1, 1e5))
       ->capture_default_str();
   command->add_option("--json", options->json_path, "Also write the record of the run to this file");
   command->footer(

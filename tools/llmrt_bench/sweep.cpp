@@ -14,6 +14,7 @@
 #include "tools/llmrt_bench/ops/op_bench.h"
 #include "tools/llmrt_bench/record.h"
 #include "tools/llmrt_bench/time_left.h"
+#include "tools/number_range.h"
 
 namespace llmrt::bench {
 namespace {
@@ -226,7 +227,7 @@ void add_sweep_command(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand(
       "sweep", "Decode speed at every number of rows from 1 on: whether a user more ever costs the others speed");
   const auto number = [&](const char* name, uint32_t& value, uint32_t least, uint32_t most, const char* help) {
-    command->add_option(name, value, help)->check(CLI::Range(least, most))->capture_default_str();
+    command->add_option(name, value, help)->check(number_range(least, most))->capture_default_str();
   };
   command->add_option("-m,--model", options->model, "GGUF file or synthetic:<shape>:<encoding>")->capture_default_str();
   command->add_option("-d,--device", options->devices, "Devices, one after the other (repeat)")->capture_default_str();
@@ -240,7 +241,7 @@ void add_sweep_command(CLI::App& app, int* exit_code) {
   command
       ->add_option("--fall-max", options->fall_max,
                    "Exit code 1 when a row more costs more than so many percent of the total")
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(number_range(0.0, 100.0));
   command->add_option("--json", options->json_path, "Also write the record of the run to this file");
   on_parsed(command, exit_code, [options] { return run(*options); });
 }
