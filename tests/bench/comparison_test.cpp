@@ -90,6 +90,12 @@ TEST_CASE("what neither side knows is equal, and what one side lost has no ratio
   CHECK(std::isnan(back->values[0].slowdown()));
 }
 
+TEST_CASE("samples that are not known tell nothing of where a value may lie") {
+  const Value value{"tok_s", "tok/s", 2, {3, NAN, 1, NAN, NAN, 2}};
+  CHECK(range_of(value) == std::pair(1.0, 3.0));
+  CHECK(range_of({"tok_s", "tok/s", 2, {NAN}}) == std::pair(2.0, 2.0));
+}
+
 TEST_CASE("what the load generator was late is shown, not guarded") {
   SavedRecord a = make_record("a", "cuda:0", 100);
   a.rows[0].values = {{"e2e_p50", "ms", 10}, {"late_p50", "ms", 0.1}, {"completed", "requests", 4}};

@@ -56,8 +56,10 @@ Value median_value(std::string name, std::string unit, std::vector<double> sampl
 }
 
 std::pair<double, double> range_of(const Value& value) {
-  if (value.samples.empty()) return {value.value, value.value};
-  const auto [least, most] = median_range(value.samples);
+  std::vector<double> known = value.samples;
+  std::erase_if(known, [](double sample) { return std::isnan(sample); });
+  if (known.empty()) return {value.value, value.value};
+  const auto [least, most] = median_range(std::move(known));
   return {std::min(least, value.value), std::max(most, value.value)};
 }
 

@@ -20,7 +20,8 @@ struct Value {
 };
 // The median of samples.
 Value median_value(std::string name, std::string unit, std::vector<double> samples);
-// Where the value may lie as far as its samples tell (median_range); the value itself where there are none.
+// Where the value may lie as far as its samples tell (median_range); the value itself where there are none. A sample
+// that is not a number, null in a file, tells nothing.
 std::pair<double, double> range_of(const Value& value);
 // Half of that range as a share of the value; 0 where there are no samples.
 double spread_of(const Value& value);
