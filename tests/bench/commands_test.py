@@ -70,7 +70,7 @@ def check_compare(record):
     told = run("compare", a, b, "--price-per-hour", "3.6,1.8").stdout
     assert "0.900" in told and "10.0 % slower" in told, told
     assert "10.0000" in told and "5.5556" in told, told  # USD a million tokens
-    for price in ("nan", "inf", "-1", "1,nan", "1,2,3"):
+    for price in ("nan", "inf", "0", "-1", "1,nan", "1,2,3"):
         assert "--price-per-hour" in run("compare", a, b, "--price-per-hour", price, code=None).stderr, price
     assert "--fail-if-slower" in run("compare", a, b, "--fail-if-slower", "nan", code=None).stderr
     run("compare", a, b, "--fail-if-slower", "10.5")
@@ -83,6 +83,10 @@ def check_compare(record):
     values["late_p50"]["value"] = 5
     told = run("compare", zero, write("e.json", record), "--fail-if-slower", "0").stdout
     assert "late_p50" in told and "nan" not in told, told
+    for rate in (0, None, 1e-320):  # nothing came, or nobody knows: no price, and no ratio of prices
+        record["rows"][0]["values"] = {"tok_s": {"value": rate, "unit": "tok/s", "samples": [None]}}
+        told = run("compare", a, write("f.json", record), "--price-per-hour", "3.6").stdout
+        assert "10.0000          -   B / A -" in told and "nan" not in told, told
     record["rows"][0]["values"] = {"tok_s": {"value": 90, "unit": "tok/s", "samples": []}}
     record["rows"][0]["test"] = "pp9"
     assert "found none" in run("compare", a, write("c.json", record), code=1).stderr

@@ -72,8 +72,9 @@ void print_prices(const Comparison& all, const std::vector<double>& prices) {
   fmt::print("\nUSD a million tokens at {} and {} USD an hour\n", price_a, price_b);
   for (const ComparedValue& value : all.values) {
     if (value.a.unit != "tok/s") continue;
-    const double a = usd_mtok(price_a, value.a.value), b = usd_mtok(price_b, value.b.value);
-    fmt::print("  {:<40} {:>10.4f} {:>10.4f}   B / A {:.3f}\n", value.test, a, b, b / a);
+    const auto a = usd_mtok(price_a, value.a.value), b = usd_mtok(price_b, value.b.value);
+    fmt::print("  {:<40} {:>10} {:>10}   B / A {}\n", value.test, price_text(a), price_text(b),
+               a && b ? fmt::format("{:.3f}", *b / *a) : "-");
   }
 }
 
@@ -130,7 +131,7 @@ void add_compare_command(CLI::App& app, int* exit_code) {
       ->delimiter(',')
       ->expected(1, 2)
       ->allow_extra_args(false)
-      ->check(number_range(0.0, 1e6));
+      ->check(number_range(1e-6, 1e6));
   command->footer(
       "Rows belong together by test and device; by test alone where each side has one device. ± and from - to: where "
       "medians lie with 95 % confidence, or all that few samples span.");

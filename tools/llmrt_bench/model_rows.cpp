@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tools/llmrt_bench/price.h"
 #include "tools/llmrt_bench/stats.h"
@@ -87,7 +88,7 @@ double ModelRow::limit_share() const {
   return limit > 0 ? (test.is_prompt() ? tflop_s() : gb_s()) / limit : 0;
 }
 
-double ModelRow::usd_mtok() const {
+std::optional<double> ModelRow::usd_mtok() const {
   return bench::usd_mtok(price_hour_usd, tok_s());
 }
 
@@ -103,7 +104,7 @@ RecordRow ModelRow::to_record() const {
     row.values.push_back(median_value("all", "s", samples.all_s));
   }
   if (limit_share() > 0) row.values.push_back({"of_limit", "share", limit_share()});
-  if (price_hour_usd > 0) row.values.push_back({"price", "USD/Mtok", usd_mtok()});
+  if (price_hour_usd > 0) row.values.push_back({"price", "USD/Mtok", usd_mtok().value_or(NAN)});
   return row;
 }
 

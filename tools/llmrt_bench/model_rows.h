@@ -3,6 +3,7 @@
 
 #include <boost/json.hpp>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,7 +55,7 @@ struct ModelRow {
   double tflop_s() const { return flops / ms() * 1e-9; }
   // Of the measured limit: of matrix products for prompts, of reading for decode; 0 = not measured.
   double limit_share() const;
-  double usd_mtok() const;
+  std::optional<double> usd_mtok() const;
 
   RecordRow to_record() const;
 };

@@ -8,6 +8,7 @@
 #include <ctime>
 
 #include "tools/llmrt_bench/machine.h"
+#include "tools/llmrt_bench/price.h"
 #include "tools/llmrt_bench/stats.h"
 
 namespace llmrt::bench {
@@ -76,7 +77,7 @@ void ModelTable::print_markdown(const ModelRow& row) const {
              row.test.name(), fmt::format("{:.2f} ± {:.2f}", mean(tok_s), stddev(tok_s)), row.tok_s(),
              fmt::format("{:.2f} - {:.2f}", *min, *max), row.ms(),
              is_prompt ? "" : fmt::format("{:.1f}", 100 * median(row.samples.idle_share)), rate,
-             has_price_ ? fmt::format(" {:>8.4f} |", row.usd_mtok()) : "");
+             has_price_ ? fmt::format(" {:>8} |", price_text(row.usd_mtok())) : "");
 }
 
 boost::json::object ModelTable::fields(const ModelRow& row) const {
@@ -127,7 +128,7 @@ boost::json::object ModelTable::fields(const ModelRow& row) const {
   fields["speed_tg"] = number_or_null(is_batch, row.tok_s());
   fields["t"] = is_batch ? all_s : row.ms() * 1e-3;
   fields["speed"] = is_batch ? static_cast<double>(n_kv) / all_s : row.tok_s();
-  fields["usd_mtok"] = number_or_null(has_price_, row.usd_mtok());
+  fields["usd_mtok"] = number_or_null(has_price_ && row.usd_mtok(), row.usd_mtok().value_or(0));
   fields["samples_ns"] = boost::json::value_from(ns);
   fields["samples_ts"] = boost::json::value_from(tok_s);
   return fields;

@@ -36,8 +36,8 @@ void Report::add(const Figure& figure) {
     details["is_met"] = figure.target->is_met(figure.value);
   }
   record_->add({part_ + ": " + figure.name, device_, {{"value", figure.unit, figure.value}}, std::move(details)});
-  if (figure.unit == "tok/s" && price_hour_usd_ > 0)
-    add({figure.name + ": price", usd_mtok(price_hour_usd_, figure.value), "USD/Mtok"});
+  if (figure.unit != "tok/s" || !(price_hour_usd_ > 0)) return;
+  if (const auto price = usd_mtok(price_hour_usd_, figure.value)) add({figure.name + ": price", *price, "USD/Mtok"});
 }
 
 void Report::fail(const Error& error) {
