@@ -54,7 +54,8 @@ ApiResult<json::object> detokenize(const json::object& body, const ServedModel& 
   Fields fields(body);
   check_model(fields, model);
   std::vector<int32_t> ids;
-  const json::array* tokens = fields.array("tokens", 1u << 22);
+  // An id of a few digits may stand for hundreds of bytes, and many clients may be slow to take their answers.
+  const json::array* tokens = fields.array("tokens", model.context_max);
   if (!tokens) fields.fail("tokens", "expected an array of token ids, found none");
   if (!fields.failed()) {
     for (const json::value& token : *tokens) {

@@ -669,6 +669,10 @@ TEST_CASE("tokenize and detokenize speak vLLM's fields") {
   CHECK(std::get<ApiError>(tokenize(object_of(R"({"prompt": 1})"), model)).param == "prompt");
   CHECK(std::get<ApiError>(tokenize(object_of(R"({"prompt": "a", "x": 1})"), model)).param == "x");
   CHECK(std::get<ApiError>(detokenize(object_of(R"({"tokens": [258]})"), model)).param == "tokens");
+  for (const size_t count : {256, 257}) {  // the context, and one more
+    const auto answer = detokenize({{"tokens", json::array(count, 97)}}, model);
+    CHECK(std::holds_alternative<ApiError>(answer) == (count > 256));
+  }
 }
 
 TEST_CASE("a model without a tokenizer takes and gives token ids") {
