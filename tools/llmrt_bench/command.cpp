@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <exception>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "tools/llmrt_bench/commands.h"
@@ -9,10 +11,15 @@ namespace llmrt::bench {
 
 void on_parsed(CLI::App* command, int* exit_code, std::function<Status()> run) {
   command->callback([run = std::move(run), exit_code] {
-    if (Status status = run(); !status) {
-      fmt::print(stderr, "llmrt-bench: {}\n", status.error().message);
-      *exit_code = 1;
+    std::optional<std::string> problem;
+    try {
+      if (Status status = run(); !status) problem = status.error().message;
+    } catch (const std::exception& error) {  // out of memory, most likely
+      problem = error.what();
     }
+    if (!problem) return;
+    fmt::print(stderr, "llmrt-bench: {}\n", *problem);
+    *exit_code = 1;
   });
 }
 

@@ -25,7 +25,7 @@ void add_startup_command(CLI::App& app, int* exit_code);
 void add_sweep_command(CLI::App& app, int* exit_code);
 void add_pipelines_command(CLI::App& app, int* exit_code);
 
-// What a command does once its options are parsed; an error is printed and makes the exit code 1.
+// What a command does once its options are parsed; an error or an exception is printed and makes the exit code 1.
 void on_parsed(CLI::App* command, int* exit_code, std::function<Status()> run);
 // Of a --kv option.
 Result<KvDType> kv_dtype_of(const std::string& name);
