@@ -90,6 +90,7 @@ def test_a_kept_connection_that_the_server_closed_is_replaced(server, tmp_path):
 
 def test_a_server_that_answers_nobody_fails_the_run(server):
     told = bench("--url", server.url, "--model-name", "closes", "--requests", 3, "--warmup", 1, code=1)
+    assert "kept connection: 1 requests" in told.stdout  # the warm-up's; it failed again on a new one
     assert "connect: 3" in told.stdout and "no request was answered" in told.stderr
 
 

@@ -181,8 +181,10 @@ asio::awaitable<std::unique_ptr<Connection>> HttpLoad::Impl::begin(const HttpReq
       error = problem;
     }
     if (!error) co_return std::move(connection);
-    outcome->is_sent_again = connection->is_used && !(*parser)->got_some() && error != beast::error::timeout;
-    if (outcome->is_sent_again) continue;
+    if (connection->is_used && !(*parser)->got_some() && error != beast::error::timeout) {
+      outcome->is_sent_again = true;
+      continue;
+    }
     fail(outcome, error, (*parser)->got_some());
     co_return nullptr;
   }
