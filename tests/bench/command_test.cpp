@@ -1,8 +1,9 @@
-// What becomes of a command that cannot do its work.
+// What becomes of a command that cannot do its work, and of a program that it starts.
 #include <catch2/catch_test_macros.hpp>
 #include <new>
 #include <stdexcept>
 
+#include "tools/llmrt_bench/child_process.h"
 #include "tools/llmrt_bench/commands.h"
 
 using namespace llmrt;
@@ -21,4 +22,19 @@ TEST_CASE("an error and an exception are exit code 1, what ends well is none") {
   CHECK(exit_code_of([]() -> Status { return make_error(ErrorCode::kIo, "{}", ""); }) == 1);
   CHECK(exit_code_of([]() -> Status { throw std::bad_alloc(); }) == 1);
   CHECK(exit_code_of([]() -> Status { throw std::runtime_error("temp_directory_path"); }) == 1);
+}
+
+TEST_CASE("a program that closes its output and goes on is ended in time") {
+  const auto run = [](const char* script) { return run_child({"/bin/sh", "-c", script}, {}, 0.3); };
+  const Result<ChildOutput> told = run("echo told");
+  REQUIRE(told.ok());
+  CHECK(told->text == "told\n");
+  CHECK(run("exit 3").error().message.find("found 3") != std::string::npos);
+  for (const char* script : {"exec sleep 20", "exec >/dev/null sleep 20"}) {
+    const TimeNs begun_ns = SteadyClock().now_ns();
+    const Result<ChildOutput> late = run(script);
+    REQUIRE_FALSE(late.ok());
+    CHECK(late.error().code == ErrorCode::kTimeout);
+    CHECK(ms_between(begun_ns, SteadyClock().now_ns()) < 10000);
+  }
 }

@@ -38,6 +38,16 @@ bool read_all(int fd, TimeNs until, std::string* text) {
   }
 }
 
+// Whether the child has ended by then; one may close its output and go on.
+bool wait_for(pid_t child, TimeNs until, int* status) {
+  for (;;) {
+    const pid_t ended = waitpid(child, status, WNOHANG);
+    if (ended == child || (ended < 0 && errno != EINTR)) return true;
+    if (SteadyClock().now_ns() >= until) return false;
+    usleep(1000);
+  }
+}
+
 }  // namespace
 
 Result<ChildOutput> run_child(const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
@@ -65,13 +75,16 @@ Result<ChildOutput> run_child(const std::vector<std::string>& arguments, const s
     return make_error(ErrorCode::kIo, "{}: expected a program that can be run, found: {}", texts.front(),
                       std::strerror(failure));
   }
-  const bool has_ended = read_all(ends[0], output.begun_ns + static_cast<TimeNs>(timeout_s * 1e9), &output.text);
-  if (!has_ended) kill(child, SIGKILL);
-  close(ends[0]);
+  const TimeNs until = output.begun_ns + static_cast<TimeNs>(timeout_s * 1e9);
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  const bool has_ended = read_all(ends[0], until, &output.text) && wait_for(child, until, &status);
+  close(ends[0]);
+  if (!has_ended) {
+    kill(child, SIGKILL);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    return make_error(ErrorCode::kTimeout, "{}: expected its end within {} s", texts.front(), timeout_s);
   }
-  if (!has_ended) return make_error(ErrorCode::kTimeout, "{}: expected its end within {} s", texts.front(), timeout_s);
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     return make_error(
         ErrorCode::kIo, "{}: expected exit code 0, found {}", texts.front(),
