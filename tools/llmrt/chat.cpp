@@ -19,34 +19,47 @@ struct Options {
 
 class Chat {
  public:
-  Chat(const Options& options, Engine* engine, const server::ServedModel* model)
-      : options_(options), engine_(engine), model_(model) {
+  Chat(const Options& options, const server::ServedModel* model) : options_(options), model_(model) {
     if (!options.system.empty()) add("system", checked_text(options.system, "--system"));
   }
 
+  // What would be wrong with this first turn.
+  std::optional<std::string> problem_of(const std::string& text) {
+    add("user", checked_text(text, "--prompt"));
+    const auto parsed = parse();
+    messages_.pop_back();
+    const auto* error = std::get_if<server::ApiError>(&parsed);
+    return error ? std::optional(error->message) : std::nullopt;
+  }
+
   // Answers to standard output. An error that the next turn may avoid is printed; the turn is taken back.
-  bool turn(const std::string& text) {
+  bool turn(Engine& engine, const std::string& text) {
     add("user", text);
     if (!is_valid_utf8(text)) return give_up("expected UTF-8, found bytes that are not");
-    boost::json::object body;
-    write_fields(options_.sampling, body);
-    body["messages"] = messages_;
-    auto parsed = server::parse_chat(body, *model_, std::random_device{}());
+    auto parsed = parse();
     if (const auto* error = std::get_if<server::ApiError>(&parsed)) return give_up(error->message);
     Result<Answer> answer =
-        generate(*engine_, *model_, std::move(std::get<server::ApiRequest>(parsed)), [](const std::string& piece) {
+        generate(engine, *model_, std::move(std::get<server::ApiRequest>(parsed)), [](const std::string& piece) {
           fmt::print("{}", piece);
           std::fflush(stdout);
         });
     fmt::print("\n");
     if (!answer && answer.error().code == ErrorCode::kDeviceLost) fail(answer.error());
     if (!answer) return give_up(answer.error().message);
+    was_interrupted_ = answer->was_interrupted;
     add("assistant", answer->text);
     if (options_.verbose) fmt::print(stderr, "({})\n", speed_text(*answer));
     return true;
   }
+  bool was_interrupted() const { return was_interrupted_; }  // the last answer
 
  private:
+  server::ApiResult<server::ApiRequest> parse() const {
+    boost::json::object body;
+    write_fields(options_.sampling, body);
+    body["messages"] = messages_;
+    return server::parse_chat(body, *model_, std::random_device{}());
+  }
   void add(const char* role, const std::string& text) { messages_.push_back({{"role", role}, {"content", text}}); }
   bool give_up(const std::string& message) {
     fmt::print(stderr, "error: {}\n", message);
@@ -55,20 +68,23 @@ class Chat {
   }
 
   const Options& options_;
-  Engine* engine_;
   const server::ServedModel* model_;
   boost::json::array messages_;
+  bool was_interrupted_ = false;
 };
 
 void chat(const Options& options) {
   catch_interrupts();
   OpenModel open = open_model(options.model);
   if (!open.served.chat_template) fail(kBadModel, open.served.no_chat_reason + "; llmrt complete needs none");
+  Chat session(options, &open.served);
+  // What is wrong with the options is told before weights are loaded.
+  if (const auto problem = session.problem_of(options.prompt.empty() ? "hello" : options.prompt)) fail(kUsage, *problem);
   const SteadyClock clock;
   const std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, /*quiet=*/false);
-  Chat session(options, engine.get(), &open.served);
   if (!options.prompt.empty()) {
-    if (!session.turn(options.prompt)) throw Exit{kFailed};
+    if (!session.turn(*engine, options.prompt)) throw Exit{kFailed};
+    if (session.was_interrupted()) throw Exit{kInterrupted};
     return;
   }
   const bool terminal = isatty(STDIN_FILENO) == 1;
@@ -77,7 +93,7 @@ void chat(const Options& options) {
     if (terminal) fmt::print(stderr, "> ");
     if (!std::getline(std::cin, line)) break;
     if (line.empty()) break;
-    session.turn(line);
+    session.turn(*engine, line);
   }
   if (interrupted()) throw Exit{kInterrupted};
 }

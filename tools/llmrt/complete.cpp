@@ -21,9 +21,6 @@ struct Options {
 void complete(const Options& options) {
   catch_interrupts();
   OpenModel open = open_model(options.model);
-  const SteadyClock clock;
-  const std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, options.json || !options.verbose);
-
   boost::json::object body;
   write_fields(options.sampling, body);
   if (options.sampling.max_tokens == 0) body["max_tokens"] = kMaxTokensDefault;
@@ -32,13 +29,20 @@ void complete(const Options& options) {
     body["prompt"] = boost::json::array(options.ids.begin(), options.ids.end());
   else
     body["prompt"] = options.file.empty() ? checked_text(options.prompt, "prompt") : read_text(options.file);
-  auto parsed = server::parse_completion(body, open.served, std::random_device{}());
-  if (const auto* error = std::get_if<server::ApiError>(&parsed)) fail(kUsage, error->message);
+  const auto parse = [&] {
+    auto parsed = server::parse_completion(body, open.served, std::random_device{}());
+    if (const auto* error = std::get_if<server::ApiError>(&parsed)) fail(kUsage, error->message);
+    return std::move(std::get<server::ApiRequest>(parsed));
+  };
+  parse();  // what is wrong with it is told before weights are loaded
+  const SteadyClock clock;
+  const std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, options.json || !options.verbose);
+  server::ApiRequest request = parse();  // the engine's context may be the shorter one
 
   const bool stream = !options.json;
   const std::shared_ptr<TraceWriter> trace = open_trace(options.sample_trace, *engine);
   Result<Answer> answer = generate(
-      *engine, open.served, std::move(std::get<server::ApiRequest>(parsed)),
+      *engine, open.served, std::move(request),
       [stream](const std::string& text) {
         if (!stream) return;
         fmt::print("{}", text);
