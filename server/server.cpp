@@ -29,6 +29,7 @@ struct Server::Impl {
   std::atomic<bool> hurry{false};
 
   Status open();
+  void start_accepting();
   asio::awaitable<void> accept();
   asio::awaitable<void> drain();
   asio::awaitable<void> watch_signals(Server* server);
@@ -53,6 +54,19 @@ Status Server::Impl::open() {
   if (!error) acceptor.listen(1024, error);
   if (error) return make_error(ErrorCode::kIo, "cannot listen: {}: {}", place, error.message());
   return {};
+}
+
+// Without memory for a connection, others are accepted all the same.
+void Server::Impl::start_accepting() {
+  asio::co_spawn(acceptor.get_executor(), accept(), [this](const std::exception_ptr& thrown) {
+    if (!thrown) return;
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const std::exception& problem) {
+      state->log->warn("cannot accept: {}", problem.what());
+    }
+    start_accepting();
+  });
 }
 
 asio::awaitable<void> Server::Impl::accept() {
@@ -132,7 +146,7 @@ uint16_t Server::port() const {
 }
 
 void Server::run() {
-  asio::co_spawn(impl_->acceptor.get_executor(), impl_->accept(), asio::detached);
+  impl_->start_accepting();
   std::vector<std::thread> threads;
   for (int i = 1; i < impl_->state->config.io_threads; ++i) threads.emplace_back([this] { impl_->io.run(); });
   impl_->io.run();
