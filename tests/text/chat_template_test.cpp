@@ -219,18 +219,23 @@ TEST_CASE("a loop that is over remembers nothing more") {
 }
 
 TEST_CASE("a text of many origins stays fast") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr int kPairs = 20'000;  // there each search marks all of the rest as read
+#else
+  constexpr int kPairs = 300'000;
+#endif
   std::string letters;
   std::string marks;
-  for (int i = 0; i < 300'000; ++i) {
+  for (int i = 0; i < kPairs; ++i) {
     letters += "ab";
     marks += "&<";
   }
   const std::string context = json::serialize(json::object{{"letters", letters}, {"marks", marks}});
   for (const auto& [source, length] :
-       {std::pair("{{ letters | replace('a', 'x') | replace('b', 'y') | length }}", "600000"),
-        std::pair("{{ marks | e | length }}", "2700000")}) {
+       {std::pair("{{ letters | replace('a', 'x') | replace('b', 'y') | length }}", 2 * kPairs),
+        std::pair("{{ marks | e | length }}", 9 * kPairs)}) {
     const auto begin = std::chrono::steady_clock::now();
-    CHECK(marked(source, context) == length);
+    CHECK(marked(source, context) == std::to_string(length));
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     CHECK(seconds.count() < 20);  // quadratic is a minute
   }
