@@ -37,7 +37,8 @@ target_link_libraries(llmrt_backends_cuda_kernels PRIVATE llmrt_core_base llmrt_
                       llmrt_core_weights llmrt_core_sample llmrt_core_platform)
 target_include_directories(llmrt_backends_cuda_kernels PRIVATE ${CMAKE_BINARY_DIR}/include/backends_cuda)
 # 177: functions that only Hopper's code calls, in the code for others.
-target_compile_options(llmrt_backends_cuda_kernels PRIVATE --expt-relaxed-constexpr --extended-lambda --diag-suppress=177
+target_compile_options(llmrt_backends_cuda_kernels PRIVATE --expt-relaxed-constexpr --extended-lambda
+                       --diag-suppress=177
                        -Xcompiler=-Wall,-Wextra $<$<BOOL:${LLMRT_CUDA_VERBOSE}>:-Xptxas=-v>)
 # fmt 9 leaves constexpr out under nvcc, but not consteval, which needs it.
 target_compile_definitions(llmrt_backends_cuda_kernels PRIVATE FMT_USE_CONSTEXPR=1

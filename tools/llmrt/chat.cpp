@@ -79,7 +79,8 @@ void chat(const Options& options) {
   if (!open.served.chat_template) fail(kBadModel, open.served.no_chat_reason + "; llmrt complete needs none");
   Chat session(options, &open.served);
   // What is wrong with the options is told before weights are loaded.
-  if (const auto problem = session.problem_of(options.prompt.empty() ? "hello" : options.prompt)) fail(kUsage, *problem);
+  const std::string first = options.prompt.empty() ? "hello" : options.prompt;
+  if (const auto problem = session.problem_of(first)) fail(kUsage, *problem);
   const SteadyClock clock;
   const std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, /*quiet=*/false);
   if (!options.prompt.empty()) {
