@@ -25,14 +25,16 @@ TEST_CASE("an error and an exception are exit code 1, what ends well is none") {
 }
 
 TEST_CASE("a program that closes its output and goes on is ended in time") {
-  const auto run = [](const char* script) { return run_child({"/bin/sh", "-c", script}, {}, 0.3); };
-  const Result<ChildOutput> told = run("echo told");
+  const auto run = [](const char* script, double timeout_s) {
+    return run_child({"/bin/sh", "-c", script}, {}, timeout_s);
+  };
+  const Result<ChildOutput> told = run("echo told", 30);
   REQUIRE(told.ok());
   CHECK(told->text == "told\n");
-  CHECK(run("exit 3").error().message.find("found 3") != std::string::npos);
+  CHECK(run("exit 3", 30).error().message.find("found 3") != std::string::npos);
   for (const char* script : {"exec sleep 20", "exec >/dev/null sleep 20"}) {
     const TimeNs begun_ns = SteadyClock().now_ns();
-    const Result<ChildOutput> late = run(script);
+    const Result<ChildOutput> late = run(script, 0.3);
     REQUIRE_FALSE(late.ok());
     CHECK(late.error().code == ErrorCode::kTimeout);
     CHECK(ms_between(begun_ns, SteadyClock().now_ns()) < 10000);

@@ -6,7 +6,7 @@ find_cuda_architectures() {
   cuda_architectures=${LLMRT_CUDA_ARCHITECTURES:-}
   [[ -z $cuda_architectures ]] || return 0
   local capability number newest known targets=()
-  known=$("$nvcc" --list-gpu-arch | sed -n 's/^compute_//p' | sort -n)
+  known=$("$nvcc" --list-gpu-arch | sed -n 's/^compute_//p' | awk '$1 >= 75' | sort -n)
   while read -r capability; do
     number=${capability/./}
     [[ $number =~ ^[0-9]+$ ]] || continue
@@ -18,7 +18,7 @@ find_cuda_architectures() {
     elif [[ -n $newest ]]; then
       targets+=("$newest-virtual")
     else
-      warn "nvcc has no code for compute capability $capability: that GPU is served by Vulkan"
+      warn "there is no code for compute capability $capability: that GPU is served by Vulkan"
     fi
   done < <(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -u)
   cuda_architectures=$(IFS=';' && echo "${targets[*]:-90a;75}")
