@@ -3,7 +3,7 @@
 #   LLMRT_CUDA_RACECHECK       ON: for compute-sanitizer's racecheck (backends/cuda/warpgroup.cuh); a little slower
 #   LLMRT_CUDA_ARCHITECTURES   as for -gencode, from 75 on: 90a (default), 89, 75-virtual, ...; each takes its time.
 #                              tools/build takes those of the GPUs that are there.
-set(LLMRT_CUDA_ARCHITECTURES 90a CACHE STRING "Targets of the CUDA kernels: N, Na (machine code) or N-virtual (PTX)")
+set(LLMRT_CUDA_ARCHITECTURES 90a CACHE STRING "Targets of the CUDA kernels: N (machine code and PTX), Na or N-virtual (PTX)")
 if(NOT CMAKE_CUDA_COMPILER)
   find_program(LLMRT_NVCC nvcc HINTS ${CUDAToolkit_ROOT} $ENV{CUDA_PATH} /usr/local/cuda PATH_SUFFIXES bin)
   if(NOT LLMRT_NVCC)

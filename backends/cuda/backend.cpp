@@ -69,6 +69,7 @@ class CudaBackend final : public Backend {
   MemoryBook book_;
   cudaStream_t stream_ = nullptr;
   std::future<Result<std::unique_ptr<Cublas>>> cublas_opening_;
+  std::optional<std::string> cublas_path_;  // LLMRT_CUBLAS; none: without
   std::unique_ptr<Cublas> cublas_;
   std::optional<DeviceWeights> weights_;
   std::optional<StateConfig> config_;
@@ -102,17 +103,18 @@ Result<std::unique_ptr<Backend>> CudaBackend::open(uint32_t device_idx, const De
   int architecture = 0;
   CUDA_TRY(probe_kernel_image(&architecture), "open device: kernels");
   const bool has_90 = major >= 9 && architecture >= 90;
+  const auto is_on = [](const char* variable) {  // 0 turns it off
+    const char* value = std::getenv(variable);
+    return !(value && std::string_view(value) == "0");
+  };
   backend->context_.has_clusters = has_90;
-  const char* bulk_copies = std::getenv("LLMRT_CUDA_BULK_COPIES");  // 0: by the kernels of older devices
-  backend->context_.has_bulk_copies = has_90 && !(bulk_copies && std::string_view(bulk_copies) == "0");
+  // Without them: by the kernels of older devices, and of every other device.
+  backend->context_.has_bulk_copies = has_90 && is_on("LLMRT_CUDA_BULK_COPIES");
 #if defined(LLMRT_CUDA_90A)
-  const char* warpgroups = std::getenv("LLMRT_CUDA_WARPGROUPS");  // 0: by the kernels of every other device
-  backend->context_.has_warpgroups =
-      has_90 && major == 9 && minor == 0 && !(warpgroups && std::string_view(warpgroups) == "0");
+  backend->context_.has_warpgroups = has_90 && major == 9 && minor == 0 && is_on("LLMRT_CUDA_WARPGROUPS");
 #endif
-  // A kernel may start while its predecessor ends (see launch.cuh); 0 turns it off, to find out what it does.
-  const char* dependent = std::getenv("LLMRT_CUDA_DEPENDENT_LAUNCH");
-  backend->context_.dependent_launch = has_90 && !(dependent && std::string_view(dependent) == "0");
+  // A kernel may start while its predecessor ends (see launch.cuh); off, to find out what it does.
+  backend->context_.dependent_launch = has_90 && is_on("LLMRT_CUDA_DEPENDENT_LAUNCH");
 
   Caps& caps = backend->caps_;
   caps.device_id = fmt::format("cuda:{}", device_idx);
@@ -131,8 +133,12 @@ Result<std::unique_ptr<Backend>> CudaBackend::open(uint32_t device_idx, const De
   caps.prompt_tiles = 2 * static_cast<uint32_t>(num_sms);
   caps.decode_works = (backend->context_.has_warpgroups ? 2 : 3) * static_cast<uint32_t>(num_sms);
   // Loading cuBLAS takes longer than small weights do; it happens beside them.
-  backend->cublas_opening_ =
-      std::async(std::launch::async, [device = backend->device_] { return Cublas::open(device); });
+  if (const char* path = std::getenv("LLMRT_CUBLAS")) backend->cublas_path_ = path;
+  if (backend->cublas_path_ != "none")
+    backend->cublas_opening_ =
+        std::async(std::launch::async, [device = backend->device_, path = backend->cublas_path_] {
+          return Cublas::open(device, path);
+        });
   return std::unique_ptr<Backend>(std::move(backend));
 }
 
@@ -330,13 +336,12 @@ Status CudaBackend::join_cublas() {
   if (!cublas_opening_.valid()) return {};
   Result<std::unique_ptr<Cublas>> opened = cublas_opening_.get();
   if (!opened) {
-    const char* path = std::getenv("LLMRT_CUBLAS");  // none: without
-    if (path && std::string_view(path) != "none")
-      return make_error(ErrorCode::kNotFound, "LLMRT_CUBLAS={}: {}", path, opened.error().message);
-    if (!path)
-      remark_ = fmt::format(
-          "without cuBLAS long prompts take more time: expected libcublas.so.13 or .12, or where it is in LLMRT_CUBLAS "
-          "({})", opened.error().message);
+    if (cublas_path_)
+      return make_error(ErrorCode::kNotFound, "LLMRT_CUBLAS={}: {}", *cublas_path_, opened.error().message);
+    remark_ = fmt::format(
+        "without cuBLAS long prompts take more time: expected libcublas.so.13 or .12, or where it is in LLMRT_CUBLAS "
+        "({})",
+        opened.error().message);
     return {};
   }
   cublas_ = *std::move(opened);

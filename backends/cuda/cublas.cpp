@@ -1,7 +1,5 @@
 #include "backends/cuda/cublas.h"
 
-#include <cstdlib>
-
 #include "backends/cuda/check.h"
 
 namespace llmrt::cuda {
@@ -34,10 +32,10 @@ Cublas::~Cublas() {
   if (handle_) functions_->destroy(handle_);
 }
 
-Result<std::unique_ptr<Cublas>> Cublas::open(int device) {
+Result<std::unique_ptr<Cublas>> Cublas::open(int device, const std::optional<std::string>& path) {
   std::vector<std::string> names = {"libcublas.so.13", "libcublas.so.12", "/usr/local/cuda/lib64/libcublas.so.13",
                                     "/usr/local/cuda/lib64/libcublas.so.12"};
-  if (const char* path = std::getenv("LLMRT_CUBLAS")) names = {path};
+  if (path) names = {*path};
   auto library = DynamicLibrary::open(names);
   if (!library) return library.error();
   std::unique_ptr<Cublas> cublas(new Cublas);

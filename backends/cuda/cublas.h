@@ -14,9 +14,9 @@ namespace llmrt::cuda {
 
 class Cublas {
  public:
-  // Slow (it loads code): meant for a thread of its own at start-up. Where LLMRT_CUBLAS is set, to a path, only that is
-  // looked at. Errors: not_found, missing_feature.
-  static Result<std::unique_ptr<Cublas>> open(int device);
+  // Slow (it loads code): meant for a thread of its own at start-up. `path`: where it is; without, the usual
+  // places are looked at. Errors: not_found, missing_feature.
+  static Result<std::unique_ptr<Cublas>> open(int device, const std::optional<std::string>& path);
   ~Cublas();
 
   // What GEMMs may use as scratch; without it a graph could not be captured. Kept by the caller.

@@ -85,12 +85,13 @@ Scheduler::Impl::Admission Scheduler::Impl::try_admit(Sequence& sequence, StepBu
   const bool counts = sequence.request.sampling.has_penalties();
   if (free_slots.empty() || (counts && free_penalty_slots.empty())) return Admission::kNoRoom;
   if (counts && num_tokens > budget->recount_tokens) return Admission::kLater;
-  // Long prompts are not looked up in every step of a full pool.
+  // Long prompts are not looked up in every step of a full pool that admits nobody.
   if (!running.empty() && sequence.needed_at == num_admissions &&
       uint64_t{sequence.blocks_needed} + promised[0] + watermark[0] > kv.num_free(0))
     return Admission::kNoRoom;
 
-  // A step has room for what a whole context shares and loads, so whoever comes first in one gets there.
+  // A step has room for what the beams of a whole context share and for what a context loads, so whoever comes first in
+  // one gets there.
   const auto shares_too_much = [&] {
     return sequence.prefix_blocks > budget->shared_blocks || sequence.host_blocks > budget->loaded_blocks;
   };

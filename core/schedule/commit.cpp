@@ -9,11 +9,6 @@ bool has_ended(const Sequence& sequence) {
   return sequence.state() == RequestState::kStreaming || is_terminal(sequence.state());
 }
 
-// The row's numbers are not what the model says.
-bool is_spoilt(const std::optional<Error>& error) {
-  return error && (error->code == ErrorCode::kNotFinite || error->code == ErrorCode::kInternal);
-}
-
 TokenEvent event_of(Verdict& verdict) {
   TokenEvent event;
   event.hold_bytes = verdict.hold_bytes;
@@ -26,6 +21,10 @@ TokenEvent event_of(Verdict& verdict) {
 }
 
 }  // namespace
+
+bool Scheduler::Impl::is_spoilt(const std::optional<Error>& error) {
+  return error && (error->code == ErrorCode::kNotFinite || error->code == ErrorCode::kInternal);
+}
 
 void Scheduler::Impl::commit_row(const IterationPlan& plan, const PlanRow& row, std::span<Verdict> verdicts,
                                  TimeNs now) {

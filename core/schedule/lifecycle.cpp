@@ -112,9 +112,7 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
   if (sequence.slot >= 0) {
     const uint32_t unused = sequence.reserved_tokens - std::min(sequence.reserved_tokens, sequence.computed);
     stats.over_reserved_tokens += unused;
-    const bool is_spoilt =
-        event.error && (event.error->code == ErrorCode::kNotFinite || event.error->code == ErrorCode::kInternal);
-    const bool forget = is_spoilt || config.prefix_cache == PrefixCacheKind::kOff;
+    const bool forget = is_spoilt(event.error) || config.prefix_cache == PrefixCacheKind::kOff;
     if (!quarantined) give_back(sequence, forget);
     stop_running(sequence);
   } else if (sequence.queued_tokens > 0) {

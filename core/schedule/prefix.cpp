@@ -56,8 +56,8 @@ Sequence* Scheduler::Impl::pick_next(Lane lane) {
     const bool waits = waits_for_branch(*sequence);
     if (sequence->state() == RequestState::kPreempted) return waits ? nullptr : sequence;
     if (waits) continue;
-    sequence->take_prompt();
     if (++num_seen > kLookAhead) break;
+    sequence->take_prompt();
     if (sequence->tried_in == num_rounds) continue;
     if (kv.has_cache() && waits_for_prefix(*sequence)) continue;
     sequence->is_held = false;  // so from now on it counts who overtakes it

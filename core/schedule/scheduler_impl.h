@@ -140,6 +140,7 @@ struct Scheduler::Impl {
 
   // commit.cpp
   void commit_row(const IterationPlan& plan, const PlanRow& row, std::span<Verdict> verdicts, TimeNs now);
+  static bool is_spoilt(const std::optional<Error>& error);  // the row's numbers are not what the model says
   void forget_spoilt(const Sequence* sequence, const PlanRow& row);
   void commit_forced(Sequence& sequence, const PlanSample& sample, Verdict& verdict, TimeNs now);
   void commit_drawn(Sequence& sequence, Verdict& verdict, TimeNs now);

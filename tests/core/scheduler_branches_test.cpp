@@ -238,6 +238,31 @@ TEST_CASE("more beams than candidates can be told for are refused with both numb
   CHECK(scheduler.check(request).ok());
 }
 
+namespace {
+
+Request beams_over(uint32_t num_prompt, uint32_t num_beams, uint32_t num_tokens) {
+  Request request;
+  request.id = 1;
+  request.prompt.assign(num_prompt, 5);
+  request.n = num_beams;
+  request.max_tokens = num_tokens;
+  request.beam = BeamParams{};
+  return request;
+}
+
+// Of so many tokens each.
+std::vector<Verdict> random_beams(const IterationPlan& plan, uint32_t num_tokens, std::mt19937& random) {
+  std::vector<Verdict> verdicts(plan.samples.size());
+  for (Verdict& verdict : verdicts) {
+    for (uint32_t token = 0; token < num_tokens; ++token)
+      verdict.top_logprobs.push_back({static_cast<int32_t>(token), -0.01f * static_cast<float>(random() % 100)});
+    std::ranges::sort(verdict.top_logprobs, std::greater(), &TopLogprob::logprob);
+  }
+  return verdicts;
+}
+
+}  // namespace
+
 TEST_CASE("beams that go on in several ways compute one token each, in no more blocks than they wrote") {
   constexpr uint32_t kBlock = 4, kBeams = 4, kTokens = 30, kPrompt = 18;
   const uint32_t seed = std::random_device{}();
@@ -248,13 +273,7 @@ TEST_CASE("beams that go on in several ways compute one token each, in no more b
   config.kv_pools = {{256, kBlock}};
   config.prefix_cache = GENERATE(PrefixCacheKind::kOff, PrefixCacheKind::kRadix);
   Scheduler scheduler(config);
-  Request request;
-  request.id = 1;
-  request.prompt.assign(kPrompt, 5);
-  request.n = kBeams;
-  request.max_tokens = kTokens;
-  request.beam = BeamParams{};
-  scheduler.add(std::move(request), 0);
+  scheduler.add(beams_over(kPrompt, kBeams, kTokens), 0);
 
   uint32_t num_copies = 0;
   for (uint32_t step = 0; scheduler.has_work(); ++step) {
@@ -269,12 +288,7 @@ TEST_CASE("beams that go on in several ways compute one token each, in no more b
       num_copies += step > 1;
     }
     if (step > 0) REQUIRE(scheduler.plan(0) == nullptr);  // what comes next depends on all of them
-    std::vector<Verdict> verdicts(plan->samples.size());
-    for (Verdict& verdict : verdicts) {
-      for (int32_t token = 0; token < 4; ++token)
-        verdict.top_logprobs.push_back({token, -0.01f * static_cast<float>(random() % 100)});
-      std::ranges::sort(verdict.top_logprobs, std::greater(), &TopLogprob::logprob);
-    }
+    std::vector<Verdict> verdicts = random_beams(*plan, kBeams, random);
     scheduler.commit(*plan, verdicts, 0);
     REQUIRE(scheduler.check_books().ok());
   }
@@ -295,13 +309,7 @@ TEST_CASE("beams over a prompt as long as the context go on together, and it is 
   config.prefix_cache = GENERATE(PrefixCacheKind::kOff, PrefixCacheKind::kRadix);
   CAPTURE(static_cast<int>(config.prefix_cache));
   Scheduler scheduler(config);
-  Request request;
-  request.id = 1;
-  request.prompt.assign(kPrompt, 5);
-  request.n = kBeams;
-  request.max_tokens = kTokens;
-  request.beam = BeamParams{};
-  scheduler.add(std::move(request), 0);
+  scheduler.add(beams_over(kPrompt, kBeams, kTokens), 0);
   const PlanLimits limits = plan_limits(config);
   uint32_t num_plans = 0;
   uint64_t queued_most = 0;
@@ -312,12 +320,7 @@ TEST_CASE("beams over a prompt as long as the context go on together, and it is 
     REQUIRE(plan != nullptr);
     ++num_plans;
     CHECK(plan->row_payload.size() <= limits.payload_words_max);
-    std::vector<Verdict> verdicts(plan->samples.size());
-    for (Verdict& verdict : verdicts) {
-      for (int32_t token = 0; token < static_cast<int32_t>(kBeams); ++token)
-        verdict.top_logprobs.push_back({token, -0.01f * static_cast<float>(random() % 100)});
-      std::ranges::sort(verdict.top_logprobs, std::greater(), &TopLogprob::logprob);
-    }
+    std::vector<Verdict> verdicts = random_beams(*plan, kBeams, random);
     scheduler.commit(*plan, verdicts, 0);
     REQUIRE(scheduler.check_books().ok());
   }

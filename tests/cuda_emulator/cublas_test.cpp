@@ -22,7 +22,9 @@ Result<std::string> remark_with(const char* path) {
 }  // namespace
 
 TEST_CASE("the backend says that cuBLAS is missing, and where it looked") {
-  const std::string fake = std::getenv("LLMRT_CUBLAS");
+  const char* path = std::getenv("LLMRT_CUBLAS");
+  REQUIRE(path != nullptr);
+  const std::string fake = path;
   CHECK(remark_with(fake.c_str()).value() == "");
   CHECK(remark_with("none").value() == "");  // as somebody wanted it
   const Result<std::string> elsewhere = remark_with("/nowhere/libcublas.so");

@@ -47,8 +47,8 @@ std::vector<int32_t> ids(std::string_view text) {
   return {text.begin(), text.end()};
 }
 
-// A SentencePiece vocabulary with so many of the 256 bytes.
-std::shared_ptr<const Tokenizer> pieces_tokenizer(int num_bytes) {
+// SentencePiece: <unk>, so many of the 256 bytes, then these, the better ones first.
+std::shared_ptr<const Tokenizer> pieces_tokenizer(int num_bytes, std::initializer_list<const char*> pieces) {
   Vocabulary vocabulary;
   vocabulary.model = "llama";
   const auto add = [&](std::string token, TokenType type, float score = 0) {
@@ -59,7 +59,7 @@ std::shared_ptr<const Tokenizer> pieces_tokenizer(int num_bytes) {
   vocabulary.unk = 0;
   add("<unk>", TokenType::kUnknown);
   for (int byte = 0; byte < num_bytes; ++byte) add(fmt::format("<0x{:02X}>", byte), TokenType::kByte);
-  for (const char* piece : {"\u2581abcd", "\u2581ab", "cd", "\u2581a", "\u2581", "a", "b", "c", "d"})
+  for (const char* piece : pieces)
     add(piece, TokenType::kNormal, -static_cast<float>(vocabulary.tokens.size()));
   auto made = Tokenizer::create(vocabulary);
   REQUIRE(made.ok());
@@ -154,23 +154,9 @@ TEST_CASE("a bad word is spelled at a text's beginning and behind a space, by ei
   const auto letters = letter_model().tokenizer;
   CHECK(spellings(*letters, "ab") == std::vector<std::vector<int32_t>>{ids("ab"), ids(" ab")});
   // SentencePiece puts a space before every text by itself.
-  Vocabulary vocabulary;
-  vocabulary.model = "llama";
-  const auto add = [&](std::string token, TokenType type, float score = 0) {
-    vocabulary.tokens.push_back(std::move(token));
-    vocabulary.types.push_back(type);
-    vocabulary.scores.push_back(score);
-    return static_cast<TokenId>(vocabulary.tokens.size()) - 1;
-  };
-  vocabulary.unk = add("<unk>", TokenType::kUnknown);
-  for (int byte = 0; byte < 256; ++byte) add(fmt::format("<0x{:02X}>", byte), TokenType::kByte);
-  const TokenId spaced = add("\u2581ab", TokenType::kNormal, -1), whole = add("ab", TokenType::kNormal, -2);
-  add("\u2581", TokenType::kNormal, -3);
-  add("a", TokenType::kNormal, -4);
-  add("b", TokenType::kNormal, -5);
-  const auto pieces = Tokenizer::create(vocabulary);
-  REQUIRE(pieces.ok());
-  CHECK(spellings(**pieces, "ab") == std::vector<std::vector<int32_t>>{{whole}, {spaced}});
+  const auto pieces = pieces_tokenizer(256, {"\u2581ab", "ab", "\u2581", "a", "b"});
+  const TokenId spaced = 257, whole = 258;
+  CHECK(spellings(*pieces, "ab") == std::vector<std::vector<int32_t>>{{whole}, {spaced}});
 }
 
 TEST_CASE("an answer that a policy ended says content_filter") {
@@ -525,11 +511,12 @@ TEST_CASE("a text that cannot fit in the context is refused before it is read") 
 
 TEST_CASE("as many of the longest tokens as the context has are the longest text") {
   ServedModel model = letter_model(3);
-  model.tokenizer = pieces_tokenizer(256);
+  const auto pieces = {"\u2581abcd", "\u2581ab", "cd", "\u2581a", "\u2581", "a", "b", "c", "d"};
+  model.tokenizer = pieces_tokenizer(256, pieces);
   CHECK(text_bytes_max(model) == 3 * std::string_view("\u2581abcd").size());
   CHECK(model.tokenizer->encode("\u2581abcd\u2581abcd abcd", {}).size() == 4);  // one is the space before every text
   // Unknown characters, as many as you like, are one token.
-  model.tokenizer = pieces_tokenizer(0);
+  model.tokenizer = pieces_tokenizer(0, pieces);
   CHECK(text_bytes_max(model) == 0);
   CHECK(model.tokenizer->encode(std::string(1000, 'x'), {}).size() == 2);
   model.tokenizer = nullptr;

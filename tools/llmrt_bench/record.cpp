@@ -25,11 +25,6 @@ std::string utc_now() {
   return fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
 }
 
-// JSON has no infinities.
-json::value number_or_null(double value) {
-  return std::isfinite(value) ? json::value(value) : json::value(nullptr);
-}
-
 json::value text_or_null(const std::string& text) {
   return text.empty() ? json::value(nullptr) : json::value(text);
 }
@@ -49,6 +44,10 @@ json::object to_json(const RecordRow& row) {
 }
 
 }  // namespace
+
+json::value number_or_null(double value) {
+  return std::isfinite(value) ? json::value(value) : json::value(nullptr);
+}
 
 Value median_value(std::string name, std::string unit, std::vector<double> samples) {
   const double value = median(samples);

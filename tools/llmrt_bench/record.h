@@ -26,6 +26,8 @@ std::pair<double, double> range_of(const Value& value);
 // Half of that range as a share of the value; 0 where there are no samples.
 double spread_of(const Value& value);
 
+boost::json::value number_or_null(double value);  // JSON has neither infinities nor what is not a number
+
 struct RecordRow {
   std::string test;    // with the device it names the row among a run's
   std::string device;  // its id; empty = none

@@ -5,18 +5,12 @@
 #include <cmath>
 #include <fstream>
 
+#include "tools/llmrt_bench/record.h"
+
 namespace llmrt::bench {
 namespace {
 
 namespace json = boost::json;
-
-json::value number_or_null(const std::optional<double>& number) {
-  return number ? json::value(*number) : json::value(nullptr);
-}
-
-json::value number_or_null(double number) {
-  return std::isfinite(number) ? json::value(number) : json::value(nullptr);
-}
 
 // Of a trial that did not run, nulls.
 void add_trial(json::object* row, const std::string& prefix, const Trial* trial) {
@@ -63,14 +57,14 @@ json::object envelope_row(const std::string& model, const std::string& device, K
                    {"sampling", cell.sampling},
                    {"adapter", "none"},  // the engine has none yet
                    {"pattern", cell.pattern},
-                   {"slo_ttft_ms", number_or_null(options.slo.ttft_ms)},
-                   {"slo_tpot_ms", number_or_null(options.slo.tpot_ms)},
+                   {"slo_ttft_ms", number_or_null(options.slo.ttft_ms.value_or(NAN))},
+                   {"slo_tpot_ms", number_or_null(options.slo.tpot_ms.value_or(NAN))},
                    {"slo_share", options.slo_share},
                    {"verdict", cell_verdict_name(result.verdict)},
                    {"note", result.note},
                    {"trials", result.num_trials},
-                   {"alone_ttft_ms", has_run ? number_or_null(alone.summary.ttft_ms.p50) : json::value(nullptr)},
-                   {"alone_tpot_ms", has_run ? number_or_null(alone.summary.tpot_ms.p50) : json::value(nullptr)}};
+                   {"alone_ttft_ms", number_or_null(has_run ? alone.summary.ttft_ms.p50 : NAN)},
+                   {"alone_tpot_ms", number_or_null(has_run ? alone.summary.tpot_ms.p50 : NAN)}};
   add_trial(&row, "highest_", is_met ? &result.highest : nullptr);
   row["missed_rate_per_s"] = result.missed_per_s > 0 ? json::value(result.missed_per_s) : json::value(nullptr);
   row["beyond_what"] = is_met ? json::value(result.beyond_what) : json::value(nullptr);
