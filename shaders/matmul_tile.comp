@@ -11,16 +11,9 @@ layout(constant_id = 12) const bool kBias = false;
 layout(constant_id = 13) const uint kQuads = 1;
 layout(constant_id = 14) const uint kColLanes = 16;
 
-layout(push_constant) uniform Push {
-  Words x, weight;
-  Floats bias, result;
-  Words count;
-  uint columns, row_words, num_rows;
-  uint result_first, result_columns;
-};
+#include "tile_sums.glsl"
 
-const uint kLanes = 16 * kColLanes, kStep = 32;
-const uint kTileRows = 16 * 4 * kQuads, kTileCols = kColLanes * 4 * kQuads;
+const uint kStep = 32;
 const uint kUnitsStep = 8 / kUnitVecs;
 // What small lanes would spill: the next step's numbers, and products of many vec4s of a step under way.
 const bool kFetchesAhead = kQuads > 1;
@@ -69,12 +62,8 @@ void store_step(uint step) {
 void main() {
   uint num_cols = count.w[0], row_first = gl_WorkGroupID.x * kTileRows, col_first = gl_WorkGroupID.y * kTileCols;
   if (col_first >= num_cols) return;
-  // 8 x 4 invocations beside each other share what they read.
-  uint row_quad = gl_LocalInvocationID.x % 8u + gl_LocalInvocationID.x / (8u * kColLanes) * 8u;
-  uint col_quad = gl_LocalInvocationID.x / 8u % kColLanes;
-  vec4 sums[kQuads * 4][kQuads];  // by column
-  [[unroll]] for (uint c = 0; c < kQuads * 4; ++c)
-    [[unroll]] for (uint i = 0; i < kQuads; ++i) sums[c][i] = vec4(0);
+  uint row_quad = row_quad_of(gl_LocalInvocationID.x), col_quad = col_quad_of(gl_LocalInvocationID.x);
+  clear_sums();
   uint num_steps = columns / kStep;
   if (kFetchesAhead) fetch_step(row_first, col_first, num_cols, 0u);
   for (uint step = 0; step < num_steps; ++step) {
@@ -95,21 +84,5 @@ void main() {
       }
     barrier();
   }
-  bool is_aligned = ((result_first | result_columns) & 3u) == 0u;
-  [[unroll]] for (uint i = 0; i < kQuads; ++i) {
-    uint n = row_first + (row_quad + 16u * i) * 4u;
-    [[unroll]] for (uint c = 0; c < kQuads * 4; ++c) {
-      uint t = col_first + (col_quad + c / 4 * kColLanes) * 4u + c % 4, to = t * result_columns + result_first + n;
-      if (t >= num_cols) continue;
-      vec4 sum = sums[c][i];
-      if (kBias)
-        [[unroll]] for (uint r = 0; r < 4; ++r) sum[r] += bias.f[result_first + min(n + r, num_rows - 1u)];
-      if (is_aligned && n + 3u < num_rows) {
-        Vec4s(result).v[to / 4u] = sum;
-        continue;
-      }
-      [[unroll]] for (uint r = 0; r < 4; ++r)
-        if (n + r < num_rows) result.f[to + r] = sum[r];
-    }
-  }
+  write_sums(row_first, col_first, num_cols, row_quad, col_quad);
 }

@@ -20,6 +20,16 @@ shared vec4 q_tile[kTileRows * kStride], kv_tile[kTileKeys * kStride];
 shared vec4 weights[kTileKeys * kTileRows / 4];  // [key][four rows]
 
 uint thread, row_quad, lane;
+// Lanes whose numbers differ in bit 0 have the same rows, in bit 1 the same keys, where a subgroup has rows of two lanes:
+// see tile_sums.glsl.
+const bool kIsWoven = 2 * kKeyLanes <= kSubgroup;
+void find_lane() {
+  thread = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
+  row_quad = kIsWoven ? (thread >> 1 & 1u) + thread / (2u * kKeyLanes) * 2u : thread / kKeyLanes;
+  lane = kIsWoven ? (thread & 1u) + (thread >> 2) % (kKeyLanes / 2u) * 2u : thread % kKeyLanes;
+}
+// From a lane to the one whose `lane` differs in bit `mask`.
+uint lanes_apart(uint mask) { return kIsWoven && mask > 1u ? 2u * mask : mask; }
 
 void load_rows(Item item, uint kv_head, uint group_heads, uint row_first, uint num_rows) {
   for (uint i = thread; i < kTileRows * kVecs; i += kThreads) {
@@ -81,7 +91,7 @@ void run(Item item, uint kv_head) {
         largest = max(largest, scores[r][k]);
       }
       [[unroll]] for (uint mask = 1; mask < kKeyLanes; mask *= 2u)
-        largest = max(largest, subgroupShuffleXor(largest, mask));
+        largest = max(largest, subgroupShuffleXor(largest, lanes_apart(mask)));
       factors[r] = exp(row_max[r] - largest);
       row_max[r] = largest;
       row_sum[r] *= factors[r];
@@ -109,7 +119,8 @@ void run(Item item, uint kv_head) {
     barrier();
   }
   [[unroll]] for (uint r = 0; r < kRows; ++r) {
-    [[unroll]] for (uint mask = 1; mask < kKeyLanes; mask *= 2u) row_sum[r] += subgroupShuffleXor(row_sum[r], mask);
+    [[unroll]] for (uint mask = 1; mask < kKeyLanes; mask *= 2u)
+      row_sum[r] += subgroupShuffleXor(row_sum[r], lanes_apart(mask));
     uint row = own_first + r, token = row / group_heads, head = kv_head * group_heads + row % group_heads;
     if (row >= num_rows) continue;
     uint to = partial_first(item, token, head);
@@ -128,9 +139,7 @@ void run(Item item, uint kv_head) {
 }
 
 void main() {
-  thread = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
-  row_quad = thread / kKeyLanes;
-  lane = thread % kKeyLanes;
+  find_lane();
   uint count = num_items();
   for (uint i = gl_WorkGroupID.x; i < count; i += gl_NumWorkGroups.x) run(load_item(i), gl_WorkGroupID.y);
 }

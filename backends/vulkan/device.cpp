@@ -49,7 +49,12 @@ std::set<std::string> extensions_of(const Instance& instance, VkPhysicalDevice p
 Tier tier_cap() {
   const char* value = std::getenv("LLMRT_VULKAN_TIER");
   if (!value || !*value) return Tier::kMatrix;
-  return *value == '0' ? Tier::kScalar : *value <= '2' ? Tier::kSubgroup : Tier::kMatrix;
+  return *value >= '0' && *value <= '2' ? static_cast<Tier>(*value - '0') : Tier::kMatrix;
+}
+
+bool f16_wanted() {
+  const char* value = std::getenv("LLMRT_VULKAN_F16");
+  return !(value && std::strcmp(value, "0") == 0);
 }
 
 bool gpu_kernels_wanted() {
@@ -124,7 +129,9 @@ Tier choose_tier(const Instance& instance, VkPhysicalDevice physical, const Feat
   const bool matrix = has_matrix_extension && f.matrix.cooperativeMatrix && f.v12.shaderFloat16 &&
                       f.v11.storageBuffer16BitAccess && cap >= Tier::kMatrix &&
                       traits->lane_registers >= kMatrixRegistersMin;
-  return matrix && choose_matrix_shape(instance, physical, traits) ? Tier::kMatrix : Tier::kSubgroup;
+  if (matrix && choose_matrix_shape(instance, physical, traits)) return Tier::kMatrix;
+  const bool dots = f.v13.shaderIntegerDotProduct && cap == Tier::kDots && !has_small_lanes(*traits);
+  return dots ? Tier::kDots : Tier::kSubgroup;
 }
 
 const VkMemoryHeap* device_heap(const VkPhysicalDeviceMemoryProperties& memory, uint32_t* heap_idx) {
@@ -228,6 +235,10 @@ Candidate inspect(const Instance& instance, VkPhysicalDevice physical) {
     traits.statistics_path = statistics_path;
   traits.num_cores = std::max(count_cores(instance, physical, extensions), 1u);
   traits.simd_registers = count_simd_registers(instance, physical, extensions);
+  // Kernels for it were made for lanes of many registers.
+  const bool may_halve = traits.tier >= Tier::kSubgroup && features.v12.shaderFloat16 && !traits.cpu_kernels &&
+                         !has_small_lanes(traits) && !has_small_simds(traits) && f16_wanted();
+  traits.has_f16 = traits.tier >= Tier::kMatrix || may_halve;
   traits.shared_bytes = core.limits.maxComputeSharedMemorySize;
   std::copy_n(core.limits.maxComputeWorkGroupCount, 3, traits.groups_max);
   traits.range_bytes = std::min<uint64_t>({v13.maxBufferSize, v11.maxMemoryAllocationSize, kRangeBytesMax}) & ~0xffffull;
@@ -281,6 +292,7 @@ const char* tier_name(Tier tier) {
   switch (tier) {
     case Tier::kScalar: return "T0 scalar";
     case Tier::kSubgroup: return "T1 subgroup";
+    case Tier::kDots: return "T2 dot products of bytes";
     case Tier::kMatrix: return "T3 cooperative matrix";
   }
   return "";
@@ -320,10 +332,11 @@ Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<const Instance> ins
   features.v12.vulkanMemoryModelDeviceScope = VK_TRUE;  // of plain atomics
   features.v13.synchronization2 = VK_TRUE;
   features.v13.maintenance4 = VK_TRUE;
+  features.v13.shaderIntegerDotProduct = candidate.traits.tier == Tier::kDots;
   features.v13.subgroupSizeControl = subgroup;
   features.v13.computeFullSubgroups = subgroup;
   features.v11.storageBuffer16BitAccess = matrix;
-  features.v12.shaderFloat16 = matrix;
+  features.v12.shaderFloat16 = candidate.traits.has_f16;
   features.matrix.cooperativeMatrix = matrix;
   const bool with_statistics = !candidate.traits.statistics_path.empty();
   VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR statistics{

@@ -12,10 +12,11 @@
 
 namespace llmrt::vulkan {
 
-// Each tier holds what the ones before it need.
+// Each tier holds what the ones before it need, but matrices do not need dot products.
 enum class Tier : uint8_t {
   kScalar,    // T0: 32-bit words and floats, shared memory
   kSubgroup,  // T1: subgroup arithmetic and shuffles of a known size
+  kDots,      // T2: dot products of bytes, to which rows of x are rounded (matmul_dots); only where asked for
   kMatrix,    // T3: KHR cooperative matrix, f16 inputs and f32 sums
 };
 const char* tier_name(Tier tier);
@@ -48,6 +49,7 @@ struct Traits {
   uint32_t matrix_m = 0, matrix_n = 0, matrix_k = 0;  // kMatrix: the shape in use
   Fragment fragment;
   bool has_int64 = false;  // integers of 64 bits in kernels
+  bool has_f16 = false;    // kernels compute in f16, two numbers at a time
   double timestamp_ns = 1;
   uint32_t timestamp_bits = 64;  // that count: the counter begins again behind them
   uint8_t pipeline_cache_uuid[VK_UUID_SIZE] = {};
@@ -82,8 +84,9 @@ struct Candidate {
 };
 
 // Every device of the instance: discrete, integrated, virtual, then CPU; each kind in the driver's order. The index in
-// this list is N of "vulkan:N". For tests: LLMRT_VULKAN_TIER=0|1|3 caps the tier, LLMRT_VULKAN_KERNELS=gpu lets a CPU
-// device run what a GPU would, LLMRT_VULKAN_REGISTERS=64|128 chooses kernels as for lanes with so few, and
+// this list is N of "vulkan:N". For tests: LLMRT_VULKAN_TIER=0|1|2|3 caps the tier (2 asks for T2),
+// LLMRT_VULKAN_KERNELS=gpu lets a CPU device run what a GPU would, LLMRT_VULKAN_REGISTERS=64|128 chooses kernels as for
+// lanes with so few, LLMRT_VULKAN_F16=0 those that compute in f32 where there are no matrix units, and
 // LLMRT_VULKAN_STATISTICS=FILE asks for what drivers say of compiled kernels (pipelines.h).
 Result<std::vector<Candidate>> list_candidates(const Instance& instance);
 

@@ -83,6 +83,8 @@ struct PartsState {
 };
 inline constexpr uint32_t kRowWords = 20;   // twin: shaders/step_inputs.glsl
 inline constexpr uint32_t kListMax = 1024;  // twin: shaders/logits_row.glsl
+// Rows of x that matmul_vector multiplies without matrix units; more are multiplied by tiles.
+inline constexpr uint32_t kVectorRowsMax = 8;
 inline constexpr uint32_t kSplitBytesCore = 256 << 10, kArrivalsCore = 16;
 inline constexpr uint64_t kHalvesBytesMax = 128 << 20;
 

@@ -62,7 +62,7 @@ std::vector<std::string> failures_of(const Suite& suite, Fault fault) {
   const auto expected = execute(*good, suite.cases[0]), actual = execute(bad, suite.cases[0]);
   REQUIRE(expected.ok());
   REQUIRE(actual.ok());
-  return compare(suite.cases[0], *expected, *actual, DType::kF32);
+  return compare(suite.cases[0], *expected, *actual, Caps{});
 }
 
 }  // namespace

@@ -4,9 +4,17 @@
 
 #include "core/base/checked_math.h"
 #include "tests/ops/op_harness.h"
+#include "tests/reference/number.h"
 
 namespace llmrt::optest {
 namespace {
+
+// Marks what a group's matmul gave.
+void mark_quantized(const Suite& suite, const WeightGroup& group, Step* step) {
+  for (const auto& segment : group.segments)
+    for (auto& output : step->outputs)
+      output.of_quantized |= is_quantized(suite.weights.tensors[static_cast<size_t>(segment.tensor)].encoding);
+}
 
 // A case of `rows` live rows in a bucket of `bucket`.
 Case matmul_case(const Suite& suite, WeightGroupId group_id, uint32_t rows, uint32_t bucket, DType dtype,
@@ -23,6 +31,7 @@ Case matmul_case(const Suite& suite, WeightGroupId group_id, uint32_t rows, uint
   const TensorId x = step.input(Rows::kTokens, "x", k, dtype, random_normal(rng, size_t{rows} * k, 1, dtype));
   const TensorId out = step.output(Rows::kTokens, "out", n, DType::kF32, Tolerance::kMatmul, dtype, std::sqrt(k));
   step.forward.ops = {Matmul{x, group_id, out}};
+  mark_quantized(suite, group, &step);
   test_case.steps = {std::move(step)};
   return test_case;
 }
@@ -60,6 +69,7 @@ Case fused_case(const Suite& suite, WeightGroupId group_id, Behind behind, Weigh
     step.forward.ops.push_back(RmsNorm{residual, product, norm, 1e-5f, out});
   }
   for (Output& output : step.outputs) output.slack = 1e-2;
+  mark_quantized(suite, group, &step);
   test_case.steps = {std::move(step)};
   return test_case;
 }
@@ -143,6 +153,34 @@ TEST_CASE("matmul makes what stands behind it at every number of rows", "[matmul
   }
   for (Encoding encoding : {Encoding::kF16, Encoding::kQ4_0, Encoding::kQ8_0})
     add(encoding, Behind::kGelu, 400, 768, {1, 12, 30, 60, 100, 250});
+  run(suite);
+}
+
+// Whatever precision x is rounded to: its rows alone, and no row beside them.
+TEST_CASE("matmul hands on what is not finite", "[matmul]") {
+  auto rng = test_rng("matmul finite");
+  constexpr uint32_t kRows = 70, kOutputs = 136, kColumns = 512;
+  Suite suite;
+  for (Encoding encoding : all_encodings()) {
+    const WeightGroupId group = suite.add_group({suite.add_weight(encoding, kOutputs, kColumns, rng)}, false, rng);
+    Case test_case = matmul_case(suite, group, kRows, bucket_of(kRows), DType::kF16, rng);
+    std::vector<double>& x = test_case.steps[0].fills.at(0).values;
+    x[3 * kColumns + 77] = std::nan("");
+    x[40 * kColumns + 130] = INFINITY;
+    x[69 * kColumns + 511] = -INFINITY;
+    const TensorId out = test_case.steps[0].outputs.at(0).tensor;
+    test_case.check_tensors = [out](const Outcome& expected, const Outcome& actual) {
+      for (uint32_t i = 0; i < kRows * kOutputs; ++i) {
+        const uint32_t row = i / kOutputs;
+        const double want = reference::number_at(expected.tensors[0].at(out).data(), DType::kF32, i);
+        const double got = reference::number_at(actual.tensors[0].at(out).data(), DType::kF32, i);
+        if (row == 3 || row == 40 || row == 69 ? std::isfinite(got) : !(std::abs(got - want) < 3))
+          return std::vector{fmt::format("row {} output {}: expected {}, found {}", row, i % kOutputs, want, got)};
+      }
+      return std::vector<std::string>{};
+    };
+    suite.cases.push_back(std::move(test_case));
+  }
   run(suite);
 }
 

@@ -53,12 +53,19 @@ std::string describe(const TensorDesc& desc, uint32_t r, const Row& row, const s
                      reference::number_at(actual, desc.dtype, row.worst_column));
 }
 
+Tolerance tolerance_of(const Output& output, DType math, uint32_t bucket, const Caps& caps) {
+  const auto holds = [&](uint32_t rows_min) { return math == DType::kF16 && rows_min > 0 && bucket >= rows_min; };
+  if (output.tolerance != Tolerance::kMatmul) return output.tolerance;
+  if (output.of_quantized) return holds(caps.byte_inputs_rows_min) ? Tolerance::kMatmulBytes : output.tolerance;
+  return holds(caps.half_sums_rows_min) ? Tolerance::kMatmulHalves : output.tolerance;
+}
+
 // The first row that is out of bounds, in words.
-std::string compare_output(const TensorDesc& desc, const Output& output, uint32_t rows, const std::byte* expected,
-                           const std::byte* actual, DType device_math) {
-  const DType math = output.tolerance == Tolerance::kAttention ? device_math : output.math;
+std::string compare_output(const TensorDesc& desc, const Output& output, uint32_t rows, uint32_t bucket,
+                           const std::byte* expected, const std::byte* actual, const Caps& caps) {
+  const DType math = output.tolerance == Tolerance::kAttention ? caps.activation_dtype : output.math;
   if (output.tolerance == Tolerance::kAnything) return "";
-  Bound bound = bound_of(output.tolerance, desc.dtype, math);
+  Bound bound = bound_of(tolerance_of(output, math, bucket, caps), desc.dtype, math);
   bound.norm += output.slack;
   bound.max += output.slack * 5;
   const uint64_t row_bytes = static_cast<uint64_t>(desc.columns) * dtype_bytes(desc.dtype);
@@ -144,7 +151,8 @@ std::string compare_kv(const KvGroup& group, const Case& test_case, const std::v
 
 }  // namespace
 
-std::vector<std::string> compare(const Case& test_case, const Outcome& expected, const Outcome& actual, DType math) {
+std::vector<std::string> compare(const Case& test_case, const Outcome& expected, const Outcome& actual,
+                                 const Caps& caps) {
   std::vector<std::string> failures;
   const auto note = [&](const std::string& where, const std::string& failure) {
     if (!failure.empty()) failures.push_back(where + failure);
@@ -160,8 +168,9 @@ std::vector<std::string> compare(const Case& test_case, const Outcome& expected,
         if (desc.storage == Storage::kPinned && bytes != bytes_before(step, id))
           note(where, desc.name + ": changed, must keep its bits");
       } else if (!test_case.check_tensors) {
-        const uint32_t rows = output->with_padding ? step.tensor_list().rows_of(id) : step.live_rows(id);
-        note(where, compare_output(desc, *output, rows, expected.tensors[s].at(id).data(), bytes.data(), math));
+        const uint32_t bucket = step.tensor_list().rows_of(id);
+        const uint32_t rows = output->with_padding ? bucket : step.live_rows(id);
+        note(where, compare_output(desc, *output, rows, bucket, expected.tensors[s].at(id).data(), bytes.data(), caps));
       }
     }
   }

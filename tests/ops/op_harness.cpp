@@ -176,7 +176,7 @@ std::set<std::string> run_on(const std::string& device, const Suite& suite, Orac
     if (reason.empty()) {
       const auto actual = execute(backend, test_case);
       if (actual) {
-        const auto failures = compare(test_case, oracle.expected(i), *actual, backend.caps().activation_dtype);
+        const auto failures = compare(test_case, oracle.expected(i), *actual, backend.caps());
         INFO(device << ": " << test_case.name << " (--rng-seed " << Catch::getSeed() << ")\n" << describe(test_case));
         for (const std::string& failure : failures) FAIL_CHECK(failure);
         if (failures.empty()) SUCCEED();

@@ -35,6 +35,7 @@ struct Output {
   double scale = 0;           // expected magnitude; for sums that may cancel to nothing
   bool with_padding = false;  // the op defines its padding rows too
   double slack = 0;           // added to the bound: an error that grows with the data, such as a position
+  bool of_quantized = false;  // what a matmul of quantised weights gave
 };
 
 // One submission. Tensors that are filled or compared are pinned; only one of the two lists may have any, as both lie
@@ -120,7 +121,8 @@ std::vector<std::byte> bytes_before(const Step& step, TensorId id);
 StateConfig state_config(const Suite& suite);
 Result<Outcome> execute(Backend& backend, const Case& test_case);
 // Everything that differs by more than its bound, in words; empty = equal.
-std::vector<std::string> compare(const Case& test_case, const Outcome& expected, const Outcome& actual, DType math);
+std::vector<std::string> compare(const Case& test_case, const Outcome& expected, const Outcome& actual,
+                                 const Caps& caps);
 
 // The test: every case on every device.
 void run(const Suite& suite);

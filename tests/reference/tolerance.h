@@ -12,12 +12,14 @@ struct Bound {
   double max = 0;
 };
 enum class Tolerance {
-  kAnything,     // judged elsewhere
-  kExact,        // bit for bit: moved, not computed
-  kElementwise,  // a few roundings
-  kRotation,     // sines and cosines of a device
-  kMatmul,       // a long sum of products with weights
-  kAttention,    // two sums and an exponential
+  kAnything,      // judged elsewhere
+  kExact,         // bit for bit: moved, not computed
+  kElementwise,   // a few roundings
+  kRotation,      // sines and cosines of a device
+  kMatmul,        // a long sum of products with weights
+  kMatmulHalves,  // the same with sums of a few products in f16 (Caps::half_sums_rows_min)
+  kMatmulBytes,   // or numbers of x rounded to bytes (Caps::byte_inputs_rows_min)
+  kAttention,     // two sums and an exponential
 };
 // `math` is the dtype in which the device multiplies: that of the op's input, or its activation dtype in attention.
 Bound bound_of(Tolerance tolerance, DType out, DType math);

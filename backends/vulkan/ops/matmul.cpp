@@ -9,7 +9,7 @@
 namespace llmrt::vulkan {
 namespace {
 
-constexpr uint32_t kVectorRowsMax = 8, kVectorRowsMaxBesideMatrix = 3;
+constexpr uint32_t kVectorRowsMaxBesideMatrix = 3;
 
 struct Choice {
   Kernel kernel;
@@ -458,8 +458,16 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
             spread(traits, ceil_div(num_rows, teams * team_rows))};
   }
   const SumTile tile = sum_tile(traits, num_rows, rows, batch_invariant);
-  return {{"matmul_tile", 16 * tile.col_lanes, {layout, x_dtype, bias, tile.quads, tile.col_lanes}},
-          {ceil_div(num_rows, tile.weight_rows()), ceil_div(rows, tile.x_rows())}};
+  const Groups groups{ceil_div(num_rows, tile.weight_rows()), ceil_div(rows, tile.x_rows())};
+  // Their results depend on whether a row is one of many.
+  const bool may_round = x == DType::kF16 && !batch_invariant;
+  const bool takes_dots = may_round && traits.tier == Tier::kDots && is_quantized(piece.encoding) && columns % 64 == 0;
+  const bool takes_pairs =
+      may_round && traits.has_f16 && (piece.encoding == Encoding::kF16 || piece.encoding == Encoding::kBF16);
+  if (takes_dots || takes_pairs)
+    return {{takes_dots ? "matmul_dots" : "matmul_pairs", 16 * tile.col_lanes, {layout, bias, tile.quads, tile.col_lanes}},
+            groups};
+  return {{"matmul_tile", 16 * tile.col_lanes, {layout, x_dtype, bias, tile.quads, tile.col_lanes}}, groups};
 }
 
 // Bytes of matmul_fragment's push constants.
