@@ -73,26 +73,6 @@ void store_x() {
   }
 }
 
-// Adds what kChain pairs of columns from `first` on give four columns of sums.
-void add_chains(uint first, uint i, uint row_quad, uint col_quad) {
-  f16vec2 chains[4][kQuads * 4], halves[4][kQuads * 4];
-  [[unroll]] for (uint p = 0; p < kChain; ++p) {
-    uvec4 w[kQuads], y = x_tile[tile_at(first + p, col_quad + kColLanes * i, kTileCols)];
-    [[unroll]] for (uint k = 0; k < kQuads; ++k) w[k] = w_tile[tile_at(first + p, row_quad + 16u * k, kTileRows)];
-    [[unroll]] for (uint c = 0; c < 4; ++c)
-      [[unroll]] for (uint r = 0; r < kQuads * 4; ++r) {
-        f16vec2 a = unpackFloat2x16(w[r / 4][r % 4]), b = unpackFloat2x16(y[c]);
-        if (p == kChain / 2) halves[c][r] = chains[c][r];
-        chains[c][r] = p % (kChain / 2) == 0 ? a * b : fma(a, b, chains[c][r]);
-        if (p == kChain - 1) chains[c][r] += halves[c][r];
-      }
-  }
-  vec4 scales = x_scales[col_quad + kColLanes * i];
-  [[unroll]] for (uint c = 0; c < 4; ++c)
-    [[unroll]] for (uint r = 0; r < kQuads * 4; ++r)
-      [[unroll]] for (uint e = 0; e < 2; ++e) sums[4 * i + c][r / 4][r % 4] += float(chains[c][r][e]) * scales[c];
-}
-
 void main() {
   uint num_cols = count.w[0], row_first = gl_WorkGroupID.x * kTileRows, col_first = gl_WorkGroupID.y * kTileCols;
   if (col_first >= num_cols) return;
@@ -106,8 +86,30 @@ void main() {
     store_x();
     barrier();
     fetch_step(row_first, col_first, num_cols, min(step + 1u, num_steps - 1u));
-    [[unroll]] for (uint first = 0; first < kStepPairs; first += kChain)
-      [[unroll]] for (uint i = 0; i < kQuads; ++i) add_chains(first, i, row_quad, col_quad);
+    [[unroll]] for (uint first = 0; first < kStepPairs; first += kChain) {
+      f16vec2 chains[4 * kQuads][kQuads * 4], halves[4 * kQuads][kQuads * 4];
+      [[unroll]] for (uint p = 0; p < kChain; ++p) {
+        uvec4 w[kQuads], y[kQuads];
+        [[unroll]] for (uint k = 0; k < kQuads; ++k) y[k] = x_tile[tile_at(first + p, col_quad + kColLanes * k, kTileCols)];
+        [[unroll]] for (uint k = 0; k < kQuads; ++k) w[k] = w_tile[tile_at(first + p, row_quad + 16u * k, kTileRows)];
+        [[unroll]] for (uint c = 0; c < 4 * kQuads; ++c)
+          [[unroll]] for (uint r = 0; r < kQuads * 4; ++r) {
+            f16vec2 a = unpackFloat2x16(w[r / 4][r % 4]), b = unpackFloat2x16(y[c / 4][c % 4]);
+            if (p == kChain / 2) {
+              halves[c][r] = chains[c][r];
+              chains[c][r] = a * b;
+            } else {
+              chains[c][r] = p == 0 ? a * b : fma(a, b, chains[c][r]);
+            }
+            if (p == kChain - 1) chains[c][r] += halves[c][r];
+          }
+      }
+      [[unroll]] for (uint c = 0; c < 4 * kQuads; ++c)
+        [[unroll]] for (uint r = 0; r < kQuads * 4; ++r) {
+          sums[c][r / 4][r % 4] += float(chains[c][r].x) * x_scales[col_quad + kColLanes * (c / 4)][c % 4];
+          sums[c][r / 4][r % 4] += float(chains[c][r].y) * x_scales[col_quad + kColLanes * (c / 4)][c % 4];
+        }
+    }
     barrier();
   }
   write_sums(row_first, col_first, num_cols, row_quad, col_quad);
