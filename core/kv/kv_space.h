@@ -76,7 +76,7 @@ class KvSpace {
   // The same of the block that would be copied from.
   bool is_live(BlockId block) const { return groups_[0].pool.references(block) > 0; }
   // The first `num_tokens` positions of these tables, which are computed or in flight, as a beginning for other tables.
-  // Nothing when there are several groups.
+  // Nothing when there are several groups, or when they cannot be trusted (see forget).
   PrefixMatch match(std::span<const BlockTable> tables, uint32_t num_tokens) const;
   // Empty tables begin with the match's full blocks.
   void share(std::span<BlockTable> tables, const PrefixMatch& match);

@@ -134,7 +134,9 @@ PrefixMatch Scheduler::Impl::look_up(Sequence& sequence) const {
     if (sequence.request.n == 1 || match.num_tokens(kv.block_tokens()) == wanted.size()) break;
     if (!other->is_branch_of_same(sequence)) continue;
     const uint32_t common = std::min(common_tokens(other->tokens, wanted), other->computed);
-    if (common > match.num_tokens(kv.block_tokens())) match = kv.match(other->tables, common);
+    if (common <= match.num_tokens(kv.block_tokens())) continue;
+    PrefixMatch held = kv.match(other->tables, common);
+    if (held.num_tokens(kv.block_tokens()) > 0) match = std::move(held);
   }
   sequence.prefix_blocks = match.num_full();
   sequence.host_blocks = static_cast<uint32_t>(match.host_blocks.size());

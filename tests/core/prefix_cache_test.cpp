@@ -311,7 +311,9 @@ TEST_CASE("what begins like a text that cannot be trusted goes at once, and wher
   pool.kv.release(child.tables);
   pool.kv.release(other.tables);
   CHECK(pool.kv.num_cached(0) == 3);
+  CHECK(pool.kv.match(spoilt.tables, 6).blocks.size() == 2);
   pool.forget(spoilt, writers);
+  CHECK(pool.kv.match(spoilt.tables, 6).num_tokens(kBlockTokens) == 0);
   CHECK(pool.kv.num_cached(0) == 2);
   CHECK(pool.kv.match(kIdentity, Tokens{1, 1, 1, 3, 3, 3}).num_tokens(kBlockTokens) == 0);
   CHECK(pool.kv.match(kIdentity, Tokens{4, 4, 4, 3, 3, 3}).blocks.size() == 2);
