@@ -29,7 +29,7 @@ struct Server::Impl {
   std::atomic<bool> hurry{false};
 
   Status open();
-  void start_accepting();
+  void start_session(tcp::socket socket);
   asio::awaitable<void> accept();
   asio::awaitable<void> drain();
   asio::awaitable<void> watch_signals(Server* server);
@@ -56,35 +56,29 @@ Status Server::Impl::open() {
   return {};
 }
 
-// Without memory for a connection, others are accepted all the same.
-void Server::Impl::start_accepting() {
-  asio::co_spawn(acceptor.get_executor(), accept(), [this](const std::exception_ptr& thrown) {
-    if (!thrown) return;
-    try {
-      std::rethrow_exception(thrown);
-    } catch (const std::exception& problem) {
-      state->log->warn("cannot accept: {}", problem.what());
-    }
-    start_accepting();
-  });
+void Server::Impl::start_session(tcp::socket socket) {
+  if (num_sessions() < state->config.connections_max) {
+    std::make_shared<Session>(std::move(socket), state)->start();
+    return;
+  }
+  state->log->warn("connection closed: {} are open, the most that --connections allows", state->config.connections_max);
 }
 
 asio::awaitable<void> Server::Impl::accept() {
   while (acceptor.is_open()) {
     auto [error, socket] = co_await acceptor.async_accept(asio::make_strand(io), asio::as_tuple(asio::use_awaitable));
     if (error == asio::error::operation_aborted) co_return;
-    if (error) {  // no descriptors left: wait until some are
-      state->log->warn("cannot accept: {}", error.message());
-      asio::steady_timer pause(acceptor.get_executor(), std::chrono::milliseconds(50));
-      co_await pause.async_wait(asio::as_tuple(asio::use_awaitable));
-      continue;
+    std::string problem = error ? error.message() : "";
+    try {
+      if (!error) start_session(std::move(socket));
+    } catch (const std::exception& thrown) {
+      problem = thrown.what();
     }
-    if (num_sessions() >= state->config.connections_max) {
-      state->log->warn("connection closed: {} are open, the most that --connections allows",
-                       state->config.connections_max);
-      continue;  // closed by its destructor
-    }
-    std::make_shared<Session>(std::move(socket), state)->start();
+    if (problem.empty()) continue;
+    // No descriptors or no memory left: wait until some are.
+    state->log->warn("cannot accept: {}", problem);
+    asio::steady_timer pause(acceptor.get_executor(), std::chrono::milliseconds(50));
+    co_await pause.async_wait(asio::as_tuple(asio::use_awaitable));
   }
 }
 
@@ -146,7 +140,7 @@ uint16_t Server::port() const {
 }
 
 void Server::run() {
-  impl_->start_accepting();
+  asio::co_spawn(impl_->acceptor.get_executor(), impl_->accept(), asio::detached);
   std::vector<std::thread> threads;
   for (int i = 1; i < impl_->state->config.io_threads; ++i) threads.emplace_back([this] { impl_->io.run(); });
   impl_->io.run();

@@ -133,7 +133,7 @@ Result<std::unique_ptr<Backend>> CudaBackend::open(uint32_t device_idx, const De
   caps.prompt_tiles = 2 * static_cast<uint32_t>(num_sms);
   caps.decode_works = (backend->context_.has_warpgroups ? 2 : 3) * static_cast<uint32_t>(num_sms);
   // Loading cuBLAS takes longer than small weights do; it happens beside them.
-  if (const char* path = std::getenv("LLMRT_CUBLAS")) backend->cublas_path_ = path;
+  if (const char* path = std::getenv("LLMRT_CUBLAS"); path && *path) backend->cublas_path_ = path;
   if (backend->cublas_path_ != "none")
     backend->cublas_opening_ =
         std::async(std::launch::async, [device = backend->device_, path = backend->cublas_path_] {
