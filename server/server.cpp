@@ -6,6 +6,7 @@
 #include <atomic>
 #include <csignal>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/text/utf8.h"
@@ -64,21 +65,25 @@ void Server::Impl::start_session(tcp::socket socket) {
   state->log->warn("connection closed: {} are open, the most that --connections allows", state->config.connections_max);
 }
 
+// Whatever is thrown, others are accepted all the same.
 asio::awaitable<void> Server::Impl::accept() {
+  std::string problem;
   while (acceptor.is_open()) {
-    auto [error, socket] = co_await acceptor.async_accept(asio::make_strand(io), asio::as_tuple(asio::use_awaitable));
-    if (error == asio::error::operation_aborted) co_return;
-    std::string problem = error ? error.message() : "";
     try {
-      if (!error) start_session(std::move(socket));
+      if (!std::exchange(problem, {}).empty()) {  // no descriptors or no memory left: wait until some are
+        asio::steady_timer pause(acceptor.get_executor(), std::chrono::milliseconds(50));
+        co_await pause.async_wait(asio::as_tuple(asio::use_awaitable));
+      }
+      auto [error, socket] = co_await acceptor.async_accept(asio::make_strand(io), asio::as_tuple(asio::use_awaitable));
+      if (error == asio::error::operation_aborted) co_return;
+      if (error)
+        problem = error.message();
+      else
+        start_session(std::move(socket));
     } catch (const std::exception& thrown) {
       problem = thrown.what();
     }
-    if (problem.empty()) continue;
-    // No descriptors or no memory left: wait until some are.
-    state->log->warn("cannot accept: {}", problem);
-    asio::steady_timer pause(acceptor.get_executor(), std::chrono::milliseconds(50));
-    co_await pause.async_wait(asio::as_tuple(asio::use_awaitable));
+    if (!problem.empty()) state->log->warn("cannot accept: {}", problem);
   }
 }
 

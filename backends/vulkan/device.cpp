@@ -235,10 +235,9 @@ Candidate inspect(const Instance& instance, VkPhysicalDevice physical) {
     traits.statistics_path = statistics_path;
   traits.num_cores = std::max(count_cores(instance, physical, extensions), 1u);
   traits.simd_registers = count_simd_registers(instance, physical, extensions);
-  // Kernels for it were made for lanes of many registers.
-  const bool may_halve = traits.tier >= Tier::kSubgroup && features.v12.shaderFloat16 && !traits.cpu_kernels &&
-                         !has_small_lanes(traits) && !has_small_simds(traits) && f16_wanted();
-  traits.has_f16 = traits.tier >= Tier::kMatrix || may_halve;
+  // The kernel was made for lanes of many registers.
+  traits.packed_f16 = traits.tier >= Tier::kSubgroup && traits.tier < Tier::kMatrix && features.v12.shaderFloat16 &&
+                      !traits.cpu_kernels && !has_small_lanes(traits) && !has_small_simds(traits) && f16_wanted();
   traits.shared_bytes = core.limits.maxComputeSharedMemorySize;
   std::copy_n(core.limits.maxComputeWorkGroupCount, 3, traits.groups_max);
   traits.range_bytes = std::min<uint64_t>({v13.maxBufferSize, v11.maxMemoryAllocationSize, kRangeBytesMax}) & ~0xffffull;
@@ -336,7 +335,7 @@ Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<const Instance> ins
   features.v13.subgroupSizeControl = subgroup;
   features.v13.computeFullSubgroups = subgroup;
   features.v11.storageBuffer16BitAccess = matrix;
-  features.v12.shaderFloat16 = candidate.traits.has_f16;
+  features.v12.shaderFloat16 = matrix || candidate.traits.packed_f16;
   features.matrix.cooperativeMatrix = matrix;
   const bool with_statistics = !candidate.traits.statistics_path.empty();
   VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR statistics{

@@ -49,7 +49,7 @@ struct Traits {
   uint32_t matrix_m = 0, matrix_n = 0, matrix_k = 0;  // kMatrix: the shape in use
   Fragment fragment;
   bool has_int64 = false;  // integers of 64 bits in kernels
-  bool has_f16 = false;    // kernels compute in f16, two numbers at a time
+  bool packed_f16 = false;  // without matrix units: kernels compute in f16, two numbers at a time
   double timestamp_ns = 1;
   uint32_t timestamp_bits = 64;  // that count: the counter begins again behind them
   uint8_t pipeline_cache_uuid[VK_UUID_SIZE] = {};

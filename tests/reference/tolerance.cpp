@@ -22,8 +22,8 @@ Bound bound_of(Tolerance tolerance, DType out, DType math) {
       // A product's share of a sum is rounded 3.5 times (shaders/matmul_pairs.comp), by 0.02 % each: 0.037 % in all.
       return with_rounding(7e-4, 5e-3);
     case Tolerance::kMatmulBytes:
-      // A byte of 32 normally distributed numbers is off by 2.1 / 127 / sqrt(12) of their deviation, 0.5 %; results of weights
-      // whose mean is not 0 are smaller than their products, and gates multiply two.
+      // A byte of 32 normally distributed numbers is off by 2.1 / 127 / sqrt(12) of their deviation, 0.5 %; results of
+      // weights whose mean is not 0 are smaller than their products, and gates multiply two.
       return with_rounding(1.5e-2, 1e-1);
     case Tolerance::kAttention:
       // q and the softmax weights may be rounded to the device's activation dtype.

@@ -50,8 +50,8 @@ KNOWN = {("adreno740", "paged_attention_decode"): 36, ("adreno740", "matmul_vect
 # on GCN, where 4 share 256 registers a lane.
 FLOOR = {AMD: 8, NVIDIA: 8, ADRENO: 4}
 FLOOR_GCN = {"polaris10": 4, "vega20": 4}
-# What is known to be below, and how far: 8 x 8 sums a lane in registers (matmul_tile, matmul_pairs); tiles of f32 queries, keys and
-# values in shared memory; queries of which several lanes hold each number (strix1); q6_k of 2 rows and K blocks of 6 rows
+# What is known to be below, and how far: 8 x 8 sums a lane in registers (matmul_tile, matmul_pairs); tiles of f32 queries,
+# keys and values in shared memory; queries of which several lanes hold each number (strix1); q6_k of 2 rows and K blocks of 6 rows
 # and more, which are bound by arithmetic, and 3 query heads of a KV head (GCN).
 KNOWN_LOW = {("polaris10", "matmul_vector"): 3, ("vega20", "matmul_vector"): 3,
              ("polaris10", "paged_attention_decode"): 3, ("vega20", "paged_attention_decode"): 3,

@@ -462,7 +462,7 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
   // Their results depend on whether a row is one of many.
   const bool may_round = x == DType::kF16 && !batch_invariant;
   const bool takes_dots = may_round && traits.tier == Tier::kDots && is_quantized(piece.encoding) && columns % 64 == 0;
-  const bool takes_pairs = may_round && traits.has_f16 && traits.tier < Tier::kMatrix &&
+  const bool takes_pairs = may_round && traits.packed_f16 &&
                            (piece.encoding == Encoding::kF16 || piece.encoding == Encoding::kBF16);
   if (takes_dots || takes_pairs)
     return {{takes_dots ? "matmul_dots" : "matmul_pairs", 16 * tile.col_lanes, {layout, bias, tile.quads, tile.col_lanes}},
