@@ -1,6 +1,10 @@
 // What workgroups of one dispatch hand to each other.
 
+#ifndef IS_LAST  // where arrives_last keeps its answer, in shared memory
 shared bool is_last;
+#define IS_LAST is_last
+#define SET_LAST(last) is_last = last
+#endif
 
 // A barrier of the workgroup that also hands memory on: what its invocations wrote before is visible to whoever learns of
 // it by an atomic of the queue family behind it, and what others handed on before such an atomic is visible after it.
@@ -31,10 +35,10 @@ void acquire_subgroup() {
 bool arrives_last(Words arrivals, uint at, uint count) {
   group_and_memory_barrier();
   if (gl_LocalInvocationIndex == 0u) {
-    is_last = atomicAdd(arrivals.w[at], 1u, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer,
-                        gl_SemanticsAcquireRelease) == count - 1u;
-    if (is_last) arrivals.w[at] = 0u;
+    SET_LAST(atomicAdd(arrivals.w[at], 1u, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer,
+                       gl_SemanticsAcquireRelease) == count - 1u);
+    if (IS_LAST) arrivals.w[at] = 0u;
   }
   group_and_memory_barrier();
-  return is_last;
+  return IS_LAST;
 }

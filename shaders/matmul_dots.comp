@@ -2,7 +2,9 @@
 // no matrix units: of x, 32 numbers (with K blocks 16) are rounded to a byte each, by a scale of their own. Numbers that
 // are not finite leave sums that are not. x: f16; columns: a multiple of 64, which a step takes.
 #version 460
+#pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_memory_scope_semantics : require
 #extension GL_EXT_integer_dot_product : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
@@ -25,9 +27,10 @@ const uint kZero = kEncoding == kEncQ4_0 ? 8 : kEncoding == kEncQ5_0 ? 16 : kEnc
 shared uvec4 w_tile[kStepVecs * kTileRows / 4], x_tile[kStepVecs * kTileCols / 4];  // [vec4][four rows]
 shared vec4 w_scales[kRuns * kTileRows / 4], x_scales[kRuns * kTileCols / 4];       // [run][four rows]
 shared vec4 w_minima[kHasMinimum ? kRuns * kTileRows / 4 : 1], x_sums[kHasMinimum ? kRuns * kTileCols / 4 : 1];
+#include "tile_ends.glsl"
 
 // Place of four rows' vec4. Lanes that store different fours of vec4s of a row meet different banks.
-uint tile_at(uint vec, uint quad, uint rows) { return vec * (rows / 4u) + (quad ^ vec / 4u * 2u); }
+uint tile_at(uint vec, uint quad, uint rows) { return vec * (rows / 4u) + (quad ^ vec / 4u * 2u % (rows / 4u)); }
 
 // An invocation's share of a step, on its way from memory. Of x: four vec4s of a row.
 const uint kUnits = (kTileRows * kUnitsStep + kLanes - 1) / kLanes, kParts = (kTileCols * 4 + kLanes - 1) / kLanes;
@@ -120,13 +123,14 @@ void main() {
   lane = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
   uint row_quad = row_quad_of(lane), col_quad = col_quad_of(lane);
   clear_sums();
-  uint num_steps = columns / (4u * kStepVecs);
-  fetch_step(row_first, col_first, num_cols, 0u);
-  for (uint step = 0; step < num_steps; ++step) {
+  uint num_steps = columns / (4u * kStepVecs), end = split_first(num_steps, gl_WorkGroupID.z + 1u);
+  uint step = split_first(num_steps, gl_WorkGroupID.z);
+  fetch_step(row_first, col_first, num_cols, step);
+  for (; step < end; ++step) {
     store_w(step);
     store_x();
     barrier();
-    fetch_step(row_first, col_first, num_cols, min(step + 1u, num_steps - 1u));
+    fetch_step(row_first, col_first, num_cols, min(step + 1u, end - 1u));
     [[dont_unroll]] for (uint run = 0; run < kRuns; ++run) {
       int dots[kQuads * 4][kQuads * 4];
       [[unroll]] for (uint v = 0; v < kRunVecs; ++v) {
@@ -159,5 +163,5 @@ void main() {
     }
     barrier();
   }
-  write_sums(row_first, col_first, num_cols, row_quad, col_quad);
+  if (join_splits(lane)) write_sums(row_first, col_first, num_cols, row_quad, col_quad);
 }

@@ -2,7 +2,10 @@
 // kColLanes invocations; each sums kQuads x kQuads blocks of 4 x 4, as far apart as those of all reach. A step takes 8 vec4
 // of every row: whole units, in the units' own order of numbers.
 #version 460
+#pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
 #include "types.glsl"
 #include "dequant.glsl"
 
@@ -20,10 +23,11 @@ const bool kFetchesAhead = kQuads > 1;
 const uint kBatch = kQuads > 1 ? kStep / 4 : 1;
 // [number of a row][four rows], 16 or 24 KB in all.
 shared vec4 w_tile[kStep * kTileRows / 4], x_tile[kStep * kTileCols / 4];
+#include "tile_ends.glsl"
 
 // Place of four rows' numbers e of vec4 `vec` of theirs, of so many. Each vec4 has them in another order, eight together,
 // so that lanes that store different vec4s meet different banks.
-uint tile_at(uint vec, uint e, uint quad, uint rows) { return (vec * 4u + e) * (rows / 4u) + (quad ^ vec); }
+uint tile_at(uint vec, uint e, uint quad, uint rows) { return (vec * 4u + e) * (rows / 4u) + (quad ^ vec % (rows / 4u)); }
 
 // An invocation's share of a step, on its way from memory.
 const uint kUnits = (kTileRows * kUnitsStep + kLanes - 1) / kLanes, kVecs = kTileCols * 8 / kLanes;
@@ -64,15 +68,18 @@ void main() {
   if (col_first >= num_cols) return;
   uint row_quad = row_quad_of(gl_LocalInvocationID.x), col_quad = col_quad_of(gl_LocalInvocationID.x);
   clear_sums();
-  uint num_steps = columns / kStep;
-  if (kFetchesAhead) fetch_step(row_first, col_first, num_cols, 0u);
-  for (uint step = 0; step < num_steps; ++step) {
+  uint num_steps = columns / kStep, end = split_first(num_steps, gl_WorkGroupID.z + 1u);
+  uint step = split_first(num_steps, gl_WorkGroupID.z);
+  if (kFetchesAhead) fetch_step(row_first, col_first, num_cols, step);
+  for (; step < end; ++step) {
     if (!kFetchesAhead) fetch_step(row_first, col_first, num_cols, step);
     store_step(step);
     barrier();
-    if (kFetchesAhead) fetch_step(row_first, col_first, num_cols, min(step + 1u, num_steps - 1u));
+    if (kFetchesAhead) fetch_step(row_first, col_first, num_cols, min(step + 1u, end - 1u));
     [[dont_unroll]] for (uint first = 0; first < kStep / 4u; first += kBatch)
       [[unroll]] for (uint e = 0; e < 4u * kBatch; ++e) {
+        // NVIDIA's compiler would else have the numbers of all in registers.
+        if (kBatch > 1 && e > 0u && e % 8u == 0u) subgroupMemoryBarrierShared();
         uint v = first + e / 4u;
         vec4 w[kQuads], y[kQuads];
         [[unroll]] for (uint i = 0; i < kQuads; ++i) {
@@ -84,5 +91,5 @@ void main() {
       }
     barrier();
   }
-  write_sums(row_first, col_first, num_cols, row_quad, col_quad);
+  if (join_splits(gl_LocalInvocationID.x)) write_sums(row_first, col_first, num_cols, row_quad, col_quad);
 }

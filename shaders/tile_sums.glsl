@@ -1,9 +1,15 @@
 // What kernels share that sum a tile of weight rows (grid x) by rows of x (grid y) in registers: 16 x kColLanes invocations,
-// each with kQuads x kQuads blocks of 4 x 4 sums, as far apart as those of all reach.
+// each with kQuads x kQuads blocks of 4 x 4 sums, as far apart as those of all reach. Where tiles are few the columns are
+// split among workgroups (grid z): each leaves its sums in `products`, and the last to arrive adds them in their order.
+
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer Products { queuefamilycoherent vec4 v[]; };
+
 layout(push_constant) uniform Push {
   Words x, weight;
   Floats bias, result;
   Words count;
+  Products products;  // [tile][split][block of an invocation's sums][invocation]
+  Words arrivals;     // [tile] splits that are done; 0 before and after
   uint columns, row_words, num_rows;
   uint result_first, result_columns;
 };
@@ -22,22 +28,5 @@ void clear_sums() {
     [[unroll]] for (uint i = 0; i < kQuads; ++i) sums[c][i] = vec4(0);
 }
 
-void write_sums(uint row_first, uint col_first, uint num_cols, uint row_quad, uint col_quad) {
-  bool is_aligned = ((result_first | result_columns) & 3u) == 0u;
-  [[unroll]] for (uint i = 0; i < kQuads; ++i) {
-    uint n = row_first + (row_quad + 16u * i) * 4u;
-    [[unroll]] for (uint c = 0; c < kQuads * 4; ++c) {
-      uint t = col_first + (col_quad + c / 4 * kColLanes) * 4u + c % 4, to = t * result_columns + result_first + n;
-      if (t >= num_cols) continue;
-      vec4 sum = sums[c][i];
-      if (kBias)
-        [[unroll]] for (uint r = 0; r < 4; ++r) sum[r] += bias.f[result_first + min(n + r, num_rows - 1u)];
-      if (is_aligned && n + 3u < num_rows) {
-        Vec4s(result).v[to / 4u] = sum;
-        continue;
-      }
-      [[unroll]] for (uint r = 0; r < 4; ++r)
-        if (n + r < num_rows) result.f[to + r] = sum[r];
-    }
-  }
-}
+// The first of a workgroup's steps; of the next one, the end of them.
+uint split_first(uint num_steps, uint split) { return num_steps * split / gl_NumWorkGroups.z; }

@@ -100,8 +100,8 @@ void VulkanBackend::fill_caps(uint32_t device_idx) {
   caps_.step_tokens_max = 8192;
   caps_.decode_works = decode_works(traits);
   set_prompt_tiles(traits, &caps_);
-  if (traits.packed_f16) caps_.half_sums_rows_min = kVectorRowsMax + 1;
-  if (traits.tier == Tier::kDots) caps_.byte_inputs_rows_min = kVectorRowsMax + 1;
+  if (traits.packed_f16) caps_.half_sums_rows_min = vector_rows_max(traits, false) + 1;
+  if (traits.tier == Tier::kDots) caps_.byte_inputs_rows_min = vector_rows_max(traits, true) + 1;
   if (traits.fragment.m > 0) caps_.f16_copies_rows_min = kF16CopiesRowsMin;
 }
 

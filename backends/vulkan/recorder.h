@@ -83,8 +83,12 @@ struct PartsState {
 };
 inline constexpr uint32_t kRowWords = 20;   // twin: shaders/step_inputs.glsl
 inline constexpr uint32_t kListMax = 1024;  // twin: shaders/logits_row.glsl
-// Rows of x that matmul_vector multiplies without matrix units; more are multiplied by tiles.
-inline constexpr uint32_t kVectorRowsMax = 8;
+// Rows of x that matmul_vector multiplies without matrix units; more are multiplied by tiles, which with packed f16 and
+// bytes are faster from fewer rows on (docs/performance.md).
+inline uint32_t vector_rows_max(const Traits& traits, bool quantized) {
+  if (quantized && traits.tier == Tier::kDots) return 4;
+  return !traits.packed_f16 ? 8 : quantized ? 7 : 6;
+}
 inline constexpr uint32_t kSplitBytesCore = 256 << 10, kArrivalsCore = 16;
 inline constexpr uint64_t kHalvesBytesMax = 128 << 20;
 

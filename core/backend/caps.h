@@ -30,8 +30,8 @@ struct Caps {
   // that splits of different lengths may fill the device; 0: a round's items should take equally long.
   uint32_t prompt_tile_rows = 0;
   uint32_t f16_copies_rows_min = 0;  // Backend::add_f16_copies: steps of so many tokens read them; 0: none does
-  // From so many rows on matmuls of f16 x add a few products in f16 before f32, those of quantised weights round numbers of
-  // x to bytes, by a scale of a few of them; 0: they do not.
+  // From so many rows on matmuls of f16 x add a few products in f16 before f32, or those of quantised weights round numbers
+  // of x to bytes, by a scale of a few of them; 0: they do not.
   uint32_t half_sums_rows_min = 0, byte_inputs_rows_min = 0;
   uint32_t decode_works = 0;  // decode items x KV heads that it computes at a time; 0: rows are split by their length
 };

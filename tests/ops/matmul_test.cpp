@@ -1,9 +1,11 @@
 // matmul: every encoding, odd shapes, one to many rows, groups of mixed segments, bias.
 #include <catch2/catch_test_macros.hpp>
+#include <algorithm>
 #include <cmath>
 
 #include "core/base/checked_math.h"
 #include "tests/ops/op_harness.h"
+#include "tests/reference/dequant.h"
 #include "tests/reference/number.h"
 
 namespace llmrt::optest {
@@ -14,6 +16,24 @@ void mark_quantized(const Suite& suite, const WeightGroup& group, Step* step) {
   for (const auto& segment : group.segments)
     for (auto& output : step->outputs)
       output.of_quantized |= is_quantized(suite.weights.tensors[static_cast<size_t>(segment.tensor)].encoding);
+}
+
+// How large products with normally distributed x are: a weight row's norm. Of many rows the root of the columns, but one
+// block of random scales may be several times that.
+double product_scale(const Suite& suite, const WeightGroup& group) {
+  double scale = std::sqrt(group.columns);
+  std::vector<float> row(group.columns);
+  for (const RowSegment& segment : group.segments) {
+    const WeightTensor& tensor = suite.weights.tensors[static_cast<size_t>(segment.tensor)];
+    for (uint64_t r = 0; group.rows <= 4 && r < segment.num_rows; ++r) {
+      const std::byte* bytes = tensor.data + (segment.row_begin + r) * tensor.bytes_row();
+      reference::dequantize_row(tensor.encoding, bytes, group.columns, row.data());
+      double squares = 0;
+      for (const float w : row) squares += double{w} * w;
+      scale = std::max(scale, std::sqrt(squares));
+    }
+  }
+  return scale;
 }
 
 // A case of `rows` live rows in a bucket of `bucket`.
@@ -29,7 +49,8 @@ Case matmul_case(const Suite& suite, WeightGroupId group_id, uint32_t rows, uint
   if (rows > 0) step.add_row(0, 0, rows);
   step.set_bucket(bucket);
   const TensorId x = step.input(Rows::kTokens, "x", k, dtype, random_normal(rng, size_t{rows} * k, 1, dtype));
-  const TensorId out = step.output(Rows::kTokens, "out", n, DType::kF32, Tolerance::kMatmul, dtype, std::sqrt(k));
+  const TensorId out = step.output(Rows::kTokens, "out", n, DType::kF32, Tolerance::kMatmul, dtype,
+                                    product_scale(suite, group));
   step.forward.ops = {Matmul{x, group_id, out}};
   mark_quantized(suite, group, &step);
   test_case.steps = {std::move(step)};

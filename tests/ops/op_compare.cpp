@@ -56,7 +56,7 @@ std::string describe(const TensorDesc& desc, uint32_t r, const Row& row, const s
 Tolerance tolerance_of(const Output& output, DType math, uint32_t bucket, const Caps& caps) {
   const auto holds = [&](uint32_t rows_min) { return math == DType::kF16 && rows_min > 0 && bucket >= rows_min; };
   if (output.tolerance != Tolerance::kMatmul) return output.tolerance;
-  if (output.of_quantized) return holds(caps.byte_inputs_rows_min) ? Tolerance::kMatmulBytes : output.tolerance;
+  if (output.of_quantized && holds(caps.byte_inputs_rows_min)) return Tolerance::kMatmulBytes;
   return holds(caps.half_sums_rows_min) ? Tolerance::kMatmulHalves : output.tolerance;
 }
 
@@ -66,8 +66,11 @@ std::string compare_output(const TensorDesc& desc, const Output& output, uint32_
   const DType math = output.tolerance == Tolerance::kAttention ? caps.activation_dtype : output.math;
   if (output.tolerance == Tolerance::kAnything) return "";
   Bound bound = bound_of(tolerance_of(output, math, bucket, caps), desc.dtype, math);
-  bound.norm += output.slack;
-  bound.max += output.slack * 5;
+  // With sums of products in f16 matmuls round three times as much, so nearly twice as large are the errors of numbers that
+  // lay between two narrow ones, 8-bit keys and values above all.
+  const double slack = output.slack * (caps.half_sums_rows_min > 0 ? 2 : 1);
+  bound.norm += slack;
+  bound.max += slack * 5;
   const uint64_t row_bytes = static_cast<uint64_t>(desc.columns) * dtype_bytes(desc.dtype);
   for (uint32_t r = 0; r < rows; ++r, expected += row_bytes, actual += row_bytes) {
     if (std::memcmp(expected, actual, row_bytes) == 0) continue;

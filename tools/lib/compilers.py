@@ -52,8 +52,9 @@ FLOOR = {AMD: 8, NVIDIA: 8, ADRENO: 4}
 FLOOR_GCN = {"polaris10": 4, "vega20": 4}
 # What is known to be below, and how far: 8 x 8 sums a lane in registers (matmul_tile, matmul_pairs); tiles of f32 queries,
 # keys and values in shared memory; queries of which several lanes hold each number (strix1); q6_k of 2 rows and K blocks of 6 rows
-# and more, which are bound by arithmetic, and 3 query heads of a KV head (GCN).
+# and more, which are bound by arithmetic, 3 query heads of a KV head and tiles of 32 rows of x (GCN).
 KNOWN_LOW = {("polaris10", "matmul_vector"): 3, ("vega20", "matmul_vector"): 3,
+             ("polaris10", "matmul_tile"): 3, ("vega20", "matmul_tile"): 3,
              ("polaris10", "paged_attention_decode"): 3, ("vega20", "paged_attention_decode"): 3,
              ("polaris10", "paged_attention_tile"): 1, ("vega20", "paged_attention_tile"): 1,
              ("navi10", "paged_attention_tile"): 4, ("navi21", "paged_attention_tile"): 4,
@@ -64,7 +65,9 @@ KNOWN_LOW = {("polaris10", "matmul_vector"): 3, ("vega20", "matmul_vector"): 3,
              ("polaris10", "paged_attention_block"): 1, ("vega20", "paged_attention_block"): 1,
              ("adreno740", "paged_attention_block"): 2, ("navi10", "matmul_tile"): 4, ("navi21", "matmul_tile"): 4,
              ("vangogh", "matmul_tile"): 4, ("navi31-t1", "matmul_tile"): 4, ("navi31-t0", "matmul_tile"): 4,
-             ("navi10", "matmul_pairs"): 4, ("navi21", "matmul_pairs"): 4, ("vangogh", "matmul_pairs"): 4,
+             ("navi10", "paged_attention_block.pairs"): 6, ("navi21", "paged_attention_block.pairs"): 6,
+             ("vangogh", "paged_attention_block.pairs"): 6, ("navi31-t1", "paged_attention_block.pairs"): 6,
+             ("adreno740", "paged_attention_block.pairs"): 2, ("navi10", "matmul_pairs"): 4, ("navi21", "matmul_pairs"): 4, ("vangogh", "matmul_pairs"): 4,
              ("navi31-t1", "matmul_pairs"): 6,
              ("strix1", "paged_attention_matrix"): 4, ("navi31-t0", "qkv"): 6}
 

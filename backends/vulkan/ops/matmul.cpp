@@ -419,20 +419,22 @@ Choice choose_lanes(const Piece& piece, uint32_t rows, DType x, bool bias, const
 }
 
 // How many invocations share x's rows, and blocks of 4 x 4 sums each has both ways: four of them read half as much a
-// product, where lanes are known to have registers for them (some 170) and tiles of 128 x 64 leave no core idle.
+// product, where lanes are known to have registers for them (some 210). As many rows as there are, up to 64; few
+// invocations have much to store each, for which some lanes have no registers either.
 struct SumTile {
   uint32_t col_lanes, quads;
   uint32_t weight_rows() const { return 64 * quads; }
   uint32_t x_rows() const { return 4 * col_lanes * quads; }
   uint32_t shared_bytes() const { return (weight_rows() + x_rows()) * 32 * 4; }  // twin: shaders/matmul_tile.comp
+  uint32_t core_groups() const { return (quads > 1 ? 16u : 32u) / col_lanes; }   // that registers hold
 };
-SumTile sum_tile(const Traits& traits, uint32_t num_rows, uint32_t rows, bool batch_invariant) {
-  constexpr SumTile kSmall{16, 1}, kLarge{8, 2};
+SumTile sum_tile(const Traits& traits, uint32_t rows, bool batch_invariant) {
   const bool has_registers =
       is_nvidia(traits) || traits.is_cpu || (traits.simd_registers > 0 && !has_small_simds(traits));
-  if (batch_invariant || !has_registers || traits.shared_bytes < kLarge.shared_bytes()) return kSmall;
-  const uint32_t tiles = ceil_div(num_rows, kLarge.weight_rows()) * ceil_div(rows, kLarge.x_rows());
-  return tiles >= 2 * traits.num_cores ? kLarge : kSmall;
+  constexpr SumTile kLarge{8, 2};
+  if (batch_invariant) return {16, 1};
+  if (!has_registers || traits.shared_bytes < kLarge.shared_bytes()) return {rows <= 32 ? 8u : 16u, 1};
+  return rows <= 16 ? SumTile{4, 1} : rows <= 32 ? SumTile{4, 2} : kLarge;
 }
 
 // `rows` of x against the rows of a piece. The constants' order is each shader's.
@@ -450,24 +452,29 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
   if (traits.tier >= Tier::kMatrix && x == DType::kF16 && piece.encoding != Encoding::kF32 && columns % 64 == 0 &&
       (rows > kVectorRowsMaxBesideMatrix || batch_invariant))
     return choose_matrix(traits, piece, rows, columns, bias, batch_invariant);
-  if (rows <= kVectorRowsMax && !batch_invariant) {
+  if (rows <= vector_rows_max(traits, is_quantized(piece.encoding)) && !batch_invariant) {
     const auto [team_rows, unroll] = vector_shape(traits, piece.encoding, rows);
     const uint32_t teams = traits.tier >= Tier::kSubgroup ? 4 : 1;
     const uint32_t group_size = traits.tier >= Tier::kSubgroup ? teams * traits.subgroup_size : 64;
     return {{"matmul_vector", group_size, {layout, team_rows, rows, x_dtype, bias, unroll}},
             spread(traits, ceil_div(num_rows, teams * team_rows))};
   }
-  const SumTile tile = sum_tile(traits, num_rows, rows, batch_invariant);
-  const Groups groups{ceil_div(num_rows, tile.weight_rows()), ceil_div(rows, tile.x_rows())};
+  constexpr uint32_t kSplitColumnsMin = 256;
+  const SumTile tile = sum_tile(traits, rows, batch_invariant);
+  Choice choice{{},
+                {ceil_div(num_rows, tile.weight_rows()), ceil_div(rows, tile.x_rows())},
+                batch_invariant ? 1 : std::max(columns / kSplitColumnsMin, 1u),
+                tile.weight_rows() * tile.x_rows() * 4,
+                tile.core_groups()};
   // Their results depend on whether a row is one of many.
-  const bool may_round = x == DType::kF16 && !batch_invariant;
+  const bool may_round = x == DType::kF16 && !batch_invariant && piece.encoding != Encoding::kF32;
   const bool takes_dots = may_round && traits.tier == Tier::kDots && is_quantized(piece.encoding) && columns % 64 == 0;
-  const bool takes_pairs = may_round && traits.packed_f16 &&
-                           (piece.encoding == Encoding::kF16 || piece.encoding == Encoding::kBF16);
-  if (takes_dots || takes_pairs)
-    return {{takes_dots ? "matmul_dots" : "matmul_pairs", 16 * tile.col_lanes, {layout, bias, tile.quads, tile.col_lanes}},
-            groups};
-  return {{"matmul_tile", 16 * tile.col_lanes, {layout, x_dtype, bias, tile.quads, tile.col_lanes}}, groups};
+  if (takes_dots || (may_round && traits.packed_f16))
+    choice.kernel = {takes_dots ? "matmul_dots" : getenv("PAIRS") ? getenv("PAIRS") : "matmul_pairs", 16 * tile.col_lanes,
+                     {layout, bias, tile.quads, tile.col_lanes}};
+  else
+    choice.kernel = {getenv("TILE") ? getenv("TILE") : "matmul_tile", 16 * tile.col_lanes, {layout, x_dtype, bias, tile.quads, tile.col_lanes}};
+  return choice;
 }
 
 // Bytes of matmul_fragment's push constants.

@@ -31,20 +31,23 @@ Choice choose(const Traits& traits, const OpList& list, uint32_t head_dim) {
   return {"paged_attention_tile", 128, {rows, keys}, rows};
 }
 
-// The kernel for prompt items alone without matrix units: tiles of 32 rows by two keys a lane, of 16 or 8 lanes. Twins:
-// q_tile, kv_tile and weights of shaders/paged_attention_block.comp.
+// The kernel for prompt items alone without matrix units: tiles of 32 rows by two keys a lane, of 16 or 8 lanes, in f32 or
+// packed f16. Twins: q_tile, kv_tile and weights of shaders/paged_attention_block.comp.
 constexpr uint32_t kBlockRows = 32;
-uint32_t block_lanes(const Traits& traits, uint32_t head_dim) {
+bool takes_pairs(const Traits& traits, const OpList& list, uint32_t head_dim, KvDType dtype) {
+  return traits.packed_f16 && head_dim % 16 == 0 && dtype != KvDType::kBF16 && !list.batch_invariant;
+}
+uint32_t block_lanes(const Traits& traits, uint32_t head_dim, bool pairs) {
   if (head_dim > 128 || has_small_lanes(traits)) return 0;
   for (const uint32_t lanes : {16u, 8u}) {
-    const uint32_t keys = 2 * lanes, row_bytes = (head_dim / 4 + 1) * 16;
+    const uint32_t keys = 2 * lanes, row_bytes = (head_dim / (pairs ? 8 : 4) + 1) * 16;
     const uint32_t shared_bytes = (kBlockRows + keys) * row_bytes + keys * kBlockRows * 4;
     if (lanes <= traits.subgroup_size && shared_bytes <= traits.shared_bytes) return lanes;
   }
   return 0;
 }
-Choice choose_block(uint32_t lanes) {
-  return {"paged_attention_block", 8 * lanes, {lanes}, kBlockRows};
+Choice choose_block(uint32_t lanes, bool pairs) {
+  return {pairs ? "paged_attention_block.pairs" : "paged_attention_block", 8 * lanes, {lanes}, kBlockRows};
 }
 
 // The kernel for decode items alone, where the device has it.
@@ -248,12 +251,13 @@ Status record(Recorder& r, const PagedAttention& op) {
   // Prompts first, so that rows that decode take what they leave idle. The two write different rows of out and
   // different partial results, so the second claims nothing.
   if (!r.list().decode_only) {
-    const uint32_t lanes = block_lanes(r.traits(), op.head_dim);
+    const bool pairs = takes_pairs(r.traits(), r.list(), op.head_dim, pool.group.dtype);
+    const uint32_t lanes = block_lanes(r.traits(), op.head_dim, pairs);
     const Choice prompt = has_wide_kernel(r.traits(), op.head_dim, pool.group.dtype)
                               ? choose_wide(r.traits(), op.head_dim, group_heads, prompt_tokens)
                           : has_matrix_kernel(r.traits(), op.head_dim)
                               ? choose_matrix(r.traits(), op.head_dim, group_heads, prompt_tokens)
-                          : lanes > 0 ? choose_block(lanes)
+                          : lanes > 0 ? choose_block(lanes, pairs)
                                       : any;
     attend(prompt, ceil_div(num_tokens, kPromptItemTokens) * 2 + kSplitPromptItemsMax / 4, prompt_tokens,
            push_for(kFwdNumPromptItems, kNoItems, kFwdPromptItems, kNoItems), writes);
