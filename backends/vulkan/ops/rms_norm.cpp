@@ -8,8 +8,10 @@
 namespace llmrt::vulkan {
 
 namespace {
+// A group may have no more than 32 subgroups of 8 lanes (maxComputeWorkgroupSubgroups of lavapipe).
 uint32_t norm_group_size(const Traits& traits, uint32_t columns) {
-  return traits.cpu_kernels ? 8 : std::clamp(std::bit_ceil(columns / 8), 64u, 512u);
+  const uint32_t most = traits.tier >= Tier::kSubgroup && traits.subgroup_size < 16 ? 256 : 512;
+  return traits.cpu_kernels ? 8 : std::clamp(std::bit_ceil(columns / 8), 64u, most);
 }
 }  // namespace
 
