@@ -470,10 +470,10 @@ Choice choose(const Traits& traits, const Piece& piece, uint32_t rows, uint32_t 
   const bool may_round = x == DType::kF16 && !batch_invariant && piece.encoding != Encoding::kF32;
   const bool takes_dots = may_round && traits.tier == Tier::kDots && is_quantized(piece.encoding) && columns % 64 == 0;
   if (takes_dots || (may_round && traits.packed_f16))
-    choice.kernel = {takes_dots ? "matmul_dots" : getenv("PAIRS") ? getenv("PAIRS") : "matmul_pairs", 16 * tile.col_lanes,
+    choice.kernel = {takes_dots ? "matmul_dots" : "matmul_pairs", 16 * tile.col_lanes,
                      {layout, bias, tile.quads, tile.col_lanes}};
   else
-    choice.kernel = {getenv("TILE") ? getenv("TILE") : "matmul_tile", 16 * tile.col_lanes, {layout, x_dtype, bias, tile.quads, tile.col_lanes}};
+    choice.kernel = {"matmul_tile", 16 * tile.col_lanes, {layout, x_dtype, bias, tile.quads, tile.col_lanes}};
   return choice;
 }
 
