@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
 #include <tuple>
 
 #include "core/base/check.h"
@@ -16,11 +19,25 @@ namespace {
 constexpr uint32_t kPromptSplitKeysMin = 512;
 constexpr double kPromptSplitCostKeys = 256;  // what a split costs beside its keys, merging included
 constexpr uint32_t kPromptRunKeysMultiple = 64, kPromptRunKeysMin = 128;  // of a run's part of an item
+constexpr double kPromptRunMost = 1.3;  // of the shortest runs that workgroups have room for
 constexpr uint32_t kDecodeSplitKeysMin = 64, kDecodeSplitKeysMultiple = 16;
 // In keys that a work reads while the device is full of them. A lone work takes a third of the time.
 constexpr double kDecodeRoundKeys = 20, kDecodeSplitRoundKeys = 125;  // what a full round costs beside its keys
 constexpr double kDecodeMergeKeys = 20, kDecodePartialKeys = 3;
 constexpr double kFewWorks = 1.0 / 3;
+
+// Where a split that begins at key `from` of an item ends, by runs that lie end to end, the one at work with `left` keys.
+// An item of few tokens does not fill a run: what it leaves is not counted on.
+uint32_t end_of_split(uint32_t from, uint32_t end, bool fills, uint32_t run_keys, uint32_t* left) {
+  const uint32_t run = fills ? *left : run_keys;
+  const bool is_last = end - from < run + kPromptRunKeysMin;
+  if (fills) {
+    *left = is_last && end - from < run ? run - (end - from) : 0;
+    *left -= *left % kPromptRunKeysMultiple;
+    if (*left < kPromptRunKeysMin) *left = run_keys;
+  }
+  return is_last ? end : from + run;
+}
 
 template <class Build>
 const OpList& find_or_build(std::map<ListKey, OpList>* lists, ListKey key, Build build) {
@@ -76,7 +93,7 @@ const OpList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant) 
 
 // An item's time grows with its keys, and few items leave a part of a large device idle. Those that fill rounds of it
 // stay whole; the rest, which would leave a part of the last round idle, is cut into as many splits as are best.
-Lowering::PromptSplits Lowering::prompt_splits(const IterationPlan& plan) const {
+Lowering::PromptSplits Lowering::prompt_splits(const IterationPlan& plan) {
   uint32_t items = 0, keys = 0;
   for (const PlanRow& row : plan.rows) {
     if (row.num_tokens <= kDecodeRowTokens) continue;
@@ -98,28 +115,65 @@ Lowering::PromptSplits Lowering::prompt_splits(const IterationPlan& plan) const 
   return best;
 }
 
-// Runs of equal length where that takes less than `least`. Most have parts of two items.
-void Lowering::try_prompt_runs(const IterationPlan& plan, double least, PromptSplits* best) const {
+// Runs of equal length where that takes less than `least`. Most have parts of two items. Of those of not much more keys
+// than the device has room for, the runs that leave least of it idle.
+void Lowering::try_prompt_runs(const IterationPlan& plan, double least, PromptSplits* best) {
   const uint32_t item_rows = kPromptItemTokens * (model_->config.num_heads / model_->config.num_kv_heads);
   const uint32_t tile_tokens = std::max(kPromptItemTokens * caps_.prompt_tile_rows / item_rows, 1u);
   double work = 0;  // in keys of whole items
-  uint32_t left = best->items, longest = 0;
+  uint32_t left = best->items;
+  run_items_.clear();
   for (const PlanRow& row : plan.rows) {
     for (uint32_t done = 0; row.num_tokens > kDecodeRowTokens && done < row.num_tokens && left > 0; --left) {
       const uint32_t count = std::min(kPromptItemTokens, row.num_tokens - done);
-      const uint32_t keys = row.start + done + count - first_key(row.start + done);
-      work += keys * std::min(1.0, static_cast<double>(round_up(count, tile_tokens)) / kPromptItemTokens);
-      longest = std::max(longest, keys);
+      const double share = std::min(1.0, static_cast<double>(round_up(count, tile_tokens)) / kPromptItemTokens);
+      run_items_.push_back(
+          {first_key(row.start + done), row.start + done + count, count == kPromptItemTokens, share});
+      work += (run_items_.back().end - run_items_.back().begin) * share;
       done += count;
     }
   }
   const double room = static_cast<double>(caps_.prompt_tiles) / model_->config.num_heads;
-  const uint32_t keys =
+  const uint32_t first =
       std::max(round_up(static_cast<uint32_t>(work / room) + 1, kPromptRunKeysMultiple), kPromptSplitKeysMin);
-  if (keys >= longest || best->items * (longest / keys + 2) > kSplitPromptItemsMax ||
-      keys + 2 * kPromptSplitCostKeys >= least)
-    return;
-  best->run_keys = best->run_left = keys;
+  const uint32_t step = round_up(first / 32, kPromptRunKeysMultiple);
+  for (uint32_t keys = first; keys <= first * kPromptRunMost && keys < least; keys += step) {
+    const double time = time_of_runs(keys);
+    if (time >= least) continue;
+    best->run_keys = best->run_left = keys;
+    least = time;
+  }
+}
+
+// What run_items_ take, in keys, where workgroups have their splits as they become free, the longest first. Heads do the
+// same, so a few stand for all.
+double Lowering::time_of_runs(uint32_t run_keys) {
+  constexpr uint32_t kHeadsMax = 4;
+  const uint32_t divisor = std::gcd(caps_.prompt_tiles, model_->config.num_heads);
+  uint32_t heads = model_->config.num_heads / divisor, places = caps_.prompt_tiles / divisor;
+  if (heads > kHeadsMax) {
+    places = std::max(places * kHeadsMax / heads, 1u);
+    heads = kHeadsMax;
+  }
+  run_splits_.clear();
+  uint32_t left = run_keys;
+  for (const RunItem& item : run_items_)
+    for (uint32_t from = item.begin, end; from < item.end; from = end) {
+      end = end_of_split(from, item.end, item.fills, run_keys, &left);
+      run_splits_.emplace_back(end - from, (end - from) * item.share + kPromptSplitCostKeys);
+    }
+  if (run_splits_.size() > kSplitPromptItemsMax) return std::numeric_limits<double>::infinity();
+  std::ranges::sort(run_splits_, std::greater());
+  run_ends_.assign(places, 0);
+  double last = 0;
+  for (const auto& [keys, time] : run_splits_)
+    for (uint32_t i = 0; i < heads; ++i) {
+      std::ranges::pop_heap(run_ends_, std::greater());
+      run_ends_.back() += time;
+      last = std::max(last, run_ends_.back());
+      std::ranges::push_heap(run_ends_, std::greater());
+    }
+  return last;
 }
 
 // All rows' keys are cut to much the same length: whole rows where they fill the device, shorter ones until the works
@@ -199,17 +253,9 @@ void Lowering::add_prompt_item(const PlanRow& row, uint32_t first, uint32_t stre
   const uint32_t begin = first_key(position), end = position + count;
   split_ends_.clear();
   if (prompt->items > 0 && prompt->run_keys > 0) {
-    // One of few tokens does not fill a run: what it leaves is not counted on.
-    const bool fills = count == kPromptItemTokens;
-    for (uint32_t from = begin; from < end; from = split_ends_.back()) {
-      const uint32_t run = fills ? prompt->run_left : prompt->run_keys;
-      const bool is_last = end - from < run + kPromptRunKeysMin;
-      split_ends_.push_back(is_last ? end : from + run);
-      if (!fills) continue;
-      const uint32_t left = is_last && end - from < run ? (run - (end - from)) / kPromptRunKeysMultiple : 0;
-      prompt->run_left = left * kPromptRunKeysMultiple;
-      if (prompt->run_left < kPromptRunKeysMin) prompt->run_left = prompt->run_keys;
-    }
+    for (uint32_t from = begin; from < end; from = split_ends_.back())
+      split_ends_.push_back(
+          end_of_split(from, end, count == kPromptItemTokens, prompt->run_keys, &prompt->run_left));
   } else {
     const uint32_t wanted = std::max(prompt->items > 0 ? prompt->splits / stretch : 1, 1u);
     const uint32_t most = std::clamp((end - begin) / kPromptSplitKeysMin, 1u, wanted);

@@ -81,8 +81,9 @@ class Lowering {
   };
   void add_attention_items(const PlanRow& row, uint32_t stretch, PromptSplits* prompt, DecodeSplits* decode);
   void add_prompt_item(const PlanRow& row, uint32_t first, uint32_t stretch, PromptSplits* prompt);
-  PromptSplits prompt_splits(const IterationPlan& plan) const;
-  void try_prompt_runs(const IterationPlan& plan, double least, PromptSplits* best) const;
+  PromptSplits prompt_splits(const IterationPlan& plan);
+  void try_prompt_runs(const IterationPlan& plan, double least, PromptSplits* best);
+  double time_of_runs(uint32_t run_keys);
   uint32_t first_key(uint32_t position) const;   // that is in the window of a query there
   uint32_t first_tile(uint32_t position) const;  // the first key of the tile that holds it
   DecodeSplits decode_splits(const IterationPlan& plan) const;
@@ -97,6 +98,15 @@ class Lowering {
   ForwardInputs forward_;
   SampleInputs sample_;
   std::vector<uint32_t> split_ends_;  // of the prompt item at work
+  // Of try_prompt_runs: items and their share of a whole one's time a key; keys and time of splits; when workgroups end.
+  struct RunItem {
+    uint32_t begin, end;
+    bool fills;
+    double share;
+  };
+  std::vector<RunItem> run_items_;
+  std::vector<std::pair<uint32_t, double>> run_splits_;
+  std::vector<double> run_ends_;
 };
 
 // Lowers, submits and waits for one plan while nothing else is in flight.

@@ -3,6 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <map>
+#include <ranges>
 #include <set>
 
 #include "core/base/checked_math.h"
@@ -31,11 +32,14 @@ struct Lowered {
   ForwardInputs inputs;
 };
 
-Lowered lower(const IterationPlan& plan, uint64_t kv_tokens_max, Caps caps, uint32_t sequences_max = 64) {
+Lowered lower(const IterationPlan& plan, uint64_t kv_tokens_max, Caps caps, uint32_t sequences_max = 64,
+              uint32_t num_heads = 1) {
   EngineConfig config;
   config.context_max = kFakeContextMax;
   config.sequences_max = sequences_max;
-  Lowering lowering(make_fake_model(), caps, config.step_tokens_max, config.sample_rows_max);
+  auto model = std::make_shared<Model>(*make_fake_model());
+  model->config.num_heads = num_heads;
+  Lowering lowering(model, caps, config.step_tokens_max, config.sample_rows_max);
   Lowered out;
   out.state = lowering.state_config(config, PlanLimits(), kv_tokens_max);
   LoweredStep step;
@@ -227,9 +231,20 @@ TEST_CASE("where workgroups begin one by one a chunk is cut in runs of equal len
     const AttentionItem& last = lowered.inputs.prompt_items.back();
     return last.key_end - last.key_begin;
   };
+  // Until the last of 16 workgroups has ended, which take the longest splits first, in keys of 64 tokens.
+  const auto time_of = [](const Lowered& lowered) {
+    std::vector<uint32_t> ends(16);
+    for (const AttentionItem& item : lowered.inputs.prompt_items | std::views::reverse)
+      *std::ranges::min_element(ends) += (item.key_end - item.key_begin) * ceil_div(item.num_tokens, 32u) / 2 + 256;
+    return std::ranges::max(ends);
+  };
+  Caps alike = caps;
+  alike.prompt_tile_rows = 0;
   for (const uint32_t num_tokens : {40u, 160u, 288u, 352u, 415u, 480u, 512u, 1000u}) {
     const Lowered lowered = lower(chunk_plan(kStart, num_tokens), 64 * 4096, caps);
     check_chunk(lowered, kStart, num_tokens);
+    CAPTURE(num_tokens);
+    CHECK(time_of(lowered) <= time_of(lower(chunk_plan(kStart, num_tokens), 64 * 4096, alike)));
     CHECK(std::ranges::is_sorted(lowered.inputs.prompt_items, {},
                                  [](const AttentionItem& item) { return item.key_end - item.key_begin; }));
   }
@@ -250,6 +265,20 @@ TEST_CASE("where workgroups begin one by one a chunk is cut in runs of equal len
   CHECK(few.inputs.prompt_items.size() == 6);
   caps.prompt_tile_rows = 0;
   CHECK(most_keys(lower(chunk_plan(kStart, 352), 64 * 4096, caps)) < 700);
+}
+
+TEST_CASE("runs are as long as leaves least of a device idle") {
+  Caps caps;
+  caps.prompt_tiles = 33;  // 16 items and a half, of two heads
+  caps.prompt_tile_rows = 128;
+  constexpr uint32_t kStart = 3500;
+  const Lowered lowered = lower(chunk_plan(kStart, 352), 64 * 4096, caps, 64, 2);
+  check_chunk(lowered, kStart, 352);
+  std::vector<uint32_t> ends(33);
+  for (const AttentionItem& item : lowered.inputs.prompt_items | std::views::reverse)
+    for (int head = 0; head < 2; ++head) *std::ranges::min_element(ends) += item.key_end - item.key_begin + 256;
+  // Runs of the 1,344 keys that there is room for would end in splits that take turns, after the time of 2,176 keys.
+  CHECK(std::ranges::max(ends) < 1900);
 }
 
 TEST_CASE("a probe of prompts beside rows that decode gives each its own blocks") {
