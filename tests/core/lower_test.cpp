@@ -222,6 +222,17 @@ TEST_CASE("a chunk of few tokens behind many keys is split, and every key is rea
   }
 }
 
+// Until the last of so many workgroups has ended, which take the longest splits first, in keys of 64 tokens; those of a
+// split compute so many tokens at a time, a head after the other.
+uint32_t end_of_prompts(const Lowered& lowered, uint32_t num_workgroups, uint32_t num_heads, uint32_t tile_tokens) {
+  std::vector<uint32_t> ends(num_workgroups);
+  for (const AttentionItem& item : lowered.inputs.prompt_items | std::views::reverse)
+    for (uint32_t head = 0; head < num_heads; ++head)
+      *std::ranges::min_element(ends) +=
+          (item.key_end - item.key_begin) * round_up(item.num_tokens, tile_tokens) / kPromptItemTokens + 256;
+  return std::ranges::max(ends);
+}
+
 TEST_CASE("where workgroups begin one by one a chunk is cut in runs of equal length, the longest splits first") {
   Caps caps;
   caps.prompt_tiles = 16;
@@ -231,20 +242,14 @@ TEST_CASE("where workgroups begin one by one a chunk is cut in runs of equal len
     const AttentionItem& last = lowered.inputs.prompt_items.back();
     return last.key_end - last.key_begin;
   };
-  // Until the last of 16 workgroups has ended, which take the longest splits first, in keys of 64 tokens.
-  const auto time_of = [](const Lowered& lowered) {
-    std::vector<uint32_t> ends(16);
-    for (const AttentionItem& item : lowered.inputs.prompt_items | std::views::reverse)
-      *std::ranges::min_element(ends) += (item.key_end - item.key_begin) * ceil_div(item.num_tokens, 32u) / 2 + 256;
-    return std::ranges::max(ends);
-  };
   Caps alike = caps;
   alike.prompt_tile_rows = 0;
   for (const uint32_t num_tokens : {40u, 160u, 288u, 352u, 415u, 480u, 512u, 1000u}) {
     const Lowered lowered = lower(chunk_plan(kStart, num_tokens), 64 * 4096, caps);
     check_chunk(lowered, kStart, num_tokens);
     CAPTURE(num_tokens);
-    CHECK(time_of(lowered) <= time_of(lower(chunk_plan(kStart, num_tokens), 64 * 4096, alike)));
+    const Lowered split_alike = lower(chunk_plan(kStart, num_tokens), 64 * 4096, alike);
+    CHECK(end_of_prompts(lowered, 16, 1, 32) <= end_of_prompts(split_alike, 16, 1, 32));
     CHECK(std::ranges::is_sorted(lowered.inputs.prompt_items, {},
                                  [](const AttentionItem& item) { return item.key_end - item.key_begin; }));
   }
@@ -274,11 +279,8 @@ TEST_CASE("runs are as long as leaves least of a device idle") {
   constexpr uint32_t kStart = 3500;
   const Lowered lowered = lower(chunk_plan(kStart, 352), 64 * 4096, caps, 64, 2);
   check_chunk(lowered, kStart, 352);
-  std::vector<uint32_t> ends(33);
-  for (const AttentionItem& item : lowered.inputs.prompt_items | std::views::reverse)
-    for (int head = 0; head < 2; ++head) *std::ranges::min_element(ends) += item.key_end - item.key_begin + 256;
   // Runs of the 1,344 keys that there is room for would end in splits that take turns, after the time of 2,176 keys.
-  CHECK(std::ranges::max(ends) < 1900);
+  CHECK(end_of_prompts(lowered, 33, 2, 64) < 1900);
 }
 
 TEST_CASE("a probe of prompts beside rows that decode gives each its own blocks") {

@@ -67,8 +67,8 @@ KNOWN_LOW = {("polaris10", "matmul_vector"): 3, ("vega20", "matmul_vector"): 3,
              ("vangogh", "matmul_tile"): 4, ("navi31-t1", "matmul_tile"): 4, ("navi31-t0", "matmul_tile"): 4,
              ("navi10", "paged_attention_block.pairs"): 6, ("navi21", "paged_attention_block.pairs"): 6,
              ("vangogh", "paged_attention_block.pairs"): 6, ("navi31-t1", "paged_attention_block.pairs"): 6,
-             ("adreno740", "paged_attention_block.pairs"): 2, ("navi10", "matmul_pairs"): 4, ("navi21", "matmul_pairs"): 4, ("vangogh", "matmul_pairs"): 4,
-             ("navi31-t1", "matmul_pairs"): 6,
+             ("adreno740", "paged_attention_block.pairs"): 2, ("navi10", "matmul_pairs"): 4,
+             ("navi21", "matmul_pairs"): 4, ("vangogh", "matmul_pairs"): 4, ("navi31-t1", "matmul_pairs"): 6,
              ("strix1", "paged_attention_matrix"): 4, ("navi31-t0", "qkv"): 6}
 
 
