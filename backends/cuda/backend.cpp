@@ -131,6 +131,10 @@ Result<std::unique_ptr<Backend>> CudaBackend::open(uint32_t device_idx, const De
   caps.step_tokens_max = 8192;
   caps.f16_copies_rows_min = kF16CopiesRowsMin;
   caps.prompt_tiles = 2 * static_cast<uint32_t>(num_sms);
+  if (backend->context_.has_warpgroups) {
+    caps.prompt_tile_rows = UINT32_MAX / kPromptItemTokens;  // an item of few tokens takes as long as a whole one
+    caps.prompt_turns = true;
+  }
   caps.decode_works = (backend->context_.has_warpgroups ? 2 : 3) * static_cast<uint32_t>(num_sms);
   // Loading cuBLAS takes longer than small weights do; it happens beside them.
   if (const char* path = std::getenv("LLMRT_CUBLAS"); path && *path) backend->cublas_path_ = path;

@@ -39,6 +39,15 @@ uint32_t end_of_split(uint32_t from, uint32_t end, bool fills, uint32_t run_keys
   return is_last ? end : from + run;
 }
 
+// Of works that stand in order, the longest first, every other round backwards, but not the last: those who have one of it
+// have the shortest of the round before, and the longest of the last goes with the shortest.
+template <class Works>
+void turn_rounds(Works* works, size_t round) {
+  const size_t num_rounds = ceil_div(works->size(), round);
+  for (size_t r = num_rounds % 2; r + 1 < num_rounds; r += 2)
+    std::reverse(works->begin() + r * round, works->begin() + (r + 1) * round);
+}
+
 template <class Build>
 const OpList& find_or_build(std::map<ListKey, OpList>* lists, ListKey key, Build build) {
   const auto it = lists->find(key);
@@ -145,8 +154,8 @@ void Lowering::try_prompt_runs(const IterationPlan& plan, double least, PromptSp
   }
 }
 
-// What run_items_ take, in keys, where workgroups have their splits as they become free, the longest first. Heads do the
-// same, so a few stand for all.
+// What run_items_ take, in keys, where workgroups have their splits as they become free, the longest first, or in turns.
+// Heads do the same, so a few stand for all.
 double Lowering::time_of_runs(uint32_t run_keys) {
   constexpr uint32_t kHeadsMax = 4;
   const uint32_t divisor = std::gcd(caps_.prompt_tiles, model_->config.num_heads);
@@ -165,6 +174,13 @@ double Lowering::time_of_runs(uint32_t run_keys) {
   if (run_splits_.size() > kSplitPromptItemsMax) return std::numeric_limits<double>::infinity();
   std::ranges::sort(run_splits_, std::greater());
   run_ends_.assign(places, 0);
+  if (caps_.prompt_turns) {
+    turn_rounds(&run_splits_, std::max(places / heads, 1u));
+    size_t place = 0;
+    for (const auto& [keys, time] : run_splits_)
+      for (uint32_t i = 0; i < heads; ++i) run_ends_[place++ % places] += time;
+    return std::ranges::max(run_ends_);
+  }
   double last = 0;
   for (const auto& [keys, time] : run_splits_)
     for (uint32_t i = 0; i < heads; ++i) {
@@ -338,9 +354,13 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
     stretch *= 2;
   } while (forward_.num_partials > partials_max_ && !batch_invariant);
   if (caps_.prompt_tile_rows > 0) {
-    std::ranges::sort(forward_.prompt_items, {}, [](const AttentionItem& item) {
+    const auto length = [](const AttentionItem& item) {
       return std::tuple(item.key_end - item.key_begin, item.token_first, item.key_begin);
-    });
+    };
+    std::ranges::sort(forward_.prompt_items, std::greater(), length);
+    if (caps_.prompt_turns)
+      turn_rounds(&forward_.prompt_items, std::max(caps_.prompt_tiles / model_->config.num_heads, 1u));
+    std::ranges::reverse(forward_.prompt_items);
   }
   LLMRT_CHECK(forward_.num_partials <= partials_max_, "state_config has room for invariant splits");
   sample_.bias_entries = plan.bias;

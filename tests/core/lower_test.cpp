@@ -283,6 +283,32 @@ TEST_CASE("runs are as long as leaves least of a device idle") {
   CHECK(end_of_prompts(lowered, 33, 2, 64) < 1900);
 }
 
+TEST_CASE("where workgroups have items in turns, who has a long split has a short one next") {
+  Caps caps;
+  caps.prompt_tiles = 33;  // 8 items and a quarter, of four heads
+  caps.prompt_tile_rows = ~0u / kPromptItemTokens;
+  constexpr uint32_t kStart = 8000;
+  const auto time_of = [&](uint32_t num_tokens) {
+    const Lowered lowered = lower(chunk_plan(kStart, num_tokens), 64 * 4096, caps, 64, 4);
+    check_chunk(lowered, kStart, num_tokens);
+    std::vector<uint32_t> ends(33);
+    size_t place = 0;
+    for (const AttentionItem& item : lowered.inputs.prompt_items | std::views::reverse)
+      for (int head = 0; head < 4; ++head) ends[place++ % 33] += item.key_end - item.key_begin + 256;
+    return std::ranges::max(ends);
+  };
+  for (const uint32_t num_tokens : {40u, 160u, 192u, 256u, 282u, 320u, 352u, 448u, 512u, 640u, 1000u}) {
+    caps.prompt_turns = true;
+    const uint32_t turns = time_of(num_tokens);
+    caps.prompt_tile_rows = 0;
+    const uint32_t alike = time_of(num_tokens);
+    caps.prompt_tile_rows = ~0u / kPromptItemTokens;
+    CAPTURE(num_tokens);
+    CHECK(turns <= alike);
+    if (num_tokens == 192 || num_tokens == 320 || num_tokens == 448) CHECK(turns < 0.95 * alike);
+  }
+}
+
 TEST_CASE("a probe of prompts beside rows that decode gives each its own blocks") {
   const auto model = make_fake_model();
   const ProbeShape shape{2, 40, 100, 1, 16, 3, 50};
