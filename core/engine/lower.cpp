@@ -20,6 +20,9 @@ constexpr uint32_t kPromptSplitKeysMin = 512;
 constexpr double kPromptSplitCostKeys = 256;  // what a split costs beside its keys, merging included
 constexpr uint32_t kPromptRunKeysMultiple = 64, kPromptRunKeysMin = 128;  // of a run's part of an item
 constexpr double kPromptRunMost = 1.3;  // of the shortest runs that workgroups have room for
+// What runs take beside what time_of_runs counts, in keys: as workgroups begin one by one, in turns, and where without
+// them there would be nothing to merge.
+constexpr double kPromptRunsCostKeys = 256, kPromptTurnsCostKeys = 100, kPromptMergeCostKeys = 256;
 constexpr uint32_t kDecodeSplitKeysMin = 64, kDecodeSplitKeysMultiple = 16;
 // In keys that a work reads while the device is full of them. A lone work takes a third of the time.
 constexpr double kDecodeRoundKeys = 20, kDecodeSplitRoundKeys = 125;  // what a full round costs beside its keys
@@ -120,7 +123,10 @@ Lowering::PromptSplits Lowering::prompt_splits(const IterationPlan& plan) {
     best.splits = splits;
     least = cost;
   }
-  if (caps_.prompt_tile_rows > 0 && best.items > 0) try_prompt_runs(plan, least, &best);
+  if (caps_.prompt_tile_rows > 0 && best.items > 0) {
+    const double cost = caps_.prompt_turns ? kPromptTurnsCostKeys : kPromptRunsCostKeys;
+    try_prompt_runs(plan, least - cost - (best.splits == 1 ? kPromptMergeCostKeys : 0), &best);
+  }
   return best;
 }
 

@@ -276,11 +276,14 @@ TEST_CASE("runs are as long as leaves least of a device idle") {
   Caps caps;
   caps.prompt_tiles = 33;  // 16 items and a half, of two heads
   caps.prompt_tile_rows = 128;
-  constexpr uint32_t kStart = 3500;
+  constexpr uint32_t kStart = 8000;
   const Lowered lowered = lower(chunk_plan(kStart, 352), 64 * 4096, caps, 64, 2);
   check_chunk(lowered, kStart, 352);
-  // Runs of the 1,344 keys that there is room for would end in splits that take turns, after the time of 2,176 keys.
-  CHECK(end_of_prompts(lowered, 33, 2, 64) < 1900);
+  // Runs of the 3,008 keys that there is room for would end in splits that take turns, after the time of 3,968 keys.
+  CHECK(end_of_prompts(lowered, 33, 2, 64) < 3700);
+  // Of 160 tokens runs would take 96 keys less than five splits of each item, which is less than they cost.
+  const Lowered alike = lower(chunk_plan(kStart, 160), 64 * 4096, caps, 64, 2);
+  CHECK(alike.inputs.prompt_items.size() == 15);
 }
 
 TEST_CASE("where workgroups have items in turns, who has a long split has a short one next") {
