@@ -279,6 +279,21 @@ cached
 }
 
 TEST_CASE("keys and values are forgotten also when nobody waits for their sample any more") {
+  // The first block is full with a token that was in flight when its keys were asked for.
+  check_script(R"(config pool=32 cache=radix
+add 1 prompt=3 max=9
+plan
+  1[0,3)*
+plan
+  1[3,4)?*
+commit
+  1: 100
+cancel 1
+  1: cancelled
+commit 1=error
+cached
+  0 of 3 prompt tokens, 0 of 32 free blocks
+)");
   // Cancelled, and preempted by an older one, each with the sample in flight.
   check_script(R"(config pool=32 cache=radix
 add 1 prompt=12 max=9
