@@ -127,7 +127,7 @@ PrefixMatch KvSpace::match(std::span<const BlockTable> tables, uint32_t num_toke
   PrefixMatch match;
   if (num_groups() != 1) return match;
   const BlockTable& table = tables[0];
-  if (table.num_cached > 0 && is_forgotten_[table.blocks[0]]) return match;  // what a branch begins with anew
+  if (!is_trusted(tables)) return match;  // a branch begins anew
   uint32_t num_full = num_tokens / block_tokens();
   if (cache_) num_full = std::min(num_full, table.num_cached);  // a block that is full since a moment ago is copied
   match.blocks.assign(table.blocks.begin(), table.blocks.begin() + num_full);

@@ -78,6 +78,10 @@ class KvSpace {
   // The first `num_tokens` positions of these tables, which are computed or in flight, as a beginning for other tables.
   // Nothing when there are several groups, or when they cannot be trusted (see forget).
   PrefixMatch match(std::span<const BlockTable> tables, uint32_t num_tokens) const;
+  // Whether others may begin with what these tables have in the cache, or nothing of them is there yet.
+  bool is_trusted(std::span<const BlockTable> tables) const {
+    return tables[0].num_cached == 0 || !is_forgotten_[tables[0].blocks[0]];
+  }
   // Empty tables begin with the match's full blocks.
   void share(std::span<BlockTable> tables, const PrefixMatch& match);
   // A block that is to be copied from stays what it is until it is unpinned: it counts as held.

@@ -110,6 +110,7 @@ bool Scheduler::Impl::waits_for_prefix(Sequence& sequence) const {
   const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
   for (const Sequence* other : running) {
     if (other->computed + 1 >= other->tokens.size() || other->identity != sequence.identity) continue;
+    if (!kv.is_trusted(other->tables)) continue;
     // Whether they share one more block than is there. From its end, where they differ first.
     const size_t needed = round_up(other->computed + 1, kv.block_tokens());
     if (std::min(other->tokens.size(), wanted.size()) < needed) continue;

@@ -335,6 +335,31 @@ cached
 )");
 }
 
+TEST_CASE("nobody waits for a prefix that was spoilt") {
+  check_script(R"(config pool=64 step=20 cache=radix
+add 1 prompt=8 same=8 max=1
+plan
+  1[0,8)*
+commit
+  1: 100 length
+add 3 prompt=9 same=8 max=9
+plan
+  3[8,9)*
+add 2 prompt=60 same=60 max=9
+plan
+  3[9,10)?* 2[8,27)
+commit
+  3: 100
+commit 3=error
+  3: error, 8 cached (not_finite_logits: logits hold nan)
+add 4 prompt=60 same=60 max=9
+plan
+  2[27,47)
+plan
+  2[47,60)* 4[0,7)
+)");
+}
+
 // 2 has found no room for 9 blocks; then 3 takes over 5 of these.
 TEST_CASE("who found no room is looked up again when one was admitted that may hold what he shares") {
   check_script(R"(config pool=16 cache=radix
