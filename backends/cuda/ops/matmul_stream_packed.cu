@@ -113,28 +113,38 @@ __device__ void copy_planes(uint8_t* ring, Shared<E, kTiles>& shared, const Args
   if constexpr (S::has(3)) copy_plane<E, 3>(ring, shared, args);
 }
 
+// Of one row, whether the columns of x are its units.
+template <Encoding E, XPlace kX>
+inline constexpr bool kByUnits = is_one(kX) && !Fragment<E>::kPairs;
+
 // This lane's share of a block of x: chunk t of each unit, where its column g of a tile has numbers.
 template <Encoding E, XPlace kX>
 struct XBlock {
   uint4 words[tiles_of(kX) * kBlockUnits] = {};
+  uint4 own = {};  // where columns are units: the one of these words that may not be zero
 
-  __device__ static bool has(uint32_t tile, uint32_t unit, uint32_t live) {
+  __device__ static bool has(uint32_t tile, uint32_t live) {
     const uint32_t g = threadIdx.x % kWarp / 4;
-    if (!is_one(kX)) return tile * kTileRows + g < live;
-    return g == (Fragment<E>::kPairs ? 0 : unit) && live > 0;
+    return is_one(kX) ? g == 0 && live > 0 : tile * kTileRows + g < live;
   }
   // From the first row of x, in global or in shared memory.
   __device__ void load(const uint8_t* x, uint32_t columns, uint32_t live, uint32_t block) {
     const uint32_t g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
     if (block >= columns / kBlock) return;
     const uint8_t* first = x + 2 * ((is_one(kX) ? 0 : uint64_t{g} * columns) + block * kBlock + t * 8);
+    if constexpr (kByUnits<E, kX>) {
+      own = live > 0 ? *reinterpret_cast<const uint4*>(first + 2 * g * kUnit) : uint4{};
 #pragma unroll
-    for (uint32_t i = 0; i < tiles_of(kX); ++i)
+      for (uint32_t u = 0; u < kBlockUnits; ++u) words[u] = g == u ? own : uint4{};
+    } else {
 #pragma unroll
-      for (uint32_t u = 0; u < kBlockUnits; ++u)
-        if (has(i, u, live))
-          words[i * kBlockUnits + u] =
-              *reinterpret_cast<const uint4*>(first + 2 * (uint64_t{i} * kTileRows * columns + u * kUnit));
+      for (uint32_t i = 0; i < tiles_of(kX); ++i)
+#pragma unroll
+        for (uint32_t u = 0; u < kBlockUnits; ++u)
+          if (has(i, live))
+            words[i * kBlockUnits + u] =
+                *reinterpret_cast<const uint4*>(first + 2 * (uint64_t{i} * kTileRows * columns + u * kUnit));
+    }
   }
 };
 
@@ -148,9 +158,9 @@ __device__ void multiply_unit(float (&d)[4], bool add, const uint32_t (&up)[4], 
   mma_16x8x16(d, {up[2], low[2], up[3], low[3]}, {x.z, x.w});
 }
 // The same of ones: sums of x.
-__device__ void sum_unit(float (&d)[4], bool add, const uint4& x) {
+__device__ void sum_unit(float (&d)[4], const uint4& x) {
   constexpr uint32_t kOnes[4] = {both_halves(0x3c00), both_halves(0x3c00), both_halves(0x3c00), both_halves(0x3c00)};
-  multiply_unit(d, add, kOnes, kOnes, x);
+  multiply_unit(d, false, kOnes, kOnes, x);
 }
 // Columns 2t and 2t + 1 of units summed in turn in four sums: those of a unit are in one of them, the others have zero.
 __device__ float2 of_four(const float (&d)[4][4], uint32_t first) {
@@ -163,17 +173,15 @@ __device__ float2 fma_two(const float2& a, const float2& b, const float2& c) {
 // The sums of rows g and g + 8 of a slab over a warp's blocks, for this lane's columns 2t and 2t + 1 of x.
 template <Encoding E, XPlace kX>
 struct Sums {
-  static constexpr bool kByUnits = is_one(kX) && !Fragment<E>::kPairs;  // columns are units
   static constexpr uint32_t kApart = is_one(kX) || Fragment<E>::kPairs ? 1 : kBlockUnits;
   float2 upper[kApart] = {}, lower[kApart] = {};
 
   // Sums of the block's units of x, where rows are scaled by them.
   __device__ static float2 sum_x(const XBlock<E, kX>& x) {
-    if constexpr (kByUnits && Fragment<E>::kBased) {
-      float d[4][4];
-#pragma unroll
-      for (uint32_t u = 0; u < kBlockUnits; ++u) sum_unit(d[u % 4], u >= 4, x.words[u]);
-      return of_four(d, 0);
+    if constexpr (kByUnits<E, kX> && Fragment<E>::kBased) {
+      float d[4];
+      sum_unit(d, x.own);
+      return {d[0], d[1]};
     }
     return {};
   }
@@ -196,7 +204,7 @@ struct Sums {
       multiply_unit(d[u % 4], u >= 4 && kApart == 1, up_pairs, low_pairs, x.words[u]);
       if constexpr (kApart > 1) add_unit(u, up[u / 4], low[u / 4], d[u % 4], x.words[u]);
     }
-    if constexpr (kByUnits) {
+    if constexpr (kByUnits<E, kX>) {
       TwoScales<E> scales;
       const auto add_row = [&](float2& sum, const PlanePointers& row, uint32_t first) {
         scales.load(row[2], block, t);
@@ -219,7 +227,7 @@ struct Sums {
   __device__ void add_unit(uint32_t u, const Fragment<E>& up, const Fragment<E>& low, const float (&d)[4],
                            const uint4& x) {
     float x_sum[4];
-    if constexpr (Fragment<E>::kBased) sum_unit(x_sum, false, x);
+    if constexpr (Fragment<E>::kBased) sum_unit(x_sum, x);
     const auto add_row = [&](float2& sum, const Fragment<E>& row, uint32_t first) {
       const float scale = row.scale(u % 4, u / 4);
       sum = fma_two({scale, scale}, {d[first], d[first + 1]}, sum);
@@ -237,7 +245,7 @@ struct Sums {
     totals[0] = total();
   }
   __device__ float4 total() const {
-    if constexpr (kByUnits) {
+    if constexpr (kByUnits<E, kX>) {
       const auto of_lanes = [](float sum) {
         sum += __shfl_xor_sync(kFullMask, sum, 1);
         return sum + __shfl_xor_sync(kFullMask, sum, 2);
