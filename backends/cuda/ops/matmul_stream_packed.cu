@@ -25,6 +25,7 @@ namespace {
 constexpr uint32_t kBlock = 256, kBlockUnits = kBlock / kUnit;
 constexpr uint32_t kBlocksKept = 2;  // of a warp, whose x stays in registers
 constexpr uint32_t kRingBytes = 186 << 10;
+constexpr uint32_t kBlockSums = kBlockUnits * 4;  // of x: float2 by unit and pair of its rows
 
 // Where a lane has its x.
 enum class XPlace { kOneKept, kOneShared, kMoreKept, kMoreAhead, kTwoTilesKept };
@@ -73,7 +74,8 @@ constexpr bool kHasTwoTiles = Stage<E>::kThreads <= kTwoTilesThreads;
 
 struct Args {
   StreamArgs stream;
-  bool whole_rows;  // in every stage
+  bool whole_rows;       // in every stage
+  uint32_t sums_blocks;  // of x, whose sums there is room for
 };
 
 // By one warp.
@@ -157,10 +159,12 @@ __device__ void multiply_unit(float (&d)[4], bool add, const uint32_t (&up)[4], 
     mma_16x8x16_first(d, {up[0], low[0], up[1], low[1]}, {x.x, x.y});
   mma_16x8x16(d, {up[2], low[2], up[3], low[3]}, {x.z, x.w});
 }
-// The same of ones: sums of x.
-__device__ void sum_unit(float (&d)[4], const uint4& x) {
+// The same of ones: sums of columns 2t and 2t + 1 of x.
+__device__ float2 sum_unit(const uint4& x) {
   constexpr uint32_t kOnes[4] = {both_halves(0x3c00), both_halves(0x3c00), both_halves(0x3c00), both_halves(0x3c00)};
+  float d[4];
   multiply_unit(d, false, kOnes, kOnes, x);
+  return {d[0], d[1]};
 }
 // Columns 2t and 2t + 1 of units summed in turn in four sums: those of a unit are in one of them, the others have zero.
 __device__ float2 of_four(const float (&d)[4][4], uint32_t first) {
@@ -178,16 +182,13 @@ struct Sums {
 
   // Sums of the block's units of x, where rows are scaled by them.
   __device__ static float2 sum_x(const XBlock<E, kX>& x) {
-    if constexpr (kByUnits<E, kX> && Fragment<E>::kBased) {
-      float d[4];
-      sum_unit(d, x.own);
-      return {d[0], d[1]};
-    }
+    if constexpr (kByUnits<E, kX> && Fragment<E>::kBased) return sum_unit(x.own);
     return {};
   }
 
+  // `x_sum`: where columns are units; `unit_sums`: [unit][t], where they are rows.
   __device__ void add(const PlanePointers& up_row, const PlanePointers& low_row, uint32_t block, const XBlock<E, kX>& x,
-                      const float2& x_sum) {
+                      const float2& x_sum, const float2* unit_sums) {
     const uint32_t t = threadIdx.x % 4;
     Fragment<E> up[2], low[2];
 #pragma unroll
@@ -202,7 +203,8 @@ struct Sums {
       up[u / 4].decode(u % 4, t, up_pairs);
       low[u / 4].decode(u % 4, t, low_pairs);
       multiply_unit(d[u % 4], u >= 4 && kApart == 1, up_pairs, low_pairs, x.words[u]);
-      if constexpr (kApart > 1) add_unit(u, up[u / 4], low[u / 4], d[u % 4], x.words[u]);
+      if constexpr (kApart > 1)
+        add_unit(u, up[u / 4], low[u / 4], d[u % 4], Fragment<E>::kBased ? unit_sums[u * 4 + t] : float2{});
     }
     if constexpr (kByUnits<E, kX>) {
       TwoScales<E> scales;
@@ -225,15 +227,13 @@ struct Sums {
     }
   }
   __device__ void add_unit(uint32_t u, const Fragment<E>& up, const Fragment<E>& low, const float (&d)[4],
-                           const uint4& x) {
-    float x_sum[4];
-    if constexpr (Fragment<E>::kBased) sum_unit(x_sum, x);
+                           const float2& x_sum) {
     const auto add_row = [&](float2& sum, const Fragment<E>& row, uint32_t first) {
       const float scale = row.scale(u % 4, u / 4);
       sum = fma_two({scale, scale}, {d[first], d[first + 1]}, sum);
       if constexpr (Fragment<E>::kBased) {
         const float base = row.base(u % 4, u / 4);
-        sum = fma_two({base, base}, {x_sum[0], x_sum[1]}, sum);
+        sum = fma_two({base, base}, x_sum, sum);
       }
     };
     add_row(upper[u], up, 0);
@@ -272,8 +272,8 @@ struct Sums<E, XPlace::kTwoTilesKept> {
   float halves[2][2][4] = {};  // of a unit's chunks, of the tiles
 
   __device__ static float2 sum_x(const X&) { return {}; }
-  __device__ void add(const PlanePointers& up_row, const PlanePointers& low_row, uint32_t block, const X& x,
-                      const float2&) {
+  __device__ void add(const PlanePointers& up_row, const PlanePointers& low_row, uint32_t block, const X& x, const float2&,
+                      const float2*) {
     const uint32_t t = threadIdx.x % 4;
 #pragma unroll
     for (uint32_t s = 0; s < 2; ++s) {
@@ -316,9 +316,15 @@ __device__ void find_row(const uint8_t* (&row)[kNumPlanes], const uint8_t* stage
   find.template operator()<3>();
 }
 
+// Whether rows of x are columns, each with sums of its units.
 template <Encoding E, XPlace kX>
-__device__ void multiply(const uint8_t* ring, const uint8_t* x_shared, Shared<E, tiles_of(kX)>& shared,
-                         const StreamArgs& args, uint32_t live) {
+inline constexpr bool kSumsUnits = !is_one(kX) && tiles_of(kX) == 1 && Fragment<E>::kBased;
+
+// `behind_ring`: x, or the sums of its units, [sums_blocks + kStreamWarps][kBlockSums]. They are made with a block's first
+// slab; what has no room, a warp makes for each.
+template <Encoding E, XPlace kX>
+__device__ void multiply(const uint8_t* ring, uint8_t* behind_ring, Shared<E, tiles_of(kX)>& shared,
+                         const StreamArgs& args, uint32_t sums_blocks, uint32_t live) {
   using S = Stage<E>;
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4;
   const uint32_t num_blocks = args.weight.columns / kBlock, stage_blocks = min(num_blocks, S::kBlocks);
@@ -352,24 +358,42 @@ __device__ void multiply(const uint8_t* ring, const uint8_t* x_shared, Shared<E,
       warp_arrive(&shared.free[place.stage]);
       place.next();
     };
+    const auto unit_sums_of = [&](uint32_t block, const XBlock<E, kX>& words) -> const float2* {
+      if constexpr (kSumsUnits<E, kX>) {
+        const bool has_room = block < sums_blocks;
+        float2* to = reinterpret_cast<float2*>(behind_ring) + (has_room ? block : sums_blocks + warp) * kBlockSums;
+        if (count > 0 && has_room) return to;
+        __syncwarp();
+#pragma unroll
+        for (uint32_t u = 0; u < kBlockUnits; ++u) {
+          const float2 sum = sum_unit(words.words[u]);
+          if (lane < 4) to[u * 4 + lane] = sum;
+        }
+        __syncwarp();
+        return to;
+      } else {
+        return nullptr;
+      }
+    };
     if constexpr (is_kept(kX)) {
 #pragma unroll
       for (uint32_t stage = 0; stage < kBlocksKept / S::kBlocksWarp; ++stage)
         if (stage * S::kBlocks < num_blocks)
           take_stage(stage * S::kBlocks, [&](uint32_t i, uint32_t block, const auto& up, const auto& low) {
-            sums.add(up, low, block, x[stage * S::kBlocksWarp + i], x_sum[stage * S::kBlocksWarp + i]);
+            const uint32_t n = stage * S::kBlocksWarp + i;
+            sums.add(up, low, block, x[n], x_sum[n], unit_sums_of(stage * S::kBlocks + block, x[n]));
           });
     } else {
       for (uint32_t first = 0; first < num_blocks; first += S::kBlocks)
         take_stage(first, [&](uint32_t, uint32_t block, const auto& up, const auto& low) {
           if constexpr (kX == XPlace::kOneShared) {
-            x[0].load(x_shared, args.weight.columns, live, first + block);
+            x[0].load(behind_ring, args.weight.columns, live, first + block);
           } else {
             x[0] = next;
             const uint32_t after = first + block + kStreamWarps;
             next.load(x_global, args.weight.columns, live, after < num_blocks ? after : warp);
           }
-          sums.add(up, low, block, x[0], Sums<E, kX>::sum_x(x[0]));
+          sums.add(up, low, block, x[0], Sums<E, kX>::sum_x(x[0]), unit_sums_of(first + block, x[0]));
         });
     }
     float4 totals[tiles_of(kX)];
@@ -386,7 +410,7 @@ __global__ void __launch_bounds__(kThreads<E, kX>, 1) matmul_stream_packed_kerne
   __shared__ Shared<E, kTiles> shared;
   __shared__ uint64_t x_full;
   uint8_t* ring = dynamic_shared();
-  uint8_t* x_shared = ring + S::kStages * S::kBytes;
+  uint8_t* behind_ring = ring + S::kStages * S::kBytes;
   const uint32_t warp = threadIdx.x / kWarp;
   if (threadIdx.x == 0) {
     shared.init(S::kPlanes);
@@ -414,7 +438,7 @@ __global__ void __launch_bounds__(kThreads<E, kX>, 1) matmul_stream_packed_kerne
     grid_dependency_wait();
     if (kX == XPlace::kOneShared && threadIdx.x % kWarp == 0) {
       barrier_arrive_for_bytes(&x_full, stream.weight.columns * 2);
-      copy_bytes(x_shared, stream.x, stream.weight.columns * 2, &x_full);
+      copy_bytes(behind_ring, stream.x, stream.weight.columns * 2, &x_full);
     }
     __syncwarp();
     store_slabs(shared, stream, live);
@@ -423,7 +447,7 @@ __global__ void __launch_bounds__(kThreads<E, kX>, 1) matmul_stream_packed_kerne
     const uint32_t live = live_rows();
     grid_dependency_wait();
     if (kX == XPlace::kOneShared) barrier_wait(&x_full, 0);
-    multiply<E, kX>(ring, x_shared, shared, stream, live);
+    multiply<E, kX>(ring, behind_ring, shared, stream, args.sums_blocks, live);
   }
 #else
   __trap();  // OpContext::has_bulk_copies says that this is not the code that runs
@@ -439,9 +463,12 @@ bool has_whole_rows(const PackedMatrix& weight) {
   return weight.columns <= Stage<E>::kBlocks * kBlock && weight.rows % kSlabOut == 0;
 }
 
-// With what the kernel has beside its ring, room for the dynamic part's alignment among it.
+constexpr uint32_t kBlockSumsBytes = kBlockSums * sizeof(float2);
+// With what the kernel has beside its ring: room for the dynamic part's alignment, and a place of each warp's own for
+// sums of x.
 template <Encoding E, uint32_t kTiles>
-constexpr uint32_t kSharedBytes = Stage<E>::kStages* Stage<E>::kBytes + sizeof(Shared<E, kTiles>) + 64;
+constexpr uint32_t kSharedBytes = Stage<E>::kStages* Stage<E>::kBytes + sizeof(Shared<E, kTiles>) + 64 +
+                                  (Fragment<E>::kBased ? kStreamWarps * kBlockSumsBytes : 0);
 
 // Copies are of multiples of 16 bytes, from such addresses.
 template <Encoding E>
@@ -459,7 +486,7 @@ Status start(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
   const uint32_t x_bytes = args.weight.columns * 2;
   Grid grid{std::min(ceil_div(args.weight.rows, kSlabOut), static_cast<uint32_t>(at.num_sms)), S::kThreads,
             S::kStages * S::kBytes};
-  const Args kernel_args{stream_args(args, result), has_whole_rows<E>(args.weight)};
+  Args kernel_args{stream_args(args, result), has_whole_rows<E>(args.weight), 0};
   const auto start_kernel = [&](auto kernel) { return launch(at, "matmul_stream", kernel, grid, kernel_args); };
   if constexpr (kHasTwoTiles<E>) {
     if (args.num_rows > kTileRows) {
@@ -467,11 +494,17 @@ Status start(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
       return start_kernel(matmul_stream_packed_kernel<E, XPlace::kTwoTilesKept>);
     }
   }
-  if (has_kept_x(args.weight))
-    return args.num_rows == 1 ? start_kernel(matmul_stream_packed_kernel<E, XPlace::kOneKept>)
-                              : start_kernel(matmul_stream_packed_kernel<E, XPlace::kMoreKept>);
-  if (args.num_rows > 1 || kSharedBytes<E, 1> + x_bytes > at.shared_bytes_max)
-    return start_kernel(matmul_stream_packed_kernel<E, XPlace::kMoreAhead>);
+  if (has_kept_x(args.weight) && args.num_rows == 1)
+    return start_kernel(matmul_stream_packed_kernel<E, XPlace::kOneKept>);
+  if (args.num_rows > 1 || kSharedBytes<E, 1> + x_bytes > at.shared_bytes_max) {
+    if constexpr (Fragment<E>::kBased) {
+      kernel_args.sums_blocks =
+          std::min(args.weight.columns / kBlock, (at.shared_bytes_max - kSharedBytes<E, 1>) / kBlockSumsBytes);
+      grid.shared_bytes += (kernel_args.sums_blocks + kStreamWarps) * kBlockSumsBytes;
+    }
+    return has_kept_x(args.weight) ? start_kernel(matmul_stream_packed_kernel<E, XPlace::kMoreKept>)
+                                   : start_kernel(matmul_stream_packed_kernel<E, XPlace::kMoreAhead>);
+  }
   grid.shared_bytes += x_bytes;
   return start_kernel(matmul_stream_packed_kernel<E, XPlace::kOneShared>);
 }
