@@ -272,8 +272,8 @@ struct Sums<E, XPlace::kTwoTilesKept> {
   float halves[2][2][4] = {};  // of a unit's chunks, of the tiles
 
   __device__ static float2 sum_x(const X&) { return {}; }
-  __device__ void add(const PlanePointers& up_row, const PlanePointers& low_row, uint32_t block, const X& x, const float2&,
-                      const float2*) {
+  __device__ void add(const PlanePointers& up_row, const PlanePointers& low_row, uint32_t block, const X& x,
+                      const float2&, const float2*) {
     const uint32_t t = threadIdx.x % 4;
 #pragma unroll
     for (uint32_t s = 0; s < 2; ++s) {
