@@ -29,8 +29,8 @@ constexpr double kDecodeRoundKeys = 20, kDecodeSplitRoundKeys = 125;  // what a 
 constexpr double kDecodeMergeKeys = 20, kDecodePartialKeys = 3;
 constexpr double kFewWorks = 1.0 / 3;
 
-// Where a split that begins at key `from` of an item ends, by runs that lie end to end, the one at work with `left` keys.
-// An item of few tokens does not fill a run: what it leaves is not counted on.
+// Where a split that begins at key `from` of an item ends, by runs that lie end to end, the one at work with `left`
+// keys. An item of few tokens does not fill a run: what it leaves is not counted on.
 uint32_t end_of_split(uint32_t from, uint32_t end, bool fills, uint32_t run_keys, uint32_t* left) {
   const uint32_t run = fills ? *left : run_keys;
   const bool is_last = end - from < run + kPromptRunKeysMin;
@@ -42,8 +42,8 @@ uint32_t end_of_split(uint32_t from, uint32_t end, bool fills, uint32_t run_keys
   return is_last ? end : from + run;
 }
 
-// Of works that stand in order, the longest first, every other round backwards, but not the last: those who have one of it
-// have the shortest of the round before, and the longest of the last goes with the shortest.
+// Of works that stand in order, the longest first, every other round backwards, but not the last: those who have one
+// of it have the shortest of the round before, and the longest of the last goes with the shortest.
 template <class Works>
 void turn_rounds(Works* works, size_t round) {
   const size_t num_rounds = ceil_div(works->size(), round);
@@ -160,8 +160,8 @@ void Lowering::try_prompt_runs(const IterationPlan& plan, double least, PromptSp
   }
 }
 
-// What run_items_ take, in keys, where workgroups have their splits as they become free, the longest first, or in turns.
-// Heads do the same, so a few stand for all.
+// What run_items_ take, in keys, where workgroups have their splits as they become free, the longest first, or in
+// turns. Heads do the same, so a few stand for all.
 double Lowering::time_of_runs(uint32_t run_keys) {
   constexpr uint32_t kHeadsMax = 4;
   const uint32_t divisor = std::gcd(caps_.prompt_tiles, model_->config.num_heads);

@@ -98,7 +98,8 @@ class Lowering {
   ForwardInputs forward_;
   SampleInputs sample_;
   std::vector<uint32_t> split_ends_;  // of the prompt item at work
-  // Of try_prompt_runs: items and their share of a whole one's time a key; keys and time of splits; when workgroups end.
+  // Of try_prompt_runs: items and their share of a whole one's time a key; keys and time of splits; when workgroups
+  // end.
   struct RunItem {
     uint32_t begin, end;
     bool fills;

@@ -320,8 +320,8 @@ __device__ void find_row(const uint8_t* (&row)[kNumPlanes], const uint8_t* stage
 template <Encoding E, XPlace kX>
 inline constexpr bool kSumsUnits = !is_one(kX) && tiles_of(kX) == 1 && Fragment<E>::kBased;
 
-// `behind_ring`: x, or the sums of its units, [sums_blocks + kStreamWarps][kBlockSums]. They are made with a block's first
-// slab; what has no room, a warp makes for each.
+// `behind_ring`: x, or the sums of its units, [sums_blocks + kStreamWarps][kBlockSums]. They are made with the first
+// slab; those that have no room a warp makes again for each.
 template <Encoding E, XPlace kX>
 __device__ void multiply(const uint8_t* ring, uint8_t* behind_ring, Shared<E, tiles_of(kX)>& shared,
                          const StreamArgs& args, uint32_t sums_blocks, uint32_t live) {
