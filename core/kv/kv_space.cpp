@@ -248,6 +248,9 @@ Status KvSpace::check_cache(std::span<const Holder> sequences) const {
   uint32_t num_kept = 0;
   for (BlockId block = 0; block < pool.num_blocks(); ++block) {
     num_kept += pool.keeps_content(block);
+    if (is_forgotten_[block] && (!cache_->contains(block) || pool.references(block) == 0))
+      return broken_books("block {}: forgotten, expected in the cache and held, found {} references", block,
+                          pool.references(block));
     if (pool.keeps_content(block) == cache_->contains(block)) continue;
     return broken_books("block {}: the prefix cache {} it, the pool does not agree", block,
                         cache_->contains(block) ? "has" : "lacks");
@@ -260,6 +263,10 @@ Status KvSpace::check_cache(std::span<const Holder> sequences) const {
       if (cache_->contains(table.blocks[i]) == (i < table.num_cached)) continue;
       return broken_books("block {}: entry {} of a table whose first {} are cached", table.blocks[i], i,
                           table.num_cached);
+    }
+    for (uint32_t i = 1; i < table.num_cached; ++i) {
+      if (is_forgotten_[table.blocks[i]] == is_forgotten_[table.blocks[0]]) continue;
+      return broken_books("block {}: entry {} of a table, expected forgotten as its first one", table.blocks[i], i);
     }
   }
   return cache_->check();

@@ -111,7 +111,8 @@ class KvSpace {
   void forget_moves();
 
   // BlockPool::check_books of every pool against the tables of all sequences; no block that is still written is in two
-  // tables; and the cache's: what it knows is what the pool keeps, tables begin with it, and only that is shared.
+  // tables; and the cache's: what it knows is what the pool keeps, tables begin with it, only that is shared, and what
+  // cannot be trusted is held.
   struct Holder {
     std::span<const BlockTable> tables;
     uint32_t num_tokens;  // that the tables hold

@@ -37,6 +37,11 @@ BUGS = [
     # KV cache
     ("a table's first block is never given back", "core/kv/kv_space.cpp",
      "for (; !blocks.empty(); blocks.pop_back())", "for (; blocks.size() > 1; blocks.pop_back())"),
+    ("what begins behind spoilt blocks is trusted", "core/kv/kv_space.cpp",
+     "is_forgotten_[own] = parent != kNoBlock && is_forgotten_[parent];", "is_forgotten_[own] = false;"),
+    ("a block stays spoilt when it leaves the cache", "core/kv/kv_space.cpp",
+     "groups_[0].pool.set_keeps_content(block, false);\n  is_forgotten_[block] = false;",
+     "groups_[0].pool.set_keeps_content(block, false);"),
     ("the device keeps a stale table entry of a preempted row", "core/kv/kv_space.cpp",
      "tables[g].num_sent = tables[g].num_cached = 0;",
      "tables[g].num_sent = std::min(tables[g].num_sent, 1u);\n    tables[g].num_cached = 0;"),
