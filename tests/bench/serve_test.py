@@ -153,6 +153,7 @@ def test_a_bad_workload_is_refused_with_its_line(tmp_path, line, expected):
 
 @pytest.mark.parametrize("arguments,expected", [
     (["-p", "lognormal:1:1"], "lognormal:MEDIAN:SIGMA:MIN:MAX"), (["-n", "0"], "found 0"),
+    (["--rate", "1e-6", "--requests", "100", "--arrivals", "constant"], "of 100 arrivals within 10000000 s"),
     (["--rate", "1", "--arrivals", "pareto:0.5"], "found pareto:0.5"), (["--workload", "/nothing"], "cannot be opened"),
 ])
 def test_bad_options_say_what_was_expected(tmp_path, arguments, expected):

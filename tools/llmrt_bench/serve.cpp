@@ -96,6 +96,10 @@ Result<std::vector<LoadItem>> make_load(const Options& options) {
   if (options.rate > 0) {
     Draws gaps(~uint64_t{options.seed});
     const std::vector<double> times_s = pattern->times_s(items->size(), options.rate, &gaps);
+    if (!times_s.empty() && times_s.back() > kArrivalMaxS)
+      return make_error(ErrorCode::kInvalidArgument,
+                        "--rate: expected the last of {} arrivals within {:.0f} s, found it after {:.3g} s",
+                        times_s.size(), kArrivalMaxS, times_s.back());
     for (size_t i = 0; i < times_s.size(); ++i) (*items)[i].arrival_s = rounded_s(times_s[i]);
   } else if (options.concurrency > 0) {
     for (LoadItem& item : *items) item.arrival_s.reset();

@@ -55,7 +55,7 @@ Result<LoadItem> parse_item(std::string_view text, const std::string& place) {
   if (const json::value* arrival = line.if_contains("arrival_s")) {
     boost::system::error_code error;
     const auto seconds = arrival->to_number<double>(error);
-    if (error || seconds < 0 || seconds > 1e7)
+    if (error || seconds < 0 || seconds > kArrivalMaxS)
       return bad_field(place, "arrival_s", "seconds from 0 to 10,000,000", arrival);
     item.arrival_s = rounded_s(seconds);
   }

@@ -19,6 +19,7 @@
 namespace llmrt::bench {
 
 inline constexpr uint32_t kItemTokensMax = 1u << 24;
+inline constexpr double kArrivalMaxS = 1e7;
 
 struct LoadItem {
   std::optional<double> arrival_s;  // from the beginning of the run, in whole microseconds
