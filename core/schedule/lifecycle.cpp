@@ -112,9 +112,7 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
   if (sequence.slot >= 0) {
     const uint32_t unused = sequence.reserved_tokens - std::min(sequence.reserved_tokens, sequence.computed);
     stats.over_reserved_tokens += unused;
-    // A first block that the token in flight fills stands behind no plan's root yet, so nothing would forget it.
-    const bool is_unproved = sequence.root == 0 && sequence.pending > 0;
-    const bool forget = is_spoilt(event.error) || is_unproved || config.prefix_cache == PrefixCacheKind::kOff;
+    const bool forget = is_spoilt(event.error) || config.prefix_cache == PrefixCacheKind::kOff;
     if (!quarantined) give_back(sequence, forget);
     stop_running(sequence);
   } else if (sequence.queued_tokens > 0) {
@@ -148,6 +146,8 @@ void Scheduler::Impl::tell(const Sequence& sequence, TokenEvent event, TimeNs no
 }
 
 void Scheduler::Impl::give_back(Sequence& sequence, bool forget) {
+  // A first block that the token in flight fills stands behind no plan's root yet, so nothing would forget it.
+  forget |= sequence.root == 0 && sequence.pending > 0;
   if (!forget) {
     keep_filled(sequence);
     kv.set_worth_storing(sequence.tables, is_worth_storing(sequence));
