@@ -1,5 +1,5 @@
-// The end of kernels that sum tiles in registers (tile_sums.glsl), behind their w_tile, a word of which says who is last: with
-// a byte more of shared memory a core would hold one group of matmul_tile less.
+// The end of kernels that sum tiles in registers (tile_sums.glsl), behind their w_tile, a word of which says who is last:
+// with a byte more of shared memory a core would hold one group of matmul_tile less.
 #define IS_LAST (w_tile[0].x != 0)
 #define SET_LAST(last) w_tile[0].x = (last) ? 1 : 0
 #include "arrival.glsl"

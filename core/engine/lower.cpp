@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <ranges>
 #include <tuple>
 
 #include "core/base/check.h"
@@ -45,10 +46,10 @@ uint32_t end_of_split(uint32_t from, uint32_t end, bool fills, uint32_t run_keys
 // Of works that stand in order, the longest first, every other round backwards, but not the last: those who have one
 // of it have the shortest of the round before, and the longest of the last goes with the shortest.
 template <class Works>
-void turn_rounds(Works* works, size_t round) {
-  const size_t num_rounds = ceil_div(works->size(), round);
+void turn_rounds(Works&& works, size_t round) {
+  const size_t num_rounds = ceil_div(works.size(), round);
   for (size_t r = num_rounds % 2; r + 1 < num_rounds; r += 2)
-    std::reverse(works->begin() + r * round, works->begin() + (r + 1) * round);
+    std::reverse(works.begin() + r * round, works.begin() + (r + 1) * round);
 }
 
 template <class Build>
@@ -103,6 +104,10 @@ const OpList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant) 
                        [&] { return build_sample(*model_, caps_, bucket); });
 }
 
+uint32_t Lowering::round_items() const {
+  return std::max(caps_.prompt_tiles / model_->config.num_heads, 1u);
+}
+
 // An item's time grows with its keys, and few items leave a part of a large device idle. Those that fill rounds of it
 // stay whole; the rest, which would leave a part of the last round idle, is cut into as many splits as are best.
 Lowering::PromptSplits Lowering::prompt_splits(const IterationPlan& plan) {
@@ -113,7 +118,7 @@ Lowering::PromptSplits Lowering::prompt_splits(const IterationPlan& plan) {
     keys = std::max(keys, row.start + row.num_tokens - first_key(row.start));
   }
   if (caps_.is_cpu) return {};
-  PromptSplits best{items % std::max(caps_.prompt_tiles / model_->config.num_heads, 1u)};
+  PromptSplits best{items % round_items()};
   double least = 0;
   for (uint32_t splits = 1;
        splits == 1 || (best.items * splits <= kSplitPromptItemsMax && splits * kPromptSplitKeysMin <= keys); ++splits) {
@@ -142,8 +147,7 @@ void Lowering::try_prompt_runs(const IterationPlan& plan, double least, PromptSp
     for (uint32_t done = 0; row.num_tokens > kDecodeRowTokens && done < row.num_tokens && left > 0; --left) {
       const uint32_t count = std::min(kPromptItemTokens, row.num_tokens - done);
       const double share = std::min(1.0, static_cast<double>(round_up(count, tile_tokens)) / kPromptItemTokens);
-      run_items_.push_back(
-          {first_key(row.start + done), row.start + done + count, count == kPromptItemTokens, share});
+      run_items_.push_back({first_key(row.start + done), row.start + done + count, count == kPromptItemTokens, share});
       work += (run_items_.back().end - run_items_.back().begin) * share;
       done += count;
     }
@@ -181,7 +185,7 @@ double Lowering::time_of_runs(uint32_t run_keys) {
   std::ranges::sort(run_splits_, std::greater());
   run_ends_.assign(places, 0);
   if (caps_.prompt_turns) {
-    turn_rounds(&run_splits_, std::max(places / heads, 1u));
+    turn_rounds(run_splits_, round_items());
     size_t place = 0;
     for (const auto& [keys, time] : run_splits_)
       for (uint32_t i = 0; i < heads; ++i) run_ends_[place++ % places] += time;
@@ -276,8 +280,7 @@ void Lowering::add_prompt_item(const PlanRow& row, uint32_t first, uint32_t stre
   split_ends_.clear();
   if (prompt->items > 0 && prompt->run_keys > 0) {
     for (uint32_t from = begin; from < end; from = split_ends_.back())
-      split_ends_.push_back(
-          end_of_split(from, end, count == kPromptItemTokens, prompt->run_keys, &prompt->run_left));
+      split_ends_.push_back(end_of_split(from, end, count == kPromptItemTokens, prompt->run_keys, &prompt->run_left));
   } else {
     const uint32_t wanted = std::max(prompt->items > 0 ? prompt->splits / stretch : 1, 1u);
     const uint32_t most = std::clamp((end - begin) / kPromptSplitKeysMin, 1u, wanted);
@@ -360,13 +363,10 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
     stretch *= 2;
   } while (forward_.num_partials > partials_max_ && !batch_invariant);
   if (caps_.prompt_tile_rows > 0) {
-    const auto length = [](const AttentionItem& item) {
+    std::ranges::sort(forward_.prompt_items, {}, [](const AttentionItem& item) {
       return std::tuple(item.key_end - item.key_begin, item.token_first, item.key_begin);
-    };
-    std::ranges::sort(forward_.prompt_items, std::greater(), length);
-    if (caps_.prompt_turns)
-      turn_rounds(&forward_.prompt_items, std::max(caps_.prompt_tiles / model_->config.num_heads, 1u));
-    std::ranges::reverse(forward_.prompt_items);
+    });
+    if (caps_.prompt_turns) turn_rounds(forward_.prompt_items | std::views::reverse, round_items());
   }
   LLMRT_CHECK(forward_.num_partials <= partials_max_, "state_config has room for invariant splits");
   sample_.bias_entries = plan.bias;

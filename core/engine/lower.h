@@ -81,6 +81,7 @@ class Lowering {
   };
   void add_attention_items(const PlanRow& row, uint32_t stretch, PromptSplits* prompt, DecodeSplits* decode);
   void add_prompt_item(const PlanRow& row, uint32_t first, uint32_t stretch, PromptSplits* prompt);
+  uint32_t round_items() const;  // prompt items that are computed at a time
   PromptSplits prompt_splits(const IterationPlan& plan);
   void try_prompt_runs(const IterationPlan& plan, double least, PromptSplits* best);
   double time_of_runs(uint32_t run_keys);

@@ -25,7 +25,8 @@ namespace {
 constexpr uint32_t kBlock = 256, kBlockUnits = kBlock / kUnit;
 constexpr uint32_t kBlocksKept = 2;  // of a warp, whose x stays in registers
 constexpr uint32_t kRingBytes = 186 << 10;
-constexpr uint32_t kBlockSums = kBlockUnits * 4;  // of x: float2 by unit and pair of its rows
+// Of x: float2 by unit and pair of its rows.
+constexpr uint32_t kBlockSums = kBlockUnits * 4, kBlockSumsBytes = kBlockSums * sizeof(float2);
 
 // Where a lane has its x.
 enum class XPlace { kOneKept, kOneShared, kMoreKept, kMoreAhead, kTwoTilesKept };
@@ -463,7 +464,6 @@ bool has_whole_rows(const PackedMatrix& weight) {
   return weight.columns <= Stage<E>::kBlocks * kBlock && weight.rows % kSlabOut == 0;
 }
 
-constexpr uint32_t kBlockSumsBytes = kBlockSums * sizeof(float2);
 // With what the kernel has beside its ring: room for the dynamic part's alignment, and a place of each warp's own for
 // sums of x.
 template <Encoding E, uint32_t kTiles>
