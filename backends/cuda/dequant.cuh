@@ -262,6 +262,17 @@ requires(is_quantized(E) && E != Encoding::kQ8_0) struct Fragment<E> {
         pairs[j] = half2_bits(j % 2 ? high_pair(stored(i, j), kOffset) : low_pair(stored(i, j), kOffset));
     }
   }
+  // The same where nothing is subtracted, and nothing is done but to take them out: as subnormal f16, which count
+  // 2^-24, 16 times as much where j is odd.
+  __device__ void decode_stored(int i, uint32_t (&pairs)[4]) const requires kBased {
+    const uint32_t words[4] = {nibbles.x, nibbles.y, nibbles.z, nibbles.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int target = j % 2 ? 8 : 4;
+      pairs[j] = (j < 2 ? words[i] : words[i] >> 8) & (0x000f000fu << (target - 4));
+      if constexpr (kFifth) pairs[j] = masked_or(moved(upper.x, i * 4 + j, target), 0x00010001u << target, pairs[j]);
+    }
+  }
   // q4_k, q5_k: the integers times their scale of 6 bits, less than 2048: exact.
   __device__ void decode_products(int i, uint32_t step, uint32_t (&pairs)[4]) const requires kHeader {
     const __half2 factor = scales.factor_pair(i, step), less = less_1024(factor);

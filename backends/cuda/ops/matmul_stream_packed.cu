@@ -151,33 +151,64 @@ struct XBlock {
   }
 };
 
-// d (+)= 16 rows by x, of one unit.
-__device__ void multiply_unit(float (&d)[4], bool add, const uint32_t (&up)[4], const uint32_t (&low)[4],
-                              const uint4& x) {
-  if (add)
-    mma_16x8x16(d, {up[0], low[0], up[1], low[1]}, {x.x, x.y});
-  else
-    mma_16x8x16_first(d, {up[0], low[0], up[1], low[1]}, {x.x, x.y});
-  mma_16x8x16(d, {up[2], low[2], up[3], low[3]}, {x.z, x.w});
-}
-// The same of ones: sums of columns 2t and 2t + 1 of x.
+// Products of a unit of 16 rows with x.
+struct UnitSums {
+  static constexpr uint32_t kTurns = 4;  // where units are columns: so many sums, which units take in turn
+  float sums[4];
+
+  template <bool kAdds>
+  __device__ void take(const uint32_t (&up)[4], const uint32_t (&low)[4], const uint4& x) {
+    if constexpr (kAdds)
+      mma_16x8x16(sums, {up[0], low[0], up[1], low[1]}, {x.x, x.y});
+    else
+      mma_16x8x16_first(sums, {up[0], low[0], up[1], low[1]}, {x.x, x.y});
+    mma_16x8x16(sums, {up[2], low[2], up[3], low[3]}, {x.z, x.w});
+  }
+  __device__ float of(uint32_t i) const { return sums[i]; }
+};
+// The same of Fragment::decode_stored, in which odd pairs count 16 times as much: by kStored.
+struct StoredUnitSums {
+  static constexpr uint32_t kTurns = 2;
+  float even[4], odd[4];
+
+  template <bool kAdds>
+  __device__ void take(const uint32_t (&up)[4], const uint32_t (&low)[4], const uint4& x) {
+    if constexpr (kAdds) {
+      mma_16x8x16(even, {up[0], low[0], up[2], low[2]}, {x.x, x.z});
+      mma_16x8x16(odd, {up[1], low[1], up[3], low[3]}, {x.y, x.w});
+    } else {
+      mma_16x8x16_first(even, {up[0], low[0], up[2], low[2]}, {x.x, x.z});
+      mma_16x8x16_first(odd, {up[1], low[1], up[3], low[3]}, {x.y, x.w});
+    }
+  }
+  __device__ float of(uint32_t i) const { return fmaf(odd[i], 1.0f / 16, even[i]); }
+};
+constexpr float kStored = 0x1p-24f;
+
+// The sums of columns 2t and 2t + 1 of x, by kStored.
 __device__ float2 sum_unit(const uint4& x) {
-  constexpr uint32_t kOnes[4] = {both_halves(0x3c00), both_halves(0x3c00), both_halves(0x3c00), both_halves(0x3c00)};
-  float d[4];
-  multiply_unit(d, false, kOnes, kOnes, x);
-  return {d[0], d[1]};
+  constexpr uint32_t kOnes[4] = {both_halves(1), both_halves(1), both_halves(1), both_halves(1)};
+  UnitSums all;
+  all.take<false>(kOnes, kOnes, x);
+  return {all.of(0), all.of(1)};
 }
-// Columns 2t and 2t + 1 of units summed in turn in four sums: those of a unit are in one of them, the others have zero.
-__device__ float2 of_four(const float (&d)[4][4], uint32_t first) {
-  return {d[0][first] + d[2][first], d[1][first + 1] + d[3][first + 1]};
+// Columns 2t and 2t + 1 of units summed in turn: what belongs to a unit is in one sum, the others have zero.
+template <class Units>
+__device__ float2 of_turns(const Units (&turns)[Units::kTurns], uint32_t first) {
+  if constexpr (Units::kTurns == 2)
+    return {turns[0].of(first), turns[1].of(first + 1)};
+  else
+    return {turns[0].of(first) + turns[2].of(first), turns[1].of(first + 1) + turns[3].of(first + 1)};
 }
 __device__ float2 fma_two(const float2& a, const float2& b, const float2& c) {
   return {fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y)};
 }
 
-// The sums of rows g and g + 8 of a slab over a warp's blocks, for this lane's columns 2t and 2t + 1 of x.
+// The sums of rows g and g + 8 of a slab over a warp's blocks, for this lane's columns 2t and 2t + 1 of x; by kStored
+// where rows have a base.
 template <Encoding E, XPlace kX>
 struct Sums {
+  using Units = std::conditional_t<Fragment<E>::kBased, StoredUnitSums, UnitSums>;
   static constexpr uint32_t kApart = is_one(kX) || Fragment<E>::kPairs ? 1 : kBlockUnits;
   float2 upper[kApart] = {}, lower[kApart] = {};
 
@@ -197,29 +228,41 @@ struct Sums {
       up[s].load_shared(up_row, block * 2 + s, t);
       low[s].load_shared(low_row, block * 2 + s, t);
     }
-    float d[4][4];
+    const auto decode = [&](const Fragment<E>& row, uint32_t u, uint32_t(&pairs)[4]) {
+      if constexpr (Fragment<E>::kBased)
+        row.decode_stored(u, pairs);
+      else
+        row.decode(u, t, pairs);
+    };
+    Units turns[Units::kTurns];
 #pragma unroll
     for (uint32_t u = 0; u < kBlockUnits; ++u) {
       uint32_t up_pairs[4], low_pairs[4];
-      up[u / 4].decode(u % 4, t, up_pairs);
-      low[u / 4].decode(u % 4, t, low_pairs);
-      multiply_unit(d[u % 4], u >= 4 && kApart == 1, up_pairs, low_pairs, x.words[u]);
+      decode(up[u / 4], u % 4, up_pairs);
+      decode(low[u / 4], u % 4, low_pairs);
+      Units& unit = turns[u % Units::kTurns];
+      if (kApart == 1 && u >= Units::kTurns)
+        unit.template take<true>(up_pairs, low_pairs, x.words[u]);
+      else
+        unit.template take<false>(up_pairs, low_pairs, x.words[u]);
       if constexpr (kApart > 1)
-        add_unit(u, up[u / 4], low[u / 4], d[u % 4], Fragment<E>::kBased ? unit_sums[u * 4 + t] : float2{});
+        add_unit(u, up[u / 4], low[u / 4], unit, Fragment<E>::kBased ? unit_sums[u * 4 + t] : float2{});
     }
     if constexpr (kByUnits<E, kX>) {
       TwoScales<E> scales;
       const auto add_row = [&](float2& sum, const PlanePointers& row, uint32_t first) {
         scales.load(row[2], block, t);
-        sum = fma_two(scales.scale, of_four(d, first), sum);
+        sum = fma_two(scales.scale, of_turns(turns, first), sum);
         if constexpr (Fragment<E>::kBased) sum = fma_two(scales.base, x_sum, sum);
       };
       add_row(upper[0], up_row, 0);
       add_row(lower[0], low_row, 2);
     } else if constexpr (kApart == 1) {
       const auto add_row = [&](float2& sum, const Fragment<E>& row, uint32_t c) {
-        const float2 all = {(d[0][c] + d[1][c]) + (d[2][c] + d[3][c]),
-                            (d[0][c + 1] + d[1][c + 1]) + (d[2][c + 1] + d[3][c + 1])};
+        const auto all_of = [&](uint32_t i) {
+          return (turns[0].of(i) + turns[1].of(i)) + (turns[2].of(i) + turns[3].of(i));
+        };
+        const float2 all = {all_of(c), all_of(c + 1)};
         const float scale = row.scale(0, 0);
         sum = fma_two({scale, scale}, all, sum);
       };
@@ -227,11 +270,11 @@ struct Sums {
       add_row(lower[0], low[0], 2);
     }
   }
-  __device__ void add_unit(uint32_t u, const Fragment<E>& up, const Fragment<E>& low, const float (&d)[4],
+  __device__ void add_unit(uint32_t u, const Fragment<E>& up, const Fragment<E>& low, const Units& unit,
                            const float2& x_sum) {
     const auto add_row = [&](float2& sum, const Fragment<E>& row, uint32_t first) {
       const float scale = row.scale(u % 4, u / 4);
-      sum = fma_two({scale, scale}, {d[first], d[first + 1]}, sum);
+      sum = fma_two({scale, scale}, {unit.of(first), unit.of(first + 1)}, sum);
       if constexpr (Fragment<E>::kBased) {
         const float base = row.base(u % 4, u / 4);
         sum = fma_two({base, base}, x_sum, sum);
@@ -243,7 +286,9 @@ struct Sums {
 
   // In the order that both ways have: neighbouring units first. What is not a row's column is not stored.
   __device__ void total(float4 (&totals)[1]) const {
-    totals[0] = total();
+    const float4 sum = total();
+    constexpr float kFactor = Fragment<E>::kBased ? 1 / kStored : 1;
+    totals[0] = {kFactor * sum.x, kFactor * sum.y, kFactor * sum.z, kFactor * sum.w};
   }
   __device__ float4 total() const {
     if constexpr (kByUnits<E, kX>) {
