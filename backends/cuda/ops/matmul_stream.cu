@@ -21,6 +21,7 @@ constexpr uint32_t kStages = 6;
 constexpr uint32_t kStepsKept = 4;  // of a warp, whose x stays in registers
 
 using Shared = StreamShared<kStages>;
+constexpr uint32_t kSharedBytes = kStages * kStageBytes + sizeof(Shared) + kCopyAlignment;
 using Place = StreamPlace<kStages>;
 
 // By one warp; a row of a slab is a lane's.
@@ -119,7 +120,7 @@ template <bool kKept>
 __global__ void __launch_bounds__(kThreadsBound) matmul_stream_kernel(StreamArgs args) {
 #if defined(LLMRT_BULK_COPIES)
   __shared__ Shared shared;
-  uint8_t* ring = dynamic_shared();
+  uint8_t* ring = dynamic_shared_for_copies();
   const uint32_t warp = threadIdx.x / kWarp;
   if (threadIdx.x == 0) {
     shared.init(1);
@@ -147,8 +148,7 @@ __global__ void __launch_bounds__(kThreadsBound) matmul_stream_kernel(StreamArgs
 bool can_stream(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
   if (!at.has_bulk_copies) return false;
   if (is_quantized(weight.encoding)) return can_stream_packed(weight, rows, at);
-  return rows <= kTileRows && weight.encoding == Encoding::kF16 &&
-         kStages * kStageBytes + sizeof(Shared) <= at.shared_bytes_max;
+  return rows <= kTileRows && weight.encoding == Encoding::kF16 && kSharedBytes <= at.shared_bytes_max;
 }
 
 Status matmul_stream(const MatmulArgs& args, MatmulResult result, const OpContext& at) {

@@ -455,7 +455,7 @@ __global__ void __launch_bounds__(kThreads<E, kX>, 1) matmul_stream_packed_kerne
   constexpr uint32_t kTiles = tiles_of(kX);
   __shared__ Shared<E, kTiles> shared;
   __shared__ uint64_t x_full;
-  uint8_t* ring = dynamic_shared();
+  uint8_t* ring = dynamic_shared_for_copies();
   uint8_t* behind_ring = ring + S::kStages * S::kBytes;
   const uint32_t warp = threadIdx.x / kWarp;
   if (threadIdx.x == 0) {
@@ -509,10 +509,10 @@ bool has_whole_rows(const PackedMatrix& weight) {
   return weight.columns <= Stage<E>::kBlocks * kBlock && weight.rows % kSlabOut == 0;
 }
 
-// With what the kernel has beside its ring: room for the dynamic part's alignment, and a place of each warp's own for
-// sums of x.
+// With what the kernel has beside its ring: a barrier for x, and a place of each warp's own for sums of x.
 template <Encoding E, uint32_t kTiles>
-constexpr uint32_t kSharedBytes = Stage<E>::kStages* Stage<E>::kBytes + sizeof(Shared<E, kTiles>) + 64 +
+constexpr uint32_t kSharedBytes = Stage<E>::kStages* Stage<E>::kBytes + sizeof(Shared<E, kTiles>) +
+                                  sizeof(uint64_t) + kCopyAlignment +
                                   (Fragment<E>::kBased ? kStreamWarps * kBlockSumsBytes : 0);
 
 // Copies are of multiples of 16 bytes, from such addresses.

@@ -39,6 +39,10 @@ inline uint8_t* dynamic_shared_at_1024() {
   uint8_t* shared = dynamic_shared();
   return shared + (1024 - shared_address(shared) % 1024) % 1024;
 }
+inline constexpr uint32_t kCopyAlignment = 128;
+inline uint8_t* dynamic_shared_for_copies() {
+  return dynamic_shared();
+}
 inline void barrier_init(uint64_t* barrier, uint32_t count) {
   emulator::barrier_init(barrier, count);
 }
