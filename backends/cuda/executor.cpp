@@ -21,14 +21,41 @@ const T* op_at(const OpList& list, size_t i) {
   return i < list.ops.size() ? std::get_if<T>(&list.ops[i]) : nullptr;
 }
 
+// Whether `tensor` is of no use behind op i.
+bool ends_at(TensorId tensor, size_t i, const OpContext& at) {
+  return at.plan->last_ops[tensor] == static_cast<int>(i);
+}
+
+// The norm that is op i, if the matmul before it, where there is one to wait for, makes the sum.
+const RmsNorm* summed_norm_at(const OpList& list, size_t i, const OpContext& at) {
+  const RmsNorm* norm = op_at<RmsNorm>(list, i);
+  if (!norm || norm->delta == kNoTensor) return norm;
+  const Matmul* before = i > 0 ? op_at<Matmul>(list, i - 1) : nullptr;
+  return before && ends_at(before->out, i, at) && can_fuse(*before, *norm, at) ? norm : nullptr;
+}
+
+// The same if the matmul behind it makes the norm, and nothing else wants that.
+const RmsNorm* handed_on_norm_at(const OpList& list, size_t i, const OpContext& at) {
+  const RmsNorm* norm = summed_norm_at(list, i, at);
+  const Matmul* next = op_at<Matmul>(list, i + 1);
+  return norm && next && ends_at(norm->out, i + 1, at) && can_fuse(*norm, *next, at) ? norm : nullptr;
+}
+
+Ran run_matmul_at(const OpList& list, size_t i, const OpContext& base) {
+  OpContext at = base;
+  if (i > 0) at.norm = handed_on_norm_at(list, i - 1, base);
+  const Matmul& matmul = std::get<Matmul>(list.ops[i]);
+  const GatedActivation* activation = op_at<GatedActivation>(list, i + 1);
+  if (activation && ends_at(matmul.out, i + 1, at) && can_fuse(matmul, *activation, at))
+    return {2, run_fused(matmul, *activation, at)};
+  if (const RmsNorm* norm = summed_norm_at(list, i + 1, at); norm && norm->delta == matmul.out)
+    return {2, handed_on_norm_at(list, i + 1, at) ? run_added(matmul, *norm, at) : run_fused(matmul, *norm, at)};
+  return {1, run(matmul, at)};
+}
+
 Ran run_at(const OpList& list, size_t i, const OpContext& at) {
-  if (const Matmul* matmul = op_at<Matmul>(list, i);
-      matmul && at.plan->last_ops[matmul->out] == static_cast<int>(i) + 1) {
-    const GatedActivation* activation = op_at<GatedActivation>(list, i + 1);
-    if (activation && can_fuse(*matmul, *activation, at)) return {2, run_fused(*matmul, *activation, at)};
-    const RmsNorm* norm = op_at<RmsNorm>(list, i + 1);
-    if (norm && can_fuse(*matmul, *norm, at)) return {2, run_fused(*matmul, *norm, at)};
-  }
+  if (op_at<Matmul>(list, i)) return run_matmul_at(list, i, at);
+  if (handed_on_norm_at(list, i, at)) return {1, {}};
   const QkNorm* norm = op_at<QkNorm>(list, i);
   const size_t next = norm ? i + 1 : i;
   const Rope* rope = op_at<Rope>(list, next);

@@ -60,6 +60,7 @@ struct OpContext {
   bool has_warpgroups = false;    // the device is of compute capability 9.0 and the build has code for sm_90a
 
   const OpList* list = nullptr;
+  const RmsNorm* norm = nullptr;  // that a matmul makes its x by (can_fuse)
   const ArenaPlan* plan = nullptr;
   std::byte* arena = nullptr;
   float* hidden = nullptr;  // [hidden_rows, hidden_columns]
@@ -132,6 +133,9 @@ bool can_fuse(const Matmul& matmul, const GatedActivation& activation, const OpC
 Status run_fused(const Matmul& matmul, const GatedActivation& activation, const OpContext& at);
 bool can_fuse(const Matmul& matmul, const RmsNorm& norm, const OpContext& at);
 Status run_fused(const Matmul& matmul, const RmsNorm& norm, const OpContext& at);
+Status run_added(const Matmul& matmul, const RmsNorm& norm, const OpContext& at);  // the sum alone
+// Whether the matmul, in whichever way it runs, can make the norm's results where it reads them (OpContext::norm).
+bool can_fuse(const RmsNorm& norm, const Matmul& matmul, const OpContext& at);
 // Of an x that holds f16.
 Status run_from_f16(const GatedActivation& op, const OpContext& at);
 

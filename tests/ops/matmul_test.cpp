@@ -18,8 +18,8 @@ void mark_quantized(const Suite& suite, const WeightGroup& group, Step* step) {
       output.of_quantized |= is_quantized(suite.weights.tensors[static_cast<size_t>(segment.tensor)].encoding);
 }
 
-// How large products with normally distributed x are: a weight row's norm. Of many rows the root of the columns, but one
-// block of random scales may be several times that.
+// How large products with normally distributed x are: a weight row's norm. Of many rows the root of the columns, but
+// one block of random scales may be several times that.
 double product_scale(const Suite& suite, const WeightGroup& group) {
   double scale = std::sqrt(group.columns);
   if (group.rows > 4) return scale;
@@ -50,8 +50,8 @@ Case matmul_case(const Suite& suite, WeightGroupId group_id, uint32_t rows, uint
   if (rows > 0) step.add_row(0, 0, rows);
   step.set_bucket(bucket);
   const TensorId x = step.input(Rows::kTokens, "x", k, dtype, random_normal(rng, size_t{rows} * k, 1, dtype));
-  const TensorId out = step.output(Rows::kTokens, "out", n, DType::kF32, Tolerance::kMatmul, dtype,
-                                    product_scale(suite, group));
+  const TensorId out =
+      step.output(Rows::kTokens, "out", n, DType::kF32, Tolerance::kMatmul, dtype, product_scale(suite, group));
   step.forward.ops = {Matmul{x, group_id, out}};
   mark_quantized(suite, group, &step);
   test_case.steps = {std::move(step)};
@@ -404,6 +404,87 @@ TEST_CASE("matmul multiplies every encoding at odd shapes", "[matmul]") {
         }
     }
   }
+  run(suite);
+}
+
+// A row's norm, behind the sum of a matmul where `sum` is its group, and the matmul that reads it; `kept`: something
+// else reads the norm too, so that a backend can't make it inside the matmul.
+Step normed_step(const Suite& suite, WeightGroupId sum, WeightId norm, WeightGroupId group_id, bool gated, bool kept,
+                 std::mt19937_64 rng) {
+  const WeightGroup& group = suite.weights.groups[static_cast<size_t>(group_id)];
+  const uint32_t n = static_cast<uint32_t>(group.rows), k = static_cast<uint32_t>(group.columns);
+  constexpr uint32_t kInner = 256;  // columns of `sum`
+  Step step;
+  step.add_row(0, 0, 1);
+  step.set_bucket(1);
+  const auto rated = [&](TensorId id) {
+    step.last_output().scale = 1;
+    step.last_output().slack = 1e-2;
+    return id;
+  };
+  const TensorId out =
+      gated ? rated(step.output(Rows::kTokens, "out", n / 2, DType::kF16, Tolerance::kMatmul, DType::kF16, 1))
+            : rated(step.output(Rows::kTokens, "out", n, DType::kF32, Tolerance::kMatmul, DType::kF16, 1));
+  const TensorId x = rated(
+      step.inout(Rows::kTokens, "residual", k, DType::kF32, random_normal(rng, k, 1, DType::kF32), Tolerance::kMatmul));
+  const TensorId normed =
+      kept ? rated(step.output(Rows::kTokens, "normed", k, DType::kF16, Tolerance::kMatmul, DType::kF16, 1))
+           : step.forward.add_tensor({"normed", Rows::kTokens, k, DType::kF16});
+  TensorId delta = kNoTensor;
+  if (sum >= 0) {
+    const TensorId inner =
+        step.input(Rows::kTokens, "inner", kInner, DType::kF16, random_normal(rng, kInner, 1, DType::kF16));
+    delta = step.forward.add_tensor({"delta", Rows::kTokens, k, DType::kF32});
+    step.forward.ops.push_back(Matmul{inner, sum, delta});
+  }
+  step.forward.ops.push_back(RmsNorm{x, delta, norm, 1e-5f, normed});
+  if (gated) {
+    const TensorId product = step.forward.add_tensor({"product", Rows::kTokens, n, DType::kF32});
+    step.forward.ops.push_back(Matmul{normed, group_id, product});
+    step.forward.ops.push_back(GatedActivation{product, Activation::kSilu, out});
+  } else {
+    step.forward.ops.push_back(Matmul{normed, group_id, out});
+  }
+  mark_quantized(suite, group, &step);
+  return step;
+}
+
+TEST_CASE("matmul makes the norm of one row before it, to the same bits", "[matmul][rms_norm]") {
+  auto rng = test_rng("matmul normed");
+  Suite suite;
+  const auto add = [&](std::initializer_list<Encoding> encodings, uint32_t n, uint32_t k, bool bias) {
+    std::vector<WeightId> segments;
+    for (const Encoding encoding : encodings)
+      segments.push_back(suite.add_weight(encoding, n, k, rng, 1 / std::sqrt(static_cast<double>(k))));
+    return suite.add_group(segments, bias, rng);
+  };
+  const auto add_cases = [&](std::string_view what, WeightGroupId group, uint32_t k) {
+    const WeightGroupId sum = suite.add_group({suite.add_weight(Encoding::kQ4_0, k, 256, rng, 1.0 / 16)}, false, rng);
+    const WeightId norm = suite.add_weight(Encoding::kF32, 1, k, rng);
+    for (const bool has_sum : {false, true})
+      for (const bool gated : {false, true}) {
+        Case one;
+        one.variant = what;
+        one.name = fmt::format("norm before matmul {} k {}{}{}", what, k, has_sum ? " sum" : "", gated ? " gate" : "");
+        const uint64_t seed = rng();
+        for (const bool kept : {false, true})
+          one.steps.push_back(normed_step(suite, has_sum ? sum : -1, norm, group, gated, kept, std::mt19937_64(seed)));
+        const TensorId out = one.steps[0].outputs[0].tensor;
+        one.check_tensors = [out](const Outcome&, const Outcome& actual) {
+          const bool same = actual.tensors[0].at(out) == actual.tensors[1].at(out);
+          return same ? std::vector<std::string>()
+                      : std::vector<std::string>{"bits differ from those of the norm alone"};
+        };
+        suite.cases.push_back(std::move(one));
+      }
+  };
+  for (const Encoding encoding : all_encodings())
+    for (const uint32_t k : {256u, 2304u}) add_cases(encoding_name(encoding), add({encoding}, 200, k, false), k);
+  for (const uint32_t k : {1280u, 4096u, 4352u}) {
+    add_cases("q4_k", add({Encoding::kQ4_K}, 2500, k, true), k);
+    add_cases("mixed", add({Encoding::kQ4_0, Encoding::kQ6_K, Encoding::kF16}, 80, k, true), k);
+  }
+  add_cases("f16", add({Encoding::kF16}, 200, 904, true), 904);
   run(suite);
 }
 

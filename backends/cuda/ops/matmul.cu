@@ -48,14 +48,18 @@ const PackedMatrix& form_of(const GroupRun& run, const Matmul& op, const OpConte
 }
 
 MatmulArgs args_of(const Matmul& op, const DeviceGroup& group, const GroupRun& run, const OpContext& at) {
-  return {form_of(run, op, at),
-          at.bytes(op.x),
-          at.desc(op.x).dtype,
-          group.bias ? group.bias + run.out_column : nullptr,
-          at.tensor<float>(op.out) + run.out_column,
-          group.rows,
-          at.rows_of(op.x),
-          at.live(op.x)};
+  MatmulArgs args{form_of(run, op, at),
+                  at.bytes(op.x),
+                  at.desc(op.x).dtype,
+                  group.bias ? group.bias + run.out_column : nullptr,
+                  at.tensor<float>(op.out) + run.out_column,
+                  group.rows,
+                  at.rows_of(op.x),
+                  at.live(op.x),
+                  {},
+                  {}};
+  if (at.norm) args.norm = {at.tensor<float>(at.norm->x), at.weight_vector(at.norm->weight), at.norm->eps};
+  return args;
 }
 
 Status check(const Matmul& op, const OpContext& at) {
@@ -141,11 +145,23 @@ bool can_fuse(const Matmul& matmul, const RmsNorm& norm, const OpContext& at) {
          (is_few(matmul, at) || is_wide(matmul, at));
 }
 
+Status run_added(const Matmul& matmul, const RmsNorm& norm, const OpContext& at) {
+  return multiply_into(matmul, at.bytes(norm.x), MatmulResult::kAdded, at);
+}
+
 Status run_fused(const Matmul& matmul, const RmsNorm& norm, const OpContext& at) {
-  if (Status status = multiply_into(matmul, at.bytes(norm.x), MatmulResult::kAdded, at); !status) return status;
+  if (Status status = run_added(matmul, norm, at); !status) return status;
   RmsNorm rest = norm;
   rest.delta = kNoTensor;
   return run(rest, at);
+}
+
+// (With a kernel for each of several runs the first ends before the next one's norm begins: slower than a norm apart.)
+bool can_fuse(const RmsNorm& norm, const Matmul& matmul, const OpContext& at) {
+  const DeviceGroup& group = at.weights->group(matmul.group);
+  return matmul.x == norm.out && at.rows_of(matmul.x) == 1 && at.desc(norm.out).columns == group.columns &&
+         group.runs.size() == 1 &&
+         all_runs(matmul, at, [&](const PackedMatrix& weight) { return can_stream_normed(weight, at); });
 }
 
 }  // namespace llmrt::cuda

@@ -10,6 +10,13 @@
 
 namespace llmrt::cuda {
 
+// out = x / sqrt(mean(x^2) + eps) * weight, of one row.
+struct RowNorm {
+  const float* x = nullptr;  // [columns], or null: no norm
+  const float* weight = nullptr;
+  float eps = 0;
+};
+
 struct MatmulArgs {
   PackedMatrix weight;
   const void* x = nullptr;  // [num_rows, weight.columns] x_dtype
@@ -20,6 +27,7 @@ struct MatmulArgs {
   uint32_t num_rows = 0;                      // of the bucket
   const uint32_t* live = nullptr;             // device memory: how many of them are live
   Activation activation = Activation::kSilu;  // of MatmulResult::kGated
+  RowNorm norm;                               // what makes x, which is then not there; see can_stream_normed
 };
 
 // Any encoding, any float x, any shape; products and sums in f32 from exactly dequantised numbers. Slow.
@@ -39,8 +47,11 @@ Status matmul_skinny(const MatmulArgs& args, const OpContext& at);
 // the result is not kF16.
 bool can_stream(const PackedMatrix& weight, uint32_t rows, const OpContext& at);
 Status matmul_stream(const MatmulArgs& args, MatmulResult result, const OpContext& at);
+// One row, which matmul_stream makes by MatmulArgs::norm, to the bits of rms_norm.
+bool can_stream_normed(const PackedMatrix& weight, const OpContext& at);
 // The part of both for quantised weights.
 bool can_stream_packed(const PackedMatrix& weight, uint32_t rows, const OpContext& at);
+bool can_stream_packed_normed(const PackedMatrix& weight, const OpContext& at);
 Status matmul_stream_packed(const MatmulArgs& args, MatmulResult result, const OpContext& at);
 // Quantised weights, made for 9 rows and more, up to 64 or 48 where can_batch says so; the result is not kF16.
 bool can_batch(const PackedMatrix& weight, uint32_t rows, const OpContext& at);

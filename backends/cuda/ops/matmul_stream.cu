@@ -20,6 +20,9 @@ constexpr uint32_t kStageBytes = kSlabOut * kRowBytes;
 constexpr uint32_t kStages = 6;
 constexpr uint32_t kStepsKept = 4;  // of a warp, whose x stays in registers
 
+// Where a lane has its x.
+enum class XPlace { kKept, kAhead, kNormedKept };
+
 using Shared = StreamShared<kStages>;
 constexpr uint32_t kSharedBytes = kStages * kStageBytes + sizeof(Shared) + kCopyAlignment;
 using Place = StreamPlace<kStages>;
@@ -46,13 +49,14 @@ __device__ void copy_slabs(uint8_t* ring, Shared& shared, const StreamArgs& args
 struct XWords {
   uint4 words[4];
 
-  __device__ void load(const StreamArgs& args, uint32_t live, uint32_t step) {
+  // From [rows, columns] in global or in shared memory.
+  __device__ void load(const __half* x, uint32_t columns, uint32_t live, uint32_t step) {
     const uint32_t g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
-    const __half* x = args.x + uint64_t{g} * args.weight.columns;
+    const __half* row = x + uint64_t{g} * columns;
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {
       const uint32_t column = step * kStep + i * kUnit + t * 8;
-      words[i] = g < live && column < args.weight.columns ? *reinterpret_cast<const uint4*>(x + column) : uint4{};
+      words[i] = g < live && column < columns ? *reinterpret_cast<const uint4*>(row + column) : uint4{};
     }
   }
 };
@@ -80,16 +84,20 @@ __device__ void add_step(float (&sum)[4], const uint8_t* stage, uint32_t bytes, 
   }
 }
 
-template <bool kKept>
-__device__ void multiply(const uint8_t* ring, Shared& shared, const StreamArgs& args, uint32_t live) {
+// `normed`: x in shared memory.
+template <XPlace kX>
+__device__ void multiply(const uint8_t* ring, const uint8_t* normed, Shared& shared, const StreamArgs& args,
+                         uint32_t live) {
   const uint32_t warp = threadIdx.x / kWarp, row_stride = args.weight.row_stride;
   const uint32_t num_stages = (row_stride + kRowBytes - 1) / kRowBytes, num_slabs = num_slabs_of(args);
+  constexpr bool kKept = kX != XPlace::kAhead;
   XWords x[kKept ? kStepsKept : 1], next;
   if constexpr (kKept) {
+    const __half* from = kX == XPlace::kNormedKept ? reinterpret_cast<const __half*>(normed) : args.x;
 #pragma unroll
-    for (uint32_t i = 0; i < kStepsKept; ++i) x[i].load(args, live, i * kStreamWarps + warp);
+    for (uint32_t i = 0; i < kStepsKept; ++i) x[i].load(from, args.weight.columns, live, i * kStreamWarps + warp);
   } else {
-    next.load(args, live, warp);
+    next.load(args.x, args.weight.columns, live, warp);
   }
   Place place;
   uint32_t count = 0;
@@ -108,7 +116,7 @@ __device__ void multiply(const uint8_t* ring, Shared& shared, const StreamArgs& 
     } else {
       for (uint32_t i = 0; i < num_stages; ++i) {
         x[0] = next;
-        next.load(args, live, (i + 1 < num_stages ? i + 1 : 0) * kStreamWarps + warp);
+        next.load(args.x, args.weight.columns, live, (i + 1 < num_stages ? i + 1 : 0) * kStreamWarps + warp);
         take_stage(i, x[0]);
       }
     }
@@ -116,7 +124,7 @@ __device__ void multiply(const uint8_t* ring, Shared& shared, const StreamArgs& 
   }
 }
 
-template <bool kKept>
+template <XPlace kX>
 __global__ void __launch_bounds__(kThreadsBound) matmul_stream_kernel(StreamArgs args) {
 #if defined(LLMRT_BULK_COPIES)
   __shared__ Shared shared;
@@ -133,11 +141,17 @@ __global__ void __launch_bounds__(kThreadsBound) matmul_stream_kernel(StreamArgs
     return;
   }
   const uint32_t live = min(*args.live, kTileRows);
-  grid_dependency_wait();
-  if (warp == kStoreWarp)
+  if (warp == kStoreWarp) {
+    grid_dependency_wait();
     store_slabs(shared, args, live);
-  else
-    multiply<kKept>(ring, shared, args, live);
+  } else {
+    uint8_t* normed = ring + kStages * kStageBytes;
+    if constexpr (kX == XPlace::kNormedKept)
+      make_x(shared, args, live, normed);
+    else
+      grid_dependency_wait();
+    multiply<kX>(ring, normed, shared, args, live);
+  }
 #else
   __trap();  // OpContext::has_bulk_copies says that this is not the code that runs
 #endif
@@ -151,13 +165,21 @@ bool can_stream(const PackedMatrix& weight, uint32_t rows, const OpContext& at) 
   return rows <= kTileRows && weight.encoding == Encoding::kF16 && kSharedBytes <= at.shared_bytes_max;
 }
 
+bool can_stream_normed(const PackedMatrix& weight, const OpContext& at) {
+  if (weight.columns > kNormColumnsMax || !can_stream(weight, 1, at)) return false;
+  if (is_quantized(weight.encoding)) return can_stream_packed_normed(weight, at);
+  return kSharedBytes + weight.columns * 2 <= at.shared_bytes_max;
+}
+
 Status matmul_stream(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
   if (is_quantized(args.weight.encoding)) return matmul_stream_packed(args, result, at);
   const Grid grid{std::min(ceil_div(args.weight.rows, kSlabOut), static_cast<uint32_t>(at.num_sms)), kThreads,
-                  kStages * kStageBytes};
-  const bool kept = args.weight.columns <= kStepsKept * kStageColumns;
-  return launch(at, "matmul_stream", kept ? matmul_stream_kernel<true> : matmul_stream_kernel<false>, grid,
-                stream_args(args, result));
+                  kStages * kStageBytes + (args.norm.x ? args.weight.columns * 2 : 0)};
+  static_assert(kNormColumnsMax <= kStepsKept * kStageColumns);
+  const auto kernel = args.norm.x                                         ? matmul_stream_kernel<XPlace::kNormedKept>
+                      : args.weight.columns <= kStepsKept * kStageColumns ? matmul_stream_kernel<XPlace::kKept>
+                                                                          : matmul_stream_kernel<XPlace::kAhead>;
+  return launch(at, "matmul_stream", kernel, grid, stream_args(args, result));
 }
 
 }  // namespace llmrt::cuda

@@ -27,20 +27,81 @@ struct StreamArgs {
   MatmulResult result;  // not kF16
   Activation activation;
   const uint32_t* live;
+  RowNorm norm;
 };
 
 inline StreamArgs stream_args(const MatmulArgs& args, MatmulResult result) {
   return {args.weight,     static_cast<const __half*>(args.x),
           args.bias,       reinterpret_cast<std::byte*>(args.out),
           args.out_stride, result,
-          args.activation, args.live};
+          args.activation, args.live,
+          args.norm};
 }
+
+// The row of x that RowNorm makes, by the warps that multiply, to shared memory. Each thread does the work of four of
+// rms_norm's threads, which have four neighbouring numbers each: sums are added in that kernel's order.
+inline constexpr uint32_t kNormColumnsMax = 4096;
+class NormedRow {
+ public:
+  // Weights never change: ahead of the wait for x.
+  __device__ explicit NormedRow(const StreamArgs& args) : norm_(args.norm), columns_(args.weight.columns) {
+    each([&](uint32_t i, uint32_t at) { weights_[i] = four(norm_.weight, at); });
+  }
+  // `scratch`: shared, of kScratch numbers; both may be used again as soon as it returns.
+  static constexpr uint32_t kScratch = kNormColumnsMax / 4 / kWarp;
+  __device__ void write(__half* out, float* scratch) const {
+    float4 x[kThreadsOf] = {};
+    each([&](uint32_t i, uint32_t at) { x[i] = four(norm_.x, at); });
+#pragma unroll
+    for (uint32_t i = 0; i < kThreadsOf; ++i) {
+      float sum = 0;
+      for (const float number : {x[i].x, x[i].y, x[i].z, x[i].w}) sum += number * number;
+      sum = warp_sum(sum);
+      if (threadIdx.x % kWarp == 0) scratch[i * kStreamWarps + threadIdx.x / kWarp] = sum;
+    }
+    named_barrier_wait(1, kThreads);
+    float sum = scratch[0];
+    const uint32_t num_warps = (columns_ / 4 + kWarp - 1) / kWarp;
+    for (uint32_t w = 1; w < num_warps; ++w) sum += scratch[w];
+    const float factor = 1.0f / sqrtf(sum / static_cast<float>(columns_) + norm_.eps);
+    each([&](uint32_t i, uint32_t at) {
+      const float4 &v = x[i], &w = weights_[i];
+      reinterpret_cast<uint2*>(out)[at] = {half2_bits(__floats2half2_rn(v.x * factor * w.x, v.y * factor * w.y)),
+                                           half2_bits(__floats2half2_rn(v.z * factor * w.z, v.w * factor * w.w))};
+    });
+    named_barrier_wait(1, kThreads);
+  }
+
+ private:
+  static constexpr uint32_t kThreads = kStreamWarps * kWarp, kThreadsOf = kNormColumnsMax / 4 / kThreads;
+
+  __device__ static float4 four(const float* numbers, uint32_t at) {
+    return reinterpret_cast<const float4*>(numbers)[at];
+  }
+  // fn(number i of the four threads, its four columns' place) where there are such.
+  template <class Fn>
+  __device__ void each(Fn fn) const {
+#pragma unroll
+    for (uint32_t i = 0; i < kThreadsOf; ++i)
+      if (const uint32_t at = i * kThreads + threadIdx.x; at < columns_ / 4) fn(i, at);
+  }
+
+  const RowNorm& norm_;
+  uint32_t columns_;
+  float4 weights_[kThreadsOf];
+};
 
 template <uint32_t kStages, uint32_t kTiles = 1>
 struct StreamShared {
   float4 sums[2][kTiles][kStreamWarps][kWarp];  // of slabs in turn
   uint64_t full[kStages], free[kStages];
   uint64_t sums_full[2], sums_free[2];
+
+  // Before there are sums.
+  __device__ float* sums_scratch() {
+    static_assert(sizeof(sums) >= NormedRow::kScratch * sizeof(float));
+    return &sums[0][0][0][0].x;
+  }
 
   // By one thread; `copies` arrive for a stage.
   __device__ void init(uint32_t copies) {
@@ -77,6 +138,14 @@ __device__ inline uint32_t slab_row(const StreamArgs& args, uint32_t slab, uint3
   if (args.result != MatmulResult::kGated) return min(slab * kSlabOut + i, args.weight.rows - 1);
   const uint32_t half = args.weight.rows / 2;
   return min(slab * 8 + i % 8, half - 1) + i / 8 * half;
+}
+
+// By each warp that multiplies: waits for what args.norm makes x of, and makes it, in shared memory.
+template <uint32_t kStages, uint32_t kTiles>
+__device__ void make_x(StreamShared<kStages, kTiles>& shared, const StreamArgs& args, uint32_t live, uint8_t* normed) {
+  const NormedRow row(args);
+  grid_dependency_wait();
+  if (live > 0) row.write(reinterpret_cast<__half*>(normed), shared.sums_scratch());
 }
 
 // By each warp that multiplies: its sums of the block's slab number `count`, by tiles of rows.

@@ -28,13 +28,16 @@ constexpr uint32_t kRingBytes = 186 << 10;
 // Of x: float2 by unit and pair of its rows.
 constexpr uint32_t kBlockSums = kBlockUnits * 4, kBlockSumsBytes = kBlockSums * sizeof(float2);
 
-// Where a lane has its x.
-enum class XPlace { kOneKept, kOneShared, kMoreKept, kMoreAhead, kTwoTilesKept };
+// Where a lane has its x. (Normed: made by StreamArgs::norm.)
+enum class XPlace { kOneKept, kOneShared, kMoreKept, kMoreAhead, kTwoTilesKept, kNormedKept, kNormedShared };
+constexpr bool is_normed(XPlace x) {
+  return x == XPlace::kNormedKept || x == XPlace::kNormedShared;
+}
 constexpr bool is_one(XPlace x) {
-  return x == XPlace::kOneKept || x == XPlace::kOneShared;
+  return x == XPlace::kOneKept || x == XPlace::kOneShared || is_normed(x);
 }
 constexpr bool is_kept(XPlace x) {
-  return x == XPlace::kOneKept || x == XPlace::kMoreKept || x == XPlace::kTwoTilesKept;
+  return x == XPlace::kOneKept || x == XPlace::kMoreKept || x == XPlace::kTwoTilesKept || x == XPlace::kNormedKept;
 }
 constexpr uint32_t tiles_of(XPlace x) {
   return x == XPlace::kTwoTilesKept ? 2 : 1;
@@ -366,8 +369,8 @@ __device__ void find_row(const uint8_t* (&row)[kNumPlanes], const uint8_t* stage
 template <Encoding E, XPlace kX>
 inline constexpr bool kSumsUnits = !is_one(kX) && tiles_of(kX) == 1 && Fragment<E>::kBased;
 
-// `behind_ring`: x, or the sums of its units, [sums_blocks + kStreamWarps][kBlockSums]. They are made with the first
-// slab; those that have no room a warp makes again for each.
+// `behind_ring`: x of one row, or of more the sums of its units, [sums_blocks + kStreamWarps][kBlockSums]. They are
+// made with the first slab; those that have no room a warp makes again for each.
 template <Encoding E, XPlace kX>
 __device__ void multiply(const uint8_t* ring, uint8_t* behind_ring, Shared<E, tiles_of(kX)>& shared,
                          const StreamArgs& args, uint32_t sums_blocks, uint32_t live) {
@@ -379,8 +382,9 @@ __device__ void multiply(const uint8_t* ring, uint8_t* behind_ring, Shared<E, ti
   XBlock<E, kX> x[is_kept(kX) ? kBlocksKept : 1], next;
   float2 x_sum[is_kept(kX) ? kBlocksKept : 1];
   if constexpr (is_kept(kX)) {
+    const uint8_t* from = is_normed(kX) ? behind_ring : x_global;
 #pragma unroll
-    for (uint32_t i = 0; i < kBlocksKept; ++i) x[i].load(x_global, args.weight.columns, live, i * kStreamWarps + warp);
+    for (uint32_t i = 0; i < kBlocksKept; ++i) x[i].load(from, args.weight.columns, live, i * kStreamWarps + warp);
 #pragma unroll
     for (uint32_t i = 0; i < kBlocksKept; ++i) x_sum[i] = Sums<E, kX>::sum_x(x[i]);
   } else if constexpr (kX == XPlace::kMoreAhead) {
@@ -432,7 +436,7 @@ __device__ void multiply(const uint8_t* ring, uint8_t* behind_ring, Shared<E, ti
     } else {
       for (uint32_t first = 0; first < num_blocks; first += S::kBlocks)
         take_stage(first, [&](uint32_t, uint32_t block, const auto& up, const auto& low) {
-          if constexpr (kX == XPlace::kOneShared) {
+          if constexpr (is_one(kX)) {
             x[0].load(behind_ring, args.weight.columns, live, first + block);
           } else {
             x[0] = next;
@@ -491,7 +495,10 @@ __global__ void __launch_bounds__(kThreads<E, kX>, 1) matmul_stream_packed_kerne
   } else {
     if constexpr (kMovesRegisters) more_registers<kMultiplyRegisters>();
     const uint32_t live = live_rows();
-    grid_dependency_wait();
+    if constexpr (is_normed(kX))
+      make_x(shared, stream, live, behind_ring);
+    else
+      grid_dependency_wait();
     if (kX == XPlace::kOneShared) barrier_wait(&x_full, 0);
     multiply<E, kX>(ring, behind_ring, shared, stream, args.sums_blocks, live);
   }
@@ -539,6 +546,12 @@ Status start(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
       return start_kernel(matmul_stream_packed_kernel<E, XPlace::kTwoTilesKept>);
     }
   }
+  if (args.norm.x) {
+    grid.shared_bytes += x_bytes;
+    static_assert(kNormColumnsMax <= kBlocksKept * kStreamWarps * kBlock);
+    constexpr XPlace kNormed = Fragment<E>::kPairs ? XPlace::kNormedShared : XPlace::kNormedKept;  // registers
+    return start_kernel(matmul_stream_packed_kernel<E, kNormed>);
+  }
   if (has_kept_x(args.weight) && args.num_rows == 1)
     return start_kernel(matmul_stream_packed_kernel<E, XPlace::kOneKept>);
   if (args.num_rows > 1 || kSharedBytes<E, 1> + x_bytes > at.shared_bytes_max) {
@@ -566,6 +579,11 @@ bool can_stream_packed(const PackedMatrix& weight, uint32_t rows, const OpContex
     return kHasTwoTiles<E> && pays && at.has_warpgroups && has_kept_x(weight) &&
            kSharedBytes<E, 2> <= at.shared_bytes_max;
   });
+}
+
+bool can_stream_packed_normed(const PackedMatrix& weight, const OpContext& at) {
+  return with_quantized(weight.encoding,
+                        [&]<Encoding E>() { return kSharedBytes<E, 1> + weight.columns * 2 <= at.shared_bytes_max; });
 }
 
 Status matmul_stream_packed(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
