@@ -10,8 +10,9 @@
 // Keys that earlier steps have written are copied ahead of the wait for the kernel before this one: between two steps
 // their inputs are copied, which nothing overtakes; the kernels that change block tables or move blocks let no other
 // start before they end; and the step's own tokens are written to places that no row reads below its start. Behind the
-// prompt kernel of the same step, which lets this one start when the step's keys are there, all is read at once, so that
-// blocks begin as the prompt kernel's end; they wait for its last one at their own end, for the kernels behind that.
+// prompt kernel of the same step, which lets this one start when the step's keys are there, all is read at once, so
+// that blocks begin as the prompt kernel's end; they wait for its last one at their own end, for the kernels behind
+// that.
 //
 // Lane 4 * g + t. Of scores it has keys g and g + 8 and heads 2t and 2t + 1; of queries, words of 8 dims of head g; of
 // keys, the same words of keys g and g + 8; of values, words of keys 2t, 2t + 1, 2t + 8 and 2t + 9; of outputs, the
@@ -34,24 +35,42 @@ constexpr uint32_t kRows = 8;  // query heads of a work
 constexpr uint32_t kTileKeys = 16;
 constexpr uint32_t kSmRingBytes = 128 << 10;  // of a multiprocessor, scales aside
 constexpr uint32_t kBlocksPerSm = 2;
+constexpr uint32_t kSlotAlignment = 1024;  // of values that are woven; dynamic shared memory need not begin there
 static_assert(kDecodeItemTokens == 1);
 
 template <KvDType D, int kDims>
 struct Ring {
   static constexpr uint32_t kPart = kTileKeys * kDims * kKvBytes<D>;
+  static constexpr uint32_t kPadding = 4;  // floats behind a row of results, so that neighbours use other banks
   static constexpr uint32_t kSlots = kSmRingBytes / kBlocksPerSm / (2 * kPart);
   // A warp waits for its tiles' slots in turn, and barriers know the phase before theirs alone: the warps that share a
   // slot must not be a round apart.
   static_assert(kSlots % kWarps == 0 && kSlots % kCopyWarps<D> == 0);
+  static_assert(kPart % kSlotAlignment == 0);
   static constexpr uint32_t kScales = kBlockScales<D>    ? kTileKeys * kDims / kKvScaleBlock
                                       : kVectorScales<D> ? kTileKeys
                                                          : 4;
   uint8_t keys[kSlots][kPart], values[kSlots][kPart];
   float key_scales[kSlots][kScales], value_scales[kSlots][kScales];
-  float results[kWarps][kRows][kDims], maxima[kWarps][kRows], sums[kWarps][kRows];
+  alignas(16) float results[kWarps][kRows][kDims + kPadding];
+  float maxima[kWarps][kRows], sums[kWarps][kRows];
   uint64_t full[kSlots], free[kSlots];
   uint32_t is_last;  // of the blocks that make a token's splits
 };
+
+// Four lanes read the same word of different values at a time. Values of 16-bit numbers stand as copies of a RowMap
+// leave them, 64 dims of 16 keys and then the next 64, words in places that depend on the key, so that those lie in
+// different banks.
+template <KvDType D, int kDims>
+inline constexpr bool kWeaves = kKvBytes<D> == 2 && kDims <= 128;
+template <KvDType D, int kDims>
+__host__ __device__ bool is_woven(const KvLayer& kv) {
+  return kWeaves<D, kDims> && kv.head_dim == kDims;
+}
+// In words.
+__device__ uint32_t woven_place(uint32_t key, uint32_t word) {
+  return word / 8 * (kTileKeys * 8) + key * 8 + (word % 8 ^ key % 8);
+}
 
 // A barrier of the warps that multiply.
 __device__ void warps_meet() {
@@ -85,6 +104,7 @@ __device__ uint32_t tile_end(const AttentionItem& item) {
 template <KvDType D, int kDims>
 struct Copier {
   const AttentionArgs& args;
+  const RowMap& values;
   Ring<D, kDims>& ring;
   const uint32_t which;  // of the warps that copy: they take tiles in turn
   const uint32_t lane = threadIdx.x % kWarp;
@@ -128,7 +148,12 @@ struct Copier {
       uint64_t* full = &ring.full[slot];
       barrier_arrive_for_bytes(full, 2 * (part + (has_scales ? scales * 4 : 0)));
       copy_bytes(ring.keys[slot], kv.data + key * kv.head_dim * kKvBytes<D>, part, full);
-      copy_bytes(ring.values[slot], kv.data + value * kv.head_dim * kKvBytes<D>, part, full);
+      if (!is_woven<D, kDims>(kv))
+        copy_bytes(ring.values[slot], kv.data + value * kv.head_dim * kKvBytes<D>, part, full);
+      else if constexpr (kDims == 64)
+        copy_rows<1>(ring.values[slot], values, 0, static_cast<uint32_t>(value), full);
+      else
+        copy_boxes(ring.values[slot], values, 0, static_cast<uint32_t>(value), full);
       if (!has_scales) continue;
       copy_bytes(ring.key_scales[slot], kv.scales + key * scales_of_vector<D>(kv), scales * 4, full);
       copy_bytes(ring.value_scales[slot], kv.scales + value * scales_of_vector<D>(kv), scales * 4, full);
@@ -336,8 +361,17 @@ struct Warp {
 #pragma unroll
       for (uint32_t n = 0; n < 4; ++n) {
         const uint32_t key = 2 * t + n % 2 + n / 2 * 8;
-        load_words(words[n], ring.values[slot] + key * vector_bytes, value_scales + key * scales_of_vector<D>(args.kv),
-                   [&](uint32_t h) { return value_word<D, kDims>(first + h); });
+        if (kWeaves<D, kDims> && (kIsWhole || is_woven<D, kDims>(args.kv))) {
+#pragma unroll
+          for (uint32_t h = 0; h < kValuesAtOnce; ++h) {
+            const uint32_t word = value_word<D, kDims>(first + h);
+            words[n][h] = load_word<D>(ring.values[slot], woven_place(key, word), word, nullptr);
+          }
+        } else {
+          load_words(words[n], ring.values[slot] + key * vector_bytes,
+                     value_scales + key * scales_of_vector<D>(args.kv),
+                     [&](uint32_t h) { return value_word<D, kDims>(first + h); });
+        }
         if constexpr (!kIsWhole) {
           const bool is_seen = rule.sees(key_first + key, item.position_first);
 #pragma unroll
@@ -439,10 +473,12 @@ __device__ void merge_when_last(const AttentionArgs& args, const AttentionItem& 
 
 template <KvDType D, int kDims>
 __global__ void __launch_bounds__(kThreads + kCopyWarps<D> * kWarp, kBlocksPerSm)
-    attention_decode_ring_kernel(AttentionArgs args, uint32_t* counters, bool is_behind_prompt, bool next_is_early) {
+    attention_decode_ring_kernel(AttentionArgs args, const __grid_constant__ RowMap values, uint32_t* counters,
+                                 bool is_behind_prompt, bool next_is_early) {
 #if defined(LLMRT_SM_90A)
-  auto& ring = *reinterpret_cast<Ring<D, kDims>*>(dynamic_shared());
+  auto& ring = *reinterpret_cast<Ring<D, kDims>*>(dynamic_shared_at_1024());
   if (threadIdx.x == 0) {
+    if (is_woven<D, kDims>(args.kv)) prefetch_map(values);
     for (uint32_t i = 0; i < ring.kSlots; ++i) {
       barrier_init(&ring.full[i], 1);
       barrier_init(&ring.free[i], kWarpArrivals);
@@ -454,7 +490,8 @@ __global__ void __launch_bounds__(kThreads + kCopyWarps<D> * kWarp, kBlocksPerSm
   const Works works(args);
   const uint32_t warp_idx = threadIdx.x / kWarp;
   if (warp_idx >= kWarps) {
-    Copier<D, kDims> copier{.args = args, .ring = ring, .which = warp_idx - kWarps, .has_waited = is_behind_prompt};
+    Copier<D, kDims> copier{
+        .args = args, .values = values, .ring = ring, .which = warp_idx - kWarps, .has_waited = is_behind_prompt};
     return copier.run(works);
   }
   AttentionItem item{};
@@ -491,11 +528,17 @@ __global__ void __launch_bounds__(kThreads + kCopyWarps<D> * kWarp, kBlocksPerSm
 #endif
 }
 
+// Rows of a RowMap are counted in int32.
+constexpr uint64_t kVectorsMax = 0x7fffffff;
+uint64_t num_vectors(const KvLayer& kv) {
+  return uint64_t{kv.num_blocks} * 2 * kv.num_kv_heads << kv.block_shift;
+}
+
 }  // namespace
 
 bool can_attend_by_ring(const AttentionArgs& args, const OpContext& at) {
   const KvLayer& kv = args.kv;
-  return at.has_warpgroups && uint64_t{kv.num_blocks} * 2 * kv.num_kv_heads << kv.block_shift <= ~0u;
+  return at.has_warpgroups && num_vectors(kv) <= kVectorsMax;
 }
 
 Status attend_decode_by_ring(const AttentionArgs& args, KvDType dtype, const OpContext& at) {
@@ -503,10 +546,16 @@ Status attend_decode_by_ring(const AttentionArgs& args, KvDType dtype, const OpC
   // places of those of this kernel that end first.
   constexpr uint32_t kEarlyTokensMax = 8;
   const bool next_is_early = !at.list->decode_only || at.list->num_tokens <= kEarlyTokensMax;
-  return with_kv_type(dtype, args.head_dim, [&]<KvDType D, int kDims>() {
+  return with_kv_type(dtype, args.head_dim, [&]<KvDType D, int kDims>() -> Status {
+    RowMap values;
+    if (is_woven<D, kDims>(args.kv)) {
+      const Result<RowMap> made = make_row_map(args.kv.data, num_vectors(args.kv), kDims, kTileKeys, kDims);
+      if (!made) return made.error();
+      values = *made;
+    }
     const Grid grid{static_cast<uint32_t>(at.num_sms) * kBlocksPerSm, kThreads + kCopyWarps<D> * kWarp,
-                    sizeof(Ring<D, kDims>)};
-    return launch(at, "attention_decode_ring", attention_decode_ring_kernel<D, kDims>, grid, args,
+                    sizeof(Ring<D, kDims>) + kSlotAlignment};
+    return launch(at, "attention_decode_ring", attention_decode_ring_kernel<D, kDims>, grid, args, values,
                   at.workspace.counters, !at.list->decode_only, next_is_early);
   });
 }
