@@ -46,13 +46,15 @@ struct Shared {
   SamplingParams sampling;
   StopParams stop;
   std::optional<BeamParams> beam;
+  bool has_seed = false;
   uint32_t min_tokens = 0, deadline_ms = 0;
   RequestClass request_class = RequestClass::kInteractive;
   bool batch_invariant = false;
   std::string cache_salt;
 };
 
-void read_sampling(Fields& fields, uint64_t random_seed, SamplingParams& sampling) {
+// Whether the request names a seed.
+bool read_sampling(Fields& fields, uint64_t random_seed, SamplingParams& sampling) {
   sampling.temperature = static_cast<float>(fields.number("temperature", 0, 100).value_or(1));
   // Logits divided by it would pass the range of a float; what is drawn is the best token long before.
   if (sampling.temperature < kTemperatureMin) sampling.temperature = 0;  // greedy
@@ -66,6 +68,7 @@ void read_sampling(Fields& fields, uint64_t random_seed, SamplingParams& samplin
       static_cast<float>(fields.number("repetition_penalty", kRepetitionPenaltyMin, 10).value_or(1));
   const auto seed = fields.integer("seed", Int64Limits::min(), Int64Limits::max());
   sampling.seed = seed ? static_cast<uint64_t>(*seed) : random_seed;
+  return seed.has_value();
 }
 
 void read_logit_bias(Fields& fields, uint32_t vocab_size, SamplingParams& sampling) {
@@ -266,7 +269,7 @@ void read_neutral_chat(Fields& fields) {
 Shared read_shared(Fields& fields, const ServedModel& model, uint64_t random_seed) {
   Shared shared;
   check_model_name(fields, model);
-  read_sampling(fields, random_seed, shared.sampling);
+  shared.has_seed = read_sampling(fields, random_seed, shared.sampling);
   read_logit_bias(fields, model.vocab_size, shared.sampling);
   read_bad_words(fields, model, shared.sampling);
   shared.sampling.processed_logprobs = read_logprobs_mode(fields);
@@ -467,8 +470,11 @@ ApiResult<ApiRequest> parse_completion(const json::object& body, const ServedMod
                 fmt::format("expected at most {} choices in all, found {} for each of {} prompts", kChoicesMax,
                             out.form.best_of, out.prompts.size()));
   if (const auto& error = fields.finish()) return *error;
-  for (PromptRequest& prompt : out.prompts)
+  for (PromptRequest& prompt : out.prompts) {
     prompt.request = make_request(fields, shared, model, std::move(prompt.request.prompt), max_tokens);
+    // Prompts draw apart; those of a seed that was asked for each as if alone.
+    if (!shared.has_seed) ++shared.sampling.seed;
+  }
   if (const auto& error = fields.finish()) return *error;
   return out;
 }

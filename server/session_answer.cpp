@@ -204,7 +204,8 @@ asio::awaitable<bool> Session::send_stream(Flight& flight, bool keep, bool chunk
     if (last && chunked) bytes += kLastChunk;
     if (!co_await write(std::move(bytes), flight.outbox.get())) co_return false;
     const TimeNs now = SteadyClock().now_ns();
-    for (const ChoiceEvent& entry : events) flight.sent[entry.choice].add(now);
+    for (const ChoiceEvent& entry : events)
+      if (!entry.event.is_prompt) flight.sent[entry.choice].add(now);
     if (failure) co_return false;
   }
   co_return keep;

@@ -2,6 +2,7 @@
 // range; what is unknown is refused by name. And events to text, log-probabilities and JSON.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <set>
 
 #include "core/text/utf8.h"
 #include "server/api_answer.h"
@@ -103,6 +104,16 @@ TEST_CASE("a JSON error says what stands where, in valid UTF-8") {
   CHECK(unknown.code == "unknown_field");
   CHECK((is_valid_utf8(unknown.message) && is_valid_utf8(unknown.param)));
   CHECK(completion_error("{\"prompt\":\"a\",\"b\\nc\":1}").param == "b?c");
+}
+
+TEST_CASE("prompts of one request draw apart, but by a seed that is asked for") {
+  const ApiRequest apart = completion(R"({"prompt": ["a", "a", [97]]})");
+  REQUIRE(apart.prompts.size() == 3);
+  std::set<uint64_t> seeds;
+  for (const PromptRequest& prompt : apart.prompts) seeds.insert(prompt.request.sampling.seed);
+  CHECK(seeds.size() == 3);
+  const ApiRequest alike = completion(R"({"prompt": ["a", "a"], "seed": 5})");
+  for (const PromptRequest& prompt : alike.prompts) CHECK(prompt.request.sampling.seed == 5);
 }
 
 TEST_CASE("a completion's defaults are OpenAI's") {

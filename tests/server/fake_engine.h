@@ -19,6 +19,7 @@ class FakeEngine final : public EngineDoor {
   // Answers each request with `tokens` (then end by length), one event each, `pause` apart, on a thread; branch b of it
   // with each token b higher and b * 0.25 more likely.
   std::vector<int32_t> tokens;
+  std::vector<int32_t> prompt_tokens;  // told before, as of the prompt
   std::chrono::milliseconds pause{0};
   std::optional<Error> refuse;       // submit() fails with it
   std::optional<Error> fail_at_end;  // instead of the last token
@@ -93,6 +94,11 @@ class FakeEngine final : public EngineDoor {
     return stopped_ || cancelled_.contains(id);
   }
   void answer(RequestId id, uint32_t branch, EventSink& sink, uint32_t max_tokens) {
+    for (const int32_t token : prompt_tokens) {
+      if (is_over(id)) break;
+      const TokenEvent event{.request_id = id, .branch = branch, .token = token, .is_prompt = true};
+      sink.on_events({&event, 1});
+    }
     const size_t count = std::min<size_t>(tokens.size(), max_tokens);
     for (size_t i = 0; i < count; ++i) {
       TokenEvent event;

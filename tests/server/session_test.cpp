@@ -334,6 +334,14 @@ TEST_CASE("the engine hears of each branch what it is called and when its bytes 
     CHECK(sent.last_ns - sent.first_ns >= 2 * 20'000'000);  // four tokens, 20 ms apart
   }
 
+  // Tokens of the prompt are sent, too, and are no answer.
+  run.engine->prompt_tokens = {'p'};
+  const TimeNs echo_begin = SteadyClock().now_ns();
+  run.exchange(post("/v1/completions", R"({"prompt": "p", "stream": true, "echo": true, "logprobs": 0})"));
+  REQUIRE(run.engine->wait_drained(5));
+  CHECK(run.engine->sent_times(5).first_ns >= echo_begin + 2 * 20'000'000);
+  run.engine->prompt_tokens.clear();
+
   // A client that goes away in the middle: what it got before is told too.
   run.engine->tokens.assign(200, 'x');
   Client client(run.server->port());
@@ -341,7 +349,7 @@ TEST_CASE("the engine hears of each branch what it is called and when its bytes 
   client.read_until("data: ");
   client.close();
   REQUIRE(run.engine->wait_cancelled(1));
-  CHECK(run.engine->sent_times(5).first_ns > begin);
+  CHECK(run.engine->sent_times(6).first_ns > begin);
 }
 
 TEST_CASE("errors have one form, and the right status") {
