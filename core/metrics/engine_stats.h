@@ -70,6 +70,7 @@ struct EngineStats {
   uint64_t num_ttft_late = 0, num_tpot_late = 0;                     // of these, over the objective (Slo)
   Histogram step_rows{batch_bounds()}, step_tokens{batch_bounds()};  // batch sizes
   InSystem in_system;                                                // branches, from add to their end
+  uint32_t num_answering = 0;                                        // of these, with their first token
   // The engine's monitor over all of this.
   SaturationVerdicts saturation = {};
   LittlesLaw littles_law;
@@ -89,6 +90,7 @@ inline SaturationSample saturation_sample(const EngineStats& stats) {
   sample.prefix_host_hits = stats.prefix_host_hits;
   sample.prompt_tokens = stats.prompt_tokens;
   sample.in_system = stats.in_system;
+  sample.num_unanswered = stats.in_system.num() - stats.num_answering;
   sample.queue_tokens = stats.queue_tokens;
   if (stats.blocks_total > 0)
     sample.kv_free_share = static_cast<double>(stats.blocks_free) / static_cast<double>(stats.blocks_total);

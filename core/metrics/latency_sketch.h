@@ -1,6 +1,6 @@
-// Quantiles of times in fixed memory (1.8 KB): a count for each sixteenth of each doubling, from 1 us to 4.6 minutes. A
-// quantile is the middle of its bucket, so within 1/32 of the sample of that rank; the largest sample is exact, and so
-// is a quantile beyond the range.
+// Quantiles of times in fixed memory (2.6 KB): a count for each sixteenth of each doubling, from 1 us to 13 days. A
+// quantile is the middle of its bucket, so within 1/32 of the sample of that rank; the largest sample is exact, and
+// stands for all beyond the range.
 #pragma once
 
 #include <algorithm>
@@ -37,11 +37,11 @@ class LatencySketch {
   }
 
  private:
-  static constexpr int kParts = 16, kDoublings = 28;
+  static constexpr int kParts = 16, kDoublings = 40;
   static constexpr int kUnitBits = 10;  // the smallest time that is told from 0: 2^10 ns
-  static constexpr size_t kNumBuckets = 1 + kParts * kDoublings;
+  static constexpr size_t kNumBuckets = 1 + kParts * kDoublings + 1;
 
-  // Bucket 0 is below one unit; unit * 2^d * (1 + p/16) begins bucket 1 + 16 d + p.
+  // Bucket 0 is below one unit; unit * 2^d * (1 + p/16) begins bucket 1 + 16 d + p; the last is beyond the range.
   static size_t bucket_of(TimeNs time_ns) {
     const uint64_t parts = static_cast<uint64_t>(time_ns) >> (kUnitBits - 4);
     if (parts < kParts) return 0;

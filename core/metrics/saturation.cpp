@@ -72,9 +72,9 @@ void SaturationMonitor::close_bucket(TimeNs now) {
 
   const SaturationSample& then = mark(std::min(num_marks_ - 1, kRecent)).sample;
   judge_slo(Saturation::kTtftOverSlo, last_.num_first_tokens - then.num_first_tokens,
-            last_.num_first_tokens_late - then.num_first_tokens_late, &ttft_late_ns_);
+            last_.num_first_tokens_late - then.num_first_tokens_late, last_.num_unanswered > 0, &ttft_late_ns_);
   judge_slo(Saturation::kTpotOverSlo, last_.num_tpots - then.num_tpots, last_.num_tpots_late - then.num_tpots_late,
-            &tpot_late_ns_);
+            last_.in_system.num() > 0, &tpot_late_ns_);
   judge_kv();
   const uint64_t queries = last_.prefix_queries - then.prefix_queries;
   recent_hit_rate_ = share(last_.prefix_hits - then.prefix_hits, queries);
@@ -94,19 +94,20 @@ void SaturationMonitor::judge(Saturation which, bool is_raised, double value, do
   verdict.limit = limit;
 }
 
-// p95 is over the objective exactly when more than 5 % of the samples are. Without samples while somebody waits for one
-// nothing is known, and what was so stays so.
-void SaturationMonitor::judge_slo(Saturation which, uint64_t num, uint64_t num_late, TimeNs* since_ns) {
+// p95 is over the objective exactly when more than 5 % of the samples are. Without samples while one is awaited nothing
+// is known, and what was so stays so.
+void SaturationMonitor::judge_slo(Saturation which, uint64_t num, uint64_t num_late, bool is_awaited,
+                                  TimeNs* since_ns) {
   const double late_share = share(num_late, num);
   const TimeNs now = mark(0).time_ns;
-  const bool is_unknown = num == 0 && last_.in_system.num() > 0;
+  const bool is_unknown = num == 0 && is_awaited;
   if (!is_unknown && late_share <= limits_.late_share) {
     *since_ns = 0;
   } else if (!is_unknown && *since_ns == 0) {
     *since_ns = now;
   }
   const bool is_raised = *since_ns != 0 && seconds(*since_ns, now) >= limits_.slo_broken_s;
-  judge(which, is_raised, late_share, limits_.late_share);
+  judge(which, is_raised, is_unknown ? verdicts_[static_cast<size_t>(which)].value : late_share, limits_.late_share);
 }
 
 void SaturationMonitor::judge_kv() {

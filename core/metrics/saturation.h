@@ -68,6 +68,7 @@ struct SaturationSample {
   uint64_t prefix_host_hits = 0;                 // of the hits
   uint64_t prompt_tokens = 0;                    // admitted
   InSystem in_system;
+  uint32_t num_unanswered = 0;  // of those in the system: without their first token
   uint64_t queue_tokens = 0;
   double kv_free_share = 1;
 };
@@ -95,7 +96,7 @@ class SaturationMonitor {
   };
   const Mark& mark(size_t age) const;  // 0 = the newest
   void close_bucket(TimeNs now);
-  void judge_slo(Saturation which, uint64_t num, uint64_t num_late, TimeNs* since_ns);
+  void judge_slo(Saturation which, uint64_t num, uint64_t num_late, bool is_awaited, TimeNs* since_ns);
   void judge_kv();
   void judge_queue();
   void judge_preemptions();

@@ -91,7 +91,7 @@ void Scheduler::Impl::tell_answers(std::span<Sequence* const> beams, const BeamS
     const BeamSearch::Answer& answer = search.answers()[i];
     stats.generated_tokens += answer.tokens.size();
     beams[i]->num_answered = static_cast<uint32_t>(answer.tokens.size());
-    stats.ttft_s.add(static_cast<double>(now - beams[i]->request.arrival_ns) * 1e-9);
+    note_first_token(*beams[i], now);
     for (size_t k = 0; k + 1 < answer.tokens.size(); ++k) tell(*beams[i], {.token = answer.tokens[k]}, now);
     end(*beams[i], RequestState::kStreaming, {.token = answer.tokens.back()}, answer.finish, now);
   }

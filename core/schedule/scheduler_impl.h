@@ -158,6 +158,7 @@ struct Scheduler::Impl {
 
   // trace.cpp: what is told about all this
   void note_plan(const IterationPlan& plan, TimeNs now);
+  void note_first_token(const Sequence& sequence, TimeNs now);
   void note_token(Sequence& sequence, TimeNs now);
   void note_end(Sequence& sequence, FinishReason finish, TimeNs now);
   void trace(const Sequence& sequence);

@@ -24,11 +24,16 @@ void Scheduler::Impl::note_plan(const IterationPlan& plan, TimeNs now) {
   }
 }
 
+void Scheduler::Impl::note_first_token(const Sequence& sequence, TimeNs now) {
+  const TimeNs wait_ns = now - sequence.request.arrival_ns;
+  stats.ttft_s.add(static_cast<double>(wait_ns) * 1e-9);
+  stats.num_ttft_late += static_cast<double>(wait_ns) * 1e-6 > config.slo.ttft_ms;
+}
+
 void Scheduler::Impl::note_token(Sequence& sequence, TimeNs now) {
   if (sequence.times.first_token_ns == 0) {
-    const TimeNs wait_ns = now - sequence.request.arrival_ns;
-    stats.ttft_s.add(static_cast<double>(wait_ns) * 1e-9);
-    stats.num_ttft_late += static_cast<double>(wait_ns) * 1e-6 > config.slo.ttft_ms;
+    note_first_token(sequence, now);
+    ++stats.num_answering;
   } else {
     stats.itl_s.add(static_cast<double>(now - sequence.times.last_token_ns) * 1e-9);
   }
@@ -40,6 +45,7 @@ void Scheduler::Impl::note_end(Sequence& sequence, FinishReason finish, TimeNs n
   sequence.finish = finish;
   if (!sequence.search) sequence.num_answered = sequence.num_known() - sequence.num_prompt;
   stats.in_system.depart(sequence.times.added_ns, now);
+  if (sequence.times.first_token_ns != 0) --stats.num_answering;
   if (const auto tpot_ms = sequence.times.tpot_ms()) {
     stats.tpot_s.add(*tpot_ms * 1e-3);
     stats.num_tpot_late += *tpot_ms > config.slo.tpot_ms;

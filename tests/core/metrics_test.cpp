@@ -65,6 +65,13 @@ TEST_CASE("a sketch of nothing, of nonsense and of very long times") {
   for (int i = 0; i < 10; ++i) sketch.add(1000 * kSecond);
   CHECK(*sketch.quantile_ms(0.5) == 1e6);
   CHECK(sketch.count() == 11);
+  sketch.add(3600 * kSecond);
+  CHECK_THAT(*sketch.quantile_ms(0.5), WithinRel(1e6, 1.0 / 32));  // not the one far beyond it
+  LatencySketch beyond;
+  for (int i = 0; i < 99; ++i) beyond.add(1000 * kSecond);
+  beyond.add(int64_t{1} << 60);
+  CHECK_THAT(*beyond.quantile_ms(0.5), WithinRel(1e6, 1.0 / 32));
+  CHECK(*beyond.quantile_ms(1) == static_cast<double>(int64_t{1} << 60) * 1e-6);
   LatencySketch single;
   single.add(12'345'678);
   for (const double quantile : {0.0, 0.5, 0.99, 1.0}) CHECK(*single.quantile_ms(quantile) == 12.345678);
@@ -130,8 +137,14 @@ TEST_CASE("late tokens are a verdict when p95 was over its objective for five mi
   CHECK(fed.holds(which));
   // Nobody gets a token while somebody waits: not known to be better.
   fed.sample.in_system.arrive(fed.now);
+  fed.sample.num_unanswered = 1;
   fed.run(120, [] {});
   CHECK(fed.holds(which));
+  CHECK_THAT(fed.value(which), WithinAbs(0.06, 1e-9));
+  // Who has the first token and decodes for long waits for the other figure alone.
+  fed.sample.num_unanswered = 0;
+  fed.run(30, [] {});
+  CHECK(fed.holds(which) == !first);
   fed.run(70, feed(100, 0));
   CHECK_FALSE(fed.holds(which));
   // An interruption starts the five minutes again.

@@ -277,7 +277,8 @@ TEST_CASE("beams that go on in several ways compute one token each, in no more b
 
   uint32_t num_copies = 0;
   for (uint32_t step = 0; scheduler.has_work(); ++step) {
-    const IterationPlan* plan = scheduler.plan(0);
+    const TimeNs now = step * TimeNs{1'000'000'000};
+    const IterationPlan* plan = scheduler.plan(now);
     REQUIRE(plan != nullptr);
     // The prompt, the other beams' last token of it, then one token of each.
     REQUIRE(plan->tokens.size() == (step == 0 ? kPrompt : step == 1 ? kBeams - 1 : kBeams));
@@ -287,12 +288,14 @@ TEST_CASE("beams that go on in several ways compute one token each, in no more b
       REQUIRE(copy.num_tokens == (step == 1 ? kPrompt - 1 : kPrompt + step - 2) % kBlock);
       num_copies += step > 1;
     }
-    if (step > 0) REQUIRE(scheduler.plan(0) == nullptr);  // what comes next depends on all of them
+    if (step > 0) REQUIRE(scheduler.plan(now) == nullptr);  // what comes next depends on all of them
     std::vector<Verdict> verdicts = random_beams(*plan, kBeams, random);
-    scheduler.commit(*plan, verdicts, 0);
+    scheduler.commit(*plan, verdicts, now);
     REQUIRE(scheduler.check_books().ok());
   }
   CHECK(num_copies > 10);
+  CHECK(scheduler.stats().ttft_s.count() == kBeams);
+  CHECK(scheduler.stats().num_ttft_late == kBeams);  // told at the end, half a minute later
   std::vector<TokenEvent> events;
   scheduler.take_events(&events);
   CHECK(events.size() == kBeams * kTokens);

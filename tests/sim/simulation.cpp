@@ -418,7 +418,7 @@ std::string Simulation::after_all() {
     return fmt::format("{} preemptions where everything is reserved", stats.num_preemptions);
   uint64_t num_finished = 0;
   for (const uint64_t count : stats.finished) num_finished += count;
-  if (stats.in_system.num() != 0 || stats.in_system.departures() != num_ended_)
+  if (stats.in_system.num() != 0 || stats.num_answering != 0 || stats.in_system.departures() != num_ended_)
     return fmt::format("{} ended, {} left the system", num_ended_, stats.in_system.departures());
   uint64_t num_accepted = 0;
   for (const auto& client : clients_) {
