@@ -390,7 +390,12 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, std::
                                                std::unique_ptr<Backend> backend, const Clock* clock,
                                                const Progress& progress) {
   auto impl = std::make_unique<Impl>();
-  Result<WarmEngine> warm = warm_up(config, model, backend.get(), progress);
+  std::vector<int32_t> ends;
+  if (tokenizer) {
+    const auto ids = tokenizer->end_of_generation_ids();
+    ends.assign(ids.begin(), ids.end());
+  }
+  Result<WarmEngine> warm = warm_up(config, model, ends, backend.get(), progress);
   if (!warm) return warm.error();
   impl->config = warm->config;
   impl->memory_plan = warm->memory_plan;
@@ -399,11 +404,6 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, std::
   impl->tokenizer = std::move(tokenizer);
   impl->backend = std::move(backend);
   impl->clock = clock;
-  std::vector<int32_t> ends;
-  if (impl->tokenizer) {
-    const auto ids = impl->tokenizer->end_of_generation_ids();
-    ends.assign(ids.begin(), ids.end());
-  }
   SchedulerConfig scheduler = scheduler_config(impl->config, impl->memory_plan, std::move(ends));
   if (scheduler.prefix_cache != PrefixCacheKind::kOff || scheduler.host_blocks > 0)
     scheduler.cache_identity = cache_identity(*impl->model, impl->config);

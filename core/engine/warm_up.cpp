@@ -113,8 +113,8 @@ Status time_moves(const KvGroup& group, const OpList& memory, Backend* backend, 
 
 }  // namespace
 
-Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Model> model, Backend* backend,
-                           const Progress& progress) {
+Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Model> model,
+                           const std::vector<int32_t>& end_of_generation, Backend* backend, const Progress& progress) {
   Result<EngineConfig> config = resolve(wanted, *model, *backend);
   if (!config) return config.error();
   WarmEngine warm{*config, {}, nullptr, {}};
@@ -136,8 +136,8 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   bound.num_blocks = static_cast<uint32_t>(kv_tokens_max / group.block_tokens);
   bound.block_tokens = group.block_tokens;
   bound.num_host_blocks = host_blocks_of(*config, caps, group);
-  const StateConfig state =
-      warm.lowering->state_config(*config, plan_limits(scheduler_config(*config, bound, {})), kv_tokens_max);
+  const StateConfig state = warm.lowering->state_config(
+      *config, plan_limits(scheduler_config(*config, bound, end_of_generation)), kv_tokens_max);
   if (Status status = backend->create_state(state); !status) return status.error();
   // A processor's memory is planned, not measured: the largest step would take seconds there.
   if (!caps.is_cpu) {

@@ -20,8 +20,9 @@ struct WarmEngine {
 
 // Leaves the backend with weights, state and KV pools, ready to submit. Errors: unsupported (an op or a KV dtype that
 // the device lacks, by name), out_of_memory with the terms, invalid_argument for a knob outside its range.
-Result<WarmEngine> warm_up(const EngineConfig& config, std::shared_ptr<const Model> model, Backend* backend,
-                           const Progress& progress);
+// The scheduler's end tokens are counted in the room for a step's inputs.
+Result<WarmEngine> warm_up(const EngineConfig& config, std::shared_ptr<const Model> model,
+                           const std::vector<int32_t>& end_of_generation, Backend* backend, const Progress& progress);
 
 SchedulerConfig scheduler_config(const EngineConfig& config, const MemoryPlan& plan,
                                  std::vector<int32_t> end_of_generation);

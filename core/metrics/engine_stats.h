@@ -70,7 +70,7 @@ struct EngineStats {
   uint64_t num_ttft_late = 0, num_tpot_late = 0;                     // of these, over the objective (Slo)
   Histogram step_rows{batch_bounds()}, step_tokens{batch_bounds()};  // batch sizes
   InSystem in_system;                                                // branches, from add to their end
-  uint32_t num_answering = 0;                                        // of these, with their first token
+  uint32_t num_answering = 0;                                        // of these, told their first token before the end
   // The engine's monitor over all of this.
   SaturationVerdicts saturation = {};
   LittlesLaw littles_law;

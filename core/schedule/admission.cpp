@@ -20,6 +20,13 @@ void Scheduler::Impl::admit(Lane lane, StepBudget* budget, TimeNs now) {
     Sequence* sequence = pick_next(lane);
     if (sequence == nullptr) break;
     sequence->tried_in = num_rounds;
+    // Beside others that held the same blocks it has outgrown the pool, and there will never be room.
+    const uint32_t positions = std::min(sequence->num_known(), sequence->positions_max());
+    if (sequence->pending == 0 && !kv.can_hold(positions)) {
+      end_all(*sequence, RequestState::kStreaming, {.error = pool_exhausted(*sequence, positions)},
+              FinishReason::kError, now);
+      continue;
+    }
     Admission admission = try_admit(*sequence, budget);
     if (admission == Admission::kNoRoom && reclaim_room(*sequence, budget)) {
       budget->admits = reclaimed = true;

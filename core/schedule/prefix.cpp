@@ -106,7 +106,10 @@ bool Scheduler::Impl::waits_for_branch(Sequence& sequence) const {
 bool Scheduler::Impl::waits_for_prefix(Sequence& sequence) const {
   const bool was_held = std::exchange(sequence.is_held, false);
   const uint64_t plan = num_plans + 1;  // the one that is being made
-  if (sequence.held_since != 0 && plan - sequence.held_since >= kHeldPlansMax) return false;
+  if (sequence.held_since != 0 && plan - sequence.held_since >= kHeldPlansMax) {
+    sequence.blocks_needed = 0;  // looked up again: what it shares grows though nobody is admitted
+    return false;
+  }
   const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
   for (const Sequence* other : running) {
     if (other->computed + 1 >= other->tokens.size() || other->identity != sequence.identity) continue;

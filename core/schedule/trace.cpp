@@ -45,7 +45,7 @@ void Scheduler::Impl::note_end(Sequence& sequence, FinishReason finish, TimeNs n
   sequence.finish = finish;
   if (!sequence.search) sequence.num_answered = sequence.num_known() - sequence.num_prompt;
   stats.in_system.depart(sequence.times.added_ns, now);
-  if (sequence.times.first_token_ns != 0) --stats.num_answering;
+  if (!sequence.search && sequence.times.first_token_ns != 0) --stats.num_answering;
   if (const auto tpot_ms = sequence.times.tpot_ms()) {
     stats.tpot_s.add(*tpot_ms * 1e-3);
     stats.num_tpot_late += *tpot_ms > config.slo.tpot_ms;

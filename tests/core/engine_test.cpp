@@ -179,6 +179,32 @@ TEST_CASE("an engine goes without copies in f16 whose memory is gone, and not on
   }
 }
 
+TEST_CASE("an engine's room for a step's samples counts the tokenizer's end tokens") {
+  struct Stating final : ForwardingBackend {
+    explicit Stating(uint64_t* words)
+        : ForwardingBackend(std::make_unique<FakeBackend>(FakeBackendConfig())), words(words) {}
+    Status create_state(const StateConfig& config) override {
+      *words = config.sample_words_max;
+      return inner().create_state(config);
+    }
+    uint64_t* words;
+  };
+  EngineConfig config;
+  config.context_max = 64;
+  config.sample_rows_max = 12;
+  SimClock clock;
+  const auto words_with = [&](std::shared_ptr<const Tokenizer> tokenizer) {
+    uint64_t words = 0;
+    auto engine =
+        Engine::create(config, make_fake_model(), std::move(tokenizer), std::make_unique<Stating>(&words), &clock, {});
+    REQUIRE(engine.ok());
+    return words;
+  };
+  const uint64_t num_ends = make_fake_tokenizer()->end_of_generation_ids().size();
+  REQUIRE(num_ends > 0);
+  CHECK(words_with(make_fake_tokenizer()) == words_with(nullptr) + 2 * 12 * num_ends);
+}
+
 TEST_CASE("an engine that has nothing to do prepares every step size, one at a time") {
   struct Preparing final : ForwardingBackend {
     using ForwardingBackend::ForwardingBackend;

@@ -331,3 +331,13 @@ TEST_CASE("beams over a prompt as long as the context go on together, and it is 
   CHECK(scheduler.stats().num_preemptions == 0);
   CHECK(queued_most <= kPrompt + kTokens + kBeams);
 }
+
+TEST_CASE("who has outgrown the pool beside others that hold the same blocks ends, and holds up nobody") {
+  const std::string said =
+      test::run_script("config pool=3 block=4 context=64 cache=radix rows=8\nadd 10 prompt=4 max=30 class=batch\n" +
+                       test::plans(4) + "add 1 prompt=4 max=1 n=2 beam\n" + test::plans(12) +
+                       "add 22 prompt=2 max=4 class=batch\n" + test::plans(8));
+  INFO(said);
+  CHECK(said.find("10: error") != std::string::npos);
+  CHECK(said.find("22: 103 length") != std::string::npos);
+}

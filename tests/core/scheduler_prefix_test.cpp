@@ -498,3 +498,12 @@ TEST_CASE("a request waits for another's prefix for 16 plans at most") {
   }
   CHECK(num_plans == 17);
 }
+
+TEST_CASE("who found no room is looked up again when what it shares has grown") {
+  const std::string said =
+      test::run_script("config pool=30 block=4 context=256 rows=8 step=64 chunk=64 samples=4 cache=radix\n"
+                       "add 1 prompt=100 max=20 scores\nadd 2 prompt=100 max=4\n" +
+                       test::plans(32));
+  INFO(said);
+  CHECK(said.find("2: 100") != std::string::npos);  // beside 1, which runs for 45 plans
+}

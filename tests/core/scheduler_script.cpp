@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <sstream>
 
 #include "core/schedule/scheduler.h"
@@ -56,6 +57,7 @@ class Script {
   std::deque<const IterationPlan*> in_flight_;
   const IterationPlan* last_plan_ = nullptr;
   std::map<RequestId, uint32_t> max_tokens_;
+  std::set<RequestId> beams_;
   TimeNs now_ = 0;
 };
 
@@ -91,6 +93,7 @@ void Script::add(std::istringstream& line) {
     const uint32_t token = i < num_same ? 10 + i : 10'000 * static_cast<uint32_t>(request.id) + i;
     request.prompt.push_back(static_cast<int32_t>(token));
   }
+  if (words.contains("beam")) request.beam = BeamParams{};
   if (words.contains("salt")) request.cache_salt = words.at("salt");
   request.n = number(words, "n", 1);
   request.max_tokens = number(words, "max", 16);
@@ -116,7 +119,10 @@ void Script::add(std::istringstream& line) {
     say(fmt::format("{}: {}", error_code_name(status.error().code), status.error().message));
     return;
   }
-  for (uint32_t branch = 0; branch < request.n; ++branch) max_tokens_[request.id + branch] = request.max_tokens;
+  for (uint32_t branch = 0; branch < request.n; ++branch) {
+    max_tokens_[request.id + branch] = request.max_tokens;
+    if (request.beam) beams_.insert(request.id + branch);
+  }
   scheduler_->add(std::move(request), now_);
 }
 
@@ -187,6 +193,7 @@ void Script::print_copies() {
 
 void Script::commit(std::istringstream& line) {
   const auto words = read_words(line);
+  if (in_flight_.empty()) return;
   const IterationPlan* plan = in_flight_.front();
   in_flight_.pop_front();
   std::vector<Verdict> verdicts(plan->samples.size());
@@ -201,6 +208,10 @@ void Script::commit(std::istringstream& line) {
         continue;
       }
       verdict.has_logprob = sample.logprobs;
+      if (beams_.contains(row.request_id)) {
+        for (int32_t k = 0; k < 4; ++k) verdict.top_logprobs.push_back({50 + k, -1.0f - static_cast<float>(k)});
+        continue;
+      }
       if (sample.forced_token >= 0) continue;
       verdict.token = static_cast<int32_t>(100 + sample.output_position);
       if (finish != words.end()) {
@@ -300,6 +311,12 @@ std::string run_script(const std::string& text) {
     if (!line.empty() && line[0] != ' ') script.run(line);
   }
   return script.transcript;
+}
+
+std::string plans(int count) {
+  std::string script;
+  for (int i = 0; i < count; ++i) script += "plan\ncommit\n";
+  return script;
 }
 
 void check_script(const std::string& script) {

@@ -192,6 +192,37 @@ void choose_batching(Scenario& scenario) {
   scenario.config.batch_wait_ms = scenario.tick_ms_max == 0 ? 0 : dice.between(0, 30);
 }
 
+// Rows of one text in a pool of a few blocks: they hold the same ones, and outgrow all of them.
+void crowd(Scenario& scenario, Dice& dice) {
+  EngineConfig& config = scenario.config;
+  config.context_max = 400;
+  config.sample_rows_max = dice.one_of({2, 8, 32});
+  config.block_tokens = 16;
+  config.kv_tokens = dice.between(2, 6) * config.block_tokens;
+  config.learns_output = false;
+  if (reserves_all(config.on_exhaustion)) config.on_exhaustion = OnExhaustion::kPreempt;
+  std::vector<int32_t> text;
+  for (uint64_t i = 0; i < config.kv_tokens; ++i) text.push_back(dice.token());
+  const auto pool = static_cast<uint32_t>(config.kv_tokens);
+  uint32_t tick = 0;
+  for (uint32_t i = dice.between(2, 8); i-- > 0;) {
+    ClientPlan client;
+    Request& request = client.request;
+    const uint32_t length = dice.one_in(2) ? 16 * dice.between(1, pool / 16) : dice.between(1, pool);
+    request.prompt.assign(text.begin(), text.begin() + length);
+    request.max_tokens = dice.one_of({1, 2, 20, 80, 80, 80});
+    request.sampling.temperature = 0;
+    request.stop.ignore_eos = true;
+    if (dice.one_in(4)) request.sampling.logprobs = request.sampling.prompt_logprobs = true;
+    if (dice.one_in(3)) request.n = dice.between(2, 4);
+    request.request_class = static_cast<RequestClass>(dice.between(0, 4));
+    if (dice.one_in(3)) search_beams(request, dice);
+    tick += dice.between(0, 30);
+    client.arrival_tick = tick;
+    scenario.clients.push_back(std::move(client));
+  }
+}
+
 void add_clients(Scenario& scenario, bool under_pressure, uint32_t tick, Dice& dice) {
   const bool shares = !dice.one_in(3);
   SharedTexts texts(dice);
@@ -222,7 +253,10 @@ Scenario make_scenario(uint64_t seed) {
   if (dice.one_in(4)) scenario.backend.poison = dice.one_of({50, 500});
   scenario.backend.move_ms = 0.001 * dice.one_of({1, 10, 100, 1000});
   if (dice.one_in(15)) scenario.backend.lost_at_submit = dice.between(12, 80);  // after the measured steps of the start
-  add_clients(scenario, under_pressure, /*tick=*/0, dice);
+  if (seed % 8 == 0)
+    crowd(scenario, dice);
+  else
+    add_clients(scenario, under_pressure, /*tick=*/0, dice);
   return scenario;
 }
 

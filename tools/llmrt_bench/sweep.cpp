@@ -49,7 +49,7 @@ class Stepper {
                                 const EngineConfig& config, uint32_t depth) {
     Result<std::unique_ptr<Backend>> backend = open_device(device);
     if (!backend) return backend.error();
-    Result<WarmEngine> warm = warm_up(config, model, backend->get(), {});
+    Result<WarmEngine> warm = warm_up(config, model, {}, backend->get(), {});
     if (!warm) return warm.error();
     Stepper stepper(*std::move(backend), *std::move(warm), model->config.vocab_size, depth);
     if (Status status = stepper.fill(*model); !status) return status.error();

@@ -133,7 +133,7 @@ double floor_us(const Kernel& kernel, const DeviceLimits& limits) {
 
 Result<BenchDevice> prepare_device(DeviceLimits limits, std::unique_ptr<Backend> backend,
                                    const std::shared_ptr<const Model>& model, const EngineConfig& config) {
-  Result<WarmEngine> warm = warm_up(config, model, backend.get(), {});
+  Result<WarmEngine> warm = warm_up(config, model, {}, backend.get(), {});
   if (!warm) return warm.error();
   BenchDevice device{std::move(limits), std::move(backend), *std::move(warm), {}};
   device.pool = kv_group_of(model->config, device.warm.config);
