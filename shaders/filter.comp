@@ -101,14 +101,14 @@ Result finish(Cut cut, float log_min_p) {
   return result;
 }
 
-void put(uint row, Result result, float log_sum_exp, uint flags, uint num_listed) {
+void put(uint row, Result result, float log_sum, uint flags, uint num_listed) {
   if (gl_LocalInvocationID.x != 0u) return;
   bool good = flags == 0u;
   uint first = row * kKeptWords;
   kept.w[first + kKeptCutoff] = good ? floatBitsToUint(number_of(result.key)) : 0u;
   kept.w[first + kKeptCutoffId] = good ? result.id : 0u;
   kept.w[first + kKeptMax] = good ? floatBitsToUint(row_best) : 0u;
-  kept.w[first + kKeptLogSumExp] = floatBitsToUint(good ? log_sum_exp : 0.0);
+  kept.w[first + kKeptLogSum] = floatBitsToUint(good ? log_sum : 0.0);
   kept.w[first + kKeptSupport] = good ? result.support : 0u;
   kept.w[first + kKeptFlags] = flags;
   kept.w[first + kKeptListed] = num_listed;
@@ -210,5 +210,5 @@ void main() {
     if (!by_min_p) cut = select(top_k, top_p);
     result = finish(cut, log_min_p);
   }
-  put(row, result, row_best / temperature + log(result.sum), 0u, num_listed);
+  put(row, result, log(result.sum), 0u, num_listed);
 }

@@ -17,7 +17,7 @@ void main() {
   row_first = row * vocab_size;
   row_words = logits;
   row_scale = 1.0;
-  // A logprob is logit / temperature - best - log_sum: one after the other, large logits keep their digits.
+  // A logprob is (logit - best) / temperature - log_sum: one after the other, large logits keep their digits.
   float temperature = 1.0, best = 0.0, log_sum = 0.0;
   uint wanted = kLogprobsMax;
   bool good = true;
@@ -37,14 +37,14 @@ void main() {
     temperature = uintBitsToFloat(rows.w[state + kRowTemperature]);
     good = kept.w[first + kKeptFlags] == 0u;
     wanted = min(kLogprobsMax, kept.w[first + kKeptSupport]);
-    best = 0.0;
-    log_sum = uintBitsToFloat(kept.w[first + kKeptLogSumExp]);
+    best = uintBitsToFloat(kept.w[first + kKeptMax]);
+    log_sum = uintBitsToFloat(kept.w[first + kKeptLogSum]);
   }
   uint count = good ? min(collect_best(kLogprobsMax, kMasked, all.stripes), wanted) : 0u;
   uint first = sample_rows_max * kResultWords + row * kLogprobWords;
   for (uint i = me; i < kLogprobsMax; i += gl_WorkGroupSize.x) {
     float logprob = 0.0;
-    if (i < count && temperature > 0.0) logprob = number_of(pool[i]) / temperature - best - log_sum;
+    if (i < count && temperature > 0.0) logprob = (number_of(pool[i]) - best) / temperature - log_sum;
     results.w[first + 2u * i] = i < count ? pool[kPoolMax + i] : 0xffffffffu;
     results.w[first + 2u * i + 1u] = floatBitsToUint(logprob);
   }

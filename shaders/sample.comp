@@ -162,7 +162,8 @@ void main() {
     if (!is_kept(key, token))
       logprob = -kInfinity;
     else if (temperature > 0.0)
-      logprob = scaled(number_of(key), temperature) - uintBitsToFloat(kept.w[first + kKeptLogSumExp]);
+      logprob = (number_of(key) - uintBitsToFloat(kept.w[first + kKeptMax])) / temperature -
+                uintBitsToFloat(kept.w[first + kKeptLogSum]);
     if (!forced) {
       rows.w[state + kRowLastToken] = token;
       if ((flags & kFlagPenalties) != 0u)

@@ -32,6 +32,6 @@ const uint kCountPrompt = 0x80000000u;
 
 // FilterResult and SampleResult words.
 const uint kKeptWords = 8;
-const uint kKeptCutoff = 0, kKeptCutoffId = 1, kKeptMax = 2, kKeptLogSumExp = 3, kKeptSupport = 4, kKeptFlags = 5;
+const uint kKeptCutoff = 0, kKeptCutoffId = 1, kKeptMax = 2, kKeptLogSum = 3, kKeptSupport = 4, kKeptFlags = 5;
 const uint kResultWords = 8, kLogprobWords = 40, kLogprobsMax = 20;
 const uint kResultNotFinite = 1, kResultEmptySupport = 2;

@@ -50,6 +50,12 @@ struct Softener {
   __device__ float operator()(float logit) const { return exp2f((logit - max) * factor); }
 };
 
+// Of a token that is kept, in the distribution that is drawn from.
+__device__ inline double scaled_logprob(float logit, float temperature, const FilterResult& kept) {
+  return (static_cast<double>(logit) - static_cast<double>(kept.max_logit)) / static_cast<double>(temperature) -
+         static_cast<double>(kept.log_sum);
+}
+
 // A pass over a row takes quads: four neighbouring tokens, -inf behind the row's end.
 __device__ inline uint32_t num_quads(uint32_t vocab_size) {
   return (vocab_size + 3) / 4;

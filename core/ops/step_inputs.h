@@ -159,10 +159,12 @@ struct SampleInputs {
 struct FilterResult {
   float cutoff;  // kept: l > cutoff, or l == cutoff and id <= cutoff_id
   int32_t cutoff_id;
-  float max_logit;    // of the row it read (before temperature)
-  float log_sum_exp;  // of the kept l / temperature, as natural log (greedy: 0)
-  uint32_t support;   // how many are kept
-  uint32_t flags;     // ResultFlags
+  float max_logit;  // of the row it read (before temperature)
+  // Natural log of the sum of exp((l - max_logit) / temperature) over the kept (greedy: 0): small numbers, which keep
+  // their digits at any temperature.
+  float log_sum;
+  uint32_t support;  // how many are kept
+  uint32_t flags;    // ResultFlags
   uint32_t reserved[2];
 };
 static_assert(sizeof(FilterResult) == 32);

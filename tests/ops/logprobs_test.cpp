@@ -55,6 +55,8 @@ TEST_CASE("logprobs tells the best of what may be drawn", "[logprobs]") {
     add("top-p", [](SampleRow& r) { r.sampling.top_p = 0.6f; });
     add("min-p", [](SampleRow& r) { r.sampling.min_p = 0.1f; });
     add("hot", [](SampleRow& r) { r.sampling.temperature = 3; });
+    add("cold", [](SampleRow& r) { r.sampling.temperature = 1e-4f; });
+    add("coldest", [](SampleRow& r) { r.sampling.temperature = 1e-6f; });
     add("raw beside them", [](SampleRow& r) { r.flags = kSampleLogprobs; });
     add("only the token", [](SampleRow& r) { r.flags = kSampleProcessed; });
     const auto best_first = [](const SampleRow& r) {

@@ -34,12 +34,17 @@ bool is_kept(const FilterResult& kept, float logit, int32_t token) {
   return logit > kept.cutoff || (logit == kept.cutoff && token <= kept.cutoff_id);
 }
 
-// log of the sum of exp(l) over `ids`, l = logit / temperature.
-double log_sum_exp(const std::vector<float>& logits, const std::vector<int32_t>& ids, double temperature) {
+// log of the sum of exp((l - base) / temperature) over `ids`.
+double log_sum(const std::vector<float>& logits, const std::vector<int32_t>& ids, double base, double temperature) {
   double best = -kInfinity, sum = 0;
-  for (int32_t id : ids) best = std::max(best, logits[static_cast<size_t>(id)] / temperature);
-  for (int32_t id : ids) sum += std::exp(logits[static_cast<size_t>(id)] / temperature - best);
+  for (int32_t id : ids) best = std::max(best, (logits[static_cast<size_t>(id)] - base) / temperature);
+  for (int32_t id : ids) sum += std::exp((logits[static_cast<size_t>(id)] - base) / temperature - best);
   return best + std::log(sum);
+}
+
+// Of a kept token.
+double scaled_logprob(double logit, double temperature, const FilterResult& kept) {
+  return (logit - kept.max_logit) / temperature - kept.log_sum;
 }
 
 bool broken(const float* raw, uint32_t count) {
@@ -59,11 +64,12 @@ std::vector<float> to_f32(const double* row, uint32_t count) {
 void keep(const RowSampling& s, const std::vector<float>& logits, std::vector<int32_t>* ids) {
   if (s.top_k > 0 && s.top_k < ids->size()) ids->resize(s.top_k);
   if (s.top_p < 1) {
-    const double total = log_sum_exp(logits, *ids, s.temperature);
+    const double best = logits[static_cast<size_t>(ids->front())];
+    const double total = log_sum(logits, *ids, best, s.temperature);
     double sum = 0;
     size_t count = 0;
     while (count < ids->size() && (count == 0 || sum < s.top_p))
-      sum += std::exp(logits[static_cast<size_t>((*ids)[count++])] / static_cast<double>(s.temperature) - total);
+      sum += std::exp((logits[static_cast<size_t>((*ids)[count++])] - best) / s.temperature - total);
     ids->resize(count);
   }
   if (s.min_p > 0) {
@@ -145,7 +151,7 @@ Status run(Machine& m, const Filter& op) {
       result.cutoff = logits[static_cast<size_t>(ids.back())];
       result.cutoff_id = ids.back();
       result.support = static_cast<uint32_t>(ids.size());
-      result.log_sum_exp = greedy ? 0.0f : static_cast<float>(log_sum_exp(logits, ids, s.temperature));
+      result.log_sum = greedy ? 0.0f : static_cast<float>(log_sum(logits, ids, result.max_logit, s.temperature));
     }
     put_kept(kept, r, result);
   }
@@ -205,10 +211,9 @@ Status run(Machine& m, const Sample& op) {
       }
       const float logit = logits[static_cast<size_t>(result.token)];
       const bool in_support = is_kept(kept, logit, result.token);
-      result.processed_logprob =
-          static_cast<float>(!in_support          ? -kInfinity
-                             : s.temperature == 0 ? 0
-                                                  : logit / static_cast<double>(s.temperature) - kept.log_sum_exp);
+      result.processed_logprob = static_cast<float>(!in_support          ? -kInfinity
+                                                    : s.temperature == 0 ? 0
+                                                                         : scaled_logprob(logit, s.temperature, kept));
     }
     m.output.results[r] = result;
   }
@@ -217,9 +222,9 @@ Status run(Machine& m, const Sample& op) {
 
 namespace {
 
-// The best `count` of `ids`, each with its logit / temperature - total.
-LogprobRow best_of(const std::vector<float>& logits, std::vector<int32_t> ids, size_t count, double temperature,
-                   double total) {
+// The best `count` of `ids`, each with what `logprob` makes of its logit.
+template <class Fn>
+LogprobRow best_of(const std::vector<float>& logits, std::vector<int32_t> ids, size_t count, Fn logprob) {
   LogprobRow row;
   for (auto& entry : row.entries) entry = {-1, 0};
   count = std::min(count, ids.size());
@@ -228,7 +233,7 @@ LogprobRow best_of(const std::vector<float>& logits, std::vector<int32_t> ids, s
     return la > lb || (la == lb && a < b);
   });
   for (size_t i = 0; i < count; ++i)
-    row.entries[i] = {ids[i], static_cast<float>(logits[static_cast<size_t>(ids[i])] / temperature - total)};
+    row.entries[i] = {ids[i], static_cast<float>(logprob(logits[static_cast<size_t>(ids[i])]))};
   return row;
 }
 
@@ -242,14 +247,15 @@ Status run(Machine& m, const Logprobs& op) {
     std::vector<int32_t> ids(tensor.columns);
     std::iota(ids.begin(), ids.end(), 0);
     const std::vector<float> logits = to_f32(tensor.row(r), tensor.columns);
-    LogprobRow row = best_of(logits, {}, 0, 1, 0);
     const bool good = !broken(logits.data(), tensor.columns);
-    const double total = good ? log_sum_exp(logits, ids, 1) : 0;
+    const double total = good ? log_sum(logits, ids, 0, 1) : 0;
+    const auto raw_logprob = [total](double logit) { return logit - total; };
+    LogprobRow row = best_of(logits, {}, 0, raw_logprob);
     if (good && result.token >= 0)
       result.logprob = static_cast<float>(logits[static_cast<size_t>(result.token)] - total);
     const FilterResult kept = get_kept(m.tensor(op.kept), r);
     if (!(m.sample.records[r].flags & kSampleProcessed)) {
-      if (good) row = best_of(logits, ids, kLogprobsMax, 1, total);
+      if (good) row = best_of(logits, ids, kLogprobsMax, raw_logprob);
     } else if (kept.flags == 0) {
       const float temperature = sampling_of(m, r).temperature;
       const std::vector<float> read = logits_row(m, op.logits, op.processed, r);
@@ -257,7 +263,7 @@ Status run(Machine& m, const Logprobs& op) {
       if (temperature == 0)
         row.entries[0] = {kept.cutoff_id, 0};
       else
-        row = best_of(read, ids, kLogprobsMax, static_cast<double>(temperature), static_cast<double>(kept.log_sum_exp));
+        row = best_of(read, ids, kLogprobsMax, [&](double logit) { return scaled_logprob(logit, temperature, kept); });
     }
     if (r < m.output.logprobs.size()) m.output.logprobs[r] = row;
   }

@@ -40,10 +40,6 @@ __device__ bool filters(const RowSampling& s) {
   return s.temperature > 0 && (s.top_k > 0 || s.top_p < 1 || s.min_p > 0);
 }
 
-__device__ double natural_log_sum(float max_logit, float temperature, double sum) {
-  return static_cast<double>(max_logit) / static_cast<double>(temperature) + log(sum);
-}
-
 __global__ void __launch_bounds__(kScanThreads) filter_scan_kernel(FilterArgs args) {
   __shared__ uint32_t histogram[kBins];
   __shared__ Rank rank_scratch[kScanThreads / kWarp];
@@ -229,7 +225,7 @@ __global__ void __launch_bounds__(kRankThreads) filter_select_kernel(FilterArgs 
         if (count == kNone) count = radix_select(row, args.sample.vocab_size, result.max_logit, all.count, &last, &sum);
         result.support = count;
       }
-      result.log_sum_exp = static_cast<float>(natural_log_sum(result.max_logit, s.temperature, sum));
+      result.log_sum = static_cast<float>(log(sum));
     }
     result.cutoff = logit_of(last);
     result.cutoff_id = static_cast<int32_t>(id_of(last));

@@ -96,13 +96,14 @@ __global__ void __launch_bounds__(kRankThreads) logprobs_kernel(Args args) {
   }
 
   uint32_t wanted = min(kLogprobsMax, vocab_size);
+  FilterResult kept{};  // raw: base 0
   double temperature = 1;
   if (of_kept) {
-    const FilterResult kept = args.kept[r];
+    kept = args.kept[r];
     if (kept.flags != 0) return;
     wanted = min(kLogprobsMax, kept.support);
     temperature = static_cast<double>(row.sampling.temperature);
-    total = static_cast<double>(kept.log_sum_exp);
+    total = static_cast<double>(kept.log_sum);
     logits = row.logits;
     for (uint32_t i = threadIdx.x; i < kBins; i += kRankThreads) histogram[i] = 0;
     __syncthreads();
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(kRankThreads) logprobs_kernel(Args args) {
   }
   if (threadIdx.x < wanted) {
     const Rank rank = ranks[threadIdx.x];
-    const double logit = static_cast<double>(logit_of(rank));
+    const double logit = static_cast<double>(logit_of(rank)) - static_cast<double>(kept.max_logit);
     const double logprob = temperature > 0 ? logit / temperature - total : 0.0;
     out.entries[threadIdx.x] = {static_cast<int32_t>(id_of(rank)), static_cast<float>(logprob)};
   }

@@ -163,8 +163,7 @@ __device__ void write_result(const Args& args, const SampledRow& row, const Filt
       if (!is_kept(kept, logit, result.token))
         result.processed_logprob = -INFINITY;
       else if (s.temperature > 0)
-        result.processed_logprob = static_cast<float>(static_cast<double>(logit) / static_cast<double>(s.temperature) -
-                                                      static_cast<double>(kept.log_sum_exp));
+        result.processed_logprob = static_cast<float>(scaled_logprob(logit, s.temperature, kept));
       if (!is_forced) {
         args.sample.rows.last_token[row.record.slot] = result.token;
         if (s.flags & kRowPenalties && static_cast<uint32_t>(s.penalty_slot) < args.sample.rows.penalty_rows_max)

@@ -35,7 +35,7 @@ Difference filter_difference(std::span<const std::byte> expected, std::span<cons
     std::memcpy(&want, expected.data() + at, sizeof want);
     std::memcpy(&got, found.data() + at, sizeof got);
     sum.add(want.max_logit, got.max_logit);
-    sum.add(want.log_sum_exp, got.log_sum_exp);
+    sum.add(want.log_sum, got.log_sum);
     if (want.support != got.support || want.flags != got.flags) sum.add_wrong();
   }
   return sum;
