@@ -28,6 +28,8 @@ struct KvLayer {
   uint32_t num_kv_heads = 0, head_dim = 0;
   uint32_t block_shift = 0;  // log2 of the tokens in a block
 
+  uint64_t num_vectors() const { return uint64_t{num_blocks} * 2 * num_kv_heads << block_shift; }
+
   // The vectors of tokens [token, end of its block) of a slot follow each other from here on; -1: no such block.
   __device__ int64_t vector_index(uint32_t slot, uint32_t token, uint32_t which, uint32_t head) const {
     const uint32_t entry = token >> block_shift;

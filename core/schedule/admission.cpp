@@ -23,8 +23,7 @@ void Scheduler::Impl::admit(Lane lane, StepBudget* budget, TimeNs now) {
     // Beside others that held the same blocks it has outgrown the pool, and there will never be room.
     const uint32_t positions = std::min(sequence->num_known(), sequence->positions_max());
     if (sequence->pending == 0 && !kv.can_hold(positions)) {
-      end_all(*sequence, RequestState::kStreaming, {.error = pool_exhausted(*sequence, positions)},
-              FinishReason::kError, now);
+      end_exhausted(*sequence, positions, now);
       continue;
     }
     Admission admission = try_admit(*sequence, budget);

@@ -48,8 +48,7 @@ void Scheduler::Impl::commit_beam(Sequence& sequence, Verdict& verdict, TimeNs n
   if (kv.can_hold(positions)) {
     go_on(beams, search.steps());
   } else {
-    end_all(sequence, RequestState::kStreaming, {.error = pool_exhausted(sequence, positions)}, FinishReason::kError,
-            now);
+    end_exhausted(sequence, positions, now);
   }
 }
 

@@ -128,19 +128,19 @@ bool Scheduler::Impl::make_room(Sequence& sequence, uint32_t positions, StepBudg
       continue;
     }
     if (sequence.pending > 0) return false;
-    end_all(sequence, RequestState::kStreaming, {.error = pool_exhausted(sequence, positions)}, FinishReason::kError,
-            now);
+    end_exhausted(sequence, positions, now);
     return false;
   }
   return true;
 }
 
-Error Scheduler::Impl::pool_exhausted(const Sequence& sequence, uint32_t positions) const {
+void Scheduler::Impl::end_exhausted(Sequence& sequence, uint32_t positions, TimeNs now) {
   uint32_t g = 0;
   while (kv.blocks_for(g, positions) <= kv.num_blocks(g)) ++g;
-  return make_error(
+  Error error = make_error(
       ErrorCode::kPoolExhausted, "pool exhausted: request {} alone: {} tokens need {} KV blocks of {}, the pool has {}",
       sequence.request.id, positions, kv.blocks_for(g, positions), config.kv_pools[g].block_tokens, kv.num_blocks(g));
+  end_all(sequence, RequestState::kStreaming, {.error = std::move(error)}, FinishReason::kError, now);
 }
 
 }  // namespace llmrt

@@ -87,7 +87,8 @@ struct Scheduler::Impl {
   uint32_t count_that_fits(Sequence& sequence, uint32_t count, const StepBudget& budget) const;
   uint64_t bias_entries_of(Sequence& sequence, uint32_t count) const;
   bool make_room(Sequence& sequence, uint32_t positions, StepBudget* budget, TimeNs now);
-  Error pool_exhausted(const Sequence& sequence, uint32_t positions) const;
+  // The pool has no room for that many positions of it alone.
+  void end_exhausted(Sequence& sequence, uint32_t positions, TimeNs now);
 
   // lanes.cpp: whose turn it is
   std::array<Lane, kNumLanes> order_for_prefill(TimeNs now);

@@ -29,7 +29,8 @@ RowSampling params(float temperature, uint32_t top_k, float top_p, float min_p, 
 // Every kind of filter, alone and together.
 std::vector<RowSampling> all_params(uint32_t vocab, std::mt19937_64& rng) {
   std::vector<RowSampling> all;
-  for (float temperature : {0.0f, 1.0f, 0.7f, 0.01f, 1e-4f, 1e-6f, 50.0f}) all.push_back(params(temperature, 0, 1, 0, rng));
+  for (float temperature : {0.0f, 1.0f, 0.7f, 0.01f, 1e-4f, 1e-6f, 50.0f})
+    all.push_back(params(temperature, 0, 1, 0, rng));
   for (uint32_t top_k : {1u, 2u, 5u, 50u, 1023u, 1024u, 5000u, vocab, vocab + 10})
     all.push_back(params(0.8f, top_k, 1, 0, rng));
   for (float top_p : {1e-6f, 0.3f, 0.9f, 0.9999f}) all.push_back(params(1.1f, 0, top_p, 0, rng));

@@ -11,8 +11,7 @@
 // their inputs are copied, which nothing overtakes; the kernels that change block tables or move blocks let no other
 // start before they end; and the step's own tokens are written to places that no row reads below its start. Behind the
 // prompt kernel of the same step, which lets this one start when the step's keys are there, all is read at once, so
-// that blocks begin as the prompt kernel's end; they wait for its last one at their own end, for the kernels behind
-// that.
+// that blocks begin as the prompt kernel's end; for the kernels behind they wait for its last one at their own end.
 //
 // Lane 4 * g + t. Of scores it has keys g and g + 8 and heads 2t and 2t + 1; of queries, words of 8 dims of head g; of
 // keys, the same words of keys g and g + 8; of values, words of keys 2t, 2t + 1, 2t + 8 and 2t + 9; of outputs, the
@@ -530,15 +529,11 @@ __global__ void __launch_bounds__(kThreads + kCopyWarps<D> * kWarp, kBlocksPerSm
 
 // Rows of a RowMap are counted in int32.
 constexpr uint64_t kVectorsMax = 0x7fffffff;
-uint64_t num_vectors(const KvLayer& kv) {
-  return uint64_t{kv.num_blocks} * 2 * kv.num_kv_heads << kv.block_shift;
-}
 
 }  // namespace
 
 bool can_attend_by_ring(const AttentionArgs& args, const OpContext& at) {
-  const KvLayer& kv = args.kv;
-  return at.has_warpgroups && num_vectors(kv) <= kVectorsMax;
+  return at.has_warpgroups && args.kv.num_vectors() <= kVectorsMax;
 }
 
 Status attend_decode_by_ring(const AttentionArgs& args, KvDType dtype, const OpContext& at) {
@@ -549,7 +544,7 @@ Status attend_decode_by_ring(const AttentionArgs& args, KvDType dtype, const OpC
   return with_kv_type(dtype, args.head_dim, [&]<KvDType D, int kDims>() -> Status {
     RowMap values;
     if (is_woven<D, kDims>(args.kv)) {
-      const Result<RowMap> made = make_row_map(args.kv.data, num_vectors(args.kv), kDims, kTileKeys, kDims);
+      const Result<RowMap> made = make_row_map(args.kv.data, args.kv.num_vectors(), kDims, kTileKeys, kDims);
       if (!made) return made.error();
       values = *made;
     }

@@ -623,7 +623,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 Status attend_prompt_by_warpgroups(const AttentionArgs& args, KvDType dtype, const OpContext& at) {
   const KvLayer& kv = args.kv;
-  const uint64_t num_rows = uint64_t{kv.num_blocks} * 2 * kv.num_kv_heads << kv.block_shift;
+  const uint64_t num_rows = kv.num_vectors();
   if (num_rows > kNowhere)
     return make_error(ErrorCode::kUnsupported, "paged_attention: a layer of {} vectors: expected at most {}", num_rows,
                       kNowhere);

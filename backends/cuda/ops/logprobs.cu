@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kRankThreads) logprobs_kernel(Args args) {
   const float row_max = block_reduce(max, MaxOf(), max_scratch);
   if (__syncthreads_or(broken) || row_max == -INFINITY) return;  // then Filter has said so too
   if (max > -INFINITY) sum *= static_cast<double>(expf(max - row_max));
-  double total = static_cast<double>(row_max) + log(block_reduce(sum, SumOf(), sum_scratch));
+  const double total = static_cast<double>(row_max) + log(block_reduce(sum, SumOf(), sum_scratch));
   if (threadIdx.x == 0) {
     const int32_t token = args.results[r].token;
     if (static_cast<uint32_t>(token) < vocab_size)
@@ -96,14 +96,11 @@ __global__ void __launch_bounds__(kRankThreads) logprobs_kernel(Args args) {
   }
 
   uint32_t wanted = min(kLogprobsMax, vocab_size);
-  FilterResult kept{};  // raw: base 0
-  double temperature = 1;
+  FilterResult kept{};
   if (of_kept) {
     kept = args.kept[r];
     if (kept.flags != 0) return;
     wanted = min(kLogprobsMax, kept.support);
-    temperature = static_cast<double>(row.sampling.temperature);
-    total = static_cast<double>(kept.log_sum);
     logits = row.logits;
     for (uint32_t i = threadIdx.x; i < kBins; i += kRankThreads) histogram[i] = 0;
     __syncthreads();
@@ -133,8 +130,10 @@ __global__ void __launch_bounds__(kRankThreads) logprobs_kernel(Args args) {
   }
   if (threadIdx.x < wanted) {
     const Rank rank = ranks[threadIdx.x];
-    const double logit = static_cast<double>(logit_of(rank)) - static_cast<double>(kept.max_logit);
-    const double logprob = temperature > 0 ? logit / temperature - total : 0.0;
+    const float logit = logit_of(rank), temperature = row.sampling.temperature;
+    const double logprob = !of_kept          ? static_cast<double>(logit) - total
+                           : temperature > 0 ? scaled_logprob(logit, temperature, kept)
+                                             : 0.0;
     out.entries[threadIdx.x] = {static_cast<int32_t>(id_of(rank)), static_cast<float>(logprob)};
   }
 }
