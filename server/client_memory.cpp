@@ -19,6 +19,7 @@ void MemoryAccount::change(uint64_t from, uint64_t to) {
   const uint64_t small = memory_->small_bytes();
   if (before <= small && after > small) ++memory_->num_large_;
   if (before > small && after <= small) --memory_->num_large_;
+  if (after > peak_bytes_.load(std::memory_order_relaxed)) peak_bytes_.store(after, std::memory_order_relaxed);
 }
 
 bool MemoryAccount::set(Part part, uint64_t bytes) {
@@ -39,6 +40,7 @@ bool MemoryAccount::set(Part part, uint64_t bytes) {
 
 void MemoryAccount::clear() {
   for (size_t part = 0; part < kNumParts; ++part) set(static_cast<Part>(part), 0);
+  peak_bytes_.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace llmrt::server

@@ -43,13 +43,14 @@ class MemoryAccount {
   bool set(Part part, uint64_t bytes);
   void clear();
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+  uint64_t peak_bytes() const { return peak_bytes_.load(std::memory_order_relaxed); }  // since the last clear
 
  private:
   void change(uint64_t from, uint64_t to);
 
   const std::shared_ptr<ClientMemory> memory_;
   std::array<std::atomic<uint64_t>, kNumParts> parts_{};
-  std::atomic<uint64_t> bytes_{0};
+  std::atomic<uint64_t> bytes_{0}, peak_bytes_{0};
 };
 
 }  // namespace llmrt::server

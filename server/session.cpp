@@ -125,7 +125,11 @@ asio::awaitable<bool> Session::serve_one() {
   Incoming request;
   request.head = std::move(*head);
   if (!co_await read_body(request.head, &request.body)) co_return false;
-  co_return co_await dispatch(std::move(request));
+  const bool goes_on = co_await dispatch(std::move(request));
+  const uint64_t held_bytes = account_->peak_bytes();
+  account_->clear();
+  if (held_bytes >= WorkQueue::kLargeBytes) state_->answerers->post(held_bytes, [] {});
+  co_return goes_on;
 }
 
 void Session::set_deadline(std::chrono::steady_clock::time_point at) {

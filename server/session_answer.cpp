@@ -109,7 +109,6 @@ struct Session::Flight {
         state->door->cancel(ids[i], sent[i]);
     }
     outbox->abandon();
-    account->clear();
   }
 
   std::optional<ApiError> submit(ApiRequest&& request) {

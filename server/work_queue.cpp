@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/platform/free_memory.h"
+
 #ifdef __linux__
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -67,6 +69,7 @@ void WorkQueue::serve(bool small_only) {
     lock.unlock();
     work();
     work = nullptr;  // with all that it holds, before the next wait
+    if (key->first >= kLargeBytes) return_free_memory();
     lock.lock();
   }
 }

@@ -21,6 +21,7 @@ namespace llmrt::server {
 class WorkQueue {
  public:
   static constexpr size_t kSmallBytes = 16 << 10;
+  static constexpr size_t kLargeBytes = 1 << 20;  // behind work of this size free memory goes back to the system
 
   // At least two threads are made: one for small work, the others for any.
   explicit WorkQueue(int threads);

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/platform/free_memory.h"
 #include "core/trace/trace_file.h"
 #include "server/server.h"
 #include "tools/llmrt/program.h"
@@ -52,6 +53,7 @@ class LocalEngine final : public server::EngineDoor {
 };
 
 void serve(const Options& options) {
+  return_large_blocks_at_once();
   OpenModel open = open_model(options.model);
   open.served.created = std::time(nullptr);
   const SteadyClock clock;
@@ -124,6 +126,15 @@ void add_serve(CLI::App& app) {
   command->add_option("--connections", server.connections_max, "open at once, at most")
       ->capture_default_str()
       ->type_name("N")
+      ->group(group);
+  command
+      ->add_option_function<uint64_t>(
+          "--client-memory-mib", [&server](uint64_t mib) { server.client_memory_bytes = mib << 20; },
+          "what all clients together may make the server hold (bodies, waiting requests, answers); beyond it new "
+          "requests get 503")
+      ->check(CLI::Range(uint64_t{16}, uint64_t{1} << 24))
+      ->default_str("1024")
+      ->type_name("MIB")
       ->group(group);
   command
       ->add_option("--sample-trace", options->sample_trace,
