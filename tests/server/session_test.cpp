@@ -271,6 +271,14 @@ TEST_CASE("the other paths") {
   CHECK(metrics.find("llmrt_requests_running 0\n") != std::string::npos);
   CHECK(metrics.find("llmrt_http_responses_total{status=\"200\"}") != std::string::npos);
   CHECK(metrics.find("llmrt_time_to_first_token_seconds_bucket{le=\"+Inf\"} 0\n") != std::string::npos);
+  CHECK(metrics.find("llmrt_requests_refused_total{code=\"model_not_found\"} 1\n") != std::string::npos);
+  CHECK(metrics.find("llmrt_connections_open 1\n") != std::string::npos);
+  CHECK(metrics.find("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n") != std::string::npos);
+  const std::string open_metrics = run.exchange(
+      get("/metrics", "Accept: text/html\r\nAccept: application/openmetrics-text\r\nConnection: close\r\n"));
+  CHECK(open_metrics.find("Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n") !=
+        std::string::npos);
+  CHECK(open_metrics.ends_with("# EOF\n"));
   CHECK(status_of(run.exchange(get("/nothing"))) == 404);
   for (const char* path : {"//health", "/health/", "/%68ealth", "/v1/../health", "/health?x=1", "/HEALTH"})
     CHECK(status_of(run.exchange(get(path))) == 404);
@@ -304,7 +312,7 @@ TEST_CASE("a saturated server says so in /health and /metrics, and stays ready")
   for (const char* line : {"llmrt_saturated{verdict=\"queue_rising\"} 1\n", "llmrt_saturated{verdict=\"kv_short\"} 0\n",
                            "llmrt_saturation_value{verdict=\"queue_rising\"} 5000\n", "llmrt_kv_table_slots 1600\n",
                            "llmrt_kv_utilization_ratio 0.75\n", "llmrt_littles_law_residual_ratio 0.2\n",
-                           "llmrt_step_rows_bucket{le=\"4\"} 1\n", "llmrt_step_rows_bucket{le=\"2\"} 0\n"}) {
+                           "llmrt_step_rows_bucket{le=\"4.0\"} 1\n", "llmrt_step_rows_bucket{le=\"2.0\"} 0\n"}) {
     INFO(line);
     CHECK(metrics.find(line) != std::string::npos);
   }
