@@ -164,6 +164,17 @@ def test_clients_make_no_labels(server):
     assert len(new) <= 5, new
 
 
+def test_documented(server):
+    path = os.path.join(os.path.dirname(__file__), "../../docs/observability.md")
+    with open(path, encoding="utf-8") as file:
+        section = file.read().split("\n## Metrics\n")[1].split("\n## ")[0]
+    named = set(re.findall(r"`((?:llmrt|process)_\w+)(?:\{[^}]*\})?`", section))
+    told = set(re.findall(r"^# TYPE (\S+)", server.metrics()[1], re.M))
+    assert told - named == set()
+    # Told once there is a bound of the memory that clients hold.
+    assert named - told <= {"llmrt_client_memory_bytes", "llmrt_client_memory_limit_bytes"}
+
+
 def test_promtool(server):
     promtool = shutil.which("promtool")
     if not promtool:

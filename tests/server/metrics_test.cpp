@@ -247,7 +247,7 @@ TEST_CASE("no more codes of refusals are told apart than the bound") {
 TEST_CASE("the Accept header decides on the format") {
   const auto open = MetricsFormat::kOpenMetrics, text = MetricsFormat::kText;
   const std::pair<const char*, MetricsFormat> cases[] = {
-      // Prometheus 3; the same with protobuf first (native histograms); 2.49 to 2.55; 2.38 to 2.48; 2.5 to 2.37.
+      // Prometheus 3; the same with protobuf first (native histograms); 2.49; 2.42; 2.30.
       {"application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
        "application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
        "text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
