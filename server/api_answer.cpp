@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <numeric>
 
 #include "core/text/utf8.h"
@@ -12,24 +13,73 @@ namespace {
 
 namespace json = boost::json;
 
-// JSON has no infinity; -9999 is what others write for "never".
-double json_logprob(float logprob) {
-  return std::isfinite(logprob) ? std::max(static_cast<double>(logprob), -9999.0) : -9999.0;
+// The inside of a JSON string. `text` is valid UTF-8.
+void append_escaped(std::string_view text, std::string& out) {
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
+    } else {
+      out += c;
+    }
+  }
+}
+void append_string(std::string_view text, std::string& out) {
+  out += '"';
+  append_escaped(text, out);
+  out += '"';
+}
+
+// JSON has no infinity; -9999 is what others write for "never". As many digits as tell the float apart, and always one
+// that says that it is no integer.
+void append_logprob(float logprob, std::string& out) {
+  const float shown = std::isfinite(logprob) ? std::max(logprob, -9999.0f) : -9999.0f;
+  const size_t begin = out.size();
+  fmt::format_to(std::back_inserter(out), "{}", shown);
+  if (out.find_first_of(".e", begin) == std::string::npos) out += ".0";
 }
 
 // A token as a JSON string that is unique: bytes that are no text alone are spelled out.
-std::string token_text(std::string_view bytes) {
-  if (is_valid_utf8(bytes)) return std::string(bytes);
-  std::string text = "bytes:";
-  for (unsigned char byte : bytes) text += fmt::format("\\x{:02x}", byte);
-  return text;
+void append_token_text(std::string_view bytes, std::string& out) {
+  if (is_valid_utf8(bytes)) return append_string(bytes, out);
+  out += "\"bytes:";
+  for (const unsigned char byte : bytes) fmt::format_to(std::back_inserter(out), "\\\\x{:02x}", byte);
+  out += '"';
 }
 
-json::array to_array(const std::vector<int32_t>& ids) {
-  return json::array(ids.begin(), ids.end());
+template <typename Append>
+void append_list(size_t count, std::string& out, Append append) {
+  out += '[';
+  for (size_t i = 0; i < count; ++i) {
+    if (i > 0) out += ',';
+    append(i);
+  }
+  out += ']';
+}
+void append_ids(const std::vector<int32_t>& ids, std::string& out) {
+  append_list(ids.size(), out, [&](size_t i) { fmt::format_to(std::back_inserter(out), "{}", ids[i]); });
+}
+
+void append_finish(FinishReason finish, std::string& out) {
+  fmt::format_to(std::back_inserter(out), ",\"finish_reason\":{}", json::serialize(finish_text(finish)));
+}
+
+// One more member of a list that grows.
+void append_member(TextPieces& list, std::string_view member) {
+  if (!list.empty()) list.append(",");
+  list.append(member);
 }
 
 }  // namespace
+
+size_t AnswerDraft::held_bytes() const {
+  return text.held_bytes() + tokens.held_bytes() + logprobs.held_bytes() + tops.held_bytes() + offsets.held_bytes() +
+         token_ids.held_bytes();
+}
 
 json::value finish_text(FinishReason reason) {
   switch (reason) {
@@ -78,134 +128,233 @@ std::vector<size_t> shown_choices(const std::vector<Choice>& choices, const Answ
   return shown;
 }
 
-json::object AnswerWriter::frame(const char* object) const {
-  return {{"id", head_.id}, {"object", object}, {"created", head_.created}, {"model", model_->id}};
+std::string AnswerWriter::frame(const char* object) const {
+  std::string out = "{\"id\":";
+  append_string(head_.id, out);
+  fmt::format_to(std::back_inserter(out), ",\"object\":\"{}\",\"created\":{},\"model\":", object, head_.created);
+  append_string(model_->id, out);
+  return out;
 }
 
 std::string_view AnswerWriter::bytes_of(int32_t token) const {
   return model_->tokenizer ? model_->tokenizer->token_bytes(token, /*special=*/true) : std::string_view();
 }
 
-json::object AnswerWriter::chat_record(int32_t token, std::string_view bytes, bool has_logprob, float logprob) const {
-  json::array numbers;
-  for (unsigned char byte : bytes) numbers.emplace_back(byte);
-  json::object record;
-  record["token"] = replace_invalid_utf8(bytes);
-  record["logprob"] = has_logprob ? json::value(json_logprob(logprob)) : json::value(nullptr);
-  record["bytes"] = std::move(numbers);
-  if (form_.return_token_ids) record["token_id"] = token;
-  return record;
+// Without the closing brace: top_logprobs may follow.
+void AnswerWriter::chat_record(int32_t token, std::string_view bytes, bool has_logprob, float logprob,
+                               std::string& out) const {
+  out += "{\"token\":";
+  append_string(replace_invalid_utf8(bytes), out);
+  out += ",\"logprob\":";
+  if (has_logprob)
+    append_logprob(logprob, out);
+  else
+    out += "null";
+  out += ",\"bytes\":";
+  append_list(bytes.size(), out,
+              [&](size_t i) { fmt::format_to(std::back_inserter(out), "{}", static_cast<unsigned char>(bytes[i])); });
+  if (form_.return_token_ids) fmt::format_to(std::back_inserter(out), ",\"token_id\":{}", token);
 }
 
-json::object AnswerWriter::chat_logprobs(const std::vector<TokenRecord>& records) const {
-  json::array content;
-  for (const TokenRecord& record : records) {
-    json::object entry = chat_record(record.token, record.bytes, record.has_logprob, record.logprob);
-    json::array top;
-    for (const TopLogprob& other : record.top)
-      top.emplace_back(chat_record(other.token, bytes_of(other.token), true, other.logprob));
-    entry["top_logprobs"] = std::move(top);
-    content.emplace_back(std::move(entry));
+void AnswerWriter::chat_entry(const TokenRecord& record, std::string& out) const {
+  chat_record(record.token, record.bytes, record.has_logprob, record.logprob, out);
+  out += ",\"top_logprobs\":";
+  append_list(record.top.size(), out, [&](size_t i) {
+    const TopLogprob& other = record.top[i];
+    chat_record(other.token, bytes_of(other.token), true, other.logprob, out);
+    out += '}';
+  });
+  out += '}';
+}
+
+// Alternatives by text; the chosen token is always there, and of several with one text the likeliest.
+void AnswerWriter::completion_top(const TokenRecord& record, std::string& out) const {
+  if (!record.has_logprob) {
+    out += "null";
+    return;
   }
-  return {{"content", std::move(content)}, {"refusal", nullptr}};
+  out += '{';
+  append_token_text(record.bytes, out);
+  out += ':';
+  append_logprob(record.logprob, out);
+  std::vector<std::string_view> seen = {record.bytes};
+  for (const TopLogprob& other : record.top) {
+    const std::string_view bytes = bytes_of(other.token);
+    if (std::ranges::find(seen, bytes) != seen.end()) continue;
+    seen.push_back(bytes);
+    out += ',';
+    append_token_text(bytes, out);
+    out += ':';
+    append_logprob(other.logprob, out);
+  }
+  out += '}';
 }
 
-json::object AnswerWriter::completion_logprobs(const std::vector<TokenRecord>& records) const {
-  json::array tokens, logprobs, tops, offsets;
-  for (const TokenRecord& record : records) {
-    tokens.emplace_back(token_text(record.bytes));
-    offsets.emplace_back(record.text_offset);
-    if (!record.has_logprob) {
-      logprobs.emplace_back(nullptr);
-      tops.emplace_back(nullptr);
+void AnswerWriter::append_logprobs(const std::vector<TokenRecord>& records, std::string& out) const {
+  if (form_.logprobs < 0) {
+    out += "null";
+  } else if (form_.chat) {
+    out += "{\"content\":";
+    append_list(records.size(), out, [&](size_t i) { chat_entry(records[i], out); });
+    out += ",\"refusal\":null}";
+  } else {
+    out += "{\"tokens\":";
+    append_list(records.size(), out, [&](size_t i) { append_token_text(records[i].bytes, out); });
+    out += ",\"token_logprobs\":";
+    append_list(records.size(), out, [&](size_t i) {
+      if (records[i].has_logprob)
+        append_logprob(records[i].logprob, out);
+      else
+        out += "null";
+    });
+    out += ",\"top_logprobs\":";
+    append_list(records.size(), out, [&](size_t i) { completion_top(records[i], out); });
+    out += ",\"text_offset\":";
+    append_list(records.size(), out,
+                [&](size_t i) { fmt::format_to(std::back_inserter(out), "{}", records[i].text_offset); });
+    out += '}';
+  }
+}
+
+// ---- a whole answer ------------------------------------------------------------------------------------------------
+
+void AnswerWriter::add(const ChoiceDelta& delta, AnswerDraft& draft) const {
+  std::string member;
+  append_escaped(delta.text, member);
+  draft.text.append(member);
+  const auto add = [&](TextPieces& list, auto append) {
+    member.clear();
+    append();
+    append_member(list, member);
+  };
+  for (const TokenRecord& record : delta.records) {
+    if (form_.chat) {
+      add(draft.tokens, [&] { chat_entry(record, member); });
       continue;
     }
-    logprobs.emplace_back(json_logprob(record.logprob));
-    json::object top;
-    for (const TopLogprob& other : record.top)
-      top.emplace(token_text(bytes_of(other.token)), json_logprob(other.logprob));
-    top[token_text(bytes_of(record.token))] = json_logprob(record.logprob);  // the chosen one is always there
-    tops.emplace_back(std::move(top));
+    add(draft.tokens, [&] { append_token_text(record.bytes, member); });
+    add(draft.logprobs, [&] { record.has_logprob ? append_logprob(record.logprob, member) : void(member = "null"); });
+    add(draft.tops, [&] { completion_top(record, member); });
+    add(draft.offsets, [&] { member = fmt::to_string(record.text_offset); });
   }
-  return {{"tokens", std::move(tokens)},
-          {"token_logprobs", std::move(logprobs)},
-          {"top_logprobs", std::move(tops)},
-          {"text_offset", std::move(offsets)}};
+  for (const int32_t id : delta.token_ids) append_member(draft.token_ids, fmt::to_string(id));
+  if (delta.finish != FinishReason::kNone) draft.finish = delta.finish;
 }
 
-json::value AnswerWriter::logprobs(const std::vector<TokenRecord>& records) const {
-  if (form_.logprobs < 0) return nullptr;
-  return form_.chat ? chat_logprobs(records) : completion_logprobs(records);
-}
-
-json::object AnswerWriter::whole(const std::vector<Choice>& choices, std::vector<ChoiceDelta> answers) const {
-  json::object body = frame(form_.chat ? "chat.completion" : "text_completion");
-  json::array list;
+TextPieces AnswerWriter::whole(const std::vector<Choice>& choices, std::vector<AnswerDraft> drafts) const {
+  TextPieces body;
+  body.append(frame(form_.chat ? "chat.completion" : "text_completion"));
+  body.append(",\"choices\":[");
+  size_t index = 0;
+  std::string tail;
   for (const size_t i : shown_choices(choices, form_)) {
-    json::object choice{{"index", list.size()}};
-    if (form_.chat)
-      choice["message"] = {{"role", "assistant"}, {"content", answers[i].text}, {"refusal", nullptr}};
-    else
-      choice["text"] = answers[i].text;
-    choice["logprobs"] = logprobs(answers[i].records);
-    choice["finish_reason"] = finish_text(answers[i].finish);
-    if (form_.return_token_ids) {
-      choice["token_ids"] = to_array(answers[i].token_ids);
-      if (!form_.chat) choice["prompt_token_ids"] = to_array(choices[i].prompt_tokens());
+    AnswerDraft draft = std::move(drafts[i]);
+    body.append(fmt::format("{}{{\"index\":{},", index > 0 ? "," : "", index));
+    body.append(form_.chat ? "\"message\":{\"role\":\"assistant\",\"content\":\"" : "\"text\":\"");
+    body.append(std::move(draft.text));
+    body.append(form_.chat ? "\",\"refusal\":null},\"logprobs\":" : "\",\"logprobs\":");
+    if (form_.logprobs < 0) {
+      body.append("null");
+    } else {
+      body.append(form_.chat ? "{\"content\":[" : "{\"tokens\":[");
+      body.append(std::move(draft.tokens));
+      if (!form_.chat) {
+        body.append("],\"token_logprobs\":[");
+        body.append(std::move(draft.logprobs));
+        body.append("],\"top_logprobs\":[");
+        body.append(std::move(draft.tops));
+        body.append("],\"text_offset\":[");
+        body.append(std::move(draft.offsets));
+      }
+      body.append(form_.chat ? "],\"refusal\":null}" : "]}");
     }
-    list.emplace_back(std::move(choice));
+    tail.clear();
+    append_finish(draft.finish, tail);
+    body.append(tail);
+    if (form_.return_token_ids) {
+      body.append(",\"token_ids\":[");
+      body.append(std::move(draft.token_ids));
+      tail = "]";
+      if (!form_.chat) {
+        tail += ",\"prompt_token_ids\":";
+        append_ids(choices[i].prompt_tokens(), tail);
+      }
+      body.append(tail);
+    }
+    body.append("}");
+    ++index;
   }
-  body["choices"] = std::move(list);
-  body["usage"] = usage_of(choices, form_);
-  if (form_.return_token_ids && form_.chat) body["prompt_token_ids"] = to_array(choices[0].prompt_tokens());
+  tail = fmt::format("],\"usage\":{}", json::serialize(usage_of(choices, form_)));
+  if (form_.return_token_ids && form_.chat) {
+    tail += ",\"prompt_token_ids\":";
+    append_ids(choices[0].prompt_tokens(), tail);
+  }
+  tail += '}';
+  body.append(tail);
   return body;
 }
 
-// Null where only the last chunk tells it.
-json::value AnswerWriter::usage_so_far(const std::vector<Choice>& choices) const {
-  if (!form_.continuous_usage) return nullptr;
-  json::object usage = usage_of(choices, form_);
-  usage.erase("prompt_tokens_details");  // known at the end
-  return usage;
+// ---- chunks --------------------------------------------------------------------------------------------------------
+
+// The end of a chunk with a choice: usage is null where only the last chunk tells it.
+void AnswerWriter::end_chunk(const std::vector<Choice>& choices, std::string& out) const {
+  if (form_.include_usage && !form_.continuous_usage) out += ",\"usage\":null";
+  if (form_.continuous_usage) {
+    json::object usage = usage_of(choices, form_);
+    usage.erase("prompt_tokens_details");  // known at the end
+    out += ",\"usage\":" + json::serialize(usage);
+  }
+  out += "}\n\n";
 }
 
-json::object AnswerWriter::first_chunk(size_t index, const std::vector<Choice>& choices) const {
-  json::object body = frame("chat.completion.chunk");
-  body["choices"] = {{{"index", index},
-                      {"delta", {{"role", "assistant"}, {"content", ""}}},
-                      {"logprobs", nullptr},
-                      {"finish_reason", nullptr}}};
-  if (form_.return_token_ids) body["prompt_token_ids"] = to_array(choices[index].prompt_tokens());
-  if (form_.include_usage) body["usage"] = usage_so_far(choices);
-  return body;
-}
-
-json::object AnswerWriter::chunk(size_t index, const ChoiceDelta& delta, bool first,
-                                 const std::vector<Choice>& choices) const {
-  json::object body = frame(form_.chat ? "chat.completion.chunk" : "text_completion");
-  json::object item{{"index", index}};
-  if (!form_.chat)
-    item["text"] = delta.text;
-  else if (delta.text.empty())
-    item["delta"] = json::object();
-  else
-    item["delta"] = {{"content", delta.text}};
-  item["logprobs"] = delta.records.empty() ? json::value(nullptr) : logprobs(delta.records);
-  item["finish_reason"] = finish_text(delta.finish);
+void AnswerWriter::first_chunk(size_t index, const std::vector<Choice>& choices, std::string& out) const {
+  out += "data: " + frame("chat.completion.chunk");
+  fmt::format_to(std::back_inserter(out),
+                 ",\"choices\":[{{\"index\":{},\"delta\":{{\"role\":\"assistant\",\"content\":\"\"}},"
+                 "\"logprobs\":null,\"finish_reason\":null}}]",
+                 index);
   if (form_.return_token_ids) {
-    item["token_ids"] = to_array(delta.token_ids);
-    if (first && !form_.chat) item["prompt_token_ids"] = to_array(choices[index].prompt_tokens());
+    out += ",\"prompt_token_ids\":";
+    append_ids(choices[index].prompt_tokens(), out);
   }
-  body["choices"] = json::array{std::move(item)};
-  if (form_.include_usage) body["usage"] = usage_so_far(choices);
-  return body;
+  end_chunk(choices, out);
 }
 
-json::object AnswerWriter::usage_chunk(const std::vector<Choice>& choices) const {
-  json::object body = frame(form_.chat ? "chat.completion.chunk" : "text_completion");
-  body["choices"] = json::array();
-  body["usage"] = usage_of(choices, form_);
-  return body;
+void AnswerWriter::chunk(size_t index, const ChoiceDelta& delta, bool first, const std::vector<Choice>& choices,
+                         std::string& out) const {
+  out += "data: " + frame(form_.chat ? "chat.completion.chunk" : "text_completion");
+  fmt::format_to(std::back_inserter(out), ",\"choices\":[{{\"index\":{},", index);
+  if (!form_.chat) {
+    out += "\"text\":";
+    append_string(delta.text, out);
+  } else if (delta.text.empty()) {
+    out += "\"delta\":{}";
+  } else {
+    out += "\"delta\":{\"content\":";
+    append_string(delta.text, out);
+    out += '}';
+  }
+  out += ",\"logprobs\":";
+  if (delta.records.empty())
+    out += "null";
+  else
+    append_logprobs(delta.records, out);
+  append_finish(delta.finish, out);
+  if (form_.return_token_ids) {
+    out += ",\"token_ids\":";
+    append_ids(delta.token_ids, out);
+    if (first && !form_.chat) {
+      out += ",\"prompt_token_ids\":";
+      append_ids(choices[index].prompt_tokens(), out);
+    }
+  }
+  out += "}]";
+  end_chunk(choices, out);
+}
+
+void AnswerWriter::usage_chunk(const std::vector<Choice>& choices, std::string& out) const {
+  out += "data: " + frame(form_.chat ? "chat.completion.chunk" : "text_completion");
+  out += ",\"choices\":[],\"usage\":" + json::serialize(usage_of(choices, form_)) + "}\n\n";
 }
 
 }  // namespace llmrt::server

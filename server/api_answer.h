@@ -1,4 +1,7 @@
-// Answers of the two completion endpoints as JSON: the whole body, or one chunk of a stream. Pure.
+// Answers of the two completion endpoints as JSON text: the whole body, or one chunk of a stream. Pure.
+//
+// A whole answer grows as text, choice by choice (AnswerDraft), since what it is made from takes several times the
+// memory; alternatives in the logprobs lists make some kilobytes of a token.
 #pragma once
 
 #include <boost/json.hpp>
@@ -8,12 +11,22 @@
 #include <vector>
 
 #include "server/choice.h"
+#include "server/text_pieces.h"
 
 namespace llmrt::server {
 
 struct AnswerHead {
   std::string id;  // one for the whole answer: "chatcmpl-..." or "cmpl-..."
   int64_t created = 0;
+};
+
+// What one choice of a whole answer has said so far, as JSON text without what stands around it.
+struct AnswerDraft {
+  TextPieces text;                             // inside the quotes
+  TextPieces tokens, logprobs, tops, offsets;  // members of the lists; chat has one list: tokens
+  TextPieces token_ids;                        // members
+  FinishReason finish = FinishReason::kNone;
+  size_t held_bytes() const;
 };
 
 // "stop", "length"; null while there is none.
@@ -28,23 +41,25 @@ class AnswerWriter {
   AnswerWriter(const ServedModel* model, const AnswerForm& form, AnswerHead head)
       : model_(model), form_(form), head_(std::move(head)) {}
 
-  // The whole answer: everything that each choice said, in order.
-  boost::json::object whole(const std::vector<Choice>& choices, std::vector<ChoiceDelta> answers) const;
+  // A whole answer: what a delta adds to its choice; then the body.
+  void add(const ChoiceDelta& delta, AnswerDraft& draft) const;
+  TextPieces whole(const std::vector<Choice>& choices, std::vector<AnswerDraft> drafts) const;
 
-  // Chunks of a stream, of choice `index`. first_chunk: the role of a chat's choice, before its text.
-  boost::json::object first_chunk(size_t index, const std::vector<Choice>& choices) const;
-  boost::json::object chunk(size_t index, const ChoiceDelta& delta, bool first,
-                            const std::vector<Choice>& choices) const;
-  boost::json::object usage_chunk(const std::vector<Choice>& choices) const;
+  // Chunks of a stream, of choice `index`, as events ("data: ...\n\n") behind `out`. first_chunk: the role of a chat's
+  // choice, before its text.
+  void first_chunk(size_t index, const std::vector<Choice>& choices, std::string& out) const;
+  void chunk(size_t index, const ChoiceDelta& delta, bool first, const std::vector<Choice>& choices,
+             std::string& out) const;
+  void usage_chunk(const std::vector<Choice>& choices, std::string& out) const;
 
  private:
-  boost::json::object frame(const char* object) const;
-  boost::json::value usage_so_far(const std::vector<Choice>& choices) const;
-  boost::json::value logprobs(const std::vector<TokenRecord>& records) const;
-  boost::json::object chat_record(int32_t token, std::string_view bytes, bool has_logprob, float logprob) const;
-  boost::json::object chat_logprobs(const std::vector<TokenRecord>& records) const;
-  boost::json::object completion_logprobs(const std::vector<TokenRecord>& records) const;
-  std::string_view bytes_of(int32_t token) const;  // of an alternative: special tokens are spelled out
+  std::string frame(const char* object) const;  // {"id": ..., without the closing brace
+  void end_chunk(const std::vector<Choice>& choices, std::string& out) const;
+  void chat_record(int32_t token, std::string_view bytes, bool has_logprob, float logprob, std::string& out) const;
+  void chat_entry(const TokenRecord& record, std::string& out) const;
+  void completion_top(const TokenRecord& record, std::string& out) const;
+  void append_logprobs(const std::vector<TokenRecord>& records, std::string& out) const;
+  std::string_view bytes_of(int32_t token) const;  // special tokens are spelled out
 
   const ServedModel* model_;
   AnswerForm form_;

@@ -21,18 +21,14 @@ void ChoiceDelta::append(ChoiceDelta&& next) {
   if (next.error) error = std::move(next.error);
 }
 
-Choice::Choice(const ServedModel* model, const AnswerForm& form, const PromptRequest& prompt)
-    : model_(model),
-      form_(form),
-      prompt_tokens_(prompt.request.prompt),
-      echo_text_(prompt.echo_text),
-      num_not_echoed_(prompt.num_not_echoed) {}
+Choice::Choice(const ServedModel* model, const AnswerForm& form, std::shared_ptr<const ChoicePrompt> prompt)
+    : model_(model), form_(form), prompt_(std::move(prompt)) {}
 
 TokenRecord Choice::record_of(const TokenEvent& event, std::string_view bytes) const {
   TokenRecord record;
   record.token = event.token;
   record.bytes = bytes;
-  record.text_offset = characters_.value() - std::min(characters_.value(), num_not_echoed_);
+  record.text_offset = characters_.value() - std::min(characters_.value(), prompt_->num_not_echoed);
   record.has_logprob = event.has_logprob;
   record.logprob = event.logprob;
   record.top = event.top_logprobs;
@@ -50,7 +46,7 @@ void Choice::advance_prompt(const TokenEvent& event, ChoiceDelta& delta) {
 ChoiceDelta Choice::advance(const TokenEvent& event) {
   ChoiceDelta delta;
   // Through the assembler: a prompt of token ids may end inside a character, which the answer may complete.
-  delta.text = utf8_.push(std::exchange(echo_text_, {}));
+  if (!std::exchange(has_echoed_, true)) delta.text = utf8_.push(prompt_->echo_text);
   if (event.is_prompt) {
     advance_prompt(event, delta);
   } else if (event.token >= 0) {
@@ -59,13 +55,14 @@ ChoiceDelta Choice::advance(const TokenEvent& event) {
     if (form_.return_token_ids) delta.token_ids.push_back(event.token);
     const std::string_view bytes = model_->tokenizer ? model_->tokenizer->token_bytes(event.token) : "";
     if (form_.logprobs >= 0) {
-      pending_.push_back({record_of(event, bytes), bytes_.size(), bytes_.size() + bytes.size()});
+      const std::string_view spelled = model_->tokenizer ? model_->tokenizer->token_bytes(event.token, true) : "";
+      pending_.push_back({record_of(event, spelled), bytes_.size(), bytes_.size() + bytes.size()});
       characters_.push(bytes);
     }
     bytes_ += bytes;
   }
   const bool at_end = event.finish != FinishReason::kNone;
-  if (at_end) bytes_.resize(bytes_.size() - std::min<size_t>(bytes_.size(), event.cut_bytes));
+  if (at_end) bytes_.erase(bytes_.size() - std::min<size_t>(bytes_.size(), event.cut_bytes));
   release(at_end ? bytes_.size() : bytes_.size() - std::min<size_t>(bytes_.size(), event.hold_bytes), at_end, delta);
   if (at_end) {
     delta.text += utf8_.flush();

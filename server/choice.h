@@ -2,6 +2,7 @@
 // bytes that a stop string may still take back, and characters that are not whole yet. Pure; one owner.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,7 +16,7 @@ namespace llmrt::server {
 // One token as the log-probability lists show it.
 struct TokenRecord {
   int32_t token = -1;
-  std::string bytes;
+  std::string bytes;       // special tokens are spelled out, as they are among the alternatives
   size_t text_offset = 0;  // characters of the choice's text before it
   bool has_logprob = false;
   float logprob = 0;
@@ -34,13 +35,25 @@ struct ChoiceDelta {
   void append(ChoiceDelta&& next);
 };
 
+// What the choices of one prompt share.
+struct ChoicePrompt {
+  explicit ChoicePrompt(const PromptRequest& prompt)
+      : tokens(prompt.request.prompt), echo_text(prompt.echo_text), num_not_echoed(prompt.num_not_echoed) {}
+
+  std::vector<int32_t> tokens;
+  std::string echo_text;
+  size_t num_not_echoed;  // characters of its tokens before the echoed text
+};
+
 class Choice {
  public:
-  Choice(const ServedModel* model, const AnswerForm& form, const PromptRequest& prompt);
+  Choice(const ServedModel* model, const AnswerForm& form, std::shared_ptr<const ChoicePrompt> prompt);
+  Choice(const ServedModel* model, const AnswerForm& form, const PromptRequest& prompt)
+      : Choice(model, form, std::make_shared<ChoicePrompt>(prompt)) {}
 
   ChoiceDelta advance(const TokenEvent& event);
 
-  const std::vector<int32_t>& prompt_tokens() const { return prompt_tokens_; }
+  const std::vector<int32_t>& prompt_tokens() const { return prompt_->tokens; }
   size_t num_generated() const { return num_generated_; }
   size_t num_cached() const { return num_cached_; }  // of the prompt; known at the end
   // Of the answer's tokens, the end token among them; 0 without tokens. Only where the core was asked for them.
@@ -59,10 +72,9 @@ class Choice {
 
   const ServedModel* model_;
   AnswerForm form_;
-  std::vector<int32_t> prompt_tokens_;
-  std::string echo_text_;      // until it is sent
+  std::shared_ptr<const ChoicePrompt> prompt_;
+  bool has_echoed_ = false;
   CharacterCount characters_;  // of the tokens before the next one
-  size_t num_not_echoed_;      // of them, before the echoed text
   std::string bytes_;          // of the answer's tokens that are not shown yet
   std::vector<Pending> pending_;
   Utf8Assembler utf8_;

@@ -18,13 +18,17 @@ struct ServerConfig {
   size_t body_bytes_max = 8 << 20;
   size_t chunk_extension_bytes_max = 256, chunk_extensions_bytes_max = 4 << 10;
   size_t connections_max = 4096;
+  // What all clients together may make the server hold: bodies, waiting requests, answers (client_memory.h).
+  uint64_t client_memory_bytes = uint64_t{1} << 30;
+  size_t ahead_bytes_max = 64 << 10;  // that a client may send before its answer is over
+  int send_buffer_bytes = 256 << 10;  // of a socket, in the kernel
 
   int idle_s = 15;              // between requests of a connection
   int header_s = 10;            // from the first byte of a request to the end of its header
   int body_s = 60;              // for the whole body
   size_t body_rate_min = 1024;  // bytes a second, after the first five seconds
-  // A client is given up when a write makes no progress for this long, or takes this long while more than
-  // outbox_bytes_max wait behind it, or of a whole answer has taken less than answer_rate_min bytes a second.
+  // A client is given up when a write makes no progress for this long, or when a write that takes this long has sent
+  // less than answer_rate_min bytes a second or has more than outbox_bytes_max waiting behind it.
   int write_s = 30;
   double answer_rate_min = 64 << 10;
   size_t outbox_bytes_max = 256 << 10;

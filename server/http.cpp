@@ -208,12 +208,18 @@ std::optional<std::string> decode_segment(std::string_view segment) {
   return out;
 }
 
-std::string format_response(int status, std::string_view content_type, std::string_view body, bool keep_alive,
-                            const Headers& headers, bool with_body) {
+std::string format_head(int status, std::string_view content_type, size_t body_bytes, bool keep_alive,
+                        const Headers& headers) {
   std::string out = fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: {}\r\n",
-                                status, reason(status), content_type, body.size(), keep_alive ? "keep-alive" : "close");
+                                status, reason(status), content_type, body_bytes, keep_alive ? "keep-alive" : "close");
   for (const auto& [name, value] : headers) out += fmt::format("{}: {}\r\n", name, value);
   out += "\r\n";
+  return out;
+}
+
+std::string format_response(int status, std::string_view content_type, std::string_view body, bool keep_alive,
+                            const Headers& headers, bool with_body) {
+  std::string out = format_head(status, content_type, body.size(), keep_alive, headers);
   if (with_body) out += body;
   return out;
 }

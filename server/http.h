@@ -41,6 +41,9 @@ std::optional<std::string> decode_segment(std::string_view segment);
 
 using Headers = std::vector<std::pair<std::string_view, std::string>>;
 
+// What stands before a body of so many bytes.
+std::string format_head(int status, std::string_view content_type, size_t body_bytes, bool keep_alive,
+                        const Headers& headers = {});
 // A response with its body; `with_body` false for HEAD.
 std::string format_response(int status, std::string_view content_type, std::string_view body, bool keep_alive,
                             const Headers& headers = {}, bool with_body = true);

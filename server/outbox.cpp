@@ -5,9 +5,9 @@ namespace {
 
 namespace asio = boost::asio;
 
-// About what an event becomes on the wire.
+// A vector that grows may hold twice what it needs.
 size_t event_bytes(const TokenEvent& event) {
-  return 256 + 64 * event.top_logprobs.size();
+  return 2 * sizeof(ChoiceEvent) + event.top_logprobs.size() * sizeof(TopLogprob);
 }
 
 }  // namespace
@@ -22,8 +22,8 @@ class Outbox::Sink final : public EventSink {
   size_t first_choice_;
 };
 
-Outbox::Outbox(asio::any_io_executor strand, std::shared_ptr<EngineDoor> door)
-    : door_(std::move(door)), strand_(strand), wake_(strand) {}
+Outbox::Outbox(asio::any_io_executor strand, std::shared_ptr<EngineDoor> door, std::shared_ptr<MemoryAccount> account)
+    : door_(std::move(door)), account_(std::move(account)), strand_(strand), wake_(strand) {}
 
 std::shared_ptr<EventSink> Outbox::sink(size_t first_choice) {
   return std::make_shared<Sink>(shared_from_this(), first_choice);
@@ -39,7 +39,11 @@ void Outbox::put(size_t first_choice, std::span<const TokenEvent> events) {
   }
   const bool was_empty = events_.empty();
   for (const TokenEvent& event : events) {
-    bytes_ += event_bytes(event);
+    const size_t bytes = event_bytes(event);
+    overflowed_ = overflowed_ || !account_->set(MemoryAccount::kEvents, taken_bytes_ + bytes_ + bytes);
+    // Ends are kept all the same, for the engine hears of them.
+    if (overflowed_ && event.finish == FinishReason::kNone && !events_.empty()) continue;
+    bytes_ += bytes;
     events_.push_back({first_choice + event.branch, event});
   }
   if (was_empty) asio::post(strand_, [self = shared_from_this()] { self->wake_.cancel(); });
@@ -51,9 +55,12 @@ asio::awaitable<std::vector<ChoiceEvent>> Outbox::take(std::chrono::seconds time
     {
       std::lock_guard lock(mutex_);
       if (!events_.empty()) {
-        bytes_ = 0;
+        taken_bytes_ = std::exchange(bytes_, 0);
+        account_->set(MemoryAccount::kEvents, taken_bytes_);
         co_return std::exchange(events_, {});
       }
+      taken_bytes_ = 0;
+      account_->set(MemoryAccount::kEvents, 0);
     }
     if (std::chrono::steady_clock::now() >= deadline) break;
     // A wake-up posted between the look and this wait runs later on this strand, so it cannot be missed.
@@ -74,12 +81,18 @@ size_t Outbox::pending_bytes() const {
   return bytes_;
 }
 
+bool Outbox::overflowed() const {
+  std::lock_guard lock(mutex_);
+  return overflowed_;
+}
+
 void Outbox::abandon() {
   std::lock_guard lock(mutex_);
   abandoned_ = true;
+  account_->set(MemoryAccount::kEvents, 0);
   for (const ChoiceEvent& entry : events_)
     if (entry.event.finish != FinishReason::kNone) door_->drained(entry.event.request_id, {});
-  events_.clear();
+  events_ = {};
 }
 
 }  // namespace llmrt::server

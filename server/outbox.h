@@ -1,5 +1,6 @@
 // From the engine to one HTTP answer: events of its choices, in order. The engine's thread puts, the session's strand
-// takes. A client that does not read lets it fill: the session watches pending_bytes() and gives such a client up.
+// takes. A client that does not read lets it fill: the session watches pending_bytes() and gives such a client up. What
+// waits here counts as the connection's memory; without room for more, events are dropped and overflowed() tells it.
 #pragma once
 
 #include <boost/asio.hpp>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "core/request/request.h"
+#include "server/client_memory.h"
 #include "server/engine_door.h"
 
 namespace llmrt::server {
@@ -20,7 +22,7 @@ struct ChoiceEvent {
 
 class Outbox : public std::enable_shared_from_this<Outbox> {
  public:
-  Outbox(boost::asio::any_io_executor strand, std::shared_ptr<EngineDoor> door);
+  Outbox(boost::asio::any_io_executor strand, std::shared_ptr<EngineDoor> door, std::shared_ptr<MemoryAccount> account);
 
   // The sink for a request whose branches are the choices from this one on; keeps the outbox alive.
   std::shared_ptr<EventSink> sink(size_t first_choice);
@@ -30,7 +32,8 @@ class Outbox : public std::enable_shared_from_this<Outbox> {
   // On the strand: wakes take() for good.
   void client_gone();
   bool gone() const { return gone_; }
-  size_t pending_bytes() const;  // about what waits, as it will be on the wire
+  size_t pending_bytes() const;  // of events that wait
+  bool overflowed() const;       // the answer is no longer whole
 
   // On the strand: nobody takes any more. Ends of choices are still acknowledged to the engine.
   void abandon();
@@ -40,14 +43,16 @@ class Outbox : public std::enable_shared_from_this<Outbox> {
   void put(size_t first_choice, std::span<const TokenEvent> events);
 
   std::shared_ptr<EngineDoor> door_;
+  std::shared_ptr<MemoryAccount> account_;
   boost::asio::any_io_executor strand_;
   boost::asio::steady_timer wake_;
   bool gone_ = false;
 
   mutable std::mutex mutex_;
   std::vector<ChoiceEvent> events_;
-  size_t bytes_ = 0;
-  bool abandoned_ = false;
+  size_t bytes_ = 0;        // of events_
+  size_t taken_bytes_ = 0;  // of those that were taken last: they are there until the next ones are
+  bool abandoned_ = false, overflowed_ = false;
 };
 
 }  // namespace llmrt::server

@@ -121,7 +121,9 @@ asio::awaitable<void> Server::Impl::watch_signals(Server* server) {
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() {
-  impl_->state->workers->join();
+  // What still runs there resumes coroutines of the io context, which must not be gone.
+  impl_->state->workers.reset();
+  impl_->state->answerers.reset();
 }
 
 Result<std::unique_ptr<Server>> Server::listen(const ServerConfig& config, ServedModel model,
@@ -135,7 +137,9 @@ Result<std::unique_ptr<Server>> Server::listen(const ServerConfig& config, Serve
   impl->state->model = std::move(model);
   impl->state->door = std::move(door);
   impl->state->log = std::move(log);
-  impl->state->workers = std::make_unique<asio::thread_pool>(config.work_threads);
+  impl->state->workers = std::make_unique<WorkQueue>(config.work_threads);
+  impl->state->answerers = std::make_unique<WorkQueue>(config.work_threads);
+  impl->state->memory = std::make_shared<ClientMemory>(config.client_memory_bytes);
   if (Status status = impl->open(); !status) return status.error();
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }

@@ -52,21 +52,24 @@ std::string_view view(const beast::flat_buffer& buffer) {
 }
 
 // The answer's text: what it was made from takes several times its memory, and must not wait for a slow client.
-asio::awaitable<ApiResult<std::string>> tokens_on_worker(const std::string* body, const ServedModel* model,
-                                                         bool detokenizing) {
-  Result<json::value> parsed = read_json(*body);
-  if (!parsed) co_return to_api_error(parsed.error());
-  if (!parsed->is_object()) co_return invalid_field("body", "expected a JSON object");
+ApiResult<std::string> tokens_on_worker(const std::string& body, const ServedModel& model, bool detokenizing) {
+  Result<json::value> parsed = read_json(body);
+  if (!parsed) return to_api_error(parsed.error());
+  if (!parsed->is_object()) return invalid_field("body", "expected a JSON object");
   ApiResult<json::object> answer =
-      detokenizing ? detokenize(parsed->get_object(), *model) : tokenize(parsed->get_object(), *model);
-  if (auto* error = std::get_if<ApiError>(&answer)) co_return std::move(*error);
-  co_return json::serialize(std::get<json::object>(answer));
+      detokenizing ? detokenize(parsed->get_object(), model) : tokenize(parsed->get_object(), model);
+  if (auto* error = std::get_if<ApiError>(&answer)) return std::move(*error);
+  return json::serialize(std::get<json::object>(answer));
 }
 
 }  // namespace
 
 Session::Session(asio::ip::tcp::socket socket, std::shared_ptr<SharedState> state)
-    : state_(std::move(state)), socket_(std::move(socket)), deadline_(socket_.get_executor()) {
+    : state_(std::move(state)),
+      socket_(std::move(socket)),
+      deadline_(socket_.get_executor()),
+      watch_(socket_.get_executor()),
+      account_(std::make_shared<MemoryAccount>(state_->memory)) {
   std::lock_guard lock(state_->mutex);
   state_->sessions.insert(this);
 }
@@ -104,6 +107,7 @@ void Session::close_if_idle() {
 asio::awaitable<void> Session::run() {
   boost::system::error_code ignored;
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket_.set_option(asio::socket_base::send_buffer_size(state_->config.send_buffer_bytes), ignored);
   try {
     while (co_await serve_one()) {
     }
@@ -121,7 +125,11 @@ asio::awaitable<bool> Session::serve_one() {
   Incoming request;
   request.head = std::move(*head);
   if (!co_await read_body(request.head, &request.body)) co_return false;
-  co_return co_await dispatch(std::move(request));
+  const bool goes_on = co_await dispatch(std::move(request));
+  const uint64_t held_bytes = account_->peak_bytes();
+  account_->clear();
+  if (held_bytes >= WorkQueue::kLargeBytes) state_->answerers->post(held_bytes, [] {});
+  co_return goes_on;
 }
 
 void Session::set_deadline(std::chrono::steady_clock::time_point at) {
@@ -296,29 +304,42 @@ asio::awaitable<bool> Session::get(const Incoming& request) {
 }
 
 asio::awaitable<bool> Session::tokens(const Incoming& request, bool detokenizing) {
-  ApiResult<std::string> answer = co_await asio::co_spawn(
-      *state_->workers, tokens_on_worker(&request.body, &state_->model, detokenizing), asio::use_awaitable);
+  std::function<ApiResult<std::string>()> work = [&] {
+    return tokens_on_worker(request.body, state_->model, detokenizing);
+  };
+  ApiResult<std::string> answer = co_await state_->workers->run(request.body.size(), std::move(work));
   if (const auto* error = std::get_if<ApiError>(&answer)) co_return co_await reply_error(*error, request);
   co_return co_await reply(200, kJson, std::get<std::string>(std::move(answer)), request);
 }
 
 // ---- writing -------------------------------------------------------------------------------------------------------
 
-asio::awaitable<bool> Session::write(std::string bytes, const Outbox* outbox) {
+asio::awaitable<bool> Session::write(std::vector<std::string> pieces, const Outbox* outbox) {
   const ServerConfig& config = state_->config;
   const auto begin = SteadyTime::now();
-  for (size_t done = 0; done < bytes.size();) {
-    set_deadline(config.write_s);
-    const auto [error, size] = co_await socket_.async_write_some(asio::buffer(bytes) + done, kNoThrow);
-    if (error) co_return false;
-    done += size;
-    const double elapsed_s = std::chrono::duration<double>(SteadyTime::now() - begin).count();
-    if (elapsed_s <= config.write_s) continue;
-    if (outbox && outbox->pending_bytes() > config.outbox_bytes_max) co_return false;
-    if (!outbox && static_cast<double>(done) < elapsed_s * config.answer_rate_min) co_return false;
+  size_t done = 0;  // of all pieces
+  for (std::string& piece : pieces) {
+    for (size_t sent = 0; sent < piece.size();) {
+      set_deadline(config.write_s);
+      const auto [error, size] = co_await socket_.async_write_some(asio::buffer(piece) + sent, kNoThrow);
+      if (error) co_return false;
+      sent += size;
+      done += size;
+      const double elapsed_s = std::chrono::duration<double>(SteadyTime::now() - begin).count();
+      if (elapsed_s <= config.write_s) continue;
+      if (static_cast<double>(done) < elapsed_s * config.answer_rate_min) co_return false;
+      if (outbox && piece.size() - sent + outbox->pending_bytes() > config.outbox_bytes_max) co_return false;
+    }
+    piece = {};
   }
   clear_deadline();
   co_return true;
+}
+
+asio::awaitable<bool> Session::write(std::string bytes, const Outbox* outbox) {
+  std::vector<std::string> pieces;
+  pieces.push_back(std::move(bytes));
+  co_return co_await write(std::move(pieces), outbox);
 }
 
 asio::awaitable<bool> Session::reply(int status, std::string_view type, std::string body, const Incoming& request) {

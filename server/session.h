@@ -49,8 +49,11 @@ class Session : public std::enable_shared_from_this<Session> {
   boost::asio::awaitable<bool> send_whole(Flight& flight, bool keep_alive);
   boost::asio::awaitable<bool> send_stream(Flight& flight, bool keep_alive, bool chunked);
   boost::asio::awaitable<void> watch_client(std::shared_ptr<Outbox> outbox);
+  boost::asio::awaitable<void> end_watch();
 
-  // Writes all of it; false when the client is gone or does not read. `outbox` is what would wait behind it.
+  // Writes all of it, and frees each piece when it is sent; false when the client is gone or does not read. `outbox` is
+  // what would wait behind it.
+  boost::asio::awaitable<bool> write(std::vector<std::string> pieces, const Outbox* outbox = nullptr);
   boost::asio::awaitable<bool> write(std::string bytes, const Outbox* outbox = nullptr);
   boost::asio::awaitable<bool> reply(int status, std::string_view type, std::string body, const Incoming& request);
   boost::asio::awaitable<bool> reply_error(const ApiError& error, const Incoming& request, const Headers& headers = {});
@@ -67,7 +70,10 @@ class Session : public std::enable_shared_from_this<Session> {
   uint64_t deadline_number_ = 0;  // a wait that ends late must not hit the next operation
   bool timed_out_ = false;
   boost::beast::flat_buffer buffer_;
-  std::weak_ptr<Outbox> outbox_;  // of the answer under way
+  std::weak_ptr<Outbox> outbox_;     // of the answer under way
+  boost::asio::steady_timer watch_;  // of the client, while an answer is under way
+  bool is_watching_ = false, ends_watch_ = false;
+  const std::shared_ptr<MemoryAccount> account_;
   std::atomic<bool> idle_{true};
 };
 

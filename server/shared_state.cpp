@@ -7,6 +7,8 @@ ServerFigures SharedState::figures() const {
   ServerFigures figures = counts;
   figures.connections_open = sessions.size();
   figures.connections_limit = config.connections_max;
+  figures.client_memory_bytes = memory->used_bytes();
+  figures.client_memory_limit_bytes = memory->limit_bytes();
   return figures;
 }
 

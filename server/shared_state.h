@@ -1,8 +1,6 @@
 // What all sessions of a server share. The plain members are fixed once the server runs; the others are thread-safe.
 #pragma once
 
-#include <boost/asio.hpp>
-
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -10,10 +8,12 @@
 
 #include "core/log/log.h"
 #include "server/api_error.h"
+#include "server/client_memory.h"
 #include "server/config.h"
 #include "server/engine_door.h"
 #include "server/served_model.h"
 #include "server/server_figures.h"
+#include "server/work_queue.h"
 
 namespace llmrt::server {
 
@@ -23,7 +23,9 @@ struct SharedState {
   ServerConfig config;
   ServedModel model;
   std::shared_ptr<EngineDoor> door;
-  std::unique_ptr<boost::asio::thread_pool> workers;
+  std::unique_ptr<WorkQueue> workers;    // parsing, templates, tokenising
+  std::unique_ptr<WorkQueue> answerers;  // large pieces of answers to text
+  std::shared_ptr<ClientMemory> memory;
   std::shared_ptr<Log> log;
 
   std::atomic<bool> draining{false};

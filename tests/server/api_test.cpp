@@ -60,8 +60,7 @@ std::shared_ptr<const Tokenizer> pieces_tokenizer(int num_bytes, std::initialize
   vocabulary.unk = 0;
   add("<unk>", TokenType::kUnknown);
   for (int byte = 0; byte < num_bytes; ++byte) add(fmt::format("<0x{:02X}>", byte), TokenType::kByte);
-  for (const char* piece : pieces)
-    add(piece, TokenType::kNormal, -static_cast<float>(vocabulary.tokens.size()));
+  for (const char* piece : pieces) add(piece, TokenType::kNormal, -static_cast<float>(vocabulary.tokens.size()));
   auto made = Tokenizer::create(vocabulary);
   REQUIRE(made.ok());
   return std::move(*made);
@@ -443,8 +442,8 @@ TEST_CASE("log-probabilities come with the text that they belong to, and concate
     }
   }
   CHECK(text == "a\xC3\xA4Sb");
-  CHECK(bytes == text);
-  CHECK(offset == 4);  // characters before the end token
+  CHECK(bytes == text + "<|end|>");  // which is spelled out, as among the alternatives
+  CHECK(offset == 4);                // characters before the end token
 }
 
 // The letters, but token 1 is a word.
@@ -543,6 +542,17 @@ TEST_CASE("as many of the longest tokens as the context has are the longest text
   CHECK(text_bytes_max(model) == 3 * 3 * 2);
 }
 
+json::object whole(const AnswerWriter& writer, const std::vector<Choice>& choices, std::vector<ChoiceDelta>& answers) {
+  std::vector<AnswerDraft> drafts(answers.size());
+  for (size_t i = 0; i < answers.size(); ++i) writer.add(answers[i], drafts[i]);
+  std::string text;
+  for (const std::string& piece : writer.whole(choices, std::move(drafts)).take()) text += piece;
+  auto value = read_json(text);
+  INFO(text);
+  REQUIRE(value.ok());
+  return value->as_object();
+}
+
 TEST_CASE("echo gives the prompt's text and the log-probabilities of its tokens") {
   const ServedModel model = letter_model();
   const ApiRequest request = completion(R"({"prompt": "xyz", "max_tokens": 0, "echo": true, "logprobs": 1})");
@@ -562,8 +572,7 @@ TEST_CASE("echo gives the prompt's text and the log-probabilities of its tokens"
   TokenEvent end;
   end.finish = FinishReason::kLength;
   answers[0].append(choices[0].advance(end));
-  const AnswerWriter writer(&model, request.form, {"cmpl-1", 5});
-  const json::object body = writer.whole(choices, std::move(answers));
+  const json::object body = whole(AnswerWriter(&model, request.form, {"cmpl-1", 5}), choices, answers);
   const json::object& choice = body.at("choices").as_array()[0].as_object();
   CHECK(choice.at("text") == "xyz");
   CHECK(choice.at("finish_reason") == "length");
@@ -596,7 +605,7 @@ TEST_CASE("an answer has the fields that clients read") {
   TokenEvent end = token(kEndToken, 0, FinishReason::kEos);
   end.cached_tokens = 7;
   answers[0].append(choices[0].advance(end));
-  const json::object body = AnswerWriter(&model, request.form, {"chatcmpl-1", 5}).whole(choices, std::move(answers));
+  const json::object body = whole(AnswerWriter(&model, request.form, {"chatcmpl-1", 5}), choices, answers);
   CHECK(body.at("object") == "chat.completion");
   CHECK(body.at("model") == "letters");
   const json::object& choice = body.at("choices").as_array()[0].as_object();
@@ -629,7 +638,7 @@ TEST_CASE("of best_of choices the n with the best mean log-probability are shown
       answer.append(choice.advance(event));
     }
   }
-  const json::object body = AnswerWriter(&model, request.form, {"cmpl-1", 5}).whole(choices, std::move(answers));
+  const json::object body = whole(AnswerWriter(&model, request.form, {"cmpl-1", 5}), choices, answers);
   std::string texts;
   for (const json::value& choice : body.at("choices").as_array()) {
     CHECK(choice.at("logprobs").is_null());
@@ -668,8 +677,8 @@ TEST_CASE("tokenize and detokenize speak vLLM's fields") {
   CHECK(std::get<ApiError>(tokenize(object_of(R"({"prompt": "a", "x": 1})"), model)).param == "x");
   CHECK(std::get<ApiError>(detokenize(object_of(R"({"tokens": [258]})"), model)).param == "tokens");
   for (const size_t count : {256, 257}) {  // the context, and one more
-    const auto answer = detokenize({{"tokens", json::array(count, 97)}}, model);
-    CHECK(std::holds_alternative<ApiError>(answer) == (count > 256));
+    const auto result = detokenize({{"tokens", json::array(count, 97)}}, model);
+    CHECK(std::holds_alternative<ApiError>(result) == (count > 256));
   }
 }
 

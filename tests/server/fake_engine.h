@@ -20,6 +20,7 @@ class FakeEngine final : public EngineDoor {
   // with each token b higher and b * 0.25 more likely.
   std::vector<int32_t> tokens;
   std::vector<int32_t> prompt_tokens;  // told before, as of the prompt
+  std::vector<TopLogprob> alternatives;  // of each token
   std::chrono::milliseconds pause{0};
   std::optional<Error> refuse;       // submit() fails with it
   std::optional<Error> fail_at_end;  // instead of the last token
@@ -78,6 +79,10 @@ class FakeEngine final : public EngineDoor {
     const auto it = sent_.find(id);
     return it == sent_.end() ? SentTimes() : it->second;
   }
+  size_t num_drained() const {
+    std::lock_guard lock(mutex_);
+    return drained_.size();
+  }
   size_t num_cancelled() const {
     std::lock_guard lock(mutex_);
     return cancelled_.size();
@@ -110,6 +115,7 @@ class FakeEngine final : public EngineDoor {
         return;
       }
       event.token = tokens[i] + static_cast<int32_t>(branch);
+      event.top_logprobs = alternatives;
       event.has_logprob = true;
       event.logprob = -0.5f + 0.25f * static_cast<float>(branch);
       if (i + 1 == count) event.finish = FinishReason::kLength;

@@ -77,6 +77,11 @@ def server():
     assert running.post("/v1/completions", {"prompt": "One", "max_tokens": 2, "stream": True}) == 200
     assert running.post("/v1/completions", {"prompt": "One", "temperature": -1}) == 400
     assert running.post("/v1/nothing", {}) == 404
+    for _ in range(200):  # an answer's last byte may be read before the engine hears of it
+        samples = read(parse_text(running.metrics()[1]))[0]
+        if not any(value(samples, f"llmrt_requests_{state}") for state in ("running", "waiting", "streaming")):
+            break
+        time.sleep(0.05)
     yield running
     running.process.send_signal(signal.SIGTERM)
     assert running.process.wait(30) == 0
@@ -141,12 +146,16 @@ def test_strict_openmetrics(server):
 
 
 def test_both_formats_tell_the_same(server):
-    text_samples, text_families = read(parse_text(server.metrics()[1]))
-    open_samples, open_families = read(parse_openmetrics(server.metrics(ACCEPT_3)[1]))
+    moving = re.compile("process_|llmrt_http_responses|llmrt_connections_open|llmrt_client_memory_bytes")
+    for _ in range(10):  # the means over minutes change every 10 s: between two scrapes that are alike they did not
+        text_samples, text_families = read(parse_text(server.metrics()[1]))
+        open_samples, open_families = read(parse_openmetrics(server.metrics(ACCEPT_3)[1]))
+        again = read(parse_text(server.metrics()[1]))[0]
+        fixed = {key: number for key, number in text_samples.items() if not moving.match(key[0])}
+        if fixed == {key: number for key, number in again.items() if not moving.match(key[0])}:
+            break
     assert text_samples.keys() == open_samples.keys()
-    moving = re.compile("process_|llmrt_http_responses|llmrt_connections_open|llmrt_littles_law")
-    for key, number in open_samples.items():
-        assert moving.match(key[0]) or text_samples[key] == number, key
+    assert fixed == {key: number for key, number in open_samples.items() if not moving.match(key[0])}
     for name, family in open_families.items():
         found = text_families["llmrt_info"] if family.type == "info" else text_families[name]
         assert found.type == ("gauge" if family.type == "info" else family.type), name
@@ -160,6 +169,7 @@ def test_clients_make_no_labels(server):
         server.post("/v1/completions", {"prompt": "One", f"field_{i}": i, "temperature": -1, "user": f"user {i}"})
         server.post("/v1/completions", {"model": f"model {i}", "prompt": "One", "temperature": -1})
     new = set(read(parse_text(server.metrics()[1]))[0]) - before
+    new = {key for key in new if key[0] != "llmrt_littles_law_residual_ratio"}  # comes within a minute by itself
     assert all(name in ("llmrt_requests_refused_total", "llmrt_http_responses_total") for name, _ in new)
     assert len(new) <= 5, new
 
@@ -170,9 +180,7 @@ def test_documented(server):
         section = file.read().split("\n## Metrics\n")[1].split("\n## ")[0]
     named = set(re.findall(r"`((?:llmrt|process)_\w+)(?:\{[^}]*\})?`", section))
     told = set(re.findall(r"^# TYPE (\S+)", server.metrics()[1], re.M))
-    assert told - named == set()
-    # Told once there is a bound of the memory that clients hold.
-    assert named - told <= {"llmrt_client_memory_bytes", "llmrt_client_memory_limit_bytes"}
+    assert told == named
 
 
 def test_promtool(server):

@@ -273,6 +273,8 @@ TEST_CASE("the other paths") {
   CHECK(metrics.find("llmrt_time_to_first_token_seconds_bucket{le=\"+Inf\"} 0\n") != std::string::npos);
   CHECK(metrics.find("llmrt_requests_refused_total{code=\"model_not_found\"} 1\n") != std::string::npos);
   CHECK(metrics.find("llmrt_connections_open 1\n") != std::string::npos);
+  CHECK(metrics.find(fmt::format("llmrt_client_memory_limit_bytes {}\n", ServerConfig().client_memory_bytes)) !=
+        std::string::npos);
   CHECK(metrics.find("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n") != std::string::npos);
   const std::string open_metrics = run.exchange(
       get("/metrics", "Accept: text/html\r\nAccept: application/openmetrics-text\r\nConnection: close\r\n"));
@@ -492,6 +494,114 @@ TEST_CASE("a client that does not read is given up, and the others are served") 
   lazy.read_until("data: ");
   CHECK(status_of(run.exchange(get("/health"))) == 200);
   CHECK(run.engine->wait_cancelled(128));
+}
+
+TEST_CASE("a client that leaves is noticed whatever it has sent behind its request") {
+  Running run;
+  run.engine->tokens.assign(2000, 'a');
+  run.engine->pause = std::chrono::milliseconds(10);
+  size_t num_gone = 0;
+  for (const std::string& behind :
+       {std::string("G"), std::string("\r\n"), get("/health", ""), std::string(30000, 'x')}) {
+    Client client(run.server->port());
+    client.send(post("/v1/completions", R"({"prompt": "a", "max_tokens": 200, "stream": true})", "") + behind);
+    client.read_until("data: ");
+    client.close();
+    INFO(behind.size() << " bytes");
+    CHECK(run.engine->wait_cancelled(++num_gone));
+  }
+  // So much ahead is no client that waits for an answer.
+  Client client(run.server->port());
+  client.send(post("/v1/completions", R"({"prompt": "a", "max_tokens": 200, "stream": true})", "") +
+              std::string(1 << 20, 'x'));
+  CHECK(run.engine->wait_cancelled(++num_gone));
+}
+
+TEST_CASE("a stream that is read too slowly is given up, though each read makes progress") {
+  ServerConfig config;
+  config.write_s = 2;
+  Running run(config);
+  run.engine->tokens.assign(250, 'a');
+  Client lazy(run.server->port());
+  lazy.socket().set_option(tcp::socket::receive_buffer_size(4096));
+  std::string prompts = "\"a\"";
+  for (int i = 0; i < 127; ++i) prompts += ",\"a\"";
+  lazy.send(post("/v1/completions", R"({"stream": true, "max_tokens": 250, "prompt": [)" + prompts + "]}"));
+  // 32,000 events are some megabytes; 16 KiB a second are less than the least rate.
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<char> some(4096);
+  boost::system::error_code error;
+  while (!error && std::chrono::steady_clock::now() - begin < std::chrono::seconds(30)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));
+    lazy.socket().read_some(asio::buffer(some), error);
+    if (run.engine->num_drained() >= 128) break;
+  }
+  CHECK(run.engine->num_drained() >= 128);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
+}
+
+// Tokens with as many alternatives as one may ask for: kilobytes of text each.
+void give_alternatives(FakeEngine& engine) {
+  for (int i = 0; i < 20; ++i) engine.alternatives.push_back({'a' + i, -1.0f - static_cast<float>(i)});
+}
+
+TEST_CASE("others are answered while an answer of many megabytes is made") {
+  Running run;
+  give_alternatives(*run.engine);
+  run.engine->tokens.assign(200, 'a');
+  std::atomic<bool> over{false};
+  size_t num_bytes = 0;
+  std::thread large([&] {
+    const std::string body =
+        R"({"messages": [{"role": "user", "content": "a"}], "n": 128, "max_tokens": 200, "logprobs": true, "top_logprobs": 20})";
+    num_bytes = run.exchange(post("/v1/chat/completions", body)).size();
+    over = true;
+  });
+  std::chrono::steady_clock::duration longest{};
+  while (!over) {
+    const auto begin = std::chrono::steady_clock::now();
+    REQUIRE(status_of(run.exchange(get("/health"))) == 200);
+    longest = std::max(longest, std::chrono::steady_clock::now() - begin);
+  }
+  large.join();
+  CHECK(num_bytes > (20u << 20));
+  CHECK(longest < std::chrono::milliseconds(1000));
+}
+
+TEST_CASE("an answer that outgrows what clients may hold ends with the limit, and the room is free again") {
+  ServerConfig config;
+  config.client_memory_bytes = 8 << 20;
+  Running run(config);
+  give_alternatives(*run.engine);
+  run.engine->tokens.assign(200, 'a');
+  const std::string body = R"({"prompt": "a", "n": 128, "max_tokens": 200, "logprobs": 20)";
+  const std::string refused = run.exchange(post("/v1/completions", body + "}"));
+  CHECK(status_of(refused) == 503);
+  CHECK(body_of(refused).at("error").at("message").as_string().find("--client-memory-mib") != std::string::npos);
+  CHECK(refused.find("Retry-After: ") != std::string::npos);
+  run.engine->tokens.assign(2, 'a');
+  CHECK(status_of(run.exchange(post("/v1/completions", body + "}"))) == 200);
+}
+
+TEST_CASE("one token has one name in every list of log-probabilities") {
+  Running run;
+  run.engine->alternatives = {{kEndToken, -0.5f}, {'b', -2.0f}};
+  run.engine->tokens = {'a', kEndToken, kStartToken};
+  const json::object text =
+      body_of(run.exchange(post("/v1/completions", R"({"prompt": "a", "logprobs": 2, "max_tokens": 3})")));
+  const json::object& lists = text.at("choices").as_array()[0].at("logprobs").as_object();
+  CHECK(lists.at("tokens") == json::array({"a", "<|end|>", "<|start|>"}));
+  for (size_t i = 0; i < 3; ++i) {
+    const std::string token(lists.at("tokens").as_array()[i].as_string());
+    CHECK(lists.at("top_logprobs").as_array()[i].as_object().contains(token));
+  }
+  const json::object chat = body_of(run.exchange(post(
+      "/v1/chat/completions",
+      R"({"messages": [{"role": "user", "content": "a"}], "logprobs": true, "top_logprobs": 2, "max_tokens": 3})")));
+  const json::array& content = chat.at("choices").as_array()[0].at("logprobs").at("content").as_array();
+  CHECK(content[1].at("token") == "<|end|>");
+  CHECK(content[1].at("bytes") == content[0].at("top_logprobs").as_array()[0].at("bytes"));
+  CHECK(content[0].at("top_logprobs").as_array()[0].at("token") == "<|end|>");
 }
 
 TEST_CASE("headers and bodies that come too slowly are refused") {

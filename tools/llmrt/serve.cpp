@@ -1,10 +1,10 @@
-#include <atomic>
 #include <map>
-#include <mutex>
 #include <thread>
 
+#include "core/platform/free_memory.h"
 #include "core/trace/trace_file.h"
 #include "server/server.h"
+#include "tools/llmrt/local_engine.h"
 #include "tools/llmrt/program.h"
 #include "tools/number_range.h"
 
@@ -22,36 +22,8 @@ struct Options {
   std::string request_trace, worker_id = "0";
 };
 
-// The engine as the server sees it: one thread runs it, others talk to it.
-class LocalEngine final : public server::EngineDoor {
- public:
-  LocalEngine(Engine* engine, std::shared_ptr<TraceWriter> trace) : engine_(engine), trace_(std::move(trace)) {}
-
-  Result<RequestId> submit(Request request) override {
-    if (trace_) trace_->record(&request);
-    return engine_->submit(std::move(request));
-  }
-  void cancel(RequestId id, const SentTimes& sent) override { engine_->cancel(id, sent); }
-  void drained(RequestId id, const SentTimes& sent) override { engine_->drained(id, sent); }
-  EngineStats stats() const override { return engine_->stats(); }
-  void stop() override { engine_->stop(); }
-  std::optional<std::string> trouble() const override {
-    std::lock_guard lock(mutex_);
-    return trouble_;
-  }
-  void set_trouble(std::string text) {
-    std::lock_guard lock(mutex_);
-    trouble_ = std::move(text);
-  }
-
- private:
-  Engine* engine_;
-  const std::shared_ptr<TraceWriter> trace_;
-  mutable std::mutex mutex_;
-  std::optional<std::string> trouble_;
-};
-
 void serve(const Options& options) {
+  return_large_blocks_at_once();
   OpenModel open = open_model(options.model);
   open.served.created = std::time(nullptr);
   const SteadyClock clock;
@@ -124,6 +96,15 @@ void add_serve(CLI::App& app) {
   command->add_option("--connections", server.connections_max, "open at once, at most")
       ->capture_default_str()
       ->type_name("N")
+      ->group(group);
+  command
+      ->add_option_function<uint64_t>(
+          "--client-memory-mib", [&server](uint64_t mib) { server.client_memory_bytes = mib << 20; },
+          "what all clients together may make the server hold (bodies, waiting requests, answers); beyond it new "
+          "requests get 503")
+      ->check(CLI::Range(uint64_t{16}, uint64_t{1} << 24))
+      ->default_str("1024")
+      ->type_name("MIB")
       ->group(group);
   command
       ->add_option("--sample-trace", options->sample_trace,

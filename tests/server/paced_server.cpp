@@ -1,0 +1,160 @@
+// The server and the engine as `llmrt serve` runs them, behind a device whose steps take a set time: what hostile_test.py
+// attacks. It is ready within a second, needs no device and no file, and prints "listening PORT" to standard output.
+//
+//   paced_server [flags as of llmrt serve] [--step-ms MS] [--token-us US] [--vocabulary bpe|spm]
+//   paced_server --colliding-keys N --seed S      prints N keys that std::hash puts into one bucket, and ends
+#include <CLI/CLI.hpp>
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <ctime>
+#include <iostream>
+#include <thread>
+
+#include "server/server.h"
+#include "tests/server/paced_backend.h"
+#include "tests/server/paced_vocabulary.h"
+#include "tools/llmrt/local_engine.h"
+
+namespace llmrt::test {
+namespace {
+
+struct Options {
+  server::ServerConfig server;
+  EngineConfig engine;
+  PacedConfig paced;
+  std::string vocabulary = "bpe";
+  uint32_t num_colliding_keys = 0;
+  uint64_t seed = 1;
+};
+
+[[noreturn]] void fail(const Error& error) {
+  fmt::print(stderr, "error: {}\n", error.message);
+  std::exit(1);
+}
+
+// ---- keys of one bucket --------------------------------------------------------------------------------------------
+
+// libstdc++ hashes a string by murmur with a seed that everybody knows, and its tables take the hash modulo a prime, the
+// number of buckets. For keys of eight bytes all steps can be undone: from a hash that is a multiple of that number to the
+// key that has it. `seed` moves where the search begins.
+std::vector<std::string> colliding_keys(uint32_t num_keys, uint64_t seed) {
+  constexpr std::array<uint64_t, 7> kBuckets = {5087, 10273, 20753, 42043, 85229, 172933, 351061};
+  const uint64_t buckets = *std::ranges::find_if(
+      kBuckets, [&](uint64_t n) { return n >= num_keys || n == kBuckets.back(); });
+  constexpr uint64_t kMul = 0xc6a4a7935bd1e995, kLength = 8;
+  uint64_t inverse = 1;
+  for (int i = 0; i < 6; ++i) inverse *= 2 - kMul * inverse;
+  const uint64_t start = 0xc70f6907 ^ (kLength * kMul);
+  const auto unmix = [](uint64_t v) { return v ^ (v >> 47); };
+  std::vector<std::string> keys;
+  for (uint64_t k = seed << 32 | 1; keys.size() < num_keys; ++k) {
+    const uint64_t hash = k * buckets;
+    const uint64_t word = unmix((unmix(unmix(hash) * inverse) * inverse ^ start) * inverse) * inverse;
+    std::string key(kLength, '\0');
+    std::memcpy(key.data(), &word, kLength);
+    // Printable, and nothing that JSON escapes.
+    if (std::ranges::all_of(key, [](char c) { return c > ' ' && c < 0x7f && c != '"' && c != '\\'; }))
+      keys.push_back(std::move(key));
+  }
+  return keys;
+}
+
+// ---- the server ----------------------------------------------------------------------------------------------------
+
+std::shared_ptr<Model> paced_model(uint32_t vocab_size) {
+  auto model = std::make_shared<Model>();
+  model->path = "paced";
+  model->encoding = "f32";
+  ModelConfig& config = model->config;
+  config.architecture = "paced";
+  config.num_layers = config.num_heads = config.num_kv_heads = 1;
+  config.width = config.ffn_width = config.head_dim = config.rope_dim = 8;
+  config.vocab_size = vocab_size;
+  config.context_max = 32768;
+  model->layers.resize(1);
+  return model;
+}
+
+int serve(Options& options) {
+  PacedVocabulary made = options.vocabulary == "spm" ? paced_sentencepiece() : paced_bpe();
+  options.paced.vocab_size = static_cast<uint32_t>(made.vocabulary.tokens.size());
+  options.paced.text_first = made.text_first;
+  options.paced.text_end = made.text_end;
+  const std::shared_ptr<Model> model = paced_model(options.paced.vocab_size);
+  Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::create(std::move(made.vocabulary));
+  if (!tokenizer) fail(tokenizer.error());
+  Result<std::unique_ptr<ChatTemplate>> compiled = ChatTemplate::compile(kPacedTemplate);
+  if (!compiled) fail(compiled.error());
+  server::ServedModel served;
+  served.id = "paced";
+  served.created = std::time(nullptr);
+  served.vocab_size = options.paced.vocab_size;
+  served.tokenizer = std::move(*tokenizer);
+  served.chat_template = std::move(*compiled);
+  options.paced.end = served.tokenizer->end_of_generation_ids().back();
+
+  const SteadyClock clock;
+  const std::shared_ptr<Log> log = stderr_log(LogLevel::kInfo);
+  Result<std::unique_ptr<Engine>> engine = Engine::create(
+      options.engine, model, served.tokenizer, std::make_unique<PacedBackend>(options.paced), &clock, {});
+  if (!engine) fail(engine.error());
+  (*engine)->set_log(log);
+  served.context_max = (*engine)->config().context_max;
+  served.block_tokens = (*engine)->memory_plan().block_tokens;
+  const auto door = std::make_shared<cli::LocalEngine>(engine->get(), nullptr);
+  Result<std::unique_ptr<server::Server>> server =
+      server::Server::listen(options.server, std::move(served), door, log);
+  if (!server) fail(server.error());
+  (*server)->drain_on_signals();
+  Status ran;
+  std::thread runner([&] {
+    ran = (*engine)->run();
+    if (ran.ok()) return;
+    log->error("the engine ended: {}", ran.error().message);
+    door->set_trouble(ran.error().message);
+    (*server)->drain();
+  });
+  std::cout << "listening " << (*server)->port() << std::endl;
+  (*server)->run();
+  (*engine)->stop();
+  runner.join();
+  engine->reset();  // before the server: it may still hold sinks
+  return ran.ok() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace llmrt::test
+
+int main(int argc, char** argv) {
+  using namespace llmrt;
+  test::Options options;
+  options.server.port = 0;
+  options.engine.kv_tokens = 1u << 20;
+  options.engine.sequences_max = 512;
+  CLI::App app{"The server on a device whose steps take a set time"};
+  app.add_option("--port", options.server.port);
+  app.add_option("--io-threads", options.server.io_threads);
+  app.add_option("--work-threads", options.server.work_threads);
+  app.add_option("--body-bytes", options.server.body_bytes_max);
+  app.add_option("--connections", options.server.connections_max);
+  app.add_option("--grace", options.server.grace_s);
+  app.add_option("--idle-s", options.server.idle_s);
+  app.add_option("--header-s", options.server.header_s);
+  app.add_option("--body-s", options.server.body_s);
+  app.add_option("--write-s", options.server.write_s);
+  app.add_option("--sequences", options.engine.sequences_max);
+  app.add_option("--context", options.engine.context_max);
+  app.add_option("--kv-tokens", options.engine.kv_tokens);
+  app.add_option("--step-ms", options.paced.step_ms);
+  app.add_option("--token-us", options.paced.token_us);
+  app.add_option("--vocabulary", options.vocabulary)->check(CLI::IsMember({"bpe", "spm"}));
+  app.add_option("--colliding-keys", options.num_colliding_keys);
+  app.add_option("--seed", options.seed);
+  CLI11_PARSE(app, argc, argv);
+  if (options.num_colliding_keys == 0) return test::serve(options);
+  for (const std::string& key : test::colliding_keys(options.num_colliding_keys, options.seed))
+    std::cout << key << '\n';
+  return 0;
+}
