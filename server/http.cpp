@@ -92,6 +92,9 @@ std::optional<ApiError> scan_field(std::string_view name, std::string_view value
   } else if (name == "content-type") {
     if (++seen.types > 1) return bad_request("expected one Content-Type");
     head.content_type = lower(trim(value.substr(0, value.find(';'))));
+  } else if (name == "accept") {
+    if (!head.accept.empty()) head.accept += ',';
+    head.accept += value;
   } else if (name == "expect") {
     if (lower(value) != "100-continue") return http_error(417, "expectation", "HTTP: expected 100-continue or nothing");
     head.expects_continue = true;

@@ -24,6 +24,7 @@ struct RequestHead {
   bool chunked = false;
   uint64_t content_length = 0;
   std::string content_type;  // lower case, without parameters
+  std::string accept;        // all lines of it, with commas between
 };
 
 struct HeadScan {

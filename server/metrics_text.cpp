@@ -2,46 +2,136 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <initializer_list>
 #include <iterator>
+#include <type_traits>
+#include <utility>
 
+#include "core/base/check.h"
 #include "core/request/request.h"
+#include "core/text/utf8.h"
 
 namespace llmrt::server {
 namespace {
 
+enum class Kind { kGauge, kCounter, kHistogram, kInfo };
+
+std::string number_text(uint64_t number) {
+  return fmt::format("{}", number);
+}
+std::string number_text(double number) {
+  if (std::isnan(number)) return "NaN";
+  if (std::isinf(number)) return number > 0 ? "+Inf" : "-Inf";
+  return fmt::format("{}", number);
+}
+
+// The same in both formats, so that a series keeps its labels whatever a scraper asks for: as OpenMetrics has it, "1.0"
+// and "1.048576e+06".
+std::string bound_text(double bound) {
+  if (bound >= 1e6) {
+    std::array<char, 32> digits;
+    const auto [end, error] =
+        std::to_chars(digits.data(), digits.data() + digits.size(), bound, std::chars_format::scientific);
+    return {digits.data(), end};
+  }
+  std::string text = number_text(bound);
+  if (text.find_first_of(".eIN") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string label_value(std::string_view text) {
+  std::string out;
+  for (const char c : replace_invalid_utf8(text)) {
+    if (c == '\\' || c == '"') out += '\\';
+    if (c == '\n')
+      out += "\\n";
+    else
+      out += c;
+  }
+  return out;
+}
+
+using Labels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
+
+// Families one after the other, each with its head before its samples. Names are written without the prefix, and
+// counters with the _total that OpenMetrics leaves out of heads.
 class Writer {
  public:
-  void head(std::string_view name, std::string_view type, std::string_view help) {
-    fmt::format_to(std::back_inserter(text_), "# HELP llmrt_{0} {2}\n# TYPE llmrt_{0} {1}\n", name, type, help);
+  explicit Writer(MetricsFormat format) : format_(format) {}
+
+  void set_prefix(std::string_view prefix) { prefix_ = prefix; }
+  void head(Kind kind, std::string_view name, std::string_view help) {
+    LLMRT_CHECK(name.ends_with("_total") == (kind == Kind::kCounter), "counters end in _total, and nothing else");
+    const bool is_open = format_ == MetricsFormat::kOpenMetrics;
+    std::string family = fmt::format("{}{}", prefix_, name);
+    if (is_open && kind == Kind::kCounter) family.resize(family.size() - std::string_view("_total").size());
+    if (is_open && kind == Kind::kInfo) family.resize(family.size() - std::string_view("_info").size());
+    append("# HELP {} {}\n# TYPE {} {}\n", family, help, family, kind_text(kind));
+    if (!is_open) return;
+    for (const std::string_view unit : {"seconds", "bytes", "ratio"})
+      if (family.ends_with(fmt::format("_{}", unit))) append("# UNIT {} {}\n", family, unit);
   }
   template <typename T>
-  void value(std::string_view name, T number, std::string_view labels = "") {
-    fmt::format_to(std::back_inserter(text_), "llmrt_{}{} {}\n", name, labels, number);
+  void value(std::string_view name, T number, const Labels& labels = {}) {
+    append("{}{}", prefix_, name);
+    const char* before = "{";
+    for (const auto& [label, text] : labels)
+      append("{}{}=\"{}\"", std::exchange(before, ","), label, label_value(text));
+    if constexpr (std::is_floating_point_v<T>)
+      append("{} {}\n", labels.size() > 0 ? "}" : "", number_text(static_cast<double>(number)));
+    else
+      append("{} {}\n", labels.size() > 0 ? "}" : "", number_text(static_cast<uint64_t>(number)));
   }
   template <typename T>
   void gauge(std::string_view name, T number, std::string_view help) {
-    head(name, "gauge", help);
+    head(Kind::kGauge, name, help);
     value(name, number);
   }
   template <typename T>
   void counter(std::string_view name, T number, std::string_view help) {
-    head(name, "counter", help);
+    head(Kind::kCounter, name, help);
     value(name, number);
   }
   void histogram(const std::string& name, const Histogram& histogram, std::string_view help) {
-    head(name, "histogram", help);
+    head(Kind::kHistogram, name, help);
     uint64_t sum = 0;
     for (size_t i = 0; i < histogram.bounds().size(); ++i) {
       sum += histogram.counts()[i];
-      value(name + "_bucket", sum, fmt::format("{{le=\"{}\"}}", histogram.bounds()[i]));
+      value(name + "_bucket", sum, {{"le", bound_text(histogram.bounds()[i])}});
     }
-    value(name + "_bucket", histogram.count(), "{le=\"+Inf\"}");
+    value(name + "_bucket", histogram.count(), {{"le", "+Inf"}});
     value(name + "_sum", histogram.sum());
     value(name + "_count", histogram.count());
   }
-  std::string take() { return std::move(text_); }
+  std::string take() {
+    if (format_ == MetricsFormat::kOpenMetrics) text_ += "# EOF\n";
+    return std::move(text_);
+  }
 
  private:
+  const char* kind_text(Kind kind) const {
+    switch (kind) {
+      case Kind::kGauge:
+        return "gauge";
+      case Kind::kCounter:
+        return "counter";
+      case Kind::kHistogram:
+        return "histogram";
+      case Kind::kInfo:
+        return format_ == MetricsFormat::kOpenMetrics ? "info" : "gauge";  // which the text format does not have
+    }
+    return "unknown";
+  }
+  template <typename... Args>
+  void append(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+  }
+
+  const MetricsFormat format_;
+  std::string_view prefix_ = "llmrt_";
   std::string text_;
 };
 
@@ -56,14 +146,13 @@ void write_load(Writer& out, const EngineStats& stats) {
   out.gauge("littles_law_in_system", law.in_system, "L: requests that wait or run, mean of 5 minutes.");
   out.gauge("littles_law_arrivals_per_second", law.arrivals_per_s, "Lambda: arrivals, mean of 5 minutes.");
   out.gauge("littles_law_time_in_system_seconds", law.time_in_system_s, "W: of those that ended, mean of 5 minutes.");
-  out.head("littles_law_residual_ratio", "gauge",
+  out.head(Kind::kGauge, "littles_law_residual_ratio",
            "|L - lambda W| / L: near 0 while the load is stable; absent while nobody has ended.");
   if (const auto residual = law.residual()) out.value("littles_law_residual_ratio", *residual);
   const auto each = [&](std::string_view name, std::string_view help, auto figure) {
-    out.head(name, "gauge", help);
+    out.head(Kind::kGauge, name, help);
     for (size_t i = 0; i < kNumSaturations; ++i)
-      out.value(name, figure(stats.saturation[i]),
-                fmt::format("{{verdict=\"{}\"}}", saturation_name(static_cast<Saturation>(i))));
+      out.value(name, figure(stats.saturation[i]), {{"verdict", saturation_name(static_cast<Saturation>(i))}});
   };
   each("saturated", "1 while the verdict holds; it never turns readiness off.",
        [](const SaturationVerdict& verdict) { return verdict.is_raised ? 1 : 0; });
@@ -73,18 +162,61 @@ void write_load(Writer& out, const EngineStats& stats) {
        [](const SaturationVerdict& verdict) { return verdict.limit; });
 }
 
+void write_process(Writer& out, const ProcessFigures& process) {
+  out.set_prefix("process_");
+  if (process.cpu_seconds)
+    out.counter("cpu_seconds_total", *process.cpu_seconds, "Processor time of all threads, user and system.");
+  if (process.resident_bytes)
+    out.gauge("resident_memory_bytes", *process.resident_bytes, "Memory of the process that is in RAM.");
+  if (process.virtual_bytes) out.gauge("virtual_memory_bytes", *process.virtual_bytes, "Address space of the process.");
+  if (process.open_fds) out.gauge("open_fds", *process.open_fds, "Open file descriptors.");
+  if (process.max_fds) out.gauge("max_fds", *process.max_fds, "Most file descriptors that may be open.");
+  if (process.start_time_seconds)
+    out.gauge("start_time_seconds", *process.start_time_seconds, "Start of the process, in seconds since 1970.");
+}
+
+void write_info(Writer& out, const ServedModel& model) {
+  out.head(Kind::kInfo, "info", "The program, the model and the device; always 1.");
+  out.value("info", 1,
+            {{"version", model.origin.version},
+             {"model", model.id},
+             {"backend", model.origin.backend},
+             {"device", model.origin.device},
+             {"device_name", model.origin.device_name},
+             {"kv_dtype", model.origin.kv_dtype}});
+}
+
+void write_server(Writer& out, const ServerFigures& server) {
+  out.head(Kind::kCounter, "http_responses_total", "HTTP responses, by status.");
+  for (const auto& [status, count] : server.responses)
+    out.value("http_responses_total", count, {{"status", number_text(static_cast<uint64_t>(status))}});
+  out.head(Kind::kCounter, "requests_refused_total", "Requests answered with an error, by the error's code.");
+  for (const auto& [code, count] : server.refusals) out.value("requests_refused_total", count, {{"code", code}});
+  out.head(Kind::kCounter, "request_fields_ignored_total", "Fields of requests that had no effect, by path.");
+  for (size_t i = 0; i < server.ignored_fields.size(); ++i)
+    out.value("request_fields_ignored_total", server.ignored_fields[i], {{"endpoint", kEndpointPaths[i]}});
+  out.gauge("connections_open", server.connections_open, "Open connections.");
+  out.gauge("connections_limit", server.connections_limit, "Most connections that may be open: --connections.");
+  if (server.client_memory_limit_bytes == 0) return;
+  out.gauge("client_memory_bytes", server.client_memory_bytes, "Memory held for bodies, the queue and answers.");
+  out.gauge("client_memory_limit_bytes", server.client_memory_limit_bytes,
+            "Its bound, beyond which requests are refused: --client-memory-mib.");
+}
+
 }  // namespace
 
-std::string metrics_text(const EngineStats& stats, const std::map<int, uint64_t>& responses, uint32_t block_tokens) {
-  Writer out;
+std::string metrics_text(const MetricsSource& source, MetricsFormat format) {
+  const EngineStats& stats = source.stats;
+  Writer out(format);
+  write_info(out, source.model);
   out.gauge("requests_running", stats.num_running, "Requests that hold KV blocks.");
   out.gauge("requests_waiting", stats.num_waiting, "Requests that wait for admission, preempted ones among them.");
   out.gauge("requests_streaming", stats.num_streaming, "Finished requests whose answer is still being sent.");
   out.gauge("queue_tokens", stats.queue_tokens, "Prompt tokens of waiting requests.");
-  out.gauge("kv_blocks_total", stats.blocks_total, "Blocks of the KV pool.");
+  out.gauge("kv_blocks", stats.blocks_total, "Blocks of the KV pool.");
   out.gauge("kv_blocks_free", stats.blocks_free, "Free blocks of the KV pool, cached ones among them.");
   out.gauge("kv_blocks_cached", stats.blocks_cached, "Free blocks that a later prompt may still find.");
-  out.gauge("kv_block_tokens", block_tokens, "Tokens in a KV block.");
+  out.gauge("kv_block_tokens", source.model.block_tokens, "Tokens in a KV block.");
   const double used = stats.blocks_total == 0
                           ? 0
                           : 1.0 - static_cast<double>(stats.blocks_free) / static_cast<double>(stats.blocks_total);
@@ -92,17 +224,21 @@ std::string metrics_text(const EngineStats& stats, const std::map<int, uint64_t>
   out.counter("prompt_tokens_total", stats.prompt_tokens, "Prompt tokens of admitted requests.");
   out.counter("prefix_cache_queries_total", stats.prefix_queries, "Prompt tokens looked up in the prefix cache.");
   out.counter("prefix_cache_hits_total", stats.prefix_hits, "Prompt tokens found there.");
-  out.counter("prefix_cache_host_hits_total", stats.prefix_host_hits, "Of these, loaded from the host tier.");
-  out.gauge("kv_host_blocks_total", stats.host_blocks_total, "Blocks of the host tier.");
+  out.counter("prefix_cache_host_hits_total", stats.prefix_host_hits,
+              "Prompt tokens found there that came from the host tier.");
+  out.gauge("kv_host_blocks", stats.host_blocks_total, "Blocks of the host tier.");
   out.gauge("kv_host_blocks_used", stats.host_blocks_used, "Blocks of the host tier that hold something.");
   out.counter("kv_blocks_stored_total", stats.blocks_stored, "Blocks copied to the host tier.");
   out.counter("kv_blocks_loaded_total", stats.blocks_loaded, "Blocks copied back from it.");
-  out.head("prefix_cache_recent_hit_ratio", "gauge", "Share of prompt tokens found in the last minute, by source.");
-  out.value("prefix_cache_recent_hit_ratio", stats.recent_hit_rate - stats.recent_host_hit_rate, "{source=\"device\"}");
-  out.value("prefix_cache_recent_hit_ratio", stats.recent_host_hit_rate, "{source=\"host\"}");
+  out.head(Kind::kGauge, "prefix_cache_recent_hit_ratio",
+           "Share of prompt tokens found in the last minute, by source.");
+  out.value("prefix_cache_recent_hit_ratio", stats.recent_hit_rate - stats.recent_host_hit_rate,
+            {{"source", "device"}});
+  out.value("prefix_cache_recent_hit_ratio", stats.recent_host_hit_rate, {{"source", "host"}});
   out.gauge("kv_table_slots", stats.table_slots,
             "Token slots in the blocks of running requests, shared ones each time.");
-  out.gauge("kv_table_tokens", stats.table_tokens, "Of these, filled; slots - tokens is the internal fragmentation.");
+  out.gauge("kv_table_tokens", stats.table_tokens,
+            "Token slots that are filled; slots - tokens is the internal fragmentation.");
   out.gauge("kv_utilization_ratio", ratio(stats.table_tokens, stats.table_slots), "Filled slots by slots, 0 to 1.");
   out.counter("generated_tokens_total", stats.generated_tokens, "Tokens generated.");
   out.counter("useful_tokens_total", stats.useful_tokens,
@@ -111,23 +247,26 @@ std::string metrics_text(const EngineStats& stats, const std::map<int, uint64_t>
               "With static or dynamic batching: what batches of fixed shape would have computed on top.");
   out.counter("steps_total", stats.num_steps, "Steps run on the device.");
   out.counter("preemptions_total", stats.num_preemptions, "Running requests put back into the queue.");
-  out.counter("preemptions_swapped_total", stats.num_swaps,
-              "Of these, those whose keys and values go to the host tier.");
-  out.counter("preemptions_reclaimed_total", stats.num_reclaims,
-              "Of the preemptions, those that gave room back to a higher class.");
+  out.counter("preemptions_swapped_total", stats.num_swaps, "Preemptions whose keys and values go to the host tier.");
+  out.counter("preemptions_reclaimed_total", stats.num_reclaims, "Preemptions that gave room back to a higher class.");
   out.counter("preemptions_outgrown_total", stats.num_outgrown,
-              "Of the preemptions, those for a request that had passed what admission reserved for it.");
+              "Preemptions for a request that had passed what admission reserved for it.");
   out.counter("over_reserved_tokens_total", stats.over_reserved_tokens,
               "Tokens that admission reserved and ended requests did not need.");
   out.counter("requests_rejected_total", stats.num_rejected, "Requests refused on arrival.");
-  out.head("requests_finished_total", "counter", "Requests ended, by reason.");
+  out.head(Kind::kCounter, "requests_finished_total", "Requests ended, by reason.");
   for (int i = 1; i < kNumFinishReasons; ++i)
     out.value("requests_finished_total", stats.finished[static_cast<size_t>(i)],
-              fmt::format("{{reason=\"{}\"}}", finish_reason_name(static_cast<FinishReason>(i))));
+              {{"reason", finish_reason_name(static_cast<FinishReason>(i))}});
   out.histogram("time_to_first_token_seconds", stats.ttft_s, "Arrival to first token.");
   out.histogram("inter_token_latency_seconds", stats.itl_s, "Token to token.");
   out.histogram("request_latency_seconds", stats.e2e_s, "Arrival to last token.");
   out.histogram("time_per_output_token_seconds", stats.tpot_s, "Mean of a request's tokens behind the first.");
+  out.histogram("request_queue_time_seconds", stats.queue_s, "Arrival to the first step that computes something.");
+  out.histogram("request_prefill_time_seconds", stats.prefill_s, "From there to the first token.");
+  out.histogram("request_decode_time_seconds", stats.decode_s, "First token to last token.");
+  out.histogram("request_prompt_tokens", stats.prompt_tokens_hist, "Length of prompts when they are first admitted.");
+  out.histogram("request_generation_tokens", stats.answer_tokens_hist, "Length of answers that have ended.");
   out.counter("time_to_first_token_late_total", stats.num_ttft_late, "First tokens over --ttft-slo-ms.");
   out.counter("time_per_output_token_late_total", stats.num_tpot_late, "Requests over --tpot-slo-ms.");
   out.histogram("step_rows", stats.step_rows, "Rows of a step: the batch size.");
@@ -136,9 +275,8 @@ std::string metrics_text(const EngineStats& stats, const std::map<int, uint64_t>
   out.counter("plan_seconds_total", stats.plan_ms * 1e-3, "Time spent planning and lowering.");
   out.counter("device_seconds_total", stats.device_ms * 1e-3, "Time of the device's lists.");
   out.counter("busy_seconds_total", stats.wall_ms * 1e-3, "Wall time of steps; device idle = 1 - device / busy.");
-  out.head("http_responses_total", "counter", "HTTP responses, by status.");
-  for (const auto& [status, count] : responses)
-    out.value("http_responses_total", count, fmt::format("{{status=\"{}\"}}", status));
+  write_server(out, source.server);
+  write_process(out, source.process);
   return out.take();
 }
 

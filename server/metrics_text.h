@@ -1,13 +1,23 @@
-// The figures of the engine and of the HTTP side in the Prometheus text format. Pure.
+// The figures of the engine, of the HTTP side and of the process in one of the two text formats. Pure.
 #pragma once
 
-#include <map>
 #include <string>
 
 #include "core/metrics/engine_stats.h"
+#include "core/platform/process_figures.h"
+#include "server/metrics_format.h"
+#include "server/served_model.h"
+#include "server/server_figures.h"
 
 namespace llmrt::server {
 
-std::string metrics_text(const EngineStats& stats, const std::map<int, uint64_t>& responses, uint32_t block_tokens);
+struct MetricsSource {
+  const EngineStats& stats;
+  const ServerFigures& server;
+  const ServedModel& model;
+  const ProcessFigures& process;
+};
+
+std::string metrics_text(const MetricsSource& source, MetricsFormat format);
 
 }  // namespace llmrt::server

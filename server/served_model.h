@@ -10,6 +10,13 @@
 
 namespace llmrt::server {
 
+// Of which program, on which device: labels of /metrics' info. Empty: not known.
+struct ServedOrigin {
+  std::string version;
+  std::string backend, device, device_name;  // "cuda", "cuda:0", as the driver calls it
+  std::string kv_dtype;
+};
+
 struct ServedModel {
   std::string id;       // as clients name it
   int64_t created = 0;  // seconds since 1970
@@ -21,6 +28,7 @@ struct ServedModel {
   std::string no_chat_reason;                         // why there is none
   // Of a text that may fit in the context, as Server::listen finds (text_bytes_max); 0: no such bound.
   size_t text_bytes_max = 0;
+  ServedOrigin origin;
 };
 
 }  // namespace llmrt::server

@@ -285,8 +285,11 @@ asio::awaitable<bool> Session::get(const Incoming& request) {
   const std::string& target = request.head.target;
   if (target == "/metrics") {
     const EngineStats stats = state_->door->stats();
-    co_return co_await reply(200, "text/plain; version=0.0.4; charset=utf-8",
-                             metrics_text(stats, state_->responses_by_status(), model.block_tokens), request);
+    const ServerFigures figures = state_->figures();
+    const ProcessFigures process = process_figures();
+    const MetricsFormat format = negotiate_metrics(request.head.accept);
+    co_return co_await reply(200, metrics_content_type(format), metrics_text({stats, figures, model, process}, format),
+                             request);
   }
   if (target == "/health") {
     std::optional<std::string> trouble = state_->door->trouble();

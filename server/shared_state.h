@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -13,6 +12,7 @@
 #include "server/config.h"
 #include "server/engine_door.h"
 #include "server/served_model.h"
+#include "server/server_figures.h"
 #include "server/work_queue.h"
 
 namespace llmrt::server {
@@ -33,18 +33,20 @@ struct SharedState {
 
   void count_response(int status) {
     std::lock_guard lock(mutex);
-    ++responses[status];
+    ++counts.responses[status];
   }
-  std::map<int, uint64_t> responses_by_status() const {
+  void count_ignored_fields(Endpoint endpoint, uint64_t num_fields) {
     std::lock_guard lock(mutex);
-    return responses;
+    counts.ignored_fields[static_cast<size_t>(endpoint)] += num_fields;
   }
+  ServerFigures figures() const;
 
-  // One line for a client that got `error` instead of an answer: level error where the fault is ours.
-  void log_error(const ApiError& error, std::string_view target) const;
+  // One line for a client that got `error` instead of an answer, level error where the fault is ours; and it is
+  // counted.
+  void log_error(const ApiError& error, std::string_view target);
 
   mutable std::mutex mutex;
-  std::map<int, uint64_t> responses;
+  ServerFigures counts;         // what is counted as it happens; figures() fills in the rest
   std::set<Session*> sessions;  // alive ones; each removes itself
 };
 

@@ -41,6 +41,12 @@ inline std::vector<double> batch_bounds() {
   return {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
 }
 
+inline std::vector<double> length_bounds() {
+  std::vector<double> bounds;
+  for (double bound = 1; bound <= 1 << 20; bound *= 2) bounds.push_back(bound);
+  return bounds;
+}
+
 inline constexpr int kNumFinishReasons = 9;  // FinishReason of core/request/request.h
 
 struct EngineStats {
@@ -67,6 +73,10 @@ struct EngineStats {
   std::array<uint64_t, kNumFinishReasons> finished = {};  // by FinishReason
   Histogram ttft_s{latency_bounds_s()}, itl_s{latency_bounds_s()}, e2e_s{latency_bounds_s()};
   Histogram tpot_s{latency_bounds_s()};
+  // Of branches: arrival to the first step that computes something, from there to the first token, and to the last one.
+  Histogram queue_s{latency_bounds_s()}, prefill_s{latency_bounds_s()}, decode_s{latency_bounds_s()};
+  // In tokens: of each prompt when it is first admitted, and of each answer that has any when it ends.
+  Histogram prompt_tokens_hist{length_bounds()}, answer_tokens_hist{length_bounds()};
   uint64_t num_ttft_late = 0, num_tpot_late = 0;                     // of these, over the objective (Slo)
   Histogram step_rows{batch_bounds()}, step_tokens{batch_bounds()};  // batch sizes
   InSystem in_system;                                                // branches, from add to their end

@@ -5,6 +5,13 @@
 #include "core/schedule/scheduler_impl.h"
 
 namespace llmrt {
+namespace {
+
+double seconds_between(TimeNs begin, TimeNs end) {
+  return static_cast<double>(end - begin) * 1e-9;
+}
+
+}  // namespace
 
 void Scheduler::Impl::note_plan(const IterationPlan& plan, TimeNs now) {
   stats.step_rows.add(static_cast<double>(plan.rows.size()));
@@ -12,7 +19,11 @@ void Scheduler::Impl::note_plan(const IterationPlan& plan, TimeNs now) {
 
   stats.table_slots = stats.table_tokens = 0;
   for (Sequence* sequence : running) {
-    if (sequence->times.admitted_ns == 0) sequence->times.admitted_ns = now;
+    if (sequence->times.admitted_ns == 0) {
+      sequence->times.admitted_ns = now;
+      stats.queue_s.add(seconds_between(sequence->request.arrival_ns, now));
+      if (sequence->branch == 0) stats.prompt_tokens_hist.add(sequence->num_prompt);
+    }
     uint32_t num_blocks = 0;
     for (uint32_t g = 0; g < kv.num_groups(); ++g) {
       const auto blocks = static_cast<uint32_t>(sequence->tables[g].blocks.size());
@@ -27,6 +38,8 @@ void Scheduler::Impl::note_plan(const IterationPlan& plan, TimeNs now) {
 void Scheduler::Impl::note_first_token(const Sequence& sequence, TimeNs now) {
   const TimeNs wait_ns = now - sequence.request.arrival_ns;
   stats.ttft_s.add(static_cast<double>(wait_ns) * 1e-9);
+  const TimeNs first_ns = sequence.times.first_token_ns;  // of a beam, which is told at the end
+  stats.prefill_s.add(seconds_between(sequence.times.admitted_ns, first_ns != 0 ? first_ns : now));
   stats.num_ttft_late += static_cast<double>(wait_ns) * 1e-6 > config.slo.ttft_ms;
 }
 
@@ -35,7 +48,7 @@ void Scheduler::Impl::note_token(Sequence& sequence, TimeNs now) {
     note_first_token(sequence, now);
     ++stats.num_answering;
   } else {
-    stats.itl_s.add(static_cast<double>(now - sequence.times.last_token_ns) * 1e-9);
+    stats.itl_s.add(seconds_between(sequence.times.last_token_ns, now));
   }
   sequence.times.add_token(now);
 }
@@ -46,6 +59,9 @@ void Scheduler::Impl::note_end(Sequence& sequence, FinishReason finish, TimeNs n
   if (!sequence.search) sequence.num_answered = sequence.num_known() - sequence.num_prompt;
   stats.in_system.depart(sequence.times.added_ns, now);
   if (!sequence.search && sequence.times.first_token_ns != 0) --stats.num_answering;
+  if (sequence.times.first_token_ns != 0)
+    stats.decode_s.add(seconds_between(sequence.times.first_token_ns, sequence.times.last_token_ns));
+  if (sequence.num_answered > 0) stats.answer_tokens_hist.add(sequence.num_answered);
   if (const auto tpot_ms = sequence.times.tpot_ms()) {
     stats.tpot_s.add(*tpot_ms * 1e-3);
     stats.num_tpot_late += *tpot_ms > config.slo.tpot_ms;

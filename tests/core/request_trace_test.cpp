@@ -200,6 +200,43 @@ TEST_CASE("a record tells the stages of a request without a gap") {
   CHECK_THAT(*record.itl_p99_ms, WithinAbs(10, 1e-6));  // the largest is exact
 }
 
+TEST_CASE("the histograms of stages and lengths add up what the records tell") {
+  Running run;
+  run.submit(40, 5, [](Request& request) { request.n = 2; });
+  run.submit(17, 1);
+  const RequestId cancelled = run.submit(10, 4);
+  run.engine->cancel(cancelled);  // neither admitted nor answered
+  run.submit(1, 3);
+  run.submit(20, 6, [](Request& request) {
+    request.n = 2;
+    request.beam = BeamParams{};
+  });
+  run.clock.advance_ns(25 * kMs);
+  run.run();
+  REQUIRE(run.records->all.size() == 2 + 1 + 1 + 1 + 2);
+  double queue_ms = 0, prefill_ms = 0, decode_ms = 0, prompt_tokens = 0, answer_tokens = 0;
+  for (const RequestTrace& record : run.records->all) {
+    if (record.id == cancelled) continue;
+    queue_ms += *record.queue_ms;
+    prefill_ms += *record.prefill_ms;
+    decode_ms += *record.decode_ms;
+    answer_tokens += record.output_tokens;
+    if (record.branch == 0) prompt_tokens += record.prompt_tokens;
+  }
+  const EngineStats stats = run.engine->stats();
+  for (const Histogram* histogram : {&stats.queue_s, &stats.prefill_s, &stats.decode_s, &stats.answer_tokens_hist})
+    CHECK(histogram->count() == 6);
+  CHECK(stats.prompt_tokens_hist.count() == 4);
+  CHECK_THAT(stats.queue_s.sum(), WithinRel(queue_ms * 1e-3, 1e-9));
+  CHECK_THAT(stats.prefill_s.sum(), WithinRel(prefill_ms * 1e-3, 1e-9));
+  CHECK_THAT(stats.decode_s.sum(), WithinRel(decode_ms * 1e-3, 1e-9));
+  CHECK(stats.prompt_tokens_hist.sum() == prompt_tokens);
+  CHECK(stats.answer_tokens_hist.sum() == answer_tokens);
+  CHECK(stats.prompt_tokens_hist.bounds().back() == 1 << 20);
+  CHECK(stats.prompt_tokens_hist.counts()[0] == 1);  // 1 token
+  CHECK(stats.prompt_tokens_hist.counts()[5] == 2);  // 17 and 20
+}
+
 TEST_CASE("with one token there is no time per token, and what was not reached has none") {
   Running run;
   const RequestId one = run.submit(10, 1);

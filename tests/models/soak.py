@@ -201,7 +201,7 @@ def check_idle(server):
     for _ in range(60):
         metrics = server.metrics()
         busy = [f"{name} {metrics[name]:g}" for name in GAUGES if metrics[name] != 0]
-        lost = metrics["kv_blocks_total"] - metrics["kv_blocks_free"]
+        lost = metrics["kv_blocks"] - metrics["kv_blocks_free"]
         if not busy and lost == 0:
             return []
         time.sleep(0.5)

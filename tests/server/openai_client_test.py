@@ -62,7 +62,7 @@ class Server:
 
     def wait_idle(self):
         for _ in range(200):
-            if self.metric("kv_blocks_free") == self.metric("kv_blocks_total") and self.metric("requests_running") == 0:
+            if self.metric("kv_blocks_free") == self.metric("kv_blocks") and self.metric("requests_running") == 0:
                 return
             time.sleep(0.05)
         pytest.fail("blocks or requests are left: " + self.get("/metrics"))

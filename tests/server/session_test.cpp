@@ -271,6 +271,16 @@ TEST_CASE("the other paths") {
   CHECK(metrics.find("llmrt_requests_running 0\n") != std::string::npos);
   CHECK(metrics.find("llmrt_http_responses_total{status=\"200\"}") != std::string::npos);
   CHECK(metrics.find("llmrt_time_to_first_token_seconds_bucket{le=\"+Inf\"} 0\n") != std::string::npos);
+  CHECK(metrics.find("llmrt_requests_refused_total{code=\"model_not_found\"} 1\n") != std::string::npos);
+  CHECK(metrics.find("llmrt_connections_open 1\n") != std::string::npos);
+  CHECK(metrics.find(fmt::format("llmrt_client_memory_limit_bytes {}\n", ServerConfig().client_memory_bytes)) !=
+        std::string::npos);
+  CHECK(metrics.find("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n") != std::string::npos);
+  const std::string open_metrics = run.exchange(
+      get("/metrics", "Accept: text/html\r\nAccept: application/openmetrics-text\r\nConnection: close\r\n"));
+  CHECK(open_metrics.find("Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n") !=
+        std::string::npos);
+  CHECK(open_metrics.ends_with("# EOF\n"));
   CHECK(status_of(run.exchange(get("/nothing"))) == 404);
   for (const char* path : {"//health", "/health/", "/%68ealth", "/v1/../health", "/health?x=1", "/HEALTH"})
     CHECK(status_of(run.exchange(get(path))) == 404);
@@ -304,7 +314,7 @@ TEST_CASE("a saturated server says so in /health and /metrics, and stays ready")
   for (const char* line : {"llmrt_saturated{verdict=\"queue_rising\"} 1\n", "llmrt_saturated{verdict=\"kv_short\"} 0\n",
                            "llmrt_saturation_value{verdict=\"queue_rising\"} 5000\n", "llmrt_kv_table_slots 1600\n",
                            "llmrt_kv_utilization_ratio 0.75\n", "llmrt_littles_law_residual_ratio 0.2\n",
-                           "llmrt_step_rows_bucket{le=\"4\"} 1\n", "llmrt_step_rows_bucket{le=\"2\"} 0\n"}) {
+                           "llmrt_step_rows_bucket{le=\"4.0\"} 1\n", "llmrt_step_rows_bucket{le=\"2.0\"} 0\n"}) {
     INFO(line);
     CHECK(metrics.find(line) != std::string::npos);
   }
@@ -491,7 +501,8 @@ TEST_CASE("a client that leaves is noticed whatever it has sent behind its reque
   run.engine->tokens.assign(2000, 'a');
   run.engine->pause = std::chrono::milliseconds(10);
   size_t num_gone = 0;
-  for (const std::string& behind : {std::string("G"), std::string("\r\n"), get("/health", ""), std::string(30000, 'x')}) {
+  for (const std::string& behind :
+       {std::string("G"), std::string("\r\n"), get("/health", ""), std::string(30000, 'x')}) {
     Client client(run.server->port());
     client.send(post("/v1/completions", R"({"prompt": "a", "max_tokens": 200, "stream": true})", "") + behind);
     client.read_until("data: ");

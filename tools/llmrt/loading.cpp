@@ -270,6 +270,12 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
     fmt::print(stderr, "note: {}\n", remark);
   open.served.context_max = (*engine)->config().context_max;
   open.served.block_tokens = plan.block_tokens;
+  const Caps& caps = (*engine)->backend().caps();
+  open.served.origin = {.version = LLMRT_VERSION,
+                        .backend = caps.device_id.substr(0, caps.device_id.find(':')),
+                        .device = caps.device_id,
+                        .device_name = caps.device_name,
+                        .kv_dtype = kv_dtype_name((*engine)->config().kv_dtype)};
   return std::move(*engine);
 }
 

@@ -1,0 +1,33 @@
+// What /metrics tells of the HTTP side. A plain value; nothing that a client sends becomes a key of it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace llmrt::server {
+
+// The paths whose bodies may have fields that are ignored.
+enum class Endpoint { kChatCompletions, kCompletions, kTokenize, kDetokenize };
+inline constexpr std::array<const char*, 4> kEndpointPaths = {"/v1/chat/completions", "/v1/completions", "/tokenize",
+                                                              "/detokenize"};
+
+struct ServerFigures {
+  std::map<int, uint64_t> responses;         // by status
+  std::map<std::string, uint64_t> refusals;  // by code of ApiError
+  std::array<uint64_t, kEndpointPaths.size()> ignored_fields = {};
+  uint64_t connections_open = 0, connections_limit = 0;
+  // Of bodies, waiting requests and answers. Limit 0: nobody counts them, and neither is told.
+  uint64_t client_memory_bytes = 0, client_memory_limit_bytes = 0;
+};
+
+// Codes are literals of ours; should one ever carry a client's text, no more than so many of them are told apart.
+inline constexpr size_t kRefusalCodesMax = 64;
+inline void count_refusal(std::map<std::string, uint64_t>& refusals, const std::string& code) {
+  const bool fits = refusals.size() < kRefusalCodesMax || refusals.contains(code);
+  ++refusals[fits ? code : "other"];
+}
+
+}  // namespace llmrt::server
