@@ -39,11 +39,11 @@ struct Live {
   bool filter_stopped = false;  // in what had begun: the next token ends the answer
 };
 
-Live live_of(const Request& request, std::span<const TokenId> ends) {
+Live live_of(const Request& request, const std::shared_ptr<const StopRules>& stop_rules) {
   const SamplingParams& sampling = request.sampling;
   const bool is_beam = request.beam.has_value();
   return {request.sink,
-          StopMatcher(request.stop, request.min_tokens, request.max_tokens, ends),
+          StopMatcher(stop_rules),
           request.policy,
           request.policy ? request.policy->begin() : nullptr,
           is_beam ? kBeamCandidatesMax : static_cast<uint32_t>(std::max(0, sampling.logprobs)),
@@ -203,8 +203,10 @@ void Engine::Impl::take_messages(bool last) {
     if (auto* request = std::get_if<Request>(&message)) {
       std::span<const TokenId> ends;
       if (tokenizer) ends = tokenizer->end_of_generation_ids();
+      const auto stop_rules =
+          std::make_shared<const StopRules>(request->stop, request->min_tokens, request->max_tokens, ends);
       for (uint32_t branch = 0; branch < request->n; ++branch) {
-        Live& added = live.emplace(request->id + branch, live_of(*request, ends)).first->second;
+        Live& added = live.emplace(request->id + branch, live_of(*request, stop_rules)).first->second;
         for (const TokenId token : request->begun) advance(added, token);  // the answer went on behind each
       }
       inbox_tokens -= request->prompt.size();

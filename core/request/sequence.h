@@ -46,6 +46,7 @@ struct Sequence {
 
   std::vector<BlockTable> tables;  // by KV group; empty unless running
   Digest identity = {};            // of its blocks in the prefix cache, beside their tokens
+  bool has_salt = false;           // of its request: only they share parts of blocks with others
   uint64_t root = 0;               // of these blocks (KvSpace::root), once there are some
   uint64_t copied_root = 0;        // of another text's first block, whose first tokens it has copied
   int32_t slot = -1;               // row state on the device; -1 unless running

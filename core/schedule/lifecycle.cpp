@@ -45,6 +45,8 @@ void Scheduler::Impl::add_branch(std::unique_ptr<Sequence> owned, const std::opt
   LLMRT_CHECK(sequences.emplace(id, std::move(owned)).second, "a request id is used once");
   set_timeout(sequence);
   if (kv.has_cache()) sequence.identity = identity_of(sequence);
+  sequence.has_salt = !sequence.request.cache_salt.empty();
+  sequence.request.cache_salt = {};
 
   if (refusal) {
     end(sequence, RequestState::kRejected, {.error = refusal}, FinishReason::kError, now);
@@ -133,8 +135,16 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
     sequences.erase(request.id);
   } else {
     ++num_streaming;
+    // All that it needs no more, however long the receiver takes.
     sequence.tokens = {};
     sequence.shared_prompt = {};
+    sequence.changes = {};
+    sequence.tables = {};
+    sequence.request.sampling = {};
+    sequence.request.stop = {};
+    sequence.request.processors = {};
+    sequence.request.policy = {};
+    sequence.request.begun = {};
   }
 }
 

@@ -224,7 +224,7 @@ BUGS = [
      "if (kv.grow(sequence->tables, sequence->computed + 1)) take(", "if (sequence->computed > 0) take("),
     ("stop strings are not seen across tokens", "core/stop/stop_matcher.cpp",
      "++num_tokens_;", "++num_tokens_;\n  state_ = StringAutomaton::kStart;"),
-    ("held text is shown too early", "core/stop/string_automaton.cpp",
+    ("held text is shown too early", "core/request/string_automaton.cpp",
      "node.hold_bytes = node.first_child != 0 ? node.depth : fallback.hold_bytes;", "node.hold_bytes = 0;"),
     ("a step takes more tokens than it may", "core/schedule/rows.cpp",
      "  budget->tokens -= count;", "  budget->tokens -= count > 1 ? 1 : 0;"),

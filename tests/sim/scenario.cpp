@@ -77,8 +77,9 @@ SamplingParams random_sampling(Dice& dice) {
   if (dice.one_in(5)) params.no_repeat_ngram_size = dice.between(1, 3);
   if (dice.one_in(5)) {
     for (uint32_t i = dice.between(1, 30); i-- > 0;) {
-      params.bad_words.push_back({dice.token()});
-      if (dice.one_in(2)) params.bad_words.back().push_back(dice.token());
+      std::vector<int32_t> word = {dice.token()};
+      if (dice.one_in(2)) word.push_back(dice.token());
+      params.bad_words.push_back(word);
     }
   }
   if (dice.one_in(3)) params.logprobs = 1;
