@@ -33,8 +33,10 @@ struct EngineConfig {
   int64_t batch_wait_ms = 50;                 // of dynamic batching: from the first that waits to a batch not full
   int64_t request_timeout_ms = 0, queue_timeout_ms = 0;  // of a whole answer; until a request starts. 0 = none
   uint64_t queue_tokens_max = 1u << 20;  // prompt tokens waiting in a lane; beyond it submit says overloaded
-  uint64_t kv_tokens = 0;                // pool size; 0 = what memory allows
-  double memory_utilization = 0.9;       // of the device; CPU-type devices: a quarter of what is free
+  // Branches that wait, and the bytes that they hold; beyond it submit says overloaded.
+  uint64_t queue_branches_max = 1u << 14, queue_bytes_max = 256u << 20;
+  uint64_t kv_tokens = 0;           // pool size; 0 = what memory allows
+  double memory_utilization = 0.9;  // of the device; CPU-type devices: a quarter of what is free
   double f16_copies_share = 0.15;  // of the pool's memory, for copies of quantised weights in f16, beside what the pool
                                    // has no use for; 0 = no copies
   KvDType kv_dtype = KvDType::kF16;

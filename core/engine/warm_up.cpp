@@ -179,6 +179,8 @@ SchedulerConfig scheduler_config(const EngineConfig& config, const MemoryPlan& p
   out.ttft_target_ms = config.ttft_target_ms;
   out.class_shares = config.class_shares;
   out.queue_tokens_max = config.queue_tokens_max;
+  out.queue_branches_max = config.queue_branches_max;
+  out.queue_bytes_max = config.queue_bytes_max;
   out.kv_pools = {{plan.num_blocks, plan.block_tokens}};
   out.prefix_cache = config.prefix_cache;
   out.on_exhaustion = config.on_exhaustion;

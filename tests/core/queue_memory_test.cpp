@@ -102,3 +102,61 @@ TEST_CASE("copies of a request share its lists until one of them is changed") {
   CHECK(one.stop.strings.size() == 4);
   CHECK(other.stop.strings.size() == 5);
 }
+
+TEST_CASE("what waits is bounded in choices and in bytes, and nobody else is told to come again") {
+  const auto submit_until_full = [](Running& run, const Request& request) {
+    for (int i = 0;; ++i) {
+      const Result<RequestId> id = run.engine->submit(request);
+      if (!id) {
+        CHECK(id.error().code == ErrorCode::kOverloaded);
+        CHECK(id.error().retry_after_s >= 1);
+        return std::pair(i, id.error().message);
+      }
+      REQUIRE(i < 1 << 16);
+      if (i % 16 == 0) REQUIRE(run.engine->tick().ok());
+    }
+  };
+  Request plain;
+  plain.prompt = {5};
+  plain.max_tokens = 4000;
+  plain.stop.ignore_eos = true;
+
+  Running choices([](EngineConfig& config) { config.queue_branches_max = 300; });
+  plain.n = kBranchesMax;
+  const auto [num_accepted, message] = submit_until_full(choices, plain);
+  // 16 run, or are still in the inbox.
+  CHECK(num_accepted == 2);
+  CHECK(message == "queue full: expected at most 300 choices to wait, found 240 and 128 more");
+  plain.n = 1;
+  CHECK(choices.engine->submit(plain).ok());
+
+  Running bytes([](EngineConfig& config) { config.queue_bytes_max = 4u << 20; });
+  const auto [num_heavy, text] = submit_until_full(bytes, heavy_request());
+  CHECK(num_heavy >= 8);
+  CHECK(num_heavy <= 14);
+  CHECK(text.starts_with("queue full: expected at most 4194304 bytes of requests to wait, found "));
+
+  // By default: 16,384 of one choice, but no matter how they are counted.
+  Running run;
+  const auto [num_default, unused] = submit_until_full(run, plain);
+  CHECK(num_default >= 16384);
+  CHECK(num_default <= 16384 + 32);
+  CHECK(run.engine->stats().num_rejected == 1);
+}
+
+TEST_CASE("an idle engine takes whatever one call may ask for") {
+  Running tiny([](EngineConfig& config) { config.queue_branches_max = config.queue_bytes_max = 1; });
+  REQUIRE(tiny.engine->submit(heavy_request()).ok());  // nobody waits
+
+  Running run;
+  Request request;
+  request.n = kBranchesMax;
+  request.prompt = {5, 6, 7};
+  REQUIRE(run.engine->submit(request).ok());
+  request.n = 1;
+  request.max_tokens = 0;
+  request.sampling.logprobs = 5;
+  request.sampling.prompt_logprobs = true;
+  request.prompt.assign(2000, 5);
+  for (int i = 0; i < 128; ++i) REQUIRE(run.engine->submit(request).ok());
+}

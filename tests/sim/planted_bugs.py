@@ -236,6 +236,9 @@ BUGS = [
      "tokens_waiting(sequence.lane()).fetch_sub(sequence.queued_tokens, std::memory_order_relaxed);",
      "if (sequence.state() != RequestState::kPreempted) "
      "tokens_waiting(sequence.lane()).fetch_sub(sequence.queued_tokens, std::memory_order_relaxed);"),
+    ("cancel forgets that a branch waited", "core/schedule/lifecycle.cpp",
+     "queue_branches.fetch_sub(1, std::memory_order_relaxed);",
+     "if (sequence.num_preemptions == 0) queue_branches.fetch_sub(1);"),
     # classes
     ("who was just admitted yields again", "core/schedule/preemption.cpp", " || other->tried_in == num_rounds", ""),
     ("a row that stops is still counted for its lane", "core/schedule/lifecycle.cpp",

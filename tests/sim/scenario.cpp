@@ -42,6 +42,8 @@ EngineConfig random_config(bool under_pressure, Dice& dice) {
   if (dice.one_in(6)) config.queue_timeout_ms = dice.between(1, 50);
   config.watermark = dice.one_in(2) ? 0.0 : 0.1;
   config.queue_tokens_max = dice.one_in(4) ? dice.between(50, 400) : 1u << 20;
+  if (dice.one_in(6)) config.queue_branches_max = dice.between(1, 40);
+  if (dice.one_in(6)) config.queue_bytes_max = dice.between(1, 60) * kBranchBytes;
   config.block_tokens = dice.one_in(4) ? 32 : 16;
   // From hardly one sequence to many.
   config.kv_tokens = dice.between(3, dice.one_of({6, 12, 30, 100})) * 16;

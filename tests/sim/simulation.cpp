@@ -262,7 +262,10 @@ std::string Simulation::refusal_is_right(const Client& client, const Error& erro
     case ErrorCode::kUnsupported:
       return request.sampling.has_penalties() && config.penalty_rows_max == 0 ? "" : "unsupported, and why?";
     case ErrorCode::kOverloaded:
-      return config.queue_tokens_max < 1000 || config.ttft_target_ms > 0 ? "" : "overloaded with an endless queue";
+      return config.queue_tokens_max < 1000 || config.queue_branches_max < 1000 ||
+                     config.queue_bytes_max < 1000 * kBranchBytes || config.ttft_target_ms > 0
+                 ? ""
+                 : "overloaded with an endless queue";
     case ErrorCode::kDeviceLost:
       return lost_ ? "" : "the device is there";
     default:

@@ -117,6 +117,19 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->check(number_range(0.001, 1e6))
       ->group(group);
   command
+      .add_option("--queue-requests", config.queue_branches_max,
+                  "choices that may wait, at most (a request of n choices counts n); what comes on top is told to come "
+                  "again")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 1u << 24))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--queue-mib", options.queue_mib, "memory that requests may hold while they wait, at most")
+      ->type_name("MIB")
+      ->check(CLI::Range(1u, 1u << 24))
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_option("--reserve-output", options.reserve_output,
                   "output tokens reserved at admission, hard_cap: all of a request's max_tokens; default: what 95 % of "
                   "the last answers did not pass, 256 before there were 100")
@@ -238,6 +251,7 @@ EngineConfig engine_config(const EngineOptions& options) {
   config.class_shares = class_shares_of(options.class_shares);
   config.learns_output = options.reserve_output < 0;
   if (options.reserve_output >= 0) config.reserve_output_tokens = static_cast<uint32_t>(options.reserve_output);
+  config.queue_bytes_max = uint64_t{options.queue_mib} << 20;
   config.request_timeout_ms = std::llround(options.request_timeout_s * 1e3);
   config.queue_timeout_ms = std::llround(options.queue_timeout_s * 1e3);
   return config;
