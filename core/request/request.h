@@ -117,7 +117,8 @@ struct Request {
   bool batch_invariant = false;  // its numbers may not depend on what runs beside it; evaluation implies it
   Route route = Route::kCompletion;
   std::string name = {};        // as the client knows it, for the request trace; empty = its id
-  std::string cache_salt = {};  // prefixes are shared only between requests of one salt
+  // Prefixes are shared only between requests of one salt: with one whole blocks and a part of one, without whole blocks.
+  std::string cache_salt = {};
   TimeNs arrival_ns = 0;
   uint32_t deadline_ms = 0;  // from its arrival; the engine makes deadline_ns of it
   // 0 = none. Past one of them it ends with kTimeout.

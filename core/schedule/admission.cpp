@@ -149,8 +149,7 @@ bool Scheduler::Impl::fits(Sequence& sequence, PrefixMatch* match) {
       return false;
     }
     if (needed < kv.num_free(g) || match->partial_tokens == 0 || kv.is_live(match->partial_block)) continue;
-    match->partial_block = kNoBlock;
-    match->partial_tokens = 0;
+    match->drop_partial();
   }
   return true;
 }

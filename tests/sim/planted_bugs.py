@@ -73,6 +73,8 @@ BUGS = [
      "std::reverse_copy(words, words + update.payload_words, slot.table.begin() + update.arg0);\n"
      "if (update.payload_words > 2) slot.table[update.arg0] = slot.table[update.arg0 + 1];"),
     # prefix cache
+    ("parts of blocks are shared without a salt", "core/schedule/prefix.cpp",
+     "if (!sequence.has_salt) match.drop_partial();", ""),
     ("a key without the client's salt", "core/schedule/prefix.cpp", ".add_text(request.cache_salt)", ""),
     ("a key without the adapter", "core/schedule/prefix.cpp", ".add(request.adapter_id)", ""),
     ("a key without what came before", "core/kv/radix_prefix_cache.cpp",

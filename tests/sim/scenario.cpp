@@ -131,7 +131,7 @@ ClientPlan random_client(const EngineConfig& config, bool under_pressure, Dice& 
   if (dice.one_in(8)) request.processors = {std::make_shared<LimitRuns>(dice.between(1, 2))};
   if (dice.one_in(4)) request.n = dice.between(2, 6);
   if (request.n > 1 && dice.one_in(2)) request.sampling.temperature = 0;  // all branches say the same
-  if (dice.one_in(8)) request.cache_salt = dice.one_in(2) ? "salt" : "pepper";
+  if (dice.one_in(2)) request.cache_salt = dice.one_in(8) ? "pepper" : "salt";
   if (dice.one_in(8)) request.adapter_id = dice.between(1, 2);
   if (dice.one_in(6)) request.deadline_ns = dice.between(0, 100) * kMs;
   if (dice.one_in(3)) request.request_class = static_cast<RequestClass>(dice.between(0, 4));

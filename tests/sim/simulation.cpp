@@ -329,6 +329,8 @@ std::string Simulation::check_cached(const Client& client) const {
   std::vector<int32_t> wanted = own.prompt;
   wanted.insert(wanted.end(), own.begun.begin(), own.begun.end());
   if (client.cached_tokens >= wanted.size()) return "no token of the prompt was computed";
+  if (own.cache_salt.empty() && client.cached_tokens % engine_->memory_plan().block_tokens != 0)
+    return fmt::format("{} tokens cached without a salt: a part of a block", client.cached_tokens);
   size_t known = 0;
   for (const auto& other : clients_) {
     const Request& theirs = other->plan->request;
