@@ -60,6 +60,10 @@ Sequence* Scheduler::Impl::pick_next(Lane lane) {
     if (++num_scanned > kScanMax) break;
     if (sequence->is_asked) continue;
     const bool waits = waits_for_branch(*sequence);
+    if (!waits && has_its_penalty_rows(*sequence)) {
+      sequence->is_held = true;
+      continue;
+    }
     if (sequence->state() == RequestState::kPreempted) return waits ? nullptr : sequence;
     if (waits) continue;
     if (++num_seen > kLookAhead) break;
@@ -79,6 +83,17 @@ Sequence* Scheduler::Impl::pick_next(Lane lane) {
 const Scheduler::Impl::Queue& Scheduler::Impl::queue_to_start(Lane lane) const {
   const bool has_slots = !free_penalty_slots.empty() || config.on_exhaustion == OnExhaustion::kReject;
   return has_slots ? queue_of(lane) : plain_queues[static_cast<size_t>(lane)];
+}
+
+// Where rows with token counts are scarce one request does not take all of them: then it waits for its own branches.
+bool Scheduler::Impl::has_its_penalty_rows(const Sequence& sequence) const {
+  const bool may_matter = sequence.request.n > 1 && sequence.request.sampling.has_penalties() &&
+                          config.penalty_rows_max < config.sequences_max;
+  if (!may_matter) return false;
+  const auto holds_one = [&](const Sequence* other) {
+    return other->penalty_slot >= 0 && other->is_branch_of_same(sequence);
+  };
+  return std::ranges::count_if(running, holds_one) >= std::max<int64_t>(1, config.penalty_rows_max / 2);
 }
 
 bool Scheduler::Impl::is_aged(const Sequence& sequence) const {

@@ -37,6 +37,7 @@ struct SchedulerConfig {
   uint32_t sequences_max = 256;
   uint32_t step_tokens_max = 2048;
   uint32_t sample_rows_max = 256;
+  // Rows with token counts. Where there are fewer than sequences the branches of one request have half of them at most.
   uint32_t penalty_rows_max = 16;
   uint32_t chunk_tokens = 512;  // of all prompts together in a step in which others decode; but Impl::ends_prompt
   // In steps in which others decode, predicted: chunks are as large as this allows. 0 = they are chunk_tokens.

@@ -127,6 +127,7 @@ struct Scheduler::Impl {
   bool waits_for_prefix(Sequence& sequence) const;
   PrefixMatch look_up(Sequence& sequence) const;
   bool is_aged(const Sequence& sequence) const;
+  bool has_its_penalty_rows(const Sequence& sequence) const;
   void count_overtaken(const Sequence& admitted);
   Digest identity_of(const Sequence& sequence) const;
   void keep_filled(Sequence& sequence);

@@ -260,7 +260,7 @@ std::string Simulation::refusal_is_right(const Client& client, const Error& erro
       return ceil_div<size_t>(reserved, pool.block_tokens) > pool.num_blocks ? "" : "refused though it fits";
     }
     case ErrorCode::kUnsupported:
-      return request.sampling.has_penalties() && config.penalty_rows_max == 0 ? "" : "unsupported, and why?";
+      return "unsupported, and why?";
     case ErrorCode::kOverloaded:
       return config.queue_tokens_max < 1000 || config.queue_branches_max < 1000 ||
                      config.queue_bytes_max < 1000 * kBranchBytes || config.ttft_target_ms > 0
