@@ -39,11 +39,11 @@ struct Live {
   bool filter_stopped = false;  // in what had begun: the next token ends the answer
 };
 
-Live live_of(const Request& request, std::span<const TokenId> ends) {
+Live live_of(const Request& request, const std::shared_ptr<const StopRules>& stop_rules) {
   const SamplingParams& sampling = request.sampling;
   const bool is_beam = request.beam.has_value();
   return {request.sink,
-          StopMatcher(request.stop, request.min_tokens, request.max_tokens, ends),
+          StopMatcher(stop_rules),
           request.policy,
           request.policy ? request.policy->begin() : nullptr,
           is_beam ? kBeamCandidatesMax : static_cast<uint32_t>(std::max(0, sampling.logprobs)),
@@ -51,6 +51,10 @@ Live live_of(const Request& request, std::span<const TokenId> ends) {
           sampling.processed_logprobs,
           sampling.tell_draws,
           is_beam};
+}
+
+QueueLoad load_of(const Request& request) {
+  return {request.prompt.size(), request.n, held_bytes(request)};
 }
 
 // A step on the device.
@@ -97,8 +101,9 @@ struct Engine::Impl {
   Inbox inbox;
   std::vector<InboxMessage> messages;
   std::atomic<RequestId> last_id{0};
-  std::atomic<uint64_t> inbox_tokens{0};  // of prompts that the scheduler has not seen yet
-  std::atomic<uint64_t> num_refused{0};   // at the door, for a full queue
+  // Of requests that the scheduler has not seen yet.
+  std::atomic<uint64_t> inbox_tokens{0}, inbox_branches{0}, inbox_bytes{0};
+  std::atomic<uint64_t> num_refused{0};  // at the door, for a full queue
 
   LoweredStep lowered[kInFlightMax];
   uint64_t num_submitted = 0;
@@ -121,6 +126,11 @@ struct Engine::Impl {
 
   size_t flights_max() const { return config.overlap ? kInFlightMax : 1; }
 
+  void count_inbox(const QueueLoad& load, int sign) {  // any thread
+    inbox_tokens += static_cast<uint64_t>(sign) * load.tokens;
+    inbox_branches += static_cast<uint64_t>(sign) * load.branches;
+    inbox_bytes += static_cast<uint64_t>(sign) * load.bytes;
+  }
   void take_messages(bool last = false);
   Status launch(const IterationPlan* plan);
   Status land();
@@ -203,11 +213,13 @@ void Engine::Impl::take_messages(bool last) {
     if (auto* request = std::get_if<Request>(&message)) {
       std::span<const TokenId> ends;
       if (tokenizer) ends = tokenizer->end_of_generation_ids();
+      const auto stop_rules =
+          std::make_shared<const StopRules>(request->stop, request->min_tokens, request->max_tokens, ends);
       for (uint32_t branch = 0; branch < request->n; ++branch) {
-        Live& added = live.emplace(request->id + branch, live_of(*request, ends)).first->second;
+        Live& added = live.emplace(request->id + branch, live_of(*request, stop_rules)).first->second;
         for (const TokenId token : request->begun) advance(added, token);  // the answer went on behind each
       }
-      inbox_tokens -= request->prompt.size();
+      count_inbox(load_of(*request), -1);
       scheduler->add(std::move(*request), clock->now_ns());
     } else if (auto* cancelled = std::get_if<CancelMessage>(&message)) {
       scheduler->cancel(cancelled->id, clock->now_ns(), cancelled->sent);
@@ -425,12 +437,13 @@ Result<RequestId> Engine::submit(Request request) {
         "batch-invariant: expected a device whose numbers do not depend on what runs beside a request, {} "
         "has no such kernels",
         self.backend->caps().device_id);
-  const uint64_t tokens = request.prompt.size();
-  if (std::optional<Error> full = self.scheduler->queue_full(request, self.inbox_tokens.load())) {
+  const QueueLoad load = load_of(request);
+  const QueueLoad inbox{self.inbox_tokens.load(), self.inbox_branches.load(), self.inbox_bytes.load()};
+  if (std::optional<Error> full = self.scheduler->queue_full(request, inbox)) {
     ++self.num_refused;
     return *full;
   }
-  self.inbox_tokens += tokens;
+  self.count_inbox(load, 1);
   request.id = self.last_id.fetch_add(request.n) + 1;
   if (request.arrival_ns == 0) request.arrival_ns = self.clock->now_ns();
   if (request.deadline_ms > 0) request.deadline_ns = request.arrival_ns + TimeNs{request.deadline_ms} * 1'000'000;
@@ -440,7 +453,7 @@ Result<RequestId> Engine::submit(Request request) {
   const RequestId id = request.id;
   if (self.inbox.post(std::move(request))) return id;
   // The engine has ended meanwhile.
-  self.inbox_tokens -= tokens;
+  self.count_inbox(load, -1);
   if (std::optional<Error> lost = self.lost_for_good()) return *lost;
   return make_error(ErrorCode::kCancelled, kShuttingDown);
 }

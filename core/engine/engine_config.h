@@ -13,12 +13,19 @@
 
 namespace llmrt {
 
+// Limits that the user named: each is had, or an error says why not, with both numbers. What nobody named may be less,
+// where the device has less.
+struct AskedLimits {
+  bool context = false, step_tokens = false, chunk_tokens = false, kv_tokens = false, kv_host = false;
+  bool memory_utilization = false;
+};
+
 struct EngineConfig {
   uint32_t context_max = 0;         // tokens a sequence may have; 0 = the model's
   uint32_t sequences_max = 256;     // running at once
   uint32_t step_tokens_max = 2048;  // tokens of one step
   uint32_t sample_rows_max = 256;   // sampled rows of one step (less where logits would pass one range)
-  uint32_t penalty_rows_max = 16;   // running rows with token counts
+  uint32_t penalty_rows_max = 0;    // running rows with token counts; 0 = all, or what memory allows
   // Of prompts in a step in which others decode, less what a whole step size leaves out; up to two and a half of it
   // where that ends an interactive prompt beside batch.
   uint32_t chunk_tokens = 512;
@@ -33,8 +40,11 @@ struct EngineConfig {
   int64_t batch_wait_ms = 50;                 // of dynamic batching: from the first that waits to a batch not full
   int64_t request_timeout_ms = 0, queue_timeout_ms = 0;  // of a whole answer; until a request starts. 0 = none
   uint64_t queue_tokens_max = 1u << 20;  // prompt tokens waiting in a lane; beyond it submit says overloaded
-  uint64_t kv_tokens = 0;                // pool size; 0 = what memory allows
-  double memory_utilization = 0.9;       // of the device; CPU-type devices: a quarter of what is free
+  // Branches that wait, and the bytes that they hold; beyond it submit says overloaded.
+  uint64_t queue_branches_max = 1u << 14, queue_bytes_max = 256u << 20;
+  uint64_t kv_tokens = 0;  // pool size; 0 = what memory allows
+  // Of the device. Of a processor, or where memory is the host's: a quarter of what is free, unless it was asked for.
+  double memory_utilization = 0.9;
   double f16_copies_share = 0.15;  // of the pool's memory, for copies of quantised weights in f16, beside what the pool
                                    // has no use for; 0 = no copies
   KvDType kv_dtype = KvDType::kF16;
@@ -45,6 +55,7 @@ struct EngineConfig {
   bool batch_invariant = false;                         // every request is; steps without one run faster kernels
   bool overlap = true;                                  // one step ahead; false = the plain loop, same tokens
   Slo slo;                                              // what counts as late, in statistics and verdicts
+  AskedLimits asked;
   uint32_t audit_steps = 1024;  // the scheduler's books are checked every so many steps; 1 in tests, 0 = never
 };
 
@@ -54,10 +65,12 @@ struct MemoryPlan {
   uint64_t budget_bytes = 0;       // total x utilization (CPU: a quarter of the free)
   uint64_t used_before_bytes = 0;  // by others, before we came
   uint64_t weight_bytes = 0;
-  uint64_t f16_copy_bytes = 0;   // of weight_bytes
-  uint64_t workspace_bytes = 0;  // arena, row state, rings: measured with the largest step
-  uint64_t reserve_bytes = 0;    // graphs, recordings, attention partials
-  uint64_t block_bytes = 0;      // one KV block, all layers
+  uint64_t f16_copy_bytes = 0;               // of weight_bytes
+  uint64_t workspace_bytes = 0;              // arena, row state, rings: measured with the largest step
+  uint32_t penalty_rows = 0, sequences = 0;  // rows with token counts, of so many that may run
+  uint64_t penalty_row_bytes = 0;            // of each; in workspace_bytes
+  uint64_t reserve_bytes = 0;                // graphs, recordings, attention partials
+  uint64_t block_bytes = 0;                  // one KV block, all layers
   uint32_t block_tokens = 0;
   uint64_t blocks_by_memory = 0, blocks_by_limit = 0;  // what memory allows; sequences_max x context_max or kv_tokens
   uint32_t num_blocks = 0;                             // the least

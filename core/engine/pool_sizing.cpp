@@ -11,7 +11,9 @@
 namespace llmrt {
 namespace {
 
-constexpr double kCpuShare = 0.25;  // of what is free: the host has other things to do
+constexpr double kCpuShare = 0.25;        // of what is free: the host has other things to do
+constexpr uint64_t kPenaltyPart = 8;     // of what the weights leave, for token counts that nobody asked for
+constexpr uint64_t kPenaltyRowsMin = 16;  // but so many rows have them
 // A processor's pool unless --kv-tokens says else. Clearing it takes 2 s a GiB before the first token, and a processor
 // is too slow for the number of sequences that a larger one could hold.
 constexpr uint64_t kCpuPoolBytes = 256ull << 20;
@@ -28,7 +30,8 @@ uint64_t reserve_of(uint64_t budget_bytes) {
 
 uint64_t budget_of(const EngineConfig& config, const Caps& caps, const MemoryReport& before) {
   if (caps.is_cpu || caps.unified_memory)
-    return static_cast<uint64_t>(kCpuShare * static_cast<double>(before.free_bytes));
+    return static_cast<uint64_t>((config.asked.memory_utilization ? config.memory_utilization : kCpuShare) *
+                                 static_cast<double>(before.free_bytes));
   return static_cast<uint64_t>(config.memory_utilization * static_cast<double>(before.total_bytes));
 }
 
@@ -44,6 +47,34 @@ uint64_t blocks_limit(const EngineConfig& config, const Caps& caps, const KvGrou
 uint64_t blocks_by_range(const Caps& caps, const KvGroup& group) {
   return caps.range_bytes_max > 0 ? caps.range_bytes_max / group.data_bytes_block_layer()
                                   : std::numeric_limits<uint64_t>::max();
+}
+
+// Of others. On shared memory the budget is already a share of what is free.
+uint64_t used_before(const Caps& caps, const MemoryReport& before) {
+  return caps.is_cpu || caps.unified_memory ? 0 : before.total_bytes - before.free_bytes;
+}
+
+// What was asked for and is not had.
+Status check_asked(const EngineConfig& config, const KvGroup& group, const MemoryPlan& plan) {
+  const uint64_t pool_tokens = uint64_t{plan.num_blocks} * plan.block_tokens;
+  if (config.asked.kv_tokens && config.kv_tokens > 0 && plan.num_blocks < plan.blocks_by_limit)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "KV tokens: {} were asked for, found room for {} (limited by {}): {} a block of {} tokens",
+                      config.kv_tokens, pool_tokens, plan.limited_by, mib(plan.block_bytes), plan.block_tokens);
+  if (config.asked.context && config.kv_tokens == 0 && config.context_max > pool_tokens)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "context: {} tokens were asked for, found room for {} in the KV pool (limited by {}): {} a block "
+                      "of {} tokens",
+                      config.context_max, pool_tokens, plan.limited_by, mib(plan.block_bytes), plan.block_tokens);
+  const uint64_t host_blocks = config.kv_host_bytes / group.bytes_block();
+  if (config.asked.kv_host && config.kv_host_bytes > 0 && host_blocks == 0)
+    return make_error(ErrorCode::kInvalidArgument, "KV host memory: expected at least one block of {}, found {}",
+                      mib(plan.block_bytes), mib(config.kv_host_bytes));
+  if (config.asked.kv_host && plan.num_host_blocks < host_blocks)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "KV host memory: {} were asked for, the device addresses {} of a host pool",
+                      mib(config.kv_host_bytes), mib(plan.num_host_blocks * plan.block_bytes));
+  return {};
 }
 
 }  // namespace
@@ -89,6 +120,27 @@ uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const Kv
   return static_cast<uint64_t>(std::max(config.f16_copies_share * room, unused));
 }
 
+Result<uint32_t> penalty_rows_of(const EngineConfig& config, const Caps& caps, uint32_t vocab_size,
+                                 const MemoryReport& before, const MemoryReport& loaded) {
+  const uint64_t row_bytes = uint64_t{vocab_size} * 4;
+  const uint64_t by_range =
+      caps.range_bytes_max > 0 ? caps.range_bytes_max / row_bytes : std::numeric_limits<uint64_t>::max();
+  const uint64_t budget = budget_of(config, caps, before);
+  const uint64_t taken = used_before(caps, before) + loaded.weight_bytes - loaded.f16_copy_bytes;
+  const uint64_t room = budget - std::min(budget, taken);
+  const uint64_t sequences = config.sequences_max;
+  if (config.penalty_rows_max == 0) {
+    const uint64_t by_memory = std::max(kPenaltyRowsMin, room / kPenaltyPart / row_bytes);
+    return static_cast<uint32_t>(std::max<uint64_t>(1, std::min({sequences, by_range, by_memory})));
+  }
+  // More rows than run would never be used.
+  const uint64_t wanted = std::min<uint64_t>(config.penalty_rows_max, sequences);
+  if (const uint64_t most = std::min(by_range, room / row_bytes); wanted > most)
+    return make_error(ErrorCode::kInvalidArgument, "penalty rows: {} were asked for, found room for {}: {} each",
+                      wanted, most, mib(row_bytes));
+  return static_cast<uint32_t>(wanted);
+}
+
 uint32_t host_blocks_of(const EngineConfig& config, const Caps& caps, const KvGroup& group) {
   return static_cast<uint32_t>(std::min<uint64_t>(
       {config.kv_host_bytes / group.bytes_block(), blocks_by_range(caps, group), std::numeric_limits<int32_t>::max()}));
@@ -103,8 +155,7 @@ Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const
   MemoryPlan plan;
   plan.device_bytes = before.total_bytes;
   plan.budget_bytes = budget_of(config, caps, before);
-  // On shared memory the budget is already a share of what is free.
-  plan.used_before_bytes = caps.is_cpu || caps.unified_memory ? 0 : before.total_bytes - before.free_bytes;
+  plan.used_before_bytes = used_before(caps, before);
   plan.weight_bytes = after.weight_bytes;
   plan.f16_copy_bytes = after.f16_copy_bytes;
   plan.workspace_bytes = after.peak_bytes - std::min(after.peak_bytes, after.weight_bytes + after.kv_bytes);
@@ -132,12 +183,13 @@ Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const
         "than one block of {}",
         mib(plan.budget_bytes), mib(plan.used_before_bytes), mib(plan.weight_bytes), mib(plan.workspace_bytes),
         mib(plan.reserve_bytes), mib(plan.block_bytes));
+  if (Status status = check_asked(config, group, plan); !status) return status.error();
   return plan;
 }
 
 std::string print(const MemoryPlan& plan, uint32_t context_tokens, uint32_t num_sequences) {
   std::string text;
-  const auto line = [&text](const char* what, const std::string& value) {
+  const auto line = [&text](std::string_view what, const std::string& value) {
     text += fmt::format("{:<28}{:>16}\n", what, value);
   };
   line("device", mib(plan.device_bytes));
@@ -146,6 +198,9 @@ std::string print(const MemoryPlan& plan, uint32_t context_tokens, uint32_t num_
   line("- weights", mib(plan.weight_bytes - plan.f16_copy_bytes));
   if (plan.f16_copy_bytes > 0) line("- weights' copies in f16", mib(plan.f16_copy_bytes));
   line("- workspace (measured)", mib(plan.workspace_bytes));
+  if (plan.penalty_rows > 0)
+    line(fmt::format("  penalty rows, {} of {}", plan.penalty_rows, plan.sequences),
+         mib(plan.penalty_rows * plan.penalty_row_bytes));
   line("- reserve", mib(plan.reserve_bytes));
   line("KV block", fmt::format("{} tokens, {}", plan.block_tokens, mib(plan.block_bytes)));
   line("blocks by memory", fmt::format("{}", plan.blocks_by_memory));

@@ -14,9 +14,15 @@ namespace llmrt {
 Status check_kv_dtype(KvDType dtype, const Model& model, const Caps& caps);
 KvGroup kv_group_of(const ModelConfig& model, const EngineConfig& config);
 
+// Rows with token counts: as many as sequences where their counts take no more than an eighth of what the weights
+// leave, or what the config asks for. Errors: invalid_argument when that is more than the device addresses or has room
+// for, with both numbers. `loaded` was read with the weights in place.
+Result<uint32_t> penalty_rows_of(const EngineConfig& config, const Caps& caps, uint32_t vocab_size,
+                                 const MemoryReport& before, const MemoryReport& loaded);
+
 // Fills the terms of budget, weights, workspace and blocks. `before` was read before anything was allocated, `after`
 // with weights, state and a small pool in place and the largest step run. Errors: out_of_memory when not even one
-// sequence of block_tokens fits, with the numbers.
+// sequence of block_tokens fits, invalid_argument for what was asked for and finds no room, with the numbers.
 Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const KvGroup& group,
                              const MemoryReport& before, const MemoryReport& after);
 

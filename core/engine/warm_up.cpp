@@ -1,6 +1,7 @@
 #include "core/engine/warm_up.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -14,6 +15,10 @@ namespace {
 // A processor that plays the device is slow and shares the memory: its steps stay small, so that a stream is not
 // stalled for seconds by somebody's prompt.
 constexpr uint32_t kCpuStepTokens = 256;
+
+uint64_t physical_memory() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
 
 Result<EngineConfig> resolve(EngineConfig config, const Model& model, const Backend& backend) {
   const Caps& caps = backend.caps();
@@ -32,9 +37,12 @@ Result<EngineConfig> resolve(EngineConfig config, const Model& model, const Back
   if (config.batch_invariant && !caps.batch_invariant)
     return make_error(ErrorCode::kUnsupported, "batch-invariant: {} has no such kernels", caps.device_id);
   if (config.step_tokens_max == 0) return out_of_range("step tokens", 0, "at least 1");
+  if (config.asked.step_tokens && config.step_tokens_max > caps.step_tokens_max)
+    return make_error(ErrorCode::kInvalidArgument, "step tokens: {} were asked for, {} takes at most {}",
+                      config.step_tokens_max, caps.device_id, caps.step_tokens_max);
   config.step_tokens_max = std::min(config.step_tokens_max, caps.step_tokens_max);
   if (caps.is_cpu) {
-    config.step_tokens_max = std::min(config.step_tokens_max, kCpuStepTokens);
+    if (!config.asked.step_tokens) config.step_tokens_max = std::min(config.step_tokens_max, kCpuStepTokens);
     config.idle_step_ms = 0;
   }
   // Every running row must be able to take part in a step.
@@ -44,8 +52,14 @@ Result<EngineConfig> resolve(EngineConfig config, const Model& model, const Back
                       model.config.vocab_size, caps.range_bytes_max);
   config.sample_rows_max =
       static_cast<uint32_t>(std::min<uint64_t>({config.sample_rows_max, logits_rows_max, config.step_tokens_max}));
+  if (config.asked.chunk_tokens && config.chunk_tokens > config.step_tokens_max)
+    return make_error(ErrorCode::kInvalidArgument, "chunk tokens: {} were asked for, a step has at most {}",
+                      config.chunk_tokens, config.step_tokens_max);
   config.chunk_tokens = std::min(std::max(config.chunk_tokens, 1u), config.step_tokens_max);
   if (Status status = check_kv_dtype(config.kv_dtype, model, caps); !status) return status.error();
+  if (const uint64_t host_bytes = physical_memory(); config.asked.kv_host && config.kv_host_bytes > host_bytes)
+    return make_error(ErrorCode::kInvalidArgument, "KV host memory: {} MiB were asked for, the host has {} in all",
+                      config.kv_host_bytes >> 20, host_bytes >> 20);
   if (config.on_exhaustion == OnExhaustion::kSwap && config.kv_host_bytes == 0)
     return make_error(ErrorCode::kInvalidArgument, "on exhaustion swap: expected a size of the host tier, found none");
   if (model.config.head_dim > caps.head_dim_max)
@@ -126,6 +140,9 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   KvGroup group = kv_group_of(model->config, *config);
   const MemoryReport before = backend->memory();
   if (Status status = backend->load_weights(model->weights, progress); !status) return status.error();
+  Result<uint32_t> penalty_rows = penalty_rows_of(*config, caps, model->config.vocab_size, before, backend->memory());
+  if (!penalty_rows) return penalty_rows.error();
+  warm.config.penalty_rows_max = config->penalty_rows_max = *penalty_rows;
   const uint64_t copies_max = f16_copies_bound(*config, caps, group, before, backend->memory());
   Status copied = backend->add_f16_copies(copies_max);
   // Somebody else took it meanwhile: without, there may be room for the pool.
@@ -151,6 +168,9 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   Result<MemoryPlan> plan = size_pool(*config, caps, group, before, backend->memory());
   if (!plan) return plan.error();
   warm.memory_plan = *plan;
+  warm.memory_plan.penalty_rows = config->penalty_rows_max;
+  warm.memory_plan.sequences = config->sequences_max;
+  warm.memory_plan.penalty_row_bytes = uint64_t{model->config.vocab_size} * 4;
   group.num_blocks = plan->num_blocks;
   group.num_host_blocks = plan->num_host_blocks;
   if (Status status = backend->create_kv_pools({&group, 1}); !status) return status.error();
@@ -179,6 +199,8 @@ SchedulerConfig scheduler_config(const EngineConfig& config, const MemoryPlan& p
   out.ttft_target_ms = config.ttft_target_ms;
   out.class_shares = config.class_shares;
   out.queue_tokens_max = config.queue_tokens_max;
+  out.queue_branches_max = config.queue_branches_max;
+  out.queue_bytes_max = config.queue_bytes_max;
   out.kv_pools = {{plan.num_blocks, plan.block_tokens}};
   out.prefix_cache = config.prefix_cache;
   out.on_exhaustion = config.on_exhaustion;

@@ -114,8 +114,7 @@ PrefixMatch KvSpace::match(const Digest& identity, std::span<const int32_t> toke
     match.host_blocks.push_back(block);
   }
   if (match.host_blocks.empty()) return match;
-  match.partial_block = kNoBlock;
-  match.partial_tokens = 0;
+  match.drop_partial();
   return match;
 }
 

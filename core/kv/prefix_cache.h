@@ -27,6 +27,10 @@ struct PrefixMatch {
   BlockId partial_block = kNoBlock;  // its first `partial_tokens` tokens come next: they may be copied
   uint32_t partial_tokens = 0;
 
+  void drop_partial() {
+    partial_block = kNoBlock;
+    partial_tokens = 0;
+  }
   uint32_t num_full() const { return static_cast<uint32_t>(blocks.size() + host_blocks.size()); }
   uint32_t num_tokens(uint32_t block_tokens) const { return num_full() * block_tokens + partial_tokens; }
 };

@@ -78,6 +78,17 @@ const char* finish_reason_name(FinishReason reason) {
   return kNames[static_cast<int>(reason)];
 }
 
+uint64_t held_bytes(const Request& request) {
+  const SamplingParams& sampling = request.sampling;
+  uint64_t bytes = kBranchBytes * request.n;
+  bytes += (request.prompt.capacity() + request.begun.capacity()) * sizeof(int32_t);
+  bytes += request.name.capacity() + request.cache_salt.capacity();
+  bytes += sampling.logit_bias.held_bytes() + sampling.bad_words.held_bytes();
+  for (const std::vector<int32_t>& word : sampling.bad_words) bytes += 16 + word.capacity() * sizeof(int32_t);
+  bytes += request.stop.strings.held_bytes() + request.stop.token_ids.held_bytes();
+  return bytes;
+}
+
 Status validate(const Request& request, uint32_t vocab_size) {
   if (request.prompt.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "prompt: expected at least 1 token, found 0");

@@ -1,4 +1,5 @@
-// What a client asked, complete when handed to the engine, and what comes back. Plain values.
+// What a client asked, complete when handed to the engine, and what comes back. Plain values; copies share the lists of
+// sampling and of stop, so that branches and prompts of one call cost no more of them.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +10,11 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/base/shared_list.h"
 #include "core/base/status.h"
 #include "core/request/policy.h"
 #include "core/request/request_class.h"
+#include "core/request/stop_strings.h"
 #include "core/sample/logits_processor.h"
 #include "core/sample/sampling_params.h"
 
@@ -24,10 +27,10 @@ enum class Route : uint8_t { kCompletion, kChat };
 inline constexpr size_t kNumRoutes = 2;
 
 struct StopParams {
-  std::vector<std::string> strings = {};  // matched on bytes, across tokens
-  std::vector<int32_t> token_ids = {};    // beside the model's own end-of-generation set
-  bool include_string = false;            // keep the matched string in the text
-  bool ignore_eos = false;                // end-of-generation tokens do not stop (they may still be drawn)
+  StopStrings strings = {};            // matched on bytes, across tokens
+  SharedList<int32_t> token_ids = {};  // beside the model's own end-of-generation set
+  bool include_string = false;         // keep the matched string in the text
+  bool ignore_eos = false;             // end-of-generation tokens do not stop (they may still be drawn)
 };
 
 enum class FinishReason : uint8_t {
@@ -114,7 +117,8 @@ struct Request {
   bool batch_invariant = false;  // its numbers may not depend on what runs beside it; evaluation implies it
   Route route = Route::kCompletion;
   std::string name = {};        // as the client knows it, for the request trace; empty = its id
-  std::string cache_salt = {};  // prefixes are shared only between requests of one salt
+  // Prefixes are shared only between requests of one salt: with one whole blocks and a part of one, without whole blocks.
+  std::string cache_salt = {};
   TimeNs arrival_ns = 0;
   uint32_t deadline_ms = 0;  // from its arrival; the engine makes deadline_ns of it
   // 0 = none. Past one of them it ends with kTimeout.
@@ -130,6 +134,11 @@ inline constexpr size_t kStopTokensMax = 128;
 inline constexpr size_t kStopStringsMax = 64;
 inline constexpr size_t kStopBytesMax = 4096;  // of all stop strings together
 inline constexpr size_t kCacheSaltBytesMax = 256;
+
+// What a request holds while it waits, about: what is its own and, beside the first, so much for each branch. Lists
+// that copies share (of prompts of one call) count for each. A branch that runs has its tokens on top.
+inline constexpr uint64_t kBranchBytes = 2048;
+uint64_t held_bytes(const Request& request);
 
 // Everything about the values inside: prompt not empty and inside the vocabulary, sampling ranges, n, stop lists and
 // salt within the limits above and no empty stop string, min_tokens <= max_tokens. invalid_argument naming field, range

@@ -16,9 +16,10 @@ void RequestTrace::set_times(TimeNs arrival_ns, const BranchTimes& times) {
   tpot_ms = times.tpot_ms();
   if (output_tokens > 1 && times.sent.last_ns > times.sent.first_ns)
     client_tpot_ms = ms_between(times.sent.first_ns, times.sent.last_ns) / (output_tokens - 1);
-  itl_p50_ms = times.inter_token.quantile_ms(0.50);
-  itl_p95_ms = times.inter_token.quantile_ms(0.95);
-  itl_p99_ms = times.inter_token.quantile_ms(0.99);
+  if (!times.inter_token) return;
+  itl_p50_ms = times.inter_token->quantile_ms(0.50);
+  itl_p95_ms = times.inter_token->quantile_ms(0.95);
+  itl_p99_ms = times.inter_token->quantile_ms(0.99);
 }
 
 }  // namespace llmrt

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -25,18 +26,20 @@ struct SentTimes {
   }
 };
 
-// Of a running sequence: a fixed size, filled in as it goes.
+// Of a sequence: a fixed size, and little before it runs.
 struct BranchTimes {
   TimeNs added_ns = 0, admitted_ns = 0, first_token_ns = 0, last_token_ns = 0, ended_ns = 0;  // 0 = not yet
-  uint32_t num_samples = 0;  // tokens; with beam search steps, as tokens are known only at the end
-  LatencySketch inter_token;
+  uint32_t num_samples = 0;                    // tokens; with beam search steps, as tokens are known only at the end
+  std::unique_ptr<LatencySketch> inter_token;  // from the second token on
   SentTimes sent;
 
   void add_token(TimeNs now) {
-    if (first_token_ns == 0)
+    if (first_token_ns == 0) {
       first_token_ns = now;
-    else
-      inter_token.add(now - last_token_ns);
+    } else {
+      if (!inter_token) inter_token = std::make_unique<LatencySketch>();
+      inter_token->add(now - last_token_ns);
+    }
     last_token_ns = now;
     ++num_samples;
   }

@@ -46,6 +46,7 @@ struct Sequence {
 
   std::vector<BlockTable> tables;  // by KV group; empty unless running
   Digest identity = {};            // of its blocks in the prefix cache, beside their tokens
+  bool has_salt = false;           // of its request: only they share parts of blocks with others
   uint64_t root = 0;               // of these blocks (KvSpace::root), once there are some
   uint64_t copied_root = 0;        // of another text's first block, whose first tokens it has copied
   int32_t slot = -1;               // row state on the device; -1 unless running
@@ -75,7 +76,9 @@ struct Sequence {
   TimeNs times_out_ns = 0;  // 0 = never
 
   // While it waits.
-  uint32_t queued_tokens = 0;  // what it added to the queue's sum
+  uint64_t waiting_bytes = 0;  // that it holds before it starts
+  uint64_t queued_bytes = 0;   // what it added to the queue's sums, and
+  uint32_t queued_tokens = 0;
   uint32_t prefix_blocks = 0;  // found in the prefix cache when it was last looked up; decides the order alone
   uint32_t host_blocks = 0;    // of these, in the host tier
   uint32_t blocks_needed = 0;  // at that time; it is not looked up again before there are as many, or

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/shared_list.h"
 #include "core/base/status.h"
 
 namespace llmrt {
@@ -27,10 +28,10 @@ struct SamplingParams {
   float presence_penalty = 0.0f;   // [-2, 2]
   float frequency_penalty = 0.0f;  // [-2, 2]
   uint64_t seed = 0;
-  uint32_t branch = 0;                                // which of n
-  std::vector<std::pair<int32_t, float>> logit_bias;  // token, bias in [-100, 100]; at most 1,024
+  uint32_t branch = 0;                               // which of n
+  SharedList<std::pair<int32_t, float>> logit_bias;  // token, bias in [-100, 100]; at most 1,024
   // Token sequences that are never completed, in the prompt and the output; at most 1,024, none empty.
-  std::vector<std::vector<int32_t>> bad_words;
+  SharedList<std::vector<int32_t>> bad_words;
   uint32_t no_repeat_ngram_size = 0;  // 0 = off; n: no n tokens of prompt and output stand twice; at most 1,024
   int32_t logprobs = -1;              // alternatives wanted with each token, 0..20; -1 = none at all
   bool prompt_logprobs = false;       // the same for the prompt's tokens

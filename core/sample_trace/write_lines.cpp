@@ -11,7 +11,7 @@ namespace {
 
 namespace json = boost::json;
 
-json::array array_of(const std::vector<int32_t>& ids) {
+json::array array_of(std::span<const int32_t> ids) {
   return json::array(ids.begin(), ids.end());
 }
 

@@ -149,8 +149,7 @@ bool Scheduler::Impl::fits(Sequence& sequence, PrefixMatch* match) {
       return false;
     }
     if (needed < kv.num_free(g) || match->partial_tokens == 0 || kv.is_live(match->partial_block)) continue;
-    match->partial_block = kNoBlock;
-    match->partial_tokens = 0;
+    match->drop_partial();
   }
   return true;
 }
@@ -190,6 +189,7 @@ void Scheduler::Impl::start(Sequence& sequence, const PrefixMatch& match) {
     // All that it will ever hold, so that nothing is allocated while it runs.
     sequence.tables = kv.make_tables(sequence.positions_max());
     sequence.tokens.reserve(size_t{sequence.num_prompt} + sequence.request.max_tokens);
+    if (sequence.request.max_tokens > 1) sequence.times.inter_token = std::make_unique<LatencySketch>();
   }
   if (is_first && sequence.branch == 0) {
     sequence.cached_tokens = sequence.computed;

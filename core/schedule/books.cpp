@@ -44,6 +44,7 @@ Status Scheduler::Impl::check_books() const {
   if (num_of_batch != running.size())
     return broken_books("batch {}: {} run, {} of them belong to it", batch.number, running.size(), num_of_batch);
   size_t num_waiting = 0;
+  uint64_t waiting_bytes = 0;
   for (const Lane lane : kLanes) {
     const size_t i = static_cast<size_t>(lane);
     const auto rows = std::ranges::count(running, lane, &Sequence::lane);
@@ -57,6 +58,7 @@ Status Scheduler::Impl::check_books() const {
       if (sequence->slot >= 0) return broken_books("request {} waits with a slot", id);
       if (sequence->lane() != lane) return broken_books("request {} waits in another's lane", id);
       waiting_tokens += sequence->queued_tokens;
+      waiting_bytes += sequence->queued_bytes;
       num_plain += plain_queues[i].contains(place);
       num_of_batch += is_of_batch(sequence);
     }
@@ -67,6 +69,9 @@ Status Scheduler::Impl::check_books() const {
     if (waiting_tokens != queue_tokens[i].load(std::memory_order_relaxed))
       return broken_books("queue {}: expected {} tokens, found {}", i, waiting_tokens, queue_tokens[i].load());
   }
+  if (num_waiting != queue_branches.load() || waiting_bytes != queue_bytes.load())
+    return broken_books("queues: expected {} branches of {} bytes, found {} of {}", num_waiting, waiting_bytes,
+                        queue_branches.load(), queue_bytes.load());
   if (batch.number > 0 && num_of_batch != batch.num_left)
     return broken_books("batch {}: expected {} that have not ended, found {}", batch.number, batch.num_left,
                         num_of_batch);

@@ -13,13 +13,14 @@ constexpr TimeNs kLatelyNs = 60'000'000'000;  // whoever has asked may ask again
 }  // namespace
 
 void Scheduler::Impl::add(Request request, TimeNs now) {
-  std::optional<Error> refusal = queue_full(request, /*inbox_tokens=*/0);
+  std::optional<Error> refusal = queue_full(request, {});
   if (!refusal) refusal = too_late(request, now);
   stats.num_rejected += refusal.has_value();
   if (lane_of(request.request_class) <= Lane::kAgent) asked_until_ns = now + kLatelyNs;
   std::shared_ptr<BeamSearch> search;
   if (request.beam)
     search = std::make_shared<BeamSearch>(request.n, *request.beam, request.max_tokens, ends_of(request));
+  const uint64_t first_bytes = held_bytes(request) - (request.n - 1) * kBranchBytes;
   std::shared_ptr<const std::vector<int32_t>> prompt;
   if (request.n > 1) {
     prompt = std::make_shared<std::vector<int32_t>>(std::move(request.prompt));
@@ -32,6 +33,7 @@ void Scheduler::Impl::add(Request request, TimeNs now) {
     auto sequence = std::make_unique<Sequence>(std::move(own), branch, prompt);
     sequence->search = search;
     sequence->rank = branch;
+    sequence->waiting_bytes = branch == 0 ? first_bytes : kBranchBytes;
     add_branch(std::move(sequence), refusal, now);
   }
 }
@@ -45,6 +47,8 @@ void Scheduler::Impl::add_branch(std::unique_ptr<Sequence> owned, const std::opt
   LLMRT_CHECK(sequences.emplace(id, std::move(owned)).second, "a request id is used once");
   set_timeout(sequence);
   if (kv.has_cache()) sequence.identity = identity_of(sequence);
+  sequence.has_salt = !sequence.request.cache_salt.empty();
+  sequence.request.cache_salt = {};
 
   if (refusal) {
     end(sequence, RequestState::kRejected, {.error = refusal}, FinishReason::kError, now);
@@ -133,8 +137,16 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
     sequences.erase(request.id);
   } else {
     ++num_streaming;
+    // All that it needs no more, however long the receiver takes.
     sequence.tokens = {};
     sequence.shared_prompt = {};
+    sequence.changes = {};
+    sequence.tables = {};
+    sequence.request.sampling = {};
+    sequence.request.stop = {};
+    sequence.request.processors = {};
+    sequence.request.policy = {};
+    sequence.request.begun = {};
   }
 }
 
@@ -173,6 +185,7 @@ void Scheduler::Impl::enqueue(Sequence& sequence) {
   // that begins again.
   const bool is_shared = sequence.branch > 0 && (is_new || sequence.search);
   sequence.queued_tokens = is_shared ? 1 : sequence.num_known();
+  sequence.queued_bytes = is_new ? sequence.waiting_bytes : kBranchBytes + sequence.tokens.capacity() * sizeof(int32_t);
   ++num_enqueued;
   if (is_new) {
     const TimeNs due_ns = request.deadline_ns != 0 ? request.deadline_ns : request.arrival_ns + kPatienceNs;
@@ -184,10 +197,14 @@ void Scheduler::Impl::enqueue(Sequence& sequence) {
   if (!request.sampling.has_penalties())
     plain_queues[static_cast<size_t>(sequence.lane())].emplace(sequence.queue_place, &sequence);
   tokens_waiting(sequence.lane()).fetch_add(sequence.queued_tokens, std::memory_order_relaxed);
+  queue_bytes.fetch_add(sequence.queued_bytes, std::memory_order_relaxed);
+  queue_branches.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Scheduler::Impl::dequeue(Sequence& sequence) {
   tokens_waiting(sequence.lane()).fetch_sub(sequence.queued_tokens, std::memory_order_relaxed);
+  queue_bytes.fetch_sub(sequence.queued_bytes, std::memory_order_relaxed);
+  queue_branches.fetch_sub(1, std::memory_order_relaxed);
   queue_of(sequence.lane()).erase(sequence.queue_place);
   plain_queues[static_cast<size_t>(sequence.lane())].erase(sequence.queue_place);
   sequence.queued_tokens = 0;

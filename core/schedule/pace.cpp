@@ -120,10 +120,32 @@ double Scheduler::Impl::wait_ms(Lane lane, uint64_t num_tokens) const {
   return static_cast<double>(num_tokens) / (rate * config.class_shares.prefill[static_cast<size_t>(lane)] / sum);
 }
 
-std::optional<Error> Scheduler::Impl::queue_full(const Request& request, uint64_t inbox_tokens) const {
+std::optional<Error> Scheduler::Impl::holds_too_much(const Request& request, const QueueLoad& inbox) const {
+  const uint64_t branches = inbox.branches + queue_branches.load(std::memory_order_relaxed);
+  if (branches == 0) return std::nullopt;
+  const uint64_t bytes = inbox.bytes + queue_bytes.load(std::memory_order_relaxed), more_bytes = held_bytes(request);
+  const auto too_much = [&](const char* what, uint64_t most, uint64_t found, uint64_t more) {
+    Error error = make_error(ErrorCode::kOverloaded, "queue full: expected at most {} {} to wait, found {} and {} more",
+                             most, what, found, more);
+    // As if those that wait were alike.
+    const Lane lane = lane_of(request.request_class);
+    const double tokens = static_cast<double>(queue_tokens[static_cast<size_t>(lane)].load(std::memory_order_relaxed));
+    const double share = std::min(1.0, static_cast<double>(found + more - most) / static_cast<double>(found));
+    error.retry_after_s = retry_after_s(wait_ms(lane, static_cast<uint64_t>(tokens * share)));
+    return error;
+  };
+  if (branches + request.n > config.queue_branches_max)
+    return too_much("choices", config.queue_branches_max, branches, request.n);
+  if (bytes + more_bytes > config.queue_bytes_max)
+    return too_much("bytes of requests", config.queue_bytes_max, bytes, more_bytes);
+  return std::nullopt;
+}
+
+std::optional<Error> Scheduler::Impl::queue_full(const Request& request, const QueueLoad& inbox) const {
+  if (std::optional<Error> error = holds_too_much(request, inbox)) return error;
   const uint64_t num_prompt = request.prompt.size();
   const Lane lane = lane_of(request.request_class);
-  const uint64_t in_lane = inbox_tokens + queue_tokens[static_cast<size_t>(lane)].load(std::memory_order_relaxed);
+  const uint64_t in_lane = inbox.tokens + queue_tokens[static_cast<size_t>(lane)].load(std::memory_order_relaxed);
   if (in_lane == 0) return std::nullopt;
   if (in_lane + num_prompt > config.queue_tokens_max) {
     Error error =

@@ -4,6 +4,12 @@
 // it; the others wait for that, and then begin with its full blocks and a copy of the filled slots of the next one, but
 // for the last token of the prompt: what comes out of it is what they draw from.
 //
+// Other requests share whole blocks. The common part of one block more is shared only among requests of one cache salt:
+// how much of a prompt was known is told to its client and shows in the time that it takes, so with parts of blocks
+// whoever knows the beginning of another's text could try the next token, and the one after it. A whole block he must
+// know but for what he tries. Nothing else here may depend on less than whole blocks of others either: neither the
+// order in which requests go nor whether one waits for another.
+//
 // Within a lane preempted sequences come first, whatever they find; then by when they are due, which is the deadline
 // or, where there is none, some time after the arrival. Among the first kLookAhead that have no deadline the one with
 // the longest known prefix goes next, so that a prefix is used while it is there, and between equals the shortest
@@ -54,6 +60,10 @@ Sequence* Scheduler::Impl::pick_next(Lane lane) {
     if (++num_scanned > kScanMax) break;
     if (sequence->is_asked) continue;
     const bool waits = waits_for_branch(*sequence);
+    if (!waits && has_its_penalty_rows(*sequence)) {
+      sequence->is_held = true;
+      continue;
+    }
     if (sequence->state() == RequestState::kPreempted) return waits ? nullptr : sequence;
     if (waits) continue;
     if (++num_seen > kLookAhead) break;
@@ -73,6 +83,17 @@ Sequence* Scheduler::Impl::pick_next(Lane lane) {
 const Scheduler::Impl::Queue& Scheduler::Impl::queue_to_start(Lane lane) const {
   const bool has_slots = !free_penalty_slots.empty() || config.on_exhaustion == OnExhaustion::kReject;
   return has_slots ? queue_of(lane) : plain_queues[static_cast<size_t>(lane)];
+}
+
+// Where rows with token counts are scarce one request does not take all of them: then it waits for its own branches.
+bool Scheduler::Impl::has_its_penalty_rows(const Sequence& sequence) const {
+  const bool may_matter = sequence.request.n > 1 && sequence.request.sampling.has_penalties() &&
+                          config.penalty_rows_max < config.sequences_max;
+  if (!may_matter) return false;
+  const auto holds_one = [&](const Sequence* other) {
+    return other->penalty_slot >= 0 && other->is_branch_of_same(sequence);
+  };
+  return std::ranges::count_if(running, holds_one) >= std::max<int64_t>(1, config.penalty_rows_max / 2);
 }
 
 bool Scheduler::Impl::is_aged(const Sequence& sequence) const {
@@ -134,6 +155,7 @@ bool Scheduler::Impl::waits_for_prefix(Sequence& sequence) const {
 PrefixMatch Scheduler::Impl::look_up(Sequence& sequence) const {
   const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
   PrefixMatch match = kv.match(sequence.identity, wanted);
+  if (!sequence.has_salt) match.drop_partial();
   for (const Sequence* other : running) {
     if (sequence.request.n == 1 || match.num_tokens(kv.block_tokens()) == wanted.size()) break;
     if (!other->is_branch_of_same(sequence)) continue;

@@ -264,8 +264,8 @@ std::optional<RequestState> Scheduler::state_of(RequestId id) const {
   return sequence->state();
 }
 
-std::optional<Error> Scheduler::queue_full(const Request& request, uint64_t inbox_tokens) const {
-  return impl_->queue_full(request, inbox_tokens);
+std::optional<Error> Scheduler::queue_full(const Request& request, const QueueLoad& inbox) const {
+  return impl_->queue_full(request, inbox);
 }
 
 const CostModel& Scheduler::cost_model() const {

@@ -37,6 +37,7 @@ struct SchedulerConfig {
   uint32_t sequences_max = 256;
   uint32_t step_tokens_max = 2048;
   uint32_t sample_rows_max = 256;
+  // Rows with token counts. Where there are fewer than sequences the branches of one request have half of them at most.
   uint32_t penalty_rows_max = 16;
   uint32_t chunk_tokens = 512;  // of all prompts together in a step in which others decode; but Impl::ends_prompt
   // In steps in which others decode, predicted: chunks are as large as this allows. 0 = they are chunk_tokens.
@@ -47,6 +48,8 @@ struct SchedulerConfig {
   bool learns_output = false;            // reserved instead, as soon as it is known: what 95 % of answers did not pass
   double watermark = 0.01;               // share of each pool that admission leaves free
   uint64_t queue_tokens_max = 1u << 20;  // tokens waiting in a lane; what comes on top is rejected
+  // Of all lanes together: branches that wait, and what they hold (held_bytes). Whoever finds nobody waiting may.
+  uint64_t queue_branches_max = 1u << 14, queue_bytes_max = 256u << 20;
   // Interactive and agent requests for which more is expected are refused, as far as that is known; 0 = any wait.
   double ttft_target_ms = 0;
   ClassShares class_shares;
@@ -69,6 +72,11 @@ struct PlanLimits {
   uint64_t block_copies_max, block_stores_max, block_loads_max;
 };
 PlanLimits plan_limits(const SchedulerConfig& config);
+
+// Of requests that wait.
+struct QueueLoad {
+  uint64_t tokens = 0, branches = 0, bytes = 0;
+};
 
 // A running sequence that had to yield. Its tokens stay. What it had computed stays where it is until others take its
 // blocks; then it is in the host tier (swapped), or is computed again later.
@@ -141,9 +149,9 @@ class Scheduler {
 
   // Tokens of the requests that wait (new and preempted). Thread-safe.
   uint64_t queue_tokens() const;
-  // Why the request may not join those that wait and `inbox_tokens` more: overloaded, with the numbers and when to try
+  // Why the request may not join those that wait and those in the inbox: overloaded, with the numbers and when to try
   // again. Thread-safe.
-  std::optional<Error> queue_full(const Request& request, uint64_t inbox_tokens) const;
+  std::optional<Error> queue_full(const Request& request, const QueueLoad& inbox) const;
 
   // Gauges and counters of the scheduling part (plan_ms, device_ms and wall_ms are the engine's).
   const EngineStats& stats() const;

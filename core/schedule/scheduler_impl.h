@@ -75,7 +75,8 @@ struct Scheduler::Impl {
   bool awaits_long_prompt() const;
   void observe(const StepWork& work, const StepTimes& times, TimeNs now);
   double wait_ms(Lane lane, uint64_t num_tokens) const;
-  std::optional<Error> queue_full(const Request& request, uint64_t inbox_tokens) const;
+  std::optional<Error> queue_full(const Request& request, const QueueLoad& inbox) const;
+  std::optional<Error> holds_too_much(const Request& request, const QueueLoad& inbox) const;
   std::optional<Error> too_late(const Request& request, TimeNs now) const;
 
   // rows.cpp: what runs goes on
@@ -126,6 +127,7 @@ struct Scheduler::Impl {
   bool waits_for_prefix(Sequence& sequence) const;
   PrefixMatch look_up(Sequence& sequence) const;
   bool is_aged(const Sequence& sequence) const;
+  bool has_its_penalty_rows(const Sequence& sequence) const;
   void count_overtaken(const Sequence& admitted);
   Digest identity_of(const Sequence& sequence) const;
   void keep_filled(Sequence& sequence);
@@ -214,6 +216,7 @@ struct Scheduler::Impl {
   ServiceRate service;
   uint64_t prompt_tokens_served = 0;  // since the last commit, those that a cache spares included
   std::array<std::atomic<uint64_t>, kNumLanes> queue_tokens = {};
+  std::atomic<uint64_t> queue_branches = 0, queue_bytes = 0;
   std::atomic<double> prompt_rate = 0;  // tokens a millisecond, those that caches spare included; 0 = not known
 };
 

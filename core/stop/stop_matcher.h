@@ -1,4 +1,4 @@
-// Decides, token by token, whether a sequence ends and how much of its text may be shown. One object per request, on
+// Decides, token by token, whether a sequence ends and how much of its text may be shown. One matcher per branch, on
 // the engine's thread. It counts bytes and holds no text: a token costs its own bytes, however long the text is.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/request/request.h"
-#include "core/stop/string_automaton.h"
+#include "core/request/string_automaton.h"
 
 namespace llmrt {
 
@@ -20,11 +20,32 @@ struct StopVerdict {
   FinishReason finish = FinishReason::kNone;
 };
 
+// When the answers of one request end: what all its branches share.
+class StopRules {
+ public:
+  // `end_of_generation` must outlive the rules.
+  StopRules(const StopParams& params, uint32_t min_tokens, uint32_t max_tokens,
+            std::span<const int32_t> end_of_generation);
+
+ private:
+  friend class StopMatcher;
+  bool is_stop_token(int32_t token) const;
+  bool is_end_of_generation(int32_t token) const;
+
+  std::shared_ptr<const StringAutomaton> automaton_;  // null without strings
+  std::vector<int32_t> stop_token_ids_;               // sorted
+  std::span<const int32_t> end_of_generation_;
+  uint32_t min_tokens_, max_tokens_;
+  bool include_string_, ignore_eos_;
+};
+
 class StopMatcher {
  public:
-  // `end_of_generation` must outlive the matcher.
+  explicit StopMatcher(std::shared_ptr<const StopRules> rules) : rules_(std::move(rules)) {}
+  // With rules of its own.
   StopMatcher(const StopParams& params, uint32_t min_tokens, uint32_t max_tokens,
-              std::span<const int32_t> end_of_generation);
+              std::span<const int32_t> end_of_generation)
+      : StopMatcher(std::make_shared<const StopRules>(params, min_tokens, max_tokens, end_of_generation)) {}
 
   // The next sampled token; `bytes` is what the receiver appends to its text for it. After a finish only for an
   // answer that has begun, whose tokens so far count, whatever each of them was.
@@ -34,16 +55,9 @@ class StopMatcher {
   StopVerdict advance(int32_t token, std::string_view bytes);
 
  private:
-  bool is_stop_token(int32_t token) const;
-  bool is_end_of_generation(int32_t token) const;
-
-  StringAutomaton automaton_;
+  std::shared_ptr<const StopRules> rules_;
   uint32_t state_ = StringAutomaton::kStart;
-  std::vector<int32_t> stop_token_ids_;  // sorted
-  std::span<const int32_t> end_of_generation_;
-  uint32_t min_tokens_, max_tokens_;
   uint32_t num_tokens_ = 0;
-  bool include_string_, ignore_eos_;
 };
 
 }  // namespace llmrt

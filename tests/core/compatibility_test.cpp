@@ -343,3 +343,20 @@ TEST_CASE("the table in docs/api.md is this one") {
   text << file.rdbuf();
   CHECK(text.str().find(print_compatibility()) != std::string::npos);
 }
+
+TEST_CASE("the prompts of one call share its lists") {
+  auto body = server::read_json(R"({"prompt": ["a", "b", "c"], "max_tokens": 1, "logit_bias": {"65": 1},
+                                    "bad_words": [[65, 66]], "stop": ["x"], "stop_token_ids": [7]})");
+  REQUIRE(body.ok());
+  auto parsed = server::parse_completion(body->as_object(), server::letter_model(), 7);
+  const auto* call = std::get_if<server::ApiRequest>(&parsed);
+  REQUIRE(call != nullptr);
+  REQUIRE(call->prompts.size() == 3);
+  const Request& first = call->prompts[0].request;
+  for (const server::PromptRequest& prompt : call->prompts) {
+    CHECK(prompt.request.sampling.logit_bias.shares_with(first.sampling.logit_bias));
+    CHECK(prompt.request.sampling.bad_words.shares_with(first.sampling.bad_words));
+    CHECK(prompt.request.stop.token_ids.shares_with(first.stop.token_ids));
+    CHECK(prompt.request.stop.strings.automaton() == first.stop.strings.automaton());
+  }
+}

@@ -126,4 +126,87 @@ TEST_CASE("the plan shows copies in f16 apart from the weights", "[pool]") {
         std::string::npos);
 }
 
+TEST_CASE("token counts for every sequence, or for as many as memory allows", "[pool]") {
+  World world;
+  const auto rows = [&](uint32_t vocab_size) {
+    return penalty_rows_of(world.config, world.caps, vocab_size, world.before, world.loaded);
+  };
+  world.caps.range_bytes_max = 4 * kGiB;
+  CHECK(rows(152'000).value() == 256);
+  // 80 GiB are left, an eighth of them for 4,096 rows of 4 MiB.
+  world.config.sequences_max = 4096;
+  CHECK(rows(1 << 20).value() == 1024);  // a range
+  world.caps.range_bytes_max = 0;
+  CHECK(rows(1 << 20).value() == 2560);
+  world.loaded.weight_bytes = 85 * kGiB + kGiB / 2;
+  CHECK(rows(1 << 20).value() == 16);
+  // What is asked for is had, or said.
+  world.config.penalty_rows_max = 100;
+  CHECK(rows(1 << 20).value() == 100);
+  world.config.penalty_rows_max = 300;
+  const Result<uint32_t> too_many = rows(1 << 20);
+  REQUIRE_FALSE(too_many.ok());
+  CHECK(too_many.error().code == ErrorCode::kInvalidArgument);
+  CHECK(too_many.error().message == "penalty rows: 300 were asked for, found room for 128: 4.0 MiB each");
+  world.config.sequences_max = 8;  // more than run are of no use
+  CHECK(rows(1 << 20).value() == 8);
+}
+
+TEST_CASE("what is asked for and finds no room is an error with both numbers", "[pool]") {
+  World world;
+  const auto message = [&] {
+    const Result<MemoryPlan> plan = size_pool(world.config, world.caps, world.group, world.before, world.loaded);
+    return plan ? std::string() : plan.error().message;
+  };
+  CHECK(message().empty());
+  world.config.kv_tokens = 100'000'000;
+  CHECK(message().empty());  // a program's own figure, of which it reads in the plan what it got
+  world.config.asked.kv_tokens = true;
+  CHECK(message() ==
+        "KV tokens: 100000000 were asked for, found room for 647984 (limited by memory): 2.0 MiB a block of 16 tokens");
+  world.config.kv_tokens = 647'984;
+  CHECK(message().empty());
+
+  world.config.kv_tokens = 0;
+  world.config.context_max = 700'000;
+  CHECK(message().empty());
+  world.config.asked.context = true;
+  CHECK(message() ==
+        "context: 700000 tokens were asked for, found room for 647984 in the KV pool (limited by memory): 2.0 MiB a "
+        "block of 16 tokens");
+  world.config.context_max = 8192;
+
+  world.config.kv_host_bytes = 40 * kGiB;
+  world.config.asked.kv_host = true;
+  CHECK(message().empty());
+  world.caps.range_bytes_max = 1000 * world.group.data_bytes_block_layer();
+  CHECK(message() == "KV host memory: 40960.0 MiB were asked for, the device addresses 2000.0 MiB of a host pool");
+  world.config.kv_host_bytes = 1 << 20;
+  CHECK(message() == "KV host memory: expected at least one block of 2.0 MiB, found 1.0 MiB");
+}
+
+TEST_CASE("memory that is the host's is taken by the share that was asked for", "[pool]") {
+  World world;
+  world.caps.unified_memory = true;
+  const auto budget = [&] {
+    return size_pool(world.config, world.caps, world.group, world.before, world.loaded)->budget_bytes;
+  };
+  CHECK(budget() == 24 * kGiB);
+  world.config.memory_utilization = 0.5;
+  CHECK(budget() == 24 * kGiB);
+  world.config.asked.memory_utilization = true;
+  CHECK(budget() == 48 * kGiB);
+}
+
+TEST_CASE("the plan shows what penalty rows take", "[pool]") {
+  World world;
+  MemoryPlan plan = *size_pool(world.config, world.caps, world.group, world.before, world.loaded);
+  CHECK(print(plan, 0, 0).find("penalty rows") == std::string::npos);
+  plan.penalty_rows = 100;
+  plan.sequences = 256;
+  plan.penalty_row_bytes = 600'000;
+  CHECK(print(plan, 0, 0).find(fmt::format("{:<28}{:>16}\n", "  penalty rows, 100 of 256", "57.2 MiB")) !=
+        std::string::npos);
+}
+
 }  // namespace llmrt

@@ -407,6 +407,7 @@ Steps with_one_penalty_slot(uint32_t num_blocks, RequestId num_that_go_on) {
   config.kv_pools = {{num_blocks, 4}};
   config.sample_rows_max = config.sequences_max = 8;
   config.penalty_rows_max = 1;
+  config.queue_branches_max = config.queue_bytes_max = 1u << 30;
   return {.scheduler = Scheduler(config), .num_that_go_on = num_that_go_on};
 }
 Request request_with_penalty() {
@@ -416,6 +417,41 @@ Request request_with_penalty() {
 }
 
 }  // namespace
+
+TEST_CASE("where rows with token counts are scarce one request has half of them at most") {
+  check_script(R"(config pool=64 rows=8 penalties=4 chunk=64
+add 1 prompt=4 max=50 n=6 penalty
+plan
+  1[0,4)*
+commit
+  1: 100
+plan
+  1[4,5)* 2[3,4)*
+commit
+  1: 101
+  2: 100
+add 11 prompt=2 max=1 penalty
+add 12 prompt=3 max=1
+plan
+  1[5,6)* 2[4,5)* 11[0,2)* 12[0,3)*
+commit
+  1: 102
+  2: 101
+  11: 100 length
+  12: 100 length
+cancel 1
+  1: cancelled
+plan
+  2[5,6)* 3[3,4)*
+)");
+}
+
+TEST_CASE("where every row may have token counts one request may have all of them") {
+  const std::string said = test::run_script("config pool=64 rows=4 penalties=4\nadd 1 prompt=4 max=50 n=6 penalty\n" +
+                                            test::plans(2) + "states\n");
+  INFO(said);
+  CHECK(said.find("1 DECODING, 2 DECODING, 3 DECODING, 4 DECODING, 5 QUEUED, 6 QUEUED") != std::string::npos);
+}
 
 TEST_CASE("who waits for a slot for penalties holds up nobody else") {
   Steps steps = with_one_penalty_slot(64, 3);

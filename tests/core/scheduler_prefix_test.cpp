@@ -30,7 +30,7 @@ Request request_of(RequestId id, uint32_t num_prompt, uint32_t max_tokens) {
 
 TEST_CASE("a prompt that is known is taken over but for its last token; an equal block takes the place of the copy") {
   check_script(R"(config pool=8 block=4 cache=radix
-add 1 prompt=8 max=2
+add 1 prompt=8 max=2 salt=a
 plan
   1[0,8)*
 commit
@@ -41,7 +41,7 @@ commit
   1: 101 length
 cached
   0 of 8 prompt tokens, 2 of 8 free blocks
-add 2 prompt=8 max=3
+add 2 prompt=8 max=3 salt=a
 plan
   2[7,8)*
 updates
@@ -66,6 +66,24 @@ commit
   2: 102 length, 7 cached
 cached
   7 of 16 prompt tokens, 2 of 8 free blocks
+)");
+}
+
+TEST_CASE("without a salt whole blocks are taken over, and nothing of the one behind them") {
+  check_script(R"(config pool=8 block=4 cache=radix
+add 1 prompt=8 max=1
+plan
+  1[0,8)*
+commit
+  1: 100 length
+add 2 prompt=8 max=1
+add 3 prompt=12 max=1 same=7
+plan
+  2[4,8)* 3[4,12)*
+copies
+commit
+  2: 100 length, 4 cached
+  3: 100 length, 4 cached
 )");
 }
 
@@ -387,8 +405,8 @@ plan
 
 TEST_CASE("a block that a running sequence holds may be copied from, whatever is free") {
   check_script(R"(config pool=5 cache=radix
-add 1 prompt=12 max=9
-add 2 prompt=12 max=2
+add 1 prompt=12 max=9 salt=a
+add 2 prompt=12 max=2 salt=a
 plan
   1[0,12)*
 commit
@@ -404,12 +422,12 @@ free
 
 TEST_CASE("the last free block is not held for a copy") {
   check_script(R"(config pool=3 cache=radix
-add 1 prompt=12 max=1
+add 1 prompt=12 max=1 salt=a
 plan
   1[0,12)*
 commit
   1: 100 length
-add 2 prompt=12 max=1
+add 2 prompt=12 max=1 salt=a
 plan
   2[8,12)*
 copies
@@ -500,10 +518,10 @@ TEST_CASE("a request waits for another's prefix for 16 plans at most") {
 }
 
 TEST_CASE("who found no room is looked up again when what it shares has grown") {
-  const std::string said =
-      test::run_script("config pool=30 block=4 context=256 rows=8 step=64 chunk=64 samples=4 cache=radix\n"
-                       "add 1 prompt=100 max=20 scores\nadd 2 prompt=100 max=4\n" +
-                       test::plans(32));
+  const std::string said = test::run_script(
+      "config pool=30 block=4 context=256 rows=8 step=64 chunk=64 samples=4 cache=radix\n"
+      "add 1 prompt=100 max=20 scores\nadd 2 prompt=100 max=4\n" +
+      test::plans(32));
   INFO(said);
   CHECK(said.find("2: 100") != std::string::npos);  // beside 1, which runs for 45 plans
 }

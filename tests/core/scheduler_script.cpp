@@ -109,8 +109,9 @@ void Script::add(std::istringstream& line) {
   request.sampling.no_repeat_ngram_size = number(words, "ngram", 0);
   if (words.contains("bad")) {
     std::istringstream ids(words.at("bad"));
-    std::vector<int32_t>& word = request.sampling.bad_words.emplace_back();
+    std::vector<int32_t> word;
     for (std::string id; std::getline(ids, id, ',');) word.push_back(std::stoi(id));
+    request.sampling.bad_words.push_back(word);
   }
   if (words.contains("bias")) request.sampling.logit_bias = {{7, 0.5f}};
   request.stop.ignore_eos = words.contains("ignore_eos");

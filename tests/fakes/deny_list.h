@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/request/policy.h"
-#include "core/stop/string_automaton.h"
+#include "core/request/string_automaton.h"
 
 namespace llmrt::test {
 

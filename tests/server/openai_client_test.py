@@ -27,7 +27,7 @@ MESSAGES = [{"role": "user", "content": "Name the capital of France."}]
 class Server:
     def __init__(self, *flags):
         self.process = subprocess.Popen(
-            [PROGRAM, "serve", MODEL, "--port", "0", "--name", "smol", "--device", DEVICE, "--kv-tokens", "32768",
+            [PROGRAM, "serve", MODEL, "--port", "0", "--name", "smol", "--device", DEVICE, "--kv-tokens", "8192",
              *flags],
             stderr=subprocess.PIPE, text=True)
         self.log = []

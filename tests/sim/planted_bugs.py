@@ -73,6 +73,8 @@ BUGS = [
      "std::reverse_copy(words, words + update.payload_words, slot.table.begin() + update.arg0);\n"
      "if (update.payload_words > 2) slot.table[update.arg0] = slot.table[update.arg0 + 1];"),
     # prefix cache
+    ("parts of blocks are shared without a salt", "core/schedule/prefix.cpp",
+     "if (!sequence.has_salt) match.drop_partial();", ""),
     ("a key without the client's salt", "core/schedule/prefix.cpp", ".add_text(request.cache_salt)", ""),
     ("a key without the adapter", "core/schedule/prefix.cpp", ".add(request.adapter_id)", ""),
     ("a key without what came before", "core/kv/radix_prefix_cache.cpp",
@@ -224,7 +226,7 @@ BUGS = [
      "if (kv.grow(sequence->tables, sequence->computed + 1)) take(", "if (sequence->computed > 0) take("),
     ("stop strings are not seen across tokens", "core/stop/stop_matcher.cpp",
      "++num_tokens_;", "++num_tokens_;\n  state_ = StringAutomaton::kStart;"),
-    ("held text is shown too early", "core/stop/string_automaton.cpp",
+    ("held text is shown too early", "core/request/string_automaton.cpp",
      "node.hold_bytes = node.first_child != 0 ? node.depth : fallback.hold_bytes;", "node.hold_bytes = 0;"),
     ("a step takes more tokens than it may", "core/schedule/rows.cpp",
      "  budget->tokens -= count;", "  budget->tokens -= count > 1 ? 1 : 0;"),
@@ -236,6 +238,9 @@ BUGS = [
      "tokens_waiting(sequence.lane()).fetch_sub(sequence.queued_tokens, std::memory_order_relaxed);",
      "if (sequence.state() != RequestState::kPreempted) "
      "tokens_waiting(sequence.lane()).fetch_sub(sequence.queued_tokens, std::memory_order_relaxed);"),
+    ("cancel forgets that a branch waited", "core/schedule/lifecycle.cpp",
+     "queue_branches.fetch_sub(1, std::memory_order_relaxed);",
+     "if (sequence.num_preemptions == 0) queue_branches.fetch_sub(1);"),
     # classes
     ("who was just admitted yields again", "core/schedule/preemption.cpp", " || other->tried_in == num_rounds", ""),
     ("a row that stops is still counted for its lane", "core/schedule/lifecycle.cpp",

@@ -42,6 +42,8 @@ EngineConfig random_config(bool under_pressure, Dice& dice) {
   if (dice.one_in(6)) config.queue_timeout_ms = dice.between(1, 50);
   config.watermark = dice.one_in(2) ? 0.0 : 0.1;
   config.queue_tokens_max = dice.one_in(4) ? dice.between(50, 400) : 1u << 20;
+  if (dice.one_in(6)) config.queue_branches_max = dice.between(1, 40);
+  if (dice.one_in(6)) config.queue_bytes_max = dice.between(1, 60) * kBranchBytes;
   config.block_tokens = dice.one_in(4) ? 32 : 16;
   // From hardly one sequence to many.
   config.kv_tokens = dice.between(3, dice.one_of({6, 12, 30, 100})) * 16;
@@ -77,8 +79,9 @@ SamplingParams random_sampling(Dice& dice) {
   if (dice.one_in(5)) params.no_repeat_ngram_size = dice.between(1, 3);
   if (dice.one_in(5)) {
     for (uint32_t i = dice.between(1, 30); i-- > 0;) {
-      params.bad_words.push_back({dice.token()});
-      if (dice.one_in(2)) params.bad_words.back().push_back(dice.token());
+      std::vector<int32_t> word = {dice.token()};
+      if (dice.one_in(2)) word.push_back(dice.token());
+      params.bad_words.push_back(word);
     }
   }
   if (dice.one_in(3)) params.logprobs = 1;
@@ -128,7 +131,7 @@ ClientPlan random_client(const EngineConfig& config, bool under_pressure, Dice& 
   if (dice.one_in(8)) request.processors = {std::make_shared<LimitRuns>(dice.between(1, 2))};
   if (dice.one_in(4)) request.n = dice.between(2, 6);
   if (request.n > 1 && dice.one_in(2)) request.sampling.temperature = 0;  // all branches say the same
-  if (dice.one_in(8)) request.cache_salt = dice.one_in(2) ? "salt" : "pepper";
+  if (dice.one_in(2)) request.cache_salt = dice.one_in(8) ? "pepper" : "salt";
   if (dice.one_in(8)) request.adapter_id = dice.between(1, 2);
   if (dice.one_in(6)) request.deadline_ns = dice.between(0, 100) * kMs;
   if (dice.one_in(3)) request.request_class = static_cast<RequestClass>(dice.between(0, 4));

@@ -260,9 +260,12 @@ std::string Simulation::refusal_is_right(const Client& client, const Error& erro
       return ceil_div<size_t>(reserved, pool.block_tokens) > pool.num_blocks ? "" : "refused though it fits";
     }
     case ErrorCode::kUnsupported:
-      return request.sampling.has_penalties() && config.penalty_rows_max == 0 ? "" : "unsupported, and why?";
+      return "unsupported, and why?";
     case ErrorCode::kOverloaded:
-      return config.queue_tokens_max < 1000 || config.ttft_target_ms > 0 ? "" : "overloaded with an endless queue";
+      return config.queue_tokens_max < 1000 || config.queue_branches_max < 1000 ||
+                     config.queue_bytes_max < 1000 * kBranchBytes || config.ttft_target_ms > 0
+                 ? ""
+                 : "overloaded with an endless queue";
     case ErrorCode::kDeviceLost:
       return lost_ ? "" : "the device is there";
     default:
@@ -326,6 +329,8 @@ std::string Simulation::check_cached(const Client& client) const {
   std::vector<int32_t> wanted = own.prompt;
   wanted.insert(wanted.end(), own.begun.begin(), own.begun.end());
   if (client.cached_tokens >= wanted.size()) return "no token of the prompt was computed";
+  if (own.cache_salt.empty() && client.cached_tokens % engine_->memory_plan().block_tokens != 0)
+    return fmt::format("{} tokens cached without a salt: a part of a block", client.cached_tokens);
   size_t known = 0;
   for (const auto& other : clients_) {
     const Request& theirs = other->plan->request;

@@ -50,25 +50,39 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
 void add_engine_options(CLI::App& command, EngineOptions& options) {
   EngineConfig& config = options.config;
   const char* group = "Engine";
+  const auto asks = [&config](bool AskedLimits::*what) {
+    return [&config, what](const std::string&) { config.asked.*what = true; };
+  };
   command.add_option("--device", options.device, "auto, cuda:N or vulkan:N (see llmrt devices)")
       ->type_name("ID")
       ->capture_default_str()
       ->group(group);
   command.add_option("--context", config.context_max, "tokens a sequence may have; default: the model's own")
       ->type_name("N")
+      ->each(asks(&AskedLimits::context))
       ->group(group);
   command.add_option("--sequences", config.sequences_max, "running at once")
       ->type_name("N")
-      ->check(CLI::Range(1u, 65536u))
+      ->check(CLI::Range(1u, 4096u))
       ->capture_default_str()
+      ->group(group);
+  command
+      .add_option(
+          "--penalty-rows", config.penalty_rows_max,
+          "of these, with a presence, frequency or repetition penalty; default: all, or what memory allows (see "
+          "explain --memory)")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 4096u))
       ->group(group);
   command.add_option("--step-tokens", config.step_tokens_max, "tokens of one step, at most")
       ->type_name("N")
+      ->each(asks(&AskedLimits::step_tokens))
       ->check(CLI::Range(1u, 65536u))
       ->capture_default_str()
       ->group(group);
   command.add_option("--chunk-tokens", config.chunk_tokens, "of prompts, in a step in which others decode")
       ->type_name("N")
+      ->each(asks(&AskedLimits::chunk_tokens))
       ->check(CLI::Range(1u, 65536u))
       ->capture_default_str()
       ->group(group);
@@ -117,6 +131,19 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->check(number_range(0.001, 1e6))
       ->group(group);
   command
+      .add_option("--queue-requests", config.queue_branches_max,
+                  "choices that may wait, at most (a request of n choices counts n); what comes on top is told to come "
+                  "again")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 1u << 24))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--queue-mib", options.queue_mib, "memory that requests may hold while they wait, at most")
+      ->type_name("MIB")
+      ->check(CLI::Range(1u, 1u << 24))
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_option("--reserve-output", options.reserve_output,
                   "output tokens reserved at admission, hard_cap: all of a request's max_tokens; default: what 95 % of "
                   "the last answers did not pass, 256 before there were 100")
@@ -131,6 +158,7 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->group(group);
   command.add_option("--kv-tokens", config.kv_tokens, "size of the KV pool; default: what memory allows")
       ->type_name("N")
+      ->each(asks(&AskedLimits::kv_tokens))
       ->group(group);
   std::vector<std::string> kv_names;
   for (const KvDType dtype : kKvDTypes) kv_names.emplace_back(kv_dtype_name(dtype));
@@ -157,6 +185,7 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       .add_option("--kv-host-gib", options.kv_host_gib,
                   "host memory for KV blocks that the pool gives up: of preempted requests and of prefixes")
       ->type_name("GIB")
+      ->each(asks(&AskedLimits::kv_host))
       ->check(number_range(0.0, 65536.0))
       ->capture_default_str()
       ->group(group);
@@ -170,8 +199,13 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->check(CLI::IsMember({"reject", "queue", "preempt", "swap", "recompute"}))
       ->capture_default_str()
       ->group(group);
-  command.add_option("--memory-utilization", config.memory_utilization, "share of the device's memory to use")
+  command
+      .add_option(
+          "--memory-utilization", config.memory_utilization,
+          "share of the device's memory to use; of a processor or where memory is the host's: of what is free, default "
+          "a quarter")
       ->type_name("SHARE")
+      ->each(asks(&AskedLimits::memory_utilization))
       ->check(number_range(0.05, 1.0))
       ->capture_default_str()
       ->group(group);
@@ -238,6 +272,7 @@ EngineConfig engine_config(const EngineOptions& options) {
   config.class_shares = class_shares_of(options.class_shares);
   config.learns_output = options.reserve_output < 0;
   if (options.reserve_output >= 0) config.reserve_output_tokens = static_cast<uint32_t>(options.reserve_output);
+  config.queue_bytes_max = uint64_t{options.queue_mib} << 20;
   config.request_timeout_ms = std::llround(options.request_timeout_s * 1e3);
   config.queue_timeout_ms = std::llround(options.queue_timeout_s * 1e3);
   return config;
@@ -266,6 +301,9 @@ std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& option
     fmt::print(stderr, "KV pool: {} blocks of {} tokens (limited by {}), context {}{}\n", plan.num_blocks,
                plan.block_tokens, plan.limited_by, (*engine)->config().context_max,
                plan.f16_copy_bytes ? fmt::format("; weights in f16 too: {}", bytes_text(plan.f16_copy_bytes)) : "");
+  if (!quiet && plan.penalty_rows < plan.sequences)
+    fmt::print(stderr, "penalties: {} of {} sequences at a time may have them, {} each (--penalty-rows)\n",
+               plan.penalty_rows, plan.sequences, bytes_text(plan.penalty_row_bytes));
   if (const std::string remark = (*engine)->backend().remark(); !quiet && !remark.empty())
     fmt::print(stderr, "note: {}\n", remark);
   open.served.context_max = (*engine)->config().context_max;

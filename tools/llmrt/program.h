@@ -53,6 +53,7 @@ struct EngineOptions {
   bool no_overlap = false;
   int64_t reserve_output = -1;  // -1 = learnt
   std::vector<std::string> class_shares = {};
+  uint32_t queue_mib = 256;
   double request_timeout_s = 0, queue_timeout_s = 0;
 };
 void add_engine_options(CLI::App& command, EngineOptions& options);

@@ -127,6 +127,7 @@ SchedulerConfig dry_config(std::span<const DryRequest> requests, uint32_t num_ro
   config.sequences_max = num_rows;
   config.step_tokens_max = step_tokens;
   config.queue_tokens_max = num_tokens;
+  config.queue_branches_max = config.queue_bytes_max = uint64_t{1} << 40;
   config.kv_pools = {{static_cast<uint32_t>(num_tokens / block_tokens + requests.size() + 1), block_tokens}};
   config.watermark = 0;
   return config;

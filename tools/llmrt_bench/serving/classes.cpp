@@ -66,7 +66,7 @@ EngineConfig config_of(const Bench& bench) {
   config.context_max = options.classes_prompt + options.classes_output;
   config.kv_tokens = uint64_t{config.sequences_max} * (config.context_max + config.block_tokens) * 33 / 32;
   // A queue that is full takes short prompts where long ones are refused, so the capacity would be that of another mix.
-  config.queue_tokens_max = uint64_t{1} << 40;
+  config.queue_tokens_max = config.queue_branches_max = config.queue_bytes_max = uint64_t{1} << 40;
   return config;
 }
 

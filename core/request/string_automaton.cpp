@@ -1,10 +1,13 @@
-#include "core/stop/string_automaton.h"
+#include "core/request/string_automaton.h"
 
 #include "core/base/check.h"
 
 namespace llmrt {
 
 StringAutomaton::StringAutomaton(std::span<const std::string> strings) : nodes_(1) {
+  size_t num_bytes = 0;
+  for (const std::string& string : strings) num_bytes += string.size();
+  nodes_.reserve(num_bytes + 1);
   for (const std::string& string : strings) {
     LLMRT_CHECK(!string.empty(), "an empty stop string would match everywhere");
     uint32_t node = kStart;
