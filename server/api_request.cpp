@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <limits>
 #include <set>
 
+#include "core/base/keyed_hash.h"
 #include "core/text/detokenizer.h"
 #include "server/bad_words.h"
 #include "server/chat_messages.h"
 #include "server/fields.h"
+#include "server/known_fields.h"
+#include "server/prompt_tokens.h"
 
 namespace llmrt::server {
 namespace {
@@ -16,11 +20,10 @@ namespace {
 namespace json = boost::json;
 using Int64Limits = std::numeric_limits<int64_t>;
 
-constexpr double kTopPMin = 1e-9;  // only to keep 0 out
+constexpr float kTopPMin = 1e-9f;  // the core wants more than 0: the best token alone
 constexpr size_t kBadWordBytesMax = 256;
 constexpr size_t kHintBytesMax = 1024;
 
-const auto kNever = [](const json::value&) { return false; };
 const auto kIsEmpty = [](const json::value& value) {
   return (value.is_array() && value.get_array().empty()) || (value.is_string() && value.get_string().empty()) ||
          (value.is_object() && value.get_object().empty());
@@ -58,7 +61,7 @@ bool read_sampling(Fields& fields, uint64_t random_seed, SamplingParams& samplin
   sampling.temperature = static_cast<float>(fields.number("temperature", 0, 100).value_or(1));
   // Logits divided by it would pass the range of a float; what is drawn is the best token long before.
   if (sampling.temperature < kTemperatureMin) sampling.temperature = 0;  // greedy
-  sampling.top_p = static_cast<float>(fields.number("top_p", kTopPMin, 1).value_or(1));
+  sampling.top_p = std::max(kTopPMin, static_cast<float>(fields.number("top_p", 0, 1).value_or(1)));
   sampling.top_k = static_cast<uint32_t>(
       std::max<int64_t>(0, fields.integer("top_k", -1, std::numeric_limits<int32_t>::max()).value_or(0)));
   sampling.min_p = static_cast<float>(fields.number("min_p", 0, 1).value_or(0));
@@ -145,12 +148,27 @@ void read_bad_words(Fields& fields, const ServedModel& model, SamplingParams& sa
                                          kBadWordsMax, kBadWordTokensMax, sampling.bad_words.size(), num_tokens));
 }
 
+// A stop string that spells a special token, which is no text, stops where the token is drawn.
+void add_special_stops(const Vocabulary& vocabulary, StopParams& stop) {
+  if (stop.strings.empty()) return;
+  const KeyedViewSet spelled(stop.strings.begin(), stop.strings.end());
+  for (size_t id = 0; id < vocabulary.types.size(); ++id) {
+    if (vocabulary.types[id] != TokenType::kControl || !spelled.contains(vocabulary.tokens[id])) continue;
+    const auto token = static_cast<int32_t>(id);
+    if (std::find(stop.token_ids.begin(), stop.token_ids.end(), token) == stop.token_ids.end())
+      stop.token_ids.push_back(token);
+  }
+}
+
+// An empty string stops nothing.
 void read_stop(Fields& fields, const ServedModel& model, StopParams& stop) {
+  size_t num_bytes = 0;
   const auto add = [&](const json::value& value) {
-    if (!value.is_string() || value.get_string().empty() || value.get_string().size() > kStopBytesMax)
-      fields.fail("stop", fmt::format("expected strings of 1 to {} bytes, found {}", kStopBytesMax, describe(value)));
-    else
-      stop.strings.emplace_back(value.get_string());
+    if (!value.is_string() || value.get_string().size() > kStopStringBytesMax)
+      return fields.fail(
+          "stop", fmt::format("expected strings of at most {} bytes, found {}", kStopStringBytesMax, describe(value)));
+    num_bytes += value.get_string().size();
+    if (!value.get_string().empty()) stop.strings.emplace_back(value.get_string());
   };
   if (const json::value* value = fields.any("stop")) {
     if (!value->is_array())
@@ -160,26 +178,41 @@ void read_stop(Fields& fields, const ServedModel& model, StopParams& stop) {
     else
       for (const json::value& one : value->get_array()) add(one);
   }
+  if (num_bytes > kStopBytesMax)
+    fields.fail("stop", fmt::format("expected at most {} bytes in all, found {}", kStopBytesMax, num_bytes));
   if (!stop.strings.empty() && !model.tokenizer)
     fields.fail("stop", "this model has no tokenizer: expected stop_token_ids", "unsupported");
   if (const json::array* ids = fields.array("stop_token_ids", kStopTokensMax))
     stop.token_ids = read_ids(fields, "stop_token_ids", *ids, model.vocab_size);
   stop.include_string = fields.boolean("include_stop_str_in_output").value_or(false);
   stop.ignore_eos = fields.boolean("ignore_eos").value_or(false);
+  if (fields.failed() || !model.tokenizer) return;
+  add_special_stops(model.tokenizer->vocabulary(), stop);
+  if (stop.token_ids.size() > kStopTokensMax)
+    fields.fail("stop",
+                fmt::format("expected at most {} stop tokens, found {} with the special tokens that stop spells",
+                            kStopTokensMax, stop.token_ids.size()));
 }
 
-void read_stream(Fields& fields, AnswerForm& form) {
+void read_stream(Fields& fields, bool strict, AnswerForm& form) {
   form.stream = fields.boolean("stream").value_or(false);
   const json::object* options = fields.object("stream_options");
   if (!options) return;
-  if (!form.stream) fields.fail("stream_options", "expected only together with stream: true");
   Fields inner(*options, "stream_options.");
   form.include_usage = inner.boolean("include_usage").value_or(false);
   form.continuous_usage = inner.boolean("continuous_usage_stats").value_or(false);
   if (form.continuous_usage && !form.include_usage)
     inner.fail("continuous_usage_stats", "expected only together with include_usage: true");
-  inner.neutral("include_obfuscation", is_bool(false), "false");
-  if (const auto& error = inner.finish()) fields.fail(*error);
+  inner.boolean("include_obfuscation");  // padding against who listens: there is none
+  if (strict) inner.refuse_unread();
+  if (inner.error()) fields.fail(*inner.error());
+}
+
+// -1: what the context leaves.
+std::optional<int64_t> read_max_tokens(Fields& fields, std::string_view name, int64_t min, int64_t max) {
+  const json::value* value = fields.any(name);
+  if (value && value->is_number() && value->to_number<double>() == -1) return -1;
+  return fields.integer(name, min, max);
 }
 
 // How many choices, and which of them. The mean log-probability decides, so the core is asked for them.
@@ -208,49 +241,49 @@ void read_beams(Fields& fields, Shared& shared) {
   if (shared.form.stream) fields.fail("use_beam_search", "the answers are known only at the end: expected no stream");
 }
 
-// The class by our own name, or by the tier that stands for it.
-RequestClass read_class(Fields& fields) {
+// The class by our own name, in the body or in a header, or by the tier that stands for it.
+RequestClass read_class(Fields& fields, std::string_view from_header) {
   constexpr size_t kNameBytesMax = 64;
   const auto tier = fields.string("service_tier", kNameBytesMax).value_or("auto");
-  if (tier != "auto" && tier != "default" && tier != "priority" && tier != "flex")
-    fields.fail("service_tier", fmt::format("expected auto, default, priority or flex, found '{}'", shown_name(tier)));
-  const auto name = fields.string("request_class", kNameBytesMax);
-  if (!name) return tier == "flex" ? RequestClass::kBatch : RequestClass::kInteractive;
-  const auto request_class = parse_request_class(*name);
+  if (!is_one_of({"auto", "default", "priority", "scale", "flex"})(json::value(tier)))
+    fields.fail("service_tier",
+                fmt::format("expected auto, default, priority, scale or flex, found '{}'", shown_name(tier)));
+  const auto in_body = fields.string("request_class", kNameBytesMax);
+  if (!in_body && from_header.empty()) return tier == "flex" ? RequestClass::kBatch : RequestClass::kInteractive;
+  const std::string_view name = in_body ? std::string_view(*in_body) : from_header;
+  const auto request_class = parse_request_class(name);
   if (!request_class)
-    fields.fail("request_class", fmt::format("expected interactive, agent, batch, evaluation or background, found '{}'",
-                                             shown_name(*name)));
+    fields.fail(
+        in_body ? "request_class" : "x-request-class",
+        fmt::format("expected interactive, agent, batch, evaluation or background, found '{}'", shown_name(name)));
   return request_class.value_or(RequestClass::kInteractive);
 }
 
-// Fields that others know, at the value that changes nothing.
+std::string read_salt(Fields& fields, std::string_view from_header) {
+  if (auto salt = fields.string("cache_salt", kCacheSaltBytesMax)) return *salt;
+  if (from_header.size() > kCacheSaltBytesMax)
+    fields.fail("x-cache-salt",
+                fmt::format("expected at most {} bytes, found {}", kCacheSaltBytesMax, from_header.size()));
+  return std::string(from_header);
+}
+
+// Fields that others know, at the value that changes nothing. Most are in server/known_fields.h; these have values of
+// their own.
 void read_neutral(Fields& fields) {
-  for (const char* name : {"user", "metadata", "store"}) fields.ignore(name);
   // The cache key is no salt: it would keep apart what the prefix cache finds by itself.
   for (const char* name : {"safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
     fields.string(name, kHintBytesMax);
-  fields.neutral("skip_special_tokens", is_bool(true), "true");
-  fields.neutral("spaces_between_special_tokens", is_bool(true), "true");
   fields.neutral(
       "response_format",
       [](const json::value& value) {
         const json::object* object = value.if_object();
-        const json::value* type = object && object->size() == 1 ? object->if_contains("type") : nullptr;
+        const json::value* type = object ? object->if_contains("type") : nullptr;
         return type && type->is_string() && type->get_string() == "text";
       },
       "{\"type\": \"text\"}");
-  fields.neutral("priority", is_number(0), "0");
-  fields.neutral("prompt_logprobs", kNever, "null");
-  fields.neutral("return_tokens_as_token_ids", is_bool(false), "false");
-  for (const char* name : {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-                           "allowed_token_ids", "truncate_prompt_tokens", "logits_processors"})
-    fields.neutral(name, kNever, "null");
 }
 
 void read_neutral_chat(Fields& fields) {
-  fields.neutral("tool_choice", is_one_of({"none", "auto"}), "none or auto");
-  fields.neutral("functions", kIsEmpty, "[]");
-  fields.neutral("function_call", is_one_of({"none", "auto"}), "none or auto");
   fields.neutral(
       "parallel_tool_calls", [](const json::value& value) { return value.is_bool(); }, "true or false");
   fields.neutral(
@@ -259,58 +292,57 @@ void read_neutral_chat(Fields& fields) {
         return value.is_array() && value.get_array().size() == 1 && value.get_array()[0] == "text";
       },
       "[\"text\"]");
-  fields.neutral("verbosity", is_one_of({"medium"}), "medium");
-  fields.neutral("echo", is_bool(false), "false");
-  fields.neutral("best_of", is_number(1), "1");
-  for (const char* name : {"reasoning_effort", "prediction", "audio", "web_search_options"})
-    fields.neutral(name, kNever, "null");
 }
 
-Shared read_shared(Fields& fields, const ServedModel& model, uint64_t random_seed) {
+Shared read_shared(Fields& fields, const ServedModel& model, const ParseContext& context) {
   Shared shared;
   check_model_name(fields, model);
-  shared.has_seed = read_sampling(fields, random_seed, shared.sampling);
+  shared.has_seed = read_sampling(fields, context.random_seed, shared.sampling);
   read_logit_bias(fields, model.vocab_size, shared.sampling);
   read_bad_words(fields, model, shared.sampling);
   shared.sampling.processed_logprobs = read_logprobs_mode(fields);
   shared.sampling.no_repeat_ngram_size =
       static_cast<uint32_t>(fields.integer("no_repeat_ngram_size", 0, kNoRepeatNgramMax).value_or(0));
   read_stop(fields, model, shared.stop);
-  read_stream(fields, shared.form);
+  read_stream(fields, context.strict_fields, shared.form);
   shared.form.n = shared.form.best_of = static_cast<uint32_t>(fields.integer("n", 1, kChoicesMax).value_or(1));
   read_beams(fields, shared);
   read_neutral(fields);
   shared.form.return_token_ids = fields.boolean("return_token_ids").value_or(false);
   shared.min_tokens = static_cast<uint32_t>(fields.integer("min_tokens", 0, 1 << 30).value_or(0));
-  shared.request_class = read_class(fields);
+  shared.request_class = read_class(fields, context.request_class);
   shared.batch_invariant = fields.boolean("batch_invariant").value_or(false);
   shared.deadline_ms = static_cast<uint32_t>(fields.integer("deadline_ms", 1, 1 << 30).value_or(0));
-  shared.cache_salt = fields.string("cache_salt", kCacheSaltBytesMax).value_or("");
+  shared.cache_salt = read_salt(fields, context.cache_salt);
   return shared;
 }
 
-// `max_tokens`: what the client wants, or all that the context leaves.
-Request make_request(Fields& fields, const Shared& shared, const ServedModel& model, std::vector<int32_t> prompt,
-                     std::optional<int64_t> max_tokens) {
-  Request request;
-  const int64_t context = model.context_max, length = static_cast<int64_t>(prompt.size());
-  const int64_t wanted = max_tokens.value_or(std::max<int64_t>(1, context - length));
-  if (length + wanted > context) {
-    fields.fail(invalid_field(
-        shared.form.chat ? "messages" : "prompt",
-        fmt::format("this model's maximum context length is {} tokens, {} were requested: {} in the prompt, {} in the "
-                    "answer",
-                    context, length + wanted, length, wanted),
-        "context_length_exceeded"));
+// How many tokens the answer may have: `max_tokens` (-1 = what the context leaves), or less where the context leaves
+// less. 0 where it leaves none, unless none is wanted; fields.failed() then.
+uint32_t room_for_answer(Fields& fields, const Shared& shared, const ServedModel& model, size_t prompt_tokens,
+                         int64_t max_tokens) {
+  const int64_t left = int64_t{model.context_max} - static_cast<int64_t>(prompt_tokens);
+  if (left < std::min<int64_t>(std::abs(max_tokens), 1)) {
+    fields.fail(too_long(model, shared.form.chat ? "messages" : "prompt", prompt_tokens, /*at_least=*/false,
+                         std::min<int64_t>(std::abs(max_tokens), 1)));
+    return 0;
   }
+  return static_cast<uint32_t>(max_tokens < 0 ? left : std::min(max_tokens, left));
+}
+
+Request make_request(Fields& fields, const Shared& shared, const ServedModel& model, std::vector<int32_t> prompt,
+                     int64_t max_tokens) {
+  Request request;
+  const uint32_t wanted = room_for_answer(fields, shared, model, prompt.size(), max_tokens);
   if (shared.min_tokens > wanted)
-    fields.fail("min_tokens", fmt::format("expected at most max_tokens = {}, found {}", wanted, shared.min_tokens));
+    fields.fail("min_tokens", fmt::format("expected at most max_tokens or what the context leaves = {}, found {}",
+                                          wanted, shared.min_tokens));
   request.prompt = std::move(prompt);
   request.n = shared.form.best_of;
   request.sampling = shared.sampling;
   request.stop = shared.stop;
   request.beam = shared.beam;
-  request.max_tokens = static_cast<uint32_t>(wanted);
+  request.max_tokens = wanted;
   request.min_tokens = shared.min_tokens;
   request.route = shared.form.chat ? Route::kChat : Route::kCompletion;
   request.request_class = shared.request_class;
@@ -337,31 +369,19 @@ size_t num_not_echoed(const Tokenizer& tokenizer, std::span<const int32_t> promp
   return spelled.value() - std::min(spelled.value(), shown.value());
 }
 
-// A string, token ids, or up to 128 of either.
-std::vector<PromptRequest> read_prompts(Fields& fields, const ServedModel& model, bool echo) {
-  std::vector<PromptRequest> prompts;
-  EncodeOptions options;
-  options.add_bos = fields.boolean("add_special_tokens").value_or(true);
+// A string, token ids, or up to 128 of either: each checked here, and none read yet.
+std::vector<const json::value*> find_prompts(Fields& fields, const ServedModel& model) {
+  std::vector<const json::value*> found;
   const auto add = [&](const json::value& value) {
-    PromptRequest prompt;
-    if (value.is_string() && !model.tokenizer) {
+    if (value.is_string() && !model.tokenizer)
       fields.fail("prompt", "this model has no tokenizer: expected token ids, found a string", "unsupported");
-    } else if (value.is_string()) {
-      const std::string_view text(value.get_string());
-      if (!check_text_bytes(fields, model, "prompt", text.size())) return;
-      prompt.request.prompt = model.tokenizer->encode(text, options);
-      if (echo) {
-        prompt.echo_text = text;
-        prompt.num_not_echoed = num_not_echoed(*model.tokenizer, prompt.request.prompt, text);
-      }
-    } else if (value.is_array()) {
-      prompt.request.prompt = read_ids(fields, "prompt", value.get_array(), model.vocab_size);
-      if (echo && model.tokenizer) prompt.echo_text = model.tokenizer->decode(prompt.request.prompt, /*special=*/true);
-    } else {
+    else if (value.is_string())
+      check_text_bytes(fields, model, "prompt", value.get_string().size());
+    else if (!value.is_array())
       fields.fail("prompt", fmt::format("expected a string or token ids, found {}", describe(value)));
-    }
-    if (prompt.request.prompt.empty()) fields.fail("prompt", "expected at least one token, found none");
-    prompts.push_back(std::move(prompt));
+    else if (value.get_array().size() > model.context_max)
+      fields.fail(too_long(model, "prompt", value.get_array().size(), /*at_least=*/false, 0));
+    found.push_back(&value);
   };
   const json::value* value = fields.any("prompt");
   if (!value) {
@@ -371,12 +391,51 @@ std::vector<PromptRequest> read_prompts(Fields& fields, const ServedModel& model
   } else if (value->get_array().empty() || value->get_array().size() > kPromptsMax) {
     fields.fail("prompt", fmt::format("expected 1 to {} prompts, found {}", kPromptsMax, value->get_array().size()));
   } else {
-    for (const json::value& one : value->get_array()) {
-      if (fields.failed()) break;
-      add(one);
+    for (const json::value& one : value->get_array()) add(one);
+  }
+  return found;
+}
+
+// The checked prompts as tokens; up to the first that is wrong.
+std::vector<PromptRequest> read_prompts(Fields& fields, const ServedModel& model, const ParseContext& context,
+                                        std::span<const json::value* const> values, bool add_bos, bool echo) {
+  std::vector<PromptRequest> prompts;
+  for (const json::value* value : values) {
+    if (context.is_cancelled()) fields.fail(client_has_gone());
+    if (fields.failed()) break;
+    PromptRequest prompt;
+    if (value->is_string()) {
+      const std::string_view text(value->get_string());
+      prompt.request.prompt = encode_prompt(fields, model, "prompt", text, add_bos);
+      if (echo) {
+        prompt.echo_text = text;
+        prompt.num_not_echoed = num_not_echoed(*model.tokenizer, prompt.request.prompt, text);
+      }
+    } else {
+      prompt.request.prompt = read_ids(fields, "prompt", value->get_array(), model.vocab_size);
+      if (echo && model.tokenizer) prompt.echo_text = model.tokenizer->decode(prompt.request.prompt, /*special=*/true);
     }
+    if (prompt.request.prompt.empty()) fields.fail("prompt", "expected at least one token, found none");
+    prompts.push_back(std::move(prompt));
   }
   return prompts;
+}
+
+// 0 to 20 alternatives, or true or false as the chat endpoint has it: vLLM and others take true as 1.
+int read_completion_logprobs(Fields& fields) {
+  const json::value* value = fields.any("logprobs");
+  if (value && value->is_bool()) return value->get_bool() ? 1 : -1;
+  return static_cast<int>(fields.integer("logprobs", 0, kTopLogprobsMax).value_or(-1));
+}
+
+// Says which fields had no effect, and how long the answer may be where that is less than was asked for.
+void add_headers(ApiRequest& request, std::optional<int64_t> max_tokens) {
+  uint32_t least = std::numeric_limits<uint32_t>::max();
+  for (const PromptRequest& prompt : request.prompts) least = std::min(least, prompt.request.max_tokens);
+  if (max_tokens && *max_tokens > int64_t{least})
+    request.headers.emplace_back("x-llmrt-max-tokens", fmt::to_string(least));
+  if (!request.ignored_fields.empty())
+    request.headers.emplace_back("x-llmrt-ignored", join_ignored(request.ignored_fields));
 }
 
 }  // namespace
@@ -388,6 +447,21 @@ void check_model_name(Fields& fields, const ServedModel& model) {
       "model", fmt::format("not found: expected '{}', found '{}'", model.id, shown_name(*name)), "model_not_found");
   error.status = 404;
   fields.fail(std::move(error));
+}
+
+ApiError too_long(const ServedModel& model, std::string field, size_t num_tokens, bool at_least, int64_t answer) {
+  const char* than = at_least ? "at least " : "";
+  return invalid_field(
+      std::move(field),
+      fmt::format(
+          "this model's maximum context length is {} tokens, {}{} were requested: {}{} in the prompt, {} in the "
+          "answer",
+          model.context_max, than, static_cast<int64_t>(num_tokens) + answer, than, num_tokens, answer),
+      "context_length_exceeded");
+}
+
+ApiError client_has_gone() {
+  return to_api_error(make_error(ErrorCode::kCancelled, "the client has gone"));
 }
 
 size_t text_bytes_max(const ServedModel& model) {
@@ -421,9 +495,10 @@ bool check_text_bytes(Fields& fields, const ServedModel& model, std::string_view
   return false;
 }
 
-ApiResult<ApiRequest> parse_chat(const json::object& body, const ServedModel& model, uint64_t random_seed) {
+ApiResult<ApiRequest> parse_chat(const json::object& body, const ServedModel& model, const ParseContext& context) {
+  constexpr int64_t kTokensMax = 1 << 30;
   Fields fields(body);
-  Shared shared = read_shared(fields, model, random_seed);
+  Shared shared = read_shared(fields, model, context);
   shared.form.chat = true;
   read_neutral_chat(fields);
   const bool logprobs = fields.boolean("logprobs").value_or(false);
@@ -432,50 +507,63 @@ ApiResult<ApiRequest> parse_chat(const json::object& body, const ServedModel& mo
     fields.fail("top_logprobs", "expected only together with logprobs: true");
   if (logprobs) shared.form.logprobs = static_cast<int>(top_logprobs.value_or(0));
   shared.sampling.logprobs = shared.form.logprobs;
-  const auto old_name = fields.integer("max_tokens", 1, 1 << 30);
-  const auto new_name = fields.integer("max_completion_tokens", 1, 1 << 30);
-  if (old_name && new_name && *old_name != *new_name)
+  auto max_tokens = read_max_tokens(fields, "max_tokens", 1, kTokensMax);
+  const auto new_name = read_max_tokens(fields, "max_completion_tokens", 1, kTokensMax);
+  if (max_tokens && new_name && *max_tokens != *new_name)
     fields.fail("max_completion_tokens",
-                fmt::format("expected the same as max_tokens = {}, found {}", *old_name, *new_name));
+                fmt::format("expected the same as max_tokens = {}, found {}", *max_tokens, *new_name));
+  if (new_name) max_tokens = new_name;
 
-  std::vector<int32_t> prompt = read_chat_prompt(fields, model);
-  if (const auto& error = fields.finish()) return *error;
-  if (prompt.empty()) return invalid_field("messages", "expected at least one token, found none");
-  ApiRequest out{shared.form, {}};
-  out.prompts.push_back({make_request(fields, shared, model, std::move(prompt), new_name ? new_name : old_name), ""});
-  if (const auto& error = fields.finish()) return *error;
+  ApiRequest out;
+  out.form = shared.form;
+  const ChatContext chat = read_chat(fields, model, context, /*only_counting=*/false, out.ignored_fields);
+  judge_rest(fields, Endpoint::kChat, context.strict_fields, out.ignored_fields);
+  std::vector<int32_t> prompt = render_chat(fields, model, context, chat);
+  if (!fields.failed() && prompt.empty()) fields.fail("messages", "expected at least one token, found none");
+  if (fields.error()) return *fields.error();
+  out.prompts.push_back({make_request(fields, shared, model, std::move(prompt), max_tokens.value_or(-1)), ""});
+  if (fields.error()) return *fields.error();
+  add_headers(out, max_tokens);
   return out;
 }
 
-ApiResult<ApiRequest> parse_completion(const json::object& body, const ServedModel& model, uint64_t random_seed) {
+ApiResult<ApiRequest> parse_completion(const json::object& body, const ServedModel& model,
+                                       const ParseContext& context) {
+  constexpr int64_t kTokensMax = 1 << 30, kTokensUsual = 16;
   Fields fields(body);
-  Shared shared = read_shared(fields, model, random_seed);
+  Shared shared = read_shared(fields, model, context);
   shared.form.echo = fields.boolean("echo").value_or(false);
-  shared.form.logprobs = static_cast<int>(fields.integer("logprobs", 0, kTopLogprobsMax).value_or(-1));
+  shared.form.logprobs = read_completion_logprobs(fields);
   shared.sampling.logprobs = shared.form.logprobs;
   shared.sampling.prompt_logprobs = shared.form.echo && shared.form.logprobs >= 0;
   read_best_of(fields, shared.form, shared.sampling);
-  fields.neutral("suffix", kIsEmpty, "an empty string");
-  int64_t max_tokens = fields.integer("max_tokens", 0, 1 << 30).value_or(16);
+  const int64_t max_tokens = read_max_tokens(fields, "max_tokens", 0, kTokensMax).value_or(kTokensUsual);
   if (max_tokens == 0 && !shared.form.echo)
     fields.fail("max_tokens", "expected at least 1 (or 0 together with echo), found 0");
   // Without log-probabilities there would be nothing to compute; the engine's name for that is prompt
   // log-probabilities.
   if (max_tokens == 0) shared.sampling.prompt_logprobs = true;
   if (max_tokens == 0 && shared.sampling.logprobs < 0) shared.sampling.logprobs = 0;
+  const bool add_bos = fields.boolean("add_special_tokens").value_or(true);
 
-  ApiRequest out{shared.form, read_prompts(fields, model, shared.form.echo)};
-  if (out.prompts.size() * out.form.best_of > kChoicesMax)
+  ApiRequest out;
+  out.form = shared.form;
+  const std::vector<const json::value*> values = find_prompts(fields, model);
+  if (values.size() * out.form.best_of > kChoicesMax)
     fields.fail(out.form.best_of == out.form.n ? "n" : "best_of",
                 fmt::format("expected at most {} choices in all, found {} for each of {} prompts", kChoicesMax,
-                            out.form.best_of, out.prompts.size()));
-  if (const auto& error = fields.finish()) return *error;
+                            out.form.best_of, values.size()));
+  judge_rest(fields, Endpoint::kCompletion, context.strict_fields, out.ignored_fields);
+  if (fields.error()) return *fields.error();
+  out.prompts = read_prompts(fields, model, context, values, add_bos, shared.form.echo);
+  if (fields.error()) return *fields.error();
   for (PromptRequest& prompt : out.prompts) {
     prompt.request = make_request(fields, shared, model, std::move(prompt.request.prompt), max_tokens);
     // Prompts draw apart; those of a seed that was asked for each as if alone.
     if (!shared.has_seed) ++shared.sampling.seed;
   }
-  if (const auto& error = fields.finish()) return *error;
+  if (fields.error()) return *fields.error();
+  add_headers(out, max_tokens);
   return out;
 }
 

@@ -12,15 +12,14 @@
 #include "core/request/request.h"
 #include "server/api_error.h"
 #include "server/fields.h"
+#include "server/parse_context.h"
 #include "server/served_model.h"
 
 namespace llmrt::server {
 
 inline constexpr size_t kPromptsMax = 128;
-inline constexpr size_t kChoicesMax = 128;  // drawn, of all prompts together
-inline constexpr size_t kStopStringsMax = 4;
-inline constexpr size_t kStopBytesMax = 256;
-inline constexpr size_t kStopTokensMax = 128;
+inline constexpr size_t kChoicesMax = 128;          // drawn, of all prompts together
+inline constexpr size_t kStopStringBytesMax = 256;  // of one; how many: the core's limits
 inline constexpr size_t kLogitBiasMax = 1024;
 inline constexpr int kTopLogprobsMax = 20;
 
@@ -46,13 +45,17 @@ struct PromptRequest {
   size_t num_not_echoed = 0;
 };
 
-struct ApiRequest {
+struct ApiRequest : ParseNotes {
   AnswerForm form;
   std::vector<PromptRequest> prompts;
 };
 
 // 404 when `model` is there and names another.
 void check_model_name(Fields& fields, const ServedModel& model);
+// 400: a prompt of so many tokens, or more where `at_least`, leaves no room for `answer` ones.
+ApiError too_long(const ServedModel& model, std::string field, size_t num_tokens, bool at_least, int64_t answer);
+// 503: nobody reads it.
+ApiError client_has_gone();
 // The most bytes that a text may have whose tokens fit in the context. 0 where there is no such bound, and the bound on
 // the body is all: without a tokenizer, or with one that makes one token of a whole run of characters it does not know.
 size_t text_bytes_max(const ServedModel& model);
@@ -60,8 +63,17 @@ size_t text_bytes_max(const ServedModel& model);
 // megabytes take seconds.
 bool check_text_bytes(Fields& fields, const ServedModel& model, std::string_view name, size_t num_bytes);
 
-// `random_seed` is used where the client gives no seed.
-ApiResult<ApiRequest> parse_chat(const boost::json::object& body, const ServedModel& model, uint64_t random_seed);
-ApiResult<ApiRequest> parse_completion(const boost::json::object& body, const ServedModel& model, uint64_t random_seed);
+ApiResult<ApiRequest> parse_chat(const boost::json::object& body, const ServedModel& model,
+                                 const ParseContext& context);
+ApiResult<ApiRequest> parse_completion(const boost::json::object& body, const ServedModel& model,
+                                       const ParseContext& context);
+// With nothing but a seed.
+inline ApiResult<ApiRequest> parse_chat(const boost::json::object& body, const ServedModel& model, uint64_t seed) {
+  return parse_chat(body, model, ParseContext{.random_seed = seed});
+}
+inline ApiResult<ApiRequest> parse_completion(const boost::json::object& body, const ServedModel& model,
+                                              uint64_t seed) {
+  return parse_completion(body, model, ParseContext{.random_seed = seed});
+}
 
 }  // namespace llmrt::server

@@ -1,14 +1,36 @@
-// The `messages` of a chat to prompt tokens: checked field by field, then rendered through the model's template. Pure.
+// The `messages` and `tools` of a chat to prompt tokens: checked field by field, then rendered through the model's
+// template. An agent's history (calls, their results, thoughts) reaches the template in the shape in which Hugging
+// Face's chat templates read it. Pure.
 #pragma once
 
+#include <boost/json.hpp>
+
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "server/fields.h"
+#include "server/parse_context.h"
 #include "server/served_model.h"
 
 namespace llmrt::server {
 
-// Reads messages, add_generation_prompt, chat_template_kwargs and their neighbours; empty and fields.failed() on error.
-std::vector<int32_t> read_chat_prompt(Fields& fields, const ServedModel& model);
+inline constexpr size_t kMessagesMax = 16384;
+inline constexpr size_t kToolsMax = 1024;
+inline constexpr size_t kTemplateVariablesMax = 256;
+// Of JSON in tools and chat_template_kwargs, each of them; and in the arguments of all calls together, beyond which
+// those stay text. The template keeps copies of its own.
+inline constexpr size_t kTemplateValuesMax = 1 << 17;
+
+// The template's variables.
+using ChatContext = boost::json::object;
+
+// Reads messages, tools, chat_template_kwargs and their neighbours; fields.failed() on error. What is dropped from tool
+// results is appended to `ignored`. `only_counting`: no answer follows, so any tool_choice goes.
+ChatContext read_chat(Fields& fields, const ServedModel& model, const ParseContext& context, bool only_counting,
+                      std::vector<std::string>& ignored);
+// Empty and fields.failed() on error, or where it has failed before.
+std::vector<int32_t> render_chat(Fields& fields, const ServedModel& model, const ParseContext& context,
+                                 const ChatContext& chat);
 
 }  // namespace llmrt::server

@@ -127,14 +127,19 @@ void Fields::expected(std::string_view name, std::string_view what, const json::
   fail(name, fmt::format("expected {}, found {}", what, describe(found)));
 }
 
-const std::optional<ApiError>& Fields::finish() {
+void Fields::for_each_unread(const std::function<void(std::string_view, const json::value&)>& visit) {
+  std::vector<std::string_view> known = known_;
+  std::sort(known.begin(), known.end());
   for (const auto& field : object_) {
-    if (failed()) break;
+    if (failed()) return;
     const std::string_view name(field.key());
-    if (std::find(known_.begin(), known_.end(), name) == known_.end())
-      fail(shown_name(name), "unknown field", "unknown_field");
+    if (!field.value().is_null() && !std::binary_search(known.begin(), known.end(), name)) visit(name, field.value());
   }
-  return error_;
+}
+
+void Fields::refuse_unread() {
+  for_each_unread(
+      [&](std::string_view name, const json::value&) { fail(shown_name(name), "unknown field", "unknown_field"); });
 }
 
 }  // namespace llmrt::server

@@ -1,5 +1,6 @@
 // The fields of one JSON object from a client, read once each against a closed range. The first wrong one is kept and
-// all later reads return nothing; finish() also refuses every field that nobody asked for. A null counts as absent.
+// all later reads return nothing. A null counts as absent, whatever its name. What nobody asked for is dropped, or
+// refused by refuse_unread(); a body's own fields are judged by server/known_fields.h.
 #pragma once
 
 #include <boost/json.hpp>
@@ -38,15 +39,19 @@ class Fields {
   // Known to others, not done here: accepted when absent, null or `is_neutral`, else refused by name.
   void neutral(std::string_view name, const std::function<bool(const boost::json::value&)>& is_neutral,
                std::string_view neutral_text);
-  // Accepted with any value, without effect.
-  void ignore(std::string_view name) { any(name); }
 
   void fail(std::string_view name, std::string message, std::string code = "invalid_argument");
   void fail(ApiError error);
   // The name as messages spell it, with its place.
   std::string full(std::string_view name) const { return place_ + std::string(name); }
   bool failed() const { return error_.has_value(); }
-  const std::optional<ApiError>& finish();
+  const std::optional<ApiError>& error() const { return error_; }
+
+  // Members that are not null and that nobody has asked for; until something fails.
+  void for_each_unread(const std::function<void(std::string_view name, const boost::json::value& value)>& visit);
+  void refuse_unread();  // the first of them, as an unknown field
+  const boost::json::object& object() const { return object_; }
+  const std::vector<std::string_view>& known() const { return known_; }
 
  private:
   void expected(std::string_view name, std::string_view what, const boost::json::value& found);

@@ -4,6 +4,8 @@
 #include "server/api_request.h"
 #include "server/chat_messages.h"
 #include "server/fields.h"
+#include "server/known_fields.h"
+#include "server/prompt_tokens.h"
 
 namespace llmrt::server {
 namespace {
@@ -15,28 +17,37 @@ void check_model(Fields& fields, const ServedModel& model) {
   if (!model.tokenizer) fields.fail("model", "this model has no tokenizer", "unsupported");
 }
 
+void finish(Fields& fields, const ParseContext& context, ParseNotes& notes) {
+  judge_rest(fields, Endpoint::kTokenize, context.strict_fields, notes.ignored_fields);
+  if (!notes.ignored_fields.empty()) notes.headers.emplace_back("x-llmrt-ignored", join_ignored(notes.ignored_fields));
+}
+
 }  // namespace
 
-ApiResult<json::object> tokenize(const json::object& body, const ServedModel& model) {
+ApiResult<json::object> tokenize(const json::object& body, const ServedModel& model, const ParseContext& context,
+                                 ParseNotes* notes) {
+  ParseNotes unwanted;
+  ParseNotes& told = notes ? *notes : unwanted;
   Fields fields(body);
   check_model(fields, model);
   std::vector<int32_t> tokens;
   const bool want_strings = fields.boolean("return_token_strs").value_or(false);
-  const bool has_prompt = fields.any("prompt") != nullptr;
+  const json::value* prompt = fields.any("prompt");
   if (fields.any("messages")) {
-    if (has_prompt) fields.fail("prompt", "expected prompt or messages, found both");
-    tokens = read_chat_prompt(fields, model);
+    if (prompt) fields.fail("prompt", "expected prompt or messages, found both");
+    const ChatContext chat = read_chat(fields, model, context, /*only_counting=*/true, told.ignored_fields);
+    finish(fields, context, told);
+    tokens = render_chat(fields, model, context, chat);
   } else {
-    EncodeOptions options;
-    options.add_bos = fields.boolean("add_special_tokens").value_or(true);
-    const json::value* prompt = fields.any("prompt");
-    if (!fields.failed() && (!prompt || !prompt->is_string()))
+    const bool add_bos = fields.boolean("add_special_tokens").value_or(true);
+    if (!prompt || !prompt->is_string())
       fields.fail("prompt",
                   fmt::format("expected a string, or messages, found {}", prompt ? describe(*prompt) : "none"));
+    finish(fields, context, told);
     if (!fields.failed() && check_text_bytes(fields, model, "prompt", prompt->get_string().size()))
-      tokens = model.tokenizer->encode(std::string_view(prompt->get_string()), options);
+      tokens = encode_prompt(fields, model, "prompt", std::string_view(prompt->get_string()), add_bos);
   }
-  if (const auto& error = fields.finish()) return *error;
+  if (fields.error()) return *fields.error();
 
   json::object answer{{"tokens", json::array(tokens.begin(), tokens.end())},
                       {"count", tokens.size()},
@@ -50,7 +61,9 @@ ApiResult<json::object> tokenize(const json::object& body, const ServedModel& mo
   return answer;
 }
 
-ApiResult<json::object> detokenize(const json::object& body, const ServedModel& model) {
+ApiResult<json::object> detokenize(const json::object& body, const ServedModel& model, const ParseContext& context,
+                                   ParseNotes* notes) {
+  ParseNotes unwanted;
   Fields fields(body);
   check_model(fields, model);
   std::vector<int32_t> ids;
@@ -69,7 +82,8 @@ ApiResult<json::object> detokenize(const json::object& body, const ServedModel& 
       ids.push_back(static_cast<int32_t>(id));
     }
   }
-  if (const auto& error = fields.finish()) return *error;
+  finish(fields, context, notes ? *notes : unwanted);
+  if (fields.error()) return *fields.error();
   return json::object{{"prompt", replace_invalid_utf8(model.tokenizer->decode(ids, /*special=*/true))}};
 }
 

@@ -4,11 +4,15 @@
 #include <boost/json.hpp>
 
 #include "server/api_error.h"
+#include "server/parse_context.h"
 #include "server/served_model.h"
 
 namespace llmrt::server {
 
-ApiResult<boost::json::object> tokenize(const boost::json::object& body, const ServedModel& model);
-ApiResult<boost::json::object> detokenize(const boost::json::object& body, const ServedModel& model);
+// `notes`, where it is asked for: what the reply says beside the body.
+ApiResult<boost::json::object> tokenize(const boost::json::object& body, const ServedModel& model,
+                                        const ParseContext& context = {}, ParseNotes* notes = nullptr);
+ApiResult<boost::json::object> detokenize(const boost::json::object& body, const ServedModel& model,
+                                          const ParseContext& context = {}, ParseNotes* notes = nullptr);
 
 }  // namespace llmrt::server

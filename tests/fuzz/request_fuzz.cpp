@@ -1,12 +1,16 @@
-// Any bytes as what a client sends: the head of a request, then a JSON body for each endpoint. Each must end in a value
-// or an ApiError; token ids and lengths of what is accepted must lie inside their ranges.
+// Any bytes as what a client sends: the head of a request, then a JSON body for each endpoint, with unknown fields
+// ignored and refused. Each must end in a value or an ApiError; token ids and lengths of what is accepted must lie inside
+// their ranges, and what a reply's header would hold must be fit for one.
+#include <cctype>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "core/base/check.h"
 #include "server/http.h"
 #include "server/json_reader.h"
+#include "server/known_fields.h"
 #include "server/tokenize.h"
 #include "server/api_request.h"
 #include "tests/server/letter_model.h"
@@ -21,10 +25,19 @@ const ServedModel& model() {
   return one;
 }
 
+void check_notes(const ParseNotes& notes) {
+  LLMRT_CHECK(notes.ignored_fields.size() <= kIgnoredNamesMax && notes.headers.size() <= 2, "few notes");
+  for (const auto& [name, value] : notes.headers)
+    for (char c : name + value)
+      LLMRT_CHECK(std::isalnum(static_cast<unsigned char>(c)) || std::string_view("_.-, ").find(c) != std::string::npos,
+                  "a header of letters and digits");
+}
+
 void check(const ApiResult<ApiRequest>& parsed) {
   const auto* accepted = std::get_if<ApiRequest>(&parsed);
   if (!accepted) return;
   LLMRT_CHECK(!accepted->prompts.empty(), "an accepted request has a prompt");
+  check_notes(*accepted);
   for (const PromptRequest& prompt : accepted->prompts) {
     const Request& request = prompt.request;
     LLMRT_CHECK(!request.prompt.empty() && request.prompt.size() + request.max_tokens <= model().context_max,
@@ -43,9 +56,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   LLMRT_CHECK(scan.bytes <= text.size() && !(scan.bytes > 0 && scan.error), "a head is complete or wrong");
   Result<boost::json::value> body = read_json(text);
   if (!body || !body->is_object()) return 0;
-  check(parse_chat(body->get_object(), model(), 1));
-  check(parse_completion(body->get_object(), model(), 1));
-  (void)tokenize(body->get_object(), model());
-  (void)detokenize(body->get_object(), model());
+  for (const bool strict : {false, true}) {
+    const ParseContext context{.random_seed = 1, .strict_fields = strict, .request_class = strict ? "batch" : ""};
+    check(parse_chat(body->get_object(), model(), context));
+    check(parse_completion(body->get_object(), model(), context));
+    ParseNotes notes;
+    (void)tokenize(body->get_object(), model(), context, &notes);
+    check_notes(notes);
+    (void)detokenize(body->get_object(), model(), context);
+  }
   return 0;
 }

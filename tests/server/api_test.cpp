@@ -1,5 +1,5 @@
 // Bodies of the completion endpoints to Requests, without a socket: every field at its default, at a value, out of its
-// range; what is unknown is refused by name. And events to text, log-probabilities and JSON.
+// range; what is unknown follows its tier (fields_test.cpp). And events to text, log-probabilities and JSON.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <set>
@@ -66,6 +66,28 @@ std::shared_ptr<const Tokenizer> pieces_tokenizer(int num_bytes, std::initialize
   return std::move(*made);
 }
 
+class CountingTokenizer final : public LetterTokenizer {
+ public:
+  std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const override {
+    ++num_texts;
+    return LetterTokenizer::encode(text, options);
+  }
+  mutable int num_texts = 0;
+};
+
+// The letters, and which of them are control tokens.
+class TypedTokenizer final : public LetterTokenizer {
+ public:
+  TypedTokenizer() : typed_(LetterTokenizer::vocabulary()) {
+    typed_.types.assign(typed_.tokens.size(), TokenType::kNormal);
+    typed_.types[kStartToken] = typed_.types[kEndToken] = TokenType::kControl;
+  }
+  const Vocabulary& vocabulary() const override { return typed_; }
+
+ private:
+  Vocabulary typed_;
+};
+
 // ---- JSON ----------------------------------------------------------------------------------------------------------
 
 TEST_CASE("JSON from outside is read strictly") {
@@ -93,16 +115,33 @@ TEST_CASE("a JSON error says what stands where, in valid UTF-8") {
     return text;
   }();
   CHECK(is_valid_utf8(message("{\"" + long_key + "\":1,\"" + long_key + "\":2}")));
-  CHECK(message("\"a\xff\"") == "invalid JSON: byte 2: invalid UTF-8, or a character outside of a string");
+  CHECK(message("\"a\xff\"") == "invalid JSON: byte 2: invalid UTF-8");
   CHECK(message("\"a\nb\"") == "invalid JSON: byte 2: a control character, 0x0a, that is not escaped");
   CHECK(message("[1,]") == "invalid JSON: byte 3: a syntax error, found ']'");
   CHECK(message("\"\\ud800\\u0041\"").find("half a surrogate pair") != std::string::npos);
   CHECK(message("\"\\udc00\"").find("half a surrogate pair") != std::string::npos);
 
-  const ApiError unknown = completion_error("{\"prompt\":\"a\",\"" + long_key + "\":1}");
+  // What follows the first half is not at fault, whatever it is.
+  for (const char* half : {"\"a\\ud83dx\"", "\"a\\ud83d\xE2\x80\xA6\"", "\"\\uD83D\\n\"", "\"\\ud83d\"",
+                           "\"\\udbff\\\\\"", "\"\\ud83d\\ud83d\"", "{\"\\ud83dx\": 1}"}) {
+    INFO(half);
+    CHECK(message(half).find("an escape of half a surrogate pair") != std::string::npos);
+  }
+  // A backslash that is escaped itself begins none.
+  CHECK(read_json("\"\\\\ud83dx\"").ok());
+  CHECK(message("\"\\\\ud83d\xff\"").find("invalid UTF-8") != std::string::npos);
+  CHECK(message("\xE2\x80\xA6").find("a character outside of a string") != std::string::npos);
+  CHECK(message("\xEF\xBB\xBF{}") == "invalid JSON: byte 0: a byte-order mark before the JSON");
+
+  ParseContext strict;
+  strict.strict_fields = true;
+  const auto unknown = std::get<ApiError>(
+      parse_completion(object_of("{\"prompt\":\"a\",\"" + long_key + "\":1}"), letter_model(), strict));
   CHECK(unknown.code == "unknown_field");
   CHECK((is_valid_utf8(unknown.message) && is_valid_utf8(unknown.param)));
-  CHECK(completion_error("{\"prompt\":\"a\",\"b\\nc\":1}").param == "b?c");
+  CHECK(
+      std::get<ApiError>(parse_completion(object_of("{\"prompt\":\"a\",\"b\\nc\":1}"), letter_model(), strict)).param ==
+      "b?c");
 }
 
 TEST_CASE("prompts of one request draw apart, but by a seed that is asked for") {
@@ -200,12 +239,11 @@ TEST_CASE("each wrong field is a 400 that names it") {
   };
   const Row row = GENERATE(
       Row{R"({"prompt": "a", "temperature": -1})", "temperature"},
-      Row{R"({"prompt": "a", "temperature": "hot"})", "temperature"}, Row{R"({"prompt": "a", "top_p": 0})", "top_p"},
-      Row{R"({"prompt": "a", "top_p": 1.5})", "top_p"}, Row{R"({"prompt": "a", "top_k": -2})", "top_k"},
-      Row{R"({"prompt": "a", "min_p": 2})", "min_p"}, Row{R"({"prompt": "a", "n": 0})", "n"},
-      Row{R"({"prompt": "a", "n": 129})", "n"}, Row{R"({"prompt": "a", "n": 3, "best_of": 2})", "best_of"},
-      Row{R"({"prompt": "a", "best_of": 129})", "best_of"}, Row{R"({"prompt": ["a", "b"], "n": 65})", "n"},
-      Row{R"({"prompt": ["a", "b"], "best_of": 65})", "best_of"},
+      Row{R"({"prompt": "a", "temperature": "hot"})", "temperature"}, Row{R"({"prompt": "a", "top_p": 1.5})", "top_p"},
+      Row{R"({"prompt": "a", "top_k": -2})", "top_k"}, Row{R"({"prompt": "a", "min_p": 2})", "min_p"},
+      Row{R"({"prompt": "a", "n": 0})", "n"}, Row{R"({"prompt": "a", "n": 129})", "n"},
+      Row{R"({"prompt": "a", "n": 3, "best_of": 2})", "best_of"}, Row{R"({"prompt": "a", "best_of": 129})", "best_of"},
+      Row{R"({"prompt": ["a", "b"], "n": 65})", "n"}, Row{R"({"prompt": ["a", "b"], "best_of": 65})", "best_of"},
       Row{R"({"prompt": "a", "best_of": 2, "stream": true})", "best_of"},
       Row{R"({"prompt": "a", "use_beam_search": true, "stream": true})", "use_beam_search"},
       Row{R"({"prompt": "a", "use_beam_search": true, "stop": "x"})", "use_beam_search"},
@@ -215,13 +253,14 @@ TEST_CASE("each wrong field is a 400 that names it") {
       Row{R"({"prompt": "a", "use_beam_search": true, "early_stopping": "never"})", "early_stopping"},
       Row{R"({"prompt": "a", "length_penalty": 2})", "length_penalty"},
       Row{R"({"prompt": "a", "early_stopping": true})", "early_stopping"},
-      Row{R"({"prompt": "a", "max_tokens": -1})", "max_tokens"},
+
       Row{R"({"prompt": "a", "max_tokens": 1.5})", "max_tokens"},
       Row{R"({"prompt": "a", "max_tokens": 0})", "max_tokens"},
       Row{R"({"prompt": "a", "max_tokens": true})", "max_tokens"},
-      Row{R"({"prompt": "a", "logprobs": 21})", "logprobs"}, Row{R"({"prompt": "a", "logprobs": true})", "logprobs"},
-      Row{R"({"prompt": "a", "seed": 1e30})", "seed"}, Row{R"({"prompt": "a", "stop": ["1","2","3","4","5"]})", "stop"},
-      Row{R"({"prompt": "a", "stop": ""})", "stop"}, Row{R"({"prompt": "a", "stop": [1]})", "stop"},
+      Row{R"({"prompt": "a", "logprobs": 21})", "logprobs"}, Row{R"({"prompt": "a", "seed": 1e30})", "seed"},
+      Row{R"({"prompt": "a", "logprobs": "1"})", "logprobs"}, Row{R"({"prompt": "a", "max_tokens": -2})", "max_tokens"},
+      Row{R"({"prompt": "a", "top_p": -0.1})", "top_p"}, Row{R"({"prompt": "a", "service_tier": "x"})", "service_tier"},
+      Row{R"({"prompt": "a", "stop": [1]})", "stop"},
       Row{R"({"prompt": "a", "stop_token_ids": [258]})", "stop_token_ids"},
       Row{R"({"prompt": "a", "logit_bias": {"258": 1}})", "logit_bias"},
       Row{R"({"prompt": "a", "logit_bias": {"x": 1}})", "logit_bias"},
@@ -242,23 +281,18 @@ TEST_CASE("each wrong field is a 400 that names it") {
       Row{R"({"prompt": "a", "no_repeat_ngram_size": -1})", "no_repeat_ngram_size"},
       Row{R"({"prompt": "a", "repetition_penalty": 1e-30})", "repetition_penalty"},
       Row{R"({"prompt": "a", "suffix": "z"})", "suffix"}, Row{R"({"prompt": "a", "stream": "yes"})", "stream"},
-      Row{R"({"prompt": "a", "stream_options": {"include_usage": true}})", "stream_options"},
       Row{R"({"prompt": "a", "cache_salt": 5})", "cache_salt"},
       Row{R"({"prompt": "a", "safety_identifier": 5})", "safety_identifier"},
       Row{R"({"prompt": "a", "prompt_cache_key": {}})", "prompt_cache_key"},
       Row{R"({"prompt": "a", "prompt_cache_retention": true})", "prompt_cache_retention"},
       Row{R"({"prompt": "a", "request_class": "urgent"})", "request_class"},
-      Row{R"({"prompt": "a", "service_tier": "scale"})", "service_tier"},
       Row{R"({"prompt": "a", "deadline_ms": 0})", "deadline_ms"},
-      Row{R"({"prompt": "a", "stream": true, "stream_options": {"x": 1}})", "stream_options.x"},
       Row{R"({"prompt": "a", "stream": true, "stream_options": {"continuous_usage_stats": true}})",
           "stream_options.continuous_usage_stats"},
-      Row{R"({"prompt": "a", "min_tokens": 17})", "min_tokens"},
-      Row{R"({"prompt": "a", "frobnicate": 1})", "frobnicate"}, Row{R"({"prompt": "a", "messages": []})", "messages"},
+      Row{R"({"prompt": "a", "min_tokens": 17})", "min_tokens"}, Row{R"({"prompt": "a", "messages": []})", "messages"},
       Row{R"({"prompt": "a", "max_completion_tokens": 5})", "max_completion_tokens"},
       Row{R"({"prompt": "a", "response_format": {"type": "json_object"}})", "response_format"},
-      Row{R"({"prompt": "a", "guided_json": {}})", "guided_json"},
-      Row{R"({"prompt": "a", "n_discard": -5})", "n_discard"}, Row{R"({"prompt": "a", "model": "other"})", "model"},
+      Row{R"({"prompt": "a", "guided_json": {}})", "guided_json"}, Row{R"({"prompt": "a", "model": "other"})", "model"},
       Row{R"({})", "prompt"}, Row{R"({"prompt": ""})", "prompt"}, Row{R"({"prompt": []})", "prompt"},
       Row{R"({"prompt": 5})", "prompt"}, Row{R"({"prompt": [258]})", "prompt"}, Row{R"({"prompt": [-1]})", "prompt"},
       Row{R"({"prompt": [1, "a"]})", "prompt"}, Row{R"({"prompt": [1.5]})", "prompt"},
@@ -278,30 +312,123 @@ TEST_CASE("a known field at its neutral value is accepted") {
       "reasoning_effort": null, "continue_final_message": false, "service_tier": "auto"})");
 }
 
-TEST_CASE("hints that OpenAI's clients send change nothing, and a verbosity that would is refused by name") {
+TEST_CASE("hints that OpenAI's clients send change nothing") {
   const ApiRequest hinted = completion(R"({"prompt": "a", "safety_identifier": "u", "prompt_cache_key": "k",
       "prompt_cache_retention": "24h"})");
   CHECK(hinted.prompts[0].request.cache_salt.empty());
-  chat(R"({"messages": [{"role": "user", "content": "a"}], "safety_identifier": null, "prompt_cache_key": "k",
-      "prompt_cache_retention": "in-memory", "verbosity": "medium"})");
-  for (const char* verbosity : {R"("low")", R"("high")", "1"}) {
-    const ApiError error =
-        chat_error(fmt::format(R"({{"messages": [{{"role": "user", "content": "a"}}], "verbosity": {}}})", verbosity));
-    CHECK(error.param == "verbosity");
-    CHECK(error.code == "unsupported");
-  }
+  const ApiRequest hints = chat(R"({"messages": [{"role": "user", "content": "a"}], "safety_identifier": null,
+      "prompt_cache_key": "k", "prompt_cache_retention": "in-memory", "verbosity": "low", "service_tier": "scale",
+      "prediction": {"type": "content", "content": "x"}, "reasoning_effort": "low", "stream_options": {"x": 1}})");
+  CHECK(hints.headers.empty());
 }
 
-TEST_CASE("too long for the context is said with both lengths, as clients look for it") {
-  const ApiError error = completion_error(R"({"prompt": "abcdef", "max_tokens": 5})", letter_model(10));
+TEST_CASE("a prompt that leaves no room is refused with both lengths, a longer answer is cut to the room") {
+  const ServedModel model = letter_model(10);
+  const ApiError error = completion_error(R"({"prompt": "0123456789", "max_tokens": 5})", model);
   CHECK(error.code == "context_length_exceeded");
-  CHECK(error.message.find("maximum context length is 10 tokens") != std::string::npos);
-  CHECK(error.message.find("6 in the prompt") != std::string::npos);
-  CHECK(completion(R"({"prompt": "abcdef", "max_tokens": 4})", letter_model(10)).prompts[0].request.max_tokens == 4);
+  CHECK(
+      error.message.find("maximum context length is 10 tokens, 11 were requested: 10 in the prompt, 1 in the answer") !=
+      std::string::npos);
+  CHECK(completion_error(R"({"prompt": "0123456789a"})", model).code == "context_length_exceeded");
+  CHECK(completion_error(R"({"prompt": [1,2,3,4,5,6,7,8,9,10,11], "max_tokens": -1})", model).code ==
+        "context_length_exceeded");
   // Scoring a prompt that fills the context needs no room for an answer.
-  CHECK(completion(R"({"prompt": "0123456789", "max_tokens": 0, "echo": true, "logprobs": 0})", letter_model(10))
+  CHECK(completion(R"({"prompt": "0123456789", "max_tokens": 0, "echo": true, "logprobs": 0})", model)
             .prompts[0]
             .request.sampling.prompt_logprobs);
+
+  using Headers = std::vector<std::pair<std::string, std::string>>;
+  struct Row {
+    const char* body;
+    uint32_t max_tokens;
+    Headers headers;
+  };
+  for (const Row& row : {Row{R"({"prompt": "abcdef", "max_tokens": 4})", 4, {}},
+                         Row{R"({"prompt": "abcdef", "max_tokens": 5})", 4, {{"x-llmrt-max-tokens", "4"}}},
+                         Row{R"({"prompt": ["a", "abcdef"], "max_tokens": 500})", 9, {{"x-llmrt-max-tokens", "4"}}},
+                         Row{R"({"prompt": "abcdef"})", 4, {{"x-llmrt-max-tokens", "4"}}},  // 16 by default
+                         Row{R"({"prompt": "abcdef", "max_tokens": -1})", 4, {}},
+                         Row{R"({"prompt": "abcdef", "max_tokens": -1.0})", 4, {}}}) {
+    INFO(row.body);
+    const ApiRequest request = completion(row.body, model);
+    CHECK(request.prompts[0].request.max_tokens == row.max_tokens);
+    CHECK(request.headers == row.headers);
+  }
+  CHECK(completion_error(R"({"prompt": "abcdef", "max_tokens": 9, "min_tokens": 5})", model).param == "min_tokens");
+  const ApiRequest all = chat(R"({"messages": [{"role": "user", "content": "a"}], "max_completion_tokens": -1})");
+  CHECK(all.prompts[0].request.max_tokens == 256 - all.prompts[0].request.prompt.size());
+  CHECK(all.headers.empty());
+  const ApiRequest cut = chat(R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 4096})");
+  CHECK(cut.headers == Headers{{"x-llmrt-max-tokens", fmt::to_string(cut.prompts[0].request.max_tokens)}});
+}
+
+TEST_CASE("all prompts are checked before any is tokenised") {
+  ServedModel model = letter_model(10);
+  model.tokenizer = std::make_shared<CountingTokenizer>();
+  const auto* counting = static_cast<const CountingTokenizer*>(model.tokenizer.get());
+  CHECK(completion_error(R"({"prompt": ["abc", "def", 5]})", model).param == "prompt");
+  CHECK(completion_error(R"({"prompt": ["abc", "def"], "n": 100})", model).param == "n");
+  CHECK(completion_error(R"({"prompt": ["abc"], "temprature": 1})", model).param == "temprature");
+  CHECK(counting->num_texts == 0);
+  // And none behind one that is too long.
+  CHECK(completion_error(R"({"prompt": ["abc", "0123456789a", "def"]})", model).code == "context_length_exceeded");
+  CHECK(counting->num_texts == 2);
+  const std::atomic<bool> gone{true};
+  const auto parsed = parse_completion(object_of(R"({"prompt": "abc"})"), model, ParseContext{.cancelled = &gone});
+  CHECK(std::get<ApiError>(parsed).code == "cancelled");
+  CHECK(counting->num_texts == 2);
+}
+
+TEST_CASE("up to 64 stop strings, of which empty ones stop nothing") {
+  std::string many = "[\"0\"";
+  for (int i = 1; i < 64; ++i) many += fmt::format(",\"{}\"", i);
+  CHECK(completion("{\"prompt\": \"a\", \"stop\": " + many + "]}").prompts[0].request.stop.strings.size() == 64);
+  CHECK(completion_error("{\"prompt\": \"a\", \"stop\": " + many + ",\"x\"]}").param == "stop");
+  for (const char* none : {R"("")", "[]", R"([""])", "null"})
+    CHECK(completion(fmt::format(R"({{"prompt": "a", "stop": {}}})", none)).prompts[0].request.stop.strings.empty());
+  std::string long_ones = "[\"" + std::string(256, 'x') + "\"";
+  for (int i = 1; i < 17; ++i) long_ones += ",\"" + std::string(256, 'x') + "\"";
+  CHECK(completion_error("{\"prompt\": \"a\", \"stop\": " + long_ones + "]}").param == "stop");
+}
+
+TEST_CASE("a stop string that spells a special token stops on the token") {
+  ServedModel model = letter_model();
+  model.tokenizer = std::make_shared<TypedTokenizer>();
+  const Request request =
+      completion(R"({"prompt": "a", "stop": ["<|start|>", "b"], "stop_token_ids": [9]})", model).prompts[0].request;
+  CHECK(request.stop.strings == std::vector<std::string>{"<|start|>", "b"});
+  CHECK(request.stop.token_ids == std::vector<int32_t>{9, kStartToken});
+  // A part of its text is text.
+  CHECK(completion(R"({"prompt": "a", "stop": "<|start"})", model).prompts[0].request.stop.token_ids.empty());
+}
+
+TEST_CASE("values at the edge mean what they mean elsewhere") {
+  CHECK(completion(R"({"prompt": "a", "top_p": 0})").prompts[0].request.sampling.top_p > 0);
+  CHECK(completion(R"({"prompt": "a", "top_p": 0})").prompts[0].request.sampling.top_p < 1e-6f);
+  CHECK(completion(R"({"prompt": "a", "logprobs": true})").form.logprobs == 1);
+  CHECK(completion(R"({"prompt": "a", "logprobs": false})").form.logprobs == -1);
+  CHECK_FALSE(completion(R"({"prompt": "a", "stream_options": {"include_usage": true}})").form.stream);
+}
+
+TEST_CASE("class and salt may come by header, and the body wins") {
+  const auto with = [](const char* body, ParseContext context) {
+    auto parsed = parse_completion(object_of(body), letter_model(), context);
+    if (const auto* error = std::get_if<ApiError>(&parsed)) FAIL(error->message);
+    return std::get<ApiRequest>(std::move(parsed)).prompts[0].request;
+  };
+  const ParseContext headers{.request_class = "batch", .cache_salt = "tenant"};
+  CHECK(with(R"({"prompt": "a"})", headers).request_class == RequestClass::kBatch);
+  CHECK(with(R"({"prompt": "a"})", headers).cache_salt == "tenant");
+  CHECK(with(R"({"prompt": "a", "service_tier": "priority"})", headers).request_class == RequestClass::kBatch);
+  const Request body = with(R"({"prompt": "a", "request_class": "agent", "cache_salt": "own"})", headers);
+  CHECK(body.request_class == RequestClass::kAgent);
+  CHECK(body.cache_salt == "own");
+  const std::string long_salt(257, 'x');
+  for (const auto& [context, param] : {std::pair{ParseContext{.request_class = "urgent"}, "x-request-class"},
+                                       {ParseContext{.cache_salt = long_salt}, "x-cache-salt"}}) {
+    const auto parsed = parse_completion(object_of(R"({"prompt": "a"})"), letter_model(), context);
+    CHECK(std::get<ApiError>(parsed).param == param);
+  }
 }
 
 TEST_CASE("several prompts become several requests") {
@@ -369,7 +496,6 @@ TEST_CASE("messages are checked one by one") {
       Row{R"({"messages": [5]})", "messages[0]"}, Row{R"({"messages": [{"role": "user"}]})", "messages[0].content"},
       Row{R"({"messages": [{"role": "boss", "content": "a"}]})", "messages[0].role"},
       Row{R"({"messages": [{"content": "a"}]})", "messages[0].role"},
-      Row{R"({"messages": [{"role": "user", "content": "a", "x": 1}]})", "messages[0].x"},
       Row{R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}]}]})",
           "messages[0].content[0].type"},
       Row{R"({"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function"}]})", "tools"},
@@ -674,7 +800,9 @@ TEST_CASE("tokenize and detokenize speak vLLM's fields") {
   auto text = detokenize(object_of(R"({"tokens": [97, 257]})"), model);
   CHECK(std::get<json::object>(text).at("prompt") == "a<|end|>");
   CHECK(std::get<ApiError>(tokenize(object_of(R"({"prompt": 1})"), model)).param == "prompt");
-  CHECK(std::get<ApiError>(tokenize(object_of(R"({"prompt": "a", "x": 1})"), model)).param == "x");
+  ParseNotes notes;
+  CHECK(std::holds_alternative<json::object>(tokenize(object_of(R"({"prompt": "a", "x": 1})"), model, {}, &notes)));
+  CHECK(notes.ignored_fields == std::vector<std::string>{"x"});
   CHECK(std::get<ApiError>(detokenize(object_of(R"({"tokens": [258]})"), model)).param == "tokens");
   for (const size_t count : {256, 257}) {  // the context, and one more
     const auto result = detokenize({{"tokens", json::array(count, 97)}}, model);

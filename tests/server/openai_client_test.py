@@ -21,6 +21,8 @@ import pytest
 PROGRAM = os.environ["LLMRT_PROGRAM"]
 MODEL = os.environ["LLMRT_TEST_MODEL"]
 DEVICE = os.environ.get("LLMRT_TEST_DEVICE", "auto")
+TOOLS = [{"type": "function", "function": {"name": "weather", "description": "of a city", "strict": True, "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]
 MESSAGES = [{"role": "user", "content": "Name the capital of France."}]
 
 
@@ -306,15 +308,63 @@ def test_models(server):
 
 
 @pytest.mark.parametrize("arguments, code", [
-    ({"n": 129}, "invalid_argument"), ({"temperature": -1}, "invalid_argument"), ({"extra_body": {"bogus": 1}}, "unknown_field"),
-    ({"max_tokens": 10_000_000}, "context_length_exceeded"), ({"model": "other"}, "model_not_found"),
-    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "unsupported"),
+    ({"n": 129}, "invalid_argument"), ({"temperature": -1}, "invalid_argument"), ({"extra_body": {"temprature": 1}}, "unknown_field"),
+    ({"model": "other"}, "model_not_found"), ({"tools": TOOLS}, "unsupported"),
+    ({"tools": TOOLS, "tool_choice": "required"}, "unsupported"),
+    ({"response_format": {"type": "json_object"}}, "unsupported"), ({"extra_body": {"guided_json": {}}}, "unsupported"),
+    ({"extra_body": {"repeat_penalty": 1.1}}, "unsupported"), ({"reasoning_effort": 5}, "invalid_argument"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]}, "unsupported"),
 ])
 def test_errors(server, arguments, code):
     with pytest.raises(openai.APIStatusError) as caught:
         server.client.chat.completions.create(**{"model": "smol", "messages": MESSAGES, **arguments})
     assert caught.value.status_code == (404 if code == "model_not_found" else 400)
     assert caught.value.code == code
+
+
+def test_an_agents_history(server):
+    arguments = dict(model="smol", temperature=0, max_tokens=8)
+    first = server.client.chat.completions.create(messages=MESSAGES, **arguments).choices[0].message
+    history = MESSAGES + [
+        first, {"role": "user", "content": "And the weather?"},
+        {"role": "assistant", "content": None, "reasoning_content": "I look it up.", "tool_calls": [
+            {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Paris"}'}}]},
+        {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "sunny"},
+                                                               {"type": "image_url", "image_url": {"url": "data:,"}}]}]
+    for tools in ({}, {"tools": TOOLS, "tool_choice": "none"}, {"tools": []}):
+        answer = server.client.chat.completions.create(messages=history, **arguments, **tools)
+        assert answer.choices[0].finish_reason in ("stop", "length")
+
+
+def test_what_other_clients_send(server):
+    arguments = dict(model="smol", messages=MESSAGES, temperature=0, max_tokens=4)
+    plain = server.client.chat.completions.create(**arguments).choices[0].message.content
+    for extra in ({"reasoning_effort": "low", "verbosity": "low", "service_tier": "scale"},
+                  {"prediction": {"type": "content", "content": "x"}, "stream_options": {"include_usage": True}},
+                  {"extra_body": {"include_reasoning": True, "request_id": "1", "vllm_xargs": None, "mm_payload": None}},
+                  {"extra_body": {"repeat_penalty": 1.0, "cache_prompt": True, "keep_alive": "5m", "options": {}}},
+                  {"extra_body": {"no_stop_trim": False, "separate_reasoning": True, "stream_reasoning": True,
+                                  "return_hidden_states": False}},
+                  {"top_p": 0}, {"stop": ""}, {"stop": [f"@{i}@" for i in range(64)]}):
+        answer = server.client.chat.completions.create(**arguments, **extra)
+        assert answer.choices[0].message.content == plain
+    whole = server.client.chat.completions.create(**{**arguments, "max_tokens": -1}).choices[0]
+    assert whole.finish_reason == "stop" and whole.message.content.startswith(plain)
+
+
+def test_a_stop_string_that_is_a_special_token(server):
+    answer = server.client.completions.create(model="smol", prompt="x", max_tokens=4, temperature=0, stop="<|im_start|>",
+                                              logit_bias={"1": 100})
+    assert answer.choices[0].finish_reason == "stop" and answer.usage.completion_tokens == 1
+
+
+def test_headers_say_what_was_ignored_or_cut(server):
+    raw = server.client.chat.completions.with_raw_response.create(model="smol", messages=MESSAGES, max_tokens=2,
+                                                                  extra_body={"nobody_knows": 1})
+    assert raw.headers["x-llmrt-ignored"] == "nobody_knows" and "x-llmrt-max-tokens" not in raw.headers
+    raw = server.client.chat.completions.with_raw_response.create(model="smol", messages=MESSAGES, max_tokens=10_000_000)
+    used = raw.parse().usage.prompt_tokens
+    assert int(raw.headers["x-llmrt-max-tokens"]) == json.loads(server.get("/v1/models"))["data"][0]["max_model_len"] - used
 
 
 def test_hostile_bodies_leave_the_server_alive(server):

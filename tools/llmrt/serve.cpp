@@ -93,6 +93,12 @@ void add_serve(CLI::App& app) {
       ->capture_default_str()
       ->type_name("N")
       ->group(group);
+  command
+      ->add_flag(
+          "--strict-fields", server.strict_fields,
+          "refuse fields that have no effect here, also in messages; without it they are ignored and named in the "
+          "reply's x-llmrt-ignored")
+      ->group(group);
   command->add_option("--connections", server.connections_max, "open at once, at most")
       ->capture_default_str()
       ->type_name("N")

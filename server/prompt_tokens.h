@@ -1,0 +1,20 @@
+// Texts of clients to tokens, no further than the context reaches. Pure; not for an I/O thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "server/fields.h"
+#include "server/served_model.h"
+
+namespace llmrt::server {
+
+// Empty and fields.failed(), naming `name`, where the text has more tokens than the context. `model` has a tokenizer.
+std::vector<int32_t> encode_prompt(Fields& fields, const ServedModel& model, std::string_view name,
+                                   std::string_view text, bool add_bos);
+std::vector<int32_t> encode_rendered(Fields& fields, const ServedModel& model, std::string_view name,
+                                     std::span<const TextPiece> pieces);
+
+}  // namespace llmrt::server
