@@ -44,8 +44,9 @@ ApiError to_api_error(const Error& error) {
       out.status = 503;
       out.retry_after_s = 10;
       break;
-    case ErrorCode::kTimeout:
+    case ErrorCode::kTimeout:  // again would be again as long, for an answer that nobody waits for any more
       out.status = 504;
+      out.will_repeat = true;
       break;
     case ErrorCode::kPoolExhausted:  // alone in the pool and still too long: the same again would end the same way
     case ErrorCode::kNotFinite:

@@ -342,7 +342,9 @@ std::vector<int32_t> render_chat(Fields& fields, const ServedModel& model, const
   if (fields.failed()) return {};
   auto pieces = model.chat_template->render(chat, special_strings(model.tokenizer->vocabulary()));
   if (!pieces) {
-    fields.fail("messages", pieces.error().message, error_code_name(pieces.error().code));
+    ApiError error = invalid_field("messages", pieces.error().message, error_code_name(pieces.error().code));
+    error.log_message = "messages: the chat template refused them";  // raise_exception may quote what they say
+    fields.fail(std::move(error));
     return {};
   }
   size_t num_bytes = 0;

@@ -4,12 +4,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace llmrt::server {
 
 struct ServerConfig {
-  std::string host = "127.0.0.1";
-  uint16_t port = 8000;  // 0: any free one
+  std::vector<std::string> hosts = {"127.0.0.1"};  // names or addresses; all addresses of each
+  uint16_t port = 8000;                            // 0: any free one
+  std::vector<std::string> allowed_hosts = {};     // beside loopback names (hosts.h); "*": any
+  std::vector<std::string> allowed_origins = {};   // of browser pages (cors.h); "*": any
+  std::string version;                             // of the program, for /version
   int io_threads = 2;
   int work_threads = 2;  // parsing, templates, tokenising
 
@@ -24,7 +28,7 @@ struct ServerConfig {
   size_t ahead_bytes_max = 64 << 10;  // that a client may send before its answer is over
   int send_buffer_bytes = 256 << 10;  // of a socket, in the kernel
 
-  int idle_s = 15;              // between requests of a connection
+  int idle_s = 75;              // between requests of a connection: longer than load balancers keep theirs
   int header_s = 10;            // from the first byte of a request to the end of its header
   int body_s = 60;              // for the whole body
   size_t body_rate_min = 1024;  // bytes a second, after the first five seconds
@@ -33,8 +37,10 @@ struct ServerConfig {
   int write_s = 30;
   double answer_rate_min = 64 << 10;
   size_t outbox_bytes_max = 256 << 10;
-  int comment_s = 15;  // silence of a stream before a comment line keeps proxies awake
-  int grace_s = 30;    // for open answers after SIGTERM
+  int comment_s = 15;      // silence of a stream before a comment line keeps proxies awake
+  int drain_notice_s = 2;  // after SIGTERM, with the port still open: load balancers read in /ready that it will close
+  int grace_s = 30;        // for open answers after that
+  int log_lines_max = 20;  // a second, of refusals that clients cause
 };
 
 }  // namespace llmrt::server

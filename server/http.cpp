@@ -45,7 +45,7 @@ size_t find_end(std::string_view received, std::optional<ApiError>& error) {
       return 0;
     }
     if (crlf && i == 1) {
-      error = bad_request("an empty line before the request");
+      error = bad_request("too many empty lines before the request");
       return 0;
     }
     if (crlf && i >= 3 && received[i - 2] == '\n') return i + 1;
@@ -53,11 +53,36 @@ size_t find_end(std::string_view received, std::optional<ApiError>& error) {
   return 0;
 }
 
+// A path, "*" for OPTIONS, or the absolute form that proxies and some clients send.
+std::optional<ApiError> scan_target(std::string_view target, RequestHead& head) {
+  if (!std::all_of(target.begin(), target.end(), [](char c) { return c > 0x20 && c < 0x7f; }))
+    return bad_request("a byte in the target that is no printable ASCII");
+  if (target == "*" && head.method == "OPTIONS") {
+    head.target = target;
+    return std::nullopt;
+  }
+  const std::string scheme = lower(target.substr(0, target.find("://")));
+  if (scheme == "http" || scheme == "https") {
+    target.remove_prefix(scheme.size() + 3);
+    const size_t end = std::min(target.size(), target.find_first_of("/?"));
+    head.host = target.substr(0, end);
+    if (!is_host(head.host)) return bad_request("expected a plain name as the target's host");
+    target.remove_prefix(end);
+    if (target.empty()) {
+      head.target = head.method == "OPTIONS" ? "*" : "/";
+      return std::nullopt;
+    }
+    if (target[0] == '?') target = "/";
+  }
+  if (target.empty() || target[0] != '/') return bad_request("expected a target that begins with / or http://");
+  head.target = target.substr(0, target.find('?'));
+  return std::nullopt;
+}
+
 std::optional<ApiError> scan_request_line(std::string_view line, RequestHead& head) {
   const size_t first = line.find(' '), last = line.rfind(' ');
   if (first == std::string_view::npos || first == last) return bad_request("the request line has no three parts");
   head.method = line.substr(0, first);
-  head.target = line.substr(first + 1, last - first - 1);
   const std::string_view version = line.substr(last + 1);
   if (!is_token(head.method) || head.method.size() > 16) return bad_request("the method is no token");
   if (version != "HTTP/1.1" && version != "HTTP/1.0") {
@@ -65,20 +90,46 @@ std::optional<ApiError> scan_request_line(std::string_view line, RequestHead& he
   }
   head.is_http_1_0 = version == "HTTP/1.0";
   head.keep_alive = !head.is_http_1_0;
-  // Matched byte for byte against the route table (but a model's name): no normalising, and no other forms.
-  if (head.target.empty() || head.target[0] != '/') return bad_request("expected a target that begins with /");
-  if (!std::all_of(head.target.begin(), head.target.end(), [](char c) { return c > 0x20 && c < 0x7f; }))
-    return bad_request("a byte in the target that is no printable ASCII");
-  return std::nullopt;
+  return scan_target(line.substr(first + 1, last - first - 1), head);
 }
 
 struct Seen {
-  int hosts = 0, lengths = 0, encodings = 0, types = 0;
+  int hosts = 0, lengths = 0, encodings = 0, types = 0, ids = 0, origins = 0;
 };
+
+// Echoed in a header and written to the log.
+bool is_plain_id(std::string_view text) {
+  return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           std::string_view("-_.:/=+@").find(c) != std::string_view::npos;
+  });
+}
+// A list of header names.
+bool is_token_list(std::string_view text) {
+  return text.size() <= 2048 &&
+         std::all_of(text.begin(), text.end(), [](char c) { return is_token_char(c) || c == ',' || c == ' '; });
+}
+
+// What pages of other origins need (cors.h). Nothing here is a reason to refuse a request.
+void scan_cors_field(std::string_view name, std::string_view value, RequestHead& head, Seen& seen) {
+  if (name == "origin") {
+    const bool is_plain = ++seen.origins == 1 && value.size() <= 512 && value.find(' ') == std::string_view::npos &&
+                          std::all_of(value.begin(), value.end(), [](char c) { return c > 0x20 && c < 0x7f; });
+    head.has_origin = true;
+    head.origin = is_plain ? value : std::string_view();
+  } else if (name == "access-control-request-method") {
+    if (is_token(value) && value.size() <= 16) head.wanted_method = value;
+  } else if (name == "access-control-request-headers") {
+    if (is_token_list(value)) head.wanted_headers = value;
+  } else if (name == "access-control-request-private-network") {
+    head.wants_private_network = value == "true";
+  }
+}
 
 std::optional<ApiError> scan_field(std::string_view name, std::string_view value, RequestHead& head, Seen& seen) {
   if (name == "host") {
     if (++seen.hosts > 1 || !is_host(value)) return bad_request("expected one Host with a plain name");
+    if (head.host.empty()) head.host = value;  // the target's goes first
   } else if (name == "content-length") {
     const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), head.content_length);
     if (++seen.lengths > 1 || value.empty() || problem != std::errc() || end != value.data() + value.size())
@@ -98,15 +149,21 @@ std::optional<ApiError> scan_field(std::string_view name, std::string_view value
   } else if (name == "expect") {
     if (lower(value) != "100-continue") return http_error(417, "expectation", "HTTP: expected 100-continue or nothing");
     head.expects_continue = true;
-  } else if (name == "upgrade") {
-    return http_error(501, "upgrade", "HTTP: protocol upgrades are not supported");
-  } else if (name == "connection") {
+  } else if (name == "x-request-class" || name == "x-cache-salt") {
+    std::string& known = name == "x-cache-salt" ? head.cache_salt : head.request_class;
+    if (!known.empty()) return bad_request(fmt::format("expected one {}", name));
+    known = value;
+  } else if (name == "x-request-id") {
+    head.request_id = ++seen.ids == 1 && is_plain_id(value) ? value : std::string_view();
+  } else if (name == "connection") {  // what it offers beside, as h2c in Upgrade, may be ignored (RFC 9110 7.8)
     const std::string tokens = "," + lower(value) + ",";
     std::string packed;
     std::copy_if(tokens.begin(), tokens.end(), std::back_inserter(packed),
                  [](char c) { return c != ' ' && c != '\t'; });
     if (packed.find(",close,") != std::string::npos) head.keep_alive = false;
     if (packed.find(",keep-alive,") != std::string::npos && head.is_http_1_0) head.keep_alive = true;
+  } else {
+    scan_cors_field(name, value, head, seen);
   }
   return std::nullopt;
 }
@@ -143,8 +200,12 @@ std::string_view reason(int status) {
   switch (status) {
     case 200:
       return "OK";
+    case 204:
+      return "No Content";
     case 400:
       return "Bad Request";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
@@ -174,6 +235,12 @@ std::string_view reason(int status) {
   }
 }
 
+std::string header_lines(const Headers& headers) {
+  std::string out;
+  for (const auto& [name, value] : headers) out += fmt::format("{}: {}\r\n", name, value);
+  return out;
+}
+
 }  // namespace
 
 HeadScan scan_head(std::string_view received, const ServerConfig& limits) {
@@ -191,14 +258,20 @@ HeadScan scan_head(std::string_view received, const ServerConfig& limits) {
   return scan;
 }
 
-std::optional<std::string> decode_segment(std::string_view segment) {
+size_t empty_lines_bytes(std::string_view received) {
+  size_t bytes = 0;
+  while (received.substr(bytes, 2) == "\r\n") bytes += 2;
+  return bytes;
+}
+
+std::optional<std::string> decode_escapes(std::string_view path) {
   std::string out;
-  for (size_t i = 0; i < segment.size(); ++i) {
-    if (segment[i] != '%') {
-      out += segment[i];
+  for (size_t i = 0; i < path.size(); ++i) {
+    if (path[i] != '%') {
+      out += path[i];
       continue;
     }
-    const std::string_view digits = segment.substr(i + 1, 2);
+    const std::string_view digits = path.substr(i + 1, 2);
     uint8_t byte = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
     if (digits.size() < 2 || error != std::errc() || end != digits.data() + 2) return std::nullopt;
@@ -208,19 +281,29 @@ std::optional<std::string> decode_segment(std::string_view segment) {
   return out;
 }
 
+// By hand: strftime follows the locale.
+std::string http_date(std::time_t time) {
+  constexpr const char* kDays[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+  constexpr const char* kMonths[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  std::tm utc = {};
+  gmtime_r(&time, &utc);
+  return fmt::format("{}, {:02} {} {:04} {:02}:{:02}:{:02} GMT", kDays[utc.tm_wday], utc.tm_mday, kMonths[utc.tm_mon],
+                     utc.tm_year + 1900, utc.tm_hour, utc.tm_min, utc.tm_sec);
+}
+
 std::string format_head(int status, std::string_view content_type, size_t body_bytes, bool keep_alive,
                         const Headers& headers) {
-  std::string out = fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: {}\r\n",
-                                status, reason(status), content_type, body_bytes, keep_alive ? "keep-alive" : "close");
-  for (const auto& [name, value] : headers) out += fmt::format("{}: {}\r\n", name, value);
-  out += "\r\n";
+  std::string out = fmt::format("HTTP/1.1 {} {}\r\n", status, reason(status));
+  if (status != 204) out += fmt::format("Content-Type: {}\r\nContent-Length: {}\r\n", content_type, body_bytes);
+  out += fmt::format("Connection: {}\r\n{}\r\n", keep_alive ? "keep-alive" : "close", header_lines(headers));
   return out;
 }
 
 std::string format_response(int status, std::string_view content_type, std::string_view body, bool keep_alive,
                             const Headers& headers, bool with_body) {
   std::string out = format_head(status, content_type, body.size(), keep_alive, headers);
-  if (with_body) out += body;
+  if (status != 204 && with_body) out += body;
   return out;
 }
 
@@ -232,11 +315,11 @@ std::string format_error(const ApiError& error, bool keep_alive, const Headers& 
                          with_body);
 }
 
-std::string format_stream_head(bool chunked, bool keep_alive) {
+std::string format_stream_head(bool chunked, bool keep_alive, const Headers& headers) {
   return fmt::format(
       "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n"
-      "X-Accel-Buffering: no\r\nConnection: {}\r\n{}\r\n",
-      keep_alive ? "keep-alive" : "close", chunked ? "Transfer-Encoding: chunked\r\n" : "");
+      "X-Accel-Buffering: no\r\nConnection: {}\r\n{}{}\r\n",
+      keep_alive ? "keep-alive" : "close", chunked ? "Transfer-Encoding: chunked\r\n" : "", header_lines(headers));
 }
 
 std::string format_chunk(std::string_view data, bool chunked) {

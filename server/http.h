@@ -4,6 +4,7 @@
 
 #include <boost/json.hpp>
 
+#include <ctime>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,14 +18,22 @@ namespace llmrt::server {
 
 // What the head of a request says, once it is complete and sound.
 struct RequestHead {
-  std::string method, target;
+  std::string method;
+  std::string target;  // the path as it was sent, or "*"; without the query, which says nothing here
+  std::string host;    // of the target where it has one (RFC 9112 3.2.2), else of the header; empty: HTTP/1.0
   bool keep_alive = true;
   bool is_http_1_0 = false;
   bool expects_continue = false;
   bool chunked = false;
   uint64_t content_length = 0;
-  std::string content_type;  // lower case, without parameters
-  std::string accept;        // all lines of it, with commas between
+  std::string content_type;               // lower case, without parameters
+  std::string accept;                     // all lines of it, with commas between
+  std::string request_id;                 // the client's own, where it is a plain one
+  std::string request_class, cache_salt;  // x-request-class, x-cache-salt; empty: none
+  // What browsers send for pages of other origins. `origin` is empty where it is none that could be listed.
+  bool has_origin = false;
+  std::string origin, wanted_method, wanted_headers;
+  bool wants_private_network = false;
 };
 
 struct HeadScan {
@@ -36,20 +45,27 @@ struct HeadScan {
 // Looks at all bytes received so far of one request. Any split of the bytes gives the same outcome in the end.
 HeadScan scan_head(std::string_view received, const ServerConfig& limits);
 
-// What the percent escapes of a path's segment stand for; nothing where one is broken.
-std::optional<std::string> decode_segment(std::string_view segment);
+// The bytes of whole empty lines at the front: they may stand before a request (RFC 9112 2.2), not without end.
+size_t empty_lines_bytes(std::string_view received);
+inline constexpr size_t kEmptyLinesBytesMax = 16;
+
+// What the percent escapes of a path stand for, decoded once; nothing where one is broken.
+std::optional<std::string> decode_escapes(std::string_view path);
 
 using Headers = std::vector<std::pair<std::string_view, std::string>>;
 
-// What stands before a body of so many bytes.
+// "Sun, 06 Nov 1994 08:49:37 GMT", for the Date header.
+std::string http_date(std::time_t time);
+
+// What stands before a body of so many bytes. Of 204 the body is left out, and all that speaks of it.
 std::string format_head(int status, std::string_view content_type, size_t body_bytes, bool keep_alive,
                         const Headers& headers = {});
-// A response with its body; `with_body` false for HEAD.
+// The same with its body; `with_body` false for HEAD.
 std::string format_response(int status, std::string_view content_type, std::string_view body, bool keep_alive,
                             const Headers& headers = {}, bool with_body = true);
 std::string format_error(const ApiError& error, bool keep_alive, const Headers& headers = {}, bool with_body = true);
 // The head of a stream of server-sent events: chunked, or until close for HTTP/1.0.
-std::string format_stream_head(bool chunked, bool keep_alive);
+std::string format_stream_head(bool chunked, bool keep_alive, const Headers& headers = {});
 // One chunk of it. `data` holds whole events.
 std::string format_chunk(std::string_view data, bool chunked);
 inline constexpr std::string_view kLastChunk = "0\r\n\r\n";

@@ -198,4 +198,16 @@ Result<json::value> read_json(std::string_view text, const JsonLimits& limits, s
   return handler.stack.release();
 }
 
+ApiResult<json::object> read_body_object(std::string body) {
+  Result<json::value> parsed = read_json(body);
+  body = {};
+  if (!parsed) {
+    ApiError error = to_api_error(parsed.error());
+    error.code = "invalid_json";
+    return error;
+  }
+  if (!parsed->is_object()) return invalid_field("body", "expected a JSON object");
+  return std::move(parsed->get_object());
+}
+
 }  // namespace llmrt::server

@@ -6,9 +6,11 @@
 #include <boost/json.hpp>
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 #include "core/base/status.h"
+#include "server/api_error.h"
 
 namespace llmrt::server {
 
@@ -27,5 +29,8 @@ struct JsonLimits {
 // invalid_argument with what is wrong and at which byte. `num_values`: how many values it has, where it is asked for.
 Result<boost::json::value> read_json(std::string_view text, const JsonLimits& limits = {},
                                      size_t* num_values = nullptr);
+
+// A request's body, which is freed when it is read: 400 invalid_json, or invalid_argument where it is no object.
+ApiResult<boost::json::object> read_body_object(std::string body);
 
 }  // namespace llmrt::server

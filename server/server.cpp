@@ -11,7 +11,9 @@
 
 #include "core/text/utf8.h"
 #include "server/api_request.h"
+#include "server/listeners.h"
 #include "server/session.h"
+#include "server/signal_watch.h"
 
 namespace llmrt::server {
 namespace {
@@ -19,78 +21,85 @@ namespace {
 namespace asio = boost::asio;
 using tcp = asio::ip::tcp;
 
+// Behind the grace time: two seconds to close what is left, and then some for the engine.
+constexpr int kAfterGraceS = 10;
+
 }  // namespace
 
 struct Server::Impl {
-  std::shared_ptr<SharedState> state = std::make_shared<SharedState>();
-  asio::io_context io;
-  tcp::acceptor acceptor{asio::make_strand(io)};
-  asio::signal_set signals{io};
-  asio::steady_timer drain_timer{acceptor.get_executor()};
-  std::atomic<bool> hurry{false};
+  explicit Impl(const ServerConfig& config) : state(std::make_shared<SharedState>(config)) {}
 
-  Status open();
-  void start_session(tcp::socket socket);
-  asio::awaitable<void> accept();
-  asio::awaitable<void> drain();
-  asio::awaitable<void> watch_signals(Server* server);
+  std::shared_ptr<SharedState> state;
+  asio::io_context io;
+  asio::any_io_executor strand{asio::make_strand(io)};  // of what follows
+  Listeners listeners{strand};
+  asio::steady_timer drain_timer{strand};
+  std::atomic<bool> hurry{false};
+  std::vector<std::thread> threads;
+  std::unique_ptr<SignalWatch> signals;
+
+  void start();
+  void start_session(tcp::socket socket, bool on_loopback);
+  asio::awaitable<void> accept(tcp::acceptor* acceptor);
+  asio::awaitable<void> drain(int notice_s);
+  asio::awaitable<void> pause();
   size_t num_sessions() const {
     std::lock_guard lock(state->mutex);
     return state->sessions.size();
   }
 };
 
-Status Server::Impl::open() {
-  const ServerConfig& config = state->config;
-  const std::string place = fmt::format("{}:{}", config.host, config.port);
-  boost::system::error_code error;
-  tcp::resolver resolver(io);
-  const auto addresses = resolver.resolve(config.host, std::to_string(config.port), error);
-  if (error || addresses.empty())
-    return make_error(ErrorCode::kIo, "cannot listen: {}: no such address: {}", place, error.message());
-  const tcp::endpoint endpoint = addresses.begin()->endpoint();
-  acceptor.open(endpoint.protocol(), error);
-  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(1024, error);
-  if (error) return make_error(ErrorCode::kIo, "cannot listen: {}: {}", place, error.message());
-  return {};
+void Server::Impl::start() {
+  for (tcp::acceptor& acceptor : listeners.acceptors()) asio::co_spawn(strand, accept(&acceptor), asio::detached);
+  for (int i = 0; i < state->config.io_threads; ++i) threads.emplace_back([this] { io.run(); });
 }
 
-void Server::Impl::start_session(tcp::socket socket) {
+void Server::Impl::start_session(tcp::socket socket, bool on_loopback) {
   if (num_sessions() < state->config.connections_max) {
-    std::make_shared<Session>(std::move(socket), state)->start();
+    std::make_shared<Session>(std::move(socket), state, on_loopback)->start();
     return;
   }
-  state->log->warn("connection closed: {} are open, the most that --connections allows", state->config.connections_max);
+  state->log_bounded(
+      LogLevel::kWarning,
+      fmt::format("connection closed: {} are open, the most that --connections allows", state->config.connections_max));
 }
 
 // Whatever is thrown, others are accepted all the same.
-asio::awaitable<void> Server::Impl::accept() {
+asio::awaitable<void> Server::Impl::accept(tcp::acceptor* acceptor) {
   std::string problem;
-  while (acceptor.is_open()) {
+  const bool on_loopback = acceptor->local_endpoint().address().is_loopback();
+  while (!state->closing) {
     try {
       if (!std::exchange(problem, {}).empty()) {  // no descriptors or no memory left: wait until some are
-        asio::steady_timer pause(acceptor.get_executor(), std::chrono::milliseconds(50));
+        asio::steady_timer pause(strand, std::chrono::milliseconds(50));
         co_await pause.async_wait(asio::as_tuple(asio::use_awaitable));
+        if (state->closing) co_return;
       }
-      auto [error, socket] = co_await acceptor.async_accept(asio::make_strand(io), asio::as_tuple(asio::use_awaitable));
+      auto [error, socket] =
+          co_await acceptor->async_accept(asio::make_strand(io), asio::as_tuple(asio::use_awaitable));
       if (error == asio::error::operation_aborted) co_return;
       if (error)
         problem = error.message();
       else
-        start_session(std::move(socket));
+        start_session(std::move(socket), on_loopback);
     } catch (const std::exception& thrown) {
       problem = thrown.what();
     }
-    if (!problem.empty()) state->log->warn("cannot accept: {}", problem);
+    if (!problem.empty()) state->log_bounded(LogLevel::kWarning, fmt::format("cannot accept: {}", problem));
   }
 }
 
+asio::awaitable<void> Server::Impl::pause() {
+  drain_timer.expires_after(std::chrono::milliseconds(20));
+  co_await drain_timer.async_wait(asio::as_tuple(asio::use_awaitable));
+}
+
 // Ends when no session is left: each of them has then given its requests back to the engine.
-asio::awaitable<void> Server::Impl::drain() {
-  boost::system::error_code ignored;
-  acceptor.close(ignored);
+asio::awaitable<void> Server::Impl::drain(int notice_s) {
+  const auto told = std::chrono::steady_clock::now();
+  while (!hurry && std::chrono::steady_clock::now() - told < std::chrono::seconds(notice_s)) co_await pause();
+  state->closing = true;
+  listeners.close();
   const auto begin = std::chrono::steady_clock::now();
   const auto grace = std::chrono::seconds(state->config.grace_s);
   bool stopped = false;
@@ -103,66 +112,85 @@ asio::awaitable<void> Server::Impl::drain() {
     }
     if (waited > grace && !stopped) {
       stopped = true;
-      state->door->stop();
+      if (state->loaded) state->door->stop();
     }
-    drain_timer.expires_after(std::chrono::milliseconds(20));
-    co_await drain_timer.async_wait(asio::as_tuple(asio::use_awaitable));
+    co_await pause();
   }
   io.stop();
 }
 
-asio::awaitable<void> Server::Impl::watch_signals(Server* server) {
-  while (true) {
-    const auto [error, number] = co_await signals.async_wait(asio::as_tuple(asio::use_awaitable));
-    if (error) co_return;
-    server->drain();
-  }
-}
-
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
 Server::~Server() {
+  impl_->io.stop();
+  for (std::thread& thread : impl_->threads)
+    if (thread.joinable()) thread.join();
   // What still runs there resumes coroutines of the io context, which must not be gone.
   impl_->state->workers.reset();
   impl_->state->answerers.reset();
+  impl_->signals.reset();  // the last: it ends the process when something above does not
 }
 
-Result<std::unique_ptr<Server>> Server::listen(const ServerConfig& config, ServedModel model,
-                                               std::shared_ptr<EngineDoor> door, std::shared_ptr<Log> log) {
-  if (!is_valid_utf8(model.id))  // every answer is JSON, and says it
-    return make_error(ErrorCode::kInvalidArgument, "model: expected a name in UTF-8, found {}",
-                      replace_invalid_utf8(model.id));
-  auto impl = std::make_unique<Impl>();
-  impl->state->config = config;
-  model.text_bytes_max = text_bytes_max(model);
-  impl->state->model = std::move(model);
-  impl->state->door = std::move(door);
+Result<std::unique_ptr<Server>> Server::bind(const ServerConfig& config, std::shared_ptr<Log> log) {
+  auto impl = std::make_unique<Impl>(config);
   impl->state->log = std::move(log);
   impl->state->workers = std::make_unique<WorkQueue>(config.work_threads);
   impl->state->answerers = std::make_unique<WorkQueue>(config.work_threads);
   impl->state->memory = std::make_shared<ClientMemory>(config.client_memory_bytes);
-  if (Status status = impl->open(); !status) return status.error();
+  if (Status status = impl->listeners.open(config, *impl->state->log); !status) return status.error();
+  impl->start();
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
+Status Server::open(ServedModel model, std::shared_ptr<EngineDoor> door) {
+  if (!is_valid_utf8(model.id))  // every answer is JSON, and says it
+    return make_error(ErrorCode::kInvalidArgument, "model: expected a name in UTF-8, found {}",
+                      replace_invalid_utf8(model.id));
+  model.text_bytes_max = text_bytes_max(model);
+  impl_->state->model = std::move(model);
+  impl_->state->door = std::move(door);
+  impl_->state->loaded = true;
+  return {};
+}
+
+Result<std::unique_ptr<Server>> Server::listen(const ServerConfig& config, ServedModel model,
+                                               std::shared_ptr<EngineDoor> door, std::shared_ptr<Log> log) {
+  Result<std::unique_ptr<Server>> server = bind(config, std::move(log));
+  if (!server) return server;
+  if (Status status = (*server)->open(std::move(model), std::move(door)); !status) return status.error();
+  return server;
+}
+
 uint16_t Server::port() const {
-  return impl_->acceptor.local_endpoint().port();
+  return impl_->listeners.port();
+}
+
+std::vector<std::string> Server::urls() const {
+  std::vector<std::string> urls;
+  for (const tcp::endpoint& endpoint : impl_->listeners.endpoints()) {
+    const std::string address = endpoint.address().to_string();
+    urls.push_back(endpoint.address().is_v6() ? fmt::format("http://[{}]:{}", address, endpoint.port())
+                                              : fmt::format("http://{}:{}", address, endpoint.port()));
+  }
+  return urls;
 }
 
 void Server::run() {
-  asio::co_spawn(impl_->acceptor.get_executor(), impl_->accept(), asio::detached);
-  std::vector<std::thread> threads;
-  for (int i = 1; i < impl_->state->config.io_threads; ++i) threads.emplace_back([this] { impl_->io.run(); });
-  impl_->io.run();
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : impl_->threads) thread.join();
 }
 
 void Server::drain() {
+  drain(impl_->state->config.drain_notice_s);
+}
+
+void Server::drain(int notice_s) {
   if (impl_->state->draining.exchange(true)) {
     impl_->hurry = true;
     return;
   }
-  impl_->state->log->info("draining: open answers may take {} s", impl_->state->config.grace_s);
-  asio::co_spawn(impl_->acceptor.get_executor(), impl_->drain(), asio::detached);
+  asio::co_spawn(impl_->strand, impl_->drain(notice_s), asio::detached);
+  impl_->state->log->info("draining: the port closes in {} s, then open answers may take {} s", notice_s,
+                          impl_->state->config.grace_s);
 }
 
 void Server::stop() {
@@ -171,9 +199,13 @@ void Server::stop() {
 }
 
 void Server::drain_on_signals() {
-  impl_->signals.add(SIGINT);
-  impl_->signals.add(SIGTERM);
-  asio::co_spawn(impl_->io, impl_->watch_signals(this), asio::detached);
+  const ServerConfig& config = impl_->state->config;
+  const std::chrono::seconds time(config.drain_notice_s + config.grace_s + kAfterGraceS);
+  impl_->signals = std::make_unique<SignalWatch>(
+      impl_->state->log, time, [this, notice_s = config.drain_notice_s](int number, int num_before) {
+        if (num_before == 1) impl_->state->log->warn("a second signal: the process ends at once");
+        drain(number == SIGINT ? 0 : notice_s);
+      });
 }
 
 }  // namespace llmrt::server

@@ -1,8 +1,10 @@
-// The HTTP server: listens, accepts, and runs the sessions on a few threads of its own. Ends by drain (open answers
-// finish, within a grace time) or stop.
+// The HTTP server: listens, accepts, and runs the sessions on a few threads of its own. It has a port before it has a
+// model, and tells everybody so meanwhile. Ends by drain (open answers finish, within a grace time) or stop.
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "core/base/status.h"
 #include "core/log/log.h"
@@ -14,25 +16,35 @@ namespace llmrt::server {
 
 class Server {
  public:
-  // Binds and listens. io_error when the address cannot be had (a port in use), with the reason.
+  // Binds, listens and answers: /live with 200, everything else with 503 until open(). io_error when an address cannot
+  // be had (a port in use), with the reason.
+  static Result<std::unique_ptr<Server>> bind(const ServerConfig& config, std::shared_ptr<Log> log = silent_log());
+  // From now on the model is served. Called once.
+  Status open(ServedModel model, std::shared_ptr<EngineDoor> door);
+  // Both of them.
   static Result<std::unique_ptr<Server>> listen(const ServerConfig& config, ServedModel model,
                                                 std::shared_ptr<EngineDoor> door,
                                                 std::shared_ptr<Log> log = silent_log());
+  // Without run(): ends all connections.
   ~Server();
 
   uint16_t port() const;
-  // Serves until drained or stopped; no session is left then. Called once. The engine behind the door may be destroyed
-  // after that, and must be before the server: it may still hold sinks.
+  std::vector<std::string> urls() const;  // "http://127.0.0.1:8000", of each address
+  // Waits until drained or stopped; no session is left then. Called once, after open(). The engine behind the door may
+  // be destroyed after that, and must be before the server: it may still hold sinks.
   void run();
-  // Any thread. No new connections or answers; open answers may finish within grace_s, then the engine is stopped,
-  // which ends them with an error. The second call, like stop(), closes every connection at once.
+  // Any thread. /ready and /health say so, and new answers are refused; drain_notice_s later the port closes. Open
+  // answers may finish within grace_s, then the engine is stopped, which ends them with an error. The second call, like
+  // stop(), closes everything at once.
   void drain();
   void stop();
-  // Calls drain() on SIGINT and SIGTERM; to be called before run().
+  // Calls drain() on SIGINT (without notice: somebody waits at a keyboard) and SIGTERM; to be called before run().
+  // After the second signal the process is gone within two seconds, whatever hangs (signal_watch.h).
   void drain_on_signals();
 
  private:
   struct Impl;
+  void drain(int notice_s);
   explicit Server(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -4,8 +4,12 @@
 
 #include <exception>
 
+#include "server/cors.h"
+#include "server/hosts.h"
+#include "server/ids.h"
 #include "server/json_reader.h"
 #include "server/metrics_text.h"
+#include "server/server_info.h"
 #include "server/tokenize.h"
 
 namespace llmrt::server {
@@ -21,55 +25,78 @@ using SteadyTime = std::chrono::steady_clock;
 constexpr auto kNoThrow = asio::as_tuple(asio::use_awaitable);
 constexpr const char* kJson = "application/json";
 
-json::object model_card(const ServedModel& model) {
-  return {{"id", model.id},
-          {"object", "model"},
-          {"created", model.created},
-          {"owned_by", "llmrt"},
-          {"max_model_len", model.context_max}};
-}
-json::object model_list(const ServedModel& model) {
-  return {{"object", "list"}, {"data", json::array{model_card(model)}}};
-}
-
-// A verdict is something to know, not a reason to be taken out of service.
-json::object health(const EngineStats& stats) {
-  json::array saturated;
-  for (size_t i = 0; i < kNumSaturations; ++i) {
-    const SaturationVerdict& verdict = stats.saturation[i];
-    const auto which = static_cast<Saturation>(i);
-    if (verdict.is_raised)
-      saturated.push_back({{"verdict", saturation_name(which)},
-                           {"value", verdict.value},
-                           {"limit", verdict.limit},
-                           {"message", saturation_text(which)}});
-  }
-  return {{"status", "ok"}, {"saturated", std::move(saturated)}};
-}
-
 std::string_view view(const beast::flat_buffer& buffer) {
   return {static_cast<const char*>(buffer.data().data()), buffer.size()};
 }
 
+// Formatted once a second and thread.
+const std::string& date_now() {
+  thread_local std::time_t second = 0;
+  thread_local std::string text;
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  if (now != second || text.empty()) {
+    text = http_date(now);
+    second = now;
+  }
+  return text;
+}
+
+ApiError unavailable(std::string code, std::string message, int retry_after_s) {
+  ApiError error = http_error(503, std::move(code), std::move(message));
+  error.retry_after_s = retry_after_s;
+  return error;
+}
+
+ApiError no_such_path(const RequestHead& head) {
+  return http_error(404, "not_found",
+                    fmt::format("HTTP: no such path: '{}'; there are {}", shown(head.target), known_paths()));
+}
+
+ApiResult<Headers> options_headers(const RequestHead& head, const Route& route, const ServerConfig& config) {
+  if (is_preflight(head)) {
+    if (is_allowed_origin(head.origin, config.allowed_origins)) return preflight_headers(head);
+    return http_error(403, "origin_not_allowed",
+                      fmt::format("HTTP: pages of the origin '{}' may not use this server; --allowed-origins lists "
+                                  "those that may",
+                                  shown(head.origin)));
+  }
+  const bool is_all = head.target == "*";
+  if (route.page == Page::kNone && !is_all) return no_such_path(head);
+  Headers headers;
+  headers.emplace_back("Allow", is_all ? "GET, HEAD, POST, OPTIONS" : route.allowed_methods());
+  return headers;
+}
+ApiError loading() {
+  return unavailable("loading", "the model is being loaded", 5);
+}
+
 // The answer's text: what it was made from takes several times its memory, and must not wait for a slow client.
-ApiResult<std::string> tokens_on_worker(const std::string& body, const ServedModel& model, bool detokenizing) {
-  Result<json::value> parsed = read_json(body);
-  if (!parsed) return to_api_error(parsed.error());
-  if (!parsed->is_object()) return invalid_field("body", "expected a JSON object");
-  ApiResult<json::object> answer =
-      detokenizing ? detokenize(parsed->get_object(), model) : tokenize(parsed->get_object(), model);
-  if (auto* error = std::get_if<ApiError>(&answer)) return std::move(*error);
-  return json::serialize(std::get<json::object>(answer));
+struct TokensAnswer {
+  std::string text;
+  ParseNotes notes;
+};
+ApiResult<TokensAnswer> tokens_on_worker(std::string body, const ServedModel& model, bool detokenizing,
+                                         const ParseContext& context) {
+  ApiResult<json::object> object = read_body_object(std::move(body));
+  if (auto* error = std::get_if<ApiError>(&object)) return std::move(*error);
+  const json::object& fields = std::get<json::object>(object);
+  TokensAnswer answer;
+  ApiResult<json::object> tokens = detokenizing ? detokenize(fields, model, context, &answer.notes)
+                                                : tokenize(fields, model, context, &answer.notes);
+  if (auto* error = std::get_if<ApiError>(&tokens)) return std::move(*error);
+  answer.text = json::serialize(std::get<json::object>(tokens));
+  return answer;
 }
 
 }  // namespace
 
-Session::Session(asio::ip::tcp::socket socket, std::shared_ptr<SharedState> state)
+Session::Session(asio::ip::tcp::socket socket, std::shared_ptr<SharedState> state, bool on_loopback)
     : state_(std::move(state)),
       socket_(std::move(socket)),
       deadline_(socket_.get_executor()),
       watch_(socket_.get_executor()),
-      account_(std::make_shared<MemoryAccount>(state_->memory)) {
+      account_(std::make_shared<MemoryAccount>(state_->memory)),
+      on_loopback_(on_loopback) {
   std::lock_guard lock(state_->mutex);
   state_->sessions.insert(this);
 }
@@ -88,7 +115,7 @@ void Session::close() {
   asio::post(socket_.get_executor(), [weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self) return;
-    if (const auto outbox = self->outbox_.lock()) outbox->client_gone();
+    self->client_gone();
     boost::system::error_code ignored;
     self->socket_.close(ignored);
   });
@@ -113,17 +140,23 @@ asio::awaitable<void> Session::run() {
     }
   } catch (const std::exception& error) {
     // Out of memory, most likely; nothing that a client sends ends here. This connection ends, the server does not.
-    state_->log->error("a connection ended: {}", error.what());
+    state_->log_bounded(LogLevel::kError, fmt::format("a connection ended: {}", error.what()));
   }
   socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
 }
 
 asio::awaitable<bool> Session::serve_one() {
   idle_ = true;
+  client_gone_ = false;
+  request_id_.clear();
+  cors_.clear();
   std::optional<RequestHead> head = co_await read_head();
   if (!head) co_return false;
   Incoming request;
   request.head = std::move(*head);
+  request_id_ = request.head.request_id.empty() ? make_id("req") : request.head.request_id;
+  cors_ = cors_headers(request.head, state_->config.allowed_origins);
+  if (auto error = refused_host(request.head)) co_return co_await refuse(std::move(*error));
   if (!co_await read_body(request.head, &request.body)) co_return false;
   const bool goes_on = co_await dispatch(std::move(request));
   const uint64_t held_bytes = account_->peak_bytes();
@@ -155,7 +188,13 @@ asio::awaitable<std::optional<RequestHead>> Session::read_head() {
   const ServerConfig& config = state_->config;
   set_deadline(config.idle_s);
   bool begun = false;
+  size_t empty_bytes = 0;
   while (true) {
+    const size_t empty = begun ? 0 : empty_lines_bytes(view(buffer_));
+    if (empty_bytes + empty <= kEmptyLinesBytesMax) {  // else scan_head refuses them
+      buffer_.consume(empty);
+      empty_bytes += empty;
+    }
     if (!begun && buffer_.size() > 0) {
       begun = true;
       idle_ = false;
@@ -167,7 +206,7 @@ asio::awaitable<std::optional<RequestHead>> Session::read_head() {
       co_return std::nullopt;
     }
     if (scan.bytes > 0) co_return std::move(scan.head);
-    if (state_->draining && !begun) co_return std::nullopt;
+    if (state_->closing && !begun) co_return std::nullopt;
     const auto [error, size] = co_await socket_.async_read_some(buffer_.prepare(4096), kNoThrow);
     if (error && timed_out_ && begun) {
       co_await refuse(
@@ -210,6 +249,8 @@ asio::awaitable<bool> Session::read_body(const RequestHead& head, std::string* b
     const auto [problem, size] = co_await http::async_read_some(socket_, buffer_, parser, kNoThrow);
     error = problem && timed_out_ ? beast::error_code(beast::error::timeout) : problem;
     received += size;
+    if (!account_->set(MemoryAccount::kBody, parser.get().body().capacity()))
+      co_return co_await refuse(state_->no_memory());
     const auto elapsed = std::chrono::duration_cast<seconds>(SteadyTime::now() - begin).count();
     if (!error && elapsed > 5 && received < static_cast<size_t>(elapsed) * config.body_rate_min)
       error = beast::error::timeout;
@@ -224,6 +265,7 @@ asio::awaitable<bool> Session::read_body(const RequestHead& head, std::string* b
     co_return false;
   if (error) co_return co_await refuse(http_error(400, "bad_request", "HTTP: a body that breaks its framing"));
   *body = std::move(parser.get().body());
+  buffer_.shrink_to_fit();
   clear_deadline();
   co_return true;
 }
@@ -232,8 +274,9 @@ asio::awaitable<bool> Session::read_body(const RequestHead& head, std::string* b
 // sending has read the answer.
 asio::awaitable<bool> Session::refuse(ApiError error) {
   state_->count_response(error.status);
-  state_->log_error(error, "a broken request");
-  if (socket_.is_open() && co_await write(format_error(error, /*keep_alive=*/false))) {
+  if (request_id_.empty()) request_id_ = make_id("req");
+  state_->log_error(error, "a broken request", request_id_);
+  if (socket_.is_open() && co_await write(format_error(error, /*keep_alive=*/false, common_headers()))) {
     boost::system::error_code ignored;
     socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
     std::vector<char> waste(64 << 10);
@@ -250,66 +293,125 @@ asio::awaitable<bool> Session::refuse(ApiError error) {
 // ---- routes --------------------------------------------------------------------------------------------------------
 
 asio::awaitable<bool> Session::dispatch(Incoming request) {
-  const std::string& target = request.head.target;
-  constexpr std::string_view kModels = "/v1/models/";
-  const bool names_model = target.starts_with(kModels);
-  const bool is_model = names_model && decode_segment(target.substr(kModels.size())) == state_->model.id;
-  const bool is_get = target == "/health" || target == "/metrics" || target == "/v1/models" || is_model;
-  const bool is_post = target == "/v1/chat/completions" || target == "/v1/completions" || target == "/tokenize" ||
-                       target == "/detokenize";
-  if (!is_get && !is_post) {
-    co_return co_await reply_error(http_error(404, names_model ? "model_not_found" : "not_found",
-                                              names_model ? "model: there is none of this name" : "HTTP: no such path"),
-                                   request);
-  }
-  const std::string& method = request.head.method;
-  if (is_get ? method != "GET" && method != "HEAD" : method != "POST") {
-    const std::string allowed = is_get ? "GET, HEAD" : "POST";
+  const RequestHead& head = request.head;
+  const Route route = find_route(head.target);
+  if (head.method == "OPTIONS") co_return co_await options(request, route);
+  if (route.page == Page::kNone) co_return co_await reply_error(no_such_path(head), request);
+  if (route.is_post ? head.method != "POST" : head.method != "GET" && head.method != "HEAD") {
     Headers headers;
-    headers.emplace_back("Allow", allowed);
+    headers.emplace_back("Allow", route.allowed_methods());
     co_return co_await reply_error(
-        http_error(405, "method_not_allowed", fmt::format("HTTP: expected {} for this path", allowed)), request,
-        headers);
+        http_error(405, "method_not_allowed",
+                   fmt::format("HTTP: expected {} for this path, found {}", route.allowed_methods(), head.method)),
+        request, headers);
   }
-  if (is_get) co_return co_await get(request);
-  if (request.head.content_type != kJson)
-    co_return co_await reply_error(http_error(415, "content_type", "HTTP: expected Content-Type: application/json"),
-                                   request);
-  if (target == "/tokenize") co_return co_await tokens(request, false);
-  if (target == "/detokenize") co_return co_await tokens(request, true);
-  co_return co_await complete(request, target == "/v1/chat/completions");
+  // Before that there is no model to speak of.
+  if (!state_->loaded && route.page != Page::kLive && route.page != Page::kVersion)
+    co_return co_await reply_error(loading(), request);
+  if (!route.is_post) co_return co_await get(request, route);
+  if (head.content_type != kJson)
+    co_return co_await reply_error(
+        http_error(415, "content_type",
+                   fmt::format("HTTP: expected Content-Type: application/json, found {}; with curl add "
+                               "-H 'Content-Type: application/json'",
+                               head.content_type.empty() ? "none" : shown(head.content_type))),
+        request);
+  if (route.page == Page::kTokenize) co_return co_await tokens(request, false);
+  if (route.page == Page::kDetokenize) co_return co_await tokens(request, true);
+  co_return co_await complete(request, route.page == Page::kChat);
 }
 
-asio::awaitable<bool> Session::get(const Incoming& request) {
-  const ServedModel& model = state_->model;
-  const std::string& target = request.head.target;
-  if (target == "/metrics") {
-    const EngineStats stats = state_->door->stats();
-    const ServerFigures figures = state_->figures();
-    const ProcessFigures process = process_figures();
-    const MetricsFormat format = negotiate_metrics(request.head.accept);
-    co_return co_await reply(200, metrics_content_type(format), metrics_text({stats, figures, model, process}, format),
-                             request);
-  }
-  if (target == "/health") {
-    std::optional<std::string> trouble = state_->door->trouble();
-    if (!trouble && state_->draining) trouble = "the server is shutting down";
-    if (!trouble) co_return co_await reply(200, kJson, json::serialize(health(state_->door->stats())), request);
-    ApiError error = http_error(503, "unavailable", *trouble);
-    error.retry_after_s = 10;
-    co_return co_await reply_error(error, request);
-  }
-  const json::object body = target == "/v1/models" ? model_list(model) : model_card(model);
-  co_return co_await reply(200, kJson, json::serialize(body), request);
-}
-
-asio::awaitable<bool> Session::tokens(const Incoming& request, bool detokenizing) {
-  std::function<ApiResult<std::string>()> work = [&] {
-    return tokens_on_worker(request.body, state_->model, detokenizing);
-  };
-  ApiResult<std::string> answer = co_await state_->workers->run(request.body.size(), std::move(work));
+asio::awaitable<bool> Session::options(const Incoming& request, const Route& route) {
+  const ApiResult<Headers> answer = options_headers(request.head, route, state_->config);
   if (const auto* error = std::get_if<ApiError>(&answer)) co_return co_await reply_error(*error, request);
-  co_return co_await reply(200, kJson, std::get<std::string>(std::move(answer)), request);
+  co_return co_await reply(204, kJson, std::string(), request, std::get<Headers>(answer));
+}
+
+asio::awaitable<bool> Session::get(const Incoming& request, const Route& route) {
+  ApiResult<std::string> text = page_text(request.head, route);
+  if (const auto* error = std::get_if<ApiError>(&text)) co_return co_await reply_error(*error, request);
+  const char* type =
+      route.page == Page::kMetrics ? metrics_content_type(negotiate_metrics(request.head.accept)) : kJson;
+  co_return co_await reply(200, type, std::get<std::string>(std::move(text)), request);
+}
+
+ApiResult<std::string> Session::page_text(const RequestHead& head, const Route& route) const {
+  const std::string& version = state_->config.version;
+  if (route.page == Page::kLive) return json::serialize(json::object{{"status", "live"}});
+  if (route.page == Page::kVersion) return json::serialize(json::object{{"version", version}});
+  const ServedModel& model = state_->model;
+  if (route.page == Page::kModel && route.model != model.id && route.model != model.id + "/")
+    return http_error(404, "model_not_found",
+                      fmt::format("model: there is none of the name '{}'; /v1/models lists them", shown(route.model)));
+  if (route.page == Page::kHealth || route.page == Page::kReady)
+    if (auto error = not_ready()) return std::move(*error);
+  const EngineStats stats = state_->door->stats();
+  switch (route.page) {
+    case Page::kMetrics:
+      return metrics_text({stats, state_->figures(), model, process_figures()}, negotiate_metrics(head.accept));
+    case Page::kHealth:
+      return json::serialize(health(stats));
+    case Page::kReady:
+      return json::serialize(json::object{{"status", "ready"}});
+    case Page::kServerInfo:
+      return json::serialize(server_info(model, stats, version));
+    case Page::kModelInfo:
+      return json::serialize(model_info(model));
+    case Page::kLoad:
+      return json::serialize(load(stats));
+    case Page::kLoads:
+      return json::serialize(loads(model, stats, version));
+    case Page::kModel:
+      return json::serialize(model_card(model));
+    default:
+      return json::serialize(model_list(model));
+  }
+}
+
+asio::awaitable<bool> Session::tokens(Incoming& request, bool detokenizing) {
+  const size_t num_bytes = request.body.size();
+  start_watch();
+  std::function<ApiResult<TokensAnswer>()> work = [&] {
+    return tokens_on_worker(std::move(request.body), state_->model, detokenizing, parse_context(request.head));
+  };
+  ApiResult<TokensAnswer> answer = co_await state_->workers->run(num_bytes, std::move(work));
+  co_await end_watch();
+  if (client_gone_) co_return false;
+  if (const auto* error = std::get_if<ApiError>(&answer)) co_return co_await reply_error(*error, request);
+  auto& [text, notes] = std::get<TokensAnswer>(answer);
+  account_->set(MemoryAccount::kBody, 0);
+  if (!account_->set(MemoryAccount::kAnswer, text.size())) co_return co_await reply_error(state_->no_memory(), request);
+  state_->count_ignored_fields(detokenizing ? Endpoint::kDetokenize : Endpoint::kTokenize, notes.ignored_fields.size());
+  Headers headers;
+  for (const auto& [name, value] : notes.headers) headers.emplace_back(name, value);
+  co_return co_await reply(200, kJson, std::move(text), request, headers);
+}
+
+ParseContext Session::parse_context(const RequestHead& head) const {
+  ParseContext context;
+  context.strict_fields = state_->config.strict_fields;
+  context.request_class = head.request_class;
+  context.cache_salt = head.cache_salt;
+  context.cancelled = &client_gone_;
+  return context;
+}
+
+std::optional<ApiError> Session::not_ready() const {
+  if (!state_->loaded) return loading();
+  if (std::optional<std::string> trouble = state_->door->trouble()) return unavailable("unavailable", *trouble, 10);
+  if (state_->draining) return unavailable("draining", "the server is shutting down", 10);
+  return std::nullopt;
+}
+
+// Who is reached at a loopback address without saying a name at all (HTTP/1.0) is no browser.
+std::optional<ApiError> Session::refused_host(const RequestHead& head) const {
+  const std::vector<std::string>& allowed = state_->config.allowed_hosts;
+  if (head.host.empty() || is_listed_host(head.host, allowed)) return std::nullopt;
+  if (on_loopback_ ? is_loopback_host(head.host) || is_listed_host(head.host, state_->config.hosts) : allowed.empty())
+    return std::nullopt;
+  return http_error(403, "host_not_allowed",
+                    fmt::format("HTTP: this server is not served under the name '{}'; --allowed-hosts lists more names",
+                                shown(host_without_port(head.host))));
 }
 
 // ---- writing -------------------------------------------------------------------------------------------------------
@@ -342,18 +444,30 @@ asio::awaitable<bool> Session::write(std::string bytes, const Outbox* outbox) {
   co_return co_await write(std::move(pieces), outbox);
 }
 
-asio::awaitable<bool> Session::reply(int status, std::string_view type, std::string body, const Incoming& request) {
+Headers Session::common_headers() const {
+  Headers headers = cors_;
+  headers.emplace_back("Date", date_now());
+  headers.emplace_back("x-request-id", request_id_);
+  return headers;
+}
+
+asio::awaitable<bool> Session::reply(int status, std::string_view type, std::string body, const Incoming& request,
+                                     const Headers& headers) {
   state_->count_response(status);
   const bool keep = keep_alive(request.head);
-  const bool sent = co_await write(format_response(status, type, body, keep, {}, request.head.method != "HEAD"));
+  Headers all = common_headers();
+  all.insert(all.end(), headers.begin(), headers.end());
+  const bool sent = co_await write(format_response(status, type, body, keep, all, request.head.method != "HEAD"));
   co_return sent&& keep;
 }
 
 asio::awaitable<bool> Session::reply_error(const ApiError& error, const Incoming& request, const Headers& headers) {
   state_->count_response(error.status);
-  state_->log_error(error, request.head.target);
+  state_->log_error(error, request.head.target, request_id_);
   const bool keep = keep_alive(request.head);
-  const bool sent = co_await write(format_error(error, keep, headers, request.head.method != "HEAD"));
+  Headers all = common_headers();
+  all.insert(all.end(), headers.begin(), headers.end());
+  const bool sent = co_await write(format_error(error, keep, all, request.head.method != "HEAD"));
   co_return sent&& keep;
 }
 

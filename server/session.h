@@ -14,13 +14,15 @@
 #include "server/api_request.h"
 #include "server/http.h"
 #include "server/outbox.h"
+#include "server/routes.h"
 #include "server/shared_state.h"
 
 namespace llmrt::server {
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(boost::asio::ip::tcp::socket socket, std::shared_ptr<SharedState> state);
+  // `on_loopback`: the address that it came in on, by which Host is judged (hosts.h).
+  Session(boost::asio::ip::tcp::socket socket, std::shared_ptr<SharedState> state, bool on_loopback);
   ~Session();
 
   // Starts the coroutine, which keeps the session alive.
@@ -32,7 +34,7 @@ class Session : public std::enable_shared_from_this<Session> {
  private:
   struct Incoming {
     RequestHead head;
-    std::string body;
+    std::string body;  // whoever parses it takes it away: it must not stay for as long as the answer takes
   };
   struct Flight;
 
@@ -42,20 +44,32 @@ class Session : public std::enable_shared_from_this<Session> {
   boost::asio::awaitable<bool> read_body(const RequestHead& head, std::string* body);
   boost::asio::awaitable<bool> refuse(ApiError error);  // the rest of the input is not read: always false
   boost::asio::awaitable<bool> dispatch(Incoming request);
-  boost::asio::awaitable<bool> get(const Incoming& request);
-  boost::asio::awaitable<bool> tokens(const Incoming& request, bool detokenizing);
+  boost::asio::awaitable<bool> options(const Incoming& request, const Route& route);
+  boost::asio::awaitable<bool> get(const Incoming& request, const Route& route);
+  ApiResult<std::string> page_text(const RequestHead& head, const Route& route) const;
+  boost::asio::awaitable<bool> tokens(Incoming& request, bool detokenizing);
+  std::optional<ApiError> refused_host(const RequestHead& head) const;
+  std::optional<ApiError> not_ready() const;  // why no request can be served
 
-  boost::asio::awaitable<bool> complete(const Incoming& request, bool chat);
+  boost::asio::awaitable<bool> complete(Incoming& request, bool chat);
+  boost::asio::awaitable<bool> answer(Incoming& request, bool chat);
   boost::asio::awaitable<bool> send_whole(Flight& flight, bool keep_alive);
   boost::asio::awaitable<bool> send_stream(Flight& flight, bool keep_alive, bool chunked);
-  boost::asio::awaitable<void> watch_client(std::shared_ptr<Outbox> outbox);
+  // From start_watch to end_watch nobody else reads; what arrives meanwhile stays in buffer_.
+  void start_watch();
+  boost::asio::awaitable<void> watch_client();
   boost::asio::awaitable<void> end_watch();
+  void client_gone();
+  ParseContext parse_context(const RequestHead& head) const;  // views of `head`
 
   // Writes all of it, and frees each piece when it is sent; false when the client is gone or does not read. `outbox` is
   // what would wait behind it.
   boost::asio::awaitable<bool> write(std::vector<std::string> pieces, const Outbox* outbox = nullptr);
   boost::asio::awaitable<bool> write(std::string bytes, const Outbox* outbox = nullptr);
-  boost::asio::awaitable<bool> reply(int status, std::string_view type, std::string body, const Incoming& request);
+  // Date, x-request-id and what pages of other origins need: in every answer to the request under way.
+  Headers common_headers() const;
+  boost::asio::awaitable<bool> reply(int status, std::string_view type, std::string body, const Incoming& request,
+                                     const Headers& headers = {});
   boost::asio::awaitable<bool> reply_error(const ApiError& error, const Incoming& request, const Headers& headers = {});
   bool keep_alive(const RequestHead& head) const { return head.keep_alive && !state_->draining; }
 
@@ -73,8 +87,14 @@ class Session : public std::enable_shared_from_this<Session> {
   std::weak_ptr<Outbox> outbox_;     // of the answer under way
   boost::asio::steady_timer watch_;  // of the client, while an answer is under way
   bool is_watching_ = false, ends_watch_ = false;
+  std::atomic<bool> client_gone_{false};  // of the request under way; workers look at it
   const std::shared_ptr<MemoryAccount> account_;
   std::atomic<bool> idle_{true};
+  const bool on_loopback_;
+
+  // Of the request under way.
+  std::string request_id_;
+  Headers cors_;
 };
 
 }  // namespace llmrt::server

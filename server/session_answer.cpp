@@ -1,6 +1,7 @@
 // The completion endpoints: body to Requests, events to one JSON answer or to a stream of chunks.
 #include <random>
 
+#include "server/ids.h"
 #include "server/json_reader.h"
 #include "server/session.h"
 
@@ -10,32 +11,18 @@ namespace {
 namespace asio = boost::asio;
 namespace json = boost::json;
 
-ApiResult<ApiRequest> parse_on_worker(const std::string& body, const ServedModel& model, bool chat,
-                                      uint64_t random_seed) {
-  Result<json::value> parsed = read_json(body);
-  if (!parsed) {
-    ApiError error = to_api_error(parsed.error());
-    error.code = "invalid_json";
-    return error;
-  }
-  if (!parsed->is_object()) return invalid_field("body", "expected a JSON object");
-  const json::object& object = parsed->get_object();
-  return chat ? parse_chat(object, model, random_seed) : parse_completion(object, model, random_seed);
+ApiResult<ApiRequest> parse_on_worker(std::string body, const ServedModel& model, bool chat,
+                                      const ParseContext& context) {
+  ApiResult<json::object> object = read_body_object(std::move(body));
+  if (auto* error = std::get_if<ApiError>(&object)) return std::move(*error);
+  const json::object& fields = std::get<json::object>(object);
+  return chat ? parse_chat(fields, model, context) : parse_completion(fields, model, context);
 }
 
 uint64_t random_seed() {
   thread_local std::mt19937_64 generator{(static_cast<uint64_t>(std::random_device{}()) << 32) |
                                          std::random_device{}()};
   return generator();
-}
-
-ApiError no_memory(const ClientMemory& memory) {
-  Error error =
-      make_error(ErrorCode::kOverloaded,
-                 "client memory: expected at most {} MiB held for bodies, waiting requests and answers, {} MiB "
-                 "are taken (--client-memory-mib)",
-                 memory.limit_bytes() >> 20, memory.used_bytes() >> 20);
-  return to_api_error(error);
 }
 
 // About the text that events become.
@@ -79,6 +66,7 @@ struct Session::Flight {
   std::vector<RequestId> ids;
   std::vector<SentTimes> sent;  // by choice
   AnswerWriter writer;
+  Headers headers;                  // of the reply
   size_t num_open = 0;              // choices that have not ended
   std::vector<AnswerDraft> drafts;  // of a whole answer, by choice
   std::vector<bool> begun;          // of a stream, by choice
@@ -112,6 +100,9 @@ struct Session::Flight {
   }
 
   std::optional<ApiError> submit(ApiRequest&& request) {
+    uint64_t held = 0;
+    for (const PromptRequest& prompt : request.prompts) held += held_bytes(prompt.request) + prompt.echo_text.size();
+    if (!account->set(MemoryAccount::kRequest, held)) return state->no_memory();
     for (PromptRequest& prompt : request.prompts) {
       prompt.request.sink = outbox->sink(ids.size());
       Result<RequestId> id = state->door->submit(std::move(prompt.request));
@@ -142,7 +133,7 @@ std::optional<ApiError> Session::Flight::write_drafts(std::span<const ChoiceEven
   }
   size_t bytes = 0;
   for (const AnswerDraft& draft : drafts) bytes += draft.held_bytes();
-  if (!account->set(MemoryAccount::kAnswer, bytes)) return no_memory(*state->memory);
+  if (!account->set(MemoryAccount::kAnswer, bytes)) return state->no_memory();
   return std::nullopt;
 }
 
@@ -161,61 +152,78 @@ std::optional<ApiError> Session::Flight::write_chunks(std::span<const ChoiceEven
   return std::nullopt;
 }
 
-asio::awaitable<bool> Session::complete(const Incoming& request, bool chat) {
-  if (state_->draining) {
-    const ApiError error = to_api_error(make_error(ErrorCode::kCancelled, "the server is shutting down"));
-    co_return co_await reply_error(error, request);
-  }
+asio::awaitable<bool> Session::complete(Incoming& request, bool chat) {
+  if (state_->draining) co_return co_await reply_error(*not_ready(), request);
+  start_watch();
+  const bool keep = co_await answer(request, chat);
+  co_await end_watch();
+  co_return keep && !client_gone_;
+}
+
+asio::awaitable<bool> Session::answer(Incoming& request, bool chat) {
+  const size_t num_bytes = request.body.size();
   std::function<ApiResult<ApiRequest>()> work = [&] {
-    return parse_on_worker(request.body, state_->model, chat, random_seed());
+    ParseContext context = parse_context(request.head);
+    context.random_seed = random_seed();
+    return parse_on_worker(std::move(request.body), state_->model, chat, context);
   };
-  ApiResult<ApiRequest> parsed = co_await state_->workers->run(request.body.size(), std::move(work));
+  ApiResult<ApiRequest> parsed = co_await state_->workers->run(num_bytes, std::move(work));
+  account_->set(MemoryAccount::kBody, 0);
+  if (client_gone_) co_return false;
   if (const auto* error = std::get_if<ApiError>(&parsed)) co_return co_await reply_error(*error, request);
   ApiRequest& wanted = std::get<ApiRequest>(parsed);
+  const ParseNotes notes = wanted;
+  state_->count_ignored_fields(chat ? Endpoint::kChatCompletions : Endpoint::kCompletions, notes.ignored_fields.size());
 
   const auto outbox = std::make_shared<Outbox>(socket_.get_executor(), state_->door, account_);
   AnswerHead head;
-  head.id = fmt::format("{}-{:016x}{:08x}", chat ? "chatcmpl" : "cmpl", random_seed(), ++state_->num_answers);
+  head.id = make_id(chat ? "chatcmpl" : "cmpl");
   head.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   const size_t num_prompts = wanted.prompts.size();
   for (size_t i = 0; i < num_prompts; ++i)
     wanted.prompts[i].request.name = num_prompts == 1 ? head.id : fmt::format("{}-{}", head.id, i);
   Flight flight(state_, account_, wanted, outbox, std::move(head));
+  flight.headers = common_headers();
+  for (const auto& [name, value] : notes.headers) flight.headers.emplace_back(name, value);
   if (const auto error = flight.submit(std::move(wanted))) co_return co_await reply_error(*error, request);
-
   outbox_ = outbox;
-  is_watching_ = true;
-  asio::co_spawn(
-      socket_.get_executor(), [self = shared_from_this(), outbox] { return self->watch_client(outbox); },
-      asio::detached);
-  const bool keep = flight.form.stream
-                        ? co_await send_stream(flight, keep_alive(request.head) && !request.head.is_http_1_0,
-                                               !request.head.is_http_1_0)
-                        : co_await send_whole(flight, keep_alive(request.head));
-  co_await end_watch();
-  co_return keep;
+  co_return flight.form.stream
+      ? co_await send_stream(flight, keep_alive(request.head) && !request.head.is_http_1_0, !request.head.is_http_1_0)
+      : co_await send_whole(flight, keep_alive(request.head));
 }
 
-// Tells the outbox when the client leaves, whatever it has sent before: bytes that arrive meanwhile are the next
-// request, and are read so that the end behind them is seen.
-asio::awaitable<void> Session::watch_client(std::shared_ptr<Outbox> outbox) {
+void Session::start_watch() {
+  is_watching_ = true;
+  asio::co_spawn(
+      socket_.get_executor(), [self = shared_from_this()] { return self->watch_client(); }, asio::detached);
+}
+
+// Tells when the client leaves, whatever it has sent before: bytes that arrive meanwhile are the next request, and are
+// read so that the end behind them is seen.
+asio::awaitable<void> Session::watch_client() {
   while (!ends_watch_ && buffer_.size() < state_->config.ahead_bytes_max) {
     boost::system::error_code error;
     const size_t size =
         co_await socket_.async_read_some(buffer_.prepare(4096), asio::redirect_error(asio::use_awaitable, error));
     buffer_.commit(size);
     if (!error) continue;
-    if (error != asio::error::operation_aborted) outbox->client_gone();
+    if (error != asio::error::operation_aborted) client_gone();
     break;
   }
   if (buffer_.size() >= state_->config.ahead_bytes_max) {
-    state_->log->info("a connection is closed: expected at most {} bytes ahead of an answer's end",
-                      state_->config.ahead_bytes_max);
-    outbox->client_gone();
+    state_->log_bounded(LogLevel::kInfo,
+                        fmt::format("a connection is closed: expected at most {} bytes ahead of an answer's end",
+                                    state_->config.ahead_bytes_max));
+    client_gone();
   }
   is_watching_ = false;
   watch_.cancel();
+}
+
+void Session::client_gone() {
+  client_gone_ = true;
+  if (const auto outbox = outbox_.lock()) outbox->client_gone();
 }
 
 // The watcher must be gone before anybody else reads.
@@ -235,7 +243,7 @@ asio::awaitable<bool> Session::send_whole(Flight& flight, bool keep) {
     const std::vector<ChoiceEvent> events = co_await flight.outbox->take(std::chrono::hours(24));
     if (flight.outbox->gone()) co_return false;
     std::optional<ApiError> failure;
-    if (flight.outbox->overflowed()) failure = no_memory(*state_->memory);
+    if (flight.outbox->overflowed()) failure = state_->no_memory();
     for (std::span<const ChoiceEvent> rest(events); !failure && !rest.empty();) {
       const std::span<const ChoiceEvent> slice = slice_of(rest);
       failure = co_await flight.on_answerer(slice, [&flight, slice] { return flight.write_drafts(slice); });
@@ -243,13 +251,13 @@ asio::awaitable<bool> Session::send_whole(Flight& flight, bool keep) {
     }
     if (!failure) continue;
     state_->count_response(failure->status);
-    state_->log_error(*failure, request_path(flight.form));
-    co_return co_await write(format_error(*failure, keep)) && keep;
+    state_->log_error(*failure, request_path(flight.form), request_id_);
+    co_return co_await write(format_error(*failure, keep, flight.headers)) && keep;
   }
   state_->count_response(200);
   TextPieces body = flight.writer.whole(flight.choices, std::move(flight.drafts));
   std::vector<std::string> pieces;
-  pieces.push_back(format_head(200, "application/json", body.size(), keep));
+  pieces.push_back(format_head(200, "application/json", body.size(), keep, flight.headers));
   for (std::string& piece : body.take()) pieces.push_back(std::move(piece));
   const bool is_sent = co_await write(std::move(pieces));
   const TimeNs now = SteadyClock().now_ns();
@@ -270,14 +278,13 @@ asio::awaitable<bool> Session::send_stream(Flight& flight, bool keep, bool chunk
       rest = rest.subspan(slice.size());
       std::string out = events.empty() ? ": waiting\n\n" : "";
       std::optional<ApiError> failure;
-      if (flight.outbox->overflowed()) failure = no_memory(*state_->memory);
+      if (flight.outbox->overflowed()) failure = state_->no_memory();
       if (!failure) failure = co_await flight.on_answerer(slice, [&] { return flight.write_chunks(slice, out); });
-      if (!failure && !flight.account->set(MemoryAccount::kAnswer, out.capacity()))
-        failure = no_memory(*state_->memory);
-      if (failure) state_->log_error(*failure, request_path(flight.form));
+      if (!failure && !flight.account->set(MemoryAccount::kAnswer, out.capacity())) failure = state_->no_memory();
+      if (failure) state_->log_error(*failure, request_path(flight.form), request_id_);
       if (failure && !head_sent && out.empty()) {
         state_->count_response(failure->status);
-        co_return co_await write(format_error(*failure, keep)) && keep;
+        co_return co_await write(format_error(*failure, keep, flight.headers)) && keep;
       }
       if (failure) out += format_event(error_body(*failure));
       const bool last = failure || (flight.num_open == 0 && rest.empty());
@@ -288,7 +295,7 @@ asio::awaitable<bool> Session::send_stream(Flight& flight, bool keep, bool chunk
       std::string bytes;
       if (!head_sent) {
         state_->count_response(200);
-        bytes = format_stream_head(chunked, keep);
+        bytes = format_stream_head(chunked, keep, flight.headers);
         head_sent = true;
       }
       if (!out.empty()) bytes += format_chunk(out, chunked);

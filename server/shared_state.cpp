@@ -1,6 +1,18 @@
 #include "server/shared_state.h"
 
 namespace llmrt::server {
+namespace {
+
+std::string left_out(uint64_t count) {
+  return count == 0 ? "" : fmt::format(" ({} lines like this were left out before it)", count);
+}
+
+// The server's own fault; not a version, a coding or a method that it need not know.
+bool is_fault(int status) {
+  return status >= 500 && status != 501 && status != 503 && status != 505;
+}
+
+}  // namespace
 
 ServerFigures SharedState::figures() const {
   std::lock_guard lock(mutex);
@@ -12,19 +24,34 @@ ServerFigures SharedState::figures() const {
   return figures;
 }
 
+ApiError SharedState::no_memory() const {
+  return to_api_error(
+      make_error(ErrorCode::kOverloaded,
+                 "client memory: expected at most {} MiB held for bodies, waiting requests and answers, "
+                 "{} MiB are taken (--client-memory-mib)",
+                 memory->limit_bytes() >> 20, memory->used_bytes() >> 20));
+}
+
 // Messages may name what a client sent: quoted, so that they cannot forge a line.
-void SharedState::log_error(const ApiError& error, std::string_view target) {
+void SharedState::log_error(const ApiError& error, std::string_view target, std::string_view request_id) {
   {
     std::lock_guard lock(mutex);
     count_refusal(counts.refusals, error.code);
   }
   constexpr size_t kShownBytes = 400;
-  const bool ours = error.status >= 500 && error.status != 503;
+  const bool ours = is_fault(error.status);
+  const auto count = (ours ? fault_lines : refusal_lines).take();
+  if (!count) return;
   const auto quoted = [](std::string_view text) {
     return boost::json::serialize(boost::json::string(text.substr(0, kShownBytes)));
   };
-  log->line(ours ? LogLevel::kError : LogLevel::kInfo, "{} {} for {}: {}", error.status, error.code, quoted(target),
-            quoted(error.message));
+  log->line(ours ? LogLevel::kError : LogLevel::kInfo, "{} {} for {}: {}{}{}", error.status, error.code, quoted(target),
+            quoted(error.log_message.empty() ? error.message : error.log_message),
+            request_id.empty() ? "" : fmt::format(", {}", request_id), left_out(*count));
+}
+
+void SharedState::log_bounded(LogLevel level, std::string_view text) {
+  if (const auto count = refusal_lines.take()) log->line(level, "{}{}", text, left_out(*count));
 }
 
 }  // namespace llmrt::server

@@ -1,4 +1,5 @@
-// What all sessions of a server share. The plain members are fixed once the server runs; the others are thread-safe.
+// What all sessions of a server share. The plain members are fixed once `loaded` is set, and not to be read before;
+// config and log are fixed from the beginning. The others are thread-safe.
 #pragma once
 
 #include <atomic>
@@ -11,6 +12,7 @@
 #include "server/client_memory.h"
 #include "server/config.h"
 #include "server/engine_door.h"
+#include "server/line_bound.h"
 #include "server/served_model.h"
 #include "server/server_figures.h"
 #include "server/work_queue.h"
@@ -20,16 +22,20 @@ namespace llmrt::server {
 class Session;
 
 struct SharedState {
+  explicit SharedState(const ServerConfig& settings)
+      : config(settings), refusal_lines(static_cast<uint64_t>(settings.log_lines_max)) {}
+
   ServerConfig config;
+  std::shared_ptr<Log> log;
   ServedModel model;
   std::shared_ptr<EngineDoor> door;
   std::unique_ptr<WorkQueue> workers;    // parsing, templates, tokenising
   std::unique_ptr<WorkQueue> answerers;  // large pieces of answers to text
   std::shared_ptr<ClientMemory> memory;
-  std::shared_ptr<Log> log;
 
-  std::atomic<bool> draining{false};
-  std::atomic<uint64_t> num_answers{0};  // numbers their ids
+  std::atomic<bool> loaded{false};
+  std::atomic<bool> draining{false};  // no new answers; the port may be open for some time yet
+  std::atomic<bool> closing{false};   // the port is closed: no new requests
 
   void count_response(int status) {
     std::lock_guard lock(mutex);
@@ -40,14 +46,19 @@ struct SharedState {
     counts.ignored_fields[static_cast<size_t>(endpoint)] += num_fields;
   }
   ServerFigures figures() const;
+  // 503: clients hold all that they may.
+  ApiError no_memory() const;
 
   // One line for a client that got `error` instead of an answer, level error where the fault is ours; and it is
-  // counted.
-  void log_error(const ApiError& error, std::string_view target);
+  // counted. Lines are bounded, as clients cause them.
+  void log_error(const ApiError& error, std::string_view target, std::string_view request_id = {});
+  // A line of another kind that clients may cause as often as they like.
+  void log_bounded(LogLevel level, std::string_view text);
 
   mutable std::mutex mutex;
   ServerFigures counts;         // what is counted as it happens; figures() fills in the rest
   std::set<Session*> sessions;  // alive ones; each removes itself
+  LineBound refusal_lines, fault_lines{100};
 };
 
 }  // namespace llmrt::server

@@ -22,12 +22,34 @@ struct Options {
   std::string request_trace, worker_id = "0";
 };
 
+std::string host_problem(const std::string& text) {
+  const bool is_plain = !text.empty() && text.find_first_of("/@ ") == std::string::npos;
+  const size_t colon = text.find(':');
+  const bool has_port = colon != std::string::npos && text.find(':', colon + 1) == std::string::npos;
+  if (is_plain && !has_port) return "";
+  return fmt::format("expected names without scheme and port, found {}", text);
+}
+
+std::string origin_problem(const std::string& text) {
+  if (text == "*" || text == "null") return "";
+  const size_t scheme = text.find("://");
+  std::string_view rest = text;
+  rest.remove_prefix(scheme == std::string::npos ? 0 : scheme + 3);
+  if (rest.ends_with('/')) rest.remove_suffix(1);
+  if (scheme != std::string::npos && scheme > 0 && !rest.empty() && rest.find_first_of("/ *") == rest.npos) return "";
+  return fmt::format("expected origins as http://localhost:3000, or *, found {}", text);
+}
+
 void serve(const Options& options) {
   return_large_blocks_at_once();
   OpenModel open = open_model(options.model);
   open.served.created = std::time(nullptr);
   const SteadyClock clock;
   const std::shared_ptr<Log> log = stderr_log(kLogLevels.at(options.log_level));
+  // Before the weights are loaded: what is wrong with an address is told at once, and who asks meanwhile is told that
+  // they are being loaded.
+  Result<std::unique_ptr<server::Server>> server = server::Server::bind(options.server, log);
+  if (!server) fail(server.error());
   std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, /*quiet=*/false);
   engine->set_log(log);
   if (!options.request_trace.empty()) {
@@ -38,9 +60,7 @@ void serve(const Options& options) {
   const std::shared_ptr<TraceWriter> trace = open_trace(options.sample_trace, *engine);
   const auto door = std::make_shared<LocalEngine>(engine.get(), trace);
   const std::string id = open.served.id;
-  Result<std::unique_ptr<server::Server>> server =
-      server::Server::listen(options.server, std::move(open.served), door, log);
-  if (!server) fail(server.error());
+  if (Status status = (*server)->open(std::move(open.served), door); !status) fail(status.error());
   (*server)->drain_on_signals();
 
   Status ran;
@@ -50,9 +70,7 @@ void serve(const Options& options) {
     door->set_trouble(ran.error().message);
     (*server)->drain();
   });
-  const std::string host =
-      options.server.host.find(':') == std::string::npos ? options.server.host : "[" + options.server.host + "]";
-  log->info("serving {} on http://{}:{}", id, host, (*server)->port());
+  log->info("serving {} on {}", id, fmt::join((*server)->urls(), ", "));
   (*server)->run();
   engine->stop();
   runner.join();
@@ -70,15 +88,32 @@ void add_serve(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   add_model_options(*command, options->model);
   server::ServerConfig& server = options->server;
+  server.version = LLMRT_VERSION;
   const char* group = "Server";
   command->add_option("--name", options->model.name, "what clients call the model; default: the file's name")
       ->type_name("NAME")
       ->group(group);
-  command->add_option("--host", server.host, "address to listen on")
-      ->capture_default_str()
+  command->add_option("--host", server.hosts, "names or addresses to listen on: all addresses of each")
+      ->delimiter(',')
+      ->default_str("127.0.0.1")
       ->type_name("ADDRESS")
       ->group(group);
   command->add_option("--port", server.port, "0 = any free one")->capture_default_str()->type_name("N")->group(group);
+  command
+      ->add_option("--allowed-hosts", server.allowed_hosts,
+                   "names that clients may call this server by, without port; *.NAME is all below it, * any. On a "
+                   "loopback address loopback names are allowed as well, and default; elsewhere any")
+      ->delimiter(',')
+      ->check(CLI::Validator(host_problem, ""))
+      ->type_name("NAME")
+      ->group(group);
+  command
+      ->add_option("--allowed-origins", server.allowed_origins,
+                   "origins (http://HOST:PORT) whose pages browsers let use this server, * any; default: none")
+      ->delimiter(',')
+      ->check(CLI::Validator(origin_problem, ""))
+      ->type_name("ORIGIN")
+      ->group(group);
   command->add_option("--io-threads", server.io_threads, "threads for connections")
       ->check(CLI::Range(1, 64))
       ->capture_default_str()
@@ -117,14 +152,26 @@ void add_serve(CLI::App& app) {
                    "write how each token of each request was drawn, as JSON lines; llmrt replay draws them again")
       ->type_name("FILE")
       ->group(group);
+  command->add_option("--idle-s", server.idle_s, "seconds that a connection may stay open between requests")
+      ->check(CLI::Range(1, 86400))
+      ->capture_default_str()
+      ->type_name("S")
+      ->group(group);
+  command
+      ->add_option("--drain-notice-s", server.drain_notice_s,
+                   "seconds between SIGTERM, when /ready and /health turn 503, and the port's end")
+      ->check(CLI::Range(0, 3600))
+      ->capture_default_str()
+      ->type_name("S")
+      ->group(group);
   command->add_option("--grace", server.grace_s, "seconds that open answers may take after SIGTERM")
       ->capture_default_str()
       ->type_name("S")
       ->group(group);
   command
       ->add_option("--log-level", options->log_level,
-                   "lines on standard error: error, warn (and connections refused), info (and requests refused, "
-                   "preemptions, start and end) or off")
+                   "lines on standard error: error, warn (and connections refused), info (and requests refused, 20 a "
+                   "second at most, preemptions, start and end) or off")
       ->check(CLI::IsMember(kLogLevels))
       ->capture_default_str()
       ->type_name("LEVEL")
@@ -151,7 +198,8 @@ void add_serve(CLI::App& app) {
       ->group(group);
   add_engine_options(*command, options->engine);
   command->footer(
-      "Paths: POST /v1/chat/completions, /v1/completions, /tokenize, /detokenize; GET /v1/models, /health, /metrics.\n"
+      "Paths: POST /v1/chat/completions, /v1/completions, /tokenize, /detokenize; GET /v1/models, /health, /ready,\n"
+      "/live, /version, /metrics, /server_info, /model_info, /get_load, /v1/loads.\n"
       "  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
       "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n"
       "docs/api.md lists every field and limit. There is no key check yet: keep --host local, or a proxy in front.\n"

@@ -1,0 +1,13 @@
+// Names for answers and requests. They are shown to clients, so they come from a key of their own: whoever collects
+// them learns nothing of other ids, nor of the numbers that seeds are made from. Any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace llmrt::server {
+
+// "PREFIX-" and 32 hexadecimal digits; a new one at each call.
+std::string make_id(std::string_view prefix);
+
+}  // namespace llmrt::server

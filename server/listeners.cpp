@@ -1,0 +1,92 @@
+#include "server/listeners.h"
+
+#include <algorithm>
+
+namespace llmrt::server {
+namespace {
+
+namespace asio = boost::asio;
+using tcp = asio::ip::tcp;
+
+bool is_missing(const boost::system::error_code& error) {
+  return error == boost::system::errc::address_not_available || error == asio::error::address_family_not_supported;
+}
+
+boost::system::error_code open_one(tcp::acceptor& acceptor, const tcp::endpoint& endpoint, bool v6_only) {
+  boost::system::error_code error;
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error && endpoint.address().is_v6()) acceptor.set_option(asio::ip::v6_only(v6_only), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(1024, error);
+  return error;
+}
+
+}  // namespace
+
+Status Listeners::open(const ServerConfig& config, Log& log) {
+  constexpr int kTriesMax = 10;  // a port that is free at the first address may be taken at the next
+  std::vector<std::pair<std::string, Endpoints>> hosts;
+  Endpoints seen;
+  for (const std::string& host : config.hosts) {
+    boost::system::error_code error;
+    tcp::resolver resolver(strand_);
+    const auto found = resolver.resolve(host, "", tcp::resolver::passive, error);
+    if (error || found.empty())
+      return make_error(ErrorCode::kIo, "cannot listen: {}:{}: no such address: {}", host, config.port,
+                        error.message());
+    hosts.emplace_back(host, Endpoints());
+    for (const auto& entry : found) {
+      if (std::find(seen.begin(), seen.end(), entry.endpoint()) != seen.end()) continue;
+      seen.push_back(entry.endpoint());
+      hosts.back().second.push_back(entry.endpoint());
+    }
+  }
+  const bool has_v4 =
+      std::any_of(seen.begin(), seen.end(), [](const tcp::endpoint& each) { return each.address().is_v4(); });
+  for (int tries = 1;; ++tries) {
+    port_ = config.port;
+    Status status;
+    for (const auto& [host, endpoints] : hosts)
+      if (status.ok()) status = open_host(host, endpoints, has_v4, log);
+    if (status.ok() || config.port != 0 || tries == kTriesMax) return status;
+    close();
+    endpoints_.clear();
+  }
+}
+
+Status Listeners::open_host(const std::string& host, const Endpoints& endpoints, bool has_v4, Log& log) {
+  const size_t num_before = acceptors_.size();
+  std::string missing;
+  for (tcp::endpoint endpoint : endpoints) {
+    endpoint.port(port_);
+    // "::" alone takes IPv4, too; beside an address of IPv4 it must leave that to the other.
+    const bool v6_only = has_v4 || !endpoint.address().is_unspecified();
+    tcp::acceptor acceptor(strand_);
+    const boost::system::error_code error = open_one(acceptor, endpoint, v6_only);
+    if (is_missing(error) && endpoints.size() > 1) {
+      missing = fmt::format("{}: {}", endpoint.address().to_string(), error.message());
+      log.warn("not listening on an address of {}: {}", host, missing);
+      continue;
+    }
+    if (error) {
+      const std::string place =
+          endpoints.size() == 1 ? host : fmt::format("{} ({})", host, endpoint.address().to_string());
+      return make_error(ErrorCode::kIo, "cannot listen: {}:{}: {}", place, port_, error.message());
+    }
+    endpoints_.push_back(acceptor.local_endpoint());
+    port_ = endpoints_.back().port();
+    acceptors_.push_back(std::move(acceptor));
+  }
+  if (acceptors_.size() == num_before && !endpoints.empty())
+    return make_error(ErrorCode::kIo, "cannot listen: {}:{}: {}", host, port_, missing);
+  return {};
+}
+
+void Listeners::close() {
+  boost::system::error_code ignored;
+  for (tcp::acceptor& acceptor : acceptors_) acceptor.close(ignored);
+  acceptors_.clear();
+}
+
+}  // namespace llmrt::server
