@@ -63,6 +63,7 @@ struct Flight {
   const LoweredStep* lowered;
   Ticket ticket;
   TimeNs begin_ns;  // on the device: when it was handed over or the one before ended
+  TimeNs limit_ns;  // after so long it counts as hung
 };
 
 Error row_error(uint32_t flags) {
@@ -117,6 +118,9 @@ struct Engine::Impl {
   std::shared_ptr<TraceSink> trace_sink;
   SaturationMonitor monitor;
   TimeNs last_step_end_ns = 0;
+  // Of the step that the device is at, for other threads; 0 = it is at none.
+  std::atomic<TimeNs> step_begin_ns{0}, step_limit_ns{0};
+  std::atomic<uint64_t> step_number{0};
 
   mutable std::mutex stats_mutex;
   EngineStats shared_stats;   // a copy for other threads, renewed every tick
@@ -131,7 +135,10 @@ struct Engine::Impl {
     inbox_branches += static_cast<uint64_t>(sign) * load.branches;
     inbox_bytes += static_cast<uint64_t>(sign) * load.bytes;
   }
+  Status check_allowed(const Request& request) const;  // any thread
   void take_messages(bool last = false);
+  TimeNs hang_limit_ns(const IterationPlan& plan) const;
+  void tell_step(const Flight* flight);  // null: none
   Status launch(const IterationPlan* plan);
   Status land();
   void judge(const Flight& flight, const StepOutput& output);
@@ -230,13 +237,36 @@ void Engine::Impl::take_messages(bool last) {
   }
 }
 
+TimeNs Engine::Impl::hang_limit_ns(const IterationPlan& plan) const {
+  constexpr double kTimesExpected = 10;
+  double limit_s = config.hang_s;
+  if (backend->caps().is_cpu) {
+    const CostModel& cost = scheduler->cost_model();
+    limit_s = cost.knows_steps() ? std::max(limit_s, kTimesExpected * cost.step_ms(plan.work) * 1e-3)
+                                 : kTimesExpected * limit_s;
+  }
+  return config.hang_s > 0 ? static_cast<TimeNs>(std::min(limit_s, 1e9) * 1e9) : kNever;
+}
+
+void Engine::Impl::tell_step(const Flight* flight) {
+  step_begin_ns = 0;
+  if (flight == nullptr) return;
+  step_number = flight->plan->step;
+  step_limit_ns = flight->limit_ns;
+  step_begin_ns = flight->begin_ns;
+}
+
 Status Engine::Impl::launch(const IterationPlan* plan) {
   LoweredStep* step = &lowered[num_submitted % kInFlightMax];
   lowering->lower(*plan, step);
+  Flight flight{plan, step, {}, clock->now_ns(), hang_limit_ns(*plan)};
+  if (flights.empty()) tell_step(&flight);  // handing it over may hang, too
   Result<Ticket> ticket = backend->submit(step->submission());
   if (!ticket) return ticket.error();
   ++num_submitted;
-  flights.push_back({plan, step, *ticket, clock->now_ns()});
+  flight.ticket = *ticket;
+  flight.begin_ns = clock->now_ns();
+  flights.push_back(flight);
   return {};
 }
 
@@ -251,6 +281,7 @@ Status Engine::Impl::land() {
   if (last_step_end_ns) wall_ms += ms_between(last_step_end_ns, now);
   last_step_end_ns = now;
   if (!flights.empty()) flights.front().begin_ns = now;
+  tell_step(flights.empty() ? nullptr : &flights.front());
   judge(flight, *output);
   scheduler->commit(*flight.plan, verdicts, now, times);
   const bool audited = config.audit_steps > 0 && scheduler->stats().num_steps % config.audit_steps == 0;
@@ -376,6 +407,7 @@ Error Engine::Impl::lose(Error error) {
   }
   log->error("engine stopped: {}: {}", error_code_name(error.code), error.message);
   flights.clear();
+  tell_step(nullptr);
   take_messages(/*last=*/true);
   scheduler->fail_all(error, clock->now_ns());
   scheduler->take_events(&events);
@@ -390,6 +422,27 @@ std::optional<Error> Engine::Impl::lost_for_good() {
   std::lock_guard lock(stats_mutex);
   if (!lost) return std::nullopt;
   return make_error(lost->code, "{}; the server must be restarted", lost->message);
+}
+
+Status Engine::Impl::check_allowed(const Request& request) const {
+  const auto is_allowed = [this](RequestClass which) {
+    return which == RequestClass::kInteractive || config.allowed_classes[static_cast<size_t>(which)];
+  };
+  if (!is_allowed(request.request_class)) {
+    std::string names;
+    for (size_t i = 0; i < kNumRequestClasses; ++i)
+      if (const auto which = static_cast<RequestClass>(i); is_allowed(which))
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", request_class_name(which));
+    return make_error(ErrorCode::kUnsupported, "request_class: this server takes {} (--allow-classes), found {}", names,
+                      request_class_name(request.request_class));
+  }
+  if (config.allows_batch_invariant) return {};
+  if (request.request_class == RequestClass::kEvaluation)
+    return make_error(ErrorCode::kUnsupported,
+                      "request_class: evaluation is batch-invariant, which this server does not serve "
+                      "(--no-batch-invariant)");
+  if (!request.batch_invariant) return {};
+  return make_error(ErrorCode::kUnsupported, "batch_invariant: this server does not serve it (--no-batch-invariant)");
 }
 
 // ---- life ----------------------------------------------------------------------------------------------------------
@@ -430,6 +483,7 @@ Result<RequestId> Engine::submit(Request request) {
   if (std::optional<Error> lost = self.lost_for_good()) return *lost;
   if (Status status = validate(request, self.model->config.vocab_size); !status) return status.error();
   if (Status status = self.scheduler->check(request); !status) return status.error();
+  if (Status status = self.check_allowed(request); !status) return status.error();
   request.batch_invariant |= self.config.batch_invariant || request.request_class == RequestClass::kEvaluation;
   if (request.batch_invariant && !self.backend->caps().batch_invariant)
     return make_error(
@@ -492,6 +546,14 @@ Status Engine::run() {
   impl_->scheduler->all_drained();
   impl_->hand_over_traces();
   return {};
+}
+
+std::optional<StalledStep> Engine::stalled() const {
+  const TimeNs begin_ns = impl_->step_begin_ns, limit_ns = impl_->step_limit_ns;
+  if (begin_ns == 0) return std::nullopt;
+  const TimeNs since_ns = impl_->clock->now_ns() - begin_ns;
+  if (since_ns <= limit_ns) return std::nullopt;
+  return StalledStep{impl_->step_number, static_cast<double>(since_ns) * 1e-9};
 }
 
 void Engine::set_log(std::shared_ptr<Log> log) {

@@ -1,13 +1,15 @@
 // The engine: the only place where the circle closes (inbox -> plan -> lower -> submit -> wait -> stop -> commit ->
 // events). One engine serves one backend with one model.
 //
-// Threads: run() or tick() belong to one thread, the engine's. submit, cancel, drained, stats and stop are thread-safe.
+// Threads: run() or tick() belong to one thread, the engine's. submit, cancel, drained, stats, stalled and stop are
+// thread-safe.
 // Sinks are called on the engine's thread.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,12 @@
 #include "core/request/request_trace.h"
 
 namespace llmrt {
+
+// A step that the device does not come back from.
+struct StalledStep {
+  uint64_t step;   // counts up from 1
+  double seconds;  // since it began
+};
 
 class Engine {
  public:
@@ -64,6 +72,10 @@ class Engine {
   // are recorded), which the first step of that size would wait for. False when all are; run() does it. Engine's
   // thread.
   Result<bool> prepare_next();
+
+  // Any thread: the step that the device has been at for longer than EngineConfig::hang_s says; nothing while all is
+  // well, and again once it has come back.
+  std::optional<StalledStep> stalled() const;
 
   EngineStats stats() const;              // a consistent copy
   const MemoryPlan& memory_plan() const;  // every term of the KV pool's size

@@ -1,12 +1,14 @@
 // Every limit and knob of an engine, units in the names; and the terms of its memory plan. Plain data.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
 #include "core/kv/kv_format.h"
 #include "core/kv/prefix_cache.h"
 #include "core/metrics/saturation.h"
+#include "core/request/request_class.h"
 #include "core/schedule/batching.h"
 #include "core/schedule/class_shares.h"
 #include "core/schedule/exhaustion.h"
@@ -53,8 +55,15 @@ struct EngineConfig {
   uint64_t kv_host_bytes = 0;  // of the host's memory, for blocks that the pool gives up; 0 = none
   OnExhaustion on_exhaustion = OnExhaustion::kPreempt;  // when the pool is full
   bool batch_invariant = false;                         // every request is; steps without one run faster kernels
-  bool overlap = true;                                  // one step ahead; false = the plain loop, same tokens
-  Slo slo;                                              // what counts as late, in statistics and verdicts
+  // What requests may ask for; the rest is unsupported. Interactive is what a request is that names no class, and is
+  // always served.
+  std::array<bool, kNumRequestClasses> allowed_classes = {true, true, true, true, true};
+  bool allows_batch_invariant = true;  // asked for, or by the class evaluation
+  // A step that has run for longer counts as hung (Engine::stalled). On a processor, where steps may take minutes, ten
+  // times as long, or ten times what it was expected to take once that is known. 0 = none does.
+  double hang_s = 60;
+  bool overlap = true;  // one step ahead; false = the plain loop, same tokens
+  Slo slo;              // what counts as late, in statistics and verdicts
   AskedLimits asked;
   uint32_t audit_steps = 1024;  // the scheduler's books are checked every so many steps; 1 in tests, 0 = never
 };

@@ -12,7 +12,7 @@ namespace llmrt {
 namespace {
 
 constexpr double kCpuShare = 0.25;        // of what is free: the host has other things to do
-constexpr uint64_t kPenaltyPart = 8;     // of what the weights leave, for token counts that nobody asked for
+constexpr uint64_t kPenaltyPart = 8;      // of what the weights leave, for token counts that nobody asked for
 constexpr uint64_t kPenaltyRowsMin = 16;  // but so many rows have them
 // A processor's pool unless --kv-tokens says else. Clearing it takes 2 s a GiB before the first token, and a processor
 // is too slow for the number of sequences that a larger one could hold.

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "core/platform/private_file.h"
+
 namespace llmrt {
 namespace {
 
@@ -45,15 +47,16 @@ class SampleSink final : public EventSink {
 }  // namespace
 
 Result<std::shared_ptr<TraceWriter>> TraceWriter::open(const std::string& path, const SampleTraceOrigin& origin) {
-  std::FILE* file = std::fopen(path.c_str(), "w");
+  const Result<PrivateFile> file = open_private_file(path, OpenFor::kWriting);
   if (!file)
-    return make_error(ErrorCode::kIo, "sample trace: {}: expected to write it: {}", path, std::strerror(errno));
-  std::shared_ptr<TraceWriter> writer(new TraceWriter(file));
+    return make_error(ErrorCode::kIo, "sample trace: {}: expected to write it: {}", path, file.error().message);
+  std::shared_ptr<TraceWriter> writer(new TraceWriter(fdopen(file->descriptor, "w"), file->others_may_read));
   writer->add(header_line(origin));
   return writer;
 }
 
-TraceWriter::TraceWriter(std::FILE* file) : file_(file), thread_([this] { run(); }) {}
+TraceWriter::TraceWriter(std::FILE* file, bool others_may_read)
+    : others_may_read_(others_may_read), file_(file), thread_([this] { run(); }) {}
 
 TraceWriter::~TraceWriter() {
   {

@@ -14,10 +14,13 @@ namespace llmrt {
 
 class TraceWriter : public std::enable_shared_from_this<TraceWriter> {
  public:
-  // Creates or empties the file.
+  // Creates the file, which only its owner may read, or empties it.
   static Result<std::shared_ptr<TraceWriter>> open(const std::string& path, const SampleTraceOrigin& origin);
   // Writes what it has been told.
   ~TraceWriter();
+
+  // It was there before, and others than its owner may read it.
+  bool others_may_read() const { return others_may_read_; }
 
   // To be called before the request is submitted, with its sink set: its events pass through the trace from then on.
   // Beam search draws nothing, and is not recorded. Any thread.
@@ -29,7 +32,7 @@ class TraceWriter : public std::enable_shared_from_this<TraceWriter> {
   Status flush();
 
  private:
-  explicit TraceWriter(std::FILE* file);
+  TraceWriter(std::FILE* file, bool others_may_read);
   void run();
 
   std::mutex mutex_;
@@ -37,6 +40,7 @@ class TraceWriter : public std::enable_shared_from_this<TraceWriter> {
   std::string pending_;
   bool is_writing_ = false, is_over_ = false;
   std::string trouble_;
+  const bool others_may_read_;
   std::FILE* file_;
   std::thread thread_;
 };

@@ -1,21 +1,23 @@
 #include "core/trace/trace_file.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 
+#include "core/platform/private_file.h"
+
 namespace llmrt {
 
 Result<std::shared_ptr<TraceFile>> TraceFile::open(const std::string& path, TraceOrigin origin,
                                                    std::shared_ptr<Log> log) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (file < 0)
+  const Result<PrivateFile> file = open_private_file(path, OpenFor::kAppending);
+  if (!file)
     return make_error(ErrorCode::kIo, "request trace: {}: expected a file that can be written, found: {}", path,
-                      std::strerror(errno));
-  return std::shared_ptr<TraceFile>(new TraceFile(file, path, std::move(origin), std::move(log)));
+                      file.error().message);
+  if (file->others_may_read) log->warn("request trace: {}: others than its owner may read it", path);
+  return std::shared_ptr<TraceFile>(new TraceFile(file->descriptor, path, std::move(origin), std::move(log)));
 }
 
 TraceFile::TraceFile(int file, std::string path, TraceOrigin origin, std::shared_ptr<Log> log)

@@ -3,9 +3,12 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <condition_variable>
 #include <limits>
 #include <map>
+#include <mutex>
 #include <sstream>
+#include <thread>
 
 #include "core/backend/forwarding.h"
 #include "core/engine/engine.h"
@@ -352,4 +355,109 @@ TEST_CASE("masks that ban everything end the request with empty_support, by that
   REQUIRE(run.sinks[0]->error);
   CHECK(run.sinks[0]->error->code == ErrorCode::kEmptySupport);
   CHECK(run.sinks[1]->finish == FinishReason::kLength);  // the others go on
+}
+
+// ---- what a server is not to serve ---------------------------------------------------------------------------------
+
+namespace {
+
+std::unique_ptr<Engine> make_engine(
+    const SimClock& clock, const std::function<void(EngineConfig&)>& change,
+    std::unique_ptr<Backend> backend = std::make_unique<FakeBackend>(FakeBackendConfig{})) {
+  EngineConfig config;
+  config.kv_tokens = 64 * 16;
+  change(config);
+  auto created = Engine::create(config, make_fake_model(), make_fake_tokenizer(), std::move(backend), &clock, {});
+  REQUIRE(created.ok());
+  return std::move(*created);
+}
+
+Request plain_request(RequestClass request_class = RequestClass::kInteractive) {
+  Request request;
+  request.prompt = {5, 6, 7};
+  request.max_tokens = 2;
+  request.request_class = request_class;
+  return request;
+}
+
+// Its wait lasts until it is let go, as of a device that hangs.
+struct HangingBackend final : ForwardingBackend {
+  HangingBackend() : ForwardingBackend(std::make_shared<FakeBackend>(FakeBackendConfig{})) {}
+  Result<StepOutput> wait(Ticket ticket) override {
+    std::unique_lock lock(mutex);
+    is_waiting = hangs;
+    changed.notify_all();
+    changed.wait(lock, [this] { return !hangs; });
+    return ForwardingBackend::wait(ticket);
+  }
+  void let_go() {
+    std::lock_guard lock(mutex);
+    hangs = false;
+    changed.notify_all();
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool hangs = false, is_waiting = false;
+};
+
+}  // namespace
+
+TEST_CASE("classes and batch-invariance that a server does not allow are refused by name") {
+  const SimClock clock;
+  auto engine = make_engine(clock, [](EngineConfig& config) {
+    config.allowed_classes = {};
+    config.allowed_classes[static_cast<size_t>(RequestClass::kBatch)] = true;
+  });
+  CHECK(engine->submit(plain_request()).ok());  // what a request is that names none
+  CHECK(engine->submit(plain_request(RequestClass::kBatch)).ok());
+  for (const RequestClass which : {RequestClass::kAgent, RequestClass::kEvaluation, RequestClass::kBackground}) {
+    const Result<RequestId> id = engine->submit(plain_request(which));
+    REQUIRE_FALSE(id.ok());
+    CHECK(id.error().code == ErrorCode::kUnsupported);
+    CHECK(id.error().message == fmt::format("request_class: this server takes interactive, batch (--allow-classes), "
+                                            "found {}",
+                                            request_class_name(which)));
+  }
+
+  engine = make_engine(clock, [](EngineConfig& config) { config.allows_batch_invariant = false; });
+  CHECK(engine->submit(plain_request(RequestClass::kBackground)).ok());
+  Request invariant = plain_request();
+  invariant.batch_invariant = true;
+  for (const Request& request : {invariant, plain_request(RequestClass::kEvaluation)}) {
+    const Result<RequestId> id = engine->submit(request);
+    REQUIRE_FALSE(id.ok());
+    CHECK(id.error().code == ErrorCode::kUnsupported);
+    CHECK_THAT(id.error().message, ContainsSubstring("--no-batch-invariant"));
+  }
+}
+
+TEST_CASE("a step that the device does not come back from is told while it lasts") {
+  SimClock clock;
+  clock.advance_ns(1'000'000'000);
+  auto owned = std::make_unique<HangingBackend>();
+  HangingBackend& backend = *owned;
+  const auto engine = make_engine(
+      clock, [](EngineConfig& config) { config.hang_s = 60; }, std::move(owned));
+  CHECK_FALSE(engine->stalled().has_value());
+  backend.hangs = true;
+  REQUIRE(engine->submit(plain_request()).ok());
+  std::thread runner([&] {
+    for (bool worked = true; worked;) worked = engine->tick().value();
+  });
+  {
+    std::unique_lock lock(backend.mutex);
+    backend.changed.wait(lock, [&] { return backend.is_waiting; });
+  }
+  CHECK_FALSE(engine->stalled().has_value());
+  clock.advance_ns(59'000'000'000);
+  CHECK_FALSE(engine->stalled().has_value());
+  clock.advance_ns(4'000'000'000);
+  const std::optional<StalledStep> stalled = engine->stalled();
+  backend.let_go();
+  runner.join();
+  REQUIRE(stalled.has_value());
+  CHECK(stalled->step == 1);
+  CHECK(stalled->seconds > 62);
+  CHECK(stalled->seconds < 64);
+  CHECK_FALSE(engine->stalled().has_value());  // it came back
 }

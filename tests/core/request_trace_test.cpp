@@ -6,6 +6,8 @@
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <sys/stat.h>
+
 #include <boost/json.hpp>
 #include <filesystem>
 #include <fstream>
@@ -583,6 +585,25 @@ TEST_CASE("the file has a line for each record, whoever puts them and however fa
   REQUIRE_FALSE(nowhere.ok());
   CHECK(nowhere.error().message ==
         "request trace: /nowhere/at/all: expected a file that can be written, found: No such file or directory");
+}
+
+TEST_CASE("a file with records is made for its owner alone; one that others may read stays, with a warning") {
+  const TempFile made("mode");
+  const std::filesystem::path& path = made.path;
+  using std::filesystem::perms;
+  const mode_t umask_before = ::umask(0);
+  for (const bool is_wide : {false, true}) {
+    if (is_wide) std::filesystem::permissions(path, perms(0644));
+    std::ostringstream lines;
+    {
+      const auto file = TraceFile::open(path.string(), {"a model", "w1"}, stream_log(lines, LogLevel::kInfo));
+      REQUIRE(file.ok());
+      (*file)->put({});
+    }
+    CHECK(std::filesystem::status(path).permissions() == perms(is_wide ? 0644 : 0600));
+    CHECK((lines.str().find("others than its owner may read it") != std::string::npos) == is_wide);
+  }
+  ::umask(umask_before);
 }
 
 TEST_CASE("a disk that is full ends the records, and the log says so") {

@@ -1,5 +1,7 @@
 // Sample traces: what is written is read again, hostile files are refused by line and field, and a replay finds what
 // differs. Method: the engine on the backend of hashes records its own draws.
+#include <sys/stat.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
@@ -104,6 +106,20 @@ SampleTrace parsed(const std::string& text) {
 }
 
 }  // namespace
+
+TEST_CASE("a trace is made for its owner alone; a file that others may read stays as it is, and that is told") {
+  const std::string path = std::filesystem::temp_directory_path() / fmt::format("llmrt_trace_mode_{}.jsonl", getpid());
+  using std::filesystem::perms;
+  const mode_t umask_before = ::umask(0);
+  CHECK_FALSE(TraceWriter::open(path, kOrigin).value()->others_may_read());
+  CHECK(std::filesystem::status(path).permissions() == perms(0600));
+  std::filesystem::permissions(path, perms(0640));
+  CHECK(TraceWriter::open(path, kOrigin).value()->others_may_read());
+  CHECK(std::filesystem::status(path).permissions() == perms(0640));
+  CHECK_FALSE(TraceWriter::open("/dev/null", kOrigin).value()->others_may_read());
+  ::umask(umask_before);
+  std::remove(path.c_str());
+}
 
 TEST_CASE("a trace holds each branch with its parameters, tokens and end") {
   const SampleTrace trace = parsed(record(requests()));

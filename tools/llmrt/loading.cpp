@@ -41,6 +41,19 @@ ClassShares class_shares_of(const std::vector<std::string>& texts) {
   return shares;
 }
 
+std::array<bool, kNumRequestClasses> allowed_classes_of(const std::vector<std::string>& names) {
+  std::array<bool, kNumRequestClasses> allowed = {};
+  for (const std::string& name : names) {
+    const auto request_class = parse_request_class(name);
+    if (!request_class)
+      fail(kUsage, fmt::format("--allow-classes: expected names of interactive, agent, batch, evaluation and "
+                               "background, found '{}'",
+                               name));
+    allowed[static_cast<size_t>(*request_class)] = true;
+  }
+  return allowed;
+}
+
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
@@ -222,6 +235,26 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       .add_flag("--batch-invariant", config.batch_invariant,
                 "numbers that do not depend on what runs beside a request, bit by bit; slower")
       ->group(group);
+  command
+      .add_flag("--no-batch-invariant", options.no_batch_invariant,
+                "requests for such numbers, and those of class evaluation, are refused: they slow the others down")
+      ->excludes("--batch-invariant")
+      ->group(group);
+  command
+      .add_option("--allow-classes", options.allow_classes,
+                  "request classes that clients may name, of interactive, agent, batch, evaluation and background; "
+                  "default: all. Interactive, which is what a request is that names none, always")
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->group(group);
+  command
+      .add_option("--hang-s", config.hang_s,
+                  "a step of the device that takes longer makes /health say so until it is over; on a processor ten "
+                  "times as long, or ten times what is expected; 0: never")
+      ->type_name("S")
+      ->check(number_range(0.0, 1e6))
+      ->capture_default_str()
+      ->group(group);
   command.add_flag("--no-overlap", options.no_overlap, "plan a step only after the one before; same tokens")
       ->group(group);
 }
@@ -269,6 +302,8 @@ EngineConfig engine_config(const EngineOptions& options) {
   config.on_exhaustion = *parse_on_exhaustion(options.on_exhaustion);
   config.batching = *parse_batching(options.batching);
   config.overlap = !options.no_overlap;
+  config.allows_batch_invariant = !options.no_batch_invariant;
+  if (!options.allow_classes.empty()) config.allowed_classes = allowed_classes_of(options.allow_classes);
   config.class_shares = class_shares_of(options.class_shares);
   config.learns_output = options.reserve_output < 0;
   if (options.reserve_output >= 0) config.reserve_output_tokens = static_cast<uint32_t>(options.reserve_output);
@@ -327,6 +362,8 @@ std::shared_ptr<TraceWriter> open_trace(const std::string& path, Engine& engine)
   if (path.empty()) return nullptr;
   Result<std::shared_ptr<TraceWriter>> trace = TraceWriter::open(path, trace_origin(engine));
   if (!trace) fail(trace.error());
+  if ((*trace)->others_may_read())
+    fmt::print(stderr, "warning: sample trace: {}: others than its owner may read it\n", path);
   return *trace;
 }
 

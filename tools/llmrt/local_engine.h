@@ -26,8 +26,13 @@ class LocalEngine final : public server::EngineDoor {
   EngineStats stats() const override { return engine_->stats(); }
   void stop() override { engine_->stop(); }
   std::optional<std::string> trouble() const override {
-    std::lock_guard lock(mutex_);
-    return trouble_;
+    {
+      std::lock_guard lock(mutex_);
+      if (trouble_) return trouble_;
+    }
+    const std::optional<StalledStep> stalled = engine_->stalled();
+    if (!stalled) return std::nullopt;
+    return fmt::format("the device has been at step {} for {:.0f} s", stalled->step, stalled->seconds);
   }
   void set_trouble(std::string text) {
     std::lock_guard lock(mutex_);

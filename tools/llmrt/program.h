@@ -50,7 +50,8 @@ struct EngineOptions {
   std::string prefix_cache = "on";
   double kv_host_gib = 0;
   std::string on_exhaustion = "preempt", batching = "continuous";
-  bool no_overlap = false;
+  bool no_overlap = false, no_batch_invariant = false;
+  std::vector<std::string> allow_classes = {};  // empty = all
   int64_t reserve_output = -1;  // -1 = learnt
   std::vector<std::string> class_shares = {};
   uint32_t queue_mib = 256;
