@@ -89,7 +89,29 @@ TEST_CASE("what is made of data counts as data, numbers as template text") {
 TEST_CASE("raise_exception is the client's error, with its text") {
   const Error error = error_of("{{ raise_exception('roles must alternate') }}");
   CHECK(error.code == ErrorCode::kInvalidArgument);
-  CHECK(error.message == "chat template: roles must alternate");
+  CHECK(error.message == "chat template: the template refuses this conversation");
+  CHECK(error.detail == "roles must alternate");
+}
+
+TEST_CASE("what a request brought is in an error's detail, not in its message, and short") {
+  const std::string context = R"({"m": {"secret": "TELL"}, "d": {"TELL": 1}})";
+  for (const char* source :
+       {"{{ raise_exception(m.secret) }}", "{{ {}[m.secret].x }}", "{{ d[m.secret ~ 'x'].x }}", "{{ range(**d) }}",
+        "{% macro f() %}{% endmacro %}{{ f(**d) }}", "{{ ('{' ~ m.secret ~ '}').format() }}",
+        "{{ ('%(' ~ m.secret ~ ')s') % {} }}", "{{ ('{0:' ~ m.secret ~ '}').format(1) }}", "{{ [1] | map(m.secret) }}",
+        "{{ [1] | select(m.secret) }}", "{{ ''['__' ~ m.secret].x }}", "{{ dict(**d, **{'a': 1}) }}"}) {
+    const auto pieces = render(source, context);
+    if (pieces.ok()) {
+      continue;
+    }
+    CAPTURE(source, pieces.error().message, pieces.error().detail);
+    CHECK(pieces.error().message.find("TELL") == std::string::npos);
+  }
+  CHECK(error_of("{{ raise_exception(m.secret) }}", context).detail == "TELL");
+  CHECK(error_of("{{ {}[m.secret].x }}", context).detail == "TELL");
+  CHECK(error_of("{{ {}['ours'].x }}", context).message.find("'ours'") != std::string::npos);
+  CHECK(error_of("{{ raise_exception('\u00e4' * 100000) }}").detail.size() <= 1003);
+  CHECK(error_of("{{ {}['x' * 100000].y }}").message.size() <= 400);
 }
 
 TEST_CASE("errors name line and column") {
@@ -115,7 +137,7 @@ TEST_CASE("a template cannot change lists and dicts, nor reach Python's insides"
 TEST_CASE("limits stop a hostile template") {
   const auto stopped = [](std::string source) {
     const Error error = error_of(std::move(source));
-    CHECK(error.message.find("limit of") != std::string::npos);
+    CHECK(error.message.find("expected at most") != std::string::npos);
   };
   const auto repeat = [](const std::string& text, int times) {
     std::string out;
@@ -199,7 +221,7 @@ TEST_CASE("the smallest and the largest integer are widths like any other") {
   CHECK(marked(ends + "{{ [1, 2] | batch(least, 0) | list }}") == "«[[1, 2]]»");
   for (const char* wide :
        {"{{ 'ab'.center(most) }}", "{{ '-1'.zfill(most) }}", "{{ [1, 2] | batch(most, 0) | list }}"}) {
-    CHECK(marked(ends + wide).find("limit of") != std::string::npos);
+    CHECK(marked(ends + wide).find("expected at most") != std::string::npos);
   }
 }
 
@@ -281,8 +303,8 @@ TEST_CASE("context that is too deep or too wide is refused") {
   REQUIRE(compiled.ok());
   const auto pieces = (*compiled)->render(json::object{{"x", nested}}, {});
   REQUIRE_FALSE(pieces.ok());
-  CHECK(pieces.error().message.find("limit of") != std::string::npos);
-  CHECK(error_of("{{ x }}", R"({"x": 18446744073709551615})").code == ErrorCode::kUnsupported);
+  CHECK(pieces.error().message.find("expected at most") != std::string::npos);
+  CHECK(marked("{{ x }}", R"({"x": 18446744073709551615})") == "18446744073709551615");
 }
 
 TEST_CASE("a source that is not UTF-8 or far too long is refused") {
