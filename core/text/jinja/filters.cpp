@@ -219,13 +219,15 @@ Value filter_filesizeformat(Interpreter& interpreter, const Value& input, Argume
                       true));
   }
   static constexpr std::string_view kPrefixes = "kMGTPEZY";
-  double unit = base * base;
+  // Units are whole numbers: those of the last prefixes are no doubles.
+  const Value step(is_binary ? int64_t{1024} : int64_t{1000});
+  Value unit = apply(BinaryOperator::kMultiply, step, step, interpreter.meter());
   size_t i = 0;
-  for (; i + 1 < kPrefixes.size() && !(*bytes < unit); ++i) {
-    unit *= base;
+  for (; i + 1 < kPrefixes.size() && compare(Value(*bytes), unit, interpreter.meter()) >= 0; ++i) {
+    unit = apply(BinaryOperator::kMultiply, unit, step, interpreter.meter());
   }
   const std::string prefix = is_binary ? std::string{i == 0 ? 'K' : kPrefixes[i], 'i'} : std::string{kPrefixes[i]};
-  return Value(Text(fmt::format("{:.1f} {}B", base * *bytes / unit, prefix), true));
+  return Value(Text(fmt::format("{:.1f} {}B", base * *bytes / unit.number(), prefix), true));
 }
 
 constexpr NamedFilter kValueFilters[] = {

@@ -241,64 +241,30 @@ Value filter_wordwrap(Interpreter& interpreter, const Value& input, Arguments& a
   return Value(std::move(out));
 }
 
-// Without what stands between `open` and `close`, these included, each found from the left once the ones before it are
-// gone; an `open` without a `close` ends the search.
-Text remove_between(const Text& text, std::string_view open, std::string_view close, Meter& meter) {
+// Without comments and tags, from the left; one that does not end stays, and so does what follows it.
+Text without_tags(const Text& text, Meter& meter) {
   meter.charge_characters(text.size());
   const std::string_view bytes = text.bytes();
-  std::string kept;  // bytes of the result, to find an `open` that two parts make together
-  std::vector<std::pair<size_t, size_t>> ranges;  // of the source
-  for (size_t pos = 0; pos < bytes.size();) {
-    if (ranges.empty() || ranges.back().second != pos) {
-      ranges.emplace_back(pos, pos);
-    }
-    kept.push_back(bytes[pos++]);
-    ranges.back().second = pos;
-    if (!std::string_view(kept).ends_with(open)) {
-      continue;
-    }
-    // The close may share bytes with the open, as in "<!-->".
-    size_t end = npos;
-    for (size_t shared = std::min(open.size(), close.size() - 1); shared > 0 && end == npos; --shared) {
-      if (open.ends_with(close.substr(0, shared)) && bytes.substr(pos).starts_with(close.substr(shared))) {
-        end = pos + close.size() - shared;
-      }
-    }
-    if (end == npos) {
-      const size_t hit = find_text(bytes, close, pos);
-      if (hit == npos) {
-        if (pos < bytes.size()) {
-          ranges.back().second = bytes.size();
-        }
-        break;
-      }
-      end = hit + close.size();
-    }
-    meter.charge(1);
-    kept.resize(kept.size() - open.size());
-    for (size_t left = open.size(); left > 0;) {  // the open may come from several ranges
-      auto& [from, to] = ranges.back();
-      const size_t cut = std::min(left, to - from);
-      to -= cut;
-      left -= cut;
-      if (from == to) {
-        ranges.pop_back();
-      }
-    }
-    pos = end;
-  }
   Text out;
-  for (const auto& [begin, end] : ranges) {
-    out.append(text, begin, end);
+  size_t pos = 0;
+  for (size_t begin = bytes.find('<'); begin != npos; begin = bytes.find('<', pos)) {
+    meter.charge(1);
+    const bool is_comment = bytes.substr(begin).starts_with("<!--");
+    const size_t end = is_comment ? bytes.find("-->", begin + 4) : bytes.find('>', begin);
+    if (end == npos) {
+      break;
+    }
+    out.append(text, pos, begin);
+    pos = end + (is_comment ? 3 : 1);
   }
+  out.append(text, pos, text.size());
   return out;
 }
 
 Value filter_striptags(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   const Parameters given("striptags", arguments, {});
   Meter& meter = interpreter.meter();
-  Text text = remove_between(to_text(input, meter), "<!--", "-->", meter);
-  text = remove_between(text, "<", ">", meter);
+  const Text text = without_tags(to_text(input, meter), meter);
   Text joined;
   for (const Text& word : split_at_space(text, -1, meter)) {
     if (!joined.empty()) {

@@ -101,11 +101,16 @@ bool text_is(Interpreter& interpreter, const Value& input, Arguments& arguments)
   return predicate(text.bytes());
 }
 
-bool is_filter(Interpreter&, const Value& input, Arguments&) {
+// The names are keys of a dict: what cannot be one fails.
+bool is_filter(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("filter", arguments, {});
+  hash_of(input, interpreter.meter());
   return input.as_text() && find_filter(input.as_text()->bytes());
 }
 
-bool is_test(Interpreter&, const Value& input, Arguments&) {
+bool is_test(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("test", arguments, {});
+  hash_of(input, interpreter.meter());
   return input.as_text() && find_test(input.as_text()->bytes());
 }
 
