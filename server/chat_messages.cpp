@@ -146,7 +146,10 @@ std::vector<int32_t> read_chat_prompt(Fields& fields, const ServedModel& model) 
   }
   auto pieces = model.chat_template->render(context, special_strings(model.tokenizer->vocabulary()));
   if (!pieces) {
-    fields.fail("messages", pieces.error().message, error_code_name(pieces.error().code));
+    ApiError error = to_api_error(pieces.error());  // 503 where memory ran out or the rendering was cancelled
+    error.param = fields.full("messages");
+    error.message = fmt::format("{}: {}", error.param, error.message);
+    fields.fail(std::move(error));
     return {};
   }
   size_t num_bytes = 0;

@@ -1,7 +1,8 @@
 // Chat turns to one prompt: a real subset of Jinja2 as chat templates use it, without any way to reach the system.
 // A template in a model file is hostile input, and so is what a client brings for it: compile once, render under limits
-// (render_limits.h), whose end is an invalid_argument error that names the limit. Output keeps the origin of each piece, so that text from a message can never become a special token.
-// Immutable after compile; render may be called from any thread.
+// (render_limits.h), whose end is an invalid_argument error that names the limit. Output keeps the origin of each
+// piece, so that text from a message can never become a special token. Immutable after compile; render may be called
+// from any thread.
 #pragma once
 
 #include <boost/json.hpp>
@@ -28,8 +29,8 @@ class ChatTemplate {
   // data; string literals and text of the template itself are template text. bos_token, eos_token and the like passed
   // under `template_strings` count as template text. raise_exception in the template = invalid_argument with its text
   // as the error's detail. `cancelled` ends a rendering under way soon after it turns true: kCancelled.
-  Result<std::vector<TextPiece>> render(const boost::json::object& context,
-                                        const boost::json::object& template_strings, const RenderLimits& limits = {},
+  Result<std::vector<TextPiece>> render(const boost::json::object& context, const boost::json::object& template_strings,
+                                        const RenderLimits& limits = {},
                                         const std::atomic<bool>* cancelled = nullptr) const;
 
  private:

@@ -114,6 +114,56 @@ TEST_CASE("what a request brought is in an error's detail, not in its message, a
   CHECK(error_of("{{ {}['x' * 100000].y }}").message.size() <= 400);
 }
 
+TEST_CASE("an unknown filter or test in a branch fails where it is reached, elsewhere at load") {
+  CHECK(marked("{% if 'from_json' is filter %}{{ 'a' | from_json }}{% else %}no{% endif %}") == "no");
+  CHECK(marked("{{ (x | nofilter) if false else 'ok' }}") == "ok");
+  CHECK(marked("{% if false %}{% if m is notest %}{% endif %}{% endif %}ok") == "ok");
+  CHECK(marked("{{ 'upper' is filter }}{{ 'odd' is test }}{{ 'nope' is test }}") == "TrueTrueFalse");
+  CHECK(marked("{% if true %}{{ 1 | nofilter }}{% endif %}") ==
+        "error: chat template: line 1, column 19: filter 'nofilter'");
+  for (const char* source :
+       {"{{ x | nofilter }}", "{{ 1 is notest }}", "{{ (1 if true else 2) | nofilter }}",
+        "{% if false %}{% for a in [1] %}{{ a | nofilter }}{% endfor %}{% endif %}",
+        "{% if false %}{% macro f() %}{{ 1 | nofilter }}{% endmacro %}{% endif %}", "{{ x and 1 | nofilter }}"}) {
+    CAPTURE(source);
+    const auto compiled = ChatTemplate::compile(source);
+    REQUIRE_FALSE(compiled.ok());
+    CHECK(compiled.error().code == ErrorCode::kUnsupported);
+  }
+}
+
+TEST_CASE("blocks render in place, layout filters and state as in Jinja2") {
+  CHECK(marked("{% set v = 1 %}a{% block x %}[{{ v }}]{% set v = 2 %}{% endblock %}{{ v }}{{ self.x() }}") ==
+        "a[1]1[1]");
+  CHECK(marked("{% for i in [1] %}{% block x %}<{{ i }}>{% endblock %}{% block y scoped %}<{{ i }}>{% endblock %}"
+               "{% endfor %}") == "<><1>");
+  CHECK(marked("{% autoescape false %}{{ '<' }}{% endautoescape %}") == "<");
+  CHECK(error_of("{% autoescape true %}{% endautoescape %}").code == ErrorCode::kUnsupported);
+  for (const char* source : {"{% extends 'x' %}", "{% include 'x' %}", "{% import 'x' as y %}"}) {
+    CHECK(error_of(source).code == ErrorCode::kUnsupported);
+  }
+  CHECK(marked("{{ 'a well-known e-mail' | wordwrap(6) }}") == "a\nwell-\nknown\ne-mail");
+  CHECK(marked("{{ c | wordwrap(4) }}", R"({"c": "ab cdefgh"})") == "«ab c»\n«defg»\n«h»");
+  CHECK(marked("{{ c | striptags }}", R"({"c": "<b>a</b>  &eacute;<!-- <i> -->"})") == "«a» «é»");
+  CHECK(marked("{{ 1e24 | filesizeformat }} {{ 1000 | filesizeformat(true) }}") == "1000.0 ZB 1000 Bytes");
+  CHECK(marked("{% set j = joiner() %}{{ j() }}a{{ j() }}b{% set c = cycler(1, 2) %}{{ c.next() }}{{ c.next() }}"
+               "{{ c.current }}") == "a, b121");
+  CHECK(marked("{{ ([1, 2] | random) in [1, 2] }}") == "True");
+}
+
+TEST_CASE("integers have any size up to 4,300 digits") {
+  CHECK(marked("{{ 2 ** 64 }} {{ 9223372036854775807 + 1 }} {{ -(2 ** 70) // 7 }} {{ -(2 ** 70) % 7 }}") ==
+        "18446744073709551616 9223372036854775808 -168655960245815629275 5");
+  CHECK(marked("{{ 2 ** 70 == 2.0 ** 70 }} {{ 2 ** 70 / 2 ** 69 }} {{ '%x' % (2 ** 64) }}") ==
+        "True 2.0 10000000000000000");
+  CHECK(marked("{{ (10 ** 4299) | string | length }}") == "4300");
+  for (const char* source : {"{{ 10 ** 4300 }}", "{{ 9 ** 9 ** 9 }}", "{{ 2 ** 99999999999999999999 }}",
+                             "{% set x = 10 ** 4000 %}{{ x * x }}"}) {
+    CHECK(marked(source).find("expected integers of at most 4,300 digits") != std::string::npos);
+  }
+  CHECK(marked("{{ 1 ** 10 ** 20 }}{{ (-1) ** 99999999999999999999 }}") == "1-1");
+}
+
 TEST_CASE("errors name line and column") {
   const Error syntax = error_of("a\n{% if true %}\n{{ 1 + }}{% endif %}");
   CHECK(syntax.code == ErrorCode::kCorruptFile);
@@ -178,6 +228,10 @@ TEST_CASE("limits stop a hostile template") {
     stopped(repeat("{% if 1 %}", 1000) + repeat("{% endif %}", 1000));
     stopped("{% set ns = namespace(x=[]) %}{% for i in range(99) %}{% set ns.x = [ns.x] %}{% endfor %}");
     stopped("{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}");
+    stopped("{% macro f(n) %}" + repeat("{% for i in [1] %}", 60) + "{{ f(n) }}" + repeat("{% endfor %}", 60) +
+            "{% endmacro %}{{ f(1) }}");
+    stopped("{% block a %}" + repeat("{% if 1 %}", 60) + "{{ self.a() }}" + repeat("{% endif %}", 60) +
+            "{% endblock %}");
     stopped("{% for x in [[1]] recursive %}{{ loop(x) if x is iterable else loop([x]) }}{% endfor %}");
   }
   SECTION("nesting through methods and loops") {

@@ -146,7 +146,8 @@ TEST_CASE("keys chosen to collide cost at most 3x random ones") {
     grown.emplace(i, i);
     made.emplace(i, i);
   }
-  const uint64_t buckets = grown.bucket_count() * (made.bucket_count() == grown.bucket_count() ? 1 : made.bucket_count());
+  const uint64_t buckets =
+      grown.bucket_count() * (made.bucket_count() == grown.bucket_count() ? 1 : made.bucket_count());
   const std::vector<std::string> chosen = colliding_keys(buckets, kKeys);
   for (const std::string& key : chosen) {
     REQUIRE(std::hash<std::string_view>()(key) % buckets == 0);  // what they were chosen for
@@ -175,8 +176,7 @@ TEST_CASE("hashes of strings, numbers and tuples are keyed, and equal for equal 
   CHECK(hash(jinja::Value(jinja::Text("ab", true))) != std::hash<std::string_view>()("ab"));
   CHECK(hash(jinja::Value(int64_t{7})) != 7);
   CHECK(hash(jinja::Value(0.5)) != std::hash<double>()(0.5));
-  CHECK(text_of(render("{{ {1e30: 'a', 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8, 9: 9}[1e30 | int] }}", {})) ==
-        "a");
+  CHECK(text_of(render("{{ {1e30: 'a', 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8, 9: 9}[1e30 | int] }}", {})) == "a");
 }
 
 TEST_CASE("hashing a long key again and again is charged") {
@@ -206,8 +206,7 @@ TEST_CASE("chat_template_kwargs are bounded where they are converted") {
   CHECK(refused({{"tools", nested}}) == "ok");
   json::array many;
   many.resize(250'001);
-  CHECK(refused({{"messages", many}}).find("messages and tools: expected at most 250000 entries") !=
-        std::string::npos);
+  CHECK(refused({{"messages", many}}).find("messages and tools: expected at most 250000 entries") != std::string::npos);
 }
 
 TEST_CASE("the end of each limit names it") {
@@ -257,10 +256,10 @@ TEST_CASE("a flag ends a rendering under way") {
 TEST_CASE("the worst template with the worst context ends in time") {
   constexpr double kSecondsMax = kIsSlow ? 60 : 3;
   json::object context;
-  context["big"] = repeated("ab", 1 << 20);                 // 2 MiB
-  context["marks"] = repeated("&<\x01\"", 1 << 19);          // all to be escaped
-  context["sigma"] = repeated("\u03a3'", 1 << 19);           // looks left and right
-  context["wide"] = repeated("\U0001F600", 1 << 18);         // 4 bytes each
+  context["big"] = repeated("ab", 1 << 20);           // 2 MiB
+  context["marks"] = repeated("&<\x01\"", 1 << 19);   // all to be escaped
+  context["sigma"] = repeated("\u03a3'", 1 << 19);    // looks left and right
+  context["wide"] = repeated("\U0001F600", 1 << 18);  // 4 bytes each
   context["lines"] = std::string(2 << 20, '\n');
   context["dashes"] = "a" + std::string(2 << 20, '-');
   context["hyphens"] = repeated("ab-", 700'000);
@@ -281,21 +280,100 @@ TEST_CASE("the worst template with the worst context ends in time") {
 
   // Each text filter and method, over each text.
   std::vector<std::string> sources;
-  const char* texts[] = {"big",  "marks", "sigma", "wide", "lines",    "dashes", "hyphens",
+  const char* texts[] = {"big",  "marks", "sigma", "wide",   "lines",    "dashes", "hyphens",
                          "amps", "tags",  "opens", "digits", "percents", "specs",  "braces"};
-  const char* operations[] = {
-      "| upper", "| lower", "| title", "| capitalize", "| trim", "| trim(marks ~ sigma)", "| e", "| urlencode",
-      "| tojson", "| tojson(ensure_ascii=true)", "| tojson(indent=9999999)", "| wordcount", "| indent(9999)",
-      "| truncate(99999)", "| center(9999999)", "| replace('a', big)", "| replace('', 'xy')", "| replace(big, '')",
-      "| list | length", "| unique | list | length", "| sort | length", "| reverse", "| join('xy')", "| batch(2) | list | length",
-      "| groupby(0) | length", "| map('upper') | list | length", "| select('in', big) | list | length", "| min", "| max", "| first", "| last",
-      "| random", "| int", "| float", "| length", "| wordwrap", "| wordwrap(1)", "| wordwrap(5, false)", "| wordwrap(3, true, big)",
-      "| striptags", "| filesizeformat", "| format(1)", "| format(a=1)", "| string", "| slice(99999) | list | length", "| sum", "| dictsort",
-      ".upper()", ".title()", ".swapcase()", ".split()", ".split('a')", ".split(',')", ".rsplit()", ".rsplit('b', 9999999)", ".splitlines()",
-      ".strip(big)", ".lstrip(marks)", ".rstrip(wide)", ".partition(big)", ".rpartition('zz')", ".find(big)", ".rfind(big)", ".count('a')",
-      ".count('')", ".startswith((big,) * 9999)", ".endswith(big, 1, 99999)", ".replace('a', 'bb')", ".replace('', big)", ".zfill(9999999)", ".join(big)",
-      ".format(1, 2)", ".format(**keys)", ".isalnum()", ".islower()", ".isupper()", ".removeprefix(big)", "[::-1]", "[1:999999]", "[999999]",
-      "* 99999", "* 7", "+ big", "~ big", "% 1", "% keys", "== big", "in big", "< big", "is in [big]", "is lower", "is sameas(big)"};
+  const char* operations[] = {"| upper",
+                              "| lower",
+                              "| title",
+                              "| capitalize",
+                              "| trim",
+                              "| trim(marks ~ sigma)",
+                              "| e",
+                              "| urlencode",
+                              "| tojson",
+                              "| tojson(ensure_ascii=true)",
+                              "| tojson(indent=9999999)",
+                              "| wordcount",
+                              "| indent(9999)",
+                              "| truncate(99999)",
+                              "| center(9999999)",
+                              "| replace('a', big)",
+                              "| replace('', 'xy')",
+                              "| replace(big, '')",
+                              "| list | length",
+                              "| unique | list | length",
+                              "| sort | length",
+                              "| reverse",
+                              "| join('xy')",
+                              "| batch(2) | list | length",
+                              "| groupby(0) | length",
+                              "| map('upper') | list | length",
+                              "| select('in', big) | list | length",
+                              "| min",
+                              "| max",
+                              "| first",
+                              "| last",
+                              "| random",
+                              "| int",
+                              "| float",
+                              "| length",
+                              "| wordwrap",
+                              "| wordwrap(1)",
+                              "| wordwrap(5, false)",
+                              "| wordwrap(3, true, big)",
+                              "| striptags",
+                              "| filesizeformat",
+                              "| format(1)",
+                              "| format(a=1)",
+                              "| string",
+                              "| slice(99999) | list | length",
+                              "| sum",
+                              "| dictsort",
+                              ".upper()",
+                              ".title()",
+                              ".swapcase()",
+                              ".split()",
+                              ".split('a')",
+                              ".split(',')",
+                              ".rsplit()",
+                              ".rsplit('b', 9999999)",
+                              ".splitlines()",
+                              ".strip(big)",
+                              ".lstrip(marks)",
+                              ".rstrip(wide)",
+                              ".partition(big)",
+                              ".rpartition('zz')",
+                              ".find(big)",
+                              ".rfind(big)",
+                              ".count('a')",
+                              ".count('')",
+                              ".startswith((big,) * 9999)",
+                              ".endswith(big, 1, 99999)",
+                              ".replace('a', 'bb')",
+                              ".replace('', big)",
+                              ".zfill(9999999)",
+                              ".join(big)",
+                              ".format(1, 2)",
+                              ".format(**keys)",
+                              ".isalnum()",
+                              ".islower()",
+                              ".isupper()",
+                              ".removeprefix(big)",
+                              "[::-1]",
+                              "[1:999999]",
+                              "[999999]",
+                              "* 99999",
+                              "* 7",
+                              "+ big",
+                              "~ big",
+                              "% 1",
+                              "% keys",
+                              "== big",
+                              "in big",
+                              "< big",
+                              "is in [big]",
+                              "is lower",
+                              "is sameas(big)"};
   for (const char* text : texts) {
     for (const char* operation : operations) {
       const std::string expression = std::string(text) + " " + operation;

@@ -130,9 +130,7 @@ class CharacterSet {
     }
     std::ranges::sort(others_);
   }
-  bool contains(char32_t c) const {
-    return c < 0x80 ? ascii_[c] : std::ranges::binary_search(others_, c);
-  }
+  bool contains(char32_t c) const { return c < 0x80 ? ascii_[c] : std::ranges::binary_search(others_, c); }
 
  private:
   std::array<bool, 0x80> ascii_{};

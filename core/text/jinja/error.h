@@ -46,8 +46,7 @@ std::string excerpt(std::string_view text, size_t bytes_max = 200);
 // About a name that a request may have brought: it is told to the client alone.
 template <typename... Args>
 [[noreturn]] void fail_about(std::string_view name, fmt::format_string<Args...> format, Args&&... args) {
-  throw TemplateError{
-      ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...), {}, excerpt(name)};
+  throw TemplateError{ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...), {}, excerpt(name)};
 }
 
 }  // namespace llmrt::jinja

@@ -27,8 +27,8 @@ class ExpressionParser : public TokenStream {
 
   std::vector<MacroBody*> macros_;  // around this place
 
-  // As in Jinja, an unknown filter or test inside of a branch or a conditional expression fails where it is reached; any
-  // other once the template is read.
+  // As in Jinja, an unknown filter or test inside of a branch or a conditional expression fails where it is reached;
+  // any other once the template is read.
   class Branch {
    public:
     Branch(ExpressionParser& parser, bool is_branch)

@@ -214,9 +214,8 @@ Value filter_filesizeformat(Interpreter& interpreter, const Value& input, Argume
     if (!std::isfinite(*bytes)) {
       fail("filesizeformat: expected a finite number");
     }
-    return Value(Text(std::string(to_text(whole_of(*bytes, interpreter.meter()), interpreter.meter()).bytes()) +
-                          " Bytes",
-                      true));
+    return Value(Text(
+        std::string(to_text(whole_of(*bytes, interpreter.meter()), interpreter.meter()).bytes()) + " Bytes", true));
   }
   static constexpr std::string_view kPrefixes = "kMGTPEZY";
   // Units are whole numbers: those of the last prefixes are no doubles.
@@ -231,10 +230,11 @@ Value filter_filesizeformat(Interpreter& interpreter, const Value& input, Argume
 }
 
 constexpr NamedFilter kValueFilters[] = {
-    {"abs", filter_abs},   {"attr", filter_attr},       {"count", filter_length},
-    {"d", filter_default}, {"default", filter_default}, {"float", filter_float},
-    {"int", filter_int},   {"length", filter_length},   {"round", filter_round},
-    {"filesizeformat", filter_filesizeformat},
+    {"abs", filter_abs},         {"attr", filter_attr},
+    {"count", filter_length},    {"d", filter_default},
+    {"default", filter_default}, {"float", filter_float},
+    {"int", filter_int},         {"length", filter_length},
+    {"round", filter_round},     {"filesizeformat", filter_filesizeformat},
 };
 
 }  // namespace

@@ -118,12 +118,12 @@ Value make_joiner(Interpreter&, Arguments& arguments) {
   if (separator.depth() >= kNestingMax) {
     fail("expected at most {} nested lists and dicts, found more", kNestingMax);
   }
-  return Value(std::make_shared<const Callable>(Callable{
-      "joiner", separator.depth() + 1,
-      [separator, used = std::make_shared<bool>(false)](Interpreter&, Arguments& call_arguments) {
-        const Parameters none("joiner", call_arguments, {});
-        return std::exchange(*used, true) ? separator : Value(Text());
-      }}));
+  return Value(std::make_shared<const Callable>(
+      Callable{"joiner", separator.depth() + 1,
+               [separator, used = std::make_shared<bool>(false)](Interpreter&, Arguments& call_arguments) {
+                 const Parameters none("joiner", call_arguments, {});
+                 return std::exchange(*used, true) ? separator : Value(Text());
+               }}));
 }
 
 // cycler(a, b, ...): next() gives one after the other, again and again; current is the one to come.
@@ -151,12 +151,13 @@ Value make_cycler(Interpreter& interpreter, Arguments& arguments) {
                             move_to((pos + 1) % cycler->attributes.find("items")->second.as_list()->items.size());
                             return current;
                           }})));
-  cycler->set("reset", Value(std::make_shared<const Callable>(
-                           Callable{"reset", 0, [move_to](Interpreter&, Arguments& call_arguments) {
-                                      const Parameters none("reset", call_arguments, {});
-                                      move_to(0);
-                                      return Value();
-                                    }})));
+  cycler->set(
+      "reset",
+      Value(std::make_shared<const Callable>(Callable{"reset", 0, [move_to](Interpreter&, Arguments& call_arguments) {
+                                                        const Parameters none("reset", call_arguments, {});
+                                                        move_to(0);
+                                                        return Value();
+                                                      }})));
   return Value(cycler);
 }
 

@@ -137,10 +137,6 @@ Value apply_whole(BinaryOperator op, const Value& left, const Value& right, Mete
   return Value();
 }
 
-Value negate_whole(const Value& value, Meter& meter) {
-  return apply_whole(BinaryOperator::kSubtract, Value(int64_t{0}), value, meter);
-}
-
 int compare_big(const Value& left, const Value& right) {
   if (left.as_double()) {
     return -compare_big(right, left);

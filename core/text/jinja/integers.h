@@ -1,5 +1,5 @@
-// Integers beyond 64 bits, as Python has them, up to 4,300 digits: the length at which Python stops writing them. Values
-// are canonical: what fits in 64 bits is no Big.
+// Integers beyond 64 bits, as Python has them, up to 4,300 digits: the length at which Python stops writing them.
+// Values are canonical: what fits in 64 bits is no Big.
 #pragma once
 
 #include <boost/multiprecision/cpp_int.hpp>
@@ -24,12 +24,11 @@ struct Big {
 // left op right for whole numbers, whatever their size; a result that is too long fails before it is computed. `/` is a
 // double, rounded once. Fails for a zero divisor. A negative exponent is not done here.
 Value apply_whole(BinaryOperator op, const Value& left, const Value& right, Meter& meter);
-Value negate_whole(const Value& value, Meter& meter);
 
 // Below, equal, above zero; one side is a Big, the other any number but NaN.
 int compare_big(const Value& left, const Value& right);
 
-double to_double(const Big& big);  // fails where it is beyond a double
+double to_double(const Big& big);             // fails where it is beyond a double
 Value whole_of(double number, Meter& meter);  // finite; its fraction is dropped
 
 // Digits of base 2 to 36 without sign; nullopt where there is another character. Fails for more than 4,300 digits of a

@@ -12,6 +12,14 @@ namespace llmrt::jinja {
 namespace {
 
 constexpr int kEvalDepthMax = 2 * kTreeDepthMax;
+constexpr int kRunDepthMax = 512;  // macros inside blocks inside macros: what a thread's stack holds with ease
+
+// Counts what is inside of itself while it lives.
+struct DepthGuard {
+  int& depth;
+  explicit DepthGuard(int& counter) : depth(counter) { ++depth; }
+  ~DepthGuard() { --depth; }
+};
 
 // Counts macro calls inside macro calls while it lives.
 struct MacroDepth {
@@ -128,11 +136,7 @@ Text Interpreter::render(const Template& whole) {
 }
 
 Value Interpreter::eval(const Expression& expression) {
-  struct Depth {
-    int& depth;
-    explicit Depth(int& counter) : depth(counter) { ++depth; }
-    ~Depth() { --depth; }
-  } const depth(depth_);
+  const DepthGuard depth(depth_);
   try {
     meter_.charge(1);
     if (depth_ > kEvalDepthMax) {
@@ -148,6 +152,10 @@ Value Interpreter::eval(const Expression& expression) {
 }
 
 Flow Interpreter::run(const Block& block) {
+  const DepthGuard depth(run_depth_);
+  if (run_depth_ > kRunDepthMax) {
+    fail("expected at most {} nested blocks, found more", kRunDepthMax);
+  }
   for (const StatementPtr& statement : block) {
     try {
       meter_.charge(1);
@@ -256,17 +264,17 @@ Value Interpreter::bind_macro(const MacroBody& macro) {
 }
 
 Value Interpreter::bind_block(const Block& body) {
-  return Value(std::make_shared<const Callable>(
-      Callable{"block", 0, [&body](Interpreter& interpreter, Arguments& arguments) {
-                 if (!arguments.positional.empty() || !arguments.named.empty()) {
-                   fail("a block takes no arguments");
-                 }
-                 const MacroDepth depth(interpreter.macro_depth_);
-                 const ScopeGuard guard(interpreter, interpreter.top_scope());
-                 Capture capture(interpreter);
-                 interpreter.run(body);
-                 return Value(capture.take());
-               }}));
+  return Value(
+      std::make_shared<const Callable>(Callable{"block", 0, [&body](Interpreter& interpreter, Arguments& arguments) {
+                                                  if (!arguments.positional.empty() || !arguments.named.empty()) {
+                                                    fail("a block takes no arguments");
+                                                  }
+                                                  const MacroDepth depth(interpreter.macro_depth_);
+                                                  const ScopeGuard guard(interpreter, interpreter.top_scope());
+                                                  Capture capture(interpreter);
+                                                  interpreter.run(body);
+                                                  return Value(capture.take());
+                                                }}));
 }
 
 Value Interpreter::call_macro(const MacroBody& macro, const std::shared_ptr<Scope>& definition, Arguments& arguments) {

@@ -90,11 +90,12 @@ class Interpreter {
   Meter meter_;  // outlives what it counts
   const Meter::Current current_{meter_};
   std::shared_ptr<Scope> scope_;
-  std::shared_ptr<Scope> top_scope_;     // of the names that the template sets outside of all blocks
+  std::shared_ptr<Scope> top_scope_;    // of the names that the template sets outside of all blocks
   KeyedViewMap<size_t> context_index_;  // of the variables in the outermost scope, where these are many
   Text output_text_;
   Text* output_ = &output_text_;
   int depth_ = 0;        // of eval inside eval
+  int run_depth_ = 0;    // of run inside run
   int macro_depth_ = 0;  // of macro calls
   std::deque<Namespace> namespaces_;
   std::optional<std::minstd_rand> random_;
@@ -104,7 +105,11 @@ class Interpreter {
 class JsonReader {
  public:
   JsonReader(bool from_template, size_t entries_max, int nesting_max, const char* what, Meter& meter)
-      : from_template_(from_template), entries_max_(entries_max), nesting_max_(nesting_max), what_(what), meter_(meter) {}
+      : from_template_(from_template),
+        entries_max_(entries_max),
+        nesting_max_(nesting_max),
+        what_(what),
+        meter_(meter) {}
   void count(size_t entries);
   Value read(const boost::json::value& json, int level = 0);
 

@@ -122,8 +122,13 @@ class Pieces {
 class Wrapper {
  public:
   Wrapper(const Text& text, size_t width, bool break_long, bool on_hyphens, Meter& meter)
-      : text_(text), line_(text.bytes()), width_(width), break_long_(break_long), on_hyphens_(on_hyphens),
-        meter_(meter), pieces_(Pieces(line_, on_hyphens, meter).take()) {}
+      : text_(text),
+        line_(text.bytes()),
+        width_(width),
+        break_long_(break_long),
+        on_hyphens_(on_hyphens),
+        meter_(meter),
+        pieces_(Pieces(line_, on_hyphens, meter).take()) {}
 
   // The lines as ranges of characters: a line is made of neighbours.
   template <typename Emit>
@@ -206,9 +211,10 @@ class Wrapper {
   std::vector<Pieces::Piece> pieces_;
 };
 
+constexpr size_t kWrapBytes = 28;  // of memory for each character while it is wrapped: its code, place and piece
+
 Value filter_wordwrap(Interpreter& interpreter, const Value& input, Arguments& arguments) {
-  const Parameters given("wordwrap", arguments,
-                         {"width", "break_long_words", "wrapstring", "break_on_hyphens"});
+  const Parameters given("wordwrap", arguments, {"width", "break_long_words", "wrapstring", "break_on_hyphens"});
   Meter& meter = interpreter.meter();
   const Text newline = given[2].is_none() ? Text("\n", true) : given.text(2);
   if (!input.as_text()) {
@@ -223,6 +229,7 @@ Value filter_wordwrap(Interpreter& interpreter, const Value& input, Arguments& a
       fail("wordwrap: expected a width above 0, found {}", width);
     }
     meter.charge(1 + line.size() / 8);
+    const Held held(line.size() * kWrapBytes);
     bool is_first_part = true;
     const auto emit = [&](const Text& part) {
       meter.charge_growth(out.size(), newline.size() + part.size());

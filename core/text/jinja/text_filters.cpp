@@ -220,7 +220,8 @@ Value filter_urlencode(Interpreter& interpreter, const Value& input, Arguments& 
     }
   }
   const auto quote = [&](const Value& value) {
-    return replace(quote_url(text_of(interpreter, value), "", interpreter.meter()), "%20", Text("+", true), -1, interpreter.meter());
+    return replace(quote_url(text_of(interpreter, value), "", interpreter.meter()), "%20", Text("+", true), -1,
+                   interpreter.meter());
   };
   Text out;
   for (const auto& [key, value] : pairs) {

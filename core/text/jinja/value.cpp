@@ -353,7 +353,7 @@ size_t hash_of(const Value& value, Meter& meter) {
     fail("unhashable type: {}", type_name(value));
   }
   // Undefined values are all equal, and so are those of none; others are equal to themselves alone.
-  const void* object = value.as_namespace() ? static_cast<const void*>(value.as_namespace())
+  const void* object = value.as_namespace()  ? static_cast<const void*>(value.as_namespace())
                        : value.as_callable() ? static_cast<const void*>(value.as_callable())
                                              : static_cast<const void*>(value.as_loop());
   return hash_bytes(HashKind::kObject, std::pair(object, static_cast<size_t>(value.is_none())));
