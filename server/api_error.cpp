@@ -22,6 +22,7 @@ ApiError to_api_error(const Error& error) {
   ApiError out;
   out.code = error_code_name(error.code);
   out.message = error.message;
+  out.detail = error.detail;
   switch (error.code) {
     case ErrorCode::kInvalidArgument:
     case ErrorCode::kUnsupported:
@@ -78,7 +79,7 @@ const char* error_type(int status) {
 
 boost::json::object error_body(const ApiError& error) {
   boost::json::object inner;
-  inner["message"] = error.message;
+  inner["message"] = error.detail.empty() ? error.message : fmt::format("{}: '{}'", error.message, error.detail);
   inner["type"] = error_type(error.status);
   inner["param"] = error.param.empty() ? boost::json::value(nullptr) : boost::json::value(error.param);
   inner["code"] = error.code;

@@ -19,7 +19,7 @@ struct ApiError {
   std::string param;         // the field at fault; empty = null
   int retry_after_s = 0;     // > 0: a Retry-After header
   bool will_repeat = false;  // an x-should-retry: false header, where a client would otherwise try again
-  std::string log_message;   // where `message` may quote a conversation: what the log says instead
+  std::string detail;        // behind the message, for the client alone: it may quote a request, so no log has it
 };
 
 // A field that is wrong: 400.

@@ -340,10 +340,11 @@ std::vector<int32_t> render_chat(Fields& fields, const ServedModel& model, const
                                  const ChatContext& chat) {
   if (parse.is_cancelled()) fields.fail(client_has_gone());
   if (fields.failed()) return {};
-  auto pieces = model.chat_template->render(chat, special_strings(model.tokenizer->vocabulary()));
+  auto pieces = model.chat_template->render(chat, special_strings(model.tokenizer->vocabulary()), {}, parse.cancelled);
   if (!pieces) {
-    ApiError error = invalid_field("messages", pieces.error().message, error_code_name(pieces.error().code));
-    error.log_message = "messages: the chat template refused them";  // raise_exception may quote what they say
+    ApiError error = to_api_error(pieces.error());  // 503 where memory ran out or the rendering was cancelled
+    error.param = fields.full("messages");
+    error.message = fmt::format("{}: {}", error.param, error.message);
     fields.fail(std::move(error));
     return {};
   }

@@ -46,8 +46,7 @@ void SharedState::log_error(const ApiError& error, std::string_view target, std:
     return boost::json::serialize(boost::json::string(text.substr(0, kShownBytes)));
   };
   log->line(ours ? LogLevel::kError : LogLevel::kInfo, "{} {} for {}: {}{}{}", error.status, error.code, quoted(target),
-            quoted(error.log_message.empty() ? error.message : error.log_message),
-            request_id.empty() ? "" : fmt::format(", {}", request_id), left_out(*count));
+            quoted(error.message), request_id.empty() ? "" : fmt::format(", {}", request_id), left_out(*count));
 }
 
 void SharedState::log_bounded(LogLevel level, std::string_view text) {

@@ -41,6 +41,7 @@ struct Error {
   ErrorCode code;
   std::string message;
   uint32_t retry_after_s = 0;  // of kOverloaded: when trying again makes sense; 0 = not known
+  std::string detail = "";     // for the client alone, never for a log: it may quote what the client sent
 };
 
 template <typename... Args>

@@ -11,18 +11,21 @@ namespace llmrt {
 namespace {
 
 constexpr size_t kSourceBytesMax = 1 << 20;  // the longest known has 20 KB
+constexpr size_t kMessageBytesMax = 1000;
 
 Error to_error(const jinja::TemplateError& error) {
   // raise_exception leaves no place: its text is for the client.
   const bool has_place = error.at && error.at->line > 0;
   const std::string place = has_place ? fmt::format("line {}, column {}: ", error.at->line, error.at->column) : "";
-  return make_error(error.code, "chat template: {}{}", place, error.message);
+  Error made = make_error(error.code, "chat template: {}{}", place, jinja::excerpt(error.message, kMessageBytesMax));
+  made.detail = error.detail;
+  return made;
 }
 
 }  // namespace
 
 struct ChatTemplate::Impl {
-  jinja::Block block;
+  jinja::Template whole;
 };
 
 ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -34,7 +37,7 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(std::string source) 
   }
   try {
     auto impl = std::make_unique<Impl>();
-    impl->block = jinja::parse(source);
+    impl->whole = jinja::parse(source);
     return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::move(impl)));
   } catch (const jinja::TemplateError& error) {
     return to_error(error);
@@ -42,11 +45,13 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(std::string source) 
 }
 
 Result<std::vector<TextPiece>> ChatTemplate::render(const boost::json::object& context,
-                                                    const boost::json::object& template_strings) const {
+                                                    const boost::json::object& template_strings,
+                                                    const RenderLimits& limits,
+                                                    const std::atomic<bool>* cancelled) const {
   try {
-    jinja::Interpreter interpreter(context, template_strings);
+    jinja::Interpreter interpreter(context, template_strings, limits, cancelled);
     std::vector<TextPiece> pieces;
-    interpreter.render(impl_->block).for_each_run([&](std::string_view bytes, bool from_template) {
+    interpreter.render(impl_->whole).for_each_run([&](std::string_view bytes, bool from_template) {
       pieces.push_back({std::string(bytes), from_template});
     });
     return pieces;

@@ -1,10 +1,12 @@
-// Any bytes as a chat template, rendered over a few messages. An error or text; and what the messages brought, which
-// holds a mark that no template can write, must never be called template text.
+// Any bytes as a chat template, rendered over a few messages; behind a zero byte, any JSON object as the client's
+// chat_template_kwargs. An error or text; and what the messages and the kwargs brought, which holds a mark that no
+// template can write, must never be called template text.
 #include <boost/json.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "core/base/check.h"
 #include "core/text/chat_template.h"
@@ -30,15 +32,32 @@ const boost::json::object& context() {
   return made;
 }
 
+// The context with the members of `text`, where it is a JSON object.
+boost::json::object context_with(std::string_view text) {
+  boost::json::object made = context();
+  boost::system::error_code error;
+  const boost::json::value parsed = boost::json::parse(text, error);
+  if (const boost::json::object* kwargs = error ? nullptr : parsed.if_object()) {
+    for (const auto& [name, value] : *kwargs) {
+      if (name != "messages") {
+        made[name] = value;
+      }
+    }
+  }
+  return made;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string source(reinterpret_cast<const char*>(data), size);
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  const std::string source(input.substr(0, input.find('\0')));
+  const std::string_view kwargs = source.size() < size ? input.substr(source.size() + 1) : std::string_view();
   const auto compiled = ChatTemplate::compile(source);
   if (!compiled) {
     return 0;
   }
-  const auto pieces = (*compiled)->render(context(), {{"bos_token", "<s>"}});
+  const auto pieces = (*compiled)->render(context_with(kwargs), {{"bos_token", "<s>"}});
   if (!pieces) {
     return 0;
   }

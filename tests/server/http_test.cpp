@@ -71,5 +71,15 @@ TEST_CASE("errors carry what clients act upon") {
   CHECK(text(ErrorCode::kContextLength).find("\"code\":\"context_length_exceeded\"") != std::string::npos);
 }
 
+TEST_CASE("an error's detail reaches the client's message, and only there") {
+  Error error{ErrorCode::kInvalidArgument, "the template refuses this conversation"};
+  error.detail = "roles must alternate";
+  const ApiError told = to_api_error(error);
+  CHECK(told.message == "the template refuses this conversation");  // what the log shows
+  CHECK(
+      boost::json::serialize(error_body(told)).find("the template refuses this conversation: 'roles must alternate'") !=
+      std::string::npos);
+}
+
 }  // namespace
 }  // namespace llmrt::server

@@ -281,8 +281,70 @@ nothing
     "error: unclosed if": "{% if true %}x",
     "error: unclosed for": "{% for x in y %}x",
     "error: unknown tag": "{% foo %}",
+    # Unknown filters and tests: inside of a branch they fail where they are reached, elsewhere at once.
+    "unknown filter in a branch": "{% if 'from_json' is filter %}{{ 'a' | from_json }}{% else %}no{% endif %}",
+    "unknown filter in a condition": "{{ (x | nofilter) if false else 'ok' }}{{ 'ok' if true else [1 | nofilter(2)] }}",
+    "unknown test in a branch": "{% if false %}{% if m is notest %}{% endif %}{% elif false %}{% set x = 1 is notest %}{% endif %}ok",
+    "unknown names with dots": "{% if false %}{{ 1 | a.b.c }}{{ 1 is a.b }}{% endif %}ok",
+    "unknown filter of a loop in a branch": "{% if false %}{% for x in [1] | nofilter %}{% endfor %}{% endif %}ok",
+    "unknown filter reached": "{% if true %}{{ 'a' | nofilter }}{% endif %}",
+    "unknown test reached": "{{ 1 if 1 is notest else 2 }}",
+    "filter and test names": "{{ 'upper' is filter }}{{ 'nope' is filter }}{{ 'odd' is test }}{{ 'nope' is test }}{{ 5 is filter }}{{ none is test }}",
+    "error: unknown filter in and": "{{ missing and 1 | nofilter }}",
+    "error: unknown filter in a loop in a branch": "{% if false %}{% for x in [1] %}{{ x | nofilter }}{% endfor %}{% endif %}ok",
+    "error: unknown filter in a macro in a branch": "{% if false %}{% macro m() %}{{ 1 | nofilter }}{% endmacro %}{% endif %}ok",
+    "error: unknown filter in a set block in a branch": "{% if false %}{% set x | nofilter %}{% endset %}{% endif %}ok",
+    "error: unknown filter in a with in a branch": "{% if false %}{% with %}{{ 1 | nofilter }}{% endwith %}{% endif %}ok",
+    "error: unknown filter beside a condition": "{{ (1 if true else 2) | nofilter }}",
+    "error: name of a filter in a list": "{{ [1] is filter }}",
+    # Layout.
+    "wordwrap": "{% for m in messages %}{{ m.content | string | wordwrap(12) }}|{{ m.content | string | wordwrap(7, false) }}|"
+    "{{ m.content | string | wordwrap(5, true, '/', false) }}\n{% endfor %}"
+    "{{ 'a well-known e-mail--or mother-in-law, x-y-z -a- --b c--d 12-34 end-' | wordwrap(6) }}|{{ '  a  b   c\n\n d' | wordwrap(2) }}|"
+    "{{ 'abcdefghij-klm--nopq' | wordwrap(4) }}|{{ 'ab cdefgh' | wordwrap(3) }}|{{ '' | wordwrap }}|{{ '          x' | wordwrap(3) }}|{{ 'a\u00a0b c' | wordwrap(2) }}"
+    "{{ 'foo ---- bar--- baz' | wordwrap(5) }}|{{ '---- a' | wordwrap(3) }}|{{ 'aa-b-cc- dd' | wordwrap(width=4, break_on_hyphens=true) }}",
+    "striptags": "{{ '<p>a  <b>b</b>\n<!-- <i> --> c &amp; d</p>' | striptags }}|{{ '<!-<!-- x -->- y -->z<' | striptags }}|{{ 'a < b > c <' | striptags }}|"
+    "{{ '<!-->a--> b<!--c' | striptags }}|{{ '&lt;&#65;&#x42;&#128;&#0;&#55555555;&eacute;&notit;&notanentity;&&;&amp' | striptags }}|{{ 5 | striptags }}"
+    "{% for m in messages %}{{ m.content | string | striptags }}{% endfor %}|{{ '<!---->a<!--->b-->c' | striptags }}",
+    "filesizeformat": "{% for n in [0, 1, 1.5, 999, 1000, 1023, 1024, 123456, 1e9, 5e12, 1e15, 1e18, 1e21, 1e24, 1e27, 1e30, -5, '42', 10 ** 30] %}"
+    "{{ n | filesizeformat }} {{ n | filesizeformat(true) }};{% endfor %}",
+    "error: filesizeformat": "{{ 'x' | filesizeformat }}",
+    "error: wordwrap width": "{{ 'x' | wordwrap(0) }}",
+    "random": "{{ [7] | random }}{{ 'x' | random }}{{ (1,) | random }}[{{ [] | random }}]{{ range(3, 4) | random }}{{ ([1, 2, 3] | random) in [1, 2, 3] }}",
+    "error: random": "{{ 5 | random }}",
+    "joiner": "{% set j = joiner() %}{% set k = joiner('; ') %}{% for m in messages %}{{ j() }}{{ m.role }}{{ k() }}{% endfor %}",
+    "cycler": "{% set c = cycler('a', 'b', 3) %}{% for m in messages %}{{ c.next() }}{{ c.current }}{{ c.pos }}{% endfor %}{% set x = c.reset() %}{{ c.current }}{{ c.items }}",
+    "error: cycler": "{{ cycler() }}",
+    "error: set on a cycler": "{% set c = cycler(1) %}{% set c.pos = 1 %}",
+    # Blocks.
+    "block": "{% set v = 1 %}a{% block x %}[{{ v }}{{ messages | length }}]{% set v = 2 %}{% endblock %}{{ v }}{% block y %}{{ self.x() }}{% endblock y %}{{ self.y() | upper }}",
+    "block in a loop": "{% for i in [1, 2] %}{% block x %}({{ i }}){% endblock %}{% block z scoped %}({{ i }}{{ loop.index }}){% endblock %}{% endfor %}",
+    "block in if": "{% if messages %}{% set v = 5 %}{% block x %}{{ v }}{% block inner %}{{ v }}{% set w = 1 %}{% endblock %}{{ w }}{% endblock %}{% endif %}",
+    "block in with": "{% with v = 1 %}{% block x %}[{{ v }}]{% endblock %}{% block y scoped %}[{{ v }}]{% endblock %}{% endwith %}",
+    "error: block twice": "{% block x %}{% endblock %}{% block x %}{% endblock %}",
+    "error: block required": "{% block x required %}{% endblock %}",
+    "error: block super": "{% block x %}{{ super() }}{% endblock %}",
+    "error: self": "{% block x %}{% endblock %}{{ self.y() }}",
+    "autoescape": "{% autoescape false %}{% set x = '<' %}{{ x }}{{ '<b>' }}{% endautoescape %}{{ x }}",
+    # Integers of any size.
+    "long integers": "{{ 2 ** 64 }} {{ -2 ** 63 }} {{ 9223372036854775807 + 1 }} {{ -9223372036854775808 - 1 }} {{ 12345678901234567890 * 98765432109876543210 }} {{ 2 ** 200 // 3 ** 50 }} "
+    "{{ -(2 ** 100) // 7 }} {{ -(2 ** 100) % 7 }} {{ 2 ** 100 % -7 }} {{ 2 ** 100 / 3 }} {{ 10 ** 400 / 10 ** 399 }} {{ 9007199254740993 / 1 }} {{ 2 ** 64 == 2.0 ** 64 }} {{ 2 ** 64 > 1e19 }} "
+    "{{ 2 ** 64 < 1e20 }} {{ (2 ** 70) | abs }} {{ (-(2 ** 70)) | abs }} {{ 2 ** 70 is integer }} {{ 2 ** 70 is odd }} {{ 2 ** 70 is divisibleby(1024) }} {{ 2 ** 70 is number }} "
+    "{{ '123456789012345678901234567890' | int }} {{ '0x' ~ 'f' * 20 }} {{ ('0x' ~ 'f' * 20) | int(base=16) }} {{ 1e25 | int }} {{ (2 ** 70) | float }} {{ (2 ** 70) | tojson }} {{ [2 ** 70] }} "
+    "{{ {2 ** 70: 1} | tojson }} {{ '%d|%x|%30d' % (2 ** 70, 2 ** 70, -(2 ** 70)) }} {{ '{:,}|{:x}|{:#b}|{:>40}'.format(2 ** 70, 2 ** 70, 2 ** 66, 2 ** 70) }} {{ (2 ** 70) | round }} "
+    "{{ [2 ** 70, 1, 2.5e30, -(2 ** 80)] | sort }} {{ [2 ** 70, 2 ** 71] | sum }} {{ [2 ** 70, 2.0 ** 70, 1] | unique | list | length }} {{ 2 ** 70 - 2 ** 70 + 1 }} {{ [1, 2, 3][:2 ** 70] }} "
+    "{{ [1, 2, 3][-(2 ** 70):] }} {{ 0x123456789ABCDEF0123456789 }} {{ -(-9223372036854775808) }} {{ -9223372036854775808 // -1 }} {{ 2 ** 64 if 2 ** 64 else 0 }} {{ {1e30 | int: 'a'}[1e30] }} "
+    "{{ '%.3f' % (2 ** 70) }} {{ '%d' % 1e25 }} {{ (2 ** 70) ** 2 }} {{ (-(2 ** 65)) ** 3 }} {{ 1 ** 10 ** 20 }} {{ (-1) ** 99999999999999999999 }} {{ 0 ** 99999999999999999999 }} {{ 2 ** 70 * 1.5 }} {{ 4 ** 0.5 }}",
+    "longest integers": "{{ (10 ** 4299) | string | length }} {{ ((10 ** 4299) ~ '') | int == 10 ** 4299 }}",
+    "error: integer too long to print": "{{ 10 ** 4300 }}",
+    "error: integer too large for float": "{{ 10 ** 400 * 1.0 }}",
+    "error: integer too long to read": "{{ ('9' * 4301) | int(1) ~ '' }}{{ 1 // 0 }}",
+    "error: repeat of a long integer": "{{ 'a' * 2 ** 70 }}",
+    "error: width of a long integer": "{{ 'a'.center(2 ** 70) }}",
+    "error: float power": "{{ 10.0 ** 400 }}",
     "error: unknown filter": "{{ 1 | nope }}",
     "error: unknown test": "{{ 1 is nope }}",
+    "error: extends": "{% extends 'x' %}",
     "error: unclosed string": "{{ 'abc }}",
     "error: unclosed variable": "{{ abc ",
     "error: unclosed comment": "{# abc ",

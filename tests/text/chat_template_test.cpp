@@ -89,7 +89,79 @@ TEST_CASE("what is made of data counts as data, numbers as template text") {
 TEST_CASE("raise_exception is the client's error, with its text") {
   const Error error = error_of("{{ raise_exception('roles must alternate') }}");
   CHECK(error.code == ErrorCode::kInvalidArgument);
-  CHECK(error.message == "chat template: roles must alternate");
+  CHECK(error.message == "chat template: the template refuses this conversation");
+  CHECK(error.detail == "roles must alternate");
+}
+
+TEST_CASE("what a request brought is in an error's detail, not in its message, and short") {
+  const std::string context = R"({"m": {"secret": "TELL"}, "d": {"TELL": 1}})";
+  for (const char* source :
+       {"{{ raise_exception(m.secret) }}", "{{ {}[m.secret].x }}", "{{ d[m.secret ~ 'x'].x }}", "{{ range(**d) }}",
+        "{% macro f() %}{% endmacro %}{{ f(**d) }}", "{{ ('{' ~ m.secret ~ '}').format() }}",
+        "{{ ('%(' ~ m.secret ~ ')s') % {} }}", "{{ ('{0:' ~ m.secret ~ '}').format(1) }}", "{{ [1] | map(m.secret) }}",
+        "{{ [1] | select(m.secret) }}", "{{ ''['__' ~ m.secret].x }}", "{{ dict(**d, **{'a': 1}) }}"}) {
+    const auto pieces = render(source, context);
+    if (pieces.ok()) {
+      continue;
+    }
+    CAPTURE(source, pieces.error().message, pieces.error().detail);
+    CHECK(pieces.error().message.find("TELL") == std::string::npos);
+  }
+  CHECK(error_of("{{ raise_exception(m.secret) }}", context).detail == "TELL");
+  CHECK(error_of("{{ {}[m.secret].x }}", context).detail == "TELL");
+  CHECK(error_of("{{ {}['ours'].x }}", context).message.find("'ours'") != std::string::npos);
+  CHECK(error_of("{{ raise_exception('\u00e4' * 100000) }}").detail.size() <= 1003);
+  CHECK(error_of("{{ {}['x' * 100000].y }}").message.size() <= 400);
+}
+
+TEST_CASE("an unknown filter or test in a branch fails where it is reached, elsewhere at load") {
+  CHECK(marked("{% if 'from_json' is filter %}{{ 'a' | from_json }}{% else %}no{% endif %}") == "no");
+  CHECK(marked("{{ (x | nofilter) if false else 'ok' }}") == "ok");
+  CHECK(marked("{% if false %}{% if m is notest %}{% endif %}{% endif %}ok") == "ok");
+  CHECK(marked("{{ 'upper' is filter }}{{ 'odd' is test }}{{ 'nope' is test }}") == "TrueTrueFalse");
+  CHECK(marked("{% if true %}{{ 1 | nofilter }}{% endif %}") ==
+        "error: chat template: line 1, column 19: filter 'nofilter'");
+  for (const char* source :
+       {"{{ x | nofilter }}", "{{ 1 is notest }}", "{{ (1 if true else 2) | nofilter }}",
+        "{% if false %}{% for a in [1] %}{{ a | nofilter }}{% endfor %}{% endif %}",
+        "{% if false %}{% macro f() %}{{ 1 | nofilter }}{% endmacro %}{% endif %}", "{{ x and 1 | nofilter }}"}) {
+    CAPTURE(source);
+    const auto compiled = ChatTemplate::compile(source);
+    REQUIRE_FALSE(compiled.ok());
+    CHECK(compiled.error().code == ErrorCode::kUnsupported);
+  }
+}
+
+TEST_CASE("blocks render in place, layout filters and state as in Jinja2") {
+  CHECK(marked("{% set v = 1 %}a{% block x %}[{{ v }}]{% set v = 2 %}{% endblock %}{{ v }}{{ self.x() }}") ==
+        "a[1]1[1]");
+  CHECK(marked("{% for i in [1] %}{% block x %}<{{ i }}>{% endblock %}{% block y scoped %}<{{ i }}>{% endblock %}"
+               "{% endfor %}") == "<><1>");
+  CHECK(marked("{% autoescape false %}{{ '<' }}{% endautoescape %}") == "<");
+  CHECK(error_of("{% autoescape true %}{% endautoescape %}").code == ErrorCode::kUnsupported);
+  for (const char* source : {"{% extends 'x' %}", "{% include 'x' %}", "{% import 'x' as y %}"}) {
+    CHECK(error_of(source).code == ErrorCode::kUnsupported);
+  }
+  CHECK(marked("{{ 'a well-known e-mail' | wordwrap(6) }}") == "a\nwell-\nknown\ne-mail");
+  CHECK(marked("{{ c | wordwrap(4) }}", R"({"c": "ab cdefgh"})") == "«ab c»\n«defg»\n«h»");
+  CHECK(marked("{{ c | striptags }}", R"({"c": "<b>a</b>  &eacute;<!-- <i> -->"})") == "«a» «é»");
+  CHECK(marked("{{ 1e24 | filesizeformat }} {{ 1000 | filesizeformat(true) }}") == "1000.0 ZB 1000 Bytes");
+  CHECK(marked("{% set j = joiner() %}{{ j() }}a{{ j() }}b{% set c = cycler(1, 2) %}{{ c.next() }}{{ c.next() }}"
+               "{{ c.current }}") == "a, b121");
+  CHECK(marked("{{ ([1, 2] | random) in [1, 2] }}") == "True");
+}
+
+TEST_CASE("integers have any size up to 4,300 digits") {
+  CHECK(marked("{{ 2 ** 64 }} {{ 9223372036854775807 + 1 }} {{ -(2 ** 70) // 7 }} {{ -(2 ** 70) % 7 }}") ==
+        "18446744073709551616 9223372036854775808 -168655960245815629275 5");
+  CHECK(marked("{{ 2 ** 70 == 2.0 ** 70 }} {{ 2 ** 70 / 2 ** 69 }} {{ '%x' % (2 ** 64) }}") ==
+        "True 2.0 10000000000000000");
+  CHECK(marked("{{ (10 ** 4299) | string | length }}") == "4300");
+  for (const char* source : {"{{ 10 ** 4300 }}", "{{ 9 ** 9 ** 9 }}", "{{ 2 ** 99999999999999999999 }}",
+                             "{% set x = 10 ** 4000 %}{{ x * x }}"}) {
+    CHECK(marked(source).find("expected integers of at most 4,300 digits") != std::string::npos);
+  }
+  CHECK(marked("{{ 1 ** 10 ** 20 }}{{ (-1) ** 99999999999999999999 }}") == "1-1");
 }
 
 TEST_CASE("errors name line and column") {
@@ -115,7 +187,7 @@ TEST_CASE("a template cannot change lists and dicts, nor reach Python's insides"
 TEST_CASE("limits stop a hostile template") {
   const auto stopped = [](std::string source) {
     const Error error = error_of(std::move(source));
-    CHECK(error.message.find("limit of") != std::string::npos);
+    CHECK(error.message.find("expected at most") != std::string::npos);
   };
   const auto repeat = [](const std::string& text, int times) {
     std::string out;
@@ -156,6 +228,10 @@ TEST_CASE("limits stop a hostile template") {
     stopped(repeat("{% if 1 %}", 1000) + repeat("{% endif %}", 1000));
     stopped("{% set ns = namespace(x=[]) %}{% for i in range(99) %}{% set ns.x = [ns.x] %}{% endfor %}");
     stopped("{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}");
+    stopped("{% macro f(n) %}" + repeat("{% for i in [1] %}", 60) + "{{ f(n) }}" + repeat("{% endfor %}", 60) +
+            "{% endmacro %}{{ f(1) }}");
+    stopped("{% block a %}" + repeat("{% if 1 %}", 60) + "{{ self.a() }}" + repeat("{% endif %}", 60) +
+            "{% endblock %}");
     stopped("{% for x in [[1]] recursive %}{{ loop(x) if x is iterable else loop([x]) }}{% endfor %}");
   }
   SECTION("nesting through methods and loops") {
@@ -199,7 +275,7 @@ TEST_CASE("the smallest and the largest integer are widths like any other") {
   CHECK(marked(ends + "{{ [1, 2] | batch(least, 0) | list }}") == "«[[1, 2]]»");
   for (const char* wide :
        {"{{ 'ab'.center(most) }}", "{{ '-1'.zfill(most) }}", "{{ [1, 2] | batch(most, 0) | list }}"}) {
-    CHECK(marked(ends + wide).find("limit of") != std::string::npos);
+    CHECK(marked(ends + wide).find("expected at most") != std::string::npos);
   }
 }
 
@@ -281,8 +357,8 @@ TEST_CASE("context that is too deep or too wide is refused") {
   REQUIRE(compiled.ok());
   const auto pieces = (*compiled)->render(json::object{{"x", nested}}, {});
   REQUIRE_FALSE(pieces.ok());
-  CHECK(pieces.error().message.find("limit of") != std::string::npos);
-  CHECK(error_of("{{ x }}", R"({"x": 18446744073709551615})").code == ErrorCode::kUnsupported);
+  CHECK(pieces.error().message.find("expected at most") != std::string::npos);
+  CHECK(marked("{{ x }}", R"({"x": 18446744073709551615})") == "18446744073709551615");
 }
 
 TEST_CASE("a source that is not UTF-8 or far too long is refused") {

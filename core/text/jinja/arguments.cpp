@@ -18,7 +18,7 @@ Parameters::Parameters(std::string_view function, const Arguments& arguments,
   for (const auto& [name, value] : arguments.named) {
     const auto found = std::ranges::find(names_, name);
     if (found == names_.end()) {
-      fail("{}: unexpected keyword argument '{}'", function, name);
+      fail_about(name, "{}: unexpected keyword argument", function);
     }
     const Value*& slot = values_[static_cast<size_t>(found - names_.begin())];
     if (slot) {
@@ -41,6 +41,9 @@ const Value& Parameters::operator[](size_t i) const {
 int64_t Parameters::integer(size_t i, int64_t otherwise) const {
   if (!has(i)) {
     return otherwise;
+  }
+  if (values_[i]->as_big()) {
+    fail("{}: argument '{}': expected an integer of at most 64 bits, found a larger one", function_, names_[i]);
   }
   if (!values_[i]->is_integer()) {
     require_defined(*values_[i]);

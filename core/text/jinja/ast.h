@@ -95,7 +95,7 @@ struct FilterCall : Expression {
   using Function = Value (*)(Interpreter&, const Value& input, Arguments&);
   ExpressionPtr input;  // absent at the head of a filter or set block, whose text is the input
   std::string name;
-  Function function = nullptr;
+  Function function = nullptr;  // nullptr: unknown, inside of a branch; fails where it is reached
   ArgumentList arguments;
   Value eval(Interpreter& interpreter) const override;
   Value apply(Interpreter& interpreter, const Value& block_text) const;
@@ -104,7 +104,8 @@ struct FilterCall : Expression {
 struct TestCall : Expression {
   using Function = bool (*)(Interpreter&, const Value& input, Arguments&);
   ExpressionPtr input;
-  Function function = nullptr;
+  std::string name;
+  Function function = nullptr;  // as in FilterCall
   ArgumentList arguments;
   Value eval(Interpreter& interpreter) const override;
 };
@@ -228,9 +229,24 @@ struct With : Statement {  // also the plain scope of a generation block
   Flow run(Interpreter& interpreter) const override;
 };
 
+// {% block x %}: rendered in place, in the scope of the whole template or, where it says so, in that around it.
+struct NamedBlock : Statement {
+  std::string name;
+  bool is_scoped = false;
+  bool is_required = false;  // of a template that extends this one, which there is none of
+  Block body;
+  Flow run(Interpreter& interpreter) const override;
+};
+
 struct Jump : Statement {  // break, continue
   Flow flow = Flow::kNext;
   Flow run(Interpreter&) const override { return flow; }
+};
+
+// A whole template.
+struct Template {
+  Block body;
+  std::vector<const NamedBlock*> blocks;
 };
 
 }  // namespace llmrt::jinja

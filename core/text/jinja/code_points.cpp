@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "core/text/jinja/case_mapping.h"
@@ -38,7 +39,8 @@ bool all_characters(std::string_view text, Predicate predicate) {
 
 // Rewrites each character; append(std::string& out, std::string_view text, size_t pos, char32_t code_point).
 template <typename Append>
-Text map_characters(const Text& text, Append append) {
+Text map_characters(const Text& text, Meter& meter, Append append) {
+  meter.charge_characters(text.size());
   Text out;
   size_t pos = 0;
   text.for_each_run([&](std::string_view run, bool from_template) {
@@ -111,6 +113,30 @@ bool is_digit_character(char32_t c) {
          std::ranges::any_of(kRanges, [&](const auto& range) { return c >= range.first && c <= range.second; });
 }
 
+// Whether a character is one of a given text's, in time that does not grow with the text.
+class CharacterSet {
+ public:
+  CharacterSet(std::string_view characters, Meter& meter) {
+    meter.charge_characters(characters.size());
+    for (size_t pos = 0; pos < characters.size();) {
+      const Utf8Step step = decode_utf8(characters, pos);
+      if (step.code_point < 0x80) {
+        ascii_[step.code_point] = true;
+      } else {
+        meter.charge(others_.size() % 8 == 7);
+        others_.push_back(step.code_point);
+      }
+      pos += step.num_bytes;
+    }
+    std::ranges::sort(others_);
+  }
+  bool contains(char32_t c) const { return c < 0x80 ? ascii_[c] : std::ranges::binary_search(others_, c); }
+
+ private:
+  std::array<bool, 0x80> ascii_{};
+  std::vector<char32_t> others_;
+};
+
 }  // namespace
 
 int64_t count_code_points(std::string_view text) {
@@ -126,11 +152,12 @@ size_t offset_of(std::string_view text, int64_t index) {
   return text.size();
 }
 
-Text strip(const Text& text, std::optional<std::string_view> chars, Side side) {
+Text strip(const Text& text, std::optional<std::string_view> chars, Side side, Meter& meter) {
   const std::string_view bytes = text.bytes();
+  const std::optional<CharacterSet> set = chars ? std::optional(CharacterSet(*chars, meter)) : std::nullopt;
   const auto stripped = [&](size_t pos) {
     const Utf8Step step = decode_utf8(bytes, pos);
-    return chars ? chars->find(bytes.substr(pos, step.num_bytes)) != npos : is_space(step.code_point);
+    return set ? set->contains(step.code_point) : is_space(step.code_point);
   };
   size_t begin = 0;
   size_t end = bytes.size();
@@ -140,6 +167,7 @@ Text strip(const Text& text, std::optional<std::string_view> chars, Side side) {
   while (side != Side::kLeft && begin < end && stripped(character_before(bytes, end))) {
     end = character_before(bytes, end);
   }
+  meter.charge_characters(bytes.size() - (end - begin));
   return text.substr(begin, end);
 }
 
@@ -165,10 +193,11 @@ size_t count_text(std::string_view text, std::string_view needle) {
   return hits;
 }
 
-std::vector<Text> split_at(const Text& text, std::string_view separator, int64_t num_max) {
+std::vector<Text> split_at(const Text& text, std::string_view separator, int64_t num_max, Meter& meter) {
   std::vector<Text> parts;
   size_t begin = 0;
   for (size_t hit = find_text(text.bytes(), separator); hit != npos && num_max != 0; --num_max) {
+    meter.charge(1);
     parts.push_back(text.substr(begin, hit));
     begin = hit + separator.size();
     hit = find_text(text.bytes(), separator, begin);
@@ -177,9 +206,9 @@ std::vector<Text> split_at(const Text& text, std::string_view separator, int64_t
   return parts;
 }
 
-std::vector<Text> rsplit_at(const Text& text, std::string_view separator, int64_t num_max) {
+std::vector<Text> rsplit_at(const Text& text, std::string_view separator, int64_t num_max, Meter& meter) {
   if (num_max < 0) {
-    return split_at(text, separator, -1);
+    return split_at(text, separator, -1, meter);
   }
   // Matches from the right: those of the reversed text, so that the search stays linear.
   const std::string reversed(text.bytes().rbegin(), text.bytes().rend());
@@ -187,6 +216,7 @@ std::vector<Text> rsplit_at(const Text& text, std::string_view separator, int64_
   std::vector<Text> parts;
   size_t end = text.size();
   for (size_t hit = find_text(reversed, needle); hit != npos && num_max != 0; --num_max) {
+    meter.charge(1);
     parts.push_back(text.substr(text.size() - hit, end));
     end = text.size() - hit - needle.size();
     hit = find_text(reversed, needle, hit + needle.size());
@@ -196,7 +226,8 @@ std::vector<Text> rsplit_at(const Text& text, std::string_view separator, int64_
   return parts;
 }
 
-std::vector<Text> split_at_space(const Text& text, int64_t num_max) {
+std::vector<Text> split_at_space(const Text& text, int64_t num_max, Meter& meter) {
+  meter.charge_characters(text.size());
   std::vector<Text> parts;
   const std::string_view bytes = text.bytes();
   size_t pos = 0;
@@ -214,6 +245,7 @@ std::vector<Text> split_at_space(const Text& text, int64_t num_max) {
       parts.push_back(text.substr(pos));
       return parts;
     }
+    meter.charge(1);
     const size_t begin = pos;
     skip(false);
     parts.push_back(text.substr(begin, pos));
@@ -221,10 +253,11 @@ std::vector<Text> split_at_space(const Text& text, int64_t num_max) {
   return parts;
 }
 
-std::vector<Text> rsplit_at_space(const Text& text, int64_t num_max) {
+std::vector<Text> rsplit_at_space(const Text& text, int64_t num_max, Meter& meter) {
   if (num_max < 0) {
-    return split_at_space(text, -1);
+    return split_at_space(text, -1, meter);
   }
+  meter.charge_characters(text.size());
   std::vector<Text> parts;
   const std::string_view bytes = text.bytes();
   size_t end = bytes.size();
@@ -242,6 +275,7 @@ std::vector<Text> rsplit_at_space(const Text& text, int64_t num_max) {
       parts.push_back(text.substr(0, end));
       break;
     }
+    meter.charge(1);
     const size_t word_end = end;
     skip(false);
     parts.push_back(text.substr(end, word_end));
@@ -250,7 +284,8 @@ std::vector<Text> rsplit_at_space(const Text& text, int64_t num_max) {
   return parts;
 }
 
-std::vector<Text> split_lines(const Text& text, bool keep_ends) {
+std::vector<Text> split_lines(const Text& text, bool keep_ends, Meter& meter) {
+  meter.charge_characters(text.size());
   std::vector<Text> lines;
   const std::string_view bytes = text.bytes();
   size_t begin = 0;
@@ -263,6 +298,7 @@ std::vector<Text> split_lines(const Text& text, bool keep_ends) {
       if (c == '\r' && pos < bytes.size() && bytes[pos] == '\n') {
         ++pos;
       }
+      meter.charge(1);
       lines.push_back(text.substr(begin, keep_ends ? pos : end));
       begin = pos;
     }
@@ -273,7 +309,8 @@ std::vector<Text> split_lines(const Text& text, bool keep_ends) {
   return lines;
 }
 
-std::vector<Text> split_characters(const Text& text) {
+std::vector<Text> split_characters(const Text& text, Meter& meter) {
+  meter.charge(static_cast<size_t>(count_code_points(text.bytes())));
   std::vector<Text> characters;
   text.for_each_run([&](std::string_view run, bool from_template) {
     for (size_t pos = 0; pos < run.size();) {
@@ -287,61 +324,63 @@ std::vector<Text> split_characters(const Text& text) {
 
 Text replace(const Text& text, std::string_view from, const Text& to, int64_t num_max, Meter& meter) {
   Text out;
-  const auto append = [&](const Text& part) {
-    meter.charge_text(out.size() + part.size() > kTextBytesMax ? kTextBytesMax + 1 : part.size());
-    out.append(part);
+  const auto append = [&](const Text& part, size_t begin, size_t end) {
+    meter.charge_growth(out.size(), end - begin);
+    out.append(part, begin, end);
   };
   if (from.empty()) {  // between all characters, and at both ends
-    meter.charge(text.size());
-    for (const Text& character : split_characters(text)) {
-      if (num_max != 0) {
-        append(to);
-        --num_max;
-      }
-      append(character);
+    size_t pos = 0;
+    while (pos < text.size() && num_max != 0) {
+      meter.charge(1);
+      append(to, 0, to.size());
+      --num_max;
+      const size_t length = decode_utf8(text.bytes(), pos).num_bytes;
+      append(text, pos, pos + length);
+      pos += length;
     }
+    append(text, pos, text.size());
     if (num_max != 0) {
-      append(to);
+      append(to, 0, to.size());
     }
     return out;
   }
   size_t begin = 0;
   for (size_t hit = find_text(text.bytes(), from); hit != npos && num_max != 0; --num_max) {
     meter.charge(1);
-    append(text.substr(begin, hit));
-    append(to);
+    append(text, begin, hit);
+    append(to, 0, to.size());
     begin = hit + from.size();
     hit = find_text(text.bytes(), from, begin);
   }
-  append(text.substr(begin));
+  append(text, begin, text.size());
   return out;
 }
 
-Text upper(const Text& text) {
-  return map_characters(text, [](std::string& out, size_t, char32_t c) { append_upper(out, c); });
+Text upper(const Text& text, Meter& meter) {
+  return map_characters(text, meter, [](std::string& out, size_t, char32_t c) { append_upper(out, c); });
 }
 
-Text lower(const Text& text) {
-  return map_characters(text,
+Text lower(const Text& text, Meter& meter) {
+  return map_characters(text, meter,
                         [&](std::string& out, size_t pos, char32_t c) { append_lower_at(out, text.bytes(), pos, c); });
 }
 
-Text capitalize(const Text& text) {
-  return map_characters(text, [&](std::string& out, size_t pos, char32_t c) {
+Text capitalize(const Text& text, Meter& meter) {
+  return map_characters(text, meter, [&](std::string& out, size_t pos, char32_t c) {
     pos == 0 ? append_title(out, c) : append_lower_at(out, text.bytes(), pos, c);
   });
 }
 
-Text title(const Text& text) {
+Text title(const Text& text, Meter& meter) {
   bool inside_word = false;
-  return map_characters(text, [&](std::string& out, size_t pos, char32_t c) {
+  return map_characters(text, meter, [&](std::string& out, size_t pos, char32_t c) {
     inside_word ? append_lower_at(out, text.bytes(), pos, c) : append_title(out, c);
     inside_word = is_cased(c);
   });
 }
 
-Text swap_case(const Text& text) {
-  return map_characters(text, [&](std::string& out, size_t pos, char32_t c) {
+Text swap_case(const Text& text, Meter& meter) {
+  return map_characters(text, meter, [&](std::string& out, size_t pos, char32_t c) {
     if (is_upper_case(c)) {
       append_lower_at(out, text.bytes(), pos, c);
     } else if (is_lower_case(c)) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/text/jinja/code_points.h"
+#include "core/text/jinja/integers.h"
 #include "core/text/utf8.h"
 
 namespace llmrt::jinja {
@@ -15,7 +16,8 @@ class Builder {
  public:
   explicit Builder(Meter& meter) : meter_(meter) {}
   Builder& operator<<(std::string_view text) {
-    meter_.charge_text(out_.size() + text.size() > kTextBytesMax ? kTextBytesMax + 1 : text.size());
+    meter_.charge_growth(out_.size(), text.size());
+    held_.grow(text.size());
     out_ += text;
     return *this;
   }
@@ -25,12 +27,29 @@ class Builder {
  private:
   Meter& meter_;
   std::string out_;
+  Held held_;
 };
 
-std::string repr_text(std::string_view text) {
+constexpr size_t kPieceBytes = 4096;  // escaped text goes to the builder in pieces of about so many
+
+// \xAB, \uABCD, \UABCDEFGH.
+void append_hex(std::string& out, char letter, uint32_t code, int num_digits) {
+  out.push_back('\\');
+  out.push_back(letter);
+  for (int shift = 4 * (num_digits - 1); shift >= 0; shift -= 4) {
+    out.push_back("0123456789abcdef"[(code >> shift) & 0xF]);
+  }
+}
+
+void write_repr_text(std::string_view text, Builder& builder) {
+  builder.meter().charge_characters(text.size());
   const char quote = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos ? '"' : '\'';
   std::string out(1, quote);
   for (size_t pos = 0; pos < text.size();) {
+    if (out.size() >= kPieceBytes) {
+      builder << out;
+      out.clear();
+    }
     const Utf8Step step = decode_utf8(text, pos);
     const char32_t c = step.code_point;
     if (c == static_cast<char32_t>(quote) || c == '\\') {
@@ -42,14 +61,16 @@ std::string repr_text(std::string_view text) {
       out += text.substr(pos, step.num_bytes);
     } else {
       const auto code = static_cast<uint32_t>(c);
-      out += c < 0x100     ? fmt::format("\\x{:02x}", code)
-             : c < 0x10000 ? fmt::format("\\u{:04x}", code)
-                           : fmt::format("\\U{:08x}", code);
+      append_hex(out, c < 0x100 ? 'x' : c < 0x10000 ? 'u' : 'U', code, c < 0x100 ? 2 : c < 0x10000 ? 4 : 8);
     }
     pos += step.num_bytes;
   }
   out.push_back(quote);
-  return out;
+  builder << out;
+}
+
+std::string digits_of(const Value& whole, Meter& meter) {
+  return (is_negative(whole) ? "-" : "") + magnitude_of(whole, 10, meter);
 }
 
 void write_repr(const Value& value, Builder& out, int level);
@@ -94,10 +115,10 @@ void write_pairs(const std::vector<std::pair<Value, Value>>& pairs, Builder& out
 void write_repr(const Value& value, Builder& out, int level) {
   out.meter().charge(1);
   if (level > kNestingMax) {
-    fail("limit of {} nested values exceeded", kNestingMax);
+    fail("expected at most {} nested values, found more", kNestingMax);
   }
   if (const Text* text = value.as_text()) {
-    out << repr_text(text->bytes());
+    write_repr_text(text->bytes(), out);
   } else if (const List* list = value.as_list()) {
     write_list(*list, out, level + 1);
   } else if (const Dict* dict = value.as_dict()) {
@@ -108,8 +129,8 @@ void write_repr(const Value& value, Builder& out, int level) {
     out << "None";
   } else if (value.as_bool()) {
     out << (*value.as_bool() ? "True" : "False");
-  } else if (value.as_int()) {
-    out << std::to_string(*value.as_int());
+  } else if (value.is_whole()) {
+    out << digits_of(value, out.meter());
   } else if (value.as_double()) {
     out << format_double(*value.as_double());
   } else {
@@ -157,8 +178,8 @@ void JsonWriter::write(const Value& value, int level) {
     out_ << "null";
   } else if (value.as_bool()) {
     out_ << (*value.as_bool() ? "true" : "false");
-  } else if (value.as_int()) {
-    out_ << std::to_string(*value.as_int());
+  } else if (value.is_whole()) {
+    out_ << digits_of(value, out_.meter());
   } else if (value.as_double()) {
     out_ << json_double(*value.as_double());
   } else {
@@ -192,11 +213,12 @@ std::string JsonWriter::key_of(const Value& key) {
   if (!key.is_number()) {
     fail("JSON keys must be strings or numbers, found {}", type_name(key));
   }
-  return key.as_int() ? std::to_string(*key.as_int()) : json_double(*key.as_double());
+  return key.is_whole() ? digits_of(key, out_.meter()) : json_double(*key.as_double());
 }
 
 void JsonWriter::write_dict(const Dict& dict, int level) {
   std::vector<const std::pair<Value, Value>*> items;
+  items.reserve(dict.items.size());
   for (const auto& item : dict.items) {
     items.push_back(&item);
   }
@@ -221,8 +243,13 @@ void JsonWriter::write_dict(const Dict& dict, int level) {
 }
 
 void JsonWriter::write_text(std::string_view text) {
+  out_.meter().charge_characters(text.size());
   std::string escaped(1, '"');
   for (size_t pos = 0; pos < text.size();) {
+    if (escaped.size() >= kPieceBytes) {
+      out_ << escaped;
+      escaped.clear();
+    }
     const Utf8Step step = decode_utf8(text, pos);
     const auto c = static_cast<uint32_t>(step.code_point);
     static constexpr std::string_view kSpecial = "\"\\\n\r\t\f\b";
@@ -232,9 +259,10 @@ void JsonWriter::write_text(std::string_view text) {
       escaped.push_back('\\');
       escaped.push_back(kLetters[special]);
     } else if (c < 0x20 || (options_.ensure_ascii && c >= 0x7F && c < 0x10000)) {
-      escaped += fmt::format("\\u{:04x}", c);
+      append_hex(escaped, 'u', c, 4);
     } else if (options_.ensure_ascii && c >= 0x10000) {
-      escaped += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((c - 0x10000) >> 10), 0xDC00 + ((c - 0x10000) & 0x3FF));
+      append_hex(escaped, 'u', 0xD800 + ((c - 0x10000) >> 10), 4);
+      append_hex(escaped, 'u', 0xDC00 + ((c - 0x10000) & 0x3FF), 4);
     } else {
       escaped += text.substr(pos, step.num_bytes);
     }

@@ -3,11 +3,13 @@
 #include <utility>
 
 #include "core/text/jinja/filters.h"
+#include "core/text/jinja/integers.h"
 #include "core/text/jinja/tests.h"
 
 namespace llmrt::jinja {
 
 ExpressionPtr ExpressionParser::parse_expression(bool with_conditional) {
+  const size_t num_unknown = unknown_.size();
   ExpressionPtr left = parse_or();
   while (with_conditional && at_name("if")) {
     auto node = make<Conditional>(take().at);
@@ -21,8 +23,29 @@ ExpressionPtr ExpressionParser::parse_expression(bool with_conditional) {
       deepen(node->depth, *part);
     }
     left = finish(std::move(node));
+    unknown_.resize(num_unknown);  // all parts of a conditional expression are branches
   }
   return left;
+}
+
+void ExpressionParser::require_known() const {
+  if (!unknown_.empty()) {
+    throw unknown_.front();
+  }
+}
+
+void ExpressionParser::note_unknown(std::string_view what, std::string_view name, Position at) {
+  if (!in_branch_) {
+    unknown_.push_back({ErrorCode::kUnsupported, fmt::format("{} '{}'", what, excerpt(name)), at});
+  }
+}
+
+std::string ExpressionParser::parse_dotted_name() {
+  std::string name = expect_name();
+  while (skip_operator(".")) {
+    name += "." + expect_name();
+  }
+  return name;
 }
 
 ExpressionPtr ExpressionParser::make_logical(bool is_or, Position at, ExpressionPtr left, ExpressionPtr right) {
@@ -168,6 +191,15 @@ ExpressionPtr ExpressionParser::make_literal(Position at, Value value) {
   return node;
 }
 
+Value ExpressionParser::integer_of(const Token& token) {
+  Meter meter;
+  try {
+    return *parse_whole(token.text, token.base, false, meter);
+  } catch (TemplateError& error) {
+    fail_syntax(token.at, "{}", error.message);
+  }
+}
+
 ExpressionPtr ExpressionParser::parse_primary() {
   const Nest nest(*this);
   const Token& first = token();
@@ -182,7 +214,7 @@ ExpressionPtr ExpressionParser::parse_primary() {
       return make_literal(first.at, Value(Text(std::move(text), true)));
     }
     case TokenKind::kInteger:
-      return make_literal(first.at, Value(take().integer));
+      return make_literal(first.at, integer_of(take()));
     case TokenKind::kFloat:
       return make_literal(first.at, Value(take().number));
     case TokenKind::kOperator:
@@ -316,7 +348,7 @@ ExpressionPtr ExpressionParser::parse_subscript(ExpressionPtr object) {
   if (first.text == ".") {
     if (token().kind == TokenKind::kInteger) {
       const Token& index = take();
-      return make_item(first.at, std::move(object), make_literal(index.at, Value(index.integer)));
+      return make_item(first.at, std::move(object), make_literal(index.at, integer_of(index)));
     }
     auto node = make<GetAttribute>(first.at);
     node->object = std::move(object);
@@ -419,10 +451,10 @@ ExpressionPtr ExpressionParser::parse_call(ExpressionPtr callee) {
 
 std::unique_ptr<FilterCall> ExpressionParser::parse_filter(ExpressionPtr input) {
   auto node = make<FilterCall>(token().at);
-  node->name = expect_name();
+  node->name = parse_dotted_name();
   node->function = find_filter(node->name);
   if (!node->function) {
-    throw TemplateError{ErrorCode::kUnsupported, fmt::format("filter '{}'", node->name), node->at};
+    note_unknown("filter", node->name, node->at);
   }
   node->input = std::move(input);
   if (at_operator("(")) {
@@ -436,10 +468,10 @@ std::unique_ptr<FilterCall> ExpressionParser::parse_filter(ExpressionPtr input) 
 ExpressionPtr ExpressionParser::parse_test(ExpressionPtr input) {
   auto node = make<TestCall>(take().at);
   const bool negated = skip_name("not");
-  const std::string name = expect_name();
-  node->function = find_test(name);
+  node->name = parse_dotted_name();
+  node->function = find_test(node->name);
   if (!node->function) {
-    throw TemplateError{ErrorCode::kUnsupported, fmt::format("test '{}'", name), node->at};
+    note_unknown("test", node->name, node->at);
   }
   node->input = std::move(input);
   const TokenKind kind = token().kind;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/text/jinja/token_stream.h"
@@ -25,6 +26,22 @@ class ExpressionParser : public TokenStream {
   std::unique_ptr<FilterCall> parse_filter_chain(std::unique_ptr<FilterCall> filter);
 
   std::vector<MacroBody*> macros_;  // around this place
+
+  // As in Jinja, an unknown filter or test inside of a branch or a conditional expression fails where it is reached;
+  // any other once the template is read.
+  class Branch {
+   public:
+    Branch(ExpressionParser& parser, bool is_branch)
+        : parser_(parser), outer_(std::exchange(parser.in_branch_, is_branch)) {}
+    ~Branch() { parser_.in_branch_ = outer_; }
+    Branch(const Branch&) = delete;
+    Branch& operator=(const Branch&) = delete;
+
+   private:
+    ExpressionParser& parser_;
+    bool outer_;
+  };
+  void require_known() const;
 
  private:
   struct OperatorName {
@@ -66,10 +83,18 @@ class ExpressionParser : public TokenStream {
   ExpressionPtr parse_call(ExpressionPtr callee);
   ExpressionPtr parse_test(ExpressionPtr input);
 
+  // The name of a filter or test, which may have dots.
+  std::string parse_dotted_name();
+  void note_unknown(std::string_view what, std::string_view name, Position at);
+
   ExpressionPtr make_literal(Position at, Value value);
   ExpressionPtr make_logical(bool is_or, Position at, ExpressionPtr left, ExpressionPtr right);
   ExpressionPtr make_unary(UnaryOperator op, Position at, ExpressionPtr operand);
   ExpressionPtr make_item(Position at, ExpressionPtr object, ExpressionPtr key);
+  Value integer_of(const Token& token);
+
+  bool in_branch_ = false;
+  std::vector<TemplateError> unknown_;  // outside of branches
 };
 
 }  // namespace llmrt::jinja

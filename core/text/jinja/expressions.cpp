@@ -1,4 +1,7 @@
 // How each kind of expression computes its value.
+#include <algorithm>
+
+#include "core/base/keyed_hash.h"
 #include "core/text/jinja/convert.h"
 #include "core/text/jinja/interpreter.h"
 #include "core/text/jinja/loop.h"
@@ -57,11 +60,22 @@ Arguments ArgumentList::eval(Interpreter& interpreter) const {
       arguments.positional.push_back(std::move(value));
     }
   }
+  constexpr size_t kListedMax = 8;  // beyond, names are looked up by a hash
+  KeyedSet names;
   const auto add_named = [&](const std::string& name, Value value) {
-    for (const auto& [present, unused] : arguments.named) {
-      if (present == name) {
-        fail("got two values for the keyword argument '{}'", name);
+    bool is_new = true;
+    if (arguments.named.size() < kListedMax) {
+      is_new = std::ranges::find(arguments.named, name, &std::pair<std::string, Value>::first) == arguments.named.end();
+    } else {
+      if (names.empty()) {
+        for (const auto& [present, unused] : arguments.named) {
+          names.insert(present);
+        }
       }
+      is_new = names.insert(name).second;
+    }
+    if (!is_new) {
+      fail_about(name, "got two values for a keyword argument");
     }
     arguments.named.emplace_back(name, std::move(value));
   };
@@ -75,10 +89,11 @@ Arguments ArgumentList::eval(Interpreter& interpreter) const {
       fail("argument after ** must be a mapping, not {}", type_name(evaluated));
     }
     for (const auto& [key, value] : evaluated.as_dict()->items) {
-      interpreter.meter().charge(1 + arguments.named.size());
+      interpreter.meter().charge(2);
       if (!key.as_text()) {
         fail("keywords must be strings");
       }
+      interpreter.meter().charge_bytes(3 * key.as_text()->size());
       add_named(std::string(key.as_text()->bytes()), value);
     }
   }
@@ -110,10 +125,21 @@ Value Call::eval(Interpreter& interpreter) const {
   return call(interpreter, arguments.eval(interpreter));
 }
 
+namespace {
+
+Value call_filter(const FilterCall& filter, Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  if (!filter.function) {
+    fail_unsupported("filter '{}'", filter.name);
+  }
+  return filter.function(interpreter, input, arguments);
+}
+
+}  // namespace
+
 Value FilterCall::eval(Interpreter& interpreter) const {
   const Value evaluated = interpreter.eval(*input);
   Arguments given = arguments.eval(interpreter);
-  return function(interpreter, evaluated, given);
+  return call_filter(*this, interpreter, evaluated, given);
 }
 
 Value FilterCall::apply(Interpreter& interpreter, const Value& block_text) const {
@@ -122,17 +148,20 @@ Value FilterCall::apply(Interpreter& interpreter, const Value& block_text) const
   const Value value = before ? before->apply(interpreter, block_text) : block_text;
   interpreter.meter().charge(1);
   Arguments given = arguments.eval(interpreter);
-  return function(interpreter, value, given);
+  return call_filter(*this, interpreter, value, given);
 }
 
 Value TestCall::eval(Interpreter& interpreter) const {
   const Value evaluated = interpreter.eval(*input);
   Arguments given = arguments.eval(interpreter);
+  if (!function) {
+    fail_unsupported("test '{}'", name);
+  }
   return Value(function(interpreter, evaluated, given));
 }
 
 Value Unary::eval(Interpreter& interpreter) const {
-  return jinja::apply(op, interpreter.eval(*operand));
+  return jinja::apply(op, interpreter.eval(*operand), interpreter.meter());
 }
 
 Value Binary::eval(Interpreter& interpreter) const {
@@ -144,7 +173,7 @@ Value Concat::eval(Interpreter& interpreter) const {
   Text out;
   for (const ExpressionPtr& part : parts) {
     const Text text = to_text(interpreter.eval(*part), interpreter.meter());
-    interpreter.meter().charge_text(out.size() + text.size());
+    interpreter.meter().charge_growth(out.size(), text.size());
     out.append(text);
   }
   return Value(std::move(out));

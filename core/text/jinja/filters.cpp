@@ -10,6 +10,7 @@
 #include "core/text/jinja/arguments.h"
 #include "core/text/jinja/code_points.h"
 #include "core/text/jinja/convert.h"
+#include "core/text/jinja/integers.h"
 #include "core/text/jinja/interpreter.h"
 #include "core/text/jinja/operators.h"
 
@@ -36,8 +37,9 @@ std::string_view take_sign(std::string_view text, bool& negative) {
   return negative || text.starts_with('+') ? text.substr(1) : text;
 }
 
-std::optional<Value> parse_int(const Text& text, int64_t base) {
-  const Text stripped = strip(text, std::nullopt, Side::kBoth);
+std::optional<Value> parse_int(const Text& text, int64_t base, Meter& meter) {
+  meter.charge_characters(text.size());
+  const Text stripped = strip(text, std::nullopt, Side::kBoth, meter);
   bool negative = false;
   std::string_view digits = take_sign(stripped.bytes(), negative);
   static constexpr std::pair<char, int64_t> kPrefixes[] = {{'b', 2}, {'o', 8}, {'x', 16}};
@@ -57,18 +59,12 @@ std::optional<Value> parse_int(const Text& text, int64_t base) {
   if (base < 2 || base > 36) {
     fail("int() base must be >= 2 and <= 36, or 0");
   }
-  int64_t value = 0;
-  const std::string signed_digits = (negative ? "-" : "") + *plain;
-  const char* end = signed_digits.data() + signed_digits.size();
-  const auto [stop, error] = std::from_chars(signed_digits.data(), end, value, static_cast<int>(base));
-  if (error == std::errc::result_out_of_range && stop == end) {
-    fail_unsupported("integer beyond 64 bits");
-  }
-  return error == std::errc() && stop == end ? std::optional(Value(value)) : std::nullopt;
+  return parse_whole(*plain, static_cast<int>(base), negative, meter);
 }
 
-std::optional<double> parse_float(const Text& text) {
-  const Text stripped = strip(text, std::nullopt, Side::kBoth);
+std::optional<double> parse_float(const Text& text, Meter& meter) {
+  meter.charge_characters(text.size());
+  const Text stripped = strip(text, std::nullopt, Side::kBoth, meter);
   bool negative = false;
   const std::string_view digits = take_sign(stripped.bytes(), negative);
   const std::optional<std::string> plain = without_underscores(digits);
@@ -87,14 +83,11 @@ std::optional<double> parse_float(const Text& text) {
   return negative ? -value : value;
 }
 
-std::optional<Value> int_of_float(double value) {
+std::optional<Value> int_of_float(double value, Meter& meter) {
   if (std::isnan(value) || std::isinf(value)) {
     return std::nullopt;
   }
-  if (!(std::fabs(value) < 9.2e18)) {
-    fail_unsupported("integer beyond 64 bits");
-  }
-  return Value(static_cast<int64_t>(value));
+  return whole_of(value, meter);
 }
 
 Value filter_int(Interpreter& interpreter, const Value& input, Arguments& arguments) {
@@ -103,14 +96,16 @@ Value filter_int(Interpreter& interpreter, const Value& input, Arguments& argume
   std::optional<Value> value;
   if (const Text* text = input.as_text()) {
     interpreter.meter().charge_bytes(text->size());
-    value = parse_int(*text, given.integer(1, 10));
-    if (const std::optional<double> number = value ? std::nullopt : parse_float(*text)) {
-      value = int_of_float(*number);  // "42.23"|int is 42
+    value = parse_int(*text, given.integer(1, 10), interpreter.meter());
+    if (const std::optional<double> number = value ? std::nullopt : parse_float(*text, interpreter.meter())) {
+      value = int_of_float(*number, interpreter.meter());  // "42.23"|int is 42
     }
   } else if (input.is_integer()) {
     value = Value(input.integer());
+  } else if (input.as_big()) {
+    value = input;
   } else if (input.as_double()) {
-    value = int_of_float(input.number());
+    value = int_of_float(input.number(), interpreter.meter());
   } else {
     require_defined(input);
   }
@@ -122,25 +117,26 @@ Value filter_float(Interpreter& interpreter, const Value& input, Arguments& argu
   const Value otherwise = given.has(0) ? given[0] : Value(0.0);
   if (const Text* text = input.as_text()) {
     interpreter.meter().charge_bytes(text->size());
-    const std::optional<double> number = parse_float(*text);
+    const std::optional<double> number = parse_float(*text, interpreter.meter());
     return number ? Value(*number) : otherwise;
   }
   require_defined(input);
   return input.is_number() ? Value(input.number()) : otherwise;
 }
 
-Value filter_abs(Interpreter&, const Value& input, Arguments& arguments) {
+Value filter_abs(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   const Parameters given("abs", arguments, {});
   if (!input.is_number()) {
     require_defined(input);
     fail("bad operand for abs: {}", type_name(input));
   }
-  return input.is_integer() && input.integer() >= 0 ? Value(input.integer())
-         : input.is_integer()                       ? apply(UnaryOperator::kMinus, input)
-                                                    : Value(std::fabs(input.number()));
+  if (!input.is_whole()) {
+    return Value(std::fabs(input.number()));
+  }
+  return apply(is_negative(input) ? UnaryOperator::kMinus : UnaryOperator::kPlus, input, interpreter.meter());
 }
 
-Value filter_round(Interpreter&, const Value& input, Arguments& arguments) {
+Value filter_round(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   const Parameters given("round", arguments, {"precision", "method"});
   const int64_t precision = given.integer(0, 0);
   const std::string_view method = given.has(1) ? given.text(1).bytes() : "common";
@@ -162,12 +158,13 @@ Value filter_round(Interpreter&, const Value& input, Arguments& arguments) {
   if (precision < 0) {
     fail_unsupported("round to a negative precision");
   }
-  if (input.is_integer()) {
-    return Value(input.integer());
+  if (input.is_whole()) {
+    return input.as_big() ? input : Value(input.integer());
   }
   if (!std::isfinite(input.number())) {
     return input;
   }
+  interpreter.meter().charge(8);
   // The decimal printer rounds the exact value, ties to even, as Python's round does.
   const std::string digits = fmt::format("{:.{}f}", input.number(), precision);
   return Value(std::strtod(digits.c_str(), nullptr));
@@ -195,10 +192,49 @@ Value filter_attr(Interpreter& interpreter, const Value& input, Arguments& argum
   return get_attribute(interpreter, input, given.text(0).bytes());
 }
 
+Value filter_filesizeformat(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("filesizeformat", arguments, {"binary"});
+  std::optional<double> bytes;
+  if (const Text* text = input.as_text()) {
+    bytes = parse_float(*text, interpreter.meter());
+  } else if (input.is_number()) {
+    bytes = input.number();
+  }
+  if (!bytes) {
+    require_defined(input);
+    fail("filesizeformat: expected a number, found {}", type_name(input));
+  }
+  const bool is_binary = given.flag(0, false);
+  const double base = is_binary ? 1024 : 1000;
+  interpreter.meter().charge(8);
+  if (*bytes == 1) {
+    return Value(Text("1 Byte", true));
+  }
+  if (*bytes < base) {
+    if (!std::isfinite(*bytes)) {
+      fail("filesizeformat: expected a finite number");
+    }
+    return Value(Text(
+        std::string(to_text(whole_of(*bytes, interpreter.meter()), interpreter.meter()).bytes()) + " Bytes", true));
+  }
+  static constexpr std::string_view kPrefixes = "kMGTPEZY";
+  // Units are whole numbers: those of the last prefixes are no doubles.
+  const Value step(is_binary ? int64_t{1024} : int64_t{1000});
+  Value unit = apply(BinaryOperator::kMultiply, step, step, interpreter.meter());
+  size_t i = 0;
+  for (; i + 1 < kPrefixes.size() && compare(Value(*bytes), unit, interpreter.meter()) >= 0; ++i) {
+    unit = apply(BinaryOperator::kMultiply, unit, step, interpreter.meter());
+  }
+  const std::string prefix = is_binary ? std::string{i == 0 ? 'K' : kPrefixes[i], 'i'} : std::string{kPrefixes[i]};
+  return Value(Text(fmt::format("{:.1f} {}B", base * *bytes / unit.number(), prefix), true));
+}
+
 constexpr NamedFilter kValueFilters[] = {
-    {"abs", filter_abs},   {"attr", filter_attr},       {"count", filter_length},
-    {"d", filter_default}, {"default", filter_default}, {"float", filter_float},
-    {"int", filter_int},   {"length", filter_length},   {"round", filter_round},
+    {"abs", filter_abs},         {"attr", filter_attr},
+    {"count", filter_length},    {"d", filter_default},
+    {"default", filter_default}, {"float", filter_float},
+    {"int", filter_int},         {"length", filter_length},
+    {"round", filter_round},     {"filesizeformat", filter_filesizeformat},
 };
 
 }  // namespace
@@ -208,7 +244,7 @@ std::span<const NamedFilter> value_filters() {
 }
 
 FilterCall::Function find_filter(std::string_view name) {
-  for (const auto filters : {text_filters(), sequence_filters(), value_filters()}) {
+  for (const auto filters : {text_filters(), layout_filters(), sequence_filters(), value_filters()}) {
     const auto found = std::ranges::find(filters, name, &NamedFilter::name);
     if (found != filters.end()) {
       return found->function;

@@ -16,6 +16,7 @@ struct NamedFilter {
   FilterCall::Function function;
 };
 std::span<const NamedFilter> text_filters();      // text_filters.cpp: what makes text
+std::span<const NamedFilter> layout_filters();    // layout_filters.cpp: what breaks and strips text
 std::span<const NamedFilter> sequence_filters();  // sequence_filters.cpp: what walks over items
 std::span<const NamedFilter> value_filters();     // filters.cpp: numbers and the rest
 

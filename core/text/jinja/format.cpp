@@ -6,6 +6,7 @@
 
 #include "core/text/jinja/code_points.h"
 #include "core/text/jinja/convert.h"
+#include "core/text/jinja/integers.h"
 #include "core/text/jinja/interpreter.h"
 #include "core/text/jinja/operators.h"
 #include "core/text/utf8.h"
@@ -34,27 +35,25 @@ int64_t read_number(std::string_view text, size_t& pos) {
   return number;
 }
 
-std::string group_thousands(std::string digits) {
+std::string group_thousands(std::string_view digits) {
   const size_t end = std::min(std::string_view(digits).find_first_of("."), digits.size());
-  for (size_t pos = end; pos > 3; pos -= 3) {
-    digits.insert(pos - 3, 1, ',');
+  std::string grouped;
+  for (size_t pos = 0; pos < digits.size(); ++pos) {
+    if (pos > 0 && pos < end && (end - pos) % 3 == 0) {
+      grouped.push_back(',');
+    }
+    grouped.push_back(digits[pos]);
   }
-  return digits;
+  return grouped;
 }
 
-std::string integer_digits(uint64_t magnitude, const Spec& spec) {
-  switch (spec.type) {
-    case 'x':
-      return fmt::format("{}{:x}", spec.alternate ? "0x" : "", magnitude);
-    case 'X':
-      return fmt::format("{}{:X}", spec.alternate ? "0X" : "", magnitude);
-    case 'o':
-      return fmt::format("{}{:o}", spec.alternate ? "0o" : "", magnitude);
-    case 'b':
-      return fmt::format("{}{:b}", spec.alternate ? "0b" : "", magnitude);
-    default:
-      return std::to_string(magnitude);
+std::string integer_digits(const Value& whole, const Spec& spec, Meter& meter) {
+  const int base = spec.type == 'x' || spec.type == 'X' ? 16 : spec.type == 'o' ? 8 : spec.type == 'b' ? 2 : 10;
+  std::string digits = magnitude_of(whole, base, meter);
+  if (spec.type == 'X') {
+    std::ranges::transform(digits, digits.begin(), [](char c) { return c >= 'a' ? static_cast<char>(c - 32) : c; });
   }
+  return base != 10 && spec.alternate ? std::string{'0', spec.type} + digits : digits;
 }
 
 std::string float_digits(double magnitude, const Spec& spec) {
@@ -71,7 +70,7 @@ std::string float_digits(double magnitude, const Spec& spec) {
 // A sign and digits, filled up to the width.
 Text place_number(bool negative, std::string digits, const Spec& spec, Meter& meter) {
   if (spec.grouped) {
-    digits = group_thousands(std::move(digits));
+    digits = group_thousands(digits);
   }
   std::string sign;
   if (negative || spec.sign != '-') {
@@ -88,14 +87,12 @@ Text place_number(bool negative, std::string digits, const Spec& spec, Meter& me
 
 Text format_number(const Value& value, Spec spec, Meter& meter) {
   const bool wants_float = std::string_view("eEfFgG%").find(spec.type) != npos && spec.type != '\0';
-  if (value.is_integer() && !wants_float) {
-    const int64_t integer = value.integer();
-    const uint64_t magnitude = integer < 0 ? 0 - static_cast<uint64_t>(integer) : static_cast<uint64_t>(integer);
-    std::string digits = integer_digits(magnitude, spec);
+  if (value.is_whole() && !wants_float) {
+    std::string digits = integer_digits(value, spec, meter);
     if (spec.precision > static_cast<int64_t>(digits.size())) {
       digits.insert(0, static_cast<size_t>(std::min(spec.precision, kPrecisionMax)) - digits.size(), '0');
     }
-    return place_number(integer < 0, std::move(digits), spec, meter);
+    return place_number(is_negative(value), std::move(digits), spec, meter);
   }
   double number = value.number();
   if (!wants_float) {
@@ -104,6 +101,7 @@ Text format_number(const Value& value, Spec spec, Meter& meter) {
   if (spec.type == '%') {
     number *= 100;
   }
+  meter.charge(8 + static_cast<size_t>(std::clamp<int64_t>(spec.precision, 0, kPrecisionMax)) / 8);
   return place_number(std::signbit(number), float_digits(std::fabs(number), spec), spec, meter);
 }
 
@@ -129,6 +127,7 @@ class PercentFormatter {
     while (pos_ < text_.size()) {
       meter_.charge(1);
       const size_t percent = std::min(text_.find('%', pos_), text_.size());
+      meter_.charge_bytes(percent - pos_);
       append(out, format_.substr(pos_, percent));
       pos_ = percent;
       if (pos_ < text_.size()) {
@@ -147,7 +146,7 @@ class PercentFormatter {
 
  private:
   void append(Text& out, const Text& part) {
-    meter_.charge_text(out.size() + part.size());
+    meter_.charge_growth(out.size(), part.size());
     out.append(part);
   }
 
@@ -172,7 +171,7 @@ class PercentFormatter {
       const std::string_view key = text_.substr(pos_ + 1, end - pos_ - 1);
       named_ = values_.as_dict()->find(key, meter_);
       if (!named_) {
-        fail("format: key '{}' not found", key);
+        fail_about(key, "format: key not found");
       }
       pos_ = end + 1;
     }
@@ -230,19 +229,19 @@ class PercentFormatter {
     }
     if (std::string_view("diu").find(spec.type) != npos) {
       spec.type = 'd';
-      return format_number(truncated(value), spec, meter_);
+      return format_number(truncated(value, meter_), spec, meter_);
     }
     return format_number(value, spec, meter_);
   }
 
-  static Value truncated(const Value& value) {
-    if (value.is_integer()) {
+  static Value truncated(const Value& value, Meter& meter) {
+    if (value.is_whole()) {
       return value;
     }
-    if (!(std::fabs(value.number()) < 9e18)) {
-      fail_unsupported("integer beyond 64 bits");
+    if (!std::isfinite(value.number())) {
+      fail("cannot convert an infinite or undefined float to an integer");
     }
-    return Value(static_cast<int64_t>(value.number()));
+    return whole_of(value.number(), meter);
   }
 
   const Text& format_;
@@ -288,7 +287,7 @@ Spec parse_brace_spec(std::string_view text) {
     spec.type = text[pos++];
   }
   if (pos != text.size() || std::string_view("sdxXobeEfFgG%").find(spec.type ? spec.type : 's') == npos) {
-    fail_unsupported("format specification '{}'", text);
+    throw TemplateError{ErrorCode::kUnsupported, "this format specification", {}, excerpt(text)};
   }
   return spec;
 }
@@ -301,7 +300,7 @@ class BraceFormatter {
   Text run() {
     Text out;
     const auto append = [&](const Text& part) {
-      interpreter_.meter().charge_text(out.size() + part.size());
+      interpreter_.meter().charge_growth(out.size(), part.size());
       out.append(part);
     };
     while (pos_ < text_.size()) {
@@ -343,7 +342,7 @@ class BraceFormatter {
     char conversion = '\0';
     if (const size_t mark = field.find('!'); mark != npos) {
       if (mark + 2 != field.size() || (field[mark + 1] != 'r' && field[mark + 1] != 's')) {
-        fail_unsupported("format conversion '{}'", field.substr(mark));
+        throw TemplateError{ErrorCode::kUnsupported, "this format conversion", {}, excerpt(field.substr(mark))};
       }
       conversion = field[mark + 1];
       field = field.substr(0, mark);
@@ -375,6 +374,7 @@ class BraceFormatter {
     const size_t end = std::min(field.find_first_of(".["), field.size());
     Value value = argument(field.substr(0, end));
     for (size_t pos = end; pos < field.size();) {
+      interpreter_.meter().charge(1);
       if (field[pos] == '.') {
         const size_t next = std::min(field.find_first_of(".[", pos + 1), field.size());
         value = get_attribute(interpreter_, value, field.substr(pos + 1, next - pos - 1));
@@ -383,7 +383,7 @@ class BraceFormatter {
       }
       const size_t close = field.find(']', pos);
       if (field[pos] != '[' || close == npos) {
-        fail("format: malformed field '{}'", field);
+        fail_about(field, "format: malformed field");
       }
       const std::string_view key = field.substr(pos + 1, close - pos - 1);
       size_t digits = 0;
@@ -401,15 +401,16 @@ class BraceFormatter {
     if (name.empty()) {
       index = next_++;
     } else if (digits != name.size()) {
+      interpreter_.meter().charge(arguments_.named.size() / 8);
       for (const auto& [key, value] : arguments_.named) {
         if (key == name) {
           return value;
         }
       }
-      fail("format: key '{}' not found", name);
+      fail_about(name, "format: key not found");
     }
     if (index >= static_cast<int64_t>(arguments_.positional.size())) {
-      fail("format: index {} out of range for positional arguments", index);
+      fail("format: index out of range for positional arguments");
     }
     return arguments_.positional[static_cast<size_t>(index)];
   }
@@ -425,27 +426,22 @@ class BraceFormatter {
 }  // namespace
 
 Text pad(const Text& text, int64_t width, const Text& fill, char align, Meter& meter) {
-  if (count_code_points(fill.bytes()) != 1) {
+  if (fill.size() > 4 || count_code_points(fill.bytes()) != 1) {
     fail("the fill character must be exactly one character long");
   }
+  meter.charge_bytes(text.size());
   const int64_t length = count_code_points(text.bytes());
   if (width <= length) {
     return text;
   }
   const int64_t room = width - length;
-  if (room > static_cast<int64_t>(kTextBytesMax / fill.size())) {
-    meter.charge_text(kTextBytesMax + 1);
-  }
-  meter.charge(static_cast<size_t>(room) / 64);
+  meter.charge_repeated(fill.size(), static_cast<size_t>(room));
+  meter.charge_growth(text.size(), static_cast<size_t>(room) * fill.size());
   const int64_t left = align == '<' ? 0 : align == '>' ? room : room / 2 + (align == '^' ? room & width & 1 : 0);
   Text out;
-  for (int64_t i = 0; i < left; ++i) {
-    out.append(fill);
-  }
+  out.append_repeated(fill, static_cast<size_t>(left));
   out.append(text);
-  for (int64_t i = left; i < room; ++i) {
-    out.append(fill);
-  }
+  out.append_repeated(fill, static_cast<size_t>(room - left));
   return out;
 }
 

@@ -12,7 +12,9 @@
 namespace llmrt::jinja {
 namespace {
 
-constexpr int64_t kRangeMax = 100'000;  // items, as in Jinja's sandbox
+constexpr int64_t kRangeMax = 100'000;     // items, as in Jinja's sandbox
+constexpr size_t kRefusalBytesMax = 1000;  // of raise_exception's text
+constexpr size_t kDateFormatBytesMax = 1024;
 
 Value make_range(Interpreter& interpreter, Arguments& arguments) {
   const Parameters given("range", arguments, {"start", "stop", "step"}, 1);
@@ -26,7 +28,7 @@ Value make_range(Interpreter& interpreter, Arguments& arguments) {
   std::vector<Value> items;
   for (int64_t i = begin; step > 0 ? i < end : i > end;) {
     if (static_cast<int64_t>(items.size()) == kRangeMax) {
-      fail("range: limit of {} items exceeded", kRangeMax);
+      fail("range: expected at most {} items, found more", kRangeMax);
     }
     interpreter.meter().charge(1);
     items.emplace_back(i);
@@ -58,6 +60,7 @@ std::vector<std::pair<Value, Value>> dict_items(Interpreter& interpreter, Argume
       }
     }
   }
+  interpreter.meter().charge(arguments.named.size());
   for (const auto& [name, value] : arguments.named) {
     items.emplace_back(Value(Text(name, false)), value);  // **mapping may have brought the name
   }
@@ -72,7 +75,8 @@ Value make_namespace(Interpreter& interpreter, Arguments& arguments) {
   Namespace* space = interpreter.make_namespace();
   for (const auto& [key, value] : dict_items(interpreter, arguments)) {
     if (key.as_text()) {
-      space->attributes.insert_or_assign(std::string(key.as_text()->bytes()), value);
+      interpreter.meter().charge(1 + key.as_text()->size() / kBytesPerStep);
+      space->set(key.as_text()->bytes(), value);
     }
   }
   return Value(space);
@@ -81,12 +85,17 @@ Value make_namespace(Interpreter& interpreter, Arguments& arguments) {
 Value raise_exception(Interpreter& interpreter, Arguments& arguments) {
   const Parameters given("raise_exception", arguments, {"message"}, 1);
   const Text message = to_text(given[0], interpreter.meter());
-  throw TemplateError{ErrorCode::kInvalidArgument, std::string(message.bytes()), Position{0, 0}};
+  throw TemplateError{ErrorCode::kInvalidArgument, "the template refuses this conversation", Position{0, 0},
+                      excerpt(message.bytes(), kRefusalBytesMax)};
 }
 
-Value strftime_now(Interpreter&, Arguments& arguments) {
+Value strftime_now(Interpreter& interpreter, Arguments& arguments) {
   const Parameters given("strftime_now", arguments, {"format"}, 1);
   const Text& text = given.text(0);
+  if (text.size() > kDateFormatBytesMax) {
+    fail("strftime_now: expected a format of at most {} bytes, found {}", kDateFormatBytesMax, text.size());
+  }
+  interpreter.meter().charge(8 + text.size() / 8);
   const std::string format(text.bytes());
   if (format.empty()) {
     return Value(Text());
@@ -102,6 +111,56 @@ Value strftime_now(Interpreter&, Arguments& arguments) {
   return Value(Text(std::string(buffer, size), text.is_all_template()));
 }
 
+// joiner(", "): nothing at its first call, the separator at each later one.
+Value make_joiner(Interpreter&, Arguments& arguments) {
+  const Parameters given("joiner", arguments, {"sep"});
+  const Value separator = given.has(0) ? given[0] : Value(Text(", ", true));
+  if (separator.depth() >= kNestingMax) {
+    fail("expected at most {} nested lists and dicts, found more", kNestingMax);
+  }
+  return Value(std::make_shared<const Callable>(
+      Callable{"joiner", separator.depth() + 1,
+               [separator, used = std::make_shared<bool>(false)](Interpreter&, Arguments& call_arguments) {
+                 const Parameters none("joiner", call_arguments, {});
+                 return std::exchange(*used, true) ? separator : Value(Text());
+               }}));
+}
+
+// cycler(a, b, ...): next() gives one after the other, again and again; current is the one to come.
+Value make_cycler(Interpreter& interpreter, Arguments& arguments) {
+  if (!arguments.named.empty()) {
+    fail("cycler: expected no keyword arguments");
+  }
+  if (arguments.positional.empty()) {
+    fail("cycler: at least one item has to be provided");
+  }
+  Namespace* cycler = interpreter.make_namespace();
+  cycler->is_sealed = true;
+  const auto move_to = [cycler](size_t pos) {
+    cycler->set("pos", Value(static_cast<int64_t>(pos)));
+    cycler->set("current", cycler->attributes.find("items")->second.as_list()->items[pos]);
+  };
+  cycler->set("items", Value::list(arguments.positional, ListKind::kTuple));
+  move_to(0);
+  // The namespace belongs to the interpreter and outlives these.
+  cycler->set("next", Value(std::make_shared<const Callable>(Callable{
+                          "next", 0, [cycler, move_to](Interpreter&, Arguments& call_arguments) {
+                            const Parameters none("next", call_arguments, {});
+                            const Value current = cycler->attributes.find("current")->second;
+                            const auto pos = static_cast<size_t>(cycler->attributes.find("pos")->second.integer());
+                            move_to((pos + 1) % cycler->attributes.find("items")->second.as_list()->items.size());
+                            return current;
+                          }})));
+  cycler->set(
+      "reset",
+      Value(std::make_shared<const Callable>(Callable{"reset", 0, [move_to](Interpreter&, Arguments& call_arguments) {
+                                                        const Parameters none("reset", call_arguments, {});
+                                                        move_to(0);
+                                                        return Value();
+                                                      }})));
+  return Value(cycler);
+}
+
 struct NamedFunction {
   std::string_view name;
   Value (*function)(Interpreter&, Arguments&);
@@ -113,8 +172,8 @@ constexpr NamedFunction kFunctions[] = {
     {"namespace", make_namespace},
     {"raise_exception", raise_exception},
     {"strftime_now", strftime_now},
-    {"cycler", [](Interpreter&, Arguments&) -> Value { fail_unsupported("function 'cycler'"); }},
-    {"joiner", [](Interpreter&, Arguments&) -> Value { fail_unsupported("function 'joiner'"); }},
+    {"cycler", make_cycler},
+    {"joiner", make_joiner},
     {"lipsum", [](Interpreter&, Arguments&) -> Value { fail_unsupported("function 'lipsum'"); }},
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/text/jinja/functions.h"
+#include "core/text/jinja/integers.h"
 #include "core/text/jinja/operators.h"
 #include "core/text/utf8.h"
 
@@ -11,18 +12,45 @@ namespace llmrt::jinja {
 namespace {
 
 constexpr int kEvalDepthMax = 2 * kTreeDepthMax;
+constexpr int kRunDepthMax = 512;  // macros inside blocks inside macros: what a thread's stack holds with ease
 
-Text text_from_json(const boost::json::string& text, bool from_template) {
-  const std::string_view bytes(text.data(), text.size());
-  return Text(is_valid_utf8(bytes) ? std::string(bytes) : replace_invalid_utf8(bytes), from_template);
-}
+// Counts what is inside of itself while it lives.
+struct DepthGuard {
+  int& depth;
+  explicit DepthGuard(int& counter) : depth(counter) { ++depth; }
+  ~DepthGuard() { --depth; }
+};
+
+// Counts macro calls inside macro calls while it lives.
+struct MacroDepth {
+  int& depth;
+  explicit MacroDepth(int& counter) : depth(counter) {
+    if (depth >= kNestingMax) {
+      fail("expected at most {} nested macro calls, found more", kNestingMax);
+    }
+    ++depth;
+  }
+  ~MacroDepth() { --depth; }
+};
+
+constexpr size_t kListedMax = 16;  // variables of the context; beyond, they are looked up by a hash
 
 }  // namespace
 
-Value from_json(const boost::json::value& json, bool from_template, Meter& meter, int level) {
-  if (level > kNestingMax) {
-    fail("limit of {} nested lists and dicts exceeded", kNestingMax);
+void JsonReader::count(size_t entries) {
+  entries_ += entries;
+  if (entries_ > entries_max_) {
+    fail("{}: expected at most {} entries in all lists and dicts, found more", what_, entries_max_);
   }
+  meter_.charge(entries);
+}
+
+Text JsonReader::read_text(std::string_view bytes) {
+  meter_.charge_bytes(2 * bytes.size());
+  return Text(is_valid_utf8(bytes) ? std::string(bytes) : replace_invalid_utf8(bytes), from_template_);
+}
+
+Value JsonReader::read(const boost::json::value& json, int level) {
   switch (json.kind()) {
     case boost::json::kind::null:
       return Value();
@@ -31,41 +59,57 @@ Value from_json(const boost::json::value& json, bool from_template, Meter& meter
     case boost::json::kind::int64:
       return Value(json.get_int64());
     case boost::json::kind::uint64:
-      if (json.get_uint64() > static_cast<uint64_t>(INT64_MAX)) {
-        fail_unsupported("integer {} beyond 64 bits", json.get_uint64());
-      }
-      return Value(static_cast<int64_t>(json.get_uint64()));
+      return *parse_whole(std::to_string(json.get_uint64()), 10, false, meter_);
     case boost::json::kind::double_:
       return Value(json.get_double());
     case boost::json::kind::string:
-      return Value(text_from_json(json.get_string(), from_template));
-    case boost::json::kind::array: {
-      std::vector<Value> items;
-      for (const boost::json::value& item : json.get_array()) {
-        items.push_back(from_json(item, from_template, meter, level + 1));
-      }
-      return Value::list(std::move(items));
-    }
-    case boost::json::kind::object: {
-      std::vector<std::pair<Value, Value>> items;
-      for (const auto& [key, value] : json.get_object()) {
-        items.emplace_back(Value(text_from_json(boost::json::string(key), from_template)),
-                           from_json(value, from_template, meter, level + 1));
-      }
-      return Value::dict(std::move(items), meter);
-    }
+      return Value(read_text(json.get_string()));
+    default:
+      break;
   }
-  return Value();
+  if (level >= nesting_max_) {
+    fail("{}: expected at most {} nested lists and dicts, found more", what_, nesting_max_);
+  }
+  if (const auto* array = json.if_array()) {
+    count(array->size());
+    std::vector<Value> items;
+    items.reserve(array->size());
+    for (const boost::json::value& item : *array) {
+      items.push_back(read(item, level + 1));
+    }
+    return Value::list(std::move(items));
+  }
+  const boost::json::object& object = json.get_object();
+  count(object.size());
+  std::vector<std::pair<Value, Value>> items;
+  items.reserve(object.size());
+  for (const auto& [key, value] : object) {
+    items.emplace_back(Value(read_text(key)), read(value, level + 1));
+  }
+  return Value::dict(std::move(items), meter_);
 }
 
-Interpreter::Interpreter(const boost::json::object& context, const boost::json::object& template_strings)
-    : scope_(std::make_shared<Scope>()) {
+Interpreter::Interpreter(const boost::json::object& context, const boost::json::object& template_strings,
+                         const RenderLimits& limits, const std::atomic<bool>* cancelled)
+    : meter_(limits, cancelled), scope_(std::make_shared<Scope>()) {
+  JsonReader ours(true, limits.entries, kNestingMax, "template strings", meter_);
+  JsonReader chat(false, limits.entries, kNestingMax, "messages and tools", meter_);
+  JsonReader client(false, limits.client_entries, limits.client_nesting, "chat_template_kwargs", meter_);
   for (const auto& [name, value] : template_strings) {
-    scope_->variables.emplace_back(name, from_json(value, true, meter_));
+    scope_->variables.emplace_back(name, ours.read(value));
   }
   for (const auto& [name, value] : context) {
+    const bool is_chat = name == "messages" || name == "tools" || name == "documents";
+    JsonReader& reader = is_chat ? chat : client;
+    reader.count(1);
+    meter_.charge_bytes(name.size());
     if (!template_strings.contains(name)) {
-      scope_->variables.emplace_back(name, from_json(value, false, meter_));
+      scope_->variables.emplace_back(name, reader.read(value));
+    }
+  }
+  if (scope_->variables.size() > kListedMax) {
+    for (size_t i = 0; i < scope_->variables.size(); ++i) {
+      context_index_.emplace(scope_->variables[i].first, i);
     }
   }
 }
@@ -75,22 +119,28 @@ Interpreter::ScopeGuard::ScopeGuard(Interpreter& interpreter, std::shared_ptr<Sc
   interpreter_.scope_ = std::make_shared<Scope>(Scope{std::move(parent), {}});
 }
 
-Text Interpreter::render(const Block& block) {
+Text Interpreter::render(const Template& whole) {
+  const ScopeGuard outer(*this);
+  if (!whole.blocks.empty()) {
+    Namespace* self = make_namespace();
+    self->is_sealed = true;
+    for (const NamedBlock* block : whole.blocks) {
+      self->set(block->name, bind_block(block->body));
+    }
+    define("self", Value(self));
+  }
   const ScopeGuard guard(*this);
-  run(block);
+  top_scope_ = scope_;
+  run(whole.body);
   return std::move(output_text_);
 }
 
 Value Interpreter::eval(const Expression& expression) {
-  struct Depth {
-    int& depth;
-    explicit Depth(int& counter) : depth(counter) { ++depth; }
-    ~Depth() { --depth; }
-  } const depth(depth_);
+  const DepthGuard depth(depth_);
   try {
     meter_.charge(1);
     if (depth_ > kEvalDepthMax) {
-      fail("limit of {} nested operations exceeded", kEvalDepthMax);
+      fail("expected at most {} nested operations, found more", kEvalDepthMax);
     }
     return expression.eval(*this);
   } catch (TemplateError& error) {
@@ -102,6 +152,10 @@ Value Interpreter::eval(const Expression& expression) {
 }
 
 Flow Interpreter::run(const Block& block) {
+  const DepthGuard depth(run_depth_);
+  if (run_depth_ > kRunDepthMax) {
+    fail("expected at most {} nested blocks, found more", kRunDepthMax);
+  }
   for (const StatementPtr& statement : block) {
     try {
       meter_.charge(1);
@@ -118,8 +172,15 @@ Flow Interpreter::run(const Block& block) {
   return Flow::kNext;
 }
 
-Value Interpreter::lookup(const std::string& name) {
+Value Interpreter::lookup(std::string_view name) {
   for (const Scope* scope = scope_.get(); scope; scope = scope->parent.get()) {
+    if (!scope->parent && !context_index_.empty()) {
+      meter_.charge_bytes(name.size());
+      if (const auto found = context_index_.find(name); found != context_index_.end()) {
+        return scope->variables[found->second].second;
+      }
+      break;
+    }
     meter_.charge(scope->variables.size() / 8);
     for (const auto& [variable, value] : scope->variables) {
       if (variable == name) {
@@ -130,7 +191,7 @@ Value Interpreter::lookup(const std::string& name) {
   if (std::optional<Value> function = find_function(name)) {
     return *function;
   }
-  return Value::undefined(fmt::format("'{}' is undefined", name));
+  return Value::undefined(fmt::format("'{}' is undefined", excerpt(name)));
 }
 
 void Interpreter::define(std::string_view name, Value value) {
@@ -150,7 +211,10 @@ void Interpreter::assign(const Target& target, const Value& value) {
     if (!space) {
       fail("cannot assign attribute on non-namespace object '{}'", target.name);
     }
-    space->attributes.insert_or_assign(target.attribute, value);
+    if (space->is_sealed) {
+      fail("cannot assign attribute on non-namespace object '{}'", target.name);
+    }
+    space->set(target.attribute, value);
     return;
   }
   if (!target.name.empty()) {
@@ -167,19 +231,30 @@ void Interpreter::assign(const Target& target, const Value& value) {
 }
 
 void Interpreter::write(const Text& text) {
-  meter_.charge_text(output_->size() + text.size() > kTextBytesMax ? kTextBytesMax + 1 : text.size());
+  meter_.charge_growth(output_->size(), text.size());
+  meter_.charge(text.num_runs() / 8);
   output_->append(text);
 }
 
+std::minstd_rand& Interpreter::random() {
+  if (!random_) {
+    random_.emplace(std::random_device{}());
+  }
+  return *random_;
+}
+
 Namespace* Interpreter::make_namespace() {
-  return &namespaces_.emplace_back();
+  meter_.charge(1);
+  Namespace& made = namespaces_.emplace_back();
+  made.held.grow(sizeof(Namespace));
+  return &made;
 }
 
 Value Interpreter::bind_macro(const MacroBody& macro) {
   // Weak, since the scope will hold the macro. It lives as long as any place from which the macro could be named.
   const std::weak_ptr<Scope> definition = scope_;
   return Value(std::make_shared<const Callable>(
-      Callable{macro.name, 0, [&macro, definition](Interpreter& interpreter, Arguments& arguments) {
+      Callable{"macro", 0, [&macro, definition](Interpreter& interpreter, Arguments& arguments) {
                  const std::shared_ptr<Scope> scope = definition.lock();
                  if (!scope) {
                    fail_unsupported("a macro that outlives the block where it is defined: '{}'", macro.name);
@@ -188,19 +263,27 @@ Value Interpreter::bind_macro(const MacroBody& macro) {
                }}));
 }
 
+Value Interpreter::bind_block(const Block& body) {
+  return Value(
+      std::make_shared<const Callable>(Callable{"block", 0, [&body](Interpreter& interpreter, Arguments& arguments) {
+                                                  if (!arguments.positional.empty() || !arguments.named.empty()) {
+                                                    fail("a block takes no arguments");
+                                                  }
+                                                  const MacroDepth depth(interpreter.macro_depth_);
+                                                  const ScopeGuard guard(interpreter, interpreter.top_scope());
+                                                  Capture capture(interpreter);
+                                                  interpreter.run(body);
+                                                  return Value(capture.take());
+                                                }}));
+}
+
 Value Interpreter::call_macro(const MacroBody& macro, const std::shared_ptr<Scope>& definition, Arguments& arguments) {
-  struct Depth {
-    int& depth;
-    explicit Depth(int& counter) : depth(counter) { ++depth; }
-    ~Depth() { --depth; }
-  } const depth(macro_depth_);
-  if (macro_depth_ > kNestingMax) {
-    fail("limit of {} nested macro calls exceeded", kNestingMax);
-  }
+  const MacroDepth depth(macro_depth_);
   const ScopeGuard guard(*this, definition);
   const size_t num_parameters = macro.parameters.size();
   for (size_t i = 0; i < num_parameters; ++i) {
     const std::string& name = macro.parameters[i];
+    meter_.charge(arguments.named.size() / 8);
     const auto named = std::ranges::find(arguments.named, name, &std::pair<std::string, Value>::first);
     if (i < arguments.positional.size()) {
       if (named != arguments.named.end()) {
@@ -233,12 +316,13 @@ void Interpreter::define_extra_arguments(const MacroBody& macro, Arguments& argu
   }
   if (macro.uses_kwargs) {
     std::vector<std::pair<Value, Value>> items;
+    meter_.charge(arguments.named.size());
     for (const auto& [name, value] : arguments.named) {
       items.emplace_back(Value(Text(name, false)), value);  // **mapping may have brought the name
     }
     define("kwargs", Value::dict(std::move(items), meter_));
   } else if (!arguments.named.empty()) {
-    fail("macro '{}' takes no keyword argument '{}'", macro.name, arguments.named[0].first);
+    fail_about(arguments.named[0].first, "macro '{}' takes no such keyword argument", macro.name);
   }
   const size_t num_extra = arguments.positional.size() - std::min(arguments.positional.size(), num_parameters);
   if (macro.uses_varargs) {

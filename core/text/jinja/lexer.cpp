@@ -310,12 +310,10 @@ class Lexer {
       digits.clear();
       end = scan_digits(pos_ + 2, base, digits);
     }
-    int64_t value = 0;
-    const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
-    if (error != std::errc() || stop != digits.data() + digits.size()) {
-      fail_syntax(here(), "integer out of range: expected at most 64 bits, found {}", source_.substr(pos_, end - pos_));
+    if (digits.empty()) {
+      fail_syntax(here(), "expected digits of an integer of base {}", base);
     }
-    push(TokenKind::kInteger, "").integer = value;
+    push(TokenKind::kInteger, digits).base = base;
     pos_ = end;
   }
 

@@ -27,8 +27,8 @@ enum class TokenKind {
 
 struct Token {
   TokenKind kind;
-  std::string text;  // data, name, string value or operator
-  int64_t integer = 0;
+  std::string text;  // data, name, string value, operator, or the digits of an integer
+  int base = 10;     // of these
   double number = 0;
   Position at;
 };

@@ -22,7 +22,7 @@ class Loop {
       items_depth_ = std::max(items_depth_, item.depth() + 1);
     }
     if (items_depth_ > kNestingMax) {
-      fail("limit of {} nested lists and dicts exceeded", kNestingMax);
+      fail("expected at most {} nested lists and dicts, found more", kNestingMax);
     }
   }
 
@@ -56,6 +56,7 @@ class Loop {
   int64_t index0_ = -1;
   int depth_;  // of recursive loops
   int items_depth_ = 1;
+  Held held_{160};  // its items belong to others, or are few
 };
 
 }  // namespace llmrt::jinja

@@ -14,8 +14,6 @@
 namespace llmrt::jinja {
 namespace {
 
-constexpr size_t kBytesPerPart = 8;  // a step for each, where the number of parts is not known beforehand
-
 const Text& self_text(Interpreter& interpreter, const Value& self) {
   interpreter.meter().charge_bytes(self.as_text()->size());
   return *self.as_text();
@@ -37,7 +35,7 @@ Value str_strip(Interpreter& interpreter, const Value& self, Arguments& argument
   if (!given[0].is_none()) {
     chars = given.text(0).bytes();
   }
-  return Value(strip(self_text(interpreter, self), chars, side));
+  return Value(strip(self_text(interpreter, self), chars, side, interpreter.meter()));
 }
 
 template <bool from_right>
@@ -46,22 +44,21 @@ Value str_split(Interpreter& interpreter, const Value& self, Arguments& argument
   const Text& text = self_text(interpreter, self);
   const int64_t num_max = given.integer(1, -1);
   if (given[0].is_none()) {
-    interpreter.meter().charge(text.size() / kBytesPerPart);
-    return text_list(from_right ? rsplit_at_space(text, num_max) : split_at_space(text, num_max));
+    return text_list(from_right ? rsplit_at_space(text, num_max, interpreter.meter())
+                                : split_at_space(text, num_max, interpreter.meter()));
   }
   const std::string_view separator = given.text(0).bytes();
   if (separator.empty()) {
     fail("split: empty separator");
   }
-  interpreter.meter().charge(count_text(text.bytes(), separator));
-  return text_list(from_right ? rsplit_at(text, separator, num_max) : split_at(text, separator, num_max));
+  return text_list(from_right ? rsplit_at(text, separator, num_max, interpreter.meter())
+                              : split_at(text, separator, num_max, interpreter.meter()));
 }
 
 Value str_splitlines(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Parameters given("splitlines", arguments, {"keepends"});
   const Text& text = self_text(interpreter, self);
-  interpreter.meter().charge(text.size() / kBytesPerPart);
-  return text_list(split_lines(text, given.flag(0, false)));
+  return text_list(split_lines(text, given.flag(0, false), interpreter.meter()));
 }
 
 template <bool from_right>
@@ -72,7 +69,8 @@ Value str_partition(Interpreter& interpreter, const Value& self, Arguments& argu
   if (separator.empty()) {
     fail("partition: empty separator");
   }
-  std::vector<Text> parts = from_right ? rsplit_at(text, separator.bytes(), 1) : split_at(text, separator.bytes(), 1);
+  std::vector<Text> parts = from_right ? rsplit_at(text, separator.bytes(), 1, interpreter.meter())
+                                       : split_at(text, separator.bytes(), 1, interpreter.meter());
   if (parts.size() == 2) {
     return Value::list({Value(parts[0]), Value(separator), Value(parts[1])}, ListKind::kTuple);
   }
@@ -88,6 +86,7 @@ std::string_view bounded(Interpreter& interpreter, const Value& self, const Para
   if (given[1].is_none() && given[2].is_none()) {
     return text;
   }
+  interpreter.meter().charge_bytes(2 * text.size());
   const int64_t length = count_code_points(text);
   const auto resolve = [&](size_t i, int64_t otherwise) {
     const int64_t index = given[i].is_none() ? otherwise : given.integer(i, 0);
@@ -106,9 +105,11 @@ Value str_starts_or_ends(Interpreter& interpreter, const Value& self, Arguments&
   const auto matches = [&](std::string_view part) { return at_end ? text.ends_with(part) : text.starts_with(part); };
   if (const List* any = given[0].as_list(); any && any->kind == ListKind::kTuple) {
     return Value(std::ranges::any_of(any->items, [&](const Value& part) {
+      interpreter.meter().charge(1);
       if (!part.as_text()) {
         fail("startswith: expected strings, found {}", type_name(part));
       }
+      interpreter.meter().charge_bytes(std::min(text.size(), part.as_text()->size()));
       return matches(part.as_text()->bytes());
     }));
   }
@@ -122,6 +123,7 @@ Value str_find(Interpreter& interpreter, const Value& self, Arguments& arguments
   const std::string_view text = bounded(interpreter, self, given, offset);
   const std::string_view needle = given.text(0).bytes();
   size_t hit = npos;
+  interpreter.meter().charge_bytes(text.size() + needle.size());
   if (from_right) {
     const std::string reversed(text.rbegin(), text.rend());
     hit = find_text(reversed, std::string(needle.rbegin(), needle.rend()));
@@ -148,16 +150,18 @@ Value str_replace(Interpreter& interpreter, const Value& self, Arguments& argume
                        interpreter.meter()));
 }
 
-template <Text (*function)(const Text&)>
+template <Text (*function)(const Text&, Meter&)>
 Value str_map(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Parameters given("case mapping", arguments, {});
-  return Value(function(self_text(interpreter, self)));
+  return Value(function(self_text(interpreter, self), interpreter.meter()));
 }
 
 template <bool (*function)(std::string_view)>
 Value str_is(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Parameters given("str.is...", arguments, {});
-  return Value(function(self_text(interpreter, self).bytes()));
+  const std::string_view text = self_text(interpreter, self).bytes();
+  interpreter.meter().charge_characters(text.size());
+  return Value(function(text));
 }
 
 Value str_join(Interpreter& interpreter, const Value& self, Arguments& arguments) {
@@ -168,9 +172,7 @@ Value str_join(Interpreter& interpreter, const Value& self, Arguments& arguments
     if (!item.as_text()) {
       fail("join: expected strings, found {}", type_name(item));
     }
-    interpreter.meter().charge_text(out.size() + self.as_text()->size() + item.as_text()->size() > kTextBytesMax
-                                        ? kTextBytesMax + 1
-                                        : self.as_text()->size() + item.as_text()->size());
+    interpreter.meter().charge_growth(out.size(), self.as_text()->size() + item.as_text()->size());
     if (!std::exchange(first, false)) {
       out.append(*self.as_text());
     }
@@ -386,7 +388,7 @@ std::optional<Value> bind_method(const Value& object, std::string_view name) {
     fail_unsupported("method '{}' of '{}' objects", name, type_name(object));
   }
   if (object.depth() >= kNestingMax) {
-    fail("limit of {} nested lists and dicts exceeded", kNestingMax);
+    fail("expected at most {} nested lists and dicts, found more", kNestingMax);
   }
   return Value(std::make_shared<const Callable>(
       Callable{std::string(name), object.depth() + 1,

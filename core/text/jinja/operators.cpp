@@ -5,6 +5,7 @@
 
 #include "core/text/jinja/code_points.h"
 #include "core/text/jinja/format.h"
+#include "core/text/jinja/integers.h"
 #include "core/text/jinja/interpreter.h"
 #include "core/text/jinja/loop.h"
 #include "core/text/jinja/methods.h"
@@ -18,20 +19,22 @@ namespace {
   fail("unsupported operands of {}: {} and {}", op, type_name(left), type_name(right));
 }
 
-[[noreturn]] void fail_overflow(std::string_view op) {
-  fail_unsupported("integer result of {} beyond 64 bits", op);
-}
-
 Value add(const Value& left, const Value& right, Meter& meter) {
   if (left.is_integer() && right.is_integer()) {
     int64_t sum = 0;
-    return __builtin_add_overflow(left.integer(), right.integer(), &sum) ? fail_overflow("+"), Value() : Value(sum);
+    if (!__builtin_add_overflow(left.integer(), right.integer(), &sum)) {
+      return Value(sum);
+    }
+  }
+  if (left.is_whole() && right.is_whole()) {
+    return apply_whole(BinaryOperator::kAdd, left, right, meter);
   }
   if (left.is_number() && right.is_number()) {
     return Value(left.number() + right.number());
   }
   if (left.as_text() && right.as_text()) {
-    meter.charge_text(left.as_text()->size() + right.as_text()->size());
+    meter.charge_growth(left.as_text()->size(), right.as_text()->size());
+    meter.charge_bytes(left.as_text()->size());
     Text joined = *left.as_text();
     joined.append(*right.as_text());
     return Value(std::move(joined));
@@ -40,18 +43,25 @@ Value add(const Value& left, const Value& right, Meter& meter) {
   const List* b = right.as_list();
   if (a && b && a->kind == b->kind && a->kind <= ListKind::kTuple) {
     meter.charge(a->items.size() + b->items.size());
-    std::vector<Value> items = a->items;
+    meter.check_entries(a->items.size() + b->items.size());
+    std::vector<Value> items;
+    items.reserve(a->items.size() + b->items.size());
+    items = a->items;
     items.insert(items.end(), b->items.begin(), b->items.end());
     return Value::list(std::move(items), a->kind);
   }
   fail_operands("+", left, right);
 }
 
-Value subtract(const Value& left, const Value& right) {
+Value subtract(const Value& left, const Value& right, Meter& meter) {
   if (left.is_integer() && right.is_integer()) {
     int64_t difference = 0;
-    return __builtin_sub_overflow(left.integer(), right.integer(), &difference) ? fail_overflow("-"),
-           Value()                                                              : Value(difference);
+    if (!__builtin_sub_overflow(left.integer(), right.integer(), &difference)) {
+      return Value(difference);
+    }
+  }
+  if (left.is_whole() && right.is_whole()) {
+    return apply_whole(BinaryOperator::kSubtract, left, right, meter);
   }
   if (left.is_number() && right.is_number()) {
     return Value(left.number() - right.number());
@@ -63,20 +73,20 @@ Value subtract(const Value& left, const Value& right) {
 Value repeat(const Value& value, int64_t times, Meter& meter) {
   const auto count = static_cast<size_t>(std::max<int64_t>(times, 0));
   if (const Text* text = value.as_text()) {
-    if (count > 0 && text->size() > kTextBytesMax / count) {
-      meter.charge_text(kTextBytesMax + 1);
+    if (text->empty()) {
+      return value;
     }
+    meter.charge_repeated(text->size(), count);
+    meter.charge(text->num_runs() > 1 ? count * text->num_runs() / 8 : 0);
     Text out;
-    for (size_t i = 0; i < count && !text->empty(); ++i) {
-      meter.charge(1 + text->size() / kBytesPerStep);
-      out.append(*text);
-    }
+    out.append_repeated(*text, count);
     return Value(std::move(out));
   }
   const List& list = *value.as_list();
   std::vector<Value> items;
   for (size_t i = 0; i < count && !list.items.empty(); ++i) {
     meter.charge(list.items.size());
+    meter.check_entries(items.size() + list.items.size());
     items.insert(items.end(), list.items.begin(), list.items.end());
   }
   return Value::list(std::move(items), list.kind);
@@ -89,8 +99,12 @@ bool repeats(const Value& value) {
 Value multiply(const Value& left, const Value& right, Meter& meter) {
   if (left.is_integer() && right.is_integer()) {
     int64_t product = 0;
-    return __builtin_mul_overflow(left.integer(), right.integer(), &product) ? fail_overflow("*"),
-           Value()                                                           : Value(product);
+    if (!__builtin_mul_overflow(left.integer(), right.integer(), &product)) {
+      return Value(product);
+    }
+  }
+  if (left.is_whole() && right.is_whole()) {
+    return apply_whole(BinaryOperator::kMultiply, left, right, meter);
   }
   if (left.is_number() && right.is_number()) {
     return Value(left.number() * right.number());
@@ -122,13 +136,21 @@ double floor_divide(double left, double right) {
   return quotient - floored > 0.5 ? floored + 1 : floored;
 }
 
-Value divide(BinaryOperator op, const Value& left, const Value& right) {
+Value divide(BinaryOperator op, const Value& left, const Value& right, Meter& meter) {
   const char* name = op == BinaryOperator::kDivide ? "/" : op == BinaryOperator::kModulo ? "%" : "//";
   if (!left.is_number() || !right.is_number()) {
     fail_operands(name, left, right);
   }
-  if (right.number() == 0) {
+  if (!right.as_big() && right.number() == 0) {
     fail("division by zero");
+  }
+  constexpr int64_t kExact = int64_t{1} << 53;  // as a double
+  const auto is_exact = [](const Value& value) {
+    return value.as_double() || (value.is_integer() && value.integer() >= -kExact && value.integer() <= kExact);
+  };
+  if (left.is_whole() && right.is_whole() &&
+      (op == BinaryOperator::kDivide ? !is_exact(left) || !is_exact(right) : left.as_big() || right.as_big())) {
+    return apply_whole(op, left, right, meter);
   }
   if (op == BinaryOperator::kDivide) {
     return Value(left.number() / right.number());
@@ -140,35 +162,28 @@ Value divide(BinaryOperator op, const Value& left, const Value& right) {
   const int64_t a = left.integer();
   const int64_t b = right.integer();
   if (b == -1) {  // the one quotient that can overflow
-    return op == BinaryOperator::kModulo ? Value(int64_t{0}) : subtract(Value(int64_t{0}), left);
+    return op == BinaryOperator::kModulo ? Value(int64_t{0}) : subtract(Value(int64_t{0}), left, meter);
   }
   const bool inexact_negative = a % b != 0 && (a % b < 0) != (b < 0);
   return op == BinaryOperator::kModulo ? Value(a % b + (inexact_negative ? b : 0)) : Value(a / b - inexact_negative);
 }
 
-Value power(const Value& left, const Value& right) {
+Value power(const Value& left, const Value& right, Meter& meter) {
   if (!left.is_number() || !right.is_number()) {
     fail_operands("**", left, right);
   }
-  if (!left.is_integer() || !right.is_integer() || right.integer() < 0) {
-    if (left.number() == 0 && right.number() < 0) {
-      fail("division by zero");
-    }
-    const double result = std::pow(left.number(), right.number());
-    if (std::isnan(result) && left.number() < 0) {
-      fail_unsupported("complex numbers");
-    }
-    return Value(result);
+  if (left.is_whole() && right.is_whole() && !is_negative(right)) {
+    return apply_whole(BinaryOperator::kPower, left, right, meter);
   }
-  int64_t result = 1;
-  int64_t base = left.integer();
-  for (int64_t exponent = right.integer(); exponent > 0; exponent >>= 1) {
-    if ((exponent & 1) && __builtin_mul_overflow(result, base, &result)) {
-      fail_overflow("**");
-    }
-    if (exponent > 1 && __builtin_mul_overflow(base, base, &base)) {
-      fail_overflow("**");
-    }
+  if (left.number() == 0 && right.number() < 0) {
+    fail("division by zero");
+  }
+  const double result = std::pow(left.number(), right.number());
+  if (std::isnan(result) && left.number() < 0) {
+    fail_unsupported("complex numbers");
+  }
+  if (std::isinf(result) && std::isfinite(left.number()) && std::isfinite(right.number())) {
+    fail("numerical result out of range");
   }
   return Value(result);
 }
@@ -193,7 +208,7 @@ bool contains(const Value& container, const Value& item, Meter& meter) {
   bool found = false;
   for (; i < list->items.size() && !found; ++i) {
     meter.charge(1);
-    found = list->items[i].same_as(item) || equals(list->items[i], item, meter);
+    found = equals(list->items[i], item, meter) || list->items[i].same_as(item, meter);
   }
   list->consumed = i;
   return found;
@@ -238,7 +253,8 @@ std::optional<Value> find_item(const Value& object, const Value& key, Meter& met
 // What object.name gives by itself, items left aside.
 std::optional<Value> find_attribute(const Value& object, std::string_view name) {
   if (name.starts_with("__")) {
-    return Value::undefined(fmt::format("access to attribute '{}' of '{}' object is unsafe", name, type_name(object)));
+    return Value::undefined(fmt::format("access to an attribute of a '{}' object is unsafe", type_name(object)),
+                            excerpt(name));
   }
   if (const List* list = object.as_list(); list && list->is_group && (name == "grouper" || name == "list")) {
     return list->items[name == "list"];
@@ -255,8 +271,12 @@ std::optional<Value> find_attribute(const Value& object, std::string_view name) 
   return bind_method(object, name);
 }
 
-Value missing(const Value& object, std::string_view key) {
-  return Value::undefined(fmt::format("'{} object' has no attribute '{}'", type_name(object), key));
+// `is_ours`: the key is the template's own, which messages may show.
+Value missing(const Value& object, std::string_view key, bool is_ours) {
+  if (!is_ours) {
+    return Value::undefined(fmt::format("'{} object' has no such attribute", type_name(object)), excerpt(key));
+  }
+  return Value::undefined(fmt::format("'{} object' has no attribute '{}'", type_name(object), excerpt(key)));
 }
 
 // Python's rules for the bounds of a slice.
@@ -266,12 +286,15 @@ struct SliceRange {
 
 SliceRange resolve_slice(const Value& begin, const Value& end, const Value& step, int64_t length) {
   for (const Value* bound : {&begin, &end, &step}) {
-    if (!bound->is_none() && !bound->is_integer()) {
+    if (!bound->is_none() && !bound->is_whole()) {
       require_defined(*bound);
       fail("slice indices must be integers or none, not {}", type_name(*bound));
     }
   }
-  const int64_t stride = step.is_none() ? 1 : std::clamp<int64_t>(step.integer(), -INT32_MAX, INT32_MAX);
+  const auto clamped = [](const Value& bound) {
+    return bound.as_big() ? (is_negative(bound) ? INT64_MIN : INT64_MAX) : bound.integer();
+  };
+  const int64_t stride = step.is_none() ? 1 : std::clamp<int64_t>(clamped(step), -INT32_MAX, INT32_MAX);
   if (stride == 0) {
     fail("slice step cannot be zero");
   }
@@ -281,7 +304,7 @@ SliceRange resolve_slice(const Value& begin, const Value& end, const Value& step
     if (bound.is_none()) {
       return otherwise;
     }
-    const int64_t index = bound.integer();
+    const int64_t index = clamped(bound);
     return std::clamp(index < 0 ? std::max(index, -length - 1) + length : index, low, high);
   };
   return stride > 0 ? SliceRange{resolve(begin, low), resolve(end, high), stride}
@@ -292,11 +315,11 @@ SliceRange resolve_slice(const Value& begin, const Value& end, const Value& step
 
 void require_defined(const Value& value) {
   if (const Undefined* undefined = value.as_undefined()) {
-    fail("{}", undefined->message);
+    throw TemplateError{ErrorCode::kInvalidArgument, undefined->message, {}, undefined->detail};
   }
 }
 
-Value apply(UnaryOperator op, const Value& operand) {
+Value apply(UnaryOperator op, const Value& operand, Meter& meter) {
   if (op == UnaryOperator::kNot) {
     return Value(!is_true(operand));
   }
@@ -307,7 +330,7 @@ Value apply(UnaryOperator op, const Value& operand) {
   if (op == UnaryOperator::kPlus) {
     return operand.is_integer() ? Value(operand.integer()) : operand;
   }
-  return operand.is_integer() ? subtract(Value(int64_t{0}), operand) : Value(-operand.number());
+  return operand.is_whole() ? subtract(Value(int64_t{0}), operand, meter) : Value(-operand.number());
 }
 
 Value apply(BinaryOperator op, const Value& left, const Value& right, Meter& meter) {
@@ -315,7 +338,7 @@ Value apply(BinaryOperator op, const Value& left, const Value& right, Meter& met
     case BinaryOperator::kAdd:
       return add(left, right, meter);
     case BinaryOperator::kSubtract:
-      return subtract(left, right);
+      return subtract(left, right, meter);
     case BinaryOperator::kMultiply:
       return multiply(left, right, meter);
     case BinaryOperator::kModulo:
@@ -325,9 +348,9 @@ Value apply(BinaryOperator op, const Value& left, const Value& right, Meter& met
       [[fallthrough]];
     case BinaryOperator::kDivide:
     case BinaryOperator::kFloorDivide:
-      return divide(op, left, right);
+      return divide(op, left, right, meter);
     case BinaryOperator::kPower:
-      return power(left, right);
+      return power(left, right, meter);
   }
   return Value();
 }
@@ -364,12 +387,12 @@ std::vector<Value> iterate(const Value& value, Meter& meter) {
     items.assign(list->items.begin() + static_cast<std::ptrdiff_t>(begin), list->items.end());
   } else if (const Dict* dict = value.as_dict()) {
     meter.charge(dict->items.size());
+    items.reserve(dict->items.size());
     for (const auto& [key, unused] : dict->items) {
       items.push_back(key);
     }
   } else if (const Text* text = value.as_text()) {
-    meter.charge(text->size());
-    for (Text& character : split_characters(*text)) {
+    for (Text& character : split_characters(*text, meter)) {
       items.emplace_back(std::move(character));
     }
   } else if (!value.is_undefined()) {
@@ -407,7 +430,7 @@ Value get_attribute(Interpreter& interpreter, const Value& object, std::string_v
       return *item;
     }
   }
-  return missing(object, name);
+  return missing(object, name, true);
 }
 
 Value get_item(Interpreter& interpreter, const Value& object, const Value& key) {
@@ -419,7 +442,7 @@ Value get_item(Interpreter& interpreter, const Value& object, const Value& key) 
     if (std::optional<Value> attribute = find_attribute(object, name->bytes())) {
       return *attribute;
     }
-    return missing(object, name->bytes());
+    return missing(object, name->bytes(), name->is_all_template());
   }
   return Value::undefined(fmt::format("'{} object' has no such element", type_name(object)));
 }
@@ -430,27 +453,28 @@ Value get_slice(const Value& object, const Value& begin, const Value& end, const
   if (!object.as_text() && !(list && list->kind <= ListKind::kRange)) {
     fail("'{}' object has no slices", type_name(object));
   }
+  if (const Text* text = object.as_text()) {
+    meter.charge_bytes(2 * text->size());
+  }
   const int64_t length = length_of(object);
   const SliceRange range = resolve_slice(begin, end, step, length);
   if (const Text* text = object.as_text()) {
-    meter.charge_text(text->size());
     if (range.step == 1) {
       const size_t from = offset_of(text->bytes(), range.begin);
       const size_t to =
           range.end <= range.begin ? from : from + offset_of(text->bytes().substr(from), range.end - range.begin);
       return Value(text->substr(from, to));
     }
-    meter.charge(text->size());
-    const std::vector<Text> characters = split_characters(*text);
+    const std::vector<Text> characters = split_characters(*text, meter);
     Text out;
     for (int64_t i = range.begin; range.step > 0 ? i < range.end : i > range.end; i += range.step) {
       out.append(characters[static_cast<size_t>(i)]);
     }
     return Value(std::move(out));
   }
-  meter.charge(list->items.size());
   std::vector<Value> items;
   for (int64_t i = range.begin; range.step > 0 ? i < range.end : i > range.end; i += range.step) {
+    meter.charge(1);
     items.push_back(list->items[static_cast<size_t>(i)]);
   }
   return Value::list(std::move(items), list->kind);

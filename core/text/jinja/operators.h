@@ -9,7 +9,7 @@
 
 namespace llmrt::jinja {
 
-Value apply(UnaryOperator op, const Value& operand);
+Value apply(UnaryOperator op, const Value& operand, Meter& meter);
 Value apply(BinaryOperator op, const Value& left, const Value& right, Meter& meter);
 bool apply(Comparison comparison, const Value& left, const Value& right, Meter& meter);
 

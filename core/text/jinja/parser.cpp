@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "core/base/keyed_hash.h"
+#include "core/text/jinja/code_points.h"
 #include "core/text/jinja/expression_parser.h"
 
 namespace llmrt::jinja {
@@ -13,7 +15,13 @@ class Parser : public ExpressionParser {
  public:
   using ExpressionParser::ExpressionParser;
 
-  Block run() { return parse_block({}); }
+  Template run() {
+    Template whole;
+    whole.body = parse_block({});
+    require_known();
+    whole.blocks = std::move(blocks_);
+    return whole;
+  }
 
  private:
   // Up to a tag that begins with one of `end_words`, which is left for the caller; to the end where there are none.
@@ -81,6 +89,7 @@ class Parser : public ExpressionParser {
     }
     if (tag.text == "filter") {
       auto node = make<FilterBlock>(tag.at);
+      const Branch branch(*this, false);
       node->filter = parse_filter_chain(parse_filter(nullptr));
       node->body = parse_whole_body("endfilter");
       return node;
@@ -89,22 +98,67 @@ class Parser : public ExpressionParser {
       return parse_with(tag.at);
     }
     if (tag.text == "generation") {
+      const Branch branch(*this, false);
       auto node = make<With>(tag.at);
       node->body = parse_whole_body("endgeneration");
       return node;
     }
+    if (tag.text == "block") {
+      return parse_named_block(tag.at);
+    }
+    if (tag.text == "autoescape") {
+      return parse_autoescape(tag.at);
+    }
     if (tag.text == "break" || tag.text == "continue") {
       return parse_jump(tag);
     }
-    static constexpr std::array kKnown = {"autoescape", "block",   "do",    "extends", "from",
-                                          "import",     "include", "print", "trans"};
+    static constexpr std::array kKnown = {"do", "extends", "from", "import", "include", "print", "trans"};
     if (std::ranges::find(kKnown, tag.text) != kKnown.end()) {
       throw TemplateError{ErrorCode::kUnsupported, fmt::format("tag '{}'", tag.text), tag.at};
     }
     fail_syntax(tag.at, "unknown tag '{}'", tag.text);
   }
 
+  StatementPtr parse_named_block(Position at) {
+    auto node = make<NamedBlock>(at);
+    node->name = expect_name();
+    node->is_scoped = skip_name("scoped");
+    node->is_required = skip_name("required");
+    if (!block_names_.insert(node->name).second) {
+      fail_syntax(at, "block '{}' defined twice", node->name);
+    }
+    blocks_.push_back(node.get());
+    const Branch branch(*this, false);
+    const int loops = std::exchange(loops_, 0);  // break does not reach out of a block
+    node->body = parse_whole_body("endblock");
+    loops_ = loops;
+    skip_name(node->name);
+    if (node->is_required && !std::ranges::all_of(node->body, is_blank_text)) {
+      fail_syntax(at, "required blocks can only contain comments or whitespace");
+    }
+    return node;
+  }
+
+  static bool is_blank_text(const StatementPtr& statement) {
+    const auto* output = dynamic_cast<const OutputText*>(statement.get());
+    return output && is_blank(output->text->bytes());
+  }
+
+  // Nothing escapes here by itself, so false changes nothing.
+  StatementPtr parse_autoescape(Position at) {
+    const ExpressionPtr value = parse_expression();
+    const auto* literal = dynamic_cast<const Literal*>(value.get());
+    if (!literal || is_true(literal->value)) {
+      throw TemplateError{ErrorCode::kUnsupported, "tag 'autoescape' with another value than false", at};
+    }
+    const Branch branch(*this, false);
+    auto node = make<With>(at);
+    node->body = parse_whole_body("endautoescape");
+    return node;
+  }
+
   StatementPtr parse_if(Position at) {
+    const Branch branch(*this, true);
     auto node = make<If>(at);
     while (true) {
       ExpressionPtr condition = parse_tuple(false, false, {});
@@ -128,6 +182,7 @@ class Parser : public ExpressionParser {
       expected("'in'");
     }
     node->iterable = parse_tuple(false, false, {"recursive"});
+    const Branch branch(*this, false);
     if (skip_name("if")) {
       node->filter = parse_expression();
     }
@@ -186,6 +241,7 @@ class Parser : public ExpressionParser {
       node->value = parse_tuple(true, false, {});
       return node;
     }
+    const Branch branch(*this, false);
     auto node = make<SetBlock>(at);
     node->target = std::move(target);
     if (skip_operator("|")) {
@@ -196,6 +252,7 @@ class Parser : public ExpressionParser {
   }
 
   void parse_signature(MacroBody& macro) {
+    const Branch branch(*this, false);
     expect_operator("(");
     while (!skip_operator(")")) {
       if (!macro.parameters.empty()) {
@@ -211,6 +268,7 @@ class Parser : public ExpressionParser {
   }
 
   void parse_macro_body(MacroBody& macro, std::string_view end_word) {
+    const Branch branch(*this, false);
     macros_.push_back(&macro);
     const int loops = std::exchange(loops_, 0);  // break does not reach out of a macro
     macro.body = parse_whole_body(end_word);
@@ -251,6 +309,7 @@ class Parser : public ExpressionParser {
       expect_operator("=");
       node->assignments.emplace_back(std::move(target), parse_expression());
     }
+    const Branch branch(*this, false);
     node->body = parse_whole_body("endwith");
     return node;
   }
@@ -265,11 +324,13 @@ class Parser : public ExpressionParser {
   }
 
   int loops_ = 0;  // around this place, in this macro
+  std::vector<const NamedBlock*> blocks_;
+  KeyedSet block_names_;
 };
 
 }  // namespace
 
-Block parse(std::string_view source) {
+Template parse(std::string_view source) {
   return Parser(source).run();
 }
 

@@ -9,6 +9,6 @@
 namespace llmrt::jinja {
 
 // Throws TemplateError.
-Block parse(std::string_view source);
+Template parse(std::string_view source);
 
 }  // namespace llmrt::jinja

@@ -1,6 +1,7 @@
 // Filters that walk over items. Where Jinja gives a lazy sequence, so do they: one that can be walked only once.
 #include <algorithm>
 #include <optional>
+#include <random>
 
 #include "core/text/jinja/arguments.h"
 #include "core/text/jinja/code_points.h"
@@ -17,16 +18,17 @@ Value lazy(std::vector<Value> items) {
   return Value::list(std::move(items), ListKind::kGenerator);
 }
 
-Value ignore_case(const Value& value, bool case_sensitive) {
-  return !case_sensitive && value.as_text() ? Value(lower(*value.as_text())) : value;
+Value ignore_case(const Value& value, bool case_sensitive, Meter& meter) {
+  return !case_sensitive && value.as_text() ? Value(lower(*value.as_text(), meter)) : value;
 }
 
 // Looks up "a.b.0" in an item, part by part.
 class AttributePath {
  public:
-  explicit AttributePath(const Value& attribute) {
+  AttributePath(const Value& attribute, Meter& meter) {
     if (const Text* text = attribute.as_text()) {
-      for (Text& part : split_at(*text, ".", -1)) {
+      meter.charge_characters(text->size());
+      for (Text& part : split_at(*text, ".", -1, meter)) {
         const bool is_index = !part.empty() && part.bytes().find_first_not_of("0123456789") == std::string_view::npos;
         parts_.push_back(is_index ? Value(parse(part.bytes())) : Value(std::move(part)));
       }
@@ -36,6 +38,7 @@ class AttributePath {
   }
   Value get(Interpreter& interpreter, Value item, const Value* otherwise = nullptr) const {
     for (const Value& part : parts_) {
+      interpreter.meter().charge(1);
       item = get_item(interpreter, item, part);
       if (otherwise && item.is_undefined()) {
         item = *otherwise;
@@ -86,6 +89,9 @@ Value filter_first(Interpreter& interpreter, const Value& input, Arguments& argu
     return list->consumed < list->items.size() ? list->items[list->consumed++]
                                                : Value::undefined("no first item, sequence was empty");
   }
+  if (const List* list = input.as_list(); list && !list->items.empty()) {
+    return list->items.front();
+  }
   const std::vector<Value> items = iterate(input, interpreter.meter());
   return items.empty() ? Value::undefined("no first item, sequence was empty") : items.front();
 }
@@ -95,20 +101,41 @@ Value filter_last(Interpreter& interpreter, const Value& input, Arguments& argum
   if (input.as_list() && input.as_list()->kind == ListKind::kGenerator) {
     fail("'generator' object is not reversible");
   }
+  if (const List* list = input.as_list(); list && !list->items.empty()) {
+    return list->items.back();
+  }
   const std::vector<Value> items = iterate(input, interpreter.meter());
   return items.empty() ? Value::undefined("no last item, sequence was empty") : items.back();
 }
 
+// One item, drawn anew in each rendering.
+Value filter_random(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("random", arguments, {});
+  const List* list = input.as_list();
+  if (!input.as_text() && !(list && list->kind <= ListKind::kRange)) {
+    require_defined(input);
+    fail("random: expected a sequence, found {}", type_name(input));
+  }
+  if (input.as_text()) {
+    interpreter.meter().charge_bytes(2 * input.as_text()->size());
+  }
+  const int64_t length = length_of(input);
+  if (length == 0) {
+    return Value::undefined("no random item, sequence was empty");
+  }
+  std::uniform_int_distribution<int64_t> any(0, length - 1);
+  return get_item(interpreter, input, Value(any(interpreter.random())));
+}
+
 Value filter_join(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   const Parameters given("join", arguments, {"d", "attribute"});
-  const AttributePath path(given[1]);
+  const AttributePath path(given[1], interpreter.meter());
   const Text separator = given.has(0) ? to_text(given[0], interpreter.meter()) : Text();
   Text out;
   bool first = true;
   for (const Value& item : iterate(input, interpreter.meter())) {
     const Text part = to_text(path.get(interpreter, item), interpreter.meter());
-    const size_t grown = out.size() + separator.size() + part.size();
-    interpreter.meter().charge_text(grown > kTextBytesMax ? grown : separator.size() + part.size());
+    interpreter.meter().charge_growth(out.size(), separator.size() + part.size());
     if (!std::exchange(first, false)) {
       out.append(separator);
     }
@@ -158,7 +185,7 @@ Value filter_dictsort(Interpreter& interpreter, const Value& input, Arguments& a
   for (const auto& [key, value] : input.as_dict()->items) {
     interpreter.meter().charge(1);
     items.push_back(Value::list({key, value}, ListKind::kTuple));
-    keys.push_back(ignore_case(by == "key" ? key : value, given.flag(0, false)));
+    keys.push_back(ignore_case(by == "key" ? key : value, given.flag(0, false), interpreter.meter()));
   }
   return Value::list(sort_by(interpreter, std::move(items), keys, given.flag(2, false)));
 }
@@ -167,18 +194,20 @@ Value filter_sort(Interpreter& interpreter, const Value& input, Arguments& argum
   const Parameters given("sort", arguments, {"reverse", "case_sensitive", "attribute"});
   std::vector<AttributePath> paths;  // "age,name" sorts by several
   if (const Text* attribute = given[2].as_text()) {
-    for (Text& part : split_at(*attribute, ",", -1)) {
-      paths.emplace_back(Value(std::move(part)));
+    interpreter.meter().charge_bytes(attribute->size());
+    for (Text& part : split_at(*attribute, ",", -1, interpreter.meter())) {
+      paths.emplace_back(Value(std::move(part)), interpreter.meter());
     }
   } else {
-    paths.emplace_back(given[2]);
+    paths.emplace_back(given[2], interpreter.meter());
   }
   std::vector<Value> items = iterate(input, interpreter.meter());
   std::vector<Value> keys;
   for (const Value& item : items) {
     std::vector<Value> key;
+    interpreter.meter().charge(paths.size());
     for (const AttributePath& path : paths) {
-      key.push_back(ignore_case(path.get(interpreter, item), given.flag(1, false)));
+      key.push_back(ignore_case(path.get(interpreter, item), given.flag(1, false), interpreter.meter()));
     }
     keys.push_back(Value::list(std::move(key)));
   }
@@ -187,11 +216,11 @@ Value filter_sort(Interpreter& interpreter, const Value& input, Arguments& argum
 
 Value filter_unique(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   const Parameters given("unique", arguments, {"case_sensitive", "attribute"});
-  const AttributePath path(given[1]);
-  std::unordered_multimap<size_t, Value> seen;
+  const AttributePath path(given[1], interpreter.meter());
+  std::unordered_multimap<size_t, Value> seen;  // by keyed hashes
   std::vector<Value> items;
   for (const Value& item : iterate(input, interpreter.meter())) {
-    const Value key = ignore_case(path.get(interpreter, item), given.flag(0, false));
+    const Value key = ignore_case(path.get(interpreter, item), given.flag(0, false), interpreter.meter());
     const size_t hash = hash_of(key, interpreter.meter());
     const auto [begin, end] = seen.equal_range(hash);
     const bool repeated = std::any_of(begin, end, [&](const auto& entry) {
@@ -209,11 +238,11 @@ Value filter_unique(Interpreter& interpreter, const Value& input, Arguments& arg
 template <int direction>
 Value filter_extreme(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   const Parameters given(direction < 0 ? "min" : "max", arguments, {"case_sensitive", "attribute"});
-  const AttributePath path(given[1]);
+  const AttributePath path(given[1], interpreter.meter());
   Value best = Value::undefined("no aggregated item, sequence was empty");
   std::optional<Value> best_key;
   for (const Value& item : iterate(input, interpreter.meter())) {
-    Value key = ignore_case(path.get(interpreter, item), given.flag(0, false));
+    Value key = ignore_case(path.get(interpreter, item), given.flag(0, false), interpreter.meter());
     if (!best_key || compare(key, *best_key, interpreter.meter()) * direction > 0) {
       best = item;
       best_key = std::move(key);
@@ -224,7 +253,7 @@ Value filter_extreme(Interpreter& interpreter, const Value& input, Arguments& ar
 
 Value filter_sum(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   const Parameters given("sum", arguments, {"attribute", "start"});
-  const AttributePath path(given[0]);
+  const AttributePath path(given[0], interpreter.meter());
   Value total = given.has(1) ? given[1] : Value(int64_t{0});
   if (total.as_text()) {
     fail("sum() can't sum strings");
@@ -250,6 +279,7 @@ Value filter_batch(Interpreter& interpreter, const Value& input, Arguments& argu
     const auto size = static_cast<int64_t>(batch.size());
     const auto missing = static_cast<size_t>(std::max(width, size) - size);
     if (!given[1].is_none()) {
+      interpreter.meter().check_entries(batch.size() + missing);
       interpreter.meter().charge(missing);
       batch.insert(batch.end(), missing, given[1]);
     }
@@ -283,19 +313,18 @@ Value filter_slice(Interpreter& interpreter, const Value& input, Arguments& argu
 }
 
 Value make_group(const Value& grouper, std::vector<Value> items) {
-  auto group =
-      std::make_shared<List>(*Value::list({grouper, Value::list(std::move(items))}, ListKind::kTuple).as_list());
+  std::shared_ptr<List> group = make_list({grouper, Value::list(std::move(items))}, ListKind::kTuple);
   group->is_group = true;
   return Value(ListPtr(std::move(group)));
 }
 
 Value filter_groupby(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   const Parameters given("groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
-  const AttributePath path(given[0]);
+  const AttributePath path(given[0], interpreter.meter());
   const Value* otherwise = given[1].is_none() ? nullptr : &given[1];
   const bool case_sensitive = given.flag(2, false);
   const auto key_of = [&](const Value& item) {
-    return ignore_case(path.get(interpreter, item, otherwise), case_sensitive);
+    return ignore_case(path.get(interpreter, item, otherwise), case_sensitive, interpreter.meter());
   };
   std::vector<Value> items = iterate(input, interpreter.meter());
   std::vector<Value> keys;
@@ -331,6 +360,10 @@ std::string_view name_of(const Value& value) {
   return value.as_text()->bytes();
 }
 
+[[noreturn]] void fail_unknown(const char* what, const Text& name) {
+  throw TemplateError{ErrorCode::kUnsupported, fmt::format("an unknown {}", what), {}, excerpt(name.bytes())};
+}
+
 Value filter_map(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   std::vector<Value> mapped;
   if (!is_true(input)) {
@@ -338,7 +371,7 @@ Value filter_map(Interpreter& interpreter, const Value& input, Arguments& argume
   }
   if (arguments.positional.empty()) {
     const Parameters given("map", arguments, {"attribute", "default"}, 1);
-    const AttributePath path(given[0]);
+    const AttributePath path(given[0], interpreter.meter());
     const Value* otherwise = given[1].is_none() ? nullptr : &given[1];
     for (const Value& item : iterate(input, interpreter.meter())) {
       mapped.push_back(path.get(interpreter, item, otherwise));
@@ -348,10 +381,10 @@ Value filter_map(Interpreter& interpreter, const Value& input, Arguments& argume
   const Value name = take_first("map", arguments);
   const FilterCall::Function function = find_filter(name_of(name));
   if (!function) {
-    fail_unsupported("filter '{}'", name_of(name));
+    fail_unknown("filter", *name.as_text());
   }
   for (const Value& item : iterate(input, interpreter.meter())) {
-    interpreter.meter().charge(arguments.positional.size());
+    interpreter.meter().charge(arguments.positional.size() + 2 * arguments.named.size());
     Arguments copy = arguments;
     mapped.push_back(function(interpreter, item, copy));
   }
@@ -364,19 +397,19 @@ Value filter_select(Interpreter& interpreter, const Value& input, Arguments& arg
   if (!is_true(input)) {
     return lazy({});
   }
-  const AttributePath path(of_attribute ? take_first("selectattr", arguments) : Value());
+  const AttributePath path(of_attribute ? take_first("selectattr", arguments) : Value(), interpreter.meter());
   TestCall::Function test = nullptr;
   if (!arguments.positional.empty()) {
     const Value name = take_first("select", arguments);
     test = find_test(name_of(name));
     if (!test) {
-      fail_unsupported("test '{}'", name_of(name));
+      fail_unknown("test", *name.as_text());
     }
   }
   std::vector<Value> kept;
   for (const Value& item : iterate(input, interpreter.meter())) {
     const Value tested = path.get(interpreter, item);
-    interpreter.meter().charge(arguments.positional.size());
+    interpreter.meter().charge(arguments.positional.size() + 2 * arguments.named.size());
     Arguments copy = arguments;
     if ((test ? test(interpreter, tested, copy) : is_true(tested)) == keep) {
       kept.push_back(item);
@@ -397,6 +430,7 @@ constexpr NamedFilter kSequenceFilters[] = {
     {"map", filter_map},
     {"max", filter_extreme<1>},
     {"min", filter_extreme<-1>},
+    {"random", filter_random},
     {"reject", filter_select<false, false>},
     {"rejectattr", filter_select<false, true>},
     {"reverse", filter_reverse},

@@ -38,7 +38,7 @@ Flow For::run(Interpreter& interpreter) const {
 
 Flow For::walk(Interpreter& interpreter, const Value& items, int loop_depth) const {
   if (loop_depth > kNestingMax) {
-    fail("limit of {} nested recursive loops exceeded", kNestingMax);
+    fail("expected at most {} nested recursive loops, found more", kNestingMax);
   }
   const std::shared_ptr<Interpreter::Scope> outer = interpreter.scope();
   Loop::Filter keep;
@@ -113,6 +113,14 @@ Flow FilterBlock::run(Interpreter& interpreter) const {
     interpreter.write(to_text(filter->apply(interpreter, text), interpreter.meter()));
   }
   return flow;
+}
+
+Flow NamedBlock::run(Interpreter& interpreter) const {
+  if (is_required) {
+    fail("required block '{}' not found", name);
+  }
+  const Interpreter::ScopeGuard scope(interpreter, is_scoped ? interpreter.scope() : interpreter.top_scope());
+  return interpreter.run(body);
 }
 
 Flow Macro::run(Interpreter& interpreter) const {

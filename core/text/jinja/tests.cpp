@@ -41,7 +41,7 @@ bool is_the_false(const Value& value) {
   return value.as_bool() && !*value.as_bool();
 }
 bool is_integer(const Value& value) {
-  return value.as_int() != nullptr;
+  return value.as_int() || value.as_big();
 }
 bool is_float(const Value& value) {
   return value.as_double() != nullptr;
@@ -88,22 +88,29 @@ bool compares(Interpreter& interpreter, const Value& input, Arguments& arguments
   return apply(comparison, input, given[0], interpreter.meter());
 }
 
-bool is_same(Interpreter&, const Value& input, Arguments& arguments) {
+bool is_same(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   const Parameters given("sameas", arguments, {"other"}, 1);
-  return input.same_as(given[0]);
+  return input.same_as(given[0], interpreter.meter());
 }
 
 template <bool (*predicate)(std::string_view)>
 bool text_is(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   const Parameters given("test", arguments, {});
-  return predicate(to_text(input, interpreter.meter()).bytes());
+  const Text text = to_text(input, interpreter.meter());
+  interpreter.meter().charge_characters(text.size());
+  return predicate(text.bytes());
 }
 
-bool is_filter(Interpreter&, const Value& input, Arguments&) {
+// The names are keys of a dict: what cannot be one fails.
+bool is_filter(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("filter", arguments, {});
+  hash_of(input, interpreter.meter());
   return input.as_text() && find_filter(input.as_text()->bytes());
 }
 
-bool is_test(Interpreter&, const Value& input, Arguments&) {
+bool is_test(Interpreter& interpreter, const Value& input, Arguments& arguments) {
+  const Parameters given("test", arguments, {});
+  hash_of(input, interpreter.meter());
   return input.as_text() && find_test(input.as_text()->bytes());
 }
 

@@ -1,5 +1,6 @@
 // A string that knows where each of its bytes comes from: the template, or data that a request brought. Every
 // operation that moves bytes keeps their origin, so that the tokenizer can refuse special tokens made of data.
+// Inside a rendering, its memory counts against the rendering's limit.
 #pragma once
 
 #include <algorithm>
@@ -9,22 +10,40 @@
 #include <utility>
 #include <vector>
 
+#include "core/text/jinja/meter.h"
+
 namespace llmrt::jinja {
 
 class Text {
  public:
   Text() = default;
-  Text(std::string bytes, bool from_template) : bytes_(std::move(bytes)), first_from_template_(from_template) {}
+  Text(std::string bytes, bool from_template) : bytes_(std::move(bytes)), first_from_template_(from_template) {
+    held_.grow(bytes_.empty() ? 0 : kOverheadBytes + bytes_.size());
+  }
+  Text(const Text& other)
+      : bytes_(other.bytes_), first_from_template_(other.first_from_template_), flips_(other.flips_) {
+    held_.grow(bytes_.empty() ? 0 : kOverheadBytes + bytes_.size() + flips_.size() * sizeof(uint32_t));
+  }
+  Text(Text&&) noexcept = default;
+  Text& operator=(Text other) noexcept {
+    bytes_ = std::move(other.bytes_);
+    first_from_template_ = other.first_from_template_;
+    flips_ = std::move(other.flips_);
+    held_ = std::move(other.held_);
+    return *this;
+  }
 
   std::string_view bytes() const { return bytes_; }
   size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
   bool is_all_template() const { return first_from_template_ && flips_.empty(); }
+  size_t num_runs() const { return flips_.size() + 1; }
 
   void append(std::string_view bytes, bool from_template);
   void append(const Text& other) { append(other, 0, other.size()); }
   // The bytes [begin, end) of `other`.
   void append(const Text& other, size_t begin, size_t end);
+  void append_repeated(const Text& other, size_t count);
   Text substr(size_t begin, size_t end) const;
   Text substr(size_t begin) const { return substr(begin, size()); }
 
@@ -35,6 +54,8 @@ class Text {
   }
 
  private:
+  static constexpr size_t kOverheadBytes = 96;  // of the object itself, as a value
+
   template <typename Visit>
   void visit_runs(size_t begin, size_t end, Visit visit) const {
     // From the run that holds `begin`: texts are cut into as many pieces as they have runs.
@@ -56,6 +77,7 @@ class Text {
   std::string bytes_;
   bool first_from_template_ = false;
   std::vector<uint32_t> flips_;  // offsets where the origin changes, strictly inside the text
+  Held held_;
 };
 
 }  // namespace llmrt::jinja

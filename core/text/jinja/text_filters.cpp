@@ -22,21 +22,19 @@ Text text_of(Interpreter& interpreter, const Value& value) {
 
 // Appends and pays.
 void append(Interpreter& interpreter, Text& out, const Text& part) {
-  if (out.size() + part.size() > kTextBytesMax) {
-    interpreter.meter().charge_text(kTextBytesMax + 1);
-  }
-  interpreter.meter().charge_bytes(part.size());
+  interpreter.meter().charge_growth(out.size(), part.size());
   out.append(part);
 }
 
-template <Text (*function)(const Text&)>
+template <Text (*function)(const Text&, Meter&)>
 Value map_text(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   const Parameters given("filter", arguments, {});
-  return Value(function(text_of(interpreter, input)));
+  return Value(function(text_of(interpreter, input), interpreter.meter()));
 }
 
 // Jinja's title: a word begins behind a blank, a hyphen or an opening bracket, and nowhere else.
-Text title_words(const Text& text) {
+Text title_words(const Text& text, Meter& meter) {
+  meter.charge_characters(text.size());
   const std::string_view bytes = text.bytes();
   const auto separates = [&](size_t pos) {
     const char32_t c = decode_utf8(bytes, pos).code_point;
@@ -50,8 +48,9 @@ Text title_words(const Text& text) {
     while (end < bytes.size() && separates(end) == is_separator) {
       end += decode_utf8(bytes, end).num_bytes;
     }
-    out.append(upper(text.substr(pos, second)));
-    out.append(lower(text.substr(second, end)));
+    meter.charge(1);
+    out.append(upper(text.substr(pos, second), meter));
+    out.append(lower(text.substr(second, end), meter));
     pos = end;
   }
   return out;
@@ -68,7 +67,7 @@ Value filter_trim(Interpreter& interpreter, const Value& input, Arguments& argum
   if (!given[0].is_none()) {
     chars = given.text(0).bytes();
   }
-  return Value(strip(text_of(interpreter, input), chars, Side::kBoth));
+  return Value(strip(text_of(interpreter, input), chars, Side::kBoth, interpreter.meter()));
 }
 
 Value filter_replace(Interpreter& interpreter, const Value& input, Arguments& arguments) {
@@ -93,10 +92,10 @@ Value filter_indent(Interpreter& interpreter, const Value& input, Arguments& arg
     require_defined(input);
     fail("indent: expected a string, found {}", type_name(input));
   }
-  interpreter.meter().charge(input.as_text()->size() / 8);
+  interpreter.meter().charge_text(input.as_text()->size());
   Text ended = *input.as_text();
   ended.append(newline);  // so that a last empty line counts
-  const std::vector<Text> lines = split_lines(ended, false);
+  const std::vector<Text> lines = split_lines(ended, false, interpreter.meter());
   Text out;
   for (size_t i = 0; i < lines.size(); ++i) {
     interpreter.meter().charge(1);
@@ -117,12 +116,13 @@ Value filter_truncate(Interpreter& interpreter, const Value& input, Arguments& a
   const int64_t length = given.integer(0, 255);
   const Text end = given.has(2) ? given.text(2) : Text("...", true);
   const int64_t leeway = given[3].is_none() ? 5 : given.integer(3, 5);
+  interpreter.meter().charge_bytes(end.size());
   const int64_t end_length = count_code_points(end.bytes());
   if (length < end_length || leeway < 0) {
     fail("truncate: expected a length that holds the end of {} characters", end_length);
   }
   if (const Text* text = input.as_text()) {
-    interpreter.meter().charge_text(text->size());
+    interpreter.meter().charge_bytes(2 * text->size());
   }
   if (length_of(input) - leeway <= length) {
     return input;
@@ -136,14 +136,14 @@ Value filter_truncate(Interpreter& interpreter, const Value& input, Arguments& a
     const size_t blank = out.bytes().rfind(' ');
     out = blank == std::string_view::npos ? out : out.substr(0, blank);
   }
-  out.append(end);
+  append(interpreter, out, end);
   return Value(std::move(out));
 }
 
 Value filter_wordcount(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   const Parameters given("wordcount", arguments, {});
   const Text text = text_of(interpreter, input);
-  interpreter.meter().charge(text.size() / 16);
+  interpreter.meter().charge_characters(2 * text.size());
   int64_t words = 0;
   bool inside = false;
   for (size_t pos = 0; pos < text.size();) {
@@ -159,17 +159,28 @@ Value filter_wordcount(Interpreter& interpreter, const Value& input, Arguments& 
 
 Value filter_escape(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   const Parameters given("escape", arguments, {});
-  Text text = text_of(interpreter, input);
-  static constexpr std::pair<std::string_view, std::string_view> kEscapes[] = {
-      {"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&#34;"}, {"'", "&#39;"}};
-  for (const auto& [from, to] : kEscapes) {
-    text = replace(text, from, Text(std::string(to), true), -1, interpreter.meter());
+  const Text text = text_of(interpreter, input);
+  interpreter.meter().charge_characters(text.size());
+  static constexpr std::string_view kSpecial = "&<>\"'";
+  static constexpr std::string_view kEscapes[] = {"&amp;", "&lt;", "&gt;", "&#34;", "&#39;"};
+  Text out;
+  size_t begin = 0;
+  for (size_t hit = text.bytes().find_first_of(kSpecial); hit != npos;) {
+    const std::string_view escape = kEscapes[kSpecial.find(text.bytes()[hit])];
+    interpreter.meter().charge_growth(out.size(), hit - begin + escape.size());
+    out.append(text, begin, hit);
+    out.append(escape, true);
+    begin = hit + 1;
+    hit = text.bytes().find_first_of(kSpecial, begin);
   }
-  return Value(std::move(text));
+  interpreter.meter().charge_growth(out.size(), text.size() - begin);
+  out.append(text, begin, text.size());
+  return Value(std::move(out));
 }
 
 // Percent-encodes all but letters, digits, "_.-~" and `safe`.
-Text quote_url(const Text& text, std::string_view safe) {
+Text quote_url(const Text& text, std::string_view safe, Meter& meter) {
+  meter.charge_characters(text.size());
   Text out;
   text.for_each_run([&](std::string_view run, bool from_template) {
     std::string quoted;
@@ -179,9 +190,12 @@ Text quote_url(const Text& text, std::string_view safe) {
                           safe.find(c) != std::string_view::npos)) {
         quoted.push_back(c);
       } else {
-        quoted += fmt::format("%{:02X}", byte);
+        quoted.push_back('%');
+        quoted.push_back("0123456789ABCDEF"[byte >> 4]);
+        quoted.push_back("0123456789ABCDEF"[byte & 0xF]);
       }
     }
+    meter.charge_growth(out.size(), quoted.size());
     out.append(quoted, from_template);
   });
   return out;
@@ -190,10 +204,11 @@ Text quote_url(const Text& text, std::string_view safe) {
 Value filter_urlencode(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   const Parameters given("urlencode", arguments, {});
   if (!input.as_dict() && !input.as_list()) {
-    return Value(quote_url(text_of(interpreter, input), "/"));
+    return Value(quote_url(text_of(interpreter, input), "/", interpreter.meter()));
   }
   std::vector<std::pair<Value, Value>> pairs;
   if (input.as_dict()) {
+    interpreter.meter().charge(input.as_dict()->items.size());
     pairs = input.as_dict()->items;
   } else {
     for (const Value& pair : iterate(input, interpreter.meter())) {
@@ -205,7 +220,8 @@ Value filter_urlencode(Interpreter& interpreter, const Value& input, Arguments& 
     }
   }
   const auto quote = [&](const Value& value) {
-    return replace(quote_url(text_of(interpreter, value), ""), "%20", Text("+", true), -1, interpreter.meter());
+    return replace(quote_url(text_of(interpreter, value), "", interpreter.meter()), "%20", Text("+", true), -1,
+                   interpreter.meter());
   };
   Text out;
   for (const auto& [key, value] : pairs) {
@@ -228,6 +244,7 @@ Value filter_format(Interpreter& interpreter, const Value& input, Arguments& arg
     return Value(percent_format(format, Value::list(arguments.positional, ListKind::kTuple), interpreter.meter()));
   }
   std::vector<std::pair<Value, Value>> items;
+  interpreter.meter().charge(arguments.named.size());
   for (const auto& [name, value] : arguments.named) {
     items.emplace_back(Value(Text(name, true)), value);
   }
@@ -243,8 +260,9 @@ Value filter_tojson(Interpreter& interpreter, const Value& input, Arguments& arg
   if (const Text* indent = given[1].as_text()) {
     options.indent = std::string(indent->bytes());
   } else if (!given[1].is_none()) {
-    const int64_t width = std::clamp<int64_t>(given.integer(1, 0), 0, kTextBytesMax);
-    options.indent = std::string(static_cast<size_t>(width), ' ');
+    const auto width = static_cast<size_t>(std::max<int64_t>(given.integer(1, 0), 0));
+    interpreter.meter().charge_text(width);
+    options.indent = std::string(width, ' ');
   }
   if (options.indent) {
     options.item_separator = ",";

@@ -25,7 +25,7 @@ class TokenStream {
    public:
     explicit Nest(TokenStream& stream) : stream_(stream) {
       if (++stream_.nesting_ > kNestingMax) {
-        fail_syntax(stream_.token().at, "limit of {} nested blocks and brackets exceeded", kNestingMax);
+        fail_syntax(stream_.token().at, "expected at most {} nested blocks and brackets, found more", kNestingMax);
       }
     }
     ~Nest() { --stream_.nesting_; }
@@ -69,7 +69,7 @@ class TokenStream {
   template <typename Node>
   static std::unique_ptr<Node> finish(std::unique_ptr<Node> node) {
     if (node->depth > kTreeDepthMax) {
-      fail_syntax(node->at, "limit of {} nested operations exceeded", kTreeDepthMax);
+      fail_syntax(node->at, "expected at most {} nested operations, found more", kTreeDepthMax);
     }
     return node;
   }

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
+#include "core/base/keyed_hash.h"
+#include "core/text/jinja/integers.h"
 #include "core/text/jinja/loop.h"
 
 namespace llmrt::jinja {
@@ -12,13 +15,16 @@ constexpr size_t kIndexedFrom = 9;  // below, a dict is searched from the front
 
 int checked_depth(int depth) {
   if (depth > kNestingMax) {
-    fail("limit of {} nested lists and dicts exceeded", kNestingMax);
+    fail("expected at most {} nested lists and dicts, found more", kNestingMax);
   }
   return depth;
 }
 
 // Exact between an integer and a double: the x86 long double holds every int64.
 int compare_numbers(const Value& left, const Value& right) {
+  if (left.as_big() || right.as_big()) {
+    return compare_big(left, right);
+  }
   const auto wide = [](const Value& value) -> long double {
     return value.as_double() ? static_cast<long double>(*value.as_double()) : static_cast<long double>(value.integer());
   };
@@ -27,11 +33,15 @@ int compare_numbers(const Value& left, const Value& right) {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-// splitmix64's finish. std::hash leaves integers as they are: multiples of a table's size would share one bucket.
-size_t mix(uint64_t hash) {
-  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9;
-  hash = (hash ^ (hash >> 27)) * 0x94d049bb133111eb;
-  return hash ^ (hash >> 31);
+// Types apart, so that a string does not hash as the number of the same bytes.
+enum class HashKind : uint8_t { kInteger = 1, kBig, kDouble, kTuple, kObject };
+
+template <typename T>
+size_t hash_bytes(HashKind kind, const T& bytes) {
+  char buffer[1 + sizeof(T)];
+  buffer[0] = static_cast<char>(kind);
+  std::memcpy(buffer + 1, &bytes, sizeof(T));
+  return KeyedHash()(std::string_view(buffer, sizeof buffer));
 }
 
 bool is_nan(const Value& value) {
@@ -40,7 +50,10 @@ bool is_nan(const Value& value) {
 
 }  // namespace
 
-Value Value::list(std::vector<Value> items, ListKind kind) {
+std::shared_ptr<List> make_list(std::vector<Value> items, ListKind kind) {
+  if (const Meter* meter = Meter::current()) {
+    meter->check_entries(items.size());
+  }
   auto list = std::make_shared<List>();
   for (const Value& item : items) {
     list->depth = std::max(list->depth, item.depth() + 1);
@@ -48,16 +61,28 @@ Value Value::list(std::vector<Value> items, ListKind kind) {
   checked_depth(list->depth);
   list->items = std::move(items);
   list->kind = kind;
-  return Value(ListPtr(std::move(list)));
+  list->held.grow(sizeof(List) + list->items.capacity() * sizeof(Value));
+  return list;
+}
+
+Value Value::list(std::vector<Value> items, ListKind kind) {
+  return Value(ListPtr(make_list(std::move(items), kind)));
 }
 
 Value Value::dict(std::vector<std::pair<Value, Value>> items, Meter& meter) {
+  meter.check_entries(items.size());
   auto dict = std::make_shared<Dict>();
   const bool indexed = items.size() >= kIndexedFrom;
+  constexpr size_t kIndexBytes = 48;  // a node and its bucket
+  dict->held.grow(sizeof(Dict) + items.size() * (sizeof(items[0]) + (indexed ? kIndexBytes : 0)));
+  dict->items.reserve(items.size());
+  if (indexed) {
+    dict->index_by_hash.reserve(items.size());
+  }
   for (auto& [key, value] : items) {
     const size_t hash = hash_of(key, meter);
     dict->depth = std::max({dict->depth, key.depth() + 1, value.depth() + 1});
-    if (const Value* present = dict->find(key, meter)) {
+    if (const Value* present = dict->find(key, hash, meter)) {
       *const_cast<Value*>(present) = std::move(value);
       continue;
     }
@@ -84,7 +109,11 @@ int Value::depth() const {
   return dict ? dict->depth : 0;
 }
 
-bool Value::same_as(const Value& other) const {
+double Value::number() const {
+  return as_double() ? *as_double() : as_big() ? to_double(*as_big()) : static_cast<double>(integer());
+}
+
+bool Value::same_as(const Value& other, Meter& meter) const {
   if (variant_.index() != other.variant_.index()) {
     return false;
   }
@@ -98,14 +127,19 @@ bool Value::same_as(const Value& other) const {
     return *as_double() == *other.as_double();
   }
   if (const Text* text = as_text()) {
+    meter.charge_bytes(std::min(text->size(), other.as_text()->size()));
     return text->bytes() == other.as_text()->bytes();  // Python interns what a template can tell apart
   }
   return as_undefined() == other.as_undefined() && as_list() == other.as_list() && as_dict() == other.as_dict() &&
-         as_namespace() == other.as_namespace() && as_callable() == other.as_callable() && as_loop() == other.as_loop();
+         as_namespace() == other.as_namespace() && as_callable() == other.as_callable() &&
+         as_loop() == other.as_loop() && as_big() == other.as_big();
 }
 
 const Value* Dict::find(const Value& key, Meter& meter) const {
-  const size_t hash = hash_of(key, meter);
+  return find(key, hash_of(key, meter), meter);
+}
+
+const Value* Dict::find(const Value& key, size_t hash, Meter& meter) const {
   if (index_by_hash.empty()) {
     for (const auto& [present, value] : items) {
       if (equals(present, key, meter)) {
@@ -124,15 +158,40 @@ const Value* Dict::find(const Value& key, Meter& meter) const {
 }
 
 const Value* Dict::find(std::string_view key, Meter& meter) const {
+  const auto is_key = [&](const Value& present) {
+    const Text* text = present.as_text();
+    if (!text || text->size() != key.size()) {
+      return false;
+    }
+    meter.charge_bytes(key.size());
+    return text->bytes() == key;
+  };
   if (index_by_hash.empty()) {
     for (const auto& [present, value] : items) {
-      if (const Text* text = present.as_text(); text && text->bytes() == key) {
+      if (is_key(present)) {
         return &value;
       }
     }
     return nullptr;
   }
-  return find(Value(Text(std::string(key), true)), meter);
+  for (auto [it, end] = index_by_hash.equal_range(hash_of(key, meter)); it != end; ++it) {
+    meter.charge(1);
+    if (is_key(items[it->second].first)) {
+      return &items[it->second].second;
+    }
+  }
+  return nullptr;
+}
+
+void Namespace::set(std::string_view name, Value value) {
+  const auto found = attributes.find(name);
+  if (found != attributes.end()) {
+    found->second = std::move(value);
+    return;
+  }
+  constexpr size_t kNodeBytes = 112;
+  held.grow(kNodeBytes + name.size());
+  attributes.emplace(std::string(name), std::move(value));
 }
 
 const char* type_name(const Value& value) {
@@ -145,7 +204,7 @@ const char* type_name(const Value& value) {
   if (value.as_bool()) {
     return "bool";
   }
-  if (value.as_int()) {
+  if (value.as_int() || value.as_big()) {
     return "int";
   }
   if (value.as_double()) {
@@ -180,6 +239,9 @@ const char* type_name(const Value& value) {
 bool is_true(const Value& value) {
   if (value.is_undefined() || value.is_none()) {
     return false;
+  }
+  if (value.as_big()) {
+    return true;
   }
   if (value.is_number()) {
     return value.as_double() ? *value.as_double() != 0 : value.integer() != 0;
@@ -220,7 +282,7 @@ bool equals(const Value& left, const Value& right, Meter& meter) {
              return other && equals(item.second, *other, meter);
            });
   }
-  return left.same_as(right);
+  return left.same_as(right, meter);
 }
 
 int compare(const Value& left, const Value& right, Meter& meter) {
@@ -245,35 +307,56 @@ int compare(const Value& left, const Value& right, Meter& meter) {
   }
   for (const Value* side : {&left, &right}) {
     if (const Undefined* undefined = side->as_undefined()) {
-      fail("{}", undefined->message);
+      throw TemplateError{ErrorCode::kInvalidArgument, undefined->message, {}, undefined->detail};
     }
   }
   fail("no order between {} and {}", type_name(left), type_name(right));
 }
 
+size_t hash_of(std::string_view text, Meter& meter) {
+  meter.charge_bytes(text.size());
+  return KeyedHash()(text);
+}
+
 size_t hash_of(const Value& value, Meter& meter) {
-  if (value.as_double() &&
-      !(std::floor(*value.as_double()) == *value.as_double() && std::fabs(*value.as_double()) < 9e18)) {
-    return std::hash<double>()(*value.as_double());
+  // 1, 1.0 and true are one key, and so are 1e30 and the integer that it is.
+  if (const double* number = value.as_double(); number && std::isfinite(*number) && std::floor(*number) == *number) {
+    if (std::fabs(*number) < 9e18) {
+      return hash_bytes(HashKind::kInteger, static_cast<int64_t>(*number));
+    }
+    return hash_of(whole_of(*number, meter), meter);
   }
-  if (value.is_number()) {  // 1, 1.0 and true are one key
-    return mix(static_cast<uint64_t>(value.as_double() ? static_cast<int64_t>(*value.as_double()) : value.integer()));
+  if (value.as_double()) {
+    return hash_bytes(HashKind::kDouble, *value.as_double());
+  }
+  if (value.is_integer()) {
+    return hash_bytes(HashKind::kInteger, value.integer());
+  }
+  if (const Big* big = value.as_big()) {
+    const std::string bytes = bytes_of(*big);
+    meter.charge_characters(bytes.size());
+    return KeyedHash()(static_cast<char>(HashKind::kBig) + bytes);
   }
   if (const Text* text = value.as_text()) {
-    return std::hash<std::string_view>()(text->bytes());
+    return hash_of(text->bytes(), meter);
   }
   if (const List* list = value.as_list(); list && list->kind == ListKind::kTuple) {
-    size_t hash = 0x345678;
+    std::string hashes(1, static_cast<char>(HashKind::kTuple));
     for (const Value& item : list->items) {
       meter.charge(1);  // tuples that share their items are exponential to walk
-      hash = hash * 1000003 ^ hash_of(item, meter);
+      const size_t hash = hash_of(item, meter);
+      hashes.append(reinterpret_cast<const char*>(&hash), sizeof hash);
     }
-    return mix(hash);
+    return KeyedHash()(hashes);
   }
   if (value.as_list() || value.as_dict()) {
     fail("unhashable type: {}", type_name(value));
   }
-  return std::hash<std::string_view>()(type_name(value));
+  // Undefined values are all equal, and so are those of none; others are equal to themselves alone.
+  const void* object = value.as_namespace()  ? static_cast<const void*>(value.as_namespace())
+                       : value.as_callable() ? static_cast<const void*>(value.as_callable())
+                                             : static_cast<const void*>(value.as_loop());
+  return hash_bytes(HashKind::kObject, std::pair(object, static_cast<size_t>(value.is_none())));
 }
 
 }  // namespace llmrt::jinja
