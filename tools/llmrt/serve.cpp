@@ -52,6 +52,8 @@ class LocalEngine final : public server::EngineDoor {
 };
 
 void serve(const Options& options) {
+  check_writable(options.sample_trace, "--sample-trace");
+  check_writable(options.request_trace, "--request-trace");
   OpenModel open = open_model(options.model);
   open.served.created = std::time(nullptr);
   const SteadyClock clock;
@@ -106,22 +108,28 @@ void add_serve(CLI::App& app) {
       ->capture_default_str()
       ->type_name("ADDRESS")
       ->group(group);
-  command->add_option("--port", server.port, "0 = any free one")->capture_default_str()->type_name("N")->group(group);
+  command->add_option("--port", server.port, "port to listen on; 0: any free one")
+      ->check(number_range(uint16_t{0}, uint16_t{65535}))
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(group);
   command->add_option("--io-threads", server.io_threads, "threads for connections")
-      ->check(CLI::Range(1, 64))
+      ->check(number_range(1, 64))
       ->capture_default_str()
       ->type_name("N")
       ->group(group);
   command->add_option("--work-threads", server.work_threads, "threads for parsing and tokenising")
-      ->check(CLI::Range(1, 64))
+      ->check(number_range(1, 64))
       ->capture_default_str()
       ->type_name("N")
       ->group(group);
-  command->add_option("--body-bytes", server.body_bytes_max, "of a request, at most")
+  command->add_option("--body-bytes", server.body_bytes_max, "bytes of a request's body, at most")
+      ->check(number_range(size_t{1}, size_t{1} << 40).description(""))
       ->capture_default_str()
       ->type_name("N")
       ->group(group);
-  command->add_option("--connections", server.connections_max, "open at once, at most")
+  command->add_option("--connections", server.connections_max, "connections open at once, at most")
+      ->check(number_range(size_t{1}, size_t{1} << 20))
       ->capture_default_str()
       ->type_name("N")
       ->group(group);
@@ -130,34 +138,37 @@ void add_serve(CLI::App& app) {
                    "write how each token of each request was drawn, as JSON lines; llmrt replay draws them again")
       ->type_name("FILE")
       ->group(group);
-  command->add_option("--grace", server.grace_s, "seconds that open answers may take after SIGTERM")
+  command->add_option("--grace", server.grace_s, "time that open answers have after SIGTERM, in seconds")
+      ->check(number_range(0, 86'400))
       ->capture_default_str()
       ->type_name("S")
       ->group(group);
   command
       ->add_option("--log-level", options->log_level,
-                   "lines on standard error: error, warn (and connections refused), info (and requests refused, "
-                   "preemptions, start and end) or off")
-      ->check(CLI::IsMember(kLogLevels))
+                   "what standard error shows: error; warn adds refused connections; info adds refused requests, "
+                   "preemptions, start and end; off")
+      ->check(one_of({"error", "warn", "info", "off"}))
       ->capture_default_str()
       ->type_name("LEVEL")
       ->group(group);
   command
       ->add_option("--request-trace", options->request_trace,
-                   "append a line of JSON for each choice that is over (docs/observability.md); see llmrt trace")
+                   "append a line of JSON for each choice that has ended (docs/observability.md); llmrt trace reads it")
       ->type_name("FILE")
       ->group(group);
-  command->add_option("--worker-id", options->worker_id, "which engine this is, for the request trace")
+  command->add_option("--worker-id", options->worker_id, "name of this engine in the request trace")
       ->capture_default_str()
       ->type_name("NAME")
       ->group(group);
   Slo& slo = options->engine.config.slo;
-  command->add_option("--ttft-slo-ms", slo.ttft_ms, "time to the first token that statistics and verdicts call late")
+  command
+      ->add_option("--ttft-slo-ms", slo.ttft_ms,
+                   "time to the first token beyond which statistics and verdicts call a request late")
       ->check(number_range(0.001, 1e9))
       ->capture_default_str()
       ->type_name("MS")
       ->group(group);
-  command->add_option("--tpot-slo-ms", slo.tpot_ms, "the same for a request's mean time per output token")
+  command->add_option("--tpot-slo-ms", slo.tpot_ms, "mean time per output token beyond which they call it late")
       ->check(number_range(0.001, 1e9))
       ->capture_default_str()
       ->type_name("MS")
@@ -165,7 +176,8 @@ void add_serve(CLI::App& app) {
   add_engine_options(*command, options->engine);
   command->footer(
       "Paths: POST /v1/chat/completions, /v1/completions, /tokenize, /detokenize; GET /v1/models, /health, /metrics.\n"
-      "  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+      "  curl http://127.0.0.1:8000/v1/chat/completions \\\n"
+      "    -H 'Content-Type: application/json' \\\n"
       "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n"
       "docs/api.md lists every field and limit. There is no key check yet: keep --host local, or a proxy in front.\n"
       "SIGINT or SIGTERM lets open answers finish; a second one ends them.");
