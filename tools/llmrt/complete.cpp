@@ -1,8 +1,12 @@
 #include "server/api_answer.h"
 #include "server/api_request.h"
 #include "tools/llmrt/generate.h"
+#include "tools/llmrt/screen_text.h"
+#include "tools/number_range.h"
 
 #include <random>
+
+#include <unistd.h>
 
 namespace llmrt::cli {
 namespace {
@@ -15,8 +19,17 @@ struct Options {
   SamplingOptions sampling;
   std::string prompt, file, sample_trace;
   std::vector<int32_t> ids;
-  bool json = false, verbose = false;
+  bool has_prompt = false, json = false, verbose = false;
 };
+
+// An argument, a file, or what is piped in.
+std::string prompt_of(const Options& options) {
+  if (options.has_prompt) return checked_text(options.prompt, "prompt");
+  if (!options.file.empty()) return read_text(options.file);
+  if (!has_piped_input())
+    fail(kUsage, "prompt: expected a text to continue (as an argument, with --file, or piped in), found nothing");
+  return read_text("-");
+}
 
 void complete(const Options& options) {
   catch_interrupts();
@@ -28,24 +41,26 @@ void complete(const Options& options) {
   if (!options.ids.empty())
     body["prompt"] = boost::json::array(options.ids.begin(), options.ids.end());
   else
-    body["prompt"] = options.file.empty() ? checked_text(options.prompt, "prompt") : read_text(options.file);
+    body["prompt"] = prompt_of(options);
   const auto parse = [&] {
     auto parsed = server::parse_completion(body, open.served, std::random_device{}());
     if (const auto* error = std::get_if<server::ApiError>(&parsed)) fail(kUsage, error->message);
     return std::move(std::get<server::ApiRequest>(parsed));
   };
+  check_writable(options.sample_trace, "--sample-trace");
   parse();  // what is wrong with it is told before weights are loaded
   const SteadyClock clock;
   const std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, options.json || !options.verbose);
   server::ApiRequest request = parse();  // the engine's context may be the shorter one
 
-  const bool stream = !options.json;
+  const bool stream = !options.json, to_screen = isatty(STDOUT_FILENO) == 1;
+  AnswerText screen(0);  // what steers a terminal stays out of it
   const std::shared_ptr<TraceWriter> trace = open_trace(options.sample_trace, *engine);
   Result<Answer> answer = generate(
       *engine, open.served, std::move(request),
-      [stream](const std::string& text) {
+      [&](const std::string& text) {
         if (!stream) return;
-        fmt::print("{}", text);
+        fmt::print("{}", to_screen ? screen.push(text) : text);
         std::fflush(stdout);
       },
       trace.get());
@@ -74,6 +89,8 @@ void complete(const Options& options) {
   } else {
     fmt::print("{}\n", fmt::join(answer->token_ids, ","));
   }
+  std::fflush(stdout);
+  tell_cut(*answer);
   if (options.verbose) fmt::print(stderr, "{}\n", speed_text(*answer));
   if (answer->was_interrupted) throw Exit{kInterrupted};
 }
@@ -84,28 +101,38 @@ void add_complete(CLI::App& app) {
   CLI::App* command = app.add_subcommand("complete", "Continue a text, without a chat's turns");
   const auto options = std::make_shared<Options>();
   add_model_options(*command, options->model);
-  CLI::Option* prompt = command->add_option("prompt", options->prompt, "text to continue")->type_name("TEXT");
+  CLI::Option* prompt = command
+                            ->add_option("--prompt,prompt", options->prompt,
+                                         "text to continue; without it, --file or --ids: what is piped in")
+                            ->type_name("TEXT");
   CLI::Option* file = command->add_option("--file", options->file, "read the text from a file, - for standard input")
                           ->type_name("PATH")
                           ->excludes(prompt);
   command->add_option("--ids", options->ids, "token ids to continue")
       ->delimiter(',')
+      ->check(any_number<int32_t>())
       ->type_name("ID,...")
       ->excludes(prompt)
       ->excludes(file);
   command->add_flag("--json", options->json,
-                    "print one JSON object at the end, with when each part of the start was over (CLOCK_MONOTONIC)");
+                    "print one JSON object at the end, with the times (CLOCK_MONOTONIC) at which each part of the "
+                    "start ended");
   command
       ->add_option("--sample-trace", options->sample_trace,
                    "write how each token was drawn, as JSON lines; llmrt replay draws them again")
       ->type_name("FILE");
-  command->add_flag("-v,--verbose", options->verbose, "also tell device, memory and speed");
+  command->add_flag("-v,--verbose", options->verbose, "also print device, memory and speed");
   add_sampling_options(*command, options->sampling, fmt::to_string(kMaxTokensDefault));
   add_engine_options(*command, options->engine);
+  move_rare_options(*command);
   command->footer(
-      "Special tokens in the text, such as <|im_end|>, are read as such. Example:\n"
-      "  llmrt complete model.gguf 'The capital of France is' --temperature 0 --max-tokens 16");
-  command->callback([options] { complete(*options); });
+      "Special tokens in the text, such as <|im_end|>, are read as such. Examples:\n"
+      "  llmrt complete model.gguf 'The capital of France is' --max-tokens 16\n"
+      "  printf 'The capital of France is' | llmrt complete model.gguf");
+  command->callback([options, prompt] {
+    options->has_prompt = prompt->count() > 0;
+    complete(*options);
+  });
 }
 
 }  // namespace llmrt::cli

@@ -24,10 +24,10 @@ void print_json(const std::vector<DeviceInfo>& devices) {
 }  // namespace
 
 void add_devices(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("devices", "List the devices of this machine, and why one is skipped");
+  CLI::App* command = app.add_subcommand("devices", "List the devices of this machine, and why a device is skipped");
   const auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "print JSON");
-  command->footer("The first usable one is what --device auto takes. Exit code 4 when none is usable.");
+  command->footer("--device auto takes the first device that is usable. The exit code is 4 when none is.");
   command->callback([json] {
     const std::vector<DeviceInfo> devices = list_devices();
     bool any = false;

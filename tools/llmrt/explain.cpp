@@ -3,6 +3,7 @@
 #include "core/engine/pool_sizing.h"
 #include "core/schedule/compatibility.h"
 #include "tools/llmrt/program.h"
+#include "tools/number_range.h"
 
 namespace llmrt::cli {
 namespace {
@@ -28,39 +29,58 @@ void add_explain(CLI::App& app) {
       app.add_subcommand("explain", "Show what a step does, where the memory goes, or what may share a step");
   const auto options = std::make_shared<Options>();
   add_model_options(*command, options->model);
-  command->add_flag("--memory", options->memory,
-                    "the terms of the KV pool's size, measured on the device, and how many sequences fit");
-  command->add_flag("--sharing", options->sharing,
-                    "what requests may differ in and run in one step, and what needs another engine; of no MODEL");
+  CLI::Option* memory =
+      command->add_flag("--memory", options->memory,
+                        "show the terms of the KV pool's size, measured on the device, and how many sequences fit");
+  CLI::Option* sharing =
+      command->add_flag("--sharing", options->sharing,
+                        "show what requests of one step may differ in, and what needs another engine; needs no MODEL");
   CLI::Option* model = command->get_option("model")->required(false);
-  const char* group = "Steps";
+  const char* group = "Steps (not with --memory or --sharing)";
   ExplainOptions& ops = options->ops;
-  command->add_option("--tokens", ops.tokens, "tokens of each sequence in the step; one report each")
+  command->add_option("--tokens", ops.tokens, "tokens of each sequence in the step; one report for each number")
       ->delimiter(',')
+      ->check(number_range(1u, 1u << 30).description(""))
       ->type_name("N,...")
       ->group(group);
-  command->add_option("--positions", ops.context, "tokens already in the KV cache")
+  command->add_option("--positions", ops.context, "tokens that each sequence has in the KV cache already")
       ->capture_default_str()
+      ->check(number_range(0u, 1u << 30).description(""))
       ->type_name("N")
       ->group(group);
-  command->add_option("--decoding", ops.num_decoding, "sequences that decode one token beside those")
+  command->add_option("--decoding", ops.num_decoding, "other sequences in the step, which decode one token each")
+      ->check(number_range(0u, 65536u).description(""))
       ->type_name("N")
       ->group(group);
-  command->add_option("--decoding-positions", ops.decoding_context, "their tokens already in the KV cache")
+  command
+      ->add_option("--decoding-positions", ops.decoding_context,
+                   "tokens that each of those has in the KV cache already")
       ->capture_default_str()
+      ->check(number_range(0u, 1u << 30).description(""))
       ->type_name("N")
       ->group(group);
-  command->add_flag("--every-op", ops.every_op, "each op on its own line, instead of a sum by kind")->group(group);
-  command->add_option("--read-gb-s", ops.read_gb_s, "the device's measured read bandwidth, for shares")
+  command->add_flag("--every-op", ops.every_op, "print each op on its own line instead of sums by kind")->group(group);
+  command
+      ->add_option("--read-gb-s", ops.read_gb_s,
+                   "the device's measured read bandwidth in GB/s: shows which share of it an op reaches")
+      ->check(number_range(0.0, 1e9).description(""))
       ->type_name("X")
       ->group(group);
-  command->add_option("--tflop-s", ops.tflop_s, "the device's measured rate, for shares")->type_name("X")->group(group);
+  command->add_option("--tflop-s", ops.tflop_s, "the device's measured rate in TFLOP/s, for the same")
+      ->check(number_range(0.0, 1e9).description(""))
+      ->type_name("X")
+      ->group(group);
   command->add_flag("--json", ops.json, "print JSON");
+  memory->excludes(sharing);
+  for (CLI::Option* report : {memory, sharing})
+    for (const char* name : {"--tokens", "--positions", "--decoding", "--decoding-positions", "--every-op",
+                             "--read-gb-s", "--tflop-s", "--json"})
+      report->excludes(command->get_option(name));
   add_engine_options(*command, options->engine);
   CLI::Option* device = command->get_option("--device");
   CLI::Option* sequences = command->get_option("--sequences");
   command->footer(
-      "Without --device the ops are only counted. Examples:\n"
+      "Without --device, ops are counted and not run. Examples:\n"
       "  llmrt explain model.gguf --tokens 1,512\n"
       "  llmrt explain model.gguf --tokens 1 --sequences 8 --device auto\n"
       "  llmrt explain model.gguf --tokens 256 --positions 4096 --decoding 32 --device auto\n"
@@ -71,7 +91,7 @@ void add_explain(CLI::App& app) {
       fmt::print("{}", print_compatibility());
       return;
     }
-    if (model->count() == 0) throw CLI::RequiredError("model");
+    if (model->count() == 0) throw CLI::RequiredError("--model");
     if (options->memory) return explain_memory(*options);
     OpenModel open = open_model(options->model);
     options->ops.engine = engine_config(options->engine);

@@ -1,6 +1,8 @@
 #include "tools/llmrt/generate.h"
 
+#include "core/text/utf8.h"
 #include "server/choice.h"
+#include "tools/number_range.h"
 
 namespace llmrt::cli {
 namespace {
@@ -17,45 +19,56 @@ class Collect final : public EventSink {
 
 void add_sampling_options(CLI::App& command, SamplingOptions& options, const std::string& max_tokens_default) {
   const char* group = "Sampling";
-  command.add_option("--temperature", options.temperature, "0 = always the likeliest token")
+  command.add_option("--temperature", options.temperature, "how freely to draw; 0: always the likeliest token")
+      ->check(any_number<double>())
       ->capture_default_str()
       ->type_name("T")
       ->group(group);
-  command.add_option("--top-k", options.top_k, "draw from the K likeliest tokens; 0 = all")
+  command.add_option("--top-k", options.top_k, "draw from the K likeliest tokens; 0: from all")
+      ->check(any_number<int>())
       ->capture_default_str()
       ->type_name("K")
       ->group(group);
-  command.add_option("--top-p", options.top_p, "draw from the fewest tokens that together are so likely; 1 = all")
+  command
+      .add_option("--top-p", options.top_p, "draw from the fewest tokens whose probabilities add up to P; 1: from all")
+      ->check(any_number<double>())
       ->capture_default_str()
       ->type_name("P")
       ->group(group);
-  command.add_option("--min-p", options.min_p, "draw from tokens that are P times as likely as the likeliest; 0 = all")
+  command
+      .add_option("--min-p", options.min_p,
+                  "draw from tokens that are at least P times as likely as the likeliest; 0: from all")
+      ->check(any_number<double>())
       ->capture_default_str()
       ->type_name("P")
       ->group(group);
   command
       .add_option("--repetition-penalty", options.repetition_penalty,
-                  "divides the odds of tokens that stand in prompt or answer; 1 = off")
+                  "make tokens that the prompt or the answer has already R times less likely; 1: off")
+      ->check(any_number<double>())
       ->capture_default_str()
       ->type_name("R")
       ->group(group);
   command.add_option("--seed", options.seed, "the same seed gives the same answer; default: a random one")
+      ->check(any_number<int64_t>())
       ->type_name("N")
       ->group(group);
-  command.add_option("--max-tokens", options.max_tokens, "of the answer; default: " + max_tokens_default)
-      ->check(CLI::Range(1u, 1u << 30).description(""))
+  command
+      .add_option("--max-tokens", options.max_tokens, "length of the answer, at most; default: " + max_tokens_default)
+      ->check(number_range(1u, 1u << 30).description(""))
       ->type_name("N")
       ->group(group);
-  command.add_option("--bad-word", options.bad_words, "never complete this text; may be given several times")
+  command.add_option("--bad-word", options.bad_words, "never write this text; may be given several times")
       ->type_name("TEXT")
       ->group(group);
   command
       .add_option("--no-repeat-ngram", options.no_repeat_ngram_size,
-                  "no N tokens of prompt and answer stand twice; 0 = off")
+                  "never write the same N tokens twice, the prompt's among them; 0: off")
+      ->check(any_number<uint32_t>())
       ->capture_default_str()
       ->type_name("N")
       ->group(group);
-  command.add_option("--stop", options.stop, "end the answer before this text; up to 4 times")
+  command.add_option("--stop", options.stop, "end the answer before this text; may be given several times")
       ->type_name("TEXT")
       ->group(group);
 }
@@ -79,6 +92,7 @@ Result<Answer> generate(Engine& engine, const server::ServedModel& model, server
   server::PromptRequest& prompt = wanted.prompts.front();
   server::Choice choice(&model, wanted.form, prompt);
   Answer answer;
+  Utf8Assembler characters;  // of all tokens
   std::optional<Error> error;
   answer.num_prompt_tokens = prompt.request.prompt.size();
   prompt.request.sink = sink;
@@ -105,6 +119,15 @@ Result<Answer> generate(Engine& engine, const server::ServedModel& model, server
         answer.first_token_device_ms = engine.stats().device_ms;
       }
       answer.num_generated = choice.num_generated();
+      if (event.token >= 0 && model.tokenizer) characters.push(model.tokenizer->token_bytes(event.token));
+      const bool is_cut = event.finish == FinishReason::kLength || event.finish == FinishReason::kCancelled ||
+                          event.finish == FinishReason::kTimeout;
+      if (is_cut && event.cut_bytes == 0 && characters.held_bytes() > 0) {
+        answer.cut_bytes = characters.held_bytes();
+        std::string whole;
+        append_utf8(whole, kReplacementCharacter);
+        if (delta.text.ends_with(whole)) delta.text.resize(delta.text.size() - whole.size());
+      }
       if (!delta.text.empty() && on_text) on_text(delta.text);
       answer.text += delta.text;
       answer.token_ids.insert(answer.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
@@ -116,6 +139,11 @@ Result<Answer> generate(Engine& engine, const server::ServedModel& model, server
   if (Result<bool> worked = engine.tick(); !worked) return worked.error();
   if (error) return *error;
   return answer;
+}
+
+void tell_cut(const Answer& answer) {
+  if (answer.cut_bytes > 0)
+    fmt::print(stderr, "note: the answer ends inside a character; its first {} bytes are left out\n", answer.cut_bytes);
 }
 
 std::string speed_text(const Answer& answer) {

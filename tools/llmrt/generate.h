@@ -36,12 +36,15 @@ struct Answer {
   TimeNs first_token_ns = 0;         // by SteadyClock
   double first_token_device_ms = 0;  // of the steps up to it, on the device
   bool was_interrupted = false;
+  size_t cut_bytes = 0;  // of a character that is not in `text`, because the answer ended inside it
 };
 
 // Runs the engine on this thread until the answer is complete or Ctrl-C was pressed. `on_text` gets each piece, `trace`
 // each draw.
 Result<Answer> generate(Engine& engine, const server::ServedModel& model, server::ApiRequest request,
                         const std::function<void(const std::string&)>& on_text, TraceWriter* trace = nullptr);
+// Says so on standard error when the answer ends inside a character.
+void tell_cut(const Answer& answer);
 // "12 prompt tokens in 0.51 s, 40 tokens at 15.2 a second".
 std::string speed_text(const Answer& answer);
 

@@ -94,7 +94,7 @@ void inspect(const Options& options) {
 void add_inspect(CLI::App& app) {
   CLI::App* command = app.add_subcommand("inspect", "Show what is in a model file; needs no device");
   const auto options = std::make_shared<Options>();
-  command->add_option("file", options->path, "GGUF file")->required()->type_name("FILE");
+  command->add_option("-m,--model,file", options->path, "GGUF file")->required()->type_name("FILE");
   command->add_flag("--tensors", options->tensors, "list every tensor");
   command->add_flag("--chat-template", options->chat_template, "print the chat template alone");
   command->add_flag("--json", options->json, "print JSON");

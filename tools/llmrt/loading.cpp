@@ -57,7 +57,9 @@ std::array<bool, kNumRequestClasses> allowed_classes_of(const std::vector<std::s
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
-  command.add_option("model", options.path, "GGUF file, or synthetic:SHAPE:ENCODING")->required()->type_name("MODEL");
+  command.add_option("-m,--model,model", options.path, "GGUF file, or synthetic:SHAPE:ENCODING")
+      ->required()
+      ->type_name("MODEL");
 }
 
 void add_engine_options(CLI::App& command, EngineOptions& options) {
@@ -66,80 +68,83 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   const auto asks = [&config](bool AskedLimits::*what) {
     return [&config, what](const std::string&) { config.asked.*what = true; };
   };
-  command.add_option("--device", options.device, "auto, cuda:N or vulkan:N (see llmrt devices)")
-      ->type_name("ID")
+  command
+      .add_option("-d,--device", options.device,
+                  "device to run on, as llmrt devices lists them: auto, cuda:N or vulkan:N")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--context", config.context_max, "tokens a sequence may have; default: the model's own")
+  command.add_option("--step-tokens", config.step_tokens_max, "tokens of a step, at most")
       ->type_name("N")
-      ->each(asks(&AskedLimits::context))
-      ->group(group);
-  command.add_option("--sequences", config.sequences_max, "running at once")
-      ->type_name("N")
-      ->check(CLI::Range(1u, 4096u))
+      ->check(number_range(1u, 4096u))
       ->capture_default_str()
       ->group(group);
   command
-      .add_option(
-          "--penalty-rows", config.penalty_rows_max,
-          "of these, with a presence, frequency or repetition penalty; default: all, or what memory allows (see "
-          "explain --memory)")
+      .add_option("--penalty-rows", config.penalty_rows_max,
+                  "sequences with a presence, frequency or repetition penalty that run at once, at most; default: all, "
+                  "or what memory allows (see explain --memory)")
       ->type_name("N")
-      ->check(CLI::Range(1u, 4096u))
+      ->check(number_range(1u, 4096u))
       ->group(group);
-  command.add_option("--step-tokens", config.step_tokens_max, "tokens of one step, at most")
+  command.add_option("--step-tokens", config.step_tokens_max, "tokens of a step, at most")
       ->type_name("N")
       ->each(asks(&AskedLimits::step_tokens))
-      ->check(CLI::Range(1u, 65536u))
+      ->check(number_range(1u, 65536u))
       ->capture_default_str()
       ->group(group);
-  command.add_option("--chunk-tokens", config.chunk_tokens, "of prompts, in a step in which others decode")
-      ->type_name("N")
-      ->each(asks(&AskedLimits::chunk_tokens))
-      ->check(CLI::Range(1u, 65536u))
-      ->capture_default_str()
-      ->group(group);
+  options.chunk_tokens = command
+                             .add_option("--chunk-tokens", config.chunk_tokens,
+                                         "prompt tokens of a step in which other sequences decode, at most")
+                             ->type_name("N")
+                             ->check(number_range(1u, 65536u))
+                             ->capture_default_str()
+                             ->group(group);
   command
       .add_option("--tpot-target-ms", config.tpot_target_ms,
-                  "longest step in which others decode: chunks of prompts are as large as that allows; default: "
-                  "--chunk-tokens, however long it takes")
+                  "make prompt chunks as large as keeps a step in which other sequences decode within this time; "
+                  "default: --chunk-tokens, however long a step takes")
       ->type_name("MS")
       ->check(number_range(0.1, 1e6))
       ->group(group);
   command
       .add_option("--ttft-target-ms", config.ttft_target_ms,
-                  "interactive and agent requests that would wait longer for their first token are refused; default: "
-                  "any wait")
+                  "refuse interactive and agent requests that would wait longer for their first token; default: any "
+                  "wait")
       ->type_name("MS")
       ->check(number_range(1.0, 1e9))
       ->group(group);
   command
       .add_option("--class-shares", options.class_shares,
-                  "of decode and prefill in percent, as CLASS=DECODE/PREFILL, for interactive, agent, batch (and "
-                  "evaluation); what one does not use the others have. Background takes what is left")
+                  "percent of decode and prefill for each class, as CLASS=DECODE/PREFILL, for interactive, agent and "
+                  "batch (which includes evaluation). Other classes use what a class leaves; background has no share")
       ->type_name("LIST")
       ->delimiter(',')
       ->default_str("interactive=50/30,agent=25/20,batch=25/50")
       ->group(group);
   command
       .add_option("--batching", options.batching,
-                  "who waits joins those that run in any step (continuous). For comparison: nobody joins a batch, and "
-                  "the next one begins when all of it have ended, with who waits then (static), or when it is full or "
-                  "the first of it has waited for --batch-wait-ms (dynamic)")
+                  "continuous: waiting requests join at any step. For comparison, static: the next batch begins with "
+                  "the requests that wait when the last one has ended; dynamic: it begins when it is full, or its "
+                  "first request has waited for --batch-wait-ms")
       ->type_name("WHICH")
-      ->check(CLI::IsMember({"continuous", "static", "dynamic"}))
+      ->check(one_of({"continuous", "static", "dynamic"}))
       ->capture_default_str()
       ->group(group);
-  command.add_option("--batch-wait-ms", config.batch_wait_ms, "of dynamic batching")
-      ->type_name("MS")
-      ->check(CLI::Range(int64_t{0}, int64_t{3'600'000}))
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--request-timeout-s", options.request_timeout_s, "of a whole answer; default: none")
+  options.batch_wait = command
+                           .add_option("--batch-wait-ms", config.batch_wait_ms,
+                                       "with --batching dynamic: how long a batch waits to fill")
+                           ->type_name("MS")
+                           ->check(number_range(int64_t{0}, int64_t{3'600'000}))
+                           ->capture_default_str()
+                           ->group(group);
+  command
+      .add_option("--request-timeout-s", options.request_timeout_s,
+                  "end a request that has taken this long; default: never")
       ->type_name("S")
       ->check(number_range(0.001, 1e6))
       ->group(group);
-  command.add_option("--queue-timeout-s", options.queue_timeout_s, "until a request starts; default: none")
+  command
+      .add_option("--queue-timeout-s", options.queue_timeout_s,
+                  "end a request that has waited this long to start; default: never")
       ->type_name("S")
       ->check(number_range(0.001, 1e6))
       ->group(group);
@@ -148,18 +153,18 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
                   "choices that may wait, at most (a request of n choices counts n); what comes on top is told to come "
                   "again")
       ->type_name("N")
-      ->check(CLI::Range(1u, 1u << 24))
+      ->check(number_range(1u, 1u << 24))
       ->capture_default_str()
       ->group(group);
   command.add_option("--queue-mib", options.queue_mib, "memory that requests may hold while they wait, at most")
       ->type_name("MIB")
-      ->check(CLI::Range(1u, 1u << 24))
+      ->check(number_range(1u, 1u << 24))
       ->capture_default_str()
       ->group(group);
   command
       .add_option("--reserve-output", options.reserve_output,
-                  "output tokens reserved at admission, hard_cap: all of a request's max_tokens; default: what 95 % of "
-                  "the last answers did not pass, 256 before there were 100")
+                  "output tokens to reserve at admission; hard_cap: all of a request's max_tokens; default: the length "
+                  "that 95 % of the last answers stayed within, 256 until there are 100 answers")
       ->transform([](const std::string& text) { return text == "hard_cap" ? std::to_string(kHardCap) : text; })
       ->check(CLI::Validator(
           [](const std::string& text) {
@@ -169,34 +174,35 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
           ""))
       ->type_name("N|hard_cap")
       ->group(group);
-  command.add_option("--kv-tokens", config.kv_tokens, "size of the KV pool; default: what memory allows")
+  command.add_option("--kv-tokens", config.kv_tokens, "tokens in the KV pool; default: as many as memory allows")
+      ->check(number_range(uint64_t{1}, ~uint64_t{0}).description(""))
       ->type_name("N")
       ->each(asks(&AskedLimits::kv_tokens))
       ->group(group);
   std::vector<std::string> kv_names;
   for (const KvDType dtype : kKvDTypes) kv_names.emplace_back(kv_dtype_name(dtype));
-  command.add_option("--kv-dtype", options.kv_dtype, kKvDTypeNames)
+  command.add_option("--kv-dtype", options.kv_dtype, std::string("how keys and values are stored: ") + kKvDTypeNames)
       ->type_name("TYPE")
-      ->check(CLI::IsMember(kv_names))
+      ->check(one_of(kv_names))
       ->capture_default_str()
       ->group(group);
-  command.add_option("--block-tokens", config.block_tokens, "of a KV block: 16, 32 or 64")
+  command.add_option("--block-tokens", config.block_tokens, "tokens of a KV block: 16, 32 or 64")
       ->type_name("N")
-      ->check(CLI::IsMember({16, 32, 64}))
+      ->check(one_of({"16", "32", "64"}))
       ->capture_default_str()
       ->group(group);
   command
       .add_option(
           "--prefix-cache", options.prefix_cache,
-          "keep the blocks of past prompts and answers: on (a radix tree), flat (a table of hashes, which finds "
-          "whole blocks alone) or off")
+          "reuse the KV blocks of past prompts and answers: on (a radix tree), flat (a hash table, which finds whole "
+          "blocks only) or off")
       ->type_name("WHICH")
-      ->check(CLI::IsMember({"on", "flat", "off"}))
+      ->check(one_of({"on", "flat", "off"}))
       ->capture_default_str()
       ->group(group);
   command
       .add_option("--kv-host-gib", options.kv_host_gib,
-                  "host memory for KV blocks that the pool gives up: of preempted requests and of prefixes")
+                  "host memory for KV blocks of preempted requests and of prefixes that the pool has no room for")
       ->type_name("GIB")
       ->each(asks(&AskedLimits::kv_host))
       ->check(number_range(0.0, 65536.0))
@@ -205,11 +211,12 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   command
       .add_option(
           "--on-exhaustion", options.on_exhaustion,
-          "what happens when the KV pool is full. What is admitted has room for all of its max_tokens, and others "
-          "are refused (reject) or wait (queue); or more is admitted, and somebody yields later, whose keys and "
-          "values go to the host (swap), are computed again (recompute), or what costs less (preempt)")
+          "what to do when the KV pool is full. reject and queue reserve all of a request's max_tokens at admission "
+          "and refuse other requests or let them wait. preempt, swap and recompute admit more and later suspend a "
+          "request: its keys and values go to the host (swap), are computed again (recompute), or what costs less "
+          "(preempt)")
       ->type_name("POLICY")
-      ->check(CLI::IsMember({"reject", "queue", "preempt", "swap", "recompute"}))
+      ->check(one_of({"reject", "queue", "preempt", "swap", "recompute"}))
       ->capture_default_str()
       ->group(group);
   command
@@ -224,38 +231,40 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->group(group);
   command
       .add_option("--f16-copies", config.f16_copies_share,
-                  "share of the KV cache's memory that copies of quantised weights in f16 may take (prompts and large "
-                  "batches are faster by them; made where at least half of the weights find room), beside memory that "
-                  "it has no use for; 0: none")
+                  "share of the KV cache's memory that f16 copies of quantised weights may take, besides memory that "
+                  "the cache cannot use; 0: no copies. They make prompts and large batches faster, and are made when "
+                  "there is room for at least half of the weights")
       ->type_name("SHARE")
       ->check(number_range(0.0, 0.9))
       ->capture_default_str()
       ->group(group);
   command
       .add_flag("--batch-invariant", config.batch_invariant,
-                "numbers that do not depend on what runs beside a request, bit by bit; slower")
+                "make a request's numbers independent, to the bit, of the requests that run beside it; slower")
       ->group(group);
   command
       .add_flag("--no-batch-invariant", options.no_batch_invariant,
-                "requests for such numbers, and those of class evaluation, are refused: they slow the others down")
+                "refuse requests for such numbers, and those of class evaluation: they slow the others down")
       ->excludes("--batch-invariant")
       ->group(group);
   command
       .add_option("--allow-classes", options.allow_classes,
                   "request classes that clients may name, of interactive, agent, batch, evaluation and background; "
-                  "default: all. Interactive, which is what a request is that names none, always")
+                  "default: all. A request that names none is interactive, which is always allowed")
       ->type_name("LIST")
       ->delimiter(',')
       ->group(group);
   command
       .add_option("--hang-s", config.hang_s,
-                  "a step of the device that takes longer makes /health say so until it is over; on a processor ten "
-                  "times as long, or ten times what is expected; 0: never")
+                  "seconds that a step may run before /health calls the device hung; on a processor ten times as "
+                  "long, or ten times what is expected; 0: any time")
       ->type_name("S")
       ->check(number_range(0.0, 1e6))
       ->capture_default_str()
       ->group(group);
-  command.add_flag("--no-overlap", options.no_overlap, "plan a step only after the one before; same tokens")
+  command
+      .add_flag("--no-overlap", options.no_overlap,
+                "plan a step only after the one before has ended; the tokens are the same")
       ->group(group);
 }
 
@@ -294,6 +303,11 @@ OpenModel open_model(const ModelOptions& options) {
 
 EngineConfig engine_config(const EngineOptions& options) {
   EngineConfig config = options.config;
+  if (options.batch_wait && options.batch_wait->count() > 0 && options.batching != "dynamic")
+    fail(kUsage, fmt::format("--batch-wait-ms: expected --batching dynamic beside it, found {}", options.batching));
+  if (options.chunk_tokens && options.chunk_tokens->count() > 0 && config.chunk_tokens > config.step_tokens_max)
+    fail(kUsage, fmt::format("--chunk-tokens: expected at most --step-tokens ({}), found {}", config.step_tokens_max,
+                             config.chunk_tokens));
   config.kv_dtype = *parse_kv_dtype(options.kv_dtype);
   config.prefix_cache = options.prefix_cache == "on"     ? PrefixCacheKind::kRadix
                         : options.prefix_cache == "flat" ? PrefixCacheKind::kHashed

@@ -1,7 +1,9 @@
 #include "tools/llmrt/program.h"
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -9,6 +11,7 @@
 #include <sstream>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/text/utf8.h"
@@ -17,9 +20,13 @@ namespace llmrt::cli {
 namespace {
 
 volatile std::sig_atomic_t interrupt_flag = 0;
+void (*volatile before_abrupt_end)() = nullptr;
 
 void on_interrupt(int) {
-  if (interrupt_flag) _exit(kInterrupted);
+  if (interrupt_flag) {
+    if (before_abrupt_end) before_abrupt_end();
+    _exit(kInterrupted);
+  }
   interrupt_flag = 1;
 }
 
@@ -50,6 +57,10 @@ void catch_interrupts() {
   sigaction(SIGINT, &action, nullptr);
 }
 
+void on_abrupt_end(void (*restore)()) {
+  before_abrupt_end = restore;
+}
+
 bool interrupted() {
   const bool was = interrupt_flag != 0;
   interrupt_flag = 0;
@@ -65,6 +76,29 @@ std::string bytes_text(uint64_t bytes) {
 std::string checked_text(std::string text, const std::string& place) {
   if (!is_valid_utf8(text)) fail(kUsage, fmt::format("{}: expected UTF-8, found bytes that are not", place));
   return text;
+}
+
+void check_writable(const std::string& path, const std::string& option) {
+  if (path.empty()) return;
+  struct stat status = {};
+  bool is_fine = false;
+  if (stat(path.c_str(), &status) == 0) {  // not opened: somebody may read the other end of it
+    is_fine = ::access(path.c_str(), W_OK) == 0;
+    if (S_ISDIR(status.st_mode)) is_fine = false, errno = EISDIR;
+  } else if (const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); file >= 0) {
+    is_fine = true;
+    close(file);
+    unlink(path.c_str());
+  }
+  if (!is_fine)
+    fail(kFailed,
+         fmt::format("{}: expected a file that can be written, found {}: {}", option, path, std::strerror(errno)));
+}
+
+bool has_piped_input() {
+  struct stat status = {};
+  return fstat(STDIN_FILENO, &status) == 0 &&
+         (S_ISFIFO(status.st_mode) || S_ISREG(status.st_mode) || S_ISSOCK(status.st_mode));
 }
 
 std::string read_text(const std::string& path) {

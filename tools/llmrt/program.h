@@ -36,6 +36,8 @@ struct Exit {
 // program.
 void catch_interrupts();
 bool interrupted();
+// What that second one calls first; async-signal-safe, null for nothing.
+void on_abrupt_end(void (*restore)());
 
 struct ModelOptions {
   std::string path;
@@ -56,8 +58,11 @@ struct EngineOptions {
   std::vector<std::string> class_shares = {};
   uint32_t queue_mib = 256;
   double request_timeout_s = 0, queue_timeout_s = 0;
+  const CLI::Option *batch_wait = nullptr, *chunk_tokens = nullptr;  // tell whether it was given
 };
 void add_engine_options(CLI::App& command, EngineOptions& options);
+// Those that a user at a terminal hardly needs go under --help-all; after add_engine_options.
+void move_rare_options(CLI::App& command);
 EngineConfig engine_config(const EngineOptions& options);
 
 // When the parts of a start were over, by SteadyClock.
@@ -86,6 +91,10 @@ SampleTraceOrigin trace_origin(Engine& engine);
 std::string bytes_text(uint64_t bytes);
 // `text`, which came from `place`; a usage error unless it is UTF-8: nothing is replaced behind the user's back.
 std::string checked_text(std::string text, const std::string& place);
+// Ends the program where `path` cannot be written later: to be called before anything long. An empty path is fine.
+void check_writable(const std::string& path, const std::string& option);
+// Standard input is neither a terminal nor a device: a pipe, a file or a socket.
+bool has_piped_input();
 // The text of a file, or of standard input for "-"; checked.
 std::string read_text(const std::string& path);
 

@@ -119,16 +119,19 @@ void add_replay(CLI::App& app) {
   CLI::App* command = app.add_subcommand("replay", "Draw the tokens of a sample trace again, and compare");
   const auto options = std::make_shared<Options>();
   command->add_option("trace", options->trace, "file that --sample-trace wrote")->required()->type_name("TRACE");
-  command->add_option("--model", options->model.path, "default: where the trace says it was")->type_name("MODEL");
-  command->add_flag("--any-model", options->any_model, "also when the model has another digest");
-  command->add_flag("--json", options->json, "print one JSON object a branch");
+  command->add_option("-m,--model", options->model.path, "the model's file; default: the path in the trace")
+      ->type_name("MODEL");
+  command->add_flag("--any-model", options->any_model, "accept a model with another digest");
+  command->add_flag("--json", options->json, "print one JSON object for each branch");
   add_engine_options(*command, options->engine);
+  move_rare_options(*command);
   options->kv_dtype = command->get_option("--kv-dtype");
   command->footer(
-      "Each position is drawn behind the tokens that were recorded, with the recorded parameters, here and now. The\n"
-      "exit code is 0 when all tokens are equal, 1 when one is not: then its margin, winner minus runner-up, tells\n"
-      "how near the two were. Example:\n"
-      "  llmrt complete model.gguf 'Once upon a time' --device cuda:0 --sample-trace trace.jsonl\n"
+      "Each token is drawn again with the recorded parameters, after the recorded tokens before it. The exit code is 0 "
+      "when all tokens are equal and 1 when one differs; its margin (winner minus runner-up) then tells how near the "
+      "two "
+      "were. Example:\n"
+      "  llmrt complete model.gguf 'Once upon a time' --sample-trace trace.jsonl\n"
       "  llmrt replay trace.jsonl --device vulkan:0");
   command->callback([options] { run(*options); });
 }

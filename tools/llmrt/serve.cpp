@@ -42,6 +42,8 @@ std::string origin_problem(const std::string& text) {
 
 void serve(const Options& options) {
   return_large_blocks_at_once();
+  check_writable(options.sample_trace, "--sample-trace");
+  check_writable(options.request_trace, "--request-trace");
   OpenModel open = open_model(options.model);
   open.served.created = std::time(nullptr);
   const SteadyClock clock;
@@ -98,43 +100,49 @@ void add_serve(CLI::App& app) {
       ->default_str("127.0.0.1")
       ->type_name("ADDRESS")
       ->group(group);
-  command->add_option("--port", server.port, "0 = any free one")->capture_default_str()->type_name("N")->group(group);
+  command->add_option("--port", server.port, "port to listen on; 0: any free one")
+      ->check(number_range(uint16_t{0}, uint16_t{65535}))
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(group);
   command
       ->add_option("--allowed-hosts", server.allowed_hosts,
-                   "names that clients may call this server by, without port; *.NAME is all below it, * any. On a "
-                   "loopback address loopback names are allowed as well, and default; elsewhere any")
+                   "names that clients may call this server by, without port; *.NAME: all below it; *: any. On a "
+                   "loopback address loopback names are always allowed and are the default; elsewhere the default is "
+                   "any")
       ->delimiter(',')
       ->check(CLI::Validator(host_problem, ""))
       ->type_name("NAME")
       ->group(group);
   command
       ->add_option("--allowed-origins", server.allowed_origins,
-                   "origins (http://HOST:PORT) whose pages browsers let use this server, * any; default: none")
+                   "origins (http://HOST:PORT) whose pages browsers let use this server; *: any; default: none")
       ->delimiter(',')
       ->check(CLI::Validator(origin_problem, ""))
       ->type_name("ORIGIN")
       ->group(group);
   command->add_option("--io-threads", server.io_threads, "threads for connections")
-      ->check(CLI::Range(1, 64))
+      ->check(number_range(1, 64))
       ->capture_default_str()
       ->type_name("N")
       ->group(group);
   command->add_option("--work-threads", server.work_threads, "threads for parsing and tokenising")
-      ->check(CLI::Range(1, 64))
+      ->check(number_range(1, 64))
       ->capture_default_str()
       ->type_name("N")
       ->group(group);
-  command->add_option("--body-bytes", server.body_bytes_max, "of a request, at most")
+  command->add_option("--body-bytes", server.body_bytes_max, "bytes of a request's body, at most")
+      ->check(number_range(size_t{1}, size_t{1} << 40).description(""))
       ->capture_default_str()
       ->type_name("N")
       ->group(group);
   command
-      ->add_flag(
-          "--strict-fields", server.strict_fields,
-          "refuse fields that have no effect here, also in messages; without it they are ignored and named in the "
-          "reply's x-llmrt-ignored")
+      ->add_flag("--strict-fields", server.strict_fields,
+                 "refuse fields that have no effect here, also in messages; without it they are ignored and named in "
+                 "the header x-llmrt-ignored")
       ->group(group);
-  command->add_option("--connections", server.connections_max, "open at once, at most")
+  command->add_option("--connections", server.connections_max, "connections open at once, at most")
+      ->check(number_range(size_t{1}, size_t{1} << 20))
       ->capture_default_str()
       ->type_name("N")
       ->group(group);
@@ -143,7 +151,7 @@ void add_serve(CLI::App& app) {
           "--client-memory-mib", [&server](uint64_t mib) { server.client_memory_bytes = mib << 20; },
           "what all clients together may make the server hold (bodies, waiting requests, answers); beyond it new "
           "requests get 503")
-      ->check(CLI::Range(uint64_t{16}, uint64_t{1} << 24))
+      ->check(number_range(uint64_t{16}, uint64_t{1} << 24))
       ->default_str("1024")
       ->type_name("MIB")
       ->group(group);
@@ -153,45 +161,48 @@ void add_serve(CLI::App& app) {
       ->type_name("FILE")
       ->group(group);
   command->add_option("--idle-s", server.idle_s, "seconds that a connection may stay open between requests")
-      ->check(CLI::Range(1, 86400))
+      ->check(number_range(1, 86400))
       ->capture_default_str()
       ->type_name("S")
       ->group(group);
   command
       ->add_option("--drain-notice-s", server.drain_notice_s,
-                   "seconds between SIGTERM, when /ready and /health turn 503, and the port's end")
-      ->check(CLI::Range(0, 3600))
+                   "seconds between SIGTERM, when /ready and /health turn 503, and the end of the port")
+      ->check(number_range(0, 3600))
       ->capture_default_str()
       ->type_name("S")
       ->group(group);
-  command->add_option("--grace", server.grace_s, "seconds that open answers may take after SIGTERM")
+  command->add_option("--grace", server.grace_s, "time that open answers have after SIGTERM, in seconds")
+      ->check(number_range(0, 86'400))
       ->capture_default_str()
       ->type_name("S")
       ->group(group);
   command
       ->add_option("--log-level", options->log_level,
-                   "lines on standard error: error, warn (and connections refused), info (and requests refused, 20 a "
-                   "second at most, preemptions, start and end) or off")
-      ->check(CLI::IsMember(kLogLevels))
+                   "what standard error shows: error; warn adds refused connections; info adds refused requests (20 a "
+                   "second at most), preemptions, start and end; off")
+      ->check(one_of({"error", "warn", "info", "off"}))
       ->capture_default_str()
       ->type_name("LEVEL")
       ->group(group);
   command
       ->add_option("--request-trace", options->request_trace,
-                   "append a line of JSON for each choice that is over (docs/observability.md); see llmrt trace")
+                   "append a line of JSON for each choice that has ended (docs/observability.md); llmrt trace reads it")
       ->type_name("FILE")
       ->group(group);
-  command->add_option("--worker-id", options->worker_id, "which engine this is, for the request trace")
+  command->add_option("--worker-id", options->worker_id, "name of this engine in the request trace")
       ->capture_default_str()
       ->type_name("NAME")
       ->group(group);
   Slo& slo = options->engine.config.slo;
-  command->add_option("--ttft-slo-ms", slo.ttft_ms, "time to the first token that statistics and verdicts call late")
+  command
+      ->add_option("--ttft-slo-ms", slo.ttft_ms,
+                   "time to the first token beyond which statistics and verdicts call a request late")
       ->check(number_range(0.001, 1e9))
       ->capture_default_str()
       ->type_name("MS")
       ->group(group);
-  command->add_option("--tpot-slo-ms", slo.tpot_ms, "the same for a request's mean time per output token")
+  command->add_option("--tpot-slo-ms", slo.tpot_ms, "mean time per output token beyond which they call it late")
       ->check(number_range(0.001, 1e9))
       ->capture_default_str()
       ->type_name("MS")
@@ -200,7 +211,8 @@ void add_serve(CLI::App& app) {
   command->footer(
       "Paths: POST /v1/chat/completions, /v1/completions, /tokenize, /detokenize; GET /v1/models, /health, /ready,\n"
       "/live, /version, /metrics, /server_info, /model_info, /get_load, /v1/loads.\n"
-      "  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+      "  curl http://127.0.0.1:8000/v1/chat/completions \\\n"
+      "    -H 'Content-Type: application/json' \\\n"
       "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n"
       "docs/api.md lists every field and limit. There is no key check yet: keep --host local, or a proxy in front.\n"
       "SIGINT or SIGTERM lets open answers finish; a second one ends them.");

@@ -99,7 +99,9 @@ void add_trace(CLI::App& app) {
   command->require_subcommand(1);
   CLI::App* summary = command->add_subcommand("summarize", "Name the stage that took most of the time, and why");
   const auto options = std::make_shared<Options>();
-  summary->add_option("file", options->path, "lines of JSON, - for standard input")->required()->type_name("FILE");
+  summary->add_option("file", options->path, "file that serve --request-trace wrote, - for standard input")
+      ->required()
+      ->type_name("FILE");
   summary->add_flag("--json", options->json, "print one JSON object");
   summary->callback([options] { summarize(*options); });
 }
