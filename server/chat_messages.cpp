@@ -36,6 +36,27 @@ void read_neutral_prompt(Fields& fields) {
   fields.neutral("continue_final_message", is_false, "false");
 }
 
+// How many values there are, counted until there are more than `most`.
+size_t count_values(const json::value& value, size_t most) {
+  size_t count = 1;
+  if (const auto* array = value.if_array()) {
+    for (const json::value& item : *array)
+      if ((count += count_values(item, most)) > most) break;
+  } else if (const auto* object = value.if_object()) {
+    for (const auto& member : *object)
+      if ((count += count_values(member.value(), most)) > most) break;
+  }
+  return count;
+}
+
+// Whether a field is small enough for the template; absent ones are.
+bool check_values(Fields& fields, std::string_view name) {
+  const json::value* value = fields.any(name);
+  if (!value || count_values(*value, kTemplateValuesMax) <= kTemplateValuesMax) return true;
+  fields.fail(name, fmt::format("expected at most {} values in it, found more", kTemplateValuesMax));
+  return false;
+}
+
 // ---- one message ---------------------------------------------------------------------------------------------------
 
 class MessageReader {
@@ -175,7 +196,7 @@ class MessageReader {
 
   bool strict_;
   std::vector<std::string>& ignored_;
-  size_t argument_values_left_ = kJsonValuesMax;  // of all messages together
+  size_t argument_values_left_ = kTemplateValuesMax;  // of all messages together
 };
 
 // ---- tools ---------------------------------------------------------------------------------------------------------
@@ -238,6 +259,7 @@ void check_choice(Fields& fields, bool has_tools, std::string_view choice, bool 
 // The functions of old are tools without a type.
 std::optional<json::array> read_tools(Fields& fields, bool only_counting, bool strict) {
   const json::array* tools = fields.array("tools", kToolsMax);
+  check_values(fields, "tools");
   fields.neutral("functions", is_empty_array, "[]; use tools");
   check_choice(fields, tools && !tools->empty(), "tool_choice", only_counting);
   check_choice(fields, false, "function_call", only_counting);
@@ -281,7 +303,8 @@ ChatContext read_chat(Fields& fields, const ServedModel& model, const ParseConte
                       std::vector<std::string>& ignored) {
   read_neutral_prompt(fields);
   json::object context;
-  if (const json::object* arguments = fields.object("chat_template_kwargs")) {
+  if (const json::object* arguments = fields.object("chat_template_kwargs");
+      arguments && check_values(fields, "chat_template_kwargs")) {
     if (arguments->size() > kTemplateVariablesMax)
       fields.fail("chat_template_kwargs",
                   fmt::format("expected at most {} variables, found {}", kTemplateVariablesMax, arguments->size()));

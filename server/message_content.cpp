@@ -39,6 +39,10 @@ class PartReader {
     fields.fail("type", fmt::format("not supported: expected text, found '{}'", shown_name(type)), "unsupported");
   }
 
+  void add(std::string_view line) {
+    append_line(content_.text, line, is_first_);
+    is_first_ = false;
+  }
   MessageContent take() { return std::move(content_); }
 
  private:
@@ -46,8 +50,7 @@ class PartReader {
     const auto text = fields.string(name, kTextBytesMax);
     if (!text) fields.fail(name, "expected a string, found nothing");
     if (strict_) fields.refuse_unread();
-    if (text) append_line(content_.text, *text, is_first_);
-    is_first_ = false;
+    if (text) add(*text);
   }
   // {"type": "thinking", "thinking": "..."}; some write the text under other names, or hide it in a signature.
   void add_thought(const json::value& part, Fields& fields, const std::string& type) {
@@ -87,16 +90,17 @@ std::optional<MessageContent> read_content(Fields& message, Role role, bool may_
   PartReader reader(role, strict, ignored);
   for (size_t i = 0; i < content->get_array().size(); ++i) {
     const json::value& part = content->get_array()[i];
+    if (part.is_string()) {  // as some clients have it
+      reader.add(part.get_string());
+      continue;
+    }
     const std::string name = fmt::format("content[{}]", i);
-    json::value as_object;
-    if (part.is_string()) as_object.emplace_object()["text"] = part.get_string();
-    const json::value& read = part.is_string() ? as_object : part;
-    if (!read.is_object()) {
+    if (!part.is_object()) {
       message.fail(name, fmt::format("expected an object, found {}", describe(part)));
       return std::nullopt;
     }
-    Fields fields(read.get_object(), message.full(name) + ".");
-    reader.read(read, fields);
+    Fields fields(part.get_object(), message.full(name) + ".");
+    reader.read(part, fields);
     if (fields.error()) {
       message.fail(*fields.error());
       return std::nullopt;

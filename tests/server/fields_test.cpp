@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "server/api_request.h"
+#include "server/chat_messages.h"
 #include "server/json_reader.h"
 #include "server/known_fields.h"
 #include "server/tokenize.h"
@@ -613,6 +614,28 @@ TEST_CASE("calls are not read yet, and the error says what goes") {
   std::string many = R"([{"type": "function", "function": {"name": "f"}})";
   for (int i = 0; i < 1024; ++i) many += R"(,{"type": "function", "function": {"name": "f"}})";
   CHECK(refused(chat_with(R"(, "tool_choice": "none", "tools": )" + many + "]")).param == "tools");
+}
+
+TEST_CASE("what the template copies is bounded, and so are its variables") {
+  const auto zeros = [](size_t count) {
+    std::string text = "[0";
+    for (size_t i = 1; i < count; ++i) text += ",0";
+    return text + "]";
+  };
+  const std::string many = zeros(kTemplateValuesMax);
+  CHECK(refused(chat_with(R"(, "chat_template_kwargs": {"x": )" + many + "}")).param == "chat_template_kwargs");
+  CHECK(refused(chat_with(R"(, "tool_choice": "none", "tools": [{"type": "function", "function": {"name": "f",
+      "parameters": {"x": )" +
+                          many + "}}}]"))
+            .param == "tools");
+  std::string variables = R"("v0": 0)";
+  for (size_t i = 1; i <= kTemplateVariablesMax; ++i) variables += fmt::format(R"(, "v{}": 0)", i);
+  CHECK(refused(chat_with(R"(, "chat_template_kwargs": {)" + variables + "}")).param == "chat_template_kwargs");
+  // Arguments beyond that stay what the client wrote.
+  const std::string call = R"({"function": {"name": "f", "arguments": "{\"x\": )" + zeros(100'000) + R"(}"}})";
+  const Told calls = told(R"({"messages": [{"role": "assistant", "tool_calls": [)" + call + "," + call + "]}]}",
+                          "{% for c in messages[0].tool_calls %}{{ c.function.arguments is string }} {% endfor %}");
+  CHECK(calls.text == "False True ");
 }
 
 TEST_CASE("tokenize counts tools whatever is chosen of them") {
