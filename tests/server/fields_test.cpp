@@ -632,7 +632,7 @@ TEST_CASE("what the template copies is bounded, and so are its variables") {
   for (size_t i = 1; i <= kTemplateVariablesMax; ++i) variables += fmt::format(R"(, "v{}": 0)", i);
   CHECK(refused(chat_with(R"(, "chat_template_kwargs": {)" + variables + "}")).param == "chat_template_kwargs");
   // Arguments beyond that stay what the client wrote.
-  const std::string call = R"({"function": {"name": "f", "arguments": "{"x": )" + zeros(100'000) + R"(}"}})";
+  const std::string call = R"({"function": {"name": "f", "arguments": "{\"x\": )" + zeros(100'000) + R"(}"}})";
   const Told calls = told(R"({"messages": [{"role": "assistant", "tool_calls": [)" + call + "," + call + "]}]}",
                           "{% for c in messages[0].tool_calls %}{{ c.function.arguments is string }} {% endfor %}");
   CHECK(calls.text == "False True ");
