@@ -1,11 +1,17 @@
 #include "core/text/bpe.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/text/byte_alphabet.h"
 #include "core/text/nfc.h"
 
 namespace llmrt {
+namespace {
+
+constexpr size_t kLongWord = 1024;  // bytes; from here on it may be much longer than what still fits
+
+}  // namespace
 
 Result<std::unique_ptr<Tokenizer>> ByteBpeTokenizer::create(Vocabulary vocabulary) {
   auto pre_tokenizer = PreTokenizer::create(vocabulary.pre);
@@ -13,7 +19,9 @@ Result<std::unique_ptr<Tokenizer>> ByteBpeTokenizer::create(Vocabulary vocabular
     return pre_tokenizer.error();
   }
   std::unique_ptr<ByteBpeTokenizer> made(new ByteBpeTokenizer(std::move(vocabulary), std::move(pre_tokenizer).value()));
-  made->load_tokens();
+  if (const Status loaded = made->load_tokens(); !loaded) {
+    return loaded.error();
+  }
   if (const Status loaded = made->load_merges(); !loaded) {
     return loaded.error();
   }
@@ -25,7 +33,7 @@ ByteBpeTokenizer::ByteBpeTokenizer(Vocabulary vocabulary, std::unique_ptr<PreTok
       pre_tokenizer_(std::move(pre_tokenizer)),
       merges_(vocabulary_.merges.size()) {}
 
-void ByteBpeTokenizer::load_tokens() {
+Status ByteBpeTokenizer::load_tokens() {
   for (size_t i = 0; i < vocabulary_.tokens.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     const std::string& token = vocabulary_.tokens[i];
@@ -38,6 +46,7 @@ void ByteBpeTokenizer::load_tokens() {
       case TokenType::kUserDefined:
         append_token_bytes(token);
         specials_.add(token, id, is_special(id));
+        cover_.add(token);
         break;
       case TokenType::kNormal:
       case TokenType::kByte:
@@ -45,11 +54,17 @@ void ByteBpeTokenizer::load_tokens() {
         break;
     }
   }
+  if (const Status built = specials_.build(); !built) {
+    return built;
+  }
   byte_ids_.fill(-1);
   const bool whole_words = pre_tokenizer_->ignore_merges();
   for (size_t i = 0; i < vocabulary_.tokens.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     const auto bytes = alphabet_to_bytes(vocabulary_.tokens[i]);
+    if (bytes) {
+      cover_.add(*bytes);  // of every type: a merge may lead to it
+    }
     if (!bytes || bytes->empty() || is_special(id) || type(id) == TokenType::kUnused) {
       continue;
     }
@@ -58,8 +73,15 @@ void ByteBpeTokenizer::load_tokens() {
     }
     if (whole_words && token_bytes(id, false) == *bytes) {
       whole_words_.emplace(token_bytes(id, false), id);
+      whole_word_bytes_max_ = std::max(whole_word_bytes_max_, bytes->size());
     }
   }
+  for (int byte = 0; byte < 256; ++byte) {
+    if (byte_ids_[static_cast<size_t>(byte)] < 0) {
+      cover_.add_dropped(static_cast<uint8_t>(byte));
+    }
+  }
+  return {};
 }
 
 Status ByteBpeTokenizer::load_merges() {
@@ -83,32 +105,54 @@ Status ByteBpeTokenizer::load_merges() {
       merges_.set(left->second, right->second, {static_cast<uint32_t>(rank), merged->second});
     }
   }
+  merges_.settle();
   return {};
 }
 
-void ByteBpeTokenizer::encode_plain(std::string_view text, bool, std::vector<TokenId>& out) const {
+size_t ByteBpeTokenizer::text_bytes_max(size_t tokens) const {
+  // Nine bytes of a Hangul syllable in parts are three once they are composed; nothing shrinks more.
+  const size_t bytes_max = cover_.bytes_max(tokens);
+  const size_t shrink = pre_tokenizer_->normalizes_nfc() ? 3 : 1;
+  return bytes_max > EncodeLimit::kNone / shrink ? EncodeLimit::kNone : bytes_max * shrink;
+}
+
+std::string_view ByteBpeTokenizer::within(std::string_view text, const EncodeLimit& limit, size_t num_tokens) const {
+  return text.substr(0, cover_.cut(text, limit.tokens_left(num_tokens)));
+}
+
+void ByteBpeTokenizer::encode_plain(std::string_view text, const EncodeLimit& limit, std::vector<TokenId>& out) const {
   std::string normalized;
   if (pre_tokenizer_->normalizes_nfc() && !is_trivially_nfc(text)) {
-    normalized = normalize_nfc(text);
+    normalized = normalize_nfc(text, [&](std::string_view so_far) {
+      return limit.is_cancelled() || within(so_far, limit, out.size()).size() < so_far.size();
+    });
     text = normalized;
   }
   std::vector<TokenId> scratch;
-  pre_tokenizer_->split(text, [&](std::string_view word) { encode_word(word, scratch, out); });
+  pre_tokenizer_->split(within(text, limit, out.size()), [&](std::string_view word) {
+    encode_word(word, limit, scratch, out);
+    return !limit.is_over(out.size());
+  });
 }
 
-void ByteBpeTokenizer::encode_word(std::string_view bytes, std::vector<TokenId>& scratch,
+void ByteBpeTokenizer::encode_word(std::string_view bytes, const EncodeLimit& limit, std::vector<TokenId>& scratch,
                                    std::vector<TokenId>& out) const {
-  if (const auto whole = whole_words_.find(bytes); whole != whole_words_.end()) {
-    out.push_back(whole->second);
-    return;
+  if (bytes.size() <= whole_word_bytes_max_) {
+    if (const auto whole = whole_words_.find(bytes); whole != whole_words_.end()) {
+      out.push_back(whole->second);
+      return;
+    }
   }
   scratch.clear();
+  if (bytes.size() > kLongWord) {
+    bytes = within(bytes, limit, out.size());
+  }
   for (const char c : bytes) {
     if (const TokenId id = byte_ids_[static_cast<unsigned char>(c)]; id >= 0) {
       scratch.push_back(id);
     }
   }
-  merges_.merge(scratch);
+  merges_.merge(scratch, limit);
   out.insert(out.end(), scratch.begin(), scratch.end());
 }
 

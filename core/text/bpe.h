@@ -5,7 +5,6 @@
 #include <array>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "core/text/merges.h"
@@ -22,14 +21,20 @@ class ByteBpeTokenizer : public TokenizerBase {
  private:
   ByteBpeTokenizer(Vocabulary vocabulary, std::unique_ptr<PreTokenizer> pre_tokenizer);
   Status load_merges();
-  void load_tokens();
-  void encode_plain(std::string_view text, bool after_special, std::vector<TokenId>& out) const override;
-  void encode_word(std::string_view bytes, std::vector<TokenId>& scratch, std::vector<TokenId>& out) const;
+  Status load_tokens();
+  void encode_plain(std::string_view text, const EncodeLimit& limit, std::vector<TokenId>& out) const override;
+  void encode_word(std::string_view bytes, const EncodeLimit& limit, std::vector<TokenId>& scratch,
+                   std::vector<TokenId>& out) const;
+  size_t text_bytes_max(size_t tokens) const override;
+  // Of `text`, as much as matters: where all of it surely takes more tokens than are left, a beginning that does too.
+  std::string_view within(std::string_view text, const EncodeLimit& limit, size_t num_tokens) const;
 
   std::unique_ptr<PreTokenizer> pre_tokenizer_;
   MergeTable merges_;
   std::array<TokenId, 256> byte_ids_;  // -1: the vocabulary lacks the byte, which is dropped
-  std::unordered_map<std::string_view, TokenId> whole_words_;  // only where merges are ignored; views of token_bytes
+  CoverBound cover_;
+  KeyedViewMap<TokenId> whole_words_;  // only where merges are ignored; views of token_bytes
+  size_t whole_word_bytes_max_ = 0;
 };
 
 }  // namespace llmrt

@@ -1,18 +1,61 @@
 #include "core/text/merges.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
+#include <cstring>
 #include <queue>
+#include <string_view>
+#include <utility>
+
+#include "core/base/keyed_hash.h"
+#include "core/text/rank_queue.h"
 
 namespace llmrt {
 namespace {
 
-constexpr uint64_t kNoKey = ~0ull;
 constexpr uint32_t kNoRank = ~0u;
-constexpr size_t kShortWord = 40;  // up to here scanning beats a heap
+constexpr size_t kShortWord = 40;   // up to here scanning beats a heap
+constexpr size_t kLongWord = 4096;  // from here on a list for each rank beats a heap
+// A table of 2^20 pairs has runs of up to about 80 slots by chance.
+constexpr size_t kRunMax = 512;
+constexpr int kKeysMax = 64;                  // hashing at random, the first one serves
+constexpr uint32_t kPopsBetweenLooks = 4096;  // at the flag that cancels
 
-uint64_t pair_key(TokenId left, TokenId right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-}
+struct Symbol {
+  TokenId id;  // -1: merged into its left neighbour
+  int32_t previous;
+  int32_t next;
+};
+struct Candidate {
+  int32_t position;
+  TokenId left;
+  TokenId right;
+};
+
+// The same interface as RankQueue, for words in which few pairs have the same rank.
+class HeapQueue {
+ public:
+  void push(uint32_t rank, const Candidate& candidate) { heap_.push({rank, candidate}); }
+  bool pop(Candidate* out) {
+    if (heap_.empty()) {
+      return false;
+    }
+    *out = heap_.top().candidate;
+    heap_.pop();
+    return true;
+  }
+
+ private:
+  struct Entry {
+    uint32_t rank;
+    Candidate candidate;
+    bool operator<(const Entry& other) const {  // the queue gives the greatest first
+      return rank != other.rank ? rank > other.rank : candidate.position > other.candidate.position;
+    }
+  };
+  std::priority_queue<Entry> heap_;
+};
 
 }  // namespace
 
@@ -20,32 +63,61 @@ MergeTable::MergeTable(size_t num_rules) {
   const size_t capacity = std::bit_ceil(2 * num_rules + 2);
   slots_.assign(capacity, Slot{kNoKey, {kNoRank, -1}});
   shift_ = 64 - std::countr_zero(capacity);
+  draw_key();
 }
 
-size_t MergeTable::slot_of(uint64_t key) const {
-  const size_t mask = slots_.size() - 1;
-  size_t slot = key * 0x9E3779B97F4A7C15ull >> shift_;
-  while (slots_[slot].key != key && slots_[slot].key != kNoKey) {
-    slot = (slot + 1) & mask;
+void MergeTable::draw_key() {
+  const auto word = [this] {
+    std::array<char, sizeof(num_keys_drawn_)> bytes;
+    std::memcpy(bytes.data(), &++num_keys_drawn_, bytes.size());
+    return siphash({bytes.data(), bytes.size()}, process_hash_key());
+  };
+  key_ = word();
+  multiplier_ = word() | 1;
+}
+
+size_t MergeTable::longest_run() const {
+  size_t longest = 0;
+  size_t run = 0;
+  for (const Slot& slot : slots_) {
+    run = slot.key == kNoKey ? 0 : run + 1;
+    longest = std::max(longest, run);
   }
-  return slot;
+  return longest;
+}
+
+void MergeTable::settle() {
+  for (int i = 1; i < kKeysMax && longest_run() > kRunMax; ++i) {
+    draw_key();
+    std::vector<Slot> old(slots_.size(), Slot{kNoKey, {kNoRank, -1}});
+    old.swap(slots_);
+    for (const Slot& slot : old) {
+      if (slot.key != kNoKey) {
+        slots_[slot_of(slot.key)] = slot;
+      }
+    }
+  }
 }
 
 void MergeTable::set(TokenId left, TokenId right, Rule rule) {
   const uint64_t key = pair_key(left, right);
   slots_[slot_of(key)] = {key, rule};
+  num_ranks_ = std::max(num_ranks_, rule.rank + 1);
 }
 
-const MergeTable::Rule* MergeTable::find(TokenId left, TokenId right) const {
-  const Slot& slot = slots_[slot_of(pair_key(left, right))];
-  return slot.key == kNoKey ? nullptr : &slot.rule;
-}
-
-void MergeTable::merge(std::vector<TokenId>& word) const {
+void MergeTable::merge(std::vector<TokenId>& word, const EncodeLimit& limit) const {
   if (word.size() <= 1) {
     return;
   }
-  word.size() <= kShortWord ? merge_short(word) : merge_long(word);
+  if (word.size() <= kShortWord) {
+    return merge_short(word);
+  }
+  if (word.size() < std::max<size_t>(kLongWord, num_ranks_ / 64)) {
+    HeapQueue queue;
+    return merge_long(word, queue, limit);
+  }
+  RankQueue<Candidate> queue(num_ranks_);
+  merge_long(word, queue, limit);
 }
 
 void MergeTable::merge_short(std::vector<TokenId>& word) const {
@@ -79,45 +151,29 @@ void MergeTable::merge_short(std::vector<TokenId>& word) const {
   }
 }
 
-void MergeTable::merge_long(std::vector<TokenId>& word) const {
-  struct Symbol {
-    TokenId id;  // -1: merged into its left neighbour
-    int32_t previous;
-    int32_t next;
-  };
-  struct Candidate {
-    uint32_t rank;
-    int32_t position;
-    TokenId left;
-    TokenId right;
-    bool operator<(const Candidate& other) const {  // the queue gives the greatest first
-      return rank != other.rank ? rank > other.rank : position > other.position;
-    }
-  };
+template <typename Queue>
+void MergeTable::merge_long(std::vector<TokenId>& word, Queue& queue, const EncodeLimit& limit) const {
   const auto size = static_cast<int32_t>(word.size());
   std::vector<Symbol> symbols(word.size());
-  std::vector<Candidate> initial;
-  initial.reserve(word.size());
   for (int32_t i = 0; i < size; ++i) {
     symbols[i] = {word[i], i - 1, i + 1 < size ? i + 1 : -1};
-    if (i + 1 < size) {
-      if (const Rule* rule = find(word[i], word[i + 1])) {
-        initial.push_back({rule->rank, i, word[i], word[i + 1]});
-      }
-    }
   }
-  std::priority_queue<Candidate> queue(std::less<Candidate>(), std::move(initial));
   const auto offer = [&](int32_t position) {
     const int32_t next = position >= 0 ? symbols[position].next : -1;
     if (next >= 0) {
       if (const Rule* rule = find(symbols[position].id, symbols[next].id)) {
-        queue.push({rule->rank, position, symbols[position].id, symbols[next].id});
+        queue.push(rule->rank, {position, symbols[position].id, symbols[next].id});
       }
     }
   };
-  while (!queue.empty()) {
-    const Candidate candidate = queue.top();
-    queue.pop();
+  for (int32_t i = 0; i < size; ++i) {
+    offer(i);
+  }
+  uint32_t num_pops = 0;
+  for (Candidate candidate; queue.pop(&candidate);) {
+    if (++num_pops % kPopsBetweenLooks == 0 && limit.is_cancelled()) {
+      break;
+    }
     Symbol& left = symbols[candidate.position];
     if (left.id != candidate.left || left.next < 0 || symbols[left.next].id != candidate.right) {
       continue;  // one of the two has merged since

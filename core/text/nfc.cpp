@@ -36,6 +36,18 @@ bool is_younger(int32_t code_point) {
 // text would lose it.
 constexpr int32_t kNoTrailingConsonant = 0x11A7;
 
+// Whether the text may be cut before it: it begins a character, whatever stands in front. Not all such ones, but those
+// that most text is made of: up to U+02FF, Greek and Cyrillic letters, leading consonants of Hangul, punctuation and
+// symbols, kana, ideographs, syllables of Hangul, U+FFFD, emoji. What composes with the character in front is a mark, a
+// vowel sign, or the rest of a syllable.
+bool begins_character(int32_t c) {
+  constexpr std::pair<int32_t, int32_t> kRanges[] = {
+      {0, 0x2FF},       {0x388, 0x482},   {0x1100, 0x1112}, {0x2000, 0x20CF}, {0x2100, 0x2BFF},   {0x3041, 0x3096},
+      {0x30A1, 0x30FA}, {0x3400, 0x9FFF}, {0xAC00, 0xD7A3}, {0xFFFD, 0xFFFD}, {0x1F000, 0x1FAFF},
+  };
+  return std::ranges::any_of(kRanges, [c](const auto& range) { return c >= range.first && c <= range.second; });
+}
+
 int combining_class(int32_t code_point) {
   return utf8proc_get_property(code_point)->combining_class;
 }
@@ -71,14 +83,24 @@ bool is_trivially_nfc(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0xCC; });
 }
 
-std::string normalize_nfc(std::string_view text) {
+std::string normalize_nfc(std::string_view text, const std::function<bool(std::string_view)>& is_enough) {
+  constexpr size_t kCodePointsAtOnce = 4096;
   std::string out;
-  out.reserve(text.size());
   std::vector<int32_t> code_points;
+  size_t next_question = 1 << 16;
   for (size_t pos = 0; pos < text.size();) {
     const Utf8Step step = decode_utf8(text, pos);
     pos += step.num_bytes;
     const auto code_point = static_cast<int32_t>(step.code_point);
+    if (code_points.size() >= kCodePointsAtOnce && begins_character(code_point)) {
+      append_composed(code_points, out);
+      if (is_enough && out.size() >= next_question) {
+        if (is_enough(out)) {
+          return out;
+        }
+        next_question = 2 * out.size();
+      }
+    }
     if (code_point < 0xC0) {
       code_points.push_back(code_point);
     } else if (is_younger(code_point) || code_point == kNoTrailingConsonant) {

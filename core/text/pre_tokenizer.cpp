@@ -115,7 +115,7 @@ Result<std::unique_ptr<PreTokenizer>> PreTokenizer::create(std::string_view name
                     name);
 }
 
-void PreTokenizer::split(std::string_view text, const std::function<void(std::string_view)>& visit) const {
+void PreTokenizer::split(std::string_view text, const std::function<bool(std::string_view)>& visit) const {
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> match(pcre2_match_data_create(1, nullptr),
                                                                              pcre2_match_data_free);
@@ -129,7 +129,9 @@ void PreTokenizer::split(std::string_view text, const std::function<void(std::st
       rc = pcre2_match(regex_->code, subject, text.size(), pos, options | PCRE2_NO_JIT, match.get(), regex_->context);
     }
     LLMRT_CHECK(rc >= 0 && range[0] == pos && range[1] > pos, "a pre-tokenizer pattern left a gap");
-    visit(text.substr(pos, range[1] - pos));
+    if (!visit(text.substr(pos, range[1] - pos))) {
+      return;
+    }
   }
 }
 

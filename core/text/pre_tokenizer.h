@@ -21,8 +21,8 @@ class PreTokenizer {
   // Whether the text is brought to Unicode NFC first (Qwen 2).
   bool normalizes_nfc() const { return nfc_; }
 
-  // Calls `visit` with each piece in order; the pieces cover the whole text. `text` is valid UTF-8.
-  void split(std::string_view text, const std::function<void(std::string_view)>& visit) const;
+  // Calls `visit` with each piece in order, until it returns false; the pieces cover the text. `text` is valid UTF-8.
+  void split(std::string_view text, const std::function<bool(std::string_view)>& visit) const;
 
  private:
   struct Regex;

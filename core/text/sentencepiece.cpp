@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <queue>
 
+#include "core/text/rank_queue.h"
 #include "core/text/utf8.h"
 
 namespace llmrt {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\u2581";
+constexpr size_t kLongStretch = 4096;         // characters; from here on a list for each rank beats a heap
+constexpr uint32_t kPopsBetweenLooks = 4096;  // at the flag that cancels
 
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
   std::string out;
@@ -49,6 +53,36 @@ size_t word_end(std::string_view text, size_t begin) {
   return std::min(text.find(kSpaceMark, begin), text.size());
 }
 
+struct Candidate {
+  int32_t position;  // of the left one
+  int32_t right;
+  uint32_t num_bytes;
+};
+
+// The same interface as RankQueue, for stretches in which few pairs have the same rank.
+class HeapQueue {
+ public:
+  void push(uint32_t rank, const Candidate& candidate) { heap_.push({rank, candidate}); }
+  bool pop(Candidate* out) {
+    if (heap_.empty()) {
+      return false;
+    }
+    *out = heap_.top().candidate;
+    heap_.pop();
+    return true;
+  }
+
+ private:
+  struct Entry {
+    uint32_t rank;
+    Candidate candidate;
+    bool operator<(const Entry& other) const {  // the queue gives the greatest first
+      return rank != other.rank ? rank > other.rank : candidate.position > other.candidate.position;
+    }
+  };
+  std::priority_queue<Entry> heap_;
+};
+
 }  // namespace
 
 struct SentencePieceTokenizer::Symbol {
@@ -77,6 +111,7 @@ Status SentencePieceTokenizer::load_tokens() {
     if (is_special(id)) {
       append_token_bytes(piece);
       specials_.add(piece, id, true);
+      cover_.add(piece);
       continue;
     }
     if (type(id) == TokenType::kByte) {
@@ -94,14 +129,27 @@ Status SentencePieceTokenizer::load_tokens() {
     }
     append_token_bytes(type(id) == TokenType::kUnused ? "" : replace_all(piece, kSpaceMark, " "));
     pieces_.emplace(piece, id);
+    cover_.add(piece);
     piece_bytes_max_ = std::max(piece_bytes_max_, piece.size());
+    words_are_apart_ = words_are_apart_ && !spans_words(piece);
     if (type(id) == TokenType::kUserDefined) {
-      user_defined_.add(piece, id, false);
-    } else {
-      words_are_apart_ = words_are_apart_ && !spans_words(piece);
+      specials_.add(piece, id, false);
     }
   }
-  return {};
+  has_all_bytes_ = std::ranges::all_of(byte_ids_, [](TokenId id) { return id >= 0; });
+  rank_pieces();
+  return specials_.build();
+}
+
+void SentencePieceTokenizer::rank_pieces() {
+  std::vector<float> scores = vocabulary_.scores;
+  std::ranges::sort(scores, std::greater<>());
+  scores.erase(std::unique(scores.begin(), scores.end()), scores.end());
+  num_ranks_ = static_cast<uint32_t>(scores.size());
+  ranks_.reserve(vocabulary_.scores.size());
+  for (const float score : vocabulary_.scores) {
+    ranks_.push_back(static_cast<uint32_t>(std::ranges::lower_bound(scores, score, std::greater<>()) - scores.begin()));
+  }
 }
 
 const TokenId* SentencePieceTokenizer::find_piece(std::string_view piece) const {
@@ -112,26 +160,35 @@ const TokenId* SentencePieceTokenizer::find_piece(std::string_view piece) const 
   return found == pieces_.end() ? nullptr : &found->second;
 }
 
-void SentencePieceTokenizer::encode_plain(std::string_view text, bool after_special, std::vector<TokenId>& out) const {
-  std::string escaped(vocabulary_.add_space_prefix && after_special ? kSpaceMark : "");
+size_t SentencePieceTokenizer::text_bytes_max(size_t tokens) const {
+  // A run of unknown characters is one token, however long, where there are no bytes to fall back to. A space of the
+  // text is one byte and three in a piece: more text than this never fits.
+  return has_all_bytes_ ? cover_.bytes_max(tokens) : EncodeLimit::kNone;
+}
+
+std::string_view SentencePieceTokenizer::within(std::string_view text, const EncodeLimit& limit,
+                                                size_t num_tokens) const {
+  return has_all_bytes_ ? text.substr(0, cover_.cut(text, limit.tokens_left(num_tokens))) : text;
+}
+
+void SentencePieceTokenizer::encode_plain(std::string_view text, const EncodeLimit& limit,
+                                          std::vector<TokenId>& out) const {
+  if (const size_t bytes_max = text_bytes_max(limit.tokens_left(out.size())); text.size() > bytes_max) {
+    text = text.substr(0, bytes_max + 1);
+  }
+  std::string escaped(vocabulary_.add_space_prefix ? kSpaceMark : "");
   escaped += replace_all(text, " ", kSpaceMark);
+  const std::string_view plain = within(escaped, limit, out.size());
   std::vector<Symbol> symbols;
-  for (const SpecialTokens::Segment& segment : user_defined_.split(escaped, {})) {
-    if (segment.id >= 0) {
-      out.push_back(segment.id);
-      continue;
-    }
-    const std::string_view stretch = std::string_view(escaped).substr(segment.begin, segment.end - segment.begin);
-    for (size_t begin = 0; begin < stretch.size();) {
-      const size_t end = words_are_apart_ ? word_end(stretch, begin) : stretch.size();
-      encode_stretch(stretch.substr(begin, end - begin), symbols, out);
-      begin = end;
-    }
+  for (size_t begin = 0; begin < plain.size() && !limit.is_over(out.size());) {
+    const size_t end = words_are_apart_ ? word_end(plain, begin) : plain.size();
+    encode_stretch(within(plain.substr(begin, end - begin), limit, out.size()), limit, symbols, out);
+    begin = end;
   }
 }
 
-void SentencePieceTokenizer::encode_stretch(std::string_view text, std::vector<Symbol>& symbols,
-                                            std::vector<TokenId>& out) const {
+void SentencePieceTokenizer::encode_stretch(std::string_view text, const EncodeLimit& limit,
+                                            std::vector<Symbol>& symbols, std::vector<TokenId>& out) const {
   if (const TokenId* whole = find_piece(text); whole && text.size() <= kSpaceMark.size()) {
     return append_piece(text, {}, out);
   }
@@ -144,23 +201,21 @@ void SentencePieceTokenizer::encode_stretch(std::string_view text, std::vector<S
   }
   symbols.back().next = -1;
   Splits splits;
-  merge(text, symbols, splits);
+  if (symbols.size() < std::max<size_t>(kLongStretch, num_ranks_ / 64)) {
+    HeapQueue queue;
+    merge(text, symbols, splits, queue, limit);
+  } else {
+    RankQueue<Candidate> queue(num_ranks_);
+    merge(text, symbols, splits, queue, limit);
+  }
   for (int32_t i = 0; i >= 0; i = symbols[i].next) {
     append_piece(text.substr(symbols[i].begin, symbols[i].num_bytes), splits, out);
   }
 }
 
-void SentencePieceTokenizer::merge(std::string_view text, std::vector<Symbol>& symbols, Splits& splits) const {
-  struct Candidate {
-    float score;
-    int32_t left;
-    int32_t right;
-    uint32_t num_bytes;
-    bool operator<(const Candidate& other) const {  // the queue gives the greatest first
-      return score != other.score ? score < other.score : left > other.left;
-    }
-  };
-  std::priority_queue<Candidate> queue;
+template <typename Queue>
+void SentencePieceTokenizer::merge(std::string_view text, std::vector<Symbol>& symbols, Splits& splits, Queue& queue,
+                                   const EncodeLimit& limit) const {
   const auto offer = [&](int32_t left) {
     const int32_t right = left >= 0 ? symbols[left].next : -1;
     if (right < 0) {
@@ -169,7 +224,7 @@ void SentencePieceTokenizer::merge(std::string_view text, std::vector<Symbol>& s
     const uint32_t num_bytes = symbols[left].num_bytes + symbols[right].num_bytes;
     const std::string_view piece = text.substr(symbols[left].begin, num_bytes);
     if (const TokenId* id = find_piece(piece)) {
-      queue.push({vocabulary_.scores[static_cast<size_t>(*id)], left, right, num_bytes});
+      queue.push(ranks_[static_cast<size_t>(*id)], {left, right, num_bytes});
       if (type(*id) == TokenType::kUnused) {
         splits[piece] = {piece.substr(0, symbols[left].num_bytes), piece.substr(symbols[left].num_bytes)};
       }
@@ -178,10 +233,12 @@ void SentencePieceTokenizer::merge(std::string_view text, std::vector<Symbol>& s
   for (size_t i = 0; i < symbols.size(); ++i) {
     offer(static_cast<int32_t>(i));
   }
-  while (!queue.empty()) {
-    const Candidate candidate = queue.top();
-    queue.pop();
-    Symbol& left = symbols[candidate.left];
+  uint32_t num_pops = 0;
+  for (Candidate candidate; queue.pop(&candidate);) {
+    if (++num_pops % kPopsBetweenLooks == 0 && limit.is_cancelled()) {
+      return;
+    }
+    Symbol& left = symbols[candidate.position];
     Symbol& right = symbols[candidate.right];
     if (left.num_bytes == 0 || right.num_bytes == 0 || left.num_bytes + right.num_bytes != candidate.num_bytes) {
       continue;  // one of the two has merged since
@@ -190,10 +247,10 @@ void SentencePieceTokenizer::merge(std::string_view text, std::vector<Symbol>& s
     right.num_bytes = 0;
     left.next = right.next;
     if (left.next >= 0) {
-      symbols[left.next].previous = candidate.left;
+      symbols[left.next].previous = candidate.position;
     }
     offer(left.previous);
-    offer(candidate.left);
+    offer(candidate.position);
   }
 }
 

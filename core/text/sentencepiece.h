@@ -1,12 +1,13 @@
 // SentencePiece BPE ("llama" in GGUF): pieces merge by score, what no piece covers falls back to bytes. The text is
-// taken as it is (identity normalization), spaces become U+2581, one is put in front where the vocabulary says so.
+// taken as it is (identity normalization). As in Hugging Face's LlamaTokenizerFast (legacy), special and user-defined
+// tokens are found in the raw text first; in each piece of plain text between them spaces become U+2581, and one is put
+// in front where the vocabulary says so.
 #pragma once
 
 #include <array>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -24,22 +25,31 @@ class SentencePieceTokenizer : public TokenizerBase {
  private:
   struct Symbol;
   // How a piece of type "unused" came about: it may serve as a step, but is taken apart again in the result.
-  using Splits = std::unordered_map<std::string_view, std::pair<std::string_view, std::string_view>>;
+  using Splits = KeyedViewMap<std::pair<std::string_view, std::string_view>>;
 
   explicit SentencePieceTokenizer(Vocabulary vocabulary);
   Status load_tokens();
-  void encode_plain(std::string_view text, bool after_special, std::vector<TokenId>& out) const override;
-  void encode_stretch(std::string_view text, std::vector<Symbol>& symbols, std::vector<TokenId>& out) const;
-  void merge(std::string_view text, std::vector<Symbol>& symbols, Splits& splits) const;
+  void rank_pieces();
+  void encode_plain(std::string_view text, const EncodeLimit& limit, std::vector<TokenId>& out) const override;
+  void encode_stretch(std::string_view text, const EncodeLimit& limit, std::vector<Symbol>& symbols,
+                      std::vector<TokenId>& out) const;
+  template <typename Queue>
+  void merge(std::string_view text, std::vector<Symbol>& symbols, Splits& splits, Queue& queue,
+             const EncodeLimit& limit) const;
+  size_t text_bytes_max(size_t tokens) const override;
+  std::string_view within(std::string_view text, const EncodeLimit& limit, size_t num_tokens) const;
   void append_piece(std::string_view piece, const Splits& splits, std::vector<TokenId>& out) const;
   void append_unknown(std::string_view piece, std::vector<TokenId>& out) const;
   const TokenId* find_piece(std::string_view piece) const;
 
-  TokenIds pieces_;                    // normal, user defined and unused; views of vocabulary_.tokens
-  SpecialTokens user_defined_;         // matched in the text with U+2581 for spaces; never merged
+  TokenIds pieces_;              // normal, user defined and unused; views of vocabulary_.tokens
+  std::vector<uint32_t> ranks_;  // of each token's score: 0 for the best, the same for equals
+  uint32_t num_ranks_ = 0;
   std::array<TokenId, 256> byte_ids_;  // -1: no such byte piece
+  bool has_all_bytes_ = false;
+  CoverBound cover_;  // of texts with U+2581 for spaces; holds where the vocabulary has all bytes
   size_t piece_bytes_max_ = 0;
-  bool words_are_apart_ = true;        // no piece goes on after a word's end, so each word can be merged alone
+  bool words_are_apart_ = true;  // no piece goes on after a word's end, so each word can be merged alone
 };
 
 }  // namespace llmrt

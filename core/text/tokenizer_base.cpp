@@ -55,28 +55,43 @@ void TokenizerBase::append_token_bytes(std::string_view bytes) {
 }
 
 std::vector<TokenId> TokenizerBase::encode_valid(std::string_view text, const TextRanges& control_ranges,
-                                                 bool add_bos) const {
+                                                 const EncodeOptions& options) const {
+  const EncodeLimit limit(options);
   std::vector<TokenId> ids;
-  ids.reserve(text.size() / 3 + 2);
-  if (add_bos && vocabulary_.add_bos && vocabulary_.bos >= 0) {
+  ids.reserve(std::min(text.size() / 3 + 2, limit.tokens_max()));
+  if (options.add_bos && vocabulary_.add_bos && vocabulary_.bos >= 0) {
     ids.push_back(vocabulary_.bos);
   }
-  bool after_special = true;
-  for (const SpecialTokens::Segment& segment : specials_.split(text, control_ranges)) {
-    if (segment.id >= 0) {
-      ids.push_back(segment.id);
-    } else {
-      encode_plain(text.substr(segment.begin, segment.end - segment.begin), after_special, ids);
+  SpecialTokens::Search search(specials_, text, control_ranges);
+  for (size_t pos = 0; pos < text.size() && !limit.is_over(ids.size());) {
+    const SpecialTokens::Match match = search.next(pos);
+    if (pos < match.begin) {
+      encode_plain(text.substr(pos, match.begin - pos), limit, ids);
     }
-    after_special = segment.id >= 0;
+    if (match.id >= 0) {
+      ids.push_back(match.id);
+    }
+    pos = match.end;
   }
-  if (add_bos && vocabulary_.add_eos && vocabulary_.eos >= 0) {
+  if (options.add_bos && vocabulary_.add_eos && vocabulary_.eos >= 0) {
     ids.push_back(vocabulary_.eos);
+  }
+  if (ids.size() > limit.tokens_max()) {
+    ids.resize(limit.tokens_max() + 1);
   }
   return ids;
 }
 
+size_t TokenizerBase::text_bytes_max(const EncodeOptions& options) const {
+  return options.tokens_max == 0 ? EncodeLimit::kNone : text_bytes_max(options.tokens_max);
+}
+
 std::vector<TokenId> TokenizerBase::encode(std::string_view text, const EncodeOptions& options) const {
+  // What is behind the bound is not even looked at: the text in front of it takes too many tokens already. The end of a
+  // character that is cut through there makes them no fewer.
+  if (const size_t bytes_max = text_bytes_max(options); text.size() > bytes_max) {
+    text = text.substr(0, bytes_max + 1);
+  }
   std::string repaired;
   if (!is_valid_utf8(text)) {
     repaired = replace_invalid_utf8(text);
@@ -86,16 +101,29 @@ std::vector<TokenId> TokenizerBase::encode(std::string_view text, const EncodeOp
   if (options.parse_special) {
     control_ranges.emplace_back(0, text.size());
   }
-  return encode_valid(text, control_ranges, options.add_bos);
+  return encode_valid(text, control_ranges, options);
 }
 
 std::vector<TokenId> TokenizerBase::encode_pieces(std::span<const TextPiece> pieces, bool add_bos) const {
+  return encode_pieces(pieces, EncodeOptions{.add_bos = add_bos});
+}
+
+std::vector<TokenId> TokenizerBase::encode_pieces(std::span<const TextPiece> pieces,
+                                                  const EncodeOptions& options) const {
+  const size_t bytes_max = text_bytes_max(options);
   std::string text;
   TextRanges control_ranges;
   for (const TextPiece& piece : pieces) {
     const size_t begin = text.size();
+    if (begin > bytes_max) {
+      break;
+    }
+    std::string_view added = piece.text;
+    if (added.size() > bytes_max - begin) {
+      added = added.substr(0, bytes_max - begin + 1);
+    }
     // Piece by piece, so that the ranges stay true.
-    text += is_valid_utf8(piece.text) ? piece.text : replace_invalid_utf8(piece.text);
+    is_valid_utf8(added) ? text.append(added) : text.append(replace_invalid_utf8(added));
     if (!piece.from_template || text.size() == begin) {
       continue;
     }
@@ -105,7 +133,7 @@ std::vector<TokenId> TokenizerBase::encode_pieces(std::span<const TextPiece> pie
       control_ranges.emplace_back(begin, text.size());
     }
   }
-  return encode_valid(text, control_ranges, add_bos);
+  return encode_valid(text, control_ranges, options);
 }
 
 std::string_view TokenizerBase::token_bytes(TokenId id, bool special) const {

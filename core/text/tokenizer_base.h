@@ -6,21 +6,25 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "core/base/keyed_hash.h"
+#include "core/text/cover_bound.h"
+#include "core/text/encode_limit.h"
 #include "core/text/special_tokens.h"
 #include "core/text/tokenizer.h"
 
 namespace llmrt {
 
 // Id by text; of two tokens with the same text the first one.
-using TokenIds = std::unordered_map<std::string_view, TokenId>;
+using TokenIds = KeyedViewMap<TokenId>;
 
 class TokenizerBase : public Tokenizer {
  public:
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const override;
   std::vector<TokenId> encode_pieces(std::span<const TextPiece> pieces, bool add_bos) const override;
+  std::vector<TokenId> encode_pieces(std::span<const TextPiece> pieces, const EncodeOptions& options) const override;
+  TokenId find_special(std::string_view text) const override { return specials_.find_control(text); }
   std::string_view token_bytes(TokenId id, bool special) const override;
   std::string decode(std::span<const TokenId> ids, bool special) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
@@ -30,9 +34,11 @@ class TokenizerBase : public Tokenizer {
  protected:
   explicit TokenizerBase(Vocabulary vocabulary);
 
-  // Appends the ids of a plain stretch: valid UTF-8, not empty. `after_special`: it begins the text or follows a
-  // special token.
-  virtual void encode_plain(std::string_view text, bool after_special, std::vector<TokenId>& out) const = 0;
+  // Appends the ids of a plain stretch between special and user-defined tokens: valid UTF-8, not empty. May stop once
+  // `limit` is over.
+  virtual void encode_plain(std::string_view text, const EncodeLimit& limit, std::vector<TokenId>& out) const = 0;
+  // The most bytes of a text that `tokens` tokens can stand for; EncodeLimit::kNone where the vocabulary has no bound.
+  virtual size_t text_bytes_max(size_t tokens) const = 0;
 
   TokenType type(TokenId id) const {
     return vocabulary_.types.empty() ? TokenType::kNormal : vocabulary_.types[static_cast<size_t>(id)];
@@ -44,11 +50,13 @@ class TokenizerBase : public Tokenizer {
   void append_token_bytes(std::string_view bytes);  // called once for each id, in order
 
   Vocabulary vocabulary_;
-  SpecialTokens specials_;  // filled by the kind
+  SpecialTokens specials_;  // filled and built by the kind; control, unknown and user-defined tokens
 
  private:
   void find_end_of_generation();
-  std::vector<TokenId> encode_valid(std::string_view text, const TextRanges& control_ranges, bool add_bos) const;
+  std::vector<TokenId> encode_valid(std::string_view text, const TextRanges& control_ranges,
+                                    const EncodeOptions& options) const;
+  size_t text_bytes_max(const EncodeOptions& options) const;
 
   std::string bytes_;  // of all tokens, one after the other
   std::vector<size_t> byte_ends_;

@@ -3,7 +3,7 @@
 
 The Hugging Face side is built here from the vocabulary and merges of a GGUF file, with the normalizer and
 pre-tokenizers that the models' tokenizer.json files have. Real vocabularies come from the files that
-LLMRT_TEST_MODEL (SmolLM2) and LLMRT_TEST_MODEL_QWEN name; for gpt-2 and llama-bpe small ones are trained here.
+LLMRT_TEST_MODEL (SmolLM2) and LLMRT_TEST_MODEL_QWEN name; for gpt-2, llama-bpe and qwen2 small ones are trained here.
 
     hf_compare.py PROBE [--time]
 """
@@ -93,6 +93,9 @@ def inputs(specials):
             strings.fixed(specials), strings.mixed(1, 2000, specials), strings.random_code_points(2, 1500),
             strings.marks(4, 1000), strings.every_code_point()):
         yield text.encode("utf-8", "replace")
+    for seed in range(3):  # longer than what is normalized at a time
+        yield "".join(strings.marks(10 + seed, 2000)).encode()
+        yield "".join(itertools.chain(*zip(strings.mixed(seed, 500), strings.marks(20 + seed, 500)))).encode("utf-8", "replace")
     yield from strings.random_bytes(3, 1500)
 
 
@@ -136,7 +139,7 @@ def main():
     parser.add_argument("probe")
     parser.add_argument("--time", action="store_true", help="measure speed instead")
     arguments = parser.parse_args()
-    vocabularies = {"gpt-2 (trained)": trained("gpt-2", 2000), "llama-bpe (trained)": trained("llama-bpe", 2000)}
+    vocabularies = {f"{pre} (trained)": trained(pre, 2000) for pre in ("gpt-2", "llama-bpe", "qwen2")}
     for variable in ("LLMRT_TEST_MODEL", "LLMRT_TEST_MODEL_QWEN"):
         path = os.environ.get(variable)
         if path:

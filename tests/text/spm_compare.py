@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compares the SentencePiece tokenizer with the `sentencepiece` library: models trained here, string by string.
+"""Compares the SentencePiece tokenizer with the `sentencepiece` library: models trained here, string by string. Without
+user-defined symbols: those are found as Hugging Face finds them (added_compare.py), which the library does otherwise.
 
     spm_compare.py PROBE [--time]
 """
@@ -23,7 +24,6 @@ VARIANTS = {
     "no byte fallback": {"byte_fallback": False},
     "every third piece unused": {"unused": True},
 }
-USER_DEFINED = ["<tool>", "\n\n", "ab", "foxtrot"]
 
 
 def train(folder, name, unused=False, **options):
@@ -36,8 +36,8 @@ def train(folder, name, unused=False, **options):
     prefix = os.path.join(folder, name.replace(" ", "_"))
     sentencepiece.SentencePieceTrainer.train(
         input=corpus, model_prefix=prefix, model_type="bpe", normalization_rule_name="identity",
-        remove_extra_whitespaces=False, user_defined_symbols=USER_DEFINED, max_sentence_length=10000,
-        allow_whitespace_only_pieces=True, minloglevel=2, num_threads=1, **arguments)
+        remove_extra_whitespaces=False, max_sentence_length=10000, allow_whitespace_only_pieces=True, minloglevel=2,
+        num_threads=1, **arguments)
     with open(prefix + ".model", "rb") as file:
         model = file.read()
     return sentencepiece.SentencePieceProcessor(model_proto=with_unused_pieces(model) if unused else model)
@@ -80,7 +80,7 @@ def vocabulary_of(model, add_dummy_prefix=True, **_):
             return 6
         if model.is_unused(i):
             return 5
-        return 4 if model.id_to_piece(i) in USER_DEFINED else 1
+        return 1
 
     ids = range(model.vocab_size())
     return {"model": "llama", "tokens": [model.id_to_piece(i) for i in ids], "types": [kind(i) for i in ids],
@@ -89,7 +89,7 @@ def vocabulary_of(model, add_dummy_prefix=True, **_):
 
 
 def inputs():
-    for text in itertools.chain(strings.fixed(USER_DEFINED), strings.mixed(1, 4000, USER_DEFINED),
+    for text in itertools.chain(strings.fixed(), strings.mixed(1, 4000),
                                 strings.random_code_points(2, 3000)):
         yield text.encode("utf-8", "replace")
     yield from strings.random_bytes(3, 2000)

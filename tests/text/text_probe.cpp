@@ -1,6 +1,6 @@
 // Drives the text room for the differential tests in Python: a command a line on stdin, one JSON line back.
-//   text_probe tokenizer VOCABULARY.json    {"encode": hex, "special": bool, "bos": bool} -> {"ids": [...], "seconds":
-//   s}
+//   text_probe tokenizer VOCABULARY.json    {"encode": hex, "special": bool, "bos": bool, "tokens_max": n}
+//                                           -> {"ids": [...], "seconds": s}
 //                                           {"decode": [...], "special": bool}            -> {"bytes": hex}
 //   text_probe template                     {"template": source, "context": {...}, "strings": {...}}
 //                                           -> {"pieces": [[text, from_template], ...]} or {"error": code, "message"}
@@ -75,7 +75,9 @@ json::object answer(const Tokenizer& tokenizer, const json::object& request) {
   const bool add_bos = request.contains("bos") && request.at("bos").as_bool();
   const std::string text = from_hex(request.at("encode").as_string());
   const auto begin = std::chrono::steady_clock::now();
-  const std::vector<TokenId> ids = tokenizer.encode(text, {.parse_special = special, .add_bos = add_bos});
+  const size_t tokens_max = request.contains("tokens_max") ? request.at("tokens_max").to_number<size_t>() : 0;
+  const std::vector<TokenId> ids =
+      tokenizer.encode(text, {.parse_special = special, .add_bos = add_bos, .tokens_max = tokens_max});
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   return {{"ids", json::value_from(ids)}, {"seconds", seconds.count()}};
 }

@@ -3,14 +3,18 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <limits>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/text/byte_alphabet.h"
+#include "core/text/merges.h"
 #include "core/text/tokenizer.h"
+#include "tests/text/colliding_names.h"
 
 using namespace llmrt;
 
@@ -247,7 +251,7 @@ TEST_CASE("a vocabulary that breaks its format is refused") {
 TEST_CASE("a special or user-defined token of more than 1 KiB is refused, a normal one is not") {
   for (const TokenType type : {TokenType::kControl, TokenType::kUnknown, TokenType::kUserDefined}) {
     Vocabulary vocabulary = byte_vocabulary();
-    vocabulary.tokens.emplace_back(1024, 'a');
+    vocabulary.tokens.emplace_back("b" + std::string(1023, 'a'));
     vocabulary.types.push_back(type);
     CHECK(Tokenizer::create(vocabulary).ok());
     vocabulary.tokens.back() += 'b';
@@ -259,6 +263,33 @@ TEST_CASE("a special or user-defined token of more than 1 KiB is refused, a norm
     vocabulary.types.back() = TokenType::kNormal;
     CHECK(Tokenizer::create(vocabulary).ok());
   }
+}
+
+// A text of a's would be compared with such a token's whole length at every byte, and again at the next one.
+TEST_CASE("special tokens that may begin inside each other many times are refused") {
+  Vocabulary vocabulary = byte_vocabulary();
+  vocabulary.tokens.emplace_back(256, 'a');
+  vocabulary.types.push_back(TokenType::kUserDefined);
+  CHECK(Tokenizer::create(vocabulary).ok());
+  vocabulary.tokens.back() = std::string(257, 'a') + "b";
+  const auto made = Tokenizer::create(vocabulary);
+  REQUIRE_FALSE(made.ok());
+  CHECK(made.error().code == ErrorCode::kCorruptFile);
+  CHECK(
+      made.error().message ==
+      "vocabulary: special and user-defined tokens: expected at most 256 that may begin inside each other, found more");
+}
+
+TEST_CASE("special tokens of more bytes than a search may hold are refused") {
+  Vocabulary vocabulary = byte_vocabulary();
+  for (int i = 0; i < 8200; ++i) {
+    vocabulary.tokens.push_back(fmt::format("{:04}{}", i, std::string(1020, 'x')));
+    vocabulary.types.push_back(TokenType::kUserDefined);
+  }
+  const auto made = Tokenizer::create(vocabulary);
+  REQUIRE_FALSE(made.ok());
+  CHECK(
+      made.error().message.starts_with("vocabulary: special and user-defined tokens: expected at most 8388608 bytes"));
 }
 
 namespace {
@@ -298,7 +329,7 @@ TEST_CASE("sentencepiece merges by score and falls back to bytes") {
   CHECK(pieces("aab") == Pieces{" a", "ab"});  // the better score goes first
   CHECK(pieces("bab") == Pieces{" ", "b", "ab"});
   CHECK(pieces("a\u00e9\n") == Pieces{" a", "\xC3", "\xA9", "\n"});
-  CHECK(pieces("<tool>ab") == Pieces{" ", "<tool>", "ab"});
+  CHECK(pieces("<tool>ab") == Pieces{"<tool>", " ab"});
   CHECK(pieces("").empty());
   CHECK(pieces("a</s>a") == Pieces{" a", "</s>", " a"});
   CHECK(tokenizer->encode("a", {}).front() == tokenizer->vocabulary().bos);
@@ -306,9 +337,11 @@ TEST_CASE("sentencepiece merges by score and falls back to bytes") {
 
 TEST_CASE("sentencepiece decode strips the prefix and nothing else") {
   const auto tokenizer = make(sentencepiece_vocabulary());
-  for (const std::string text : {"ab ab", " a", "  a b", "\u00e9\n", "a<tool> b"}) {
+  for (const std::string text : {"ab ab", " a", "  a b", "\u00e9\n", "a<tool>"}) {
     CHECK(tokenizer->decode(tokenizer->encode(text, {})) == text);
   }
+  // As Hugging Face has it: the blank in front of the second piece of text stays.
+  CHECK(tokenizer->decode(tokenizer->encode("a<tool>b", {})) == "a<tool> b");
   Vocabulary without_prefix = sentencepiece_vocabulary();
   without_prefix.add_space_prefix = false;
   const auto plain = make(without_prefix);
@@ -322,4 +355,241 @@ TEST_CASE("sentencepiece refuses byte pieces and scores that break the format") 
   vocabulary = sentencepiece_vocabulary();
   vocabulary.scores[5] = std::numeric_limits<float>::quiet_NaN();
   CHECK(error_of(vocabulary) == ErrorCode::kCorruptFile);
+}
+
+namespace {
+
+// The pieces of Llama 2 that the strings below need, at their ids, and three tokens that a fine-tune added.
+Vocabulary llama2_with_added_tokens() {
+  Vocabulary vocabulary;
+  vocabulary.model = "llama";
+  for (int id = 0; id < 32004; ++id) {
+    vocabulary.tokens.push_back(fmt::format("[filler {}]", id));
+    vocabulary.types.push_back(TokenType::kUnused);
+    vocabulary.scores.push_back(static_cast<float>(-id));
+  }
+  const auto set = [&](TokenId id, const char* token, TokenType type) {
+    vocabulary.tokens[static_cast<size_t>(id)] = token;
+    vocabulary.types[static_cast<size_t>(id)] = type;
+  };
+  set(0, "<unk>", TokenType::kUnknown);
+  set(1, "<s>", TokenType::kControl);
+  set(2, "</s>", TokenType::kControl);
+  vocabulary.unk = 0;
+  vocabulary.bos = 1;
+  vocabulary.eos = 2;
+  for (int byte = 0; byte < 256; ++byte) {
+    set(3 + byte, fmt::format("<0x{:02X}>", byte).c_str(), TokenType::kByte);
+  }
+  // In the order of their ids, which is the order of their scores.
+  const std::pair<TokenId, const char*> pieces[] = {
+      {259, "\u2581\u2581"}, {263, "\u2581a"},     {267, "se"},        {289, "\u2581b"},
+      {318, "\u2581u"},      {502, "\u2581us"},    {671, "\u2581use"}, {375, "us"},
+      {1509, "use"},         {1404, "\u2581user"}, {1792, "user"},     {1678, "\u2581\u2581\u2581\u2581"},
+      {29871, "\u2581"},     {29872, "e"},         {29874, "a"},       {29878, "r"},
+      {29879, "s"},          {29884, "u"},         {29890, "b"}};
+  for (const auto& [id, piece] : pieces) {
+    set(id, piece, TokenType::kNormal);
+  }
+  set(32001, "<|im_start|>", TokenType::kUserDefined);
+  set(32002, "<tool_call>", TokenType::kUserDefined);
+  set(32003, "    ", TokenType::kUserDefined);
+  return vocabulary;
+}
+
+using Ids = std::vector<TokenId>;
+
+}  // namespace
+
+// The ids are those of Hugging Face's LlamaTokenizerFast (legacy); tests/text/added_compare.py asks it for more.
+TEST_CASE("user-defined tokens are found in the raw text, each piece of text between them begins with a blank") {
+  const auto tokenizer = make(llama2_with_added_tokens());
+  const auto encode = [&](std::string_view text) { return tokenizer->encode(text, {.add_bos = false}); };
+  CHECK(encode("<|im_start|>") == Ids{32001});
+  CHECK(encode("a<tool_call>b") == Ids{263, 32002, 289});
+  CHECK(encode("a    b") == Ids{263, 32003, 289});
+  CHECK(encode("<|im_start|>user\n") == Ids{32001, 1404, 13});
+  CHECK(encode("<|im_start|>user\n") == tokenizer->encode("<|im_start|>user\n", {.parse_special = false}));
+
+  Vocabulary without_prefix = llama2_with_added_tokens();
+  without_prefix.add_space_prefix = false;
+  const auto plain = make(without_prefix);
+  CHECK(plain->encode("a<tool_call>b", {}) == Ids{29874, 32002, 29890});
+  CHECK(plain->encode("a     b", {}) == Ids{29874, 32003, 289});
+  CHECK(plain->encode("<|im_start|>user\n", {}) == Ids{32001, 1792, 13});
+}
+
+TEST_CASE("a special token is found by its whole text, a user-defined one is not") {
+  for (const Vocabulary& vocabulary : {byte_vocabulary(), sentencepiece_vocabulary()}) {
+    const auto tokenizer = make(vocabulary);
+    for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
+      const auto i = static_cast<size_t>(id);
+      const bool is_special = vocabulary.types[i] == TokenType::kControl || vocabulary.types[i] == TokenType::kUnknown;
+      CHECK(tokenizer->find_special(vocabulary.tokens[i]) == (is_special ? id : -1));
+    }
+    CHECK(tokenizer->find_special("") == -1);
+    CHECK(tokenizer->find_special("<|im_end|") == -1);
+    CHECK(tokenizer->find_special("<|im_end|> ") == -1);
+  }
+}
+
+namespace {
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+std::string repeated(std::string_view unit, size_t num_bytes) {
+  std::string text;
+  while (text.size() < num_bytes) {
+    text += unit;
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a text within the most number of tokens is encoded as without it, a longer one gives one more") {
+  std::vector<Vocabulary> vocabularies = {sentencepiece_vocabulary(), llama2_with_added_tokens()};
+  for (const char* pre : {"gpt-2", "smollm", "llama-bpe", "qwen2"}) {
+    vocabularies.push_back(byte_vocabulary(pre));
+  }
+  vocabularies.push_back(byte_vocabulary());
+  vocabularies.back().tokens['z'] = "[gone]";  // bytes that become nothing
+  vocabularies.push_back(byte_vocabulary());
+  vocabularies.back().add_bos = vocabularies.back().add_eos = true;
+  const std::string texts[] = {"",
+                               "a",
+                               "hello hello <|im_end|>hello<tool> ab</s>",
+                               repeated("a", 5000),
+                               repeated(" ", 3000) + "z",
+                               repeated("hell o", 4000),
+                               repeated("<tool>", 600),
+                               repeated("<|im_end|>ab", 700),
+                               repeated("z", 300) + "ab",
+                               repeated("\u1100\u1161\u11a8", 900),
+                               repeated("e\u0301\u0323x", 900),
+                               "\xff\xfe" + repeated("\xE2\x96", 50)};
+  for (const Vocabulary& vocabulary : vocabularies) {
+    const auto tokenizer = make(vocabulary);
+    for (const std::string& text : texts) {
+      const Ids whole = tokenizer->encode(text, {});
+      const std::vector<TextPiece> pieces = {{text.substr(0, text.size() / 2), true},
+                                             {text.substr(text.size() / 2), false}};
+      const Ids whole_pieces = tokenizer->encode_pieces(pieces, true);
+      for (const size_t most : {size_t{1}, size_t{2}, size_t{7}, whole.size() - 1, whole.size(), whole.size() + 1,
+                                whole_pieces.size() - 1, whole_pieces.size(), size_t{100000}, ~size_t{0}}) {
+        if (most == 0) {
+          continue;
+        }
+        CAPTURE(vocabulary.pre, text.substr(0, 20), most);
+        const Ids ids = tokenizer->encode(text, {.tokens_max = most});
+        CHECK((whole.size() <= most ? ids == whole : ids.size() == most + 1));
+        const Ids of_pieces = tokenizer->encode_pieces(pieces, EncodeOptions{.tokens_max = most});
+        CHECK((whole_pieces.size() <= most ? of_pieces == whole_pieces : of_pieces.size() == most + 1));
+      }
+    }
+  }
+}
+
+TEST_CASE("what is far beyond the most number of tokens costs next to nothing") {
+  for (const Vocabulary& vocabulary :
+       {byte_vocabulary("gpt-2"), byte_vocabulary("llama-bpe"), byte_vocabulary("qwen2"), sentencepiece_vocabulary()}) {
+    const auto tokenizer = make(vocabulary);
+    for (const char* unit :
+         {" ", "a", "ab", "<tool", "<|im_end|", "\u0301\u0316", "\u1100\u1161\u11a8", "\n \n", "\xff", "7"}) {
+      const std::string text = repeated(unit, 8 << 20);
+      CAPTURE(vocabulary.model, vocabulary.pre, unit);
+      Ids ids;
+      const auto one = [&] { ids = tokenizer->encode(text, {.tokens_max = 1000}); };
+      double seconds = seconds_of(one);
+      for (int i = 0; i < 4 && seconds > 0.1; ++i) {
+        seconds = std::min(seconds, seconds_of(one));
+      }
+      CHECK(ids.size() == 1001);
+      CHECK(seconds < 0.1);  // the whole text takes seconds
+      const std::vector<TextPiece> pieces(64, TextPiece{text.substr(0, 1 << 17), true});
+      CHECK(tokenizer->encode_pieces(pieces, EncodeOptions{.tokens_max = 1000}).size() == 1001);
+    }
+  }
+}
+
+TEST_CASE("an encoder that is cancelled ends soon") {
+  for (const Vocabulary& vocabulary :
+       {byte_vocabulary("gpt-2"), byte_vocabulary("qwen2"), sentencepiece_vocabulary()}) {
+    const auto tokenizer = make(vocabulary);
+    const std::string text = repeated("hello a \u1100\u1161", 16 << 20);
+    std::atomic<bool> cancelled = true;
+    CHECK(seconds_of([&] { static_cast<void>(tokenizer->encode(text, {.cancelled = &cancelled})); }) < 1);
+    cancelled = false;
+    CHECK(tokenizer->encode("hello", {.cancelled = &cancelled}) == tokenizer->encode("hello", {}));
+  }
+}
+
+namespace {
+
+// The best of five rounds each, in turn.
+double times_as_long(const std::function<void()>& chosen, const std::function<void()>& random) {
+  double chosen_s = 1e9;
+  double random_s = 1e9;
+  for (int i = 0; i < 5; ++i) {
+    chosen_s = std::min(chosen_s, seconds_of(chosen));
+    random_s = std::min(random_s, seconds_of(random));
+  }
+  return chosen_s / random_s;
+}
+
+}  // namespace
+
+TEST_CASE("tokens that somebody chose to collide load as fast as others") {
+  constexpr size_t kCount = 30000;
+  const auto with = [&](Vocabulary vocabulary, const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      vocabulary.tokens.push_back(name);
+      vocabulary.types.push_back(TokenType::kNormal);
+      if (vocabulary.model == "llama") {
+        vocabulary.scores.push_back(-1);
+      }
+    }
+    return vocabulary;
+  };
+  for (const Vocabulary& base : {byte_vocabulary("gpt-2"), byte_vocabulary("llama-bpe"), sentencepiece_vocabulary()}) {
+    // The map for a byte-level vocabulary is reserved for all of its tokens, others grow.
+    const bool reserved = base.pre == "gpt-2";
+    const Vocabulary chosen = with(base, colliding_names(kCount, reserved));
+    const Vocabulary random = with(base, random_names(kCount));
+    CAPTURE(base.model, base.pre);
+    CHECK(times_as_long([&] { make(chosen); }, [&] { make(random); }) < 3);
+  }
+}
+
+TEST_CASE("pairs of tokens that somebody chose to collide are found as fast as others") {
+  constexpr uint64_t kCount = 1 << 15;
+  constexpr uint64_t kInverse = 0xf1de83e19937733du;  // of the factor that spread the pairs once: 2^64 / golden ratio
+  static_assert(kInverse * 0x9E3779B97F4A7C15u == 1);
+  const auto table_of = [](const std::vector<uint64_t>& keys) {
+    MergeTable table(keys.size());
+    for (size_t i = 0; i < keys.size(); ++i) {
+      table.set(static_cast<TokenId>(keys[i] >> 32), static_cast<TokenId>(keys[i]), {static_cast<uint32_t>(i), 7});
+    }
+    table.settle();
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const auto* rule = table.find(static_cast<TokenId>(keys[i] >> 32), static_cast<TokenId>(keys[i]));
+      if (rule == nullptr || rule->rank != i) {
+        FAIL("a pair was lost");
+      }
+    }
+  };
+  std::vector<uint64_t> random, products, steps, lefts;
+  for (uint64_t i = 0; i < kCount; ++i) {
+    random.push_back((i + 1) * 0xD1342543DE82EF95u);
+    products.push_back((i + 1) * kInverse);      // all products below 2^16
+    steps.push_back((i % 181) << 32 | i / 181);  // a square of ids, as real vocabularies have
+    lefts.push_back(i << 32);
+  }
+  for (const auto& keys : {products, steps, lefts}) {
+    CHECK(times_as_long([&] { table_of(keys); }, [&] { table_of(random); }) < 3);
+  }
 }
