@@ -6,6 +6,8 @@
 // with `sentencepiece` (tests/text).
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -33,13 +35,19 @@ struct Vocabulary {
   TokenId bos = -1, eos = -1, unk = -1, pad = -1, eot = -1;  // -1: none
   bool add_bos = false;
   bool add_eos = false;
-  bool add_space_prefix = true;     // llama only
-  std::string chat_template;        // Jinja source; empty = none
+  bool add_space_prefix = true;  // llama only
+  std::string chat_template;     // Jinja source; empty = none
 };
 
 struct EncodeOptions {
   bool parse_special = true;  // text such as <|im_end|> becomes the special token, as Hugging Face does
   bool add_bos = true;        // only where the vocabulary asks for it
+  // 0: no limit. A text that takes more is not encoded to its end: the answer then has exactly tokens_max + 1 ids,
+  // which say nothing but that. What fits is encoded as without a limit. The work is bounded by what tokens_max tokens
+  // can stand for, however long the text is.
+  size_t tokens_max = 0;
+  // Looked at now and then; when it is true, the encoder soon returns something that must not be used.
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 // Text with its origin: only template text may become special tokens.
@@ -59,6 +67,14 @@ class Tokenizer {
   virtual std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const = 0;
   // As encode over the concatenation, but a special token is parsed only inside pieces that come from a template.
   virtual std::vector<TokenId> encode_pieces(std::span<const TextPiece> pieces, bool add_bos) const = 0;
+  // The same within limits; options.parse_special counts for nothing.
+  virtual std::vector<TokenId> encode_pieces(std::span<const TextPiece> pieces, const EncodeOptions& options) const {
+    return encode_pieces(pieces, options.add_bos);
+  }
+
+  // The special (control or unknown) token that `text` spells whole; -1: none. Such a token is not in the text of an
+  // answer, so a stop string that spells it can only be met by its id. User-defined tokens are text: not found here.
+  virtual TokenId find_special(std::string_view /*text*/) const { return -1; }
 
   // The bytes that a token stands for; empty for control tokens unless `special`, and for ids out of range. No
   // allocation: the view lives as long as the tokenizer.
