@@ -406,7 +406,7 @@ std::vector<PromptRequest> read_prompts(Fields& fields, const ServedModel& model
     PromptRequest prompt;
     if (value->is_string()) {
       const std::string_view text(value->get_string());
-      prompt.request.prompt = encode_prompt(fields, model, "prompt", text, add_bos);
+      prompt.request.prompt = encode_prompt(fields, model, context, "prompt", text, add_bos);
       if (echo) {
         prompt.echo_text = text;
         prompt.num_not_echoed = num_not_echoed(*model.tokenizer, prompt.request.prompt, text);

@@ -351,7 +351,7 @@ std::vector<int32_t> render_chat(Fields& fields, const ServedModel& model, const
   size_t num_bytes = 0;
   for (const TextPiece& piece : *pieces) num_bytes += piece.text.size();
   if (!check_text_bytes(fields, model, "messages", num_bytes)) return {};
-  return encode_rendered(fields, model, "messages", *pieces);
+  return encode_rendered(fields, model, parse, "messages", *pieces);
 }
 
 }  // namespace llmrt::server

@@ -7,14 +7,16 @@
 #include <vector>
 
 #include "server/fields.h"
+#include "server/parse_context.h"
 #include "server/served_model.h"
 
 namespace llmrt::server {
 
-// Empty and fields.failed(), naming `name`, where the text has more tokens than the context. `model` has a tokenizer.
-std::vector<int32_t> encode_prompt(Fields& fields, const ServedModel& model, std::string_view name,
-                                   std::string_view text, bool add_bos);
-std::vector<int32_t> encode_rendered(Fields& fields, const ServedModel& model, std::string_view name,
-                                     std::span<const TextPiece> pieces);
+// Empty and fields.failed(), naming `name`, where the text has more tokens than the context: it is not read further
+// than that. Likewise when the client goes meanwhile. `model` has a tokenizer.
+std::vector<int32_t> encode_prompt(Fields& fields, const ServedModel& model, const ParseContext& context,
+                                   std::string_view name, std::string_view text, bool add_bos);
+std::vector<int32_t> encode_rendered(Fields& fields, const ServedModel& model, const ParseContext& context,
+                                     std::string_view name, std::span<const TextPiece> pieces);
 
 }  // namespace llmrt::server

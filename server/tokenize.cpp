@@ -45,7 +45,7 @@ ApiResult<json::object> tokenize(const json::object& body, const ServedModel& mo
                   fmt::format("expected a string, or messages, found {}", prompt ? describe(*prompt) : "none"));
     finish(fields, context, told);
     if (!fields.failed() && check_text_bytes(fields, model, "prompt", prompt->get_string().size()))
-      tokens = encode_prompt(fields, model, "prompt", std::string_view(prompt->get_string()), add_bos);
+      tokens = encode_prompt(fields, model, context, "prompt", std::string_view(prompt->get_string()), add_bos);
   }
   if (fields.error()) return *fields.error();
 

@@ -70,9 +70,11 @@ class CountingTokenizer final : public LetterTokenizer {
  public:
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const override {
     ++num_texts;
+    tokens_max = options.tokens_max;
     return LetterTokenizer::encode(text, options);
   }
   mutable int num_texts = 0;
+  mutable size_t tokens_max = 0;
 };
 
 // The letters, and which of them are control tokens.
@@ -373,6 +375,10 @@ TEST_CASE("all prompts are checked before any is tokenised") {
   // And none behind one that is too long.
   CHECK(completion_error(R"({"prompt": ["abc", "0123456789a", "def"]})", model).code == "context_length_exceeded");
   CHECK(counting->num_texts == 2);
+  CHECK(counting->tokens_max == 10);
+  CHECK(std::holds_alternative<ApiError>(tokenize(object_of(R"({"prompt": "0123456789a"})"), model)));
+  CHECK(counting->num_texts == 3);
+  counting->num_texts = 2;
   const std::atomic<bool> gone{true};
   const auto parsed = parse_completion(object_of(R"({"prompt": "abc"})"), model, ParseContext{.cancelled = &gone});
   CHECK(std::get<ApiError>(parsed).code == "cancelled");
