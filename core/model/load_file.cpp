@@ -5,6 +5,7 @@
 
 #include "core/model/architectures.h"
 #include "core/model/assemble.h"
+#include "core/model/check_vocabulary.h"
 #include "core/model/read_metadata.h"
 #include "core/model/rope_frequencies.h"
 
@@ -114,6 +115,7 @@ Status set_rope(const Architecture& architecture, const Metadata& metadata, File
 }  // namespace
 
 Result<std::shared_ptr<const Model>> load_from_source(const WeightSource& source, std::string path) {
+  if (auto status = expect_whole_model(source.metadata); !status) return status.error();
   auto architecture = read_architecture(source.metadata);
   if (!architecture) return architecture.error();
   auto config = read_config(**architecture, source.metadata);
@@ -127,6 +129,7 @@ Result<std::shared_ptr<const Model>> load_from_source(const WeightSource& source
   auto vocabulary = read_vocabulary(source.metadata, *vocab_size);
   if (!vocabulary) return vocabulary.error();
   model->vocabulary = *std::move(vocabulary);
+  if (model->vocabulary) model->warnings = check_vocabulary(source.metadata, &*model->vocabulary);
 
   FileTensors tensors(source);
   if (auto status = set_rope(**architecture, source.metadata, tensors, &*config); !status) return status.error();

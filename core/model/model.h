@@ -35,6 +35,8 @@ struct Model {
   WeightGroupId head = -1;   // the embedding's rows when tied
   std::vector<LayerWeights> layers;
   bool has_kv_scales = false;  // the file has scales for an fp8 KV cache, of every layer
+  // What the file leaves out or gets wrong although it can be used, a line each: to be shown wherever it is loaded.
+  std::vector<std::string> warnings;
   std::optional<Vocabulary> vocabulary;  // none for synthetic models (token ids only)
 };
 

@@ -144,6 +144,48 @@ void read_heads(ConfigReader& reader, ModelConfig* config) {
 
 }  // namespace
 
+Status expect_whole_model(const Metadata& metadata) {
+  const auto count = metadata.integer("split.count", 0, UINT16_MAX, 0);
+  if (!count) return count.error();
+  const auto part = metadata.integer("split.no", 0, UINT16_MAX, 0);
+  if (!part) return part.error();
+  if (*count > 1 && *part > 0)
+    return make_error(
+        ErrorCode::kUnsupported,
+        "unsupported model: split.no: this is part {} of {}; models in one file are supported: merge the "
+        "parts with llama.cpp's llama-gguf-split --merge, beginning with part 1 (...-00001-of-{:05}.gguf)",
+        *part + 1, *count, *count);
+  if (*count > 1)
+    return make_error(
+        ErrorCode::kUnsupported,
+        "unsupported model: split.count: this is part 1 of {}; models in one file are supported: merge the "
+        "parts with llama.cpp's llama-gguf-split --merge",
+        *count);
+  struct Kind {
+    std::string_view type;
+    const char* what;
+  };
+  constexpr Kind kKinds[] = {
+      {"adapter", "an adapter (LoRA), not a model: merge it into its model and convert the result"},
+      {"imatrix", "an importance matrix for quantising, not a model"},
+      {"mmproj", "a projector for images or sound, not a model: name the language model's own file"},
+      {"projector", "a projector for images or sound, not a model: name the language model's own file"},
+      {"vocab", "a vocabulary without weights, not a model"},
+  };
+  const auto type = metadata.string("general.type", "model");
+  if (!type) return type.error();
+  const auto refuse = [](const char* key, const char* what) {
+    return make_error(ErrorCode::kUnsupported, "unsupported model: {}: expected a model, found {}", key, what);
+  };
+  for (const Kind& kind : kKinds)
+    if (*type == kind.type) return refuse("general.type", kind.what);
+  const auto architecture = metadata.string("general.architecture", "");
+  if (architecture && *architecture == "clip") return refuse("general.architecture", kKinds[2].what);
+  if (metadata.has("imatrix.chunk_count") || metadata.has("imatrix.datasets"))
+    return refuse("imatrix.chunk_count", kKinds[1].what);
+  return {};
+}
+
 Result<const Architecture*> read_architecture(const Metadata& metadata) {
   auto name = metadata.string("general.architecture");
   if (!name) return name.error();
@@ -157,9 +199,6 @@ Result<const Architecture*> read_architecture(const Metadata& metadata) {
 
 Result<ModelConfig> read_config(const Architecture& architecture, const Metadata& metadata) {
   ConfigReader reader(metadata, std::string(architecture.name) + ".");
-  auto split_count = metadata.integer("split.count", 0, UINT16_MAX, 0);
-  reader.expect(split_count && *split_count <= 1, ErrorCode::kUnsupported,
-                "unsupported model: split.count: expected a model in one file (merge the parts)");
   reader.refuse_what_is_not_done();
 
   ModelConfig config;

@@ -12,6 +12,9 @@
 
 namespace llmrt {
 
+// Unsupported for a part of a split model, an adapter, an importance matrix, a projector, a vocabulary alone.
+Status expect_whole_model(const Metadata& metadata);
+
 // The architecture that general.architecture names; unsupported if it has no row.
 Result<const Architecture*> read_architecture(const Metadata& metadata);
 

@@ -11,6 +11,11 @@ namespace {
 
 constexpr size_t kLongWord = 1024;  // bytes; from here on it may be much longer than what still fits
 
+// A line of a hostile file may be as long as it likes.
+std::string_view shown(std::string_view line) {
+  return line.substr(0, 96);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> ByteBpeTokenizer::create(Vocabulary vocabulary) {
@@ -91,7 +96,8 @@ Status ByteBpeTokenizer::load_merges() {
     const std::string_view line = vocabulary_.merges[rank];
     const size_t space = line.find(' ', 1);
     if (space == std::string_view::npos || space + 1 == line.size()) {
-      return make_error(ErrorCode::kCorruptFile, "vocabulary: merge {}: expected two tokens, found \"{}\"", rank, line);
+      return make_error(ErrorCode::kCorruptFile, "tokenizer.ggml.merges: element {}: expected two tokens, found \"{}\"",
+                        rank, shown(line));
     }
     joined.assign(line.substr(0, space)).append(line.substr(space + 1));
     const auto left = ids.find(line.substr(0, space));
@@ -99,7 +105,8 @@ Status ByteBpeTokenizer::load_merges() {
     const auto merged = ids.find(joined);
     if (left == ids.end() || right == ids.end() || merged == ids.end()) {
       return make_error(ErrorCode::kCorruptFile,
-                        "vocabulary: merge {}: expected tokens of the vocabulary, found \"{}\"", rank, line);
+                        "tokenizer.ggml.merges: element {}: expected tokens of the vocabulary, found \"{}\"", rank,
+                        shown(line));
     }
     if (!is_special(merged->second)) {  // plain text never becomes a special token
       merges_.set(left->second, right->second, {static_cast<uint32_t>(rank), merged->second});

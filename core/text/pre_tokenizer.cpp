@@ -66,11 +66,18 @@ struct Kind {
   bool ignore_merges;
   bool nfc;
 };
+// The aliases are those of which llama.cpp's source says that they share the expression. Smaug's merges are not
+// ignored.
 constexpr Kind kKinds[] = {
-    {"", gpt2_pattern, false, false},           {"gpt-2", gpt2_pattern, false, false},
-    {"smollm", smollm_pattern, false, false},   {"llama-bpe", llama_bpe_pattern, true, false},
-    {"llama3", llama_bpe_pattern, true, false}, {"llama-v3", llama_bpe_pattern, true, false},
+    {"", gpt2_pattern, false, false},
+    {"gpt-2", gpt2_pattern, false, false},
+    {"smollm", smollm_pattern, false, false},
+    {"llama-bpe", llama_bpe_pattern, true, false},
+    {"llama3", llama_bpe_pattern, true, false},
+    {"llama-v3", llama_bpe_pattern, true, false},
+    {"smaug-bpe", llama_bpe_pattern, false, false},
     {"qwen2", qwen2_pattern, false, true},
+    {"deepseek-r1-qwen", qwen2_pattern, false, true},
 };
 
 }  // namespace
@@ -111,8 +118,12 @@ Result<std::unique_ptr<PreTokenizer>> PreTokenizer::create(std::string_view name
     made->nfc_ = kind.nfc;
     return made;
   }
-  return make_error(ErrorCode::kUnsupported, "pre-tokenizer: expected one of gpt-2, smollm, llama-bpe, qwen2, found {}",
-                    name);
+  std::string known;
+  for (const Kind& kind : kKinds) {
+    known += kind.name.empty() ? "" : fmt::format("{}{}", known.empty() ? "" : ", ", kind.name);
+  }
+  return make_error(ErrorCode::kUnsupported, "unsupported tokenizer: tokenizer.ggml.pre: expected one of {}, found {}",
+                    known, name);
 }
 
 void PreTokenizer::split(std::string_view text, const std::function<bool(std::string_view)>& visit) const {

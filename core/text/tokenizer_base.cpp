@@ -8,7 +8,6 @@
 namespace llmrt {
 namespace {
 
-// Tokens that end a turn in the models that have them, and the separators that llama.cpp counts too.
 constexpr std::string_view kEndNames[] = {
     "<|eot_id|>",    "<|im_end|>", "<|end|>",    "<|return|>",   "<|call|>",        "<end_of_turn>",
     "<|endoftext|>", "<|eom_id|>", "<EOT>",      "_<EOT>",       "<|end_of_text|>", "<end_of_utterance>",
@@ -17,6 +16,10 @@ constexpr std::string_view kEndNames[] = {
 };
 
 }  // namespace
+
+std::span<const std::string_view> end_of_turn_names() {
+  return kEndNames;
+}
 
 TokenizerBase::TokenizerBase(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {
   byte_ends_.reserve(vocabulary_.tokens.size());

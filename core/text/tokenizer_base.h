@@ -19,6 +19,9 @@ namespace llmrt {
 // Id by text; of two tokens with the same text the first one.
 using TokenIds = KeyedViewMap<TokenId>;
 
+// Tokens that end a turn in the models that have them, and the separators that llama.cpp counts too.
+std::span<const std::string_view> end_of_turn_names();
+
 class TokenizerBase : public Tokenizer {
  public:
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const override;

@@ -8,9 +8,9 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "core/base/keyed_hash.h"
 #include "core/base/status.h"
 
 namespace llmrt {
@@ -64,7 +64,7 @@ class Metadata {
 
  private:
   std::vector<Entry> entries_;
-  std::unordered_map<std::string_view, size_t> index_;
+  KeyedViewMap<size_t> index_;  // by key
 };
 
 }  // namespace llmrt

@@ -1,5 +1,8 @@
 #include "core/weights/weight_source.h"
 
+#include <filesystem>
+
+#include "core/weights/foreign_files.h"
 #include "core/weights/gguf.h"
 
 namespace llmrt {
@@ -18,12 +21,18 @@ const SourceTensor* WeightSource::find(std::string_view name) const {
 Result<WeightSource> parse_weight_source(std::span<const std::byte> bytes) {
   if (bytes.empty()) return make_error(ErrorCode::kCorruptFile, "not a model file: expected GGUF, found an empty file");
   if (is_gguf(bytes)) return parse_gguf(bytes);
+  if (const auto what = describe_foreign_file(bytes))
+    return make_error(ErrorCode::kUnsupported, "not a model file: expected GGUF, found {}", *what);
   const std::string_view head(reinterpret_cast<const char*>(bytes.data()), std::min<size_t>(bytes.size(), 8));
   return make_error(ErrorCode::kUnsupported, "not a model file: expected \"GGUF\" as the first bytes, found \"{}\"",
                     printable(head));
 }
 
 Result<WeightSource> open_weight_source(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    return make_error(ErrorCode::kInvalidArgument, "{}: not a model file: expected GGUF, found {}", path,
+                      describe_folder(path));
   auto file = MappedFile::open(path);
   if (!file) return file.error();
   auto source = parse_weight_source((*file)->bytes());

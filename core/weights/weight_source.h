@@ -10,9 +10,9 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "core/base/keyed_hash.h"
 #include "core/base/status.h"
 #include "core/platform/mapped_file.h"
 #include "core/weights/encoding.h"
@@ -36,7 +36,7 @@ struct WeightSource {
   std::string container;  // "GGUF v3"
   Metadata metadata;
   std::vector<SourceTensor> tensors;  // in file order, names unique
-  std::unordered_map<std::string_view, size_t> tensor_index;
+  KeyedViewMap<size_t> tensor_index;
   std::shared_ptr<const MappedFile> file;  // null when parsed from a span
 
   const SourceTensor* find(std::string_view name) const;

@@ -49,6 +49,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const TokenId id : ids) {
     LLMRT_CHECK(id >= 0 && id < (*tokenizer)->vocab_size(), "an id outside the vocabulary");
   }
+  const size_t most = 1 + size % 29;
+  const std::vector<TokenId> cut = (*tokenizer)->encode(text, {.tokens_max = most});
+  LLMRT_CHECK(ids.size() <= most ? cut == ids : cut.size() == most + 1, "a limit changes nothing but the end");
   ids.push_back(-1);
   ids.push_back((*tokenizer)->vocab_size());
   static_cast<void>((*tokenizer)->decode(ids, true));

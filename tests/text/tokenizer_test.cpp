@@ -187,6 +187,21 @@ TEST_CASE("llama-bpe takes a whole word that is a token, whatever the merges") {
   CHECK(make(vocabulary)->encode("whole", {.parse_special = false}).size() == 5);
 }
 
+TEST_CASE("names of one pre-tokenizer cut alike, an unknown one is refused with all names") {
+  const std::string text = "hello's 12345 \n\n  don't e\u0301 ++x\n";
+  const auto encode = [&](const char* pre) { return make(byte_vocabulary(pre))->encode(text, {}); };
+  CHECK(encode("deepseek-r1-qwen") == encode("qwen2"));
+  CHECK(encode("llama3") == encode("llama-bpe"));
+  CHECK(encode("llama-v3") == encode("llama-bpe"));
+  CHECK(encode("smaug-bpe") == encode("llama-bpe"));
+  const auto made = Tokenizer::create(byte_vocabulary("tekken"));
+  REQUIRE_FALSE(made.ok());
+  CHECK(made.error().code == ErrorCode::kUnsupported);
+  CHECK(made.error().message ==
+        "unsupported tokenizer: tokenizer.ggml.pre: expected one of gpt-2, smollm, llama-bpe, llama3, llama-v3, "
+        "smaug-bpe, qwen2, deepseek-r1-qwen, found tekken");
+}
+
 TEST_CASE("qwen2 normalizes to NFC") {
   const auto tokenizer = make(byte_vocabulary("qwen2"));
   CHECK(tokenizer->decode(tokenizer->encode("e\u0301\u0323", {})) == "\u1eb9\u0301");

@@ -4,10 +4,13 @@
 #include "core/weights/gguf.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
 
@@ -238,6 +241,45 @@ TEST_CASE("an empty file and a missing file are refused") {
   CHECK(parse_weight_source({}).error().code == ErrorCode::kCorruptFile);
   CHECK(open_weight_source("/nowhere/model.gguf").error().code == ErrorCode::kNotFound);
   CHECK(open_weight_source("/").error().code == ErrorCode::kInvalidArgument);
+}
+
+TEST_CASE("a file of another kind is refused by what it is, and told how to become one") {
+  const std::pair<std::string, const char*> cases[] = {
+      {raw<uint64_t>(2) + "{}",
+       "a safetensors file: convert the model's folder with llama.cpp's convert_hf_to_gguf.py"},
+      {"PK\x03\x04" + std::string(26, '\0') + "archive/data.pkl", "a PyTorch file: convert"},
+      {"PK\x03\x04" + std::string(26, '\0') + "model.gguf", "a zip archive: unpack it first"},
+      {"\x80\x02\x8a\nl", "a Python pickle (an old PyTorch file): convert"},
+      {"tjgg" + std::string(20, '\0'), "an old GGJT file, which GGUF replaced in 2023"},
+      {"lmgg" + std::string(20, '\0'), "an old GGML file"},
+      {"\x1f\x8b\x08" + std::string(20, '\0'), "a gzip archive: unpack it first"},
+      {std::string("\x08\x07\x12\x07pytorch"), "an ONNX file"},
+      {"\n<!DOCTYPE html><html><head>", "a web page: a failed download"},
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 1\n", "a Git LFS pointer"},
+      {"{\"architectures\": [\"LlamaForCausalLM\"]}", "a JSON file: convert"},
+      {"no idea", "expected \"GGUF\" as the first bytes, found \"no idea\""},
+  };
+  for (const auto& [bytes, what] : cases) {
+    const auto source = parse_weight_source(as_span(bytes));
+    REQUIRE_FALSE(source.ok());
+    CHECK(source.error().code == ErrorCode::kUnsupported);
+    CHECK_THAT(source.error().message, ContainsSubstring(what));
+    for (size_t size = 1; size < bytes.size(); ++size)
+      CHECK_FALSE(parse_weight_source(as_span(bytes).first(size)).ok());
+  }
+}
+
+TEST_CASE("a folder is refused by what is in it") {
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("llmrt_gguf_test_{}", ::getpid());
+  std::filesystem::create_directories(folder);
+  const auto message = [&] { return open_weight_source(folder.string()).error().message; };
+  const auto touch = [&](const char* name) { std::ofstream(folder / name) << "{}"; };
+  CHECK_THAT(message(), ContainsSubstring("expected GGUF, found a folder"));
+  touch("config.json");
+  CHECK_THAT(message(), ContainsSubstring("found a Hugging Face model folder: convert"));
+  touch("model.gguf");
+  CHECK_THAT(message(), ContainsSubstring("found a folder: name one of its .gguf files"));
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("a custom alignment is followed") {

@@ -4,6 +4,7 @@
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -13,6 +14,7 @@
 #include "core/model/load_file.h"
 #include "core/model/model.h"
 #include "core/model/model_digest.h"
+#include "tests/text/colliding_names.h"
 #include "tests/weights/gguf_bytes.h"
 
 using namespace llmrt;
@@ -91,7 +93,31 @@ const WrongModel kWrongModels[] = {
      }},
     {"an embedding model", ErrorCode::kUnsupported, "llama.pooling_type: an embedding model: expected 0, found 3",
      [](auto& f) { f.u32("llama.pooling_type", 3); }},
-    {"a model in several files", ErrorCode::kUnsupported, "split.count", [](auto& f) { f.u32("split.count", 2); }},
+    {"a model in several files", ErrorCode::kUnsupported,
+     "split.count: this is part 1 of 3; models in one file are supported: merge the parts",
+     [](auto& f) { f.u32("split.count", 3); }},
+    {"a later part of a model", ErrorCode::kUnsupported,
+     "split.no: this is part 2 of 2; models in one file are supported: merge the parts with llama.cpp's "
+     "llama-gguf-split --merge, beginning with part 1 (...-00001-of-00002.gguf)",
+     [](auto& f) {
+       f.pairs.clear();  // a later part has nothing else
+       f.u32("split.no", 1);
+       f.u32("split.count", 2);
+     }},
+    {"an adapter", ErrorCode::kUnsupported, "general.type: expected a model, found an adapter (LoRA)",
+     [](auto& f) {
+       remove_pair(f, "llama.block_count");
+       f.string("general.type", "adapter");
+     }},
+    {"an importance matrix", ErrorCode::kUnsupported, "general.type: expected a model, found an importance matrix",
+     [](auto& f) {
+       f.pairs.clear();
+       f.string("general.type", "imatrix");
+     }},
+    {"a projector", ErrorCode::kUnsupported, "general.type: expected a model, found a projector",
+     [](auto& f) { f.string("general.type", "mmproj"); }},
+    {"an older projector", ErrorCode::kUnsupported, "general.architecture: expected a model, found a projector",
+     [](auto& f) { replace_pair(f, "general.architecture", [&] { f.string("general.architecture", "clip"); }); }},
     {"no layers", ErrorCode::kCorruptFile, "llama.block_count: expected an integer in [1, 1024], found u32 0",
      [](auto& f) { replace_pair(f, "llama.block_count", [&] { f.u32("llama.block_count", 0); }); }},
     {"more layers than tensors", ErrorCode::kCorruptFile, "missing tensor: blk.1.attn_norm.weight",
@@ -356,6 +382,112 @@ TEST_CASE("a file without a tokenizer has no vocabulary") {
   const auto model = load(bytes);
   REQUIRE(model.ok());
   CHECK_FALSE((*model)->vocabulary.has_value());
+}
+
+namespace {
+
+// ChatML tokens of the given types behind the tiny model's vocabulary.
+GgufBytes chat_model(int32_t start_type, int32_t end_type, const std::string& chat_template) {
+  GgufBytes file = tiny_model();
+  for (const char* key : {"tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.eos_token_id"})
+    remove_pair(file, key);
+  file.strings("tokenizer.ggml.tokens", {"a", "b", "c", "d", "<|im_start|>", "<|im_end|>", "ab", "<end>"});
+  file.array<int32_t>("tokenizer.ggml.token_type", kI32, {1, 1, 1, 1, start_type, end_type, 1, 3});
+  file.u32("tokenizer.ggml.eos_token_id", 7);
+  file.string("tokenizer.chat_template", chat_template);
+  return file;
+}
+
+std::vector<std::string> warnings_of(const GgufBytes& file, std::vector<TokenType>* types = nullptr) {
+  const std::string bytes = file.build();
+  const auto model = load(bytes);
+  if (!model) FAIL(model.error().message);
+  if (types) *types = (*model)->vocabulary->types;
+  return (*model)->warnings;
+}
+
+constexpr const char* kChatMl =
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
+
+}  // namespace
+
+TEST_CASE("a file without a pre-tokenizer's name is loaded with a warning that tells what is assumed") {
+  GgufBytes file = tiny_model();
+  CHECK(warnings_of(file).empty());
+  remove_pair(file, "tokenizer.ggml.pre");
+  REQUIRE(warnings_of(file).size() == 1);
+  CHECK_THAT(warnings_of(file)[0], ContainsSubstring("tokenizer.ggml.pre: missing: gpt-2 is assumed"));
+  CHECK_THAT(warnings_of(file)[0], !ContainsSubstring("beginning-of-text"));
+  file.u32("tokenizer.ggml.bos_token_id", 7);
+  CHECK_THAT(warnings_of(file)[0], ContainsSubstring("no beginning-of-text token is added"));
+  file.boolean("tokenizer.ggml.add_bos_token", false);
+  CHECK_THAT(warnings_of(file)[0], !ContainsSubstring("beginning-of-text"));
+}
+
+TEST_CASE("turn tokens that are typed normal are control tokens where the template spells them") {
+  std::vector<TokenType> types;
+  CHECK(warnings_of(chat_model(3, 3, kChatMl), &types).empty());
+  CHECK(warnings_of(chat_model(4, 4, kChatMl), &types).empty());
+  CHECK(types[4] == TokenType::kUserDefined);
+
+  const auto warnings = warnings_of(chat_model(1, 1, kChatMl), &types);
+  REQUIRE(warnings.size() == 2);
+  CHECK(warnings[0] ==
+        "tokenizer.ggml.token_type: token 4 \"<|im_start|>\" is typed normal; the chat template spells it: it is taken "
+        "as "
+        "a control token");
+  CHECK_THAT(warnings[1], ContainsSubstring("token 5 \"<|im_end|>\""));
+  CHECK(types[4] == TokenType::kControl);
+  CHECK(types[5] == TokenType::kControl);
+  CHECK(types[0] == TokenType::kNormal);
+}
+
+TEST_CASE("turn tokens that no template spells are told, those that a key names are control tokens") {
+  std::vector<TokenType> types;
+  auto warnings = warnings_of(chat_model(1, 1, "{{ messages[0].content }}"), &types);
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings[0], ContainsSubstring("token 5 \"<|im_end|>\" has the name of a token that ends a turn"));
+  CHECK(types[5] == TokenType::kNormal);
+
+  GgufBytes file = chat_model(1, 1, "{{ messages[0].content }}");
+  replace_pair(file, "tokenizer.ggml.eos_token_id", [&] { file.u32("tokenizer.ggml.eos_token_id", 5); });
+  warnings = warnings_of(file, &types);
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings[0], ContainsSubstring("tokenizer.ggml.eos_token_id names it"));
+  CHECK(types[5] == TokenType::kControl);
+
+  replace_pair(file, "tokenizer.ggml.eos_token_id", [&] { file.u32("tokenizer.ggml.eos_token_id", 6); });
+  CHECK_THAT(warnings_of(file, &types)[0],
+             ContainsSubstring("token 6 \"ab\", which tokenizer.ggml.eos_token_id names"));
+  CHECK(types[6] == TokenType::kNormal);
+}
+
+TEST_CASE("markers of a template that are no tokens are told") {
+  const auto warnings = warnings_of(
+      chat_model(3, 3, "<|im_start|>{{ '<|user|>' }}<|end|> {% if a <|b %}|> {% endif %}<|{{ role }}|><|im_start|>"));
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings[0], ContainsSubstring("tokenizer.chat_template: \"<|end|>\", \"<|user|>\" are no token"));
+}
+
+TEST_CASE("names that somebody chose to collide load as fast as others") {
+  constexpr size_t kCount = 12000;
+  const auto best_s = [&](const std::vector<std::string>& names) {
+    GgufBytes file = tiny_model();
+    for (const std::string& name : names) {
+      file.u32(name, 1);
+      file.tensors.push_back({name, {1}, 0, std::string(4, '\0'), {}, {}});
+    }
+    const std::string bytes = file.build();
+    double best = 1e9;
+    for (int i = 0; i < 5; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      const auto source = parse_weight_source(as_span(bytes));
+      REQUIRE(source.ok());
+      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    }
+    return best;
+  };
+  CHECK(best_s(colliding_names(kCount, /*reserved=*/false)) < 3 * best_s(random_names(kCount)));
 }
 
 TEST_CASE("SmolLM2 loads with the numbers of its file") {

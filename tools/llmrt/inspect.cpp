@@ -34,7 +34,7 @@ std::map<std::string, Share> by_encoding(const WeightSource& source) {
   return shares;
 }
 
-void print_json(const WeightSource& source, const Result<std::shared_ptr<const Model>>& model) {
+void print_json(const WeightSource& source, const Result<OpenModel>& open) {
   boost::json::object metadata;
   for (const Metadata::Entry& entry : source.metadata.entries()) metadata[printable(entry.key)] = describe(entry.value);
   boost::json::array tensors;
@@ -46,8 +46,9 @@ void print_json(const WeightSource& source, const Result<std::shared_ptr<const M
   boost::json::object out{{"container", source.container},
                           {"metadata", std::move(metadata)},
                           {"tensors", std::move(tensors)},
-                          {"usable", model.ok()}};
-  if (!model) out["reason"] = model.error().message;
+                          {"usable", open.ok()}};
+  if (!open) out["reason"] = open.error().message;
+  if (open) out["warnings"] = boost::json::array(open->warnings.begin(), open->warnings.end());
   fmt::print("{}\n", boost::json::serialize(out));
 }
 
@@ -63,17 +64,30 @@ void print_model(const Model& model) {
              bytes_text(token_bytes), bytes_text(token_bytes * config.context_max));
 }
 
+// What serve would say of the file; without a device, so not whether it finds room.
+void print_judgement(const OpenModel& open) {
+  for (const std::string& warning : open.warnings) fmt::print("warning: {}\n", warning);
+  fmt::print("llmrt can run this model{}{}\n",
+             !open.served.tokenizer       ? " with token ids alone, as it has no tokenizer"
+             : !open.served.chat_template ? "; completions alone, as "
+                                          : "",
+             open.served.tokenizer && !open.served.chat_template ? open.served.no_chat_reason : "");
+}
+
 void inspect(const Options& options) {
   Result<WeightSource> source = open_weight_source(options.path);
   if (!source) fail(source.error(), kBadModel);
-  const Result<std::shared_ptr<const Model>> model = load_model(options.path);
+  const Result<OpenModel> open = try_open_model({options.path, ""});
   if (options.chat_template) {
-    if (!model) fail(model.error(), kBadModel);
-    fmt::print("{}\n", model.value()->vocabulary ? model.value()->vocabulary->chat_template : "");
+    // The template is what one wants to see where something is wrong with it or with the rest.
+    const auto text = source->metadata.string("tokenizer.chat_template", "");
+    if (!text) fail(text.error(), kBadModel);
+    fmt::print("{}\n", *text);
+    if (!open) fail(open.error(), kBadModel);
     return;
   }
   if (options.json) {
-    print_json(*source, model);
+    print_json(*source, open);
   } else {
     fmt::print("{}: {}\n\n", options.path, source->container);
     for (const Metadata::Entry& entry : source->metadata.entries())
@@ -84,9 +98,12 @@ void inspect(const Options& options) {
     if (options.tensors)
       for (const SourceTensor& tensor : source->tensors)
         fmt::print("  {:<40} {:<6} {}\n", printable(tensor.name), tensor.encoding_name, dims_text(tensor));
-    if (model) print_model(**model);
+    if (open) {
+      print_model(*open->model);
+      print_judgement(*open);
+    }
   }
-  if (!model) fail(model.error(), kBadModel);
+  if (!open) fail(open.error(), kBadModel);
 }
 
 }  // namespace
@@ -98,7 +115,10 @@ void add_inspect(CLI::App& app) {
   command->add_flag("--tensors", options->tensors, "list every tensor");
   command->add_flag("--chat-template", options->chat_template, "print the chat template alone");
   command->add_flag("--json", options->json, "print JSON");
-  command->footer("Exit code 3 when llmrt cannot run the model; the reason names key or tensor.");
+  command->footer(
+      "Judges the file as serve does, and ends with its exit code: 3 when llmrt cannot run the model (the reason "
+      "names\n"
+      "key or tensor, what was expected and what was found). Warnings tell what the file leaves out or gets wrong.");
   command->callback([options] { inspect(*options); });
 }
 

@@ -268,17 +268,19 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->group(group);
 }
 
-OpenModel open_model(const ModelOptions& options) {
+Result<OpenModel> try_open_model(const ModelOptions& options) {
   OpenModel open;
   open.times.begun_ns = SteadyClock().now_ns();
-  const std::string name = checked_text(options.name, "--name");
   Result<std::shared_ptr<const Model>> model = load_model(options.path);
-  if (!model) fail(model.error(), kBadModel);
+  if (!model) return model.error();
   open.model = *model;
+  open.warnings = open.model->warnings;
 
   server::ServedModel& served = open.served;
   // A file may be called anything; a name that clients send is UTF-8.
-  const auto name_of = [&](const std::string& path) { return name.empty() ? replace_invalid_utf8(path) : name; };
+  const auto name_of = [&](const std::string& path) {
+    return options.name.empty() ? replace_invalid_utf8(path) : options.name;
+  };
   served.id = name_of(std::filesystem::path(options.path).stem().string());
   served.vocab_size = open.model->config.vocab_size;
   served.context_max = open.model->config.context_max;
@@ -289,16 +291,28 @@ OpenModel open_model(const ModelOptions& options) {
     return open;
   }
   Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::create(*open.model->vocabulary);
-  if (!tokenizer) fail(tokenizer.error(), kBadModel);
+  if (!tokenizer) return make_error(tokenizer.error().code, "{}: {}", options.path, tokenizer.error().message);
   served.tokenizer = std::move(*tokenizer);
   if (const std::string& source = open.model->vocabulary->chat_template; !source.empty()) {
     Result<std::unique_ptr<ChatTemplate>> compiled = ChatTemplate::compile(source);
-    if (compiled)
+    if (compiled) {
       served.chat_template = std::move(*compiled);
-    else
+    } else {
       served.no_chat_reason = fmt::format("this model's chat template does not compile: {}", compiled.error().message);
+      open.warnings.push_back(fmt::format("tokenizer.chat_template: does not compile, chat requests are refused: {}",
+                                          compiled.error().message));
+    }
   }
   return open;
+}
+
+OpenModel open_model(const ModelOptions& options) {
+  ModelOptions checked = options;
+  checked.name = checked_text(options.name, "--name");
+  Result<OpenModel> open = try_open_model(checked);
+  if (!open) fail(open.error(), kBadModel);
+  for (const std::string& warning : open->warnings) fmt::print(stderr, "warning: {}\n", warning);
+  return *std::move(open);
 }
 
 EngineConfig engine_config(const EngineOptions& options) {

@@ -71,13 +71,17 @@ struct StartTimes {
   TimeNs model_ns = 0, device_ns = 0, weights_ns = 0, engine_ns = 0;
 };
 
-// A model with its texts, no device yet. Ends the program on an error.
+// A model with its texts, no device yet.
 struct OpenModel {
   std::shared_ptr<const Model> model;
   server::ServedModel served;
   StartTimes times;
+  std::vector<std::string> warnings;  // about the file, a line each
 };
+// Ends the program on an error, and prints warnings to standard error.
 OpenModel open_model(const ModelOptions& options);
+// Judges a file as open_model does; errors name file, key or tensor, what was expected and found.
+Result<OpenModel> try_open_model(const ModelOptions& options);
 
 // Loads it onto a device; prints progress to standard error unless `quiet`.
 std::unique_ptr<Engine> open_engine(OpenModel& open, const EngineOptions& options, const Clock* clock, bool quiet);
