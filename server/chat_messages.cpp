@@ -14,7 +14,6 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr size_t kTextBytesMax = 64u << 20;  // the body's own limit comes first
 constexpr size_t kNameBytesMax = 256, kIdBytesMax = 1024;
 constexpr size_t kCallsMax = 1024;      // of one message
 constexpr int kArgumentsDepthMax = 32;  // of the JSON in a call's arguments: the template's own limit is 64 in all
@@ -116,7 +115,10 @@ class MessageReader {
     message["content"] = std::move(content->text);
     if (thoughts.empty()) thoughts = std::move(content->thoughts);
     // The name that most templates read, and the one that vLLM gives them.
-    if (!thoughts.empty()) message["reasoning"] = message["reasoning_content"] = json::string(thoughts);
+    if (!thoughts.empty()) {
+      message["reasoning_content"] = thoughts;
+      message["reasoning"] = std::move(thoughts);
+    }
     if (!calls.empty()) message["tool_calls"] = std::move(calls);
     if (const auto author = fields.string("name", kNameBytesMax)) message["name"] = *author;
     if (role != Role::kTool) return;
@@ -124,8 +126,8 @@ class MessageReader {
   }
 
   std::string read_thoughts(Fields& fields) {
-    auto usual = fields.string("reasoning_content", kTextBytesMax);
-    auto other = fields.string("reasoning", kTextBytesMax);
+    auto usual = fields.string("reasoning_content", kMessageTextBytesMax);
+    auto other = fields.string("reasoning", kMessageTextBytesMax);
     if (usual && !usual->empty()) return std::move(*usual);
     return other ? std::move(*other) : std::string();
   }
@@ -183,7 +185,7 @@ class MessageReader {
     const json::value* value = fields.any("arguments");
     if (!value) return json::object();
     if (value->is_object()) return *value;
-    const auto text = fields.string("arguments", kTextBytesMax);
+    const auto text = fields.string("arguments", kMessageTextBytesMax);
     if (!text) return json::object();
     if (std::all_of(text->begin(), text->end(), [](char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }))
       return json::object();
@@ -220,7 +222,7 @@ std::optional<json::object> read_tool(const json::value& value, size_t index, bo
     Fields inner(*function, fields.full("function") + ".");
     const auto function_name = inner.string("name", kNameBytesMax);
     if (!function_name || function_name->empty()) inner.fail("name", "expected the function's name, found nothing");
-    inner.string("description", kTextBytesMax);
+    inner.string("description", kMessageTextBytesMax);
     inner.object("parameters");
     inner.boolean("strict");
     if (strict) inner.refuse_unread();

@@ -10,10 +10,9 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr size_t kTextBytesMax = 64u << 20;  // the body's own limit comes first
 constexpr size_t kTypeBytesMax = 64;
 
-bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+bool is_among(std::string_view name, std::initializer_list<std::string_view> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
@@ -29,12 +28,12 @@ class PartReader {
 
   void read(const json::value& part, Fields& fields) {
     const auto type = fields.string("type", kTypeBytesMax).value_or("text");
-    if (is_one_of(type, {"text", "input_text", "output_text"})) return add_text(fields, "text");
+    if (is_among(type, {"text", "input_text", "output_text"})) return add_text(fields, "text");
     if (role_ == Role::kAssistant && type == "refusal") return add_text(fields, "refusal");
-    if (role_ == Role::kAssistant && is_one_of(type, {"thinking", "reasoning"})) return add_thought(part, fields, type);
+    if (role_ == Role::kAssistant && is_among(type, {"thinking", "reasoning"})) return add_thought(part, fields, type);
     if (role_ == Role::kTool) return add_ignored(ignored_, "tool_content." + type);
-    if (is_one_of(type, {"image_url", "image", "input_image", "image_pil", "image_embeds", "input_audio", "audio_url",
-                         "audio", "video_url", "video", "input_video", "file", "input_file", "document"}))
+    if (is_among(type, {"image_url", "image", "input_image", "image_pil", "image_embeds", "input_audio", "audio_url",
+                        "audio", "video_url", "video", "input_video", "file", "input_file", "document"}))
       return fields.fail("type", fmt::format("not supported: {}: this model reads text only", type), "unsupported");
     fields.fail("type", fmt::format("not supported: expected text, found '{}'", shown_name(type)), "unsupported");
   }
@@ -47,7 +46,7 @@ class PartReader {
 
  private:
   void add_text(Fields& fields, std::string_view name) {
-    const auto text = fields.string(name, kTextBytesMax);
+    const auto text = fields.string(name, kMessageTextBytesMax);
     if (!text) fields.fail(name, "expected a string, found nothing");
     if (strict_) fields.refuse_unread();
     if (text) add(*text);
@@ -57,7 +56,7 @@ class PartReader {
     for (const std::string_view name : {std::string_view(type), std::string_view("text")}) {
       const json::value* value = part.get_object().if_contains(name);
       if (!value || !value->is_string()) continue;
-      if (const auto thought = fields.string(name, kTextBytesMax)) {
+      if (const auto thought = fields.string(name, kMessageTextBytesMax)) {
         append_line(content_.thoughts, *thought, content_.thoughts.empty());
         return;
       }

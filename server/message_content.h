@@ -9,6 +9,8 @@
 
 namespace llmrt::server {
 
+inline constexpr size_t kMessageTextBytesMax = 64u << 20;  // the body's own limit comes first
+
 enum class Role : uint8_t { kSystem, kUser, kAssistant, kTool };
 
 struct MessageContent {
