@@ -39,9 +39,11 @@ ByteBpeTokenizer::ByteBpeTokenizer(Vocabulary vocabulary, std::unique_ptr<PreTok
       merges_(vocabulary_.merges.size()) {}
 
 Status ByteBpeTokenizer::load_tokens() {
+  byte_ids_.fill(-1);
   for (size_t i = 0; i < vocabulary_.tokens.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     const std::string& token = vocabulary_.tokens[i];
+    const auto bytes = alphabet_to_bytes(token);
     switch (type(id)) {
       case TokenType::kUnused:
         append_token_bytes({});
@@ -55,30 +57,17 @@ Status ByteBpeTokenizer::load_tokens() {
         break;
       case TokenType::kNormal:
       case TokenType::kByte:
-        append_token_bytes(alphabet_to_bytes(token).value_or(token));
+        append_token_bytes(bytes ? *bytes : token);
         break;
     }
-  }
-  if (const Status built = specials_.build(); !built) {
-    return built;
-  }
-  byte_ids_.fill(-1);
-  const bool whole_words = pre_tokenizer_->ignore_merges();
-  for (size_t i = 0; i < vocabulary_.tokens.size(); ++i) {
-    const auto id = static_cast<TokenId>(i);
-    const auto bytes = alphabet_to_bytes(vocabulary_.tokens[i]);
-    if (bytes) {
-      cover_.add(*bytes);  // of every type: a merge may lead to it
-    }
-    if (!bytes || bytes->empty() || is_special(id) || type(id) == TokenType::kUnused) {
+    if (!bytes || bytes->empty()) {
       continue;
     }
-    if (TokenId& byte_id = byte_ids_[static_cast<unsigned char>((*bytes)[0])]; bytes->size() == 1 && byte_id < 0) {
-      byte_id = id;
-    }
-    if (whole_words && token_bytes(id, false) == *bytes) {
-      whole_words_.emplace(token_bytes(id, false), id);
-      whole_word_bytes_max_ = std::max(whole_word_bytes_max_, bytes->size());
+    cover_.add(*bytes);  // of every type: a merge may lead to it
+    if (bytes->size() == 1 && !is_special(id) && type(id) != TokenType::kUnused) {
+      if (TokenId& byte_id = byte_ids_[static_cast<unsigned char>((*bytes)[0])]; byte_id < 0) {
+        byte_id = id;
+      }
     }
   }
   for (int byte = 0; byte < 256; ++byte) {
@@ -86,7 +75,23 @@ Status ByteBpeTokenizer::load_tokens() {
       cover_.add_dropped(static_cast<uint8_t>(byte));
     }
   }
-  return {};
+  if (pre_tokenizer_->ignore_merges()) {
+    load_whole_words();
+  }
+  return specials_.build();
+}
+
+// Once no more bytes are appended: the words are views of them.
+void ByteBpeTokenizer::load_whole_words() {
+  for (size_t i = 0; i < vocabulary_.tokens.size(); ++i) {
+    const auto id = static_cast<TokenId>(i);
+    const std::string_view bytes = token_bytes(id, false);
+    if (bytes.empty() || alphabet_to_bytes(vocabulary_.tokens[i]) != bytes) {
+      continue;
+    }
+    whole_words_.emplace(bytes, id);
+    whole_word_bytes_max_ = std::max(whole_word_bytes_max_, bytes.size());
+  }
 }
 
 Status ByteBpeTokenizer::load_merges() {
