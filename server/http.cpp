@@ -196,11 +196,13 @@ std::optional<ApiError> scan_lines(std::string_view text, const ServerConfig& li
   return std::nullopt;
 }
 
+constexpr int kNoContent = 204;
+
 std::string_view reason(int status) {
   switch (status) {
     case 200:
       return "OK";
-    case 204:
+    case kNoContent:
       return "No Content";
     case 400:
       return "Bad Request";

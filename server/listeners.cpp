@@ -12,6 +12,17 @@ bool is_missing(const boost::system::error_code& error) {
   return error == boost::system::errc::address_not_available || error == asio::error::address_family_not_supported;
 }
 
+// All addresses of a name. localhost is both loopback addresses (RFC 6761), whatever the hosts file has.
+std::vector<tcp::endpoint> addresses_of(const std::string& host, const asio::any_io_executor& executor,
+                                        boost::system::error_code& error) {
+  if (host == "localhost") return {{asio::ip::address_v4::loopback(), 0}, {asio::ip::address_v6::loopback(), 0}};
+  tcp::resolver resolver(executor);
+  std::vector<tcp::endpoint> endpoints;
+  for (const auto& entry : resolver.resolve(host, "", tcp::resolver::passive, error))
+    endpoints.push_back(entry.endpoint());
+  return endpoints;
+}
+
 boost::system::error_code open_one(tcp::acceptor& acceptor, const tcp::endpoint& endpoint, bool v6_only) {
   boost::system::error_code error;
   acceptor.open(endpoint.protocol(), error);
@@ -30,16 +41,15 @@ Status Listeners::open(const ServerConfig& config, Log& log) {
   Endpoints seen;
   for (const std::string& host : config.hosts) {
     boost::system::error_code error;
-    tcp::resolver resolver(strand_);
-    const auto found = resolver.resolve(host, "", tcp::resolver::passive, error);
+    const Endpoints found = addresses_of(host, strand_, error);
     if (error || found.empty())
       return make_error(ErrorCode::kIo, "cannot listen: {}:{}: no such address: {}", host, config.port,
                         error.message());
     hosts.emplace_back(host, Endpoints());
-    for (const auto& entry : found) {
-      if (std::find(seen.begin(), seen.end(), entry.endpoint()) != seen.end()) continue;
-      seen.push_back(entry.endpoint());
-      hosts.back().second.push_back(entry.endpoint());
+    for (const tcp::endpoint& endpoint : found) {
+      if (std::find(seen.begin(), seen.end(), endpoint) != seen.end()) continue;
+      seen.push_back(endpoint);
+      hosts.back().second.push_back(endpoint);
     }
   }
   const bool has_v4 =
@@ -66,7 +76,7 @@ Status Listeners::open_host(const std::string& host, const Endpoints& endpoints,
     const boost::system::error_code error = open_one(acceptor, endpoint, v6_only);
     if (is_missing(error) && endpoints.size() > 1) {
       missing = fmt::format("{}: {}", endpoint.address().to_string(), error.message());
-      log.warn("not listening on an address of {}: {}", host, missing);
+      log.info("not listening on an address of {}: {}", host, missing);
       continue;
     }
     if (error) {

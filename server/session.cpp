@@ -52,6 +52,18 @@ ApiError no_such_path(const RequestHead& head) {
                     fmt::format("HTTP: no such path: '{}'; there are {}", shown(head.target), known_paths()));
 }
 
+// GCC 12 destroys temporaries of a ?: twice in an expression that waits: these are functions of their own.
+ApiError wrong_method(const RequestHead& head, const Route& route) {
+  return http_error(405, "method_not_allowed",
+                    fmt::format("HTTP: expected {} for this path, found {}", route.allowed_methods(), head.method));
+}
+ApiError wrong_type(const RequestHead& head) {
+  return http_error(415, "content_type",
+                    fmt::format("HTTP: expected Content-Type: application/json, found {}; with curl add "
+                                "-H 'Content-Type: application/json'",
+                                head.content_type.empty() ? "none" : shown(head.content_type)));
+}
+
 ApiResult<Headers> options_headers(const RequestHead& head, const Route& route, const ServerConfig& config) {
   if (is_preflight(head)) {
     if (is_allowed_origin(head.origin, config.allowed_origins)) return preflight_headers(head);
@@ -195,7 +207,7 @@ asio::awaitable<std::optional<RequestHead>> Session::read_head() {
       buffer_.consume(empty);
       empty_bytes += empty;
     }
-    if (!begun && buffer_.size() > 0) {
+    if (!begun && buffer_.size() > 0 && view(buffer_) != "\r") {
       begun = true;
       idle_ = false;
       set_deadline(config.header_s);
@@ -296,26 +308,24 @@ asio::awaitable<bool> Session::dispatch(Incoming request) {
   const RequestHead& head = request.head;
   const Route route = find_route(head.target);
   if (head.method == "OPTIONS") co_return co_await options(request, route);
-  if (route.page == Page::kNone) co_return co_await reply_error(no_such_path(head), request);
+  if (route.page == Page::kNone) {
+    const ApiError error = no_such_path(head);
+    co_return co_await reply_error(error, request);
+  }
   if (route.is_post ? head.method != "POST" : head.method != "GET" && head.method != "HEAD") {
     Headers headers;
     headers.emplace_back("Allow", route.allowed_methods());
-    co_return co_await reply_error(
-        http_error(405, "method_not_allowed",
-                   fmt::format("HTTP: expected {} for this path, found {}", route.allowed_methods(), head.method)),
-        request, headers);
+    const ApiError error = wrong_method(head, route);
+    co_return co_await reply_error(error, request, headers);
   }
   // Before that there is no model to speak of.
   if (!state_->loaded && route.page != Page::kLive && route.page != Page::kVersion)
     co_return co_await reply_error(loading(), request);
   if (!route.is_post) co_return co_await get(request, route);
-  if (head.content_type != kJson)
-    co_return co_await reply_error(
-        http_error(415, "content_type",
-                   fmt::format("HTTP: expected Content-Type: application/json, found {}; with curl add "
-                               "-H 'Content-Type: application/json'",
-                               head.content_type.empty() ? "none" : shown(head.content_type))),
-        request);
+  if (head.content_type != kJson) {
+    const ApiError error = wrong_type(head);
+    co_return co_await reply_error(error, request);
+  }
   if (route.page == Page::kTokenize) co_return co_await tokens(request, false);
   if (route.page == Page::kDetokenize) co_return co_await tokens(request, true);
   co_return co_await complete(request, route.page == Page::kChat);
@@ -324,7 +334,8 @@ asio::awaitable<bool> Session::dispatch(Incoming request) {
 asio::awaitable<bool> Session::options(const Incoming& request, const Route& route) {
   const ApiResult<Headers> answer = options_headers(request.head, route, state_->config);
   if (const auto* error = std::get_if<ApiError>(&answer)) co_return co_await reply_error(*error, request);
-  co_return co_await reply(204, kJson, std::string(), request, std::get<Headers>(answer));
+  const Headers headers = std::get<Headers>(answer);
+  co_return co_await reply(204, kJson, std::string(), request, headers);
 }
 
 asio::awaitable<bool> Session::get(const Incoming& request, const Route& route) {

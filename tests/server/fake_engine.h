@@ -14,7 +14,7 @@
 
 namespace llmrt::server {
 
-class FakeEngine final : public EngineDoor {
+class FakeEngine : public EngineDoor {
  public:
   // Answers each request with `tokens` (then end by length), one event each, `pause` apart, on a thread; branch b of it
   // with each token b higher and b * 0.25 more likely.

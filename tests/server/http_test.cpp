@@ -47,8 +47,8 @@ TEST_CASE("hostile heads are refused, at whatever byte the input is cut in two")
     INFO(vector.name);
     const HeadScan whole = scan_head(vector.bytes, {});
     if (!whole.error) {
-      CHECK(vector.bytes.find("Transfer-Encoding: chunked\r\n\r\n") + vector.bytes.find("Content-Length: 9000000") !=
-            std::string::npos);
+      const auto has = [&](const char* text) { return vector.bytes.find(text) != std::string::npos; };
+      CHECK((has("Transfer-Encoding: chunked\r\n\r\n") || has("Content-Length: 9000000") || has("evil.example")));
       continue;
     }
     ++num_refused;
@@ -62,11 +62,69 @@ TEST_CASE("hostile heads are refused, at whatever byte the input is cut in two")
   CHECK(num_refused >= 45);
 }
 
+TEST_CASE("an offer of another protocol is ignored") {
+  for (const char* offer :
+       {"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n",
+        "Connection: Upgrade\r\nUpgrade: TLS/1.0, HTTP/1.1\r\n", "Upgrade: websocket\r\n"}) {
+    const HeadScan scan = scan_head(fmt::format("GET /v1/models HTTP/1.1\r\nHost: a\r\n{}\r\n", offer), {});
+    INFO(offer);
+    REQUIRE_FALSE(scan.error);
+    CHECK(scan.head.keep_alive);
+    CHECK(scan.head.target == "/v1/models");
+  }
+}
+
+TEST_CASE("targets come with a query or a host, and the host of the target goes first") {
+  const auto head = [](const std::string& line) {
+    const HeadScan scan = scan_head(line + "\r\nHost: field\r\n\r\n", {});
+    INFO(line);
+    REQUIRE(scan.bytes > 0);
+    return std::pair(scan.head.target, scan.head.host);
+  };
+  CHECK(head("GET /health?x=1&y=/ HTTP/1.1") == std::pair<std::string, std::string>("/health", "field"));
+  CHECK(head("GET http://target:80/health?x HTTP/1.1") == std::pair<std::string, std::string>("/health", "target:80"));
+  CHECK(head("GET HTTPS://target HTTP/1.1") == std::pair<std::string, std::string>("/", "target"));
+  CHECK(head("GET http://target?x HTTP/1.1") == std::pair<std::string, std::string>("/", "target"));
+  CHECK(head("OPTIONS http://target HTTP/1.1") == std::pair<std::string, std::string>("*", "target"));
+  CHECK(head("OPTIONS * HTTP/1.1") == std::pair<std::string, std::string>("*", "field"));
+}
+
+TEST_CASE("empty lines at the front are counted, whole ones alone") {
+  CHECK(empty_lines_bytes("GET") == 0);
+  CHECK(empty_lines_bytes("\r\nGET") == 2);
+  CHECK(empty_lines_bytes("\r\n\r\n\r") == 4);
+  CHECK(empty_lines_bytes("\n\r\n") == 0);
+}
+
+TEST_CASE("a client's request id is taken where it is a plain one") {
+  const auto id = [](const std::string& fields) {
+    return scan_head("GET / HTTP/1.1\r\nHost: a\r\n" + fields + "\r\n", {}).head.request_id;
+  };
+  CHECK(id("x-request-id: 6a1f-2b.c:/=+@_\r\n") == "6a1f-2b.c:/=+@_");
+  CHECK(id("X-Request-ID: " + std::string(128, 'a') + "\r\n").size() == 128);
+  CHECK(id("x-request-id: " + std::string(129, 'a') + "\r\n").empty());
+  for (const char* odd : {"", "a b", "a\"b", "a;b", "\xc3\xa4"})
+    CHECK(id(fmt::format("x-request-id: {}\r\n", odd)).empty());
+  CHECK(id("x-request-id: a\r\nx-request-id: b\r\n").empty());
+}
+
+TEST_CASE("dates are written as HTTP has them") {
+  CHECK(http_date(784111777) == "Sun, 06 Nov 1994 08:49:37 GMT");
+  CHECK(http_date(951782400) == "Tue, 29 Feb 2000 00:00:00 GMT");
+}
+
+TEST_CASE("an answer without content says nothing of a body") {
+  const std::string text = format_response(204, "application/json", "x", true);
+  CHECK(text == "HTTP/1.1 204 No Content\r\nConnection: keep-alive\r\n\r\n");
+}
+
 TEST_CASE("errors carry what clients act upon") {
   const auto text = [](ErrorCode code) { return format_error(to_api_error(Error{code, "x"}), true); };
   CHECK(text(ErrorCode::kOverloaded).find("HTTP/1.1 503") == 0);
   CHECK(text(ErrorCode::kOverloaded).find("Retry-After: ") != std::string::npos);
   CHECK(text(ErrorCode::kNotFinite).find("x-should-retry: false") != std::string::npos);
+  CHECK(text(ErrorCode::kTimeout).find("HTTP/1.1 504") == 0);
+  CHECK(text(ErrorCode::kTimeout).find("x-should-retry: false") != std::string::npos);
   CHECK(text(ErrorCode::kNeverFits).find("HTTP/1.1 400") == 0);
   CHECK(text(ErrorCode::kContextLength).find("\"code\":\"context_length_exceeded\"") != std::string::npos);
 }

@@ -14,7 +14,7 @@ struct HttpVector {
 };
 
 inline std::vector<HttpVector> hostile_vectors() {
-  const std::string line = "POST /tokenize HTTP/1.1\r\n", host = "Host: a\r\n",
+  const std::string line = "POST /tokenize HTTP/1.1\r\n", host = "Host: localhost\r\n",
                     type = "Content-Type: application/json\r\n";
   const std::string smuggled = "GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
   const auto post = [&](const std::string& headers) { return line + host + type + headers + "\r\n" + smuggled; };
@@ -45,9 +45,16 @@ inline std::vector<HttpVector> hostile_vectors() {
       {"host with credentials", line + "Host: u@a\r\n\r\n" + smuggled, 400},
       {"host with a space", line + "Host: a b\r\n\r\n" + smuggled, 400},
       {"empty host", line + "Host: \r\n\r\n" + smuggled, 400},
-      {"absolute target", "GET http://a/health HTTP/1.1\r\n" + host + "\r\n" + smuggled, 400},
+      {"absolute target with credentials", "GET http://u@localhost/health HTTP/1.1\r\n" + host + "\r\n" + smuggled,
+       400},
+      {"absolute target without host", "GET http:///health HTTP/1.1\r\n" + host + "\r\n" + smuggled, 400},
+      {"absolute target of another scheme", "GET ftp://localhost/health HTTP/1.1\r\n" + host + "\r\n" + smuggled, 400},
+      {"absolute target without Host header", "GET http://localhost/health HTTP/1.1\r\n\r\n" + smuggled, 400},
+      {"absolute target of a foreign host", "GET http://evil.example/health HTTP/1.1\r\n" + host + "\r\n" + smuggled,
+       403},
+      {"foreign host", "GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n" + smuggled, 403},
       {"authority target", "CONNECT a:80 HTTP/1.1\r\n" + host + "\r\n" + smuggled, 400},
-      {"asterisk target", "OPTIONS * HTTP/1.1\r\n" + host + "\r\n" + smuggled, 400},
+      {"asterisk target", "GET * HTTP/1.1\r\n" + host + "\r\n" + smuggled, 400},
       {"high byte in target", "GET /heal\xff HTTP/1.1\r\n" + host + "\r\n" + smuggled, 400},
       {"space in target", "GET /a b HTTP/1.1\r\n" + host + "\r\n" + smuggled, 400},
       {"space before colon", line + host + "X : a\r\n\r\n" + smuggled, 400},
@@ -66,9 +73,11 @@ inline std::vector<HttpVector> hostile_vectors() {
       {"version 1.9", "GET /health HTTP/1.9\r\n" + host + "\r\n" + smuggled, 505},
       {"no version", "GET /health\r\n" + host + "\r\n" + smuggled, 400},
       {"method with a control byte", std::string("G\x01T /health HTTP/1.1\r\n") + host + "\r\n" + smuggled, 400},
-      {"empty line first", "\r\nGET /health HTTP/1.1\r\n" + host + "\r\n", 400},
+      {"many empty lines first",
+       "\r\n\r\n\r\n\r\n\r\n\r\n\r\n\r\n\r\nGET /health HTTP/1.1\r\n" + host + "\r\n" + smuggled, 400},
+      {"bare line feed first", "\nGET /health HTTP/1.1\r\n" + host + "\r\n" + smuggled, 400},
+      {"preface of HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string(9, '\0'), 505},
       {"unknown expectation", post("Expect: the-unexpected\r\n"), 417},
-      {"upgrade", post("Connection: Upgrade\r\nUpgrade: h2c\r\n"), 501},
       {"content encoding", post("Content-Encoding: gzip\r\nContent-Length: 2\r\n"), 415},
       {"two content types", post("Content-Type: text/plain\r\n"), 400},
       {"body too large by its length", line + host + type + "Content-Length: 9000000\r\n\r\n{", 413},

@@ -300,6 +300,17 @@ def test_processed_logprobs(server):
             assert top[a] - top[b] == pytest.approx((raw_a - raw_b) / 0.7, abs=2e-3)
 
 
+def test_request_ids(server):
+    answers = [server.client.chat.completions.create(model="smol", messages=MESSAGES, max_tokens=1) for _ in range(2)]
+    ids = [answer._request_id for answer in answers]
+    assert all(ids) and ids[0] != ids[1] and answers[0].id != answers[1].id
+    raw = server.client.models.with_raw_response.list(extra_headers={"x-request-id": "mine-7"})
+    assert raw.headers["x-request-id"] == "mine-7" and raw.headers["date"].endswith(" GMT")
+    with pytest.raises(openai.APIStatusError) as caught:
+        server.client.chat.completions.create(model="other", messages=MESSAGES)
+    assert caught.value.request_id
+
+
 def test_models(server):
     assert [model.id for model in server.client.models.list()] == ["smol"]
     assert server.client.models.retrieve("smol").max_model_len > 0
@@ -445,7 +456,7 @@ def test_a_port_in_use_and_a_missing_device_and_a_bad_file():
         run = subprocess.run([PROGRAM, "serve", MODEL, "--port", port, "--device", DEVICE], capture_output=True, text=True,
                              timeout=120)
         assert run.returncode == 1 and f"cannot listen: 127.0.0.1:{port}" in run.stderr
-    run = subprocess.run([PROGRAM, "serve", MODEL, "--device", "cuda:99"], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([PROGRAM, "serve", MODEL, "--device", "cuda:99", "--port", "0"], capture_output=True, text=True, timeout=60)
     assert run.returncode == 4 and "cuda:99" in run.stderr
-    run = subprocess.run([PROGRAM, "serve", __file__], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([PROGRAM, "serve", __file__, "--port", "0"], capture_output=True, text=True, timeout=60)
     assert run.returncode == 3 and "error: " in run.stderr

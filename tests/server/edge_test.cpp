@@ -1,0 +1,117 @@
+// The pure parts at the server's edge: hosts, origins, routes, ids, and the bound on log lines.
+#include <catch2/catch_test_macros.hpp>
+
+#include <set>
+
+#include "server/cors.h"
+#include "server/hosts.h"
+#include "server/ids.h"
+#include "server/line_bound.h"
+#include "server/routes.h"
+#include "server/server_info.h"
+
+namespace llmrt::server {
+namespace {
+
+TEST_CASE("loopback names are told from others") {
+  for (const char* host : {"localhost", "LOCALHOST:80", "localhost.", "a.localhost:1", "127.0.0.1", "127.8.9.1:8000",
+                           "[::1]", "[::1]:8000", "[::ffff:127.0.0.1]:1"})
+    CHECK(is_loopback_host(host));
+  for (const char* host : {"evil.example", "localhost.evil.example", "evillocalhost", "127.0.0.1.evil.example",
+                           "128.0.0.1", "0.0.0.0", "[::2]", "127.1", "2130706433", "", ":80", "."})
+    CHECK_FALSE(is_loopback_host(host));
+}
+
+TEST_CASE("listed hosts are names, addresses, all below a name, or any") {
+  CHECK(is_listed_host("A.example:80", {"b", "a.example"}));
+  CHECK(is_listed_host("[2001:db8::1]:80", {"2001:db8::1"}));
+  CHECK(is_listed_host("[2001:db8::1]", {"[2001:DB8::1]"}));
+  CHECK(is_listed_host("x.a.example", {"*.a.example"}));
+  CHECK(is_listed_host("whatever", {"*"}));
+  CHECK_FALSE(is_listed_host("a.example", {"*.a.example"}));
+  CHECK_FALSE(is_listed_host("xa.example", {"*.a.example", "a.example"}));
+  CHECK_FALSE(is_listed_host("a.example", {}));
+}
+
+TEST_CASE("origins are compared whole") {
+  CHECK(is_allowed_origin("http://a:3000", {"http://A:3000/"}));
+  CHECK(is_allowed_origin("null", {"null"}));
+  CHECK(is_allowed_origin("http://a", {"*"}));
+  for (const char* origin : {"", "http://a", "https://a:3000", "http://a:3000.evil.example", "null"})
+    CHECK_FALSE(is_allowed_origin(origin, {"http://a:3000"}));
+}
+
+TEST_CASE("paths have aliases, and nothing else is normalised") {
+  for (const char* path :
+       {"/v1/chat/completions", "/chat/completions", "/v1/chat/completions/", "/v1/chat%2Fcompletions"})
+    CHECK(find_route(path).page == Page::kChat);
+  for (const char* path : {"/v1/models", "/models", "/v1/models/", "/models/", "/v1/model%73"})
+    CHECK(find_route(path).page == Page::kModels);
+  CHECK(find_route("/v1/models/a%2fb").model == "a/b");
+  CHECK(find_route("/models/a").model == "a");
+  CHECK(find_route("/v1/loads").page == Page::kLoads);
+  for (const char* path : {"/", "/v1", "/v1/", "/v1/v1/models", "/v1/health", "//health", "/health//", "/he%61lth%00",
+                           "/%", "/HEALTH", "/v1/chat"})
+    CHECK(find_route(path).page == Page::kNone);
+  CHECK(known_paths().find("POST /v1/chat/completions, ") != std::string::npos);
+}
+
+TEST_CASE("what is shown of a text from outside is short and plain") {
+  CHECK(shown("a\x1b[31m\xff") == "a?[31m?");
+  CHECK(shown(std::string(200, 'a')) == std::string(100, 'a') + "...");
+}
+
+TEST_CASE("ids are new, and no function of each other") {
+  std::set<std::string> ids;
+  size_t equal_digits = 0;
+  std::string last = make_id("a");
+  for (int i = 0; i < 10000; ++i) {
+    const std::string id = make_id("a");
+    REQUIRE(id.size() == 2 + 32);
+    REQUIRE(ids.insert(id).second);
+    for (size_t at = 2; at < id.size(); ++at) equal_digits += id[at] == last[at];
+    last = id;
+  }
+  // Of 320,000 digits a sixteenth by chance; 6 standard deviations.
+  CHECK(equal_digits > 20000 - 850);
+  CHECK(equal_digits < 20000 + 850);
+}
+
+TEST_CASE("so many lines a second are written, and it is told how many were not") {
+  LineBound bound(3);
+  const LineBound::Time begin = std::chrono::steady_clock::now();
+  int num_written = 0;
+  for (int i = 0; i < 100; ++i) num_written += bound.take(begin).has_value();
+  CHECK(num_written == 3);
+  CHECK(bound.take(begin + std::chrono::milliseconds(1001)) == 97);
+  CHECK(bound.take(begin + std::chrono::milliseconds(1002)) == 0);
+}
+
+TEST_CASE("loads are told as SGLang's router reads them") {
+  EngineStats stats;
+  stats.num_running = 3;
+  stats.num_waiting = 4;
+  stats.table_tokens = 1000;
+  stats.queue_tokens = 500;
+  stats.blocks_total = 100;
+  stats.blocks_free = 25;
+  ServedModel model;
+  model.id = "m";
+  model.block_tokens = 16;
+  model.context_max = 2048;
+  const boost::json::array one = load(stats);
+  REQUIRE(one.size() == 1);
+  CHECK(one[0].at("num_reqs") == 7);
+  CHECK(one[0].at("num_waiting_reqs") == 4);
+  CHECK(one[0].at("num_tokens") == 1500);
+  const boost::json::object rank = loads(model, stats, "1").at("loads").as_array()[0].as_object();
+  CHECK(rank.at("num_used_tokens") == 1200);
+  CHECK(rank.at("max_total_num_tokens") == 1600);
+  CHECK(rank.at("token_usage") == 0.75);
+  CHECK(server_info(model, stats, "1").at("served_model_name") == "m");
+  CHECK(server_info(model, stats, "1").at("max_total_tokens") == 1600);
+  CHECK(model_info(model).at("is_generation") == true);
+}
+
+}  // namespace
+}  // namespace llmrt::server
