@@ -136,8 +136,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   const std::vector<TokenId> parsed = chosen.encode(text, {});
   const size_t most = 1 + data[1] % 37;
-  const std::vector<TokenId> cut = chosen.encode(text, {.tokens_max = most});
-  LLMRT_CHECK(parsed.size() <= most ? cut == parsed : cut.size() == most + 1, "a limit changes nothing but the end");
+  const std::vector<TokenId> limited = chosen.encode(text, {.tokens_max = most});
+  LLMRT_CHECK(parsed.size() <= most ? limited == parsed : limited.size() == most + 1,
+              "a limit changes nothing but the end");
   LLMRT_CHECK(!parsed.empty() && parsed[0] == chosen.vocabulary().bos, "the text begins with bos");
   check_stream(chosen, parsed);
 
