@@ -7,9 +7,9 @@ std::string left_out(uint64_t count) {
   return count == 0 ? "" : fmt::format(" ({} lines like this were left out before it)", count);
 }
 
-// The server's own fault; not a version, a coding or a method that it need not know.
+// The server's own fault; not a version, a coding or a method that it need not know, nor a deadline that has passed.
 bool is_fault(int status) {
-  return status >= 500 && status != 501 && status != 503 && status != 505;
+  return status >= 500 && status != 501 && status != 503 && status != 504 && status != 505;
 }
 
 }  // namespace

@@ -19,9 +19,9 @@ namespace llmrt::test {
 struct PacedConfig {
   double step_ms = 8, token_us = 2;  // of a step: step_ms + its tokens x token_us
   uint32_t vocab_size = 0;
-  int32_t text_first = 0;   // tokens that are drawn: [text_first, text_end) and `end`
+  int32_t text_first = 0;  // tokens that are drawn: [text_first, text_end) and `end`
   int32_t text_end = 0;
-  int32_t end = -1;         // the end of an answer, one draw in end_one_in
+  int32_t end = -1;  // the end of an answer, one draw in end_one_in
   uint32_t end_one_in = 512;
 };
 
@@ -67,7 +67,7 @@ class PacedBackend final : public Backend {
   const SteadyClock clock_;
   Caps caps_;
   uint32_t block_tokens_ = 0, num_blocks_ = 0;
-  std::vector<uint64_t> cells_;   // of the pool, then of the host's
+  std::vector<uint64_t> cells_;  // of the pool, then of the host's
   std::vector<Slot> slots_;
   std::vector<uint64_t> hidden_;  // by token of the step
   std::vector<bool> banned_;

@@ -1,5 +1,6 @@
-// The server and the engine as `llmrt serve` runs them, behind a device whose steps take a set time: what hostile_test.py
-// attacks. It is ready within a second, needs no device and no file, and prints "listening PORT" to standard output.
+// The server and the engine as `llmrt serve` runs them, behind a device whose steps take a set time: what
+// hostile_test.py attacks. It is ready within a second, needs no device and no file, and prints "listening PORT" to
+// standard output.
 //
 //   paced_server [flags as of llmrt serve] [--step-ms MS] [--token-us US] [--vocabulary bpe|spm]
 //   paced_server --colliding-keys N --seed S      prints N keys that std::hash puts into one bucket, and ends
@@ -12,6 +13,7 @@
 #include <iostream>
 #include <thread>
 
+#include "core/platform/free_memory.h"
 #include "server/server.h"
 #include "tests/server/paced_backend.h"
 #include "tests/server/paced_vocabulary.h"
@@ -36,27 +38,31 @@ struct Options {
 
 // ---- keys of one bucket --------------------------------------------------------------------------------------------
 
-// libstdc++ hashes a string by murmur with a seed that everybody knows, and its tables take the hash modulo a prime, the
-// number of buckets. For keys of eight bytes all steps can be undone: from a hash that is a multiple of that number to the
-// key that has it. `seed` moves where the search begins.
+// libstdc++ hashes a string by murmur with a seed that everybody knows, and its tables take the hash modulo a prime,
+// the number of buckets. For keys of eight bytes all steps can be undone: from a hash that is a multiple of that number
+// to the key that has it. `seed` moves where the search begins.
 std::vector<std::string> colliding_keys(uint32_t num_keys, uint64_t seed) {
   constexpr std::array<uint64_t, 7> kBuckets = {5087, 10273, 20753, 42043, 85229, 172933, 351061};
-  const uint64_t buckets = *std::ranges::find_if(
-      kBuckets, [&](uint64_t n) { return n >= num_keys || n == kBuckets.back(); });
+  const uint64_t buckets =
+      *std::ranges::find_if(kBuckets, [&](uint64_t n) { return n >= num_keys || n == kBuckets.back(); });
   constexpr uint64_t kMul = 0xc6a4a7935bd1e995, kLength = 8;
   uint64_t inverse = 1;
   for (int i = 0; i < 6; ++i) inverse *= 2 - kMul * inverse;
   const uint64_t start = 0xc70f6907 ^ (kLength * kMul);
   const auto unmix = [](uint64_t v) { return v ^ (v >> 47); };
+  // Printable, and nothing that JSON escapes.
+  const auto is_plain = [](uint64_t word) {
+    for (uint64_t i = 0; i < kLength; ++i, word >>= 8)
+      if (const uint64_t c = word & 0xff; c <= ' ' || c >= 0x7f || c == '"' || c == '\\') return false;
+    return true;
+  };
   std::vector<std::string> keys;
   for (uint64_t k = seed << 32 | 1; keys.size() < num_keys; ++k) {
     const uint64_t hash = k * buckets;
     const uint64_t word = unmix((unmix(unmix(hash) * inverse) * inverse ^ start) * inverse) * inverse;
-    std::string key(kLength, '\0');
-    std::memcpy(key.data(), &word, kLength);
-    // Printable, and nothing that JSON escapes.
-    if (std::ranges::all_of(key, [](char c) { return c > ' ' && c < 0x7f && c != '"' && c != '\\'; }))
-      keys.push_back(std::move(key));
+    if (!is_plain(word)) continue;
+    keys.emplace_back(kLength, '\0');
+    std::memcpy(keys.back().data(), &word, kLength);
   }
   return keys;
 }
@@ -78,6 +84,7 @@ std::shared_ptr<Model> paced_model(uint32_t vocab_size) {
 }
 
 int serve(Options& options) {
+  return_large_blocks_at_once();
   PacedVocabulary made = options.vocabulary == "spm" ? paced_sentencepiece() : paced_bpe();
   options.paced.vocab_size = static_cast<uint32_t>(made.vocabulary.tokens.size());
   options.paced.text_first = made.text_first;
@@ -97,15 +104,14 @@ int serve(Options& options) {
 
   const SteadyClock clock;
   const std::shared_ptr<Log> log = stderr_log(LogLevel::kInfo);
-  Result<std::unique_ptr<Engine>> engine = Engine::create(
-      options.engine, model, served.tokenizer, std::make_unique<PacedBackend>(options.paced), &clock, {});
+  Result<std::unique_ptr<Engine>> engine = Engine::create(options.engine, model, served.tokenizer,
+                                                          std::make_unique<PacedBackend>(options.paced), &clock, {});
   if (!engine) fail(engine.error());
   (*engine)->set_log(log);
   served.context_max = (*engine)->config().context_max;
   served.block_tokens = (*engine)->memory_plan().block_tokens;
   const auto door = std::make_shared<cli::LocalEngine>(engine->get(), nullptr);
-  Result<std::unique_ptr<server::Server>> server =
-      server::Server::listen(options.server, std::move(served), door, log);
+  Result<std::unique_ptr<server::Server>> server = server::Server::listen(options.server, std::move(served), door, log);
   if (!server) fail(server.error());
   (*server)->drain_on_signals();
   Status ran;
@@ -139,6 +145,8 @@ int main(int argc, char** argv) {
   app.add_option("--work-threads", options.server.work_threads);
   app.add_option("--body-bytes", options.server.body_bytes_max);
   app.add_option("--connections", options.server.connections_max);
+  app.add_option_function<uint64_t>("--client-memory-mib",
+                                    [&](uint64_t mib) { options.server.client_memory_bytes = mib << 20; });
   app.add_option("--grace", options.server.grace_s);
   app.add_option("--idle-s", options.server.idle_s);
   app.add_option("--header-s", options.server.header_s);
