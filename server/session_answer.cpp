@@ -248,6 +248,7 @@ asio::awaitable<bool> Session::send_whole(Flight& flight, bool keep) {
       const std::span<const ChoiceEvent> slice = slice_of(rest);
       failure = co_await flight.on_answerer(slice, [&flight, slice] { return flight.write_drafts(slice); });
       rest = rest.subspan(slice.size());
+      if (client_gone_) co_return false;
     }
     if (!failure) continue;
     state_->count_response(failure->status);

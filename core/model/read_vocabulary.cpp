@@ -1,4 +1,5 @@
 #include "core/model/read_metadata.h"
+#include "core/text/pre_tokenizer.h"
 
 namespace llmrt {
 
@@ -64,8 +65,7 @@ Status read_special_ids(const Metadata& metadata, Vocabulary* vocabulary) {
 
 Status read_flags(const Metadata& metadata, Vocabulary* vocabulary) {
   // SentencePiece files and Llama 3 begin with bos unless they say otherwise.
-  const std::string& pre = vocabulary->pre;
-  const bool usually_bos = vocabulary->model == "llama" || pre == "llama-bpe" || pre == "llama3" || pre == "llama-v3";
+  const bool usually_bos = vocabulary->model == "llama" || PreTokenizer::usually_adds_bos(vocabulary->pre);
   auto add_bos = metadata.boolean("tokenizer.ggml.add_bos_token", usually_bos && vocabulary->bos >= 0);
   if (!add_bos) return add_bos.error();
   auto add_eos = metadata.boolean("tokenizer.ggml.add_eos_token", false);

@@ -75,6 +75,10 @@ constexpr Kind kKinds[] = {
     {"llama-bpe", llama_bpe_pattern, true, false},
     {"llama3", llama_bpe_pattern, true, false},
     {"llama-v3", llama_bpe_pattern, true, false},
+    {"falcon3", llama_bpe_pattern, true, false},
+    {"falcon-h1", llama_bpe_pattern, true, false},
+    {"lfm2", llama_bpe_pattern, true, false},
+    {"midm-2.0", llama_bpe_pattern, true, false},
     {"smaug-bpe", llama_bpe_pattern, false, false},
     {"qwen2", qwen2_pattern, false, true},
     {"deepseek-r1-qwen", qwen2_pattern, false, true},
@@ -93,6 +97,12 @@ struct PreTokenizer::Regex {
 
 PreTokenizer::PreTokenizer(std::unique_ptr<Regex> regex) : regex_(std::move(regex)) {}
 PreTokenizer::~PreTokenizer() = default;
+
+bool PreTokenizer::usually_adds_bos(std::string_view name) {
+  for (const Kind& kind : kKinds)
+    if (kind.name == name) return kind.ignore_merges;  // the two go together
+  return false;
+}
 
 Result<std::unique_ptr<PreTokenizer>> PreTokenizer::create(std::string_view name) {
   for (const Kind& kind : kKinds) {

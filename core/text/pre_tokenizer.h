@@ -14,6 +14,8 @@ class PreTokenizer {
  public:
   // `name` as GGUF's tokenizer.ggml.pre spells it; empty = gpt-2. An unknown name is kUnsupported.
   static Result<std::unique_ptr<PreTokenizer>> create(std::string_view name);
+  // Whether files with this name begin texts with bos where they do not say: Llama 3's and those that share its rules.
+  static bool usually_adds_bos(std::string_view name);
   ~PreTokenizer();
 
   // Whether a piece that is itself a token stays whole, whatever the merges say (Llama 3).

@@ -192,14 +192,15 @@ TEST_CASE("names of one pre-tokenizer cut alike, an unknown one is refused with 
   const auto encode = [&](const char* pre) { return make(byte_vocabulary(pre))->encode(text, {}); };
   CHECK(encode("deepseek-r1-qwen") == encode("qwen2"));
   CHECK(encode("llama3") == encode("llama-bpe"));
-  CHECK(encode("llama-v3") == encode("llama-bpe"));
+  for (const char* alias : {"llama-v3", "falcon3", "falcon-h1", "lfm2", "midm-2.0"})
+    CHECK(encode(alias) == encode("llama-bpe"));
   CHECK(encode("smaug-bpe") == encode("llama-bpe"));
   const auto made = Tokenizer::create(byte_vocabulary("tekken"));
   REQUIRE_FALSE(made.ok());
   CHECK(made.error().code == ErrorCode::kUnsupported);
   CHECK(made.error().message ==
         "unsupported tokenizer: tokenizer.ggml.pre: expected one of gpt-2, smollm, llama-bpe, llama3, llama-v3, "
-        "smaug-bpe, qwen2, deepseek-r1-qwen, found tekken");
+        "falcon3, falcon-h1, lfm2, midm-2.0, smaug-bpe, qwen2, deepseek-r1-qwen, found tekken");
 }
 
 TEST_CASE("qwen2 normalizes to NFC") {
