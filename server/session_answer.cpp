@@ -188,9 +188,10 @@ asio::awaitable<bool> Session::answer(Incoming& request, bool chat) {
   for (const auto& [name, value] : notes.headers) flight.headers.emplace_back(name, value);
   if (const auto error = flight.submit(std::move(wanted))) co_return co_await reply_error(*error, request);
   outbox_ = outbox;
-  co_return flight.form.stream
-      ? co_await send_stream(flight, keep_alive(request.head) && !request.head.is_http_1_0, !request.head.is_http_1_0)
-      : co_await send_whole(flight, keep_alive(request.head));
+  const bool keep = keep_alive(request.head), is_old = request.head.is_http_1_0;
+  // Not by ?: GCC 12 begins both of its sides where they wait.
+  if (flight.form.stream) co_return co_await send_stream(flight, keep && !is_old, !is_old);
+  co_return co_await send_whole(flight, keep);
 }
 
 void Session::start_watch() {

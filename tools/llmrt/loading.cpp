@@ -71,9 +71,17 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
   command
       .add_option("-d,--device", options.device,
                   "device to run on, as llmrt devices lists them: auto, cuda:N or vulkan:N")
+      ->type_name("ID")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--step-tokens", config.step_tokens_max, "tokens of a step, at most")
+  command
+      .add_option("-c,--context,--ctx-size", config.context_max,
+                  "tokens that a sequence may have; default: the model's own")
+      ->check(number_range(1u, ~0u).description(""))
+      ->type_name("N")
+      ->each(asks(&AskedLimits::context))
+      ->group(group);
+  command.add_option("--sequences", config.sequences_max, "sequences that run at once, at most")
       ->type_name("N")
       ->check(number_range(1u, 4096u))
       ->capture_default_str()
@@ -95,6 +103,7 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
                              .add_option("--chunk-tokens", config.chunk_tokens,
                                          "prompt tokens of a step in which other sequences decode, at most")
                              ->type_name("N")
+                             ->each(asks(&AskedLimits::chunk_tokens))
                              ->check(number_range(1u, 65536u))
                              ->capture_default_str()
                              ->group(group);
