@@ -42,8 +42,6 @@ EngineConfig random_config(bool under_pressure, Dice& dice) {
   if (dice.one_in(6)) config.queue_timeout_ms = dice.between(1, 50);
   config.watermark = dice.one_in(2) ? 0.0 : 0.1;
   config.queue_tokens_max = dice.one_in(4) ? dice.between(50, 400) : 1u << 20;
-  if (dice.one_in(6)) config.queue_branches_max = dice.between(1, 40);
-  if (dice.one_in(6)) config.queue_bytes_max = dice.between(1, 60) * kBranchBytes;
   config.block_tokens = dice.one_in(4) ? 32 : 16;
   // From hardly one sequence to many.
   config.kv_tokens = dice.between(3, dice.one_of({6, 12, 30, 100})) * 16;
@@ -131,7 +129,7 @@ ClientPlan random_client(const EngineConfig& config, bool under_pressure, Dice& 
   if (dice.one_in(8)) request.processors = {std::make_shared<LimitRuns>(dice.between(1, 2))};
   if (dice.one_in(4)) request.n = dice.between(2, 6);
   if (request.n > 1 && dice.one_in(2)) request.sampling.temperature = 0;  // all branches say the same
-  if (dice.one_in(2)) request.cache_salt = dice.one_in(8) ? "pepper" : "salt";
+  if (dice.one_in(8)) request.cache_salt = dice.one_in(2) ? "salt" : "pepper";
   if (dice.one_in(8)) request.adapter_id = dice.between(1, 2);
   if (dice.one_in(6)) request.deadline_ns = dice.between(0, 100) * kMs;
   if (dice.one_in(3)) request.request_class = static_cast<RequestClass>(dice.between(0, 4));
@@ -195,6 +193,18 @@ void choose_batching(Scenario& scenario) {
   scenario.config.batch_wait_ms = scenario.tick_ms_max == 0 ? 0 : dice.between(0, 30);
 }
 
+// By dice of its own, too.
+void choose_queue(Scenario& scenario) {
+  Dice dice(scenario.seed ^ 0x9e3779b97f4a7c15);
+  if (dice.one_in(6)) scenario.config.queue_branches_max = dice.between(1, 40);
+  if (dice.one_in(6)) scenario.config.queue_bytes_max = dice.between(1, 60) * kBranchBytes;
+}
+
+// Whether all clients of a run have a salt: else few of them share parts of blocks.
+bool is_salted(const Scenario& scenario) {
+  return Dice(scenario.seed ^ 0xbf58476d1ce4e5b9).one_in(2);
+}
+
 // Rows of one text in a pool of a few blocks: they hold the same ones, and outgrow all of them.
 void crowd(Scenario& scenario, Dice& dice) {
   EngineConfig& config = scenario.config;
@@ -236,6 +246,7 @@ void add_clients(Scenario& scenario, bool under_pressure, uint32_t tick, Dice& d
       texts.rewrite(client.request, dice);
       texts.add(client, scenario.backend.poison);
     }
+    if (is_salted(scenario) && client.request.cache_salt.empty()) client.request.cache_salt = "salt";
     begin_answer(client.request, scenario.backend.poison, dice);
     tick += dice.between(0, ticks_between);
     client.arrival_tick = tick;
@@ -253,6 +264,7 @@ Scenario make_scenario(uint64_t seed) {
   scenario.config = random_config(under_pressure, dice);
   scenario.tick_ms_max = dice.one_of({0, 1, 3});
   choose_batching(scenario);
+  choose_queue(scenario);
   if (dice.one_in(4)) scenario.backend.poison = dice.one_of({50, 500});
   scenario.backend.move_ms = 0.001 * dice.one_of({1, 10, 100, 1000});
   if (dice.one_in(15)) scenario.backend.lost_at_submit = dice.between(12, 80);  // after the measured steps of the start
