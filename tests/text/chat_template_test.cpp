@@ -120,7 +120,7 @@ TEST_CASE("an unknown filter or test in a branch fails where it is reached, else
   CHECK(marked("{% if false %}{% if m is notest %}{% endif %}{% endif %}ok") == "ok");
   CHECK(marked("{{ 'upper' is filter }}{{ 'odd' is test }}{{ 'nope' is test }}") == "TrueTrueFalse");
   CHECK(marked("{% if true %}{{ 1 | nofilter }}{% endif %}") ==
-        "error: chat template: line 1, column 19: filter 'nofilter'");
+        "error: chat template: line 1, column 21: filter 'nofilter'");
   for (const char* source :
        {"{{ x | nofilter }}", "{{ 1 is notest }}", "{{ (1 if true else 2) | nofilter }}",
         "{% if false %}{% for a in [1] %}{{ a | nofilter }}{% endfor %}{% endif %}",
@@ -153,11 +153,11 @@ TEST_CASE("blocks render in place, layout filters and state as in Jinja2") {
 
 TEST_CASE("integers have any size up to 4,300 digits") {
   CHECK(marked("{{ 2 ** 64 }} {{ 9223372036854775807 + 1 }} {{ -(2 ** 70) // 7 }} {{ -(2 ** 70) % 7 }}") ==
-        "18446744073709551616 9223372036854775808 -168655960245815629275 5");
+        "18446744073709551616 9223372036854775808 -168655945816773043347 5");
   CHECK(marked("{{ 2 ** 70 == 2.0 ** 70 }} {{ 2 ** 70 / 2 ** 69 }} {{ '%x' % (2 ** 64) }}") ==
         "True 2.0 10000000000000000");
   CHECK(marked("{{ (10 ** 4299) | string | length }}") == "4300");
-  for (const char* source : {"{{ 10 ** 4300 }}", "{{ 9 ** 9 ** 9 }}", "{{ 2 ** 99999999999999999999 }}",
+  for (const char* source : {"{{ 10 ** 4300 }}", "{{ 9 ** (9 ** 9) }}", "{{ 2 ** 99999999999999999999 }}",
                              "{% set x = 10 ** 4000 %}{{ x * x }}"}) {
     CHECK(marked(source).find("expected integers of at most 4,300 digits") != std::string::npos);
   }

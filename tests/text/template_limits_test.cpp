@@ -218,7 +218,7 @@ TEST_CASE("the end of each limit names it") {
   };
   const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
   const std::string endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
-  CHECK(has(message(endless, {}), "expected at most 1,000,000 steps, found more"));
+  CHECK(has(message(endless, {.cpu = std::chrono::minutes(10)}), "expected at most 1,000,000 steps, found more"));
   CHECK(has(message(endless, {.steps = 5'000}), "expected at most 5,000 steps, found more"));
   CHECK(has(message("{{ 'x' * 1001 }}", {.text_bytes = 1'000}), "expected at most 1,000 bytes of text, found more"));
   CHECK(has(message("{{ [0] * 11 }}", {.entries = 10}), "expected at most 10 entries in a list or dict, found more"));
@@ -401,7 +401,7 @@ TEST_CASE("the worst template with the worst context ends in time") {
       "{% for i in range(99999) %}{% set x = {big: 1}[big ~ 'x'] is defined %}{% endfor %}",
       "{% set ns = namespace(x=3) %}{% for i in range(99999) %}{% set ns.x = ns.x * ns.x %}{% endfor %}",
       "{% set ns = namespace(x=3) %}{% for i in range(99999) %}{% set ns.x = ns.x * 3 %}{% endfor %}",
-      "{{ 9 ** 9 ** 9 }}",
+      "{{ 9 ** (9 ** 9) }}",
       "{{ 2 ** 99999999999999999999 }}",
       "{% set x = 10 ** 4290 %}{% for i in range(99999) %}{% set y = (x // 7) ~ (x % 13) ~ x / 3 %}{% endfor %}",
       "{% set x = digits[:4299] %}{% for i in range(99999) %}{% set y = x | int %}{% endfor %}",
