@@ -131,7 +131,10 @@ class Session:
 
     def send(self, data):
         data = data.encode() if isinstance(data, str) else data
+        end = time.time() + 10
         while data:
+            if time.time() > end:
+                raise AssertionError(f"expected the terminal to take all keys, {len(data)} are left")
             _, writable, _ = select.select([], [self.terminal], [], 0.02)
             if writable:
                 data = data[os.write(self.terminal, data[:1024]):]

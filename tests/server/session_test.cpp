@@ -402,7 +402,8 @@ TEST_CASE("a client that leaves is noticed whatever it has sent behind its reque
   Client client(run.server->port());
   client.send(post("/v1/completions", R"({"prompt": "a", "max_tokens": 200, "stream": true})", "") +
               std::string(1 << 20, 'x'));
-  CHECK(run.engine->wait_cancelled(++num_gone));
+  client.read_all();
+  CHECK(run.engine->wait_cancelled(run.engine->requests().size()));  // its own may not have been submitted at all
 }
 
 TEST_CASE("a stream that is read too slowly is given up, though each read makes progress") {
