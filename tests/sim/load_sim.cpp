@@ -47,6 +47,7 @@ TimeNs LoadSim::gap_ns(const LoadPhase& phase) {
 
 void LoadSim::arrive(Worker& worker, const LoadPhase& phase) {
   Request request;
+  request.cache_salt = "load";  // of one client: the common part of a block is shared, too
   const bool shares = std::generate_canonical<double, 53>(random_) < phase.shared_share;
   for (uint32_t i = 0; i < kPromptTokens; ++i)
     request.prompt.push_back(static_cast<int32_t>((shares && i < kSharedTokens ? i : random_()) % kFakeVocab));
