@@ -369,11 +369,12 @@ class TokenizeFlood(Attack):
 
 @attack
 class ManyPrompts(Attack):
-    """128 prompts of a request, with everything asked for."""
+    """128 prompts of a request, with everything asked for. Longer ones to score would be load of the device: prompts of
+    a class are computed in the order of their admission."""
     tasks = 2
 
     async def strike(self, net, rng, level):
-        prompts = [[rng.randrange(256, 6000) for _ in range(1 + int(level * 60))] for _ in range(128)]
+        prompts = [[rng.randrange(256, 6000) for _ in range(1 + int(level * 20))] for _ in range(128)]
         await net.post(TEXT, {"prompt": prompts, "max_tokens": rng.choice([1, 4]), "logprobs": rng.choice([None, 5]),
                               "echo": rng.random() < 0.5, "return_token_ids": True})
 
