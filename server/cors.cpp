@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/ascii.h"
+
 namespace llmrt::server {
 namespace {
 
@@ -12,7 +14,6 @@ constexpr const char* kExposed = "x-request-id, x-llmrt-ignored, x-should-retry,
 // With a slash at the end, as people copy them.
 bool is_same_origin(std::string_view origin, std::string_view entry) {
   if (entry.ends_with('/')) entry.remove_suffix(1);
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
   return std::equal(origin.begin(), origin.end(), entry.begin(), entry.end(),
                     [&](char a, char b) { return lower(a) == lower(b); });
 }
@@ -24,8 +25,8 @@ bool allows_all(const std::vector<std::string>& allowed) {
 
 bool is_allowed_origin(const std::string& origin, const std::vector<std::string>& allowed) {
   return !origin.empty() && (allows_all(allowed) || std::any_of(allowed.begin(), allowed.end(), [&](const auto& entry) {
-    return is_same_origin(origin, entry);
-  }));
+                               return is_same_origin(origin, entry);
+                             }));
 }
 
 bool is_preflight(const RequestHead& head) {

@@ -4,15 +4,10 @@
 
 #include <algorithm>
 
+#include "server/ascii.h"
+
 namespace llmrt::server {
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return out;
-}
 
 // Brackets of an IPv6 address are left out of lists as often as not.
 std::string_view without_brackets(std::string_view name) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "server/ascii.h"
+
 namespace llmrt::server {
 namespace {
 
@@ -16,12 +18,6 @@ bool is_token_char(char c) {
 }
 bool is_token(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), is_token_char);
-}
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return out;
 }
 std::string_view trim(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);

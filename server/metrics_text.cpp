@@ -194,7 +194,7 @@ void write_server(Writer& out, const ServerFigures& server) {
   for (const auto& [code, count] : server.refusals) out.value("requests_refused_total", count, {{"code", code}});
   out.head(Kind::kCounter, "request_fields_ignored_total", "Fields of requests that had no effect, by path.");
   for (size_t i = 0; i < server.ignored_fields.size(); ++i)
-    out.value("request_fields_ignored_total", server.ignored_fields[i], {{"endpoint", kEndpointPaths[i]}});
+    out.value("request_fields_ignored_total", server.ignored_fields[i], {{"endpoint", kCountedPaths[i]}});
   out.gauge("connections_open", server.connections_open, "Open connections.");
   out.gauge("connections_limit", server.connections_limit, "Most connections that may be open: --connections.");
   if (server.client_memory_limit_bytes == 0) return;

@@ -10,14 +10,14 @@
 namespace llmrt::server {
 
 // The paths whose bodies may have fields that are ignored.
-enum class Endpoint { kChatCompletions, kCompletions, kTokenize, kDetokenize };
-inline constexpr std::array<const char*, 4> kEndpointPaths = {"/v1/chat/completions", "/v1/completions", "/tokenize",
-                                                              "/detokenize"};
+enum class CountedPath { kChatCompletions, kCompletions, kTokenize, kDetokenize };
+inline constexpr std::array<const char*, 4> kCountedPaths = {"/v1/chat/completions", "/v1/completions", "/tokenize",
+                                                             "/detokenize"};
 
 struct ServerFigures {
   std::map<int, uint64_t> responses;         // by status
   std::map<std::string, uint64_t> refusals;  // by code of ApiError
-  std::array<uint64_t, kEndpointPaths.size()> ignored_fields = {};
+  std::array<uint64_t, kCountedPaths.size()> ignored_fields = {};
   uint64_t connections_open = 0, connections_limit = 0;
   // Of bodies, waiting requests and answers. Limit 0: nobody counts them, and neither is told.
   uint64_t client_memory_bytes = 0, client_memory_limit_bytes = 0;

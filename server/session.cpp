@@ -392,7 +392,8 @@ asio::awaitable<bool> Session::tokens(Incoming& request, bool detokenizing) {
   auto& [text, notes] = std::get<TokensAnswer>(answer);
   account_->set(MemoryAccount::kBody, 0);
   if (!account_->set(MemoryAccount::kAnswer, text.size())) co_return co_await reply_error(state_->no_memory(), request);
-  state_->count_ignored_fields(detokenizing ? Endpoint::kDetokenize : Endpoint::kTokenize, notes.ignored_fields.size());
+  state_->count_ignored_fields(detokenizing ? CountedPath::kDetokenize : CountedPath::kTokenize,
+                               notes.ignored_fields.size());
   Headers headers;
   for (const auto& [name, value] : notes.headers) headers.emplace_back(name, value);
   co_return co_await reply(200, kJson, std::move(text), request, headers);

@@ -173,7 +173,8 @@ asio::awaitable<bool> Session::answer(Incoming& request, bool chat) {
   if (const auto* error = std::get_if<ApiError>(&parsed)) co_return co_await reply_error(*error, request);
   ApiRequest& wanted = std::get<ApiRequest>(parsed);
   const ParseNotes notes = wanted;
-  state_->count_ignored_fields(chat ? Endpoint::kChatCompletions : Endpoint::kCompletions, notes.ignored_fields.size());
+  state_->count_ignored_fields(chat ? CountedPath::kChatCompletions : CountedPath::kCompletions,
+                               notes.ignored_fields.size());
 
   const auto outbox = std::make_shared<Outbox>(socket_.get_executor(), state_->door, account_);
   AnswerHead head;

@@ -41,9 +41,9 @@ struct SharedState {
     std::lock_guard lock(mutex);
     ++counts.responses[status];
   }
-  void count_ignored_fields(Endpoint endpoint, uint64_t num_fields) {
+  void count_ignored_fields(CountedPath path, uint64_t num_fields) {
     std::lock_guard lock(mutex);
-    counts.ignored_fields[static_cast<size_t>(endpoint)] += num_fields;
+    counts.ignored_fields[static_cast<size_t>(path)] += num_fields;
   }
   ServerFigures figures() const;
   // 503: clients hold all that they may.

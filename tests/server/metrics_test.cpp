@@ -39,7 +39,7 @@ Figures some_figures() {
   figures.stats.answer_tokens_hist.add(3);
   figures.server.responses = {{200, 5}, {404, 1}};
   count_refusal(figures.server.refusals, "unknown_field");
-  figures.server.ignored_fields[static_cast<size_t>(Endpoint::kCompletions)] = 3;
+  figures.server.ignored_fields[static_cast<size_t>(CountedPath::kCompletions)] = 3;
   figures.server.connections_open = 9;
   figures.server.connections_limit = 4096;
   figures.server.client_memory_bytes = 1 << 20;
