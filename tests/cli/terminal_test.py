@@ -98,6 +98,9 @@ class Session:
         environment = {**os.environ, "TERM": term, "SCRIPTED_PROMPTS": self.prompts_path, "SCRIPTED_ANSWER": answer,
                        **settings}
         environment.pop("COLUMNS", None)
+        # Under the address sanitizer crashes are the program's own to handle here, too.
+        own = "handle_segv=0:handle_sigbus=0:handle_abort=0:handle_sigill=0:handle_sigfpe=0"
+        environment["ASAN_OPTIONS"] = ":".join(filter(None, [os.environ.get("ASAN_OPTIONS"), own]))
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it

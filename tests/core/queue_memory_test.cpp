@@ -24,6 +24,11 @@ void* operator new(size_t bytes) {
   num_held += static_cast<int64_t>(malloc_usable_size(memory));
   return memory;
 }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  void* memory = std::malloc(bytes);
+  if (memory != nullptr) num_held += static_cast<int64_t>(malloc_usable_size(memory));
+  return memory;
+}
 void operator delete(void* memory) noexcept {
   num_held -= static_cast<int64_t>(malloc_usable_size(memory));
   std::free(memory);
