@@ -57,9 +57,10 @@ std::optional<ApiError> scan_target(std::string_view target, RequestHead& head) 
     head.target = target;
     return std::nullopt;
   }
-  const std::string scheme = lower(target.substr(0, target.find("://")));
+  const size_t colon = target.find("://");
+  const std::string scheme = colon == std::string_view::npos ? std::string() : lower(target.substr(0, colon));
   if (scheme == "http" || scheme == "https") {
-    target.remove_prefix(scheme.size() + 3);
+    target.remove_prefix(colon + 3);
     const size_t end = std::min(target.size(), target.find_first_of("/?"));
     head.host = target.substr(0, end);
     if (!is_host(head.host)) return bad_request("expected a plain name as the target's host");
