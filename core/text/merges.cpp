@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <queue>
 #include <string_view>
 #include <utility>
 
@@ -31,30 +30,6 @@ struct Candidate {
   int32_t position;
   TokenId left;
   TokenId right;
-};
-
-// The same interface as RankQueue, for words in which few pairs have the same rank.
-class HeapQueue {
- public:
-  void push(uint32_t rank, const Candidate& candidate) { heap_.push({rank, candidate}); }
-  bool pop(Candidate* out) {
-    if (heap_.empty()) {
-      return false;
-    }
-    *out = heap_.top().candidate;
-    heap_.pop();
-    return true;
-  }
-
- private:
-  struct Entry {
-    uint32_t rank;
-    Candidate candidate;
-    bool operator<(const Entry& other) const {  // the queue gives the greatest first
-      return rank != other.rank ? rank > other.rank : candidate.position > other.candidate.position;
-    }
-  };
-  std::priority_queue<Entry> heap_;
 };
 
 }  // namespace
@@ -113,7 +88,7 @@ void MergeTable::merge(std::vector<TokenId>& word, const EncodeLimit& limit) con
     return merge_short(word);
   }
   if (word.size() < std::max<size_t>(kLongWord, num_ranks_ / 64)) {
-    HeapQueue queue;
+    HeapQueue<Candidate> queue;
     return merge_long(word, queue, limit);
   }
   RankQueue<Candidate> queue(num_ranks_);

@@ -82,4 +82,29 @@ class RankQueue {
   std::priority_queue<Late> late_;
 };
 
+// The same interface as RankQueue, for texts in which few pairs have the same rank.
+template <typename Candidate>
+class HeapQueue {
+ public:
+  void push(uint32_t rank, const Candidate& candidate) { heap_.push({rank, candidate}); }
+  bool pop(Candidate* out) {
+    if (heap_.empty()) {
+      return false;
+    }
+    *out = heap_.top().candidate;
+    heap_.pop();
+    return true;
+  }
+
+ private:
+  struct Entry {
+    uint32_t rank;
+    Candidate candidate;
+    bool operator<(const Entry& other) const {  // the queue gives the greatest first
+      return rank != other.rank ? rank > other.rank : candidate.position > other.candidate.position;
+    }
+  };
+  std::priority_queue<Entry> heap_;
+};
+
 }  // namespace llmrt

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <functional>
-#include <queue>
 
 #include "core/text/rank_queue.h"
 #include "core/text/utf8.h"
@@ -57,30 +56,6 @@ struct Candidate {
   int32_t position;  // of the left one
   int32_t right;
   uint32_t num_bytes;
-};
-
-// The same interface as RankQueue, for stretches in which few pairs have the same rank.
-class HeapQueue {
- public:
-  void push(uint32_t rank, const Candidate& candidate) { heap_.push({rank, candidate}); }
-  bool pop(Candidate* out) {
-    if (heap_.empty()) {
-      return false;
-    }
-    *out = heap_.top().candidate;
-    heap_.pop();
-    return true;
-  }
-
- private:
-  struct Entry {
-    uint32_t rank;
-    Candidate candidate;
-    bool operator<(const Entry& other) const {  // the queue gives the greatest first
-      return rank != other.rank ? rank > other.rank : candidate.position > other.candidate.position;
-    }
-  };
-  std::priority_queue<Entry> heap_;
 };
 
 }  // namespace
@@ -202,7 +177,7 @@ void SentencePieceTokenizer::encode_stretch(std::string_view text, const EncodeL
   symbols.back().next = -1;
   Splits splits;
   if (symbols.size() < std::max<size_t>(kLongStretch, num_ranks_ / 64)) {
-    HeapQueue queue;
+    HeapQueue<Candidate> queue;
     merge(text, symbols, splits, queue, limit);
   } else {
     RankQueue<Candidate> queue(num_ranks_);
