@@ -46,7 +46,7 @@ class SharedList {
     static const std::vector<T> kNone;
     return items_ ? *items_ : kNone;
   }
-  // Who is the only one to have it is alone with it: nobody else could give it to a third.
+  // A use count of 1 stays 1 meanwhile: only a holder can make another one.
   std::vector<T>& own() {
     if (!items_ || items_.use_count() > 1) items_ = std::make_shared<std::vector<T>>(items());
     return *items_;

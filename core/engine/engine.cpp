@@ -102,7 +102,7 @@ struct Engine::Impl {
   Inbox inbox;
   std::vector<InboxMessage> messages;
   std::atomic<RequestId> last_id{0};
-  // Of requests that the scheduler has not seen yet.
+  // Sums over requests that the scheduler has not seen yet.
   std::atomic<uint64_t> inbox_tokens{0}, inbox_branches{0}, inbox_bytes{0};
   std::atomic<uint64_t> num_refused{0};  // at the door, for a full queue
 
@@ -118,7 +118,7 @@ struct Engine::Impl {
   std::shared_ptr<TraceSink> trace_sink;
   SaturationMonitor monitor;
   TimeNs last_step_end_ns = 0;
-  // Of the step that the device is at, for other threads; 0 = it is at none.
+  // The step that the device runs, for other threads; 0 = none.
   std::atomic<TimeNs> step_begin_ns{0}, step_limit_ns{0};
   std::atomic<uint64_t> step_number{0};
 

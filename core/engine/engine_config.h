@@ -15,8 +15,8 @@
 
 namespace llmrt {
 
-// Limits that the user named: each is had, or an error says why not, with both numbers. What nobody named may be less,
-// where the device has less.
+// Limits that the user named: the engine gives each in full, or fails with both numbers. Defaults may be reduced to what
+// the device has.
 struct AskedLimits {
   bool context = false, step_tokens = false, chunk_tokens = false, kv_tokens = false, kv_host = false;
   bool memory_utilization = false;
@@ -45,7 +45,7 @@ struct EngineConfig {
   // Branches that wait, and the bytes that they hold; beyond it submit says overloaded.
   uint64_t queue_branches_max = 1u << 14, queue_bytes_max = 256u << 20;
   uint64_t kv_tokens = 0;  // pool size; 0 = what memory allows
-  // Of the device. Of a processor, or where memory is the host's: a quarter of what is free, unless it was asked for.
+  // Share of the device's memory. Default on a processor, or where memory is the host's: a quarter of what is free.
   double memory_utilization = 0.9;
   double f16_copies_share = 0.15;  // of the pool's memory, for copies of quantised weights in f16, beside what the pool
                                    // has no use for; 0 = no copies

@@ -12,7 +12,7 @@ namespace llmrt {
 namespace {
 
 constexpr double kCpuShare = 0.25;        // of what is free: the host has other things to do
-constexpr uint64_t kPenaltyPart = 8;      // of what the weights leave, for token counts that nobody asked for
+constexpr uint64_t kPenaltyPart = 8;      // of what the weights leave, for token counts by default
 constexpr uint64_t kPenaltyRowsMin = 16;  // but so many rows have them
 // A processor's pool unless --kv-tokens says else. Clearing it takes 2 s a GiB before the first token, and a processor
 // is too slow for the number of sequences that a larger one could hold.
@@ -49,7 +49,7 @@ uint64_t blocks_by_range(const Caps& caps, const KvGroup& group) {
                                   : std::numeric_limits<uint64_t>::max();
 }
 
-// Of others. On shared memory the budget is already a share of what is free.
+// Memory that others use. On shared memory the budget is already a share of what is free.
 uint64_t used_before(const Caps& caps, const MemoryReport& before) {
   return caps.is_cpu || caps.unified_memory ? 0 : before.total_bytes - before.free_bytes;
 }
