@@ -39,7 +39,7 @@ ByteBpeTokenizer::ByteBpeTokenizer(Vocabulary vocabulary, std::unique_ptr<PreTok
       merges_(vocabulary_.merges.size()) {}
 
 Status ByteBpeTokenizer::load_tokens() {
-  byte_ids_.fill(-1);
+  load_bytes();
   for (size_t i = 0; i < vocabulary_.tokens.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     const std::string& token = vocabulary_.tokens[i];
@@ -60,11 +60,23 @@ Status ByteBpeTokenizer::load_tokens() {
         append_token_bytes(bytes ? *bytes : token);
         break;
     }
-    if (!bytes || bytes->empty()) {
-      continue;
+    if (bytes) {
+      cover_.add(*bytes);  // of every type: a merge may lead to it
     }
-    cover_.add(*bytes);  // of every type: a merge may lead to it
-    if (bytes->size() == 1 && !is_special(id) && type(id) != TokenType::kUnused) {
+  }
+  if (pre_tokenizer_->ignore_merges()) {
+    load_whole_words();
+  }
+  return specials_.build();
+}
+
+// The token of each single byte. A byte without one is dropped, but where a whole word or a special token holds it.
+void ByteBpeTokenizer::load_bytes() {
+  byte_ids_.fill(-1);
+  for (size_t i = 0; i < vocabulary_.tokens.size(); ++i) {
+    const auto id = static_cast<TokenId>(i);
+    const auto bytes = alphabet_to_bytes(vocabulary_.tokens[i]);
+    if (bytes && bytes->size() == 1 && !is_special(id) && type(id) != TokenType::kUnused) {
       if (TokenId& byte_id = byte_ids_[static_cast<unsigned char>((*bytes)[0])]; byte_id < 0) {
         byte_id = id;
       }
@@ -75,10 +87,6 @@ Status ByteBpeTokenizer::load_tokens() {
       cover_.add_dropped(static_cast<uint8_t>(byte));
     }
   }
-  if (pre_tokenizer_->ignore_merges()) {
-    load_whole_words();
-  }
-  return specials_.build();
 }
 
 // Once no more bytes are appended: the words are views of them.

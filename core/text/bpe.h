@@ -22,6 +22,7 @@ class ByteBpeTokenizer : public TokenizerBase {
   ByteBpeTokenizer(Vocabulary vocabulary, std::unique_ptr<PreTokenizer> pre_tokenizer);
   Status load_merges();
   Status load_tokens();
+  void load_bytes();
   void load_whole_words();
   void encode_plain(std::string_view text, const EncodeLimit& limit, std::vector<TokenId>& out) const override;
   void encode_word(std::string_view bytes, const EncodeLimit& limit, std::vector<TokenId>& scratch,

@@ -16,18 +16,33 @@ size_t index_of(char first, char second) {
 
 CoverBound::CoverBound() : longest_(1 << 16, 1) {}
 
-void CoverBound::add(std::string_view token) {
-  if (token.size() < 2) {
-    return;
-  }
-  LLMRT_CHECK(token.size() <= UINT16_MAX, "the vocabulary's tokens have been checked for their length");
-  uint16_t& longest = longest_[index_of(token[0], token[1])];
-  longest = std::max(longest, static_cast<uint16_t>(token.size()));
-  longest_of_all_ = std::max(longest_of_all_, token.size());
+void CoverBound::add_dropped(uint8_t byte) {
+  LLMRT_CHECK(longest_of_all_ == 1, "dropped bytes are told before the tokens");
+  is_dropped_[byte] = drops_ = true;
 }
 
-void CoverBound::add_dropped(uint8_t byte) {
-  is_dropped_[byte] = drops_ = true;
+// Counts the bytes that are never dropped, as cut() does.
+void CoverBound::add(std::string_view token) {
+  LLMRT_CHECK(token.size() <= UINT16_MAX, "the vocabulary's tokens have been checked for their length");
+  char first = 0, second = 0;
+  size_t count = 0;
+  for (const char byte : token) {
+    if (is_dropped_[static_cast<uint8_t>(byte)]) {
+      continue;
+    }
+    if (count == 0) {
+      first = byte;
+    } else if (count == 1) {
+      second = byte;
+    }
+    ++count;
+  }
+  if (count < 2) {
+    return;
+  }
+  uint16_t& longest = longest_[index_of(first, second)];
+  longest = std::max(longest, static_cast<uint16_t>(count));
+  longest_of_all_ = std::max(longest_of_all_, count);
 }
 
 size_t CoverBound::cut(std::string_view text, size_t tokens) const {

@@ -13,10 +13,10 @@ namespace llmrt {
 class CoverBound {
  public:
   CoverBound();
+  // A byte that may become nothing; all others belong to exactly one token. To be called before add().
+  void add_dropped(uint8_t byte);
   // Every token, as it stands in a text.
   void add(std::string_view token);
-  // A byte that becomes nothing; all others belong to exactly one token.
-  void add_dropped(uint8_t byte);
   // The length of a beginning of `text` that surely takes more than `tokens` tokens; text.size() where none is known
   // to. Linear in what it returns.
   size_t cut(std::string_view text, size_t tokens) const;

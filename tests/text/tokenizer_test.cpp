@@ -474,9 +474,13 @@ TEST_CASE("a text within the most number of tokens is encoded as without it, a l
   }
   vocabularies.push_back(byte_vocabulary());
   vocabularies.back().tokens['z'] = "[gone]";  // bytes that become nothing
+  vocabularies.push_back(byte_vocabulary("llama-bpe"));
+  vocabularies.back().tokens['z'] = "[gone]";
+  vocabularies.back().tokens['q'] = "zazb";  // a whole word that holds such bytes
   vocabularies.push_back(byte_vocabulary());
   vocabularies.back().add_bos = vocabularies.back().add_eos = true;
   const std::string texts[] = {"",
+                               repeated("zazb ", 40),
                                "a",
                                "hello hello <|im_end|>hello<tool> ab</s>",
                                repeated("a", 5000),
