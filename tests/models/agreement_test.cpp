@@ -152,7 +152,7 @@ bool is_chunked(const EngineStats& stats, int64_t num_again) {
 }
 
 bool is_behind_prefix(const EngineStats& stats, int64_t num_again) {
-  return stats.prefix_hits > 200 && num_again == -static_cast<int64_t>(stats.prefix_hits);
+  return stats.prefix_hits > 150 && num_again == -static_cast<int64_t>(stats.prefix_hits);
 }
 
 bool is_recomputed(const EngineStats& stats, int64_t num_again) {
