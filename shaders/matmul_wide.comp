@@ -11,8 +11,8 @@
 // row], for its reader to add up. A last tile that is not whole lies so that it ends where rows do; what another tile
 // makes too it does not write.
 //
-// Written for a compiler that moves loads up as far as it can (docs/performance.md): with more than one turn in a loop, or
-// a return in a function that is called in one, sums leave the registers.
+// Written for a compiler that moves loads up as far as it can (docs/kernels/matmul_many_vulkan.md): with more than one
+// turn in a loop, or a return in a function that is called in one, sums leave the registers.
 #version 460
 #pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require

@@ -18,7 +18,7 @@ const uint kLanes = 16 * kColLanes;
 const uint kTileRows = 16 * 4 * kQuads, kTileCols = kColLanes * 4 * kQuads;
 
 // An invocation's first four rows and columns. 8 x 4 invocations beside each other share what they read, those whose number
-// differs in bit 0 the columns, in bit 1 the rows, as NVIDIA's CUTLASS has them (docs/performance.md says what it is worth).
+// differs in bit 0 the columns, in bit 1 the rows, as NVIDIA's CUTLASS has them (docs/kernels/matmul_plain_vulkan.md).
 uint row_quad_of(uint lane) { return (lane & 1u) + (lane >> 1 & 6u) + lane / (8u * kColLanes) * 8u; }
 uint col_quad_of(uint lane) { return (lane >> 1 & 1u) + (lane >> 3 & 2u) + lane / 32u * 4u % kColLanes; }
 
