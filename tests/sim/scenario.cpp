@@ -191,6 +191,9 @@ void choose_batching(Scenario& scenario) {
   if (!dice.one_in(4)) return;
   scenario.config.batching = dice.one_in(2) ? Batching::kStatic : Batching::kDynamic;
   scenario.config.batch_wait_ms = scenario.tick_ms_max == 0 ? 0 : dice.between(0, 30);
+  // A batch that is never full begins before its requests time out.
+  const int64_t timeout_ms = scenario.config.request_timeout_ms;
+  if (timeout_ms > 0) scenario.config.batch_wait_ms = std::min(scenario.config.batch_wait_ms, timeout_ms / 2);
 }
 
 // By dice of its own, too.
