@@ -19,10 +19,10 @@ void Scheduler::Impl::admit(Lane lane, StepBudget* budget, TimeNs now) {
   while (budget->admits && !is_closed && budget->chunk_tokens > 0 && num_without_room < kTriesMax) {
     Sequence* sequence = pick_next(lane);
     if (sequence == nullptr) break;
-    sequence->tried_in = num_rounds;
+    sequence->ticket.tried_in = num_rounds;
     // Beside others that held the same blocks it has outgrown the pool, and there will never be room.
     const uint32_t positions = std::min(sequence->num_known(), sequence->positions_max());
-    if (sequence->pending == 0 && !kv.can_hold(positions)) {
+    if (sequence->progress.pending == 0 && !kv.can_hold(positions)) {
       end_exhausted(*sequence, positions, now);
       continue;
     }
@@ -86,27 +86,27 @@ Error Scheduler::Impl::no_room(const Sequence& sequence) const {
 }
 
 Scheduler::Impl::Admission Scheduler::Impl::try_admit(Sequence& sequence, StepBudget* budget) {
-  if (sequence.pending > 0) return Admission::kLater;  // resumed when all its tokens are known
+  if (sequence.progress.pending > 0) return Admission::kLater;  // resumed when all its tokens are known
   const uint32_t num_tokens = static_cast<uint32_t>(sequence.tokens.size());
   const bool counts = sequence.request.sampling.has_penalties();
   if (free_slots.empty() || (counts && free_penalty_slots.empty())) return Admission::kNoRoom;
   if (counts && num_tokens > budget->recount_tokens) return Admission::kLater;
   // Long prompts are not looked up in every step of a full pool that admits nobody.
-  if (!running.empty() && sequence.needed_at == num_admissions &&
-      uint64_t{sequence.blocks_needed} + promised[0] + watermark[0] > kv.num_free(0))
+  if (!running.empty() && sequence.found.needed_at == num_admissions &&
+      uint64_t{sequence.found.blocks_needed} + promised[0] + watermark[0] > kv.num_free(0))
     return Admission::kNoRoom;
 
   // A step has room for what the beams of a whole context share and for what a context loads, so whoever comes first in
   // one gets there.
   const auto shares_too_much = [&] {
-    return sequence.prefix_blocks > budget->shared_blocks || sequence.host_blocks > budget->loaded_blocks;
+    return sequence.found.prefix_blocks > budget->shared_blocks || sequence.found.host_blocks > budget->loaded_blocks;
   };
-  if (sequence.is_looked_up && shares_too_much()) return Admission::kLater;
+  if (sequence.found.is_known && shares_too_much()) return Admission::kLater;
 
   PrefixMatch match = look_up(sequence);
   if (shares_too_much()) return Admission::kLater;
   if (!fits(sequence, &match)) return Admission::kNoRoom;
-  sequence.computed = match.num_tokens(kv.block_tokens());
+  sequence.progress.computed = match.num_tokens(kv.block_tokens());
   if (count_that_fits(sequence, std::min(sequence.gap(), budget->chunk_tokens), *budget) == 0) return Admission::kLater;
 
   budget->shared_blocks -= match.num_full();
@@ -114,7 +114,7 @@ Scheduler::Impl::Admission Scheduler::Impl::try_admit(Sequence& sequence, StepBu
   if (counts) budget->recount_tokens -= num_tokens;
   start(sequence, match);
   take_chunk(sequence, budget);
-  LLMRT_CHECK(sequence.step_tokens > 0, "an admitted sequence runs at once");
+  LLMRT_CHECK(sequence.take.tokens > 0, "an admitted sequence runs at once");
   for (uint32_t g = 0; g < kv.num_groups(); ++g) promised[g] += blocks_promised(g, sequence);
   return Admission::kDone;
 }
@@ -128,8 +128,8 @@ void Scheduler::Impl::count_promises() {
 
 // That it may still take within its reservation.
 uint32_t Scheduler::Impl::blocks_promised(uint32_t kv_group, const Sequence& sequence) const {
-  const uint32_t blocks = kv.blocks_for(kv_group, sequence.reserved_tokens);
-  return blocks - std::min(blocks, static_cast<uint32_t>(sequence.tables[kv_group].blocks.size()));
+  const uint32_t blocks = kv.blocks_for(kv_group, sequence.residency.reserved_tokens);
+  return blocks - std::min(blocks, static_cast<uint32_t>(sequence.residency.tables[kv_group].blocks.size()));
 }
 
 // Alone in the pool a sequence needs neither watermark nor reservation: what it has may always be computed. Blocks that
@@ -144,8 +144,8 @@ bool Scheduler::Impl::fits(Sequence& sequence, PrefixMatch* match) {
     const uint64_t own = kv.blocks_for(g, positions) - num_shared;
     const uint64_t needed = own + (alone ? 0 : promised[g] + watermark[g]);
     if (needed > kv.num_free(g)) {
-      sequence.blocks_needed = static_cast<uint32_t>(own);
-      sequence.needed_at = num_admissions;
+      sequence.found.blocks_needed = static_cast<uint32_t>(own);
+      sequence.found.needed_at = num_admissions;
       return false;
     }
     if (needed < kv.num_free(g) || match->partial_tokens == 0 || kv.is_live(match->partial_block)) continue;
@@ -166,7 +166,7 @@ void Scheduler::Impl::start(Sequence& sequence, const PrefixMatch& match) {
   count_overtaken(sequence);
   dequeue(sequence);
   sequence.move_to(RequestState::kPrefilling);
-  if (!sequence.search) {
+  if (!sequence.beam.search) {
     set_timeout(sequence);
   } else {
     for (Sequence* beam : branches_of(sequence)) {
@@ -174,41 +174,41 @@ void Scheduler::Impl::start(Sequence& sequence, const PrefixMatch& match) {
       set_timeout(*beam);
     }
   }
-  sequence.admission = ++num_admissions;
-  sequence.reserved_tokens = positions_reserved(sequence);
-  sequence.slot = free_slots.back();
+  sequence.residency.admission = ++num_admissions;
+  sequence.residency.reserved_tokens = positions_reserved(sequence);
+  sequence.residency.slot = free_slots.back();
   free_slots.pop_back();
-  by_slot[static_cast<size_t>(sequence.slot)] = &sequence;
+  by_slot[static_cast<size_t>(sequence.residency.slot)] = &sequence;
   if (sequence.request.sampling.has_penalties()) {
-    sequence.penalty_slot = free_penalty_slots.back();
+    sequence.residency.penalty_slot = free_penalty_slots.back();
     free_penalty_slots.pop_back();
   }
   running.push_back(&sequence);
   ++num_rows[static_cast<size_t>(sequence.lane())];
   if (is_first) {
     // All that it will ever hold, so that nothing is allocated while it runs.
-    sequence.tables = kv.make_tables(sequence.positions_max());
+    sequence.residency.tables = kv.make_tables(sequence.positions_max());
     sequence.tokens.reserve(size_t{sequence.num_prompt} + sequence.request.max_tokens);
-    if (sequence.request.max_tokens > 1) sequence.times.inter_token = std::make_unique<LatencySketch>();
+    if (sequence.request.max_tokens > 1) sequence.record.times.inter_token = std::make_unique<LatencySketch>();
   }
   if (is_first && sequence.branch == 0) {
-    sequence.cached_tokens = sequence.computed;
-    prompt_tokens_served += sequence.cached_tokens;
+    sequence.record.cached_tokens = sequence.progress.computed;
+    prompt_tokens_served += sequence.record.cached_tokens;
     stats.prompt_tokens += sequence.num_prompt;
     if (config.prefix_cache != PrefixCacheKind::kOff) stats.prefix_queries += sequence.num_prompt;
-    stats.prefix_hits += sequence.cached_tokens;
+    stats.prefix_hits += sequence.record.cached_tokens;
     stats.prefix_host_hits += match.host_blocks.size() * kv.block_tokens();
   }
-  kv.share(sequence.tables, match);
+  kv.share(sequence.residency.tables, match);
   if (!match.host_blocks.empty()) {
-    kv.load(sequence.tables, match);
+    kv.load(sequence.residency.tables, match);
     keep_filled(sequence);  // for those that are admitted in the same plan
   }
   if (match.partial_tokens == 0) return;
   kv.pin(match.partial_block);
-  if (match.num_full() == 0) sequence.copied_root = kv.root(match.partial_block);
-  sequence.copy_source = match.partial_block;
-  sequence.copy_tokens = match.partial_tokens;
+  if (match.num_full() == 0) sequence.origin.copied_root = kv.root(match.partial_block);
+  sequence.residency.copy_source = match.partial_block;
+  sequence.residency.copy_tokens = match.partial_tokens;
 }
 
 }  // namespace llmrt

@@ -15,16 +15,16 @@ void Scheduler::Impl::make_batch(TimeNs now) {
   if (config.batching == Batching::kDynamic && num_waiting() < config.sequences_max) {
     TimeNs first_ns = now;
     for (const auto& queue : queues)
-      for (const auto& [place, sequence] : queue) first_ns = std::min(first_ns, sequence->times.added_ns);
+      for (const auto& [place, sequence] : queue) first_ns = std::min(first_ns, sequence->record.times.added_ns);
     if (now - first_ns < config.batch_wait_ms * kMsNs) return;
   }
   batch = {.number = batch.number + 1};
   const Sequence* last = nullptr;
   for (const auto& queue : queues) {
     for (const auto& [place, sequence] : queue) {
-      const bool is_beam_of_last = last != nullptr && last->search && last->search == sequence->search;
+      const bool is_beam_of_last = last != nullptr && last->beam.search && last->beam.search == sequence->beam.search;
       if (batch.num_left >= config.sequences_max && !is_beam_of_last) return;
-      sequence->batch = batch.number;
+      sequence->ticket.batch = batch.number;
       ++batch.num_left;
       last = sequence;
     }
@@ -37,21 +37,21 @@ bool Scheduler::Impl::somebody_may_start() const {
 }
 
 bool Scheduler::Impl::may_start(const Sequence& sequence) const {
-  return config.batching == Batching::kContinuous || sequence.batch == batch.number;
+  return config.batching == Batching::kContinuous || sequence.ticket.batch == batch.number;
 }
 
 // Before its slot is given back. The last token of an answer is never computed; what is in flight behind an end is not
 // counted.
 void Scheduler::Impl::leave_batch(const Sequence& sequence) {
-  const bool has_started = sequence.admission > 0;
+  const bool has_started = sequence.residency.admission > 0;
   if (has_started) {
     const uint32_t known = static_cast<uint32_t>(sequence.tokens.size()) - 1;
-    const uint32_t computed = sequence.slot >= 0 ? std::min(sequence.computed, known) : known;
+    const uint32_t computed = sequence.runs() ? std::min(sequence.progress.computed, known) : known;
     const uint32_t prompt_tokens = std::min(computed, sequence.num_prompt);
     stats.useful_tokens += computed;
-    if (sequence.batch > 0) batch.add_row(prompt_tokens, computed - prompt_tokens);
+    if (sequence.ticket.batch > 0) batch.add_row(prompt_tokens, computed - prompt_tokens);
   }
-  if (sequence.batch > 0 && --batch.num_left == 0) stats.padded_tokens += batch.padding();
+  if (sequence.ticket.batch > 0 && --batch.num_left == 0) stats.padded_tokens += batch.padding();
 }
 
 }  // namespace llmrt

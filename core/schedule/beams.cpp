@@ -22,7 +22,7 @@ std::vector<Sequence*> Scheduler::Impl::branches_of(const Sequence& sequence) co
 
 void Scheduler::Impl::end_all(Sequence& sequence, RequestState state, const TokenEvent& event, FinishReason finish,
                               TimeNs now) {
-  if (!sequence.search) {
+  if (!sequence.beam.search) {
     end(sequence, state, event, finish, now);
     return;
   }
@@ -30,15 +30,15 @@ void Scheduler::Impl::end_all(Sequence& sequence, RequestState state, const Toke
 }
 
 void Scheduler::Impl::commit_beam(Sequence& sequence, Verdict& verdict, TimeNs now) {
-  sequence.candidates = std::move(verdict.top_logprobs);
-  sequence.times.add_token(now);
+  sequence.beam.candidates = std::move(verdict.top_logprobs);
+  sequence.record.times.add_token(now);
   const std::vector<Sequence*> beams = branches_of(sequence);
   std::vector<std::vector<TopLogprob>> candidates(beams.size());
   for (const Sequence* beam : beams) {
-    if (beam->candidates.empty()) return;
-    candidates[beam->rank] = beam->candidates;
+    if (beam->beam.candidates.empty()) return;
+    candidates[beam->beam.rank] = beam->beam.candidates;
   }
-  BeamSearch& search = *sequence.search;
+  BeamSearch& search = *sequence.beam.search;
   search.advance(candidates);
   if (search.is_done()) {
     tell_answers(beams, search, now);
@@ -55,10 +55,10 @@ void Scheduler::Impl::commit_beam(Sequence& sequence, Verdict& verdict, TimeNs n
 void Scheduler::Impl::go_on(std::span<Sequence* const> beams, std::span<const BeamSearch::Step> steps) {
   std::vector<Sequence*> before(beams.size()), after(beams.size()), dropped;
   for (Sequence* beam : beams) {
-    before[beam->rank] = beam;
-    beam->is_asked = false;
-    beam->candidates.clear();
-    const auto first = std::ranges::find(steps, beam->rank, &BeamSearch::Step::parent);
+    before[beam->beam.rank] = beam;
+    beam->beam.is_asked = false;
+    beam->beam.candidates.clear();
+    const auto first = std::ranges::find(steps, beam->beam.rank, &BeamSearch::Step::parent);
     (first == steps.end() ? dropped.emplace_back() : after[static_cast<size_t>(first - steps.begin())]) = beam;
   }
   for (size_t rank = 0; rank < steps.size(); ++rank) {
@@ -68,13 +68,13 @@ void Scheduler::Impl::go_on(std::span<Sequence* const> beams, std::span<const Be
     begin_again(*after[rank], before[steps[rank].parent]->tokens);
   }
   for (size_t rank = 0; rank < steps.size(); ++rank) {
-    after[rank]->rank = static_cast<uint32_t>(rank);
+    after[rank]->beam.rank = static_cast<uint32_t>(rank);
     after[rank]->tokens.push_back(steps[rank].token);
   }
 }
 
 void Scheduler::Impl::begin_again(Sequence& sequence, const std::vector<int32_t>& tokens) {
-  if (sequence.slot >= 0) {
+  if (sequence.runs()) {
     give_back(sequence, /*forget=*/false);
     stop_running(sequence);
     sequence.move_to(RequestState::kPreempted);
@@ -89,7 +89,7 @@ void Scheduler::Impl::tell_answers(std::span<Sequence* const> beams, const BeamS
   for (size_t i = 0; i < beams.size(); ++i) {
     const BeamSearch::Answer& answer = search.answers()[i];
     stats.generated_tokens += answer.tokens.size();
-    beams[i]->num_answered = static_cast<uint32_t>(answer.tokens.size());
+    beams[i]->record.num_answered = static_cast<uint32_t>(answer.tokens.size());
     note_first_token(*beams[i], now);
     for (size_t k = 0; k + 1 < answer.tokens.size(); ++k) tell(*beams[i], {.token = answer.tokens[k]}, now);
     end(*beams[i], RequestState::kStreaming, {.token = answer.tokens.back()}, answer.finish, now);
@@ -98,11 +98,11 @@ void Scheduler::Impl::tell_answers(std::span<Sequence* const> beams, const BeamS
 
 // When nothing else can run or is in flight, beams that wait for the others of their request hold what those need.
 void Scheduler::Impl::yield_idle_beams(StepBudget* budget, TimeNs now) {
-  const auto is_asked = [](const Sequence* sequence) { return sequence->is_asked; };
+  const auto is_asked = [](const Sequence* sequence) { return sequence->beam.is_asked; };
   const auto next_or = [&](Sequence& otherwise) -> Sequence& {
     for (const auto& queue : queues)
       for (const auto& [place, sequence] : queue)
-        if (!sequence->is_asked) return *sequence;
+        if (!sequence->beam.is_asked) return *sequence;
     return otherwise;
   };
   while (budget->tokens == config.step_tokens_max && num_plans == num_commits &&

@@ -7,7 +7,7 @@ namespace llmrt {
 
 Status Scheduler::Impl::check_books() const {
   std::vector<KvSpace::Holder> holders;
-  for (const Sequence* sequence : running) holders.push_back({sequence->tables, sequence->computed});
+  for (const Sequence* sequence : running) holders.push_back({sequence->residency.tables, sequence->progress.computed});
   if (Status status = kv.check_books(holders); !status) return status;
 
   size_t num_penalty_slots = free_penalty_slots.size();
@@ -16,18 +16,18 @@ Status Scheduler::Impl::check_books() const {
     const RequestId id = sequence->request.id;
     const bool runs = sequence->state() == RequestState::kPrefilling || sequence->state() == RequestState::kDecoding;
     if (!runs) return broken_books("request {} runs in state {}", id, request_state_name(sequence->state()));
-    if (sequence->slot < 0 || by_slot[static_cast<size_t>(sequence->slot)] != sequence) {
-      return broken_books("request {}: slot {} is not its own", id, sequence->slot);
+    if (!sequence->runs() || by_slot[static_cast<size_t>(sequence->residency.slot)] != sequence) {
+      return broken_books("request {}: slot {} is not its own", id, sequence->residency.slot);
     }
-    if (sequence->admission <= admission) return broken_books("request {} runs out of order", id);
-    admission = sequence->admission;
-    if (sequence->penalty_slot >= 0) ++num_penalty_slots;
+    if (sequence->residency.admission <= admission) return broken_books("request {} runs out of order", id);
+    admission = sequence->residency.admission;
+    if (sequence->residency.penalty_slot >= 0) ++num_penalty_slots;
     for (uint32_t g = 0; g < kv.num_groups(); ++g) {
-      const uint32_t expected = kv.blocks_for(g, sequence->computed);
-      const size_t found = sequence->tables[g].blocks.size();
+      const uint32_t expected = kv.blocks_for(g, sequence->progress.computed);
+      const size_t found = sequence->residency.tables[g].blocks.size();
       if (found != expected) {
-        return broken_books("request {}: expected {} blocks for {} tokens, found {}", id, expected, sequence->computed,
-                            found);
+        return broken_books("request {}: expected {} blocks for {} tokens, found {}", id, expected,
+                            sequence->progress.computed, found);
       }
     }
   }
@@ -39,7 +39,7 @@ Status Scheduler::Impl::check_books() const {
     return broken_books("expected {} penalty slots, found {}", config.penalty_rows_max, num_penalty_slots);
   }
 
-  const auto is_of_batch = [this](const Sequence* sequence) { return sequence->batch == batch.number; };
+  const auto is_of_batch = [this](const Sequence* sequence) { return sequence->ticket.batch == batch.number; };
   size_t num_of_batch = static_cast<size_t>(std::ranges::count_if(running, is_of_batch));
   if (num_of_batch != running.size())
     return broken_books("batch {}: {} run, {} of them belong to it", batch.number, running.size(), num_of_batch);
@@ -55,10 +55,10 @@ Status Scheduler::Impl::check_books() const {
       const RequestId id = sequence->request.id;
       const bool waits = sequence->state() == RequestState::kQueued || sequence->state() == RequestState::kPreempted;
       if (!waits) return broken_books("request {} waits in state {}", id, request_state_name(sequence->state()));
-      if (sequence->slot >= 0) return broken_books("request {} waits with a slot", id);
+      if (sequence->runs()) return broken_books("request {} waits with a slot", id);
       if (sequence->lane() != lane) return broken_books("request {} waits in another's lane", id);
-      waiting_tokens += sequence->queued_tokens;
-      waiting_bytes += sequence->queued_bytes;
+      waiting_tokens += sequence->ticket.queued_tokens;
+      waiting_bytes += sequence->ticket.queued_bytes;
       num_plain += plain_queues[i].contains(place);
       num_of_batch += is_of_batch(sequence);
     }

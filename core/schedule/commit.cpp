@@ -37,10 +37,10 @@ void Scheduler::Impl::commit_row(const IterationPlan& plan, const PlanRow& row, 
     if (sequence == nullptr || has_ended(*sequence)) return;
     const PlanSample& sample = plan.samples[i];
     const bool is_forced = sample.forced_token >= 0;
-    if (!is_forced && !sequence->search) --sequence->pending;
+    if (!is_forced && !sequence->beam.search) --sequence->progress.pending;
     if (verdict.error) {
       end_all(*sequence, RequestState::kStreaming, {.error = std::move(verdict.error)}, FinishReason::kError, now);
-    } else if (sequence->search) {
+    } else if (sequence->beam.search) {
       commit_beam(*sequence, verdict, now);
     } else if (is_forced) {
       commit_forced(*sequence, sample, verdict, now);
@@ -55,8 +55,8 @@ void Scheduler::Impl::commit_row(const IterationPlan& plan, const PlanRow& row, 
 void Scheduler::Impl::forget_spoilt(const Sequence* sequence, const PlanRow& row) {
   kv.forget(row.root);
   if (sequence == nullptr) return;
-  if (sequence->root != row.root) kv.forget(sequence->root);
-  kv.forget(sequence->copied_root);
+  if (sequence->origin.root != row.root) kv.forget(sequence->origin.root);
+  kv.forget(sequence->origin.copied_root);
 }
 
 void Scheduler::Impl::commit_forced(Sequence& sequence, const PlanSample& sample, Verdict& verdict, TimeNs now) {

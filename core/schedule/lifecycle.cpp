@@ -31,30 +31,31 @@ void Scheduler::Impl::add(Request request, TimeNs now) {
     own.id += branch;
     own.sampling.branch += branch;
     auto sequence = std::make_unique<Sequence>(std::move(own), branch, prompt);
-    sequence->search = search;
-    sequence->rank = branch;
-    sequence->waiting_bytes = branch == 0 ? first_bytes : kBranchBytes;
+    sequence->beam.search = search;
+    sequence->beam.rank = branch;
+    sequence->ticket.start_bytes = branch == 0 ? first_bytes : kBranchBytes;
     add_branch(std::move(sequence), refusal, now);
   }
 }
 
 void Scheduler::Impl::add_branch(std::unique_ptr<Sequence> owned, const std::optional<Error>& refusal, TimeNs now) {
   Sequence& sequence = *owned;
-  sequence.times.added_ns = now;
+  sequence.record.times.added_ns = now;
   stats.in_system.arrive(now);
   const RequestId id = sequence.request.id;
   LLMRT_CHECK(sequence.num_prompt > 0, "a request has a prompt");
   LLMRT_CHECK(sequences.emplace(id, std::move(owned)).second, "a request id is used once");
   set_timeout(sequence);
-  if (kv.has_cache()) sequence.identity = identity_of(sequence);
-  sequence.has_salt = !sequence.request.cache_salt.empty();
+  if (kv.has_cache()) sequence.origin.identity = identity_of(sequence);
+  sequence.origin.has_salt = !sequence.request.cache_salt.empty();
   sequence.request.cache_salt = {};
 
   if (refusal) {
     end(sequence, RequestState::kRejected, {.error = refusal}, FinishReason::kError, now);
     return;
   }
-  if (sequence.request.max_tokens == 0 && sequence.scored == sequence.num_prompt) {  // nothing to draw or to score
+  if (sequence.request.max_tokens == 0 &&
+      sequence.progress.scored == sequence.num_prompt) {  // nothing to draw or to score
     TokenEvent event;
     if (sequence.wants_scores()) {
       sequence.take_prompt();
@@ -113,19 +114,20 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
     if (num_output > 0) lengths_of(request).add(num_output);
   }
   leave_batch(sequence);
-  if (sequence.slot >= 0) {
-    const uint32_t unused = sequence.reserved_tokens - std::min(sequence.reserved_tokens, sequence.computed);
+  if (sequence.runs()) {
+    const uint32_t unused =
+        sequence.residency.reserved_tokens - std::min(sequence.residency.reserved_tokens, sequence.progress.computed);
     stats.over_reserved_tokens += unused;
     const bool forget = is_spoilt(event.error) || config.prefix_cache == PrefixCacheKind::kOff;
     if (!quarantined) give_back(sequence, forget);
     stop_running(sequence);
-  } else if (sequence.queued_tokens > 0) {
+  } else if (sequence.waits()) {
     dequeue(sequence);
   }
   if (sequence.times_out_ns != 0) timeouts.erase({sequence.times_out_ns, request.id});
   sequence.move_to(state);
 
-  event.cached_tokens = sequence.cached_tokens;
+  event.cached_tokens = sequence.record.cached_tokens;
   event.finish = finish;
   tell(sequence, std::move(event), now);
   ++stats.finished[static_cast<size_t>(finish)];
@@ -137,16 +139,7 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
     sequences.erase(request.id);
   } else {
     ++num_streaming;
-    // All that it needs no more, however long the receiver takes.
-    sequence.tokens = {};
-    sequence.shared_prompt = {};
-    sequence.changes = {};
-    sequence.tables = {};
-    sequence.request.sampling = {};
-    sequence.request.stop = {};
-    sequence.request.processors = {};
-    sequence.request.policy = {};
-    sequence.request.begun = {};
+    sequence.release_memory();
   }
 }
 
@@ -159,18 +152,18 @@ void Scheduler::Impl::tell(const Sequence& sequence, TokenEvent event, TimeNs no
 
 void Scheduler::Impl::give_back(Sequence& sequence, bool forget) {
   // A first block that the token in flight fills stands behind no plan's root yet, so nothing would forget it.
-  forget |= sequence.root == 0 && sequence.pending > 0;
+  forget |= sequence.origin.root == 0 && sequence.progress.pending > 0;
   if (!forget) {
     keep_filled(sequence);
-    kv.set_worth_storing(sequence.tables, is_worth_storing(sequence));
+    kv.set_worth_storing(sequence.residency.tables, is_worth_storing(sequence));
   }
-  kv.release(sequence.tables, forget);
-  if (sequence.penalty_slot >= 0) free_penalty_slots.push_back(sequence.penalty_slot);
-  if (sequence.row_is_set) slots_to_clear.push_back(static_cast<uint32_t>(sequence.slot));
-  by_slot[static_cast<size_t>(sequence.slot)] = nullptr;
-  free_slots.push_back(sequence.slot);
-  sequence.slot = sequence.penalty_slot = -1;
-  sequence.row_is_set = false;
+  kv.release(sequence.residency.tables, forget);
+  if (sequence.residency.penalty_slot >= 0) free_penalty_slots.push_back(sequence.residency.penalty_slot);
+  if (sequence.residency.row_is_set) slots_to_clear.push_back(static_cast<uint32_t>(sequence.residency.slot));
+  by_slot[static_cast<size_t>(sequence.residency.slot)] = nullptr;
+  free_slots.push_back(sequence.residency.slot);
+  sequence.residency.slot = sequence.residency.penalty_slot = -1;
+  sequence.residency.row_is_set = false;
 }
 
 void Scheduler::Impl::stop_running(Sequence& sequence) {
@@ -183,35 +176,36 @@ void Scheduler::Impl::enqueue(Sequence& sequence) {
   const bool is_new = sequence.state() == RequestState::kQueued;
   // The prompt that branches share is counted once; each of the others has its last token to compute. So has a beam
   // that begins again.
-  const bool is_shared = sequence.branch > 0 && (is_new || sequence.search);
-  sequence.queued_tokens = is_shared ? 1 : sequence.num_known();
-  sequence.queued_bytes = is_new ? sequence.waiting_bytes : kBranchBytes + sequence.tokens.capacity() * sizeof(int32_t);
+  const bool is_shared = sequence.branch > 0 && (is_new || sequence.beam.search);
+  sequence.ticket.queued_tokens = is_shared ? 1 : sequence.num_known();
+  sequence.ticket.queued_bytes =
+      is_new ? sequence.ticket.start_bytes : kBranchBytes + sequence.tokens.capacity() * sizeof(int32_t);
   ++num_enqueued;
   if (is_new) {
     const TimeNs due_ns = request.deadline_ns != 0 ? request.deadline_ns : request.arrival_ns + kPatienceNs;
-    sequence.queue_place = {true, due_ns, num_enqueued};
+    sequence.ticket.place = {true, due_ns, num_enqueued};
   } else {
-    sequence.queue_place = {false, 0, ~num_enqueued};
+    sequence.ticket.place = {false, 0, ~num_enqueued};
   }
-  queue_of(sequence.lane()).emplace(sequence.queue_place, &sequence);
+  queue_of(sequence.lane()).emplace(sequence.ticket.place, &sequence);
   if (!request.sampling.has_penalties())
-    plain_queues[static_cast<size_t>(sequence.lane())].emplace(sequence.queue_place, &sequence);
-  tokens_waiting(sequence.lane()).fetch_add(sequence.queued_tokens, std::memory_order_relaxed);
-  queue_bytes.fetch_add(sequence.queued_bytes, std::memory_order_relaxed);
+    plain_queues[static_cast<size_t>(sequence.lane())].emplace(sequence.ticket.place, &sequence);
+  tokens_waiting(sequence.lane()).fetch_add(sequence.ticket.queued_tokens, std::memory_order_relaxed);
+  queue_bytes.fetch_add(sequence.ticket.queued_bytes, std::memory_order_relaxed);
   queue_branches.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Scheduler::Impl::dequeue(Sequence& sequence) {
-  tokens_waiting(sequence.lane()).fetch_sub(sequence.queued_tokens, std::memory_order_relaxed);
-  queue_bytes.fetch_sub(sequence.queued_bytes, std::memory_order_relaxed);
+  tokens_waiting(sequence.lane()).fetch_sub(sequence.ticket.queued_tokens, std::memory_order_relaxed);
+  queue_bytes.fetch_sub(sequence.ticket.queued_bytes, std::memory_order_relaxed);
   queue_branches.fetch_sub(1, std::memory_order_relaxed);
-  queue_of(sequence.lane()).erase(sequence.queue_place);
-  plain_queues[static_cast<size_t>(sequence.lane())].erase(sequence.queue_place);
-  sequence.queued_tokens = 0;
+  queue_of(sequence.lane()).erase(sequence.ticket.place);
+  plain_queues[static_cast<size_t>(sequence.lane())].erase(sequence.ticket.place);
+  sequence.ticket.queued_tokens = 0;
 }
 
 void Scheduler::Impl::forget(Sequence& sequence, const SentTimes& sent) {
-  sequence.times.sent = sent;
+  sequence.record.times.sent = sent;
   trace(sequence);
   sequences.erase(sequence.request.id);
   --num_streaming;

@@ -41,14 +41,14 @@ uint32_t Scheduler::Impl::chunk_tokens(const StepBudget& budget) const {
   uint64_t depth = 0;
   bool others_decode = false;
   for (const Sequence* sequence : running) {
-    if (sequence->step_tokens > 0) {
-      work.tokens += sequence->step_tokens;
-      work.decode_keys += uint64_t{sequence->computed} + sequence->step_tokens;
+    if (sequence->take.tokens > 0) {
+      work.tokens += sequence->take.tokens;
+      work.decode_keys += uint64_t{sequence->progress.computed} + sequence->take.tokens;
       others_decode |= sequence->gap() == 1;
     } else if (sequence->waits_for_token() || sequence->gap() == 1) {  // or it is left out
       others_decode = true;
     } else if (depth == 0) {
-      depth = sequence->computed;
+      depth = sequence->progress.computed;
     }
   }
   const auto others = static_cast<uint32_t>(work.tokens);
@@ -71,7 +71,7 @@ bool Scheduler::Impl::has_patient_rows() const {
 // its own, which others' rows make long.
 bool Scheduler::Impl::ends_prompt(const Sequence& sequence, const StepBudget& budget) const {
   if (sequence.lane() > Lane::kAgent || config.tpot_target_ms > 0 || !has_patient_rows()) return false;
-  return sequence.gap() - sequence.step_tokens <= std::min(end_tokens_max(budget.chunk_tokens), budget.tokens);
+  return sequence.gap() - sequence.take.tokens <= std::min(end_tokens_max(budget.chunk_tokens), budget.tokens);
 }
 
 // Whether the next step is likely to do so: for one who has just come or runs while nobody else of his lane waits. Who
@@ -84,7 +84,7 @@ bool Scheduler::Impl::awaits_long_prompt() const {
   for (const Lane lane : {Lane::kInteractive, Lane::kAgent}) {
     const Queue& queue = queue_of(lane);
     const Sequence* first = queue.empty() ? nullptr : queue.begin()->second;
-    if (queue.size() > 1 || (first != nullptr && first->tried_in != 0)) continue;
+    if (queue.size() > 1 || (first != nullptr && first->ticket.tried_in != 0)) continue;
     if (first != nullptr && is_long(first->num_known())) return true;
     for (const Sequence* sequence : running)
       if (sequence->lane() == lane && is_long(sequence->gap())) return true;
@@ -174,7 +174,7 @@ std::optional<Error> Scheduler::Impl::too_late(const Request& request, TimeNs no
   uint64_t before = 0;
   for (const auto& [place, sequence] : queue_of(lane)) {
     if (place.is_new && place.due_ns > request.deadline_ns) break;
-    before += sequence->queued_tokens;
+    before += sequence->ticket.queued_tokens;
     const double ms = wait_ms(lane, before);
     if (ms <= left_ms) continue;
     Error error = make_error(ErrorCode::kOverloaded,

@@ -16,13 +16,13 @@ namespace {
 constexpr uint32_t kSparedFrom = 2;  // times that a sequence has yielded
 
 uint32_t protection(const Sequence& sequence) {
-  return sequence.num_preemptions < kSparedFrom ? 0 : sequence.num_preemptions;
+  return sequence.record.num_preemptions < kSparedFrom ? 0 : sequence.record.num_preemptions;
 }
 
 bool yields_before(const Sequence* a, const Sequence* b) {
   if (a->lane() != b->lane()) return a->lane() > b->lane();
   if (protection(*a) != protection(*b)) return protection(*a) < protection(*b);
-  return a->admission > b->admission;
+  return a->residency.admission > b->residency.admission;
 }
 
 }  // namespace
@@ -39,8 +39,8 @@ bool Scheduler::Impl::reclaim_room(const Sequence& sequence, StepBudget* budget)
   if (sequence.request.sampling.has_penalties() && free_penalty_slots.empty()) return false;
   std::vector<uint64_t> missing(kv.num_groups());
   for (uint32_t g = 0; g < kv.num_groups(); ++g) {
-    const bool is_known = g == 0 && sequence.blocks_needed > 0;
-    const uint64_t own = is_known ? sequence.blocks_needed : kv.blocks_for(g, positions_reserved(sequence));
+    const bool is_known = g == 0 && sequence.found.blocks_needed > 0;
+    const uint64_t own = is_known ? sequence.found.blocks_needed : kv.blocks_for(g, positions_reserved(sequence));
     const uint64_t needed = own + promised[g] + watermark[g];
     missing[g] = needed - std::min<uint64_t>(needed, kv.num_free(g));
   }
@@ -53,12 +53,13 @@ bool Scheduler::Impl::reclaim_room(const Sequence& sequence, StepBudget* budget)
   for (Sequence* other : candidates) {
     if (is_enough() || other->lane() <= lane) break;
     uint32_t& left = rows[static_cast<size_t>(other->lane())];
-    if (left <= entitled_rows(other->lane()) || other->tried_in == num_rounds) continue;  // it has just been admitted
+    if (left <= entitled_rows(other->lane()) || other->ticket.tried_in == num_rounds)
+      continue;  // it has just been admitted
     --left;
     lent.push_back(other);
     has_slot = true;
     for (uint32_t g = 0; g < kv.num_groups(); ++g) {
-      const uint64_t gained = other->tables[g].blocks.size() + blocks_promised(g, *other);
+      const uint64_t gained = other->residency.tables[g].blocks.size() + blocks_promised(g, *other);
       missing[g] -= std::min(missing[g], gained);
     }
   }
@@ -70,19 +71,20 @@ bool Scheduler::Impl::reclaim_room(const Sequence& sequence, StepBudget* budget)
 }
 
 void Scheduler::Impl::preempt(Sequence& sequence, RequestId wanted_by, StepBudget* budget) {
-  budget->tokens += sequence.step_tokens;
-  budget->samples += sequence.samples_for(sequence.step_tokens);
-  budget->bias_entries += bias_entries_of(sequence, sequence.step_tokens);
+  budget->tokens += sequence.take.tokens;
+  budget->samples += sequence.samples_for(sequence.take.tokens);
+  budget->bias_entries += bias_entries_of(sequence, sequence.take.tokens);
   budget->admits = false;
-  sequence.step_tokens = 0;
+  sequence.take.tokens = 0;
   stop_running(sequence);
   Preemption event{.request_id = sequence.request.id,
                    .wanted_by = wanted_by,
-                   .computed_tokens = sequence.computed,
+                   .computed_tokens = sequence.progress.computed,
                    .num_blocks = 0,
-                   .times = ++sequence.num_preemptions};
-  for (const BlockTable& table : sequence.tables) event.num_blocks += static_cast<uint32_t>(table.blocks.size());
-  event.recompute_ms = cost.recompute_ms(sequence.computed);
+                   .times = ++sequence.record.num_preemptions};
+  for (const BlockTable& table : sequence.residency.tables)
+    event.num_blocks += static_cast<uint32_t>(table.blocks.size());
+  event.recompute_ms = cost.recompute_ms(sequence.progress.computed);
   event.swap_ms = cost.swap_ms(event.num_blocks);
   event.swapped = is_worth_storing(sequence);
   preemptions.push_back(event);
@@ -93,8 +95,8 @@ void Scheduler::Impl::preempt(Sequence& sequence, RequestId wanted_by, StepBudge
   ++stats.num_preemptions;
   // Who still waits (reclaim_room, yield_idle_beams) has no reservation to outgrow; one that yields to itself had.
   const Sequence* wanter = find(wanted_by);
-  const bool wanter_ran = wanter == &sequence || (wanter != nullptr && wanter->slot >= 0);
-  stats.num_outgrown += wanter_ran && wanter->computed >= wanter->reserved_tokens;
+  const bool wanter_ran = wanter == &sequence || (wanter != nullptr && wanter->runs());
+  stats.num_outgrown += wanter_ran && wanter->progress.computed >= wanter->residency.reserved_tokens;
   stats.num_swaps += event.swapped;
 }
 
@@ -103,7 +105,7 @@ bool Scheduler::Impl::is_worth_storing(const Sequence& sequence) const {
   if (kv.host() == nullptr) return false;
   if (config.on_exhaustion == OnExhaustion::kSwap) return true;
   if (config.on_exhaustion == OnExhaustion::kRecompute) return false;
-  return cost.swap_ms(sequence.tables[0].blocks.size()) < cost.recompute_ms(sequence.computed);
+  return cost.swap_ms(sequence.residency.tables[0].blocks.size()) < cost.recompute_ms(sequence.progress.computed);
 }
 
 }  // namespace llmrt

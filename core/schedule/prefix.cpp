@@ -39,7 +39,7 @@ int length_class(const Sequence& sequence) {
 }
 
 bool goes_before(const Sequence& a, const Sequence& b) {
-  if (a.prefix_blocks != b.prefix_blocks) return a.prefix_blocks > b.prefix_blocks;
+  if (a.found.prefix_blocks != b.found.prefix_blocks) return a.found.prefix_blocks > b.found.prefix_blocks;
   return length_class(a) < length_class(b);
 }
 
@@ -58,21 +58,21 @@ Sequence* Scheduler::Impl::pick_next(Lane lane) {
   for (const auto& [place, sequence] : queue) {
     if (!may_start(*sequence)) continue;
     if (++num_scanned > kScanMax) break;
-    if (sequence->is_asked) continue;
+    if (sequence->beam.is_asked) continue;
     const bool waits = waits_for_branch(*sequence);
     if (!waits && has_its_penalty_rows(*sequence)) {
-      sequence->is_held = true;
+      sequence->ticket.is_held = true;
       continue;
     }
     if (sequence->state() == RequestState::kPreempted) return waits ? nullptr : sequence;
     if (waits) continue;
     if (++num_seen > kLookAhead) break;
     sequence->take_prompt();
-    if (sequence->tried_in == num_rounds) continue;
+    if (sequence->ticket.tried_in == num_rounds) continue;
     if (kv.has_cache() && waits_for_prefix(*sequence)) continue;
-    sequence->is_held = false;  // so from now on it counts who overtakes it
+    sequence->ticket.is_held = false;  // so from now on it counts who overtakes it
     if (is_aged(*sequence) || (best == nullptr && sequence->request.deadline_ns != 0)) return sequence;
-    if (kv.has_cache() && !sequence->is_looked_up && queue.size() > 1) look_up(*sequence);
+    if (kv.has_cache() && !sequence->found.is_known && queue.size() > 1) look_up(*sequence);
     if (best == nullptr || goes_before(*sequence, *best)) best = sequence;
   }
   return best;
@@ -91,13 +91,13 @@ bool Scheduler::Impl::has_its_penalty_rows(const Sequence& sequence) const {
                           config.penalty_rows_max < config.sequences_max;
   if (!may_matter) return false;
   const auto holds_one = [&](const Sequence* other) {
-    return other->penalty_slot >= 0 && other->is_branch_of_same(sequence);
+    return other->residency.penalty_slot >= 0 && other->is_branch_of_same(sequence);
   };
   return std::ranges::count_if(running, holds_one) >= std::max<int64_t>(1, config.penalty_rows_max / 2);
 }
 
 bool Scheduler::Impl::is_aged(const Sequence& sequence) const {
-  return sequence.num_overtaken >= kOvertakenMax;
+  return sequence.ticket.num_overtaken >= kOvertakenMax;
 }
 
 // Branches start in their order. However long it takes for the one that computes the prompt: it runs.
@@ -106,7 +106,7 @@ bool Scheduler::Impl::waits_for_branch(Sequence& sequence) const {
   if (sequence.branch > 0 && sequence.state() == RequestState::kQueued) {
     const Sequence* former = find(sequence.request.id - 1);
     if (former != nullptr && former->state() == RequestState::kQueued) {
-      sequence.is_held = true;
+      sequence.ticket.is_held = true;
       return true;
     }
   }
@@ -115,37 +115,38 @@ bool Scheduler::Impl::waits_for_branch(Sequence& sequence) const {
   bool is_coming = false;
   for (const Sequence* other : running) {
     if (!other->is_branch_of_same(sequence)) continue;
-    if (other->computed >= wanted) return false;
+    if (other->progress.computed >= wanted) return false;
     is_coming = true;
   }
   if (!is_coming) return false;
-  sequence.is_held = true;
-  sequence.blocks_needed = 0;
+  sequence.ticket.is_held = true;
+  sequence.found.blocks_needed = 0;
   return true;
 }
 
 bool Scheduler::Impl::waits_for_prefix(Sequence& sequence) const {
-  const bool was_held = std::exchange(sequence.is_held, false);
+  const bool was_held = std::exchange(sequence.ticket.is_held, false);
   const uint64_t plan = num_plans + 1;  // the one that is being made
-  if (sequence.held_since != 0 && plan - sequence.held_since >= kHeldPlansMax) {
-    sequence.blocks_needed = 0;  // looked up again: what it shares grows though nobody is admitted
+  if (sequence.ticket.held_since != 0 && plan - sequence.ticket.held_since >= kHeldPlansMax) {
+    sequence.found.blocks_needed = 0;  // looked up again: what it shares grows though nobody is admitted
     return false;
   }
   const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
   for (const Sequence* other : running) {
-    if (other->computed + 1 >= other->tokens.size() || other->identity != sequence.identity) continue;
-    if (!kv.is_trusted(other->tables)) continue;
+    if (other->progress.computed + 1 >= other->tokens.size() || other->origin.identity != sequence.origin.identity)
+      continue;
+    if (!kv.is_trusted(other->residency.tables)) continue;
     // Whether they share one more block than is there. From its end, where they differ first.
-    const size_t needed = round_up(other->computed + 1, kv.block_tokens());
+    const size_t needed = round_up(other->progress.computed + 1, kv.block_tokens());
     if (std::min(other->tokens.size(), wanted.size()) < needed) continue;
     if (!std::equal(std::make_reverse_iterator(wanted.begin() + needed), wanted.rend(),
                     std::make_reverse_iterator(other->tokens.begin() + needed)))
       continue;
-    if (sequence.held_since == 0) sequence.held_since = plan;
-    sequence.is_held = true;
+    if (sequence.ticket.held_since == 0) sequence.ticket.held_since = plan;
+    sequence.ticket.is_held = true;
     return true;
   }
-  if (was_held) sequence.is_looked_up = false;  // what it has waited for is there now
+  if (was_held) sequence.found.is_known = false;  // what it has waited for is there now
   return false;
 }
 
@@ -154,32 +155,32 @@ bool Scheduler::Impl::waits_for_prefix(Sequence& sequence) const {
 // is copied to and from in one step.)
 PrefixMatch Scheduler::Impl::look_up(Sequence& sequence) const {
   const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
-  PrefixMatch match = kv.match(sequence.identity, wanted);
-  if (!sequence.has_salt) match.drop_partial();
+  PrefixMatch match = kv.match(sequence.origin.identity, wanted);
+  if (!sequence.origin.has_salt) match.drop_partial();
   for (const Sequence* other : running) {
     if (sequence.request.n == 1 || match.num_tokens(kv.block_tokens()) == wanted.size()) break;
     if (!other->is_branch_of_same(sequence)) continue;
-    const uint32_t common = std::min(common_tokens(other->tokens, wanted), other->computed);
+    const uint32_t common = std::min(common_tokens(other->tokens, wanted), other->progress.computed);
     if (common <= match.num_tokens(kv.block_tokens())) continue;
-    PrefixMatch held = kv.match(other->tables, common);
+    PrefixMatch held = kv.match(other->residency.tables, common);
     if (held.num_tokens(kv.block_tokens()) > 0) match = std::move(held);
   }
-  sequence.prefix_blocks = match.num_full();
-  sequence.host_blocks = static_cast<uint32_t>(match.host_blocks.size());
-  sequence.is_looked_up = true;
-  sequence.blocks_needed = 0;
+  sequence.found.prefix_blocks = match.num_full();
+  sequence.found.host_blocks = static_cast<uint32_t>(match.host_blocks.size());
+  sequence.found.is_known = true;
+  sequence.found.blocks_needed = 0;
   return match;
 }
 
 void Scheduler::Impl::count_overtaken(const Sequence& admitted) {
   const auto count = [this](Sequence& sequence) {
-    ++sequence.num_overtaken;
+    ++sequence.ticket.num_overtaken;
     const bool waits_for_turn = sequence.state() == RequestState::kQueued && config.batching == Batching::kContinuous;
-    if (waits_for_turn) stats.overtaken_most = std::max(stats.overtaken_most, sequence.num_overtaken);
+    if (waits_for_turn) stats.overtaken_most = std::max(stats.overtaken_most, sequence.ticket.num_overtaken);
   };
   for (const auto& [place, sequence] : queue_to_start(admitted.lane())) {
     if (sequence == &admitted) break;
-    if (!sequence->is_held) count(*sequence);
+    if (!sequence->ticket.is_held) count(*sequence);
   }
   for (Sequence* sequence : passed_over)
     if (sequence->lane() != admitted.lane()) count(*sequence);
@@ -200,9 +201,9 @@ Digest Scheduler::Impl::identity_of(const Sequence& sequence) const {
 
 // Blocks that are full of known tokens. Their positions may be in flight: whatever reads them is queued behind.
 void Scheduler::Impl::keep_filled(Sequence& sequence) {
-  const size_t known = std::min<size_t>(sequence.computed, sequence.tokens.size());
-  kv.keep(sequence.tables, sequence.identity, std::span(sequence.tokens).first(known));
-  if (const uint64_t root = kv.root(sequence.tables); root != 0) sequence.root = root;
+  const size_t known = std::min<size_t>(sequence.progress.computed, sequence.tokens.size());
+  kv.keep(sequence.residency.tables, sequence.origin.identity, std::span(sequence.tokens).first(known));
+  if (const uint64_t root = kv.root(sequence.residency.tables); root != 0) sequence.origin.root = root;
 }
 
 }  // namespace llmrt

@@ -8,7 +8,7 @@ namespace {
 
 // A row that needs one token now: it is behind by one, or it scores its prompt and must not starve of sampled rows.
 bool is_unit(const Sequence& sequence) {
-  return sequence.gap() == 1 || (sequence.gap() > 1 && sequence.scored < sequence.num_prompt);
+  return sequence.gap() == 1 || (sequence.gap() > 1 && sequence.progress.scored < sequence.num_prompt);
 }
 
 // It decodes, and nobody waits for what it says.
@@ -25,17 +25,17 @@ bool is_patient(const Sequence& sequence) {
 void Scheduler::Impl::take_units(StepBudget* budget, TimeNs now) {
   taking = running;
   const auto first =
-      std::ranges::find_if(taking, [this](const Sequence* sequence) { return sequence->admission >= turn; });
+      std::ranges::find_if(taking, [this](const Sequence* sequence) { return sequence->residency.admission >= turn; });
   std::rotate(taking.begin(), first, taking.end());
   turn = 0;
   for (Sequence* const each : taking) {
     Sequence& sequence = *each;
-    if (sequence.slot < 0 || !is_unit(sequence)) continue;  // it had to yield, or ended
+    if (!sequence.runs() || !is_unit(sequence)) continue;  // it had to yield, or ended
     if (budget->leaves_out && is_patient(sequence)) continue;
     if (sequence.waits_for_token()) continue;
     if (budget->tokens == 0 || count_that_fits(sequence, 1, *budget) == 0) {
-      if (turn == 0) turn = sequence.admission;
-    } else if (make_room(sequence, sequence.computed + 1, budget, now)) {
+      if (turn == 0) turn = sequence.residency.admission;
+    } else if (make_room(sequence, sequence.progress.computed + 1, budget, now)) {
       take(sequence, 1, budget);
     }
   }
@@ -47,9 +47,9 @@ void Scheduler::Impl::take_left_out(StepBudget* budget, TimeNs now) {
   budget->leaves_out = false;
   if (budget->tokens == config.step_tokens_max) return take_units(budget, now);
   for (Sequence* const sequence : running) {
-    if (sequence->step_tokens > 0 || !is_patient(*sequence) || sequence->waits_for_token()) continue;
+    if (sequence->take.tokens > 0 || !is_patient(*sequence) || sequence->waits_for_token()) continue;
     if (budget->tokens == 0 || count_that_fits(*sequence, 1, *budget) == 0) continue;
-    if (kv.grow(sequence->tables, sequence->computed + 1)) take(*sequence, 1, budget);
+    if (kv.grow(sequence->residency.tables, sequence->progress.computed + 1)) take(*sequence, 1, budget);
   }
 }
 
@@ -60,7 +60,7 @@ void Scheduler::Impl::take_prompts(StepBudget* budget, TimeNs now) {
   behind.clear();
   for (Sequence* sequence : running) {
     if (budget->leaves_out && is_patient(*sequence)) continue;
-    if (sequence->gap() > sequence->step_tokens && !sequence->waits_for_token()) behind.push_back(sequence);
+    if (sequence->gap() > sequence->take.tokens && !sequence->waits_for_token()) behind.push_back(sequence);
   }
   const std::array<Lane, kNumLanes> turns = order_for_prefill(now), by_room = order_for_room(now);
   const bool was_scarce = room_is_scarce;
@@ -68,7 +68,7 @@ void Scheduler::Impl::take_prompts(StepBudget* budget, TimeNs now) {
   if (budget->admits) begin_admission();
   for (const Lane lane : turns) {
     for (Sequence* sequence : behind)
-      if (sequence->lane() == lane && sequence->slot >= 0) take_chunk(*sequence, budget);
+      if (sequence->lane() == lane && sequence->runs()) take_chunk(*sequence, budget);
     if (!was_scarce || (first != by_room.end() && lane == *first)) admit(lane, budget, now);
   }
   if (!was_scarce) return;
@@ -78,15 +78,15 @@ void Scheduler::Impl::take_prompts(StepBudget* budget, TimeNs now) {
 // As much as budget and free blocks allow, or a prompt's end. Admission has promised the blocks; rows that decode
 // beyond their reservation may have taken them for a while, then the row waits for those to end or to yield.
 void Scheduler::Impl::take_chunk(Sequence& sequence, StepBudget* budget) {
-  const uint32_t taken = sequence.step_tokens;
-  const uint32_t end = sequence.computed + taken;
-  const uint32_t capacity = kv.capacity_tokens(sequence.tables);
+  const uint32_t taken = sequence.take.tokens;
+  const uint32_t end = sequence.progress.computed + taken;
+  const uint32_t capacity = kv.capacity_tokens(sequence.residency.tables);
   const uint32_t room = capacity > end ? capacity - end : 0;
   const uint32_t rest = sequence.gap() - taken;
   const uint32_t count = std::min(ends_prompt(sequence, *budget) ? rest : std::min(rest, budget->chunk_tokens), room);
   if (count == 0) return;
   const uint32_t within = count_that_fits(sequence, count, *budget);
-  LLMRT_CHECK(kv.grow(sequence.tables, end + within), "capacity_tokens said so");
+  LLMRT_CHECK(kv.grow(sequence.residency.tables, end + within), "capacity_tokens said so");
   budget->is_long |= within > budget->chunk_tokens;
   budget->chunk_tokens -= std::min(within, budget->chunk_tokens);
   prefill.charge(sequence.lane(), within);
@@ -95,17 +95,17 @@ void Scheduler::Impl::take_chunk(Sequence& sequence, StepBudget* budget) {
 }
 
 void Scheduler::Impl::take(Sequence& sequence, uint32_t count, StepBudget* budget) {
-  const uint32_t samples_before = sequence.samples_for(sequence.step_tokens);
-  sequence.step_tokens += count;
+  const uint32_t samples_before = sequence.samples_for(sequence.take.tokens);
+  sequence.take.tokens += count;
   budget->tokens -= count;
-  budget->samples -= sequence.samples_for(sequence.step_tokens) - samples_before;
-  budget->bias_entries -= bias_entries_of(sequence, sequence.step_tokens);
+  budget->samples -= sequence.samples_for(sequence.take.tokens) - samples_before;
+  budget->bias_entries -= bias_entries_of(sequence, sequence.take.tokens);
 }
 
 // The most of the next `count` tokens, behind those that it has taken, that the step can sample. A token whose logit
 // changes are not known yet, or are more than the step has left, waits; a step that begins with it has room.
 uint32_t Scheduler::Impl::count_that_fits(Sequence& sequence, uint32_t count, const StepBudget& budget) const {
-  const uint32_t taken = sequence.step_tokens;
+  const uint32_t taken = sequence.take.tokens;
   const uint32_t end = sequence.count_within(taken + count, sequence.samples_for(taken) + budget.samples);
   const bool waits = end > taken && sequence.draws(end) &&
                      (sequence.waits_for_token() || bias_entries_of(sequence, end) > budget.bias_entries);
@@ -120,14 +120,14 @@ uint64_t Scheduler::Impl::bias_entries_of(Sequence& sequence, uint32_t count) co
 // Blocks for that many positions, taken from others when none are free. False: the row is left out of this step (it
 // yielded itself, ended, or waits for its token in flight, which may be its last).
 bool Scheduler::Impl::make_room(Sequence& sequence, uint32_t positions, StepBudget* budget, TimeNs now) {
-  while (!kv.grow(sequence.tables, positions)) {
+  while (!kv.grow(sequence.residency.tables, positions)) {
     if (running.size() > 1) {
       Sequence& victim = pick_victim();
       preempt(victim, sequence.request.id, budget);
       if (&victim == &sequence) return false;
       continue;
     }
-    if (sequence.pending > 0) return false;
+    if (sequence.progress.pending > 0) return false;
     end_exhausted(sequence, positions, now);
     return false;
   }

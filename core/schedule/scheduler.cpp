@@ -133,7 +133,7 @@ void Scheduler::cancel(RequestId id, TimeNs now, const SentTimes& sent) {
     impl_->forget(*sequence, sent);
     return;
   }
-  sequence->times.sent = sent;
+  sequence->record.times.sent = sent;
   impl_->end_all(*sequence, RequestState::kCancelled, {}, FinishReason::kCancelled, now);
 }
 
