@@ -64,7 +64,7 @@ bool Scheduler::Impl::must_refuse(const Sequence& sequence) const {
 
 void Scheduler::Impl::refuse(Sequence& sequence, TimeNs now) {
   const Error error = no_room(sequence);
-  ++stats.num_rejected;
+  journal.note_rejected();
   for (Sequence* branch : branches_of(sequence))
     end(*branch, RequestState::kRejected, {.error = error}, FinishReason::kError, now);
 }
@@ -194,10 +194,8 @@ void Scheduler::Impl::start(Sequence& sequence, const PrefixMatch& match) {
   if (is_first && sequence.branch == 0) {
     sequence.record.cached_tokens = sequence.progress.computed;
     prompt_tokens_served += sequence.record.cached_tokens;
-    stats.prompt_tokens += sequence.num_prompt;
-    if (config.prefix_cache != PrefixCacheKind::kOff) stats.prefix_queries += sequence.num_prompt;
-    stats.prefix_hits += sequence.record.cached_tokens;
-    stats.prefix_host_hits += match.host_blocks.size() * kv.block_tokens();
+    journal.note_start(sequence, config.prefix_cache != PrefixCacheKind::kOff,
+                       match.host_blocks.size() * kv.block_tokens());
   }
   kv.share(sequence.residency.tables, match);
   if (!match.host_blocks.empty()) {

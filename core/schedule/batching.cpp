@@ -43,15 +43,16 @@ bool Scheduler::Impl::may_start(const Sequence& sequence) const {
 // Before its slot is given back. The last token of an answer is never computed; what is in flight behind an end is not
 // counted.
 void Scheduler::Impl::leave_batch(const Sequence& sequence) {
-  const bool has_started = sequence.residency.admission > 0;
+  const bool has_started = sequence.residency.admission > 0, is_of_batch = sequence.ticket.batch > 0;
+  uint32_t computed = 0;
   if (has_started) {
     const uint32_t known = static_cast<uint32_t>(sequence.tokens.size()) - 1;
-    const uint32_t computed = sequence.runs() ? std::min(sequence.progress.computed, known) : known;
+    computed = sequence.runs() ? std::min(sequence.progress.computed, known) : known;
     const uint32_t prompt_tokens = std::min(computed, sequence.num_prompt);
-    stats.useful_tokens += computed;
-    if (sequence.ticket.batch > 0) batch.add_row(prompt_tokens, computed - prompt_tokens);
+    if (is_of_batch) batch.add_row(prompt_tokens, computed - prompt_tokens);
   }
-  if (sequence.ticket.batch > 0 && --batch.num_left == 0) stats.padded_tokens += batch.padding();
+  const bool is_last = is_of_batch && --batch.num_left == 0;
+  journal.note_useful(computed, is_last ? batch.padding() : 0);
 }
 
 }  // namespace llmrt

@@ -88,10 +88,8 @@ void Scheduler::Impl::begin_again(Sequence& sequence, const std::vector<int32_t>
 void Scheduler::Impl::tell_answers(std::span<Sequence* const> beams, const BeamSearch& search, TimeNs now) {
   for (size_t i = 0; i < beams.size(); ++i) {
     const BeamSearch::Answer& answer = search.answers()[i];
-    stats.generated_tokens += answer.tokens.size();
-    beams[i]->record.num_answered = static_cast<uint32_t>(answer.tokens.size());
-    note_first_token(*beams[i], now);
-    for (size_t k = 0; k + 1 < answer.tokens.size(); ++k) tell(*beams[i], {.token = answer.tokens[k]}, now);
+    journal.note_answer(*beams[i], static_cast<uint32_t>(answer.tokens.size()), now);
+    for (size_t k = 0; k + 1 < answer.tokens.size(); ++k) journal.tell(*beams[i], {.token = answer.tokens[k]}, now);
     end(*beams[i], RequestState::kStreaming, {.token = answer.tokens.back()}, answer.finish, now);
   }
 }

@@ -60,7 +60,7 @@ void Scheduler::Impl::forget_spoilt(const Sequence* sequence, const PlanRow& row
 }
 
 void Scheduler::Impl::commit_forced(Sequence& sequence, const PlanSample& sample, Verdict& verdict, TimeNs now) {
-  if (sample.output_position == 1) tell(sequence, {.token = sequence.tokens[0], .is_prompt = true}, now);
+  if (sample.output_position == 1) journal.tell(sequence, {.token = sequence.tokens[0], .is_prompt = true}, now);
   TokenEvent event = event_of(verdict);
   event.token = sample.forced_token;
   event.is_prompt = true;
@@ -68,7 +68,7 @@ void Scheduler::Impl::commit_forced(Sequence& sequence, const PlanSample& sample
   if (is_last && sequence.request.max_tokens == 0) {
     end(sequence, RequestState::kStreaming, std::move(event), FinishReason::kLength, now);
   } else {
-    tell(sequence, std::move(event), now);
+    journal.tell(sequence, std::move(event), now);
   }
 }
 
@@ -76,10 +76,9 @@ void Scheduler::Impl::commit_drawn(Sequence& sequence, Verdict& verdict, TimeNs 
   LLMRT_CHECK(verdict.token >= 0, "a drawn sample has a token or an error");
   // The first token is told with the second one's score, and a prompt of one token has none.
   if (sequence.wants_scores() && sequence.num_prompt == 1 && sequence.tokens.size() == 1)
-    tell(sequence, {.token = sequence.tokens[0], .is_prompt = true}, now);
+    journal.tell(sequence, {.token = sequence.tokens[0], .is_prompt = true}, now);
   sequence.tokens.push_back(verdict.token);
-  ++stats.generated_tokens;
-  note_token(sequence, now);
+  journal.note_token(sequence, now);
 
   TokenEvent event = event_of(verdict);
   event.token = verdict.token;
@@ -89,7 +88,7 @@ void Scheduler::Impl::commit_drawn(Sequence& sequence, Verdict& verdict, TimeNs 
   }
   LLMRT_CHECK(sequence.tokens.size() < sequence.num_prompt + size_t{sequence.request.max_tokens},
               "the last token comes with a finish");
-  tell(sequence, std::move(event), now);
+  journal.tell(sequence, std::move(event), now);
 }
 
 }  // namespace llmrt

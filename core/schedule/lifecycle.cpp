@@ -15,7 +15,7 @@ constexpr TimeNs kLatelyNs = 60'000'000'000;  // whoever has asked may ask again
 void Scheduler::Impl::add(Request request, TimeNs now) {
   std::optional<Error> refusal = queue_full(request, {});
   if (!refusal) refusal = too_late(request, now);
-  stats.num_rejected += refusal.has_value();
+  if (refusal) journal.note_rejected();
   if (lane_of(request.request_class) <= Lane::kAgent) asked_until_ns = now + kLatelyNs;
   std::shared_ptr<BeamSearch> search;
   if (request.beam)
@@ -40,8 +40,7 @@ void Scheduler::Impl::add(Request request, TimeNs now) {
 
 void Scheduler::Impl::add_branch(std::unique_ptr<Sequence> owned, const std::optional<Error>& refusal, TimeNs now) {
   Sequence& sequence = *owned;
-  sequence.record.times.added_ns = now;
-  stats.in_system.arrive(now);
+  journal.note_arrival(sequence, now);
   const RequestId id = sequence.request.id;
   LLMRT_CHECK(sequence.num_prompt > 0, "a request has a prompt");
   LLMRT_CHECK(sequences.emplace(id, std::move(owned)).second, "a request id is used once");
@@ -117,7 +116,7 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
   if (sequence.runs()) {
     const uint32_t unused =
         sequence.residency.reserved_tokens - std::min(sequence.residency.reserved_tokens, sequence.progress.computed);
-    stats.over_reserved_tokens += unused;
+    journal.note_unused_reservation(unused);
     const bool forget = is_spoilt(event.error) || config.prefix_cache == PrefixCacheKind::kOff;
     if (!quarantined) give_back(sequence, forget);
     stop_running(sequence);
@@ -129,25 +128,16 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
 
   event.cached_tokens = sequence.record.cached_tokens;
   event.finish = finish;
-  tell(sequence, std::move(event), now);
-  ++stats.finished[static_cast<size_t>(finish)];
-  stats.e2e_s.add(static_cast<double>(now - request.arrival_ns) * 1e-9);
-  note_end(sequence, finish, now);
+  journal.tell(sequence, std::move(event), now);
+  journal.note_end(sequence, finish, now);
 
   if (is_terminal(state)) {
-    trace(sequence);
+    journal.trace(sequence);
     sequences.erase(request.id);
   } else {
     ++num_streaming;
     sequence.release_memory();
   }
-}
-
-void Scheduler::Impl::tell(const Sequence& sequence, TokenEvent event, TimeNs now) {
-  event.request_id = sequence.request.id;
-  event.branch = sequence.branch;
-  event.time_ns = now;
-  events.push_back(std::move(event));
 }
 
 void Scheduler::Impl::give_back(Sequence& sequence, bool forget) {
@@ -206,7 +196,7 @@ void Scheduler::Impl::dequeue(Sequence& sequence) {
 
 void Scheduler::Impl::forget(Sequence& sequence, const SentTimes& sent) {
   sequence.record.times.sent = sent;
-  trace(sequence);
+  journal.trace(sequence);
   sequences.erase(sequence.request.id);
   --num_streaming;
 }

@@ -65,7 +65,7 @@ bool Scheduler::Impl::reclaim_room(const Sequence& sequence, StepBudget* budget)
   }
   if (!is_enough()) return false;
   for (Sequence* other : lent) preempt(*other, sequence.request.id, budget);
-  stats.num_reclaims += lent.size();
+  journal.note_reclaims(lent.size());
   count_promises();
   return true;
 }
@@ -87,17 +87,14 @@ void Scheduler::Impl::preempt(Sequence& sequence, RequestId wanted_by, StepBudge
   event.recompute_ms = cost.recompute_ms(sequence.progress.computed);
   event.swap_ms = cost.swap_ms(event.num_blocks);
   event.swapped = is_worth_storing(sequence);
-  preemptions.push_back(event);
   give_back(sequence, /*forget=*/false);
   // The tokens stay: what is lost of their keys and values is computed again, a token in flight is taken when it comes.
   sequence.move_to(RequestState::kPreempted);
   enqueue(sequence);
-  ++stats.num_preemptions;
   // Who still waits (reclaim_room, yield_idle_beams) has no reservation to outgrow; one that yields to itself had.
   const Sequence* wanter = find(wanted_by);
   const bool wanter_ran = wanter == &sequence || (wanter != nullptr && wanter->runs());
-  stats.num_outgrown += wanter_ran && wanter->progress.computed >= wanter->residency.reserved_tokens;
-  stats.num_swaps += event.swapped;
+  journal.note_preemption(event, wanter_ran && wanter->progress.computed >= wanter->residency.reserved_tokens);
 }
 
 // What a running sequence has computed, should others need its blocks while it waits or after it ended.

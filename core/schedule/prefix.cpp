@@ -176,7 +176,7 @@ void Scheduler::Impl::count_overtaken(const Sequence& admitted) {
   const auto count = [this](Sequence& sequence) {
     ++sequence.ticket.num_overtaken;
     const bool waits_for_turn = sequence.state() == RequestState::kQueued && config.batching == Batching::kContinuous;
-    if (waits_for_turn) stats.overtaken_most = std::max(stats.overtaken_most, sequence.ticket.num_overtaken);
+    if (waits_for_turn) journal.note_overtaken(sequence.ticket.num_overtaken);
   };
   for (const auto& [place, sequence] : queue_to_start(admitted.lane())) {
     if (sequence == &admitted) break;

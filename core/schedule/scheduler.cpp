@@ -3,30 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/request/logit_changes.h"
 #include "core/schedule/scheduler_impl.h"
 
 namespace llmrt {
 
 namespace {
-
-// Blocks that the sequences admitted in one step may load from the host's pool, in all: as many as one of them can.
-uint32_t loaded_blocks_max(const SchedulerConfig& config) {
-  return ceil_div(config.context_max, config.kv_pools[0].block_tokens);
-}
-
-// Blocks that they may take over, in all: as many as the beams of one request can, which begin again together.
-uint32_t shared_blocks_max(const SchedulerConfig& config) {
-  return std::min(config.sequences_max, kBeamCandidatesMax) * loaded_blocks_max(config);
-}
-
-// Every block that one step takes may be one whose content is stored.
-HostTierSize host_tier_size(const SchedulerConfig& config) {
-  if (config.host_blocks == 0) return {};
-  const uint32_t rows_max = std::min(config.sequences_max, config.step_tokens_max);
-  const uint32_t chunk_blocks = ceil_div(config.step_tokens_max, config.kv_pools[0].block_tokens);
-  return {config.host_blocks, 2 * rows_max + chunk_blocks + loaded_blocks_max(config)};
-}
 
 // What people and programs that wait may be served ahead of their share: some steps.
 FairQueue::Amounts burst_credits(const SchedulerConfig& config) {
@@ -34,39 +15,7 @@ FairQueue::Amounts burst_credits(const SchedulerConfig& config) {
   return {tokens, tokens, 0, 0};
 }
 
-// The host tier needs the books of a cache even when nothing is shared.
-PrefixCacheKind cache_kind(const SchedulerConfig& config) {
-  const bool needs_one = config.prefix_cache == PrefixCacheKind::kOff && config.host_blocks > 0;
-  return needs_one ? PrefixCacheKind::kHashed : config.prefix_cache;
-}
-
 }  // namespace
-
-PlanLimits plan_limits(const SchedulerConfig& config) {
-  PlanLimits limits;
-  limits.rows_max = std::min(config.sequences_max, config.step_tokens_max);
-  limits.tokens_max = config.step_tokens_max;
-  limits.samples_max = config.sample_rows_max;
-  const uint64_t num_groups = config.kv_pools.size();
-  // A clear and a table patch a group for every slot, then parameters and counts for each row.
-  limits.row_updates_max = (1 + num_groups) * config.sequences_max + 2ull * limits.rows_max;
-  limits.payload_words_max = uint64_t{limits.rows_max} * (sizeof(RowSampling) / 4) + config.context_max;
-  for (const KvPoolSize& pool : config.kv_pools) {
-    const uint64_t chunk_blocks = ceil_div(config.step_tokens_max, pool.block_tokens);
-    // What admitted sequences take over stands beside what all take newly.
-    limits.payload_words_max += limits.rows_max + chunk_blocks + shared_blocks_max(config);
-    // Blocks that the step before filled, replaced by equal ones, with the one behind them and up to two of tokens that
-    // were in flight.
-    if (cache_kind(config) == PrefixCacheKind::kOff) continue;
-    limits.payload_words_max += 3 * uint64_t{limits.rows_max} + chunk_blocks;
-  }
-  limits.block_copies_max = limits.rows_max;
-  limits.block_loads_max = config.host_blocks > 0 ? loaded_blocks_max(config) : 0;
-  limits.block_stores_max = host_tier_size(config).stores_max;
-  limits.bias_entries_max = config.sample_rows_max * plain_changes_max(config.end_of_generation.size()) +
-                            further_changes_max(config.context_max);
-  return limits;
-}
 
 Scheduler::Impl::Impl(SchedulerConfig from)
     : config(std::move(from)),
@@ -75,7 +24,8 @@ Scheduler::Impl::Impl(SchedulerConfig from)
       prefill(config.class_shares.prefill, burst_credits(config)),
       by_slot(config.sequences_max),
       promised(config.kv_pools.size()),
-      watermark(config.kv_pools.size()) {
+      watermark(config.kv_pools.size()),
+      journal(config.slo) {
   for (uint32_t slot = config.sequences_max; slot-- > 0;) free_slots.push_back(static_cast<int32_t>(slot));
   for (uint32_t slot = config.penalty_rows_max; slot-- > 0;) free_penalty_slots.push_back(static_cast<int32_t>(slot));
   for (uint32_t g = 0; g < kv.num_groups(); ++g) {
@@ -178,7 +128,7 @@ const IterationPlan* Scheduler::plan(TimeNs now) {
   IterationPlan* plan = &impl_->plans[++impl_->num_plans % impl_->plans.size()];
   if (budget.leaves_out) impl_->left_out_in = impl_->num_plans;
   impl_->write_plan(plan);
-  impl_->note_plan(*plan, now);
+  impl_->journal.note_plan(*plan, impl_->running, config.kv_pools, now);
   return plan;
 }
 
@@ -192,7 +142,7 @@ void Scheduler::commit(const IterationPlan& plan, std::span<Verdict> verdicts, T
   LLMRT_CHECK(verdicts.size() == plan.samples.size(), "a verdict for each sample");
   for (const PlanRow& row : plan.rows) impl_->commit_row(plan, row, verdicts, now);
   ++impl_->num_commits;
-  ++impl_->stats.num_steps;
+  impl_->journal.note_commit();
   impl_->observe(plan.work, times, now);
 }
 
@@ -210,22 +160,15 @@ void Scheduler::fail_all(const Error& error, TimeNs now) {
 }
 
 void Scheduler::take_events(std::vector<TokenEvent>* out) {
-  if (out->empty()) {
-    out->swap(impl_->events);
-    return;
-  }
-  for (TokenEvent& event : impl_->events) out->push_back(std::move(event));
-  impl_->events.clear();
+  impl_->journal.take_events(out);
 }
 
 void Scheduler::take_preemptions(std::vector<Preemption>* out) {
-  out->insert(out->end(), impl_->preemptions.begin(), impl_->preemptions.end());
-  impl_->preemptions.clear();
+  impl_->journal.take_preemptions(out);
 }
 
 void Scheduler::take_traces(std::vector<RequestTrace>* out) {
-  for (RequestTrace& trace : impl_->traces) out->push_back(std::move(trace));
-  impl_->traces.clear();
+  impl_->journal.take_traces(out);
 }
 
 uint64_t Scheduler::queue_tokens() const {
@@ -235,23 +178,11 @@ uint64_t Scheduler::queue_tokens() const {
 }
 
 const EngineStats& Scheduler::stats() const {
-  EngineStats& stats = impl_->stats;
-  if (impl_->running.empty()) stats.table_slots = stats.table_tokens = 0;
-  stats.num_running = static_cast<uint32_t>(impl_->running.size());
-  stats.num_waiting = impl_->num_waiting();
-  stats.num_streaming = impl_->num_streaming;
-  stats.queue_tokens = queue_tokens();
-  stats.blocks_total = stats.blocks_free = stats.blocks_cached = 0;
-  for (uint32_t g = 0; g < impl_->kv.num_groups(); ++g) {
-    stats.blocks_total += impl_->kv.num_blocks(g);
-    stats.blocks_free += impl_->kv.num_free(g);
-    stats.blocks_cached += impl_->kv.num_cached(g);
-  }
-  if (const HostTier* host = impl_->kv.host()) {
-    stats.host_blocks_total = host->num_blocks();
-    stats.host_blocks_used = host->num_used();
-  }
-  return stats;
+  return impl_->journal.stats({.num_running = static_cast<uint32_t>(impl_->running.size()),
+                               .num_waiting = impl_->num_waiting(),
+                               .num_streaming = impl_->num_streaming,
+                               .queue_tokens = queue_tokens()},
+                              impl_->kv);
 }
 
 Status Scheduler::check_books() const {

@@ -15,6 +15,7 @@
 #include "core/kv/kv_space.h"
 #include "core/request/sequence.h"
 #include "core/schedule/fair_queue.h"
+#include "core/schedule/journal.h"
 #include "core/schedule/output_lengths.h"
 #include "core/schedule/scheduler.h"
 #include "core/schedule/service_rate.h"
@@ -46,8 +47,6 @@ struct Scheduler::Impl {
   Error timed_out(const Sequence& sequence, TimeNs now) const;
   // The one way out, whatever the reason: gives everything back, moves to `state`, emits `event` (with `finish`).
   void end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now);
-  // Emits the event; id, branch and time are set here.
-  void tell(const Sequence& sequence, TokenEvent event, TimeNs now);
   // `forget`: its keys and values are not kept.
   void give_back(Sequence& sequence, bool forget);
   void enqueue(Sequence& sequence);
@@ -159,13 +158,6 @@ struct Scheduler::Impl {
   void tell_answers(std::span<Sequence* const> beams, const BeamSearch& search, TimeNs now);
   void yield_idle_beams(StepBudget* budget, TimeNs now);
 
-  // trace.cpp: what is told about all this
-  void note_plan(const IterationPlan& plan, TimeNs now);
-  void note_first_token(const Sequence& sequence, TimeNs now);
-  void note_token(Sequence& sequence, TimeNs now);
-  void note_end(Sequence& sequence, FinishReason finish, TimeNs now);
-  void trace(const Sequence& sequence);
-
   uint32_t num_waiting() const {
     size_t sum = 0;
     for (const auto& queue : queues) sum += queue.size();
@@ -206,10 +198,7 @@ struct Scheduler::Impl {
   std::array<IterationPlan, 2> plans;  // by step % 2
   uint64_t num_plans = 0, num_commits = 0;
 
-  std::vector<TokenEvent> events;
-  std::vector<Preemption> preemptions;
-  std::vector<RequestTrace> traces;
-  EngineStats stats;
+  Journal journal;
   uint32_t num_streaming = 0;
   bool quarantined = false;  // the books are broken: blocks and slots are not given back any more
   std::array<std::array<OutputLengths, kNumRequestClasses>, kNumRoutes> output_lengths;

@@ -31,7 +31,7 @@ BUGS = [
     ("a request joins a batch that runs", "core/schedule/batching.cpp",
      "config.batching == Batching::kContinuous || sequence.ticket.batch == batch.number", "sequence.ticket.batch <= batch.number"),
     ("who ends while he waits is still of the batch", "core/schedule/batching.cpp",
-     "if (sequence.ticket.batch > 0 && --batch", "if (sequence.ticket.batch > 0 && sequence.runs() && --batch"),
+     "is_of_batch && --batch", "is_of_batch && sequence.runs() && --batch"),
     ("beams of one request are in two batches", "core/schedule/batching.cpp",
      "batch.num_left >= config.sequences_max && !is_beam_of_last", "batch.num_left >= config.sequences_max"),
     # KV cache
@@ -137,7 +137,7 @@ BUGS = [
     ("a branch takes another's answer for its own", "core/schedule/prefix.cpp",
      "std::min(common_tokens(other->tokens, wanted), other->progress.computed);",
      "std::min(static_cast<uint32_t>(wanted.size()), other->progress.computed);"),
-    ("events of branches all name the first one", "core/schedule/lifecycle.cpp",
+    ("events of branches all name the first one", "core/schedule/journal.cpp",
      "event.branch = sequence.branch;", ""),
     # beams
     ("a beam goes on with the tokens of another", "core/schedule/beams.cpp",
