@@ -111,13 +111,9 @@ void Scheduler::Impl::observe(const StepWork& work, const StepTimes& times, Time
 double Scheduler::Impl::wait_ms(Lane lane, uint64_t num_tokens) const {
   const double rate = prompt_rate.load(std::memory_order_relaxed);
   if (rate <= 0) return 0;
-  double sum = 0;
-  for (const Lane other : kLanes) {
-    const size_t i = static_cast<size_t>(other);
-    const bool wants = other == lane || queue_tokens[i].load(std::memory_order_relaxed) > 0;
-    if (wants) sum += config.class_shares.prefill[i];
-  }
-  return static_cast<double>(num_tokens) / (rate * config.class_shares.prefill[static_cast<size_t>(lane)] / sum);
+  LaneFlags wants = {};
+  for (size_t i = 0; i < kNumLanes; ++i) wants[i] = queue_tokens[i].load(std::memory_order_relaxed) > 0;
+  return static_cast<double>(num_tokens) / fairness.prefill_rate(lane, wants, rate);
 }
 
 std::optional<Error> Scheduler::Impl::holds_too_much(const Request& request, const QueueLoad& inbox) const {

@@ -1,36 +1,14 @@
-// Who yields when a running sequence needs a block and none is free, and what becomes of its keys and values.
-//
-// The lowest lane yields first. In it those that yielded often are spared: the order is by how often a sequence has
-// yielded beyond the first time, then the newest first. So nobody runs in circles, and when all are spared the one that
-// yielded least yields again. Rows that a lane has beyond its share are lent: a higher lane that has less than its own
-// takes them back for a request that finds no room. A lower lane waits until an answer ends. What a
-// sequence had computed stays in the prefix cache until others take its blocks; where swapping is cheaper than
-// computing again those blocks are stored in the host tier first.
+// Who yields when a running sequence needs a block and none is free (victims.h), and what becomes of its keys and
+// values. Rows that a lane has beyond its share are lent: a higher lane that has less than its own takes them back for
+// a request that finds no room. A lower lane waits until an answer ends. What a sequence had computed stays in the
+// prefix cache until others take its blocks; where swapping is cheaper than computing again those blocks are stored in
+// the host tier first.
 #include <algorithm>
 
 #include "core/schedule/scheduler_impl.h"
+#include "core/schedule/victims.h"
 
 namespace llmrt {
-namespace {
-
-constexpr uint32_t kSparedFrom = 2;  // times that a sequence has yielded
-
-uint32_t protection(const Sequence& sequence) {
-  return sequence.record.num_preemptions < kSparedFrom ? 0 : sequence.record.num_preemptions;
-}
-
-bool yields_before(const Sequence* a, const Sequence* b) {
-  if (a->lane() != b->lane()) return a->lane() > b->lane();
-  if (protection(*a) != protection(*b)) return protection(*a) < protection(*b);
-  return a->residency.admission > b->residency.admission;
-}
-
-}  // namespace
-
-Sequence& Scheduler::Impl::pick_victim() const {
-  return **std::ranges::min_element(running, yields_before);
-}
-
 // True when others have yielded, so that the sequence should fit now. Nobody yields unless enough can; but blocks that
 // several hold may turn out to stay.
 bool Scheduler::Impl::reclaim_room(const Sequence& sequence, StepBudget* budget) {
@@ -47,10 +25,9 @@ bool Scheduler::Impl::reclaim_room(const Sequence& sequence, StepBudget* budget)
   bool has_slot = !free_slots.empty();
   const auto is_enough = [&] { return has_slot && std::ranges::all_of(missing, [](uint64_t n) { return n == 0; }); };
 
-  std::vector<Sequence*> candidates(running), lent;
-  std::ranges::sort(candidates, yields_before);
-  std::array<uint32_t, kNumLanes> rows = num_rows;
-  for (Sequence* other : candidates) {
+  std::vector<Sequence*> lent;
+  LaneCounts rows = num_rows;
+  for (Sequence* other : yield_order(running)) {
     if (is_enough() || other->lane() <= lane) break;
     uint32_t& left = rows[static_cast<size_t>(other->lane())];
     if (left <= entitled_rows(other->lane()) || other->ticket.tried_in == num_rounds)

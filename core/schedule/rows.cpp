@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/schedule/scheduler_impl.h"
+#include "core/schedule/victims.h"
 
 namespace llmrt {
 namespace {
@@ -62,7 +63,7 @@ void Scheduler::Impl::take_prompts(StepBudget* budget, TimeNs now) {
     if (budget->leaves_out && is_patient(*sequence)) continue;
     if (sequence->gap() > sequence->take.tokens && !sequence->waits_for_token()) behind.push_back(sequence);
   }
-  const std::array<Lane, kNumLanes> turns = order_for_prefill(now), by_room = order_for_room(now);
+  const LaneOrder turns = order_for_prefill(now), by_room = order_for_room(now);
   const bool was_scarce = room_is_scarce;
   const auto first = std::ranges::find_if(by_room, [this](Lane lane) { return !queue_of(lane).empty(); });
   if (budget->admits) begin_admission();
@@ -89,7 +90,7 @@ void Scheduler::Impl::take_chunk(Sequence& sequence, StepBudget* budget) {
   LLMRT_CHECK(kv.grow(sequence.residency.tables, end + within), "capacity_tokens said so");
   budget->is_long |= within > budget->chunk_tokens;
   budget->chunk_tokens -= std::min(within, budget->chunk_tokens);
-  prefill.charge(sequence.lane(), within);
+  fairness.charge(sequence.lane(), within);
   prompt_tokens_served += within;
   take(sequence, within, budget);
 }
@@ -122,7 +123,7 @@ uint64_t Scheduler::Impl::bias_entries_of(Sequence& sequence, uint32_t count) co
 bool Scheduler::Impl::make_room(Sequence& sequence, uint32_t positions, StepBudget* budget, TimeNs now) {
   while (!kv.grow(sequence.residency.tables, positions)) {
     if (running.size() > 1) {
-      Sequence& victim = pick_victim();
+      Sequence& victim = pick_victim(running);
       preempt(victim, sequence.request.id, budget);
       if (&victim == &sequence) return false;
       continue;

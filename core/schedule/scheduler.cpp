@@ -7,21 +7,11 @@
 
 namespace llmrt {
 
-namespace {
-
-// What people and programs that wait may be served ahead of their share: some steps.
-FairQueue::Amounts burst_credits(const SchedulerConfig& config) {
-  const double tokens = 8.0 * config.step_tokens_max;
-  return {tokens, tokens, 0, 0};
-}
-
-}  // namespace
-
 Scheduler::Impl::Impl(SchedulerConfig from)
     : config(std::move(from)),
       kv(config.kv_pools, cache_kind(config), host_tier_size(config)),
       cost(config.cost_prior),
-      prefill(config.class_shares.prefill, burst_credits(config)),
+      fairness(config.class_shares, config.step_tokens_max),
       by_slot(config.sequences_max),
       promised(config.kv_pools.size()),
       watermark(config.kv_pools.size()),

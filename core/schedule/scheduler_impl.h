@@ -14,7 +14,7 @@
 
 #include "core/kv/kv_space.h"
 #include "core/request/sequence.h"
-#include "core/schedule/fair_queue.h"
+#include "core/schedule/fairness.h"
 #include "core/schedule/journal.h"
 #include "core/schedule/output_lengths.h"
 #include "core/schedule/scheduler.h"
@@ -61,7 +61,6 @@ struct Scheduler::Impl {
   Sequence* find(RequestId id) const;
 
   // preemption.cpp: who yields
-  Sequence& pick_victim() const;
   bool reclaim_room(const Sequence& sequence, StepBudget* budget);
   void preempt(Sequence& sequence, RequestId wanted_by, StepBudget* budget);
   bool is_worth_storing(const Sequence& sequence) const;
@@ -91,8 +90,8 @@ struct Scheduler::Impl {
   void end_exhausted(Sequence& sequence, uint32_t positions, TimeNs now);
 
   // lanes.cpp: whose turn it is
-  std::array<Lane, kNumLanes> order_for_prefill(TimeNs now);
-  std::array<Lane, kNumLanes> order_for_room(TimeNs now) const;
+  LaneOrder order_for_prefill(TimeNs now);
+  LaneOrder order_for_room(TimeNs now) const;
   bool has_share(Lane lane, TimeNs now) const;
   double entitled_rows(Lane lane) const;
 
@@ -170,7 +169,7 @@ struct Scheduler::Impl {
   const SchedulerConfig config;
   KvSpace kv;
   CostModel cost;
-  FairQueue prefill;                                    // of lanes, charged in prompt tokens
+  Fairness fairness;
   std::vector<int32_t> free_slots, free_penalty_slots;  // the back goes first
   std::vector<uint32_t> slots_to_clear;                 // given back since the last plan
 
