@@ -57,7 +57,7 @@ void Scheduler::Impl::begin_admission() {
 // Where nothing may wait for room: a request of which no branch has begun.
 bool Scheduler::Impl::must_refuse(const Sequence& sequence) const {
   if (config.on_exhaustion != OnExhaustion::kReject) return false;
-  return std::ranges::all_of(branches_of(sequence), [](const Sequence* branch) {
+  return std::ranges::all_of(branches.of_same(sequence), [](const Sequence* branch) {
     return branch != nullptr && branch->state() == RequestState::kQueued;
   });
 }
@@ -65,7 +65,7 @@ bool Scheduler::Impl::must_refuse(const Sequence& sequence) const {
 void Scheduler::Impl::refuse(Sequence& sequence, TimeNs now) {
   const Error error = no_room(sequence);
   journal.note_rejected();
-  for (Sequence* branch : branches_of(sequence))
+  for (Sequence* branch : branches.of_same(sequence))
     end(*branch, RequestState::kRejected, {.error = error}, FinishReason::kError, now);
 }
 
@@ -164,14 +164,14 @@ uint32_t Scheduler::Impl::positions_reserved(const Sequence& sequence) {
 void Scheduler::Impl::start(Sequence& sequence, const PrefixMatch& match) {
   const bool is_first = sequence.state() == RequestState::kQueued;
   count_overtaken(sequence);
-  dequeue(sequence);
+  waiting.remove(sequence);
   sequence.move_to(RequestState::kPrefilling);
   if (!sequence.beam.search) {
-    set_timeout(sequence);
+    timeouts.set(sequence);
   } else {
-    for (Sequence* beam : branches_of(sequence)) {
+    for (Sequence* beam : branches.of_same(sequence)) {
       beam->request.start_by_ns = 0;  // they start together
-      set_timeout(*beam);
+      timeouts.set(*beam);
     }
   }
   sequence.residency.admission = ++num_admissions;

@@ -11,16 +11,16 @@ constexpr TimeNs kMsNs = 1'000'000;
 
 // Where nobody of a batch is left and the next one may begin.
 void Scheduler::Impl::make_batch(TimeNs now) {
-  if (config.batching == Batching::kContinuous || batch.num_left > 0 || num_waiting() == 0) return;
-  if (config.batching == Batching::kDynamic && num_waiting() < config.sequences_max) {
+  if (config.batching == Batching::kContinuous || batch.num_left > 0 || waiting.size() == 0) return;
+  if (config.batching == Batching::kDynamic && waiting.size() < config.sequences_max) {
     TimeNs first_ns = now;
-    for (const auto& queue : queues)
+    for (const auto& queue : waiting.queues())
       for (const auto& [place, sequence] : queue) first_ns = std::min(first_ns, sequence->record.times.added_ns);
     if (now - first_ns < config.batch_wait_ms * kMsNs) return;
   }
   batch = {.number = batch.number + 1};
   const Sequence* last = nullptr;
-  for (const auto& queue : queues) {
+  for (const auto& queue : waiting.queues()) {
     for (const auto& [place, sequence] : queue) {
       const bool is_beam_of_last = last != nullptr && last->beam.search && last->beam.search == sequence->beam.search;
       if (batch.num_left >= config.sequences_max && !is_beam_of_last) return;

@@ -12,27 +12,19 @@ std::vector<int32_t> Scheduler::Impl::ends_of(const Request& request) const {
   return request.stop.ignore_eos ? std::vector<int32_t>() : config.end_of_generation;
 }
 
-// Beams end together, so all of them are there.
-std::vector<Sequence*> Scheduler::Impl::branches_of(const Sequence& sequence) const {
-  std::vector<Sequence*> branches;
-  const RequestId first = sequence.request.id - sequence.branch;
-  for (uint32_t branch = 0; branch < sequence.request.n; ++branch) branches.push_back(find(first + branch));
-  return branches;
-}
-
 void Scheduler::Impl::end_all(Sequence& sequence, RequestState state, const TokenEvent& event, FinishReason finish,
                               TimeNs now) {
   if (!sequence.beam.search) {
     end(sequence, state, event, finish, now);
     return;
   }
-  for (Sequence* beam : branches_of(sequence)) end(*beam, state, event, finish, now);
+  for (Sequence* beam : branches.of_same(sequence)) end(*beam, state, event, finish, now);
 }
 
 void Scheduler::Impl::commit_beam(Sequence& sequence, Verdict& verdict, TimeNs now) {
   sequence.beam.candidates = std::move(verdict.top_logprobs);
   sequence.record.times.add_token(now);
-  const std::vector<Sequence*> beams = branches_of(sequence);
+  const std::vector<Sequence*> beams = branches.of_same(sequence);
   std::vector<std::vector<TopLogprob>> candidates(beams.size());
   for (const Sequence* beam : beams) {
     if (beam->beam.candidates.empty()) return;
@@ -79,10 +71,10 @@ void Scheduler::Impl::begin_again(Sequence& sequence, const std::vector<int32_t>
     stop_running(sequence);
     sequence.move_to(RequestState::kPreempted);
   } else {
-    dequeue(sequence);
+    waiting.remove(sequence);
   }
   sequence.tokens = tokens;
-  enqueue(sequence);
+  waiting.add(sequence);
 }
 
 void Scheduler::Impl::tell_answers(std::span<Sequence* const> beams, const BeamSearch& search, TimeNs now) {
@@ -98,7 +90,7 @@ void Scheduler::Impl::tell_answers(std::span<Sequence* const> beams, const BeamS
 void Scheduler::Impl::yield_idle_beams(StepBudget* budget, TimeNs now) {
   const auto is_asked = [](const Sequence* sequence) { return sequence->beam.is_asked; };
   const auto next_or = [&](Sequence& otherwise) -> Sequence& {
-    for (const auto& queue : queues)
+    for (const auto& queue : waiting.queues())
       for (const auto& [place, sequence] : queue)
         if (!sequence->beam.is_asked) return *sequence;
     return otherwise;

@@ -43,41 +43,19 @@ Status Scheduler::Impl::check_books() const {
   size_t num_of_batch = static_cast<size_t>(std::ranges::count_if(running, is_of_batch));
   if (num_of_batch != running.size())
     return broken_books("batch {}: {} run, {} of them belong to it", batch.number, running.size(), num_of_batch);
-  size_t num_waiting = 0;
-  uint64_t waiting_bytes = 0;
   for (const Lane lane : kLanes) {
     const size_t i = static_cast<size_t>(lane);
     const auto rows = std::ranges::count(running, lane, &Sequence::lane);
     if (rows != num_rows[i]) return broken_books("lane {}: expected {} rows, found {}", i, rows, num_rows[i]);
-    uint64_t waiting_tokens = 0;
-    size_t num_plain = 0;
-    for (const auto& [place, sequence] : queues[i]) {
-      const RequestId id = sequence->request.id;
-      const bool waits = sequence->state() == RequestState::kQueued || sequence->state() == RequestState::kPreempted;
-      if (!waits) return broken_books("request {} waits in state {}", id, request_state_name(sequence->state()));
-      if (sequence->runs()) return broken_books("request {} waits with a slot", id);
-      if (sequence->lane() != lane) return broken_books("request {} waits in another's lane", id);
-      waiting_tokens += sequence->ticket.queued_tokens;
-      waiting_bytes += sequence->ticket.queued_bytes;
-      num_plain += plain_queues[i].contains(place);
-      num_of_batch += is_of_batch(sequence);
-    }
-    num_waiting += queues[i].size();
-    if (num_plain != plain_queues[i].size())
-      return broken_books("queue {}: {} wait without penalties, of these {} as all do", i, plain_queues[i].size(),
-                          num_plain);
-    if (waiting_tokens != queue_tokens[i].load(std::memory_order_relaxed))
-      return broken_books("queue {}: expected {} tokens, found {}", i, waiting_tokens, queue_tokens[i].load());
+    for (const auto& [place, sequence] : waiting.queue(lane)) num_of_batch += is_of_batch(sequence);
   }
-  if (num_waiting != queue_branches.load() || waiting_bytes != queue_bytes.load())
-    return broken_books("queues: expected {} branches of {} bytes, found {} of {}", num_waiting, waiting_bytes,
-                        queue_branches.load(), queue_bytes.load());
+  if (Status status = waiting.check(); !status) return status;
   if (batch.number > 0 && num_of_batch != batch.num_left)
     return broken_books("batch {}: expected {} that have not ended, found {}", batch.number, batch.num_left,
                         num_of_batch);
-  if (sequences.size() != running.size() + num_waiting + num_streaming) {
-    return broken_books("expected {} requests, found {} running + {} waiting + {} streaming", sequences.size(),
-                        running.size(), num_waiting, num_streaming);
+  if (branches.size() != running.size() + waiting.size() + branches.num_streaming()) {
+    return broken_books("expected {} requests, found {} running + {} waiting + {} streaming", branches.size(),
+                        running.size(), waiting.size(), branches.num_streaming());
   }
   return {};
 }

@@ -30,7 +30,7 @@ void Scheduler::Impl::commit_row(const IterationPlan& plan, const PlanRow& row, 
                                  TimeNs now) {
   if (row.num_samples == 0) return;
   Sequence* sequence = by_slot[row.slot];  // unless it has moved or gone
-  if (sequence == nullptr || sequence->request.id != row.request_id) sequence = find(row.request_id);
+  if (sequence == nullptr || sequence->request.id != row.request_id) sequence = branches.find(row.request_id);
   for (uint32_t i = row.sample_first; i < row.sample_first + row.num_samples; ++i) {
     Verdict& verdict = verdicts[i];
     if (is_spoilt(verdict.error)) forget_spoilt(sequence, row);

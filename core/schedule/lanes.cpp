@@ -7,7 +7,7 @@ namespace llmrt {
 
 // Of those that wait for room.
 bool Scheduler::Impl::has_share(Lane lane, TimeNs now) const {
-  const auto& queue = queue_of(lane);
+  const auto& queue = waiting.queue(lane);
   if (lane != Lane::kBackground) return true;
   return !queue.empty() && Fairness::is_entitled(lane, now - queue.begin()->second->request.arrival_ns);
 }
@@ -18,7 +18,8 @@ LaneOrder Scheduler::Impl::order_for_prefill(TimeNs now) {
     const Lane lane = sequence->lane();
     wants[static_cast<size_t>(lane)] |= Fairness::is_entitled(lane, now - sequence->request.arrival_ns);
   }
-  for (const Lane lane : kLanes) wants[static_cast<size_t>(lane)] |= !queue_of(lane).empty() && has_share(lane, now);
+  for (const Lane lane : kLanes)
+    wants[static_cast<size_t>(lane)] |= !waiting.queue(lane).empty() && has_share(lane, now);
   return fairness.order_for_prefill(wants);
 }
 
@@ -29,9 +30,7 @@ LaneOrder Scheduler::Impl::order_for_room(TimeNs now) const {
 }
 
 double Scheduler::Impl::entitled_rows(Lane lane) const {
-  LaneFlags waits = {};
-  for (size_t i = 0; i < kNumLanes; ++i) waits[i] = !queues[i].empty();
-  return fairness.entitled_rows(lane, num_rows, waits);
+  return fairness.entitled_rows(lane, num_rows, waiting.lanes());
 }
 
 }  // namespace llmrt

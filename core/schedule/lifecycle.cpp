@@ -6,8 +6,6 @@
 namespace llmrt {
 namespace {
 
-// A request without a deadline counts as due then: it goes before those with later ones.
-constexpr TimeNs kPatienceNs = 30'000'000'000;
 constexpr TimeNs kLatelyNs = 60'000'000'000;  // whoever has asked may ask again
 
 }  // namespace
@@ -39,12 +37,10 @@ void Scheduler::Impl::add(Request request, TimeNs now) {
 }
 
 void Scheduler::Impl::add_branch(std::unique_ptr<Sequence> owned, const std::optional<Error>& refusal, TimeNs now) {
-  Sequence& sequence = *owned;
+  LLMRT_CHECK(owned->num_prompt > 0, "a request has a prompt");
+  Sequence& sequence = branches.add(std::move(owned));
   journal.note_arrival(sequence, now);
-  const RequestId id = sequence.request.id;
-  LLMRT_CHECK(sequence.num_prompt > 0, "a request has a prompt");
-  LLMRT_CHECK(sequences.emplace(id, std::move(owned)).second, "a request id is used once");
-  set_timeout(sequence);
+  timeouts.set(sequence);
   if (kv.has_cache()) sequence.origin.identity = identity_of(sequence);
   sequence.origin.has_salt = !sequence.request.cache_salt.empty();
   sequence.request.cache_salt = {};
@@ -64,45 +60,14 @@ void Scheduler::Impl::add_branch(std::unique_ptr<Sequence> owned, const std::opt
     end(sequence, RequestState::kStreaming, std::move(event), FinishReason::kLength, now);
     return;
   }
-  enqueue(sequence);
-}
-
-// Until it has started there is one time more to keep.
-void Scheduler::Impl::set_timeout(Sequence& sequence) {
-  const Request& request = sequence.request;
-  const TimeNs before = sequence.times_out_ns;
-  sequence.times_out_ns = 0;
-  const auto no_later_than = [&](TimeNs at) {
-    if (at != 0) sequence.times_out_ns = sequence.times_out_ns == 0 ? at : std::min(sequence.times_out_ns, at);
-  };
-  no_later_than(request.deadline_ns);
-  no_later_than(request.expiry_ns);
-  if (sequence.state() == RequestState::kQueued) no_later_than(request.start_by_ns);
-  if (sequence.times_out_ns == before) return;
-  if (before != 0) timeouts.erase({before, request.id});
-  if (sequence.times_out_ns != 0) timeouts.emplace(sequence.times_out_ns, request.id);
+  waiting.add(sequence);
 }
 
 void Scheduler::Impl::expire(TimeNs now) {
-  while (!timeouts.empty() && timeouts.begin()->first <= now) {
-    Sequence& sequence = *find(timeouts.begin()->second);
+  while (const std::optional<RequestId> id = timeouts.due(now)) {
+    Sequence& sequence = *branches.find(*id);
     end(sequence, RequestState::kCancelled, {.error = timed_out(sequence, now)}, FinishReason::kTimeout, now);
   }
-}
-
-Error Scheduler::Impl::timed_out(const Sequence& sequence, TimeNs now) const {
-  const Request& request = sequence.request;
-  const auto ms_to = [&request](TimeNs at) { return static_cast<double>(at - request.arrival_ns) * 1e-6; };
-  const TimeNs at = sequence.times_out_ns;
-  if (at != request.deadline_ns && at != request.expiry_ns)
-    return make_error(ErrorCode::kTimeout,
-                      "timeout: expected a start within {:.0f} ms, found it waiting after {:.0f} ms", ms_to(at),
-                      ms_to(now));
-  return make_error(ErrorCode::kTimeout,
-                    "timeout: expected the whole answer within {:.0f} ms ({}), found {} of at most {} tokens after "
-                    "{:.0f} ms",
-                    ms_to(at), at == request.deadline_ns ? "its deadline" : "this engine's limit",
-                    sequence.num_known() - sequence.num_prompt, request.max_tokens, ms_to(now));
 }
 
 void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now) {
@@ -121,9 +86,9 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
     if (!quarantined) give_back(sequence, forget);
     stop_running(sequence);
   } else if (sequence.waits()) {
-    dequeue(sequence);
+    waiting.remove(sequence);
   }
-  if (sequence.times_out_ns != 0) timeouts.erase({sequence.times_out_ns, request.id});
+  timeouts.erase(sequence);
   sequence.move_to(state);
 
   event.cached_tokens = sequence.record.cached_tokens;
@@ -133,9 +98,9 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
 
   if (is_terminal(state)) {
     journal.trace(sequence);
-    sequences.erase(request.id);
+    branches.erase(sequence);
   } else {
-    ++num_streaming;
+    branches.keep_streaming();
     sequence.release_memory();
   }
 }
@@ -161,49 +126,10 @@ void Scheduler::Impl::stop_running(Sequence& sequence) {
   --num_rows[static_cast<size_t>(sequence.lane())];
 }
 
-void Scheduler::Impl::enqueue(Sequence& sequence) {
-  const Request& request = sequence.request;
-  const bool is_new = sequence.state() == RequestState::kQueued;
-  // The prompt that branches share is counted once; each of the others has its last token to compute. So has a beam
-  // that begins again.
-  const bool is_shared = sequence.branch > 0 && (is_new || sequence.beam.search);
-  sequence.ticket.queued_tokens = is_shared ? 1 : sequence.num_known();
-  sequence.ticket.queued_bytes =
-      is_new ? sequence.ticket.start_bytes : kBranchBytes + sequence.tokens.capacity() * sizeof(int32_t);
-  ++num_enqueued;
-  if (is_new) {
-    const TimeNs due_ns = request.deadline_ns != 0 ? request.deadline_ns : request.arrival_ns + kPatienceNs;
-    sequence.ticket.place = {true, due_ns, num_enqueued};
-  } else {
-    sequence.ticket.place = {false, 0, ~num_enqueued};
-  }
-  queue_of(sequence.lane()).emplace(sequence.ticket.place, &sequence);
-  if (!request.sampling.has_penalties())
-    plain_queues[static_cast<size_t>(sequence.lane())].emplace(sequence.ticket.place, &sequence);
-  tokens_waiting(sequence.lane()).fetch_add(sequence.ticket.queued_tokens, std::memory_order_relaxed);
-  queue_bytes.fetch_add(sequence.ticket.queued_bytes, std::memory_order_relaxed);
-  queue_branches.fetch_add(1, std::memory_order_relaxed);
-}
-
-void Scheduler::Impl::dequeue(Sequence& sequence) {
-  tokens_waiting(sequence.lane()).fetch_sub(sequence.ticket.queued_tokens, std::memory_order_relaxed);
-  queue_bytes.fetch_sub(sequence.ticket.queued_bytes, std::memory_order_relaxed);
-  queue_branches.fetch_sub(1, std::memory_order_relaxed);
-  queue_of(sequence.lane()).erase(sequence.ticket.place);
-  plain_queues[static_cast<size_t>(sequence.lane())].erase(sequence.ticket.place);
-  sequence.ticket.queued_tokens = 0;
-}
-
 void Scheduler::Impl::forget(Sequence& sequence, const SentTimes& sent) {
   sequence.record.times.sent = sent;
   journal.trace(sequence);
-  sequences.erase(sequence.request.id);
-  --num_streaming;
-}
-
-Sequence* Scheduler::Impl::find(RequestId id) const {
-  const auto it = sequences.find(id);
-  return it == sequences.end() ? nullptr : it->second.get();
+  branches.drop_streaming(sequence);
 }
 
 }  // namespace llmrt

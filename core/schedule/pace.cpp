@@ -82,7 +82,7 @@ bool Scheduler::Impl::awaits_long_prompt() const {
     return rest > config.chunk_tokens && rest <= end_tokens_max(config.chunk_tokens);
   };
   for (const Lane lane : {Lane::kInteractive, Lane::kAgent}) {
-    const Queue& queue = queue_of(lane);
+    const Waiting::Queue& queue = waiting.queue(lane);
     const Sequence* first = queue.empty() ? nullptr : queue.begin()->second;
     if (queue.size() > 1 || (first != nullptr && first->ticket.tried_in != 0)) continue;
     if (first != nullptr && is_long(first->num_known())) return true;
@@ -100,7 +100,7 @@ double Scheduler::Impl::plan_after_ms(const StepWork& work, TimeNs now) const {
 
 void Scheduler::Impl::observe(const StepWork& work, const StepTimes& times, TimeNs now) {
   cost.observe(work, times);
-  service.observe(prompt_tokens_served, num_waiting() > 0, now);
+  service.observe(prompt_tokens_served, waiting.size() > 0, now);
   prompt_tokens_served = 0;
   double rate = service.tokens_per_ms();
   if (rate == 0 && cost.knows_steps()) rate = cost.prefill_rate(config.step_tokens_max);
@@ -112,26 +112,27 @@ double Scheduler::Impl::wait_ms(Lane lane, uint64_t num_tokens) const {
   const double rate = prompt_rate.load(std::memory_order_relaxed);
   if (rate <= 0) return 0;
   LaneFlags wants = {};
-  for (size_t i = 0; i < kNumLanes; ++i) wants[i] = queue_tokens[i].load(std::memory_order_relaxed) > 0;
+  for (const Lane other : kLanes) wants[static_cast<size_t>(other)] = waiting.tokens(other) > 0;
   return static_cast<double>(num_tokens) / fairness.prefill_rate(lane, wants, rate);
 }
 
 std::optional<Error> Scheduler::Impl::holds_too_much(const Request& request, const QueueLoad& inbox) const {
-  const uint64_t branches = inbox.branches + queue_branches.load(std::memory_order_relaxed);
-  if (branches == 0) return std::nullopt;
-  const uint64_t bytes = inbox.bytes + queue_bytes.load(std::memory_order_relaxed), more_bytes = held_bytes(request);
+  const QueueLoad waits = waiting.load();
+  const uint64_t num_branches = inbox.branches + waits.branches;
+  if (num_branches == 0) return std::nullopt;
+  const uint64_t bytes = inbox.bytes + waits.bytes, more_bytes = held_bytes(request);
   const auto too_much = [&](const char* what, uint64_t most, uint64_t found, uint64_t more) {
     Error error = make_error(ErrorCode::kOverloaded, "queue full: expected at most {} {} to wait, found {} and {} more",
                              most, what, found, more);
     // As if those that wait were alike.
     const Lane lane = lane_of(request.request_class);
-    const double tokens = static_cast<double>(queue_tokens[static_cast<size_t>(lane)].load(std::memory_order_relaxed));
+    const double tokens = static_cast<double>(waiting.tokens(lane));
     const double share = std::min(1.0, static_cast<double>(found + more - most) / static_cast<double>(found));
     error.retry_after_s = retry_after_s(wait_ms(lane, static_cast<uint64_t>(tokens * share)));
     return error;
   };
-  if (branches + request.n > config.queue_branches_max)
-    return too_much("choices", config.queue_branches_max, branches, request.n);
+  if (num_branches + request.n > config.queue_branches_max)
+    return too_much("choices", config.queue_branches_max, num_branches, request.n);
   if (bytes + more_bytes > config.queue_bytes_max)
     return too_much("bytes of requests", config.queue_bytes_max, bytes, more_bytes);
   return std::nullopt;
@@ -141,7 +142,7 @@ std::optional<Error> Scheduler::Impl::queue_full(const Request& request, const Q
   if (std::optional<Error> error = holds_too_much(request, inbox)) return error;
   const uint64_t num_prompt = request.prompt.size();
   const Lane lane = lane_of(request.request_class);
-  const uint64_t in_lane = inbox.tokens + queue_tokens[static_cast<size_t>(lane)].load(std::memory_order_relaxed);
+  const uint64_t in_lane = inbox.tokens + waiting.tokens(lane);
   if (in_lane == 0) return std::nullopt;
   if (in_lane + num_prompt > config.queue_tokens_max) {
     Error error =
@@ -168,7 +169,7 @@ std::optional<Error> Scheduler::Impl::too_late(const Request& request, TimeNs no
   const Lane lane = lane_of(request.request_class);
   const double left_ms = static_cast<double>(request.deadline_ns - now) * 1e-6;
   uint64_t before = 0;
-  for (const auto& [place, sequence] : queue_of(lane)) {
+  for (const auto& [place, sequence] : waiting.queue(lane)) {
     if (place.is_new && place.due_ns > request.deadline_ns) break;
     before += sequence->ticket.queued_tokens;
     const double ms = wait_ms(lane, before);

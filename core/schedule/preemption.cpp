@@ -67,9 +67,9 @@ void Scheduler::Impl::preempt(Sequence& sequence, RequestId wanted_by, StepBudge
   give_back(sequence, /*forget=*/false);
   // The tokens stay: what is lost of their keys and values is computed again, a token in flight is taken when it comes.
   sequence.move_to(RequestState::kPreempted);
-  enqueue(sequence);
+  waiting.add(sequence);
   // Who still waits (reclaim_room, yield_idle_beams) has no reservation to outgrow; one that yields to itself had.
-  const Sequence* wanter = find(wanted_by);
+  const Sequence* wanter = branches.find(wanted_by);
   const bool wanter_ran = wanter == &sequence || (wanter != nullptr && wanter->runs());
   journal.note_preemption(event, wanter_ran && wanter->progress.computed >= wanter->residency.reserved_tokens);
 }

@@ -52,7 +52,7 @@ uint32_t common_tokens(std::span<const int32_t> a, std::span<const int32_t> b) {
 // Null when all of the lane that may go now wait for a running sequence's prefix or were tried in this round.
 Sequence* Scheduler::Impl::pick_next(Lane lane) {
   if (!somebody_may_start()) return nullptr;
-  const Queue& queue = queue_to_start(lane);
+  const Waiting::Queue& queue = queue_to_start(lane);
   Sequence* best = nullptr;
   uint32_t num_seen = 0, num_scanned = 0;
   for (const auto& [place, sequence] : queue) {
@@ -80,9 +80,9 @@ Sequence* Scheduler::Impl::pick_next(Lane lane) {
 
 // Without those that wait for a slot for penalties, however many: others take none of these, so holding them up would
 // bring nobody nearer to one, nor do they overtake who waits for that.
-const Scheduler::Impl::Queue& Scheduler::Impl::queue_to_start(Lane lane) const {
+const Waiting::Queue& Scheduler::Impl::queue_to_start(Lane lane) const {
   const bool has_slots = !free_penalty_slots.empty() || config.on_exhaustion == OnExhaustion::kReject;
-  return has_slots ? queue_of(lane) : plain_queues[static_cast<size_t>(lane)];
+  return has_slots ? waiting.queue(lane) : waiting.plain_queue(lane);
 }
 
 // Where rows with token counts are scarce one request does not take all of them: then it waits for its own branches.
@@ -104,7 +104,7 @@ bool Scheduler::Impl::is_aged(const Sequence& sequence) const {
 bool Scheduler::Impl::waits_for_branch(Sequence& sequence) const {
   if (sequence.request.n == 1) return false;
   if (sequence.branch > 0 && sequence.state() == RequestState::kQueued) {
-    const Sequence* former = find(sequence.request.id - 1);
+    const Sequence* former = branches.find(sequence.request.id - 1);
     if (former != nullptr && former->state() == RequestState::kQueued) {
       sequence.ticket.is_held = true;
       return true;

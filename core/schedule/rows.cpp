@@ -65,7 +65,7 @@ void Scheduler::Impl::take_prompts(StepBudget* budget, TimeNs now) {
   }
   const LaneOrder turns = order_for_prefill(now), by_room = order_for_room(now);
   const bool was_scarce = room_is_scarce;
-  const auto first = std::ranges::find_if(by_room, [this](Lane lane) { return !queue_of(lane).empty(); });
+  const auto first = std::ranges::find_if(by_room, [this](Lane lane) { return !waiting.queue(lane).empty(); });
   if (budget->admits) begin_admission();
   for (const Lane lane : turns) {
     for (Sequence* sequence : behind)

@@ -66,7 +66,7 @@ void Scheduler::add(Request request, TimeNs now) {
 }
 
 void Scheduler::cancel(RequestId id, TimeNs now, const SentTimes& sent) {
-  Sequence* sequence = impl_->find(id);
+  Sequence* sequence = impl_->branches.find(id);
   if (sequence == nullptr) return;
   if (sequence->state() == RequestState::kStreaming) {  // its end has been told already
     sequence->move_to(RequestState::kCancelled);
@@ -78,21 +78,18 @@ void Scheduler::cancel(RequestId id, TimeNs now, const SentTimes& sent) {
 }
 
 void Scheduler::drained(RequestId id, const SentTimes& sent) {
-  Sequence* sequence = impl_->find(id);
+  Sequence* sequence = impl_->branches.find(id);
   if (sequence == nullptr || sequence->state() != RequestState::kStreaming) return;
   sequence->move_to(RequestState::kFinished);
   impl_->forget(*sequence, sent);
 }
 
 void Scheduler::all_drained() {
-  std::vector<Sequence*> streaming;
-  for (const auto& [id, sequence] : impl_->sequences)
-    if (sequence->state() == RequestState::kStreaming) streaming.push_back(sequence.get());
-  for (Sequence* sequence : streaming) drained(sequence->request.id);
+  for (const RequestId id : impl_->branches.streaming()) drained(id);
 }
 
 bool Scheduler::has_work() const {
-  return impl_->num_waiting() > 0 || !impl_->running.empty();
+  return impl_->waiting.size() > 0 || !impl_->running.empty();
 }
 
 const IterationPlan* Scheduler::plan(TimeNs now) {
@@ -139,7 +136,7 @@ void Scheduler::commit(const IterationPlan& plan, std::span<Verdict> verdicts, T
 void Scheduler::fail_all(const Error& error, TimeNs now) {
   impl_->quarantined = error.code == ErrorCode::kInternal;
   std::vector<Sequence*> all(impl_->running.begin(), impl_->running.end());
-  for (const auto& queue : impl_->queues)
+  for (const auto& queue : impl_->waiting.queues())
     for (const auto& [place, sequence] : queue) all.push_back(sequence);
   for (Sequence* sequence : all) {
     const bool never_ran = sequence->state() == RequestState::kQueued;
@@ -162,15 +159,13 @@ void Scheduler::take_traces(std::vector<RequestTrace>* out) {
 }
 
 uint64_t Scheduler::queue_tokens() const {
-  uint64_t sum = 0;
-  for (const auto& tokens : impl_->queue_tokens) sum += tokens.load(std::memory_order_relaxed);
-  return sum;
+  return impl_->waiting.tokens();
 }
 
 const EngineStats& Scheduler::stats() const {
   return impl_->journal.stats({.num_running = static_cast<uint32_t>(impl_->running.size()),
-                               .num_waiting = impl_->num_waiting(),
-                               .num_streaming = impl_->num_streaming,
+                               .num_waiting = impl_->waiting.size(),
+                               .num_streaming = impl_->branches.num_streaming(),
                                .queue_tokens = queue_tokens()},
                               impl_->kv);
 }
@@ -180,7 +175,7 @@ Status Scheduler::check_books() const {
 }
 
 std::optional<RequestState> Scheduler::state_of(RequestId id) const {
-  const Sequence* sequence = impl_->find(id);
+  const Sequence* sequence = impl_->branches.find(id);
   if (sequence == nullptr) return std::nullopt;
   return sequence->state();
 }

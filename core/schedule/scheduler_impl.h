@@ -14,11 +14,14 @@
 
 #include "core/kv/kv_space.h"
 #include "core/request/sequence.h"
+#include "core/schedule/branches.h"
 #include "core/schedule/fairness.h"
 #include "core/schedule/journal.h"
 #include "core/schedule/output_lengths.h"
 #include "core/schedule/scheduler.h"
 #include "core/schedule/service_rate.h"
+#include "core/schedule/timeouts.h"
+#include "core/schedule/waiting.h"
 
 namespace llmrt {
 
@@ -44,21 +47,12 @@ struct Scheduler::Impl {
   void add(Request request, TimeNs now);
   void add_branch(std::unique_ptr<Sequence> owned, const std::optional<Error>& refusal, TimeNs now);
   void expire(TimeNs now);
-  Error timed_out(const Sequence& sequence, TimeNs now) const;
   // The one way out, whatever the reason: gives everything back, moves to `state`, emits `event` (with `finish`).
   void end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now);
   // `forget`: its keys and values are not kept.
   void give_back(Sequence& sequence, bool forget);
-  void enqueue(Sequence& sequence);
-  void dequeue(Sequence& sequence);
-  using Queue = std::map<QueuePlace, Sequence*>;
-  Queue& queue_of(Lane lane) { return queues[static_cast<size_t>(lane)]; }
-  const Queue& queue_of(Lane lane) const { return queues[static_cast<size_t>(lane)]; }
-  std::atomic<uint64_t>& tokens_waiting(Lane lane) { return queue_tokens[static_cast<size_t>(lane)]; }
   void stop_running(Sequence& sequence);
-  void set_timeout(Sequence& sequence);
   void forget(Sequence& sequence, const SentTimes& sent);
-  Sequence* find(RequestId id) const;
 
   // preemption.cpp: who yields
   bool reclaim_room(const Sequence& sequence, StepBudget* budget);
@@ -121,7 +115,7 @@ struct Scheduler::Impl {
   // prefix.cpp: who waits for whose prefix, and what is kept for others
   Sequence* pick_next(Lane lane);
   bool waits_for_branch(Sequence& sequence) const;
-  const Queue& queue_to_start(Lane lane) const;
+  const Waiting::Queue& queue_to_start(Lane lane) const;
   bool waits_for_prefix(Sequence& sequence) const;
   PrefixMatch look_up(Sequence& sequence) const;
   bool is_aged(const Sequence& sequence) const;
@@ -148,7 +142,6 @@ struct Scheduler::Impl {
 
   // beams.cpp: requests with beam search
   std::vector<int32_t> ends_of(const Request& request) const;
-  std::vector<Sequence*> branches_of(const Sequence& sequence) const;  // by branch; null: ended
   // end() for the branch, or for all beams together.
   void end_all(Sequence& sequence, RequestState state, const TokenEvent& event, FinishReason finish, TimeNs now);
   void commit_beam(Sequence& sequence, Verdict& verdict, TimeNs now);
@@ -156,12 +149,6 @@ struct Scheduler::Impl {
   void begin_again(Sequence& sequence, const std::vector<int32_t>& tokens);
   void tell_answers(std::span<Sequence* const> beams, const BeamSearch& search, TimeNs now);
   void yield_idle_beams(StepBudget* budget, TimeNs now);
-
-  uint32_t num_waiting() const {
-    size_t sum = 0;
-    for (const auto& queue : queues) sum += queue.size();
-    return static_cast<uint32_t>(sum);
-  }
 
   // books.cpp
   Status check_books() const;
@@ -173,9 +160,9 @@ struct Scheduler::Impl {
   std::vector<int32_t> free_slots, free_penalty_slots;  // the back goes first
   std::vector<uint32_t> slots_to_clear;                 // given back since the last plan
 
-  std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences;
-  std::array<Queue, kNumLanes> queues;
-  std::array<Queue, kNumLanes> plain_queues;  // of these, who need no slot for penalties
+  Branches branches;
+  Timeouts timeouts;
+  Waiting waiting;
   Batch batch;
   std::vector<Sequence*> running;                 // by admission, the newest last
   std::array<uint32_t, kNumLanes> num_rows = {};  // of the running ones
@@ -187,9 +174,7 @@ struct Scheduler::Impl {
   std::vector<uint32_t> watermark;  // by group, in blocks
   bool room_is_scarce = false;      // somebody found none in the last round of admission
   uint64_t num_rounds = 0;          // of admission
-  uint64_t num_enqueued = 0;
-  TimeNs asked_until_ns = 0;  // until then requests of people and of programs that wait came lately
-  std::set<std::pair<TimeNs, RequestId>> timeouts;
+  TimeNs asked_until_ns = 0;        // until then requests of people and of programs that wait came lately
   uint64_t num_admissions = 0;
   uint64_t left_out_in = 0;  // the last plan without rows of batch and background that could have run; 0 = none
   uint64_t turn = 0;  // admission number from which take_units serves: the first that the last step had to leave out
@@ -198,13 +183,10 @@ struct Scheduler::Impl {
   uint64_t num_plans = 0, num_commits = 0;
 
   Journal journal;
-  uint32_t num_streaming = 0;
   bool quarantined = false;  // the books are broken: blocks and slots are not given back any more
   std::array<std::array<OutputLengths, kNumRequestClasses>, kNumRoutes> output_lengths;
   ServiceRate service;
-  uint64_t prompt_tokens_served = 0;  // since the last commit, those that a cache spares included
-  std::array<std::atomic<uint64_t>, kNumLanes> queue_tokens = {};
-  std::atomic<uint64_t> queue_branches = 0, queue_bytes = 0;
+  uint64_t prompt_tokens_served = 0;    // since the last commit, those that a cache spares included
   std::atomic<double> prompt_rate = 0;  // tokens a millisecond, those that caches spare included; 0 = not known
 };
 
