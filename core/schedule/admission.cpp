@@ -41,7 +41,7 @@ void Scheduler::Impl::admit(Lane lane, StepBudget* budget, TimeNs now) {
       room_is_scarce = true;
       passed_over.push_back(sequence);
       budget->admits = budget->admits && !goes_first;
-      num_without_room = free_slots.empty() ? kTriesMax : num_without_room + 1;
+      num_without_room = !running.has_slot() ? kTriesMax : num_without_room + 1;
     }
   }
   budget->admits = budget->admits && !reclaimed;
@@ -70,9 +70,9 @@ void Scheduler::Impl::refuse(Sequence& sequence, TimeNs now) {
 }
 
 Error Scheduler::Impl::no_room(const Sequence& sequence) const {
-  if (free_slots.empty())
+  if (!running.has_slot())
     return make_error(ErrorCode::kOverloaded, "no room now: {} requests run, which is the most", running.size());
-  if (sequence.request.sampling.has_penalties() && free_penalty_slots.empty())
+  if (sequence.request.sampling.has_penalties() && !running.has_penalty_slot())
     return make_error(ErrorCode::kOverloaded, "no room now: {} requests with penalties run, which is the most",
                       config.penalty_rows_max);
   uint32_t g = 0;
@@ -89,10 +89,10 @@ Scheduler::Impl::Admission Scheduler::Impl::try_admit(Sequence& sequence, StepBu
   if (sequence.progress.pending > 0) return Admission::kLater;  // resumed when all its tokens are known
   const uint32_t num_tokens = static_cast<uint32_t>(sequence.tokens.size());
   const bool counts = sequence.request.sampling.has_penalties();
-  if (free_slots.empty() || (counts && free_penalty_slots.empty())) return Admission::kNoRoom;
+  if (!running.has_slot() || (counts && !running.has_penalty_slot())) return Admission::kNoRoom;
   if (counts && num_tokens > budget->recount_tokens) return Admission::kLater;
   // Long prompts are not looked up in every step of a full pool that admits nobody.
-  if (!running.empty() && sequence.found.needed_at == num_admissions &&
+  if (!running.is_empty() && sequence.found.needed_at == running.num_admissions() &&
       uint64_t{sequence.found.blocks_needed} + promised[0] + watermark[0] > kv.num_free(0))
     return Admission::kNoRoom;
 
@@ -122,7 +122,7 @@ Scheduler::Impl::Admission Scheduler::Impl::try_admit(Sequence& sequence, StepBu
 void Scheduler::Impl::count_promises() {
   for (uint32_t g = 0; g < kv.num_groups(); ++g) {
     promised[g] = 0;
-    for (const Sequence* sequence : running) promised[g] += blocks_promised(g, *sequence);
+    for (const Sequence* sequence : running.rows()) promised[g] += blocks_promised(g, *sequence);
   }
 }
 
@@ -137,7 +137,7 @@ uint32_t Scheduler::Impl::blocks_promised(uint32_t kv_group, const Sequence& seq
 // where holding it would cost the last block.
 bool Scheduler::Impl::fits(Sequence& sequence, PrefixMatch* match) {
   const uint32_t num_tokens = static_cast<uint32_t>(sequence.tokens.size());
-  const bool alone = running.empty();
+  const bool alone = running.is_empty();
   const uint32_t positions = alone ? std::min(num_tokens, sequence.positions_max()) : positions_reserved(sequence);
   const uint32_t num_shared = kv.num_live(*match);
   for (uint32_t g = 0; g < kv.num_groups(); ++g) {
@@ -145,7 +145,7 @@ bool Scheduler::Impl::fits(Sequence& sequence, PrefixMatch* match) {
     const uint64_t needed = own + (alone ? 0 : promised[g] + watermark[g]);
     if (needed > kv.num_free(g)) {
       sequence.found.blocks_needed = static_cast<uint32_t>(own);
-      sequence.found.needed_at = num_admissions;
+      sequence.found.needed_at = running.num_admissions();
       return false;
     }
     if (needed < kv.num_free(g) || match->partial_tokens == 0 || kv.is_live(match->partial_block)) continue;
@@ -174,17 +174,8 @@ void Scheduler::Impl::start(Sequence& sequence, const PrefixMatch& match) {
       timeouts.set(*beam);
     }
   }
-  sequence.residency.admission = ++num_admissions;
+  running.admit(sequence);
   sequence.residency.reserved_tokens = positions_reserved(sequence);
-  sequence.residency.slot = free_slots.back();
-  free_slots.pop_back();
-  by_slot[static_cast<size_t>(sequence.residency.slot)] = &sequence;
-  if (sequence.request.sampling.has_penalties()) {
-    sequence.residency.penalty_slot = free_penalty_slots.back();
-    free_penalty_slots.pop_back();
-  }
-  running.push_back(&sequence);
-  ++num_rows[static_cast<size_t>(sequence.lane())];
   if (is_first) {
     // All that it will ever hold, so that nothing is allocated while it runs.
     sequence.residency.tables = kv.make_tables(sequence.positions_max());
@@ -193,7 +184,7 @@ void Scheduler::Impl::start(Sequence& sequence, const PrefixMatch& match) {
   }
   if (is_first && sequence.branch == 0) {
     sequence.record.cached_tokens = sequence.progress.computed;
-    prompt_tokens_served += sequence.record.cached_tokens;
+    pace.note_served(sequence.record.cached_tokens);
     journal.note_start(sequence, config.prefix_cache != PrefixCacheKind::kOff,
                        match.host_blocks.size() * kv.block_tokens());
   }

@@ -68,7 +68,6 @@ void Scheduler::Impl::go_on(std::span<Sequence* const> beams, std::span<const Be
 void Scheduler::Impl::begin_again(Sequence& sequence, const std::vector<int32_t>& tokens) {
   if (sequence.runs()) {
     give_back(sequence, /*forget=*/false);
-    stop_running(sequence);
     sequence.move_to(RequestState::kPreempted);
   } else {
     waiting.remove(sequence);
@@ -96,8 +95,8 @@ void Scheduler::Impl::yield_idle_beams(StepBudget* budget, TimeNs now) {
     return otherwise;
   };
   while (budget->tokens == config.step_tokens_max && num_plans == num_commits &&
-         std::ranges::any_of(running, is_asked)) {
-    Sequence& newest = *running.back();
+         std::ranges::any_of(running.rows(), is_asked)) {
+    Sequence& newest = *running.rows().back();
     preempt(newest, next_or(newest).request.id, budget);
     budget->admits = true;
     budget->is_closed = {};

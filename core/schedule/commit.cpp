@@ -29,7 +29,7 @@ bool Scheduler::Impl::is_spoilt(const std::optional<Error>& error) {
 void Scheduler::Impl::commit_row(const IterationPlan& plan, const PlanRow& row, std::span<Verdict> verdicts,
                                  TimeNs now) {
   if (row.num_samples == 0) return;
-  Sequence* sequence = by_slot[row.slot];  // unless it has moved or gone
+  Sequence* sequence = running.at_slot(row.slot);  // unless it has moved or gone
   if (sequence == nullptr || sequence->request.id != row.request_id) sequence = branches.find(row.request_id);
   for (uint32_t i = row.sample_first; i < row.sample_first + row.num_samples; ++i) {
     Verdict& verdict = verdicts[i];

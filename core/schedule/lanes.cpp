@@ -26,11 +26,11 @@ LaneOrder Scheduler::Impl::order_for_prefill(TimeNs now) {
 LaneOrder Scheduler::Impl::order_for_room(TimeNs now) const {
   LaneFlags is_entitled = {};
   for (const Lane lane : kLanes) is_entitled[static_cast<size_t>(lane)] = has_share(lane, now);
-  return fairness.order_for_room(is_entitled, num_rows);
+  return fairness.order_for_room(is_entitled, running.lane_rows());
 }
 
 double Scheduler::Impl::entitled_rows(Lane lane) const {
-  return fairness.entitled_rows(lane, num_rows, waiting.lanes());
+  return fairness.entitled_rows(lane, running.lane_rows(), waiting.lanes());
 }
 
 }  // namespace llmrt

@@ -4,17 +4,11 @@
 #include "core/schedule/scheduler_impl.h"
 
 namespace llmrt {
-namespace {
-
-constexpr TimeNs kLatelyNs = 60'000'000'000;  // whoever has asked may ask again
-
-}  // namespace
-
 void Scheduler::Impl::add(Request request, TimeNs now) {
-  std::optional<Error> refusal = queue_full(request, {});
-  if (!refusal) refusal = too_late(request, now);
+  std::optional<Error> refusal = limits.queue_full(request, {});
+  if (!refusal) refusal = limits.too_late(request, now);
   if (refusal) journal.note_rejected();
-  if (lane_of(request.request_class) <= Lane::kAgent) asked_until_ns = now + kLatelyNs;
+  pace.note_asked(lane_of(request.request_class), now);
   std::shared_ptr<BeamSearch> search;
   if (request.beam)
     search = std::make_shared<BeamSearch>(request.n, *request.beam, request.max_tokens, ends_of(request));
@@ -83,8 +77,7 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
         sequence.residency.reserved_tokens - std::min(sequence.residency.reserved_tokens, sequence.progress.computed);
     journal.note_unused_reservation(unused);
     const bool forget = is_spoilt(event.error) || config.prefix_cache == PrefixCacheKind::kOff;
-    if (!quarantined) give_back(sequence, forget);
-    stop_running(sequence);
+    quarantined ? running.abandon(sequence) : give_back(sequence, forget);
   } else if (sequence.waits()) {
     waiting.remove(sequence);
   }
@@ -113,17 +106,7 @@ void Scheduler::Impl::give_back(Sequence& sequence, bool forget) {
     kv.set_worth_storing(sequence.residency.tables, is_worth_storing(sequence));
   }
   kv.release(sequence.residency.tables, forget);
-  if (sequence.residency.penalty_slot >= 0) free_penalty_slots.push_back(sequence.residency.penalty_slot);
-  if (sequence.residency.row_is_set) slots_to_clear.push_back(static_cast<uint32_t>(sequence.residency.slot));
-  by_slot[static_cast<size_t>(sequence.residency.slot)] = nullptr;
-  free_slots.push_back(sequence.residency.slot);
-  sequence.residency.slot = sequence.residency.penalty_slot = -1;
-  sequence.residency.row_is_set = false;
-}
-
-void Scheduler::Impl::stop_running(Sequence& sequence) {
-  running.erase(std::ranges::find(running, &sequence));
-  --num_rows[static_cast<size_t>(sequence.lane())];
+  running.release(sequence);
 }
 
 void Scheduler::Impl::forget(Sequence& sequence, const SentTimes& sent) {

@@ -45,11 +45,11 @@ void Scheduler::Impl::write_plan(IterationPlan* plan) {
   plan->clear();
   plan->step = num_plans;
   plan->batch = batch.number;
-  for (const uint32_t slot : slots_to_clear) {
+  for (const uint32_t slot : running.slots_to_clear()) {
     append_update(plan, RowUpdateKind::kClear, static_cast<int32_t>(slot), 0, 0, nullptr, 0);
   }
-  slots_to_clear.clear();
-  for (Sequence* sequence : running) {
+  running.forget_cleared();
+  for (Sequence* sequence : running.rows()) {
     if (sequence->take.tokens > 0) {
       write_row(*sequence, plan);
     } else {

@@ -13,8 +13,9 @@ namespace llmrt {
 // several hold may turn out to stay.
 bool Scheduler::Impl::reclaim_room(const Sequence& sequence, StepBudget* budget) {
   const Lane lane = sequence.lane();
-  if (reserves_all(config.on_exhaustion) || num_rows[static_cast<size_t>(lane)] + 1 > entitled_rows(lane)) return false;
-  if (sequence.request.sampling.has_penalties() && free_penalty_slots.empty()) return false;
+  if (reserves_all(config.on_exhaustion) || running.lane_rows()[static_cast<size_t>(lane)] + 1 > entitled_rows(lane))
+    return false;
+  if (sequence.request.sampling.has_penalties() && !running.has_penalty_slot()) return false;
   std::vector<uint64_t> missing(kv.num_groups());
   for (uint32_t g = 0; g < kv.num_groups(); ++g) {
     const bool is_known = g == 0 && sequence.found.blocks_needed > 0;
@@ -22,12 +23,12 @@ bool Scheduler::Impl::reclaim_room(const Sequence& sequence, StepBudget* budget)
     const uint64_t needed = own + promised[g] + watermark[g];
     missing[g] = needed - std::min<uint64_t>(needed, kv.num_free(g));
   }
-  bool has_slot = !free_slots.empty();
+  bool has_slot = running.has_slot();
   const auto is_enough = [&] { return has_slot && std::ranges::all_of(missing, [](uint64_t n) { return n == 0; }); };
 
   std::vector<Sequence*> lent;
-  LaneCounts rows = num_rows;
-  for (Sequence* other : yield_order(running)) {
+  LaneCounts rows = running.lane_rows();
+  for (Sequence* other : yield_order(running.rows())) {
     if (is_enough() || other->lane() <= lane) break;
     uint32_t& left = rows[static_cast<size_t>(other->lane())];
     if (left <= entitled_rows(other->lane()) || other->ticket.tried_in == num_rounds)
@@ -53,7 +54,6 @@ void Scheduler::Impl::preempt(Sequence& sequence, RequestId wanted_by, StepBudge
   budget->bias_entries += bias_entries_of(sequence, sequence.take.tokens);
   budget->admits = false;
   sequence.take.tokens = 0;
-  stop_running(sequence);
   Preemption event{.request_id = sequence.request.id,
                    .wanted_by = wanted_by,
                    .computed_tokens = sequence.progress.computed,
@@ -61,8 +61,8 @@ void Scheduler::Impl::preempt(Sequence& sequence, RequestId wanted_by, StepBudge
                    .times = ++sequence.record.num_preemptions};
   for (const BlockTable& table : sequence.residency.tables)
     event.num_blocks += static_cast<uint32_t>(table.blocks.size());
-  event.recompute_ms = cost.recompute_ms(sequence.progress.computed);
-  event.swap_ms = cost.swap_ms(event.num_blocks);
+  event.recompute_ms = pace.cost().recompute_ms(sequence.progress.computed);
+  event.swap_ms = pace.cost().swap_ms(event.num_blocks);
   event.swapped = is_worth_storing(sequence);
   give_back(sequence, /*forget=*/false);
   // The tokens stay: what is lost of their keys and values is computed again, a token in flight is taken when it comes.
@@ -79,7 +79,8 @@ bool Scheduler::Impl::is_worth_storing(const Sequence& sequence) const {
   if (kv.host() == nullptr) return false;
   if (config.on_exhaustion == OnExhaustion::kSwap) return true;
   if (config.on_exhaustion == OnExhaustion::kRecompute) return false;
-  return cost.swap_ms(sequence.residency.tables[0].blocks.size()) < cost.recompute_ms(sequence.progress.computed);
+  return pace.cost().swap_ms(sequence.residency.tables[0].blocks.size()) <
+         pace.cost().recompute_ms(sequence.progress.computed);
 }
 
 }  // namespace llmrt

@@ -81,7 +81,7 @@ Sequence* Scheduler::Impl::pick_next(Lane lane) {
 // Without those that wait for a slot for penalties, however many: others take none of these, so holding them up would
 // bring nobody nearer to one, nor do they overtake who waits for that.
 const Waiting::Queue& Scheduler::Impl::queue_to_start(Lane lane) const {
-  const bool has_slots = !free_penalty_slots.empty() || config.on_exhaustion == OnExhaustion::kReject;
+  const bool has_slots = running.has_penalty_slot() || config.on_exhaustion == OnExhaustion::kReject;
   return has_slots ? waiting.queue(lane) : waiting.plain_queue(lane);
 }
 
@@ -93,7 +93,7 @@ bool Scheduler::Impl::has_its_penalty_rows(const Sequence& sequence) const {
   const auto holds_one = [&](const Sequence* other) {
     return other->residency.penalty_slot >= 0 && other->is_branch_of_same(sequence);
   };
-  return std::ranges::count_if(running, holds_one) >= std::max<int64_t>(1, config.penalty_rows_max / 2);
+  return std::ranges::count_if(running.rows(), holds_one) >= std::max<int64_t>(1, config.penalty_rows_max / 2);
 }
 
 bool Scheduler::Impl::is_aged(const Sequence& sequence) const {
@@ -113,7 +113,7 @@ bool Scheduler::Impl::waits_for_branch(Sequence& sequence) const {
   if (kv.num_groups() != 1) return false;
   const uint32_t wanted = std::min(sequence.reusable(), sequence.num_prompt);
   bool is_coming = false;
-  for (const Sequence* other : running) {
+  for (const Sequence* other : running.rows()) {
     if (!other->is_branch_of_same(sequence)) continue;
     if (other->progress.computed >= wanted) return false;
     is_coming = true;
@@ -132,7 +132,7 @@ bool Scheduler::Impl::waits_for_prefix(Sequence& sequence) const {
     return false;
   }
   const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
-  for (const Sequence* other : running) {
+  for (const Sequence* other : running.rows()) {
     if (other->progress.computed + 1 >= other->tokens.size() || other->origin.identity != sequence.origin.identity)
       continue;
     if (!kv.is_trusted(other->residency.tables)) continue;
@@ -157,7 +157,7 @@ PrefixMatch Scheduler::Impl::look_up(Sequence& sequence) const {
   const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
   PrefixMatch match = kv.match(sequence.origin.identity, wanted);
   if (!sequence.origin.has_salt) match.drop_partial();
-  for (const Sequence* other : running) {
+  for (const Sequence* other : running.rows()) {
     if (sequence.request.n == 1 || match.num_tokens(kv.block_tokens()) == wanted.size()) break;
     if (!other->is_branch_of_same(sequence)) continue;
     const uint32_t common = std::min(common_tokens(other->tokens, wanted), other->progress.computed);

@@ -19,12 +19,44 @@ bool is_patient(const Sequence& sequence) {
 
 }  // namespace
 
+StepSoFar Scheduler::Impl::step_so_far() const {
+  StepSoFar step;
+  for (const Sequence* sequence : running.rows()) {
+    if (sequence->take.tokens > 0) {
+      step.work.tokens += sequence->take.tokens;
+      step.work.decode_keys += uint64_t{sequence->progress.computed} + sequence->take.tokens;
+      step.others_decode |= sequence->gap() == 1;
+    } else if (sequence->waits_for_token() || sequence->gap() == 1) {  // or it is left out
+      step.others_decode = true;
+    } else if (step.depth == 0) {
+      step.depth = sequence->progress.computed;
+    }
+  }
+  return step;
+}
+
+// Whether the next step is likely to end a long prompt: of a request that has just come, or that runs while nothing
+// else of its lane waits. One that has found no room does not know when there will be some, and where several wait it
+// is the queue that they wait for.
+bool Scheduler::Impl::awaits_long_prompt() const {
+  const bool has_patient_rows = running.has_patient_rows();
+  for (const Lane lane : {Lane::kInteractive, Lane::kAgent}) {
+    const Waiting::Queue& queue = waiting.queue(lane);
+    const Sequence* first = queue.empty() ? nullptr : queue.begin()->second;
+    if (queue.size() > 1 || (first != nullptr && first->ticket.tried_in != 0)) continue;
+    if (first != nullptr && pace.is_long_end(first->num_known(), has_patient_rows)) return true;
+    for (const Sequence* sequence : running.rows())
+      if (sequence->lane() == lane && pace.is_long_end(sequence->gap(), has_patient_rows)) return true;
+  }
+  return false;
+}
+
 // Rows of requests that nobody waits for may be left out for a long prompt that somebody waits for: what they would add
 // to its step costs them one step.
 //
 // With more rows than the step has tokens, samples or room for logit changes, those left out come first the next time.
 void Scheduler::Impl::take_units(StepBudget* budget, TimeNs now) {
-  taking = running;
+  taking.assign(running.rows().begin(), running.rows().end());
   const auto first =
       std::ranges::find_if(taking, [this](const Sequence* sequence) { return sequence->residency.admission >= turn; });
   std::rotate(taking.begin(), first, taking.end());
@@ -47,7 +79,7 @@ void Scheduler::Impl::take_units(StepBudget* budget, TimeNs now) {
 void Scheduler::Impl::take_left_out(StepBudget* budget, TimeNs now) {
   budget->leaves_out = false;
   if (budget->tokens == config.step_tokens_max) return take_units(budget, now);
-  for (Sequence* const sequence : running) {
+  for (Sequence* const sequence : running.rows()) {
     if (sequence->take.tokens > 0 || !is_patient(*sequence) || sequence->waits_for_token()) continue;
     if (budget->tokens == 0 || count_that_fits(*sequence, 1, *budget) == 0) continue;
     if (kv.grow(sequence->residency.tables, sequence->progress.computed + 1)) take(*sequence, 1, budget);
@@ -57,9 +89,9 @@ void Scheduler::Impl::take_left_out(StepBudget* budget, TimeNs now) {
 // By lane: what runs, then who may start. While room is scarce the lane that has the least of it is asked before the
 // others, in its turn.
 void Scheduler::Impl::take_prompts(StepBudget* budget, TimeNs now) {
-  budget->chunk_tokens = chunk_tokens(*budget);
+  budget->chunk_tokens = pace.chunk_tokens(step_so_far(), budget->tokens);
   behind.clear();
-  for (Sequence* sequence : running) {
+  for (Sequence* sequence : running.rows()) {
     if (budget->leaves_out && is_patient(*sequence)) continue;
     if (sequence->gap() > sequence->take.tokens && !sequence->waits_for_token()) behind.push_back(sequence);
   }
@@ -84,14 +116,18 @@ void Scheduler::Impl::take_chunk(Sequence& sequence, StepBudget* budget) {
   const uint32_t capacity = kv.capacity_tokens(sequence.residency.tables);
   const uint32_t room = capacity > end ? capacity - end : 0;
   const uint32_t rest = sequence.gap() - taken;
-  const uint32_t count = std::min(ends_prompt(sequence, *budget) ? rest : std::min(rest, budget->chunk_tokens), room);
+  const uint32_t count =
+      std::min(pace.ends_prompt(sequence.lane(), rest, budget->chunk_tokens, budget->tokens, running.has_patient_rows())
+                   ? rest
+                   : std::min(rest, budget->chunk_tokens),
+               room);
   if (count == 0) return;
   const uint32_t within = count_that_fits(sequence, count, *budget);
   LLMRT_CHECK(kv.grow(sequence.residency.tables, end + within), "capacity_tokens said so");
   budget->is_long |= within > budget->chunk_tokens;
   budget->chunk_tokens -= std::min(within, budget->chunk_tokens);
   fairness.charge(sequence.lane(), within);
-  prompt_tokens_served += within;
+  pace.note_served(within);
   take(sequence, within, budget);
 }
 
@@ -123,7 +159,7 @@ uint64_t Scheduler::Impl::bias_entries_of(Sequence& sequence, uint32_t count) co
 bool Scheduler::Impl::make_room(Sequence& sequence, uint32_t positions, StepBudget* budget, TimeNs now) {
   while (!kv.grow(sequence.residency.tables, positions)) {
     if (running.size() > 1) {
-      Sequence& victim = pick_victim(running);
+      Sequence& victim = pick_victim(running.rows());
       preempt(victim, sequence.request.id, budget);
       if (&victim == &sequence) return false;
       continue;

@@ -10,21 +10,18 @@ namespace llmrt {
 Scheduler::Impl::Impl(SchedulerConfig from)
     : config(std::move(from)),
       kv(config.kv_pools, cache_kind(config), host_tier_size(config)),
-      cost(config.cost_prior),
       fairness(config.class_shares, config.step_tokens_max),
-      by_slot(config.sequences_max),
+      pace(config),
+      limits(config, waiting, fairness, pace),
+      running(config.sequences_max, config.penalty_rows_max),
       promised(config.kv_pools.size()),
       watermark(config.kv_pools.size()),
       journal(config.slo) {
-  for (uint32_t slot = config.sequences_max; slot-- > 0;) free_slots.push_back(static_cast<int32_t>(slot));
-  for (uint32_t slot = config.penalty_rows_max; slot-- > 0;) free_penalty_slots.push_back(static_cast<int32_t>(slot));
   for (uint32_t g = 0; g < kv.num_groups(); ++g) {
     watermark[g] = static_cast<uint32_t>(std::ceil(config.watermark * kv.num_blocks(g)));
   }
-  running.reserve(config.sequences_max);
   taking.reserve(config.sequences_max);
   behind.reserve(config.sequences_max);
-  slots_to_clear.reserve(config.sequences_max);
 }
 
 Scheduler::Scheduler(SchedulerConfig config) : impl_(std::make_unique<Impl>(std::move(config))) {}
@@ -89,7 +86,7 @@ void Scheduler::all_drained() {
 }
 
 bool Scheduler::has_work() const {
-  return impl_->waiting.size() > 0 || !impl_->running.empty();
+  return impl_->waiting.size() > 0 || !impl_->running.is_empty();
 }
 
 const IterationPlan* Scheduler::plan(TimeNs now) {
@@ -109,18 +106,18 @@ const IterationPlan* Scheduler::plan(TimeNs now) {
   if (budget.leaves_out && !budget.is_long) impl_->take_left_out(&budget, now);
   impl_->yield_idle_beams(&budget, now);
   if (budget.tokens == config.step_tokens_max) {
-    if (impl_->num_plans == impl_->num_commits && !has_work()) impl_->service.rest();
+    if (impl_->num_plans == impl_->num_commits && !has_work()) impl_->pace.rest();
     return nullptr;
   }
   IterationPlan* plan = &impl_->plans[++impl_->num_plans % impl_->plans.size()];
   if (budget.leaves_out) impl_->left_out_in = impl_->num_plans;
   impl_->write_plan(plan);
-  impl_->journal.note_plan(*plan, impl_->running, config.kv_pools, now);
+  impl_->journal.note_plan(*plan, impl_->running.rows(), config.kv_pools, now);
   return plan;
 }
 
 double Scheduler::plan_after_ms(const IterationPlan& plan, TimeNs now) const {
-  return impl_->plan_after_ms(plan.work, now);
+  return impl_->pace.plan_after_ms(plan.work, impl_->running.has_patient_rows(), now);
 }
 
 void Scheduler::commit(const IterationPlan& plan, std::span<Verdict> verdicts, TimeNs now, const StepTimes& times) {
@@ -130,12 +127,12 @@ void Scheduler::commit(const IterationPlan& plan, std::span<Verdict> verdicts, T
   for (const PlanRow& row : plan.rows) impl_->commit_row(plan, row, verdicts, now);
   ++impl_->num_commits;
   impl_->journal.note_commit();
-  impl_->observe(plan.work, times, now);
+  impl_->pace.observe(plan.work, times, impl_->waiting.size() > 0, now);
 }
 
 void Scheduler::fail_all(const Error& error, TimeNs now) {
   impl_->quarantined = error.code == ErrorCode::kInternal;
-  std::vector<Sequence*> all(impl_->running.begin(), impl_->running.end());
+  std::vector<Sequence*> all(impl_->running.rows().begin(), impl_->running.rows().end());
   for (const auto& queue : impl_->waiting.queues())
     for (const auto& [place, sequence] : queue) all.push_back(sequence);
   for (Sequence* sequence : all) {
@@ -163,7 +160,7 @@ uint64_t Scheduler::queue_tokens() const {
 }
 
 const EngineStats& Scheduler::stats() const {
-  return impl_->journal.stats({.num_running = static_cast<uint32_t>(impl_->running.size()),
+  return impl_->journal.stats({.num_running = impl_->running.size(),
                                .num_waiting = impl_->waiting.size(),
                                .num_streaming = impl_->branches.num_streaming(),
                                .queue_tokens = queue_tokens()},
@@ -181,11 +178,11 @@ std::optional<RequestState> Scheduler::state_of(RequestId id) const {
 }
 
 std::optional<Error> Scheduler::queue_full(const Request& request, const QueueLoad& inbox) const {
-  return impl_->queue_full(request, inbox);
+  return impl_->limits.queue_full(request, inbox);
 }
 
 const CostModel& Scheduler::cost_model() const {
-  return impl_->cost;
+  return impl_->pace.cost();
 }
 
 uint32_t Scheduler::num_free_blocks(uint32_t kv_group) const {

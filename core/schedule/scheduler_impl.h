@@ -18,8 +18,10 @@
 #include "core/schedule/fairness.h"
 #include "core/schedule/journal.h"
 #include "core/schedule/output_lengths.h"
+#include "core/schedule/pace.h"
+#include "core/schedule/queue_limits.h"
+#include "core/schedule/running.h"
 #include "core/schedule/scheduler.h"
-#include "core/schedule/service_rate.h"
 #include "core/schedule/timeouts.h"
 #include "core/schedule/waiting.h"
 
@@ -51,7 +53,6 @@ struct Scheduler::Impl {
   void end(Sequence& sequence, RequestState state, TokenEvent event, FinishReason finish, TimeNs now);
   // `forget`: its keys and values are not kept.
   void give_back(Sequence& sequence, bool forget);
-  void stop_running(Sequence& sequence);
   void forget(Sequence& sequence, const SentTimes& sent);
 
   // preemption.cpp: who yields
@@ -59,19 +60,9 @@ struct Scheduler::Impl {
   void preempt(Sequence& sequence, RequestId wanted_by, StepBudget* budget);
   bool is_worth_storing(const Sequence& sequence) const;
 
-  // pace.cpp: how much at once, and how long until then
-  uint32_t chunk_tokens(const StepBudget& budget) const;
-  bool ends_prompt(const Sequence& sequence, const StepBudget& budget) const;
-  double plan_after_ms(const StepWork& work, TimeNs now) const;
-  bool has_patient_rows() const;
-  bool awaits_long_prompt() const;
-  void observe(const StepWork& work, const StepTimes& times, TimeNs now);
-  double wait_ms(Lane lane, uint64_t num_tokens) const;
-  std::optional<Error> queue_full(const Request& request, const QueueLoad& inbox) const;
-  std::optional<Error> holds_too_much(const Request& request, const QueueLoad& inbox) const;
-  std::optional<Error> too_late(const Request& request, TimeNs now) const;
-
   // rows.cpp: what runs goes on
+  StepSoFar step_so_far() const;
+  bool awaits_long_prompt() const;
   void take_units(StepBudget* budget, TimeNs now);
   void take_left_out(StepBudget* budget, TimeNs now);
   void take_prompts(StepBudget* budget, TimeNs now);
@@ -155,28 +146,23 @@ struct Scheduler::Impl {
 
   const SchedulerConfig config;
   KvSpace kv;
-  CostModel cost;
   Fairness fairness;
-  std::vector<int32_t> free_slots, free_penalty_slots;  // the back goes first
-  std::vector<uint32_t> slots_to_clear;                 // given back since the last plan
+  Pace pace;
 
   Branches branches;
   Timeouts timeouts;
   Waiting waiting;
+  QueueLimits limits;
   Batch batch;
-  std::vector<Sequence*> running;                 // by admission, the newest last
-  std::array<uint32_t, kNumLanes> num_rows = {};  // of the running ones
-  std::vector<Sequence*> taking;                  // those that ran when the step began
-  std::vector<Sequence*> behind;                  // of these, the ones with a part of their prompt to compute
-  std::vector<Sequence*> passed_over;             // that found no room in this round of admission
-  std::vector<Sequence*> by_slot;                 // null: the slot is free
+  Running running;
+  std::vector<Sequence*> taking;       // those that ran when the step began
+  std::vector<Sequence*> behind;       // of these, the ones with a part of their prompt to compute
+  std::vector<Sequence*> passed_over;  // that found no room in this round of admission
   std::vector<uint32_t> promised;   // by group: blocks that running sequences may still take within their reservation
   std::vector<uint32_t> watermark;  // by group, in blocks
   bool room_is_scarce = false;      // somebody found none in the last round of admission
   uint64_t num_rounds = 0;          // of admission
-  TimeNs asked_until_ns = 0;        // until then requests of people and of programs that wait came lately
-  uint64_t num_admissions = 0;
-  uint64_t left_out_in = 0;  // the last plan without rows of batch and background that could have run; 0 = none
+  uint64_t left_out_in = 0;         // the last plan without rows of batch and background that could have run; 0 = none
   uint64_t turn = 0;  // admission number from which take_units serves: the first that the last step had to leave out
 
   std::array<IterationPlan, 2> plans;  // by step % 2
@@ -185,9 +171,6 @@ struct Scheduler::Impl {
   Journal journal;
   bool quarantined = false;  // the books are broken: blocks and slots are not given back any more
   std::array<std::array<OutputLengths, kNumRequestClasses>, kNumRoutes> output_lengths;
-  ServiceRate service;
-  uint64_t prompt_tokens_served = 0;    // since the last commit, those that a cache spares included
-  std::atomic<double> prompt_rate = 0;  // tokens a millisecond, those that caches spare included; 0 = not known
 };
 
 }  // namespace llmrt
