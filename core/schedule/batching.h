@@ -11,7 +11,6 @@
 // baselines; EngineStats::padded_tokens says what they would have computed on top.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -35,23 +34,5 @@ constexpr std::optional<Batching> parse_batching(std::string_view name) {
     if (name == batching_name(static_cast<Batching>(i))) return static_cast<Batching>(i);
   return std::nullopt;
 }
-
-// A batch of a baseline.
-struct Batch {
-  uint64_t number = 0;    // counts up from 1
-  uint32_t num_left = 0;  // of it, those that have not ended
-  // Of those that have ended and had started: positions that were computed for them.
-  uint32_t num_rows = 0;
-  uint32_t prompt_max = 0, output_max = 0;
-  uint64_t tokens = 0;
-
-  void add_row(uint32_t prompt_tokens, uint32_t output_tokens) {
-    ++num_rows;
-    prompt_max = std::max(prompt_max, prompt_tokens);
-    output_max = std::max(output_max, output_tokens);
-    tokens += uint64_t{prompt_tokens} + output_tokens;
-  }
-  uint64_t padding() const { return uint64_t{num_rows} * (uint64_t{prompt_max} + output_max) - tokens; }
-};
 
 }  // namespace llmrt

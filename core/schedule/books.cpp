@@ -22,16 +22,8 @@ Status Scheduler::Impl::check_books() const {
     }
   }
 
-  const auto is_of_batch = [this](const Sequence* sequence) { return sequence->ticket.batch == batch.number; };
-  size_t num_of_batch = static_cast<size_t>(std::ranges::count_if(running.rows(), is_of_batch));
-  if (num_of_batch != running.size())
-    return broken_books("batch {}: {} run, {} of them belong to it", batch.number, running.size(), num_of_batch);
-  for (const Waiting::Queue& queue : waiting.queues())
-    for (const auto& [place, sequence] : queue) num_of_batch += is_of_batch(sequence);
+  if (Status status = batches.check(running, waiting); !status) return status;
   if (Status status = waiting.check(); !status) return status;
-  if (batch.number > 0 && num_of_batch != batch.num_left)
-    return broken_books("batch {}: expected {} that have not ended, found {}", batch.number, batch.num_left,
-                        num_of_batch);
   if (branches.size() != running.size() + waiting.size() + branches.num_streaming()) {
     return broken_books("expected {} requests, found {} running + {} waiting + {} streaming", branches.size(),
                         running.size(), waiting.size(), branches.num_streaming());

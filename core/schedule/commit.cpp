@@ -33,7 +33,7 @@ void Scheduler::Impl::commit_row(const IterationPlan& plan, const PlanRow& row, 
   if (sequence == nullptr || sequence->request.id != row.request_id) sequence = branches.find(row.request_id);
   for (uint32_t i = row.sample_first; i < row.sample_first + row.num_samples; ++i) {
     Verdict& verdict = verdicts[i];
-    if (is_spoilt(verdict.error)) forget_spoilt(sequence, row);
+    if (is_spoilt(verdict.error)) prefixes.forget_spoilt(sequence, row.root);
     if (sequence == nullptr || has_ended(*sequence)) return;
     const PlanSample& sample = plan.samples[i];
     const bool is_forced = sample.forced_token >= 0;
@@ -48,15 +48,6 @@ void Scheduler::Impl::commit_row(const IterationPlan& plan, const PlanRow& row, 
       commit_drawn(*sequence, verdict, now);
     }
   }
-}
-
-// Which of the row's keys and values are bad nobody knows: they may be those that it has found, and others may have
-// begun behind them. `sequence`: null when it is gone.
-void Scheduler::Impl::forget_spoilt(const Sequence* sequence, const PlanRow& row) {
-  kv.forget(row.root);
-  if (sequence == nullptr) return;
-  if (sequence->origin.root != row.root) kv.forget(sequence->origin.root);
-  kv.forget(sequence->origin.copied_root);
 }
 
 void Scheduler::Impl::commit_forced(Sequence& sequence, const PlanSample& sample, Verdict& verdict, TimeNs now) {

@@ -35,9 +35,7 @@ void Scheduler::Impl::add_branch(std::unique_ptr<Sequence> owned, const std::opt
   Sequence& sequence = branches.add(std::move(owned));
   journal.note_arrival(sequence, now);
   timeouts.set(sequence);
-  if (kv.has_cache()) sequence.origin.identity = identity_of(sequence);
-  sequence.origin.has_salt = !sequence.request.cache_salt.empty();
-  sequence.request.cache_salt = {};
+  prefixes.set_origin(sequence);
 
   if (refusal) {
     end(sequence, RequestState::kRejected, {.error = refusal}, FinishReason::kError, now);
@@ -68,10 +66,10 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
   const Request& request = sequence.request;
   if (finish == FinishReason::kEos || finish == FinishReason::kStopToken || finish == FinishReason::kStopString ||
       finish == FinishReason::kLength) {
-    const uint32_t num_output = sequence.num_known() - sequence.num_prompt;
-    if (num_output > 0) lengths_of(request).add(num_output);
+    reservations.learn(request, sequence.num_known() - sequence.num_prompt);
   }
-  leave_batch(sequence);
+  const Batches::Left left = batches.leave(sequence);
+  journal.note_useful(left.computed, left.padding);
   if (sequence.runs()) {
     const uint32_t unused =
         sequence.residency.reserved_tokens - std::min(sequence.residency.reserved_tokens, sequence.progress.computed);
@@ -99,13 +97,7 @@ void Scheduler::Impl::end(Sequence& sequence, RequestState state, TokenEvent eve
 }
 
 void Scheduler::Impl::give_back(Sequence& sequence, bool forget) {
-  // A first block that the token in flight fills stands behind no plan's root yet, so nothing would forget it.
-  forget |= sequence.origin.root == 0 && sequence.progress.pending > 0;
-  if (!forget) {
-    keep_filled(sequence);
-    kv.set_worth_storing(sequence.residency.tables, is_worth_storing(sequence));
-  }
-  kv.release(sequence.residency.tables, forget);
+  prefixes.give_back(sequence, forget, is_worth_storing(sequence));
   running.release(sequence);
 }
 

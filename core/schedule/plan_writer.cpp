@@ -44,7 +44,7 @@ void append_update(IterationPlan* plan, RowUpdateKind kind, int32_t slot, uint32
 void Scheduler::Impl::write_plan(IterationPlan* plan) {
   plan->clear();
   plan->step = num_plans;
-  plan->batch = batch.number;
+  plan->batch = batches.number();
   for (const uint32_t slot : running.slots_to_clear()) {
     append_update(plan, RowUpdateKind::kClear, static_cast<int32_t>(slot), 0, 0, nullptr, 0);
   }
@@ -95,7 +95,7 @@ void Scheduler::Impl::write_row(Sequence& sequence, IterationPlan* plan) {
   sequence.progress.scored = std::max(sequence.progress.scored, std::min(end + 1, sequence.num_prompt));
   sequence.progress.computed = end;
   sequence.take.tokens = 0;
-  keep_filled(sequence);
+  prefixes.keep_filled(sequence);
   plan->rows.back().root = sequence.origin.root;
   if (!draws) return;
   if (sequence.beam.search) {

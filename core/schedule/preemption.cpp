@@ -16,13 +16,7 @@ bool Scheduler::Impl::reclaim_room(const Sequence& sequence, StepBudget* budget)
   if (reserves_all(config.on_exhaustion) || running.lane_rows()[static_cast<size_t>(lane)] + 1 > entitled_rows(lane))
     return false;
   if (sequence.request.sampling.has_penalties() && !running.has_penalty_slot()) return false;
-  std::vector<uint64_t> missing(kv.num_groups());
-  for (uint32_t g = 0; g < kv.num_groups(); ++g) {
-    const bool is_known = g == 0 && sequence.found.blocks_needed > 0;
-    const uint64_t own = is_known ? sequence.found.blocks_needed : kv.blocks_for(g, positions_reserved(sequence));
-    const uint64_t needed = own + promised[g] + watermark[g];
-    missing[g] = needed - std::min<uint64_t>(needed, kv.num_free(g));
-  }
+  std::vector<uint64_t> missing = reservations.missing_blocks(sequence);
   bool has_slot = running.has_slot();
   const auto is_enough = [&] { return has_slot && std::ranges::all_of(missing, [](uint64_t n) { return n == 0; }); };
 
@@ -37,14 +31,13 @@ bool Scheduler::Impl::reclaim_room(const Sequence& sequence, StepBudget* budget)
     lent.push_back(other);
     has_slot = true;
     for (uint32_t g = 0; g < kv.num_groups(); ++g) {
-      const uint64_t gained = other->residency.tables[g].blocks.size() + blocks_promised(g, *other);
-      missing[g] -= std::min(missing[g], gained);
+      missing[g] -= std::min(missing[g], reservations.yielded_blocks(g, *other));
     }
   }
   if (!is_enough()) return false;
   for (Sequence* other : lent) preempt(*other, sequence.request.id, budget);
   journal.note_reclaims(lent.size());
-  count_promises();
+  reservations.count(running.rows());
   return true;
 }
 

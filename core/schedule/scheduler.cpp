@@ -10,16 +10,15 @@ namespace llmrt {
 Scheduler::Impl::Impl(SchedulerConfig from)
     : config(std::move(from)),
       kv(config.kv_pools, cache_kind(config), host_tier_size(config)),
+      prefixes(config, kv),
       fairness(config.class_shares, config.step_tokens_max),
       pace(config),
       limits(config, waiting, fairness, pace),
+      batches(config),
       running(config.sequences_max, config.penalty_rows_max),
-      promised(config.kv_pools.size()),
-      watermark(config.kv_pools.size()),
-      journal(config.slo) {
-  for (uint32_t g = 0; g < kv.num_groups(); ++g) {
-    watermark[g] = static_cast<uint32_t>(std::ceil(config.watermark * kv.num_blocks(g)));
-  }
+      reservations(config, kv),
+      journal(config.slo),
+      start_order(config, kv, prefixes, branches, waiting, running, batches, journal) {
   taking.reserve(config.sequences_max);
   behind.reserve(config.sequences_max);
 }
@@ -92,7 +91,7 @@ bool Scheduler::has_work() const {
 const IterationPlan* Scheduler::plan(TimeNs now) {
   LLMRT_CHECK(impl_->num_plans - impl_->num_commits < impl_->plans.size(), "a third plan before the first's commit");
   impl_->expire(now);
-  impl_->make_batch(now);
+  impl_->batches.make(impl_->waiting, now);
   const SchedulerConfig& config = impl_->config;
   StepBudget budget = {.tokens = config.step_tokens_max,
                        .samples = config.sample_rows_max,

@@ -17,11 +17,12 @@
 #include "core/schedule/branches.h"
 #include "core/schedule/fairness.h"
 #include "core/schedule/journal.h"
-#include "core/schedule/output_lengths.h"
 #include "core/schedule/pace.h"
 #include "core/schedule/queue_limits.h"
+#include "core/schedule/reservations.h"
 #include "core/schedule/running.h"
 #include "core/schedule/scheduler.h"
+#include "core/schedule/start_order.h"
 #include "core/schedule/timeouts.h"
 #include "core/schedule/waiting.h"
 
@@ -88,32 +89,7 @@ struct Scheduler::Impl {
   bool must_refuse(const Sequence& sequence) const;
   void refuse(Sequence& sequence, TimeNs now);
   Error no_room(const Sequence& sequence) const;
-  bool fits(Sequence& sequence, PrefixMatch* match);
-  void count_promises();
-  uint32_t blocks_promised(uint32_t kv_group, const Sequence& sequence) const;
   void start(Sequence& sequence, const PrefixMatch& match);
-  uint32_t positions_reserved(const Sequence& sequence);
-  OutputLengths& lengths_of(const Request& request) {
-    return output_lengths[static_cast<size_t>(request.route)][static_cast<size_t>(request.request_class)];
-  }
-
-  // batching.cpp: the baselines
-  void make_batch(TimeNs now);
-  bool somebody_may_start() const;
-  bool may_start(const Sequence& sequence) const;
-  void leave_batch(const Sequence& sequence);
-
-  // prefix.cpp: who waits for whose prefix, and what is kept for others
-  Sequence* pick_next(Lane lane);
-  bool waits_for_branch(Sequence& sequence) const;
-  const Waiting::Queue& queue_to_start(Lane lane) const;
-  bool waits_for_prefix(Sequence& sequence) const;
-  PrefixMatch look_up(Sequence& sequence) const;
-  bool is_aged(const Sequence& sequence) const;
-  bool has_its_penalty_rows(const Sequence& sequence) const;
-  void count_overtaken(const Sequence& admitted);
-  Digest identity_of(const Sequence& sequence) const;
-  void keep_filled(Sequence& sequence);
 
   // plan_writer.cpp
   void write_plan(IterationPlan* plan);
@@ -127,7 +103,6 @@ struct Scheduler::Impl {
   // commit.cpp
   void commit_row(const IterationPlan& plan, const PlanRow& row, std::span<Verdict> verdicts, TimeNs now);
   static bool is_spoilt(const std::optional<Error>& error);  // the row's numbers are not what the model says
-  void forget_spoilt(const Sequence* sequence, const PlanRow& row);
   void commit_forced(Sequence& sequence, const PlanSample& sample, Verdict& verdict, TimeNs now);
   void commit_drawn(Sequence& sequence, Verdict& verdict, TimeNs now);
 
@@ -146,6 +121,7 @@ struct Scheduler::Impl {
 
   const SchedulerConfig config;
   KvSpace kv;
+  Prefixes prefixes;
   Fairness fairness;
   Pace pace;
 
@@ -153,24 +129,23 @@ struct Scheduler::Impl {
   Timeouts timeouts;
   Waiting waiting;
   QueueLimits limits;
-  Batch batch;
+  Batches batches;
   Running running;
+  Reservations reservations;
   std::vector<Sequence*> taking;       // those that ran when the step began
   std::vector<Sequence*> behind;       // of these, the ones with a part of their prompt to compute
   std::vector<Sequence*> passed_over;  // that found no room in this round of admission
-  std::vector<uint32_t> promised;   // by group: blocks that running sequences may still take within their reservation
-  std::vector<uint32_t> watermark;  // by group, in blocks
-  bool room_is_scarce = false;      // somebody found none in the last round of admission
-  uint64_t num_rounds = 0;          // of admission
-  uint64_t left_out_in = 0;         // the last plan without rows of batch and background that could have run; 0 = none
+  bool room_is_scarce = false;         // somebody found none in the last round of admission
+  uint64_t num_rounds = 0;             // of admission
+  uint64_t left_out_in = 0;  // the last plan without rows of batch and background that could have run; 0 = none
   uint64_t turn = 0;  // admission number from which take_units serves: the first that the last step had to leave out
 
   std::array<IterationPlan, 2> plans;  // by step % 2
   uint64_t num_plans = 0, num_commits = 0;
 
   Journal journal;
+  StartOrder start_order;
   bool quarantined = false;  // the books are broken: blocks and slots are not given back any more
-  std::array<std::array<OutputLengths, kNumRequestClasses>, kNumRoutes> output_lengths;
 };
 
 }  // namespace llmrt
