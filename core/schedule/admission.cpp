@@ -12,12 +12,12 @@ constexpr uint32_t kTriesMax = 8;  // of requests of one lane that find no room,
 
 // Who does not fit is passed over, at most kOvertakenMax times. Then he, or one who had to yield, holds up the others
 // of his lane and the lanes whose turn comes after his.
-void Scheduler::Impl::admit(Lane lane, StepBudget* budget, TimeNs now) {
+void Scheduler::Impl::admit(Lane lane, TimeNs now) {
   bool reclaimed = false;
   uint32_t num_without_room = 0;
-  bool& is_closed = budget->is_closed[static_cast<size_t>(lane)];  // a lane may be asked twice in a round
-  while (budget->admits && !is_closed && budget->chunk_tokens > 0 && num_without_room < kTriesMax) {
-    Sequence* sequence = start_order.next(lane, num_rounds, num_plans + 1);
+  bool& is_lane_closed = is_closed[static_cast<size_t>(lane)];  // a lane may be asked twice in a round
+  while (admits && !is_lane_closed && draft.chunk_tokens() > 0 && num_without_room < kTriesMax) {
+    Sequence* sequence = start_order.next(lane, num_rounds, plans.num_plans() + 1);
     if (sequence == nullptr) break;
     sequence->ticket.tried_in = num_rounds;
     // Beside others that held the same blocks it has outgrown the pool, and there will never be room.
@@ -26,25 +26,25 @@ void Scheduler::Impl::admit(Lane lane, StepBudget* budget, TimeNs now) {
       end_exhausted(*sequence, positions, now);
       continue;
     }
-    Admission admission = try_admit(*sequence, budget);
-    if (admission == Admission::kNoRoom && reclaim_room(*sequence, budget)) {
-      budget->admits = reclaimed = true;
-      admission = try_admit(*sequence, budget);
+    Admission admission = try_admit(*sequence);
+    if (admission == Admission::kNoRoom && reclaim_room(*sequence)) {
+      admits = reclaimed = true;
+      admission = try_admit(*sequence);
     }
     if (admission == Admission::kDone) continue;
     const bool goes_first = sequence->state() == RequestState::kPreempted || StartOrder::is_aged(*sequence);
     if (admission == Admission::kLater) {
-      is_closed = goes_first;
+      is_lane_closed = goes_first;
     } else if (must_refuse(*sequence)) {
       refuse(*sequence, now);
     } else {
       room_is_scarce = true;
       passed_over.push_back(sequence);
-      budget->admits = budget->admits && !goes_first;
+      admits = admits && !goes_first;
       num_without_room = !running.has_slot() ? kTriesMax : num_without_room + 1;
     }
   }
-  budget->admits = budget->admits && !reclaimed;
+  admits = admits && !reclaimed;
 }
 
 void Scheduler::Impl::begin_admission() {
@@ -78,33 +78,25 @@ Error Scheduler::Impl::no_room(const Sequence& sequence) const {
   return reservations.no_room(sequence);
 }
 
-Scheduler::Impl::Admission Scheduler::Impl::try_admit(Sequence& sequence, StepBudget* budget) {
+Scheduler::Impl::Admission Scheduler::Impl::try_admit(Sequence& sequence) {
   if (sequence.progress.pending > 0) return Admission::kLater;  // resumed when all its tokens are known
-  const uint32_t num_tokens = static_cast<uint32_t>(sequence.tokens.size());
   const bool counts = sequence.request.sampling.has_penalties();
   if (!running.has_slot() || (counts && !running.has_penalty_slot())) return Admission::kNoRoom;
-  if (counts && num_tokens > budget->recount_tokens) return Admission::kLater;
+  if (!draft.can_recount(sequence)) return Admission::kLater;
   // Long prompts are not looked up in every step of a full pool that admits nobody.
   if (reservations.is_known_short(sequence, running)) return Admission::kNoRoom;
 
-  // A step has room for what the beams of a whole context share and for what a context loads, so whoever comes first in
-  // one gets there.
-  const auto shares_too_much = [&] {
-    return sequence.found.prefix_blocks > budget->shared_blocks || sequence.found.host_blocks > budget->loaded_blocks;
-  };
-  if (sequence.found.is_known && shares_too_much()) return Admission::kLater;
+  if (sequence.found.is_known && !draft.can_take_over(sequence.found)) return Admission::kLater;
 
   PrefixMatch match = prefixes.look_up(sequence, running.rows());
-  if (shares_too_much()) return Admission::kLater;
+  if (!draft.can_take_over(sequence.found)) return Admission::kLater;
   if (!reservations.fits(sequence, &match, running)) return Admission::kNoRoom;
   sequence.progress.computed = match.num_tokens(kv.block_tokens());
-  if (count_that_fits(sequence, std::min(sequence.gap(), budget->chunk_tokens), *budget) == 0) return Admission::kLater;
+  if (draft.count_that_fits(sequence, std::min(sequence.gap(), draft.chunk_tokens())) == 0) return Admission::kLater;
 
-  budget->shared_blocks -= match.num_full();
-  budget->loaded_blocks -= static_cast<uint32_t>(match.host_blocks.size());
-  if (counts) budget->recount_tokens -= num_tokens;
+  draft.take_payload(sequence, match);
   start(sequence, match);
-  take_chunk(sequence, budget);
+  take_chunk(sequence);
   LLMRT_CHECK(sequence.take.tokens > 0, "an admitted sequence runs at once");
   reservations.promise(sequence);
   return Admission::kDone;

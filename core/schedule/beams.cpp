@@ -86,7 +86,7 @@ void Scheduler::Impl::tell_answers(std::span<Sequence* const> beams, const BeamS
 }
 
 // When nothing else can run or is in flight, beams that wait for the others of their request hold what those need.
-void Scheduler::Impl::yield_idle_beams(StepBudget* budget, TimeNs now) {
+void Scheduler::Impl::yield_idle_beams(TimeNs now) {
   const auto is_asked = [](const Sequence* sequence) { return sequence->beam.is_asked; };
   const auto next_or = [&](Sequence& otherwise) -> Sequence& {
     for (const auto& queue : waiting.queues())
@@ -94,14 +94,13 @@ void Scheduler::Impl::yield_idle_beams(StepBudget* budget, TimeNs now) {
         if (!sequence->beam.is_asked) return *sequence;
     return otherwise;
   };
-  while (budget->tokens == config.step_tokens_max && num_plans == num_commits &&
-         std::ranges::any_of(running.rows(), is_asked)) {
+  while (draft.is_empty() && !plans.has_in_flight() && std::ranges::any_of(running.rows(), is_asked)) {
     Sequence& newest = *running.rows().back();
-    preempt(newest, next_or(newest).request.id, budget);
-    budget->admits = true;
-    budget->is_closed = {};
+    preempt(newest, next_or(newest).request.id);
+    admits = true;
+    is_closed = {};
     begin_admission();
-    for (const Lane lane : order_for_room(now)) admit(lane, budget, now);
+    for (const Lane lane : order_for_room(now)) admit(lane, now);
   }
 }
 

@@ -1,8 +1,8 @@
-// Turns what the running sequences have taken into an IterationPlan, and moves their counts on.
+#include "core/schedule/plan_writer.h"
+
 #include <cstring>
 
 #include "core/request/logit_changes.h"
-#include "core/schedule/scheduler_impl.h"
 
 namespace llmrt {
 namespace {
@@ -41,15 +41,16 @@ void append_update(IterationPlan* plan, RowUpdateKind kind, int32_t slot, uint32
 
 }  // namespace
 
-void Scheduler::Impl::write_plan(IterationPlan* plan) {
+const IterationPlan* PlanWriter::write(uint64_t batch) {
+  IterationPlan* plan = &plans_[++num_plans_ % plans_.size()];
   plan->clear();
-  plan->step = num_plans;
-  plan->batch = batches.number();
-  for (const uint32_t slot : running.slots_to_clear()) {
+  plan->step = num_plans_;
+  plan->batch = batch;
+  for (const uint32_t slot : running_.slots_to_clear()) {
     append_update(plan, RowUpdateKind::kClear, static_cast<int32_t>(slot), 0, 0, nullptr, 0);
   }
-  running.forget_cleared();
-  for (Sequence* sequence : running.rows()) {
+  running_.forget_cleared();
+  for (Sequence* sequence : running_.rows()) {
     if (sequence->take.tokens > 0) {
       write_row(*sequence, plan);
     } else {
@@ -57,9 +58,15 @@ void Scheduler::Impl::write_plan(IterationPlan* plan) {
     }
   }
   write_moves(plan);
+  return plan;
 }
 
-void Scheduler::Impl::write_row(Sequence& sequence, IterationPlan* plan) {
+void PlanWriter::note_commit(const IterationPlan& plan) {
+  LLMRT_CHECK(has_in_flight() && plan.step == num_commits_ + 1, "plans are committed once, in their order");
+  ++num_commits_;
+}
+
+void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
   write_row_updates(sequence, plan);
   write_copy(sequence, plan);
   const uint32_t count = sequence.take.tokens;
@@ -82,7 +89,7 @@ void Scheduler::Impl::write_row(Sequence& sequence, IterationPlan* plan) {
   }
   write_samples(sequence, plan);
   if (draws) {
-    for (const auto& [token, bias] : sequence.logit_changes(config.end_of_generation))
+    for (const auto& [token, bias] : sequence.logit_changes(config_.end_of_generation))
       plan->bias.push_back({token, bias});
   }
   row.num_samples = static_cast<uint32_t>(plan->samples.size()) - row.sample_first;
@@ -95,7 +102,7 @@ void Scheduler::Impl::write_row(Sequence& sequence, IterationPlan* plan) {
   sequence.progress.scored = std::max(sequence.progress.scored, std::min(end + 1, sequence.num_prompt));
   sequence.progress.computed = end;
   sequence.take.tokens = 0;
-  prefixes.keep_filled(sequence);
+  prefixes_.keep_filled(sequence);
   plan->rows.back().root = sequence.origin.root;
   if (!draws) return;
   if (sequence.beam.search) {
@@ -106,7 +113,7 @@ void Scheduler::Impl::write_row(Sequence& sequence, IterationPlan* plan) {
   if (sequence.state() == RequestState::kPrefilling) sequence.move_to(RequestState::kDecoding);
 }
 
-void Scheduler::Impl::write_row_updates(Sequence& sequence, IterationPlan* plan) {
+void PlanWriter::write_row_updates(Sequence& sequence, IterationPlan* plan) {
   if (!sequence.residency.row_is_set) {
     const RowSampling row = row_sampling(sequence);
     append_update(plan, RowUpdateKind::kSet, sequence.residency.slot, 0, 0, &row, sizeof(row) / 4);
@@ -120,7 +127,7 @@ void Scheduler::Impl::write_row_updates(Sequence& sequence, IterationPlan* plan)
   write_tables(sequence, plan);
 }
 
-void Scheduler::Impl::write_tables(Sequence& sequence, IterationPlan* plan) {
+void PlanWriter::write_tables(Sequence& sequence, IterationPlan* plan) {
   for (BlockTable& table : sequence.residency.tables) {
     const uint32_t num_blocks = static_cast<uint32_t>(table.blocks.size());
     if (table.num_sent == num_blocks) continue;
@@ -131,26 +138,27 @@ void Scheduler::Impl::write_tables(Sequence& sequence, IterationPlan* plan) {
   }
 }
 
-// The block that begins with somebody else's tokens, the last of which stands before `computed`. The queue is in order:
+// The block that begins with another text's tokens, the last of which stands before `computed`. The queue is in order:
 // once the copy is in a plan, its source may be handed out by the next one.
-void Scheduler::Impl::write_copy(Sequence& sequence, IterationPlan* plan) {
+void PlanWriter::write_copy(Sequence& sequence, IterationPlan* plan) {
   if (sequence.residency.copy_tokens == 0) return;
-  const BlockId target = sequence.residency.tables[0].blocks[(sequence.progress.computed - 1) / kv.block_tokens()];
+  const BlockId target = sequence.residency.tables[0].blocks[(sequence.progress.computed - 1) / kv_.block_tokens()];
   plan->block_copies.push_back({sequence.residency.copy_source, target, sequence.residency.copy_tokens});
-  kv.unpin(sequence.residency.copy_source);
+  kv_.unpin(sequence.residency.copy_source);
   sequence.residency.copy_source = kNoBlock;
   sequence.residency.copy_tokens = 0;
 }
 
-void Scheduler::Impl::write_moves(IterationPlan* plan) {
-  for (const BlockMove& move : kv.stores()) plan->block_stores.push_back({move.source, move.target, kv.block_tokens()});
-  for (const BlockMove& move : kv.loads()) plan->block_loads.push_back({move.source, move.target, kv.block_tokens()});
-  plan->work.stores = static_cast<uint32_t>(kv.stores().size());
-  plan->work.loads = static_cast<uint32_t>(kv.loads().size());
-  kv.forget_moves();
+void PlanWriter::write_moves(IterationPlan* plan) {
+  for (const BlockMove& move : kv_.stores())
+    plan->block_stores.push_back({move.source, move.target, kv_.block_tokens()});
+  for (const BlockMove& move : kv_.loads()) plan->block_loads.push_back({move.source, move.target, kv_.block_tokens()});
+  plan->work.stores = static_cast<uint32_t>(kv_.stores().size());
+  plan->work.loads = static_cast<uint32_t>(kv_.loads().size());
+  kv_.forget_moves();
 }
 
-void Scheduler::Impl::write_samples(const Sequence& sequence, IterationPlan* plan) const {
+void PlanWriter::write_samples(const Sequence& sequence, IterationPlan* plan) const {
   const uint32_t begin = sequence.progress.computed;
   const uint32_t end = begin + sequence.take.tokens;
   for (uint32_t scored = std::max(begin + 1, sequence.progress.scored); scored < std::min(end + 1, sequence.num_prompt);

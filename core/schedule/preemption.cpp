@@ -11,7 +11,7 @@
 namespace llmrt {
 // True when others have yielded, so that the sequence should fit now. Nobody yields unless enough can; but blocks that
 // several hold may turn out to stay.
-bool Scheduler::Impl::reclaim_room(const Sequence& sequence, StepBudget* budget) {
+bool Scheduler::Impl::reclaim_room(const Sequence& sequence) {
   const Lane lane = sequence.lane();
   if (reserves_all(config.on_exhaustion) || running.lane_rows()[static_cast<size_t>(lane)] + 1 > entitled_rows(lane))
     return false;
@@ -35,18 +35,15 @@ bool Scheduler::Impl::reclaim_room(const Sequence& sequence, StepBudget* budget)
     }
   }
   if (!is_enough()) return false;
-  for (Sequence* other : lent) preempt(*other, sequence.request.id, budget);
+  for (Sequence* other : lent) preempt(*other, sequence.request.id);
   journal.note_reclaims(lent.size());
   reservations.count(running.rows());
   return true;
 }
 
-void Scheduler::Impl::preempt(Sequence& sequence, RequestId wanted_by, StepBudget* budget) {
-  budget->tokens += sequence.take.tokens;
-  budget->samples += sequence.samples_for(sequence.take.tokens);
-  budget->bias_entries += bias_entries_of(sequence, sequence.take.tokens);
-  budget->admits = false;
-  sequence.take.tokens = 0;
+void Scheduler::Impl::preempt(Sequence& sequence, RequestId wanted_by) {
+  draft.give_up(sequence);
+  admits = false;
   Preemption event{.request_id = sequence.request.id,
                    .wanted_by = wanted_by,
                    .computed_tokens = sequence.progress.computed,

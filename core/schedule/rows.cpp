@@ -19,22 +19,6 @@ bool is_patient(const Sequence& sequence) {
 
 }  // namespace
 
-StepSoFar Scheduler::Impl::step_so_far() const {
-  StepSoFar step;
-  for (const Sequence* sequence : running.rows()) {
-    if (sequence->take.tokens > 0) {
-      step.work.tokens += sequence->take.tokens;
-      step.work.decode_keys += uint64_t{sequence->progress.computed} + sequence->take.tokens;
-      step.others_decode |= sequence->gap() == 1;
-    } else if (sequence->waits_for_token() || sequence->gap() == 1) {  // or it is left out
-      step.others_decode = true;
-    } else if (step.depth == 0) {
-      step.depth = sequence->progress.computed;
-    }
-  }
-  return step;
-}
-
 // Whether the next step is likely to end a long prompt: of a request that has just come, or that runs while nothing
 // else of its lane waits. One that has found no room does not know when there will be some, and where several wait it
 // is the queue that they wait for.
@@ -55,7 +39,7 @@ bool Scheduler::Impl::awaits_long_prompt() const {
 // to its step costs them one step.
 //
 // With more rows than the step has tokens, samples or room for logit changes, those left out come first the next time.
-void Scheduler::Impl::take_units(StepBudget* budget, TimeNs now) {
+void Scheduler::Impl::take_units(TimeNs now) {
   taking.assign(running.rows().begin(), running.rows().end());
   const auto first =
       std::ranges::find_if(taking, [this](const Sequence* sequence) { return sequence->residency.admission >= turn; });
@@ -64,103 +48,78 @@ void Scheduler::Impl::take_units(StepBudget* budget, TimeNs now) {
   for (Sequence* const each : taking) {
     Sequence& sequence = *each;
     if (!sequence.runs() || !is_unit(sequence)) continue;  // it had to yield, or ended
-    if (budget->leaves_out && is_patient(sequence)) continue;
+    if (leaves_out && is_patient(sequence)) continue;
     if (sequence.waits_for_token()) continue;
-    if (budget->tokens == 0 || count_that_fits(sequence, 1, *budget) == 0) {
+    if (draft.tokens_left() == 0 || draft.count_that_fits(sequence, 1) == 0) {
       if (turn == 0) turn = sequence.residency.admission;
-    } else if (make_room(sequence, sequence.progress.computed + 1, budget, now)) {
-      take(sequence, 1, budget);
+    } else if (make_room(sequence, sequence.progress.computed + 1, now)) {
+      draft.take(sequence, 1);
     }
   }
 }
 
 // No long prompt has come. Where others have been admitted meanwhile nobody yields for a block: who needs one and finds
 // none has the next step.
-void Scheduler::Impl::take_left_out(StepBudget* budget, TimeNs now) {
-  budget->leaves_out = false;
-  if (budget->tokens == config.step_tokens_max) return take_units(budget, now);
+void Scheduler::Impl::take_left_out(TimeNs now) {
+  leaves_out = false;
+  if (draft.is_empty()) return take_units(now);
   for (Sequence* const sequence : running.rows()) {
     if (sequence->take.tokens > 0 || !is_patient(*sequence) || sequence->waits_for_token()) continue;
-    if (budget->tokens == 0 || count_that_fits(*sequence, 1, *budget) == 0) continue;
-    if (kv.grow(sequence->residency.tables, sequence->progress.computed + 1)) take(*sequence, 1, budget);
+    if (draft.tokens_left() == 0 || draft.count_that_fits(*sequence, 1) == 0) continue;
+    if (kv.grow(sequence->residency.tables, sequence->progress.computed + 1)) draft.take(*sequence, 1);
   }
 }
 
 // By lane: what runs, then who may start. While room is scarce the lane that has the least of it is asked before the
 // others, in its turn.
-void Scheduler::Impl::take_prompts(StepBudget* budget, TimeNs now) {
-  budget->chunk_tokens = pace.chunk_tokens(step_so_far(), budget->tokens);
+void Scheduler::Impl::take_prompts(TimeNs now) {
+  draft.set_chunk_tokens(pace.chunk_tokens(draft.so_far(running.rows()), draft.tokens_left()));
   behind.clear();
   for (Sequence* sequence : running.rows()) {
-    if (budget->leaves_out && is_patient(*sequence)) continue;
+    if (leaves_out && is_patient(*sequence)) continue;
     if (sequence->gap() > sequence->take.tokens && !sequence->waits_for_token()) behind.push_back(sequence);
   }
   const LaneOrder turns = order_for_prefill(now), by_room = order_for_room(now);
   const bool was_scarce = room_is_scarce;
   const auto first = std::ranges::find_if(by_room, [this](Lane lane) { return !waiting.queue(lane).empty(); });
-  if (budget->admits) begin_admission();
+  if (admits) begin_admission();
   for (const Lane lane : turns) {
     for (Sequence* sequence : behind)
-      if (sequence->lane() == lane && sequence->runs()) take_chunk(*sequence, budget);
-    if (!was_scarce || (first != by_room.end() && lane == *first)) admit(lane, budget, now);
+      if (sequence->lane() == lane && sequence->runs()) take_chunk(*sequence);
+    if (!was_scarce || (first != by_room.end() && lane == *first)) admit(lane, now);
   }
   if (!was_scarce) return;
-  for (const Lane lane : by_room) admit(lane, budget, now);
+  for (const Lane lane : by_room) admit(lane, now);
 }
 
 // As much as budget and free blocks allow, or a prompt's end. Admission has promised the blocks; rows that decode
 // beyond their reservation may have taken them for a while, then the row waits for those to end or to yield.
-void Scheduler::Impl::take_chunk(Sequence& sequence, StepBudget* budget) {
+void Scheduler::Impl::take_chunk(Sequence& sequence) {
   const uint32_t taken = sequence.take.tokens;
   const uint32_t end = sequence.progress.computed + taken;
   const uint32_t capacity = kv.capacity_tokens(sequence.residency.tables);
   const uint32_t room = capacity > end ? capacity - end : 0;
   const uint32_t rest = sequence.gap() - taken;
-  const uint32_t count =
-      std::min(pace.ends_prompt(sequence.lane(), rest, budget->chunk_tokens, budget->tokens, running.has_patient_rows())
-                   ? rest
-                   : std::min(rest, budget->chunk_tokens),
-               room);
+  const uint32_t count = std::min(
+      pace.ends_prompt(sequence.lane(), rest, draft.chunk_tokens(), draft.tokens_left(), running.has_patient_rows())
+          ? rest
+          : std::min(rest, draft.chunk_tokens()),
+      room);
   if (count == 0) return;
-  const uint32_t within = count_that_fits(sequence, count, *budget);
+  const uint32_t within = draft.count_that_fits(sequence, count);
   LLMRT_CHECK(kv.grow(sequence.residency.tables, end + within), "capacity_tokens said so");
-  budget->is_long |= within > budget->chunk_tokens;
-  budget->chunk_tokens -= std::min(within, budget->chunk_tokens);
   fairness.charge(sequence.lane(), within);
   pace.note_served(within);
-  take(sequence, within, budget);
-}
-
-void Scheduler::Impl::take(Sequence& sequence, uint32_t count, StepBudget* budget) {
-  const uint32_t samples_before = sequence.samples_for(sequence.take.tokens);
-  sequence.take.tokens += count;
-  budget->tokens -= count;
-  budget->samples -= sequence.samples_for(sequence.take.tokens) - samples_before;
-  budget->bias_entries -= bias_entries_of(sequence, sequence.take.tokens);
-}
-
-// The most of the next `count` tokens, behind those that it has taken, that the step can sample. A token whose logit
-// changes are not known yet, or are more than the step has left, waits; a step that begins with it has room.
-uint32_t Scheduler::Impl::count_that_fits(Sequence& sequence, uint32_t count, const StepBudget& budget) const {
-  const uint32_t taken = sequence.take.tokens;
-  const uint32_t end = sequence.count_within(taken + count, sequence.samples_for(taken) + budget.samples);
-  const bool waits = end > taken && sequence.draws(end) &&
-                     (sequence.waits_for_token() || bias_entries_of(sequence, end) > budget.bias_entries);
-  return end - taken - (waits ? 1 : 0);
-}
-
-// That the next `count` tokens need.
-uint64_t Scheduler::Impl::bias_entries_of(Sequence& sequence, uint32_t count) const {
-  return sequence.draws(count) ? sequence.logit_changes(config.end_of_generation).size() : 0;
+  draft.take_of_chunk(sequence, within);
 }
 
 // Blocks for that many positions, taken from others when none are free. False: the row is left out of this step (it
 // yielded itself, ended, or waits for its token in flight, which may be its last).
-bool Scheduler::Impl::make_room(Sequence& sequence, uint32_t positions, StepBudget* budget, TimeNs now) {
+bool Scheduler::Impl::make_room(Sequence& sequence, uint32_t positions, TimeNs now) {
   while (!kv.grow(sequence.residency.tables, positions)) {
     if (running.size() > 1) {
       Sequence& victim = pick_victim(running.rows());
-      preempt(victim, sequence.request.id, budget);
+      preempt(victim, sequence.request.id);
       if (&victim == &sequence) return false;
       continue;
     }

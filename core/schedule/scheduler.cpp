@@ -17,6 +17,8 @@ Scheduler::Impl::Impl(SchedulerConfig from)
       batches(config),
       running(config.sequences_max, config.penalty_rows_max),
       reservations(config, kv),
+      draft(config),
+      plans(config, kv, prefixes, running),
       journal(config.slo),
       start_order(config, kv, prefixes, branches, waiting, running, batches, journal) {
   taking.reserve(config.sequences_max);
@@ -89,29 +91,25 @@ bool Scheduler::has_work() const {
 }
 
 const IterationPlan* Scheduler::plan(TimeNs now) {
-  LLMRT_CHECK(impl_->num_plans - impl_->num_commits < impl_->plans.size(), "a third plan before the first's commit");
+  LLMRT_CHECK(impl_->plans.may_write(), "a third plan before the first's commit");
   impl_->expire(now);
   impl_->batches.make(impl_->waiting, now);
-  const SchedulerConfig& config = impl_->config;
-  StepBudget budget = {.tokens = config.step_tokens_max,
-                       .samples = config.sample_rows_max,
-                       .bias_entries = plan_limits(config).bias_entries_max,
-                       .recount_tokens = config.context_max,
-                       .shared_blocks = shared_blocks_max(config),
-                       .loaded_blocks = loaded_blocks_max(config)};
-  budget.leaves_out = impl_->left_out_in != impl_->num_plans && impl_->awaits_long_prompt();  // not twice in a row
-  impl_->take_units(&budget, now);
-  impl_->take_prompts(&budget, now);
-  if (budget.leaves_out && !budget.is_long) impl_->take_left_out(&budget, now);
-  impl_->yield_idle_beams(&budget, now);
-  if (budget.tokens == config.step_tokens_max) {
-    if (impl_->num_plans == impl_->num_commits && !has_work()) impl_->pace.rest();
+  impl_->draft.begin();
+  impl_->admits = true;
+  impl_->is_closed = {};
+  impl_->leaves_out =
+      impl_->left_out_in != impl_->plans.num_plans() && impl_->awaits_long_prompt();  // not twice in a row
+  impl_->take_units(now);
+  impl_->take_prompts(now);
+  if (impl_->leaves_out && !impl_->draft.is_long()) impl_->take_left_out(now);
+  impl_->yield_idle_beams(now);
+  if (impl_->draft.is_empty()) {
+    if (!impl_->plans.has_in_flight() && !has_work()) impl_->pace.rest();
     return nullptr;
   }
-  IterationPlan* plan = &impl_->plans[++impl_->num_plans % impl_->plans.size()];
-  if (budget.leaves_out) impl_->left_out_in = impl_->num_plans;
-  impl_->write_plan(plan);
-  impl_->journal.note_plan(*plan, impl_->running.rows(), config.kv_pools, now);
+  const IterationPlan* plan = impl_->plans.write(impl_->batches.number());
+  if (impl_->leaves_out) impl_->left_out_in = impl_->plans.num_plans();
+  impl_->journal.note_plan(*plan, impl_->running.rows(), impl_->config.kv_pools, now);
   return plan;
 }
 
@@ -120,11 +118,9 @@ double Scheduler::plan_after_ms(const IterationPlan& plan, TimeNs now) const {
 }
 
 void Scheduler::commit(const IterationPlan& plan, std::span<Verdict> verdicts, TimeNs now, const StepTimes& times) {
-  LLMRT_CHECK(impl_->num_commits < impl_->num_plans && plan.step == impl_->num_commits + 1,
-              "plans are committed once, in their order");
+  impl_->plans.note_commit(plan);
   LLMRT_CHECK(verdicts.size() == plan.samples.size(), "a verdict for each sample");
   for (const PlanRow& row : plan.rows) impl_->commit_row(plan, row, verdicts, now);
-  ++impl_->num_commits;
   impl_->journal.note_commit();
   impl_->pace.observe(plan.work, times, impl_->waiting.size() > 0, now);
 }
@@ -139,7 +135,7 @@ void Scheduler::fail_all(const Error& error, TimeNs now) {
     impl_->end(*sequence, never_ran ? RequestState::kRejected : RequestState::kStreaming, {.error = error},
                FinishReason::kError, now);
   }
-  impl_->num_commits = impl_->num_plans;
+  impl_->plans.forget_in_flight();
 }
 
 void Scheduler::take_events(std::vector<TokenEvent>* out) {

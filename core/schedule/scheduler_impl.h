@@ -18,30 +18,17 @@
 #include "core/schedule/fairness.h"
 #include "core/schedule/journal.h"
 #include "core/schedule/pace.h"
+#include "core/schedule/plan_writer.h"
 #include "core/schedule/queue_limits.h"
 #include "core/schedule/reservations.h"
 #include "core/schedule/running.h"
 #include "core/schedule/scheduler.h"
 #include "core/schedule/start_order.h"
+#include "core/schedule/step_draft.h"
 #include "core/schedule/timeouts.h"
 #include "core/schedule/waiting.h"
 
 namespace llmrt {
-
-// What is left of the step that is being made.
-struct StepBudget {
-  uint32_t tokens = 0;
-  uint32_t samples = 0;
-  uint64_t bias_entries = 0;                   // for rows that draw
-  uint32_t chunk_tokens = 0;                   // of `tokens`, for rows that are behind by more than one
-  uint32_t recount_tokens = 0;                 // payload for penalty counts
-  uint32_t shared_blocks = 0;                  // payload for the tables of admitted sequences: what they take over
-  uint32_t loaded_blocks = 0;                  // of these, from the host's pool
-  bool leaves_out = false;                     // rows of batch and background that decode
-  bool is_long = false;                        // a prompt that somebody waits for is computed beyond the chunk
-  bool admits = true;                          // nobody has yielded, and nobody whose turn it is waits for room
-  std::array<bool, kNumLanes> is_closed = {};  // whose turn it is in that lane needs more of a step than is left
-};
 
 struct Scheduler::Impl {
   explicit Impl(SchedulerConfig from);
@@ -57,21 +44,17 @@ struct Scheduler::Impl {
   void forget(Sequence& sequence, const SentTimes& sent);
 
   // preemption.cpp: who yields
-  bool reclaim_room(const Sequence& sequence, StepBudget* budget);
-  void preempt(Sequence& sequence, RequestId wanted_by, StepBudget* budget);
+  bool reclaim_room(const Sequence& sequence);
+  void preempt(Sequence& sequence, RequestId wanted_by);
   bool is_worth_storing(const Sequence& sequence) const;
 
   // rows.cpp: what runs goes on
-  StepSoFar step_so_far() const;
   bool awaits_long_prompt() const;
-  void take_units(StepBudget* budget, TimeNs now);
-  void take_left_out(StepBudget* budget, TimeNs now);
-  void take_prompts(StepBudget* budget, TimeNs now);
-  void take_chunk(Sequence& sequence, StepBudget* budget);
-  void take(Sequence& sequence, uint32_t count, StepBudget* budget);
-  uint32_t count_that_fits(Sequence& sequence, uint32_t count, const StepBudget& budget) const;
-  uint64_t bias_entries_of(Sequence& sequence, uint32_t count) const;
-  bool make_room(Sequence& sequence, uint32_t positions, StepBudget* budget, TimeNs now);
+  void take_units(TimeNs now);
+  void take_left_out(TimeNs now);
+  void take_prompts(TimeNs now);
+  void take_chunk(Sequence& sequence);
+  bool make_room(Sequence& sequence, uint32_t positions, TimeNs now);
   // The pool has no room for that many positions of it alone.
   void end_exhausted(Sequence& sequence, uint32_t positions, TimeNs now);
 
@@ -83,22 +66,13 @@ struct Scheduler::Impl {
 
   // admission.cpp: what waits may start
   void begin_admission();
-  void admit(Lane lane, StepBudget* budget, TimeNs now);
+  void admit(Lane lane, TimeNs now);
   enum class Admission { kDone, kLater, kNoRoom };
-  Admission try_admit(Sequence& sequence, StepBudget* budget);
+  Admission try_admit(Sequence& sequence);
   bool must_refuse(const Sequence& sequence) const;
   void refuse(Sequence& sequence, TimeNs now);
   Error no_room(const Sequence& sequence) const;
   void start(Sequence& sequence, const PrefixMatch& match);
-
-  // plan_writer.cpp
-  void write_plan(IterationPlan* plan);
-  void write_row(Sequence& sequence, IterationPlan* plan);
-  void write_row_updates(Sequence& sequence, IterationPlan* plan);
-  void write_tables(Sequence& sequence, IterationPlan* plan);
-  void write_copy(Sequence& sequence, IterationPlan* plan);
-  void write_moves(IterationPlan* plan);
-  void write_samples(const Sequence& sequence, IterationPlan* plan) const;
 
   // commit.cpp
   void commit_row(const IterationPlan& plan, const PlanRow& row, std::span<Verdict> verdicts, TimeNs now);
@@ -114,7 +88,7 @@ struct Scheduler::Impl {
   void go_on(std::span<Sequence* const> beams, std::span<const BeamSearch::Step> steps);
   void begin_again(Sequence& sequence, const std::vector<int32_t>& tokens);
   void tell_answers(std::span<Sequence* const> beams, const BeamSearch& search, TimeNs now);
-  void yield_idle_beams(StepBudget* budget, TimeNs now);
+  void yield_idle_beams(TimeNs now);
 
   // books.cpp
   Status check_books() const;
@@ -132,17 +106,19 @@ struct Scheduler::Impl {
   Batches batches;
   Running running;
   Reservations reservations;
-  std::vector<Sequence*> taking;       // those that ran when the step began
-  std::vector<Sequence*> behind;       // of these, the ones with a part of their prompt to compute
-  std::vector<Sequence*> passed_over;  // that found no room in this round of admission
-  bool room_is_scarce = false;         // somebody found none in the last round of admission
-  uint64_t num_rounds = 0;             // of admission
+  std::vector<Sequence*> taking;               // those that ran when the step began
+  std::vector<Sequence*> behind;               // of these, the ones with a part of their prompt to compute
+  std::vector<Sequence*> passed_over;          // that found no room in this round of admission
+  bool room_is_scarce = false;                 // somebody found none in the last round of admission
+  bool leaves_out = false;                     // rows of batch and background that decode, in this step
+  bool admits = true;                          // nobody has yielded, and nobody whose turn it is waits for room
+  std::array<bool, kNumLanes> is_closed = {};  // whose turn it is in that lane needs more of a step than is left
+  uint64_t num_rounds = 0;                     // of admission
   uint64_t left_out_in = 0;  // the last plan without rows of batch and background that could have run; 0 = none
   uint64_t turn = 0;  // admission number from which take_units serves: the first that the last step had to leave out
 
-  std::array<IterationPlan, 2> plans;  // by step % 2
-  uint64_t num_plans = 0, num_commits = 0;
-
+  StepDraft draft;
+  PlanWriter plans;
   Journal journal;
   StartOrder start_order;
   bool quarantined = false;  // the books are broken: blocks and slots are not given back any more
