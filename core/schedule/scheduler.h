@@ -108,8 +108,10 @@ class Scheduler {
   const CostModel& cost_model() const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  struct Owners;
+  struct Flows;
+  std::unique_ptr<Owners> owners_;
+  std::unique_ptr<Flows> flows_;
 };
 
 }  // namespace llmrt
