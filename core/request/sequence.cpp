@@ -7,9 +7,9 @@
 namespace llmrt {
 
 Sequence::Sequence(Request from, uint32_t branch_idx, std::shared_ptr<const std::vector<int32_t>> shared)
-    : shared_prompt(std::move(shared)),
-      request(std::move(from)),
+    : request(std::move(from)),
       branch(branch_idx),
+      shared_prompt(std::move(shared)),
       tokens(std::move(request.prompt)),
       num_prompt(static_cast<uint32_t>(shared_prompt ? shared_prompt->size() : tokens.size())),
       reads_newest_(reads_newest_token(request)) {

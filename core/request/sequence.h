@@ -20,17 +20,18 @@ struct Sequence {
   const uint32_t branch;  // which of the request's n
   // The prompt until `tokens` has it, then null.
   std::shared_ptr<const std::vector<int32_t>> shared_prompt;
-  std::vector<int32_t> tokens;  // prompt, then sampled ones, as far as the host knows them; take_prompt()
-  uint32_t num_prompt;
   TimeNs times_out_ns = 0;  // 0 = never
 
-  // By owner (sequence_parts.h).
-  Progress progress;
-  Residency residency;
-  RowTake take;
-  KvOrigin origin;
+  // The parts, by owner (sequence_parts.h). Every step of a running sequence reads those from `tokens` on, so they
+  // stand together.
   WaitTicket ticket;
   PrefixFound found;
+  KvOrigin origin;
+  std::vector<int32_t> tokens;  // prompt, then sampled ones, as far as the host knows them; take_prompt()
+  uint32_t num_prompt;
+  Progress progress;
+  RowTake take;
+  Residency residency;
   BeamPlace beam;
   BranchRecord record;
 

@@ -6,7 +6,8 @@
 namespace llmrt {
 
 Scheduler::Scheduler(SchedulerConfig config)
-    : owners_(std::make_unique<Owners>(std::move(config))), flows_(std::make_unique<Flows>(*owners_)) {}
+    : owners_(std::make_unique<SchedulerOwners>(std::move(config))),
+      flows_(std::make_unique<SchedulerFlows>(*owners_)) {}
 Scheduler::~Scheduler() = default;
 
 Status Scheduler::check(const Request& request) const {
@@ -103,7 +104,7 @@ const EngineStats& Scheduler::stats() const {
 }
 
 Status Scheduler::check_books() const {
-  const Owners& o = *owners_;
+  const SchedulerOwners& o = *owners_;
   return audit(o.kv, o.branches, o.waiting, o.running, o.batches);
 }
 

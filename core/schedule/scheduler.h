@@ -32,6 +32,9 @@
 
 namespace llmrt {
 
+struct SchedulerOwners;
+struct SchedulerFlows;
+
 class Scheduler {
  public:
   explicit Scheduler(SchedulerConfig config);
@@ -108,10 +111,8 @@ class Scheduler {
   const CostModel& cost_model() const;
 
  private:
-  struct Owners;
-  struct Flows;
-  std::unique_ptr<Owners> owners_;
-  std::unique_ptr<Flows> flows_;
+  std::unique_ptr<SchedulerOwners> owners_;
+  std::unique_ptr<SchedulerFlows> flows_;
 };
 
 }  // namespace llmrt

@@ -1,8 +1,10 @@
 #include "core/schedule/scheduler_parts.h"
 
+#include "core/schedule/plan_limits.h"
+
 namespace llmrt {
 
-Scheduler::Owners::Owners(SchedulerConfig from)
+SchedulerOwners::SchedulerOwners(SchedulerConfig from)
     : config(std::move(from)),
       kv(config.kv_pools, cache_kind(config), host_tier_size(config)),
       prefixes(config, kv),
@@ -15,7 +17,7 @@ Scheduler::Owners::Owners(SchedulerConfig from)
       plans(config, kv, prefixes, running),
       journal(config.slo) {}
 
-Scheduler::Flows::Flows(Owners& o)
+SchedulerFlows::SchedulerFlows(SchedulerOwners& o)
     : limits(o.config, o.waiting, o.fairness, o.pace),
       start_order(o.config, o.kv, o.prefixes, o.branches, o.waiting, o.running, o.batches, o.journal),
       yields({.config = o.config,

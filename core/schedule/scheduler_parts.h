@@ -1,18 +1,18 @@
-// What a Scheduler is made of, for scheduler.cpp alone: the owners of its state, and the flows that lead sequences from
-// one to the other. Every other file of the folder names the parts that it uses in a constructor or as arguments.
+// What a Scheduler is made of, for scheduler.cpp and tests alone: the owners of its state, and the flows that lead
+// sequences from one to the other. Every other file of the folder names the parts that it uses in a constructor or as
+// arguments.
 #pragma once
 
 #include "core/schedule/admission.h"
 #include "core/schedule/arrivals.h"
 #include "core/schedule/commits.h"
 #include "core/schedule/plan_writer.h"
-#include "core/schedule/scheduler.h"
 #include "core/schedule/steps.h"
 
 namespace llmrt {
 
-struct Scheduler::Owners {
-  explicit Owners(SchedulerConfig from);
+struct SchedulerOwners {
+  explicit SchedulerOwners(SchedulerConfig from);
 
   const SchedulerConfig config;
   KvSpace kv;
@@ -30,8 +30,8 @@ struct Scheduler::Owners {
   Journal journal;
 };
 
-struct Scheduler::Flows {
-  explicit Flows(Owners& owners);
+struct SchedulerFlows {
+  explicit SchedulerFlows(SchedulerOwners& owners);
 
   QueueLimits limits;
   StartOrder start_order;
