@@ -1,12 +1,12 @@
-// When who waits may join those that run. Continuous batching is what llmrt is for; the other two are what it is
-// compared with.
+// When waiting requests may join those that run. Continuous batching is what llmrt is for; the other two are baselines
+// to compare it with.
 //
-// A batch of a baseline is made when nothing runs: of those that wait, in the order of their classes and of their
-// queues, as many as there are rows (all beams of a request with the first). Nobody joins it, and the next one is made
-// when all of it have ended. Rows that find no room in the KV pool, or no tokens in the step, start when there is some;
-// rows that had to yield come back.
+// A batch of a baseline is made when nothing runs. It takes waiting requests in the order of their classes and queues,
+// as many as there are rows (all beams of a request with the first). No request joins it later, and the next batch is
+// made when all of this one have ended. A row that finds no room in the KV pool, or no tokens in the step, starts when
+// there is some; a row that had to yield comes back.
 //
-// Padding is counted, not computed: rows that have ended cost nothing here, but in a batch of fixed shape each is
+// Padding is counted, not computed: a row that has ended costs nothing here, but in a batch of fixed shape each row is
 // computed until the longest has ended, behind a prompt as long as the longest. So a measured time favours the
 // baselines; EngineStats::padded_tokens says what they would have computed on top.
 #pragma once
@@ -19,9 +19,9 @@
 namespace llmrt {
 
 enum class Batching : uint8_t {
-  kContinuous,  // whoever finds room, in any step
-  kStatic,      // a batch is made as soon as anybody waits
-  kDynamic,     // a batch is made when it is full, or some time (batch_wait_ms) after the first that waits has come
+  kContinuous,  // a request joins in any step in which it finds room
+  kStatic,      // a batch is made as soon as a request waits
+  kDynamic,     // a batch is made when it is full, or batch_wait_ms after the first waiting request has come
 };
 inline constexpr size_t kNumBatchings = 3;
 

@@ -4,7 +4,7 @@
 
 namespace llmrt {
 
-// Of requests that wait.
+// What requests that wait hold together.
 struct QueueLoad {
   uint64_t tokens = 0, branches = 0, bytes = 0;
 };

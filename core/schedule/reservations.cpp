@@ -27,8 +27,10 @@ void Reservations::learn(const Request& request, uint32_t num_output) {
 }
 
 void Reservations::count(std::span<Sequence* const> running) {
-  std::ranges::fill(promised_, 0);
-  for (const Sequence* sequence : running) promise(*sequence);
+  for (uint32_t g = 0; g < promised_.size(); ++g) {
+    promised_[g] = 0;
+    for (const Sequence* sequence : running) promised_[g] += blocks_promised(g, *sequence);
+  }
 }
 
 void Reservations::promise(const Sequence& sequence) {

@@ -25,7 +25,7 @@ class Running {
   bool is_empty() const { return rows_.empty(); }
   uint32_t size() const { return static_cast<uint32_t>(rows_.size()); }
   const LaneCounts& lane_rows() const { return lane_rows_; }
-  // Rows of requests that nobody waits for.
+  // A row of batch, evaluation or background runs: no client waits for its next token.
   bool has_patient_rows() const;
   // Null: the slot is free.
   Sequence* at_slot(uint32_t slot) const { return by_slot_[slot]; }

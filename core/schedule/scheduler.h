@@ -56,7 +56,7 @@ class Scheduler {
   // ignored for ids that are gone already (cancelled, timed out and rejected ones are forgotten at once).
   void drained(RequestId id, const SentTimes& sent = {});
 
-  // drained() of all that still stream: at the end, when nobody will say so any more.
+  // drained() of all that still stream: at the end, when no receiver will say so any more.
   void all_drained();
 
   // Requests that wait or run (STREAMING ones do not count).
@@ -67,9 +67,9 @@ class Scheduler {
   // stays valid and unchanged until its commit. An empty plan is never returned.
   const IterationPlan* plan(TimeNs now);
 
-  // So long after `plan` begins on the device the step behind it is best planned; 0 = at once. What comes while a step
-  // runs waits for its rest and for the step that is planned already: where rows of batch make steps long for requests
-  // that somebody waits for, the next one is left open until this one is nearly over.
+  // The best time to plan the next step, counted from when `plan` begins on the device; 0 = at once. A request that
+  // comes while a step runs waits for its rest and for the step that is planned already. Where rows of batch make steps
+  // long for interactive and agent requests, the next step is left open until this one is nearly over.
   double plan_after_ms(const IterationPlan& plan, TimeNs now) const;
 
   // In the order of the plans. One verdict for each PlanSample (logprobs are moved out of it). Verdicts of requests

@@ -29,7 +29,8 @@ struct SchedulerConfig {
   bool learns_output = false;            // reserved instead, as soon as it is known: what 95 % of answers did not pass
   double watermark = 0.01;               // share of each pool that admission leaves free
   uint64_t queue_tokens_max = 1u << 20;  // tokens waiting in a lane; what comes on top is rejected
-  // Of all lanes together: branches that wait, and what they hold (held_bytes). Whoever finds nobody waiting may.
+  // The most branches that wait, in all lanes together, and what they hold (held_bytes). A request that finds none
+  // waiting is never refused.
   uint64_t queue_branches_max = 1u << 14, queue_bytes_max = 256u << 20;
   // Interactive and agent requests for which more is expected are refused, as far as that is known; 0 = any wait.
   double ttft_target_ms = 0;

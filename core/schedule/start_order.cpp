@@ -57,7 +57,7 @@ Sequence* StartOrder::next(Lane lane, uint64_t round, uint64_t plan) {
     sequence->take_prompt();
     if (sequence->ticket.tried_in == round) continue;
     if (kv_.has_cache() && waits_for_prefix(*sequence, plan)) continue;
-    sequence->ticket.is_held = false;  // so from now on it counts who overtakes it
+    sequence->ticket.is_held = false;  // from now on it counts as overtaken
     if (is_aged(*sequence) || (best == nullptr && sequence->request.deadline_ns != 0)) return sequence;
     if (kv_.has_cache() && !sequence->found.is_known && queue.size() > 1) prefixes_.look_up(*sequence, running_.rows());
     if (best == nullptr || goes_before(*sequence, *best)) best = sequence;
@@ -65,8 +65,8 @@ Sequence* StartOrder::next(Lane lane, uint64_t round, uint64_t plan) {
   return best;
 }
 
-// Without those that wait for a slot for penalties, however many: others take none of these, so holding them up would
-// bring nobody nearer to one, nor do they overtake who waits for that.
+// Without the sequences that wait for a penalty slot, however many. The others take none of these slots: holding them
+// up would bring no sequence nearer to one, and they do not overtake those that wait for one.
 const Waiting::Queue& StartOrder::queue_to_start(Lane lane) const {
   const bool has_slots = running_.has_penalty_slot() || config_.on_exhaustion == OnExhaustion::kReject;
   return has_slots ? waiting_.queue(lane) : waiting_.plain_queue(lane);
@@ -114,7 +114,7 @@ bool StartOrder::waits_for_branch(Sequence& sequence) const {
 bool StartOrder::waits_for_prefix(Sequence& sequence, uint64_t plan) const {
   const bool was_held = std::exchange(sequence.ticket.is_held, false);
   if (sequence.ticket.held_since != 0 && plan - sequence.ticket.held_since >= kHeldPlansMax) {
-    sequence.found.blocks_needed = 0;  // looked up again: what it shares grows though nobody is admitted
+    sequence.found.blocks_needed = 0;  // looked up again: what it shares grows though none is admitted
     return false;
   }
   const auto wanted = std::span(sequence.tokens).first(sequence.reusable());

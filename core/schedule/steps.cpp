@@ -12,7 +12,7 @@ bool is_unit(const Sequence& sequence) {
   return sequence.gap() == 1 || (sequence.gap() > 1 && sequence.progress.scored < sequence.num_prompt);
 }
 
-// It decodes, and nobody waits for what it says.
+// It decodes, and no client waits for its next token.
 bool is_patient(const Sequence& sequence) {
   return sequence.lane() > Lane::kAgent && sequence.gap() == 1;
 }
@@ -40,8 +40,8 @@ void Steps::fill(uint64_t plan, bool has_in_flight, TimeNs now) {
 // its lane waits. One that has found no room does not know when there will be some, and where several wait it is the
 // queue that they wait for.
 bool Steps::awaits_long_prompt() const {
-  const bool has_patient_rows = parts_.running.has_patient_rows();
-  const auto is_long = [&](uint64_t rest) { return parts_.pace.is_long_end(rest, has_patient_rows); };
+  if (!parts_.running.has_patient_rows()) return false;
+  const auto is_long = [this](uint64_t rest) { return parts_.pace.is_long_end(rest, /*has_patient_rows=*/true); };
   for (const Lane lane : {Lane::kInteractive, Lane::kAgent}) {
     const Waiting::Queue& queue = parts_.waiting.queue(lane);
     const Sequence* first = queue.empty() ? nullptr : queue.begin()->second;

@@ -1,9 +1,9 @@
 // Fills the step that is being made, in this order: rows that need one token, then by lane the chunks of what runs and
 // the sequences that may start.
 //
-// Rows of requests that nobody waits for may be left out for a long prompt that somebody waits for: what they would add
-// to its step costs them one step. With more rows than the step has tokens, samples or room for logit changes, those
-// left out come first the next time.
+// Patient rows (of batch and background, which decode while no client waits for them) may be left out for a long
+// interactive prompt: what they would add to its step costs them one step. With more rows than the step has tokens,
+// samples or room for logit changes, those left out come first the next time.
 //
 // Owns whose turn it is among rows, and which step last left rows out. Errors: pool_exhausted for a row that outgrows
 // the pool alone. Allocates nothing in the steady state. The engine's thread.
