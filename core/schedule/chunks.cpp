@@ -18,7 +18,7 @@ void Chunks::take(Sequence& sequence) {
   const uint32_t within = draft_.count_that_fits(sequence, count);
   LLMRT_CHECK(kv_.grow(sequence.residency.tables, end + within), "capacity_tokens said so");
   fairness_.charge(sequence.lane(), within);
-  pace_.note_served(within);
+  pace_.note_computed(within);
   draft_.take_of_chunk(sequence, within);
 }
 

@@ -15,6 +15,10 @@ constexpr double kIdleShareMin = 2;
 // Of a step's predicted time, until the next is planned: predictions are off by some percent, and the host takes its
 // time, too. Later, and the device waits where a step is over sooner.
 constexpr double kNearlyOver = 0.9;
+// Chunks by need: prompts come in bunches, so a rate that is this near to what chunks serve makes a queue already.
+constexpr double kServiceShareMax = 0.7;
+// Prompts that are late are to be served within this share of the objective.
+constexpr double kTtftShareMin = 0.1;
 
 // A chunk of about so many tokens that with `others` makes a whole size: the few tokens that begin the next size cost
 // as much as all of it.
@@ -30,7 +34,31 @@ uint32_t end_tokens_max(uint32_t chunk) {
 
 }  // namespace
 
-uint32_t Pace::chunk_tokens(const StepSoFar& step, uint32_t tokens_left) const {
+// The smallest chunk that is large enough, in sizes that steps have. Larger ones serve prompts faster, since what a
+// step takes whatever its size is spent less often.
+uint32_t Pace::chunk_by_need(const StepSoFar& step, uint32_t tokens_left, TimeNs now) const {
+  const auto others = static_cast<uint32_t>(step.work.tokens);
+  const uint32_t usual = std::min(whole_chunk(config_.chunk_tokens, others), tokens_left);
+  if (!cost_.knows_steps()) return usual;
+  const double waited_ms = step.waits_since_ns > 0 ? static_cast<double>(now - step.waits_since_ns) * 1e-6 : 0;
+  const double left_ms = std::max(config_.slo.ttft_ms - waited_ms, kTtftShareMin * config_.slo.ttft_ms);
+  const double wanted =
+      std::max(demand_.tokens_per_ms(now) / kServiceShareMax, static_cast<double>(step.waiting_tokens) / left_ms);
+  uint32_t chunk = usual;
+  while (chunk < tokens_left) {
+    StepWork work = step.work;
+    work.tokens += chunk;
+    work.chunk_pairs += chunk * step.depth + uint64_t{chunk} * (chunk + 1) / 2;
+    if (chunk / cost_.step_ms(work) >= wanted) break;
+    chunk = std::min(step_size_from(others + chunk + 1) - others, tokens_left);
+  }
+  if (chunk == usual) return usual;
+  return std::max(usual, std::min(chunk, cost_.chunk_within(config_.slo.tpot_ms, step.work, step.depth, tokens_left)));
+}
+
+uint32_t Pace::chunk_tokens(const StepSoFar& step, uint32_t tokens_left, TimeNs now) const {
+  if (step.others_decode && config_.chunks_by_need && config_.tpot_target_ms == 0)
+    return chunk_by_need(step, tokens_left, now);
   const auto others = static_cast<uint32_t>(step.work.tokens);
   const uint32_t usual =
       step.others_decode ? std::min(whole_chunk(config_.chunk_tokens, others), tokens_left) : tokens_left;
@@ -64,8 +92,9 @@ double Pace::plan_after_ms(const StepWork& work, bool has_patient_rows, TimeNs n
 
 void Pace::observe(const StepWork& work, const StepTimes& times, bool some_wait, TimeNs now) {
   cost_.observe(work, times);
-  service_.observe(prompt_tokens_served_, some_wait, now);
-  prompt_tokens_served_ = 0;
+  service_.observe(prompt_tokens_computed_ + prompt_tokens_spared_, some_wait, now);
+  demand_.add(prompt_tokens_computed_, now);
+  prompt_tokens_computed_ = prompt_tokens_spared_ = 0;
   double rate = service_.tokens_per_ms();
   if (rate == 0 && cost_.knows_steps()) rate = cost_.prefill_rate(config_.step_tokens_max);
   prompt_rate_.store(rate, std::memory_order_relaxed);

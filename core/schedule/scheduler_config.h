@@ -21,6 +21,7 @@ struct SchedulerConfig {
   // Rows with token counts. Where there are fewer than sequences the branches of one request have half of them at most.
   uint32_t penalty_rows_max = 16;
   uint32_t chunk_tokens = 512;  // of all prompts together in a step in which others decode; but Pace::ends_prompt
+  bool chunks_by_need = false;  // more than chunk_tokens where prompts would be late (Pace::chunk_tokens)
   // In steps in which others decode, predicted: chunks are as large as this allows. 0 = they are chunk_tokens.
   double tpot_target_ms = 0;
   // The same of steps in which nothing decodes, or twice what one of a single token takes, if that is more; 0 = any.
@@ -44,7 +45,7 @@ struct SchedulerConfig {
   CostPrior cost_prior;
   Digest cache_identity = {};  // what keys and values depend on beside the request (prefix_cache.h)
   std::vector<int32_t> end_of_generation;
-  Slo slo;  // what the statistics count as late
+  Slo slo;  // what statistics count as late, and chunks_by_need avoids
 };
 
 }  // namespace llmrt

@@ -15,7 +15,7 @@ void Starts::start(Sequence& sequence, const PrefixMatch& match, std::span<Seque
   }
   if (is_first && sequence.branch == 0) {
     sequence.record.cached_tokens = sequence.progress.computed;
-    parts_.pace.note_served(sequence.record.cached_tokens);
+    parts_.pace.note_spared(sequence.record.cached_tokens);
     parts_.journal.note_start(sequence, parts_.config.prefix_cache != PrefixCacheKind::kOff,
                               match.host_blocks.size() * parts_.kv.block_tokens());
   }

@@ -73,11 +73,34 @@ void Steps::take_units(TimeNs now) {
   }
 }
 
+// Prompts of batch and background do not lengthen the steps of rows that somebody waits for.
+void Steps::count_waiting(StepSoFar* step) const {
+  const auto is_asked = [](Lane lane) { return lane <= Lane::kAgent; };
+  const auto rows = parts_.running.rows();
+  const bool asked_alone = std::ranges::any_of(
+      rows, [&](const Sequence* sequence) { return is_asked(sequence->lane()) && sequence->gap() <= 1; });
+  const auto count = [&](const Sequence& sequence, uint32_t num_tokens) {
+    step->waiting_tokens += num_tokens;
+    const TimeNs since = sequence.request.arrival_ns;
+    if (step->waits_since_ns == 0 || since < step->waits_since_ns) step->waits_since_ns = since;
+  };
+  for (const Sequence* sequence : rows)
+    if (sequence->gap() > 1 && (!asked_alone || is_asked(sequence->lane()))) count(*sequence, sequence->gap());
+  for (const Lane lane : kLanes) {
+    const Waiting::Queue& queue = parts_.waiting.queue(lane);
+    if (queue.empty() || (asked_alone && !is_asked(lane))) continue;
+    count(*queue.begin()->second, 0);
+    step->waiting_tokens += parts_.waiting.tokens(lane);
+  }
+}
+
 // While room is scarce the lane that has the least of it is asked before the others, in its turn.
 void Steps::take_prompts(TimeNs now) {
   StepDraft& draft = parts_.draft;
   Admission& admission = parts_.admission;
-  draft.set_chunk_tokens(parts_.pace.chunk_tokens(draft.so_far(parts_.running.rows()), draft.tokens_left()));
+  StepSoFar step = draft.so_far(parts_.running.rows());
+  count_waiting(&step);
+  draft.set_chunk_tokens(parts_.pace.chunk_tokens(step, draft.tokens_left(), now));
   behind_.clear();
   for (Sequence* sequence : parts_.running.rows()) {
     if (leaves_out_ && is_patient(*sequence)) continue;

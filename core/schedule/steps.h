@@ -48,6 +48,7 @@ class Steps {
  private:
   bool awaits_long_prompt() const;
   void take_units(TimeNs now);
+  void count_waiting(StepSoFar* step) const;
   void take_prompts(TimeNs now);
   void take_left_out(TimeNs now);
   void yield_idle_beams(TimeNs now);

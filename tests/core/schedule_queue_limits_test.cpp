@@ -26,7 +26,7 @@ struct Queue {
   }
   void serve_tokens_per_ms(uint64_t rate) {
     for (int step = 0; step < 40; ++step) {
-      pace.note_served(rate);
+      pace.note_spared(rate);
       pace.observe({}, {}, /*some_wait=*/true, step * kMs);
     }
   }
