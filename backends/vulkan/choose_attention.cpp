@@ -102,7 +102,7 @@ AttentionLaunch launch_of(const Target& target, const AttentionShape& shape, Att
   return launch;
 }
 
-// Beside prompts few tokens may decode or be merged, and a group without work costs as much as a short one.
+// In a step with prompts few tokens may need a merge, and a group without work costs as much as a short one.
 AttentionLaunch choose_merge(const Target& target, const AttentionShape& shape, bool prompt_only) {
   const bool is_cpu = target.traits.cpu_kernels;
   const uint32_t most = is_cpu

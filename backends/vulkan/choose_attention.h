@@ -41,7 +41,7 @@ Result<std::vector<AttentionLaunch>> choose_attention(const Target& target, cons
 struct AttentionChoice {
   Kernel kernel;
   uint32_t tile_rows;
-  bool items_last = false;  // of the grid: an item's groups start together, before those of shorter items
+  bool items_last = false;  // the grid has items in z: the groups of a long item start together
 };
 // For prompt items alone, where the device has such a kernel; else the one for any item.
 AttentionChoice choose_prompt(const Target& target, const AttentionShape& shape);

@@ -105,7 +105,7 @@ Result<std::vector<PieceLaunch>> choose_matmul(const Setting& setting, const Mat
     return make_error(ErrorCode::kUnsupported, "vulkan: matmul: expected columns in multiples of 32, found {}",
                       columns);
   const Ends ends{.bias = group.bias >= 0, .norm_eps = norm_eps};
-  // Slices first: the others then run beside each other.
+  // Slices first: the other pieces then run at the same time.
   std::vector<PieceLaunch> slices, launches;
   std::vector<Product> products;
   for (const Piece& piece : group.pieces) {
@@ -123,7 +123,7 @@ Result<std::vector<PieceLaunch>> choose_matmul(const Setting& setting, const Mat
   if (!launches.empty()) {
     uint32_t splits = setting.list.batch_invariant ? num_invariant_splits(setting.traits(), launches)
                                                    : num_splits(setting.traits(), launches);
-    // Made by workgroups beside each other where there is one tile of rows, else by one.
+    // Several workgroups make the splits of one tile of rows; of more tiles one workgroup makes all, one after another.
     if (setting.list.batch_invariant && splits > 1 && launches[0].choice.groups.x > 1) {
       for (size_t i = 0; i < launches.size(); ++i)
         launches[i] = launch_of(products[i], choose_product(setting.target, products[i], ends, splits));

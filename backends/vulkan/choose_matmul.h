@@ -19,14 +19,14 @@ struct Product {
   uint32_t rows, columns, out_columns;
   DType x;
   bool batch_invariant;
-  double share = 1;  // of the device, where the pieces of a group run beside each other
+  double share = 1;  // of the device, where several pieces of a group run at a time
 
   uint32_t num_rows() const { return static_cast<uint32_t>(piece.num_rows); }
   bool is_quantized() const { return llmrt::is_quantized(piece.encoding); }
   bool is_k() const { return piece.encoding >= Encoding::kQ4_K; }
 };
 
-// What a kernel does beside the product.
+// What a kernel does besides the product.
 struct Ends {
   bool bias = false;
   const GatedActivation* activation = nullptr;
@@ -106,9 +106,9 @@ Piece copy_of(const Piece& piece);
 // One launch of matmul, with the place of its sums in Resources::products and of its counts in Resources::arrivals.
 // With a slice its rows are written to Resources::halves first.
 struct PieceLaunch {
-  Piece piece;  // of a slice: its view begins at address 0 of the halves
+  Piece piece;  // a slice's view starts at address 0; it gets its place when it is emitted
   std::optional<HalvesSlice> slice;
-  Piece source = {};  // of the slice
+  Piece source = {};  // the piece that a slice is written from
   MatmulChoice choice;
   uint64_t products_first = 0, products_bytes = 0, arrivals_first = 0, arrivals_bytes = 0;
 };

@@ -45,7 +45,7 @@ BatchShape with_matrices(BatchShape shape, uint32_t matrices, Encoding encoding)
   return shape;
 }
 
-// Of the shapes for encodings with much to decode the first that gives groups equal parts.
+// For encodings with much to decode: the first shape that gives groups equal parts.
 BatchShape k_shape(const Target& target, const Product& product, uint32_t matrices) {
   const Tuning& tuning = target.tuning;
   const size_t first = matrices <= tuning.batch_k_first_matrices_max ? 0 : 1;

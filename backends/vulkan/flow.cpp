@@ -38,7 +38,7 @@ template <class T, class Wanted>
 Match find_reader(const Flow& flow, uint32_t op, TensorId result, const Wanted& is_wanted) {
   Match match;
   const OpList& list = flow.list();
-  const std::vector<uint32_t> users = flow.users_behind(result, op);
+  const std::span<const uint32_t> users = flow.users_behind(result, op);
   for (const uint32_t user : users) {
     const T* wanted = flow.get<T>(user);
     if (!wanted || !is_wanted(*wanted)) continue;
@@ -81,9 +81,10 @@ Flow::Flow(const OpList& list) : list_(list), users_(list.tensors.size()) {
   }
 }
 
-std::vector<uint32_t> Flow::users_behind(TensorId id, uint32_t op) const {
+std::span<const uint32_t> Flow::users_behind(TensorId id, uint32_t op) const {
   const std::vector<uint32_t>& users = users_[id];
-  return {std::upper_bound(users.begin(), users.end(), op), users.end()};
+  const auto first = std::upper_bound(users.begin(), users.end(), op);
+  return std::span(users).subspan(static_cast<size_t>(first - users.begin()));
 }
 
 Match find_gated_matmul(const Flow& flow, uint32_t op) {
@@ -115,7 +116,7 @@ Match find_normed_matmul(const Flow& flow, uint32_t op) {
 Match find_qkv_matmul(const Flow& flow, uint32_t op) {
   const Matmul* matmul = flow.get<Matmul>(op);
   if (!matmul) return {};
-  const std::vector<uint32_t> users = flow.users_behind(matmul->out, op);
+  const std::span<const uint32_t> users = flow.users_behind(matmul->out, op);
   const auto has = [&](auto is) { return std::ranges::any_of(users, is); };
   const bool turns = has([&](uint32_t u) { return flow.get<Rope>(u) != nullptr; });
   if (!turns || !has([&](uint32_t u) { return flow.get<KvWrite>(u) != nullptr; })) {
@@ -149,7 +150,7 @@ Match find_qkv_heads(const Flow& flow, uint32_t op) {
   if (rank(op) == 0) return {};
   Match match;
   match.ops = {op};
-  const std::vector<uint32_t> users = flow.users_behind(qkv_of(op), op);
+  const std::span<const uint32_t> users = flow.users_behind(qkv_of(op), op);
   size_t next = 0;
   while (next < users.size() && rank(users[next]) > rank(match.ops.back())) match.ops.push_back(users[next++]);
   match.num_run = static_cast<uint32_t>(match.ops.size());

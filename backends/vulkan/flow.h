@@ -1,7 +1,8 @@
-// Who touches each tensor of a list, and which ops of it may run as one: the structure alone, whatever the device.
+// Which ops touch each tensor of a list, and which of them may run as one: the structure alone, whatever the device.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -20,7 +21,7 @@ class Flow {
     return std::get_if<T>(&list_.ops[op]);
   }
   // The ops behind `op` that read or write the tensor, in order.
-  std::vector<uint32_t> users_behind(TensorId id, uint32_t op) const;
+  std::span<const uint32_t> users_behind(TensorId id, uint32_t op) const;
   const OpAccess& access_of(uint32_t op) const { return accesses_[op]; }
 
  private:
@@ -32,7 +33,7 @@ class Flow {
 // What a pattern finds at an op.
 struct Match {
   std::vector<uint32_t> ops;  // empty: nothing
-  uint32_t num_run = 0;       // the first so many become one step; the others only read its result
+  uint32_t num_run = 0;       // the first num_run ops become one step; the others only read its result
   std::string lost;           // not empty: the ops are there, but the list does not let them all run as one
 };
 
@@ -44,7 +45,7 @@ Match find_normed_matmul(const Flow& flow, uint32_t op);
 Match find_parts_matmul(const Flow& flow, uint32_t op);
 // matmul, any qk_norm, rope, kv_write, paged_attention
 Match find_qkv_matmul(const Flow& flow, uint32_t op);
-// any run of qk_norm, rope, kv_write; a lost one still has those that do run
+// any run of qk_norm, rope, kv_write; a lost match still holds the ops that run
 Match find_qkv_heads(const Flow& flow, uint32_t op);
 
 }  // namespace llmrt::vulkan

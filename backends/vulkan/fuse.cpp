@@ -22,27 +22,18 @@ Step make_single(const Setting& setting, FuseState* state, uint32_t op) {
   return step;
 }
 
-// The first pattern that runs as one step from `op` on; -1: none. What does not is noted.
-struct Found {
-  const Pattern* pattern = nullptr;
-  std::vector<uint32_t> ops;  // that run
-  Step step = PlainStep{};
-};
-Found find_pattern(const Setting& setting, const Flow& flow, uint32_t op, const std::vector<bool>& taken,
-                   FuseState* state, std::vector<PatternNote>* notes) {
-  for (const Pattern& pattern : all_patterns()) {
-    const Match match = pattern.match(flow, op);
-    if (!match.lost.empty()) notes->push_back({pattern.name, op, true, match.lost});
-    if (match.num_run == 0 || match.ops.empty()) continue;
-    const bool runs = match.lost.empty() || pattern.match == find_qkv_heads;
+// Makes the step of the first of the op's matches that runs as one; false: there is none. What does not run is noted.
+bool take_match(const Setting& setting, std::span<const PatternMatch> matches, const std::vector<bool>& taken,
+                FuseState* state, Step* step, std::vector<PatternNote>* notes) {
+  for (const auto& [op, pattern, match] : matches) {
+    if (!match.lost.empty()) notes->push_back({pattern->name, op, true, match.lost});
+    const bool runs = match.lost.empty() || pattern->runs_in_part;
     if (!runs || std::ranges::any_of(match.ops, [&](uint32_t i) { return taken[i]; })) continue;
-    if (const char* reason = pattern.refuses(setting, *state, match.ops)) {
-      notes->push_back({pattern.name, op, false, reason});
-      continue;
-    }
-    return {&pattern, {match.ops.begin(), match.ops.begin() + match.num_run}, pattern.make(setting, state, match.ops)};
+    const char* reason = pattern->take(setting, state, match.ops, step);
+    if (!reason) return true;
+    notes->push_back({pattern->name, op, false, reason});
   }
-  return {};
+  return false;
 }
 
 }  // namespace
@@ -74,43 +65,50 @@ std::string name_of(const Step& step, const OpList& list) {
   return op_name(list.ops[ops_of(step).front()]);
 }
 
-FusedList fuse(const Setting& setting) {
-  const Flow flow(setting.list);
+std::vector<PatternMatch> find_matches(const OpList& list) {
+  const Flow flow(list);
+  std::vector<PatternMatch> matches;
+  for (uint32_t op = 0; op < list.ops.size(); ++op)
+    for (const Pattern& pattern : all_patterns())
+      if (Match match = pattern.match(flow, op); !match.ops.empty())
+        matches.push_back({op, &pattern, std::move(match)});
+  return matches;
+}
+
+std::vector<int> lives_with(const OpList& list, std::span<const PatternMatch> matches) {
+  std::vector<int> last(list.ops.size());
+  std::iota(last.begin(), last.end(), 0);
+  for (const auto& [op, pattern, match] : matches) {
+    if (!match.lost.empty()) continue;
+    const uint32_t end = match.ops[match.num_run - 1];
+    // Where ops stand between, a step runs behind them.
+    if (!pattern->writes_early && end == op + match.num_run - 1) continue;
+    for (uint32_t i = 0; i < match.num_run; ++i)
+      last[match.ops[i]] = std::max(last[match.ops[i]], static_cast<int>(end));
+  }
+  return last;
+}
+
+FusedList fuse(const Setting& setting, std::span<const PatternMatch> matches) {
   const uint32_t num_ops = static_cast<uint32_t>(setting.list.ops.size());
   FusedList out;
   FuseState state;
   std::vector<bool> taken(num_ops);
   std::vector<std::vector<Step>> ending(num_ops);  // by last op
+  size_t next = 0;
   for (uint32_t op = 0; op < num_ops; ++op) {
+    const size_t first = next;
+    while (next < matches.size() && matches[next].op == op) ++next;
     if (taken[op]) continue;
-    Found found = find_pattern(setting, flow, op, taken, &state, &out.notes);
-    if (!found.pattern) {
-      found.ops = {op};
-      found.step = make_single(setting, &state, op);
-    }
-    for (const uint32_t i : found.ops) taken[i] = true;
-    ending[found.ops.back()].push_back(found.step);
+    Step step = PlainStep{op};
+    const auto at_op = matches.subspan(first, next - first);
+    if (!take_match(setting, at_op, taken, &state, &step, &out.notes)) step = make_single(setting, &state, op);
+    const std::vector<uint32_t> ops = ops_of(step);
+    for (const uint32_t i : ops) taken[i] = true;
+    ending[ops.back()].push_back(std::move(step));
   }
-  for (std::vector<Step>& steps : ending) out.steps.insert(out.steps.end(), steps.begin(), steps.end());
+  for (const std::vector<Step>& steps : ending) out.steps.insert(out.steps.end(), steps.begin(), steps.end());
   return out;
-}
-
-std::vector<int> lives_with(const OpList& list) {
-  const Flow flow(list);
-  std::vector<int> last(list.ops.size());
-  std::iota(last.begin(), last.end(), 0);
-  for (const Pattern& pattern : all_patterns()) {
-    for (uint32_t op = 0; op < list.ops.size(); ++op) {
-      const Match match = pattern.match(flow, op);
-      if (match.num_run < 2 || match.ops.empty() || !match.lost.empty()) continue;
-      const uint32_t end = match.ops[match.num_run - 1];
-      // Where ops stand between, a step runs behind them.
-      if (!pattern.writes_early && end == op + match.num_run - 1) continue;
-      for (uint32_t i = 0; i < match.num_run; ++i)
-        last[match.ops[i]] = std::max(last[match.ops[i]], static_cast<int>(end));
-    }
-  }
-  return last;
 }
 
 }  // namespace llmrt::vulkan

@@ -45,14 +45,14 @@ struct QkvMatmulStep {
 // is done; the next matmul multiplies by that.
 struct NormedMatmulStep {
   uint32_t matmul, norm;
-  uint32_t slot;  // of the factors: the one of the norm before
+  uint32_t slot;  // the slot of factors that holds the factor of the norm before
 };
 // A matmul whose workgroups share tiles evenly and leave their parts to the norm behind it, which adds them up.
 struct PartsMatmulStep {
   uint32_t matmul;
   uint32_t parts;
 };
-// parts: what is added to x: 0 nothing, 1 a tensor, else so many parts of one.
+// parts: what is added to x: 0 nothing, 1 a tensor, else that many parts of a tensor.
 struct NormStep {
   uint32_t norm;
   uint32_t parts;
@@ -82,10 +82,12 @@ struct FusedList {
   std::vector<Step> steps;
   std::vector<PatternNote> notes;
 };
-FusedList fuse(const Setting& setting);
 
-// For each op the last op of any pattern that may run both and needs what this one reads until then (plan_arena). Of
-// the list and the patterns alone: the same on every device.
-std::vector<int> lives_with(const OpList& list);
+struct PatternMatch;
+// What the patterns find in a list, by op: of the list and the patterns alone, the same on every device.
+std::vector<PatternMatch> find_matches(const OpList& list);
+// For each op the last op of any pattern that may run both and needs what this one reads until then (plan_arena).
+std::vector<int> lives_with(const OpList& list, std::span<const PatternMatch> matches);
+FusedList fuse(const Setting& setting, std::span<const PatternMatch> matches);
 
 }  // namespace llmrt::vulkan

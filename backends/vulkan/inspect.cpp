@@ -16,7 +16,8 @@ namespace {
 constexpr uint64_t kRangeBytesMax = 8ull << 30;
 
 constexpr uint32_t kVendorIntel = 0x8086;
-// Of a lane: parts of products and of attention do not fit in fewer, fragments of many rows neither in 128.
+// Registers of a lane: parts of products and of attention do not fit in fewer; fragments of many rows do not fit in
+// 128.
 constexpr uint32_t kMatrixRegistersMin = 128, kFragmentRegistersMin = 256;
 
 std::set<std::string> extensions_of(const Instance& instance, VkPhysicalDevice physical) {

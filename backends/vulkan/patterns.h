@@ -12,7 +12,7 @@ namespace llmrt::vulkan {
 
 // What fusing carries along a list.
 struct FuseState {
-  int slot = -1;              // of the factors: that of the last norm; -1: no norm has kept its factor
+  int slot = -1;              // the slot of the last norm's factor; -1: no norm has kept its factor
   TensorId left = kNoTensor;  // the result of a norm that was left unfinished, until its reader ends it
   float eps = 0;
   TensorId parts_of = kNoTensor;  // the tensor that the last matmul left in parts
@@ -25,11 +25,18 @@ struct FuseState {
 struct Pattern {
   const char* name;
   Match (*match)(const Flow& flow, uint32_t op);
-  // Null: a kernel takes it; else why none does.
-  const char* (*refuses)(const Setting& setting, const FuseState& state, const std::vector<uint32_t>& ops);
-  Step (*make)(const Setting& setting, FuseState* state, const std::vector<uint32_t>& ops);
+  // Null: a kernel takes it, and `step` is made. Else why none does.
+  const char* (*take)(const Setting& setting, FuseState* state, const std::vector<uint32_t>& ops, Step* step);
   bool writes_early;  // its kernel writes an arena tensor of a later op of it while it still reads for an earlier one
+  bool runs_in_part;  // a lost match still has ops that run as one
 };
+// In the order in which they are tried at an op.
 std::span<const Pattern> all_patterns();
+
+struct PatternMatch {
+  uint32_t op;
+  const Pattern* pattern;
+  Match match;
+};
 
 }  // namespace llmrt::vulkan

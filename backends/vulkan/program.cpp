@@ -5,52 +5,37 @@
 #include <map>
 
 #include "backends/vulkan/emitter.h"
+#include "backends/vulkan/patterns.h"
 
 namespace llmrt::vulkan {
+namespace {
 
 constexpr uint64_t kArenaAlignment = 256;  // twin: core/engine/lower.cpp sizes the arena with it
 
+ArenaPlan plan_with(const OpList& list, std::span<const PatternMatch> matches) {
+  return llmrt::plan_arena(list, kArenaAlignment, lives_with(list, matches));
+}
+
+}  // namespace
+
 ArenaPlan plan_arena(const OpList& list) {
-  return plan_arena(list, kArenaAlignment, lives_with(list));
+  return plan_with(list, find_matches(list));
 }
 
 uint64_t arena_bytes(const OpList& list) {
   return plan_arena(list).bytes;
 }
 
-Setting setting_of(const Resources& resources, const OpList& list) {
-  Setting setting{.target = {*resources.traits, default_tuning()}, .weights = *resources.weights, .list = list};
-  for (const KvPool& pool : resources.pools) setting.kv_groups.push_back(pool.group);
-  setting.hidden_columns = resources.config.hidden_columns;
-  setting.halves_bytes = resources.halves.bytes;
-  setting.products_bytes = resources.products.bytes;
-  setting.arrivals_bytes = resources.arrivals.bytes;
-  return setting;
-}
-
-uint64_t norm_parts_bytes(const Traits& traits, uint32_t columns) {
-  return traits.fragment.n * (8 + columns * uint64_t{3});  // at least 4 / m bytes of squares a column, and 2 of x
-}
-
-NormParts norm_parts(const Resources& resources) {
-  const uint64_t rows = resources.traits->fragment.n, columns = resources.config.hidden_columns;
-  const View& all = resources.norms;
-  const uint64_t squares = 2 * rows * 4, x = squares + rows * (columns / resources.traits->fragment.m) * 4;
-  return {all,
-          {all.part(0, rows * 4), all.part(rows * 4, rows * 4)},
-          all.part(squares, x - squares),
-          all.part(x, rows * columns * 2)};
-}
-
 Result<Program> make_program(const Resources& resources, const OpList& list) {
   Program program;
   program.name = list.name;
-  program.arena = plan_arena(list);
+  const std::vector<PatternMatch> matches = find_matches(list);
+  program.arena = plan_with(list, matches);
   if (program.arena.bytes > resources.arena.bytes)
     return make_error(ErrorCode::kInvalidArgument, "vulkan: list {}: expected an arena of {} bytes, state has {}",
                       list.name, program.arena.bytes, resources.arena.bytes);
   const Setting setting = setting_of(resources, list);
-  FusedList fused = fuse(setting);
+  FusedList fused = fuse(setting, matches);
   program.notes = std::move(fused.notes);
   Emitter emitter(resources, setting, &program);
   for (const Step& step : fused.steps) {

@@ -19,14 +19,14 @@ struct Launch {
   Groups groups;
   PushBytes push;
   std::vector<View> reads, writes;
-  // Sums that workgroups hand to each other, and words that count who has done so.
+  // Sums that workgroups hand to each other, and words that count how many have done so.
   uint64_t products_bytes = 0, arrivals_bytes = 0;
   bool barrier = false;          // before it: it touches what an earlier launch of the list wrote, or overwrites
   bool barrier_in_step = false;  // the same where a barrier stands in front of its step
 };
 
 struct ProgramStep {
-  std::string name;  // of its pattern, or of its one op
+  std::string name;  // its pattern's, or its one op's
   std::vector<uint32_t> ops;
   uint32_t first_launch = 0, num_launches = 0;
 };

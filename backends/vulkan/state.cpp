@@ -32,7 +32,7 @@ std::vector<Wanted> wanted_ranges(const Traits& traits, const StateConfig& c, co
   };
 }
 
-// The ranges of so many blocks: by layer data, then scales.
+// The ranges of num_blocks blocks: for each layer data, then scales.
 void append_sizes(const KvGroup& group, uint32_t num_blocks, std::vector<uint64_t>* sizes) {
   for (uint32_t layer = 0; layer < group.num_layers; ++layer) {
     sizes->push_back(num_blocks * group.data_bytes_block_layer());

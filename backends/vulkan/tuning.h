@@ -1,5 +1,4 @@
-// Every measured threshold by which a kernel is chosen, named. What the numbers come from stands beside each: the
-// device and the date. "Twin" constants that must match a shader, limits of the API and plain group sizes are not here.
+// Every measured threshold by which a kernel is chosen, by name, with the device and the date of the measurement. "Twin" constants that must match a shader, limits of the API and plain group sizes are not here.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +62,7 @@ struct Tuning {
   // lane_registers / 64 rows of quants, or of more than two rows of x.
   VectorShape vector_small_simds_quantized{2, 1}, vector_small_lanes_float{1, 4};
   // Most rows of x for which it beats tiles. NVIDIA H200, 2026-11-27, on tiers T0 to T2; with packed f16 and bytes
-  // tiles win from fewer rows on. Beside matrix units matmul_matrix wins from 4 rows on.
+  // tiles win from fewer rows on. On matrix units matmul_matrix wins from 4 rows on.
   uint32_t vector_rows_max = 8;
   uint32_t vector_packed_quantized_rows_max = 7, vector_packed_rows_max = 6;
   uint32_t vector_dots_rows_max = 4;
@@ -82,8 +81,9 @@ struct Tuning {
   MatrixTile matrix_small_tile_16{64, 16, 16, 8}, matrix_small_tile_32{128, 32, 16, 16};
   MatrixTile matrix_small_tile_64{128, 64, 16, 16};
 
-  // ---- matmul_tile, matmul_pairs, matmul_dots. NVIDIA H200, 2026-11-27: a split has at least so many columns; four
-  // blocks of sums read half as much a product, where lanes are known to have registers for them (some 210).
+  // ---- matmul_tile, matmul_pairs, matmul_dots. NVIDIA H200, 2026-11-27: a split has at least split_columns_min
+  // columns; four blocks of sums read half as much a product, where lanes are known to have registers for them (some
+  // 210).
   uint32_t sums_split_columns_min = 256;
   SumTile sums_16_rows{4, 1}, sums_32_rows{4, 2}, sums_more_rows{8, 2}, sums_invariant{16, 1};
   // Few invocations have much to store each, for which other lanes have no registers (AMD GCN, Intel, 2026-11-27, by
@@ -127,7 +127,7 @@ struct Tuning {
   WideShape wide{4, 4, 8};  // a subgroup's sums take half of its registers
   uint32_t wide_core_groups = 2, wide_idle_eighths = 1;
   WideShape cpu_wide{2, 2, 2};  // Lavapipe, 2026-11-25: a processor's compiler takes minutes over more
-  // From so many rows of x on quantised weights are multiplied as f16. Written out in each step: NVIDIA H200,
+  // From this many rows of x on quantised weights are multiplied as f16. Written out in each step: NVIDIA H200,
   // 2026-11-26.
   uint32_t halves_rows_min = 1024, halves_k_rows_min = 320;
   // With a copy in f16: NVIDIA H100, 2026-11-27.
@@ -159,13 +159,12 @@ struct Tuning {
   // stay in registers (with outputs of 128 numbers four take 160 of a lane's); keys of a tile times the head's numbers.
   uint32_t wide_prompt_subgroups = 8, wide_prompt_row_frags = 2, wide_prompt_numbers = 2048, wide_prompt_held_max = 4;
   AttentionTile cpu_wide_prompt{2, 1, 16};
-  // paged_attention_lanes. Lavapipe on a server CPU, 2026-11-24: prompts fill two vectors of rows from so many tokens
+  // paged_attention_lanes. Lavapipe on a server CPU, 2026-11-24: prompts fill two vectors of rows from this many tokens
   // on.
   uint32_t lanes_two_vecs_tokens_min = 64;
 };
 
-// The one set of figures in use. Devices that none of them was measured on take the nearest one's (choose_*.cpp say
-// which).
+// The figures in use. A device on which nothing was measured takes those of the nearest one; choose_*.cpp say which.
 const Tuning& default_tuning();
 
 // What choosing looks at besides the op and its shapes.
@@ -176,7 +175,8 @@ struct Target {
 
 // Rows of x that matmul_vector multiplies where there are no matrix units.
 uint32_t vector_rows_max(const Target& target, bool quantized);
-// From so many rows of x on a matrix of this encoding is multiplied as f16: of a copy, or written out in each step.
+// The least number of rows of x for which a matrix of this encoding is multiplied as f16, from a copy or written out in
+// each step.
 uint32_t halves_rows_min(const Tuning& tuning, Encoding encoding, bool has_copy);
 
 }  // namespace llmrt::vulkan

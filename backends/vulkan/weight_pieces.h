@@ -58,7 +58,7 @@ struct WeightPieces {
   const GroupPieces& group(WeightGroupId id) const { return groups[id]; }
   // The view of a tensor of f32 in one piece (norms, biases, frequencies). Errors: unsupported.
   Result<View> vector(WeightId id) const;
-  // Bytes of the largest piece in f16 that steps of so many tokens write out.
+  // Bytes in f16 of the largest piece that steps of up to step_tokens_max tokens write out.
   uint64_t halves_bytes(const Target& target, uint32_t step_tokens_max) const;
 };
 // `views`: of the runs.

@@ -28,7 +28,7 @@ struct RmsNormKernel {
 };
 static_assert(sizeof(RmsNormKernel::Push) == 56);
 
-// RmsNormKernel's group for rows of so many columns, and its `quads`: 0 where it keeps none and adds up no parts.
+// The group size and `quads` for rows of `columns` numbers. 0 quads: it keeps no numbers and adds up no parts.
 uint32_t norm_group_size(const Traits& traits, uint32_t columns);
 uint32_t norm_quads(const Traits& traits, uint32_t columns);
 
