@@ -65,7 +65,7 @@ PieceLaunch launch_of(const Product& product, MatmulChoice choice) {
 std::string print(const MatmulChoice& choice) {
   std::string text = print(static_cast<const KernelChoice&>(choice));
   if (choice.groups.z > 1) text += fmt::format(" split_bytes={}", choice.split_bytes);
-  if (choice.shared_bytes > 0) text += fmt::format(" shared_bytes={} parts={}", choice.shared_bytes, choice.parts);
+  if (choice.shared_bytes > 0) text += fmt::format(" shared_bytes={} tile_parts={}", choice.shared_bytes, choice.parts);
   if (choice.groups.z > 1 || choice.shared_bytes > 0) text += fmt::format(" arrivals={}", choice.num_arrivals());
   return text;
 }

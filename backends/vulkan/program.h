@@ -43,7 +43,7 @@ struct Program {
 // invalid_argument where the state's arena is too small.
 Result<Program> make_program(const Resources& resources, const OpList& list);
 
-// One line a launch: step, kernel with its constants by name, groups, sums handed over; "|" where a barrier stands
+// One line a launch: step, kernel with its constants by name, grid, sums handed over; "|" where a barrier stands
 // before it. Then the patterns that were lost or not taken, with the reason.
 std::string print(const Program& program);
 

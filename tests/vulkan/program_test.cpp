@@ -417,9 +417,9 @@ TEST_CASE("a program prints its choices by name") {
   const Made made = make("h200", Encoding::kQ4_0, 32, "norm x - -> h\nmatmul h gu -> u\ngate u -> g\n");
   CHECK(print(made.program) ==
         "forward: 2 launches, arena 4849664\n"
-        "  rms_norm: rms_norm group_size=512 deltas=0 out_dtype=1 quads=2 leaves_factor=0 groups=32x1x1\n"
+        "  rms_norm: rms_norm group_size=512 deltas=0 out_dtype=1 quads=2 leaves_factor=0 grid=32x1x1\n"
         "| gated_matmul: matmul_batch group_size=128 layout=259 bias=0 subgroups=4 m=16 n=8 k=16 row_lanes=4 tail=0 "
-        "activate=1 activation=0 parts=2 matrices=4 step_units=1 leaves_parts=0 groups=396x1x1 sums=12976128 "
+        "activate=1 activation=0 parts=2 matrices=4 step_units=1 leaves_parts=0 grid=396x1x1 sums=12976128 "
         "arrivals=1584\n");
 }
 

@@ -110,7 +110,7 @@ std::string print(const Kernel& kernel) {
 
 std::string print(const KernelChoice& choice) {
   const Groups& g = choice.groups;
-  return fmt::format("{} groups={}x{}x{}", print(choice.kernel), g.x, g.y, g.z);
+  return fmt::format("{} grid={}x{}x{}", print(choice.kernel), g.x, g.y, g.z);
 }
 
 }  // namespace llmrt::vulkan
