@@ -16,6 +16,11 @@ bool have_one_shape(const OpList& list, TensorId a, TensorId b) {
   return list.tensors[a].rows == list.tensors[b].rows && list.tensors[a].columns == list.tensors[b].columns;
 }
 
+// Whether an op makes something new of what it reads; others pass it on, changed.
+bool consumes(const Flow& flow, uint32_t op) {
+  return flow.get<Matmul>(op) || flow.get<RmsNorm>(op) || flow.get<GatedActivation>(op) || flow.get<PagedAttention>(op);
+}
+
 std::string name_of(const Flow& flow, uint32_t op) {
   return op_name(flow.list().ops[op]);
 }
@@ -32,8 +37,8 @@ std::string obstacle(const Flow& flow, uint32_t first, uint32_t last, bool sums_
   return {};
 }
 
-// The one op that uses `result`, what op `op` made, and is of type T and reads it as `is_wanted` says. Lost: an op of
-// that type is there, but another one uses the result too, or makes of it what T reads.
+// The one op of type T that uses `result`, which op `op` made, and reads it as `is_wanted` says. Lost: there is an op
+// of that type, but another op uses the result too, or makes of the result what T reads.
 template <class T, class Wanted>
 Match find_reader(const Flow& flow, uint32_t op, TensorId result, const Wanted& is_wanted) {
   Match match;
@@ -48,15 +53,22 @@ Match find_reader(const Flow& flow, uint32_t op, TensorId result, const Wanted& 
     match.ops = {op, user};
     return match;
   }
-  for (const uint32_t user : users)
-    for (const TensorId made : flow.access_of(user).writes) {
-      if (made == result || !have_one_shape(list, made, result)) continue;
-      for (const uint32_t behind : flow.users_behind(made, user))
-        if (flow.get<T>(behind)) {
-          match.ops = {op, behind};
-          match.lost = fmt::format("{} stands between", name_of(flow, user));
-          return match;
-        }
+  // Through tensors of the same shape in which other ops pass it on.
+  struct Derived {
+    TensorId id;
+    uint32_t by;
+  };
+  std::vector<Derived> derived{{result, op}};
+  for (size_t i = 0; i < derived.size(); ++i)
+    for (const uint32_t user : flow.users_behind(derived[i].id, derived[i].by)) {
+      if (i > 0 && flow.get<T>(user)) {
+        match.ops = {op, user};
+        match.lost = fmt::format("{} stands between", name_of(flow, derived[i].by));
+        return match;
+      }
+      if (consumes(flow, user)) continue;
+      for (const TensorId made : flow.access_of(user).writes)
+        if (made != derived[i].id && have_one_shape(list, made, result)) derived.push_back({made, user});
     }
   return match;
 }

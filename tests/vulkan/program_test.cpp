@@ -359,6 +359,8 @@ TEST_CASE("an op between two others is reported, and what is left runs by itself
   const Lost cases[] = {
       {"an adapter's sum before the activation", "gate u -> g\n", "add u u0 -> u1\ngate u1 -> g\n",
        "lost gated_matmul at 7: add stands between\n"},
+      {"a sum and a scale before the activation", "gate u -> g\n", "add u u0 -> u1\nscale u1 -> u2\ngate u2 -> g\n",
+       "lost gated_matmul at 7: scale stands between\n"},
       {"a scale of the same tensor", "gate u -> g\n", "scale u -> u\ngate u -> g\n",
        "lost gated_matmul at 7: scale uses its result too\n"},
       {"an adapter's sum before the norm", "norm x y -> h2\n", "add y y0 -> y1\nnorm x y1 -> h2\n",
