@@ -227,6 +227,7 @@ Candidate inspect(const Instance& instance, VkPhysicalDevice physical) {
   traits.range_bytes =
       std::min<uint64_t>({v13.maxBufferSize, v11.maxMemoryAllocationSize, kRangeBytesMax}) & ~0xffffull;
   traits.timestamp_ns = core.limits.timestampPeriod;
+  static_assert(sizeof(traits.pipeline_cache_uuid) == VK_UUID_SIZE);
   std::memcpy(traits.pipeline_cache_uuid, core.pipelineCacheUUID, VK_UUID_SIZE);
   read_memory(instance, physical, extensions.count(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME) > 0,
               core.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU, &traits);

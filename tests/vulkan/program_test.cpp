@@ -1,7 +1,7 @@
 // Lists in, programs out: what becomes one step, which kernels run, and what is said of patterns that do not match. A
 // list is a few lines of text over the shapes of an 8B model:
 //   norm x d -> h      matmul h qkv -> q   qknorm q   rope q   write q   attend q -> a
-//   gate u -> g        add a b -> c        scale a -> b
+//   gate u -> g        add a b -> c        add a a -> b
 // A tensor has its columns from what makes it; "d = -" is no delta.
 #include <fmt/format.h>
 
@@ -75,7 +75,6 @@ struct Text {
           PagedAttention{in(a), make(out, kHeads * kDim, activations), 0, 0, kHeads, kKvHeads, kDim, 0.088f, 0, 0});
     if (op == "gate") list.ops.push_back(GatedActivation{in(a), Activation::kSilu, make(out, kFfn, activations)});
     if (op == "add") list.ops.push_back(Add{in(a), in(b), make(out, columns(in(a)), DType::kF32)});
-    if (op == "scale") list.ops.push_back(Scale{in(a), 2, make(out, columns(in(a)), DType::kF32)});
   }
 };
 
@@ -359,23 +358,23 @@ TEST_CASE("an op between two others is reported, and what is left runs by itself
   const Lost cases[] = {
       {"an adapter's sum before the activation", "gate u -> g\n", "add u u0 -> u1\ngate u1 -> g\n",
        "lost gated_matmul at 7: add stands between\n"},
-      {"a sum and a scale before the activation", "gate u -> g\n", "add u u0 -> u1\nscale u1 -> u2\ngate u2 -> g\n",
-       "lost gated_matmul at 7: scale stands between\n"},
-      {"a scale of the same tensor", "gate u -> g\n", "scale u -> u\ngate u -> g\n",
-       "lost gated_matmul at 7: scale uses its result too\n"},
+      {"two sums before the activation", "gate u -> g\n", "add u u0 -> u1\nadd u1 u1 -> u2\ngate u2 -> g\n",
+       "lost gated_matmul at 7: add stands between\n"},
+      {"a sum into the same tensor", "gate u -> g\n", "add u u -> u\ngate u -> g\n",
+       "lost gated_matmul at 7: add uses its result too\n"},
       {"an adapter's sum before the norm", "norm x y -> h2\n", "add y y0 -> y1\nnorm x y1 -> h2\n",
        "lost normed_matmul at 5: add stands between\nlost parts_matmul at 5: add stands between\n"},
-      {"a second reader of the product", "norm x y -> h2\n", "norm x y -> h2\nscale y -> y1\n",
-       "lost normed_matmul at 5: scale uses its result too\nlost parts_matmul at 5: scale uses its result too\n"},
-      {"a second reader of the norm", "gate u -> g\n", "gate u -> g\nscale h2 -> h4\n",
-       "lost normed_matmul at 5: of its norm: scale uses its result too\n"},
+      {"a second reader of the product", "norm x y -> h2\n", "norm x y -> h2\nadd y y -> y1\n",
+       "lost normed_matmul at 5: add uses its result too\nlost parts_matmul at 5: add uses its result too\n"},
+      {"a second reader of the norm", "gate u -> g\n", "gate u -> g\nadd h2 h2 -> h4\n",
+       "lost normed_matmul at 5: of its norm: add uses its result too\n"},
       {"an adapter's sum before rope", "rope q\nwrite q\nattend q -> a\n",
        "add q q0 -> q1\nrope q1\nwrite q1\nattend q1 -> a\n", "lost qkv_matmul at 1: add stands between\n"},
-      {"a scale between rope and store", "rope q\nwrite q\n", "rope q\nscale q -> q\nwrite q\n",
-       "lost qkv_matmul at 1: scale uses its result too\nlost qkv_heads at 2: scale stands between\n"},
-      {"an overwritten input", "gate u -> g\n", "scale x -> h2\ngate u -> g\n",
-       "lost normed_matmul at 5: of its norm: scale uses its result too\n"
-       "lost gated_matmul at 7: scale overwrites its input\n"},
+      {"a sum between rope and store", "rope q\nwrite q\n", "rope q\nadd q q -> q\nwrite q\n",
+       "lost qkv_matmul at 1: add uses its result too\nlost qkv_heads at 2: add stands between\n"},
+      {"an overwritten input", "gate u -> g\n", "add x x -> h2\ngate u -> g\n",
+       "lost normed_matmul at 5: of its norm: add uses its result too\n"
+       "lost gated_matmul at 7: add overwrites its input\n"},
   };
   for (const Lost& c : cases) {
     INFO(c.what);
@@ -388,7 +387,7 @@ TEST_CASE("an op between two others is reported, and what is left runs by itself
 }
 
 TEST_CASE("an op that touches nothing of a pattern may stand within it") {
-  const std::string apart = replaced(kLayer, "gate u -> g\n", "scale s -> s2\ngate u -> g\n");
+  const std::string apart = replaced(kLayer, "gate u -> g\n", "add s s -> s2\ngate u -> g\n");
   const Made made = make("h200", Encoding::kQ4_0, 8, apart);
   CHECK(notes(made.program, true).empty());
   CHECK(brief(made.program).find("elementwise") < brief(made.program).find("gated_matmul"));
@@ -428,7 +427,7 @@ TEST_CASE("a program prints its choices by name") {
 TEST_CASE("a list that needs more than the arena is refused") {
   const Weights weights(Encoding::kQ4_0);
   Text text{weights, DType::kF16, {"forward", 1u << 18, 0, {}, {}}, {}};
-  text.add("scale x -> y");
+  text.add("add x x -> y");
   StateConfig config;
   const FakeDevice fake("h200", weights.table, config, {1, kKvHeads, kDim, 16, 100, KvDType::kF16});
   Resources small = fake.resources();
