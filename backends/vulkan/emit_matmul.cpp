@@ -43,6 +43,7 @@ PushBytes push_of(const Emitter& e, const PieceLaunch& launch, const Operands& o
   const uint32_t num_rows = static_cast<uint32_t>(piece.num_rows), first = static_cast<uint32_t>(piece.row_begin);
   const uint32_t out_columns = e.desc(o.out).columns;
   const View count = e.live_count(o.x);
+  LLMRT_CHECK(o.input.parts.bytes == 0 || launch.choice.push == PushKind::kEnds, "a kernel that ends no norms");
   const auto fill = [&](auto push) {
     push.x = o.input.x;
     push.weight = piece.view;

@@ -25,6 +25,11 @@ Result<std::unique_ptr<Executor>> Executor::create(const Device& device, MemoryB
   return executor;
 }
 
+// Buffers and timestamps go before the queue, which no submission may then use.
+Executor::~Executor() {
+  device().api().DeviceWaitIdle(device().handle());
+}
+
 Status Executor::compile(const Resources& resources, std::span<const OpList* const> lists) {
   return recordings_.compile(resources, lists);
 }

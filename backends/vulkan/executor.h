@@ -19,6 +19,8 @@ class Executor {
   static Result<std::unique_ptr<Executor>> create(const Device& device, MemoryBook* book, Pipelines* pipelines,
                                                   const StateConfig& config);
 
+  ~Executor();  // waits for the device
+
   void drop_recordings() { recordings_.drop(); }
   Status compile(const Resources& resources, std::span<const OpList* const> lists);
   Status prepare(const Resources& resources, const OpList& list);

@@ -23,7 +23,6 @@ Result<std::unique_ptr<Queue>> Queue::create(const Device& device) {
 
 Queue::~Queue() {
   const DeviceApi& api = device_.api();
-  api.DeviceWaitIdle(device_.handle());
   api.DestroySemaphore(device_.handle(), timeline_, nullptr);
   api.DestroyCommandPool(device_.handle(), pool_, nullptr);
 }

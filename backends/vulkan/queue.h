@@ -14,7 +14,7 @@ namespace llmrt::vulkan {
 class Queue {
  public:
   static Result<std::unique_ptr<Queue>> create(const Device& device);
-  ~Queue();  // waits for the device
+  ~Queue();  // the device is idle
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
