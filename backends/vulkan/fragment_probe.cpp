@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "backends/vulkan/kernels/fragment_probe.h"
 #include "backends/vulkan/recorder.h"
 #include "core/base/half.h"
 
@@ -37,9 +38,11 @@ bool sums_lie_as_factor(const Fragment& shape, std::span<const uint16_t> halves)
 
 Result<Fragment> probe_fragment(const Device& device, Pipelines* pipelines, Transfer* transfer, MemoryBook* book) {
   Fragment shape = device.traits().fragment;
-  const Kernel kernel{
-      "fragment_probe", device.traits().subgroup_size, {shape.m, shape.n, shape.k, shape.row_lanes, shape.sum_run}};
-  if (Status status = pipelines->compile({&kernel, 1}); !status) return status.error();
+  Launch launch;
+  launch.kernel = make_kernel<FragmentProbeKernel>(
+      device.traits().subgroup_size,
+      {.m = shape.m, .n = shape.n, .k = shape.k, .row_lanes = shape.row_lanes, .sum_run = shape.sum_run});
+  if (Status status = pipelines->compile({&launch.kernel, 1}); !status) return status.error();
   std::vector<uint16_t> halves((shape.m + shape.n) * size_t{shape.k}, 0xffff);
   std::vector<float> sums(shape.m * size_t{shape.n}, -1.0f);
   const uint64_t halves_bytes = halves.size() * sizeof(uint16_t), bytes = halves_bytes + sums.size() * sizeof(float);
@@ -47,10 +50,9 @@ Result<Fragment> probe_fragment(const Device& device, Pipelines* pipelines, Tran
   if (!buffer) return buffer.error();
   std::memcpy(buffer->mapped(), halves.data(), halves_bytes);
   std::memcpy(buffer->mapped() + halves_bytes, sums.data(), bytes - halves_bytes);
-  Push push;
-  push.add(View{buffer->address(), &*buffer, 0, bytes});
-  Status status = transfer->execute(
-      [&](VkCommandBuffer commands) { record_dispatch(device, *pipelines, commands, kernel, push, {}); });
+  launch.push = PushBytes(FragmentProbeKernel::Push{.result = View{buffer->address(), &*buffer, 0, bytes}});
+  Status status =
+      transfer->execute([&](VkCommandBuffer commands) { record_launch(device, *pipelines, commands, launch); });
   if (!status) return status.error();
   std::memcpy(halves.data(), buffer->mapped(), halves_bytes);
   std::memcpy(sums.data(), buffer->mapped() + halves_bytes, bytes - halves_bytes);

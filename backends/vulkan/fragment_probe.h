@@ -14,7 +14,7 @@ namespace llmrt::vulkan {
 
 // What shaders/fragment_probe.comp writes: f16 [m, k] and [n, k], and sums [m, n].
 bool fragment_fits(const Fragment& shape, std::span<const uint16_t> halves, std::span<const float> sums);
-// Of numbers that fit: Fragment::sums_as_factor.
+// Fragment::sums_as_factor, for numbers that fit.
 bool sums_lie_as_factor(const Fragment& shape, std::span<const uint16_t> halves);
 // What is known of the device's, after trying it; nothing if it does not fit. Compiles and waits for one small
 // dispatch.

@@ -1,5 +1,4 @@
-// Device memory as kernels see it: a few large buffers, each with an address. A tensor is a View: its address for the
-// kernel, buffer and byte range for copies and for the hazard check of the recorder.
+// Device memory as kernels see it: a few large buffers, each with an address. A tensor is a View (view.h).
 #pragma once
 
 #include <cstddef>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "backends/vulkan/device.h"
+#include "backends/vulkan/view.h"
 #include "core/base/status.h"
 
 namespace llmrt::vulkan {
@@ -57,16 +57,6 @@ class Buffer {
   std::byte* mapped_ = nullptr;
 };
 
-struct View {
-  uint64_t address = 0;            // for kernels
-  const Buffer* buffer = nullptr;  // for copies and hazards
-  uint64_t offset = 0, bytes = 0;  // in the buffer
-
-  View part(uint64_t begin_bytes, uint64_t num_bytes) const {
-    return {address + begin_bytes, buffer, offset + begin_bytes, num_bytes};
-  }
-};
-
 // Items packed into as few buffers as the device allows.
 class RangeSet {
  public:
@@ -76,7 +66,7 @@ class RangeSet {
                                  std::span<const uint64_t> item_bytes, uint64_t alignment = 256,
                                  Buffer::Where where = Buffer::Where::kDevice);
   const View& operator[](size_t item) const { return views_[item]; }
-  size_t size() const { return views_.size(); }
+  const std::vector<View>& views() const { return views_; }
   const std::vector<std::unique_ptr<Buffer>>& buffers() const { return buffers_; }
 
  private:

@@ -50,7 +50,8 @@ Result<std::unique_ptr<Pipelines>> Pipelines::create(const Device& device) {
   VK_TRY(api.CreatePipelineLayout(device.handle(), &layout, nullptr, &pipelines->layout_), "pipeline layout");
   // The driver checks the header (vendor, device, its own UUID) and starts empty on anything else.
   pipelines->cache_path_ = cache_file(device.traits());
-  const std::vector<char> data = pipelines->cache_path_.empty() ? std::vector<char>() : read_file(pipelines->cache_path_);
+  const std::vector<char> data =
+      pipelines->cache_path_.empty() ? std::vector<char>() : read_file(pipelines->cache_path_);
   VkPipelineCacheCreateInfo info{VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
   info.initialDataSize = data.size();
   info.pInitialData = data.data();
@@ -142,8 +143,7 @@ Result<VkPipeline> Pipelines::build(const Kernel& kernel) const {
   const bool with_statistics = !traits.statistics_path.empty();
   if (with_statistics) info.flags |= VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR;
   VkPipeline pipeline = VK_NULL_HANDLE;
-  const VkResult result =
-      device_.api().CreateComputePipelines(device_.handle(), cache_, 1, &info, nullptr, &pipeline);
+  const VkResult result = device_.api().CreateComputePipelines(device_.handle(), cache_, 1, &info, nullptr, &pipeline);
   device_.api().DestroyShaderModule(device_.handle(), module, nullptr);
   VK_TRY(result, "pipeline " + kernel.shader);
   if (with_statistics) write_statistics(kernel, pipeline);

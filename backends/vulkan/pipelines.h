@@ -11,21 +11,10 @@
 #include <vector>
 
 #include "backends/vulkan/device.h"
+#include "backends/vulkan/kernel.h"
 #include "core/base/status.h"
 
 namespace llmrt::vulkan {
-
-// A shader with everything that is fixed at compile time. Constants 0 and 1 are set by Pipelines: group size and
-// subgroup size; `constants` are the shader's own, ids 10, 11, ...
-struct Kernel {
-  std::string shader;  // file name under shaders/ without extension
-  uint32_t group_size = 1;
-  std::vector<uint32_t> constants;
-
-  bool operator<(const Kernel& other) const {
-    return std::tie(shader, group_size, constants) < std::tie(other.shader, other.group_size, other.constants);
-  }
-};
 
 class Pipelines {
  public:
@@ -36,8 +25,8 @@ class Pipelines {
   Pipelines& operator=(const Pipelines&) = delete;
 
   // Compiles those that are missing, in parallel. Errors: unsupported (no such shader in this build), out_of_memory.
-  // Where Traits::statistics_path names a file, a line of JSON for each is added to it: shader, group_size, subgroup_size,
-  // constants, and what the driver says of it by the driver's own names (registers, spills).
+  // Where Traits::statistics_path names a file, a line of JSON for each is added to it: shader, group_size,
+  // subgroup_size, constants, and what the driver says of it by the driver's own names (registers, spills).
   Status compile(std::span<const Kernel> kernels);
   // Null unless compiled.
   VkPipeline find(const Kernel& kernel) const;
@@ -59,8 +48,8 @@ class Pipelines {
   std::map<Kernel, VkPipeline> pipelines_;
 };
 
-// The modules that the build embedded (generated from shaders/spirv): words of "<shader>" or, where a shader is built for
-// tiers apart, "<shader>.<tier>". Empty when there is none.
+// The modules that the build embedded (generated from shaders/spirv): words of "<shader>" or, where a shader is built
+// for tiers apart, "<shader>.<tier>". Empty when there is none.
 std::span<const uint32_t> find_spirv(std::string_view name);
 // A hash of every module, so that a cache of another build is not read.
 uint64_t spirv_hash();

@@ -155,6 +155,19 @@ TEST_CASE("the arena keeps x of a matmul apart from the activation behind it", "
          plan.offsets[activated] >= plan.offsets[x] + list.bytes_of(x)));
 }
 
+TEST_CASE("what an op reads lives to the end of the ops that it runs with", "[op_list]") {
+  OpList list{"forward", 4, 0, {}, {}};
+  std::vector<TensorId> ids;
+  for (int i = 0; i < 4; ++i)
+    ids.push_back(list.add_tensor({fmt::format("t{}", i), Rows::kTokens, 256, DType::kF32, Storage::kArena}));
+  for (size_t i = 0; i < 3; ++i) list.ops.push_back(Scale{ids[i], 2, ids[i + 1]});
+  const std::vector<int> alone{0, 1, 2}, all{2, 2, 2};
+  CHECK(plan_arena(list, 256, alone).bytes == 2 * 4 * 256 * 4);
+  const ArenaPlan together = plan_arena(list, 256, all);
+  CHECK(together.bytes == 4 * 4 * 256 * 4);
+  CHECK(together.last_ops[static_cast<size_t>(ids[0])] == 2);
+}
+
 TEST_CASE("inputs come back from their packed form", "[op_list]") {
   Step step;
   step.set_sampling(1, {});

@@ -1,0 +1,26 @@
+// shaders/matmul_dots.comp
+#pragma once
+
+#include "backends/vulkan/kernel.h"
+#include "backends/vulkan/kernels/matmul_push.h"
+
+namespace llmrt::vulkan {
+
+struct MatmulDotsKernel {
+  static constexpr const char* kShader = "matmul_dots";
+  struct Constants {
+    uint32_t layout;  // layout_constant
+    uint32_t bias;
+    uint32_t quads;
+    uint32_t col_lanes;
+  };
+  static constexpr Constant<Constants> kConstants[] = {
+      {"layout", &Constants::layout},
+      {"bias", &Constants::bias},
+      {"quads", &Constants::quads},
+      {"col_lanes", &Constants::col_lanes},
+  };
+  using Push = MatmulSplitPush;
+};
+
+}  // namespace llmrt::vulkan

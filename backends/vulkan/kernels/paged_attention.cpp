@@ -1,0 +1,50 @@
+// paged_attention: the launches that choose_attention names, with the push constants that they share.
+#include "backends/vulkan/choose_attention.h"
+#include "backends/vulkan/emitter.h"
+#include "backends/vulkan/kernels/paged.h"
+
+namespace llmrt::vulkan {
+
+Status emit(Emitter& e, const PagedAttention& op) {
+  const Resources& res = e.resources();
+  const KvPool& pool = res.pools[op.kv_group];
+  const AttentionShape shape{.head_dim = op.head_dim,
+                             .num_heads = op.num_heads,
+                             .num_kv_heads = op.num_kv_heads,
+                             .kv_dtype = pool.group.dtype,
+                             .out_dtype = e.desc(op.out).dtype,
+                             .soft_cap = op.soft_cap > 0,
+                             .num_tokens = e.list().num_tokens,
+                             .batch_invariant = e.list().batch_invariant,
+                             .decode_only = e.list().decode_only};
+  auto launches = choose_attention(e.setting().target, shape);
+  if (!launches) return launches.error();
+  const View qkv = e.tensor(op.qkv), out = e.tensor(op.out), data = pool.device.data[op.layer];
+  const View scales = kv_has_scales(pool.group.dtype) ? pool.device.scales[op.layer] : data;
+  const View reads[] = {qkv, data, scales, res.tables}, writes[] = {out, res.partials}, merge_reads[] = {res.partials};
+  for (const AttentionLaunch& launch : *launches) {
+    const PagedPush push{.qkv = qkv,
+                         .result = out,
+                         .inputs = res.forward_inputs,
+                         .tables = res.tables,
+                         .data = data,
+                         .scales = scales,
+                         .partials = res.partials,
+                         .arrivals = res.merge_arrivals,
+                         .num_heads = op.num_heads,
+                         .num_kv_heads = op.num_kv_heads,
+                         .block_tokens = pool.group.block_tokens,
+                         .blocks_row_max = res.config.blocks_row_max,
+                         .count_words = {launch.lists.counts[0], launch.lists.counts[1]},
+                         .items_words = {launch.lists.firsts[0], launch.lists.firsts[1]},
+                         .scale = op.scale * op.scales.k,
+                         .window = op.window,
+                         .soft_cap = op.soft_cap,
+                         .v_scale = op.scales.v};
+    e.launch(launch, PushBytes(push), launch.merges ? std::span<const View>(merge_reads) : std::span<const View>(reads),
+             std::span(writes).first(launch.claims ? 2 : 0));
+  }
+  return {};
+}
+
+}  // namespace llmrt::vulkan

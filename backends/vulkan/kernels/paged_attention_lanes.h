@@ -1,0 +1,25 @@
+// shaders/paged_attention_lanes.comp
+#pragma once
+
+#include "backends/vulkan/kernel.h"
+#include "backends/vulkan/kernels/paged.h"
+
+namespace llmrt::vulkan {
+
+struct PagedAttentionLanesKernel {
+  static constexpr const char* kShader = "paged_attention_lanes";
+  struct Constants {
+    uint32_t head_dim;
+    uint32_t kv_dtype;  // kv_constant
+    uint32_t out_dtype;
+    uint32_t soft_cap;
+    uint32_t row_vecs;
+  };
+  static constexpr Constant<Constants> kConstants[] = {
+      {"head_dim", &Constants::head_dim}, {"kv_dtype", &Constants::kv_dtype}, {"out_dtype", &Constants::out_dtype},
+      {"soft_cap", &Constants::soft_cap}, {"row_vecs", &Constants::row_vecs},
+  };
+  using Push = PagedPush;
+};
+
+}  // namespace llmrt::vulkan

@@ -1,0 +1,26 @@
+// shaders/paged_attention_tile.comp
+#pragma once
+
+#include "backends/vulkan/kernel.h"
+#include "backends/vulkan/kernels/paged.h"
+
+namespace llmrt::vulkan {
+
+struct PagedAttentionTileKernel {
+  static constexpr const char* kShader = "paged_attention_tile";
+  struct Constants {
+    uint32_t head_dim;
+    uint32_t kv_dtype;  // kv_constant
+    uint32_t out_dtype;
+    uint32_t soft_cap;
+    uint32_t tile_rows;
+    uint32_t tile_keys;
+  };
+  static constexpr Constant<Constants> kConstants[] = {
+      {"head_dim", &Constants::head_dim}, {"kv_dtype", &Constants::kv_dtype},   {"out_dtype", &Constants::out_dtype},
+      {"soft_cap", &Constants::soft_cap}, {"tile_rows", &Constants::tile_rows}, {"tile_keys", &Constants::tile_keys},
+  };
+  using Push = PagedPush;
+};
+
+}  // namespace llmrt::vulkan

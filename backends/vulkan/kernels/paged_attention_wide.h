@@ -1,0 +1,42 @@
+// shaders/paged_attention_wide.comp
+#pragma once
+
+#include "backends/vulkan/kernel.h"
+#include "backends/vulkan/kernels/paged.h"
+
+namespace llmrt::vulkan {
+
+struct PagedAttentionWideKernel {
+  static constexpr const char* kShader = "paged_attention_wide";
+  struct Constants {
+    uint32_t head_dim;
+    uint32_t kv_dtype;  // kv_constant
+    uint32_t out_dtype;
+    uint32_t soft_cap;
+    uint32_t subgroups;
+    uint32_t m;  // the device's shape: rows of q, dimensions of a key
+    uint32_t n;  // keys of a matrix of scores, dimensions of one of outputs
+    uint32_t row_lanes;
+    uint32_t row_frags;
+    uint32_t tile_keys;
+    uint32_t held;         // matrices of a row of queries in registers; the others are in shared memory
+    uint32_t group_heads;  // query heads of a KV head
+  };
+  static constexpr Constant<Constants> kConstants[] = {
+      {"head_dim", &Constants::head_dim},
+      {"kv_dtype", &Constants::kv_dtype},
+      {"out_dtype", &Constants::out_dtype},
+      {"soft_cap", &Constants::soft_cap},
+      {"subgroups", &Constants::subgroups},
+      {"m", &Constants::m},
+      {"n", &Constants::n},
+      {"row_lanes", &Constants::row_lanes},
+      {"row_frags", &Constants::row_frags},
+      {"tile_keys", &Constants::tile_keys},
+      {"held", &Constants::held},
+      {"group_heads", &Constants::group_heads},
+  };
+  using Push = PagedPush;
+};
+
+}  // namespace llmrt::vulkan

@@ -1,0 +1,18 @@
+// shaders/update_rows.comp
+#pragma once
+
+#include "backends/vulkan/kernel.h"
+
+namespace llmrt::vulkan {
+
+struct UpdateRowsKernel {
+  static constexpr const char* kShader = "update_rows";
+  using Constants = NoConstants;
+  struct Push {
+    Address inputs, rows, tables, counts;
+    uint32_t blocks_row_max, vocab_size;
+  };
+};
+static_assert(sizeof(UpdateRowsKernel::Push) == 40);
+
+}  // namespace llmrt::vulkan
