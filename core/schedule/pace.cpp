@@ -17,8 +17,8 @@ constexpr double kIdleShareMin = 2;
 constexpr double kNearlyOver = 0.9;
 // Chunks by need: prompts come in bunches, so a rate that is this near to what chunks serve makes a queue already.
 constexpr double kServiceShareMax = 0.7;
-// Prompts that are late are to be served within this share of the objective.
-constexpr double kTtftShareMin = 0.1;
+// Prompts that are late are to be served at once.
+constexpr double kLeftMsMin = 1;
 
 // A chunk of about so many tokens that with `others` makes a whole size: the few tokens that begin the next size cost
 // as much as all of it.
@@ -41,7 +41,7 @@ uint32_t Pace::chunk_by_need(const StepSoFar& step, uint32_t tokens_left, TimeNs
   const uint32_t usual = std::min(whole_chunk(config_.chunk_tokens, others), tokens_left);
   if (!cost_.knows_steps()) return usual;
   const double waited_ms = step.waits_since_ns > 0 ? static_cast<double>(now - step.waits_since_ns) * 1e-6 : 0;
-  const double left_ms = std::max(config_.slo.ttft_ms - waited_ms, kTtftShareMin * config_.slo.ttft_ms);
+  const double left_ms = std::max(config_.slo.ttft_ms - waited_ms, kLeftMsMin);
   const double wanted =
       std::max(demand_.tokens_per_ms(now) / kServiceShareMax, static_cast<double>(step.waiting_tokens) / left_ms);
   uint32_t chunk = usual;
