@@ -71,6 +71,30 @@ TEST_CASE("one that came of age holds up its lane and those behind") {
   CHECK_FALSE(door.runs(4));
 }
 
+TEST_CASE("one that came of age and needs more of a step than is left closes its lane for the step") {
+  SchedulerConfig config = room_config();
+  config.penalty_rows_max = 2;
+  Door door(config);
+  const auto counted = [](RequestId id) {
+    Request request = request_of(id, 24, 1);
+    request.sampling.presence_penalty = 1;
+    return request;
+  };
+  door.owners.draft.begin();
+  Sequence& first = *door.add(counted(1));
+  Sequence& aged = *door.add(counted(2));
+  aged.tokens.resize(60, 2);  // with the first one's more than a step can count
+  aged.ticket.num_overtaken = 8;
+  first.ticket.num_overtaken = 8;
+  door.add(request_of(3, 4, 1));
+  door.begin(/*chunk=*/30);
+  door.admit();
+  door.admit();  // the lane is asked again in the same round
+  CHECK(door.runs(1));
+  CHECK_FALSE(door.runs(2));
+  CHECK_FALSE(door.runs(3));
+}
+
 TEST_CASE("where a row has yielded none starts any more, until it is opened for those that wait") {
   Door door;
   door.add(request_of(1, 8, 1));

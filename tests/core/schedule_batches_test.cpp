@@ -102,6 +102,23 @@ TEST_CASE("a full dynamic batch does not wait, and beams of one request are in o
   CHECK_FALSE(baseline.batches.may_start(other));
 }
 
+TEST_CASE("a sequence that ends while it waits has left the batch") {
+  Baseline baseline(Batching::kStatic);
+  Sequence& runs = baseline.wait(1);
+  Sequence& waits = baseline.wait(2);
+  baseline.batches.make(baseline.waiting, 0);
+  baseline.start(runs);
+  CHECK(baseline.batches.leave(waits).computed == 0);
+  baseline.waiting.remove(waits);
+  CHECK(baseline.batches.check(baseline.running, baseline.waiting).ok());
+  CHECK_FALSE(baseline.batches.may_start_any(baseline.running));
+  baseline.batches.leave(runs);
+  baseline.running.release(runs);
+  Sequence& next = baseline.wait(3);
+  baseline.batches.make(baseline.waiting, 0);
+  CHECK(baseline.batches.may_start(next));
+}
+
 TEST_CASE("the check finds a row that is not of the batch") {
   Baseline baseline(Batching::kStatic);
   Sequence& sequence = baseline.wait(1);

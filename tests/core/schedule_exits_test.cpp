@@ -67,6 +67,18 @@ TEST_CASE("what is past its time ends with the limit that it passed, and others 
   CHECK(room.owners.waiting.size() == 0);
 }
 
+TEST_CASE("what is past its time while it runs gives everything back, too") {
+  ScheduleRoom room;
+  Request request = request_of(1, 12, 8);
+  request.deadline_ns = 10 * kMs;
+  room.run(request, 8);
+  room.flows.exits.expire(10 * kMs);
+  CHECK(room.owners.branches.size() == 0);
+  CHECK(room.owners.running.has_slot());
+  CHECK(room.owners.kv.num_free(0) == 16);
+  CHECK(room.audit().ok());
+}
+
 TEST_CASE("beams end together") {
   ScheduleRoom room;
   Request request = request_of(1);

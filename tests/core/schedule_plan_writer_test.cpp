@@ -1,5 +1,6 @@
 // What stands in a plan. Rows are admitted by hand; blocks of 4 tokens.
 #include <catch2/catch_test_macros.hpp>
+#include <cstring>
 
 #include "core/schedule/plan_writer.h"
 #include "schedule_parts.h"
@@ -18,7 +19,9 @@ SchedulerConfig config_of() {
 struct Room {
   Sequence& run(Request request) {
     owned.push_back(test::sequence_of(std::move(request)));
-    Sequence& sequence = *owned.back();
+    return start(*owned.back());
+  }
+  Sequence& start(Sequence& sequence) {
     sequence.move_to(RequestState::kPrefilling);
     running.admit(sequence);
     sequence.residency.tables = kv.make_tables(64);
@@ -109,12 +112,32 @@ TEST_CASE("counts for penalties are sent with the whole known text, and cleared 
   request.sampling.presence_penalty = 1;
   Sequence& sequence = room.run(request);
   sequence.tokens.push_back(9);  // it goes on after a preemption
+  sequence.record.num_preemptions = 1;
   room.take(sequence, 4);
   const IterationPlan& plan = room.write();
   REQUIRE(kinds(plan) == std::vector{kClear, kSet, kRecount, kPatchTable});
   CHECK(plan.row_updates[2].arg1 == 3);  // of these, prompt
   CHECK(plan.row_updates[2].payload_words == 4);
+  CHECK(plan.tokens == std::vector<int32_t>{2, 2, 2, 9});  // what is known does not come from the device
   CHECK(room.running.slots_to_clear().empty());
+}
+
+TEST_CASE("a row's parameters are those of its request") {
+  Room room;
+  Request request = request_of(1, 4);
+  request.sampling.temperature = 0.5f;
+  request.sampling.seed = 0x1234'5678'9abc'def0;
+  request.sampling.branch = 3;
+  room.take(room.run(request), 4);
+  const IterationPlan& plan = room.write();
+  RowSampling row;
+  REQUIRE(plan.row_updates[0].payload_words == sizeof(row) / 4);
+  std::memcpy(static_cast<void*>(&row), plan.row_payload.data() + plan.row_updates[0].payload_first, sizeof(row));
+  CHECK(row.temperature == 0.5f);
+  CHECK(row.seed_lo == 0x9abc'def0);
+  CHECK(row.seed_hi == 0x1234'5678);
+  CHECK(row.branch == 3);
+  CHECK(row.penalty_slot == -1);
 }
 
 TEST_CASE("rows that take nothing are not in the plan") {
@@ -149,9 +172,50 @@ TEST_CASE("prompt tokens are scored once, each by the token before it") {
   CHECK(room.write().samples.size() == 1);
 }
 
+TEST_CASE("blocks that go to the host tier and come from it are in the plan") {
+  SchedulerConfig config;
+  config.kv_pools = {{4, 4}};
+  KvSpace kv(config.kv_pools, PrefixCacheKind::kHashed, {.num_blocks = 4, .stores_max = 4});
+  Prefixes prefixes(config, kv);
+  Running running(4, 0);
+  PlanWriter plans(config, kv, prefixes, running);
+  const auto run = [&](Sequence& sequence, uint32_t count) {
+    sequence.move_to(RequestState::kPrefilling);
+    running.admit(sequence);
+    sequence.residency.tables = kv.make_tables(16);
+    prefixes.take_over(sequence, prefixes.look_up(sequence, {}));
+    REQUIRE(kv.grow(sequence.residency.tables, sequence.progress.computed + count));
+    sequence.take.tokens = count;
+    return plans.write(0);
+  };
+  Sequence first(request_of(1, 4)), other(request_of(2, 16)), again(request_of(3, 8));
+  CHECK(run(first, 4)->block_stores.empty());
+  const BlockId block = first.residency.tables[0].blocks[0];
+  prefixes.give_back(first, /*forget=*/false, /*is_worth_storing=*/true);
+  running.release(first);
+  plans.forget_in_flight();
+  const IterationPlan& takes_all = *run(other, 16);
+  REQUIRE(takes_all.block_stores.size() == 1);
+  CHECK(takes_all.block_stores[0].source == block);
+  CHECK(takes_all.block_stores[0].num_tokens == 4);
+  CHECK(takes_all.work.stores == 1);
+  kv.release(other.residency.tables, /*forget=*/true);
+  running.release(other);
+  plans.forget_in_flight();
+  again.tokens = first.tokens;
+  again.tokens.resize(8, 3);
+  again.progress.computed = 4;
+  const IterationPlan& loads = *run(again, 4);
+  REQUIRE(loads.block_loads.size() == 1);
+  CHECK(loads.block_loads[0].source == takes_all.block_stores[0].target);
+  CHECK(loads.block_loads[0].target == again.residency.tables[0].blocks[0]);
+  CHECK(loads.work.loads == 1);
+}
+
 TEST_CASE("a copy is in the next plan, and its source is free then") {
   Room room;
-  Sequence& sequence = room.run(request_of(1, 8));
+  room.owned.push_back(std::make_unique<Sequence>(request_of(2, 8), /*branch_idx=*/1));
+  Sequence& sequence = room.start(*room.owned.back());
   REQUIRE(room.kv.grow(sequence.residency.tables, 4));
   auto source = room.kv.make_tables(4);
   REQUIRE(room.kv.grow(source, 4));

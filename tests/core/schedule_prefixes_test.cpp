@@ -51,6 +51,17 @@ TEST_CASE("a text begins with the whole blocks that another has computed, and it
   CHECK(room.prefixes.look_up(*same, {}).num_tokens(4) == 4);  // without a salt no part of the second block
 }
 
+TEST_CASE("a block is there for others when its last token is computed and known, and not before") {
+  Room room;
+  const auto first = room.text(1, 8), asks = room.text(2, 16);
+  room.compute(*first, 7);
+  CHECK(room.prefixes.look_up(*asks, {}).num_tokens(4) == 4);
+  room.compute(*first, 8);
+  CHECK(room.prefixes.look_up(*asks, {}).num_tokens(4) == 8);
+  room.compute(*first, 12);  // of tokens that are in flight
+  CHECK(room.prefixes.look_up(*asks, {}).num_tokens(4) == 8);
+}
+
 TEST_CASE("parts of blocks are shared only within one salt, and another salt or adapter shares nothing") {
   Room room;
   const auto first = room.text(1, 8, "s"), same_salt = room.text(2, 8, "s"), other_salt = room.text(3, 8, "t");
@@ -116,6 +127,12 @@ TEST_CASE("branches share a prompt without a cache: what a running one has compu
   CHECK(room.prefixes.look_up(second, running).num_tokens(4) == 6);
   first.progress.computed = 8;
   CHECK(room.prefixes.look_up(second, running).num_tokens(4) == 7);
+
+  REQUIRE(room.kv.grow(first.residency.tables, 11));
+  first.tokens.insert(first.tokens.end(), {7, 8, 9});
+  first.progress.computed = 11;
+  second.tokens.insert(second.tokens.end(), {7, 5, 9});  // an answer of its own, computed once and lost
+  CHECK(room.prefixes.look_up(second, running).num_tokens(4) == 9);
 }
 
 TEST_CASE("what is spoilt is found no more, nor what begins behind it") {

@@ -41,6 +41,10 @@ TEST_CASE("a sequence has a slot as long as it runs, and rows stand by admission
   CHECK(c->residency.admission == 3);
   CHECK(running.num_admissions() == 3);
   CHECK(running.check().ok());
+  running.release(*b);
+  const auto d = started(4);
+  running.admit(*d);
+  CHECK(d->residency.slot == 1);  // the slot that came free, and no other
 }
 
 TEST_CASE("only requests with penalties take penalty slots, and give them back") {

@@ -61,6 +61,15 @@ TEST_CASE("the newest row of the lowest lane yields when a row needs a block, an
   CHECK_FALSE(room.owners.branches.find(4)->runs());
 }
 
+TEST_CASE("a row that yields for a higher lane in this step takes no chunk of it any more") {
+  ScheduleRoom room;  // four rows, and blocks enough
+  for (RequestId id = 1; id <= 4; ++id) room.run(request_of(id, 8, 1, RequestClass::kBatch), 4, /*reserved=*/8);
+  room.add(request_of(10, 8, 1));
+  CHECK(room.rows_of(room.plan()) == "1[4,8) 2[4,8) 3[4,8) 10[0,8)");
+  CHECK(room.owners.branches.find(4)->waits());
+  CHECK(room.audit().ok());
+}
+
 TEST_CASE("a row that outgrows the pool alone ends, unless its token in flight may be the last") {
   ScheduleRoom room(room_config(/*num_blocks=*/2));
   Sequence& row = decodes(room, 1);
@@ -91,13 +100,15 @@ TEST_CASE("patient rows are left out for a long prompt that somebody waits for, 
 }
 
 TEST_CASE("rows that were left out run after all when no long prompt has started") {
-  SchedulerConfig config = room_config(/*num_blocks=*/6);
+  SchedulerConfig config = room_config(/*num_blocks=*/8);
   config.chunk_tokens = 12;
   ScheduleRoom room(config);
   decodes(room, 1, RequestClass::kBatch);
-  take_tokens(room, room.plan());
+  decodes(room, 3);
+  for (int i = 0; i < 4; ++i) take_tokens(room, room.plan());
   room.add(request_of(2, 28, 8));  // no room for it
-  CHECK(room.rows_of(room.plan()) == "1[9,10)");
+  CHECK(room.rows_of(room.plan()) == "1[12,13) 3[12,13)");
+  CHECK(room.audit().ok());  // it has taken a block for that
 }
 
 TEST_CASE("beams that wait for each other give up what the next one needs when nothing else can run") {

@@ -86,6 +86,7 @@ TEST_CASE("the sums are of those that wait: a shared prompt counts once") {
   CHECK(waiting.tokens() == 1);
   first.take_prompt();
   make_preempted(first);
+  first.record.num_preemptions = 1;
   waiting.add(first);  // it has its own copy now
   CHECK(waiting.tokens() == 101);
   CHECK(waiting.load().bytes == 2 * kBranchBytes + first.tokens.capacity() * sizeof(int32_t));
@@ -93,6 +94,7 @@ TEST_CASE("the sums are of those that wait: a shared prompt counts once") {
   waiting.remove(second);
   CHECK(waiting.tokens() == 0);
   CHECK(waiting.load().bytes == 0);
+  CHECK(waiting.load().branches == 0);
   CHECK(waiting.size() == 0);
 }
 

@@ -36,6 +36,17 @@ TEST_CASE("a sequence that yields gives back slot, blocks and its part of the st
   CHECK(room.audit().ok());
 }
 
+TEST_CASE("prompt tokens that were scored are not scored again") {
+  ScheduleRoom room;
+  Request request = request_of(1, 12, 8);
+  request.sampling.logprobs = 0;
+  request.sampling.prompt_logprobs = true;
+  Sequence& row = room.run(request, 8);
+  row.progress.scored = 9;
+  room.flows.yields.preempt(row, 1);
+  CHECK(row.progress.scored == 9);
+}
+
 TEST_CASE("it counts as outgrown when the one that needs room has passed its reservation, itself included") {
   ScheduleRoom room;
   room.owners.draft.begin();
