@@ -4,7 +4,8 @@
 //
 // Order of life: load_weights, create_state, create_kv_pools (may be repeated; the contents of the old pool are gone),
 // then submit and wait. All device work is one in-order queue: what a later submission reads, an earlier one has
-// written. Steps may be submitted ahead of waiting, at most kInFlightMax.
+// written. A step is one submission, or two: its memory and forward lists, then its sample list alone, with nothing
+// between them that runs a forward list. Submissions may be made ahead of waiting, at most kInFlightMax.
 //
 // Errors: out_of_memory, missing_feature and unsupported name what and how much; device_lost is final for the object:
 // every later call returns it too, and what was in flight is lost as a whole.
@@ -61,7 +62,8 @@ struct StepOutput {
 };
 
 using Ticket = uint64_t;
-inline constexpr int kInFlightMax = 2;
+// Of submissions: a step in two of them, and the forward part of the next one.
+inline constexpr int kInFlightMax = 3;
 
 struct MemoryReport {
   uint64_t total_bytes = 0, free_bytes = 0;  // of the device, now

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 #include <mutex>
 #include <unordered_map>
 
 #include "core/base/checked_math.h"
 #include "core/engine/cache_identity.h"
+#include "core/engine/flights.h"
 #include "core/engine/inbox.h"
 #include "core/engine/lower.h"
 #include "core/engine/pool_sizing.h"
@@ -57,15 +57,6 @@ QueueLoad load_of(const Request& request) {
   return {request.prompt.size(), request.n, held_bytes(request)};
 }
 
-// A step on the device.
-struct Flight {
-  const IterationPlan* plan;
-  const LoweredStep* lowered;
-  Ticket ticket;
-  TimeNs begin_ns;  // on the device: when it was handed over or the one before ended
-  TimeNs limit_ns;  // after so long it counts as hung
-};
-
 Error row_error(uint32_t flags) {
   if (flags & kResultNotFinite)
     return make_error(ErrorCode::kNotFinite, "the model's logits hold inf or NaN at this position");
@@ -106,9 +97,7 @@ struct Engine::Impl {
   std::atomic<uint64_t> inbox_tokens{0}, inbox_branches{0}, inbox_bytes{0};
   std::atomic<uint64_t> num_refused{0};  // at the door, for a full queue
 
-  LoweredStep lowered[kInFlightMax];
-  uint64_t num_submitted = 0;
-  std::deque<Flight> flights;
+  std::optional<Flights> flights;
   std::unordered_map<RequestId, Live> live;
   std::vector<Verdict> verdicts;
   std::vector<TokenEvent> events;
@@ -128,7 +117,7 @@ struct Engine::Impl {
   double plan_ms = 0, device_ms = 0, wall_ms = 0;
   uint32_t prepared_tokens = 0;  // the largest size of a step that prepare_next has seen to
 
-  size_t flights_max() const { return config.overlap ? kInFlightMax : 1; }
+  size_t flights_max() const { return config.overlap ? Flights::kMax : 1; }
 
   void count_inbox(const QueueLoad& load, int sign) {  // any thread
     inbox_tokens += static_cast<uint64_t>(sign) * load.tokens;
@@ -139,9 +128,10 @@ struct Engine::Impl {
   void take_messages(bool last = false);
   TimeNs hang_limit_ns(const IterationPlan& plan) const;
   void tell_step(const Flight* flight);  // null: none
-  Status launch(const IterationPlan* plan);
+  Status launch(const IterationPlan& plan);
+  Status launch_tail(const IterationPlan& plan);
   Status land();
-  void judge(const Flight& flight, const StepOutput& output);
+  void judge(const IterationPlan& plan, const StepOutput& output);
   Verdict judge_row(const PlanRow& row, const PlanSample& sample, const SampleResult& result,
                     const LogprobRow* alternatives);
   StopVerdict advance(Live& branch, TokenId token);
@@ -152,7 +142,7 @@ struct Engine::Impl {
   void log_preemptions();
   Error lose(Error error);
   std::optional<Error> lost_for_good();  // any thread
-  bool wait_to_plan(TimeNs until) const;
+  bool wait_to_plan(TimeNs until);
   Result<bool> tick(TimeNs until);
   Result<bool> prepare_next();
 };
@@ -160,35 +150,39 @@ struct Engine::Impl {
 // ---- the circle ----------------------------------------------------------------------------------------------------
 
 // Until it is time to plan behind the step that runs: true; or `until`, if that comes first: false.
-bool Engine::Impl::wait_to_plan(TimeNs until) const {
-  if (flights.size() != 1) return true;
+bool Engine::Impl::wait_to_plan(TimeNs until) {
+  if (flights->size() != 1) return true;
   const TimeNs now = clock->now_ns();
-  const double after_ms = scheduler->plan_after_ms(*flights.front().plan, now);
-  const TimeNs then = flights.front().begin_ns + static_cast<TimeNs>(after_ms * 1e6);
+  const double after_ms = scheduler->plan_after_ms(*flights->oldest().plan, now);
+  const TimeNs then = flights->oldest().begin_ns + static_cast<TimeNs>(after_ms * 1e6);
   if (now >= then) return true;
   clock->sleep_until(std::min(then, until));
   return then <= until;
 }
 
+// In beats: plan and launch the forward part of a step; take the results of the step before; with them complete its
+// tail, where that had to wait, and launch it; deliver.
 Result<bool> Engine::Impl::tick(TimeNs until) {
   if (!wait_to_plan(until)) return true;
   take_messages();
   const TimeNs begin_ns = clock->now_ns();
-  const IterationPlan* plan = flights.size() < flights_max() ? scheduler->plan(begin_ns) : nullptr;
+  const IterationPlan* plan = flights->size() < flights_max() ? scheduler->plan(begin_ns) : nullptr;
   if (plan) {
-    if (Status status = launch(plan); !status) return lose(status.error());
+    if (Status status = launch(*plan); !status) return lose(status.error());
     log_preemptions();
     plan_ms += ms_between(begin_ns, clock->now_ns());
   }
   // One step ahead: take a result only when nothing more can be launched.
-  const bool lands = !flights.empty() && (flights.size() == flights_max() || !plan);
+  const bool lands = !flights->is_empty() && (flights->size() == flights_max() || !plan);
   if (lands) {
     if (Status status = land(); !status) return lose(status.error());
   } else if (!plan) {
     last_step_end_ns = 0;
   }
+  if (plan && !plan->is_complete())
+    if (Status status = launch_tail(*plan); !status) return lose(status.error());
   scheduler->take_events(&events);
-  const bool worked = plan || lands || !flights.empty() || !events.empty();
+  const bool worked = plan || lands || !flights->is_empty() || !events.empty();
   deliver();
   hand_over_traces();
   publish();
@@ -196,7 +190,7 @@ Result<bool> Engine::Impl::tick(TimeNs until) {
 }
 
 Result<bool> Engine::Impl::prepare_next() {
-  if (backend->caps().is_cpu || prepared_tokens == config.step_tokens_max || !flights.empty()) return false;
+  if (backend->caps().is_cpu || prepared_tokens == config.step_tokens_max || !flights->is_empty()) return false;
   const bool samples = prepared_tokens < config.sample_rows_max;
   prepared_tokens = std::min(step_size_from(prepared_tokens + 1), config.step_tokens_max);
   // Batch-invariant steps have no prompt items, nor have the smallest; the largest always have some.
@@ -256,45 +250,46 @@ void Engine::Impl::tell_step(const Flight* flight) {
   step_begin_ns = flight->begin_ns;
 }
 
-Status Engine::Impl::launch(const IterationPlan* plan) {
-  LoweredStep* step = &lowered[num_submitted % kInFlightMax];
-  lowering->lower(*plan, step);
-  Flight flight{plan, step, {}, clock->now_ns(), hang_limit_ns(*plan)};
-  if (flights.empty()) tell_step(&flight);  // handing it over may hang, too
-  Result<Ticket> ticket = backend->submit(step->submission());
-  if (!ticket) return ticket.error();
-  ++num_submitted;
-  flight.ticket = *ticket;
-  flight.begin_ns = clock->now_ns();
-  flights.push_back(flight);
+Status Engine::Impl::launch(const IterationPlan& plan) {
+  const Flight flight{&plan, clock->now_ns(), hang_limit_ns(plan)};
+  if (flights->is_empty()) tell_step(&flight);  // handing it over may hang, too
+  if (Status status = flights->launch(flight); !status) return status;
+  flights->newest().begin_ns = clock->now_ns();
+  return {};
+}
+
+Status Engine::Impl::launch_tail(const IterationPlan& plan) {
+  const TimeNs begin_ns = clock->now_ns();
+  scheduler->plan_tail(plan);
+  if (Status status = flights->launch_tail(); !status) return status;
+  plan_ms += ms_between(begin_ns, clock->now_ns());
   return {};
 }
 
 Status Engine::Impl::land() {
-  const Flight flight = flights.front();
-  flights.pop_front();
-  Result<StepOutput> output = backend->wait(flight.ticket);
+  const IterationPlan& plan = *flights->oldest().plan;
+  Result<StepOutput> output = flights->land();
   if (!output) return output.error();
   const TimeNs now = clock->now_ns();
   const StepTimes times{output->memory_ms, output->forward_ms + output->sample_ms};
   device_ms += times.memory_ms + times.step_ms;
   if (last_step_end_ns) wall_ms += ms_between(last_step_end_ns, now);
   last_step_end_ns = now;
-  if (!flights.empty()) flights.front().begin_ns = now;
-  tell_step(flights.empty() ? nullptr : &flights.front());
-  judge(flight, *output);
-  scheduler->commit(*flight.plan, verdicts, now, times);
+  if (!flights->is_empty()) flights->oldest().begin_ns = now;
+  tell_step(flights->is_empty() ? nullptr : &flights->oldest());
+  judge(plan, *output);
+  scheduler->commit(plan, verdicts, now, times);
   const bool audited = config.audit_steps > 0 && scheduler->stats().num_steps % config.audit_steps == 0;
   return audited ? scheduler->check_books() : Status();
 }
 
-void Engine::Impl::judge(const Flight& flight, const StepOutput& output) {
+void Engine::Impl::judge(const IterationPlan& plan, const StepOutput& output) {
   verdicts.clear();
-  verdicts.resize(flight.plan->samples.size());
-  for (const PlanRow& row : flight.plan->rows) {
+  verdicts.resize(plan.samples.size());
+  for (const PlanRow& row : plan.rows) {
     for (uint32_t i = row.sample_first; i < row.sample_first + row.num_samples; ++i) {
       const LogprobRow* alternatives = output.logprobs.empty() ? nullptr : &output.logprobs[i];
-      verdicts[i] = judge_row(row, flight.plan->samples[i], output.results[i], alternatives);
+      verdicts[i] = judge_row(row, plan.samples[i], output.results[i], alternatives);
     }
   }
 }
@@ -310,7 +305,7 @@ Verdict Engine::Impl::judge_row(const PlanRow& row, const PlanSample& sample, co
   const auto it = live.find(row.request_id);
   if (it == live.end()) return verdict;  // ended while this step was in flight
   Live& branch = it->second;
-  const bool is_drawn = sample.forced_token < 0;
+  const bool is_drawn = sample.kind == TailKind::kSample;
   if (sample.logprobs && alternatives && branch.has_logprobs) {
     verdict.has_logprob = true;
     verdict.logprob = is_drawn && branch.is_processed ? result.processed_logprob : result.logprob;
@@ -406,7 +401,7 @@ Error Engine::Impl::lose(Error error) {
     lost = error;
   }
   log->error("engine stopped: {}: {}", error_code_name(error.code), error.message);
-  flights.clear();
+  flights->clear();
   tell_step(nullptr);
   take_messages(/*last=*/true);
   scheduler->fail_all(error, clock->now_ns());
@@ -474,6 +469,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& config, std::
     scheduler.cache_identity = cache_identity(*impl->model, impl->config);
   scheduler.cost_prior = warm->cost_prior;
   impl->scheduler = std::make_unique<Scheduler>(std::move(scheduler));
+  impl->flights.emplace(impl->lowering.get(), impl->backend.get());
   impl->publish();
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
@@ -537,7 +533,7 @@ Status Engine::run() {
     if (!worked) return worked.error();
     if (!*worked) impl_->inbox.wait(impl_->scheduler->has_work() ? kBatchSleep : kIdleSleep);
   }
-  while (!impl_->flights.empty())
+  while (!impl_->flights->is_empty())
     if (Status status = impl_->land(); !status) return impl_->lose(status.error());
   impl_->take_messages(/*last=*/true);
   impl_->scheduler->fail_all(make_error(ErrorCode::kCancelled, kShuttingDown), impl_->clock->now_ns());

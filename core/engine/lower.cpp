@@ -62,6 +62,21 @@ const OpList& find_or_build(std::map<ListKey, OpList>* lists, ListKey key, Build
   return lists->emplace(key, std::move(list)).first->second;
 }
 
+bool is_batch_invariant(const IterationPlan& plan) {
+  return std::ranges::any_of(plan.rows, &PlanRow::batch_invariant);
+}
+
+SampleRecord record_of(const PlanRow& row, const PlanSample& sample) {
+  SampleRecord record{row.slot, row.token_first + sample.token_offset, sample.output_position};
+  const bool is_score = sample.kind == TailKind::kScore;
+  record.forced_token = sample.forced_token;
+  record.flags = (is_score ? kSampleForced : 0u) | (sample.logprobs ? kSampleLogprobs : 0u) |
+                 (sample.processed ? kSampleProcessed : 0u);
+  record.bias_first = row.bias_first;
+  record.num_bias = is_score ? 0 : row.num_bias;
+  return record;
+}
+
 }  // namespace
 
 uint32_t split_keys(uint32_t num_keys) {
@@ -322,10 +337,36 @@ uint32_t Lowering::first_tile(uint32_t position) const {
 }
 
 void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
-  LLMRT_CHECK(!plan.rows.empty() && plan.tokens.size() <= step_tokens_max_, "a plan outside the step's limits");
+  lower_forward(plan, step);
+  const Status status = lower_tail(plan, step);
+  LLMRT_CHECK(status.ok(), "a plan whose tail has ops");
+}
+
+Status Lowering::lower_tail(const IterationPlan& plan, LoweredStep* step) {
+  LLMRT_CHECK(plan.is_complete(), "a tail is lowered when it is complete");
   LLMRT_CHECK(plan.samples.size() <= sample_rows_max_, "more sampled rows than a step may have");
-  forward_.clear();
   sample_.clear();
+  step->want_logprobs = false;
+  for (const PlanRow& row : plan.rows) {
+    for (uint32_t i = row.sample_first; i < row.sample_first + row.num_samples; ++i) {
+      const PlanSample& sample = plan.samples[i];
+      if (sample.kind == TailKind::kEmbed)
+        return make_error(ErrorCode::kUnsupported, "tail: expected sample or score, found {}, which no op computes",
+                          tail_kind_name(sample.kind));
+      sample_.records.push_back(record_of(row, sample));
+      step->want_logprobs |= sample.logprobs;
+    }
+  }
+  sample_.bias_entries = plan.bias;
+  step->num_sampled = static_cast<uint32_t>(sample_.records.size());
+  step->sample = step->num_sampled ? &sample_list(step->num_sampled, is_batch_invariant(plan)) : nullptr;
+  pack(sample_, &step->sample_words);
+  return {};
+}
+
+void Lowering::lower_forward(const IterationPlan& plan, LoweredStep* step) {
+  LLMRT_CHECK(!plan.rows.empty() && plan.tokens.size() <= step_tokens_max_, "a plan outside the step's limits");
+  forward_.clear();
   forward_.row_updates = plan.row_updates;
   forward_.row_payload = plan.row_payload;
   forward_.block_stores = plan.block_stores;
@@ -333,24 +374,12 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
   forward_.block_copies = plan.block_copies;
   forward_.tokens = plan.tokens;
   forward_.token_rows.resize(plan.tokens.size());
-  step->want_logprobs = false;
   for (const PlanRow& row : plan.rows) {
     std::fill_n(forward_.token_rows.begin() + row.token_first, row.num_tokens,
                 static_cast<uint32_t>(forward_.rows.size()));
     forward_.rows.push_back({row.slot, row.start, row.num_tokens, row.token_first, row.adapter_id});
-    for (uint32_t i = 0; i < row.num_samples; ++i) {
-      const PlanSample& sample = plan.samples[row.sample_first + i];
-      SampleRecord record{row.slot, row.token_first + sample.token_offset, sample.output_position};
-      record.forced_token = sample.forced_token;
-      record.flags = (sample.forced_token >= 0 ? kSampleForced : 0u) | (sample.logprobs ? kSampleLogprobs : 0u) |
-                     (sample.processed ? kSampleProcessed : 0u);
-      record.bias_first = row.bias_first;
-      record.num_bias = sample.forced_token >= 0 ? 0 : row.num_bias;
-      sample_.records.push_back(record);
-      step->want_logprobs |= sample.logprobs;
-    }
   }
-  const bool batch_invariant = std::ranges::any_of(plan.rows, &PlanRow::batch_invariant);
+  const bool batch_invariant = is_batch_invariant(plan);
   const PromptSplits prompt = prompt_splits(plan);
   const DecodeSplits decode = decode_splits(plan);
   uint32_t stretch = batch_invariant ? 0 : 1;
@@ -369,14 +398,10 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
     if (caps_.prompt_turns) turn_rounds(forward_.prompt_items | std::views::reverse, round_items());
   }
   LLMRT_CHECK(forward_.num_partials <= partials_max_, "state_config has room for invariant splits");
-  sample_.bias_entries = plan.bias;
-  step->num_sampled = static_cast<uint32_t>(sample_.records.size());
   step->memory = plan.moves_blocks() ? &memory_list_ : nullptr;
   step->forward =
       &forward_list(static_cast<uint32_t>(plan.tokens.size()), batch_invariant, forward_.prompt_items.empty());
-  step->sample = step->num_sampled ? &sample_list(step->num_sampled, batch_invariant) : nullptr;
   pack(forward_, &step->forward_words);
-  pack(sample_, &step->sample_words);
 }
 
 StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max) {

@@ -44,8 +44,16 @@ struct LoweredStep {
   uint32_t num_sampled = 0;
   bool want_logprobs = false;
 
+  // The whole step, or its two parts one after the other.
   StepSubmission submission() const {
     return {memory, forward, forward_words, sample, sample_words, num_sampled, want_logprobs};
+  }
+  StepSubmission forward_submission() const {
+    return {.memory = memory, .forward = forward, .forward_inputs = forward_words};
+  }
+  StepSubmission tail_submission() const {
+    return {
+        .sample = sample, .sample_inputs = sample_words, .num_sampled = num_sampled, .want_logprobs = want_logprobs};
   }
 };
 
@@ -53,10 +61,15 @@ class Lowering {
  public:
   Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_t step_tokens_max, uint32_t sample_rows_max);
 
-  // The plan stays the caller's; `step` may be reused from an earlier one. Partial results have room for what the
+  // The plan stays the caller's; `step` may be reused from an earlier one. The tail of the same plan follows into the
+  // same step, when it is complete. Partial results have room for what the
   // pool's keys can make; rows that share blocks may have more keys than the pool, and then all splits of the step are
   // made longer, by the least power of two. A step with a batch-invariant row runs such kernels, and then every token's
   // attention is cut by its position alone.
+  void lower_forward(const IterationPlan& plan, LoweredStep* step);
+  // unsupported: a kind of tail that no op computes.
+  Status lower_tail(const IterationPlan& plan, LoweredStep* step);
+  // Both, of a plan that the caller has made of kinds that have ops.
   void lower(const IterationPlan& plan, LoweredStep* step);
 
   // Of the bucket that holds so many.

@@ -19,7 +19,7 @@ namespace llmrt {
 
 // Whether the request changes logits at all (kRowBias).
 bool changes_logits(const Request& request);
-// Whether its changes depend on the newest token: then a token can be planned only when all before it are known.
+// Whether its changes depend on the newest token: then they can be told only when all tokens before are known.
 bool reads_newest_token(const Request& request);
 
 // *changes becomes one entry for each token that is changed, by token id. `tokens`: prompt (num_prompt of them) and

@@ -43,11 +43,23 @@ uint32_t Sequence::samples_for(uint32_t count) const {
   return forced + (draws(count) ? 1 : 0);
 }
 
+// Changes that depend on no token differ only before and after min_tokens.
+uint32_t Sequence::changes_key() const {
+  if (reads_newest_) return static_cast<uint32_t>(tokens.size()) - num_prompt + 1;
+  return num_output() < request.min_tokens ? 1 : 2;
+}
+
+bool Sequence::changes_are_ready() const {
+  if (request.processors.empty() || changes_key_ == changes_key()) return true;
+  return std::ranges::all_of(request.processors,
+                             [this](const auto& processor) { return processor->is_ready(tokens, num_prompt); });
+}
+
 const std::vector<TokenBias>& Sequence::logit_changes(std::span<const int32_t> end_of_generation) {
-  // Changes that no token matters for are other ones only before and after min_tokens.
-  const uint32_t key = reads_newest_ ? num_output() + 1 : num_output() < request.min_tokens ? 1 : 2;
+  const uint32_t key = changes_key();
   if (changes_key_ == key || !changes_logits(request)) return changes_;
-  find_logit_changes(request, tokens, num_prompt, num_output(), end_of_generation, &changes_);
+  const uint32_t position = reads_newest_ ? static_cast<uint32_t>(tokens.size()) - num_prompt : num_output();
+  find_logit_changes(request, tokens, num_prompt, position, end_of_generation, &changes_);
   changes_key_ = key;
   return changes_;
 }

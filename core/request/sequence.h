@@ -53,7 +53,7 @@ struct Sequence {
   bool is_branch_of_same(const Sequence& other) const { return request.id - branch == other.request.id - other.branch; }
   Lane lane() const { return lane_of(request.request_class); }
   bool wants_scores() const { return request.sampling.prompt_logprobs; }
-  uint32_t num_tokens() const { return static_cast<uint32_t>(tokens.size()) + progress.pending; }
+  uint32_t num_tokens() const { return static_cast<uint32_t>(tokens.size()) + progress.in_flight.max; }
   uint32_t num_output() const { return num_tokens() - num_prompt; }  // in flight included
   bool may_sample() const { return num_output() < request.max_tokens; }
   // Positions to compute before the sequence needs news: up to its last token when that yields another one, else short
@@ -66,8 +66,14 @@ struct Sequence {
   uint32_t samples_for(uint32_t count) const;
   // Whether the next `count` positions end in a token that is drawn (or asked for, with beam search).
   bool draws(uint32_t count) const { return count > 0 && progress.computed + count == wanted() && may_sample(); }
-  // It cannot go on before the token in flight is known.
-  bool waits_for_token() const { return reads_newest_ && progress.pending > 0; }
+  // The changes of its next token depend on a token in flight: they are found when that one is known, for the tail of
+  // the step.
+  bool changes_come_late() const { return reads_newest_ && !progress.in_flight.is_empty(); }
+  // They depend on no token in flight, but a processor is not ready to tell them.
+  bool waits_for_changes() const { return !changes_come_late() && !changes_are_ready(); }
+  // Behind the tokens that are known, all processors can tell them.
+  bool changes_are_ready() const;
+  // Of the next token. Only where changes_are_ready(), and where they do not come late or are found for the tail.
   const std::vector<TokenBias>& logit_changes(std::span<const int32_t> end_of_generation);
   // The largest count <= `count` with samples_for(count) <= samples_max.
   uint32_t count_within(uint32_t count, uint32_t samples_max) const;
@@ -75,6 +81,8 @@ struct Sequence {
   void release_memory();
 
  private:
+  uint32_t changes_key() const;
+
   RequestState state_ = RequestState::kQueued;
   // What is added to the logits of the next token, found when it was first asked for (logit_changes.h).
   bool reads_newest_;  // the changes depend on the newest token

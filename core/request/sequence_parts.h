@@ -14,11 +14,26 @@
 
 namespace llmrt {
 
+// Sampled tokens on the device that the host does not know yet: at least `min` of them will follow `tokens`, at most
+// `max`. Each draw adds one to both; only tokens that the device may reject would make them differ.
+struct InFlight {
+  uint32_t min = 0, max = 0;
+
+  bool is_empty() const { return max == 0; }
+  void add_draw() { ++min, ++max; }
+  // One has become known, or will not be drawn.
+  void drop_draw() { --min, --max; }
+  bool operator==(const InFlight&) const = default;
+};
+
 // How far the scheduler has planned it.
 struct Progress {
   uint32_t computed = 0;  // positions scheduled, in flight included; means nothing while it waits
-  uint32_t pending = 0;   // sampled tokens in flight: they follow `tokens`
-  uint32_t scored = 0;    // prompt positions below this have been scheduled for scoring (position 0 never is)
+  InFlight in_flight;
+  uint32_t scored = 0;  // prompt positions below this have been scheduled for scoring (position 0 never is)
+  // The position at `computed` has been computed once, but its token was not drawn: the position has its block, and is
+  // computed again.
+  bool is_parked = false;
 };
 
 // What it holds while it runs.

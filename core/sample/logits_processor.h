@@ -30,8 +30,16 @@ class LogitsProcessor {
   virtual ~LogitsProcessor() = default;
   // As it stands in sample traces; lower snake case.
   virtual std::string_view name() const = 0;
+  // Whether process() can tell the changes for the token that follows `tokens` at once. False, while another thread
+  // still works on them: the token is drawn in a later step, and other rows do not wait for it. Asked on the engine's
+  // thread, several times a step; once true for these tokens, true from then on.
+  virtual bool is_ready(std::span<const int32_t> tokens, uint32_t num_prompt) const {
+    (void)tokens, (void)num_prompt;
+    return true;
+  }
   // Appends the changes for the token that follows `tokens` (the prompt's first, num_prompt of them). Called on the
-  // engine's thread, once for each token: no blocking, and microseconds. Must be a function of its arguments alone.
+  // engine's thread, once for each token, when all of the request's processors are ready: no blocking, and
+  // microseconds. Must be a function of its arguments alone.
   // Tokens outside the vocabulary, other numbers than TokenBias allows and more than kProcessorEntriesMax entries are
   // the program's own fault and stop the process.
   virtual void process(std::span<const int32_t> tokens, uint32_t num_prompt, std::vector<TokenBias>* changes) const = 0;

@@ -39,7 +39,7 @@ void Admission::admit(Lane lane, TimeNs now) {
     sequence->ticket.tried_in = round_;
     // Beside others that held the same blocks it has outgrown the pool, and there will never be room.
     const uint32_t positions = std::min(sequence->num_known(), sequence->positions_max());
-    if (sequence->progress.pending == 0 && !parts_.kv.can_hold(positions)) {
+    if (sequence->progress.in_flight.is_empty() && !parts_.kv.can_hold(positions)) {
       parts_.exits.end_exhausted(*sequence, positions, now);
       continue;
     }
@@ -66,7 +66,7 @@ void Admission::admit(Lane lane, TimeNs now) {
 
 Admission::Answer Admission::try_start(Sequence& sequence) {
   const Running& running = parts_.running;
-  if (sequence.progress.pending > 0) return Answer::kLater;  // resumed when all its tokens are known
+  if (!sequence.progress.in_flight.is_empty()) return Answer::kLater;  // resumed when all its tokens are known
   const bool counts = sequence.request.sampling.has_penalties();
   if (!running.has_slot() || (counts && !running.has_penalty_slot())) return Answer::kNoRoom;
   if (!parts_.draft.can_recount(sequence)) return Answer::kLater;

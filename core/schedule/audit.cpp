@@ -1,5 +1,7 @@
 #include "core/schedule/audit.h"
 
+#include <algorithm>
+
 namespace llmrt {
 namespace {
 
@@ -10,24 +12,45 @@ Status check_tables(const KvSpace& kv, const Running& running) {
   if (Status status = kv.check_books(holders); !status) return status;
   for (const Sequence* sequence : running.rows()) {
     for (uint32_t g = 0; g < kv.num_groups(); ++g) {
-      const uint32_t expected = kv.blocks_for(g, sequence->progress.computed);
+      const Progress& progress = sequence->progress;
+      const uint32_t expected = kv.blocks_for(g, progress.computed + (progress.is_parked ? 1 : 0));
       const size_t found = sequence->residency.tables[g].blocks.size();
       if (found == expected) continue;
       return broken_books("request {}: expected {} blocks for {} tokens, found {}", sequence->request.id, expected,
-                          sequence->progress.computed, found);
+                          progress.computed, found);
     }
   }
+  return {};
+}
+
+// Each sequence counts on as many tokens as plans in flight draw for it. Beams draw none.
+Status check_in_flight(const Waiting& waiting, const Running& running, const PlanWriter& plans) {
+  const std::vector<RequestId> draws = plans.draws_in_flight();
+  const auto check = [&](const Sequence& sequence) -> Status {
+    const InFlight& found = sequence.progress.in_flight;
+    const auto own = std::ranges::equal_range(draws, sequence.request.id);
+    const uint32_t expected = sequence.beam.search ? 0 : static_cast<uint32_t>(own.size());
+    if (found == InFlight{expected, expected}) return {};
+    return broken_books("request {}: expected {} tokens in flight, found {} to {}", sequence.request.id, expected,
+                        found.min, found.max);
+  };
+  for (const Sequence* sequence : running.rows())
+    if (Status status = check(*sequence); !status) return status;
+  for (const Waiting::Queue& queue : waiting.queues())
+    for (const auto& [place, sequence] : queue)
+      if (Status status = check(*sequence); !status) return status;
   return {};
 }
 
 }  // namespace
 
 Status audit(const KvSpace& kv, const Branches& branches, const Waiting& waiting, const Running& running,
-             const Batches& batches) {
+             const Batches& batches, const PlanWriter& plans) {
   if (Status status = running.check(); !status) return status;
   if (Status status = check_tables(kv, running); !status) return status;
   if (Status status = batches.check(running, waiting); !status) return status;
   if (Status status = waiting.check(); !status) return status;
+  if (Status status = check_in_flight(waiting, running, plans); !status) return status;
   if (branches.size() != running.size() + waiting.size() + branches.num_streaming()) {
     return broken_books("expected {} requests, found {} running + {} waiting + {} streaming", branches.size(),
                         running.size(), waiting.size(), branches.num_streaming());

@@ -7,12 +7,13 @@
 #include "core/kv/kv_space.h"
 #include "core/schedule/batches.h"
 #include "core/schedule/branches.h"
+#include "core/schedule/plan_writer.h"
 #include "core/schedule/running.h"
 #include "core/schedule/waiting.h"
 
 namespace llmrt {
 
 Status audit(const KvSpace& kv, const Branches& branches, const Waiting& waiting, const Running& running,
-             const Batches& batches);
+             const Batches& batches, const PlanWriter& plans);
 
 }  // namespace llmrt

@@ -36,8 +36,8 @@ void Commits::take_row(const IterationPlan& plan, const PlanRow& row, std::span<
     if (is_spoilt(verdict.error)) parts_.prefixes.forget_spoilt(sequence, row.root);
     if (sequence == nullptr || has_ended(*sequence)) return;
     const PlanSample& sample = plan.samples[i];
-    const bool is_forced = sample.forced_token >= 0;
-    if (!is_forced && !sequence->beam.search) --sequence->progress.pending;
+    const bool is_forced = sample.kind == TailKind::kScore;
+    if (!is_forced && !sequence->beam.search) sequence->progress.in_flight.drop_draw();
     if (verdict.error) {
       parts_.exits.end_all(*sequence, RequestState::kStreaming, {.error = std::move(verdict.error)},
                            FinishReason::kError, now);

@@ -1,6 +1,7 @@
 // One tick as a value: what the scheduler decided and the lowering turns into op lists with their inputs. Ids and
-// counts only; complete when handed over, not written afterwards (the scheduler keeps the vectors' capacity for the
-// next one).
+// counts only. It has two parts. The forward part is complete when it is handed over; so is the tail, unless some rows
+// need their newest token on the host first (late_rows): such a tail is completed by Scheduler::plan_tail. Apart from
+// that nothing is written afterwards; the scheduler keeps the vectors' capacity for the next plan.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,19 @@
 
 namespace llmrt {
 
+// What is made of a hidden state.
+enum class TailKind : uint8_t {
+  kSample,  // the next token is drawn, or its candidates are told (beam search)
+  kScore,   // the log-probability of a prompt token: nothing is drawn
+  kEmbed,   // the state itself: no op computes it yet, so it is refused (Lowering::lower_tail)
+};
+const char* tail_kind_name(TailKind kind);  // "sample", "score", "embed"
+
 struct PlanSample {
-  uint32_t token_offset;      // among the row's tokens of this step: whose hidden state
-  uint32_t output_position;   // 0 for the first generated token (for a forced one: its position in the prompt)
-  int32_t forced_token = -1;  // >= 0: score this prompt token, draw nothing
+  uint32_t token_offset;     // among the row's tokens of this step: whose hidden state
+  uint32_t output_position;  // 0 for the first generated token (of a score: the token's position in the prompt)
+  TailKind kind = TailKind::kSample;
+  int32_t forced_token = -1;  // of a score: this prompt token
   bool logprobs = false;
   bool processed = false;  // with logprobs: of the distribution that is drawn from
 };
@@ -26,39 +36,52 @@ struct PlanRow {
   uint32_t slot;
   uint32_t start;
   uint32_t num_tokens;
-  uint32_t token_first;   // in IterationPlan::tokens
-  uint32_t sample_first;  // in IterationPlan::samples
-  uint32_t num_samples;   // 0 for a chunk that does not reach the end of what is known
+  uint32_t token_first;   // in ForwardPlan::tokens
+  uint32_t sample_first;  // in TailPlan::samples
+  uint32_t num_samples;   // 0 for a chunk that does not reach the end of what is known, and for a row that was parked
   uint32_t adapter_id;
   bool batch_invariant;
-  uint32_t bias_first, num_bias;  // in IterationPlan::bias; for the drawn sample, not for forced ones
+  uint32_t bias_first, num_bias;  // in TailPlan::bias; for the drawn sample, not for scores
   uint64_t root = 0;              // of its cached blocks (KvSpace::root)
 };
 
-struct IterationPlan {
-  uint64_t step = 0;   // counts up from 1
-  uint64_t batch = 0;  // of a baseline (batching.h), counts up from 1; 0 with continuous batching
+// What is computed for each token.
+struct ForwardPlan {
   std::vector<PlanRow> rows;
-  std::vector<int32_t> tokens;      // T; kLastSampled where the value is still on the device
-  std::vector<PlanSample> samples;  // R
-  std::vector<BiasEntry> bias;
+  std::vector<int32_t> tokens;  // T; kLastSampled where the value is still on the device
   // Applied on the device before the step, in order.
   std::vector<RowUpdate> row_updates;
   std::vector<uint32_t> row_payload;
   // After these, in this order, before anything is computed.
   std::vector<BlockCopy> block_stores, block_loads, block_copies;
-  StepWork work;  // for the cost model
+
+  bool moves_blocks() const { return !block_stores.empty() || !block_loads.empty() || !block_copies.empty(); }
+};
+
+// What is made of the hidden states.
+struct TailPlan {
+  std::vector<PlanSample> samples;  // R
+  std::vector<BiasEntry> bias;
+  // Indexes of rows whose bias entries are not there yet, ascending; empty once the tail is complete.
+  std::vector<uint32_t> late_rows;
+
+  bool is_complete() const { return late_rows.empty(); }
+};
+
+struct IterationPlan : ForwardPlan, TailPlan {
+  uint64_t step = 0;   // counts up from 1
+  uint64_t batch = 0;  // of a baseline (batching.h), counts up from 1; 0 with continuous batching
+  StepWork work;       // for the cost model
 
   bool empty() const { return rows.empty(); }
-  bool moves_blocks() const { return !block_stores.empty() || !block_loads.empty() || !block_copies.empty(); }
   void clear();
 };
 
 // What a sampled row turned out to be, by the index of its PlanSample. The scheduler turns it into a TokenEvent.
 struct Verdict {
-  int32_t token = -1;  // what to append; -1: nothing (a forced row, or a request that has already ended)
+  int32_t token = -1;  // what to append; -1: nothing (a score, or a request that has already ended)
   uint32_t hold_bytes = 0, cut_bytes = 0;
-  bool has_logprob = false;  // passed on to the event, for sampled and for forced rows
+  bool has_logprob = false;  // passed on to the event, for draws and for scores
   float logprob = 0;
   std::vector<TopLogprob> top_logprobs;
   std::optional<Draw> draw;

@@ -57,6 +57,7 @@ class Journal {
   // ---- steps ----
   void note_plan(const IterationPlan& plan, std::span<Sequence* const> running, std::span<const KvPoolSize> pools,
                  TimeNs now);
+  void note_parked(uint32_t count) { stats_.num_parked += count; }
   void note_commit() { ++stats_.num_steps; }
   // Positions that were computed for a branch that leaves, and what its batch, over with it, has padded.
   void note_useful(uint64_t computed, uint64_t padding) {

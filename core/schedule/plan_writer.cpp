@@ -1,6 +1,8 @@
 #include "core/schedule/plan_writer.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/request/logit_changes.h"
 
@@ -42,6 +44,7 @@ void append_update(IterationPlan* plan, RowUpdateKind kind, int32_t slot, uint32
 }  // namespace
 
 const IterationPlan* PlanWriter::write(uint64_t batch) {
+  LLMRT_CHECK(plans_[num_plans_ % plans_.size()].is_complete(), "a plan behind one whose tail is not complete");
   IterationPlan* plan = &plans_[++num_plans_ % plans_.size()];
   plan->clear();
   plan->step = num_plans_;
@@ -63,7 +66,13 @@ const IterationPlan* PlanWriter::write(uint64_t batch) {
 
 void PlanWriter::note_commit(const IterationPlan& plan) {
   LLMRT_CHECK(has_in_flight() && plan.step == num_commits_ + 1, "plans are committed once, in their order");
+  LLMRT_CHECK(plan.is_complete(), "a plan has results when its tail is complete");
   ++num_commits_;
+}
+
+void PlanWriter::forget_in_flight() {
+  num_commits_ = num_plans_;
+  for (IterationPlan& plan : plans_) plan.late_rows.clear();
 }
 
 void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
@@ -72,6 +81,7 @@ void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
   const uint32_t count = sequence.take.tokens;
   const uint32_t end = sequence.progress.computed + count;
   const bool draws = sequence.draws(count);
+  const bool is_late = draws && sequence.changes_come_late();
   PlanRow row = {.request_id = sequence.request.id,
                  .slot = static_cast<uint32_t>(sequence.residency.slot),
                  .start = sequence.progress.computed,
@@ -88,12 +98,9 @@ void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
     plan->tokens.push_back(known ? sequence.tokens[position] : kLastSampled);
   }
   write_samples(sequence, plan);
-  if (draws) {
-    for (const auto& [token, bias] : sequence.logit_changes(config_.end_of_generation))
-      plan->bias.push_back({token, bias});
-  }
   row.num_samples = static_cast<uint32_t>(plan->samples.size()) - row.sample_first;
-  row.num_bias = static_cast<uint32_t>(plan->bias.size()) - row.bias_first;
+  if (is_late) plan->late_rows.push_back(static_cast<uint32_t>(plan->rows.size()));
+  if (draws && !is_late) write_bias(sequence, plan, &row);
   plan->rows.push_back(row);
   plan->work.tokens += count;
   (count == 1 ? plan->work.decode_keys : plan->work.chunk_pairs) +=
@@ -101,6 +108,7 @@ void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
 
   sequence.progress.scored = std::max(sequence.progress.scored, std::min(end + 1, sequence.num_prompt));
   sequence.progress.computed = end;
+  sequence.progress.is_parked = false;
   sequence.take.tokens = 0;
   prefixes_.keep_filled(sequence);
   plan->rows.back().root = sequence.origin.root;
@@ -108,7 +116,7 @@ void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
   if (sequence.beam.search) {
     sequence.beam.is_asked = true;
   } else {
-    ++sequence.progress.pending;
+    sequence.progress.in_flight.add_draw();
   }
   if (sequence.state() == RequestState::kPrefilling) sequence.move_to(RequestState::kDecoding);
 }
@@ -165,6 +173,7 @@ void PlanWriter::write_samples(const Sequence& sequence, IterationPlan* plan) co
        ++scored) {
     plan->samples.push_back({.token_offset = scored - 1 - begin,
                              .output_position = scored,
+                             .kind = TailKind::kScore,
                              .forced_token = sequence.tokens[scored],
                              .logprobs = true});
   }
@@ -174,6 +183,66 @@ void PlanWriter::write_samples(const Sequence& sequence, IterationPlan* plan) co
                            .output_position = sequence.num_output(),
                            .logprobs = sampling.logprobs >= 0 || sampling.tell_draws || sequence.beam.search,
                            .processed = sampling.processed_logprobs});
+}
+
+// ---- the tail of a plan --------------------------------------------------------------------------------------------
+
+uint32_t PlanWriter::write_tail(const IterationPlan& plan) {
+  LLMRT_CHECK(plan.step == num_plans_ && num_plans_ == num_commits_ + 1, "a tail when the plan before is committed");
+  LLMRT_CHECK(!plan.is_complete(), "a tail is completed once");
+  IterationPlan* own = &plans_[plan.step % plans_.size()];
+  uint32_t num_kept = 0, num_parked = 0;
+  auto late = own->late_rows.begin();
+  for (uint32_t i = 0; i < own->rows.size(); ++i) {
+    PlanRow& row = own->rows[i];
+    const uint32_t first = std::exchange(row.sample_first, num_kept);
+    if (late != own->late_rows.end() && *late == i) {
+      ++late;
+      if (!write_late_row(own, &row)) {
+        row.num_samples = 0;
+        ++num_parked;
+      }
+    }
+    for (uint32_t k = 0; k < row.num_samples; ++k) own->samples[num_kept++] = own->samples[first + k];
+  }
+  own->samples.resize(num_kept);
+  own->late_rows.clear();
+  return num_parked;
+}
+
+// False: it is parked.
+bool PlanWriter::write_late_row(IterationPlan* plan, PlanRow* row) const {
+  Sequence* sequence = running_.at_slot(row->slot);
+  if (sequence == nullptr || sequence->request.id != row->request_id) return true;  // it has ended
+  if (sequence->changes_are_ready() &&
+      sequence->logit_changes(config_.end_of_generation).size() <= bias_entries_max_ - plan->bias.size()) {
+    write_bias(*sequence, plan, row);
+    return true;
+  }
+  Progress& progress = sequence->progress;
+  progress.in_flight.drop_draw();
+  --progress.computed;
+  progress.is_parked = true;
+  return false;
+}
+
+void PlanWriter::write_bias(Sequence& sequence, IterationPlan* plan, PlanRow* row) const {
+  row->bias_first = static_cast<uint32_t>(plan->bias.size());
+  for (const auto& [token, bias] : sequence.logit_changes(config_.end_of_generation))
+    plan->bias.push_back({token, bias});
+  row->num_bias = static_cast<uint32_t>(plan->bias.size()) - row->bias_first;
+}
+
+std::vector<RequestId> PlanWriter::draws_in_flight() const {
+  std::vector<RequestId> ids;
+  for (uint64_t step = num_commits_ + 1; step <= num_plans_; ++step) {
+    const IterationPlan& plan = plans_[step % plans_.size()];
+    for (const PlanRow& row : plan.rows)
+      for (uint32_t i = row.sample_first; i < row.sample_first + row.num_samples; ++i)
+        if (plan.samples[i].kind == TailKind::kSample) ids.push_back(row.request_id);
+  }
+  std::ranges::sort(ids);
+  return ids;
 }
 
 }  // namespace llmrt

@@ -71,7 +71,7 @@ void Prefixes::keep_filled(Sequence& sequence) {
 
 void Prefixes::give_back(Sequence& sequence, bool forget, bool is_worth_storing) {
   // A first block that the token in flight fills stands behind no plan's root yet, so nothing would forget it.
-  forget |= sequence.origin.root == 0 && sequence.progress.pending > 0;
+  forget |= sequence.origin.root == 0 && !sequence.progress.in_flight.is_empty();
   if (!forget) {
     keep_filled(sequence);
     kv_.set_worth_storing(sequence.residency.tables, is_worth_storing);

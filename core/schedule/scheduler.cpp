@@ -58,6 +58,10 @@ const IterationPlan* Scheduler::plan(TimeNs now) {
   return plan;
 }
 
+void Scheduler::plan_tail(const IterationPlan& plan) {
+  owners_->journal.note_parked(owners_->plans.write_tail(plan));
+}
+
 double Scheduler::plan_after_ms(const IterationPlan& plan, TimeNs now) const {
   return owners_->pace.plan_after_ms(plan.work, owners_->running.has_patient_rows(), now);
 }
@@ -105,7 +109,7 @@ const EngineStats& Scheduler::stats() const {
 
 Status Scheduler::check_books() const {
   const SchedulerOwners& o = *owners_;
-  return audit(o.kv, o.branches, o.waiting, o.running, o.batches);
+  return audit(o.kv, o.branches, o.waiting, o.running, o.batches, o.plans);
 }
 
 std::optional<RequestState> Scheduler::state_of(RequestId id) const {

@@ -8,6 +8,8 @@
 //
 // Loop (plain: commit before the next plan; one step ahead: one more plan before the commit of the former):
 //   plan(now) -> lower, submit ... wait, StopMatcher -> commit(plan, verdicts, now) -> take_events -> sinks
+// One step ahead, a plan whose tail is not complete goes out in two beats:
+//   plan(now) -> lower, submit the forward part -> commit the plan before -> plan_tail -> lower, submit the tail
 //
 // One thread, the engine's, except check(), queue_full() and queue_tokens().
 #pragma once
@@ -65,7 +67,16 @@ class Scheduler {
   // Ends what is past its deadline (events), then decides the next step. Null when nothing can run now: then either a
   // step is in flight whose commit will tell more, or has_work() is false. At most 2 plans may be uncommitted. The plan
   // stays valid and unchanged until its commit. An empty plan is never returned.
+  //
+  // Where rows need a token in flight to find their logit changes, the plan's tail is not complete
+  // (TailPlan::late_rows): plan_tail must be called once, after the commit of the plan before and before anything else.
+  // While no plan is in flight, tails are complete.
   const IterationPlan* plan(TimeNs now);
+
+  // The host beat: completes the tail of that plan, the newest one. A row whose changes are not ready, or are more than
+  // the tail has room for, is parked: its sample is left out, and its position is computed again in a later step, which
+  // gives it room first. All other rows go on. The tail may have no samples then.
+  void plan_tail(const IterationPlan& plan);
 
   // The best time to plan the next step, counted from when `plan` begins on the device; 0 = at once. A request that
   // comes while a step runs waits for its rest and for the step that is planned already. Where rows of batch make steps

@@ -23,8 +23,7 @@ void StepDraft::begin() {
 uint32_t StepDraft::count_that_fits(Sequence& sequence, uint32_t count) const {
   const uint32_t taken = sequence.take.tokens;
   const uint32_t end = sequence.count_within(taken + count, sequence.samples_for(taken) + samples_);
-  const bool waits = end > taken && sequence.draws(end) &&
-                     (sequence.waits_for_token() || bias_entries_of(sequence, end) > bias_entries_);
+  const bool waits = end > taken && sequence.draws(end) && !has_room_for_changes(sequence);
   return end - taken - (waits ? 1 : 0);
 }
 
@@ -43,8 +42,14 @@ void StepDraft::give_up(Sequence& sequence) {
   sequence.take.tokens = 0;
 }
 
+bool StepDraft::has_room_for_changes(Sequence& sequence) const {
+  if (sequence.changes_come_late()) return true;
+  return sequence.changes_are_ready() && sequence.logit_changes(config_.end_of_generation).size() <= bias_entries_;
+}
+
 uint64_t StepDraft::bias_entries_of(Sequence& sequence, uint32_t count) const {
-  return sequence.draws(count) ? sequence.logit_changes(config_.end_of_generation).size() : 0;
+  if (!sequence.draws(count) || sequence.changes_come_late()) return 0;
+  return sequence.logit_changes(config_.end_of_generation).size();
 }
 
 StepSoFar StepDraft::so_far(std::span<Sequence* const> running) const {
@@ -54,7 +59,7 @@ StepSoFar StepDraft::so_far(std::span<Sequence* const> running) const {
       step.work.tokens += sequence->take.tokens;
       step.work.decode_keys += uint64_t{sequence->progress.computed} + sequence->take.tokens;
       step.others_decode |= sequence->gap() == 1;
-    } else if (sequence->waits_for_token() || sequence->gap() == 1) {  // or it is left out
+    } else if (sequence->gap() == 1) {  // it is left out
       step.others_decode = true;
     } else if (step.depth == 0) {
       step.depth = sequence->progress.computed;

@@ -24,8 +24,9 @@ class StepDraft {
   bool is_empty() const { return tokens_ == config_.step_tokens_max; }
   uint32_t tokens_left() const { return tokens_; }
 
-  // The most of the next `count` tokens, behind those that it has taken, that the step can sample. A token whose logit
-  // changes are not known yet, or are more than the step has left, waits; a step that begins with it has room.
+  // The most of the next `count` tokens, behind those that it has taken, that the step can sample. A token waits whose
+  // logit changes are not ready, or are more than the step has left; a step that begins with it has room. Changes that
+  // come late take their room in the tail (PlanWriter::write_tail).
   uint32_t count_that_fits(Sequence& sequence, uint32_t count) const;
   // `count` of them, at most tokens_left(), fit.
   void take(Sequence& sequence, uint32_t count);
@@ -54,7 +55,8 @@ class StepDraft {
   void take_payload(const Sequence& sequence, const PrefixMatch& match);
 
  private:
-  // That the next `count` tokens need.
+  bool has_room_for_changes(Sequence& sequence) const;
+  // Those that the next `count` tokens need now.
   uint64_t bias_entries_of(Sequence& sequence, uint32_t count) const;
 
   const SchedulerConfig& config_;

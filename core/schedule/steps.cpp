@@ -64,7 +64,7 @@ void Steps::take_units(TimeNs now) {
     Sequence& sequence = *each;
     if (!sequence.runs() || !is_unit(sequence)) continue;  // it had to yield, or ended
     if (leaves_out_ && is_patient(sequence)) continue;
-    if (sequence.waits_for_token()) continue;
+    if (sequence.draws(1) && sequence.waits_for_changes()) continue;
     if (draft.tokens_left() == 0 || draft.count_that_fits(sequence, 1) == 0) {
       if (turn_ == 0) turn_ = sequence.residency.admission;
     } else if (make_room(sequence, sequence.progress.computed + 1, now)) {
@@ -104,7 +104,8 @@ void Steps::take_prompts(TimeNs now) {
   behind_.clear();
   for (Sequence* sequence : parts_.running.rows()) {
     if (leaves_out_ && is_patient(*sequence)) continue;
-    if (sequence->gap() > sequence->take.tokens && !sequence->waits_for_token()) behind_.push_back(sequence);
+    if (sequence->draws(1) && sequence->waits_for_changes()) continue;
+    if (sequence->gap() > sequence->take.tokens) behind_.push_back(sequence);
   }
   const LaneOrder turns = order_for_prefill(now), by_room = order_for_room(now);
   const bool was_scarce = admission.is_room_scarce();
@@ -126,7 +127,7 @@ void Steps::take_left_out(TimeNs now) {
   leaves_out_ = false;
   if (draft.is_empty()) return take_units(now);
   for (Sequence* const sequence : parts_.running.rows()) {
-    if (sequence->take.tokens > 0 || !is_patient(*sequence) || sequence->waits_for_token()) continue;
+    if (sequence->take.tokens > 0 || !is_patient(*sequence)) continue;
     if (draft.tokens_left() == 0 || draft.count_that_fits(*sequence, 1) == 0) continue;
     if (parts_.kv.grow(sequence->residency.tables, sequence->progress.computed + 1)) draft.take(*sequence, 1);
   }
@@ -160,7 +161,7 @@ bool Steps::make_room(Sequence& sequence, uint32_t positions, TimeNs now) {
       if (&victim == &sequence) return false;
       continue;
     }
-    if (sequence.progress.pending > 0) return false;
+    if (!sequence.progress.in_flight.is_empty()) return false;
     parts_.exits.end_exhausted(sequence, positions, now);
     return false;
   }

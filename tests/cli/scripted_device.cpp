@@ -29,7 +29,8 @@ class ScriptedBackend final : public test::FakeBackend {
 
   Result<Ticket> submit(const StepSubmission& step) override {
     if (!setting("SCRIPTED_ABORTS").empty() && step.num_sampled == 1) std::abort();
-    Result<ForwardInputs> forward = unpack_forward(step.forward_inputs);
+    Result<ForwardInputs> forward = ForwardInputs{};  // a tail alone has none
+    if (step.forward) forward = unpack_forward(step.forward_inputs);
     if (!forward) return forward.error();
     for (const int32_t token : forward->tokens)
       if (token >= 0) prompt_ += token < 256 ? std::string(1, static_cast<char>(token)) : " t";

@@ -336,6 +336,50 @@ TEST_CASE("a probe of prompts beside rows that decode gives each its own blocks"
   CHECK(sizes.attention_pairs == 2 * (40 * 100 + 40 * 41 / 2) + 3 * 51);
 }
 
+TEST_CASE("a step that is lowered part by part is the step that is lowered whole") {
+  const auto model = make_fake_model();
+  IterationPlan plan = probe_plan({2, 40, 100, 1, 16, 3, 50}, model->config.vocab_size);
+  plan.samples[0].logprobs = true;
+  plan.samples[1].kind = TailKind::kScore;
+  plan.samples[1].forced_token = 7;
+  plan.bias = {{3, 1.0f}};
+  plan.rows[2].num_bias = 1;
+  Lowering lowering(model, {}, 2048, 256);
+  lowering.state_config({}, PlanLimits(), 1 << 16);
+  LoweredStep whole, parts;
+  lowering.lower(plan, &whole);
+  lowering.lower_forward(plan, &parts);
+  const StepSubmission forward = parts.forward_submission();
+  CHECK(forward.forward == whole.forward);
+  CHECK(forward.sample == nullptr);
+  REQUIRE(lowering.lower_tail(plan, &parts).ok());
+  const StepSubmission tail = parts.tail_submission();
+  CHECK(tail.forward == nullptr);
+  CHECK(tail.memory == nullptr);
+  CHECK(tail.forward_inputs.empty());
+  CHECK(tail.sample == whole.sample);
+  CHECK(tail.num_sampled == 5);
+  CHECK(tail.want_logprobs);
+  CHECK(parts.forward_words == whole.forward_words);
+  CHECK(parts.sample_words == whole.sample_words);
+  const auto inputs = unpack_sample(parts.sample_words);
+  REQUIRE(inputs.ok());
+  CHECK(inputs->records[1].flags == kSampleForced);
+  CHECK(inputs->records[1].forced_token == 7);
+}
+
+TEST_CASE("a kind of tail that no op computes is refused by name") {
+  const auto model = make_fake_model();
+  IterationPlan plan = probe_plan({1, 1, 10, 1, 16}, model->config.vocab_size);
+  plan.samples[0].kind = TailKind::kEmbed;
+  Lowering lowering(model, {}, 2048, 256);
+  LoweredStep step;
+  const Status status = lowering.lower_tail(plan, &step);
+  REQUIRE_FALSE(status.ok());
+  CHECK(status.error().code == ErrorCode::kUnsupported);
+  CHECK(status.error().message == "tail: expected sample or score, found embed, which no op computes");
+}
+
 TEST_CASE("an engine's blocks are told apart by all that makes their numbers") {
   const auto model = make_fake_model();
   const EngineConfig config;

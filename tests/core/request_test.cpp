@@ -171,23 +171,69 @@ TEST_CASE("what does not go together with beam search is refused by name") {
   CHECK(validate(request, 20).ok());
 }
 
-TEST_CASE("a sequence wants its known and pending tokens, and never the last one that max_tokens allows") {
+TEST_CASE("a sequence wants its tokens that are known or in flight, and never the last one that max_tokens allows") {
   Request request = good_request();
   request.max_tokens = 2;
   Sequence sequence(request);
   CHECK(sequence.wanted() == 3);  // the prompt; its end yields output 0
   CHECK(sequence.positions_max() == 4);
   sequence.progress.computed = 3;
-  sequence.progress.pending = 1;
+  sequence.progress.in_flight.add_draw();
   CHECK(sequence.wanted() == 4);  // output 0 in flight; computing it yields output 1, the last
   sequence.progress.computed = 4;
-  sequence.progress.pending = 2;
+  sequence.progress.in_flight.add_draw();
   CHECK(sequence.gap() == 0);
-  sequence.progress.pending = 0;
+  sequence.progress.in_flight.drop_draw();
+  CHECK(sequence.progress.in_flight == InFlight{1, 1});
+  sequence.progress.in_flight.drop_draw();
+  CHECK(sequence.progress.in_flight.is_empty());
   sequence.tokens.insert(sequence.tokens.end(), {7, 8});
   CHECK(sequence.gap() == 0);
   sequence.progress.computed = 0;  // preempted: all but the last token again
   CHECK(sequence.gap() == 4);
+}
+
+TEST_CASE("logit changes that depend on the newest token come late while one is in flight, and tell of known ones") {
+  Request request = good_request();
+  request.prompt = {1, 2, 3};
+  request.max_tokens = 8;
+  request.sampling.bad_words = {{7, 4}};
+  Sequence sequence(request);
+  CHECK_FALSE(sequence.changes_come_late());
+  CHECK(sequence.logit_changes({}).empty());
+  sequence.progress = {.computed = 4, .in_flight = {2, 2}};
+  CHECK(sequence.changes_come_late());
+  sequence.tokens.push_back(7);
+  sequence.progress.in_flight.drop_draw();  // its own draw is still in flight
+  REQUIRE(sequence.logit_changes({}).size() == 1);
+  CHECK(sequence.logit_changes({})[0].token == 4);
+  sequence.progress.in_flight.drop_draw();
+  CHECK_FALSE(sequence.changes_come_late());
+}
+
+TEST_CASE("a sequence waits for a processor that is not ready, and asks none of what it has been told") {
+  struct Late final : LogitsProcessor {
+    mutable bool is_there = false;
+    std::string_view name() const override { return "late"; }
+    bool is_ready(std::span<const int32_t>, uint32_t) const override { return is_there; }
+    void process(std::span<const int32_t>, uint32_t, std::vector<TokenBias>* changes) const override {
+      changes->push_back({3, kBan});
+    }
+  };
+  Request request = good_request();
+  const auto late = std::make_shared<Late>();
+  request.processors = {late};
+  Sequence sequence(request);
+  CHECK(sequence.waits_for_changes());
+  late->is_there = true;
+  CHECK_FALSE(sequence.waits_for_changes());
+  CHECK(sequence.logit_changes({}).size() == 1);
+  late->is_there = false;
+  CHECK(sequence.changes_are_ready());
+  sequence.tokens.push_back(5);
+  CHECK_FALSE(sequence.changes_are_ready());
+  sequence.progress.in_flight.add_draw();
+  CHECK_FALSE(sequence.waits_for_changes());  // they come late
 }
 
 TEST_CASE("a sequence that scores its prompt needs a sample for each position but the last, once") {

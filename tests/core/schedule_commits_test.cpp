@@ -35,7 +35,7 @@ TEST_CASE("a drawn token is appended and told, and a finish ends its branch") {
   Sequence& row = *room.add(request_of(1, 4, 8));
   commit(room, *room.plan(), {drawn(7)});
   CHECK(row.tokens == std::vector<int32_t>{1, 1, 1, 1, 7});
-  CHECK(row.progress.pending == 0);
+  CHECK(row.progress.in_flight.is_empty());
   commit(room, *room.plan(), {drawn(8, FinishReason::kStopToken)});
   CHECK(row.state() == RequestState::kStreaming);
   const std::vector<TokenEvent> events = room.events();
@@ -55,7 +55,7 @@ TEST_CASE("a preempted branch takes its token, a cancelled one drops it") {
   room.events();
   commit(room, plan, {drawn(7), drawn(8)});
   CHECK(yields.tokens.back() == 7);
-  CHECK(yields.progress.pending == 0);
+  CHECK(yields.progress.in_flight.is_empty());
   const std::vector<TokenEvent> events = room.events();
   REQUIRE(events.size() == 1);
   CHECK(events[0].request_id == 1);

@@ -73,7 +73,7 @@ TEST_CASE("a row's plan has its tokens, and moves its counts on") {
   REQUIRE(end.samples.size() == 1);
   CHECK(end.samples[0].token_offset == 1);
   CHECK(end.samples[0].output_position == 0);
-  CHECK(sequence.progress.pending == 1);
+  CHECK(sequence.progress.in_flight == InFlight{1, 1});
   CHECK(sequence.state() == RequestState::kDecoding);
 
   room.take(sequence, 1);  // one step ahead
@@ -81,7 +81,7 @@ TEST_CASE("a row's plan has its tokens, and moves its counts on") {
   CHECK(ahead.tokens == std::vector<int32_t>{kLastSampled});
   CHECK(ahead.samples[0].output_position == 1);
   CHECK(ahead.work.decode_keys == 7);
-  CHECK(sequence.progress.pending == 2);
+  CHECK(sequence.progress.in_flight == InFlight{2, 2});
 }
 
 TEST_CASE("parameters go out with a row's first plan, and each table entry once") {
@@ -161,13 +161,14 @@ TEST_CASE("prompt tokens are scored once, each by the token before it") {
   room.take(sequence, 4);
   const IterationPlan& plan = room.write();
   REQUIRE(plan.samples.size() == 4);
+  CHECK(plan.samples[0].kind == TailKind::kScore);
   CHECK(plan.samples[0].forced_token == 11);
   CHECK(plan.samples[2].forced_token == 13);
   CHECK(plan.samples[2].token_offset == 2);
-  CHECK(plan.samples[3].forced_token == -1);
+  CHECK(plan.samples[3].kind == TailKind::kSample);
   CHECK(sequence.progress.scored == 4);
   room.plans.note_commit(plan);
-  sequence.progress = {.computed = 0, .pending = 0, .scored = 4};  // preempted
+  sequence.progress = {.computed = 0, .scored = 4};  // preempted
   room.take(sequence, 4);
   CHECK(room.write().samples.size() == 1);
 }
@@ -254,4 +255,91 @@ TEST_CASE("two plans may be in flight, numbered from 1 and committed in order") 
   CHECK(room.plans.has_in_flight());
   room.plans.note_commit(second);
   CHECK_FALSE(room.plans.has_in_flight());
+}
+
+namespace {
+
+// Bans its one token, or is not ready.
+struct Mask final : LogitsProcessor {
+  mutable bool is_late = false;
+  std::string_view name() const override { return "mask"; }
+  bool is_ready(std::span<const int32_t>, uint32_t) const override { return !is_late; }
+  void process(std::span<const int32_t> tokens, uint32_t, std::vector<TokenBias>* changes) const override {
+    changes->push_back({tokens.back() + 1, kBan});
+  }
+};
+
+// Three rows that have each drawn a token, which is in flight; the middle one has a mask.
+struct TailRoom : Room {
+  TailRoom() {
+    for (RequestId id = 1; id <= 3; ++id) {
+      Request request = request_of(id, 3, 20);
+      if (id == 2) request.processors = {mask};
+      take(run(request), 3);
+    }
+    first = &write();
+    for (auto& sequence : owned) take(*sequence, 1);
+    second = &write();
+  }
+  // The results of the first plan.
+  void commit() {
+    plans.note_commit(*first);
+    for (auto& sequence : owned) {
+      sequence->tokens.push_back(10 * static_cast<int32_t>(sequence->request.id));
+      sequence->progress.in_flight.drop_draw();
+    }
+  }
+  std::shared_ptr<Mask> mask = std::make_shared<Mask>();
+  const IterationPlan* first = nullptr;
+  const IterationPlan* second = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("a tail that waits is completed from the token that has come meanwhile") {
+  TailRoom room;
+  CHECK(room.first->is_complete());
+  CHECK(room.second->late_rows == std::vector<uint32_t>{1});
+  CHECK(room.second->bias.empty());
+  CHECK(room.plans.draws_in_flight() == std::vector<RequestId>{1, 1, 2, 2, 3, 3});
+  room.commit();
+  CHECK(room.plans.write_tail(*room.second) == 0);
+  CHECK(room.second->is_complete());
+  REQUIRE(room.second->bias.size() == 1);
+  CHECK(room.second->bias[0].token == 21);
+  CHECK(room.second->rows[1].num_bias == 1);
+  CHECK(room.second->samples.size() == 3);
+}
+
+TEST_CASE("a late row is parked alone: its sample is left out, and its last position is computed again") {
+  TailRoom room;
+  room.commit();
+  room.mask->is_late = true;
+  CHECK(room.plans.write_tail(*room.second) == 1);
+  Sequence& parked = *room.owned[1];
+  CHECK(parked.progress.in_flight.is_empty());
+  CHECK(parked.progress.computed == 3);
+  CHECK(parked.progress.is_parked);
+  CHECK(parked.gap() == 1);
+  REQUIRE(room.second->samples.size() == 2);
+  CHECK(room.second->rows[1].num_samples == 0);
+  CHECK(room.second->rows[2].sample_first == 1);
+  CHECK(room.plans.draws_in_flight() == std::vector<RequestId>{1, 3});
+  room.mask->is_late = false;
+  room.take(parked, 1);
+  const IterationPlan& again = room.write();
+  CHECK(again.rows[0].start == 3);
+  CHECK(again.tokens == std::vector<int32_t>{20});  // known by now
+  CHECK(again.samples[0].output_position == 1);
+  CHECK_FALSE(parked.progress.is_parked);
+}
+
+TEST_CASE("the draw of a row that has ended stays in its tail, without changes") {
+  TailRoom room;
+  room.commit();
+  room.kv.release(room.owned[1]->residency.tables);
+  room.running.release(*room.owned[1]);
+  CHECK(room.plans.write_tail(*room.second) == 0);
+  CHECK(room.second->samples.size() == 3);
+  CHECK(room.second->rows[1].num_bias == 0);
 }

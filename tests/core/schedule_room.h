@@ -68,7 +68,8 @@ struct ScheduleRoom {
   }
   const EngineStats& stats() { return owners.journal.stats({}, owners.kv); }
   Status audit() const {
-    return llmrt::audit(owners.kv, owners.branches, owners.waiting, owners.running, owners.batches);
+    return llmrt::audit(owners.kv, owners.branches, owners.waiting, owners.running, owners.batches,
+                        owners.plans);
   }
 
   SchedulerOwners owners;

@@ -88,16 +88,19 @@ TEST_CASE("a token whose logit changes are more than the step has left waits for
   CHECK(draft.count_that_fits(*rows[3], 1) == 1);
 }
 
-TEST_CASE("a row that needs its token in flight waits for it") {
+TEST_CASE("a row that needs its token in flight takes no room for changes yet") {
   const SchedulerConfig config = small_step();
   StepDraft draft(config);
   Request request = request_of(1, 3);
   request.sampling.no_repeat_ngram_size = 2;
   Sequence sequence(request);
-  sequence.progress = {.computed = 3, .pending = 1, .scored = 3};
-  CHECK(draft.count_that_fits(sequence, 1) == 0);
+  sequence.progress = {.computed = 3, .in_flight = {1, 1}, .scored = 3};
+  CHECK(draft.count_that_fits(sequence, 1) == 1);
+  draft.take(sequence, 1);
+  CHECK(draft.tokens_left() == config.step_tokens_max - 1);
+  draft.give_up(sequence);
   sequence.tokens.push_back(5);
-  sequence.progress.pending = 0;
+  sequence.progress.in_flight = {};
   CHECK(draft.count_that_fits(sequence, 1) == 1);
 }
 

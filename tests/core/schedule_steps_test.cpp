@@ -22,8 +22,8 @@ Sequence& decodes(ScheduleRoom& room, RequestId id, RequestClass request_class =
 void take_tokens(ScheduleRoom& room, const IterationPlan* plan) {
   room.owners.plans.note_commit(*plan);
   for (Sequence* row : room.owners.running.rows()) {
-    row->tokens.resize(row->tokens.size() + row->progress.pending, 7);
-    row->progress.pending = 0;
+    row->tokens.resize(row->tokens.size() + row->progress.in_flight.max, 7);
+    row->progress.in_flight = {};
   }
 }
 
@@ -73,11 +73,11 @@ TEST_CASE("a row that yields for a higher lane in this step takes no chunk of it
 TEST_CASE("a row that outgrows the pool alone ends, unless its token in flight may be the last") {
   ScheduleRoom room(room_config(/*num_blocks=*/2));
   Sequence& row = decodes(room, 1);
-  row.progress.pending = 1;
+  row.progress.in_flight.add_draw();
   row.tokens.pop_back();
   CHECK(room.plan() == nullptr);
   CHECK(row.runs());
-  row.progress.pending = 0;
+  row.progress.in_flight.drop_draw();
   row.tokens.push_back(7);
   CHECK(room.plan() == nullptr);
   CHECK(row.state() == RequestState::kStreaming);

@@ -36,6 +36,21 @@ uint32_t number(const std::map<std::string, std::string>& words, const std::stri
   return it == words.end() ? otherwise : static_cast<uint32_t>(std::stoul(it->second));
 }
 
+// Bans the tokens from 1,000 on, so many. It is not ready while masks are late.
+class Bans final : public LogitsProcessor {
+ public:
+  Bans(uint32_t count, std::shared_ptr<const bool> are_late) : count_(count), are_late_(std::move(are_late)) {}
+  std::string_view name() const override { return "bans"; }
+  bool is_ready(std::span<const int32_t>, uint32_t) const override { return !*are_late_; }
+  void process(std::span<const int32_t>, uint32_t, std::vector<TokenBias>* changes) const override {
+    for (uint32_t i = 0; i < count_; ++i) changes->push_back({1000 + static_cast<int32_t>(i), kBan});
+  }
+
+ private:
+  const uint32_t count_;
+  const std::shared_ptr<const bool> are_late_;
+};
+
 class Script {
  public:
   void run(const std::string& line);
@@ -46,6 +61,7 @@ class Script {
   void configure(std::istringstream& line);
   void add(std::istringstream& line);
   void plan();
+  void tail();
   void print_updates();
   void print_bias();
   void print_copies();
@@ -59,6 +75,7 @@ class Script {
   std::map<RequestId, uint32_t> max_tokens_;
   std::set<RequestId> beams_;
   TimeNs now_ = 0;
+  std::shared_ptr<bool> masks_are_late_ = std::make_shared<bool>(false);
 };
 
 void Script::configure(std::istringstream& line) {
@@ -113,6 +130,7 @@ void Script::add(std::istringstream& line) {
     for (std::string id; std::getline(ids, id, ',');) word.push_back(std::stoi(id));
     request.sampling.bad_words.push_back(word);
   }
+  if (words.contains("bans")) request.processors = {std::make_shared<Bans>(number(words, "bans", 1), masks_are_late_)};
   if (words.contains("bias")) request.sampling.logit_bias = {{7, 0.5f}};
   request.stop.ignore_eos = words.contains("ignore_eos");
   if (words.contains("stop")) request.stop.token_ids = {static_cast<int32_t>(number(words, "stop", 0))};
@@ -136,18 +154,33 @@ void Script::plan() {
   last_plan_ = plan;
   in_flight_.push_back(plan);
   std::string text;
-  for (const PlanRow& row : plan->rows) {
+  for (size_t r = 0; r < plan->rows.size(); ++r) {
+    const PlanRow& row = plan->rows[r];
     std::string marks;
     const int32_t* tokens = plan->tokens.data() + row.token_first;
     if (std::count(tokens, tokens + row.num_tokens, kLastSampled) > 0) marks += "?";
     int num_forced = 0, num_drawn = 0;
     for (uint32_t i = row.sample_first; i < row.sample_first + row.num_samples; ++i) {
-      ++(plan->samples[i].forced_token >= 0 ? num_forced : num_drawn);
+      ++(plan->samples[i].kind == TailKind::kScore ? num_forced : num_drawn);
     }
     if (num_forced > 0) marks += fmt::format("~{}", num_forced);
-    if (num_drawn > 0) marks += "*";
+    const bool is_late = std::ranges::binary_search(plan->late_rows, r);
+    if (num_drawn > 0) marks += is_late ? "^" : "*";
     text += fmt::format("{}{}[{},{}){}", text.empty() ? "" : " ", row.request_id, row.start, row.start + row.num_tokens,
                         marks);
+  }
+  say(text);
+}
+
+void Script::tail() {
+  std::set<RequestId> late;
+  for (const uint32_t row : last_plan_->late_rows) late.insert(last_plan_->rows[row].request_id);
+  scheduler_->plan_tail(*last_plan_);
+  std::string text;
+  for (const PlanRow& row : last_plan_->rows) {
+    const bool is_parked = row.num_samples == 0 && late.contains(row.request_id);
+    if (row.num_samples == 0 && !is_parked) continue;
+    text += fmt::format("{}{}{}", text.empty() ? "" : " ", row.request_id, is_parked ? " parked" : "*");
   }
   say(text);
 }
@@ -213,7 +246,7 @@ void Script::commit(std::istringstream& line) {
         for (int32_t k = 0; k < 4; ++k) verdict.top_logprobs.push_back({50 + k, -1.0f - static_cast<float>(k)});
         continue;
       }
-      if (sample.forced_token >= 0) continue;
+      if (sample.kind == TailKind::kScore) continue;
       verdict.token = static_cast<int32_t>(100 + sample.output_position);
       if (finish != words.end()) {
         verdict.finish = FinishReason::kEos;
@@ -260,6 +293,8 @@ void Script::run(const std::string& text) {
     add(line);
   } else if (command == "plan") {
     plan();
+  } else if (command == "tail") {
+    tail();
   } else if (command == "updates") {
     print_updates();
   } else if (command == "bias") {
@@ -279,6 +314,10 @@ void Script::run(const std::string& text) {
     TimeNs ms = 0;
     line >> ms;
     now_ = ms * kMs;
+  } else if (command == "masks") {
+    std::string word;
+    line >> word;
+    *masks_are_late_ = word == "late";
   } else if (command == "states") {
     print_states();
   } else if (command == "preemptions") {

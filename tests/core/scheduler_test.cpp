@@ -585,7 +585,7 @@ bias
 )");
 }
 
-TEST_CASE("a row whose bans depend on its last token is planned when that is known, the others one step ahead") {
+TEST_CASE("a row whose bans depend on its last token draws in every step, when that token is known") {
   check_script(R"(config pool=64 block=4
 add 1 prompt=6 max=9 ngram=2 bad=100,7
 add 2 prompt=4 max=9
@@ -595,25 +595,198 @@ bias
   1:
   2:
 plan
-  2[4,5)?*
+  1[6,7)?^ 2[4,5)?*
 commit
   1: 100
   2: 100
-plan
-  1[6,7)* 2[5,6)?*
+tail
+  1* 2*
 bias
   1: 7-inf
   2:
-commit
-  2: 101
+plan
+  1[7,8)?^ 2[5,6)?*
 commit
   1: 101
-  2: 102
-plan
-  1[7,8)* 2[6,7)*
+  2: 101
+tail
+  1* 2*
 bias
   1:
   2:
+commit
+  1: 102
+  2: 102
+)");
+}
+
+TEST_CASE("without another plan in flight every tail is complete at once") {
+  check_script(R"(config pool=64 block=4
+add 1 prompt=6 max=9 ngram=2 bad=100,7
+plan
+  1[0,6)*
+commit
+  1: 100
+plan
+  1[6,7)*
+bias
+  1: 7-inf
+commit
+  1: 101
+)");
+}
+
+TEST_CASE("a row whose mask comes late is parked alone, and computes its position again when the mask is there") {
+  check_script(R"(config pool=64 block=4
+add 1 prompt=4 max=4 bans=1
+add 2 prompt=4 max=9
+plan
+  1[0,4)* 2[0,4)*
+plan
+  1[4,5)?^ 2[4,5)?*
+commit
+  1: 100
+  2: 100
+masks late
+tail
+  1 parked 2*
+plan
+  2[5,6)?*
+commit
+  2: 101
+masks ready
+plan
+  1[4,5)* 2[6,7)?*
+bias
+  1: 1000-inf
+  2:
+commit
+  2: 102
+commit
+  1: 101
+  2: 103
+)");
+}
+
+TEST_CASE("a mask that is late in the first step of all leaves a prompt short of its last token") {
+  check_script(R"(config pool=64 block=4
+masks late
+add 1 prompt=4 max=4 bans=1
+plan
+  1[0,3)
+commit
+plan
+  nothing
+masks ready
+plan
+  1[3,4)*
+commit
+  1: 100
+)");
+}
+
+TEST_CASE("late rows that have more changes than the tail has room for are parked, and have room in the next step") {
+  check_script(R"(config pool=64 block=4 samples=4
+add 1 prompt=4 max=9 bans=4096
+add 2 prompt=4 max=9 bans=4096
+add 3 prompt=4 max=9 bans=4096
+add 4 prompt=4 max=9
+plan
+  1[0,4)* 2[0,4)* 3[0,3) 4[0,4)*
+plan
+  1[4,5)?^ 2[4,5)?^ 3[3,4)* 4[4,5)?*
+commit
+  1: 100
+  2: 100
+  4: 100
+tail
+  1* 2 parked 3* 4*
+plan
+  1[5,6)?^ 2[4,5)* 3[4,5)?^ 4[5,6)?*
+commit
+  1: 101
+  3: 100
+  4: 101
+tail
+  1* 2* 3 parked 4*
+commit
+  1: 102
+  2: 101
+  4: 102
+)");
+}
+
+TEST_CASE("a row that ends while its next token is late keeps its place in the tail, and all can be parked") {
+  check_script(R"(config pool=64 block=4
+add 1 prompt=4 max=9 bans=1
+plan
+  1[0,4)*
+plan
+  1[4,5)?^
+commit
+  1: 100
+masks late
+tail
+  1 parked
+commit
+masks ready
+plan
+  1[4,5)*
+plan
+  1[5,6)?^
+commit 1=eos
+  1: 101 eos
+tail
+  1*
+commit
+)");
+}
+
+TEST_CASE("a parked row that yields begins again with the token that it knows") {
+  check_script(R"(config pool=4 block=4
+add 1 prompt=4 max=6
+add 2 prompt=4 max=9 bans=1
+plan
+  1[0,4)* 2[0,4)*
+plan
+  1[4,5)?* 2[4,5)?^
+commit
+  1: 100
+  2: 100
+masks late
+tail
+  1* 2 parked
+commit
+  1: 101
+plan
+  1[5,6)*
+commit
+  1: 102
+plan
+  1[6,7)*
+commit
+  1: 103
+plan
+  1[7,8)*
+commit
+  1: 104
+plan
+  1[8,9)*
+preemptions
+  2 for 1: 4 tokens, 2 blocks, time 1
+masks ready
+commit
+  1: 105 length
+plan
+  2[0,5)*
+commit
+  2: 101
+plan
+  2[5,6)*
+bias
+  2: 1000-inf
+commit
+  2: 102
 )");
 }
 

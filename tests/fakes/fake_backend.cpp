@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <set>
+#include <utility>
 
 namespace llmrt::test {
 namespace {
@@ -67,8 +68,9 @@ Result<Ticket> FakeBackend::submit(const StepSubmission& step) {
   if (config_.lost_at_submit != 0 && num_submitted_ >= config_.lost_at_submit) {
     return make_error(ErrorCode::kDeviceLost, "fake backend: lost at submission {}", num_submitted_);
   }
-  if (finished_.size() >= kInFlightMax) return refuse("{} steps are in flight already", finished_.size());
-  Result<ForwardInputs> forward = unpack_forward(step.forward_inputs);
+  if (finished_.size() >= kInFlightMax) return refuse("{} submissions are in flight already", finished_.size());
+  Result<ForwardInputs> forward = ForwardInputs{};  // a tail alone has none
+  if (step.memory != nullptr || step.forward != nullptr) forward = unpack_forward(step.forward_inputs);
   if (!forward) return forward.error();
   if (Status status = check_sizes(step, *forward); !status) return status.error();
   if (Status status = move_blocks(step, *forward); !status) return status.error();
@@ -78,9 +80,13 @@ Result<Ticket> FakeBackend::submit(const StepSubmission& step) {
   if (step.memory != nullptr)
     output.memory_ms =
         0.02 + config_.move_ms * static_cast<double>(forward->block_stores.size() + forward->block_loads.size());
-  output.forward_ms = 0.1 + config_.token_ms * static_cast<double>(forward->tokens.size());
-  for (const StepToken& token : tokens_) output.forward_ms += config_.key_ms * (token.position + 1);
+  if (step.forward != nullptr) {
+    output.forward_ms = 0.1 + config_.token_ms * static_cast<double>(forward->tokens.size());
+    for (const StepToken& token : tokens_) output.forward_ms += config_.key_ms * (token.position + 1);
+    has_tail_ = false;
+  }
   if (step.sample != nullptr) {
+    if (std::exchange(has_tail_, true)) return refuse("a second tail of one forward part");
     Result<SampleInputs> sample = unpack_sample(step.sample_inputs);
     if (!sample) return sample.error();
     if (sample->records.size() != step.num_sampled) return refuse("num_sampled is not the number of records");

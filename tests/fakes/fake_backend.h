@@ -1,7 +1,7 @@
 // A Backend whose model is made of hashes (fake_model.h). It understands the packed inputs as a device does: row state
 // by slot, tables, KV cells by block and offset, attention work lists, merges. It executes at submit, in order, and
 // refuses what a device would silently get wrong: inputs beyond the announced sizes, a cell written twice in a step,
-// copies that depend on each other's order.
+// copies that depend on each other's order, a second tail of one forward part.
 #pragma once
 
 #include <deque>
@@ -82,6 +82,7 @@ class FakeBackend : public Backend {
   std::vector<StepToken> tokens_;
   std::vector<uint64_t> hidden_;
   uint64_t num_submitted_ = 0;
+  bool has_tail_ = true;  // the forward part that ran last
   std::deque<std::pair<Ticket, StepOutput>> finished_;
 };
 

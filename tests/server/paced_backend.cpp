@@ -57,13 +57,15 @@ Status PacedBackend::create_kv_pools(std::span<const KvGroup> groups) {
 
 Result<Ticket> PacedBackend::submit(const StepSubmission& step) {
   if (finished_.size() >= kInFlightMax) return refuse("{} steps are in flight already", finished_.size());
-  Result<ForwardInputs> forward = unpack_forward(step.forward_inputs);
+  Result<ForwardInputs> forward = ForwardInputs{};  // a tail alone has none
+  if (step.memory != nullptr || step.forward != nullptr) forward = unpack_forward(step.forward_inputs);
   if (!forward) return forward.error();
   if (Status status = move_blocks(*forward); !status) return status.error();
   if (step.forward != nullptr)
     if (Status status = run_forward(*forward); !status) return status.error();
   StepOutput output;
-  output.forward_ms = config_.step_ms + config_.token_us * 1e-3 * static_cast<double>(forward->tokens.size());
+  if (step.forward != nullptr)
+    output.forward_ms = config_.step_ms + config_.token_us * 1e-3 * static_cast<double>(forward->tokens.size());
   if (step.sample != nullptr) {
     Result<SampleInputs> sample = unpack_sample(step.sample_inputs);
     if (!sample) return sample.error();

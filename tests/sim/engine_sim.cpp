@@ -29,7 +29,8 @@ void print(const Coverage& coverage) {
              coverage.num_tokens, coverage.num_preemptions);
   fmt::print("  {} runs with static or dynamic batching, {} useful tokens there and {} of padding\n",
              coverage.num_baselines, coverage.useful_tokens, coverage.padded_tokens);
-  fmt::print("  {} beam searches came to their end\n", coverage.num_searches);
+  fmt::print("  {} beam searches came to their end; {} draws were parked\n", coverage.num_searches,
+             coverage.num_parked);
   fmt::print("  {} preemptions were swaps; {} blocks stored, {} loaded\n", coverage.num_swaps, coverage.blocks_stored,
              coverage.blocks_loaded);
   for (int i = 1; i < kNumFinishReasons; ++i) {
@@ -46,9 +47,10 @@ void print(const Coverage& coverage) {
 bool reached_everything(const Coverage& coverage) {
   bool all = coverage.num_refused > 0 && coverage.num_branches > coverage.num_requests &&
              coverage.num_preemptions > coverage.num_swaps && coverage.num_swaps > 0 && coverage.blocks_loaded > 0 &&
-             coverage.num_searches > 0 && coverage.not_finite > 0 && coverage.empty_support > 0 &&
-             coverage.pool_exhausted > 0 && coverage.device_lost > 0 && coverage.cached_tokens > 0 &&
-             coverage.partial_hits > 0 && coverage.num_baselines > 0 && coverage.padded_tokens > 0;
+             coverage.num_searches > 0 && coverage.num_parked > 0 && coverage.not_finite > 0 &&
+             coverage.empty_support > 0 && coverage.pool_exhausted > 0 && coverage.device_lost > 0 &&
+             coverage.cached_tokens > 0 && coverage.partial_hits > 0 && coverage.num_baselines > 0 &&
+             coverage.padded_tokens > 0;
   for (int i = 1; i < kNumFinishReasons; ++i) all = all && coverage.finished[static_cast<size_t>(i)] > 0;
   return all;
 }

@@ -6,6 +6,7 @@
 
 #include "core/engine/pool_sizing.h"
 #include "tests/fakes/deny_list.h"
+#include "tests/fakes/late_mask.h"
 #include "tests/fakes/processors.h"
 #include "tests/fakes/sim_clock.h"
 
@@ -148,6 +149,12 @@ ClientPlan random_client(const EngineConfig& config, bool under_pressure, Dice& 
   return client;
 }
 
+// By dice of its own, too. Beam search takes no processors.
+void add_late_mask(const Scenario& scenario, Request& request) {
+  Dice dice(scenario.seed ^ 0xd6e8feb86659fd93 ^ scenario.clients.size());
+  if (dice.one_in(6) && !request.beam) request.processors.push_back(std::make_shared<LateMask>(dice.between(1, 4)));
+}
+
 // Clients that ask about the same texts: how one begins is how another begins, or what another one got.
 class SharedTexts {
  public:
@@ -253,6 +260,7 @@ void add_clients(Scenario& scenario, bool under_pressure, uint32_t tick, Dice& d
   const uint32_t ticks_between = dice.one_of({0, 2, 10});
   for (uint32_t i = dice.between(1, 30); i-- > 0;) {
     ClientPlan client = random_client(scenario.config, under_pressure, dice);
+    add_late_mask(scenario, client.request);
     if (shares) {
       texts.rewrite(client.request, dice);
       texts.add(client, scenario.backend.poison);

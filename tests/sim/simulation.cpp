@@ -8,6 +8,7 @@
 
 #include "core/base/checked_math.h"
 #include "core/engine/engine.h"
+#include "tests/fakes/late_mask.h"
 #include "tests/fakes/sim_clock.h"
 
 namespace llmrt::test {
@@ -281,6 +282,8 @@ std::string Simulation::arrive(size_t first) {
   auto sink = std::make_shared<Sink>();
   for (uint32_t branch = 0; branch < n; ++branch) sink->branches.push_back(clients_[first + branch].get());
   if (request.deadline_ns != 0) request.deadline_ns += clock_.now_ns();
+  for (auto& processor : request.processors)
+    if (const auto* mask = dynamic_cast<const LateMask*>(processor.get())) processor = mask->fresh();
   request.sink = sink;
   const EngineConfig& config = engine_->config();
   const TimeNs expiry_ns = config.request_timeout_ms > 0 ? clock_.now_ns() + config.request_timeout_ms * kMs : 0;
@@ -410,6 +413,7 @@ std::string Simulation::after_all() {
   coverage_->num_steps += stats.num_steps;
   coverage_->num_preemptions += stats.num_preemptions;
   coverage_->num_swaps += stats.num_swaps;
+  coverage_->num_parked += stats.num_parked;
   coverage_->blocks_stored += stats.blocks_stored;
   coverage_->blocks_loaded += stats.blocks_loaded;
   if (engine_->config().batching != Batching::kContinuous) {
@@ -419,6 +423,7 @@ std::string Simulation::after_all() {
   } else if (stats.padded_tokens > 0) {
     return "padding with continuous batching";
   }
+  if (!overlap_ && stats.num_parked > 0) return "a draw was parked where every token is known when it is planned";
   if (reserves_all(engine_->config().on_exhaustion) && stats.num_preemptions > 0)
     return fmt::format("{} preemptions where everything is reserved", stats.num_preemptions);
   uint64_t num_finished = 0;

@@ -121,7 +121,7 @@ Status KvRun::run(std::span<const int32_t> tokens, uint32_t num_scored, const Lo
     plan.tokens.assign(tokens.begin() + start, tokens.begin() + start + num_tokens);
     plan.rows.push_back({0, kSlot, start, num_tokens, 0, 0, is_scored ? num_tokens : 0, 0, false, 0, 0});
     // Forced to some token: logits are wanted, nothing is drawn.
-    for (uint32_t i = 0; is_scored && i < num_tokens; ++i) plan.samples.push_back({i, i, 0});
+    for (uint32_t i = 0; is_scored && i < num_tokens; ++i) plan.samples.push_back({i, i, TailKind::kScore, 0});
     if (Status status = step(plan, is_scored, start + num_tokens == num_tokens_); !status) return status;
     if (is_scored) sink(start - unscored, std::span(logits_).first(uint64_t{num_tokens} * model_->config.vocab_size));
     start += num_tokens;

@@ -77,7 +77,7 @@ class Stepper {
       Result<Ticket> ticket = backend_->submit(lowered_.submission());
       if (!ticket) return ticket.error();
       in_flight.push_back(*ticket);
-      if (in_flight.size() == kInFlightMax)
+      if (in_flight.size() == 2)  // one step ahead
         if (Status status = wait(); !status) return status.error();
     }
     while (!in_flight.empty())
