@@ -135,6 +135,17 @@ std::string print(const OpList& list) {
 }
 
 ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes) {
+  std::vector<int> lives_with(list.ops.size());
+  for (size_t i = 0; i < list.ops.size(); ++i) {
+    const Matmul* matmul = std::get_if<Matmul>(&list.ops[i]);
+    const auto* next = i + 1 < list.ops.size() ? std::get_if<GatedActivation>(&list.ops[i + 1]) : nullptr;
+    lives_with[i] = static_cast<int>(matmul && next && next->x == matmul->out ? i + 1 : i);
+  }
+  return plan_arena(list, alignment_bytes, lives_with);
+}
+
+ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes, std::span<const int> lives_with) {
+  LLMRT_CHECK(lives_with.size() == list.ops.size(), "lives_with: one for each op");
   const int num_tensors = static_cast<int>(list.tensors.size());
   const int last_op = static_cast<int>(list.ops.size());
   struct Life {
@@ -146,12 +157,10 @@ ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes) {
     for (const auto* ids : {&touched.reads, &touched.writes}) {
       for (TensorId id : *ids) {
         if (lives[id].first < 0) lives[id].first = i;
-        lives[id].last = i;
+        lives[id].last = std::max(lives[id].last, i);
       }
     }
-    const Matmul* matmul = std::get_if<Matmul>(&list.ops[i]);
-    const auto* next = i + 1 < last_op ? std::get_if<GatedActivation>(&list.ops[i + 1]) : nullptr;
-    if (matmul && next && next->x == matmul->out) lives[matmul->x].last = i + 1;
+    for (TensorId id : touched.reads) lives[id].last = std::max(lives[id].last, lives_with[i]);
   }
   std::vector<TensorId> order;
   for (TensorId id = 0; id < num_tensors; ++id) {

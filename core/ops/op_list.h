@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,14 +55,17 @@ struct CostSizes {
 struct WeightTable;
 OpCost cost(const OpList& list, const Op& op, const WeightTable& weights, const CostSizes& sizes);
 
-// Offsets of arena tensors, aliased by lifetime; first fit by size. kHidden tensors get no offset. What a matmul reads
-// lives as long as a gated activation right behind it, with which a backend may fuse it.
+// Offsets of arena tensors, aliased by lifetime; first fit by size. kHidden tensors get no offset.
 struct ArenaPlan {
   std::vector<uint64_t> offsets;  // by TensorId; kNoOffset for kHidden
   std::vector<int> last_ops;      // by TensorId: the op that it lives to; of pinned ones none, one past the end
   uint64_t bytes = 0;             // peak
   static constexpr uint64_t kNoOffset = ~0ull;
 };
+// lives_with: for each op the last op that a backend may run together with it. What an op reads lives to the end of
+// that one, since a kernel of both may still read it while it writes the later op's result.
+ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes, std::span<const int> lives_with);
+// The same for backends that run a matmul together with the gated activation right behind it.
 ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes);
 
 }  // namespace llmrt
