@@ -90,7 +90,7 @@ Status DeviceWeights::add_f16_copies(uint64_t bytes_max, MemoryBook* book, const
   uint8_t* to = f16_slab_.as<uint8_t>();
   for (size_t i : chosen) {
     const PackedMatrix& matrix = runs[i]->matrix;
-    if (Status status = write_f16(matrix, to, at); !status) return status;
+    if (Status status = dequantize(choose_dequantize(matrix), matrix, to, at); !status) return status;
     runs[i]->f16 = {{to}, matrix.rows, matrix.columns, matrix.columns * 2, Encoding::kF16};
     to += bytes[i];
   }

@@ -16,22 +16,21 @@
 
 namespace llmrt::cuda {
 
-// From so many rows of x on copies in f16 are faster than the weights.
-inline constexpr uint32_t kF16CopiesRowsMin = 65;
-
 struct OpContext;
 
 class DeviceWeights {
  public:
   // Copies with several threads, each with pinned staging of its own; `progress` is called on this thread.
   Status load(const WeightTable& table, int device, MemoryBook* book, const Progress& progress);
-  // Keeps quantised runs in f16 too, the smallest first, in at most so many bytes; none where fewer than half of all
-  // would fit (0 takes them away again).
+  // Keeps quantised runs in f16 too, the smallest first, in at most so many bytes; none where fewer than half of them
+  // would fit. 0 takes them away again.
   Status add_f16_copies(uint64_t bytes_max, MemoryBook* book, const OpContext& at);
 
+  std::span<const PackedMatrix> tensors() const { return tensors_; }
+  std::span<const DeviceGroup> groups() const { return groups_; }
   const PackedMatrix& tensor(WeightId id) const { return tensors_[static_cast<size_t>(id)]; }
   const DeviceGroup& group(WeightGroupId id) const { return groups_[static_cast<size_t>(id)]; }
-  // Bytes of the largest run that matmul may write out in f16 first; 0 when there is no such.
+  // Bytes of the largest run that matmul may write out in f16 first; 0: there is none.
   uint64_t f16_bytes_max() const;
 
  private:
