@@ -21,7 +21,8 @@ bool has_f16_form(const PackedMatrix& weight, DType x) {
 
 // Quantised weights that are decoded inside the kernel that multiplies.
 bool by_batch(const PackedMatrix& weight, uint32_t rows, const CompileInputs& inputs) {
-  return is_quantized(weight.encoding) && rows > inputs.tuning.vector_rows_max && can_batch(weight, rows, inputs);
+  return is_quantized(weight.encoding) && rows > inputs.tuning.vector_rows_max &&
+         can_batch(weight, rows, inputs.device);
 }
 bool by_decoded(const PackedMatrix& weight, uint32_t rows, const CompileInputs& inputs) {
   return inputs.device.has_warpgroups && is_quantized(weight.encoding) && rows > inputs.tuning.vector_rows_max &&
@@ -54,8 +55,7 @@ const PackedMatrix& form_of(const GroupRun& run, const Matmul& op, const OpList&
 
 // ---- what kernels can do beside multiplying ------------------------------------------------------------------------
 
-// Whether kernels of one kind make all of it, those for few rows or those for prompts: they can do more with the
-// results.
+// Whether kernels of one kind make all runs. Those for few rows and those for prompts can do more with their results.
 bool all_runs(const Matmul& op, const OpList& list, const CompileInputs& inputs, auto is_one) {
   const auto& runs = group_of(op, inputs).runs;
   return !list.batch_invariant && std::all_of(runs.begin(), runs.end(), [&](const GroupRun& run) {
@@ -72,7 +72,7 @@ bool is_wide(const Matmul& op, const OpList& list, const CompileInputs& inputs) 
   return inputs.device.has_cublas && list.rows_of(op.x) > inputs.tuning.skinny_rows_max &&
          all_runs(op, list, inputs, [](const PackedMatrix&) { return true; });
 }
-// The gate and what it lets through, all of one encoding.
+// Gate and other half are one run.
 bool is_one_gate(const Matmul& op, const CompileInputs& inputs) {
   const DeviceGroup& group = group_of(op, inputs);
   return group.runs.size() == 1 && group.rows % 2 == 0;
@@ -104,7 +104,7 @@ Status check(const Matmul& op, const OpList& list, const CompileInputs& inputs) 
                     op.group, group.columns, group.rows, x_columns, out_columns);
 }
 
-// Other results than f32 where is_few or is_wide says so.
+// Results other than f32 where is_few or is_wide says so.
 Status multiply(MatmulSource source, MatmulResult result, const OpList& list, const CompileInputs& inputs,
                 Launches* out) {
   if (Status status = check(source.matmul, list, inputs); !status) return status;
@@ -134,7 +134,7 @@ bool has_added_kernel(const Matmul& matmul, const RmsNorm& norm, const OpList& l
          (is_few(matmul, list, inputs) || is_wide(matmul, list, inputs));
 }
 
-// (With a kernel for each of several runs the first ends before the next one's norm begins: slower than a norm apart.)
+// With several runs the first kernel would end before the next one's norm begins: slower than a norm of its own.
 bool has_normed_kernel(const RmsNorm& norm, const Matmul& matmul, const OpList& list, const CompileInputs& inputs) {
   const DeviceGroup& group = group_of(matmul, inputs);
   return list.rows_of(matmul.x) == 1 && desc_of(norm.out, list).columns == group.columns && group.runs.size() == 1 &&

@@ -14,7 +14,7 @@ namespace llmrt::cuda {
 
 class Executor {
  public:
-  // What programs are compiled for and run with. Both change only behind drop(). Null until there is memory to run in.
+  // What programs are compiled for and run with. Whatever changes them calls drop() first.
   struct Setting {
     const CompileInputs* inputs = nullptr;
     const OpContext* context = nullptr;

@@ -1,11 +1,23 @@
 #include "backends/cuda/op_flow.h"
 
+#include <algorithm>
+#include <type_traits>
+
 namespace llmrt::cuda {
 namespace {
 
 bool contains(const std::vector<TensorId>& ids, TensorId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
+
+// Ops that make something new of what they read. All others, such as add and scale and any op to come, may stand in a
+// pattern's way unnoticed, so patterns are looked for behind them.
+template <class T, class... Others>
+constexpr bool kIsOneOf = (std::is_same_v<T, Others> || ...);
+template <class T>
+constexpr bool kMakesNew =
+    kIsOneOf<T, UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, QkNorm, Rope, KvWrite, PagedAttention, GatedActivation,
+             GatherRows, ApplyPenalties, ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
 
 }  // namespace
 
@@ -43,8 +55,7 @@ TensorId OpFlow::in_the_way(int producer, int op) const {
 }
 
 bool OpFlow::passes_on(int op) const {
-  const Op& concrete = list_.ops[static_cast<size_t>(op)];
-  return std::holds_alternative<Add>(concrete) || std::holds_alternative<Scale>(concrete);
+  return std::visit([]<class T>(const T&) { return !kMakesNew<T>; }, list_.ops[static_cast<size_t>(op)]);
 }
 
 }  // namespace llmrt::cuda

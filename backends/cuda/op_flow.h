@@ -1,7 +1,6 @@
 // The flow of data in a list: which op wrote what another one reads, and what stands between them.
 #pragma once
 
-#include <algorithm>
 #include <vector>
 
 #include "core/ops/op_list.h"
@@ -18,8 +17,8 @@ class OpFlow {
   int other_reader(TensorId tensor, int producer, int consumer) const;
   // A tensor that keeps `producer` from running behind `op`: one writes what the other touches. kNoTensor: none.
   TensorId in_the_way(int producer, int op) const;
-  // `op` only passes numbers on (add, scale): the op for which is_wanted(op) says yes and whose result comes to it by
-  // such ops alone, or -1.
+  // Where `op` is one that passes numbers on (add, scale): the op that is_wanted() accepts and whose result comes to it
+  // through such ops alone, or -1.
   template <class Wanted>
   int find_behind(int op, const Wanted& is_wanted) const {
     if (!passes_on(op)) return -1;

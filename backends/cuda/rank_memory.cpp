@@ -11,7 +11,6 @@ namespace {
 
 constexpr uint64_t kCublasWorkspaceBytes = 32 << 20;
 constexpr uint64_t kWorkspaceBytesMin = 32 << 20;
-constexpr uint64_t kWorkspaceBytesMax = 128 << 20;  // of a slice of weights in f16; larger slices gain nothing
 constexpr uint32_t kNumCountersMin = 1 << 16;
 
 }  // namespace
@@ -26,7 +25,7 @@ Status DeviceRank::create_state(const StateConfig& config) {
 
 Status DeviceRank::allocate_state(const StateConfig& config) {
   const uint64_t slice_bytes = weights_ ? weights_->f16_bytes_max() : 0;
-  const uint64_t workspace_bytes = std::max(std::clamp(slice_bytes, kWorkspaceBytesMin, kWorkspaceBytesMax),
+  const uint64_t workspace_bytes = std::max(std::clamp(slice_bytes, kWorkspaceBytesMin, kTuning.slice_bytes_max),
                                             filter_workspace_bytes(config.sample_rows_max, inputs_.device.num_sms));
   const uint32_t num_counters = std::max(kNumCountersMin, config.step_tokens_max * config.heads_max);
   const uint64_t partial_rows = uint64_t{config.partials_max} * config.heads_max;

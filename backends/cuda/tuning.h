@@ -17,7 +17,6 @@ struct Tuning {
   uint32_t f16_copies_rows_min = 65;  // from here on copies in f16 are faster than the weights. H200, 2026-11-26
   // Rows up to which warps beat warpgroups in matmul_batch. H200, 2026-11-24
   uint32_t batch_warps_rows_max(Encoding encoding) const;
-  uint32_t batch_rows_max_warps = 48, batch_rows_max_warpgroups = 64;  // H200, 2026-11-24
 
   // ---- geometry of matmuls -----------------------------------------------------------------------------------------
   uint32_t stream_two_tiles_slabs_min = 2;  // more slabs per block than this pay for loading 16 rows. H200, 2026-11-24
@@ -38,9 +37,10 @@ struct Tuning {
   uint32_t moves_blocks_sm = 2;             // of blocks between pools. H200, 2026-11-21
 
   // ---- lists -------------------------------------------------------------------------------------------------------
-  uint32_t graph_tokens_max = 512;  // larger steps hide their launches behind their own length. H200, 2026-11-21
-  uint32_t programs_max = 320;      // all buckets of one model, and some
-  uint32_t prompt_tiles_sm = 2;     // prompt works side by side (Caps). H200, 2026-11-21
+  uint32_t graph_tokens_max = 512;       // larger steps hide their launches behind their own length. H200, 2026-11-21
+  uint32_t programs_max = 320;           // all buckets of one model, and some more
+  uint64_t slice_bytes_max = 128 << 20;  // of weights in f16 for cuBLAS; larger ones gain nothing. H200, 2026-11-21
+  uint32_t prompt_tiles_sm = 2;          // prompt works side by side (Caps). H200, 2026-11-21
   uint32_t decode_works_sm = 3, decode_works_sm_warpgroups = 2;  // decode works side by side (Caps). H200, 2026-11-23
 };
 

@@ -23,7 +23,7 @@ struct TextShape {
 // multiprocessors, and so on.
 DeviceFacts device_facts(const std::string& device);
 
-// Weights of one layer as a backend would lay them out, at addresses that nobody reads.
+// Weights of one layer as a backend would lay them out, at addresses that are never read.
 class FakeWeights {
  public:
   // "q4_k_m": q4_k with v and down in q6_k; else all in one encoding.

@@ -99,7 +99,7 @@ void lay_out_stream_packed(const MatmulShape& shape, const DeviceFacts& device, 
 Status matmul_stream_packed(const MatmulChoice& choice, const MatmulArgs& args, const OpContext& at);
 // Quantised weights, made for 9 rows and more, as many as can_batch says; tile_rows: a multiple of 8 from 16 on, to 48
 // by warps, to 64 by warpgroups. The result is not kF16.
-bool can_batch(const PackedMatrix& weight, uint32_t rows, const CompileInputs& inputs);
+bool can_batch(const PackedMatrix& weight, uint32_t rows, const DeviceFacts& device);
 void lay_out_batch(const MatmulShape& shape, const CompileInputs& inputs, MatmulChoice* choice);
 Status matmul_batch(const MatmulChoice& choice, const MatmulArgs& args, const OpContext& at);
 // The part of these by the products of warpgroups.

@@ -10,6 +10,7 @@ namespace {
 using namespace batch;
 
 constexpr uint32_t kWarpOut = 32;
+constexpr uint32_t kRowsMax = 48, kRowsMaxWarpgroups = 64;  // the largest variants
 
 // ---- products ------------------------------------------------------------------------------------------------------
 
@@ -159,13 +160,11 @@ auto with_rows(uint32_t tile_rows, Fn fn) {
 
 }  // namespace
 
-bool can_batch(const PackedMatrix& weight, uint32_t rows, const CompileInputs& inputs) {
-  const DeviceFacts& device = inputs.device;
+bool can_batch(const PackedMatrix& weight, uint32_t rows, const DeviceFacts& device) {
   const bool aligned = std::all_of(weight.plane, weight.plane + 3,
                                    [](const uint8_t* plane) { return reinterpret_cast<uintptr_t>(plane) % 16 == 0; });
   return device.has_bulk_copies && kSharedBytesMax <= device.shared_bytes_max && weight.columns % kStageColumns == 0 &&
-         aligned &&
-         rows <= (device.has_warpgroups ? inputs.tuning.batch_rows_max_warpgroups : inputs.tuning.batch_rows_max_warps);
+         aligned && rows <= (device.has_warpgroups ? kRowsMaxWarpgroups : kRowsMax);
 }
 
 void lay_out_batch(const MatmulShape& shape, const CompileInputs& inputs, MatmulChoice* choice) {
