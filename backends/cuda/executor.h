@@ -1,5 +1,5 @@
-// Runs op lists: walks the ops, fusing neighbours, either straight onto the stream or once into a CUDA graph that is
-// launched from then on. Graphs hold addresses and grids only; every live size comes from the inputs on the device.
+// Keeps the programs of lists and, for small lists, the CUDA graphs that were captured from them. A graph holds
+// addresses and grids only; every live size comes from the inputs on the device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,42 +8,49 @@
 #include <vector>
 
 #include "backends/cuda/op_context.h"
+#include "backends/cuda/program.h"
 
 namespace llmrt::cuda {
 
-inline constexpr uint64_t kArenaAlignment = 256;
-
 class Executor {
  public:
+  // What programs are compiled for and run with. Whatever changes them calls drop() first.
+  struct Setting {
+    const CompileInputs* inputs = nullptr;
+    const OpContext* context = nullptr;
+    uint64_t arena_bytes = 0;
+  };
+
   Executor() = default;
-  ~Executor() { drop_graphs(); }
+  ~Executor() { drop(); }
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Queues the list on base.stream; small lists go through a graph, captured on first use. `base` has everything but
-  // list and plan. Errors: out_of_memory when the list needs more than arena_bytes; those of the ops.
-  Status run(const OpList& list, const OpContext& base, uint64_t arena_bytes);
-  // Captures ahead of the first run.
-  Status prepare(const OpList& list, const OpContext& base, uint64_t arena_bytes);
-  // Op by op, without graph; waits. Appends milliseconds of each op, 0 for those that ran with the one before.
-  Status profile(const OpList& list, const OpContext& base, uint64_t arena_bytes, std::vector<double>* op_ms);
+  // Queues the list on the context's stream; small lists go through a graph, captured on first use. Errors:
+  // out_of_memory when the list needs more than arena_bytes; those of compile() and of the launches.
+  Status run(const OpList& list, const Setting& setting);
+  // Compiles and captures ahead of the first run.
+  Status prepare(const OpList& list, const Setting& setting);
+  // Step by step, without a graph, and waits (program.h: time).
+  Status profile(const OpList& list, const Setting& setting, std::vector<double>* op_ms);
+  // The list's program; it is kept until many others have been used.
+  Result<const Program*> program(const OpList& list, const Setting& setting);
 
-  // Graphs refer to addresses: they go when anything moves. The stream must be idle.
-  void drop_graphs();
+  // Programs refer to addresses: they go when anything moves. The stream must be idle.
+  void drop();
 
  private:
-  struct Compiled {
-    ArenaPlan plan;
+  struct Entry {
+    Program program;
     cudaGraphExec_t graph = nullptr;
     bool is_loaded = false;  // the code of a list without a graph, by prepare
     uint64_t last_used = 0;
   };
-  Result<Compiled*> compiled(const OpList& list, uint64_t arena_bytes);
-  // `exec`: what is captured, ready to be launched; null: nothing is kept.
-  Status capture(const OpList& list, const OpContext& at, cudaGraphExec_t* exec);
+  Result<Entry*> entry_of(const OpList& list, const Setting& setting);
+  Status prepare(Entry* entry, const Setting& setting);
   void evict_oldest();
 
-  std::unordered_map<uint64_t, Compiled> entries_;  // by OpList::key()
+  std::unordered_map<uint64_t, Entry> entries_;  // by OpList::key(), which only entry_of() asks for
   uint64_t uses_ = 0;
 };
 

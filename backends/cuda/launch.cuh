@@ -5,6 +5,7 @@
 
 #include "backends/cuda/check.h"
 #include "backends/cuda/intrinsics.cuh"
+#include "backends/cuda/kernel_choice.h"
 #include "backends/cuda/op_context.h"
 #include "core/base/checked_math.h"
 
@@ -52,8 +53,10 @@ Status launch_on(cudaStream_t stream, bool dependent, const char* name, void (*k
 // earlier steps wrote, and what kernels wrote that begin with grid_dependency_wait_alone(). Every block waits, also one
 // that has no work: a kernel that ended before its predecessor would let the next one start too early.
 template <class... Params, class... Args>
-Status launch(const OpContext& at, const char* name, void (*kernel)(Params...), const Grid& grid, Args... args) {
-  return launch_on(at.stream, at.dependent_launch, name, kernel, grid, args...);
+Status launch(const OpContext& at, const KernelChoice& choice, void (*kernel)(Params...), Args... args) {
+  const Grid grid{dim3(choice.grid.x, choice.grid.y, choice.grid.z), choice.threads, choice.shared_bytes,
+                  choice.cluster};
+  return launch_on(at.stream, at.dependent_launch, choice.kernel, kernel, grid, args...);
 }
 
 }  // namespace llmrt::cuda

@@ -1,5 +1,5 @@
-// What an op's run() gets: the stream to launch on and where everything lies. Made by the executor for one list;
-// pointers stay the same as long as the graph that was captured with them.
+// What a launch gets: the stream and where everything lies. The places stay the same for as long as a graph that was
+// captured with them. It says nothing about which ops come before or behind.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -52,15 +52,9 @@ struct Workspace {
 
 struct OpContext {
   cudaStream_t stream = nullptr;
-  int num_sms = 0;
   bool dependent_launch = false;  // programmatic dependent launch between our kernels (compute capability 9)
-  uint32_t shared_bytes_max = 0;  // of a block
-  bool has_clusters = false;      // compute capability 9, of the device and of the code that is loaded
-  bool has_bulk_copies = false;   // from there on too
-  bool has_warpgroups = false;    // the device is of compute capability 9.0 and the build has code for sm_90a
 
-  const OpList* list = nullptr;
-  const RmsNorm* norm = nullptr;  // that a matmul makes its x by (can_fuse)
+  const OpList* list = nullptr;  // of the program that runs
   const ArenaPlan* plan = nullptr;
   std::byte* arena = nullptr;
   float* hidden = nullptr;  // [hidden_rows, hidden_columns]
@@ -97,46 +91,5 @@ struct OpContext {
     return desc(id).rows == Rows::kTokens ? forward_inputs + kFwdNumTokens : sample_inputs + kSmpNumRecords;
   }
 };
-
-// One file each in ops/. Errors: unsupported, for a shape or dtype that the kernels do not have, by name; device_lost
-// when a launch fails.
-Status run(const UpdateRows& op, const OpContext& at);
-Status run(const PrepareRows& op, const OpContext& at);
-Status run(const Embed& op, const OpContext& at);
-Status run(const RmsNorm& op, const OpContext& at);
-Status run(const Matmul& op, const OpContext& at);
-Status run(const QkNorm& op, const OpContext& at);
-Status run(const Rope& op, const OpContext& at);
-Status run(const KvWrite& op, const OpContext& at);
-Status run(const PagedAttention& op, const OpContext& at);
-uint32_t attention_head_dim_max(uint32_t shared_bytes_max);  // of prompts, with so much shared memory a block
-Status run(const GatedActivation& op, const OpContext& at);
-Status run(const Add& op, const OpContext& at);
-Status run(const Scale& op, const OpContext& at);
-Status run(const GatherRows& op, const OpContext& at);
-Status run(const ApplyPenalties& op, const OpContext& at);
-Status run(const ApplyBias& op, const OpContext& at);
-Status run(const Filter& op, const OpContext& at);
-uint64_t filter_workspace_bytes(uint32_t rows_max, int num_sms);  // the most that it needs
-Status run(const Sample& op, const OpContext& at);
-Status run(const Logprobs& op, const OpContext& at);
-Status run(const CopyBlocks& op, const OpContext& at);
-Status run(const StoreBlocks& op, const OpContext& at);
-Status run(const LoadBlocks& op, const OpContext& at);
-
-// qk_norm (when there is one), rope and kv_write of the same qkv in one kernel.
-Status run_fused(const QkNorm* qk_norm, const Rope& rope, const KvWrite& kv_write, const OpContext& at);
-// For prompts and for few rows, where can_fuse says so and nothing else reads what the matmul writes, which is not
-// written then: the products go to the activation, in prompts in f16, as its own results do (beyond its range they
-// become inf, which sampling reports), or are added to the norm's x where they are made.
-bool can_fuse(const Matmul& matmul, const GatedActivation& activation, const OpContext& at);
-Status run_fused(const Matmul& matmul, const GatedActivation& activation, const OpContext& at);
-bool can_fuse(const Matmul& matmul, const RmsNorm& norm, const OpContext& at);
-Status run_fused(const Matmul& matmul, const RmsNorm& norm, const OpContext& at);
-Status run_added(const Matmul& matmul, const RmsNorm& norm, const OpContext& at);  // the sum alone
-// Whether the matmul, in whichever way it runs, can make the norm's results where it reads them (OpContext::norm).
-bool can_fuse(const RmsNorm& norm, const Matmul& matmul, const OpContext& at);
-// Of an x that holds f16.
-Status run_from_f16(const GatedActivation& op, const OpContext& at);
 
 }  // namespace llmrt::cuda

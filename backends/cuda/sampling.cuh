@@ -2,6 +2,7 @@
 // so that few rows still fill the device.
 #pragma once
 
+#include "backends/cuda/compile_inputs.h"
 #include "backends/cuda/intrinsics.cuh"
 #include "backends/cuda/op_context.h"
 #include "backends/cuda/step_inputs.cuh"
@@ -91,10 +92,10 @@ __device__ void for_quads(const float* logits, uint32_t vocab_size, const RowPar
   }
 }
 
-// Parts of a row: at most 2 blocks an SM in all, and a warp's lanes hold the results of all of them.
+// Parts of a row: at most as many blocks in all as the tuning says, and a warp's lanes hold the results of all parts.
 inline constexpr uint32_t kPartsMax = 32;
-inline uint32_t num_parts(uint32_t num_rows, int num_sms) {
-  const uint32_t parts = 2 * static_cast<uint32_t>(num_sms) / (num_rows ? num_rows : 1);
+inline uint32_t num_parts(uint32_t num_rows, const CompileInputs& inputs) {
+  const uint32_t parts = inputs.tuning.sampling_blocks_sm * inputs.device.num_sms / (num_rows ? num_rows : 1);
   return parts < 1 ? 1 : parts > kPartsMax ? kPartsMax : parts;
 }
 

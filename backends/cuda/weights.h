@@ -1,5 +1,5 @@
-// The weights of a model in device memory: every tensor packed (packed_matrix.h), the segments of a group behind each
-// other so that neighbours of equal encoding are one matrix. Loaded once, then read-only.
+// The weights of a model in device memory: every tensor packed (packed_matrix.h) in its place (weight_layout.h). Loaded
+// once, then read-only.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,27 +9,12 @@
 
 #include "backends/cuda/memory.h"
 #include "backends/cuda/packed_matrix.h"
+#include "backends/cuda/weight_layout.h"
 #include "core/backend/backend.h"
 #include "core/base/status.h"
 #include "core/weights/weight_table.h"
 
 namespace llmrt::cuda {
-
-// From so many rows of x on copies in f16 are faster than the weights.
-inline constexpr uint32_t kF16CopiesRowsMin = 65;
-
-// Rows of a group that one launch multiplies: they go to columns [out_column, out_column + matrix.rows) of the output.
-struct GroupRun {
-  PackedMatrix matrix;
-  PackedMatrix f16 = {};  // the same numbers, rounded, for many rows; no rows: not there
-  uint32_t out_column = 0;
-};
-
-struct DeviceGroup {
-  std::vector<GroupRun> runs;
-  const float* bias = nullptr;  // [rows], or null
-  uint32_t rows = 0, columns = 0;
-};
 
 struct OpContext;
 
@@ -37,19 +22,20 @@ class DeviceWeights {
  public:
   // Copies with several threads, each with pinned staging of its own; `progress` is called on this thread.
   Status load(const WeightTable& table, int device, MemoryBook* book, const Progress& progress);
-  // Keeps quantised runs in f16 too, the smallest first, in at most so many bytes; none where fewer than half of all
-  // would fit (0 takes them away again).
+  // Keeps quantised runs in f16 too, the smallest first, in at most so many bytes; none where fewer than half of them
+  // would fit. 0 takes them away again.
   Status add_f16_copies(uint64_t bytes_max, MemoryBook* book, const OpContext& at);
 
+  std::span<const PackedMatrix> tensors() const { return tensors_; }
+  std::span<const DeviceGroup> groups() const { return groups_; }
   const PackedMatrix& tensor(WeightId id) const { return tensors_[static_cast<size_t>(id)]; }
   const DeviceGroup& group(WeightGroupId id) const { return groups_[static_cast<size_t>(id)]; }
-  // Bytes of the largest run that matmul may write out in f16 first; 0 when there is no such.
+  // Bytes of the largest run that matmul may write out in f16 first; 0: there is none.
   uint64_t f16_bytes_max() const;
 
  private:
-  Status place(const WeightTable& table, MemoryBook* book);
+  Status allocate(const WeightTable& table, MemoryBook* book);
   Status narrow_bf16();
-  void build_groups(const WeightTable& table);
 
   DeviceBuffer slab_, f16_slab_;
   std::vector<PackedMatrix> tensors_;

@@ -3,6 +3,7 @@
 // flags ask for it; f32.
 #include <algorithm>
 
+#include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/sampling.cuh"
 
@@ -46,20 +47,27 @@ __global__ void __launch_bounds__(kThreads) apply_bias_kernel(SampleArgs args, f
 
 }  // namespace
 
-Status run(const ApplyPenalties& op, const OpContext& at) {
-  const uint32_t vocab_size = at.desc(op.logits).columns;
-  const SampleArgs args{at.sample_inputs, at.rows, at.tensor<float>(op.logits), nullptr, vocab_size};
+Status choose(const ApplyPenalties& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
+  const uint32_t vocab_size = list.tensors[static_cast<size_t>(op.logits)].columns;
   // Mostly no row asks for anything: few enough blocks that all start at once.
-  const uint32_t num_rows = at.rows_of(op.logits), blocks_max = 8 * static_cast<uint32_t>(at.num_sms);
+  const uint32_t num_rows = list.rows_of(op.logits);
+  const uint32_t blocks_max = inputs.tuning.penalties_blocks_sm * inputs.device.num_sms;
   const uint32_t parts = std::clamp(blocks_max / num_rows, 1u, ceil_div(vocab_size, kThreads * kColumnsThread));
-  const Grid grid{dim3(parts, num_rows), kThreads};
-  return launch(at, "apply_penalties", apply_penalties_kernel, grid, args, at.tensor<float>(op.processed));
+  KernelChoice choice{.kernel = "apply_penalties", .grid = {parts, num_rows}, .threads = kThreads};
+  add_launch(out, choice, [op](const KernelChoice& c, const OpContext& at) {
+    const SampleArgs args{at.sample_inputs, at.rows, at.tensor<float>(op.logits), nullptr, at.desc(op.logits).columns};
+    return launch(at, c, apply_penalties_kernel, args, at.tensor<float>(op.processed));
+  });
+  return {};
 }
 
-Status run(const ApplyBias& op, const OpContext& at) {
-  const SampleArgs args{at.sample_inputs, at.rows, nullptr, nullptr, at.desc(op.processed).columns};
-  return launch(at, "apply_bias", apply_bias_kernel, {at.rows_of(op.processed), kThreads}, args,
-                at.tensor<float>(op.processed));
+Status choose(const ApplyBias& op, const OpList& list, const CompileInputs&, Launches* out) {
+  KernelChoice choice{.kernel = "apply_bias", .grid = {list.rows_of(op.processed)}, .threads = kThreads};
+  add_launch(out, choice, [op](const KernelChoice& c, const OpContext& at) {
+    const SampleArgs args{at.sample_inputs, at.rows, nullptr, nullptr, at.desc(op.processed).columns};
+    return launch(at, c, apply_bias_kernel, args, at.tensor<float>(op.processed));
+  });
+  return {};
 }
 
 }  // namespace llmrt::cuda

@@ -1,9 +1,11 @@
 // The attention kernels and the merge; ops/paged_attention.cu prepares their arguments. Each walks its work list
-// from the step's inputs on a grid that depends on the device alone; an empty list leaves at once.
+// from the step's inputs on a grid that depends on the device alone; with an empty list it ends at once.
 #pragma once
 
 #include "backends/cuda/op_context.h"
+#include "backends/cuda/ops/attention_choice.h"
 #include "backends/cuda/paged.cuh"
+#include "core/base/check.h"
 
 namespace llmrt::cuda {
 
@@ -20,19 +22,20 @@ struct AttentionArgs {
   float* partial_sums;    // [partial, num_heads, 2]: maximum (of scores times log2 e), sum
 };
 
-Status attend_decode(const AttentionArgs& args, KvDType dtype, const OpContext& at);
+Status attend_decode(const AttentionChoice& choice, const AttentionArgs& args, KvDType dtype, const OpContext& at);
 // Merges its splits.
-Status attend_decode_by_ring(const AttentionArgs& args, KvDType dtype, const OpContext& at);
-bool can_attend_by_ring(const AttentionArgs& args, const OpContext& at);
-Status attend_prompt(const AttentionArgs& args, KvDType dtype, const OpContext& at);
-Status attend_prompt_by_warpgroups(const AttentionArgs& args, KvDType dtype,
-                                   const OpContext& at);  // head_dim at most 128
-Status merge_partials(const AttentionArgs& args, bool prompts_alone, const OpContext& at);
+Status attend_decode_by_ring(const AttentionChoice& choice, const AttentionArgs& args, KvDType dtype,
+                             const OpContext& at);
+Status attend_prompt(const AttentionChoice& choice, const AttentionArgs& args, KvDType dtype, const OpContext& at);
+// Heads of at most 128 numbers.
+Status attend_prompt_by_warpgroups(const AttentionChoice& choice, const AttentionArgs& args, KvDType dtype,
+                                   const OpContext& at);
+Status merge_partials(const AttentionChoice& choice, const AttentionArgs& args, KvDType dtype, const OpContext& at);
 
 // fn.template operator()<D, kDims>(): D is kF8 for fp8-tensor, kDims = head_dim rounded up to what kernels are built
 // for.
 template <class Fn>
-Status with_kv_type(KvDType dtype, uint32_t head_dim, Fn fn) {
+auto with_kv_type(KvDType dtype, uint32_t head_dim, Fn fn) {
   const auto with_dims = [&]<KvDType D>() {
     if (head_dim <= 64) return fn.template operator()<D, 64>();
     if (head_dim <= 128) return fn.template operator()<D, 128>();
@@ -50,10 +53,10 @@ Status with_kv_type(KvDType dtype, uint32_t head_dim, Fn fn) {
       return with_dims.template operator()<KvDType::kF8>();
     case KvDType::kI8Block:
       return with_dims.template operator()<KvDType::kI8Block>();
-    case KvDType::kF8Block:
+    default:
+      LLMRT_CHECK(dtype == KvDType::kF8Block, "paged_attention: a KV dtype without kernels");
       return with_dims.template operator()<KvDType::kF8Block>();
   }
-  return make_error(ErrorCode::kUnsupported, "paged_attention: KV dtype {}", static_cast<int>(dtype));
 }
 
 }  // namespace llmrt::cuda

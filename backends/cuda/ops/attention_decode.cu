@@ -264,21 +264,30 @@ __global__ void __launch_bounds__(kMergeWarps* kWarp) merge_partials_kernel(Atte
 
 }  // namespace
 
-Status attend_decode(const AttentionArgs& args, KvDType dtype, const OpContext& at) {
-  return with_kv_type(dtype, args.head_dim, [&]<KvDType D, int kDims>() {
+void lay_out_decode(const AttentionShape& shape, const DeviceFacts& device, AttentionChoice* choice) {
+  with_kv_type(shape.pool.dtype, shape.head_dim, [&]<KvDType D, int kDims>() {
     constexpr uint32_t kBlocksPerSm = kDims <= 128 ? 3 : 2;
-    const uint32_t rows = std::min(args.num_heads / args.kv.num_kv_heads, kRows);
-    const uint32_t shared = kRows * kQueryWords<kDims> * 16 + kWarps * (2 * kRows + rows * kDims) * 4;
-    const Grid grid{static_cast<uint32_t>(at.num_sms) * kBlocksPerSm, kThreads, shared};
-    return launch(at, "attention_decode", attention_decode_kernel<D, kDims>, grid, args);
+    const uint32_t rows = std::min(shape.num_heads / shape.pool.num_kv_heads, kRows);
+    choice->grid = {device.num_sms * kBlocksPerSm};
+    choice->threads = kThreads;
+    choice->shared_bytes = kRows * kQueryWords<kDims> * 16 + kWarps * (2 * kRows + rows * kDims) * 4;
   });
 }
 
-Status merge_partials(const AttentionArgs& args, bool prompts_alone, const OpContext& at) {
-  const uint32_t works = at.list->num_tokens * args.num_heads, blocks_sm = 2048 / (kMergeWarps * kWarp);
-  const Grid grid{std::min(ceil_div(works, kMergeWarps), static_cast<uint32_t>(at.num_sms) * blocks_sm),
-                  kMergeWarps * kWarp};
-  return launch(at, "attention_merge", merge_partials_kernel, grid, args, prompts_alone);
+Status attend_decode(const AttentionChoice& choice, const AttentionArgs& args, KvDType dtype, const OpContext& at) {
+  return with_kv_type(dtype, args.head_dim, [&]<KvDType D, int kDims>() {
+    return launch(at, choice, attention_decode_kernel<D, kDims>, args);
+  });
+}
+
+void lay_out_merge(const AttentionShape& shape, const DeviceFacts& device, AttentionChoice* choice) {
+  const uint32_t works = shape.num_tokens * shape.num_heads, blocks_sm = 2048 / (kMergeWarps * kWarp);
+  choice->grid = {std::min(ceil_div(works, kMergeWarps), device.num_sms * blocks_sm)};
+  choice->threads = kMergeWarps * kWarp;
+}
+
+Status merge_partials(const AttentionChoice& choice, const AttentionArgs& args, KvDType, const OpContext& at) {
+  return launch(at, choice, merge_partials_kernel, args, choice.prompts_alone);
 }
 
 }  // namespace llmrt::cuda

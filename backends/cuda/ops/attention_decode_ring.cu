@@ -532,15 +532,21 @@ constexpr uint64_t kVectorsMax = 0x7fffffff;
 
 }  // namespace
 
-bool can_attend_by_ring(const AttentionArgs& args, const OpContext& at) {
-  return at.has_warpgroups && args.kv.num_vectors() <= kVectorsMax;
+bool can_attend_by_ring(const AttentionShape& shape, const DeviceFacts& device) {
+  return device.has_warpgroups && shape.num_vectors() <= kVectorsMax;
 }
 
-Status attend_decode_by_ring(const AttentionArgs& args, KvDType dtype, const OpContext& at) {
-  // A matmul of few rows uses the time to read its weights. One of more rows was measured slower: its blocks take the
-  // places of those of this kernel that end first.
-  constexpr uint32_t kEarlyTokensMax = 8;
-  const bool next_is_early = !at.list->decode_only || at.list->num_tokens <= kEarlyTokensMax;
+void lay_out_decode_ring(const AttentionShape& shape, const DeviceFacts& device, AttentionChoice* choice) {
+  with_kv_type(shape.pool.dtype, shape.head_dim, [&]<KvDType D, int kDims>() {
+    choice->grid = {device.num_sms * kBlocksPerSm};
+    choice->threads = kThreads + kCopyWarps<D> * kWarp;
+    choice->shared_bytes = sizeof(Ring<D, kDims>) + kSlotAlignment;
+    choice->stages = Ring<D, kDims>::kSlots;
+  });
+}
+
+Status attend_decode_by_ring(const AttentionChoice& choice, const AttentionArgs& args, KvDType dtype,
+                             const OpContext& at) {
   return with_kv_type(dtype, args.head_dim, [&]<KvDType D, int kDims>() -> Status {
     RowMap values;
     if (is_woven<D, kDims>(args.kv)) {
@@ -548,10 +554,8 @@ Status attend_decode_by_ring(const AttentionArgs& args, KvDType dtype, const OpC
       if (!made) return made.error();
       values = *made;
     }
-    const Grid grid{static_cast<uint32_t>(at.num_sms) * kBlocksPerSm, kThreads + kCopyWarps<D> * kWarp,
-                    sizeof(Ring<D, kDims>) + kSlotAlignment};
-    return launch(at, "attention_decode_ring", attention_decode_ring_kernel<D, kDims>, grid, args, values,
-                  at.workspace.counters, !at.list->decode_only, next_is_early);
+    return launch(at, choice, attention_decode_ring_kernel<D, kDims>, args, values, at.workspace.counters,
+                  choice.is_behind_prompt, choice.next_is_early);
   });
 }
 

@@ -5,6 +5,7 @@
 // stages of shared memory, as they are stored; a tile is copied while the one before is multiplied. The online softmax
 // keeps f32 maxima and sums; products in f16 with f32 sums. Words of 8 dims stand swizzled, so that the lanes of a
 // quarter warp read different banks (see key_place and value_place).
+#include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/attention.h"
 #include "backends/cuda/step_inputs.cuh"
@@ -237,25 +238,44 @@ __global__ void __launch_bounds__(kThreads) attention_prompt_kernel(AttentionArg
   }
 }
 
+// fn.template operator()<D, kDims, kTileKeys>() for the tile of that many keys.
+template <class Fn>
+auto with_tile(KvDType dtype, uint32_t head_dim, uint32_t tile_keys, Fn fn) {
+  return with_kv_type(dtype, head_dim, [&]<KvDType D, int kDims>() {
+    if constexpr (Layout<D, kDims, 64>::kSharedBytes > kSharedBytesLeast)
+      if (tile_keys != 64) return fn.template operator()<D, kDims, kFewKeys<D, kDims>>();
+    return fn.template operator()<D, kDims, 64>();
+  });
+}
+
 }  // namespace
 
-Status attend_prompt(const AttentionArgs& args, KvDType dtype, const OpContext& at) {
-  if (at.has_warpgroups && args.head_dim <= 128) return attend_prompt_by_warpgroups(args, dtype, at);
-  if (const uint32_t most = attention_head_dim_max(at.shared_bytes_max); args.head_dim > most)
-    return make_error(ErrorCode::kUnsupported,
-                      "paged_attention: {} bytes of shared memory a block have room for heads of {} numbers, found {}",
-                      at.shared_bytes_max, most, args.head_dim);
-  return with_kv_type(dtype, args.head_dim, [&]<KvDType D, int kDims>() {
-    const auto launch_tiles = [&]<uint32_t kTileKeys>() {
-      constexpr uint32_t kBlocksPerSm = kDims <= 128 ? 2 : 1;
-      const Grid grid{static_cast<uint32_t>(at.num_sms) * kBlocksPerSm, kThreads,
-                      Layout<D, kDims, kTileKeys>::kSharedBytes};
-      return launch(at, "attention_prompt", attention_prompt_kernel<D, kDims, kTileKeys>, grid, args);
-    };
-    if constexpr (Layout<D, kDims, 64>::kSharedBytes > kSharedBytesLeast)
-      if (Layout<D, kDims, 64>::kSharedBytes > at.shared_bytes_max)
-        return launch_tiles.template operator()<kFewKeys<D, kDims>>();
-    return launch_tiles.template operator()<64>();
+Status check_prompt_tiles(const AttentionShape& shape, const DeviceFacts& device) {
+  const uint32_t most = attention_head_dim_max(device.shared_bytes_max);
+  if (shape.head_dim <= most) return {};
+  return make_error(ErrorCode::kUnsupported,
+                    "paged_attention: {} bytes of shared memory a block have room for heads of {} numbers, found {}",
+                    device.shared_bytes_max, most, shape.head_dim);
+}
+
+void lay_out_prompt_tiles(const AttentionShape& shape, const DeviceFacts& device, AttentionChoice* choice) {
+  const KvDType dtype = shape.pool.dtype;
+  choice->tile_keys = with_kv_type(dtype, shape.head_dim, [&]<KvDType D, int kDims>() {
+    constexpr uint32_t kShared = Layout<D, kDims, 64>::kSharedBytes;
+    return kShared > kSharedBytesLeast && kShared > device.shared_bytes_max ? kFewKeys<D, kDims> : 64u;
+  });
+  with_tile(dtype, shape.head_dim, choice->tile_keys, [&]<KvDType D, int kDims, uint32_t kTileKeys>() {
+    constexpr uint32_t kBlocksPerSm = kDims <= 128 ? 2 : 1;
+    choice->grid = {device.num_sms * kBlocksPerSm};
+    choice->threads = kThreads;
+    choice->shared_bytes = Layout<D, kDims, kTileKeys>::kSharedBytes;
+    choice->stages = kStages;
+  });
+}
+
+Status attend_prompt(const AttentionChoice& choice, const AttentionArgs& args, KvDType dtype, const OpContext& at) {
+  return with_tile(dtype, args.head_dim, choice.tile_keys, [&]<KvDType D, int kDims, uint32_t kTileKeys>() {
+    return launch(at, choice, attention_prompt_kernel<D, kDims, kTileKeys>, args);
   });
 }
 

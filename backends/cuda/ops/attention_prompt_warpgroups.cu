@@ -8,6 +8,8 @@
 // tile to both, so that what is read from global memory serves 256 rows of queries. Queries, scores and outputs stay in
 // registers. The scores of a tile are multiplied while the values of the tile before are, and become weights meanwhile.
 // Barriers in shared memory say that a slot is full or free.
+#include <algorithm>
+
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/attention.h"
 #include "backends/cuda/step_inputs.cuh"
@@ -619,33 +621,53 @@ __global__ void __launch_bounds__(kThreads, 1)
 #endif
 }
 
+// Whether two blocks share their keys and values.
+bool in_pairs(KvDType dtype, uint32_t num_heads, uint32_t num_kv_heads) {
+  return dtype == KvDType::kF16 && (num_heads / num_kv_heads + 1) / 2 % 2 == 0;
+}
+
+// fn.template operator()<kDims, kBlocks, D>().
+template <class Fn>
+auto with_blocks(KvDType dtype, uint32_t head_dim, bool pairs, Fn fn) {
+  return with_kv_type(dtype, head_dim, [&]<KvDType D, int kDims>() {
+    constexpr int kDimsMost = kDims > 128 ? 128 : kDims;  // longer heads go elsewhere
+    if constexpr (D == KvDType::kF16)
+      if (pairs) return fn.template operator()<kDimsMost, 2, D>();
+    return fn.template operator()<kDimsMost, 1, D>();
+  });
+}
+
 }  // namespace
 
-Status attend_prompt_by_warpgroups(const AttentionArgs& args, KvDType dtype, const OpContext& at) {
+Status check_prompt_warpgroups(const AttentionShape& shape) {
+  if (shape.num_vectors() <= kNowhere) return {};
+  return make_error(ErrorCode::kUnsupported, "paged_attention: a layer of {} vectors: expected at most {}",
+                    shape.num_vectors(), kNowhere);
+}
+
+void lay_out_prompt_warpgroups(const AttentionShape& shape, const DeviceFacts& device, AttentionChoice* choice) {
+  const KvDType dtype = shape.pool.dtype;
+  with_blocks(dtype, shape.head_dim, in_pairs(dtype, shape.num_heads, shape.pool.num_kv_heads),
+              [&]<int kDims, uint32_t kBlocks, KvDType D>() {
+                choice->grid = {std::max(device.num_sms / kBlocks, 1u), kBlocks};
+                choice->threads = kThreads;
+                choice->shared_bytes = kSharedBytes<kDims, D>;
+                choice->cluster = kBlocks;
+                choice->stages = kSlots<D>;
+              });
+}
+
+Status attend_prompt_by_warpgroups(const AttentionChoice& choice, const AttentionArgs& args, KvDType dtype,
+                                   const OpContext& at) {
   const KvLayer& kv = args.kv;
-  const uint64_t num_rows = kv.num_vectors();
-  if (num_rows > kNowhere)
-    return make_error(ErrorCode::kUnsupported, "paged_attention: a layer of {} vectors: expected at most {}", num_rows,
-                      kNowhere);
   RowMap map;
   if (dtype == KvDType::kF16) {
-    Result<RowMap> made = make_row_map(kv.data, num_rows, kv.head_dim, 1u << kv.block_shift);
+    Result<RowMap> made = make_row_map(kv.data, kv.num_vectors(), kv.head_dim, 1u << kv.block_shift);
     if (!made) return made.error();
     map = *made;
   }
-  const bool in_pairs = (args.num_heads / kv.num_kv_heads + 1) / 2 % 2 == 0;
-  const auto start = [&]<int kDims, uint32_t kBlocks, KvDType D>() {
-    const dim3 blocks(max(static_cast<uint32_t>(at.num_sms) / kBlocks, 1u), kBlocks);
-    return launch(at, "attention_prompt_warpgroups", attention_prompt_warpgroups_kernel<kDims, kBlocks, D>,
-                  Grid{blocks, kThreads, kSharedBytes<kDims, D>, kBlocks}, args, map);
-  };
-  return with_kv_type(dtype, args.head_dim, [&]<KvDType D, int kDims>() -> Status {
-    if constexpr (kDims > 128)
-      return make_error(ErrorCode::kUnsupported, "paged_attention: heads of {} numbers by warpgroups", args.head_dim);
-    else if constexpr (D != KvDType::kF16)
-      return start.template operator()<kDims, 1, D>();
-    else
-      return in_pairs ? start.template operator()<kDims, 2, D>() : start.template operator()<kDims, 1, D>();
+  return with_blocks(dtype, args.head_dim, choice.cluster > 1, [&]<int kDims, uint32_t kBlocks, KvDType D>() {
+    return launch(at, choice, attention_prompt_warpgroups_kernel<kDims, kBlocks, D>, args, map);
   });
 }
 

@@ -1,5 +1,6 @@
 // add: out = a + b. scale: out = x * factor. gather_rows: out[r] = x[records[r].token_idx]. All f32 [rows, D]; a block
 // takes 1,024 columns of a row, W neighbours a thread.
+#include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/numbers.cuh"
 #include "backends/cuda/step_inputs.cuh"
@@ -53,31 +54,41 @@ __global__ void __launch_bounds__(kThreads)
 uint32_t width_of(uint32_t columns) {
   return columns % kWidth == 0 ? kWidth : 1;
 }
-Grid grid_of(const OpContext& at, TensorId out) {
-  const uint32_t columns = at.desc(out).columns;
-  return {dim3(ceil_div(columns, kThreads * width_of(columns)), at.rows_of(out)), kThreads};
+KernelChoice choice_of(const char* kernel, TensorId out, const OpList& list) {
+  const uint32_t columns = list.tensors[static_cast<size_t>(out)].columns;
+  KernelChoice choice{.kernel = kernel, .threads = kThreads};
+  choice.grid = {ceil_div(columns, kThreads * width_of(columns)), list.rows_of(out)};
+  return choice;
 }
 
 }  // namespace
 
-Status run(const Add& op, const OpContext& at) {
-  const uint32_t columns = at.desc(op.out).columns;
-  return launch(at, "add", width_of(columns) == kWidth ? add_kernel<kWidth> : add_kernel<1>, grid_of(at, op.out),
-                at.tensor<float>(op.a), at.tensor<float>(op.b), at.tensor<float>(op.out), columns, at.live(op.out));
+Status choose(const Add& op, const OpList& list, const CompileInputs&, Launches* out) {
+  add_launch(out, choice_of("add", op.out, list), [op](const KernelChoice& choice, const OpContext& at) {
+    const uint32_t columns = at.desc(op.out).columns;
+    return launch(at, choice, width_of(columns) == kWidth ? add_kernel<kWidth> : add_kernel<1>, at.tensor<float>(op.a),
+                  at.tensor<float>(op.b), at.tensor<float>(op.out), columns, at.live(op.out));
+  });
+  return {};
 }
 
-Status run(const Scale& op, const OpContext& at) {
-  const uint32_t columns = at.desc(op.out).columns;
-  return launch(at, "scale", width_of(columns) == kWidth ? scale_kernel<kWidth> : scale_kernel<1>, grid_of(at, op.out),
-                at.tensor<float>(op.x), op.factor, at.tensor<float>(op.out), columns, at.live(op.out));
+Status choose(const Scale& op, const OpList& list, const CompileInputs&, Launches* out) {
+  add_launch(out, choice_of("scale", op.out, list), [op](const KernelChoice& choice, const OpContext& at) {
+    const uint32_t columns = at.desc(op.out).columns;
+    return launch(at, choice, width_of(columns) == kWidth ? scale_kernel<kWidth> : scale_kernel<1>,
+                  at.tensor<float>(op.x), op.factor, at.tensor<float>(op.out), columns, at.live(op.out));
+  });
+  return {};
 }
 
-Status run(const GatherRows& op, const OpContext& at) {
-  const uint32_t columns = at.desc(op.out).columns;
-  const uint32_t x_rows = at.desc(op.x).storage == Storage::kHidden ? at.hidden_rows : at.rows_of(op.x);
-  return launch(at, "gather_rows", width_of(columns) == kWidth ? gather_rows_kernel<kWidth> : gather_rows_kernel<1>,
-                grid_of(at, op.out), at.tensor<float>(op.x), x_rows, at.tensor<float>(op.out), columns,
-                at.sample_inputs);
+Status choose(const GatherRows& op, const OpList& list, const CompileInputs&, Launches* out) {
+  add_launch(out, choice_of("gather_rows", op.out, list), [op](const KernelChoice& choice, const OpContext& at) {
+    const uint32_t columns = at.desc(op.out).columns;
+    const uint32_t x_rows = at.desc(op.x).storage == Storage::kHidden ? at.hidden_rows : at.rows_of(op.x);
+    return launch(at, choice, width_of(columns) == kWidth ? gather_rows_kernel<kWidth> : gather_rows_kernel<1>,
+                  at.tensor<float>(op.x), x_rows, at.tensor<float>(op.out), columns, at.sample_inputs);
+  });
+  return {};
 }
 
 }  // namespace llmrt::cuda

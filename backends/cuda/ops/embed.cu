@@ -1,5 +1,6 @@
 // embed: out[t] = weight[tokens[t]], dequantised exactly, f32 [T, D]. A block takes 256 columns of a token. A token
 // that the table does not have becomes NaN: its logits are flagged as not finite and the request ends with that error.
+#include "backends/cuda/choose.h"
 #include "backends/cuda/dequant.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/weights.h"
@@ -21,14 +22,18 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-Status run(const Embed& op, const OpContext& at) {
-  const PackedMatrix& weight = at.weights->tensor(op.weight);
-  if (at.desc(op.out).columns != weight.columns)
-    return make_error(ErrorCode::kInvalidArgument, "embed: expected {} columns, found {}", weight.columns,
-                      at.desc(op.out).columns);
-  const Grid grid{dim3(ceil_div(weight.columns, kThreads), at.rows_of(op.out)), kThreads};
-  return launch(at, "embed", embed_kernel, grid, at.tensor<int32_t>(op.tokens), weight, at.tensor<float>(op.out),
-                at.live(op.out));
+Status choose(const Embed& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
+  const uint32_t columns = inputs.tensors[static_cast<size_t>(op.weight)].columns;
+  const uint32_t out_columns = list.tensors[static_cast<size_t>(op.out)].columns;
+  if (out_columns != columns)
+    return make_error(ErrorCode::kInvalidArgument, "embed: expected {} columns, found {}", columns, out_columns);
+  KernelChoice choice{.kernel = "embed", .threads = kThreads};
+  choice.grid = {ceil_div(columns, kThreads), list.rows_of(op.out)};
+  add_launch(out, choice, [op](const KernelChoice& c, const OpContext& at) {
+    return launch(at, c, embed_kernel, at.tensor<int32_t>(op.tokens), at.weights->tensor(op.weight),
+                  at.tensor<float>(op.out), at.live(op.out));
+  });
+  return {};
 }
 
 }  // namespace llmrt::cuda

@@ -8,6 +8,7 @@
 // selection are integers, so they do not depend on an order.
 #include <cfloat>
 
+#include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/radix_select.cuh"
 #include "backends/cuda/rank.cuh"
@@ -237,30 +238,37 @@ constexpr uint64_t kPartBytes = sizeof(PartStats) + kBins * sizeof(uint32_t);  /
 
 }  // namespace
 
-uint64_t filter_workspace_bytes(uint32_t rows_max, int num_sms) {
-  const uint64_t stats_max = std::max(rows_max, 2 * static_cast<uint32_t>(num_sms));  // of num_parts
+uint64_t filter_workspace_bytes(uint32_t rows_max, uint32_t num_sms) {
+  const uint64_t stats_max = std::max(rows_max, kTuning.sampling_blocks_sm * num_sms);  // of num_parts
   return stats_max * kPartBytes;
 }
 
-Status run(const Filter& op, const OpContext& at) {
-  const uint32_t num_rows = at.rows_of(op.logits);
-  const uint32_t parts = at.list->batch_invariant ? 1 : num_parts(num_rows, at.num_sms);  // each has a sum of its own
-  const uint64_t num_stats = uint64_t{num_rows} * parts;
-  const uint64_t needed = num_stats * kPartBytes;
-  if (needed > at.workspace.bytes)
+Status choose(const Filter& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
+  const uint32_t num_rows = list.rows_of(op.logits);
+  const uint32_t parts = list.batch_invariant ? 1 : num_parts(num_rows, inputs);  // each has a sum of its own
+  const uint64_t num_stats = uint64_t{num_rows} * parts, needed = num_stats * kPartBytes;
+  if (needed > inputs.workspace_bytes)
     return make_error(ErrorCode::kOutOfMemory, "filter: {} bytes of workspace, there are {}", needed,
-                      at.workspace.bytes);
-  FilterArgs args{{at.sample_inputs, at.rows, at.tensor<float>(op.logits), at.tensor<float>(op.processed),
-                   at.desc(op.logits).columns},
-                  parts,
-                  reinterpret_cast<PartStats*>(at.workspace.data),
-                  reinterpret_cast<uint32_t*>(at.workspace.data + num_stats * sizeof(PartStats)),
-                  at.tensor<FilterResult>(op.kept)};
-  if (Status status = launch(at, "filter_scan", filter_scan_kernel, {dim3(parts, num_rows), kScanThreads}, args);
-      !status)
-    return status;
-  constexpr uint32_t kShared = std::max<uint32_t>(kCandidates * sizeof(Rank), kRadixSharedBytes);
-  return launch(at, "filter_select", filter_select_kernel, {num_rows, kRankThreads, kShared}, args);
+                      inputs.workspace_bytes);
+  const auto args_of = [op, parts, num_stats](const OpContext& at) {
+    return FilterArgs{{at.sample_inputs, at.rows, at.tensor<float>(op.logits), at.tensor<float>(op.processed),
+                       at.desc(op.logits).columns},
+                      parts,
+                      reinterpret_cast<PartStats*>(at.workspace.data),
+                      reinterpret_cast<uint32_t*>(at.workspace.data + num_stats * sizeof(PartStats)),
+                      at.tensor<FilterResult>(op.kept)};
+  };
+  KernelChoice scan{.kernel = "filter_scan", .grid = {parts, num_rows}, .threads = kScanThreads};
+  scan.workspace_bytes = needed;
+  add_launch(out, scan, [args_of](const KernelChoice& choice, const OpContext& at) {
+    return launch(at, choice, filter_scan_kernel, args_of(at));
+  });
+  KernelChoice select{.kernel = "filter_select", .grid = {num_rows}, .threads = kRankThreads};
+  select.shared_bytes = std::max<uint32_t>(kCandidates * sizeof(Rank), kRadixSharedBytes);
+  add_launch(out, select, [args_of](const KernelChoice& choice, const OpContext& at) {
+    return launch(at, choice, filter_select_kernel, args_of(at));
+  });
+  return {};
 }
 
 }  // namespace llmrt::cuda

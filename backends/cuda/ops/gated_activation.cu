@@ -1,6 +1,7 @@
 // gated_activation: out = activation(x[:, :F]) * x[:, F:]. x f32 or f16 [T, 2F]; out f32, f16 or bf16 [T, F]. A thread
 // makes W neighbours of a row.
 #include "backends/cuda/activation.cuh"
+#include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/numbers.cuh"
 
@@ -27,27 +28,41 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class In>
-Status start(const GatedActivation& op, const OpContext& at) {
-  constexpr int kWidth = 16 / sizeof(In);
+constexpr uint32_t kWidth = 16 / sizeof(In);
+template <class In>
+uint32_t width_of(uint32_t columns) {
+  return columns % kWidth<In> == 0 ? kWidth<In> : 1;
+}
+
+template <class In>
+Status start(const GatedActivation& op, const KernelChoice& choice, const OpContext& at) {
   const uint32_t columns = at.desc(op.out).columns;
-  const uint32_t width = columns % kWidth == 0 ? kWidth : 1;
-  const Grid grid{dim3(ceil_div(columns, kThreads * width), at.rows_of(op.out)), kThreads};
   return with_float_type(at.desc(op.out).dtype, "gated_activation out", [&](auto type) {
     using Out = decltype(type);
-    return launch(at, "gated_activation",
-                  width == kWidth ? gated_activation_kernel<In, Out, kWidth> : gated_activation_kernel<In, Out, 1>,
-                  grid, at.tensor<In>(op.x), op.activation, at.tensor<Out>(op.out), columns, at.live(op.out));
+    return launch(at, choice,
+                  width_of<In>(columns) > 1 ? gated_activation_kernel<In, Out, static_cast<int>(kWidth<In>)>
+                                            : gated_activation_kernel<In, Out, 1>,
+                  at.tensor<In>(op.x), op.activation, at.tensor<Out>(op.out), columns, at.live(op.out));
   });
+}
+
+template <class In>
+Status choose_for(const GatedActivation& op, const char* variant, const OpList& list, Launches* out) {
+  const uint32_t columns = list.tensors[static_cast<size_t>(op.out)].columns;
+  KernelChoice choice{.kernel = "gated_activation", .variant = variant, .threads = kThreads};
+  choice.grid = {ceil_div(columns, kThreads * width_of<In>(columns)), list.rows_of(op.out)};
+  add_launch(out, choice, [op](const KernelChoice& c, const OpContext& at) { return start<In>(op, c, at); });
+  return {};
 }
 
 }  // namespace
 
-Status run(const GatedActivation& op, const OpContext& at) {
-  return start<float>(op, at);
+Status choose(const GatedActivation& op, const OpList& list, const CompileInputs&, Launches* out) {
+  return choose_for<float>(op, "of f32", list, out);
 }
 
-Status run_from_f16(const GatedActivation& op, const OpContext& at) {
-  return start<__half>(op, at);
+Status choose_from_f16(const GatedActivation& op, const OpList& list, const CompileInputs&, Launches* out) {
+  return choose_for<__half>(op, "of f16", list, out);
 }
 
 }  // namespace llmrt::cuda

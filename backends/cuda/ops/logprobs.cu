@@ -3,6 +3,7 @@
 // histogram (for what was kept a histogram of its own, a pass more); then the candidates, sorted. Where
 // more logits than kCandidates share the histogram's bin (masked or nearly equal ones), the best are taken one by one,
 // a pass each. Sums in f64.
+#include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/rank.cuh"
 #include "backends/cuda/sampling.cuh"
@@ -140,13 +141,17 @@ __global__ void __launch_bounds__(kRankThreads) logprobs_kernel(Args args) {
 
 }  // namespace
 
-Status run(const Logprobs& op, const OpContext& at) {
-  const Args args{{at.sample_inputs, at.rows, at.tensor<float>(op.logits), at.tensor<float>(op.processed),
-                   at.desc(op.logits).columns},
-                  at.tensor<FilterResult>(op.kept),
-                  at.results,
-                  at.logprobs};
-  return launch(at, "logprobs", logprobs_kernel, {at.rows_of(op.logits), kRankThreads}, args);
+Status choose(const Logprobs& op, const OpList& list, const CompileInputs&, Launches* out) {
+  KernelChoice choice{.kernel = "logprobs", .grid = {list.rows_of(op.logits)}, .threads = kRankThreads};
+  add_launch(out, choice, [op](const KernelChoice& c, const OpContext& at) {
+    const Args args{{at.sample_inputs, at.rows, at.tensor<float>(op.logits), at.tensor<float>(op.processed),
+                     at.desc(op.logits).columns},
+                    at.tensor<FilterResult>(op.kept),
+                    at.results,
+                    at.logprobs};
+    return launch(at, c, logprobs_kernel, args);
+  });
+  return {};
 }
 
 }  // namespace llmrt::cuda

@@ -10,16 +10,7 @@ namespace {
 using namespace batch;
 
 constexpr uint32_t kWarpOut = 32;
-// Rows beyond which the products of warpgroups are faster, where the device has them (docs/performance.md).
-uint32_t warp_rows_max(Encoding encoding) {
-  switch (encoding) {
-    case Encoding::kQ4_K: return 16;
-    case Encoding::kQ4_0:
-    case Encoding::kQ8_0: return 24;
-    case Encoding::kQ6_K: return 40;
-    default: return 32;  // not measured
-  }
-}
+constexpr uint32_t kRowsMax = 48, kRowsMaxWarpgroups = 64;  // the largest variants
 
 // ---- products ------------------------------------------------------------------------------------------------------
 
@@ -150,30 +141,45 @@ struct Warps {
   }
 };
 
-template <Encoding E, uint32_t kRows>
-Status start_rows(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
-  return start<E, kRows, Warps<kRows>>(args, result, at);
+// fn.template operator()<kRows>(). Many sizes, so that a row more never costs much.
+template <class Fn>
+auto with_rows(uint32_t tile_rows, Fn fn) {
+  switch (tile_rows) {
+    case 16:
+      return fn.template operator()<16>();
+    case 24:
+      return fn.template operator()<24>();
+    case 32:
+      return fn.template operator()<32>();
+    case 40:
+      return fn.template operator()<40>();
+    default:
+      return fn.template operator()<48>();
+  }
 }
 
 }  // namespace
 
-bool can_batch(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
+bool can_batch(const PackedMatrix& weight, uint32_t rows, const DeviceFacts& device) {
   const bool aligned = std::all_of(weight.plane, weight.plane + 3,
                                    [](const uint8_t* plane) { return reinterpret_cast<uintptr_t>(plane) % 16 == 0; });
-  return at.has_bulk_copies && kSharedBytesMax <= at.shared_bytes_max && weight.columns % kStageColumns == 0 &&
-         aligned && rows <= (at.has_warpgroups ? 64u : 48u);
+  return device.has_bulk_copies && kSharedBytesMax <= device.shared_bytes_max && weight.columns % kStageColumns == 0 &&
+         aligned && rows <= (device.has_warpgroups ? kRowsMaxWarpgroups : kRowsMax);
 }
 
-Status matmul_batch(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
-  if (at.has_warpgroups && args.num_rows > warp_rows_max(args.weight.encoding))
-    return matmul_batch_groups(args, result, at);
+void lay_out_batch(const MatmulShape& shape, const CompileInputs& inputs, MatmulChoice* choice) {
+  if (choice->by_warpgroups) return lay_out_batch_groups(shape, inputs, choice);
+  with_quantized(shape.weight.encoding, [&]<Encoding E>() {
+    with_rows(choice->tile_rows,
+              [&]<uint32_t kRows>() { lay_out_rows<E, kRows, Warps<kRows>>(shape, inputs, choice); });
+  });
+}
+
+Status matmul_batch(const MatmulChoice& choice, const MatmulArgs& args, const OpContext& at) {
+  if (choice.by_warpgroups) return matmul_batch_groups(choice, args, at);
   return with_quantized(args.weight.encoding, [&]<Encoding E>() {
-    // Many sizes, so that a row more never costs much.
-    return args.num_rows <= 16   ? start_rows<E, 16>(args, result, at)
-           : args.num_rows <= 24 ? start_rows<E, 24>(args, result, at)
-           : args.num_rows <= 32 ? start_rows<E, 32>(args, result, at)
-           : args.num_rows <= 40 ? start_rows<E, 40>(args, result, at)
-                                 : start_rows<E, 48>(args, result, at);
+    return with_rows(choice.tile_rows,
+                     [&]<uint32_t kRows>() { return start<E, kRows, Warps<kRows>>(choice, args, at); });
   });
 }
 

@@ -310,7 +310,25 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 }
 
 template <Encoding E, uint32_t kRows, class Way>
-Status start(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
+void lay_out_rows(const MatmulShape& shape, const CompileInputs& inputs, MatmulChoice* choice) {
+  using S = Stage<E, kRows, Way>;
+  Args args{};
+  args.weight = shape.weight;
+  args.result = choice->result;
+  const uint32_t num_tiles = args.num_tiles(), num_stages = num_tiles * (shape.weight.columns / kStageColumns);
+  uint32_t blocks = std::min(inputs.device.num_sms, ceil_div(num_stages, inputs.tuning.batch_stages_min));
+  // So that every block has a part of one tile, where few blocks less do: to join a second one takes longer.
+  const uint32_t whole = blocks / num_tiles * num_tiles;
+  if (whole * 100 >= blocks * inputs.tuning.batch_whole_percent) blocks = whole;
+  choice->grid = {blocks};
+  choice->threads = S::kThreads;
+  choice->shared_bytes = S::kSharedBytes;
+  choice->stages = S::kStages;
+  choice->workspace_bytes = uint64_t{blocks} * 2 * S::kFours * sizeof(float4);
+}
+
+template <Encoding E, uint32_t kRows, class Way>
+Status start(const MatmulChoice& choice, const MatmulArgs& args, const OpContext& at) {
   using S = Stage<E, kRows, Way>;
   static_assert(2 * S::kStages * 8 + 4 <= 256);
   const PackedMatrix& weight = args.weight;
@@ -326,16 +344,17 @@ Status start(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
     maps.plane[p] = *map;
   }
   const bool in_fours = args.out_stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.out) % 16 == 0;
-  const Args kernel_args{
-      weight,          args.bias, reinterpret_cast<std::byte*>(args.out),       args.out_stride,      in_fours, result,
-      args.activation, args.live, reinterpret_cast<float4*>(at.workspace.data), at.workspace.counters};
-  const uint32_t num_tiles = kernel_args.num_tiles(), num_stages = num_tiles * (weight.columns / kStageColumns);
-  uint32_t blocks = std::min(static_cast<uint32_t>(at.num_sms), ceil_div(num_stages, 2u));
-  // So that every block has a part of one tile, where few blocks less do: to join a second one takes longer.
-  const uint32_t whole = blocks / num_tiles * num_tiles;
-  if (whole * 20 >= blocks * 19) blocks = whole;
-  return launch(at, "matmul_batch", matmul_batch_kernel<E, S>, Grid{blocks, S::kThreads, S::kSharedBytes}, kernel_args,
-                maps);
+  const Args kernel_args{weight,
+                         args.bias,
+                         reinterpret_cast<std::byte*>(args.out),
+                         args.out_stride,
+                         in_fours,
+                         choice.result,
+                         args.activation,
+                         args.live,
+                         reinterpret_cast<float4*>(at.workspace.data),
+                         at.workspace.counters};
+  return launch(at, choice, matmul_batch_kernel<E, S>, kernel_args, maps);
 }
 
 }  // namespace llmrt::cuda::batch

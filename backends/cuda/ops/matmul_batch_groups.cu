@@ -123,17 +123,38 @@ struct Warpgroups {
   }
 };
 
+// fn.template operator()<kRows>().
+template <class Fn>
+auto with_rows(uint32_t tile_rows, Fn fn) {
+  switch (tile_rows) {
+    case 16:
+      return fn.template operator()<16>();
+    case 24:
+      return fn.template operator()<24>();
+    case 32:
+      return fn.template operator()<32>();
+    case 40:
+      return fn.template operator()<40>();
+    case 48:
+      return fn.template operator()<48>();
+    case 56:
+      return fn.template operator()<56>();
+    default:
+      return fn.template operator()<64>();
+  }
+}
+
 }  // namespace
 
-Status matmul_batch_groups(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
+void lay_out_batch_groups(const MatmulShape& shape, const CompileInputs& inputs, MatmulChoice* choice) {
+  with_quantized(shape.weight.encoding, [&]<Encoding E>() {
+    with_rows(choice->tile_rows, [&]<uint32_t kRows>() { lay_out_rows<E, kRows, Warpgroups>(shape, inputs, choice); });
+  });
+}
+
+Status matmul_batch_groups(const MatmulChoice& choice, const MatmulArgs& args, const OpContext& at) {
   return with_quantized(args.weight.encoding, [&]<Encoding E>() {
-    return args.num_rows <= 16   ? start<E, 16, Warpgroups>(args, result, at)
-           : args.num_rows <= 24 ? start<E, 24, Warpgroups>(args, result, at)
-           : args.num_rows <= 32 ? start<E, 32, Warpgroups>(args, result, at)
-           : args.num_rows <= 40 ? start<E, 40, Warpgroups>(args, result, at)
-           : args.num_rows <= 48 ? start<E, 48, Warpgroups>(args, result, at)
-           : args.num_rows <= 56 ? start<E, 56, Warpgroups>(args, result, at)
-                                 : start<E, 64, Warpgroups>(args, result, at);
+    return with_rows(choice.tile_rows, [&]<uint32_t kRows>() { return start<E, kRows, Warpgroups>(choice, args, at); });
   });
 }
 

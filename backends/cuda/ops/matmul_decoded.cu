@@ -348,57 +348,83 @@ __global__ void __launch_bounds__(kThreads, 1)
 #endif
 }
 
-// How a matrix is cut into blocks, and how long they take together, in columns of a block's outputs.
-template <class S>
+// How a matrix is cut into blocks of rows by outs, and how long they take together, in columns of a block's outputs.
 struct Cut {
-  uint32_t tiles, row_tiles, splits;
+  uint32_t rows, outs, tiles, row_tiles, splits;
   uint64_t cost;
 
-  Cut(const MatmulArgs& args, const OpContext& at) {
-    constexpr uint32_t kExtra = 16;  // reading x in shared memory takes as long whatever the number of outputs
-    const uint32_t num_sms = static_cast<uint32_t>(at.num_sms);
-    tiles = ceil_div(args.weight.rows, S::kOuts);
-    row_tiles = ceil_div(args.num_rows, S::kRows);
-    const uint32_t possible = num_splits(args.weight.columns, tiles * row_tiles, num_sms);
+  Cut(const MatmulShape& shape, const CompileInputs& inputs, uint32_t rows_, uint32_t outs_)
+      : rows(rows_), outs(outs_) {
+    const uint32_t num_sms = inputs.device.num_sms, columns = shape.weight.columns;
+    tiles = ceil_div(shape.weight.rows, outs);
+    row_tiles = ceil_div(shape.num_rows, rows);
+    const uint32_t possible = num_splits(columns, tiles * row_tiles, num_sms);
     splits = possible == 1 ? 1 : possible / 2 * 2;
+    // Reading x in shared memory takes as long whatever the number of outputs.
     const uint64_t rounds = ceil_div(tiles * row_tiles * splits, num_sms);
-    cost = rounds * ceil_div(args.weight.columns, splits) * (S::kOuts + kExtra);
+    cost = rounds * ceil_div(columns, splits) * (outs + inputs.tuning.decoded_extra_outs);
   }
-  dim3 blocks() const { return splits == 1 ? dim3(ceil_div(tiles, 2u), 2, row_tiles) : dim3(tiles, splits, row_tiles); }
 };
 
+Cut best_cut(const MatmulShape& shape, const CompileInputs& inputs, uint32_t rows) {
+  const Cut wide(shape, inputs, rows, 128);
+  if (rows == 64) return wide;
+  // Two pairs of splits would meet in global memory, which takes longer than blocks of half as many outputs.
+  if (wide.splits > 2) return Cut(shape, inputs, rows, 64);
+  const Cut narrow(shape, inputs, rows, 112);
+  return narrow.cost < wide.cost ? narrow : wide;
+}
+
+// fn.template operator()<Shape<kRows, kOuts>>().
+template <class Fn>
+auto with_shape(uint32_t rows, uint32_t outs, Fn fn) {
+  const auto with_rows = [&]<uint32_t kRows>() {
+    if (outs == 64) return fn.template operator()<Shape<kRows, 64>>();
+    if (outs == 112) return fn.template operator()<Shape<kRows, 112>>();
+    return fn.template operator()<Shape<kRows, 128>>();
+  };
+  if (rows == 64) return fn.template operator()<Shape<64, 128>>();
+  if (rows == 128) return with_rows.template operator()<128>();
+  return with_rows.template operator()<256>();
+}
+
 template <Encoding E, class S>
-Status launch_cut(const MatmulArgs& args, const Cut<S>& cut, MatmulResult result, const OpContext& at) {
+Status start(const MatmulChoice& choice, const MatmulArgs& args, const OpContext& at) {
   const Result<RowMap> map = make_row_map(args.x, args.num_rows, args.weight.columns, S::kRows / 2);
   if (!map) return map.error();
   const bool in_pairs = args.out_stride % 2 == 0 && reinterpret_cast<uintptr_t>(args.out) % 8 == 0;
-  const Args kernel_args{
-      args.weight, args.bias,  reinterpret_cast<std::byte*>(args.out),       args.out_stride,      in_pairs, result,
-      args.live,   cut.splits, reinterpret_cast<float4*>(at.workspace.data), at.workspace.counters};
-  const uint32_t cluster_blocks = cut.splits > 1 || S::kSharesX ? 2 : 1;
-  return launch(at, "matmul_decoded", matmul_decoded_kernel<E, S>,
-                Grid{cut.blocks(), kThreads, S::kSharedBytes, cluster_blocks}, kernel_args, *map);
-}
-
-template <Encoding E, uint32_t kRows>
-Status launch_rows(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
-  const Cut<Shape<kRows, 128>> wide(args, at);
-  if constexpr (kRows > 64) {
-    // Two pairs of splits would meet in global memory, which takes longer than blocks of half as many outputs.
-    if (wide.splits > 2) return launch_cut<E>(args, Cut<Shape<kRows, 64>>(args, at), result, at);
-    const Cut<Shape<kRows, 112>> narrow(args, at);
-    if (narrow.cost < wide.cost) return launch_cut<E>(args, narrow, result, at);
-  }
-  return launch_cut<E>(args, wide, result, at);
+  const Args kernel_args{args.weight,
+                         args.bias,
+                         reinterpret_cast<std::byte*>(args.out),
+                         args.out_stride,
+                         in_pairs,
+                         choice.result,
+                         args.live,
+                         choice.splits,
+                         reinterpret_cast<float4*>(at.workspace.data),
+                         at.workspace.counters};
+  return launch(at, choice, matmul_decoded_kernel<E, S>, kernel_args, *map);
 }
 
 }  // namespace
 
-Status matmul_decoded(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
+void lay_out_decoded(const MatmulShape& shape, const CompileInputs& inputs, MatmulChoice* choice) {
+  const Cut cut = best_cut(shape, inputs, choice->tile_rows);
+  choice->tile_outs = cut.outs;
+  choice->splits = cut.splits;
+  choice->threads = kThreads;
+  with_shape(cut.rows, cut.outs, [&]<class S>() {
+    choice->grid = cut.splits == 1 ? Extent{ceil_div(cut.tiles, 2u), 2, cut.row_tiles}
+                                   : Extent{cut.tiles, cut.splits, cut.row_tiles};
+    choice->cluster = cut.splits > 1 || S::kSharesX ? 2 : 1;
+    choice->shared_bytes = S::kSharedBytes;
+    choice->stages = S::kStages;
+  });
+}
+
+Status matmul_decoded(const MatmulChoice& choice, const MatmulArgs& args, const OpContext& at) {
   return with_quantized(args.weight.encoding, [&]<Encoding E>() {
-    return args.num_rows <= 64    ? launch_rows<E, 64>(args, result, at)
-           : args.num_rows <= 128 ? launch_rows<E, 128>(args, result, at)
-                                  : launch_rows<E, 256>(args, result, at);
+    return with_shape(choice.tile_rows, choice.tile_outs, [&]<class S>() { return start<E, S>(choice, args, at); });
   });
 }
 

@@ -36,12 +36,16 @@ __global__ void __launch_bounds__(kThreads) matmul_exact_kernel(PackedMatrix wei
 
 }  // namespace
 
-Status matmul_exact(const MatmulArgs& args, const OpContext& at) {
-  const Grid grid{dim3(ceil_div(args.weight.rows, kWarps), ceil_div(args.num_rows, kRows)), kThreads};
+void lay_out_exact(const MatmulShape& shape, MatmulChoice* choice) {
+  choice->grid = {ceil_div(shape.weight.rows, kWarps), ceil_div(shape.num_rows, kRows)};
+  choice->threads = kThreads;
+}
+
+Status matmul_exact(const MatmulChoice& choice, const MatmulArgs& args, const OpContext& at) {
   return with_float_type(args.x_dtype, "matmul x", [&](auto type) {
     using X = decltype(type);
-    return launch(at, "matmul_exact", matmul_exact_kernel<X>, grid, args.weight, static_cast<const X*>(args.x),
-                  args.bias, args.out, args.out_stride, args.live);
+    return launch(at, choice, matmul_exact_kernel<X>, args.weight, static_cast<const X*>(args.x), args.bias, args.out,
+                  args.out_stride, args.live);
   });
 }
 

@@ -210,30 +210,42 @@ __global__ void __launch_bounds__(kThreads, 1) matmul_gated_kernel(const Args ar
 
 }  // namespace
 
-// Where it takes less time than cuBLAS and the activation behind it (docs/performance.md): rows that are computed for
-// nothing cost as much as others.
-bool can_gate(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
-  constexpr uint32_t kRowsMin = 192;
+// Where it takes less time than cuBLAS and the activation behind it: rows that are computed for nothing cost as much as
+// others.
+bool can_gate(const PackedMatrix& weight, uint32_t rows, const CompileInputs& inputs) {
   const uint32_t computed = ceil_div(rows, kPairRows) * kPairRows;
-  return at.has_warpgroups && weight.encoding == Encoding::kF16 && weight.rows % 4 == 0 && rows >= kRowsMin &&
-         (rows <= kPairRows || uint64_t{rows} * 8 >= uint64_t{computed} * 7);
+  return inputs.device.has_warpgroups && weight.encoding == Encoding::kF16 && weight.rows % 4 == 0 &&
+         rows >= inputs.tuning.gated_rows_min &&
+         (rows <= kPairRows || uint64_t{rows} * 8 >= uint64_t{computed} * inputs.tuning.gated_useful_eighths);
 }
 
-Status matmul_gated(const MatmulArgs& args, const OpContext& at) {
+void lay_out_gated(const MatmulShape& shape, const CompileInputs& inputs, MatmulChoice* choice) {
+  const uint32_t num_works = ceil_div(shape.weight.rows / 2, kTileOuts) * ceil_div(shape.num_rows, kPairRows);
+  choice->tile_rows = kPairRows;
+  choice->tile_outs = kTileOuts;
+  choice->grid = {std::max(1u, std::min(num_works, inputs.device.num_sms / 2)), 2};
+  choice->threads = kThreads;
+  choice->shared_bytes = kSharedBytes;
+  choice->cluster = 2;
+  choice->stages = kStages;
+}
+
+Status matmul_gated(const MatmulChoice& choice, const MatmulArgs& args, const OpContext& at) {
   const PackedMatrix& w = args.weight;
   const Result<RowMap> x = make_row_map(args.x, args.num_rows, w.columns, kBlockRows);
   if (!x) return x.error();
   const Result<RowMap> weights = make_row_map(w.plane[0], w.rows, w.row_stride / 2, kTileOuts);
   if (!weights) return weights.error();
   const uint32_t num_outs = w.rows / 2, row_pairs = ceil_div(args.num_rows, kPairRows);
-  const uint32_t num_works = ceil_div(num_outs, kTileOuts) * row_pairs;
-  const Args kernel_args{num_outs,  ceil_div(w.columns, kStageColumns),  row_pairs,
-                         num_works, reinterpret_cast<__half*>(args.out), args.live};
-  const uint32_t pairs = std::max(1u, std::min(num_works, static_cast<uint32_t>(at.num_sms) / 2));
+  const Args kernel_args{num_outs,
+                         ceil_div(w.columns, kStageColumns),
+                         row_pairs,
+                         ceil_div(num_outs, kTileOuts) * row_pairs,
+                         reinterpret_cast<__half*>(args.out),
+                         args.live};
   const auto kernel = args.activation == Activation::kSilu ? matmul_gated_kernel<Activation::kSilu>
                                                            : matmul_gated_kernel<Activation::kGelu>;
-  return launch(at, "matmul_gated", kernel, Grid{dim3(pairs, 2), kThreads, kSharedBytes, 2}, kernel_args,
-                Maps{*x, *weights});
+  return launch(at, choice, kernel, kernel_args, Maps{*x, *weights});
 }
 
 }  // namespace llmrt::cuda

@@ -164,27 +164,36 @@ __global__ void __launch_bounds__(kThreads, E == Encoding::kF16 && kTiles <= 4 ?
   cluster_sync();  // nobody leaves while others read its sums
 }
 
+template <int kTiles>
+constexpr uint32_t kSharedBytes = kStages* kTiles * 8 * kRowWords * 16;
+
 template <Encoding E, int kTiles>
-Status launch_tiles(const MatmulArgs& args, const OpContext& at) {
-  constexpr uint32_t kShared = kStages * kTiles * 8 * kRowWords * 16;
-  static_assert(kShared >= kTiles * 8 * kSumStride * 4);
-  const uint32_t columns = ceil_div(args.weight.rows, kTileOut), row_tiles = ceil_div(args.num_rows, kTiles * 8u);
-  constexpr uint32_t kBlocksPerSm = 6;  // of 2, 3, 4 and 6 the fastest on an H200
-  const uint32_t wanted = at.has_clusters ? static_cast<uint32_t>(at.num_sms) * kBlocksPerSm : 0;
-  const uint32_t splits = num_splits(args.weight.columns, columns * (at.list->batch_invariant ? 1 : row_tiles), wanted);
+Status launch_tiles(const MatmulChoice& choice, const MatmulArgs& args, const OpContext& at) {
+  static_assert(kSharedBytes<kTiles> >= kTiles * 8 * kSumStride * 4);
   const Args kernel_args{args.weight, static_cast<const __half*>(args.x), args.bias, args.out, args.out_stride,
                          args.live};
-  const Grid grid{dim3(columns, splits, row_tiles), kThreads, kShared, splits};
-  return launch(at, "matmul_skinny", matmul_skinny_kernel<E, kTiles>, grid, kernel_args);
+  return launch(at, choice, matmul_skinny_kernel<E, kTiles>, kernel_args);
 }
 
 }  // namespace
 
-Status matmul_skinny(const MatmulArgs& args, const OpContext& at) {
+void lay_out_skinny(const MatmulShape& shape, const CompileInputs& inputs, MatmulChoice* choice) {
+  const uint32_t columns = ceil_div(shape.weight.rows, kTileOut);
+  const uint32_t row_tiles = ceil_div(shape.num_rows, choice->tile_rows);
+  const uint32_t wanted = inputs.device.has_clusters ? inputs.device.num_sms * inputs.tuning.skinny_blocks_sm : 0;
+  choice->splits = num_splits(shape.weight.columns, columns * (shape.batch_invariant ? 1 : row_tiles), wanted);
+  choice->grid = {columns, choice->splits, row_tiles};
+  choice->threads = kThreads;
+  choice->shared_bytes = kSharedBytes<1> * (choice->tile_rows / 8);
+  choice->cluster = choice->splits;
+  choice->stages = kStages;
+}
+
+Status matmul_skinny(const MatmulChoice& choice, const MatmulArgs& args, const OpContext& at) {
   return with_encoding(args.weight.encoding, [&]<Encoding E>() {
-    if (args.num_rows <= 16) return launch_tiles<E, 2>(args, at);
-    if (args.num_rows <= 32) return launch_tiles<E, 4>(args, at);
-    return launch_tiles<E, 8>(args, at);
+    if (choice.tile_rows == 16) return launch_tiles<E, 2>(choice, args, at);
+    if (choice.tile_rows == 32) return launch_tiles<E, 4>(choice, args, at);
+    return launch_tiles<E, 8>(choice, args, at);
   });
 }
 

@@ -159,27 +159,36 @@ __global__ void __launch_bounds__(kThreadsBound) matmul_stream_kernel(StreamArgs
 
 }  // namespace
 
-bool can_stream(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
-  if (!at.has_bulk_copies) return false;
-  if (is_quantized(weight.encoding)) return can_stream_packed(weight, rows, at);
-  return rows <= kTileRows && weight.encoding == Encoding::kF16 && kSharedBytes <= at.shared_bytes_max;
+bool can_stream(const PackedMatrix& weight, uint32_t rows, const CompileInputs& inputs) {
+  if (!inputs.device.has_bulk_copies) return false;
+  if (is_quantized(weight.encoding)) return can_stream_packed(weight, rows, inputs);
+  return rows <= kTileRows && weight.encoding == Encoding::kF16 && kSharedBytes <= inputs.device.shared_bytes_max;
 }
 
-bool can_stream_normed(const PackedMatrix& weight, const OpContext& at) {
-  if (weight.columns > kNormColumnsMax || !can_stream(weight, 1, at)) return false;
-  if (is_quantized(weight.encoding)) return can_stream_packed_normed(weight, at);
-  return kSharedBytes + weight.columns * 2 <= at.shared_bytes_max;
+bool can_stream_normed(const PackedMatrix& weight, const CompileInputs& inputs) {
+  if (weight.columns > kNormColumnsMax || !can_stream(weight, 1, inputs)) return false;
+  if (is_quantized(weight.encoding)) return can_stream_packed_normed(weight, inputs.device);
+  return kSharedBytes + weight.columns * 2 <= inputs.device.shared_bytes_max;
 }
 
-Status matmul_stream(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
-  if (is_quantized(args.weight.encoding)) return matmul_stream_packed(args, result, at);
-  const Grid grid{std::min(ceil_div(args.weight.rows, kSlabOut), static_cast<uint32_t>(at.num_sms)), kThreads,
-                  kStages * kStageBytes + (args.norm.x ? args.weight.columns * 2 : 0)};
+void lay_out_stream(const MatmulShape& shape, const CompileInputs& inputs, MatmulChoice* choice) {
+  if (is_quantized(shape.weight.encoding)) return lay_out_stream_packed(shape, inputs.device, choice);
   static_assert(kNormColumnsMax <= kStepsKept * kStageColumns);
-  const auto kernel = args.norm.x                                         ? matmul_stream_kernel<XPlace::kNormedKept>
-                      : args.weight.columns <= kStepsKept * kStageColumns ? matmul_stream_kernel<XPlace::kKept>
-                                                                          : matmul_stream_kernel<XPlace::kAhead>;
-  return launch(at, "matmul_stream", kernel, grid, stream_args(args, result));
+  choice->grid = {std::min(ceil_div(shape.weight.rows, kSlabOut), inputs.device.num_sms)};
+  choice->threads = kThreads;
+  choice->shared_bytes = kStages * kStageBytes + (shape.has_norm ? shape.weight.columns * 2 : 0);
+  choice->stages = kStages;
+  choice->stream_x = shape.has_norm                                       ? StreamX::kNormedKept
+                     : shape.weight.columns <= kStepsKept * kStageColumns ? StreamX::kKept
+                                                                          : StreamX::kAhead;
+}
+
+Status matmul_stream(const MatmulChoice& choice, const MatmulArgs& args, const OpContext& at) {
+  if (is_quantized(args.weight.encoding)) return matmul_stream_packed(choice, args, at);
+  const auto kernel = choice.stream_x == StreamX::kNormedKept ? matmul_stream_kernel<XPlace::kNormedKept>
+                      : choice.stream_x == StreamX::kKept     ? matmul_stream_kernel<XPlace::kKept>
+                                                              : matmul_stream_kernel<XPlace::kAhead>;
+  return launch(at, choice, kernel, stream_args(args, choice.result));
 }
 
 }  // namespace llmrt::cuda

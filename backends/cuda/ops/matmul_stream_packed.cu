@@ -533,61 +533,86 @@ bool can_copy(const PackedMatrix& weight) {
 }
 
 template <Encoding E>
-Status start(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
+void lay_out(const MatmulShape& shape, const DeviceFacts& device, MatmulChoice* choice) {
   using S = Stage<E>;
-  const uint32_t x_bytes = args.weight.columns * 2;
-  Grid grid{std::min(ceil_div(args.weight.rows, kSlabOut), static_cast<uint32_t>(at.num_sms)), S::kThreads,
-            S::kStages * S::kBytes};
-  Args kernel_args{stream_args(args, result), has_whole_rows<E>(args.weight), 0};
-  const auto start_kernel = [&](auto kernel) { return launch(at, "matmul_stream", kernel, grid, kernel_args); };
+  const PackedMatrix& weight = shape.weight;
+  const uint32_t x_bytes = weight.columns * 2;
+  choice->grid = {std::min(ceil_div(weight.rows, kSlabOut), device.num_sms)};
+  choice->threads = S::kThreads;
+  choice->shared_bytes = S::kStages * S::kBytes;
+  choice->stages = S::kStages;
+  if (shape.num_rows > kTileRows) {
+    choice->threads = kTwoTilesThreads;
+    choice->stream_x = StreamX::kTwoTilesKept;
+  } else if (shape.has_norm) {
+    choice->shared_bytes += x_bytes;
+    choice->stream_x = StreamX::kNormed;
+  } else if (has_kept_x(weight) && shape.num_rows == 1) {
+    choice->stream_x = StreamX::kOneKept;
+  } else if (shape.num_rows > 1 || kSharedBytes<E, 1> + x_bytes > device.shared_bytes_max) {
+    if (Fragment<E>::kBased) {
+      choice->sums_blocks =
+          std::min(weight.columns / kBlock, (device.shared_bytes_max - kSharedBytes<E, 1>) / kBlockSumsBytes);
+      choice->shared_bytes += (choice->sums_blocks + kStreamWarps) * kBlockSumsBytes;
+    }
+    choice->stream_x = has_kept_x(weight) ? StreamX::kMoreKept : StreamX::kMoreAhead;
+  } else {
+    choice->shared_bytes += x_bytes;
+    choice->stream_x = StreamX::kOneShared;
+  }
+}
+
+template <Encoding E>
+Status start(const MatmulChoice& choice, const MatmulArgs& args, const OpContext& at) {
+  const Args kernel_args{stream_args(args, choice.result), has_whole_rows<E>(args.weight), choice.sums_blocks};
+  const auto start_kernel = [&](auto kernel) { return launch(at, choice, kernel, kernel_args); };
   if constexpr (kHasTwoTiles<E>) {
-    if (args.num_rows > kTileRows) {
-      grid.threads = kTwoTilesThreads;
+    if (choice.stream_x == StreamX::kTwoTilesKept)
       return start_kernel(matmul_stream_packed_kernel<E, XPlace::kTwoTilesKept>);
-    }
   }
-  if (args.norm.x) {
-    grid.shared_bytes += x_bytes;
-    static_assert(kNormColumnsMax <= kBlocksKept * kStreamWarps * kBlock);
-    constexpr XPlace kNormed = Fragment<E>::kPairs ? XPlace::kNormedShared : XPlace::kNormedKept;  // registers
-    return start_kernel(matmul_stream_packed_kernel<E, kNormed>);
+  static_assert(kNormColumnsMax <= kBlocksKept * kStreamWarps * kBlock);
+  constexpr XPlace kNormed = Fragment<E>::kPairs ? XPlace::kNormedShared : XPlace::kNormedKept;  // registers
+  switch (choice.stream_x) {
+    case StreamX::kNormed:
+      return start_kernel(matmul_stream_packed_kernel<E, kNormed>);
+    case StreamX::kOneKept:
+      return start_kernel(matmul_stream_packed_kernel<E, XPlace::kOneKept>);
+    case StreamX::kMoreKept:
+      return start_kernel(matmul_stream_packed_kernel<E, XPlace::kMoreKept>);
+    case StreamX::kMoreAhead:
+      return start_kernel(matmul_stream_packed_kernel<E, XPlace::kMoreAhead>);
+    default:
+      return start_kernel(matmul_stream_packed_kernel<E, XPlace::kOneShared>);
   }
-  if (has_kept_x(args.weight) && args.num_rows == 1)
-    return start_kernel(matmul_stream_packed_kernel<E, XPlace::kOneKept>);
-  if (args.num_rows > 1 || kSharedBytes<E, 1> + x_bytes > at.shared_bytes_max) {
-    if constexpr (Fragment<E>::kBased) {
-      kernel_args.sums_blocks =
-          std::min(args.weight.columns / kBlock, (at.shared_bytes_max - kSharedBytes<E, 1>) / kBlockSumsBytes);
-      grid.shared_bytes += (kernel_args.sums_blocks + kStreamWarps) * kBlockSumsBytes;
-    }
-    return has_kept_x(args.weight) ? start_kernel(matmul_stream_packed_kernel<E, XPlace::kMoreKept>)
-                                   : start_kernel(matmul_stream_packed_kernel<E, XPlace::kMoreAhead>);
-  }
-  grid.shared_bytes += x_bytes;
-  return start_kernel(matmul_stream_packed_kernel<E, XPlace::kOneShared>);
 }
 
 }  // namespace
 
-bool can_stream_packed(const PackedMatrix& weight, uint32_t rows, const OpContext& at) {
+bool can_stream_packed(const PackedMatrix& weight, uint32_t rows, const CompileInputs& inputs) {
+  const DeviceFacts& device = inputs.device;
   if (rows > 2 * kTileRows || weight.columns % kBlock != 0) return false;
   return with_quantized(weight.encoding, [&]<Encoding E>() {
     if (!can_copy<E>(weight)) return false;
-    if (rows <= kTileRows) return kSharedBytes<E, 1> <= at.shared_bytes_max;
-    // To load all of x pays for blocks of more than two slabs.
-    const bool pays = ceil_div(weight.rows, kSlabOut) > 2 * static_cast<uint32_t>(at.num_sms);
-    return kHasTwoTiles<E> && pays && at.has_warpgroups && has_kept_x(weight) &&
-           kSharedBytes<E, 2> <= at.shared_bytes_max;
+    if (rows <= kTileRows) return kSharedBytes<E, 1> <= device.shared_bytes_max;
+    // To load all of x pays for blocks of more than a few slabs.
+    const bool pays = ceil_div(weight.rows, kSlabOut) > inputs.tuning.stream_two_tiles_slabs_min * device.num_sms;
+    return kHasTwoTiles<E> && pays && device.has_warpgroups && has_kept_x(weight) &&
+           kSharedBytes<E, 2> <= device.shared_bytes_max;
   });
 }
 
-bool can_stream_packed_normed(const PackedMatrix& weight, const OpContext& at) {
-  return with_quantized(weight.encoding,
-                        [&]<Encoding E>() { return kSharedBytes<E, 1> + weight.columns * 2 <= at.shared_bytes_max; });
+bool can_stream_packed_normed(const PackedMatrix& weight, const DeviceFacts& device) {
+  return with_quantized(weight.encoding, [&]<Encoding E>() {
+    return kSharedBytes<E, 1> + weight.columns * 2 <= device.shared_bytes_max;
+  });
 }
 
-Status matmul_stream_packed(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
-  return with_quantized(args.weight.encoding, [&]<Encoding E>() { return start<E>(args, result, at); });
+void lay_out_stream_packed(const MatmulShape& shape, const DeviceFacts& device, MatmulChoice* choice) {
+  with_quantized(shape.weight.encoding, [&]<Encoding E>() { lay_out<E>(shape, device, choice); });
+}
+
+Status matmul_stream_packed(const MatmulChoice& choice, const MatmulArgs& args, const OpContext& at) {
+  return with_quantized(args.weight.encoding, [&]<Encoding E>() { return start<E>(choice, args, at); });
 }
 
 }  // namespace llmrt::cuda

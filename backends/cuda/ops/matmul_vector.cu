@@ -125,13 +125,16 @@ __global__ void __launch_bounds__(kThreads, 2) matmul_vector_kernel(Args args) {
 
 }  // namespace
 
-Status matmul_vector(const MatmulArgs& args, const OpContext& at) {
+void lay_out_vector(const MatmulShape& shape, MatmulChoice* choice) {
+  choice->grid = {ceil_div(shape.weight.rows, kTileOut), ceil_div(shape.num_rows, kTileRows)};
+  choice->threads = kThreads;
+}
+
+Status matmul_vector(const MatmulChoice& choice, const MatmulArgs& args, const OpContext& at) {
   const Args kernel_args{args.weight, static_cast<const __half*>(args.x), args.bias, args.out, args.out_stride,
                          args.live};
-  const Grid grid{dim3(ceil_div(args.weight.rows, kTileOut), ceil_div(args.num_rows, kTileRows)), kThreads};
-  return with_encoding(args.weight.encoding, [&]<Encoding E>() {
-    return launch(at, "matmul_vector", matmul_vector_kernel<E>, grid, kernel_args);
-  });
+  return with_encoding(args.weight.encoding,
+                       [&]<Encoding E>() { return launch(at, choice, matmul_vector_kernel<E>, kernel_args); });
 }
 
 }  // namespace llmrt::cuda

@@ -45,46 +45,37 @@ __global__ void __launch_bounds__(kThreads)
   if (blockIdx.y < *live && column < columns) out[uint64_t{blockIdx.y} * out_stride + column] += bias[column];
 }
 
-Status multiply(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
-  const PackedMatrix& w = args.weight;
-  const bool is_f16 = result == MatmulResult::kF16;
-  Cublas::Out out{args.out, args.out_stride, is_f16, result == MatmulResult::kAdded};
-  if (w.encoding == Encoding::kF16)
-    return at.cublas->multiply(at.stream, w.plane[0], w.rows, w.columns, w.row_stride / 2, args.x, args.num_rows, out);
-  __half* scratch = reinterpret_cast<__half*>(at.workspace.data);
-  const uint64_t row_bytes = uint64_t{w.columns} * 2;
-  const uint32_t slice_rows = static_cast<uint32_t>(std::min<uint64_t>(at.workspace.bytes / row_bytes, w.rows));
-  if (slice_rows == 0)
-    return make_error(ErrorCode::kOutOfMemory, "matmul: a row of {} bytes in f16 passes the workspace of {}", row_bytes,
-                      at.workspace.bytes);
-  for (uint32_t row = 0; row < w.rows; row += slice_rows) {
-    const PackedMatrix slice = w.slice(row, std::min(slice_rows, w.rows - row));
-    if (Status status = write_f16(slice, scratch, at); !status) return status;
-    out.data = reinterpret_cast<std::byte*>(args.out) + uint64_t{row} * (is_f16 ? 2 : 4);
-    if (Status status =
-            at.cublas->multiply(at.stream, scratch, slice.rows, w.columns, w.columns, args.x, args.num_rows, out);
-        !status)
-      return status;
-  }
-  return {};
-}
-
 }  // namespace
 
-Status write_f16(const PackedMatrix& weight, void* out, const OpContext& at) {
+KernelChoice choose_dequantize(const PackedMatrix& weight) {
   const uint64_t threads = uint64_t{weight.rows} * ceil_div(weight.columns, kStep) * 4;
-  const Grid grid{static_cast<uint32_t>(ceil_div<uint64_t>(threads, kThreads)), kThreads};
+  KernelChoice choice{"dequantize", encoding_name(weight.encoding)};
+  choice.grid = {static_cast<uint32_t>(ceil_div<uint64_t>(threads, kThreads))};
+  choice.threads = kThreads;
+  return choice;
+}
+
+Status dequantize(const KernelChoice& choice, const PackedMatrix& weight, void* out, const OpContext& at) {
   return with_quantized(weight.encoding, [&]<Encoding E>() {
-    return launch(at, "dequantize", dequantize_kernel<E>, grid, weight, static_cast<__half*>(out));
+    return launch(at, choice, dequantize_kernel<E>, weight, static_cast<__half*>(out));
   });
 }
 
-Status matmul_wide(const MatmulArgs& args, MatmulResult result, const OpContext& at) {
-  LLMRT_CHECK(result != MatmulResult::kF16 || !args.bias, "matmul_wide: a bias of f16 results");
-  if (Status status = multiply(args, result, at); !status || !args.bias) return status;
-  const Grid grid{dim3(ceil_div(args.weight.rows, kThreads), args.num_rows), kThreads};
-  return launch(at, "matmul_bias", add_bias_kernel, grid, args.out, args.out_stride, args.bias, args.weight.rows,
-                args.live);
+Status matmul_cublas(MatmulResult result, const MatmulArgs& args, const OpContext& at) {
+  const PackedMatrix& w = args.weight;
+  const Cublas::Out out{args.out, args.out_stride, result == MatmulResult::kF16, result == MatmulResult::kAdded};
+  return at.cublas->multiply(at.stream, w.plane[0], w.rows, w.columns, w.row_stride / 2, args.x, args.num_rows, out);
+}
+
+KernelChoice choose_bias(const MatmulShape& shape) {
+  KernelChoice choice{"matmul_bias"};
+  choice.grid = {ceil_div(shape.weight.rows, kThreads), shape.num_rows};
+  choice.threads = kThreads;
+  return choice;
+}
+
+Status add_bias(const KernelChoice& choice, const MatmulArgs& args, const OpContext& at) {
+  return launch(at, choice, add_bias_kernel, args.out, args.out_stride, args.bias, args.weight.rows, args.live);
 }
 
 }  // namespace llmrt::cuda

@@ -2,6 +2,7 @@
 // store_blocks and load_blocks: whole blocks to and from the host's pool, which kernels reach over the bus. The tokens
 // of one (layer, k or v, head) are one run of bytes; a block takes runs from a persistent grid, its threads share
 // 16-byte words. The moves of one op do not depend on each other.
+#include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/step_inputs.cuh"
 
@@ -47,27 +48,38 @@ __global__ void __launch_bounds__(kThreads) move_blocks_kernel(const uint32_t* i
   __threadfence();
 }
 
-Status move(const char* name, uint32_t kv_group, const OpContext& at, Moves moves, KvMemory KvPool::*from,
-            KvMemory KvPool::*to) {
-  if (kv_group >= at.num_pools)
-    return make_error(ErrorCode::kInvalidArgument, "{}: kv_group: expected below {}, found {}", name, at.num_pools,
-                      kv_group);
-  const KvPool& pool = at.pools[kv_group];
-  if ((pool.*from).num_blocks == 0 || (pool.*to).num_blocks == 0) return {};
-  return launch(at, name, move_blocks_kernel, {static_cast<uint32_t>(at.num_sms) * 2, kThreads}, at.forward_inputs,
-                moves, pool.group, pool.group.scales_vector(), pool.*from, pool.*to);
+Status add_moves(const char* name, uint32_t kv_group, const CompileInputs& inputs, Moves moves, KvMemory KvPool::*from,
+                 KvMemory KvPool::*to, Launches* out) {
+  if (kv_group >= inputs.pools.size())
+    return make_error(ErrorCode::kInvalidArgument, "{}: kv_group: expected below {}, found {}", name,
+                      inputs.pools.size(), kv_group);
+  const KvGroup& group = inputs.pools[kv_group];
+  const auto num_blocks = [&](KvMemory KvPool::*side) {
+    return side == &KvPool::device ? group.num_blocks : group.num_host_blocks;
+  };
+  if (num_blocks(from) == 0 || num_blocks(to) == 0) return {};
+  KernelChoice choice{.kernel = name, .grid = {inputs.device.num_sms * inputs.tuning.moves_blocks_sm}};
+  choice.threads = kThreads;
+  add_launch(out, choice, [=](const KernelChoice& c, const OpContext& at) {
+    const KvPool& pool = at.pools[kv_group];
+    return launch(at, c, move_blocks_kernel, at.forward_inputs, moves, pool.group, pool.group.scales_vector(),
+                  pool.*from, pool.*to);
+  });
+  return {};
 }
 
 }  // namespace
 
-Status run(const CopyBlocks& op, const OpContext& at) {
-  return move("copy_blocks", op.kv_group, at, {kFwdNumCopies, kFwdCopies}, &KvPool::device, &KvPool::device);
+Status choose(const CopyBlocks& op, const OpList&, const CompileInputs& inputs, Launches* out) {
+  return add_moves("copy_blocks", op.kv_group, inputs, {kFwdNumCopies, kFwdCopies}, &KvPool::device, &KvPool::device,
+                   out);
 }
-Status run(const StoreBlocks& op, const OpContext& at) {
-  return move("store_blocks", op.kv_group, at, {kFwdNumStores, kFwdStores}, &KvPool::device, &KvPool::host);
+Status choose(const StoreBlocks& op, const OpList&, const CompileInputs& inputs, Launches* out) {
+  return add_moves("store_blocks", op.kv_group, inputs, {kFwdNumStores, kFwdStores}, &KvPool::device, &KvPool::host,
+                   out);
 }
-Status run(const LoadBlocks& op, const OpContext& at) {
-  return move("load_blocks", op.kv_group, at, {kFwdNumLoads, kFwdLoads}, &KvPool::host, &KvPool::device);
+Status choose(const LoadBlocks& op, const OpList&, const CompileInputs& inputs, Launches* out) {
+  return add_moves("load_blocks", op.kv_group, inputs, {kFwdNumLoads, kFwdLoads}, &KvPool::host, &KvPool::device, out);
 }
 
 }  // namespace llmrt::cuda

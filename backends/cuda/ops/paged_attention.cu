@@ -1,29 +1,14 @@
-// paged_attention: causal attention of the step's query tokens over their rows' KV blocks. Decode items, prompt items
-// and the merge of their splits are three kernels (attention_*.cu). All are in every list that may have prompt items,
-// in which decode items come behind: their many short works fill what the prompts' long ones leave of the last round.
-// Elsewhere decode items that merge their own splits are alone.
+// paged_attention: causal attention of the step's query tokens over their rows' KV blocks, in up to three launches
+// (choose_attention.cpp), which share their arguments.
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/ops/attention.h"
 
 namespace llmrt::cuda {
+namespace {
 
-Status run(const PagedAttention& op, const OpContext& at) {
-  if (op.kv_group >= at.num_pools)
-    return make_error(ErrorCode::kInvalidArgument, "paged_attention: kv_group: expected below {}, found {}",
-                      at.num_pools, op.kv_group);
+AttentionArgs args_of(const PagedAttention& op, const OpContext& at) {
   const KvPool& pool = at.pools[op.kv_group];
   const KvGroup& group = pool.group;
-  const uint32_t multiple = 16 / kv_element_bytes(group.dtype);
-  if (op.head_dim % multiple != 0 || op.head_dim > 256)
-    return make_error(ErrorCode::kUnsupported,
-                      "paged_attention: heads of {} numbers over {} keys: expected a multiple of {} up to 256",
-                      op.head_dim, kv_dtype_name(group.dtype), multiple);
-  if (op.num_kv_heads != group.num_kv_heads || op.head_dim != group.head_dim || op.layer >= group.num_layers ||
-      op.num_heads % op.num_kv_heads != 0)
-    return make_error(ErrorCode::kInvalidArgument,
-                      "paged_attention: layer {}, {} heads over {} of {}: the pool has {} layers, {} heads of {}",
-                      op.layer, op.num_heads, op.num_kv_heads, op.head_dim, group.num_layers, group.num_kv_heads,
-                      group.head_dim);
   AttentionArgs args{};
   args.inputs = at.forward_inputs;
   args.qkv = at.tensor<float>(op.qkv);
@@ -46,14 +31,16 @@ Status run(const PagedAttention& op, const OpContext& at) {
   args.window = op.window;
   args.partial_values = at.partial_values;
   args.partial_sums = at.partial_sums;
-  const bool by_ring = can_attend_by_ring(args, at);
-  if (!at.list->decode_only)
-    if (Status status = attend_prompt(args, group.dtype, at); !status) return status;
-  if (Status status = by_ring ? attend_decode_by_ring(args, group.dtype, at) : attend_decode(args, group.dtype, at);
-      !status)
-    return status;
-  if (at.list->decode_only && by_ring) return {};
-  return merge_partials(args, by_ring, at);
+  return args;
+}
+
+}  // namespace
+
+Status launch_attention(const PagedAttention& op, const AttentionChoice& choice, const OpContext& at) {
+  constexpr Status (*kLaunches[])(const AttentionChoice&, const AttentionArgs&, KvDType, const OpContext&) = {
+      attend_prompt, attend_prompt_by_warpgroups, attend_decode, attend_decode_by_ring, merge_partials};
+  const KvDType dtype = at.pools[op.kv_group].group.dtype;
+  return kLaunches[static_cast<size_t>(choice.which)](choice, args_of(op, at), dtype, at);
 }
 
 }  // namespace llmrt::cuda

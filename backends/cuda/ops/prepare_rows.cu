@@ -1,6 +1,7 @@
 // prepare_rows: token id, position, row slot and KV slot of each token of the step. One thread a token; padding tokens
 // get token 0, position 0 and -1, which kernels of the step may read ahead of their waits. A "token sampled last" of a
 // slot that sampled nothing becomes token 0.
+#include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/step_inputs.cuh"
 
@@ -44,13 +45,16 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-Status run(const PrepareRows& op, const OpContext& at) {
-  const uint32_t num_tokens = at.rows_of(op.tokens);
-  const Out out{at.tensor<int32_t>(op.tokens), at.tensor<int32_t>(op.positions), at.tensor<int32_t>(op.row_slots),
-                at.tensor<int32_t>(op.kv_slots)};
-  const uint32_t block_tokens = at.num_pools ? at.pools[0].group.block_tokens : 0;
-  return launch(at, "prepare_rows", prepare_rows_kernel, {ceil_div(num_tokens, kThreads), kThreads}, at.forward_inputs,
-                at.rows, out, num_tokens, block_tokens);
+Status choose(const PrepareRows& op, const OpList& list, const CompileInputs&, Launches* out) {
+  KernelChoice choice{.kernel = "prepare_rows", .threads = kThreads};
+  choice.grid = {ceil_div(list.rows_of(op.tokens), kThreads)};
+  add_launch(out, choice, [op](const KernelChoice& c, const OpContext& at) {
+    const Out places{at.tensor<int32_t>(op.tokens), at.tensor<int32_t>(op.positions), at.tensor<int32_t>(op.row_slots),
+                     at.tensor<int32_t>(op.kv_slots)};
+    const uint32_t block_tokens = at.num_pools ? at.pools[0].group.block_tokens : 0;
+    return launch(at, c, prepare_rows_kernel, at.forward_inputs, at.rows, places, at.rows_of(op.tokens), block_tokens);
+  });
+  return {};
 }
 
 }  // namespace llmrt::cuda

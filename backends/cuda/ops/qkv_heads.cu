@@ -10,6 +10,7 @@
 // 131,072 the f32 product would be off by 0.008. In prompts that is most of the work, so a warp has several heads.
 // Heads of 128 numbers stay in registers, four neighbours a lane, and their angles are made ahead of the wait for the
 // matmul.
+#include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/numbers.cuh"
 #include "backends/cuda/reduce.cuh"
@@ -339,24 +340,6 @@ __global__ void __launch_bounds__(kThreads) qkv_wide_heads_kernel(Args args) {
   }
 }
 
-template <class HeadOp>
-Status set_shape(const HeadOp& op, const OpContext& at, Args* args) {
-  if (op.head_dim > kHeadDimMax)
-    return make_error(ErrorCode::kUnsupported, "heads of {} numbers: expected at most {}", op.head_dim, kHeadDimMax);
-  const uint32_t columns = (op.num_heads + 2 * op.num_kv_heads) * op.head_dim;
-  if (at.desc(op.qkv).columns != columns)
-    return make_error(ErrorCode::kInvalidArgument, "qkv: expected {} columns, found {}", columns,
-                      at.desc(op.qkv).columns);
-  args->qkv = at.tensor<float>(op.qkv);
-  args->live = at.live(op.qkv);
-  args->num_tokens = at.rows_of(op.qkv);
-  args->heads_each = args->num_tokens >= 64 ? kHeadsEachMax : 1;
-  args->num_heads = op.num_heads;
-  args->num_kv_heads = op.num_kv_heads;
-  args->head_dim = op.head_dim;
-  return {};
-}
-
 void set(const QkNorm& op, const OpContext& at, Args* args) {
   args->q_weight = at.weight_vector(op.q_weight);
   args->k_weight = at.weight_vector(op.k_weight);
@@ -371,16 +354,8 @@ void set(const Rope& op, const OpContext& at, Args* args) {
   args->magnitude = op.magnitude;
 }
 
-Status set(const KvWrite& op, const OpContext& at, Args* args) {
-  if (op.kv_group >= at.num_pools)
-    return make_error(ErrorCode::kInvalidArgument, "kv_write: kv_group: expected below {}, found {}", at.num_pools,
-                      op.kv_group);
+void set(const KvWrite& op, const OpContext& at, Args* args) {
   const KvPool& pool = at.pools[op.kv_group];
-  if (op.num_kv_heads != pool.group.num_kv_heads || op.head_dim != pool.group.head_dim ||
-      op.layer >= pool.group.num_layers)
-    return make_error(
-        ErrorCode::kInvalidArgument, "kv_write: layer {}, {} heads of {}: the pool has {} layers, {} heads of {}",
-        op.layer, op.num_kv_heads, op.head_dim, pool.group.num_layers, pool.group.num_kv_heads, pool.group.head_dim);
   args->kv_slots = at.tensor<int32_t>(op.kv_slots);
   args->kv_data = pool.device.data + op.layer * pool.device.layer_bytes;
   args->kv_scales = pool.device.scales ? pool.device.scales + op.layer * pool.device.layer_scales : nullptr;
@@ -388,46 +363,113 @@ Status set(const KvWrite& op, const OpContext& at, Args* args) {
   args->block_tokens = pool.group.block_tokens;
   args->num_blocks = pool.group.num_blocks;
   args->kv_dtype = pool.group.dtype;
-  return {};
 }
 
-Status start(const Args& args, const char* name, const OpContext& at) {
-  const Grid grid{dim3(args.num_tokens, ceil_div(args.heads_touched(), kWarps * args.heads_each)), kThreads};
-  if (args.head_dim == WideHeads::kDims && (!args.freqs || args.rope_dim == WideHeads::kDims))
-    return launch(at, name, args.freqs ? qkv_wide_heads_kernel<true> : qkv_wide_heads_kernel<false>, grid, args);
-  return launch(at, name, args.freqs ? qkv_heads_kernel<true> : qkv_heads_kernel<false>, grid, args);
+struct HeadsChoice : KernelChoice {
+  uint32_t heads_each = 1;  // of a warp
+  bool is_wide = false;     // heads of 128 numbers, in registers
+  bool turns = false;
+};
+
+template <class HeadOp>
+Status check_heads(const HeadOp& op, const OpList& list) {
+  if (op.head_dim > kHeadDimMax)
+    return make_error(ErrorCode::kUnsupported, "heads of {} numbers: expected at most {}", op.head_dim, kHeadDimMax);
+  const uint32_t columns = (op.num_heads + 2 * op.num_kv_heads) * op.head_dim;
+  const uint32_t found = list.tensors[static_cast<size_t>(op.qkv)].columns;
+  if (found == columns) return {};
+  return make_error(ErrorCode::kInvalidArgument, "qkv: expected {} columns, found {}", columns, found);
+}
+
+Status check_pool(const KvWrite& op, const CompileInputs& inputs) {
+  if (op.kv_group >= inputs.pools.size())
+    return make_error(ErrorCode::kInvalidArgument, "kv_write: kv_group: expected below {}, found {}",
+                      inputs.pools.size(), op.kv_group);
+  const KvGroup& group = inputs.pools[op.kv_group];
+  if (op.num_kv_heads == group.num_kv_heads && op.head_dim == group.head_dim && op.layer < group.num_layers) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "kv_write: layer {}, {} heads of {}: the pool has {} layers, {} heads of {}", op.layer,
+                    op.num_kv_heads, op.head_dim, group.num_layers, group.num_kv_heads, group.head_dim);
+}
+
+// `head_op`: one that has the shape; `rope`: where there is one among the ops.
+template <class HeadOp>
+HeadsChoice choose_heads(const char* name, const HeadOp& head_op, const Rope* rope, bool writes, const OpList& list,
+                         const CompileInputs& inputs) {
+  const uint32_t num_tokens = list.rows_of(head_op.qkv);
+  const uint32_t num_heads = head_op.num_heads + (writes ? 2 : 1) * head_op.num_kv_heads;  // that are touched
+  HeadsChoice choice;
+  choice.kernel = name;
+  choice.heads_each = num_tokens >= inputs.tuning.heads_joined_tokens_min ? kHeadsEachMax : 1;
+  choice.turns = rope != nullptr;
+  choice.is_wide = head_op.head_dim == WideHeads::kDims && (!rope || rope->rope_dim == WideHeads::kDims);
+  choice.variant = choice.is_wide ? "in registers" : "in shared memory";
+  choice.grid = {num_tokens, ceil_div(num_heads, kWarps * choice.heads_each)};
+  choice.threads = kThreads;
+  return choice;
+}
+
+template <class HeadOp>
+Args args_of(const HeadsChoice& choice, const HeadOp& op, const OpContext& at) {
+  Args args{};
+  args.qkv = at.tensor<float>(op.qkv);
+  args.live = at.live(op.qkv);
+  args.num_tokens = at.rows_of(op.qkv);
+  args.heads_each = choice.heads_each;
+  args.num_heads = op.num_heads;
+  args.num_kv_heads = op.num_kv_heads;
+  args.head_dim = op.head_dim;
+  return args;
+}
+
+Status start(const HeadsChoice& choice, const Args& args, const OpContext& at) {
+  if (choice.is_wide)
+    return launch(at, choice, choice.turns ? qkv_wide_heads_kernel<true> : qkv_wide_heads_kernel<false>, args);
+  return launch(at, choice, choice.turns ? qkv_heads_kernel<true> : qkv_heads_kernel<false>, args);
+}
+
+template <class HeadOp>
+void add_alone(HeadsChoice choice, const HeadOp& op, Launches* out) {
+  add_launch(out, std::move(choice), [op](const HeadsChoice& c, const OpContext& at) {
+    Args args = args_of(c, op, at);
+    set(op, at, &args);
+    return start(c, args, at);
+  });
 }
 
 }  // namespace
 
-Status run(const QkNorm& op, const OpContext& at) {
-  Args args{};
-  if (Status status = set_shape(op, at, &args); !status) return status;
-  set(op, at, &args);
-  return start(args, "qk_norm", at);
+Status choose(const QkNorm& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
+  if (Status status = check_heads(op, list); !status) return status;
+  add_alone(choose_heads("qk_norm", op, nullptr, false, list, inputs), op, out);
+  return {};
 }
 
-Status run(const Rope& op, const OpContext& at) {
-  Args args{};
-  if (Status status = set_shape(op, at, &args); !status) return status;
-  set(op, at, &args);
-  return start(args, "rope", at);
+Status choose(const Rope& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
+  if (Status status = check_heads(op, list); !status) return status;
+  add_alone(choose_heads("rope", op, &op, false, list, inputs), op, out);
+  return {};
 }
 
-Status run(const KvWrite& op, const OpContext& at) {
-  Args args{};
-  if (Status status = set_shape(op, at, &args); !status) return status;
-  if (Status status = set(op, at, &args); !status) return status;
-  return start(args, "kv_write", at);
+Status choose(const KvWrite& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
+  if (Status status = check_heads(op, list); !status) return status;
+  if (Status status = check_pool(op, inputs); !status) return status;
+  add_alone(choose_heads("kv_write", op, nullptr, true, list, inputs), op, out);
+  return {};
 }
 
-Status run_fused(const QkNorm* qk_norm, const Rope& rope, const KvWrite& kv_write, const OpContext& at) {
-  Args args{};
-  if (Status status = set_shape(rope, at, &args); !status) return status;
-  if (qk_norm) set(*qk_norm, at, &args);
-  set(rope, at, &args);
-  if (Status status = set(kv_write, at, &args); !status) return status;
-  return start(args, "qkv_heads", at);
+Status choose(const QkvHeads& step, const OpList& list, const CompileInputs& inputs, Launches* out) {
+  if (Status status = check_heads(step.rope, list); !status) return status;
+  if (Status status = check_pool(step.write, inputs); !status) return status;
+  HeadsChoice choice = choose_heads("qkv_heads", step.rope, &step.rope, true, list, inputs);
+  add_launch(out, std::move(choice), [step](const HeadsChoice& c, const OpContext& at) {
+    Args args = args_of(c, step.rope, at);
+    if (step.norm) set(*step.norm, at, &args);
+    set(step.rope, at, &args);
+    set(step.write, at, &args);
+    return start(c, args, at);
+  });
+  return {};
 }
 
 }  // namespace llmrt::cuda

@@ -1,6 +1,7 @@
 // rms_norm: x += delta (when there is one); out = x / sqrt(mean(x^2) + eps) * weight. x, delta f32 [rows, D]; out f32,
 // f16 or bf16. One block a row; a thread keeps up to kCached groups of W neighbours in registers and reads the rest
 // again. Sums in f32, in a fixed order.
+#include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/numbers.cuh"
 #include "backends/cuda/reduce.cuh"
@@ -76,20 +77,24 @@ __global__ void __launch_bounds__(kThreadsMax) rms_norm_kernel(Args args, Out* o
 
 }  // namespace
 
-Status run(const RmsNorm& op, const OpContext& at) {
-  const Args args{at.tensor<float>(op.x),      op.delta == kNoTensor ? nullptr : at.tensor<float>(op.delta),
-                  at.weight_vector(op.weight), at.live(op.x),
-                  at.desc(op.x).columns,       op.eps};
-  const uint32_t width = args.columns % 4 == 0 ? 4 : 1;
+Status choose(const RmsNorm& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
+  const uint32_t columns = list.tensors[static_cast<size_t>(op.x)].columns, rows = list.rows_of(op.x);
+  const uint32_t width = columns % 4 == 0 ? 4 : 1;
   // With many rows, few threads for each: a multiprocessor has more of them at a time. That changes the order of sums.
-  const uint32_t groups_thread = at.rows_of(op.x) > 64 && !at.list->batch_invariant ? kCached : 1;
-  const uint32_t threads = std::min(round_up(ceil_div(args.columns / width, groups_thread), kWarp), kThreadsMax);
-  const Grid grid{at.rows_of(op.x), threads};
-  return with_float_type(at.desc(op.out).dtype, "rms_norm out", [&](auto type) {
-    using Out = decltype(type);
-    return launch(at, "rms_norm", width == 4 ? rms_norm_kernel<Out, 4> : rms_norm_kernel<Out, 1>, grid, args,
-                  at.tensor<Out>(op.out));
+  const bool has_few = rows >= inputs.tuning.norm_few_threads_rows_min && !list.batch_invariant;
+  KernelChoice choice{.kernel = "rms_norm", .variant = op.delta == kNoTensor ? "" : "sum", .grid = {rows}};
+  choice.threads = std::min(round_up(ceil_div(columns / width, has_few ? kCached : 1u), kWarp), kThreadsMax);
+  add_launch(out, choice, [op, width](const KernelChoice& c, const OpContext& at) {
+    const Args args{at.tensor<float>(op.x),      op.delta == kNoTensor ? nullptr : at.tensor<float>(op.delta),
+                    at.weight_vector(op.weight), at.live(op.x),
+                    at.desc(op.x).columns,       op.eps};
+    return with_float_type(at.desc(op.out).dtype, "rms_norm out", [&](auto type) {
+      using Out = decltype(type);
+      return launch(at, c, width == 4 ? rms_norm_kernel<Out, 4> : rms_norm_kernel<Out, 1>, args,
+                    at.tensor<Out>(op.out));
+    });
   });
+  return {};
 }
 
 }  // namespace llmrt::cuda

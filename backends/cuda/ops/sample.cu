@@ -9,6 +9,7 @@
 #include <cfloat>
 
 #include "backends/cuda/arrival.cuh"
+#include "backends/cuda/choose.h"
 #include "backends/cuda/gumbel.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/reduce.cuh"
@@ -195,18 +196,23 @@ __global__ void __launch_bounds__(kThreads) sample_kernel(Args args) {
 
 }  // namespace
 
-Status run(const Sample& op, const OpContext& at) {
-  const uint32_t num_rows = at.rows_of(op.logits), parts = num_parts(num_rows, at.num_sms);
-  if (uint64_t{num_rows} * parts * sizeof(Best) > at.workspace.bytes || num_rows > at.workspace.num_counters)
+Status choose(const Sample& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
+  const uint32_t num_rows = list.rows_of(op.logits), parts = num_parts(num_rows, inputs);
+  KernelChoice choice{.kernel = "sample", .grid = {parts, num_rows}, .threads = kThreads};
+  choice.workspace_bytes = uint64_t{num_rows} * parts * sizeof(Best);
+  if (choice.workspace_bytes > inputs.workspace_bytes || num_rows > inputs.num_counters)
     return make_error(ErrorCode::kOutOfMemory, "sample: {} rows in {} parts pass the workspace", num_rows, parts);
-  const Args args{{at.sample_inputs, at.rows, at.tensor<float>(op.logits), at.tensor<float>(op.processed),
-                   at.desc(op.logits).columns},
-                  at.tensor<FilterResult>(op.kept),
-                  parts,
-                  reinterpret_cast<Best*>(at.workspace.data),
-                  at.workspace.counters,
-                  at.results};
-  return launch(at, "sample", sample_kernel, {dim3(parts, num_rows), kThreads}, args);
+  add_launch(out, choice, [op](const KernelChoice& c, const OpContext& at) {
+    const Args args{{at.sample_inputs, at.rows, at.tensor<float>(op.logits), at.tensor<float>(op.processed),
+                     at.desc(op.logits).columns},
+                    at.tensor<FilterResult>(op.kept),
+                    c.grid.x,
+                    reinterpret_cast<Best*>(at.workspace.data),
+                    at.workspace.counters,
+                    at.results};
+    return launch(at, c, sample_kernel, args);
+  });
+  return {};
 }
 
 }  // namespace llmrt::cuda

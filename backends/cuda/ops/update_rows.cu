@@ -3,6 +3,7 @@
 // Blocks share the commands out by the slot they write (a recount by its penalty slot), so commands of one slot stay in
 // order and those of different slots run side by side. A kCopySlot reads another slot: a step that has one runs all its
 // commands in one block. Inside a command the threads share the payload's words.
+#include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/step_inputs.cuh"
 
@@ -92,8 +93,12 @@ __global__ void __launch_bounds__(kThreads) update_rows_kernel(const uint32_t* i
 
 }  // namespace
 
-Status run(const UpdateRows&, const OpContext& at) {
-  return launch(at, "update_rows", update_rows_kernel, {kBlocks, kThreads}, at.forward_inputs, at.rows);
+Status choose(const UpdateRows&, const OpList&, const CompileInputs&, Launches* out) {
+  KernelChoice choice{.kernel = "update_rows", .grid = {kBlocks}, .threads = kThreads};
+  add_launch(out, choice, [](const KernelChoice& c, const OpContext& at) {
+    return launch(at, c, update_rows_kernel, at.forward_inputs, at.rows);
+  });
+  return {};
 }
 
 }  // namespace llmrt::cuda

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cuda_runtime_api.h"
+#include "launches.h"
 
 #define __global__
 #define __device__
@@ -233,9 +234,18 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
       block.x * block.y * block.z > 1024 || config->dynamicSmemBytes > 227 << 10)
     return cudaErrorInvalidValue;
   unsigned cluster_y = 1;
-  for (unsigned i = 0; i < config->numAttrs; ++i)
+  bool is_dependent = false;
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
     if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) cluster_y = config->attrs[i].val.clusterDim.y;
+    if (config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization) is_dependent = true;
+  }
   if (cluster_y == 0 || cluster_y > 8 || grid.y % cluster_y) return cudaErrorInvalidValue;
+  emulator::tell_launch({reinterpret_cast<const void*>(kernel),
+                         {grid.x, grid.y, grid.z},
+                         block.x * block.y * block.z,
+                         cluster_y,
+                         config->dynamicSmemBytes,
+                         is_dependent});
   const std::function<void()> work = [=, shared = config->dynamicSmemBytes] {
     emulator::launch(grid, block, cluster_y, shared, [&] { kernel(args...); });
   };
