@@ -10,7 +10,7 @@
 namespace llmrt::cuda {
 
 struct Tuning {
-  // ---- which matmul, by the rows of the list (docs/performance.md) --------------------------------------------------
+  // ---- which matmul, by the rows of the list (docs/kernels/README.md) --------------------------------------------------
   uint32_t vector_rows_max = 8;       // stream or vector, one tile of the matrix units. H200, 2026-11-23
   uint32_t decoded_rows_max = 256;    // quantised weights decoded by warpgroups; cuBLAS beyond. H200, 2026-11-23
   uint32_t skinny_rows_max = 64;      // quantised weights in registers; beyond, f16 for cuBLAS pays. H200, 2026-11-26
