@@ -1,6 +1,6 @@
 // Answers side by side: KL of whole logits and of listed tokens, first divergences, what is saved read back as it was,
 // other work and damaged files refused by name. Made answers; no device.
-#include "tools/llmrt_bench/agreement.h"
+#include "tools/llmrt_bench/agree/agreement.h"
 
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 #include <fstream>
 #include <random>
 
-#include "tools/llmrt_bench/kv_numerics.h"
+#include "tools/llmrt_bench/kv/kv_numerics.h"
 
 using namespace llmrt;
 using namespace llmrt::bench;

@@ -3,8 +3,8 @@
 #include <new>
 #include <stdexcept>
 
-#include "tools/llmrt_bench/child_process.h"
-#include "tools/llmrt_bench/commands.h"
+#include "tools/llmrt_bench/commands/child_process.h"
+#include "tools/llmrt_bench/commands/commands.h"
 
 using namespace llmrt;
 using namespace llmrt::bench;

@@ -4,7 +4,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
 
-#include "tools/llmrt_bench/comparison.h"
+#include "tools/llmrt_bench/record/comparison.h"
 
 using namespace llmrt;
 using namespace llmrt::bench;

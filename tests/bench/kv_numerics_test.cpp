@@ -1,6 +1,6 @@
 // Aim: the figures of `llmrt-bench kv` mean what they say. Method: distributions, rankings and stored keys small enough
 // to work out by hand, ties and equal ones among them; a ranking beside a full sort.
-#include "tools/llmrt_bench/kv_numerics.h"
+#include "tools/llmrt_bench/kv/kv_numerics.h"
 
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
@@ -10,8 +10,8 @@
 #include <random>
 
 #include "core/base/half.h"
-#include "tools/llmrt_bench/attention_ranking.h"
-#include "tools/llmrt_bench/kv_keys.h"
+#include "tools/llmrt_bench/kv/attention_ranking.h"
+#include "tools/llmrt_bench/kv/kv_keys.h"
 
 using namespace llmrt;
 using namespace llmrt::bench;

@@ -1,14 +1,14 @@
 // Aim: the cells of `llmrt-bench kv` compare what they should. Method: a real model (LLMRT_TEST_MODEL) on the first
 // device: a cell beside itself, a coarser cache beside it, and one text cut into steps in two ways.
-#include "tools/llmrt_bench/kv_quality.h"
+#include "tools/llmrt_bench/kv/kv_quality.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
 #include "backends/backends.h"
 #include "tests/models/model_harness.h"
-#include "tools/llmrt_bench/kv_run.h"
-#include "tools/llmrt_bench/recoded_model.h"
+#include "tools/llmrt_bench/kv/kv_run.h"
+#include "tools/llmrt_bench/kv/recoded_model.h"
 
 using namespace llmrt;
 using namespace llmrt::bench;

@@ -10,8 +10,8 @@
 #include "tools/llmrt_bench/load/arrivals.h"
 #include "tools/llmrt_bench/load/engine_load.h"
 #include "tools/llmrt_bench/load/load_report.h"
+#include "tools/llmrt_bench/record/stats.h"
 #include "tools/llmrt_bench/serving/loaded_device.h"
-#include "tools/llmrt_bench/stats.h"
 
 using namespace llmrt;
 using namespace llmrt::bench;

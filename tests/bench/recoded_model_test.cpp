@@ -1,6 +1,6 @@
 // Aim: a model in other encodings holds the same numbers, rounded. Method: a synthetic model's rows, made in pieces as
 // backends ask for them, beside rows decoded here.
-#include "tools/llmrt_bench/recoded_model.h"
+#include "tools/llmrt_bench/kv/recoded_model.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <limits>
 
-#include "tools/llmrt_bench/saved_record.h"
-#include "tools/llmrt_bench/stats.h"
+#include "tools/llmrt_bench/record/saved_record.h"
+#include "tools/llmrt_bench/record/stats.h"
 
 using namespace llmrt;
 using namespace llmrt::bench;

@@ -1,5 +1,5 @@
 // llmrt-bench: the same work on every backend, with the device's limits beside it.
-#include "tools/llmrt_bench/commands.h"
+#include "tools/llmrt_bench/commands/commands.h"
 
 int main(int argc, char** argv) {
   CLI::App app{"llmrt-bench: the same work on every backend, with the device's limits beside it"};

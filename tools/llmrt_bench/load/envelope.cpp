@@ -5,7 +5,7 @@
 #include <cmath>
 #include <fstream>
 
-#include "tools/llmrt_bench/record.h"
+#include "tools/llmrt_bench/record/record.h"
 
 namespace llmrt::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tools/llmrt_bench/load/outcome.h"
-#include "tools/llmrt_bench/record.h"
+#include "tools/llmrt_bench/record/record.h"
 
 namespace llmrt::bench {
 

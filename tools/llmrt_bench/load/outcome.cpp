@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tools/llmrt_bench/stats.h"
+#include "tools/llmrt_bench/record/stats.h"
 
 namespace llmrt::bench {
 

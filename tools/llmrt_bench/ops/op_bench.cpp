@@ -6,7 +6,7 @@
 
 #include "core/engine/pool_sizing.h"
 #include "tools/llmrt_bench/ops/test_data.h"
-#include "tools/llmrt_bench/stats.h"
+#include "tools/llmrt_bench/record/stats.h"
 
 namespace llmrt::bench {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "core/engine/probe_plan.h"
 #include "core/engine/warm_up.h"
-#include "tools/llmrt_bench/device_limits.h"
+#include "tools/llmrt_bench/ops/device_limits.h"
 #include "tools/llmrt_bench/ops/op_check.h"
 #include "tools/llmrt_bench/ops/step_kernels.h"
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "tools/llmrt_bench/stats.h"
+#include "tools/llmrt_bench/record/stats.h"
 
 namespace llmrt::bench {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "tools/llmrt_bench/ops/op_bench.h"
-#include "tools/llmrt_bench/record.h"
+#include "tools/llmrt_bench/record/record.h"
 
 namespace llmrt::bench {
 

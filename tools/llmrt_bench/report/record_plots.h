@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/llmrt_bench/saved_record.h"
+#include "tools/llmrt_bench/record/saved_record.h"
 
 namespace llmrt::bench {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "core/engine/pool_sizing.h"
+#include "tools/llmrt_bench/record/time_left.h"
 #include "tools/llmrt_bench/serving/drive.h"
 #include "tools/llmrt_bench/serving/parts.h"
-#include "tools/llmrt_bench/time_left.h"
 
 namespace llmrt::bench {
 namespace {

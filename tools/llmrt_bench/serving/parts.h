@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/engine/engine.h"
-#include "tools/llmrt_bench/serving/report.h"
+#include "tools/llmrt_bench/serving/part_report.h"
 #include "tools/llmrt_bench/serving/workload.h"
 
 namespace llmrt::bench {

@@ -1,0 +1,410 @@
+// llmrt-bench serve: load against a server, or against an engine in process, and what its users would see of it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "backends/backends.h"
+#include "core/base/sha256.h"
+#include "tools/llmrt_bench/commands/commands.h"
+#include "tools/llmrt_bench/load/arrivals.h"
+#include "tools/llmrt_bench/load/engine_load.h"
+#include "tools/llmrt_bench/load/load_progress.h"
+#include "tools/llmrt_bench/load/load_report.h"
+#include "tools/llmrt_bench/model/engine_run.h"
+#include "tools/number_range.h"
+
+namespace llmrt::bench {
+namespace {
+
+// Lengths as of ShareGPT: the means, 161 and 338 tokens, are those that vLLM's paper gives for it; the spread is ours.
+constexpr const char* kShareGptPrompt = "lognormal:88:1.1:4:1024";
+constexpr const char* kShareGptOutput = "lognormal:225:0.9:4:1024";
+
+struct Options {
+  std::string model, device = "auto", kv_dtype = "f16";
+  uint32_t sequences = 256, context = 0, chunk_tokens = 0;
+  std::string url, model_name;
+  std::vector<std::string> headers;
+  bool is_chat = false;
+  double timeout_s = 600;
+
+  std::string workload, save_workload, sharegpt, tokenizer;
+  std::string prompt_tokens = "128", output_tokens = "64", arrivals = "poisson";
+  bool is_like_sharegpt = false;
+  uint32_t requests = 64, seed = 1, warmup = 2;
+  uint32_t concurrency = 0;
+  double rate = 0;
+  double temperature = 0, top_p = 1;
+  LoadSlo slo;
+  std::string json_path;
+};
+
+class ModelTokens final : public TokenCounter {
+ public:
+  explicit ModelTokens(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
+  size_t count(std::string_view text) const override {
+    return tokenizer_->encode(text, {.parse_special = false, .add_bos = false}).size();
+  }
+
+ private:
+  const Tokenizer* tokenizer_;
+};
+
+Result<std::unique_ptr<Tokenizer>> tokenizer_of(const Model& model) {
+  if (!model.vocabulary)
+    return make_error(ErrorCode::kInvalidArgument, "{}: expected a model with a vocabulary, found none", model.path);
+  return Tokenizer::create(*model.vocabulary);
+}
+
+Result<std::vector<LoadItem>> read_sharegpt(const Options& options, Draws* draws) {
+  const std::string path = options.tokenizer.empty() ? options.model : options.tokenizer;
+  if (path.empty())
+    return make_error(ErrorCode::kInvalidArgument, "--sharegpt: expected --tokenizer GGUF to count its tokens with");
+  Result<std::shared_ptr<const Model>> model = load_model(path);
+  if (!model) return model.error();
+  Result<std::unique_ptr<Tokenizer>> tokenizer = tokenizer_of(**model);
+  if (!tokenizer) return tokenizer.error();
+  Result<std::string> text = read_text(options.sharegpt);
+  if (!text) return text.error();
+  return parse_sharegpt(*text, ModelTokens(tokenizer->get()), options.requests, draws);
+}
+
+Result<std::vector<LoadItem>> make_items(const Options& options, Draws* draws) {
+  if (!options.workload.empty()) {
+    Result<std::string> text = read_text(options.workload);
+    if (!text) return text.error();
+    return parse_work(*text, options.workload);
+  }
+  if (!options.sharegpt.empty()) return read_sharegpt(options, draws);
+  Result<Lengths> prompt =
+      parse_lengths("--prompt-tokens", options.is_like_sharegpt ? kShareGptPrompt : options.prompt_tokens);
+  if (!prompt) return prompt.error();
+  Result<Lengths> output =
+      parse_lengths("--output-tokens", options.is_like_sharegpt ? kShareGptOutput : options.output_tokens);
+  if (!output) return output.error();
+  return make_work(options.requests, *prompt, *output, draws);
+}
+
+// With arrivals, or without them for a closed loop.
+Result<std::vector<LoadItem>> make_load(const Options& options) {
+  Result<ArrivalPattern> pattern = parse_arrivals("--arrivals", options.arrivals);
+  if (!pattern) return pattern.error();
+  Draws draws(options.seed);
+  Result<std::vector<LoadItem>> items = make_items(options, &draws);
+  if (!items) return items.error();
+  if (options.rate > 0) {
+    Draws gaps(~uint64_t{options.seed});
+    const std::vector<double> times_s = pattern->times_s(items->size(), options.rate, &gaps);
+    if (!times_s.empty() && times_s.back() > kArrivalMaxS)
+      return make_error(ErrorCode::kInvalidArgument,
+                        "--rate: expected the last of {} arrivals within {:.0f} s, found it after {:.3g} s",
+                        times_s.size(), kArrivalMaxS, times_s.back());
+    for (size_t i = 0; i < times_s.size(); ++i) (*items)[i].arrival_s = rounded_s(times_s[i]);
+  } else if (options.concurrency > 0) {
+    for (LoadItem& item : *items) item.arrival_s.reset();
+  }
+  return items;
+}
+
+Status save(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  if (!file.flush()) return make_error(ErrorCode::kIo, "--save-workload: cannot write {}", path);
+  return {};
+}
+
+// How a run comes upon its requests: 0 = at their arrivals.
+uint32_t concurrency_of(const Options& options, const std::vector<LoadItem>& items) {
+  constexpr uint32_t kDefault = 8;
+  if (items.front().arrival_s) return 0;
+  return options.concurrency > 0 ? options.concurrency : kDefault;
+}
+
+std::string load_name(const Options& options, const std::vector<LoadItem>& items) {
+  if (const uint32_t concurrency = concurrency_of(options, items)) return fmt::format("closed loop of {}", concurrency);
+  return options.rate > 0 ? fmt::format("{} arrivals, {:g} a second", options.arrivals, options.rate)
+                          : "recorded arrivals";
+}
+
+// Of the first request's lengths, in other words than any request's.
+std::vector<LoadItem> warm_up_items(const Options& options, const std::vector<LoadItem>& items) {
+  Draws draws(uint64_t{options.seed} << 32);
+  std::vector<LoadItem> out(options.warmup, items.front());
+  for (LoadItem& item : out) {
+    item.arrival_s.reset();
+    item.prompt_tokens = std::max(1u, item.prompt_tokens);
+    item.prompt = make_words(item.prompt_tokens, &draws);
+  }
+  return out;
+}
+
+std::string digest_of(const std::string& text) {
+  std::string out;
+  for (const auto byte : Sha256().add_bytes(std::as_bytes(std::span(text))).finish())
+    out += fmt::format("{:02x}", byte);
+  return out;
+}
+
+Result<Record> make_record(const Options& options, const std::vector<LoadItem>& items, boost::json::object settings) {
+  boost::json::object work{{"workload_sha256", digest_of(format_work(items))},
+                           {"num_requests", items.size()},
+                           {"load", load_name(options, items)},
+                           {"route", options.is_chat ? "chat" : "completions"},
+                           {"temperature", options.temperature},
+                           {"top_p", options.top_p}};
+  settings["warmup_requests"] = options.warmup;
+  settings["seed"] = options.seed;
+  for (const auto& [name, limit_ms] : {std::pair{"slo_ttft_ms", options.slo.ttft_ms},
+                                       {"slo_tpot_ms", options.slo.tpot_ms},
+                                       {"slo_e2e_ms", options.slo.e2e_ms}})
+    if (limit_ms) settings[name] = *limit_ms;
+  return Record::create("serve", std::move(work), std::move(settings), options.json_path);
+}
+
+// Prints and records; without a single answer the run has failed.
+Status tell(const Options& options, Record* record, const std::string& device, const std::vector<LoadItem>& items,
+            const std::vector<Outcome>& outcomes) {
+  const Summary summary = summarize(outcomes, options.slo);
+  fmt::print("{}", load_text(summary, options.slo));
+  for (const auto& [name, count] : summary.failures) {
+    const auto first = std::ranges::find(outcomes, name, &Outcome::failure_text);
+    fmt::print("first {}: {}\n", name, first->failure_detail);
+  }
+  record->add(load_row(load_name(options, items), device, summary, outcomes, options.slo));
+  if (Status status = record->finish(); !status) return status;
+  if (summary.num_completed == 0) return make_error(ErrorCode::kIo, "no request was answered");
+  return {};
+}
+
+Result<std::pair<std::string, std::string>> header_of(const std::string& text) {
+  const size_t colon = text.find(':');
+  if (colon == 0 || colon == std::string::npos || text.find_first_of("\r\n") != std::string::npos)
+    return make_error(ErrorCode::kInvalidArgument, "--header: expected NAME: VALUE, found {}", text);
+  const size_t value = std::min(text.find_first_not_of(' ', colon + 1), text.size());
+  return std::pair{text.substr(0, colon), text.substr(value)};
+}
+
+Status run_url(const Options& options, const std::vector<LoadItem>& items) {
+  Result<HttpTarget> parsed = parse_url(options.url);
+  if (!parsed) return parsed.error();
+  for (const std::string& text : options.headers) {
+    Result<std::pair<std::string, std::string>> header = header_of(text);
+    if (!header) return header.error();
+    parsed->headers.push_back(*header);
+  }
+  parsed->model = options.model_name;
+  parsed->is_chat = options.is_chat;
+  parsed->temperature = options.temperature;
+  parsed->top_p = options.top_p;
+  parsed->timeout_s = options.timeout_s;
+  Result<std::unique_ptr<HttpLoad>> load = HttpLoad::open(*std::move(parsed));
+  if (!load) return load.error();
+  if (Status status = (*load)->find_model(); !status) return status;
+  for (const LoadItem& item : warm_up_items(options, items))
+    if (Status status = (*load)->probe(item); !status) return status;
+  const HttpTarget& target = (*load)->target();
+  Result<Record> record = make_record(options, items,
+                                      {{"url", options.url},
+                                       {"model", target.model},
+                                       {"forces_length", target.forces_length},
+                                       {"asks_usage", target.asks_usage}});
+  if (!record) return record.error();
+  fmt::print("{}, model {}, {}: {}\n", options.url, printable(target.model), options.is_chat ? "chat" : "completions",
+             load_name(options, items));
+  if (!target.forces_length) fmt::print("the server does not take ignore_eos and min_tokens: answers may end early\n");
+  if (!target.asks_usage) fmt::print("the server does not take stream_options: tokens are counted by chunks\n");
+  const SteadyClock clock;
+  std::vector<Outcome> outcomes;
+  {
+    LoadProgress progress("serve", items.size(), &clock);
+    outcomes =
+        (*load)->run(items, concurrency_of(options, items), [&](const Outcome* outcome) { progress.update(outcome); });
+  }
+  return tell(options, &*record, "", items, outcomes);
+}
+
+Status run_engine(const Options& options, const std::vector<LoadItem>& items) {
+  Result<std::shared_ptr<const Model>> model = load_model(options.model);
+  if (!model) return model.error();
+  const Result<KvDType> kv = kv_dtype_of(options.kv_dtype);
+  if (!kv) return kv.error();
+  std::unique_ptr<Tokenizer> tokenizer;
+  if ((*model)->vocabulary) {
+    Result<std::unique_ptr<Tokenizer>> made = tokenizer_of(**model);
+    if (!made) return made.error();
+    tokenizer = *std::move(made);
+  }
+  const uint32_t vocab_size = (*model)->config.vocab_size;
+  Result<std::vector<EngineItem>> warm_up = tokenize(warm_up_items(options, items), tokenizer.get(), vocab_size);
+  if (!warm_up) return warm_up.error();
+  Result<std::vector<EngineItem>> asked = tokenize(items, tokenizer.get(), vocab_size);
+  if (!asked) return asked.error();
+  EngineConfig config;
+  config.kv_dtype = *kv;
+  config.sequences_max = options.sequences;
+  config.chunk_tokens = options.chunk_tokens;
+  config.context_max = options.context;
+  const SteadyClock clock;
+  Result<EngineUnderTest> under = open_engine(options.device, *model, config, &clock);
+  if (!under) return under.error();
+  Engine* engine = under->engine.get();
+  Result<Record> record = make_record(options, items,
+                                      {{"model", (*model)->path},
+                                       {"model_work", model_work(**model, *kv)},
+                                       {"sequences_max", engine->config().sequences_max},
+                                       {"chunk_tokens", options.chunk_tokens},
+                                       {"context_max", engine->config().context_max}});
+  if (!record) return record.error();
+  record->add_device(engine->backend().caps());
+  fmt::print("{}, {} on {}: {}\n", (*model)->path, kv_dtype_name(*kv), under->device_name, load_name(options, items));
+  for (Result<bool> more = true; *more;) {  // as an idle server does
+    more = engine->prepare_next();
+    if (!more) return more.error();
+  }
+  const auto wait_until = [&](TimeNs then) { clock.sleep_until(then); };
+  EngineLoadOptions load{1, static_cast<float>(options.temperature), static_cast<float>(options.top_p)};
+  if (auto warm = run_on_engine(engine, clock, wait_until, *warm_up, load, [](const Outcome*) {}); !warm)
+    return warm.error();
+  load.concurrency = concurrency_of(options, items);
+  Result<std::vector<Outcome>> outcomes = std::vector<Outcome>();
+  {
+    LoadProgress progress("serve", items.size(), &clock);
+    outcomes = run_on_engine(engine, clock, wait_until, *asked, load,
+                             [&](const Outcome* outcome) { progress.update(outcome); });
+  }
+  if (!outcomes) return outcomes.error();
+  return tell(options, &*record, under->device_id, items, *outcomes);
+}
+
+Status run(const Options& options) {
+  if (options.url.empty() && options.model.empty() && options.save_workload.empty())
+    return make_error(ErrorCode::kInvalidArgument, "expected --url, -m or --save-workload, found none");
+  Result<std::vector<LoadItem>> items = make_load(options);
+  if (!items) return items.error();
+  if (!options.save_workload.empty())
+    if (Status status = save(options.save_workload, format_work(*items)); !status) return status;
+  if (!options.url.empty()) return run_url(options, *items);
+  return options.model.empty() ? Status() : run_engine(options, *items);
+}
+
+void add_target_options(CLI::App* command, Options* options) {
+  CLI::Option* url =
+      command->add_option("--url", options->url, "OpenAI-compatible server, http://HOST:PORT")->group("Target");
+  command
+      ->add_option("-m,--model", options->model, "Or an engine in process: GGUF file or synthetic:<shape>:<encoding>")
+      ->excludes(url)
+      ->group("Target");
+  command->add_option("-d,--device", options->device, "Of the engine")->capture_default_str()->group("Target");
+  command->add_option("--kv", options->kv_dtype, fmt::format("KV cache dtype of the engine: {}", kKvDTypeNames))
+      ->capture_default_str()
+      ->group("Target");
+  command->add_option("--sequences", options->sequences, "That the engine runs at once")
+      ->check(CLI::Range(1u, 65536u))
+      ->capture_default_str()
+      ->group("Target");
+  command
+      ->add_option("--chunk-tokens", options->chunk_tokens,
+                   "Of the engine: prompt tokens of a step in which other sequences decode; 0 = by need")
+      ->capture_default_str()
+      ->group("Target");
+  command->add_option("--context", options->context, "Tokens of a sequence on the engine; 0 = the model's")
+      ->capture_default_str()
+      ->group("Target");
+  command->add_option("--model-name", options->model_name, "As the server knows it; default: the first that it names")
+      ->group("Target");
+  command->add_option("--header", options->headers, "\"NAME: VALUE\" for the server (repeat)")->group("Target");
+  command->add_flag("--chat", options->is_chat, "/v1/chat/completions instead of /v1/completions")
+      ->needs(url)
+      ->group("Target");
+  command->add_option("--timeout-s", options->timeout_s, "Of a request to the server")
+      ->check(number_range(0.01, 1e6))
+      ->capture_default_str()
+      ->group("Target");
+  command->add_option("--temperature", options->temperature, "0 = greedy")
+      ->check(number_range(0.0, 100.0))
+      ->capture_default_str()
+      ->group("Target");
+  command->add_option("--top-p", options->top_p)
+      ->check(number_range(1e-6, 1.0))
+      ->capture_default_str()
+      ->group("Target");
+}
+
+void add_work_options(CLI::App* command, Options* options) {
+  const char* group = "Work";
+  CLI::Option* workload =
+      command
+          ->add_option("--workload", options->workload, "JSON lines: arrival_s, prompt, prompt_tokens, output_tokens")
+          ->group(group);
+  command
+      ->add_option("--save-workload", options->save_workload,
+                   "Write the requests to this file, for --workload; without --url and -m that is all")
+      ->group(group);
+  CLI::Option* sharegpt =
+      command->add_option("--sharegpt", options->sharegpt, "ShareGPT's JSON: prompts, and answers' lengths")
+          ->excludes(workload)
+          ->group(group);
+  command->add_option("--tokenizer", options->tokenizer, "GGUF file that counts ShareGPT's tokens; default: -m")
+      ->needs(sharegpt)
+      ->group(group);
+  command
+      ->add_flag("--sharegpt-like", options->is_like_sharegpt,
+                 fmt::format("Lengths: prompts {}, answers {}", kShareGptPrompt, kShareGptOutput))
+      ->excludes(workload)
+      ->excludes(sharegpt)
+      ->group(group);
+  const char* lengths = "Words of a prompt; about as many tokens. N or lognormal:MEDIAN:SIGMA:MIN:MAX";
+  command->add_option("-p,--prompt-tokens", options->prompt_tokens, lengths)->capture_default_str()->group(group);
+  command
+      ->add_option("-n,--output-tokens", options->output_tokens, "Of an answer, forced where the server can; as above")
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--requests", options->requests, "Number of them, but for --workload")
+      ->check(CLI::Range(1u, 1u << 24))
+      ->capture_default_str()
+      ->group(group);
+  command->add_option("--seed", options->seed, "Of lengths, words and gaps")->capture_default_str()->group(group);
+  command->add_option("--warmup", options->warmup, "Requests before, one at a time, that do not count")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_load_options(CLI::App* command, Options* options) {
+  const char* group = "Load";
+  CLI::Option* concurrency =
+      command
+          ->add_option("-c,--concurrency", options->concurrency,
+                       "Closed loop: so many requests at any time; 8 where there are no arrivals")
+          ->check(CLI::Range(1u, 1u << 16))
+          ->group(group);
+  CLI::Option* rate = command->add_option("--rate", options->rate, "Open loop: requests a second, on average")
+                          ->check(number_range(1e-6, 1e6))
+                          ->excludes(concurrency)
+                          ->group(group);
+  command->add_option("--arrivals", options->arrivals, fmt::format("With --rate: {}", kArrivalsForms))
+      ->needs(rate)
+      ->capture_default_str()
+      ->group(group);
+  for (const auto& [name, limit_ms, help] :
+       {std::tuple{"--slo-ttft-ms", &options->slo.ttft_ms, "Goodput: to the first token, at most"},
+        std::tuple{"--slo-tpot-ms", &options->slo.tpot_ms, "Goodput: between tokens on average, at most"},
+        std::tuple{"--slo-e2e-ms", &options->slo.e2e_ms, "Goodput: to the end, at most"}})
+    command->add_option(name, *limit_ms, help)->check(number_range(1e-3, 1e9))->group(group);
+  command->add_option("--json", options->json_path, "Also write a record with every request to this file");
+}
+
+}  // namespace
+
+void add_serve_command(CLI::App& app, int* exit_code) {
+  CLI::App* command = app.add_subcommand(
+      "serve", "Load against a server or an engine in process: TTFT, TPOT, ITL, e2e, goodput, failures");
+  const auto options = std::make_shared<Options>();
+  add_target_options(command, options.get());
+  add_work_options(command, options.get());
+  add_load_options(command, options.get());
+  on_parsed(command, exit_code, [options] { return run(*options); });
+}
+
+}  // namespace llmrt::bench
