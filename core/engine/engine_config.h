@@ -28,9 +28,10 @@ struct EngineConfig {
   uint32_t step_tokens_max = 2048;  // tokens of one step
   uint32_t sample_rows_max = 256;   // sampled rows of one step (less where logits would pass one range)
   uint32_t penalty_rows_max = 0;    // running rows with token counts; 0 = all, or what memory allows
-  // Of prompts in a step in which others decode, less what a whole step size leaves out; up to two and a half of it
-  // where that ends an interactive prompt beside batch.
-  uint32_t chunk_tokens = 512;
+  // Prompt tokens of a step in which other rows decode, rounded down to a step size; up to 2.5 times as many to finish
+  // an interactive prompt beside batch. 0 = by need: 512, and more while prompts come faster than that serves them or
+  // would be late by `slo`, as far as steps stay within its time per token.
+  uint32_t chunk_tokens = 0;
   double tpot_target_ms = 0;  // of steps in which others decode: chunks are as large as this allows; 0 = chunk_tokens
   double idle_step_ms = 250;  // of steps in which nothing decodes; 0 = any. Not on a processor
   uint32_t reserve_output_tokens = 256;  // expected output reserved at admission (min with max_tokens)
@@ -63,7 +64,7 @@ struct EngineConfig {
   // times as long, or ten times what it was expected to take once that is known. 0 = none does.
   double hang_s = 60;
   bool overlap = true;  // one step ahead; false = the plain loop, same tokens
-  Slo slo;              // what counts as late, in statistics and verdicts
+  Slo slo;              // what counts as late, in statistics and verdicts, and for chunks by need
   AskedLimits asked;
   uint32_t audit_steps = 1024;  // the scheduler's books are checked every so many steps; 1 in tests, 0 = never
 };

@@ -14,6 +14,7 @@ namespace {
 
 // A processor that plays the device is slow and shares the memory: its steps stay small, so that a stream is not
 // stalled for seconds by somebody's prompt.
+constexpr uint32_t kChunkTokens = 512;  // where the engine chooses: 12 ms of an H200 beside rows of an 8B model
 constexpr uint32_t kCpuStepTokens = 256;
 
 uint64_t physical_memory() {
@@ -55,7 +56,7 @@ Result<EngineConfig> resolve(EngineConfig config, const Model& model, const Back
   if (config.asked.chunk_tokens && config.chunk_tokens > config.step_tokens_max)
     return make_error(ErrorCode::kInvalidArgument, "chunk tokens: {} were asked for, a step has at most {}",
                       config.chunk_tokens, config.step_tokens_max);
-  config.chunk_tokens = std::min(std::max(config.chunk_tokens, 1u), config.step_tokens_max);
+  config.chunk_tokens = std::min(config.chunk_tokens, config.step_tokens_max);
   if (Status status = check_kv_dtype(config.kv_dtype, model, caps); !status) return status.error();
   if (const uint64_t host_bytes = physical_memory(); config.asked.kv_host && config.kv_host_bytes > host_bytes)
     return make_error(ErrorCode::kInvalidArgument, "KV host memory: {} MiB were asked for, the host has {} in all",
@@ -188,7 +189,8 @@ SchedulerConfig scheduler_config(const EngineConfig& config, const MemoryPlan& p
   out.step_tokens_max = config.step_tokens_max;
   out.sample_rows_max = config.sample_rows_max;
   out.penalty_rows_max = config.penalty_rows_max;
-  out.chunk_tokens = config.chunk_tokens;
+  out.chunks_by_need = config.chunk_tokens == 0;
+  out.chunk_tokens = out.chunks_by_need ? std::min(kChunkTokens, config.step_tokens_max) : config.chunk_tokens;
   out.reserve_output_tokens = config.reserve_output_tokens;
   out.watermark = config.watermark;
   out.tpot_target_ms = config.tpot_target_ms;

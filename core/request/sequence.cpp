@@ -7,13 +7,13 @@
 namespace llmrt {
 
 Sequence::Sequence(Request from, uint32_t branch_idx, std::shared_ptr<const std::vector<int32_t>> shared)
-    : shared_prompt(std::move(shared)),
-      request(std::move(from)),
+    : request(std::move(from)),
       branch(branch_idx),
+      shared_prompt(std::move(shared)),
       tokens(std::move(request.prompt)),
       num_prompt(static_cast<uint32_t>(shared_prompt ? shared_prompt->size() : tokens.size())),
-      scored(wants_scores() ? 1 : num_prompt),
-      reads_newest(reads_newest_token(request)) {
+      reads_newest_(reads_newest_token(request)) {
+  progress.scored = wants_scores() ? 1 : num_prompt;
   request.prompt.clear();
   tokens.insert(tokens.end(), request.begun.begin(), request.begun.end());
 }
@@ -32,34 +32,46 @@ void Sequence::take_prompt() {
 
 uint32_t Sequence::reusable() const {
   const uint32_t known = num_known() - 1;
-  return scored < num_prompt ? std::min(known, scored - 1) : known;
+  return progress.scored < num_prompt ? std::min(known, progress.scored - 1) : known;
 }
 
 uint32_t Sequence::samples_for(uint32_t count) const {
   // The hidden state of position p scores the prompt token at p + 1.
-  const uint32_t end = std::min(computed + count + 1, num_prompt);
-  const uint32_t begin = std::max(computed + 1, scored);
+  const uint32_t end = std::min(progress.computed + count + 1, num_prompt);
+  const uint32_t begin = std::max(progress.computed + 1, progress.scored);
   const uint32_t forced = end > begin ? end - begin : 0;
   return forced + (draws(count) ? 1 : 0);
 }
 
 const std::vector<TokenBias>& Sequence::logit_changes(std::span<const int32_t> end_of_generation) {
   // Changes that no token matters for are other ones only before and after min_tokens.
-  const uint32_t key = reads_newest ? num_output() + 1 : num_output() < request.min_tokens ? 1 : 2;
-  if (changes_key == key || !changes_logits(request)) return changes;
-  find_logit_changes(request, tokens, num_prompt, num_output(), end_of_generation, &changes);
-  changes_key = key;
-  return changes;
+  const uint32_t key = reads_newest_ ? num_output() + 1 : num_output() < request.min_tokens ? 1 : 2;
+  if (changes_key_ == key || !changes_logits(request)) return changes_;
+  find_logit_changes(request, tokens, num_prompt, num_output(), end_of_generation, &changes_);
+  changes_key_ = key;
+  return changes_;
 }
 
 uint32_t Sequence::count_within(uint32_t count, uint32_t samples_max) const {
-  if (scored < num_prompt) {
-    const uint32_t unscored_first = scored - 1;  // positions from here need a sample each
-    const uint32_t without = unscored_first > computed ? unscored_first - computed : 0;
+  if (progress.scored < num_prompt) {
+    const uint32_t unscored_first = progress.scored - 1;  // positions from here need a sample each
+    const uint32_t without = unscored_first > progress.computed ? unscored_first - progress.computed : 0;
     count = std::min(count, without + samples_max);
   }
   while (samples_for(count) > samples_max) --count;
   return count;
+}
+
+void Sequence::release_memory() {
+  tokens = {};
+  shared_prompt = {};
+  changes_ = {};
+  residency.tables = {};
+  request.sampling = {};
+  request.stop = {};
+  request.processors = {};
+  request.policy = {};
+  request.begun = {};
 }
 
 }  // namespace llmrt

@@ -1,17 +1,16 @@
-// When who waits may join those that run. Continuous batching is what llmrt is for; the other two are what it is
-// compared with.
+// When waiting requests may join those that run. Continuous batching is what llmrt is for; the other two are baselines
+// to compare it with.
 //
-// A batch of a baseline is made when nothing runs: of those that wait, in the order of their classes and of their
-// queues, as many as there are rows (all beams of a request with the first). Nobody joins it, and the next one is made
-// when all of it have ended. Rows that find no room in the KV pool, or no tokens in the step, start when there is some;
-// rows that had to yield come back.
+// A batch of a baseline is made when nothing runs. It takes waiting requests in the order of their classes and queues,
+// as many as there are rows (all beams of a request with the first). No request joins it later, and the next batch is
+// made when all of this one have ended. A row that finds no room in the KV pool, or no tokens in the step, starts when
+// there is some; a row that had to yield comes back.
 //
-// Padding is counted, not computed: rows that have ended cost nothing here, but in a batch of fixed shape each is
+// Padding is counted, not computed: a row that has ended costs nothing here, but in a batch of fixed shape each row is
 // computed until the longest has ended, behind a prompt as long as the longest. So a measured time favours the
 // baselines; EngineStats::padded_tokens says what they would have computed on top.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -20,9 +19,9 @@
 namespace llmrt {
 
 enum class Batching : uint8_t {
-  kContinuous,  // whoever finds room, in any step
-  kStatic,      // a batch is made as soon as anybody waits
-  kDynamic,     // a batch is made when it is full, or some time (batch_wait_ms) after the first that waits has come
+  kContinuous,  // a request joins in any step in which it finds room
+  kStatic,      // a batch is made as soon as a request waits
+  kDynamic,     // a batch is made when it is full, or batch_wait_ms after the first waiting request has come
 };
 inline constexpr size_t kNumBatchings = 3;
 
@@ -35,23 +34,5 @@ constexpr std::optional<Batching> parse_batching(std::string_view name) {
     if (name == batching_name(static_cast<Batching>(i))) return static_cast<Batching>(i);
   return std::nullopt;
 }
-
-// A batch of a baseline.
-struct Batch {
-  uint64_t number = 0;    // counts up from 1
-  uint32_t num_left = 0;  // of it, those that have not ended
-  // Of those that have ended and had started: positions that were computed for them.
-  uint32_t num_rows = 0;
-  uint32_t prompt_max = 0, output_max = 0;
-  uint64_t tokens = 0;
-
-  void add_row(uint32_t prompt_tokens, uint32_t output_tokens) {
-    ++num_rows;
-    prompt_max = std::max(prompt_max, prompt_tokens);
-    output_max = std::max(output_max, output_tokens);
-    tokens += uint64_t{prompt_tokens} + output_tokens;
-  }
-  uint64_t padding() const { return uint64_t{num_rows} * (uint64_t{prompt_max} + output_max) - tokens; }
-};
 
 }  // namespace llmrt

@@ -1,8 +1,8 @@
-// Turns what the running sequences have taken into an IterationPlan, and moves their counts on.
+#include "core/schedule/plan_writer.h"
+
 #include <cstring>
 
 #include "core/request/logit_changes.h"
-#include "core/schedule/scheduler_impl.h"
 
 namespace llmrt {
 namespace {
@@ -22,7 +22,7 @@ RowSampling row_sampling(const Sequence& sequence) {
   row.seed_lo = static_cast<uint32_t>(params.seed);
   row.seed_hi = static_cast<uint32_t>(params.seed >> 32);
   row.branch = params.branch;
-  row.penalty_slot = sequence.penalty_slot;
+  row.penalty_slot = sequence.residency.penalty_slot;
   return row;
 }
 
@@ -41,33 +41,40 @@ void append_update(IterationPlan* plan, RowUpdateKind kind, int32_t slot, uint32
 
 }  // namespace
 
-void Scheduler::Impl::write_plan(IterationPlan* plan) {
+const IterationPlan* PlanWriter::write(uint64_t batch) {
+  IterationPlan* plan = &plans_[++num_plans_ % plans_.size()];
   plan->clear();
-  plan->step = num_plans;
-  plan->batch = batch.number;
-  for (const uint32_t slot : slots_to_clear) {
+  plan->step = num_plans_;
+  plan->batch = batch;
+  for (const uint32_t slot : running_.slots_to_clear()) {
     append_update(plan, RowUpdateKind::kClear, static_cast<int32_t>(slot), 0, 0, nullptr, 0);
   }
-  slots_to_clear.clear();
-  for (Sequence* sequence : running) {
-    if (sequence->step_tokens > 0) {
+  running_.forget_cleared();
+  for (Sequence* sequence : running_.rows()) {
+    if (sequence->take.tokens > 0) {
       write_row(*sequence, plan);
     } else {
       write_tables(*sequence, plan);  // entries that others' equal blocks have replaced
     }
   }
   write_moves(plan);
+  return plan;
 }
 
-void Scheduler::Impl::write_row(Sequence& sequence, IterationPlan* plan) {
+void PlanWriter::note_commit(const IterationPlan& plan) {
+  LLMRT_CHECK(has_in_flight() && plan.step == num_commits_ + 1, "plans are committed once, in their order");
+  ++num_commits_;
+}
+
+void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
   write_row_updates(sequence, plan);
   write_copy(sequence, plan);
-  const uint32_t count = sequence.step_tokens;
-  const uint32_t end = sequence.computed + count;
+  const uint32_t count = sequence.take.tokens;
+  const uint32_t end = sequence.progress.computed + count;
   const bool draws = sequence.draws(count);
   PlanRow row = {.request_id = sequence.request.id,
-                 .slot = static_cast<uint32_t>(sequence.slot),
-                 .start = sequence.computed,
+                 .slot = static_cast<uint32_t>(sequence.residency.slot),
+                 .start = sequence.progress.computed,
                  .num_tokens = count,
                  .token_first = static_cast<uint32_t>(plan->tokens.size()),
                  .sample_first = static_cast<uint32_t>(plan->samples.size()),
@@ -76,84 +83,85 @@ void Scheduler::Impl::write_row(Sequence& sequence, IterationPlan* plan) {
                  .batch_invariant = sequence.request.batch_invariant,
                  .bias_first = static_cast<uint32_t>(plan->bias.size()),
                  .num_bias = 0};
-  for (uint32_t position = sequence.computed; position < end; ++position) {
+  for (uint32_t position = sequence.progress.computed; position < end; ++position) {
     const bool known = position < sequence.tokens.size();
     plan->tokens.push_back(known ? sequence.tokens[position] : kLastSampled);
   }
   write_samples(sequence, plan);
   if (draws) {
-    for (const auto& [token, bias] : sequence.logit_changes(config.end_of_generation))
+    for (const auto& [token, bias] : sequence.logit_changes(config_.end_of_generation))
       plan->bias.push_back({token, bias});
   }
   row.num_samples = static_cast<uint32_t>(plan->samples.size()) - row.sample_first;
   row.num_bias = static_cast<uint32_t>(plan->bias.size()) - row.bias_first;
   plan->rows.push_back(row);
   plan->work.tokens += count;
-  (count == 1 ? plan->work.decode_keys : plan->work.chunk_pairs) += (uint64_t{sequence.computed} + 1 + end) * count / 2;
+  (count == 1 ? plan->work.decode_keys : plan->work.chunk_pairs) +=
+      (uint64_t{sequence.progress.computed} + 1 + end) * count / 2;
 
-  sequence.scored = std::max(sequence.scored, std::min(end + 1, sequence.num_prompt));
-  sequence.computed = end;
-  sequence.step_tokens = 0;
-  keep_filled(sequence);
-  plan->rows.back().root = sequence.root;
+  sequence.progress.scored = std::max(sequence.progress.scored, std::min(end + 1, sequence.num_prompt));
+  sequence.progress.computed = end;
+  sequence.take.tokens = 0;
+  prefixes_.keep_filled(sequence);
+  plan->rows.back().root = sequence.origin.root;
   if (!draws) return;
-  if (sequence.search) {
-    sequence.is_asked = true;
+  if (sequence.beam.search) {
+    sequence.beam.is_asked = true;
   } else {
-    ++sequence.pending;
+    ++sequence.progress.pending;
   }
   if (sequence.state() == RequestState::kPrefilling) sequence.move_to(RequestState::kDecoding);
 }
 
-void Scheduler::Impl::write_row_updates(Sequence& sequence, IterationPlan* plan) {
-  if (!sequence.row_is_set) {
+void PlanWriter::write_row_updates(Sequence& sequence, IterationPlan* plan) {
+  if (!sequence.residency.row_is_set) {
     const RowSampling row = row_sampling(sequence);
-    append_update(plan, RowUpdateKind::kSet, sequence.slot, 0, 0, &row, sizeof(row) / 4);
-    if (sequence.penalty_slot >= 0) {
-      append_update(plan, RowUpdateKind::kRecount, sequence.slot, static_cast<uint32_t>(sequence.penalty_slot),
-                    sequence.num_prompt, sequence.tokens.data(), sequence.tokens.size());
+    append_update(plan, RowUpdateKind::kSet, sequence.residency.slot, 0, 0, &row, sizeof(row) / 4);
+    if (sequence.residency.penalty_slot >= 0) {
+      append_update(plan, RowUpdateKind::kRecount, sequence.residency.slot,
+                    static_cast<uint32_t>(sequence.residency.penalty_slot), sequence.num_prompt, sequence.tokens.data(),
+                    sequence.tokens.size());
     }
-    sequence.row_is_set = true;
+    sequence.residency.row_is_set = true;
   }
   write_tables(sequence, plan);
 }
 
-void Scheduler::Impl::write_tables(Sequence& sequence, IterationPlan* plan) {
-  for (BlockTable& table : sequence.tables) {
+void PlanWriter::write_tables(Sequence& sequence, IterationPlan* plan) {
+  for (BlockTable& table : sequence.residency.tables) {
     const uint32_t num_blocks = static_cast<uint32_t>(table.blocks.size());
     if (table.num_sent == num_blocks) continue;
-    const uint32_t group = static_cast<uint32_t>(&table - sequence.tables.data());
-    append_update(plan, RowUpdateKind::kPatchTable, sequence.slot, table.num_sent, group,
+    const uint32_t group = static_cast<uint32_t>(&table - sequence.residency.tables.data());
+    append_update(plan, RowUpdateKind::kPatchTable, sequence.residency.slot, table.num_sent, group,
                   table.blocks.data() + table.num_sent, num_blocks - table.num_sent);
     table.num_sent = num_blocks;
   }
 }
 
-// The block that begins with somebody else's tokens, the last of which stands before `computed`. The queue is in order:
+// The block that begins with another text's tokens, the last of which stands before `computed`. The queue is in order:
 // once the copy is in a plan, its source may be handed out by the next one.
-void Scheduler::Impl::write_copy(Sequence& sequence, IterationPlan* plan) {
-  if (sequence.copy_tokens == 0) return;
-  const BlockId target = sequence.tables[0].blocks[(sequence.computed - 1) / kv.block_tokens()];
-  plan->block_copies.push_back({sequence.copy_source, target, sequence.copy_tokens});
-  kv.unpin(sequence.copy_source);
-  sequence.copy_source = kNoBlock;
-  sequence.copy_tokens = 0;
+void PlanWriter::write_copy(Sequence& sequence, IterationPlan* plan) {
+  if (sequence.residency.copy_tokens == 0) return;
+  const BlockId target = sequence.residency.tables[0].blocks[(sequence.progress.computed - 1) / kv_.block_tokens()];
+  plan->block_copies.push_back({sequence.residency.copy_source, target, sequence.residency.copy_tokens});
+  kv_.unpin(sequence.residency.copy_source);
+  sequence.residency.copy_source = kNoBlock;
+  sequence.residency.copy_tokens = 0;
 }
 
-void Scheduler::Impl::write_moves(IterationPlan* plan) {
-  for (const BlockMove& move : kv.stores()) plan->block_stores.push_back({move.source, move.target, kv.block_tokens()});
-  for (const BlockMove& move : kv.loads()) plan->block_loads.push_back({move.source, move.target, kv.block_tokens()});
-  plan->work.stores = static_cast<uint32_t>(kv.stores().size());
-  plan->work.loads = static_cast<uint32_t>(kv.loads().size());
-  stats.blocks_stored += plan->work.stores;
-  stats.blocks_loaded += plan->work.loads;
-  kv.forget_moves();
+void PlanWriter::write_moves(IterationPlan* plan) {
+  for (const BlockMove& move : kv_.stores())
+    plan->block_stores.push_back({move.source, move.target, kv_.block_tokens()});
+  for (const BlockMove& move : kv_.loads()) plan->block_loads.push_back({move.source, move.target, kv_.block_tokens()});
+  plan->work.stores = static_cast<uint32_t>(kv_.stores().size());
+  plan->work.loads = static_cast<uint32_t>(kv_.loads().size());
+  kv_.forget_moves();
 }
 
-void Scheduler::Impl::write_samples(const Sequence& sequence, IterationPlan* plan) const {
-  const uint32_t begin = sequence.computed;
-  const uint32_t end = begin + sequence.step_tokens;
-  for (uint32_t scored = std::max(begin + 1, sequence.scored); scored < std::min(end + 1, sequence.num_prompt);
+void PlanWriter::write_samples(const Sequence& sequence, IterationPlan* plan) const {
+  const uint32_t begin = sequence.progress.computed;
+  const uint32_t end = begin + sequence.take.tokens;
+  for (uint32_t scored = std::max(begin + 1, sequence.progress.scored); scored < std::min(end + 1, sequence.num_prompt);
        ++scored) {
     plan->samples.push_back({.token_offset = scored - 1 - begin,
                              .output_position = scored,
@@ -164,7 +172,7 @@ void Scheduler::Impl::write_samples(const Sequence& sequence, IterationPlan* pla
   const SamplingParams& sampling = sequence.request.sampling;
   plan->samples.push_back({.token_offset = end - 1 - begin,
                            .output_position = sequence.num_output(),
-                           .logprobs = sampling.logprobs >= 0 || sampling.tell_draws || sequence.search,
+                           .logprobs = sampling.logprobs >= 0 || sampling.tell_draws || sequence.beam.search,
                            .processed = sampling.processed_logprobs});
 }
 

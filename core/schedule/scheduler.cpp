@@ -1,279 +1,125 @@
 #include "core/schedule/scheduler.h"
 
-#include <algorithm>
-#include <cmath>
-
-#include "core/request/logit_changes.h"
-#include "core/schedule/scheduler_impl.h"
+#include "core/schedule/audit.h"
+#include "core/schedule/scheduler_parts.h"
 
 namespace llmrt {
 
-namespace {
-
-// Blocks that the sequences admitted in one step may load from the host's pool, in all: as many as one of them can.
-uint32_t loaded_blocks_max(const SchedulerConfig& config) {
-  return ceil_div(config.context_max, config.kv_pools[0].block_tokens);
-}
-
-// Blocks that they may take over, in all: as many as the beams of one request can, which begin again together.
-uint32_t shared_blocks_max(const SchedulerConfig& config) {
-  return std::min(config.sequences_max, kBeamCandidatesMax) * loaded_blocks_max(config);
-}
-
-// Every block that one step takes may be one whose content is stored.
-HostTierSize host_tier_size(const SchedulerConfig& config) {
-  if (config.host_blocks == 0) return {};
-  const uint32_t rows_max = std::min(config.sequences_max, config.step_tokens_max);
-  const uint32_t chunk_blocks = ceil_div(config.step_tokens_max, config.kv_pools[0].block_tokens);
-  return {config.host_blocks, 2 * rows_max + chunk_blocks + loaded_blocks_max(config)};
-}
-
-// What people and programs that wait may be served ahead of their share: some steps.
-FairQueue::Amounts burst_credits(const SchedulerConfig& config) {
-  const double tokens = 8.0 * config.step_tokens_max;
-  return {tokens, tokens, 0, 0};
-}
-
-// The host tier needs the books of a cache even when nothing is shared.
-PrefixCacheKind cache_kind(const SchedulerConfig& config) {
-  const bool needs_one = config.prefix_cache == PrefixCacheKind::kOff && config.host_blocks > 0;
-  return needs_one ? PrefixCacheKind::kHashed : config.prefix_cache;
-}
-
-}  // namespace
-
-PlanLimits plan_limits(const SchedulerConfig& config) {
-  PlanLimits limits;
-  limits.rows_max = std::min(config.sequences_max, config.step_tokens_max);
-  limits.tokens_max = config.step_tokens_max;
-  limits.samples_max = config.sample_rows_max;
-  const uint64_t num_groups = config.kv_pools.size();
-  // A clear and a table patch a group for every slot, then parameters and counts for each row.
-  limits.row_updates_max = (1 + num_groups) * config.sequences_max + 2ull * limits.rows_max;
-  limits.payload_words_max = uint64_t{limits.rows_max} * (sizeof(RowSampling) / 4) + config.context_max;
-  for (const KvPoolSize& pool : config.kv_pools) {
-    const uint64_t chunk_blocks = ceil_div(config.step_tokens_max, pool.block_tokens);
-    // What admitted sequences take over stands beside what all take newly.
-    limits.payload_words_max += limits.rows_max + chunk_blocks + shared_blocks_max(config);
-    // Blocks that the step before filled, replaced by equal ones, with the one behind them and up to two of tokens that
-    // were in flight.
-    if (cache_kind(config) == PrefixCacheKind::kOff) continue;
-    limits.payload_words_max += 3 * uint64_t{limits.rows_max} + chunk_blocks;
-  }
-  limits.block_copies_max = limits.rows_max;
-  limits.block_loads_max = config.host_blocks > 0 ? loaded_blocks_max(config) : 0;
-  limits.block_stores_max = host_tier_size(config).stores_max;
-  limits.bias_entries_max = config.sample_rows_max * plain_changes_max(config.end_of_generation.size()) +
-                            further_changes_max(config.context_max);
-  return limits;
-}
-
-Scheduler::Impl::Impl(SchedulerConfig from)
-    : config(std::move(from)),
-      kv(config.kv_pools, cache_kind(config), host_tier_size(config)),
-      cost(config.cost_prior),
-      prefill(config.class_shares.prefill, burst_credits(config)),
-      by_slot(config.sequences_max),
-      promised(config.kv_pools.size()),
-      watermark(config.kv_pools.size()) {
-  for (uint32_t slot = config.sequences_max; slot-- > 0;) free_slots.push_back(static_cast<int32_t>(slot));
-  for (uint32_t slot = config.penalty_rows_max; slot-- > 0;) free_penalty_slots.push_back(static_cast<int32_t>(slot));
-  for (uint32_t g = 0; g < kv.num_groups(); ++g) {
-    watermark[g] = static_cast<uint32_t>(std::ceil(config.watermark * kv.num_blocks(g)));
-  }
-  running.reserve(config.sequences_max);
-  taking.reserve(config.sequences_max);
-  behind.reserve(config.sequences_max);
-  slots_to_clear.reserve(config.sequences_max);
-}
-
-Scheduler::Scheduler(SchedulerConfig config) : impl_(std::make_unique<Impl>(std::move(config))) {}
+Scheduler::Scheduler(SchedulerConfig config)
+    : owners_(std::make_unique<SchedulerOwners>(std::move(config))),
+      flows_(std::make_unique<SchedulerFlows>(*owners_)) {}
 Scheduler::~Scheduler() = default;
 
 Status Scheduler::check(const Request& request) const {
-  const SchedulerConfig& config = impl_->config;
-  const uint64_t num_prompt = request.prompt.size();
-  if (num_prompt + request.max_tokens > config.context_max) {
-    return make_error(ErrorCode::kContextLength, "context length: expected at most {} tokens, found {} prompt + {} new",
-                      config.context_max, num_prompt, request.max_tokens);
-  }
-  if (request.sampling.has_penalties() && config.penalty_rows_max == 0) {
-    return make_error(ErrorCode::kUnsupported, "penalties: this engine keeps no token counts (penalty rows: 0)");
-  }
-  if (request.beam && request.n + impl_->ends_of(request).size() > kBeamCandidatesMax) {
-    return make_error(ErrorCode::kUnsupported, "use_beam_search: expected at most {} beams, found {}",
-                      kBeamCandidatesMax - impl_->ends_of(request).size(), request.n);
-  }
-  // What was learnt since changes when it starts, not whether it ever can.
-  const uint32_t output = reserves_all(config.on_exhaustion)
-                              ? request.max_tokens
-                              : std::min(request.max_tokens, config.reserve_output_tokens);
-  const uint32_t positions =
-      static_cast<uint32_t>(std::min(num_prompt + request.begun.size() + output, num_prompt + request.max_tokens - 1));
-  for (uint32_t g = 0; g < impl_->kv.num_groups(); ++g) {
-    const uint32_t blocks = impl_->kv.blocks_for(g, positions);
-    if (blocks <= impl_->kv.num_blocks(g)) continue;
-    return make_error(
-        ErrorCode::kNeverFits,
-        "never fits: {} prompt tokens with an expected output of {} need {} KV blocks of {}, the pool has {}",
-        num_prompt, output, blocks, config.kv_pools[g].block_tokens, impl_->kv.num_blocks(g));
-  }
-  return {};
+  return flows_->arrivals.check(request);
 }
 
 void Scheduler::add(Request request, TimeNs now) {
-  impl_->add(std::move(request), now);
+  flows_->arrivals.add(std::move(request), now);
 }
 
 void Scheduler::cancel(RequestId id, TimeNs now, const SentTimes& sent) {
-  Sequence* sequence = impl_->find(id);
+  Sequence* sequence = owners_->branches.find(id);
   if (sequence == nullptr) return;
   if (sequence->state() == RequestState::kStreaming) {  // its end has been told already
-    sequence->move_to(RequestState::kCancelled);
-    impl_->forget(*sequence, sent);
+    flows_->exits.let_go(*sequence, RequestState::kCancelled, sent);
     return;
   }
-  sequence->times.sent = sent;
-  impl_->end_all(*sequence, RequestState::kCancelled, {}, FinishReason::kCancelled, now);
+  sequence->record.times.sent = sent;
+  flows_->exits.end_all(*sequence, RequestState::kCancelled, {}, FinishReason::kCancelled, now);
 }
 
 void Scheduler::drained(RequestId id, const SentTimes& sent) {
-  Sequence* sequence = impl_->find(id);
+  Sequence* sequence = owners_->branches.find(id);
   if (sequence == nullptr || sequence->state() != RequestState::kStreaming) return;
-  sequence->move_to(RequestState::kFinished);
-  impl_->forget(*sequence, sent);
+  flows_->exits.let_go(*sequence, RequestState::kFinished, sent);
 }
 
 void Scheduler::all_drained() {
-  std::vector<Sequence*> streaming;
-  for (const auto& [id, sequence] : impl_->sequences)
-    if (sequence->state() == RequestState::kStreaming) streaming.push_back(sequence.get());
-  for (Sequence* sequence : streaming) drained(sequence->request.id);
+  for (const RequestId id : owners_->branches.streaming()) drained(id);
 }
 
 bool Scheduler::has_work() const {
-  return impl_->num_waiting() > 0 || !impl_->running.empty();
+  return owners_->waiting.size() > 0 || !owners_->running.is_empty();
 }
 
 const IterationPlan* Scheduler::plan(TimeNs now) {
-  LLMRT_CHECK(impl_->num_plans - impl_->num_commits < impl_->plans.size(), "a third plan before the first's commit");
-  impl_->expire(now);
-  impl_->make_batch(now);
-  const SchedulerConfig& config = impl_->config;
-  StepBudget budget = {.tokens = config.step_tokens_max,
-                       .samples = config.sample_rows_max,
-                       .bias_entries = plan_limits(config).bias_entries_max,
-                       .recount_tokens = config.context_max,
-                       .shared_blocks = shared_blocks_max(config),
-                       .loaded_blocks = loaded_blocks_max(config)};
-  budget.leaves_out = impl_->left_out_in != impl_->num_plans && impl_->awaits_long_prompt();  // not twice in a row
-  impl_->take_units(&budget, now);
-  impl_->take_prompts(&budget, now);
-  if (budget.leaves_out && !budget.is_long) impl_->take_left_out(&budget, now);
-  impl_->yield_idle_beams(&budget, now);
-  if (budget.tokens == config.step_tokens_max) {
-    if (impl_->num_plans == impl_->num_commits && !has_work()) impl_->service.rest();
+  PlanWriter& plans = owners_->plans;
+  LLMRT_CHECK(plans.may_write(), "a third plan before the first's commit");
+  flows_->exits.expire(now);
+  owners_->batches.make(owners_->waiting, now);
+  flows_->steps.fill(plans.num_plans() + 1, plans.has_in_flight(), now);
+  if (owners_->draft.is_empty()) {
+    if (!plans.has_in_flight() && !has_work()) owners_->pace.rest();
     return nullptr;
   }
-  IterationPlan* plan = &impl_->plans[++impl_->num_plans % impl_->plans.size()];
-  if (budget.leaves_out) impl_->left_out_in = impl_->num_plans;
-  impl_->write_plan(plan);
-  impl_->note_plan(*plan, now);
+  const IterationPlan* plan = plans.write(owners_->batches.number());
+  owners_->journal.note_plan(*plan, owners_->running.rows(), owners_->config.kv_pools, now);
   return plan;
 }
 
 double Scheduler::plan_after_ms(const IterationPlan& plan, TimeNs now) const {
-  return impl_->plan_after_ms(plan.work, now);
+  return owners_->pace.plan_after_ms(plan.work, owners_->running.has_patient_rows(), now);
 }
 
 void Scheduler::commit(const IterationPlan& plan, std::span<Verdict> verdicts, TimeNs now, const StepTimes& times) {
-  LLMRT_CHECK(impl_->num_commits < impl_->num_plans && plan.step == impl_->num_commits + 1,
-              "plans are committed once, in their order");
   LLMRT_CHECK(verdicts.size() == plan.samples.size(), "a verdict for each sample");
-  for (const PlanRow& row : plan.rows) impl_->commit_row(plan, row, verdicts, now);
-  ++impl_->num_commits;
-  ++impl_->stats.num_steps;
-  impl_->observe(plan.work, times, now);
+  owners_->plans.note_commit(plan);
+  flows_->commits.take(plan, verdicts, now);
+  owners_->journal.note_commit();
+  owners_->pace.observe(plan.work, times, owners_->waiting.size() > 0, now);
 }
 
 void Scheduler::fail_all(const Error& error, TimeNs now) {
-  impl_->quarantined = error.code == ErrorCode::kInternal;
-  std::vector<Sequence*> all(impl_->running.begin(), impl_->running.end());
-  for (const auto& queue : impl_->queues)
-    for (const auto& [place, sequence] : queue) all.push_back(sequence);
-  for (Sequence* sequence : all) {
-    const bool never_ran = sequence->state() == RequestState::kQueued;
-    impl_->end(*sequence, never_ran ? RequestState::kRejected : RequestState::kStreaming, {.error = error},
-               FinishReason::kError, now);
-  }
-  impl_->num_commits = impl_->num_plans;
+  flows_->exits.fail_all(error, now);
+  owners_->plans.forget_in_flight();
 }
 
 void Scheduler::take_events(std::vector<TokenEvent>* out) {
-  if (out->empty()) {
-    out->swap(impl_->events);
-    return;
-  }
-  for (TokenEvent& event : impl_->events) out->push_back(std::move(event));
-  impl_->events.clear();
+  owners_->journal.take_events(out);
 }
 
 void Scheduler::take_preemptions(std::vector<Preemption>* out) {
-  out->insert(out->end(), impl_->preemptions.begin(), impl_->preemptions.end());
-  impl_->preemptions.clear();
+  owners_->journal.take_preemptions(out);
 }
 
 void Scheduler::take_traces(std::vector<RequestTrace>* out) {
-  for (RequestTrace& trace : impl_->traces) out->push_back(std::move(trace));
-  impl_->traces.clear();
+  owners_->journal.take_traces(out);
 }
 
 uint64_t Scheduler::queue_tokens() const {
-  uint64_t sum = 0;
-  for (const auto& tokens : impl_->queue_tokens) sum += tokens.load(std::memory_order_relaxed);
-  return sum;
+  return owners_->waiting.tokens();
+}
+
+std::optional<Error> Scheduler::queue_full(const Request& request, const QueueLoad& inbox) const {
+  return flows_->limits.queue_full(request, inbox);
 }
 
 const EngineStats& Scheduler::stats() const {
-  EngineStats& stats = impl_->stats;
-  if (impl_->running.empty()) stats.table_slots = stats.table_tokens = 0;
-  stats.num_running = static_cast<uint32_t>(impl_->running.size());
-  stats.num_waiting = impl_->num_waiting();
-  stats.num_streaming = impl_->num_streaming;
-  stats.queue_tokens = queue_tokens();
-  stats.blocks_total = stats.blocks_free = stats.blocks_cached = 0;
-  for (uint32_t g = 0; g < impl_->kv.num_groups(); ++g) {
-    stats.blocks_total += impl_->kv.num_blocks(g);
-    stats.blocks_free += impl_->kv.num_free(g);
-    stats.blocks_cached += impl_->kv.num_cached(g);
-  }
-  if (const HostTier* host = impl_->kv.host()) {
-    stats.host_blocks_total = host->num_blocks();
-    stats.host_blocks_used = host->num_used();
-  }
-  return stats;
+  return owners_->journal.stats({.num_running = owners_->running.size(),
+                                 .num_waiting = owners_->waiting.size(),
+                                 .num_streaming = owners_->branches.num_streaming(),
+                                 .queue_tokens = queue_tokens()},
+                                owners_->kv);
 }
 
 Status Scheduler::check_books() const {
-  return impl_->check_books();
+  const SchedulerOwners& o = *owners_;
+  return audit(o.kv, o.branches, o.waiting, o.running, o.batches);
 }
 
 std::optional<RequestState> Scheduler::state_of(RequestId id) const {
-  const Sequence* sequence = impl_->find(id);
+  const Sequence* sequence = owners_->branches.find(id);
   if (sequence == nullptr) return std::nullopt;
   return sequence->state();
 }
 
-std::optional<Error> Scheduler::queue_full(const Request& request, const QueueLoad& inbox) const {
-  return impl_->queue_full(request, inbox);
+uint32_t Scheduler::num_free_blocks(uint32_t kv_group) const {
+  return owners_->kv.num_free(kv_group);
 }
 
 const CostModel& Scheduler::cost_model() const {
-  return impl_->cost;
-}
-
-uint32_t Scheduler::num_free_blocks(uint32_t kv_group) const {
-  return impl_->kv.num_free(kv_group);
+  return owners_->pace.cost();
 }
 
 }  // namespace llmrt

@@ -14,81 +14,26 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "core/base/clock.h"
 #include "core/base/status.h"
-#include "core/kv/kv_space.h"
 #include "core/metrics/engine_stats.h"
 #include "core/request/request.h"
 #include "core/request/request_state.h"
 #include "core/request/request_trace.h"
-#include "core/schedule/batching.h"
-#include "core/schedule/class_shares.h"
-#include "core/schedule/cost_model.h"
-#include "core/schedule/exhaustion.h"
 #include "core/schedule/iteration_plan.h"
+#include "core/schedule/plan_limits.h"
+#include "core/schedule/preemption.h"
+#include "core/schedule/queue_load.h"
+#include "core/schedule/scheduler_config.h"
 
 namespace llmrt {
 
-struct SchedulerConfig {
-  uint32_t context_max = 0;
-  uint32_t sequences_max = 256;
-  uint32_t step_tokens_max = 2048;
-  uint32_t sample_rows_max = 256;
-  // Rows with token counts. Where there are fewer than sequences the branches of one request have half of them at most.
-  uint32_t penalty_rows_max = 16;
-  uint32_t chunk_tokens = 512;  // of all prompts together in a step in which others decode; but Impl::ends_prompt
-  // In steps in which others decode, predicted: chunks are as large as this allows. 0 = they are chunk_tokens.
-  double tpot_target_ms = 0;
-  // The same of steps in which nothing decodes, or twice what one of a single token takes, if that is more; 0 = any.
-  double idle_step_ms = 0;
-  uint32_t reserve_output_tokens = 256;  // reserved at admission: min(max_tokens, this)
-  bool learns_output = false;            // reserved instead, as soon as it is known: what 95 % of answers did not pass
-  double watermark = 0.01;               // share of each pool that admission leaves free
-  uint64_t queue_tokens_max = 1u << 20;  // tokens waiting in a lane; what comes on top is rejected
-  // Of all lanes together: branches that wait, and what they hold (held_bytes). Whoever finds nobody waiting may.
-  uint64_t queue_branches_max = 1u << 14, queue_bytes_max = 256u << 20;
-  // Interactive and agent requests for which more is expected are refused, as far as that is known; 0 = any wait.
-  double ttft_target_ms = 0;
-  ClassShares class_shares;
-  Batching batching = Batching::kContinuous;
-  int64_t batch_wait_ms = 0;         // kDynamic: from the first that waits until a batch that is not full
-  std::vector<KvPoolSize> kv_pools;  // by KV group; one for a plain model
-  PrefixCacheKind prefix_cache = PrefixCacheKind::kOff;
-  OnExhaustion on_exhaustion = OnExhaustion::kPreempt;
-  uint32_t host_blocks = 0;  // of the host tier; 0 = none. One KV group only
-  CostPrior cost_prior;
-  Digest cache_identity = {};  // what keys and values depend on beside the request (prefix_cache.h)
-  std::vector<int32_t> end_of_generation;
-  Slo slo;  // what the statistics count as late
-};
-
-// The most that any plan of such a scheduler holds: sizes of the packed inputs.
-struct PlanLimits {
-  uint32_t rows_max, tokens_max, samples_max;
-  uint64_t row_updates_max, payload_words_max, bias_entries_max;
-  uint64_t block_copies_max, block_stores_max, block_loads_max;
-};
-PlanLimits plan_limits(const SchedulerConfig& config);
-
-// Of requests that wait.
-struct QueueLoad {
-  uint64_t tokens = 0, branches = 0, bytes = 0;
-};
-
-// A running sequence that had to yield. Its tokens stay. What it had computed stays where it is until others take its
-// blocks; then it is in the host tier (swapped), or is computed again later.
-struct Preemption {
-  RequestId request_id;
-  RequestId wanted_by;       // the request whose next token needed a block when none was free (it may be its own)
-  uint32_t computed_tokens;  // given up
-  uint32_t num_blocks;       // given back, of all groups
-  uint32_t times;            // that this request has yielded, this one included
-  bool swapped = false;
-  double swap_ms = 0, recompute_ms = 0;  // what the cost model says of either
-};
+struct SchedulerOwners;
+struct SchedulerFlows;
 
 class Scheduler {
  public:
@@ -111,7 +56,7 @@ class Scheduler {
   // ignored for ids that are gone already (cancelled, timed out and rejected ones are forgotten at once).
   void drained(RequestId id, const SentTimes& sent = {});
 
-  // drained() of all that still stream: at the end, when nobody will say so any more.
+  // drained() of all that still stream: at the end, when no receiver will say so any more.
   void all_drained();
 
   // Requests that wait or run (STREAMING ones do not count).
@@ -122,9 +67,9 @@ class Scheduler {
   // stays valid and unchanged until its commit. An empty plan is never returned.
   const IterationPlan* plan(TimeNs now);
 
-  // So long after `plan` begins on the device the step behind it is best planned; 0 = at once. What comes while a step
-  // runs waits for its rest and for the step that is planned already: where rows of batch make steps long for requests
-  // that somebody waits for, the next one is left open until this one is nearly over.
+  // The best time to plan the next step, counted from when `plan` begins on the device; 0 = at once. A request that
+  // comes while a step runs waits for its rest and for the step that is planned already. Where rows of batch make steps
+  // long for interactive and agent requests, the next step is left open until this one is nearly over.
   double plan_after_ms(const IterationPlan& plan, TimeNs now) const;
 
   // In the order of the plans. One verdict for each PlanSample (logprobs are moved out of it). Verdicts of requests
@@ -166,8 +111,8 @@ class Scheduler {
   const CostModel& cost_model() const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<SchedulerOwners> owners_;
+  std::unique_ptr<SchedulerFlows> flows_;
 };
 
 }  // namespace llmrt

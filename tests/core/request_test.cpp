@@ -177,16 +177,16 @@ TEST_CASE("a sequence wants its known and pending tokens, and never the last one
   Sequence sequence(request);
   CHECK(sequence.wanted() == 3);  // the prompt; its end yields output 0
   CHECK(sequence.positions_max() == 4);
-  sequence.computed = 3;
-  sequence.pending = 1;
+  sequence.progress.computed = 3;
+  sequence.progress.pending = 1;
   CHECK(sequence.wanted() == 4);  // output 0 in flight; computing it yields output 1, the last
-  sequence.computed = 4;
-  sequence.pending = 2;
+  sequence.progress.computed = 4;
+  sequence.progress.pending = 2;
   CHECK(sequence.gap() == 0);
-  sequence.pending = 0;
+  sequence.progress.pending = 0;
   sequence.tokens.insert(sequence.tokens.end(), {7, 8});
   CHECK(sequence.gap() == 0);
-  sequence.computed = 0;  // preempted: all but the last token again
+  sequence.progress.computed = 0;  // preempted: all but the last token again
   CHECK(sequence.gap() == 4);
 }
 
@@ -202,7 +202,7 @@ TEST_CASE("a sequence that scores its prompt needs a sample for each position bu
   CHECK(sequence.samples_for(5) == 5);  // four scores and the draw
   CHECK(sequence.count_within(5, 4) == 4);
   CHECK(sequence.count_within(5, 0) == 0);
-  sequence.scored = 3;  // after a preemption positions 0 and 1 are computed again without scores
+  sequence.progress.scored = 3;  // after a preemption positions 0 and 1 are computed again without scores
   CHECK(sequence.samples_for(2) == 0);
   CHECK(sequence.count_within(5, 0) == 2);
   CHECK(sequence.count_within(5, 2) == 4);

@@ -203,6 +203,14 @@ void choose_queue(Scenario& scenario) {
   if (dice.one_in(6)) scenario.config.queue_bytes_max = dice.between(1, 60) * kBranchBytes;
 }
 
+// By dice of its own, too.
+void choose_chunks(Scenario& scenario) {
+  Dice dice(scenario.seed ^ 0x94d049bb133111eb);
+  if (!dice.one_in(6)) return;
+  scenario.config.chunk_tokens = 0;
+  scenario.config.slo = {.ttft_ms = 1.0 * dice.between(1, 100), .tpot_ms = 1.0 * dice.between(1, 10)};
+}
+
 // Whether all clients of a run have a salt: else few of them share parts of blocks.
 bool is_salted(const Scenario& scenario) {
   return Dice(scenario.seed ^ 0xbf58476d1ce4e5b9).one_in(2);
@@ -268,6 +276,7 @@ Scenario make_scenario(uint64_t seed) {
   scenario.tick_ms_max = dice.one_of({0, 1, 3});
   choose_batching(scenario);
   choose_queue(scenario);
+  choose_chunks(scenario);
   if (dice.one_in(4)) scenario.backend.poison = dice.one_of({50, 500});
   scenario.backend.move_ms = 0.001 * dice.one_of({1, 10, 100, 1000});
   if (dice.one_in(15)) scenario.backend.lost_at_submit = dice.between(12, 80);  // after the measured steps of the start

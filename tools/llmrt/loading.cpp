@@ -101,16 +101,17 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->group(group);
   options.chunk_tokens = command
                              .add_option("--chunk-tokens", config.chunk_tokens,
-                                         "prompt tokens of a step in which other sequences decode, at most")
+                                         "prompt tokens of a step in which other sequences decode, at most; default: "
+                                         "512, and more while first tokens would be late (--ttft-slo-ms) and steps "
+                                         "stay within --tpot-slo-ms")
                              ->type_name("N")
                              ->each(asks(&AskedLimits::chunk_tokens))
                              ->check(number_range(1u, 65536u))
-                             ->capture_default_str()
                              ->group(group);
   command
       .add_option("--tpot-target-ms", config.tpot_target_ms,
                   "make prompt chunks as large as keeps a step in which other sequences decode within this time; "
-                  "default: --chunk-tokens, however long a step takes")
+                  "default: chunks by --chunk-tokens")
       ->type_name("MS")
       ->check(number_range(0.1, 1e6))
       ->group(group);

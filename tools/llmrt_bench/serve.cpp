@@ -23,7 +23,7 @@ constexpr const char* kShareGptOutput = "lognormal:225:0.9:4:1024";
 
 struct Options {
   std::string model, device = "auto", kv_dtype = "f16";
-  uint32_t sequences = 256, context = 0;
+  uint32_t sequences = 256, context = 0, chunk_tokens = 0;
   std::string url, model_name;
   std::vector<std::string> headers;
   bool is_chat = false;
@@ -243,6 +243,7 @@ Status run_engine(const Options& options, const std::vector<LoadItem>& items) {
   EngineConfig config;
   config.kv_dtype = *kv;
   config.sequences_max = options.sequences;
+  config.chunk_tokens = options.chunk_tokens;
   config.context_max = options.context;
   const SteadyClock clock;
   Result<EngineUnderTest> under = open_engine(options.device, *model, config, &clock);
@@ -252,6 +253,7 @@ Status run_engine(const Options& options, const std::vector<LoadItem>& items) {
                                       {{"model", (*model)->path},
                                        {"model_work", model_work(**model, *kv)},
                                        {"sequences_max", engine->config().sequences_max},
+                                       {"chunk_tokens", options.chunk_tokens},
                                        {"context_max", engine->config().context_max}});
   if (!record) return record.error();
   record->add_device(engine->backend().caps());
@@ -299,6 +301,11 @@ void add_target_options(CLI::App* command, Options* options) {
       ->group("Target");
   command->add_option("--sequences", options->sequences, "That the engine runs at once")
       ->check(CLI::Range(1u, 65536u))
+      ->capture_default_str()
+      ->group("Target");
+  command
+      ->add_option("--chunk-tokens", options->chunk_tokens,
+                   "Of the engine: prompt tokens of a step in which other sequences decode; 0 = by need")
       ->capture_default_str()
       ->group("Target");
   command->add_option("--context", options->context, "Tokens of a sequence on the engine; 0 = the model's")

@@ -1,0 +1,99 @@
+// The parts of a Sequence, each named for the owner in core/schedule that writes it. Other owners may read a part; none
+// writes another's, except where a field says so.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/kv/kv_space.h"
+#include "core/request/beam_search.h"
+#include "core/request/request.h"
+#include "core/request/request_trace.h"
+
+namespace llmrt {
+
+// How far the scheduler has planned it.
+struct Progress {
+  uint32_t computed = 0;  // positions scheduled, in flight included; means nothing while it waits
+  uint32_t pending = 0;   // sampled tokens in flight: they follow `tokens`
+  uint32_t scored = 0;    // prompt positions below this have been scheduled for scoring (position 0 never is)
+};
+
+// What it holds while it runs.
+struct Residency {
+  std::vector<BlockTable> tables;  // by KV group; empty unless running
+  int32_t slot = -1;               // row state on the device; -1 unless running
+  int32_t penalty_slot = -1;
+  bool row_is_set = false;       // the device has this slot's parameters
+  uint64_t admission = 0;        // counts up: the largest is the newest; 0 = it has never run
+  uint32_t reserved_tokens = 0;  // positions that admission counted on
+  // A block of another sequence whose first tokens are copied in the plan that is being made.
+  BlockId copy_source = kNoBlock;
+  uint32_t copy_tokens = 0;
+};
+
+// What it takes of the step that is being made.
+struct RowTake {
+  uint32_t tokens = 0;
+};
+
+// What its keys and values depend on, and whose blocks they began with.
+struct KvOrigin {
+  Digest identity = {};      // of its blocks in the prefix cache, beside their tokens
+  bool has_salt = false;     // of its request: only then it shares parts of blocks with others
+  uint64_t root = 0;         // of its cached blocks (KvSpace::root), once there are some
+  uint64_t copied_root = 0;  // of another text's first block, whose first tokens it has copied
+};
+
+// In which order requests of one lane are looked at.
+struct QueuePlace {
+  bool is_new = false;  // preempted ones come first, the last one at the front
+  TimeNs due_ns = 0;
+  uint64_t number = 0;
+
+  auto operator<=>(const QueuePlace&) const = default;
+};
+
+// Its place in the queue, and what has happened to it there.
+struct WaitTicket {
+  QueuePlace place;
+  uint64_t start_bytes = 0;    // that it holds before it first starts
+  uint64_t queued_bytes = 0;   // what it added to the sums of those that wait, and
+  uint32_t queued_tokens = 0;  // the same in tokens; 0 = it does not wait
+  uint32_t num_overtaken = 0;  // times that a later request was admitted before it
+  uint64_t held_since = 0;     // plan in which it first waited for another's prefix; 0 = never
+  bool is_held = false;        // it waited for one when it was last asked
+  uint64_t tried_in = 0;       // last round of admission in which it was its turn
+  uint64_t batch = 0;          // of a baseline, 0 = none yet
+};
+
+// What was found of its prefix when it was last looked up. It decides the order, and what is looked up again.
+struct PrefixFound {
+  bool is_known = false;
+  uint32_t prefix_blocks = 0;
+  uint32_t host_blocks = 0;    // of these, in the host tier
+  uint32_t blocks_needed = 0;  // at that time; it is not looked up again before there are as many, or
+  uint64_t needed_at = 0;      // others were admitted behind this one, which may hold blocks that it shares
+};
+
+// Its place in a beam search.
+struct BeamPlace {
+  std::shared_ptr<BeamSearch> search;  // one for all branches of the request; null without beam search
+  uint32_t rank = 0;                   // which of the search's beams this is now
+  bool is_asked = false;               // what may follow `tokens` is known or in flight: nothing to compute now
+  std::vector<TopLogprob> candidates;  // what may follow, once it is known
+};
+
+// What its trace will tell.
+struct BranchRecord {
+  uint32_t cached_tokens = 0;  // of the first branch: that the prefix cache spared when it was first admitted
+  uint32_t num_preemptions = 0;
+  uint32_t kv_blocks_peak = 0;
+  uint32_t num_answered = 0;  // tokens of the answer; at its end
+  FinishReason finish = FinishReason::kNone;
+  BranchTimes times;
+};
+
+}  // namespace llmrt

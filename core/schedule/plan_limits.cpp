@@ -1,0 +1,56 @@
+#include "core/schedule/plan_limits.h"
+
+#include <algorithm>
+
+#include "core/ops/step_inputs.h"
+#include "core/request/logit_changes.h"
+
+namespace llmrt {
+
+PlanLimits plan_limits(const SchedulerConfig& config) {
+  PlanLimits limits;
+  limits.rows_max = std::min(config.sequences_max, config.step_tokens_max);
+  limits.tokens_max = config.step_tokens_max;
+  limits.samples_max = config.sample_rows_max;
+  const uint64_t num_groups = config.kv_pools.size();
+  // A clear and a table patch a group for every slot, then parameters and counts for each row.
+  limits.row_updates_max = (1 + num_groups) * config.sequences_max + 2ull * limits.rows_max;
+  limits.payload_words_max = uint64_t{limits.rows_max} * (sizeof(RowSampling) / 4) + config.context_max;
+  for (const KvPoolSize& pool : config.kv_pools) {
+    const uint64_t chunk_blocks = ceil_div(config.step_tokens_max, pool.block_tokens);
+    // What admitted sequences take over stands beside what all take newly.
+    limits.payload_words_max += limits.rows_max + chunk_blocks + shared_blocks_max(config);
+    // Blocks that the step before filled, replaced by equal ones, with the one behind them and up to two of tokens that
+    // were in flight.
+    if (cache_kind(config) == PrefixCacheKind::kOff) continue;
+    limits.payload_words_max += 3 * uint64_t{limits.rows_max} + chunk_blocks;
+  }
+  limits.block_copies_max = limits.rows_max;
+  limits.block_loads_max = config.host_blocks > 0 ? loaded_blocks_max(config) : 0;
+  limits.block_stores_max = host_tier_size(config).stores_max;
+  limits.bias_entries_max = config.sample_rows_max * plain_changes_max(config.end_of_generation.size()) +
+                            further_changes_max(config.context_max);
+  return limits;
+}
+
+uint32_t loaded_blocks_max(const SchedulerConfig& config) {
+  return ceil_div(config.context_max, config.kv_pools[0].block_tokens);
+}
+
+uint32_t shared_blocks_max(const SchedulerConfig& config) {
+  return std::min(config.sequences_max, kBeamCandidatesMax) * loaded_blocks_max(config);
+}
+
+HostTierSize host_tier_size(const SchedulerConfig& config) {
+  if (config.host_blocks == 0) return {};
+  const uint32_t rows_max = std::min(config.sequences_max, config.step_tokens_max);
+  const uint32_t chunk_blocks = ceil_div(config.step_tokens_max, config.kv_pools[0].block_tokens);
+  return {config.host_blocks, 2 * rows_max + chunk_blocks + loaded_blocks_max(config)};
+}
+
+PrefixCacheKind cache_kind(const SchedulerConfig& config) {
+  const bool needs_one = config.prefix_cache == PrefixCacheKind::kOff && config.host_blocks > 0;
+  return needs_one ? PrefixCacheKind::kHashed : config.prefix_cache;
+}
+
+}  // namespace llmrt

@@ -1,0 +1,89 @@
+#include "core/schedule/prefixes.h"
+
+#include <algorithm>
+
+namespace llmrt {
+namespace {
+
+uint32_t common_tokens(std::span<const int32_t> a, std::span<const int32_t> b) {
+  return static_cast<uint32_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+}  // namespace
+
+void Prefixes::set_origin(Sequence& sequence) const {
+  if (kv_.has_cache()) sequence.origin.identity = identity_of(sequence);
+  sequence.origin.has_salt = !sequence.request.cache_salt.empty();
+  sequence.request.cache_salt = {};
+}
+
+// An adapter's id stands for its content: ids are not given twice. Without a prefix cache (but with a host tier, which
+// needs its books) a request's blocks are its own alone.
+Digest Prefixes::identity_of(const Sequence& sequence) const {
+  const Request& request = sequence.request;
+  Sha256 identity;
+  identity.add(config_.cache_identity)
+      .add(request.adapter_id)
+      .add(uint32_t{request.batch_invariant})
+      .add_text(request.cache_salt);
+  if (config_.prefix_cache == PrefixCacheKind::kOff) identity.add(request.id - sequence.branch);
+  return identity.finish();
+}
+
+PrefixMatch Prefixes::look_up(Sequence& sequence, std::span<Sequence* const> running) const {
+  const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
+  PrefixMatch match = kv_.match(sequence.origin.identity, wanted);
+  if (!sequence.origin.has_salt) match.drop_partial();
+  for (const Sequence* other : running) {
+    if (sequence.request.n == 1 || match.num_tokens(kv_.block_tokens()) == wanted.size()) break;
+    if (!other->is_branch_of_same(sequence)) continue;
+    const uint32_t common = std::min(common_tokens(other->tokens, wanted), other->progress.computed);
+    if (common <= match.num_tokens(kv_.block_tokens())) continue;
+    PrefixMatch held = kv_.match(other->residency.tables, common);
+    if (held.num_tokens(kv_.block_tokens()) > 0) match = std::move(held);
+  }
+  sequence.found.prefix_blocks = match.num_full();
+  sequence.found.host_blocks = static_cast<uint32_t>(match.host_blocks.size());
+  sequence.found.is_known = true;
+  sequence.found.blocks_needed = 0;
+  return match;
+}
+
+void Prefixes::take_over(Sequence& sequence, const PrefixMatch& match) {
+  Residency& residency = sequence.residency;
+  kv_.share(residency.tables, match);
+  if (!match.host_blocks.empty()) {
+    kv_.load(residency.tables, match);
+    keep_filled(sequence);  // for those that are admitted in the same plan
+  }
+  if (match.partial_tokens == 0) return;
+  kv_.pin(match.partial_block);
+  if (match.num_full() == 0) sequence.origin.copied_root = kv_.root(match.partial_block);
+  residency.copy_source = match.partial_block;
+  residency.copy_tokens = match.partial_tokens;
+}
+
+void Prefixes::keep_filled(Sequence& sequence) {
+  const size_t known = std::min<size_t>(sequence.progress.computed, sequence.tokens.size());
+  kv_.keep(sequence.residency.tables, sequence.origin.identity, std::span(sequence.tokens).first(known));
+  if (const uint64_t root = kv_.root(sequence.residency.tables); root != 0) sequence.origin.root = root;
+}
+
+void Prefixes::give_back(Sequence& sequence, bool forget, bool is_worth_storing) {
+  // A first block that the token in flight fills stands behind no plan's root yet, so nothing would forget it.
+  forget |= sequence.origin.root == 0 && sequence.progress.pending > 0;
+  if (!forget) {
+    keep_filled(sequence);
+    kv_.set_worth_storing(sequence.residency.tables, is_worth_storing);
+  }
+  kv_.release(sequence.residency.tables, forget);
+}
+
+void Prefixes::forget_spoilt(const Sequence* sequence, uint64_t root) {
+  kv_.forget(root);
+  if (sequence == nullptr) return;
+  if (sequence->origin.root != root) kv_.forget(sequence->origin.root);
+  kv_.forget(sequence->origin.copied_root);
+}
+
+}  // namespace llmrt

@@ -1,0 +1,82 @@
+#include "core/schedule/step_draft.h"
+
+#include "core/schedule/plan_limits.h"
+
+namespace llmrt {
+
+StepDraft::StepDraft(const SchedulerConfig& config)
+    : config_(config), bias_entries_max_(plan_limits(config).bias_entries_max) {
+  begin();
+}
+
+void StepDraft::begin() {
+  tokens_ = config_.step_tokens_max;
+  samples_ = config_.sample_rows_max;
+  bias_entries_ = bias_entries_max_;
+  chunk_tokens_ = 0;
+  is_long_ = false;
+  recount_tokens_ = config_.context_max;
+  shared_blocks_ = shared_blocks_max(config_);
+  loaded_blocks_ = loaded_blocks_max(config_);
+}
+
+uint32_t StepDraft::count_that_fits(Sequence& sequence, uint32_t count) const {
+  const uint32_t taken = sequence.take.tokens;
+  const uint32_t end = sequence.count_within(taken + count, sequence.samples_for(taken) + samples_);
+  const bool waits = end > taken && sequence.draws(end) &&
+                     (sequence.waits_for_token() || bias_entries_of(sequence, end) > bias_entries_);
+  return end - taken - (waits ? 1 : 0);
+}
+
+void StepDraft::take(Sequence& sequence, uint32_t count) {
+  const uint32_t samples_before = sequence.samples_for(sequence.take.tokens);
+  sequence.take.tokens += count;
+  tokens_ -= count;
+  samples_ -= sequence.samples_for(sequence.take.tokens) - samples_before;
+  bias_entries_ -= bias_entries_of(sequence, sequence.take.tokens);
+}
+
+void StepDraft::give_up(Sequence& sequence) {
+  tokens_ += sequence.take.tokens;
+  samples_ += sequence.samples_for(sequence.take.tokens);
+  bias_entries_ += bias_entries_of(sequence, sequence.take.tokens);
+  sequence.take.tokens = 0;
+}
+
+uint64_t StepDraft::bias_entries_of(Sequence& sequence, uint32_t count) const {
+  return sequence.draws(count) ? sequence.logit_changes(config_.end_of_generation).size() : 0;
+}
+
+StepSoFar StepDraft::so_far(std::span<Sequence* const> running) const {
+  StepSoFar step;
+  for (const Sequence* sequence : running) {
+    if (sequence->take.tokens > 0) {
+      step.work.tokens += sequence->take.tokens;
+      step.work.decode_keys += uint64_t{sequence->progress.computed} + sequence->take.tokens;
+      step.others_decode |= sequence->gap() == 1;
+    } else if (sequence->waits_for_token() || sequence->gap() == 1) {  // or it is left out
+      step.others_decode = true;
+    } else if (step.depth == 0) {
+      step.depth = sequence->progress.computed;
+    }
+  }
+  return step;
+}
+
+void StepDraft::take_of_chunk(Sequence& sequence, uint32_t count) {
+  is_long_ |= count > chunk_tokens_;
+  chunk_tokens_ -= std::min(count, chunk_tokens_);
+  take(sequence, count);
+}
+
+bool StepDraft::can_recount(const Sequence& sequence) const {
+  return !sequence.request.sampling.has_penalties() || sequence.tokens.size() <= recount_tokens_;
+}
+
+void StepDraft::take_payload(const Sequence& sequence, const PrefixMatch& match) {
+  shared_blocks_ -= match.num_full();
+  loaded_blocks_ -= static_cast<uint32_t>(match.host_blocks.size());
+  if (sequence.request.sampling.has_penalties()) recount_tokens_ -= static_cast<uint32_t>(sequence.tokens.size());
+}
+
+}  // namespace llmrt
