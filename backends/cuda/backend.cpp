@@ -136,7 +136,7 @@ Status CudaBackend::check_inputs(const StepSubmission& step) const {
     return make_error(ErrorCode::kInvalidArgument, "submit: {}: expected at most {}, found {}", what, limit, found);
   };
   if (step.memory || step.forward)
-    if (step.forward_inputs.size() < kForwardHeaderWords ||
+    if (step.forward_inputs.size() < kForwardHeadersWords ||
         step.forward_inputs.size() * 4 > rank_->forward_input_bytes())
       return too_many("words of forward inputs", rank_->forward_input_bytes() / 4, step.forward_inputs.size());
   if (step.forward) {

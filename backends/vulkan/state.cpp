@@ -17,7 +17,7 @@ std::vector<Wanted> wanted_ranges(const Traits& traits, const StateConfig& c, co
   return {
       {&Resources::hidden, uint64_t{c.step_tokens_max} * c.hidden_columns * 4},
       {&Resources::rows, uint64_t{c.slots_max} * kRowWords * 4},
-      {&Resources::tables, uint64_t{c.slots_max} * c.blocks_row_max * 4},
+      {&Resources::tables, uint64_t{c.num_kv_groups} * c.slots_max * c.blocks_row_max * 4},
       {&Resources::counts, uint64_t{c.penalty_rows_max} * c.vocab_size * 4},
       {&Resources::partials, uint64_t{c.partials_max} * c.heads_max * (c.head_dim_max + 2) * 4},
       {&Resources::results, c.sample_rows_max * uint64_t{sizeof(SampleResult) + sizeof(LogprobRow)}},

@@ -8,7 +8,7 @@ BlockPool::BlockPool(uint32_t num_blocks) : records_(num_blocks) {
 
 BlockId BlockPool::allocate() {
   LLMRT_CHECK(num_free() > 0, "allocate from an empty pool");
-  const BlockId block = free_.size > 0 ? free_.first : cached_.first;
+  const BlockId block = next();
   unlink(block);
   records_[block].keeps_content = false;
   records_[block].references = 1;

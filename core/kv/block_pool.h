@@ -19,10 +19,18 @@ namespace llmrt {
 using BlockId = uint32_t;
 inline constexpr BlockId kNoBlock = ~0u;
 
-// One KvGroup's pool as the books see it.
+// What a KV group keeps of a sequence: blocks of keys and values, or one record of fixed size, the state behind its
+// last token.
+enum class CacheKind : uint8_t { kBlocks, kState };
+
+// One KvGroup's pool as the books see it. A pool of states has a record where others have a block: one a running
+// sequence, and copies (snapshots) from which a sequence with the same beginning can start.
 struct KvPoolSize {
   uint32_t num_blocks = 0;
-  uint32_t block_tokens = 16;
+  uint32_t block_tokens = 16;  // of a pool of states: snapshots are taken behind every so many tokens
+  CacheKind kind = CacheKind::kBlocks;
+  uint32_t window = 0;           // of blocks: how many positions a token sees, its own among them; 0 = all
+  uint32_t num_host_blocks = 0;  // of the host's pool (of group 0: HostTierSize)
 };
 
 // An entry that does not balance: our own fault, told as a value so that a server can report it and live on.
@@ -45,6 +53,8 @@ class BlockPool {
   // The block freed last, else the one that has been cached for longest (its content is lost); with one reference.
   // There must be one.
   BlockId allocate();
+  // What allocate() would hand out; kNoBlock: nothing.
+  BlockId next() const { return free_.size > 0 ? free_.first : cached_.first; }
   // One more table holds this live or cached block.
   void retain(BlockId block);
   // One table fewer; at none the block is free or cached. Callers give a table's blocks back last first, so that the

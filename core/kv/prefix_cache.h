@@ -20,12 +20,24 @@
 
 namespace llmrt {
 
-// The longest known beginning of some tokens.
+// What a group beside group 0 has of a match.
+struct GroupMatch {
+  struct Part {
+    BlockId block = kNoBlock;
+    bool on_host = false;      // of the host tier: it may be loaded
+    uint32_t copy_tokens = 0;  // else: so many first tokens may be copied; 0: the block itself is shared
+  };
+  uint32_t first_entry = 0;  // of the table: what lies before is behind the window
+  std::vector<Part> parts;   // entries from there on; of a group of states the one record to start from
+};
+
+// The longest known beginning of some tokens, in group 0 and, where there are others, in all of them.
 struct PrefixMatch {
   std::vector<BlockId> blocks;       // full ones, in order
   std::vector<BlockId> host_blocks;  // full ones behind them, of the host tier: they may be loaded
   BlockId partial_block = kNoBlock;  // its first `partial_tokens` tokens come next: they may be copied
   uint32_t partial_tokens = 0;
+  std::vector<GroupMatch> others;  // of groups 1, 2, ...
 
   void drop_partial() {
     partial_block = kNoBlock;

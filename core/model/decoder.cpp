@@ -76,7 +76,7 @@ OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens) 
   const StepTensors step{b.tensor("tokens", 1, DType::kI32), b.tensor("positions", 1, DType::kI32),
                          b.tensor("row_slots", 1, DType::kI32), b.tensor("kv_slots", 1, DType::kI32)};
   b.add(UpdateRows{});
-  b.add(PrepareRows{step.tokens, step.positions, step.row_slots, step.kv_slots});
+  b.add(PrepareRows{step.tokens, step.positions, step.row_slots, {step.kv_slots}});
   const TensorId x = b.tensor("x", c.width, DType::kF32);
   b.add(Embed{step.tokens, model.embedding, x});
   TensorId delta = kNoTensor;
@@ -89,8 +89,11 @@ OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens) 
   return std::move(b.list);
 }
 
-OpList build_memory() {
-  return {"memory", 0, 0, {}, {StoreBlocks{0}, LoadBlocks{0}, CopyBlocks{0}}};
+OpList build_memory(uint32_t num_kv_groups) {
+  OpList list{"memory", 0, 0, {}, {}};
+  for (uint32_t g = 0; g < num_kv_groups; ++g)
+    list.ops.insert(list.ops.end(), {StoreBlocks{g}, LoadBlocks{g}, CopyBlocks{g}});
+  return list;
 }
 
 OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled) {

@@ -2,7 +2,10 @@
 // symbolic, so that one list serves a bucket: T tokens of the step or R sampled rows.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 namespace llmrt {
@@ -18,6 +21,21 @@ constexpr const char* dtype_name(DType dtype) {
 
 using TensorId = int32_t;  // index into OpList::tensors
 inline constexpr TensorId kNoTensor = -1;
+
+// Most KV groups of a model: layers of one kind share a pool, and each row has one block table a group.
+inline constexpr uint32_t kKvGroupsMax = 4;
+
+// A tensor for each KV group; kNoTensor for a group that needs none.
+struct GroupTensors {
+  constexpr GroupTensors(std::initializer_list<TensorId> first = {}) {
+    ids.fill(kNoTensor);
+    std::copy_n(first.begin(), std::min<size_t>(first.size(), kKvGroupsMax), ids.begin());
+  }
+  constexpr TensorId operator[](size_t group) const { return ids[group]; }
+  constexpr TensorId& operator[](size_t group) { return ids[group]; }
+
+  std::array<TensorId, kKvGroupsMax> ids;
+};
 
 enum class Rows : uint8_t { kTokens, kSampled };  // T, R
 

@@ -141,7 +141,7 @@ Case decoder_case(const Model& model, DType activation, KvDType kv_dtype, Like l
       {{0, 21, last, true}, {3, 21, last, true}, {2, 5, random_tokens(6, rng), true}, {1, 71, last, true}}, 2);
   third.add_update(RowUpdateKind::kCopySlot, 3, 0, 0);
   third.patch_table(3, 1, {23});
-  third.memory = build_memory();
+  third.memory = build_memory(1);
   third.forward_inputs.block_copies = {{17, 23, 5}};
 
   // So few rows that a backend may make a norm in the dispatch of the matmul before it.

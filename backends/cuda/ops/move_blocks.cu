@@ -11,9 +11,10 @@ namespace {
 
 constexpr uint32_t kThreads = 128;
 
-// Where the moves of one kind stand in the inputs.
+// Where the moves of one kind stand in the inputs; those of other groups are passed over.
 struct Moves {
   ForwardHeader count, array;
+  uint32_t kv_group;
 };
 
 __global__ void __launch_bounds__(kThreads) move_blocks_kernel(const uint32_t* inputs, Moves moves, KvGroup group,
@@ -27,6 +28,7 @@ __global__ void __launch_bounds__(kThreads) move_blocks_kernel(const uint32_t* i
     const BlockCopy copy = copies[run / runs_copy];
     const uint32_t layer = static_cast<uint32_t>(run % runs_copy) / runs_layer;
     const uint32_t side = static_cast<uint32_t>(run % runs_layer);  // k or v, and head
+    if (copy.kv_group != moves.kv_group) continue;
     if (copy.source >= from.num_blocks || copy.target >= to.num_blocks || copy.num_tokens > group.block_tokens)
       continue;  // the host never sends one
     const uint64_t source = (uint64_t{copy.source} * runs_layer + side) * group.block_tokens;
@@ -48,8 +50,9 @@ __global__ void __launch_bounds__(kThreads) move_blocks_kernel(const uint32_t* i
   __threadfence();
 }
 
-Status add_moves(const char* name, uint32_t kv_group, const CompileInputs& inputs, Moves moves, KvMemory KvPool::*from,
+Status add_moves(const char* name, Moves moves, const CompileInputs& inputs, KvMemory KvPool::*from,
                  KvMemory KvPool::*to, Launches* out) {
+  const uint32_t kv_group = moves.kv_group;
   if (kv_group >= inputs.pools.size())
     return make_error(ErrorCode::kInvalidArgument, "{}: kv_group: expected below {}, found {}", name,
                       inputs.pools.size(), kv_group);
@@ -71,15 +74,15 @@ Status add_moves(const char* name, uint32_t kv_group, const CompileInputs& input
 }  // namespace
 
 Status choose(const CopyBlocks& op, const OpList&, const CompileInputs& inputs, Launches* out) {
-  return add_moves("copy_blocks", op.kv_group, inputs, {kFwdNumCopies, kFwdCopies}, &KvPool::device, &KvPool::device,
+  return add_moves("copy_blocks", {kFwdNumCopies, kFwdCopies, op.kv_group}, inputs, &KvPool::device, &KvPool::device,
                    out);
 }
 Status choose(const StoreBlocks& op, const OpList&, const CompileInputs& inputs, Launches* out) {
-  return add_moves("store_blocks", op.kv_group, inputs, {kFwdNumStores, kFwdStores}, &KvPool::device, &KvPool::host,
+  return add_moves("store_blocks", {kFwdNumStores, kFwdStores, op.kv_group}, inputs, &KvPool::device, &KvPool::host,
                    out);
 }
 Status choose(const LoadBlocks& op, const OpList&, const CompileInputs& inputs, Launches* out) {
-  return add_moves("load_blocks", op.kv_group, inputs, {kFwdNumLoads, kFwdLoads}, &KvPool::host, &KvPool::device, out);
+  return add_moves("load_blocks", {kFwdNumLoads, kFwdLoads, op.kv_group}, inputs, &KvPool::host, &KvPool::device, out);
 }
 
 }  // namespace llmrt::cuda

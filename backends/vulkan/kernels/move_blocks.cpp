@@ -12,6 +12,7 @@ namespace {
 // Where the moves of one kind stand in the inputs.
 struct Moves {
   ForwardHeader count, array;
+  uint32_t kv_group;
 };
 
 // Consecutive layers that lie at equal distances in one buffer.
@@ -44,15 +45,16 @@ void move_plane(Emitter& e, Moves moves, const KvGroup& group, uint32_t token_wo
                                       .token_words = token_words,
                                       .num_runs = num_runs,
                                       .from_layer_words = source.layer_words,
-                                      .to_layer_words = target.layer_words};
+                                      .to_layer_words = target.layer_words,
+                                      .kv_group = moves.kv_group};
     const Groups groups{std::min(ceil_div(block_words, group_size), 16u), 4, static_cast<uint32_t>(end - first)};
     e.launch({make_kernel<MoveBlocksKernel>(group_size, {}), groups}, PushBytes(push), {{source.all}}, {{target.all}});
   }
 }
 
 // The moves of one op run side by side: none may read what another writes.
-Status move(Emitter& e, uint32_t kv_group, Moves moves, KvMemory KvPool::*from, KvMemory KvPool::*to) {
-  const KvPool& pool = e.resources().pools[kv_group];
+Status move(Emitter& e, Moves moves, KvMemory KvPool::*from, KvMemory KvPool::*to) {
+  const KvPool& pool = e.resources().pools[moves.kv_group];
   const KvGroup& group = pool.group;
   if ((pool.*from).data.empty() || (pool.*to).data.empty()) return {};
   move_plane(e, moves, group, group.head_dim * kv_element_bytes(group.dtype) / 4, (pool.*from).data, (pool.*to).data);
@@ -64,13 +66,13 @@ Status move(Emitter& e, uint32_t kv_group, Moves moves, KvMemory KvPool::*from, 
 }  // namespace
 
 Status emit(Emitter& e, const CopyBlocks& op) {
-  return move(e, op.kv_group, {kFwdNumCopies, kFwdCopies}, &KvPool::device, &KvPool::device);
+  return move(e, {kFwdNumCopies, kFwdCopies, op.kv_group}, &KvPool::device, &KvPool::device);
 }
 Status emit(Emitter& e, const StoreBlocks& op) {
-  return move(e, op.kv_group, {kFwdNumStores, kFwdStores}, &KvPool::device, &KvPool::host);
+  return move(e, {kFwdNumStores, kFwdStores, op.kv_group}, &KvPool::device, &KvPool::host);
 }
 Status emit(Emitter& e, const LoadBlocks& op) {
-  return move(e, op.kv_group, {kFwdNumLoads, kFwdLoads}, &KvPool::host, &KvPool::device);
+  return move(e, {kFwdNumLoads, kFwdLoads, op.kv_group}, &KvPool::host, &KvPool::device);
 }
 
 }  // namespace llmrt::vulkan

@@ -21,12 +21,17 @@ Status emit(Emitter& e, const PagedAttention& op) {
   if (!launches) return launches.error();
   const View qkv = e.tensor(op.qkv), out = e.tensor(op.out), data = pool.device.data[op.layer];
   const View scales = kv_has_scales(pool.group.dtype) ? pool.device.scales[op.layer] : data;
-  const View reads[] = {qkv, data, scales, res.tables}, writes[] = {out, res.partials}, merge_reads[] = {res.partials};
+  // The group's own header and tables.
+  const uint64_t header_first = uint64_t{op.kv_group} * kForwardHeaderWords * 4;
+  const View inputs = res.forward_inputs.part(header_first, res.forward_inputs.bytes - header_first);
+  const uint64_t group_bytes = uint64_t{res.config.slots_max} * res.config.blocks_row_max * 4;
+  const View tables = res.tables.part(op.kv_group * group_bytes, group_bytes);
+  const View reads[] = {qkv, data, scales, tables}, writes[] = {out, res.partials}, merge_reads[] = {res.partials};
   for (const AttentionLaunch& launch : *launches) {
     const PagedPush push{.qkv = qkv,
                          .result = out,
-                         .inputs = res.forward_inputs,
-                         .tables = res.tables,
+                         .inputs = inputs,
+                         .tables = tables,
                          .data = data,
                          .scales = scales,
                          .partials = res.partials,

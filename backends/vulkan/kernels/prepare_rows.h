@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/vulkan/kernel.h"
+#include "core/ops/ops.h"
 
 namespace llmrt::vulkan {
 
@@ -10,10 +11,13 @@ struct PrepareRowsKernel {
   using Constants = NoConstants;
   struct Push {
     Address inputs, rows, tables;
-    Address tokens, positions, row_slots, kv_slots;
-    uint32_t num_tokens, blocks_row_max, block_tokens;  // block_tokens 0: there is no pool
+    Address tokens, positions, row_slots;
+    Address kv_slots[kKvGroupsMax];
+    uint32_t block_tokens[kKvGroupsMax];               // 0: there is no pool
+    uint32_t num_tokens, blocks_row_max, group_words;  // group_words: of the tables of one group
+    uint32_t wanted_groups;                            // bit g: kv_slots[g] is there
   };
 };
-static_assert(sizeof(PrepareRowsKernel::Push) == 68);
+static_assert(sizeof(PrepareRowsKernel::Push) == 112);
 
 }  // namespace llmrt::vulkan

@@ -11,7 +11,9 @@ Status emit(Emitter& e, const UpdateRows&) {
                                     .tables = res.tables,
                                     .counts = res.counts,
                                     .blocks_row_max = res.config.blocks_row_max,
-                                    .vocab_size = res.config.vocab_size};
+                                    .vocab_size = res.config.vocab_size,
+                                    .num_kv_groups = res.config.num_kv_groups,
+                                    .group_words = res.config.slots_max * res.config.blocks_row_max};
   const View state[] = {res.rows, res.tables, res.counts};
   e.launch({make_kernel<UpdateRowsKernel>(e.traits().cpu_kernels ? 8 : 256, {}), {}}, PushBytes(push), state, state);
   return {};

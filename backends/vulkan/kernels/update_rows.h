@@ -11,8 +11,9 @@ struct UpdateRowsKernel {
   struct Push {
     Address inputs, rows, tables, counts;
     uint32_t blocks_row_max, vocab_size;
+    uint32_t num_kv_groups, group_words;  // group_words: of the tables of one group
   };
 };
-static_assert(sizeof(UpdateRowsKernel::Push) == 40);
+static_assert(sizeof(UpdateRowsKernel::Push) == 48);
 
 }  // namespace llmrt::vulkan

@@ -1,0 +1,20 @@
+// What a sequence holds in one KV group.
+#pragma once
+
+#include <vector>
+
+#include "core/kv/block_pool.h"
+
+namespace llmrt {
+
+// A group of blocks: position p lies in blocks[p / block_tokens] at offset p % block_tokens. A group of states: the one
+// entry is the sequence's record.
+struct BlockTable {
+  std::vector<BlockId> blocks;
+  uint32_t first = 0;       // entries before it are kNoBlock: they lie behind the window
+  uint32_t num_sent = 0;    // entries that the device's row state has
+  uint32_t num_cached = 0;  // of group 0: leading blocks that stand in the prefix cache
+  uint32_t num_tokens = 0;  // that are computed or in flight (CacheGroups::advance)
+};
+
+}  // namespace llmrt

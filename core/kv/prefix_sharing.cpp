@@ -1,0 +1,283 @@
+// Who shares what: tables that begin with a match, blocks that go into the cache and out of it. The search is in
+// prefix_match.cpp.
+#include "core/kv/prefix_sharing.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/check.h"
+
+namespace llmrt {
+namespace {
+
+// Two that are equal by chance are forgotten together.
+uint64_t root_of(const Digest& identity, std::span<const int32_t> tokens) {
+  const Digest key = chain_key(identity, tokens);
+  uint64_t word;
+  std::memcpy(&word, key.data(), sizeof word);
+  return word | 1;
+}
+
+}  // namespace
+
+PrefixSharing::PrefixSharing(CacheGroups* groups, Tiers* tiers, PrefixCacheKind kind)
+    : groups_(*groups), tiers_(*tiers) {
+  LLMRT_CHECK(kind != PrefixCacheKind::kOff || !tiers_.has_host(), "a host tier below a prefix cache");
+  groups_.set_keeper(this);
+  if (kind == PrefixCacheKind::kOff) return;
+  const KvPoolSize& leading = groups_.shape(0);
+  LLMRT_CHECK(leading.kind == CacheKind::kBlocks && leading.window == 0, "group 0 has blocks of all positions");
+  cache_ = make_prefix_cache(kind, leading);
+  roots_.resize(leading.num_blocks);
+  is_forgotten_.resize(leading.num_blocks);
+  for (uint32_t g = 1; g < groups_.size(); ++g) contents_.emplace_back(groups_, g);
+  if (!tiers_.has_host()) return;
+  keys_.resize(leading.num_blocks);
+  worth_storing_.resize(leading.num_blocks);
+}
+
+// ---- into tables ---------------------------------------------------------------------------------------------------
+
+void PrefixSharing::share(std::span<BlockTable> tables, const PrefixMatch& match) {
+  BlockTable& table = tables[0];
+  LLMRT_CHECK(table.blocks.empty(), "a table begins with what it shares");
+  for (const BlockId block : match.blocks) groups_.pool(0).retain(block);
+  table.blocks.assign(match.blocks.begin(), match.blocks.end());
+  if (cache_) table.num_cached = static_cast<uint32_t>(match.blocks.size());
+  for (uint32_t g = 1; g <= match.others.size(); ++g) take_over(g, tables[g], match);
+}
+
+// All that is taken over is held before a block is allocated, which may push others out.
+void PrefixSharing::take_over(uint32_t group, BlockTable& table, const PrefixMatch& match) {
+  const GroupMatch& other = match.others[group - 1];
+  BlockPool& pool = groups_.pool(group);
+  for (const GroupMatch::Part& part : other.parts) {
+    if (part.on_host)
+      tiers_.hold(group, part.block);
+    else
+      pool.retain(part.block);
+  }
+  table.blocks.assign(other.first_entry, kNoBlock);
+  table.first = table.num_sent = other.first_entry;
+  table.num_tokens = match.num_tokens(groups_.shape(0).block_tokens);
+  for (const GroupMatch::Part& part : other.parts) {
+    const uint32_t entry = static_cast<uint32_t>(table.blocks.size());
+    if (part.on_host) {
+      const BlockId target = groups_.allocate(group);
+      table.blocks.push_back(target);
+      tiers_.load(group, part.block, target);
+      if (groups_.is_state(group)) continue;
+      const uint32_t node_idx = contents(group).node_idx_of(entry);  // of a node on the host: see keep
+      if (node_idx < match.blocks.size()) attach(group, match.blocks[node_idx], contents(group).part_of(entry), target);
+    } else if (part.copy_tokens > 0) {
+      take_copy(group, table, part);
+    } else {
+      table.blocks.push_back(part.block);
+    }
+  }
+}
+
+// Of a block that is held for us. The last record of a pool is not copied: the snapshot itself goes on.
+void PrefixSharing::take_copy(uint32_t group, BlockTable& table, const GroupMatch::Part& part) {
+  BlockPool& pool = groups_.pool(group);
+  if (pool.num_free() == 0 && pool.keeps_content(part.block) && pool.references(part.block) == 1) {
+    store_part(group, part.block);
+    detach(group, part.block);
+    table.blocks.push_back(part.block);
+    return;
+  }
+  const BlockId target = groups_.allocate(group);
+  table.blocks.push_back(target);
+  tiers_.copy(group, part.block, target, part.copy_tokens);
+  pool.release(part.block);
+}
+
+void PrefixSharing::load(std::span<BlockTable> tables, const PrefixMatch& match) {
+  // From the end: the beginning of a text is what is used last, and lost last.
+  for (size_t i = match.host_blocks.size(); i-- > 0;) tiers_.hold(0, match.host_blocks[i]);
+  for (const BlockId source : match.host_blocks) {
+    const BlockId target = groups_.allocate(0);
+    tables[0].blocks.push_back(target);
+    tiers_.load(0, source, target);
+  }
+}
+
+// ---- into the cache ------------------------------------------------------------------------------------------------
+
+void PrefixSharing::keep(std::span<BlockTable> tables, const Digest& identity, std::span<const int32_t> tokens) {
+  if (!cache_) return;
+  BlockPool& pool = groups_.pool(0);
+  BlockTable& table = tables[0];
+  const uint32_t block_tokens = groups_.shape(0).block_tokens;
+  const uint32_t num_full = static_cast<uint32_t>(tokens.size() / block_tokens);
+  for (uint32_t& i = table.num_cached; i < num_full; ++i) {
+    const BlockId own = table.blocks[i];
+    const BlockId parent = i == 0 ? kNoBlock : table.blocks[i - 1];
+    const BlockId kept = cache_->insert(identity, parent, tokens.subspan(size_t{i} * block_tokens, block_tokens), own);
+    if (kept == own) {
+      pool.set_keeps_content(own, true);
+      roots_[own] = parent == kNoBlock ? root_of(identity, cache_->tokens(own)) : roots_[parent];
+      is_forgotten_[own] = parent != kNoBlock && is_forgotten_[parent];
+      if (tiers_.has_host()) keys_[own] = chain_key(parent == kNoBlock ? identity : keys_[parent], cache_->tokens(own));
+    } else {
+      pool.retain(kept);
+      pool.release(own);
+      table.blocks[i] = kept;
+      table.num_sent = std::min(table.num_sent, i);
+    }
+    keep_parts(tables, i);
+  }
+}
+
+void PrefixSharing::keep_parts(std::span<BlockTable> tables, uint32_t node_idx) {
+  const BlockId node = tables[0].blocks[node_idx];
+  for (uint32_t g = 1; g < groups_.size(); ++g) {
+    if (groups_.is_state(g)) continue;
+    BlockTable& table = tables[g];
+    for (uint32_t part = 0; part < contents(g).parts_node(); ++part) {
+      const uint32_t entry = contents(g).entry_of(node_idx, part);
+      if (entry == GroupContents::kNoEntry || entry < table.first || entry >= table.blocks.size()) continue;
+      const BlockId own = table.blocks[entry], there = contents(g).at(node, part);
+      if (own == there) continue;
+      if (there == kNoBlock) {
+        attach(g, node, part, own);
+        continue;
+      }
+      groups_.pool(g).retain(there);
+      groups_.pool(g).release(own);
+      table.blocks[entry] = there;
+      table.num_sent = std::min(table.num_sent, entry);
+    }
+  }
+}
+
+void PrefixSharing::attach(uint32_t group, BlockId node, uint32_t part, BlockId block) {
+  contents_[group - 1].attach(node, part, block);
+  groups_.pool(group).set_keeps_content(block, true);
+}
+
+void PrefixSharing::detach(uint32_t group, BlockId block) {
+  contents_[group - 1].detach(block);
+  groups_.pool(group).set_keeps_content(block, false);
+}
+
+BlockId PrefixSharing::node_of_state(uint32_t group, std::span<const BlockTable> tables) const {
+  const uint32_t num_tokens = tables[group].num_tokens, block_tokens = groups_.shape(0).block_tokens;
+  const uint32_t num_nodes = num_tokens / block_tokens;
+  if (!cache_ || tables[group].blocks.empty() || num_nodes == 0 || num_tokens % block_tokens != 0) return kNoBlock;
+  if (!contents(group).ends_at(num_nodes) || num_nodes > tables[0].num_cached) return kNoBlock;
+  const BlockId node = tables[0].blocks[num_nodes - 1];
+  return is_forgotten_[node] || contents(group).at(node, 0) != kNoBlock ? kNoBlock : node;
+}
+
+void PrefixSharing::snapshot(std::span<const BlockTable> tables) {
+  for (uint32_t g = 1; g < groups_.size(); ++g) {
+    if (!groups_.is_state(g) || groups_.pool(g).num_free() == 0) continue;
+    const BlockId node = node_of_state(g, tables);
+    if (node == kNoBlock || tiers_.is_copied_to(g, tables[g].blocks[0])) continue;
+    const bool is_made =
+        std::ranges::any_of(pending_, [&](const Pending& p) { return p.group == g && p.node == node; });
+    if (is_made) continue;
+    const BlockId record = groups_.allocate(g);
+    tiers_.copy(g, tables[g].blocks[0], record, groups_.shape(g).block_tokens);
+    pending_.push_back({g, node, record});
+  }
+}
+
+void PrefixSharing::end_step() {
+  for (const auto& [group, node, record] : pending_) {
+    if (node != kNoBlock && contents(group).at(node, 0) == kNoBlock) attach(group, node, 0, record);
+    groups_.pool(group).release(record);
+  }
+  pending_.clear();
+}
+
+// ---- out of tables and out of the cache ----------------------------------------------------------------------------
+
+// A state that stands where snapshots are kept becomes one.
+void PrefixSharing::release(std::span<BlockTable> tables, bool forget) {
+  for (uint32_t g = groups_.size(); g-- > 1;) {
+    const BlockId node = forget || !groups_.is_state(g) ? kNoBlock : node_of_state(g, tables);
+    if (node != kNoBlock) attach(g, node, 0, tables[g].blocks[0]);
+    groups_.release(g, tables[g]);
+  }
+  std::vector<BlockId>& blocks = tables[0].blocks;
+  for (; !blocks.empty(); blocks.pop_back()) release(blocks.back(), forget);
+  groups_.release(0, tables[0]);
+}
+
+void PrefixSharing::release(BlockId block, bool forget) {
+  BlockPool& pool = groups_.pool(0);
+  if (pool.references(block) == 1 && pool.keeps_content(block) && (forget || is_forgotten_[block]) &&
+      !cache_->has_children(block)) {
+    if (tiers_.has_host() && !is_forgotten_[block]) {
+      tiers_.erase(0, keys_[block], cache_->tokens(block));
+      for (uint32_t g = 1; g < groups_.size(); ++g)
+        for (uint32_t part = 0; part < contents(g).parts_node(); ++part)
+          tiers_.erase(g, part_key(keys_[block], g, part), cache_->tokens(block));
+    }
+    drop(block);
+  }
+  pool.release(block);
+}
+
+void PrefixSharing::drop(BlockId node) {
+  for (uint32_t g = 1; g < groups_.size(); ++g)
+    for (uint32_t part = 0; part < contents(g).parts_node(); ++part)
+      if (const BlockId block = contents(g).at(node, part); block != kNoBlock) detach(g, block);
+  for (Pending& pending : pending_)
+    if (pending.node == node) pending.node = kNoBlock;
+  cache_->erase(node);
+  groups_.pool(0).set_keeps_content(node, false);
+  is_forgotten_[node] = false;
+}
+
+void PrefixSharing::lose(uint32_t group, BlockId block) {
+  if (group > 0) {
+    store_part(group, block);
+    detach(group, block);
+    return;
+  }
+  if (tiers_.has_host() && worth_storing_[block]) {
+    tiers_.store(0, block, content_of(block));
+    for (uint32_t g = 1; g < groups_.size(); ++g)
+      for (uint32_t part = 0; part < contents(g).parts_node(); ++part)
+        if (const BlockId beside = contents(g).at(block, part); beside != kNoBlock) store_part(g, beside);
+  }
+  drop(block);
+}
+
+// Of a block beside a node, which loses it.
+void PrefixSharing::store_part(uint32_t group, BlockId block) {
+  const GroupContents::Place place = contents(group).place(block);
+  if (!tiers_.has_host() || !worth_storing_[place.node] || is_forgotten_[place.node]) return;
+  const Digest key = part_key(keys_[place.node], group, place.part);
+  tiers_.store(group, block, {key, cache_->tokens(place.node), roots_[place.node]});
+}
+
+uint64_t PrefixSharing::root(std::span<const BlockTable> tables) const {
+  return tables.empty() || tables[0].num_cached == 0 ? 0 : roots_[tables[0].blocks[0]];
+}
+
+// Blocks that nobody holds stand in their pool's order children first.
+void PrefixSharing::forget(uint64_t root) {
+  if (!cache_ || root == 0) return;
+  const BlockPool& pool = groups_.pool(0);
+  for (BlockId block = pool.first_cached(), next; block != kNoBlock; block = next) {
+    next = pool.next_cached(block);
+    if (roots_[block] == root) drop(block);
+  }
+  for (BlockId block = 0; block < pool.num_blocks(); ++block) {
+    if (!pool.keeps_content(block) || roots_[block] != root || is_forgotten_[block]) continue;
+    cache_->hide(block);
+    is_forgotten_[block] = true;
+  }
+  tiers_.forget(root);
+}
+
+void PrefixSharing::set_worth_storing(std::span<const BlockTable> tables, bool worth) {
+  if (!tiers_.has_host()) return;
+  for (const BlockId block : tables[0].blocks) worth_storing_[block] = worth;
+}
+
+}  // namespace llmrt

@@ -1,0 +1,111 @@
+// Beginnings that sequences share: the prefix cache over group 0, what the other groups have beside it, and who may use
+// it.
+//
+// A table may begin with blocks that other tables hold too: they are full and not written any more. Of a block that is
+// full only in part the filled slots are copied, and so is a state, so what is written next is always the sequence's
+// own. With a prefix cache a table of group 0 begins with blocks that stand in the cache, and only what stands there,
+// or beside it, is shared.
+//
+// Group 0 is one of blocks without a window. A beginning is usable where every group has what the next token reads:
+// group 0 all blocks, a group with a window those inside it, a group of states a snapshot right there.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/kv/group_contents.h"
+#include "core/kv/prefix_cache.h"
+#include "core/kv/tiers.h"
+
+namespace llmrt {
+
+class PrefixSharing final : private CacheGroups::Keeper {
+ public:
+  PrefixSharing(CacheGroups* groups, Tiers* tiers, PrefixCacheKind kind);
+  PrefixSharing(const PrefixSharing&) = delete;
+
+  bool has_cache() const { return cache_ != nullptr; }
+  // The longest beginning of `tokens` that is known. Nothing when there is no cache.
+  PrefixMatch match(const Digest& identity, std::span<const int32_t> tokens) const;
+  // The first `num_tokens` positions of these tables, which are computed or in flight, as a beginning for other tables.
+  // Nothing when they cannot be trusted (forget), or when a state or a window has gone on since.
+  PrefixMatch match(std::span<const BlockTable> tables, uint32_t num_tokens) const;
+  // Of a match's blocks of a group, those that somebody holds: they cost no free block.
+  uint32_t num_live(const PrefixMatch& match, uint32_t group) const;
+  bool is_trusted(std::span<const BlockTable> tables) const {
+    return tables[0].num_cached == 0 || !is_forgotten_[tables[0].blocks[0]];
+  }
+
+  // Empty tables begin with the match's full blocks of group 0, and with all that it has of the others.
+  void share(std::span<BlockTable> tables, const PrefixMatch& match);
+  // Then: group 0 grows by the match's host blocks, which are to be loaded. There must be room.
+  void load(std::span<BlockTable> tables, const PrefixMatch& match);
+  // `tokens` are known and their positions computed or in flight: blocks that they fill go into the cache. A block that
+  // is there already takes the place of the table's own, which is given back (and must be sent to the device anew).
+  void keep(std::span<BlockTable> tables, const Digest& identity, std::span<const int32_t> tokens);
+  // Where the sequence's states stand at a place where snapshots are kept: a copy of each, usable from the next step
+  // on.
+  void snapshot(std::span<const BlockTable> tables);
+  // Gives all blocks back. With `forget`, what only these tables know of is not kept in the cache.
+  void release(std::span<BlockTable> tables, bool forget);
+  void release(BlockId block, bool forget);  // of group 0
+  // The step's moves are in a plan: what they copied may be used.
+  void end_step();
+
+  // KvSpace says what these mean.
+  uint64_t root(std::span<const BlockTable> tables) const;
+  uint64_t root(BlockId block) const { return cache_ && cache_->contains(block) ? roots_[block] : 0; }
+  void forget(uint64_t root);
+  void set_worth_storing(std::span<const BlockTable> tables, bool worth);
+
+  // For the audit.
+  const PrefixCache* cache() const { return cache_.get(); }
+  bool is_forgotten(BlockId block) const { return is_forgotten_[block]; }
+  // Of a group beside group 0, with a cache.
+  const GroupContents& contents(uint32_t group) const { return contents_[group - 1]; }
+
+ private:
+  struct Pending {  // a snapshot that this step makes
+    uint32_t group, node;
+    BlockId record;
+  };
+  // The nodes of a match, with what the host tier needs to know of them.
+  struct Nodes {
+    std::span<const BlockId> blocks;  // on the device; the others follow
+    std::vector<Digest> host_keys;    // of the others
+    std::span<const int32_t> tokens;  // of all
+  };
+
+  void lose(uint32_t group, BlockId block) override;
+  void drop(BlockId node);
+  Tiers::Content content_of(BlockId node) const { return {keys_[node], cache_->tokens(node), roots_[node]}; }
+  void store_part(uint32_t group, BlockId block);
+  void extend_by_host(const Digest& identity, std::span<const int32_t> tokens, PrefixMatch* match, Nodes* nodes) const;
+  GroupMatch::Part find_part(uint32_t group, const Nodes& nodes, uint32_t node_idx, uint32_t part) const;
+  // Whether each number of nodes, up to all, is a beginning that the group can go on from; and the parts by entry, or
+  // of states by node.
+  std::vector<bool> usable_ends(uint32_t group, const Nodes& nodes, uint32_t num_nodes,
+                                std::vector<GroupMatch::Part>* parts) const;
+  void match_others(const Nodes& nodes, PrefixMatch* match) const;
+  bool find_held(uint32_t group, const BlockTable& table, uint32_t num_tokens, GroupMatch* match) const;
+  void take_over(uint32_t group, BlockTable& table, const PrefixMatch& match);
+  void take_copy(uint32_t group, BlockTable& table, const GroupMatch::Part& part);
+  void keep_parts(std::span<BlockTable> tables, uint32_t node_idx);
+  // The node where the table's state stands, if a snapshot may be kept there and none is; kNoBlock: there is none.
+  BlockId node_of_state(uint32_t group, std::span<const BlockTable> tables) const;
+  void attach(uint32_t group, BlockId node, uint32_t part, BlockId block);
+  void detach(uint32_t group, BlockId block);
+
+  CacheGroups& groups_;
+  Tiers& tiers_;
+  std::unique_ptr<PrefixCache> cache_;   // of group 0
+  std::vector<uint64_t> roots_;          // by block, of those in the cache
+  std::vector<bool> is_forgotten_;       // by block: in the cache and hidden, since somebody holds it
+  std::vector<Digest> keys_;             // by block, of those in the cache, with a host tier: the key there
+  std::vector<bool> worth_storing_;      // by block
+  std::vector<GroupContents> contents_;  // of groups 1, 2, ...
+  std::vector<Pending> pending_;
+};
+
+}  // namespace llmrt
