@@ -1,8 +1,8 @@
-// Weights as the device keeps them (backends/vulkan/weights.cpp): a row is planes of fields, the quants first. A unit is
+// Weights as the device keeps them (backends/vulkan/weight_rows.cpp): a row is planes of fields, the quants first. A unit is
 // 16 bytes of the first plane: dequant_unit gives its kUnitVecs * 4 numbers, and unit_x says which numbers of the other
 // factor they meet. Woven rows are planes of eight rows together, a run of each in turn, so that what eight rows' lanes
 // load at a time lies together. Twins: core/weights/encoding.h, tests/reference/dequant.h.
-layout(constant_id = 10) const uint kLayout = 0;  // twin: backends/vulkan/weights.h layout_constant
+layout(constant_id = 10) const uint kLayout = 0;  // twin: backends/vulkan/weight_pieces.h layout_constant
 const uint kEncoding = kLayout & 255u;
 const bool kWoven = kLayout >= 256u;
 const uint kEncF32 = 0, kEncF16 = 1, kEncBF16 = 2, kEncQ4_0 = 3, kEncQ4_1 = 4, kEncQ5_0 = 5, kEncQ5_1 = 6,

@@ -18,7 +18,7 @@ layout(push_constant) uniform Push {
   Words data;
   uint num_heads, num_kv_heads, head_dim, block_tokens;
   float magnitude;
-  Floats norms;  // twin: backends/vulkan/recorder.h NormParts
+  Floats norms;  // twin: backends/vulkan/resources.h NormParts
 };
 
 // The factor of a norm is known once all groups of the matmul that leaves it are done. Until then the factor of the norm

@@ -1,4 +1,4 @@
-// The packed step inputs and the row state as kernels read them. Twins: core/ops/step_inputs.h, recorder.h.
+// The packed step inputs and the row state as kernels read them. Twins: core/ops/step_inputs.h, backends/vulkan/resources.h.
 
 // Header words of the forward inputs. Attention is handed the header of its KV group.
 const uint kFwdNumTokens = 0, kFwdNumRows = 1, kFwdNumUpdates = 2, kFwdNumCopies = 3, kFwdNumDecodeItems = 4,

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "backends/vulkan/executor.h"
-#include "backends/vulkan/pipelines.h"
 #include "backends/vulkan/recorder.h"
 
 namespace llmrt::vulkan {
@@ -14,15 +13,6 @@ struct Timed {
   uint32_t op_base;
 };
 
-Result<Program> make_compiled(const Resources& resources, Pipelines* pipelines, const OpList& list) {
-  auto program = make_program(resources, list);
-  if (!program) return program;
-  std::vector<Kernel> kernels;
-  for (const Launch& launch : program->launches) kernels.push_back(launch.kernel);
-  if (Status status = pipelines->compile(kernels); !status) return status.error();
-  return program;
-}
-
 }  // namespace
 
 Result<std::vector<double>> Executor::profile(const Resources& resources, const StepSubmission& step) {
@@ -33,7 +23,7 @@ Result<std::vector<double>> Executor::profile(const Resources& resources, const 
   uint32_t num_ops = 0, num_steps = 0;
   for (const OpList* list : {step.forward, step.sample}) {
     if (!list) continue;
-    auto program = make_compiled(resources, pipelines_, *list);
+    auto program = make_compiled_program(resources, pipelines_, *list);
     if (!program) return program.error();
     num_steps += static_cast<uint32_t>(program->steps.size());
     timed.push_back({std::move(*program), num_ops});
@@ -48,7 +38,7 @@ Result<std::vector<double>> Executor::profile(const Resources& resources, const 
   timestamps->clear(commands, 0, num_steps + 1);
   slot.copy_inputs(commands, resources, step);
   if (step.memory) {
-    auto memory = make_compiled(resources, pipelines_, *step.memory);
+    auto memory = make_compiled_program(resources, pipelines_, *step.memory);
     if (!memory) return memory.error();
     record_program(device(), *pipelines_, commands, *memory);
     record_barrier(device(), commands, BarrierAfter::kLaunches);

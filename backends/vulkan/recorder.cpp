@@ -47,6 +47,19 @@ void record_full_barrier(const Device& device, VkCommandBuffer commands) {
                  VK_ACCESS_2_MEMORY_READ_BIT | VK_ACCESS_2_MEMORY_WRITE_BIT);
 }
 
+std::vector<Kernel> kernels_of(const Program& program) {
+  std::vector<Kernel> kernels;
+  for (const Launch& launch : program.launches) kernels.push_back(launch.kernel);
+  return kernels;
+}
+
+Result<Program> make_compiled_program(const Resources& resources, Pipelines* pipelines, const OpList& list) {
+  auto program = make_program(resources, list);
+  if (!program) return program;
+  if (Status status = pipelines->compile(kernels_of(*program)); !status) return status.error();
+  return program;
+}
+
 void record_launch(const Device& device, const Pipelines& pipelines, VkCommandBuffer commands, const Launch& launch) {
   VkPipeline bound = VK_NULL_HANDLE;
   dispatch(device, pipelines, commands, launch, &bound);

@@ -1,4 +1,4 @@
-// Writes a program into command buffers. Pipelines are compiled before.
+// Compiles the pipelines of a program, then writes it into command buffers.
 #pragma once
 
 #include "backends/vulkan/device.h"
@@ -12,6 +12,11 @@ enum class BarrierAfter : uint8_t { kLaunches, kAllCommands };
 void record_barrier(const Device& device, VkCommandBuffer commands, BarrierAfter after);
 // Against everything before and behind, the host included.
 void record_full_barrier(const Device& device, VkCommandBuffer commands);
+
+// The kernels of its launches, one for each.
+std::vector<Kernel> kernels_of(const Program& program);
+// The program of a list, with its pipelines. Errors: those of make_program and of the compiler.
+Result<Program> make_compiled_program(const Resources& resources, Pipelines* pipelines, const OpList& list);
 
 // One launch by itself; barriers are the caller's.
 void record_launch(const Device& device, const Pipelines& pipelines, VkCommandBuffer commands, const Launch& launch);

@@ -2,19 +2,12 @@
 
 #include <algorithm>
 
-#include "backends/vulkan/pipelines.h"
 #include "backends/vulkan/recorder.h"
 
 namespace llmrt::vulkan {
 namespace {
 
 constexpr size_t kRecordingsMax = 192;
-
-std::vector<Kernel> kernels_of(const Program& program) {
-  std::vector<Kernel> kernels;
-  for (const Launch& launch : program.launches) kernels.push_back(launch.kernel);
-  return kernels;
-}
 
 }  // namespace
 
@@ -45,9 +38,8 @@ Status Recordings::compile(const Resources& resources, std::span<const OpList* c
 }
 
 Status Recordings::record(const Resources& resources, const OpList& list, Recording* recording) {
-  auto program = make_program(resources, list);
+  auto program = make_compiled_program(resources, pipelines_, list);
   if (!program) return program.error();
-  if (Status status = pipelines_->compile(kernels_of(*program)); !status) return status;
   auto commands = queue_->allocate();
   if (!commands) return commands.error();
   recording->commands = *commands;

@@ -63,7 +63,7 @@ struct StepOutput {
 };
 
 using Ticket = uint64_t;
-// Of submissions: a step in two of them, and the forward part of the next one.
+// Submissions, not steps: a step may take two, and the forward part of the next one may follow.
 inline constexpr int kInFlightMax = 3;
 
 struct MemoryReport {

@@ -73,7 +73,8 @@ struct Sequence {
   bool waits_for_changes() const { return !changes_come_late() && !changes_are_ready(); }
   // Behind the tokens that are known, all processors can tell them.
   bool changes_are_ready() const;
-  // Of the next token. Only where changes_are_ready(), and where they do not come late or are found for the tail.
+  // The changes of the next token's logits. To be called only where changes_are_ready(), and where they do not come
+  // late or are found for the tail.
   const std::vector<TokenBias>& logit_changes(std::span<const int32_t> end_of_generation);
   // The largest count <= `count` with samples_for(count) <= samples_max.
   uint32_t count_within(uint32_t count, uint32_t samples_max) const;

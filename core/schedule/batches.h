@@ -43,7 +43,7 @@ class Batches {
   struct Batch {
     uint64_t number = 0;    // counts up from 1
     uint32_t num_left = 0;  // of it, those that have not ended
-    // Of those that have ended and had started: positions that were computed for them.
+    // Sequences that had started and have ended, and the positions that were computed for them.
     uint32_t num_rows = 0;
     uint32_t prompt_max = 0, output_max = 0;
     uint64_t tokens = 0;

@@ -22,7 +22,7 @@ class Branches {
   // The branches of its request, by their number; null: erased. With beam search all of them are there until the end.
   std::vector<Sequence*> of_same(const Sequence& sequence) const;
 
-  // It is over, and nobody waits for what it said.
+  // It is over, and its answer has been sent or is not wanted any more.
   void erase(const Sequence& sequence) { by_id_.erase(sequence.request.id); }
   // It is over, and its receiver may be behind.
   void keep_streaming() { ++num_streaming_; }

@@ -141,20 +141,16 @@ uint32_t CostModel::chunk_within(double ms, const StepWork& work, uint64_t depth
   const uint32_t chunk = chunk_by_line(ms, work, depth, most), others = static_cast<uint32_t>(work.tokens);
   const auto smaller = [](uint32_t size) { return size > 1 ? step_size_within(size - 1) : 0; };
   for (uint32_t size = step_size_from(others + chunk + chunk / 4); size > others; size = smaller(size)) {
-    StepWork whole = work;
     const uint32_t tokens = std::min(size - others, most);
     if (tokens < chunk / 2) break;
-    whole.tokens += tokens;
-    whole.chunk_pairs += tokens * depth + uint64_t{tokens} * (tokens + 1) / 2;
-    if (step_ms(whole) <= ms) return tokens;
+    if (step_ms(with_chunk(work, depth, tokens)) <= ms) return tokens;
   }
   return chunk;
 }
 
 double CostModel::prefill_rate(uint32_t step_tokens) const {
-  const uint64_t n = step_tokens;
-  const double ms = step_ms({.tokens = n, .chunk_pairs = n * (n + 1) / 2});
-  return ms > 0 ? static_cast<double>(n) / ms : 0;
+  const double ms = step_ms(with_chunk({}, 0, step_tokens));
+  return ms > 0 ? step_tokens / ms : 0;
 }
 
 double CostModel::recompute_ms(uint64_t num_tokens) const {

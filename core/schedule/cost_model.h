@@ -57,6 +57,13 @@ struct StepWork {
   uint32_t stores = 0, loads = 0;
 };
 
+// The same step with a chunk of `tokens` more, which begins at position `depth`.
+inline StepWork with_chunk(StepWork work, uint64_t depth, uint64_t tokens) {
+  work.tokens += tokens;
+  work.chunk_pairs += tokens * depth + tokens * (tokens + 1) / 2;
+  return work;
+}
+
 struct StepTimes {
   double memory_ms = 0;  // of the moves
   double step_ms = 0;    // of the rest; 0 = not known

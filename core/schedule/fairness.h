@@ -36,7 +36,7 @@ class Fairness {
 
   // The lane with the fewest rows for its share first; those without an entitled request last.
   LaneOrder order_for_room(const LaneFlags& is_entitled, const LaneCounts& rows) const;
-  // Of as many rows as run, what the lane may have beside the others that run or wait. `waits`: by lane.
+  // The lane's share of all rows that run, beside the other lanes that run or wait. `waits`: by lane.
   double entitled_rows(Lane lane, const LaneCounts& rows, const LaneFlags& waits) const;
 
   // What the lane gets of a rate of prompt tokens while `wants` do, too. Thread-safe.

@@ -36,20 +36,15 @@ uint32_t end_tokens_max(uint32_t chunk) {
 
 // The smallest chunk that is large enough, in sizes that steps have. Larger ones serve prompts faster, since what a
 // step takes whatever its size is spent less often.
-uint32_t Pace::chunk_by_need(const StepSoFar& step, uint32_t tokens_left, TimeNs now) const {
+uint32_t Pace::chunk_by_need(const StepSoFar& step, uint32_t usual, uint32_t tokens_left, TimeNs now) const {
   const auto others = static_cast<uint32_t>(step.work.tokens);
-  const uint32_t usual = std::min(whole_chunk(config_.chunk_tokens, others), tokens_left);
-  if (!cost_.knows_steps()) return usual;
   const double waited_ms = step.waits_since_ns > 0 ? static_cast<double>(now - step.waits_since_ns) * 1e-6 : 0;
   const double left_ms = std::max(config_.slo.ttft_ms - waited_ms, kLeftMsMin);
   const double wanted =
       std::max(demand_.tokens_per_ms(now) / kServiceShareMax, static_cast<double>(step.waiting_tokens) / left_ms);
   uint32_t chunk = usual;
   while (chunk < tokens_left) {
-    StepWork work = step.work;
-    work.tokens += chunk;
-    work.chunk_pairs += chunk * step.depth + uint64_t{chunk} * (chunk + 1) / 2;
-    if (chunk / cost_.step_ms(work) >= wanted) break;
+    if (chunk / cost_.step_ms(with_chunk(step.work, step.depth, chunk)) >= wanted) break;
     chunk = std::min(step_size_from(others + chunk + 1) - others, tokens_left);
   }
   if (chunk == usual) return usual;
@@ -57,13 +52,13 @@ uint32_t Pace::chunk_by_need(const StepSoFar& step, uint32_t tokens_left, TimeNs
 }
 
 uint32_t Pace::chunk_tokens(const StepSoFar& step, uint32_t tokens_left, TimeNs now) const {
-  if (step.others_decode && config_.chunks_by_need && config_.tpot_target_ms == 0)
-    return chunk_by_need(step, tokens_left, now);
   const auto others = static_cast<uint32_t>(step.work.tokens);
   const uint32_t usual =
       step.others_decode ? std::min(whole_chunk(config_.chunk_tokens, others), tokens_left) : tokens_left;
   double limit_ms = step.others_decode ? config_.tpot_target_ms : config_.idle_step_ms;
-  if (limit_ms == 0 || !cost_.knows_steps()) return usual;
+  const bool by_need = step.others_decode && config_.chunks_by_need && limit_ms == 0;
+  if ((limit_ms == 0 && !by_need) || !cost_.knows_steps()) return usual;
+  if (by_need) return chunk_by_need(step, usual, tokens_left, now);
   if (!step.others_decode) limit_ms = std::max(limit_ms, kIdleShareMin * cost_.step_ms({.tokens = 1}));
   const uint32_t within = cost_.chunk_within(limit_ms, step.work, step.depth, tokens_left);
   return std::max(whole_chunk(within, others), std::min(kChunkMin, tokens_left));

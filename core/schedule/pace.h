@@ -38,7 +38,7 @@ class Pace {
   // chunks serve them, or would wait beyond Slo::ttft_ms, as far as a step then stays within Slo::tpot_ms.
   uint32_t chunk_tokens(const StepSoFar& step, uint32_t tokens_left, TimeNs now) const;
   // Whether a prompt is computed to its end, `rest` tokens, beyond the chunk: what is left would take a step of its
-  // own, which rows that nobody waits for (`has_patient_rows`) make long.
+  // own, which rows of batch and background (`has_patient_rows`) make long.
   bool ends_prompt(Lane lane, uint32_t rest, uint32_t chunk_tokens, uint32_t tokens_left, bool has_patient_rows) const;
   // Whether a prompt of which `rest` tokens are to be computed is one that ends_prompt() is for, in a step that has its
   // whole chunk.
@@ -63,7 +63,7 @@ class Pace {
   const CostModel& cost() const { return cost_; }
 
  private:
-  uint32_t chunk_by_need(const StepSoFar& step, uint32_t tokens_left, TimeNs now) const;
+  uint32_t chunk_by_need(const StepSoFar& step, uint32_t usual, uint32_t tokens_left, TimeNs now) const;
 
   const SchedulerConfig& config_;
   CostModel cost_;

@@ -31,7 +31,7 @@ class Running {
   Sequence* at_slot(uint32_t slot) const { return by_slot_[slot]; }
   bool has_slot() const { return !free_slots_.empty(); }
   bool has_penalty_slot() const { return !free_penalty_slots_.empty(); }
-  // So many so far: the number of the newest.
+  // The number of admissions so far, which is also the number of the newest.
   uint64_t num_admissions() const { return num_admissions_; }
 
   // It is the newest now.

@@ -36,7 +36,7 @@ class StepDraft {
   // ---- prompts ----
   // What the rows have taken so far, and where the first of the others goes on.
   StepSoFar so_far(std::span<Sequence* const> running) const;
-  // Of tokens_left(), those for rows that are behind by more than one.
+  // The part of tokens_left() that rows which are behind by more than one token may take.
   uint32_t chunk_tokens() const { return chunk_tokens_; }
   void set_chunk_tokens(uint32_t count) { chunk_tokens_ = count; }
   // take() from these; a prompt's end may pass them.

@@ -73,7 +73,7 @@ void Steps::take_units(TimeNs now) {
   }
 }
 
-// Prompts of batch and background do not lengthen the steps of rows that somebody waits for.
+// Prompts of batch and background do not lengthen the steps of interactive rows and those of agents.
 void Steps::count_waiting(StepSoFar* step) const {
   const auto is_asked = [](Lane lane) { return lane <= Lane::kAgent; };
   const auto rows = parts_.running.rows();
@@ -99,7 +99,7 @@ void Steps::take_prompts(TimeNs now) {
   StepDraft& draft = parts_.draft;
   Admission& admission = parts_.admission;
   StepSoFar step = draft.so_far(parts_.running.rows());
-  count_waiting(&step);
+  if (parts_.config.chunks_by_need && step.others_decode) count_waiting(&step);
   draft.set_chunk_tokens(parts_.pace.chunk_tokens(step, draft.tokens_left(), now));
   behind_.clear();
   for (Sequence* sequence : parts_.running.rows()) {
@@ -185,7 +185,7 @@ LaneOrder Steps::order_for_room(TimeNs now) const {
   return parts_.fairness.order_for_room(is_entitled, parts_.running.lane_rows());
 }
 
-// Of those that wait for room.
+// Whether what waits in the lane has a share of the room.
 bool Steps::has_share(Lane lane, TimeNs now) const {
   if (lane != Lane::kBackground) return true;
   const Waiting::Queue& queue = parts_.waiting.queue(lane);

@@ -74,14 +74,19 @@ class FakeEngine : public EngineDoor {
   // False when it did not happen within 20 seconds.
   bool wait_cancelled(size_t count) { return wait(cancelled_, count); }
   bool wait_drained(size_t count) { return wait(drained_, count); }
+  // Requests that the server needs no more: acknowledged, or cancelled though their end may be under way.
+  bool wait_let_go(size_t count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return count_let_go() >= count; });
+  }
+  size_t num_let_go() const {
+    std::lock_guard lock(mutex_);
+    return count_let_go();
+  }
   SentTimes sent_times(RequestId id) const {
     std::lock_guard lock(mutex_);
     const auto it = sent_.find(id);
     return it == sent_.end() ? SentTimes() : it->second;
-  }
-  size_t num_drained() const {
-    std::lock_guard lock(mutex_);
-    return drained_.size();
   }
   size_t num_cancelled() const {
     std::lock_guard lock(mutex_);
@@ -89,6 +94,11 @@ class FakeEngine : public EngineDoor {
   }
 
  private:
+  size_t count_let_go() const {
+    std::set<RequestId> ids = drained_;
+    ids.insert(cancelled_.begin(), cancelled_.end());
+    return ids.size();
+  }
   bool wait(const std::set<RequestId>& set, size_t count) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return set.size() >= count; });

@@ -228,20 +228,16 @@ BUGS = [
     ("a parked row draws all the same", "core/schedule/plan_writer.cpp", "        row.num_samples = 0;\n", ""),
     ("rows behind a parked one take its sample", "core/schedule/plan_writer.cpp",
      "own->samples[num_kept++] = own->samples[first + k];", "own->samples[num_kept] = own->samples[num_kept], ++num_kept;"),
-    ("a mask that is not ready is taken as it is", "core/schedule/plan_writer.cpp",
-     "if (sequence->changes_are_ready() &&", "if ("),
-    ("a row that waits for its mask takes the first turn for ever", "core/schedule/steps.cpp",
-     "    if (sequence.draws(1) && sequence.waits_for_changes()) continue;\n", ""),
     ("a result is taken for the wrong tail", "core/engine/flights.cpp",
      "  tail->memory_ms = output->memory_ms;\n",
      "  tail->memory_ms = output->memory_ms;\n  static std::vector<SampleResult> before;\n"
      "  if (before.size() == tail->results.size()) std::swap(before, tail->results);\n  else before = tail->results;\n"),
     ("a tail is launched twice", "core/engine/flights.cpp",
-     "  step.tail = *ticket;\n", "  step.tail = *ticket;\n  (void)backend_->wait(step.ticket);\n"
+     "  step.tail = *ticket;\n", "  step.tail = *ticket;\n"
      "  if (auto again = backend_->submit(step.lowered.tail_submission()); !again) return again.error();\n"),
     ("a tail goes with the rows of the step before", "core/engine/flights.cpp",
      "lowering_->lower_tail(*step.flight.plan, &step.lowered); !status) return status;\n  if (step.lowered.sample",
-     "lowering_->lower_tail(*at(0).flight.plan, &step.lowered); !status) return status;\n  if (step.lowered.sample"),
+     "lowering_->lower_tail(*steps_[(first_ + 1) % kMax].flight.plan, &step.lowered); !status) return status;\n  if (step.lowered.sample"),
     # ends and budgets
     ("deadlines of waiting requests are skipped", "core/schedule/timeouts.cpp",
      "times_.begin()->first > now)", "times_.begin()->first > now - 10'000'000)"),

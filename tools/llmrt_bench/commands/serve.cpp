@@ -36,6 +36,7 @@ struct Options {
   uint32_t concurrency = 0;
   double rate = 0;
   double temperature = 0, top_p = 1;
+  uint32_t no_repeat_ngram_size = 0;
   LoadSlo slo;
   std::string json_path;
 };
@@ -153,6 +154,7 @@ Result<Record> make_record(const Options& options, const std::vector<LoadItem>& 
                            {"route", options.is_chat ? "chat" : "completions"},
                            {"temperature", options.temperature},
                            {"top_p", options.top_p}};
+  if (options.no_repeat_ngram_size > 0) work["no_repeat_ngram_size"] = options.no_repeat_ngram_size;
   settings["warmup_requests"] = options.warmup;
   settings["seed"] = options.seed;
   for (const auto& [name, limit_ms] : {std::pair{"slo_ttft_ms", options.slo.ttft_ms},
@@ -264,6 +266,7 @@ Status run_engine(const Options& options, const std::vector<LoadItem>& items) {
   }
   const auto wait_until = [&](TimeNs then) { clock.sleep_until(then); };
   EngineLoadOptions load{1, static_cast<float>(options.temperature), static_cast<float>(options.top_p)};
+  load.no_repeat_ngram_size = options.no_repeat_ngram_size;
   if (auto warm = run_on_engine(engine, clock, wait_until, *warm_up, load, [](const Outcome*) {}); !warm)
     return warm.error();
   load.concurrency = concurrency_of(options, items);
@@ -328,6 +331,13 @@ void add_target_options(CLI::App* command, Options* options) {
   command->add_option("--top-p", options->top_p)
       ->check(number_range(1e-6, 1.0))
       ->capture_default_str()
+      ->group("Target");
+  command
+      ->add_option("--no-repeat-ngram-size", options->no_repeat_ngram_size,
+                   "Of the engine's requests: no so many tokens stand twice; 0 = off")
+      ->check(CLI::Range(0u, 1024u))
+      ->capture_default_str()
+      ->excludes(url)
       ->group("Target");
 }
 

@@ -17,9 +17,9 @@ struct NamedPart {
   const char* name;
   Status (*run)(const Bench&);
 };
-constexpr NamedPart kParts[] = {{"batching", batching_part}, {"gap", gap_part},
-                                {"prefix", prefix_part},     {"kv", kv_part},
-                                {"ablation", ablation_part}, {"classes", classes_part}};
+constexpr NamedPart kParts[] = {
+    {"batching", batching_part}, {"gap", gap_part},         {"prefix", prefix_part}, {"kv", kv_part},
+    {"ablation", ablation_part}, {"classes", classes_part}, {"beats", beats_part}};
 
 struct Candidate {
   std::string id;
@@ -73,6 +73,8 @@ boost::json::object work_of(const ServingOptions& options, const Model& model) {
                      {"prompt", options.classes_prompt},
                      {"output", options.classes_output},
                      {"chunk", options.classes_chunk}};
+  if (std::ranges::find(options.parts, "beats") != options.parts.end())
+    work["beats"] = {{"rows", options.beats_rows}, {"output", options.beats_output}};
   work["ablation"] = {{"requests", options.ablation_requests}, {"sequences", options.ablation_sequences},
                       {"naive", options.ablation_naive},       {"reserving", options.ablation_reserving},
                       {"context", options.ablation_context},   {"pool_contexts", options.ablation_pool_contexts}};
@@ -206,6 +208,8 @@ void add_options(CLI::App* command, ServingOptions* options) {
   number("--classes-prompt", options->classes_prompt, 8, 1u << 20, "classes: the longest prompt; log-uniform from 1/8");
   number("--classes-output", options->classes_output, 8, 1u << 20, "classes: the longest answer; log-uniform from 1/8");
   number("--classes-chunk", options->classes_chunk, 1, 1u << 20, "classes: tokens of prompts in a step that decodes");
+  number("--beats-rows", options->beats_rows, 2, 1024, "beats: rows that decode, beside a lone one");
+  number("--beats-output", options->beats_output, 16, 1u << 16, "beats: tokens that each row decodes");
   number("--ablation-requests", options->ablation_requests, 1, 1u << 16, "ablation: requests, all at t = 0");
   number("--ablation-sequences", options->ablation_sequences, 1, 1024, "ablation: rows of a batch");
   number("--ablation-naive", options->ablation_naive, 1, 1u << 16, "ablation: of them, run one at a time");
@@ -220,7 +224,8 @@ void add_serving_command(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand(
       "serving",
       "What the scheduler is worth: gaps by chunk size, prefix cache, continuous against static batching, 8-bit "
-      "KV, ablation; and, where asked for by --parts, classes under overload. Defaults, Llama 8B in f16 on an H200, "
+      "KV, ablation; and, where asked for by --parts, classes under overload, and beats: rows whose newest token the "
+      "host needs. Defaults, Llama 8B in f16 on an H200, "
       "estimated: CUDA 55 s, Vulkan 85 s, and loading");
   const auto options = std::make_shared<ServingOptions>();
   add_options(command, options.get());

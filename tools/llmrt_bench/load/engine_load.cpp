@@ -61,6 +61,7 @@ class EngineLoad {
     request.sampling.temperature = options_.temperature;
     request.sampling.top_p = options_.top_p;
     request.sampling.seed = i;
+    request.sampling.no_repeat_ngram_size = options_.no_repeat_ngram_size;
     request.stop.ignore_eos = true;
     request.max_tokens = items_[i].output_tokens;
     request.request_class = options_.request_class;

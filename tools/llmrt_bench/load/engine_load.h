@@ -25,6 +25,7 @@ struct EngineLoadOptions {
   uint32_t concurrency = 0;  // 0 = by arrivals
   float temperature = 0, top_p = 1;
   RequestClass request_class = RequestClass::kInteractive;
+  uint32_t no_repeat_ngram_size = 0;  // 0 = off; else rows need their newest token on the host
 };
 
 // Runs all of them to their ends, and leaves nothing. Errors: the machine's; those of a request are in its outcome.

@@ -37,6 +37,8 @@ struct ServingOptions {
   double classes_s = 60;  // under overload; the budget does not cut it
   uint32_t classes_rows = 64, classes_prompt = 1024, classes_output = 512, classes_chunk = 512;
 
+  uint32_t beats_rows = 32, beats_output = 512;
+
   uint32_t ablation_requests = 96, ablation_sequences = 32;
   uint32_t ablation_naive = 6, ablation_reserving = 10;  // of the requests, where all would take too long
   uint32_t ablation_context = 4608, ablation_pool_contexts = 10;
@@ -70,6 +72,8 @@ Status kv_part(const Bench& bench);
 Status ablation_part(const Bench& bench);
 // Time to the first token of a class beside twice the load that is served, and what another class gets.
 Status classes_part(const Bench& bench);
+// Tokens a second of rows that need their newest token on the host, beside those of plain rows.
+Status beats_part(const Bench& bench);
 
 // How long streams stood still when a prompt came, and how long it waited.
 struct Stall {
