@@ -10,10 +10,10 @@ Status check_tables(const KvSpace& kv, const Running& running) {
   if (Status status = kv.check_books(holders); !status) return status;
   for (const Sequence* sequence : running.rows()) {
     for (uint32_t g = 0; g < kv.num_groups(); ++g) {
-      const uint32_t expected = kv.blocks_for(g, sequence->progress.computed);
+      const uint32_t expected = kv.entries_for(g, sequence->progress.computed);
       const size_t found = sequence->residency.tables[g].blocks.size();
       if (found == expected) continue;
-      return broken_books("request {}: expected {} blocks for {} tokens, found {}", sequence->request.id, expected,
+      return broken_books("request {}: expected {} table entries for {} tokens, found {}", sequence->request.id, expected,
                           sequence->progress.computed, found);
     }
   }
