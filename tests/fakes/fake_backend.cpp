@@ -250,7 +250,9 @@ Result<uint64_t> FakeBackend::attend_token(const AttentionItem& item, uint32_t i
                                            uint64_t FakeCell::*layer) {
   uint64_t sum = 0;
   const uint32_t end = std::min(item.key_end, item.position_first + i + 1);  // causal
-  for (uint32_t key = item.key_begin; key < end; ++key) {
+  const uint32_t window = config_.groups[group].window, position = item.position_first + i;
+  const uint32_t visible = window > 0 && position >= window ? position + 1 - window : 0;
+  for (uint32_t key = std::max(item.key_begin, visible); key < end; ++key) {
     Result<Cell*> cell = cell_at(group, item.slot, key);
     if (!cell) return cell.error();
     sum += read_cell((*cell)->stored.*layer);
