@@ -416,6 +416,7 @@ void Lowering::lower_forward(const IterationPlan& plan, LoweredStep* step) {
   bool decode_only = true;
   for (size_t g = 0; g < groups_.size(); ++g) {
     group_ = &groups_[g];
+    if (group_->num_heads == 0) continue;
     work_ = &forward_.attention[g];
     add_attention_work(plan, batch_invariant);
     decode_only &= work_->prompt_items.empty();

@@ -6,6 +6,10 @@ BlockPool::BlockPool(uint32_t num_blocks) : records_(num_blocks) {
   for (BlockId block = num_blocks; block-- > 0;) link(block);  // block 0 goes first
 }
 
+BlockId BlockPool::next() const {
+  return free_.size > 0 ? free_.first : cached_.first;
+}
+
 BlockId BlockPool::allocate() {
   LLMRT_CHECK(num_free() > 0, "allocate from an empty pool");
   const BlockId block = next();

@@ -54,7 +54,7 @@ class BlockPool {
   // There must be one.
   BlockId allocate();
   // What allocate() would hand out; kNoBlock: nothing.
-  BlockId next() const { return free_.size > 0 ? free_.first : cached_.first; }
+  BlockId next() const;
   // One more table holds this live or cached block.
   void retain(BlockId block);
   // One table fewer; at none the block is free or cached. Callers give a table's blocks back last first, so that the

@@ -15,6 +15,8 @@ struct BlockTable {
   uint32_t num_sent = 0;    // entries that the device's row state has
   uint32_t num_cached = 0;  // of group 0: leading blocks that stand in the prefix cache
   uint32_t num_tokens = 0;  // that are computed or in flight (CacheGroups::advance)
+
+  uint32_t num_held() const { return static_cast<uint32_t>(blocks.size()) - first; }
 };
 
 }  // namespace llmrt

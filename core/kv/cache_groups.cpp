@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "core/base/check.h"
 
@@ -74,6 +75,14 @@ void CacheGroups::advance(std::span<BlockTable> tables, uint32_t num_tokens) {
     }
     table.num_sent = std::max(table.num_sent, table.first);
   }
+}
+
+uint32_t CacheGroups::chunk_end(uint32_t begin, uint32_t end) const {
+  uint32_t interval = 1;  // of all states
+  for (uint32_t g = 0; g < size(); ++g)
+    if (is_state(g)) interval = std::lcm(interval, shape(g).block_tokens);
+  const uint32_t last = end - end % interval;
+  return last > begin ? last : end;
 }
 
 void CacheGroups::end_step() {

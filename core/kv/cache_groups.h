@@ -53,6 +53,10 @@ class CacheGroups {
   void advance(std::span<BlockTable> tables, uint32_t num_tokens);
   void end_step();
 
+  // Where a chunk of the positions from `begin` on, up to `end` at most, should end: behind the last token in it whose
+  // states are to be kept as snapshots, else at `end`.
+  uint32_t chunk_end(uint32_t begin, uint32_t end) const;
+
   // A block for a table, with one reference. There must be one.
   BlockId allocate(uint32_t group);
   // Gives a table's blocks back, last first; it is empty then.

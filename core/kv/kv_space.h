@@ -39,6 +39,8 @@ class KvSpace {
   uint32_t capacity_tokens(std::span<const BlockTable> tables) const { return groups_.capacity_tokens(tables); }
   // Appends blocks until the tables hold `num_tokens`. False when some group has too few; nothing has changed then.
   bool grow(std::span<BlockTable> tables, uint32_t num_tokens) { return groups_.grow(tables, num_tokens); }
+  // Where a chunk from `begin` to `end` at most should end, for the sake of snapshots; `end` where there is no cache.
+  uint32_t chunk_end(uint32_t begin, uint32_t end) const { return has_cache() ? groups_.chunk_end(begin, end) : end; }
   // The plan that is being made computes the positions up to `num_tokens`: blocks behind the next token's window are
   // given back with the step (keep comes first: it may cache them), and states stand there from the next step on.
   void advance(std::span<BlockTable> tables, uint32_t num_tokens) { groups_.advance(tables, num_tokens); }

@@ -43,6 +43,13 @@ struct PrefixMatch {
     partial_block = kNoBlock;
     partial_tokens = 0;
   }
+  // Blocks and records of all groups that are to be loaded.
+  uint32_t num_loads() const {
+    uint32_t count = static_cast<uint32_t>(host_blocks.size());
+    for (const GroupMatch& other : others)
+      for (const GroupMatch::Part& part : other.parts) count += part.on_host;
+    return count;
+  }
   uint32_t num_full() const { return static_cast<uint32_t>(blocks.size() + host_blocks.size()); }
   uint32_t num_tokens(uint32_t block_tokens) const { return num_full() * block_tokens + partial_tokens; }
 };

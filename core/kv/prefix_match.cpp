@@ -111,12 +111,14 @@ PrefixMatch PrefixSharing::match(std::span<const BlockTable> tables, uint32_t nu
   if (match.partial_tokens > 0) match.partial_block = table.blocks[num_full];
   const uint32_t num_matched = match.num_tokens(block_tokens);
   for (uint32_t g = 1; g < groups_.size(); ++g)
-    if (num_matched == 0 || !find_held(g, tables[g], num_matched, &match.others.emplace_back())) return {};
+    if (num_matched == 0 || !find_held(g, tables[g], num_matched, num_full, &match.others.emplace_back())) return {};
   return match;
 }
 
-// What this step still copies to cannot be copied from.
-bool PrefixSharing::find_held(uint32_t group, const BlockTable& table, uint32_t num_tokens, GroupMatch* match) const {
+// What stands beside the shared blocks of group 0 is shared too, the rest is copied. What this step still copies to
+// cannot be copied from.
+bool PrefixSharing::find_held(uint32_t group, const BlockTable& table, uint32_t num_tokens, uint32_t num_nodes,
+                              GroupMatch* match) const {
   const uint32_t block_tokens = groups_.shape(group).block_tokens;
   if (groups_.is_state(group)) {
     if (table.num_tokens != num_tokens || table.blocks.empty() || tiers_.is_copied_to(group, table.blocks[0]))
@@ -129,7 +131,9 @@ bool PrefixSharing::find_held(uint32_t group, const BlockTable& table, uint32_t 
   for (uint32_t entry = match->first_entry; entry < groups_.entries_for(group, num_tokens); ++entry) {
     const BlockId block = table.blocks[entry];
     const uint32_t used = std::min(num_tokens - entry * block_tokens, block_tokens);
-    const bool is_shared = used == block_tokens && (!cache_ || contents(group).contains(block));
+    const bool is_shared =
+        used == block_tokens &&
+        (!cache_ || (contents(group).contains(block) && contents(group).node_idx_of(entry) < num_nodes));
     if (!is_shared && tiers_.is_copied_to(group, block)) return false;
     match->parts.push_back({block, false, is_shared ? 0 : used});
   }

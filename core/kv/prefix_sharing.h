@@ -88,7 +88,8 @@ class PrefixSharing final : private CacheGroups::Keeper {
   std::vector<bool> usable_ends(uint32_t group, const Nodes& nodes, uint32_t num_nodes,
                                 std::vector<GroupMatch::Part>* parts) const;
   void match_others(const Nodes& nodes, PrefixMatch* match) const;
-  bool find_held(uint32_t group, const BlockTable& table, uint32_t num_tokens, GroupMatch* match) const;
+  bool find_held(uint32_t group, const BlockTable& table, uint32_t num_tokens, uint32_t num_nodes,
+                 GroupMatch* match) const;
   void take_over(uint32_t group, BlockTable& table, const PrefixMatch& match);
   void take_copy(uint32_t group, BlockTable& table, const GroupMatch::Part& part);
   void keep_parts(std::span<BlockTable> tables, uint32_t node_idx);

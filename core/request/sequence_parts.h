@@ -91,6 +91,7 @@ struct PrefixFound {
   uint32_t host_blocks = 0;    // of these, in the host tier
   uint32_t blocks_needed = 0;  // at that time; it is not looked up again before there are as many, or
   uint64_t needed_at = 0;      // others were admitted behind this one, which may hold blocks that it shares
+  uint32_t needed_group = 0;   // the KV group of these blocks
 };
 
 // Its place in a beam search.

@@ -13,10 +13,10 @@ Status check_tables(const KvSpace& kv, const Running& running) {
   for (const Sequence* sequence : running.rows()) {
     for (uint32_t g = 0; g < kv.num_groups(); ++g) {
       const Progress& progress = sequence->progress;
-      const uint32_t expected = kv.blocks_for(g, progress.computed + (progress.is_parked ? 1 : 0));
+      const uint32_t expected = kv.entries_for(g, progress.computed + (progress.is_parked ? 1 : 0));
       const size_t found = sequence->residency.tables[g].blocks.size();
       if (found == expected) continue;
-      return broken_books("request {}: expected {} blocks for {} tokens, found {}", sequence->request.id, expected,
+      return broken_books("request {}: expected {} table entries for {} tokens, found {}", sequence->request.id, expected,
                           progress.computed, found);
     }
   }

@@ -15,7 +15,7 @@ void Chunks::take(Sequence& sequence) {
   const bool ends = pace_.ends_prompt(sequence.lane(), rest, chunk, draft_.tokens_left(), running_.has_patient_rows());
   const uint32_t count = std::min(ends ? rest : std::min(rest, chunk), room);
   if (count == 0) return;
-  const uint32_t within = draft_.count_that_fits(sequence, count);
+  const uint32_t within = kv_.chunk_end(end, end + draft_.count_that_fits(sequence, count)) - end;
   LLMRT_CHECK(kv_.grow(sequence.residency.tables, end + within), "capacity_tokens said so");
   fairness_.charge(sequence.lane(), within);
   pace_.note_computed(within);

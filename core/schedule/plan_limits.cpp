@@ -19,14 +19,21 @@ PlanLimits plan_limits(const SchedulerConfig& config) {
   for (const KvPoolSize& pool : config.kv_pools) {
     const uint64_t chunk_blocks = ceil_div(config.step_tokens_max, pool.block_tokens);
     // What admitted sequences take over stands beside what all take newly.
-    limits.payload_words_max += limits.rows_max + chunk_blocks + shared_blocks_max(config);
+    const uint64_t beside = std::max(1u, config.kv_pools[0].block_tokens / pool.block_tokens);
+    limits.payload_words_max += limits.rows_max + chunk_blocks + beside * shared_blocks_max(config);
     // Blocks that the step before filled, replaced by equal ones, with the one behind them and up to two of tokens that
     // were in flight.
     if (cache_kind(config) == PrefixCacheKind::kOff) continue;
     limits.payload_words_max += 3 * uint64_t{limits.rows_max} + chunk_blocks;
   }
+  // Of group 0 a row copies one block. Of each other group it begins with a copy of a state or of the blocks that the
+  // last block of group 0 has beside it, and its states are copied to snapshots.
   limits.block_copies_max = limits.rows_max;
   limits.block_loads_max = config.host_blocks > 0 ? loaded_blocks_max(config) : 0;
+  for (uint32_t g = 1; g < config.kv_pools.size(); ++g) {
+    const uint32_t beside = config.kv_pools[0].block_tokens / config.kv_pools[g].block_tokens;
+    limits.block_copies_max += (2 + beside) * uint64_t{config.sequences_max};
+  }
   limits.block_stores_max = host_tier_size(config).stores_max;
   limits.bias_entries_max = config.sample_rows_max * plain_changes_max(config.end_of_generation.size()) +
                             further_changes_max(config.context_max);
@@ -34,11 +41,15 @@ PlanLimits plan_limits(const SchedulerConfig& config) {
 }
 
 uint32_t loaded_blocks_max(const SchedulerConfig& config) {
-  return ceil_div(config.context_max, config.kv_pools[0].block_tokens);
+  uint32_t blocks = 0;
+  for (const KvPoolSize& pool : config.kv_pools)
+    blocks += pool.kind == CacheKind::kState ? 1 : ceil_div(config.context_max, pool.block_tokens);
+  return blocks;
 }
 
 uint32_t shared_blocks_max(const SchedulerConfig& config) {
-  return std::min(config.sequences_max, kBeamCandidatesMax) * loaded_blocks_max(config);
+  return std::min(config.sequences_max, kBeamCandidatesMax) *
+         ceil_div(config.context_max, config.kv_pools[0].block_tokens);
 }
 
 HostTierSize host_tier_size(const SchedulerConfig& config) {

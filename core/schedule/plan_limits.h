@@ -16,9 +16,9 @@ struct PlanLimits {
 PlanLimits plan_limits(const SchedulerConfig& config);
 
 // KV blocks that the sequences admitted in one step may load from the host tier, in all: as many as a whole context
-// has.
+// has in all groups.
 uint32_t loaded_blocks_max(const SchedulerConfig& config);
-// KV blocks that they may take over from others, in all: as many as the beams of one request, which begin again
+// KV blocks of group 0 that they may take over from others, in all: as many as the beams of one request, which begin again
 // together.
 uint32_t shared_blocks_max(const SchedulerConfig& config);
 

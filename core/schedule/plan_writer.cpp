@@ -78,6 +78,7 @@ void PlanWriter::forget_in_flight() {
 void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
   write_row_updates(sequence, plan);
   write_copy(sequence, plan);
+  kv_.snapshot(sequence.residency.tables);
   const uint32_t count = sequence.take.tokens;
   const uint32_t end = sequence.progress.computed + count;
   const bool draws = sequence.draws(count);
@@ -111,6 +112,7 @@ void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
   sequence.progress.is_parked = false;
   sequence.take.tokens = 0;
   prefixes_.keep_filled(sequence);
+  kv_.advance(sequence.residency.tables, end);
   plan->rows.back().root = sequence.origin.root;
   if (!draws) return;
   if (sequence.beam.search) {
@@ -158,9 +160,12 @@ void PlanWriter::write_copy(Sequence& sequence, IterationPlan* plan) {
 }
 
 void PlanWriter::write_moves(IterationPlan* plan) {
-  for (const BlockMove& move : kv_.stores())
-    plan->block_stores.push_back({move.source, move.target, kv_.block_tokens()});
-  for (const BlockMove& move : kv_.loads()) plan->block_loads.push_back({move.source, move.target, kv_.block_tokens()});
+  const auto append = [](std::span<const BlockMove> moves, std::vector<BlockCopy>* copies) {
+    for (const BlockMove& move : moves) copies->push_back({move.source, move.target, move.num_tokens, move.kv_group});
+  };
+  append(kv_.stores(), &plan->block_stores);
+  append(kv_.loads(), &plan->block_loads);
+  append(kv_.copies(), &plan->block_copies);
   plan->work.stores = static_cast<uint32_t>(kv_.stores().size());
   plan->work.loads = static_cast<uint32_t>(kv_.loads().size());
   kv_.forget_moves();

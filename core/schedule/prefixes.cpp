@@ -43,7 +43,7 @@ PrefixMatch Prefixes::look_up(Sequence& sequence, std::span<Sequence* const> run
     if (held.num_tokens(kv_.block_tokens()) > 0) match = std::move(held);
   }
   sequence.found.prefix_blocks = match.num_full();
-  sequence.found.host_blocks = static_cast<uint32_t>(match.host_blocks.size());
+  sequence.found.host_blocks = match.num_loads();
   sequence.found.is_known = true;
   sequence.found.blocks_needed = 0;
   return match;

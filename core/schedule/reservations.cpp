@@ -39,7 +39,7 @@ void Reservations::promise(const Sequence& sequence) {
 
 uint32_t Reservations::blocks_promised(uint32_t group, const Sequence& sequence) const {
   const uint32_t blocks = kv_.blocks_for(group, sequence.residency.reserved_tokens);
-  return blocks - std::min(blocks, static_cast<uint32_t>(sequence.residency.tables[group].blocks.size()));
+  return blocks - std::min(blocks, sequence.residency.tables[group].num_held());
 }
 
 // Blocks that it shares with running sequences cost nothing.
@@ -47,30 +47,31 @@ bool Reservations::fits(Sequence& sequence, PrefixMatch* match, const Running& r
   const uint32_t num_tokens = static_cast<uint32_t>(sequence.tokens.size());
   const bool alone = running.is_empty();
   const uint32_t needed_positions = alone ? std::min(num_tokens, sequence.positions_max()) : positions(sequence);
-  const uint32_t num_shared = kv_.num_live(*match);
   for (uint32_t g = 0; g < kv_.num_groups(); ++g) {
-    const uint64_t own = kv_.blocks_for(g, needed_positions) - num_shared;
+    const uint64_t own = kv_.blocks_for(g, needed_positions) - kv_.num_live(*match, g);
     const uint64_t needed = own + (alone ? 0 : kept(g));
     if (needed > kv_.num_free(g)) {
       sequence.found.blocks_needed = static_cast<uint32_t>(own);
       sequence.found.needed_at = running.num_admissions();
+      sequence.found.needed_group = g;
       return false;
     }
-    if (needed < kv_.num_free(g) || match->partial_tokens == 0 || kv_.is_live(match->partial_block)) continue;
+    if (g > 0 || needed < kv_.num_free(g) || match->partial_tokens == 0 || kv_.is_live(match->partial_block)) continue;
     match->drop_partial();
   }
   return true;
 }
 
 bool Reservations::is_known_short(const Sequence& sequence, const Running& running) const {
+  const uint32_t group = sequence.found.needed_group;
   return !running.is_empty() && sequence.found.needed_at == running.num_admissions() &&
-         sequence.found.blocks_needed + kept(0) > kv_.num_free(0);
+         sequence.found.blocks_needed + kept(group) > kv_.num_free(group);
 }
 
 std::vector<uint64_t> Reservations::missing_blocks(const Sequence& sequence) const {
   std::vector<uint64_t> missing(kv_.num_groups());
   for (uint32_t g = 0; g < kv_.num_groups(); ++g) {
-    const bool is_known = g == 0 && sequence.found.blocks_needed > 0;
+    const bool is_known = g == sequence.found.needed_group && sequence.found.blocks_needed > 0;
     const uint64_t own = is_known ? sequence.found.blocks_needed : kv_.blocks_for(g, positions(sequence));
     const uint64_t needed = own + kept(g);
     missing[g] = needed - std::min<uint64_t>(needed, kv_.num_free(g));
@@ -79,7 +80,7 @@ std::vector<uint64_t> Reservations::missing_blocks(const Sequence& sequence) con
 }
 
 uint64_t Reservations::yielded_blocks(uint32_t group, const Sequence& row) const {
-  return row.residency.tables[group].blocks.size() + blocks_promised(group, row);
+  return row.residency.tables[group].num_held() + blocks_promised(group, row);
 }
 
 Error Reservations::no_room(const Sequence& sequence) const {

@@ -41,7 +41,7 @@ struct SchedulerConfig {
   std::vector<KvPoolSize> kv_pools;  // by KV group; one for a plain model
   PrefixCacheKind prefix_cache = PrefixCacheKind::kOff;
   OnExhaustion on_exhaustion = OnExhaustion::kPreempt;
-  uint32_t host_blocks = 0;  // of the host tier; 0 = none. One KV group only
+  uint32_t host_blocks = 0;  // of the host tier of group 0 (others: KvPoolSize); 0 = none
   CostPrior cost_prior;
   Digest cache_identity = {};  // what keys and values depend on beside the request (prefix_cache.h)
   std::vector<int32_t> end_of_generation;

@@ -97,7 +97,6 @@ bool StartOrder::waits_for_branch(Sequence& sequence) const {
       return true;
     }
   }
-  if (kv_.num_groups() != 1) return false;
   const uint32_t wanted = std::min(sequence.reusable(), sequence.num_prompt);
   bool is_coming = false;
   for (const Sequence* other : running_.rows()) {

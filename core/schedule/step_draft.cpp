@@ -80,7 +80,7 @@ bool StepDraft::can_recount(const Sequence& sequence) const {
 
 void StepDraft::take_payload(const Sequence& sequence, const PrefixMatch& match) {
   shared_blocks_ -= match.num_full();
-  loaded_blocks_ -= static_cast<uint32_t>(match.host_blocks.size());
+  loaded_blocks_ -= match.num_loads();
   if (sequence.request.sampling.has_penalties()) recount_tokens_ -= static_cast<uint32_t>(sequence.tokens.size());
 }
 

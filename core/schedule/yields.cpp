@@ -12,7 +12,7 @@ void Yields::preempt(Sequence& sequence, RequestId wanted_by) {
                    .num_blocks = 0,
                    .times = ++sequence.record.num_preemptions};
   for (const BlockTable& table : sequence.residency.tables)
-    event.num_blocks += static_cast<uint32_t>(table.blocks.size());
+    event.num_blocks += table.num_held();
   event.recompute_ms = cost.recompute_ms(sequence.progress.computed);
   event.swap_ms = cost.swap_ms(event.num_blocks);
   event.swapped = is_worth_storing(sequence);

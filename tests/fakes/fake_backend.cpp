@@ -60,7 +60,8 @@ Status FakeBackend::create_kv_pools(std::span<const KvGroup> groups) {
     Pool& pool = pools_.emplace_back();
     pool.block_tokens = group.block_tokens;
     pool.num_blocks = group.num_blocks;
-    pool.cells.resize((size_t{group.num_blocks} + group.num_host_blocks) * group.block_tokens);
+    pool.block_cells = config_.groups.at(pools_.size() - 1).is_state ? 1 : group.block_tokens;
+    pool.cells.resize((size_t{group.num_blocks} + group.num_host_blocks) * pool.block_cells);
   }
   return {};
 }
@@ -178,10 +179,10 @@ Status FakeBackend::update_rows(const ForwardInputs& in) {
 Result<FakeBackend::Cell*> FakeBackend::block_at(uint32_t group, bool on_host, uint32_t block) {
   if (group >= pools_.size()) return refuse("a move in group {} of {}", group, pools_.size());
   Pool& pool = pools_[group];
-  const size_t num_all = pool.cells.size() / pool.block_tokens;
+  const size_t num_all = pool.cells.size() / pool.block_cells;
   if (block >= (on_host ? num_all - pool.num_blocks : pool.num_blocks))
     return refuse("no {} block {} in group {}", on_host ? "host" : "device", block, group);
-  return &pool.cells[(on_host ? size_t{pool.num_blocks} + block : block) * pool.block_tokens];
+  return &pool.cells[(on_host ? size_t{pool.num_blocks} + block : block) * pool.block_cells];
 }
 
 // Stores, then loads, then copies.
@@ -198,7 +199,7 @@ Status FakeBackend::move_blocks(const StepSubmission& step, const ForwardInputs&
       const uint32_t block_tokens = pools_[move.kv_group].block_tokens;
       if (move.num_tokens != block_tokens) return refuse("a move of {} tokens", move.num_tokens);
       if (!targets.emplace(move.kv_group, move.target).second) return refuse("block {} is moved to twice", move.target);
-      for (uint32_t i = 0; i < block_tokens; ++i) (*target)[i].stored = (*source)[i].stored;
+      for (uint32_t i = 0; i < pools_[move.kv_group].block_cells; ++i) (*target)[i].stored = (*source)[i].stored;
     }
   }
   return copy_blocks(in);
@@ -213,7 +214,8 @@ Status FakeBackend::copy_blocks(const ForwardInputs& in) {
     if (!target) return target.error();
     if (copy.num_tokens == 0 || copy.num_tokens > pools_[copy.kv_group].block_tokens)
       return refuse("a copy of {} tokens", copy.num_tokens);
-    for (uint32_t i = 0; i < copy.num_tokens; ++i) (*target)[i].stored = (*source)[i].stored;
+    const uint32_t count = std::min(copy.num_tokens, pools_[copy.kv_group].block_cells);
+    for (uint32_t i = 0; i < count; ++i) (*target)[i].stored = (*source)[i].stored;
     sources.emplace(copy.kv_group, copy.source);
     if (!targets.emplace(copy.kv_group, copy.target).second) return refuse("block {} is copied to twice", copy.target);
   }
@@ -241,6 +243,7 @@ Status FakeBackend::prepare_rows(const ForwardInputs& in) {
     const int32_t token = in.tokens[t] == kLastSampled ? slots_[row.slot].last_token : in.tokens[t];
     tokens_.push_back({token, position, row.adapter_id, {}});
     for (uint32_t g = 0; g < pools_.size(); ++g) {
+      if (config_.groups[g].is_state) continue;
       Result<Cell*> cell = cell_at(g, row.slot, position);
       if (!cell) return cell.error();
       tokens_.back().cells[g] = *cell;
@@ -253,7 +256,9 @@ Result<uint64_t> FakeBackend::attend_token(const AttentionItem& item, uint32_t i
                                            uint64_t FakeCell::*layer) {
   uint64_t sum = 0;
   const uint32_t end = std::min(item.key_end, item.position_first + i + 1);  // causal
-  for (uint32_t key = item.key_begin; key < end; ++key) {
+  const uint32_t window = config_.groups[group].window, position = item.position_first + i;
+  const uint32_t visible = window > 0 && position >= window ? position + 1 - window : 0;
+  for (uint32_t key = std::max(item.key_begin, visible); key < end; ++key) {
     Result<Cell*> cell = cell_at(group, item.slot, key);
     if (!cell) return cell.error();
     sum += read_cell((*cell)->stored.*layer);
@@ -291,7 +296,26 @@ Status FakeBackend::run_forward(const ForwardInputs& in) {
   if (Status status = prepare_rows(in); !status) return status;
   hidden_.assign(tokens_.size(), 0);
   for (uint32_t g = 0; g < pools_.size(); ++g)
-    if (Status status = run_layers(in, g); !status) return status;
+    if (Status status = config_.groups[g].is_state ? run_states(in, g) : run_layers(in, g); !status) return status;
+  return {};
+}
+
+// Each row's tokens in their order, from the state that its record holds; a row that begins has none yet.
+Status FakeBackend::run_states(const ForwardInputs& in, uint32_t group) {
+  Pool& pool = pools_[group];
+  for (const RowRecord& row : in.rows) {
+    const uint32_t record = slots_[row.slot].tables[group][0];
+    if (record >= pool.num_blocks) return refuse("slot {} has no state of group {}", row.slot, group);
+    Cell& cell = pool.cells[record];
+    if (cell.written_in == num_submitted_) return refuse("two rows of a step write one state");
+    cell.written_in = num_submitted_;
+    uint64_t state = row.start == 0 ? 0 : cell.stored.layer0;
+    for (uint32_t t = row.token_first; t < row.token_first + row.num_tokens; ++t) {
+      state = fake_state(state, fake_layer0(tokens_[t].token, tokens_[t].position, tokens_[t].adapter_id));
+      hidden_[t] = mix_groups(hidden_[t], fake_hidden(state, 0, tokens_[t].position), group);
+    }
+    cell.stored.layer0 = state;
+  }
   return {};
 }
 
@@ -313,7 +337,7 @@ Status FakeBackend::run_layers(const ForwardInputs& in, uint32_t group) {
   if (!sum1) return sum1.error();
   for (size_t i = 0; i < tokens_.size(); ++i) {
     const uint64_t hidden = fake_hidden((*sum0)[i], (*sum1)[i], tokens_[i].position);
-    hidden_[i] = group == 0 ? hidden : mix(hidden_[i], hidden);
+    hidden_[i] = mix_groups(hidden_[i], hidden, group);
   }
   return {};
 }

@@ -18,8 +18,9 @@ struct FakeBackendConfig {
   uint32_t poison = 0;                                    // one hidden state in so many is not finite; 0 = none
   double token_ms = 0.01, key_ms = 1e-5, move_ms = 0.01;  // what a step says that it took, beside 0.1
   bool batch_invariant = true;                            // what it says of itself; it always is
-  uint64_t lost_at_submit = 0;  // this submission (from 1) and all later calls say device_lost; 0 = never
-  float best_logprob = 0;       // added to the best alternative of each row
+  uint64_t lost_at_submit = 0;           // this submission (from 1) and all later calls say device_lost; 0 = never
+  float best_logprob = 0;                // added to the best alternative of each row
+  std::vector<FakeGroup> groups = {{}};  // the model's
 };
 
 class FakeBackend : public Backend {
@@ -54,7 +55,8 @@ class FakeBackend : public Backend {
   };
   struct Pool {
     uint32_t block_tokens = 0, num_blocks = 0;
-    std::vector<Cell> cells;  // host blocks follow those of the pool
+    std::vector<Cell> cells;   // host blocks follow those of the pool
+    uint32_t block_cells = 0;  // of a block: as many as it has tokens; a record of states has one
   };
   // A token of the step, as prepare_rows makes it.
   struct StepToken {
@@ -75,6 +77,7 @@ class FakeBackend : public Backend {
   Result<uint64_t> attend_token(const AttentionItem& item, uint32_t i, uint32_t group, uint64_t FakeCell::*layer);
   Status run_forward(const ForwardInputs& in);
   Status run_layers(const ForwardInputs& in, uint32_t group);
+  Status run_states(const ForwardInputs& in, uint32_t group);
   Status run_sample(const SampleInputs& in, bool want_logprobs, StepOutput* output);
   Result<Cell*> cell_at(uint32_t group, uint32_t slot, uint32_t position);
 

@@ -117,6 +117,39 @@ uint64_t fake_hidden(uint64_t sum0, uint64_t sum1, uint32_t position) {
 uint64_t read_cell(uint64_t stored) {
   return mix(stored, 17);
 }
+uint64_t fake_state(uint64_t before, uint64_t layer0) {
+  return before * 31 + read_cell(layer0);
+}
+uint64_t mix_groups(uint64_t of_former, uint64_t hidden, uint32_t group) {
+  return group == 0 ? hidden : mix(of_former, hidden);
+}
+
+FakeReader::FakeReader(std::span<const FakeGroup> groups, uint32_t adapter_id) : adapter_id_(adapter_id) {
+  for (const FakeGroup& group : groups) sums_.push_back({.group = group, .cells = {}});
+}
+
+uint64_t FakeReader::read(int32_t token) {
+  const uint64_t layer0 = fake_layer0(token, position_, adapter_id_);
+  uint64_t hidden = 0;
+  for (uint32_t g = 0; g < sums_.size(); ++g) hidden = mix_groups(hidden, read(sums_[g], layer0), g);
+  ++position_;
+  return hidden;
+}
+
+uint64_t FakeReader::read(Sums& sums, uint64_t layer0) {
+  if (sums.group.is_state) {
+    sums.state = fake_state(sums.state, layer0);
+    return fake_hidden(sums.state, 0, position_);
+  }
+  const uint32_t window = sums.group.window;
+  const bool is_full = window > 0 && position_ >= window;
+  if (is_full) sums.sum0 -= read_cell(sums.cells[position_ - window].layer0);
+  if (is_full) sums.sum1 -= read_cell(sums.cells[position_ - window].layer1);
+  sums.sum0 += read_cell(layer0);
+  sums.cells.push_back({layer0, fake_layer1(layer0, sums.sum0)});
+  sums.sum1 += read_cell(sums.cells.back().layer1);
+  return fake_hidden(sums.sum0, sums.sum1, position_);
+}
 
 SampleResult fake_draw(uint64_t hidden, const RowSampling& row, const FakeCounts& counts, uint32_t output_position,
                        std::span<const BiasEntry> bias, uint32_t poison) {
@@ -173,7 +206,8 @@ SampleResult fake_score(uint64_t hidden, int32_t token, uint32_t poison) {
   return result;
 }
 
-FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison) {
+FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison,
+                        std::span<const FakeGroup> groups) {
   FakeAnswer answer;
   const RowSampling row = row_of(request);
   const auto filter = request.policy ? request.policy->begin() : nullptr;
@@ -185,12 +219,9 @@ FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint
     return answer;
   }
   std::vector<int32_t> tokens = request.prompt;
-  uint64_t sum0 = 0, sum1 = 0;
+  FakeReader reader(groups, request.adapter_id);
   for (uint32_t position = 0;; ++position) {
-    const uint64_t layer0 = fake_layer0(tokens[position], position, request.adapter_id);
-    sum0 += read_cell(layer0);
-    sum1 += read_cell(fake_layer1(layer0, sum0));
-    const uint64_t hidden = fake_hidden(sum0, sum1, position);
+    const uint64_t hidden = reader.read(tokens[position]);
     if (position + 1 < request.prompt.size()) {
       if (!request.sampling.prompt_logprobs) continue;
       const SampleResult result = fake_score(hidden, tokens[position + 1], poison);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,34 @@ uint64_t fake_layer0(int32_t token, uint32_t position, uint32_t adapter_id);
 uint64_t fake_layer1(uint64_t layer0, uint64_t sum0);
 uint64_t fake_hidden(uint64_t sum0, uint64_t sum1, uint32_t position);
 uint64_t read_cell(uint64_t stored);  // what attention adds up
+// A running sum over tokens in their order: what a record of a group of states holds.
+uint64_t fake_state(uint64_t before, uint64_t layer0);
+
+// A KV group of the model: two layers of attention with a window, or one with a state. What the groups make of a token
+// is mixed.
+struct FakeGroup {
+  bool is_state = false;
+  uint32_t window = 0;  // 0 = all
+};
+
+// The model, token by token, from its meaning.
+class FakeReader {
+ public:
+  explicit FakeReader(std::span<const FakeGroup> groups, uint32_t adapter_id);
+  uint64_t read(int32_t token);  // the hidden state behind it
+
+ private:
+  struct Sums {
+    FakeGroup group;
+    uint64_t sum0 = 0, sum1 = 0, state = 0;
+    std::vector<FakeCell> cells;  // by position
+  };
+  uint64_t read(Sums& sums, uint64_t layer0);
+
+  std::vector<Sums> sums_;
+  uint32_t adapter_id_, position_ = 0;
+};
+uint64_t mix_groups(uint64_t of_former, uint64_t hidden, uint32_t group);
 
 // Token counts of a row with penalties.
 struct FakeCounts {
@@ -44,6 +73,8 @@ SampleResult fake_draw(uint64_t hidden, const RowSampling& row, const FakeCounts
 float fake_logprob(uint64_t hidden, int32_t token);
 SampleResult fake_score(uint64_t hidden, int32_t token, uint32_t poison);
 
+inline constexpr FakeGroup kOneFakeGroup[1] = {};
+
 // What a client gets to see.
 struct FakeAnswer {
   std::vector<int32_t> tokens;
@@ -53,7 +84,8 @@ struct FakeAnswer {
   FinishReason finish = FinishReason::kNone;
 };
 // The request alone, from its meaning: no blocks, no slots, no batches. It knows nothing of cancels and deadlines.
-FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison);
+FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison,
+                        std::span<const FakeGroup> groups = kOneFakeGroup);
 
 // The same with beam search: the answer of each branch.
 std::vector<FakeAnswer> beams_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison);
