@@ -91,6 +91,7 @@ Result<Executor::Compiled*> Executor::compiled(const OpList& list, uint64_t aren
   const uint64_t key = list.key();
   auto it = entries_.find(key);
   if (it == entries_.end()) {
+    if (Status status = refuse_routed_rows(list); !status) return status.error();
     ArenaPlan plan = plan_arena(list, kArenaAlignment);
     if (plan.bytes > arena_bytes)
       return make_error(ErrorCode::kOutOfMemory, "list {} of {} tokens: arena: needs {} bytes, has {}", list.name,

@@ -161,6 +161,7 @@ Result<Executor::Recording*> Executor::recording(const Resources& resources, con
   const uint64_t key = list.key();
   const auto found = recordings_.find(key);
   if (found != recordings_.end()) return &found->second;
+  if (Status status = refuse_routed_rows(list); !status) return status.error();
   evict_recordings();
   Recording fresh;
   if (Status status = record(resources, list, &fresh); !status) {

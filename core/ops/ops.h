@@ -75,7 +75,8 @@ struct Rope {
   float magnitude;  // factor on cos and sin (YaRN), else 1
 };
 
-// The scales of one layer of an fp8-tensor pool: a stored number times its scale is the value. No other dtype reads them.
+// The scales of one layer of an fp8-tensor pool: a stored number times its scale is the value. No other dtype reads
+// them.
 struct KvTensorScales {
   float k = 1, v = 1;
 };
