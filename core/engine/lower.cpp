@@ -105,7 +105,7 @@ const OpList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant) 
 }
 
 uint32_t Lowering::round_items() const {
-  return std::max(caps_.prompt_tiles / model_->config.num_heads, 1u);
+  return std::max(caps_.prompt_tiles / layer().num_heads, 1u);
 }
 
 // An item's time grows with its keys, and few items leave a part of a large device idle. Those that fill rounds of it
@@ -122,7 +122,7 @@ Lowering::PromptSplits Lowering::prompt_splits(const IterationPlan& plan) {
   double least = 0;
   for (uint32_t splits = 1;
        splits == 1 || (best.items * splits <= kSplitPromptItemsMax && splits * kPromptSplitKeysMin <= keys); ++splits) {
-    const uint32_t rounds = ceil_div(best.items * splits * model_->config.num_heads, caps_.prompt_tiles);
+    const uint32_t rounds = ceil_div(best.items * splits * layer().num_heads, caps_.prompt_tiles);
     const double cost = rounds * (static_cast<double>(keys) / splits + kPromptSplitCostKeys);
     if (splits > 1 && cost >= least) continue;
     best.splits = splits;
@@ -138,7 +138,7 @@ Lowering::PromptSplits Lowering::prompt_splits(const IterationPlan& plan) {
 // Runs of equal length where that takes less than `least`. Most have parts of two items. Of those of not much more keys
 // than the device has room for, the runs that leave least of it idle.
 void Lowering::try_prompt_runs(const IterationPlan& plan, double least, PromptSplits* best) {
-  const uint32_t item_rows = kPromptItemTokens * (model_->config.num_heads / model_->config.num_kv_heads);
+  const uint32_t item_rows = kPromptItemTokens * (layer().num_heads / layer().num_kv_heads);
   const uint32_t tile_tokens = std::max(kPromptItemTokens * caps_.prompt_tile_rows / item_rows, 1u);
   double work = 0;  // in keys of whole items
   uint32_t left = best->items;
@@ -152,7 +152,7 @@ void Lowering::try_prompt_runs(const IterationPlan& plan, double least, PromptSp
       done += count;
     }
   }
-  const double room = static_cast<double>(caps_.prompt_tiles) / model_->config.num_heads;
+  const double room = static_cast<double>(caps_.prompt_tiles) / layer().num_heads;
   const uint32_t first =
       std::max(round_up(static_cast<uint32_t>(work / room) + 1, kPromptRunKeysMultiple), kPromptSplitKeysMin);
   const uint32_t step = round_up(first / 32, kPromptRunKeysMultiple);
@@ -168,8 +168,8 @@ void Lowering::try_prompt_runs(const IterationPlan& plan, double least, PromptSp
 // turns. Heads do the same, so a few stand for all.
 double Lowering::time_of_runs(uint32_t run_keys) {
   constexpr uint32_t kHeadsMax = 4;
-  const uint32_t divisor = std::gcd(caps_.prompt_tiles, model_->config.num_heads);
-  uint32_t heads = model_->config.num_heads / divisor, places = caps_.prompt_tiles / divisor;
+  const uint32_t divisor = std::gcd(caps_.prompt_tiles, layer().num_heads);
+  uint32_t heads = layer().num_heads / divisor, places = caps_.prompt_tiles / divisor;
   if (heads > kHeadsMax) {
     places = std::max(places * kHeadsMax / heads, 1u);
     heads = kHeadsMax;
@@ -217,7 +217,7 @@ Lowering::DecodeSplits Lowering::decode_splits(const IterationPlan& plan) const 
     ++num_queries;
   });
   if (caps_.decode_works == 0 || longest == 0) return {};
-  const uint32_t num_kv_heads = model_->config.num_kv_heads;
+  const uint32_t num_kv_heads = layer().num_kv_heads;
   const auto last_round = [](double length, double filled) {
     return filled > 0 ? length * (kFewWorks + (1 - kFewWorks) * filled) : 0;
   };
@@ -313,7 +313,7 @@ void Lowering::add_decode_items(const PlanRow& row, uint32_t i, uint32_t begin, 
 }
 
 uint32_t Lowering::first_key(uint32_t position) const {
-  const uint32_t window = model_->config.window;
+  const uint32_t window = layer().window;
   return window && position >= window ? position - window + 1 : 0;
 }
 
@@ -399,8 +399,10 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   // Prompts are split as far as there is room.
   if (caps_.batch_invariant) out.partials_max = std::max(out.partials_max, kInvariantSplits * step_tokens_max_);
   partials_max_ = out.partials_max;
-  out.heads_max = c.num_heads;
-  out.head_dim_max = c.head_dim;
+  for (const LayerSpec& layer : c.layers) {
+    out.heads_max = std::max(out.heads_max, layer.num_heads);
+    out.head_dim_max = std::max(out.head_dim_max, layer.head_dim);
+  }
   out.hidden_columns = c.width;
   out.vocab_size = c.vocab_size;
   constexpr uint64_t kArrays = 16, kArrayPadding = 4;  // each array starts on a 4-word boundary

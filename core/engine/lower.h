@@ -90,6 +90,9 @@ class Lowering {
   DecodeSplits decode_splits(const IterationPlan& plan) const;
   void add_decode_items(const PlanRow& row, uint32_t token, uint32_t begin, uint32_t length);
 
+  // What work lists depend on: all layers are of one cache group.
+  const LayerSpec& layer() const { return model_->config.layers.front(); }
+
   std::shared_ptr<const Model> model_;
   Caps caps_;
   uint32_t step_tokens_max_, sample_rows_max_;

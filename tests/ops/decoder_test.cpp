@@ -23,17 +23,19 @@ Model tiny_model(Suite* suite, Like like, std::mt19937_64& rng) {
   const bool qwen = like != Like::kLlama;
   Model model;
   ModelConfig& c = model.config;
-  c.num_layers = kLayers;
   c.width = kWidth;
-  c.ffn_width = kFfn;
-  c.num_heads = kHeads;
-  c.num_kv_heads = kKvHeads;
-  c.head_dim = c.rope_dim = kDim;
   c.vocab_size = kVocab;
-  c.rope_pairing = qwen ? RopePairing::kHalves : RopePairing::kInterleaved;
-  c.qk_norm = like == Like::kQwen3;
-  c.activation = qwen ? Activation::kGelu : Activation::kSilu;
-  c.attention_scale = 1 / std::sqrt(static_cast<float>(kDim));
+  LayerSpec spec;
+  spec.ffn_width = kFfn;
+  spec.num_heads = kHeads;
+  spec.num_kv_heads = kKvHeads;
+  spec.head_dim = spec.rope.dim = kDim;
+  spec.rope.pairing = qwen ? RopePairing::kHalves : RopePairing::kInterleaved;
+  spec.qk_norm = like == Like::kQwen3;
+  spec.activation = qwen ? Activation::kGelu : Activation::kSilu;
+  spec.attention_scale = 1 / std::sqrt(static_cast<float>(kDim));
+  c.layers.assign(kLayers, spec);
+  assign_cache_groups(c.layers);
   const auto matrix = [&](Encoding encoding, uint64_t rows, uint64_t columns) {
     return suite->add_weight(encoding, rows, columns, rng, 1 / std::sqrt(static_cast<double>(columns)));
   };
@@ -41,7 +43,7 @@ Model tiny_model(Suite* suite, Like like, std::mt19937_64& rng) {
   model.embedding = suite->add_weight(Encoding::kQ8_0, kVocab, kWidth, rng, 0.5);
   model.head = suite->add_group({model.embedding}, false, rng);
   model.final_norm = vector(kWidth);
-  model.rope_freqs = suite->add_f32(rope_frequencies(kDim));
+  model.rope_freqs = {suite->add_f32(rope_frequencies(kDim))};
   for (uint32_t layer = 0; layer < kLayers; ++layer) {
     LayerWeights w;
     w.attention_norm = vector(kWidth);
@@ -56,7 +58,7 @@ Model tiny_model(Suite* suite, Like like, std::mt19937_64& rng) {
     const Encoding gate = layer == 0 && qwen ? Encoding::kQ4_K : up;
     w.gate_up = suite->add_group({matrix(gate, kFfn, kWidth), matrix(up, kFfn, kWidth)}, false, rng);
     w.down = suite->add_group({matrix(layer == 0 ? Encoding::kQ6_K : Encoding::kF16, kWidth, kFfn)}, false, rng);
-    if (c.qk_norm) {
+    if (spec.qk_norm) {
       w.q_norm = vector(kDim);
       w.k_norm = vector(kDim);
     }
