@@ -11,12 +11,15 @@ layout(push_constant) uniform Push {
   uint count_word, array_word;  // of the inputs' header: how many moves, and where
   uint block_tokens, token_words, num_runs;  // num_runs: k and v times heads
   uint from_layer_words, to_layer_words;
+  uint kv_group;  // moves of others are passed over
 };
 
 void main() {
   uint num_moves = inputs.w[count_word], run_words = block_tokens * token_words;
   for (uint m = gl_WorkGroupID.y; m < num_moves; m += gl_NumWorkGroups.y) {
-    uint move = inputs.w[array_word] + m * kCopyWords, used = inputs.w[move + 2u] * token_words;
+    uint move = inputs.w[array_word] + m * kCopyWords;
+    if (inputs.w[move + 3u] != kv_group) continue;
+    uint used = inputs.w[move + 2u] * token_words;
     uint source = gl_WorkGroupID.z * from_layer_words + inputs.w[move] * num_runs * run_words;
     uint target = gl_WorkGroupID.z * to_layer_words + inputs.w[move + 1u] * num_runs * run_words;
     for (uint i = gl_GlobalInvocationID.x; i < num_runs * run_words; i += gl_NumWorkGroups.x * gl_WorkGroupSize.x)

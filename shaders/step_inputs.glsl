@@ -1,6 +1,6 @@
 // The packed step inputs and the row state as kernels read them. Twins: core/ops/step_inputs.h, recorder.h.
 
-// Header words of the forward inputs.
+// Header words of the forward inputs. Attention is handed the header of its KV group.
 const uint kFwdNumTokens = 0, kFwdNumRows = 1, kFwdNumUpdates = 2, kFwdNumCopies = 3, kFwdNumDecodeItems = 4,
            kFwdNumPromptItems = 5, kFwdNumMerges = 6, kFwdUpdates = 7, kFwdPayload = 8, kFwdCopies = 9, kFwdRows = 10,
            kFwdTokens = 11, kFwdTokenRows = 12, kFwdDecodeItems = 13, kFwdPromptItems = 14, kFwdMerges = 15, kFwdNumStores = 16,
@@ -9,13 +9,13 @@ const uint kFwdNumTokens = 0, kFwdNumRows = 1, kFwdNumUpdates = 2, kFwdNumCopies
 const uint kSmpNumRecords = 0, kSmpNumBias = 1, kSmpRecords = 2, kSmpBias = 3;
 
 // RowUpdate: kind, slot, arg0, arg1, payload_first, payload_words.
-const uint kUpdateWords = 8;
+const uint kUpdateWords = 8, kKvGroupsMax = 4;
 const uint kUpdateSet = 0, kUpdatePatchTable = 1, kUpdateCopySlot = 2, kUpdateRecount = 3, kUpdateClear = 4;
 // RowRecord: slot, start, num_tokens, token_first.
 const uint kRecordWords = 8;
 // AttentionItem: slot, token_first, num_tokens, position_first, key_begin, key_end, partial.
 const uint kItemWords = 8;
-// MergeItem: token, partial_first, num_partials, is_prompt. BlockCopy: source, target, num_tokens.
+// MergeItem: token, partial_first, num_partials, is_prompt. BlockCopy: source, target, num_tokens, kv_group.
 const uint kMergeWords = 4, kCopyWords = 4;
 // SampleRecord: slot, token_idx, output_position, flags, forced_token, bias_first, num_bias.
 const uint kSampleWords = 8;

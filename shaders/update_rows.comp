@@ -5,8 +5,8 @@
 #include "step_inputs.glsl"
 
 layout(push_constant) uniform Push {
-  Words inputs, rows, tables, counts;
-  uint blocks_row_max, vocab_size;
+  Words inputs, rows, tables, counts;  // tables: [num_kv_groups][slots_max][blocks_row_max]
+  uint blocks_row_max, vocab_size, num_kv_groups, group_words;  // group_words: of the tables of one group
 };
 
 // What a row parameter is before anything is set; twin: RowSampling's defaults.
@@ -25,10 +25,14 @@ void run(uint command) {
     for (uint i = first; i < kRowWords; i += step)
       rows.w[row + i] = i < kRowLastToken ? inputs.w[payload + i] : 0xffffffffu;
   } else if (kind == kUpdatePatchTable) {
-    for (uint i = first; i < payload_words; i += step) tables.w[table + arg0 + i] = inputs.w[payload + i];
+    if (arg1 >= num_kv_groups) return;
+    for (uint i = first; i < payload_words; i += step)
+      tables.w[arg1 * group_words + table + arg0 + i] = inputs.w[payload + i];
   } else if (kind == kUpdateCopySlot) {
     for (uint i = first; i < kRowWords; i += step) rows.w[row + i] = rows.w[arg0 * kRowWords + i];
-    for (uint i = first; i < blocks_row_max; i += step) tables.w[table + i] = tables.w[arg0 * blocks_row_max + i];
+    for (uint group = 0u; group < num_kv_groups; ++group)
+      for (uint i = first; i < blocks_row_max; i += step)
+        tables.w[group * group_words + table + i] = tables.w[group * group_words + arg0 * blocks_row_max + i];
   } else if (kind == kUpdateRecount) {
     for (uint i = first; i < vocab_size; i += step) counts.w[arg0 * vocab_size + i] = 0u;
     memoryBarrierBuffer();
@@ -42,7 +46,8 @@ void run(uint command) {
     }
   } else {
     for (uint i = first; i < kRowWords; i += step) rows.w[row + i] = default_word(i);
-    for (uint i = first; i < blocks_row_max; i += step) tables.w[table + i] = 0xffffffffu;
+    for (uint group = 0u; group < num_kv_groups; ++group)
+      for (uint i = first; i < blocks_row_max; i += step) tables.w[group * group_words + table + i] = 0xffffffffu;
   }
 }
 

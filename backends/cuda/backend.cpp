@@ -226,12 +226,13 @@ Status CudaBackend::allocate_state(const StateConfig& config) {
       {&arena_, MemoryKind::kArena, config.arena_bytes, 0},
       {&hidden_, MemoryKind::kState, uint64_t{config.step_tokens_max} * config.hidden_columns * 4, 0},
       {&rows_, MemoryKind::kState, config.slots_max * (sizeof(RowSampling) + 4), 0xff},
-      {&tables_, MemoryKind::kState, uint64_t{config.slots_max} * config.blocks_row_max * 4, 0xff},
+      {&tables_, MemoryKind::kState, uint64_t{config.num_kv_groups} * config.slots_max * config.blocks_row_max * 4,
+       0xff},
       {&counts_, MemoryKind::kState, uint64_t{config.penalty_rows_max} * config.vocab_size * 4, 0},
       {&partials_, MemoryKind::kState, partial_rows * (config.head_dim_max + 2) * 4, 0},
       {&results_, MemoryKind::kState, config.sample_rows_max * sizeof(SampleResult), 0},
       {&logprobs_, MemoryKind::kState, config.sample_rows_max * sizeof(LogprobRow), 0},
-      {&forward_inputs_, MemoryKind::kState, std::max<uint64_t>(config.forward_words_max, kForwardHeaderWords) * 4, 0},
+      {&forward_inputs_, MemoryKind::kState, std::max<uint64_t>(config.forward_words_max, kForwardHeadersWords) * 4, 0},
       {&sample_inputs_, MemoryKind::kState, std::max<uint64_t>(config.sample_words_max, kSampleHeaderWords) * 4, 0},
       {&workspace_, MemoryKind::kOther, workspace_bytes, 0},
       {&counters_, MemoryKind::kOther, num_counters * 4, 0},
@@ -257,7 +258,8 @@ Status CudaBackend::allocate_state(const StateConfig& config) {
       rows_.as<RowSampling>(), reinterpret_cast<int32_t*>(rows_.data() + config.slots_max * sizeof(RowSampling)),
       tables_.as<int32_t>(),   counts_.as<uint32_t>(),
       config.slots_max,        config.blocks_row_max,
-      config.penalty_rows_max, config.vocab_size};
+      config.penalty_rows_max, config.vocab_size,
+      config.num_kv_groups};
   context_.partial_values = partials_.as<float>();
   context_.partial_sums = partials_.as<float>() + partial_rows * config.head_dim_max;
   context_.workspace = {workspace_.data(), workspace_.bytes(), counters_.as<uint32_t>(), num_counters};
@@ -365,7 +367,7 @@ Status CudaBackend::check_inputs(const StepSubmission& step) const {
     return make_error(ErrorCode::kInvalidArgument, "submit: {}: expected at most {}, found {}", what, limit, found);
   };
   if (step.memory || step.forward)
-    if (step.forward_inputs.size() < kForwardHeaderWords || step.forward_inputs.size() * 4 > forward_inputs_.bytes())
+    if (step.forward_inputs.size() < kForwardHeadersWords || step.forward_inputs.size() * 4 > forward_inputs_.bytes())
       return too_many("words of forward inputs", forward_inputs_.bytes() / 4, step.forward_inputs.size());
   if (step.forward) {
     if (step.forward_inputs[kFwdNumTokens] > step.forward->num_tokens)

@@ -22,11 +22,14 @@ class DeviceWeights;
 struct RowState {
   RowSampling* sampling = nullptr;  // [slots_max]
   int32_t* last_token = nullptr;    // [slots_max], -1 = none
-  int32_t* tables = nullptr;        // [slots_max, blocks_row_max] block ids, -1 = none
+  int32_t* tables = nullptr;        // [num_kv_groups, slots_max, blocks_row_max] block ids, -1 = none
   uint32_t* counts = nullptr;       // [penalty_rows_max, vocab_size]: kInPrompt and the number of times in the output
-  uint32_t slots_max = 0, blocks_row_max = 0, penalty_rows_max = 0, vocab_size = 0;
+  uint32_t slots_max = 0, blocks_row_max = 0, penalty_rows_max = 0, vocab_size = 0, num_kv_groups = 1;
 
   static constexpr uint32_t kInPrompt = 1u << 31;
+  __host__ __device__ int32_t* tables_of(uint32_t kv_group) const {
+    return tables + uint64_t{kv_group} * slots_max * blocks_row_max;
+  }
 };
 
 // The blocks of one pool, on the device or in pinned memory of the host. Passed to kernels by value.

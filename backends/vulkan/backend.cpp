@@ -156,7 +156,7 @@ Status VulkanBackend::create_state(const StateConfig& config) {
   const uint64_t sizes[] = {
       uint64_t{config.step_tokens_max} * config.hidden_columns * 4,
       uint64_t{config.slots_max} * kRowWords * 4,
-      uint64_t{config.slots_max} * config.blocks_row_max * 4,
+      uint64_t{config.num_kv_groups} * config.slots_max * config.blocks_row_max * 4,
       uint64_t{config.penalty_rows_max} * config.vocab_size * 4,
       uint64_t{config.partials_max} * config.heads_max * (config.head_dim_max + 2) * 4,
       config.sample_rows_max * uint64_t{sizeof(SampleResult) + sizeof(LogprobRow)},

@@ -43,7 +43,7 @@ struct Resources {
   StateConfig config;
   View arena, hidden;
   View rows;        // [slots_max, kRowWords]: RowSampling, last token
-  View tables;      // [slots_max, blocks_row_max] block ids
+  View tables;      // [num_kv_groups, slots_max, blocks_row_max] block ids
   View counts;      // [penalty_rows_max, vocab]: bit 31 in the prompt, below it how often in the output
   View partials;    // [partials_max, heads_max, head_dim_max + 2] f32: max, sum, values
   View merge_arrivals;  // [partials_max, heads_max] words: how many splits of a token are done

@@ -33,8 +33,9 @@ struct StateConfig {
   uint32_t sample_rows_max = 256;            // R of the largest step
   uint32_t slots_max = 256;                  // rows with state
   uint32_t penalty_rows_max = 16;            // rows with token counts
+  uint32_t num_kv_groups = 1;                // tables of a row, at most kKvGroupsMax
   uint32_t blocks_row_max = 0;               // entries of a block table
-  uint32_t partials_max = 0;                 // attention splits of one step (tokens x splits)
+  uint32_t partials_max = 0;                 // attention splits of one step and group (tokens x splits)
   uint32_t heads_max = 0, head_dim_max = 0;  // of the partials
   uint32_t hidden_columns = 0;               // width of the kHidden tensor
   uint32_t vocab_size = 0;
@@ -90,7 +91,7 @@ class Backend {
     return {};
   }
   virtual Status create_state(const StateConfig& config) = 0;
-  // One pool per group, cleared to zero bytes, and a host pool for each that asks for one (out_of_memory, too, when the
+  // One pool per group, at most num_kv_groups, cleared to zero bytes, and a host pool for each that asks for one (out_of_memory, too, when the
   // host can't give it).
   virtual Status create_kv_pools(std::span<const KvGroup> groups) = 0;
 

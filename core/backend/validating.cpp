@@ -39,13 +39,17 @@ class ValidatingBackend final : public Backend {
   Status add_f16_copies(uint64_t bytes_max) override { return inner_->add_f16_copies(bytes_max); }
 
   Status create_state(const StateConfig& config) override {
+    if (config.num_kv_groups == 0 || config.num_kv_groups > kKvGroupsMax)
+      return invalid("num_kv_groups: expected 1 to {}, found {}", kKvGroupsMax, config.num_kv_groups);
     limits_.state = config;
-    limits_.slots.assign(config.slots_max, {{}, std::vector<int32_t>(config.blocks_row_max, -1)});
+    limits_.slots.assign(config.slots_max, empty_slot(config));
     checked_.clear();
     return inner_->create_state(config);
   }
 
   Status create_kv_pools(std::span<const KvGroup> groups) override {
+    if (groups.size() > limits_.state.num_kv_groups)
+      return invalid("kv groups: expected at most {}, found {}", limits_.state.num_kv_groups, groups.size());
     for (size_t g = 0; g < groups.size(); ++g)
       if (groups[g].block_tokens != 16 && groups[g].block_tokens != 32 && groups[g].block_tokens != 64)
         return invalid("kv group {}: block_tokens: expected 16, 32 or 64, found {}", g, groups[g].block_tokens);

@@ -11,8 +11,9 @@ namespace llmrt::validating {
 // What is known of a slot on the device.
 struct SlotMirror {
   RowSampling sampling;
-  std::vector<int32_t> table;  // block ids, -1 = none
+  std::vector<std::vector<int32_t>> tables;  // by KV group: block ids, -1 = none
 };
+SlotMirror empty_slot(const StateConfig& state);
 
 // Everything that lists and inputs are checked against.
 struct Limits {

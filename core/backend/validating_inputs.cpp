@@ -1,12 +1,22 @@
-// A step's inputs: every index inside its array, every count inside the bucket, and the arrays in agreement.
+// A step's forward inputs: every index inside its array, every count inside the bucket, and the arrays in agreement.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 #include <unordered_set>
 
 #include "core/backend/validating_checks.h"
 
 namespace llmrt::validating {
 namespace {
+
+template <class OpType>
+bool moves_group(const OpList& list, uint32_t group) {
+  return std::ranges::any_of(list.ops, [&](const Op& op) {
+    const OpType* move = std::get_if<OpType>(&op);
+    return move && move->kv_group == group;
+  });
+}
 
 struct ForwardChecker {
   Limits& limits;
@@ -16,11 +26,9 @@ struct ForwardChecker {
   Report report = {};
   std::vector<SlotMirror> slots = limits.slots;  // after the step's updates
 
-  uint32_t block_tokens() const { return limits.groups.empty() ? 1 : limits.groups[0].block_tokens; }
-  uint32_t num_blocks() const {
-    uint32_t count = ~0u;
-    for (const KvGroup& group : limits.groups) count = std::min(count, group.num_blocks);
-    return count;
+  // Without a pool, tables may hold anything.
+  uint32_t num_blocks(uint32_t group) const {
+    return group < limits.groups.size() ? limits.groups[group].num_blocks : ~0u;
   }
 
   void check_sampling(const std::string& where, const RowSampling& s) {
@@ -53,9 +61,10 @@ struct ForwardChecker {
         if (!report.at_most(where, "table entries", uint64_t{update.arg0} + update.payload_words,
                             limits.state.blocks_row_max))
           return;
+        if (!report.below(where, "arg1 (kv group)", update.arg1, slot.tables.size())) return;
         for (uint32_t i = 0; i < update.payload_words; ++i) {
-          report.below(where, "block", payload[i], num_blocks());
-          slot.table[update.arg0 + i] = static_cast<int32_t>(payload[i]);
+          report.below(where, "block", payload[i], num_blocks(update.arg1));
+          slot.tables[update.arg1][update.arg0 + i] = static_cast<int32_t>(payload[i]);
         }
         return;
       case RowUpdateKind::kCopySlot:
@@ -68,7 +77,7 @@ struct ForwardChecker {
           report.below(where, "token", payload[i], limits.state.vocab_size);
         return;
       case RowUpdateKind::kClear:
-        slot = {{}, std::vector<int32_t>(limits.state.blocks_row_max, -1)};
+        slot = empty_slot(limits.state);
         return;
     }
     report.fail(where, "kind", "a RowUpdateKind", static_cast<uint32_t>(update.kind));
@@ -87,35 +96,39 @@ struct ForwardChecker {
     }
   }
 
-  // The moves of one op run side by side: none may read what another writes.
+  // The moves of one op, those of its group, run side by side: none may read what another writes.
   template <class OpType>
-  void check_moves(const char* array, const std::vector<BlockCopy>& moves, uint32_t sources_end, uint32_t targets_end) {
+  void check_moves(const char* array, const std::vector<BlockCopy>& moves, uint32_t KvGroup::*sources_end,
+                   uint32_t KvGroup::*targets_end) {
     const std::string name = op_name(Op{OpType{}});
-    if (!moves.empty() && !(memory && has_op<OpType>(*memory)))
-      report.fail("forward inputs", array, fmt::format("none without {} in a memory list", name), moves.size());
     const bool whole = !std::is_same_v<OpType, CopyBlocks>;
-    std::unordered_set<uint32_t> sources, targets;
-    for (size_t i = 0; i < moves.size(); ++i) {
+    std::set<std::pair<uint32_t, uint32_t>> sources, targets;  // group, block
+    for (size_t i = 0; i < moves.size() && report.ok(); ++i) {
       const BlockCopy& move = moves[i];
       const std::string where = fmt::format("{}: {}[{}]", name, array, i);
-      report.below(where, "source", move.source, sources_end);
-      report.below(where, "target", move.target, targets_end);
-      const uint32_t least = whole ? block_tokens() : 1;
-      if (move.num_tokens < least || move.num_tokens > block_tokens())
-        report.fail(where, "num_tokens", fmt::format("{} to {}", least, block_tokens()), move.num_tokens);
-      sources.insert(move.source);
-      if (!targets.insert(move.target).second)
+      if (!memory || !moves_group<OpType>(*memory, move.kv_group))
+        return report.fail("forward inputs", array,
+                           fmt::format("none without {} of group {} in a memory list", name, move.kv_group),
+                           moves.size());
+      if (!report.below(where, "kv_group", move.kv_group, limits.groups.size())) return;
+      const KvGroup& group = limits.groups[move.kv_group];
+      report.below(where, "source", move.source, group.*sources_end);
+      report.below(where, "target", move.target, group.*targets_end);
+      const uint32_t least = whole ? group.block_tokens : 1;
+      if (move.num_tokens < least || move.num_tokens > group.block_tokens)
+        report.fail(where, "num_tokens", fmt::format("{} to {}", least, group.block_tokens), move.num_tokens);
+      sources.emplace(move.kv_group, move.source);
+      if (!targets.emplace(move.kv_group, move.target).second)
         report.fail(where, "target", "a block that is written once", move.target);
     }
-    for (uint32_t target : targets)
-      if (!whole && sources.contains(target)) report.fail(name, "target", "not a source of the step", target);
+    for (const auto& target : targets)
+      if (!whole && sources.contains(target)) report.fail(name, "target", "not a source of the step", target.second);
   }
 
   void check_memory() {
-    const uint32_t num_host = limits.groups.empty() ? 0 : limits.groups[0].num_host_blocks;
-    check_moves<StoreBlocks>("block_stores", in.block_stores, num_blocks(), num_host);
-    check_moves<LoadBlocks>("block_loads", in.block_loads, num_host, num_blocks());
-    check_moves<CopyBlocks>("block_copies", in.block_copies, num_blocks(), num_blocks());
+    check_moves<StoreBlocks>("block_stores", in.block_stores, &KvGroup::num_blocks, &KvGroup::num_host_blocks);
+    check_moves<LoadBlocks>("block_loads", in.block_loads, &KvGroup::num_host_blocks, &KvGroup::num_blocks);
+    check_moves<CopyBlocks>("block_copies", in.block_copies, &KvGroup::num_blocks, &KvGroup::num_blocks);
   }
 
   void check_rows() {
@@ -144,34 +157,44 @@ struct ForwardChecker {
         report.below(fmt::format("tokens[{}]", t), "token", in.tokens[t], limits.state.vocab_size);
   }
 
-  int32_t block_of(uint32_t slot, uint32_t position) const {
-    const uint32_t entry = position / block_tokens();
-    return entry < slots[slot].table.size() ? slots[slot].table[entry] : -1;
+  int32_t block_of(uint32_t group, uint32_t slot, uint32_t position) const {
+    const std::vector<int32_t>& table = slots[slot].tables[group];
+    const uint32_t entry = position / limits.groups[group].block_tokens;
+    return entry < table.size() ? table[entry] : -1;
   }
 
-  // Every token has a place of its own in the pool.
+  // Every token has a place of its own in the pool of each group.
   void check_places() {
-    if (limits.groups.empty() || !has_op<PrepareRows>(list)) return;
-    const bool writes = has_op<KvWrite>(list);
+    for (const Op& op : list.ops)
+      if (const auto* prepare = std::get_if<PrepareRows>(&op))
+        for (uint32_t g = 0; g < limits.groups.size(); ++g)
+          if (prepare->kv_slots[g] != kNoTensor) check_places(g);
+  }
+  void check_places(uint32_t group) {
+    const uint32_t block_tokens = limits.groups[group].block_tokens;
+    const bool writes = std::ranges::any_of(list.ops, [&](const Op& op) {
+      const auto* write = std::get_if<KvWrite>(&op);
+      return write && write->kv_group == group;
+    });
     std::unordered_set<uint64_t> places;
     for (uint32_t r = 0; r < in.rows.size(); ++r) {
       const RowRecord& row = in.rows[r];
       if (!report.at_most(fmt::format("rows[{}]", r), "positions", uint64_t{row.start} + row.num_tokens,
-                          uint64_t{limits.state.blocks_row_max} * block_tokens()))
+                          uint64_t{limits.state.blocks_row_max} * block_tokens))
         return;
       for (uint32_t position = row.start; position < row.start + row.num_tokens; ++position) {
-        const int32_t block = block_of(row.slot, position);
+        const int32_t block = block_of(group, row.slot, position);
         if (block < 0)
           return report.fail(fmt::format("rows[{}]", r), "block table",
-                             fmt::format("a block for position {}", position), "none");
-        const uint64_t place = static_cast<uint64_t>(block) * block_tokens() + position % block_tokens();
+                             fmt::format("a block of group {} for position {}", group, position), "none");
+        const uint64_t place = static_cast<uint64_t>(block) * block_tokens + position % block_tokens;
         if (writes && !places.insert(place).second)
           return report.fail(fmt::format("rows[{}]", r), "kv_slots", "a place that one token writes", place);
       }
     }
   }
 
-  void check_item(const std::string& where, const AttentionItem& item, uint32_t tokens_max) {
+  void check_item(const std::string& where, uint32_t group, const AttentionItem& item, uint32_t tokens_max) {
     if (item.num_tokens == 0 || item.num_tokens > tokens_max)
       report.fail(where, "num_tokens", fmt::format("1 to {}", tokens_max), item.num_tokens);
     if (!report.below(where, "slot", item.slot, slots.size()) ||
@@ -186,36 +209,43 @@ struct ForwardChecker {
     if (item.key_begin > item.key_end)
       report.fail(where, "key_begin", fmt::format("at most {}", item.key_end), item.key_begin);
     report.at_most(where, "key_end", item.key_end, item.position_first + item.num_tokens);
-    for (uint32_t key = item.key_begin; key < item.key_end && report.ok(); key += block_tokens() - key % block_tokens())
-      if (block_of(item.slot, key) < 0)
-        report.fail(where, "block table", fmt::format("a block for key {}", key), "none");
+    const uint32_t block_tokens = limits.groups[group].block_tokens;
+    for (uint32_t key = item.key_begin; key < item.key_end && report.ok(); key += block_tokens - key % block_tokens)
+      if (block_of(group, item.slot, key) < 0)
+        report.fail(where, "block table", fmt::format("a block of group {} for key {}", group, key), "none");
     if (item.partial >= 0)
       report.at_most(where, "partials",
                      uint64_t(item.partial) + (item.num_tokens - 1) * uint64_t{item.partial_stride} + 1,
                      limits.state.partials_max);
   }
 
+  // The lists of every group that attention looks at, once.
   void check_items() {
+    std::set<uint32_t> groups;
     for (const Op& op : list.ops)
-      if (const auto* attention = std::get_if<PagedAttention>(&op))
-        if (attention->kv_group != 0) return;  // tables of further groups are not mirrored yet
-    if (!has_op<PagedAttention>(list)) return;
-    if (list.decode_only) report.at_most("prompt_items", "items of a decode-only list", in.prompt_items.size(), 0u);
-    for (size_t i = 0; i < in.decode_items.size() && report.ok(); ++i) {
-      const AttentionItem& item = in.decode_items[i];
-      const std::string where = fmt::format("decode_items[{}]", i);
-      check_item(where, item, kDecodeItemTokens);
-      if (item.partial < 0 || !report.below(where, "merge_idx", item.merge_idx, in.merge_items.size())) continue;
-      const MergeItem& merge = in.merge_items[item.merge_idx];
+      if (const auto* attention = std::get_if<PagedAttention>(&op)) groups.insert(attention->kv_group);
+    for (const uint32_t group : groups) check_items(group);
+  }
+  void check_items(uint32_t group) {
+    const AttentionWork& work = in.attention[group];
+    const std::string of_group = group == 0 ? "" : fmt::format("group {}: ", group);
+    if (list.decode_only)
+      report.at_most(of_group + "prompt_items", "items of a decode-only list", work.prompt_items.size(), 0u);
+    for (size_t i = 0; i < work.decode_items.size() && report.ok(); ++i) {
+      const AttentionItem& item = work.decode_items[i];
+      const std::string where = fmt::format("{}decode_items[{}]", of_group, i);
+      check_item(where, group, item, kDecodeItemTokens);
+      if (item.partial < 0 || !report.below(where, "merge_idx", item.merge_idx, work.merge_items.size())) continue;
+      const MergeItem& merge = work.merge_items[item.merge_idx];
       const uint32_t partial = static_cast<uint32_t>(item.partial);
       if (partial < merge.partial_first || partial - merge.partial_first >= merge.num_partials)
         report.fail(where, "merge_idx", fmt::format("a merge of partial {}", partial), item.merge_idx);
     }
-    for (size_t i = 0; i < in.prompt_items.size() && report.ok(); ++i)
-      check_item(fmt::format("prompt_items[{}]", i), in.prompt_items[i], kPromptItemTokens);
-    for (size_t i = 0; i < in.merge_items.size() && report.ok(); ++i) {
-      const MergeItem& merge = in.merge_items[i];
-      const std::string where = fmt::format("merge_items[{}]", i);
+    for (size_t i = 0; i < work.prompt_items.size() && report.ok(); ++i)
+      check_item(fmt::format("{}prompt_items[{}]", of_group, i), group, work.prompt_items[i], kPromptItemTokens);
+    for (size_t i = 0; i < work.merge_items.size() && report.ok(); ++i) {
+      const MergeItem& merge = work.merge_items[i];
+      const std::string where = fmt::format("{}merge_items[{}]", of_group, i);
       report.below(where, "token", merge.token, in.tokens.size());
       if (merge.num_partials == 0) report.fail(where, "num_partials", "at least 1", 0);
       report.at_most(where, "partials", uint64_t{merge.partial_first} + merge.num_partials, limits.state.partials_max);
@@ -223,51 +253,11 @@ struct ForwardChecker {
   }
 };
 
-struct SampleChecker {
-  const Limits& limits;
-  const OpList& list;
-  const SampleInputs& in;
-  uint32_t num_tokens;
-  Report report = {};
-
-  void check_bias(const std::string& where, const SampleRecord& record, const RowSampling& s) {
-    if (record.num_bias == 0) return;
-    if (!(s.flags & kRowBias)) report.fail(where, "num_bias", "0 for a row without kRowBias", record.num_bias);
-    if (!report.at_most(where, "bias entries", uint64_t{record.bias_first} + record.num_bias, in.bias_entries.size()))
-      return;
-    std::unordered_set<int32_t> tokens;
-    for (uint32_t i = record.bias_first; i < record.bias_first + record.num_bias; ++i) {
-      const BiasEntry& entry = in.bias_entries[i];
-      report.below(where, "bias token", entry.token, limits.state.vocab_size);
-      if (!tokens.insert(entry.token).second) report.fail(where, "bias token", "one entry a token", entry.token);
-      if (!(entry.bias < INFINITY)) report.fail(where, "bias", "a finite number or -inf", entry.bias);
-    }
-  }
-
-  void check_records() {
-    std::unordered_set<uint32_t> slots;
-    std::unordered_set<int32_t> penalty_slots;
-    for (size_t r = 0; r < in.records.size() && report.ok(); ++r) {
-      const SampleRecord& record = in.records[r];
-      const std::string where = fmt::format("records[{}]", r);
-      if (!report.below(where, "slot", record.slot, limits.slots.size())) return;
-      const RowSampling& s = limits.slots[record.slot].sampling;
-      report.below(where, "token_idx", record.token_idx, num_tokens);
-      if (record.flags & ~uint32_t{kSampleForced | kSampleLogprobs | kSampleProcessed})
-        report.fail(where, "flags", "known ones", record.flags);
-      if (record.flags & kSampleForced) {
-        report.below(where, "forced_token", record.forced_token, limits.state.vocab_size);
-      } else if (has_op<Sample>(list)) {
-        if (!slots.insert(record.slot).second) report.fail(where, "slot", "a slot that draws once", record.slot);
-        if ((s.flags & kRowPenalties) && !penalty_slots.insert(s.penalty_slot).second)
-          report.fail(where, "penalty_slot", "counts of one row", s.penalty_slot);
-      }
-      check_bias(where, record, s);
-    }
-  }
-};
-
 }  // namespace
+
+SlotMirror empty_slot(const StateConfig& state) {
+  return {{}, std::vector(state.num_kv_groups, std::vector<int32_t>(state.blocks_row_max, -1))};
+}
 
 Status check_forward_inputs(Limits& limits, const OpList* memory, const OpList* forward, const ForwardInputs& inputs) {
   const OpList none;
@@ -278,13 +268,6 @@ Status check_forward_inputs(Limits& limits, const OpList* memory, const OpList* 
   if (checker.report.ok()) checker.check_places();
   if (checker.report.ok()) checker.check_items();
   if (checker.report.ok()) limits.slots = std::move(checker.slots);
-  return checker.report.status();
-}
-
-Status check_sample_inputs(const Limits& limits, const OpList& list, const SampleInputs& inputs, uint32_t num_tokens) {
-  SampleChecker checker{limits, list, inputs, num_tokens};
-  checker.report.at_most("sample inputs", "records", inputs.records.size(), size_t{list.num_sampled});
-  checker.check_records();
   return checker.report.status();
 }
 

@@ -106,7 +106,11 @@ struct ShapeChecker {
     i32("tokens", op.tokens, Rows::kTokens, 1);
     i32("positions", op.positions, Rows::kTokens, 1);
     i32("row_slots", op.row_slots, Rows::kTokens, 1);
-    i32("kv_slots", op.kv_slots, Rows::kTokens, 1);
+    for (uint32_t g = 0; g < kKvGroupsMax; ++g) {
+      if (op.kv_slots[g] == kNoTensor) continue;
+      i32("kv_slots", op.kv_slots[g], Rows::kTokens, 1);
+      report.below(where, "kv_slots: group", g, limits.state.num_kv_groups);
+    }
   }
   void operator()(const Embed& op) {
     const WeightTensor& weight = limits.weights.tensors[static_cast<size_t>(op.weight)];

@@ -84,13 +84,28 @@ uint32_t splits_max(uint32_t context_tokens) {
   return most;
 }
 
+std::vector<AttentionGroup> attention_groups(const ModelConfig& config) {
+  std::vector<AttentionGroup> groups;
+  for (const CacheGroup& group : cache_groups(config.layers)) groups.push_back({0, group.num_kv_heads, group.window});
+  for (const LayerSpec& layer : config.layers)
+    groups[layer.cache_group].num_heads = std::max(groups[layer.cache_group].num_heads, layer.num_heads);
+  return groups;
+}
+
 Lowering::Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_t step_tokens_max,
                    uint32_t sample_rows_max)
+    : Lowering(model, caps, step_tokens_max, sample_rows_max, attention_groups(model->config)) {}
+
+Lowering::Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_t step_tokens_max,
+                   uint32_t sample_rows_max, std::vector<AttentionGroup> groups)
     : model_(std::move(model)),
       caps_(caps),
+      groups_(std::move(groups)),
       step_tokens_max_(step_tokens_max),
       sample_rows_max_(sample_rows_max),
-      memory_list_(build_memory()) {}
+      memory_list_(build_memory(static_cast<uint32_t>(groups_.size()))) {
+  LLMRT_CHECK(!groups_.empty() && groups_.size() <= kKvGroupsMax, "one to kKvGroupsMax groups of layers");
+}
 
 const OpList& Lowering::forward_list(uint32_t num_tokens, bool batch_invariant, bool decode_only) {
   const uint32_t bucket = std::min(step_size_from(num_tokens), step_tokens_max_);
@@ -105,7 +120,7 @@ const OpList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant) 
 }
 
 uint32_t Lowering::round_items() const {
-  return std::max(caps_.prompt_tiles / layer().num_heads, 1u);
+  return std::max(caps_.prompt_tiles / group_->num_heads, 1u);
 }
 
 // An item's time grows with its keys, and few items leave a part of a large device idle. Those that fill rounds of it
@@ -122,7 +137,7 @@ Lowering::PromptSplits Lowering::prompt_splits(const IterationPlan& plan) {
   double least = 0;
   for (uint32_t splits = 1;
        splits == 1 || (best.items * splits <= kSplitPromptItemsMax && splits * kPromptSplitKeysMin <= keys); ++splits) {
-    const uint32_t rounds = ceil_div(best.items * splits * layer().num_heads, caps_.prompt_tiles);
+    const uint32_t rounds = ceil_div(best.items * splits * group_->num_heads, caps_.prompt_tiles);
     const double cost = rounds * (static_cast<double>(keys) / splits + kPromptSplitCostKeys);
     if (splits > 1 && cost >= least) continue;
     best.splits = splits;
@@ -138,7 +153,7 @@ Lowering::PromptSplits Lowering::prompt_splits(const IterationPlan& plan) {
 // Runs of equal length where that takes less than `least`. Most have parts of two items. Of those of not much more keys
 // than the device has room for, the runs that leave least of it idle.
 void Lowering::try_prompt_runs(const IterationPlan& plan, double least, PromptSplits* best) {
-  const uint32_t item_rows = kPromptItemTokens * (layer().num_heads / layer().num_kv_heads);
+  const uint32_t item_rows = kPromptItemTokens * (group_->num_heads / group_->num_kv_heads);
   const uint32_t tile_tokens = std::max(kPromptItemTokens * caps_.prompt_tile_rows / item_rows, 1u);
   double work = 0;  // in keys of whole items
   uint32_t left = best->items;
@@ -152,7 +167,7 @@ void Lowering::try_prompt_runs(const IterationPlan& plan, double least, PromptSp
       done += count;
     }
   }
-  const double room = static_cast<double>(caps_.prompt_tiles) / layer().num_heads;
+  const double room = static_cast<double>(caps_.prompt_tiles) / group_->num_heads;
   const uint32_t first =
       std::max(round_up(static_cast<uint32_t>(work / room) + 1, kPromptRunKeysMultiple), kPromptSplitKeysMin);
   const uint32_t step = round_up(first / 32, kPromptRunKeysMultiple);
@@ -168,8 +183,8 @@ void Lowering::try_prompt_runs(const IterationPlan& plan, double least, PromptSp
 // turns. Heads do the same, so a few stand for all.
 double Lowering::time_of_runs(uint32_t run_keys) {
   constexpr uint32_t kHeadsMax = 4;
-  const uint32_t divisor = std::gcd(caps_.prompt_tiles, layer().num_heads);
-  uint32_t heads = layer().num_heads / divisor, places = caps_.prompt_tiles / divisor;
+  const uint32_t divisor = std::gcd(caps_.prompt_tiles, group_->num_heads);
+  uint32_t heads = group_->num_heads / divisor, places = caps_.prompt_tiles / divisor;
   if (heads > kHeadsMax) {
     places = std::max(places * kHeadsMax / heads, 1u);
     heads = kHeadsMax;
@@ -217,7 +232,7 @@ Lowering::DecodeSplits Lowering::decode_splits(const IterationPlan& plan) const 
     ++num_queries;
   });
   if (caps_.decode_works == 0 || longest == 0) return {};
-  const uint32_t num_kv_heads = layer().num_kv_heads;
+  const uint32_t num_kv_heads = group_->num_kv_heads;
   const auto last_round = [](double length, double filled) {
     return filled > 0 ? length * (kFewWorks + (1 - kFewWorks) * filled) : 0;
   };
@@ -287,38 +302,60 @@ void Lowering::add_prompt_item(const PlanRow& row, uint32_t first, uint32_t stre
     const uint32_t length = round_up(ceil_div(end - begin, most), 64u);
     for (uint32_t from = begin; from < end; from += length) split_ends_.push_back(std::min(from + length, end));
   }
-  const uint32_t partial = forward_.num_partials, splits = static_cast<uint32_t>(split_ends_.size());
+  const uint32_t partial = work_->num_partials, splits = static_cast<uint32_t>(split_ends_.size());
   for (uint32_t split = 0; split < splits; ++split) {
     const uint32_t from = split == 0 ? begin : split_ends_[split - 1];
-    forward_.prompt_items.push_back({row.slot, row.token_first + first, count, position, from, split_ends_[split],
-                                     splits > 1 ? static_cast<int32_t>(partial + split) : -1, splits});
+    work_->prompt_items.push_back({row.slot, row.token_first + first, count, position, from, split_ends_[split],
+                                   splits > 1 ? static_cast<int32_t>(partial + split) : -1, splits});
   }
   if (splits == 1) return;
   for (uint32_t i = 0; i < count; ++i)
-    forward_.merge_items.push_back({row.token_first + first + i, partial + i * splits, splits, 1});
-  forward_.num_partials += count * splits;
+    work_->merge_items.push_back({row.token_first + first + i, partial + i * splits, splits, 1});
+  work_->num_partials += count * splits;
 }
 
 // The row's `i`th token in splits of `length` keys from `begin` on, which is at or before the window's first key.
 void Lowering::add_decode_items(const PlanRow& row, uint32_t i, uint32_t begin, uint32_t length) {
   const uint32_t position = row.start + i, num_keys = position + 1, num_splits = ceil_div(num_keys - begin, length);
   const bool merge = num_splits > 1;
-  const uint32_t merge_idx = static_cast<uint32_t>(forward_.merge_items.size());
-  if (merge) forward_.merge_items.push_back({row.token_first + i, forward_.num_partials, num_splits});
+  const uint32_t merge_idx = static_cast<uint32_t>(work_->merge_items.size());
+  if (merge) work_->merge_items.push_back({row.token_first + i, work_->num_partials, num_splits});
   for (uint32_t from = begin; from < num_keys; from += length) {
-    forward_.decode_items.push_back({row.slot, row.token_first + i, 1, position, std::max(from, first_key(position)),
-                                     std::min(from + length, num_keys),
-                                     merge ? static_cast<int32_t>(forward_.num_partials++) : -1, merge_idx});
+    work_->decode_items.push_back({row.slot, row.token_first + i, 1, position, std::max(from, first_key(position)),
+                                   std::min(from + length, num_keys),
+                                   merge ? static_cast<int32_t>(work_->num_partials++) : -1, merge_idx});
   }
 }
 
 uint32_t Lowering::first_key(uint32_t position) const {
-  const uint32_t window = layer().window;
+  const uint32_t window = group_->window;
   return window && position >= window ? position - window + 1 : 0;
 }
 
 uint32_t Lowering::first_tile(uint32_t position) const {
   return first_key(position) / kDecodeSplitKeysMultiple * kDecodeSplitKeysMultiple;
+}
+
+// The work lists of the group at work.
+void Lowering::add_attention_work(const IterationPlan& plan, bool batch_invariant) {
+  const PromptSplits prompt = prompt_splits(plan);
+  const DecodeSplits decode = decode_splits(plan);
+  uint32_t stretch = batch_invariant ? 0 : 1;
+  do {
+    work_->clear();
+    PromptSplits prompt_left = prompt;
+    if (stretch > 1) prompt_left.run_keys = 0;  // borders of runs cut items however long runs are
+    DecodeSplits decode_left = decode;
+    for (const PlanRow& row : plan.rows) add_attention_items(row, stretch, &prompt_left, &decode_left);
+    stretch *= 2;
+  } while (work_->num_partials > partials_max_ && !batch_invariant);
+  if (caps_.prompt_tile_rows > 0) {
+    std::ranges::sort(work_->prompt_items, {}, [](const AttentionItem& item) {
+      return std::tuple(item.key_end - item.key_begin, item.token_first, item.key_begin);
+    });
+    if (caps_.prompt_turns) turn_rounds(work_->prompt_items | std::views::reverse, round_items());
+  }
+  LLMRT_CHECK(work_->num_partials <= partials_max_, "state_config has room for invariant splits");
 }
 
 void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
@@ -351,29 +388,17 @@ void Lowering::lower(const IterationPlan& plan, LoweredStep* step) {
     }
   }
   const bool batch_invariant = std::ranges::any_of(plan.rows, &PlanRow::batch_invariant);
-  const PromptSplits prompt = prompt_splits(plan);
-  const DecodeSplits decode = decode_splits(plan);
-  uint32_t stretch = batch_invariant ? 0 : 1;
-  do {
-    forward_.clear_attention();
-    PromptSplits prompt_left = prompt;
-    if (stretch > 1) prompt_left.run_keys = 0;  // borders of runs cut items however long runs are
-    DecodeSplits decode_left = decode;
-    for (const PlanRow& row : plan.rows) add_attention_items(row, stretch, &prompt_left, &decode_left);
-    stretch *= 2;
-  } while (forward_.num_partials > partials_max_ && !batch_invariant);
-  if (caps_.prompt_tile_rows > 0) {
-    std::ranges::sort(forward_.prompt_items, {}, [](const AttentionItem& item) {
-      return std::tuple(item.key_end - item.key_begin, item.token_first, item.key_begin);
-    });
-    if (caps_.prompt_turns) turn_rounds(forward_.prompt_items | std::views::reverse, round_items());
+  bool decode_only = true;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    group_ = &groups_[g];
+    work_ = &forward_.attention[g];
+    add_attention_work(plan, batch_invariant);
+    decode_only &= work_->prompt_items.empty();
   }
-  LLMRT_CHECK(forward_.num_partials <= partials_max_, "state_config has room for invariant splits");
   sample_.bias_entries = plan.bias;
   step->num_sampled = static_cast<uint32_t>(sample_.records.size());
   step->memory = plan.moves_blocks() ? &memory_list_ : nullptr;
-  step->forward =
-      &forward_list(static_cast<uint32_t>(plan.tokens.size()), batch_invariant, forward_.prompt_items.empty());
+  step->forward = &forward_list(static_cast<uint32_t>(plan.tokens.size()), batch_invariant, decode_only);
   step->sample = step->num_sampled ? &sample_list(step->num_sampled, batch_invariant) : nullptr;
   pack(forward_, &step->forward_words);
   pack(sample_, &step->sample_words);
@@ -399,19 +424,21 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   // Prompts are split as far as there is room.
   if (caps_.batch_invariant) out.partials_max = std::max(out.partials_max, kInvariantSplits * step_tokens_max_);
   partials_max_ = out.partials_max;
+  out.num_kv_groups = static_cast<uint32_t>(groups_.size());
   for (const LayerSpec& layer : c.layers) {
     out.heads_max = std::max(out.heads_max, layer.num_heads);
     out.head_dim_max = std::max(out.head_dim_max, layer.head_dim);
   }
   out.hidden_columns = c.width;
   out.vocab_size = c.vocab_size;
-  constexpr uint64_t kArrays = 16, kArrayPadding = 4;  // each array starts on a 4-word boundary
+  constexpr uint64_t kArrays = 8 + 3 * kKvGroupsMax, kArrayPadding = 4;  // each array starts on a 4-word boundary
   const uint64_t prompt_items_max = step_tokens_max_ / kPromptItemTokens + limits.rows_max + kSplitPromptItemsMax;
   out.forward_words_max =
-      kForwardHeaderWords + kArrays * kArrayPadding + 8 * limits.row_updates_max + limits.payload_words_max +
+      kForwardHeadersWords + kArrays * kArrayPadding + 8 * limits.row_updates_max + limits.payload_words_max +
       4 * (limits.block_copies_max + limits.block_stores_max + limits.block_loads_max) + 8ull * limits.rows_max +
-      2ull * limits.tokens_max + 8 * (uint64_t{out.partials_max} + step_tokens_max_ + prompt_items_max) +
-      4ull * step_tokens_max_;
+      2ull * limits.tokens_max +
+      groups_.size() *
+          (8 * (uint64_t{out.partials_max} + step_tokens_max_ + prompt_items_max) + 4ull * step_tokens_max_);
   out.sample_words_max =
       kSampleHeaderWords + kArrays * kArrayPadding + 8ull * limits.samples_max + 2 * limits.bias_entries_max;
   out.arena_bytes = std::max(plan_arena(forward_list(step_tokens_max_), kArenaAlignment).bytes,

@@ -30,6 +30,14 @@ uint32_t splits_max(uint32_t context_tokens);
 // Rows of a step with at most this many tokens go to the decode kernel, one item a token and split.
 inline constexpr uint32_t kDecodeRowTokens = 4;
 
+// The layers of one KV group, as their work lists need to know them.
+struct AttentionGroup {
+  uint32_t num_heads, num_kv_heads;  // heads of the layer with the most of them
+  uint32_t window;                   // 0 = all keys
+};
+// Those of a model, by KV group.
+std::vector<AttentionGroup> attention_groups(const ModelConfig& config);
+
 struct ListKey {
   uint32_t bucket;
   bool batch_invariant, decode_only;
@@ -52,6 +60,8 @@ struct LoweredStep {
 class Lowering {
  public:
   Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_t step_tokens_max, uint32_t sample_rows_max);
+  Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_t step_tokens_max, uint32_t sample_rows_max,
+           std::vector<AttentionGroup> groups);
 
   // The plan stays the caller's; `step` may be reused from an earlier one. Partial results have room for what the
   // pool's keys can make; rows that share blocks may have more keys than the pool, and then all splits of the step are
@@ -79,6 +89,7 @@ class Lowering {
   struct DecodeSplits {
     uint32_t keys = 0, queries = 0, last_keys = 0;
   };
+  void add_attention_work(const IterationPlan& plan, bool batch_invariant);
   void add_attention_items(const PlanRow& row, uint32_t stretch, PromptSplits* prompt, DecodeSplits* decode);
   void add_prompt_item(const PlanRow& row, uint32_t first, uint32_t stretch, PromptSplits* prompt);
   uint32_t round_items() const;  // prompt items that are computed at a time
@@ -90,11 +101,11 @@ class Lowering {
   DecodeSplits decode_splits(const IterationPlan& plan) const;
   void add_decode_items(const PlanRow& row, uint32_t token, uint32_t begin, uint32_t length);
 
-  // What work lists depend on: all layers are of one cache group.
-  const LayerSpec& layer() const { return model_->config.layers.front(); }
-
   std::shared_ptr<const Model> model_;
   Caps caps_;
+  const std::vector<AttentionGroup> groups_;  // by KV group
+  const AttentionGroup* group_ = nullptr;     // whose lists are made, and the lists
+  AttentionWork* work_ = nullptr;
   uint32_t step_tokens_max_, sample_rows_max_;
   uint32_t partials_max_ = ~0u;  // as announced by state_config
   const OpList memory_list_;

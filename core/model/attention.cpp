@@ -16,7 +16,8 @@ TensorId add_attention(uint32_t layer, const StepTensors& step, TensorId x, Tens
   const RopeSpec& rope = spec.rope;
   b->add(Rope{qkv, step.positions, b->model.rope_freqs[rope.freqs_idx], heads, kv_heads, dim, rope.dim, rope.pairing,
               rope.magnitude});
-  b->add(KvWrite{qkv, step.kv_slots, spec.cache_group, spec.cache_layer, heads, kv_heads, dim, w.kv_scales});
+  b->add(KvWrite{qkv, step.kv_slots[spec.cache_group], spec.cache_group, spec.cache_layer, heads, kv_heads, dim,
+                 w.kv_scales});
   const TensorId attended = b->tensor("attn", layer, heads * dim, b->caps.activation_dtype);
   b->add(PagedAttention{qkv, attended, spec.cache_group, spec.cache_layer, heads, kv_heads, dim, spec.attention_scale,
                         spec.window, spec.soft_cap, w.kv_scales});

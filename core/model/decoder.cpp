@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/check.h"
 #include "core/model/decoder_parts.h"
 #include "core/ops/step_inputs.h"
 
@@ -27,8 +28,14 @@ TensorId ListBuilder::add_post_norm(const char* what, uint32_t layer, TensorId o
 OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens) {
   const ModelConfig& c = model.config;
   ListBuilder b{model, caps, Rows::kTokens, {"forward", num_tokens, 0, {}, {}}};
-  const StepTensors step{b.tensor("tokens", 1, DType::kI32), b.tensor("positions", 1, DType::kI32),
-                         b.tensor("row_slots", 1, DType::kI32), b.tensor("kv_slots", 1, DType::kI32)};
+  StepTensors step{b.tensor("tokens", 1, DType::kI32),
+                   b.tensor("positions", 1, DType::kI32),
+                   b.tensor("row_slots", 1, DType::kI32),
+                   {}};
+  const size_t num_groups = cache_groups(c.layers).size();
+  LLMRT_CHECK(num_groups <= kKvGroupsMax, "check_layers");
+  for (size_t g = 0; g < num_groups; ++g)
+    step.kv_slots[g] = b.tensor(g == 0 ? "kv_slots" : fmt::format("kv_slots.{}", g), 1, DType::kI32);
   b.add(UpdateRows{});
   b.add(PrepareRows{step.tokens, step.positions, step.row_slots, step.kv_slots});
   const TensorId x = b.tensor("x", c.width, DType::kF32);
@@ -43,8 +50,11 @@ OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens) 
   return std::move(b.list);
 }
 
-OpList build_memory() {
-  return {"memory", 0, 0, {}, {StoreBlocks{0}, LoadBlocks{0}, CopyBlocks{0}}};
+OpList build_memory(uint32_t num_kv_groups) {
+  OpList list{"memory", 0, 0, {}, {}};
+  for (uint32_t g = 0; g < num_kv_groups; ++g)
+    list.ops.insert(list.ops.end(), {StoreBlocks{g}, LoadBlocks{g}, CopyBlocks{g}});
+  return list;
 }
 
 OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled) {

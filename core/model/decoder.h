@@ -11,8 +11,8 @@
 namespace llmrt {
 
 OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens);
-// Moves of whole blocks: no tensors, no tokens.
-OpList build_memory();
+// Moves of blocks in each KV group: no tensors, no tokens.
+OpList build_memory(uint32_t num_kv_groups);
 OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled);
 
 }  // namespace llmrt

@@ -13,7 +13,8 @@ namespace llmrt {
 
 // The tensors that prepare_rows makes for every layer.
 struct StepTensors {
-  TensorId tokens, positions, row_slots, kv_slots;
+  TensorId tokens, positions, row_slots;
+  GroupTensors kv_slots;  // by cache group
 };
 
 // The list of one row kind that is being built.

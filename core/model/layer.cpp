@@ -61,6 +61,11 @@ Status check_layers(std::span<const LayerSpec> layers) {
       return refuse("full or window attention", attention_name(layer.attention));
     if (layer.feed_forward != FeedForwardKind::kDense)
       return refuse(feed_forward_name(FeedForwardKind::kDense), feed_forward_name(layer.feed_forward));
+    if (layer.cache_group >= kKvGroupsMax)
+      return make_error(ErrorCode::kUnsupported,
+                        "unsupported model: layer {}: expected at most {} kinds of window, KV heads and size of heads, "
+                        "found another",
+                        i, kKvGroupsMax);
   }
   return {};
 }

@@ -14,7 +14,14 @@ void fields(const PrepareRows& op, V& v) {
   v.out("tokens", op.tokens);
   v.out("positions", op.positions);
   v.out("row_slots", op.row_slots);
-  v.out("kv_slots", op.kv_slots);
+  constexpr const char* kNames[kKvGroupsMax] = {"kv_slots", "kv_slots1", "kv_slots2", "kv_slots3"};
+  uint32_t groups = 0;
+  for (uint32_t g = 0; g < kKvGroupsMax; ++g) {
+    if (op.kv_slots[g] == kNoTensor) continue;
+    v.out(kNames[g], op.kv_slots[g]);
+    groups |= 1u << g;
+  }
+  if (groups != 1) v.value("kv_groups", groups);
 }
 template <class V>
 void fields(const Embed& op, V& v) {

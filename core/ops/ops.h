@@ -20,12 +20,13 @@ namespace llmrt {
 struct UpdateRows {};
 
 // From row records and row state: token ids, positions, the slot of each token's row and the place of each token in the
-// KV pool, for T tokens. Only reads row state. Padding tokens get token 0, position 0, row slot -1, kv_slots -1.
+// pool of each KV group, for T tokens. Only reads row state. Padding tokens get token 0, position 0, row slot -1,
+// kv_slots -1.
 struct PrepareRows {
-  TensorId tokens;     // out [T, 1] i32
-  TensorId positions;  // out [T, 1] i32
-  TensorId row_slots;  // out [T, 1] i32: slot of the token's row, -1 = padding
-  TensorId kv_slots;   // out [T, 1] i32: block * block_tokens + offset in the pool, -1 = nothing to write
+  TensorId tokens;        // out [T, 1] i32
+  TensorId positions;     // out [T, 1] i32
+  TensorId row_slots;     // out [T, 1] i32: slot of the token's row, -1 = padding
+  GroupTensors kv_slots;  // out [T, 1] i32 each: block * block_tokens + offset in the pool, -1 = nothing to write
 };
 
 // ---- forward -------------------------------------------------------------------------------------------------------
@@ -90,9 +91,9 @@ struct KvWrite {
   KvTensorScales scales = {};
 };
 
-// Causal attention of the step's query tokens over their rows' KV blocks, driven by the attention work lists.
-// out[t, h] = softmax over keys j <= positions[t] (and > positions[t] - window) of q.k * scale, times v. With soft_cap
-// c > 0 scores become c * tanh(s / c).
+// Causal attention of the step's query tokens over their rows' blocks of one KV group, driven by the group's work
+// lists. out[t, h] = softmax over keys j <= positions[t] (and > positions[t] - window) of q.k * scale, times v. With
+// soft_cap c > 0 scores become c * tanh(s / c).
 struct PagedAttention {
   TensorId qkv;
   TensorId out;  // [T, num_heads * head_dim] f32, f16 or bf16
@@ -171,13 +172,13 @@ struct Logprobs {
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 
-// Copies KV blocks, whole or the first tokens of one (all layers): the step's BlockCopy commands.
+// Copies KV blocks, whole or the first tokens of one (all layers): the step's block_copies of the group.
 struct CopyBlocks {
   uint32_t kv_group;
 };
 
 // Copies whole KV blocks (all layers) from the pool to the group's host pool, and back: the step's block_stores and
-// block_loads. Nothing is done where there is no host pool.
+// block_loads of the group. Nothing is done where there is no host pool.
 struct StoreBlocks {
   uint32_t kv_group;
 };

@@ -28,10 +28,10 @@ void ForwardInputs::clear() {
   rows.clear();
   tokens.clear();
   token_rows.clear();
-  clear_attention();
+  for (AttentionWork& work : attention) work.clear();
 }
 
-void ForwardInputs::clear_attention() {
+void AttentionWork::clear() {
   decode_items.clear();
   prompt_items.clear();
   merge_items.clear();
@@ -44,28 +44,37 @@ void SampleInputs::clear() {
 }
 
 void pack(const ForwardInputs& in, std::vector<uint32_t>* out) {
-  out->assign(kForwardHeaderWords, 0);
+  out->assign(kForwardHeadersWords, 0);
   const auto set = [out](ForwardHeader word, size_t value) { (*out)[word] = static_cast<uint32_t>(value); };
-  set(kFwdNumTokens, in.tokens.size());
-  set(kFwdNumRows, in.rows.size());
   set(kFwdNumUpdates, in.row_updates.size());
-  set(kFwdNumCopies, in.block_copies.size());
-  set(kFwdNumDecodeItems, in.decode_items.size());
-  set(kFwdNumPromptItems, in.prompt_items.size());
-  set(kFwdNumMerges, in.merge_items.size());
   set(kFwdUpdates, append(in.row_updates, out));
   set(kFwdPayload, append(in.row_payload, out));
-  set(kFwdCopies, append(in.block_copies, out));
-  set(kFwdRows, append(in.rows, out));
-  set(kFwdTokens, append(in.tokens, out));
-  set(kFwdTokenRows, append(in.token_rows, out));
-  set(kFwdDecodeItems, append(in.decode_items, out));
-  set(kFwdPromptItems, append(in.prompt_items, out));
-  set(kFwdMerges, append(in.merge_items, out));
   set(kFwdNumStores, in.block_stores.size());
   set(kFwdStores, append(in.block_stores, out));
   set(kFwdNumLoads, in.block_loads.size());
   set(kFwdLoads, append(in.block_loads, out));
+  set(kFwdNumCopies, in.block_copies.size());
+  set(kFwdCopies, append(in.block_copies, out));
+  const uint32_t rows = append(in.rows, out), tokens = append(in.tokens, out), token_rows = append(in.token_rows, out);
+  for (uint32_t g = 0; g < kKvGroupsMax; ++g) {
+    const AttentionWork& work = in.attention[g];
+    const uint32_t header = g * kForwardHeaderWords;
+    const auto set_count = [&](ForwardHeader word, size_t count) {
+      (*out)[header + word] = static_cast<uint32_t>(count);
+    };
+    const auto set_offset = [&](ForwardHeader word, uint32_t first) { (*out)[header + word] = first - header; };
+    set_count(kFwdNumTokens, in.tokens.size());
+    set_count(kFwdNumRows, in.rows.size());
+    set_offset(kFwdRows, rows);
+    set_offset(kFwdTokens, tokens);
+    set_offset(kFwdTokenRows, token_rows);
+    set_count(kFwdNumDecodeItems, work.decode_items.size());
+    set_offset(kFwdDecodeItems, append(work.decode_items, out));
+    set_count(kFwdNumPromptItems, work.prompt_items.size());
+    set_offset(kFwdPromptItems, append(work.prompt_items, out));
+    set_count(kFwdNumMerges, work.merge_items.size());
+    set_offset(kFwdMerges, append(work.merge_items, out));
+  }
   set(kFwdTotalWords, out->size());
 }
 

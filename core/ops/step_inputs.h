@@ -4,11 +4,13 @@
 // (twins: backends/cuda/step_inputs.cuh, shaders/step_inputs.glsl).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/ops/tensor.h"
 
 namespace llmrt {
 
@@ -40,10 +42,10 @@ static_assert(sizeof(RowSampling) == 64);
 
 enum class RowUpdateKind : uint32_t {
   kSet,         // payload: RowSampling (16 words); last token becomes -1
-  kPatchTable,  // payload: block ids for table entries [arg0, arg0 + payload_words)
-  kCopySlot,    // everything of slot arg0 except its penalty counts
+  kPatchTable,  // payload: block ids for entries [arg0, arg0 + payload_words) of the table of KV group arg1
+  kCopySlot,    // everything of slot arg0, the tables of all groups too, except its penalty counts
   kRecount,     // counts of penalty slot arg0: payload = the prompt's tokens (arg1 of them), then the output's
-  kClear,       // the slot is free
+  kClear,       // the slot is free, its tables are empty
 };
 
 struct RowUpdate {
@@ -99,29 +101,35 @@ struct MergeItem {
 };
 static_assert(sizeof(MergeItem) == 16);
 
-// Between blocks of the pool; source and target of a load or a store are a host block and a block of the pool.
+// Between blocks of a group's pool; source and target of a load or a store are a host block and a block of the pool.
 struct BlockCopy {
   uint32_t source, target;
   uint32_t num_tokens;  // the first of the block; of a load or a store all
-  uint32_t reserved = 0;
+  uint32_t kv_group = 0;
 };
 static_assert(sizeof(BlockCopy) == 16);
+
+// The work lists of attention over one KV group's blocks. Groups differ in windows and heads, so each has its own. The
+// partial results of one attention op are merged before the next op runs, so all groups count them from 0.
+struct AttentionWork {
+  std::vector<AttentionItem> decode_items, prompt_items;
+  std::vector<MergeItem> merge_items;
+  uint32_t num_partials = 0;
+
+  void clear();
+};
 
 struct ForwardInputs {
   std::vector<RowUpdate> row_updates;
   std::vector<uint32_t> row_payload;
   // In this order, each kind as a whole: what a store saves may be overwritten by a load, what a load brings be copied.
   std::vector<BlockCopy> block_stores, block_loads, block_copies;
-  std::vector<RowRecord> rows;       // S
-  std::vector<int32_t> tokens;       // T: token id, or kLastSampled
-  std::vector<uint32_t> token_rows;  // T: index into rows
-  std::vector<AttentionItem> decode_items;
-  std::vector<AttentionItem> prompt_items;
-  std::vector<MergeItem> merge_items;
-  uint32_t num_partials = 0;
+  std::vector<RowRecord> rows;                        // S
+  std::vector<int32_t> tokens;                        // T: token id, or kLastSampled
+  std::vector<uint32_t> token_rows;                   // T: index into rows
+  std::array<AttentionWork, kKvGroupsMax> attention;  // by KV group
 
   void clear();
-  void clear_attention();  // the work lists and num_partials alone
 };
 
 // ---- sample --------------------------------------------------------------------------------------------------------
@@ -196,7 +204,11 @@ static_assert(sizeof(LogprobRow) == 160);
 
 // ---- the packed form -----------------------------------------------------------------------------------------------
 
-// Header words, each an offset (in words from the start of the run) or a count. The array order is fixed.
+// Header words, each an offset (in words from the header's start) or a count. The array order is fixed.
+//
+// A run begins with one header for each of kKvGroupsMax groups. The first is whole. The others hold what attention
+// reads: the counts and offsets of rows and tokens, and those of the group's own work lists. So a kernel that is handed
+// the address of its group's header reads it as if there were no other group.
 enum ForwardHeader : uint32_t {
   kFwdNumTokens,
   kFwdNumRows,
@@ -220,6 +232,7 @@ enum ForwardHeader : uint32_t {
   kFwdLoads,
   kFwdTotalWords,
   kForwardHeaderWords = 32,
+  kForwardHeadersWords = kForwardHeaderWords * kKvGroupsMax,  // of all groups
 };
 enum SampleHeader : uint32_t {
   kSmpNumRecords,

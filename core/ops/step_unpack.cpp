@@ -15,11 +15,11 @@ class Reader {
     if (ok_) words_ = words.first(words[total_word]);
   }
 
-  // `count` items at the offset that header word `offset_word` gives.
+  // `count` items at the offset, counted from `header`, that its word `offset_word` gives.
   template <class T>
-  void read(uint64_t count, uint32_t offset_word, std::vector<T>* out) {
+  void read(uint64_t count, uint32_t offset_word, std::vector<T>* out, uint32_t header = 0) {
     if (!ok_) return;
-    const uint64_t first = words_[offset_word], num_words = count * (sizeof(T) / 4);
+    const uint64_t first = uint64_t{header} + words_[header + offset_word], num_words = count * (sizeof(T) / 4);
     ok_ = first % 4 == 0 && first + num_words <= words_.size();
     if (!ok_) return;
     out->resize(count);
@@ -40,7 +40,7 @@ Error malformed(const char* what, size_t num_words) {
 }  // namespace
 
 Result<ForwardInputs> unpack_forward(std::span<const uint32_t> words) {
-  Reader reader(words, kForwardHeaderWords, kFwdTotalWords);
+  Reader reader(words, kForwardHeadersWords, kFwdTotalWords);
   ForwardInputs in;
   reader.read(reader.word(kFwdNumUpdates), kFwdUpdates, &in.row_updates);
   uint64_t payload_words = 0;
@@ -53,12 +53,16 @@ Result<ForwardInputs> unpack_forward(std::span<const uint32_t> words) {
   reader.read(reader.word(kFwdNumRows), kFwdRows, &in.rows);
   reader.read(reader.word(kFwdNumTokens), kFwdTokens, &in.tokens);
   reader.read(reader.word(kFwdNumTokens), kFwdTokenRows, &in.token_rows);
-  reader.read(reader.word(kFwdNumDecodeItems), kFwdDecodeItems, &in.decode_items);
-  reader.read(reader.word(kFwdNumPromptItems), kFwdPromptItems, &in.prompt_items);
-  reader.read(reader.word(kFwdNumMerges), kFwdMerges, &in.merge_items);
+  for (uint32_t g = 0; g < kKvGroupsMax; ++g) {
+    AttentionWork& work = in.attention[g];
+    const uint32_t header = g * kForwardHeaderWords;
+    reader.read(reader.word(header + kFwdNumDecodeItems), kFwdDecodeItems, &work.decode_items, header);
+    reader.read(reader.word(header + kFwdNumPromptItems), kFwdPromptItems, &work.prompt_items, header);
+    reader.read(reader.word(header + kFwdNumMerges), kFwdMerges, &work.merge_items, header);
+    for (const MergeItem& merge : work.merge_items)
+      work.num_partials = std::max(work.num_partials, merge.partial_first + merge.num_partials);
+  }
   if (!reader.ok()) return malformed("forward", words.size());
-  for (const MergeItem& merge : in.merge_items)
-    in.num_partials = std::max(in.num_partials, merge.partial_first + merge.num_partials);
   return in;
 }
 

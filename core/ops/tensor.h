@@ -3,7 +3,10 @@
 // each goes to several experts.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 namespace llmrt {
@@ -19,6 +22,21 @@ constexpr const char* dtype_name(DType dtype) {
 
 using TensorId = int32_t;  // index into OpList::tensors
 inline constexpr TensorId kNoTensor = -1;
+
+// Most KV groups of a model: layers of one kind share a pool, and each row has one block table a group.
+inline constexpr uint32_t kKvGroupsMax = 4;
+
+// A tensor for each KV group; kNoTensor for a group that needs none.
+struct GroupTensors {
+  constexpr GroupTensors(std::initializer_list<TensorId> first = {}) {
+    ids.fill(kNoTensor);
+    std::copy_n(first.begin(), std::min<size_t>(first.size(), kKvGroupsMax), ids.begin());
+  }
+  constexpr TensorId operator[](size_t group) const { return ids[group]; }
+  constexpr TensorId& operator[](size_t group) { return ids[group]; }
+
+  std::array<TensorId, kKvGroupsMax> ids;
+};
 
 // T, R, and OpList::routed_per_row times the one of them that the list has: the rows of routed token 0 first, then
 // those of token 1, and so on.

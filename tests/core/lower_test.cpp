@@ -61,13 +61,13 @@ Lowered lower(const IterationPlan& plan, uint64_t kv_tokens_max, uint32_t decode
 void check_keys(const ForwardInputs& inputs, uint32_t num_rows, uint32_t num_keys) {
   std::vector<uint32_t> next_key(num_rows);
   std::vector<std::vector<uint32_t>> partials(num_rows);
-  for (const AttentionItem& item : inputs.decode_items) {
+  for (const AttentionItem& item : inputs.attention[0].decode_items) {
     CHECK(item.key_begin == next_key[item.token_first]);
     next_key[item.token_first] = item.key_end;
     if (item.partial >= 0) partials[item.token_first].push_back(static_cast<uint32_t>(item.partial));
   }
   for (const uint32_t key : next_key) CHECK(key == num_keys);
-  for (const MergeItem& merge : inputs.merge_items) {
+  for (const MergeItem& merge : inputs.attention[0].merge_items) {
     REQUIRE(merge.num_partials == partials[merge.token].size());
     for (uint32_t i = 0; i < merge.num_partials; ++i) CHECK(partials[merge.token][i] == merge.partial_first + i);
   }
@@ -78,11 +78,11 @@ void check_keys(const ForwardInputs& inputs, uint32_t num_rows, uint32_t num_key
 TEST_CASE("rows that share more keys than the pool holds get longer splits, not more room") {
   const IterationPlan plan = decode_plan(64, 4000);
   const Lowered own = lower(plan, 64 * 4096);  // as if each row had blocks of its own
-  CHECK(own.inputs.num_partials == 64 * 16);
+  CHECK(own.inputs.attention[0].num_partials == 64 * 16);
   check_keys(own.inputs, 64, 4001);
 
   const Lowered shared = lower(decode_plan(1, 4000), 8192);
-  CHECK(shared.inputs.num_partials == 16);  // a lone row is split as ever
+  CHECK(shared.inputs.attention[0].num_partials == 16);  // a lone row is split as ever
   CHECK(shared.state.partials_max < own.state.partials_max);
 
   EngineConfig config;
@@ -96,9 +96,50 @@ TEST_CASE("rows that share more keys than the pool holds get longer splits, not 
   lowering.lower(plan, &step);
   const auto inputs = unpack_forward(step.forward_words);
   REQUIRE(inputs.ok());
-  CHECK(inputs->num_partials == 64 * 4);  // 512 keys would be 8 splits of each: 512 of 384
-  CHECK(inputs->num_partials <= state.partials_max);
+  CHECK(inputs->attention[0].num_partials == 64 * 4);  // 512 keys would be 8 splits of each: 512 of 384
+  CHECK(inputs->attention[0].num_partials <= state.partials_max);
   check_keys(*inputs, 64, 4001);
+}
+
+TEST_CASE("each KV group has work lists of its own window") {
+  EngineConfig config;
+  config.context_max = kFakeContextMax;
+  Caps caps;
+  caps.prompt_tiles = 8;
+  Lowering lowering(make_fake_model(), caps, config.step_tokens_max, config.sample_rows_max,
+                    {{4, 2, 0}, {8, 1, 100}, {4, 2, 0}});
+  const StateConfig state = lowering.state_config(config, PlanLimits(), 1u << 20);
+  CHECK(state.num_kv_groups == 3);
+  CHECK(state.heads_max == 8);
+  IterationPlan plan = decode_plan(2, 1000);
+  plan.rows.push_back({2, 2, 50, 130, 2, 0, 0, 0, 0, 0});
+  plan.tokens.resize(132);
+  LoweredStep step;
+  lowering.lower(plan, &step);
+  CHECK(step.forward_words.size() <= state.forward_words_max);
+  CHECK_FALSE(step.forward->decode_only);
+  const auto inputs = unpack_forward(step.forward_words);
+  REQUIRE(inputs.ok());
+  // The keys from the first to the last that each token's items hold.
+  for (uint32_t g = 0; g < 3; ++g) {
+    const AttentionWork& work = inputs->attention[g];
+    std::vector<uint32_t> first(132, ~0u), last(132);
+    for (const auto* items : {&work.decode_items, &work.prompt_items})
+      for (const AttentionItem& item : *items)
+        for (uint32_t t = item.token_first; t < item.token_first + item.num_tokens; ++t) {
+          first[t] = std::min(first[t], item.key_begin);
+          last[t] = std::max(last[t], item.key_end);
+        }
+    CHECK(first[0] == (g == 1 ? 901 : 0));
+    CHECK(last[0] == 1001);
+    CHECK(first[2] == 0);
+    CHECK(first[2 + 128] == (g == 1 ? 79 : 0));  // of the item that begins at position 178
+    CHECK(last[131] == 180);
+  }
+  CHECK(inputs->attention[3].decode_items.empty());
+  const OpList& memory = lowering.memory_list();
+  REQUIRE(memory.ops.size() == 9);
+  CHECK(std::get<CopyBlocks>(memory.ops[8]).kv_group == 2);
 }
 
 TEST_CASE("rows that decode are split evenly, as fills the device") {
@@ -106,10 +147,11 @@ TEST_CASE("rows that decode are split evenly, as fills the device") {
   const auto splits_of = [](uint32_t num_rows, uint32_t num_keys, uint32_t decode_works) {
     const Lowered lowered = lower(decode_plan(num_rows, num_keys - 1), 64 * 4096, decode_works);
     check_keys(lowered.inputs, num_rows, num_keys);
-    CHECK(lowered.inputs.num_partials <= lowered.state.partials_max);
-    const uint32_t splits = static_cast<uint32_t>(lowered.inputs.decode_items.size()) / num_rows;
-    for (const AttentionItem& item : lowered.inputs.decode_items) {
-      if (item.partial >= 0) CHECK(lowered.inputs.merge_items.at(item.merge_idx).token == item.token_first);
+    CHECK(lowered.inputs.attention[0].num_partials <= lowered.state.partials_max);
+    const uint32_t splits = static_cast<uint32_t>(lowered.inputs.attention[0].decode_items.size()) / num_rows;
+    for (const AttentionItem& item : lowered.inputs.attention[0].decode_items) {
+      if (item.partial >= 0)
+        CHECK(lowered.inputs.attention[0].merge_items.at(item.merge_idx).token == item.token_first);
       if (decode_works == 0) continue;
       CHECK(item.key_begin % 16 == 0);
       CHECK(item.key_end - item.key_begin <= round_up(ceil_div(num_keys, splits), 16u));
@@ -133,7 +175,7 @@ TEST_CASE("of rows that decode, few more than fill the device are split alone") 
     const Lowered lowered = lower(decode_plan(num_rows, kKeys - 1), 64 * 4096, decode_works);
     check_keys(lowered.inputs, num_rows, kKeys);
     uint32_t whole = 0, last = 0;
-    for (const AttentionItem& item : lowered.inputs.decode_items) {
+    for (const AttentionItem& item : lowered.inputs.attention[0].decode_items) {
       whole += item.partial < 0;
       last += item.token_first == num_rows - 1;
     }
@@ -184,8 +226,8 @@ IterationPlan chunk_plan(uint32_t start, uint32_t num_tokens) {
 // Of that chunk: every key that a token sees once, in splits that are merged.
 void check_chunk(const Lowered& lowered, uint32_t start, uint32_t num_tokens) {
   const ForwardInputs& inputs = lowered.inputs;
-  CHECK(inputs.num_partials <= lowered.state.partials_max);
-  std::vector<AttentionItem> items = inputs.prompt_items;
+  CHECK(inputs.attention[0].num_partials <= lowered.state.partials_max);
+  std::vector<AttentionItem> items = inputs.attention[0].prompt_items;
   std::ranges::stable_sort(items, {}, &AttentionItem::key_begin);
   std::vector<uint32_t> next_key(3 + num_tokens);
   std::map<uint32_t, uint32_t> tokens_of;  // by partial
@@ -199,7 +241,7 @@ void check_chunk(const Lowered& lowered, uint32_t start, uint32_t num_tokens) {
       if (item.partial >= 0) CHECK(tokens_of.emplace(item.partial + i * item.partial_stride, token).second);
     }
   for (uint32_t token = 3; token < 3 + num_tokens; ++token) CHECK(next_key[token] > start + token - 3);
-  for (const MergeItem& merge : inputs.merge_items) {
+  for (const MergeItem& merge : inputs.attention[0].merge_items) {
     if (merge.token < 3) continue;
     for (uint32_t i = 0; i < merge.num_partials; ++i) {
       REQUIRE(tokens_of.contains(merge.partial_first + i));
@@ -218,7 +260,7 @@ TEST_CASE("a chunk of few tokens behind many keys is split, and every key is rea
     // splits each; of 10 the first two, of four splits each, fill another half.
     const std::map<uint32_t, size_t> expected = {{33, 4},   {64, 5},    {190, 15}, {512, 8},
                                                  {640, 16}, {1024, 16}, {1500, 24}};
-    CHECK(lowered.inputs.prompt_items.size() == expected.at(num_tokens));
+    CHECK(lowered.inputs.attention[0].prompt_items.size() == expected.at(num_tokens));
   }
 }
 
@@ -226,7 +268,7 @@ TEST_CASE("a chunk of few tokens behind many keys is split, and every key is rea
 // split compute so many tokens at a time, a head after the other.
 uint32_t end_of_prompts(const Lowered& lowered, uint32_t num_workgroups, uint32_t num_heads, uint32_t tile_tokens) {
   std::vector<uint32_t> ends(num_workgroups);
-  for (const AttentionItem& item : lowered.inputs.prompt_items | std::views::reverse)
+  for (const AttentionItem& item : lowered.inputs.attention[0].prompt_items | std::views::reverse)
     for (uint32_t head = 0; head < num_heads; ++head)
       *std::ranges::min_element(ends) +=
           (item.key_end - item.key_begin) * round_up(item.num_tokens, tile_tokens) / kPromptItemTokens + 256;
@@ -239,7 +281,7 @@ TEST_CASE("where workgroups begin one by one a chunk is cut in runs of equal len
   caps.prompt_tile_rows = 32;
   constexpr uint32_t kStart = 3500;
   const auto most_keys = [](const Lowered& lowered) {
-    const AttentionItem& last = lowered.inputs.prompt_items.back();
+    const AttentionItem& last = lowered.inputs.attention[0].prompt_items.back();
     return last.key_end - last.key_begin;
   };
   Caps alike = caps;
@@ -250,7 +292,7 @@ TEST_CASE("where workgroups begin one by one a chunk is cut in runs of equal len
     CAPTURE(num_tokens);
     const Lowered split_alike = lower(chunk_plan(kStart, num_tokens), 64 * 4096, alike);
     CHECK(end_of_prompts(lowered, 16, 1, 32) <= end_of_prompts(split_alike, 16, 1, 32));
-    CHECK(std::ranges::is_sorted(lowered.inputs.prompt_items, {},
+    CHECK(std::ranges::is_sorted(lowered.inputs.attention[0].prompt_items, {},
                                  [](const AttentionItem& item) { return item.key_end - item.key_begin; }));
   }
   // Five items and a half fill 16 places with runs of some 1,276 keys; alike, six of them have splits for several
@@ -266,8 +308,8 @@ TEST_CASE("where workgroups begin one by one a chunk is cut in runs of equal len
   lone.tokens.resize(352, {});
   const Lowered few = lower(lone, 4096, caps, 1);
   CHECK(few.state.partials_max < 2 * kPromptItemTokens);
-  CHECK(few.inputs.num_partials == 0);
-  CHECK(few.inputs.prompt_items.size() == 6);
+  CHECK(few.inputs.attention[0].num_partials == 0);
+  CHECK(few.inputs.attention[0].prompt_items.size() == 6);
   caps.prompt_tile_rows = 0;
   CHECK(most_keys(lower(chunk_plan(kStart, 352), 64 * 4096, caps)) < 700);
 }
@@ -283,7 +325,7 @@ TEST_CASE("runs are as long as leaves least of a device idle") {
   CHECK(end_of_prompts(lowered, 33, 2, 64) < 3700);
   // Of 160 tokens runs would take 96 keys less than five splits of each item, which is less than they cost.
   const Lowered alike = lower(chunk_plan(kStart, 160), 64 * 4096, caps, 64, 2);
-  CHECK(alike.inputs.prompt_items.size() == 15);
+  CHECK(alike.inputs.attention[0].prompt_items.size() == 15);
 }
 
 TEST_CASE("where workgroups have items in turns, who has a long split has a short one next") {
@@ -298,7 +340,7 @@ TEST_CASE("where workgroups have items in turns, who has a long split has a shor
     check_chunk(lowered, kStart, num_tokens);
     std::vector<uint32_t> ends(33);
     size_t place = 0;
-    for (const AttentionItem& item : lowered.inputs.prompt_items | std::views::reverse)
+    for (const AttentionItem& item : lowered.inputs.attention[0].prompt_items | std::views::reverse)
       for (int head = 0; head < 4; ++head) ends[place++ % 33] += item.key_end - item.key_begin + 256;
     return std::ranges::max(ends);
   };

@@ -45,16 +45,22 @@ Status FakeBackend::load_weights(const WeightTable&, const Progress&) {
 Status FakeBackend::create_state(const StateConfig& config) {
   state_ = config;
   slots_.assign(config.slots_max, {});
-  for (Slot& slot : slots_) slot.table.assign(config.blocks_row_max, ~0u);
+  for (Slot& slot : slots_)
+    for (uint32_t g = 0; g < config.num_kv_groups; ++g) slot.tables[g].assign(config.blocks_row_max, ~0u);
   counts_.assign(config.penalty_rows_max, {});
   return {};
 }
 
 Status FakeBackend::create_kv_pools(std::span<const KvGroup> groups) {
-  if (groups.size() != 1) return refuse("expected 1 KV group, found {}", groups.size());
-  block_tokens_ = groups[0].block_tokens;
-  num_blocks_ = groups[0].num_blocks;
-  cells_.assign((size_t{num_blocks_} + groups[0].num_host_blocks) * block_tokens_, {});
+  if (groups.size() != state_.num_kv_groups)
+    return refuse("expected {} KV groups, found {}", state_.num_kv_groups, groups.size());
+  pools_.clear();
+  for (const KvGroup& group : groups) {
+    Pool& pool = pools_.emplace_back();
+    pool.block_tokens = group.block_tokens;
+    pool.num_blocks = group.num_blocks;
+    pool.cells.resize((size_t{group.num_blocks} + group.num_host_blocks) * group.block_tokens);
+  }
   return {};
 }
 
@@ -120,7 +126,8 @@ Status FakeBackend::check_sizes(const StepSubmission& step, const ForwardInputs&
   if (step.sample != nullptr && step.num_sampled > step.sample->num_sampled) {
     return refuse("{} sampled rows do not fit the list", step.num_sampled);
   }
-  if (forward.num_partials > state_.partials_max) return refuse("{} partials are too many", forward.num_partials);
+  for (const AttentionWork& work : forward.attention)
+    if (work.num_partials > state_.partials_max) return refuse("{} partials are too many", work.num_partials);
   return {};
 }
 
@@ -135,8 +142,9 @@ Status FakeBackend::update_rows(const ForwardInputs& in) {
         slot.last_token = -1;
         break;
       case RowUpdateKind::kPatchTable:
-        if (uint64_t{update.arg0} + update.payload_words > slot.table.size()) return refuse("table entry too far");
-        std::copy_n(words, update.payload_words, slot.table.begin() + update.arg0);
+        if (update.arg1 >= state_.num_kv_groups) return refuse("a table of group {}", update.arg1);
+        if (uint64_t{update.arg0} + update.payload_words > state_.blocks_row_max) return refuse("table entry too far");
+        std::copy_n(words, update.payload_words, slot.tables[update.arg1].begin() + update.arg0);
         break;
       case RowUpdateKind::kCopySlot:
         slot = slots_[update.arg0];
@@ -154,18 +162,20 @@ Status FakeBackend::update_rows(const ForwardInputs& in) {
       case RowUpdateKind::kClear:
         slot.sampling = {};
         slot.last_token = -1;
-        std::fill(slot.table.begin(), slot.table.end(), ~0u);
+        for (std::vector<uint32_t>& table : slot.tables) std::ranges::fill(table, ~0u);
         break;
     }
   }
   return {};
 }
 
-Result<FakeBackend::Cell*> FakeBackend::block_at(bool on_host, uint32_t block) {
-  const size_t num_all = cells_.size() / block_tokens_;
-  if (block >= (on_host ? num_all - num_blocks_ : num_blocks_))
-    return refuse("no {} block {}", on_host ? "host" : "device", block);
-  return &cells_[(on_host ? size_t{num_blocks_} + block : block) * block_tokens_];
+Result<FakeBackend::Cell*> FakeBackend::block_at(uint32_t group, bool on_host, uint32_t block) {
+  if (group >= pools_.size()) return refuse("a move in group {} of {}", group, pools_.size());
+  Pool& pool = pools_[group];
+  const size_t num_all = pool.cells.size() / pool.block_tokens;
+  if (block >= (on_host ? num_all - pool.num_blocks : pool.num_blocks))
+    return refuse("no {} block {} in group {}", on_host ? "host" : "device", block, group);
+  return &pool.cells[(on_host ? size_t{pool.num_blocks} + block : block) * pool.block_tokens];
 }
 
 // Stores, then loads, then copies.
@@ -173,41 +183,47 @@ Status FakeBackend::move_blocks(const StepSubmission& step, const ForwardInputs&
   const bool any = !in.block_stores.empty() || !in.block_loads.empty() || !in.block_copies.empty();
   if (any != (step.memory != nullptr)) return refuse("a memory list where there is nothing to move, or none");
   for (const bool is_load : {false, true}) {
-    std::set<uint32_t> targets;
+    std::set<std::pair<uint32_t, uint32_t>> targets;  // group, block
     for (const BlockCopy& move : is_load ? in.block_loads : in.block_stores) {
-      const Result<Cell*> source = block_at(is_load, move.source), target = block_at(!is_load, move.target);
+      const Result<Cell*> source = block_at(move.kv_group, is_load, move.source);
+      const Result<Cell*> target = block_at(move.kv_group, !is_load, move.target);
       if (!source) return source.error();
       if (!target) return target.error();
-      if (move.num_tokens != block_tokens_) return refuse("a move of {} tokens", move.num_tokens);
-      if (!targets.insert(move.target).second) return refuse("block {} is moved to twice", move.target);
-      for (uint32_t i = 0; i < block_tokens_; ++i) (*target)[i].stored = (*source)[i].stored;
+      const uint32_t block_tokens = pools_[move.kv_group].block_tokens;
+      if (move.num_tokens != block_tokens) return refuse("a move of {} tokens", move.num_tokens);
+      if (!targets.emplace(move.kv_group, move.target).second) return refuse("block {} is moved to twice", move.target);
+      for (uint32_t i = 0; i < block_tokens; ++i) (*target)[i].stored = (*source)[i].stored;
     }
   }
   return copy_blocks(in);
 }
 
 Status FakeBackend::copy_blocks(const ForwardInputs& in) {
-  std::set<uint32_t> sources, targets;
+  std::set<std::pair<uint32_t, uint32_t>> sources, targets;  // group, block
   for (const BlockCopy& copy : in.block_copies) {
-    const size_t source = size_t{copy.source} * block_tokens_, target = size_t{copy.target} * block_tokens_;
-    if (copy.num_tokens == 0 || copy.num_tokens > block_tokens_) return refuse("a copy of {} tokens", copy.num_tokens);
-    if (std::max(copy.source, copy.target) >= num_blocks_) return refuse("a copy outside of the pool");
-    for (uint32_t i = 0; i < copy.num_tokens; ++i) cells_[target + i].stored = cells_[source + i].stored;
-    sources.insert(copy.source);
-    if (!targets.insert(copy.target).second) return refuse("block {} is copied to twice", copy.target);
+    const Result<Cell*> source = block_at(copy.kv_group, false, copy.source);
+    const Result<Cell*> target = block_at(copy.kv_group, false, copy.target);
+    if (!source) return source.error();
+    if (!target) return target.error();
+    if (copy.num_tokens == 0 || copy.num_tokens > pools_[copy.kv_group].block_tokens)
+      return refuse("a copy of {} tokens", copy.num_tokens);
+    for (uint32_t i = 0; i < copy.num_tokens; ++i) (*target)[i].stored = (*source)[i].stored;
+    sources.emplace(copy.kv_group, copy.source);
+    if (!targets.emplace(copy.kv_group, copy.target).second) return refuse("block {} is copied to twice", copy.target);
   }
-  for (const uint32_t target : targets)
-    if (sources.contains(target)) return refuse("block {} is copied to and from in one step", target);
+  for (const auto& target : targets)
+    if (sources.contains(target)) return refuse("block {} is copied to and from in one step", target.second);
   return {};
 }
 
-Result<FakeBackend::Cell*> FakeBackend::cell_at(uint32_t slot, uint32_t position) {
-  const uint32_t entry = position / block_tokens_;
-  if (slot >= slots_.size() || entry >= slots_[slot].table.size()) return refuse("position {} is too far", position);
-  const uint64_t index = uint64_t{slots_[slot].table[entry]} * block_tokens_ + position % block_tokens_;
-  if (index >= size_t{num_blocks_} * block_tokens_)
-    return refuse("slot {} has no block for position {}", slot, position);
-  return &cells_[index];
+Result<FakeBackend::Cell*> FakeBackend::cell_at(uint32_t group, uint32_t slot, uint32_t position) {
+  Pool& pool = pools_[group];
+  const uint32_t entry = position / pool.block_tokens;
+  if (slot >= slots_.size() || entry >= state_.blocks_row_max) return refuse("position {} is too far", position);
+  const uint32_t block = slots_[slot].tables[group][entry];
+  if (block >= pool.num_blocks)
+    return refuse("slot {} has no block of group {} for position {}", slot, group, position);
+  return &pool.cells[size_t{block} * pool.block_tokens + position % pool.block_tokens];
 }
 
 Status FakeBackend::prepare_rows(const ForwardInputs& in) {
@@ -216,32 +232,37 @@ Status FakeBackend::prepare_rows(const ForwardInputs& in) {
     const RowRecord& row = in.rows[in.token_rows[t]];
     if (t < row.token_first || t >= row.token_first + row.num_tokens) return refuse("token {} is not its row's", t);
     const uint32_t position = row.start + (t - row.token_first);
-    Result<Cell*> cell = cell_at(row.slot, position);
-    if (!cell) return cell.error();
     const int32_t token = in.tokens[t] == kLastSampled ? slots_[row.slot].last_token : in.tokens[t];
-    tokens_.push_back({token, position, row.adapter_id, *cell});
+    tokens_.push_back({token, position, row.adapter_id, {}});
+    for (uint32_t g = 0; g < pools_.size(); ++g) {
+      Result<Cell*> cell = cell_at(g, row.slot, position);
+      if (!cell) return cell.error();
+      tokens_.back().cells[g] = *cell;
+    }
   }
   return {};
 }
 
-Result<uint64_t> FakeBackend::attend_token(const AttentionItem& item, uint32_t i, uint64_t FakeCell::*layer) {
+Result<uint64_t> FakeBackend::attend_token(const AttentionItem& item, uint32_t i, uint32_t group,
+                                           uint64_t FakeCell::*layer) {
   uint64_t sum = 0;
   const uint32_t end = std::min(item.key_end, item.position_first + i + 1);  // causal
   for (uint32_t key = item.key_begin; key < end; ++key) {
-    Result<Cell*> cell = cell_at(item.slot, key);
+    Result<Cell*> cell = cell_at(group, item.slot, key);
     if (!cell) return cell.error();
     sum += read_cell((*cell)->stored.*layer);
   }
   return sum;
 }
 
-Result<std::vector<uint64_t>> FakeBackend::attend(const ForwardInputs& in, uint64_t FakeCell::*layer) {
-  std::vector<uint64_t> out(in.tokens.size()), partials(in.num_partials);
-  for (const auto* items : {&in.decode_items, &in.prompt_items}) {
+Result<std::vector<uint64_t>> FakeBackend::attend(const ForwardInputs& in, uint32_t group, uint64_t FakeCell::*layer) {
+  const AttentionWork& work = in.attention[group];
+  std::vector<uint64_t> out(in.tokens.size()), partials(work.num_partials);
+  for (const auto* items : {&work.decode_items, &work.prompt_items}) {
     for (const AttentionItem& item : *items) {
       if (item.token_first + item.num_tokens > out.size()) return refuse("attention item beyond the tokens");
       for (uint32_t i = 0; i < item.num_tokens; ++i) {
-        const Result<uint64_t> sum = attend_token(item, i, layer);
+        const Result<uint64_t> sum = attend_token(item, i, group, layer);
         if (!sum) return sum.error();
         if (item.partial < 0) {
           out[item.token_first + i] = *sum;
@@ -251,7 +272,7 @@ Result<std::vector<uint64_t>> FakeBackend::attend(const ForwardInputs& in, uint6
       }
     }
   }
-  for (const MergeItem& merge : in.merge_items) {
+  for (const MergeItem& merge : work.merge_items) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < merge.num_partials; ++i) sum += partials[merge.partial_first + i];
     out[merge.token] = sum;
@@ -262,21 +283,32 @@ Result<std::vector<uint64_t>> FakeBackend::attend(const ForwardInputs& in, uint6
 Status FakeBackend::run_forward(const ForwardInputs& in) {
   if (Status status = update_rows(in); !status) return status;
   if (Status status = prepare_rows(in); !status) return status;
+  hidden_.assign(tokens_.size(), 0);
+  for (uint32_t g = 0; g < pools_.size(); ++g)
+    if (Status status = run_layers(in, g); !status) return status;
+  return {};
+}
+
+// The two layers of a group. Groups lie side by side: what they make is mixed.
+Status FakeBackend::run_layers(const ForwardInputs& in, uint32_t group) {
   for (const StepToken& t : tokens_) {
-    if (t.cell->written_in == num_submitted_) return refuse("two tokens of a step write one cell");
-    t.cell->written_in = num_submitted_;
-    t.cell->stored.layer0 = fake_layer0(t.token, t.position, t.adapter_id);
+    Cell& cell = *t.cells[group];
+    if (cell.written_in == num_submitted_) return refuse("two tokens of a step write one cell");
+    cell.written_in = num_submitted_;
+    cell.stored.layer0 = fake_layer0(t.token, t.position, t.adapter_id);
   }
-  const Result<std::vector<uint64_t>> sum0 = attend(in, &FakeCell::layer0);
+  const Result<std::vector<uint64_t>> sum0 = attend(in, group, &FakeCell::layer0);
   if (!sum0) return sum0.error();
   for (size_t i = 0; i < tokens_.size(); ++i) {
-    FakeCell& stored = tokens_[i].cell->stored;
+    FakeCell& stored = tokens_[i].cells[group]->stored;
     stored.layer1 = fake_layer1(stored.layer0, (*sum0)[i]);
   }
-  const Result<std::vector<uint64_t>> sum1 = attend(in, &FakeCell::layer1);
+  const Result<std::vector<uint64_t>> sum1 = attend(in, group, &FakeCell::layer1);
   if (!sum1) return sum1.error();
-  hidden_.resize(tokens_.size());
-  for (size_t i = 0; i < tokens_.size(); ++i) hidden_[i] = fake_hidden((*sum0)[i], (*sum1)[i], tokens_[i].position);
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    const uint64_t hidden = fake_hidden((*sum0)[i], (*sum1)[i], tokens_[i].position);
+    hidden_[i] = group == 0 ? hidden : mix(hidden_[i], hidden);
+  }
   return {};
 }
 

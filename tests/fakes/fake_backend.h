@@ -4,6 +4,7 @@
 // copies that depend on each other's order.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <span>
 #include <vector>
@@ -45,38 +46,42 @@ class FakeBackend : public Backend {
   struct Slot {
     RowSampling sampling;
     int32_t last_token = -1;
-    std::vector<uint32_t> table;
+    std::array<std::vector<uint32_t>, kKvGroupsMax> tables;  // by KV group
   };
   struct Cell {
     FakeCell stored;
     uint64_t written_in = 0;  // submission
+  };
+  struct Pool {
+    uint32_t block_tokens = 0, num_blocks = 0;
+    std::vector<Cell> cells;  // host blocks follow those of the pool
   };
   // A token of the step, as prepare_rows makes it.
   struct StepToken {
     int32_t token;
     uint32_t position;
     uint32_t adapter_id;
-    Cell* cell;
+    std::array<Cell*, kKvGroupsMax> cells;  // by KV group
   };
 
   Status check_sizes(const StepSubmission& step, const ForwardInputs& forward) const;
   Status update_rows(const ForwardInputs& in);
   Status move_blocks(const StepSubmission& step, const ForwardInputs& in);
-  // Cells of a block; host blocks follow those of the pool.
-  Result<Cell*> block_at(bool on_host, uint32_t block);
+  // Cells of a block.
+  Result<Cell*> block_at(uint32_t group, bool on_host, uint32_t block);
   Status copy_blocks(const ForwardInputs& in);
   Status prepare_rows(const ForwardInputs& in);
-  Result<std::vector<uint64_t>> attend(const ForwardInputs& in, uint64_t FakeCell::*layer);
-  Result<uint64_t> attend_token(const AttentionItem& item, uint32_t i, uint64_t FakeCell::*layer);
+  Result<std::vector<uint64_t>> attend(const ForwardInputs& in, uint32_t group, uint64_t FakeCell::*layer);
+  Result<uint64_t> attend_token(const AttentionItem& item, uint32_t i, uint32_t group, uint64_t FakeCell::*layer);
   Status run_forward(const ForwardInputs& in);
+  Status run_layers(const ForwardInputs& in, uint32_t group);
   Status run_sample(const SampleInputs& in, bool want_logprobs, StepOutput* output);
-  Result<Cell*> cell_at(uint32_t slot, uint32_t position);
+  Result<Cell*> cell_at(uint32_t group, uint32_t slot, uint32_t position);
 
   FakeBackendConfig config_;
   Caps caps_;
   StateConfig state_;
-  uint32_t block_tokens_ = 0, num_blocks_ = 0;
-  std::vector<Cell> cells_;
+  std::vector<Pool> pools_;  // by KV group
   std::vector<Slot> slots_;
   std::vector<FakeCounts> counts_;
   std::vector<StepToken> tokens_;

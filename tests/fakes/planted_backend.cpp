@@ -128,7 +128,7 @@ void PlantedBackend::spoil_rows(ForwardInputs* in) {
     ++num_planted_;
   }
   if (bug_ != Bug::kKeysShort) return;
-  for (AttentionItem& item : in->decode_items) {
+  for (AttentionItem& item : in->attention[0].decode_items) {
     if (item.key_end != item.position_first + 1 || item.key_end - item.key_begin < 2) continue;
     --item.key_end;
     ++num_planted_;

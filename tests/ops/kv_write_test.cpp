@@ -56,6 +56,37 @@ TEST_CASE("kv_write stores k and v where the slots say and nowhere else", "[kv_w
   run(suite);
 }
 
+// In one list, as in a model whose layers differ.
+TEST_CASE("kv_write stores in the pool of its group", "[kv_write]") {
+  auto rng = test_rng("kv_write groups");
+  Suite suite;
+  for (const auto& [first, second] : {std::pair{KvDType::kF16, KvDType::kI8}, {KvDType::kF8Block, KvDType::kF16}}) {
+    Case test_case;
+    test_case.groups = {{2, 3, 64, 16, 7, first}, {1, 2, 128, 64, 5, second}};
+    test_case.variant = kv_dtype_name(second);
+    test_case.name = fmt::format("kv_write of two groups {} {}", kv_dtype_name(first), test_case.variant);
+    constexpr uint32_t kRows = 21, kHeads = 6;
+    Step step;
+    step.add_row(0, 0, kRows);
+    step.set_bucket(32);
+    for (uint32_t g = 0; g < 2; ++g) {
+      const KvGroup& group = test_case.groups[g];
+      const uint32_t columns = (kHeads + 2 * group.num_kv_heads) * group.head_dim;
+      test_case.kv.push_back(random_kv(group, rng));
+      const auto places = random_blocks(group.num_blocks * group.block_tokens, kRows, rng);
+      const TensorId qkv = step.input(Rows::kTokens, fmt::format("qkv{}", g), columns, DType::kF32,
+                                      random_normal(rng, size_t{kRows} * columns));
+      const TensorId slots = step.input(Rows::kTokens, fmt::format("kv_slots{}", g), 1, DType::kI32,
+                                        std::vector<double>(places.begin(), places.end()));
+      step.forward.ops.push_back(
+          KvWrite{qkv, slots, g, group.num_layers - 1, kHeads, group.num_kv_heads, group.head_dim});
+    }
+    test_case.steps = {std::move(step)};
+    suite.cases.push_back(std::move(test_case));
+  }
+  run(suite);
+}
+
 // In one launch where a backend fuses them. With the scale of a tensor there is one right answer but for ties.
 TEST_CASE("heads are scaled, turned and stored one op after the other", "[kv_write]") {
   auto rng = test_rng("qkv heads");

@@ -1,5 +1,6 @@
 // copy_blocks: whole blocks and the first tokens of one; store_blocks and load_blocks: whole blocks to the host's pool
-// and back. All layers, with scales; nothing else moves.
+// and back. All layers, with scales; nothing else moves. Each command moves in the pool of its group.
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/ops/op_harness.h"
@@ -67,6 +68,38 @@ TEST_CASE("blocks go to the host's pool and come back elsewhere", "[store_blocks
         suite.cases.push_back(std::move(test_case));
       }
     }
+  }
+  run(suite);
+}
+
+TEST_CASE("blocks move in the pools of their groups", "[copy_blocks][store_blocks][load_blocks]") {
+  auto rng = test_rng("moves of groups");
+  Suite suite;
+  for (KvDType dtype : {KvDType::kF16, KvDType::kI8}) {
+    Case test_case;
+    test_case.variant = kv_dtype_name(dtype);
+    test_case.name = fmt::format("moves of three groups {}", test_case.variant);
+    test_case.groups = groups_of(dtype, 5);
+    test_case.kv_exact = true;
+    Step step;
+    ForwardInputs& in = step.forward_inputs;
+    for (uint32_t g = 0; g < 3; ++g) {
+      const KvGroup& group = test_case.groups[g];
+      test_case.kv.push_back(random_kv(group, rng));
+      const auto blocks = random_blocks(group.num_blocks, 6, rng), host = random_blocks(group.num_host_blocks, 5, rng);
+      for (uint32_t i = 0; i <= g; ++i) {  // a group more, a move more
+        in.block_stores.push_back({blocks[i], host[i], group.block_tokens, g});
+        in.block_loads.push_back({host[i + 1], blocks[i], group.block_tokens, g});
+        in.block_copies.push_back({blocks[i], blocks[3 + i], group.block_tokens - 1 - i, g});
+      }
+    }
+    // Commands of the groups in any order.
+    std::shuffle(in.block_stores.begin(), in.block_stores.end(), rng);
+    std::shuffle(in.block_copies.begin(), in.block_copies.end(), rng);
+    for (uint32_t g = 0; g < 3; ++g)
+      step.memory.ops.insert(step.memory.ops.end(), {StoreBlocks{g}, LoadBlocks{g}, CopyBlocks{g}});
+    test_case.steps = {step, step};
+    suite.cases.push_back(std::move(test_case));
   }
   run(suite);
 }

@@ -243,11 +243,12 @@ StateConfig state_config(const Suite& suite) {
   };
   std::vector<uint32_t> words;
   for (const Case& test_case : suite.cases) {
+    raise(config.num_kv_groups, test_case.groups.size());
     for (const Step& step : test_case.steps) {
       raise(config.step_tokens_max, step.forward.num_tokens);
       raise(config.step_tokens_max, step.sample.num_tokens);
       raise(config.sample_rows_max, step.sample.num_sampled);
-      raise(config.partials_max, step.forward_inputs.num_partials);
+      for (const AttentionWork& work : step.forward_inputs.attention) raise(config.partials_max, work.num_partials);
       for (const RowUpdate& update : step.forward_inputs.row_updates)
         if (update.kind == RowUpdateKind::kPatchTable) raise(config.blocks_row_max, update.arg0 + update.payload_words);
       for (const OpList* list : {&step.forward, &step.sample}) {

@@ -69,13 +69,13 @@ struct Step {
   void set_bucket(uint32_t num_tokens, uint32_t num_sampled = 0);
 
   void set_sampling(uint32_t slot, const RowSampling& sampling);
-  void patch_table(uint32_t slot, uint32_t first, const std::vector<uint32_t>& blocks);
+  void patch_table(uint32_t slot, uint32_t first, const std::vector<uint32_t>& blocks, uint32_t kv_group = 0);
   void add_update(RowUpdateKind kind, uint32_t slot, uint32_t arg0, uint32_t arg1,
                   const std::vector<uint32_t>& payload = {});
   // Work items of row `row_idx`: decode items with splits of `split_keys` keys (counted from position 0) and their
   // merges, or prompt tiles of kPromptItemTokens. A window drops the splits that it hides.
-  void add_decode_items(uint32_t row_idx, uint32_t split_keys, uint32_t window = 0);
-  void add_prompt_items(uint32_t row_idx, uint32_t window = 0, uint32_t splits = 1);
+  void add_decode_items(uint32_t row_idx, uint32_t split_keys, uint32_t window = 0, uint32_t kv_group = 0);
+  void add_prompt_items(uint32_t row_idx, uint32_t window = 0, uint32_t splits = 1, uint32_t kv_group = 0);
 };
 
 using KvBytes = std::vector<std::vector<std::vector<std::byte>>>;  // [layer][block]: write_kv's bytes

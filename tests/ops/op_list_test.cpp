@@ -227,7 +227,8 @@ TEST_CASE("inputs come back from their packed form", "[op_list]") {
   step.add_row(0, 500, 1);
   step.add_prompt_items(0);
   step.add_decode_items(1, 64);
-  step.forward_inputs.block_stores = {{4, 5, 16}, {6, 7, 16}};
+  step.add_decode_items(1, 32, 100, 2);
+  step.forward_inputs.block_stores = {{4, 5, 16}, {6, 7, 16, 1}};
   step.forward_inputs.block_loads = {{8, 9, 16}};
   step.forward_inputs.block_copies = {{1, 2, 3}};
   step.sample_inputs.records = {{0, 1, 2, kSampleForced, 3, 0, 1}};
@@ -247,16 +248,27 @@ TEST_CASE("inputs come back from their packed form", "[op_list]") {
   CHECK(same(forward->rows, step.forward_inputs.rows));
   CHECK(same(forward->tokens, step.forward_inputs.tokens));
   CHECK(same(forward->token_rows, step.forward_inputs.token_rows));
-  CHECK(same(forward->decode_items, step.forward_inputs.decode_items));
-  CHECK(same(forward->prompt_items, step.forward_inputs.prompt_items));
-  CHECK(same(forward->merge_items, step.forward_inputs.merge_items));
-  CHECK(forward->num_partials == step.forward_inputs.num_partials);
+  for (uint32_t g = 0; g < kKvGroupsMax; ++g) {
+    const AttentionWork &found = forward->attention[g], &expected = step.forward_inputs.attention[g];
+    CHECK(same(found.decode_items, expected.decode_items));
+    CHECK(same(found.prompt_items, expected.prompt_items));
+    CHECK(same(found.merge_items, expected.merge_items));
+    CHECK(found.num_partials == expected.num_partials);
+  }
+  // What a kernel of a later group reads from its own header.
+  const uint32_t* header = words.data() + 2 * kForwardHeaderWords;
+  CHECK(header[kFwdNumTokens] == 4);
+  CHECK(header[kFwdNumRows] == 2);
+  CHECK(std::memcmp(header + header[kFwdRows], step.forward_inputs.rows.data(), 2 * sizeof(RowRecord)) == 0);
+  CHECK(std::memcmp(header + header[kFwdTokenRows], step.forward_inputs.token_rows.data(), 4 * 4) == 0);
+  CHECK(std::memcmp(header + header[kFwdDecodeItems], step.forward_inputs.attention[2].decode_items.data(),
+                    header[kFwdNumDecodeItems] * sizeof(AttentionItem)) == 0);
 
   // Any header word made wrong is an error or another valid reading, never a read outside.
   auto rng = test_rng("unpack");
   for (int i = 0; i < 2000; ++i) {
     std::vector<uint32_t> broken = words;
-    broken[rng() % kForwardHeaderWords] = static_cast<uint32_t>(rng() % 3 ? rng() % 400 : rng());
+    broken[rng() % kForwardHeadersWords] = static_cast<uint32_t>(rng() % 3 ? rng() % 400 : rng());
     if (rng() % 4 == 0) broken.resize(rng() % broken.size());
     (void)unpack_forward(broken);
   }

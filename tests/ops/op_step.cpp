@@ -65,46 +65,47 @@ void Step::set_sampling(uint32_t slot, const RowSampling& sampling) {
   add_update(RowUpdateKind::kSet, slot, 0, 0, words);
 }
 
-void Step::patch_table(uint32_t slot, uint32_t first, const std::vector<uint32_t>& blocks) {
-  add_update(RowUpdateKind::kPatchTable, slot, first, 0, blocks);
+void Step::patch_table(uint32_t slot, uint32_t first, const std::vector<uint32_t>& blocks, uint32_t kv_group) {
+  add_update(RowUpdateKind::kPatchTable, slot, first, kv_group, blocks);
 }
 
-void Step::add_decode_items(uint32_t row_idx, uint32_t split_keys, uint32_t window) {
+void Step::add_decode_items(uint32_t row_idx, uint32_t split_keys, uint32_t window, uint32_t kv_group) {
   const RowRecord& row = forward_inputs.rows[row_idx];
+  AttentionWork& work = forward_inputs.attention[kv_group];
   for (uint32_t i = 0; i < row.num_tokens; ++i) {
     const uint32_t token = row.token_first + i, position = row.start + i;
     const uint32_t visible = window > 0 && position + 1 > window ? position + 1 - window : 0;
     const uint32_t split_first = visible / split_keys, split_end = position / split_keys + 1;
     const uint32_t num_splits = split_end - split_first;
-    const uint32_t merge_idx = static_cast<uint32_t>(forward_inputs.merge_items.size());
+    const uint32_t merge_idx = static_cast<uint32_t>(work.merge_items.size());
     for (uint32_t split = split_first; split < split_end; ++split) {
-      const int32_t partial =
-          num_splits == 1 ? -1 : static_cast<int32_t>(forward_inputs.num_partials + split - split_first);
-      forward_inputs.decode_items.push_back({row.slot, token, 1, position, std::max(split * split_keys, visible),
-                                             std::min((split + 1) * split_keys, position + 1), partial, merge_idx});
+      const int32_t partial = num_splits == 1 ? -1 : static_cast<int32_t>(work.num_partials + split - split_first);
+      work.decode_items.push_back({row.slot, token, 1, position, std::max(split * split_keys, visible),
+                                   std::min((split + 1) * split_keys, position + 1), partial, merge_idx});
     }
     if (num_splits == 1) continue;
-    forward_inputs.merge_items.push_back({token, forward_inputs.num_partials, num_splits});
-    forward_inputs.num_partials += num_splits;
+    work.merge_items.push_back({token, work.num_partials, num_splits});
+    work.num_partials += num_splits;
   }
 }
 
-void Step::add_prompt_items(uint32_t row_idx, uint32_t window, uint32_t splits) {
+void Step::add_prompt_items(uint32_t row_idx, uint32_t window, uint32_t splits, uint32_t kv_group) {
   const RowRecord& row = forward_inputs.rows[row_idx];
+  AttentionWork& work = forward_inputs.attention[kv_group];
   for (uint32_t i = 0; i < row.num_tokens; i += kPromptItemTokens) {
     const uint32_t count = std::min(kPromptItemTokens, row.num_tokens - i), position = row.start + i;
     const uint32_t visible = window > 0 && position + 1 > window ? position + 1 - window : 0;
     // Lengths as they come, not in whole tiles; the last tokens' splits may hold keys that the first tokens don't see.
     const uint32_t end = position + count, length = ceil_div(end - visible, splits);
-    const uint32_t num_splits = ceil_div(end - visible, length), partial = forward_inputs.num_partials;
+    const uint32_t num_splits = ceil_div(end - visible, length), partial = work.num_partials;
     for (uint32_t split = 0; split < num_splits; ++split)
-      forward_inputs.prompt_items.push_back({row.slot, row.token_first + i, count, position, visible + split * length,
-                                             std::min(visible + (split + 1) * length, end),
-                                             num_splits > 1 ? static_cast<int32_t>(partial + split) : -1, num_splits});
+      work.prompt_items.push_back({row.slot, row.token_first + i, count, position, visible + split * length,
+                                   std::min(visible + (split + 1) * length, end),
+                                   num_splits > 1 ? static_cast<int32_t>(partial + split) : -1, num_splits});
     if (num_splits == 1) continue;
     for (uint32_t j = 0; j < count; ++j)
-      forward_inputs.merge_items.push_back({row.token_first + i + j, partial + j * num_splits, num_splits, 1});
-    forward_inputs.num_partials += count * num_splits;
+      work.merge_items.push_back({row.token_first + i + j, partial + j * num_splits, num_splits, 1});
+    work.num_partials += count * num_splits;
   }
 }
 

@@ -246,4 +246,56 @@ TEST_CASE("paged_attention honours window, soft cap and output dtype", "[paged_a
   run(suite);
 }
 
+// A window in one group, other heads, sizes and blocks in each, and work lists that are cut differently.
+TEST_CASE("paged_attention reads the table and the work lists of its group", "[paged_attention]") {
+  auto rng = test_rng("attention groups");
+  struct Layers {
+    Shape shape;
+    uint32_t window, split_keys, prompt_splits;
+  };
+  const std::vector<Layers> all = {{kAllShapes[0], 0, 64, 1}, {kAllShapes[10], 40, 48, 1}, {kAllShapes[4], 100, 80, 2}};
+  const std::vector<RowSpec> mixed = {{200, 1, false}, {0, 70, true}, {5, 1, false}, {129, 33, true}, {64, 2, false}};
+  const std::vector<RowSpec> decode = {{200, 1, false}, {5, 1, false}, {64, 2, false}};
+  Suite suite = make_suite();
+  for (const std::vector<RowSpec>& rows : {mixed, decode}) {
+    Case test_case;
+    test_case.variant = kv_dtype_name(KvDType::kF16);
+    test_case.name = fmt::format("paged_attention of three groups, {} rows", rows.size());
+    test_case.kv_exact = true;
+    Step step;
+    step.forward.ops = {UpdateRows{}};
+    step.forward.decode_only = rows.size() == decode.size();
+    for (const RowSpec& row : rows)
+      step.add_row(static_cast<uint32_t>(step.forward_inputs.rows.size()) * 7, row.start, row.num_tokens);
+    step.set_bucket(128);
+    const uint32_t live = static_cast<uint32_t>(step.forward_inputs.tokens.size());
+    for (uint32_t g = 0; g < all.size(); ++g) {
+      const auto& [shape, window, split_keys, prompt_splits] = all[g];
+      test_case.groups.push_back({2, shape.kv_heads, shape.dim, shape.block_tokens, 40, KvDType::kF16});
+      test_case.kv.push_back(random_kv(test_case.groups[g], rng));
+      const std::vector<uint32_t> blocks = random_blocks(40, 40, rng);
+      auto next = blocks.begin();
+      for (uint32_t r = 0; r < rows.size(); ++r) {
+        const uint32_t count = ceil_div(rows[r].start + rows[r].num_tokens, shape.block_tokens);
+        step.patch_table(r * 7, 0, {next, next + count}, g);
+        next += count;
+        if (rows[r].prompt)
+          step.add_prompt_items(r, window, prompt_splits, g);
+        else
+          step.add_decode_items(r, split_keys, window, g);
+      }
+      const uint32_t columns = (shape.heads + 2 * shape.kv_heads) * shape.dim;
+      const TensorId qkv = step.input(Rows::kTokens, fmt::format("qkv{}", g), columns, DType::kF32,
+                                      random_normal(rng, size_t{live} * columns));
+      const TensorId out = step.output(Rows::kTokens, fmt::format("out{}", g), shape.heads * shape.dim, DType::kF32,
+                                       Tolerance::kAttention);
+      step.forward.ops.push_back(PagedAttention{qkv, out, g, 1, shape.heads, shape.kv_heads, shape.dim,
+                                                1 / std::sqrt(static_cast<float>(shape.dim)), window, 0});
+    }
+    test_case.steps = {std::move(step)};
+    suite.cases.push_back(std::move(test_case));
+  }
+  run(suite);
+}
+
 }  // namespace llmrt::optest

@@ -1,5 +1,5 @@
 // update_rows and prepare_rows: every kind of update, in order, seen through what prepare_rows makes of the row state;
-// sample writes the last token, prepare_rows reads it.
+// sample writes the last token, prepare_rows reads it. Each KV group has a table of its own.
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/ops/op_harness.h"
@@ -10,16 +10,15 @@ namespace {
 constexpr KvGroup kGroup{1, 1, 64, 16, 64, KvDType::kF16};
 
 // prepare_rows with all its outputs compared, padding included.
-void add_prepare(Step* step, uint32_t bucket) {
+void add_prepare(Step* step, uint32_t bucket, std::initializer_list<uint32_t> groups = {0}) {
   step->set_bucket(bucket);
-  PrepareRows op;
-  for (auto [id, name] : {std::pair{&op.tokens, "tokens"},
-                          {&op.positions, "positions"},
-                          {&op.row_slots, "row_slots"},
-                          {&op.kv_slots, "kv_slots"}}) {
-    *id = step->output(Rows::kTokens, name, 1, DType::kI32, Tolerance::kExact);
+  const auto output = [&](const std::string& name) {
+    const TensorId id = step->output(Rows::kTokens, name, 1, DType::kI32, Tolerance::kExact);
     step->last_output().with_padding = true;
-  }
+    return id;
+  };
+  PrepareRows op{output("tokens"), output("positions"), output("row_slots"), {}};
+  for (const uint32_t group : groups) op.kv_slots[group] = output(fmt::format("kv_slots of group {}", group));
   step->forward.ops.push_back(op);
 }
 
@@ -157,6 +156,54 @@ TEST_CASE("update_rows applies every kind of update in order", "[update_rows]") 
   suite.cases.push_back(rows_case("copy", {draw_step({61, 62}), copies}));
   suite.cases.push_back(rows_case("clear", {draw_step({71}), clears}));
   suite.cases.push_back(rows_case("many", {many}));
+  run(suite);
+}
+
+// Block ids, block sizes and lengths differ, so whoever takes one group's table for another's gives other places.
+TEST_CASE("each KV group has a table of its own", "[update_rows][prepare_rows]") {
+  auto rng = test_rng("rows of groups");
+  const std::vector<KvGroup> groups = {kGroup, {2, 2, 32, 64, 64, KvDType::kF16}, {1, 3, 96, 32, 64, KvDType::kF16}};
+  const auto blocks = [&](uint32_t count) { return random_blocks(64, count, rng); };
+  Suite suite = rows_suite();
+  const auto add_case = [&](std::string name, Step step, uint32_t bucket, std::initializer_list<uint32_t> used) {
+    step.forward.ops = {UpdateRows{}};
+    add_prepare(&step, bucket, used);
+    suite.cases.push_back(rows_case(std::move(name), {std::move(step)}));
+    suite.cases.back().groups = groups;
+  };
+
+  Step patches;  // first group by group, then entries of one group alone
+  for (const uint32_t slot : {3u, 0u, 23u})
+    for (const uint32_t group : {0u, 1u, 2u}) patches.patch_table(slot, 0, blocks(192 / groups[group].block_tokens), group);
+  patches.patch_table(0, 1, blocks(2), 2);
+  patches.patch_table(3, 2, blocks(1), 1);
+  patches.add_row(3, 90, 80);
+  patches.add_row(0, 0, 60);
+  patches.add_row(23, 63, 2);
+  add_case("patches of three groups", patches, 160, {0, 1, 2});
+  add_case("places in two of three groups", patches, 256, {0, 2});
+  add_case("places in the last group alone", patches, 142, {2});
+
+  Step copies;  // all tables go along; what happens to the source afterwards does not
+  for (const uint32_t group : {0u, 1u, 2u}) copies.patch_table(5, 0, blocks(6), group);
+  copies.add_update(RowUpdateKind::kCopySlot, 11, 5, 0);
+  for (const uint32_t group : {2u, 1u, 0u}) copies.patch_table(5, 0, blocks(6), group);
+  copies.patch_table(11, 1, blocks(1), 1);
+  copies.add_row(11, 0, 96);
+  copies.add_row(5, 7, 30);
+  add_case("copies of three groups", copies, 128, {0, 1, 2});
+
+  Step clears;
+  for (const uint32_t group : {0u, 1u, 2u}) clears.patch_table(2, 0, blocks(6), group);
+  clears.add_update(RowUpdateKind::kClear, 2, 0, 0);
+  for (const uint32_t group : {1u, 0u, 2u}) clears.patch_table(2, 1, blocks(2), group);
+  clears.add_row(2, 64, 1);
+  clears.patch_table(7, 0, blocks(5), 1);
+  clears.patch_table(7, 0, blocks(5), 0);
+  clears.patch_table(7, 0, blocks(5), 2);
+  clears.patch_table(2, 4, blocks(2), 0);
+  clears.add_row(7, 70, 8);
+  add_case("clears of three groups", clears, 16, {0, 1, 2});
   run(suite);
 }
 

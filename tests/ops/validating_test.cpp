@@ -51,7 +51,7 @@ struct World {
     attended = add(forward, "attended", Rows::kTokens, 64);
     hidden = add(forward, "hidden", Rows::kTokens, 32, DType::kF32, Storage::kHidden);
     forward.ops = {UpdateRows{},
-                   PrepareRows{tokens, positions, row_slots, kv_slots},
+                   PrepareRows{tokens, positions, row_slots, {kv_slots}},
                    Embed{tokens, embedding, x},
                    RmsNorm{x, kNoTensor, norm, 1e-5f, normed},
                    Matmul{normed, qkv_group, qkv},
@@ -130,6 +130,7 @@ struct World {
     return output ? "" : output.error().message;
   }
 
+  AttentionWork& work() { return forward_inputs.attention[0]; }
   template <class T>
   T& op() {
     for (OpList* list : {&memory, &forward, &sample})
@@ -141,12 +142,27 @@ struct World {
   TensorDesc& tensor(OpList& list, TensorId id) { return list.tensors[static_cast<size_t>(id)]; }
 };
 
+// A second group with larger blocks, whose table the step sets for both rows; attention looks at it.
+void add_group(World& w) {
+  w.state.num_kv_groups = 2;
+  w.groups.push_back({1, 1, 32, 32, 4, KvDType::kF16, 2});
+  w.forward_inputs.attention[1] = w.work();
+  w.op<PagedAttention>().kv_group = 1;
+  for (const uint32_t slot : {0u, 2u}) {
+    const uint32_t first = static_cast<uint32_t>(w.forward_inputs.row_payload.size());
+    w.forward_inputs.row_payload.push_back(slot + 1);
+    w.forward_inputs.row_updates.push_back({RowUpdateKind::kPatchTable, slot, 0, 1, first, 1});
+  }
+  w.memory.ops.push_back(CopyBlocks{1});
+  w.forward_inputs.block_copies.push_back({0, 2, 32, 1});
+}
+
 // The prompt item of 3 tokens `times` over, with partial results from 2 on, which nothing merges.
 void split_prompt(World& w, uint32_t times) {
   w.state.partials_max = 2 + times * 3;
-  const AttentionItem item = w.forward_inputs.prompt_items[0];
-  w.forward_inputs.prompt_items.assign(times, item);
-  for (uint32_t i = 0; i < times; ++i) w.forward_inputs.prompt_items[i].partial = static_cast<int32_t>(2 + i * 3);
+  const AttentionItem item = w.work().prompt_items[0];
+  w.work().prompt_items.assign(times, item);
+  for (uint32_t i = 0; i < times; ++i) w.work().prompt_items[i].partial = static_cast<int32_t>(2 + i * 3);
 }
 
 struct Lie {
@@ -155,6 +171,12 @@ struct Lie {
 };
 
 }  // namespace
+
+TEST_CASE("validating lets a step of two groups through", "[validating]") {
+  World world;
+  add_group(world);
+  CHECK(world.submit() == "");
+}
 
 TEST_CASE("validating lets a right step through", "[validating]") {
   CHECK(World().submit() == "");
@@ -227,6 +249,12 @@ TEST_CASE("validating refuses a wrong op list and names op and field", "[validat
        }},
       {"columns: expected a multiple of 32", [](World& w) { w.suite.weights.tensors[3].columns = 33; }},
       {"expected rows within 128", [](World& w) { w.suite.weights.groups[0].segments[0].row_begin = 1; }},
+      {"kv groups: expected at most 1", [](World& w) { w.groups.push_back(w.groups[0]); }},
+      {"num_kv_groups: expected 1 to 4", [](World& w) { w.state.num_kv_groups = 5; }},
+      {"kv_slots: group: expected below 1",
+       [](World& w) {
+         w.op<PrepareRows>().kv_slots = {kNoTensor, w.kv_slots};
+       }},
       {"block_tokens: expected 16, 32 or 64", [](World& w) { w.groups[0].block_tokens = 8; }},
   };
   for (const Lie& lie : lies) {
@@ -247,13 +275,28 @@ TEST_CASE("validating refuses wrong inputs and names array and field", "[validat
       {"rows[1]: token_first: expected 3", [](World& w) { w.forward_inputs.rows[1].token_first = 2; }},
       {"rows[1]: adapter_id: expected 0", [](World& w) { w.forward_inputs.rows[1].adapter_id = 1; }},
       {"rows[1]: positions: expected at most 64", [](World& w) { w.forward_inputs.rows[1].start = 64; }},
-      {"rows[1]: block table: expected a block for position 40", [](World& w) { w.forward_inputs.rows[1].start = 40; }},
+      {"rows[1]: block table: expected a block of group 0 for position 40",
+       [](World& w) { w.forward_inputs.rows[1].start = 40; }},
+      {"arg1 (kv group): expected below 1", [](World& w) { w.forward_inputs.row_updates[2].arg1 = 1; }},
+      {"block: expected below 4", [](World& w) { add_group(w), w.forward_inputs.row_payload.back() = 4; }},
+      {"group 1: decode_items[0]: block table: expected a block of group 1 for key 0",
+       [](World& w) { add_group(w), w.forward_inputs.row_updates.pop_back(); }},
+      {"group 1: prompt_items[0]: block table: expected a block of group 1 for key 0",
+       [](World& w) { add_group(w), w.forward_inputs.row_updates[6].arg1 = 0; }},
+      {"group 1: merge_items[0]: token",
+       [](World& w) { add_group(w), w.forward_inputs.attention[1].merge_items[0].token = 4; }},
+      {"block_copies: expected none without copy_blocks of group 1",
+       [](World& w) { w.forward_inputs.block_copies[0].kv_group = 1; }},
+      {"block_copies[2]: target: expected below 4",
+       [](World& w) { add_group(w), w.forward_inputs.block_copies[2].target = 6; }},
+      {"block_copies[2]: num_tokens: expected 1 to 32",
+       [](World& w) { add_group(w), w.forward_inputs.block_copies[2].num_tokens = 33; }},
       {"rows: tokens in all: expected 5",
        [](World& w) { w.forward_inputs.tokens.push_back(1), w.forward_inputs.token_rows.push_back(1); }},
       {"kv_slots: expected a place that one token writes",
        [](World& w) {
          w.forward_inputs.row_payload[16 + 3] = 2, w.forward_inputs.rows[1].start = 16 + 1,
-                                           w.forward_inputs.decode_items.clear(), w.forward_inputs.merge_items.clear();
+                                           w.work().decode_items.clear(), w.work().merge_items.clear();
        }},
       {"update 0: slot: expected below 4", [](World& w) { w.forward_inputs.row_updates[0].slot = 4; }},
       {"update 0: payload_words: expected 16", [](World& w) { w.forward_inputs.row_updates[0].payload_words = 15; }},
@@ -271,7 +314,7 @@ TEST_CASE("validating refuses wrong inputs and names array and field", "[validat
        [](World& w) { w.forward_inputs.block_copies[1].num_tokens = 17; }},
       {"block_copies[1]: target: expected a block that is written once",
        [](World& w) { w.forward_inputs.block_copies[1].target = 6; }},
-      {"block_copies: expected none without copy_blocks", [](World& w) { w.memory.ops.pop_back(); }},
+      {"block_copies: expected none without copy_blocks of group 0", [](World& w) { w.memory.ops.pop_back(); }},
       {"block_stores[1]: target: expected below 3", [](World& w) { w.forward_inputs.block_stores[1].target = 3; }},
       {"block_stores[1]: target: expected a block that is written once",
        [](World& w) { w.forward_inputs.block_stores[1].target = 1; }},
@@ -280,22 +323,18 @@ TEST_CASE("validating refuses wrong inputs and names array and field", "[validat
       {"block_loads[0]: source: expected below 3", [](World& w) { w.forward_inputs.block_loads[0].source = 3; }},
       {"block_loads[0]: target: expected below 8", [](World& w) { w.forward_inputs.block_loads[0].target = 8; }},
       {"copy_blocks: target: expected not a source", [](World& w) { w.forward_inputs.block_copies[1].source = 6; }},
-      {"prompt_items[0]: num_tokens: expected 1 to 64",
-       [](World& w) { w.forward_inputs.prompt_items[0].num_tokens = 0; }},
-      {"prompt_items[0]: slot: expected 0", [](World& w) { w.forward_inputs.prompt_items[0].slot = 2; }},
-      {"prompt_items[0]: position_first: expected 0",
-       [](World& w) { w.forward_inputs.prompt_items[0].position_first = 1; }},
-      {"prompt_items[0]: key_end: expected at most 3", [](World& w) { w.forward_inputs.prompt_items[0].key_end = 4; }},
-      {"decode_items[0]: tokens: expected at most 4",
-       [](World& w) { w.forward_inputs.decode_items[0].token_first = 4; }},
-      {"decode_items[1]: partials: expected at most 4", [](World& w) { w.forward_inputs.decode_items[1].partial = 4; }},
-      {"decode_items[0]: merge_idx: expected below 0", [](World& w) { w.forward_inputs.merge_items.clear(); }},
+      {"prompt_items[0]: num_tokens: expected 1 to 64", [](World& w) { w.work().prompt_items[0].num_tokens = 0; }},
+      {"prompt_items[0]: slot: expected 0", [](World& w) { w.work().prompt_items[0].slot = 2; }},
+      {"prompt_items[0]: position_first: expected 0", [](World& w) { w.work().prompt_items[0].position_first = 1; }},
+      {"prompt_items[0]: key_end: expected at most 3", [](World& w) { w.work().prompt_items[0].key_end = 4; }},
+      {"decode_items[0]: tokens: expected at most 4", [](World& w) { w.work().decode_items[0].token_first = 4; }},
+      {"decode_items[1]: partials: expected at most 4", [](World& w) { w.work().decode_items[1].partial = 4; }},
+      {"decode_items[0]: merge_idx: expected below 0", [](World& w) { w.work().merge_items.clear(); }},
       {"decode_items[1]: merge_idx: expected a merge of partial 1",
-       [](World& w) { w.forward_inputs.merge_items[0].num_partials = 1; }},
+       [](World& w) { w.work().merge_items[0].num_partials = 1; }},
       {"prompt_items: items of a decode-only list: expected at most 0", [](World& w) { w.forward.decode_only = true; }},
-      {"merge_items[0]: partials: expected at most 4",
-       [](World& w) { w.forward_inputs.merge_items[0].num_partials = 5; }},
-      {"merge_items[0]: token: expected below 4", [](World& w) { w.forward_inputs.merge_items[0].token = 4; }},
+      {"merge_items[0]: partials: expected at most 4", [](World& w) { w.work().merge_items[0].num_partials = 5; }},
+      {"merge_items[0]: token: expected below 4", [](World& w) { w.work().merge_items[0].token = 4; }},
       {"row_updates: expected none without update_rows", [](World& w) { w.forward.ops.erase(w.forward.ops.begin()); }},
       {"forward inputs: words: expected at most 100", [](World& w) { w.state.forward_words_max = 100; }},
       {"records[0]: slot: expected below 4", [](World& w) { w.sample_inputs.records[0].slot = 4; }},
@@ -321,20 +360,17 @@ TEST_CASE("validating refuses wrong inputs and names array and field", "[validat
 
 TEST_CASE("the reference refuses work lists that miss or repeat a key", "[validating][paged_attention]") {
   const Lie lies[] = {
-      {"key 0 is not covered",
-       [](World& w) { w.forward_inputs.prompt_items[0].key_begin = w.forward_inputs.prompt_items[0].key_end; }},
-      {"is written 0 times", [](World& w) { w.forward_inputs.prompt_items.clear(); }},
-      {"is written 2 times",
-       [](World& w) { w.forward_inputs.prompt_items.push_back(w.forward_inputs.prompt_items[0]); }},
-      {"is covered not once", [](World& w) { w.forward_inputs.decode_items[1].key_begin = 15; }},
-      {"is not covered", [](World& w) { w.forward_inputs.decode_items[1].key_end = 20; }},
-      {"is written twice",
-       [](World& w) { w.forward_inputs.decode_items[1].partial = w.forward_inputs.decode_items[0].partial; }},
+      {"key 0 is not covered", [](World& w) { w.work().prompt_items[0].key_begin = w.work().prompt_items[0].key_end; }},
+      {"is written 0 times", [](World& w) { w.work().prompt_items.clear(); }},
+      {"is written 2 times", [](World& w) { w.work().prompt_items.push_back(w.work().prompt_items[0]); }},
+      {"is covered not once", [](World& w) { w.work().decode_items[1].key_begin = 15; }},
+      {"is not covered", [](World& w) { w.work().decode_items[1].key_end = 20; }},
+      {"is written twice", [](World& w) { w.work().decode_items[1].partial = w.work().decode_items[0].partial; }},
       {"token 0 is written 0 times", [](World& w) { split_prompt(w, 1); }},
       {"token 0: its merge leaves partials out",
        [](World& w) {
          split_prompt(w, 2);
-         for (uint32_t token = 0; token < 3; ++token) w.forward_inputs.merge_items.push_back({token, 2 + token, 1, 1});
+         for (uint32_t token = 0; token < 3; ++token) w.work().merge_items.push_back({token, 2 + token, 1, 1});
        }},
   };
   for (const Lie& lie : lies) {

@@ -105,7 +105,8 @@ Status ReferenceBackend::load_weights(const WeightTable& weights, const Progress
 Status ReferenceBackend::create_state(const StateConfig& config) {
   machine_.state = config;
   machine_.slots.assign(config.slots_max, {});
-  for (auto& slot : machine_.slots) slot.table.assign(config.blocks_row_max, -1);
+  for (auto& slot : machine_.slots)
+    slot.tables.assign(config.num_kv_groups, std::vector<int32_t>(config.blocks_row_max, -1));
   machine_.penalty_counts.assign(config.penalty_rows_max, {});
   for (auto& counts : machine_.penalty_counts) {
     counts.prompt.assign(config.vocab_size, 0);

@@ -45,7 +45,7 @@ struct KvPool {
 struct Slot {
   RowSampling sampling;
   int32_t last_token = -1;
-  std::vector<int32_t> table;  // blocks_row_max block ids, -1 = none
+  std::vector<std::vector<int32_t>> tables;  // by KV group: blocks_row_max block ids, -1 = none
 };
 
 // Token counts of one penalty row, by token id.

@@ -1,5 +1,5 @@
 // copy_blocks, store_blocks, load_blocks: the first num_tokens tokens of a block, of every layer, k and v, with their
-// scales. Host blocks follow those of the pool.
+// scales. Host blocks follow those of the pool. Moves of other groups are left to the ops of those.
 #include <algorithm>
 
 #include "tests/reference/machine.h"
@@ -36,11 +36,16 @@ Place host_blocks(const KvPool& pool) {
   return {pool.group.num_blocks, pool.group.num_host_blocks};
 }
 
-Status move_blocks(const char* op, KvPool& pool, Place from, Place to, const std::vector<BlockCopy>& moves) {
+template <class OpType>
+Status move_blocks(Machine& m, const OpType& op, Place (*from_of)(const KvPool&), Place (*to_of)(const KvPool&),
+                   const std::vector<BlockCopy>& moves) {
+  KvPool& pool = m.pools[op.kv_group];
+  const Place from = from_of(pool), to = to_of(pool);
   for (const BlockCopy& move : moves) {
+    if (move.kv_group != op.kv_group) continue;
     if (move.source >= from.count || move.target >= to.count || move.num_tokens > pool.group.block_tokens)
-      return make_error(ErrorCode::kInvalidArgument, "{}: {} tokens of block {} of {} to {} of {}", op, move.num_tokens,
-                        move.source, from.count, move.target, to.count);
+      return make_error(ErrorCode::kInvalidArgument, "{}: {} tokens of block {} of {} to {} of {}", op_name(Op{op}),
+                        move.num_tokens, move.source, from.count, move.target, to.count);
     copy_block(pool, from.begin + move.source, to.begin + move.target, move.num_tokens);
   }
   return {};
@@ -49,16 +54,13 @@ Status move_blocks(const char* op, KvPool& pool, Place from, Place to, const std
 }  // namespace
 
 Status run(Machine& m, const CopyBlocks& op) {
-  KvPool& pool = m.pools[op.kv_group];
-  return move_blocks("copy_blocks", pool, device_blocks(pool), device_blocks(pool), m.forward.block_copies);
+  return move_blocks(m, op, device_blocks, device_blocks, m.forward.block_copies);
 }
 Status run(Machine& m, const StoreBlocks& op) {
-  KvPool& pool = m.pools[op.kv_group];
-  return move_blocks("store_blocks", pool, device_blocks(pool), host_blocks(pool), m.forward.block_stores);
+  return move_blocks(m, op, device_blocks, host_blocks, m.forward.block_stores);
 }
 Status run(Machine& m, const LoadBlocks& op) {
-  KvPool& pool = m.pools[op.kv_group];
-  return move_blocks("load_blocks", pool, host_blocks(pool), device_blocks(pool), m.forward.block_loads);
+  return move_blocks(m, op, host_blocks, device_blocks, m.forward.block_loads);
 }
 
 }  // namespace llmrt::reference

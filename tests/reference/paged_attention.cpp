@@ -24,6 +24,7 @@ struct Attention {
   Machine& m;
   const PagedAttention& op;
   const KvPool& pool = m.pools[op.kv_group];
+  const AttentionWork& work = m.forward.attention[op.kv_group];
   const Tensor& qkv = m.tensor(op.qkv);
   Tensor& out = m.tensor(op.out);
   uint32_t live = m.live(op.qkv);
@@ -47,10 +48,10 @@ struct Attention {
     std::vector<double> values(static_cast<size_t>(keys.end - keys.begin) * op.head_dim);
     for (uint32_t key = keys.begin; key < keys.end; ++key) {
       const uint32_t entry = key / pool.group.block_tokens;
-      if (entry >= slot.table.size() || slot.table[entry] < 0 ||
-          static_cast<uint32_t>(slot.table[entry]) >= pool.group.num_blocks)
+      const std::vector<int32_t>& table = slot.tables[op.kv_group];
+      if (entry >= table.size() || table[entry] < 0 || static_cast<uint32_t>(table[entry]) >= pool.group.num_blocks)
         return bad("no block for key {}", key);
-      pool.load(op.layer, static_cast<uint32_t>(slot.table[entry]), which, head, key % pool.group.block_tokens,
+      pool.load(op.layer, static_cast<uint32_t>(table[entry]), which, head, key % pool.group.block_tokens,
                 which ? op.scales.v : op.scales.k, values.data() + static_cast<size_t>(key - keys.begin) * op.head_dim);
     }
     return values;
@@ -200,11 +201,11 @@ struct Attention {
 
 Status run(Machine& m, const PagedAttention& op) {
   Attention attention{m, op};
-  for (const AttentionItem& item : m.forward.decode_items)
+  for (const AttentionItem& item : attention.work.decode_items)
     if (Status status = attention.run_item(item, kDecodeItemTokens); !status) return status;
-  for (const AttentionItem& item : m.forward.prompt_items)
+  for (const AttentionItem& item : attention.work.prompt_items)
     if (Status status = attention.run_item(item, kPromptItemTokens); !status) return status;
-  for (const MergeItem& item : m.forward.merge_items)
+  for (const MergeItem& item : attention.work.merge_items)
     if (Status status = attention.run_merge(item); !status) return status;
   return attention.check_cover();
 }

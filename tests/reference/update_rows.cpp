@@ -1,5 +1,6 @@
-// update_rows: the step's commands, in order. kSet keeps the slot's table; kPatchTable and kClear are the ways to
-// change it. kCopySlot copies the parameters (the number of the penalty row among them), the last token and the table.
+// update_rows: the step's commands, in order. kSet keeps the slot's tables; kPatchTable and kClear are the ways to
+// change them. kCopySlot copies the parameters (the number of the penalty row among them), the last token and the
+// tables.
 #include <algorithm>
 #include <cstring>
 
@@ -37,9 +38,10 @@ Status run(Machine& m, const UpdateRows&) {
         slot.last_token = -1;
         break;
       case RowUpdateKind::kPatchTable:
-        if (update.arg0 + uint64_t{update.payload_words} > slot.table.size())
-          return bad("table entry", update.arg0 + uint64_t{update.payload_words} - 1, slot.table.size());
-        std::copy_n(payload, update.payload_words, slot.table.begin() + update.arg0);
+        if (update.arg1 >= slot.tables.size()) return bad("kv group", update.arg1, slot.tables.size());
+        if (update.arg0 + uint64_t{update.payload_words} > m.state.blocks_row_max)
+          return bad("table entry", update.arg0 + uint64_t{update.payload_words} - 1, m.state.blocks_row_max);
+        std::copy_n(payload, update.payload_words, slot.tables[update.arg1].begin() + update.arg0);
         break;
       case RowUpdateKind::kCopySlot:
         if (update.arg0 >= m.slots.size()) return bad("source slot", update.arg0, m.slots.size());
@@ -51,7 +53,7 @@ Status run(Machine& m, const UpdateRows&) {
       case RowUpdateKind::kClear:
         slot.sampling = {};
         slot.last_token = -1;
-        std::fill(slot.table.begin(), slot.table.end(), -1);
+        for (auto& table : slot.tables) std::fill(table.begin(), table.end(), -1);
         break;
     }
   }

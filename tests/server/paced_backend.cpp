@@ -102,6 +102,7 @@ Status PacedBackend::update_rows(const ForwardInputs& in) {
         std::memcpy(static_cast<void*>(&slot.sampling), words, sizeof(slot.sampling));
         break;
       case RowUpdateKind::kPatchTable:
+        if (update.arg1 != 0) return refuse("a table of group {}", update.arg1);
         if (uint64_t{update.arg0} + update.payload_words > slot.table.size()) return refuse("table entry too far");
         std::copy_n(words, update.payload_words, slot.table.begin() + update.arg0);
         break;

@@ -345,6 +345,12 @@ TEST_CASE("layers that no op computes are refused by name") {
     CHECK(status.error().code == ErrorCode::kUnsupported);
     return status.error().message;
   };
+  for (uint32_t i = 0; i < 3; ++i) layers.push_back(spec(AttentionKind::kFull, 0, 2, 64 << i));
+  assign_cache_groups(layers);
+  CHECK(check_layers(layers).ok());
+  layers.push_back(spec(AttentionKind::kFull, 0, 4, 32));
+  assign_cache_groups(layers);
+  CHECK_THAT(message(), ContainsSubstring("layer 6: expected at most 4 kinds of window"));
   layers[2].feed_forward = FeedForwardKind::kBoth;
   CHECK_THAT(message(), ContainsSubstring("layer 2: expected a dense feed-forward part, found experts beside a dense"));
   layers[2].feed_forward = FeedForwardKind::kExperts;

@@ -106,7 +106,7 @@ StateConfig state_for(std::span<const Work> all) {
     state.step_tokens_max = std::max(state.step_tokens_max, work.list.num_tokens);
     state.arena_bytes = std::max(state.arena_bytes, plan_arena(work.list, 256).bytes);
   }
-  state.forward_words_max = kForwardHeaderWords + 64 + 2ull * state.step_tokens_max;
+  state.forward_words_max = kForwardHeadersWords + 64 + 2ull * state.step_tokens_max;
   state.sample_words_max = kSampleHeaderWords + 64;
   return state;
 }

@@ -10,9 +10,10 @@ namespace {
 
 constexpr uint32_t kThreads = 128;
 
-// Where the moves of one kind stand in the inputs.
+// Where the moves of one kind stand in the inputs; those of other groups are passed over.
 struct Moves {
   ForwardHeader count, array;
+  uint32_t kv_group;
 };
 
 __global__ void __launch_bounds__(kThreads) move_blocks_kernel(const uint32_t* inputs, Moves moves, KvGroup group,
@@ -26,6 +27,7 @@ __global__ void __launch_bounds__(kThreads) move_blocks_kernel(const uint32_t* i
     const BlockCopy copy = copies[run / runs_copy];
     const uint32_t layer = static_cast<uint32_t>(run % runs_copy) / runs_layer;
     const uint32_t side = static_cast<uint32_t>(run % runs_layer);  // k or v, and head
+    if (copy.kv_group != moves.kv_group) continue;
     if (copy.source >= from.num_blocks || copy.target >= to.num_blocks || copy.num_tokens > group.block_tokens)
       continue;  // the host never sends one
     const uint64_t source = (uint64_t{copy.source} * runs_layer + side) * group.block_tokens;
@@ -47,12 +49,11 @@ __global__ void __launch_bounds__(kThreads) move_blocks_kernel(const uint32_t* i
   __threadfence();
 }
 
-Status move(const char* name, uint32_t kv_group, const OpContext& at, Moves moves, KvMemory KvPool::*from,
-            KvMemory KvPool::*to) {
-  if (kv_group >= at.num_pools)
+Status move(const char* name, const OpContext& at, Moves moves, KvMemory KvPool::*from, KvMemory KvPool::*to) {
+  if (moves.kv_group >= at.num_pools)
     return make_error(ErrorCode::kInvalidArgument, "{}: kv_group: expected below {}, found {}", name, at.num_pools,
-                      kv_group);
-  const KvPool& pool = at.pools[kv_group];
+                      moves.kv_group);
+  const KvPool& pool = at.pools[moves.kv_group];
   if ((pool.*from).num_blocks == 0 || (pool.*to).num_blocks == 0) return {};
   return launch(at, name, move_blocks_kernel, {static_cast<uint32_t>(at.num_sms) * 2, kThreads}, at.forward_inputs,
                 moves, pool.group, pool.group.scales_vector(), pool.*from, pool.*to);
@@ -61,13 +62,13 @@ Status move(const char* name, uint32_t kv_group, const OpContext& at, Moves move
 }  // namespace
 
 Status run(const CopyBlocks& op, const OpContext& at) {
-  return move("copy_blocks", op.kv_group, at, {kFwdNumCopies, kFwdCopies}, &KvPool::device, &KvPool::device);
+  return move("copy_blocks", at, {kFwdNumCopies, kFwdCopies, op.kv_group}, &KvPool::device, &KvPool::device);
 }
 Status run(const StoreBlocks& op, const OpContext& at) {
-  return move("store_blocks", op.kv_group, at, {kFwdNumStores, kFwdStores}, &KvPool::device, &KvPool::host);
+  return move("store_blocks", at, {kFwdNumStores, kFwdStores, op.kv_group}, &KvPool::device, &KvPool::host);
 }
 Status run(const LoadBlocks& op, const OpContext& at) {
-  return move("load_blocks", op.kv_group, at, {kFwdNumLoads, kFwdLoads}, &KvPool::host, &KvPool::device);
+  return move("load_blocks", at, {kFwdNumLoads, kFwdLoads, op.kv_group}, &KvPool::host, &KvPool::device);
 }
 
 }  // namespace llmrt::cuda

@@ -25,7 +25,7 @@ Status run(const PagedAttention& op, const OpContext& at) {
                       op.layer, op.num_heads, op.num_kv_heads, op.head_dim, group.num_layers, group.num_kv_heads,
                       group.head_dim);
   AttentionArgs args{};
-  args.inputs = at.forward_inputs;
+  args.inputs = at.forward_inputs + op.kv_group * kForwardHeaderWords;
   args.qkv = at.tensor<float>(op.qkv);
   args.out = at.bytes(op.out);
   args.out_dtype = at.desc(op.out).dtype;
@@ -35,7 +35,7 @@ Status run(const PagedAttention& op, const OpContext& at) {
   args.kv.data = reinterpret_cast<const uint8_t*>(pool.device.data + op.layer * pool.device.layer_bytes);
   args.kv.scales = pool.device.scales ? pool.device.scales + op.layer * pool.device.layer_scales : nullptr;
   args.kv.value_scale = op.scales.v;
-  args.kv.tables = at.rows.tables;
+  args.kv.tables = at.rows.tables_of(op.kv_group);
   args.kv.blocks_row_max = at.rows.blocks_row_max;
   args.kv.num_blocks = group.num_blocks;
   args.kv.num_kv_heads = op.num_kv_heads;

@@ -16,8 +16,10 @@ __device__ void clear_slot(const RowState& rows, uint32_t slot) {
     rows.sampling[slot] = RowSampling{};
     rows.last_token[slot] = -1;
   }
-  for (uint32_t i = threadIdx.x; i < rows.blocks_row_max; i += blockDim.x)
-    rows.tables[uint64_t{slot} * rows.blocks_row_max + i] = -1;
+  for (uint32_t group = 0; group < rows.num_kv_groups; ++group) {
+    int32_t* table = rows.tables_of(group) + uint64_t{slot} * rows.blocks_row_max;
+    for (uint32_t i = threadIdx.x; i < rows.blocks_row_max; i += blockDim.x) table[i] = -1;
+  }
 }
 
 __device__ void copy_slot(const RowState& rows, uint32_t slot, uint32_t source) {
@@ -26,8 +28,11 @@ __device__ void copy_slot(const RowState& rows, uint32_t slot, uint32_t source) 
     rows.sampling[slot] = rows.sampling[source];
     rows.last_token[slot] = rows.last_token[source];
   }
-  for (uint32_t i = threadIdx.x; i < rows.blocks_row_max; i += blockDim.x)
-    rows.tables[uint64_t{slot} * rows.blocks_row_max + i] = rows.tables[uint64_t{source} * rows.blocks_row_max + i];
+  for (uint32_t group = 0; group < rows.num_kv_groups; ++group) {
+    int32_t* tables = rows.tables_of(group);
+    for (uint32_t i = threadIdx.x; i < rows.blocks_row_max; i += blockDim.x)
+      tables[uint64_t{slot} * rows.blocks_row_max + i] = tables[uint64_t{source} * rows.blocks_row_max + i];
+  }
 }
 
 __device__ void recount(const RowState& rows, const RowUpdate& update, const uint32_t* payload) {
@@ -56,9 +61,11 @@ __device__ void apply(const RowState& rows, const RowUpdate& update, const uint3
       if (threadIdx.x == 0) rows.last_token[slot] = -1;
       break;
     case RowUpdateKind::kPatchTable:
+      if (update.arg1 >= rows.num_kv_groups) break;
       for (uint32_t i = threadIdx.x; i < update.payload_words; i += blockDim.x)
         if (update.arg0 + i < rows.blocks_row_max)
-          rows.tables[uint64_t{slot} * rows.blocks_row_max + update.arg0 + i] = static_cast<int32_t>(payload[i]);
+          rows.tables_of(update.arg1)[uint64_t{slot} * rows.blocks_row_max + update.arg0 + i] =
+              static_cast<int32_t>(payload[i]);
       break;
     case RowUpdateKind::kCopySlot:
       copy_slot(rows, slot, update.arg0);

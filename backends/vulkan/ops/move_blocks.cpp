@@ -7,9 +7,10 @@
 namespace llmrt::vulkan {
 namespace {
 
-// Where the moves of one kind stand in the inputs.
+// Where the moves of one kind stand in the inputs, and whose are done.
 struct Moves {
   ForwardHeader count, array;
+  uint32_t kv_group;
 };
 
 // Consecutive layers that lie at equal distances in one buffer.
@@ -37,6 +38,7 @@ void move_plane(Recorder& r, Moves moves, const KvGroup& group, uint32_t token_w
     push.add(r.resources().forward_inputs).add(source.all).add(target.all);
     push.add(uint32_t{moves.count}).add(uint32_t{moves.array});
     push.add(group.block_tokens).add(token_words).add(num_runs).add(source.layer_words).add(target.layer_words);
+    push.add(moves.kv_group);
     r.dispatch({"move_blocks", group_size, {}}, push,
                {std::min(ceil_div(block_words, group_size), 16u), 4, static_cast<uint32_t>(end - first)},
                {{source.all}}, {{target.all}});
@@ -44,8 +46,8 @@ void move_plane(Recorder& r, Moves moves, const KvGroup& group, uint32_t token_w
 }
 
 // The moves of one op run side by side: none may read what another writes.
-Status move(Recorder& r, uint32_t kv_group, Moves moves, KvMemory KvPool::*from, KvMemory KvPool::*to) {
-  const KvPool& pool = r.resources().pools[kv_group];
+Status move(Recorder& r, Moves moves, KvMemory KvPool::*from, KvMemory KvPool::*to) {
+  const KvPool& pool = r.resources().pools[moves.kv_group];
   const KvGroup& group = pool.group;
   if ((pool.*from).data.empty() || (pool.*to).data.empty()) return {};
   move_plane(r, moves, group, group.head_dim * kv_element_bytes(group.dtype) / 4, (pool.*from).data, (pool.*to).data);
@@ -57,13 +59,13 @@ Status move(Recorder& r, uint32_t kv_group, Moves moves, KvMemory KvPool::*from,
 }  // namespace
 
 Status record(Recorder& r, const CopyBlocks& op) {
-  return move(r, op.kv_group, {kFwdNumCopies, kFwdCopies}, &KvPool::device, &KvPool::device);
+  return move(r, {kFwdNumCopies, kFwdCopies, op.kv_group}, &KvPool::device, &KvPool::device);
 }
 Status record(Recorder& r, const StoreBlocks& op) {
-  return move(r, op.kv_group, {kFwdNumStores, kFwdStores}, &KvPool::device, &KvPool::host);
+  return move(r, {kFwdNumStores, kFwdStores, op.kv_group}, &KvPool::device, &KvPool::host);
 }
 Status record(Recorder& r, const LoadBlocks& op) {
-  return move(r, op.kv_group, {kFwdNumLoads, kFwdLoads}, &KvPool::host, &KvPool::device);
+  return move(r, {kFwdNumLoads, kFwdLoads, op.kv_group}, &KvPool::host, &KvPool::device);
 }
 
 }  // namespace llmrt::vulkan

@@ -205,18 +205,23 @@ Status record(Recorder& r, const PagedAttention& op) {
   const View scales = kv_has_scales(pool.group.dtype) ? pool.device.scales[op.layer] : data;
   const std::vector<uint32_t> shape = {op.head_dim, kv_constant(pool.group.dtype),
                                        static_cast<uint32_t>(r.desc(op.out).dtype), op.soft_cap > 0};
+  // The group's own header and tables.
+  constexpr uint64_t kHeaderBytes = kForwardHeaderWords * 4;
+  const View inputs =
+      res.forward_inputs.part(op.kv_group * kHeaderBytes, res.forward_inputs.bytes - op.kv_group * kHeaderBytes);
+  const uint64_t group_bytes = uint64_t{res.config.slots_max} * res.config.blocks_row_max * 4;
+  const View tables = res.tables.part(op.kv_group * group_bytes, group_bytes);
   constexpr uint32_t kNoItems = kForwardHeaderWords - 1;  // a header word that is always 0
   const auto push_for = [&](uint32_t count, uint32_t count2, uint32_t first, uint32_t first2) {
     Push push;
-    for (const View& view : {qkv, out, res.forward_inputs, res.tables, data, scales, res.partials, res.merge_arrivals})
-      push.add(view);
+    for (const View& view : {qkv, out, inputs, tables, data, scales, res.partials, res.merge_arrivals}) push.add(view);
     push.add(op.num_heads).add(op.num_kv_heads).add(pool.group.block_tokens).add(res.config.blocks_row_max);
     push.add(count).add(count2).add(first).add(first2);
     push.add(op.scale * op.scales.k).add(op.window).add(op.soft_cap).add(op.scales.v);
     return push;
   };
   const uint32_t group_heads = op.num_heads / op.num_kv_heads, num_tokens = r.list().num_tokens;
-  const View reads[] = {qkv, data, scales, res.tables}, writes[] = {out, res.partials};
+  const View reads[] = {qkv, data, scales, tables}, writes[] = {out, res.partials};
   // Enough groups to fill the device; each walks the items from its own on.
   const uint32_t groups_max = r.traits().cpu_kernels ? 16 : r.traits().num_cores * 8;
   // Beside prompts few tokens may decode or be merged, and a group without work costs as much as a short one.

@@ -1,0 +1,63 @@
+// A step's sample inputs: every index inside its array, and one draw a slot.
+#include <cmath>
+#include <unordered_set>
+
+#include "core/backend/validating_checks.h"
+
+namespace llmrt::validating {
+namespace {
+
+struct SampleChecker {
+  const Limits& limits;
+  const OpList& list;
+  const SampleInputs& in;
+  uint32_t num_tokens;
+  Report report = {};
+
+  void check_bias(const std::string& where, const SampleRecord& record, const RowSampling& s) {
+    if (record.num_bias == 0) return;
+    if (!(s.flags & kRowBias)) report.fail(where, "num_bias", "0 for a row without kRowBias", record.num_bias);
+    if (!report.at_most(where, "bias entries", uint64_t{record.bias_first} + record.num_bias, in.bias_entries.size()))
+      return;
+    std::unordered_set<int32_t> tokens;
+    for (uint32_t i = record.bias_first; i < record.bias_first + record.num_bias; ++i) {
+      const BiasEntry& entry = in.bias_entries[i];
+      report.below(where, "bias token", entry.token, limits.state.vocab_size);
+      if (!tokens.insert(entry.token).second) report.fail(where, "bias token", "one entry a token", entry.token);
+      if (!(entry.bias < INFINITY)) report.fail(where, "bias", "a finite number or -inf", entry.bias);
+    }
+  }
+
+  void check_records() {
+    std::unordered_set<uint32_t> slots;
+    std::unordered_set<int32_t> penalty_slots;
+    for (size_t r = 0; r < in.records.size() && report.ok(); ++r) {
+      const SampleRecord& record = in.records[r];
+      const std::string where = fmt::format("records[{}]", r);
+      if (!report.below(where, "slot", record.slot, limits.slots.size())) return;
+      const RowSampling& s = limits.slots[record.slot].sampling;
+      report.below(where, "token_idx", record.token_idx, num_tokens);
+      if (record.flags & ~uint32_t{kSampleForced | kSampleLogprobs | kSampleProcessed})
+        report.fail(where, "flags", "known ones", record.flags);
+      if (record.flags & kSampleForced) {
+        report.below(where, "forced_token", record.forced_token, limits.state.vocab_size);
+      } else if (has_op<Sample>(list)) {
+        if (!slots.insert(record.slot).second) report.fail(where, "slot", "a slot that draws once", record.slot);
+        if ((s.flags & kRowPenalties) && !penalty_slots.insert(s.penalty_slot).second)
+          report.fail(where, "penalty_slot", "counts of one row", s.penalty_slot);
+      }
+      check_bias(where, record, s);
+    }
+  }
+};
+
+}  // namespace
+
+Status check_sample_inputs(const Limits& limits, const OpList& list, const SampleInputs& inputs, uint32_t num_tokens) {
+  SampleChecker checker{limits, list, inputs, num_tokens};
+  checker.report.at_most("sample inputs", "records", inputs.records.size(), size_t{list.num_sampled});
+  checker.check_records();
+  return checker.report.status();
+}
+
+}  // namespace llmrt::validating
