@@ -34,6 +34,7 @@ std::string ops_of(const Step& step) {
 }  // namespace
 
 Result<Program> compile(const OpList& list, const CompileInputs& inputs) {
+  if (Status status = refuse_routed_rows(list); !status) return status.error();
   FusedList fused = fuse(list, inputs);
   Program program{list,
                   plan_arena(list, kArenaAlignment, lives_with(list)),

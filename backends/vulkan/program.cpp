@@ -27,6 +27,7 @@ uint64_t arena_bytes(const OpList& list) {
 }
 
 Result<Program> make_program(const Resources& resources, const OpList& list) {
+  if (Status status = refuse_routed_rows(list); !status) return status.error();
   Program program;
   program.name = list.name;
   const std::vector<PatternMatch> matches = find_matches(list);

@@ -11,8 +11,7 @@ namespace {
 constexpr uint32_t kAnyColumns = ~0u;
 
 std::string shape_text(Rows rows, uint32_t columns, const std::string& dtype) {
-  return fmt::format("[{}, {}] {}", rows == Rows::kTokens ? "T" : "R",
-                     columns == kAnyColumns ? "any" : std::to_string(columns), dtype);
+  return fmt::format("[{}, {}] {}", rows_name(rows), columns == kAnyColumns ? "any" : std::to_string(columns), dtype);
 }
 
 // Visits the fields of an op: are its ids in range, and is nothing read before it was written?
@@ -71,6 +70,10 @@ struct ShapeChecker {
   void any_float(const char* field, TensorId id, Rows rows, uint32_t columns) {
     tensor(field, id, rows, columns, desc(id).dtype != DType::kI32, "f32, f16 or bf16");
   }
+  // Of ops that take both kinds of rows: whose kernels find the live count by the kind.
+  void unrouted(const char* field, TensorId id) {
+    if (desc(id).rows == Rows::kRouted) report.fail(where, field, "rows T or R", rows_name(Rows::kRouted));
+  }
   void f32_vector(const char* field, int32_t weight, uint64_t columns) {
     const WeightTensor& w = limits.weights.tensors[static_cast<size_t>(weight)];
     if (w.encoding != Encoding::kF32 || w.rows != 1 || w.columns != columns)
@@ -118,6 +121,7 @@ struct ShapeChecker {
   }
   void operator()(const RmsNorm& op) {
     const TensorDesc& x = desc(op.x);
+    unrouted("x", op.x);
     f32("x", op.x, x.rows, kAnyColumns);
     if (op.delta != kNoTensor) f32("delta", op.delta, x.rows, x.columns);
     f32_vector("weight", op.weight, x.columns);
@@ -125,6 +129,7 @@ struct ShapeChecker {
   }
   void operator()(const Matmul& op) {
     const WeightGroup& group = limits.weights.groups[static_cast<size_t>(op.group)];
+    unrouted("x", op.x);
     any_float("x", op.x, desc(op.x).rows, static_cast<uint32_t>(group.columns));
     f32("out", op.out, desc(op.x).rows, static_cast<uint32_t>(group.rows));
   }
@@ -153,6 +158,7 @@ struct ShapeChecker {
     report.at_most(where, "head_dim", op.head_dim, limits.state.head_dim_max);
   }
   void operator()(const GatedActivation& op) {
+    unrouted("out", op.out);
     any_float("out", op.out, desc(op.out).rows, kAnyColumns);
     f32("x", op.x, desc(op.out).rows, 2 * desc(op.out).columns);
   }
@@ -220,6 +226,8 @@ void check_tensors(const Limits& limits, const OpList& list, Report* report) {
     const std::string where = fmt::format("{} list: tensor {}", list.name, tensor.name);
     if (!names.insert(tensor.name).second) report->fail(where, "name", "one tensor of a name", "two");
     if (tensor.columns == 0) report->fail(where, "columns", "at least 1", 0);
+    if (tensor.rows == Rows::kRouted && list.routed_per_row == 0)
+      report->fail(where, "rows", "routed_per_row of at least 1", 0);
     report->at_most(where, "bytes", list.bytes_of(id), limits.range_bytes_max);
     if (tensor.storage != Storage::kHidden) continue;
     if (tensor.rows != Rows::kTokens || tensor.columns != limits.state.hidden_columns || tensor.dtype != DType::kF32)

@@ -100,7 +100,11 @@ uint32_t splits_max(uint32_t context_tokens) {
 }
 
 std::vector<AttentionGroup> attention_groups(const ModelConfig& config) {
-  return {{config.num_heads, config.num_kv_heads, config.window}};
+  std::vector<AttentionGroup> groups;
+  for (const CacheGroup& group : cache_groups(config.layers)) groups.push_back({0, group.num_kv_heads, group.window});
+  for (const LayerSpec& layer : config.layers)
+    groups[layer.cache_group].num_heads = std::max(groups[layer.cache_group].num_heads, layer.num_heads);
+  return groups;
 }
 
 Lowering::Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_t step_tokens_max,
@@ -448,7 +452,7 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   partials_max_ = out.partials_max;
   out.num_kv_groups = static_cast<uint32_t>(groups_.size());
   for (const AttentionGroup& group : groups_) out.heads_max = std::max(out.heads_max, group.num_heads);
-  out.head_dim_max = c.head_dim;
+  for (const LayerSpec& layer : c.layers) out.head_dim_max = std::max(out.head_dim_max, layer.head_dim);
   out.hidden_columns = c.width;
   out.vocab_size = c.vocab_size;
   constexpr uint64_t kArrays = 8 + 3 * kKvGroupsMax, kArrayPadding = 4;  // each array starts on a 4-word boundary

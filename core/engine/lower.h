@@ -32,8 +32,8 @@ inline constexpr uint32_t kDecodeRowTokens = 4;
 
 // The layers of one KV group, as their work lists need to know them. Layers with states have none: no heads.
 struct AttentionGroup {
-  uint32_t num_heads = 0, num_kv_heads = 0;
-  uint32_t window = 0;  // 0 = all keys
+  uint32_t num_heads = 0, num_kv_heads = 0;  // heads of the layer with the most of them
+  uint32_t window = 0;                       // 0 = all keys
 };
 // Those of a model, by KV group.
 std::vector<AttentionGroup> attention_groups(const ModelConfig& config);

@@ -83,9 +83,10 @@ Status check_kv_dtype(KvDType dtype, const Model& model, const Caps& caps) {
   if (std::find(caps.kv_dtypes.begin(), caps.kv_dtypes.end(), dtype) == caps.kv_dtypes.end())
     return make_error(ErrorCode::kUnsupported, "KV cache in {}: {} does not have it", kv_dtype_name(dtype),
                       caps.device_id);
-  if (kv_has_block_scales(dtype) && model.config.head_dim % kKvScaleBlock != 0)
-    return make_error(ErrorCode::kUnsupported, "KV cache in {}: expected heads of a multiple of {} numbers, found {}",
-                      kv_dtype_name(dtype), kKvScaleBlock, model.config.head_dim);
+  for (const CacheGroup& group : cache_groups(model.config.layers))
+    if (kv_has_block_scales(dtype) && group.head_dim % kKvScaleBlock != 0)
+      return make_error(ErrorCode::kUnsupported, "KV cache in {}: expected heads of a multiple of {} numbers, found {}",
+                        kv_dtype_name(dtype), kKvScaleBlock, group.head_dim);
   if (dtype == KvDType::kF8Tensor && !model.has_kv_scales)
     return make_error(ErrorCode::kUnsupported,
                       "KV cache in fp8-tensor: expected a model with scales ({}), found none: fp8 measures its own",
@@ -93,14 +94,19 @@ Status check_kv_dtype(KvDType dtype, const Model& model, const Caps& caps) {
   return {};
 }
 
+std::vector<KvGroup> kv_groups_of(const ModelConfig& model, const EngineConfig& config) {
+  std::vector<KvGroup> groups;
+  for (const CacheGroup& group : cache_groups(model.layers))
+    groups.push_back({.num_layers = group.num_layers,
+                      .num_kv_heads = group.num_kv_heads,
+                      .head_dim = group.head_dim,
+                      .block_tokens = config.block_tokens,
+                      .dtype = config.kv_dtype});
+  return groups;
+}
+
 KvGroup kv_group_of(const ModelConfig& model, const EngineConfig& config) {
-  KvGroup group;
-  group.num_layers = model.num_layers;
-  group.num_kv_heads = model.num_kv_heads;
-  group.head_dim = model.head_dim;
-  group.block_tokens = config.block_tokens;
-  group.dtype = config.kv_dtype;
-  return group;
+  return kv_groups_of(model, config).front();
 }
 
 uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const KvGroup& group,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/backend/backend.h"
 #include "core/engine/engine_config.h"
@@ -12,6 +13,9 @@ namespace llmrt {
 
 // That the device has the dtype, and the model what it asks for.
 Status check_kv_dtype(KvDType dtype, const Model& model, const Caps& caps);
+// The pools of the model's cache groups, by group, without their sizes.
+std::vector<KvGroup> kv_groups_of(const ModelConfig& model, const EngineConfig& config);
+// The first of them: the only one of every model that an engine serves (check_servable).
 KvGroup kv_group_of(const ModelConfig& model, const EngineConfig& config);
 
 // Rows with token counts: as many as sequences where their counts take no more than an eighth of what the weights

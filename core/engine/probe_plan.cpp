@@ -72,7 +72,7 @@ CostSizes probe_sizes(const ProbeShape& shape, const ModelConfig& model, KvDType
     sizes.kv_tokens += shape.start_of(i) + shape.tokens_of(i);
     for (uint32_t t = 0; t < shape.tokens_of(i); ++t) sizes.attention_pairs += shape.start_of(i) + t + 1;
   }
-  const KvGroup one_token{1, model.num_kv_heads, model.head_dim, 1, 0, kv_dtype};
+  const KvGroup one_token{1, model.layers.front().num_kv_heads, model.layers.front().head_dim, 1, 0, kv_dtype};
   sizes.kv_bytes_token_layer = static_cast<uint32_t>(one_token.bytes_block());
   return sizes;
 }

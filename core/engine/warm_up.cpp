@@ -63,9 +63,6 @@ Result<EngineConfig> resolve(EngineConfig config, const Model& model, const Back
                       config.kv_host_bytes >> 20, host_bytes >> 20);
   if (config.on_exhaustion == OnExhaustion::kSwap && config.kv_host_bytes == 0)
     return make_error(ErrorCode::kInvalidArgument, "on exhaustion swap: expected a size of the host tier, found none");
-  if (model.config.head_dim > caps.head_dim_max)
-    return make_error(ErrorCode::kUnsupported, "heads of {} numbers: {} has at most {}", model.config.head_dim,
-                      caps.device_id, caps.head_dim_max);
   return config;
 }
 
@@ -128,8 +125,29 @@ Status time_moves(const KvGroup& group, const OpList& memory, Backend* backend, 
 
 }  // namespace
 
+Status check_servable(const Model& model) {
+  if (Status status = check_layers(model.config.layers); !status) return status;
+  if (const size_t found = cache_groups(model.config.layers).size(); found > 1)
+    return make_error(
+        ErrorCode::kUnsupported,
+        "unsupported model: layers: expected the same window, KV heads and size of heads in all, as a row "
+        "has one block table; found {} kinds of cache",
+        found);
+  return {};
+}
+
+Status check_heads(const Model& model, const Caps& caps) {
+  for (const LayerSpec& layer : model.config.layers)
+    if (layer.head_dim > caps.head_dim_max)
+      return make_error(ErrorCode::kUnsupported, "heads of {} numbers: {} has at most {}", layer.head_dim,
+                        caps.device_id, caps.head_dim_max);
+  return {};
+}
+
 Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Model> model,
                            const std::vector<int32_t>& end_of_generation, Backend* backend, const Progress& progress) {
+  if (Status status = check_servable(*model); !status) return status.error();
+  if (Status status = check_heads(*model, backend->caps()); !status) return status.error();
   Result<EngineConfig> config = resolve(wanted, *model, *backend);
   if (!config) return config.error();
   WarmEngine warm{*config, {}, nullptr, {}};

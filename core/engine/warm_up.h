@@ -18,6 +18,11 @@ struct WarmEngine {
   CostPrior cost_prior;  // measured; zeros on a processor, where the largest step would take seconds
 };
 
+// Unsupported when the ops or the scheduler cannot do what the model's layers ask for, by name, whatever the device.
+Status check_servable(const Model& model);
+// The same of a device and the layers' heads.
+Status check_heads(const Model& model, const Caps& caps);
+
 // Leaves the backend with weights, state and KV pools, ready to submit. Errors: unsupported (an op or a KV dtype that
 // the device lacks, by name), out_of_memory with the terms, invalid_argument for a knob outside its range.
 // The scheduler's end tokens are counted in the room for a step's inputs.

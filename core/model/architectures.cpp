@@ -6,11 +6,16 @@ namespace llmrt {
 
 namespace {
 
+// A row names what its architecture has; architectures.h says what the rest is.
 constexpr Architecture kArchitectures[] = {
-    // name, RoPE pairing, q/k norm, rope factors, biases of qkv, of the output projection, of the FFN
-    {"llama", RopePairing::kInterleaved, false, true, Presence::kOptional, Presence::kOptional, Presence::kOptional},
-    {"qwen2", RopePairing::kHalves, false, false, Presence::kAlways, Presence::kNever, Presence::kNever},
-    {"qwen3", RopePairing::kHalves, true, false, Presence::kNever, Presence::kNever, Presence::kNever},
+    {.name = "llama",
+     .rope_pairing = RopePairing::kInterleaved,
+     .has_rope_factors = true,
+     .qkv_bias = Presence::kOptional,
+     .output_bias = Presence::kOptional,
+     .ffn_bias = Presence::kOptional},
+    {.name = "qwen2", .rope_pairing = RopePairing::kHalves, .qkv_bias = Presence::kAlways},
+    {.name = "qwen3", .rope_pairing = RopePairing::kHalves, .qk_norm = true},
 };
 
 }  // namespace

@@ -1,12 +1,13 @@
-// What sets one dense architecture apart from another: flags and tensor names. A dense architecture made of known parts
-// is a row of the table in architectures.cpp and nothing else.
+// What sets one dense architecture apart from another: flags, a pattern of layers and tensor names. A dense
+// architecture made of known parts is a row of the table in architectures.cpp and nothing else.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
-#include "core/ops/ops.h"
+#include "core/model/layer.h"
 
 namespace llmrt {
 
@@ -15,9 +16,12 @@ enum class Presence : uint8_t { kNever, kOptional, kAlways };
 struct Architecture {
   const char* name;  // general.architecture, and the prefix of its metadata keys
   RopePairing rope_pairing;
-  bool qk_norm;           // per-head norms of q and k
-  bool has_rope_factors;  // a rope_freqs.weight tensor may divide the frequencies (llama3 scaling)
-  Presence qkv_bias, output_bias, ffn_bias;
+  bool qk_norm = false;           // per-head norms of q and k
+  bool has_rope_factors = false;  // a rope_freqs.weight tensor may divide the frequencies (llama3 scaling)
+  Presence qkv_bias = Presence::kNever, output_bias = Presence::kNever, ffn_bias = Presence::kNever;
+  bool post_norms = false;  // of attention and of the feed-forward part
+  // Which layers have the window of a file that names no pattern; where there is none here, such a file is refused.
+  std::optional<WindowPattern> windows = {};
 };
 
 std::span<const Architecture> architectures();
@@ -39,7 +43,9 @@ inline constexpr const char* kVCacheScale = "attn_v_cache.scale";
 inline constexpr const char* kQNorm = "attn_q_norm.weight";
 inline constexpr const char* kKNorm = "attn_k_norm.weight";
 inline constexpr const char* kOutput = "attn_output";
+inline constexpr const char* kAttentionPostNorm = "post_attention_norm.weight";
 inline constexpr const char* kFfnNorm = "ffn_norm.weight";
+inline constexpr const char* kFfnPostNorm = "post_ffw_norm.weight";
 inline constexpr const char* kGate = "ffn_gate";
 inline constexpr const char* kUp = "ffn_up";
 inline constexpr const char* kDown = "ffn_down";

@@ -24,6 +24,8 @@ class Assembler {
 
  private:
   Status add_layer(uint32_t layer);
+  Status add_attention(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
+  Status add_feed_forward(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
   Status add_vector(const std::string& name, uint64_t columns, WeightId* out);
   Status add_matrix(const std::string& name, uint64_t rows, uint64_t columns, WeightId* out);
   Status add_group(const std::string& prefix, const char* name, std::vector<Part> parts, uint64_t columns,
@@ -99,38 +101,47 @@ Status Assembler::add_group(const std::string& prefix, const char* name, std::ve
 }
 
 Status Assembler::add_layer(uint32_t layer) {
-  const ModelConfig& config = model_->config;
+  const LayerSpec& spec = model_->config.layers[layer];
   const std::string prefix = of_layer(layer, "");
-  const uint64_t q_rows = uint64_t{config.num_heads} * config.head_dim;
-  const uint64_t kv_rows = uint64_t{config.num_kv_heads} * config.head_dim;
   LayerWeights weights{};
-
-  if (auto s = add_vector(prefix + kAttentionNorm, config.width, &weights.attention_norm); !s) return s;
-  if (auto s = add_group(prefix, "qkv", {{kQ, q_rows}, {kK, kv_rows}, {kV, kv_rows}}, config.width,
-                         architecture_.qkv_bias, &weights.qkv);
-      !s)
-    return s;
-  if (config.qk_norm) {
-    if (auto s = add_vector(prefix + kQNorm, config.head_dim, &weights.q_norm); !s) return s;
-    if (auto s = add_vector(prefix + kKNorm, config.head_dim, &weights.k_norm); !s) return s;
-  }
-  if (auto s =
-          add_group(prefix, kOutput, {{kOutput, config.width}}, q_rows, architecture_.output_bias, &weights.output);
-      !s)
-    return s;
-  if (auto s = add_vector(prefix + kFfnNorm, config.width, &weights.ffn_norm); !s) return s;
-  if (auto s = add_group(prefix, "gate_up", {{kGate, config.ffn_width}, {kUp, config.ffn_width}}, config.width,
-                         architecture_.ffn_bias, &weights.gate_up);
-      !s)
-    return s;
-  if (auto s =
-          add_group(prefix, "down", {{kDown, config.width}}, config.ffn_width, architecture_.ffn_bias, &weights.down);
-      !s)
-    return s;
+  if (auto s = add_attention(prefix, spec, &weights); !s) return s;
+  if (auto s = add_feed_forward(prefix, spec, &weights); !s) return s;
   if (model_->has_kv_scales)
     if (auto s = add_kv_scales(prefix, &weights.kv_scales); !s) return s;
   model_->layers.push_back(weights);
   return {};
+}
+
+Status Assembler::add_attention(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights) {
+  const uint64_t width = model_->config.width;
+  const uint64_t q_rows = uint64_t{spec.num_heads} * spec.head_dim;
+  const uint64_t kv_rows = uint64_t{spec.num_kv_heads} * spec.head_dim;
+  if (auto s = add_vector(prefix + kAttentionNorm, width, &weights->attention_norm); !s) return s;
+  if (auto s = add_group(prefix, "qkv", {{kQ, q_rows}, {kK, kv_rows}, {kV, kv_rows}}, width, architecture_.qkv_bias,
+                         &weights->qkv);
+      !s)
+    return s;
+  if (spec.qk_norm) {
+    if (auto s = add_vector(prefix + kQNorm, spec.head_dim, &weights->q_norm); !s) return s;
+    if (auto s = add_vector(prefix + kKNorm, spec.head_dim, &weights->k_norm); !s) return s;
+  }
+  if (auto s = add_group(prefix, kOutput, {{kOutput, width}}, q_rows, architecture_.output_bias, &weights->output); !s)
+    return s;
+  if (!spec.attention_post_norm) return {};
+  return add_vector(prefix + kAttentionPostNorm, width, &weights->attention_post_norm);
+}
+
+Status Assembler::add_feed_forward(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights) {
+  const uint64_t width = model_->config.width;
+  const Presence bias = architecture_.ffn_bias;
+  if (auto s = add_vector(prefix + kFfnNorm, width, &weights->ffn_norm); !s) return s;
+  if (auto s = add_group(prefix, "gate_up", {{kGate, spec.ffn_width}, {kUp, spec.ffn_width}}, width, bias,
+                         &weights->gate_up);
+      !s)
+    return s;
+  if (auto s = add_group(prefix, "down", {{kDown, width}}, spec.ffn_width, bias, &weights->down); !s) return s;
+  if (!spec.ffn_post_norm) return {};
+  return add_vector(prefix + kFfnPostNorm, width, &weights->ffn_post_norm);
 }
 
 Status Assembler::add_kv_scales(const std::string& prefix, KvTensorScales* scales) {
@@ -166,9 +177,11 @@ Status Assembler::add_head() {
 Status Assembler::run() {
   const ModelConfig& config = model_->config;
   if (auto s = add_matrix(kEmbedding, config.vocab_size, config.width, &model_->embedding); !s) return s;
-  model_->rope_freqs = add(storage_.own("rope_frequencies", config.rope_freqs));
+  for (size_t i = 0; i < config.rope_freqs.size(); ++i)
+    model_->rope_freqs.push_back(
+        add(storage_.own(i == 0 ? "rope_frequencies" : fmt::format("rope_frequencies.{}", i), config.rope_freqs[i])));
   model_->has_kv_scales = source_.has(of_layer(0, kKCacheScale));
-  for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+  for (uint32_t layer = 0; layer < config.num_layers(); ++layer) {
     if (auto s = add_layer(layer); !s) return s;
   }
   if (auto s = add_vector(kFinalNorm, config.width, &model_->final_norm); !s) return s;

@@ -1,7 +1,7 @@
-// Any dense decoder as op lists. The forward list takes T tokens from embedding to the hidden state behind the last
-// layer's attention, with which the KV cache has all of them; the sample list takes R of those rows through the rest,
-// that layer's feed-forward part, the final norm and the head, to drawn tokens. Of a prompt only its last token is such
-// a row. Everything that differs between the architectures is data in the Model.
+// Any decoder as op lists: a loop over the layers that the model names (layer.h). The forward list takes T tokens from
+// the embedding to the hidden state behind the last layer's attention; with it the KV cache has all of them. The sample
+// list takes R of those rows through the rest, which is that layer's feed-forward part, the final norm and the head, to
+// drawn tokens. A prompt has one such row, its last token.
 #pragma once
 
 #include "core/backend/caps.h"

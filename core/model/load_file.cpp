@@ -1,5 +1,6 @@
 #include "core/model/load_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -93,22 +94,58 @@ Result<uint32_t> read_vocab_size(const WeightSource& source, const ModelConfig& 
   return static_cast<uint32_t>(rows);
 }
 
-Status set_rope(const Architecture& architecture, const Metadata& metadata, FileTensors& tensors, ModelConfig* config) {
-  auto parameters = read_rope_parameters(metadata, config->architecture + ".", config->rope_dim, config->context_max);
-  if (!parameters) return parameters.error();
-  if (architecture.has_rope_factors && tensors.has(tensor_names::kRopeFactors)) {
-    auto factors = tensors.take(tensor_names::kRopeFactors, 1, config->rope_dim / 2, true);
-    if (!factors) return factors.error();
-    parameters->divisors.resize(config->rope_dim / 2);
-    std::memcpy(parameters->divisors.data(), factors->data, factors->bytes());
-    for (const float divisor : parameters->divisors) {
-      if (divisor < 1e-3f || divisor > 1e6f)
-        return make_error(ErrorCode::kCorruptFile, "bad tensor: {}: expected factors in [0.001, 1e6], found {}",
-                          tensor_names::kRopeFactors, divisor);
-    }
+// The factors of rope_freqs.weight, which divide frequencies.
+Result<std::vector<float>> read_rope_divisors(FileTensors& tensors, uint32_t rope_dim) {
+  auto factors = tensors.take(tensor_names::kRopeFactors, 1, rope_dim / 2, true);
+  if (!factors) return factors.error();
+  std::vector<float> divisors(rope_dim / 2);
+  std::memcpy(divisors.data(), factors->data, factors->bytes());
+  for (const float divisor : divisors) {
+    if (divisor < 1e-3f || divisor > 1e6f)
+      return make_error(ErrorCode::kCorruptFile, "bad tensor: {}: expected factors in [0.001, 1e6], found {}",
+                        tensor_names::kRopeFactors, divisor);
   }
-  config->rope_freqs = rope_frequencies(*parameters);
-  config->rope_magnitude = static_cast<float>(parameters->magnitude);
+  return divisors;
+}
+
+// Frequencies for each pair of a base and a number of dimensions that layers have.
+Status set_rope(const Architecture& architecture, const Metadata& metadata, FileTensors& tensors, ModelConfig* config) {
+  constexpr const char* kWindowBase = "rope.freq_base_swa";
+  const std::string prefix = config->architecture + ".";
+  const bool has_window_base = metadata.has(prefix + kWindowBase);
+  const bool has_factors = architecture.has_rope_factors && tensors.has(tensor_names::kRopeFactors);
+  struct Table {
+    uint32_t rope_dim;
+    bool has_window_base;
+    float magnitude;
+  };
+  std::vector<Table> tables;
+  for (LayerSpec& layer : config->layers) {
+    const bool is_window_base = has_window_base && layer.attention == AttentionKind::kWindow;
+    auto table = std::ranges::find_if(tables, [&](const Table& candidate) {
+      return candidate.rope_dim == layer.rope.dim && candidate.has_window_base == is_window_base;
+    });
+    if (table == tables.end()) {
+      auto parameters = read_rope_parameters(metadata, prefix, layer.rope.dim, config->context_max,
+                                             is_window_base ? kWindowBase : "rope.freq_base");
+      if (!parameters) return parameters.error();
+      // Models differ in whether such layers are scaled.
+      if (is_window_base && (has_factors || parameters->scaling != RopeScaling::kNone))
+        return make_error(ErrorCode::kUnsupported,
+                          "unsupported model: {}{}: expected no RoPE scaling beside it, found some", prefix,
+                          kWindowBase);
+      if (has_factors) {
+        auto divisors = read_rope_divisors(tensors, layer.rope.dim);
+        if (!divisors) return divisors.error();
+        parameters->divisors = *std::move(divisors);
+      }
+      config->rope_freqs.push_back(rope_frequencies(*parameters));
+      tables.push_back({layer.rope.dim, is_window_base, static_cast<float>(parameters->magnitude)});
+      table = tables.end() - 1;
+    }
+    layer.rope.freqs_idx = static_cast<uint32_t>(table - tables.begin());
+    layer.rope.magnitude = table->magnitude;
+  }
   return {};
 }
 

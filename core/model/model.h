@@ -20,8 +20,9 @@ struct LayerWeights {
   WeightGroupId output;
   WeightGroupId gate_up;  // gate rows, then up rows
   WeightGroupId down;
-  WeightId q_norm = -1, k_norm = -1;  // qk_norm only
-  KvTensorScales kv_scales = {};      // Model::has_kv_scales only
+  WeightId q_norm = -1, k_norm = -1;                      // LayerSpec::qk_norm only
+  WeightId attention_post_norm = -1, ffn_post_norm = -1;  // where LayerSpec has them
+  KvTensorScales kv_scales = {};                          // Model::has_kv_scales only
 };
 
 struct Model {
@@ -31,10 +32,10 @@ struct Model {
   WeightTable weights;
   WeightId embedding = -1;
   WeightId final_norm = -1;
-  WeightId rope_freqs = -1;  // f32 [1, rope_dim / 2]
-  WeightGroupId head = -1;   // the embedding's rows when tied
-  std::vector<LayerWeights> layers;
-  bool has_kv_scales = false;  // the file has scales for an fp8 KV cache, of every layer
+  std::vector<WeightId> rope_freqs;  // of ModelConfig::rope_freqs: f32 [1, RopeSpec::dim / 2] each
+  WeightGroupId head = -1;           // the embedding's rows when tied
+  std::vector<LayerWeights> layers;  // one for each of config.layers
+  bool has_kv_scales = false;        // the file has scales for an fp8 KV cache, of every layer
   // What the file leaves out or gets wrong although it can be used, a line each: to be shown wherever it is loaded.
   std::vector<std::string> warnings;
   std::optional<Vocabulary> vocabulary;  // none for synthetic models (token ids only)

@@ -7,14 +7,20 @@ namespace {
 
 constexpr uint64_t kSampleBytes = 4096;
 
-void add_config(const ModelConfig& c, Sha256& hash) {
-  hash.add_text(c.architecture);
-  for (const uint32_t value : {c.num_layers, c.width, c.ffn_width, c.num_heads, c.num_kv_heads, c.head_dim,
-                               c.vocab_size, c.rope_dim, c.window})
+void add_layer(const LayerSpec& layer, Sha256& hash) {
+  hash.add(layer.attention).add(layer.feed_forward).add(layer.activation).add(layer.rope.pairing);
+  for (const uint32_t value : {layer.window, layer.num_heads, layer.num_kv_heads, layer.head_dim, layer.rope.freqs_idx,
+                               layer.rope.dim, layer.ffn_width})
     hash.add(value);
-  for (const float value : {c.rms_eps, c.rope_magnitude, c.attention_scale, c.soft_cap}) hash.add(value);
-  hash.add(c.rope_pairing).add(c.activation).add(c.qk_norm);
-  hash.add(uint64_t{c.rope_freqs.size()}).add_all(std::span(c.rope_freqs));
+  for (const float value : {layer.attention_scale, layer.soft_cap, layer.rope.magnitude}) hash.add(value);
+  hash.add(layer.qk_norm).add(layer.attention_post_norm).add(layer.ffn_post_norm);
+}
+
+void add_config(const ModelConfig& c, Sha256& hash) {
+  hash.add_text(c.architecture).add(c.width).add(c.vocab_size).add(c.rms_eps);
+  hash.add(uint64_t{c.layers.size()});
+  for (const LayerSpec& layer : c.layers) add_layer(layer, hash);
+  for (const std::vector<float>& freqs : c.rope_freqs) hash.add(uint64_t{freqs.size()}).add_all(std::span(freqs));
 }
 
 void add_tensor(const WeightTensor& tensor, Sha256& hash) {

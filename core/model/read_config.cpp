@@ -1,18 +1,13 @@
 #include <algorithm>
-#include <cmath>
 
+#include "core/model/config_reader.h"
 #include "core/model/read_metadata.h"
 
 namespace llmrt {
 
 namespace {
 
-constexpr uint32_t kLayersMax = 1024;
 constexpr uint32_t kWidthMax = 1u << 20;
-constexpr uint32_t kFfnWidthMax = 1u << 22;
-constexpr uint32_t kHeadsMax = 4096;
-constexpr uint32_t kHeadDimMax = 1024;
-constexpr uint32_t kContextMax = 1u << 30;
 
 // Keys that change the computation in a way that the decoder does not do, unless at the neutral value.
 struct NeutralKey {
@@ -21,11 +16,21 @@ struct NeutralKey {
   const char* meaning;
 };
 constexpr NeutralKey kNeutralKeys[] = {
-    {"expert_count", 0, "mixture of experts"},   {"final_logit_softcapping", 0, "a soft cap on logits"},
-    {"logit_scale", 1, "scaled logits"},         {"residual_scale", 1, "scaled residuals"},
-    {"embedding_scale", 1, "scaled embeddings"}, {"attention.clamp_kqv", 0, "clamped q, k and v"},
-    {"attention.max_alibi_bias", 0, "ALiBi"},    {"attn_logit_softcapping", 0, "a soft cap on attention scores"},
-    {"pooling_type", 0, "an embedding model"},   {"use_parallel_residual", 0, "parallel residuals"},
+    {"expert_count", 0, "mixture of experts"},
+    {"final_logit_softcapping", 0, "a soft cap on logits"},
+    {"logit_scale", 1, "scaled logits"},
+    {"residual_scale", 1, "scaled residuals"},
+    {"embedding_scale", 1, "scaled embeddings"},
+    {"attention.clamp_kqv", 0, "clamped q, k and v"},
+    {"attention.max_alibi_bias", 0, "ALiBi"},
+    {"attn_logit_softcapping", 0, "a soft cap on attention scores"},
+    {"pooling_type", 0, "an embedding model"},
+    {"use_parallel_residual", 0, "parallel residuals"},
+    {"attention.kv_lora_rank", 0, "latent attention"},
+    {"attention.recurrent_layers", 0, "linear attention"},
+    {"full_attention_interval", 0, "linear attention"},
+    {"ssm.state_size", 0, "recurrent layers"},
+    {"shortconv.l_cache", 0, "convolution layers"},
 };
 
 // The other keys that may follow "<architecture>.": what is read here or in rope_frequencies.cpp, and what changes
@@ -44,9 +49,14 @@ constexpr const char* kKnownKeys[] = {
     "attention.layer_norm_rms_epsilon",
     "attention.scale",
     "attention.sliding_window",
+    "attention.sliding_window_pattern",
+    "attention.key_length_swa",
+    "attention.value_length_swa",
     "attention.causal",
     "rope.dimension_count",
+    "rope.dimension_count_swa",
     "rope.freq_base",
+    "rope.freq_base_swa",
     "rope.scale_linear",
     "rope.scaling.type",
     "rope.scaling.factor",
@@ -70,76 +80,30 @@ bool is_known_key(std::string_view key) {
                      [&](const NeutralKey& neutral) { return is_key(neutral.key); });
 }
 
-// Reads one key after another; the first error is kept.
-class ConfigReader {
- public:
-  ConfigReader(const Metadata& metadata, std::string prefix) : metadata_(metadata), prefix_(std::move(prefix)) {}
-
-  uint32_t integer(const char* name, uint64_t min, uint64_t max, std::optional<uint64_t> fallback = {}) {
-    auto value = metadata_.integer(prefix_ + name, min, max, fallback);
-    return static_cast<uint32_t>(keep(value, min));
+void refuse_what_is_not_done(ConfigReader& reader) {
+  const Metadata& metadata = reader.metadata();
+  const std::string& prefix = reader.prefix();
+  for (const auto& [key, neutral, meaning] : kNeutralKeys) {
+    const MetadataValue* value = metadata.find(prefix + key);
+    if (value == nullptr) continue;
+    const auto as_integer = metadata.integer(prefix + key, 0, UINT32_MAX);
+    const auto as_number = metadata.number(prefix + key, -1e30, 1e30);
+    const auto as_boolean = metadata.boolean(prefix + key);
+    const bool is_neutral = (as_integer && static_cast<double>(*as_integer) == neutral) ||
+                            (as_number && *as_number == neutral) || (as_boolean && *as_boolean == (neutral != 0));
+    reader.expect(is_neutral, ErrorCode::kUnsupported,
+                  fmt::format("unsupported model: {}{}: {}: expected {}, found {}", prefix, key, meaning, neutral,
+                              describe(*value)));
   }
-  float number(const char* name, double min, double max, std::optional<double> fallback = {}) {
-    auto value = metadata_.number(prefix_ + name, min, max, fallback);
-    return static_cast<float>(keep(value, min));
+  const auto causal = metadata.boolean(prefix + "attention.causal", true);
+  reader.expect(causal && *causal, ErrorCode::kUnsupported,
+                fmt::format("unsupported model: {}attention.causal: expected true", prefix));
+  for (const Metadata::Entry& entry : metadata.entries()) {
+    if (!entry.key.starts_with(prefix)) continue;
+    reader.expect(is_known_key(entry.key.substr(prefix.size())), ErrorCode::kUnsupported,
+                  fmt::format("unsupported model: {}: not a key that this decoder knows, found {}",
+                              printable(entry.key), describe(entry.value)));
   }
-  void expect(bool condition, ErrorCode code, const std::string& message) {
-    if (!condition && status_) status_ = Error{code, message};
-  }
-  void refuse_what_is_not_done() {
-    for (const auto& [key, neutral, meaning] : kNeutralKeys) {
-      const MetadataValue* value = metadata_.find(prefix_ + key);
-      if (value == nullptr) continue;
-      const auto as_integer = metadata_.integer(prefix_ + key, 0, UINT32_MAX);
-      const auto as_number = metadata_.number(prefix_ + key, -1e30, 1e30);
-      const auto as_boolean = metadata_.boolean(prefix_ + key);
-      const bool is_neutral = (as_integer && static_cast<double>(*as_integer) == neutral) ||
-                              (as_number && *as_number == neutral) || (as_boolean && *as_boolean == (neutral != 0));
-      expect(is_neutral, ErrorCode::kUnsupported,
-             fmt::format("unsupported model: {}{}: {}: expected {}, found {}", prefix_, key, meaning, neutral,
-                         describe(*value)));
-    }
-    const auto causal = metadata_.boolean(prefix_ + "attention.causal", true);
-    expect(causal && *causal, ErrorCode::kUnsupported,
-           fmt::format("unsupported model: {}attention.causal: expected true", prefix_));
-    for (const Metadata::Entry& entry : metadata_.entries()) {
-      if (!entry.key.starts_with(prefix_)) continue;
-      expect(is_known_key(entry.key.substr(prefix_.size())), ErrorCode::kUnsupported,
-             fmt::format("unsupported model: {}: not a key that this decoder knows, found {}", printable(entry.key),
-                         describe(entry.value)));
-    }
-  }
-  const Status& status() const { return status_; }
-  const std::string& prefix() const { return prefix_; }
-
- private:
-  template <typename T, typename U>
-  T keep(const Result<T>& value, U otherwise) {
-    if (value) return *value;
-    if (status_) status_ = value.error();
-    return static_cast<T>(otherwise);
-  }
-
-  const Metadata& metadata_;
-  std::string prefix_;
-  Status status_;
-};
-
-void read_heads(ConfigReader& reader, ModelConfig* config) {
-  config->num_heads = reader.integer("attention.head_count", 1, kHeadsMax);
-  config->num_kv_heads = reader.integer("attention.head_count_kv", 1, kHeadsMax, config->num_heads);
-  reader.expect(config->num_heads % config->num_kv_heads == 0, ErrorCode::kCorruptFile,
-                fmt::format("bad metadata: {}attention.head_count: expected a multiple of head_count_kv {}, found {}",
-                            reader.prefix(), config->num_kv_heads, config->num_heads));
-  config->head_dim = reader.integer("attention.key_length", 2, kHeadDimMax, config->width / config->num_heads);
-  const uint32_t value_dim = reader.integer("attention.value_length", 1, kHeadDimMax, config->head_dim);
-  reader.expect(value_dim == config->head_dim, ErrorCode::kUnsupported,
-                fmt::format("unsupported model: {}attention.value_length: expected key_length {}, found {}",
-                            reader.prefix(), config->head_dim, value_dim));
-  reader.expect(config->head_dim >= 2 && config->head_dim <= kHeadDimMax && config->head_dim % 2 == 0,
-                ErrorCode::kUnsupported,
-                fmt::format("unsupported model: {}attention.key_length: expected an even number in [2, {}], found {}",
-                            reader.prefix(), kHeadDimMax, config->head_dim));
 }
 
 }  // namespace
@@ -199,30 +163,15 @@ Result<const Architecture*> read_architecture(const Metadata& metadata) {
 
 Result<ModelConfig> read_config(const Architecture& architecture, const Metadata& metadata) {
   ConfigReader reader(metadata, std::string(architecture.name) + ".");
-  reader.refuse_what_is_not_done();
+  refuse_what_is_not_done(reader);
 
   ModelConfig config;
   config.architecture = architecture.name;
   if (auto name = metadata.string("general.name", "")) config.name = *name;
-  config.num_layers = reader.integer("block_count", 1, kLayersMax);
   config.width = reader.integer("embedding_length", 1, kWidthMax);
-  config.ffn_width = reader.integer("feed_forward_length", 1, kFfnWidthMax);
   config.context_max = reader.integer("context_length", 1, kContextMax);
   config.rms_eps = reader.number("attention.layer_norm_rms_epsilon", 1e-12, 1);
-  read_heads(reader, &config);
-  config.rope_dim = reader.integer("rope.dimension_count", 2, kHeadDimMax, config.head_dim);
-  reader.expect(config.rope_dim % 2 == 0 && config.rope_dim <= config.head_dim, ErrorCode::kCorruptFile,
-                fmt::format("bad metadata: {}rope.dimension_count: expected an even number up to {}, found {}",
-                            reader.prefix(), config.head_dim, config.rope_dim));
-  config.rope_pairing = architecture.rope_pairing;
-  config.qk_norm = architecture.qk_norm;
-  config.attention_scale = reader.number("attention.scale", 1e-6, 1e6, 1 / std::sqrt(double(config.head_dim)));
-  // Which layers have it differs by model, and files do not say so.
-  const uint32_t window = reader.integer("attention.sliding_window", 0, kContextMax, 0);
-  reader.expect(window == 0 || window >= config.context_max, ErrorCode::kUnsupported,
-                fmt::format("unsupported model: {}attention.sliding_window: expected none below the context of {}, "
-                            "found {}",
-                            reader.prefix(), config.context_max, window));
+  read_layers(reader, architecture, &config);
   if (!reader.status()) return reader.status().error();
   return config;
 }

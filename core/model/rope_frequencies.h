@@ -33,8 +33,8 @@ std::vector<float> llama3_divisors(const RopeParameters& parameters);
 
 // Reads "<prefix>rope.*": freq_base, scaling.type none, linear (also the older scale_linear), yarn, and llama3 with
 // scaling.low_freq_factor and high_freq_factor. Without a type a factor means linear, as readers of GGUF agree.
-// Another type is unsupported, by name.
+// Another type is unsupported, by name. base_key: of layers whose base is another.
 Result<RopeParameters> read_rope_parameters(const Metadata& metadata, std::string_view prefix, uint32_t rope_dim,
-                                            uint32_t context_max);
+                                            uint32_t context_max, const char* base_key = "rope.freq_base");
 
 }  // namespace llmrt

@@ -70,20 +70,21 @@ ModelConfig make_config(const Recipe& recipe) {
   ModelConfig config;
   config.architecture = shape.architecture;
   config.name = fmt::format("synthetic {}", shape.name);
-  config.num_layers = shape.num_layers;
   config.width = shape.width;
-  config.ffn_width = shape.ffn_width;
-  config.num_heads = shape.num_heads;
-  config.num_kv_heads = shape.num_kv_heads;
-  config.head_dim = shape.head_dim;
   config.vocab_size = shape.vocab_size;
   config.context_max = shape.context_max;
   config.rms_eps = shape.rms_eps;
-  config.rope_dim = shape.head_dim;
-  config.rope_pairing = recipe.architecture->rope_pairing;
-  config.rope_freqs = rope_frequencies(rope_parameters(shape));
-  config.qk_norm = recipe.architecture->qk_norm;
-  config.attention_scale = static_cast<float>(1 / std::sqrt(double(shape.head_dim)));
+  config.rope_freqs = {rope_frequencies(rope_parameters(shape))};
+  LayerSpec layer;
+  layer.num_heads = shape.num_heads;
+  layer.num_kv_heads = shape.num_kv_heads;
+  layer.head_dim = layer.rope.dim = shape.head_dim;
+  layer.attention_scale = static_cast<float>(1 / std::sqrt(double(shape.head_dim)));
+  layer.qk_norm = recipe.architecture->qk_norm;
+  layer.rope.pairing = recipe.architecture->rope_pairing;
+  layer.ffn_width = shape.ffn_width;
+  config.layers.assign(shape.num_layers, layer);
+  assign_cache_groups(config.layers);
   return config;
 }
 
@@ -180,17 +181,18 @@ void add_metadata(const Recipe& recipe, const ModelConfig& config, GgufWriter* w
   writer->add_string("general.name", config.name);
   writer->add_u32("general.file_type", file_type(recipe.encoding));
   writer->add_u32("general.quantization_version", 2);
-  writer->add_u32(prefix + "block_count", config.num_layers);
+  const LayerSpec& layer = config.layers.front();  // all are alike
+  writer->add_u32(prefix + "block_count", config.num_layers());
   writer->add_u32(prefix + "context_length", config.context_max);
   writer->add_u32(prefix + "embedding_length", config.width);
-  writer->add_u32(prefix + "feed_forward_length", config.ffn_width);
-  writer->add_u32(prefix + "attention.head_count", config.num_heads);
-  writer->add_u32(prefix + "attention.head_count_kv", config.num_kv_heads);
-  writer->add_u32(prefix + "attention.key_length", config.head_dim);
-  writer->add_u32(prefix + "attention.value_length", config.head_dim);
+  writer->add_u32(prefix + "feed_forward_length", layer.ffn_width);
+  writer->add_u32(prefix + "attention.head_count", layer.num_heads);
+  writer->add_u32(prefix + "attention.head_count_kv", layer.num_kv_heads);
+  writer->add_u32(prefix + "attention.key_length", layer.head_dim);
+  writer->add_u32(prefix + "attention.value_length", layer.head_dim);
   writer->add_f32(prefix + "attention.layer_norm_rms_epsilon", config.rms_eps);
   writer->add_f32(prefix + "rope.freq_base", recipe.shape->rope_base);
-  writer->add_u32(prefix + "rope.dimension_count", config.rope_dim);
+  writer->add_u32(prefix + "rope.dimension_count", layer.rope.dim);
   writer->add_u32(prefix + "vocab_size", config.vocab_size);
   add_placeholder_vocabulary(config.vocab_size, writer);
 }
@@ -232,7 +234,7 @@ Status write_synthetic_gguf(const std::string& shape, const std::string& encodin
   }
   const auto& tensors = (*model)->weights.tensors;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (static_cast<WeightId>(i) != (*model)->rope_freqs) writer.add_tensor(tensors[i]);
+    if (static_cast<WeightId>(i) != (*model)->rope_freqs.front()) writer.add_tensor(tensors[i]);
   }
   return writer.write(file, progress);
 }

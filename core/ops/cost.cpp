@@ -10,9 +10,7 @@ struct Counter {
   const WeightTable& weights;
   const CostSizes& sizes;
 
-  double rows(TensorId id) const {
-    return list.tensors[id].rows == Rows::kTokens ? sizes.num_tokens : sizes.num_sampled;
-  }
+  double rows(TensorId id) const { return list.rows_of(id, sizes.num_tokens, sizes.num_sampled); }
   // Live elements and bytes of a tensor.
   double elements(TensorId id) const { return rows(id) * list.tensors[id].columns; }
   double bytes(TensorId id) const { return elements(id) * dtype_bytes(list.tensors[id].dtype); }

@@ -27,8 +27,8 @@ struct Printer {
 
   void tensor(const char* name, TensorId id, const char* arrow) {
     const TensorDesc& t = list.tensors[id];
-    text += fmt::format(" {}{}={}[{}{},{}]{}", arrow, name, t.name, t.rows == Rows::kTokens ? "T" : "R",
-                        list.rows_of(id), t.columns, dtype_name(t.dtype));
+    text += fmt::format(" {}{}={}[{}{},{}]{}", arrow, name, t.name, rows_name(t.rows), list.rows_of(id), t.columns,
+                        dtype_name(t.dtype));
   }
   void in(const char* name, TensorId id) { tensor(name, id, ""); }
   void out(const char* name, TensorId id) { tensor(name, id, "-> "); }
@@ -93,7 +93,19 @@ TensorId OpList::add_tensor(TensorDesc desc) {
 }
 
 uint32_t OpList::rows_of(TensorId id) const {
-  return tensors[id].rows == Rows::kTokens ? num_tokens : num_sampled;
+  return rows_of(id, num_tokens, num_sampled);
+}
+
+uint32_t OpList::rows_of(TensorId id, uint32_t tokens, uint32_t sampled) const {
+  switch (tensors[id].rows) {
+    case Rows::kTokens:
+      return tokens;
+    case Rows::kSampled:
+      return sampled;
+    case Rows::kRouted:
+      break;
+  }
+  return routed_per_row * (num_sampled > 0 ? sampled : tokens);
 }
 
 uint64_t OpList::bytes_of(TensorId id) const {
@@ -106,6 +118,7 @@ uint64_t OpList::key() const {
   key.word(num_sampled);
   key.word(batch_invariant);
   key.word(decode_only);
+  key.word(routed_per_row);
   for (const TensorDesc& t : tensors) {
     key.word(static_cast<uint64_t>(t.rows) | static_cast<uint64_t>(t.dtype) << 8 |
              static_cast<uint64_t>(t.storage) << 16 | static_cast<uint64_t>(t.columns) << 32);
@@ -125,13 +138,23 @@ OpAccess access(const Op& op) {
 
 std::string print(const OpList& list) {
   std::string text =
-      fmt::format("{} T={} R={} ops={}\n", list.name, list.num_tokens, list.num_sampled, list.ops.size());
+      fmt::format("{} T={} R={}{} ops={}\n", list.name, list.num_tokens, list.num_sampled,
+                  list.routed_per_row > 0 ? fmt::format(" routed={}", list.routed_per_row) : "", list.ops.size());
   for (const Op& op : list.ops) {
     Printer printer{list, op_name(op)};
     visit_fields(op, printer);
     text += printer.text + "\n";
   }
   return text;
+}
+
+Status refuse_routed_rows(const OpList& list) {
+  for (const TensorDesc& tensor : list.tensors)
+    if (tensor.rows == Rows::kRouted)
+      return make_error(ErrorCode::kUnsupported,
+                        "{} list: tensor {}: expected rows of tokens or of samples, found routed", list.name,
+                        tensor.name);
+  return {};
 }
 
 ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes) {

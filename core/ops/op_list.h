@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/status.h"
 #include "core/ops/ops.h"
 #include "core/ops/tensor.h"
 
@@ -25,8 +26,14 @@ struct OpList {
   // No step that is run by it has prompt items: attention's kernels for those are not there.
   bool decode_only = false;
 
+  // Rows of a kRouted tensor for each of the list's own, which are R in a list that samples and else T. 0 = no tensor
+  // is routed.
+  uint32_t routed_per_row = 0;
+
   TensorId add_tensor(TensorDesc desc);
-  uint32_t rows_of(TensorId id) const;   // T or R
+  uint32_t rows_of(TensorId id) const;  // T, R, or a multiple of the one
+  // The same in a step of so many tokens and sampled rows.
+  uint32_t rows_of(TensorId id, uint32_t tokens, uint32_t sampled) const;
   uint64_t bytes_of(TensorId id) const;  // rows * columns * dtype
   // A hash of everything above except the name; equal lists have equal keys.
   uint64_t key() const;
@@ -40,6 +47,9 @@ OpAccess access(const Op& op);
 
 // One line an op: "rms_norm x=x[T,576]f32 delta=o weight=3 -> h[T,576]f16".
 std::string print(const OpList& list);
+
+// Unsupported, naming the tensor, when the list has a routed one: no backend has kernels for them.
+Status refuse_routed_rows(const OpList& list);
 
 // What an op must do and move at least, for given live sizes; weights excluded when they would be counted twice.
 struct OpCost {

@@ -1,5 +1,6 @@
 // The values that flow through an op list. A tensor is a matrix [rows, columns], row-major and dense; `rows` is
-// symbolic, so that one list serves a bucket: T tokens of the step or R sampled rows.
+// symbolic, so that one list serves a bucket: T tokens of the step, R sampled rows, or the rows that these become when
+// each goes to several experts.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +38,13 @@ struct GroupTensors {
   std::array<TensorId, kKvGroupsMax> ids;
 };
 
-enum class Rows : uint8_t { kTokens, kSampled };  // T, R
+// T, R, and OpList::routed_per_row times the one of them that the list has: the rows of routed token 0 first, then
+// those of token 1, and so on.
+enum class Rows : uint8_t { kTokens, kSampled, kRouted };
+constexpr const char* rows_name(Rows rows) {
+  constexpr const char* kNames[] = {"T", "R", "K"};
+  return kNames[static_cast<int>(rows)];
+}
 
 enum class Storage : uint8_t {
   kArena,   // lives from its first writer to its last reader; memory is shared with others

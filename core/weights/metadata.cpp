@@ -199,4 +199,13 @@ Result<std::vector<float>> Metadata::floats(std::string_view key) const {
   return out;
 }
 
+Result<std::vector<bool>> Metadata::booleans(std::string_view key) const {
+  const MetadataValue* value = find(key);
+  if (value == nullptr) return missing(key, "an array of bools");
+  if (!value->is_array || value->type != ValueType::kBool) return wrong(key, "an array of bools", *value);
+  std::vector<bool> out(value->count);
+  for (uint64_t i = 0; i < value->count; ++i) out[i] = load<uint8_t>(*value, i) != 0;
+  return out;
+}
+
 }  // namespace llmrt

@@ -61,6 +61,7 @@ class Metadata {
   Result<std::span<const std::string_view>> strings(std::string_view key) const;
   Result<std::vector<int64_t>> integers(std::string_view key, int64_t min, int64_t max) const;
   Result<std::vector<float>> floats(std::string_view key) const;  // f32, all finite
+  Result<std::vector<bool>> booleans(std::string_view key) const;
 
  private:
   std::vector<Entry> entries_;

@@ -116,10 +116,10 @@ TEST_CASE("a key is scored against every lane of queries") {
 }
 
 TEST_CASE("keys are ranked by query and head, each with the keys of its kv head and its past") {
-  ModelConfig config;
-  config.num_heads = 4;  // heads 0 and 1 read kv head 0, heads 2 and 3 kv head 1
-  config.num_kv_heads = 2;
-  config.head_dim = 2;
+  LayerSpec layer;
+  layer.num_heads = 4;  // heads 0 and 1 read kv head 0, heads 2 and 3 kv head 1
+  layer.num_kv_heads = 2;
+  layer.head_dim = 2;
   constexpr uint32_t kTokens = 12, kFirstQuery = kTokens - kAttentionQueries;
   // Key of position p: (p, -p) in kv head 0, (p % 3, 1) in kv head 1. Head 0 wants the latest, head 1 the earliest,
   // head 2 those with p % 3 == 2, head 3 finds all alike.
@@ -136,8 +136,8 @@ TEST_CASE("keys are ranked by query and head, each with the keys of its kv head 
     rows.insert(rows.end(), 4, 1e6f);  // values
   }
   const auto rank = [&](uint32_t window, float factor) {
-    config.window = window;
-    AttentionRanking ranking(config, rows, kTokens, 2);
+    layer.window = window;
+    AttentionRanking ranking(layer, rows, kTokens, 2);
     for (uint32_t kv_head = 0; kv_head < 2; ++kv_head)
       for (uint32_t first = 0; first < kTokens; first += 5) {  // in pieces
         std::vector<float> keys;

@@ -29,7 +29,7 @@ std::shared_ptr<const Model> model_of(const char* path) {
 // Two layers; other layers' weights are empty.
 std::shared_ptr<const Model> small_model() {
   auto model = std::make_shared<Model>(*model_of("synthetic:smollm2-135m:q4_1"));
-  model->config.num_layers = 2;
+  model->config.layers.resize(2);
   model->layers.resize(2);
   for (WeightTensor& tensor : model->weights.tensors)
     if (tensor.name.starts_with("blk.") && !tensor.name.starts_with("blk.0.") && !tensor.name.starts_with("blk.1."))

@@ -78,7 +78,7 @@ TEST_CASE("quantising rounds matrices, keeps embedding and head finer and vector
   CHECK(bytes_of(tensor, kRow, 1) == expected);
   CHECK((*quantised)->weights.tensors[(*quantised)->embedding].encoding == Encoding::kQ8_0);
   CHECK((*quantised)->weights.tensors[(*quantised)->final_norm].encoding == Encoding::kF32);
-  CHECK((*quantised)->weights.tensors[(*quantised)->rope_freqs].encoding == Encoding::kF32);
+  CHECK((*quantised)->weights.tensors[(*quantised)->rope_freqs.front()].encoding == Encoding::kF32);
 }
 
 TEST_CASE("an encoding without an encoder is refused by name") {

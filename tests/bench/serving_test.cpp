@@ -6,6 +6,7 @@
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include "core/engine/pool_sizing.h"
 #include "tests/bench/timed_backend.h"
 #include "tools/llmrt_bench/serving/batch_sizes.h"
 #include "tools/llmrt_bench/serving/drive.h"
@@ -204,8 +205,9 @@ TEST_CASE("8-bit pools hold what their bytes say, and a device that decodes them
   bed.options.kv_compared = {KvDType::kI8};
   REQUIRE(bed.run(kv_part).ok());
   const auto tokens = [&](KvDType dtype) {
-    KvGroup group{bed.model->config.num_layers, bed.model->config.num_kv_heads, bed.model->config.head_dim};
-    group.dtype = dtype;
+    EngineConfig config;
+    config.kv_dtype = dtype;
+    const KvGroup group = kv_group_of(bed.model->config, config);
     return static_cast<double>((1u << 20) / group.bytes_block() * group.block_tokens);
   };
   CHECK(bed.value("f16: tokens in 1 MiB") == tokens(KvDType::kF16));

@@ -273,8 +273,9 @@ const std::map<std::string, std::function<void()>> kChecks = {
      }},
     {"model",
      [] {
-       differ_in_identity([](Model& model, EngineConfig&) { ++model.config.num_layers; });
-       differ_in_identity([](Model& model, EngineConfig&) { model.config.rope_freqs.push_back(1); });
+       differ_in_identity(
+           [](Model& model, EngineConfig&) { model.config.layers.push_back(model.config.layers.front()); });
+       differ_in_identity([](Model& model, EngineConfig&) { model.config.rope_freqs.push_back({1}); });
      }},
     {"tokenizer", check_tokenizer},
     {"quantization",

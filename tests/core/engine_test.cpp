@@ -182,6 +182,34 @@ TEST_CASE("an engine goes without copies in f16 whose memory is gone, and not on
   }
 }
 
+TEST_CASE("an engine refuses by name what layers ask for and it cannot do") {
+  const auto refusal = [](const std::function<void(std::vector<LayerSpec>&)>& change) {
+    auto model = std::make_shared<Model>(*make_fake_model());
+    std::vector<LayerSpec>& layers = model->config.layers;
+    layers.push_back(layers.front());
+    model->layers.resize(2);
+    change(layers);
+    assign_cache_groups(layers);
+    SimClock clock;
+    EngineConfig config;
+    config.context_max = 64;
+    const auto engine = Engine::create(config, model, make_fake_tokenizer(),
+                                       std::make_unique<FakeBackend>(FakeBackendConfig()), &clock, {});
+    if (engine) return std::string();
+    CHECK(engine.error().code == ErrorCode::kUnsupported);
+    return engine.error().message;
+  };
+  CHECK(refusal([](auto&) {}).empty());
+  CHECK(refusal([](auto& layers) { layers[1].ffn_width = 64; }).empty());
+  CHECK_THAT(refusal([](auto& layers) { layers[1].attention = AttentionKind::kLinear; }),
+             ContainsSubstring("layer 1: expected full or window attention, found linear attention"));
+  CHECK_THAT(refusal([](auto& layers) { layers[0].feed_forward = FeedForwardKind::kExperts; }),
+             ContainsSubstring("layer 0: expected a dense feed-forward part, found experts"));
+  CHECK_THAT(refusal([](auto& layers) { layers[1].num_kv_heads = 2; }), ContainsSubstring("found 2 kinds of cache"));
+  CHECK_THAT(refusal([](auto& layers) { layers[0].head_dim = layers[1].head_dim = 4096; }),
+             ContainsSubstring("heads of 4096 numbers"));
+}
+
 TEST_CASE("an engine's room for a step's samples counts the tokenizer's end tokens") {
   struct Stating final : ForwardingBackend {
     explicit Stating(uint64_t* words)

@@ -24,7 +24,7 @@ TEST_CASE("the audit names what differs between owners") {
 
   SECTION("a table that does not hold what is computed") {
     row.progress.computed = 3;
-    CHECK(fault(room).find("request 1: expected 1 blocks for 3 tokens, found 2") != std::string::npos);
+    CHECK(fault(room).find("request 1: expected 1 table entries for 3 tokens, found 2") != std::string::npos);
   }
   SECTION("a block that nobody holds") {
     row.residency.tables[0].blocks.pop_back();

@@ -296,14 +296,15 @@ std::shared_ptr<const Model> make_fake_model() {
   model->encoding = "f32";
   ModelConfig& config = model->config;
   config.architecture = "fake";
-  config.num_layers = 1;
   config.width = 8;
-  config.ffn_width = 8;
-  config.num_heads = config.num_kv_heads = 1;
-  config.head_dim = 8;
   config.vocab_size = kFakeVocab;
   config.context_max = kFakeContextMax;
-  config.rope_dim = 8;
+  LayerSpec layer;
+  layer.num_heads = layer.num_kv_heads = 1;
+  layer.head_dim = layer.rope.dim = layer.ffn_width = 8;
+  config.layers = {layer};
+  config.rope_freqs = {{}};
+  model->rope_freqs = {-1};
   model->layers.resize(1);
   return model;
 }

@@ -57,6 +57,15 @@ MODELS = {
         "heads": 4, "kv_heads": 2, "head_dim": 64, "width": 256, "ffn": 768, "tied": False, "vocabulary": "qwen2",
         "base": 1e6, "biases": "qkv",
         "encodings": {"attn_q": "q5_0", "attn_k": "q4_1", "attn_v": "q8_0", "ffn_gate": "q4_0", "ffn_up": "q5_1", "ffn_down": "q6_k", "output": "q8_0", "*": "q4_0"}},
+    "llama-windows": {
+        "arch": "llama", "about": "a window in every layer, query heads and FFN widths that differ by layer, in float32",
+        "heads": [4, 2, 8], "kv_heads": 2, "head_dim": 64, "width": 256, "ffn": [512, 256, 768], "tied": True,
+        "vocabulary": "gpt-2", "base": 10000.0, "window": 40, "pattern": 0, "encodings": {"*": "f32"}},
+    "qwen3-mixed": {
+        "arch": "qwen3", "about": "every third layer full, the others with a window, a RoPE base and heads of their own",
+        "heads": [4, 8, 4], "kv_heads": [2, 2, 1], "head_dim": 128, "window_head_dim": 64, "width": 256,
+        "ffn": [512, 256, 768], "tied": True, "vocabulary": "qwen2", "base": 1e6, "window_base": 10000.0, "window": 24,
+        "pattern": 3, "cache_groups": 2, "encodings": {"*": "f32"}},
 }
 LAYERS = 3
 SEED = 20240
@@ -164,6 +173,28 @@ class Weights:
         self.writer.add_tensor(name, (mean + deviation * self.random.standard_normal(columns)).astype(np.float32))
 
 
+def each(value):
+    """One value for each layer."""
+    return value if isinstance(value, list) else [value] * LAYERS
+
+
+def head_dims(model):
+    """Of each layer: those with a window may have their own."""
+    period = model.get("pattern", 1)
+    return [model.get("window_head_dim", model["head_dim"]) if period == 0 or layer % period < period - 1 else model["head_dim"]
+            for layer in range(LAYERS)]
+
+
+def add_windows(writer, model):
+    writer.add_sliding_window(model["window"])
+    writer.add_uint32(f"{model['arch']}.attention.sliding_window_pattern", model["pattern"])
+    if "window_head_dim" in model:
+        writer.add_uint32(f"{model['arch']}.attention.key_length_swa", model["window_head_dim"])
+        writer.add_uint32(f"{model['arch']}.attention.value_length_swa", model["window_head_dim"])
+    if "window_base" in model:
+        writer.add_float32(f"{model['arch']}.rope.freq_base_swa", model["window_base"])
+
+
 def write(name, path):
     model = MODELS[name]
     writer = GGUFWriter(path, model["arch"])
@@ -180,28 +211,31 @@ def write(name, path):
     writer.add_layer_norm_rms_eps(1e-5)
     if "attention_scale" in model:
         writer.add_float32(f"{model['arch']}.attention.scale", model["attention_scale"])
+    if "window" in model:
+        add_windows(writer, model)
     add_rope(writer, model)
     vocab = add_vocabulary(writer, model["vocabulary"])
     writer.add_vocab_size(vocab)
 
     weights = Weights(writer, model)
-    width, head_dim = model["width"], model["head_dim"]
+    width = model["width"]
     # Tied: small beside what the layers add, or each token would predict itself.
     weights.matrix("token_embd", vocab, width, 1.5 if model["tied"] else 4.0)
-    for layer in range(LAYERS):
+    sizes = zip(each(model["heads"]), each(model["kv_heads"]), head_dims(model), each(model["ffn"]))
+    for layer, (heads, kv_heads, head_dim, ffn) in enumerate(sizes):
         prefix = f"blk.{layer}."
         weights.vector(prefix + "attn_norm.weight", width)
-        weights.matrix(prefix + "attn_q", model["heads"] * head_dim, width, 1.5)
-        weights.matrix(prefix + "attn_k", model["kv_heads"] * head_dim, width, 1.5)
-        weights.matrix(prefix + "attn_v", model["kv_heads"] * head_dim, width)
+        weights.matrix(prefix + "attn_q", heads * head_dim, width, 1.5)
+        weights.matrix(prefix + "attn_k", kv_heads * head_dim, width, 1.5)
+        weights.matrix(prefix + "attn_v", kv_heads * head_dim, width)
         if model["arch"] == "qwen3":
             weights.vector(prefix + "attn_q_norm.weight", head_dim, 1.4)
             weights.vector(prefix + "attn_k_norm.weight", head_dim, 1.4)
-        weights.matrix(prefix + "attn_output", width, model["heads"] * head_dim)
+        weights.matrix(prefix + "attn_output", width, heads * head_dim)
         weights.vector(prefix + "ffn_norm.weight", width)
-        weights.matrix(prefix + "ffn_gate", model["ffn"], width)
-        weights.matrix(prefix + "ffn_up", model["ffn"], width)
-        weights.matrix(prefix + "ffn_down", width, model["ffn"])
+        weights.matrix(prefix + "ffn_gate", ffn, width)
+        weights.matrix(prefix + "ffn_up", ffn, width)
+        weights.matrix(prefix + "ffn_down", width, ffn)
     weights.vector("output_norm.weight", width)
     if not model["tied"]:
         weights.matrix("output", vocab, width)

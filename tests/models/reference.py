@@ -2,7 +2,7 @@
 """The independent reference: a float32 forward pass in numpy over the dequantised weights of a GGUF file.
 
 Reads files with the `gguf` package and shares no code with the engine. Architectures llama, qwen2 and qwen3; tied and
-own heads, biases, q/k norms, both RoPE pairings, linear, llama3 and YaRN scaling. Written from the published formulas,
+own heads, biases, q/k norms, both RoPE pairings, linear, llama3 and YaRN scaling, layers that differ (windows, heads). Written from the published formulas,
 one screen each, so that it can be checked by reading.
 
     reference.py MODEL logits --tokens 1,2,3 [--top 20] [--npz FILE]   teacher-forced log-probabilities of each next token
@@ -25,6 +25,14 @@ from gguf import GGUFReader, dequantize
 PAIRS_OF_NEIGHBOURS = {"llama": True, "qwen2": False, "qwen3": False}  # (2i, 2i+1), else (i, i + half)
 
 
+class Layer:
+    """What the metadata says of one layer; Reference adds `frequencies` and `magnitude`."""
+
+    def __init__(self, heads, kv_heads, head_dim, rope_dim, scale, window):
+        self.heads, self.kv_heads, self.head_dim, self.rope_dim = heads, kv_heads, head_dim, rope_dim
+        self.scale, self.window = scale, window  # window: 0 = all positions
+
+
 class Config:
     """What the metadata says."""
 
@@ -44,25 +52,47 @@ class Config:
             return get(f"{self.arch}.{name}", default)
 
         self.own = own
-        self.layers = own("block_count")
         self.width = own("embedding_length")
-        self.heads = own("attention.head_count")
-        self.kv_heads = own("attention.head_count_kv", self.heads)
-        self.head_dim = own("attention.key_length", self.width // self.heads)
         self.eps = own("attention.layer_norm_rms_epsilon")
         self.context = own("context_length")
-        self.scale = own("attention.scale", 1 / math.sqrt(self.head_dim))
-        self.rope_dim = own("rope.dimension_count", self.head_dim)
-        for key in ("attention.sliding_window", "attn_logit_softcapping", "final_logit_softcapping", "expert_count"):
+        for key in ("attn_logit_softcapping", "final_logit_softcapping", "expert_count"):
             if own(key, 0):
                 raise ValueError(f"no reference for {key}")
         self.neighbours = PAIRS_OF_NEIGHBOURS[self.arch]
         self.qk_norm = self.arch == "qwen3"
+        self.layers = self.read_layers(own("block_count"))
+
+    def read_layers(self, count):
+        own = self.own
+
+        def each(name, default=None):
+            value = own(name, default)
+            return list(value) if isinstance(value, (list, tuple, np.ndarray)) else [value] * count
+
+        heads = each("attention.head_count")
+        kv_heads = each("attention.head_count_kv", heads)
+        window = own("attention.sliding_window", 0)
+        pattern = own("attention.sliding_window_pattern", 1)
+        if not isinstance(pattern, (list, tuple, np.ndarray)):  # every nth layer is full, 0: none is
+            pattern = [pattern == 0 or layer % pattern < pattern - 1 for layer in range(count)]
+        layers = []
+        for layer in range(count):
+            head_dim = own("attention.key_length", self.width // heads[0])
+            rope_dim = own("rope.dimension_count", head_dim)
+            if pattern[layer]:
+                own_dim = own("attention.key_length_swa", head_dim)
+                rope_dim = own("rope.dimension_count_swa", rope_dim if own_dim == head_dim else own_dim)
+                head_dim = own_dim
+            scale = own("attention.scale", 1 / math.sqrt(head_dim))
+            layers.append(Layer(heads[layer], kv_heads[layer], head_dim, rope_dim, scale, window if pattern[layer] else 0))
+        return layers
 
 
-def rope_table(config, divisors):
-    """Radians per position for each pair, and the factor on cos and sin."""
-    own, dim = config.own, config.rope_dim
+def rope_table(config, layer, divisors):
+    """Radians per position for each pair of a layer, and the factor on cos and sin."""
+    own, dim = config.own, layer.rope_dim
+    if layer.window and own("rope.freq_base_swa", 0.0):
+        return own("rope.freq_base_swa") ** (-np.arange(0, dim, 2, dtype=np.float64) / dim), 1.0
     frequencies = own("rope.freq_base", 10000.0) ** (-np.arange(0, dim, 2, dtype=np.float64) / dim)
     if divisors is not None:
         frequencies = frequencies / divisors
@@ -104,8 +134,9 @@ class Reference:
         self.tensors = {tensor.name: tensor for tensor in self.reader.tensors}
         self.weights = {}
         divisors = self.weight("rope_freqs.weight")
-        frequencies, magnitude = rope_table(self.config, None if divisors is None else divisors.astype(np.float64))
-        self.frequencies, self.magnitude = frequencies, magnitude
+        divisors = None if divisors is None else divisors.astype(np.float64)
+        for layer in self.config.layers:
+            layer.frequencies, layer.magnitude = rope_table(self.config, layer, divisors)
 
     def weight(self, name):
         """float32 [rows, columns] or [columns]; None when the file has no such tensor."""
@@ -126,12 +157,12 @@ class Reference:
         scale = 1 / np.sqrt(np.mean(np.square(x), axis=-1, keepdims=True) + np.float32(self.config.eps))
         return x * scale * self.weight(name + ".weight")
 
-    def rotate(self, x, positions):
+    def rotate(self, x, layer, positions):
         """RoPE on x [tokens, heads, head_dim]; numbers beyond rope_dim stay."""
-        angles = positions[:, None] * self.frequencies[None, :]
-        cos = (np.cos(angles) * self.magnitude).astype(np.float32)[:, None, :]
-        sin = (np.sin(angles) * self.magnitude).astype(np.float32)[:, None, :]
-        dim = self.config.rope_dim
+        angles = positions[:, None] * layer.frequencies[None, :]
+        cos = (np.cos(angles) * layer.magnitude).astype(np.float32)[:, None, :]
+        sin = (np.sin(angles) * layer.magnitude).astype(np.float32)[:, None, :]
+        dim = layer.rope_dim
         first, second = (np.s_[0:dim:2], np.s_[1:dim:2]) if self.config.neighbours else (np.s_[:dim // 2], np.s_[dim // 2:dim])
         a, b = x[..., first].copy(), x[..., second].copy()
         out = x.copy()
@@ -140,21 +171,25 @@ class Reference:
         return out
 
     def attention(self, x, layer, positions, cache):
-        config, prefix = self.config, f"blk.{layer}."
-        q = self.linear(x, prefix + "attn_q").reshape(len(x), config.heads, config.head_dim)
-        k = self.linear(x, prefix + "attn_k").reshape(len(x), config.kv_heads, config.head_dim)
-        v = self.linear(x, prefix + "attn_v").reshape(len(x), config.kv_heads, config.head_dim)
-        if config.qk_norm:
+        prefix, spec = f"blk.{layer}.", self.config.layers[layer]
+        q = self.linear(x, prefix + "attn_q").reshape(len(x), spec.heads, spec.head_dim)
+        k = self.linear(x, prefix + "attn_k").reshape(len(x), spec.kv_heads, spec.head_dim)
+        v = self.linear(x, prefix + "attn_v").reshape(len(x), spec.kv_heads, spec.head_dim)
+        if self.config.qk_norm:
             q, k = self.norm(q, prefix + "attn_q_norm"), self.norm(k, prefix + "attn_k_norm")
-        q, k = self.rotate(q, positions), self.rotate(k, positions)
+        q, k = self.rotate(q, spec, positions), self.rotate(k, spec, positions)
         if cache[layer] is not None:
             k, v = np.concatenate([cache[layer][0], k]), np.concatenate([cache[layer][1], v])
         cache[layer] = (k, v)
-        group = config.heads // config.kv_heads
-        hidden = np.where(np.arange(len(k))[None, :] > positions[:, None], np.float32(-np.inf), np.float32(0))
+        group = spec.heads // spec.kv_heads
+        keys = np.arange(len(k))[None, :]
+        is_hidden = keys > positions[:, None]
+        if spec.window:
+            is_hidden |= keys <= positions[:, None] - spec.window
+        hidden = np.where(is_hidden, np.float32(-np.inf), np.float32(0))
         out = np.empty_like(q)
-        for head in range(config.heads):
-            scores = q[:, head] @ k[:, head // group].T * np.float32(config.scale) + hidden
+        for head in range(spec.heads):
+            scores = q[:, head] @ k[:, head // group].T * np.float32(spec.scale) + hidden
             scores = np.exp(scores - scores.max(axis=1, keepdims=True))
             out[:, head] = (scores / scores.sum(axis=1, keepdims=True)) @ v[:, head // group]
         return self.linear(out.reshape(len(x), -1), prefix + "attn_output")
@@ -170,7 +205,7 @@ class Reference:
         begin = 0 if cache[0] is None else len(cache[0][0])
         positions = np.arange(begin, begin + len(tokens), dtype=np.float64)
         x = self.weight("token_embd.weight")[np.asarray(tokens)]
-        for layer in range(self.config.layers):
+        for layer in range(len(self.config.layers)):
             x = x + self.attention(self.norm(x, f"blk.{layer}.attn_norm"), layer, positions, cache)
             x = x + self.feed_forward(self.norm(x, f"blk.{layer}.ffn_norm"), layer)
         return self.norm(x, "output_norm")
@@ -180,7 +215,7 @@ class Reference:
         return x @ (self.weight("token_embd.weight") if own is None else own).T
 
     def new_cache(self):
-        return [None] * self.config.layers
+        return [None] * len(self.config.layers)
 
     def logits(self, tokens):
         """[tokens, vocabulary]: row i is over the token after tokens[i]."""

@@ -43,15 +43,28 @@ def mistakes(model):
     def other_pairing():
         model.config.neighbours = not model.config.neighbours
 
+    layers = model.config.layers
+
     def plain_frequencies():
-        model.frequencies = model.config.own("rope.freq_base") ** (-np.arange(0, model.config.rope_dim, 2) / model.config.rope_dim)
+        for layer in layers:
+            layer.frequencies = model.config.own("rope.freq_base") ** (-np.arange(0, layer.rope_dim, 2) / layer.rope_dim)
 
     def no_magnitude():
-        model.magnitude = 1.0
+        for layer in layers:
+            layer.magnitude = 1.0
 
     def whole_rotation():
-        model.config.rope_dim = model.config.head_dim
+        for layer in layers:
+            layer.rope_dim = layer.head_dim
         plain_frequencies()
+
+    def no_window():
+        for layer in layers:
+            layer.window = 0
+
+    def window_one_short():
+        for layer in layers:
+            layer.window = max(layer.window - 1, 0)
 
     def set_weights(suffix, value):
         def change():
@@ -60,23 +73,28 @@ def mistakes(model):
         return change
 
     def shifted_kv_heads():
-        model.config.kv_heads, shared = model.config.heads, model.config.heads // model.config.kv_heads
-        for name in [name for name in model.tensors if name.endswith((".attn_k.weight", ".attn_v.weight", ".attn_k.bias", ".attn_v.bias"))]:
-            heads = model.weight(name)
-            model.weights[name] = np.concatenate([heads] * shared)  # k and v of head h % kv_heads, not h // group
+        for index, layer in enumerate(layers):
+            layer.kv_heads, shared = layer.heads, layer.heads // layer.kv_heads
+            for name in [name for name in model.tensors if name.startswith(f"blk.{index}.attn_k.") or name.startswith(f"blk.{index}.attn_v.")]:
+                heads = model.weight(name)
+                model.weights[name] = np.concatenate([heads] * shared)  # k and v of head h % kv_heads, not h // group
 
     def tied_head():
         model.weights["output.weight"] = model.weight("token_embd.weight")
 
     names = list(model.tensors)
     found = [("the other RoPE pairing", other_pairing)]
-    if model.config.kv_heads not in (1, model.config.heads):
+    if any(layer.kv_heads not in (1, layer.heads) for layer in layers):
         found.append(("k and v heads in the wrong order", shifted_kv_heads))
     if "rope_freqs.weight" in names or model.config.own("rope.scaling.type", "none") != "none":
         found.append(("no RoPE scaling", plain_frequencies))
-    if model.magnitude != 1.0:
+    if any(layer.window for layer in layers):
+        found += [("no window", no_window), ("a window that is one position short", window_one_short)]
+    if model.config.own("rope.freq_base_swa", 0.0):
+        found.append(("one RoPE base for all layers", plain_frequencies))
+    if layers[0].magnitude != 1.0:
         found.append(("no YaRN magnitude", no_magnitude))
-    if model.config.rope_dim != model.config.head_dim:
+    if layers[0].rope_dim != layers[0].head_dim:
         found.append(("rotation of the whole head", whole_rotation))
     if "output.weight" in names:
         found.append(("a tied head", tied_head))

@@ -1,10 +1,11 @@
-// Whole lists, as a model's decoder builds them, with arena tensors and everything a backend may fuse: four steps of a
+// Whole lists, as a model's decoder builds them, with arena tensors and everything a backend may fuse: five steps of a
 // tiny random model with chunked prompts, decode rows that continue from the token sampled last, and a forked row whose
-// half-full block is copied.
+// half-full block is copied. One of the models has layers that differ in all that layers may, in two cache groups.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cmath>
 
+#include "core/model/assemble.h"
 #include "core/model/decoder.h"
 #include "core/model/model.h"
 #include "tests/ops/op_harness.h"
@@ -16,24 +17,26 @@ namespace {
 constexpr uint32_t kWidth = 256, kHeads = 4, kKvHeads = 2, kDim = 64, kFfn = 512, kVocab = 300, kLayers = 2;
 constexpr float kMarginMin = 0.3f;  // of every draw: more than any rounding may turn
 
-enum class Like : uint8_t { kLlama, kQwen2, kQwen3 };
-constexpr const char* kLikeNames[] = {"llama", "qwen2", "qwen3"};
+enum class Like : uint8_t { kLlama, kQwen2, kQwen3, kMixed };
+constexpr const char* kLikeNames[] = {"llama", "qwen2", "qwen3", "mixed"};
 
 Model tiny_model(Suite* suite, Like like, std::mt19937_64& rng) {
   const bool qwen = like != Like::kLlama;
   Model model;
   ModelConfig& c = model.config;
-  c.num_layers = kLayers;
   c.width = kWidth;
-  c.ffn_width = kFfn;
-  c.num_heads = kHeads;
-  c.num_kv_heads = kKvHeads;
-  c.head_dim = c.rope_dim = kDim;
   c.vocab_size = kVocab;
-  c.rope_pairing = qwen ? RopePairing::kHalves : RopePairing::kInterleaved;
-  c.qk_norm = like == Like::kQwen3;
-  c.activation = qwen ? Activation::kGelu : Activation::kSilu;
-  c.attention_scale = 1 / std::sqrt(static_cast<float>(kDim));
+  LayerSpec spec;
+  spec.ffn_width = kFfn;
+  spec.num_heads = kHeads;
+  spec.num_kv_heads = kKvHeads;
+  spec.head_dim = spec.rope.dim = kDim;
+  spec.rope.pairing = qwen ? RopePairing::kHalves : RopePairing::kInterleaved;
+  spec.qk_norm = like == Like::kQwen3;
+  spec.activation = qwen ? Activation::kGelu : Activation::kSilu;
+  spec.attention_scale = 1 / std::sqrt(static_cast<float>(kDim));
+  c.layers.assign(kLayers, spec);
+  assign_cache_groups(c.layers);
   const auto matrix = [&](Encoding encoding, uint64_t rows, uint64_t columns) {
     return suite->add_weight(encoding, rows, columns, rng, 1 / std::sqrt(static_cast<double>(columns)));
   };
@@ -41,7 +44,7 @@ Model tiny_model(Suite* suite, Like like, std::mt19937_64& rng) {
   model.embedding = suite->add_weight(Encoding::kQ8_0, kVocab, kWidth, rng, 0.5);
   model.head = suite->add_group({model.embedding}, false, rng);
   model.final_norm = vector(kWidth);
-  model.rope_freqs = suite->add_f32(rope_frequencies(kDim));
+  model.rope_freqs = {suite->add_f32(rope_frequencies(kDim))};
   for (uint32_t layer = 0; layer < kLayers; ++layer) {
     LayerWeights w;
     w.attention_norm = vector(kWidth);
@@ -56,12 +59,96 @@ Model tiny_model(Suite* suite, Like like, std::mt19937_64& rng) {
     const Encoding gate = layer == 0 && qwen ? Encoding::kQ4_K : up;
     w.gate_up = suite->add_group({matrix(gate, kFfn, kWidth), matrix(up, kFfn, kWidth)}, false, rng);
     w.down = suite->add_group({matrix(layer == 0 ? Encoding::kQ6_K : Encoding::kF16, kWidth, kFfn)}, false, rng);
-    if (c.qk_norm) {
+    if (spec.qk_norm) {
       w.q_norm = vector(kDim);
       w.k_norm = vector(kDim);
     }
     model.layers.push_back(w);
   }
+  return model;
+}
+
+// Random tensors by the names of files, in encodings that differ by part and layer.
+class RandomTensors final : public TensorSource {
+ public:
+  explicit RandomTensors(std::mt19937_64& rng) : rng_(rng) {}
+
+  bool has(const std::string&) const override { return false; }  // what is optional: biases, an own head
+
+  Result<WeightTensor> take(const std::string& name, uint64_t rows, uint64_t columns, bool is_vector) override {
+    const double deviation = is_vector                          ? 1
+                             : name == tensor_names::kEmbedding ? 0.5
+                                                                : 1 / std::sqrt(static_cast<double>(columns));
+    const WeightId id = drawn_.add_weight(encoding(name, columns, is_vector), rows, columns, rng_, deviation);
+    WeightTensor tensor = drawn_.weights.tensors[static_cast<size_t>(id)];
+    tensor.name = name;
+    return tensor;
+  }
+  std::shared_ptr<const void> storage() const { return drawn_.weights.storage; }
+
+ private:
+  static Encoding encoding(const std::string& name, uint64_t columns, bool is_vector) {
+    const auto is = [&](const char* part) { return name.find(part) != std::string::npos; };
+    if (is_vector) return Encoding::kF32;
+    if (is(tensor_names::kEmbedding) || is(tensor_names::kV)) return Encoding::kQ8_0;
+    if (is(tensor_names::kDown)) return columns % 256 == 0 ? Encoding::kQ6_K : Encoding::kF16;
+    if (is(tensor_names::kGate) || is(tensor_names::kUp)) return is("blk.1.") ? Encoding::kF16 : Encoding::kQ5_K;
+    return is(tensor_names::kOutput) ? Encoding::kF16 : Encoding::kQ4_0;
+  }
+
+  std::mt19937_64& rng_;
+  Suite drawn_;
+};
+
+// Four layers in two cache groups: a window and heads of 64, then all positions and heads of 128. They differ in query
+// and KV heads, feed-forward width, post norms, q/k norms, soft caps, RoPE bases, dimensions and pairing.
+std::vector<LayerSpec> mixed_layers() {
+  LayerSpec local;
+  local.attention = AttentionKind::kWindow;
+  local.window = 24;
+  local.num_heads = 4;
+  local.num_kv_heads = 2;
+  local.head_dim = local.rope.dim = 64;
+  local.attention_scale = 0.125f;
+  local.ffn_width = 512;
+  local.attention_post_norm = local.ffn_post_norm = local.qk_norm = true;
+  LayerSpec global;
+  global.num_heads = 4;
+  global.num_kv_heads = 1;
+  global.head_dim = global.rope.dim = 128;
+  global.rope.freqs_idx = 1;
+  global.rope.pairing = RopePairing::kHalves;
+  global.attention_scale = 0.1f;
+  global.soft_cap = 20;
+  global.ffn_width = 256;
+  global.activation = Activation::kGelu;
+  std::vector<LayerSpec> layers = {local, global, local, global};
+  layers[2].num_heads = 8;
+  layers[2].attention_post_norm = layers[2].qk_norm = false;
+  layers[2].ffn_width = 384;
+  layers[3].num_heads = 2;
+  layers[3].rope.dim = 64;  // of 128
+  layers[3].rope.freqs_idx = 0;
+  layers[3].soft_cap = 0;
+  layers[3].ffn_width = 768;
+  layers[3].ffn_post_norm = true;
+  assign_cache_groups(layers);
+  return layers;
+}
+
+Model mixed_model(Suite* suite, std::mt19937_64& rng) {
+  Model model;
+  model.config.width = kWidth;
+  model.config.vocab_size = kVocab;
+  model.config.rope_freqs = {rope_frequencies(64), rope_frequencies(128)};
+  model.config.layers = mixed_layers();
+  RandomTensors tensors(rng);
+  const auto made = std::make_shared<ModelStorage>();
+  const Architecture architecture{.name = "mixed", .rope_pairing = RopePairing::kInterleaved};
+  REQUIRE(assemble_weights(architecture, tensors, made, &model).ok());
+  suite->weights = model.weights;
+  suite->weights.storage =
+      std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(made, tensors.storage());
   return model;
 }
 
@@ -87,10 +174,13 @@ Step decoder_step(const Model& model, DType activation, KvDType kv_dtype, uint32
   step.forward = build_forward(model, caps, bucket);
   for (const RowPlan& row : rows) {
     const uint32_t row_idx = step.add_row(row.slot, row.start, static_cast<uint32_t>(row.tokens.size()), row.tokens);
-    if (row.tokens.size() > 2)
-      step.add_prompt_items(row_idx);
-    else
-      step.add_decode_items(row_idx, 64);
+    const std::vector<CacheGroup> groups = cache_groups(model.config.layers);
+    for (uint32_t g = 0; g < groups.size(); ++g) {
+      if (row.tokens.size() > 2)
+        step.add_prompt_items(row_idx, groups[g].window, 1, g);
+      else
+        step.add_decode_items(row_idx, 64, groups[g].window, g);
+    }
     if (row.sampled)
       step.sample_inputs.records.push_back(
           {row.slot, static_cast<uint32_t>(step.forward_inputs.tokens.size()) - 1, output_position});
@@ -101,6 +191,20 @@ Step decoder_step(const Model& model, DType activation, KvDType kv_dtype, uint32
     if (step.forward.tensors[static_cast<size_t>(id)].storage == Storage::kHidden)
       step.outputs.push_back({id, Tolerance::kAttention, activation, 0, false, slack});
   return step;
+}
+
+// Each group has its own ids for the blocks of a row.
+constexpr uint32_t kBlocks = 24;
+uint32_t block_of(uint32_t group, uint32_t block) {
+  return group == 0 ? block : (block * 5 + 7 * group) % kBlocks;
+}
+
+void patch_tables(const Model& model, uint32_t slot, uint32_t first, const std::vector<uint32_t>& blocks, Step* step) {
+  for (uint32_t g = 0; g < cache_groups(model.config.layers).size(); ++g) {
+    std::vector<uint32_t> own;
+    for (const uint32_t block : blocks) own.push_back(block_of(g, block));
+    step->patch_table(slot, first, own, g);
+  }
 }
 
 std::vector<int32_t> random_tokens(uint32_t count, std::mt19937_64& rng) {
@@ -114,7 +218,8 @@ Case decoder_case(const Model& model, DType activation, KvDType kv_dtype, Like l
   test_case.variant = dtype_name(activation);
   test_case.name = fmt::format("decoder {}-like activations {} KV {}", kLikeNames[static_cast<int>(like)],
                                dtype_name(activation), kv_dtype_name(kv_dtype));
-  test_case.groups = {{kLayers, kKvHeads, kDim, 16, 24, kv_dtype}};
+  for (const CacheGroup& group : cache_groups(model.config.layers))
+    test_case.groups.push_back({group.num_layers, group.num_kv_heads, group.head_dim, 16, kBlocks, kv_dtype});
   const std::vector<int32_t> last = {kLastSampled};
 
   Step first = decoder_step(model, activation, kv_dtype, 128,
@@ -126,23 +231,25 @@ Case decoder_case(const Model& model, DType activation, KvDType kv_dtype, Like l
   sampling.seed_lo = 99;
   sampling.top_k = 40;
   first.set_sampling(1, sampling);
-  first.patch_table(0, 0, {5, 17});
-  first.patch_table(1, 0, {3, 9, 1, 12, 20});
+  patch_tables(model, 0, 0, {5, 17}, &first);
+  patch_tables(model, 1, 0, {3, 9, 1, 12, 20}, &first);
 
   Step second = decoder_step(model, activation, kv_dtype, 8,
                              {{0, 20, last, true}, {2, 0, random_tokens(5, rng), false}, {1, 70, last, true}}, 1);
   sampling.temperature = 0;
   second.set_sampling(2, sampling);
-  second.patch_table(2, 0, {6});
+  patch_tables(model, 2, 0, {6}, &second);
 
   // Slot 3 forks slot 0: it shares the full block and owns a copy of the five tokens in the next one.
   Step third = decoder_step(
       model, activation, kv_dtype, 16,
       {{0, 21, last, true}, {3, 21, last, true}, {2, 5, random_tokens(6, rng), true}, {1, 71, last, true}}, 2);
   third.add_update(RowUpdateKind::kCopySlot, 3, 0, 0);
-  third.patch_table(3, 1, {23});
-  third.memory = build_memory(1);
-  third.forward_inputs.block_copies = {{17, 23, 5}};
+  patch_tables(model, 3, 1, {23}, &third);
+  const uint32_t num_groups = static_cast<uint32_t>(test_case.groups.size());
+  third.memory = build_memory(num_groups);
+  for (uint32_t g = 0; g < num_groups; ++g)
+    third.forward_inputs.block_copies.push_back({block_of(g, 17), block_of(g, 23), 5, g});
 
   // So few rows that a backend may make a norm in the dispatch of the matmul before it.
   Step fourth = decoder_step(model, activation, kv_dtype, 2, {{0, 22, last, true}, {1, 72, last, true}}, 3);
@@ -177,11 +284,11 @@ bool margins_hold(const Suite& suite, const Case& test_case) {
 }  // namespace
 
 TEST_CASE("a decoder's lists give the same hidden states and tokens", "[decoder]") {
-  const Like like = GENERATE(Like::kLlama, Like::kQwen2, Like::kQwen3);
+  const Like like = GENERATE(Like::kLlama, Like::kQwen2, Like::kQwen3, Like::kMixed);
   std::mt19937_64 rng(like == Like::kLlama ? 3 : 7);  // fixed: the draws below must have margins
   Suite suite;
   suite.vocab_size = kVocab;
-  const Model model = tiny_model(&suite, like, rng);
+  const Model model = like == Like::kMixed ? mixed_model(&suite, rng) : tiny_model(&suite, like, rng);
   for (DType activation : {DType::kF32, DType::kF16, DType::kBF16})
     for (KvDType kv_dtype : {KvDType::kF16, KvDType::kBF16, KvDType::kI8, KvDType::kF8, KvDType::kF8Block}) {
       suite.cases.push_back(decoder_case(model, activation, kv_dtype, like, rng));

@@ -5,6 +5,7 @@
 #include "core/ops/op_list.h"
 #include "core/ops/step_inputs.h"
 #include "tests/ops/op_harness.h"
+#include "tests/ops/test_devices.h"
 
 namespace llmrt::optest {
 namespace {
@@ -84,6 +85,69 @@ TEST_CASE("equal lists have equal keys and any change gives another", "[op_list]
   CHECK(changed([](OpList& l) { std::get<Matmul>(l.ops[2]).group = 2; }));
   CHECK(changed([](OpList& l) { std::swap(std::get<Add>(l.ops[3]).a, std::get<Add>(l.ops[3]).b); }));
   CHECK(changed([](OpList& l) { l.ops[3] = Scale{0, 1, 0}; }));
+}
+
+TEST_CASE("a routed tensor has several rows for each row of its list", "[op_list]") {
+  OpList forward = small_list();
+  forward.routed_per_row = 4;
+  const TensorId routed = forward.add_tensor({"routed", Rows::kRouted, 64, DType::kF16, Storage::kArena});
+  forward.ops.push_back(Scale{2, 1, routed});
+  CHECK(forward.rows_of(routed) == 4 * 8);
+  CHECK(forward.rows_of(routed, 3, 0) == 4 * 3);
+  CHECK(forward.bytes_of(routed) == 4 * 8 * 64 * 2);
+  const std::string text = print(forward);
+  CHECK(text.find("forward T=8 R=0 routed=4 ops=5") == 0);
+  CHECK(text.find("out=routed[K32,64]f16") != std::string::npos);
+  const Status refused = refuse_routed_rows(forward);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::kUnsupported);
+  CHECK(refused.error().message.find("tensor routed") != std::string::npos);
+  CHECK(refuse_routed_rows(small_list()).ok());
+
+  OpList other = forward;
+  other.routed_per_row = 2;
+  CHECK(other.key() != forward.key());
+  other = forward;
+  other.tensors[static_cast<size_t>(routed)].rows = Rows::kTokens;
+  CHECK(other.key() != forward.key());
+
+  OpList sample{"sample", 0, 5, {}, {}};
+  sample.routed_per_row = 2;
+  const TensorId of_samples = sample.add_tensor({"routed", Rows::kRouted, 64, DType::kF32, Storage::kArena});
+  CHECK(sample.rows_of(of_samples) == 2 * 5);
+  CHECK(sample.rows_of(of_samples, 0, 3) == 2 * 3);
+  const ArenaPlan plan = plan_arena(forward, 256);
+  CHECK(plan.bytes >= plan.offsets[routed] + forward.bytes_of(routed));
+}
+
+TEST_CASE("a device refuses routed rows by name", "[op_list]") {
+  const auto devices = test_devices();
+  auto rng = test_rng("routed");
+  Suite suite;
+  const WeightGroupId group = suite.add_group({suite.add_weight(Encoding::kQ8_0, 64, 64, rng)}, false, rng);
+  Step step;
+  step.add_row(0, 0, 4);
+  step.forward.routed_per_row = 2;
+  const TensorId x = step.forward.add_tensor({"x", Rows::kRouted, 64, DType::kF32, Storage::kPinned});
+  const TensorId out = step.forward.add_tensor({"out", Rows::kRouted, 64, DType::kF32, Storage::kPinned});
+  step.forward.ops = {Matmul{x, group, out}};
+  suite.cases = {{}};
+  suite.cases[0].steps = {step};
+  uint32_t num_tried = 0;
+  for (const std::string& device : devices) {
+    if (device.starts_with("reference")) continue;  // plain loops take any rows
+    auto opened = open_test_device(device);
+    INFO(device << ": " << (opened ? "" : opened.error().message));
+    REQUIRE(opened.ok());
+    REQUIRE((*opened)->load_weights(suite.weights, {}).ok());
+    REQUIRE((*opened)->create_state(state_config(suite)).ok());
+    const Status prepared = (*opened)->prepare(step.forward);
+    REQUIRE_FALSE(prepared.ok());
+    CHECK(prepared.error().code == ErrorCode::kUnsupported);
+    CHECK(prepared.error().message.find("tensor x: expected rows of tokens or of samples") != std::string::npos);
+    ++num_tried;
+  }
+  if (num_tried == 0) SKIP("no device");
 }
 
 TEST_CASE("an in-place tensor is both read and written", "[op_list]") {

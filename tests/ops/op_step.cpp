@@ -8,8 +8,8 @@
 namespace llmrt::optest {
 
 uint32_t Step::live_rows(TensorId id) const {
-  const bool tokens = tensor_list().tensors[static_cast<size_t>(id)].rows == Rows::kTokens;
-  return static_cast<uint32_t>(tokens ? forward_inputs.tokens.size() : sample_inputs.records.size());
+  return tensor_list().rows_of(id, static_cast<uint32_t>(forward_inputs.tokens.size()),
+                               static_cast<uint32_t>(sample_inputs.records.size()));
 }
 
 TensorId Step::input(Rows rows, std::string name, uint32_t columns, DType dtype, std::vector<double> values) {

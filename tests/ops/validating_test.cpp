@@ -227,6 +227,26 @@ TEST_CASE("validating refuses a wrong op list and names op and field", "[validat
        [](World& w) {
          w.forward.ops.push_back(GatherRows{w.x, w.normed});
        }},
+      {"rms_norm: out: expected [T, 32] f32, f16 or bf16, found [K, 32] f32",
+       [](World& w) {
+         w.forward.routed_per_row = 2;
+         w.tensor(w.forward, w.normed).rows = Rows::kRouted;
+       }},
+      {"tensor routed: rows: expected routed_per_row of at least 1",
+       [](World& w) { w.add(w.forward, "routed", Rows::kRouted, 32); }},
+      {"matmul: x: expected rows T or R, found K",
+       [](World& w) {
+         w.forward.routed_per_row = 2;
+         const TensorId routed = w.add(w.forward, "routed", Rows::kRouted, 32, DType::kF32, Storage::kPinned);
+         w.forward.ops.push_back(Matmul{routed, 0, w.add(w.forward, "product", Rows::kRouted, 128)});
+       }},
+      {"gated_activation: out: expected rows T or R, found K",
+       [](World& w) {
+         w.forward.routed_per_row = 2;
+         const TensorId routed = w.add(w.forward, "routed", Rows::kRouted, 64, DType::kF32, Storage::kPinned);
+         w.forward.ops.push_back(
+             GatedActivation{routed, Activation::kSilu, w.add(w.forward, "activated", Rows::kRouted, 32)});
+       }},
       {"columns: expected a multiple of 32", [](World& w) { w.suite.weights.tensors[3].columns = 33; }},
       {"expected rows within 128", [](World& w) { w.suite.weights.groups[0].segments[0].row_begin = 1; }},
       {"kv groups: expected at most 1", [](World& w) { w.groups.push_back(w.groups[0]); }},

@@ -9,8 +9,7 @@
 namespace llmrt::reference {
 
 uint32_t Machine::live_rows(const OpList& of, TensorId id) const {
-  const bool tokens = of.tensors[static_cast<size_t>(id)].rows == Rows::kTokens;
-  return static_cast<uint32_t>(tokens ? forward.tokens.size() : sample.records.size());
+  return of.rows_of(id, static_cast<uint32_t>(forward.tokens.size()), static_cast<uint32_t>(sample.records.size()));
 }
 
 const std::vector<float>& Machine::values_of(WeightId id) {

@@ -75,8 +75,12 @@ std::shared_ptr<Model> paced_model(uint32_t vocab_size) {
   model->encoding = "f32";
   ModelConfig& config = model->config;
   config.architecture = "paced";
-  config.num_layers = config.num_heads = config.num_kv_heads = 1;
-  config.width = config.ffn_width = config.head_dim = config.rope_dim = 8;
+  config.width = 8;
+  LayerSpec layer;
+  layer.num_heads = layer.num_kv_heads = 1;
+  layer.head_dim = layer.rope.dim = layer.ffn_width = 8;
+  config.layers = {layer};
+  model->rope_freqs = {-1};
   config.vocab_size = vocab_size;
   config.context_max = 32768;
   model->layers.resize(1);

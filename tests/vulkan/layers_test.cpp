@@ -22,7 +22,7 @@ Model first_layers(const std::string& architecture, const std::string& encoding,
   REQUIRE(loaded);
   Model model = **loaded;
   model.layers.resize(num_layers);
-  model.config.num_layers = num_layers;
+  model.config.layers.resize(num_layers);
   for (const LayerWeights& layer : model.layers) {
     if (!biased) break;
     WeightGroup& group = model.weights.groups[static_cast<size_t>(layer.qkv)];
@@ -39,7 +39,7 @@ uint32_t num_launches(const std::string& device, const Model& model, uint32_t ro
   StateConfig config;
   config.hidden_columns = c.width;
   const FakeDevice fake(device, model.weights, config,
-                        {c.num_layers, c.num_kv_heads, c.head_dim, 16, 100, KvDType::kF16});
+                        {c.num_layers(), c.layers.front().num_kv_heads, c.layers.front().head_dim, 16, 100, KvDType::kF16});
   const Result<Program> program = make_program(fake.resources(), build_forward(model, caps, rows));
   REQUIRE(program);
   CHECK(notes(*program, true).empty());

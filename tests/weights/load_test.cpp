@@ -74,7 +74,8 @@ const WrongModel kWrongModels[] = {
     {"sliding window", ErrorCode::kUnsupported,
      "llama.attention.sliding_window: expected none below the context of 64, found 32",
      [](auto& f) { f.u32("llama.attention.sliding_window", 32); }},
-    {"windows in a pattern", ErrorCode::kUnsupported, "llama.attention.sliding_window_pattern: not a key",
+    {"windows in a pattern without a width", ErrorCode::kCorruptFile,
+     "missing metadata: llama.attention.sliding_window: expected the window of layer 0",
      [](auto& f) { f.u32("llama.attention.sliding_window_pattern", 6); }},
     {"capped attention scores", ErrorCode::kUnsupported,
      "llama.attn_logit_softcapping: a soft cap on attention scores: expected 0, found 50",
@@ -240,21 +241,22 @@ TEST_CASE("the tiny model loads as it was written") {
   const ModelConfig& config = model.config;
   CHECK(config.architecture == "llama");
   CHECK(config.name == "tiny");
-  CHECK(config.num_layers == 1);
+  CHECK(config.num_layers() == 1);
   CHECK(config.width == 32);
-  CHECK(config.ffn_width == 48);
-  CHECK(config.num_heads == 2);
-  CHECK(config.num_kv_heads == 1);
-  CHECK(config.head_dim == 16);
-  CHECK(config.rope_dim == 16);
-  CHECK(config.rope_pairing == RopePairing::kInterleaved);
-  CHECK(config.rope_freqs.size() == 8);
-  CHECK(config.rope_freqs[1] == Catch::Approx(std::pow(10000.0, -0.125)));
-  CHECK(config.attention_scale == 0.25f);
+  CHECK(config.layers.front().ffn_width == 48);
+  CHECK(config.layers.front().num_heads == 2);
+  CHECK(config.layers.front().num_kv_heads == 1);
+  CHECK(config.layers.front().head_dim == 16);
+  CHECK(config.layers.front().rope.dim == 16);
+  CHECK(config.layers.front().rope.pairing == RopePairing::kInterleaved);
+  CHECK(config.rope_freqs.at(0).size() == 8);
+  CHECK(config.rope_freqs.at(0)[1] == Catch::Approx(std::pow(10000.0, -0.125)));
+  CHECK(config.layers.front().attention_scale == 0.25f);
   CHECK(config.vocab_size == 8);
-  CHECK_FALSE(config.qk_norm);
+  CHECK_FALSE(config.layers.front().qk_norm);
   CHECK(model.encoding == "f32");
-  CHECK(floats(model, model.rope_freqs) == config.rope_freqs);
+  REQUIRE(model.rope_freqs.size() == 1);
+  CHECK(floats(model, model.rope_freqs.front()) == config.rope_freqs.front());
 
   const WeightGroup& qkv = model.weights.groups.at(model.layers.at(0).qkv);
   CHECK(qkv.rows == 64);
@@ -329,8 +331,8 @@ TEST_CASE("keys at their neutral value change nothing") {
   const std::string bytes = file.build();
   const auto model = load(bytes);
   REQUIRE(model.ok());
-  CHECK((*model)->config.window == 0);
-  CHECK((*model)->config.soft_cap == 0);
+  CHECK((*model)->config.layers.front().window == 0);
+  CHECK((*model)->config.layers.front().soft_cap == 0);
 }
 
 TEST_CASE("a model file cut at any byte is refused") {
@@ -498,18 +500,18 @@ TEST_CASE("SmolLM2 loads with the numbers of its file") {
   const Model& model = **loaded;
   const ModelConfig& config = model.config;
   CHECK(config.architecture == "llama");
-  CHECK(config.num_layers == 30);
+  CHECK(config.num_layers() == 30);
   CHECK(config.width == 576);
-  CHECK(config.ffn_width == 1536);
-  CHECK(config.num_heads == 9);
-  CHECK(config.num_kv_heads == 3);
-  CHECK(config.head_dim == 64);
+  CHECK(config.layers.front().ffn_width == 1536);
+  CHECK(config.layers.front().num_heads == 9);
+  CHECK(config.layers.front().num_kv_heads == 3);
+  CHECK(config.layers.front().head_dim == 64);
   CHECK(config.vocab_size == 49152);
   CHECK(config.context_max == 8192);
   CHECK(config.rms_eps == 1e-5f);
-  CHECK(config.rope_pairing == RopePairing::kInterleaved);
-  CHECK(config.rope_freqs[31] == Catch::Approx(std::pow(100000.0, -62.0 / 64)));
-  CHECK(config.rope_magnitude == 1.0f);
+  CHECK(config.layers.front().rope.pairing == RopePairing::kInterleaved);
+  CHECK(config.rope_freqs.at(0)[31] == Catch::Approx(std::pow(100000.0, -62.0 / 64)));
+  CHECK(config.layers.front().rope.magnitude == 1.0f);
   CHECK(model.encoding == "q4_1");
   CHECK(model.weights.groups.at(model.head).segments[0].tensor == model.embedding);
   CHECK(model.weights.tensors.at(model.embedding).encoding == Encoding::kQ8_0);
@@ -531,16 +533,16 @@ TEST_CASE("Qwen2.5-Coder loads with the numbers of its file") {
   const Model& model = **loaded;
   const ModelConfig& config = model.config;
   CHECK(config.architecture == "qwen2");
-  CHECK(config.num_layers == 24);
+  CHECK(config.num_layers() == 24);
   CHECK(config.width == 896);
-  CHECK(config.ffn_width == 4864);
-  CHECK(config.num_heads == 14);
-  CHECK(config.num_kv_heads == 2);
-  CHECK(config.head_dim == 64);
+  CHECK(config.layers.front().ffn_width == 4864);
+  CHECK(config.layers.front().num_heads == 14);
+  CHECK(config.layers.front().num_kv_heads == 2);
+  CHECK(config.layers.front().head_dim == 64);
   CHECK(config.vocab_size == 151936);
   CHECK(config.context_max == 32768);
   CHECK(config.rms_eps == 1e-6f);
-  CHECK(config.rope_pairing == RopePairing::kHalves);
+  CHECK(config.layers.front().rope.pairing == RopePairing::kHalves);
   CHECK(model.encoding == "q5_0");
   const WeightGroup& head = model.weights.groups.at(model.head);
   CHECK(head.segments[0].tensor != model.embedding);

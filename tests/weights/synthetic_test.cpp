@@ -42,7 +42,7 @@ Encoding encoding_of(const Model& model, const std::string& name) {
 uint64_t num_parameters(const Model& model) {
   uint64_t sum = 0;
   for (const auto& tensor : model.weights.tensors) sum += tensor.rows * tensor.columns;
-  return sum - model.config.rope_dim / 2;  // the frequencies are none
+  return sum - model.config.layers.front().rope.dim / 2;  // the frequencies are none
 }
 
 double f16_value(uint16_t bits) {
@@ -63,8 +63,8 @@ TEST_CASE("synthetic shapes have as many parameters as the models they are named
 
 TEST_CASE("synthetic flags follow the architecture") {
   const auto llama = make("synthetic:llama-3.1-8b:f16");
-  CHECK(llama->config.rope_pairing == RopePairing::kInterleaved);
-  CHECK(llama->config.rope_freqs[63] == Catch::Approx(3.068926e-07));  // llama3 scaling
+  CHECK(llama->config.layers.front().rope.pairing == RopePairing::kInterleaved);
+  CHECK(llama->config.rope_freqs.at(0)[63] == Catch::Approx(3.068926e-07));  // llama3 scaling
   CHECK(llama->weights.groups.at(llama->head).segments[0].tensor != llama->embedding);
   const auto is_of_sampled_rows = [&](WeightGroupId id) { return llama->weights.groups.at(id).of_sampled_rows; };
   CHECK(std::ranges::count_if(llama->weights.groups, &WeightGroup::of_sampled_rows) == 3);
@@ -74,7 +74,7 @@ TEST_CASE("synthetic flags follow the architecture") {
   CHECK(llama->encoding == "f16");
   CHECK_FALSE(llama->vocabulary.has_value());
   const auto qwen = make("synthetic:qwen3-0.6b:q4_0");
-  CHECK(qwen->config.qk_norm);
+  CHECK(qwen->config.layers.front().qk_norm);
   CHECK(qwen->layers.at(27).k_norm >= 0);
   CHECK(qwen->weights.groups.at(qwen->head).segments[0].tensor == qwen->embedding);
 }
@@ -165,7 +165,7 @@ TEST_CASE("a written synthetic model reads back as the same model") {
   const auto made = make("synthetic:smollm2-135m:q4_k");
   std::filesystem::remove(file);  // the mapping lives on
   CHECK(written->config.rope_freqs == made->config.rope_freqs);
-  CHECK(written->config.num_layers == made->config.num_layers);
+  CHECK(written->config.layers == made->config.layers);
   CHECK(written->vocabulary->tokens.size() == 49152);
   REQUIRE(written->weights.tensors.size() == made->weights.tensors.size());
   for (size_t i = 0; i < made->weights.tensors.size(); ++i) {

@@ -29,8 +29,8 @@ std::string shape_text(const OpList& list, const Op& op, const CostSizes& sizes)
   const OpAccess touched = access(op);
   if (touched.writes.empty()) return "";
   const TensorDesc& out = list.tensors[touched.writes.back()];
-  const uint32_t rows = out.rows == Rows::kTokens ? sizes.num_tokens : sizes.num_sampled;
-  return fmt::format("[{}, {}] {}", rows, out.columns, dtype_name(out.dtype));
+  return fmt::format("[{}, {}] {}", list.rows_of(touched.writes.back(), sizes.num_tokens, sizes.num_sampled),
+                     out.columns, dtype_name(out.dtype));
 }
 
 std::vector<OpLine> lines_of(const OpList& list, const Model& model, const CostSizes& sizes,

@@ -1,8 +1,10 @@
 #include <boost/json.hpp>
 
+#include <algorithm>
 #include <map>
 
 #include "core/engine/pool_sizing.h"
+#include "core/engine/warm_up.h"
 #include "core/weights/weight_source.h"
 #include "tools/llmrt/program.h"
 
@@ -34,7 +36,7 @@ std::map<std::string, Share> by_encoding(const WeightSource& source) {
   return shares;
 }
 
-void print_json(const WeightSource& source, const Result<OpenModel>& open) {
+void print_json(const WeightSource& source, const Result<OpenModel>& open, const Status& servable) {
   boost::json::object metadata;
   for (const Metadata::Entry& entry : source.metadata.entries()) metadata[printable(entry.key)] = describe(entry.value);
   boost::json::array tensors;
@@ -46,20 +48,35 @@ void print_json(const WeightSource& source, const Result<OpenModel>& open) {
   boost::json::object out{{"container", source.container},
                           {"metadata", std::move(metadata)},
                           {"tensors", std::move(tensors)},
-                          {"usable", open.ok()}};
-  if (!open) out["reason"] = open.error().message;
+                          {"usable", servable.ok()}};
+  if (!servable) out["reason"] = servable.error().message;
   if (open) out["warnings"] = boost::json::array(open->warnings.begin(), open->warnings.end());
   fmt::print("{}\n", boost::json::serialize(out));
 }
 
+// What attention and feed-forward parts look like: one line when all layers are alike, else one for each of them.
+std::vector<std::string> layer_shapes(const ModelConfig& config) {
+  const auto shape = [](const LayerSpec& layer) {
+    return fmt::format("{} heads over {} KV heads of {}, feed-forward {}{}", layer.num_heads, layer.num_kv_heads,
+                       layer.head_dim, layer.ffn_width,
+                       layer.window > 0 ? fmt::format(", window {}", layer.window) : "");
+  };
+  std::vector<std::string> shapes;
+  for (const LayerSpec& layer : config.layers) shapes.push_back(shape(layer));
+  if (std::ranges::count(shapes, shapes.front()) == static_cast<std::ptrdiff_t>(shapes.size())) return {shapes.front()};
+  for (size_t i = 0; i < shapes.size(); ++i) shapes[i] = fmt::format("layer {}: {}", i, shapes[i]);
+  return shapes;
+}
+
 void print_model(const Model& model) {
   const ModelConfig& config = model.config;
-  fmt::print(
-      "\n{} {}, {} layers, width {}, {} heads over {} KV heads of {}, feed-forward {}, vocabulary {}, context {}\n",
-      config.architecture, config.name, config.num_layers, config.width, config.num_heads, config.num_kv_heads,
-      config.head_dim, config.ffn_width, config.vocab_size, config.context_max);
-  const KvGroup group = kv_group_of(config, {});
-  const uint64_t token_bytes = group.bytes_block() / group.block_tokens;
+  const std::vector<std::string> shapes = layer_shapes(config);
+  fmt::print("\n{} {}, {} layers, width {}, {}vocabulary {}, context {}\n", config.architecture, config.name,
+             config.num_layers(), config.width, shapes.size() == 1 ? shapes.front() + ", " : "", config.vocab_size,
+             config.context_max);
+  for (size_t i = 0; i < shapes.size() && shapes.size() > 1; ++i) fmt::print("  {}\n", shapes[i]);
+  uint64_t token_bytes = 0;
+  for (const KvGroup& group : kv_groups_of(config, {})) token_bytes += group.bytes_block() / group.block_tokens;
   fmt::print("weights {}, KV cache {} a token in f16, {} for one full context\n", bytes_text(model.weights.bytes()),
              bytes_text(token_bytes), bytes_text(token_bytes * config.context_max));
 }
@@ -78,6 +95,7 @@ void inspect(const Options& options) {
   Result<WeightSource> source = open_weight_source(options.path);
   if (!source) fail(source.error(), kBadModel);
   const Result<OpenModel> open = try_open_model({options.path, ""});
+  const Status servable = open ? check_servable(*open->model) : Status(open.error());
   if (options.chat_template) {
     // The template is what one wants to see where something is wrong with it or with the rest.
     const auto text = source->metadata.string("tokenizer.chat_template", "");
@@ -87,7 +105,7 @@ void inspect(const Options& options) {
     return;
   }
   if (options.json) {
-    print_json(*source, open);
+    print_json(*source, open, servable);
   } else {
     fmt::print("{}: {}\n\n", options.path, source->container);
     for (const Metadata::Entry& entry : source->metadata.entries())
@@ -98,12 +116,10 @@ void inspect(const Options& options) {
     if (options.tensors)
       for (const SourceTensor& tensor : source->tensors)
         fmt::print("  {:<40} {:<6} {}\n", printable(tensor.name), tensor.encoding_name, dims_text(tensor));
-    if (open) {
-      print_model(*open->model);
-      print_judgement(*open);
-    }
+    if (open) print_model(*open->model);
+    if (open && servable) print_judgement(*open);
   }
-  if (!open) fail(open.error(), kBadModel);
+  if (!servable) fail(servable.error(), kBadModel);
 }
 
 }  // namespace

@@ -10,8 +10,6 @@
 #include "launches.h"
 
 #define __global__
-#define __device__
-#define __host__
 #define __shared__ static
 #define __launch_bounds__(...)
 #define __grid_constant__

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <functional>
 
+#define __device__
+#define __host__
+
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,

@@ -75,8 +75,9 @@ Status keep_fitting(uint32_t context_max, size_t num_tokens, std::vector<uint32_
 
 Status check_comparable(const Model& a, const Model& b) {
   const auto shape = [](const Model& m) {
-    return fmt::format("{} layers, {} heads and {} kv heads of {}, {} tokens", m.config.num_layers, m.config.num_heads,
-                       m.config.num_kv_heads, m.config.head_dim, m.config.vocab_size);
+    const LayerSpec& layer = m.config.layers.front();
+    return fmt::format("{} layers, {} heads and {} kv heads of {}, {} tokens", m.config.num_layers(), layer.num_heads,
+                       layer.num_kv_heads, layer.head_dim, m.config.vocab_size);
   };
   if (shape(a) != shape(b))
     return make_error(ErrorCode::kInvalidArgument, "--quantised: {}: expected {}, found {}", b.path, shape(a),

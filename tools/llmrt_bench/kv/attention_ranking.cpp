@@ -4,23 +4,23 @@
 
 namespace llmrt::bench {
 
-AttentionRanking::AttentionRanking(const ModelConfig& config, std::span<const float> rows, uint32_t num_tokens,
+AttentionRanking::AttentionRanking(const LayerSpec& layer, std::span<const float> rows, uint32_t num_tokens,
                                    uint32_t count)
-    : config_(config),
+    : layer_(layer),
       rows_(rows),
       num_tokens_(num_tokens),
-      heads_each_(config.num_heads / config.num_kv_heads),
+      heads_each_(layer.num_heads / layer.num_kv_heads),
       num_lanes_(kAttentionQueries * heads_each_),
-      queries_(uint64_t{config.num_kv_heads} * config.head_dim * num_lanes_),
+      queries_(uint64_t{layer.num_kv_heads} * layer.head_dim * num_lanes_),
       scores_(num_lanes_),
-      top_(uint64_t{config.num_kv_heads} * num_lanes_, TopPositions(count)) {
-  const uint64_t columns = (config.num_heads + 2ull * config.num_kv_heads) * config.head_dim;
+      top_(uint64_t{layer.num_kv_heads} * num_lanes_, TopPositions(count)) {
+  const uint64_t columns = (layer.num_heads + 2ull * layer.num_kv_heads) * layer.head_dim;
   LLMRT_CHECK(rows.size() == kAttentionQueries * columns, "rows of q, k and v");
   for (uint32_t query = 0; query < kAttentionQueries; ++query)
-    for (uint32_t head = 0; head < config.num_heads; ++head)
-      for (uint32_t dim = 0; dim < config.head_dim; ++dim)
-        queries_[(uint64_t{head / heads_each_} * config.head_dim + dim) * num_lanes_ +
-                 lane_of(query, head) % num_lanes_] = rows[query * columns + uint64_t{head} * config.head_dim + dim];
+    for (uint32_t head = 0; head < layer.num_heads; ++head)
+      for (uint32_t dim = 0; dim < layer.head_dim; ++dim)
+        queries_[(uint64_t{head / heads_each_} * layer.head_dim + dim) * num_lanes_ +
+                 lane_of(query, head) % num_lanes_] = rows[query * columns + uint64_t{head} * layer.head_dim + dim];
 }
 
 size_t AttentionRanking::lane_of(uint32_t query, uint32_t head) const {
@@ -28,7 +28,7 @@ size_t AttentionRanking::lane_of(uint32_t query, uint32_t head) const {
 }
 
 void AttentionRanking::add_keys(uint32_t kv_head, uint32_t first, std::span<const float> keys) {
-  const uint32_t dims = config_.head_dim, window = config_.window, num_keys = static_cast<uint32_t>(keys.size() / dims);
+  const uint32_t dims = layer_.head_dim, window = layer_.window, num_keys = static_cast<uint32_t>(keys.size() / dims);
   const uint64_t columns = rows_.size() / kAttentionQueries;
   const auto queries = std::span(queries_).subspan(uint64_t{kv_head} * dims * num_lanes_, uint64_t{dims} * num_lanes_);
   for (uint32_t i = 0; i < num_keys; ++i) {
@@ -36,7 +36,7 @@ void AttentionRanking::add_keys(uint32_t kv_head, uint32_t first, std::span<cons
     const auto key = keys.subspan(uint64_t{i} * dims, dims);
     if (position + kAttentionQueries >= num_tokens_) {
       const uint32_t row = position + kAttentionQueries - num_tokens_;
-      error_.add(rows_.subspan(row * columns + uint64_t{config_.num_heads + kv_head} * dims, dims), key);
+      error_.add(rows_.subspan(row * columns + uint64_t{layer_.num_heads + kv_head} * dims, dims), key);
     }
     score_key(key, queries, scores_);
     for (uint32_t lane = 0; lane < num_lanes_; ++lane) {
@@ -50,7 +50,7 @@ void AttentionRanking::add_keys(uint32_t kv_head, uint32_t first, std::span<cons
 std::vector<std::vector<uint32_t>> AttentionRanking::positions() const {
   std::vector<std::vector<uint32_t>> sets;
   for (uint32_t query = 0; query < kAttentionQueries; ++query)
-    for (uint32_t head = 0; head < config_.num_heads; ++head) sets.push_back(top_[lane_of(query, head)].sorted());
+    for (uint32_t head = 0; head < layer_.num_heads; ++head) sets.push_back(top_[lane_of(query, head)].sorted());
   return sets;
 }
 

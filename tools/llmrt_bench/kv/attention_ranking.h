@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "core/model/model_config.h"
+#include "core/model/layer.h"
 #include "tools/llmrt_bench/kv/kv_numerics.h"
 
 namespace llmrt::bench {
@@ -16,8 +16,8 @@ inline constexpr uint32_t kAttentionQueries = 8;
 class AttentionRanking {
  public:
   // `rows`: q, k and v of the last kAttentionQueries of `num_tokens` tokens as an op list has them after RoPE,
-  // [query][q heads, k heads, v heads][dim]; they and `config` outlive this. Ranks the best `count` keys.
-  AttentionRanking(const ModelConfig& config, std::span<const float> rows, uint32_t num_tokens, uint32_t count);
+  // [query][q heads, k heads, v heads][dim]; they and `layer` outlive this. Ranks the best `count` keys.
+  AttentionRanking(const LayerSpec& layer, std::span<const float> rows, uint32_t num_tokens, uint32_t count);
 
   // Keys [key][dim] of positions first, first + 1, ... Each head's keys come in order of position.
   void add_keys(uint32_t kv_head, uint32_t first, std::span<const float> keys);
@@ -30,7 +30,7 @@ class AttentionRanking {
  private:
   size_t lane_of(uint32_t query, uint32_t head) const;
 
-  const ModelConfig& config_;
+  const LayerSpec& layer_;
   std::span<const float> rows_;
   uint32_t num_tokens_;
   uint32_t heads_each_;            // query heads of a kv head

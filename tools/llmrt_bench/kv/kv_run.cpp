@@ -81,9 +81,8 @@ Status KvRun::load() {
   if (config_.sample_rows_max < kAttentionQueries)
     return make_error(ErrorCode::kMissingFeature, "{}: expected room for {} rows of {} logits, found room for {}",
                       caps.device_id, kAttentionQueries, model_->config.vocab_size, config_.sample_rows_max);
-  if (model_->config.head_dim > caps.head_dim_max)
-    return make_error(ErrorCode::kUnsupported, "heads of {} numbers: {} has at most {}", model_->config.head_dim,
-                      caps.device_id, caps.head_dim_max);
+  if (Status status = check_servable(*model_); !status) return status;
+  if (Status status = check_heads(*model_, caps); !status) return status;
   scored_forward_ = with_queries(lowering_.forward_list(config_.sample_rows_max));
   scored_sample_ = with_logits(lowering_.sample_list(config_.sample_rows_max));
   if (Status status = backend_->load_weights(model_->weights, {}); !status) return status.error();
@@ -159,7 +158,7 @@ Result<StepOutput> KvRun::submit(const StepSubmission& submission) {
 }
 
 Status KvRun::read_last_rows(uint32_t num_tokens) {
-  last_rows_.assign(model_->config.num_layers, {});
+  last_rows_.assign(model_->config.num_layers(), {});
   if (num_tokens < kAttentionQueries) return {};
   for (const Op& op : scored_forward_.ops) {
     const auto* attention = std::get_if<PagedAttention>(&op);
@@ -176,14 +175,14 @@ Status KvRun::read_last_rows(uint32_t num_tokens) {
 }
 
 Result<AttendedPositions> KvRun::attended(uint32_t count) {
-  AttendedPositions positions(model_->config.num_layers);
-  for (uint32_t layer = 0; layer < model_->config.num_layers; ++layer)
+  AttendedPositions positions(model_->config.num_layers());
+  for (uint32_t layer = 0; layer < model_->config.num_layers(); ++layer)
     if (Status status = attended_layer(layer, count, &positions[layer]); !status) return status.error();
   return positions;
 }
 
 Status KvRun::attended_layer(uint32_t layer, uint32_t count, std::vector<std::vector<uint32_t>>* sets) {
-  AttentionRanking ranking(model_->config, last_rows_[layer], num_tokens_, count);
+  AttentionRanking ranking(model_->config.layers[layer], last_rows_[layer], num_tokens_, count);
   std::vector<std::byte> bytes(group_.data_bytes_block_layer() + group_.scale_bytes_block_layer());
   std::vector<float> keys(uint64_t{group_.block_tokens} * group_.head_dim);
   for (uint32_t first = 0; first < num_tokens_; first += group_.block_tokens) {

@@ -30,7 +30,9 @@ Matrices matrices_of(const Model& model) {
 }
 
 double kv_token_bytes(const ModelConfig& c, KvDType dtype) {
-  return 2.0 * c.num_layers * c.num_kv_heads * c.head_dim * kv_element_bytes(dtype);
+  double numbers = 0;
+  for (const LayerSpec& layer : c.layers) numbers += 2.0 * layer.num_kv_heads * layer.head_dim;
+  return numbers * kv_element_bytes(dtype);
 }
 
 }  // namespace
@@ -114,7 +116,8 @@ ModelRow make_row(const Model& model, const EngineConfig& config, const ModelTes
   row.samples = std::move(samples);
   const ModelConfig& c = model.config;
   const Matrices matrices = matrices_of(model);
-  const double attention_key = 4.0 * c.num_layers * c.num_heads * c.head_dim;  // q.k and p.v of one key
+  double attention_key = 0;  // q.k and p.v of one key
+  for (const LayerSpec& layer : c.layers) attention_key += 4.0 * layer.num_heads * layer.head_dim;
   if (test.is_prompt()) {
     const double tokens = test.n_prompt;
     row.bytes = matrices.bytes + kv_token_bytes(c, config.kv_dtype) * tokens;

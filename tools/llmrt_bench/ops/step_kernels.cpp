@@ -24,9 +24,7 @@ struct Run {
   const Model& model;
   const CostSizes& sizes;
 
-  uint32_t live_rows(TensorId id) const {
-    return list.tensors[id].rows == Rows::kTokens ? sizes.num_tokens : sizes.num_sampled;
-  }
+  uint32_t live_rows(TensorId id) const { return list.rows_of(id, sizes.num_tokens, sizes.num_sampled); }
 
   std::string name() const {
     std::string text;

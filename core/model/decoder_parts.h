@@ -1,0 +1,46 @@
+// The parts that decoder.cpp puts together, one file each: attention.cpp, dense_ffn.cpp. A part reads x, the stream of
+// hidden states, adds `delta` to it, which the part before made, and returns what the next part adds. So a backend can
+// make the addition and the norm behind it in one.
+#pragma once
+
+#include <string>
+
+#include "core/backend/caps.h"
+#include "core/model/model.h"
+#include "core/ops/op_list.h"
+
+namespace llmrt {
+
+// The tensors that prepare_rows makes for every layer.
+struct StepTensors {
+  TensorId tokens, positions, row_slots;
+  GroupTensors kv_slots;  // by cache group
+};
+
+// The list of one row kind that is being built.
+struct ListBuilder {
+  const Model& model;
+  const Caps& caps;
+  Rows rows;
+  OpList list;
+
+  TensorId tensor(std::string name, uint32_t columns, DType dtype, Storage storage = Storage::kArena) {
+    return list.add_tensor({std::move(name), rows, columns, dtype, storage});
+  }
+  // Of a layer; `what` names it: "qkv" becomes "qkv.3".
+  TensorId tensor(const char* what, uint32_t layer, uint32_t columns, DType dtype);
+  template <class T>
+  void add(T op) {
+    list.ops.emplace_back(op);
+  }
+
+  // x += delta; returns x normed, as input of a matmul.
+  TensorId add_norm(const char* what, uint32_t layer, TensorId x, TensorId delta, WeightId weight);
+  // `out`, what a part computed, or the normed form of it where the layer has a post norm (`weight` >= 0).
+  TensorId add_post_norm(const char* what, uint32_t layer, TensorId out, WeightId weight);
+};
+
+TensorId add_attention(uint32_t layer, const StepTensors& step, TensorId x, TensorId delta, ListBuilder* b);
+TensorId add_dense_ffn(uint32_t layer, TensorId x, TensorId delta, ListBuilder* b);
+
+}  // namespace llmrt

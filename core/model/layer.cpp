@@ -1,0 +1,73 @@
+#include "core/model/layer.h"
+
+#include <algorithm>
+
+#include "core/base/check.h"
+
+namespace llmrt {
+
+namespace {
+
+bool holds(const CacheGroup& group, const LayerSpec& layer) {
+  return group.attention == layer.attention && group.window == layer.window &&
+         group.num_kv_heads == layer.num_kv_heads && group.head_dim == layer.head_dim;
+}
+
+CacheGroup group_of(const LayerSpec& layer) {
+  return {layer.attention, layer.window, layer.num_kv_heads, layer.head_dim, 0};
+}
+
+}  // namespace
+
+const char* attention_name(AttentionKind kind) {
+  constexpr const char* kNames[] = {"full attention", "window attention", "latent attention", "linear attention"};
+  return kNames[static_cast<int>(kind)];
+}
+
+const char* feed_forward_name(FeedForwardKind kind) {
+  constexpr const char* kNames[] = {"a dense feed-forward part", "experts", "experts beside a dense part"};
+  return kNames[static_cast<int>(kind)];
+}
+
+void assign_cache_groups(std::span<LayerSpec> layers) {
+  std::vector<CacheGroup> groups;
+  for (LayerSpec& layer : layers) {
+    auto group = std::ranges::find_if(groups, [&](const CacheGroup& candidate) { return holds(candidate, layer); });
+    if (group == groups.end()) group = groups.insert(group, group_of(layer));
+    layer.cache_group = static_cast<uint32_t>(group - groups.begin());
+    layer.cache_layer = group->num_layers++;
+  }
+}
+
+std::vector<CacheGroup> cache_groups(std::span<const LayerSpec> layers) {
+  std::vector<CacheGroup> groups;
+  for (const LayerSpec& layer : layers) {
+    if (layer.cache_group == groups.size()) groups.push_back(group_of(layer));
+    LLMRT_CHECK(layer.cache_group < groups.size() && holds(groups[layer.cache_group], layer) &&
+                    layer.cache_layer == groups[layer.cache_group].num_layers,
+                "cache groups are those of assign_cache_groups");
+    ++groups[layer.cache_group].num_layers;
+  }
+  return groups;
+}
+
+Status check_layers(std::span<const LayerSpec> layers) {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerSpec& layer = layers[i];
+    const auto refuse = [&](const char* known, const char* found) {
+      return make_error(ErrorCode::kUnsupported, "unsupported model: layer {}: expected {}, found {}", i, known, found);
+    };
+    if (layer.attention != AttentionKind::kFull && layer.attention != AttentionKind::kWindow)
+      return refuse("full or window attention", attention_name(layer.attention));
+    if (layer.feed_forward != FeedForwardKind::kDense)
+      return refuse(feed_forward_name(FeedForwardKind::kDense), feed_forward_name(layer.feed_forward));
+    if (layer.cache_group >= kKvGroupsMax)
+      return make_error(ErrorCode::kUnsupported,
+                        "unsupported model: layer {}: expected at most {} kinds of window, KV heads and size of heads, "
+                        "found another",
+                        i, kKvGroupsMax);
+  }
+  return {};
+}
+
+}  // namespace llmrt

@@ -1,0 +1,78 @@
+// What one layer of a decoder computes. Layers of a model may differ in every field; what all of them share is in
+// ModelConfig. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/ops/ops.h"
+
+namespace llmrt {
+
+// Latent and linear attention have no ops yet: check_layers refuses them by name. A window layer sees the last `window`
+// positions.
+enum class AttentionKind : uint8_t { kFull, kWindow, kLatent, kLinear };
+const char* attention_name(AttentionKind kind);
+
+// Experts, and experts beside a dense part, have no ops yet: check_layers refuses them by name.
+enum class FeedForwardKind : uint8_t { kDense, kExperts, kBoth };
+const char* feed_forward_name(FeedForwardKind kind);
+
+struct RopeSpec {
+  uint32_t freqs_idx = 0;  // of ModelConfig::rope_freqs
+  uint32_t dim = 0;        // numbers of a head that turn, twice the frequencies
+  RopePairing pairing = RopePairing::kInterleaved;
+  float magnitude = 1.0f;  // factor on cos and sin
+  bool operator==(const RopeSpec&) const = default;
+};
+
+struct LayerSpec {
+  AttentionKind attention = AttentionKind::kFull;
+  uint32_t window = 0;  // positions that a query sees, its own among them; 0 = all
+  uint32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  float attention_scale = 0;  // of scores: 1 / sqrt(head_dim) unless the file says otherwise
+  float soft_cap = 0;         // of scores; 0 = none
+  bool qk_norm = false;
+  RopeSpec rope;
+
+  FeedForwardKind feed_forward = FeedForwardKind::kDense;
+  uint32_t ffn_width = 0;  // F
+  Activation activation = Activation::kSilu;
+
+  // Both parts begin with a norm. With a post norm, what the part computes is normed before it is added to x.
+  bool attention_post_norm = false, ffn_post_norm = false;
+
+  // Which tables and pool hold the layer's keys and values, and its place there: assign_cache_groups.
+  uint32_t cache_group = 0, cache_layer = 0;
+
+  bool operator==(const LayerSpec&) const = default;
+};
+
+// Layers that share a pool and a table: equal in all fields that decide what a block holds and when it may be freed.
+struct CacheGroup {
+  AttentionKind attention = AttentionKind::kFull;
+  uint32_t window = 0, num_kv_heads = 0, head_dim = 0;
+  uint32_t num_layers = 0;
+};
+
+// Sets cache_group and cache_layer of every layer. Groups are numbered in the order of their first layers.
+void assign_cache_groups(std::span<LayerSpec> layers);
+// The groups that the layers name, by number.
+std::vector<CacheGroup> cache_groups(std::span<const LayerSpec> layers);
+
+// Unsupported, with the layer and what it asks for, when no op computes it.
+Status check_layers(std::span<const LayerSpec> layers);
+
+// Which layers have a window, counted as GGUF does: layer i has one if i % period < period - 1. A period of 1: none, of
+// 0: all.
+struct WindowPattern {
+  uint32_t period = 1;
+  bool has_window(uint32_t layer) const { return period == 0 || layer % period < period - 1; }
+};
+constexpr WindowPattern every_nth_full(uint32_t n) {
+  return {n};
+}
+
+}  // namespace llmrt

@@ -1,0 +1,129 @@
+// The layers of a file: windows, head counts and widths, each one number for all layers or an array with one a layer.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/model/config_reader.h"
+
+namespace llmrt {
+
+namespace {
+
+constexpr uint32_t kLayersMax = 1024;
+constexpr uint32_t kFfnWidthMax = 1u << 22;
+constexpr uint32_t kHeadsMax = 4096;
+constexpr uint32_t kHeadDimMax = 1024;
+
+// Which layers have a window, and how large it is.
+void read_windows(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
+  constexpr const char* kWindow = "attention.sliding_window";
+  constexpr const char* kPattern = "attention.sliding_window_pattern";
+  const uint32_t num_layers = config->num_layers();
+  const uint32_t window = reader.integer(kWindow, 0, kContextMax, 0);
+  const MetadataValue* pattern = reader.find(kPattern);
+  std::vector<bool> windows(num_layers, false);
+  if (pattern != nullptr && pattern->is_array) {
+    windows = reader.booleans(kPattern, num_layers);
+  } else if (pattern != nullptr || (window > 0 && architecture.windows)) {
+    const WindowPattern rule =
+        pattern != nullptr ? WindowPattern{reader.integer(kPattern, 0, kLayersMax)} : *architecture.windows;
+    for (uint32_t layer = 0; layer < num_layers; ++layer) windows[layer] = rule.has_window(layer);
+  } else {
+    // Which layers have it differs by model, and this file does not say so.
+    reader.expect(window == 0 || window >= config->context_max, ErrorCode::kUnsupported,
+                  fmt::format("unsupported model: {}{}: expected none below the context of {}, found {}",
+                              reader.prefix(), kWindow, config->context_max, window));
+  }
+  for (uint32_t layer = 0; layer < num_layers; ++layer) {
+    if (!windows[layer]) continue;
+    reader.expect(window > 0, ErrorCode::kCorruptFile,
+                  fmt::format("missing metadata: {}{}: expected the window of layer {}, found nothing", reader.prefix(),
+                              kWindow, layer));
+    config->layers[layer].attention = AttentionKind::kWindow;
+    config->layers[layer].window = window;
+  }
+}
+
+void read_head_counts(ConfigReader& reader, ModelConfig* config) {
+  constexpr const char* kHeads = "attention.head_count";
+  constexpr const char* kKvHeads = "attention.head_count_kv";
+  const std::vector<uint32_t> heads = reader.integers(kHeads, 0, kHeadsMax, config->num_layers());
+  const bool has_kv_heads = reader.find(kKvHeads) != nullptr;
+  const std::vector<uint32_t> kv_heads =
+      has_kv_heads ? reader.integers(kKvHeads, 0, kHeadsMax, config->num_layers()) : heads;
+  for (uint32_t layer = 0; layer < config->num_layers(); ++layer) {
+    for (const auto& [name, count] : {std::pair(kHeads, heads[layer]), std::pair(kKvHeads, kv_heads[layer])})
+      reader.expect(count > 0, ErrorCode::kUnsupported,
+                    fmt::format("unsupported model: {}{}: layer {}: expected attention in every layer, found no heads",
+                                reader.prefix(), name, layer));
+    LayerSpec& spec = config->layers[layer];
+    spec.num_heads = std::max(heads[layer], 1u);
+    spec.num_kv_heads = std::max(kv_heads[layer], 1u);
+    reader.expect(spec.num_heads % spec.num_kv_heads == 0, ErrorCode::kCorruptFile,
+                  fmt::format("bad metadata: {}{}: expected a multiple of head_count_kv {}, found {}", reader.prefix(),
+                              kHeads, spec.num_kv_heads, spec.num_heads));
+  }
+}
+
+// Layers with a window may have keys of their own: those that end in _swa.
+struct HeadKeys {
+  const char *k_dim, *v_dim, *rope_dim;
+};
+constexpr HeadKeys kHeadKeys = {"attention.key_length", "attention.value_length", "rope.dimension_count"};
+constexpr HeadKeys kWindowHeadKeys = {"attention.key_length_swa", "attention.value_length_swa",
+                                      "rope.dimension_count_swa"};
+
+// Numbers of a head, and how many of them turn. rope_default: 0 = all.
+struct HeadDims {
+  uint32_t head = 0, rope = 0;
+};
+HeadDims read_head_dims(ConfigReader& reader, const HeadKeys& keys, uint32_t head_default, uint32_t rope_default) {
+  HeadDims dims;
+  dims.head = reader.integer(keys.k_dim, 2, kHeadDimMax, head_default);
+  const uint32_t value_dim = reader.integer(keys.v_dim, 1, kHeadDimMax, dims.head);
+  reader.expect(value_dim == dims.head, ErrorCode::kUnsupported,
+                fmt::format("unsupported model: {}{}: expected key_length {}, found {}", reader.prefix(), keys.v_dim,
+                            dims.head, value_dim));
+  reader.expect(dims.head >= 2 && dims.head <= kHeadDimMax && dims.head % 2 == 0, ErrorCode::kUnsupported,
+                fmt::format("unsupported model: {}{}: expected an even number in [2, {}], found {}", reader.prefix(),
+                            keys.k_dim, kHeadDimMax, dims.head));
+  dims.rope = reader.integer(keys.rope_dim, 2, kHeadDimMax, rope_default > 0 ? rope_default : dims.head);
+  reader.expect(dims.rope % 2 == 0 && dims.rope <= dims.head, ErrorCode::kCorruptFile,
+                fmt::format("bad metadata: {}{}: expected an even number up to {}, found {}", reader.prefix(),
+                            keys.rope_dim, dims.head, dims.rope));
+  return dims;
+}
+
+void read_dims(ConfigReader& reader, ModelConfig* config) {
+  const HeadDims full = read_head_dims(reader, kHeadKeys, config->width / config->layers.front().num_heads, 0);
+  HeadDims window = full;
+  if (std::ranges::count(config->layers, AttentionKind::kWindow, &LayerSpec::attention) > 0)
+    window = read_head_dims(reader, kWindowHeadKeys, full.head,
+                            reader.find(kWindowHeadKeys.k_dim) == nullptr ? full.rope : 0);
+  const float scale = reader.number("attention.scale", 1e-6, 1e6, 0.0);
+  for (LayerSpec& layer : config->layers) {
+    const HeadDims& dims = layer.attention == AttentionKind::kWindow ? window : full;
+    layer.head_dim = dims.head;
+    layer.rope.dim = dims.rope;
+    layer.attention_scale = scale > 0 ? scale : static_cast<float>(1 / std::sqrt(double(dims.head)));
+  }
+}
+
+}  // namespace
+
+void read_layers(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
+  LayerSpec spec;
+  spec.qk_norm = architecture.qk_norm;
+  spec.rope.pairing = architecture.rope_pairing;
+  spec.attention_post_norm = spec.ffn_post_norm = architecture.post_norms;
+  config->layers.assign(reader.integer("block_count", 1, kLayersMax), spec);
+  read_windows(reader, architecture, config);
+  read_head_counts(reader, config);
+  read_dims(reader, config);
+  const std::vector<uint32_t> ffn_widths =
+      reader.integers("feed_forward_length", 1, kFfnWidthMax, config->num_layers());
+  for (uint32_t layer = 0; layer < config->num_layers(); ++layer) config->layers[layer].ffn_width = ffn_widths[layer];
+  assign_cache_groups(config->layers);
+}
+
+}  // namespace llmrt

@@ -1,0 +1,362 @@
+// Aim: layers that differ are what their file says, keys and values of like layers share a cache group, and what no op
+// computes is refused by name. Method: small whole models, as bytes and as specs; a row of an architecture that no
+// table has, so that its pattern and its norms are read by the code that reads the others.
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <cmath>
+#include <functional>
+
+#include "core/model/assemble.h"
+#include "core/model/decoder.h"
+#include "core/model/load_file.h"
+#include "core/model/read_metadata.h"
+#include "tests/weights/gguf_bytes.h"
+
+using namespace llmrt;
+using namespace llmrt::test;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+// The bytes must outlive the model.
+Result<std::shared_ptr<const Model>> load(const std::string& bytes) {
+  auto source = parse_weight_source(as_span(bytes));
+  if (!source) return source.error();
+  return load_from_source(*source, "test");
+}
+
+void replace(GgufBytes& file, std::string_view key, const std::function<void()>& add) {
+  std::erase_if(file.pairs, [&](const auto& pair) { return pair.substr(8, key.size()) == key; });
+  add();
+}
+
+struct LayerSize {
+  uint32_t heads, kv_heads, head_dim, ffn_width;
+};
+
+// tiny_model() with layers of these sizes, which the caller's keys must say.
+GgufBytes model_of(const std::vector<LayerSize>& layers) {
+  GgufBytes file = tiny_model();
+  std::erase_if(file.tensors, [](const auto& tensor) { return tensor.name.starts_with("blk."); });
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const auto& [heads, kv_heads, dim, ffn_width] = layers[i];
+    const std::string prefix = "blk." + std::to_string(i) + ".";
+    file.tensor_f32(prefix + "attn_norm.weight", {32});
+    file.tensor_f32(prefix + "attn_q.weight", {32, heads * dim});
+    file.tensor_f32(prefix + "attn_k.weight", {32, kv_heads * dim});
+    file.tensor_f32(prefix + "attn_v.weight", {32, kv_heads * dim});
+    file.tensor_f32(prefix + "attn_output.weight", {heads * dim, 32});
+    file.tensor_f32(prefix + "ffn_norm.weight", {32});
+    file.tensor_f32(prefix + "ffn_gate.weight", {32, ffn_width});
+    file.tensor_f32(prefix + "ffn_up.weight", {32, ffn_width});
+    file.tensor_f32(prefix + "ffn_down.weight", {ffn_width, 32});
+  }
+  replace(file, "llama.block_count", [&] { file.u32("llama.block_count", static_cast<uint32_t>(layers.size())); });
+  return file;
+}
+
+// Three layers: window, full, window. Windows have heads of 8 and a RoPE base of their own.
+GgufBytes mixed_model() {
+  GgufBytes file = model_of({{4, 2, 8, 48}, {2, 1, 16, 64}, {4, 2, 8, 32}});
+  replace(file, "llama.feed_forward_length", [&] {
+    file.array<uint32_t>("llama.feed_forward_length", kU32, {48, 64, 32});
+  });
+  replace(file, "llama.attention.head_count", [&] {
+    file.array<int32_t>("llama.attention.head_count", kI32, {4, 2, 4});
+    file.array<int32_t>("llama.attention.head_count_kv", kI32, {2, 1, 2});
+  });
+  file.u32("llama.attention.key_length", 16);
+  file.u32("llama.attention.key_length_swa", 8);
+  file.u32("llama.attention.value_length_swa", 8);
+  file.u32("llama.attention.sliding_window", 24);
+  file.array<uint8_t>("llama.attention.sliding_window_pattern", kBool, {1, 0, 1});
+  file.f32("llama.rope.freq_base_swa", 500.0f);
+  return file;
+}
+
+LayerSpec spec(AttentionKind attention, uint32_t window, uint32_t num_kv_heads, uint32_t head_dim) {
+  LayerSpec layer;
+  layer.attention = attention;
+  layer.window = window;
+  layer.num_heads = 8;
+  layer.num_kv_heads = num_kv_heads;
+  layer.head_dim = head_dim;
+  return layer;
+}
+
+// A row that is in no table: every third layer sees all, norms on both sides of each part.
+constexpr Architecture kToy = {
+    .name = "toy", .rope_pairing = RopePairing::kHalves, .post_norms = true, .windows = every_nth_full(3)};
+
+Result<ModelConfig> toy_config(const std::function<void(GgufBytes&)>& change) {
+  GgufBytes file;
+  file.u32("toy.block_count", 7);
+  file.u32("toy.context_length", 64);
+  file.u32("toy.embedding_length", 32);
+  file.u32("toy.feed_forward_length", 48);
+  file.u32("toy.attention.head_count", 2);
+  file.f32("toy.attention.layer_norm_rms_epsilon", 1e-5f);
+  change(file);
+  const std::string bytes = file.build();
+  auto source = parse_weight_source(as_span(bytes));
+  if (!source) return source.error();
+  return read_config(kToy, source->metadata);
+}
+
+std::vector<bool> windows_of(const ModelConfig& config) {
+  std::vector<bool> windows;
+  for (const LayerSpec& layer : config.layers) windows.push_back(layer.attention == AttentionKind::kWindow);
+  return windows;
+}
+
+// Every tensor that is asked for, of zeros; remembers the names.
+class AnyTensors final : public TensorSource {
+ public:
+  explicit AnyTensors(ModelStorage& storage) : storage_(storage) {}
+  bool has(const std::string& name) const override { return name == "output.weight"; }
+  Result<WeightTensor> take(const std::string& name, uint64_t rows, uint64_t columns, bool) override {
+    names.push_back(name);
+    WeightTensor tensor = storage_.own(name, std::vector<float>(rows * columns));
+    tensor.rows = rows;
+    tensor.columns = columns;
+    return tensor;
+  }
+  std::vector<std::string> names;
+
+ private:
+  ModelStorage& storage_;
+};
+
+}  // namespace
+
+TEST_CASE("layers that differ are read as their file has them") {
+  const std::string bytes = mixed_model().build();
+  const auto loaded = load(bytes);
+  INFO((loaded ? "" : loaded.error().message));
+  REQUIRE(loaded.ok());
+  const Model& model = **loaded;
+  const std::vector<LayerSpec>& layers = model.config.layers;
+  REQUIRE(layers.size() == 3);
+  CHECK(windows_of(model.config) == std::vector<bool>{true, false, true});
+  CHECK(layers[0].window == 24);
+  CHECK(layers[1].window == 0);
+  CHECK(layers[0].num_heads == 4);
+  CHECK(layers[1].num_kv_heads == 1);
+  CHECK(layers[0].head_dim == 8);
+  CHECK(layers[1].head_dim == 16);
+  CHECK(layers[0].rope.dim == 8);
+  CHECK(layers[1].rope.dim == 16);
+  CHECK(layers[0].attention_scale == Catch::Approx(1 / std::sqrt(8.0)));
+  CHECK(layers[1].attention_scale == 0.25f);
+  CHECK(layers[0].ffn_width == 48);
+  CHECK(layers[2].ffn_width == 32);
+
+  // A table of frequencies for each base.
+  REQUIRE(model.config.rope_freqs.size() == 2);
+  REQUIRE(model.rope_freqs.size() == 2);
+  CHECK(layers[0].rope.freqs_idx == layers[2].rope.freqs_idx);
+  CHECK(model.config.rope_freqs[layers[0].rope.freqs_idx][1] == Catch::Approx(std::pow(500.0, -2.0 / 8)));
+  CHECK(model.config.rope_freqs[layers[1].rope.freqs_idx][1] == Catch::Approx(std::pow(10000.0, -2.0 / 16)));
+
+  const std::vector<CacheGroup> groups = cache_groups(layers);
+  REQUIRE(groups.size() == 2);
+  CHECK(groups[0].window == 24);
+  CHECK(groups[0].num_layers == 2);
+  CHECK(groups[1].head_dim == 16);
+  CHECK(groups[1].num_layers == 1);
+}
+
+TEST_CASE("each layer's ops have the numbers of that layer") {
+  const std::string bytes = mixed_model().build();
+  const auto model = load(bytes);
+  REQUIRE(model.ok());
+  std::vector<PagedAttention> attentions;
+  std::vector<Rope> ropes;
+  for (const Op& op : build_forward(**model, Caps{}, 4).ops) {
+    if (const auto* attention = std::get_if<PagedAttention>(&op)) attentions.push_back(*attention);
+    if (const auto* rope = std::get_if<Rope>(&op)) ropes.push_back(*rope);
+  }
+  REQUIRE(attentions.size() == 3);
+  REQUIRE(ropes.size() == 3);
+  const std::vector<std::array<uint32_t, 5>> expected = {{0, 0, 24, 4, 8}, {1, 0, 0, 2, 16}, {0, 1, 24, 4, 8}};
+  for (size_t i = 0; i < 3; ++i) {
+    const PagedAttention& op = attentions[i];
+    CHECK(std::array{op.kv_group, op.layer, op.window, op.num_heads, op.head_dim} == expected[i]);
+    CHECK(ropes[i].freqs == (*model)->rope_freqs[i == 1 ? 1 : 0]);
+  }
+}
+
+TEST_CASE("what a file says of its layers must fit them") {
+  struct Wrong {
+    const char* message;
+    std::function<void(GgufBytes&)> spoil;
+  };
+  const Wrong wrongs[] = {
+      {"llama.feed_forward_length: expected 3 elements, one a layer, found 2",
+       [](auto& f) {
+         replace(f, "llama.feed_forward_length", [&] {
+           f.template array<uint32_t>("llama.feed_forward_length", kU32, {48, 64});
+         });
+       }},
+      {"llama.attention.head_count_kv: layer 1: expected attention in every layer, found no heads",
+       [](auto& f) {
+         replace(f, "llama.attention.head_count_kv", [&] {
+           f.template array<int32_t>("llama.attention.head_count_kv", kI32, {2, 0, 2});
+         });
+       }},
+      {"llama.feed_forward_length: element 2: expected an array of integers in [1,",
+       [](auto& f) {
+         replace(f, "llama.feed_forward_length", [&] {
+           f.template array<uint32_t>("llama.feed_forward_length", kU32, {48, 64, 0});
+         });
+       }},
+      {"llama.attention.head_count: expected a multiple of head_count_kv 2, found 3",
+       [](auto& f) {
+         replace(f, "llama.attention.head_count", [&] {
+           f.template array<int32_t>("llama.attention.head_count", kI32, {3, 2, 4});
+         });
+         f.template array<int32_t>("llama.attention.head_count_kv", kI32, {2, 1, 2});
+       }},
+      {"missing metadata: llama.attention.sliding_window: expected the window of layer 0",
+       [](auto& f) { replace(f, "llama.attention.sliding_window\x04", [] {}); }},
+      {"llama.attention.sliding_window_pattern: expected an array of bools",
+       [](auto& f) {
+         replace(f, "llama.attention.sliding_window_pattern", [&] {
+           f.template array<int32_t>("llama.attention.sliding_window_pattern", kI32, {1, 0, 1});
+         });
+       }},
+      {"llama.attention.sliding_window_pattern: expected 3 elements, one a layer, found 1",
+       [](auto& f) {
+         replace(f, "llama.attention.sliding_window_pattern",
+                 [&] { f.template array<uint8_t>("llama.attention.sliding_window_pattern", kBool, {1}); });
+       }},
+      {"llama.attention.value_length_swa: expected key_length 8, found 16",
+       [](auto& f) {
+         replace(f, "llama.attention.value_length_swa", [&] { f.u32("llama.attention.value_length_swa", 16); });
+       }},
+      {"llama.rope.freq_base_swa: expected no RoPE scaling beside it",
+       [](auto& f) { f.f32("llama.rope.scaling.factor", 4); }},
+      {"shape mismatch: blk.2.ffn_gate.weight: expected [32, 64], file has [32, 32]",
+       [](auto& f) {
+         replace(f, "llama.feed_forward_length", [&] {
+           f.template array<uint32_t>("llama.feed_forward_length", kU32, {48, 64, 64});
+         });
+       }},
+      {"llama.attention.kv_lora_rank: latent attention: expected 0, found 512",
+       [](auto& f) { f.u32("llama.attention.kv_lora_rank", 512); }},
+      {"llama.full_attention_interval: linear attention: expected 0, found 4",
+       [](auto& f) { f.u32("llama.full_attention_interval", 4); }},
+      {"llama.attention.recurrent_layers: linear attention",
+       [](auto& f) {
+         f.template array<uint8_t>("llama.attention.recurrent_layers", kBool, {1, 0, 1});
+       }},
+  };
+  for (const Wrong& wrong : wrongs) {
+    GgufBytes file = mixed_model();
+    wrong.spoil(file);
+    const std::string bytes = file.build();
+    const auto model = load(bytes);
+    INFO(wrong.message);
+    REQUIRE_FALSE(model.ok());
+    CHECK_THAT(model.error().message, ContainsSubstring(wrong.message));
+  }
+}
+
+TEST_CASE("windows follow the pattern of the file, else that of the architecture") {
+  const auto windows = [](const std::function<void(GgufBytes&)>& change) {
+    const auto config = toy_config(change);
+    INFO((config ? "" : config.error().message));
+    REQUIRE(config.ok());
+    return windows_of(*config);
+  };
+  const auto window = [](GgufBytes& file) { file.u32("toy.attention.sliding_window", 16); };
+  CHECK(windows([](GgufBytes&) {}) == std::vector<bool>(7, false));
+  CHECK(windows(window) == std::vector<bool>{true, true, false, true, true, false, true});
+  const auto with_period = [&](uint32_t period) {
+    return windows([&](GgufBytes& file) {
+      window(file);
+      file.u32("toy.attention.sliding_window_pattern", period);
+    });
+  };
+  CHECK(with_period(2) == std::vector<bool>{true, false, true, false, true, false, true});
+  CHECK(with_period(1) == std::vector<bool>(7, false));
+  CHECK(with_period(0) == std::vector<bool>(7, true));
+  CHECK(windows([&](GgufBytes& file) {
+          window(file);
+          file.array<uint8_t>("toy.attention.sliding_window_pattern", kBool, {0, 0, 0, 0, 1, 0, 0});
+        }) == std::vector<bool>{false, false, false, false, true, false, false});
+}
+
+TEST_CASE("post norms are tensors and ops of every layer whose architecture has them") {
+  auto config = toy_config([](GgufBytes& file) { file.u32("toy.attention.sliding_window", 16); });
+  REQUIRE(config.ok());
+  Model model;
+  model.config = *config;
+  model.config.vocab_size = 8;
+  model.config.rope_freqs = {std::vector<float>(8)};
+  const auto storage = std::make_shared<ModelStorage>();
+  AnyTensors tensors(*storage);
+  REQUIRE(assemble_weights(kToy, tensors, storage, &model).ok());
+  CHECK(std::ranges::count(tensors.names, "blk.6.post_attention_norm.weight") == 1);
+  CHECK(std::ranges::count(tensors.names, "blk.0.post_ffw_norm.weight") == 1);
+  const auto norms = [](const OpList& list) {
+    return std::ranges::count_if(list.ops, [](const Op& op) { return std::holds_alternative<RmsNorm>(op); });
+  };
+  CHECK(norms(build_forward(model, Caps{}, 4)) == 7 * 2 + 6 * 2);  // the last feed-forward part is the sample list's
+  CHECK(norms(build_sample(model, Caps{}, 4)) == 3);
+
+  // Each adds to x what was normed, not what was computed.
+  const OpList list = build_forward(model, Caps{}, 4);
+  int num_checked = 0;
+  for (size_t i = 0; i + 1 < list.ops.size(); ++i) {
+    const auto* post = std::get_if<RmsNorm>(&list.ops[i]);
+    const auto* next = std::get_if<RmsNorm>(&list.ops[i + 1]);
+    if (post == nullptr || next == nullptr) continue;
+    CHECK(post->delta == kNoTensor);
+    CHECK(next->delta == post->out);
+    CHECK(list.tensors[static_cast<size_t>(post->out)].dtype == DType::kF32);
+    ++num_checked;
+  }
+  CHECK(num_checked == 12);
+}
+
+TEST_CASE("layers share a cache group when their blocks are alike") {
+  std::vector<LayerSpec> layers = {spec(AttentionKind::kWindow, 64, 2, 32), spec(AttentionKind::kFull, 0, 2, 32),
+                                   spec(AttentionKind::kWindow, 64, 2, 32), spec(AttentionKind::kFull, 0, 2, 64),
+                                   spec(AttentionKind::kWindow, 32, 2, 32), spec(AttentionKind::kFull, 0, 2, 32)};
+  layers[5].num_heads = 16;  // queries are not in blocks
+  layers[5].ffn_width = 7;
+  assign_cache_groups(layers);
+  std::vector<std::pair<uint32_t, uint32_t>> places;
+  for (const LayerSpec& layer : layers) places.emplace_back(layer.cache_group, layer.cache_layer);
+  CHECK(places == std::vector<std::pair<uint32_t, uint32_t>>{{0, 0}, {1, 0}, {0, 1}, {2, 0}, {3, 0}, {1, 1}});
+  std::vector<uint32_t> num_layers;
+  for (const CacheGroup& group : cache_groups(layers)) num_layers.push_back(group.num_layers);
+  CHECK(num_layers == std::vector<uint32_t>{2, 2, 1, 1});
+}
+
+TEST_CASE("layers that no op computes are refused by name") {
+  std::vector<LayerSpec> layers(3, spec(AttentionKind::kFull, 0, 2, 32));
+  CHECK(check_layers(layers).ok());
+  const auto message = [&] {
+    const Status status = check_layers(layers);
+    REQUIRE_FALSE(status.ok());
+    CHECK(status.error().code == ErrorCode::kUnsupported);
+    return status.error().message;
+  };
+  for (uint32_t i = 0; i < 3; ++i) layers.push_back(spec(AttentionKind::kFull, 0, 2, 64 << i));
+  assign_cache_groups(layers);
+  CHECK(check_layers(layers).ok());
+  layers.push_back(spec(AttentionKind::kFull, 0, 4, 32));
+  assign_cache_groups(layers);
+  CHECK_THAT(message(), ContainsSubstring("layer 6: expected at most 4 kinds of window"));
+  layers[2].feed_forward = FeedForwardKind::kBoth;
+  CHECK_THAT(message(), ContainsSubstring("layer 2: expected a dense feed-forward part, found experts beside a dense"));
+  layers[2].feed_forward = FeedForwardKind::kExperts;
+  CHECK_THAT(message(), ContainsSubstring("found experts"));
+  layers[1].attention = AttentionKind::kLinear;
+  CHECK_THAT(message(), ContainsSubstring("layer 1: expected full or window attention, found linear attention"));
+  layers[0].attention = AttentionKind::kLatent;
+  CHECK_THAT(message(), ContainsSubstring("layer 0: expected full or window attention, found latent attention"));
+}
