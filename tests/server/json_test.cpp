@@ -88,7 +88,8 @@ TEST_CASE("a table is moved to where its names do not meet, and names that meet 
   const auto name_list = [](const std::vector<std::string>& names) {
     return std::vector<std::string_view>(names.begin(), names.end());
   };
-  constexpr size_t kNames = 1000;
+  // Odd: places differ by multiples of the alignment, so the low bits of a digest are the same at all of them.
+  constexpr size_t kNames = 999;
   CHECK(memory.place_table(name_list(std::vector<std::string>(1, "a"))));
   resource.allocate(1 << 18);  // the next block is a large one
   char* next = static_cast<char*>(resource.allocate(16)) + 16;
