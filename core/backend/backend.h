@@ -93,8 +93,8 @@ class Backend {
     return {};
   }
   virtual Status create_state(const StateConfig& config) = 0;
-  // One pool per group, at most num_kv_groups, cleared to zero bytes, and a host pool for each that asks for one (out_of_memory, too, when the
-  // host can't give it).
+  // One pool per group, at most num_kv_groups, cleared to zero bytes, and a host pool for each that asks for one
+  // (out_of_memory, too, when the host can't give it).
   virtual Status create_kv_pools(std::span<const KvGroup> groups) = 0;
 
   // Compiles the kernels of all of the lists side by side, where kernels are compiled at all. Optional: prepare does it

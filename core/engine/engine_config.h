@@ -4,7 +4,9 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "core/kv/block_pool.h"
 #include "core/kv/kv_format.h"
 #include "core/kv/prefix_cache.h"
 #include "core/metrics/saturation.h"
@@ -15,8 +17,8 @@
 
 namespace llmrt {
 
-// Limits that the user named: the engine gives each in full, or fails with both numbers. Defaults may be reduced to what
-// the device has.
+// Limits that the user named: the engine gives each in full, or fails with both numbers. Defaults may be reduced to
+// what the device has.
 struct AskedLimits {
   bool context = false, step_tokens = false, chunk_tokens = false, kv_tokens = false, kv_host = false;
   bool memory_utilization = false;
@@ -80,11 +82,13 @@ struct MemoryPlan {
   uint32_t penalty_rows = 0, sequences = 0;  // rows with token counts, of so many that may run
   uint64_t penalty_row_bytes = 0;            // of each; in workspace_bytes
   uint64_t reserve_bytes = 0;                // graphs, recordings, attention partials
-  uint64_t block_bytes = 0;                  // one KV block, all layers
+  uint64_t block_bytes = 0;                  // one KV block in all layers
   uint32_t block_tokens = 0;
   uint64_t blocks_by_memory = 0, blocks_by_limit = 0;  // what memory allows; sequences_max x context_max or kv_tokens
-  uint32_t num_blocks = 0;                             // the least
+  uint32_t num_blocks = 0;                             // the least: of the first group
   uint32_t num_host_blocks = 0;                        // of the host tier, beside them
+  uint64_t pool_bytes = 0, host_pool_bytes = 0;        // of all groups
+  std::vector<KvPoolSize> pools;                       // by KV group; empty: one group
   std::string limited_by;                              // "memory", "sequences x context", "--kv-tokens" ...
 };
 

@@ -35,18 +35,13 @@ uint64_t budget_of(const EngineConfig& config, const Caps& caps, const MemoryRep
   return static_cast<uint64_t>(config.memory_utilization * static_cast<double>(before.total_bytes));
 }
 
-uint64_t blocks_limit(const EngineConfig& config, const Caps& caps, const KvGroup& group) {
-  if (config.kv_tokens) return ceil_div<uint64_t>(config.kv_tokens, group.block_tokens);
-  const uint64_t blocks_each = ceil_div<uint64_t>(config.context_max, group.block_tokens);
+uint64_t blocks_limit(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes) {
+  const uint32_t block_tokens = shapes.first().block_tokens;
+  if (config.kv_tokens) return ceil_div<uint64_t>(config.kv_tokens, block_tokens);
+  const uint64_t blocks_each = ceil_div<uint64_t>(config.context_max, block_tokens);
   const uint64_t blocks = config.sequences_max * blocks_each;
   // At least one sequence of full length.
-  return caps.is_cpu ? std::min(blocks, std::max(blocks_each, kCpuPoolBytes / group.bytes_block())) : blocks;
-}
-
-// A layer of a pool is one range.
-uint64_t blocks_by_range(const Caps& caps, const KvGroup& group) {
-  return caps.range_bytes_max > 0 ? caps.range_bytes_max / group.data_bytes_block_layer()
-                                  : std::numeric_limits<uint64_t>::max();
+  return caps.is_cpu ? std::min(blocks, std::max(blocks_each, shapes.blocks_in(kCpuPoolBytes))) : blocks;
 }
 
 // Memory that others use. On shared memory the budget is already a share of what is free.
@@ -55,7 +50,7 @@ uint64_t used_before(const Caps& caps, const MemoryReport& before) {
 }
 
 // What was asked for and is not had.
-Status check_asked(const EngineConfig& config, const KvGroup& group, const MemoryPlan& plan) {
+Status check_asked(const EngineConfig& config, const PoolShapes& shapes, const MemoryPlan& plan) {
   const uint64_t pool_tokens = uint64_t{plan.num_blocks} * plan.block_tokens;
   if (config.asked.kv_tokens && config.kv_tokens > 0 && plan.num_blocks < plan.blocks_by_limit)
     return make_error(ErrorCode::kInvalidArgument,
@@ -66,14 +61,14 @@ Status check_asked(const EngineConfig& config, const KvGroup& group, const Memor
                       "context: {} tokens were asked for, found room for {} in the KV pool (limited by {}): {} a block "
                       "of {} tokens",
                       config.context_max, pool_tokens, plan.limited_by, mib(plan.block_bytes), plan.block_tokens);
-  const uint64_t host_blocks = config.kv_host_bytes / group.bytes_block();
+  const uint64_t host_blocks = shapes.blocks_in(config.kv_host_bytes);
   if (config.asked.kv_host && config.kv_host_bytes > 0 && host_blocks == 0)
     return make_error(ErrorCode::kInvalidArgument, "KV host memory: expected at least one block of {}, found {}",
                       mib(plan.block_bytes), mib(config.kv_host_bytes));
   if (config.asked.kv_host && plan.num_host_blocks < host_blocks)
     return make_error(ErrorCode::kInvalidArgument,
                       "KV host memory: {} were asked for, the device addresses {} of a host pool",
-                      mib(config.kv_host_bytes), mib(plan.num_host_blocks * plan.block_bytes));
+                      mib(config.kv_host_bytes), mib(shapes.bytes_of(plan.num_host_blocks)));
   return {};
 }
 
@@ -94,22 +89,7 @@ Status check_kv_dtype(KvDType dtype, const Model& model, const Caps& caps) {
   return {};
 }
 
-std::vector<KvGroup> kv_groups_of(const ModelConfig& model, const EngineConfig& config) {
-  std::vector<KvGroup> groups;
-  for (const CacheGroup& group : cache_groups(model.layers))
-    groups.push_back({.num_layers = group.num_layers,
-                      .num_kv_heads = group.num_kv_heads,
-                      .head_dim = group.head_dim,
-                      .block_tokens = config.block_tokens,
-                      .dtype = config.kv_dtype});
-  return groups;
-}
-
-KvGroup kv_group_of(const ModelConfig& model, const EngineConfig& config) {
-  return kv_groups_of(model, config).front();
-}
-
-uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const KvGroup& group,
+uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes,
                           const MemoryReport& before, const MemoryReport& loaded) {
   // Not measured yet.
   constexpr double kWorkspaceShare = 0.05;
@@ -121,7 +101,7 @@ uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const Kv
   const uint64_t budget = budget_of(config, caps, before);
   const uint64_t taken = before.total_bytes - before.free_bytes + loaded.weight_bytes - loaded.f16_copy_bytes;
   const double room = budget > taken ? static_cast<double>(budget - taken) : 0;
-  const double pool = static_cast<double>(blocks_limit(config, caps, group) * group.bytes_block());
+  const double pool = static_cast<double>(shapes.bytes_of(blocks_limit(config, caps, shapes)));
   const double unused = (1 - kWorkspaceShare) * room - kWorkspaceBytes - static_cast<double>(reserve_of(budget)) - pool;
   return static_cast<uint64_t>(std::max(config.f16_copies_share * room, unused));
 }
@@ -147,17 +127,17 @@ Result<uint32_t> penalty_rows_of(const EngineConfig& config, const Caps& caps, u
   return static_cast<uint32_t>(wanted);
 }
 
-uint32_t host_blocks_of(const EngineConfig& config, const Caps& caps, const KvGroup& group) {
-  return static_cast<uint32_t>(std::min<uint64_t>(
-      {config.kv_host_bytes / group.bytes_block(), blocks_by_range(caps, group), std::numeric_limits<int32_t>::max()}));
+uint32_t host_blocks_of(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes) {
+  return static_cast<uint32_t>(std::min(shapes.blocks_in(config.kv_host_bytes), shapes.blocks_by_range(caps)));
 }
 
-uint64_t pool_tokens_bound(const EngineConfig& config, const Caps& caps, const KvGroup& group) {
-  return std::min(blocks_limit(config, caps, group), caps.memory_bytes / group.bytes_block() + 1) * group.block_tokens;
+uint64_t pool_tokens_bound(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes) {
+  return std::min(blocks_limit(config, caps, shapes), shapes.blocks_in(caps.memory_bytes) + 1) *
+         shapes.first().block_tokens;
 }
 
-Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const KvGroup& group,
-                             const MemoryReport& before, const MemoryReport& after) {
+Result<MemoryPlan> size_pools(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes,
+                              const MemoryReport& before, const MemoryReport& after) {
   MemoryPlan plan;
   plan.device_bytes = before.total_bytes;
   plan.budget_bytes = budget_of(config, caps, before);
@@ -166,14 +146,14 @@ Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const
   plan.f16_copy_bytes = after.f16_copy_bytes;
   plan.workspace_bytes = after.peak_bytes - std::min(after.peak_bytes, after.weight_bytes + after.kv_bytes);
   plan.reserve_bytes = reserve_of(plan.budget_bytes);
-  plan.block_bytes = group.bytes_block();
-  plan.block_tokens = group.block_tokens;
+  plan.block_bytes = shapes.bytes_block();
+  plan.block_tokens = shapes.first().block_tokens;
   const uint64_t taken = plan.used_before_bytes + plan.weight_bytes + plan.workspace_bytes + plan.reserve_bytes;
-  plan.blocks_by_memory = plan.budget_bytes > taken ? (plan.budget_bytes - taken) / plan.block_bytes : 0;
-  plan.blocks_by_limit = blocks_limit(config, caps, group);
+  plan.blocks_by_memory = plan.budget_bytes > taken ? shapes.blocks_in(plan.budget_bytes - taken) : 0;
+  plan.blocks_by_limit = blocks_limit(config, caps, shapes);
   // 32-bit token slots on the device.
-  const uint64_t addressable = std::numeric_limits<int32_t>::max() / group.block_tokens;
-  const uint64_t by_range = blocks_by_range(caps, group);
+  const uint64_t addressable = std::numeric_limits<int32_t>::max() / plan.block_tokens;
+  const uint64_t by_range = shapes.blocks_by_range(caps);
   const uint64_t blocks = std::min({plan.blocks_by_memory, plan.blocks_by_limit, addressable, by_range});
   plan.limited_by = blocks < plan.blocks_by_limit
                         ? blocks < plan.blocks_by_memory ? "what the device addresses" : "memory"
@@ -181,7 +161,10 @@ Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const
                     : caps.is_cpu      ? "a processor's default"
                                        : "sequences x context";
   plan.num_blocks = static_cast<uint32_t>(blocks);
-  plan.num_host_blocks = host_blocks_of(config, caps, group);
+  plan.num_host_blocks = host_blocks_of(config, caps, shapes);
+  plan.pool_bytes = shapes.bytes_of(blocks);
+  plan.host_pool_bytes = shapes.bytes_of(plan.num_host_blocks);
+  plan.pools = shapes.books(plan.num_blocks, plan.num_host_blocks);
   if (blocks == 0)
     return make_error(
         ErrorCode::kOutOfMemory,
@@ -189,7 +172,7 @@ Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const
         "than one block of {}",
         mib(plan.budget_bytes), mib(plan.used_before_bytes), mib(plan.weight_bytes), mib(plan.workspace_bytes),
         mib(plan.reserve_bytes), mib(plan.block_bytes));
-  if (Status status = check_asked(config, group, plan); !status) return status.error();
+  if (Status status = check_asked(config, shapes, plan); !status) return status.error();
   return plan;
 }
 
@@ -211,11 +194,14 @@ std::string print(const MemoryPlan& plan, uint32_t context_tokens, uint32_t num_
   line("KV block", fmt::format("{} tokens, {}", plan.block_tokens, mib(plan.block_bytes)));
   line("blocks by memory", fmt::format("{}", plan.blocks_by_memory));
   line("blocks by limit", fmt::format("{}", plan.blocks_by_limit));
-  line("KV pool", fmt::format("{} blocks, {}", plan.num_blocks, mib(plan.num_blocks * plan.block_bytes)));
+  line("KV pool", fmt::format("{} blocks, {}", plan.num_blocks, mib(plan.pool_bytes)));
+  for (size_t g = 1; g < plan.pools.size(); ++g)
+    line(plan.pools[g].window > 0 ? fmt::format("  of {} in a window", plan.pools[g].window) : "  of further layers",
+         fmt::format("{} blocks", plan.pools[g].num_blocks));
   line("KV tokens", fmt::format("{}", uint64_t{plan.num_blocks} * plan.block_tokens));
   line("limited by", plan.limited_by);
   if (plan.num_host_blocks > 0)
-    line("host tier", fmt::format("{} blocks, {}", plan.num_host_blocks, mib(plan.num_host_blocks * plan.block_bytes)));
+    line("host tier", fmt::format("{} blocks, {}", plan.num_host_blocks, mib(plan.host_pool_bytes)));
   if (context_tokens == 0) return text;
   const uint64_t blocks_each = ceil_div(context_tokens, plan.block_tokens);
   const uint64_t fit = plan.num_blocks / blocks_each;

@@ -1,4 +1,4 @@
-// How large the KV pool gets, and why: every term is a number that can be printed. Pure arithmetic; the measured inputs
+// How large the KV pools get, and why: every term is a number that can be printed. Pure arithmetic; the measured inputs
 // come from the backend.
 #pragma once
 
@@ -7,17 +7,13 @@
 
 #include "core/backend/backend.h"
 #include "core/engine/engine_config.h"
+#include "core/engine/pool_shapes.h"
 #include "core/model/model.h"
 
 namespace llmrt {
 
 // That the device has the dtype, and the model what it asks for.
 Status check_kv_dtype(KvDType dtype, const Model& model, const Caps& caps);
-// The pools of the model's cache groups, by group, without their sizes.
-std::vector<KvGroup> kv_groups_of(const ModelConfig& model, const EngineConfig& config);
-// The first of them: the only one of every model that an engine serves (check_servable).
-KvGroup kv_group_of(const ModelConfig& model, const EngineConfig& config);
-
 // Rows with token counts: as many as sequences where their counts take no more than an eighth of what the weights
 // leave, or what the config asks for. Errors: invalid_argument when that is more than the device addresses or has room
 // for, with both numbers. `loaded` was read with the weights in place.
@@ -27,19 +23,19 @@ Result<uint32_t> penalty_rows_of(const EngineConfig& config, const Caps& caps, u
 // Fills the terms of budget, weights, workspace and blocks. `before` was read before anything was allocated, `after`
 // with weights, state and a small pool in place and the largest step run. Errors: out_of_memory when not even one
 // sequence of block_tokens fits, invalid_argument for what was asked for and finds no room, with the numbers.
-Result<MemoryPlan> size_pool(const EngineConfig& config, const Caps& caps, const KvGroup& group,
-                             const MemoryReport& before, const MemoryReport& after);
+Result<MemoryPlan> size_pools(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes,
+                              const MemoryReport& before, const MemoryReport& after);
 
 // What copies of weights in f16 may take (Backend::add_f16_copies): the larger of f16_copies_share of what the weights
 // leave and what the pool has no use for; 0 where nothing would read them. `loaded` was read with the weights in place.
-uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const KvGroup& group,
+uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes,
                           const MemoryReport& before, const MemoryReport& loaded);
 
-// Of the host tier; 0 = none.
-uint32_t host_blocks_of(const EngineConfig& config, const Caps& caps, const KvGroup& group);
+// Of the host tier of the first group; 0 = none.
+uint32_t host_blocks_of(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes);
 
-// An upper bound of the pool in tokens, from what is known before anything is allocated.
-uint64_t pool_tokens_bound(const EngineConfig& config, const Caps& caps, const KvGroup& group);
+// An upper bound of the first pool in tokens, from what is known before anything is allocated.
+uint64_t pool_tokens_bound(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes);
 
 // A table of the terms, one a line, and how many sequences of `context_tokens` fit.
 std::string print(const MemoryPlan& plan, uint32_t context_tokens, uint32_t num_sequences);

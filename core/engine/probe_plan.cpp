@@ -22,7 +22,7 @@ uint32_t probe_blocks(const ProbeShape& shape) {
   return blocks_before(shape, shape.num_rows());
 }
 
-IterationPlan probe_setup_plan(const ProbeShape& shape, uint32_t sequence_idx) {
+IterationPlan probe_setup_plan(const ProbeShape& shape, uint32_t sequence_idx, std::span<const KvPoolSize> pools) {
   constexpr uint32_t kSamplingWords = sizeof(RowSampling) / 4;
   const uint32_t first = blocks_before(shape, sequence_idx), end = blocks_before(shape, sequence_idx + 1);
   IterationPlan plan;
@@ -30,8 +30,12 @@ IterationPlan probe_setup_plan(const ProbeShape& shape, uint32_t sequence_idx) {
   const RowSampling sampling;  // plain temperature 1
   std::memcpy(plan.row_payload.data(), &sampling, sizeof sampling);
   plan.row_updates.push_back({RowUpdateKind::kSet, sequence_idx, 0, 0, 0, kSamplingWords});
-  plan.row_updates.push_back({RowUpdateKind::kPatchTable, sequence_idx, 0, 0, kSamplingWords, end - first});
-  for (uint32_t block = first; block < end; ++block) plan.row_payload.push_back(block);
+  for (uint32_t g = 0; g == 0 || g < pools.size(); ++g) {
+    const uint32_t at = static_cast<uint32_t>(plan.row_payload.size());
+    plan.row_updates.push_back({RowUpdateKind::kPatchTable, sequence_idx, 0, g, at, end - first});
+    for (uint32_t block = first; block < end; ++block)
+      plan.row_payload.push_back(pools.empty() ? block : block % pools[g].num_blocks);
+  }
   plan.tokens.push_back(0);
   plan.rows.push_back({sequence_idx, sequence_idx, shape.start_of(sequence_idx), 1, 0, 0, 0, 0, 0, 0});
   return plan;

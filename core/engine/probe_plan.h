@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "core/backend/backend.h"
+#include "core/kv/block_pool.h"
 #include "core/model/model_config.h"
 #include "core/schedule/iteration_plan.h"
 
@@ -27,8 +29,9 @@ struct ProbeShape {
 };
 
 // Gives sequence i slot i and the i-th run of blocks, by a step of one token at its start. One plan for each sequence:
-// tables of many deep sequences would not fit into the inputs of one step. Those that decode come last.
-IterationPlan probe_setup_plan(const ProbeShape& shape, uint32_t sequence_idx);
+// tables of many deep sequences would not fit into the inputs of one step. Those that decode come last. `pools`: by KV
+// group, where there are several; blocks that a smaller pool lacks are taken from its start again.
+IterationPlan probe_setup_plan(const ProbeShape& shape, uint32_t sequence_idx, std::span<const KvPoolSize> pools = {});
 // A plan's row updates alone, on a device at which nothing is in flight.
 Status apply_row_updates(IterationPlan plan, Backend* backend);
 // The step itself; token ids are spread over the vocabulary.

@@ -92,10 +92,10 @@ Status compile_first_lists(const EngineConfig& config, Lowering* lowering, Backe
 }
 
 // Milliseconds a token.
-Result<double> run_largest_step(const EngineConfig& config, uint32_t vocab_size, Lowering* lowering, Backend* backend) {
-  const ProbeShape shape = largest_step(config);
+Result<double> run_largest_step(const ProbeShape& shape, std::span<const KvPoolSize> pools, uint32_t vocab_size,
+                                Lowering* lowering, Backend* backend) {
   double ms = 0;
-  for (const IterationPlan& plan : {probe_setup_plan(shape, 0), probe_plan(shape, vocab_size)}) {
+  for (const IterationPlan& plan : {probe_setup_plan(shape, 0, pools), probe_plan(shape, vocab_size)}) {
     Result<StepOutput> output = run_probe(plan, lowering, backend);
     if (!output) return output.error();
     ms = output->forward_ms;
@@ -103,21 +103,22 @@ Result<double> run_largest_step(const EngineConfig& config, uint32_t vocab_size,
   return ms / shape.num_tokens;
 }
 
-// What moving a block takes, from a few of them; the second time, when everything is compiled and touched.
-Status time_moves(const KvGroup& group, const OpList& memory, Backend* backend, CostPrior* prior) {
-  const uint32_t count = std::min({group.num_blocks, group.num_host_blocks, 16u});
+// What moving a block takes, from a few of each group; the second time, when everything is compiled and touched.
+Status time_moves(std::span<const KvGroup> groups, const OpList& memory, Backend* backend, CostPrior* prior) {
   for (int round = 0; round < 2; ++round) {
     for (const bool is_load : {false, true}) {
       ForwardInputs inputs;
-      for (uint32_t i = 0; i < count; ++i)
-        (is_load ? inputs.block_loads : inputs.block_stores).push_back({i, i, group.block_tokens});
+      std::vector<BlockCopy>& moves = is_load ? inputs.block_loads : inputs.block_stores;
+      for (uint32_t g = 0; g < groups.size(); ++g)
+        for (uint32_t i = 0; i < std::min({groups[g].num_blocks, groups[g].num_host_blocks, 16u}); ++i)
+          moves.push_back({i, i, groups[g].block_tokens, g});
       std::vector<uint32_t> words;
       pack(inputs, &words);
       Result<Ticket> ticket = backend->submit({.memory = &memory, .forward_inputs = words});
       if (!ticket) return ticket.error();
       Result<StepOutput> output = backend->wait(*ticket);
       if (!output) return output.error();
-      (is_load ? prior->load_ms : prior->store_ms) = output->memory_ms / count;
+      (is_load ? prior->load_ms : prior->store_ms) = output->memory_ms / static_cast<double>(moves.size());
     }
   }
   return {};
@@ -126,14 +127,7 @@ Status time_moves(const KvGroup& group, const OpList& memory, Backend* backend, 
 }  // namespace
 
 Status check_servable(const Model& model) {
-  if (Status status = check_layers(model.config.layers); !status) return status;
-  if (const size_t found = cache_groups(model.config.layers).size(); found > 1)
-    return make_error(
-        ErrorCode::kUnsupported,
-        "unsupported model: layers: expected the same window, KV heads and size of heads in all, as a row "
-        "has one block table; found {} kinds of cache",
-        found);
-  return {};
+  return check_layers(model.config.layers);
 }
 
 Status check_heads(const Model& model, const Caps& caps) {
@@ -156,45 +150,47 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   for (const OpList* list : {&warm.lowering->forward_list(1), &warm.lowering->sample_list(1)})
     if (Status status = check_ops(*backend, *list); !status) return status.error();
 
-  KvGroup group = kv_group_of(model->config, *config);
+  const PoolShapes shapes(model->config, *config);
   const MemoryReport before = backend->memory();
   if (Status status = backend->load_weights(model->weights, progress); !status) return status.error();
   Result<uint32_t> penalty_rows = penalty_rows_of(*config, caps, model->config.vocab_size, before, backend->memory());
   if (!penalty_rows) return penalty_rows.error();
   warm.config.penalty_rows_max = config->penalty_rows_max = *penalty_rows;
-  const uint64_t copies_max = f16_copies_bound(*config, caps, group, before, backend->memory());
+  const uint64_t copies_max = f16_copies_bound(*config, caps, shapes, before, backend->memory());
   Status copied = backend->add_f16_copies(copies_max);
   // Somebody else took it meanwhile: without, there may be room for the pool.
   if (!copied && copied.error().code == ErrorCode::kOutOfMemory) copied = backend->add_f16_copies(0);
   if (!copied) return copied.error();
-  const uint64_t kv_tokens_max = pool_tokens_bound(*config, caps, group);
+  const uint64_t kv_tokens_max = pool_tokens_bound(*config, caps, shapes);
   MemoryPlan bound;  // the pool is not sized yet; the inputs must hold whatever it turns out to be
-  bound.num_blocks = static_cast<uint32_t>(kv_tokens_max / group.block_tokens);
-  bound.block_tokens = group.block_tokens;
-  bound.num_host_blocks = host_blocks_of(*config, caps, group);
+  bound.num_blocks = static_cast<uint32_t>(kv_tokens_max / config->block_tokens);
+  bound.block_tokens = config->block_tokens;
+  bound.num_host_blocks = host_blocks_of(*config, caps, shapes);
+  bound.pools = shapes.books(bound.num_blocks, bound.num_host_blocks);
   const StateConfig state = warm.lowering->state_config(
       *config, plan_limits(scheduler_config(*config, bound, end_of_generation)), kv_tokens_max);
   if (Status status = backend->create_state(state); !status) return status.error();
   // A processor's memory is planned, not measured: the largest step would take seconds there.
   if (!caps.is_cpu) {
-    group.num_blocks = probe_blocks(largest_step(*config));
-    if (Status status = backend->create_kv_pools({&group, 1}); !status) return status.error();
+    const ProbeShape largest = largest_step(*config);
+    if (Status status = backend->create_kv_pools(shapes.groups(probe_blocks(largest), 0)); !status)
+      return status.error();
     if (Status status = compile_first_lists(*config, warm.lowering.get(), backend); !status) return status.error();
-    Result<double> token_ms = run_largest_step(*config, model->config.vocab_size, warm.lowering.get(), backend);
+    Result<double> token_ms = run_largest_step(largest, shapes.books(probe_blocks(largest), 0),
+                                               model->config.vocab_size, warm.lowering.get(), backend);
     if (!token_ms) return token_ms.error();
     warm.cost_prior.token_ms = *token_ms;
   }
-  Result<MemoryPlan> plan = size_pool(*config, caps, group, before, backend->memory());
+  Result<MemoryPlan> plan = size_pools(*config, caps, shapes, before, backend->memory());
   if (!plan) return plan.error();
   warm.memory_plan = *plan;
   warm.memory_plan.penalty_rows = config->penalty_rows_max;
   warm.memory_plan.sequences = config->sequences_max;
   warm.memory_plan.penalty_row_bytes = uint64_t{model->config.vocab_size} * 4;
-  group.num_blocks = plan->num_blocks;
-  group.num_host_blocks = plan->num_host_blocks;
-  if (Status status = backend->create_kv_pools({&group, 1}); !status) return status.error();
-  if (group.num_host_blocks > 0)
-    if (Status status = time_moves(group, warm.lowering->memory_list(), backend, &warm.cost_prior); !status)
+  const std::vector<KvGroup> groups = shapes.groups(plan->num_blocks, plan->num_host_blocks);
+  if (Status status = backend->create_kv_pools(groups); !status) return status.error();
+  if (plan->num_host_blocks > 0)
+    if (Status status = time_moves(groups, warm.lowering->memory_list(), backend, &warm.cost_prior); !status)
       return status.error();
   return warm;
 }
@@ -221,7 +217,8 @@ SchedulerConfig scheduler_config(const EngineConfig& config, const MemoryPlan& p
   out.queue_tokens_max = config.queue_tokens_max;
   out.queue_branches_max = config.queue_branches_max;
   out.queue_bytes_max = config.queue_bytes_max;
-  out.kv_pools = {{plan.num_blocks, plan.block_tokens}};
+  out.kv_pools = plan.pools;
+  if (out.kv_pools.empty()) out.kv_pools = {{plan.num_blocks, plan.block_tokens}};
   out.prefix_cache = config.prefix_cache;
   out.on_exhaustion = config.on_exhaustion;
   out.slo = config.slo;

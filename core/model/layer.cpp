@@ -31,6 +31,8 @@ const char* feed_forward_name(FeedForwardKind kind) {
 
 void assign_cache_groups(std::span<LayerSpec> layers) {
   std::vector<CacheGroup> groups;
+  if (const auto full = std::ranges::find(layers, AttentionKind::kFull, &LayerSpec::attention); full != layers.end())
+    groups.push_back(group_of(*full));
   for (LayerSpec& layer : layers) {
     auto group = std::ranges::find_if(groups, [&](const CacheGroup& candidate) { return holds(candidate, layer); });
     if (group == groups.end()) group = groups.insert(group, group_of(layer));
@@ -42,11 +44,12 @@ void assign_cache_groups(std::span<LayerSpec> layers) {
 std::vector<CacheGroup> cache_groups(std::span<const LayerSpec> layers) {
   std::vector<CacheGroup> groups;
   for (const LayerSpec& layer : layers) {
-    if (layer.cache_group == groups.size()) groups.push_back(group_of(layer));
-    LLMRT_CHECK(layer.cache_group < groups.size() && holds(groups[layer.cache_group], layer) &&
-                    layer.cache_layer == groups[layer.cache_group].num_layers,
+    if (layer.cache_group >= groups.size()) groups.resize(layer.cache_group + 1);
+    CacheGroup& group = groups[layer.cache_group];
+    if (group.num_layers == 0) group = group_of(layer);
+    LLMRT_CHECK(holds(group, layer) && layer.cache_layer == group.num_layers,
                 "cache groups are those of assign_cache_groups");
-    ++groups[layer.cache_group].num_layers;
+    ++group.num_layers;
   }
   return groups;
 }

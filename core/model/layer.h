@@ -57,7 +57,8 @@ struct CacheGroup {
   uint32_t num_layers = 0;
 };
 
-// Sets cache_group and cache_layer of every layer. Groups are numbered in the order of their first layers.
+// Sets cache_group and cache_layer of every layer. The group of the first layer that sees all positions comes first: the
+// prefix cache goes by its blocks. The others come in the order of their first layers.
 void assign_cache_groups(std::span<LayerSpec> layers);
 // The groups that the layers name, by number.
 std::vector<CacheGroup> cache_groups(std::span<const LayerSpec> layers);

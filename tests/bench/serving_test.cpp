@@ -207,8 +207,7 @@ TEST_CASE("8-bit pools hold what their bytes say, and a device that decodes them
   const auto tokens = [&](KvDType dtype) {
     EngineConfig config;
     config.kv_dtype = dtype;
-    const KvGroup group = kv_group_of(bed.model->config, config);
-    return static_cast<double>((1u << 20) / group.bytes_block() * group.block_tokens);
+    return static_cast<double>(PoolShapes(bed.model->config, config).blocks_in(1u << 20) * config.block_tokens);
   };
   CHECK(bed.value("f16: tokens in 1 MiB") == tokens(KvDType::kF16));
   CHECK(bed.value("int8: tokens in 1 MiB") == tokens(KvDType::kI8));

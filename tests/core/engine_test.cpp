@@ -25,12 +25,14 @@ namespace {
 struct Sink final : EventSink {
   void on_events(std::span<const TokenEvent> events) override {
     for (const TokenEvent& event : events) {
+      if (event.token >= 0 && !event.is_prompt) tokens.push_back(event.token);
       if (event.finish != FinishReason::kNone) finish = event.finish;
       if (event.error) error = event.error;
     }
   }
   FinishReason finish = FinishReason::kNone;
   std::optional<Error> error;
+  std::vector<int32_t> tokens;
 };
 
 struct Running {
@@ -205,9 +207,58 @@ TEST_CASE("an engine refuses by name what layers ask for and it cannot do") {
              ContainsSubstring("layer 1: expected full or window attention, found linear attention"));
   CHECK_THAT(refusal([](auto& layers) { layers[0].feed_forward = FeedForwardKind::kExperts; }),
              ContainsSubstring("layer 0: expected a dense feed-forward part, found experts"));
-  CHECK_THAT(refusal([](auto& layers) { layers[1].num_kv_heads = 2; }), ContainsSubstring("found 2 kinds of cache"));
   CHECK_THAT(refusal([](auto& layers) { layers[0].head_dim = layers[1].head_dim = 4096; }),
              ContainsSubstring("heads of 4096 numbers"));
+}
+
+TEST_CASE("an engine serves layers of which some have a window") {
+  auto model = std::make_shared<Model>(*make_fake_model());
+  std::vector<LayerSpec>& layers = model->config.layers;
+  layers.push_back(layers.front());
+  model->layers.resize(2);
+  layers[0].attention = AttentionKind::kWindow;
+  layers[0].window = 20;
+  assign_cache_groups(layers);
+  FakeBackendConfig backend;
+  backend.groups = {{}, {.window = 20}};
+  EngineConfig config;
+  config.context_max = 160;
+  config.sequences_max = 2;
+  config.step_tokens_max = 32;
+  config.kv_tokens = 40 * 16;
+  config.kv_host_bytes = 1 << 20;
+  config.audit_steps = 1;
+  SimClock clock;
+  auto engine =
+      Engine::create(config, model, make_fake_tokenizer(), std::make_unique<FakeBackend>(backend), &clock, {});
+  REQUIRE(engine.ok());
+  const MemoryPlan& plan = (*engine)->memory_plan();
+  REQUIRE(plan.pools.size() == 2);
+  CHECK(plan.pools[0].num_blocks == 40);
+  CHECK(plan.pools[1].num_blocks == 2 * 3 + 2 + 10);  // two windows, a step's chunks, a quarter of the first pool
+
+  // The second request begins as the first did.
+  const auto run = [&](int32_t last_of_prompt) {
+    Request request;
+    request.prompt.assign(60, 7);
+    request.prompt.push_back(last_of_prompt);
+    request.max_tokens = 90;
+    request.stop.ignore_eos = true;
+    const FakeAnswer alone = answer_alone(request, *make_fake_tokenizer(), 0, backend.groups);
+    auto sink = std::make_shared<Sink>();
+    request.sink = sink;
+    REQUIRE((*engine)->submit(request).ok());
+    for (bool worked = true; worked;) {
+      auto tick = (*engine)->tick();
+      REQUIRE(tick.ok());
+      worked = *tick;
+    }
+    CHECK(sink->tokens == alone.tokens);
+  };
+  run(3);
+  const uint64_t before = (*engine)->stats().prefix_hits;
+  run(4);
+  CHECK((*engine)->stats().prefix_hits == before + 48);
 }
 
 TEST_CASE("an engine's room for a step's samples counts the tokenizer's end tokens") {

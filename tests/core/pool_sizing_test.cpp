@@ -18,6 +18,7 @@ struct World {
   KvGroup group{.num_layers = 32, .num_kv_heads = 8, .head_dim = 128, .block_tokens = 16};
   MemoryReport before, loaded;
 
+  PoolShapes shapes() const { return PoolShapes(group); }
   World() {
     config.context_max = 8192;
     config.sequences_max = 256;  // 256 GiB of f16
@@ -29,7 +30,7 @@ struct World {
     loaded = before;
     loaded.weight_bytes = 6 * kGiB;
   }
-  uint64_t bound() const { return f16_copies_bound(config, caps, group, before, loaded); }
+  uint64_t bound() const { return f16_copies_bound(config, caps, shapes(), before, loaded); }
 };
 
 }  // namespace
@@ -99,13 +100,13 @@ TEST_CASE("a layer of a pool is no larger than what a device addresses", "[pool]
   World world;
   world.config.kv_host_bytes = 40 * kGiB;
   world.caps.range_bytes_max = 1000 * world.group.data_bytes_block_layer() + 5;
-  const Result<MemoryPlan> plan = size_pool(world.config, world.caps, world.group, world.before, world.loaded);
+  const Result<MemoryPlan> plan = size_pools(world.config, world.caps, world.shapes(), world.before, world.loaded);
   REQUIRE(plan.ok());
   CHECK(plan->num_blocks == 1000);
   CHECK(plan->limited_by == "what the device addresses");
   CHECK(plan->num_host_blocks == 1000);
   world.config.kv_tokens = 999 * world.group.block_tokens;
-  CHECK(size_pool(world.config, world.caps, world.group, world.before, world.loaded)->limited_by == "--kv-tokens");
+  CHECK(size_pools(world.config, world.caps, world.shapes(), world.before, world.loaded)->limited_by == "--kv-tokens");
 }
 
 TEST_CASE("the plan shows copies in f16 apart from the weights", "[pool]") {
@@ -114,7 +115,7 @@ TEST_CASE("the plan shows copies in f16 apart from the weights", "[pool]") {
   after.f16_copy_bytes = 4 * kGiB;
   after.weight_bytes += after.f16_copy_bytes;
   after.peak_bytes = after.weight_bytes + kGiB;
-  const Result<MemoryPlan> plan = size_pool(world.config, world.caps, world.group, world.before, after);
+  const Result<MemoryPlan> plan = size_pools(world.config, world.caps, world.shapes(), world.before, after);
   REQUIRE(plan.ok());
   CHECK(plan->f16_copy_bytes == 4 * kGiB);
   CHECK(plan->blocks_by_memory == ((90 - 4 - 10 - 1) * kGiB - plan->reserve_bytes) / plan->block_bytes);
@@ -122,7 +123,7 @@ TEST_CASE("the plan shows copies in f16 apart from the weights", "[pool]") {
   CHECK(table.find(fmt::format("{:<28}{:>16}\n", "- weights", "6144.0 MiB")) != std::string::npos);
   CHECK(table.find(fmt::format("{:<28}{:>16}\n", "- weights' copies in f16", "4096.0 MiB")) != std::string::npos);
   after.f16_copy_bytes = 0;
-  CHECK(print(*size_pool(world.config, world.caps, world.group, world.before, after), 0, 0).find("copies") ==
+  CHECK(print(*size_pools(world.config, world.caps, world.shapes(), world.before, after), 0, 0).find("copies") ==
         std::string::npos);
 }
 
@@ -155,7 +156,7 @@ TEST_CASE("token counts for every sequence, or for as many as memory allows", "[
 TEST_CASE("what is asked for and finds no room is an error with both numbers", "[pool]") {
   World world;
   const auto message = [&] {
-    const Result<MemoryPlan> plan = size_pool(world.config, world.caps, world.group, world.before, world.loaded);
+    const Result<MemoryPlan> plan = size_pools(world.config, world.caps, world.shapes(), world.before, world.loaded);
     return plan ? std::string() : plan.error().message;
   };
   CHECK(message().empty());
@@ -189,7 +190,7 @@ TEST_CASE("memory that is the host's is taken by the share that was asked for", 
   World world;
   world.caps.unified_memory = true;
   const auto budget = [&] {
-    return size_pool(world.config, world.caps, world.group, world.before, world.loaded)->budget_bytes;
+    return size_pools(world.config, world.caps, world.shapes(), world.before, world.loaded)->budget_bytes;
   };
   CHECK(budget() == 24 * kGiB);
   world.config.memory_utilization = 0.5;
@@ -198,9 +199,77 @@ TEST_CASE("memory that is the host's is taken by the share that was asked for", 
   CHECK(budget() == 48 * kGiB);
 }
 
+// Twelve layers, every sixth of which sees all positions, the others 1,024.
+ModelConfig windowed_model() {
+  ModelConfig model;
+  for (uint32_t i = 0; i < 12; ++i) {
+    LayerSpec& layer = model.layers.emplace_back();
+    layer.num_heads = layer.num_kv_heads = 8;
+    layer.head_dim = 128;
+    if (i % 6 == 5) continue;
+    layer.attention = AttentionKind::kWindow;
+    layer.window = 1024;
+  }
+  assign_cache_groups(model.layers);
+  return model;
+}
+
+TEST_CASE("pools of windows are as large as running rows and cached beginnings need", "[pool]") {
+  World world;
+  world.config.sequences_max = 8;
+  world.config.step_tokens_max = 2048;
+  const PoolShapes shapes(windowed_model(), world.config);
+  REQUIRE(shapes.size() == 2);
+  CHECK(shapes.first().num_layers == 2);
+  constexpr uint64_t kInside = 8 * (64 + 1) + 128;  // 1,023 positions and the block of the next one; a step's chunks
+  CHECK(shapes.blocks_of(0, 100'000) == 100'000);
+  CHECK(shapes.blocks_of(1, 100'000) == kInside + 25'000);
+  CHECK(shapes.blocks_of(1, 500) == 500);  // never more than the first
+  const uint64_t layer_bytes = 2ull * 8 * 16 * 128 * 2;
+  CHECK(shapes.bytes_block() == 12 * layer_bytes);
+  CHECK(shapes.bytes_of(100'000) == (2 * 100'000 + 10 * (kInside + 25'000)) * layer_bytes);
+  for (const uint64_t bytes : {uint64_t{0}, 12 * layer_bytes - 1, 12 * layer_bytes, kGiB, 77 * kGiB + 5}) {
+    const uint64_t blocks = shapes.blocks_in(bytes);
+    CHECK(shapes.bytes_of(blocks) <= bytes);
+    CHECK(shapes.bytes_of(blocks + 1) > bytes);
+  }
+
+  world.config.context_max = 100'000'000;  // memory is the limit
+  world.config.kv_host_bytes = kGiB;
+  const Result<MemoryPlan> plan = size_pools(world.config, world.caps, shapes, world.before, world.loaded);
+  REQUIRE(plan.ok());
+  CHECK(plan->limited_by == "memory");
+  CHECK(plan->num_blocks == shapes.blocks_in(80 * kGiB - plan->reserve_bytes));
+  REQUIRE(plan->pools.size() == 2);
+  CHECK(plan->pools[0].window == 0);
+  CHECK(plan->pools[0].num_blocks == plan->num_blocks);
+  CHECK(plan->pools[1].window == 1024);
+  CHECK(plan->pools[1].num_blocks == shapes.blocks_of(1, plan->num_blocks));
+  CHECK(plan->pools[1].num_host_blocks == shapes.blocks_of(1, plan->num_host_blocks));
+  CHECK(plan->pool_bytes == shapes.bytes_of(plan->num_blocks));
+  CHECK(plan->host_pool_bytes <= kGiB);
+  CHECK(print(*plan, 0, 0).find(fmt::format("{:<28}{:>16}\n", "  of 1024 in a window",
+                                            fmt::format("{} blocks", plan->pools[1].num_blocks))) != std::string::npos);
+
+  // A layer of each pool is a range.
+  CHECK(size_pools(world.config, world.caps, shapes, world.before, world.loaded)->limited_by == "memory");
+  world.caps.range_bytes_max = 700 * layer_bytes;
+  CHECK(size_pools(world.config, world.caps, shapes, world.before, world.loaded)->num_blocks == 700);
+}
+
+TEST_CASE("where all layers have a window, the first pool keeps all positions", "[pool]") {
+  ModelConfig model = windowed_model();
+  std::erase_if(model.layers, [](const LayerSpec& layer) { return layer.window == 0; });
+  assign_cache_groups(model.layers);
+  const PoolShapes shapes(model, EngineConfig());
+  REQUIRE(shapes.size() == 1);
+  CHECK(shapes.blocks_of(0, 100'000) == 100'000);
+  CHECK(shapes.books(100, 0)[0].window == 0);
+}
+
 TEST_CASE("the plan shows what penalty rows take", "[pool]") {
   World world;
-  MemoryPlan plan = *size_pool(world.config, world.caps, world.group, world.before, world.loaded);
+  MemoryPlan plan = *size_pools(world.config, world.caps, world.shapes(), world.before, world.loaded);
   CHECK(print(plan, 0, 0).find("penalty rows") == std::string::npos);
   plan.penalty_rows = 100;
   plan.sequences = 256;

@@ -42,7 +42,7 @@ struct Trace {
     config.audit_steps = 1;
     config.prefix_cache = PrefixCacheKind::kOff;
     config.kv_tokens = 100 * 16;
-    config.kv_host_bytes = 500 * kv_group_of(make_fake_model()->config, config).bytes_block();
+    config.kv_host_bytes = 500 * PoolShapes(make_fake_model()->config, config).bytes_block();
     config.on_exhaustion = policy;
   }
   void add(uint32_t num_prompt, uint32_t max_tokens) {

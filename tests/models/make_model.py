@@ -65,7 +65,7 @@ MODELS = {
         "arch": "qwen3", "about": "every third layer full, the others with a window, a RoPE base and heads of their own",
         "heads": [4, 8, 4], "kv_heads": [2, 2, 1], "head_dim": 128, "window_head_dim": 64, "width": 256,
         "ffn": [512, 256, 768], "tied": True, "vocabulary": "qwen2", "base": 1e6, "window_base": 10000.0, "window": 24,
-        "pattern": 3, "cache_groups": 2, "encodings": {"*": "f32"}},
+        "pattern": 3, "encodings": {"*": "f32"}},
 }
 LAYERS = 3
 SEED = 20240

@@ -54,7 +54,7 @@ EngineConfig random_config(bool under_pressure, Dice& dice) {
                                    OnExhaustion::kReject};
   config.on_exhaustion = policies[dice.between(0, dice.one_in(3) ? 6 : 4)];
   if (config.on_exhaustion == OnExhaustion::kSwap || dice.one_in(2)) {
-    const uint64_t block_bytes = kv_group_of(make_fake_model()->config, config).bytes_block();
+    const uint64_t block_bytes = PoolShapes(make_fake_model()->config, config).bytes_block();
     config.kv_host_bytes = dice.between(1, dice.one_of({3, 10, 40})) * block_bytes;
   }
   if (!under_pressure) return config;

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "core/engine/pool_sizing.h"
+#include "core/base/checked_math.h"
+#include "core/engine/pool_shapes.h"
 #include "core/engine/warm_up.h"
 #include "core/weights/weight_source.h"
 #include "tools/llmrt/program.h"
@@ -75,10 +76,11 @@ void print_model(const Model& model) {
              config.num_layers(), config.width, shapes.size() == 1 ? shapes.front() + ", " : "", config.vocab_size,
              config.context_max);
   for (size_t i = 0; i < shapes.size() && shapes.size() > 1; ++i) fmt::print("  {}\n", shapes[i]);
-  uint64_t token_bytes = 0;
-  for (const KvGroup& group : kv_groups_of(config, {})) token_bytes += group.bytes_block() / group.block_tokens;
+  const PoolShapes pools(config, {});
+  const uint64_t token_bytes = pools.bytes_block() / pools.first().block_tokens;
   fmt::print("weights {}, KV cache {} a token in f16, {} for one full context\n", bytes_text(model.weights.bytes()),
-             bytes_text(token_bytes), bytes_text(token_bytes * config.context_max));
+             bytes_text(token_bytes),
+             bytes_text(pools.bytes_of(ceil_div(config.context_max, pools.first().block_tokens))));
 }
 
 // What serve would say of the file; without a device, so not whether it finds room.

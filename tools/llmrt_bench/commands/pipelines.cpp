@@ -51,17 +51,17 @@ Status compile(const Options& options, const std::shared_ptr<const Model>& model
   config.sequences_max = 16;
   config.step_tokens_max = config.sample_rows_max = std::min(options.tokens_max, caps.step_tokens_max);
   config.kv_tokens = config.context_max;
-  KvGroup group = kv_group_of(model->config, config);
-  group.num_blocks = static_cast<uint32_t>(config.kv_tokens / group.block_tokens);
+  const PoolShapes shapes(model->config, config);
   MemoryPlan plan;
-  plan.num_blocks = group.num_blocks;
-  plan.block_tokens = group.block_tokens;
+  plan.num_blocks = static_cast<uint32_t>(config.kv_tokens / config.block_tokens);
+  plan.block_tokens = config.block_tokens;
+  plan.pools = shapes.books(plan.num_blocks, 0);
   Lowering lowering(model, caps, config.step_tokens_max, config.sample_rows_max);
   const StateConfig state =
       lowering.state_config(config, plan_limits(scheduler_config(config, plan, {})), config.kv_tokens);
   if (Status status = (*backend)->load_weights(model->weights, {}); !status) return status;
   if (Status status = (*backend)->create_state(state); !status) return status;
-  if (Status status = (*backend)->create_kv_pools({&group, 1}); !status) return status;
+  if (Status status = (*backend)->create_kv_pools(shapes.groups(plan.num_blocks, 0)); !status) return status;
   const std::vector<const OpList*> lists = lists_of(config.step_tokens_max, caps.batch_invariant, &lowering);
   if (Status status = (*backend)->compile(lists); !status) return status;
   time_left->done(1);

@@ -11,6 +11,7 @@
 #include "core/engine/probe_plan.h"
 #include "core/engine/warm_up.h"
 #include "tools/llmrt_bench/commands/commands.h"
+#include "tools/llmrt_bench/model/one_pool.h"
 #include "tools/llmrt_bench/ops/op_bench.h"
 #include "tools/llmrt_bench/record/record.h"
 #include "tools/llmrt_bench/record/time_left.h"
@@ -95,9 +96,10 @@ class Stepper {
     const ProbeShape sequences{config.sequences_max, config.context_max - depth_, depth_, 1, config.block_tokens};
     for (uint32_t i = 0; i < sequences.num_sequences; ++i)
       if (Status status = apply_row_updates(probe_setup_plan(sequences, i), backend_.get()); !status) return status;
-    KvGroup pool = kv_group_of(model.config, config);
-    pool.num_blocks = probe_blocks(sequences);
-    return fill_pool(pool, warm_.lowering->memory_list(), backend_.get());
+    Result<KvGroup> pool = only_pool(model, config);
+    if (!pool) return pool.error();
+    pool->num_blocks = probe_blocks(sequences);
+    return fill_pool(*pool, warm_.lowering->memory_list(), backend_.get());
   }
 
   std::unique_ptr<Backend> backend_;

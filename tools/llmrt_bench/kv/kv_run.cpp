@@ -7,6 +7,7 @@
 #include "core/engine/pool_sizing.h"
 #include "core/engine/warm_up.h"
 #include "tools/llmrt_bench/kv/kv_keys.h"
+#include "tools/llmrt_bench/model/one_pool.h"
 
 namespace llmrt::bench {
 namespace {
@@ -83,6 +84,7 @@ Status KvRun::load() {
                       caps.device_id, kAttentionQueries, model_->config.vocab_size, config_.sample_rows_max);
   if (Status status = check_servable(*model_); !status) return status;
   if (Status status = check_heads(*model_, caps); !status) return status;
+  if (Result<KvGroup> pool = only_pool(*model_, config_); !pool) return pool.error();
   scored_forward_ = with_queries(lowering_.forward_list(config_.sample_rows_max));
   scored_sample_ = with_logits(lowering_.sample_list(config_.sample_rows_max));
   if (Status status = backend_->load_weights(model_->weights, {}); !status) return status.error();
@@ -99,7 +101,9 @@ Status KvRun::load() {
 Status KvRun::set_cache(KvDType dtype, uint32_t num_tokens) {
   if (Status status = check_kv_dtype(dtype, *model_, backend_->caps()); !status) return status;
   config_.kv_dtype = dtype;
-  group_ = kv_group_of(model_->config, config_);
+  Result<KvGroup> pool = only_pool(*model_, config_);
+  if (!pool) return pool.error();
+  group_ = *pool;
   group_.num_blocks = ceil_div(num_tokens, group_.block_tokens);
   return backend_->create_kv_pools({&group_, 1});
 }

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/engine/pool_sizing.h"
+#include "tools/llmrt_bench/model/one_pool.h"
 #include "tools/llmrt_bench/ops/test_data.h"
 #include "tools/llmrt_bench/record/stats.h"
 
@@ -133,10 +133,12 @@ double floor_us(const Kernel& kernel, const DeviceLimits& limits) {
 
 Result<BenchDevice> prepare_device(DeviceLimits limits, std::unique_ptr<Backend> backend,
                                    const std::shared_ptr<const Model>& model, const EngineConfig& config) {
+  Result<KvGroup> pool = only_pool(*model, config);
+  if (!pool) return pool.error();
   Result<WarmEngine> warm = warm_up(config, model, {}, backend.get(), {});
   if (!warm) return warm.error();
-  BenchDevice device{std::move(limits), std::move(backend), *std::move(warm), {}};
-  device.pool = kv_group_of(model->config, device.warm.config);
+  BenchDevice device{std::move(limits), std::move(backend), *std::move(warm), *pool};
+  device.pool.block_tokens = device.warm.config.block_tokens;
   device.pool.num_blocks = device.warm.memory_plan.num_blocks;
   if (Status status = fill_pool(device.pool, device.warm.lowering->memory_list(), device.backend.get()); !status)
     return status.error();

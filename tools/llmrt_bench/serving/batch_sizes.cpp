@@ -21,8 +21,7 @@ struct Measured {
 double kv_token_bytes(const Model& model, KvDType dtype) {
   EngineConfig config;
   config.kv_dtype = dtype;
-  const KvGroup group = kv_group_of(model.config, config);
-  return static_cast<double>(group.bytes_block()) / group.block_tokens;
+  return static_cast<double>(PoolShapes(model.config, config).bytes_block()) / config.block_tokens;
 }
 
 // The long prompt comes when all streams decode, and they outlast it.

@@ -26,8 +26,8 @@ EngineConfig config_of(const Bench& bench, KvDType dtype) {
   const uint32_t longest = *std::max_element(options.kv_contexts.begin(), options.kv_contexts.end());
   const uint64_t prompt_steps = uint64_t{options.kv_rows} * longest / 256 + 1;
   config.context_max = static_cast<uint32_t>(longest + 2 * (options.kv_output + prompt_steps));
-  const KvGroup group = kv_group_of(bench.model.config, config);
-  config.kv_tokens = (uint64_t{options.kv_mib} << 20) / group.bytes_block() * group.block_tokens;
+  config.kv_tokens =
+      PoolShapes(bench.model.config, config).blocks_in(uint64_t{options.kv_mib} << 20) * config.block_tokens;
   return config;
 }
 

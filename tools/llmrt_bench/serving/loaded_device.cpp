@@ -48,9 +48,7 @@ Result<std::unique_ptr<Engine>> LoadedDevice::make_engine(const EngineConfig& co
 }
 
 Status LoadedDevice::free_pool() const {
-  KvGroup group = kv_group_of(model_->config, EngineConfig());
-  group.num_blocks = 1;  // the least that there is
-  return backend_->create_kv_pools({&group, 1});
+  return backend_->create_kv_pools(PoolShapes(model_->config, EngineConfig()).groups(1, 0));  // the least that there is
 }
 
 }  // namespace llmrt::bench
