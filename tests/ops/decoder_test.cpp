@@ -186,7 +186,9 @@ Step decoder_step(const Model& model, DType activation, KvDType kv_dtype, uint32
           {row.slot, static_cast<uint32_t>(step.forward_inputs.tokens.size()) - 1, output_position});
   }
   step.sample = build_sample(model, caps, 4);
-  const double slack = std::max(activation_slack(activation), kv_slack(kv_dtype));
+  // A post norm makes what a part computes, and its error, as large as the stream.
+  const bool has_post_norms = std::ranges::any_of(model.config.layers, &LayerSpec::attention_post_norm);
+  const double slack = std::max(activation_slack(activation), kv_slack(kv_dtype)) * (has_post_norms ? 2 : 1);
   for (TensorId id = 0; id < static_cast<TensorId>(step.forward.tensors.size()); ++id)
     if (step.forward.tensors[static_cast<size_t>(id)].storage == Storage::kHidden)
       step.outputs.push_back({id, Tolerance::kAttention, activation, 0, false, slack});
