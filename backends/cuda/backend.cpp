@@ -60,12 +60,14 @@ Caps caps_of(uint32_t device_idx, const DeviceReport& report, const DeviceFacts&
   caps.head_dim_max = attention_head_dim_max(facts.shared_bytes_max);
   caps.step_tokens_max = 8192;
   caps.f16_copies_rows_min = kTuning.f16_copies_rows_min;
-  caps.prompt_tiles = kTuning.prompt_tiles_sm * facts.num_sms;
+  AttentionTuning& attention = caps.attention;
+  attention.costs = kTuning.attention_costs;
+  attention.prompt_tiles = kTuning.prompt_tiles_sm * facts.num_sms;
   if (facts.has_warpgroups) {
-    caps.prompt_tile_rows = UINT32_MAX / kPromptItemTokens;  // an item of few tokens takes as long as a whole one
-    caps.prompt_turns = true;
+    attention.prompt_tile_rows = UINT32_MAX / kPromptItemTokens;  // an item of few tokens takes as long as a whole one
+    attention.prompt_turns = true;
   }
-  caps.decode_works =
+  attention.decode_works =
       (facts.has_warpgroups ? kTuning.decode_works_sm_warpgroups : kTuning.decode_works_sm) * facts.num_sms;
   return caps;
 }

@@ -5,12 +5,14 @@
 
 #include <cstdint>
 
+#include "core/attention/tuning.h"
 #include "core/weights/encoding.h"
 
 namespace llmrt::cuda {
 
 struct Tuning {
-  // ---- which matmul, by the rows of the list (docs/kernels/README.md) --------------------------------------------------
+  // ---- which matmul, by the rows of the list (docs/kernels/README.md)
+  // --------------------------------------------------
   uint32_t vector_rows_max = 8;       // stream or vector, one tile of the matrix units. H200, 2026-11-23
   uint32_t decoded_rows_max = 256;    // quantised weights decoded by warpgroups; cuBLAS beyond. H200, 2026-11-23
   uint32_t skinny_rows_max = 64;      // quantised weights in registers; beyond, f16 for cuBLAS pays. H200, 2026-11-26
@@ -40,8 +42,18 @@ struct Tuning {
   uint32_t graph_tokens_max = 512;       // larger steps hide their launches behind their own length. H200, 2026-11-21
   uint32_t programs_max = 320;           // all buckets of one model, and some more
   uint64_t slice_bytes_max = 128 << 20;  // of weights in f16 for cuBLAS; larger ones gain nothing. H200, 2026-11-21
-  uint32_t prompt_tiles_sm = 2;          // prompt works side by side (Caps). H200, 2026-11-21
-  uint32_t decode_works_sm = 3, decode_works_sm_warpgroups = 2;  // decode works side by side (Caps). H200, 2026-11-23
+
+  // ---- work lists of attention (Caps::attention) -------------------------------------------------------------------
+  uint32_t prompt_tiles_sm = 2;                                  // prompt works side by side. H200, 2026-11-21
+  uint32_t decode_works_sm = 3, decode_works_sm_warpgroups = 2;  // decode works side by side. H200, 2026-11-23
+  AttentionCosts attention_costs = {.prompt_split = 256,
+                                    .prompt_runs = 256,
+                                    .prompt_turns = 100,
+                                    .prompt_merge = 256,
+                                    .decode_round = 20,
+                                    .decode_split_round = 125,
+                                    .decode_merge = 20,
+                                    .decode_partial = 3};  // H200, 2026-11-23
 };
 
 inline constexpr Tuning kTuning;

@@ -103,8 +103,7 @@ void VulkanBackend::fill_caps(uint32_t device_idx) {
   caps_.head_dim_max = 256;
   caps_.step_tokens_max = 8192;
   const Target target{traits, default_tuning()};
-  caps_.decode_works = decode_works(target);
-  set_prompt_tiles(target, &caps_);
+  caps_.attention = attention_tuning(target);
   if (traits.packed_f16) caps_.half_sums_rows_min = vector_rows_max(target, false) + 1;
   if (traits.tier == Tier::kDots) caps_.byte_inputs_rows_min = vector_rows_max(target, true) + 1;
   if (traits.fragment.m > 0) caps_.f16_copies_rows_min = target.tuning.copies_rows_min;

@@ -123,6 +123,15 @@ AttentionLaunch choose_merge(const Target& target, const AttentionShape& shape, 
 
 }  // namespace
 
+AttentionTuning attention_tuning(const Target& target) {
+  AttentionTuning attention;
+  attention.costs = target.tuning.attention_costs;
+  attention.splits_prompts = !target.traits.is_cpu;
+  attention.decode_works = decode_works(target);
+  set_prompt_tiles(target, &attention);
+  return attention;
+}
+
 uint32_t decode_works(const Target& target) {
   return has_decode_kernel(target.traits, 0) ? target.traits.num_cores * target.tuning.decode_works_core : 0;
 }

@@ -47,9 +47,10 @@ struct AttentionChoice {
 AttentionChoice choose_prompt(const Target& target, const AttentionShape& shape);
 AttentionChoice choose_any_item(const Target& target, const AttentionShape& shape);
 
-// Caps::decode_works.
+// Caps::attention.
+AttentionTuning attention_tuning(const Target& target);
 uint32_t decode_works(const Target& target);
-// Caps::prompt_tiles and prompt_tile_rows, where they are known.
-void set_prompt_tiles(const Target& target, Caps* caps);
+// Sets prompt_tiles and prompt_tile_rows, where they are known.
+void set_prompt_tiles(const Target& target, AttentionTuning* attention);
 
 }  // namespace llmrt::vulkan

@@ -177,14 +177,14 @@ AttentionChoice choose_prompt(const Target& target, const AttentionShape& shape)
   return lanes > 0 ? choose_block(shape, lanes, pairs) : choose_any_item(target, shape);
 }
 
-void set_prompt_tiles(const Target& target, Caps* caps) {
+void set_prompt_tiles(const Target& target, AttentionTuning* attention) {
   const Traits& traits = target.traits;
   if (traits.tier < Tier::kMatrix || !has_many_registers(traits)) return;
   const bool is_wide = has_wide_kernel(target, 128, KvDType::kF16);
   const AttentionTile tile = is_wide ? wide_tile(target, 128) : target.tuning.prompt_many_registers;
   const uint32_t core_groups = is_wide ? 1 : target.tuning.prompt_core_groups;
-  caps->prompt_tile_rows = tile.subgroups * tile.row_frags * traits.matrix_m;
-  caps->prompt_tiles = traits.num_cores * core_groups * caps->prompt_tile_rows / kPromptItemTokens;
+  attention->prompt_tile_rows = tile.subgroups * tile.row_frags * traits.matrix_m;
+  attention->prompt_tiles = traits.num_cores * core_groups * attention->prompt_tile_rows / kPromptItemTokens;
 }
 
 }  // namespace llmrt::vulkan

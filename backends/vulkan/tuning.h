@@ -1,9 +1,11 @@
-// Every measured threshold by which a kernel is chosen, by name, with the device and the date of the measurement. "Twin" constants that must match a shader, limits of the API and plain group sizes are not here.
+// Every measured threshold by which a kernel is chosen, by name, with the device and the date of the measurement.
+// "Twin" constants that must match a shader, limits of the API and plain group sizes are not here.
 #pragma once
 
 #include <cstdint>
 
 #include "backends/vulkan/traits.h"
+#include "core/attention/tuning.h"
 #include "core/weights/encoding.h"
 
 namespace llmrt::vulkan {
@@ -148,6 +150,15 @@ struct Tuning {
   // under way.
   uint32_t decode_batch_4_heads = 4, decode_batch_more_heads = 2, decode_batch_few_registers = 1;
   uint32_t decode_merge_batch = 8, decode_merge_batch_small_lanes = 2;
+  // Of work lists, in keys. NVIDIA H200, 2026-11-23.
+  AttentionCosts attention_costs = {.prompt_split = 256,
+                                    .prompt_runs = 256,
+                                    .prompt_turns = 100,
+                                    .prompt_merge = 256,
+                                    .decode_round = 20,
+                                    .decode_split_round = 125,
+                                    .decode_merge = 20,
+                                    .decode_partial = 3};
   uint32_t decode_works_core = 2;                                 // items x KV heads that a core computes at a time
   uint32_t attention_groups_core = 8, attention_cpu_groups = 16;  // most groups of a dispatch, in items
   uint32_t merge_groups_core = 32;                                // workgroups of the merge, in heads

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/attention/tuning.h"
 #include "core/kv/kv_format.h"
 #include "core/ops/tensor.h"
 
@@ -25,17 +26,11 @@ struct Caps {
   uint32_t head_dim_max = 256;
   bool batch_invariant = false;      // a row's numbers do not depend on the other rows of the step
   uint32_t step_tokens_max = 2048;   // more is refused by create_state
-  uint32_t prompt_tiles = 512;       // prompt items x query heads that paged_attention computes at a time
-  // Rows, query tokens x query heads of a KV head, that a workgroup of it computes where splits of different lengths may
-  // fill the device; 0: a round's items should take equally long. Workgroups begin one by one, or, with prompt_turns, each
-  // has an item of each round, that of the same place from the list's end.
-  uint32_t prompt_tile_rows = 0;
-  bool prompt_turns = false;
+  AttentionTuning attention;         // what its attention kernels need to be given
   uint32_t f16_copies_rows_min = 0;  // Backend::add_f16_copies: steps of so many tokens read them; 0: none does
-  // From so many rows on matmuls of f16 x add a few products in f16 before f32, or those of quantised weights round numbers
-  // of x to bytes, by a scale of a few of them; 0: they do not.
+  // From so many rows on matmuls of f16 x add a few products in f16 before f32, or those of quantised weights round
+  // numbers of x to bytes, by a scale of a few of them; 0: they do not.
   uint32_t half_sums_rows_min = 0, byte_inputs_rows_min = 0;
-  uint32_t decode_works = 0;  // decode items x KV heads that it computes at a time; 0: rows are split by their length
 };
 
 }  // namespace llmrt

@@ -17,6 +17,19 @@ using namespace llmrt::test;
 
 namespace {
 
+Caps measured_caps() {
+  Caps caps;
+  caps.attention.costs = {.prompt_split = 256,
+                          .prompt_runs = 256,
+                          .prompt_turns = 100,
+                          .prompt_merge = 256,
+                          .decode_round = 20,
+                          .decode_split_round = 125,
+                          .decode_merge = 20,
+                          .decode_partial = 3};
+  return caps;
+}
+
 // Rows of one token each, all at the same depth.
 IterationPlan decode_plan(uint32_t num_rows, uint32_t position) {
   IterationPlan plan;
@@ -51,9 +64,9 @@ Lowered lower(const IterationPlan& plan, uint64_t kv_tokens_max, Caps caps, uint
 }
 
 Lowered lower(const IterationPlan& plan, uint64_t kv_tokens_max, uint32_t decode_works = 0) {
-  Caps caps;
-  caps.prompt_tiles = 8;  // items, since the model has one head
-  caps.decode_works = decode_works;
+  Caps caps = measured_caps();
+  caps.attention.prompt_tiles = 8;  // items, since the model has one head
+  caps.attention.decode_works = decode_works;
   return lower(plan, kv_tokens_max, caps);
 }
 
@@ -89,7 +102,7 @@ TEST_CASE("rows that share more keys than the pool holds get longer splits, not 
   config.context_max = kFakeContextMax;
   config.sequences_max = 64;
   config.step_tokens_max = 64;  // so that the pool is what bounds the partial results
-  Lowering lowering(make_fake_model(), Caps(), config.step_tokens_max, config.sample_rows_max);
+  Lowering lowering(make_fake_model(), measured_caps(), config.step_tokens_max, config.sample_rows_max);
   const StateConfig state = lowering.state_config(config, PlanLimits(), 8192);
   REQUIRE(state.partials_max == 4 * 64 + 4 * 8192 / 256);
   LoweredStep step;
@@ -104,8 +117,8 @@ TEST_CASE("rows that share more keys than the pool holds get longer splits, not 
 TEST_CASE("each KV group has work lists of its own window") {
   EngineConfig config;
   config.context_max = kFakeContextMax;
-  Caps caps;
-  caps.prompt_tiles = 8;
+  Caps caps = measured_caps();
+  caps.attention.prompt_tiles = 8;
   Lowering lowering(make_fake_model(), caps, config.step_tokens_max, config.sample_rows_max,
                     {{4, 2, 0}, {8, 1, 100}, {4, 2, 0}});
   const StateConfig state = lowering.state_config(config, PlanLimits(), 1u << 20);
@@ -190,7 +203,7 @@ TEST_CASE("of rows that decode, few more than fill the device are split alone") 
 
 TEST_CASE("a step without prompt items has a list of its own") {
   EngineConfig config;
-  Lowering lowering(make_fake_model(), Caps(), config.step_tokens_max, config.sample_rows_max);
+  Lowering lowering(make_fake_model(), measured_caps(), config.step_tokens_max, config.sample_rows_max);
   lowering.state_config(config, {}, 64 * 4096);
   const auto list_of = [&](const IterationPlan& plan) {
     LoweredStep step;
@@ -276,16 +289,16 @@ uint32_t end_of_prompts(const Lowered& lowered, uint32_t num_workgroups, uint32_
 }
 
 TEST_CASE("where workgroups begin one by one a chunk is cut in runs of equal length, the longest splits first") {
-  Caps caps;
-  caps.prompt_tiles = 16;
-  caps.prompt_tile_rows = 32;
+  Caps caps = measured_caps();
+  caps.attention.prompt_tiles = 16;
+  caps.attention.prompt_tile_rows = 32;
   constexpr uint32_t kStart = 3500;
   const auto most_keys = [](const Lowered& lowered) {
     const AttentionItem& last = lowered.inputs.attention[0].prompt_items.back();
     return last.key_end - last.key_begin;
   };
   Caps alike = caps;
-  alike.prompt_tile_rows = 0;
+  alike.attention.prompt_tile_rows = 0;
   for (const uint32_t num_tokens : {40u, 160u, 288u, 352u, 415u, 480u, 512u, 1000u}) {
     const Lowered lowered = lower(chunk_plan(kStart, num_tokens), 64 * 4096, caps);
     check_chunk(lowered, kStart, num_tokens);
@@ -310,14 +323,14 @@ TEST_CASE("where workgroups begin one by one a chunk is cut in runs of equal len
   CHECK(few.state.partials_max < 2 * kPromptItemTokens);
   CHECK(few.inputs.attention[0].num_partials == 0);
   CHECK(few.inputs.attention[0].prompt_items.size() == 6);
-  caps.prompt_tile_rows = 0;
+  caps.attention.prompt_tile_rows = 0;
   CHECK(most_keys(lower(chunk_plan(kStart, 352), 64 * 4096, caps)) < 700);
 }
 
 TEST_CASE("runs are as long as leaves least of a device idle") {
-  Caps caps;
-  caps.prompt_tiles = 33;  // 16 items and a half, of two heads
-  caps.prompt_tile_rows = 128;
+  Caps caps = measured_caps();
+  caps.attention.prompt_tiles = 33;  // 16 items and a half, of two heads
+  caps.attention.prompt_tile_rows = 128;
   constexpr uint32_t kStart = 8000;
   const Lowered lowered = lower(chunk_plan(kStart, 352), 64 * 4096, caps, 64, 2);
   check_chunk(lowered, kStart, 352);
@@ -329,11 +342,11 @@ TEST_CASE("runs are as long as leaves least of a device idle") {
 }
 
 TEST_CASE("where workgroups have items in turns, who has a long split has a short one next") {
-  Caps alike;
-  alike.prompt_tiles = 33;  // 8 items and a quarter, of four heads
+  Caps alike = measured_caps();
+  alike.attention.prompt_tiles = 33;  // 8 items and a quarter, of four heads
   Caps turns = alike;
-  turns.prompt_tile_rows = ~0u / kPromptItemTokens;
-  turns.prompt_turns = true;
+  turns.attention.prompt_tile_rows = ~0u / kPromptItemTokens;
+  turns.attention.prompt_turns = true;
   constexpr uint32_t kStart = 8000;
   const auto time_of = [](uint32_t num_tokens, const Caps& caps) {
     const Lowered lowered = lower(chunk_plan(kStart, num_tokens), 64 * 4096, caps, 64, 4);

@@ -69,6 +69,7 @@ ReferenceBackend::ReferenceBackend(ReferenceConfig config) {
   caps_.device_name = "float64 reference";
   caps_.tier = "reference";
   caps_.is_cpu = caps_.unified_memory = true;
+  caps_.attention.splits_prompts = false;
   caps_.memory_bytes = caps_.memory_free_bytes = 1ull << 40;  // ordinary host memory, allocated as it is used
   caps_.range_bytes_max = 1ull << 40;
   caps_.activation_dtype = config.activation_dtype;
