@@ -4,6 +4,8 @@
 
 #include <map>
 
+#include "core/engine/flights.h"
+#include "tests/fakes/late_mask.h"
 #include "tests/fakes/sim_clock.h"
 
 namespace llmrt::test::groups {
@@ -24,7 +26,7 @@ class Simulation {
     constexpr uint32_t kTicksMax = 20000;
     for (; tick_ < kTicksMax && !is_over(); ++tick_) {
       now_ += kMs;
-      arrive();
+      if (std::string wrong = arrive(); !wrong.empty()) return wrong;
       if (std::string wrong = step(); !wrong.empty()) return wrong;
       scheduler_.take_events(&events_);
       for (TokenEvent& event : events_)
@@ -37,101 +39,123 @@ class Simulation {
   }
 
  private:
-  struct Flight {
-    const IterationPlan* plan;
-    Ticket ticket;
-  };
-
   Status start() {
     lowering_ = std::make_unique<Lowering>(make_fake_model(), backend_.caps(), scenario_.config.step_tokens_max,
                                            scenario_.config.sample_rows_max, scenario_.attention);
     const StateConfig state = lowering_->state_config(scenario_.engine, plan_limits(scenario_.config), 1u << 16);
     if (Status status = backend_.create_state(state); !status) return status;
+    flights_ = std::make_unique<Flights>(lowering_.get(), &backend_);
     return backend_.create_kv_pools(scenario_.pools);
   }
 
-  void arrive() {
+  std::string arrive() {
     for (Client& client : scenario_.clients) {
       if (client.branches.empty() && client.arrival_tick <= tick_) {
-        begin(client);
+        if (std::string wrong = begin(client); !wrong.empty()) return wrong;
       } else if (client.cancel_after_ticks >= 0 && !client.branches.empty() &&
                  tick_ == client.arrival_tick + static_cast<uint32_t>(client.cancel_after_ticks)) {
         for (uint32_t i = 0; i < client.request.n; ++i) scheduler_.cancel(client.request.id + i, now_);
       }
     }
+    return "";
   }
 
-  void begin(Client& client) {
+  std::string begin(Client& client) {
     Request& request = client.request;
     request.id = next_id_;
     next_id_ += request.n;
     request.arrival_ns = now_;
     client.arrival_tick = tick_;
+    LateMask::make_fresh(&request);
     client.branches.resize(request.n);
-    for (uint32_t i = 0; i < request.n; ++i) {
-      Request alone = request;
-      alone.sampling.branch = i;
-      client.branches[i].alone = answer_alone(alone, *tokenizer_, scenario_.backend.poison, scenario_.backend.groups);
-      by_id_[request.id + i] = {&client, i};
-    }
+    ask_alone(client);
+    for (uint32_t i = 0; i < request.n; ++i) by_id_[request.id + i] = {&client, i};
     ++coverage_.requests;
     if (const Status status = scheduler_.check(request); !status) {
-      for (Client::Branch& branch : client.branches)
-        branch.finish = FinishReason::kError, branch.alone.finish = FinishReason::kError;
-      return;
+      ++coverage_.refused;
+      for (Client::Branch& branch : client.branches) branch.finish = FinishReason::kError;
+      return fits_alone(request) ? status.error().message : "";
     }
     scheduler_.add(request, now_);
+    return "";
   }
 
+  void ask_alone(Client& client) const {
+    const auto& [poison, groups] = std::tie(scenario_.backend.poison, scenario_.backend.groups);
+    if (client.request.beam) {
+      const std::vector<FakeAnswer> answers = beams_alone(client.request, *tokenizer_, poison, groups);
+      for (size_t i = 0; i < answers.size(); ++i) client.branches[i].alone = answers[i];
+      return;
+    }
+    for (uint32_t i = 0; i < client.request.n; ++i) {
+      Request alone = client.request;
+      alone.sampling.branch = i;
+      client.branches[i].alone = answer_alone(alone, *tokenizer_, poison, groups);
+    }
+  }
+
+  // Whether the pools, all of them its own, hold a branch to its end.
+  bool fits_alone(const Request& request) const {
+    const uint32_t positions = static_cast<uint32_t>(request.prompt.size()) + request.max_tokens - 1;
+    return std::ranges::all_of(scenario_.config.kv_pools, [&](const KvPoolSize& pool) {
+      return blocks_needed(pool, positions) <= pool.num_blocks;
+    });
+  }
+
+  // The beats of the engine's tick.
   std::string step() {
     const size_t flights_max = overlap_ ? 2 : 1;
-    const IterationPlan* plan = flights_.size() < flights_max ? scheduler_.plan(now_) : nullptr;
-    if (plan != nullptr)
-      if (std::string wrong = launch(*plan); !wrong.empty()) return wrong;
-    if (flights_.empty() || (flights_.size() < flights_max && plan != nullptr)) return "";
-    return land();
+    const IterationPlan* plan = flights_->size() < flights_max ? scheduler_.plan(now_) : nullptr;
+    if (plan != nullptr) {
+      count(*plan);
+      if (Status status = flights_->launch({plan}); !status) return status.error().message;
+    }
+    if (!flights_->is_empty() && (flights_->size() == flights_max || plan == nullptr))
+      if (Status status = land(); !status) return status.error().message;
+    if (plan == nullptr || plan->is_complete()) return "";
+    scheduler_.plan_tail(*plan);
+    const Status status = flights_->launch_tail();
+    return status ? "" : status.error().message;
   }
 
-  std::string launch(const IterationPlan& plan) {
+  void count(const IterationPlan& plan) {
     ++coverage_.steps;
+    coverage_.late_rows += plan.late_rows.size();
     for (const BlockCopy& move : plan.block_stores) ++coverage_.stores[move.kv_group];
     for (const BlockCopy& move : plan.block_loads) ++coverage_.loads[move.kv_group];
     for (const BlockCopy& move : plan.block_copies) ++coverage_.copies[move.kv_group];
-    LoweredStep lowered;
-    lowering_->lower(plan, &lowered);
-    const Result<Ticket> ticket = backend_.submit(lowered.submission());
-    if (!ticket) return ticket.error().message;
-    flights_.push_back({&plan, *ticket});
-    return "";
   }
 
-  std::string land() {
-    const Flight flight = flights_.front();
-    flights_.pop_front();
-    Result<StepOutput> output = backend_.wait(flight.ticket);
-    if (!output) return output.error().message;
-    std::vector<Verdict> verdicts(flight.plan->samples.size());
-    for (const PlanRow& row : flight.plan->rows)
+  Status land() {
+    const IterationPlan& plan = *flights_->oldest().plan;
+    const Result<StepOutput> output = flights_->land();
+    if (!output) return output.error();
+    std::vector<Verdict> verdicts(plan.samples.size());
+    for (const PlanRow& row : plan.rows)
       for (uint32_t i = row.sample_first; i < row.sample_first + row.num_samples; ++i)
-        verdicts[i] = judge(row, output->results[i]);
-    scheduler_.commit(*flight.plan, verdicts, now_, {});
-    return "";
+        verdicts[i] = judge(row, output->results[i], output->logprobs.empty() ? nullptr : &output->logprobs[i]);
+    scheduler_.commit(plan, verdicts, now_, {});
+    return {};
   }
 
   // As the engine judges, from the tokens alone.
-  Verdict judge(const PlanRow& row, const SampleResult& result) {
+  Verdict judge(const PlanRow& row, const SampleResult& result, const LogprobRow* best) {
     Verdict verdict;
     if (result.flags != 0) {
       verdict.finish = FinishReason::kError;
-      verdict.error = Error{ErrorCode::kNotFinite, "poisoned"};
+      const bool is_finite = (result.flags & kResultNotFinite) == 0;
+      verdict.error = Error{is_finite ? ErrorCode::kEmptySupport : ErrorCode::kNotFinite, "no token"};
       return verdict;
     }
     const auto found = by_id_.find(row.request_id);
     if (found == by_id_.end()) return verdict;
-    const auto& [client, branch] = found->second;
+    const Request& request = found->second.first->request;
+    if (request.beam) {
+      for (const LogprobRow::Entry& entry : best->entries) verdict.top_logprobs.push_back({entry.token, entry.logprob});
+      return verdict;
+    }
     verdict.token = result.token;
-    uint32_t& drawn = num_drawn_[row.request_id];
-    if (++drawn == client->request.max_tokens) verdict.finish = FinishReason::kLength;
+    if (++num_drawn_[row.request_id] == request.max_tokens) verdict.finish = FinishReason::kLength;
     return verdict;
   }
 
@@ -140,7 +164,7 @@ class Simulation {
     if (found == by_id_.end()) return "an event after the end";
     const auto [client, index] = found->second;
     Client::Branch& branch = client->branches[index];
-    coverage_.cached_tokens += event.finish != FinishReason::kNone ? event.cached_tokens : 0;
+    if (event.finish != FinishReason::kNone) count_cached(event.cached_tokens);
     if (event.token >= 0) {
       branch.tokens.push_back(event.token);
       ++coverage_.tokens;
@@ -151,18 +175,29 @@ class Simulation {
     }
     if (event.finish == FinishReason::kNone) return "";
     branch.finish = event.finish;
-    if (event.finish == FinishReason::kError && branch.alone.finish != FinishReason::kError && event.error &&
-        event.error->code != ErrorCode::kPoolExhausted)
-      return fmt::format("request {}: {}", event.request_id, event.error->message);
-    coverage_.poisoned += branch.alone.finish == FinishReason::kError;
+    if (event.finish == FinishReason::kError) {
+      const bool is_exhausted = event.error->code == ErrorCode::kPoolExhausted;
+      if (is_exhausted ? fits_alone(client->request) : branch.alone.finish != FinishReason::kError)
+        return fmt::format("request {}: {}", event.request_id, event.error->message);
+      ++(is_exhausted ? coverage_.exhausted : coverage_.poisoned);
+    }
+    coverage_.searches += event.finish == FinishReason::kLength && client->request.beam && index == 0;
     ++coverage_.finished;
     scheduler_.drained(event.request_id);
     by_id_.erase(found);
     return "";
   }
 
+  void count_cached(uint32_t num_tokens) {
+    coverage_.cached_tokens += num_tokens;
+    for (const KvPoolSize& pool : scenario_.config.kv_pools) {
+      coverage_.windows_cached += num_tokens > 0 && pool.window > 0 && num_tokens > pool.window;
+      coverage_.states_cached += num_tokens > 0 && pool.kind == CacheKind::kState;
+    }
+  }
+
   bool is_over() const {
-    return flights_.empty() && std::ranges::all_of(scenario_.clients, [](const Client& client) {
+    return flights_->is_empty() && std::ranges::all_of(scenario_.clients, [](const Client& client) {
              return !client.branches.empty() && std::ranges::all_of(client.branches, [](const Client::Branch& branch) {
                return branch.finish != FinishReason::kNone;
              });
@@ -181,6 +216,7 @@ class Simulation {
     const EngineStats& stats = scheduler_.stats();
     coverage_.preemptions += stats.num_preemptions;
     coverage_.swaps += stats.num_swaps;
+    coverage_.parked += stats.num_parked;
     ++coverage_.runs;
     return "";
   }
@@ -192,7 +228,7 @@ class Simulation {
   Scheduler scheduler_;
   std::unique_ptr<Lowering> lowering_;
   std::shared_ptr<const Tokenizer> tokenizer_ = make_fake_tokenizer();
-  std::deque<Flight> flights_;
+  std::unique_ptr<Flights> flights_;
   std::map<RequestId, std::pair<Client*, uint32_t>> by_id_;
   std::map<RequestId, uint32_t> num_drawn_;
   std::vector<TokenEvent> events_;

@@ -15,7 +15,9 @@ namespace llmrt::test::groups {
 struct Coverage {
   uint64_t runs = 0, requests = 0, tokens = 0, steps = 0, cached_tokens = 0, preemptions = 0, swaps = 0;
   std::array<uint64_t, kKvGroupsMax> stores = {}, loads = {}, copies = {};
-  uint64_t poisoned = 0, finished = 0;
+  uint64_t windows_cached = 0, states_cached = 0;  // hits beyond a window, and hits that began with a snapshot
+  uint64_t late_rows = 0, parked = 0, searches = 0;
+  uint64_t refused = 0, exhausted = 0, poisoned = 0, finished = 0;
 };
 
 // What went wrong; empty: nothing. `overlap`: plan one step ahead.

@@ -2,6 +2,8 @@
 
 #include <random>
 
+#include "tests/fakes/late_mask.h"
+
 namespace llmrt::test::groups {
 namespace {
 
@@ -13,8 +15,20 @@ struct Dice {
   int32_t token() { return static_cast<int32_t>(between(2, kFakeVocab - 1)); }
 };
 
+// One pool with hardly room for one sequence, or for some of those that could run.
+void make_tight(SchedulerConfig& config, uint32_t group, Dice& dice) {
+  KvPoolSize& pool = config.kv_pools[group];
+  const uint32_t context_blocks = ceil_div(config.context_max, pool.block_tokens);
+  if (pool.kind == CacheKind::kState)
+    pool.num_blocks = dice.between(1, config.sequences_max);
+  else if (pool.window > 0)
+    pool.num_blocks = std::min(context_blocks, blocks_needed(pool, config.context_max));
+  else
+    pool.num_blocks = dice.between(ceil_div(context_blocks, 2u), context_blocks);
+}
+
 // Group 0 keeps all blocks; the others are windows and states, with blocks of other sizes.
-void choose_groups(Scenario& scenario, Dice& dice) {
+void choose_groups(Scenario& scenario, Dice& dice, Dice& own) {
   const uint32_t num_groups = dice.between(2, 4), leading = dice.one_of({16, 16, 32});
   const uint32_t context = scenario.config.context_max, rows = scenario.config.sequences_max;
   const bool has_host = dice.one_in(2);
@@ -39,12 +53,26 @@ void choose_groups(Scenario& scenario, Dice& dice) {
     scenario.attention.push_back(is_state ? AttentionGroup{} : AttentionGroup{1, 1, pool.window});
   }
   if (has_host) scenario.config.host_blocks = dice.between(1, 30);
+  if (own.one_in(3)) make_tight(scenario.config, own.between(0, num_groups - 1), own);
   for (const KvPoolSize& pool : scenario.config.kv_pools)
     scenario.pools.push_back(
         {1, 1, 8, pool.block_tokens, pool.num_blocks, KvDType::kF16,
          &pool == &scenario.config.kv_pools[0] ? scenario.config.host_blocks : pool.num_host_blocks});
   scenario.config.prefix_cache =
       std::array{PrefixCacheKind::kOff, PrefixCacheKind::kHashed, PrefixCacheKind::kRadix}[dice.between(0, 2)];
+}
+
+// What is drawn behind the newest token alone, or of all branches together.
+void choose_draws(Request& request, Dice& dice) {
+  if (request.n > 1 && dice.one_in(3)) {
+    request.beam = BeamParams{.length_penalty = static_cast<float>(dice.between(0, 2)), .early_stopping = true};
+    request.max_tokens = std::min(request.max_tokens, 16u);
+    request.sampling = {};
+  } else if (dice.one_in(4)) {
+    request.sampling.no_repeat_ngram_size = dice.between(1, 2);
+  } else if (dice.one_in(4)) {
+    request.processors = {std::make_shared<LateMask>(dice.between(1, 4))};
+  }
 }
 
 Client random_client(const std::vector<std::vector<int32_t>>& texts, const SchedulerConfig& config, Dice& dice) {
@@ -68,8 +96,14 @@ Client random_client(const std::vector<std::vector<int32_t>>& texts, const Sched
 
 }  // namespace
 
+uint32_t blocks_needed(const KvPoolSize& pool, uint32_t num_tokens) {
+  if (pool.kind == CacheKind::kState) return 1;
+  const uint32_t all = ceil_div(num_tokens, pool.block_tokens);
+  return pool.window == 0 ? all : std::min(all, ceil_div(pool.window - 1, pool.block_tokens) + 1);
+}
+
 Scenario make_scenario(uint64_t seed) {
-  Dice dice{std::mt19937_64(seed * 0x2545f4914f6cdd1d)};
+  Dice dice{std::mt19937_64(seed * 0x2545f4914f6cdd1d)}, own{std::mt19937_64(seed * 0xd6e8feb86659fd93)};
   Scenario scenario;
   SchedulerConfig& config = scenario.config;
   config.context_max = dice.one_of({160, 200});
@@ -82,7 +116,7 @@ Scenario make_scenario(uint64_t seed) {
   config.reserve_output_tokens = dice.one_of({0, 0, 16});
   config.watermark = dice.one_in(2) ? 0.0 : 0.1;
   config.queue_tokens_max = 1u << 20;
-  choose_groups(scenario, dice);
+  choose_groups(scenario, dice, own);
   const OnExhaustion policies[] = {OnExhaustion::kPreempt, OnExhaustion::kRecompute, OnExhaustion::kSwap};
   config.on_exhaustion = policies[dice.between(0, config.host_blocks > 0 ? 2 : 1)];
   config.end_of_generation = kFakeEnds;
@@ -99,6 +133,7 @@ Scenario make_scenario(uint64_t seed) {
   uint32_t tick = 0;
   for (uint32_t i = dice.between(5, 30); i-- > 0;) {
     scenario.clients.push_back(random_client(texts, config, dice));
+    choose_draws(scenario.clients.back().request, own);
     scenario.clients.back().arrival_tick = tick += dice.between(0, dice.one_of({0, 3, 12}));
   }
   return scenario;

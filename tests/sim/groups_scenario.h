@@ -13,7 +13,7 @@
 namespace llmrt::test::groups {
 
 struct Client {
-  Request request;
+  Request request;  // each run gives it fresh masks
   uint32_t arrival_tick = 0;
   int cancel_after_ticks = -1;
   struct Branch {
@@ -34,5 +34,7 @@ struct Scenario {
 };
 
 Scenario make_scenario(uint64_t seed);
+// The blocks or records of a pool without which a sequence of so many tokens cannot run.
+uint32_t blocks_needed(const KvPoolSize& pool, uint32_t num_tokens);
 
 }  // namespace llmrt::test::groups

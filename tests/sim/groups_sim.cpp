@@ -17,12 +17,17 @@ void print(const Coverage& c) {
              c.requests, c.tokens, c.steps, c.preemptions, c.swaps, c.cached_tokens);
   for (uint32_t g = 0; g < kKvGroupsMax; ++g)
     fmt::print("  group {}: {} stores, {} loads, {} copies\n", g, c.stores[g], c.loads[g], c.copies[g]);
-  fmt::print("  {} ended, {} of them poisoned\n", c.finished, c.poisoned);
+  fmt::print("  {} hits beyond a window, {} with a snapshot\n", c.windows_cached, c.states_cached);
+  fmt::print("  {} late rows ({} parked), {} beam searches\n", c.late_rows, c.parked, c.searches);
+  fmt::print("  {} ended ({} poisoned, {} exhausted), {} were refused\n", c.finished, c.poisoned, c.exhausted,
+             c.refused);
 }
 
 // With enough seeds everything must have happened.
 bool reached_everything(const Coverage& c) {
-  bool all = c.cached_tokens > 0 && c.preemptions > c.swaps && c.swaps > 0 && c.poisoned > 0;
+  bool all = c.cached_tokens > 0 && c.preemptions > c.swaps && c.swaps > 0 && c.windows_cached > 0 &&
+             c.states_cached > 0 && c.late_rows > 0 && c.parked > 0 && c.searches > 0 && c.poisoned > 0 &&
+             c.exhausted > 0 && c.refused > 0;
   for (uint32_t g = 0; g < kKvGroupsMax; ++g) all = all && c.stores[g] > 0 && c.loads[g] > 0 && c.copies[g] > 0;
   return all;
 }
