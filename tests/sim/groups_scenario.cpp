@@ -16,8 +16,8 @@ struct Dice {
 };
 
 // One pool with hardly room for one sequence, or for some of those that could run.
-void make_tight(SchedulerConfig& config, uint32_t group, Dice& dice) {
-  KvPoolSize& pool = config.kv_pools[group];
+void make_tight(SchedulerConfig& config, Dice& dice) {
+  KvPoolSize& pool = config.kv_pools[dice.between(0, static_cast<uint32_t>(config.kv_pools.size()) - 1)];
   const uint32_t context_blocks = ceil_div(config.context_max, pool.block_tokens);
   if (pool.kind == CacheKind::kState)
     pool.num_blocks = dice.between(1, config.sequences_max);
@@ -27,8 +27,15 @@ void make_tight(SchedulerConfig& config, uint32_t group, Dice& dice) {
     pool.num_blocks = dice.between(ceil_div(context_blocks, 2u), context_blocks);
 }
 
+// A host that is given all that is lost and keeps it for long, so that it is loaded again.
+void make_host_large(SchedulerConfig& config) {
+  config.on_exhaustion = OnExhaustion::kSwap;
+  config.host_blocks = 200;
+  for (KvPoolSize& pool : std::span(config.kv_pools).subspan(1)) pool.num_host_blocks = 400;
+}
+
 // Group 0 keeps all blocks; the others are windows and states, with blocks of other sizes.
-void choose_groups(Scenario& scenario, Dice& dice, Dice& own) {
+void choose_groups(Scenario& scenario, Dice& dice) {
   const uint32_t num_groups = dice.between(2, 4), leading = dice.one_of({16, 16, 32});
   const uint32_t context = scenario.config.context_max, rows = scenario.config.sequences_max;
   const bool has_host = dice.one_in(2);
@@ -53,13 +60,15 @@ void choose_groups(Scenario& scenario, Dice& dice, Dice& own) {
     scenario.attention.push_back(is_state ? AttentionGroup{} : AttentionGroup{1, 1, pool.window});
   }
   if (has_host) scenario.config.host_blocks = dice.between(1, 30);
-  if (own.one_in(3)) make_tight(scenario.config, own.between(0, num_groups - 1), own);
-  for (const KvPoolSize& pool : scenario.config.kv_pools)
-    scenario.pools.push_back(
-        {1, 1, 8, pool.block_tokens, pool.num_blocks, KvDType::kF16,
-         &pool == &scenario.config.kv_pools[0] ? scenario.config.host_blocks : pool.num_host_blocks});
   scenario.config.prefix_cache =
       std::array{PrefixCacheKind::kOff, PrefixCacheKind::kHashed, PrefixCacheKind::kRadix}[dice.between(0, 2)];
+}
+
+void make_pools(Scenario& scenario) {
+  for (const KvPoolSize& pool : scenario.config.kv_pools) {
+    const uint32_t num_host_blocks = scenario.pools.empty() ? scenario.config.host_blocks : pool.num_host_blocks;
+    scenario.pools.push_back({1, 1, 8, pool.block_tokens, pool.num_blocks, KvDType::kF16, num_host_blocks});
+  }
 }
 
 // What is drawn behind the newest token alone, or of all branches together.
@@ -68,9 +77,9 @@ void choose_draws(Request& request, Dice& dice) {
     request.beam = BeamParams{.length_penalty = static_cast<float>(dice.between(0, 2)), .early_stopping = true};
     request.max_tokens = std::min(request.max_tokens, 16u);
     request.sampling = {};
-  } else if (dice.one_in(4)) {
+  } else if (dice.one_in(6)) {
     request.sampling.no_repeat_ngram_size = dice.between(1, 2);
-  } else if (dice.one_in(4)) {
+  } else if (dice.one_in(3)) {
     request.processors = {std::make_shared<LateMask>(dice.between(1, 4))};
   }
 }
@@ -116,9 +125,12 @@ Scenario make_scenario(uint64_t seed) {
   config.reserve_output_tokens = dice.one_of({0, 0, 16});
   config.watermark = dice.one_in(2) ? 0.0 : 0.1;
   config.queue_tokens_max = 1u << 20;
-  choose_groups(scenario, dice, own);
+  choose_groups(scenario, dice);
   const OnExhaustion policies[] = {OnExhaustion::kPreempt, OnExhaustion::kRecompute, OnExhaustion::kSwap};
   config.on_exhaustion = policies[dice.between(0, config.host_blocks > 0 ? 2 : 1)];
+  if (config.host_blocks > 0 && own.one_in(2)) make_host_large(config);
+  if (own.one_in(2)) make_tight(config, own);
+  make_pools(scenario);
   config.end_of_generation = kFakeEnds;
   scenario.engine.context_max = config.context_max;
   scenario.engine.sequences_max = config.sequences_max;
