@@ -19,8 +19,9 @@ struct GroupAudit {
     return group == 0 ? i < table.num_cached : sharing.contents(group).contains(table.blocks[i]);
   }
 
-  Status check_window(const BlockTable& table) const {
-    const uint32_t first = groups.first_entry(group, table.num_tokens);
+  Status check_window(const TableHolder& holder) const {
+    const BlockTable& table = holder.tables[group];
+    const uint32_t first = groups.first_entry(group, holder.num_tokens);
     if (table.first > first)
       return broken_books("group {}: a table begins at entry {}, expected at most {}", group, table.first, first);
     for (uint32_t i = 0; i < table.blocks.size(); ++i)
@@ -32,7 +33,7 @@ struct GroupAudit {
   Status check() {
     for (const TableHolder& holder : sequences) {
       const BlockTable& table = holder.tables[group];
-      if (Status status = check_window(table); !status) return status;
+      if (Status status = check_window(holder); !status) return status;
       if (groups.is_state(group) && table.blocks.size() != (holder.tables[0].blocks.empty() ? 0 : 1))
         return broken_books("group {}: a sequence has {} states", group, table.blocks.size());
       for (uint32_t i = table.first; i < table.blocks.size(); ++i) ++references[table.blocks[i]];

@@ -44,6 +44,11 @@ class KvSpace {
   // The plan that is being made computes the positions up to `num_tokens`: blocks behind the next token's window are
   // given back with the step (keep comes first: it may cache them), and states stand there from the next step on.
   void advance(std::span<BlockTable> tables, uint32_t num_tokens) { groups_.advance(tables, num_tokens); }
+  // The same for a step that the device has already: the blocks are given back at once.
+  void settle(std::span<BlockTable> tables, uint32_t num_tokens) {
+    groups_.advance(tables, num_tokens);
+    groups_.end_step();
+  }
   // Gives all blocks back, last first; the tables are empty then. With `forget`, what only these tables know of is not
   // kept in the cache: the content cannot be trusted. Else a state that stands where snapshots are kept becomes one.
   void release(std::span<BlockTable> tables, bool forget = false) { sharing_.release(tables, forget); }

@@ -69,8 +69,6 @@ struct Sequence {
   // The changes of its next token depend on a token in flight: they are found when that one is known, for the tail of
   // the step.
   bool changes_come_late() const { return reads_newest_ && !progress.in_flight.is_empty(); }
-  // They depend on no token in flight, but a processor is not ready to tell them.
-  bool waits_for_changes() const { return !changes_come_late() && !changes_are_ready(); }
   // Behind the tokens that are known, all processors can tell them.
   bool changes_are_ready() const;
   // The changes of the next token's logits. To be called only where changes_are_ready(), and where they do not come

@@ -56,6 +56,7 @@ void Exits::end_all(Sequence& sequence, RequestState state, const TokenEvent& ev
 
 void Exits::end_exhausted(Sequence& sequence, uint32_t positions, TimeNs now) {
   const KvSpace& kv = parts_.kv;
+  LLMRT_CHECK(!kv.can_hold(positions), "a sequence that the pools hold finds its blocks");
   uint32_t g = 0;
   while (kv.blocks_for(g, positions) <= kv.num_blocks(g)) ++g;
   Error error = make_error(ErrorCode::kPoolExhausted,

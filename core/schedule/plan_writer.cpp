@@ -112,7 +112,8 @@ void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
   sequence.progress.is_parked = false;
   sequence.take.tokens = 0;
   prefixes_.keep_filled(sequence);
-  kv_.advance(sequence.residency.tables, end);
+  // A late row may compute its last position again, and then reads what lies in the window there.
+  kv_.advance(sequence.residency.tables, is_late ? end - 1 : end);
   plan->rows.back().root = sequence.origin.root;
   if (!draws) return;
   if (sequence.beam.search) {
@@ -222,6 +223,7 @@ bool PlanWriter::write_late_row(IterationPlan* plan, PlanRow* row) const {
   if (sequence->changes_are_ready() &&
       sequence->logit_changes(config_.end_of_generation).size() <= bias_entries_max_ - plan->bias.size()) {
     write_bias(*sequence, plan, row);
+    kv_.settle(sequence->residency.tables, sequence->progress.computed);
     return true;
   }
   Progress& progress = sequence->progress;

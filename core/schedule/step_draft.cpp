@@ -1,11 +1,15 @@
 #include "core/schedule/step_draft.h"
 
+#include <algorithm>
+
 #include "core/schedule/plan_limits.h"
 
 namespace llmrt {
 
 StepDraft::StepDraft(const SchedulerConfig& config)
-    : config_(config), bias_entries_max_(plan_limits(config).bias_entries_max) {
+    : config_(config),
+      bias_entries_max_(plan_limits(config).bias_entries_max),
+      has_states_(std::ranges::find(config.kv_pools, CacheKind::kState, &KvPoolSize::kind) != config.kv_pools.end()) {
   begin();
 }
 
@@ -27,6 +31,10 @@ uint32_t StepDraft::count_that_fits(Sequence& sequence, uint32_t count) const {
   return end - taken - (waits ? 1 : 0);
 }
 
+bool StepDraft::waits_for_changes(const Sequence& sequence) const {
+  return sequence.changes_come_late() ? has_states_ : !sequence.changes_are_ready();
+}
+
 void StepDraft::take(Sequence& sequence, uint32_t count) {
   const uint32_t samples_before = sequence.samples_for(sequence.take.tokens);
   sequence.take.tokens += count;
@@ -43,8 +51,8 @@ void StepDraft::give_up(Sequence& sequence) {
 }
 
 bool StepDraft::has_room_for_changes(Sequence& sequence) const {
-  if (sequence.changes_come_late()) return true;
-  return sequence.changes_are_ready() && sequence.logit_changes(config_.end_of_generation).size() <= bias_entries_;
+  if (waits_for_changes(sequence)) return false;
+  return sequence.changes_come_late() || sequence.logit_changes(config_.end_of_generation).size() <= bias_entries_;
 }
 
 uint64_t StepDraft::bias_entries_of(Sequence& sequence, uint32_t count) const {

@@ -28,6 +28,9 @@ class StepDraft {
   // logit changes are not ready, or are more than the step has left; a step that begins with it has room. Changes that
   // come late take their room in the tail (PlanWriter::write_tail).
   uint32_t count_that_fits(Sequence& sequence, uint32_t count) const;
+  // The next draw waits for a later step: its changes are not ready. Where the model has states, changes that come late
+  // are not ready either: a row is parked by computing its last position again, and a state cannot go back by a token.
+  bool waits_for_changes(const Sequence& sequence) const;
   // `count` of them, at most tokens_left(), fit.
   void take(Sequence& sequence, uint32_t count);
   // The sequence yields: what it has taken is left again.
@@ -61,6 +64,7 @@ class StepDraft {
 
   const SchedulerConfig& config_;
   const uint64_t bias_entries_max_;
+  const bool has_states_;
   uint32_t tokens_ = 0, samples_ = 0;
   uint64_t bias_entries_ = 0;  // for rows that draw
   uint32_t chunk_tokens_ = 0;

@@ -64,7 +64,7 @@ void Steps::take_units(TimeNs now) {
     Sequence& sequence = *each;
     if (!sequence.runs() || !is_unit(sequence)) continue;  // it had to yield, or ended
     if (leaves_out_ && is_patient(sequence)) continue;
-    if (sequence.draws(1) && sequence.waits_for_changes()) continue;
+    if (sequence.draws(1) && draft.waits_for_changes(sequence)) continue;
     if (draft.tokens_left() == 0 || draft.count_that_fits(sequence, 1) == 0) {
       if (turn_ == 0) turn_ = sequence.residency.admission;
     } else if (make_room(sequence, sequence.progress.computed + 1, now)) {
@@ -104,7 +104,7 @@ void Steps::take_prompts(TimeNs now) {
   behind_.clear();
   for (Sequence* sequence : parts_.running.rows()) {
     if (leaves_out_ && is_patient(*sequence)) continue;
-    if (sequence->draws(1) && sequence->waits_for_changes()) continue;
+    if (sequence->draws(1) && draft.waits_for_changes(*sequence)) continue;
     if (sequence->gap() > sequence->take.tokens) behind_.push_back(sequence);
   }
   const LaneOrder turns = order_for_prefill(now), by_room = order_for_room(now);

@@ -224,16 +224,17 @@ TEST_CASE("a sequence waits for a processor that is not ready, and asks none of 
   const auto late = std::make_shared<Late>();
   request.processors = {late};
   Sequence sequence(request);
-  CHECK(sequence.waits_for_changes());
+  CHECK_FALSE(sequence.changes_are_ready());
   late->is_there = true;
-  CHECK_FALSE(sequence.waits_for_changes());
+  CHECK(sequence.changes_are_ready());
   CHECK(sequence.logit_changes({}).size() == 1);
   late->is_there = false;
   CHECK(sequence.changes_are_ready());
   sequence.tokens.push_back(5);
   CHECK_FALSE(sequence.changes_are_ready());
+  CHECK_FALSE(sequence.changes_come_late());
   sequence.progress.in_flight.add_draw();
-  CHECK_FALSE(sequence.waits_for_changes());  // they come late
+  CHECK(sequence.changes_come_late());
 }
 
 TEST_CASE("a sequence that scores its prompt needs a sample for each position but the last, once") {

@@ -104,6 +104,22 @@ TEST_CASE("a row that needs its token in flight takes no room for changes yet") 
   CHECK(draft.count_that_fits(sequence, 1) == 1);
 }
 
+TEST_CASE("a row that needs its token in flight waits for it where the model has states") {
+  SchedulerConfig config = small_step();
+  config.kv_pools.push_back({4, 4, CacheKind::kState});
+  StepDraft draft(config);
+  Request request = request_of(1, 3);
+  request.sampling.no_repeat_ngram_size = 2;
+  Sequence sequence(request);
+  sequence.progress = {.computed = 3, .in_flight = {1, 1}, .scored = 3};
+  CHECK(draft.waits_for_changes(sequence));
+  CHECK(draft.count_that_fits(sequence, 1) == 0);
+  sequence.tokens.push_back(5);
+  sequence.progress.in_flight = {};
+  CHECK_FALSE(draft.waits_for_changes(sequence));
+  CHECK(draft.count_that_fits(sequence, 1) == 1);
+}
+
 TEST_CASE("chunks take of the chunk tokens, and a prompt that passes them makes the step long") {
   const SchedulerConfig config = small_step();
   StepDraft draft(config);

@@ -74,6 +74,7 @@ class Script {
   const IterationPlan* last_plan_ = nullptr;
   std::map<RequestId, uint32_t> max_tokens_;
   std::set<RequestId> beams_;
+  size_t num_groups_ = 0;
   TimeNs now_ = 0;
   std::shared_ptr<bool> masks_are_late_ = std::make_shared<bool>(false);
 };
@@ -82,6 +83,12 @@ void Script::configure(std::istringstream& line) {
   const auto words = read_words(line);
   SchedulerConfig config;
   config.kv_pools = {{number(words, "pool", 64), number(words, "block", 4)}};
+  if (words.contains("window")) {
+    config.kv_pools.push_back(config.kv_pools[0]);
+    config.kv_pools.back().window = number(words, "window", 0);
+  }
+  if (words.contains("states"))
+    config.kv_pools.push_back({number(words, "states", 0), config.kv_pools[0].block_tokens, CacheKind::kState});
   config.sequences_max = number(words, "rows", 8);
   config.step_tokens_max = number(words, "step", 64);
   config.sample_rows_max = number(words, "samples", 8);
@@ -98,6 +105,7 @@ void Script::configure(std::istringstream& line) {
   }
   if (words.contains("batching")) config.batching = *parse_batching(words.at("batching"));
   config.batch_wait_ms = number(words, "wait", 0);
+  num_groups_ = config.kv_pools.size();
   scheduler_ = std::make_unique<Scheduler>(config);
 }
 
@@ -327,7 +335,9 @@ void Script::run(const std::string& text) {
       say(fmt::format("{} for {}: {} tokens, {} blocks, time {}", event.request_id, event.wanted_by,
                       event.computed_tokens, event.num_blocks, event.times));
   } else if (command == "free") {
-    say(fmt::format("{}", scheduler_->num_free_blocks(0)));
+    std::vector<uint32_t> free;
+    while (free.size() < num_groups_) free.push_back(scheduler_->num_free_blocks(static_cast<uint32_t>(free.size())));
+    say(fmt::format("{}", fmt::join(free, " ")));
   } else if (command == "cached") {
     const EngineStats& stats = scheduler_->stats();
     say(fmt::format("{} of {} prompt tokens, {} of {} free blocks", stats.prefix_hits, stats.prefix_queries,

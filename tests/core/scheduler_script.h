@@ -1,7 +1,8 @@
 // Runs a text script against a Scheduler: each command stands on a line, what came of it on the lines below, indented.
 // A test compares the transcript with the script itself, so the expectation is read where it happens.
 //
-//   config key=value ...      pool (blocks), block (tokens), rows, step, samples, penalties, chunk, reserve, context,
+//   config key=value ...      pool (blocks), block (tokens), window (of a second KV group of such blocks), states (of a
+//                             further group), rows, step, samples, penalties, chunk, reserve, context,
 //                             queue, watermark (in percent), cache (radix or hashed), batching (static or dynamic),
 //                             wait (for a batch, in ms); must come first
 //   add ID prompt=N max=N [n=N] [min=N] [same=N] [salt=TEXT] [deadline=MS] [expiry=MS] [start_by=MS] [class=NAME]
@@ -17,7 +18,8 @@
 //                             request is 100 + k; length ends by itself
 //   preemptions               what yielded since the last such line
 //   masks late, masks ready  processors are not ready from now on, or are
-//   cancel ID, drained ID, fail, time MS, states, free, queue, cached
+//   free                      blocks, by KV group
+//   cancel ID, drained ID, fail, time MS, states, queue, cached
 #pragma once
 
 #include <string>

@@ -258,6 +258,9 @@ Result<uint64_t> FakeBackend::attend_token(const AttentionItem& item, uint32_t i
   const uint32_t end = std::min(item.key_end, item.position_first + i + 1);  // causal
   const uint32_t window = config_.groups[group].window, position = item.position_first + i;
   const uint32_t visible = window > 0 && position >= window ? position + 1 - window : 0;
+  // Blocks behind the window of the item's first token may be others' already.
+  if (i == 0 && item.key_begin < visible)
+    return refuse("an attention item reads key {}, behind its window", item.key_begin);
   for (uint32_t key = std::max(item.key_begin, visible); key < end; ++key) {
     Result<Cell*> cell = cell_at(group, item.slot, key);
     if (!cell) return cell.error();

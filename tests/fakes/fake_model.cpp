@@ -258,22 +258,15 @@ FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint
   }
 }
 
-std::vector<FakeAnswer> beams_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison) {
-  struct Context {
-    uint64_t sum0 = 0, sum1 = 0;
-    uint32_t size = 0;
-  };
-  const auto read = [&](Context& context, int32_t token) {
-    const uint64_t layer0 = fake_layer0(token, context.size++, request.adapter_id);
-    context.sum0 += read_cell(layer0);
-    context.sum1 += read_cell(fake_layer1(layer0, context.sum0));
-  };
-  Context prompt;
-  for (const int32_t token : request.prompt) read(prompt, token);
+std::vector<FakeAnswer> beams_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison,
+                                    std::span<const FakeGroup> groups) {
+  FakeReader prompt(groups, request.adapter_id);
+  uint64_t prompt_hidden = 0;
+  for (const int32_t token : request.prompt) prompt_hidden = prompt.read(token);
   const auto next = [&](const std::vector<int32_t>& output) {
-    Context context = prompt;
-    for (const int32_t token : output) read(context, token);
-    const uint64_t hidden = fake_hidden(context.sum0, context.sum1, context.size - 1);
+    FakeReader reader = prompt;
+    uint64_t hidden = prompt_hidden;
+    for (const int32_t token : output) hidden = reader.read(token);
     std::vector<float> logprobs;
     if (is_poisoned(hidden, poison)) return logprobs;
     for (int32_t token = 0; token < static_cast<int32_t>(kFakeVocab); ++token)

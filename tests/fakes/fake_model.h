@@ -88,7 +88,8 @@ FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint
                         std::span<const FakeGroup> groups = kOneFakeGroup);
 
 // The same with beam search: the answer of each branch.
-std::vector<FakeAnswer> beams_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison);
+std::vector<FakeAnswer> beams_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison,
+                                    std::span<const FakeGroup> groups = kOneFakeGroup);
 
 // One layer; no weights.
 std::shared_ptr<const Model> make_fake_model();

@@ -1,11 +1,11 @@
 // A mask that another thread would still work on: it bans one token, which depends on all tokens before, and is ready
-// only when it has been asked for it some times. Its owner gives a fresh one to each request that is submitted.
+// only when it has been asked for it some times. Each request that is submitted has a fresh one.
 #pragma once
 
 #include <memory>
 #include <unordered_map>
 
-#include "core/sample/logits_processor.h"
+#include "core/request/request.h"
 #include "tests/fakes/fake_model.h"
 
 namespace llmrt::test {
@@ -13,7 +13,12 @@ namespace llmrt::test {
 class LateMask final : public LogitsProcessor {
  public:
   explicit LateMask(uint32_t asks_max) : asks_max_(asks_max) {}
-  std::shared_ptr<const LateMask> fresh() const { return std::make_shared<LateMask>(asks_max_); }
+  // What has been asked of the request's masks before is forgotten.
+  static void make_fresh(Request* request) {
+    for (auto& processor : request->processors)
+      if (const auto* mask = dynamic_cast<const LateMask*>(processor.get()))
+        processor = std::make_shared<LateMask>(mask->asks_max_);
+  }
 
   std::string_view name() const override { return "late_mask"; }
   bool is_ready(std::span<const int32_t> tokens, uint32_t) const override {

@@ -1,27 +1,14 @@
 // The seeded simulation of the engine: engine_sim [--seeds N] [--first-seed S]. Each seed is run in both loops. A seed
 // that fails is printed and replays with --first-seed S --seeds 1.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
-#include <string>
-
+#include "tests/sim/seeds.h"
 #include "tests/sim/simulation.h"
 
 using namespace llmrt;
 using namespace llmrt::test;
 
 namespace {
-
-char running_seed[64];
-
-// A failed LLMRT_CHECK stops the process: say which seed it was.
-void on_abort(int) {
-  const std::string_view text = running_seed;
-  if (write(STDERR_FILENO, text.data(), text.size()) < 0) return;
-}
 
 void print(const Coverage& coverage) {
   fmt::print("{} runs, {} requests ({} refused) of {} branches, {} steps, {} tokens, {} preemptions\n",
@@ -58,29 +45,12 @@ bool reached_everything(const Coverage& coverage) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  uint64_t num_seeds = 100, first_seed = 1;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string option = argv[i];
-    if (option == "--seeds") num_seeds = std::strtoull(argv[i + 1], nullptr, 10);
-    if (option == "--first-seed") first_seed = std::strtoull(argv[i + 1], nullptr, 10);
-  }
-  std::signal(SIGABRT, on_abort);
   Coverage coverage;
-  for (uint64_t seed = first_seed; seed < first_seed + num_seeds; ++seed) {
-    std::snprintf(running_seed, sizeof(running_seed), "engine_sim: in seed %llu\n",
-                  static_cast<unsigned long long>(seed));
-    const Scenario scenario = make_scenario(seed);
-    for (const bool overlap : {false, true}) {
-      const std::string wrong = simulate(scenario, overlap, &coverage);
-      if (wrong.empty()) continue;
-      fmt::print(stderr, "FAILED: {}\nreplay: engine_sim --first-seed {} --seeds 1\n", wrong, seed);
-      return 1;
-    }
-  }
+  const Seeds seeds = parse_seeds(argc, argv);
+  const bool passed = run_seeds("engine_sim", seeds, [&](uint64_t seed, bool overlap) {
+    return simulate(make_scenario(seed), overlap, &coverage);
+  });
+  if (!passed) return 1;
   print(coverage);
-  if (num_seeds >= 100 && !reached_everything(coverage)) {
-    fmt::print(stderr, "FAILED: {} seeds did not reach everything\n", num_seeds);
-    return 1;
-  }
-  return 0;
+  return seeds.reached(reached_everything(coverage));
 }

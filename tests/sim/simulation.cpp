@@ -282,8 +282,7 @@ std::string Simulation::arrive(size_t first) {
   auto sink = std::make_shared<Sink>();
   for (uint32_t branch = 0; branch < n; ++branch) sink->branches.push_back(clients_[first + branch].get());
   if (request.deadline_ns != 0) request.deadline_ns += clock_.now_ns();
-  for (auto& processor : request.processors)
-    if (const auto* mask = dynamic_cast<const LateMask*>(processor.get())) processor = mask->fresh();
+  LateMask::make_fresh(&request);
   request.sink = sink;
   const EngineConfig& config = engine_->config();
   const TimeNs expiry_ns = config.request_timeout_ms > 0 ? clock_.now_ns() + config.request_timeout_ms * kMs : 0;
