@@ -14,12 +14,14 @@ class CudaBackend final : public Backend {
   const Caps& caps() const override { return caps_; }
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
   Status add_f16_copies(uint64_t bytes_max) override;
+  uint64_t arena_bytes(const OpList& list) const override { return cuda::arena_bytes(list); }
   Status create_state(const StateConfig& config) override;
   Status create_kv_pools(std::span<const KvGroup> groups) override;
   Status prepare(const OpList& list) override;
   Result<Ticket> submit(const StepSubmission& step) override;
   Result<StepOutput> wait(Ticket ticket) override;
   Result<std::vector<double>> profile(const StepSubmission& step) override;
+  Result<std::string> explain(const OpList& list) override;
   MemoryReport memory() const override { return rank_->memory(); }
   std::string remark() const override { return remark_; }
   Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) override;
@@ -129,6 +131,12 @@ Status CudaBackend::prepare(const OpList& list) {
   if (Status status = ready(); !status) return status;
   if (Status status = rank_->join_cublas(&remark_); !status) return remember(std::move(status));
   return remember(rank_->prepare(list));
+}
+
+Result<std::string> CudaBackend::explain(const OpList& list) {
+  if (Status status = ready(); !status) return status.error();
+  if (Status status = rank_->join_cublas(&remark_); !status) return remember(std::move(status)).error();
+  return rank_->explain(list);
 }
 
 Status CudaBackend::check_inputs(const StepSubmission& step) const {

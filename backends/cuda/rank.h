@@ -43,6 +43,7 @@ class DeviceRank {
   Status prepare(const OpList& list) { return executor_.prepare(list, setting()); }
   // What prepare() compiles.
   Result<const Program*> program(const OpList& list) { return executor_.program(list, setting()); }
+  Result<std::string> explain(const OpList& list) const;
   Status queue(const StepSubmission& step, Ticket ticket);
   Result<StepOutput> collect(Ticket ticket) { return ring_.collect(ticket); }
   Status wait() const;

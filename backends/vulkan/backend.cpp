@@ -7,6 +7,7 @@
 #include "backends/vulkan/doors.h"
 #include "backends/vulkan/executor.h"
 #include "backends/vulkan/fragment_probe.h"
+#include "backends/vulkan/program.h"
 #include "backends/vulkan/state.h"
 #include "backends/vulkan/transfer.h"
 #include "backends/vulkan/weights.h"
@@ -23,6 +24,7 @@ class VulkanBackend final : public Backend {
   const Caps& caps() const override { return caps_; }
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
   Status add_f16_copies(uint64_t bytes_max) override;
+  uint64_t arena_bytes(const OpList& list) const override { return vulkan::arena_bytes(list); }
   Status create_state(const StateConfig& config) override;
   Status create_kv_pools(std::span<const KvGroup> groups) override;
   Status compile(std::span<const OpList* const> lists) override;
@@ -30,6 +32,7 @@ class VulkanBackend final : public Backend {
   Result<Ticket> submit(const StepSubmission& step) override;
   Result<StepOutput> wait(Ticket ticket) override;
   Result<std::vector<double>> profile(const StepSubmission& step) override;
+  Result<std::string> explain(const OpList& list) override;
   MemoryReport memory() const override;
   Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) override;
   Status read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes) override;
@@ -198,6 +201,13 @@ Result<StepOutput> VulkanBackend::wait(Ticket ticket) {
 Result<std::vector<double>> VulkanBackend::profile(const StepSubmission& step) {
   if (Status status = ready(); !status) return status.error();
   return remember(executor_->profile(resources_, step));
+}
+
+Result<std::string> VulkanBackend::explain(const OpList& list) {
+  if (Status status = ready(); !status) return status.error();
+  const Result<Program> program = make_program(resources_, list);
+  if (!program) return program.error();
+  return print(*program);
 }
 
 MemoryReport VulkanBackend::memory() const {

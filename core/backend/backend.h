@@ -42,7 +42,7 @@ struct StateConfig {
   uint32_t vocab_size = 0;
   uint64_t forward_words_max = 0;  // of a packed ForwardInputs
   uint64_t sample_words_max = 0;
-  uint64_t arena_bytes = 0;  // largest plan_arena() of any list that will be submitted
+  uint64_t arena_bytes = 0;  // largest Backend::arena_bytes() of any list that will be submitted
 };
 
 struct StepSubmission {
@@ -92,6 +92,8 @@ class Backend {
     (void)bytes_max;
     return {};
   }
+  // What the arena must hold to run the list, on any device of this backend and with any weights.
+  virtual uint64_t arena_bytes(const OpList& list) const = 0;
   virtual Status create_state(const StateConfig& config) = 0;
   // One pool per group, at most num_kv_groups, cleared to zero bytes, and a host pool for each that asks for one (out_of_memory, too, when the
   // host can't give it).
@@ -112,6 +114,11 @@ class Backend {
   // list runs untimed). Of ops that run as one the first has their time and the others have 0, as no other op
   // has. A separate, slower recording: never the serving path. Row state and KV change as by submit.
   virtual Result<std::vector<double>> profile(const StepSubmission& step) = 0;
+
+  // What the backend makes of the list, as text for people: a line for each launch, with the choice of its kernel, then
+  // the patterns of ops that it would run as one and that the list keeps apart ("lost"), with the reason. For use behind
+  // create_kv_pools; nothing is compiled for the device and nothing runs. Errors: those of prepare.
+  virtual Result<std::string> explain(const OpList& list) = 0;
 
   virtual MemoryReport memory() const = 0;
   // What the device would be faster with, for whoever starts an engine; empty: nothing. Known after the first prepare.

@@ -38,6 +38,8 @@ class ValidatingBackend final : public Backend {
 
   Status add_f16_copies(uint64_t bytes_max) override { return inner_->add_f16_copies(bytes_max); }
 
+  uint64_t arena_bytes(const OpList& list) const override { return inner_->arena_bytes(list); }
+
   Status create_state(const StateConfig& config) override {
     if (config.num_kv_groups == 0 || config.num_kv_groups > kKvGroupsMax)
       return invalid("num_kv_groups: expected 1 to {}, found {}", kKvGroupsMax, config.num_kv_groups);
@@ -61,8 +63,7 @@ class ValidatingBackend final : public Backend {
   Status compile(std::span<const OpList* const> lists) override { return inner_->compile(lists); }
 
   Status prepare(const OpList& list) override {
-    const Part part = list.num_sampled > 0 ? Part::kSample : list.num_tokens > 0 ? Part::kForward : Part::kMemory;
-    if (Status status = check(list, part); !status) return status;
+    if (Status status = check(list); !status) return status;
     return inner_->prepare(list);
   }
 
@@ -84,6 +85,11 @@ class ValidatingBackend final : public Backend {
   Result<std::vector<double>> profile(const StepSubmission& step) override {
     if (Status status = check_step(step); !status) return status.error();
     return inner_->profile(step);
+  }
+
+  Result<std::string> explain(const OpList& list) override {
+    if (Status status = check(list); !status) return status.error();
+    return inner_->explain(list);
   }
 
   MemoryReport memory() const override { return inner_->memory(); }
@@ -130,13 +136,20 @@ class ValidatingBackend final : public Backend {
     return {};
   }
 
+  Status check(const OpList& list) {
+    return check(list, list.num_sampled > 0 ? Part::kSample : list.num_tokens > 0 ? Part::kForward : Part::kMemory);
+  }
+
   // Each list once: it is immutable, and its key stands for it.
   Status check(const OpList& list, Part part) {
     const uint64_t key = list.key();
     if (checked_.contains(key)) return {};
-    Status status = check_list(limits_, list, part);
-    if (status) checked_.insert(key);
-    return status;
+    if (Status status = check_list(limits_, list, part); !status) return status;
+    if (const uint64_t needed = inner_->arena_bytes(list); needed > limits_.state.arena_bytes)
+      return invalid("{} list: arena bytes: expected at most {}, found {}", list.name, limits_.state.arena_bytes,
+                     needed);
+    checked_.insert(key);
+    return {};
   }
 
   Status check_step(const StepSubmission& step) {

@@ -430,8 +430,8 @@ void Lowering::lower_forward(const IterationPlan& plan, LoweredStep* step) {
   pack(forward_, &step->forward_words);
 }
 
-StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max) {
-  constexpr uint64_t kArenaAlignment = 256;
+StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max,
+                                   const Backend& backend) {
   const ModelConfig& c = model_->config;
   StateConfig out;
   out.step_tokens_max = step_tokens_max_;
@@ -465,8 +465,8 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
           (8 * (uint64_t{out.partials_max} + step_tokens_max_ + prompt_items_max) + 4ull * step_tokens_max_);
   out.sample_words_max =
       kSampleHeaderWords + kArrays * kArrayPadding + 8ull * limits.samples_max + 2 * limits.bias_entries_max;
-  out.arena_bytes = std::max(plan_arena(forward_list(step_tokens_max_), kArenaAlignment).bytes,
-                             plan_arena(sample_list(sample_rows_max_), kArenaAlignment).bytes);
+  out.arena_bytes = std::max(backend.arena_bytes(forward_list(step_tokens_max_)),
+                             backend.arena_bytes(sample_list(sample_rows_max_)));
   return out;
 }
 

@@ -86,8 +86,9 @@ class Lowering {
   const OpList& forward_list(uint32_t num_tokens, bool batch_invariant = false, bool decode_only = false);
   const OpList& sample_list(uint32_t num_sampled, bool batch_invariant = false);
   const OpList& memory_list() const { return memory_list_; }
-  // Sizes of everything a backend allocates once. kv_tokens_max: an upper bound of the pool.
-  StateConfig state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max);
+  // Sizes of everything that `backend` allocates once. kv_tokens_max: an upper bound of the pool.
+  StateConfig state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max,
+                           const Backend& backend);
 
  private:
   // The first `items` prompt items of the step have so many splits each, or, where run_keys > 0, are cut as if they lay

@@ -173,7 +173,7 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   bound.block_tokens = group.block_tokens;
   bound.num_host_blocks = host_blocks_of(*config, caps, group);
   const StateConfig state = warm.lowering->state_config(
-      *config, plan_limits(scheduler_config(*config, bound, end_of_generation)), kv_tokens_max);
+      *config, plan_limits(scheduler_config(*config, bound, end_of_generation)), kv_tokens_max, *backend);
   if (Status status = backend->create_state(state); !status) return status.error();
   // A processor's memory is planned, not measured: the largest step would take seconds there.
   if (!caps.is_cpu) {

@@ -157,16 +157,6 @@ Status refuse_routed_rows(const OpList& list) {
   return {};
 }
 
-ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes) {
-  std::vector<int> lives_with(list.ops.size());
-  for (size_t i = 0; i < list.ops.size(); ++i) {
-    const Matmul* matmul = std::get_if<Matmul>(&list.ops[i]);
-    const auto* next = i + 1 < list.ops.size() ? std::get_if<GatedActivation>(&list.ops[i + 1]) : nullptr;
-    lives_with[i] = static_cast<int>(matmul && next && next->x == matmul->out ? i + 1 : i);
-  }
-  return plan_arena(list, alignment_bytes, lives_with);
-}
-
 ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes, std::span<const int> lives_with) {
   LLMRT_CHECK(lives_with.size() == list.ops.size(), "lives_with: one for each op");
   const int num_tensors = static_cast<int>(list.tensors.size());

@@ -75,7 +75,5 @@ struct ArenaPlan {
 // lives_with: for each op the last op that a backend may run together with it. What an op reads lives to the end of
 // that one, since a kernel of both may still read it while it writes the later op's result.
 ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes, std::span<const int> lives_with);
-// The same for backends that run a matmul together with the gated activation right behind it.
-ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes);
 
 }  // namespace llmrt

@@ -57,7 +57,7 @@ std::vector<std::string> failures_of(const Suite& suite, Fault fault) {
   FaultyBackend bad(fault);
   for (Backend* backend : {good.get(), static_cast<Backend*>(&bad)}) {
     REQUIRE(backend->load_weights(suite.weights, {}).ok());
-    REQUIRE(backend->create_state(state_config(suite)).ok());
+    REQUIRE(backend->create_state(state_config(suite, *backend)).ok());
   }
   const auto expected = execute(*good, suite.cases[0]), actual = execute(bad, suite.cases[0]);
   REQUIRE(expected.ok());

@@ -118,7 +118,7 @@ bool has_foreign_dtype(const Backend& backend, const Case& test_case) {
 Status start(Backend& backend, const Suite& suite) {
   if (Status status = backend.load_weights(suite.weights, {}); !status) return status;
   if (Status status = backend.add_f16_copies(suite.f16_copies_max); !status) return status;
-  return backend.create_state(state_config(suite));
+  return backend.create_state(state_config(suite, backend));
 }
 
 std::string describe(const Case& test_case) {
@@ -230,7 +230,7 @@ Result<Outcome> execute(Backend& backend, const Case& test_case) {
   return outcome;
 }
 
-StateConfig state_config(const Suite& suite) {
+StateConfig state_config(const Suite& suite, const Backend& backend) {
   StateConfig config;
   config.step_tokens_max = config.sample_rows_max = 1;
   config.slots_max = suite.slots_max;
@@ -252,7 +252,7 @@ StateConfig state_config(const Suite& suite) {
       for (const RowUpdate& update : step.forward_inputs.row_updates)
         if (update.kind == RowUpdateKind::kPatchTable) raise(config.blocks_row_max, update.arg0 + update.payload_words);
       for (const OpList* list : {&step.forward, &step.sample}) {
-        raise(config.arena_bytes, plan_arena(*list, 256).bytes);
+        raise(config.arena_bytes, backend.arena_bytes(*list));
         for (const TensorDesc& tensor : list->tensors)
           if (tensor.storage == Storage::kHidden) raise(config.hidden_columns, tensor.columns);
         for (const Op& op : list->ops) {

@@ -138,7 +138,7 @@ Result<std::unique_ptr<Backend>> open_for(const std::string& device) {
   if (!opened) return opened.error();
   auto backend = std::move(*opened);
   if (Status status = backend->load_weights(suite.weights, {}); !status) return status.error();
-  if (Status status = backend->create_state(state_config(suite)); !status) return status.error();
+  if (Status status = backend->create_state(state_config(suite, *backend)); !status) return status.error();
   return backend;
 }
 

@@ -45,7 +45,7 @@ void bench(const std::string& device, uint32_t vocab, uint32_t num_rows, const S
   REQUIRE(opened.ok());
   Backend& backend = **opened;
   REQUIRE(backend.load_weights(suite.weights, {}).ok());
-  REQUIRE(backend.create_state(state_config(suite)).ok());
+  REQUIRE(backend.create_state(state_config(suite, backend)).ok());
   const Step& step = suite.cases[0].steps[0];
   REQUIRE(execute(backend, suite.cases[0]).ok());  // fills the logits
   std::vector<uint32_t> forward_words, sample_words;

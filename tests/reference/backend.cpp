@@ -102,6 +102,14 @@ Status ReferenceBackend::load_weights(const WeightTable& weights, const Progress
   return {};
 }
 
+// Each tensor has a place of its own.
+uint64_t ReferenceBackend::arena_bytes(const OpList& list) const {
+  uint64_t bytes = 0;
+  for (TensorId id = 0; id < static_cast<TensorId>(list.tensors.size()); ++id)
+    if (list.tensors[static_cast<size_t>(id)].storage != Storage::kHidden) bytes += list.bytes_of(id);
+  return bytes;
+}
+
 Status ReferenceBackend::create_state(const StateConfig& config) {
   machine_.state = config;
   machine_.slots.assign(config.slots_max, {});

@@ -22,12 +22,14 @@ class ReferenceBackend final : public Backend {
 
   const Caps& caps() const override { return caps_; }
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
+  uint64_t arena_bytes(const OpList& list) const override;
   Status create_state(const StateConfig& config) override;
   Status create_kv_pools(std::span<const KvGroup> groups) override;
   Status prepare(const OpList& list) override;
   Result<Ticket> submit(const StepSubmission& step) override;
   Result<StepOutput> wait(Ticket ticket) override;
   Result<std::vector<double>> profile(const StepSubmission& step) override;
+  Result<std::string> explain(const OpList& list) override { return print(list); }
   MemoryReport memory() const override;
   Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) override;
   Status read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes) override;

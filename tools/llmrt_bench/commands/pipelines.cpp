@@ -58,7 +58,7 @@ Status compile(const Options& options, const std::shared_ptr<const Model>& model
   plan.block_tokens = group.block_tokens;
   Lowering lowering(model, caps, config.step_tokens_max, config.sample_rows_max);
   const StateConfig state =
-      lowering.state_config(config, plan_limits(scheduler_config(config, plan, {})), config.kv_tokens);
+      lowering.state_config(config, plan_limits(scheduler_config(config, plan, {})), config.kv_tokens, **backend);
   if (Status status = (*backend)->load_weights(model->weights, {}); !status) return status;
   if (Status status = (*backend)->create_state(state); !status) return status;
   if (Status status = (*backend)->create_kv_pools({&group, 1}); !status) return status;

@@ -14,7 +14,6 @@ namespace {
 constexpr uint32_t kSlot = 0;
 constexpr uint32_t kStepTokens = 512, kCpuStepTokens = 256;
 constexpr uint32_t kScoredTokens = 64;  // of a step whose logits are read
-constexpr uint64_t kArenaAlignment = 256;
 // No dtype is that coarse: beyond it keys were read from a wrong place or decoded wrongly.
 constexpr double kKeyErrorMax = 0.5;
 
@@ -90,9 +89,9 @@ Status KvRun::load() {
   pool.block_tokens = config_.block_tokens;
   pool.num_blocks = ceil_div(config_.context_max, config_.block_tokens);
   const PlanLimits limits = plan_limits(scheduler_config(config_, pool, {}));
-  StateConfig state = lowering_.state_config(config_, limits, config_.context_max);
+  StateConfig state = lowering_.state_config(config_, limits, config_.context_max, *backend_);
   for (const OpList* list : {&scored_forward_, &scored_sample_})
-    state.arena_bytes = std::max(state.arena_bytes, plan_arena(*list, kArenaAlignment).bytes);
+    state.arena_bytes = std::max(state.arena_bytes, backend_->arena_bytes(*list));
   return backend_->create_state(state);
 }
 

@@ -97,14 +97,14 @@ std::vector<Work> all_work(const Caps& caps, WeightTable* weights) {
   return all;
 }
 
-StateConfig state_for(std::span<const Work> all) {
+StateConfig state_for(std::span<const Work> all, const Backend& backend) {
   StateConfig state;
   state.sample_rows_max = state.slots_max = state.penalty_rows_max = state.blocks_row_max = 1;
   state.partials_max = state.heads_max = 1;
   state.head_dim_max = state.hidden_columns = state.vocab_size = 64;
   for (const Work& work : all) {
     state.step_tokens_max = std::max(state.step_tokens_max, work.list.num_tokens);
-    state.arena_bytes = std::max(state.arena_bytes, plan_arena(work.list, 256).bytes);
+    state.arena_bytes = std::max(state.arena_bytes, backend.arena_bytes(work.list));
   }
   state.forward_words_max = kForwardHeadersWords + 64 + 2ull * state.step_tokens_max;
   state.sample_words_max = kSampleHeaderWords + 64;
@@ -166,7 +166,7 @@ Result<DeviceLimits> measure_limits(std::unique_ptr<Backend> backend) {
   WeightTable weights;
   const std::vector<Work> all = all_work(limits.caps, &weights);
   if (Status status = backend->load_weights(weights, {}); !status) return status.error();
-  if (Status status = backend->create_state(state_for(all)); !status) return status.error();
+  if (Status status = backend->create_state(state_for(all, *backend)); !status) return status.error();
   for (const Work& work : all) {
     Result<Limit> limit = measure(work, backend.get());
     const bool is_matrix = work.unit == "TFLOP/s";
