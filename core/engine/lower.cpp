@@ -53,13 +53,13 @@ void turn_rounds(Works&& works, size_t round) {
 }
 
 template <class Build>
-const OpList& find_or_build(std::map<ListKey, OpList>* lists, ListKey key, Build build) {
+const SealedList& find_or_build(std::map<ListKey, SealedList>* lists, ListKey key, Build build) {
   const auto it = lists->find(key);
   if (it != lists->end()) return it->second;
   OpList list = build();
   list.batch_invariant = key.batch_invariant;
   list.decode_only = key.decode_only;
-  return lists->emplace(key, std::move(list)).first->second;
+  return lists->try_emplace(key, std::move(list)).first->second;
 }
 
 bool is_batch_invariant(const IterationPlan& plan) {
@@ -122,13 +122,13 @@ Lowering::Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_
   LLMRT_CHECK(!groups_.empty() && groups_.size() <= kKvGroupsMax, "one to kKvGroupsMax groups of layers");
 }
 
-const OpList& Lowering::forward_list(uint32_t num_tokens, bool batch_invariant, bool decode_only) {
+const SealedList& Lowering::forward_list(uint32_t num_tokens, bool batch_invariant, bool decode_only) {
   const uint32_t bucket = std::min(step_size_from(num_tokens), step_tokens_max_);
   return find_or_build(&forward_lists_, {bucket, batch_invariant, decode_only},
                        [&] { return build_forward(*model_, caps_, bucket); });
 }
 
-const OpList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant) {
+const SealedList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant) {
   const uint32_t bucket = std::min(step_size_from(num_sampled), sample_rows_max_);
   return find_or_build(&sample_lists_, {bucket, batch_invariant, false},
                        [&] { return build_sample(*model_, caps_, bucket); });
@@ -465,8 +465,8 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
           (8 * (uint64_t{out.partials_max} + step_tokens_max_ + prompt_items_max) + 4ull * step_tokens_max_);
   out.sample_words_max =
       kSampleHeaderWords + kArrays * kArrayPadding + 8ull * limits.samples_max + 2 * limits.bias_entries_max;
-  out.arena_bytes = std::max(backend.arena_bytes(forward_list(step_tokens_max_)),
-                             backend.arena_bytes(sample_list(sample_rows_max_)));
+  out.arena_bytes =
+      std::max(backend.arena_bytes(forward_list(step_tokens_max_)), backend.arena_bytes(sample_list(sample_rows_max_)));
   return out;
 }
 

@@ -83,7 +83,7 @@ ProbeShape largest_step(const EngineConfig& config) {
 // What the largest step and a first request's will run: one after the other they would compile for seconds. Steps of
 // some hundred tokens may have kernels of their own.
 Status compile_first_lists(const EngineConfig& config, Lowering* lowering, Backend* backend) {
-  std::vector<const OpList*> lists;
+  std::vector<const SealedList*> lists;
   for (const uint32_t tokens : {1u, 16u, 32u, 64u, std::min(512u, config.step_tokens_max), config.step_tokens_max})
     lists.push_back(&lowering->forward_list(tokens, config.batch_invariant, config.batch_invariant || tokens == 1));
   for (const uint32_t sampled : {1u, config.sample_rows_max})
@@ -104,7 +104,7 @@ Result<double> run_largest_step(const EngineConfig& config, uint32_t vocab_size,
 }
 
 // What moving a block takes, from a few of them; the second time, when everything is compiled and touched.
-Status time_moves(const KvGroup& group, const OpList& memory, Backend* backend, CostPrior* prior) {
+Status time_moves(const KvGroup& group, const SealedList& memory, Backend* backend, CostPrior* prior) {
   const uint32_t count = std::min({group.num_blocks, group.num_host_blocks, 16u});
   for (int round = 0; round < 2; ++round) {
     for (const bool is_load : {false, true}) {
@@ -153,7 +153,7 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   WarmEngine warm{*config, {}, nullptr, {}};
   const Caps& caps = backend->caps();
   warm.lowering = std::make_unique<Lowering>(model, caps, config->step_tokens_max, config->sample_rows_max);
-  for (const OpList* list : {&warm.lowering->forward_list(1), &warm.lowering->sample_list(1)})
+  for (const SealedList* list : {&warm.lowering->forward_list(1), &warm.lowering->sample_list(1)})
     if (Status status = check_ops(*backend, *list); !status) return status.error();
 
   KvGroup group = kv_group_of(model->config, *config);

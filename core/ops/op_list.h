@@ -1,6 +1,5 @@
-// A list of ops: the shape of a step's work, complete when handed over. It prints, compares and hashes; backends cache
-// what they compile from it by key(). Lists are built once per bucket by core/engine/lower (or by a test) and are
-// immutable afterwards.
+// A list of ops: the shape of a step's work. It prints and compares. Lists are built once per bucket by
+// core/engine/lower (or by a test), and sealed when they are complete (sealed_list.h): backends run sealed lists.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +34,6 @@ struct OpList {
   // The same in a step of so many tokens and sampled rows.
   uint32_t rows_of(TensorId id, uint32_t tokens, uint32_t sampled) const;
   uint64_t bytes_of(TensorId id) const;  // rows * columns * dtype
-  // A hash of everything above except the name; equal lists have equal keys.
-  uint64_t key() const;
 };
 
 // The tensors that an op reads and writes (an in-place tensor is in both).

@@ -45,7 +45,7 @@ struct Lowered {
       : lowering(model, caps, 2048, 256) {
     lowering.lower(probe_plan(shape, model->config.vocab_size), &step);
   }
-  size_t num_ops() const { return step.forward->ops.size() + step.sample->ops.size(); }
+  size_t num_ops() const { return step.forward->list.ops.size() + step.sample->list.ops.size(); }
 };
 
 const Kernel& find(const std::vector<Kernel>& kernels, const std::string& name) {
@@ -85,14 +85,15 @@ class Spoiled final : public ForwardingBackend {
 
   Result<Ticket> submit(const StepSubmission& step) override {
     is_alone_ = false;
-    for (const OpList* list : {step.forward, step.sample})
-      is_alone_ = is_alone_ || (list && list->ops.size() <= 4 && op_name(list->ops.back()) == op_);
+    for (const SealedList* sealed : {step.forward, step.sample})
+      is_alone_ = is_alone_ || (sealed && sealed->list.ops.size() <= 4 && op_name(sealed->list.ops.back()) == op_);
     if (!is_alone_ || (bug_ != Bug::kNotWritten && bug_ != Bug::kKeyNotStored)) return ForwardingBackend::submit(step);
-    OpList without = step.forward ? *step.forward : *step.sample;
+    OpList without = step.forward ? step.forward->list : step.sample->list;
     without.ops.pop_back();
     without.ops.push_back(UpdateRows{});  // keys differ, so tensors do too: nothing of theirs is written
+    const SealedList sealed(without);
     StepSubmission less = step;
-    (step.forward ? less.forward : less.sample) = &without;
+    (step.forward ? less.forward : less.sample) = &sealed;
     return ForwardingBackend::submit(less);
   }
   Result<StepOutput> wait(Ticket ticket) override {
@@ -100,7 +101,7 @@ class Spoiled final : public ForwardingBackend {
     if (output && is_alone_ && bug_ == Bug::kAnotherToken) output->results[0].token ^= 1;
     return output;
   }
-  Status read_tensor(const OpList& list, TensorId id, std::span<std::byte> bytes) override {
+  Status read_tensor(const SealedList& list, TensorId id, std::span<std::byte> bytes) override {
     Status status = ForwardingBackend::read_tensor(list, id, bytes);
     if (!status || !is_alone_ || bug_ != Bug::kNumberOff) return status;
     float number;
@@ -179,9 +180,9 @@ TEST_CASE("ops that run as one hand their numbers on without memory") {
   const Lowered lowered(model, {}, shape);
   const CostSizes sizes = probe_sizes(shape, model->config, KvDType::kF16);
   std::vector<bool> joined(lowered.num_ops(), false);
-  for (size_t op = 0; op < lowered.step.forward->ops.size(); ++op)
-    joined[op] = std::holds_alternative<GatedActivation>(lowered.step.forward->ops[op]) ||
-                 std::holds_alternative<KvWrite>(lowered.step.forward->ops[op]);
+  for (size_t op = 0; op < lowered.step.forward->list.ops.size(); ++op)
+    joined[op] = std::holds_alternative<GatedActivation>(lowered.step.forward->list.ops[op]) ||
+                 std::holds_alternative<KvWrite>(lowered.step.forward->list.ops[op]);
   const auto kernels = step_kernels(lowered.step, *model, sizes, KvDType::kF16, joined);
   const Kernel& activated = find(kernels, "matmul gate_up + gated_activation");
   CHECK(activated.cost.bytes == 3072.0 * 576 * 20 / 32 + 64 * 576 * 4 + 64 * 1536 * 4);
@@ -213,7 +214,7 @@ TEST_CASE("each kernel alone fits the arena of the steps that it comes from") {
       const Lowered lowered(model, caps, shape);
       for (const bool fused : {false, true}) {
         std::vector<bool> joined;
-        for (const OpList* list : {lowered.step.forward, lowered.step.sample})
+        for (const OpList* list : {&lowered.step.forward->list, &lowered.step.sample->list})
           for (size_t op = 0; op < list->ops.size(); ++op)
             joined.push_back(fused && op > 0 && std::holds_alternative<Matmul>(list->ops[op - 1]) &&
                              !std::holds_alternative<ApplyPenalties>(list->ops[op]));

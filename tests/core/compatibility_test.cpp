@@ -334,8 +334,8 @@ TEST_CASE("a batch-invariant row makes the whole step invariant") {
   static_cast<void>(lowering.state_config(config, plan_limits(scheduler_config()), 1024, FakeBackend({})));
   LoweredStep step;
   lowering.lower(*plan, &step);
-  CHECK(step.forward->batch_invariant);
-  CHECK(step.sample->batch_invariant);
+  CHECK(step.forward->list.batch_invariant);
+  CHECK(step.sample->list.batch_invariant);
 }
 
 TEST_CASE("the table in docs/api.md is this one") {

@@ -120,7 +120,7 @@ TEST_CASE("each KV group has work lists of its own window") {
   LoweredStep step;
   lowering.lower(plan, &step);
   CHECK(step.forward_words.size() <= state.forward_words_max);
-  CHECK_FALSE(step.forward->decode_only);
+  CHECK_FALSE(step.forward->list.decode_only);
   const auto inputs = unpack_forward(step.forward_words);
   REQUIRE(inputs.ok());
   // The keys from the first to the last that each token's items hold.
@@ -200,17 +200,17 @@ TEST_CASE("a step without prompt items has a list of its own") {
     lowering.lower(plan, &step);
     return step.forward;
   };
-  const OpList* alone = list_of(decode_plan(7, 100));
+  const SealedList* alone = list_of(decode_plan(7, 100));
   IterationPlan plan = decode_plan(2, 100);
   plan.rows.push_back(plan.rows.back());
   plan.rows.back().token_first = 2;
   plan.rows.back().num_tokens = kDecodeRowTokens + 1;
   plan.tokens.resize(2 + kDecodeRowTokens + 1);
-  const OpList* mixed = list_of(plan);
-  CHECK(alone->decode_only);
-  CHECK_FALSE(mixed->decode_only);
-  CHECK(alone->num_tokens == mixed->num_tokens);
-  CHECK(alone->key() != mixed->key());
+  const SealedList* mixed = list_of(plan);
+  CHECK(alone->list.decode_only);
+  CHECK_FALSE(mixed->list.decode_only);
+  CHECK(alone->list.num_tokens == mixed->list.num_tokens);
+  CHECK(alone->key != mixed->key);
 }
 
 // Three rows that decode, then a prompt's chunk.

@@ -33,8 +33,9 @@ void bench(const std::string& device, const Suite& suite, const std::vector<Benc
     if (!bench_case.groups.empty()) REQUIRE(backend.create_kv_pools(bench_case.groups).ok());
     std::vector<uint32_t> words;
     pack(bench_case.step.forward_inputs, &words);
+    const SealedList forward(bench_case.step.forward);
     StepSubmission submission;
-    submission.forward = &bench_case.step.forward;
+    submission.forward = &forward;
     submission.forward_inputs = words;
     std::vector<double> times;
     for (int i = 0; i < kRepeats; ++i) {

@@ -139,8 +139,8 @@ TEST_CASE("the arena that a device asks for holds the list, and a smaller one do
       const OpList list = gated_list(group, activation_of(device), apart);
       const Suite suite = suite_of(list, weights);
       INFO(device << "\n" << print(list));
-      CHECK(open(device, suite)->prepare(list).ok());
-      CHECK_FALSE(open(device, suite, 1)->prepare(list).ok());
+      CHECK(open(device, suite)->prepare(SealedList(list)).ok());
+      CHECK_FALSE(open(device, suite, 1)->prepare(SealedList(list)).ok());
     }
   }
 }

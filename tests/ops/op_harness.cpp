@@ -59,20 +59,22 @@ bool has_pinned(const OpList& list) {
 
 Result<StepOutput> execute_step(Backend& backend, const Step& step,
                                 std::map<TensorId, std::vector<std::byte>>* tensors) {
-  const OpList& list = step.tensor_list();
+  const SealedList memory(step.memory), forward(step.forward), sample(step.sample);
+  const SealedList& sealed = &step.tensor_list() == &step.forward ? forward : sample;
+  const OpList& list = sealed;
   LLMRT_CHECK(step.forward.tensors.empty() || !has_pinned(step.sample), "pinned tensors in both lists");
   for (TensorId id = 0; id < static_cast<TensorId>(list.tensors.size()); ++id)
     if (is_visible(list, id))
-      if (Status status = backend.write_tensor(list, id, bytes_before(step, id)); !status) return status.error();
+      if (Status status = backend.write_tensor(sealed, id, bytes_before(step, id)); !status) return status.error();
   std::vector<uint32_t> forward_words, sample_words;
   pack(step.forward_inputs, &forward_words);
   pack(step.sample_inputs, &sample_words);
   StepSubmission submission;
   submission.forward_inputs = forward_words;
-  if (!step.memory.ops.empty()) submission.memory = &step.memory;
-  if (!step.forward.ops.empty()) submission.forward = &step.forward;
+  if (!step.memory.ops.empty()) submission.memory = &memory;
+  if (!step.forward.ops.empty()) submission.forward = &forward;
   if (!step.sample.ops.empty()) {
-    submission.sample = &step.sample;
+    submission.sample = &sample;
     submission.sample_inputs = sample_words;
     submission.num_sampled = static_cast<uint32_t>(step.sample_inputs.records.size());
     submission.want_logprobs = step.want_logprobs;
@@ -85,7 +87,7 @@ Result<StepOutput> execute_step(Backend& backend, const Step& step,
     if (!is_visible(list, id)) continue;
     std::vector<std::byte>& bytes = (*tensors)[id];
     bytes.resize(list.bytes_of(id));
-    if (Status status = backend.read_tensor(list, id, bytes); !status) return status.error();
+    if (Status status = backend.read_tensor(sealed, id, bytes); !status) return status.error();
   }
   return output;
 }

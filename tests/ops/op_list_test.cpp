@@ -3,7 +3,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "core/ops/op_list.h"
+#include "core/ops/sealed_list.h"
 #include "core/ops/step_inputs.h"
 #include "tests/ops/op_harness.h"
 #include "tests/ops/test_devices.h"
@@ -72,14 +72,14 @@ TEST_CASE("every op has a name of its own", "[op_list]") {
 }
 
 TEST_CASE("equal lists have equal keys and any change gives another", "[op_list]") {
-  const uint64_t key = small_list().key();
+  const uint64_t key = SealedList(small_list()).key;
   OpList renamed = small_list();
   renamed.name = "other";
-  CHECK(renamed.key() == key);
+  CHECK(SealedList(renamed).key == key);
   const auto changed = [&](auto change) {
     OpList list = small_list();
     change(list);
-    return list.key() != key;
+    return SealedList(list).key != key;
   };
   CHECK(changed([](OpList& l) { l.num_tokens = 16; }));
   CHECK(changed([](OpList& l) { l.num_sampled = 1; }));
@@ -114,10 +114,10 @@ TEST_CASE("a routed tensor has several rows for each row of its list", "[op_list
 
   OpList other = forward;
   other.routed_per_row = 2;
-  CHECK(other.key() != forward.key());
+  CHECK(SealedList(other).key != SealedList(forward).key);
   other = forward;
   other.tensors[static_cast<size_t>(routed)].rows = Rows::kTokens;
-  CHECK(other.key() != forward.key());
+  CHECK(SealedList(other).key != SealedList(forward).key);
 
   OpList sample{"sample", 0, 5, {}, {}};
   sample.routed_per_row = 2;
@@ -149,7 +149,7 @@ TEST_CASE("a device refuses routed rows by name", "[op_list]") {
     REQUIRE(opened.ok());
     REQUIRE((*opened)->load_weights(suite.weights, {}).ok());
     REQUIRE((*opened)->create_state(state_config(suite, **opened)).ok());
-    const Status prepared = (*opened)->prepare(step.forward);
+    const Status prepared = (*opened)->prepare(SealedList(step.forward));
     REQUIRE_FALSE(prepared.ok());
     CHECK(prepared.error().code == ErrorCode::kUnsupported);
     CHECK(prepared.error().message.find("tensor x: expected rows of tokens or of samples") != std::string::npos);

@@ -51,9 +51,10 @@ void bench(const std::string& device, uint32_t vocab, uint32_t num_rows, const S
   std::vector<uint32_t> forward_words, sample_words;
   pack(step.forward_inputs, &forward_words);
   pack(step.sample_inputs, &sample_words);
-  const StepSubmission submission{.forward = &step.forward,
+  const SealedList forward(step.forward), sample(step.sample);
+  const StepSubmission submission{.forward = &forward,
                                   .forward_inputs = forward_words,
-                                  .sample = &step.sample,
+                                  .sample = &sample,
                                   .sample_inputs = sample_words,
                                   .num_sampled = num_rows,
                                   .want_logprobs = true};

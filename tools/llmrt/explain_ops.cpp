@@ -126,7 +126,7 @@ Result<std::vector<double>> profile(Backend* backend, const LoweredStep& step) {
 // What the backend runs for the step's lists.
 Result<std::vector<std::string>> programs_of(const LoweredStep& step, Backend* backend) {
   std::vector<std::string> texts;
-  for (const OpList* list : {step.forward, step.sample}) {
+  for (const SealedList* list : {step.forward, step.sample}) {
     Result<std::string> text = backend->explain(*list);
     if (!text) return text.error();
     texts.push_back(*std::move(text));
@@ -188,7 +188,7 @@ Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& opt
     }
     const CostSizes sizes = probe_sizes(shape, model->config, config.kv_dtype);
     const std::span<const double> all(op_ms);
-    const size_t num_forward = step.forward->ops.size();
+    const size_t num_forward = step.forward->list.ops.size();
     std::vector<OpLine> lines = lines_of(*step.forward, *model, sizes, all.empty() ? all : all.first(num_forward));
     const std::vector<OpLine> sample =
         lines_of(*step.sample, *model, sizes, all.empty() ? all : all.subspan(num_forward));

@@ -124,7 +124,8 @@ std::vector<std::byte> input_bytes(const Work& work) {
 }
 
 Result<Limit> measure(const Work& work, Backend* backend) {
-  if (Status status = backend->write_tensor(work.list, work.input, input_bytes(work)); !status) return status.error();
+  const SealedList list(work.list);
+  if (Status status = backend->write_tensor(list, work.input, input_bytes(work)); !status) return status.error();
   ForwardInputs step;
   step.tokens.assign(work.list.num_tokens, 0);
   step.token_rows.assign(work.list.num_tokens, 0);
@@ -133,7 +134,7 @@ Result<Limit> measure(const Work& work, Backend* backend) {
   Limit limit{work.name, work.unit, 0, {}};
   double spent_ms = 0;
   for (int run = 0; run < kRunsBefore + (spent_ms < kBudgetMs ? kRuns : kRunsLeast); ++run) {
-    Result<Ticket> ticket = backend->submit({.forward = &work.list, .forward_inputs = words});
+    Result<Ticket> ticket = backend->submit({.forward = &list, .forward_inputs = words});
     if (!ticket) return ticket.error();
     Result<StepOutput> output = backend->wait(*ticket);
     if (!output) return output.error();
