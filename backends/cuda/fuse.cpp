@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "backends/cuda/choose.h"
-#include "backends/cuda/op_flow.h"
+#include "core/ops/op_flow.h"
 
 namespace llmrt::cuda {
 namespace {
