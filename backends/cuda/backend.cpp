@@ -14,16 +14,18 @@ class CudaBackend final : public Backend {
   const Caps& caps() const override { return caps_; }
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
   Status add_f16_copies(uint64_t bytes_max) override;
+  uint64_t arena_bytes(const OpList& list) const override { return cuda::arena_bytes(list); }
   Status create_state(const StateConfig& config) override;
   Status create_kv_pools(std::span<const KvGroup> groups) override;
-  Status prepare(const OpList& list) override;
+  Status prepare(const SealedList& list) override;
   Result<Ticket> submit(const StepSubmission& step) override;
   Result<StepOutput> wait(Ticket ticket) override;
   Result<std::vector<double>> profile(const StepSubmission& step) override;
+  Result<std::string> explain(const OpList& list) override;
   MemoryReport memory() const override { return rank_->memory(); }
   std::string remark() const override { return remark_; }
-  Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) override;
-  Status read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes) override;
+  Status write_tensor(const SealedList& list, TensorId tensor, std::span<const std::byte> bytes) override;
+  Status read_tensor(const SealedList& list, TensorId tensor, std::span<std::byte> bytes) override;
   Status write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) override;
   Status read_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<std::byte> bytes) override;
 
@@ -127,10 +129,16 @@ Status CudaBackend::create_kv_pools(std::span<const KvGroup> groups) {
 
 // ---- steps ---------------------------------------------------------------------------------------------------------
 
-Status CudaBackend::prepare(const OpList& list) {
+Status CudaBackend::prepare(const SealedList& list) {
   if (Status status = ready(); !status) return status;
   if (Status status = rank_->join_cublas(&remark_); !status) return remember(std::move(status));
   return remember(rank_->prepare(list));
+}
+
+Result<std::string> CudaBackend::explain(const OpList& list) {
+  if (Status status = ready(); !status) return status.error();
+  if (Status status = rank_->join_cublas(&remark_); !status) return remember(std::move(status)).error();
+  return rank_->explain(list);
 }
 
 Status CudaBackend::check_inputs(const StepSubmission& step) const {
@@ -142,20 +150,20 @@ Status CudaBackend::check_inputs(const StepSubmission& step) const {
         step.forward_inputs.size() * 4 > rank_->forward_input_bytes())
       return too_many("words of forward inputs", rank_->forward_input_bytes() / 4, step.forward_inputs.size());
   if (step.forward) {
-    if (step.forward_inputs[kFwdNumTokens] > step.forward->num_tokens)
-      return too_many("tokens", step.forward->num_tokens, step.forward_inputs[kFwdNumTokens]);
-    if (step.forward->num_tokens > rank_->config()->step_tokens_max)
-      return too_many("tokens of the list", rank_->config()->step_tokens_max, step.forward->num_tokens);
+    if (step.forward_inputs[kFwdNumTokens] > step.forward->list.num_tokens)
+      return too_many("tokens", step.forward->list.num_tokens, step.forward_inputs[kFwdNumTokens]);
+    if (step.forward->list.num_tokens > rank_->config()->step_tokens_max)
+      return too_many("tokens of the list", rank_->config()->step_tokens_max, step.forward->list.num_tokens);
   }
   if (step.sample) {
     if (step.sample_inputs.size() < kSampleHeaderWords || step.sample_inputs.size() * 4 > rank_->sample_input_bytes())
       return too_many("words of sample inputs", rank_->sample_input_bytes() / 4, step.sample_inputs.size());
-    if (step.sample_inputs[kSmpNumRecords] > step.sample->num_sampled)
-      return too_many("sampled rows", step.sample->num_sampled, step.sample_inputs[kSmpNumRecords]);
-    if (step.sample->num_sampled > rank_->config()->sample_rows_max)
-      return too_many("sampled rows of the list", rank_->config()->sample_rows_max, step.sample->num_sampled);
-    if (step.num_sampled > step.sample->num_sampled)
-      return too_many("results", step.sample->num_sampled, step.num_sampled);
+    if (step.sample_inputs[kSmpNumRecords] > step.sample->list.num_sampled)
+      return too_many("sampled rows", step.sample->list.num_sampled, step.sample_inputs[kSmpNumRecords]);
+    if (step.sample->list.num_sampled > rank_->config()->sample_rows_max)
+      return too_many("sampled rows of the list", rank_->config()->sample_rows_max, step.sample->list.num_sampled);
+    if (step.num_sampled > step.sample->list.num_sampled)
+      return too_many("results", step.sample->list.num_sampled, step.num_sampled);
   }
   return {};
 }
@@ -198,12 +206,12 @@ Result<std::vector<double>> CudaBackend::profile(const StepSubmission& step) {
 
 // ---- doors ---------------------------------------------------------------------------------------------------------
 
-Status CudaBackend::write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) {
+Status CudaBackend::write_tensor(const SealedList& list, TensorId tensor, std::span<const std::byte> bytes) {
   if (Status status = ready(); !status) return status;
   return remember(rank_->write_tensor(list, tensor, bytes));
 }
 
-Status CudaBackend::read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes) {
+Status CudaBackend::read_tensor(const SealedList& list, TensorId tensor, std::span<std::byte> bytes) {
   if (Status status = ready(); !status) return status;
   return remember(rank_->read_tensor(list, tensor, bytes));
 }

@@ -13,9 +13,9 @@ bool fits_graph(const OpList& list, const Executor::Setting& setting) {
 
 }  // namespace
 
-Result<Executor::Entry*> Executor::entry_of(const OpList& list, const Setting& setting) {
-  const uint64_t key = list.key();
-  auto it = entries_.find(key);
+Result<Executor::Entry*> Executor::entry_of(const SealedList& sealed, const Setting& setting) {
+  const OpList& list = sealed;
+  auto it = entries_.find(sealed.key);
   if (it == entries_.end()) {
     Result<Program> program = compile(list, *setting.inputs);
     if (!program) return program.error();
@@ -23,7 +23,7 @@ Result<Executor::Entry*> Executor::entry_of(const OpList& list, const Setting& s
       return make_error(ErrorCode::kOutOfMemory, "list {} of {} tokens: arena: needs {} bytes, has {}", list.name,
                         list.num_tokens, program->arena.bytes, setting.arena_bytes);
     if (entries_.size() >= setting.inputs->tuning.programs_max) evict_oldest();
-    it = entries_.emplace(key, Entry{*std::move(program)}).first;
+    it = entries_.emplace(sealed.key, Entry{*std::move(program)}).first;
   }
   it->second.last_used = ++uses_;
   return &it->second;
@@ -36,30 +36,30 @@ Status Executor::prepare(Entry* entry, const Setting& setting) {
   return capture(entry->program, *setting.context, nullptr);
 }
 
-Status Executor::prepare(const OpList& list, const Setting& setting) {
-  if (list.ops.empty()) return {};
-  Result<Entry*> entry = entry_of(list, setting);
+Status Executor::prepare(const SealedList& sealed, const Setting& setting) {
+  if (sealed.list.ops.empty()) return {};
+  Result<Entry*> entry = entry_of(sealed, setting);
   if (!entry) return entry.error();
   return prepare(*entry, setting);
 }
 
-Status Executor::run(const OpList& list, const Setting& setting) {
-  if (list.ops.empty()) return {};
-  Result<Entry*> entry = entry_of(list, setting);
+Status Executor::run(const SealedList& sealed, const Setting& setting) {
+  if (sealed.list.ops.empty()) return {};
+  Result<Entry*> entry = entry_of(sealed, setting);
   if (!entry) return entry.error();
-  if (!fits_graph(list, setting)) return cuda::run((*entry)->program, *setting.context);
+  if (!fits_graph(sealed, setting)) return cuda::run((*entry)->program, *setting.context);
   if (Status status = prepare(*entry, setting); !status) return status;
   CUDA_TRY(cudaGraphLaunch((*entry)->graph, setting.context->stream), "launch graph");
   return {};
 }
 
-Status Executor::profile(const OpList& list, const Setting& setting, std::vector<double>* op_ms) {
+Status Executor::profile(const SealedList& list, const Setting& setting, std::vector<double>* op_ms) {
   Result<Entry*> entry = entry_of(list, setting);
   if (!entry) return entry.error();
   return time((*entry)->program, *setting.context, op_ms);
 }
 
-Result<const Program*> Executor::program(const OpList& list, const Setting& setting) {
+Result<const Program*> Executor::program(const SealedList& list, const Setting& setting) {
   Result<Entry*> entry = entry_of(list, setting);
   if (!entry) return entry.error();
   return &(*entry)->program;

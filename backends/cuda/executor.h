@@ -9,6 +9,7 @@
 
 #include "backends/cuda/op_context.h"
 #include "backends/cuda/program.h"
+#include "core/ops/sealed_list.h"
 
 namespace llmrt::cuda {
 
@@ -28,13 +29,13 @@ class Executor {
 
   // Queues the list on the context's stream; small lists go through a graph, captured on first use. Errors:
   // out_of_memory when the list needs more than arena_bytes; those of compile() and of the launches.
-  Status run(const OpList& list, const Setting& setting);
+  Status run(const SealedList& list, const Setting& setting);
   // Compiles and captures ahead of the first run.
-  Status prepare(const OpList& list, const Setting& setting);
+  Status prepare(const SealedList& list, const Setting& setting);
   // Step by step, without a graph, and waits (program.h: time).
-  Status profile(const OpList& list, const Setting& setting, std::vector<double>* op_ms);
+  Status profile(const SealedList& list, const Setting& setting, std::vector<double>* op_ms);
   // The list's program; it is kept until many others have been used.
-  Result<const Program*> program(const OpList& list, const Setting& setting);
+  Result<const Program*> program(const SealedList& list, const Setting& setting);
 
   // Programs refer to addresses: they go when anything moves. The stream must be idle.
   void drop();
@@ -46,11 +47,11 @@ class Executor {
     bool is_loaded = false;  // the code of a list without a graph, by prepare
     uint64_t last_used = 0;
   };
-  Result<Entry*> entry_of(const OpList& list, const Setting& setting);
+  Result<Entry*> entry_of(const SealedList& list, const Setting& setting);
   Status prepare(Entry* entry, const Setting& setting);
   void evict_oldest();
 
-  std::unordered_map<uint64_t, Entry> entries_;  // by OpList::key(), which only entry_of() asks for
+  std::unordered_map<uint64_t, Entry> entries_;  // by SealedList::key
   uint64_t uses_ = 0;
 };
 

@@ -5,10 +5,12 @@
 #include <string_view>
 
 #include "backends/cuda/choose.h"
-#include "backends/cuda/op_flow.h"
+#include "core/ops/op_flow.h"
 
 namespace llmrt::cuda {
 namespace {
+
+constexpr uint64_t kArenaAlignment = 256;
 
 // ---- the patterns --------------------------------------------------------------------------------------------------
 
@@ -226,7 +228,7 @@ FusedList fuse(const OpList& list, const CompileInputs& inputs) {
   return fused;
 }
 
-std::vector<int> lives_with(const OpList& list) {
+ArenaPlan plan_arena(const OpList& list) {
   const Matcher matcher(list, nullptr);
   std::vector<int> lives(list.ops.size());
   for (int op = 0; op < static_cast<int>(lives.size()); ++op) {
@@ -239,11 +241,11 @@ std::vector<int> lives_with(const OpList& list) {
     const int last = matcher.place_of(consumer.op);
     lives[static_cast<size_t>(op)] = consumer.pattern == kAddedMatmul ? last - 1 : last;
   }
-  return lives;
+  return llmrt::plan_arena(list, kArenaAlignment, lives);
 }
 
 uint64_t arena_bytes(const OpList& list) {
-  return plan_arena(list, kArenaAlignment, lives_with(list)).bytes;
+  return plan_arena(list).bytes;
 }
 
 const char* step_name(const Step& step) {

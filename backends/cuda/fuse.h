@@ -62,10 +62,9 @@ struct FusedList {
 };
 FusedList fuse(const OpList& list, const CompileInputs& inputs);
 
-// For each op the last op that any pattern could run it with, whatever kernels there are: plan_arena's lives_with.
-std::vector<int> lives_with(const OpList& list);
-inline constexpr uint64_t kArenaAlignment = 256;
-// What a list needs of the arena.
+// What an op reads lives to the last op that any pattern could run it with, whatever kernels there are.
+ArenaPlan plan_arena(const OpList& list);
+// The arena that a list needs, whatever the device.
 uint64_t arena_bytes(const OpList& list);
 
 // What a step is called: "gated_matmul", or its op.

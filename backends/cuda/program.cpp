@@ -37,7 +37,7 @@ Result<Program> compile(const OpList& list, const CompileInputs& inputs) {
   if (Status status = refuse_routed_rows(list); !status) return status.error();
   FusedList fused = fuse(list, inputs);
   Program program{list,
-                  plan_arena(list, kArenaAlignment, lives_with(list)),
+                  plan_arena(list),
                   std::move(fused.steps),
                   {},
                   {},

@@ -131,6 +131,12 @@ Status DeviceRank::copy_in(std::span<const uint32_t> words, const PinnedBuffer& 
   return {};
 }
 
+Result<std::string> DeviceRank::explain(const OpList& list) const {
+  const Result<Program> program = compile(list, inputs_);
+  if (!program) return program.error();
+  return print(*program);
+}
+
 Status DeviceRank::queue(const StepSubmission& step, Ticket ticket) {
   StepRing::Slot* slot = &ring_.slot(ticket);
   slot->has_memory = step.memory != nullptr;

@@ -40,9 +40,10 @@ class DeviceRank {
   // Takes cuBLAS in, once it is open. Its absence is an error only where LLMRT_CUBLAS says where it is; else own
   // kernels do its work, and *remark says so.
   Status join_cublas(std::string* remark);
-  Status prepare(const OpList& list) { return executor_.prepare(list, setting()); }
+  Status prepare(const SealedList& list) { return executor_.prepare(list, setting()); }
   // What prepare() compiles.
-  Result<const Program*> program(const OpList& list) { return executor_.program(list, setting()); }
+  Result<const Program*> program(const SealedList& list) { return executor_.program(list, setting()); }
+  Result<std::string> explain(const OpList& list) const;
   Status queue(const StepSubmission& step, Ticket ticket);
   Result<StepOutput> collect(Ticket ticket) { return ring_.collect(ticket); }
   Status wait() const;

@@ -111,7 +111,7 @@ std::byte* DeviceRank::tensor_bytes(const OpList& list, TensorId tensor) const {
   const Storage storage = list.tensors[static_cast<size_t>(tensor)].storage;
   LLMRT_CHECK(storage != Storage::kArena, "only pinned and hidden tensors have doors");
   if (storage == Storage::kHidden) return hidden_.data();
-  const ArenaPlan plan = plan_arena(list, kArenaAlignment, lives_with(list));
+  const ArenaPlan plan = plan_arena(list);
   LLMRT_CHECK(plan.bytes <= arena_.bytes(), "a list larger than the arena");
   const uint64_t offset = plan.offsets[static_cast<size_t>(tensor)];
   return offset == ArenaPlan::kNoOffset ? nullptr : arena_.data() + offset;

@@ -7,6 +7,7 @@
 #include "backends/vulkan/doors.h"
 #include "backends/vulkan/executor.h"
 #include "backends/vulkan/fragment_probe.h"
+#include "backends/vulkan/program.h"
 #include "backends/vulkan/state.h"
 #include "backends/vulkan/transfer.h"
 #include "backends/vulkan/weights.h"
@@ -23,16 +24,18 @@ class VulkanBackend final : public Backend {
   const Caps& caps() const override { return caps_; }
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
   Status add_f16_copies(uint64_t bytes_max) override;
+  uint64_t arena_bytes(const OpList& list) const override { return vulkan::arena_bytes(list); }
   Status create_state(const StateConfig& config) override;
   Status create_kv_pools(std::span<const KvGroup> groups) override;
-  Status compile(std::span<const OpList* const> lists) override;
-  Status prepare(const OpList& list) override;
+  Status compile(std::span<const SealedList* const> lists) override;
+  Status prepare(const SealedList& list) override;
   Result<Ticket> submit(const StepSubmission& step) override;
   Result<StepOutput> wait(Ticket ticket) override;
   Result<std::vector<double>> profile(const StepSubmission& step) override;
+  Result<std::string> explain(const OpList& list) override;
   MemoryReport memory() const override;
-  Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) override;
-  Status read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes) override;
+  Status write_tensor(const SealedList& list, TensorId tensor, std::span<const std::byte> bytes) override;
+  Status read_tensor(const SealedList& list, TensorId tensor, std::span<std::byte> bytes) override;
   Status write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) override;
   Status read_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<std::byte> bytes) override;
 
@@ -174,12 +177,12 @@ Status VulkanBackend::create_kv_pools(std::span<const KvGroup> groups) {
   return {};
 }
 
-Status VulkanBackend::compile(std::span<const OpList* const> lists) {
+Status VulkanBackend::compile(std::span<const SealedList* const> lists) {
   if (Status status = ready(); !status) return status;
   return remember(executor_->compile(resources_, lists));
 }
 
-Status VulkanBackend::prepare(const OpList& list) {
+Status VulkanBackend::prepare(const SealedList& list) {
   if (Status status = ready(); !status) return status;
   return remember(executor_->prepare(resources_, list));
 }
@@ -197,6 +200,13 @@ Result<StepOutput> VulkanBackend::wait(Ticket ticket) {
 Result<std::vector<double>> VulkanBackend::profile(const StepSubmission& step) {
   if (Status status = ready(); !status) return status.error();
   return remember(executor_->profile(resources_, step));
+}
+
+Result<std::string> VulkanBackend::explain(const OpList& list) {
+  if (Status status = ready(); !status) return status.error();
+  const Result<Program> program = make_program(resources_, list);
+  if (!program) return program.error();
+  return print(*program);
 }
 
 MemoryReport VulkanBackend::memory() const {
@@ -220,12 +230,12 @@ Status VulkanBackend::ready_for_door() {
   return remember(executor_->wait_idle());
 }
 
-Status VulkanBackend::write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) {
+Status VulkanBackend::write_tensor(const SealedList& list, TensorId tensor, std::span<const std::byte> bytes) {
   if (Status status = ready_for_door(); !status) return status;
   return remember(vulkan::write_tensor(transfer_.get(), resources_, list, tensor, bytes));
 }
 
-Status VulkanBackend::read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes) {
+Status VulkanBackend::read_tensor(const SealedList& list, TensorId tensor, std::span<std::byte> bytes) {
   if (Status status = ready_for_door(); !status) return status;
   return remember(vulkan::read_tensor(transfer_.get(), resources_, list, tensor, bytes));
 }

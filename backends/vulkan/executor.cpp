@@ -30,11 +30,11 @@ Executor::~Executor() {
   device().api().DeviceWaitIdle(device().handle());
 }
 
-Status Executor::compile(const Resources& resources, std::span<const OpList* const> lists) {
+Status Executor::compile(const Resources& resources, std::span<const SealedList* const> lists) {
   return recordings_.compile(resources, lists);
 }
 
-Status Executor::prepare(const Resources& resources, const OpList& list) {
+Status Executor::prepare(const Resources& resources, const SealedList& list) {
   auto prepared = recordings_.find(resources, list, 0, waited_);
   if (!prepared) return prepared.error();
   return {};
@@ -54,7 +54,7 @@ Result<Ticket> Executor::submit(const Resources& resources, const StepSubmission
   LLMRT_CHECK(submitted_ - waited_ < kInFlightMax, "more steps submitted than may be in flight");
   if (Status status = check_inputs(step); !status) return status.error();
   const uint64_t ticket = submitted_ + 1;
-  const OpList* lists[] = {step.memory, step.forward, step.sample};
+  const SealedList* lists[] = {step.memory, step.forward, step.sample};
   VkCommandBuffer recorded[std::size(lists)] = {};
   for (size_t i = 0; i < std::size(lists); ++i) {
     if (!lists[i]) continue;

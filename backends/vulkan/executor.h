@@ -22,8 +22,8 @@ class Executor {
   ~Executor();  // waits for the device
 
   void drop_recordings() { recordings_.drop(); }
-  Status compile(const Resources& resources, std::span<const OpList* const> lists);
-  Status prepare(const Resources& resources, const OpList& list);
+  Status compile(const Resources& resources, std::span<const SealedList* const> lists);
+  Status prepare(const Resources& resources, const SealedList& list);
   Result<Ticket> submit(const Resources& resources, const StepSubmission& step);
   Result<StepOutput> wait(Ticket ticket);
   // Milliseconds by op of the forward, then of the sample list; a step's first op carries its time.

@@ -66,7 +66,7 @@ std::string name_of(const Step& step, const OpList& list) {
 }
 
 std::vector<PatternMatch> find_matches(const OpList& list) {
-  const Flow flow(list);
+  const OpFlow flow(list);
   std::vector<PatternMatch> matches;
   for (uint32_t op = 0; op < list.ops.size(); ++op)
     for (const Pattern& pattern : all_patterns())

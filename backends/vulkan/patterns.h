@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "backends/vulkan/flow.h"
 #include "backends/vulkan/fuse.h"
+#include "backends/vulkan/matches.h"
 
 namespace llmrt::vulkan {
 
@@ -24,7 +24,7 @@ struct FuseState {
 
 struct Pattern {
   const char* name;
-  Match (*match)(const Flow& flow, uint32_t op);
+  Match (*match)(const OpFlow& flow, uint32_t op);
   // Null: a kernel takes it, and `step` is made. Else why none does.
   const char* (*take)(const Setting& setting, FuseState* state, const std::vector<uint32_t>& ops, Step* step);
   bool writes_early;  // its kernel writes an arena tensor of a later op of it while it still reads for an earlier one

@@ -21,13 +21,13 @@ Result<std::vector<double>> Executor::profile(const Resources& resources, const 
   LLMRT_CHECK(submitted_ == waited_, "profile with steps in flight");
   std::vector<Timed> timed;
   uint32_t num_ops = 0, num_steps = 0;
-  for (const OpList* list : {step.forward, step.sample}) {
-    if (!list) continue;
-    auto program = make_compiled_program(resources, pipelines_, *list);
+  for (const SealedList* sealed : {step.forward, step.sample}) {
+    if (!sealed) continue;
+    auto program = make_compiled_program(resources, pipelines_, *sealed);
     if (!program) return program.error();
     num_steps += static_cast<uint32_t>(program->steps.size());
     timed.push_back({std::move(*program), num_ops});
-    num_ops += static_cast<uint32_t>(list->ops.size());
+    num_ops += static_cast<uint32_t>(sealed->list.ops.size());
   }
   auto timestamps = Timestamps::create(device(), num_steps + 1);
   if (!timestamps) return timestamps.error();

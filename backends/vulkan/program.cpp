@@ -10,7 +10,7 @@
 namespace llmrt::vulkan {
 namespace {
 
-constexpr uint64_t kArenaAlignment = 256;  // twin: core/engine/lower.cpp sizes the arena with it
+constexpr uint64_t kArenaAlignment = 256;
 
 ArenaPlan plan_with(const OpList& list, std::span<const PatternMatch> matches) {
   return llmrt::plan_arena(list, kArenaAlignment, lives_with(list, matches));

@@ -26,9 +26,9 @@ void Recordings::evict(uint64_t done) {
   }
 }
 
-Status Recordings::compile(const Resources& resources, std::span<const OpList* const> lists) {
+Status Recordings::compile(const Resources& resources, std::span<const SealedList* const> lists) {
   std::vector<Kernel> kernels;
-  for (const OpList* list : lists) {
+  for (const SealedList* list : lists) {
     auto program = make_program(resources, *list);
     if (!program) return program.error();
     const std::vector<Kernel> more = kernels_of(*program);
@@ -48,10 +48,9 @@ Status Recordings::record(const Resources& resources, const OpList& list, Record
   return queue_->end(*commands);
 }
 
-Result<VkCommandBuffer> Recordings::find(const Resources& resources, const OpList& list, uint64_t value,
+Result<VkCommandBuffer> Recordings::find(const Resources& resources, const SealedList& list, uint64_t value,
                                          uint64_t done) {
-  const uint64_t key = list.key();
-  auto found = recordings_.find(key);
+  auto found = recordings_.find(list.key);
   if (found == recordings_.end()) {
     evict(done);
     Recording fresh;
@@ -59,7 +58,7 @@ Result<VkCommandBuffer> Recordings::find(const Resources& resources, const OpLis
       if (fresh.commands) queue_->free(fresh.commands);
       return status.error();
     }
-    found = recordings_.emplace(key, fresh).first;
+    found = recordings_.emplace(list.key, fresh).first;
   }
   found->second.last_used = std::max(found->second.last_used, value);
   return found->second.commands;

@@ -8,6 +8,7 @@
 
 #include "backends/vulkan/program.h"
 #include "backends/vulkan/queue.h"
+#include "core/ops/sealed_list.h"
 
 namespace llmrt::vulkan {
 
@@ -20,10 +21,10 @@ class Recordings {
   // Commands refer to addresses: they are dropped when any resource moves.
   void drop();
   // Compiles all that the lists will launch, and records nothing.
-  Status compile(const Resources& resources, std::span<const OpList* const> lists);
+  Status compile(const Resources& resources, std::span<const SealedList* const> lists);
   // The list's commands, for submission `value`; recorded on first use. Of the others those may go that no submission
   // behind `done` runs.
-  Result<VkCommandBuffer> find(const Resources& resources, const OpList& list, uint64_t value, uint64_t done);
+  Result<VkCommandBuffer> find(const Resources& resources, const SealedList& list, uint64_t value, uint64_t done);
 
  private:
   struct Recording {
@@ -35,7 +36,7 @@ class Recordings {
 
   Queue* queue_;
   Pipelines* pipelines_;
-  std::unordered_map<uint64_t, Recording> recordings_;  // by OpList::key()
+  std::unordered_map<uint64_t, Recording> recordings_;  // by SealedList::key
 };
 
 }  // namespace llmrt::vulkan

@@ -22,7 +22,7 @@
 #include "core/backend/caps.h"
 #include "core/base/status.h"
 #include "core/kv/kv_format.h"
-#include "core/ops/op_list.h"
+#include "core/ops/sealed_list.h"
 #include "core/ops/step_inputs.h"
 #include "core/weights/weight_table.h"
 
@@ -42,15 +42,16 @@ struct StateConfig {
   uint32_t vocab_size = 0;
   uint64_t forward_words_max = 0;  // of a packed ForwardInputs
   uint64_t sample_words_max = 0;
-  uint64_t arena_bytes = 0;  // largest plan_arena() of any list that will be submitted
+  uint64_t arena_bytes = 0;  // largest Backend::arena_bytes() of any list that will be submitted
 };
 
 struct StepSubmission {
-  const OpList* memory =
-      nullptr;  // runs first: moves of KV blocks, for steps that have any. Its inputs are the forward's
-  const OpList* forward = nullptr;                // any of the three may be null
+  // Any of the three lists may be null. This one runs first: moves of KV blocks, for steps that have any. Its inputs
+  // are the forward's.
+  const SealedList* memory = nullptr;
+  const SealedList* forward = nullptr;
   std::span<const uint32_t> forward_inputs = {};  // packed
-  const OpList* sample = nullptr;
+  const SealedList* sample = nullptr;
   std::span<const uint32_t> sample_inputs = {};
   uint32_t num_sampled = 0;    // live R: results that come back
   bool want_logprobs = false;  // some record asks: LogprobRows come back too
@@ -92,6 +93,8 @@ class Backend {
     (void)bytes_max;
     return {};
   }
+  // What the arena must hold to run the list, on any device of this backend and with any weights.
+  virtual uint64_t arena_bytes(const OpList& list) const = 0;
   virtual Status create_state(const StateConfig& config) = 0;
   // One pool per group, at most num_kv_groups, cleared to zero bytes, and a host pool for each that asks for one
   // (out_of_memory, too, when the host can't give it).
@@ -99,12 +102,12 @@ class Backend {
 
   // Compiles the kernels of all of the lists side by side, where kernels are compiled at all. Optional: prepare does it
   // too.
-  virtual Status compile(std::span<const OpList* const> lists) {
+  virtual Status compile(std::span<const SealedList* const> lists) {
     (void)lists;
     return {};
   }
   // Compiles what `list` needs (pipelines, graphs) ahead of its first submission. Optional: submit does it too.
-  virtual Status prepare(const OpList& list) = 0;
+  virtual Status prepare(const SealedList& list) = 0;
   virtual Result<Ticket> submit(const StepSubmission& step) = 0;
   // Tickets are waited for in order. A step that fails is an error of the whole step.
   virtual Result<StepOutput> wait(Ticket ticket) = 0;
@@ -113,14 +116,19 @@ class Backend {
   // has. A separate, slower recording: never the serving path. Row state and KV change as by submit.
   virtual Result<std::vector<double>> profile(const StepSubmission& step) = 0;
 
+  // What the backend makes of the list, as text for people: a line for each launch, with the choice of its kernel, then
+  // the patterns of ops that it would run as one and that the list keeps apart ("lost"), with the reason. For use
+  // behind create_kv_pools; nothing is compiled for the device and nothing runs. Errors: those of prepare.
+  virtual Result<std::string> explain(const OpList& list) = 0;
+
   virtual MemoryReport memory() const = 0;
   // What the device would be faster with, for whoever starts an engine; empty: nothing. Known after the first prepare.
   virtual std::string remark() const { return {}; }
 
   // Doors for tests and tools. A tensor must be kPinned (or kHidden) to keep its bytes around a submission; the list
   // must be the one that is then submitted. Each waits for the device.
-  virtual Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) = 0;
-  virtual Status read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes) = 0;
+  virtual Status write_tensor(const SealedList& list, TensorId tensor, std::span<const std::byte> bytes) = 0;
+  virtual Status read_tensor(const SealedList& list, TensorId tensor, std::span<std::byte> bytes) = 0;
   // The bytes of one layer of one block as kv_format.h lays them out: data, then scales. The host pool's blocks follow
   // the pool's: they count from num_blocks.
   virtual Status write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) = 0;

@@ -18,19 +18,21 @@ class ForwardingBackend : public Backend {
     return inner_->load_weights(weights, progress);
   }
   Status add_f16_copies(uint64_t bytes_max) override { return inner_->add_f16_copies(bytes_max); }
+  uint64_t arena_bytes(const OpList& list) const override { return inner_->arena_bytes(list); }
   Status create_state(const StateConfig& config) override { return inner_->create_state(config); }
   Status create_kv_pools(std::span<const KvGroup> groups) override { return inner_->create_kv_pools(groups); }
-  Status compile(std::span<const OpList* const> lists) override { return inner_->compile(lists); }
-  Status prepare(const OpList& list) override { return inner_->prepare(list); }
+  Status compile(std::span<const SealedList* const> lists) override { return inner_->compile(lists); }
+  Status prepare(const SealedList& list) override { return inner_->prepare(list); }
   Result<Ticket> submit(const StepSubmission& step) override { return inner_->submit(step); }
   Result<StepOutput> wait(Ticket ticket) override { return inner_->wait(ticket); }
   Result<std::vector<double>> profile(const StepSubmission& step) override { return inner_->profile(step); }
+  Result<std::string> explain(const OpList& list) override { return inner_->explain(list); }
   MemoryReport memory() const override { return inner_->memory(); }
   std::string remark() const override { return inner_->remark(); }
-  Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) override {
+  Status write_tensor(const SealedList& list, TensorId tensor, std::span<const std::byte> bytes) override {
     return inner_->write_tensor(list, tensor, bytes);
   }
-  Status read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes) override {
+  Status read_tensor(const SealedList& list, TensorId tensor, std::span<std::byte> bytes) override {
     return inner_->read_tensor(list, tensor, bytes);
   }
   Status write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) override {

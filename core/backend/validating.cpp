@@ -38,6 +38,8 @@ class ValidatingBackend final : public Backend {
 
   Status add_f16_copies(uint64_t bytes_max) override { return inner_->add_f16_copies(bytes_max); }
 
+  uint64_t arena_bytes(const OpList& list) const override { return inner_->arena_bytes(list); }
+
   Status create_state(const StateConfig& config) override {
     if (config.num_kv_groups == 0 || config.num_kv_groups > kKvGroupsMax)
       return invalid("num_kv_groups: expected 1 to {}, found {}", kKvGroupsMax, config.num_kv_groups);
@@ -58,11 +60,10 @@ class ValidatingBackend final : public Backend {
     return inner_->create_kv_pools(groups);
   }
 
-  Status compile(std::span<const OpList* const> lists) override { return inner_->compile(lists); }
+  Status compile(std::span<const SealedList* const> lists) override { return inner_->compile(lists); }
 
-  Status prepare(const OpList& list) override {
-    const Part part = list.num_sampled > 0 ? Part::kSample : list.num_tokens > 0 ? Part::kForward : Part::kMemory;
-    if (Status status = check(list, part); !status) return status;
+  Status prepare(const SealedList& list) override {
+    if (Status status = check(list, part_of(list)); !status) return status;
     return inner_->prepare(list);
   }
 
@@ -86,14 +87,19 @@ class ValidatingBackend final : public Backend {
     return inner_->profile(step);
   }
 
+  Result<std::string> explain(const OpList& list) override {
+    if (Status status = check_list(limits_, list, part_of(list)); !status) return status.error();
+    return inner_->explain(list);
+  }
+
   MemoryReport memory() const override { return inner_->memory(); }
   std::string remark() const override { return inner_->remark(); }
 
-  Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) override {
+  Status write_tensor(const SealedList& list, TensorId tensor, std::span<const std::byte> bytes) override {
     if (Status status = check_door(list, tensor, bytes.size()); !status) return status;
     return inner_->write_tensor(list, tensor, bytes);
   }
-  Status read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes) override {
+  Status read_tensor(const SealedList& list, TensorId tensor, std::span<std::byte> bytes) override {
     if (Status status = check_door(list, tensor, bytes.size()); !status) return status;
     return inner_->read_tensor(list, tensor, bytes);
   }
@@ -130,13 +136,20 @@ class ValidatingBackend final : public Backend {
     return {};
   }
 
-  // Each list once: it is immutable, and its key stands for it.
-  Status check(const OpList& list, Part part) {
-    const uint64_t key = list.key();
-    if (checked_.contains(key)) return {};
-    Status status = check_list(limits_, list, part);
-    if (status) checked_.insert(key);
-    return status;
+  static Part part_of(const OpList& list) {
+    return list.num_sampled > 0 ? Part::kSample : list.num_tokens > 0 ? Part::kForward : Part::kMemory;
+  }
+
+  // Each list once: its key stands for it.
+  Status check(const SealedList& sealed, Part part) {
+    if (checked_.contains(sealed.key)) return {};
+    const OpList& list = sealed;
+    if (Status status = check_list(limits_, list, part); !status) return status;
+    if (const uint64_t needed = inner_->arena_bytes(list); needed > limits_.state.arena_bytes)
+      return invalid("{} list: arena bytes: expected at most {}, found {}", list.name, limits_.state.arena_bytes,
+                     needed);
+    checked_.insert(sealed.key);
+    return {};
   }
 
   Status check_step(const StepSubmission& step) {
@@ -150,7 +163,9 @@ class ValidatingBackend final : public Backend {
                        step.forward_inputs.size());
       auto inputs = unpack_forward(step.forward_inputs);
       if (!inputs) return inputs.error();
-      if (Status status = check_forward_inputs(limits_, step.memory, step.forward, *inputs); !status) return status;
+      const OpList* memory = step.memory ? &step.memory->list : nullptr;
+      const OpList* forward = step.forward ? &step.forward->list : nullptr;
+      if (Status status = check_forward_inputs(limits_, memory, forward, *inputs); !status) return status;
       live_tokens_ = static_cast<uint32_t>(inputs->tokens.size());
     }
     return step.sample ? check_sample(step) : Status{};

@@ -258,7 +258,6 @@ Status check_list(const Limits& limits, const OpList& list, Part part) {
     std::visit(ShapeChecker{limits, list, where, report}, list.ops[i]);
     for (TensorId id : checker.writes) written[static_cast<size_t>(id)] = true;
   }
-  if (report.ok()) report.at_most(list_name, "arena bytes", plan_arena(list, 1).bytes, limits.state.arena_bytes);
   return report.status();
 }
 

@@ -12,13 +12,13 @@ namespace llmrt {
 namespace {
 
 template <class Build>
-const OpList& find_or_build(std::map<ListKey, OpList>* lists, ListKey key, Build build) {
+const SealedList& find_or_build(std::map<ListKey, SealedList>* lists, ListKey key, Build build) {
   const auto it = lists->find(key);
   if (it != lists->end()) return it->second;
   OpList list = build();
   list.batch_invariant = key.batch_invariant;
   list.decode_only = key.decode_only;
-  return lists->emplace(key, std::move(list)).first->second;
+  return lists->try_emplace(key, std::move(list)).first->second;
 }
 
 bool is_batch_invariant(const IterationPlan& plan) {
@@ -62,13 +62,13 @@ Lowering::Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_
   LLMRT_CHECK(!groups_.empty() && groups_.size() <= kKvGroupsMax, "one to kKvGroupsMax groups of layers");
 }
 
-const OpList& Lowering::forward_list(uint32_t num_tokens, bool batch_invariant, bool decode_only) {
+const SealedList& Lowering::forward_list(uint32_t num_tokens, bool batch_invariant, bool decode_only) {
   const uint32_t bucket = std::min(step_size_from(num_tokens), step_tokens_max_);
   return find_or_build(&forward_lists_, {bucket, batch_invariant, decode_only},
                        [&] { return build_forward(*model_, caps_, bucket); });
 }
 
-const OpList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant) {
+const SealedList& Lowering::sample_list(uint32_t num_sampled, bool batch_invariant) {
   const uint32_t bucket = std::min(step_size_from(num_sampled), sample_rows_max_);
   return find_or_build(&sample_lists_, {bucket, batch_invariant, false},
                        [&] { return build_sample(*model_, caps_, bucket); });
@@ -129,8 +129,8 @@ void Lowering::lower_forward(const IterationPlan& plan, LoweredStep* step) {
   pack(forward_, &step->forward_words);
 }
 
-StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max) {
-  constexpr uint64_t kArenaAlignment = 256;
+StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max,
+                                   const Backend& backend) {
   const ModelConfig& c = model_->config;
   StateConfig out;
   out.step_tokens_max = step_tokens_max_;
@@ -154,8 +154,8 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
       2ull * limits.tokens_max + groups_.size() * work_words_max(step_tokens_max_, limits.rows_max, out.partials_max);
   out.sample_words_max =
       kSampleHeaderWords + kArrays * kArrayPadding + 8ull * limits.samples_max + 2 * limits.bias_entries_max;
-  out.arena_bytes = std::max(plan_arena(forward_list(step_tokens_max_), kArenaAlignment).bytes,
-                             plan_arena(sample_list(sample_rows_max_), kArenaAlignment).bytes);
+  out.arena_bytes =
+      std::max(backend.arena_bytes(forward_list(step_tokens_max_)), backend.arena_bytes(sample_list(sample_rows_max_)));
   return out;
 }
 

@@ -11,7 +11,7 @@
 #include "core/backend/backend.h"
 #include "core/engine/engine_config.h"
 #include "core/model/model.h"
-#include "core/ops/op_list.h"
+#include "core/ops/sealed_list.h"
 #include "core/schedule/iteration_plan.h"
 #include "core/schedule/scheduler.h"
 
@@ -27,9 +27,9 @@ struct ListKey {
 };
 
 struct LoweredStep {
-  const OpList* memory = nullptr;  // null when no block moves
-  const OpList* forward = nullptr;
-  const OpList* sample = nullptr;  // null when no row samples
+  const SealedList* memory = nullptr;  // null when no block moves
+  const SealedList* forward = nullptr;
+  const SealedList* sample = nullptr;  // null when no row samples
   std::vector<uint32_t> forward_words, sample_words;
   uint32_t num_sampled = 0;
   bool want_logprobs = false;
@@ -62,11 +62,12 @@ class Lowering {
   void lower(const IterationPlan& plan, LoweredStep* step);
 
   // Of the bucket that holds so many.
-  const OpList& forward_list(uint32_t num_tokens, bool batch_invariant = false, bool decode_only = false);
-  const OpList& sample_list(uint32_t num_sampled, bool batch_invariant = false);
-  const OpList& memory_list() const { return memory_list_; }
-  // Sizes of everything a backend allocates once. kv_tokens_max: an upper bound of the pool.
-  StateConfig state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max);
+  const SealedList& forward_list(uint32_t num_tokens, bool batch_invariant = false, bool decode_only = false);
+  const SealedList& sample_list(uint32_t num_sampled, bool batch_invariant = false);
+  const SealedList& memory_list() const { return memory_list_; }
+  // Sizes of everything that `backend` allocates once. kv_tokens_max: an upper bound of the pool.
+  StateConfig state_config(const EngineConfig& config, const PlanLimits& limits, uint64_t kv_tokens_max,
+                           const Backend& backend);
 
  private:
   std::shared_ptr<const Model> model_;
@@ -74,8 +75,8 @@ class Lowering {
   const std::vector<AttentionGroup> groups_;  // by KV group
   uint32_t step_tokens_max_, sample_rows_max_;
   WorkLists work_lists_;
-  const OpList memory_list_;
-  std::map<ListKey, OpList> forward_lists_, sample_lists_;  // references stay valid
+  const SealedList memory_list_;
+  std::map<ListKey, SealedList> forward_lists_, sample_lists_;  // references stay valid
   ForwardInputs forward_;
   SampleInputs sample_;
 };

@@ -47,7 +47,7 @@ Status apply_row_updates(IterationPlan plan, Backend* backend) {
   inputs.row_payload = std::move(plan.row_payload);
   std::vector<uint32_t> words;
   pack(inputs, &words);
-  const OpList list{"forward", 1, 0, {}, {UpdateRows{}}};
+  const SealedList list({"forward", 1, 0, {}, {UpdateRows{}}});
   Result<Ticket> ticket = backend->submit({.forward = &list, .forward_inputs = words});
   if (!ticket) return ticket.error();
   Result<StepOutput> output = backend->wait(*ticket);

@@ -83,7 +83,7 @@ ProbeShape largest_step(const EngineConfig& config) {
 // What the largest step and a first request's will run: one after the other they would compile for seconds. Steps of
 // some hundred tokens may have kernels of their own.
 Status compile_first_lists(const EngineConfig& config, Lowering* lowering, Backend* backend) {
-  std::vector<const OpList*> lists;
+  std::vector<const SealedList*> lists;
   for (const uint32_t tokens : {1u, 16u, 32u, 64u, std::min(512u, config.step_tokens_max), config.step_tokens_max})
     lists.push_back(&lowering->forward_list(tokens, config.batch_invariant, config.batch_invariant || tokens == 1));
   for (const uint32_t sampled : {1u, config.sample_rows_max})
@@ -104,7 +104,7 @@ Result<double> run_largest_step(const ProbeShape& shape, std::span<const KvPoolS
 }
 
 // What moving a block takes, from a few of each group; the second time, when everything is compiled and touched.
-Status time_moves(std::span<const KvGroup> groups, const OpList& memory, Backend* backend, CostPrior* prior) {
+Status time_moves(std::span<const KvGroup> groups, const SealedList& memory, Backend* backend, CostPrior* prior) {
   for (int round = 0; round < 2; ++round) {
     for (const bool is_load : {false, true}) {
       ForwardInputs inputs;
@@ -147,7 +147,7 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   WarmEngine warm{*config, {}, nullptr, {}};
   const Caps& caps = backend->caps();
   warm.lowering = std::make_unique<Lowering>(model, caps, config->step_tokens_max, config->sample_rows_max);
-  for (const OpList* list : {&warm.lowering->forward_list(1), &warm.lowering->sample_list(1)})
+  for (const SealedList* list : {&warm.lowering->forward_list(1), &warm.lowering->sample_list(1)})
     if (Status status = check_ops(*backend, *list); !status) return status.error();
 
   const PoolShapes shapes(model->config, *config);
@@ -168,7 +168,7 @@ Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Mod
   bound.num_host_blocks = host_blocks_of(*config, caps, shapes);
   bound.pools = shapes.books(bound.num_blocks, bound.num_host_blocks);
   const StateConfig state = warm.lowering->state_config(
-      *config, plan_limits(scheduler_config(*config, bound, end_of_generation)), kv_tokens_max);
+      *config, plan_limits(scheduler_config(*config, bound, end_of_generation)), kv_tokens_max, *backend);
   if (Status status = backend->create_state(state); !status) return status.error();
   // A processor's memory is planned, not measured: the largest step would take seconds there.
   if (!caps.is_cpu) {

@@ -1,11 +1,8 @@
 #include "core/ops/op_list.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
-#include <bit>
-#include <type_traits>
 
 #include "core/base/check.h"
 #include "core/base/checked_math.h"
@@ -38,24 +35,6 @@ struct Printer {
   template <class T>
   void value(const char* name, T number) {
     text += fmt::format(" {}={}", name, number);
-  }
-};
-
-// What a key is the hash of.
-struct KeyWords {
-  std::vector<uint64_t> words;
-  void word(uint64_t w) { words.push_back(w); }
-  void in(const char*, TensorId id) { word(static_cast<uint32_t>(id)); }
-  void out(const char*, TensorId id) { word(static_cast<uint32_t>(id) + (1ull << 32)); }
-  void inout(const char*, TensorId id) { word(static_cast<uint32_t>(id) + (2ull << 32)); }
-  void weight(const char*, int32_t id) { word(static_cast<uint32_t>(id) + (3ull << 32)); }
-  void group(const char*, int32_t id) { word(static_cast<uint32_t>(id) + (4ull << 32)); }
-  template <class T>
-  void value(const char*, T number) {
-    if constexpr (std::is_floating_point_v<T>)
-      word(std::bit_cast<uint32_t>(static_cast<float>(number)));
-    else
-      word(number);
   }
 };
 
@@ -112,24 +91,6 @@ uint64_t OpList::bytes_of(TensorId id) const {
   return static_cast<uint64_t>(rows_of(id)) * tensors[id].columns * dtype_bytes(tensors[id].dtype);
 }
 
-uint64_t OpList::key() const {
-  KeyWords key;
-  key.word(num_tokens);
-  key.word(num_sampled);
-  key.word(batch_invariant);
-  key.word(decode_only);
-  key.word(routed_per_row);
-  for (const TensorDesc& t : tensors) {
-    key.word(static_cast<uint64_t>(t.rows) | static_cast<uint64_t>(t.dtype) << 8 |
-             static_cast<uint64_t>(t.storage) << 16 | static_cast<uint64_t>(t.columns) << 32);
-  }
-  for (const Op& op : ops) {
-    key.word(op.index() + (5ull << 32));
-    visit_fields(op, key);
-  }
-  return XXH3_64bits(key.words.data(), key.words.size() * sizeof(uint64_t));
-}
-
 OpAccess access(const Op& op) {
   Collector collector;
   visit_fields(op, collector);
@@ -155,16 +116,6 @@ Status refuse_routed_rows(const OpList& list) {
                         "{} list: tensor {}: expected rows of tokens or of samples, found routed", list.name,
                         tensor.name);
   return {};
-}
-
-ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes) {
-  std::vector<int> lives_with(list.ops.size());
-  for (size_t i = 0; i < list.ops.size(); ++i) {
-    const Matmul* matmul = std::get_if<Matmul>(&list.ops[i]);
-    const auto* next = i + 1 < list.ops.size() ? std::get_if<GatedActivation>(&list.ops[i + 1]) : nullptr;
-    lives_with[i] = static_cast<int>(matmul && next && next->x == matmul->out ? i + 1 : i);
-  }
-  return plan_arena(list, alignment_bytes, lives_with);
 }
 
 ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes, std::span<const int> lives_with) {

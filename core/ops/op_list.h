@@ -1,6 +1,5 @@
-// A list of ops: the shape of a step's work, complete when handed over. It prints, compares and hashes; backends cache
-// what they compile from it by key(). Lists are built once per bucket by core/engine/lower (or by a test) and are
-// immutable afterwards.
+// A list of ops: the shape of a step's work. It prints and compares. Lists are built once per bucket by
+// core/engine/lower (or by a test), and sealed when they are complete (sealed_list.h): backends run sealed lists.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +34,6 @@ struct OpList {
   // The same in a step of so many tokens and sampled rows.
   uint32_t rows_of(TensorId id, uint32_t tokens, uint32_t sampled) const;
   uint64_t bytes_of(TensorId id) const;  // rows * columns * dtype
-  // A hash of everything above except the name; equal lists have equal keys.
-  uint64_t key() const;
 };
 
 // The tensors that an op reads and writes (an in-place tensor is in both).
@@ -75,7 +72,5 @@ struct ArenaPlan {
 // lives_with: for each op the last op that a backend may run together with it. What an op reads lives to the end of
 // that one, since a kernel of both may still read it while it writes the later op's result.
 ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes, std::span<const int> lives_with);
-// The same for backends that run a matmul together with the gated activation right behind it.
-ArenaPlan plan_arena(const OpList& list, uint64_t alignment_bytes);
 
 }  // namespace llmrt

@@ -167,6 +167,8 @@ class CommandLineTest(unittest.TestCase):
         self.refused(["complete", NOWHERE, "text", "--file", "x"], "expected --prompt or --file, found both")
         self.refused(["explain", NOWHERE, "--memory", "--tokens", "1"], "--memory", "--tokens", "found both")
         self.refused(["explain", "--sharing", "--json"], "--sharing", "--json", "found both")
+        self.refused(["explain", NOWHERE, "--memory", "--program"], "--memory", "--program", "found both")
+        self.refused(["explain", NOWHERE, "--program"], "--program: expected --device with it, found nothing")
         self.refused(["tokenize", NOWHERE, "--ids", "1", "--no-bos"], "--ids", "--no-bos", "found both")
         self.refused(["chat"], "MODEL: expected", "found nothing")
         self.refused(["explain"], "MODEL: expected", "found nothing")

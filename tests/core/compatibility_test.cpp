@@ -331,11 +331,11 @@ TEST_CASE("a batch-invariant row makes the whole step invariant") {
   caps.batch_invariant = true;
   const EngineConfig config;
   Lowering lowering(make_fake_model(), caps, config.step_tokens_max, config.sample_rows_max);
-  static_cast<void>(lowering.state_config(config, plan_limits(scheduler_config()), 1024));
+  static_cast<void>(lowering.state_config(config, plan_limits(scheduler_config()), 1024, FakeBackend({})));
   LoweredStep step;
   lowering.lower(*plan, &step);
-  CHECK(step.forward->batch_invariant);
-  CHECK(step.sample->batch_invariant);
+  CHECK(step.forward->list.batch_invariant);
+  CHECK(step.sample->list.batch_invariant);
 }
 
 TEST_CASE("the table in docs/api.md is this one") {

@@ -95,7 +95,7 @@ TEST_CASE("a step whose tail waits is two submissions, and gives what both of th
   PlanLimits limits{};
   limits.row_updates_max = limits.payload_words_max = limits.bias_entries_max = 64;
   limits.rows_max = limits.tokens_max = limits.samples_max = 8;
-  REQUIRE(backend.create_state(lowering.state_config(config, limits, 256)).ok());
+  REQUIRE(backend.create_state(lowering.state_config(config, limits, 256, backend)).ok());
   const KvGroup group{1, 1, 1, 16, 16, KvDType::kF16};
   REQUIRE(backend.create_kv_pools({&group, 1}).ok());
   const ProbeShape shape{2, 1, 10, 1, 16};

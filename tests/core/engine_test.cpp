@@ -290,9 +290,10 @@ TEST_CASE("an engine's room for a step's samples counts the tokenizer's end toke
 TEST_CASE("an engine that has nothing to do prepares every step size, one at a time") {
   struct Preparing final : ForwardingBackend {
     using ForwardingBackend::ForwardingBackend;
-    Status prepare(const OpList& list) override {
+    Status prepare(const SealedList& sealed) override {
+      const OpList& list = sealed;
       sizes[list.name + (list.decode_only ? ", decode only" : "")].push_back(list.num_tokens);
-      return inner().prepare(list);
+      return inner().prepare(sealed);
     }
     std::map<std::string, std::vector<uint32_t>> sizes;
   };

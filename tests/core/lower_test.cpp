@@ -10,6 +10,7 @@
 #include "core/engine/cache_identity.h"
 #include "core/engine/probe_plan.h"
 #include "core/model/model_digest.h"
+#include "tests/fakes/fake_backend.h"
 #include "tests/fakes/fake_model.h"
 
 using namespace llmrt;
@@ -29,6 +30,8 @@ Caps measured_caps() {
                           .decode_partial = 3};
   return caps;
 }
+const FakeBackend kDevice{FakeBackendConfig()};  // where only other sizes than its arena's count
+
 
 // Rows of one token each, all at the same depth.
 IterationPlan decode_plan(uint32_t num_rows, uint32_t position) {
@@ -54,7 +57,7 @@ Lowered lower(const IterationPlan& plan, uint64_t kv_tokens_max, Caps caps, uint
   model->config.layers.front().num_heads = num_heads;
   Lowering lowering(model, caps, config.step_tokens_max, config.sample_rows_max);
   Lowered out;
-  out.state = lowering.state_config(config, PlanLimits(), kv_tokens_max);
+  out.state = lowering.state_config(config, PlanLimits(), kv_tokens_max, kDevice);
   LoweredStep step;
   lowering.lower(plan, &step);
   auto inputs = unpack_forward(step.forward_words);
@@ -103,7 +106,7 @@ TEST_CASE("rows that share more keys than the pool holds get longer splits, not 
   config.sequences_max = 64;
   config.step_tokens_max = 64;  // so that the pool is what bounds the partial results
   Lowering lowering(make_fake_model(), measured_caps(), config.step_tokens_max, config.sample_rows_max);
-  const StateConfig state = lowering.state_config(config, PlanLimits(), 8192);
+  const StateConfig state = lowering.state_config(config, PlanLimits(), 8192, kDevice);
   REQUIRE(state.partials_max == 4 * 64 + 4 * 8192 / 256);
   LoweredStep step;
   lowering.lower(plan, &step);
@@ -121,7 +124,7 @@ TEST_CASE("each KV group has work lists of its own window") {
   caps.attention.prompt_tiles = 8;
   Lowering lowering(make_fake_model(), caps, config.step_tokens_max, config.sample_rows_max,
                     {{4, 2, 0}, {8, 1, 100}, {4, 2, 0}});
-  const StateConfig state = lowering.state_config(config, PlanLimits(), 1u << 20);
+  const StateConfig state = lowering.state_config(config, PlanLimits(), 1u << 20, kDevice);
   CHECK(state.num_kv_groups == 3);
   CHECK(state.heads_max == 8);
   IterationPlan plan = decode_plan(2, 1000);
@@ -130,7 +133,7 @@ TEST_CASE("each KV group has work lists of its own window") {
   LoweredStep step;
   lowering.lower(plan, &step);
   CHECK(step.forward_words.size() <= state.forward_words_max);
-  CHECK_FALSE(step.forward->decode_only);
+  CHECK_FALSE(step.forward->list.decode_only);
   const auto inputs = unpack_forward(step.forward_words);
   REQUIRE(inputs.ok());
   // The keys from the first to the last that each token's items hold.
@@ -204,23 +207,23 @@ TEST_CASE("of rows that decode, few more than fill the device are split alone") 
 TEST_CASE("a step without prompt items has a list of its own") {
   EngineConfig config;
   Lowering lowering(make_fake_model(), measured_caps(), config.step_tokens_max, config.sample_rows_max);
-  lowering.state_config(config, {}, 64 * 4096);
+  lowering.state_config(config, {}, 64 * 4096, kDevice);
   const auto list_of = [&](const IterationPlan& plan) {
     LoweredStep step;
     lowering.lower(plan, &step);
     return step.forward;
   };
-  const OpList* alone = list_of(decode_plan(7, 100));
+  const SealedList* alone = list_of(decode_plan(7, 100));
   IterationPlan plan = decode_plan(2, 100);
   plan.rows.push_back(plan.rows.back());
   plan.rows.back().token_first = 2;
   plan.rows.back().num_tokens = kDecodeRowTokens + 1;
   plan.tokens.resize(2 + kDecodeRowTokens + 1);
-  const OpList* mixed = list_of(plan);
-  CHECK(alone->decode_only);
-  CHECK_FALSE(mixed->decode_only);
-  CHECK(alone->num_tokens == mixed->num_tokens);
-  CHECK(alone->key() != mixed->key());
+  const SealedList* mixed = list_of(plan);
+  CHECK(alone->list.decode_only);
+  CHECK_FALSE(mixed->list.decode_only);
+  CHECK(alone->list.num_tokens == mixed->list.num_tokens);
+  CHECK(alone->key != mixed->key);
 }
 
 // Three rows that decode, then a prompt's chunk.
@@ -391,6 +394,22 @@ TEST_CASE("a probe of prompts beside rows that decode gives each its own blocks"
   CHECK(sizes.attention_pairs == 2 * (40 * 100 + 40 * 41 / 2) + 3 * 51);
 }
 
+TEST_CASE("the arena is what the backend needs for the largest lists") {
+  struct Needing final : FakeBackend {
+    using FakeBackend::FakeBackend;
+    uint64_t arena_bytes(const OpList& list) const override {
+      return list.num_tokens * forward_bytes + list.num_sampled * sample_bytes;
+    }
+    uint64_t forward_bytes = 1000, sample_bytes = 10;
+  };
+  Needing device{FakeBackendConfig()};
+  Lowering lowering(make_fake_model(), Caps(), 300, 40);
+  const auto arena_bytes = [&] { return lowering.state_config({}, PlanLimits(), 1 << 16, device).arena_bytes; };
+  CHECK(arena_bytes() == 300 * 1000);
+  device.sample_bytes = 10000;
+  CHECK(arena_bytes() == 40 * 10000);
+}
+
 TEST_CASE("a step that is lowered part by part is the step that is lowered whole") {
   const auto model = make_fake_model();
   IterationPlan plan = probe_plan({2, 40, 100, 1, 16, 3, 50}, model->config.vocab_size);
@@ -400,7 +419,7 @@ TEST_CASE("a step that is lowered part by part is the step that is lowered whole
   plan.bias = {{3, 1.0f}};
   plan.rows[2].num_bias = 1;
   Lowering lowering(model, {}, 2048, 256);
-  lowering.state_config({}, PlanLimits(), 1 << 16);
+  lowering.state_config({}, PlanLimits(), 1 << 16, kDevice);
   LoweredStep whole, parts;
   lowering.lower(plan, &whole);
   lowering.lower_forward(plan, &parts);

@@ -180,7 +180,7 @@ TEST_CASE("what is launched is what the program says", "[program]") {
   std::string remark;
   REQUIRE((*rank)->join_cublas(&remark).ok());
   for (const uint32_t rows : {1u, 2u, 9u, 40u, 128u, 300u, 1024u}) {
-    const OpList list = parse_list(kLayer, weights, rows);
+    const SealedList list(parse_list(kLayer, weights, rows));
     seen.clear();
     REQUIRE((*rank)->prepare(list).ok());
     const Result<const Program*> program = (*rank)->program(list);

@@ -66,7 +66,7 @@ Status FakeBackend::create_kv_pools(std::span<const KvGroup> groups) {
   return {};
 }
 
-Status FakeBackend::prepare(const OpList&) {
+Status FakeBackend::prepare(const SealedList&) {
   return {};
 }
 
@@ -126,11 +126,11 @@ MemoryReport FakeBackend::memory() const {
 Status FakeBackend::check_sizes(const StepSubmission& step, const ForwardInputs& forward) const {
   if (step.forward_inputs.size() > state_.forward_words_max) return refuse("more forward words than announced");
   if (step.sample_inputs.size() > state_.sample_words_max) return refuse("more sample words than announced");
-  if (forward.tokens.size() > std::min(state_.step_tokens_max, step.forward ? step.forward->num_tokens : 0)) {
+  if (forward.tokens.size() > std::min(state_.step_tokens_max, step.forward ? step.forward->list.num_tokens : 0)) {
     return refuse("{} tokens do not fit the list", forward.tokens.size());
   }
   if (step.num_sampled > state_.sample_rows_max) return refuse("{} sampled rows are too many", step.num_sampled);
-  if (step.sample != nullptr && step.num_sampled > step.sample->num_sampled) {
+  if (step.sample != nullptr && step.num_sampled > step.sample->list.num_sampled) {
     return refuse("{} sampled rows do not fit the list", step.num_sampled);
   }
   for (const AttentionWork& work : forward.attention)
@@ -372,10 +372,10 @@ Status FakeBackend::run_sample(const SampleInputs& in, bool want_logprobs, StepO
   return {};
 }
 
-Status FakeBackend::write_tensor(const OpList&, TensorId, std::span<const std::byte>) {
+Status FakeBackend::write_tensor(const SealedList&, TensorId, std::span<const std::byte>) {
   return no_door();
 }
-Status FakeBackend::read_tensor(const OpList&, TensorId, std::span<std::byte>) {
+Status FakeBackend::read_tensor(const SealedList&, TensorId, std::span<std::byte>) {
   return no_door();
 }
 Status FakeBackend::write_kv(uint32_t, uint32_t, uint32_t, std::span<const std::byte>) {

@@ -29,15 +29,17 @@ class FakeBackend : public Backend {
 
   const Caps& caps() const override { return caps_; }
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
+  uint64_t arena_bytes(const OpList&) const override { return 0; }  // it has no tensors
   Status create_state(const StateConfig& config) override;
   Status create_kv_pools(std::span<const KvGroup> groups) override;
-  Status prepare(const OpList& list) override;
+  Status prepare(const SealedList& list) override;
   Result<Ticket> submit(const StepSubmission& step) override;
   Result<StepOutput> wait(Ticket ticket) override;
   Result<std::vector<double>> profile(const StepSubmission& step) override;
+  Result<std::string> explain(const OpList& list) override { return print(list); }
   MemoryReport memory() const override;
-  Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) override;
-  Status read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes) override;
+  Status write_tensor(const SealedList& list, TensorId tensor, std::span<const std::byte> bytes) override;
+  Status read_tensor(const SealedList& list, TensorId tensor, std::span<std::byte> bytes) override;
   Status write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) override;
   Status read_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<std::byte> bytes) override;
 

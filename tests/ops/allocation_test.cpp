@@ -37,12 +37,12 @@ TEST_CASE("a pool or a state that no device can hold is a typed error and harms 
     REQUIRE(opened.ok());
     Backend& backend = **opened;
     REQUIRE(backend.load_weights(suite.weights, {}).ok());
-    StateConfig huge = state_config(suite);
+    StateConfig huge = state_config(suite, backend);
     huge.arena_bytes = 1ull << 50;
     const Status state = backend.create_state(huge);
     INFO("state: " << (state ? "no error" : state.error().message));
     CHECK(is_typed(state));
-    REQUIRE(backend.create_state(state_config(suite)).ok());
+    REQUIRE(backend.create_state(state_config(suite, backend)).ok());
 
     // 2^28 blocks of 32 heads: a pebibyte over 64 layers.
     const KvGroup group_huge{64, 32, 128, 16, 1u << 28, KvDType::kF16};

@@ -28,13 +28,14 @@ void bench(const std::string& device, const Suite& suite, const std::vector<Benc
   REQUIRE(opened.ok());
   Backend& backend = **opened;
   REQUIRE(backend.load_weights(suite.weights, {}).ok());
-  REQUIRE(backend.create_state(state_config(suite)).ok());
+  REQUIRE(backend.create_state(state_config(suite, backend)).ok());
   for (const BenchCase& bench_case : cases) {
     if (!bench_case.groups.empty()) REQUIRE(backend.create_kv_pools(bench_case.groups).ok());
     std::vector<uint32_t> words;
     pack(bench_case.step.forward_inputs, &words);
+    const SealedList forward(bench_case.step.forward);
     StepSubmission submission;
-    submission.forward = &bench_case.step.forward;
+    submission.forward = &forward;
     submission.forward_inputs = words;
     std::vector<double> times;
     for (int i = 0; i < kRepeats; ++i) {

@@ -274,7 +274,8 @@ Case decoder_case(const Model& model, DType activation, KvDType kv_dtype, Like l
 
 bool margins_hold(const Suite& suite, const Case& test_case) {
   auto reference = make_reference_backend();
-  if (!reference->load_weights(suite.weights, {}) || !reference->create_state(state_config(suite))) return false;
+  if (!reference->load_weights(suite.weights, {}) || !reference->create_state(state_config(suite, *reference)))
+    return false;
   const auto outcome = execute(*reference, test_case);
   REQUIRE(outcome.ok());
   for (const StepOutput& output : outcome->outputs)

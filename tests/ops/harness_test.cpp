@@ -18,13 +18,13 @@ class FaultyBackend final : public ForwardingBackend {
  public:
   explicit FaultyBackend(Fault fault) : ForwardingBackend(make_reference_backend()), fault_(fault) {}
 
-  Status write_tensor(const OpList& list, TensorId id, std::span<const std::byte> bytes) override {
+  Status write_tensor(const SealedList& list, TensorId id, std::span<const std::byte> bytes) override {
     before_.assign(bytes.begin(), bytes.end());
     return inner().write_tensor(list, id, bytes);
   }
-  Status read_tensor(const OpList& list, TensorId id, std::span<std::byte> bytes) override {
-    const Status status = inner().read_tensor(list, id, bytes);
-    const std::string& name = list.tensors[static_cast<size_t>(id)].name;
+  Status read_tensor(const SealedList& sealed, TensorId id, std::span<std::byte> bytes) override {
+    const Status status = inner().read_tensor(sealed, id, bytes);
+    const std::string& name = sealed.list.tensors[static_cast<size_t>(id)].name;
     if (fault_ == Fault::kGuard && name == "out.guard") bytes[0] ^= std::byte{1};
     if (fault_ == Fault::kInput && name == "x") bytes[0] ^= std::byte{1};
     if (name != "out") return status;
@@ -57,7 +57,7 @@ std::vector<std::string> failures_of(const Suite& suite, Fault fault) {
   FaultyBackend bad(fault);
   for (Backend* backend : {good.get(), static_cast<Backend*>(&bad)}) {
     REQUIRE(backend->load_weights(suite.weights, {}).ok());
-    REQUIRE(backend->create_state(state_config(suite)).ok());
+    REQUIRE(backend->create_state(state_config(suite, *backend)).ok());
   }
   const auto expected = execute(*good, suite.cases[0]), actual = execute(bad, suite.cases[0]);
   REQUIRE(expected.ok());

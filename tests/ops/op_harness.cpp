@@ -59,20 +59,22 @@ bool has_pinned(const OpList& list) {
 
 Result<StepOutput> execute_step(Backend& backend, const Step& step,
                                 std::map<TensorId, std::vector<std::byte>>* tensors) {
-  const OpList& list = step.tensor_list();
+  const SealedList memory(step.memory), forward(step.forward), sample(step.sample);
+  const SealedList& sealed = &step.tensor_list() == &step.forward ? forward : sample;
+  const OpList& list = sealed;
   LLMRT_CHECK(step.forward.tensors.empty() || !has_pinned(step.sample), "pinned tensors in both lists");
   for (TensorId id = 0; id < static_cast<TensorId>(list.tensors.size()); ++id)
     if (is_visible(list, id))
-      if (Status status = backend.write_tensor(list, id, bytes_before(step, id)); !status) return status.error();
+      if (Status status = backend.write_tensor(sealed, id, bytes_before(step, id)); !status) return status.error();
   std::vector<uint32_t> forward_words, sample_words;
   pack(step.forward_inputs, &forward_words);
   pack(step.sample_inputs, &sample_words);
   StepSubmission submission;
   submission.forward_inputs = forward_words;
-  if (!step.memory.ops.empty()) submission.memory = &step.memory;
-  if (!step.forward.ops.empty()) submission.forward = &step.forward;
+  if (!step.memory.ops.empty()) submission.memory = &memory;
+  if (!step.forward.ops.empty()) submission.forward = &forward;
   if (!step.sample.ops.empty()) {
-    submission.sample = &step.sample;
+    submission.sample = &sample;
     submission.sample_inputs = sample_words;
     submission.num_sampled = static_cast<uint32_t>(step.sample_inputs.records.size());
     submission.want_logprobs = step.want_logprobs;
@@ -85,7 +87,7 @@ Result<StepOutput> execute_step(Backend& backend, const Step& step,
     if (!is_visible(list, id)) continue;
     std::vector<std::byte>& bytes = (*tensors)[id];
     bytes.resize(list.bytes_of(id));
-    if (Status status = backend.read_tensor(list, id, bytes); !status) return status.error();
+    if (Status status = backend.read_tensor(sealed, id, bytes); !status) return status.error();
   }
   return output;
 }
@@ -118,7 +120,7 @@ bool has_foreign_dtype(const Backend& backend, const Case& test_case) {
 Status start(Backend& backend, const Suite& suite) {
   if (Status status = backend.load_weights(suite.weights, {}); !status) return status;
   if (Status status = backend.add_f16_copies(suite.f16_copies_max); !status) return status;
-  return backend.create_state(state_config(suite));
+  return backend.create_state(state_config(suite, backend));
 }
 
 std::string describe(const Case& test_case) {
@@ -230,7 +232,7 @@ Result<Outcome> execute(Backend& backend, const Case& test_case) {
   return outcome;
 }
 
-StateConfig state_config(const Suite& suite) {
+StateConfig state_config(const Suite& suite, const Backend& backend) {
   StateConfig config;
   config.step_tokens_max = config.sample_rows_max = 1;
   config.slots_max = suite.slots_max;
@@ -252,7 +254,7 @@ StateConfig state_config(const Suite& suite) {
       for (const RowUpdate& update : step.forward_inputs.row_updates)
         if (update.kind == RowUpdateKind::kPatchTable) raise(config.blocks_row_max, update.arg0 + update.payload_words);
       for (const OpList* list : {&step.forward, &step.sample}) {
-        raise(config.arena_bytes, plan_arena(*list, 256).bytes);
+        raise(config.arena_bytes, backend.arena_bytes(*list));
         for (const TensorDesc& tensor : list->tensors)
           if (tensor.storage == Storage::kHidden) raise(config.hidden_columns, tensor.columns);
         for (const Op& op : list->ops) {

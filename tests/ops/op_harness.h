@@ -118,7 +118,7 @@ struct Suite {
 
 // What a tensor holds before the step: the fill in its live rows, poison elsewhere.
 std::vector<std::byte> bytes_before(const Step& step, TensorId id);
-StateConfig state_config(const Suite& suite);
+StateConfig state_config(const Suite& suite, const Backend& backend);
 Result<Outcome> execute(Backend& backend, const Case& test_case);
 // Everything that differs by more than its bound, in words; empty = equal.
 std::vector<std::string> compare(const Case& test_case, const Outcome& expected, const Outcome& actual,

@@ -105,7 +105,8 @@ Result<std::vector<std::vector<int32_t>>> draw(Backend& backend, const SampleRow
   std::vector<double> values = step.fills[0].values;
   std::vector<float> logits(values.begin(), values.end());
   const auto* bytes = reinterpret_cast<const std::byte*>(logits.data());
-  if (Status status = backend.write_tensor(step.sample, step.fills[0].tensor, {bytes, logits.size() * 4}); !status)
+  const SealedList forward(step.forward), sample(step.sample);
+  if (Status status = backend.write_tensor(sample, step.fills[0].tensor, {bytes, logits.size() * 4}); !status)
     return status.error();
   std::vector<std::vector<int32_t>> tokens(num_steps);
   std::vector<uint32_t> forward_words, sample_words;
@@ -117,7 +118,7 @@ Result<std::vector<std::vector<int32_t>>> draw(Backend& backend, const SampleRow
     }
     for (SampleRecord& record : step.sample_inputs.records) record.output_position = s;
     pack(step.sample_inputs, &sample_words);
-    auto ticket = backend.submit({nullptr, &step.forward, forward_words, &step.sample, sample_words, kRows, false});
+    auto ticket = backend.submit({nullptr, &forward, forward_words, &sample, sample_words, kRows, false});
     if (!ticket) return ticket.error();
     auto output = backend.wait(*ticket);
     if (!output) return output.error();
@@ -138,7 +139,7 @@ Result<std::unique_ptr<Backend>> open_for(const std::string& device) {
   if (!opened) return opened.error();
   auto backend = std::move(*opened);
   if (Status status = backend->load_weights(suite.weights, {}); !status) return status.error();
-  if (Status status = backend->create_state(state_config(suite)); !status) return status.error();
+  if (Status status = backend->create_state(state_config(suite, *backend)); !status) return status.error();
   return backend;
 }
 

@@ -45,15 +45,16 @@ void bench(const std::string& device, uint32_t vocab, uint32_t num_rows, const S
   REQUIRE(opened.ok());
   Backend& backend = **opened;
   REQUIRE(backend.load_weights(suite.weights, {}).ok());
-  REQUIRE(backend.create_state(state_config(suite)).ok());
+  REQUIRE(backend.create_state(state_config(suite, backend)).ok());
   const Step& step = suite.cases[0].steps[0];
   REQUIRE(execute(backend, suite.cases[0]).ok());  // fills the logits
   std::vector<uint32_t> forward_words, sample_words;
   pack(step.forward_inputs, &forward_words);
   pack(step.sample_inputs, &sample_words);
-  const StepSubmission submission{.forward = &step.forward,
+  const SealedList forward(step.forward), sample(step.sample);
+  const StepSubmission submission{.forward = &forward,
                                   .forward_inputs = forward_words,
-                                  .sample = &step.sample,
+                                  .sample = &sample,
                                   .sample_inputs = sample_words,
                                   .num_sampled = num_rows,
                                   .want_logprobs = true};

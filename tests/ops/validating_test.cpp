@@ -120,7 +120,8 @@ struct World {
     std::vector<uint32_t> forward_words, sample_words;
     pack(forward_inputs, &forward_words);
     pack(sample_inputs, &sample_words);
-    auto ticket = backend->submit({&memory, &forward, forward_words, &sample, sample_words,
+    const SealedList sealed_memory(memory), sealed_forward(forward), sealed_sample(sample);
+    auto ticket = backend->submit({&sealed_memory, &sealed_forward, forward_words, &sealed_sample, sample_words,
                                    static_cast<uint32_t>(sample_inputs.records.size()), want_logprobs});
     if (!ticket) {
       CHECK(ticket.error().code == ErrorCode::kInvalidArgument);
@@ -388,9 +389,10 @@ TEST_CASE("validating keeps tickets in order and few", "[validating]") {
   REQUIRE(backend->create_kv_pools(world.groups).ok());
   std::vector<uint32_t> words;
   pack(world.forward_inputs, &words);
+  const SealedList memory(world.memory), forward(world.forward);
   StepSubmission step;
-  step.memory = &world.memory;
-  step.forward = &world.forward;
+  step.memory = &memory;
+  step.forward = &forward;
   step.forward_inputs = words;
   std::vector<Ticket> tickets;
   for (int i = 0; i < kInFlightMax; ++i) {
@@ -419,9 +421,10 @@ TEST_CASE("validating guards the doors of tensors and blocks", "[validating]") {
   block.pop_back();
   CHECK_FALSE(backend->write_kv(0, 0, 7, block).ok());
   std::vector<std::byte> hidden(8 * 32 * 4);
-  CHECK(backend->read_tensor(world.forward, world.hidden, hidden).ok());
-  CHECK_FALSE(backend->read_tensor(world.forward, world.x, hidden).ok());
-  CHECK_FALSE(backend->read_tensor(world.forward, 99, hidden).ok());
+  const SealedList forward(world.forward);
+  CHECK(backend->read_tensor(forward, world.hidden, hidden).ok());
+  CHECK_FALSE(backend->read_tensor(forward, world.x, hidden).ok());
+  CHECK_FALSE(backend->read_tensor(forward, 99, hidden).ok());
 }
 
 }  // namespace llmrt::optest

@@ -103,6 +103,14 @@ Status ReferenceBackend::load_weights(const WeightTable& weights, const Progress
   return {};
 }
 
+// Each tensor has a place of its own.
+uint64_t ReferenceBackend::arena_bytes(const OpList& list) const {
+  uint64_t bytes = 0;
+  for (TensorId id = 0; id < static_cast<TensorId>(list.tensors.size()); ++id)
+    if (list.tensors[static_cast<size_t>(id)].storage != Storage::kHidden) bytes += list.bytes_of(id);
+  return bytes;
+}
+
 Status ReferenceBackend::create_state(const StateConfig& config) {
   machine_.state = config;
   machine_.slots.assign(config.slots_max, {});
@@ -130,13 +138,14 @@ Status ReferenceBackend::create_kv_pools(std::span<const KvGroup> groups) {
   return {};
 }
 
-Status ReferenceBackend::prepare(const OpList&) {
+Status ReferenceBackend::prepare(const SealedList&) {
   return {};
 }
 
 // The tensors of `list`, kept from one submission to the next while it is among the last few lists in use.
-ReferenceBackend::Bound& ReferenceBackend::bind(const OpList& list) {
-  Bound& bound = bound_[list.key()];
+ReferenceBackend::Bound& ReferenceBackend::bind(const SealedList& sealed) {
+  const OpList& list = sealed;
+  Bound& bound = bound_[sealed.key];
   bound.last_use = ++uses_;
   bound.tensors.resize(list.tensors.size());
   for (size_t i = 0; i < list.tensors.size(); ++i) {
@@ -153,8 +162,9 @@ ReferenceBackend::Bound& ReferenceBackend::bind(const OpList& list) {
   return bound;
 }
 
-Status ReferenceBackend::run_list(const OpList& list, std::vector<double>* op_ms) {
-  Bound& bound = bind(list);
+Status ReferenceBackend::run_list(const SealedList& sealed, std::vector<double>* op_ms) {
+  const OpList& list = sealed;
+  Bound& bound = bind(sealed);
   machine_.list = &list;
   machine_.tensors.clear();
   for (size_t i = 0; i < list.tensors.size(); ++i)
@@ -231,22 +241,23 @@ MemoryReport ReferenceBackend::memory() const {
   return report;
 }
 
-Result<Tensor*> ReferenceBackend::door(const OpList& list, TensorId id, size_t num_bytes) {
+Result<Tensor*> ReferenceBackend::door(const SealedList& sealed, TensorId id, size_t num_bytes) {
+  const OpList& list = sealed;
   if (id < 0 || static_cast<size_t>(id) >= list.tensors.size() || num_bytes != list.bytes_of(id))
     return make_error(ErrorCode::kInvalidArgument, "tensor door: no tensor {} of {} bytes", id, num_bytes);
-  Bound& bound = bind(list);
+  Bound& bound = bind(sealed);
   return list.tensors[static_cast<size_t>(id)].storage == Storage::kHidden ? &machine_.hidden
                                                                            : &bound.tensors[static_cast<size_t>(id)];
 }
 
-Status ReferenceBackend::write_tensor(const OpList& list, TensorId id, std::span<const std::byte> bytes) {
+Status ReferenceBackend::write_tensor(const SealedList& list, TensorId id, std::span<const std::byte> bytes) {
   auto tensor = door(list, id, bytes.size());
   if (!tensor) return tensor.error();
   decode(bytes, *tensor);
   return {};
 }
 
-Status ReferenceBackend::read_tensor(const OpList& list, TensorId id, std::span<std::byte> bytes) {
+Status ReferenceBackend::read_tensor(const SealedList& list, TensorId id, std::span<std::byte> bytes) {
   auto tensor = door(list, id, bytes.size());
   if (!tensor) return tensor.error();
   encode(**tensor, bytes);

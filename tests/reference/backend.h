@@ -22,15 +22,17 @@ class ReferenceBackend final : public Backend {
 
   const Caps& caps() const override { return caps_; }
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
+  uint64_t arena_bytes(const OpList& list) const override;
   Status create_state(const StateConfig& config) override;
   Status create_kv_pools(std::span<const KvGroup> groups) override;
-  Status prepare(const OpList& list) override;
+  Status prepare(const SealedList& list) override;
   Result<Ticket> submit(const StepSubmission& step) override;
   Result<StepOutput> wait(Ticket ticket) override;
   Result<std::vector<double>> profile(const StepSubmission& step) override;
+  Result<std::string> explain(const OpList& list) override { return print(list); }
   MemoryReport memory() const override;
-  Status write_tensor(const OpList& list, TensorId tensor, std::span<const std::byte> bytes) override;
-  Status read_tensor(const OpList& list, TensorId tensor, std::span<std::byte> bytes) override;
+  Status write_tensor(const SealedList& list, TensorId tensor, std::span<const std::byte> bytes) override;
+  Status read_tensor(const SealedList& list, TensorId tensor, std::span<std::byte> bytes) override;
   Status write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) override;
   Status read_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<std::byte> bytes) override;
 
@@ -42,15 +44,15 @@ class ReferenceBackend final : public Backend {
     std::vector<reference::Tensor> tensors;
     uint64_t last_use = 0;
   };
-  Bound& bind(const OpList& list);
+  Bound& bind(const SealedList& sealed);
   Status run_step(const StepSubmission& step, std::vector<double>* op_ms);
-  Status run_list(const OpList& list, std::vector<double>* op_ms);
-  Result<reference::Tensor*> door(const OpList& list, TensorId id, size_t num_bytes);
+  Status run_list(const SealedList& sealed, std::vector<double>* op_ms);
+  Result<reference::Tensor*> door(const SealedList& sealed, TensorId id, size_t num_bytes);
   Result<reference::KvPool*> kv_door(uint32_t kv_group, uint32_t layer, uint32_t block, size_t num_bytes);
 
   Caps caps_;
   reference::Machine machine_;
-  std::map<uint64_t, Bound> bound_;  // by OpList::key()
+  std::map<uint64_t, Bound> bound_;  // by SealedList::key
   uint64_t uses_ = 0;
   std::deque<std::pair<Ticket, StepOutput>> finished_;
   Ticket next_ticket_ = 1;

@@ -229,10 +229,10 @@ Status PacedBackend::run_sample(const SampleInputs& in, bool want_logprobs, Step
   return {};
 }
 
-Status PacedBackend::write_tensor(const OpList&, TensorId, std::span<const std::byte>) {
+Status PacedBackend::write_tensor(const SealedList&, TensorId, std::span<const std::byte>) {
   return no_door();
 }
-Status PacedBackend::read_tensor(const OpList&, TensorId, std::span<std::byte>) {
+Status PacedBackend::read_tensor(const SealedList&, TensorId, std::span<std::byte>) {
   return no_door();
 }
 Status PacedBackend::write_kv(uint32_t, uint32_t, uint32_t, std::span<const std::byte>) {

@@ -65,15 +65,6 @@ constexpr Pinned kPinned[] = {
     {"lavapipe", "qwen3", "q4_k", {10, 10, 10, 10, 10, 10}}, {"lavapipe", "qwen3", "q8_0", {9, 9, 9, 9, 9, 9}},
 };
 
-TEST_CASE("a model's lists need the arena that the engine sizes") {
-  const Model model = first_layers("llama", "q4_0", 3);
-  Caps caps;
-  caps.activation_dtype = DType::kF16;
-  for (const uint32_t rows : kRows)
-    for (const OpList& list : {build_forward(model, caps, rows), build_sample(model, caps, rows)})
-      CHECK(arena_bytes(list) == llmrt::plan_arena(list, 256).bytes);
-}
-
 TEST_CASE("a layer has as many launches as before") {
   for (const Pinned& pinned : kPinned) {
     const Model two = first_layers(pinned.architecture, pinned.encoding, 2);

@@ -60,6 +60,12 @@ void add_explain(CLI::App& app) {
       ->type_name("N")
       ->group(group);
   command->add_flag("--every-op", ops.every_op, "print each op on its own line instead of sums by kind")->group(group);
+  CLI::Option* program =
+      command
+          ->add_flag("--program", ops.program,
+                     "print what the device runs: each launch with its kernel, then the patterns of ops that it could "
+                     "run as one and does not, with the reason")
+          ->group(group);
   command
       ->add_option("--read-gb-s", ops.read_gb_s,
                    "the device's measured read bandwidth in GB/s: shows which share of it an op reaches")
@@ -73,17 +79,19 @@ void add_explain(CLI::App& app) {
   command->add_flag("--json", ops.json, "print JSON");
   memory->excludes(sharing);
   for (CLI::Option* report : {memory, sharing})
-    for (const char* name : {"--tokens", "--positions", "--decoding", "--decoding-positions", "--every-op",
+    for (const char* name : {"--tokens", "--positions", "--decoding", "--decoding-positions", "--every-op", "--program",
                              "--read-gb-s", "--tflop-s", "--json"})
       report->excludes(command->get_option(name));
   add_engine_options(*command, options->engine);
   CLI::Option* device = command->get_option("--device");
+  program->needs(device);
   CLI::Option* sequences = command->get_option("--sequences");
   command->footer(
       "Without --device, ops are counted and not run. Examples:\n"
       "  llmrt explain model.gguf --tokens 1,512\n"
       "  llmrt explain model.gguf --tokens 1 --sequences 8 --device auto\n"
       "  llmrt explain model.gguf --tokens 256 --positions 4096 --decoding 32 --device auto\n"
+      "  llmrt explain model.gguf --tokens 1 --device auto --program\n"
       "  llmrt explain --memory model.gguf --context 4096 --sequences 32\n"
       "  llmrt explain --sharing");
   command->callback([options, model, device, sequences] {

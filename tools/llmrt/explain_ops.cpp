@@ -123,6 +123,17 @@ Result<std::vector<double>> profile(Backend* backend, const LoweredStep& step) {
   return medians;
 }
 
+// What the backend runs for the step's lists.
+Result<std::vector<std::string>> programs_of(const LoweredStep& step, Backend* backend) {
+  std::vector<std::string> texts;
+  for (const SealedList* list : {step.forward, step.sample}) {
+    Result<std::string> text = backend->explain(*list);
+    if (!text) return text.error();
+    texts.push_back(*std::move(text));
+  }
+  return texts;
+}
+
 }  // namespace
 
 Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& options) {
@@ -170,9 +181,15 @@ Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& opt
       if (!measured) return measured.error();
       op_ms = std::move(*measured);
     }
+    std::vector<std::string> programs;
+    if (engine && options.program) {
+      Result<std::vector<std::string>> texts = programs_of(step, &engine->backend());
+      if (!texts) return texts.error();
+      programs = *std::move(texts);
+    }
     const CostSizes sizes = probe_sizes(shape, model->config, config.kv_dtype);
     const std::span<const double> all(op_ms);
-    const size_t num_forward = step.forward->ops.size();
+    const size_t num_forward = step.forward->list.ops.size();
     std::vector<OpLine> lines = lines_of(*step.forward, *model, sizes, all.empty() ? all : all.first(num_forward));
     const std::vector<OpLine> sample =
         lines_of(*step.sample, *model, sizes, all.empty() ? all : all.subspan(num_forward));
@@ -193,7 +210,8 @@ Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& opt
                          {"context", shape.start},
                          {"decoding", shape.num_decoding},
                          {"decoding_context", shape.decoding_start},
-                         {"ops", to_json(shown)}});
+                         {"ops", to_json(shown)},
+                         {"programs", boost::json::value_from(programs)}});
       continue;
     }
     fmt::print(
@@ -201,6 +219,7 @@ Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& opt
         shape.num_decoding ? fmt::format(", {} that decode after {}", shape.num_decoding, shape.decoding_start) : "",
         options.device.empty() ? "not measured" : caps.device_name, config.batch_invariant ? ", batch-invariant" : "");
     print_table(shown, options);
+    for (const std::string& program : programs) fmt::print("\n{}", program);
     fmt::print("\n");
   }
   if (options.json) fmt::print("{}\n", boost::json::serialize(reports));

@@ -1,4 +1,5 @@
-// The ops of a step, with shapes, FLOPs and least bytes and, on a device, measured times and the share of its limits.
+// The ops of a step, with shapes, FLOPs and least bytes and, on a device, measured times and the share of its limits,
+// and what the device runs for them.
 #pragma once
 
 #include <memory>
@@ -19,6 +20,7 @@ struct ExplainOptions {
   std::string device;                 // empty: nothing is measured
   double read_gb_s = 0, tflop_s = 0;  // measured limits, for shares; 0 = no shares
   bool every_op = false;              // each op on its own line; else summed by kind
+  bool program = false;               // the device's programs too
   bool json = false;
   EngineConfig engine;
 };

@@ -233,6 +233,8 @@ std::string plain_error(const CLI::App& app, const CLI::ParseError& error) {
       return fmt::format("{}: expected {}, found {}", name, type, fmt::join(option->results(), " "));
     if (dynamic_cast<const CLI::ExcludesError*>(&error) && text.starts_with(name + " excludes "))
       return fmt::format("expected {} or {}, found both", name, text.substr(name.size() + 10));
+    if (dynamic_cast<const CLI::RequiresError*>(&error) && text.starts_with(name + " requires "))
+      return fmt::format("{}: expected {} with it, found nothing", name, text.substr(name.size() + 10));
   }
   if (dynamic_cast<const CLI::RequiredError*>(&error)) {  // a command of it
     std::vector<std::string> names;

@@ -23,10 +23,10 @@ struct Options {
 };
 
 // Every size of steps, of prompts, of decode alone and batch-invariant.
-std::vector<const OpList*> lists_of(uint32_t tokens_max, bool has_invariant, Lowering* lowering) {
+std::vector<const SealedList*> lists_of(uint32_t tokens_max, bool has_invariant, Lowering* lowering) {
   std::set<uint32_t> sizes;
   for (uint32_t tokens = 1; tokens <= tokens_max; ++tokens) sizes.insert(std::min(step_size_from(tokens), tokens_max));
-  std::vector<const OpList*> lists;
+  std::vector<const SealedList*> lists;
   for (const uint32_t size : sizes) {
     lists.push_back(&lowering->forward_list(size));
     lists.push_back(&lowering->forward_list(size, false, true));
@@ -58,11 +58,11 @@ Status compile(const Options& options, const std::shared_ptr<const Model>& model
   plan.pools = shapes.books(plan.num_blocks, 0);
   Lowering lowering(model, caps, config.step_tokens_max, config.sample_rows_max);
   const StateConfig state =
-      lowering.state_config(config, plan_limits(scheduler_config(config, plan, {})), config.kv_tokens);
+      lowering.state_config(config, plan_limits(scheduler_config(config, plan, {})), config.kv_tokens, **backend);
   if (Status status = (*backend)->load_weights(model->weights, {}); !status) return status;
   if (Status status = (*backend)->create_state(state); !status) return status;
   if (Status status = (*backend)->create_kv_pools(shapes.groups(plan.num_blocks, 0)); !status) return status;
-  const std::vector<const OpList*> lists = lists_of(config.step_tokens_max, caps.batch_invariant, &lowering);
+  const std::vector<const SealedList*> lists = lists_of(config.step_tokens_max, caps.batch_invariant, &lowering);
   if (Status status = (*backend)->compile(lists); !status) return status;
   time_left->done(1);
   time_left->clear();

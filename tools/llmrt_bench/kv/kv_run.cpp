@@ -15,7 +15,6 @@ namespace {
 constexpr uint32_t kSlot = 0;
 constexpr uint32_t kStepTokens = 512, kCpuStepTokens = 256;
 constexpr uint32_t kScoredTokens = 64;  // of a step whose logits are read
-constexpr uint64_t kArenaAlignment = 256;
 // No dtype is that coarse: beyond it keys were read from a wrong place or decoded wrongly.
 constexpr double kKeyErrorMax = 0.5;
 
@@ -85,16 +84,16 @@ Status KvRun::load() {
   if (Status status = check_servable(*model_); !status) return status;
   if (Status status = check_heads(*model_, caps); !status) return status;
   if (Result<KvGroup> pool = only_pool(*model_, config_); !pool) return pool.error();
-  scored_forward_ = with_queries(lowering_.forward_list(config_.sample_rows_max));
-  scored_sample_ = with_logits(lowering_.sample_list(config_.sample_rows_max));
+  scored_forward_.emplace(with_queries(lowering_.forward_list(config_.sample_rows_max)));
+  scored_sample_.emplace(with_logits(lowering_.sample_list(config_.sample_rows_max)));
   if (Status status = backend_->load_weights(model_->weights, {}); !status) return status.error();
   MemoryPlan pool;
   pool.block_tokens = config_.block_tokens;
   pool.num_blocks = ceil_div(config_.context_max, config_.block_tokens);
   const PlanLimits limits = plan_limits(scheduler_config(config_, pool, {}));
-  StateConfig state = lowering_.state_config(config_, limits, config_.context_max);
-  for (const OpList* list : {&scored_forward_, &scored_sample_})
-    state.arena_bytes = std::max(state.arena_bytes, plan_arena(*list, kArenaAlignment).bytes);
+  StateConfig state = lowering_.state_config(config_, limits, config_.context_max, *backend_);
+  for (const SealedList* list : {&*scored_forward_, &*scored_sample_})
+    state.arena_bytes = std::max(state.arena_bytes, backend_->arena_bytes(*list));
   return backend_->create_state(state);
 }
 
@@ -135,7 +134,7 @@ Status KvRun::run(std::span<const int32_t> tokens, uint32_t num_scored, const Lo
 
 Status KvRun::step(const IterationPlan& plan, bool is_scored, bool is_last) {
   lowering_.lower(plan, &lowered_);
-  StepSubmission forward{.forward = is_scored ? &scored_forward_ : lowered_.forward,
+  StepSubmission forward{.forward = is_scored ? &*scored_forward_ : lowered_.forward,
                          .forward_inputs = lowered_.forward_words};
   if (Result<StepOutput> output = submit(forward); !output) return output.error();
   if (!is_scored) return {};
@@ -143,16 +142,16 @@ Status KvRun::step(const IterationPlan& plan, bool is_scored, bool is_last) {
   if (is_last)
     if (Status status = read_last_rows(static_cast<uint32_t>(plan.tokens.size())); !status) return status;
   StepSubmission sample{
-      .sample = &scored_sample_, .sample_inputs = lowered_.sample_words, .num_sampled = lowered_.num_sampled};
+      .sample = &*scored_sample_, .sample_inputs = lowered_.sample_words, .num_sampled = lowered_.num_sampled};
   Result<StepOutput> output = submit(sample);
   if (!output) return output.error();
   for (size_t i = 0; i < output->results.size(); ++i)
     if (output->results[i].flags & kResultNotFinite)
       return make_error(ErrorCode::kNotFinite, "logits: position {}: expected finite numbers, found inf or NaN",
                         plan.rows[0].start + i);
-  const TensorId logits = logits_of(scored_sample_);
-  logits_.resize(scored_sample_.bytes_of(logits) / sizeof(float));
-  return backend_->read_tensor(scored_sample_, logits, std::as_writable_bytes(std::span(logits_)));
+  const TensorId logits = logits_of(*scored_sample_);
+  logits_.resize(scored_sample_->list.bytes_of(logits) / sizeof(float));
+  return backend_->read_tensor(*scored_sample_, logits, std::as_writable_bytes(std::span(logits_)));
 }
 
 Result<StepOutput> KvRun::submit(const StepSubmission& submission) {
@@ -164,14 +163,16 @@ Result<StepOutput> KvRun::submit(const StepSubmission& submission) {
 Status KvRun::read_last_rows(uint32_t num_tokens) {
   last_rows_.assign(model_->config.num_layers(), {});
   if (num_tokens < kAttentionQueries) return {};
-  for (const Op& op : scored_forward_.ops) {
+  const OpList& list = *scored_forward_;
+  for (const Op& op : list.ops) {
     const auto* attention = std::get_if<PagedAttention>(&op);
     if (!attention) continue;
-    std::vector<float> rows(scored_forward_.bytes_of(attention->qkv) / sizeof(float));
-    if (Status status = backend_->read_tensor(scored_forward_, attention->qkv, std::as_writable_bytes(std::span(rows)));
+    std::vector<float> rows(list.bytes_of(attention->qkv) / sizeof(float));
+    if (Status status =
+            backend_->read_tensor(*scored_forward_, attention->qkv, std::as_writable_bytes(std::span(rows)));
         !status)
       return status;
-    const uint64_t columns = scored_forward_.tensors[attention->qkv].columns;
+    const uint64_t columns = list.tensors[attention->qkv].columns;
     const auto end = rows.begin() + static_cast<std::ptrdiff_t>(num_tokens * columns);
     last_rows_[attention->layer].assign(end - static_cast<std::ptrdiff_t>(kAttentionQueries * columns), end);
   }

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,7 +56,7 @@ class KvRun {
   Lowering lowering_;
   KvGroup group_;
   LoweredStep lowered_;
-  OpList scored_forward_, scored_sample_;  // with queries and logits that can be read
+  std::optional<SealedList> scored_forward_, scored_sample_;  // with queries and logits that can be read
   std::vector<float> logits_;
   std::vector<std::vector<float>> last_rows_;  // q, k and v of the last queries, by layer
   uint32_t num_tokens_ = 0;                    // of the last run

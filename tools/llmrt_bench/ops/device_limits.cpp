@@ -97,14 +97,14 @@ std::vector<Work> all_work(const Caps& caps, WeightTable* weights) {
   return all;
 }
 
-StateConfig state_for(std::span<const Work> all) {
+StateConfig state_for(std::span<const Work> all, const Backend& backend) {
   StateConfig state;
   state.sample_rows_max = state.slots_max = state.penalty_rows_max = state.blocks_row_max = 1;
   state.partials_max = state.heads_max = 1;
   state.head_dim_max = state.hidden_columns = state.vocab_size = 64;
   for (const Work& work : all) {
     state.step_tokens_max = std::max(state.step_tokens_max, work.list.num_tokens);
-    state.arena_bytes = std::max(state.arena_bytes, plan_arena(work.list, 256).bytes);
+    state.arena_bytes = std::max(state.arena_bytes, backend.arena_bytes(work.list));
   }
   state.forward_words_max = kForwardHeadersWords + 64 + 2ull * state.step_tokens_max;
   state.sample_words_max = kSampleHeaderWords + 64;
@@ -124,7 +124,8 @@ std::vector<std::byte> input_bytes(const Work& work) {
 }
 
 Result<Limit> measure(const Work& work, Backend* backend) {
-  if (Status status = backend->write_tensor(work.list, work.input, input_bytes(work)); !status) return status.error();
+  const SealedList list(work.list);
+  if (Status status = backend->write_tensor(list, work.input, input_bytes(work)); !status) return status.error();
   ForwardInputs step;
   step.tokens.assign(work.list.num_tokens, 0);
   step.token_rows.assign(work.list.num_tokens, 0);
@@ -133,7 +134,7 @@ Result<Limit> measure(const Work& work, Backend* backend) {
   Limit limit{work.name, work.unit, 0, {}};
   double spent_ms = 0;
   for (int run = 0; run < kRunsBefore + (spent_ms < kBudgetMs ? kRuns : kRunsLeast); ++run) {
-    Result<Ticket> ticket = backend->submit({.forward = &work.list, .forward_inputs = words});
+    Result<Ticket> ticket = backend->submit({.forward = &list, .forward_inputs = words});
     if (!ticket) return ticket.error();
     Result<StepOutput> output = backend->wait(*ticket);
     if (!output) return output.error();
@@ -166,7 +167,7 @@ Result<DeviceLimits> measure_limits(std::unique_ptr<Backend> backend) {
   WeightTable weights;
   const std::vector<Work> all = all_work(limits.caps, &weights);
   if (Status status = backend->load_weights(weights, {}); !status) return status.error();
-  if (Status status = backend->create_state(state_for(all)); !status) return status.error();
+  if (Status status = backend->create_state(state_for(all, *backend)); !status) return status.error();
   for (const Work& work : all) {
     Result<Limit> limit = measure(work, backend.get());
     const bool is_matrix = work.unit == "TFLOP/s";

@@ -15,7 +15,7 @@ constexpr uint32_t kWarmUps = 2;
 constexpr uint32_t kFirstBlocks = 8;  // written from the host; the device copies them to the others
 constexpr uint32_t kCopiesStep = 128;
 
-Status copy_blocks(std::vector<BlockCopy> copies, const OpList& memory, Backend* backend) {
+Status copy_blocks(std::vector<BlockCopy> copies, const SealedList& memory, Backend* backend) {
   ForwardInputs inputs;
   inputs.block_copies = std::move(copies);
   std::vector<uint32_t> words;
@@ -28,7 +28,7 @@ Status copy_blocks(std::vector<BlockCopy> copies, const OpList& memory, Backend*
 
 }  // namespace
 
-Status fill_pool(const KvGroup& pool, const OpList& memory, Backend* backend) {
+Status fill_pool(const KvGroup& pool, const SealedList& memory, Backend* backend) {
   const uint32_t num_first = std::min(pool.num_blocks, kFirstBlocks);
   for (uint32_t layer = 0; layer < pool.num_layers; ++layer)
     for (uint32_t block = 0; block < num_first; ++block)

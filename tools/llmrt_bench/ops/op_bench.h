@@ -20,7 +20,7 @@ struct StepKind {
 };
 
 // Random keys and values for every block of the pool: a few from the host, which the device copies to the others.
-Status fill_pool(const KvGroup& pool, const OpList& memory, Backend* backend);
+Status fill_pool(const KvGroup& pool, const SealedList& memory, Backend* backend);
 
 // A device that is ready for steps, with its limits and a pool of random keys and values.
 struct BenchDevice {

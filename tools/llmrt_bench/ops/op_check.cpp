@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include "tests/reference/backend.h"
@@ -63,15 +64,16 @@ class Check {
       draws_ = draws_ || std::holds_alternative<Sample>(op);
       logprobs_ = logprobs_ || std::holds_alternative<Logprobs>(op);
     }
-    reference_list_ = excerpt_.list;
-    (is_sample_ ? reference_list_.num_sampled : reference_list_.num_tokens) = static_cast<uint32_t>(rows_.size());
-    for (Op& op : reference_list_.ops) {  // its pool has one layer
+    OpList list = excerpt_.list;
+    (is_sample_ ? list.num_sampled : list.num_tokens) = static_cast<uint32_t>(rows_.size());
+    for (Op& op : list.ops) {  // its pool has one layer
       if (auto* write = std::get_if<KvWrite>(&op)) write->layer = 0;
       if (auto* attention = std::get_if<PagedAttention>(&op)) attention->layer = 0;
     }
     if (!weights_.columns.empty())
-      reference_list_.tensors[std::get<Matmul>(own_ops_[0]).out].columns =
-          static_cast<uint32_t>(weights_.columns.size());
+      list.tensors[std::get<Matmul>(own_ops_[0]).out].columns = static_cast<uint32_t>(weights_.columns.size());
+    list_.emplace(excerpt_.list);
+    reference_list_.emplace(std::move(list));
   }
 
   Result<OpCheck> run() {
@@ -79,9 +81,9 @@ class Check {
     for (Backend* backend : {device_.backend, reference_.get()})
       if (Status status = set_up_rows(backend); !status) return status.error();
     if (Status status = fill(); !status) return status.error();
-    Result<StepOutput> found = submit(device_.backend, excerpt_.list, device_step());
+    Result<StepOutput> found = submit(device_.backend, *list_, device_step());
     if (!found) return found.error();
-    Result<StepOutput> expected = submit(reference_.get(), reference_list_, reference_step());
+    Result<StepOutput> expected = submit(reference_.get(), *reference_list_, reference_step());
     if (!expected) return expected.error();
     OpCheck check;
     check.what = what();
@@ -181,7 +183,7 @@ class Check {
     return step;
   }
 
-  Result<StepOutput> submit(Backend* backend, const OpList& list, const LoweredStep& step) const {
+  Result<StepOutput> submit(Backend* backend, const SealedList& list, const LoweredStep& step) const {
     StepSubmission submission;
     if (is_sample_) {
       submission.sample = &list;
@@ -205,21 +207,23 @@ class Check {
   }
 
   // The list to reach a tensor by: of a sample list, which has no tokens, the hidden tensor alone in a forward list.
-  static std::pair<OpList, TensorId> door(const OpList& list, TensorId id, uint32_t num_tokens) {
-    if (list.tensors[id].storage != Storage::kHidden || list.num_tokens > 0) return {list, id};
-    return {OpList{"forward", num_tokens, 0, {list.tensors[id]}, {}}, 0};
+  static std::pair<SealedList, TensorId> door(const SealedList& sealed, TensorId id, uint32_t num_tokens) {
+    const OpList& list = sealed;
+    if (list.tensors[id].storage != Storage::kHidden || list.num_tokens > 0) return {sealed, id};
+    return {SealedList({"forward", num_tokens, 0, {list.tensors[id]}, {}}), 0};
   }
 
   Status write_both(TensorId id, bool poison) {
-    const auto [list, own_id] = door(excerpt_.list, id, num_tokens_);
-    const auto [reference_list, reference_id] = door(reference_list_, id, static_cast<uint32_t>(tokens_.size()));
+    const auto [sealed, own_id] = door(*list_, id, num_tokens_);
+    const auto [reference, reference_id] = door(*reference_list_, id, static_cast<uint32_t>(tokens_.size()));
+    const OpList &list = sealed, &reference_list = reference;
     const TensorDesc& tensor = list.tensors[own_id];
     const std::vector<std::byte> bytes =
         poison ? poisoned(list.bytes_of(own_id)) : random_numbers(tensor.dtype, list.bytes_of(own_id), id);
-    if (Status status = device_.backend->write_tensor(list, own_id, bytes); !status) return status;
+    if (Status status = device_.backend->write_tensor(sealed, own_id, bytes); !status) return status;
     if (poison)
-      return reference_->write_tensor(reference_list, reference_id, poisoned(reference_list.bytes_of(reference_id)));
-    return reference_->write_tensor(reference_list, reference_id,
+      return reference_->write_tensor(reference, reference_id, poisoned(reference_list.bytes_of(reference_id)));
+    return reference_->write_tensor(reference, reference_id,
                                     rows_of(bytes, uint64_t{tensor.columns} * dtype_bytes(tensor.dtype), picked(id)));
   }
 
@@ -264,10 +268,11 @@ class Check {
   // ---- outputs
 
   Status compare_tensor(TensorId id, OpCheck* check) {
-    const auto [list, own_id] = door(excerpt_.list, id, num_tokens_);
-    std::vector<std::byte> bytes(list.bytes_of(own_id)), expected(reference_list_.bytes_of(id));
-    if (Status status = device_.backend->read_tensor(list, own_id, bytes); !status) return status;
-    if (Status status = reference_->read_tensor(reference_list_, id, expected); !status) return status;
+    const auto [sealed, own_id] = door(*list_, id, num_tokens_);
+    const OpList &list = sealed, &reference_list = *reference_list_;
+    std::vector<std::byte> bytes(list.bytes_of(own_id)), expected(reference_list.bytes_of(id));
+    if (Status status = device_.backend->read_tensor(sealed, own_id, bytes); !status) return status;
+    if (Status status = reference_->read_tensor(*reference_list_, id, expected); !status) return status;
     const TensorDesc& tensor = list.tensors[own_id];
     const std::vector<std::byte> found =
         rows_of(bytes, uint64_t{tensor.columns} * dtype_bytes(tensor.dtype), picked(id));
@@ -276,7 +281,7 @@ class Check {
       return {};
     }
     Difference sum;
-    const uint32_t columns = reference_list_.tensors[id].columns;
+    const uint32_t columns = reference_list.tensors[id].columns;
     for (uint64_t row = 0; row < picked(id).size(); ++row)
       for (uint32_t c = 0; c < columns; ++c)
         sum.add(reference::number_at(expected.data(), tensor.dtype, row * columns + c),
@@ -324,10 +329,10 @@ class Check {
   const Excerpt excerpt_;
   const std::vector<Op> own_ops_;
   const WeightExcerpt weights_;
-  OpList reference_list_;
-  uint32_t num_tokens_ = 0;       // of the step
-  std::vector<uint32_t> rows_;    // compared: tokens, or of a sample list its rows
-  std::vector<uint32_t> tokens_;  // the tokens of these rows
+  std::optional<SealedList> list_, reference_list_;  // the excerpt, and the reference's
+  uint32_t num_tokens_ = 0;                          // of the step
+  std::vector<uint32_t> rows_;                       // compared: tokens, or of a sample list its rows
+  std::vector<uint32_t> tokens_;                     // the tokens of these rows
   const KvWrite* kv_write_ = nullptr;
   const PagedAttention* attention_ = nullptr;
   bool draws_ = false, logprobs_ = false;

@@ -113,13 +113,14 @@ std::vector<Kernel> step_kernels(const LoweredStep& step, const Model& model, co
   std::vector<Kernel> kernels;
   std::map<std::string, size_t> index;  // by label
   uint32_t before = 0;                  // ops of the lists before
-  for (const OpList* list : {step.forward, step.sample}) {
-    if (!list) continue;
-    const auto num_ops = static_cast<uint32_t>(list->ops.size());
+  for (const SealedList* sealed : {step.forward, step.sample}) {
+    if (!sealed) continue;
+    const OpList& list = *sealed;
+    const auto num_ops = static_cast<uint32_t>(list.ops.size());
     for (uint32_t first = 0, end = 0; first < num_ops; first = end) {
       for (end = first + 1; end < num_ops && joined[before + end];) ++end;
-      const Run run{*list, first, end, model, sizes};
-      Kernel kernel{run.name(), run.shape(), run.encoding(kv_dtype), list == step.sample, first, end - first, {}, {},
+      const Run run{list, first, end, model, sizes};
+      Kernel kernel{run.name(), run.shape(), run.encoding(kv_dtype), sealed == step.sample, first, end - first, {}, {},
                     0};
       const auto [found, is_new] = index.emplace(kernel.label(), kernels.size());
       if (is_new) {

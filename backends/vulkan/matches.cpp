@@ -1,5 +1,4 @@
-// Finding patterns in a list: the structure alone, whatever the device.
-#include "backends/vulkan/flow.h"
+#include "backends/vulkan/matches.h"
 
 #include <fmt/format.h>
 
@@ -16,18 +15,13 @@ bool have_one_shape(const OpList& list, TensorId a, TensorId b) {
   return list.tensors[a].rows == list.tensors[b].rows && list.tensors[a].columns == list.tensors[b].columns;
 }
 
-// Whether an op makes something new of what it reads; others pass it on, changed.
-bool consumes(const Flow& flow, uint32_t op) {
-  return flow.get<Matmul>(op) || flow.get<RmsNorm>(op) || flow.get<GatedActivation>(op) || flow.get<PagedAttention>(op);
-}
-
-std::string name_of(const Flow& flow, uint32_t op) {
+std::string name_of(const OpFlow& flow, uint32_t op) {
   return op_name(flow.list().ops[op]);
 }
 
 // The first op between two that writes what the first one reads, or, with `sums_stay`, uses the memory in which
 // matmuls hand over sums and norms.
-std::string obstacle(const Flow& flow, uint32_t first, uint32_t last, bool sums_stay) {
+std::string obstacle(const OpFlow& flow, uint32_t first, uint32_t last, bool sums_stay) {
   for (uint32_t op = first + 1; op < last; ++op) {
     for (const TensorId id : flow.access_of(first).reads)
       if (writes(flow.access_of(op), id)) return fmt::format("{} overwrites its input", name_of(flow, op));
@@ -40,7 +34,7 @@ std::string obstacle(const Flow& flow, uint32_t first, uint32_t last, bool sums_
 // The one op of type T that uses `result`, which op `op` made, and reads it as `is_wanted` says. Lost: there is an op
 // of that type, but another op uses the result too, or makes of the result what T reads.
 template <class T, class Wanted>
-Match find_reader(const Flow& flow, uint32_t op, TensorId result, const Wanted& is_wanted) {
+Match find_reader(const OpFlow& flow, uint32_t op, TensorId result, const Wanted& is_wanted) {
   Match match;
   const OpList& list = flow.list();
   const std::span<const uint32_t> users = flow.users_behind(result, op);
@@ -66,14 +60,14 @@ Match find_reader(const Flow& flow, uint32_t op, TensorId result, const Wanted& 
         match.lost = fmt::format("{} stands between", name_of(flow, derived[i].by));
         return match;
       }
-      if (consumes(flow, user)) continue;
+      if (!flow.passes_on(user)) continue;
       for (const TensorId made : flow.access_of(user).writes)
         if (made != derived[i].id && have_one_shape(list, made, result)) derived.push_back({made, user});
     }
   return match;
 }
 
-Match find_normed(const Flow& flow, uint32_t op) {
+Match find_normed(const OpFlow& flow, uint32_t op) {
   const Matmul* matmul = flow.get<Matmul>(op);
   if (!matmul) return {};
   Match match = find_reader<RmsNorm>(flow, op, matmul->out, [&](const RmsNorm& n) { return n.delta == matmul->out; });
@@ -84,22 +78,7 @@ Match find_normed(const Flow& flow, uint32_t op) {
 
 }  // namespace
 
-Flow::Flow(const OpList& list) : list_(list), users_(list.tensors.size()) {
-  for (uint32_t op = 0; op < list.ops.size(); ++op) {
-    accesses_.push_back(access(list.ops[op]));
-    for (const auto* ids : {&accesses_.back().reads, &accesses_.back().writes})
-      for (const TensorId id : *ids)
-        if (users_[id].empty() || users_[id].back() != op) users_[id].push_back(op);
-  }
-}
-
-std::span<const uint32_t> Flow::users_behind(TensorId id, uint32_t op) const {
-  const std::vector<uint32_t>& users = users_[id];
-  const auto first = std::upper_bound(users.begin(), users.end(), op);
-  return std::span(users).subspan(static_cast<size_t>(first - users.begin()));
-}
-
-Match find_gated_matmul(const Flow& flow, uint32_t op) {
+Match find_gated_matmul(const OpFlow& flow, uint32_t op) {
   const Matmul* matmul = flow.get<Matmul>(op);
   if (!matmul) return {};
   Match match = find_reader<GatedActivation>(flow, op, matmul->out, [](const GatedActivation&) { return true; });
@@ -108,11 +87,11 @@ Match find_gated_matmul(const Flow& flow, uint32_t op) {
   return match;
 }
 
-Match find_parts_matmul(const Flow& flow, uint32_t op) {
+Match find_parts_matmul(const OpFlow& flow, uint32_t op) {
   return find_normed(flow, op);
 }
 
-Match find_normed_matmul(const Flow& flow, uint32_t op) {
+Match find_normed_matmul(const OpFlow& flow, uint32_t op) {
   Match match = find_normed(flow, op);
   if (match.ops.empty() || !match.lost.empty()) return match;
   match.num_run = 2;
@@ -125,7 +104,7 @@ Match find_normed_matmul(const Flow& flow, uint32_t op) {
   return match;
 }
 
-Match find_qkv_matmul(const Flow& flow, uint32_t op) {
+Match find_qkv_matmul(const OpFlow& flow, uint32_t op) {
   const Matmul* matmul = flow.get<Matmul>(op);
   if (!matmul) return {};
   const std::span<const uint32_t> users = flow.users_behind(matmul->out, op);
@@ -150,7 +129,7 @@ Match find_qkv_matmul(const Flow& flow, uint32_t op) {
   return match;
 }
 
-Match find_qkv_heads(const Flow& flow, uint32_t op) {
+Match find_qkv_heads(const OpFlow& flow, uint32_t op) {
   const auto rank = [&](uint32_t i) {
     return flow.get<QkNorm>(i) ? 1 : flow.get<Rope>(i) ? 2 : flow.get<KvWrite>(i) ? 3 : 0;
   };
