@@ -6,7 +6,7 @@
 #include <iterator>
 #include <numeric>
 
-#include "core/text/utf8.h"
+#include "core/base/utf8.h"
 
 namespace llmrt::server {
 namespace {

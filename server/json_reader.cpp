@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/base/keyed_hash.h"
-#include "core/text/utf8.h"
+#include "core/base/utf8.h"
 #include "server/fields.h"
 #include "server/json_memory.h"
 

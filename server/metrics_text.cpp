@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/utf8.h"
 #include "core/request/request.h"
-#include "core/text/utf8.h"
 
 namespace llmrt::server {
 namespace {

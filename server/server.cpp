@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/text/utf8.h"
+#include "core/base/utf8.h"
 #include "server/api_request.h"
 #include "server/listeners.h"
 #include "server/session.h"

@@ -1,6 +1,6 @@
 #include "server/tokenize.h"
 
-#include "core/text/utf8.h"
+#include "core/base/utf8.h"
 #include "server/api_request.h"
 #include "server/chat_messages.h"
 #include "server/fields.h"

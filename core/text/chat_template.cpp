@@ -3,9 +3,9 @@
 #include <new>
 #include <utility>
 
-#include "core/text/jinja/interpreter.h"
-#include "core/text/jinja/parser.h"
-#include "core/text/utf8.h"
+#include "core/base/utf8.h"
+#include "core/jinja/interpreter.h"
+#include "core/jinja/parser.h"
 
 namespace llmrt {
 namespace {

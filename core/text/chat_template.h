@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/text/render_limits.h"
+#include "core/jinja/render_limits.h"
 #include "core/text/tokenizer.h"
 
 namespace llmrt {

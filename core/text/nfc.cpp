@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "core/text/utf8.h"
+#include "core/base/utf8.h"
 
 namespace llmrt {
 namespace {

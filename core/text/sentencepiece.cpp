@@ -4,8 +4,8 @@
 #include <charconv>
 #include <functional>
 
+#include "core/base/utf8.h"
 #include "core/text/rank_queue.h"
-#include "core/text/utf8.h"
 
 namespace llmrt {
 namespace {

@@ -6,8 +6,8 @@
 #include <iterator>
 #include <limits>
 
+#include "core/base/utf8.h"
 #include "core/metrics/engine_stats.h"
-#include "core/text/utf8.h"
 
 namespace llmrt {
 namespace {

@@ -10,7 +10,7 @@
 #include <map>
 #include <random>
 
-#include "core/schedule/dry_run.h"
+#include "core/study/dry_run.h"
 #include "scheduler_script.h"
 
 using namespace llmrt;

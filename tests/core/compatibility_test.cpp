@@ -1,7 +1,7 @@
 // Each line of compatibility_table() against what the code does. Method: two requests that differ in just that are
 // planned into one step; or the engine's identity, its answer, or a refusal tells them apart. A line without a check
 // fails, and so does a check without a line.
-#include "core/schedule/compatibility.h"
+#include "core/study/compatibility.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <fstream>

@@ -11,8 +11,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/replay/replay.h"
 #include "core/sample/gumbel.h"
+#include "core/sample_trace/replay.h"
 #include "core/sample_trace/trace_writer.h"
 #include "tests/fakes/fake_backend.h"
 #include "tests/fakes/processors.h"

@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "core/base/check.h"
+#include "core/base/utf8.h"
 #include "core/text/chat_template.h"
-#include "core/text/utf8.h"
 
 namespace {
 

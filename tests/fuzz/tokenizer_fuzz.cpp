@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/base/utf8.h"
 #include "core/text/byte_alphabet.h"
 #include "core/text/detokenizer.h"
 #include "core/text/nfc.h"
 #include "core/text/tokenizer.h"
-#include "core/text/utf8.h"
 
 namespace {
 

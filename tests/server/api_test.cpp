@@ -4,7 +4,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <set>
 
-#include "core/text/utf8.h"
+#include "core/base/utf8.h"
 #include "server/api_answer.h"
 #include "server/bad_words.h"
 #include "server/json_reader.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <thread>
 
+#include "core/jinja/value.h"
 #include "core/text/chat_template.h"
-#include "core/text/jinja/value.h"
 
 using namespace llmrt;
 namespace json = boost::json;

@@ -4,8 +4,8 @@
 #include <random>
 #include <string>
 
+#include "core/base/utf8.h"
 #include "core/text/detokenizer.h"
-#include "core/text/utf8.h"
 
 using namespace llmrt;
 

@@ -14,8 +14,8 @@
 #include <thread>
 #include <unordered_map>
 
+#include "core/jinja/value.h"
 #include "core/text/chat_template.h"
-#include "core/text/jinja/value.h"
 
 using namespace llmrt;
 namespace json = boost::json;

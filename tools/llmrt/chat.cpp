@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include "core/text/utf8.h"
+#include "core/base/utf8.h"
 #include "tools/llmrt/generate.h"
 #include "tools/llmrt/screen_text.h"
 #include "tools/llmrt/terminal.h"

@@ -1,7 +1,7 @@
 #include "tools/llmrt/explain_ops.h"
 
 #include "core/engine/pool_sizing.h"
-#include "core/schedule/compatibility.h"
+#include "core/study/compatibility.h"
 #include "tools/llmrt/program.h"
 #include "tools/number_range.h"
 

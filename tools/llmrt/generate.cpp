@@ -1,6 +1,6 @@
 #include "tools/llmrt/generate.h"
 
-#include "core/text/utf8.h"
+#include "core/base/utf8.h"
 #include "server/choice.h"
 #include "tools/number_range.h"
 

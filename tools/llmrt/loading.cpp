@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "backends/backends.h"
+#include "core/base/utf8.h"
 #include "core/model/model_digest.h"
-#include "core/text/utf8.h"
 #include "tools/llmrt/program.h"
 #include "tools/llmrt/progress.h"
 #include "tools/number_range.h"

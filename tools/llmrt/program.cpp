@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/text/utf8.h"
+#include "core/base/utf8.h"
 
 namespace llmrt::cli {
 namespace {

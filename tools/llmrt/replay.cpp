@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/replay/replay.h"
+#include "core/sample_trace/replay.h"
 #include "server/fields.h"
 #include "tools/llmrt/program.h"
 #include "tools/llmrt/progress.h"

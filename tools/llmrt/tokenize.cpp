@@ -1,6 +1,6 @@
 #include <boost/json.hpp>
 
-#include "core/text/utf8.h"
+#include "core/base/utf8.h"
 #include "tools/llmrt/program.h"
 #include "tools/number_range.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "backends/backends.h"
-#include "core/schedule/dry_run.h"
+#include "core/study/dry_run.h"
 #include "tools/llmrt_bench/commands/commands.h"
 #include "tools/llmrt_bench/record/record.h"
 #include "tools/llmrt_bench/serving/batch_sizes.h"

@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/base/utf8.h"
 #include "core/model/model_digest.h"
-#include "core/text/utf8.h"
 #include "tools/llmrt_bench/record/machine.h"
 #include "tools/llmrt_bench/record/stats.h"
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <sstream>
 
-#include "core/text/utf8.h"
+#include "core/base/utf8.h"
 
 namespace llmrt::bench {
 namespace {

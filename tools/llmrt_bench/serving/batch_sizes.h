@@ -12,7 +12,7 @@
 
 #include "core/kv/kv_format.h"
 #include "core/model/model.h"
-#include "core/schedule/dry_run.h"
+#include "core/study/dry_run.h"
 #include "tools/llmrt_bench/record/record.h"
 #include "tools/llmrt_bench/serving/loaded_device.h"
 
