@@ -37,8 +37,9 @@ class PlanWriter {
   const IterationPlan* write(uint64_t batch);
   // Completes the tail of the newest plan, when the plan before it is committed: the bias entries of late rows. A row
   // whose changes are not ready, or are more than the tail has room for, is parked: it draws nothing in this step, and
-  // its last position is computed again. The next plan gives it room before late rows take theirs. Of a row that has
-  // ended meanwhile the draw stays, as that of any row does, and its result is dropped. Returns how many were parked.
+  // its last position is computed again, in the window that it had. The next plan gives it room before late rows take
+  // theirs. The draw of a row that has ended meanwhile stays, as that of any row does, and its result is dropped.
+  // Returns how many were parked.
   uint32_t write_tail(const IterationPlan& plan);
   // The results of `plan` are there: it is the oldest in flight.
   void note_commit(const IterationPlan& plan);

@@ -4,10 +4,10 @@
     tests/sim/planted_bugs.py BUILD_DIR [--seeds N] [--only WORD]
     tests/sim/planted_bugs.py --places
 
-planted_engine.py has the bugs that engine_sim must find, planted_groups.py those that groups_sim must find. A bug is one
-replaced place in one source file. The file is copied, changed and compiled as the build would; the object goes first
-into the simulation's link line, so that the archive's own version is not taken. A place that is not found exactly once
-is an error: a bug that was not planted proves nothing. --places checks this alone, and builds nothing.
+planted_engine.py has the bugs that engine_sim must find, planted_groups.py those that groups_sim must find. A bug is
+one replaced place in one source file. The file is copied, changed and compiled as the build would; the object goes
+first into the simulation's link line, so that the archive's own version is not taken. A place that is not found exactly
+once is an error: a bug that was not planted proves nothing. --places checks this alone, and builds nothing.
 """
 
 import argparse
@@ -69,8 +69,9 @@ def planted_text(bug):
     _, name, file, old, new = bug
     with open(os.path.join(ROOT, file)) as f:
         text = f.read()
-    if text.count(old) != 1:
-        raise SystemExit(f"planted_bugs: {name}: {file}: expected this place once, found it {text.count(old)} times:\n{old}")
+    count = text.count(old)
+    if count != 1:
+        raise SystemExit(f"planted_bugs: {name}: {file}: expected this place once, found it {count} times:\n{old}")
     return text.replace(old, new)
 
 

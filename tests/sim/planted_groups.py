@@ -26,7 +26,8 @@ BUGS = [
      "core/kv/cache_groups.cpp",
      "allocate(g));\n  }\n  return true;",
      "allocate(g));\n"
-     "    for (BlockTable& table = tables[g]; table.first < std::min(first_entry(g, num_tokens), wanted); ++table.first) {\n"
+     "    const uint32_t first = std::min(first_entry(g, num_tokens), wanted);\n"
+     "    for (BlockTable& table = tables[g]; table.first < first; ++table.first) {\n"
      "      pool(g).release(table.blocks[table.first]);\n"
      "      table.blocks[table.first] = kNoBlock;\n    }\n  }\n  return true;"),
     ("a window counts on one block less than it may hold", "core/kv/cache_groups.cpp",
@@ -60,8 +61,7 @@ BUGS = [
      "const BlockId node = tables[0].blocks[num_nodes - 1];\n",
      "const BlockId node = tables[0].blocks[num_nodes - 1 - (num_nodes > 1)];\n"),
     ("a snapshot is taken of a state that the step has yet to make", "core/schedule/plan_writer.cpp",
-     "  kv_.advance(sequence.residency.tables, is_late ? end - 1 : end);\n",
-     "  kv_.advance(sequence.residency.tables, is_late ? end - 1 : end);\n  kv_.snapshot(sequence.residency.tables);\n"),
+     "is_late ? end - 1 : end);\n", "is_late ? end - 1 : end);\n  kv_.snapshot(sequence.residency.tables);\n"),
     ("a snapshot's record is never given back", "core/kv/prefix_sharing.cpp",
      "    groups_.pool(group).release(record);\n", ""),
     ("a hit starts from the snapshot of a longer text", "core/kv/prefix_match.cpp",
@@ -89,7 +89,8 @@ BUGS = [
      "loads_.push_back({host_block, target, group, groups_.shape(group).block_tokens});",
      "loads_.push_back({host_block, target, 0, groups_.shape(0).block_tokens});"),
     ("parts of a node are stored in the wrong order", "core/kv/prefix_sharing.cpp",
-     "part_key(keys_[place.node], group, place.part);", "part_key(keys_[place.node], group, contents(group).parts_node() - 1 - place.part);"),
+     "part_key(keys_[place.node], group, place.part);",
+     "part_key(keys_[place.node], group, contents(group).parts_node() - 1 - place.part);"),
     ("a loaded block stands beside its node as another part", "core/kv/prefix_sharing.cpp",
      "contents(group).part_of(entry), target);", "0, target);"),
     # work lists
