@@ -18,8 +18,8 @@ namespace llmrt::server {
 inline constexpr size_t kMessagesMax = 16384;
 inline constexpr size_t kToolsMax = 1024;
 inline constexpr size_t kTemplateVariablesMax = 256;
-// Of JSON in tools and chat_template_kwargs, each of them; and in the arguments of all calls together, beyond which
-// those stay text. The template keeps copies of its own.
+// The most JSON values in tools, in chat_template_kwargs, and in the arguments of all calls together; arguments beyond
+// it stay text. The template keeps copies of its own.
 inline constexpr size_t kTemplateValuesMax = 1 << 17;
 
 // The template's variables.

@@ -56,7 +56,8 @@ class Choice {
   const std::vector<int32_t>& prompt_tokens() const { return prompt_->tokens; }
   size_t num_generated() const { return num_generated_; }
   size_t num_cached() const { return num_cached_; }  // of the prompt; known at the end
-  // Of the answer's tokens, the end token among them; 0 without tokens. Only where the core was asked for them.
+  // The mean over the answer's tokens, the end token among them; 0 without tokens. Only where the core was asked for
+  // them.
   double mean_logprob() const;
   bool finished() const { return finished_; }
 

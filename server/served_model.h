@@ -10,7 +10,7 @@
 
 namespace llmrt::server {
 
-// Of which program, on which device: labels of /metrics' info. Empty: not known.
+// Which program serves, on which device: labels of /metrics' info. Empty: not known.
 struct ServedOrigin {
   std::string version;
   std::string backend, device, device_name;  // "cuda", "cuda:0", as the driver calls it
@@ -26,7 +26,7 @@ struct ServedModel {
   std::shared_ptr<const Tokenizer> tokenizer;         // null: token ids only
   std::shared_ptr<const ChatTemplate> chat_template;  // null: no chat
   std::string no_chat_reason;                         // why there is none
-  // Of a text that may fit in the context, as Server::listen finds (text_bytes_max); 0: no such bound.
+  // The most bytes of a text that may fit in the context, as Server::listen finds (text_bytes_max); 0: no such bound.
   size_t text_bytes_max = 0;
   ServedOrigin origin;
 };

@@ -19,7 +19,7 @@ struct ServerFigures {
   std::map<std::string, uint64_t> refusals;  // by code of ApiError
   std::array<uint64_t, kCountedPaths.size()> ignored_fields = {};
   uint64_t connections_open = 0, connections_limit = 0;
-  // Of bodies, waiting requests and answers. Limit 0: nobody counts them, and neither is told.
+  // What bodies, waiting requests and answers hold. Limit 0: nothing counts them, and neither is told.
   uint64_t client_memory_bytes = 0, client_memory_limit_bytes = 0;
 };
 

@@ -92,7 +92,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::atomic<bool> idle_{true};
   const bool on_loopback_;
 
-  // Of the request under way.
+  // These belong to the request under way.
   std::string request_id_;
   Headers cors_;
 };

@@ -7,7 +7,7 @@
 // to sums over the unit, since all four lanes hold the same unit. So products of quantised weights are as exact as f32
 // sums are. (q6_k: its 16-number scales are multiplied into the integers, up to 4,064, of which those above 2,048 lose
 // their last bit.) decode_scaled gives the numbers themselves, rounded to f16: for many rows, where scaling the sums of
-// each row would take longer than multiplying does. Of q4_k and q5_k the base is rounded before it is added; integers
+// each row would take longer than multiplying does. The base of q4_k and q5_k is rounded before it is added; integers
 // times their scale of 6 bits are exact: that takes the place of the offset of 1024, which goes in any case.
 #pragma once
 

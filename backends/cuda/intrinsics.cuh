@@ -168,7 +168,7 @@ __device__ inline uint32_t f8_pair_bits(uint32_t two) {
 }
 #endif
 
-// Of 8x8 pairs of bytes, lane 4 * g + t holding (row g, columns 2t, 2t+1): the transposed.
+// Transposes 8x8 pairs of bytes; lane 4 * g + t holds (row g, columns 2t, 2t+1).
 __device__ inline uint32_t transpose_8x8(uint32_t pair) {
   uint32_t result;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));

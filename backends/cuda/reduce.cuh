@@ -41,8 +41,8 @@ __device__ inline float warp_max(float value) {
   return warp_reduce(value, MaxOf());
 }
 
-// Of all threads of a block (a whole number of warps), to all threads. `scratch`: shared, one T a warp; it may be used
-// again after the next barrier.
+// Combines the values of all threads of a block (a whole number of warps), and all threads get the result. `scratch`:
+// shared, one T a warp; it may be used again after the next barrier.
 template <class T, class Combine>
 __device__ T block_reduce(T value, Combine combine, T* scratch) {
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, num_warps = blockDim.x / kWarp;

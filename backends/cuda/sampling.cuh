@@ -51,7 +51,7 @@ struct Softener {
   __device__ float operator()(float logit) const { return exp2f((logit - max) * factor); }
 };
 
-// Of a token that is kept, in the distribution that is drawn from.
+// The log-probability of a token that is kept, in the distribution that is drawn from.
 __device__ inline double scaled_logprob(float logit, float temperature, const FilterResult& kept) {
   return (static_cast<double>(logit) - static_cast<double>(kept.max_logit)) / static_cast<double>(temperature) -
          static_cast<double>(kept.log_sum);

@@ -22,8 +22,8 @@ class Recordings {
   void drop();
   // Compiles all that the lists will launch, and records nothing.
   Status compile(const Resources& resources, std::span<const SealedList* const> lists);
-  // The list's commands, for submission `value`; recorded on first use. Of the others those may go that no submission
-  // behind `done` runs.
+  // The list's commands, for submission `value`; recorded on first use. Others may go where no submission behind
+  // `done` runs them.
   Result<VkCommandBuffer> find(const Resources& resources, const SealedList& list, uint64_t value, uint64_t done);
 
  private:

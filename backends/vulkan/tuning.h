@@ -150,7 +150,7 @@ struct Tuning {
   // under way.
   uint32_t decode_batch_4_heads = 4, decode_batch_more_heads = 2, decode_batch_few_registers = 1;
   uint32_t decode_merge_batch = 8, decode_merge_batch_small_lanes = 2;
-  // Of work lists, in keys. NVIDIA H200, 2026-11-23.
+  // What splits cost, in keys. NVIDIA H200, 2026-11-23.
   AttentionCosts attention_costs = {.prompt_split = 256,
                                     .prompt_runs = 256,
                                     .prompt_turns = 100,

@@ -112,8 +112,8 @@ class Backend {
   // Tickets are waited for in order. A step that fails is an error of the whole step.
   virtual Result<StepOutput> wait(Ticket ticket) = 0;
   // Runs the step op by op and waits; milliseconds of each op of the forward list, then of the sample list (a memory
-  // list runs untimed). Of ops that run as one the first has their time and the others have 0, as no other op
-  // has. A separate, slower recording: never the serving path. Row state and KV change as by submit.
+  // list runs untimed). Where ops run as one, the first has their time and the others have 0, as no other op has. A
+  // separate, slower recording: never the serving path. Row state and KV change as by submit.
   virtual Result<std::vector<double>> profile(const StepSubmission& step) = 0;
 
   // What the backend makes of the list, as text for people: a line for each launch, with the choice of its kernel, then

@@ -61,7 +61,7 @@ class Lowering {
   // Both, of a plan that the caller has made of kinds that have ops.
   void lower(const IterationPlan& plan, LoweredStep* step);
 
-  // Of the bucket that holds so many.
+  // The list of the bucket that holds so many.
   const SealedList& forward_list(uint32_t num_tokens, bool batch_invariant = false, bool decode_only = false);
   const SealedList& sample_list(uint32_t num_sampled, bool batch_invariant = false);
   const SealedList& memory_list() const { return memory_list_; }

@@ -26,7 +26,7 @@ class PoolShapes {
   size_t size() const { return shapes_.size(); }
   const KvGroup& first() const { return shapes_.front().group; }  // its numbers of blocks are 0
   uint64_t bytes_block() const;                                   // of one block in every group
-  // Of group g, and the bytes of all pools, where the first pool has num_blocks.
+  // The blocks of group g, and the bytes of all pools, where the first pool has num_blocks.
   uint64_t blocks_of(size_t g, uint64_t num_blocks) const;
   uint64_t bytes_of(uint64_t num_blocks) const;
   // The most blocks of the first pool whose pools fit in so many bytes; at most 2^31 - 1.

@@ -31,7 +31,7 @@ Result<MemoryPlan> size_pools(const EngineConfig& config, const Caps& caps, cons
 uint64_t f16_copies_bound(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes,
                           const MemoryReport& before, const MemoryReport& loaded);
 
-// Of the host tier of the first group; 0 = none.
+// Blocks of the host tier of the first group; 0 = none.
 uint32_t host_blocks_of(const EngineConfig& config, const Caps& caps, const PoolShapes& shapes);
 
 // An upper bound of the first pool in tokens, from what is known before anything is allocated.

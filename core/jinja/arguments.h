@@ -19,7 +19,7 @@ class Parameters {
   // none where it was not given.
   const Value& operator[](size_t i) const;
 
-  // Of the expected type, or fails; `otherwise` where it was not given.
+  // Arguments of the expected type, or a failure; `otherwise` where it was not given.
   int64_t integer(size_t i, int64_t otherwise) const;
   bool flag(size_t i, bool otherwise) const;  // any value's truth
   const Text& text(size_t i) const;           // must have been given

@@ -21,7 +21,7 @@ int64_t count_code_points(std::string_view text);
 // The byte offset of code point `index`; the size where there are fewer.
 size_t offset_of(std::string_view text, int64_t index);
 
-// Of `text`, without leading and trailing characters of `chars` (nullopt: whitespace).
+// `text` without leading and trailing characters of `chars` (nullopt: whitespace).
 enum class Side { kBoth, kLeft, kRight };
 Text strip(const Text& text, std::optional<std::string_view> chars, Side side, Meter& meter);
 

@@ -23,7 +23,7 @@ class BlockIndex {
 
   // The block under this key that holds these tokens, or kNoBlock.
   BlockId find(const Digest& key, std::span<const int32_t> tokens) const;
-  // Of a block that is not there, under a key that is not.
+  // Adds a block that is not there, under a key that is not.
   void insert(const Digest& key, std::span<const int32_t> tokens, BlockId block);
   bool contains(BlockId block) const { return nodes_[block].spare.empty(); }
   const Digest& key(BlockId block) const { return nodes_[block].key; }

@@ -45,7 +45,7 @@ class GroupContents {
   Place place(BlockId block) const { return places_[block]; }
   // Where nothing stands; of a block that stands nowhere.
   void attach(uint32_t node, uint32_t part, BlockId block);
-  // Of one that stands somewhere.
+  // Takes away a block that stands somewhere.
   void detach(BlockId block);
 
   // Both directions agree, and what is attached is what the pool keeps.

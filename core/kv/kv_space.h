@@ -77,7 +77,7 @@ class KvSpace {
   // Before advance: where the states stand by the steps planned so far.
   void snapshot(std::span<const BlockTable> tables) { sharing_.snapshot(tables); }
   // Stands for the identity and the tokens of a text's first block, and so for all blocks of the cache and of the host
-  // tier that begin with it. Of tables of which nothing is cached: 0.
+  // tier that begin with it. 0: nothing of the tables is cached.
   uint64_t root(std::span<const BlockTable> tables) const { return sharing_.root(tables); }
   uint64_t root(BlockId block) const { return sharing_.root(block); }
   // What stands behind this root cannot be trusted, and no match comes upon it any more: in both tiers it goes at once,

@@ -1,10 +1,10 @@
 // Beginnings that sequences share: the prefix cache over group 0, what the other groups have beside it, and who may use
 // it.
 //
-// A table may begin with blocks that other tables hold too: they are full and not written any more. Of a block that is
-// full only in part the filled slots are copied, and so is a state, so what is written next is always the sequence's
-// own. With a prefix cache a table of group 0 begins with blocks that stand in the cache, and only what stands there,
-// or beside it, is shared.
+// A table may begin with blocks that other tables hold too: they are full and not written any more. Where a block
+// is full only in part, its filled slots are copied, and so is a state, so what is written next is always the
+// sequence's own. With a prefix cache a table of group 0 begins with blocks that stand in the cache, and only what
+// stands there, or beside it, is shared.
 //
 // Group 0 is one of blocks without a window. A beginning is usable where every group has what the next token reads:
 // group 0 all blocks, a group with a window those inside it, a group of states a snapshot right there.
@@ -31,7 +31,7 @@ class PrefixSharing final : private CacheGroups::Keeper {
   // The first `num_tokens` positions of these tables, which are computed or in flight, as a beginning for other tables.
   // Nothing when they cannot be trusted (forget), or when a state or a window has gone on since.
   PrefixMatch match(std::span<const BlockTable> tables, uint32_t num_tokens) const;
-  // Of a match's blocks of a group, those that somebody holds: they cost no free block.
+  // How many of a match's blocks of a group are held: they cost no free block.
   uint32_t num_live(const PrefixMatch& match, uint32_t group) const;
   bool is_trusted(std::span<const BlockTable> tables) const {
     return tables[0].num_cached == 0 || !is_forgotten_[tables[0].blocks[0]];
@@ -62,7 +62,7 @@ class PrefixSharing final : private CacheGroups::Keeper {
   // For the audit.
   const PrefixCache* cache() const { return cache_.get(); }
   bool is_forgotten(BlockId block) const { return is_forgotten_[block]; }
-  // Of a group beside group 0, with a cache.
+  // What a group beside group 0 keeps, where there is a cache.
   const GroupContents& contents(uint32_t group) const { return contents_[group - 1]; }
 
  private:

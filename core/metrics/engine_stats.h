@@ -74,7 +74,8 @@ struct EngineStats {
   std::array<uint64_t, kNumFinishReasons> finished = {};  // by FinishReason
   Histogram ttft_s{latency_bounds_s()}, itl_s{latency_bounds_s()}, e2e_s{latency_bounds_s()};
   Histogram tpot_s{latency_bounds_s()};
-  // Of branches: arrival to the first step that computes something, from there to the first token, and to the last one.
+  // Each branch: from its arrival to the first step that computes something, from there to the first token, and to the
+  // last one.
   Histogram queue_s{latency_bounds_s()}, prefill_s{latency_bounds_s()}, decode_s{latency_bounds_s()};
   // In tokens: of each prompt when it is first admitted, and of each answer that has any when it ends.
   Histogram prompt_tokens_hist{length_bounds()}, answer_tokens_hist{length_bounds()};

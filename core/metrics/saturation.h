@@ -83,7 +83,7 @@ class SaturationMonitor {
   const SaturationVerdicts& verdicts() const { return verdicts_; }
   // Over the last 5 minutes, or since the start.
   const LittlesLaw& littles_law() const { return littles_law_; }
-  // Of prompt tokens looked up in the last minute; 0 when there were none.
+  // The share of prompt tokens looked up in the last minute that were found; 0 when there were none.
   double recent_hit_rate() const { return recent_hit_rate_; }
   double recent_host_hit_rate() const { return recent_host_hit_rate_; }
 
@@ -117,8 +117,8 @@ class SaturationMonitor {
   double recent_hit_rate_ = 0, recent_host_hit_rate_ = 0;
 };
 
-// Of several workers of one model. The load is whatever counts for all of them alike, such as tokens waiting and
-// running.
+// How evenly several workers of one model are loaded. The load is whatever counts for all of them alike, such as tokens
+// waiting and running.
 class WorkerSkew {
  public:
   explicit WorkerSkew(const SaturationLimits& limits = {}) : limits_(limits) {}

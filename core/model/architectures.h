@@ -37,7 +37,7 @@ inline constexpr const char* kAttentionNorm = "attn_norm.weight";
 inline constexpr const char* kQ = "attn_q";  // .weight and .bias
 inline constexpr const char* kK = "attn_k";
 inline constexpr const char* kV = "attn_v";
-// Of an fp8 KV cache, [1] f32 each; GGUF knows no name for them: these are ours.
+// Scales of an fp8 KV cache, [1] f32 each; GGUF knows no name for them: these are ours.
 inline constexpr const char* kKCacheScale = "attn_k_cache.scale";
 inline constexpr const char* kVCacheScale = "attn_v_cache.scale";
 inline constexpr const char* kQNorm = "attn_q_norm.weight";

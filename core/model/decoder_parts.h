@@ -27,7 +27,7 @@ struct ListBuilder {
   TensorId tensor(std::string name, uint32_t columns, DType dtype, Storage storage = Storage::kArena) {
     return list.add_tensor({std::move(name), rows, columns, dtype, storage});
   }
-  // Of a layer; `what` names it: "qkv" becomes "qkv.3".
+  // A tensor of a layer; `what` names it: "qkv" becomes "qkv.3".
   TensorId tensor(const char* what, uint32_t layer, uint32_t columns, DType dtype);
   template <class T>
   void add(T op) {

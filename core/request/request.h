@@ -51,8 +51,9 @@ struct TopLogprob {
   float logprob;
 };
 
-// How a token was drawn. Of the distribution that was drawn from: processed_logprob, support (how many tokens it has)
-// and margin (winner minus runner-up: noised scores, greedy: logits; infinite with one token in the support).
+// How a token was drawn. processed_logprob, support (how many tokens it has) and margin are those of the distribution
+// that was drawn from: margin (winner minus runner-up: noised scores, greedy: logits; infinite with one token in the
+// support).
 struct Draw {
   float logprob;  // raw
   float processed_logprob;
@@ -116,8 +117,9 @@ struct Request {
   RequestClass request_class = RequestClass::kInteractive;
   bool batch_invariant = false;  // its numbers may not depend on what runs beside it; evaluation implies it
   Route route = Route::kCompletion;
-  std::string name = {};        // as the client knows it, for the request trace; empty = its id
-  // Prefixes are shared only between requests of one salt: with one whole blocks and a part of one, without whole blocks.
+  std::string name = {};  // as the client knows it, for the request trace; empty = its id
+  // Prefixes are shared only between requests of one salt: with one whole blocks and a part of one, without whole
+  // blocks.
   std::string cache_salt = {};
   TimeNs arrival_ns = 0;
   uint32_t deadline_ms = 0;  // from its arrival; the engine makes deadline_ns of it

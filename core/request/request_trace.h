@@ -26,7 +26,7 @@ struct SentTimes {
   }
 };
 
-// Of a sequence: a fixed size, and little before it runs.
+// When what happened to a sequence. A fixed size, and little before it runs.
 struct BranchTimes {
   TimeNs added_ns = 0, admitted_ns = 0, first_token_ns = 0, last_token_ns = 0, ended_ns = 0;  // 0 = not yet
   uint32_t num_samples = 0;                    // tokens; with beam search steps, as tokens are known only at the end

@@ -20,7 +20,7 @@ class StringAutomaton {
   uint32_t match_bytes(uint32_t state) const { return nodes_[state].match_bytes; }
   // Length of the longest suffix that is a proper prefix of a string.
   uint32_t hold_bytes(uint32_t state) const { return nodes_[state].hold_bytes; }
-  // Of one over so many bytes of strings, at most.
+  // What an automaton over so many bytes of strings holds at most.
   static constexpr size_t held_bytes(size_t num_bytes) { return (num_bytes + 1) * sizeof(Node); }
 
  private:

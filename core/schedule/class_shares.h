@@ -7,7 +7,7 @@
 
 namespace llmrt {
 
-// Of 1. Only their proportions matter: to the lanes that want something.
+// Shares of 1. Only the proportions between the lanes that want something matter.
 struct ClassShares {
   // Background takes what is left; its share is that of a request that has waited too long.
   static constexpr double kAgedBackground = 0.05;

@@ -74,7 +74,7 @@ class CostModel {
   explicit CostModel(const CostPrior& prior);
 
   void observe(const StepWork& work, const StepTimes& times);
-  // Of the rows, without moves.
+  // The time of the rows, without moves.
   double step_ms(const StepWork& work) const;
   // Enough steps have been seen for a guess.
   bool knows_steps() const { return step_.num_observed() >= 8; }

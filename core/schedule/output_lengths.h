@@ -8,7 +8,7 @@ namespace llmrt {
 
 class OutputLengths {
  public:
-  // Of an answer that ended by itself or by its max_tokens.
+  // Counts an answer that ended by itself or by its max_tokens.
   void add(uint32_t num_tokens);
   // The length that 95 of 100 answers did not pass, rounded up to 16; `otherwise` before there were 100.
   uint32_t expected(uint32_t otherwise) const { return num_answers_ < kAnswersMin ? otherwise : p95_; }

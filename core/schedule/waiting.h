@@ -34,7 +34,7 @@ class Waiting {
   // Lanes in which a branch waits.
   LaneFlags lanes() const;
 
-  // Thread-safe. Of the lane; of all lanes: tokens; branches and bytes of all lanes.
+  // Thread-safe. Tokens of the lane, tokens of all lanes, and branches and bytes of all lanes.
   uint64_t tokens(Lane lane) const { return tokens_[static_cast<size_t>(lane)].load(std::memory_order_relaxed); }
   uint64_t tokens() const;
   QueueLoad load() const;

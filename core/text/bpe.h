@@ -28,7 +28,7 @@ class ByteBpeTokenizer : public TokenizerBase {
   void encode_word(std::string_view bytes, const EncodeLimit& limit, std::vector<TokenId>& scratch,
                    std::vector<TokenId>& out) const;
   size_t text_bytes_max(size_t tokens) const override;
-  // Of `text`, as much as matters: where all of it surely takes more tokens than are left, a beginning that does too.
+  // As much of `text` as matters: where all of it surely takes more tokens than are left, a beginning that does too.
   std::string_view within(std::string_view text, const EncodeLimit& limit, size_t num_tokens) const;
 
   std::unique_ptr<PreTokenizer> pre_tokenizer_;

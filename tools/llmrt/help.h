@@ -8,7 +8,7 @@
 
 namespace llmrt::cli {
 
-// Of the terminal, or COLUMNS; 100 without either; 40 to 120.
+// The columns of the terminal, or COLUMNS; 100 without either; 40 to 120.
 size_t help_width();
 
 // Lines are paragraphs and wrapped, but for those that begin with a space.

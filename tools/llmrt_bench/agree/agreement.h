@@ -17,7 +17,7 @@ struct GreedyStep {
   float margin;  // log-probability of the token less that of the second best
 };
 
-// Of one device. Scored positions are the text's tokens, but the first of each window.
+// What one device answered. Scored positions are the text's tokens, but the first of each window.
 struct Answers {
   std::string name;  // of the device, behind the file where it was saved
   std::string device_id;

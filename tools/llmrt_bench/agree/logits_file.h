@@ -35,7 +35,7 @@ class LogitsWriter {
  public:
   LogitsWriter(std::string path, DType dtype, uint32_t vocab_size);
 
-  // Of one position.
+  // Adds the logits of one position.
   void add(std::span<const float> logits);
   // Errors: io.
   Result<LogitsFile> finish();
@@ -53,7 +53,7 @@ class LogitsReader {
   // Reads the whole file once for its digest. Errors: not_found; corrupt_file: another size or digest than was said.
   static Result<LogitsReader> open(const LogitsFile& said);
 
-  // Of the next position.
+  // The logits of the next position.
   Result<std::span<const float>> next();
 
  private:

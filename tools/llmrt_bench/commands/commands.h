@@ -27,9 +27,9 @@ void add_pipelines_command(CLI::App& app, int* exit_code);
 
 // What a command does once its options are parsed; an error or an exception is printed and makes the exit code 1.
 void on_parsed(CLI::App* command, int* exit_code, std::function<Status()> run);
-// Of a --kv option.
+// The dtype that a --kv option names.
 Result<KvDType> kv_dtype_of(const std::string& name);
-// A whole file; of what cannot be read, nothing.
+// A whole file, or an error.
 Result<std::string> read_text(const std::string& path);
 
 }  // namespace llmrt::bench

@@ -24,7 +24,7 @@ class AttentionRanking {
 
   // By query, then by head: positions with the greatest q.k, sorted, of those that the query may see.
   std::vector<std::vector<uint32_t>> positions() const;
-  // Of the last kAttentionQueries keys that were added, beside those in `rows`.
+  // How far the last kAttentionQueries keys that were added are from those in `rows`.
   double key_error() const { return error_.value(); }
 
  private:

@@ -36,8 +36,8 @@ class KvRun {
   // Runs `tokens` from an empty cache. The last `num_scored` positions' logits go to `sink` in order; num_scored is
   // from 1 to tokens.size(). Errors: those of Backend; not_finite.
   Status run(std::span<const int32_t> tokens, uint32_t num_scored, const LogitsSink& sink, const Progress& progress);
-  // Of the text that was run last, with at least kAttentionQueries scored positions: the `count` keys with the greatest
-  // q.k for each of its last kAttentionQueries.
+  // The `count` keys with the greatest q.k for each of the last kAttentionQueries positions of the text that was run
+  // last, which had at least so many scored positions.
   // Errors: those of Backend; internal, when what is stored is far from the keys that were computed.
   Result<AttendedPositions> attended(uint32_t count);
 

@@ -26,13 +26,13 @@ struct ArrivalPattern {
   enum class Kind { kConstant, kPoisson, kGamma, kPareto, kBurst } kind = Kind::kPoisson;
   double parameter = 0;
 
-  // Of so many requests, `per_s` of them a second on average. Ascending.
+  // When so many requests arrive, `per_s` of them a second on average. Ascending.
   std::vector<double> times_s(size_t count, double per_s, Draws* draws) const;
 };
 inline constexpr const char* kArrivalsForms = "constant, poisson, gamma:SHAPE, pareto:ALPHA or burst:N";
 Result<ArrivalPattern> parse_arrivals(const std::string& option, const std::string& text);
 
-// Of words, without arrivals. No request's prompt begins with another's but by chance.
+// Requests made of words, without arrivals. No request's prompt begins with another's but by chance.
 std::vector<LoadItem> make_work(size_t count, const Lengths& prompt, const Lengths& output, Draws* draws);
 
 }  // namespace llmrt::bench

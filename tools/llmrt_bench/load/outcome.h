@@ -61,8 +61,8 @@ struct Outcome {
 // With linear interpolation between the two nearest; not a number of none.
 double percentile(std::vector<double> values, double share);
 
-// Of what is known: who has no such figure is no sample. Without any sample all figures are not a number, which is
-// shown as "-" and written as null.
+// Samples of what is known: a request without such a figure is none. Without any sample all figures are not a number,
+// which is shown as "-" and written as null.
 struct Distribution {
   std::vector<double> samples;
   double mean = NAN, p50 = NAN, p90 = NAN, p95 = NAN, p99 = NAN;
@@ -79,7 +79,7 @@ struct LoadSlo {
   bool is_met(const Outcome& outcome) const;
 };
 
-// Of a whole run. Latencies and token rates are of the requests that did not fail.
+// The figures of a whole run. Latencies and token rates are of the requests that did not fail.
 struct Summary {
   size_t num_requests = 0, num_completed = 0, num_good = 0;
   std::map<std::string, size_t> failures;  // by name; "status 503"

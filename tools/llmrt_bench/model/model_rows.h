@@ -24,7 +24,7 @@ struct ModelTest {
   boost::json::object to_json() const;
 };
 
-// Of one test on one device, by run.
+// The samples of one test on one device, by run.
 struct ModelSamples {
   std::vector<double> tok_s;             // prompt tokens, or tokens decoded while all rows decode
   std::vector<double> ms;                // of the prompt, or of a step
@@ -53,7 +53,7 @@ struct ModelRow {
   double ms() const;
   double gb_s() const { return bytes / ms() * 1e-6; }
   double tflop_s() const { return flops / ms() * 1e-9; }
-  // Of the measured limit: of matrix products for prompts, of reading for decode; 0 = not measured.
+  // The share of the measured limit: matrix products for prompts, reading for decode; 0 = not measured.
   double limit_share() const;
   std::optional<double> usd_mtok() const;
 

@@ -9,14 +9,14 @@
 
 namespace llmrt::bench {
 
-// Of ops that run as one the errors add up, and what they hand on may be rounded on its way. `math`: the dtype in which
+// The errors of ops that run as one add up, and what they hand on may be rounded on its way. `math`: the dtype in which
 // the device multiplies. Positions are below `position_max`. The rounding of the results comes on top.
 double bound_of(std::span<const Op> ops, const Excerpt& excerpt, DType math, uint32_t position_max);
 
 double rounding_of(DType dtype);
 double rounding_of(KvDType dtype);
 
-// Of draws, filters and log-probabilities: f32 numbers of 5 to 16 that come out of sums of exponentials.
+// Bounds of draws, filters and log-probabilities: f32 numbers of 5 to 16 that come out of sums of exponentials.
 inline constexpr double kMarginBound = 1e-4, kLogSumBound = 4e-6, kLogprobBound = 1e-5;
 
 }  // namespace llmrt::bench

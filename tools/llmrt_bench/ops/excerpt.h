@@ -23,7 +23,7 @@ struct WeightExcerpt {
   WeightTable table;              // same ids; what the ops do not use has no rows
   std::vector<uint32_t> columns;  // of the one product's output that the table has rows for; empty = all
 };
-// Of a large product that stands alone only some rows, spread over all its segments. `weights` outlives the result.
+// A large product that stands alone gives only some rows, spread over all its segments. `weights` outlives the result.
 WeightExcerpt weight_excerpt_of(const WeightTable& weights, const OpList& list);
 
 }  // namespace llmrt::bench

@@ -1,7 +1,7 @@
 // How far a kernel of a device is from the float64 reference: both run its ops alone on the same random numbers, from
-// the row state and the keys and values that the device has. Of many rows, and of a large product's columns, some are
-// computed again and compared; the device runs all of them, with the kernels of the whole step. Of the rows of a sample
-// list every other asks for penalties, bias and all filters, and all for log-probabilities.
+// the row state and the keys and values that the device has. Where there are many rows, or a product has many columns,
+// some are computed again and compared; the device runs all of them, with the kernels of the whole step. Every other
+// row of a sample list asks for penalties, bias and all filters, and all for log-probabilities.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ namespace llmrt::bench {
 struct OpCheck {
   bool is_checked = false;
   std::string what;  // "8 of 256 rows, 4096 of 28672 columns"; or why nothing was checked
-  // Of the output that comes nearest to its bound: the norm of the difference over that of the reference, and what it
-  // may be.
+  // The norm of the difference over that of the reference, and what it may be, for the output that comes nearest to its
+  // bound.
   double error = 0, bound = 0;
 
   bool is_wrong() const { return is_checked && !(error <= bound); }

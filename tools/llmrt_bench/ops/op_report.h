@@ -17,7 +17,7 @@ struct MeasuredStep {
 void print_step(const StepKind& kind, const StepFigures& step);
 void record_step(const StepKind& kind, const StepFigures& step, Record* record);
 
-// Of each step on each device the kernels that lose most.
+// The kernels that lose most, for each step on each device.
 void print_furthest(const std::vector<MeasuredStep>& all);
 // What was not compared, each once, and what is beyond its bound, which is an error.
 Status print_checks(const std::vector<MeasuredStep>& all);

@@ -31,7 +31,7 @@ inline std::pair<double, double> median_range(std::vector<double> samples) {
   return {samples[rank], samples[samples.size() - 1 - rank]};
 }
 
-// Of the sample: n - 1.
+// The sample's: n - 1.
 inline double stddev(const std::vector<double>& samples) {
   if (samples.size() < 2) return 0;
   const double centre = mean(samples);

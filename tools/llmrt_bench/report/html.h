@@ -6,7 +6,7 @@
 
 namespace llmrt::bench {
 
-// Of whatever a record holds, so that it can only be read.
+// Whatever a record holds, as text that can only be read.
 inline std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {

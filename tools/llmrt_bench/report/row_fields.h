@@ -20,7 +20,7 @@ std::vector<SourcedRow> sourced_rows(const std::vector<SavedRecord>& records);
 
 // A value, or a number among the details; none when there is neither or it is not finite.
 std::optional<double> number_of(const RecordRow& row, std::string_view name);
-// Of the value `time` or `ms`.
+// The value `time` or `ms`.
 std::optional<double> time_ms(const RecordRow& row);
 
 // What the record of that row measured of the row's device; 0 = not measured.

@@ -11,7 +11,7 @@ bool is_plottable(double value, bool is_log);
 
 class AxisScale {
  public:
-  // Of all plottable `values` with a margin; from 0 when `from_zero`.
+  // Spans all plottable `values` with a margin; from 0 when `from_zero`.
   AxisScale(const std::vector<double>& values, bool is_log, bool from_zero);
 
   // 0 at the axis' beginning, 1 at its end; outside of it for what it does not show.

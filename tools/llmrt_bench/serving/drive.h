@@ -11,7 +11,7 @@
 
 namespace llmrt::bench {
 
-// Of one request. Times are the engine's: when the host had the step's result.
+// What one request got. Times are the engine's: when the host had the step's result.
 struct Answer {
   RequestId id = 0;
   TimeNs arrival_ns = 0;
@@ -33,7 +33,7 @@ struct StepCounts {
 };
 StepCounts steps_between(const EngineStats& before, const EngineStats& after);
 
-// Of requests that were submitted at once.
+// What requests took that were submitted at once.
 struct Run {
   double seconds = 0;
   uint64_t tokens = 0;

@@ -44,7 +44,7 @@ class Traffic {
   TokenCounts asked(Window window) const;
   // A prompt counts when its first token comes.
   TokenCounts served(Window window) const;
-  // Of the taken ones that came in the window; for who has none yet, the time until `now`.
+  // First tokens of the taken requests that came in the window; for one that has none yet, the time until `now`.
   std::vector<double> ttfts_ms(Window window, TimeNs now) const;
   size_t num_waiting() const;
   size_t num_finished() const;
