@@ -10,15 +10,13 @@
 
 #include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
+#include "backends/cuda/ops/candidates.cuh"
 #include "backends/cuda/ops/radix_select.cuh"
-#include "backends/cuda/rank.cuh"
-#include "backends/cuda/sampling.cuh"
 
 namespace llmrt::cuda {
 namespace {
 
 constexpr uint32_t kScanThreads = 512;
-constexpr uint32_t kCandidates = 2 * kRankThreads;
 constexpr uint32_t kNone = 0xffffffffu;  // "more than there are candidates"
 
 // What a part of a row holds; counts leave out -inf.
@@ -105,49 +103,6 @@ __device__ PartStats merge_parts(const FilterArgs& args, uint32_t r, float tempe
   return all;
 }
 
-// How many tokens lie in the bins from *bin up, for the lowest bin with which they are at most kCandidates; 0 when the
-// topmost bin in use has more.
-__device__ uint32_t choose_bin(const FilterArgs& args, uint32_t r, uint32_t* bin) {
-  constexpr uint32_t kBinsThread = kBins / kRankThreads;
-  __shared__ uint32_t scratch[kRankThreads / kWarp];
-  __shared__ uint32_t lowest, most;
-  if (threadIdx.x == 0) {
-    lowest = kBins;
-    most = 0;
-  }
-  uint32_t counts[kBinsThread] = {}, total = 0;  // thread 0 has the topmost bins
-  for (uint32_t i = 0; i < kBinsThread; ++i) {
-    const uint32_t b = kBins - 1 - (threadIdx.x * kBinsThread + i);
-    for (uint32_t p = 0; p < args.num_parts; ++p)
-      counts[i] += args.histograms[(uint64_t{r} * args.num_parts + p) * kBins + b];
-    total += counts[i];
-  }
-  uint32_t above = block_prefix_sum(total, scratch) - total;
-  for (uint32_t i = 0; i < kBinsThread; ++i) {
-    above += counts[i];
-    if (above > kCandidates) break;
-    atomicMin(&lowest, kBins - 1 - (threadIdx.x * kBinsThread + i));
-    atomicMax(&most, above);
-  }
-  __syncthreads();
-  *bin = lowest;
-  return most;
-}
-
-// The candidates, best first, in shared memory.
-__device__ void gather(const SampledRow& row, uint32_t vocab_size, uint32_t bin, Rank* ranks) {
-  __shared__ uint32_t used;
-  if (threadIdx.x == 0) used = 0;
-  for (uint32_t i = threadIdx.x; i < kCandidates; i += kRankThreads) ranks[i] = 0;
-  __syncthreads();
-#pragma unroll 4
-  for (uint32_t v = threadIdx.x; v < vocab_size; v += kRankThreads) {
-    const float l = row.logits[v];
-    if (l > -INFINITY && bin_of(l) >= bin) ranks[atomicAdd(&used, 1u)] = rank_of(l, v);
-  }
-  sort_ranks(ranks, kCandidates);
-}
-
 // How many of the best tokens each rule keeps, if that shows among the candidates.
 __device__ uint32_t walk(const RowSampling& s, const PartStats& all, const Rank* ranks, uint32_t num_candidates,
                          double* kept_sum) {
@@ -215,7 +170,8 @@ __global__ void __launch_bounds__(kRankThreads) filter_select_kernel(FilterArgs 
       if (filters(s)) {
         Rank* ranks = reinterpret_cast<Rank*>(dynamic_shared());
         uint32_t bin, count = kNone;
-        const uint32_t num_candidates = choose_bin(args, r, &bin);
+        const uint32_t num_candidates =
+            choose_bin(args.histograms + uint64_t{r} * args.num_parts * kBins, args.num_parts, &bin);
         // More than the candidates are wanted for certain: no use in gathering them.
         const bool hopeless = s.top_k > num_candidates && s.top_k < all.count && s.min_p <= 0;
         if (num_candidates > 0 && !hopeless) {
