@@ -24,6 +24,7 @@ inline constexpr int32_t kLogprobAlternativesMax = kLogprobsMax;
 
 struct SamplingParams {
   float temperature = 1;
+  float top_n_sigma = 0;
   uint32_t top_k = 0;
   float top_p = 1;
   float min_p = 0;
@@ -97,6 +98,17 @@ inline constexpr SamplingParameter kSamplingParameters[] = {
      .least = 1e-6,
      .below = 0,
      .help = "how freely to draw; 0, or less than 0.000001: always the likeliest token"},
+    {.name = "top_n_sigma",
+     .flags = "--top-n-sigma",
+     .letter = "N",
+     .stage = SamplingStage::kFilters,
+     .field = &SamplingParams::top_n_sigma,
+     .row_field = &RowSampling::top_n_sigma,
+     .low = -1,
+     .high = 1000,
+     .neutral = 0,
+     .least = 0,
+     .help = "draw from tokens whose logits are at most N standard deviations below the best; 0 or -1: from all"},
     {.name = "top_k",
      .flags = "--top-k",
      .letter = "K",
