@@ -20,7 +20,6 @@ namespace {
 namespace json = boost::json;
 using Int64Limits = std::numeric_limits<int64_t>;
 
-constexpr float kTopPMin = 1e-9f;  // the core wants more than 0: the best token alone
 constexpr size_t kBadWordBytesMax = 256;
 constexpr size_t kHintBytesMax = 1024;
 
@@ -56,19 +55,17 @@ struct Shared {
   std::string cache_salt;
 };
 
+std::optional<double> read_number(Fields& fields, const SamplingParameter& parameter) {
+  if (!parameter.is_whole()) return fields.number(parameter.name, parameter.low, parameter.high);
+  const std::optional<int64_t> whole =
+      fields.integer(parameter.name, static_cast<int64_t>(parameter.low), static_cast<int64_t>(parameter.high));
+  return whole ? std::optional(static_cast<double>(*whole)) : std::nullopt;
+}
+
 // Whether the request names a seed.
 bool read_sampling(Fields& fields, uint64_t random_seed, SamplingParams& sampling) {
-  sampling.temperature = static_cast<float>(fields.number("temperature", 0, 100).value_or(1));
-  // Logits divided by it would pass the range of a float; what is drawn is the best token long before.
-  if (sampling.temperature < kTemperatureMin) sampling.temperature = 0;  // greedy
-  sampling.top_p = std::max(kTopPMin, static_cast<float>(fields.number("top_p", 0, 1).value_or(1)));
-  sampling.top_k = static_cast<uint32_t>(
-      std::max<int64_t>(0, fields.integer("top_k", -1, std::numeric_limits<int32_t>::max()).value_or(0)));
-  sampling.min_p = static_cast<float>(fields.number("min_p", 0, 1).value_or(0));
-  sampling.presence_penalty = static_cast<float>(fields.number("presence_penalty", -2, 2).value_or(0));
-  sampling.frequency_penalty = static_cast<float>(fields.number("frequency_penalty", -2, 2).value_or(0));
-  sampling.repetition_penalty =
-      static_cast<float>(fields.number("repetition_penalty", kRepetitionPenaltyMin, 10).value_or(1));
+  for (const SamplingParameter& parameter : kSamplingParameters)
+    parameter.set(read_number(fields, parameter).value_or(parameter.neutral), &sampling);
   const auto seed = fields.integer("seed", Int64Limits::min(), Int64Limits::max());
   sampling.seed = seed ? static_cast<uint64_t>(*seed) : random_seed;
   return seed.has_value();
@@ -301,8 +298,6 @@ Shared read_shared(Fields& fields, const ServedModel& model, const ParseContext&
   read_logit_bias(fields, model.vocab_size, shared.sampling);
   read_bad_words(fields, model, shared.sampling);
   shared.sampling.processed_logprobs = read_logprobs_mode(fields);
-  shared.sampling.no_repeat_ngram_size =
-      static_cast<uint32_t>(fields.integer("no_repeat_ngram_size", 0, kNoRepeatNgramMax).value_or(0));
   read_stop(fields, model, shared.stop);
   read_stream(fields, context.strict_fields, shared.form);
   shared.form.n = shared.form.best_of = static_cast<uint32_t>(fields.integer("n", 1, kChoicesMax).value_or(1));

@@ -61,7 +61,6 @@ constexpr KnownField kKnown[] = {
     {"tfs_z", kRefused, Neutral::kOne, kSamplers},
     {"tfs", kRefused, Neutral::kOne, kSamplers},
     {"top_a", kRefused, Neutral::kZero, kSamplers},
-    {"top_n_sigma", kRefused, Neutral::kMinusOne, kSamplers},
     {"xtc_probability", kRefused, Neutral::kZero, kSamplers},
     {"dry_multiplier", kRefused, Neutral::kZero, "use repetition_penalty or no_repeat_ngram_size"},
     {"mirostat", kRefused, Neutral::kZero, kSamplers},

@@ -1,10 +1,12 @@
-// kept[r] = what may be drawn of row r: temperature, then top-k, top-p over what top-k left, min-p; greedy rows keep
-// their best token. One workgroup of up to 512 a row, or several for the first pass where neither top-k nor top-p is
-// wanted; sums in f32. Passes over the row:
+// kept[r] = what may be drawn of row r: temperature, then top-n-sigma, top-k, top-p over what those left, min-p; greedy
+// rows keep their best token. One workgroup of up to 512 a row, or several for the first pass where neither top-k nor
+// top-p is wanted; sums in f32. Passes over the row:
 //   1  greedy, plain temperature;
-//   2  min-p alone, and top-k <= 1024 or top-p where the kept set lies within the best 1024 (at times a few more)
-//      tokens: those are collected, sorted and cut;
+//   2  min-p or top-n-sigma alone, and top-k <= 1024 or top-p where the kept set lies within the best 1024 (at times a
+//      few more) tokens: those are collected, sorted and cut;
 //   5  top-k > 1024 alone; 6 with top-p, and for top-p that keeps more: exact cuts by digits of the keys.
+// Without top-p top-n-sigma is a min-p: both drop tokens too far below the best one. With top-p it is a top-k whose k is
+// counted in one more pass (two where k > 1024).
 #version 460
 #pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
@@ -129,8 +131,19 @@ uint best_key() {
   return group_max_uint(best);
 }
 
+// How many tokens lie at most `reach` below the best one.
+uint count_within(float reach) {
+  uint count = 0u;
+  for (uint quad = gl_LocalInvocationID.x; 4u * quad < vocab_size; quad += gl_WorkGroupSize.x) {
+    uvec4 keys = keys_of(load_quad(quad));
+    [[unroll]] for (uint c = 0; c < 4u; ++c)
+      if (keys[c] > kMasked && row_best - number_of(keys[c]) <= reach) ++count;
+  }
+  return group_sum_uint(count);
+}
+
 // Whether this group is the last of the row's; then `own`, of its slice, becomes that of the row.
-bool gather_slices(uint row, bool want_sum, inout Overview own) {
+bool gather_slices(uint row, bool want_sum, bool want_spread, inout Overview own) {
   uint me = gl_LocalInvocationID.x, at = slice_word(row, gl_WorkGroupID.y);
   Slices slices = Slices(candidates);
   if (me == 0u) {
@@ -139,14 +152,17 @@ bool gather_slices(uint row, bool want_sum, inout Overview own) {
     slices.w[at + 2u] = own.second_key;
     slices.w[at + 3u] = own.num_alive;
     slices.w[at + 4u] = floatBitsToUint(own.sum);
+    slices.w[at + 5u] = floatBitsToUint(own.mean);
+    slices.w[at + 6u] = floatBitsToUint(own.squares);
   }
   if (!arrives_last(arrivals, row, gl_NumWorkGroups.y)) return false;
-  own = Overview(kNoToken, kAllIds, kNoToken, 0u, 0.0, uvec4(kNoToken));
+  own = kNoOverview;
   at = slice_word(row, me);
   if (me < gl_NumWorkGroups.y)
     own = Overview(slices.w[at], slices.w[at + 1u], slices.w[at + 2u], slices.w[at + 3u],
-                   uintBitsToFloat(slices.w[at + 4u]), uvec4(kNoToken));
-  join(own, want_sum);
+                   uintBitsToFloat(slices.w[at + 4u]), uintBitsToFloat(slices.w[at + 5u]),
+                   uintBitsToFloat(slices.w[at + 6u]), uvec4(kNoToken));
+  join(own, want_sum, want_spread);
   return true;
 }
 
@@ -157,6 +173,7 @@ void main() {
   bool is_processed = (rows.w[state + kRowFlags] & kFlagProcessed) != 0u;
   float temperature = uintBitsToFloat(rows.w[state + kRowTemperature]);
   float top_p = uintBitsToFloat(rows.w[state + kRowTopP]), min_p = uintBitsToFloat(rows.w[state + kRowMinP]);
+  float top_n_sigma = uintBitsToFloat(rows.w[state + kRowTopNSigma]);
   uint top_k = rows.w[state + kRowTopK];
   row_first = row * vocab_size;
   row_words = is_processed ? processed : logits;
@@ -164,13 +181,13 @@ void main() {
   if (top_k >= vocab_size) top_k = 0u;
 
   const Result kNone = Result(0u, 0u, 0.0, 0u);
-  bool greedy = temperature == 0.0, ranks = !greedy && top_k > kListMax;
+  bool greedy = temperature == 0.0, ranks = !greedy && top_k > kListMax, by_sigma = !greedy && top_n_sigma > 0.0;
   bool sliced = gl_NumWorkGroups.y > 1u && (greedy || (top_k == 0u && top_p >= 1.0));
   if (!sliced && gl_WorkGroupID.y > 0u) return;
   if (ranks) clear_pool(kCountsAt, kCountsAt + kDigits);
   uvec2 quads = sliced ? slice_quads() : uvec2(0u, num_quads());
-  Overview all = overview(quads.x, quads.y, !greedy, ranks);
-  if (sliced && !gather_slices(row, !greedy, all)) return;
+  Overview all = overview(quads.x, quads.y, !greedy, by_sigma, ranks);
+  if (sliced && !gather_slices(row, !greedy, by_sigma, all)) return;
   if (all.key == kMasked && is_processed) {  // bias banned everything, or nothing was there before
     row_words = logits;
     uint raw_key = best_key();
@@ -192,9 +209,19 @@ void main() {
 
   if (top_k >= all.num_alive) top_k = 0u;
   float log_min_p = min_p > 0.0 ? min(log(min_p), 0.0) : -kInfinity;
+  if (by_sigma) {
+    float reach = top_n_sigma * sqrt(all.squares / float(all.num_alive));
+    if (top_p >= 1.0) {
+      log_min_p = max(log_min_p, -reach * row_scale);
+    } else {
+      uint within = count_within(reach);
+      if (within < (top_k > 0u ? top_k : all.num_alive)) top_k = within;
+      if (!ranks && top_k > kListMax) tally(0u, 0u, kMasked, kNoLevel, 0u, 0u);
+    }
+  }
   Result result = Result(kMasked + 1u, kAllIds, all.sum, all.num_alive);
   Cut cut = Cut(kMasked, 0u, 0u);  // everything
-  bool done = top_k == 0u && top_p >= 1.0 && min_p <= 0.0, by_min_p = top_k == 0u && top_p >= 1.0 && !done;
+  bool done = top_k == 0u && top_p >= 1.0 && log_min_p == -kInfinity, by_min_p = top_k == 0u && top_p >= 1.0 && !done;
   uint num_listed = 0u;
   if (!done && !by_min_p && top_k <= kListMax) {
     uint count = collect_best(top_k > 0u ? top_k : kListMax, kMasked + 1u, all.stripes);

@@ -23,7 +23,7 @@ void main() {
   bool good = true;
   Overview all;
   [[dont_unroll]] for (uint pass = 0u; pass < (of_kept ? 2u : 1u); ++pass) {
-    all = overview(0u, num_quads(), true, false);
+    all = overview(0u, num_quads(), true, false, false);
     if (pass == 1u) break;
     good = all.key > kMasked && all.key < kInfinite;
     best = row_best;

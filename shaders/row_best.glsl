@@ -1,4 +1,5 @@
-// The first pass over a row (its best token, the sum of its weights) and its best tokens in order. The weight of a token
+// The first pass over a row (its best token, the sum of its weights, the spread of its logits) and its best tokens in
+// order. The weight of a token
 // is exp((logit - best logit) * row_scale), 0 for a masked one. Sums have a fixed order, so they repeat bit for bit.
 const uint kPoolMax = 2048;    // the pool below, as (key, id); at least 4 stripes an invocation
 const uint kCountsAt = 4096;   // where counts by digit lie in the pool (row_select.glsl)
@@ -44,12 +45,14 @@ struct Overview {
   uint second_key;  // of the next one
   uint num_alive;   // not masked
   float sum;        // of the weights
+  float mean, squares;  // of the logits that are not masked; the sum of the squares of their distances from it
   uvec4 stripes;    // this invocation's own: the best keys of tokens 4 quad + c of its quads
 };
 
 // The overviews of all invocations as one, in each of them. Sets row_best.
-void join(inout Overview o, bool want_sum) {
+void join(inout Overview o, bool want_sum, bool want_spread) {
   uint own_best = o.key, own_id = o.id;
+  float own_alive = float(o.num_alive);
   o.key = group_max_uint(own_best);
   o.id = group_min_uint(own_best == o.key ? own_id : kAllIds);
   o.second_key = group_max_uint(own_id == o.id ? o.second_key : own_best);
@@ -57,13 +60,22 @@ void join(inout Overview o, bool want_sum) {
   if (!want_sum) return;
   o.sum = group_sum(o.sum * weight(own_best));
   o.num_alive = group_sum_uint(o.num_alive);
+  if (!want_spread) return;
+  float own_mean = own_alive > 0.0 ? o.mean - row_best : 0.0;  // a slice may be masked as a whole
+  float mean = group_sum(own_alive * own_mean) / max(float(o.num_alive), 1.0);
+  o.squares = group_sum(o.squares + own_alive * (own_mean - mean) * (own_mean - mean));
+  o.mean = row_best + mean;
 }
 
-// One pass over quads `begin` to `end`. `count_digits`: also counts keys by their first digit, pool[kCountsAt ...] being
-// zero.
-Overview overview(uint begin, uint end, bool want_sum, bool count_digits) {
-  Overview o = Overview(kNoToken, kAllIds, kNoToken, 0u, 0.0, uvec4(kNoToken));
-  Sum sum = Sum(0.0, 0.0);
+const Overview kNoOverview = Overview(kNoToken, kAllIds, kNoToken, 0u, 0.0, 0.0, 0.0, uvec4(kNoToken));
+
+// One pass over quads `begin` to `end`. `want_spread`: only together with want_sum. `count_digits`: also counts keys by
+// their first digit, pool[kCountsAt ...] being zero. Squares are of distances from the first logits at hand, so that they
+// lose no digits to a mean far from 0.
+Overview overview(uint begin, uint end, bool want_sum, bool want_spread, bool count_digits) {
+  Overview o = kNoOverview;
+  Sum sum = Sum(0.0, 0.0), distances = Sum(0.0, 0.0), squares = Sum(0.0, 0.0);
+  float first = 0.0;
   for (uint quad = begin + gl_LocalInvocationID.x; quad < end;) {
     Loads loads = load(quad);
     [[dont_unroll]] for (uint j = 0; j < kLoads && quad < end; ++j, quad += gl_WorkGroupSize.x) {
@@ -87,10 +99,23 @@ Overview overview(uint begin, uint end, bool want_sum, bool count_digits) {
       row_best = number_of(o.key);
       if (o.key != before) sum = Sum(sum.value * weight(before), sum.excess * weight(before));
       add(sum, weight(keys.x) + weight(keys.y) + (weight(keys.z) + weight(keys.w)));
+      if (!want_spread) continue;
+      if (before <= kMasked) first = row_best;
+      [[dont_unroll]] for (uint c = 0; c < 4u; ++c, keys = keys.yzwx) {
+        if (keys.x <= kMasked) continue;
+        float distance = number_of(keys.x) - first;
+        add(distances, distance);
+        add(squares, distance * distance);
+      }
     }
   }
   o.sum = sum.value - sum.excess;
-  join(o, want_sum);
+  if (want_spread && o.num_alive > 0u) {
+    float mean = (distances.value - distances.excess) / float(o.num_alive);
+    o.mean = first + mean;
+    o.squares = max(squares.value - squares.excess - mean * mean * float(o.num_alive), 0.0);
+  }
+  join(o, want_sum, want_spread);
   return o;
 }
 

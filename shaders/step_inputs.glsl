@@ -25,7 +25,7 @@ const uint kSampleForced = 1, kSampleLogprobs = 2, kSampleProcessed = 4;
 const uint kRowWords = 20;
 const uint kRowFlags = 0, kRowTemperature = 1, kRowTopK = 2, kRowTopP = 3, kRowMinP = 4, kRowRepetition = 5,
            kRowPresence = 6, kRowFrequency = 7, kRowSeedLo = 8, kRowSeedHi = 9, kRowBranch = 10, kRowPenaltySlot = 11,
-           kRowLastToken = 16;
+           kRowTopNSigma = 12, kRowLastToken = 16;
 const uint kFlagPenalties = 1, kFlagBias = 2, kFlagProcessed = 3;
 // A word of token counts: bit 31 = in the prompt; the rest = times in the output.
 const uint kCountPrompt = 0x80000000u;

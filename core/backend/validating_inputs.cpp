@@ -1,11 +1,11 @@
 // A step's forward inputs: every index inside its array, every count inside the bucket, and the arrays in agreement.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <set>
 #include <unordered_set>
 
 #include "core/backend/validating_checks.h"
+#include "core/sample/sampling_params.h"
 
 namespace llmrt::validating {
 namespace {
@@ -33,16 +33,11 @@ struct ForwardChecker {
 
   void check_sampling(const std::string& where, const RowSampling& s) {
     if (s.flags & ~uint32_t{kRowProcessed}) report.fail(where, "flags", "known ones", s.flags);
-    if (!(s.temperature >= 0) || std::isinf(s.temperature))
-      report.fail(where, "temperature", "0 or more", s.temperature);
-    if (!(s.top_p >= 0 && s.top_p <= 1)) report.fail(where, "top_p", "0 to 1", s.top_p);
-    if (!(s.min_p >= 0 && s.min_p <= 1)) report.fail(where, "min_p", "0 to 1", s.min_p);
-    if (!(s.repetition_penalty > 0) || std::isinf(s.repetition_penalty))
-      report.fail(where, "repetition_penalty", "above 0", s.repetition_penalty);
-    if (!std::isfinite(s.presence_penalty))
-      report.fail(where, "presence_penalty", "a finite number", s.presence_penalty);
-    if (!std::isfinite(s.frequency_penalty))
-      report.fail(where, "frequency_penalty", "a finite number", s.frequency_penalty);
+    for (const SamplingParameter& parameter : kSamplingParameters) {
+      const std::optional<double> number = parameter.of(s);
+      if (number && !parameter.may_be(*number))
+        report.fail(where, std::string(parameter.name), parameter.expected(), *number);
+    }
     if (s.flags & kRowPenalties) report.below(where, "penalty_slot", s.penalty_slot, limits.state.penalty_rows_max);
   }
 

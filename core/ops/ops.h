@@ -147,9 +147,10 @@ struct ApplyBias {
   TensorId processed;  // [R, V] f32, in/out
 };
 
-// What may be drawn: temperature, then top-k (ties at rank k by lower id), top-p (keeps the token that crosses p, never
-// drops rank 1), min-p. Greedy rows (temperature 0) keep rank 1 alone. The kept set is {v : l > cutoff or (l == cutoff
-// and id <= cutoff_id)}.
+// What may be drawn: temperature, then top-n-sigma (l >= max - n * the standard deviation of the logits that are not
+// -inf), top-k (ties at rank k by lower id), top-p (of what those left; keeps the token that crosses p, never drops
+// rank 1), min-p. Greedy rows (temperature 0) keep rank 1 alone. The kept set is {v : l > cutoff or (l == cutoff and id
+// <= cutoff_id)}.
 struct Filter {
   TensorId logits, processed;  // [R, V] f32
   TensorId kept;               // out [R, 8] i32 words: FilterResult of step_inputs.h

@@ -36,7 +36,8 @@ struct RowSampling {
   uint32_t seed_lo = 0, seed_hi = 0;
   uint32_t branch = 0;        // which of n; part of the noise key
   int32_t penalty_slot = -1;  // row of the token counts, or -1
-  uint32_t reserved[4] = {};
+  float top_n_sigma = 0.0f;   // 0 = all
+  uint32_t reserved[3] = {};
 };
 static_assert(sizeof(RowSampling) == 64);
 

@@ -82,10 +82,10 @@ std::vector<std::string> processor_names(const Request& request) {
   add(sampling.no_repeat_ngram_size > 0, "no_repeat_ngram");
   for (const auto& processor : request.processors) names.emplace_back(processor->name());
   if (sampling.temperature == 0) return names;  // argmax
-  add(sampling.temperature != 1, "temperature");
-  add(sampling.top_k > 0, "top_k");
-  add(sampling.top_p < 1, "top_p");
-  add(sampling.min_p > 0, "min_p");
+  for (const SamplingParameter& parameter : kSamplingParameters) {
+    const bool is_later = parameter.stage == SamplingStage::kTemperature || parameter.stage == SamplingStage::kFilters;
+    if (is_later && !parameter.is_neutral(sampling)) names.emplace_back(parameter.name);
+  }
   return names;
 }
 

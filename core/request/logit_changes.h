@@ -1,9 +1,9 @@
-// All that is added to the logits of a branch's next token, as one list. The whole order of sampling, the same on every
-// device:
+// All that is added to the logits of a branch's next token, as one list. The whole order of sampling is the same on
+// every device:
 //
 //   penalties (repetition, then presence and frequency)
 //   logit_bias, min_tokens, bad_words, no_repeat_ngram, then the request's processors in their order: one sum
-//   temperature, top_k, top_p, min_p, noise, argmax
+//   temperature, the filters in the order of kSamplingParameters, noise, argmax
 //
 // A ban is -inf and the other biases are finite, so nothing behind a ban revives the token.
 #pragma once
@@ -33,7 +33,8 @@ void find_logit_changes(const Request& request, std::span<const int32_t> tokens,
 uint64_t plain_changes_max(size_t num_ends);
 uint64_t further_changes_max(uint32_t context_max);
 
-// What is applied to the request's logits, in order, by name: "penalties", "logit_bias", ..., "min_p".
+// What is applied to the request's logits, in order, by name: "penalties", "logit_bias", ..., "temperature", then
+// filters.
 std::vector<std::string> processor_names(const Request& request);
 
 }  // namespace llmrt

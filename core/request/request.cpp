@@ -35,18 +35,21 @@ Status validate_stop(const StopParams& stop, uint32_t vocab_size) {
   return {};
 }
 
+Status not_with_beams(std::string_view name) {
+  return make_error(ErrorCode::kUnsupported, "use_beam_search: not together with {}", name);
+}
+
 // Beams are ranked by the raw log-probabilities alone, and only an end token or the length ends one.
 Status validate_beam(const Request& request, uint32_t vocab_size) {
   const SamplingParams& sampling = request.sampling;
+  for (const SamplingParameter& parameter : kSamplingParameters) {
+    if (parameter.is_neutral(sampling)) continue;
+    if (parameter.stage == SamplingStage::kTemperature && sampling.temperature == 0) continue;
+    return not_with_beams(parameter.stage == SamplingStage::kPenalties ? "penalties" : parameter.name);
+  }
   const std::pair<bool, const char*> others[] = {
-      {sampling.temperature != 0 && sampling.temperature != 1, "temperature"},
-      {sampling.top_k != 0, "top_k"},
-      {sampling.top_p != 1, "top_p"},
-      {sampling.min_p != 0, "min_p"},
-      {sampling.has_penalties(), "penalties"},
       {!sampling.logit_bias.empty(), "logit_bias"},
       {!sampling.bad_words.empty(), "bad_words"},
-      {sampling.no_repeat_ngram_size > 0, "no_repeat_ngram_size"},
       {!request.processors.empty(), "logits processors"},
       {request.policy != nullptr, "a policy"},
       {!request.begun.empty(), "an answer that has begun"},
@@ -59,7 +62,7 @@ Status validate_beam(const Request& request, uint32_t vocab_size) {
       {!request.stop.token_ids.empty(), "stop_token_ids"},
   };
   for (const auto& [is_there, name] : others) {
-    if (is_there) return make_error(ErrorCode::kUnsupported, "use_beam_search: not together with {}", name);
+    if (is_there) return not_with_beams(name);
   }
   if (vocab_size < kBeamCandidatesMax) {
     return make_error(ErrorCode::kUnsupported, "use_beam_search: expected a vocabulary of at least {} tokens, found {}",

@@ -1,26 +1,9 @@
 #include "core/sample/sampling_params.h"
 
+#include <type_traits>
+
 namespace llmrt {
 namespace {
-
-// Written so that a NaN fails.
-Status check_range(const char* field, float value, float low, float high) {
-  if (value >= low && value <= high) return {};
-  return make_error(ErrorCode::kInvalidArgument, "{}: expected a number in [{}, {}], found {}", field, low, high,
-                    value);
-}
-
-Status check_above_zero(const char* field, float value, float high) {
-  if (value > 0 && value <= high) return {};
-  return make_error(ErrorCode::kInvalidArgument, "{}: expected a number in (0, {}], found {}", field, high, value);
-}
-
-Status check_temperature(float value) {
-  if (Status status = check_range("temperature", value, 0, 100); !status) return status;
-  if (value == 0 || value >= kTemperatureMin) return {};
-  return make_error(ErrorCode::kInvalidArgument, "temperature: expected 0 or at least {}, found {}", kTemperatureMin,
-                    value);
-}
 
 Status check_logit_bias(const SamplingParams& params, uint32_t vocab_size) {
   if (params.logit_bias.size() > kLogitBiasMax) {
@@ -32,7 +15,8 @@ Status check_logit_bias(const SamplingParams& params, uint32_t vocab_size) {
       return make_error(ErrorCode::kInvalidArgument, "logit_bias: expected token ids in [0, {}), found {}", vocab_size,
                         token);
     }
-    if (Status status = check_range("logit_bias", bias, -100, 100); !status) return status;
+    if (bias >= -100 && bias <= 100) continue;  // not so for a NaN
+    return make_error(ErrorCode::kInvalidArgument, "logit_bias: expected a number in [-100, 100], found {}", bias);
   }
   return {};
 }
@@ -61,24 +45,53 @@ Status check_bad_words(const SamplingParams& params, uint32_t vocab_size) {
 
 }  // namespace
 
-Status validate(const SamplingParams& params, uint32_t vocab_size) {
-  const Status checks[] = {
-      check_temperature(params.temperature),
-      check_above_zero("top_p", params.top_p, 1),
-      check_range("min_p", params.min_p, 0, 1),
-      check_range("repetition_penalty", params.repetition_penalty, static_cast<float>(kRepetitionPenaltyMin), 10),
-      check_range("presence_penalty", params.presence_penalty, -2, 2),
-      check_range("frequency_penalty", params.frequency_penalty, -2, 2),
-      check_logit_bias(params, vocab_size),
-      check_bad_words(params, vocab_size),
+double SamplingParameter::of(const SamplingParams& params) const {
+  return std::visit([&](auto member) { return static_cast<double>(params.*member); }, field);
+}
+
+std::optional<double> SamplingParameter::of(const RowSampling& row) const {
+  if (const auto* number = std::get_if<float RowSampling::*>(&row_field)) return row.**number;
+  if (const auto* number = std::get_if<uint32_t RowSampling::*>(&row_field)) return row.**number;
+  return std::nullopt;
+}
+
+void SamplingParameter::set(double said, SamplingParams* params) const {
+  const auto put = [&](auto member) {
+    using Number = std::remove_reference_t<decltype(params->*member)>;
+    params->*member = static_cast<Number>(said < in_type(least) ? below : said);
   };
-  for (const Status& status : checks) {
-    if (!status) return status;
+  std::visit(put, field);
+}
+
+// Written so that a NaN fails.
+bool SamplingParameter::may_be(double value) const {
+  return value == in_type(below) || (value >= in_type(least) && value <= in_type(high));
+}
+
+std::string SamplingParameter::expected() const {
+  const std::string range = fmt::format("a number in [{:g}, {}]", least, high);
+  return below < least ? fmt::format("{:g} or {}", below, range) : range;
+}
+
+void copy_to_row(const SamplingParams& params, RowSampling* row) {
+  for (const SamplingParameter& parameter : kSamplingParameters) {
+    const double number = parameter.of(params);
+    if (const auto* to = std::get_if<float RowSampling::*>(&parameter.row_field))
+      row->** to = static_cast<float>(number);
+    else if (const auto* to_whole = std::get_if<uint32_t RowSampling::*>(&parameter.row_field))
+      row->** to_whole = static_cast<uint32_t>(number);
   }
-  if (params.no_repeat_ngram_size > kNoRepeatNgramMax) {
-    return make_error(ErrorCode::kInvalidArgument, "no_repeat_ngram_size: expected at most {}, found {}",
-                      kNoRepeatNgramMax, params.no_repeat_ngram_size);
+}
+
+Status validate(const SamplingParams& params, uint32_t vocab_size) {
+  for (const SamplingParameter& parameter : kSamplingParameters) {
+    const double found = parameter.of(params);
+    if (parameter.may_be(found)) continue;
+    return make_error(ErrorCode::kInvalidArgument, "{}: expected {}, found {}", parameter.name, parameter.expected(),
+                      static_cast<float>(found));
   }
+  if (Status status = check_logit_bias(params, vocab_size); !status) return status;
+  if (Status status = check_bad_words(params, vocab_size); !status) return status;
   if (params.logprobs < -1 || params.logprobs > kLogprobAlternativesMax) {
     return make_error(ErrorCode::kInvalidArgument, "logprobs: expected at most {} alternatives, found {}",
                       kLogprobAlternativesMax, params.logprobs);

@@ -30,6 +30,7 @@ class Line {
     if (!value || !value->is_number()) return fail(name, "a number"), 0.0f;
     return static_cast<float>(value->to_number<double>());
   }
+  bool is_absent(const char* name) { return find(name) == nullptr; }
   bool boolean(const char* name) {
     const json::value* value = find(name);
     if (!value || !value->is_bool()) return fail(name, "true or false"), false;
@@ -77,13 +78,11 @@ TracedBranch read_request(Line& line) {
     if (!name.is_string()) line.fail("processors", "names");
     branch.processors.emplace_back(name.is_string() ? std::string(name.get_string()) : "");
   }
-  s.temperature = line.number("temperature", 0);
-  s.top_k = line.integer<uint32_t>("top_k");
-  s.top_p = line.number("top_p", 0);
-  s.min_p = line.number("min_p", 0);
-  s.repetition_penalty = line.number("repetition_penalty", 0);
-  s.presence_penalty = line.number("presence_penalty", 0);
-  s.frequency_penalty = line.number("frequency_penalty", 0);
+  for (const SamplingParameter& parameter : kSamplingParameters) {
+    const char* name = parameter.name.data();  // of a literal
+    if (line.is_absent(name)) continue;        // the trace is older than the parameter
+    parameter.set(parameter.is_whole() ? static_cast<double>(line.integer<uint32_t>(name)) : line.number(name, 0), &s);
+  }
   for (const json::value& entry : line.array("logit_bias")) {
     const json::array* pair = entry.if_array();
     if (!pair || pair->size() != 2 || !(*pair)[0].is_int64() || !(*pair)[1].is_number()) {
@@ -99,7 +98,6 @@ TracedBranch read_request(Line& line) {
     if (!word.is_array()) line.fail("bad_words", "lists of token ids");
     if (word.is_array()) s.bad_words.push_back(line.ids("bad_words", word.get_array()));
   }
-  s.no_repeat_ngram_size = line.integer<uint32_t>("no_repeat_ngram_size");
   request.min_tokens = line.integer<uint32_t>("min_tokens");
   request.max_tokens = line.integer<uint32_t>("max_tokens");
   request.stop.token_ids = line.ids("stop_token_ids");

@@ -38,29 +38,26 @@ std::string request_line(RequestId id, const Request& request) {
   for (const std::string& name : processor_names(request)) processors.emplace_back(name);
   for (const auto& [token, value] : s.logit_bias) bias.push_back(json::array{token, number_of(value)});
   for (const std::vector<int32_t>& word : s.bad_words) bad_words.push_back(array_of(word));
-  return json::serialize(json::object{{"type", "request"},
-                                      {"request", id},
-                                      {"adapter", request.adapter_id},
-                                      {"method", s.temperature == 0 ? "argmax" : "sampled"},
-                                      {"processors", std::move(processors)},
-                                      {"temperature", number_of(s.temperature)},
-                                      {"top_k", s.top_k},
-                                      {"top_p", number_of(s.top_p)},
-                                      {"min_p", number_of(s.min_p)},
-                                      {"repetition_penalty", number_of(s.repetition_penalty)},
-                                      {"presence_penalty", number_of(s.presence_penalty)},
-                                      {"frequency_penalty", number_of(s.frequency_penalty)},
-                                      {"logit_bias", std::move(bias)},
-                                      {"bad_words", std::move(bad_words)},
-                                      {"no_repeat_ngram_size", s.no_repeat_ngram_size},
-                                      {"min_tokens", request.min_tokens},
-                                      {"max_tokens", request.max_tokens},
-                                      {"stop_token_ids", array_of(request.stop.token_ids)},
-                                      {"ignore_eos", request.stop.ignore_eos},
-                                      {"seed", s.seed},
-                                      {"branch", s.branch},
-                                      {"prompt", array_of(request.prompt)},
-                                      {"begun", array_of(request.begun)}});
+  json::object line{{"type", "request"},
+                    {"request", id},
+                    {"adapter", request.adapter_id},
+                    {"method", s.temperature == 0 ? "argmax" : "sampled"},
+                    {"processors", std::move(processors)}};
+  for (const SamplingParameter& parameter : kSamplingParameters) {
+    const double number = parameter.of(s);
+    line[parameter.name] = parameter.is_whole() ? json::value(static_cast<uint32_t>(number)) : json::value(number);
+  }
+  line["logit_bias"] = std::move(bias);
+  line["bad_words"] = std::move(bad_words);
+  line["min_tokens"] = request.min_tokens;
+  line["max_tokens"] = request.max_tokens;
+  line["stop_token_ids"] = array_of(request.stop.token_ids);
+  line["ignore_eos"] = request.stop.ignore_eos;
+  line["seed"] = s.seed;
+  line["branch"] = s.branch;
+  line["prompt"] = array_of(request.prompt);
+  line["begun"] = array_of(request.begun);
+  return json::serialize(line);
 }
 
 std::string token_line(RequestId id, const SamplingParams& sampling, uint32_t position, int32_t token,

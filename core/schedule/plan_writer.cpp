@@ -14,13 +14,7 @@ RowSampling row_sampling(const Sequence& sequence) {
   RowSampling row;
   if (params.has_penalties()) row.flags |= kRowPenalties;
   if (changes_logits(sequence.request)) row.flags |= kRowBias;
-  row.temperature = params.temperature;
-  row.top_k = params.top_k;
-  row.top_p = params.top_p;
-  row.min_p = params.min_p;
-  row.repetition_penalty = params.repetition_penalty;
-  row.presence_penalty = params.presence_penalty;
-  row.frequency_penalty = params.frequency_penalty;
+  copy_to_row(params, &row);
   row.seed_lo = static_cast<uint32_t>(params.seed);
   row.seed_hi = static_cast<uint32_t>(params.seed >> 32);
   row.branch = params.branch;

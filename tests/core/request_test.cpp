@@ -87,17 +87,17 @@ TEST_CASE("each bad value is refused by name, range and value") {
         "stop_token_ids: expected at most 128 ids, found 129");
   CHECK(message([](Request& r) { r.stop.token_ids = {100}; }) == "stop_token_ids: expected ids in [0, 100), found 100");
   CHECK(message([](Request& r) { r.sampling.temperature = -0.5f; }) ==
-        "temperature: expected a number in [0, 100], found -0.5");
+        "temperature: expected 0 or a number in [1e-06, 100], found -0.5");
   CHECK(message([](Request& r) { r.sampling.temperature = std::nanf(""); }) ==
-        "temperature: expected a number in [0, 100], found nan");
-  CHECK(message([](Request& r) { r.sampling.top_p = 0; }) == "top_p: expected a number in (0, 1], found 0");
-  CHECK(message([](Request& r) { r.sampling.top_p = 1.5f; }) == "top_p: expected a number in (0, 1], found 1.5");
+        "temperature: expected 0 or a number in [1e-06, 100], found nan");
+  CHECK(message([](Request& r) { r.sampling.top_p = 0; }) == "top_p: expected a number in [1e-09, 1], found 0");
+  CHECK(message([](Request& r) { r.sampling.top_p = 1.5f; }) == "top_p: expected a number in [1e-09, 1], found 1.5");
   CHECK(message([](Request& r) { r.sampling.min_p = 2; }) == "min_p: expected a number in [0, 1], found 2");
   CHECK(message([](Request& r) { r.sampling.repetition_penalty = 0; }) ==
         "repetition_penalty: expected a number in [0.01, 10], found 0");
   CHECK(message([](Request& r) {
           r.sampling.temperature = 1e-40f;
-        }).starts_with("temperature: expected 0 or at least 1e-06, found 1e-40"));
+        }).starts_with("temperature: expected 0 or a number in [1e-06, 100], found 1e-40"));
   CHECK(message([](Request& r) { r.sampling.presence_penalty = 3; }) ==
         "presence_penalty: expected a number in [-2, 2], found 3");
   CHECK(message([](Request& r) { r.sampling.frequency_penalty = -3; }) ==
@@ -125,7 +125,7 @@ TEST_CASE("each bad value is refused by name, range and value") {
   CHECK(message([](Request& r) { r.begun.assign(16, 1); }) ==
         "begun: expected fewer tokens than max_tokens = 16 and n = 1, found 16 and n = 1");
   CHECK(message([](Request& r) { r.sampling.no_repeat_ngram_size = 1025; }) ==
-        "no_repeat_ngram_size: expected at most 1024, found 1025");
+        "no_repeat_ngram_size: expected a number in [0, 1024], found 1025");
   CHECK(message([](Request& r) { r.sampling.logprobs = 21; }) ==
         "logprobs: expected at most 20 alternatives, found 21");
   CHECK(message([](Request& r) { r.sampling.logprobs = -2; }) ==

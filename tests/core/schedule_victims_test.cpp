@@ -10,7 +10,7 @@ using test::sequence_of;
 
 namespace {
 
-struct Rows {
+struct RunningRows {
   std::vector<std::unique_ptr<Sequence>> owned;
   std::vector<Sequence*> all;
 
@@ -31,7 +31,7 @@ struct Rows {
 }  // namespace
 
 TEST_CASE("the lowest lane yields first, in it the newest") {
-  Rows rows;
+  RunningRows rows;
   rows.add(RequestClass::kBackground, 0);
   rows.add(RequestClass::kInteractive, 0);
   rows.add(RequestClass::kBatch, 0);
@@ -42,7 +42,7 @@ TEST_CASE("the lowest lane yields first, in it the newest") {
 }
 
 TEST_CASE("a row that has yielded twice is spared, and the one that yielded least yields again") {
-  Rows rows;
+  RunningRows rows;
   rows.add(RequestClass::kBatch, 0);
   rows.add(RequestClass::kBatch, 1);  // once does not spare it
   rows.add(RequestClass::kBatch, 3);
@@ -51,7 +51,7 @@ TEST_CASE("a row that has yielded twice is spared, and the one that yielded leas
 }
 
 TEST_CASE("how often it has yielded does not lift a row above its lane") {
-  Rows rows;
+  RunningRows rows;
   rows.add(RequestClass::kInteractive, 0);
   rows.add(RequestClass::kBackground, 9);
   CHECK(pick_victim(rows.all).request.id == 2);

@@ -1,5 +1,5 @@
-// filter and sample over vocabularies from one token to 151,936: greedy, temperature, top-k, top-p, min-p and their
-// mixtures over logits of every shape; ties, masks, broken logits; the noise bit for bit.
+// filter and sample over vocabularies from one token to 151,936: greedy, temperature, every filter and their mixtures
+// over logits of every shape; ties, masks, broken logits; the noise bit for bit.
 #include <bit>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -26,6 +26,11 @@ RowSampling params(float temperature, uint32_t top_k, float top_p, float min_p, 
   return s;
 }
 
+RowSampling with_sigma(float n, RowSampling s) {
+  s.top_n_sigma = n;
+  return s;
+}
+
 // Every kind of filter, alone and together.
 std::vector<RowSampling> all_params(uint32_t vocab, std::mt19937_64& rng) {
   std::vector<RowSampling> all;
@@ -35,6 +40,14 @@ std::vector<RowSampling> all_params(uint32_t vocab, std::mt19937_64& rng) {
     all.push_back(params(0.8f, top_k, 1, 0, rng));
   for (float top_p : {1e-6f, 0.3f, 0.9f, 0.9999f}) all.push_back(params(1.1f, 0, top_p, 0, rng));
   for (float min_p : {0.001f, 0.05f, 0.5f, 1.0f}) all.push_back(params(0.9f, 0, 1, min_p, rng));
+  for (float n : {1e-6f, 0.5f, 1.0f, 2.0f, 3.5f, 1000.0f}) {
+    all.push_back(with_sigma(n, params(0.9f, 0, 1, 0, rng)));
+    all.push_back(with_sigma(n, params(3, 0, 0.9f, 0, rng)));
+  }
+  all.push_back(with_sigma(1, params(1, 30, 1, 0, rng)));
+  all.push_back(with_sigma(2, params(1.5f, 2000, 0.95f, 0.001f, rng)));
+  all.push_back(with_sigma(3, params(50, 2000, 0.5f, 0, rng)));
+  all.push_back(with_sigma(2, params(0, 0, 1, 0, rng)));  // greedy ignores it
   all.push_back(params(1, 40, 0.95f, 0.02f, rng));
   all.push_back(params(2.5f, 2000, 0.98f, 0.0001f, rng));
   all.push_back(params(0, 40, 0.5f, 0.1f, rng));  // greedy ignores the rest
@@ -51,8 +64,9 @@ TEST_CASE("filter keeps and sample draws the same on every device", "[filter][sa
     if (vocab > 100000 && shape != "normal" && shape != "ties" && shape != "masked") continue;  // enough at 49,152
     std::vector<SampleRow> rows;
     for (const RowSampling& s : all_params(vocab, rng)) {
-      rows.push_back({fmt::format("{} T {} k {} p {} m {}", shape, s.temperature, s.top_k, s.top_p, s.min_p), s,
-                      random_logits(shape, vocab, rng), static_cast<uint32_t>(rng() % 1000)});
+      rows.push_back(
+          {fmt::format("{} T {} n {} k {} p {} m {}", shape, s.temperature, s.top_n_sigma, s.top_k, s.top_p, s.min_p),
+           s, random_logits(shape, vocab, rng), static_cast<uint32_t>(rng() % 1000)});
       if (vocab < 49152 || rows.size() % 9 != 0) continue;  // large vocabularies in several small steps
       suite.cases.push_back(sampling_case(fmt::format("V {} {}", vocab, shape), rows, {.bucket = 16}));
       rows.clear();
@@ -106,6 +120,44 @@ TEST_CASE("top-k takes ties at rank k by the lower id and greedy the lowest", "[
     rows.push_back({fmt::format("greedy {}", top_k), params(0, 0, 1, 0, rng), logits});
   }
   suite.cases.push_back(sampling_case("ties", rows));
+  fit_suite(&suite);
+  run(suite);
+}
+
+// Bans do not count in the deviation: with them the rows keep what they keep of the other tokens alone.
+TEST_CASE("top-n-sigma leaves banned tokens out of the deviation and keeps ties of the last", "[filter][sample]") {
+  auto rng = test_rng("sigma");
+  constexpr uint32_t kVocab = 5000;
+  Suite suite;
+  std::vector<SampleRow> rows;
+  const auto add = [&](std::string name, RowSampling s, auto logit_of, uint32_t num_banned) {
+    SampleRow row{std::move(name), s, std::vector<float>(kVocab)};
+    for (uint32_t v = 0; v < kVocab; ++v) row.logits[v] = logit_of(v);
+    row.sampling.flags = num_banned > 0 ? uint32_t{kRowBias} : 0u;
+    for (uint32_t v = 0; v < num_banned; ++v) row.bias.push_back({static_cast<int32_t>(v), -kInf});
+    rows.push_back(std::move(row));
+  };
+  for (float top_p : {1.0f, 0.9f}) {
+    // Deviation 1 and mean 0 among those that are not banned, so n = 2 is just the distance of the two kinds.
+    const auto two = [](uint32_t v) { return v < 4000 ? 100.0f : v % 2 ? 1.0f : -1.0f; };
+    for (float n : {1.9375f, 2.0625f})
+      add(fmt::format("two kinds, n {} p {}", n, top_p), with_sigma(n, params(1, 0, top_p, 0, rng)), two, 4000);
+    // Logits 0 to 9, each of a tenth: deviation 2.872. n = 1 keeps 7, 8 and 9, whole runs of equals.
+    const auto steps = [](uint32_t v) { return 64 + static_cast<float>(v % 10); };
+    add(fmt::format("steps p {}", top_p), with_sigma(1, params(5, 0, top_p, 0, rng)), steps, 0);
+    add(fmt::format("steps k 700 p {}", top_p), with_sigma(1, params(5, 700, top_p, 0, rng)), steps, 0);
+    add(fmt::format("steps k 1400 p {}", top_p), with_sigma(1, params(5, 1400, top_p, 0, rng)), steps, 0);
+    // A mean far from 0, where squares of logits would have no digits left in f32.
+    add(
+        fmt::format("far p {}", top_p), with_sigma(2, params(1, 0, top_p, 0, rng)),
+        [&rng](uint32_t) { return 4000 + static_cast<float>(rng() % 4096) / 512; }, 0);
+    // No deviation at all: all are the best.
+    add(
+        fmt::format("equal p {}", top_p), with_sigma(1, params(1, 0, top_p, 0, rng)), [](uint32_t) { return 3.0f; }, 9);
+  }
+  suite.cases.push_back(sampling_case("sigma", rows));
+  // A row alone is read in parts, whose deviations are put together.
+  for (const SampleRow& row : rows) suite.cases.push_back(sampling_case(row.name, {row}));
   fit_suite(&suite);
   run(suite);
 }

@@ -29,20 +29,33 @@ std::vector<bool> kept_set(const FilterResult& kept, const std::vector<float>& l
   return set;
 }
 
-// A token at the edge of top-p or min-p, where a rounding decides: `mass` is the probability before it.
-bool on_the_edge(const RowSampling& s, double logit, double max_logit, double mass) {
+// How far below the best logit top-n-sigma keeps a token.
+double reach_of(const RowSampling& s, const std::vector<float>& logits) {
+  if (s.top_n_sigma <= 0) return std::numeric_limits<double>::infinity();
+  double count = 0, mean = 0, squares = 0;
+  for (const float l : logits) count += l > -kInf;
+  for (const float l : logits) mean += l > -kInf ? l / count : 0;
+  for (const float l : logits) squares += l > -kInf ? (l - mean) * (l - mean) : 0;
+  return s.top_n_sigma * std::sqrt(squares / count);
+}
+
+// A token at the edge of a filter, where a rounding decides: `mass` is the probability before it, `reach` as above.
+bool on_the_edge(const RowSampling& s, double logit, double max_logit, double mass, double reach) {
+  if (std::isfinite(reach) && std::abs(max_logit - logit - reach) <= 1e-4 * reach) return true;
   const bool top_p = s.top_p < 1 && std::abs(mass - s.top_p) < 2e-5;
   const double distance = (logit - max_logit) / s.temperature - std::log(s.min_p);
   return top_p || (s.min_p > 0 && std::abs(distance) < 1e-4 * (1 + std::abs(std::log(s.min_p))));
 }
 
-// Probability of all tokens before each one (best first, ties by lower id), after top-k, as top-p sees it.
+// Probability of all tokens before each one (best first, ties by lower id), after top-n-sigma and top-k, as top-p sees
+// it.
 std::vector<double> mass_before(const RowSampling& s, const std::vector<float>& logits) {
   std::vector<size_t> ids(logits.size());
   for (size_t v = 0; v < ids.size(); ++v) ids[v] = v;
   std::stable_sort(ids.begin(), ids.end(), [&](size_t a, size_t b) { return logits[a] > logits[b]; });
-  const size_t limit = s.top_k > 0 ? std::min<size_t>(s.top_k, ids.size()) : ids.size();
-  const double best = logits[ids[0]];
+  size_t limit = s.top_k > 0 ? std::min<size_t>(s.top_k, ids.size()) : ids.size();
+  const double best = logits[ids[0]], reach = reach_of(s, logits);
+  while (limit > 1 && best - logits[ids[limit - 1]] > reach) --limit;
   double total = 0, sum = 0;
   for (size_t i = 0; i < limit; ++i) total += std::exp((logits[ids[i]] - best) / s.temperature);
   std::vector<double> before(logits.size(), 1);
@@ -74,8 +87,9 @@ std::string judge_kept(const RowSampling& s, const std::vector<float>& logits, c
   if (want_set != got_set) {
     if (s.temperature == 0) return fmt::format("greedy: expected id {}, found {}", want.cutoff_id, got.cutoff_id);
     const std::vector<double> before = mass_before(s, logits);
+    const double reach = reach_of(s, logits);
     for (size_t v = 0; v < logits.size(); ++v)
-      if (want_set[v] != got_set[v] && !on_the_edge(s, logits[v], want.max_logit, before[v]))
+      if (want_set[v] != got_set[v] && !on_the_edge(s, logits[v], want.max_logit, before[v], reach))
         return fmt::format("token {} (logit {}): expected {}, found {}; support expected {}, found {}", v, logits[v],
                            want_set[v] ? "kept" : "dropped", got_set[v] ? "kept" : "dropped", want.support,
                            got.support);
@@ -130,7 +144,7 @@ std::string judge_result(const RowSampling& s, const SampleRecord& record, const
     if (!forced && (on_one_side(want.token) || on_one_side(got.token))) return "";
     return fmt::format("token: expected {}, found {} (margin {})", want.token, got.token, want.margin);
   }
-  if (want.support != got.support && s.top_p >= 1 && s.min_p <= 0)
+  if (want.support != got.support && s.top_p >= 1 && s.min_p <= 0 && s.top_n_sigma <= 0)
     return fmt::format("support: expected {}, found {}", want.support, got.support);
   // The runner-up may be far below the best.
   if (want_set == got_set && !near(want.margin, got.margin, 2 * ulp + 2e-7 * std::abs(want.margin)))

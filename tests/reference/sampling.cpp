@@ -60,8 +60,20 @@ std::vector<float> to_f32(const double* row, uint32_t count) {
   return {row, row + count};
 }
 
+// The least logit at most n standard deviations below the best; `ids` are all tokens that are not -inf.
+double least_within_sigma(double n, const std::vector<float>& logits, const std::vector<int32_t>& ids) {
+  double mean = 0, squares = 0;
+  for (const int32_t id : ids) mean += logits[static_cast<size_t>(id)] / static_cast<double>(ids.size());
+  for (const int32_t id : ids) squares += std::pow(logits[static_cast<size_t>(id)] - mean, 2);
+  return logits[static_cast<size_t>(ids.front())] - n * std::sqrt(squares / static_cast<double>(ids.size()));
+}
+
 // What the parameters keep of the tokens, best first: `ids` is cut to the kept ones.
 void keep(const RowSampling& s, const std::vector<float>& logits, std::vector<int32_t>* ids) {
+  if (s.top_n_sigma > 0) {
+    const double least = least_within_sigma(s.top_n_sigma, logits, *ids);
+    while (ids->size() > 1 && logits[static_cast<size_t>(ids->back())] < least) ids->pop_back();
+  }
   if (s.top_k > 0 && s.top_k < ids->size()) ids->resize(s.top_k);
   if (s.top_p < 1) {
     const double best = logits[static_cast<size_t>(ids->front())];

@@ -56,6 +56,31 @@ TEST_CASE("an answer that ends with an error leaves nothing behind in the engine
   CHECK(engine->stats().num_streaming == 0);
 }
 
+TEST_CASE("every sampling number has an option, which stands in the body as the server reads it") {
+  for (const SamplingParameter& parameter : kSamplingParameters) {
+    std::string flag(parameter.flags);
+    flag = flag.substr(0, flag.find(','));
+    const auto values_of = [&](double value) {
+      CLI::App app;
+      SamplingValues values;
+      values.add_options(app, "Sampling");
+      app.parse(std::vector<std::string>{fmt::format("{}={}", flag, value)});
+      return values;
+    };
+    CAPTURE(flag);
+    CHECK_THROWS_AS(values_of(parameter.low - 1), CLI::ValidationError);
+    CHECK_THROWS_AS(values_of(parameter.high + 1), CLI::ValidationError);
+    const SamplingValues values = values_of(parameter.high);
+    boost::json::object body;
+    values.write(&body);
+    REQUIRE(body.size() == 1);
+    const boost::json::value& written = body.at(parameter.name);
+    CHECK(written.is_int64() == parameter.is_whole());
+    CHECK(written.to_number<double>() == parameter.high);
+    CHECK(parameter.of(values.params()) == parameter.in_type(parameter.high));
+  }
+}
+
 TEST_CASE("a seed may be negative, and none is none") {
   const auto fields = [](std::vector<std::string> arguments) {
     CLI::App app;

@@ -19,36 +19,7 @@ class Collect final : public EventSink {
 
 void add_sampling_options(CLI::App& command, SamplingOptions& options, const std::string& max_tokens_default) {
   const char* group = "Sampling";
-  command.add_option("--temperature", options.temperature, "how freely to draw; 0: always the likeliest token")
-      ->check(any_number<double>())
-      ->capture_default_str()
-      ->type_name("T")
-      ->group(group);
-  command.add_option("--top-k", options.top_k, "draw from the K likeliest tokens; 0: from all")
-      ->check(any_number<int>())
-      ->capture_default_str()
-      ->type_name("K")
-      ->group(group);
-  command
-      .add_option("--top-p", options.top_p, "draw from the fewest tokens whose probabilities add up to P; 1: from all")
-      ->check(any_number<double>())
-      ->capture_default_str()
-      ->type_name("P")
-      ->group(group);
-  command
-      .add_option("--min-p", options.min_p,
-                  "draw from tokens that are at least P times as likely as the likeliest; 0: from all")
-      ->check(any_number<double>())
-      ->capture_default_str()
-      ->type_name("P")
-      ->group(group);
-  command
-      .add_option("--repetition-penalty", options.repetition_penalty,
-                  "make tokens that the prompt or the answer has already R times less likely; 1: off")
-      ->check(any_number<double>())
-      ->capture_default_str()
-      ->type_name("R")
-      ->group(group);
+  options.numbers.add_options(command, group);
   command.add_option("--seed", options.seed, "the same seed gives the same answer; default: a random one")
       ->check(any_number<int64_t>())
       ->type_name("N")
@@ -61,28 +32,16 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options, const std
   command.add_option("--bad-word", options.bad_words, "never write this text; may be given several times")
       ->type_name("TEXT")
       ->group(group);
-  command
-      .add_option("--no-repeat-ngram", options.no_repeat_ngram_size,
-                  "never write the same N tokens twice, the prompt's among them; 0: off")
-      ->check(any_number<uint32_t>())
-      ->capture_default_str()
-      ->type_name("N")
-      ->group(group);
   command.add_option("--stop", options.stop, "end the answer before this text; may be given several times")
       ->type_name("TEXT")
       ->group(group);
 }
 
 void write_fields(const SamplingOptions& options, boost::json::object& body) {
-  body["temperature"] = options.temperature;
-  body["top_p"] = options.top_p;
-  body["min_p"] = options.min_p;
-  body["top_k"] = options.top_k;
-  body["repetition_penalty"] = options.repetition_penalty;
+  options.numbers.write(&body);
   if (options.seed) body["seed"] = *options.seed;
   if (options.max_tokens > 0) body["max_tokens"] = options.max_tokens;
   if (!options.bad_words.empty()) body["bad_words"] = boost::json::value_from(options.bad_words);
-  body["no_repeat_ngram_size"] = options.no_repeat_ngram_size;
   if (!options.stop.empty()) body["stop"] = boost::json::value_from(options.stop);
 }
 

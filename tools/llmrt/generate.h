@@ -11,16 +11,15 @@
 #include "core/sample_trace/trace_writer.h"
 #include "server/api_request.h"
 #include "tools/llmrt/program.h"
+#include "tools/sampling_values.h"
 
 namespace llmrt::cli {
 
 struct SamplingOptions {
-  double temperature = 0.7, top_p = 1.0, min_p = 0.0, repetition_penalty = 1.0;
-  int top_k = 0;
+  SamplingValues numbers = SamplingValues().set("temperature", 0.7);
   std::optional<int64_t> seed = {};  // none: a random one
   uint32_t max_tokens = 0;           // not given: the command's default
   std::vector<std::string> stop, bad_words;
-  uint32_t no_repeat_ngram_size = 0;
 };
 // `max_tokens_default`: for the help only, what the command does without --max-tokens.
 void add_sampling_options(CLI::App& command, SamplingOptions& options, const std::string& max_tokens_default);

@@ -1,24 +1,24 @@
 // filter: which tokens may be drawn (ops.h), as a cutoff in the order "larger logit first, then lower id".
 //
 // Two kernels. filter_scan reads each row once, in parts: the best token, the sum of exp(logit / temperature) (f32 over
-// four tokens, f64 beyond), and, where the row filters, a histogram. filter_select, a block a row, merges the parts.
-// Rows that keep everything or the best alone are done then. Else it gathers the best tokens (at most kCandidates, down
-// to a bin's edge), sorts them and walks them: the second and last pass if the kept set ends among them. If it does
-// not, radix_select finds the cutoff exactly, wherever it is. Sums of the sorted walk are f64; masses of the radix
-// selection are integers, so they do not depend on an order.
+// four tokens, f64 beyond), and, where the row filters, a histogram; for top-n-sigma also the sums of logits and of
+// their squares (f64). filter_select, a block a row, merges the parts. Rows that keep everything or the best alone are
+// done then. Else it gathers the best tokens (at most kCandidates, down to a bin's edge), sorts them and walks them:
+// the second and last pass if the kept set ends among them. If it does not, radix_select finds the cutoff exactly,
+// wherever it is. Sums of the sorted walk are f64; masses of the radix selection are integers, so they do not depend on
+// an order. Top-n-sigma is a top-k whose k is counted: among the candidates, or in one more pass when they all lie
+// above its edge.
 #include <cfloat>
 
 #include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
+#include "backends/cuda/ops/candidates.cuh"
 #include "backends/cuda/ops/radix_select.cuh"
-#include "backends/cuda/rank.cuh"
-#include "backends/cuda/sampling.cuh"
 
 namespace llmrt::cuda {
 namespace {
 
 constexpr uint32_t kScanThreads = 512;
-constexpr uint32_t kCandidates = 2 * kRankThreads;
 constexpr uint32_t kNone = 0xffffffffu;  // "more than there are candidates"
 
 // What a part of a row holds; counts leave out -inf.
@@ -26,7 +26,8 @@ struct PartStats {
   Rank best;
   double sum;  // of exp((logit - best) / temperature)
   uint32_t count;
-  uint32_t broken;  // NaN or +inf is there
+  uint32_t broken;               // NaN or +inf is there
+  double logit_sum, square_sum;  // for top-n-sigma
 };
 
 struct FilterArgs {
@@ -38,7 +39,7 @@ struct FilterArgs {
 };
 
 __device__ bool filters(const RowSampling& s) {
-  return s.temperature > 0 && (s.top_k > 0 || s.top_p < 1 || s.min_p > 0);
+  return s.temperature > 0 && (s.top_k > 0 || s.top_p < 1 || s.min_p > 0 || s.top_n_sigma > 0);
 }
 
 __global__ void __launch_bounds__(kScanThreads) filter_scan_kernel(FilterArgs args) {
@@ -50,6 +51,7 @@ __global__ void __launch_bounds__(kScanThreads) filter_scan_kernel(FilterArgs ar
   SampledRow row;
   if (!wait_with_row(args.sample, r, &row)) return;
   const bool wants_histogram = filters(row.sampling), is_greedy = row.sampling.temperature == 0;
+  const bool wants_spread = wants_histogram && row.sampling.top_n_sigma > 0;
   if (wants_histogram) {
     for (uint32_t i = threadIdx.x; i < kBins; i += kScanThreads) histogram[i] = 0;
     __syncthreads();
@@ -57,7 +59,7 @@ __global__ void __launch_bounds__(kScanThreads) filter_scan_kernel(FilterArgs ar
   const float factor = kLog2E / row.sampling.temperature;
   float best_logit = -INFINITY, base = -FLT_MAX;  // base: what the sum's exponents are relative to
   uint32_t best_id = 0, count = 0;
-  double sum = 0;
+  double sum = 0, logit_sum = 0, square_sum = 0;
   bool broken = false;
   for_quads<kScanThreads>(row.logits, vocab_size, {vocab_size, part, args.num_parts}, [&](float4 four, uint32_t quad) {
     const float logits[4] = {four.x, four.y, four.z, four.w};
@@ -81,71 +83,62 @@ __global__ void __launch_bounds__(kScanThreads) filter_scan_kernel(FilterArgs ar
 #pragma unroll
     for (const float l : logits) own += exp2_fast((l - base) * factor);
     sum += static_cast<double>(own);
+    if (!wants_spread) return;
+#pragma unroll
+    for (const float l : logits) {
+      const double number = l > -INFINITY ? static_cast<double>(l) : 0.0;
+      logit_sum += number;
+      square_sum += number * number;
+    }
   });
   const int any_broken = __syncthreads_or(broken);
   const Rank best = block_reduce(count ? rank_of(best_logit, best_id) : 0, MaxOf(), rank_scratch);
   if (count) sum *= static_cast<double>(exp2_fast((base - logit_of(best)) * factor));
   sum = block_reduce(sum, SumOf(), sum_scratch);
   count = block_reduce(count, SumOf(), count_scratch);
+  if (wants_spread) {
+    logit_sum = block_reduce(logit_sum, SumOf(), sum_scratch);
+    square_sum = block_reduce(square_sum, SumOf(), sum_scratch);
+  }
   const uint64_t at = uint64_t{r} * args.num_parts + part;
-  if (threadIdx.x == 0) args.parts[at] = {best, sum, count, static_cast<uint32_t>(any_broken)};
+  if (threadIdx.x == 0) args.parts[at] = {best, sum, count, static_cast<uint32_t>(any_broken), logit_sum, square_sum};
   if (wants_histogram)  // complete since the barriers above
     for (uint32_t i = threadIdx.x; i < kBins; i += kScanThreads) args.histograms[at * kBins + i] = histogram[i];
 }
 
 // The parts of a row as one, in every thread.
-__device__ PartStats merge_parts(const FilterArgs& args, uint32_t r, float temperature) {
+__device__ PartStats merge_parts(const FilterArgs& args, uint32_t r, const RowSampling& s) {
   const uint32_t lane = threadIdx.x % kWarp;
   PartStats own{};
   if (lane < args.num_parts) own = args.parts[uint64_t{r} * args.num_parts + lane];
   PartStats all{warp_reduce(own.best, MaxOf()), 0, warp_reduce(own.count, SumOf()), warp_reduce(own.broken, MaxOf())};
-  if (temperature == 0 || all.count == 0) return all;
-  const Softener soften(logit_of(all.best), temperature);
+  if (s.temperature == 0 || all.count == 0) return all;
+  const Softener soften(logit_of(all.best), s.temperature);
   all.sum = warp_reduce(own.count ? own.sum * static_cast<double>(soften(logit_of(own.best))) : 0.0, SumOf());
+  if (s.top_n_sigma > 0) {
+    all.logit_sum = warp_reduce(own.logit_sum, SumOf());
+    all.square_sum = warp_reduce(own.square_sum, SumOf());
+  }
   return all;
 }
 
-// How many tokens lie in the bins from *bin up, for the lowest bin with which they are at most kCandidates; 0 when the
-// topmost bin in use has more.
-__device__ uint32_t choose_bin(const FilterArgs& args, uint32_t r, uint32_t* bin) {
-  constexpr uint32_t kBinsThread = kBins / kRankThreads;
+// How many tokens top-n-sigma keeps: of the candidates, or, where it keeps all of those, of the row.
+__device__ uint32_t count_within_sigma(const SampledRow& row, uint32_t vocab_size, const PartStats& all,
+                                       const Rank* ranks, uint32_t num_candidates) {
   __shared__ uint32_t scratch[kRankThreads / kWarp];
-  __shared__ uint32_t lowest, most;
-  if (threadIdx.x == 0) {
-    lowest = kBins;
-    most = 0;
-  }
-  uint32_t counts[kBinsThread] = {}, total = 0;  // thread 0 has the topmost bins
-  for (uint32_t i = 0; i < kBinsThread; ++i) {
-    const uint32_t b = kBins - 1 - (threadIdx.x * kBinsThread + i);
-    for (uint32_t p = 0; p < args.num_parts; ++p)
-      counts[i] += args.histograms[(uint64_t{r} * args.num_parts + p) * kBins + b];
-    total += counts[i];
-  }
-  uint32_t above = block_prefix_sum(total, scratch) - total;
-  for (uint32_t i = 0; i < kBinsThread; ++i) {
-    above += counts[i];
-    if (above > kCandidates) break;
-    atomicMin(&lowest, kBins - 1 - (threadIdx.x * kBinsThread + i));
-    atomicMax(&most, above);
-  }
-  __syncthreads();
-  *bin = lowest;
-  return most;
-}
-
-// The candidates, best first, in shared memory.
-__device__ void gather(const SampledRow& row, uint32_t vocab_size, uint32_t bin, Rank* ranks) {
-  __shared__ uint32_t used;
-  if (threadIdx.x == 0) used = 0;
-  for (uint32_t i = threadIdx.x; i < kCandidates; i += kRankThreads) ranks[i] = 0;
-  __syncthreads();
-#pragma unroll 4
-  for (uint32_t v = threadIdx.x; v < vocab_size; v += kRankThreads) {
-    const float l = row.logits[v];
-    if (l > -INFINITY && bin_of(l) >= bin) ranks[atomicAdd(&used, 1u)] = rank_of(l, v);
-  }
-  sort_ranks(ranks, kCandidates);
+  const double mean = all.logit_sum / all.count, variance = fmax(all.square_sum / all.count - mean * mean, 0.0);
+  const double least = static_cast<double>(logit_of(all.best)) - row.sampling.top_n_sigma * sqrt(variance);
+  const auto count_of = [&](uint32_t num, auto logit_at) {
+    uint32_t count = 0;
+    for (uint32_t i = threadIdx.x; i < num; i += kRankThreads) {
+      const float l = logit_at(i);
+      count += l > -INFINITY && static_cast<double>(l) >= least;
+    }
+    return block_reduce(count, SumOf(), scratch);
+  };
+  const uint32_t count = count_of(num_candidates, [&](uint32_t i) { return logit_of(ranks[i]); });
+  if (count < num_candidates || num_candidates == all.count) return count;
+  return count_of(vocab_size, [&](uint32_t v) { return row.logits[v]; });
 }
 
 // How many of the best tokens each rule keeps, if that shows among the candidates.
@@ -194,8 +187,8 @@ __global__ void __launch_bounds__(kRankThreads) filter_select_kernel(FilterArgs 
   const uint32_t r = blockIdx.x;
   SampledRow row;
   if (!wait_with_row(args.sample, r, &row)) return;
-  const RowSampling& s = row.sampling;
-  const PartStats all = merge_parts(args, r, s.temperature);
+  RowSampling& s = row.sampling;
+  const PartStats all = merge_parts(args, r, s);
   FilterResult result{};
   if (all.broken) {
     result.flags = kResultNotFinite;
@@ -215,11 +208,17 @@ __global__ void __launch_bounds__(kRankThreads) filter_select_kernel(FilterArgs 
       if (filters(s)) {
         Rank* ranks = reinterpret_cast<Rank*>(dynamic_shared());
         uint32_t bin, count = kNone;
-        const uint32_t num_candidates = choose_bin(args, r, &bin);
+        const uint32_t num_candidates =
+            choose_bin(args.histograms + uint64_t{r} * args.num_parts * kBins, args.num_parts, &bin);
         // More than the candidates are wanted for certain: no use in gathering them.
-        const bool hopeless = s.top_k > num_candidates && s.top_k < all.count && s.min_p <= 0;
-        if (num_candidates > 0 && !hopeless) {
-          gather(row, args.sample.vocab_size, bin, ranks);
+        const bool hopeless = s.top_k > num_candidates && s.top_k < all.count && s.min_p <= 0 && s.top_n_sigma <= 0;
+        const bool has_candidates = num_candidates > 0 && !hopeless;
+        if (has_candidates) gather(row, args.sample.vocab_size, bin, ranks);
+        if (s.top_n_sigma > 0) {
+          const uint32_t within = count_within_sigma(row, args.sample.vocab_size, all, ranks, num_candidates);
+          s.top_k = s.top_k > 0 ? min(s.top_k, within) : within;
+        }
+        if (has_candidates) {
           count = walk(s, all, ranks, num_candidates, &sum);
           if (count != kNone) last = ranks[count - 1];
         }

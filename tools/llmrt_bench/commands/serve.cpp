@@ -13,6 +13,7 @@
 #include "tools/llmrt_bench/load/load_report.h"
 #include "tools/llmrt_bench/model/engine_run.h"
 #include "tools/number_range.h"
+#include "tools/sampling_values.h"
 
 namespace llmrt::bench {
 namespace {
@@ -35,8 +36,8 @@ struct Options {
   uint32_t requests = 64, seed = 1, warmup = 2;
   uint32_t concurrency = 0;
   double rate = 0;
-  double temperature = 0, top_p = 1;
-  uint32_t no_repeat_ngram_size = 0;
+  // Said to every server: some have defaults of their own.
+  SamplingValues sampling = SamplingValues().set("temperature", 0).set("top_p", 1);
   LoadSlo slo;
   std::string json_path;
 };
@@ -151,10 +152,8 @@ Result<Record> make_record(const Options& options, const std::vector<LoadItem>& 
   boost::json::object work{{"workload_sha256", digest_of(format_work(items))},
                            {"num_requests", items.size()},
                            {"load", load_name(options, items)},
-                           {"route", options.is_chat ? "chat" : "completions"},
-                           {"temperature", options.temperature},
-                           {"top_p", options.top_p}};
-  if (options.no_repeat_ngram_size > 0) work["no_repeat_ngram_size"] = options.no_repeat_ngram_size;
+                           {"route", options.is_chat ? "chat" : "completions"}};
+  options.sampling.write(&work);
   settings["warmup_requests"] = options.warmup;
   settings["seed"] = options.seed;
   for (const auto& [name, limit_ms] : {std::pair{"slo_ttft_ms", options.slo.ttft_ms},
@@ -197,8 +196,8 @@ Status run_url(const Options& options, const std::vector<LoadItem>& items) {
   }
   parsed->model = options.model_name;
   parsed->is_chat = options.is_chat;
-  parsed->temperature = options.temperature;
-  parsed->top_p = options.top_p;
+  parsed->sampling.clear();
+  options.sampling.write(&parsed->sampling);
   parsed->timeout_s = options.timeout_s;
   Result<std::unique_ptr<HttpLoad>> load = HttpLoad::open(*std::move(parsed));
   if (!load) return load.error();
@@ -265,8 +264,7 @@ Status run_engine(const Options& options, const std::vector<LoadItem>& items) {
     if (!more) return more.error();
   }
   const auto wait_until = [&](TimeNs then) { clock.sleep_until(then); };
-  EngineLoadOptions load{1, static_cast<float>(options.temperature), static_cast<float>(options.top_p)};
-  load.no_repeat_ngram_size = options.no_repeat_ngram_size;
+  EngineLoadOptions load{.concurrency = 1, .sampling = options.sampling.params()};
   if (auto warm = run_on_engine(engine, clock, wait_until, *warm_up, load, [](const Outcome*) {}); !warm)
     return warm.error();
   load.concurrency = concurrency_of(options, items);
@@ -324,21 +322,7 @@ void add_target_options(CLI::App* command, Options* options) {
       ->check(number_range(0.01, 1e6))
       ->capture_default_str()
       ->group("Target");
-  command->add_option("--temperature", options->temperature, "0 = greedy")
-      ->check(number_range(0.0, 100.0))
-      ->capture_default_str()
-      ->group("Target");
-  command->add_option("--top-p", options->top_p)
-      ->check(number_range(1e-6, 1.0))
-      ->capture_default_str()
-      ->group("Target");
-  command
-      ->add_option("--no-repeat-ngram-size", options->no_repeat_ngram_size,
-                   "Of the engine's requests: no so many tokens stand twice; 0 = off")
-      ->check(CLI::Range(0u, 1024u))
-      ->capture_default_str()
-      ->excludes(url)
-      ->group("Target");
+  options->sampling.add_options(*command, "Target");
 }
 
 void add_work_options(CLI::App* command, Options* options) {

@@ -62,11 +62,8 @@ class CellSearch {
                       uint32_t concurrency) {
     Trial out;
     out.per_s = per_s;
-    EngineLoadOptions load{concurrency, 0, 1, cell_.request_class};
-    if (cell_.sampling == "top-p") {
-      load.temperature = 1;
-      load.top_p = 0.9f;
-    }
+    EngineLoadOptions load{.concurrency = concurrency, .request_class = cell_.request_class};
+    if (cell_.sampling == "top-p") load.sampling = {.temperature = 1, .top_p = 0.9f};
     const OnOutcome progress = bench_.on_trial(fmt::format("{}: {}", cell_.name(), what), items.size());
     const uint64_t preemptions = bench_.engine->stats().num_preemptions;
     TimeNs sampled_ns = 0;

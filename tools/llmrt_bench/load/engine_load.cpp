@@ -58,10 +58,8 @@ class EngineLoad {
     outcome.prompt_tokens = static_cast<uint32_t>(items_[i].prompt.size());
     Request request;
     request.prompt = items_[i].prompt;
-    request.sampling.temperature = options_.temperature;
-    request.sampling.top_p = options_.top_p;
+    request.sampling = options_.sampling;
     request.sampling.seed = i;
-    request.sampling.no_repeat_ngram_size = options_.no_repeat_ngram_size;
     request.stop.ignore_eos = true;
     request.max_tokens = items_[i].output_tokens;
     request.request_class = options_.request_class;

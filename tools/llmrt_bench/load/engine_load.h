@@ -23,9 +23,8 @@ Result<std::vector<EngineItem>> tokenize(const std::vector<LoadItem>& items, con
 
 struct EngineLoadOptions {
   uint32_t concurrency = 0;  // 0 = by arrivals
-  float temperature = 0, top_p = 1;
+  SamplingParams sampling = {.temperature = 0};
   RequestClass request_class = RequestClass::kInteractive;
-  uint32_t no_repeat_ngram_size = 0;  // 0 = off; else rows need their newest token on the host
 };
 
 // Runs all of them to their ends, and leaves nothing. Errors: the machine's; those of a request are in its outcome.

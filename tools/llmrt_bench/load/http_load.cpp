@@ -85,11 +85,8 @@ HttpRequest make_get(const HttpTarget& target, const std::string& path) {
 }
 
 HttpRequest make_post(const HttpTarget& target, const LoadItem& item) {
-  json::object body{{"model", target.model},
-                    {"max_tokens", item.output_tokens},
-                    {"temperature", target.temperature},
-                    {"top_p", target.top_p},
-                    {"stream", true}};
+  json::object body{{"model", target.model}, {"max_tokens", item.output_tokens}, {"stream", true}};
+  for (const auto& field : target.sampling) body.insert(field);
   if (target.is_chat)
     body["messages"] = json::array{{{"role", "user"}, {"content", item.prompt}}};
   else

@@ -2,6 +2,8 @@
 // for another's answer, and a time is taken as soon as bytes have been read.
 #pragma once
 
+#include <boost/json.hpp>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,8 +21,8 @@ struct HttpTarget {
   std::vector<std::pair<std::string, std::string>> headers;
   std::string model;
   bool is_chat = false;
-  double temperature = 0, top_p = 1;
-  double timeout_s = 600;  // of a whole request
+  boost::json::object sampling = {{"temperature", 0}, {"top_p", 1}};  // fields of every body
+  double timeout_s = 600;                                             // of a whole request
   // Fields that not every server knows; HttpLoad::probe clears what is refused.
   bool forces_length = true;  // ignore_eos and min_tokens
   bool asks_usage = true;     // stream_options.include_usage
