@@ -95,7 +95,10 @@ def limit_memory():
 
 def find(number, bug, build, num_seeds):
     """Whether the simulation finds the bug, and what it says."""
-    program = plant(number, bug, build)
+    try:
+        program = plant(number, bug, build)
+    except subprocess.CalledProcessError:
+        return False, "it does not compile"
     try:
         run = subprocess.run([program, "--seeds", str(num_seeds)], capture_output=True, text=True, timeout=HANGS_S,
                              preexec_fn=limit_memory)

@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <memory>
 #include <random>
+#include <unordered_map>
 
-#include "core/base/checked_math.h"
 #include "core/engine/engine.h"
 #include "tests/fakes/late_mask.h"
 #include "tests/fakes/sim_clock.h"
+#include "tests/sim/client.h"
 
 namespace llmrt::test {
 namespace {
@@ -18,58 +19,6 @@ constexpr int kIdleTicksMax = 1000;   // without any event: it is stuck
 constexpr uint64_t kStepsMin = 200;   // of a run, on as many engines as it takes where devices are lost
 constexpr uint32_t kWavesMax = 5000;  // where most requests are refused
 
-template <typename T>
-bool is_prefix(const T& part, const T& whole) {
-  return part.size() <= whole.size() && std::equal(part.begin(), part.end(), whole.begin());
-}
-
-// One branch of a request, as its receiver sees it.
-struct Client {
-  const ClientPlan* plan = nullptr;
-  uint32_t branch = 0;
-  Engine* engine = nullptr;
-  const Tokenizer* tokenizer = nullptr;
-  FakeAnswer alone;
-
-  bool arrived = false, refused = false, drained = false, cancelled = false;
-  RequestId id = 0;
-  TimeNs deadline_ns = 0, start_by_ns = 0;  // 0 = none; of the request or the server, whichever is first
-  uint32_t arrived_at = 0, ended_at = 0;
-  uint64_t num_events = 0, num_prompt_events = 0;
-  uint32_t cached_tokens = 0;
-  FakeAnswer got;
-  std::optional<Error> error;
-  std::string wrong;              // what broke first
-  std::vector<Client*> together;  // with beam search: all branches, which are cancelled together
-
-  bool ended() const { return got.finish != FinishReason::kNone; }
-  void begin();
-  void on_event(const TokenEvent& event);
-  void take(const TokenEvent& event);
-  void take_prompt_token(const TokenEvent& event);
-  void cancel() {
-    cancelled = true;
-    for (Client* other : together) other->cancelled = true;
-    engine->cancel(id);
-  }
-  std::string check_end(TimeNs now, const MemoryPlan& pool) const;
-  std::string check_error(const MemoryPlan& pool) const;
-};
-
-struct Sink final : EventSink {
-  std::vector<Client*> branches;
-  void on_events(std::span<const TokenEvent> events) override {
-    for (const TokenEvent& event : events) branches.at(event.branch)->on_event(event);
-  }
-};
-
-// What the answer has begun with is as if it had been told.
-void Client::begin() {
-  got.tokens = plan->request.begun;
-  for (const int32_t token : got.tokens) got.text += tokenizer->token_bytes(token);
-  got.logprobs.assign(alone.logprobs.begin(), alone.logprobs.begin() + static_cast<ptrdiff_t>(std::min(
-                                                                           got.tokens.size(), alone.logprobs.size())));
-}
 struct Records final : TraceSink {
   std::unordered_map<RequestId, RequestTrace> by_id;
   uint64_t num = 0;
@@ -78,105 +27,6 @@ struct Records final : TraceSink {
     by_id[trace.id] = std::move(trace);
   }
 };
-
-void Client::on_event(const TokenEvent& event) {
-  if (event.request_id != id) wrong = fmt::format("an event of request {}", event.request_id);
-  if (wrong.empty()) take(event);
-  if (++num_events == static_cast<uint64_t>(plan->cancel_after_events)) cancel();
-}
-
-void Client::take(const TokenEvent& event) {
-  if (ended()) {
-    wrong = "an event after the end";
-    return;
-  }
-  got.finish = event.finish;
-  cached_tokens = event.cached_tokens;
-  error = event.error;
-  if (event.is_prompt) {
-    take_prompt_token(event);
-    return;
-  }
-  if (event.token < 0) {
-    if (event.finish == FinishReason::kNone) wrong = "an event that says nothing";
-    return;
-  }
-  got.tokens.push_back(event.token);
-  got.text += tokenizer->token_bytes(event.token);
-  if (event.has_logprob) got.logprobs.push_back(event.logprob);
-  if (event.draw.has_value() != plan->request.sampling.tell_draws)
-    wrong = "a draw that is told, or is not, against the request";
-  if (event.hold_bytes > got.text.size() || event.cut_bytes > got.text.size()) {
-    wrong = "more bytes held or cut than there are";
-    return;
-  }
-  got.text.erase(got.text.size() - event.cut_bytes);
-  const std::string shown = got.text.substr(0, got.text.size() - event.hold_bytes);
-  if (!is_prefix(got.tokens, alone.tokens)) {
-    wrong = fmt::format("token {} is {}, alone it is {}", got.tokens.size() - 1, event.token,
-                        got.tokens.size() <= alone.tokens.size() ? alone.tokens[got.tokens.size() - 1] : -1);
-  } else if (!is_prefix(shown, alone.text)) {
-    wrong = fmt::format("shown text '{}', alone it is '{}'", shown, alone.text);
-  }
-}
-
-void Client::take_prompt_token(const TokenEvent& event) {
-  const std::vector<int32_t>& prompt = plan->request.prompt;
-  if (num_prompt_events >= prompt.size() || event.token != prompt[num_prompt_events]) {
-    wrong = fmt::format("prompt token {} is not its own", num_prompt_events);
-  } else if (event.has_logprob != (num_prompt_events > 0)) {
-    wrong = "each prompt token but the first has a log-probability";
-  }
-  ++num_prompt_events;
-  if (event.has_logprob) got.prompt_logprobs.push_back(event.logprob);
-  if (!is_prefix(got.prompt_logprobs, alone.prompt_logprobs)) wrong = "a prompt log-probability differs from alone";
-}
-
-std::string Client::check_error(const MemoryPlan& pool) const {
-  switch (error->code) {
-    case ErrorCode::kNotFinite:
-    case ErrorCode::kEmptySupport:
-      return alone.finish == FinishReason::kError && got.tokens == alone.tokens
-                 ? ""
-                 : "a token could not be drawn, alone it can";
-    case ErrorCode::kPoolExhausted: {
-      const size_t num_output = plan->request.beam ? plan->request.max_tokens : got.tokens.size();
-      const uint32_t positions = static_cast<uint32_t>(plan->request.prompt.size() + num_output);
-      return ceil_div(positions, pool.block_tokens) > pool.num_blocks ? "" : "exhausted a pool that could hold it";
-    }
-    case ErrorCode::kOverloaded:
-      return got.tokens.size() == plan->request.begun.size() ? "" : "overloaded after it ran";
-    case ErrorCode::kDeviceLost:
-      return "";
-    default:
-      return fmt::format("ended with {}", error->message);
-  }
-}
-
-std::string Client::check_end(TimeNs now, const MemoryPlan& pool) const {
-  switch (got.finish) {
-    case FinishReason::kCancelled:
-      return cancelled ? "" : "ended as cancelled, and nobody had";
-    case FinishReason::kTimeout: {
-      if (!error || error->code != ErrorCode::kTimeout) return "timed out without being told which limit it passed";
-      const bool in_queue = got.tokens.size() == plan->request.begun.size() && start_by_ns != 0 && start_by_ns <= now;
-      return in_queue || (deadline_ns != 0 && deadline_ns <= now) ? "" : "timed out before its deadline";
-    }
-    case FinishReason::kError:
-      return error ? check_error(pool) : "ended with an error that is not there";
-    default:
-      break;
-  }
-  if (error) return "an error beside another finish";
-  if (got.finish != alone.finish) {
-    return fmt::format("ended by {}, alone by {}", finish_reason_name(got.finish), finish_reason_name(alone.finish));
-  }
-  if (got.tokens != alone.tokens) return "fewer tokens than alone";
-  if (got.text != alone.text) return fmt::format("text '{}', alone '{}'", got.text, alone.text);
-  if (got.logprobs != alone.logprobs) return "log-probabilities differ from alone";
-  if (got.prompt_logprobs != alone.prompt_logprobs) return "prompt log-probabilities differ from alone";
-  return "";
-}
 
 class Simulation {
  public:
@@ -191,11 +41,8 @@ class Simulation {
   std::string live();
   std::string before_tick();
   std::string arrive(size_t first);
-  std::string refusal_is_right(const Client& client, const Error& error) const;
   std::string after_tick();
-  std::string check_cached(const Client& client) const;
   std::string after_all();
-  std::string check_record(const Client& client) const;
   bool all_drained() const;
 
   Scenario scenario_;
@@ -247,33 +94,6 @@ void Simulation::expect_clients() {
   }
 }
 
-std::string Simulation::refusal_is_right(const Client& client, const Error& error) const {
-  const EngineConfig& config = engine_->config();
-  const Request& request = client.plan->request;
-  const size_t num_tokens = request.prompt.size() + request.max_tokens;
-  switch (error.code) {
-    case ErrorCode::kContextLength:
-      return num_tokens > config.context_max ? "" : "refused though the context holds it";
-    case ErrorCode::kNeverFits: {
-      const size_t output = reserves_all(config.on_exhaustion) ? request.max_tokens : config.reserve_output_tokens;
-      const size_t reserved = std::min(request.prompt.size() + request.begun.size() + output, num_tokens - 1);
-      const MemoryPlan& pool = engine_->memory_plan();
-      return ceil_div<size_t>(reserved, pool.block_tokens) > pool.num_blocks ? "" : "refused though it fits";
-    }
-    case ErrorCode::kUnsupported:
-      return "unsupported, and why?";
-    case ErrorCode::kOverloaded:
-      return config.queue_tokens_max < 1000 || config.queue_branches_max < 1000 ||
-                     config.queue_bytes_max < 1000 * kBranchBytes || config.ttft_target_ms > 0
-                 ? ""
-                 : "overloaded with an endless queue";
-    case ErrorCode::kDeviceLost:
-      return lost_ ? "" : "the device is there";
-    default:
-      return error.message;
-  }
-}
-
 std::string Simulation::arrive(size_t first) {
   Request request = clients_[first]->plan->request;
   const uint32_t n = request.n;
@@ -301,7 +121,7 @@ std::string Simulation::arrive(size_t first) {
   }
   if (id) return "";
   ++coverage_->num_refused;
-  return refusal_is_right(*clients_[first], id.error());
+  return check_refusal(*engine_, lost_, *clients_[first], id.error());
 }
 
 std::string Simulation::before_tick() {
@@ -320,33 +140,6 @@ std::string Simulation::before_tick() {
     }
   }
   return "";
-}
-
-// Only what somebody else with the same salt and adapter has asked or got can be in the cache when a request begins.
-std::string Simulation::check_cached(const Client& client) const {
-  if (client.cached_tokens == 0) return "";
-  const Request& own = client.plan->request;
-  if (engine_->config().prefix_cache == PrefixCacheKind::kOff) return "cached tokens without a cache";
-  if (own.sampling.prompt_logprobs && own.prompt.size() > 1) return "prompt tokens that are scored were not computed";
-  std::vector<int32_t> wanted = own.prompt;
-  wanted.insert(wanted.end(), own.begun.begin(), own.begun.end());
-  if (client.cached_tokens >= wanted.size()) return "no token of the prompt was computed";
-  if (own.cache_salt.empty() && client.cached_tokens % engine_->memory_plan().block_tokens != 0)
-    return fmt::format("{} tokens cached without a salt: a part of a block", client.cached_tokens);
-  size_t known = 0;
-  for (const auto& other : clients_) {
-    const Request& theirs = other->plan->request;
-    if (other.get() == &client || !other->arrived || theirs.cache_salt != own.cache_salt ||
-        theirs.adapter_id != own.adapter_id)
-      continue;
-    std::vector<int32_t> text = theirs.prompt;
-    text.insert(text.end(), other->alone.tokens.begin(), other->alone.tokens.end());
-    size_t common = static_cast<size_t>(std::ranges::mismatch(wanted, text).in1 - wanted.begin());
-    if (theirs.beam && common >= theirs.prompt.size()) common += theirs.max_tokens;  // beams that are not its answer
-    known = std::max(known, common);
-  }
-  return client.cached_tokens <= known ? ""
-                                       : fmt::format("{} tokens cached, others know {}", client.cached_tokens, known);
 }
 
 std::string Simulation::after_tick() {
@@ -381,24 +174,8 @@ std::string Simulation::after_tick() {
     coverage_->num_searches += told && client->plan->request.beam && client->branch == 0;
     coverage_->cached_tokens += client->cached_tokens;
     coverage_->partial_hits += client->cached_tokens % engine_->memory_plan().block_tokens != 0;
-    if (std::string wrong = check_cached(*client); !wrong.empty()) return tell(wrong);
+    if (std::string wrong = check_cached(*engine_, *client, clients_); !wrong.empty()) return tell(wrong);
   }
-  return "";
-}
-
-// One record of each branch that was accepted, which says what its client has seen.
-std::string Simulation::check_record(const Client& client) const {
-  const auto it = records_->by_id.find(client.id);
-  if (it == records_->by_id.end()) return "no record";
-  const RequestTrace& record = it->second;
-  if (record.finish != client.got.finish)
-    return fmt::format("its record ends by {}", finish_reason_name(record.finish));
-  if (record.prompt_tokens != client.plan->request.prompt.size()) return "its record has another prompt";
-  if (record.output_tokens != client.got.tokens.size())
-    return fmt::format("{} tokens, its record says {}", client.got.tokens.size(), record.output_tokens);
-  for (const auto& ms : {record.queue_ms, record.prefill_ms, record.decode_ms, record.ttft_ms, record.tpot_ms})
-    if (ms && *ms < 0) return "its record has a time below 0";
-  if ((record.kv_blocks_peak > 0) != (record.reserved_kv_tokens > 0)) return "its record ran without blocks";
   return "";
 }
 
@@ -433,7 +210,9 @@ std::string Simulation::after_all() {
   for (const auto& client : clients_) {
     if (client->refused) continue;
     ++num_accepted;
-    if (std::string wrong = check_record(*client); !wrong.empty())
+    const auto record = records_->by_id.find(client->id);
+    const bool has_record = record != records_->by_id.end();
+    if (std::string wrong = has_record ? check_record(record->second, *client) : "no record"; !wrong.empty())
       return fmt::format("request {}: {}", client->id, wrong);
   }
   if (records_->num != num_accepted) return fmt::format("{} records of {} branches", records_->num, num_accepted);
