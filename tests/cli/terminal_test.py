@@ -329,7 +329,7 @@ class TerminalTest(unittest.TestCase):
         chat.ended(130)
 
     def test_errors_and_crashes_restore_the_terminal(self):
-        for arguments, settings, code in (("--context 99999999", {}, 2), ("--temperature -5", {}, 2),
+        for arguments, settings, code in (("--context 99999999", {}, 2), ("--bad-word ''", {}, 2),
                                           ("", {"SCRIPTED_ABORTS": "1"}, 134)):
             with self.subTest(arguments=arguments):
                 chat = self.session(arguments, typed_before=b"one\recho stolen\recho again\r", **settings)

@@ -180,7 +180,7 @@ TEST_CASE("each layer's ops have the numbers of that layer") {
   }
   REQUIRE(attentions.size() == 3);
   REQUIRE(ropes.size() == 3);
-  const std::vector<std::array<uint32_t, 5>> expected = {{0, 0, 24, 4, 8}, {1, 0, 0, 2, 16}, {0, 1, 24, 4, 8}};
+  const std::vector<std::array<uint32_t, 5>> expected = {{1, 0, 24, 4, 8}, {0, 0, 0, 2, 16}, {1, 1, 24, 4, 8}};
   for (size_t i = 0; i < 3; ++i) {
     const PagedAttention& op = attentions[i];
     CHECK(std::array{op.kv_group, op.layer, op.window, op.num_heads, op.head_dim} == expected[i]);
