@@ -11,7 +11,7 @@
 namespace llmrt {
 namespace {
 
-constexpr uint32_t kSplitKeysMin = 512;
+constexpr uint32_t kPromptSplitKeysMin = 512;
 constexpr uint32_t kRunKeysMultiple = 64, kRunKeysMin = 128;  // of a run's part of an item
 constexpr double kRunMost = 1.3;                              // of the shortest runs that workgroups have room for
 
@@ -45,7 +45,7 @@ void PromptSplits::cut(uint32_t begin, uint32_t end, uint32_t num_tokens, uint32
     return;
   }
   const uint32_t wanted = std::max(is_cut ? splits / stretch : 1, 1u);
-  const uint32_t most = std::clamp((end - begin) / kSplitKeysMin, 1u, wanted);
+  const uint32_t most = std::clamp((end - begin) / kPromptSplitKeysMin, 1u, wanted);
   const uint32_t length = round_up(ceil_div(end - begin, most), kRunKeysMultiple);
   for (uint32_t from = begin; from < end; from += length) ends->push_back(std::min(from + length, end));
 }
@@ -62,7 +62,7 @@ PromptSplits PromptSplitter::choose(std::span<const RowRecord> rows, const Atten
   PromptSplits best{items % round_items(tuning_, group)};
   double least = 0;
   for (uint32_t splits = 1;
-       splits == 1 || (best.items * splits <= kSplitPromptItemsMax && splits * kSplitKeysMin <= keys); ++splits) {
+       splits == 1 || (best.items * splits <= kSplitPromptItemsMax && splits * kPromptSplitKeysMin <= keys); ++splits) {
     const uint32_t rounds = ceil_div(best.items * splits * group.num_heads, tuning_.prompt_tiles);
     const double cost = rounds * (static_cast<double>(keys) / splits + costs.prompt_split);
     if (splits > 1 && cost >= least) continue;
@@ -98,7 +98,8 @@ void PromptSplitter::try_runs(const AttentionGroup& group, double least, PromptS
   double work = 0;  // in keys of whole items
   for (const RunItem& item : items_) work += (item.end - item.begin) * item.share;
   const double room = static_cast<double>(tuning_.prompt_tiles) / group.num_heads;
-  const uint32_t first = std::max(round_up(static_cast<uint32_t>(work / room) + 1, kRunKeysMultiple), kSplitKeysMin);
+  const uint32_t first =
+      std::max(round_up(static_cast<uint32_t>(work / room) + 1, kRunKeysMultiple), kPromptSplitKeysMin);
   const uint32_t step = round_up(first / 32, kRunKeysMultiple);
   for (uint32_t keys = first; keys <= first * kRunMost && keys < least; keys += step) {
     const double time = time_of_runs(group, keys);

@@ -14,8 +14,8 @@ namespace llmrt {
 namespace {
 
 constexpr uint32_t kNoRank = ~0u;
-constexpr size_t kShortWord = 40;   // up to here scanning beats a heap
-constexpr size_t kLongWord = 4096;  // from here on a list for each rank beats a heap
+constexpr size_t kShortWord = 40;    // up to here scanning beats a heap
+constexpr size_t kLongMerge = 4096;  // from here on a list for each rank beats a heap
 // A table of 2^20 pairs has runs of up to about 80 slots by chance.
 constexpr size_t kRunMax = 512;
 constexpr int kKeysMax = 64;                  // hashing at random, the first one serves
@@ -87,7 +87,7 @@ void MergeTable::merge(std::vector<TokenId>& word, const EncodeLimit& limit) con
   if (word.size() <= kShortWord) {
     return merge_short(word);
   }
-  if (word.size() < std::max<size_t>(kLongWord, num_ranks_ / 64)) {
+  if (word.size() < std::max<size_t>(kLongMerge, num_ranks_ / 64)) {
     HeapQueue<Candidate> queue;
     return merge_long(word, queue, limit);
   }
