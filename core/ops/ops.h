@@ -4,7 +4,7 @@
 // T = tokens of the step, S = sequences (row records), R = sampled rows, V = vocabulary. Kernels read the live counts
 // from the step's inputs (step_inputs.h) and skip padding rows; padding rows of outputs are unspecified. Where an
 // input's dtype is not f32 its numbers were rounded by the op that wrote it; accumulation is f32 or better everywhere.
-// The meaning of each op, in float64, is tests/reference/<op>.cpp.
+// The meaning of each op, in float64, is its run() in tests/reference. What a new op edits: tests/ops/README.md.
 #pragma once
 
 #include <cstdint>
