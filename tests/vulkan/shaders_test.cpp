@@ -2,6 +2,7 @@
 // source, how many there are and the size of the push constants against the SPIR-V that runs.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cctype>
 #include <fstream>
@@ -105,6 +106,21 @@ TEST_CASE("the constants and push constants of each kernel are those of its shad
     CHECK((!find_spirv(name).empty() ||
            (!find_spirv(name + ".subgroup").empty() && !find_spirv(name + ".scalar").empty())));
   }
+}
+
+TEST_CASE("every module of shaders/variants is in the table of shaders") {
+  std::istringstream lines(read_source("variants"));
+  size_t num_modules = 0;
+  for (std::string line; std::getline(lines, line);) {
+    std::string name = line.substr(0, line.find(' '));
+    if (name.empty() || name[0] == '#') continue;
+    for (const std::string tier : {".subgroup", ".scalar"})
+      if (name.ends_with(tier)) name.resize(name.size() - tier.size());
+    CAPTURE(name);
+    CHECK(std::ranges::any_of(all_shaders(), [&](const Shader& shader) { return name == shader.name; }));
+    ++num_modules;
+  }
+  CHECK(num_modules > 30);
 }
 
 }  // namespace

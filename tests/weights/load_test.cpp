@@ -63,7 +63,7 @@ struct WrongModel {
 };
 
 const WrongModel kWrongModels[] = {
-    {"unknown architecture", ErrorCode::kUnsupported, "expected llama, qwen2, qwen3, found \"gemma3\"",
+    {"unknown architecture", ErrorCode::kUnsupported, "found \"gemma3\"",
      [](auto& f) { replace_pair(f, "general.architecture", [&] { f.string("general.architecture", "gemma3"); }); }},
     {"no architecture", ErrorCode::kCorruptFile, "missing metadata: general.architecture",
      [](auto& f) { remove_pair(f, "general.architecture"); }},
