@@ -130,7 +130,7 @@ double PromptSplitter::time_of_runs(const AttentionGroup& group, uint32_t run_ke
   std::ranges::sort(splits_, std::greater());
   ends_.assign(places, 0);
   if (tuning_.prompt_turns) {
-    turn_rounds(splits_, round_items(tuning_, group));
+    turn_rounds(splits_.begin(), splits_.size(), round_items(tuning_, group));
     size_t place = 0;
     for (const auto& [keys, time] : splits_)
       for (uint32_t i = 0; i < heads; ++i) ends_[place++ % places] += time;

@@ -1,7 +1,6 @@
 #include "core/attention/work_lists.h"
 
 #include <algorithm>
-#include <ranges>
 #include <tuple>
 
 #include "core/attention/rounds.h"
@@ -29,7 +28,8 @@ void WorkLists::make(std::span<const RowRecord> rows, const AttentionGroup& grou
     std::ranges::sort(work_->prompt_items, {}, [](const AttentionItem& item) {
       return std::tuple(item.key_end - item.key_begin, item.token_first, item.key_begin);
     });
-    if (tuning_.prompt_turns) turn_rounds(work_->prompt_items | std::views::reverse, round_items(tuning_, group));
+    if (tuning_.prompt_turns)
+      turn_rounds(work_->prompt_items.rbegin(), work_->prompt_items.size(), round_items(tuning_, group));
   }
   LLMRT_CHECK(work_->num_partials <= partials_max_, "there is room for invariant splits");
 }
