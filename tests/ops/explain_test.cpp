@@ -2,6 +2,7 @@
 // feed-forward layer of one matmul and the activation of its result, which every GPU backend runs as one; an op between
 // the two must show as a lost pattern.
 #include <catch2/catch_test_macros.hpp>
+#include <functional>
 #include <sstream>
 
 #include "tests/ops/op_harness.h"
@@ -31,14 +32,6 @@ OpList gated_list(WeightGroupId group, DType activation, bool apart) {
   return list;
 }
 
-// Weights of the matmul.
-Suite gated_weights(WeightGroupId* group) {
-  auto rng = test_rng("explain");
-  Suite suite;
-  *group = suite.add_group({suite.add_weight(Encoding::kQ8_0, 2 * kColumns, kColumns, rng)}, false, rng);
-  return suite;
-}
-
 // A suite whose state fits the list, and no larger one.
 Suite suite_of(const OpList& list, const Suite& weights) {
   Suite suite = weights;
@@ -50,19 +43,6 @@ Suite suite_of(const OpList& list, const Suite& weights) {
   return suite;
 }
 
-std::vector<std::string> devices_with_kernels() {
-  std::vector<std::string> devices;
-  for (const std::string& device : test_devices())
-    if (!device.starts_with("reference")) devices.push_back(device);  // whose program is the list
-  return devices;
-}
-
-DType activation_of(const std::string& device) {
-  auto opened = open_test_device(device);
-  REQUIRE(opened.ok());
-  return (*opened)->caps().activation_dtype;
-}
-
 // Launches of the step in a program's text.
 int count_launches(const std::string& text, const std::string& step) {
   std::istringstream lines(text);
@@ -72,31 +52,56 @@ int count_launches(const std::string& text, const std::string& step) {
   return count;
 }
 
-std::unique_ptr<Backend> open(const std::string& device, const Suite& suite, uint64_t arena_bytes_less = 0) {
-  auto opened = open_test_device(device);
-  INFO(device << ": " << (opened ? "" : opened.error().message));
-  REQUIRE(opened.ok());
-  StateConfig config = state_config(suite, **opened);
-  config.arena_bytes -= arena_bytes_less;
-  REQUIRE((*opened)->load_weights(suite.weights, {}).ok());
-  REQUIRE((*opened)->create_state(config).ok());
-  return *std::move(opened);
+// The list of one device, and its weights.
+struct Gated {
+  std::string device;
+  Suite weights;
+  WeightGroupId group = 0;
+  DType activation = DType::kF32;
+
+  OpList list(bool apart) const { return gated_list(group, activation, apart); }
+  std::unique_ptr<Backend> open(const OpList& list, uint64_t arena_bytes_less = 0) const {
+    auto opened = open_test_device(device);
+    REQUIRE(opened.ok());
+    const Suite suite = suite_of(list, weights);
+    StateConfig config = state_config(suite, **opened);
+    config.arena_bytes -= arena_bytes_less;
+    REQUIRE((*opened)->load_weights(suite.weights, {}).ok());
+    REQUIRE((*opened)->create_state(config).ok());
+    return *std::move(opened);
+  }
+};
+
+// Every device whose program is not the list itself.
+void each_device(const std::function<void(const Gated&)>& check) {
+  auto rng = test_rng("explain");
+  Gated gated;
+  Suite& weights = gated.weights;
+  gated.group = weights.add_group({weights.add_weight(Encoding::kQ8_0, 2 * kColumns, kColumns, rng)}, false, rng);
+  bool has_any = false;
+  for (const std::string& device : test_devices()) {
+    if (device.starts_with("reference")) continue;
+    has_any = true;
+    const auto opened = open_test_device(device);
+    INFO(device << ": " << (opened ? "" : opened.error().message));
+    REQUIRE(opened.ok());
+    gated.device = device;
+    gated.activation = (*opened)->caps().activation_dtype;
+    check(gated);
+  }
+  if (!has_any) SKIP("no device");
 }
 
 }  // namespace
 
 TEST_CASE("a device prints its program, and the pattern that an op in its way loses", "[explain]") {
-  const auto devices = devices_with_kernels();
-  if (devices.empty()) SKIP("no device");
-  WeightGroupId group;
-  const Suite weights = gated_weights(&group);
-  for (const std::string& device : devices) {
+  each_device([](const Gated& gated) {
     for (const bool apart : {false, true}) {
-      const OpList list = gated_list(group, activation_of(device), apart);
-      const auto backend = open(device, suite_of(list, weights));
+      const OpList list = gated.list(apart);
+      const auto backend = gated.open(list);
       const Result<std::string> text = backend->explain(list);
       REQUIRE(text.ok());
-      INFO(device << "\n" << *text);
+      INFO(gated.device << "\n" << *text);
       CHECK(text->starts_with("forward"));
       CHECK(count_launches(*text, "gated_matmul") == (apart ? 0 : 1));
       CHECK(count_launches(*text, "matmul") == (apart ? 1 : 0));
@@ -108,17 +113,13 @@ TEST_CASE("a device prints its program, and the pattern that an op in its way lo
       CHECK(line.find("gated_matmul") != std::string::npos);
       CHECK(line.find("stands between") != std::string::npos);
     }
-  }
+  });
 }
 
 TEST_CASE("a device says why a list has no program", "[explain]") {
-  const auto devices = devices_with_kernels();
-  if (devices.empty()) SKIP("no device");
-  WeightGroupId group;
-  const Suite weights = gated_weights(&group);
-  for (const std::string& device : devices) {
-    const OpList list = gated_list(group, activation_of(device), false);
-    const auto backend = open(device, suite_of(list, weights));
+  each_device([](const Gated& gated) {
+    const OpList list = gated.list(false);
+    const auto backend = gated.open(list);
     OpList routed = list;
     routed.routed_per_row = 2;
     routed.tensors[0].rows = Rows::kRouted;
@@ -126,23 +127,18 @@ TEST_CASE("a device says why a list has no program", "[explain]") {
     REQUIRE_FALSE(text.ok());
     CHECK(text.error().code == ErrorCode::kUnsupported);
     CHECK(text.error().message.find("tensor x") != std::string::npos);
-  }
+  });
 }
 
 TEST_CASE("the arena that a device asks for holds the list, and a smaller one does not", "[explain]") {
-  const auto devices = devices_with_kernels();
-  if (devices.empty()) SKIP("no device");
-  WeightGroupId group;
-  const Suite weights = gated_weights(&group);
-  for (const std::string& device : devices) {
+  each_device([](const Gated& gated) {
     for (const bool apart : {false, true}) {
-      const OpList list = gated_list(group, activation_of(device), apart);
-      const Suite suite = suite_of(list, weights);
-      INFO(device << "\n" << print(list));
-      CHECK(open(device, suite)->prepare(SealedList(list)).ok());
-      CHECK_FALSE(open(device, suite, 1)->prepare(SealedList(list)).ok());
+      const OpList list = gated.list(apart);
+      INFO(gated.device << "\n" << print(list));
+      CHECK(gated.open(list)->prepare(SealedList(list)).ok());
+      CHECK_FALSE(gated.open(list, 1)->prepare(SealedList(list)).ok());
     }
-  }
+  });
 }
 
 }  // namespace llmrt::optest

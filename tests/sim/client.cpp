@@ -150,7 +150,7 @@ std::string check_refusal(const Engine& engine, bool is_lost, const Client& clie
   }
 }
 
-// Only what somebody else with the same salt and adapter has asked or got can be in the cache when a request begins.
+// When a request begins, the cache holds only what other requests with its salt and its adapter have asked or got.
 std::string check_cached(const Engine& engine, const Client& client, std::span<const std::unique_ptr<Client>> others) {
   if (client.cached_tokens == 0) return "";
   const Request& own = client.plan->request;

@@ -11,25 +11,13 @@
 #include "core/model/decoder.h"
 #include "core/model/load_file.h"
 #include "core/model/read_metadata.h"
-#include "tests/weights/gguf_bytes.h"
+#include "tests/weights/changed_file.h"
 
 using namespace llmrt;
 using namespace llmrt::test;
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
-
-// The bytes must outlive the model.
-Result<std::shared_ptr<const Model>> load(const std::string& bytes) {
-  auto source = parse_weight_source(as_span(bytes));
-  if (!source) return source.error();
-  return load_from_source(*source, "test");
-}
-
-void replace(GgufBytes& file, std::string_view key, const std::function<void()>& add) {
-  std::erase_if(file.pairs, [&](const auto& pair) { return pair.substr(8, key.size()) == key; });
-  add();
-}
 
 struct LayerSize {
   uint32_t heads, kv_heads, head_dim, ffn_width;
@@ -52,17 +40,17 @@ GgufBytes model_of(const std::vector<LayerSize>& layers) {
     file.tensor_f32(prefix + "ffn_up.weight", {32, ffn_width});
     file.tensor_f32(prefix + "ffn_down.weight", {ffn_width, 32});
   }
-  replace(file, "llama.block_count", [&] { file.u32("llama.block_count", static_cast<uint32_t>(layers.size())); });
+  replace_pair(file, "llama.block_count", [&] { file.u32("llama.block_count", static_cast<uint32_t>(layers.size())); });
   return file;
 }
 
 // Three layers: window, full, window. Windows have heads of 8 and a RoPE base of their own.
 GgufBytes mixed_model() {
   GgufBytes file = model_of({{4, 2, 8, 48}, {2, 1, 16, 64}, {4, 2, 8, 32}});
-  replace(file, "llama.feed_forward_length", [&] {
+  replace_pair(file, "llama.feed_forward_length", [&] {
     file.array<uint32_t>("llama.feed_forward_length", kU32, {48, 64, 32});
   });
-  replace(file, "llama.attention.head_count", [&] {
+  replace_pair(file, "llama.attention.head_count", [&] {
     file.array<int32_t>("llama.attention.head_count", kI32, {4, 2, 4});
     file.array<int32_t>("llama.attention.head_count_kv", kI32, {2, 1, 2});
   });
@@ -196,51 +184,51 @@ TEST_CASE("what a file says of its layers must fit them") {
   const Wrong wrongs[] = {
       {"llama.feed_forward_length: expected 3 elements, one a layer, found 2",
        [](auto& f) {
-         replace(f, "llama.feed_forward_length", [&] {
+         replace_pair(f, "llama.feed_forward_length", [&] {
            f.template array<uint32_t>("llama.feed_forward_length", kU32, {48, 64});
          });
        }},
       {"llama.attention.head_count_kv: layer 1: expected attention in every layer, found no heads",
        [](auto& f) {
-         replace(f, "llama.attention.head_count_kv", [&] {
+         replace_pair(f, "llama.attention.head_count_kv", [&] {
            f.template array<int32_t>("llama.attention.head_count_kv", kI32, {2, 0, 2});
          });
        }},
       {"llama.feed_forward_length: element 2: expected an array of integers in [1,",
        [](auto& f) {
-         replace(f, "llama.feed_forward_length", [&] {
+         replace_pair(f, "llama.feed_forward_length", [&] {
            f.template array<uint32_t>("llama.feed_forward_length", kU32, {48, 64, 0});
          });
        }},
       {"llama.attention.head_count: expected a multiple of head_count_kv 2, found 3",
        [](auto& f) {
-         replace(f, "llama.attention.head_count", [&] {
+         replace_pair(f, "llama.attention.head_count", [&] {
            f.template array<int32_t>("llama.attention.head_count", kI32, {3, 2, 4});
          });
          f.template array<int32_t>("llama.attention.head_count_kv", kI32, {2, 1, 2});
        }},
       {"missing metadata: llama.attention.sliding_window: expected the window of layer 0",
-       [](auto& f) { replace(f, "llama.attention.sliding_window\x04", [] {}); }},
+       [](auto& f) { remove_pair(f, "llama.attention.sliding_window\x04"); }},
       {"llama.attention.sliding_window_pattern: expected an array of bools",
        [](auto& f) {
-         replace(f, "llama.attention.sliding_window_pattern", [&] {
+         replace_pair(f, "llama.attention.sliding_window_pattern", [&] {
            f.template array<int32_t>("llama.attention.sliding_window_pattern", kI32, {1, 0, 1});
          });
        }},
       {"llama.attention.sliding_window_pattern: expected 3 elements, one a layer, found 1",
        [](auto& f) {
-         replace(f, "llama.attention.sliding_window_pattern",
-                 [&] { f.template array<uint8_t>("llama.attention.sliding_window_pattern", kBool, {1}); });
+         replace_pair(f, "llama.attention.sliding_window_pattern",
+                      [&] { f.template array<uint8_t>("llama.attention.sliding_window_pattern", kBool, {1}); });
        }},
       {"llama.attention.value_length_swa: expected key_length 8, found 16",
        [](auto& f) {
-         replace(f, "llama.attention.value_length_swa", [&] { f.u32("llama.attention.value_length_swa", 16); });
+         replace_pair(f, "llama.attention.value_length_swa", [&] { f.u32("llama.attention.value_length_swa", 16); });
        }},
       {"llama.rope.freq_base_swa: expected no RoPE scaling beside it",
        [](auto& f) { f.f32("llama.rope.scaling.factor", 4); }},
       {"shape mismatch: blk.2.ffn_gate.weight: expected [32, 64], file has [32, 32]",
        [](auto& f) {
-         replace(f, "llama.feed_forward_length", [&] {
+         replace_pair(f, "llama.feed_forward_length", [&] {
            f.template array<uint32_t>("llama.feed_forward_length", kU32, {48, 64, 64});
          });
        }},

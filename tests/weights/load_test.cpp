@@ -15,20 +15,13 @@
 #include "core/model/model.h"
 #include "core/model/model_digest.h"
 #include "tests/text/colliding_names.h"
-#include "tests/weights/gguf_bytes.h"
+#include "tests/weights/changed_file.h"
 
 using namespace llmrt;
 using namespace llmrt::test;
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
-
-// The bytes must outlive the model.
-Result<std::shared_ptr<const Model>> load(const std::string& bytes) {
-  auto source = parse_weight_source(as_span(bytes));
-  if (!source) return source.error();
-  return load_from_source(*source, "test");
-}
 
 GgufBytes::Tensor& tensor(GgufBytes& file, std::string_view name) {
   for (auto& candidate : file.tensors)
@@ -37,14 +30,6 @@ GgufBytes::Tensor& tensor(GgufBytes& file, std::string_view name) {
 }
 void remove_tensor(GgufBytes& file, std::string_view name) {
   std::erase_if(file.tensors, [&](const auto& candidate) { return candidate.name == name; });
-}
-void remove_pair(GgufBytes& file, std::string_view key) {
-  std::erase_if(file.pairs, [&](const auto& pair) { return pair.substr(8, key.size()) == key; });
-}
-template <typename Add>
-void replace_pair(GgufBytes& file, std::string_view key, Add add) {
-  remove_pair(file, key);
-  add();
 }
 
 std::vector<float> floats(const Model& model, WeightId id) {
