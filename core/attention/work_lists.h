@@ -12,10 +12,9 @@ namespace llmrt {
 
 class WorkLists {
  public:
-  // `partials_max`: of one step and group.
-  WorkLists(const AttentionTuning& tuning, uint32_t partials_max)
-      : tuning_(tuning), partials_max_(partials_max), prompt_splitter_(tuning) {}
+  explicit WorkLists(const AttentionTuning& tuning) : tuning_(tuning), prompt_splitter_(tuning) {}
 
+  // Partial results of one step and group that there is room for.
   void set_partials_max(uint32_t partials_max) { partials_max_ = partials_max; }
 
   // Replaces `work`. Where the partial results would not fit, all splits are made longer, by the least power of two.
@@ -28,7 +27,7 @@ class WorkLists {
   void add_decode_items(const RowRecord& row, uint32_t token, uint32_t begin, uint32_t length);
 
   const AttentionTuning tuning_;
-  uint32_t partials_max_;
+  uint32_t partials_max_ = ~0u;
   PromptSplitter prompt_splitter_;
   const AttentionGroup* group_ = nullptr;  // at work
   AttentionWork* work_ = nullptr;

@@ -70,7 +70,7 @@ struct ShapeChecker {
   void any_float(const char* field, TensorId id, Rows rows, uint32_t columns) {
     tensor(field, id, rows, columns, desc(id).dtype != DType::kI32, "f32, f16 or bf16");
   }
-  // Of ops that take both kinds of rows: whose kernels find the live count by the kind.
+  // For ops that take rows T or R: their kernels find the live count by the kind of the rows.
   void unrouted(const char* field, TensorId id) {
     if (desc(id).rows == Rows::kRouted) report.fail(where, field, "rows T or R", rows_name(Rows::kRouted));
   }

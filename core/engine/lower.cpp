@@ -57,7 +57,7 @@ Lowering::Lowering(std::shared_ptr<const Model> model, const Caps& caps, uint32_
       groups_(std::move(groups)),
       step_tokens_max_(step_tokens_max),
       sample_rows_max_(sample_rows_max),
-      work_lists_(caps.attention, ~0u),
+      work_lists_(caps.attention),
       memory_list_(build_memory(static_cast<uint32_t>(groups_.size()))) {
   LLMRT_CHECK(!groups_.empty() && groups_.size() <= kKvGroupsMax, "one to kKvGroupsMax groups of layers");
 }

@@ -68,7 +68,7 @@ Status check_asked(const EngineConfig& config, const PoolShapes& shapes, const M
   if (config.asked.kv_host && plan.num_host_blocks < host_blocks)
     return make_error(ErrorCode::kInvalidArgument,
                       "KV host memory: {} were asked for, the device addresses {} of a host pool",
-                      mib(config.kv_host_bytes), mib(shapes.bytes_of(plan.num_host_blocks)));
+                      mib(config.kv_host_bytes), mib(plan.host_pool_bytes));
   return {};
 }
 

@@ -126,10 +126,6 @@ Status time_moves(std::span<const KvGroup> groups, const SealedList& memory, Bac
 
 }  // namespace
 
-Status check_servable(const Model& model) {
-  return check_layers(model.config.layers);
-}
-
 Status check_heads(const Model& model, const Caps& caps) {
   for (const LayerSpec& layer : model.config.layers)
     if (layer.head_dim > caps.head_dim_max)
@@ -140,7 +136,7 @@ Status check_heads(const Model& model, const Caps& caps) {
 
 Result<WarmEngine> warm_up(const EngineConfig& wanted, std::shared_ptr<const Model> model,
                            const std::vector<int32_t>& end_of_generation, Backend* backend, const Progress& progress) {
-  if (Status status = check_servable(*model); !status) return status.error();
+  if (Status status = check_layers(model->config.layers); !status) return status.error();
   if (Status status = check_heads(*model, backend->caps()); !status) return status.error();
   Result<EngineConfig> config = resolve(wanted, *model, *backend);
   if (!config) return config.error();

@@ -18,9 +18,8 @@ struct WarmEngine {
   CostPrior cost_prior;  // measured; zeros on a processor, where the largest step would take seconds
 };
 
-// Unsupported when the ops or the scheduler cannot do what the model's layers ask for, by name, whatever the device.
-Status check_servable(const Model& model);
-// The same of a device and the layers' heads.
+// Unsupported when the device cannot do what the heads of the model's layers ask for; check_layers (layer.h) says what
+// no device can.
 Status check_heads(const Model& model, const Caps& caps);
 
 // Leaves the backend with weights, state and KV pools, ready to submit. Errors: unsupported (an op or a KV dtype that

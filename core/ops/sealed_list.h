@@ -1,6 +1,6 @@
 // A list that is complete. Nothing can change it, so its key is computed once, and backends find by it what they made
-// of the list, without a look at its ops. Equal lists have equal keys, whoever built them, and share programs; a
-// backend that dropped its programs finds nothing and makes a new one.
+// of the list, without a look at its ops. Equal lists have equal keys, wherever they were built, and share
+// programs; a backend that dropped its programs finds nothing and makes a new one.
 #pragma once
 
 #include <cstdint>

@@ -26,8 +26,8 @@ PlanLimits plan_limits(const SchedulerConfig& config) {
     if (cache_kind(config) == PrefixCacheKind::kOff) continue;
     limits.payload_words_max += 3 * uint64_t{limits.rows_max} + chunk_blocks;
   }
-  // Of group 0 a row copies one block. Of each other group it begins with a copy of a state or of the blocks that the
-  // last block of group 0 has beside it, and its states are copied to snapshots.
+  // A row copies one block of group 0. In each other group it begins with a copy of a state, or of the blocks that
+  // stand beside its last block of group 0, and its states are copied to snapshots.
   limits.block_copies_max = limits.rows_max;
   limits.block_loads_max = config.host_blocks > 0 ? loaded_blocks_max(config) : 0;
   for (uint32_t g = 1; g < config.kv_pools.size(); ++g) {

@@ -6,7 +6,7 @@
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "core/engine/pool_sizing.h"
+#include "core/engine/pool_shapes.h"
 #include "tests/bench/timed_backend.h"
 #include "tools/llmrt_bench/serving/batch_sizes.h"
 #include "tools/llmrt_bench/serving/drive.h"

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "core/engine/engine.h"
-#include "core/engine/pool_sizing.h"
+#include "core/engine/pool_shapes.h"
 #include "tests/fakes/fake_backend.h"
 #include "tests/fakes/sim_clock.h"
 

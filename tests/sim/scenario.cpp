@@ -4,7 +4,7 @@
 #include <array>
 #include <random>
 
-#include "core/engine/pool_sizing.h"
+#include "core/engine/pool_shapes.h"
 #include "tests/fakes/deny_list.h"
 #include "tests/fakes/late_mask.h"
 #include "tests/fakes/processors.h"

@@ -5,7 +5,6 @@
 
 #include "core/base/checked_math.h"
 #include "core/engine/pool_shapes.h"
-#include "core/engine/warm_up.h"
 #include "core/weights/weight_source.h"
 #include "tools/llmrt/program.h"
 
@@ -97,7 +96,7 @@ void inspect(const Options& options) {
   Result<WeightSource> source = open_weight_source(options.path);
   if (!source) fail(source.error(), kBadModel);
   const Result<OpenModel> open = try_open_model({options.path, ""});
-  const Status servable = open ? check_servable(*open->model) : Status(open.error());
+  const Status servable = open ? check_layers(open->model->config.layers) : Status(open.error());
   if (options.chat_template) {
     // The template is what one wants to see where something is wrong with it or with the rest.
     const auto text = source->metadata.string("tokenizer.chat_template", "");

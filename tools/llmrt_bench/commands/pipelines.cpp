@@ -7,7 +7,7 @@
 
 #include "backends/backends.h"
 #include "core/engine/lower.h"
-#include "core/engine/pool_sizing.h"
+#include "core/engine/pool_shapes.h"
 #include "core/engine/warm_up.h"
 #include "core/schedule/step_sizes.h"
 #include "tools/llmrt_bench/commands/commands.h"

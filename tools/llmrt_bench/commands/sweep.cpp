@@ -7,7 +7,6 @@
 #include <deque>
 
 #include "backends/backends.h"
-#include "core/engine/pool_sizing.h"
 #include "core/engine/probe_plan.h"
 #include "core/engine/warm_up.h"
 #include "tools/llmrt_bench/commands/commands.h"

@@ -81,7 +81,7 @@ Status KvRun::load() {
   if (config_.sample_rows_max < kAttentionQueries)
     return make_error(ErrorCode::kMissingFeature, "{}: expected room for {} rows of {} logits, found room for {}",
                       caps.device_id, kAttentionQueries, model_->config.vocab_size, config_.sample_rows_max);
-  if (Status status = check_servable(*model_); !status) return status;
+  if (Status status = check_layers(model_->config.layers); !status) return status;
   if (Status status = check_heads(*model_, caps); !status) return status;
   if (Result<KvGroup> pool = only_pool(*model_, config_); !pool) return pool.error();
   scored_forward_.emplace(with_queries(lowering_.forward_list(config_.sample_rows_max)));

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/base/checked_math.h"
-#include "core/engine/pool_sizing.h"
+#include "core/engine/pool_shapes.h"
 #include "tools/llmrt_bench/serving/drive.h"
 #include "tools/llmrt_bench/serving/parts.h"
 

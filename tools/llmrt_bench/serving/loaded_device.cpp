@@ -1,7 +1,7 @@
 #include "tools/llmrt_bench/serving/loaded_device.h"
 
 #include "core/backend/forwarding.h"
-#include "core/engine/pool_sizing.h"
+#include "core/engine/pool_shapes.h"
 
 namespace llmrt::bench {
 namespace {
