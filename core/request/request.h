@@ -61,25 +61,28 @@ struct Draw {
   float margin;
 };
 
-// One step of a request's answer, in order. Text: the receiver keeps the bytes of all tokens so far; after this event
-// all but the last `hold_bytes` may be shown, and at the end `cut_bytes` of them are dropped first (a stop string).
-struct TokenEvent {
-  RequestId request_id = 0;  // of the branch
-  uint32_t branch = 0;       // which of the request's n
-  // One sampled token, or one token of the prompt with its log-probability (is_prompt), or neither (token -1: an end
-  // without a token).
-  int32_t token = -1;
-  bool is_prompt = false;
-  uint32_t hold_bytes = 0;
-  uint32_t cut_bytes = 0;
-  uint32_t cached_tokens = 0;                 // with branch 0's finish: prompt tokens that the prefix cache spared
+// What came of a sampled row: the one struct from the sampler to the stream. Text: the receiver keeps the bytes of all
+// tokens so far; after this token all but the last `hold_bytes` may be shown, and at the end `cut_bytes` of them are
+// dropped first (a stop string).
+struct TokenOutcome {
+  int32_t token = -1;  // -1: none (an end without a token, a score, a request that has already ended)
+  uint32_t hold_bytes = 0, cut_bytes = 0;
   bool has_logprob = false;                   // false for the first token of a prompt
   float logprob = 0;                          // raw, or as SamplingParams::processed_logprobs says
   std::vector<TopLogprob> top_logprobs = {};  // as many as asked for
   std::optional<Draw> draw = {};              // of a drawn token, with tell_draws
   FinishReason finish = FinishReason::kNone;
   std::optional<Error> error = {};  // with kError and kTimeout
-  TimeNs time_ns = 0;               // when the step's result was taken
+};
+
+// One step of a request's answer, in order: a sampled token, or one token of the prompt with its log-probability
+// (is_prompt), or an end.
+struct TokenEvent : TokenOutcome {
+  bool is_prompt = false;
+  RequestId request_id = 0;    // of the branch
+  uint32_t branch = 0;         // which of the request's n
+  uint32_t cached_tokens = 0;  // with branch 0's finish: prompt tokens that the prefix cache spared
+  TimeNs time_ns = 0;          // when the step's result was taken
 };
 
 // Where events go. Called on the engine's thread; must only hand over (post), never block, never call the engine.

@@ -69,7 +69,7 @@ void Arrivals::add_branch(std::unique_ptr<Sequence> owned, const std::optional<E
   parts_.timeouts.set(sequence);
   parts_.prefixes.set_origin(sequence);
   if (refusal) {
-    parts_.exits.end(sequence, RequestState::kRejected, {.error = refusal}, FinishReason::kError, now);
+    parts_.exits.end(sequence, RequestState::kRejected, {{.error = refusal}}, FinishReason::kError, now);
     return;
   }
   const bool is_nothing_to_do = sequence.request.max_tokens == 0 && sequence.progress.scored == sequence.num_prompt;

@@ -10,14 +10,9 @@ bool has_ended(const Sequence& sequence) {
   return sequence.state() == RequestState::kStreaming || is_terminal(sequence.state());
 }
 
-TokenEvent event_of(Verdict& verdict) {
-  TokenEvent event;
-  event.hold_bytes = verdict.hold_bytes;
-  event.cut_bytes = verdict.cut_bytes;
-  event.has_logprob = verdict.has_logprob;
-  event.logprob = verdict.logprob;
-  event.top_logprobs = std::move(verdict.top_logprobs);
-  event.draw = verdict.draw;
+TokenEvent prompt_event(TokenOutcome outcome, int32_t token) {
+  TokenEvent event{std::move(outcome), /*is_prompt=*/true};
+  event.token = token;
   return event;
 }
 
@@ -39,7 +34,7 @@ void Commits::take_row(const IterationPlan& plan, const PlanRow& row, std::span<
     const bool is_forced = sample.kind == TailKind::kScore;
     if (!is_forced && !sequence->beam.search) sequence->progress.in_flight.drop_draw();
     if (verdict.error) {
-      parts_.exits.end_all(*sequence, RequestState::kStreaming, {.error = std::move(verdict.error)},
+      parts_.exits.end_all(*sequence, RequestState::kStreaming, {{.error = std::move(verdict.error)}},
                            FinishReason::kError, now);
     } else if (sequence->beam.search) {
       take_candidates(*sequence, verdict, now);
@@ -53,10 +48,8 @@ void Commits::take_row(const IterationPlan& plan, const PlanRow& row, std::span<
 
 void Commits::take_forced(Sequence& sequence, const PlanSample& sample, Verdict& verdict, TimeNs now) {
   Journal& journal = parts_.journal;
-  if (sample.output_position == 1) journal.tell(sequence, {.token = sequence.tokens[0], .is_prompt = true}, now);
-  TokenEvent event = event_of(verdict);
-  event.token = sample.forced_token;
-  event.is_prompt = true;
+  if (sample.output_position == 1) journal.tell(sequence, prompt_event({}, sequence.tokens[0]), now);
+  TokenEvent event = prompt_event(std::move(verdict), sample.forced_token);
   const bool is_last = sample.output_position == sequence.num_prompt - 1;
   if (is_last && sequence.request.max_tokens == 0) {
     parts_.exits.end(sequence, RequestState::kStreaming, std::move(event), FinishReason::kLength, now);
@@ -70,14 +63,14 @@ void Commits::take_drawn(Sequence& sequence, Verdict& verdict, TimeNs now) {
   Journal& journal = parts_.journal;
   // The first token is told with the second one's score, and a prompt of one token has none.
   if (sequence.wants_scores() && sequence.num_prompt == 1 && sequence.tokens.size() == 1)
-    journal.tell(sequence, {.token = sequence.tokens[0], .is_prompt = true}, now);
+    journal.tell(sequence, prompt_event({}, sequence.tokens[0]), now);
   sequence.tokens.push_back(verdict.token);
   journal.note_token(sequence, now);
 
-  TokenEvent event = event_of(verdict);
-  event.token = verdict.token;
-  if (verdict.finish != FinishReason::kNone) {
-    parts_.exits.end(sequence, RequestState::kStreaming, std::move(event), verdict.finish, now);
+  const FinishReason finish = verdict.finish;
+  TokenEvent event{std::move(verdict)};
+  if (finish != FinishReason::kNone) {
+    parts_.exits.end(sequence, RequestState::kStreaming, std::move(event), finish, now);
     return;
   }
   LLMRT_CHECK(sequence.tokens.size() < sequence.num_prompt + size_t{sequence.request.max_tokens},
@@ -113,8 +106,8 @@ void Commits::tell_answers(std::span<Sequence* const> beams, TimeNs now) {
     const BeamSearch::Answer& answer = search->answers()[i];
     parts_.journal.note_answer(*beams[i], static_cast<uint32_t>(answer.tokens.size()), now);
     for (size_t k = 0; k + 1 < answer.tokens.size(); ++k)
-      parts_.journal.tell(*beams[i], {.token = answer.tokens[k]}, now);
-    parts_.exits.end(*beams[i], RequestState::kStreaming, {.token = answer.tokens.back()}, answer.finish, now);
+      parts_.journal.tell(*beams[i], {{.token = answer.tokens[k]}}, now);
+    parts_.exits.end(*beams[i], RequestState::kStreaming, {{.token = answer.tokens.back()}}, answer.finish, now);
   }
 }
 

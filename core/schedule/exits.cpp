@@ -63,19 +63,19 @@ void Exits::end_exhausted(Sequence& sequence, uint32_t positions, TimeNs now) {
                            "pool exhausted: request {} alone: {} tokens need {} KV blocks of {}, the pool has {}",
                            sequence.request.id, positions, kv.blocks_for(g, positions),
                            parts_.config.kv_pools[g].block_tokens, kv.num_blocks(g));
-  end_all(sequence, RequestState::kStreaming, {.error = std::move(error)}, FinishReason::kError, now);
+  end_all(sequence, RequestState::kStreaming, {{.error = std::move(error)}}, FinishReason::kError, now);
 }
 
 void Exits::reject(const Sequence& sequence, const Error& error, TimeNs now) {
   parts_.journal.note_rejected();
   for (Sequence* branch : parts_.branches.of_same(sequence))
-    end(*branch, RequestState::kRejected, {.error = error}, FinishReason::kError, now);
+    end(*branch, RequestState::kRejected, {{.error = error}}, FinishReason::kError, now);
 }
 
 void Exits::expire(TimeNs now) {
   while (const std::optional<RequestId> id = parts_.timeouts.due(now)) {
     Sequence& sequence = *parts_.branches.find(*id);
-    end(sequence, RequestState::kCancelled, {.error = timed_out(sequence, now)}, FinishReason::kTimeout, now);
+    end(sequence, RequestState::kCancelled, {{.error = timed_out(sequence, now)}}, FinishReason::kTimeout, now);
   }
 }
 
@@ -86,7 +86,7 @@ void Exits::fail_all(const Error& error, TimeNs now) {
     for (const auto& [place, sequence] : queue) all.push_back(sequence);
   for (Sequence* sequence : all) {
     const bool never_ran = sequence->state() == RequestState::kQueued;
-    end(*sequence, never_ran ? RequestState::kRejected : RequestState::kStreaming, {.error = error},
+    end(*sequence, never_ran ? RequestState::kRejected : RequestState::kStreaming, {{.error = error}},
         FinishReason::kError, now);
   }
 }

@@ -77,16 +77,8 @@ struct IterationPlan : ForwardPlan, TailPlan {
   void clear();
 };
 
-// What a sampled row turned out to be, by the index of its PlanSample. The scheduler turns it into a TokenEvent.
-struct Verdict {
-  int32_t token = -1;  // what to append; -1: nothing (a score, or a request that has already ended)
-  uint32_t hold_bytes = 0, cut_bytes = 0;
-  bool has_logprob = false;  // passed on to the event, for draws and for scores
-  float logprob = 0;
-  std::vector<TopLogprob> top_logprobs;
-  std::optional<Draw> draw;
-  FinishReason finish = FinishReason::kNone;
-  std::optional<Error> error;  // with kError: ends that request alone
-};
+// By the index of its PlanSample: what to append to the sequence. The scheduler turns it into a TokenEvent. An error
+// ends that request alone.
+using Verdict = TokenOutcome;
 
 }  // namespace llmrt

@@ -13,7 +13,7 @@
 
 namespace llmrt {
 
-// The fields of the same names in TokenEvent.
+// The fields of the same names in TokenOutcome.
 struct StopVerdict {
   uint32_t hold_bytes = 0;  // at the text's end: may be the begin of a stop string
   uint32_t cut_bytes = 0;   // only with a finish: stop string (and what follows it), or the text of the ending token

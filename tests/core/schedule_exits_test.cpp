@@ -18,7 +18,7 @@ TEST_CASE("a running branch gives everything back, and streams until its receive
   ScheduleRoom room;
   Sequence& row = room.run(request_of(1, 12, 8), 8, /*reserved=*/16);
   row.record.cached_tokens = 4;
-  room.flows.exits.end(row, RequestState::kStreaming, {.token = 3}, FinishReason::kEos, 5);
+  room.flows.exits.end(row, RequestState::kStreaming, {{.token = 3}}, FinishReason::kEos, 5);
   CHECK(room.owners.kv.num_free(0) == 16);
   CHECK(room.owners.running.is_empty());
   CHECK(row.tokens.empty());
@@ -95,11 +95,11 @@ TEST_CASE("keys and values of a spoilt row are kept for no other") {
   config.prefix_cache = PrefixCacheKind::kRadix;
   ScheduleRoom room(config);
   Sequence& row = room.run(request_of(1, 12, 8), 8);
-  room.flows.exits.end(row, RequestState::kStreaming, {.error = make_error(ErrorCode::kNotFinite, "spoilt")},
+  room.flows.exits.end(row, RequestState::kStreaming, {{.error = make_error(ErrorCode::kNotFinite, "spoilt")}},
                        FinishReason::kError, 0);
   CHECK(room.owners.kv.num_cached(0) == 0);
   Sequence& good = room.run(request_of(2, 12, 8), 8);
-  room.flows.exits.end(good, RequestState::kStreaming, {.token = 3}, FinishReason::kEos, 0);
+  room.flows.exits.end(good, RequestState::kStreaming, {{.token = 3}}, FinishReason::kEos, 0);
   CHECK(room.owners.kv.num_cached(0) == 2);
 }
 

@@ -16,8 +16,8 @@ constexpr TimeNs kMs = 1'000'000;
 TEST_CASE("events keep their order, carry the branch's id and time, and are taken once") {
   Journal journal({});
   Sequence sequence(request_of(7), /*branch_idx=*/2);
-  journal.tell(sequence, {.token = 5}, 3);
-  journal.tell(sequence, {.token = 6, .finish = FinishReason::kEos}, 4);
+  journal.tell(sequence, {{.token = 5}}, 3);
+  journal.tell(sequence, {{.token = 6, .finish = FinishReason::kEos}}, 4);
   std::vector<TokenEvent> events;
   journal.take_events(&events);
   REQUIRE(events.size() == 2);
@@ -29,7 +29,7 @@ TEST_CASE("events keep their order, carry the branch's id and time, and are take
 
   journal.take_events(&events);  // nothing new; what was taken stays
   CHECK(events.size() == 2);
-  journal.tell(sequence, {.token = 8}, 5);
+  journal.tell(sequence, {{.token = 8}}, 5);
   journal.take_events(&events);
   REQUIRE(events.size() == 3);
   CHECK(events[2].token == 8);

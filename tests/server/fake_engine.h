@@ -19,7 +19,7 @@ class FakeEngine : public EngineDoor {
   // Answers each request with `tokens` (then end by length), one event each, `pause` apart, on a thread; branch b of it
   // with each token b higher and b * 0.25 more likely.
   std::vector<int32_t> tokens;
-  std::vector<int32_t> prompt_tokens;  // told before, as of the prompt
+  std::vector<int32_t> prompt_tokens;    // told before, as of the prompt
   std::vector<TopLogprob> alternatives;  // of each token
   std::chrono::milliseconds pause{0};
   std::optional<Error> refuse;       // submit() fails with it
@@ -111,7 +111,7 @@ class FakeEngine : public EngineDoor {
   void answer(RequestId id, uint32_t branch, EventSink& sink, uint32_t max_tokens) {
     for (const int32_t token : prompt_tokens) {
       if (is_over(id)) break;
-      const TokenEvent event{.request_id = id, .branch = branch, .token = token, .is_prompt = true};
+      const TokenEvent event{{.token = token}, /*is_prompt=*/true, id, branch};
       sink.on_events({&event, 1});
     }
     const size_t count = std::min<size_t>(tokens.size(), max_tokens);

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <ctime>
 #include <iostream>
-#include <thread>
 
 #include "core/platform/free_memory.h"
 #include "server/server.h"
@@ -114,22 +113,18 @@ int serve(Options& options) {
   (*engine)->set_log(log);
   served.context_max = (*engine)->config().context_max;
   served.block_tokens = (*engine)->memory_plan().block_tokens;
-  const auto door = std::make_shared<cli::LocalEngine>(engine->get(), nullptr);
+  EngineThread thread(engine->get());
+  const auto door = std::make_shared<cli::LocalEngine>(&thread, nullptr);
   Result<std::unique_ptr<server::Server>> server = server::Server::listen(options.server, std::move(served), door, log);
   if (!server) fail(server.error());
   (*server)->drain_on_signals();
-  Status ran;
-  std::thread runner([&] {
-    ran = (*engine)->run();
-    if (ran.ok()) return;
-    log->error("the engine ended: {}", ran.error().message);
-    door->set_trouble(ran.error().message);
+  thread.start([&] {
+    log->error("the engine ended: {}", *thread.trouble());
     (*server)->drain();
   });
   std::cout << "listening " << (*server)->port() << std::endl;
   (*server)->run();
-  (*engine)->stop();
-  runner.join();
+  const Status ran = thread.join();
   engine->reset();  // before the server: it may still hold sinks
   return ran.ok() ? 0 : 1;
 }

@@ -1,13 +1,12 @@
-// The engine as the server sees it: one thread runs it, others talk to it.
+// The engine as the server sees it.
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "core/engine/engine.h"
+#include "core/engine/engine_thread.h"
 #include "core/sample_trace/trace_writer.h"
 #include "server/engine_door.h"
 
@@ -15,35 +14,25 @@ namespace llmrt::cli {
 
 class LocalEngine final : public server::EngineDoor {
  public:
-  LocalEngine(Engine* engine, std::shared_ptr<TraceWriter> trace) : engine_(engine), trace_(std::move(trace)) {}
+  // `thread` outlives the server's last call.
+  LocalEngine(const EngineThread* thread, std::shared_ptr<TraceWriter> trace)
+      : thread_(thread), trace_(std::move(trace)) {}
 
   Result<RequestId> submit(Request request) override {
     if (trace_) trace_->record(&request);
-    return engine_->submit(std::move(request));
+    return engine().submit(std::move(request));
   }
-  void cancel(RequestId id, const SentTimes& sent) override { engine_->cancel(id, sent); }
-  void drained(RequestId id, const SentTimes& sent) override { engine_->drained(id, sent); }
-  EngineStats stats() const override { return engine_->stats(); }
-  void stop() override { engine_->stop(); }
-  std::optional<std::string> trouble() const override {
-    {
-      std::lock_guard lock(mutex_);
-      if (trouble_) return trouble_;
-    }
-    const std::optional<StalledStep> stalled = engine_->stalled();
-    if (!stalled) return std::nullopt;
-    return fmt::format("the device has been at step {} for {:.0f} s", stalled->step, stalled->seconds);
-  }
-  void set_trouble(std::string text) {
-    std::lock_guard lock(mutex_);
-    trouble_ = std::move(text);
-  }
+  void cancel(RequestId id, const SentTimes& sent) override { engine().cancel(id, sent); }
+  void drained(RequestId id, const SentTimes& sent) override { engine().drained(id, sent); }
+  EngineStats stats() const override { return engine().stats(); }
+  void stop() override { engine().stop(); }
+  std::optional<std::string> trouble() const override { return thread_->trouble(); }
 
  private:
-  Engine* engine_;
+  Engine& engine() const { return thread_->engine(); }
+
+  const EngineThread* const thread_;
   const std::shared_ptr<TraceWriter> trace_;
-  mutable std::mutex mutex_;
-  std::optional<std::string> trouble_;
 };
 
 }  // namespace llmrt::cli

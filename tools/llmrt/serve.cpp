@@ -1,5 +1,4 @@
 #include <map>
-#include <thread>
 
 #include "core/platform/free_memory.h"
 #include "core/trace/trace_file.h"
@@ -60,22 +59,16 @@ void serve(const Options& options) {
     engine->set_trace(std::move(*file));
   }
   const std::shared_ptr<TraceWriter> trace = open_trace(options.sample_trace, *engine);
-  const auto door = std::make_shared<LocalEngine>(engine.get(), trace);
+  EngineThread thread(engine.get());
+  const auto door = std::make_shared<LocalEngine>(&thread, trace);
   const std::string id = open.served.id;
   if (Status status = (*server)->open(std::move(open.served), door); !status) fail(status.error());
   (*server)->drain_on_signals();
 
-  Status ran;
-  std::thread runner([&] {
-    ran = engine->run();
-    if (ran.ok()) return;
-    door->set_trouble(ran.error().message);
-    (*server)->drain();
-  });
+  thread.start([&] { (*server)->drain(); });
   log->info("serving {} on {}", id, fmt::join((*server)->urls(), ", "));
   (*server)->run();
-  engine->stop();
-  runner.join();
+  const Status ran = thread.join();
   engine.reset();  // before the server: it may still hold sinks
   if (trace)
     if (Status status = trace->flush(); !status) log->error("{}", status.error().message);
