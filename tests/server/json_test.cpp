@@ -4,25 +4,18 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
-#include <ctime>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "server/json_memory.h"
 #include "server/json_reader.h"
+#include "tests/fakes/cpu_seconds.h"
 
 namespace llmrt::server {
 namespace {
 
 namespace json = boost::json;
-
-// Of this thread alone: other programs may run.
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
 
 double seconds_of(const std::string& text) {
   double best = 1e9;

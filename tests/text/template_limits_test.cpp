@@ -3,8 +3,6 @@
 #include <boost/json.hpp>
 #include <catch2/catch_test_macros.hpp>
 
-#include <time.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -16,6 +14,7 @@
 
 #include "core/jinja/value.h"
 #include "core/text/chat_template.h"
+#include "tests/fakes/cpu_seconds.h"
 
 using namespace llmrt;
 namespace json = boost::json;
@@ -27,12 +26,6 @@ constexpr bool kIsSlow = true;
 #else
 constexpr bool kIsSlow = false;
 #endif
-
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 RenderLimits wide_limits() {
   RenderLimits limits;
