@@ -28,6 +28,28 @@ struct SampleChecker {
     }
   }
 
+  void check_masks() {
+    for (size_t m = 0; m < in.mask_records.size(); ++m) {
+      const MaskRecord& mask = in.mask_records[m];
+      const std::string where = fmt::format("mask_records[{}]", m);
+      if (mask.kind > MaskKind::kList) report.fail(where, "kind", "a known one", static_cast<uint32_t>(mask.kind));
+      if (!report.at_most(where, "words", uint64_t{mask.first} + mask.count, in.mask_words.size())) return;
+      const uint32_t vocab = limits.state.vocab_size;
+      if (mask.kind == MaskKind::kBits) {
+        report.at_most(where, "words of bits", mask.count, (vocab + 31) / 32);
+        const bool is_whole = mask.count == (vocab + 31) / 32 && vocab % 32 != 0;
+        if (is_whole && in.mask_words[mask.first + mask.count - 1] >> (vocab % 32) != 0)
+          report.fail(where, "bits", "no token beyond the vocabulary", vocab);
+        continue;
+      }
+      for (uint32_t i = mask.first; i < mask.first + mask.count; ++i) {
+        report.below(where, "token", in.mask_words[i], vocab);
+        if (i > mask.first && in.mask_words[i] <= in.mask_words[i - 1])
+          report.fail(where, "tokens", "ascending ones", in.mask_words[i]);
+      }
+    }
+  }
+
   void check_records() {
     std::unordered_set<uint32_t> slots;
     std::unordered_set<int32_t> penalty_slots;
@@ -47,6 +69,10 @@ struct SampleChecker {
           report.fail(where, "penalty_slot", "counts of one row", s.penalty_slot);
       }
       check_bias(where, record, s);
+      if (record.mask < -1 || record.mask >= static_cast<int64_t>(in.mask_records.size()))
+        report.fail(where, "mask", "-1 or one of the step's masks", record.mask);
+      if (record.mask >= 0 && (record.flags & kSampleForced))
+        report.fail(where, "mask", "-1 for a sample that is forced", record.mask);
     }
   }
 };
@@ -56,6 +82,7 @@ struct SampleChecker {
 Status check_sample_inputs(const Limits& limits, const OpList& list, const SampleInputs& inputs, uint32_t num_tokens) {
   SampleChecker checker{limits, list, inputs, num_tokens};
   checker.report.at_most("sample inputs", "records", inputs.records.size(), size_t{list.num_sampled});
+  checker.check_masks();
   checker.check_records();
   return checker.report.status();
 }

@@ -41,6 +41,8 @@ void AttentionWork::clear() {
 void SampleInputs::clear() {
   records.clear();
   bias_entries.clear();
+  mask_records.clear();
+  mask_words.clear();
 }
 
 void pack(const ForwardInputs& in, std::vector<uint32_t>* out) {
@@ -85,6 +87,9 @@ void pack(const SampleInputs& in, std::vector<uint32_t>* out) {
   set(kSmpNumBias, in.bias_entries.size());
   set(kSmpRecords, append(in.records, out));
   set(kSmpBias, append(in.bias_entries, out));
+  set(kSmpNumMasks, in.mask_records.size());
+  set(kSmpMasks, append(in.mask_records, out));
+  set(kSmpMaskWords, append(in.mask_words, out));
   set(kSmpTotalWords, out->size());
 }
 

@@ -148,9 +148,22 @@ struct SampleRecord {
   uint32_t flags = 0;        // SampleFlags
   int32_t forced_token = -1;
   uint32_t bias_first = 0, num_bias = 0;  // in bias_entries
-  uint32_t reserved = 0;
+  int32_t mask = -1;                      // in mask_records; -1 = every token may be drawn
 };
 static_assert(sizeof(SampleRecord) == 32);
+
+enum class MaskKind : uint32_t {
+  kBits,  // one bit a token: bit v % 32 of word v / 32; tokens beyond the words are denied
+  kList,  // the allowed tokens, ascending, a word each
+};
+
+// Which tokens a drawn sample may be. Rows of one grammar's state share one.
+struct MaskRecord {
+  MaskKind kind;
+  uint32_t first, count;  // in mask_words
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(MaskRecord) == 16);
 
 struct BiasEntry {
   int32_t token;
@@ -160,6 +173,8 @@ struct BiasEntry {
 struct SampleInputs {
   std::vector<SampleRecord> records;  // R
   std::vector<BiasEntry> bias_entries;
+  std::vector<MaskRecord> mask_records;
+  std::vector<uint32_t> mask_words;
 
   void clear();
 };
@@ -240,6 +255,9 @@ enum SampleHeader : uint32_t {
   kSmpNumBias,
   kSmpRecords,
   kSmpBias,
+  kSmpNumMasks,
+  kSmpMasks,
+  kSmpMaskWords,
   kSmpTotalWords,
   kSampleHeaderWords = 32,
 };

@@ -71,6 +71,10 @@ Result<SampleInputs> unpack_sample(std::span<const uint32_t> words) {
   SampleInputs in;
   reader.read(reader.word(kSmpNumRecords), kSmpRecords, &in.records);
   reader.read(reader.word(kSmpNumBias), kSmpBias, &in.bias_entries);
+  reader.read(reader.word(kSmpNumMasks), kSmpMasks, &in.mask_records);
+  uint64_t mask_words = 0;
+  for (const MaskRecord& mask : in.mask_records) mask_words = std::max(mask_words, uint64_t{mask.first} + mask.count);
+  reader.read(mask_words, kSmpMaskWords, &in.mask_words);
   if (!reader.ok()) return malformed("sample", words.size());
   return in;
 }
