@@ -10,4 +10,8 @@ Status choose(const PlainOp& step, const OpList& list, const CompileInputs& inpu
   return std::visit([&](const auto& op) { return choose(op, list, inputs, out); }, step.op);
 }
 
+Status choose(const RunningSum&, const OpList&, const CompileInputs&, Launches*) {
+  return make_error(ErrorCode::kUnsupported, "running_sum: no kernel");
+}
+
 }  // namespace llmrt::cuda

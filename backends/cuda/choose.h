@@ -28,6 +28,7 @@ Status choose(const QkNorm& op, const OpList& list, const CompileInputs& inputs,
 Status choose(const Rope& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const KvWrite& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const PagedAttention& op, const OpList& list, const CompileInputs& inputs, Launches* out);
+Status choose(const RunningSum& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const GatedActivation& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const Add& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const Scale& op, const OpList& list, const CompileInputs& inputs, Launches* out);

@@ -22,6 +22,7 @@ class VulkanBackend final : public Backend {
   ~VulkanBackend() override { device_->api().DeviceWaitIdle(device_->handle()); }
 
   const Caps& caps() const override { return caps_; }
+  std::vector<std::string> unsupported() const override { return {"running_sum"}; }
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
   Status add_f16_copies(uint64_t bytes_max) override;
   uint64_t arena_bytes(const OpList& list) const override { return vulkan::arena_bytes(list); }
@@ -169,6 +170,8 @@ Status VulkanBackend::create_state(const StateConfig& config) {
 
 Status VulkanBackend::create_kv_pools(std::span<const KvGroup> groups) {
   if (lost_) return *lost_;
+  if (std::ranges::any_of(groups, &KvGroup::is_state))
+    return make_error(ErrorCode::kUnsupported, "vulkan: KV pools: expected groups of blocks, found one of states");
   if (Status s = settle(); !s) return remember(std::move(s));
   drop_pools();
   auto pools = remember(KvPools::create(*device_, &book_, transfer_.get(), groups, &resources_.pools));

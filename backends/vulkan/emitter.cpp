@@ -60,6 +60,10 @@ View Emitter::live_count(TensorId id) const {
   return resources_.sample_inputs.part(kSmpNumRecords * 4ull, 4);
 }
 
+Status emit(Emitter&, const RunningSum&) {
+  return make_error(ErrorCode::kUnsupported, "vulkan: running_sum: no kernel");
+}
+
 Status emit(Emitter& e, const PlainStep& step) {
   return std::visit(
       [&]<class T>(const T& op) -> Status {

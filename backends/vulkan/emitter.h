@@ -60,6 +60,7 @@ Status emit(Emitter& e, const UpdateRows& op);
 Status emit(Emitter& e, const PrepareRows& op);
 Status emit(Emitter& e, const Embed& op);
 Status emit(Emitter& e, const PagedAttention& op);
+Status emit(Emitter& e, const RunningSum& op);
 Status emit(Emitter& e, const GatedActivation& op);
 Status emit(Emitter& e, const Add& op);
 Status emit(Emitter& e, const Scale& op);

@@ -53,7 +53,8 @@ class ValidatingBackend final : public Backend {
     if (groups.size() > limits_.state.num_kv_groups)
       return invalid("kv groups: expected at most {}, found {}", limits_.state.num_kv_groups, groups.size());
     for (size_t g = 0; g < groups.size(); ++g)
-      if (groups[g].block_tokens != 16 && groups[g].block_tokens != 32 && groups[g].block_tokens != 64)
+      if (!groups[g].is_state() && groups[g].block_tokens != 16 && groups[g].block_tokens != 32 &&
+          groups[g].block_tokens != 64)
         return invalid("kv group {}: block_tokens: expected 16, 32 or 64, found {}", g, groups[g].block_tokens);
     limits_.groups.assign(groups.begin(), groups.end());
     checked_.clear();

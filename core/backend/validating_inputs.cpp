@@ -109,7 +109,7 @@ struct ForwardChecker {
       const KvGroup& group = limits.groups[move.kv_group];
       report.below(where, "source", move.source, group.*sources_end);
       report.below(where, "target", move.target, group.*targets_end);
-      const uint32_t least = whole ? group.block_tokens : 1;
+      const uint32_t least = whole || group.is_state() ? group.block_tokens : 1;
       if (move.num_tokens < least || move.num_tokens > group.block_tokens)
         report.fail(where, "num_tokens", fmt::format("{} to {}", least, group.block_tokens), move.num_tokens);
       sources.emplace(move.kv_group, move.source);
@@ -189,6 +189,24 @@ struct ForwardChecker {
     }
   }
 
+  // Every row has a record of its own in each group of states that the list names.
+  void check_records() {
+    std::set<uint32_t> groups;
+    for (const Op& op : list.ops)
+      if (const auto* sum = std::get_if<RunningSum>(&op)) groups.insert(sum->kv_group);
+    for (const uint32_t group : groups) {
+      std::unordered_set<int32_t> records;
+      for (uint32_t r = 0; r < in.rows.size() && report.ok(); ++r) {
+        const std::string where = fmt::format("rows[{}]", r);
+        const std::vector<int32_t>& table = slots[in.rows[r].slot].tables[group];
+        if (table.empty() || table[0] < 0)
+          report.fail(where, "table", fmt::format("a record of group {}", group), "none");
+        else if (!records.insert(table[0]).second)
+          report.fail(where, "table", fmt::format("a record of group {} that one row writes", group), table[0]);
+      }
+    }
+  }
+
   void check_item(const std::string& where, uint32_t group, const AttentionItem& item, uint32_t tokens_max) {
     if (item.num_tokens == 0 || item.num_tokens > tokens_max)
       report.fail(where, "num_tokens", fmt::format("1 to {}", tokens_max), item.num_tokens);
@@ -261,6 +279,7 @@ Status check_forward_inputs(Limits& limits, const OpList* memory, const OpList* 
   checker.check_memory();
   checker.check_rows();
   if (checker.report.ok()) checker.check_places();
+  if (checker.report.ok()) checker.check_records();
   if (checker.report.ok()) checker.check_items();
   if (checker.report.ok()) limits.slots = std::move(checker.slots);
   return checker.report.status();

@@ -92,6 +92,7 @@ struct ShapeChecker {
   void kv(const T& op) {
     if (!report.below(where, "kv_group", op.kv_group, limits.groups.size())) return;
     const KvGroup& group = limits.groups[op.kv_group];
+    if (group.is_state()) report.fail(where, "kv_group", "a group of blocks", "one of states");
     report.below(where, "layer", op.layer, group.num_layers);
     if (op.num_kv_heads != group.num_kv_heads) report.fail(where, "num_kv_heads", group.num_kv_heads, op.num_kv_heads);
     if (op.head_dim != group.head_dim) report.fail(where, "head_dim", group.head_dim, op.head_dim);
@@ -110,6 +111,8 @@ struct ShapeChecker {
       if (op.kv_slots[g] == kNoTensor) continue;
       i32("kv_slots", op.kv_slots[g], Rows::kTokens, 1);
       report.below(where, "kv_slots: group", g, limits.state.num_kv_groups);
+      if (g < limits.groups.size() && limits.groups[g].is_state())
+        report.fail(where, "kv_slots: group", "one of blocks", "one of states");
     }
   }
   void operator()(const Embed& op) {
@@ -156,6 +159,14 @@ struct ShapeChecker {
     kv(op);
     report.at_most(where, "num_heads", op.num_heads, limits.state.heads_max);
     report.at_most(where, "head_dim", op.head_dim, limits.state.head_dim_max);
+  }
+  void operator()(const RunningSum& op) {
+    if (!report.below(where, "kv_group", op.kv_group, limits.groups.size())) return;
+    const KvGroup& group = limits.groups[op.kv_group];
+    if (!group.is_state()) return report.fail(where, "kv_group", "a group of states", "one of blocks");
+    report.below(where, "layer", op.layer, group.num_layers);
+    f32("x", op.x, Rows::kTokens, group.state_columns);
+    f32("out", op.out, Rows::kTokens, group.state_columns);
   }
   void operator()(const GatedActivation& op) {
     unrouted("out", op.out);
@@ -207,7 +218,8 @@ bool is_one_of(const Op& op) {
 }
 bool belongs(const Op& op, Part part) {
   const bool moves_blocks = is_one_of<StoreBlocks, LoadBlocks, CopyBlocks>(op);
-  const bool reads_forward = is_one_of<UpdateRows, PrepareRows, KvWrite, PagedAttention, Embed, QkNorm, Rope>(op);
+  const bool reads_forward =
+      is_one_of<UpdateRows, PrepareRows, KvWrite, PagedAttention, RunningSum, Embed, QkNorm, Rope>(op);
   const bool reads_sample = is_one_of<GatherRows, ApplyPenalties, ApplyBias, Filter, Sample, Logprobs>(op);
   switch (part) {
     case Part::kMemory:

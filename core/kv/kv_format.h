@@ -46,18 +46,27 @@ constexpr bool kv_has_scales(KvDType dtype) {
 }
 
 // Layers of one attention kind: they share a pool and a table. A plain model has one group.
+//
+// A group of states (state_columns > 0) has records in place of blocks: state_columns numbers of f32 a layer, one
+// record a sequence. Heads and dtype mean nothing there, and block_tokens is how far apart snapshots are taken
+// (KvPoolSize).
 struct KvGroup {
   uint32_t num_layers = 0;
   uint32_t num_kv_heads = 0;
   uint32_t head_dim = 0;
-  uint32_t block_tokens = 16;  // 16, 32 or 64
+  uint32_t block_tokens = 16;  // 16, 32 or 64; of a group of states any number
   uint32_t num_blocks = 0;
   KvDType dtype = KvDType::kF16;
   uint32_t num_host_blocks = 0;  // of a second pool in the host's memory, laid out alike
+  uint32_t state_columns = 0;    // numbers of a record in a layer; 0 = a group of blocks
 
+  bool is_state() const { return state_columns > 0; }
   uint64_t elements_block_layer() const { return 2ull * num_kv_heads * block_tokens * head_dim; }
-  uint64_t data_bytes_block_layer() const { return elements_block_layer() * kv_element_bytes(dtype); }
+  uint64_t data_bytes_block_layer() const {
+    return is_state() ? 4ull * state_columns : elements_block_layer() * kv_element_bytes(dtype);
+  }
   uint32_t scales_vector() const {
+    if (is_state()) return 0;
     return kv_has_block_scales(dtype) ? head_dim / kKvScaleBlock : kv_has_scales(dtype) ? 1 : 0;
   }
   uint64_t scale_bytes_block_layer() const { return 2ull * num_kv_heads * block_tokens * scales_vector() * 4; }

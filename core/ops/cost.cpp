@@ -43,6 +43,7 @@ struct Counter {
     return {4.0 * static_cast<double>(sizes.attention_pairs) * op.num_heads * op.head_dim,
             static_cast<double>(sizes.kv_tokens) * sizes.kv_bytes_token_layer + 2 * bytes(op.out)};
   }
+  OpCost operator()(const RunningSum& op) const { return {elements(op.out), 2 * bytes(op.out)}; }
   OpCost operator()(const GatedActivation& op) const { return {6 * elements(op.out), bytes(op.x) + bytes(op.out)}; }
   OpCost operator()(const Add& op) const { return {elements(op.out), 3 * bytes(op.out)}; }
   OpCost operator()(const Scale& op) const { return {elements(op.out), 2 * bytes(op.out)}; }

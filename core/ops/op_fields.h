@@ -97,6 +97,13 @@ void fields(const PagedAttention& op, V& v) {
   v.value("v_scale", op.scales.v);
 }
 template <class V>
+void fields(const RunningSum& op, V& v) {
+  v.in("x", op.x);
+  v.value("kv_group", op.kv_group);
+  v.value("layer", op.layer);
+  v.out("out", op.out);
+}
+template <class V>
 void fields(const GatedActivation& op, V& v) {
   v.in("x", op.x);
   v.value("activation", static_cast<uint32_t>(op.activation));

@@ -13,10 +13,10 @@ namespace llmrt {
 namespace {
 
 constexpr const char* kOpNames[kNumOps] = {
-    "update_rows", "prepare_rows",    "embed",           "rms_norm",         "matmul", "qk_norm",
-    "rope",        "kv_write",        "paged_attention", "gated_activation", "add",    "scale",
-    "gather_rows", "apply_penalties", "apply_bias",      "filter",           "sample", "logprobs",
-    "copy_blocks", "store_blocks",    "load_blocks"};
+    "update_rows", "prepare_rows", "embed",           "rms_norm",    "matmul",           "qk_norm",
+    "rope",        "kv_write",     "paged_attention", "running_sum", "gated_activation", "add",
+    "scale",       "gather_rows",  "apply_penalties", "apply_bias",  "filter",           "sample",
+    "logprobs",    "copy_blocks",  "store_blocks",    "load_blocks"};
 
 struct Printer {
   const OpList& list;

@@ -105,6 +105,16 @@ struct PagedAttention {
   KvTensorScales scales = {};
 };
 
+// A running sum over the tokens of each row, the least that needs a state: state += x[t] in the order of the tokens,
+// out[t] = state. The state before a row's first token is 0 at position 0, and elsewhere what the row's record holds:
+// entry 0 of its table of a group of states. The state behind its last token becomes the record. Tests run it; no
+// device has a kernel for it.
+struct RunningSum {
+  TensorId x;                // [T, D] f32
+  uint32_t kv_group, layer;  // layer counts inside the group
+  TensorId out;              // [T, D] f32
+};
+
 enum class Activation : uint8_t { kSilu, kGelu };  // kGelu is the tanh form
 
 // out = activation(x[:, :F]) * x[:, F:].
@@ -173,7 +183,8 @@ struct Logprobs {
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 
-// Copies KV blocks, whole or the first tokens of one (all layers): the step's block_copies of the group.
+// Copies KV blocks, whole or the first tokens of one (all layers): the step's block_copies of the group. A group of
+// states has records in place of blocks, which all three ops move whole.
 struct CopyBlocks {
   uint32_t kv_group;
 };
@@ -188,8 +199,8 @@ struct LoadBlocks {
 };
 
 using Op = std::variant<UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, QkNorm, Rope, KvWrite, PagedAttention,
-                        GatedActivation, Add, Scale, GatherRows, ApplyPenalties, ApplyBias, Filter, Sample, Logprobs,
-                        CopyBlocks, StoreBlocks, LoadBlocks>;
+                        RunningSum, GatedActivation, Add, Scale, GatherRows, ApplyPenalties, ApplyBias, Filter, Sample,
+                        Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
 inline constexpr int kNumOps = std::variant_size_v<Op>;
 
 const char* op_name(const Op& op);  // lower snake case, e.g. "rms_norm"

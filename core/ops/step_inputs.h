@@ -42,11 +42,13 @@ struct RowSampling {
 static_assert(sizeof(RowSampling) == 64);
 
 enum class RowUpdateKind : uint32_t {
-  kSet,         // payload: RowSampling (16 words); last token becomes -1
-  kPatchTable,  // payload: block ids for entries [arg0, arg0 + payload_words) of the table of KV group arg1
-  kCopySlot,    // everything of slot arg0, the tables of all groups too, except its penalty counts
-  kRecount,     // counts of penalty slot arg0: payload = the prompt's tokens (arg1 of them), then the output's
-  kClear,       // the slot is free, its tables are empty
+  kSet,  // payload: RowSampling (16 words); last token becomes -1
+  // Payload: block ids for entries [arg0, arg0 + payload_words) of the table of KV group arg1; of a group of states the
+  // one record, entry 0.
+  kPatchTable,
+  kCopySlot,  // everything of slot arg0, the tables of all groups too, except its penalty counts
+  kRecount,   // counts of penalty slot arg0: payload = the prompt's tokens (arg1 of them), then the output's
+  kClear,     // the slot is free, its tables are empty
 };
 
 struct RowUpdate {
@@ -105,7 +107,7 @@ static_assert(sizeof(MergeItem) == 16);
 // Between blocks of a group's pool; source and target of a load or a store are a host block and a block of the pool.
 struct BlockCopy {
   uint32_t source, target;
-  uint32_t num_tokens;  // the first of the block; of a load or a store all
+  uint32_t num_tokens;  // the first of the block; of a load, a store or a record the group's block_tokens
   uint32_t kv_group = 0;
 };
 static_assert(sizeof(BlockCopy) == 16);

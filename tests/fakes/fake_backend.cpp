@@ -57,10 +57,12 @@ Status FakeBackend::create_kv_pools(std::span<const KvGroup> groups) {
     return refuse("expected {} KV groups, found {}", state_.num_kv_groups, groups.size());
   pools_.clear();
   for (const KvGroup& group : groups) {
+    if (group.is_state() != config_.groups.at(pools_.size()).is_state)
+      return refuse("group {}: blocks where the model has states, or states for blocks", pools_.size());
     Pool& pool = pools_.emplace_back();
     pool.block_tokens = group.block_tokens;
     pool.num_blocks = group.num_blocks;
-    pool.block_cells = config_.groups.at(pools_.size() - 1).is_state ? 1 : group.block_tokens;
+    pool.block_cells = group.is_state() ? 1 : group.block_tokens;
     pool.cells.resize((size_t{group.num_blocks} + group.num_host_blocks) * pool.block_cells);
   }
   return {};

@@ -66,8 +66,8 @@ std::string compare_output(const TensorDesc& desc, const Output& output, uint32_
   const DType math = output.tolerance == Tolerance::kAttention ? caps.activation_dtype : output.math;
   if (output.tolerance == Tolerance::kAnything) return "";
   Bound bound = bound_of(tolerance_of(output, math, bucket, caps), desc.dtype, math);
-  // With sums of products in f16 matmuls round three times as much, so nearly twice as large are the errors of numbers that
-  // lay between two narrow ones, 8-bit keys and values above all.
+  // With sums of products in f16 matmuls round three times as much, so nearly twice as large are the errors of numbers
+  // that lay between two narrow ones, 8-bit keys and values above all.
   const double slack = output.slack * (caps.half_sums_rows_min > 0 ? 2 : 1);
   bound.norm += slack;
   bound.max += slack * 5;
@@ -99,10 +99,22 @@ int rank_of(KvDType dtype, std::byte bits) {
   return (bits & std::byte{0x80}) == std::byte{0} ? magnitude : -magnitude;
 }
 
+// Bit for bit.
+std::string compare_record(const KvGroup& group, const std::vector<std::byte>& before,
+                           const std::vector<std::byte>& expected, const std::vector<std::byte>& actual) {
+  if (expected == actual) return "";
+  if (before == expected) return "written, must keep its bits";
+  uint32_t c = 0;
+  while (c + 1 < group.state_columns && std::memcmp(expected.data() + c * 4, actual.data() + c * 4, 4) == 0) ++c;
+  return fmt::format("number {}: expected {}, found {}", c, reference::number_at(expected.data(), DType::kF32, c),
+                     reference::number_at(actual.data(), DType::kF32, c));
+}
+
 // f16 and bf16 numbers within kv_tolerance (relative), 8-bit ones within one step, a vector (token, head) that the
 // reference left alone with its old bits.
 std::string compare_kv(const KvGroup& group, const Case& test_case, const std::vector<std::byte>& before,
                        const std::vector<std::byte>& expected, const std::vector<std::byte>& actual) {
+  if (group.is_state()) return compare_record(group, before, expected, actual);
   const uint64_t vectors = 2ull * group.num_kv_heads * group.block_tokens;
   const uint64_t vector_bytes = static_cast<uint64_t>(group.head_dim) * kv_element_bytes(group.dtype);
   const uint32_t num_scales = group.scales_vector();

@@ -6,7 +6,6 @@
 #include "core/ops/sealed_list.h"
 #include "core/ops/step_inputs.h"
 #include "tests/ops/op_harness.h"
-#include "tests/ops/test_devices.h"
 
 namespace llmrt::optest {
 namespace {
@@ -126,36 +125,6 @@ TEST_CASE("a routed tensor has several rows for each row of its list", "[op_list
   CHECK(sample.rows_of(of_samples, 0, 3) == 2 * 3);
   const ArenaPlan plan = plan_arena(forward, 256, each_alone(forward));
   CHECK(plan.bytes >= plan.offsets[routed] + forward.bytes_of(routed));
-}
-
-TEST_CASE("a device refuses routed rows by name", "[op_list]") {
-  const auto devices = test_devices();
-  auto rng = test_rng("routed");
-  Suite suite;
-  const WeightGroupId group = suite.add_group({suite.add_weight(Encoding::kQ8_0, 64, 64, rng)}, false, rng);
-  Step step;
-  step.add_row(0, 0, 4);
-  step.forward.routed_per_row = 2;
-  const TensorId x = step.forward.add_tensor({"x", Rows::kRouted, 64, DType::kF32, Storage::kPinned});
-  const TensorId out = step.forward.add_tensor({"out", Rows::kRouted, 64, DType::kF32, Storage::kPinned});
-  step.forward.ops = {Matmul{x, group, out}};
-  suite.cases = {{}};
-  suite.cases[0].steps = {step};
-  uint32_t num_tried = 0;
-  for (const std::string& device : devices) {
-    if (device.starts_with("reference")) continue;  // plain loops take any rows
-    auto opened = open_test_device(device);
-    INFO(device << ": " << (opened ? "" : opened.error().message));
-    REQUIRE(opened.ok());
-    REQUIRE((*opened)->load_weights(suite.weights, {}).ok());
-    REQUIRE((*opened)->create_state(state_config(suite, **opened)).ok());
-    const Status prepared = (*opened)->prepare(SealedList(step.forward));
-    REQUIRE_FALSE(prepared.ok());
-    CHECK(prepared.error().code == ErrorCode::kUnsupported);
-    CHECK(prepared.error().message.find("tensor x: expected rows of tokens or of samples") != std::string::npos);
-    ++num_tried;
-  }
-  if (num_tried == 0) SKIP("no device");
 }
 
 TEST_CASE("an in-place tensor is both read and written", "[op_list]") {

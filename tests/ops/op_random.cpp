@@ -98,12 +98,17 @@ std::vector<float> rope_frequencies(uint32_t rope_dim) {
   return freqs;
 }
 
-// Magnitudes from 1/8 to 2, straight as bits: pools are large, and conversions would cost more than the test.
+// Magnitudes from 1/8 to 2 (of states below 2, in steps of 1/1024), straight as bits: pools are large, and conversions
+// would cost more than the test.
 KvBytes random_kv(const KvGroup& group, std::mt19937_64& rng) {
   KvBytes kv(group.num_layers, std::vector<std::vector<std::byte>>(group.num_blocks + group.num_host_blocks));
   for (auto& layer : kv) {
     for (auto& block : layer) {
       block.resize(group.data_bytes_block_layer() + group.scale_bytes_block_layer());
+      for (uint32_t i = 0; i < group.state_columns; ++i) {
+        const float number = static_cast<float>(static_cast<double>(rng() % 4096) / 1024 - 2);
+        std::memcpy(block.data() + i * 4, &number, 4);
+      }
       for (uint64_t i = 0; i < group.elements_block_layer(); ++i) {
         const uint32_t bits = static_cast<uint32_t>(rng());
         const uint32_t sign = bits & 0x8000;

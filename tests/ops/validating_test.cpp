@@ -158,6 +158,23 @@ void add_group(World& w) {
   w.forward_inputs.block_copies.push_back({0, 2, 32, 1});
 }
 
+// A second group, of states, with a record for either row and a sum over x.
+void add_states(World& w) {
+  w.state.num_kv_groups = 2;
+  w.groups.push_back({.num_layers = 2, .block_tokens = 48, .num_blocks = 4, .num_host_blocks = 2, .state_columns = 32});
+  for (const uint32_t slot : {0u, 2u}) {
+    const uint32_t first = static_cast<uint32_t>(w.forward_inputs.row_payload.size());
+    w.forward_inputs.row_payload.push_back(slot + 1);
+    w.forward_inputs.row_updates.push_back({RowUpdateKind::kPatchTable, slot, 0, 1, first, 1});
+  }
+  w.memory.ops.insert(w.memory.ops.end(), {StoreBlocks{1}, LoadBlocks{1}, CopyBlocks{1}});
+  w.forward_inputs.block_stores.push_back({1, 0, 48, 1});
+  w.forward_inputs.block_loads.push_back({1, 2, 48, 1});
+  w.forward_inputs.block_copies.push_back({2, 0, 48, 1});
+  const TensorId sums = w.add(w.forward, "sums", Rows::kTokens, 32);
+  w.forward.ops.push_back(RunningSum{w.x, 1, 1, sums});
+}
+
 // The prompt item of 3 tokens `times` over, with partial results from 2 on, which nothing merges.
 void split_prompt(World& w, uint32_t times) {
   w.state.partials_max = 2 + times * 3;
@@ -181,6 +198,12 @@ TEST_CASE("validating lets a step of two groups through", "[validating]") {
 
 TEST_CASE("validating lets a right step through", "[validating]") {
   CHECK(World().submit() == "");
+}
+
+TEST_CASE("validating lets a step of a group of states through", "[validating][running_sum]") {
+  World world;
+  add_states(world);
+  CHECK(world.submit() == "");
 }
 
 TEST_CASE("validating refuses a wrong op list and names op and field", "[validating]") {
@@ -257,6 +280,22 @@ TEST_CASE("validating refuses a wrong op list and names op and field", "[validat
          w.op<PrepareRows>().kv_slots = {kNoTensor, w.kv_slots};
        }},
       {"block_tokens: expected 16, 32 or 64", [](World& w) { w.groups[0].block_tokens = 8; }},
+      {"running_sum: kv_group: expected below 2", [](World& w) { add_states(w), w.op<RunningSum>().kv_group = 2; }},
+      {"running_sum: kv_group: expected a group of states, found one of blocks",
+       [](World& w) { add_states(w), w.op<RunningSum>().kv_group = 0; }},
+      {"running_sum: layer: expected below 2", [](World& w) { add_states(w), w.op<RunningSum>().layer = 2; }},
+      {"running_sum: x: expected [T, 33] f32", [](World& w) { add_states(w), w.groups[1].state_columns = 33; }},
+      {"running_sum: out: expected [T, 32] f32", [](World& w) { add_states(w), w.op<RunningSum>().out = w.attended; }},
+      {"kv_write: kv_group: expected a group of blocks, found one of states",
+       [](World& w) { add_states(w), w.op<KvWrite>().kv_group = 1; }},
+      {"paged_attention: kv_group: expected a group of blocks, found one of states",
+       [](World& w) { add_states(w), w.op<PagedAttention>().kv_group = 1; }},
+      {"kv_slots: group: expected one of blocks, found one of states",
+       [](World& w) { add_states(w), w.op<PrepareRows>().kv_slots[1] = w.kv_slots; }},
+      {"sample list: op 7 running_sum: list: expected an op of this part",
+       [](World& w) {
+         w.sample.ops.push_back(RunningSum{w.gathered, 0, 0, w.logits});
+       }},
   };
   for (const Lie& lie : lies) {
     World world;
@@ -286,6 +325,13 @@ TEST_CASE("validating refuses wrong inputs and names array and field", "[validat
        [](World& w) { add_group(w), w.forward_inputs.row_updates[6].arg1 = 0; }},
       {"group 1: merge_items[0]: token",
        [](World& w) { add_group(w), w.forward_inputs.attention[1].merge_items[0].token = 4; }},
+      {"rows[1]: table: expected a record of group 1, found none",
+       [](World& w) { add_states(w), w.forward_inputs.row_updates.pop_back(); }},
+      {"rows[1]: table: expected a record of group 1 that one row writes, found 1",
+       [](World& w) { add_states(w), w.forward_inputs.row_payload.back() = 1; }},
+      {"block: expected below 4", [](World& w) { add_states(w), w.forward_inputs.row_payload.back() = 4; }},
+      {"block_copies[2]: num_tokens: expected 48 to 48",
+       [](World& w) { add_states(w), w.forward_inputs.block_copies[2].num_tokens = 7; }},
       {"block_copies: expected none without copy_blocks of group 1",
        [](World& w) { w.forward_inputs.block_copies[0].kv_group = 1; }},
       {"block_copies[2]: target: expected below 4",

@@ -84,4 +84,17 @@ void KvPool::store(uint32_t layer, uint32_t block, uint32_t which, uint32_t head
   }
 }
 
+std::vector<double> KvPool::load_state(uint32_t layer, uint32_t record) const {
+  std::vector<float> numbers(group.state_columns);
+  const uint64_t num_bytes = group.data_bytes_block_layer();
+  std::memcpy(numbers.data(), data[layer].data() + record * num_bytes, num_bytes);
+  return {numbers.begin(), numbers.end()};
+}
+
+void KvPool::store_state(uint32_t layer, uint32_t record, const std::vector<double>& state) {
+  const std::vector<float> numbers(state.begin(), state.end());
+  const uint64_t num_bytes = group.data_bytes_block_layer();
+  std::memcpy(data[layer].data() + record * num_bytes, numbers.data(), num_bytes);
+}
+
 }  // namespace llmrt::reference

@@ -25,7 +25,7 @@ struct Tensor {
   void set(uint32_t r, uint32_t c, double x) { row(r)[c] = round_to(dtype, x); }
 };
 
-// One pool, in the bytes that kv_format.h describes.
+// One pool, in the bytes that kv_format.h describes. A pool of states has records in place of blocks.
 struct KvPool {
   KvGroup group;
   std::vector<std::vector<std::byte>> data;  // by layer; the host pool's blocks follow the pool's
@@ -40,6 +40,9 @@ struct KvPool {
             double* out) const;
   void store(uint32_t layer, uint32_t block, uint32_t which, uint32_t head, uint32_t token, float scale,
              const double* x);
+  // The numbers of a record.
+  std::vector<double> load_state(uint32_t layer, uint32_t record) const;
+  void store_state(uint32_t layer, uint32_t record, const std::vector<double>& state);
 };
 
 struct Slot {
@@ -93,6 +96,7 @@ Status run(Machine& machine, const QkNorm& op);
 Status run(Machine& machine, const Rope& op);
 Status run(Machine& machine, const KvWrite& op);
 Status run(Machine& machine, const PagedAttention& op);
+Status run(Machine& machine, const RunningSum& op);
 Status run(Machine& machine, const GatedActivation& op);
 Status run(Machine& machine, const Add& op);
 Status run(Machine& machine, const Scale& op);

@@ -1,5 +1,6 @@
 // copy_blocks, store_blocks, load_blocks: the first num_tokens tokens of a block, of every layer, k and v, with their
-// scales. Host blocks follow those of the pool. Moves of other groups are left to the ops of those.
+// scales; a record of states whole. Host blocks follow those of the pool. Moves of other groups are left to the ops of
+// those.
 #include <algorithm>
 
 #include "tests/reference/machine.h"
@@ -25,6 +26,11 @@ void copy_block(KvPool& pool, uint32_t source, uint32_t target, uint32_t num_tok
   }
 }
 
+void copy_record(KvPool& pool, uint32_t source, uint32_t target) {
+  for (uint32_t layer = 0; layer < pool.group.num_layers; ++layer)
+    pool.store_state(layer, target, pool.load_state(layer, source));
+}
+
 // Blocks [begin, begin + count) of a pool's memory.
 struct Place {
   uint32_t begin, count;
@@ -46,7 +52,10 @@ Status move_blocks(Machine& m, const OpType& op, Place (*from_of)(const KvPool&)
     if (move.source >= from.count || move.target >= to.count || move.num_tokens > pool.group.block_tokens)
       return make_error(ErrorCode::kInvalidArgument, "{}: {} tokens of block {} of {} to {} of {}", op_name(Op{op}),
                         move.num_tokens, move.source, from.count, move.target, to.count);
-    copy_block(pool, from.begin + move.source, to.begin + move.target, move.num_tokens);
+    if (pool.group.is_state())
+      copy_record(pool, from.begin + move.source, to.begin + move.target);
+    else
+      copy_block(pool, from.begin + move.source, to.begin + move.target, move.num_tokens);
   }
   return {};
 }

@@ -67,7 +67,11 @@ void choose_groups(Scenario& scenario, Dice& dice) {
 void make_pools(Scenario& scenario) {
   for (const KvPoolSize& pool : scenario.config.kv_pools) {
     const uint32_t num_host_blocks = scenario.pools.empty() ? scenario.config.host_blocks : pool.num_host_blocks;
-    scenario.pools.push_back({1, 1, 8, pool.block_tokens, pool.num_blocks, KvDType::kF16, num_host_blocks});
+    KvGroup& group = scenario.pools.emplace_back(
+        KvGroup{1, 1, 8, pool.block_tokens, pool.num_blocks, KvDType::kF16, num_host_blocks});
+    if (pool.kind != CacheKind::kState) continue;
+    group.num_kv_heads = group.head_dim = 0;
+    group.state_columns = 1;
   }
 }
 
