@@ -29,6 +29,9 @@ ApiError to_api_error(const Error& error) {
     case ErrorCode::kContextLength:
     case ErrorCode::kNeverFits:
     case ErrorCode::kEmptySupport:
+    case ErrorCode::kUnsupportedSchema:
+    case ErrorCode::kGrammarTimeout:
+    case ErrorCode::kGrammarTooComplex:
       out.status = 400;
       break;
     case ErrorCode::kNotFound:

@@ -41,6 +41,12 @@ const char* error_code_name(ErrorCode code) {
       return "io_error";
     case ErrorCode::kInternal:
       return "internal_error";
+    case ErrorCode::kUnsupportedSchema:
+      return "unsupported_schema";
+    case ErrorCode::kGrammarTimeout:
+      return "grammar_timeout";
+    case ErrorCode::kGrammarTooComplex:
+      return "grammar_too_complex";
   }
   return "unknown";
 }

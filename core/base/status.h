@@ -1,6 +1,7 @@
 // Errors as values. Two kinds travel here: the client's or the file's fault, and the machine's (no memory, device
-// lost). Our own faults do not: LLMRT_CHECK (check.h) stops the process (but for kInternal). A message has two parts, what then context,
-// expected beside actual: "shape mismatch: layer 3 attn.q: expected [4096, 1024] f16, file has [4096, 512] q8_0".
+// lost). Our own faults do not: LLMRT_CHECK (check.h) stops the process (but for kInternal). A message has two parts,
+// what then context, expected beside actual: "shape mismatch: layer 3 attn.q: expected [4096, 1024] f16, file has
+// [4096, 512] q8_0".
 #pragma once
 
 #include <fmt/format.h>
@@ -15,23 +16,26 @@
 namespace llmrt {
 
 enum class ErrorCode {
-  kInvalidArgument,  // a value outside its documented range
-  kNotFound,         // a file, a device, a model or a route that is not there
-  kUnsupported,      // well formed, but this build or device does not do it
-  kCorruptFile,      // a model file that breaks its format
-  kContextLength,    // a prompt (plus output) longer than the context
-  kNeverFits,        // a request that the KV pool could never hold
-  kPoolExhausted,    // a lone running sequence outgrew the KV pool
-  kNotFinite,        // logits with inf or NaN; ends that request alone
-  kEmptySupport,     // no token left to draw after masks and filters
-  kOutOfMemory,      // host or device memory
-  kDeviceLost,       // the device stopped answering; everything in flight is lost
-  kMissingFeature,   // the device lacks what the operation needs
-  kOverloaded,       // a bounded queue is full; try again later
-  kTimeout,          // a deadline passed
-  kCancelled,        // the client went away or asked to stop
-  kIo,               // a system call failed
-  kInternal,         // the engine's books do not balance: our own fault, told so that a server ends in order
+  kInvalidArgument,    // a value outside its documented range
+  kNotFound,           // a file, a device, a model or a route that is not there
+  kUnsupported,        // well formed, but this build or device does not do it
+  kCorruptFile,        // a model file that breaks its format
+  kContextLength,      // a prompt (plus output) longer than the context
+  kNeverFits,          // a request that the KV pool could never hold
+  kPoolExhausted,      // a lone running sequence outgrew the KV pool
+  kNotFinite,          // logits with inf or NaN; ends that request alone
+  kEmptySupport,       // no token left to draw after masks and filters
+  kOutOfMemory,        // host or device memory
+  kDeviceLost,         // the device stopped answering; everything in flight is lost
+  kMissingFeature,     // the device lacks what the operation needs
+  kOverloaded,         // a bounded queue is full; try again later
+  kTimeout,            // a deadline passed
+  kCancelled,          // the client went away or asked to stop
+  kIo,                 // a system call failed
+  kInternal,           // the engine's books do not balance: our own fault, told so that a server ends in order
+  kUnsupportedSchema,  // a schema, a regular expression or a grammar that cannot be compiled exactly
+  kGrammarTimeout,     // compiling a grammar took too long
+  kGrammarTooComplex,  // a grammar or its masks over the limits of size or time
 };
 
 // Lower snake case, stable: it is the `code` of error bodies.

@@ -1,0 +1,115 @@
+// Which texts a grammar allows, byte by byte: Earley's algorithm (Earley 1970) over a network, made a lazily built
+// automaton. A state is everything that decides what may follow: the terminals that are being read, each with what is
+// left of it (a derivative) and with where its rule returns to. Equal states have equal ids, so masks are kept by
+// state, a fork copies a number, and an answer of any length costs no more states than its nesting.
+//
+// Terminals are not tried longest first: every way to read a text is followed at once. A call at the end of its rule
+// returns to where that rule returns (a tail call), so lists that are written with right recursion do not nest.
+//
+// One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/grammar/network.h"
+#include "core/grammar/regex_pool.h"
+#include "core/grammar/word_interner.h"
+
+namespace llmrt {
+
+class ParseStates {
+ public:
+  using StateId = uint32_t;
+  static constexpr StateId kDead = 0;  // no text of the grammar begins so
+
+  ParseStates(std::shared_ptr<const Network> network, RegexPool regexes);
+
+  StateId start() const { return start_; }
+  StateId after(StateId state, uint8_t byte) {
+    const auto& next = next_[state];
+    if (next && next[byte] != kUnknown) return next[byte];
+    return find_after(state, byte);
+  }
+  StateId after(StateId state, std::string_view text) {
+    for (const char c : text) state = after(state, static_cast<uint8_t>(c));
+    return state;
+  }
+  // Behind a token that the grammar names by its id.
+  StateId after_token(StateId state, int32_t token);
+  // The text so far is in the language.
+  bool accepts(StateId state) const { return words_of(state)[0] != 0; }
+  // Nothing may follow.
+  bool is_last(StateId state) const { return words_of(state).size() == 1; }
+
+  // What is being read in a state.
+  struct Scan {
+    uint32_t terminal;  // what is left of a regular expression, or kTokenFlag | a token
+    uint32_t node;      // behind it
+    uint32_t returns;
+  };
+  static constexpr uint32_t kTokenFlag = 1u << 31;
+  static bool is_token(uint32_t terminal) { return (terminal & kTokenFlag) != 0; }
+  std::span<const Scan> scans(StateId state) const {
+    const auto words = words_of(state).subspan(1);
+    return {reinterpret_cast<const Scan*>(words.data()), words.size() / 3};
+  }
+
+  RegexPool& regexes() { return regexes_; }
+  // Whether some text is in it, as far as that can be told in time.
+  bool is_alive(RegexId regex);
+  const Network& network() const { return *network_; }
+  // A row had too many items, or the expressions too many nodes: states that would need more are kDead. What was made
+  // of them must not be used.
+  bool failed() const { return failed_ || regexes_.failed(); }
+  uint32_t num_states() const { return states_.size(); }
+  size_t held_bytes() const;
+
+ private:
+  static constexpr uint32_t kUnknown = UINT32_MAX;
+  static constexpr uint32_t kItemsMax = 4096;     // of a row
+  static constexpr uint32_t kAliveFuel = 2000;    // states looked at to tell whether a derivative has a text
+
+  struct Item {
+    uint32_t node, returns;
+    auto operator<=>(const Item&) const = default;
+  };
+  // Where a rule that began in a row returns to: all callers that wait there for it.
+  struct Return {
+    uint32_t row, rule;
+    auto operator<=>(const Return&) const = default;
+  };
+  // A place between terminals.
+  struct Row {
+    std::vector<std::pair<uint32_t, Item>> waiting;  // by rule: whoever called it goes on with the item
+    std::vector<Scan> scans;                         // terminals that begin here
+    bool accepts = false;
+  };
+
+  std::span<const uint32_t> words_of(StateId state) const { return states_[state]; }
+  StateId find_after(StateId state, uint8_t byte);
+  // The state of these scans, and of what begins behind the items.
+  StateId make_state(std::vector<Scan>* scans, std::vector<Item>* items);
+  uint32_t find_row(std::vector<Item>* items);
+  void complete(std::vector<Item>* items, bool* accepts);
+  void predict(uint32_t row_id, Row* row, const std::vector<Item>& kernel);
+  uint32_t return_to(uint32_t row, uint32_t rule);
+  bool add_item(std::vector<Item>* items, Item item);
+
+  std::shared_ptr<const Network> network_;
+  RegexPool regexes_;
+  WordInterner states_;                             // accepts, then the scans in order
+  std::vector<std::unique_ptr<uint32_t[]>> next_;   // by state, then byte; null until one is asked for
+  WordInterner row_keys_;                           // accepts, then the items
+  std::vector<Row> rows_;
+  WordInterner returns_;                            // row, rule; 0 = the end of the grammar
+  StateId start_ = kDead;
+  bool failed_ = false;
+  size_t rows_bytes_ = 0, next_bytes_ = 0;
+  std::vector<Scan> scan_scratch_;
+  std::vector<Item> item_scratch_;
+};
+
+}  // namespace llmrt

@@ -1,0 +1,196 @@
+// Masks against brute force: in every state that a walk meets, a token is allowed exactly when its bytes lead on. A
+// compiled grammar: forks, ends, tokens by id, threads.
+#include <catch2/catch_test_macros.hpp>
+#include <random>
+#include <set>
+#include <string>
+
+#include "core/grammar/gbnf.h"
+#include "core/grammar/grammar_compiler.h"
+
+namespace llmrt {
+namespace {
+
+constexpr int32_t kEnd = 0, kSpecial = 1;
+
+// Every byte, and random pieces of text as JSON has them.
+std::shared_ptr<const TokenVocabulary> make_vocabulary(unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::string> bytes = {"", ""};
+  for (int b = 0; b < 256; ++b) bytes.push_back(std::string(1, static_cast<char>(b)));
+  const std::vector<std::string> pieces = {"{\"",  "\":",   "\",\"", "\"}", "a",    "bc",  "name", "1",  "23",      "]",
+                                           "true", "null", ",",     " ",   "\n  ", "\\n", "\\u",  "[[", "\xc3\xa9", "\xf0\x9f"};
+  for (int i = 0; i < 3000; ++i) {
+    std::string token;
+    for (size_t n = 1 + random() % 6; n > 0; --n) token += pieces[random() % pieces.size()];
+    bytes.push_back(token);
+  }
+  return std::make_shared<TokenVocabulary>(std::move(bytes), std::vector<int32_t>{kEnd});
+}
+
+constexpr const char* kJson = R"(
+root ::= object
+value ::= object | array | string | number | "true" | "false" | "null"
+object ::= "{" (pair ("," pair)*)? "}"
+pair ::= string ":" value
+array ::= "[" (value ("," value)*)? "]"
+string ::= "\"" ([^"\\\x00-\x1f] | "\\" ["\\nu])* "\""
+number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)?
+)";
+constexpr const char* kBounded = R"(root ::= "{\"name\":\"" [^"\\\x00-\x1f]{0,45} "\",\"" [a-z]{3,5} "\":" [0-9]+ "}" <[1]>?)";
+constexpr const char* kFree = R"(root ::= [^\x00]* <[1]> ("a" | "bc" | "name")+)";
+
+Status build(GrammarBuilder* builder, const std::string& text) {
+  Result<SymbolId> start = add_gbnf(builder, text, {.find_special = {}, .vocabulary_size = 4000});
+  if (!start.ok()) return start.error();
+  builder->set_start(*start);
+  return {};
+}
+
+TEST_CASE("a mask is what trying every token says") {
+  const unsigned seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const auto vocabulary = make_vocabulary(seed);
+  for (const char* text : {kJson, kBounded, kFree}) {
+    GrammarBuilder builder;
+    REQUIRE(build(&builder, text).ok());
+    Result<Network> network = make_network(&builder);
+    REQUIRE(network.ok());
+    ParseStates states(std::make_shared<const Network>(std::move(*network)), std::move(builder.regexes()));
+    MaskMaker maker(vocabulary.get(), &states);
+    ParseStates::StateId state = states.start();
+    for (int step = 0; step < 200; ++step) {
+      Result<TokenMaskPtr> mask = maker.make(state, 1e9, [] {});
+      REQUIRE(mask.ok());
+      std::vector<int32_t> allowed;
+      for (int32_t v = 0; v < static_cast<int32_t>(vocabulary->num_tokens()); ++v) {
+        const bool is_named = states.network().named_tokens.contains(v);
+        const bool may = v == kEnd       ? states.accepts(state)
+                         : is_named      ? states.after_token(state, v) != ParseStates::kDead
+                         : v == kSpecial ? false
+                                         : states.after(state, vocabulary->bytes(v)) != ParseStates::kDead;
+        if ((*mask)->allows(v) != may) FAIL(text << " step " << step << " token " << v << ": " << !may);
+        if (may && v != kEnd) allowed.push_back(v);
+      }
+      if (allowed.empty()) {
+        state = states.start();
+        continue;
+      }
+      const int32_t token = allowed[random() % allowed.size()];
+      state = states.network().named_tokens.contains(token) ? states.after_token(state, token)
+                                                            : states.after(state, vocabulary->bytes(token));
+    }
+  }
+}
+
+TEST_CASE("answers drawn under masks are in the language, and end") {
+  const auto vocabulary = make_vocabulary(5);
+  GrammarCompiler compiler(vocabulary, {.mask_threads = 2});
+  const unsigned seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const GrammarJob job{"json", "", [](GrammarBuilder* builder) { return build(builder, kJson); }};
+  const auto grammar = compiler.compile(job);
+  REQUIRE(grammar.ok());
+  CHECK(*compiler.compile(job) == *grammar);  // shared
+  CHECK(*compiler.compile({"json", "a salt", job.build}) != *grammar);
+  int num_ended = 0;
+  for (int answer = 0; answer < 50; ++answer) {
+    auto matcher = (*grammar)->start();
+    std::string text;
+    for (int step = 0; step < 400 && !matcher->ended(); ++step) {
+      NextTokens next = matcher->next();
+      for (int i = 0; i < 100 && next.state == NextTokens::State::kLate; ++i) {
+        matcher->wait(std::chrono::milliseconds(100));
+        next = matcher->next();
+      }
+      REQUIRE(next.state == NextTokens::State::kReady);
+      std::vector<int32_t> allowed;
+      for (int32_t v = 0; v < static_cast<int32_t>(vocabulary->num_tokens()); ++v) {
+        if (next.mask->allows(v)) allowed.push_back(v);
+      }
+      CHECK(allowed.size() == next.mask->num_allowed());
+      // Short tokens more often: answers end sooner.
+      int32_t token = allowed[random() % allowed.size()];
+      if (step > 20 && vocabulary->bytes(token).size() > 2) token = allowed[random() % allowed.size()];
+      const auto fork = matcher->fork();
+      REQUIRE(matcher->advance(token));
+      CHECK(fork->next().mask == next.mask);  // it stands where it stood
+      text += vocabulary->bytes(token);
+    }
+    num_ended += matcher->ended();
+  }
+  CHECK(num_ended > 0);
+  CHECK(compiler.figures().num_masks_found > 0);
+}
+
+TEST_CASE("a matcher takes what its mask allows, and nothing else") {
+  const auto vocabulary = make_vocabulary(5);
+  GrammarCompiler compiler(vocabulary);
+  const auto grammar =
+      compiler.compile({"x", "", [](GrammarBuilder* builder) { return build(builder, "root ::= \"ab\" \"c\"?"); }});
+  REQUIRE(grammar.ok());
+  const auto matcher = (*grammar)->start();
+  const int32_t a = 2 + 'a', b = 2 + 'b', c = 2 + 'c';
+  CHECK_FALSE(matcher->advance(b));
+  CHECK_FALSE(matcher->advance(kEnd));
+  CHECK_FALSE(matcher->advance(kSpecial));
+  CHECK_FALSE(matcher->advance(-1));
+  CHECK_FALSE(matcher->advance(1'000'000));
+  REQUIRE(matcher->advance(a));
+  CHECK_FALSE(matcher->accepts());
+  REQUIRE(matcher->advance(b));
+  CHECK(matcher->accepts());
+  CHECK_FALSE(matcher->ended());
+  const auto other = matcher->fork();
+  REQUIRE(matcher->advance(kEnd));
+  CHECK(matcher->ended());
+  CHECK_FALSE(matcher->advance(c));
+  REQUIRE(other->advance(c));
+  CHECK(other->ended());
+}
+
+TEST_CASE("compiling is bounded, told by name, and can be cancelled") {
+  GrammarCompiler compiler(make_vocabulary(5), {.compile_ms_max = 20});
+  const auto endless = [](GrammarBuilder* builder) -> Status {
+    for (int i = 0; builder->status().ok(); ++i) builder->literal(std::to_string(i));
+    return builder->status();
+  };
+  const auto timed_out = compiler.compile({"endless", "", endless});
+  REQUIRE_FALSE(timed_out.ok());
+  CHECK((timed_out.error().code == ErrorCode::kGrammarTimeout || timed_out.error().code == ErrorCode::kGrammarTooComplex));
+  const auto wrong = compiler.compile({"wrong", "", [](GrammarBuilder* builder) { return build(builder, "root ::= (\"a\""); }});
+  CHECK(wrong.error().message == "GBNF grammar, line 1, column 14: expected ) at the end of a group");
+  // A vocabulary that cannot write the text.
+  GrammarCompiler poor(std::make_shared<TokenVocabulary>(std::vector<std::string>{"", "a"}, std::vector<int32_t>{0}));
+  const auto dead = poor.compile({"b", "", [](GrammarBuilder* builder) { return build(builder, "root ::= \"b\""); }});
+  CHECK(dead.error().code == ErrorCode::kEmptySupport);
+}
+
+TEST_CASE("GBNF that is hostile or wrong is refused in bounded time") {
+  const auto refusal = [](const std::string& text) {
+    GrammarBuilder builder;
+    const Status status = build(&builder, text);
+    if (status.ok()) {
+      const auto network = make_network(&builder);
+      return network.ok() ? std::string() : network.error().message;
+    }
+    return status.error().message;
+  };
+  CHECK(refusal("root ::= " + std::string(60'000, '(')).find("nested groups") != std::string::npos);
+  CHECK(refusal("root ::= \"a\"{5000000000}").find("at most nine digits") != std::string::npos);
+  CHECK(refusal("root ::= (\"a\" | root){2000}").find("at most 1024 repetitions") != std::string::npos);
+  CHECK(refusal("root ::= x").find("\"x\" is used but not defined") != std::string::npos);
+  CHECK(refusal("x ::= \"a\"").find("expected a rule \"root\"") != std::string::npos);
+  CHECK(refusal("root ::= root").find("no text") != std::string::npos);
+  CHECK(refusal("root ::= !<[3]>").find("not supported") != std::string::npos);
+  CHECK(refusal("root ::= <[4000]>").find("below 4000") != std::string::npos);
+  CHECK(refusal("root ::= \"\\q\"").find("unknown escape") != std::string::npos);
+  CHECK(refusal("root ::= ((((\"a\"{1000}){1000}){1000}){1000}){1000}").empty());  // one expression: counters
+  CHECK(refusal("root ::= a a\na ::= b b\nb ::= c c\nc ::= \"x\"\n# a comment\n").empty());
+  CHECK(refusal("root ::= \"a\"\n  | \"b\"\n").empty());
+}
+
+}  // namespace
+}  // namespace llmrt

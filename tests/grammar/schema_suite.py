@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""Holds the schema compiler against JSON-Schema-Test-Suite, as it comes with the sdist of jsonschema 4.26.0 on PyPI.
+
+    schema_suite.py PROBE [--cache DIR] [--verbose]
+
+Every group compiles or is refused. Where it compiles, each valid instance is accepted in our spelling (for some order of
+keys; integers without a fraction, shortest escapes; without and with white space), and no invalid instance is in any
+spelling. The numbers of compiled and refused groups are pinned: a change of either is looked at. Skips itself (exit code
+4) where the suite cannot be had.
+"""
+import argparse
+import itertools
+import json
+import pathlib
+import subprocess
+import sys
+import tarfile
+from decimal import Decimal
+
+VERSION = "4.26.0"
+DRAFTS = {
+    "draft7": "http://json-schema.org/draft-07/schema#",
+    "draft2019-09": "https://json-schema.org/draft/2019-09/schema",
+    "draft2020-12": "https://json-schema.org/draft/2020-12/schema",
+}
+# [groups compiled, groups refused] by draft and part.
+PINNED = {
+    "draft7 main": [232, 22], "draft7 optional": [34, 4], "draft7 format": [12, 7],
+    "draft2019-09 main": [320, 41], "draft2019-09 optional": [40, 6], "draft2019-09 format": [14, 7],
+    "draft2020-12 main": [317, 51], "draft2020-12 optional": [40, 8], "draft2020-12 format": [14, 8],
+}
+# What we leave out on purpose, by a part of the case's name: seconds that leap in another zone, names in punycode (which
+# only decoding can tell from nonsense), and what strings hold beyond their characters (an annotation since 2019-09).
+EXCUSED_REJECTED = ("leap second", "punycoded IDN hostname")
+EXCUSED_ACCEPTED = ("draft7/optional/content",)
+ORDERS_MAX = 720
+# Tests that ask for what we do not do, each with the reason.
+# Formats are annotations in format.json; we enforce them, as optional/format expects.
+ANNOTATIONS = "annotation by default"
+# contentMediaType and contentEncoding are annotations in every draft; draft 7 lets them be enforced.
+CONTENT = "optional/content:"
+# Labels of punycode are no regular language; all are left out.
+PUNYCODE = "a valid punycoded IDN hostname"
+
+
+def is_left_out(where, test):
+    if test["valid"]:
+        return ANNOTATIONS in test["description"] or test["description"] == PUNYCODE
+    return CONTENT in where
+
+
+def suite(cache):
+    root = cache / f"jsonschema-{VERSION}" / "json" / "tests"
+    if not root.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "pip", "download", f"jsonschema=={VERSION}", "--no-binary", ":all:",
+                   "--no-deps", "-q", "-d", str(cache)]
+        if subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300).returncode != 0:
+            print("SKIP: the suite is not there and pip cannot download it")
+            sys.exit(4)
+        with tarfile.open(cache / f"jsonschema-{VERSION}.tar.gz") as archive:
+            archive.extractall(cache, filter="data")
+    return root
+
+
+ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def string_text(text):
+    return '"' + "".join(ESCAPES.get(c) or (f"\\u{ord(c):04x}" if c < " " else c) for c in text) + '"'
+
+
+def escaped_text(text):
+    """Every character as \\uXXXX."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    return '"' + "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2)) + '"'
+
+
+def number_text(number):
+    if isinstance(number, Decimal):
+        text = f"{number:f}"
+        if "." in text:
+            text = text.rstrip("0").rstrip(".")
+        return "0" if text in ("-0", "") else text
+    return str(number)
+
+
+def spell(value, comma=",", colon=":", string=string_text, number=number_text, edge=""):
+    again = lambda v: spell(v, comma, colon, string, number, edge)
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, (int, Decimal)):
+        return number(value)
+    if isinstance(value, str):
+        return string(value)
+    if isinstance(value, list):
+        return "[" + edge + comma.join(again(v) for v in value) + edge + "]" if value else "[]"
+    pairs = comma.join(string(k) + colon + again(v) for k, v in value.items())
+    return "{" + edge + pairs + edge + "}" if value else "{}"
+
+
+def orders(value):
+    """The value with its keys in every order, at most ORDERS_MAX of them."""
+    if isinstance(value, list):
+        for parts in itertools.product(*[list(itertools.islice(orders(v), 24)) for v in value]):
+            yield list(parts)
+    elif isinstance(value, dict):
+        for keys in itertools.permutations(value):
+            for parts in itertools.product(*[list(itertools.islice(orders(value[k]), 24)) for k in keys]):
+                yield dict(zip(keys, parts))
+    else:
+        yield value
+
+
+def with_fraction(number):
+    return number_text(number) + ".0" if "." not in number_text(number) else number_text(number) + "0"
+
+
+def with_exponent(number):
+    return number_text(number) + "e0"
+
+
+def valid_spellings(value):
+    """Pairs of a compact and a spaced text; one pair must be accepted as a whole."""
+    for one in itertools.islice(orders(value), ORDERS_MAX):
+        yield spell(one), spell(one, ", ", ": "), spell(one, ",\n  ", ": ", edge="\n")
+
+
+def invalid_spellings(value, text):
+    for one in itertools.islice(orders(value), ORDERS_MAX):
+        yield spell(one)
+        yield spell(one, ", ", ": ")
+    yield text
+    yield spell(value, ",\n  ", ": ", edge="\n")
+    yield spell(value, string=escaped_text)
+    yield spell(value, number=with_fraction)
+    yield spell(value, number=with_exponent)
+
+
+class Probe:
+    def __init__(self, path):
+        self.process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, schema_text, instances):
+        self.process.stdin.write('{"schema": %s, "instances": %s}\n' % (schema_text, json.dumps(instances)))
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+
+def encodable(text):
+    try:
+        text.encode()
+        return True
+    except UnicodeEncodeError:
+        return False
+
+
+
+
+def schema_text(schema):
+    """JSON with numbers as the suite writes them."""
+    return spell(schema, string=lambda s: json.dumps(s), number=lambda n: str(n))
+
+
+def check_group(probe, group, dialect, problems, refusals, where):
+    schema = group["schema"]
+    if isinstance(schema, dict) and "$schema" not in schema:
+        schema = {"$schema": dialect, **schema}
+    tests, instances = [], []
+    for test in group["tests"]:
+        if is_left_out(where, test):
+            continue
+        value = test["data"]
+        if test["valid"]:
+            forms = list(valid_spellings(value))
+        else:
+            forms = [(text,) for text in dict.fromkeys(invalid_spellings(value, schema_text(value)))]
+        forms = [form for form in forms if all(map(encodable, form))]
+        if not forms:
+            continue
+        tests.append((test, forms))
+        instances += [text for form in forms for text in form]
+    answer = probe.ask(schema_text(schema), instances)
+    if not answer["compiled"]:
+        refusals.append((where, answer["message"]))
+        if answer["code"] != "unsupported_schema":
+            problems.append(f"{where}: refused as {answer['code']}: {answer['message']}")
+        return False
+    accepted = iter(answer["accepted"])
+    for test, forms in tests:
+        marks = [[next(accepted) for _ in form] for form in forms]
+        is_excused = any(name in test["description"] for name in EXCUSED_REJECTED)
+        if test["valid"] and not is_excused and not any(all(form) for form in marks):
+            problems.append(f"{where}: {test['description']}: valid but rejected: {forms[0][0]}")
+        if not test["valid"] and not where.startswith(EXCUSED_ACCEPTED):
+            wrong = [form[0] for form, mark in zip(forms, marks) if mark[0]]
+            if wrong:
+                problems.append(f"{where}: {test['description']}: invalid but accepted: {wrong[0]}")
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("probe")
+    parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path.home() / ".cache/llmrt/schema-suite")
+    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--only", default="")
+    args = parser.parse_args()
+    root = suite(args.cache)
+    probe = Probe(args.probe)
+    problems, refusals, counts = [], [], {}
+    for draft, dialect in DRAFTS.items():
+        for part, folder in (("main", ""), ("optional", "optional"), ("format", "optional/format")):
+            count = counts.setdefault(f"{draft} {part}", [0, 0])
+            for path in sorted((root / draft / folder).glob("*.json")):
+                if args.only not in f"{draft}/{folder}/{path.name}":
+                    continue
+                for group in json.loads(path.read_text(), parse_float=Decimal):
+                    where = f"{draft}/{folder}/{path.stem}: {group['description']}".replace("//", "/")
+                    compiled = check_group(probe, group, dialect, problems, refusals, where)
+                    count[0 if compiled else 1] += 1
+    if args.verbose:
+        for where, message in refusals:
+            print(f"refused: {where}: {message}")
+    for problem in problems:
+        print("WRONG:", problem)
+    for name, (compiled, refused) in counts.items():
+        print(f"{name:24} compiled {compiled:4} refused {refused:4}")
+    if not args.only and counts != PINNED:
+        print("counts differ from the pinned ones:", json.dumps(PINNED))
+        print("now:", json.dumps(counts))
+        return 1
+    print(f"{len(problems)} wrong")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
