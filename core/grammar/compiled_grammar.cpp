@@ -121,7 +121,9 @@ std::unique_ptr<ConstraintMatcher> CompiledGrammar::start() const {
   return std::make_unique<GrammarMatcher>(shared_from_this());
 }
 
-size_t CompiledGrammar::held_bytes() const { return held_bytes_.load(std::memory_order_relaxed); }
+size_t CompiledGrammar::held_bytes() const {
+  return held_bytes_.load(std::memory_order_relaxed);
+}
 
 void CompiledGrammar::count_bytes() const {
   held_bytes_.store(sizeof(*this) + network_bytes_ + states_.held_bytes() + mask_bytes_, std::memory_order_relaxed);

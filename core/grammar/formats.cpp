@@ -13,8 +13,8 @@ namespace llmrt {
 namespace {
 
 constexpr std::array<std::string_view, 14> kNames = {
-    "date-time", "date", "time",          "duration",     "email",        "hostname", "ipv4",   "ipv6", "uuid", "uri",
-    "uri-reference", "uri-template", "json-pointer", "relative-json-pointer"};
+    "date-time", "date", "time", "duration",      "email",        "hostname",     "ipv4",
+    "ipv6",      "uuid", "uri",  "uri-reference", "uri-template", "json-pointer", "relative-json-pointer"};
 
 std::string group(std::initializer_list<std::string> choices) {
   std::string all;
@@ -47,16 +47,20 @@ std::string ipv6() {
   const std::string part = "[0-9A-Fa-f]{1,4}", low = group({part + ":" + part, ipv4()});
   const auto before = [&](int most) { return fmt::format("(?:(?:{0}:){{0,{1}}}{0})?::", part, most); };
   const auto parts = [&](int count) { return fmt::format("(?:{}:){{{}}}", part, count); };
-  return group({parts(6) + low, "::" + parts(5) + low, "(?:" + part + ")?::" + parts(4) + low, before(1) + parts(3) + low,
-                before(2) + parts(2) + low, before(3) + parts(1) + low, before(4) + low, before(5) + part, before(6)});
+  return group({parts(6) + low, "::" + parts(5) + low, "(?:" + part + ")?::" + parts(4) + low,
+                before(1) + parts(3) + low, before(2) + parts(2) + low, before(3) + parts(1) + low, before(4) + low,
+                before(5) + part, before(6)});
 }
 
 // Labels of letters, digits and hyphens; none has hyphens third and fourth, which only encoded names have.
 std::string label() {
-  return "(?:[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9-]?[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9-](?:[A-Za-z0-9][A-Za-z0-9-]|-[A-Za-z0-9])"
+  return "(?:[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9-]?[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9-](?:[A-Za-z0-9][A-Za-z0-9-]|-[A-Za-"
+         "z0-9])"
          "[A-Za-z0-9-]{0,58}[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9-](?:[A-Za-z0-9-][A-Za-z0-9]))";
 }
-std::string hostname() { return label() + "(?:\\." + label() + ")*"; }
+std::string hostname() {
+  return label() + "(?:\\." + label() + ")*";
+}
 
 std::string email() {
   const std::string atom = "[A-Za-z0-9!#$%&'*+\\/=?^_`{|}~-]+";
@@ -91,7 +95,8 @@ std::string uri_template() {
   const std::string percent = "%[0-9A-Fa-f]{2}", name_char = "(?:[A-Za-z0-9_]|" + percent + ")";
   const std::string name = name_char + "(?:\\.?" + name_char + ")*";
   const std::string variable = name + "(?::[1-9]\\d{0,3}|\\*)?";
-  return "(?:[^\\x00-\\x20\"'<>%\\\\^`{|}\\x7f]|" + percent + "|\\{[+#.\\/;?&=,!@|]?" + variable + "(?:," + variable + ")*\\})*";
+  return "(?:[^\\x00-\\x20\"'<>%\\\\^`{|}\\x7f]|" + percent + "|\\{[+#.\\/;?&=,!@|]?" + variable + "(?:," + variable +
+         ")*\\})*";
 }
 
 constexpr const char* kJsonPointer = "(?:\\/(?:[^~\\/]|~[01])*)*";
@@ -121,7 +126,9 @@ std::optional<Pattern> pattern_of(std::string_view name) {
 
 }  // namespace
 
-std::span<const std::string_view> format_names() { return kNames; }
+std::span<const std::string_view> format_names() {
+  return kNames;
+}
 
 std::optional<RegexId> format_regex(RegexPool* pool, std::string_view name) {
   const auto pattern = pattern_of(name);

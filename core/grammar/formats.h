@@ -1,6 +1,6 @@
 // The formats of JSON Schema as regular expressions over a string's characters. Sources: RFC 3339 (dates, durations; a
-// leap second only in UTC), RFC 5321 (email), RFC 1123 (hostname, without punycode labels), RFC 2673 and 4291 (ip), RFC 9562
-// (uuid), RFC 3986 (uri), RFC 6570 (uri-template), RFC 6901 and the draft of relative JSON pointers.
+// leap second only in UTC), RFC 5321 (email), RFC 1123 (hostname, without punycode labels), RFC 2673 and 4291 (ip), RFC
+// 9562 (uuid), RFC 3986 (uri), RFC 6570 (uri-template), RFC 6901 and the draft of relative JSON pointers.
 #pragma once
 
 #include <optional>

@@ -103,6 +103,8 @@ void GrammarBuilder::define_rule(SymbolId rule, SymbolId body) {
   symbols_[rule].value = body;
 }
 
-bool GrammarBuilder::is_defined(SymbolId rule) const { return symbols_[rule].value != kUndefined; }
+bool GrammarBuilder::is_defined(SymbolId rule) const {
+  return symbols_[rule].value != kUndefined;
+}
 
 }  // namespace llmrt

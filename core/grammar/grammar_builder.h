@@ -1,6 +1,6 @@
-// A grammar while it is made: rules over terminals, which front-ends (JSON Schema, regular expressions, GBNF, Lark, chat
-// formats) fill and CompiledGrammar reads. Terminals are regular expressions over bytes, or single special tokens. Every
-// text that the rules derive is in the language: terminals are not tried longest first.
+// A grammar while it is made: rules over terminals, which front-ends (JSON Schema, regular expressions, GBNF, Lark,
+// chat formats) fill and CompiledGrammar reads. Terminals are regular expressions over bytes, or single special tokens.
+// Every text that the rules derive is in the language: terminals are not tried longest first.
 //
 // One thread. Bounded by GrammarLimits: beyond them symbols stand for nothing and status() says why.
 #pragma once
@@ -66,8 +66,8 @@ class GrammarBuilder {
   struct Symbol {
     enum class Kind : uint8_t { kNothing, kEmpty, kTerminal, kToken, kSequence, kChoice, kRepeat, kRule };
     Kind kind;
-    uint32_t value = 0;            // regex, token, or of a rule its body (UINT32_MAX: not defined)
-    uint32_t min = 0, max = 0;     // of a repetition
+    uint32_t value = 0;         // regex, token, or of a rule its body (UINT32_MAX: not defined)
+    uint32_t min = 0, max = 0;  // of a repetition
     std::vector<SymbolId> parts = {};
     auto operator<=>(const Symbol&) const = default;
   };

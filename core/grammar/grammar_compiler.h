@@ -22,9 +22,9 @@ namespace llmrt {
 
 struct GrammarCompilerOptions {
   uint32_t compile_threads = 1;
-  uint32_t mask_threads = 0;              // 0: half of the processors, at least one
-  uint32_t compile_ms_max = 2000;         // of a thread's time
-  uint32_t waiting_max = 256;             // jobs
+  uint32_t mask_threads = 0;       // 0: half of the processors, at least one
+  uint32_t compile_ms_max = 2000;  // of a thread's time
+  uint32_t waiting_max = 256;      // jobs
   size_t cache_bytes_max = 256u << 20;
   GrammarLimits limits = {};
 };

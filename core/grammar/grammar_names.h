@@ -13,8 +13,8 @@ struct GrammarNames {
   uint32_t vocabulary_size = 0;
 };
 
-inline constexpr uint32_t kGrammarNestingMax = 128;         // of groups in a grammar's text
-inline constexpr uint32_t kGrammarRepetitionMax = 1024;     // of a group; of one character any number
+inline constexpr uint32_t kGrammarNestingMax = 128;      // of groups in a grammar's text
+inline constexpr uint32_t kGrammarRepetitionMax = 1024;  // of a group; of one character any number
 inline constexpr size_t kGrammarTextBytesMax = 256u << 10;
 
 }  // namespace llmrt

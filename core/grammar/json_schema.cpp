@@ -4,8 +4,8 @@
 
 namespace llmrt {
 
-Result<SymbolId> add_json_schema(GrammarBuilder* builder, const boost::json::value& schema, const SchemaOptions& options,
-                                 SchemaNotes* notes) {
+Result<SymbolId> add_json_schema(GrammarBuilder* builder, const boost::json::value& schema,
+                                 const SchemaOptions& options, SchemaNotes* notes) {
   if (!schema.is_object() && !schema.is_bool()) {
     return make_error(ErrorCode::kInvalidArgument, "invalid schema: expected an object or a boolean");
   }
@@ -14,7 +14,8 @@ Result<SymbolId> add_json_schema(GrammarBuilder* builder, const boost::json::val
   ShapeReader reader(builder, *std::move(document), options, notes);
   Result<SymbolId> symbol = SchemaRules(builder, &reader, options, notes).write(reader.root());
   if (symbol && builder->regexes().failed()) {
-    return make_error(ErrorCode::kGrammarTooComplex, "schema too complex: its regular expressions need too many states");
+    return make_error(ErrorCode::kGrammarTooComplex,
+                      "schema too complex: its regular expressions need too many states");
   }
   if (symbol && !builder->status()) return builder->status().error();
   return symbol;
@@ -32,7 +33,9 @@ SymbolId add_known(GrammarBuilder* builder, const boost::json::value& schema, co
 
 }  // namespace
 
-SymbolId add_any_json(GrammarBuilder* builder, const SchemaOptions& options) { return add_known(builder, true, options); }
+SymbolId add_any_json(GrammarBuilder* builder, const SchemaOptions& options) {
+  return add_known(builder, true, options);
+}
 
 SymbolId add_any_json_object(GrammarBuilder* builder, const SchemaOptions& options) {
   return add_known(builder, {{"type", "object"}}, options);

@@ -1,15 +1,15 @@
 // JSON Schema as rules of a grammar: every text that the rules derive is one JSON value that the schema accepts. Drafts
-// 2020-12 (the default), 2019-09 and 7 (by $schema; 6 and 4 are read as 7). All keywords of a schema are one conjunction,
-// whichever stand beside each other. What cannot be written exactly is refused by JSON pointer, keyword and reason; nothing
-// is ignored silently.
+// 2020-12 (the default), 2019-09 and 7 (by $schema; 6 and 4 are read as 7). All keywords of a schema are one
+// conjunction, whichever stand beside each other. What cannot be written exactly is refused by JSON pointer, keyword
+// and reason; nothing is ignored silently.
 //
-// The texts are one spelling of each value: keys in a fixed order (properties, then required ones that are not listed, in
-// the schema's order, then the rest), integers without a fraction, numbers without an exponent, each character in its
-// shortest escape. Two unlisted keys of one object may be equal: SchemaNotes::open_keys names the terminals that write
-// them.
+// The texts are one spelling of each value: keys in a fixed order (properties, then required ones that are not listed,
+// in the schema's order, then the rest), integers without a fraction, numbers without an exponent, each character in
+// its shortest escape. Two unlisted keys of one object may be equal: SchemaNotes::open_keys names the terminals that
+// write them.
 //
-// The schema is parsed with boost::json::number_precision::precise: else its numbers are not what it says. It need not live
-// longer than the call. One thread. Bounded by SchemaLimits and the builder's own limits.
+// The schema is parsed with boost::json::number_precision::precise: else its numbers are not what it says. It need not
+// live longer than the call. One thread. Bounded by SchemaLimits and the builder's own limits.
 #pragma once
 
 #include <boost/json.hpp>
@@ -26,7 +26,7 @@ struct SchemaLimits {
   uint32_t depth_max = 64;  // nesting of the schema's JSON
   uint32_t properties_max = 512;
   uint32_t enum_max = 4096;
-  uint32_t repetition_max = 1024;  // of items and unlisted properties; lengths of strings are counters up to 2^31 - 1
+  uint32_t repetition_max = 1024;   // of items and unlisted properties; lengths of strings are counters up to 2^31 - 1
   uint32_t alternatives_max = 256;  // shapes of arrays, and of objects, that one value may have
   uint32_t work_max = 4'000'000;    // merged properties, items and classes of names
 };
@@ -48,8 +48,8 @@ struct SchemaNotes {
 
 // Adds the rules; the symbol derives one value. Errors: kUnsupportedSchema; kInvalidArgument where the schema itself
 // breaks its draft; kGrammarTooComplex beyond the limits, and the builder's own.
-Result<SymbolId> add_json_schema(GrammarBuilder* builder, const boost::json::value& schema, const SchemaOptions& options,
-                                 SchemaNotes* notes);
+Result<SymbolId> add_json_schema(GrammarBuilder* builder, const boost::json::value& schema,
+                                 const SchemaOptions& options, SchemaNotes* notes);
 
 // Any JSON value, of any depth; any JSON object.
 SymbolId add_any_json(GrammarBuilder* builder, const SchemaOptions& options);

@@ -68,7 +68,8 @@ std::optional<std::string> json_number_text(const boost::json::value& number) {
   if (const auto* integer = number.if_uint64()) return std::to_string(*integer);
   const double value = number.get_double();
   char buffer[64];
-  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, std::abs(value), std::chars_format::scientific);
+  const auto [end, error] =
+      std::to_chars(buffer, buffer + sizeof buffer, std::abs(value), std::chars_format::scientific);
   const std::string_view text(buffer, static_cast<size_t>(end - buffer));
   const size_t mark = text.find('e');
   std::string digits(text.substr(0, mark));

@@ -22,8 +22,8 @@ std::string json_string_text(std::string_view decoded);
 // The texts, with quotes, of the strings whose decoded characters are in `decoded`.
 RegexId json_string_regex(RegexPool* pool, RegexId decoded);
 
-// A number in plain decimals without needless zeros ("-12.5"; minus zero is "0"). Nothing where the value was read from a
-// text that a double cannot hold: 16 digits or more, beyond 2^53.
+// A number in plain decimals without needless zeros ("-12.5"; minus zero is "0"). Nothing where the value was read from
+// a text that a double cannot hold: 16 digits or more, beyond 2^53.
 std::optional<std::string> json_number_text(const boost::json::value& number);
 
 }  // namespace llmrt

@@ -84,9 +84,7 @@ class LarkMaker {
                       kGrammarNestingMax);
   }
   // A terminal in a rule, with what is ignored behind it.
-  SymbolId lexeme(RegexId regex) {
-    return builder_.sequence({builder_.terminal(regex), builder_.terminal(ignored_)});
-  }
+  SymbolId lexeme(RegexId regex) { return builder_.sequence({builder_.terminal(regex), builder_.terminal(ignored_)}); }
 
   Result<SymbolId> symbol_of(const Expression& expression, uint32_t depth) {
     if (depth > kGrammarNestingMax) return too_deep();
@@ -177,8 +175,8 @@ class LarkMaker {
     const auto definition = document_.definitions.find(name);
     if (definition == document_.definitions.end()) {
       const auto imported = document_.imports.find(name);
-      const auto common = imported == document_.imports.end() ? common_terminals().end()
-                                                              : common_terminals().find(imported->second);
+      const auto common =
+          imported == document_.imports.end() ? common_terminals().end() : common_terminals().find(imported->second);
       if (common == common_terminals().end()) return unknown(name);
       return parse_regex(&builder_.regexes(), common->second, {.anchored = true});
     }

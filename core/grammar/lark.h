@@ -1,7 +1,9 @@
-// The subset of Lark's grammars that can be followed exactly: rules, terminals, literals (with the flag i), ranges, regular
-// expressions, groups, options, repetitions, %ignore, %import of common terminals, %json {schema}, and single special tokens
-// (<name>, <[id]>). Terminals are not tried longest first and priorities decide nothing: every way to read a text is followed.
-// Refused by name: templates, %declare, %override, %extend, other imports, flags other than i of strings and s of expressions.
+// The subset of Lark's grammars that can be followed exactly: rules, terminals, literals (with the flag i), ranges,
+// regular expressions, groups, options, repetitions, %ignore, %import of common terminals, %json {schema}, and single
+// special tokens
+// (<name>, <[id]>). Terminals are not tried longest first and priorities decide nothing: every way to read a text is
+// followed. Refused by name: templates, %declare, %override, %extend, other imports, flags other than i of strings and
+// s of expressions.
 #pragma once
 
 #include <boost/json.hpp>

@@ -213,7 +213,8 @@ class LarkReader {
       Result<Expression> group = read_choice(depth + 1);
       if (!group.ok()) return group;
       skip_lines();
-      if (!cursor_.take_if(c == '(' ? ")" : "]")) return cursor_.error("expected {} at the end of a group", c == '(' ? ')' : ']');
+      if (!cursor_.take_if(c == '(' ? ")" : "]"))
+        return cursor_.error("expected {} at the end of a group", c == '(' ? ')' : ']');
       if (c == '(') return group;
       return repeat(std::move(*group), 0, 1);
     }

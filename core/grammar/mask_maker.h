@@ -1,6 +1,6 @@
-// Which tokens may follow in a state of a grammar: a walk over the vocabulary's tree, step by step with the states. Where
-// plain text may stand (in most strings) a slice of the vocabulary is allowed at once and only the rest is walked.
-// One thread at a time, that of its ParseStates.
+// Which tokens may follow in a state of a grammar: a walk over the vocabulary's tree, step by step with the states.
+// Where plain text may stand (in most strings) a slice of the vocabulary is allowed at once and only the rest is
+// walked. One thread at a time, that of its ParseStates.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ class MaskMaker {
   Plain plain_text_of(RegexId regex);
   bool takes(RegexId regex, RegexId texts);
 
-  Status walk(const TokenTrie& trie, ParseStates::StateId state, double end_ms,
-              const std::function<void()>& let_others, std::vector<uint32_t>* bits);
+  Status walk(const TokenTrie& trie, ParseStates::StateId state, double end_ms, const std::function<void()>& let_others,
+              std::vector<uint32_t>* bits);
   void set_named_tokens(ParseStates::StateId state, std::vector<uint32_t>* bits) const;
 
   const TokenVocabulary& vocabulary_;

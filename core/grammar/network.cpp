@@ -9,8 +9,8 @@ namespace {
 
 using Kind = GrammarBuilder::Symbol::Kind;
 constexpr uint32_t kEdgesMax = 2'000'000;
-constexpr uint32_t kNestingMax = 200;           // of symbols in one rule; deeper ones are rules of their own
-constexpr uint32_t kTerminalFuel = 20'000;      // states looked at to find a text of a terminal
+constexpr uint32_t kNestingMax = 200;       // of symbols in one rule; deeper ones are rules of their own
+constexpr uint32_t kTerminalFuel = 20'000;  // states looked at to find a text of a terminal
 
 struct RawEdge {
   uint32_t from;
@@ -158,8 +158,8 @@ class NetworkMaker {
 
   // Keeps what is on a path to the end of its rule, through rules that have a text.
   Network trim() {
-    std::vector<std::vector<uint32_t>> into(num_nodes_);               // edges by target
-    std::vector<std::vector<uint32_t>> callers(starts_.size());        // edges by the rule they call
+    std::vector<std::vector<uint32_t>> into(num_nodes_);         // edges by target
+    std::vector<std::vector<uint32_t>> callers(starts_.size());  // edges by the rule they call
     for (uint32_t e = 0; e < edges_.size(); ++e) {
       into[edges_[e].edge.target].push_back(e);
       if (edges_[e].edge.kind == Network::EdgeKind::kRule) callers[edges_[e].edge.label].push_back(e);
@@ -242,7 +242,8 @@ size_t Network::held_bytes() const {
 Result<Network> make_network(GrammarBuilder* builder) {
   if (!builder->status().ok()) return builder->status().error();
   if (builder->regexes().failed()) {
-    return make_error(ErrorCode::kGrammarTooComplex, "grammar too large: expected at most {} nodes of regular expressions",
+    return make_error(ErrorCode::kGrammarTooComplex,
+                      "grammar too large: expected at most {} nodes of regular expressions",
                       builder->regexes().num_nodes());
   }
   Result<Network> network = NetworkMaker(builder).make();

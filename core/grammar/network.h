@@ -38,9 +38,9 @@ struct Network {
   size_t held_bytes() const;
 };
 
-// The builder's start symbol as a network. Errors: the builder's own; kInvalidArgument where a rule is not defined or no
-// text is in the grammar; kGrammarTooComplex beyond the limits, and where it cannot be told in time whether a terminal has a
-// text.
+// The builder's start symbol as a network. Errors: the builder's own; kInvalidArgument where a rule is not defined or
+// no text is in the grammar; kGrammarTooComplex beyond the limits, and where it cannot be told in time whether a
+// terminal has a text.
 Result<Network> make_network(GrammarBuilder* builder);
 
 }  // namespace llmrt

@@ -27,12 +27,18 @@ RegexId any_fraction(RegexPool* pool) {
 RegexId zero_fraction(RegexPool* pool) {
   return pool->optional(pool->concat(pool->literal("."), pool->repeat(pool->literal("0"), 1, RegexPool::kUnbounded)));
 }
-RegexId zeros(RegexPool* pool) { return pool->star(pool->literal("0")); }
-RegexId zero(RegexPool* pool) { return pool->concat(pool->literal("0"), zero_fraction(pool)); }
+RegexId zeros(RegexPool* pool) {
+  return pool->star(pool->literal("0"));
+}
+RegexId zero(RegexPool* pool) {
+  return pool->concat(pool->literal("0"), zero_fraction(pool));
+}
 RegexId whole_numbers(RegexPool* pool) {
   return pool->either(pool->literal("0"), pool->concat(digit(pool, '1', '9'), any_digits(pool)));
 }
-RegexId all_magnitudes(RegexPool* pool) { return pool->concat(whole_numbers(pool), any_fraction(pool)); }
+RegexId all_magnitudes(RegexPool* pool) {
+  return pool->concat(whole_numbers(pool), any_fraction(pool));
+}
 
 RegexId concat(RegexPool* pool, std::initializer_list<RegexId> parts) {
   return pool->concat(std::span(parts.begin(), parts.size()));
@@ -73,14 +79,16 @@ RegexId below(RegexPool* pool, const Decimal& bound) {
   const auto length = static_cast<uint32_t>(whole.size());
   std::vector<RegexId> found;
   if (length > 1) {
-    const RegexId shorter = pool->either(pool->literal("0"), pool->concat(digit(pool, '1', '9'), digits(pool, 0, length - 2)));
+    const RegexId shorter =
+        pool->either(pool->literal("0"), pool->concat(digit(pool, '1', '9'), digits(pool, 0, length - 2)));
     found.push_back(pool->concat(shorter, any_fraction(pool)));
   }
   for (uint32_t i = 0; i < length; ++i) {
     const char least = i == 0 && length > 1 ? '1' : '0';
     if (whole[i] <= least) continue;
-    found.push_back(concat(pool, {pool->literal(whole.substr(0, i)), digit(pool, least, static_cast<char>(whole[i] - 1)),
-                                  digits(pool, length - i - 1, length - i - 1), any_fraction(pool)}));
+    found.push_back(
+        concat(pool, {pool->literal(whole.substr(0, i)), digit(pool, least, static_cast<char>(whole[i] - 1)),
+                      digits(pool, length - i - 1, length - i - 1), any_fraction(pool)}));
   }
   const std::string& fraction = bound.fraction;
   if (!fraction.empty()) found.push_back(pool->literal(whole));
@@ -111,8 +119,9 @@ RegexId multiples_with_fraction(RegexPool* pool, uint64_t m, uint32_t s) {
     for (uint32_t k = 1; k <= s; ++k) {
       for (uint64_t x = 0; x < m; ++x) {
         if (x * shifted[s - k] % m != wanted) continue;
-        fractions.push_back(concat(pool, {pool->literal("."), pool->both(pool->digits_with_remainder(m, x), digits(pool, k, k)),
-                                          zeros(pool)}));
+        fractions.push_back(concat(
+            pool,
+            {pool->literal("."), pool->both(pool->digits_with_remainder(m, x), digits(pool, k, k)), zeros(pool)}));
       }
     }
     const RegexId whole = pool->both(pool->digits_with_remainder(m, r), whole_numbers(pool));
@@ -206,9 +215,9 @@ Result<RegexId> multiples_of(RegexPool* pool, const Decimal& divisor) {
   if (s > 0) {
     magnitudes = multiples_with_fraction(pool, m, static_cast<uint32_t>(s));
   } else {
-    const RegexId nonzero = concat(pool, {pool->both(pool->digits_with_remainder(m, 0),
-                                                     pool->concat(digit(pool, '1', '9'), any_digits(pool))),
-                                          pool->repeat(pool->literal("0"), num_zeros, num_zeros)});
+    const RegexId nonzero = concat(
+        pool, {pool->both(pool->digits_with_remainder(m, 0), pool->concat(digit(pool, '1', '9'), any_digits(pool))),
+               pool->repeat(pool->literal("0"), num_zeros, num_zeros)});
     magnitudes = pool->concat(pool->either(pool->literal("0"), nonzero), zero_fraction(pool));
   }
   return pool->either(magnitudes, negated(pool, magnitudes));

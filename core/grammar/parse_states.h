@@ -69,8 +69,8 @@ class ParseStates {
 
  private:
   static constexpr uint32_t kUnknown = UINT32_MAX;
-  static constexpr uint32_t kItemsMax = 4096;     // of a row
-  static constexpr uint32_t kAliveFuel = 2000;    // states looked at to tell whether a derivative has a text
+  static constexpr uint32_t kItemsMax = 4096;   // of a row
+  static constexpr uint32_t kAliveFuel = 2000;  // states looked at to tell whether a derivative has a text
 
   struct Item {
     uint32_t node, returns;
@@ -100,11 +100,11 @@ class ParseStates {
 
   std::shared_ptr<const Network> network_;
   RegexPool regexes_;
-  WordInterner states_;                             // accepts, then the scans in order
-  std::vector<std::unique_ptr<uint32_t[]>> next_;   // by state, then byte; null until one is asked for
-  WordInterner row_keys_;                           // accepts, then the items
+  WordInterner states_;                            // accepts, then the scans in order
+  std::vector<std::unique_ptr<uint32_t[]>> next_;  // by state, then byte; null until one is asked for
+  WordInterner row_keys_;                          // accepts, then the items
   std::vector<Row> rows_;
-  WordInterner returns_;                            // row, rule; 0 = the end of the grammar
+  WordInterner returns_;  // row, rule; 0 = the end of the grammar
   StateId start_ = kDead;
   bool failed_ = false;
   size_t rows_bytes_ = 0, next_bytes_ = 0;

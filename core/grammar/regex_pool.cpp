@@ -13,12 +13,24 @@ namespace llmrt {
 namespace {
 
 // In the order of RegexPool::Form::Operator.
-enum class Kind : uint32_t { kNothing, kEmpty, kAnything, kBytes, kText, kConcat, kEither, kBoth, kNot, kRepeat, kRemainder };
+enum class Kind : uint32_t {
+  kNothing,
+  kEmpty,
+  kAnything,
+  kBytes,
+  kText,
+  kConcat,
+  kEither,
+  kBoth,
+  kNot,
+  kRepeat,
+  kRemainder
+};
 
 constexpr uint32_t kUnknown = UINT32_MAX;
-constexpr uint32_t kNestingMax = 2000;    // of one derivative
-constexpr size_t kSpelledOutMax = 64;     // bytes of a literal whose bytes are nodes of their own
-constexpr size_t kWordsMax = 64u << 20;   // of all lists of alternatives
+constexpr uint32_t kNestingMax = 2000;   // of one derivative
+constexpr size_t kSpelledOutMax = 64;    // bytes of a literal whose bytes are nodes of their own
+constexpr size_t kWordsMax = 64u << 20;  // of all lists of alternatives
 
 }  // namespace
 
@@ -55,7 +67,9 @@ struct RegexPool::Impl {
     const RegexId id = nodes.intern(words);
     if (id < infos.size()) return id;
     Info made = make_info();
-    made.has_text = id == kNothing ? Answer::kNo : made.is_plain || made.accepts_empty ? Answer::kYes : Answer::kUnknown;
+    made.has_text = id == kNothing                        ? Answer::kNo
+                    : made.is_plain || made.accepts_empty ? Answer::kYes
+                                                          : Answer::kUnknown;
     infos.push_back(made);
     if (infos.size() >= nodes_max || nodes.held_bytes() > 4 * kWordsMax) has_failed = true;
     return id;
@@ -108,8 +122,8 @@ struct RegexPool::Impl {
     if (a == kAnything && info(b).accepts_empty) return kAnything;
     const auto make = [&] {
       const bool both_empty = info(a).accepts_empty && info(b).accepts_empty;
-      const auto partition = info(a).accepts_empty ? partitions.meet(info(a).partition, info(b).partition)
-                                                   : info(a).partition;
+      const auto partition =
+          info(a).accepts_empty ? partitions.meet(info(a).partition, info(b).partition) : info(a).partition;
       return Info{both_empty, info(a).is_plain && info(b).is_plain, {}, partition};
     };
     return add(Kind::kConcat, {a, b}, make);
@@ -363,7 +377,9 @@ RegexPool::RegexPool(uint32_t nodes_max) : impl_(std::make_unique<Impl>(nodes_ma
 RegexPool::~RegexPool() = default;
 RegexPool::RegexPool(RegexPool&&) noexcept = default;
 
-RegexId RegexPool::bytes(const ByteSet& set) { return impl_->bytes(set); }
+RegexId RegexPool::bytes(const ByteSet& set) {
+  return impl_->bytes(set);
+}
 
 RegexId RegexPool::literal(std::string_view text) {
   if (impl_->has_failed) return kNothing;
@@ -399,31 +415,53 @@ RegexId RegexPool::any_code_point() {
   return code_points(all);
 }
 
-RegexId RegexPool::concat(RegexId a, RegexId b) { return impl_->concat(a, b); }
+RegexId RegexPool::concat(RegexId a, RegexId b) {
+  return impl_->concat(a, b);
+}
 RegexId RegexPool::concat(std::span<const RegexId> parts) {
   RegexId result = kEmpty;
   for (size_t i = parts.size(); i-- > 0;) result = impl_->concat(parts[i], result);
   return result;
 }
-RegexId RegexPool::either(RegexId a, RegexId b) { return impl_->either({{a, b}}); }
-RegexId RegexPool::either(std::span<const RegexId> parts) { return impl_->either(parts); }
-RegexId RegexPool::both(RegexId a, RegexId b) { return impl_->both({{a, b}}); }
-RegexId RegexPool::both(std::span<const RegexId> parts) { return impl_->both(parts); }
-RegexId RegexPool::complement(RegexId a) { return impl_->has_failed ? kNothing : impl_->complement(a); }
-RegexId RegexPool::repeat(RegexId a, uint32_t min, uint32_t max) { return impl_->repeat(a, min, max); }
+RegexId RegexPool::either(RegexId a, RegexId b) {
+  return impl_->either({{a, b}});
+}
+RegexId RegexPool::either(std::span<const RegexId> parts) {
+  return impl_->either(parts);
+}
+RegexId RegexPool::both(RegexId a, RegexId b) {
+  return impl_->both({{a, b}});
+}
+RegexId RegexPool::both(std::span<const RegexId> parts) {
+  return impl_->both(parts);
+}
+RegexId RegexPool::complement(RegexId a) {
+  return impl_->has_failed ? kNothing : impl_->complement(a);
+}
+RegexId RegexPool::repeat(RegexId a, uint32_t min, uint32_t max) {
+  return impl_->repeat(a, min, max);
+}
 RegexId RegexPool::digits_with_remainder(uint64_t divisor, uint64_t remainder) {
   LLMRT_CHECK(divisor > 0 && divisor <= (1ull << 53), "digits_with_remainder: the divisor's range");
   return impl_->remainder(divisor, remainder, 0, false);
 }
 
-bool RegexPool::accepts_empty(RegexId a) const { return impl_->info(a).accepts_empty; }
-RegexId RegexPool::after(RegexId a, uint8_t byte) { return impl_->after(a, byte); }
+bool RegexPool::accepts_empty(RegexId a) const {
+  return impl_->info(a).accepts_empty;
+}
+RegexId RegexPool::after(RegexId a, uint8_t byte) {
+  return impl_->after(a, byte);
+}
 RegexId RegexPool::after(RegexId a, std::string_view text) {
   for (const char c : text) a = impl_->after(a, static_cast<uint8_t>(c));
   return a;
 }
-RegexPool::Answer RegexPool::has_text(RegexId a, uint32_t fuel) { return impl_->has_text(a, fuel, 64); }
-const RegexPool::ByteClasses& RegexPool::byte_classes(RegexId a) { return impl_->partitions[impl_->info(a).partition]; }
+RegexPool::Answer RegexPool::has_text(RegexId a, uint32_t fuel) {
+  return impl_->has_text(a, fuel, 64);
+}
+const RegexPool::ByteClasses& RegexPool::byte_classes(RegexId a) {
+  return impl_->partitions[impl_->info(a).partition];
+}
 
 RegexPool::Form RegexPool::form(RegexId a) const {
   const auto words = impl_->operands(a);
@@ -452,12 +490,18 @@ RegexPool::Form RegexPool::form(RegexId a) const {
   return out;
 }
 
-bool RegexPool::failed() const { return impl_->has_failed; }
-void RegexPool::fail() { impl_->has_failed = true; }
-uint32_t RegexPool::num_nodes() const { return static_cast<uint32_t>(impl_->infos.size()); }
+bool RegexPool::failed() const {
+  return impl_->has_failed;
+}
+void RegexPool::fail() {
+  impl_->has_failed = true;
+}
+uint32_t RegexPool::num_nodes() const {
+  return static_cast<uint32_t>(impl_->infos.size());
+}
 size_t RegexPool::held_bytes() const {
-  size_t held = impl_->nodes.held_bytes() + impl_->infos.capacity() * sizeof(Impl::Info) +
-                4 * impl_->nexts.capacity() + impl_->partitions.held_bytes();
+  size_t held = impl_->nodes.held_bytes() + impl_->infos.capacity() * sizeof(Impl::Info) + 4 * impl_->nexts.capacity() +
+                impl_->partitions.held_bytes();
   for (const auto& text : impl_->texts) held += text.size();
   return held;
 }

@@ -23,9 +23,9 @@ using CodePointRange = std::pair<char32_t, char32_t>;  // both inside
 
 class RegexPool {
  public:
-  static constexpr RegexId kNothing = 0;    // no text
-  static constexpr RegexId kEmpty = 1;      // the empty text
-  static constexpr RegexId kAnything = 2;   // every text, whatever its bytes
+  static constexpr RegexId kNothing = 0;   // no text
+  static constexpr RegexId kEmpty = 1;     // the empty text
+  static constexpr RegexId kAnything = 2;  // every text, whatever its bytes
   static constexpr uint32_t kUnbounded = UINT32_MAX;
   static constexpr uint32_t kNodesMax = 500'000;
 
@@ -75,12 +75,24 @@ class RegexPool {
 
   // How an expression is made, for walks over its parts.
   struct Form {
-    enum class Operator : uint8_t { kNothing, kEmpty, kAnything, kBytes, kText, kConcat, kEither, kBoth, kNot, kRepeat, kRemainder };
+    enum class Operator : uint8_t {
+      kNothing,
+      kEmpty,
+      kAnything,
+      kBytes,
+      kText,
+      kConcat,
+      kEither,
+      kBoth,
+      kNot,
+      kRepeat,
+      kRemainder
+    };
     Operator is;
-    std::vector<RegexId> parts;    // of kText: what follows it, or none
-    ByteSet set;                   // of kBytes
-    std::string text;              // of kText
-    uint32_t min = 0, max = 0;     // of kRepeat
+    std::vector<RegexId> parts;  // of kText: what follows it, or none
+    ByteSet set;                 // of kBytes
+    std::string text;            // of kText
+    uint32_t min = 0, max = 0;   // of kRepeat
   };
   Form form(RegexId a) const;
 
@@ -90,9 +102,7 @@ class RegexPool {
   size_t held_bytes() const;
 
  private:
-  static Answer negate(Answer a) {
-    return a == Answer::kUnknown ? a : a == Answer::kYes ? Answer::kNo : Answer::kYes;
-  }
+  static Answer negate(Answer a) { return a == Answer::kUnknown ? a : a == Answer::kYes ? Answer::kNo : Answer::kYes; }
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

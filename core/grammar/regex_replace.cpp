@@ -87,9 +87,8 @@ class ByteReplacer {
       case Operator::kBoth:
         break;
     }
-    const bool is_cut = form.is == Operator::kBoth && std::ranges::any_of(form.parts, [&](RegexId part) {
-      return !done_.at(part).is_complement;
-    });
+    const bool is_cut = form.is == Operator::kBoth &&
+                        std::ranges::any_of(form.parts, [&](RegexId part) { return !done_.at(part).is_complement; });
     std::vector<RegexId> parts;
     for (RegexId part : form.parts) parts.push_back(is_cut ? done_.at(part).texts : of(part));
     return form.is == Operator::kBoth ? pool_.both(parts) : pool_.either(parts);

@@ -8,8 +8,8 @@
 
 namespace llmrt {
 
-// The texts of `a` with texts[b] in place of each byte b. No text is empty or the beginning of another one, and a digit's
-// text is the digit.
+// The texts of `a` with texts[b] in place of each byte b. No text is empty or the beginning of another one, and a
+// digit's text is the digit.
 RegexId with_bytes_replaced(RegexPool* pool, RegexId a, std::span<const std::string, 256> texts);
 
 }  // namespace llmrt

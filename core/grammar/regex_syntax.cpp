@@ -25,7 +25,8 @@ struct Matches {
     return matches;
   }
   bool has_anchors() const {
-    return texts[0][1] != RegexPool::kNothing || texts[1][0] != RegexPool::kNothing || texts[1][1] != RegexPool::kNothing;
+    return texts[0][1] != RegexPool::kNothing || texts[1][0] != RegexPool::kNothing ||
+           texts[1][1] != RegexPool::kNothing;
   }
 };
 
@@ -85,18 +86,24 @@ class RegexReader {
   }
 
   Result<Matches> read_choice(uint32_t depth) {
-    if (depth > kPatternNestingMax) return refused(fmt::format("more than {} nested groups are", kPatternNestingMax), at_);
-    Matches all;
-    bool is_first = true;
+    if (depth > kPatternNestingMax)
+      return refused(fmt::format("more than {} nested groups are", kPatternNestingMax), at_);
+    std::array<std::array<std::vector<RegexId>, 2>, 2> choices;
+    bool is_character = true, is_first = true;
     do {
       Result<Matches> one = read_sequence(depth);
       if (!one.ok()) return one;
       for (const bool begin : {false, true}) {
-        for (const bool end : {false, true}) add(&all, begin, end, one->texts[begin][end]);
+        for (const bool end : {false, true}) choices[begin][end].push_back(one->texts[begin][end]);
       }
-      all.is_character = is_first && one->is_character;
+      is_character = is_first && one->is_character;
       is_first = false;
     } while (take_if("|"));
+    Matches all;
+    for (const bool begin : {false, true}) {
+      for (const bool end : {false, true}) all.texts[begin][end] = pool_.either(choices[begin][end]);
+    }
+    all.is_character = is_character;
     return all;
   }
 

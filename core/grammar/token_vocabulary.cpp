@@ -78,7 +78,9 @@ std::shared_ptr<const TokenVocabulary> TokenVocabulary::create(const Tokenizer& 
   return std::make_shared<TokenVocabulary>(std::move(bytes), std::vector<int32_t>(ends.begin(), ends.end()));
 }
 
-bool TokenVocabulary::is_end(int32_t token) const { return std::ranges::binary_search(end_tokens_, token); }
+bool TokenVocabulary::is_end(int32_t token) const {
+  return std::ranges::binary_search(end_tokens_, token);
+}
 
 size_t TokenVocabulary::held_bytes() const {
   size_t held = trie_.held_bytes() + 4 * text_tokens_.capacity();

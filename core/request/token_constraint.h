@@ -18,8 +18,8 @@ namespace llmrt {
 struct NextTokens {
   enum class State : uint8_t { kReady, kLate, kFailed };
   State state = State::kReady;
-  TokenMaskPtr mask = nullptr;       // kReady: the tokens that may be drawn; null = all
-  std::optional<Error> error = {};   // kFailed: ends the request (grammar_timeout, grammar_too_complex)
+  TokenMaskPtr mask = nullptr;      // kReady: the tokens that may be drawn; null = all
+  std::optional<Error> error = {};  // kFailed: ends the request (grammar_timeout, grammar_too_complex)
 };
 
 // One thread at a time, but for what it shares inside. Copies made by fork are independent.

@@ -1,6 +1,6 @@
-// Reads lines of JSON {"schema": ..., "instances": [text, ...], "lenient": false, "coerce_one_of": false} and answers each
-// with a line: {"compiled": true, "accepted": [true, ...], "ignored": [...], "ms": 0.4}, or {"compiled": false, "code": ...,
-// "message": ...}.
+// Reads lines of JSON {"schema": ..., "instances": [text, ...], "lenient": false, "coerce_one_of": false} and answers
+// each with a line: {"compiled": true, "accepted": [true, ...], "ignored": [...], "ms": 0.4}, or {"compiled": false,
+// "code": ..., "message": ...}.
 #include <boost/json.hpp>
 #include <chrono>
 #include <iostream>
@@ -35,8 +35,12 @@ json::object answer(const json::object& line) {
     accepted.push_back(fakes::Recogniser(&builder, text.as_string()).accepts(*symbol));
   }
   for (const std::string& note : notes.ignored) ignored.push_back(json::string(note));
-  return {{"compiled", true}, {"accepted", accepted}, {"ignored", ignored}, {"ms", ms},
-          {"symbols", builder.num_symbols()}, {"nodes", builder.regexes().num_nodes()}};
+  return {{"compiled", true},
+          {"accepted", accepted},
+          {"ignored", ignored},
+          {"ms", ms},
+          {"symbols", builder.num_symbols()},
+          {"nodes", builder.regexes().num_nodes()}};
 }
 
 }  // namespace

@@ -70,7 +70,8 @@ TEST_CASE("scalars are written in one spelling") {
       {R"({"type":"number"})", {"0", "-7", "1.50", "3.0", "-0.5"}, {"-0", "-0.0", "1e3", ".5", "5.", "00"}},
       {R"({"type":["integer","null"]})", {"1", "null"}, {"1.0", "\"\""}},
       {R"({"type":["integer","number"]})", {"1", "1.0", "1.5"}, {"true"}},
-      {R"({"type":"string"})", {R"("")", R"("a/b")", R"("\"\\\b\f\n\r\t\u0001\u001f")", "\"\x7f\"", R"("é")"},
+      {R"({"type":"string"})",
+       {R"("")", R"("a/b")", R"("\"\\\b\f\n\r\t\u0001\u001f")", "\"\x7f\"", R"("é")"},
        {R"("\/")", R"("\u0061")", R"("\u000a")", R"("\u001F")", "\"\n\"", R"(")", R"('a')"}},
       {"true", {"1", "[]", "{\"a\":[null]}", "\"x\""}, {"", "[1", "nul"}},
       {"false", {}, {"1", "null", "{}", ""}},
@@ -86,12 +87,18 @@ TEST_CASE("scalars are written in one spelling") {
 
 TEST_CASE("strings meet all their keywords at once") {
   const std::vector<Row> rows = {
-      {R"({"type":"string","minLength":2,"maxLength":3})", {R"("ab")", R"("\n\n\n")", R"("😀é")"}, {R"("a")", R"("abcd")"}},
+      {R"({"type":"string","minLength":2,"maxLength":3})",
+       {R"("ab")", R"("\n\n\n")", R"("😀é")"},
+       {R"("a")", R"("abcd")"}},
       {R"({"pattern":"^a+$"})", {R"("aa")", "1", "[]"}, {R"("ab")", R"("")"}},
       {R"({"type":"string","pattern":"b"})", {R"("abc")", R"("\nb")"}, {R"("ac")"}},
-      {R"({"type":"string","pattern":"^[a-z]*$","minLength":2,"maxLength":3})", {R"("ab")"}, {R"("a")", R"("abcd")", R"("a1")"}},
+      {R"({"type":"string","pattern":"^[a-z]*$","minLength":2,"maxLength":3})",
+       {R"("ab")"},
+       {R"("a")", R"("abcd")", R"("a1")"}},
       {R"({"type":"string","pattern":"^\\S+\"$"})", {R"("a\"")"}, {R"("a")", R"("a"")"}},
-      {R"({"type":"string","format":"date","pattern":"^2024"})", {R"("2024-02-29")"}, {R"("2023-01-01")", R"("2024-02-30")"}},
+      {R"({"type":"string","format":"date","pattern":"^2024"})",
+       {R"("2024-02-29")"},
+       {R"("2023-01-01")", R"("2024-02-30")"}},
       {R"({"type":"string","not":{"pattern":"a"}})", {R"("b\n")", R"("\"")"}, {R"("ba")", R"("\q")", R"("\u0062")"}},
       {R"({"type":"string","maxLength":0})", {R"("")"}, {R"("a")"}},
       {R"({"type":"string","minLength":3,"maxLength":2})", {}, {R"("")", R"("aa")", R"("aaa")"}},
@@ -126,27 +133,35 @@ TEST_CASE("properties have one order, and optional ones may be left out") {
        {"{}", "{ }", R"({"a":1})", R"({"b":2})", R"({"c":3})", R"({"a":1,"c":3})", R"({"a":1,"b":2,"c":3})", "[]"},
        {R"({"b":2,"a":1})", R"({"a":1 "b":2})", R"({"c":3,})", "{  }"}},
       {R"({"type":"object","required":["z","y"],"properties":{"y":{"const":1}}})",
-       {R"({"y":1,"z":[]})", R"({"y":1,"z":0,"other":true})"}, {R"({"z":0,"y":1})", R"({"y":1})", R"({"y":1,"o":1,"z":0})"}},
+       {R"({"y":1,"z":[]})", R"({"y":1,"z":0,"other":true})"},
+       {R"({"z":0,"y":1})", R"({"y":1})", R"({"y":1,"o":1,"z":0})"}},
       {R"({"type":"object","additionalProperties":{"type":"integer"}})",
-       {"{}", R"({"a":1})", R"({"a":1,"b":2})", R"({"\n\"":1})"}, {R"({"a":"x"})", R"({"a":1,})", R"({"\u0061":1})"}},
+       {"{}", R"({"a":1})", R"({"a":1,"b":2})", R"({"\n\"":1})"},
+       {R"({"a":"x"})", R"({"a":1,})", R"({"\u0061":1})"}},
       {R"({"properties":{"a":{"const":1}},"additionalProperties":{"const":2}})",
-       {R"({"a":1,"b":2})", R"({"aa":2})", R"({"b":2,"c":2})"}, {R"({"a":2})", R"({"b":2,"a":1})", R"({"a":1,"a":2})"}},
+       {R"({"a":1,"b":2})", R"({"aa":2})", R"({"b":2,"c":2})"},
+       {R"({"a":2})", R"({"b":2,"a":1})", R"({"a":1,"a":2})"}},
       {R"({"properties":{"a":false,"b":{"const":1}}})", {R"({"b":1})", R"({"c":1})"}, {R"({"a":1})"}},
       {R"({"type":"object","patternProperties":{"^x":{"type":"integer"},"y$":{"maximum":5}},"additionalProperties":false})",
-       {R"({"x1":9})", R"({"ay":3})", R"({"xy":5})", R"({"ay":"s"})"}, {R"({"xy":9})", R"({"xy":"s"})", R"({"b":1})"}},
+       {R"({"x1":9})", R"({"ay":3})", R"({"xy":5})", R"({"ay":"s"})"},
+       {R"({"xy":9})", R"({"xy":"s"})", R"({"b":1})"}},
       {R"({"properties":{"xa":{"minimum":2}},"patternProperties":{"^x":{"type":"integer"}}})",
-       {R"({"xa":2})", R"({"xb":1})", R"({"c":"s"})"}, {R"({"xa":1})", R"({"xa":2.5})", R"({"xb":"s"})"}},
+       {R"({"xa":2})", R"({"xb":1})", R"({"c":"s"})"},
+       {R"({"xa":1})", R"({"xa":2.5})", R"({"xb":"s"})"}},
       {R"({"type":"object","propertyNames":{"pattern":"^[a-z]+$","maxLength":2}})",
-       {R"({"ab":1})", "{}"}, {R"({"abc":1})", R"({"A":1})"}},
+       {R"({"ab":1})", "{}"},
+       {R"({"abc":1})", R"({"A":1})"}},
       {R"({"properties":{"abc":{},"a":{}},"propertyNames":{"maxLength":2}})", {R"({"a":1})"}, {R"({"abc":1})"}},
       {R"({"type":"object","properties":{"a":{"const":1},"b":{"const":1},"c":{"const":1}},"additionalProperties":false,
            "minProperties":1,"maxProperties":2})",
-       {R"({"a":1})", R"({"c":1})", R"({"a":1,"b":1})", R"({"b":1,"c":1})"}, {"{}", R"({"a":1,"b":1,"c":1})"}},
+       {R"({"a":1})", R"({"c":1})", R"({"a":1,"b":1})", R"({"b":1,"c":1})"},
+       {"{}", R"({"a":1,"b":1,"c":1})"}},
       {R"({"type":"object","minProperties":1})", {R"({"a":1})", R"({"a":1,"b":1})"}, {"{}", "{ }"}},
       {R"({"type":"object","maxProperties":2})", {"{}", R"({"a":1,"b":1})"}, {R"({"a":1,"b":1,"c":1})"}},
       {R"({"type":"object","maxProperties":0})", {"{}"}, {R"({"a":1})"}},
       {R"({"type":"object","required":["a"],"minProperties":2})", {R"({"a":1,"b":1})"}, {R"({"a":1})"}},
-      {R"({"type":"object","properties":{"a\"\n":{"const":1}},"additionalProperties":false})", {R"({"a\"\n":1})"},
+      {R"({"type":"object","properties":{"a\"\n":{"const":1}},"additionalProperties":false})",
+       {R"({"a\"\n":1})"},
        {"{\"a\"\n\":1}"}},
   };
   for (const Row& row : rows) check(row);
@@ -155,17 +170,28 @@ TEST_CASE("properties have one order, and optional ones may be left out") {
 TEST_CASE("arrays") {
   const std::vector<Row> rows = {
       {R"({"type":"array"})", {"[]", "[ ]", "[1,\"a\",[]]", "[1, 2]", "[ 1 , 2 ]"}, {"[,]", "[1,]", "[1 2]", "[  ]"}},
-      {R"({"type":"array","items":{"const":1},"minItems":1,"maxItems":3})", {"[1]", "[1,1]", "[1,1,1]"}, {"[]", "[1,1,1,1]", "[2]"}},
+      {R"({"type":"array","items":{"const":1},"minItems":1,"maxItems":3})",
+       {"[1]", "[1,1]", "[1,1,1]"},
+       {"[]", "[1,1,1,1]", "[2]"}},
       {R"({"prefixItems":[{"const":1},{"const":2}],"items":false})", {"[]", "[1]", "[1,2]"}, {"[2]", "[1,2,3]"}},
       {R"({"prefixItems":[{"const":1}],"items":{"const":2},"minItems":2})", {"[1,2]", "[1,2,2]"}, {"[1]", "[1,1]"}},
-      {"{" + k7 + R"("items":[{"const":1}],"additionalItems":{"const":2}})", {"[]", "[1]", "[1,2,2]"}, {"[1,1]", "[2]"}},
+      {"{" + k7 + R"("items":[{"const":1}],"additionalItems":{"const":2}})",
+       {"[]", "[1]", "[1,2,2]"},
+       {"[1,1]", "[2]"}},
       {"{" + k7 + R"("items":[{"const":1}],"additionalItems":false})", {"[1]"}, {"[1,1]"}},
       {R"({"type":"array","items":{"const":1},"contains":{"const":1}})", {"[1]", "[1,1]"}, {"[]", "[2]"}},
-      {R"({"type":"array","items":{"enum":[1,2]},"contains":{"const":1},"maxContains":1})", {"[1]", "[2,1,2]"}, {"[]", "[2]", "[1,1]"}},
-      {R"({"type":"array","items":{"enum":[1,2]},"contains":{"const":1},"minContains":2})", {"[1,1]", "[1,2,1]"}, {"[1]", "[1,2]"}},
+      {R"({"type":"array","items":{"enum":[1,2]},"contains":{"const":1},"maxContains":1})",
+       {"[1]", "[2,1,2]"},
+       {"[]", "[2]", "[1,1]"}},
+      {R"({"type":"array","items":{"enum":[1,2]},"contains":{"const":1},"minContains":2})",
+       {"[1,1]", "[1,2,1]"},
+       {"[1]", "[1,2]"}},
       {R"({"type":"array","items":{"enum":["a","b","c"]},"uniqueItems":true})",
-       {"[]", R"(["b"])", R"(["c","a","b"])"}, {R"(["a","a"])", R"(["a","b","a"])", R"(["d"])"}},
-      {R"({"type":"array","items":{"enum":[1,1.0,2]},"uniqueItems":true,"minItems":2})", {"[1,2]", "[2,1]"}, {"[1,1]", "[1]"}},
+       {"[]", R"(["b"])", R"(["c","a","b"])"},
+       {R"(["a","a"])", R"(["a","b","a"])", R"(["d"])"}},
+      {R"({"type":"array","items":{"enum":[1,1.0,2]},"uniqueItems":true,"minItems":2})",
+       {"[1,2]", "[2,1]"},
+       {"[1,1]", "[1]"}},
       {R"({"type":"array","items":{"type":"boolean"},"uniqueItems":true})", {"[true,false]"}, {"[true,true]"}},
       {R"({"type":"array","uniqueItems":true,"maxItems":1})", {"[]", "[{}]"}, {"[1,2]"}},
       {R"({"type":"array","items":{"type":"array","items":{"type":"integer"}}})", {"[[],[1,2]]"}, {"[1]", "[[\"\"]]"}},
@@ -176,40 +202,57 @@ TEST_CASE("arrays") {
 
 TEST_CASE("combinators are a conjunction with their siblings") {
   const std::vector<Row> rows = {
-      {R"({"anyOf":[{"type":"string"},{"type":"integer"}],"maxLength":1,"maximum":3})", {R"("a")", "3"}, {R"("ab")", "4", "null"}},
+      {R"({"anyOf":[{"type":"string"},{"type":"integer"}],"maxLength":1,"maximum":3})",
+       {R"("a")", "3"},
+       {R"("ab")", "4", "null"}},
       {R"({"properties":{"a":{"type":"integer"}},"required":["a"],"anyOf":[{"properties":{"a":{"minimum":5}}},{"required":["b"]}]})",
-       {R"({"a":5})", R"({"a":1,"b":0})"}, {R"({"a":1})", R"({"a":"x","b":0})", R"({"b":0})"}},
+       {R"({"a":5})", R"({"a":1,"b":0})"},
+       {R"({"a":1})", R"({"a":"x","b":0})", R"({"b":0})"}},
       {R"({"allOf":[{"properties":{"a":{"type":"integer"}}},{"properties":{"a":{"minimum":2},"b":{"const":1}}}],"required":["a"]})",
-       {R"({"a":2})", R"({"a":3,"b":1})"}, {R"({"a":1})", R"({"a":2,"b":2})"}},
-      {R"({"allOf":[{"properties":{"a":{}},"additionalProperties":false},{"properties":{"b":{}}}]})", {R"({"a":1})", "{}"}, {R"({"b":1})"}},
+       {R"({"a":2})", R"({"a":3,"b":1})"},
+       {R"({"a":1})", R"({"a":2,"b":2})"}},
+      {R"({"allOf":[{"properties":{"a":{}},"additionalProperties":false},{"properties":{"b":{}}}]})",
+       {R"({"a":1})", "{}"},
+       {R"({"b":1})"}},
       {R"({"oneOf":[{"type":"string"},{"type":"null"}]})", {R"("a")", "null"}, {"1"}},
       {R"({"oneOf":[{"properties":{"kind":{"const":"a"},"x":{"type":"integer"}},"required":["kind","x"]},
                     {"properties":{"kind":{"const":"b"},"y":{"type":"null"}},"required":["kind"]}]})",
-       {R"({"kind":"a","x":1})", R"({"kind":"b"})", R"({"kind":"b","y":null})"}, {R"({"kind":"a"})", R"({"kind":"c"})", "{}"}},
+       {R"({"kind":"a","x":1})", R"({"kind":"b"})", R"({"kind":"b","y":null})"},
+       {R"({"kind":"a"})", R"({"kind":"c"})", "{}"}},
       {R"({"oneOf":[{"multipleOf":3},{"multipleOf":2}],"type":"integer"})", {"2", "3"}, {"6", "1", "0"}},
       {R"({"oneOf":[{"required":["a"]},{"required":["b"]}],"type":"object","properties":{"a":{"const":1},"b":{"const":1}}})",
-       {R"({"a":1})", R"({"b":1})"}, {"{}", R"({"a":1,"b":1})"}},
+       {R"({"a":1})", R"({"b":1})"},
+       {"{}", R"({"a":1,"b":1})"}},
       {R"({"not":{"type":["string","object"]}})", {"1", "null", "[]"}, {R"("a")", "{}"}},
       {R"({"type":"integer","not":{"enum":[1,2]}})", {"3", "12"}, {"1", "2"}},
-      {R"({"type":"object","properties":{"a":{"type":"integer"}},"not":{"required":["b"]}})", {R"({"a":1})"}, {R"({"b":1})"}},
+      {R"({"type":"object","properties":{"a":{"type":"integer"}},"not":{"required":["b"]}})",
+       {R"({"a":1})"},
+       {R"({"b":1})"}},
       {R"({"if":{"properties":{"t":{"const":1}},"required":["t"]},"then":{"required":["x"]},"else":{"required":["y"]},
            "properties":{"t":{"enum":[1,2]},"x":{"const":0},"y":{"const":0}},"additionalProperties":false})",
-       {R"({"t":1,"x":0})", R"({"t":2,"y":0})", R"({"y":0})", R"({"t":1,"x":0,"y":0})"}, {R"({"t":1,"y":0})", R"({"t":2,"x":0})", "{}"}},
+       {R"({"t":1,"x":0})", R"({"t":2,"y":0})", R"({"y":0})", R"({"t":1,"x":0,"y":0})"},
+       {R"({"t":1,"y":0})", R"({"t":2,"x":0})", "{}"}},
       {R"({"if":{"type":"integer"},"then":{"minimum":3}})", {"3", R"("a")", "2.5"}, {"2"}},
       {R"({"if":{"type":"integer"},"else":{"type":"string"}})", {"3", R"("a")"}, {"2.5", "null"}},
       {R"({"type":"object","properties":{"a":{"const":1},"b":{"const":1}},"dependentRequired":{"a":["b"]}})",
-       {"{}", R"({"b":1})", R"({"a":1,"b":1})"}, {R"({"a":1})"}},
+       {"{}", R"({"b":1})", R"({"a":1,"b":1})"},
+       {R"({"a":1})"}},
       {R"({"type":"object","dependentSchemas":{"a":{"properties":{"b":{"const":2}},"required":["b"]}}})",
-       {"{}", R"({"a":0,"b":2})", R"({"b":7})"}, {R"({"a":0})", R"({"a":0,"b":1})"}},
+       {"{}", R"({"a":0,"b":2})", R"({"b":7})"},
+       {R"({"a":0})", R"({"a":0,"b":1})"}},
       {"{" + k7 + R"("type":"object","dependencies":{"a":["b"],"c":{"maxProperties":1}}})",
-       {"{}", R"({"a":1,"b":1})", R"({"c":1})"}, {R"({"a":1})"}},
+       {"{}", R"({"a":1,"b":1})", R"({"c":1})"},
+       {R"({"a":1})"}},
       {R"({"allOf":[{"properties":{"a":{"const":1}}}],"properties":{"b":{"const":2}},"unevaluatedProperties":false})",
-       {"{}", R"({"b":2,"a":1})", R"({"a":1})"}, {R"({"c":1})", R"({"a":2})"}},
+       {"{}", R"({"b":2,"a":1})", R"({"a":1})"},
+       {R"({"c":1})", R"({"a":2})"}},
       {R"({"anyOf":[{"properties":{"a":{"const":1}},"required":["a"]},{"properties":{"b":{"const":2}},"required":["b"]}],
            "unevaluatedProperties":false})",
-       {R"({"a":1})", R"({"b":2})", R"({"a":1,"b":2})"}, {"{}", R"({"a":1,"b":3})", R"({"a":1,"c":1})"}},
+       {R"({"a":1})", R"({"b":2})", R"({"a":1,"b":2})"},
+       {"{}", R"({"a":1,"b":3})", R"({"a":1,"c":1})"}},
       {R"({"prefixItems":[{"const":1}],"allOf":[{"prefixItems":[true,{"const":2}]}],"unevaluatedItems":false})",
-       {"[1]", "[1,2]"}, {"[1,2,3]", "[1,3]"}},
+       {"[1]", "[1,2]"},
+       {"[1,2,3]", "[1,3]"}},
       {R"({"contains":{"const":1},"unevaluatedItems":{"type":"string"}})", {"[1]", R"(["a",1])"}, {"[2,1]", "[]"}},
   };
   for (const Row& row : rows) check(row);
@@ -218,14 +261,20 @@ TEST_CASE("combinators are a conjunction with their siblings") {
 TEST_CASE("references are local and may be recursive") {
   const std::vector<Row> rows = {
       {R"({"$defs":{"n":{"type":"integer"}},"$ref":"#/$defs/n","minimum":3})", {"3"}, {"2", "\"a\""}},
-      {"{" + k7 + R"("definitions":{"n":{"type":"integer"}},"$ref":"#/definitions/n","minimum":3})", {"2", "3"}, {"\"a\""}},
+      {"{" + k7 + R"("definitions":{"n":{"type":"integer"}},"$ref":"#/definitions/n","minimum":3})",
+       {"2", "3"},
+       {"\"a\""}},
       {R"({"$defs":{"a/b~c":{"const":1},"p%q":{"const":2}},"prefixItems":[{"$ref":"#/$defs/a~1b~0c"},{"$ref":"#/$defs/p%25q"}]})",
-       {"[1,2]"}, {"[2]"}},
+       {"[1,2]"},
+       {"[2]"}},
       {R"({"$defs":{"x":{"$anchor":"here","const":1}},"$ref":"#here"})", {"1"}, {"2"}},
       {R"({"$id":"http://e.org/root","$defs":{"x":{"$id":"sub/x","const":1}},"$ref":"sub/x"})", {"1"}, {"2"}},
       {R"({"type":"object","properties":{"v":{"type":"integer"},"next":{"$ref":"#"}},"required":["v"],"additionalProperties":false})",
-       {R"({"v":1})", R"({"v":1,"next":{"v":2,"next":{"v":3}}})"}, {R"({"next":{"v":1}})", R"({"v":1,"next":{}})"}},
-      {R"({"$defs":{"t":{"type":"array","items":{"$ref":"#/$defs/t"}}},"$ref":"#/$defs/t"})", {"[]", "[[],[[]]]"}, {"[1]"}},
+       {R"({"v":1})", R"({"v":1,"next":{"v":2,"next":{"v":3}}})"},
+       {R"({"next":{"v":1}})", R"({"v":1,"next":{}})"}},
+      {R"({"$defs":{"t":{"type":"array","items":{"$ref":"#/$defs/t"}}},"$ref":"#/$defs/t"})",
+       {"[]", "[[],[[]]]"},
+       {"[1]"}},
       {R"({"type":"object","required":["a"],"properties":{"a":{"$ref":"#"}}})", {}, {"{}", R"({"a":{}})"}},
   };
   for (const Row& row : rows) check(row);
@@ -233,7 +282,8 @@ TEST_CASE("references are local and may be recursive") {
 
 TEST_CASE("what is not supported is refused with pointer, keyword and reason") {
   const std::vector<std::pair<std::string, std::string>> rows = {
-      {R"j({"properties":{"a":{"pattern":"(?=x)"}}})j", R"(unsupported schema: /properties/a/pattern: keyword "pattern": )"},
+      {R"j({"properties":{"a":{"pattern":"(?=x)"}}})j",
+       R"(unsupported schema: /properties/a/pattern: keyword "pattern": )"},
       {R"j({"patternProperties":{"(?!x)":{}}})j", R"(/patternProperties/(?!x): keyword "patternProperties": )"},
       {R"({"items":{"format":"regex"}})", R"(unsupported schema: /items/format: keyword "format": )"},
       {R"({"format":"no-such"})", R"(unsupported schema: /format: keyword "format": )"},
@@ -243,15 +293,18 @@ TEST_CASE("what is not supported is refused with pointer, keyword and reason") {
       {R"({"$vocabulary":{}})", R"(unsupported schema: /$vocabulary: keyword "$vocabulary")"},
       {R"({"$schema":"http://example.org/mine"})", R"(unsupported schema: /$schema: keyword "$schema")"},
       {R"({"allOf":[{"$ref":"#"}]})", "references lead back here"},
-      {R"({"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"})", "references lead back here"},
+      {R"({"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"})",
+       "references lead back here"},
       {R"({"oneOf":[{"properties":{"a":{"type":"integer"}},"additionalProperties":{"type":"null"}},{"additionalProperties":{"type":"integer"}}]})",
        R"(unsupported schema: /oneOf: keyword "oneOf": schemas 0 and 1)"},
       {R"({"not":{"additionalProperties":{"type":"null"}}})", R"(unsupported schema: /not: keyword "not")"},
       {R"({"type":"array","uniqueItems":true})", R"(unsupported schema: /uniqueItems: keyword "uniqueItems")"},
       {R"({"type":"object","minProperties":3})", R"(unsupported schema: /minProperties: keyword "minProperties")"},
       {R"({"type":"array","maxItems":5000})", R"(unsupported schema: /maxItems: keyword "maxItems")"},
-      {"{" + k7 + R"("minimum":3,"exclusiveMinimum":true})", R"(unsupported schema: /exclusiveMinimum: keyword "exclusiveMinimum")"},
-      {R"({"const":98249283749234923498293171823948729348710298301928331})", R"(unsupported schema: /const: keyword "const")"},
+      {"{" + k7 + R"("minimum":3,"exclusiveMinimum":true})",
+       R"(unsupported schema: /exclusiveMinimum: keyword "exclusiveMinimum")"},
+      {R"({"const":98249283749234923498293171823948729348710298301928331})",
+       R"(unsupported schema: /const: keyword "const")"},
   };
   for (const auto& [schema, message] : rows) {
     INFO(schema);
@@ -265,15 +318,24 @@ TEST_CASE("what is not supported is refused with pointer, keyword and reason") {
 TEST_CASE("a schema that breaks its draft is invalid") {
   const std::vector<std::pair<std::string, std::string>> rows = {
       {R"({"properties":{"a":{"type":5}}})", "invalid schema: /properties/a/type: "},
-      {R"({"type":"text"})", "/type"},          {R"({"type":[]})", "/type"},
-      {R"({"enum":3})", "/enum"},               {R"({"minLength":-1})", "/minLength"},
-      {R"({"maxItems":1.5})", "/maxItems"},     {R"({"pattern":3})", "/pattern"},
-      {R"({"minimum":"3"})", "/minimum"},       {R"({"multipleOf":0})", "/multipleOf"},
-      {R"({"properties":[]})", "/properties"},  {R"({"properties":{"a":3}})", "/properties/a"},
-      {R"({"required":"a"})", "/required"},     {R"({"anyOf":[]})", "/anyOf"},
-      {R"({"anyOf":[3]})", "/anyOf/0"},         {R"({"items":[{}]})", "/items"},
-      {R"({"$ref":"#/$defs/none"})", "/$ref"},  {R"({"$ref":"#none"})", "/$ref"},
-      {R"({"uniqueItems":1})", "/uniqueItems"}, {R"({"dependentRequired":{"a":1}})", "/dependentRequired"},
+      {R"({"type":"text"})", "/type"},
+      {R"({"type":[]})", "/type"},
+      {R"({"enum":3})", "/enum"},
+      {R"({"minLength":-1})", "/minLength"},
+      {R"({"maxItems":1.5})", "/maxItems"},
+      {R"({"pattern":3})", "/pattern"},
+      {R"({"minimum":"3"})", "/minimum"},
+      {R"({"multipleOf":0})", "/multipleOf"},
+      {R"({"properties":[]})", "/properties"},
+      {R"({"properties":{"a":3}})", "/properties/a"},
+      {R"({"required":"a"})", "/required"},
+      {R"({"anyOf":[]})", "/anyOf"},
+      {R"({"anyOf":[3]})", "/anyOf/0"},
+      {R"({"items":[{}]})", "/items"},
+      {R"({"$ref":"#/$defs/none"})", "/$ref"},
+      {R"({"$ref":"#none"})", "/$ref"},
+      {R"({"uniqueItems":1})", "/uniqueItems"},
+      {R"({"dependentRequired":{"a":1}})", "/dependentRequired"},
       {"3", "expected an object or a boolean"},
   };
   for (const auto& [schema, message] : rows) {
@@ -330,7 +392,8 @@ TEST_CASE("white space by option") {
   any.spaces = SchemaOptions::Spaces::kAny;
   const std::string schema = R"({"type":"object","properties":{"a":{"type":"array"}}})";
   check({schema, {R"({"a":[1,2]})"}, {R"({"a": [1,2]})", R"({"a":[1, 2]})", "{ }"}}, compact);
-  check({schema, {R"({"a":[1,2]})", "{ \t\r\n\n\"a\"  :\n[ 1\n\n,2 ] }", "{  }"}, {R"( {"a":[]})", R"({"a":[]} )"}}, any);
+  check({schema, {R"({"a":[1,2]})", "{ \t\r\n\n\"a\"  :\n[ 1\n\n,2 ] }", "{  }"}, {R"( {"a":[]})", R"({"a":[]} )"}},
+        any);
   const std::string blanks(64, ' ');
   check({schema, {"{\n" + blanks + "\"a\":[]}"}, {"{\n " + blanks + "\"a\":[]}", "{\t\"a\":[]}"}});
 }
@@ -361,7 +424,8 @@ TEST_CASE("rules grow with the number of properties, not with its square") {
                                   (is_required ? ",\"required\":[" + required + "]" : "") + "}");
     REQUIRE(compiled->symbol.ok());
     size_t words = 0;
-    for (SymbolId id = 0; id < compiled->builder.num_symbols(); ++id) words += 1 + compiled->builder.symbol(id).parts.size();
+    for (SymbolId id = 0; id < compiled->builder.num_symbols(); ++id)
+      words += 1 + compiled->builder.symbol(id).parts.size();
     return words;
   };
   for (bool is_required : {false, true}) {
@@ -391,7 +455,8 @@ TEST_CASE("hostile schemas end in an error, in time") {
   for (int i = 0; i < 20; ++i) {
     product += i > 0 ? ",{\"anyOf\":[" : "{\"anyOf\":[";
     for (int j = 0; j < 4; ++j) {
-      product += std::string(j > 0 ? "," : "") + "{\"required\":[\"r" + std::to_string(i) + "_" + std::to_string(j) + "\"]}";
+      product +=
+          std::string(j > 0 ? "," : "") + "{\"required\":[\"r" + std::to_string(i) + "_" + std::to_string(j) + "\"]}";
     }
     product += "]}";
   }
@@ -399,12 +464,15 @@ TEST_CASE("hostile schemas end in an error, in time") {
 
   // Patterns that overlap in 2^12 ways.
   std::string patterns = "{\"patternProperties\":{";
-  for (int i = 0; i < 12; ++i) patterns += (i > 0 ? ",\"" : "\"") + std::string(1, static_cast<char>('a' + i)) + "\":{\"maximum\":" + std::to_string(i) + "}";
+  for (int i = 0; i < 12; ++i)
+    patterns += (i > 0 ? ",\"" : "\"") + std::string(1, static_cast<char>('a' + i)) +
+                "\":{\"maximum\":" + std::to_string(i) + "}";
   CHECK_THAT(error_of(patterns + "}}"), ContainsSubstring("overlap in too many ways"));
 
   // References in a row.
   std::string chain = "{\"$ref\":\"#/$defs/d0\",\"$defs\":{";
-  for (int i = 0; i < 1000; ++i) chain += "\"d" + std::to_string(i) + "\":{\"$ref\":\"#/$defs/d" + std::to_string(i + 1) + "\"},";
+  for (int i = 0; i < 1000; ++i)
+    chain += "\"d" + std::to_string(i) + "\":{\"$ref\":\"#/$defs/d" + std::to_string(i + 1) + "\"},";
   CHECK_THAT(error_of(chain + "\"d1000\":{}}}"), ContainsSubstring("more than 200 schemas apply"));
 }
 

@@ -18,8 +18,9 @@ std::shared_ptr<const TokenVocabulary> make_vocabulary(unsigned seed) {
   std::mt19937 random(seed);
   std::vector<std::string> bytes = {"", ""};
   for (int b = 0; b < 256; ++b) bytes.push_back(std::string(1, static_cast<char>(b)));
-  const std::vector<std::string> pieces = {"{\"",  "\":",   "\",\"", "\"}", "a",    "bc",  "name", "1",  "23",      "]",
-                                           "true", "null", ",",     " ",   "\n  ", "\\n", "\\u",  "[[", "\xc3\xa9", "\xf0\x9f"};
+  const std::vector<std::string> pieces = {"{\"",  "\":", "\",\"", "\"}",  "a",        "bc",      "name",
+                                           "1",    "23",  "]",     "true", "null",     ",",       " ",
+                                           "\n  ", "\\n", "\\u",   "[[",   "\xc3\xa9", "\xf0\x9f"};
   for (int i = 0; i < 3000; ++i) {
     std::string token;
     for (size_t n = 1 + random() % 6; n > 0; --n) token += pieces[random() % pieces.size()];
@@ -37,7 +38,8 @@ array ::= "[" (value ("," value)*)? "]"
 string ::= "\"" ([^"\\\x00-\x1f] | "\\" ["\\nu])* "\""
 number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)?
 )";
-constexpr const char* kBounded = R"(root ::= "{\"name\":\"" [^"\\\x00-\x1f]{0,45} "\",\"" [a-z]{3,5} "\":" [0-9]+ "}" <[1]>?)";
+constexpr const char* kBounded =
+    R"(root ::= "{\"name\":\"" [^"\\\x00-\x1f]{0,45} "\",\"" [a-z]{3,5} "\":" [0-9]+ "}" <[1]>?)";
 constexpr const char* kFree = R"(root ::= [^\x00]* <[1]> ("a" | "bc" | "name")+)";
 
 Status build(GrammarBuilder* builder, const std::string& text) {
@@ -159,8 +161,10 @@ TEST_CASE("compiling is bounded, told by name, and can be cancelled") {
   };
   const auto timed_out = compiler.compile({"endless", "", endless});
   REQUIRE_FALSE(timed_out.ok());
-  CHECK((timed_out.error().code == ErrorCode::kGrammarTimeout || timed_out.error().code == ErrorCode::kGrammarTooComplex));
-  const auto wrong = compiler.compile({"wrong", "", [](GrammarBuilder* builder) { return build(builder, "root ::= (\"a\""); }});
+  CHECK((timed_out.error().code == ErrorCode::kGrammarTimeout ||
+         timed_out.error().code == ErrorCode::kGrammarTooComplex));
+  const auto wrong =
+      compiler.compile({"wrong", "", [](GrammarBuilder* builder) { return build(builder, "root ::= (\"a\""); }});
   CHECK(wrong.error().message == "GBNF grammar, line 1, column 14: expected ) at the end of a group");
   // A vocabulary that cannot write the text.
   GrammarCompiler poor(std::make_shared<TokenVocabulary>(std::vector<std::string>{"", "a"}, std::vector<int32_t>{0}));

@@ -23,7 +23,8 @@ std::vector<Spelled> spellings() {
     std::string digits = std::to_string(magnitude % 1000);
     digits.insert(0, 3 - digits.size(), '0');
     while (digits.ends_with('0')) digits.pop_back();
-    const std::string text = (n < 0 ? "-" : "") + std::to_string(magnitude / 1000) + (digits.empty() ? "" : "." + digits);
+    const std::string text =
+        (n < 0 ? "-" : "") + std::to_string(magnitude / 1000) + (digits.empty() ? "" : "." + digits);
     all.push_back({text, n});
     all.push_back({text + (digits.empty() ? ".0" : "0"), n});
     all.push_back({text + (digits.empty() ? ".000" : "000"), n});
@@ -65,9 +66,19 @@ TEST_CASE("bounds and multiples are those of arithmetic") {
 }
 
 TEST_CASE("multiples are those of arithmetic") {
-  for (const auto& [text, thousandths] : std::vector<std::pair<std::string, int64_t>>{
-           {"1", 1000}, {"3", 3000}, {"10", 10'000}, {"7", 7000}, {"0.5", 500}, {"0.1", 100}, {"0.01", 10}, {"2.5", 2500},
-           {"0.025", 25}, {"0.3", 300}, {"1.75", 1750}, {"1e1", 10'000}, {"25e-2", 250}}) {
+  for (const auto& [text, thousandths] : std::vector<std::pair<std::string, int64_t>>{{"1", 1000},
+                                                                                      {"3", 3000},
+                                                                                      {"10", 10'000},
+                                                                                      {"7", 7000},
+                                                                                      {"0.5", 500},
+                                                                                      {"0.1", 100},
+                                                                                      {"0.01", 10},
+                                                                                      {"2.5", 2500},
+                                                                                      {"0.025", 25},
+                                                                                      {"0.3", 300},
+                                                                                      {"1.75", 1750},
+                                                                                      {"1e1", 10'000},
+                                                                                      {"25e-2", 250}}) {
     CAPTURE(text);
     RegexPool pool;
     const auto set = multiples_of(&pool, *Decimal::parse(text));
@@ -90,7 +101,8 @@ TEST_CASE("multiples are those of arithmetic") {
 TEST_CASE("what is no number is in no set") {
   RegexPool pool;
   const RegexId any = all_numbers(&pool);
-  for (const char* text : {"0", "-1", "10.50", "-0.5", "0.0", "123456789012345678901234567890"}) CHECK(pool.matches(any, text));
+  for (const char* text : {"0", "-1", "10.50", "-0.5", "0.0", "123456789012345678901234567890"})
+    CHECK(pool.matches(any, text));
   for (const char* text : {"", "-", "-0", "-0.0", "00", "01", "1.", ".5", "+1", "1e5", "1.5.5", "0x1"}) {
     CAPTURE(text);
     CHECK_FALSE(pool.matches(any, text));

@@ -88,7 +88,11 @@ SymbolId make(GrammarBuilder* builder, const std::vector<SymbolId>& rules, std::
     if (roll(2) == 0) return rules[roll(rules.size())];
     RegexPool& regexes = builder->regexes();
     const RegexId a = regexes.literal("a"), b = regexes.literal("b");
-    const RegexId choices[] = {a, b, regexes.concat(a, b), regexes.star(a), regexes.star(regexes.either(a, b)),
+    const RegexId choices[] = {a,
+                               b,
+                               regexes.concat(a, b),
+                               regexes.star(a),
+                               regexes.star(regexes.either(a, b)),
                                regexes.except(regexes.star(regexes.either(a, b)), regexes.literal("ab"))};
     return builder->terminal(choices[roll(6)]);
   }
@@ -160,7 +164,8 @@ TEST_CASE("random grammars allow what sets of texts say") {
 TEST_CASE("long lists need no more states, nesting does") {
   GrammarBuilder builder;
   const SymbolId list = builder.declare_rule(), rest = builder.declare_rule(), item = builder.declare_rule();
-  builder.define_rule(rest, builder.choice({GrammarBuilder::kEmpty, builder.sequence({builder.literal(","), item, rest})}));
+  builder.define_rule(rest,
+                      builder.choice({GrammarBuilder::kEmpty, builder.sequence({builder.literal(","), item, rest})}));
   builder.define_rule(list, builder.sequence({builder.literal("["), item, rest, builder.literal("]")}));
   builder.define_rule(item, builder.choice({builder.literal("1"), list}));
   builder.set_start(list);

@@ -1,4 +1,5 @@
-// Whether a grammar derives a text, by trying every way: the slow and plain twin of the matcher, for tests of front-ends.
+// Whether a grammar derives a text, by trying every way: the slow and plain twin of the matcher, for tests of
+// front-ends.
 #pragma once
 
 #include <map>

@@ -127,12 +127,14 @@ TEST_CASE("what has no text is known to have none") {
   CHECK(pool.has_text(pool.both(longer, pool.star(pool.literal("ab"))), 1000) == RegexPool::Answer::kYes);
   CHECK(pool.contains(pool.star(any), longer, 1000) == RegexPool::Answer::kYes);
   CHECK(pool.contains(longer, shorter, 1000) == RegexPool::Answer::kNo);
-  CHECK(pool.has_text(pool.both(pool.repeat(any, 100'000, 100'000), pool.star(any)), 50) == RegexPool::Answer::kUnknown);
+  CHECK(pool.has_text(pool.both(pool.repeat(any, 100'000, 100'000), pool.star(any)), 50) ==
+        RegexPool::Answer::kUnknown);
 }
 
 TEST_CASE("code points are whole sequences of UTF-8") {
   RegexPool pool;
-  const CodePointRange ranges[] = {{0x41, 0x41}, {0x7f, 0x81}, {0xd000, 0xe001}, {0xfffe, 0x10001}, {0x10ffff, 0x10ffff}};
+  const CodePointRange ranges[] = {
+      {0x41, 0x41}, {0x7f, 0x81}, {0xd000, 0xe001}, {0xfffe, 0x10001}, {0x10ffff, 0x10ffff}};
   const RegexId some = pool.code_points(ranges);
   for (const char* inside : {"A", "\x7f", "\xc2\x80", "\xc2\x81", "\xed\x80\x80", "\xed\x9f\xbf", "\xee\x80\x81",
                              "\xef\xbf\xbe", "\xf0\x90\x80\x81", "\xf4\x8f\xbf\xbf"}) {
@@ -140,8 +142,8 @@ TEST_CASE("code points are whole sequences of UTF-8") {
     CHECK(pool.matches(some, inside));
   }
   // Neighbours, a surrogate, an overlong form, a piece, two.
-  for (const char* outside : {"@", "B", "~", "\xc2\x82", "\xec\xbf\xbf", "\xee\x80\x82", "\xed\xa0\x80", "\xc1\x81", "\xc2",
-                              "\xf4\x8f\xbf\xbe", "AA", "\xf4\x90\x80\x80"}) {
+  for (const char* outside : {"@", "B", "~", "\xc2\x82", "\xec\xbf\xbf", "\xee\x80\x82", "\xed\xa0\x80", "\xc1\x81",
+                              "\xc2", "\xf4\x8f\xbf\xbe", "AA", "\xf4\x90\x80\x80"}) {
     CAPTURE(outside);
     CHECK_FALSE(pool.matches(some, outside));
   }

@@ -8,10 +8,12 @@
 namespace llmrt {
 namespace {
 
-const ObjectShape kAnyObject{.properties = {},
-                             .classes = {{.names = RegexPool::kNothing, .value = ValueTable::kAny, .is_evaluated = false}}};
+const ObjectShape kAnyObject{
+    .properties = {}, .classes = {{.names = RegexPool::kNothing, .value = ValueTable::kAny, .is_evaluated = false}}};
 
-uint32_t least(uint32_t a, uint32_t b) { return std::min(a, b); }
+uint32_t least(uint32_t a, uint32_t b) {
+  return std::min(a, b);
+}
 
 std::unordered_map<std::string_view, const ObjectShape::Property*> by_name(const ObjectShape& object) {
   std::unordered_map<std::string_view, const ObjectShape::Property*> out;
@@ -21,7 +23,9 @@ std::unordered_map<std::string_view, const ObjectShape::Property*> by_name(const
 
 }  // namespace
 
-Error refuse_shape(std::string_view reason) { return Error{ErrorCode::kUnsupportedSchema, std::string(reason)}; }
+Error refuse_shape(std::string_view reason) {
+  return Error{ErrorCode::kUnsupportedSchema, std::string(reason)};
+}
 
 bool ArrayShape::is_any() const {
   return std::ranges::all_of(prefix, [](ValueId v) { return v == ValueTable::kAny; }) && rest == ValueTable::kAny &&
@@ -131,7 +135,8 @@ Result<std::optional<ObjectShape>> ShapeAlgebra::both(const ObjectShape& a, cons
     const auto it = std::ranges::find_if(object.classes, [&](const auto& c) { return pool_.matches(c.names, name); });
     return it == object.classes.end() ? nullptr : &*it;
   };
-  const auto merge = [&](const ObjectShape::Property& own, const ObjectShape::Property* other, const ObjectShape& rest) {
+  const auto merge = [&](const ObjectShape::Property& own, const ObjectShape::Property* other,
+                         const ObjectShape& rest) {
     ObjectShape::Property merged = own;
     if (other != nullptr) {
       merged.is_required |= other->is_required;
@@ -155,8 +160,8 @@ Result<std::optional<ObjectShape>> ShapeAlgebra::both(const ObjectShape& a, cons
   }
   for (const auto& x : a.classes) {
     for (const auto& y : b.classes) {
-      out.classes.push_back({pool_.both(x.names, y.names), values_.both(x.value, y.value),
-                             x.is_evaluated || y.is_evaluated});
+      out.classes.push_back(
+          {pool_.both(x.names, y.names), values_.both(x.value, y.value), x.is_evaluated || y.is_evaluated});
     }
   }
   if (out.properties.size() > limits_.properties_max) {

@@ -1,5 +1,5 @@
-// And, or and not of shapes, exact or refused. Names of properties and scalars are languages, which are closed under all
-// three; arrays and objects are unions of alternatives, and a conjunction of unions is the union of conjunctions.
+// And, or and not of shapes, exact or refused. Names of properties and scalars are languages, which are closed under
+// all three; arrays and objects are unions of alternatives, and a conjunction of unions is the union of conjunctions.
 #pragma once
 
 #include <optional>
@@ -48,7 +48,7 @@ class ShapeAlgebra {
   template <typename Alternative>
   Status add(std::vector<Alternative>* alternatives, Alternative alternative);
 
-  static constexpr uint32_t kFuel = 300;        // states that a test for emptiness looks at
+  static constexpr uint32_t kFuel = 300;  // states that a test for emptiness looks at
   static constexpr uint32_t kClassesMax = 64;
 
   RegexPool& pool_;

@@ -51,8 +51,8 @@ Result<Shape> ShapeReader::read_all_of(const Schema& schema) {
   return out;
 }
 
-// What a value passes, a keyword of it has looked at. So where that is tracked, a value in two parts of a union is there
-// with what both have looked at.
+// What a value passes, a keyword of it has looked at. So where that is tracked, a value in two parts of a union is
+// there with what both have looked at.
 Result<Shape> ShapeReader::read_any_of(const Schema& schema) {
   Result<std::vector<ValueId>> list = list_at(schema, "anyOf");
   if (!list) return list.error();

@@ -22,7 +22,8 @@ Result<Shape> ShapeReader::read_items(const Schema& schema) {
   const std::string_view list_keyword = is_new ? "prefixItems" : "items";
   const std::string_view rest_keyword = is_new || list == nullptr ? "items" : "additionalItems";
   if (is_new && items != nullptr && items->is_array()) {
-    return schema.invalid("items", "expected a schema; a list of schemas is prefixItems, or of draft 2019-09 and older");
+    return schema.invalid("items",
+                          "expected a schema; a list of schemas is prefixItems, or of draft 2019-09 and older");
   }
   ArrayShape array;
   if (list != nullptr) {

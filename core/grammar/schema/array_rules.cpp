@@ -1,5 +1,5 @@
-// Arrays: the first items each by its own, then a repetition; and a small automaton where items are counted (contains) or
-// must differ (uniqueItems of a few listed values).
+// Arrays: the first items each by its own, then a repetition; and a small automaton where items are counted (contains)
+// or must differ (uniqueItems of a few listed values).
 #include <algorithm>
 
 #include "core/grammar/json_spelling.h"
@@ -144,7 +144,7 @@ Status SchemaRules::options_at(const ArrayShape& array, const ArrayState& state,
   }
   const uint32_t position =
       std::min<uint32_t>(state.position + 1, std::max<uint32_t>({static_cast<uint32_t>(array.prefix.size()), array.min,
-                                                                array.max == kNoBound ? 1 : array.max}));
+                                                                 array.max == kNoBound ? 1 : array.max}));
   for (const Way& way : ways) {
     if (reader_.is_known_empty(way.value)) continue;
     if (array.unique == 0) {

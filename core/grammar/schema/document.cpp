@@ -11,17 +11,28 @@ using boost::json::value;
 
 enum class Holds { kSchema, kSchemas, kMap, kSchemaOrSchemas };
 constexpr std::pair<std::string_view, Holds> kSubschemas[] = {
-    {"additionalItems", Holds::kSchema},      {"additionalProperties", Holds::kSchema},
-    {"unevaluatedItems", Holds::kSchema},     {"unevaluatedProperties", Holds::kSchema},
-    {"contains", Holds::kSchema},             {"not", Holds::kSchema},
-    {"if", Holds::kSchema},                   {"then", Holds::kSchema},
-    {"else", Holds::kSchema},                 {"propertyNames", Holds::kSchema},
-    {"contentSchema", Holds::kSchema},        {"items", Holds::kSchemaOrSchemas},
-    {"allOf", Holds::kSchemas},               {"anyOf", Holds::kSchemas},
-    {"oneOf", Holds::kSchemas},               {"prefixItems", Holds::kSchemas},
-    {"properties", Holds::kMap},              {"patternProperties", Holds::kMap},
-    {"$defs", Holds::kMap},                   {"definitions", Holds::kMap},
-    {"dependentSchemas", Holds::kMap},        {"dependencies", Holds::kMap},
+    {"additionalItems", Holds::kSchema},
+    {"additionalProperties", Holds::kSchema},
+    {"unevaluatedItems", Holds::kSchema},
+    {"unevaluatedProperties", Holds::kSchema},
+    {"contains", Holds::kSchema},
+    {"not", Holds::kSchema},
+    {"if", Holds::kSchema},
+    {"then", Holds::kSchema},
+    {"else", Holds::kSchema},
+    {"propertyNames", Holds::kSchema},
+    {"contentSchema", Holds::kSchema},
+    {"items", Holds::kSchemaOrSchemas},
+    {"allOf", Holds::kSchemas},
+    {"anyOf", Holds::kSchemas},
+    {"oneOf", Holds::kSchemas},
+    {"prefixItems", Holds::kSchemas},
+    {"properties", Holds::kMap},
+    {"patternProperties", Holds::kMap},
+    {"$defs", Holds::kMap},
+    {"definitions", Holds::kMap},
+    {"dependentSchemas", Holds::kMap},
+    {"dependencies", Holds::kMap},
 };
 
 Result<Draft> draft_of(std::string_view dialect, std::string_view pointer) {
@@ -179,7 +190,8 @@ Status SchemaDocument::scan_children(const boost::json::object& schema, const st
     if (found->is_array() && (holds == Holds::kSchemas || holds == Holds::kSchemaOrSchemas)) {
       size_t index = 0;
       for (const value& child : found->get_array()) {
-        if (Status status = scan(child, child_pointer(below, std::to_string(index++)), resource); !status) return status;
+        if (Status status = scan(child, child_pointer(below, std::to_string(index++)), resource); !status)
+          return status;
       }
     } else if (found->is_object() && holds == Holds::kMap) {
       for (const auto& member : found->get_object()) {
@@ -201,7 +213,8 @@ Result<SchemaPlace> SchemaDocument::resolve(const SchemaPlace& from, std::string
   }
   const std::string fragment = percent_decoded(split.fragment);
   const Error missing = invalid_schema(from.pointer, "$ref", "nothing in the schema is at this reference");
-  if (fragment.empty()) return child_of(found->second, *resources_[found->second].root, resources_[found->second].pointer);
+  if (fragment.empty())
+    return child_of(found->second, *resources_[found->second].root, resources_[found->second].pointer);
   if (fragment.starts_with('/')) return follow(found->second, fragment, missing);
   const auto anchor = anchors_.find(std::pair(found->second, fragment));
   if (anchor == anchors_.end()) return missing;

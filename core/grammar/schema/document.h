@@ -61,7 +61,8 @@ class SchemaDocument {
   Status scan(const boost::json::value& value, const std::string& pointer, uint32_t resource);
   Result<uint32_t> enter(const boost::json::value& value, const std::string& pointer, uint32_t resource);
   Status scan_children(const boost::json::object& schema, const std::string& pointer, uint32_t resource);
-  void add_anchor(uint32_t resource, std::string_view name, const boost::json::value& value, const std::string& pointer);
+  void add_anchor(uint32_t resource, std::string_view name, const boost::json::value& value,
+                  const std::string& pointer);
   Result<SchemaPlace> follow(uint32_t resource, std::string_view tokens, const Error& missing) const;
 
   const boost::json::value* root_ = nullptr;

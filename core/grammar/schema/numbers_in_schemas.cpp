@@ -21,8 +21,8 @@ RegexId positive_integers(RegexPool* pool) {
 }  // namespace
 
 NumberSet integer_numbers(RegexPool* pool) {
-  const RegexId texts = pool->either(
-      pool->literal("0"), pool->concat(pool->optional(pool->literal("-")), positive_integers(pool)));
+  const RegexId texts =
+      pool->either(pool->literal("0"), pool->concat(pool->optional(pool->literal("-")), positive_integers(pool)));
   return {pool->concat(texts, zero_fraction(pool)), texts};
 }
 

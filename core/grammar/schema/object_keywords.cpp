@@ -22,8 +22,9 @@ Result<Shape> ShapeReader::read_properties(const Schema& schema) {
     const auto* properties = found->if_object();
     if (properties == nullptr) return schema.invalid("properties", "expected an object of schemas");
     if (properties->size() > options_.limits.properties_max) {
-      return refuse_schema(schema.place.pointer, "properties",
-                           fmt::format("expected at most {}, found {}", options_.limits.properties_max, properties->size()));
+      return refuse_schema(
+          schema.place.pointer, "properties",
+          fmt::format("expected at most {}, found {}", options_.limits.properties_max, properties->size()));
     }
     for (const auto& member : *properties) {
       Result<ValueId> read = value_at(schema, member.value(), "properties", member.key());
@@ -59,9 +60,9 @@ Status ShapeReader::add_pattern(const Schema& schema, std::string_view pattern, 
   Result<RegexId> regex = parse_regex(&pool_, pattern, {.anchored = false});
   if (!regex) {
     const std::string below = child_pointer(schema.place.pointer, "patternProperties");
-    const Error error = make_error(ErrorCode::kUnsupportedSchema,
-                                   "unsupported schema: {}: keyword \"patternProperties\": {}",
-                                   child_pointer(below, pattern), regex.error().message);
+    const Error error =
+        make_error(ErrorCode::kUnsupportedSchema, "unsupported schema: {}: keyword \"patternProperties\": {}",
+                   child_pointer(below, pattern), regex.error().message);
     if (!options_.lenient || schema.mode.strict) return error;
     note(below, pattern);
     return {};
@@ -102,7 +103,8 @@ Result<Shape> ShapeReader::read_required(const Schema& schema) {
   const auto* list = found.if_array();
   if (list == nullptr) return schema.invalid("required", "expected a list of names");
   if (list->size() > options_.limits.properties_max) {
-    return refuse_schema(schema.place.pointer, "required", fmt::format("expected at most {}", options_.limits.properties_max));
+    return refuse_schema(schema.place.pointer, "required",
+                         fmt::format("expected at most {}", options_.limits.properties_max));
   }
   ObjectShape object = algebra_.any().objects[0];
   for (const value& name : *list) {

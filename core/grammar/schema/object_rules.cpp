@@ -1,5 +1,5 @@
-// Objects: listed properties in their order, each with a comma before it unless it is the first, then the unlisted ones.
-// What follows a property is one rule for all that come before, so the rules grow with the number of properties.
+// Objects: listed properties in their order, each with a comma before it unless it is the first, then the unlisted
+// ones. What follows a property is one rule for all that come before, so the rules grow with the number of properties.
 #include <algorithm>
 
 #include "core/grammar/json_spelling.h"
@@ -18,7 +18,8 @@ Result<SchemaRules::Body> SchemaRules::object_body(const ObjectShape& object) {
     }
     Result<SymbolId> value = symbol_of(property.value);
     if (!value) return value.error();
-    pairs.push_back({pool_.concat(pool_.literal(json_string_text(property.name)), colon_), *value, property.is_required});
+    pairs.push_back(
+        {pool_.concat(pool_.literal(json_string_text(property.name)), colon_), *value, property.is_required});
   }
   Result<SymbolId> open = open_pair(object);
   if (!open) return open.error();
@@ -72,8 +73,7 @@ SymbolId SchemaRules::open_tail(SymbolId open, uint32_t num_before, uint32_t min
 }
 
 SchemaRules::Body SchemaRules::plain(std::span<const Pair> pairs, SymbolId open) {
-  const size_t first_required = static_cast<size_t>(
-      std::ranges::find_if(pairs, &Pair::is_required) - pairs.begin());
+  const size_t first_required = static_cast<size_t>(std::ranges::find_if(pairs, &Pair::is_required) - pairs.begin());
   const bool has_required = first_required < pairs.size();
   const bool has_open = open != GrammarBuilder::kNothing;
   const SymbolId open_rest = has_open ? open_tail(open, 1, 0, kNoBound) : GrammarBuilder::kEmpty;

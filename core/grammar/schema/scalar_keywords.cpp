@@ -138,7 +138,8 @@ Result<std::optional<uint32_t>> ShapeReader::count_at(const Schema& schema, std:
   double count = -1;
   if (found->is_number()) count = found->to_number<double>();
   if (!(count >= 0) || count != std::floor(count)) return schema.invalid(keyword, "expected a whole number from 0 on");
-  if (count > kCountMax) return refuse_schema(schema.place.pointer, keyword, fmt::format("expected at most {}", kCountMax));
+  if (count > kCountMax)
+    return refuse_schema(schema.place.pointer, keyword, fmt::format("expected at most {}", kCountMax));
   return std::optional(static_cast<uint32_t>(count));
 }
 
@@ -162,7 +163,8 @@ Result<Shape> ShapeReader::read_format(const Schema& schema) {
   const auto* name = schema.find("format")->if_string();
   if (name == nullptr) return schema.invalid("format", "expected a format's name");
   const std::optional<RegexId> regex = format_regex(&pool_, *name);
-  if (!regex) return refuse_shape(fmt::format("a format that is not enforced: {}", std::string_view(*name).substr(0, 64)));
+  if (!regex)
+    return refuse_shape(fmt::format("a format that is not enforced: {}", std::string_view(*name).substr(0, 64)));
   return strings(*regex);
 }
 

@@ -1,5 +1,5 @@
-// Shapes as rules of a grammar: one rule for each set of values that holds arrays or objects, made when it is first asked
-// for, one after the other and never one inside the other.
+// Shapes as rules of a grammar: one rule for each set of values that holds arrays or objects, made when it is first
+// asked for, one after the other and never one inside the other.
 #pragma once
 
 #include <deque>
@@ -20,7 +20,7 @@ class SchemaRules {
   SymbolId object(std::span<const SymbolId> bodies, bool may_be_empty);
 
  private:
-  struct Pair {  // a listed property
+  struct Pair {   // a listed property
     RegexId key;  // its text up to the value
     SymbolId value;
     bool is_required;
@@ -57,19 +57,20 @@ class SchemaRules {
     ArrayState next;
   };
   struct ListedValues {
-    std::vector<std::string> values;                          // texts; equal numbers have one
+    std::vector<std::string> values;                                      // texts; equal numbers have one
     std::map<ValueId, std::vector<std::pair<std::string, uint32_t>>> of;  // text and index of each value of a set
   };
   Result<Body> array_body(const ArrayShape& array);
   Result<Body> plain_items(const ArrayShape& array);
   Result<Body> item_machine(const ArrayShape& array);
   Status simplify(ArrayShape* array);
-  Status options_at(const ArrayShape& array, const ArrayState& state, ListedValues* listed, std::vector<ItemOption>* out);
+  Status options_at(const ArrayShape& array, const ArrayState& state, ListedValues* listed,
+                    std::vector<ItemOption>* out);
   Result<bool> list_values(ValueId value, ListedValues* listed);
   bool implies(ValueId item, ValueId contained);
 
-  static constexpr uint32_t kStatesMax = 4096;   // of one object or array that counts
-  static constexpr uint32_t kListedMax = 8;      // values of unique items
+  static constexpr uint32_t kStatesMax = 4096;  // of one object or array that counts
+  static constexpr uint32_t kListedMax = 8;     // values of unique items
 
   GrammarBuilder& builder_;
   RegexPool& pool_;

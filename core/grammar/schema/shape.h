@@ -1,5 +1,5 @@
-// What is in a set of JSON values, type by type: languages for scalars, alternatives for arrays and objects, whose parts
-// are sets of values again.
+// What is in a set of JSON values, type by type: languages for scalars, alternatives for arrays and objects, whose
+// parts are sets of values again.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace llmrt {
 inline constexpr uint32_t kNoBound = RegexPool::kUnbounded;
 using PlaceId = uint32_t;  // of a keyword, for messages: ShapeReader::place; 0: none
 
-// Numbers as texts. `values` has every spelling of each of its numbers (2, 2.0, 2.00), so it stands for a set of numbers
-// under and, or, not; `texts` has those that may be written, at least the shortest of each.
+// Numbers as texts. `values` has every spelling of each of its numbers (2, 2.0, 2.00), so it stands for a set of
+// numbers under and, or, not; `texts` has those that may be written, at least the shortest of each.
 struct NumberSet {
   RegexId values = RegexPool::kNothing, texts = RegexPool::kNothing;
   bool operator==(const NumberSet&) const = default;
@@ -29,12 +29,12 @@ struct ArrayShape {
     PlaceId place;
     bool operator==(const Contains&) const = default;
   };
-  std::vector<ValueId> prefix = {};     // the first items
-  ValueId rest = ValueTable::kAny;      // every other
-  uint32_t min = 0, max = kNoBound;     // items
+  std::vector<ValueId> prefix = {};  // the first items
+  ValueId rest = ValueTable::kAny;   // every other
+  uint32_t min = 0, max = kNoBound;  // items
   std::vector<Contains> contains = {};
-  PlaceId unique = 0;                   // no two items are equal, says this place
-  PlaceId size_place = 0;               // of min and max
+  PlaceId unique = 0;      // no two items are equal, says this place
+  PlaceId size_place = 0;  // of min and max
   // Which items a keyword has looked at already, for unevaluatedItems.
   uint32_t num_evaluated = 0;
   bool all_evaluated = false;
@@ -48,9 +48,9 @@ struct ArrayShape {
 struct ObjectShape {
   struct Property {
     std::string name;
-    ValueId value;       // kNone: must not be there
+    ValueId value;  // kNone: must not be there
     bool is_required;
-    bool is_evaluated;   // for unevaluatedProperties
+    bool is_evaluated;  // for unevaluatedProperties
     bool operator==(const Property&) const = default;
   };
   // Names that are not listed, in disjoint classes that together are all names; a listed name may be in one, too.

@@ -10,12 +10,13 @@ using boost::json::value;
 
 // Said about a value, not of it; containers of schemas that only references enter; and what other keywords read.
 constexpr std::string_view kSilent[] = {
-    "$schema",    "$id",         "$anchor",     "$dynamicAnchor", "$recursiveAnchor", "$comment", "$defs",
-    "definitions", "title",      "description", "default",        "examples",         "deprecated",
-    "readOnly",   "writeOnly",
+    "$schema", "$id",         "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$comment", "$defs",     "definitions",
+    "title",   "description", "default", "examples",       "deprecated",       "readOnly", "writeOnly",
 };
 
-bool is_silent(std::string_view keyword) { return std::ranges::find(kSilent, keyword) != std::end(kSilent); }
+bool is_silent(std::string_view keyword) {
+  return std::ranges::find(kSilent, keyword) != std::end(kSilent);
+}
 
 }  // namespace
 
@@ -98,8 +99,7 @@ Result<const Shape*> ShapeReader::shape_of(ValueId v) {
   if (const auto it = shapes_.find(v); it != shapes_.end()) return static_cast<const Shape*>(it->second.get());
   Result<Shape> shape = read_value(v, {});
   if (!shape) return shape.error();
-  return static_cast<const Shape*>(
-      shapes_.emplace(v, std::make_unique<Shape>(*std::move(shape))).first->second.get());
+  return static_cast<const Shape*>(shapes_.emplace(v, std::make_unique<Shape>(*std::move(shape))).first->second.get());
 }
 
 Result<Shape> ShapeReader::read_value(ValueId v, Mode mode) {
@@ -123,7 +123,8 @@ Result<Shape> ShapeReader::read_value(ValueId v, Mode mode) {
 
 Result<const Shape*> ShapeReader::node_shape(NodeId id, Mode mode) {
   const std::pair key(id, mode);
-  if (const auto it = node_shapes_.find(key); it != node_shapes_.end()) return static_cast<const Shape*>(it->second.get());
+  if (const auto it = node_shapes_.find(key); it != node_shapes_.end())
+    return static_cast<const Shape*>(it->second.get());
   const SchemaPlace place = values_.node(id).place;
   if (!reading_.insert(key).second) {
     return refuse_schema(place.pointer, "$ref", "references lead back here and no property or item lies between");
@@ -188,7 +189,8 @@ Status ShapeReader::apply(const Schema& schema, std::string_view keyword, Mode m
   }
   Error error = merged.error();
   if (error.code != ErrorCode::kUnsupportedSchema) return error;
-  if (!error.message.starts_with("unsupported schema: ")) error = refuse_schema(schema.place.pointer, keyword, error.message);
+  if (!error.message.starts_with("unsupported schema: "))
+    error = refuse_schema(schema.place.pointer, keyword, error.message);
   if (!options_.lenient || mode.strict) return error;
   note(schema.place.pointer, keyword);
   return {};
@@ -204,15 +206,20 @@ Result<Shape> ShapeReader::read_schema(const SchemaPlace& place, Mode mode) {
   }
   Shape shape = algebra_.any();
   if (schema.is_old() && schema.find("$ref")) {  // hides what stands beside it
-    if (Status status = apply(schema, "$ref", mode, [&] { return read_ref(schema); }, &shape); !status) return status.error();
+    if (Status status = apply(
+            schema, "$ref", mode, [&] { return read_ref(schema); }, &shape);
+        !status)
+      return status.error();
     return shape;
   }
   note_unknown(schema);
   for (const KeywordGroup& group : keyword_groups()) {
     if (draft < group.first || draft > group.last || group.read == nullptr) continue;
-    const auto found = std::ranges::find_if(group.keywords, [&](std::string_view k) { return schema.find(k) != nullptr; });
+    const auto found =
+        std::ranges::find_if(group.keywords, [&](std::string_view k) { return schema.find(k) != nullptr; });
     if (found == group.keywords.end()) continue;
-    Status status = apply(schema, *found, mode, [&] { return (this->*group.read)(schema); }, &shape);
+    Status status = apply(
+        schema, *found, mode, [&] { return (this->*group.read)(schema); }, &shape);
     if (!status) return status.error();
   }
   if (schema.draft >= Draft::k2019) {
@@ -236,8 +243,8 @@ void ShapeReader::note_unknown(const Schema& schema) {
 
 Result<ValueId> ShapeReader::value_at(const Schema& schema, const value& at, std::string_view keyword,
                                       std::string_view token) {
-  const SchemaPlace place = token.empty() ? document_.child(schema.place, at, keyword)
-                                          : document_.child(schema.place, at, keyword, token);
+  const SchemaPlace place =
+      token.empty() ? document_.child(schema.place, at, keyword) : document_.child(schema.place, at, keyword, token);
   if (!at.is_bool() && !at.is_object()) {
     return invalid_schema(place.pointer, "", "expected a schema: an object or a boolean");
   }
@@ -257,8 +264,10 @@ bool ShapeReader::is_known_empty(ValueId v) {
   Result<const Shape*> shape = shape_of(v);
   const bool is_empty = shape.ok() && is_shape_empty(**shape);
   testing_.erase(v);
-  if (is_empty) known_empty_.insert(v);
-  else if (testing_.empty() && shape.ok() && reading_.empty()) known_filled_.insert(v);
+  if (is_empty)
+    known_empty_.insert(v);
+  else if (testing_.empty() && shape.ok() && reading_.empty())
+    known_filled_.insert(v);
   return is_empty;
 }
 

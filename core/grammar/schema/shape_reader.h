@@ -1,6 +1,6 @@
-// Schemas as shapes: what every keyword says of a value, as a conjunction. Only the keywords that stand at the value itself
-// are read (with what they apply in place: $ref, allOf, anyOf and the like); those of properties and items become sets of
-// values that are read when somebody asks. Shapes are kept: a schema is read once.
+// Schemas as shapes: what every keyword says of a value, as a conjunction. Only the keywords that stand at the value
+// itself are read (with what they apply in place: $ref, allOf, anyOf and the like); those of properties and items
+// become sets of values that are read when somebody asks. Shapes are kept: a schema is read once.
 #pragma once
 
 #include <functional>
@@ -69,7 +69,8 @@ class ShapeReader {
   Result<const Shape*> node_shape(NodeId id, Mode mode);
   Result<Shape> read_node(NodeId id, Mode mode);
   Result<Shape> read_schema(const SchemaPlace& place, Mode mode);
-  Status apply(const Schema& schema, std::string_view keyword, Mode mode, const std::function<Part()>& read, Shape* shape);
+  Status apply(const Schema& schema, std::string_view keyword, Mode mode, const std::function<Part()>& read,
+               Shape* shape);
   void note_unknown(const Schema& schema);
   void note(std::string_view pointer, std::string_view keyword);
   PlaceId place_of(const Schema& schema, std::string_view keyword);
@@ -121,11 +122,12 @@ class ShapeReader {
   Result<std::vector<ValueId>> list_at(const Schema& schema, std::string_view keyword);
   Part add_dependency(const Schema& schema, std::string_view keyword, std::string_view name,
                       const boost::json::value& value, const Shape& so_far);
-  Result<Shape> exactly_one(const std::vector<Shape>& parts, const std::vector<ValueId>& values, const SchemaPlace& from);
+  Result<Shape> exactly_one(const std::vector<Shape>& parts, const std::vector<ValueId>& values,
+                            const SchemaPlace& from);
   Shape requiring(std::string_view name, ValueId value, bool is_required);
 
-  static constexpr uint32_t kNestingMax = 200;    // of keywords that apply in place, references included
-  static constexpr uint32_t kEmptyDepth = 3;      // levels that is_known_empty looks down
+  static constexpr uint32_t kNestingMax = 200;  // of keywords that apply in place, references included
+  static constexpr uint32_t kEmptyDepth = 3;    // levels that is_known_empty looks down
 
   RegexPool& pool_;
   SchemaDocument document_;

@@ -88,7 +88,7 @@ std::string resolve_uri(std::string_view base_text, std::string_view reference) 
       const size_t slash = base.path.rfind('/');
       std::string merged = base.has_authority && base.path.empty() ? "/"
                            : slash == base.path.npos               ? ""
-                                                     : std::string(base.path.substr(0, slash + 1));
+                                                                   : std::string(base.path.substr(0, slash + 1));
       path = without_dot_segments(merged.append(out.path));
     }
   }
@@ -108,7 +108,10 @@ SplitUri split_fragment(std::string_view uri) {
 
 std::string percent_decoded(std::string_view text) {
   const auto digit = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
   };
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {

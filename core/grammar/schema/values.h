@@ -1,6 +1,6 @@
 // Sets of JSON values, named before it is known what is in them: a conjunction of nodes, where a node is a schema, a
-// literal, a union or a complement. Equal sets of nodes have equal ids, so a recursive schema comes back to an id that is
-// there already.
+// literal, a union or a complement. Equal sets of nodes have equal ids, so a recursive schema comes back to an id that
+// is there already.
 #pragma once
 
 #include <boost/json.hpp>
@@ -25,8 +25,8 @@ class ValueTable {
   struct Node {
     enum class Kind : uint8_t { kNone, kSchema, kLiteral, kEither, kNot };
     Kind kind;
-    SchemaPlace place;                  // of kSchema and kLiteral; of the others where they come from
-    std::vector<ValueId> values = {};   // of kEither; of kNot one
+    SchemaPlace place;                 // of kSchema and kLiteral; of the others where they come from
+    std::vector<ValueId> values = {};  // of kEither; of kNot one
   };
 
   ValueTable();

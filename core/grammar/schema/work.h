@@ -13,7 +13,8 @@ class SchemaWork {
   Status spend(uint64_t units) {
     units_ += units;
     if (units_ <= units_max_) return {};
-    return make_error(ErrorCode::kGrammarTooComplex, "schema too complex: expected at most {} steps of work", units_max_);
+    return make_error(ErrorCode::kGrammarTooComplex, "schema too complex: expected at most {} steps of work",
+                      units_max_);
   }
 
  private:
