@@ -88,6 +88,7 @@ json::value finish_text(FinishReason reason) {
     case FinishReason::kEos:
     case FinishReason::kStopToken:
     case FinishReason::kStopString:
+    case FinishReason::kGrammarEnd:
       return "stop";
     case FinishReason::kLength:
       return "length";

@@ -273,6 +273,9 @@ std::string metrics_text(const MetricsSource& source, MetricsFormat format) {
   out.histogram("step_tokens", stats.step_tokens, "Tokens of a step.");
   write_load(out, stats);
   out.counter("plan_seconds_total", stats.plan_ms * 1e-3, "Time spent planning and lowering.");
+  out.counter("parked_draws_total", stats.num_parked,
+              "Draws put off to a later step, as the mask or the logit changes were not there in time.");
+  out.counter("mask_wait_seconds_total", stats.mask_wait_ms * 1e-3, "Time that steps waited for masks of grammars.");
   out.counter("device_seconds_total", stats.device_ms * 1e-3, "Time of the device's lists.");
   out.counter("busy_seconds_total", stats.wall_ms * 1e-3, "Wall time of steps; device idle = 1 - device / busy.");
   write_server(out, source.server);

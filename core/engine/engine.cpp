@@ -13,6 +13,7 @@
 #include "core/engine/lower.h"
 #include "core/engine/pool_sizing.h"
 #include "core/engine/warm_up.h"
+#include "core/request/branch_constraint.h"
 #include "core/schedule/scheduler.h"
 #include "core/schedule/step_sizes.h"
 #include "core/stop/stop_matcher.h"
@@ -23,6 +24,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kIdleSleep{50};  // deadlines of waiting requests are looked at this often
 constexpr std::chrono::milliseconds kBatchSleep{1};  // and with dynamic batching whether the next batch begins
+// Of a step's predicted time, that its tail may wait for masks: then the device waits for none.
+constexpr double kMaskWaitShare = 0.8;
+constexpr double kMaskWaitMsMin = 0.2;
 constexpr const char* kShuttingDown = "the server is shutting down";
 
 // What the engine keeps of a branch beside the scheduler: where its events go and its stop state.
@@ -114,7 +118,7 @@ struct Engine::Impl {
   mutable std::mutex stats_mutex;
   EngineStats shared_stats;   // a copy for other threads, renewed every tick
   std::optional<Error> lost;  // why no step can run any more
-  double plan_ms = 0, device_ms = 0, wall_ms = 0;
+  double plan_ms = 0, device_ms = 0, wall_ms = 0, mask_wait_ms = 0;
   uint32_t prepared_tokens = 0;  // the largest size of a step that prepare_next has seen to
 
   size_t flights_max() const { return config.overlap ? Flights::kMax : 1; }
@@ -135,6 +139,8 @@ struct Engine::Impl {
   Verdict judge_row(const PlanRow& row, const PlanSample& sample, const SampleResult& result,
                     const LogprobRow* alternatives);
   StopVerdict advance(Live& branch, TokenId token);
+  void advance_constraint(BranchConstraint* constraint, Verdict* verdict);
+  void wait_for_masks(const IterationPlan& plan);
   void cut_end(Live& beam, std::span<TokenEvent> answer);
   void deliver();
   void hand_over_traces();
@@ -259,11 +265,29 @@ Status Engine::Impl::launch(const IterationPlan& plan) {
 }
 
 Status Engine::Impl::launch_tail(const IterationPlan& plan) {
+  wait_for_masks(plan);
   const TimeNs begin_ns = clock->now_ns();
   scheduler->plan_tail(plan);
   if (Status status = flights->launch_tail(); !status) return status;
   plan_ms += ms_between(begin_ns, clock->now_ns());
   return {};
+}
+
+// While the step's forward part runs. A row whose mask is still not there is parked alone.
+void Engine::Impl::wait_for_masks(const IterationPlan& plan) {
+  const CostModel& cost = scheduler->cost_model();
+  const double step_ms = cost.knows_steps() ? cost.step_ms(plan.work) : 0;
+  const TimeNs begin_ns = clock->now_ns();
+  const auto wait_us = static_cast<int64_t>(1e3 * std::max(kMaskWaitMsMin, kMaskWaitShare * step_ms));
+  bool has_waited = false;
+  for (const uint32_t row : plan.late_rows) {
+    BranchConstraint* constraint = scheduler->constraint_of(plan.rows[row].request_id);
+    if (constraint == nullptr || constraint->is_ready()) continue;
+    has_waited = true;
+    const int64_t left_us = wait_us - (clock->now_ns() - begin_ns) / 1000;
+    if (left_us > 0) constraint->wait(std::chrono::microseconds(left_us));
+  }
+  if (has_waited) mask_wait_ms += ms_between(begin_ns, clock->now_ns());
 }
 
 Status Engine::Impl::land() {
@@ -316,13 +340,36 @@ Verdict Engine::Impl::judge_row(const PlanRow& row, const PlanSample& sample, co
         verdict.top_logprobs.push_back({entry.token, entry.logprob});
   }
   if (!is_drawn || branch.is_beam) return verdict;
-  if (branch.tells_draws) verdict.draw = Draw{result.logprob, result.processed_logprob, result.support, result.margin};
+  BranchConstraint* constraint = scheduler->constraint_of(row.request_id);
+  if (constraint && constraint->error()) return {.finish = FinishReason::kError, .error = constraint->error()};
+  if (branch.tells_draws) {
+    verdict.draw = Draw{result.logprob, result.processed_logprob, result.support, result.margin};
+    if (constraint && constraint->mask()) {
+      verdict.draw->mask_digest = constraint->mask()->digest();
+      verdict.draw->mask_allowed = constraint->mask()->num_allowed();
+    }
+  }
   verdict.token = result.token;
   const StopVerdict stop = advance(branch, result.token);
   verdict.hold_bytes = stop.hold_bytes;
   verdict.cut_bytes = stop.cut_bytes;
   verdict.finish = stop.finish;
+  if (constraint) advance_constraint(constraint, &verdict);
   return verdict;
+}
+
+// What is whole ends here, also where the length would end it.
+void Engine::Impl::advance_constraint(BranchConstraint* constraint, Verdict* verdict) {
+  constraint->advance(verdict->token);
+  if (constraint->error()) {
+    *verdict = {.finish = FinishReason::kError, .error = constraint->error()};
+  } else if (verdict->finish != FinishReason::kNone && verdict->finish != FinishReason::kLength) {
+    return;
+  } else if (constraint->ended()) {
+    verdict->finish = FinishReason::kGrammarEnd;
+  } else if (verdict->finish == FinishReason::kNone) {
+    constraint->is_ready();  // lets the next mask be made, while the step that runs goes on
+  }
 }
 
 StopVerdict Engine::Impl::advance(Live& branch, TokenId token) {
@@ -377,6 +424,7 @@ void Engine::Impl::publish() {
   shared_stats.plan_ms = plan_ms;
   shared_stats.device_ms = device_ms;
   shared_stats.wall_ms = wall_ms;
+  shared_stats.mask_wait_ms = mask_wait_ms;
   shared_stats.saturation = monitor.verdicts();
   shared_stats.littles_law = monitor.littles_law();
   shared_stats.recent_hit_rate = monitor.recent_hit_rate();

@@ -33,7 +33,17 @@ SampleRecord record_of(const PlanRow& row, const PlanSample& sample) {
                  (sample.processed ? kSampleProcessed : 0u);
   record.bias_first = row.bias_first;
   record.num_bias = is_score ? 0 : row.num_bias;
+  record.mask = is_score ? -1 : row.mask;
   return record;
+}
+
+// As a list where that is shorter.
+void append_mask(const TokenMask& mask, SampleInputs* inputs) {
+  const std::span<const uint32_t> words = mask.list().empty() ? mask.bits() : mask.list();
+  inputs->mask_records.push_back({.kind = mask.list().empty() ? MaskKind::kBits : MaskKind::kList,
+                                  .first = static_cast<uint32_t>(inputs->mask_words.size()),
+                                  .count = static_cast<uint32_t>(words.size())});
+  inputs->mask_words.insert(inputs->mask_words.end(), words.begin(), words.end());
 }
 
 }  // namespace
@@ -96,6 +106,7 @@ Status Lowering::lower_tail(const IterationPlan& plan, LoweredStep* step) {
     }
   }
   sample_.bias_entries = plan.bias;
+  for (const TokenMaskPtr& mask : plan.masks) append_mask(*mask, &sample_);
   step->num_sampled = static_cast<uint32_t>(sample_.records.size());
   step->sample = step->num_sampled ? &sample_list(step->num_sampled, is_batch_invariant(plan)) : nullptr;
   pack(sample_, &step->sample_words);
@@ -152,8 +163,9 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
       kForwardHeadersWords + kArrays * kArrayPadding + 8 * limits.row_updates_max + limits.payload_words_max +
       4 * (limits.block_copies_max + limits.block_stores_max + limits.block_loads_max) + 8ull * limits.rows_max +
       2ull * limits.tokens_max + groups_.size() * work_words_max(step_tokens_max_, limits.rows_max, out.partials_max);
-  out.sample_words_max =
-      kSampleHeaderWords + kArrays * kArrayPadding + 8ull * limits.samples_max + 2 * limits.bias_entries_max;
+  out.sample_words_max = kSampleHeaderWords + kArrays * kArrayPadding + (8ull + 4) * limits.samples_max +
+                         2 * limits.bias_entries_max +
+                         uint64_t{limits.samples_max} * ceil_div(c.vocab_size, 32u);  // a mask for each row
   out.arena_bytes =
       std::max(backend.arena_bytes(forward_list(step_tokens_max_)), backend.arena_bytes(sample_list(sample_rows_max_)));
   return out;

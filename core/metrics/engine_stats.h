@@ -47,7 +47,7 @@ inline std::vector<double> length_bounds() {
   return bounds;
 }
 
-inline constexpr int kNumFinishReasons = 9;  // FinishReason of core/request/request.h
+inline constexpr int kNumFinishReasons = 10;  // FinishReason of core/request/request.h
 
 struct EngineStats {
   uint32_t num_running = 0, num_waiting = 0, num_streaming = 0;
@@ -65,8 +65,8 @@ struct EngineStats {
   // top (batching.h): none with continuous batching.
   uint64_t useful_tokens = 0, padded_tokens = 0;
   uint64_t num_steps = 0, num_preemptions = 0, num_rejected = 0;
-  uint64_t num_parked = 0;    // draws put off to a later step, as the row's logit changes were not there in time
-  uint64_t num_outgrown = 0;  // of the preemptions, those for a request that had passed its reservation
+  uint64_t num_parked = 0;  // draws put off to a later step, as the row's logit changes or mask were not there in time
+  uint64_t num_outgrown = 0;          // of the preemptions, those for a request that had passed its reservation
   uint64_t over_reserved_tokens = 0;  // reserved at admission and not used, of requests that ended
   uint64_t num_reclaims = 0;          // those that gave lent room back to a higher class
   uint64_t num_swaps = 0;             // of the preemptions, those whose keys and values go to the host tier
@@ -88,6 +88,7 @@ struct EngineStats {
   LittlesLaw littles_law;
   double recent_hit_rate = 0, recent_host_hit_rate = 0;  // of prompt tokens, last minute
   double plan_ms = 0, device_ms = 0, wall_ms = 0;        // sums over steps; idle = 1 - device / wall
+  double mask_wait_ms = 0;                               // that tails waited for masks of grammars
 };
 
 inline SaturationSample saturation_sample(const EngineStats& stats) {

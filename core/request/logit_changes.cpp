@@ -35,7 +35,7 @@ bool changes_logits(const Request& request) {
 bool reads_newest_token(const Request& request) {
   const SamplingParams& sampling = request.sampling;
   const auto is_long = [](const std::vector<int32_t>& word) { return word.size() > 1; };
-  return sampling.no_repeat_ngram_size > 0 || !request.processors.empty() ||
+  return sampling.no_repeat_ngram_size > 0 || !request.processors.empty() || request.constraint != nullptr ||
          std::ranges::any_of(sampling.bad_words, is_long);
 }
 
@@ -81,6 +81,7 @@ std::vector<std::string> processor_names(const Request& request) {
   add(!sampling.bad_words.empty(), "bad_words");
   add(sampling.no_repeat_ngram_size > 0, "no_repeat_ngram");
   for (const auto& processor : request.processors) names.emplace_back(processor->name());
+  add(request.constraint != nullptr, "grammar");
   if (sampling.temperature == 0) return names;  // argmax
   for (const SamplingParameter& parameter : kSamplingParameters) {
     const bool is_later = parameter.stage == SamplingStage::kTemperature || parameter.stage == SamplingStage::kFilters;

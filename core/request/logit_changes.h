@@ -3,6 +3,7 @@
 //
 //   penalties (repetition, then presence and frequency)
 //   logit_bias, min_tokens, bad_words, no_repeat_ngram, then the request's processors in their order: one sum
+//   the mask of a grammar: other tokens count as minus infinity
 //   temperature, the filters in the order of kSamplingParameters, noise, argmax
 //
 // A ban is -inf and the other biases are finite, so nothing behind a ban revives the token.
@@ -19,7 +20,8 @@ namespace llmrt {
 
 // Whether the request changes logits at all (kRowBias).
 bool changes_logits(const Request& request);
-// Whether its changes depend on the newest token: then they can be told only when all tokens before are known.
+// Whether its changes, or its mask, depend on the newest token: then they can be told only when all tokens before are
+// known.
 bool reads_newest_token(const Request& request);
 
 // *changes becomes one entry for each token that is changed, by token id. `tokens`: prompt (num_prompt of them) and

@@ -52,6 +52,7 @@ Status validate_beam(const Request& request, uint32_t vocab_size) {
       {!sampling.bad_words.empty(), "bad_words"},
       {!request.processors.empty(), "logits processors"},
       {request.policy != nullptr, "a policy"},
+      {request.constraint != nullptr, "a grammar"},
       {!request.begun.empty(), "an answer that has begun"},
       {sampling.processed_logprobs, "processed log-probabilities"},
       {sampling.tell_draws, "told draws"},
@@ -77,7 +78,7 @@ Status validate_beam(const Request& request, uint32_t vocab_size) {
 
 const char* finish_reason_name(FinishReason reason) {
   constexpr const char* kNames[] = {"none",      "eos",     "stop_token", "stop_string", "length",
-                                    "cancelled", "timeout", "error",      "policy"};
+                                    "cancelled", "timeout", "error",      "policy",      "grammar_end"};
   return kNames[static_cast<int>(reason)];
 }
 
@@ -124,6 +125,10 @@ Status validate(const Request& request, uint32_t vocab_size) {
                       kCacheSaltBytesMax, request.cache_salt.size());
   }
   if (Status status = validate_stop(request.stop, vocab_size); !status) return status;
+  if (request.constraint && (request.min_tokens > 0 || request.stop.ignore_eos)) {
+    return make_error(ErrorCode::kUnsupported, "{}: not together with a grammar, which says where the answer may end",
+                      request.min_tokens > 0 ? "min_tokens" : "ignore_eos");
+  }
   if (request.beam) {
     if (Status status = validate_beam(request, vocab_size); !status) return status;
   }

@@ -15,6 +15,7 @@
 #include "core/request/policy.h"
 #include "core/request/request_class.h"
 #include "core/request/stop_strings.h"
+#include "core/request/token_constraint.h"
 #include "core/sample/logits_processor.h"
 #include "core/sample/sampling_params.h"
 
@@ -42,7 +43,8 @@ enum class FinishReason : uint8_t {
   kCancelled,
   kTimeout,
   kError,
-  kPolicy
+  kPolicy,
+  kGrammarEnd,  // the answer is whole, and nothing may follow
 };
 const char* finish_reason_name(FinishReason reason);  // "eos", "stop_token", ...
 
@@ -59,6 +61,9 @@ struct Draw {
   float processed_logprob;
   uint32_t support;
   float margin;
+  // Of the mask that it was drawn under (TokenMask::digest, num_allowed); 0 and 0 without one.
+  uint64_t mask_digest = 0;
+  uint32_t mask_allowed = 0;
 };
 
 // What came of a sampled row: the one struct from the sampler to the stream. Text: the receiver keeps the bytes of all
@@ -111,6 +116,8 @@ struct Request {
   std::optional<BeamParams> beam = {};
   std::vector<std::shared_ptr<const LogitsProcessor>> processors = {};  // applied in this order
   std::shared_ptr<const Policy> policy = {};
+  // What the answer's tokens must be (a grammar); null: anything.
+  std::shared_ptr<const TokenConstraint> constraint = {};
   // Tokens of the answer that are there already: the request goes on behind them as if it had drawn them (its noise,
   // penalties, bans and max_tokens count them; no events tell them). Only with n = 1.
   std::vector<int32_t> begun = {};
@@ -147,7 +154,8 @@ uint64_t held_bytes(const Request& request);
 
 // Everything about the values inside: prompt not empty and inside the vocabulary, sampling ranges, n, stop lists and
 // salt within the limits above and no empty stop string, min_tokens <= max_tokens. invalid_argument naming field, range
-// and value; unsupported for what does not go together with beam search.
+// and value; unsupported for what does not go together with beam search, or with a constraint (it alone says where the
+// answer may end).
 Status validate(const Request& request, uint32_t vocab_size);
 
 }  // namespace llmrt

@@ -16,6 +16,7 @@ Sequence::Sequence(Request from, uint32_t branch_idx, std::shared_ptr<const std:
   progress.scored = wants_scores() ? 1 : num_prompt;
   request.prompt.clear();
   tokens.insert(tokens.end(), request.begun.begin(), request.begun.end());
+  if (request.constraint) constraint = std::make_unique<BranchConstraint>(*request.constraint, request.begun);
 }
 
 void Sequence::move_to(RequestState state) {
@@ -50,6 +51,7 @@ uint32_t Sequence::changes_key() const {
 }
 
 bool Sequence::changes_are_ready() const {
+  if (constraint && !constraint->is_ready()) return false;
   if (request.processors.empty() || changes_key_ == changes_key()) return true;
   return std::ranges::all_of(request.processors,
                              [this](const auto& processor) { return processor->is_ready(tokens, num_prompt); });
@@ -83,6 +85,8 @@ void Sequence::release_memory() {
   request.stop = {};
   request.processors = {};
   request.policy = {};
+  request.constraint = {};
+  constraint = {};
   request.begun = {};
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/request/branch_constraint.h"
 #include "core/request/request.h"
 #include "core/request/request_state.h"
 #include "core/request/sequence_parts.h"
@@ -34,6 +35,7 @@ struct Sequence {
   Residency residency;
   BeamPlace beam;
   BranchRecord record;
+  std::unique_ptr<BranchConstraint> constraint;  // null: any token may be drawn
 
   RequestState state() const { return state_; }
   // The only way a state changes: an illegal move is our own fault and stops the process.
@@ -69,7 +71,7 @@ struct Sequence {
   // The changes of its next token depend on a token in flight: they are found when that one is known, for the tail of
   // the step.
   bool changes_come_late() const { return reads_newest_ && !progress.in_flight.is_empty(); }
-  // Behind the tokens that are known, all processors can tell them.
+  // Behind the tokens that are known, all processors can tell them, and so can the constraint its mask.
   bool changes_are_ready() const;
   // The changes of the next token's logits. To be called only where changes_are_ready(), and where they do not come
   // late or are found for the tail.

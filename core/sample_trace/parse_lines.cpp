@@ -113,9 +113,11 @@ TracedDraw read_token(Line& line, const TracedBranch& branch) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const size_t position = branch.request.begun.size() + branch.draws.size();
   if (line.integer<size_t>("position") != position) line.fail("position", "the one after the last");
+  const bool is_masked = !line.is_absent("mask");
   return {line.integer<int32_t>("token"),
           {line.number("logprob", -kInfinity), line.number("processed_logprob", -kInfinity),
-           line.integer<uint32_t>("support"), line.number("margin", kInfinity)}};
+           line.integer<uint32_t>("support"), line.number("margin", kInfinity),
+           is_masked ? line.integer<uint64_t>("mask") : 0, is_masked ? line.integer<uint32_t>("allowed") : 0}};
 }
 
 class Parser {

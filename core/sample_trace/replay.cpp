@@ -19,8 +19,8 @@ struct Events final : EventSink {
 
 class Replayer {
  public:
-  Replayer(Engine& engine, const SampleTrace& trace)
-      : engine_(engine), trace_(trace), branches_(trace.branches.size()) {
+  Replayer(Engine& engine, const SampleTrace& trace, const ConstraintOf& constraint_of)
+      : engine_(engine), trace_(trace), constraint_of_(constraint_of), branches_(trace.branches.size()) {
     for (const TracedBranch& branch : trace.branches) num_tokens_ += branch.draws.size();
   }
 
@@ -43,7 +43,7 @@ class Replayer {
   void start(size_t i) {
     const TracedBranch& traced = trace_.branches[i];
     if (branches_[i].num_drawn == traced.draws.size()) return;
-    if (const std::vector<std::string> own = processor_names(traced.request); own != traced.processors) {
+    if (const std::vector<std::string> own = processor_names(request_of(traced)); own != traced.processors) {
       branches_[i].error = make_error(ErrorCode::kUnsupported, "expected the processors [{}], the trace has [{}]",
                                       fmt::join(own, ", "), fmt::join(traced.processors, ", "));
       return;
@@ -51,11 +51,17 @@ class Replayer {
     submit(i);
   }
 
+  Request request_of(const TracedBranch& traced) const {
+    Request request = traced.request;
+    if (constraint_of_) request.constraint = constraint_of_(traced);
+    return request;
+  }
+
   // Behind the recorded tokens of all positions that are drawn already.
   void submit(size_t i) {
     const TracedBranch& traced = trace_.branches[i];
     const uint32_t num_drawn = branches_[i].num_drawn;
-    Request request = traced.request;
+    Request request = request_of(traced);
     for (uint32_t k = 0; k < num_drawn; ++k) request.begun.push_back(traced.draws[k].token);
     request.sampling.tell_draws = true;
     // As many as were drawn; but bans up to min_tokens are as they were.
@@ -96,6 +102,8 @@ class Replayer {
     const TracedDraw& recorded = traced.draws[branch.num_drawn];
     const uint32_t position = static_cast<uint32_t>(traced.request.begun.size()) + branch.num_drawn++;
     ++num_done_;
+    const Draw &then = recorded.draw, &now = *event.draw;
+    branch.num_other_masks += then.mask_digest != now.mask_digest || then.mask_allowed != now.mask_allowed;
     if (recorded.token == event.token) {
       branch.logprob_difference_max =
           std::max(branch.logprob_difference_max, std::abs(recorded.draw.logprob - event.draw->logprob));
@@ -109,6 +117,7 @@ class Replayer {
 
   Engine& engine_;
   const SampleTrace& trace_;
+  const ConstraintOf& constraint_of_;
   std::vector<ReplayedBranch> branches_;
   std::unordered_map<RequestId, size_t> running_;  // to the branch
   std::vector<size_t> waiting_;                    // branches for which the queue had no room
@@ -119,8 +128,9 @@ class Replayer {
 }  // namespace
 
 Result<std::vector<ReplayedBranch>> replay(Engine& engine, const SampleTrace& trace,
-                                           const std::function<void(uint64_t, uint64_t)>& progress) {
-  return Replayer(engine, trace).run(progress);
+                                           const std::function<void(uint64_t, uint64_t)>& progress,
+                                           const ConstraintOf& constraint_of) {
+  return Replayer(engine, trace, constraint_of).run(progress);
 }
 
 }  // namespace llmrt

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -21,15 +22,20 @@ struct ReplayedBranch {
   uint32_t num_drawn = 0;  // positions drawn again
   uint32_t num_diverged = 0;
   std::optional<Divergence> first;   // of those that diverged
+  uint32_t num_other_masks = 0;      // positions at which other tokens might be drawn than when it was recorded
   float logprob_difference_max = 0;  // of the raw ones, where the tokens are equal
   std::optional<Error> error = {};   // why it could not be drawn again, or not to its end
-  bool is_equal() const { return num_diverged == 0 && !error; }
+  bool is_equal() const { return num_diverged == 0 && num_other_masks == 0 && !error; }
 };
+
+using ConstraintOf = std::function<std::shared_ptr<const TokenConstraint>(const TracedBranch&)>;
 
 // By the trace's branches. `engine` is not run by anybody else and has nothing to do. `progress`: tokens done and in
 // all. An error is the engine's end; what is wrong with one branch stands there. Processors and policies that are the
 // recording program's own are not known here: such a branch has an error that names them.
+// constraint_of: of a branch that was drawn under a grammar; null where it is not known.
 Result<std::vector<ReplayedBranch>> replay(Engine& engine, const SampleTrace& trace,
-                                           const std::function<void(uint64_t, uint64_t)>& progress);
+                                           const std::function<void(uint64_t, uint64_t)>& progress,
+                                           const ConstraintOf& constraint_of = {});
 
 }  // namespace llmrt

@@ -68,15 +68,20 @@ std::string token_line(RequestId id, const SamplingParams& sampling, uint32_t po
   };
   json::value noise = nullptr;
   if (sampling.temperature > 0) noise = noise_hash(key(0), key(1), static_cast<uint32_t>(token));
-  return json::serialize(json::object{{"type", "token"},
-                                      {"request", id},
-                                      {"position", position},
-                                      {"token", token},
-                                      {"noise", std::move(noise)},
-                                      {"logprob", number_of(draw.logprob)},
-                                      {"processed_logprob", number_of(draw.processed_logprob)},
-                                      {"support", draw.support},
-                                      {"margin", number_of(draw.margin)}});
+  json::object line{{"type", "token"},
+                    {"request", id},
+                    {"position", position},
+                    {"token", token},
+                    {"noise", std::move(noise)},
+                    {"logprob", number_of(draw.logprob)},
+                    {"processed_logprob", number_of(draw.processed_logprob)},
+                    {"support", draw.support},
+                    {"margin", number_of(draw.margin)}};
+  if (draw.mask_allowed > 0) {
+    line["mask"] = draw.mask_digest;
+    line["allowed"] = draw.mask_allowed;
+  }
+  return json::serialize(line);
 }
 
 std::string end_line(RequestId id, FinishReason finish, size_t num_tokens) {

@@ -13,6 +13,7 @@ void IterationPlan::clear() {
   tokens.clear();
   samples.clear();
   bias.clear();
+  masks.clear();
   late_rows.clear();
   row_updates.clear();
   row_payload.clear();

@@ -9,6 +9,7 @@
 
 #include "core/ops/step_inputs.h"
 #include "core/request/request.h"
+#include "core/sample/token_mask.h"
 #include "core/schedule/cost_model.h"
 
 namespace llmrt {
@@ -41,8 +42,9 @@ struct PlanRow {
   uint32_t num_samples;   // 0 for a chunk that does not reach the end of what is known, and for a row that was parked
   uint32_t adapter_id;
   bool batch_invariant;
-  uint32_t bias_first, num_bias;  // in TailPlan::bias; for the drawn sample, not for scores
-  uint64_t root = 0;              // of its cached blocks (KvSpace::root)
+  uint32_t bias_first = 0, num_bias = 0;  // in TailPlan::bias; for the drawn sample, not for scores
+  int32_t mask = -1;                      // in TailPlan::masks; likewise; -1 = any token may be drawn
+  uint64_t root = 0;                      // of its cached blocks (KvSpace::root)
 };
 
 // What is computed for each token.
@@ -62,7 +64,8 @@ struct ForwardPlan {
 struct TailPlan {
   std::vector<PlanSample> samples;  // R
   std::vector<BiasEntry> bias;
-  // Indexes of rows whose bias entries are not there yet, ascending; empty once the tail is complete.
+  std::vector<TokenMaskPtr> masks;  // each one once
+  // Indexes of rows whose bias entries and masks are not there yet, ascending; empty once the tail is complete.
   std::vector<uint32_t> late_rows;
 
   bool is_complete() const { return late_rows.empty(); }

@@ -87,7 +87,8 @@ void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
                  .adapter_id = sequence.request.adapter_id,
                  .batch_invariant = sequence.request.batch_invariant,
                  .bias_first = static_cast<uint32_t>(plan->bias.size()),
-                 .num_bias = 0};
+                 .num_bias = 0,
+                 .mask = -1};
   for (uint32_t position = sequence.progress.computed; position < end; ++position) {
     const bool known = position < sequence.tokens.size();
     plan->tokens.push_back(known ? sequence.tokens[position] : kLastSampled);
@@ -95,7 +96,7 @@ void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
   write_samples(sequence, plan);
   row.num_samples = static_cast<uint32_t>(plan->samples.size()) - row.sample_first;
   if (is_late) plan->late_rows.push_back(static_cast<uint32_t>(plan->rows.size()));
-  if (draws && !is_late) write_bias(sequence, plan, &row);
+  if (draws && !is_late) write_changes(sequence, plan, &row);
   plan->rows.push_back(row);
   plan->work.tokens += count;
   (count == 1 ? plan->work.decode_keys : plan->work.chunk_pairs) +=
@@ -216,7 +217,7 @@ bool PlanWriter::write_late_row(IterationPlan* plan, PlanRow* row) const {
   if (sequence == nullptr || sequence->request.id != row->request_id) return true;  // it has ended
   if (sequence->changes_are_ready() &&
       sequence->logit_changes(config_.end_of_generation).size() <= bias_entries_max_ - plan->bias.size()) {
-    write_bias(*sequence, plan, row);
+    write_changes(*sequence, plan, row);
     kv_.settle(sequence->residency.tables, sequence->progress.computed);
     return true;
   }
@@ -227,11 +228,16 @@ bool PlanWriter::write_late_row(IterationPlan* plan, PlanRow* row) const {
   return false;
 }
 
-void PlanWriter::write_bias(Sequence& sequence, IterationPlan* plan, PlanRow* row) const {
+void PlanWriter::write_changes(Sequence& sequence, IterationPlan* plan, PlanRow* row) const {
   row->bias_first = static_cast<uint32_t>(plan->bias.size());
   for (const auto& [token, bias] : sequence.logit_changes(config_.end_of_generation))
     plan->bias.push_back({token, bias});
   row->num_bias = static_cast<uint32_t>(plan->bias.size()) - row->bias_first;
+  if (!sequence.constraint || !sequence.constraint->mask()) return;
+  const TokenMaskPtr& mask = sequence.constraint->mask();
+  const auto place = std::ranges::find(plan->masks, mask);
+  row->mask = static_cast<int32_t>(place - plan->masks.begin());
+  if (place == plan->masks.end()) plan->masks.push_back(mask);
 }
 
 std::vector<RequestId> PlanWriter::draws_in_flight() const {

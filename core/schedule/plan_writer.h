@@ -35,11 +35,11 @@ class PlanWriter {
 
   // `batch`: of a baseline.
   const IterationPlan* write(uint64_t batch);
-  // Completes the tail of the newest plan, when the plan before it is committed: the bias entries of late rows. A row
-  // whose changes are not ready, or are more than the tail has room for, is parked: it draws nothing in this step, and
-  // its last position is computed again, in the window that it had. The next plan gives it room before late rows take
-  // theirs. The draw of a row that has ended meanwhile stays, as that of any row does, and its result is dropped.
-  // Returns how many were parked.
+  // Completes the tail of the newest plan, when the plan before it is committed: the bias entries and masks of late
+  // rows. A row whose changes are not ready, or are more than the tail has room for, is parked: it draws nothing in
+  // this step, and its last position is computed again, in the window that it had. The next plan gives it room before
+  // late rows take theirs. The draw of a row that has ended meanwhile stays, as that of any row does, and its result is
+  // dropped. Returns how many were parked.
   uint32_t write_tail(const IterationPlan& plan);
   // The results of `plan` are there: it is the oldest in flight.
   void note_commit(const IterationPlan& plan);
@@ -54,7 +54,8 @@ class PlanWriter {
   void write_tables(Sequence& sequence, IterationPlan* plan);
   void write_copy(Sequence& sequence, IterationPlan* plan);
   void write_samples(const Sequence& sequence, IterationPlan* plan) const;
-  void write_bias(Sequence& sequence, IterationPlan* plan, PlanRow* row) const;
+  // What the drawn sample's logits are changed by: bias entries and the mask.
+  void write_changes(Sequence& sequence, IterationPlan* plan, PlanRow* row) const;
   bool write_late_row(IterationPlan* plan, PlanRow* row) const;
   void write_moves(IterationPlan* plan);
 

@@ -118,6 +118,11 @@ std::optional<RequestState> Scheduler::state_of(RequestId id) const {
   return sequence->state();
 }
 
+BranchConstraint* Scheduler::constraint_of(RequestId id) const {
+  const Sequence* sequence = owners_->branches.find(id);
+  return sequence == nullptr ? nullptr : sequence->constraint.get();
+}
+
 uint32_t Scheduler::num_free_blocks(uint32_t kv_group) const {
   return owners_->kv.num_free(kv_group);
 }

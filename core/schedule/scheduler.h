@@ -34,6 +34,8 @@
 
 namespace llmrt {
 
+class BranchConstraint;
+
 struct SchedulerOwners;
 struct SchedulerFlows;
 
@@ -118,6 +120,8 @@ class Scheduler {
 
   // For tests and reports.
   std::optional<RequestState> state_of(RequestId id) const;
+  // Where a branch that has not ended stands in its constraint; null: it has none.
+  BranchConstraint* constraint_of(RequestId id) const;
   uint32_t num_free_blocks(uint32_t kv_group) const;
   const CostModel& cost_model() const;
 

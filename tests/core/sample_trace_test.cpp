@@ -15,6 +15,7 @@
 #include "core/sample_trace/replay.h"
 #include "core/sample_trace/trace_writer.h"
 #include "tests/fakes/fake_backend.h"
+#include "tests/fakes/fake_constraint.h"
 #include "tests/fakes/processors.h"
 #include "tests/fakes/sim_clock.h"
 
@@ -176,6 +177,34 @@ TEST_CASE("the same engine draws every recorded token again") {
   }
   CHECK(run.engine->stats().num_streaming == 0);
   CHECK(run.engine->stats().num_running == 0);
+}
+
+TEST_CASE("a replay draws under the same grammar, and tells other masks") {
+  std::vector<Request> wanted(1);
+  wanted[0].prompt = {5, 6, 7};
+  wanted[0].max_tokens = 40;
+  wanted[0].constraint = std::make_shared<FakeConstraint>(FakeConstraintConfig{.seed = 3, .end_one_in = 1000});
+  wanted[0].sink = std::make_shared<Nothing>();
+  const SampleTrace trace = parsed(record(wanted));
+  const TracedBranch& traced = trace.branches.at(0);
+  CHECK(traced.processors == std::vector<std::string>{"grammar"});
+  REQUIRE(traced.draws.size() > 3);
+  for (const TracedDraw& draw : traced.draws) CHECK((draw.draw.mask_allowed > 0 && draw.draw.mask_digest != 0));
+  Running run;
+  const auto equal = replay(*run.engine, trace, {}, [&](const TracedBranch&) { return wanted[0].constraint; });
+  REQUIRE(equal.ok());
+  CHECK(equal->at(0).is_equal());
+  CHECK(equal->at(0).num_drawn == traced.draws.size());
+  const auto without = replay(*run.engine, trace, {});
+  REQUIRE(without.ok());
+  REQUIRE(without->at(0).error);
+  CHECK_THAT(without->at(0).error->message, ContainsSubstring("[grammar]"));
+  SampleTrace other = trace;
+  other.branches[0].draws[2].draw.mask_digest ^= 1;
+  const auto changed = replay(*run.engine, other, {}, [&](const TracedBranch&) { return wanted[0].constraint; });
+  REQUIRE(changed.ok());
+  CHECK(changed->at(0).num_other_masks == 1);
+  CHECK_FALSE(changed->at(0).is_equal());
 }
 
 TEST_CASE("a replay goes on behind a recorded token that would end the answer today") {

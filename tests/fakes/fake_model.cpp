@@ -152,7 +152,7 @@ uint64_t FakeReader::read(Sums& sums, uint64_t layer0) {
 }
 
 SampleResult fake_draw(uint64_t hidden, const RowSampling& row, const FakeCounts& counts, uint32_t output_position,
-                       std::span<const BiasEntry> bias, uint32_t poison) {
+                       std::span<const BiasEntry> bias, uint32_t poison, const TokenMask* mask) {
   if (is_poisoned(hidden, poison)) return poisoned_result();
   uint64_t key = hidden;
   for (const uint32_t word : {row.flags, std::bit_cast<uint32_t>(row.temperature), row.top_k,
@@ -178,6 +178,8 @@ SampleResult fake_draw(uint64_t hidden, const RowSampling& row, const FakeCounts
       }
     }
   }
+  for (size_t token = 0; mask != nullptr && token < kFakeVocab; ++token)
+    if (!mask->allows(static_cast<int32_t>(token))) banned[token] = true;
   SampleResult result = {};
   if (std::ranges::count(banned, true) == kFakeVocab) {
     result.token = -1;
@@ -206,12 +208,24 @@ SampleResult fake_score(uint64_t hidden, int32_t token, uint32_t poison) {
   return result;
 }
 
+namespace {
+
+// However late.
+NextTokens mask_of(ConstraintMatcher* constraint) {
+  NextTokens next = constraint->next();
+  while (next.state == NextTokens::State::kLate) next = constraint->next();
+  return next;
+}
+
+}  // namespace
+
 FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison,
                         std::span<const FakeGroup> groups) {
   FakeAnswer answer;
   const RowSampling row = row_of(request);
   const auto filter = request.policy ? request.policy->begin() : nullptr;
   NaiveMatcher matcher{request.stop, request.min_tokens, request.max_tokens, kFakeEnds};
+  const auto constraint = request.constraint ? request.constraint->start() : nullptr;
   FakeCounts counts;
   for (const int32_t token : request.prompt) counts.add_prompt(token);
   if (request.max_tokens == 0 && (!request.sampling.prompt_logprobs || request.prompt.size() == 1)) {
@@ -235,8 +249,10 @@ FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint
       return answer;
     }
     const uint32_t output_position = static_cast<uint32_t>(answer.tokens.size());
-    const SampleResult result = fake_draw(hidden, row, counts, output_position, bias_of(request, tokens), poison);
-    if (result.flags != 0) {
+    const NextTokens next = constraint ? mask_of(constraint.get()) : NextTokens();
+    const SampleResult result =
+        fake_draw(hidden, row, counts, output_position, bias_of(request, tokens), poison, next.mask.get());
+    if (result.flags != 0 || next.error) {
       answer.finish = FinishReason::kError;
       return answer;
     }
@@ -251,6 +267,9 @@ FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint
     if (policy.stops)
       verdict = {.cut_bytes = std::max(policy.cut_bytes, verdict.cut_bytes), .finish = FinishReason::kPolicy};
     answer.text += bytes;
+    if (constraint) constraint->advance(result.token);
+    const bool is_open = verdict.finish == FinishReason::kNone || verdict.finish == FinishReason::kLength;
+    if (constraint && is_open && constraint->ended()) verdict.finish = FinishReason::kGrammarEnd;
     if (verdict.finish == FinishReason::kNone) continue;
     answer.text.resize(answer.text.size() - verdict.cut_bytes);
     answer.finish = verdict.finish;

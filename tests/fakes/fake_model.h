@@ -13,6 +13,7 @@
 #include "core/model/model.h"
 #include "core/ops/step_inputs.h"
 #include "core/request/request.h"
+#include "core/sample/token_mask.h"
 #include "core/text/tokenizer.h"
 
 namespace llmrt::test {
@@ -69,7 +70,7 @@ struct FakeCounts {
 };
 // The draw. `poison`: one hidden state in so many is not finite (0 = none).
 SampleResult fake_draw(uint64_t hidden, const RowSampling& row, const FakeCounts& counts, uint32_t output_position,
-                       std::span<const BiasEntry> bias, uint32_t poison);
+                       std::span<const BiasEntry> bias, uint32_t poison, const TokenMask* mask = nullptr);
 float fake_logprob(uint64_t hidden, int32_t token);
 SampleResult fake_score(uint64_t hidden, int32_t token, uint32_t poison);
 

@@ -81,6 +81,7 @@ std::string Client::check_error(const MemoryPlan& pool) const {
   switch (error->code) {
     case ErrorCode::kNotFinite:
     case ErrorCode::kEmptySupport:
+    case ErrorCode::kGrammarTooComplex:
       return alone.finish == FinishReason::kError && got.tokens == alone.tokens
                  ? ""
                  : "a token could not be drawn, alone it can";

@@ -26,8 +26,9 @@ void print(const Coverage& coverage) {
   }
   fmt::print("  {} prompt tokens were cached; {} hits ended inside a block\n", coverage.cached_tokens,
              coverage.partial_hits);
-  fmt::print("  errors: {} not finite, {} without support, {} pool exhausted; {} devices lost\n", coverage.not_finite,
-             coverage.empty_support, coverage.pool_exhausted, coverage.device_lost);
+  fmt::print("  errors: {} not finite, {} without support, {} masks not made, {} pool exhausted; {} devices lost\n",
+             coverage.not_finite, coverage.empty_support, coverage.too_complex, coverage.pool_exhausted,
+             coverage.device_lost);
 }
 
 // With enough seeds everything must have happened.
@@ -35,9 +36,9 @@ bool reached_everything(const Coverage& coverage) {
   bool all = coverage.num_refused > 0 && coverage.num_branches > coverage.num_requests &&
              coverage.num_preemptions > coverage.num_swaps && coverage.num_swaps > 0 && coverage.blocks_loaded > 0 &&
              coverage.num_searches > 0 && coverage.num_parked > 0 && coverage.not_finite > 0 &&
-             coverage.empty_support > 0 && coverage.pool_exhausted > 0 && coverage.device_lost > 0 &&
-             coverage.cached_tokens > 0 && coverage.partial_hits > 0 && coverage.num_baselines > 0 &&
-             coverage.padded_tokens > 0;
+             coverage.empty_support > 0 && coverage.too_complex > 0 && coverage.pool_exhausted > 0 &&
+             coverage.device_lost > 0 && coverage.cached_tokens > 0 && coverage.partial_hits > 0 &&
+             coverage.num_baselines > 0 && coverage.padded_tokens > 0;
   for (int i = 1; i < kNumFinishReasons; ++i) all = all && coverage.finished[static_cast<size_t>(i)] > 0;
   return all;
 }

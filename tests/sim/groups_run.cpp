@@ -42,7 +42,8 @@ class Simulation {
   Status start() {
     lowering_ = std::make_unique<Lowering>(make_fake_model(), backend_.caps(), scenario_.config.step_tokens_max,
                                            scenario_.config.sample_rows_max, scenario_.attention);
-    const StateConfig state = lowering_->state_config(scenario_.engine, plan_limits(scenario_.config), 1u << 16, backend_);
+    const StateConfig state =
+        lowering_->state_config(scenario_.engine, plan_limits(scenario_.config), 1u << 16, backend_);
     if (Status status = backend_.create_state(state); !status) return status;
     flights_ = std::make_unique<Flights>(lowering_.get(), &backend_);
     return backend_.create_kv_pools(scenario_.pools);

@@ -6,6 +6,7 @@
 
 #include "core/engine/pool_shapes.h"
 #include "tests/fakes/deny_list.h"
+#include "tests/fakes/fake_constraint.h"
 #include "tests/fakes/late_mask.h"
 #include "tests/fakes/processors.h"
 #include "tests/fakes/sim_clock.h"
@@ -155,6 +156,19 @@ void add_late_mask(const Scenario& scenario, Request& request) {
   if (dice.one_in(6) && !request.beam) request.processors.push_back(std::make_shared<LateMask>(dice.between(1, 4)));
 }
 
+// By dice of its own, too. A constraint alone says where the answer ends.
+void add_constraint(const Scenario& scenario, Request& request) {
+  Dice dice(scenario.seed ^ 0xa0761d6478bd642f ^ (scenario.clients.size() << 8));
+  if (!dice.one_in(4) || request.beam) return;
+  request.min_tokens = 0;
+  request.stop.ignore_eos = false;
+  request.constraint =
+      std::make_shared<FakeConstraint>(FakeConstraintConfig{.seed = dice.between(0, 1000),
+                                                            .asks_max = dice.one_in(2) ? 0 : dice.between(1, 4),
+                                                            .end_one_in = dice.between(5, 60),
+                                                            .fail_one_in = dice.one_in(8) ? 40u : 0u});
+}
+
 // Clients that ask about the same texts: how one begins is how another begins, or what another one got.
 class SharedTexts {
  public:
@@ -261,6 +275,7 @@ void add_clients(Scenario& scenario, bool under_pressure, uint32_t tick, Dice& d
   for (uint32_t i = dice.between(1, 30); i-- > 0;) {
     ClientPlan client = random_client(scenario.config, under_pressure, dice);
     add_late_mask(scenario, client.request);
+    add_constraint(scenario, client.request);
     if (shares) {
       texts.rewrite(client.request, dice);
       texts.add(client, scenario.backend.poison);

@@ -163,6 +163,7 @@ std::string Simulation::after_tick() {
     coverage_->num_tokens += client->got.tokens.size();
     if (client->error) {
       coverage_->not_finite += client->error->code == ErrorCode::kNotFinite;
+      coverage_->too_complex += client->error->code == ErrorCode::kGrammarTooComplex;
       coverage_->empty_support += client->error->code == ErrorCode::kEmptySupport;
       coverage_->pool_exhausted += client->error->code == ErrorCode::kPoolExhausted;
       coverage_->overloaded += client->error->code == ErrorCode::kOverloaded;
