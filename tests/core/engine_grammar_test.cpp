@@ -95,7 +95,9 @@ TEST_CASE("constrained rows answer as alone, batched, in chunks, of several bran
       std::vector<Request> requests;
       std::vector<std::shared_ptr<Answers>> answers;
       for (uint64_t seed = 1; seed <= 12; ++seed) {
-        Request request = constrained(seed, seed % 3 == 0 ? 3 : 0, seed % 2 == 0 ? 12 : 50);
+        Request request = constrained(seed, 0, seed % 2 == 0 ? 12 : 50);
+        request.constraint = std::make_shared<FakeConstraint>(
+            FakeConstraintConfig{.seed = seed, .asks_max = seed % 3 == 0 ? 3u : 0u, .end_one_in = 200});
         if (seed % 4 == 0) request.n = 3;
         if (seed % 5 == 0) request.constraint = nullptr;
         requests.push_back(request);
