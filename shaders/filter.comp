@@ -21,7 +21,7 @@
 shared uint num_kept, cutoff_id;
 
 struct Result {
-  uint key, id;  // of the last kept token
+  uint key, id;  // of the last kept token: its place
   float sum;     // of the kept weights
   uint support;
 };
@@ -52,7 +52,7 @@ Result cut_pool(uint count, float total, float top_p, float log_min_p, out bool 
 // Ties are counted by stretch of the row: this many loads of the whole workgroup.
 uint stretch_loads() {
   uint load_tokens = 4u * gl_WorkGroupSize.x;
-  return (vocab_size / load_tokens / kDigits + 1u + kLoads - 1u) / kLoads * kLoads;
+  return (num_places / load_tokens / kDigits + 1u + kLoads - 1u) / kLoads * kLoads;
 }
 
 // The id of the n-th token with the key, from those counts.
@@ -78,7 +78,7 @@ Result finish(Cut cut, float log_min_p) {
   clear_pool(kCountsAt, kCountsAt + kDigits);
   Sum sum = Sum(0.0, 0.0);
   uint support = 0u, last = 0xffffffffu;
-  for (uint quad = gl_LocalInvocationID.x; 4u * quad < vocab_size;) {
+  for (uint quad = gl_LocalInvocationID.x; 4u * quad < num_places;) {
     Loads loads = load(quad);
     uint stretch = quad / gl_WorkGroupSize.x / stretch_loads();
     [[dont_unroll]] for (uint j = 0; j < kLoads; ++j, quad += gl_WorkGroupSize.x) {
@@ -108,7 +108,7 @@ void put(uint row, Result result, float log_sum, uint flags, uint num_listed) {
   bool good = flags == 0u;
   uint first = row * kKeptWords;
   kept.w[first + kKeptCutoff] = good ? floatBitsToUint(number_of(result.key)) : 0u;
-  kept.w[first + kKeptCutoffId] = good ? result.id : 0u;
+  kept.w[first + kKeptCutoffId] = good ? token_at(result.id) : 0u;
   kept.w[first + kKeptMax] = good ? floatBitsToUint(row_best) : 0u;
   kept.w[first + kKeptLogSum] = floatBitsToUint(good ? log_sum : 0.0);
   kept.w[first + kKeptSupport] = good ? result.support : 0u;
@@ -117,24 +117,24 @@ void put(uint row, Result result, float log_sum, uint flags, uint num_listed) {
   kept.w[first + kKeptSpare] = 0u;
 }
 
-void list(uint row, uint i, uint key, uint id) {
+void list(uint row, uint i, uint key, uint place) {
   candidates.w[2u * kListMax * row + i] = key;
-  candidates.w[2u * kListMax * row + kListMax + i] = id;
+  candidates.w[2u * kListMax * row + kListMax + i] = token_at(place);
 }
 
-uint best_key() {
-  uint best = kNoToken;
-  for (uint quad = gl_LocalInvocationID.x; 4u * quad < vocab_size; quad += gl_WorkGroupSize.x) {
+bool any_finite() {
+  uint finite = 0u;
+  for (uint quad = gl_LocalInvocationID.x; 4u * quad < num_places; quad += gl_WorkGroupSize.x) {
     uvec4 keys = keys_of(load_quad(quad));
-    best = max(max(best, max(keys.x, keys.y)), max(keys.z, keys.w));
+    [[unroll]] for (uint c = 0; c < 4u; ++c) finite |= keys[c] > kMasked && keys[c] < kInfinite ? 1u : 0u;
   }
-  return group_max_uint(best);
+  return group_or(finite) != 0u;
 }
 
 // How many tokens lie at most `reach` below the best one.
 uint count_within(float reach) {
   uint count = 0u;
-  for (uint quad = gl_LocalInvocationID.x; 4u * quad < vocab_size; quad += gl_WorkGroupSize.x) {
+  for (uint quad = gl_LocalInvocationID.x; 4u * quad < num_places; quad += gl_WorkGroupSize.x) {
     uvec4 keys = keys_of(load_quad(quad));
     [[unroll]] for (uint c = 0; c < 4u; ++c)
       if (keys[c] > kMasked && row_best - number_of(keys[c]) <= reach) ++count;
@@ -169,14 +169,14 @@ bool gather_slices(uint row, bool want_sum, bool want_spread, inout Overview own
 void main() {
   uint row = gl_WorkGroupID.x;
   if (row >= inputs.w[kSmpNumRecords]) return;
-  uint state = inputs.w[inputs.w[kSmpRecords] + row * kSampleWords + kRecordSlot] * kRowWords;
+  uint record = inputs.w[kSmpRecords] + row * kSampleWords, state = inputs.w[record + kRecordSlot] * kRowWords;
   bool is_processed = (rows.w[state + kRowFlags] & kFlagProcessed) != 0u;
   float temperature = uintBitsToFloat(rows.w[state + kRowTemperature]);
   float top_p = uintBitsToFloat(rows.w[state + kRowTopP]), min_p = uintBitsToFloat(rows.w[state + kRowMinP]);
   float top_n_sigma = uintBitsToFloat(rows.w[state + kRowTopNSigma]);
   uint top_k = rows.w[state + kRowTopK];
-  row_first = row * vocab_size;
-  row_words = is_processed ? processed : logits;
+  set_row(is_processed ? processed : logits, row);
+  set_mask(record);
   row_scale = 1.0 / temperature;
   if (top_k >= vocab_size) top_k = 0u;
 
@@ -188,10 +188,9 @@ void main() {
   uvec2 quads = sliced ? slice_quads() : uvec2(0u, num_quads());
   Overview all = overview(quads.x, quads.y, !greedy, by_sigma, ranks);
   if (sliced && !gather_slices(row, !greedy, by_sigma, all)) return;
-  if (all.key == kMasked && is_processed) {  // bias banned everything, or nothing was there before
-    row_words = logits;
-    uint raw_key = best_key();
-    put(row, kNone, 0.0, raw_key > kMasked && raw_key < kInfinite ? kResultEmptySupport : kResultNotFinite, 0u);
+  if (all.key <= kMasked && (is_processed || mask_kind != kNoMask)) {  // all is banned, or nothing was there before
+    set_row(logits, row);
+    put(row, kNone, 0.0, any_finite() ? kResultEmptySupport : kResultNotFinite, 0u);
     return;
   }
   if (all.key <= kMasked || all.key >= kInfinite) {

@@ -41,7 +41,7 @@ float scan_before(float x, out float total) {
 }
 
 struct Overview {
-  uint key, id;     // of the best token, ties by lower id
+  uint key, id;     // of the best token, ties by lower id; ids are places (logits_row.glsl), in the pool too
   uint second_key;  // of the next one
   uint num_alive;   // not masked
   float sum;        // of the weights
@@ -165,7 +165,7 @@ uint collect_best(uint wanted, uint least, uvec4 stripes) {
   group_barrier();
   if (me == 0u) num_pooled = 0u;
   group_barrier();
-  for (uint first = 0; 4u * first < vocab_size; first += kLoads * gl_WorkGroupSize.x) {
+  for (uint first = 0; 4u * first < num_places; first += kLoads * gl_WorkGroupSize.x) {
     Loads loads = load(first + me);
     uint placed = 0u;  // a bit a token
     for (;;) {
@@ -175,7 +175,7 @@ uint collect_best(uint wanted, uint least, uvec4 stripes) {
         [[unroll]] for (uint c = 0; c < 4u; ++c) {
           uint key = keys[c], id = 4u * (first + me + j * gl_WorkGroupSize.x) + c, bit = 1u << (4u * j + c);
           if (key < bound_key || (key == bound_key && id > bound_id) || (placed & bit) != 0u) continue;
-          uint place = id < vocab_size ? atomicAdd(num_pooled, 1u) : kPoolMax;
+          uint place = id < num_places ? atomicAdd(num_pooled, 1u) : kPoolMax;
           if (place >= kPoolMax) continue;
           pool[place] = key;
           pool[kPoolMax + place] = id;

@@ -72,7 +72,7 @@ void clear_pool(uint begin, uint end) {
 // weights of keys likewise. kNoLevel leaves one out.
 void tally(uint count_level, uint count_prefix, uint count_above, uint mass_level, uint mass_prefix, uint mass_above) {
   clear_pool(0u, kCountsAt + kDigits);
-  for (uint quad = gl_LocalInvocationID.x; 4u * quad < vocab_size;) {
+  for (uint quad = gl_LocalInvocationID.x; 4u * quad < num_places;) {
     Loads loads = load(quad);
     [[dont_unroll]] for (uint j = 0; j < kLoads; ++j, quad += gl_WorkGroupSize.x) {
       uvec4 keys = keys_of(loads.now);

@@ -78,13 +78,14 @@ Draw draw_slice(float temperature, uint key0, uint key1) {
       uvec4 keys = keys_of(loads.now);
       turn(loads);
       [[unroll]] for (uint c = 0; c < 4u; ++c) {
-        float most = bound(keys[c], 4u * quad + c, inverse, key0, key1);
+        uint token = token_at(4u * quad + c);
+        float most = bound(keys[c], token, inverse, key0, key1);
         if (keys[c] < cutoff_key) most = -kInfinity;
         next = max(next, min(most, highest));
         if (most > highest) {
           highest = most;
           promising_key = keys[c];
-          promising = 4u * quad + c;
+          promising = token;
         }
       }
     }
@@ -101,7 +102,7 @@ Draw draw_slice(float temperature, uint key0, uint key1) {
       uvec4 keys = keys_of(loads.now);
       turn(loads);
       [[dont_unroll]] for (uint c = 0; c < 4u; ++c, keys = keys.yzwx) {
-        uint id = 4u * quad + c;
+        uint id = token_at(4u * quad + c);
         if (keys.x >= cutoff_key && id != promising && bound(keys.x, id, inverse, key0, key1) >= least)
           offer(own, keys.x, id, temperature, key0, key1);
       }
@@ -134,8 +135,8 @@ void main() {
   uint state = inputs.w[record + kRecordSlot] * kRowWords, flags = rows.w[state + kRowFlags];
   float temperature = uintBitsToFloat(rows.w[state + kRowTemperature]);
   bool forced = (inputs.w[record + kRecordFlags] & kSampleForced) != 0u, good = kept.w[first + kKeptFlags] == 0u;
-  row_first = row * vocab_size;
-  row_words = (flags & kFlagProcessed) != 0u ? processed : logits;
+  set_row((flags & kFlagProcessed) != 0u ? processed : logits, row);
+  set_mask(record);
   cutoff_key = key_of(kept.w[first + kKeptCutoff]);
   cutoff_id = kept.w[first + kKeptCutoffId];
 

@@ -6,7 +6,8 @@ const uint kFwdNumTokens = 0, kFwdNumRows = 1, kFwdNumUpdates = 2, kFwdNumCopies
            kFwdTokens = 11, kFwdTokenRows = 12, kFwdDecodeItems = 13, kFwdPromptItems = 14, kFwdMerges = 15, kFwdNumStores = 16,
            kFwdStores = 17, kFwdNumLoads = 18, kFwdLoads = 19;
 // Header words of the sample inputs.
-const uint kSmpNumRecords = 0, kSmpNumBias = 1, kSmpRecords = 2, kSmpBias = 3;
+const uint kSmpNumRecords = 0, kSmpNumBias = 1, kSmpRecords = 2, kSmpBias = 3, kSmpNumMasks = 4, kSmpMasks = 5,
+           kSmpMaskWords = 6;
 
 // RowUpdate: kind, slot, arg0, arg1, payload_first, payload_words.
 const uint kUpdateWords = 8, kKvGroupsMax = 4;
@@ -17,8 +18,10 @@ const uint kRecordWords = 8;
 const uint kItemWords = 8;
 // MergeItem: token, partial_first, num_partials, is_prompt. BlockCopy: source, target, num_tokens, kv_group.
 const uint kMergeWords = 4, kCopyWords = 4;
-// SampleRecord: slot, token_idx, output_position, flags, forced_token, bias_first, num_bias.
-const uint kSampleWords = 8;
+// SampleRecord: slot, token_idx, output_position, flags, forced_token, bias_first, num_bias, mask.
+// MaskRecord: kind, first, count.
+const uint kSampleWords = 8, kMaskRecordWords = 4;
+const uint kMaskBits = 0, kMaskList = 1;
 const uint kSampleForced = 1, kSampleLogprobs = 2, kSampleProcessed = 4;
 
 // Row state of a slot: RowSampling, then the last token.

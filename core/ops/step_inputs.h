@@ -159,7 +159,9 @@ enum class MaskKind : uint32_t {
   kList,  // the allowed tokens, ascending, a word each
 };
 
-// Which tokens a drawn sample may be. Rows of one grammar's state share one.
+// Which tokens a drawn sample may be. Rows of one grammar's state share one. To all that draws (Filter, Sample,
+// processed log-probabilities) the logit of a denied token, processed or not, is -inf; raw log-probabilities are of the
+// logits as they are. Samples that are forced have none.
 struct MaskRecord {
   MaskKind kind;
   uint32_t first, count;  // in mask_words
@@ -196,8 +198,10 @@ struct FilterResult {
 static_assert(sizeof(FilterResult) == 32);
 
 enum ResultFlags : uint32_t {
-  kResultNotFinite = 1u << 0,     // a NaN or +inf among the raw logits, or no finite one
-  kResultEmptySupport = 1u << 1,  // masks left nothing to draw
+  // A NaN or +inf among the raw logits that the mask allows (among all, of a row whose raw log-probabilities are asked
+  // for), or no finite one among all.
+  kResultNotFinite = 1u << 0,
+  kResultEmptySupport = 1u << 1,  // bans or the mask left nothing to draw
 };
 
 struct SampleResult {

@@ -57,6 +57,15 @@ std::vector<Config> configs() {
     r.sampling.flags = kRowBias;
     r.bias = {{3, 2.0f}, {8, -INFINITY}, {0, -1.0f}};
   });
+  // Token 1 is the best one, and denied.
+  add("mask of bits", [](SampleRow& r) {
+    r.mask = std::make_shared<RowMask>(RowMask{MaskKind::kBits, {0x00b5e9d4u}});
+    r.sampling.top_p = 0.9f;
+  });
+  add("mask as a list", [](SampleRow& r) {
+    r.mask = std::make_shared<RowMask>(RowMask{MaskKind::kList, {0, 2, 3, 7, 12, 13, 21, 23}});
+    r.sampling.temperature = 2;
+  });
   return all;
 }
 
@@ -72,6 +81,8 @@ std::vector<double> expected_distribution(const SampleRow& row) {
       if (output > 0) l[v] -= s.presence_penalty + s.frequency_penalty * static_cast<double>(output);
     }
   for (const BiasEntry& entry : row.bias) l[static_cast<size_t>(entry.token)] += entry.bias;
+  for (uint32_t v = 0; v < kVocab; ++v)
+    if (row.mask && !row.mask->allows(v)) l[v] = -INFINITY;
   std::vector<size_t> order(kVocab);
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return l[a] > l[b]; });

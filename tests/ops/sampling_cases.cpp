@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 
 namespace llmrt::optest {
 namespace {
@@ -168,8 +169,24 @@ std::string judge_logprobs(const LogprobRow& want, const LogprobRow& got, double
   return "";
 }
 
+// The record of the mask, -1 for none. Around its words lie some that would allow more.
+int32_t add_mask(const RowMaskPtr& mask, std::map<RowMaskPtr, int32_t>* known, SampleInputs* inputs) {
+  if (!mask) return -1;
+  const auto [at, is_new] = known->emplace(mask, static_cast<int32_t>(inputs->mask_records.size()));
+  if (!is_new) return at->second;
+  const uint32_t poison = mask->kind == MaskKind::kBits ? 0xffffffffu : 0u;
+  std::vector<uint32_t>& words = inputs->mask_words;
+  words.push_back(poison);
+  inputs->mask_records.push_back(
+      {mask->kind, static_cast<uint32_t>(words.size()), static_cast<uint32_t>(mask->words.size())});
+  words.insert(words.end(), mask->words.begin(), mask->words.end());
+  words.insert(words.end(), 5, poison);
+  return at->second;
+}
+
 void set_rows(const std::vector<SampleRow>& rows, Step* step) {
   int32_t penalty_slot = 0;
+  std::map<RowMaskPtr, int32_t> masks;
   for (uint32_t r = 0; r < rows.size(); ++r) {
     RowSampling sampling = rows[r].sampling;
     if (sampling.flags & kRowPenalties) {
@@ -182,13 +199,32 @@ void set_rows(const std::vector<SampleRow>& rows, Step* step) {
     step->set_sampling(r, sampling);
     const uint32_t bias_first = static_cast<uint32_t>(step->sample_inputs.bias_entries.size());
     step->sample_inputs.records.push_back({r, 0, rows[r].output_position, rows[r].flags, rows[r].forced_token,
-                                           bias_first, static_cast<uint32_t>(rows[r].bias.size())});
+                                           bias_first, static_cast<uint32_t>(rows[r].bias.size()),
+                                           add_mask(rows[r].mask, &masks, &step->sample_inputs)});
     step->sample_inputs.bias_entries.insert(step->sample_inputs.bias_entries.end(), rows[r].bias.begin(),
                                             rows[r].bias.end());
   }
 }
 
 }  // namespace
+
+bool RowMask::allows(uint32_t token) const {
+  if (kind == MaskKind::kList) return std::binary_search(words.begin(), words.end(), token);
+  return token / 32 < words.size() && (words[token / 32] >> (token % 32) & 1u) != 0;
+}
+
+RowMaskPtr random_mask(MaskKind kind, uint32_t vocab, uint32_t num_allowed, std::mt19937_64& rng) {
+  std::vector<uint32_t> tokens(vocab);
+  for (uint32_t v = 0; v < vocab; ++v) tokens[v] = v;
+  std::shuffle(tokens.begin(), tokens.end(), rng);
+  tokens.resize(std::min(num_allowed, vocab));
+  std::sort(tokens.begin(), tokens.end());
+  if (kind == MaskKind::kList) return std::make_shared<RowMask>(RowMask{kind, std::move(tokens)});
+  const bool is_short = rng() % 2 != 0;
+  std::vector<uint32_t> words(!is_short ? (vocab + 31) / 32 : tokens.empty() ? 0 : tokens.back() / 32 + 1);
+  for (const uint32_t v : tokens) words[v / 32] |= 1u << (v % 32);
+  return std::make_shared<RowMask>(RowMask{kind, std::move(words)});
+}
 
 Case sampling_case(std::string name, const std::vector<SampleRow>& rows, SamplingCase options) {
   const uint32_t vocab = static_cast<uint32_t>(rows.at(0).logits.size());
@@ -224,6 +260,8 @@ Case sampling_case(std::string name, const std::vector<SampleRow>& rows, Samplin
         note(judge_processed(rows[r], want_processed, read));
         if (read != want_processed) continue;  // later differences follow from that rounding
       }
+      for (uint32_t v = 0; v < vocab; ++v)
+        if (rows[r].mask && !rows[r].mask->allows(v)) read[v] = -kInf;
       const FilterResult want_kept = kept_of(want.tensors[0].at(kept), r),
                          got_kept = kept_of(got.tensors[0].at(kept), r);
       note(judge_kept(s, read, want_kept, got_kept));

@@ -94,6 +94,9 @@ struct World {
     forward_inputs.block_copies = {{0, 6, 16}, {0, 7, 3}};
     sample_inputs.records = {{0, 2, 0, kSampleLogprobs, -1, 0, 2}, {2, 3, 5, kSampleForced, 4}};
     sample_inputs.bias_entries = {{3, 1.5f}, {4, -INFINITY}};
+    sample_inputs.mask_records = {{MaskKind::kBits, 0, 2}, {MaskKind::kList, 2, 3}};
+    sample_inputs.mask_words = {0x8000'0001u, 0x2'0000u, 3, 7, 49};
+    sample_inputs.records[0].mask = 1;
   }
 
   void make_state() {
@@ -396,6 +399,20 @@ TEST_CASE("validating refuses wrong inputs and names array and field", "[validat
        [](World& w) { w.sample_inputs.bias_entries[1].token = 3; }},
       {"records[0]: bias: expected a finite number or -inf",
        [](World& w) { w.sample_inputs.bias_entries[1].bias = NAN; }},
+      {"records[0]: mask: expected -1 or one of the step's masks",
+       [](World& w) { w.sample_inputs.records[0].mask = 2; }},
+      {"records[0]: mask: expected -1 or one of the step's masks",
+       [](World& w) { w.sample_inputs.records[0].mask = -2; }},
+      {"records[1]: mask: expected -1 for a sample that is forced",
+       [](World& w) { w.sample_inputs.records[1].mask = 0; }},
+      {"mask_records[1]: kind: expected a known one",
+       [](World& w) { w.sample_inputs.mask_records[1].kind = static_cast<MaskKind>(2); }},
+      {"mask_records[0]: words of bits: expected at most 2",
+       [](World& w) { w.sample_inputs.mask_records[0].count = 3; }},
+      {"mask_records[0]: bits: expected no token beyond the vocabulary",
+       [](World& w) { w.sample_inputs.mask_words[1] = 1u << 18; }},
+      {"mask_records[1]: token: expected below 50", [](World& w) { w.sample_inputs.mask_words[4] = 50; }},
+      {"mask_records[1]: tokens: expected ascending ones", [](World& w) { w.sample_inputs.mask_words[4] = 3; }},
       {"want_logprobs", [](World& w) { w.want_logprobs = false; }},
   };
   for (const Lie& lie : lies) {

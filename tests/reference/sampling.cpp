@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <span>
 
 #include "core/sample/gumbel.h"
 #include "tests/reference/machine.h"
@@ -47,13 +48,26 @@ double scaled_logprob(double logit, double temperature, const FilterResult& kept
   return (logit - kept.max_logit) / temperature - kept.log_sum;
 }
 
-bool broken(const float* raw, uint32_t count) {
-  bool any_finite = false;
-  for (uint32_t v = 0; v < count; ++v) {
-    if (std::isnan(raw[v]) || raw[v] == static_cast<float>(kInfinity)) return true;
-    any_finite |= std::isfinite(raw[v]);
+bool no_number(float logit) {
+  return std::isnan(logit) || logit == static_cast<float>(kInfinity);
+}
+bool broken(const std::vector<float>& raw) {
+  return std::any_of(raw.begin(), raw.end(), no_number) ||
+         std::none_of(raw.begin(), raw.end(), [](float l) { return std::isfinite(l); });
+}
+
+// The row's logits, those that its mask denies being -inf. A forced token is not drawn, so no mask denies it.
+std::vector<float> masked(const Machine& m, uint32_t r, std::vector<float> logits) {
+  const SampleRecord& record = m.sample.records[r];
+  if (record.mask < 0 || record.flags & kSampleForced) return logits;
+  const MaskRecord& mask = m.sample.mask_records[static_cast<size_t>(record.mask)];
+  const auto words = std::span(m.sample.mask_words).subspan(mask.first, mask.count);
+  for (uint32_t v = 0; v < logits.size(); ++v) {
+    const bool allowed = mask.kind == MaskKind::kList ? std::binary_search(words.begin(), words.end(), v)
+                                                      : v / 32 < words.size() && (words[v / 32] >> (v % 32) & 1u) != 0;
+    if (!allowed) logits[v] = static_cast<float>(-kInfinity);
   }
-  return !any_finite;
+  return logits;
 }
 
 std::vector<float> to_f32(const double* row, uint32_t count) {
@@ -94,7 +108,7 @@ void keep(const RowSampling& s, const std::vector<float>& logits, std::vector<in
 
 std::vector<float> logits_row(Machine& m, TensorId logits, TensorId processed, uint32_t r) {
   const Tensor& tensor = m.tensor(sampling_of(m, r).flags & kRowProcessed ? processed : logits);
-  return to_f32(tensor.row(r), tensor.columns);
+  return masked(m, r, to_f32(tensor.row(r), tensor.columns));
 }
 
 Status run(Machine& m, const ApplyPenalties& op) {
@@ -145,7 +159,9 @@ Status run(Machine& m, const Filter& op) {
     std::vector<int32_t> ids;
     for (size_t v = 0; v < logits.size(); ++v)
       if (logits[v] > -kInfinity) ids.push_back(static_cast<int32_t>(v));
-    if (broken(raw.data(), static_cast<uint32_t>(raw.size()))) {
+    const std::vector<float> allowed = masked(m, r, raw);
+    const bool any_finite = std::any_of(raw.begin(), raw.end(), [](float l) { return std::isfinite(l); });
+    if (!any_finite || std::any_of(allowed.begin(), allowed.end(), no_number)) {
       result.flags = kResultNotFinite;
     } else if (ids.empty()) {
       result.flags = kResultEmptySupport;
@@ -259,7 +275,11 @@ Status run(Machine& m, const Logprobs& op) {
     std::vector<int32_t> ids(tensor.columns);
     std::iota(ids.begin(), ids.end(), 0);
     const std::vector<float> logits = to_f32(tensor.row(r), tensor.columns);
-    const bool good = !broken(logits.data(), tensor.columns);
+    const bool good = !broken(logits);
+    if (!good && result.flags == 0) {  // the mask denies what is broken
+      result.flags = kResultNotFinite;
+      result.token = -1;
+    }
     const double total = good ? log_sum(logits, ids, 0, 1) : 0;
     const auto raw_logprob = [total](double logit) { return logit - total; };
     LogprobRow row = best_of(logits, {}, 0, raw_logprob);
@@ -268,7 +288,7 @@ Status run(Machine& m, const Logprobs& op) {
     const FilterResult kept = get_kept(m.tensor(op.kept), r);
     if (!(m.sample.records[r].flags & kSampleProcessed)) {
       if (good) row = best_of(logits, ids, kLogprobsMax, raw_logprob);
-    } else if (kept.flags == 0) {
+    } else if (good && kept.flags == 0) {
       const float temperature = sampling_of(m, r).temperature;
       const std::vector<float> read = logits_row(m, op.logits, op.processed, r);
       std::erase_if(ids, [&](int32_t id) { return !is_kept(kept, read[static_cast<size_t>(id)], id); });

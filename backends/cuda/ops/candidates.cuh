@@ -38,16 +38,14 @@ __device__ inline uint32_t choose_bin(const uint32_t* histograms, uint32_t num_p
 }
 
 // The candidates, best first, in shared memory.
-__device__ inline void gather(const SampledRow& row, uint32_t vocab_size, uint32_t bin, Rank* ranks) {
+__device__ inline void gather(const Places& places, uint32_t bin, Rank* ranks) {
   __shared__ uint32_t used;
   if (threadIdx.x == 0) used = 0;
   for (uint32_t i = threadIdx.x; i < kCandidates; i += kRankThreads) ranks[i] = 0;
   __syncthreads();
-#pragma unroll 4
-  for (uint32_t v = threadIdx.x; v < vocab_size; v += kRankThreads) {
-    const float l = row.logits[v];
-    if (l > -INFINITY && bin_of(l) >= bin) ranks[atomicAdd(&used, 1u)] = rank_of(l, v);
-  }
+  for_places<kRankThreads>(places, [&](float l, uint32_t token) {
+    if (l > -INFINITY && bin_of(l) >= bin) ranks[atomicAdd(&used, 1u)] = rank_of(l, token);
+  });
   sort_ranks(ranks, kCandidates);
 }
 

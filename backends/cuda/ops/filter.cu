@@ -8,6 +8,8 @@
 // wherever it is. Sums of the sorted walk are f64; masses of the radix selection are integers, so they do not depend on
 // an order. Top-n-sigma is a top-k whose k is counted: among the candidates, or in one more pass when they all lie
 // above its edge.
+//
+// A row with a mask (places.cuh) is read as if it had no other tokens.
 #include <cfloat>
 
 #include "backends/cuda/choose.h"
@@ -42,12 +44,12 @@ __device__ bool filters(const RowSampling& s) {
   return s.temperature > 0 && (s.top_k > 0 || s.top_p < 1 || s.min_p > 0 || s.top_n_sigma > 0);
 }
 
-__global__ void __launch_bounds__(kScanThreads) filter_scan_kernel(FilterArgs args) {
+__global__ void __launch_bounds__(kScanThreads, 2) filter_scan_kernel(FilterArgs args) {
   __shared__ uint32_t histogram[kBins];
   __shared__ Rank rank_scratch[kScanThreads / kWarp];
   __shared__ double sum_scratch[kScanThreads / kWarp];
   __shared__ uint32_t count_scratch[kScanThreads / kWarp];
-  const uint32_t r = blockIdx.y, part = blockIdx.x, vocab_size = args.sample.vocab_size;
+  const uint32_t r = blockIdx.y, part = blockIdx.x;
   SampledRow row;
   if (!wait_with_row(args.sample, r, &row)) return;
   const bool wants_histogram = filters(row.sampling), is_greedy = row.sampling.temperature == 0;
@@ -58,10 +60,10 @@ __global__ void __launch_bounds__(kScanThreads) filter_scan_kernel(FilterArgs ar
   }
   const float factor = kLog2E / row.sampling.temperature;
   float best_logit = -INFINITY, base = -FLT_MAX;  // base: what the sum's exponents are relative to
-  uint32_t best_id = 0, count = 0;
+  uint32_t best_place = 0, count = 0;
   double sum = 0, logit_sum = 0, square_sum = 0;
   bool broken = false;
-  for_quads<kScanThreads>(row.logits, vocab_size, {vocab_size, part, args.num_parts}, [&](float4 four, uint32_t quad) {
+  for_quads<kScanThreads>(row.places, {row.places, part, args.num_parts}, [&](float4 four, uint32_t quad, auto) {
     const float logits[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
     for (uint32_t c = 0; c < 4; ++c) {
@@ -70,7 +72,7 @@ __global__ void __launch_bounds__(kScanThreads) filter_scan_kernel(FilterArgs ar
       count += l > -INFINITY;
       if (l > best_logit) {
         best_logit = l;
-        best_id = 4 * quad + c;
+        best_place = 4 * quad + c;
       }
       if (wants_histogram && l > -INFINITY) atomicAdd(&histogram[bin_of(l)], 1u);
     }
@@ -92,7 +94,8 @@ __global__ void __launch_bounds__(kScanThreads) filter_scan_kernel(FilterArgs ar
     }
   });
   const int any_broken = __syncthreads_or(broken);
-  const Rank best = block_reduce(count ? rank_of(best_logit, best_id) : 0, MaxOf(), rank_scratch);
+  const Rank best =
+      block_reduce(count ? rank_of(best_logit, row.places.token_at(best_place)) : 0, MaxOf(), rank_scratch);
   if (count) sum *= static_cast<double>(exp2_fast((base - logit_of(best)) * factor));
   sum = block_reduce(sum, SumOf(), sum_scratch);
   count = block_reduce(count, SumOf(), count_scratch);
@@ -123,8 +126,8 @@ __device__ PartStats merge_parts(const FilterArgs& args, uint32_t r, const RowSa
 }
 
 // How many tokens top-n-sigma keeps: of the candidates, or, where it keeps all of those, of the row.
-__device__ uint32_t count_within_sigma(const SampledRow& row, uint32_t vocab_size, const PartStats& all,
-                                       const Rank* ranks, uint32_t num_candidates) {
+__device__ uint32_t count_within_sigma(const SampledRow& row, const PartStats& all, const Rank* ranks,
+                                       uint32_t num_candidates) {
   __shared__ uint32_t scratch[kRankThreads / kWarp];
   const double mean = all.logit_sum / all.count, variance = fmax(all.square_sum / all.count - mean * mean, 0.0);
   const double least = static_cast<double>(logit_of(all.best)) - row.sampling.top_n_sigma * sqrt(variance);
@@ -138,7 +141,7 @@ __device__ uint32_t count_within_sigma(const SampledRow& row, uint32_t vocab_siz
   };
   const uint32_t count = count_of(num_candidates, [&](uint32_t i) { return logit_of(ranks[i]); });
   if (count < num_candidates || num_candidates == all.count) return count;
-  return count_of(vocab_size, [&](uint32_t v) { return row.logits[v]; });
+  return count_of(row.places.count(), [&](uint32_t i) { return row.places.logit_at(i); });
 }
 
 // How many of the best tokens each rule keeps, if that shows among the candidates.
@@ -213,16 +216,16 @@ __global__ void __launch_bounds__(kRankThreads) filter_select_kernel(FilterArgs 
         // More than the candidates are wanted for certain: no use in gathering them.
         const bool hopeless = s.top_k > num_candidates && s.top_k < all.count && s.min_p <= 0 && s.top_n_sigma <= 0;
         const bool has_candidates = num_candidates > 0 && !hopeless;
-        if (has_candidates) gather(row, args.sample.vocab_size, bin, ranks);
+        if (has_candidates) gather(row.places, bin, ranks);
         if (s.top_n_sigma > 0) {
-          const uint32_t within = count_within_sigma(row, args.sample.vocab_size, all, ranks, num_candidates);
+          const uint32_t within = count_within_sigma(row, all, ranks, num_candidates);
           s.top_k = s.top_k > 0 ? min(s.top_k, within) : within;
         }
         if (has_candidates) {
           count = walk(s, all, ranks, num_candidates, &sum);
           if (count != kNone) last = ranks[count - 1];
         }
-        if (count == kNone) count = radix_select(row, args.sample.vocab_size, result.max_logit, all.count, &last, &sum);
+        if (count == kNone) count = radix_select(row, result.max_logit, all.count, &last, &sum);
         result.support = count;
       }
       result.log_sum = static_cast<float>(log(sum));

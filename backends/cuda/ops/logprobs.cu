@@ -42,19 +42,19 @@ __device__ uint32_t choose_bin(const uint32_t* histogram, uint32_t wanted, uint3
 }
 
 // The best of the ranks below `below`.
-__device__ Rank next_best(const float* logits, uint32_t vocab_size, Rank below) {
+__device__ Rank next_best(const Places& places, Rank below) {
   __shared__ Rank scratch[kRankThreads / kWarp];
   Rank best = 0;
-  for (uint32_t v = threadIdx.x; v < vocab_size; v += kRankThreads) {
-    const Rank rank = rank_of(logits[v], v);
+  for_places<kRankThreads>(places, [&](float l, uint32_t token) {
+    const Rank rank = rank_of(l, token);
     if (rank < below && rank > best) best = rank;
-  }
+  });
   best = block_reduce(best, MaxOf(), scratch);
   __syncthreads();
   return best;
 }
 
-__global__ void __launch_bounds__(kRankThreads) logprobs_kernel(Args args) {
+__global__ void __launch_bounds__(kRankThreads, 2) logprobs_kernel(Args args) {
   __shared__ uint32_t histogram[kBins];
   __shared__ Rank ranks[kCandidates];
   __shared__ float max_scratch[kRankThreads / kWarp];
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kRankThreads) logprobs_kernel(Args args) {
   if (!wait_with_row(args.sample, r, &row)) return;
   if (!(row.record.flags & kSampleLogprobs)) return;
   const bool of_kept = row.record.flags & kSampleProcessed;
-  const float* logits = row.raw;
+  Places places{row.raw, vocab_size};
   LogprobRow& out = args.rows[r];
   for (uint32_t i = threadIdx.x; i < kBins; i += kRankThreads) histogram[i] = 0;
   if (threadIdx.x < kLogprobsMax) out.entries[threadIdx.x] = {-1, 0.0f};
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kRankThreads) logprobs_kernel(Args args) {
   int broken = 0;
 #pragma unroll 4
   for (uint32_t v = threadIdx.x; v < vocab_size; v += kRankThreads) {
-    const float l = logits[v];
+    const float l = row.raw[v];
     broken |= !(l < INFINITY);
     atomicAdd(&histogram[l > -INFINITY ? bin_of(l) : 0], 1u);
     if (l > max) {
@@ -87,13 +87,20 @@ __global__ void __launch_bounds__(kRankThreads) logprobs_kernel(Args args) {
     if (l > -INFINITY) sum += static_cast<double>(expf(l - max));
   }
   const float row_max = block_reduce(max, MaxOf(), max_scratch);
-  if (__syncthreads_or(broken) || row_max == -INFINITY) return;  // then Filter has said so too
+  if (__syncthreads_or(broken) || row_max == -INFINITY) {
+    // Filter has said so too, unless the row's mask denies what is broken; there are no raw log-probabilities then.
+    if (threadIdx.x == 0 && args.results[r].flags == 0) {
+      args.results[r].flags = kResultNotFinite;
+      args.results[r].token = -1;
+    }
+    return;
+  }
   if (max > -INFINITY) sum *= static_cast<double>(expf(max - row_max));
   const double total = static_cast<double>(row_max) + log(block_reduce(sum, SumOf(), sum_scratch));
   if (threadIdx.x == 0) {
     const int32_t token = args.results[r].token;
     if (static_cast<uint32_t>(token) < vocab_size)
-      args.results[r].logprob = static_cast<float>(static_cast<double>(logits[token]) - total);
+      args.results[r].logprob = static_cast<float>(static_cast<double>(row.raw[token]) - total);
   }
 
   uint32_t wanted = min(kLogprobsMax, vocab_size);
@@ -102,12 +109,11 @@ __global__ void __launch_bounds__(kRankThreads) logprobs_kernel(Args args) {
     kept = args.kept[r];
     if (kept.flags != 0) return;
     wanted = min(kLogprobsMax, kept.support);
-    logits = row.logits;
+    places = places_of(args.sample.inputs, row.record, row.logits, vocab_size);
     for (uint32_t i = threadIdx.x; i < kBins; i += kRankThreads) histogram[i] = 0;
     __syncthreads();
-#pragma unroll 4
-    for (uint32_t v = threadIdx.x; v < vocab_size; v += kRankThreads)
-      atomicAdd(&histogram[logits[v] > -INFINITY ? bin_of(logits[v]) : 0], 1u);
+    for_places<kRankThreads>(places,
+                             [&](float l, uint32_t) { atomicAdd(&histogram[l > -INFINITY ? bin_of(l) : 0], 1u); });
     __syncthreads();
   }
   uint32_t bin;
@@ -115,16 +121,14 @@ __global__ void __launch_bounds__(kRankThreads) logprobs_kernel(Args args) {
   if (num_candidates <= kCandidates) {
     for (uint32_t i = threadIdx.x; i < kCandidates; i += kRankThreads) ranks[i] = 0;
     __syncthreads();
-#pragma unroll 4
-    for (uint32_t v = threadIdx.x; v < vocab_size; v += kRankThreads) {
-      const float l = logits[v];
-      if ((l > -INFINITY ? bin_of(l) : 0) >= bin) ranks[atomicAdd(&used, 1u)] = rank_of(l, v);
-    }
+    for_places<kRankThreads>(places, [&](float l, uint32_t token) {
+      if ((l > -INFINITY ? bin_of(l) : 0) >= bin) ranks[atomicAdd(&used, 1u)] = rank_of(l, token);
+    });
     sort_ranks(ranks, kCandidates);
   } else {
     Rank below = ~Rank{0};
     for (uint32_t i = 0; i < wanted; ++i) {
-      below = next_best(logits, vocab_size, below);
+      below = next_best(places, below);
       if (threadIdx.x == 0) ranks[i] = below;
     }
     __syncthreads();

@@ -19,7 +19,7 @@ inline constexpr uint32_t kDigits = 2048;
 struct DigitTable {
   Mass mass[kDigits];
   uint32_t count[kDigits];
-  uint32_t id[kDigits];  // of one of them, where the digit is the last: exact where count is 1
+  uint32_t place[kDigits];  // of one of them, where the digit is the last: exact where count is 1
 };
 inline constexpr uint32_t kRadixSharedBytes = 2 * sizeof(DigitTable);
 
@@ -33,17 +33,13 @@ struct Cut {
   uint32_t key;
   uint32_t above, equal;  // counts
   Mass mass_above;
-  uint32_t id;  // when equal is 1
+  uint32_t place;  // when equal is 1
 };
 
 class RadixSelect {
  public:
-  __device__ RadixSelect(const SampledRow& row, uint32_t vocab_size, float max_logit, DigitTable* tables)
-      : row_(row),
-        vocab_size_(vocab_size),
-        soften_(max_logit, row.sampling.temperature),
-        first_(tables[0]),
-        later_(tables[1]) {}
+  __device__ RadixSelect(const SampledRow& row, float max_logit, DigitTable* tables)
+      : row_(row), soften_(max_logit, row.sampling.temperature), first_(tables[0]), later_(tables[1]) {}
 
   __device__ Mass mass_of(float logit) const {
     return static_cast<Mass>(static_cast<double>(soften_(logit)) * kMassUnit);
@@ -58,8 +54,8 @@ class RadixSelect {
       table.count[i] = 0;
     }
     __syncthreads();
-    for (uint32_t v = threadIdx.x; v < vocab_size_; v += kRankThreads) {
-      const float l = row_.logits[v];
+    for (uint32_t i = threadIdx.x; i < row_.places.count(); i += kRankThreads) {
+      const float l = row_.places.logit_at(i);
       const uint32_t key = ordered(l);
       const bool matches = shift + bits == 32 || key >> (shift + bits) == prefix;
       if (!(l > -INFINITY) || !matches) continue;
@@ -67,7 +63,7 @@ class RadixSelect {
       const uint32_t digit = key >> shift & ((1u << bits) - 1);
       atomicAdd(&table.mass[digit], mass_of(l));
       atomicAdd(&table.count[digit], 1u);
-      if (shift == 0) atomicExch(&table.id[digit], v);
+      if (shift == 0) atomicExch(&table.place[digit], i);
     }
     __syncthreads();
   }
@@ -132,20 +128,20 @@ class RadixSelect {
     const uint32_t c = find(later_, target, &cut);
     cut.key = a << 21 | b << 10 | c;
     cut.equal = later_.count[c];
-    cut.id = later_.id[c];
+    cut.place = later_.place[c];
     return cut;
   }
 
-  // The id of the nth token (from 1) with this logit, in the order of ids.
+  // The place of the nth token (from 1) with this logit.
   __device__ uint32_t nth_equal(uint32_t key, uint32_t n) {
     __shared__ uint32_t scratch[kRankThreads / kWarp];
     __shared__ uint32_t found;
     uint32_t before = 0;
-    for (uint32_t base = 0; base < vocab_size_; base += kRankThreads) {
-      const uint32_t v = base + threadIdx.x;
-      const bool equal = v < vocab_size_ && ordered(row_.logits[v]) == key;
+    for (uint32_t base = 0; base < row_.places.count(); base += kRankThreads) {
+      const uint32_t place = base + threadIdx.x;
+      const bool equal = place < row_.places.count() && ordered(row_.places.logit_at(place)) == key;
       const uint32_t rank = before + block_prefix_sum(equal ? 1u : 0u, scratch);
-      if (equal && rank == n) found = v;
+      if (equal && rank == n) found = place;
       before += static_cast<uint32_t>(__syncthreads_count(equal));
       if (before >= n) break;
     }
@@ -156,7 +152,6 @@ class RadixSelect {
 
  private:
   const SampledRow& row_;
-  uint32_t vocab_size_;
   Softener soften_;
   DigitTable& first_;
   DigitTable& later_;
@@ -164,11 +159,11 @@ class RadixSelect {
 
 // How many tokens are kept; the last of them and the sum of exp((logit - max) / temperature) over all of them.
 // `num_finite` tokens are not -inf.
-__device__ inline uint32_t radix_select(const SampledRow& row, uint32_t vocab_size, float max_logit,
-                                        uint32_t num_finite, Rank* last, double* sum) {
+__device__ inline uint32_t radix_select(const SampledRow& row, float max_logit, uint32_t num_finite, Rank* last,
+                                        double* sum) {
   __shared__ Mass scratch[kRankThreads / kWarp];
   const RowSampling& s = row.sampling;
-  RadixSelect select(row, vocab_size, max_logit, reinterpret_cast<DigitTable*>(dynamic_shared()));
+  RadixSelect select(row, max_logit, reinterpret_cast<DigitTable*>(dynamic_shared()));
   const uint32_t min_p_count = select.fill_first();
   const uint32_t limit = s.top_k > 0 && s.top_k < num_finite ? s.top_k : num_finite;
 
@@ -195,9 +190,9 @@ __device__ inline uint32_t radix_select(const SampledRow& row, uint32_t vocab_si
   }
   if (!done) cut = select.descend({false, kept});
   const uint32_t nth = kept - cut.above;
-  const uint32_t id = cut.equal == 1 ? cut.id : select.nth_equal(cut.key, nth);
+  const uint32_t place = cut.equal == 1 ? cut.place : select.nth_equal(cut.key, nth);
   const float cutoff = from_ordered(cut.key);
-  *last = rank_of(cutoff, id);
+  *last = rank_of(cutoff, row.places.token_at(place));
   *sum = static_cast<double>(cut.mass_above + nth * select.mass_of(cutoff)) / kMassUnit;
   return kept;
 }

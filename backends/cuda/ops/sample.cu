@@ -6,6 +6,8 @@
 // A score takes some 130 instructions, a bound of it 30. So each thread bounds the scores of all its tokens and
 // computes that of the most promising one; the second best of these in the block is at most the second best of its
 // part, and only tokens whose bound reaches it are scored as well: hardly ever one.
+//
+// A token that the row's mask denies (places.cuh) has the logit -inf, which no row keeps.
 #include <cfloat>
 
 #include "backends/cuda/arrival.cuh"
@@ -99,7 +101,7 @@ class Scores {
 };
 
 // The best of a part, in every thread of the block.
-__device__ Best scan(const SampledRow& row, FilterResult kept, uint32_t vocab_size, const RowPart& part) {
+__device__ Best scan(const SampledRow& row, FilterResult kept, const RowPart& part) {
   __shared__ Best scratch[kThreads / kWarp];
   const Scores scores(row);
   if (row.sampling.temperature == 0) {  // keeps one token, and its margin is over all
@@ -113,16 +115,18 @@ __device__ Best scan(const SampledRow& row, FilterResult kept, uint32_t vocab_si
 
   float highest = -INFINITY, second_highest = -INFINITY;  // bounds
   uint32_t promising = 0;
-  for_quads<kThreads>(row.logits, vocab_size, part, [&](float4 four, uint32_t quad) {
+  const Places& places = row.places;
+  for_quads<kThreads>(places, part, [&](float4 four, uint32_t quad, auto token_at) {
     const float logits[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
     for (uint32_t c = 0; c < 4; ++c) {
-      float bound = scores.bound(logits[c], 4 * quad + c);
+      const uint32_t token = token_at(4 * quad + c);
+      float bound = scores.bound(logits[c], token);
       if (logits[c] < kept.cutoff) bound = -INFINITY;
       second_highest = fmaxf(second_highest, fminf(bound, highest));
       if (bound > highest) {
         highest = bound;
-        promising = 4 * quad + c;
+        promising = token;
       }
     }
   });
@@ -139,9 +143,11 @@ __device__ Best scan(const SampledRow& row, FilterResult kept, uint32_t vocab_si
     const uint32_t known = __shfl_sync(kFullMask, promising, lane);
     const uint32_t first = part.begin + threadIdx.x / kWarp * kWarp + lane;
     for (uint32_t i = threadIdx.x % kWarp; first + i / 4 * kThreads < part.end; i += kWarp) {
-      const uint32_t token = 4 * (first + i / 4 * kThreads) + i % 4;
-      if (token >= vocab_size || token == known) continue;
-      const float logit = row.logits[token];
+      const uint32_t place = 4 * (first + i / 4 * kThreads) + i % 4;
+      if (place >= places.count()) continue;
+      const uint32_t token = places.token_at(place);
+      if (token == known) continue;
+      const float logit = places.logit_at(place);
       if (logit >= kept.cutoff && scores.bound(logit, token) >= least) offer(&mine, logit, token);
     }
   }
@@ -176,7 +182,7 @@ __device__ void write_result(const Args& args, const SampledRow& row, const Filt
   args.results[r] = result;
 }
 
-__global__ void __launch_bounds__(kThreads) sample_kernel(Args args) {
+__global__ void __launch_bounds__(kThreads, 2) sample_kernel(Args args) {
   __shared__ uint32_t is_last;
   const uint32_t r = blockIdx.y, part = blockIdx.x, lane = threadIdx.x % kWarp;
   SampledRow row;
@@ -184,7 +190,7 @@ __global__ void __launch_bounds__(kThreads) sample_kernel(Args args) {
   const FilterResult kept = args.kept[r];
   Best best;
   if (kept.flags == 0 && !(row.record.flags & kSampleForced))
-    best = scan(row, kept, args.sample.vocab_size, {args.sample.vocab_size, part, args.num_parts});
+    best = scan(row, kept, {row.places, part, args.num_parts});
   if (threadIdx.x >= kWarp) return;
   Best* parts = args.parts + uint64_t{r} * args.num_parts;
   if (lane == 0) parts[part] = best;
