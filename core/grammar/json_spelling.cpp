@@ -6,13 +6,25 @@
 #include <cstdlib>
 #include <limits>
 
-#include "core/grammar/regex_replace.h"
-
 namespace llmrt {
 namespace {
 
-// All 256: the escape, or the byte itself.
-const std::array<std::string, 256>& spellings() {
+// digits * 10^exponent, in plain decimals.
+std::string plain_decimal(std::string digits, int exponent) {
+  while (digits.size() > 1 && digits.back() == '0') {
+    digits.pop_back();
+    ++exponent;
+  }
+  if (digits == "0") return digits;
+  if (exponent >= 0) return digits.append(static_cast<size_t>(exponent), '0');
+  const size_t num_behind = static_cast<size_t>(-exponent);
+  if (digits.size() <= num_behind) digits.insert(0, num_behind - digits.size() + 1, '0');
+  return digits.insert(digits.size() - num_behind, ".");
+}
+
+}  // namespace
+
+const std::array<std::string, 256>& json_spellings() {
   static const auto made = [] {
     std::array<std::string, 256> out;
     constexpr char kHex[] = "0123456789abcdef";
@@ -32,35 +44,10 @@ const std::array<std::string, 256>& spellings() {
   return made;
 }
 
-// digits * 10^exponent, in plain decimals.
-std::string plain_decimal(std::string digits, int exponent) {
-  while (digits.size() > 1 && digits.back() == '0') {
-    digits.pop_back();
-    ++exponent;
-  }
-  if (digits == "0") return digits;
-  if (exponent >= 0) return digits.append(static_cast<size_t>(exponent), '0');
-  const size_t num_behind = static_cast<size_t>(-exponent);
-  if (digits.size() <= num_behind) digits.insert(0, num_behind - digits.size() + 1, '0');
-  return digits.insert(digits.size() - num_behind, ".");
-}
-
-}  // namespace
-
-std::string_view json_escape(uint8_t byte) {
-  const std::string& text = spellings()[byte];
-  return text.size() > 1 ? std::string_view(text) : std::string_view();
-}
-
 std::string json_string_text(std::string_view decoded) {
   std::string out = "\"";
-  for (char c : decoded) out += spellings()[static_cast<uint8_t>(c)];
+  for (char c : decoded) out += json_spellings()[static_cast<uint8_t>(c)];
   return out += '"';
-}
-
-RegexId json_string_regex(RegexPool* pool, RegexId decoded) {
-  const RegexId quote = pool->literal("\"");
-  return pool->concat(quote, pool->concat(with_bytes_replaced(pool, decoded, spellings()), quote));
 }
 
 std::optional<std::string> json_number_text(const boost::json::value& number) {

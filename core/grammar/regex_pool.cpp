@@ -53,6 +53,7 @@ struct RegexPool::Impl {
   std::vector<uint32_t> nexts;
   BytePartitions partitions;
   std::vector<std::string> texts;
+  std::vector<RegexId> single_bytes = std::vector<RegexId>(256, kUnknown);
   bool has_failed = false;
   uint32_t nesting = 0;
 
@@ -83,6 +84,14 @@ struct RegexPool::Impl {
     std::vector<uint32_t> words(8, 0);
     for (size_t b = 0; b < 256; ++b) words[b / 32] |= static_cast<uint32_t>(set[b]) << (b % 32);
     return add(Kind::kBytes, words, [&] { return Info{false, true, {}, partitions.of_set(set)}; });
+  }
+  RegexId byte(uint8_t one) {
+    if (single_bytes[one] == kUnknown) {
+      ByteSet set;
+      set.set(one);
+      single_bytes[one] = bytes(set);
+    }
+    return has_failed ? kNothing : single_bytes[one];
   }
   ByteSet set_of(RegexId a) const {
     ByteSet set;
@@ -388,11 +397,7 @@ RegexId RegexPool::literal(std::string_view text) {
     return impl_->text(static_cast<uint32_t>(impl_->texts.size() - 1), 0);
   }
   RegexId result = kEmpty;
-  for (size_t i = text.size(); i-- > 0;) {
-    ByteSet set;
-    set.set(static_cast<uint8_t>(text[i]));
-    result = impl_->concat(impl_->bytes(set), result);
-  }
+  for (size_t i = text.size(); i-- > 0;) result = impl_->concat(impl_->byte(static_cast<uint8_t>(text[i])), result);
   return result;
 }
 

@@ -106,7 +106,10 @@ Result<Shape> ShapeReader::exactly_one(const std::vector<Shape>& parts, const st
       own = without ? algebra_.both(*own, *without) : without.error();
       if (own || own.error().code != ErrorCode::kUnsupportedSchema) continue;
       if (!options_.coerce_one_of) {
-        return refuse_shape(fmt::format("schemas {} and {} are not proven disjoint", std::min(i, j), std::max(i, j)));
+        const std::string& why = own.error().message;  // a reason, or a refusal with a place of its own
+        return refuse_shape(
+            fmt::format("schemas {} and {} are not proven disjoint{}", std::min(i, j), std::max(i, j),
+                        why.starts_with("unsupported") ? "" : ", and one cannot be taken from the other: " + why));
       }
       own = parts[i];
       break;

@@ -52,7 +52,7 @@ Result<SymbolId> SchemaRules::open_pair(const ObjectShape& object) {
     if (reader_.algebra().has_no_text(names)) continue;
     Result<SymbolId> value = symbol_of(each.value);
     if (!value) return value;
-    const SymbolId key = builder_.terminal(json_string_regex(&pool_, names));
+    const SymbolId key = builder_.terminal(string_regex(names));
     if (notes_ != nullptr && noted_keys_.insert(key).second) notes_->open_keys.push_back(key);
     parts.push_back(builder_.sequence({key, builder_.terminal(colon_), *value}));
   }

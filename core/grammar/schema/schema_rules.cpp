@@ -24,7 +24,12 @@ RegexId spaces_regex(RegexPool* pool, SchemaOptions::Spaces spaces) {
 }  // namespace
 
 SchemaRules::SchemaRules(GrammarBuilder* builder, ShapeReader* reader, const SchemaOptions& options, SchemaNotes* notes)
-    : builder_(*builder), pool_(builder->regexes()), reader_(*reader), options_(options), notes_(notes) {
+    : builder_(*builder),
+      pool_(builder->regexes()),
+      reader_(*reader),
+      options_(options),
+      notes_(notes),
+      escaped_(&pool_, json_spellings()) {
   spaces_ = spaces_regex(&pool_, options.spaces);
   comma_ = pool_.concat(spaces_, pool_.concat(pool_.literal(","), spaces_));
   colon_ = pool_.concat(spaces_, pool_.concat(pool_.literal(":"), spaces_));
@@ -67,8 +72,13 @@ RegexId SchemaRules::scalars(const Shape& shape) {
   if (shape.literals & Shape::kTrue) parts.push_back(pool_.literal("true"));
   if (shape.literals & Shape::kFalse) parts.push_back(pool_.literal("false"));
   parts.push_back(shape.numbers.texts);
-  if (shape.strings != RegexPool::kNothing) parts.push_back(json_string_regex(&pool_, shape.strings));
+  if (shape.strings != RegexPool::kNothing) parts.push_back(string_regex(shape.strings));
   return pool_.either(parts);
+}
+
+RegexId SchemaRules::string_regex(RegexId decoded) {
+  const RegexId quote = pool_.literal("\"");
+  return pool_.concat(quote, pool_.concat(escaped_.replace(decoded), quote));
 }
 
 Result<SymbolId> SchemaRules::body_of(const Shape& shape) {

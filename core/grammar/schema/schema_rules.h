@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "core/grammar/regex_replace.h"
 #include "core/grammar/schema/shape_reader.h"
 
 namespace llmrt {
@@ -32,6 +33,8 @@ class SchemaRules {
 
   Result<SymbolId> body_of(const Shape& shape);
   RegexId scalars(const Shape& shape);
+  // Strings as JSON, with quotes; `decoded` are their characters.
+  RegexId string_regex(RegexId decoded);
   SymbolId bracketed(const char* open, const char* close, const Body& body);
   SymbolId rule(SymbolId body);
   RegexId after_comma(RegexId regex) { return pool_.concat(comma_, regex); }
@@ -77,6 +80,7 @@ class SchemaRules {
   ShapeReader& reader_;
   const SchemaOptions& options_;
   SchemaNotes* notes_;
+  ByteReplacer escaped_;
   RegexId spaces_, comma_, colon_;
   std::map<ValueId, SymbolId> symbols_;
   std::deque<ValueId> to_define_;
