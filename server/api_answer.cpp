@@ -64,8 +64,17 @@ void append_ids(const std::vector<int32_t>& ids, std::string& out) {
   append_list(ids.size(), out, [&](size_t i) { fmt::format_to(std::back_inserter(out), "{}", ids[i]); });
 }
 
-void append_finish(FinishReason finish, std::string& out) {
-  fmt::format_to(std::back_inserter(out), ",\"finish_reason\":{}", json::serialize(finish_text(finish)));
+void append_finish(const json::value& finish, std::string& out) {
+  fmt::format_to(std::back_inserter(out), ",\"finish_reason\":{}", json::serialize(finish));
+}
+
+// What a call is: {"id", "type", "function": {"name", "arguments": "
+void append_call_head(std::string_view id, std::string_view name, bool is_custom, std::string& out) {
+  out += "\"id\":";
+  append_string(id, out);
+  out += is_custom ? ",\"type\":\"custom\",\"custom\":{\"name\":" : ",\"type\":\"function\",\"function\":{\"name\":";
+  append_string(name, out);
+  out += is_custom ? ",\"input\":\"" : ",\"arguments\":\"";
 }
 
 // One more member of a list that grows.
@@ -77,8 +86,11 @@ void append_member(TextPieces& list, std::string_view member) {
 }  // namespace
 
 size_t AnswerDraft::held_bytes() const {
-  return text.held_bytes() + tokens.held_bytes() + logprobs.held_bytes() + tops.held_bytes() + offsets.held_bytes() +
-         token_ids.held_bytes();
+  size_t of_calls = 0;
+  for (const Call& call : calls)
+    of_calls += sizeof(call) + call.id.size() + call.name.size() + call.arguments.held_bytes();
+  return of_calls + thought.held_bytes() + text.held_bytes() + tokens.held_bytes() + logprobs.held_bytes() +
+         tops.held_bytes() + offsets.held_bytes() + token_ids.held_bytes();
 }
 
 json::value finish_text(FinishReason reason) {
@@ -103,9 +115,10 @@ json::value finish_text(FinishReason reason) {
 }
 
 json::object usage_of(const std::vector<Choice>& choices, const AnswerForm& form) {
-  size_t prompt = 0, generated = 0, cached = 0;
+  size_t prompt = 0, generated = 0, cached = 0, thought = 0;
   for (size_t i = 0; i < choices.size(); ++i) {
     generated += choices[i].num_generated();
+    thought += choices[i].num_thought_tokens();
     if (i % form.best_of != 0) continue;
     prompt += choices[i].prompt_tokens().size();
     cached += choices[i].num_cached();
@@ -113,7 +126,8 @@ json::object usage_of(const std::vector<Choice>& choices, const AnswerForm& form
   return {{"prompt_tokens", prompt},
           {"completion_tokens", generated},
           {"total_tokens", prompt + generated},
-          {"prompt_tokens_details", {{"cached_tokens", cached}}}};
+          {"prompt_tokens_details", {{"cached_tokens", cached}}},
+          {"completion_tokens_details", {{"reasoning_tokens", thought}}}};
 }
 
 std::vector<size_t> shown_choices(const std::vector<Choice>& choices, const AnswerForm& form) {
@@ -223,6 +237,25 @@ void AnswerWriter::add(const ChoiceDelta& delta, AnswerDraft& draft) const {
   std::string member;
   append_escaped(delta.text, member);
   draft.text.append(member);
+  for (const AnswerPart& part : delta.parts) {
+    member.clear();
+    append_escaped(part.text, member);
+    switch (part.kind) {
+      case AnswerPart::Kind::kContent:
+        draft.text.append(member);
+        break;
+      case AnswerPart::Kind::kThought:
+        draft.thought.append(member);
+        break;
+      case AnswerPart::Kind::kCallHead:
+        draft.calls.push_back({part.id, part.name, part.is_custom, {}});
+        break;
+      case AnswerPart::Kind::kCallArguments:
+        draft.calls.back().arguments.append(member);
+        break;
+    }
+  }
+  draft.ends_in_calls |= delta.ends_in_calls;
   const auto add = [&](TextPieces& list, auto append) {
     member.clear();
     append();
@@ -242,6 +275,46 @@ void AnswerWriter::add(const ChoiceDelta& delta, AnswerDraft& draft) const {
   if (delta.finish != FinishReason::kNone) draft.finish = delta.finish;
 }
 
+// `stop` where a certain call was asked for, as others have it; `length` stays.
+json::value AnswerWriter::finish_of(FinishReason finish, bool ends_in_calls) const {
+  json::value text = finish_text(finish);
+  const bool is_named = form_.structure && form_.structure->choice == AnswerStructure::Choice::kNamed;
+  if (ends_in_calls && !is_named && text == "stop") return "tool_calls";
+  return text;
+}
+
+void AnswerWriter::append_message(AnswerDraft&& draft, TextPieces& body) const {
+  if (!form_.chat) {
+    body.append("\"text\":\"");
+    body.append(std::move(draft.text));
+    return body.append("\",\"logprobs\":");
+  }
+  body.append("\"message\":{\"role\":\"assistant\",\"content\":");
+  if (draft.text.empty() && !draft.calls.empty()) {
+    body.append("null");
+  } else {
+    body.append("\"");
+    body.append(std::move(draft.text));
+    body.append("\"");
+  }
+  if (!draft.thought.empty()) {
+    body.append(fmt::format(",\"{}\":\"", model_->thought_field));
+    body.append(std::move(draft.thought));
+    body.append("\"");
+  }
+  std::string text;
+  for (size_t i = 0; i < draft.calls.size(); ++i) {
+    AnswerDraft::Call& call = draft.calls[i];
+    text = i == 0 ? ",\"tool_calls\":[{" : ",{";
+    append_call_head(call.id, call.name, call.is_custom, text);
+    body.append(text);
+    body.append(std::move(call.arguments));
+    body.append("\"}}");
+  }
+  if (!draft.calls.empty()) body.append("]");
+  body.append(",\"refusal\":null},\"logprobs\":");
+}
+
 TextPieces AnswerWriter::whole(const std::vector<Choice>& choices, std::vector<AnswerDraft> drafts) const {
   TextPieces body;
   body.append(frame(form_.chat ? "chat.completion" : "text_completion"));
@@ -251,9 +324,8 @@ TextPieces AnswerWriter::whole(const std::vector<Choice>& choices, std::vector<A
   for (const size_t i : shown_choices(choices, form_)) {
     AnswerDraft draft = std::move(drafts[i]);
     body.append(fmt::format("{}{{\"index\":{},", index > 0 ? "," : "", index));
-    body.append(form_.chat ? "\"message\":{\"role\":\"assistant\",\"content\":\"" : "\"text\":\"");
-    body.append(std::move(draft.text));
-    body.append(form_.chat ? "\",\"refusal\":null},\"logprobs\":" : "\",\"logprobs\":");
+    const json::value finish = finish_of(draft.finish, draft.ends_in_calls);
+    append_message(std::move(draft), body);
     if (form_.logprobs < 0) {
       body.append("null");
     } else {
@@ -270,7 +342,7 @@ TextPieces AnswerWriter::whole(const std::vector<Choice>& choices, std::vector<A
       body.append(form_.chat ? "],\"refusal\":null}" : "]}");
     }
     tail.clear();
-    append_finish(draft.finish, tail);
+    append_finish(finish, tail);
     body.append(tail);
     if (form_.return_token_ids) {
       body.append(",\"token_ids\":[");
@@ -303,6 +375,7 @@ void AnswerWriter::end_chunk(const std::vector<Choice>& choices, std::string& ou
   if (form_.continuous_usage) {
     json::object usage = usage_of(choices, form_);
     usage.erase("prompt_tokens_details");  // known at the end
+    usage.erase("completion_tokens_details");
     out += ",\"usage\":" + json::serialize(usage);
   }
   out += "}\n\n";
@@ -321,8 +394,41 @@ void AnswerWriter::first_chunk(size_t index, const std::vector<Choice>& choices,
   end_chunk(choices, out);
 }
 
+// A delta of one part alone.
+void AnswerWriter::part_chunk(size_t index, const AnswerPart& part, const std::vector<Choice>& choices,
+                              std::string& out) const {
+  out += "data: " + frame("chat.completion.chunk");
+  fmt::format_to(std::back_inserter(out), ",\"choices\":[{{\"index\":{},\"delta\":{{", index);
+  switch (part.kind) {
+    case AnswerPart::Kind::kContent:
+      out += "\"content\":";
+      append_string(part.text, out);
+      break;
+    case AnswerPart::Kind::kThought:
+      fmt::format_to(std::back_inserter(out), "\"{}\":", model_->thought_field);
+      append_string(part.text, out);
+      break;
+    case AnswerPart::Kind::kCallHead:
+      fmt::format_to(std::back_inserter(out), "\"tool_calls\":[{{\"index\":{},", part.call_idx);
+      append_call_head(part.id, part.name, part.is_custom, out);
+      out += "\"}}]";
+      break;
+    case AnswerPart::Kind::kCallArguments:
+      fmt::format_to(std::back_inserter(out), "\"tool_calls\":[{{\"index\":{},\"{}\":{{\"{}\":", part.call_idx,
+                     part.is_custom ? "custom" : "function", part.is_custom ? "input" : "arguments");
+      append_string(part.text, out);
+      out += "}}]";
+      break;
+  }
+  out += "},\"logprobs\":null,\"finish_reason\":null}]";
+  end_chunk(choices, out);
+}
+
 void AnswerWriter::chunk(size_t index, const ChoiceDelta& delta, bool first, const std::vector<Choice>& choices,
                          std::string& out) const {
+  for (const AnswerPart& part : delta.parts) part_chunk(index, part, choices, out);
+  const bool says_more = !delta.records.empty() || !delta.token_ids.empty() || delta.finish != FinishReason::kNone;
+  if (!delta.parts.empty() && !says_more) return;
   out += "data: " + frame(form_.chat ? "chat.completion.chunk" : "text_completion");
   fmt::format_to(std::back_inserter(out), ",\"choices\":[{{\"index\":{},", index);
   if (!form_.chat) {
@@ -340,7 +446,7 @@ void AnswerWriter::chunk(size_t index, const ChoiceDelta& delta, bool first, con
     out += "null";
   else
     append_logprobs(delta.records, out);
-  append_finish(delta.finish, out);
+  append_finish(finish_of(delta.finish, delta.ends_in_calls), out);
   if (form_.return_token_ids) {
     out += ",\"token_ids\":";
     append_ids(delta.token_ids, out);

@@ -22,10 +22,18 @@ struct AnswerHead {
 
 // What one choice of a whole answer has said so far, as JSON text without what stands around it.
 struct AnswerDraft {
-  TextPieces text;                             // inside the quotes
+  TextPieces text;     // inside the quotes
+  TextPieces thought;  // likewise
+  struct Call {
+    std::string id, name;
+    bool is_custom = false;
+    TextPieces arguments;  // inside the quotes
+  };
+  std::vector<Call> calls;
   TextPieces tokens, logprobs, tops, offsets;  // members of the lists; chat has one list: tokens
   TextPieces token_ids;                        // members
   FinishReason finish = FinishReason::kNone;
+  bool ends_in_calls = false;
   size_t held_bytes() const;
 };
 
@@ -54,6 +62,9 @@ class AnswerWriter {
 
  private:
   std::string frame(const char* object) const;  // {"id": ..., without the closing brace
+  boost::json::value finish_of(FinishReason finish, bool ends_in_calls) const;
+  void part_chunk(size_t index, const AnswerPart& part, const std::vector<Choice>& choices, std::string& out) const;
+  void append_message(AnswerDraft&& draft, TextPieces& body) const;
   void end_chunk(const std::vector<Choice>& choices, std::string& out) const;
   void chat_record(int32_t token, std::string_view bytes, bool has_logprob, float logprob, std::string& out) const;
   void chat_entry(const TokenRecord& record, std::string& out) const;

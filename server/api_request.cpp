@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "core/base/keyed_hash.h"
 #include "core/text/detokenizer.h"
@@ -270,19 +271,9 @@ void read_neutral(Fields& fields) {
   // The cache key is no salt: it would keep apart what the prefix cache finds by itself.
   for (const char* name : {"safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
     fields.string(name, kHintBytesMax);
-  fields.neutral(
-      "response_format",
-      [](const json::value& value) {
-        const json::object* object = value.if_object();
-        const json::value* type = object ? object->if_contains("type") : nullptr;
-        return type && type->is_string() && type->get_string() == "text";
-      },
-      "{\"type\": \"text\"}");
 }
 
 void read_neutral_chat(Fields& fields) {
-  fields.neutral(
-      "parallel_tool_calls", [](const json::value& value) { return value.is_bool(); }, "true or false");
   fields.neutral(
       "modalities",
       [](const json::value& value) {
@@ -423,6 +414,32 @@ int read_completion_logprobs(Fields& fields) {
   return static_cast<int>(fields.integer("logprobs", 0, kTopLogprobsMax).value_or(-1));
 }
 
+// Checks what does not go together with a grammar, and hands the stop strings to whoever looks for them.
+void take_structure(Fields& fields, const ServedModel& model, AnswerStructure structure, ApiRequest* out) {
+  AnswerForm& form = out->form;
+  const bool is_constrained = structure.is_constrained();
+  const std::string field = structure.content ? structure.content_field : "tool_choice";
+  if (is_constrained && !model.grammars) {
+    fields.fail(field, "answers cannot be held to a structure here: there is no vocabulary for it", "unsupported");
+  }
+  for (const PromptRequest& prompt : out->prompts) {
+    const Request& request = prompt.request;
+    if (!is_constrained || fields.failed()) break;
+    const char* other = form.beams                ? "use_beam_search"
+                        : request.min_tokens > 0  ? "min_tokens"
+                        : request.stop.ignore_eos ? "ignore_eos"
+                        : request.max_tokens == 0 ? "max_tokens: 0"
+                                                  : nullptr;
+    if (other) fields.fail(field, fmt::format("not together with {}", other), "unsupported");
+  }
+  if (form.chat && model.chat_format && model.reads_answers && model.chat_format->format->name != "plain") {
+    StopParams& stop = out->prompts[0].request.stop;
+    form.content_stops = std::exchange(stop.strings, {});
+    form.include_stop = stop.include_string;
+  }
+  form.structure = std::make_shared<const AnswerStructure>(std::move(structure));
+}
+
 // Says which fields had no effect, and how long the answer may be where that is less than was asked for.
 void add_headers(ApiRequest& request, std::optional<int64_t> max_tokens) {
   uint32_t least = std::numeric_limits<uint32_t>::max();
@@ -511,12 +528,14 @@ ApiResult<ApiRequest> parse_chat(const json::object& body, const ServedModel& mo
 
   ApiRequest out;
   out.form = shared.form;
-  const ChatContext chat = read_chat(fields, model, context, /*only_counting=*/false, out.ignored_fields);
+  ReadChat chat = read_chat(fields, model, context, /*only_counting=*/false, out.ignored_fields);
+  read_content_structure(fields, &chat.structure);
   judge_rest(fields, Endpoint::kChat, context.strict_fields, out.ignored_fields);
-  std::vector<int32_t> prompt = render_chat(fields, model, context, chat);
+  std::vector<int32_t> prompt = render_chat(fields, model, context, &chat);
   if (!fields.failed() && prompt.empty()) fields.fail("messages", "expected at least one token, found none");
   if (fields.error()) return *fields.error();
   out.prompts.push_back({make_request(fields, shared, model, std::move(prompt), max_tokens.value_or(-1)), ""});
+  take_structure(fields, model, std::move(chat.structure), &out);
   if (fields.error()) return *fields.error();
   add_headers(out, max_tokens);
   return out;
@@ -548,6 +567,8 @@ ApiResult<ApiRequest> parse_completion(const json::object& body, const ServedMod
     fields.fail(out.form.best_of == out.form.n ? "n" : "best_of",
                 fmt::format("expected at most {} choices in all, found {} for each of {} prompts", kChoicesMax,
                             out.form.best_of, values.size()));
+  AnswerStructure structure;
+  read_content_structure(fields, &structure);
   judge_rest(fields, Endpoint::kCompletion, context.strict_fields, out.ignored_fields);
   if (fields.error()) return *fields.error();
   out.prompts = read_prompts(fields, model, context, values, add_bos, shared.form.echo);
@@ -557,6 +578,7 @@ ApiResult<ApiRequest> parse_completion(const json::object& body, const ServedMod
     // Prompts draw apart; those of a seed that was asked for each as if alone.
     if (!shared.has_seed) ++shared.sampling.seed;
   }
+  take_structure(fields, model, std::move(structure), &out);
   if (fields.error()) return *fields.error();
   add_headers(out, max_tokens);
   return out;

@@ -14,6 +14,7 @@
 #include "server/fields.h"
 #include "server/parse_context.h"
 #include "server/served_model.h"
+#include "server/structure.h"
 
 namespace llmrt::server {
 
@@ -35,6 +36,11 @@ struct AnswerForm {
   uint32_t n = 1;        // choices of each prompt in the answer
   uint32_t best_of = 1;  // choices drawn of each prompt: those with the best mean log-probability are shown
   bool beams = false;    // the choices come best first
+  // What was asked of the answer's structure; never null where the answer is one of a chat.
+  std::shared_ptr<const AnswerStructure> structure = {};
+  // Stop strings that are looked for in content alone, where thoughts and calls are told apart.
+  StopStrings content_stops = {};
+  bool include_stop = false;  // in the content
 };
 
 // form.best_of choices each; all choices belong to one HTTP request.

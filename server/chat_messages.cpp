@@ -18,21 +18,13 @@ constexpr size_t kNameBytesMax = 256, kIdBytesMax = 1024;
 constexpr size_t kCallsMax = 1024;      // of one message
 constexpr int kArgumentsDepthMax = 32;  // of the JSON in a call's arguments: the template's own limit is 64 in all
 
-bool is_empty_array(const json::value& value) {
-  return value.is_array() && value.get_array().empty();
-}
 bool is_false(const json::value& value) {
   return value == false;
-}
-bool is_name(const json::value& value, std::initializer_list<std::string_view> names) {
-  return value.is_string() &&
-         std::find(names.begin(), names.end(), std::string_view(value.get_string())) != names.end();
 }
 
 // Known to others, and nothing that shapes a prompt here.
 void read_neutral_prompt(Fields& fields) {
   fields.neutral("add_special_tokens", is_false, "false");
-  fields.neutral("continue_final_message", is_false, "false");
 }
 
 // How many values there are, counted until there are more than `most`.
@@ -153,12 +145,14 @@ class MessageReader {
     json::object call;
     if (const auto id = fields.string("id", kIdBytesMax)) call["id"] = *id;
     const auto type = fields.string("type", 64).value_or("function");
-    if (type != "function")
-      fields.fail("type", fmt::format("not supported: expected function, found '{}'", shown_name(type)), "unsupported");
+    if (type != "function" && type != "custom")
+      fields.fail("type", fmt::format("expected function or custom, found '{}'", shown_name(type)));
     call["type"] = "function";
     fields.any("index");  // of a streamed piece
     const json::object* function = fields.object("function");
-    if (!function) {
+    if (type == "custom") {
+      call["function"] = read_custom(fields);
+    } else if (!function) {
       fields.fail("function", "expected an object, found nothing");
     } else {
       Fields inner(*function, fields.full("function") + ".");
@@ -168,6 +162,20 @@ class MessageReader {
     if (strict_) fields.refuse_unread();
     if (fields.error()) outer.fail(*fields.error());
     calls.emplace_back(std::move(call));
+  }
+
+  // A custom call is one of a function with one string, to the model.
+  json::object read_custom(Fields& fields) {
+    const json::object* custom = fields.object("custom");
+    if (!custom) {
+      fields.fail("custom", "expected an object, found nothing");
+      return {};
+    }
+    Fields inner(*custom, fields.full("custom") + ".");
+    const auto name = inner.string("name", kNameBytesMax), input = inner.string("input", kMessageTextBytesMax);
+    if (!name || name->empty()) inner.fail("name", "expected the tool's name, found nothing");
+    if (inner.error()) fields.fail(*inner.error());
+    return {{"name", name.value_or("")}, {"arguments", {{"input", input.value_or("")}}}};
   }
 
   json::object read_function(Fields& fields) {
@@ -201,77 +209,6 @@ class MessageReader {
   size_t argument_values_left_ = kTemplateValuesMax;  // of all messages together
 };
 
-// ---- tools ---------------------------------------------------------------------------------------------------------
-
-// {type, function {name, description, parameters}} in the client's own order; what else it holds is dropped.
-std::optional<json::object> read_tool(const json::value& value, size_t index, bool strict, Fields& outer) {
-  const std::string name = fmt::format("tools[{}]", index);
-  if (!value.is_object()) {
-    outer.fail(name, fmt::format("expected an object, found {}", describe(value)));
-    return std::nullopt;
-  }
-  Fields fields(value.get_object(), name + ".");
-  const auto type = fields.string("type", 64);
-  if (!type || *type != "function")
-    fields.fail(
-        "type",
-        fmt::format("not supported: expected function, found {}", type ? "'" + shown_name(*type) + "'" : "nothing"),
-        "unsupported");
-  json::object told;
-  if (const json::object* function = fields.object("function")) {
-    Fields inner(*function, fields.full("function") + ".");
-    const auto function_name = inner.string("name", kNameBytesMax);
-    if (!function_name || function_name->empty()) inner.fail("name", "expected the function's name, found nothing");
-    inner.string("description", kMessageTextBytesMax);
-    inner.object("parameters");
-    inner.boolean("strict");
-    if (strict) inner.refuse_unread();
-    if (inner.error()) fields.fail(*inner.error());
-    for (const auto& member : *function)
-      if (!member.value().is_null() &&
-          (member.key() == "name" || member.key() == "description" || member.key() == "parameters"))
-        told[member.key()] = member.value();
-  } else {
-    fields.fail("function", "expected an object, found nothing");
-  }
-  if (strict) fields.refuse_unread();
-  if (fields.error()) {
-    outer.fail(*fields.error());
-    return std::nullopt;
-  }
-  return json::object{{"type", "function"}, {"function", std::move(told)}};
-}
-
-// Tools may stand in the prompt; calls are not read out of the answer yet. `choice`: tool_choice, or its old name.
-void check_choice(Fields& fields, bool has_tools, std::string_view choice, bool only_counting) {
-  const json::value* value = fields.any(choice);
-  if (only_counting || (value && is_name(*value, {"none"}))) return;
-  constexpr std::string_view kHint =
-      "calls are not read out of the answer yet: send tool_choice: \"none\", and the model is "
-      "told of the tools";
-  if (value && !(is_name(*value, {"auto"}) && !has_tools))
-    fields.fail(choice,
-                fmt::format("not supported: expected none{}, found {}; {}", has_tools ? "" : " or auto",
-                            value->is_string() ? "'" + shown_name(value->get_string()) + "'" : describe(*value), kHint),
-                "unsupported");
-  else if (has_tools)
-    fields.fail("tools", fmt::format("not supported without tool_choice: {}", kHint), "unsupported");
-}
-
-// The functions of old are tools without a type.
-std::optional<json::array> read_tools(Fields& fields, bool only_counting, bool strict) {
-  const json::array* tools = fields.array("tools", kToolsMax);
-  check_values(fields, "tools");
-  fields.neutral("functions", is_empty_array, "[]; use tools");
-  check_choice(fields, tools && !tools->empty(), "tool_choice", only_counting);
-  check_choice(fields, false, "function_call", only_counting);
-  if (!tools || tools->empty()) return std::nullopt;
-  json::array checked;
-  for (size_t i = 0; i < tools->size() && !fields.failed(); ++i)
-    if (auto tool = read_tool((*tools)[i], i, strict, fields)) checked.emplace_back(std::move(*tool));
-  return checked;
-}
-
 // ---- the template --------------------------------------------------------------------------------------------------
 
 // The special tokens that templates spell out by name.
@@ -299,12 +236,55 @@ void read_effort(Fields& fields, json::object& context) {
   }
 }
 
+// The last bytes of a prompt: enough for its last turn's beginning, unless that is very long.
+std::string tail_of(std::span<const TextPiece> pieces) {
+  constexpr size_t kTailBytes = 64u << 10;
+  std::string tail;
+  for (size_t i = pieces.size(); i-- > 0 && tail.size() < kTailBytes;) tail.insert(0, pieces[i].text);
+  return tail;
+}
+
+// Documents for templates that show them.
+void read_documents(Fields& fields, json::object& context) {
+  const json::array* documents = fields.array("documents", kDocumentsMax);
+  if (!documents || !check_values(fields, "documents")) return;
+  for (const json::value& document : *documents) {
+    if (!document.is_object() && !document.is_string())
+      return fields.fail("documents", fmt::format("expected objects or strings, found {}", describe(document)));
+  }
+  if (!documents->empty()) context["documents"] = *documents;
+}
+
+// The prompt ends behind the last message's text, which the answer goes on with.
+void cut_behind_last_message(Fields& fields, const ChatContext& chat, std::vector<TextPiece>* pieces) {
+  const json::object& last = chat.at("messages").get_array().back().get_object();
+  const json::value* content = last.if_contains("content");
+  std::string_view text = content && content->is_string() ? std::string_view(content->get_string()) : "";
+  const size_t begin = std::min(text.find_first_not_of(" \n\r\t"), text.size());
+  text = text.substr(begin, text.find_last_not_of(" \n\r\t") + 1 - begin);
+  std::string whole;
+  for (const TextPiece& piece : *pieces) whole += piece.text;
+  const size_t found = text.empty() ? std::string::npos : whole.rfind(text);
+  if (found == std::string::npos) {
+    return fields.fail("continue_final_message",
+                       "expected the last message's text in the rendered prompt, found none: the template changes it");
+  }
+  size_t left = found + text.size();
+  for (size_t i = 0; i < pieces->size(); ++i) {
+    TextPiece& piece = (*pieces)[i];
+    piece.text.resize(std::min(piece.text.size(), left));
+    left -= piece.text.size();
+    if (left == 0) pieces->resize(i + 1);
+  }
+}
+
 }  // namespace
 
-ChatContext read_chat(Fields& fields, const ServedModel& model, const ParseContext& parse, bool only_counting,
-                      std::vector<std::string>& ignored) {
+ReadChat read_chat(Fields& fields, const ServedModel& model, const ParseContext& parse, bool only_counting,
+                   std::vector<std::string>& ignored) {
   read_neutral_prompt(fields);
-  json::object context;
+  ReadChat chat;
+  json::object& context = chat.context;
   if (const json::object* arguments = fields.object("chat_template_kwargs");
       arguments && check_values(fields, "chat_template_kwargs")) {
     if (arguments->size() > kTemplateVariablesMax)
@@ -318,14 +298,26 @@ ChatContext read_chat(Fields& fields, const ServedModel& model, const ParseConte
     }
   }
   read_effort(fields, context);
+  if (const auto thinks = fields.boolean("enable_thinking")) {
+    context["enable_thinking"] = *thinks;
+    context["thinking"] = *thinks;
+  }
+  read_documents(fields, context);
   context.emplace("documents", nullptr);
-  context["add_generation_prompt"] = fields.boolean("add_generation_prompt").value_or(true);
-  if (auto tools = read_tools(fields, only_counting, parse.strict_fields)) context["tools"] = std::move(*tools);
+  chat.continues = fields.boolean("continue_final_message").value_or(false);
+  const auto prompts = fields.boolean("add_generation_prompt");
+  if (chat.continues && prompts.value_or(false))
+    fields.fail("continue_final_message", "expected only with add_generation_prompt: false");
+  context["add_generation_prompt"] = prompts.value_or(!chat.continues);
+  json::array tools;
+  check_values(fields, "tools");
+  read_tools(fields, model, only_counting, parse.strict_fields, &chat.structure, &tools);
+  if (!tools.empty()) context["tools"] = std::move(tools);
 
   const json::array* messages = fields.array("messages", kMessagesMax);
   if (!messages || messages->empty()) {
     fields.fail("messages", "expected at least one message, found none");
-    return context;
+    return chat;
   }
   MessageReader reader(parse.strict_fields, ignored);
   json::array checked;
@@ -333,16 +325,18 @@ ChatContext read_chat(Fields& fields, const ServedModel& model, const ParseConte
     if (parse.is_cancelled()) fields.fail(client_has_gone());
     if (auto message = reader.read((*messages)[i], i, fields)) checked.emplace_back(std::move(*message));
   }
+  if (chat.continues && !fields.failed() && checked.back().at("role") != "assistant")
+    fields.fail("continue_final_message", "expected a last message of role assistant");
   context["messages"] = std::move(checked);
   if (!model.chat_template || !model.tokenizer) fields.fail("messages", model.no_chat_reason, "unsupported");
-  return context;
+  return chat;
 }
 
-std::vector<int32_t> render_chat(Fields& fields, const ServedModel& model, const ParseContext& parse,
-                                 const ChatContext& chat) {
+std::vector<int32_t> render_chat(Fields& fields, const ServedModel& model, const ParseContext& parse, ReadChat* chat) {
   if (parse.is_cancelled()) fields.fail(client_has_gone());
   if (fields.failed()) return {};
-  auto pieces = model.chat_template->render(chat, special_strings(model.tokenizer->vocabulary()), {}, parse.cancelled);
+  auto pieces =
+      model.chat_template->render(chat->context, special_strings(model.tokenizer->vocabulary()), {}, parse.cancelled);
   if (!pieces) {
     ApiError error = to_api_error(pieces.error());  // 503 where memory ran out or the rendering was cancelled
     error.param = fields.full("messages");
@@ -350,9 +344,12 @@ std::vector<int32_t> render_chat(Fields& fields, const ServedModel& model, const
     fields.fail(std::move(error));
     return {};
   }
+  if (chat->continues) cut_behind_last_message(fields, chat->context, &*pieces);
+  if (fields.failed()) return {};
   size_t num_bytes = 0;
   for (const TextPiece& piece : *pieces) num_bytes += piece.text.size();
   if (!check_text_bytes(fields, model, "messages", num_bytes)) return {};
+  if (model.chat_format) chat->structure.start = answer_start(*model.chat_format->format, tail_of(*pieces));
   return encode_rendered(fields, model, parse, "messages", *pieces);
 }
 

@@ -12,11 +12,12 @@
 #include "server/fields.h"
 #include "server/parse_context.h"
 #include "server/served_model.h"
+#include "server/structure.h"
 
 namespace llmrt::server {
 
 inline constexpr size_t kMessagesMax = 16384;
-inline constexpr size_t kToolsMax = 1024;
+inline constexpr size_t kDocumentsMax = 1024;
 inline constexpr size_t kTemplateVariablesMax = 256;
 // The most JSON values in tools, in chat_template_kwargs, and in the arguments of all calls together; arguments beyond
 // it stay text. The template keeps copies of its own.
@@ -25,12 +26,17 @@ inline constexpr size_t kTemplateValuesMax = 1 << 17;
 // The template's variables.
 using ChatContext = boost::json::object;
 
+struct ReadChat {
+  ChatContext context;
+  AnswerStructure structure;  // what tools and tool_choice say of it
+  bool continues = false;     // the answer goes on with the last message
+};
+
 // Reads messages, tools, chat_template_kwargs and their neighbours; fields.failed() on error. What is dropped from tool
 // results is appended to `ignored`. `only_counting`: no answer follows, so any tool_choice goes.
-ChatContext read_chat(Fields& fields, const ServedModel& model, const ParseContext& context, bool only_counting,
-                      std::vector<std::string>& ignored);
-// Empty and fields.failed() on error, or where it has failed before.
-std::vector<int32_t> render_chat(Fields& fields, const ServedModel& model, const ParseContext& context,
-                                 const ChatContext& chat);
+ReadChat read_chat(Fields& fields, const ServedModel& model, const ParseContext& context, bool only_counting,
+                   std::vector<std::string>& ignored);
+// Empty and fields.failed() on error, or where it has failed before. Sets structure.start.
+std::vector<int32_t> render_chat(Fields& fields, const ServedModel& model, const ParseContext& context, ReadChat* chat);
 
 }  // namespace llmrt::server

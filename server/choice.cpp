@@ -15,14 +15,18 @@ void move_append(std::vector<T>& to, std::vector<T>&& from) {
 
 void ChoiceDelta::append(ChoiceDelta&& next) {
   text += next.text;
+  move_append(parts, std::move(next.parts));
   move_append(records, std::move(next.records));
   move_append(token_ids, std::move(next.token_ids));
   if (next.finish != FinishReason::kNone) finish = next.finish;
+  ends_in_calls |= next.ends_in_calls;
   if (next.error) error = std::move(next.error);
 }
 
 Choice::Choice(const ServedModel* model, const AnswerForm& form, std::shared_ptr<const ChoicePrompt> prompt)
-    : model_(model), form_(form), prompt_(std::move(prompt)) {}
+    : model_(model), form_(form), prompt_(std::move(prompt)) {
+  if (reads_answer(*model, form)) reader_ = std::make_shared<AnswerReader>(model, form);
+}
 
 TokenRecord Choice::record_of(const TokenEvent& event, std::string_view bytes) const {
   TokenRecord record;
@@ -43,8 +47,36 @@ void Choice::advance_prompt(const TokenEvent& event, ChoiceDelta& delta) {
   characters_.push(bytes);
 }
 
+// Tokens are read as soon as nothing can take their text back.
+void Choice::advance_reader(const TokenEvent& event, ChoiceDelta& delta) {
+  if (event.token >= 0) {
+    const std::string_view shown = model_->tokenizer->token_bytes(event.token);
+    const std::string_view spelled = model_->tokenizer->token_bytes(event.token, true);
+    held_.push_back({event.token, std::string(spelled), shown.empty() && !spelled.empty()});
+  }
+  const bool at_end = event.finish != FinishReason::kNone;
+  size_t behind = 0;  // bytes of text behind the tokens that are read now
+  size_t num_kept = 0;
+  const size_t taken_back = at_end ? event.cut_bytes : event.hold_bytes;
+  while (num_kept < held_.size() && behind < taken_back) {
+    const Held& last = held_[held_.size() - 1 - num_kept++];
+    if (!last.is_special) behind += last.bytes.size();
+  }
+  for (; held_.size() > num_kept; held_.pop_front()) {
+    const Held& first = held_.front();
+    reader_->feed(first.token, first.bytes, first.is_special, &delta.parts);
+  }
+  if (!at_end) return;
+  if (behind > taken_back) {  // a token is cut in two
+    reader_->feed(-1, std::string_view(held_.front().bytes).substr(0, behind - taken_back), false, &delta.parts);
+  }
+  held_.clear();
+  reader_->finish(event.finish == FinishReason::kLength, &delta.parts);
+}
+
 ChoiceDelta Choice::advance(const TokenEvent& event) {
   ChoiceDelta delta;
+  if (ends_early_) return delta;
   // Through the assembler: a prompt of token ids may end inside a character, which the answer may complete.
   if (!std::exchange(has_echoed_, true)) delta.text = utf8_.push(prompt_->echo_text);
   if (event.is_prompt) {
@@ -54,13 +86,16 @@ ChoiceDelta Choice::advance(const TokenEvent& event) {
     logprob_sum_ += static_cast<double>(event.logprob);
     if (form_.return_token_ids) delta.token_ids.push_back(event.token);
     const std::string_view bytes = model_->tokenizer ? model_->tokenizer->token_bytes(event.token) : "";
-    if (form_.logprobs >= 0) {
+    if (form_.logprobs >= 0 && reader_) {
+      delta.records.push_back(record_of(event, model_->tokenizer->token_bytes(event.token, true)));
+    } else if (form_.logprobs >= 0) {
       const std::string_view spelled = model_->tokenizer ? model_->tokenizer->token_bytes(event.token, true) : "";
       pending_.push_back({record_of(event, spelled), bytes_.size(), bytes_.size() + bytes.size()});
       characters_.push(bytes);
     }
-    bytes_ += bytes;
+    if (!reader_) bytes_ += bytes;
   }
+  if (reader_) advance_reader(event, delta);
   const bool at_end = event.finish != FinishReason::kNone;
   if (at_end) bytes_.erase(bytes_.size() - std::min<size_t>(bytes_.size(), event.cut_bytes));
   release(at_end ? bytes_.size() : bytes_.size() - std::min<size_t>(bytes_.size(), event.hold_bytes), at_end, delta);
@@ -71,6 +106,12 @@ ChoiceDelta Choice::advance(const TokenEvent& event) {
     num_cached_ = event.cached_tokens;
     finished_ = true;
   }
+  if (reader_ && reader_->has_stopped() && (!at_end || event.finish == FinishReason::kLength)) {
+    delta.finish = FinishReason::kStopString;
+    ends_early_ = !at_end;
+    finished_ = true;
+  }
+  delta.ends_in_calls = reader_ && reader_->has_calls() && delta.finish != FinishReason::kNone;
   return delta;
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/request/request.h"
 #include "core/text/detokenizer.h"
+#include "server/answer_reader.h"
 #include "server/api_request.h"
 
 namespace llmrt::server {
@@ -26,12 +27,16 @@ struct TokenRecord {
 // What an event adds to the choice.
 struct ChoiceDelta {
   std::string text;
+  std::vector<AnswerPart> parts;     // instead of text, where the answer is read
   std::vector<TokenRecord> records;  // with form.logprobs >= 0
   std::vector<int32_t> token_ids;    // of the answer
   FinishReason finish = FinishReason::kNone;
+  bool ends_in_calls = false;  // with a finish
   std::optional<Error> error;
 
-  bool empty() const { return text.empty() && records.empty() && token_ids.empty() && finish == FinishReason::kNone; }
+  bool empty() const {
+    return text.empty() && parts.empty() && records.empty() && token_ids.empty() && finish == FinishReason::kNone;
+  }
   void append(ChoiceDelta&& next);
 };
 
@@ -56,6 +61,9 @@ class Choice {
   const std::vector<int32_t>& prompt_tokens() const { return prompt_->tokens; }
   size_t num_generated() const { return num_generated_; }
   size_t num_cached() const { return num_cached_; }  // of the prompt; known at the end
+  size_t num_thought_tokens() const { return reader_ ? reader_->num_thought_tokens() : 0; }
+  // It has ended here and goes on in the engine: a stop string was met in its content.
+  bool ends_early() const { return ends_early_; }
   // The mean over the answer's tokens, the end token among them; 0 without tokens. Only where the core was asked for
   // them.
   double mean_logprob() const;
@@ -70,6 +78,7 @@ class Choice {
   TokenRecord record_of(const TokenEvent& event, std::string_view bytes) const;
   void advance_prompt(const TokenEvent& event, ChoiceDelta& delta);
   void release(size_t shown_end, bool at_end, ChoiceDelta& delta);
+  void advance_reader(const TokenEvent& event, ChoiceDelta& delta);
 
   const ServedModel* model_;
   AnswerForm form_;
@@ -81,7 +90,15 @@ class Choice {
   Utf8Assembler utf8_;
   size_t num_generated_ = 0, num_cached_ = 0;
   double logprob_sum_ = 0;
-  bool finished_ = false;
+  bool finished_ = false, ends_early_ = false;
+  std::shared_ptr<AnswerReader> reader_;  // null: the answer is text; copies before the first event only
+  // Tokens whose text may still be taken back.
+  struct Held {
+    int32_t token;
+    std::string bytes;
+    bool is_special;
+  };
+  std::deque<Held> held_;
 };
 
 }  // namespace llmrt::server

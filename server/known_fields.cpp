@@ -15,7 +15,7 @@ constexpr uint8_t kTokenize = static_cast<uint8_t>(Endpoint::kTokenize);
 constexpr auto kRefused = Tier::kRefused;
 constexpr auto kNoted = Tier::kNoted;
 
-constexpr std::string_view kNoGrammar = "answers of a given structure are not there yet: ask for it in the prompt";
+constexpr std::string_view kNoGrammar = "use response_format or structured_outputs";
 constexpr std::string_view kNoAdapters = "adapters are not there yet";
 constexpr std::string_view kNoTransfer = "keys and values are not taken from other servers";
 constexpr std::string_view kTextOnly = "this model reads and writes text only";
@@ -30,18 +30,11 @@ constexpr std::string_view kUseReturnIds = "use return_token_ids";
 // another known name.
 constexpr KnownField kKnown[] = {
     // The structure of the answer.
-    {"structured_outputs", kRefused, Neutral::kNothing, kNoGrammar},
-    {"guided_json", kRefused, Neutral::kNothing, kNoGrammar},
-    {"guided_regex", kRefused, Neutral::kNothing, kNoGrammar},
-    {"guided_choice", kRefused, Neutral::kNothing, kNoGrammar},
-    {"guided_grammar", kRefused, Neutral::kNothing, kNoGrammar},
     {"structural_tag", kRefused, Neutral::kNothing, kNoGrammar},
     {"regex", kRefused, Neutral::kNothing, kNoGrammar},
     {"ebnf", kRefused, Neutral::kNothing, kNoGrammar},
-    {"grammar", kRefused, Neutral::kEmpty, kNoGrammar},
     {"grammar_lazy", kRefused, Neutral::kFalse, kNoGrammar},
     {"grammar_triggers", kRefused, Neutral::kEmpty, kNoGrammar},
-    {"json_schema", kRefused, Neutral::kNothing, kNoGrammar},
     {"json_mode", kRefused, Neutral::kFalse, kNoGrammar},
     {"output_config", kRefused, Neutral::kEmpty, kNoGrammar},
     {"format", kRefused, Neutral::kEmpty, kNoGrammar},
@@ -117,7 +110,7 @@ constexpr KnownField kKnown[] = {
     {"reasoning_budget", kRefused, Neutral::kMinusOne, "thoughts have no budget of their own: use max_tokens"},
     {"include_reasoning", kRefused, Neutral::kTrue, "thoughts stand in the content as the model writes them"},
     {"think", kRefused, Neutral::kNothing, "use chat_template_kwargs: {\"enable_thinking\": true or false}"},
-    {"enable_thinking", kRefused, Neutral::kNothing, "use chat_template_kwargs: {\"enable_thinking\": true or false}"},
+    {"enable_thinking", kRefused, Neutral::kNothing, "use /v1/chat/completions", kCompletion},
     {"thinking", kNoted},
     {"thinking_mode", kNoted},
     {"reasoning", kNoted},
@@ -158,7 +151,7 @@ constexpr KnownField kKnown[] = {
     {"chat_template_kwargs", kRefused, Neutral::kEmpty, "use /v1/chat/completions", kCompletion},
     {"continue_final_message", kRefused, Neutral::kFalse, "use /v1/completions", kCompletion},
     {"add_generation_prompt", kNoted, Neutral::kNothing, {}, kCompletion},
-    {"documents", kRefused, Neutral::kEmpty, "use chat_template_kwargs: {\"documents\": [...]}"},
+    {"documents", kRefused, Neutral::kEmpty, "use /v1/chat/completions", kCompletion},
     {"images", kRefused, Neutral::kEmpty, kTextOnly},
     {"audio", kRefused, Neutral::kNothing, kTextOnly},
     {"mm_payload", kRefused, Neutral::kEmpty, kTextOnly},

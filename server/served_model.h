@@ -5,6 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "core/chat/resolved_format.h"
+#include "core/grammar/grammar_compiler.h"
 #include "core/text/chat_template.h"
 #include "core/text/tokenizer.h"
 
@@ -29,6 +31,12 @@ struct ServedModel {
   // The most bytes of a text that may fit in the context, as Server::listen finds (text_bytes_max); 0: no such bound.
   size_t text_bytes_max = 0;
   ServedOrigin origin;
+  // How answers of chats are written; null: as plain text.
+  std::shared_ptr<const ResolvedFormat> chat_format;
+  bool reads_answers = true;  // thoughts and calls are told apart from content
+  // The field that thoughts are told in: "reasoning_content", "reasoning", or "none": they stay in the content.
+  std::string thought_field = "reasoning_content";
+  std::shared_ptr<GrammarCompiler> grammars;  // null without a tokenizer
 };
 
 }  // namespace llmrt::server

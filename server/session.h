@@ -53,6 +53,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   boost::asio::awaitable<bool> complete(Incoming& request, bool chat);
   boost::asio::awaitable<bool> answer(Incoming& request, bool chat);
+  boost::asio::awaitable<std::optional<ApiError>> constrain(ApiRequest& wanted);
   boost::asio::awaitable<bool> send_whole(Flight& flight, bool keep_alive);
   boost::asio::awaitable<bool> send_stream(Flight& flight, bool keep_alive, bool chunked);
   // From start_watch to end_watch nobody else reads; what arrives meanwhile stays in buffer_.

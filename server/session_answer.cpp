@@ -91,6 +91,7 @@ struct Session::Flight {
   // What was sent is told before the outbox acknowledges ends that nobody has taken.
   ~Flight() {
     for (size_t i = 0; i < ids.size(); ++i) {
+      if (choices[i].ends_early()) continue;  // cancelled already
       if (choices[i].finished())
         state->door->drained(ids[i], sent[i]);
       else
@@ -112,6 +113,11 @@ struct Session::Flight {
     return std::nullopt;
   }
 
+  // The choice has ended; where it goes on in the engine, it need not.
+  void close_choice(size_t choice) {
+    --num_open;
+    if (choices[choice].ends_early()) state->door->cancel(ids[choice], sent[choice]);
+  }
   // `digest` on this thread, or where there is much to do on another one.
   asio::awaitable<std::optional<ApiError>> on_answerer(std::span<const ChoiceEvent> events,
                                                        std::function<std::optional<ApiError>()> digest) {
@@ -126,9 +132,10 @@ struct Session::Flight {
 
 std::optional<ApiError> Session::Flight::write_drafts(std::span<const ChoiceEvent> events) {
   for (const ChoiceEvent& entry : events) {
+    if (choices[entry.choice].ends_early()) continue;
     const ChoiceDelta delta = choices[entry.choice].advance(entry.event);
     if (ended_badly(delta.finish)) return bad_end(delta);
-    if (delta.finish != FinishReason::kNone) --num_open;
+    if (delta.finish != FinishReason::kNone) close_choice(entry.choice);
     writer.add(delta, drafts[entry.choice]);
   }
   size_t bytes = 0;
@@ -141,9 +148,10 @@ std::optional<ApiError> Session::Flight::write_chunks(std::span<const ChoiceEven
   // An event whose delta says nothing new is not sent, except where tokens have no text at all.
   const bool has_text = state->model.tokenizer != nullptr;
   for (const ChoiceEvent& entry : events) {
+    if (choices[entry.choice].ends_early()) continue;
     const ChoiceDelta delta = choices[entry.choice].advance(entry.event);
     if (ended_badly(delta.finish)) return bad_end(delta);
-    if (delta.finish != FinishReason::kNone) --num_open;
+    if (delta.finish != FinishReason::kNone) close_choice(entry.choice);
     const bool first = !begun[entry.choice];
     if (first && form.chat) writer.first_chunk(entry.choice, choices, out);
     begun[entry.choice] = true;
@@ -181,6 +189,8 @@ asio::awaitable<bool> Session::answer(Incoming& request, bool chat) {
   head.id = make_id(chat ? "chatcmpl" : "cmpl");
   head.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  if (const auto error = co_await constrain(wanted)) co_return co_await reply_error(*error, request);
+  if (client_gone_) co_return false;
   const size_t num_prompts = wanted.prompts.size();
   for (size_t i = 0; i < num_prompts; ++i)
     wanted.prompts[i].request.name = num_prompts == 1 ? head.id : fmt::format("{}-{}", head.id, i);
@@ -193,6 +203,37 @@ asio::awaitable<bool> Session::answer(Incoming& request, bool chat) {
   // Not by ?: GCC 12 begins both of its sides where they wait.
   if (flight.form.stream) co_return co_await send_stream(flight, keep && !is_old, !is_old);
   co_return co_await send_whole(flight, keep);
+}
+
+// Compiles the grammar of the answer, on threads for that; the connection's own thread goes on meanwhile.
+asio::awaitable<std::optional<ApiError>> Session::constrain(ApiRequest& wanted) {
+  const std::shared_ptr<const AnswerStructure> structure = wanted.form.structure;
+  if (!structure || !structure->is_constrained()) co_return std::nullopt;
+  struct Compiled {
+    explicit Compiled(asio::any_io_executor executor) : arrived(executor, asio::steady_timer::time_point::max()) {}
+    asio::steady_timer arrived;
+    std::optional<GrammarCompiler::Answer> answer;
+  };
+  const asio::any_io_executor executor = socket_.get_executor();
+  const auto compiled = std::make_shared<Compiled>(executor);
+  const auto ticket = state_->model.grammars->compile(
+      grammar_job(structure, state_->model, wanted.form.chat, wanted.prompts[0].request.cache_salt),
+      [compiled, executor](GrammarCompiler::Answer answer) {
+        auto kept = std::make_shared<GrammarCompiler::Answer>(std::move(answer));
+        asio::post(executor, [compiled, kept] {
+          compiled->answer = std::move(*kept);
+          compiled->arrived.cancel();
+        });
+      });
+  boost::system::error_code ignored;
+  while (!compiled->answer && !client_gone_) {
+    compiled->arrived.expires_after(std::chrono::milliseconds(50));
+    co_await compiled->arrived.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+  if (!compiled->answer) co_return client_has_gone();
+  if (!compiled->answer->ok()) co_return structure_error(*structure, compiled->answer->error());
+  for (PromptRequest& prompt : wanted.prompts) prompt.request.constraint = **compiled->answer;
+  co_return std::nullopt;
 }
 
 void Session::start_watch() {

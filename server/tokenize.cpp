@@ -35,9 +35,9 @@ ApiResult<json::object> tokenize(const json::object& body, const ServedModel& mo
   const json::value* prompt = fields.any("prompt");
   if (fields.any("messages")) {
     if (prompt) fields.fail("prompt", "expected prompt or messages, found both");
-    const ChatContext chat = read_chat(fields, model, context, /*only_counting=*/true, told.ignored_fields);
+    ReadChat chat = read_chat(fields, model, context, /*only_counting=*/true, told.ignored_fields);
     finish(fields, context, told);
-    tokens = render_chat(fields, model, context, chat);
+    tokens = render_chat(fields, model, context, &chat);
   } else {
     const bool add_bos = fields.boolean("add_special_tokens").value_or(true);
     if (!prompt || !prompt->is_string())

@@ -559,7 +559,7 @@ TEST_CASE("an error names what is wrong, not what else is missing") {
       Row{R"({"role": "assistant", "content": null, "tool_calls": [5]})", "tool_calls[0]: expected an object, found 5"},
       Row{R"({"role": "assistant", "content": null, "tool_calls": {}})", "tool_calls: expected an array"},
       Row{R"({"role": "assistant", "content": null, "tool_calls": [{"type": "custom", "custom": {}}]})",
-          "tool_calls[0].type: not supported: expected function, found 'custom'"},
+          "tool_calls[0].custom.name: expected the tool's name, found nothing"},
       Row{R"({"role": "assistant", "content": "a", "reasoning_content": 5})", "reasoning_content: expected a string"},
       Row{R"({"role": "assistant", "content": null, "audio": {"id": "a"}})", "audio: not supported"},
       Row{R"({"role": "tool", "content": {"a": 1}})",
@@ -592,19 +592,22 @@ TEST_CASE("tools are undefined in the template when nobody gave any") {
     CHECK(told(chat_with(none), "{{ tools is defined }}").text == "False");
 }
 
-TEST_CASE("calls are not read yet, and the error says what goes") {
-  for (const auto& [rest, param] :
-       {std::pair<std::string, const char*>{fmt::format(R"(, "tools": {})", kTools), "tools"},
-        {fmt::format(R"(, "tools": {}, "tool_choice": "auto")", kTools), "tool_choice"},
-        {fmt::format(R"(, "tools": {}, "tool_choice": "required")", kTools), "tool_choice"},
-        {R"(, "tool_choice": {"type": "function", "function": {"name": "w"}})", "tool_choice"},
-        {R"(, "tool_choice": "required")", "tool_choice"}}) {
-    const ApiError error = refused(chat_with(rest));
-    CHECK(error.param == param);
-    CHECK(error.message.find("tool_choice: \"none\"") != std::string::npos);
+TEST_CASE("a model whose answers have no calls refuses tools that may be called, and says what goes") {
+  for (const char* choice : {"", R"(, "tool_choice": "auto")", R"(, "tool_choice": "required")",
+                             R"(, "tool_choice": {"type": "function", "function": {"name": "w"}})"}) {
+    const ApiError error = refused(chat_with(fmt::format(R"(, "tools": {}{})", kTools, choice)));
+    CHECK(error.param == "tools");
+    CHECK(error.message.find("tool_choice \"none\"") != std::string::npos);
   }
+  for (const char* choice : {R"({"type": "function", "function": {"name": "w"}})", R"("required")", R"("sometimes")"})
+    CHECK(refused(chat_with(fmt::format(R"(, "tool_choice": {})", choice))).param == "tool_choice");
   for (const auto& [tools, param] :
-       {std::pair{R"([{"type": "custom", "custom": {"name": "a"}}])", "tools[0].type"},
+       {std::pair{R"([{"type": "custom"}])", "tools[0].custom"},
+        {R"([{"type": "web_search"}])", "tools[0].type"},
+        {R"([{"type": "custom", "custom": {"name": "a", "format": {"type": "grammar", "grammar": {"syntax": "lark",
+             "definition": "start: \"a\""}}}}])",
+         "tools[0].custom.format.grammar.syntax"},
+        {R"([{"type": "function", "function": {"name": "a b"}}])", "tools[0].function.name"},
         {R"([5])", "tools[0]"},
         {R"([{"type": "function"}])", "tools[0].function"},
         {R"([{"type": "function", "function": {}}])", "tools[0].function.name"},

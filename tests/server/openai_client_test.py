@@ -3,6 +3,7 @@
 Environment: LLMRT_PROGRAM (the binary), LLMRT_TEST_MODEL (SmolLM2-135M-Instruct as GGUF), LLMRT_TEST_DEVICE (auto).
 """
 
+import concurrent.futures
 import json
 import math
 import os
@@ -14,8 +15,10 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from typing import Literal
 
 import openai
+import pydantic
 import pytest
 
 PROGRAM = os.environ["LLMRT_PROGRAM"]
@@ -323,7 +326,9 @@ def test_models(server):
     ({"n": 129}, "invalid_argument"), ({"temperature": -1}, "invalid_argument"), ({"extra_body": {"temprature": 1}}, "unknown_field"),
     ({"model": "other"}, "model_not_found"), ({"tools": TOOLS}, "unsupported"),
     ({"tools": TOOLS, "tool_choice": "required"}, "unsupported"),
-    ({"response_format": {"type": "json_object"}}, "unsupported"), ({"extra_body": {"guided_json": {}}}, "unsupported"),
+    ({"extra_body": {"regex": "a"}}, "unsupported"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"uniqueItems": True}}}},
+     "unsupported_schema"),
     ({"extra_body": {"repeat_penalty": 1.1}}, "unsupported"), ({"reasoning_effort": 5}, "invalid_argument"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]}, "unsupported"),
 ])
@@ -332,6 +337,91 @@ def test_errors(server, arguments, code):
         server.client.chat.completions.create(**{"model": "smol", "messages": MESSAGES, **arguments})
     assert caught.value.status_code == (404 if code == "model_not_found" else 400)
     assert caught.value.code == code
+
+
+# ---- structure and tools ----
+
+class Capital(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+    country: Literal["France", "Spain", "Italy"]
+    city: str = pydantic.Field(max_length=20)
+    inhabitants: int = pydantic.Field(ge=0, le=99_999_999)
+    rivers: list[Literal["Seine", "Tiber", "Manzanares"]] = pydantic.Field(max_length=2)
+
+
+def test_parsed_answers(server):
+    for temperature in (0, 1.5):
+        answer = server.client.chat.completions.parse(
+            model="smol", messages=MESSAGES, temperature=temperature, max_tokens=200, response_format=Capital)
+        assert answer.choices[0].finish_reason == "stop"
+        assert isinstance(answer.choices[0].message.parsed, Capital)
+    with server.client.chat.completions.stream(
+            model="smol", messages=MESSAGES, max_tokens=200, response_format=Capital) as stream:
+        kinds = {event.type for event in stream}
+        assert isinstance(stream.get_final_completion().choices[0].message.parsed, Capital)
+    assert {"content.delta", "content.done", "chunk"} <= kinds
+
+
+def test_many_structures_at_once(server):
+    """Each its own schema, batched, n > 1: as alone, and all valid."""
+    def ask(i):
+        schema = {"type": "object", "properties": {f"key{i}": {"type": "integer", "minimum": i, "maximum": i + 9},
+                                                   "word": {"type": "string", "pattern": "^[a-z]{3,8}$"}},
+                  "required": [f"key{i}", "word"], "additionalProperties": False}
+        answer = server.client.chat.completions.create(
+            model="smol", messages=MESSAGES, temperature=1.2, seed=i, n=2, max_tokens=120,
+            response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": schema}})
+        return [choice.message.content for choice in answer.choices]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(ask, range(8)))
+    for i, answers in enumerate(together):
+        for answer in map(json.loads, answers):
+            assert i <= answer[f"key{i}"] <= i + 9 and re.fullmatch("[a-z]{3,8}", answer["word"])
+    assert ask(3) == together[3]
+
+
+@pytest.fixture(scope="module")
+def agent():
+    running = Server("--chat-format", "hermes")
+    yield running
+    running.process.send_signal(signal.SIGINT)
+    running.process.wait(timeout=60)
+
+
+class Weather(pydantic.BaseModel):
+    """The weather of a city."""
+    city: Literal["Paris", "Rome"]
+    days: int = pydantic.Field(ge=1, le=9)
+
+
+def test_required_calls(agent):
+    tools = [openai.pydantic_function_tool(Weather)]
+    answer = agent.client.chat.completions.parse(
+        model="smol", messages=MESSAGES, tools=tools, tool_choice="required", parallel_tool_calls=False, max_tokens=100)
+    choice = answer.choices[0]
+    assert choice.finish_reason == "tool_calls" and len(choice.message.tool_calls) == 1
+    assert isinstance(choice.message.tool_calls[0].function.parsed_arguments, Weather)
+    with agent.client.chat.completions.stream(
+            model="smol", messages=MESSAGES, tools=tools, max_tokens=100,
+            tool_choice={"type": "function", "function": {"name": "Weather"}}) as stream:
+        kinds = [event.type for event in stream]
+        last = stream.get_final_completion().choices[0]
+    assert "tool_calls.function.arguments.delta" in kinds and "tool_calls.function.arguments.done" in kinds
+    assert last.finish_reason == "stop" and isinstance(last.message.tool_calls[0].function.parsed_arguments, Weather)
+
+
+def test_a_loop_of_calls(agent):
+    messages = list(MESSAGES)
+    for _ in range(3):
+        message = agent.client.chat.completions.create(
+            model="smol", messages=messages, tools=[openai.pydantic_function_tool(Weather)], tool_choice="required",
+            parallel_tool_calls=False, max_tokens=100).choices[0].message
+        call = message.tool_calls[0]
+        assert call.function.name == "Weather" and Weather(**json.loads(call.function.arguments))
+        messages += [message, {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
+    none = agent.client.chat.completions.create(model="smol", messages=messages, tools=TOOLS, tool_choice="none",
+                                                max_tokens=20).choices[0]
+    assert not none.message.tool_calls and none.finish_reason in ("stop", "length")
 
 
 def test_an_agents_history(server):

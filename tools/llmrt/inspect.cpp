@@ -90,6 +90,13 @@ void print_judgement(const OpenModel& open) {
              : !open.served.chat_template ? "; completions alone, as "
                                           : "",
              open.served.tokenizer && !open.served.chat_template ? open.served.no_chat_reason : "");
+  if (!open.served.chat_template || !open.served.chat_format) return;
+  const ChatFormat& format = *open.served.chat_format->format;
+  fmt::print("chat format {} ({}): {}\n", format.name, format.models,
+             format.has_calls() && format.has_thoughts() ? "tools, reasoning"
+             : format.has_calls()                        ? "tools"
+             : format.has_thoughts()                     ? "reasoning"
+                                                         : "text alone");
 }
 
 void inspect(const Options& options) {

@@ -54,6 +54,18 @@ std::array<bool, kNumRequestClasses> allowed_classes_of(const std::vector<std::s
   return allowed;
 }
 
+// How the model writes thoughts and calls.
+Result<const ChatFormat*> format_of(const ModelOptions& options, const Tokenizer& tokenizer,
+                                    std::vector<std::string>* warnings) {
+  if (options.chat_format != "auto") return find_chat_format(options.chat_format);
+  const std::string& source = tokenizer.vocabulary().chat_template;
+  if (const std::string_view absent = absent_chat_format(source); !absent.empty()) {
+    warnings->push_back(fmt::format("chat format {} is not there yet: thoughts and calls stay in the content", absent));
+    return find_chat_format("plain");
+  }
+  return &detect_chat_format(source, tokenizer);
+}
+
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
@@ -313,6 +325,10 @@ Result<OpenModel> try_open_model(const ModelOptions& options) {
                                           compiled.error().message));
     }
   }
+  Result<const ChatFormat*> format = format_of(options, *served.tokenizer, &open.warnings);
+  if (!format) return format.error();
+  served.chat_format =
+      std::make_shared<const ResolvedFormat>(resolve_format(**format, marker_tokens(*served.tokenizer)));
   return open;
 }
 

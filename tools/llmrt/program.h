@@ -41,7 +41,8 @@ void on_abrupt_end(void (*restore)());
 
 struct ModelOptions {
   std::string path;
-  std::string name;  // as clients call it; empty = the file's name
+  std::string name;                  // as clients call it; empty = the file's name
+  std::string chat_format = "auto";  // how answers are written; auto = as the template says
 };
 void add_model_options(CLI::App& command, ModelOptions& options);
 
@@ -54,7 +55,7 @@ struct EngineOptions {
   std::string on_exhaustion = "preempt", batching = "continuous";
   bool no_overlap = false, no_batch_invariant = false;
   std::vector<std::string> allow_classes = {};  // empty = all
-  int64_t reserve_output = -1;  // -1 = learnt
+  int64_t reserve_output = -1;                  // -1 = learnt
   std::vector<std::string> class_shares = {};
   uint32_t queue_mib = 256;
   double request_timeout_s = 0, queue_timeout_s = 0;

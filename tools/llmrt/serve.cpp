@@ -1,3 +1,4 @@
+#include <future>
 #include <map>
 
 #include "core/platform/free_memory.h"
@@ -19,7 +20,14 @@ struct Options {
   server::ServerConfig server;
   std::string log_level = "info", sample_trace;
   std::string request_trace, worker_id = "0";
+  std::string thought_field = "reasoning_content";
 };
+
+std::vector<std::string> chat_format_names() {
+  std::vector<std::string> names = {"auto"};
+  for (const ChatFormat& format : chat_formats()) names.push_back(format.name);
+  return names;
+}
 
 std::string host_problem(const std::string& text) {
   const bool is_plain = !text.empty() && text.find_first_of("/@ ") == std::string::npos;
@@ -51,7 +59,14 @@ void serve(const Options& options) {
   // they are being loaded.
   Result<std::unique_ptr<server::Server>> server = server::Server::bind(options.server, log);
   if (!server) fail(server.error());
+  // Takes a while with a large vocabulary: beside the weights.
+  std::future<std::shared_ptr<GrammarCompiler>> grammars =
+      std::async(std::launch::async, [tokenizer = open.served.tokenizer] {
+        return tokenizer ? std::make_shared<GrammarCompiler>(TokenVocabulary::create(*tokenizer)) : nullptr;
+      });
   std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, /*quiet=*/false);
+  open.served.grammars = grammars.get();
+  open.served.thought_field = options.thought_field;
   engine->set_log(log);
   if (!options.request_trace.empty()) {
     auto file = TraceFile::open(options.request_trace, {open.served.id, options.worker_id}, log);
@@ -86,6 +101,21 @@ void add_serve(CLI::App& app) {
   server.version = LLMRT_VERSION;
   const char* group = "Server";
   command->add_option("--name", options->model.name, "what clients call the model; default: the file's name")
+      ->type_name("NAME")
+      ->group(group);
+  command
+      ->add_option("--chat-format", options->model.chat_format,
+                   "how the model writes thoughts and tool calls; auto: as its template says (llmrt inspect tells "
+                   "which); plain: as text alone")
+      ->check(one_of(chat_format_names()))
+      ->capture_default_str()
+      ->type_name("NAME")
+      ->group(group);
+  command
+      ->add_option("--thought-field", options->thought_field,
+                   "the field of messages and deltas that thoughts are told in; none: they stay in the content")
+      ->check(one_of({"reasoning_content", "reasoning", "none"}))
+      ->capture_default_str()
       ->type_name("NAME")
       ->group(group);
   command->add_option("--host", server.hosts, "names or addresses to listen on: all addresses of each")
