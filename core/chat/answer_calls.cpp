@@ -9,7 +9,7 @@
 namespace llmrt {
 
 using Found = MarkScanner::Found;
-using Kind = AnswerEvent::Kind;
+using EventKind = AnswerEvent::Kind;
 
 bool AnswerParser::begins_bare_call(Unit unit) const {
   if (!format_.calls.bare || !options_.reads_calls || !answer_start_ || num_calls_ > 0) return false;
@@ -168,7 +168,8 @@ bool AnswerParser::begin_call(std::string_view name, std::string_view id) {
     count(Oddity::kDroppedCall);
     return true;
   }
-  AnswerEvent event{.kind = Kind::kCallStart, .index = num_calls_, .id = std::string(id), .name = std::string(name)};
+  AnswerEvent event{
+      .kind = EventKind::kCallStart, .index = num_calls_, .id = std::string(id), .name = std::string(name)};
   if (event.id.empty()) {
     event.id = options_.make_id ? options_.make_id(num_calls_) : "call_" + std::to_string(num_calls_);
   }
@@ -179,7 +180,7 @@ bool AnswerParser::begin_call(std::string_view name, std::string_view id) {
 void AnswerParser::args(std::string_view json) {
   if (call_is_muted_) return;
   call_args_ += json;
-  emit(Kind::kArgs, json);
+  emit(EventKind::kArgs, json);
 }
 
 void AnswerParser::end_call(bool is_complete) {
@@ -190,7 +191,7 @@ void AnswerParser::end_call(bool is_complete) {
   const boost::json::value value = boost::json::parse(call_args_, error, {}, {.max_depth = 256});
   const bool is_json = !error && value.is_object();
   if (is_complete && !is_json) count(Oddity::kBrokenArgs);
-  push_event({.kind = Kind::kCallEnd, .index = num_calls_, .is_complete = is_complete});
+  push_event({.kind = EventKind::kCallEnd, .index = num_calls_, .is_complete = is_complete});
   has_complete_call_ |= is_complete && is_json;
   ++num_calls_;
 }

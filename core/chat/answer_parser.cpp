@@ -5,7 +5,7 @@
 namespace llmrt {
 
 using Found = MarkScanner::Found;
-using Kind = AnswerEvent::Kind;
+using EventKind = AnswerEvent::Kind;
 
 AnswerParser::AnswerParser(const ResolvedFormat& format, AnswerOptions options)
     : resolved_(format), format_(*format.format), options_(std::move(options)) {
@@ -289,16 +289,16 @@ void AnswerParser::plain_text(std::string_view text) {
       continue;
     }
     if (is_thought) {
-      if (thought_is_empty_ && has_thought_) emit(Kind::kThought, "\n\n");
+      if (thought_is_empty_ && has_thought_) emit(EventKind::kThought, "\n\n");
       thought_is_empty_ = false;
       has_thought_ = true;
     } else {
       if (place_.segment_start && after_call_ && !has_content_) drop_blanks();
     }
-    if (!is_thought && breaks_content_) emit(Kind::kText, "\n\n");
+    if (!is_thought && breaks_content_) emit(EventKind::kText, "\n\n");
     if (!is_thought) breaks_content_ = false;
     flush_blanks();
-    emit(is_thought ? Kind::kThought : Kind::kText, std::string_view(&c, 1));
+    emit(is_thought ? EventKind::kThought : EventKind::kText, std::string_view(&c, 1));
     if (is_thought) continue;
     has_content_ = true;
     place_.segment_start = answer_start_ = after_call_ = after_thought_ = drops_echo_ = false;
@@ -307,7 +307,7 @@ void AnswerParser::plain_text(std::string_view text) {
 
 void AnswerParser::flush_blanks() {
   const bool is_thought = state_ == State::kThought || (state_ == State::kBroken && outer_ == State::kThought);
-  if (!blanks_.empty()) emit(is_thought ? Kind::kThought : Kind::kText, blanks_);
+  if (!blanks_.empty()) emit(is_thought ? EventKind::kThought : EventKind::kText, blanks_);
   blanks_.clear();
 }
 

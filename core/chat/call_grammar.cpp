@@ -9,7 +9,7 @@
 namespace llmrt {
 namespace {
 
-using Kind = ArgsMarks::Kind;
+using ArgsKind = ArgsMarks::Kind;
 
 RegexId letters_and_digits(RegexPool& pool, uint32_t min, uint32_t max) {
   ByteSet set;
@@ -131,34 +131,34 @@ SymbolId FormatSymbols::blanks(uint32_t max) {
 }
 
 Result<SymbolId> call_body(FormatSymbols* symbols, const ToolGrammar& tool, const ValueGrammars& values) {
-  const Kind kind = symbols->format().args.kind;
+  const ArgsKind kind = symbols->format().args.kind;
   const bool is_plain = !tool.name.empty() && tool.name.size() < kNameBytesMax / 2 &&
                         std::ranges::all_of(tool.name, [](char c) { return is_name_byte(static_cast<uint8_t>(c)); });
-  if (!is_plain && kind != Kind::kJsonInObject) {
+  if (!is_plain && kind != ArgsKind::kJsonInObject) {
     return make_error(ErrorCode::kInvalidArgument,
                       "tool name: the chat format {} writes letters, digits and _-.:/ only, found another character",
                       symbols->format().name);
   }
-  if (tool.args && kind != Kind::kJson && kind != Kind::kJsonInObject) {
+  if (tool.args && kind != ArgsKind::kJson && kind != ArgsKind::kJsonInObject) {
     return make_error(ErrorCode::kUnsupported,
                       "tool {}: the chat format {} writes no arguments as JSON, so a grammar of its own cannot hold",
                       tool.name, symbols->format().name);
   }
   switch (kind) {
-    case Kind::kTagged:
+    case ArgsKind::kTagged:
       return tagged_args(symbols, tool, values);
-    case Kind::kPythonic:
+    case ArgsKind::kPythonic:
       return pythonic_args(symbols, tool, values);
-    case Kind::kGemma:
+    case ArgsKind::kGemma:
       return gemma_args(symbols, tool, values);
-    case Kind::kNone:
+    case ArgsKind::kNone:
       return make_error(ErrorCode::kUnsupported, "the chat format {} has no tool calls", symbols->format().name);
     default:
       break;
   }
   const Result<SymbolId> args = json_args(symbols, tool, values);
   if (!args) return args;
-  return kind == Kind::kJsonInObject ? object_call(symbols, tool, *args) : marked_call(symbols, tool, *args);
+  return kind == ArgsKind::kJsonInObject ? object_call(symbols, tool, *args) : marked_call(symbols, tool, *args);
 }
 
 }  // namespace llmrt

@@ -21,13 +21,13 @@ constexpr Compatibility kTable[] = {
     {"branches (n)", kOneStep, "each branch is a row; they share blocks of the prompt"},
     {"beam search", kOneStep, "each beam is a row that draws nothing"},
     {"cache salt", kOneStep, "it keeps KV blocks apart, not rows"},
+    {"grammar", kOneStep, "each row has a mask of its own or none; rows in one state share one"},
     {"model", kOtherEngine, "an engine holds the weights of one, and its KV blocks mean nothing to another"},
     {"tokenizer", kOtherEngine, "token ids, stop strings and ends of answers are the engine's"},
     {"quantization", kOtherEngine, "the weights of one encoding are another model's weights"},
     {"KV dtype", kOtherEngine, "the pool has one layout"},
     {"device", kOtherEngine, "an engine has one device and its queue; groups of devices are not there yet"},
     {"adapter", kNotThere, "rows and KV blocks know which one they have; no backend has kernels for their weights"},
-    {"grammar", kNotThere, "masks that follow from a format: response_format, structured_outputs, guided_*"},
     {"draft model", kNotThere, "no row checks tokens that a smaller model has proposed"},
 };
 

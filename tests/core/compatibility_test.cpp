@@ -17,6 +17,7 @@
 #include "server/api_request.h"
 #include "server/json_reader.h"
 #include "tests/fakes/fake_backend.h"
+#include "tests/fakes/fake_constraint.h"
 #include "tests/fakes/processors.h"
 #include "tests/fakes/sim_clock.h"
 #include "tests/server/letter_model.h"
@@ -293,10 +294,9 @@ const std::map<std::string, std::function<void()>> kChecks = {
      }},
     {"grammar",
      [] {
-       is_refused("response_format", R"({"type": "json_object"})");
-       is_refused("structured_outputs", "{}");
-       for (const char* field : {"guided_json", "guided_regex", "guided_choice", "guided_grammar"})
-         is_refused(field, "{}");
+       share_a_step([](Request& request) {
+         request.constraint = std::make_shared<FakeConstraint>(FakeConstraintConfig{.seed = 3});
+       });
      }},
     {"draft model",
      [] {
