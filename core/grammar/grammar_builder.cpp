@@ -77,8 +77,7 @@ SymbolId GrammarBuilder::choice(std::span<const SymbolId> parts) {
     }
   }
   std::ranges::sort(symbol.parts);
-  const auto [first, last] = std::ranges::unique(symbol.parts);
-  symbol.parts.erase(first, last);
+  symbol.parts.erase(std::unique(symbol.parts.begin(), symbol.parts.end()), symbol.parts.end());
   if (symbol.parts.empty()) return kNothing;
   return symbol.parts.size() == 1 ? symbol.parts[0] : intern(std::move(symbol));
 }

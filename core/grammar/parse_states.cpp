@@ -9,8 +9,7 @@ namespace {
 template <typename T>
 void sort_unique(std::vector<T>* list) {
   std::ranges::sort(*list);
-  const auto [first, last] = std::ranges::unique(*list);
-  list->erase(first, last);
+  list->erase(std::unique(list->begin(), list->end()), list->end());
 }
 
 }  // namespace

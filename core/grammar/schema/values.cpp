@@ -47,8 +47,7 @@ ValueId ValueTable::both(ValueId a, ValueId b) {
 ValueId ValueTable::either(std::span<const ValueId> values, const SchemaPlace& from) {
   std::vector<ValueId> parts(values.begin(), values.end());
   std::ranges::sort(parts);
-  const auto [first, last] = std::ranges::unique(parts);
-  parts.erase(first, last);
+  parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
   std::erase(parts, kNone);
   if (std::ranges::find(parts, kAny) != parts.end()) return kAny;
   if (parts.empty()) return kNone;
