@@ -316,6 +316,14 @@ void read_choice(Fields& fields, AnswerStructure* structure) {
   }
 }
 
+// Whether the model opens thoughts by itself: its template or its vocabulary knows their mark. Another one that may
+// write the mark instead of content would, as it is the only text that is free.
+bool may_think(const ServedModel& model) {
+  const std::string& open = model.chat_format->format->thought.open;
+  if (open.empty() || model.chat_format->has_token(open)) return true;
+  return model.tokenizer->vocabulary().chat_template.find(open) != std::string::npos;
+}
+
 AnswerSpec::Choice choice_of(AnswerStructure::Choice choice) {
   switch (choice) {
     case AnswerStructure::Choice::kNone:
@@ -419,6 +427,7 @@ GrammarJob grammar_job(std::shared_ptr<const AnswerStructure> structure, const S
     spec.content = content;
     spec.start = structure->start;
     spec.parallel = structure->parallel;
+    spec.may_think = may_think(model);
     spec.choice = choice_of(structure->choice);
     if (spec.choice == AnswerSpec::Choice::kNamed) spec.named = structure->allowed[0];
     // What must be called is called as its schema says, strict or not.
