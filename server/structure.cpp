@@ -422,7 +422,7 @@ GrammarJob grammar_job(std::shared_ptr<const AnswerStructure> structure, const S
       builder->set_start(*content);
       return builder->status();
     }
-    const SchemaOptions options;
+    const SchemaOptions options{.spaces = SchemaOptions::Spaces::kOneSpace};
     AnswerSpec spec;
     spec.content = content;
     spec.start = structure->start;

@@ -33,8 +33,9 @@ struct SchemaLimits {
 
 struct SchemaOptions {
   // Where JSON allows white space, but for the text's ends. kDefault: nothing, one space, or one newline and up to 64
-  // blanks or tabs. kAny: any amount.
-  enum class Spaces : uint8_t { kDefault, kCompact, kAny };
+  // blanks or tabs. kOneSpace: nothing or a
+  // space, as most models write arguments. kAny: any amount.
+  enum class Spaces : uint8_t { kDefault, kCompact, kOneSpace, kAny };
   Spaces spaces = Spaces::kDefault;
   bool lenient = false;        // what would be refused is dropped, and noted
   bool coerce_one_of = false;  // oneOf that cannot be written exactly is read as anyOf

@@ -11,6 +11,8 @@ RegexId spaces_regex(RegexPool* pool, SchemaOptions::Spaces spaces) {
   switch (spaces) {
     case SchemaOptions::Spaces::kCompact:
       return RegexPool::kEmpty;
+    case SchemaOptions::Spaces::kOneSpace:
+      return pool->optional(pool->literal(" "));
     case SchemaOptions::Spaces::kDefault:
       return pool->optional(
           pool->either(pool->literal(" "), pool->concat(pool->literal("\n"), pool->repeat(pool->bytes(set), 0, 64))));
