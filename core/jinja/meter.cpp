@@ -1,16 +1,15 @@
 #include "core/jinja/meter.h"
 
-#include <time.h>
-
 #include <algorithm>
+#include <cstdint>
+
+#include "core/platform/thread_clock.h"
 
 namespace llmrt::jinja {
 namespace {
 
 std::chrono::nanoseconds cpu_time() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  return std::chrono::nanoseconds(static_cast<int64_t>(1e6 * thread_cpu_ms()));
 }
 
 // 1000000 as 1,000,000.

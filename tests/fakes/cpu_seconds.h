@@ -1,14 +1,12 @@
 // Time that this thread was computing: what else the machine runs does not count.
 #pragma once
 
-#include <ctime>
+#include "core/platform/thread_clock.h"
 
 namespace llmrt {
 
 inline double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  return 1e-3 * thread_cpu_ms();
 }
 
 }  // namespace llmrt
