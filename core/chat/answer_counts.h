@@ -20,7 +20,7 @@ enum class Oddity : uint8_t {
   kBrokenCall,      // no call: its text went to the content
   kUndeclaredName,  // delivered all the same
   kDroppedCall,     // one too many, or for a recipient that does not exist
-  kDroppedText,     // text behind a call that repeats it, or a message for nobody
+  kDroppedText,     // text that repeats the call before it, or a message without a known recipient
   kBrokenHeader,
 };
 inline constexpr size_t kNumOddities = 13;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/chat/call_grammar.h"
-#include "core/chat/json_text.h"
+#include "core/grammar/json_spelling.h"
 
 namespace llmrt {
 namespace {
@@ -125,7 +125,7 @@ RegexId AnswerWriter::bare_begin() {
   };
   for (const ToolGrammar& tool : spec_.tools) {
     if (format_.args.kind == ArgsMarks::Kind::kJsonInObject) {
-      text({"{", "\"name\"", ":", json_quoted(tool.name)});
+      text({"{", "\"name\"", ":", json_string_text(tool.name)});
     }
     if (format_.args.kind == ArgsMarks::Kind::kPythonic || format_.lenient.pythonic) text({"[", tool.name + "("});
   }
@@ -160,7 +160,7 @@ SymbolId AnswerWriter::behind_thought(bool is_start) {
   return free_answer(is_start);
 }
 
-// Of an open thought: its text, its close, then the rest; or a call that ends it.
+// An open thought: its text, its close, then the rest; or a call that ends it.
 SymbolId AnswerWriter::thought_text_then_rest(SymbolId rest) {
   const bool calls_end_it = format_.thought.calls_end_it && wants_calls();
   std::vector<std::string> marks = calls_end_it ? forbidden() : std::vector<std::string>{format_.thought.open};

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/chat/answer_parser.h"
-#include "core/chat/json_text.h"
 
 namespace llmrt {
 namespace {

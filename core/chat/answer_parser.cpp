@@ -107,7 +107,7 @@ void AnswerParser::stop_unit(Unit unit) {
 }
 
 // Nothing follows what is held back: it is data. In the markup of a call that was begun it is the begin of a mark that
-// is missing; so it is in an argument if the answer was cut, whose end nobody knows.
+// is missing; so it is in an argument if the answer was cut: where that ends is not known.
 void AnswerParser::drain(bool is_cut) {
   while (scanner_.holds()) {
     const bool is_body = state_ == State::kBody && call_is_open_ && (is_cut || !body_->in_text());
@@ -221,7 +221,7 @@ void AnswerParser::text_data(Unit unit) {
   plain_text(std::string(1, static_cast<char>(unit)));
 }
 
-// The echo of a call ends with its bracket; a message for nobody with the message.
+// The echo of a call ends with its bracket; a message without a known recipient ends with the message.
 void AnswerParser::dropped_data(Unit unit) {
   if (!drops_echo_) return;
   if (unit == '[') ++echo_depth_;

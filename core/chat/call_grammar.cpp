@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/chat/call_body.h"
-#include "core/chat/json_text.h"
 #include "core/grammar/json_schema.h"
+#include "core/grammar/json_spelling.h"
 
 namespace llmrt {
 namespace {
@@ -34,8 +34,8 @@ Result<SymbolId> object_call(FormatSymbols* symbols, const ToolGrammar& tool, Sy
                      b.terminal(letters_and_digits(b.regexes(), length == 0 ? 1 : length, length == 0 ? 64 : length)),
                      b.literal("\"")});
   }
-  return b.sequence({b.literal("{\"name\": " + json_quoted(tool.name) + ", \"" + format.args.keys[0] + "\": "), args,
-                     id, b.literal("}")});
+  return b.sequence({b.literal("{\"name\": " + json_string_text(tool.name) + ", \"" + format.args.keys[0] + "\": "),
+                     args, id, b.literal("}")});
 }
 
 Result<SymbolId> marked_call(FormatSymbols* symbols, const ToolGrammar& tool, SymbolId args) {

@@ -1,49 +1,12 @@
 #include "core/chat/json_text.h"
 
-#include <fmt/format.h>
-
 #include "core/base/utf8.h"
+#include "core/grammar/json_spelling.h"
 
 namespace llmrt {
 
 void append_json_escaped(std::string* out, std::string_view text) {
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        *out += "\\\"";
-        break;
-      case '\\':
-        *out += "\\\\";
-        break;
-      case '\n':
-        *out += "\\n";
-        break;
-      case '\r':
-        *out += "\\r";
-        break;
-      case '\t':
-        *out += "\\t";
-        break;
-      case '\b':
-        *out += "\\b";
-        break;
-      case '\f':
-        *out += "\\f";
-        break;
-      default:
-        if (static_cast<uint8_t>(c) < 0x20) {
-          *out += fmt::format("\\u{:04x}", static_cast<uint8_t>(c));
-        } else {
-          *out += c;
-        }
-    }
-  }
-}
-
-std::string json_quoted(std::string_view text) {
-  std::string out = "\"";
-  append_json_escaped(&out, text);
-  return out + '"';
+  for (const char c : text) *out += json_spellings()[static_cast<uint8_t>(c)];
 }
 
 void Unescaper::push(char c, std::string* out) {

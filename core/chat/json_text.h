@@ -12,7 +12,6 @@ inline bool is_json_space(char32_t c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 void append_json_escaped(std::string* out, std::string_view text);
-std::string json_quoted(std::string_view text);
 
 // Reads escapes inside a string; the caller finds the closing quote (not while in_escape()). What is no escape is kept
 // as it is; half a surrogate pair becomes U+FFFD.

@@ -3,6 +3,7 @@
 
 #include "core/chat/call_body.h"
 #include "core/chat/literal_reader.h"
+#include "core/grammar/json_spelling.h"
 
 namespace llmrt {
 namespace {
@@ -93,7 +94,7 @@ CallBody::Step PythonicBody::byte(char c) {
       if (is_space) return Step::kMore;
       if (c != '=') return fail();
       if (!begin()) return Step::kFailed;
-      context_.sink->args((has_keys_ ? "," : "{") + json_quoted(key_) + ":");
+      context_.sink->args((has_keys_ ? "," : "{") + json_string_text(key_) + ":");
       has_keys_ = true;
       value_ = LiteralReader();
       state_ = State::kValue;

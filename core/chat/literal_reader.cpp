@@ -1,5 +1,7 @@
 #include "core/chat/literal_reader.h"
 
+#include "core/grammar/json_spelling.h"
+
 #include <algorithm>
 
 namespace llmrt {
@@ -229,7 +231,7 @@ void LiteralReader::write_word(std::string* out) {
   const std::string scalar = word_is_key_ ? std::string() : json_scalar(pending_);
   if (scalar.empty() && !(word_is_key_ && bare_keys_)) is_odd_ = true;
   write_comma(out);
-  *out += scalar.empty() ? json_quoted(pending_) : scalar;
+  *out += scalar.empty() ? json_string_text(pending_) : scalar;
   pending_.clear();
 }
 

@@ -5,7 +5,6 @@
 #include <array>
 
 #include "core/chat/call_grammar.h"
-#include "core/chat/json_text.h"
 #include "core/chat/tool_types.h"
 #include "core/grammar/formats.h"
 #include "core/grammar/regex_syntax.h"
@@ -14,6 +13,17 @@ namespace llmrt {
 namespace {
 
 namespace json = boost::json;
+
+// A letter or _, then at most 63 of these, of digits and of `others`.
+RegexId bare_name(RegexPool* pool, std::string_view others) {
+  ByteSet set;
+  for (int c = 0; c < 256; ++c)
+    set[static_cast<size_t>(c)] = c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  const RegexId first = pool->bytes(set);
+  for (int c = '0'; c <= '9'; ++c) set.set(static_cast<size_t>(c));
+  for (const char c : others) set.set(static_cast<uint8_t>(c));
+  return pool->concat(first, pool->repeat(pool->bytes(set), 0, 63));
+}
 
 constexpr int kDepthMax = 32;
 constexpr std::array<std::string_view, 12> kNotes = {"title",       "description", "default",  "examples",
@@ -203,12 +213,6 @@ Result<SymbolId> Notation::tagged_property(const Property& property) {
 // Any keys with any text.
 SymbolId Notation::tagged_free() {
   RegexPool& pool = b_.regexes();
-  ByteSet set;
-  for (int c = 0; c < 256; ++c)
-    set[static_cast<size_t>(c)] = c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-  const RegexId first = pool.bytes(set);
-  for (int c = '0'; c <= '9'; ++c) set.set(static_cast<size_t>(c));
-  set.set('-');
   const std::string quote = symbols_.format().name_marks.quoted ? "\"" : "";
   SymbolId attributes = GrammarBuilder::kEmpty;
   if (args_.typed) attributes = b_.choice({b_.literal(" string=\"true\""), b_.literal(" string=\"false\"")});
@@ -217,10 +221,10 @@ SymbolId Notation::tagged_free() {
     text = pool.concat(std::vector<RegexId>{pool.literal("\n"), text, pool.literal("\n")});
   }
   const SymbolId property = b_.sequence(
-      {symbols_.mark(args_.key_before), b_.literal(quote),
-       b_.terminal(pool.concat(first, pool.repeat(pool.bytes(set), 0, 63))), b_.literal(quote), attributes,
-       symbols_.mark(args_.key_after), args_.value_before.empty() ? GrammarBuilder::kEmpty : b_.literal(args_.space),
-       symbols_.mark(args_.value_before), symbols_.text_then(text, args_.value_after, {}), b_.literal(args_.space)});
+      {symbols_.mark(args_.key_before), b_.literal(quote), b_.terminal(bare_name(&pool, "-")), b_.literal(quote),
+       attributes, symbols_.mark(args_.key_after),
+       args_.value_before.empty() ? GrammarBuilder::kEmpty : b_.literal(args_.space), symbols_.mark(args_.value_before),
+       symbols_.text_then(text, args_.value_after, {}), b_.literal(args_.space)});
   return b_.repeat(property, 0, GrammarBuilder::kUnbounded);
 }
 
@@ -266,14 +270,8 @@ Result<SymbolId> Notation::pythonic() {
   const SymbolId open = b_.literal(tool_.name + "("), close = b_.literal(")");
   const SymbolId comma = b_.literal(", ");
   if (!tool_.strict) {
-    RegexPool& pool = b_.regexes();
-    ByteSet set;
-    for (int c = 0; c < 256; ++c)
-      set[static_cast<size_t>(c)] = c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    const RegexId first = pool.bytes(set);
-    for (int c = '0'; c <= '9'; ++c) set.set(static_cast<size_t>(c));
-    const SymbolId member = b_.sequence({b_.terminal(pool.concat(first, pool.repeat(pool.bytes(set), 0, 63))),
-                                         b_.literal("="), values_.any_value(&b_)});
+    const SymbolId member =
+        b_.sequence({b_.terminal(bare_name(&b_.regexes(), "")), b_.literal("="), values_.any_value(&b_)});
     return b_.sequence(
         {open,
          b_.optional(b_.sequence({member, b_.repeat(b_.sequence({comma, member}), 0, GrammarBuilder::kUnbounded)})),
@@ -300,11 +298,6 @@ Result<SymbolId> Notation::pythonic() {
 
 SymbolId Notation::gemma_any() {
   RegexPool& pool = b_.regexes();
-  ByteSet set;
-  for (int c = 0; c < 256; ++c)
-    set[static_cast<size_t>(c)] = c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-  const RegexId first = pool.bytes(set);
-  for (int c = '0'; c <= '9'; ++c) set.set(static_cast<size_t>(c));
   ByteSet digits;
   for (int c = '0'; c <= '9'; ++c) digits.set(static_cast<size_t>(c));
   ByteSet nonzero = digits;
@@ -324,8 +317,7 @@ SymbolId Notation::gemma_any() {
     return b_.optional(
         b_.sequence({item, b_.repeat(b_.sequence({b_.literal(","), item}), 0, GrammarBuilder::kUnbounded)}));
   };
-  const SymbolId member =
-      b_.sequence({b_.terminal(pool.concat(first, pool.repeat(pool.bytes(set), 0, 63))), b_.literal(":"), value});
+  const SymbolId member = b_.sequence({b_.terminal(bare_name(&pool, "")), b_.literal(":"), value});
   b_.define_rule(value,
                  b_.choice({b_.terminal(scalar), string, b_.sequence({b_.literal("["), list(value), b_.literal("]")}),
                             b_.sequence({b_.literal("{"), list(member), b_.literal("}")})}));

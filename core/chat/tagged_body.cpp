@@ -4,6 +4,7 @@
 
 #include "core/chat/call_body.h"
 #include "core/chat/json_text.h"
+#include "core/grammar/json_spelling.h"
 
 namespace llmrt {
 namespace {
@@ -104,7 +105,7 @@ void TaggedBody::begin_value() {
   has_value_bytes_ = false;
   is_streamed_ = types_.only_string() && !is_repeated_;
   if (!is_streamed_) return;
-  context_.sink->args((keys_.empty() ? "{" : ",") + json_quoted(key_name_) + ":\"");
+  context_.sink->args((keys_.empty() ? "{" : ",") + json_string_text(key_name_) + ":\"");
   keys_.push_back(key_name_);
 }
 
@@ -131,7 +132,7 @@ void TaggedBody::end_value() {
   bool is_odd = false;
   const std::string value = json_value_of(text_, types_, &is_odd);
   if (is_odd) context_.sink->count(Oddity::kWrongType);
-  context_.sink->args((keys_.empty() ? "{" : ",") + json_quoted(key_name_) + ":" + value);
+  context_.sink->args((keys_.empty() ? "{" : ",") + json_string_text(key_name_) + ":" + value);
   keys_.push_back(key_name_);
 }
 

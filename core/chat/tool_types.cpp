@@ -1,6 +1,7 @@
 #include "core/chat/tool_types.h"
 
 #include "core/chat/literal_reader.h"
+#include "core/grammar/json_spelling.h"
 
 namespace llmrt {
 namespace {
@@ -136,7 +137,7 @@ std::string json_value_of(std::string_view text, ValueTypes types, bool* is_odd)
     if (!value.empty() && types.has(type)) return value;
     if (!types.has(ValueTypes::kString)) *is_odd = true;
   }
-  return json_quoted(text);
+  return json_string_text(text);
 }
 
 }  // namespace llmrt
