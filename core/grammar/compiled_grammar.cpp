@@ -76,7 +76,7 @@ class GrammarMatcher final : public ConstraintMatcher {
   bool ended() const override { return is_over_ || (accepts_ && is_last_); }
 
  private:
-  // Under the mutex, or while nobody else has the grammar.
+  // With the mutex locked.
   void read_state() {
     accepts_ = grammar_->states_.accepts(state_);
     is_last_ = grammar_->states_.is_last(state_);
@@ -127,11 +127,6 @@ size_t CompiledGrammar::held_bytes() const {
 
 void CompiledGrammar::count_bytes() const {
   held_bytes_.store(sizeof(*this) + network_bytes_ + states_.held_bytes() + mask_bytes_, std::memory_order_relaxed);
-}
-
-uint32_t CompiledGrammar::num_states() const {
-  const std::lock_guard lock(mutex_);
-  return states_.num_states();
 }
 
 void CompiledGrammar::make_mask(StateId state) const {

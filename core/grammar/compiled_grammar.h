@@ -31,7 +31,8 @@ class CompiledGrammar final : public TokenConstraint, public std::enable_shared_
   static constexpr size_t kBytesMax = 64u << 20;  // of states and masks: beyond, rows that need more end with an error
   static constexpr size_t kBytesWorn = 32u << 20;
 
-  // Takes the builder's expressions. workers: null = masks are made by whoever asks (tools and tests).
+  // Takes the builder's expressions. workers: null = the caller of next() makes masks (tools and
+  // tests).
   static Result<std::shared_ptr<CompiledGrammar>> create(GrammarBuilder* builder,
                                                          std::shared_ptr<const TokenVocabulary> vocabulary,
                                                          std::shared_ptr<MaskWorkers> workers,
@@ -43,7 +44,6 @@ class CompiledGrammar final : public TokenConstraint, public std::enable_shared_
   bool is_worn() const { return held_bytes() > kBytesWorn; }
   // Makes the first mask, by this thread.
   Status prepare() const;
-  uint32_t num_states() const;
 
  private:
   friend class GrammarMatcher;

@@ -262,34 +262,17 @@ class GbnfReader {
         return static_cast<char32_t>(kind);
       case 'x':
       case 'u':
-      case 'U': {
-        const int digits = kind == 'x' ? 2 : kind == 'u' ? 4 : 8;
-        const auto value = cursor_.take_hex(digits);
-        if (!value || *value > 0x10ffff || (*value >= 0xd800 && *value <= 0xdfff)) {
-          return cursor_.error("expected {} hexadecimal digits of a code point behind \\{}", digits, kind);
-        }
-        return *value;
-      }
+      case 'U':
+        return cursor_.take_escaped_code_point(kind);
       default:
         return cursor_.error("an unknown escape: expected one of n t r \\ \" [ ] - ^ x u U behind the backslash");
     }
   }
 
   Result<SymbolId> read_token() {
-    const size_t begin = cursor_.offset();
-    cursor_.take();
-    if (cursor_.take_if("[")) {
-      const auto id = cursor_.take_number();
-      if (!id || *id >= names_.vocabulary_size || !cursor_.take_if("]>")) {
-        return cursor_.error("expected <[id]> with an id below {}", names_.vocabulary_size);
-      }
-      return builder_.token(static_cast<int32_t>(*id));
-    }
-    while (!cursor_.at_end() && cursor_.peek() != '>' && cursor_.peek() != '\n') cursor_.take();
-    if (!cursor_.take_if(">")) return cursor_.error("expected > at the end of a token's name");
-    const int32_t token = names_.find_special ? names_.find_special(cursor_.from(begin)) : -1;
-    if (token < 0) return cursor_.error("{} is no special token of this model", cursor_.from(begin));
-    return builder_.token(token);
+    Result<int32_t> token = cursor_.take_token(names_);
+    if (!token.ok()) return token.error();
+    return builder_.token(*token);
   }
 
   GrammarBuilder& builder_;

@@ -76,7 +76,7 @@ void GrammarCompiler::run() {
     lock.unlock();
     if (waiting.ticket.expired()) continue;
     Answer answer = found ? Answer(std::shared_ptr<const TokenConstraint>(std::move(found))) : make(waiting);
-    // The ticket is held while `done` runs: whoever drops it afterwards has had the answer.
+    // Holds the ticket while `done` runs: a ticket that is dropped afterwards has been answered.
     if (const auto ticket = waiting.ticket.lock()) waiting.done(std::move(answer));
   }
 }

@@ -9,7 +9,7 @@
 namespace llmrt {
 
 std::string GrammarSource::key() const {
-  std::string key = fmt::format("{} {} {} ", static_cast<int>(dialect), static_cast<int>(spaces), coerce_one_of);
+  std::string key = fmt::format("{} {} ", static_cast<int>(dialect), static_cast<int>(spaces));
   for (const std::string& choice : choices) key += fmt::format("{}:{}", choice.size(), choice);
   return key + (dialect == Dialect::kJsonSchema ? boost::json::serialize(schema) : text);
 }
@@ -20,7 +20,7 @@ GrammarSource::Dialect grammar_dialect(std::string_view text) {
 
 Result<SymbolId> add_source(GrammarBuilder* builder, const GrammarSource& source, const GrammarNames& names,
                             SchemaNotes* notes) {
-  const SchemaOptions options{.spaces = source.spaces, .coerce_one_of = source.coerce_one_of};
+  const SchemaOptions options{.spaces = source.spaces};
   switch (source.dialect) {
     case GrammarSource::Dialect::kJsonObject:
       return add_any_json_object(builder, options);

@@ -20,7 +20,6 @@ struct GrammarSource {
   std::string text = {};                  // kRegex (the whole answer), kGbnf, kLark
   std::vector<std::string> choices = {};  // kChoice
   SchemaOptions::Spaces spaces = SchemaOptions::Spaces::kDefault;
-  bool coerce_one_of = false;
 
   // Everything that the language depends on.
   std::string key() const;

@@ -256,11 +256,8 @@ class LarkReader {
       if (const size_t at = plain.find(kind); at != std::string_view::npos && kind != '\0') {
         text += meaning[at];
       } else if (kind == 'x' || kind == 'u' || kind == 'U') {
-        const int digits = kind == 'x' ? 2 : kind == 'u' ? 4 : 8;
-        const auto value = cursor_.take_hex(digits);
-        if (!value || *value > 0x10ffff || (*value >= 0xd800 && *value <= 0xdfff)) {
-          return cursor_.error("expected {} hexadecimal digits of a code point behind \\{}", digits, kind);
-        }
+        const Result<char32_t> value = cursor_.take_escaped_code_point(kind);
+        if (!value.ok()) return value.error();
         append_utf8(text, *value);
       } else {
         return cursor_.error("an unknown escape");
@@ -311,21 +308,10 @@ class LarkReader {
   }
 
   Result<Expression> read_token() {
-    const size_t begin = cursor_.offset();
-    cursor_.take();
+    Result<int32_t> id = cursor_.take_token(names_);
+    if (!id.ok()) return id.error();
     Expression token{.kind = Expression::Kind::kToken};
-    if (cursor_.take_if("[")) {
-      const auto id = cursor_.take_number();
-      if (!id || *id >= names_.vocabulary_size || !cursor_.take_if("]>")) {
-        return cursor_.error("expected <[id]> with an id below {}", names_.vocabulary_size);
-      }
-      token.token = static_cast<int32_t>(*id);
-      return token;
-    }
-    while (!cursor_.at_end() && cursor_.peek() != '>' && cursor_.peek() != '\n') cursor_.take();
-    if (!cursor_.take_if(">")) return cursor_.error("expected > at the end of a token's name");
-    token.token = names_.find_special ? names_.find_special(cursor_.from(begin)) : -1;
-    if (token.token < 0) return cursor_.error("{} is no special token of this model", cursor_.from(begin));
+    token.token = *id;
     return token;
   }
 

@@ -12,9 +12,6 @@ namespace {
 constexpr uint32_t kStepsPerLook = 2048;  // between two looks at the clock
 constexpr size_t kPairsMax = 1000;        // looked at to tell whether a terminal takes a slice
 
-void set_bit(std::vector<uint32_t>* bits, int32_t token) {
-  (*bits)[static_cast<size_t>(token) / 32] |= 1u << (token % 32);
-}
 void clear_bit(std::vector<uint32_t>* bits, int32_t token) {
   (*bits)[static_cast<size_t>(token) / 32] &= ~(1u << (token % 32));
 }
@@ -73,7 +70,7 @@ MaskMaker::Plain MaskMaker::plain_text_of(RegexId regex) {
 
 Result<TokenMaskPtr> MaskMaker::make(ParseStates::StateId state, double cpu_ms_max,
                                      const std::function<void()>& let_others) {
-  const double end_ms = thread_cpu_ms() + cpu_ms_max;
+  const Time time{thread_cpu_ms(), cpu_ms_max};
   Plain plain = Plain::kNone;
   const size_t num_scans = states_.scans(state).size();
   for (size_t i = 0; i < num_scans; ++i) {
@@ -86,11 +83,11 @@ Result<TokenMaskPtr> MaskMaker::make(ParseStates::StateId state, double cpu_ms_m
     bits = vocabulary_.text_tokens();
   } else if (plain == Plain::kNone) {
     bits.assign(vocabulary_.num_words(), 0);
-    walked = walk(vocabulary_.trie(), state, end_ms, let_others, &bits);
+    walked = walk(vocabulary_.trie(), state, time, let_others, &bits);
   } else {
     const auto& slice = vocabulary_.slice(static_cast<size_t>(plain));
     bits = slice.bits;
-    walked = walk(slice.rest, state, end_ms, let_others, &bits);
+    walked = walk(slice.rest, state, time, let_others, &bits);
   }
   if (!walked) return walked.error();
   if (states_.failed()) {
@@ -103,7 +100,7 @@ Result<TokenMaskPtr> MaskMaker::make(ParseStates::StateId state, double cpu_ms_m
   return TokenMaskPtr(std::make_shared<TokenMask>(std::move(bits)));
 }
 
-Status MaskMaker::walk(const TokenTrie& trie, ParseStates::StateId state, double end_ms,
+Status MaskMaker::walk(const TokenTrie& trie, ParseStates::StateId state, const Time& time,
                        const std::function<void()>& let_others, std::vector<uint32_t>* bits) {
   const auto& nodes = trie.nodes();
   path_[0] = state;
@@ -111,8 +108,9 @@ Status MaskMaker::walk(const TokenTrie& trie, ParseStates::StateId state, double
   for (uint32_t i = 0; i < nodes.size();) {
     const TokenTrie::Node& node = nodes[i];
     if (++steps % kStepsPerLook == 0) {
-      if (thread_cpu_ms() > end_ms) {
-        return make_error(ErrorCode::kGrammarTooComplex, "the next token's mask: expected within {:.0f} ms", 50.0);
+      if (thread_cpu_ms() - time.begin_ms > time.most_ms) {
+        return make_error(ErrorCode::kGrammarTooComplex, "the next token's mask: expected within {:.0f} ms",
+                          time.most_ms);
       }
       let_others();
     }
@@ -122,11 +120,11 @@ Status MaskMaker::walk(const TokenTrie& trie, ParseStates::StateId state, double
       continue;
     }
     path_[node.depth + 1] = next;
-    if (node.token >= 0) set_bit(bits, node.token);
+    if (node.token >= 0) allow_token(bits, node.token);
     ++i;
   }
   for (const auto& [token, twin] : trie.doubles()) {
-    if (((*bits)[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0) set_bit(bits, twin);
+    if (((*bits)[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0) allow_token(bits, twin);
   }
   return {};
 }
@@ -139,12 +137,12 @@ void MaskMaker::set_named_tokens(ParseStates::StateId state, std::vector<uint32_
   for (const auto& scan : states_.scans(state)) {
     const auto token = static_cast<int32_t>(scan.terminal & ~ParseStates::kTokenFlag);
     if (ParseStates::is_token(scan.terminal) && static_cast<uint32_t>(token) < vocabulary_.num_tokens()) {
-      set_bit(bits, token);
+      allow_token(bits, token);
     }
   }
   if (!states_.accepts(state)) return;
   for (const int32_t end : vocabulary_.end_tokens()) {
-    if (!named.contains(end)) set_bit(bits, end);
+    if (!named.contains(end)) allow_token(bits, end);
   }
 }
 

@@ -27,11 +27,15 @@ class MaskMaker {
  private:
   // How much plain text a terminal takes: all text, a slice, or none.
   enum class Plain : int8_t { kAllText = -1, kSlice0 = 0, kNone = 127 };
+  // That a walk may take, by this thread's clock.
+  struct Time {
+    double begin_ms, most_ms;
+  };
   Plain plain_text_of(RegexId regex);
   bool takes(RegexId regex, RegexId texts);
 
-  Status walk(const TokenTrie& trie, ParseStates::StateId state, double end_ms, const std::function<void()>& let_others,
-              std::vector<uint32_t>* bits);
+  Status walk(const TokenTrie& trie, ParseStates::StateId state, const Time& time,
+              const std::function<void()>& let_others, std::vector<uint32_t>* bits);
   void set_named_tokens(ParseStates::StateId state, std::vector<uint32_t>* bits) const;
 
   const TokenVocabulary& vocabulary_;

@@ -48,7 +48,8 @@ class NetworkMaker {
     std::vector<SymbolId> open = {start};
     uses_[start] = 1;
     while (!open.empty()) {
-      const auto& symbol = builder_.symbol(open.back());
+      const SymbolId id = open.back();
+      const auto& symbol = builder_.symbol(id);
       open.pop_back();
       const auto use = [&](SymbolId part, uint32_t times) {
         uint32_t& uses = uses_[part];
@@ -58,7 +59,7 @@ class NetworkMaker {
       // A repetition copies its part, unless it is a plain loop.
       const bool is_loop = symbol.min == 0 && symbol.max == GrammarBuilder::kUnbounded;
       for (SymbolId part : symbol.parts) use(part, symbol.kind == Kind::kRepeat && !is_loop ? 2 : 1);
-      if (symbol.kind == Kind::kRule && symbol.value != UINT32_MAX) use(symbol.value, 1);
+      if (symbol.kind == Kind::kRule && builder_.is_defined(id)) use(symbol.value, 1);
     }
   }
 

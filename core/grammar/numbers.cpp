@@ -24,9 +24,6 @@ RegexId any_digits(RegexPool* pool) {
 RegexId any_fraction(RegexPool* pool) {
   return pool->optional(pool->concat(pool->literal("."), digits(pool, 1, RegexPool::kUnbounded)));
 }
-RegexId zero_fraction(RegexPool* pool) {
-  return pool->optional(pool->concat(pool->literal("."), pool->repeat(pool->literal("0"), 1, RegexPool::kUnbounded)));
-}
 RegexId zeros(RegexPool* pool) {
   return pool->star(pool->literal("0"));
 }
@@ -34,7 +31,7 @@ RegexId zero(RegexPool* pool) {
   return pool->concat(pool->literal("0"), zero_fraction(pool));
 }
 RegexId whole_numbers(RegexPool* pool) {
-  return pool->either(pool->literal("0"), pool->concat(digit(pool, '1', '9'), any_digits(pool)));
+  return pool->either(pool->literal("0"), positive_integers(pool));
 }
 RegexId all_magnitudes(RegexPool* pool) {
   return pool->concat(whole_numbers(pool), any_fraction(pool));
@@ -177,6 +174,14 @@ std::optional<Decimal> Decimal::parse(std::string_view text) {
   return number;
 }
 
+RegexId positive_integers(RegexPool* pool) {
+  return pool->concat(digit(pool, '1', '9'), any_digits(pool));
+}
+
+RegexId zero_fraction(RegexPool* pool) {
+  return pool->optional(pool->concat(pool->literal("."), pool->repeat(pool->literal("0"), 1, RegexPool::kUnbounded)));
+}
+
 RegexId all_numbers(RegexPool* pool) {
   return pool->either(all_magnitudes(pool), negated(pool, all_magnitudes(pool)));
 }
@@ -215,9 +220,8 @@ Result<RegexId> multiples_of(RegexPool* pool, const Decimal& divisor) {
   if (s > 0) {
     magnitudes = multiples_with_fraction(pool, m, static_cast<uint32_t>(s));
   } else {
-    const RegexId nonzero = concat(
-        pool, {pool->both(pool->digits_with_remainder(m, 0), pool->concat(digit(pool, '1', '9'), any_digits(pool))),
-               pool->repeat(pool->literal("0"), num_zeros, num_zeros)});
+    const RegexId nonzero = concat(pool, {pool->both(pool->digits_with_remainder(m, 0), positive_integers(pool)),
+                                          pool->repeat(pool->literal("0"), num_zeros, num_zeros)});
     magnitudes = pool->concat(pool->either(pool->literal("0"), nonzero), zero_fraction(pool));
   }
   return pool->either(magnitudes, negated(pool, magnitudes));

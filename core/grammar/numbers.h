@@ -24,6 +24,8 @@ struct Decimal {
 };
 
 RegexId all_numbers(RegexPool* pool);
+RegexId positive_integers(RegexPool* pool);  // without a fraction
+RegexId zero_fraction(RegexPool* pool);      // a point with zeros behind it, or nothing
 RegexId numbers_at_least(RegexPool* pool, const Decimal& bound, bool exclusive);
 RegexId numbers_at_most(RegexPool* pool, const Decimal& bound, bool exclusive);
 // Multiples of a divisor that is positive. kUnsupportedSchema where it has too many digits to be told by remainders.

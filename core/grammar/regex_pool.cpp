@@ -12,20 +12,7 @@
 namespace llmrt {
 namespace {
 
-// In the order of RegexPool::Form::Operator.
-enum class Kind : uint32_t {
-  kNothing,
-  kEmpty,
-  kAnything,
-  kBytes,
-  kText,
-  kConcat,
-  kEither,
-  kBoth,
-  kNot,
-  kRepeat,
-  kRemainder
-};
+using Kind = RegexPool::Form::Operator;
 
 constexpr uint32_t kUnknown = UINT32_MAX;
 constexpr uint32_t kNestingMax = 2000;   // of one derivative
@@ -470,7 +457,7 @@ const RegexPool::ByteClasses& RegexPool::byte_classes(RegexId a) {
 
 RegexPool::Form RegexPool::form(RegexId a) const {
   const auto words = impl_->operands(a);
-  Form out{.is = static_cast<Form::Operator>(impl_->kind(a)), .parts = {}, .set = {}, .text = {}};
+  Form out{.is = impl_->kind(a), .parts = {}, .set = {}, .text = {}};
   switch (impl_->kind(a)) {
     case Kind::kBytes:
       out.set = impl_->set_of(a);

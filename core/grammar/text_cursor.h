@@ -12,6 +12,7 @@
 
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "core/grammar/grammar_names.h"
 
 namespace llmrt {
 
@@ -63,6 +64,29 @@ class TextCursor {
     while (peek() >= '0' && peek() <= '9' && at_ - begin < 9) value = value * 10 + static_cast<uint32_t>(take() - '0');
     if (begin == at_ || (peek() >= '0' && peek() <= '9')) return std::nullopt;
     return value;
+  }
+
+  // Behind \x, \u or \U: a code point of 2, 4 or 8 hexadecimal digits.
+  Result<char32_t> take_escaped_code_point(char kind) {
+    const int digits = kind == 'x' ? 2 : kind == 'u' ? 4 : 8;
+    const auto value = take_hex(digits);
+    if (value && *value <= 0x10ffff && (*value < 0xd800 || *value > 0xdfff)) return *value;
+    return error("expected {} hexadecimal digits of a code point behind \\{}", digits, kind);
+  }
+  // <[id]>, or the name of a special token between < and >.
+  Result<int32_t> take_token(const GrammarNames& names) {
+    const size_t begin = at_;
+    take();
+    if (take_if("[")) {
+      const auto id = take_number();
+      if (id && *id < names.vocabulary_size && take_if("]>")) return static_cast<int32_t>(*id);
+      return error("expected <[id]> with an id below {}", names.vocabulary_size);
+    }
+    while (!at_end() && peek() != '>' && peek() != '\n') take();
+    if (!take_if(">")) return error("expected > at the end of a token's name");
+    const int32_t token = names.find_special ? names.find_special(from(begin)) : -1;
+    if (token < 0) return error("{} is no special token of this model", from(begin));
+    return token;
   }
 
   template <typename... Args>

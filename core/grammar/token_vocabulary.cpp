@@ -1,9 +1,9 @@
 #include "core/grammar/token_vocabulary.h"
 
 #include <algorithm>
-#include <bitset>
 
 #include "core/base/utf8.h"
+#include "core/sample/token_mask.h"
 #include "core/text/tokenizer.h"
 
 namespace llmrt {
@@ -19,10 +19,6 @@ Tokens tokens_of(const std::vector<std::string>& bytes) {
     }
   }
   return tokens;
-}
-
-void set_bit(std::vector<uint32_t>* bits, int32_t token) {
-  (*bits)[static_cast<size_t>(token) / 32] |= 1u << (token % 32);
 }
 
 // How many plain characters a text has; 0: other things are in it.
@@ -45,21 +41,18 @@ TokenVocabulary::TokenVocabulary(std::vector<std::string> bytes, std::vector<int
       text_tokens_((bytes_.size() + 31) / 32, 0),
       trie_(tokens_of(bytes_)) {
   std::ranges::sort(end_tokens_);
-  std::bitset<256> single;
   const Tokens all = tokens_of(bytes_);
   std::vector<uint32_t> chars;
   for (const auto& [text, token] : all) {
-    set_bit(&text_tokens_, token);
-    if (text.size() == 1) single.set(static_cast<uint8_t>(text[0]));
+    allow_token(&text_tokens_, token);
     chars.push_back(plain_chars(text));
   }
-  has_all_bytes_ = single.all();
   for (const uint32_t most : kSliceChars) {
     std::vector<uint32_t> bits(text_tokens_.size(), 0);
     Tokens rest;
     for (size_t i = 0; i < all.size(); ++i) {
       if (chars[i] > 0 && chars[i] <= most) {
-        set_bit(&bits, all[i].second);
+        allow_token(&bits, all[i].second);
       } else {
         rest.push_back(all[i]);
       }

@@ -40,15 +40,12 @@ class TokenVocabulary {
   const Slice& slice(size_t i) const { return slices_[i]; }
   // All tokens with bytes.
   const std::vector<uint32_t>& text_tokens() const { return text_tokens_; }
-  // Every byte can be written by some token alone: then no grammar's text lacks a token.
-  bool has_all_bytes() const { return has_all_bytes_; }
   size_t held_bytes() const;
 
  private:
   std::vector<std::string> bytes_;
   std::vector<int32_t> end_tokens_;
   std::vector<uint32_t> text_tokens_;
-  bool has_all_bytes_ = false;
   TokenTrie trie_;
   std::vector<Slice> slices_;
 };

@@ -9,6 +9,11 @@
 
 namespace llmrt {
 
+// Sets the token's bit in words of 32, as TokenMask has them.
+inline void allow_token(std::vector<uint32_t>* bits, int32_t token) {
+  (*bits)[static_cast<size_t>(token) / 32] |= 1u << (token % 32);
+}
+
 class TokenMask {
  public:
   // One bit a token, in words of 32: token v is allowed where bit v % 32 of word v / 32 is set. Tokens beyond the words

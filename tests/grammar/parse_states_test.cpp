@@ -8,33 +8,15 @@
 
 #include "core/grammar/grammar_builder.h"
 #include "core/grammar/parse_states.h"
+#include "tests/grammar/text_sets.h"
 
 namespace llmrt {
 namespace {
 
-using Texts = std::set<std::string>;
+using namespace test;
 using Kind = GrammarBuilder::Symbol::Kind;
 constexpr size_t kLength = 6;
-
-std::vector<std::string> all_texts() {
-  std::vector<std::string> texts = {""};
-  for (size_t i = 0; i < texts.size(); ++i) {
-    const std::string text = texts[i];
-    if (text.size() == kLength) continue;
-    for (const char c : {'a', 'b'}) texts.push_back(text + c);
-  }
-  return texts;
-}
-
-Texts concat(const Texts& a, const Texts& b) {
-  Texts all;
-  for (const auto& x : a) {
-    for (const auto& y : b) {
-      if (x.size() + y.size() <= kLength) all.insert(x + y);
-    }
-  }
-  return all;
-}
+constexpr const char* kLetters = "ab";
 
 // Texts of every symbol, by rounds until nothing is new.
 std::map<SymbolId, Texts> texts_of(GrammarBuilder* builder) {
@@ -52,25 +34,20 @@ std::map<SymbolId, Texts> texts_of(GrammarBuilder* builder) {
           found = {""};
           break;
         case Kind::kTerminal:
-          for (const auto& text : all_texts()) {
+          for (const auto& text : all_texts(kLetters, kLength)) {
             if (builder->regexes().matches(symbol.value, text)) found.insert(text);
           }
           break;
         case Kind::kSequence:
           found = {""};
-          for (SymbolId part : symbol.parts) found = concat(found, texts[part]);
+          for (SymbolId part : symbol.parts) found = concat(found, texts[part], kLength);
           break;
         case Kind::kChoice:
           for (SymbolId part : symbol.parts) found.insert(texts[part].begin(), texts[part].end());
           break;
-        case Kind::kRepeat: {
-          Texts power = {""};
-          for (uint32_t i = 0; i <= std::min<uint32_t>(symbol.max, symbol.min + kLength + 1); ++i) {
-            if (i >= symbol.min) found.insert(power.begin(), power.end());
-            power = concat(power, texts[symbol.parts[0]]);
-          }
+        case Kind::kRepeat:
+          found = repeat(texts[symbol.parts[0]], symbol.min, symbol.max, kLength);
           break;
-        }
         case Kind::kRule:
           if (builder->is_defined(id)) found = texts[symbol.value];
           break;
@@ -126,7 +103,7 @@ TEST_CASE("random grammars allow what sets of texts say") {
   const unsigned seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
-  const auto everything = all_texts();
+  const auto everything = all_texts(kLetters, kLength);
   int num_grammars = 0;
   size_t num_accepted = 0;
   for (int round = 0; round < 600; ++round) {

@@ -8,32 +8,14 @@
 #include <string>
 
 #include "core/grammar/regex_pool.h"
+#include "tests/grammar/text_sets.h"
 
 namespace llmrt {
 namespace {
 
-using Texts = std::set<std::string>;  // of at most kLength letters
+using namespace test;
 constexpr size_t kLength = 5;
-
-std::vector<std::string> all_texts() {
-  std::vector<std::string> texts = {""};
-  for (size_t i = 0; i < texts.size(); ++i) {
-    const std::string text = texts[i];
-    if (text.size() == kLength) continue;
-    for (const char c : {'a', 'b', 'c'}) texts.push_back(text + c);
-  }
-  return texts;
-}
-
-Texts concat(const Texts& a, const Texts& b) {
-  Texts all;
-  for (const auto& x : a) {
-    for (const auto& y : b) {
-      if (x.size() + y.size() <= kLength) all.insert(x + y);
-    }
-  }
-  return all;
-}
+constexpr const char* kLetters = "abc";
 
 struct Pair {
   RegexId regex;
@@ -43,7 +25,7 @@ struct Pair {
 // An expression and, by sets, its texts.
 Pair make(RegexPool* pool, std::mt19937* random, int depth) {
   const auto roll = [&](int n) { return static_cast<int>((*random)() % static_cast<unsigned>(n)); };
-  static const std::vector<std::string> everything = all_texts();
+  static const std::vector<std::string> everything = all_texts(kLetters, kLength);
   if (depth == 0 || roll(6) == 0) {
     ByteSet set;
     Texts texts;
@@ -58,7 +40,7 @@ Pair make(RegexPool* pool, std::mt19937* random, int depth) {
   switch (roll(6)) {
     case 0: {
       const Pair b = make(pool, random, depth - 1);
-      return {pool->concat(a.regex, b.regex), concat(a.texts, b.texts)};
+      return {pool->concat(a.regex, b.regex), concat(a.texts, b.texts, kLength)};
     }
     case 1: {
       const Pair b = make(pool, random, depth - 1);
@@ -84,13 +66,7 @@ Pair make(RegexPool* pool, std::mt19937* random, int depth) {
     default: {
       const auto min = static_cast<uint32_t>(roll(3));
       const uint32_t max = roll(2) == 0 ? RegexPool::kUnbounded : min + static_cast<uint32_t>(roll(3));
-      Texts texts, power = {""};
-      // With an empty text inside, more repetitions add nothing new behind kLength of them.
-      for (uint32_t i = 0; i <= std::min<uint32_t>(max, min + kLength + 1); ++i) {
-        if (i >= min) texts.insert(power.begin(), power.end());
-        power = concat(power, a.texts);
-      }
-      return {pool->repeat(a.regex, min, max), texts};
+      return {pool->repeat(a.regex, min, max), repeat(a.texts, min, max, kLength)};
     }
   }
 }
@@ -99,7 +75,7 @@ TEST_CASE("random expressions match what sets of texts say") {
   const unsigned seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
-  const auto everything = all_texts();
+  const auto everything = all_texts(kLetters, kLength);
   size_t num_matched = 0;
   for (int round = 0; round < 1500; ++round) {
     RegexPool pool(50'000);

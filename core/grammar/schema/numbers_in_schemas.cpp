@@ -1,25 +1,8 @@
 #include "core/grammar/schema/numbers_in_schemas.h"
 
+#include "core/grammar/numbers.h"
+
 namespace llmrt {
-namespace {
-
-RegexId digits_from(RegexPool* pool, char first) {
-  ByteSet set;
-  for (char digit = first; digit <= '9'; ++digit) set.set(static_cast<uint8_t>(digit));
-  return pool->bytes(set);
-}
-
-// \.0+, or nothing.
-RegexId zero_fraction(RegexPool* pool) {
-  return pool->optional(pool->concat(pool->literal("."), pool->repeat(pool->literal("0"), 1, kNoBound)));
-}
-
-RegexId positive_integers(RegexPool* pool) {
-  return pool->concat(digits_from(pool, '1'), pool->star(digits_from(pool, '0')));
-}
-
-}  // namespace
-
 NumberSet integer_numbers(RegexPool* pool) {
   const RegexId texts =
       pool->either(pool->literal("0"), pool->concat(pool->optional(pool->literal("-")), positive_integers(pool)));
