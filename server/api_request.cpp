@@ -438,6 +438,8 @@ void take_structure(Fields& fields, const ServedModel& model, AnswerStructure st
     form.include_stop = stop.include_string;
   }
   form.structure = std::make_shared<const AnswerStructure>(std::move(structure));
+  if (is_constrained && !fields.failed())
+    out->grammar = grammar_job(form.structure, model, form.chat, out->prompts[0].request.cache_salt);
 }
 
 // Says which fields had no effect, and how long the answer may be where that is less than was asked for.

@@ -54,6 +54,7 @@ struct PromptRequest {
 struct ApiRequest : ParseNotes {
   AnswerForm form;
   std::vector<PromptRequest> prompts;
+  std::optional<GrammarJob> grammar = {};  // that all choices are held to
 };
 
 // 404 when `model` is there and names another.

@@ -239,8 +239,10 @@ void read_effort(Fields& fields, json::object& context) {
 // The last bytes of a prompt: enough for its last turn's beginning, unless that is very long.
 std::string tail_of(std::span<const TextPiece> pieces) {
   constexpr size_t kTailBytes = 64u << 10;
+  size_t first = pieces.size();
+  for (size_t bytes = 0; first > 0 && bytes < kTailBytes;) bytes += pieces[--first].text.size();
   std::string tail;
-  for (size_t i = pieces.size(); i-- > 0 && tail.size() < kTailBytes;) tail.insert(0, pieces[i].text);
+  for (const TextPiece& piece : pieces.subspan(first)) tail += piece.text;
   return tail;
 }
 

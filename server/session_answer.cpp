@@ -207,8 +207,7 @@ asio::awaitable<bool> Session::answer(Incoming& request, bool chat) {
 
 // Compiles the grammar of the answer, on threads for that; the connection's own thread goes on meanwhile.
 asio::awaitable<std::optional<ApiError>> Session::constrain(ApiRequest& wanted) {
-  const std::shared_ptr<const AnswerStructure> structure = wanted.form.structure;
-  if (!structure || !structure->is_constrained()) co_return std::nullopt;
+  if (!wanted.grammar) co_return std::nullopt;
   struct Compiled {
     explicit Compiled(asio::any_io_executor executor) : arrived(executor, asio::steady_timer::time_point::max()) {}
     asio::steady_timer arrived;
@@ -216,9 +215,8 @@ asio::awaitable<std::optional<ApiError>> Session::constrain(ApiRequest& wanted) 
   };
   const asio::any_io_executor executor = socket_.get_executor();
   const auto compiled = std::make_shared<Compiled>(executor);
-  const auto ticket = state_->model.grammars->compile(
-      grammar_job(structure, state_->model, wanted.form.chat, wanted.prompts[0].request.cache_salt),
-      [compiled, executor](GrammarCompiler::Answer answer) {
+  const auto ticket =
+      state_->model.grammars->compile(std::move(*wanted.grammar), [compiled, executor](GrammarCompiler::Answer answer) {
         auto kept = std::make_shared<GrammarCompiler::Answer>(std::move(answer));
         asio::post(executor, [compiled, kept] {
           compiled->answer = std::move(*kept);
@@ -231,7 +229,7 @@ asio::awaitable<std::optional<ApiError>> Session::constrain(ApiRequest& wanted) 
     co_await compiled->arrived.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   }
   if (!compiled->answer) co_return client_has_gone();
-  if (!compiled->answer->ok()) co_return structure_error(*structure, compiled->answer->error());
+  if (!compiled->answer->ok()) co_return structure_error(*wanted.form.structure, compiled->answer->error());
   for (PromptRequest& prompt : wanted.prompts) prompt.request.constraint = **compiled->answer;
   co_return std::nullopt;
 }

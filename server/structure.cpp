@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/sha256.h"
 #include "core/text/tokenizer.h"
 #include "server/json_reader.h"
 
@@ -324,20 +325,6 @@ bool may_think(const ServedModel& model) {
   return model.tokenizer->vocabulary().chat_template.find(open) != std::string::npos;
 }
 
-AnswerSpec::Choice choice_of(AnswerStructure::Choice choice) {
-  switch (choice) {
-    case AnswerStructure::Choice::kNone:
-      return AnswerSpec::Choice::kNone;
-    case AnswerStructure::Choice::kAuto:
-      return AnswerSpec::Choice::kAuto;
-    case AnswerStructure::Choice::kRequired:
-      return AnswerSpec::Choice::kRequired;
-    case AnswerStructure::Choice::kNamed:
-      return AnswerSpec::Choice::kNamed;
-  }
-  return AnswerSpec::Choice::kNone;
-}
-
 }  // namespace
 
 bool AnswerStructure::is_custom(std::string_view tool) const {
@@ -405,7 +392,7 @@ void read_tools(Fields& fields, const ServedModel& model, bool only_counting, bo
 GrammarJob grammar_job(std::shared_ptr<const AnswerStructure> structure, const ServedModel& model, bool chat,
                        std::string salt) {
   GrammarJob job;
-  job.key = (chat ? "chat " : "text ") + structure->key();
+  job.key = to_hex(Sha256().add_text(chat ? "chat" : "text").add_text(structure->key()).finish());
   job.salt = std::move(salt);
   job.build = [structure = std::move(structure), &model, chat](GrammarBuilder* builder) -> Status {
     const Tokenizer& tokenizer = *model.tokenizer;
@@ -428,7 +415,7 @@ GrammarJob grammar_job(std::shared_ptr<const AnswerStructure> structure, const S
     spec.start = structure->start;
     spec.parallel = structure->parallel;
     spec.may_think = may_think(model);
-    spec.choice = choice_of(structure->choice);
+    spec.choice = structure->choice;
     if (spec.choice == AnswerSpec::Choice::kNamed) spec.named = structure->allowed[0];
     // What must be called is called as its schema says, strict or not.
     const bool must_call = spec.choice == AnswerSpec::Choice::kRequired || spec.choice == AnswerSpec::Choice::kNamed;

@@ -31,7 +31,7 @@ struct Tool {
 };
 
 struct AnswerStructure {
-  enum class Choice : uint8_t { kNone, kAuto, kRequired, kNamed };
+  using Choice = AnswerSpec::Choice;
 
   std::optional<GrammarSource> content;
   std::string content_field;  // that asked for it, for errors
@@ -50,19 +50,13 @@ struct AnswerStructure {
   std::string key() const;
 };
 
-// Tools as the template has them: a list, or null.
-struct ReadTools {
-  std::vector<Tool> tools;
-  boost::json::array for_template;
-};
-
 // response_format, structured_outputs, guided_*, grammar, json_schema: at most one of them.
 void read_content_structure(Fields& fields, AnswerStructure* structure);
 // tools, tool_choice, parallel_tool_calls and their old names. `only_counting`: no answer follows.
 void read_tools(Fields& fields, const ServedModel& model, bool only_counting, bool strict, AnswerStructure* structure,
                 boost::json::array* for_template);
 
-// The job for GrammarCompiler. `model` lives as long as the job.
+// The job for GrammarCompiler; not for an I/O thread where the schema is large. `model` lives as long as the job.
 GrammarJob grammar_job(std::shared_ptr<const AnswerStructure> structure, const ServedModel& model, bool chat,
                        std::string salt);
 // A refusal of the compiler, as the field's.
