@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kIdleSleep{50};  // deadlines of waiting requests are looked at this often
 constexpr std::chrono::milliseconds kBatchSleep{1};  // and with dynamic batching whether the next batch begins
-// Of a step's predicted time, that its tail may wait for masks: then the device waits for none.
+// The tail of a step waits for masks for this share of the step's predicted time, so the device does not wait.
 constexpr double kMaskWaitShare = 0.8;
 constexpr double kMaskWaitMsMin = 0.2;
 constexpr const char* kShuttingDown = "the server is shutting down";
@@ -40,6 +40,7 @@ struct Live {
   bool is_processed;                     // those of drawn tokens
   bool tells_draws;
   bool is_beam;                 // whose tokens are known only at the end
+  bool is_constrained;          // by a grammar
   bool filter_stopped = false;  // in what had begun: the next token ends the answer
 };
 
@@ -54,7 +55,8 @@ Live live_of(const Request& request, const std::shared_ptr<const StopRules>& sto
           is_beam || sampling.logprobs >= 0,
           sampling.processed_logprobs,
           sampling.tell_draws,
-          is_beam};
+          is_beam,
+          request.constraint != nullptr};
 }
 
 QueueLoad load_of(const Request& request) {
@@ -340,7 +342,7 @@ Verdict Engine::Impl::judge_row(const PlanRow& row, const PlanSample& sample, co
         verdict.top_logprobs.push_back({entry.token, entry.logprob});
   }
   if (!is_drawn || branch.is_beam) return verdict;
-  BranchConstraint* constraint = scheduler->constraint_of(row.request_id);
+  BranchConstraint* constraint = branch.is_constrained ? scheduler->constraint_of(row.request_id) : nullptr;
   if (constraint && constraint->error()) return {.finish = FinishReason::kError, .error = constraint->error()};
   if (branch.tells_draws) {
     verdict.draw = Draw{result.logprob, result.processed_logprob, result.support, result.margin};
