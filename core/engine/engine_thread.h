@@ -16,7 +16,7 @@ class EngineThread {
  public:
   // `engine` outlives this.
   explicit EngineThread(Engine* engine) : engine_(engine) {}
-  ~EngineThread() { join(); }
+  ~EngineThread() { (void)join(); }  // who wants to know has asked
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
 

@@ -25,12 +25,12 @@ class GrammarMatcher final : public ConstraintMatcher {
     ParseStates::StateId next = ParseStates::kDead;
     if (is_named) {
       next = states.after_token(state_, token);
-    } else if (vocabulary.is_end(token)) {
-      if (!accepts_) return false;
-      is_over_ = true;
-      return true;
     } else if (!vocabulary.bytes(token).empty()) {
       next = states.after(state_, vocabulary.bytes(token));
+    }
+    if (next == ParseStates::kDead && vocabulary.is_end(token) && accepts_) {
+      is_over_ = true;
+      return true;
     }
     if (states.failed() || grammar_->held_bytes() > CompiledGrammar::kBytesMax) {
       error_ = make_error(ErrorCode::kGrammarTooComplex, "the grammar's states: expected at most {} MiB of them",

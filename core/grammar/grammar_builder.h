@@ -39,7 +39,8 @@ class GrammarBuilder {
   static constexpr SymbolId kEmpty = 1;    // derives the empty text
   SymbolId terminal(RegexId regex);
   SymbolId literal(std::string_view text) { return terminal(regexes_.literal(text)); }
-  // This token, by its id alone. A token that a grammar names so, or excludes, stands for no text in it.
+  // This token, by its id alone. A token that a grammar names so, or excludes, stands for no text in it; one that ends
+  // answers may still end them.
   SymbolId token(int32_t special_token);
   void exclude_token(int32_t special_token) { named_tokens_.insert(special_token); }
   SymbolId sequence(std::span<const SymbolId> parts);

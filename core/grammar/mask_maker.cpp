@@ -141,9 +141,7 @@ void MaskMaker::set_named_tokens(ParseStates::StateId state, std::vector<uint32_
     }
   }
   if (!states_.accepts(state)) return;
-  for (const int32_t end : vocabulary_.end_tokens()) {
-    if (!named.contains(end)) allow_token(bits, end);
-  }
+  for (const int32_t end : vocabulary_.end_tokens()) allow_token(bits, end);
 }
 
 }  // namespace llmrt

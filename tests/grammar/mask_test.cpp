@@ -1,6 +1,7 @@
 // Masks against brute force: in every state that a walk meets, a token is allowed exactly when its bytes lead on. A
 // compiled grammar: forks, ends, tokens by id, threads.
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <random>
 #include <set>
 #include <string>
@@ -125,6 +126,38 @@ TEST_CASE("answers drawn under masks are in the language, and end") {
   }
   CHECK(num_ended > 0);
   CHECK(compiler.figures().num_masks_found > 0);
+}
+
+// As chat formats have it: their marks are excluded from plain text, and some of them end an answer.
+TEST_CASE("an end token that a grammar excludes or names ends what is whole, and nothing else") {
+  const auto vocabulary = make_vocabulary(6);
+  GrammarCompiler compiler(vocabulary);
+  const bool is_named = GENERATE(false, true);
+  const auto grammar = compiler.compile({"", "", [&](GrammarBuilder* builder) -> Status {
+    builder->exclude_token(kEnd);
+    const SymbolId middle = is_named ? builder->choice({builder->token(kEnd), builder->literal("c")}) : builder->literal("c");
+    const SymbolId letters = builder->terminal(builder->regexes().repeat(builder->regexes().literal("a"), 0, 9));
+    builder->set_start(builder->sequence({builder->literal("b"), middle, letters}));
+    return builder->status();
+  }});
+  REQUIRE(grammar.ok());
+  auto matcher = (*grammar)->start();
+  const auto may_end = [&] {
+    NextTokens next = matcher->next();
+    while (next.state == NextTokens::State::kLate) matcher->wait(std::chrono::milliseconds(100)), next = matcher->next();
+    return next.mask->allows(kEnd);
+  };
+  CHECK(!may_end());
+  CHECK(!matcher->advance(kEnd));
+  REQUIRE(matcher->advance(2 + 'b'));
+  CHECK(may_end() == is_named);  // the grammar's own, in the middle
+  REQUIRE(matcher->advance(is_named ? kEnd : 2 + 'c'));
+  CHECK(!matcher->ended());
+  REQUIRE(matcher->advance(2 + 'a'));
+  CHECK(may_end());
+  CHECK(matcher->advance(kEnd));
+  CHECK(matcher->ended());
+  CHECK(!matcher->advance(kEnd));
 }
 
 TEST_CASE("a matcher takes what its mask allows, and nothing else") {

@@ -32,7 +32,7 @@ LogprobRow logprobs_around(int32_t token, uint32_t vocab_size) {
 
 }  // namespace
 
-PacedBackend::PacedBackend(const PacedConfig& config) : config_(config), banned_(config.vocab_size) {
+PacedBackend::PacedBackend(const PacedConfig& config) : config_(config), denied_(config.vocab_size) {
   caps_.device_id = "paced:0";
   caps_.device_name = "a clock";
   caps_.memory_bytes = caps_.memory_free_bytes = 1ull << 32;
@@ -150,70 +150,103 @@ uint64_t* PacedBackend::cell_at(const Slot& slot, uint32_t position) {
 
 Status PacedBackend::run_forward(const ForwardInputs& in) {
   if (Status status = update_rows(in); !status) return status;
-  hidden_.assign(in.tokens.size(), 0);
+  positions_.assign(in.tokens.size(), {});
   for (const RowRecord& row : in.rows) {
     if (row.slot >= slots_.size() || size_t{row.token_first} + row.num_tokens > in.tokens.size())
       return refuse("row of slot {}, tokens from {}: not of this step", row.slot, row.token_first);
     const Slot& slot = slots_[row.slot];
-    uint64_t chain = row.adapter_id;
+    uint64_t before = row.adapter_id;
     if (row.start > 0) {
-      const uint64_t* before = cell_at(slot, row.start - 1);
-      if (!before) return refuse("slot {} has no block for position {}", row.slot, row.start - 1);
-      chain = *before;
+      const uint64_t* cell = cell_at(slot, row.start - 1);
+      if (!cell) return refuse("slot {} has no block for position {}", row.slot, row.start - 1);
+      before = *cell;
     }
     for (uint32_t i = 0; i < row.num_tokens; ++i) {
       const int32_t token = in.tokens[row.token_first + i];
       uint64_t* cell = cell_at(slot, row.start + i);
       if (!cell) return refuse("slot {} has no block for position {}", row.slot, row.start + i);
-      chain = mix(chain, static_cast<uint64_t>(token == kLastSampled ? slot.last_token : token));
-      *cell = hidden_[row.token_first + i] = chain;
+      before = *cell = cell_after(before, token == kLastSampled ? slot.last_token : token);
+      positions_[row.token_first + i] = {row.slot, row.start + i};
     }
   }
   return {};
 }
 
-int32_t PacedBackend::draw(uint64_t hidden, const RowSampling& row, uint32_t output_position,
-                           std::span<const BiasEntry> bias) {
-  uint64_t key = mix(hidden, 1);
-  if (row.temperature > 0)
-    key = mix(mix(mix(key, row.seed_lo), row.seed_hi), uint64_t{row.branch} << 32 | output_position);
-  const BiasEntry* wanted = nullptr;  // one that is sure to be drawn
-  uint32_t num_banned = 0;
-  for (const BiasEntry& entry : bias) {
-    if (std::isinf(entry.bias)) {
-      num_banned += banned_[static_cast<size_t>(entry.token)] ? 0 : 1;
-      banned_[static_cast<size_t>(entry.token)] = true;
-    } else if (entry.bias >= 50 && (!wanted || entry.bias > wanted->bias)) {
-      wanted = &entry;
+uint64_t PacedBackend::cell_after(uint64_t before, int32_t token) const {
+  return mix(before, static_cast<uint64_t>(token));
+}
+
+std::vector<uint64_t> PacedBackend::cells_until(const Position& at) {
+  std::vector<uint64_t> cells;
+  for (uint32_t i = 0; i <= at.position; ++i) {
+    const uint64_t* cell = cell_at(slots_[at.slot], i);
+    cells.push_back(cell ? *cell : 0);
+  }
+  return cells;
+}
+
+void PacedBackend::read_limits(const SampleRecord& record, const SampleInputs& in) {
+  denied_.assign(config_.vocab_size, record.mask >= 0);
+  num_denied_ = record.mask >= 0 ? config_.vocab_size : 0;
+  const auto set_denied = [&](size_t token, bool is_denied) {
+    if (denied_[token] == is_denied) return;
+    denied_[token] = is_denied;
+    is_denied ? ++num_denied_ : --num_denied_;
+  };
+  if (record.mask >= 0) {
+    const MaskRecord& mask = in.mask_records[static_cast<size_t>(record.mask)];
+    const auto words = std::span(in.mask_words).subspan(mask.first, mask.count);
+    if (mask.kind == MaskKind::kList) {
+      for (const uint32_t token : words) set_denied(token, false);
+    } else {
+      for (size_t token = 0; token < std::min<size_t>(config_.vocab_size, words.size() * 32); ++token)
+        if ((words[token / 32] >> (token % 32) & 1) != 0) set_denied(token, false);
     }
   }
-  int32_t token = -1;
-  const auto allows = [&](int32_t id) { return id >= 0 && !banned_[static_cast<size_t>(id)]; };
-  if (num_banned < config_.vocab_size) {
-    const auto num_text = static_cast<uint64_t>(config_.text_end - config_.text_first);
-    if (wanted && allows(wanted->token)) token = wanted->token;
-    if (token < 0 && key % config_.end_one_in == 0 && allows(config_.end)) token = config_.end;
-    for (uint64_t attempt = 0; attempt < 64 && token < 0; ++attempt)
-      if (const auto id = config_.text_first + static_cast<int32_t>(mix(key, attempt) % num_text); allows(id))
-        token = id;
-    for (int32_t id = 0; token < 0; ++id)
-      if (allows(id)) token = id;
+  wanted_ = -1;
+  float best = 50;  // sure, beside logits of a few tens
+  for (const BiasEntry& entry : std::span(in.bias_entries).subspan(record.bias_first, record.num_bias)) {
+    if (std::isinf(entry.bias)) {
+      set_denied(static_cast<size_t>(entry.token), true);
+    } else if (entry.bias >= best && entry.token != wanted_) {
+      if (wanted_ < 0 || entry.bias > best) wanted_ = entry.token;
+      best = entry.bias;
+    }
   }
-  for (const BiasEntry& entry : bias) banned_[static_cast<size_t>(entry.token)] = false;
-  return token;
+}
+
+bool PacedBackend::allows(int32_t token) const {
+  return token >= 0 && static_cast<uint32_t>(token) < config_.vocab_size && !denied_[static_cast<size_t>(token)];
+}
+
+int32_t PacedBackend::draw(const Position& at, const RowSampling& row, uint32_t output_position) {
+  if (num_denied_ == config_.vocab_size) return -1;
+  if (allows(wanted_)) return wanted_;
+  const uint64_t* cell = cell_at(slots_[at.slot], at.position);
+  uint64_t key = mix(cell ? *cell : 0, 1);
+  if (row.temperature > 0)
+    key = mix(mix(mix(key, row.seed_lo), row.seed_hi), uint64_t{row.branch} << 32 | output_position);
+  if (key % config_.end_one_in == 0 && allows(config_.end)) return config_.end;
+  const auto num_text = static_cast<uint64_t>(config_.text_end - config_.text_first);
+  for (uint64_t attempt = 0; attempt < 64; ++attempt)
+    if (const auto id = config_.text_first + static_cast<int32_t>(mix(key, attempt) % num_text); allows(id)) return id;
+  // By a mask that denies most of them: the draw is among what is left.
+  uint64_t left = mix(key, 64) % (config_.vocab_size - num_denied_);
+  for (int32_t id = 0;; ++id)
+    if (allows(id) && left-- == 0) return id;
 }
 
 Status PacedBackend::run_sample(const SampleInputs& in, bool want_logprobs, StepOutput* output) {
   output->results.reserve(in.records.size());
   for (const SampleRecord& record : in.records) {
-    if (record.token_idx >= hidden_.size() || record.slot >= slots_.size()) return refuse("sample record out of range");
+    if (record.token_idx >= positions_.size() || record.slot >= slots_.size()) return refuse("sample record out of range");
     Slot& slot = slots_[record.slot];
     SampleResult result = {};
     if (record.flags & kSampleForced) {
       result.token = record.forced_token;
     } else {
-      const auto bias = std::span(in.bias_entries).subspan(record.bias_first, record.num_bias);
-      result.token = draw(hidden_[record.token_idx], slot.sampling, record.output_position, bias);
+      read_limits(record, in);
+      result.token = draw(positions_[record.token_idx], slot.sampling, record.output_position);
       if (result.token < 0)
         result.flags = kResultEmptySupport;
       else

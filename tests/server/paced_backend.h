@@ -4,6 +4,7 @@
 // Its model is a chain of hashes: what a position stores in the KV pool depends on its token and on what the position
 // before it stored, read through the row's table of blocks. So an answer still depends on every token before it, and a
 // wrong block, position or slot changes the text, while a step costs a hash per token however long the context is.
+// Masks and bans are kept, penalties change nothing.
 #pragma once
 
 #include <deque>
@@ -25,7 +26,7 @@ struct PacedConfig {
   uint32_t end_one_in = 512;
 };
 
-class PacedBackend final : public Backend {
+class PacedBackend : public Backend {
  public:
   explicit PacedBackend(const PacedConfig& config);
 
@@ -45,6 +46,19 @@ class PacedBackend final : public Backend {
   Status write_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<const std::byte> bytes) override;
   Status read_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<std::byte> bytes) override;
 
+ protected:
+  struct Position {
+    uint32_t slot, position;
+  };
+  // What a position's cell holds, from that of the one before it (0 at the beginning).
+  virtual uint64_t cell_after(uint64_t before, int32_t token) const;
+  // A token that allows() takes; -1: there is none.
+  virtual int32_t draw(const Position& at, const RowSampling& row, uint32_t output_position);
+  // By the bans and the mask of the record that is drawn for. Not so for the tokens outside of the vocabulary.
+  bool allows(int32_t token) const;
+  // All from the first to this one.
+  std::vector<uint64_t> cells_until(const Position& at);
+
  private:
   struct Slot {
     RowSampling sampling;
@@ -63,7 +77,7 @@ class PacedBackend final : public Backend {
   Status run_sample(const SampleInputs& in, bool want_logprobs, StepOutput* output);
   // Null where the row's table has no block of the pool for the position.
   uint64_t* cell_at(const Slot& slot, uint32_t position);
-  int32_t draw(uint64_t hidden, const RowSampling& row, uint32_t output_position, std::span<const BiasEntry> bias);
+  void read_limits(const SampleRecord& record, const SampleInputs& in);
 
   const PacedConfig config_;
   const SteadyClock clock_;
@@ -71,8 +85,10 @@ class PacedBackend final : public Backend {
   uint32_t block_tokens_ = 0, num_blocks_ = 0;
   std::vector<uint64_t> cells_;  // of the pool, then of the host's
   std::vector<Slot> slots_;
-  std::vector<uint64_t> hidden_;  // by token of the step
-  std::vector<bool> banned_;
+  std::vector<Position> positions_;  // by token of the step
+  std::vector<bool> denied_;         // by token, for the record that is drawn for
+  uint32_t num_denied_ = 0;
+  int32_t wanted_ = -1;  // a bias makes it sure to be drawn
   uint64_t num_submitted_ = 0;
   TimeNs free_at_ns_ = 0;  // when the device is done with what was submitted
   std::deque<Finished> finished_;

@@ -1,21 +1,28 @@
 // The server and the engine as `llmrt serve` runs them, behind a device whose steps take a set time: what
 // hostile_test.py attacks. It is ready within a second, needs no device and no file, and prints "listening PORT" to
-// standard output.
+// standard output. With a script it is a model that says what the test wants, for clients whose agents call tools:
+// {"template": Jinja, "answer_mark": what stands before an answer, "answers": [...], "tokens": special ones to be known,
+// "chat_format": a name or "auto"}.
 //
-//   paced_server [flags as of llmrt serve] [--step-ms MS] [--token-us US] [--vocabulary bpe|spm]
+//   paced_server [flags as of llmrt serve] [--step-ms MS] [--token-us US] [--vocabulary bpe|spm] [--script FILE]
 //   paced_server --colliding-keys N --seed S      prints N keys that std::hash puts into one bucket, and ends
 #include <CLI/CLI.hpp>
+
+#include <boost/json.hpp>
 
 #include <array>
 #include <bit>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 
 #include "core/platform/free_memory.h"
 #include "server/server.h"
 #include "tests/server/paced_backend.h"
 #include "tests/server/paced_vocabulary.h"
+#include "tests/server/scripted_backend.h"
 #include "tools/llmrt/local_engine.h"
 
 namespace llmrt::test {
@@ -25,7 +32,7 @@ struct Options {
   server::ServerConfig server;
   EngineConfig engine;
   PacedConfig paced;
-  std::string vocabulary = "bpe";
+  std::string vocabulary = "bpe", script;
   uint32_t num_colliding_keys = 0;
   uint64_t seed = 1;
 };
@@ -86,16 +93,35 @@ std::shared_ptr<Model> paced_model(uint32_t vocab_size) {
   return model;
 }
 
+boost::json::object read_script(const std::string& path) {
+  std::ifstream file(path);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  return boost::json::parse(text).as_object();
+}
+
+std::string text_of(const boost::json::object& script, const char* key) {
+  return std::string(script.at(key).as_string());
+}
+
 int serve(Options& options) {
   return_large_blocks_at_once();
   PacedVocabulary made = options.vocabulary == "spm" ? paced_sentencepiece() : paced_bpe();
+  boost::json::object script;
+  if (!options.script.empty()) {
+    script = read_script(options.script);
+    for (const auto& token : script.at("tokens").as_array()) {
+      made.vocabulary.tokens.emplace_back(token.as_string());
+      made.vocabulary.types.push_back(TokenType::kControl);
+    }
+  }
   options.paced.vocab_size = static_cast<uint32_t>(made.vocabulary.tokens.size());
   options.paced.text_first = made.text_first;
   options.paced.text_end = made.text_end;
   const std::shared_ptr<Model> model = paced_model(options.paced.vocab_size);
   Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::create(std::move(made.vocabulary));
   if (!tokenizer) fail(tokenizer.error());
-  Result<std::unique_ptr<ChatTemplate>> compiled = ChatTemplate::compile(kPacedTemplate);
+  const std::string source = script.empty() ? kPacedTemplate : text_of(script, "template");
+  Result<std::unique_ptr<ChatTemplate>> compiled = ChatTemplate::compile(source);
   if (!compiled) fail(compiled.error());
   server::ServedModel served;
   served.id = "paced";
@@ -104,11 +130,27 @@ int serve(Options& options) {
   served.tokenizer = std::move(*tokenizer);
   served.chat_template = std::move(*compiled);
   options.paced.end = served.tokenizer->end_of_generation_ids().back();
+  served.grammars = std::make_shared<GrammarCompiler>(TokenVocabulary::create(*served.tokenizer));
+  const std::string format_name = script.empty() ? "auto" : text_of(script, "chat_format");
+  const ChatFormat* format = &detect_chat_format(source, *served.tokenizer);
+  if (format_name != "auto") {
+    Result<const ChatFormat*> found = find_chat_format(format_name);
+    if (!found) fail(found.error());
+    format = *found;
+  }
+  served.chat_format =
+      std::make_shared<const ResolvedFormat>(resolve_format(*format, marker_tokens(*served.tokenizer)));
+  std::unique_ptr<Backend> backend = std::make_unique<PacedBackend>(options.paced);
+  if (!script.empty()) {
+    Script lines{.answer_mark = text_of(script, "answer_mark"), .answers = {}};
+    for (const auto& answer : script.at("answers").as_array()) lines.answers.emplace_back(answer.as_string());
+    backend = std::make_unique<ScriptedBackend>(options.paced, lines, served.tokenizer);
+  }
 
   const SteadyClock clock;
   const std::shared_ptr<Log> log = stderr_log(LogLevel::kInfo);
   Result<std::unique_ptr<Engine>> engine = Engine::create(options.engine, model, served.tokenizer,
-                                                          std::make_unique<PacedBackend>(options.paced), &clock, {});
+                                                          std::move(backend), &clock, {});
   if (!engine) fail(engine.error());
   (*engine)->set_log(log);
   served.context_max = (*engine)->config().context_max;
@@ -156,6 +198,7 @@ int main(int argc, char** argv) {
   app.add_option("--kv-tokens", options.engine.kv_tokens);
   app.add_option("--step-ms", options.paced.step_ms);
   app.add_option("--token-us", options.paced.token_us);
+  app.add_option("--script", options.script)->check(CLI::ExistingFile);
   app.add_option("--vocabulary", options.vocabulary)->check(CLI::IsMember({"bpe", "spm"}));
   app.add_option("--colliding-keys", options.num_colliding_keys);
   app.add_option("--seed", options.seed);
