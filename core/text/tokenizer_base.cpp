@@ -39,6 +39,13 @@ void TokenizerBase::find_end_of_generation() {
       end_ids_.push_back(id);
     }
   }
+  // gpt-oss writes messages one after another: <|end|> ends one of them, not the answer.
+  const auto ends = [&](std::string_view name) {
+    return std::ranges::any_of(end_ids_, [&](TokenId id) { return vocabulary_.tokens[static_cast<size_t>(id)] == name; });
+  };
+  if (ends("<|return|>") && ends("<|call|>")) {
+    std::erase_if(end_ids_, [&](TokenId id) { return vocabulary_.tokens[static_cast<size_t>(id)] == "<|end|>"; });
+  }
   std::ranges::sort(end_ids_);
   end_ids_.erase(std::unique(end_ids_.begin(), end_ids_.end()), end_ids_.end());
 }

@@ -22,7 +22,8 @@ uint64_t ScriptedBackend::cell_after(uint64_t, int32_t token) const {
 
 int32_t ScriptedBackend::draw(const Position& at, const RowSampling& row, uint32_t output_position) {
   const std::vector<uint64_t> cells = cells_until(at);
-  const std::string text = tokenizer_->decode(std::vector<TokenId>(cells.begin(), cells.end()), true);
+  const auto prompt_end = cells.end() - std::min<ptrdiff_t>(output_position, std::ssize(cells));
+  const std::string text = tokenizer_->decode(std::vector<TokenId>(cells.begin(), prompt_end), true);
   size_t num_answers = 0;
   for (size_t found = text.find(answer_mark_); found != std::string::npos; found = text.find(answer_mark_, found + 1))
     ++num_answers;

@@ -146,6 +146,25 @@ TEST_CASE("end of generation is eos, eot and the control tokens that end a turn"
   CHECK(tokenizer->end_of_generation_ids().size() == 2);
 }
 
+TEST_CASE("where answers are messages one after another, the end of one ends nothing") {
+  Vocabulary vocabulary = byte_vocabulary();
+  const auto add = [&](const char* token) {
+    vocabulary.tokens.emplace_back(token);
+    vocabulary.types.push_back(TokenType::kControl);
+  };
+  add("<|end|>");
+  {
+    const auto tokenizer = make(vocabulary);
+    CHECK(tokenizer->is_end_of_generation(id_of(*tokenizer, "<|end|>")));
+  }
+  add("<|return|>");
+  add("<|call|>");
+  const auto tokenizer = make(vocabulary);
+  CHECK_FALSE(tokenizer->is_end_of_generation(id_of(*tokenizer, "<|end|>")));
+  CHECK(tokenizer->is_end_of_generation(id_of(*tokenizer, "<|return|>")));
+  CHECK(tokenizer->is_end_of_generation(id_of(*tokenizer, "<|call|>")));
+}
+
 TEST_CASE("token bytes hide control tokens, unused ones and what is out of range") {
   const auto tokenizer = make(byte_vocabulary());
   CHECK(tokenizer->token_bytes(id_of(*tokenizer, "<|im_end|>")).empty());
