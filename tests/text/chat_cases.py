@@ -1,5 +1,7 @@
 """Message sets and templates for jinja_compare.py. The templates are our own; each exercises some of the language."""
 
+import json
+
 TOOL = {
     "type": "function",
     "function": {
@@ -17,6 +19,43 @@ TOOL = {
     },
 }
 CALL = {"type": "function", "id": "call_1", "function": {"name": "get_weather", "arguments": {"city": "東京", "days": 2}}}
+
+SIMPLE_TOOL = {"type": "function", "function": {"name": "noop", "description": "Does nothing.",
+                                               "parameters": {"type": "object", "properties": {}, "required": []}}}
+NESTED_CALL = {"type": "function", "id": "aB3dE6gH9", "function": {"name": "get_weather", "arguments": {
+    "city": "a/b", "days": 3, "items": [1, 2.5], "more": {"deep": [True, None, "x\ny"]}}}}
+
+
+def as_text(messages):
+    """Arguments as clients send them."""
+    return [{**m, "tool_calls": [{**c, "function": {**c["function"], "arguments": json.dumps(c["function"]["arguments"])}}
+                                 for c in m["tool_calls"]]} if m.get("tool_calls") else m for m in messages]
+
+
+def tool_conversations():
+    """By name: contexts as the server hands them to a template."""
+    system = {"role": "system", "content": "Be brief."}
+    ask = {"role": "user", "content": "How is the weather?"}
+    first = {"role": "assistant", "content": "", "tool_calls": [{**CALL, "id": "aB3dE6gH0"}]}
+    again = {"role": "assistant", "content": "I look.", "reasoning_content": "Which city?", "tool_calls": [NESTED_CALL]}
+    two = {"role": "assistant", "content": None, "tool_calls": [{**CALL, "id": "aB3dE6gH0"}, NESTED_CALL]}
+    result = {"role": "tool", "content": '{"temp": 21.5}', "name": "get_weather", "tool_call_id": "aB3dE6gH0"}
+    other = {"role": "tool", "content": "sunny <|im_end|>", "name": "get_weather", "tool_call_id": "aB3dE6gH9"}
+    done = {"role": "assistant", "content": "Sunny."}
+    messages = {
+        "asked": [ask], "asked with a system": [system, ask], "called": [ask, first, result],
+        "called again": [system, ask, first, result, again, other], "two at once": [ask, two, result, other],
+        "answered": [ask, first, result, done, {"role": "user", "content": "And tomorrow?"}],
+        "thought": [ask, {"role": "assistant", "content": "Hi.", "reasoning_content": "Greet."}, ask],
+    }
+    contexts = {}
+    for name, turns in messages.items():
+        for way, given in (("", turns), (" as text", as_text(turns))):
+            contexts[name + way] = {"messages": given, "tools": [TOOL, SIMPLE_TOOL], "add_generation_prompt": True}
+        contexts[name + ", no thinking"] = {**contexts[name], "enable_thinking": False}
+        contexts[name + ", no tools"] = {**contexts[name], "tools": None}
+    return contexts
+
 
 MESSAGE_SETS = {
     "empty": {"messages": []},

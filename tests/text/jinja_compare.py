@@ -4,13 +4,18 @@
 Where Jinja fails, ours must fail. Where it renders, the texts must be equal, and every piece that claims to come from
 the template must be free of what the messages brought.
 
-    jinja_compare.py PROBE
+    jinja_compare.py PROBE [--templates DIR]
+
+--templates: also every *.jinja of that folder, over conversations with tools. llama-cpp-python's source package has those
+of most families: pip download llama-cpp-python --no-deps --no-binary :all:, then vendor/llama.cpp/models/templates.
 """
 
 import argparse
 import copy
+import datetime
 import json
 import os
+import pathlib
 
 import chat_cases
 import probe as probes
@@ -118,6 +123,35 @@ def compare_cases(templates, probe):
     return failures
 
 
+# Jinja marks a string by |safe and escapes what is joined to it as HTML; ours leaves it as it is.
+HTML = ("meetkai-functionary-medium-v3.1",)
+
+
+def compare_shipped(folder, probe):
+    """Templates of real models."""
+    made = environment()
+    made.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+    failures = count = as_html = 0
+    never, by_text = [], []
+    for path in sorted(pathlib.Path(folder).glob("*.jinja")):
+        source = path.read_text()
+        rendered = {"objects": 0, "texts": 0}
+        for name, case in chat_cases.tool_conversations().items():
+            expected, problem = compare_one(made, probe, source, case)
+            count += 1
+            rendered["texts" if name.endswith("as text") else "objects"] += expected is not None
+            if problem and path.stem in HTML:
+                as_html += 1
+            elif problem:
+                failures += 1
+                print(f"{path.name} / {name}: {problem[:1500]}")
+        if rendered["objects"] == 0:
+            (by_text if rendered["texts"] else never).append(path.stem)
+    print(f"{count} renderings of shipped templates, {failures} differ, {as_html} in HTML's escapes alone; fail in Jinja on every conversation: {never}; "
+          f"want arguments as text: {by_text}")
+    return failures
+
+
 def compare_random(count, seed, probe):
     made = environment()
     failures = rendered = skipped = 0
@@ -140,6 +174,7 @@ def main():
     parser.add_argument("probe")
     parser.add_argument("--random", type=int, default=6000, help="how many random templates")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--templates", help="a folder of templates of real models")
     arguments = parser.parse_args()
     templates = dict(chat_cases.TEMPLATES)
     for variable in ("LLMRT_TEST_MODEL", "LLMRT_TEST_MODEL_QWEN"):
@@ -152,6 +187,8 @@ def main():
             print(f"no Python package gguf: the template of {variable} is not compared")
     probe = probes.Probe(arguments.probe, "template")
     failures = compare_cases(templates, probe) + compare_random(arguments.random, arguments.seed, probe)
+    if arguments.templates:
+        failures += compare_shipped(arguments.templates, probe)
     assert probe.close() == 0
     return 1 if failures else 0
 
