@@ -14,6 +14,7 @@
 #include "server/fields.h"
 #include "server/known_fields.h"
 #include "server/prompt_tokens.h"
+#include "server/thinking.h"
 
 namespace llmrt::server {
 namespace {
@@ -438,8 +439,16 @@ void take_structure(Fields& fields, const ServedModel& model, AnswerStructure st
     form.include_stop = stop.include_string;
   }
   form.structure = std::make_shared<const AnswerStructure>(std::move(structure));
-  if (is_constrained && !fields.failed())
+  if (form.structure->thought_tokens_max && form.beams)
+    fields.fail("use_beam_search", "not together with a budget of thoughts", "unsupported");
+  if (fields.failed()) return;
+  if (is_constrained) {
     out->grammar = grammar_job(form.structure, model, form.chat, out->prompts[0].request.cache_salt);
+  } else if (form.structure->thought_tokens_max) {
+    auto budget = with_thought_budget(nullptr, *form.structure, model);
+    if (!budget) return fields.fail(to_api_error(budget.error()));
+    for (PromptRequest& prompt : out->prompts) prompt.request.constraint = *budget;
+  }
 }
 
 // Says which fields had no effect, and how long the answer may be where that is less than was asked for.

@@ -8,6 +8,7 @@
 #include "server/known_fields.h"
 #include "server/message_content.h"
 #include "server/prompt_tokens.h"
+#include "server/thinking.h"
 
 namespace llmrt::server {
 namespace {
@@ -313,6 +314,7 @@ ReadChat read_chat(Fields& fields, const ServedModel& model, const ParseContext&
   context["add_generation_prompt"] = prompts.value_or(!chat.continues);
   json::array tools;
   check_values(fields, "tools");
+  read_thought_budget(fields, model, fields.object("chat_template_kwargs"), only_counting, &chat.structure);
   read_tools(fields, model, only_counting, parse.strict_fields, &chat.structure, &tools);
   if (!tools.empty()) context["tools"] = std::move(tools);
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/chat/resolved_format.h"
@@ -36,6 +37,7 @@ struct ServedModel {
   bool reads_answers = true;  // thoughts and calls are told apart from content
   // The field that thoughts are told in: "reasoning_content", "reasoning", or "none": they stay in the content.
   std::string thought_field = "reasoning_content";
+  std::optional<uint32_t> thought_tokens_max = {};  // of an answer, where a request says nothing of it
   std::shared_ptr<GrammarCompiler> grammars;  // null without a tokenizer
 };
 

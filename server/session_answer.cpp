@@ -4,6 +4,7 @@
 #include "server/ids.h"
 #include "server/json_reader.h"
 #include "server/session.h"
+#include "server/thinking.h"
 
 namespace llmrt::server {
 namespace {
@@ -230,7 +231,9 @@ asio::awaitable<std::optional<ApiError>> Session::constrain(ApiRequest& wanted) 
   }
   if (!compiled->answer) co_return client_has_gone();
   if (!compiled->answer->ok()) co_return structure_error(*wanted.form.structure, compiled->answer->error());
-  for (PromptRequest& prompt : wanted.prompts) prompt.request.constraint = **compiled->answer;
+  auto constraint = with_thought_budget(**compiled->answer, *wanted.form.structure, state_->model);
+  if (!constraint) co_return to_api_error(constraint.error());
+  for (PromptRequest& prompt : wanted.prompts) prompt.request.constraint = *constraint;
   co_return std::nullopt;
 }
 

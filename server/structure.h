@@ -41,6 +41,7 @@ struct AnswerStructure {
   bool parallel = true;
   bool keeps_from_calls = false;           // the model is told of tools, and must not call them
   AnswerStart start = AnswerStart::kText;  // of the rendered prompt
+  std::optional<uint32_t> thought_tokens_max = {};  // no part of its grammar (server/thinking.h)
 
   bool is_custom(std::string_view tool) const;
   bool may_call(std::string_view tool) const;

@@ -65,6 +65,10 @@ class AnswerParser final : private CallSink {
   const AnswerCounts& counts() const { return counts_; }
   // The thought is open: a grammar waits.
   bool in_thought() const;
+  // The same, and no call is begun inside it.
+  bool has_open_thought() const {
+    return state_ == State::kThought || (state_ == State::kBroken && outer_ == State::kThought);
+  }
 
  private:
   enum class State : uint8_t {

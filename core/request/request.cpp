@@ -3,6 +3,8 @@
 #include <cmath>
 #include <utility>
 
+#include "core/request/token_constraint.h"
+
 namespace llmrt {
 namespace {
 
@@ -125,7 +127,7 @@ Status validate(const Request& request, uint32_t vocab_size) {
                       kCacheSaltBytesMax, request.cache_salt.size());
   }
   if (Status status = validate_stop(request.stop, vocab_size); !status) return status;
-  if (request.constraint && (request.min_tokens > 0 || request.stop.ignore_eos)) {
+  if (request.constraint && request.constraint->decides_end() && (request.min_tokens > 0 || request.stop.ignore_eos)) {
     return make_error(ErrorCode::kUnsupported, "{}: not together with a grammar, which says where the answer may end",
                       request.min_tokens > 0 ? "min_tokens" : "ignore_eos");
   }

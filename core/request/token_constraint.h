@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 
 #include "core/base/status.h"
 #include "core/sample/token_mask.h"
@@ -40,6 +42,13 @@ class ConstraintMatcher {
   virtual bool ended() const = 0;
 };
 
+// What the client should be told of how its wish was read.
+struct ConstraintNote {
+  std::string tool;  // of its arguments; empty: of the content
+  std::string text;
+  bool operator==(const ConstraintNote&) const = default;
+};
+
 // Any thread.
 class TokenConstraint {
  public:
@@ -47,6 +56,9 @@ class TokenConstraint {
 
   virtual std::unique_ptr<ConstraintMatcher> start() const = 0;
   virtual size_t held_bytes() const = 0;
+  // Whether it says where the answer may end; else end tokens may stand anywhere, and be banned.
+  virtual bool decides_end() const { return true; }
+  virtual std::span<const ConstraintNote> notes() const { return {}; }
 };
 
 }  // namespace llmrt

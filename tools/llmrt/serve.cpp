@@ -21,6 +21,7 @@ struct Options {
   std::string log_level = "info", sample_trace;
   std::string request_trace, worker_id = "0";
   std::string thought_field = "reasoning_content";
+  int64_t reasoning_budget = -1;
 };
 
 std::vector<std::string> chat_format_names() {
@@ -53,6 +54,13 @@ void serve(const Options& options) {
   check_writable(options.request_trace, "--request-trace");
   OpenModel open = open_model(options.model);
   open.served.created = std::time(nullptr);
+  if (options.reasoning_budget >= 0) {
+    const auto& format = open.served.chat_format;
+    if (!format || !format->format->has_thoughts())
+      fail(kUsage, fmt::format("--reasoning-budget: expected a model whose chat format has thoughts, found {}",
+                               format ? format->format->name : "none"));
+    open.served.thought_tokens_max = static_cast<uint32_t>(options.reasoning_budget);
+  }
   const SteadyClock clock;
   const std::shared_ptr<Log> log = stderr_log(kLogLevels.at(options.log_level));
   // Before the weights are loaded: what is wrong with an address is told at once, and who asks meanwhile is told that
@@ -117,6 +125,13 @@ void add_serve(CLI::App& app) {
       ->check(one_of({"reasoning_content", "reasoning", "none"}))
       ->capture_default_str()
       ->type_name("NAME")
+      ->group(group);
+  command
+      ->add_option("--reasoning-budget", options->reasoning_budget,
+                   "tokens that the thoughts of an answer may have where a request does not say; 0: none, -1: any number")
+      ->check(number_range(int64_t{-1}, int64_t{1} << 30))
+      ->capture_default_str()
+      ->type_name("N")
       ->group(group);
   command->add_option("--host", server.hosts, "names or addresses to listen on: all addresses of each")
       ->delimiter(',')
