@@ -14,6 +14,7 @@
 #include "server/fields.h"
 #include "server/known_fields.h"
 #include "server/prompt_tokens.h"
+#include "server/structure_source.h"
 #include "server/thinking.h"
 
 namespace llmrt::server {
@@ -442,6 +443,10 @@ void take_structure(Fields& fields, const ServedModel& model, AnswerStructure st
   if (form.structure->thought_tokens_max && form.beams)
     fields.fail("use_beam_search", "not together with a budget of thoughts", "unsupported");
   if (fields.failed()) return;
+  if (model.tells_structures) {
+    for (PromptRequest& prompt : out->prompts)
+      prompt.request.constraint_source = structure_source(*form.structure, model, form.chat);
+  }
   if (is_constrained) {
     out->grammar = grammar_job(form.structure, model, form.chat, out->prompts[0].request.cache_salt);
   } else if (form.structure->thought_tokens_max) {

@@ -39,6 +39,7 @@ struct ServedModel {
   std::string thought_field = "reasoning_content";
   std::optional<uint32_t> thought_tokens_max = {};  // of an answer, where a request says nothing of it
   std::shared_ptr<GrammarCompiler> grammars;  // null without a tokenizer
+  bool tells_structures = false;              // requests say how their constraint is made, for sample traces
 };
 
 }  // namespace llmrt::server

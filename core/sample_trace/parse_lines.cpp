@@ -41,6 +41,11 @@ class Line {
     if (!value || !value->is_string()) return fail(name, "a string"), "";
     return std::string(value->get_string());
   }
+  // Empty where it is absent.
+  std::string any_json(const char* name) {
+    const json::value* value = find(name);
+    return value ? json::serialize(*value) : "";
+  }
   const json::array& array(const char* name) {
     static const json::array kNone;
     const json::value* value = find(name);
@@ -106,6 +111,7 @@ TracedBranch read_request(Line& line) {
   s.branch = line.integer<uint32_t>("branch");
   request.prompt = line.ids("prompt");
   request.begun = line.ids("begun");
+  request.constraint_source = line.any_json("grammar");
   return branch;
 }
 

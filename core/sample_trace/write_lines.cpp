@@ -57,6 +57,8 @@ std::string request_line(RequestId id, const Request& request) {
   line["branch"] = s.branch;
   line["prompt"] = array_of(request.prompt);
   line["begun"] = array_of(request.begun);
+  json::error_code error;
+  if (json::value grammar = json::parse(request.constraint_source, error); !error) line["grammar"] = std::move(grammar);
   return json::serialize(line);
 }
 

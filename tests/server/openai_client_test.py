@@ -542,6 +542,43 @@ def test_a_sample_trace_draws_again(tmp_path):
     assert code == 2 and "another model" in error
 
 
+def test_a_sample_trace_of_structured_answers_draws_again(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    running = Server("--sample-trace", str(path), "--chat-format", "hermes")
+    schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 12}, "days": {"type": "integer"}},
+              "required": ["city", "days"], "additionalProperties": False}
+    arguments = dict(model="smol", messages=MESSAGES, temperature=1, seed=5, max_tokens=40)
+    running.client.chat.completions.create(**arguments, n=2, response_format={
+        "type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": True}})
+    running.client.chat.completions.create(**arguments, tools=TOOLS, tool_choice="required", parallel_tool_calls=False)
+    running.client.chat.completions.create(**arguments, extra_body={"thinking_token_budget": 4})
+    running.client.completions.create(model="smol", prompt="One", max_tokens=12, extra_body={"guided_regex": "[a-z ]{20,}"})
+    running.wait_idle()
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(30) == 0
+
+    def replay():
+        run = subprocess.run([PROGRAM, "replay", path, "--device", DEVICE, "--context", "512", "--json"],
+                             capture_output=True, text=True, timeout=120)
+        return run.returncode, [json.loads(line) for line in run.stdout.splitlines()], run.stderr
+
+    code, branches, errors = replay()
+    assert code == 0 and len(branches) == 5 and not any(branch["error"] for branch in branches), (branches, errors)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    masked = {line["request"] for line in lines if line["type"] == "token" and "mask" in line}
+    assert len(masked) >= 4  # a budget masks nothing where the model does not think
+
+    told = next(line for line in lines if line["type"] == "request")["grammar"]
+    told["content"]["schema"]["properties"]["city"]["maxLength"] = 3
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code, branches, _ = replay()
+    assert code == 1 and branches[0]["other_masks"] > 0
+    told["content"]["dialect"] = "latin"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code, branches, errors = replay()
+    assert code == 1 and "content.dialect: expected one of json_object" in errors, errors
+
+
 def test_a_port_in_use_and_a_missing_device_and_a_bad_file():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

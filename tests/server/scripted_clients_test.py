@@ -238,6 +238,23 @@ def with_formats(url):
             loop(lambda messages: ask(messages, tools=[tool(strict)]))
 
 
+def with_boundaries(url):
+    """The answer ends behind the one call that is asked for; what a turn shares with the one before is not computed again."""
+    import openai
+    client = openai.OpenAI(base_url=url, api_key="x", max_retries=0)
+    whole = client.chat.completions.create(model="paced", messages=[QUESTION], tools=[tool({})])
+    assert len(whole.choices[0].message.tool_calls) == 3 and whole.choices[0].message.content == LAST
+    first = client.chat.completions.create(model="paced", messages=[QUESTION], tools=[tool({})], parallel_tool_calls=False)
+    assert len(first.choices[0].message.tool_calls) == 1 and first.choices[0].finish_reason == "tool_calls"
+    assert first.usage.completion_tokens < whole.usage.completion_tokens / 2
+    messages, prompt_tokens = [QUESTION], 0
+    for _ in range(3):
+        usage = client.chat.completions.create(model="paced", messages=messages, max_tokens=40).usage
+        assert usage.prompt_tokens_details.cached_tokens >= max(prompt_tokens - 16, 0)  # a block
+        prompt_tokens = usage.prompt_tokens
+        messages += [{"role": "assistant", "content": "Yes."}, QUESTION]  # the thought is left out, as templates do
+
+
 # What the model says beside the three calls. smolagents asks for a call each time, the last is its answer's.
 CLIENTS = {
     "openai": (with_openai, CALLS + [LAST]),
@@ -276,6 +293,7 @@ def main():
     if importlib.util.find_spec("openai"):
         for name, (options, answers) in FORMATS.items():
             failed += not passes(f"openai, {name}", with_formats, answers, **options)
+        failed += not passes("openai, boundaries", with_boundaries, ["\n".join(CALLS + [LAST])])
     print(f"{failed} failed, {skipped} skipped")
     return 77 if skipped == len(CLIENTS) else int(failed > 0)
 

@@ -7,6 +7,7 @@
 
 #include "core/sample_trace/replay.h"
 #include "server/fields.h"
+#include "server/structure_source.h"
 #include "tools/llmrt/program.h"
 #include "tools/llmrt/progress.h"
 
@@ -41,6 +42,8 @@ std::string verdict_text(const ReplayedBranch& branch) {
     text = fmt::format("first at position {}: recorded {} ({}), drawn {} ({})", first.position, first.recorded,
                        margin_text(first.recorded_margin), first.drawn, margin_text(first.drawn_margin));
   }
+  if (branch.num_other_masks > 0)
+    text += fmt::format("{}other masks at {} positions", text.empty() ? "" : "; ", branch.num_other_masks);
   if (branch.error) text += (text.empty() ? "" : "; ") + branch.error->message;
   return text.empty() ? "all equal" : text;
 }
@@ -56,6 +59,7 @@ void print_json(const std::vector<ReplayedBranch>& branches) {
                              {"tokens", branch.num_drawn},
                              {"diverged", branch.num_diverged},
                              {"first", nullptr},
+                             {"other_masks", branch.num_other_masks},
                              {"logprob_difference_max", branch.logprob_difference_max},
                              {"error", nullptr}};
     if (branch.first)
@@ -83,6 +87,16 @@ void print_table(const SampleTrace& trace, const std::vector<ReplayedBranch>& br
   fmt::print("{} of {} recorded tokens drawn again, {} equal\n", num_drawn, num_recorded, num_drawn - num_diverged);
 }
 
+// The constraints that the trace tells of; what cannot be made is said, and its branch then is not equal.
+ConstraintOf constraints_of(const OpenModel& open) {
+  return [&open](const TracedBranch& branch) -> std::shared_ptr<const TokenConstraint> {
+    if (branch.request.constraint_source.empty() || !open.served.grammars) return nullptr;
+    auto made = server::make_constraint(branch.request.constraint_source, open.served);
+    if (!made) fmt::print(stderr, "warning: {}\n", made.error().message);
+    return made ? *made : nullptr;
+  };
+}
+
 void run(Options options) {
   const SampleTrace trace = read_trace(options.trace);
   if (options.model.path.empty()) options.model.path = trace.origin.model;
@@ -101,9 +115,12 @@ void run(Options options) {
                              server::shown_name(trace.origin.model_digest), here.model_digest));
   if (!options.json)
     fmt::print(stderr, "recorded on {}, replayed on {}\n", server::shown_name(trace.origin.device), here.device);
+  const auto has_grammar = [](const TracedBranch& branch) { return !branch.request.constraint_source.empty(); };
+  if (open.served.tokenizer && std::ranges::any_of(trace.branches, has_grammar))
+    open.served.grammars = std::make_shared<GrammarCompiler>(TokenVocabulary::create(*open.served.tokenizer));
   ProgressBar bar("drawing again", options.json, "tokens");
   Result<std::vector<ReplayedBranch>> branches =
-      replay(*engine, trace, [&bar](uint64_t done, uint64_t total) { bar.update(done, total); });
+      replay(*engine, trace, [&bar](uint64_t done, uint64_t total) { bar.update(done, total); }, constraints_of(open));
   bar.finish();
   if (!branches) fail(branches.error());
   if (options.json)

@@ -75,6 +75,7 @@ void serve(const Options& options) {
   std::unique_ptr<Engine> engine = open_engine(open, options.engine, &clock, /*quiet=*/false);
   open.served.grammars = grammars.get();
   open.served.thought_field = options.thought_field;
+  open.served.tells_structures = !options.sample_trace.empty();
   engine->set_log(log);
   if (!options.request_trace.empty()) {
     auto file = TraceFile::open(options.request_trace, {open.served.id, options.worker_id}, log);
