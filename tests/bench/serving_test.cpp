@@ -117,6 +117,27 @@ TEST_CASE("rows that need their newest token are as fast as plain ones where the
   CHECK_THAT(bed.note("the same / plain, rows: 1"), ContainsSubstring("0 draws parked"));
 }
 
+// Masks are made in real time, the clock is simulated: speeds say nothing here.
+TEST_CASE("rows with grammars end by them with JSON that fits, beside plain rows of the same lengths") {
+  Bed bed;
+  bed.options.grammar_rows = {4};
+  bed.options.grammar_prompt = 8;
+  bed.options.grammar_output = 1200;  // the vocabulary is of characters
+  bed.options.grammar_answers = 2;
+  bed.options.grammar_rounds = 1;
+  bed.options.grammar_spaces = SchemaOptions::Spaces::kCompact;
+  const Status status = bed.run(grammar_part);
+  INFO((status.ok() ? "" : status.error().message));
+  REQUIRE(status.ok());
+  CHECK(bed.value("grammar 4: whole answers that fit") == 1);
+  CHECK_THAT(bed.note("grammar 4: whole answers that fit"), ContainsSubstring(" of 8 answers ended by their grammar"));
+  CHECK_THAT(bed.note("grammar 4: whole answers that fit"), !ContainsSubstring("0 of 8 answers"));
+  CHECK(bed.value("plain rows: 4") > 0);
+  CHECK(bed.value("rows with grammars: 4") > 0);
+  CHECK_THAT(bed.note("grammar 4: compile, p50"), ContainsSubstring("8 schemas"));
+  CHECK_THAT(bed.note("grammar 4: CPU of a mask"), !ContainsSubstring("0 made"));
+}
+
 TEST_CASE("a gap is as long as the step that holds the chunk") {
   Bed bed;
   bed.options.gap_streams = 4;

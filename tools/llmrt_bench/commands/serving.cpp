@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <thread>
 
 #include "backends/backends.h"
@@ -19,7 +20,7 @@ struct NamedPart {
 };
 constexpr NamedPart kParts[] = {
     {"batching", batching_part}, {"gap", gap_part},         {"prefix", prefix_part}, {"kv", kv_part},
-    {"ablation", ablation_part}, {"classes", classes_part}, {"beats", beats_part}};
+    {"ablation", ablation_part}, {"classes", classes_part}, {"beats", beats_part},   {"grammar", grammar_part}};
 
 struct Candidate {
   std::string id;
@@ -44,6 +45,20 @@ Result<Candidate> load(const ServingOptions& options, const std::string& name,
                fmt::format("{}, {}; {:.2f} GB, KV in {}", caps.device_name, caps.tier,
                            static_cast<double>(model->weights.bytes()) * 1e-9, kv_dtype_name(options.kv_dtype))});
   return candidate;
+}
+
+constexpr std::pair<const char*, SchemaOptions::Spaces> kSpaces[] = {{"default", SchemaOptions::Spaces::kDefault},
+                                                                     {"one", SchemaOptions::Spaces::kOneSpace},
+                                                                     {"compact", SchemaOptions::Spaces::kCompact}};
+
+const char* spaces_name(SchemaOptions::Spaces spaces) {
+  const auto* found = std::ranges::find(kSpaces, spaces, &std::pair<const char*, SchemaOptions::Spaces>::second);
+  return found->first;
+}
+
+std::string vocabulary_name(const ServingOptions& options, const Model& model) {
+  if (!options.vocabulary_path.empty()) return std::filesystem::path(options.vocabulary_path).filename().string();
+  return model.vocabulary ? "the model's" : "made up";
 }
 
 // All of a workload's numbers, of whatever parts.
@@ -75,6 +90,13 @@ boost::json::object work_of(const ServingOptions& options, const Model& model) {
                      {"chunk", options.classes_chunk}};
   if (std::ranges::find(options.parts, "beats") != options.parts.end())
     work["beats"] = {{"rows", options.beats_rows}, {"output", options.beats_output}};
+  if (std::ranges::find(options.parts, "grammar") != options.parts.end())
+    work["grammar"] = {{"rows", boost::json::value_from(options.grammar_rows)},
+                       {"prompt", options.grammar_prompt},
+                       {"output", options.grammar_output},
+                       {"answers", options.grammar_answers},
+                       {"spaces", spaces_name(options.grammar_spaces)},
+                       {"vocabulary", vocabulary_name(options, model)}};
   work["ablation"] = {{"requests", options.ablation_requests}, {"sequences", options.ablation_sequences},
                       {"naive", options.ablation_naive},       {"reserving", options.ablation_reserving},
                       {"context", options.ablation_context},   {"pool_contexts", options.ablation_pool_contexts}};
@@ -157,7 +179,7 @@ void add_options(CLI::App* command, ServingOptions* options) {
       ->check(is_kv_dtype);
   command
       ->add_option("--budget-s", options->budget_s,
-                   "Seconds of a part on a device, but of classes; what passes it is cut and says so")
+                   "Seconds of a part on a device, but of classes and grammar; what passes it is cut and says so")
       ->check(number_range(0.1, 1e6))
       ->capture_default_str();
   command->add_option("--json", options->json_path, "Also write the figures to this file, after each");
@@ -210,6 +232,29 @@ void add_options(CLI::App* command, ServingOptions* options) {
   number("--classes-chunk", options->classes_chunk, 1, 1u << 20, "classes: tokens of prompts in a step that decodes");
   number("--beats-rows", options->beats_rows, 2, 1024, "beats: rows that decode, beside a lone one");
   number("--beats-output", options->beats_output, 16, 1u << 16, "beats: tokens that each row decodes");
+  command->add_option("--grammar-rows", options->grammar_rows, "grammar: rows of a batch, each number on its own")
+      ->delimiter(',')
+      ->check(CLI::Range(1u, 1024u))
+      ->capture_default_str();
+  number("--grammar-prompt", options->grammar_prompt, 1, 1u << 20, "grammar: tokens of a prompt");
+  number("--grammar-output", options->grammar_output, 2, 1u << 16, "grammar: tokens of an answer at most");
+  number("--grammar-answers", options->grammar_answers, 2, 1000, "grammar: answers of each row in a round");
+  number("--grammar-rounds", options->grammar_rounds, 1, 100, "grammar: rounds, each of both kinds; medians are told");
+  std::vector<std::string> spaces;
+  for (const auto& [name, value] : kSpaces) spaces.emplace_back(name);
+  command
+      ->add_option_function<std::string>(
+          "--grammar-spaces",
+          [options](const std::string& name) {
+            for (const auto& [known, value] : kSpaces)
+              if (name == known) options->grammar_spaces = value;
+          },
+          "grammar: white space in the JSON; default: as the server allows it, which random weights write a lot of; "
+          "one: a space at most; compact: none [one]")
+      ->check(CLI::IsMember(spaces));
+  command->add_option("--vocabulary", options->vocabulary_path,
+                      "grammar: GGUF file with the words that grammars are made over, weights or none (llama.cpp's "
+                      "models/ggml-vocab-llama-bpe.gguf); default: the model's, made up for a synthetic model");
   number("--ablation-requests", options->ablation_requests, 1, 1u << 16, "ablation: requests, all at t = 0");
   number("--ablation-sequences", options->ablation_sequences, 1, 1024, "ablation: rows of a batch");
   number("--ablation-naive", options->ablation_naive, 1, 1u << 16, "ablation: of them, run one at a time");
@@ -224,8 +269,9 @@ void add_serving_command(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand(
       "serving",
       "What the scheduler is worth: gaps by chunk size, prefix cache, continuous against static batching, 8-bit "
-      "KV, ablation; and, where asked for by --parts, classes under overload, and beats: rows whose newest token the "
-      "host needs. Defaults, Llama 8B in f16 on an H200, "
+      "KV, ablation; and, where asked for by --parts, classes under overload, beats: rows whose newest token the "
+      "host needs, and grammar: rows that each follow a JSON schema of their own. Defaults, Llama 8B in f16 on an "
+      "H200, "
       "estimated: CUDA 55 s, Vulkan 85 s, and loading");
   const auto options = std::make_shared<ServingOptions>();
   add_options(command, options.get());

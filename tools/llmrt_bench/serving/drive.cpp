@@ -1,6 +1,8 @@
 #include "tools/llmrt_bench/serving/drive.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 namespace llmrt::bench {
 
@@ -8,14 +10,19 @@ class Drive::Sink final : public EventSink {
  public:
   void on_events(std::span<const TokenEvent> events) override {
     for (const TokenEvent& event : events) {
-      if (event.token >= 0 && !event.is_prompt) answer->times_ns.push_back(event.time_ns);
+      if (event.token >= 0 && !event.is_prompt) {
+        answer->times_ns.push_back(event.time_ns);
+        answer->tokens.push_back(event.token);
+      }
       if (event.finish == FinishReason::kNone) continue;
       answer->finished = true;
+      answer->finish = event.finish;
       answer->cached_tokens = event.cached_tokens;
       answer->error = event.error;
     }
   }
   std::shared_ptr<Answer> answer = std::make_shared<Answer>();
+  bool has_grammar = false;
 };
 
 std::vector<double> Answer::gaps_ms(TimeNs from, TimeNs to) const {
@@ -40,6 +47,7 @@ Result<std::shared_ptr<const Answer>> Drive::submit(std::vector<int32_t> prompt,
 Result<std::shared_ptr<const Answer>> Drive::submit(Request request) {
   auto sink = std::make_shared<Sink>();
   request.sink = sink;
+  sink->has_grammar = request.constraint != nullptr;
   if (request.arrival_ns == 0) request.arrival_ns = clock_->now_ns();
   sink->answer->arrival_ns = request.arrival_ns;
   Result<RequestId> id = engine_->submit(std::move(request));
@@ -76,11 +84,27 @@ Result<bool> Drive::until(const std::function<bool()>& done, TimeNs deadline_ns,
     if (!next_ns) return next_ns.error();
     Result<bool> worked = tick(std::min(*next_ns, deadline_ns));
     if (!worked) return worked.error();
-    if (*worked) continue;
+    if (*worked) {
+      num_waits_ = 0;
+      continue;
+    }
+    Result<bool> has_waited = wait_for_masks();
+    if (!has_waited) return has_waited.error();
+    if (*has_waited) continue;
     if (*next_ns == kNever)
       return make_error(ErrorCode::kInternal, "the engine has nothing to do, but requests wait for it");
     wait_until(std::min(*next_ns, deadline_ns));
   }
+  return true;
+}
+
+Result<bool> Drive::wait_for_masks() {
+  constexpr std::chrono::milliseconds kSleep{1};
+  constexpr uint32_t kWaitsMax = 10000;
+  if (std::ranges::none_of(live_, [](const std::shared_ptr<Sink>& sink) { return sink->has_grammar; })) return false;
+  if (++num_waits_ > kWaitsMax)
+    return make_error(ErrorCode::kTimeout, "masks of grammars: expected one within {} ms", kWaitsMax * kSleep.count());
+  std::this_thread::sleep_for(kSleep);
   return true;
 }
 

@@ -16,8 +16,10 @@ struct Answer {
   RequestId id = 0;
   TimeNs arrival_ns = 0;
   std::vector<TimeNs> times_ns;  // of its tokens
-  uint32_t cached_tokens = 0;    // of its prompt, known at its end
+  std::vector<int32_t> tokens;
+  uint32_t cached_tokens = 0;  // of its prompt, known at its end
   bool finished = false;
+  FinishReason finish = FinishReason::kNone;
   std::optional<Error> error;
 
   // 0 before the first token.
@@ -83,6 +85,9 @@ class Drive {
 
  private:
   class Sink;
+  // Where the engine has nothing to do as all rows wait for masks of their grammars: sleeps as long as Engine::run
+  // does. False: no row has a grammar.
+  Result<bool> wait_for_masks();
   // False: the engine had nothing to do. Requests come at `until`.
   Result<bool> tick(TimeNs until);
 
@@ -90,6 +95,7 @@ class Drive {
   const Clock* clock_;
   RequestErrors errors_;
   std::vector<std::shared_ptr<Sink>> live_;  // not ended yet
+  uint32_t num_waits_ = 0;                   // for masks, since the engine last had something to do
   uint64_t num_submitted_ = 0;               // seeds of sampling and of warm-up prompts
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/engine/engine.h"
+#include "core/grammar/json_schema.h"
 #include "tools/llmrt_bench/serving/part_report.h"
 #include "tools/llmrt_bench/serving/workload.h"
 
@@ -38,6 +39,13 @@ struct ServingOptions {
   uint32_t classes_rows = 64, classes_prompt = 1024, classes_output = 512, classes_chunk = 512;
 
   uint32_t beats_rows = 32, beats_output = 512;
+
+  std::vector<uint32_t> grammar_rows{32, 128};
+  uint32_t grammar_prompt = 128, grammar_output = 384;  // tokens; of an answer at most
+  uint32_t grammar_answers = 4, grammar_rounds = 3;     // of a row in a round; the budget does not cut them
+  // The server allows more (kDefault), of which random weights would write little else.
+  SchemaOptions::Spaces grammar_spaces = SchemaOptions::Spaces::kOneSpace;
+  std::string vocabulary_path;  // empty: of the model, or made up
 
   uint32_t ablation_requests = 96, ablation_sequences = 32;
   uint32_t ablation_naive = 6, ablation_reserving = 10;  // of the requests, where all would take too long
@@ -74,6 +82,8 @@ Status ablation_part(const Bench& bench);
 Status classes_part(const Bench& bench);
 // Tokens a second of rows that need their newest token on the host, beside those of plain rows.
 Status beats_part(const Bench& bench);
+// Tokens a second of rows that each follow a JSON schema of their own, beside those of plain rows.
+Status grammar_part(const Bench& bench);
 
 // How long streams stood still when a prompt came, and how long it waited.
 struct Stall {
