@@ -9,6 +9,7 @@
 #include "tests/bench/timed_backend.h"
 #include "tools/llmrt_bench/load/envelope.h"
 #include "tools/llmrt_bench/serving/loaded_device.h"
+#include "tools/llmrt_bench/serving/vocabulary.h"
 
 using namespace llmrt;
 using namespace llmrt::bench;
@@ -35,10 +36,11 @@ struct CellBed {
     options.trial_s = 0.3;
     options.burst_s = 0.02;
   }
-  CellResult measure(const Cell& cell) {
+  CellResult measure(const Cell& cell, GrammarSupply* grammars = nullptr) {
     const CellBench bench{engine.get(), clock, [this](TimeNs then) { clock.sleep_until(then); },
-                          [](const std::string&, size_t) { return [](const Outcome*) {}; }};
+                          [](const std::string&, size_t) { return [](const Outcome*) {}; }, grammars};
     auto result = measure_cell(bench, cell, options);
+    INFO((result.ok() ? "" : result.error().message));
     REQUIRE(result.ok());
     return *result;
   }
@@ -74,6 +76,27 @@ Cell cell_of(uint32_t prompt_tokens, uint32_t output_tokens, const std::string& 
 }
 
 }  // namespace
+
+TEST_CASE("a cell with grammars has a schema for each request") {
+  CellBed bed;
+  bed.options.trial_s = 0.02;
+  bed.options.requests_min = 4;
+  bed.options.trials_max = 2;
+  bed.options.burst_s = 0.001;
+  bed.options.slo = {.ttft_ms = 5, .tpot_ms = 5};
+  Cell cell = cell_of(8, 8);
+  cell.sampling = "grammar";
+  GrammarSupply grammars(made_up_vocabulary(kFakeVocab));
+  const CellResult result = bed.measure(cell, &grammars);
+  INFO(result.note);
+  CHECK(result.verdict == CellVerdict::kMet);
+  CHECK(result.alone.summary.num_completed == 3);
+  CHECK(result.alone.summary.finish_reasons.at("length") == 3);  // 8 characters are no whole record
+  const GrammarFigures figures = grammars.figures();
+  CHECK(figures.num_compiled >= 3 + 2 * 4);
+  CHECK(figures.num_cached == 0);
+  CHECK(figures.num_masks_made > 0);
+}
 
 TEST_CASE("the highest rate is just below what the engine serves, and beyond it requests queue") {
   CellBed bed;

@@ -22,6 +22,20 @@ def head(status="200 OK", content_type="text/event-stream", extra="Transfer-Enco
     return f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n{extra}\r\n".encode()
 
 
+def instance_of(schema):
+    """The shortest value of a schema, as far as the bench's own schemas go."""
+    if "anyOf" in schema:
+        return instance_of(schema["anyOf"][0])
+    if "enum" in schema:
+        return schema["enum"][0]
+    if schema["type"] == "object":
+        return {name: instance_of(schema["properties"][name]) for name in schema["required"]}
+    if schema["type"] == "array":
+        return [instance_of(schema["items"]) for _ in range(schema["minItems"])]
+    return {"string": "x", "boolean": True, "integer": schema.get("minimum"), "number": schema.get("minimum")}[
+        schema["type"]]
+
+
 class Answer:
     """One answer, written piece by piece to a connection."""
 
@@ -49,8 +63,28 @@ class Answer:
             time.sleep(max(0, begin + i * ITL_S - time.monotonic()))
             self.token()
 
-    def end(self, count, usage=True):
-        self.token("", "length")
+    def call(self, tool):
+        arguments = json.dumps(instance_of(tool["function"]["parameters"]))
+        first = {"index": 0, "id": "c", "type": "function", "function": {"name": tool["function"]["name"], "arguments": ""}}
+        rest = [{"index": 0, "function": {"arguments": piece}} for piece in (arguments[:5], arguments[5:])]
+        for call in [first, *rest]:
+            self.chunk(event({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}))
+
+    def structured(self, is_broken):
+        self.raw(head())
+        if "response_format" in self.body:
+            text = json.dumps(instance_of(self.body["response_format"]["json_schema"]["schema"]))
+            self.token(text[:9])
+            self.token(text[9:-1] if is_broken else text[9:])
+            return self.end(2, reason="length" if is_broken else "stop")
+        if self.body.get("tool_choice") != "required":
+            self.token()
+            return self.end(1, reason="stop")
+        self.call(self.body["tools"][-1])
+        return self.end(3, reason="tool_calls")
+
+    def end(self, count, usage=True, reason="length"):
+        self.token("", reason)
         if usage and self.body.get("stream_options", {}).get("include_usage"):
             self.chunk(event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": count}}))
         self.chunk(event(b"[DONE]"))
@@ -205,6 +239,10 @@ class Server:
         if model == "strict" and ("ignore_eos" in answer.body or "stream_options" in answer.body):
             reply = b"unknown field"
             return answer.raw(head("400 Bad Request", "text/plain", f"Content-Length: {len(reply)}\r\n") + reply)
+        if model == "structured" and ("response_format" in answer.body or "tools" in answer.body):
+            assert "ignore_eos" not in answer.body and "min_tokens" not in answer.body
+            schemas = [body for body in self.bodies if "response_format" in body]
+            return answer.structured(is_broken=answer.body in schemas and schemas.index(answer.body) % 2 == 1)
         if model == "early":
             return answer.whole(min(EARLY_TOKENS, answer.body["max_tokens"]))
         if model == "slow" and number % 2 == 0:

@@ -10,8 +10,11 @@
 #include "tools/llmrt_bench/load/arrivals.h"
 #include "tools/llmrt_bench/load/engine_load.h"
 #include "tools/llmrt_bench/load/load_report.h"
+#include "tools/llmrt_bench/load/structured.h"
 #include "tools/llmrt_bench/record/stats.h"
 #include "tools/llmrt_bench/serving/loaded_device.h"
+#include "tools/llmrt_bench/serving/schemas.h"
+#include "tools/llmrt_bench/serving/vocabulary.h"
 
 using namespace llmrt;
 using namespace llmrt::bench;
@@ -133,6 +136,25 @@ TEST_CASE("a workload comes back from its file as it was") {
   CHECK(std::ranges::count((*counted)[0].prompt, ' ') == 4);
 }
 
+TEST_CASE("shares of the requests ask for structure, and come back from a file as they were") {
+  Draws draws(1);
+  std::vector<LoadItem> items = make_work(200, *parse_lengths("", "20"), *parse_lengths("", "9"), &draws);
+  add_structure({.schemas = 0.5, .tools = 0.25}, &draws, &items);
+  const auto schemas = std::ranges::count_if(items, [](const LoadItem& item) { return !item.schema.is_null(); });
+  const auto tools = std::ranges::count_if(items, [](const LoadItem& item) { return !item.tools.empty(); });
+  const auto required = std::ranges::count(items, boost::json::value("required"), &LoadItem::tool_choice);
+  CHECK_THAT(static_cast<double>(schemas), WithinAbs(100, 25));
+  CHECK_THAT(static_cast<double>(tools), WithinAbs(50, 20));
+  CHECK(required == (tools + 1) / 2);
+  const std::string text = format_work(items);
+  const auto back = parse_work(text, "file");
+  REQUIRE(back.ok());
+  CHECK(format_work(*back) == text);
+  for (const char* bad : {R"("schema": [])", R"("tools": [])", R"("tools": [1])", R"("tool_choice": "auto")",
+                          R"("tools": [{}], "tool_choice": 4)"})
+    CHECK_FALSE(parse_work(fmt::format(R"({{"prompt": "a", "output_tokens": 1, {}}})", bad), "file").ok());
+}
+
 TEST_CASE("of a ShareGPT file those are drawn that a human begins and that are neither short nor long") {
   const std::string text = R"([
     {"conversations": [{"from": "human", "value": "12345"}, {"from": "gpt", "value": "1234567"}]},
@@ -174,6 +196,66 @@ TEST_CASE("a stream says the same wherever it is cut") {
   CHECK(answer.feed("data: {\"choices\": [{\"text\": \"a\"}]}\n\n", 1));
   answer.end(2);
   CHECK(cut.failure == Failure::kCutStream);
+}
+
+TEST_CASE("pieces of calls become calls wherever the stream is cut, and are counted by what they hold") {
+  const std::string stream =
+      R"(data: {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]}}]})"
+      "\n\n"
+      R"(data: {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"arguments": "{\"a\": "}}]}}]})"
+      "\n\n"
+      R"(data: {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"arguments": "1}"}},)"
+      R"( {"index": 1, "function": {"name": "g", "arguments": "{"}}, {"index": 999999}]},)"
+      R"( "finish_reason": "tool_calls"}]})"
+      "\n\ndata: [DONE]\n\n";
+  Outcome outcome;
+  for (size_t cut = 0; cut < stream.size(); cut += 7) {
+    outcome = {};
+    outcome.asked_tokens = 9;
+    outcome.is_structured = true;
+    AnswerStream answer(&outcome);
+    if (answer.feed(stream.substr(0, cut), 1)) answer.feed(stream.substr(cut), 2);
+    REQUIRE_FALSE(outcome.failure);
+    CHECK(outcome.times_ns.size() == 3);
+    CHECK(outcome.finish_reason == "tool_calls");
+    REQUIRE(outcome.answer.calls.size() == 2);
+    CHECK(outcome.answer.calls[0].arguments == R"({"a": 1})");
+  }
+  LoadItem item;
+  item.tools = boost::json::parse(R"([{"type": "function", "function": {"name": "f", "parameters":
+      {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}}])")
+                   .as_array();
+  item.tool_choice = "required";
+  Outcome silent = outcome_of({1, 2}, 2, 2);
+  const StructureCounts counts = count_structure(std::vector{item, item}, std::vector{outcome, silent});
+  CHECK(counts.tools_required == 2);
+  CHECK(counts.required_without_call == 1);
+  CHECK(counts.calls == 2);
+  CHECK(counts.calls_known == 1);
+  CHECK(counts.calls_parsed == 1);
+  CHECK(counts.calls_fit == 1);
+  item = {};
+  item.schema = {{"type", "object"}, {"required", {"b"}}};
+  outcome.answer.content = R"({"c": 1})";
+  silent.answer.content = "{";
+  const StructureCounts schemas = count_structure(std::vector{item, item}, std::vector{outcome, silent});
+  CHECK(schemas.schemas == 2);
+  CHECK(schemas.schemas_parsed == 1);
+  CHECK(schemas.schemas_fit == 0);
+}
+
+TEST_CASE("an answer without an end is not kept") {
+  Outcome outcome;
+  outcome.asked_tokens = 1000;
+  outcome.is_structured = true;
+  AnswerStream answer(&outcome);
+  const std::string event =
+      "data: {\"choices\": [{\"delta\": {\"content\": \"" + std::string(kAnswerBytesMax / 8, 'x') + "\"}}]}\n\n";
+  for (int i = 0; i < 20; ++i) {
+    REQUIRE(answer.feed(event, i));
+    CHECK(outcome.answer.content.size() <= kAnswerBytesMax);
+  }
+  CHECK(outcome.answer.content.empty());
 }
 
 TEST_CASE("figures are of the requests that did not fail, failures are counted by kind") {
@@ -249,4 +331,31 @@ TEST_CASE("arrivals on an engine count from when they were due, and what it refu
   }
   CHECK(outcomes[2].failure == Failure::kRefused);
   CHECK(outcomes[5].ttft_ms() > outcomes[0].ttft_ms());
+}
+
+TEST_CASE("requests with a schema are compiled when they come, and their answers fit") {
+  EngineBed bed(1500, 2);
+  std::vector<EngineItem> items = equal_items(3, 20, 1300);
+  Draws draws(3);
+  for (EngineItem& item : items) item.schema = make_schema(&draws);
+  items.push_back(equal_items(1, 20, 5).front());
+  items[1].schema = {{"type", "nothing that is known"}};
+  GrammarSupply grammars(made_up_vocabulary(kFakeVocab), SchemaOptions::Spaces::kCompact);
+  for (const uint32_t concurrency : {0u, 2u}) {
+    EngineLoadOptions options{.concurrency = concurrency};
+    options.sampling.temperature = 1;
+    options.grammars = &grammars;
+    const auto outcomes = bed.run(items, options);
+    CHECK(outcomes[1].failure == Failure::kRefused);
+    CHECK_FALSE(outcomes[3].failure);
+    CHECK(outcomes[3].output_tokens == 5);
+    for (const size_t i : {size_t{0}, size_t{2}}) {
+      INFO(outcomes[i].answer.content);
+      REQUIRE_FALSE(outcomes[i].failure);
+      if (outcomes[i].finish_reason == "length") continue;
+      CHECK(outcomes[i].finish_reason == "grammar_end");
+      CHECK(fits_roughly(boost::json::parse(outcomes[i].answer.content), items[i].schema));
+    }
+    CHECK(std::ranges::count(outcomes, "grammar_end", &Outcome::finish_reason) >= 1);
+  }
 }

@@ -112,6 +112,43 @@ def test_tokens_without_usage_are_chunks(server, tmp_path):
     assert all(request["output_tokens"] == 3 for request in details["requests"])
 
 
+def test_structure_is_asked_for_and_what_came_is_counted(server, tmp_path):
+    work = tmp_path / "work.jsonl"
+    drawn = ["--requests", 40, "-p", 20, "-n", 64, "-c", 1, "--structured", 0.4, "--tools", 0.4]
+    _, details, out = run(server, tmp_path, *drawn, "--chat", "--save-workload", work, model="structured")
+    bodies = server.bodies[1:]
+    schemas = [body["response_format"]["json_schema"]["schema"] for body in bodies if "response_format" in body]
+    tools = [body for body in bodies if "tools" in body]
+    required = [body for body in tools if body["tool_choice"] == "required"]
+    assert 8 <= len(schemas) <= 24 and 8 <= len(tools) <= 24 and len(required) == (len(tools) + 1) // 2
+    assert len({json.dumps(schema) for schema in schemas}) == len(schemas)
+    for schema in schemas:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    for body in tools:
+        for tool in body["tools"]:
+            jsonschema.Draft202012Validator.check_schema(tool["function"]["parameters"])
+    assert all("ignore_eos" in body for body in bodies if "tools" not in body and "response_format" not in body)
+    good = (len(schemas) + 1) // 2
+    assert details["structure"] == {
+        "schemas": len(schemas), "schemas_parsed": good, "schemas_fit_roughly": good, "tools": len(tools),
+        "tools_required": len(required), "answers_with_calls": len(required), "required_without_call": 0,
+        "calls": len(required), "calls_of_known_tools": len(required), "calls_parsed": len(required),
+        "calls_fit_roughly": len(required)}
+    assert details["finish_reasons"]["tool_calls"] == len(required) and details["stopped_early"] == 0
+    assert f"schemas: {len(schemas)} answers, {good} parse as JSON" in out
+    assert f"finish reasons: length {details['finish_reasons']['length']} stop" in out
+    again = tmp_path / "again.jsonl"
+    run(server, tmp_path, "--workload", work, "-c", 1, "--chat", "--save-workload", again, model="structured")
+    assert again.read_bytes() == work.read_bytes()
+    assert server.bodies[-40:] == bodies
+
+
+def test_structure_needs_chat(server):
+    told = bench("--url", server.url, "--structured", 0.5, "--requests", 9, code=1)
+    assert "expected --chat" in told.stderr
+    assert "at most 1 together" in bench("--url", server.url, "--structured", 0.7, "--tools", 0.7, code=1).stderr
+
+
 def test_a_server_that_is_not_there():
     assert "Connection refused" in bench("--url", "http://127.0.0.1:1", code=1).stderr
     assert "expected http://HOST" in bench("--url", "https://127.0.0.1", code=1).stderr

@@ -10,6 +10,7 @@
 #include "tools/llmrt_bench/load/load_progress.h"
 #include "tools/llmrt_bench/model/engine_run.h"
 #include "tools/llmrt_bench/record/record.h"
+#include "tools/llmrt_bench/serving/vocabulary.h"
 #include "tools/number_range.h"
 
 namespace llmrt::bench {
@@ -22,7 +23,7 @@ struct Options {
       patterns{"steady"};
   std::vector<uint32_t> outputs{64, 512};
   CellOptions cell;
-  std::string out_path, json_path;
+  std::string vocabulary_path, out_path, json_path;
 };
 
 // "max": what the output leaves of the context.
@@ -136,7 +137,14 @@ Status run(const Options& options) {
         fmt::format("cell {} of {}{}: {}", num_done + 1, cells->size(), left, what), num_requests, &clock);
     return [progress](const Outcome* outcome) { progress->update(outcome); };
   };
-  const CellBench bench{under->engine.get(), clock, [&](TimeNs then) { clock.sleep_until(then); }, on_trial};
+  std::optional<GrammarSupply> grammars;
+  if (std::ranges::find(*cells, "grammar", &Cell::sampling) != cells->end()) {
+    Result<std::shared_ptr<const TokenVocabulary>> vocabulary = grammar_vocabulary(**model, options.vocabulary_path);
+    if (!vocabulary) return vocabulary.error();
+    grammars.emplace(*std::move(vocabulary));
+  }
+  const CellBench bench{under->engine.get(), clock, [&](TimeNs then) { clock.sleep_until(then); }, on_trial,
+                        grammars ? &*grammars : nullptr};
   fmt::print("{}, {} on {}: TTFT {:g} ms, TPOT {:g} ms for {:g} % of requests\n\n", (*model)->path, options.kv_dtype,
              under->device_name, *options.cell.slo.ttft_ms, *options.cell.slo.tpot_ms, 100 * options.cell.slo_share);
   print_head();
@@ -176,7 +184,12 @@ void add_options(CLI::App* command, Options* options) {
   std::vector<std::string> classes;
   for (size_t i = 0; i < kNumRequestClasses; ++i) classes.push_back(request_class_name(static_cast<RequestClass>(i)));
   list("--classes", options->classes, "")->check(CLI::IsMember(classes));
-  list("--samplings", options->samplings, "")->check(CLI::IsMember({"greedy", "top-p"}));
+  list("--samplings", options->samplings,
+       "grammar: temperature 1, each request with a JSON schema of its own; its answer may end before --outputs")
+      ->check(CLI::IsMember({"greedy", "top-p", "grammar"}));
+  command->add_option("--vocabulary", options->vocabulary_path,
+                      "For grammar: GGUF file with the words that grammars are made over, weights or none; default: "
+                      "the model's, made up for a synthetic model");
   list("--adapters", options->adapters, "The engine has none yet")->check(CLI::IsMember({"none"}));
   list("--patterns", options->patterns, "Poisson, bursts of 8, Pareto gaps")
       ->check(CLI::IsMember({"steady", "burst", "heavy-tail"}));

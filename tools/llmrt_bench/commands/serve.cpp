@@ -11,7 +11,9 @@
 #include "tools/llmrt_bench/load/engine_load.h"
 #include "tools/llmrt_bench/load/load_progress.h"
 #include "tools/llmrt_bench/load/load_report.h"
+#include "tools/llmrt_bench/load/structured.h"
 #include "tools/llmrt_bench/model/engine_run.h"
+#include "tools/llmrt_bench/serving/vocabulary.h"
 #include "tools/number_range.h"
 #include "tools/sampling_values.h"
 
@@ -32,6 +34,7 @@ struct Options {
 
   std::string workload, save_workload, sharegpt, tokenizer;
   std::string prompt_tokens = "128", output_tokens = "64", arrivals = "poisson";
+  StructureShares structure;
   bool is_like_sharegpt = false;
   uint32_t requests = 64, seed = 1, warmup = 2;
   uint32_t concurrency = 0;
@@ -95,6 +98,13 @@ Result<std::vector<LoadItem>> make_load(const Options& options) {
   Draws draws(options.seed);
   Result<std::vector<LoadItem>> items = make_items(options, &draws);
   if (!items) return items.error();
+  if (options.structure.schemas + options.structure.tools > 1)
+    return make_error(ErrorCode::kInvalidArgument, "--structured and --tools: expected at most 1 together, found {:g}",
+                      options.structure.schemas + options.structure.tools);
+  if (options.structure.schemas + options.structure.tools > 0) {
+    Draws structure(uint64_t{options.seed} << 16);
+    add_structure(options.structure, &structure, &*items);
+  }
   if (options.rate > 0) {
     Draws gaps(~uint64_t{options.seed});
     const std::vector<double> times_s = pattern->times_s(items->size(), options.rate, &gaps);
@@ -135,6 +145,9 @@ std::vector<LoadItem> warm_up_items(const Options& options, const std::vector<Lo
   std::vector<LoadItem> out(options.warmup, items.front());
   for (LoadItem& item : out) {
     item.arrival_s.reset();
+    item.schema = nullptr;
+    item.tools.clear();
+    item.tool_choice = nullptr;
     item.prompt_tokens = std::max(1u, item.prompt_tokens);
     item.prompt = make_words(item.prompt_tokens, &draws);
   }
@@ -167,12 +180,15 @@ Result<Record> make_record(const Options& options, const std::vector<LoadItem>& 
 Status tell(const Options& options, Record* record, const std::string& device, const std::vector<LoadItem>& items,
             const std::vector<Outcome>& outcomes) {
   const Summary summary = summarize(outcomes, options.slo);
-  fmt::print("{}", load_text(summary, options.slo));
+  const StructureCounts structure = count_structure(items, outcomes);
+  fmt::print("{}{}", load_text(summary, options.slo), structure_text(structure));
   for (const auto& [name, count] : summary.failures) {
     const auto first = std::ranges::find(outcomes, name, &Outcome::failure_text);
     fmt::print("first {}: {}\n", name, first->failure_detail);
   }
-  record->add(load_row(load_name(options, items), device, summary, outcomes, options.slo));
+  RecordRow row = load_row(load_name(options, items), device, summary, outcomes, options.slo);
+  if (!structure.is_empty()) row.details["structure"] = structure_json(structure);
+  record->add(std::move(row));
   if (Status status = record->finish(); !status) return status;
   if (summary.num_completed == 0) return make_error(ErrorCode::kIo, "no request was answered");
   return {};
@@ -268,6 +284,12 @@ Status run_engine(const Options& options, const std::vector<LoadItem>& items) {
   if (auto warm = run_on_engine(engine, clock, wait_until, *warm_up, load, [](const Outcome*) {}); !warm)
     return warm.error();
   load.concurrency = concurrency_of(options, items);
+  std::optional<GrammarSupply> grammars;
+  if (std::ranges::any_of(items, &LoadItem::is_structured)) {
+    Result<std::shared_ptr<const TokenVocabulary>> vocabulary = grammar_vocabulary(**model, "");
+    if (!vocabulary) return vocabulary.error();
+    load.grammars = &grammars.emplace(*std::move(vocabulary));
+  }
   Result<std::vector<Outcome>> outcomes = std::vector<Outcome>();
   {
     LoadProgress progress("serve", items.size(), &clock);
@@ -285,6 +307,11 @@ Status run(const Options& options) {
   if (!items) return items.error();
   if (!options.save_workload.empty())
     if (Status status = save(options.save_workload, format_work(*items)); !status) return status;
+  const bool has_tools = std::ranges::any_of(*items, [](const LoadItem& item) { return !item.tools.empty(); });
+  if (!options.url.empty() && !options.is_chat && std::ranges::any_of(*items, &LoadItem::is_structured))
+    return make_error(ErrorCode::kInvalidArgument, "schemas and tools: expected --chat, found completions");
+  if (!options.model.empty() && has_tools)
+    return make_error(ErrorCode::kInvalidArgument, "tools: expected --url, as the engine alone has no chat format");
   if (!options.url.empty()) return run_url(options, *items);
   return options.model.empty() ? Status() : run_engine(options, *items);
 }
@@ -329,7 +356,8 @@ void add_work_options(CLI::App* command, Options* options) {
   const char* group = "Work";
   CLI::Option* workload =
       command
-          ->add_option("--workload", options->workload, "JSON lines: arrival_s, prompt, prompt_tokens, output_tokens")
+          ->add_option("--workload", options->workload,
+                       "JSON lines: arrival_s, prompt, prompt_tokens, output_tokens, schema, tools, tool_choice")
           ->group(group);
   command
       ->add_option("--save-workload", options->save_workload,
@@ -357,6 +385,19 @@ void add_work_options(CLI::App* command, Options* options) {
   command->add_option("--requests", options->requests, "Number of them, but for --workload")
       ->check(CLI::Range(1u, 1u << 24))
       ->capture_default_str()
+      ->group(group);
+  command
+      ->add_option("--structured", options->structure.schemas,
+                   "Share of the requests that ask for JSON by a schema of 20 fields or more, each by another one "
+                   "(response_format); with --chat, or on the engine. Answers end by themselves: -n 512 leaves room")
+      ->check(CLI::Range(0.0, 1.0))
+      ->excludes(workload)
+      ->group(group);
+  command
+      ->add_option("--tools", options->structure.tools,
+                   "Share of the requests that have tools, tool_choice required and auto in turn; with --chat")
+      ->check(CLI::Range(0.0, 1.0))
+      ->excludes(workload)
       ->group(group);
   command->add_option("--seed", options->seed, "Of lengths, words and gaps")->capture_default_str()->group(group);
   command->add_option("--warmup", options->warmup, "Requests before, one at a time, that do not count")

@@ -27,12 +27,31 @@ bool has_text(const json::object* object, std::string_view name) {
   return value && value->is_string() && !value->get_string().empty();
 }
 
+const json::array* calls_of(const json::object* parts) {
+  const json::value* calls = field_of(parts, "tool_calls");
+  return calls ? calls->if_array() : nullptr;
+}
+
+const json::object* delta_of(const json::object& choice) {
+  const json::value* delta = choice.if_contains("delta");
+  return delta ? delta->if_object() : nullptr;
+}
+
+bool has_call(const json::object* parts) {
+  const json::array* calls = calls_of(parts);
+  if (!calls) return false;
+  return std::ranges::any_of(*calls, [](const json::value& call) {
+    const json::value* function = field_of(call.if_object(), "function");
+    const json::object* told = function ? function->if_object() : nullptr;
+    return has_text(told, "name") || has_text(told, "arguments");
+  });
+}
+
 // Of completions, of chat, and of chat with a model that thinks aloud (two names are in use).
 bool has_text(const json::object& choice) {
-  const json::value* delta = choice.if_contains("delta");
-  const json::object* parts = delta ? delta->if_object() : nullptr;
-  return has_text(&choice, "text") || has_text(parts, "content") || has_text(parts, "reasoning_content") ||
-         has_text(parts, "reasoning");
+  const json::object* parts = delta_of(choice);
+  return has_call(parts) || has_text(&choice, "text") || has_text(parts, "content") ||
+         has_text(parts, "reasoning_content") || has_text(parts, "reasoning");
 }
 
 uint32_t count_of(const json::object& usage, std::string_view name) {
@@ -126,6 +145,34 @@ void AnswerStream::take_event(TimeNs now_ns) {
                                                          outcome_->asked_tokens, outcome_->times_ns.size()));
   const json::value* reason = choice->if_contains("finish_reason");
   has_finish_reason_ |= reason && !reason->is_null();
+  if (reason && reason->is_string()) outcome_->finish_reason = printable(begin_of(reason->get_string()));
+  if (outcome_->is_structured) keep_text(*choice);
+}
+
+// Calls come in pieces that say which call they are of.
+void AnswerStream::keep_text(const json::object& choice) {
+  AnswerText& answer = outcome_->answer;
+  const json::object* parts = delta_of(choice);
+  const auto append = [&](const json::object* object, std::string_view name, std::string* text) {
+    if (!has_text(object, name)) return;
+    const json::string& piece = object->at(name).get_string();
+    kept_bytes_ += piece.size();
+    if (kept_bytes_ <= kAnswerBytesMax) text->append(piece.data(), piece.size());
+  };
+  append(&choice, "text", &answer.content);
+  append(parts, "content", &answer.content);
+  if (const json::array* calls = calls_of(parts)) {
+    for (const json::value& call : *calls) {
+      const json::object* object = call.if_object();
+      const json::value* function = field_of(object, "function");
+      const uint32_t i = object ? count_of(*object, "index") : 0;
+      if (!function || i >= kCallsMax) continue;
+      if (answer.calls.size() <= i) answer.calls.resize(i + 1);
+      append(function->if_object(), "name", &answer.calls[i].name);
+      append(function->if_object(), "arguments", &answer.calls[i].arguments);
+    }
+  }
+  if (kept_bytes_ > kAnswerBytesMax) answer = {};
 }
 
 }  // namespace llmrt::bench

@@ -1,7 +1,10 @@
 // A streamed answer in OpenAI's protocol (server-sent events of completions or chat completions), read as its bytes
 // come. Pure: the time of each piece of bytes is a parameter. What a server sends cannot make it keep more than a line,
-// an event and the times of a few chunks for each token that was asked for.
+// an event and the times of a few chunks for each token that was asked for, and of an answer with structure so much as
+// kAnswerBytesMax says.
 #pragma once
+
+#include <boost/json.hpp>
 
 #include <string>
 #include <string_view>
@@ -25,11 +28,13 @@ class AnswerStream {
  private:
   void take_line(std::string_view line, TimeNs now_ns);
   void take_event(TimeNs now_ns);
+  void keep_text(const boost::json::object& choice);
   bool is_over() const { return is_done_ || outcome_->failure; }
 
   Outcome* outcome_;
   std::string line_, data_;
   bool has_finish_reason_ = false, is_done_ = false;
+  size_t kept_bytes_ = 0;
 };
 
 }  // namespace llmrt::bench

@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 
+#include "tools/llmrt_bench/serving/schemas.h"
+
 namespace llmrt::bench {
 namespace {
 
@@ -54,8 +56,10 @@ class CellSearch {
   }
 
   EngineItem item(std::optional<double> arrival_s = {}) {
-    return {arrival_s, content_.tokens(cell_.prompt_tokens, bench_.engine->model().config.vocab_size),
-            cell_.output_tokens};
+    EngineItem item{arrival_s, content_.tokens(cell_.prompt_tokens, bench_.engine->model().config.vocab_size),
+                    cell_.output_tokens};
+    if (cell_.sampling == "grammar") item.schema = make_schema(&schemas_);
+    return item;
   }
 
   Result<Trial> trial(const std::string& what, double per_s, const std::vector<EngineItem>& items,
@@ -63,6 +67,8 @@ class CellSearch {
     Trial out;
     out.per_s = per_s;
     EngineLoadOptions load{.concurrency = concurrency, .request_class = cell_.request_class};
+    load.grammars = bench_.grammars;
+    if (cell_.sampling == "grammar") load.sampling = {.temperature = 1};
     if (cell_.sampling == "top-p") load.sampling = {.temperature = 1, .top_p = 0.9f};
     const OnOutcome progress = bench_.on_trial(fmt::format("{}: {}", cell_.name(), what), items.size());
     const uint64_t preemptions = bench_.engine->stats().num_preemptions;
@@ -179,7 +185,7 @@ class CellSearch {
   double trial_s_ = 0;
   std::vector<Outcome> outcomes_;  // of the last trial
   std::string failure_;
-  Draws content_{~options_.seed};
+  Draws content_{~options_.seed}, schemas_{~options_.seed};
 };
 
 }  // namespace

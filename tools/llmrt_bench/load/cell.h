@@ -14,8 +14,10 @@ namespace llmrt::bench {
 struct Cell {
   uint32_t prompt_tokens = 1, output_tokens = 1;
   RequestClass request_class = RequestClass::kInteractive;
-  std::string sampling = "greedy";  // or "top-p": temperature 1, the likeliest 90 %
-  std::string pattern = "steady";   // poisson; "burst": 8 at once; "heavy-tail": Pareto gaps of infinite variance
+  // "top-p": temperature 1, the likeliest 90 %; "grammar": temperature 1, each request with a JSON schema of its own,
+  // whose answer ends by itself, after output_tokens at most.
+  std::string sampling = "greedy";
+  std::string pattern = "steady";  // poisson; "burst": 8 at once; "heavy-tail": Pareto gaps of infinite variance
   std::string name() const;
 };
 
@@ -68,6 +70,7 @@ struct CellBench {
   std::function<void(TimeNs)> wait_until;
   // Told of the requests of one trial.
   std::function<OnOutcome(const std::string& what, size_t num_requests)> on_trial;
+  GrammarSupply* grammars = nullptr;  // for cells with grammars
 };
 // Errors: the machine's.
 Result<CellResult> measure_cell(const CellBench& bench, const Cell& cell, const CellOptions& options);

@@ -33,37 +33,69 @@ class EngineLoad {
   }
 
  private:
+  // Engines have a thread of their own in a server: here grammars are taken between ticks, and where the engine has
+  // nothing to do they are waited for.
+  Result<TimeNs> submit_due(TimeNs now) {
+    take_grammars();
+    const Result<TimeNs> next_ns = submit_arrived(now);
+    if (!next_ns || num_compiling_ == 0 || !open_.empty()) return next_ns;
+    options_.grammars->wait();
+    return clock_.now_ns();
+  }
+
   struct Open {
     size_t item;
     std::shared_ptr<const Answer> answer;
   };
 
-  Result<TimeNs> submit_due(TimeNs now) {
+  Result<TimeNs> submit_arrived(TimeNs now) {
     for (; next_ < items_.size(); ++next_) {
       const bool is_closed = options_.concurrency > 0;
-      if (is_closed && open_.size() == options_.concurrency) return kNever;
+      if (is_closed && open_.size() + num_compiling_ >= options_.concurrency) return kNever;
       const TimeNs due_ns =
           is_closed ? now : begin_ns_ + static_cast<TimeNs>(items_[next_].arrival_s.value_or(0) * 1e9);
       if (due_ns > now) return due_ns;
-      submit(next_, due_ns);
+      begin(next_, due_ns);
     }
     return num_over_ == items_.size() ? now : kNever;
   }
 
-  void submit(size_t i, TimeNs due_ns) {
+  void begin(size_t i, TimeNs due_ns) {
     Outcome& outcome = outcomes_[i];
     outcome.due_ns = due_ns;
     outcome.sent_ns = clock_.now_ns();
     outcome.asked_tokens = items_[i].output_tokens;
     outcome.prompt_tokens = static_cast<uint32_t>(items_[i].prompt.size());
+    outcome.is_structured = !items_[i].schema.is_null();
+    if (!outcome.is_structured) return submit(i, nullptr);
+    ++num_compiling_;
+    options_.grammars->ask(i, items_[i].schema);
+  }
+
+  void take_grammars() {
+    if (num_compiling_ == 0) return;
+    for (GrammarSupply::Ready& ready : options_.grammars->take()) {
+      --num_compiling_;
+      if (ready.constraint.ok()) {
+        submit(ready.id, *std::move(ready.constraint));
+      } else {
+        fail(&outcomes_[ready.id], Failure::kRefused, ready.constraint.error());
+        end(&outcomes_[ready.id], clock_.now_ns());
+      }
+    }
+  }
+
+  void submit(size_t i, std::shared_ptr<const TokenConstraint> constraint) {
+    Outcome& outcome = outcomes_[i];
     Request request;
     request.prompt = items_[i].prompt;
     request.sampling = options_.sampling;
     request.sampling.seed = i;
-    request.stop.ignore_eos = true;
+    request.stop.ignore_eos = !constraint;
+    request.constraint = std::move(constraint);
     request.max_tokens = items_[i].output_tokens;
     request.request_class = options_.request_class;
-    request.arrival_ns = due_ns;
+    request.arrival_ns = outcome.due_ns;
     Result<std::shared_ptr<const Answer>> answer = drive_.submit(std::move(request));
     if (answer) {
       open_.push_back({i, *std::move(answer)});
@@ -81,6 +113,9 @@ class EngineLoad {
       outcome.times_ns = answer.times_ns;
       outcome.output_tokens = static_cast<uint32_t>(answer.times_ns.size());
       outcome.is_counted_by_server = true;
+      outcome.finish_reason = finish_reason_name(answer.finish);
+      for (size_t i = 0; outcome.is_structured && i < answer.tokens.size(); ++i)
+        outcome.answer.content += options_.grammars->vocabulary().bytes(answer.tokens[i]);
       if (answer.error) {
         const bool is_refused = answer.error->code == ErrorCode::kOverloaded && answer.times_ns.empty();
         fail(&outcome, is_refused ? Failure::kRefused : Failure::kEngine, *answer.error);
@@ -109,7 +144,7 @@ class EngineLoad {
   TimeNs begin_ns_;
   std::vector<Outcome> outcomes_;
   std::vector<Open> open_;
-  size_t next_ = 0, num_over_ = 0;
+  size_t next_ = 0, num_over_ = 0, num_compiling_ = 0;
 };
 
 }  // namespace
@@ -125,7 +160,7 @@ Result<std::vector<EngineItem>> tokenize(const std::vector<LoadItem>& items, con
                         out.size() + 1);
     out.push_back({item.arrival_s,
                    tokenizer ? tokenizer->encode(item.prompt) : draws.tokens(item.prompt_tokens, vocab_size),
-                   item.output_tokens});
+                   item.output_tokens, item.schema});
   }
   return out;
 }

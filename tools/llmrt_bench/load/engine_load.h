@@ -9,6 +9,7 @@
 
 #include "tools/llmrt_bench/load/http_load.h"
 #include "tools/llmrt_bench/serving/drive.h"
+#include "tools/llmrt_bench/serving/grammar_supply.h"
 
 namespace llmrt::bench {
 
@@ -16,6 +17,7 @@ struct EngineItem {
   std::optional<double> arrival_s;
   std::vector<int32_t> prompt;
   uint32_t output_tokens = 1;
+  boost::json::value schema = {};  // null: none. Compiled when the request comes, which counts
 };
 // By the model's tokenizer; of a model that has none, as many random tokens as the workload means.
 Result<std::vector<EngineItem>> tokenize(const std::vector<LoadItem>& items, const Tokenizer* tokenizer,
@@ -25,6 +27,7 @@ struct EngineLoadOptions {
   uint32_t concurrency = 0;  // 0 = by arrivals
   SamplingParams sampling = {.temperature = 0};
   RequestClass request_class = RequestClass::kInteractive;
+  GrammarSupply* grammars = nullptr;  // for items with a schema
 };
 
 // Runs all of them to their ends, and leaves nothing. Errors: the machine's; those of a request are in its outcome.

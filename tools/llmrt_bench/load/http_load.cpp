@@ -92,7 +92,13 @@ HttpRequest make_post(const HttpTarget& target, const LoadItem& item) {
   else
     body["prompt"] = item.prompt;
   if (target.asks_usage) body["stream_options"] = {{"include_usage", true}};
-  if (target.forces_length) {
+  if (!item.schema.is_null()) {
+    json::object described{{"name", "record"}, {"strict", true}, {"schema", item.schema}};
+    body["response_format"] = {{"type", "json_schema"}, {"json_schema", std::move(described)}};
+  }
+  if (!item.tools.empty()) body["tools"] = item.tools;
+  if (!item.tool_choice.is_null()) body["tool_choice"] = item.tool_choice;
+  if (target.forces_length && !item.is_structured()) {
     body["ignore_eos"] = true;
     body["min_tokens"] = item.output_tokens;
   }
@@ -326,6 +332,7 @@ std::vector<Outcome> HttpLoad::run(const std::vector<LoadItem>& items, uint32_t 
     outcomes[i].due_ns = due_ns;
     outcomes[i].asked_tokens = items[i].output_tokens;
     outcomes[i].prompt_tokens = items[i].prompt_tokens;
+    outcomes[i].is_structured = items[i].is_structured();
     co_await impl_->ask(&requests[i], &outcomes[i]);
     on_outcome(&outcomes[i]);
     if (++num_over == items.size()) tick.cancel();

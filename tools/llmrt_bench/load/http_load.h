@@ -24,7 +24,7 @@ struct HttpTarget {
   boost::json::object sampling = {{"temperature", 0}, {"top_p", 1}};  // fields of every body
   double timeout_s = 600;                                             // of a whole request
   // Fields that not every server knows; HttpLoad::probe clears what is refused.
-  bool forces_length = true;  // ignore_eos and min_tokens
+  bool forces_length = true;  // ignore_eos and min_tokens, of requests without structure
   bool asks_usage = true;     // stream_options.include_usage
 };
 // "http://host[:port][/base]"; a /v1 at the end is taken as said. The port is 80 unless given.

@@ -41,6 +41,7 @@ json::object to_json(const Outcome& outcome, TimeNs begin_ns) {
   if (const auto ttft = outcome.ttft_ms()) entry["ttft_ms"] = *ttft;
   if (const auto tpot = outcome.tpot_ms()) entry["tpot_ms"] = *tpot;
   entry["itl_ms"] = json::value_from(outcome.itls_ms());
+  if (!outcome.finish_reason.empty()) entry["finish_reason"] = outcome.finish_reason;
   if (outcome.failure) {
     entry["failure"] = outcome.failure_text();
     entry["failure_detail"] = outcome.failure_detail;
@@ -61,6 +62,11 @@ std::string load_text(const Summary& s, const LoadSlo& slo) {
                      s.num_counted_by_server, s.num_completed - s.num_counted_by_server);
   if (s.num_sent_again > 0)
     out += fmt::format("sent again, as the server had closed a kept connection: {} requests\n", s.num_sent_again);
+  if (!s.finish_reasons.empty()) {
+    out += "finish reasons:";
+    for (const auto& [reason, count] : s.finish_reasons) out += fmt::format(" {} {}", reason, count);
+    out += '\n';
+  }
   if (s.num_stopped_early > 0)
     out += fmt::format("stopped early: {} requests, {} tokens short of what was asked for\n", s.num_stopped_early,
                        s.tokens_short);
@@ -103,11 +109,14 @@ RecordRow load_row(std::string test, std::string device, const Summary& s, std::
   }
   json::object failures;
   for (const auto& [name, count] : s.failures) failures[name] = count;
+  json::object finish_reasons;
+  for (const auto& [reason, count] : s.finish_reasons) finish_reasons[reason] = count;
   json::array requests;
   const TimeNs begin_ns = outcomes.empty() ? 0 : std::ranges::min(outcomes, {}, &Outcome::due_ns).due_ns;
   for (const Outcome& outcome : outcomes) requests.push_back(to_json(outcome, begin_ns));
   row.details = {{"completed", s.num_completed},
                  {"failures", std::move(failures)},
+                 {"finish_reasons", std::move(finish_reasons)},
                  {"counted_by_server", s.num_counted_by_server},
                  {"sent_again", s.num_sent_again},
                  {"stopped_early", s.num_stopped_early},

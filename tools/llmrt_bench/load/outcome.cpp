@@ -91,7 +91,8 @@ Summary summarize(std::span<const Outcome> outcomes, const LoadSlo& slo) {
     out.output_tokens += outcome.output_tokens;
     out.prompt_tokens += outcome.prompt_tokens;
     out.num_counted_by_server += outcome.is_counted_by_server;
-    if (outcome.output_tokens < outcome.asked_tokens) {
+    if (!outcome.finish_reason.empty()) ++out.finish_reasons[outcome.finish_reason];
+    if (outcome.output_tokens < outcome.asked_tokens && !outcome.is_structured) {
       ++out.num_stopped_early;
       out.tokens_short += outcome.asked_tokens - outcome.output_tokens;
     }

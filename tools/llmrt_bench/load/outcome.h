@@ -33,6 +33,17 @@ const char* failure_name(Failure failure);  // "connect", "status", ...
 // With '?' for control characters: bytes of a stranger, fit for a terminal.
 std::string printable(std::string_view text);
 
+// What was said, where a request asked for structure; at most kAnswerBytesMax of it, and nothing where it was more.
+inline constexpr size_t kAnswerBytesMax = 256u << 10;
+inline constexpr size_t kCallsMax = 128;
+struct CalledTool {
+  std::string name, arguments;
+};
+struct AnswerText {
+  std::string content;
+  std::vector<CalledTool> calls;
+};
+
 struct Outcome {
   TimeNs due_ns = 0;             // when it was to be sent; all times count from here
   TimeNs sent_ns = 0;            // later only when this program was late
@@ -45,7 +56,10 @@ struct Outcome {
   bool is_sent_again = false;  // the kept connection it went to had been closed
   std::optional<Failure> failure;
   std::string failure_detail;
-  unsigned http_status = 0;  // of kStatus
+  unsigned http_status = 0;    // of kStatus
+  std::string finish_reason;   // as the server says; "" before the end, or where it says none
+  bool is_structured = false;  // asked for a schema or tools: it ends by itself, and `answer` is kept
+  AnswerText answer;
 
   std::optional<double> ttft_ms() const;  // none before the first token
   double e2e_ms() const { return ms_between(due_ns, end_ns); }
@@ -87,7 +101,8 @@ struct Summary {
   uint64_t output_tokens = 0, prompt_tokens = 0;
   size_t num_counted_by_server = 0;
   size_t num_sent_again = 0;
-  size_t num_stopped_early = 0;  // with fewer tokens than were asked for
+  std::map<std::string, size_t> finish_reasons;
+  size_t num_stopped_early = 0;  // with fewer tokens than were asked for, though without structure
   uint64_t tokens_short = 0;     // of those
   Distribution ttft_ms, tpot_ms, itl_ms, e2e_ms;
   Distribution late_ms;  // sent after it was due: this program's own fault

@@ -1,6 +1,6 @@
 #include "tools/llmrt_bench/load/work.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <boost/json.hpp>
 
@@ -41,16 +41,38 @@ Result<uint32_t> tokens_of(const json::object& line, const char* field, const st
   return number;
 }
 
+// The fields of a request for structure. What tools hold is the server's to judge.
+Status parse_structure(const json::object& line, const std::string& place, LoadItem* item) {
+  if (const json::value* schema = line.if_contains("schema")) {
+    if (!schema->is_object()) return bad_field(place, "schema", "a JSON schema (an object)", schema);
+    item->schema = *schema;
+  }
+  const json::value* tools = line.if_contains("tools");
+  if (tools) {
+    const bool are_objects = tools->is_array() && std::ranges::all_of(tools->get_array(), &json::value::is_object);
+    if (!are_objects || tools->get_array().empty()) return bad_field(place, "tools", "a list of objects", tools);
+    item->tools = tools->get_array();
+  }
+  if (const json::value* choice = line.if_contains("tool_choice")) {
+    if (!tools) return bad_field(place, "tools", "tools beside tool_choice", nullptr);
+    if (!choice->is_string() && !choice->is_object())
+      return bad_field(place, "tool_choice", "auto, none, required or an object", choice);
+    item->tool_choice = *choice;
+  }
+  return {};
+}
+
 Result<LoadItem> parse_item(std::string_view text, const std::string& place) {
   Result<json::value> parsed = server::read_json(text);
   if (!parsed) return make_error(ErrorCode::kInvalidArgument, "{}: {}", place, parsed.error().message);
   if (!parsed->is_object()) return bad_field(place, "line", "an object", &*parsed);
   const json::object& line = parsed->get_object();
+  constexpr std::string_view kFields[] = {"arrival_s", "prompt", "prompt_tokens", "output_tokens",
+                                          "schema",    "tools",  "tool_choice"};
   for (const auto& [key, value] : line)
-    if (key != "arrival_s" && key != "prompt" && key != "prompt_tokens" && key != "output_tokens")
-      return make_error(ErrorCode::kInvalidArgument,
-                        "{}: expected the fields arrival_s, prompt, prompt_tokens, output_tokens, found {}", place,
-                        std::string_view(key));
+    if (std::ranges::find(kFields, std::string_view(key)) == std::end(kFields))
+      return make_error(ErrorCode::kInvalidArgument, "{}: expected the fields {}, found {}", place,
+                        fmt::join(kFields, ", "), std::string_view(key));
   LoadItem item;
   if (const json::value* arrival = line.if_contains("arrival_s")) {
     boost::system::error_code error;
@@ -71,6 +93,7 @@ Result<LoadItem> parse_item(std::string_view text, const std::string& place) {
   if (*output_tokens == 0) return bad_field(place, "output_tokens", "a whole number from 1 to 2^24", nullptr);
   if (item.prompt.empty() && *prompt_tokens == 0)
     return make_error(ErrorCode::kInvalidArgument, "{}: expected prompt or prompt_tokens, found neither", place);
+  if (Status status = parse_structure(line, place, &item); !status) return status.error();
   item.prompt_tokens = *prompt_tokens;
   item.output_tokens = *output_tokens;
   return item;
@@ -128,6 +151,9 @@ std::string format_work(const std::vector<LoadItem>& items) {
     line["prompt"] = item.prompt;
     if (item.prompt_tokens > 0) line["prompt_tokens"] = item.prompt_tokens;
     line["output_tokens"] = item.output_tokens;
+    if (!item.schema.is_null()) line["schema"] = item.schema;
+    if (!item.tools.empty()) line["tools"] = item.tools;
+    if (!item.tool_choice.is_null()) line["tool_choice"] = item.tool_choice;
     text += json::serialize(line) + "\n";
   }
   return text;

@@ -3,9 +3,14 @@
 //
 //   {"arrival_s": 0.25, "prompt": "the text", "prompt_tokens": 128, "output_tokens": 64}
 //
+// Requests for structure have "schema" (a JSON schema), or "tools" and "tool_choice" as the API has them; their answers
+// end by themselves, after output_tokens at most.
+//
 // Either of prompt and prompt_tokens may be absent: without prompt so many words are made up. Without arrival_s, which
 // all lines have or none, requests come as the options of the run say.
 #pragma once
+
+#include <boost/json.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -26,6 +31,11 @@ struct LoadItem {
   std::string prompt;
   uint32_t prompt_tokens = 0;  // as meant; who answers counts with a tokenizer of its own. 0 = not said
   uint32_t output_tokens = 1;
+  boost::json::value schema = {};       // null: none
+  boost::json::array tools = {};        // empty: none
+  boost::json::value tool_choice = {};  // null: not said
+
+  bool is_structured() const { return !schema.is_null() || !tools.empty(); }
 };
 
 // To the microsecond, so that what a file says is what was written to it.
