@@ -1,0 +1,402 @@
+// Masks of a real vocabulary: how long they take, whether answers drawn under them end, and whether they are what
+// trying every token says. For Python scripts (mask_times.py, mask_walks.py).
+//
+//   mask_probe VOCABULARY.gguf < LINES
+//
+// Writes a line {"tokens": 151665, "load_ms": 900, "bytes": ...} about the vocabulary, then for each line of JSON
+//
+//   {"schema": ..., "lenient": false, "walks": 3, "tokens_max": 200, "follow": false, "brute_states": 0, "seed": 1}
+//
+// one line: {"compiled": false, "code": ..., "message": ...} or {"compiled": true, "compile_ms": schema to network,
+// "first_ms": the same and the first mask, "bytes": held at the end, "made_us": [masks that were made], "step_us": [all
+// steps: the token before is taken and a mask is there], "answers": [{"end": "whole" | "cut" | "dead", "text": ...}],
+// "brute": states whose masks were tried token by token, "wrong": [...]}. With "follow" the texts of whole answers are
+// written once more, under a fresh grammar, as the tokenizer spells them; figures are then of these.
+//
+// All times are the thread's own. A walk draws at temperature 1.5 from a few of the allowed tokens, with normal logits
+// and a bonus for those that close something. Behind tokens_max tokens it takes a way that soon ends, which is no part
+// of the figures; it is cut after kHurryTokensMax more.
+#include <boost/json.hpp>
+#include <cmath>
+#include <iostream>
+#include <random>
+#include <set>
+#include <string>
+
+#include "core/grammar/compiled_grammar.h"
+#include "core/grammar/json_schema.h"
+#include "core/model/read_metadata.h"
+#include "core/platform/thread_clock.h"
+#include "core/text/tokenizer.h"
+#include "core/weights/weight_source.h"
+
+namespace llmrt {
+namespace {
+
+namespace json = boost::json;
+
+constexpr double kTemperature = 1.5, kLogitScale = 2, kClosingBonus = 3;
+constexpr int kCandidates = 32;
+constexpr uint32_t kHurryTokensMax = 5000;
+
+struct Model {
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::shared_ptr<const TokenVocabulary> vocabulary;
+};
+
+Result<Model> load(const std::string& path) {
+  Result<WeightSource> source = open_weight_source(path);
+  if (!source) return source.error();
+  const auto tokens = source->metadata.strings("tokenizer.ggml.tokens");
+  if (!tokens) return tokens.error();
+  auto read = read_vocabulary(source->metadata, static_cast<uint32_t>(tokens->size()));
+  if (!read) return read.error();
+  if (!*read) return make_error(ErrorCode::kUnsupported, "no tokenizer in {}", path);
+  Model model;
+  auto tokenizer = Tokenizer::create(**read);
+  if (!tokenizer) {
+    // How a text is split into words is nothing to masks.
+    (*read)->pre = "";
+    tokenizer = Tokenizer::create(**read);
+  }
+  if (!tokenizer) return tokenizer.error();
+  model.tokenizer = std::move(*tokenizer);
+  model.vocabulary = TokenVocabulary::create(*model.tokenizer);
+  return model;
+}
+
+// Draws tokens as a sampler with random logits would, but looks only at a few.
+class Drawer {
+ public:
+  Drawer(const TokenVocabulary& vocabulary, unsigned seed) : random_(seed) {
+    for (const int32_t end : vocabulary.end_tokens()) closing_.push_back(end);
+    for (int32_t v = 0; v < static_cast<int32_t>(vocabulary.num_tokens()); ++v) {
+      const std::string_view bytes = vocabulary.bytes(v);
+      if (bytes.size() == 1) singles_.emplace_back(rank_of(bytes[0]), v);
+      if (bytes == "\"" || bytes == "}" || bytes == "]" || bytes == "\"}" || bytes == "\"]" || bytes == "}}") {
+        closing_.push_back(v);
+      }
+    }
+    for (const int32_t end : vocabulary.end_tokens()) singles_.emplace_back(0, end);
+    std::ranges::sort(singles_);
+  }
+
+  int32_t draw(const TokenMask& mask) {
+    std::normal_distribution<double> normal;
+    double best_score = -1e300;
+    int32_t best = -1;
+    const auto consider = [&](int32_t token, double bonus) {
+      const double score = (kLogitScale * normal(random_) + bonus) / kTemperature + gumbel();
+      if (score > best_score) std::tie(best_score, best) = std::pair(score, token);
+    };
+    for (const int32_t token : closing_) {
+      if (mask.allows(token)) consider(token, kClosingBonus);
+    }
+    for (int i = 0; i < kCandidates; ++i) consider(any(mask), 0);
+    return best;
+  }
+
+  // The single byte (or the end) that is most likely to close something; now and then any, lest it goes in circles.
+  int32_t hurry(const TokenMask& mask) {
+    std::vector<int32_t> choice;
+    int best = -1;
+    const bool is_any = random_() % 4 == 0;
+    for (const auto& [rank, token] : singles_) {
+      if (!mask.allows(token)) continue;
+      if (best < 0) best = rank;
+      if (rank != best && !is_any) break;
+      choice.push_back(token);
+    }
+    return choice.empty() ? any(mask) : choice[random_() % choice.size()];
+  }
+
+ private:
+  static int rank_of(char c) {
+    switch (c) {
+      case '}':
+      case ']':
+        return 1;
+      case '"':
+        return 2;
+      case ',':
+      case ':':
+        return 3;
+      case '{':
+      case '[':
+        return 6;
+      case '\\':
+      case '.':
+      case '-':
+        return 7;
+      default:
+        return static_cast<uint8_t>(c) <= ' ' ? 8 : static_cast<uint8_t>(c) < 0x80 ? 4 : 5;
+    }
+  }
+  double gumbel() {
+    std::uniform_real_distribution<double> uniform(1e-12, 1);
+    return -std::log(-std::log(uniform(random_)));
+  }
+  int32_t any(const TokenMask& mask) {
+    if (!mask.list().empty()) return static_cast<int32_t>(mask.list()[random_() % mask.list().size()]);
+    while (true) {
+      const auto token = static_cast<int32_t>(random_() % (32 * mask.bits().size()));
+      if (mask.allows(token)) return token;
+    }
+  }
+
+  std::mt19937 random_;
+  std::vector<int32_t> closing_;
+  std::vector<std::pair<int, int32_t>> singles_;  // by rank
+};
+
+struct Order {
+  json::value schema;
+  SchemaOptions options = {};
+  uint32_t walks = 0, tokens_max = 0, brute_states = 0;
+  bool follow = false;
+};
+
+struct Figures {
+  double compile_ms = 0, first_ms = 0;
+  json::array made_us, step_us;
+  size_t bytes = 0;
+};
+
+Status build(const Order& order, GrammarBuilder* builder) {
+  SchemaNotes notes;
+  Result<SymbolId> symbol = add_json_schema(builder, order.schema, order.options, &notes);
+  if (!symbol) return symbol.error();
+  builder->set_start(*symbol);
+  return {};
+}
+
+class Walker {
+ public:
+  Walker(const Model& model, const Order& order, Drawer* drawer) : model_(model), order_(order), drawer_(*drawer) {}
+
+  Status open() {
+    figures = {};
+    const double begin_ms = thread_cpu_ms();
+    GrammarBuilder builder;
+    if (Status built = build(order_, &builder); !built) return built;
+    auto made = CompiledGrammar::create(&builder, model_.vocabulary, nullptr, mask_figures_);
+    if (!made) return made.error();
+    grammar_ = *made;
+    figures.compile_ms = thread_cpu_ms() - begin_ms;
+    if (Status first = grammar_->prepare(); !first) return first;
+    figures.first_ms = thread_cpu_ms() - begin_ms;
+    return {};
+  }
+
+  json::object walk() {
+    begin();
+    std::string text;
+    for (uint32_t step = 0; step < order_.tokens_max + kHurryTokensMax; ++step) {
+      is_counted_ = step < order_.tokens_max;
+      const NextTokens next = step_on();
+      if (next.state == NextTokens::State::kFailed) return answer("dead", next.error->message);
+      const int32_t token = step < order_.tokens_max ? drawer_.draw(*next.mask) : drawer_.hurry(*next.mask);
+      if (!take(token)) return answer("dead", "a token of the mask was not taken");
+      text += model_.vocabulary->bytes(token);
+      if (matcher_->ended()) return answer("whole", text);
+    }
+    return answer("cut", "");
+  }
+
+  // As a model would write the text. False: its spelling is not in the grammar.
+  bool follow(std::string_view text) {
+    begin();
+    for (const TokenId token : model_.tokenizer->encode(text, {.parse_special = false, .add_bos = false})) {
+      if (step_on().state == NextTokens::State::kFailed || !take(token)) return false;
+    }
+    return true;
+  }
+
+  Figures finish() {
+    figures.bytes = grammar_->held_bytes();
+    return std::move(figures);
+  }
+
+  Figures figures;
+
+ private:
+  static json::object answer(const char* end, std::string_view text) { return {{"end", end}, {"text", text}}; }
+
+  void begin() {
+    is_counted_ = true;
+    matcher_ = grammar_->start();
+    taken_us_ = 0;
+  }
+  NextTokens step_on() {
+    const uint64_t made = mask_figures_->num_made;
+    const double begin_ms = thread_cpu_ms();
+    NextTokens next = matcher_->next();
+    if (next.state == NextTokens::State::kLate) next = matcher_->next();
+    const double us = 1e3 * (thread_cpu_ms() - begin_ms);
+    if (is_counted_ && mask_figures_->num_made != made) figures.made_us.push_back(us);
+    if (is_counted_) figures.step_us.push_back(us + taken_us_);
+    return next;
+  }
+  bool take(int32_t token) {
+    const double begin_ms = thread_cpu_ms();
+    const bool taken = matcher_->advance(token);
+    taken_us_ = 1e3 * (thread_cpu_ms() - begin_ms);
+    return taken;
+  }
+
+  const Model& model_;
+  const Order& order_;
+  Drawer& drawer_;
+  std::shared_ptr<MaskFigures> mask_figures_ = std::make_shared<MaskFigures>();
+  std::shared_ptr<const CompiledGrammar> grammar_;
+  std::unique_ptr<ConstraintMatcher> matcher_;
+  double taken_us_ = 0;
+  bool is_counted_ = true;
+};
+
+// Masks against states that no mask was made of, token by token.
+class BruteForce {
+ public:
+  BruteForce(const Model& model, const Order& order, Drawer* drawer)
+      : model_(model), order_(order), drawer_(*drawer) {}
+
+  Status open() {
+    for (auto* states : {&walked_, &tried_}) {
+      GrammarBuilder builder;
+      if (Status built = build(order_, &builder); !built) return built;
+      Result<Network> network = make_network(&builder);
+      if (!network) return network.error();
+      *states = std::make_unique<ParseStates>(std::make_shared<const Network>(std::move(*network)),
+                                              std::move(builder.regexes()));
+    }
+    maker_ = std::make_unique<MaskMaker>(model_.vocabulary.get(), walked_.get());
+    return {};
+  }
+
+  uint32_t num_checked = 0;
+  json::array wrong;
+
+  void run() {
+    std::set<ParseStates::StateId> seen;
+    for (uint32_t walk = 0; walk < 100 && num_checked < order_.brute_states; ++walk) {
+      ParseStates::StateId state = walked_->start(), tried = tried_->start();
+      for (uint32_t step = 0; step < 2 * order_.tokens_max && num_checked < order_.brute_states; ++step) {
+        Result<TokenMaskPtr> mask = maker_->make(state, 1e9, [] {});
+        if (!mask || tried_->failed()) return;
+        if (seen.insert(state).second && !check(**mask, tried)) return;
+        const int32_t token = step < order_.tokens_max ? drawer_.draw(**mask) : drawer_.hurry(**mask);
+        if (model_.vocabulary->is_end(token)) break;
+        state = walked_->after(state, model_.vocabulary->bytes(token));
+        tried = tried_->after(tried, model_.vocabulary->bytes(token));
+      }
+    }
+  }
+
+ private:
+  bool check(const TokenMask& mask, ParseStates::StateId state) {
+    const TokenVocabulary& vocabulary = *model_.vocabulary;
+    for (int32_t v = 0; v < static_cast<int32_t>(vocabulary.num_tokens()); ++v) {
+      const std::string_view bytes = vocabulary.bytes(v);
+      const bool may = vocabulary.is_end(v) ? tried_->accepts(state)
+                       : bytes.empty()      ? false
+                                            : tried_->after(state, bytes) != ParseStates::kDead;
+      if (tried_->failed()) return false;  // no room: says nothing
+      if (mask.allows(v) == may) continue;
+      wrong.push_back(json::object{{"token", v}, {"allowed", !may}, {"may", may}});
+      return false;
+    }
+    ++num_checked;
+    return true;
+  }
+
+  const Model& model_;
+  const Order& order_;
+  Drawer& drawer_;
+  std::unique_ptr<ParseStates> walked_, tried_;
+  std::unique_ptr<MaskMaker> maker_;
+};
+
+json::object refusal(const Status& status) {
+  return {{"compiled", false},
+          {"code", error_code_name(status.error().code)},
+          {"message", status.error().message}};
+}
+
+json::object carry_out(const Model& model, const Order& order, Drawer* drawer) {
+  Walker walker(model, order, drawer);
+  if (Status opened = walker.open(); !opened) return refusal(opened);
+  json::array answers;
+  for (uint32_t i = 0; i < order.walks; ++i) answers.push_back(walker.walk());
+  uint32_t num_not_followed = 0;
+  Figures figures = walker.finish();
+  if (order.follow) {
+    Walker follower(model, order, drawer);
+    if (Status opened = follower.open(); !opened) return refusal(opened);
+    for (const json::value& each : answers) {
+      if (each.at("end") == "whole" && !follower.follow(each.at("text").as_string())) ++num_not_followed;
+    }
+    figures = follower.finish();
+  }
+  BruteForce brute(model, order, drawer);
+  if (order.brute_states > 0) {
+    if (Status opened = brute.open(); !opened) return refusal(opened);
+    brute.run();
+  }
+  return {{"compiled", true},
+          {"compile_ms", figures.compile_ms},
+          {"first_ms", figures.first_ms},
+          {"bytes", figures.bytes},
+          {"made_us", std::move(figures.made_us)},
+          {"step_us", std::move(figures.step_us)},
+          {"answers", std::move(answers)},
+          {"not_followed", num_not_followed},
+          {"brute", brute.num_checked},
+          {"wrong", std::move(brute.wrong)}};
+}
+
+json::object answer_line(const Model& model, const json::object& line) {
+  const auto number = [&](const char* name) {
+    const json::value* found = line.if_contains(name);
+    return found != nullptr ? found->to_number<uint32_t>() : 0;
+  };
+  const auto flag = [&](const char* name) {
+    const json::value* found = line.if_contains(name);
+    return found != nullptr && found->as_bool();
+  };
+  Order order{.schema = line.at("schema"),
+              .walks = number("walks"),
+              .tokens_max = number("tokens_max"),
+              .brute_states = number("brute_states"),
+              .follow = flag("follow")};
+  order.options.lenient = flag("lenient");
+  order.options.coerce_one_of = flag("coerce_one_of");
+  Drawer drawer(*model.vocabulary, number("seed"));
+  return carry_out(model, order, &drawer);
+}
+
+}  // namespace
+}  // namespace llmrt
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "expected: mask_probe VOCABULARY.gguf\n";
+    return 1;
+  }
+  const double begin_ms = llmrt::thread_cpu_ms();
+  const llmrt::Result<llmrt::Model> model = llmrt::load(argv[1]);
+  if (!model.ok()) {
+    std::cerr << model.error().message << "\n";
+    return 1;
+  }
+  const boost::json::object about = {{"tokens", model->vocabulary->num_tokens()},
+                                     {"load_ms", llmrt::thread_cpu_ms() - begin_ms},
+                                     {"bytes", model->vocabulary->held_bytes()}};
+  std::cout << boost::json::serialize(about) << std::endl;
+  boost::json::parse_options options;
+  options.max_depth = 1024;
+  options.numbers = boost::json::number_precision::precise;
+  for (std::string line; std::getline(std::cin, line);) {
+    const boost::json::value read = boost::json::parse(line, {}, options);
+    std::cout << boost::json::serialize(llmrt::answer_line(*model, read.as_object())) << std::endl;
+  }
+}
