@@ -22,9 +22,9 @@ MaskMaker::MaskMaker(const TokenVocabulary* vocabulary, ParseStates* states)
     : vocabulary_(*vocabulary), states_(*states), path_(vocabulary->trie().depth_max() + 1) {
   RegexPool& regexes = states_.regexes();
   const CodePointRange plain[] = {{0x20, 0x21}, {0x23, 0x5b}, {0x5d, 0x10ffff}};
-  const RegexId character = regexes.code_points(plain);
+  character_ = regexes.code_points(plain);
   for (const uint32_t most : TokenVocabulary::kSliceChars) {
-    slice_regexes_.push_back(regexes.repeat(character, 1, most == UINT32_MAX ? RegexPool::kUnbounded : most));
+    slice_regexes_.push_back(regexes.repeat(character_, 1, most == UINT32_MAX ? RegexPool::kUnbounded : most));
   }
 }
 
@@ -36,15 +36,12 @@ bool MaskMaker::takes(RegexId regex, RegexId texts) {
   while (!open.empty()) {
     const auto [r, t] = open.back();
     open.pop_back();
-    RegexId r_before = RegexPool::kNothing, t_before = RegexPool::kNothing;  // of the byte before: most bytes are alike
-    for (uint32_t byte = 0; byte < 256; ++byte) {
-      const RegexId t_next = regexes.after(t, static_cast<uint8_t>(byte));
+    const std::vector<uint8_t> representatives = regexes.byte_classes(r, t).representatives;
+    for (const uint8_t byte : representatives) {
+      const RegexId t_next = regexes.after(t, byte);
       if (t_next == RegexPool::kNothing) continue;
-      const RegexId r_next = regexes.after(r, static_cast<uint8_t>(byte));
-      if (r_next == r_before && t_next == t_before) continue;
+      const RegexId r_next = regexes.after(r, byte);
       if (!states_.is_alive(r_next)) return false;
-      r_before = r_next;
-      t_before = t_next;
       if (!seen.emplace(r_next, t_next).second) continue;
       if (seen.size() > kPairsMax) return false;
       open.emplace_back(r_next, t_next);
@@ -53,41 +50,99 @@ bool MaskMaker::takes(RegexId regex, RegexId texts) {
   return true;
 }
 
-MaskMaker::Plain MaskMaker::plain_text_of(RegexId regex) {
-  if (regex == RegexPool::kAnything) return Plain::kAllText;
-  const auto [it, is_new] = plain_.try_emplace(regex, Plain::kNone);
+// Whether some plain text, or its first byte, may come first.
+bool MaskMaker::begins_plain(RegexId regex) {
+  RegexPool& regexes = states_.regexes();
+  const std::vector<uint8_t> representatives = regexes.byte_classes(regex, character_).representatives;
+  return std::ranges::any_of(representatives, [&](uint8_t byte) {
+    return regexes.after(character_, byte) != RegexPool::kNothing && states_.is_alive(regexes.after(regex, byte));
+  });
+}
+
+// How a part takes a plain character: whole, and with nothing left of the part in any case (kAllOfIt).
+MaskMaker::Character MaskMaker::character_of(RegexId part) {
+  const auto [it, is_new] = characters_.try_emplace(part, Character::kNot);
   if (!is_new) return it->second;
-  Plain found = Plain::kNone;
-  if (takes(regex, RegexPool::kAnything)) {
-    found = Plain::kAllText;
-  } else {
-    for (size_t i = 0; i < slice_regexes_.size() && found == Plain::kNone; ++i) {
-      if (takes(regex, slice_regexes_[i])) found = static_cast<Plain>(i);
+  RegexPool& regexes = states_.regexes();
+  Character found = Character::kAllOfIt;
+  std::vector<std::pair<RegexId, RegexId>> open = {{part, character_}};  // no deeper than a character has bytes
+  while (!open.empty()) {
+    const auto [r, t] = open.back();
+    open.pop_back();
+    const std::vector<uint8_t> representatives = regexes.byte_classes(r, t).representatives;
+    for (const uint8_t byte : representatives) {
+      const RegexId t_next = regexes.after(t, byte);
+      if (t_next == RegexPool::kNothing) continue;
+      const RegexId r_next = regexes.after(r, byte);
+      const bool is_whole = t_next == RegexPool::kEmpty;
+      if (!states_.is_alive(r_next) || (is_whole && !regexes.accepts_empty(r_next))) return Character::kNot;
+      if (is_whole ? r_next != RegexPool::kEmpty : regexes.accepts_empty(r_next)) found = Character::kTaken;
+      if (!is_whole) open.emplace_back(r_next, t_next);
     }
   }
-  return plain_[regex] = found;
+  return characters_[part] = found;
+}
+
+MaskMaker::Plain MaskMaker::find_plain_text(RegexId regex) {
+  using Operator = RegexPool::Form::Operator;
+  RegexPool& regexes = states_.regexes();
+  if (regex == RegexPool::kAnything || takes(regex, RegexPool::kAnything)) return {UINT32_MAX, true, true};
+  if (!begins_plain(regex)) return {0, true, false};
+  // A number of characters, and what is none: most strings.
+  const RegexPool::Form whole = regexes.form(regex);
+  if (whole.is == Operator::kConcat) {
+    const RegexPool::Form first = regexes.form(whole.parts[0]);
+    const RegexId rest = whole.parts[1];
+    const bool is_repeat = first.is == Operator::kRepeat;
+    const Character character = character_of(is_repeat ? first.parts[0] : whole.parts[0]);
+    const bool ends_it = !regexes.accepts_empty(rest) && !begins_plain(rest);
+    const bool is_endless = is_repeat && first.max == RegexPool::kUnbounded;
+    if (character == Character::kAllOfIt && (ends_it || is_endless)) return {is_repeat ? first.max : 1, true, false};
+  }
+  Plain found;
+  for (size_t i = 0; i < slice_regexes_.size() && takes(regex, slice_regexes_[i]); ++i) {
+    found.chars = TokenVocabulary::kSliceChars[i];
+  }
+  found.is_exact = found.chars == UINT32_MAX;
+  return found;
+}
+
+MaskMaker::Plain MaskMaker::plain_text_of(RegexId regex) {
+  const auto [it, is_new] = plain_.try_emplace(regex);
+  if (!is_new) return it->second;
+  return plain_[regex] = find_plain_text(regex);
+}
+
+MaskMaker::Plain MaskMaker::plain_text_in(ParseStates::StateId state) {
+  Plain all{0, true, false};
+  const size_t num_scans = states_.scans(state).size();
+  for (size_t i = 0; i < num_scans; ++i) {
+    const uint32_t terminal = states_.scans(state)[i].terminal;
+    if (ParseStates::is_token(terminal)) continue;
+    const Plain plain = plain_text_of(terminal);
+    all = {std::max(all.chars, plain.chars), all.is_exact && plain.is_exact, all.is_any || plain.is_any};
+  }
+  return all;
 }
 
 Result<TokenMaskPtr> MaskMaker::make(ParseStates::StateId state, double cpu_ms_max,
                                      const std::function<void()>& let_others) {
   const Time time{thread_cpu_ms(), cpu_ms_max};
-  Plain plain = Plain::kNone;
-  const size_t num_scans = states_.scans(state).size();
-  for (size_t i = 0; i < num_scans; ++i) {
-    const uint32_t terminal = states_.scans(state)[i].terminal;
-    if (!ParseStates::is_token(terminal)) plain = std::min(plain, plain_text_of(terminal));
-  }
+  const Plain plain = plain_text_in(state);
   std::vector<uint32_t> bits;
   Status walked;
-  if (plain == Plain::kAllText) {
+  if (plain.is_any) {
     bits = vocabulary_.text_tokens();
-  } else if (plain == Plain::kNone) {
+  } else if (plain.chars == 0 && !plain.is_exact) {
     bits.assign(vocabulary_.num_words(), 0);
     walked = walk(vocabulary_.trie(), state, time, let_others, &bits);
   } else {
-    const auto& slice = vocabulary_.slice(static_cast<size_t>(plain));
-    bits = slice.bits;
-    walked = walk(slice.rest, state, time, let_others, &bits);
+    const TokenVocabulary::Slice slice = vocabulary_.plain_tokens(plain.chars);
+    bits = *slice.bits;
+    walked = walk(vocabulary_.other_tokens(), state, time, let_others, &bits);
+    // A slice may be of fewer characters than are taken.
+    const bool has_all = plain.is_exact && slice.chars == plain.chars;
+    if (walked && !has_all && slice.longer) walked = walk(*slice.longer, state, time, let_others, &bits);
   }
   if (!walked) return walked.error();
   if (states_.failed()) {

@@ -1,6 +1,6 @@
 // Which tokens may follow in a state of a grammar: a walk over the vocabulary's tree, step by step with the states.
-// Where plain text may stand (in most strings) a slice of the vocabulary is allowed at once and only the rest is
-// walked. One thread at a time, that of its ParseStates.
+// Where plain text may stand (in most strings) the tokens of so many plain characters are allowed at once and only the
+// others are walked. One thread at a time, that of its ParseStates.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +25,23 @@ class MaskMaker {
   Result<TokenMaskPtr> make(ParseStates::StateId state, double cpu_ms_max, const std::function<void()>& let_others);
 
  private:
-  // How much plain text a terminal takes: all text, a slice, or none.
-  enum class Plain : int8_t { kAllText = -1, kSlice0 = 0, kNone = 127 };
+  // How many plain characters a terminal takes, whichever they are.
+  struct Plain {
+    uint32_t chars = 0;
+    bool is_exact = false;  // no plain text of more characters begins so
+    bool is_any = false;    // it takes any bytes
+  };
+  // One character of plain text, as a part of a terminal takes it.
+  enum class Character : uint8_t { kNot, kTaken, kAllOfIt };
   // That a walk may take, by this thread's clock.
   struct Time {
     double begin_ms, most_ms;
   };
+  Plain plain_text_in(ParseStates::StateId state);
   Plain plain_text_of(RegexId regex);
+  Plain find_plain_text(RegexId regex);
+  bool begins_plain(RegexId regex);
+  Character character_of(RegexId part);
   bool takes(RegexId regex, RegexId texts);
 
   Status walk(const TokenTrie& trie, ParseStates::StateId state, const Time& time,
@@ -40,8 +50,10 @@ class MaskMaker {
 
   const TokenVocabulary& vocabulary_;
   ParseStates& states_;
-  std::vector<RegexId> slice_regexes_;
+  RegexId character_;                   // a plain one
+  std::vector<RegexId> slice_regexes_;  // as many as kSliceChars
   std::unordered_map<RegexId, Plain> plain_;
+  std::unordered_map<RegexId, Character> characters_;
   std::vector<ParseStates::StateId> path_;
 };
 

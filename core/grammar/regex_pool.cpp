@@ -32,6 +32,7 @@ struct RegexPool::Impl {
     Answer has_text;
     BytePartitions::PartitionId partition;
     uint32_t next_first = kUnknown;  // in nexts; by class of bytes
+    uint32_t fuel_spent = 0;         // on a search for a text, in vain
   };
 
   uint32_t nodes_max;
@@ -297,8 +298,11 @@ struct RegexPool::Impl {
     return nexts_of;
   }
 
-  // Follows derivatives, the deepest first, to one that accepts the empty text.
+  // Follows derivatives, the deepest first, to one that accepts the empty text. Low bytes go first: a character is then
+  // one step more often than four.
   Answer search(RegexId a, uint32_t fuel) {
+    if (fuel <= infos[a].fuel_spent) return Answer::kUnknown;
+    infos[a].fuel_spent = fuel;
     struct Step {
       RegexId id;
       uint32_t from;
@@ -317,8 +321,8 @@ struct RegexPool::Impl {
       if (structural_answer(id) == Answer::kNo) continue;
       if (fuel-- == 0) return Answer::kUnknown;
       const auto representatives = partitions[infos[id].partition].representatives;
-      for (const uint8_t byte : representatives) {
-        const RegexId next = after(id, byte);
+      for (size_t i = representatives.size(); i-- > 0;) {
+        const RegexId next = after(id, representatives[i]);
         if (has_failed) return Answer::kUnknown;
         if (next == kNothing || !seen.insert(next).second) continue;
         open.push_back(static_cast<uint32_t>(steps.size()));
@@ -453,6 +457,12 @@ RegexPool::Answer RegexPool::has_text(RegexId a, uint32_t fuel) {
 }
 const RegexPool::ByteClasses& RegexPool::byte_classes(RegexId a) {
   return impl_->partitions[impl_->info(a).partition];
+}
+const RegexPool::ByteClasses& RegexPool::byte_classes(RegexId a, RegexId b) {
+  return impl_->partitions[impl_->partitions.meet(impl_->info(a).partition, impl_->info(b).partition)];
+}
+bool RegexPool::is_positive(RegexId a) const {
+  return impl_->info(a).is_plain;
 }
 
 RegexPool::Form RegexPool::form(RegexId a) const {

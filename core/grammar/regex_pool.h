@@ -72,6 +72,10 @@ class RegexPool {
     uint8_t class_of[256];
   };
   const ByteClasses& byte_classes(RegexId a);
+  // Behind which the same may follow in both.
+  const ByteClasses& byte_classes(RegexId a, RegexId b);
+  // Made without `both` and `complement`: it has a text, and so has whatever is left of it, unless that is kNothing.
+  bool is_positive(RegexId a) const;
 
   // How an expression is made, for walks over its parts.
   struct Form {

@@ -39,26 +39,42 @@ TokenVocabulary::TokenVocabulary(std::vector<std::string> bytes, std::vector<int
     : bytes_(std::move(bytes)),
       end_tokens_(std::move(end_tokens)),
       text_tokens_((bytes_.size() + 31) / 32, 0),
-      trie_(tokens_of(bytes_)) {
+      trie_(tokens_of(bytes_)),
+      other_({}) {
   std::ranges::sort(end_tokens_);
-  const Tokens all = tokens_of(bytes_);
-  std::vector<uint32_t> chars;
-  for (const auto& [text, token] : all) {
+  std::vector<std::pair<uint32_t, Tokens::value_type>> plain;  // by their characters
+  Tokens other;
+  for (const auto& [text, token] : tokens_of(bytes_)) {
     allow_token(&text_tokens_, token);
-    chars.push_back(plain_chars(text));
-  }
-  for (const uint32_t most : kSliceChars) {
-    std::vector<uint32_t> bits(text_tokens_.size(), 0);
-    Tokens rest;
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (chars[i] > 0 && chars[i] <= most) {
-        allow_token(&bits, all[i].second);
-      } else {
-        rest.push_back(all[i]);
-      }
+    if (const uint32_t chars = plain_chars(text); chars > 0) {
+      plain.emplace_back(chars, std::pair(text, token));
+    } else {
+      other.emplace_back(text, token);
     }
-    slices_.push_back({std::move(bits), TokenTrie(std::move(rest))});
   }
+  other_ = TokenTrie(std::move(other));
+  std::ranges::sort(plain);
+  for (uint32_t chars = 0; chars <= kCharsCounted; ++chars) slice_chars_.push_back(chars);
+  for (const uint32_t most : kSliceChars) {
+    if (most > kCharsCounted) slice_chars_.push_back(most);
+    Tokens longer;
+    for (const auto& [chars, token] : plain) {
+      if (chars > most) longer.push_back(token);
+    }
+    longer_.emplace_back(most, TokenTrie(std::move(longer)));
+  }
+  std::vector<uint32_t> bits(text_tokens_.size(), 0);
+  auto next = plain.begin();
+  for (const uint32_t most : slice_chars_) {
+    for (; next != plain.end() && next->first <= most; ++next) allow_token(&bits, next->second.second);
+    slice_bits_.push_back(bits);
+  }
+}
+
+TokenVocabulary::Slice TokenVocabulary::plain_tokens(uint32_t chars_max) const {
+  const size_t slice = std::ranges::upper_bound(slice_chars_, chars_max) - slice_chars_.begin() - 1;
+  const auto longer = std::ranges::upper_bound(longer_, slice_chars_[slice], {}, [](const auto& l) { return l.first; });
+  return {slice_chars_[slice], &slice_bits_[slice], longer == longer_.begin() ? nullptr : &std::prev(longer)->second};
 }
 
 std::shared_ptr<const TokenVocabulary> TokenVocabulary::create(const Tokenizer& tokenizer) {
@@ -76,9 +92,10 @@ bool TokenVocabulary::is_end(int32_t token) const {
 }
 
 size_t TokenVocabulary::held_bytes() const {
-  size_t held = trie_.held_bytes() + 4 * text_tokens_.capacity();
+  size_t held = trie_.held_bytes() + other_.held_bytes() + 4 * text_tokens_.capacity();
   for (const auto& bytes : bytes_) held += sizeof(bytes) + (bytes.size() > 15 ? bytes.capacity() : 0);
-  for (const auto& slice : slices_) held += 4 * slice.bits.capacity() + slice.rest.held_bytes();
+  for (const auto& bits : slice_bits_) held += 4 * bits.capacity();
+  for (const auto& [chars, trie] : longer_) held += trie.held_bytes();
   return held;
 }
 

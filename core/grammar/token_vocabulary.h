@@ -18,12 +18,10 @@ class Tokenizer;
 
 class TokenVocabulary {
  public:
-  // Tokens of plain characters (whole code points but controls, quotes and backslashes), at most so many each.
-  static constexpr std::array<uint32_t, 3> kSliceChars = {UINT32_MAX, 30, 10};
-  struct Slice {
-    std::vector<uint32_t> bits;  // its tokens
-    TokenTrie rest;              // all others
-  };
+  // Plain tokens are those of plain characters alone: whole code points but controls, quotes and backslashes.
+  static constexpr uint32_t kCharsCounted = 16;
+  // Lengths that a terminal is tried for, the least first.
+  static constexpr std::array<uint32_t, 4> kSliceChars = {10, kCharsCounted, 30, UINT32_MAX};
 
   // `bytes[v]`: of token v; empty: it stands for no text (special tokens, gaps). At most `num_ids` ids are in a mask.
   // end_tokens: end of generation.
@@ -37,17 +35,32 @@ class TokenVocabulary {
   std::span<const int32_t> end_tokens() const { return end_tokens_; }
   bool is_end(int32_t token) const;
   const TokenTrie& trie() const { return trie_; }
-  const Slice& slice(size_t i) const { return slices_[i]; }
   // All tokens with bytes.
   const std::vector<uint32_t>& text_tokens() const { return text_tokens_; }
+
+  // Plain tokens of at most `chars` characters, and a tree that holds all longer ones (and maybe more); null where it
+  // would be the whole vocabulary's.
+  struct Slice {
+    uint32_t chars;
+    const std::vector<uint32_t>* bits;
+    const TokenTrie* longer;
+  };
+  // The largest slice of at most so many characters. It is of exactly so many up to kCharsCounted, and has a tree from
+  // the first of kSliceChars on.
+  Slice plain_tokens(uint32_t chars_max) const;
+  // Tokens that are not plain.
+  const TokenTrie& other_tokens() const { return other_; }
   size_t held_bytes() const;
 
  private:
   std::vector<std::string> bytes_;
   std::vector<int32_t> end_tokens_;
   std::vector<uint32_t> text_tokens_;
-  TokenTrie trie_;
-  std::vector<Slice> slices_;
+  TokenTrie trie_, other_;
+  // By the most characters: 0 to kCharsCounted, then kSliceChars' that are more.
+  std::vector<uint32_t> slice_chars_;
+  std::vector<std::vector<uint32_t>> slice_bits_;
+  std::vector<std::pair<uint32_t, TokenTrie>> longer_;  // than so many characters; the least first
 };
 
 }  // namespace llmrt
