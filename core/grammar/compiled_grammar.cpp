@@ -112,7 +112,8 @@ CompiledGrammar::CompiledGrammar(Network network, RegexPool regexes, std::shared
       figures_(std::move(figures)),
       network_bytes_(network.held_bytes()),
       states_(std::make_shared<const Network>(std::move(network)), std::move(regexes)),
-      maker_(vocabulary_.get(), &states_) {
+      maker_(vocabulary_.get(), &states_),
+      reach_(vocabulary_->trie().depth_max()) {
   count_bytes();
 }
 
@@ -126,17 +127,17 @@ size_t CompiledGrammar::held_bytes() const {
 }
 
 void CompiledGrammar::count_bytes() const {
-  held_bytes_.store(sizeof(*this) + network_bytes_ + states_.held_bytes() + mask_bytes_, std::memory_order_relaxed);
+  held_bytes_.store(sizeof(*this) + network_bytes_ + states_.held_bytes() + reach_.held_bytes() + mask_bytes_, std::memory_order_relaxed);
 }
 
 void CompiledGrammar::make_mask(StateId state) const {
   const double begin_ms = thread_cpu_ms();
   const std::lock_guard lock(mutex_);
-  Result<TokenMaskPtr> mask = maker_.make(state, kMaskCpuMsMax, [this] { mutex_.let_others(); });
+  Result<TokenMaskPtr> mask = find_mask(state);
   Made& made = masks_[state];
   if (mask.ok()) {
     made.mask = std::move(*mask);
-    mask_bytes_ += made.mask->held_bytes() + sizeof(Made);
+    mask_bytes_ += sizeof(Made);
   } else {
     made.error = mask.error();
   }
@@ -144,6 +145,20 @@ void CompiledGrammar::make_mask(StateId state) const {
   figures_->num_made.fetch_add(1, std::memory_order_relaxed);
   figures_->cpu_us.fetch_add(static_cast<uint64_t>(1e3 * (thread_cpu_ms() - begin_ms)), std::memory_order_relaxed);
   made_one_.notify_all();
+}
+
+// Made once for all states that differ only beyond the longest token.
+Result<TokenMaskPtr> CompiledGrammar::find_mask(StateId state) const {
+  const StateId near = states_.within(&reach_, state);
+  if (near != ParseStates::kDead && masks_[near].mask) return masks_[near].mask;
+  Result<TokenMaskPtr> mask =
+      maker_.make(near == ParseStates::kDead ? state : near, kMaskCpuMsMax, [this] { mutex_.let_others(); });
+  if (mask.ok()) mask_bytes_ += (*mask)->held_bytes();
+  if (mask.ok() && near != state && near != ParseStates::kDead) {
+    masks_[near] = {.mask = *mask};
+    mask_bytes_ += sizeof(Made);
+  }
+  return mask;
 }
 
 Status CompiledGrammar::prepare() const {

@@ -14,6 +14,7 @@
 #include "core/grammar/mask_maker.h"
 #include "core/grammar/mask_workers.h"
 #include "core/grammar/parse_states.h"
+#include "core/grammar/regex_reach.h"
 #include "core/grammar/token_vocabulary.h"
 #include "core/grammar/yielding_mutex.h"
 #include "core/request/token_constraint.h"
@@ -58,6 +59,7 @@ class CompiledGrammar final : public TokenConstraint, public std::enable_shared_
   CompiledGrammar(Network network, RegexPool regexes, std::shared_ptr<const TokenVocabulary> vocabulary,
                   std::shared_ptr<MaskWorkers> workers, std::shared_ptr<MaskFigures> figures);
   void make_mask(StateId state) const;
+  Result<TokenMaskPtr> find_mask(StateId state) const;  // under the mutex
   void count_bytes() const;  // under the mutex
 
   std::shared_ptr<const TokenVocabulary> vocabulary_;
@@ -69,6 +71,7 @@ class CompiledGrammar final : public TokenConstraint, public std::enable_shared_
   mutable std::condition_variable_any made_one_;
   mutable ParseStates states_;
   mutable MaskMaker maker_;
+  mutable RegexReach reach_;  // of the longest token
   mutable std::unordered_map<StateId, Made> masks_;
   mutable size_t mask_bytes_ = 0;
   mutable std::atomic<size_t> held_bytes_ = 0;

@@ -19,7 +19,7 @@ void clear_bit(std::vector<uint32_t>* bits, int32_t token) {
 }  // namespace
 
 MaskMaker::MaskMaker(const TokenVocabulary* vocabulary, ParseStates* states)
-    : vocabulary_(*vocabulary), states_(*states), path_(vocabulary->trie().depth_max() + 1) {
+    : vocabulary_(*vocabulary), states_(*states) {
   RegexPool& regexes = states_.regexes();
   const CodePointRange plain[] = {{0x20, 0x21}, {0x23, 0x5b}, {0x5d, 0x10ffff}};
   character_ = regexes.code_points(plain);
@@ -158,7 +158,8 @@ Result<TokenMaskPtr> MaskMaker::make(ParseStates::StateId state, double cpu_ms_m
 Status MaskMaker::walk(const TokenTrie& trie, ParseStates::StateId state, const Time& time,
                        const std::function<void()>& let_others, std::vector<uint32_t>* bits) {
   const auto& nodes = trie.nodes();
-  path_[0] = state;
+  std::vector<ParseStates::StateId> path(trie.depth_max() + 1);  // no member: others may walk meanwhile
+  path[0] = state;
   uint32_t steps = 0;
   for (uint32_t i = 0; i < nodes.size();) {
     const TokenTrie::Node& node = nodes[i];
@@ -169,12 +170,12 @@ Status MaskMaker::walk(const TokenTrie& trie, ParseStates::StateId state, const 
       }
       let_others();
     }
-    const ParseStates::StateId next = states_.after(path_[node.depth], node.byte);
+    const ParseStates::StateId next = states_.after(path[node.depth], node.byte);
     if (next == ParseStates::kDead) {
       i = node.end;
       continue;
     }
-    path_[node.depth + 1] = next;
+    path[node.depth + 1] = next;
     if (node.token >= 0) allow_token(bits, node.token);
     ++i;
   }

@@ -19,9 +19,9 @@ class MaskMaker {
  public:
   MaskMaker(const TokenVocabulary* vocabulary, ParseStates* states);
 
-  // let_others: called every some thousand steps of the walk; may let other threads use the states meanwhile. Errors:
-  // kGrammarTooComplex after cpu_ms_max of this thread's time or where the states have no room; kEmptySupport where no
-  // token may follow.
+  // let_others: called every some thousand steps of the walk; may let other threads use the states and the maker
+  // meanwhile. Errors: kGrammarTooComplex after cpu_ms_max of this thread's time or where the states have no room;
+  // kEmptySupport where no token may follow.
   Result<TokenMaskPtr> make(ParseStates::StateId state, double cpu_ms_max, const std::function<void()>& let_others);
 
  private:
@@ -54,7 +54,6 @@ class MaskMaker {
   std::vector<RegexId> slice_regexes_;  // as many as kSliceChars
   std::unordered_map<RegexId, Plain> plain_;
   std::unordered_map<RegexId, Character> characters_;
-  std::vector<ParseStates::StateId> path_;
 };
 
 }  // namespace llmrt

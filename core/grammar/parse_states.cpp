@@ -125,7 +125,10 @@ ParseStates::StateId ParseStates::make_state(std::vector<Scan>* scans, std::vect
     accepts = rows_[row].accepts;
     scans->insert(scans->end(), rows_[row].scans.begin(), rows_[row].scans.end());
   }
-  if (failed_) return kDead;
+  return failed_ ? kDead : intern_state(accepts, scans);
+}
+
+ParseStates::StateId ParseStates::intern_state(bool accepts, std::vector<Scan>* scans) {
   std::ranges::sort(*scans, {}, [](const Scan& s) { return std::tuple(s.terminal, s.node, s.returns); });
   const auto same = [](const Scan& a, const Scan& b) {
     return a.terminal == b.terminal && a.node == b.node && a.returns == b.returns;
@@ -172,6 +175,19 @@ ParseStates::StateId ParseStates::after_token(StateId state, int32_t token) {
   if (items.empty()) return kDead;
   sort_unique(&items);
   return make_state(&none, &items);
+}
+
+ParseStates::StateId ParseStates::within(RegexReach* reach, StateId state) {
+  bool is_other = false;
+  scan_scratch_.assign(scans(state).begin(), scans(state).end());
+  for (Scan& scan : scan_scratch_) {
+    if (is_token(scan.terminal)) continue;
+    const RegexId near = reach->within(&regexes_, scan.terminal);
+    is_other = is_other || near != scan.terminal;
+    scan.terminal = near;
+  }
+  if (!is_other) return state;
+  return regexes_.failed() ? kDead : intern_state(accepts(state), &scan_scratch_);
 }
 
 size_t ParseStates::held_bytes() const {

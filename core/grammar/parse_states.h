@@ -16,6 +16,7 @@
 
 #include "core/grammar/network.h"
 #include "core/grammar/regex_pool.h"
+#include "core/grammar/regex_reach.h"
 #include "core/grammar/word_interner.h"
 
 namespace llmrt {
@@ -39,6 +40,9 @@ class ParseStates {
   }
   // Behind a token that the grammar names by its id.
   StateId after_token(StateId state, int32_t token);
+  // A state with the same answers to texts of at most so many bytes, and to tokens by id; the same one for many states,
+  // where bounds of lengths are farther off. kDead where there is no room for it.
+  StateId within(RegexReach* reach, StateId state);
   // The text so far is in the language.
   bool accepts(StateId state) const { return words_of(state)[0] != 0; }
   // Nothing may follow.
@@ -92,6 +96,7 @@ class ParseStates {
   StateId find_after(StateId state, uint8_t byte);
   // The state of these scans, and of what begins behind the items.
   StateId make_state(std::vector<Scan>* scans, std::vector<Item>* items);
+  StateId intern_state(bool accepts, std::vector<Scan>* scans);
   uint32_t find_row(std::vector<Item>* items);
   void complete(std::vector<Item>* items, bool* accepts);
   void predict(uint32_t row_id, Row* row, const std::vector<Item>& kernel);

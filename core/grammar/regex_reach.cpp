@@ -40,7 +40,7 @@ RegexId RegexReach::rewritten(RegexPool* pool, RegexId a, const RegexPool::Form&
     }
     case Operator::kRepeat:
       return pool->repeat(within_.at(form.parts[0]), std::min(form.min, bytes_ + 1),
-                          form.max > bytes_ ? RegexPool::kUnbounded : form.max);
+                          form.max >= bytes_ ? RegexPool::kUnbounded : form.max);
     default:
       return a;
   }

@@ -27,6 +27,12 @@ std::shared_ptr<const TokenVocabulary> make_vocabulary(unsigned seed) {
     for (size_t n = 1 + random() % 6; n > 0; --n) token += pieces[random() % pieces.size()];
     bytes.push_back(token);
   }
+  // Plain ones of every length, some of wide characters.
+  for (int i = 0; i < 600; ++i) {
+    std::string token;
+    for (int n = 1 + i % 60; n > 0; --n) token += random() % 8 == 0 ? "\xc3\xa9" : random() % 2 == 0 ? "a" : "b";
+    bytes.push_back(token);
+  }
   return std::make_shared<TokenVocabulary>(std::move(bytes), std::vector<int32_t>{kEnd});
 }
 
@@ -41,6 +47,10 @@ number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)?
 )";
 constexpr const char* kBounded =
     R"(root ::= "{\"name\":\"" [^"\\\x00-\x1f]{0,45} "\",\"" [a-z]{3,5} "\":" [0-9]+ "}" <[1]>?)";
+// Lengths that are nearer and farther than tokens reach, and such that others take plain text beside.
+constexpr const char* kLengths = R"(
+root ::= "{\"" ([^"\\\x00-\x1f]{0,12} "\"" | [^"\\\x00-\x1f]{3,400} "\"" | [ab]{2,21} "\"" | [a-z]{200,300} "!" | x)
+x ::= "[" ([^"\\\x00-\x1f] | "\\" ["\\nu])? "\"" [^"\\\x00-\x1f]{0,35} "\"" "a"{0,3} [ab]{0,40})";
 constexpr const char* kFree = R"(root ::= [^\x00]* <[1]> ("a" | "bc" | "name")+)";
 
 Status build(GrammarBuilder* builder, const std::string& text) {
@@ -55,16 +65,22 @@ TEST_CASE("a mask is what trying every token says") {
   CAPTURE(seed);
   std::mt19937 random(seed);
   const auto vocabulary = make_vocabulary(seed);
-  for (const char* text : {kJson, kBounded, kFree}) {
+  for (const char* text : {kJson, kBounded, kLengths, kFree}) {
     GrammarBuilder builder;
     REQUIRE(build(&builder, text).ok());
     Result<Network> network = make_network(&builder);
     REQUIRE(network.ok());
     ParseStates states(std::make_shared<const Network>(std::move(*network)), std::move(builder.regexes()));
     MaskMaker maker(vocabulary.get(), &states);
+    RegexReach reach(vocabulary->trie().depth_max());
     ParseStates::StateId state = states.start();
     for (int step = 0; step < 200; ++step) {
-      Result<TokenMaskPtr> mask = maker.make(state, 1e9, [] {});
+      // Of the state that stands for it, as CompiledGrammar asks, with other masks made in between.
+      const ParseStates::StateId near = states.within(&reach, state);
+      REQUIRE(near != ParseStates::kDead);
+      Result<TokenMaskPtr> mask = maker.make(step % 2 == 0 ? state : near, 1e9, [&] {
+        REQUIRE(maker.make(states.start(), 1e9, [] {}).ok());
+      });
       REQUIRE(mask.ok());
       std::vector<int32_t> allowed;
       for (int32_t v = 0; v < static_cast<int32_t>(vocabulary->num_tokens()); ++v) {
@@ -85,6 +101,29 @@ TEST_CASE("a mask is what trying every token says") {
                                                             : states.after(state, vocabulary->bytes(token));
     }
   }
+}
+
+TEST_CASE("states that differ only beyond the longest token have one mask") {
+  const auto vocabulary = make_vocabulary(5);
+  const auto figures = std::make_shared<MaskFigures>();
+  GrammarBuilder builder;
+  REQUIRE(build(&builder, "root ::= \"x\" [a-z]{0,1000} \"y\"").ok());
+  const auto grammar = CompiledGrammar::create(&builder, vocabulary, nullptr, figures);
+  REQUIRE(grammar.ok());
+  const auto matcher = (*grammar)->start();
+  REQUIRE(matcher->advance(2 + 'x'));
+  std::set<TokenMaskPtr> masks;
+  for (uint32_t chars = 0; chars <= 1000; ++chars) {
+    NextTokens next = matcher->next();
+    if (next.state == NextTokens::State::kLate) next = matcher->next();
+    REQUIRE(next.mask);
+    CHECK(next.mask->allows(2 + 'a') == (chars < 1000));
+    CHECK(next.mask->allows(2 + 'y'));
+    masks.insert(next.mask);
+    if (chars < 1000) REQUIRE(matcher->advance(2 + 'a'));
+  }
+  // One for each length that is less than the longest token, and one for all others.
+  CHECK(masks.size() == vocabulary->trie().depth_max() + 1);
 }
 
 TEST_CASE("answers drawn under masks are in the language, and end") {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/grammar/regex_pool.h"
+#include "core/grammar/regex_reach.h"
 #include "tests/grammar/text_sets.h"
 
 namespace llmrt {
@@ -92,6 +93,33 @@ TEST_CASE("random expressions match what sets of texts say") {
     if (has_text == RegexPool::Answer::kNo) CHECK(pair.texts.empty());
   }
   CHECK(num_matched > 10'000);
+}
+
+TEST_CASE("within reach of a few bytes an expression is the same with endless counters") {
+  const unsigned seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  int num_others = 0;
+  for (int round = 0; round < 6000; ++round) {
+    RegexPool pool(50'000);
+    const RegexId whole = make(&pool, &random, 4).regex;
+    const uint32_t bytes = 1 + random() % 3;
+    RegexReach reach(bytes);
+    const RegexId near = reach.within(&pool, whole);
+    REQUIRE_FALSE(pool.failed());
+    if (!pool.is_positive(whole)) {
+      CHECK(near == whole);
+      continue;
+    }
+    num_others += near != whole;
+    for (const auto& text : all_texts(kLetters, bytes)) {
+      const RegexId rest = pool.after(whole, text), near_rest = pool.after(near, text);
+      const bool is_same = (rest == RegexPool::kNothing) == (near_rest == RegexPool::kNothing) &&
+                           pool.accepts_empty(rest) == pool.accepts_empty(near_rest);
+      if (!is_same) FAIL("round " << round << " reach " << bytes << ": \"" << text << "\"");
+    }
+  }
+  CHECK(num_others > 300);
 }
 
 TEST_CASE("what has no text is known to have none") {
