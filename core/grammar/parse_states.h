@@ -61,6 +61,15 @@ class ParseStates {
     return {reinterpret_cast<const Scan*>(words.data()), words.size() / 3};
   }
 
+  // What a scan's rule returns to: visit(node, returns) for each of its callers; for none at the end of the grammar.
+  template <typename Visit>
+  void visit_callers(uint32_t returns, Visit&& visit) const {
+    if (returns == 0) return;
+    for (const auto& [rule, caller] : rows_[returns_[returns][0]].waiting) {
+      if (rule == returns_[returns][1]) visit(caller.node, caller.returns);
+    }
+  }
+
   RegexPool& regexes() { return regexes_; }
   // Whether some text is in it, as far as that can be told in time.
   bool is_alive(RegexId regex);

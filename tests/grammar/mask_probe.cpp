@@ -14,8 +14,8 @@
 // written once more, under a fresh grammar, as the tokenizer spells them; figures are then of these.
 //
 // All times are the thread's own. A walk draws at temperature 1.5 from a few of the allowed tokens, with normal logits
-// and a bonus for those that close something. Behind tokens_max tokens it takes a way that soon ends, which is no part
-// of the figures; it is cut after kHurryTokensMax more.
+// and a bonus for those that close something. Behind tokens_max tokens it takes a short way to an end, which is no part
+// of the figures; it counts as cut where none is found in time.
 #include <boost/json.hpp>
 #include <cmath>
 #include <iostream>
@@ -23,12 +23,14 @@
 #include <set>
 #include <string>
 
+#include "core/base/utf8.h"
 #include "core/grammar/compiled_grammar.h"
 #include "core/grammar/json_schema.h"
 #include "core/model/read_metadata.h"
 #include "core/platform/thread_clock.h"
 #include "core/text/tokenizer.h"
 #include "core/weights/weight_source.h"
+#include "tests/grammar/way_out.h"
 
 namespace llmrt {
 namespace {
@@ -37,7 +39,6 @@ namespace json = boost::json;
 
 constexpr double kTemperature = 1.5, kLogitScale = 2, kClosingBonus = 3;
 constexpr int kCandidates = 32;
-constexpr uint32_t kHurryTokensMax = 5000;
 
 struct Model {
   std::unique_ptr<Tokenizer> tokenizer;
@@ -68,17 +69,15 @@ Result<Model> load(const std::string& path) {
 // Draws tokens as a sampler with random logits would, but looks only at a few.
 class Drawer {
  public:
-  Drawer(const TokenVocabulary& vocabulary, unsigned seed) : random_(seed) {
+  Drawer(const TokenVocabulary& vocabulary, unsigned seed) : random_(seed), singles_(256, -1) {
     for (const int32_t end : vocabulary.end_tokens()) closing_.push_back(end);
     for (int32_t v = 0; v < static_cast<int32_t>(vocabulary.num_tokens()); ++v) {
       const std::string_view bytes = vocabulary.bytes(v);
-      if (bytes.size() == 1) singles_.emplace_back(rank_of(bytes[0]), v);
+      if (bytes.size() == 1) singles_[static_cast<uint8_t>(bytes[0])] = v;
       if (bytes == "\"" || bytes == "}" || bytes == "]" || bytes == "\"}" || bytes == "\"]" || bytes == "}}") {
         closing_.push_back(v);
       }
     }
-    for (const int32_t end : vocabulary.end_tokens()) singles_.emplace_back(0, end);
-    std::ranges::sort(singles_);
   }
 
   int32_t draw(const TokenMask& mask) {
@@ -96,42 +95,10 @@ class Drawer {
     return best;
   }
 
-  // The single byte (or the end) that is most likely to close something; now and then any, lest it goes in circles.
-  int32_t hurry(const TokenMask& mask) {
-    std::vector<int32_t> choice;
-    int best = -1;
-    const bool is_any = random_() % 4 == 0;
-    for (const auto& [rank, token] : singles_) {
-      if (!mask.allows(token)) continue;
-      if (best < 0) best = rank;
-      if (rank != best && !is_any) break;
-      choice.push_back(token);
-    }
-    return choice.empty() ? any(mask) : choice[random_() % choice.size()];
-  }
+  // The token of a single byte; -1: none.
+  int32_t of_byte(char byte) const { return singles_[static_cast<uint8_t>(byte)]; }
 
  private:
-  static int rank_of(char c) {
-    switch (c) {
-      case '}':
-      case ']':
-        return 1;
-      case '"':
-        return 2;
-      case ',':
-      case ':':
-        return 3;
-      case '{':
-      case '[':
-        return 6;
-      case '\\':
-      case '.':
-      case '-':
-        return 7;
-      default:
-        return static_cast<uint8_t>(c) <= ' ' ? 8 : static_cast<uint8_t>(c) < 0x80 ? 4 : 5;
-    }
-  }
   double gumbel() {
     std::uniform_real_distribution<double> uniform(1e-12, 1);
     return -std::log(-std::log(uniform(random_)));
@@ -146,7 +113,7 @@ class Drawer {
 
   std::mt19937 random_;
   std::vector<int32_t> closing_;
-  std::vector<std::pair<int, int32_t>> singles_;  // by rank
+  std::vector<int32_t> singles_;  // by byte
 };
 
 struct Order {
@@ -170,6 +137,15 @@ Status build(const Order& order, GrammarBuilder* builder) {
   return {};
 }
 
+Result<std::unique_ptr<ParseStates>> make_states(const Order& order) {
+  GrammarBuilder builder;
+  if (Status built = build(order, &builder); !built) return built.error();
+  Result<Network> network = make_network(&builder);
+  if (!network) return network.error();
+  return std::make_unique<ParseStates>(std::make_shared<const Network>(std::move(*network)),
+                                       std::move(builder.regexes()));
+}
+
 class Walker {
  public:
   Walker(const Model& model, const Order& order, Drawer* drawer) : model_(model), order_(order), drawer_(*drawer) {}
@@ -191,16 +167,15 @@ class Walker {
   json::object walk() {
     begin();
     std::string text;
-    for (uint32_t step = 0; step < order_.tokens_max + kHurryTokensMax; ++step) {
-      is_counted_ = step < order_.tokens_max;
+    for (uint32_t step = 0; step < order_.tokens_max; ++step) {
       const NextTokens next = step_on();
       if (next.state == NextTokens::State::kFailed) return answer("dead", next.error->message);
-      const int32_t token = step < order_.tokens_max ? drawer_.draw(*next.mask) : drawer_.hurry(*next.mask);
+      const int32_t token = drawer_.draw(*next.mask);
       if (!take(token)) return answer("dead", "a token of the mask was not taken");
       text += model_.vocabulary->bytes(token);
-      if (matcher_->ended()) return answer("whole", text);
+      if (matcher_->ended()) return whole(text);
     }
-    return answer("cut", "");
+    return end_soon(std::move(text));
   }
 
   // As a model would write the text. False: its spelling is not in the grammar.
@@ -221,6 +196,31 @@ class Walker {
 
  private:
   static json::object answer(const char* end, std::string_view text) { return {{"end", end}, {"text", text}}; }
+  static json::object whole(const std::string& text) {
+    return is_valid_utf8(text) ? answer("whole", text) : answer("dead", "the answer is no UTF-8");
+  }
+
+  // The rest byte by byte, by states of its own: each byte's token must be in the mask.
+  json::object end_soon(std::string text) {
+    is_counted_ = false;
+    if (!ways_) {
+      Result<std::unique_ptr<ParseStates>> states = make_states(order_);
+      if (!states) return answer("dead", states.error().message);
+      states_ = std::move(*states);
+      ways_ = std::make_unique<fakes::WayOut>(states_.get());
+    }
+    const auto rest = ways_->find(states_->after(states_->start(), text));
+    if (!rest) return answer("cut", "");
+    for (const char byte : *rest) {
+      const NextTokens next = step_on();
+      const int32_t token = drawer_.of_byte(byte);
+      if (next.state == NextTokens::State::kFailed) return answer("dead", next.error->message);
+      if (token < 0) return answer("cut", "");
+      if (!next.mask->allows(token) || !take(token)) return answer("dead", "a byte that leads to the end is not allowed");
+      text += byte;
+    }
+    return matcher_->accepts() ? whole(text) : answer("dead", "the answer is not taken for whole");
+  }
 
   void begin() {
     is_counted_ = true;
@@ -250,6 +250,8 @@ class Walker {
   std::shared_ptr<MaskFigures> mask_figures_ = std::make_shared<MaskFigures>();
   std::shared_ptr<const CompiledGrammar> grammar_;
   std::unique_ptr<ConstraintMatcher> matcher_;
+  std::unique_ptr<ParseStates> states_;
+  std::unique_ptr<fakes::WayOut> ways_;
   double taken_us_ = 0;
   bool is_counted_ = true;
 };
@@ -262,12 +264,9 @@ class BruteForce {
 
   Status open() {
     for (auto* states : {&walked_, &tried_}) {
-      GrammarBuilder builder;
-      if (Status built = build(order_, &builder); !built) return built;
-      Result<Network> network = make_network(&builder);
-      if (!network) return network.error();
-      *states = std::make_unique<ParseStates>(std::make_shared<const Network>(std::move(*network)),
-                                              std::move(builder.regexes()));
+      Result<std::unique_ptr<ParseStates>> made = make_states(order_);
+      if (!made) return made.error();
+      *states = std::move(*made);
     }
     maker_ = std::make_unique<MaskMaker>(model_.vocabulary.get(), walked_.get());
     return {};
@@ -280,11 +279,11 @@ class BruteForce {
     std::set<ParseStates::StateId> seen;
     for (uint32_t walk = 0; walk < 100 && num_checked < order_.brute_states; ++walk) {
       ParseStates::StateId state = walked_->start(), tried = tried_->start();
-      for (uint32_t step = 0; step < 2 * order_.tokens_max && num_checked < order_.brute_states; ++step) {
+      for (uint32_t step = 0; step < order_.tokens_max && num_checked < order_.brute_states; ++step) {
         Result<TokenMaskPtr> mask = maker_->make(state, 1e9, [] {});
         if (!mask || tried_->failed()) return;
         if (seen.insert(state).second && !check(**mask, tried)) return;
-        const int32_t token = step < order_.tokens_max ? drawer_.draw(**mask) : drawer_.hurry(**mask);
+        const int32_t token = drawer_.draw(**mask);
         if (model_.vocabulary->is_end(token)) break;
         state = walked_->after(state, model_.vocabulary->bytes(token));
         tried = tried_->after(tried, model_.vocabulary->bytes(token));
