@@ -1,6 +1,7 @@
 // Partitions of the 256 bytes into classes, each kept once. One thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -36,21 +37,30 @@ class BytePartitions {
     if (a > b) std::swap(a, b);
     const auto [it, is_new] = met_.try_emplace({a, b}, 0);
     if (!is_new) return it->second;
-    std::map<std::pair<uint8_t, uint8_t>, uint8_t> pairs;
     Classes classes{};
-    for (size_t byte = 0; byte < 256; ++byte) {
-      const std::pair both(partitions_[a].class_of[byte], partitions_[b].class_of[byte]);
-      classes[byte] = pairs.try_emplace(both, static_cast<uint8_t>(pairs.size())).first->second;
-    }
+    std::copy_n(partitions_[a].class_of, 256, classes.begin());
+    refine(&classes, partitions_[a].representatives.size(), partitions_[b]);
     return it->second = intern(classes);
+  }
+
+  using Classes = std::array<uint8_t, 256>;
+  // Bytes stay alike where they are in the partition, too. Returns how many classes there are now.
+  static size_t refine(Classes* classes, size_t num_classes, const RegexPool::ByteClasses& partition) {
+    const size_t num_others = partition.representatives.size();
+    std::vector<int16_t> number(num_classes * num_others, -1);
+    int16_t num_now = 0;
+    for (size_t byte = 0; byte < 256; ++byte) {
+      int16_t& n = number[(*classes)[byte] * num_others + partition.class_of[byte]];
+      if (n < 0) n = num_now++;
+      (*classes)[byte] = static_cast<uint8_t>(n);
+    }
+    return static_cast<size_t>(num_now);
   }
 
   const RegexPool::ByteClasses& operator[](PartitionId id) const { return partitions_[id]; }
   size_t held_bytes() const { return partitions_.size() * (sizeof(RegexPool::ByteClasses) + 512) + met_.size() * 64; }
 
  private:
-  using Classes = std::array<uint8_t, 256>;
-
   // Classes are numbered by their first byte.
   PartitionId intern(const Classes& classes) {
     RegexPool::ByteClasses result;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/grammar/byte_partitions.h"
+
 namespace llmrt {
 namespace {
 
@@ -144,11 +146,7 @@ ParseStates::StateId ParseStates::intern_state(bool accepts, std::vector<Scan>* 
 
 ParseStates::StateId ParseStates::find_after(StateId state, uint8_t byte) {
   if (state == kDead) return kDead;
-  if (!next_[state]) {
-    next_[state] = std::make_unique<uint32_t[]>(256);
-    std::fill_n(next_[state].get(), 256, kUnknown);
-    next_bytes_ += 1024;
-  }
+  if (next_[state].first == kUnknown) next_[state] = begin_next(state);
   scan_scratch_.clear();
   item_scratch_.clear();
   const size_t num_scans = scans(state).size();
@@ -162,7 +160,27 @@ ParseStates::StateId ParseStates::find_after(StateId state, uint8_t byte) {
   }
   sort_unique(&item_scratch_);
   const StateId next = make_state(&scan_scratch_, &item_scratch_);
-  next_[state][byte] = next;
+  nexts_[next_[state].first + classes_[next_[state].classes].of[byte]] = next;
+  return next;
+}
+
+// Bytes are alike in a state where they are in every expression that is being read.
+ParseStates::Next ParseStates::begin_next(StateId state) {
+  class_scratch_.clear();
+  for (const Scan& scan : scans(state)) {
+    if (!is_token(scan.terminal)) class_scratch_.push_back(regexes_.byte_classes_id(scan.terminal));
+  }
+  sort_unique(&class_scratch_);
+  const uint32_t id = class_keys_.intern(class_scratch_);
+  if (id == classes_.size()) {
+    Classes made{{}, 1};
+    for (const uint32_t part : class_scratch_) {
+      made.count = static_cast<uint32_t>(BytePartitions::refine(&made.of, made.count, regexes_.byte_classes_of(part)));
+    }
+    classes_.push_back(made);
+  }
+  const Next next{static_cast<uint32_t>(nexts_.size()), id};
+  nexts_.resize(nexts_.size() + classes_[id].count, kUnknown);
   return next;
 }
 
@@ -191,8 +209,9 @@ ParseStates::StateId ParseStates::within(RegexReach* reach, StateId state) {
 }
 
 size_t ParseStates::held_bytes() const {
-  return states_.held_bytes() + row_keys_.held_bytes() + returns_.held_bytes() + rows_bytes_ + next_bytes_ +
-         next_.capacity() * sizeof(next_[0]) + regexes_.held_bytes();
+  return states_.held_bytes() + row_keys_.held_bytes() + returns_.held_bytes() + rows_bytes_ +
+         next_.capacity() * sizeof(Next) + nexts_.capacity() * sizeof(StateId) + class_keys_.held_bytes() +
+         classes_.capacity() * sizeof(Classes) + regexes_.held_bytes();
 }
 
 }  // namespace llmrt

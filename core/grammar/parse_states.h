@@ -9,6 +9,7 @@
 // One thread at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -30,9 +31,10 @@ class ParseStates {
 
   StateId start() const { return start_; }
   StateId after(StateId state, uint8_t byte) {
-    const auto& next = next_[state];
-    if (next && next[byte] != kUnknown) return next[byte];
-    return find_after(state, byte);
+    const Next& next = next_[state];
+    if (next.first == kUnknown) return find_after(state, byte);
+    const StateId known = nexts_[next.first + classes_[next.classes].of[byte]];
+    return known != kUnknown ? known : find_after(state, byte);
   }
   StateId after(StateId state, std::string_view text) {
     for (const char c : text) state = after(state, static_cast<uint8_t>(c));
@@ -101,8 +103,19 @@ class ParseStates {
     bool accepts = false;
   };
 
+  // Where the bytes lead that are alike in a state, in nexts_.
+  struct Next {
+    uint32_t first = kUnknown;  // unknown until one is asked for
+    uint32_t classes = 0;
+  };
+  struct Classes {
+    std::array<uint8_t, 256> of;  // a byte
+    uint32_t count;
+  };
+
   std::span<const uint32_t> words_of(StateId state) const { return states_[state]; }
   StateId find_after(StateId state, uint8_t byte);
+  Next begin_next(StateId state);
   // The state of these scans, and of what begins behind the items.
   StateId make_state(std::vector<Scan>* scans, std::vector<Item>* items);
   StateId intern_state(bool accepts, std::vector<Scan>* scans);
@@ -114,16 +127,20 @@ class ParseStates {
 
   std::shared_ptr<const Network> network_;
   RegexPool regexes_;
-  WordInterner states_;                            // accepts, then the scans in order
-  std::vector<std::unique_ptr<uint32_t[]>> next_;  // by state, then byte; null until one is asked for
-  WordInterner row_keys_;                          // accepts, then the items
+  WordInterner states_;        // accepts, then the scans in order
+  std::vector<Next> next_;     // by state
+  std::vector<uint32_t> nexts_;
+  WordInterner class_keys_;    // which classes of the pool's meet
+  std::vector<Classes> classes_;
+  WordInterner row_keys_;      // accepts, then the items
   std::vector<Row> rows_;
-  WordInterner returns_;  // row, rule; 0 = the end of the grammar
+  WordInterner returns_;       // row, rule; 0 = the end of the grammar
   StateId start_ = kDead;
   bool failed_ = false;
-  size_t rows_bytes_ = 0, next_bytes_ = 0;
+  size_t rows_bytes_ = 0;
   std::vector<Scan> scan_scratch_;
   std::vector<Item> item_scratch_;
+  std::vector<uint32_t> class_scratch_;
 };
 
 }  // namespace llmrt

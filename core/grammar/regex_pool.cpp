@@ -458,6 +458,12 @@ RegexPool::Answer RegexPool::has_text(RegexId a, uint32_t fuel) {
 const RegexPool::ByteClasses& RegexPool::byte_classes(RegexId a) {
   return impl_->partitions[impl_->info(a).partition];
 }
+uint32_t RegexPool::byte_classes_id(RegexId a) const {
+  return impl_->info(a).partition;
+}
+const RegexPool::ByteClasses& RegexPool::byte_classes_of(uint32_t id) const {
+  return impl_->partitions[id];
+}
 const RegexPool::ByteClasses& RegexPool::byte_classes(RegexId a, RegexId b) {
   return impl_->partitions[impl_->partitions.meet(impl_->info(a).partition, impl_->info(b).partition)];
 }

@@ -72,6 +72,9 @@ class RegexPool {
     uint8_t class_of[256];
   };
   const ByteClasses& byte_classes(RegexId a);
+  // The classes by their number: expressions with equal classes have one. Few numbers stand for many expressions.
+  uint32_t byte_classes_id(RegexId a) const;
+  const ByteClasses& byte_classes_of(uint32_t id) const;
   // Behind which the same may follow in both.
   const ByteClasses& byte_classes(RegexId a, RegexId b);
   // Made without `both` and `complement`: it has a text, and so has whatever is left of it, unless that is kNothing.
