@@ -1,5 +1,6 @@
 #include "core/sample/token_mask.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace llmrt {
@@ -26,9 +27,11 @@ TokenMask::TokenMask(std::vector<uint32_t> bits) : bits_(std::move(bits)) {
   for (uint32_t i = 0; i < bits_.size(); ++i)
     for (uint32_t word = bits_[i]; word; word &= word - 1)
       list_.push_back(32 * i + static_cast<uint32_t>(std::countr_zero(word)));
+  if (!list_.empty()) bits_ = std::vector<uint32_t>();  // gives its room back
 }
 
 bool TokenMask::allows(int32_t token) const {
+  if (!list_.empty()) return token >= 0 && std::ranges::binary_search(list_, static_cast<uint32_t>(token));
   const auto word = static_cast<uint32_t>(token) / 32;
   return token >= 0 && word < bits_.size() && (bits_[word] >> (static_cast<uint32_t>(token) % 32) & 1u);
 }
