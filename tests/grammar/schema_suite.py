@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Holds the schema compiler against JSON-Schema-Test-Suite, as it comes with the sdist of jsonschema 4.26.0 on PyPI.
 
-    schema_suite.py PROBE [--cache DIR] [--verbose]
+    schema_suite.py PROBE [--cache DIR] [--verbose] [--llguidance]
 
 Every group compiles or is refused. Where it compiles, each valid instance is accepted in our spelling (for some order of
 keys; integers without a fraction, shortest escapes; without and with white space), and no invalid instance is in any
 spelling. The numbers of compiled and refused groups are pinned: a change of either is looked at. Skips itself (exit code
 4) where the suite cannot be had.
+
+With --llguidance the Python package of that name is asked the same (a valid instance counts as accepted where any
+spelling is), and a table of both is printed.
 """
 import argparse
 import itertools
@@ -150,6 +153,50 @@ class Probe:
         return json.loads(self.process.stdout.readline())
 
 
+class Llguidance:
+    """The same questions to llguidance, byte by byte."""
+
+    def __init__(self):
+        import llguidance
+
+        self.matcher_class = llguidance.LLMatcher
+        self.tokenizer = llguidance.LLTokenizer("byte")
+
+    def ask(self, schema_text, instances):
+        try:
+            grammar = self.matcher_class.grammar_from_json_schema(schema_text, defaults={"whitespace_flexible": True})
+            matcher = self.matcher_class(self.tokenizer, grammar, log_level=0)
+        except Exception as error:
+            return {"compiled": False, "message": str(error)}
+        if matcher.is_error():
+            return {"compiled": False, "message": matcher.get_error()}
+        return {"compiled": True, "accepted": [self.accepts(matcher, text) for text in instances]}
+
+    @staticmethod
+    def accepts(matcher, text):
+        matcher.reset()
+        tokens = list(text.encode())
+        return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
+
+
+class Table:
+    """What an implementation made of the suite, by draft and part."""
+
+    COLUMNS = ("groups compiled", "refused", "valid rejected", "invalid accepted")
+
+    def __init__(self):
+        self.rows = {}
+
+    def add(self, part, column, count=1):
+        self.rows.setdefault(part, dict.fromkeys(self.COLUMNS, 0))[column] += count
+
+    def print(self, name):
+        print(f"\n{name:24}" + "".join(f"{column:>18}" for column in self.COLUMNS))
+        total = {column: sum(row[column] for row in self.rows.values()) for column in self.COLUMNS}
+        for part, row in [*self.rows.items(), ("all", total)]:
+            print(f"{part:24}" + "".join(f"{row[column]:18}" for column in self.COLUMNS))
+
+
 def encodable(text):
     try:
         text.encode()
@@ -165,11 +212,8 @@ def schema_text(schema):
     return spell(schema, string=lambda s: json.dumps(s), number=lambda n: str(n))
 
 
-def check_group(probe, group, dialect, problems, refusals, where):
-    schema = group["schema"]
-    if isinstance(schema, dict) and "$schema" not in schema:
-        schema = {"$schema": dialect, **schema}
-    tests, instances = [], []
+def questions(group, where):
+    """Pairs of a test and the spellings of its instance, each a tuple of texts."""
     for test in group["tests"]:
         if is_left_out(where, test):
             continue
@@ -179,11 +223,12 @@ def check_group(probe, group, dialect, problems, refusals, where):
         else:
             forms = [(text,) for text in dict.fromkeys(invalid_spellings(value, schema_text(value)))]
         forms = [form for form in forms if all(map(encodable, form))]
-        if not forms:
-            continue
-        tests.append((test, forms))
-        instances += [text for form in forms for text in form]
-    answer = probe.ask(schema_text(schema), instances)
+        if forms:
+            yield test, forms
+
+
+def check_group(probe, schema, tests, problems, refusals, where):
+    answer = probe.ask(schema, [text for _, forms in tests for form in forms for text in form])
     if not answer["compiled"]:
         refusals.append((where, answer["message"]))
         if answer["code"] != "unsupported_schema":
@@ -202,16 +247,38 @@ def check_group(probe, group, dialect, problems, refusals, where):
     return True
 
 
+def compare_group(table, part, asked, schema, tests, where, verbose):
+    """Each instance once, in the table; what is valid counts as accepted in any spelling."""
+    answer = asked.ask(schema, [text for _, forms in tests for form in forms for text in form])
+    table.add(part, "groups compiled" if answer["compiled"] else "refused")
+    if not answer["compiled"]:
+        return
+    accepted = iter(answer["accepted"])
+    for test, forms in tests:
+        is_accepted = any([next(accepted) for form in forms for _ in form])
+        if is_accepted != test["valid"]:
+            table.add(part, "valid rejected" if test["valid"] else "invalid accepted")
+            if verbose:
+                print(f"{type(asked).__name__}: {where}: {test['description']}: {test['valid']}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("probe")
     parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path.home() / ".cache/llmrt/schema-suite")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--only", default="")
+    parser.add_argument("--llguidance", action="store_true")
     args = parser.parse_args()
     root = suite(args.cache)
     probe = Probe(args.probe)
     problems, refusals, counts = [], [], {}
+    others = {}
+    if args.llguidance:
+        try:
+            others = {"llmrt": (probe, Table()), "llguidance": (Llguidance(), Table())}
+        except ImportError:
+            print("SKIP: the comparison: no Python package llguidance")
     for draft, dialect in DRAFTS.items():
         for part, folder in (("main", ""), ("optional", "optional"), ("format", "optional/format")):
             count = counts.setdefault(f"{draft} {part}", [0, 0])
@@ -220,8 +287,14 @@ def main():
                     continue
                 for group in json.loads(path.read_text(), parse_float=Decimal):
                     where = f"{draft}/{folder}/{path.stem}: {group['description']}".replace("//", "/")
-                    compiled = check_group(probe, group, dialect, problems, refusals, where)
+                    schema = group["schema"]
+                    if isinstance(schema, dict) and "$schema" not in schema:
+                        schema = {"$schema": dialect, **schema}
+                    tests, text = list(questions(group, where)), schema_text(schema)
+                    compiled = check_group(probe, text, tests, problems, refusals, where)
                     count[0 if compiled else 1] += 1
+                    for asked, table in others.values():
+                        compare_group(table, f"{draft} {part}", asked, text, tests, where, args.verbose)
     if args.verbose:
         for where, message in refusals:
             print(f"refused: {where}: {message}")
@@ -229,6 +302,8 @@ def main():
         print("WRONG:", problem)
     for name, (compiled, refused) in counts.items():
         print(f"{name:24} compiled {compiled:4} refused {refused:4}")
+    for name, (_, table) in others.items():
+        table.print(name)
     if not args.only and counts != PINNED:
         print("counts differ from the pinned ones:", json.dumps(PINNED))
         print("now:", json.dumps(counts))
