@@ -127,7 +127,8 @@ size_t CompiledGrammar::held_bytes() const {
 }
 
 void CompiledGrammar::count_bytes() const {
-  held_bytes_.store(sizeof(*this) + network_bytes_ + states_.held_bytes() + reach_.held_bytes() + mask_bytes_, std::memory_order_relaxed);
+  held_bytes_.store(sizeof(*this) + network_bytes_ + states_.held_bytes() + reach_.held_bytes() + mask_bytes_,
+                    std::memory_order_relaxed);
 }
 
 void CompiledGrammar::make_mask(StateId state) const {

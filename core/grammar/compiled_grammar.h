@@ -60,7 +60,7 @@ class CompiledGrammar final : public TokenConstraint, public std::enable_shared_
                   std::shared_ptr<MaskWorkers> workers, std::shared_ptr<MaskFigures> figures);
   void make_mask(StateId state) const;
   Result<TokenMaskPtr> find_mask(StateId state) const;  // under the mutex
-  void count_bytes() const;  // under the mutex
+  void count_bytes() const;                             // under the mutex
 
   std::shared_ptr<const TokenVocabulary> vocabulary_;
   std::weak_ptr<MaskWorkers> workers_;  // a worker may drop the last grammar: it must not own its thread

@@ -127,14 +127,14 @@ class ParseStates {
 
   std::shared_ptr<const Network> network_;
   RegexPool regexes_;
-  WordInterner states_;        // accepts, then the scans in order
-  std::vector<Next> next_;     // by state
+  WordInterner states_;     // accepts, then the scans in order
+  std::vector<Next> next_;  // by state
   std::vector<uint32_t> nexts_;
-  WordInterner class_keys_;    // which classes of the pool's meet
+  WordInterner class_keys_;  // which classes of the pool's meet
   std::vector<Classes> classes_;
-  WordInterner row_keys_;      // accepts, then the items
+  WordInterner row_keys_;  // accepts, then the items
   std::vector<Row> rows_;
-  WordInterner returns_;       // row, rule; 0 = the end of the grammar
+  WordInterner returns_;  // row, rule; 0 = the end of the grammar
   StateId start_ = kDead;
   bool failed_ = false;
   size_t rows_bytes_ = 0;

@@ -1,6 +1,6 @@
-// Expressions as far as a token reaches: counters beyond it are taken for endless ones. What begins so, and what is whole
-// within so many bytes, is the same. States that differ only there have the same mask: in a string of at most 1000
-// characters it is made once, not at each length. One thread.
+// Expressions as far as a token reaches: counters beyond it are taken for endless ones. What begins so, and what is
+// whole within so many bytes, is the same. States that differ only there have the same mask: in a string of at most
+// 1000 characters it is made once, not at each length. One thread.
 #pragma once
 
 #include <cstdint>

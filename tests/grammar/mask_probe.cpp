@@ -17,9 +17,7 @@
 // and a bonus for those that close something. Behind tokens_max tokens it takes a short way to an end, which is no part
 // of the figures; it counts as cut where none is found in time.
 #include <boost/json.hpp>
-#include <cmath>
 #include <iostream>
-#include <random>
 #include <set>
 #include <string>
 
@@ -30,15 +28,13 @@
 #include "core/platform/thread_clock.h"
 #include "core/text/tokenizer.h"
 #include "core/weights/weight_source.h"
+#include "tests/grammar/token_drawer.h"
 #include "tests/grammar/way_out.h"
 
 namespace llmrt {
 namespace {
 
 namespace json = boost::json;
-
-constexpr double kTemperature = 1.5, kLogitScale = 2, kClosingBonus = 3;
-constexpr int kCandidates = 32;
 
 struct Model {
   std::unique_ptr<Tokenizer> tokenizer;
@@ -65,56 +61,6 @@ Result<Model> load(const std::string& path) {
   model.vocabulary = TokenVocabulary::create(*model.tokenizer);
   return model;
 }
-
-// Draws tokens as a sampler with random logits would, but looks only at a few.
-class Drawer {
- public:
-  Drawer(const TokenVocabulary& vocabulary, unsigned seed) : random_(seed), singles_(256, -1) {
-    for (const int32_t end : vocabulary.end_tokens()) closing_.push_back(end);
-    for (int32_t v = 0; v < static_cast<int32_t>(vocabulary.num_tokens()); ++v) {
-      const std::string_view bytes = vocabulary.bytes(v);
-      if (bytes.size() == 1) singles_[static_cast<uint8_t>(bytes[0])] = v;
-      if (bytes == "\"" || bytes == "}" || bytes == "]" || bytes == "\"}" || bytes == "\"]" || bytes == "}}") {
-        closing_.push_back(v);
-      }
-    }
-  }
-
-  int32_t draw(const TokenMask& mask) {
-    std::normal_distribution<double> normal;
-    double best_score = -1e300;
-    int32_t best = -1;
-    const auto consider = [&](int32_t token, double bonus) {
-      const double score = (kLogitScale * normal(random_) + bonus) / kTemperature + gumbel();
-      if (score > best_score) std::tie(best_score, best) = std::pair(score, token);
-    };
-    for (const int32_t token : closing_) {
-      if (mask.allows(token)) consider(token, kClosingBonus);
-    }
-    for (int i = 0; i < kCandidates; ++i) consider(any(mask), 0);
-    return best;
-  }
-
-  // The token of a single byte; -1: none.
-  int32_t of_byte(char byte) const { return singles_[static_cast<uint8_t>(byte)]; }
-
- private:
-  double gumbel() {
-    std::uniform_real_distribution<double> uniform(1e-12, 1);
-    return -std::log(-std::log(uniform(random_)));
-  }
-  int32_t any(const TokenMask& mask) {
-    if (!mask.list().empty()) return static_cast<int32_t>(mask.list()[random_() % mask.list().size()]);
-    while (true) {
-      const auto token = static_cast<int32_t>(random_() % (32 * mask.bits().size()));
-      if (mask.allows(token)) return token;
-    }
-  }
-
-  std::mt19937 random_;
-  std::vector<int32_t> closing_;
-  std::vector<int32_t> singles_;  // by byte
-};
 
 struct Order {
   json::value schema;
@@ -148,7 +94,8 @@ Result<std::unique_ptr<ParseStates>> make_states(const Order& order) {
 
 class Walker {
  public:
-  Walker(const Model& model, const Order& order, Drawer* drawer) : model_(model), order_(order), drawer_(*drawer) {}
+  Walker(const Model& model, const Order& order, fakes::TokenDrawer* drawer)
+      : model_(model), order_(order), drawer_(*drawer) {}
 
   Status open() {
     figures = {};
@@ -216,7 +163,8 @@ class Walker {
       const int32_t token = drawer_.of_byte(byte);
       if (next.state == NextTokens::State::kFailed) return answer("dead", next.error->message);
       if (token < 0) return answer("cut", "");
-      if (!next.mask->allows(token) || !take(token)) return answer("dead", "a byte that leads to the end is not allowed");
+      if (!next.mask->allows(token) || !take(token))
+        return answer("dead", "a byte that leads to the end is not allowed");
       text += byte;
     }
     return matcher_->accepts() ? whole(text) : answer("dead", "the answer is not taken for whole");
@@ -246,7 +194,7 @@ class Walker {
 
   const Model& model_;
   const Order& order_;
-  Drawer& drawer_;
+  fakes::TokenDrawer& drawer_;
   std::shared_ptr<MaskFigures> mask_figures_ = std::make_shared<MaskFigures>();
   std::shared_ptr<const CompiledGrammar> grammar_;
   std::unique_ptr<ConstraintMatcher> matcher_;
@@ -259,7 +207,7 @@ class Walker {
 // Masks against states that no mask was made of, token by token.
 class BruteForce {
  public:
-  BruteForce(const Model& model, const Order& order, Drawer* drawer)
+  BruteForce(const Model& model, const Order& order, fakes::TokenDrawer* drawer)
       : model_(model), order_(order), drawer_(*drawer) {}
 
   Status open() {
@@ -310,18 +258,16 @@ class BruteForce {
 
   const Model& model_;
   const Order& order_;
-  Drawer& drawer_;
+  fakes::TokenDrawer& drawer_;
   std::unique_ptr<ParseStates> walked_, tried_;
   std::unique_ptr<MaskMaker> maker_;
 };
 
 json::object refusal(const Status& status) {
-  return {{"compiled", false},
-          {"code", error_code_name(status.error().code)},
-          {"message", status.error().message}};
+  return {{"compiled", false}, {"code", error_code_name(status.error().code)}, {"message", status.error().message}};
 }
 
-json::object carry_out(const Model& model, const Order& order, Drawer* drawer) {
+json::object carry_out(const Model& model, const Order& order, fakes::TokenDrawer* drawer) {
   Walker walker(model, order, drawer);
   if (Status opened = walker.open(); !opened) return refusal(opened);
   json::array answers;
@@ -369,7 +315,7 @@ json::object answer_line(const Model& model, const json::object& line) {
               .follow = flag("follow")};
   order.options.lenient = flag("lenient");
   order.options.coerce_one_of = flag("coerce_one_of");
-  Drawer drawer(*model.vocabulary, number("seed"));
+  fakes::TokenDrawer drawer(*model.vocabulary, number("seed"));
   return carry_out(model, order, &drawer);
 }
 

@@ -78,9 +78,8 @@ TEST_CASE("a mask is what trying every token says") {
       // Of the state that stands for it, as CompiledGrammar asks, with other masks made in between.
       const ParseStates::StateId near = states.within(&reach, state);
       REQUIRE(near != ParseStates::kDead);
-      Result<TokenMaskPtr> mask = maker.make(step % 2 == 0 ? state : near, 1e9, [&] {
-        REQUIRE(maker.make(states.start(), 1e9, [] {}).ok());
-      });
+      Result<TokenMaskPtr> mask =
+          maker.make(step % 2 == 0 ? state : near, 1e9, [&] { REQUIRE(maker.make(states.start(), 1e9, [] {}).ok()); });
       REQUIRE(mask.ok());
       std::vector<int32_t> allowed;
       for (int32_t v = 0; v < static_cast<int32_t>(vocabulary->num_tokens()); ++v) {
@@ -172,18 +171,21 @@ TEST_CASE("an end token that a grammar excludes or names ends what is whole, and
   const auto vocabulary = make_vocabulary(6);
   GrammarCompiler compiler(vocabulary);
   const bool is_named = GENERATE(false, true);
-  const auto grammar = compiler.compile({"", "", [&](GrammarBuilder* builder) -> Status {
-    builder->exclude_token(kEnd);
-    const SymbolId middle = is_named ? builder->choice({builder->token(kEnd), builder->literal("c")}) : builder->literal("c");
-    const SymbolId letters = builder->terminal(builder->regexes().repeat(builder->regexes().literal("a"), 0, 9));
-    builder->set_start(builder->sequence({builder->literal("b"), middle, letters}));
-    return builder->status();
-  }});
+  const auto grammar = compiler.compile(
+      {"", "", [&](GrammarBuilder* builder) -> Status {
+         builder->exclude_token(kEnd);
+         const SymbolId middle =
+             is_named ? builder->choice({builder->token(kEnd), builder->literal("c")}) : builder->literal("c");
+         const SymbolId letters = builder->terminal(builder->regexes().repeat(builder->regexes().literal("a"), 0, 9));
+         builder->set_start(builder->sequence({builder->literal("b"), middle, letters}));
+         return builder->status();
+       }});
   REQUIRE(grammar.ok());
   auto matcher = (*grammar)->start();
   const auto may_end = [&] {
     NextTokens next = matcher->next();
-    while (next.state == NextTokens::State::kLate) matcher->wait(std::chrono::milliseconds(100)), next = matcher->next();
+    while (next.state == NextTokens::State::kLate)
+      matcher->wait(std::chrono::milliseconds(100)), next = matcher->next();
     return next.mask->allows(kEnd);
   };
   CHECK(!may_end());

@@ -1,21 +1,23 @@
 #!/usr/bin/env python3
-"""Answers drawn under masks of a real vocabulary, at temperature 1.5: each ends, and the Python package jsonschema finds
-it valid, formats included. And masks against trying every token of the vocabulary.
+"""Answers drawn under masks of a real vocabulary, at temperature 1.5: each ends, and the package jsonschema finds it
+valid, formats included. And masks against trying every token of the vocabulary.
 
     mask_walks.py PROBE [VOCABULARY.gguf] [--source suite|hypothesis|real] [--schemas N] [--walks N] [--tokens N]
                   [--brute-states N] [--lenient] [--seed N] [--verbose]
 
 PROBE is mask_probe; without a vocabulary, that of $LLMRT_TEST_MODEL. Skips itself (exit code 4) where jsonschema, the
 vocabulary or the schemas are missing. Fails on any answer that is invalid or meets a dead end, and on any wrong mask.
-With the package regress, patterns are read as ECMAScript has them; else as Python has them, and the suite's groups about
-the difference are left out. Answers with a name twice in an object are counted apart when they are invalid.
+With the package regress, patterns are read as ECMAScript has them; else as Python has them, and the suite's groups
+about the difference are left out. Answers with a name twice in an object are counted apart when they are invalid.
 """
 import argparse
 import collections
+import copy
 import decimal
 import json
 import os
 import random
+import re
 import sys
 
 try:
@@ -33,6 +35,7 @@ except ImportError:
     regress = None
 
 decimal.getcontext().prec = 10_000  # a multiple is told exactly
+RELATIVE_POINTER = re.compile(r"(0|[1-9][0-9]*)(#|(/([^~/]|~[01])*)*)")
 CUT_SHARE_MAX = 0.01  # of answers to which no end was found in time
 
 
@@ -69,7 +72,10 @@ def check_pattern_properties(validator, patterns, instance, schema):
 def validator_of(schema):
     schema = json.loads(json.dumps(schema), parse_float=decimal.Decimal)
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    formats = kind.FORMAT_CHECKER
+    formats = copy.deepcopy(kind.FORMAT_CHECKER)
+    if "relative-json-pointer" in formats.checkers:  # the package takes 805 for a number with a leading zero
+        formats.checkers["relative-json-pointer"] = (
+            lambda text: not isinstance(text, str) or bool(RELATIVE_POINTER.fullmatch(text)), ())
     if regress:
         kind = jsonschema.validators.extend(
             kind, {"pattern": check_pattern, "patternProperties": check_pattern_properties})

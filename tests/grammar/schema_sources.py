@@ -32,11 +32,13 @@ def hypothesis(count, seed, cache=CACHE):
         packages = cache / "hypothesis"
         if not packages.exists() and not pip("install", "--target", str(packages), *HYPOTHESIS):
             return None
-        made = subprocess.run([sys.executable, str(GENERATE), str(count), str(seed)], stdout=subprocess.PIPE, check=True,
-                              text=True, env=os.environ | {"PYTHONPATH": str(packages)}, timeout=600)
+        command = [sys.executable, str(GENERATE), str(count), str(seed)]
+        environment = os.environ | {"PYTHONPATH": str(packages)}
+        made = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, env=environment,
+                              cwd=cache, timeout=600)
         lines.write_text(made.stdout)
-    texts = lines.read_text().splitlines()
-    return [(f"hypothesis {i}", {"$schema": schema_suite.DRAFTS["draft7"], **json.loads(t)}) for i, t in enumerate(texts)]
+    draft = {"$schema": schema_suite.DRAFTS["draft7"]}
+    return [(f"hypothesis {i}", draft | json.loads(line)) for i, line in enumerate(lines.read_text().splitlines())]
 
 
 def real(cache=CACHE):

@@ -82,9 +82,8 @@ class WayOut {
     const auto [it, is_new] = behind_.try_emplace(returns, kFar);  // for a rule that begins with itself
     if (!is_new) return it->second;
     uint32_t best = kFar;
-    states_.visit_callers(returns, [&](uint32_t node, uint32_t outer) {
-      best = std::min(best, to_end_[node] + behind(outer));
-    });
+    states_.visit_callers(returns,
+                          [&](uint32_t node, uint32_t outer) { best = std::min(best, to_end_[node] + behind(outer)); });
     return behind_[returns] = best;
   }
   uint32_t bytes_left(ParseStates::StateId state) {
