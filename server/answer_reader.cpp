@@ -13,7 +13,9 @@ AnswerOptions options_of(const AnswerStructure& structure, const ServedModel& mo
   options.start = structure.start;
   options.reads_calls = structure.choice != AnswerStructure::Choice::kNone && model.chat_format->format->has_calls();
   if (!structure.parallel) options.calls_max = 1;
-  options.make_id = [](uint32_t) { return make_id("call"); };
+  options.make_id = [length = model.chat_format->format->call_id.length](uint32_t) {
+    return length > 0 ? make_bare_id(length) : make_id("call");
+  };
   return options;
 }
 

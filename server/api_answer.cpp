@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/base/utf8.h"
+#include "core/grammar/json_spelling.h"
 
 namespace llmrt::server {
 namespace {
@@ -15,18 +16,8 @@ namespace json = boost::json;
 
 // The inside of a JSON string. `text` is valid UTF-8.
 void append_escaped(std::string_view text, std::string& out) {
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      out += c;
-    }
-  }
+  const auto& spellings = json_spellings();
+  for (const char c : text) out += spellings[static_cast<uint8_t>(c)];
 }
 void append_string(std::string_view text, std::string& out) {
   out += '"';
@@ -169,6 +160,18 @@ void AnswerWriter::chat_record(int32_t token, std::string_view bytes, bool has_l
   append_list(bytes.size(), out,
               [&](size_t i) { fmt::format_to(std::back_inserter(out), "{}", static_cast<unsigned char>(bytes[i])); });
   if (form_.return_token_ids) fmt::format_to(std::back_inserter(out), ",\"token_id\":{}", token);
+}
+
+void AnswerWriter::append_warnings(std::string& out) const {
+  if (form_.warnings.empty()) return;
+  out += ",\"warnings\":";
+  append_list(form_.warnings.size(), out, [&](size_t i) {
+    out += "{\"param\":";
+    append_string(form_.warnings[i].param, out);
+    out += ",\"message\":";
+    append_string(form_.warnings[i].message, out);
+    out += '}';
+  });
 }
 
 void AnswerWriter::chat_entry(const TokenRecord& record, std::string& out) const {
@@ -362,6 +365,7 @@ TextPieces AnswerWriter::whole(const std::vector<Choice>& choices, std::vector<A
     tail += ",\"prompt_token_ids\":";
     append_ids(choices[0].prompt_tokens(), tail);
   }
+  append_warnings(tail);
   tail += '}';
   body.append(tail);
   return body;
@@ -425,7 +429,7 @@ void AnswerWriter::part_chunk(size_t index, const AnswerPart& part, const std::v
 }
 
 void AnswerWriter::chunk(size_t index, const ChoiceDelta& delta, bool first, const std::vector<Choice>& choices,
-                         std::string& out) const {
+                         std::string& out, bool is_last) const {
   for (const AnswerPart& part : delta.parts) part_chunk(index, part, choices, out);
   const bool says_more = !delta.records.empty() || !delta.token_ids.empty() || delta.finish != FinishReason::kNone;
   if (!delta.parts.empty() && !says_more) return;
@@ -456,12 +460,15 @@ void AnswerWriter::chunk(size_t index, const ChoiceDelta& delta, bool first, con
     }
   }
   out += "}]";
+  if (is_last) append_warnings(out);
   end_chunk(choices, out);
 }
 
 void AnswerWriter::usage_chunk(const std::vector<Choice>& choices, std::string& out) const {
   out += "data: " + frame(form_.chat ? "chat.completion.chunk" : "text_completion");
-  out += ",\"choices\":[],\"usage\":" + json::serialize(usage_of(choices, form_)) + "}\n\n";
+  out += ",\"choices\":[],\"usage\":" + json::serialize(usage_of(choices, form_));
+  append_warnings(out);
+  out += "}\n\n";
 }
 
 }  // namespace llmrt::server

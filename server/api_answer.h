@@ -54,10 +54,10 @@ class AnswerWriter {
   TextPieces whole(const std::vector<Choice>& choices, std::vector<AnswerDraft> drafts) const;
 
   // Chunks of a stream, of choice `index`, as events ("data: ...\n\n") behind `out`. first_chunk: the role of a chat's
-  // choice, before its text.
+  // choice, before its text. is_last: nothing follows but the end of the stream, so it says what there is to say of all.
   void first_chunk(size_t index, const std::vector<Choice>& choices, std::string& out) const;
   void chunk(size_t index, const ChoiceDelta& delta, bool first, const std::vector<Choice>& choices,
-             std::string& out) const;
+             std::string& out, bool is_last = false) const;
   void usage_chunk(const std::vector<Choice>& choices, std::string& out) const;
 
  private:
@@ -66,6 +66,7 @@ class AnswerWriter {
   void part_chunk(size_t index, const AnswerPart& part, const std::vector<Choice>& choices, std::string& out) const;
   void append_message(AnswerDraft&& draft, TextPieces& body) const;
   void end_chunk(const std::vector<Choice>& choices, std::string& out) const;
+  void append_warnings(std::string& out) const;
   void chat_record(int32_t token, std::string_view bytes, bool has_logprob, float logprob, std::string& out) const;
   void chat_entry(const TokenRecord& record, std::string& out) const;
   void completion_top(const TokenRecord& record, std::string& out) const;

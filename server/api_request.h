@@ -41,6 +41,7 @@ struct AnswerForm {
   // Stop strings that are looked for in content alone, where thoughts and calls are told apart.
   StopStrings content_stops = {};
   bool include_stop = false;  // in the content
+  std::vector<Warning> warnings = {};
 };
 
 // form.best_of choices each; all choices belong to one HTTP request.

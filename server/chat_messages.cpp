@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/chat/call_ids.h"
 #include "server/api_request.h"
 #include "server/json_reader.h"
 #include "server/known_fields.h"
@@ -53,7 +54,9 @@ bool check_values(Fields& fields, std::string_view name) {
 
 class MessageReader {
  public:
-  MessageReader(bool strict, std::vector<std::string>& ignored) : strict_(strict), ignored_(ignored) {}
+  // format: whose template reads the ids of calls; may be null.
+  MessageReader(bool strict, const ChatFormat* format, std::vector<std::string>& ignored)
+      : strict_(strict), format_(format), ignored_(ignored) {}
 
   std::optional<json::object> read(const json::value& value, size_t index, Fields& outer) {
     const std::string name = fmt::format("messages[{}]", index);
@@ -115,8 +118,10 @@ class MessageReader {
     if (!calls.empty()) message["tool_calls"] = std::move(calls);
     if (const auto author = fields.string("name", kNameBytesMax)) message["name"] = *author;
     if (role != Role::kTool) return;
-    if (const auto id = fields.string("tool_call_id", kIdBytesMax)) message["tool_call_id"] = *id;
+    if (const auto id = fields.string("tool_call_id", kIdBytesMax)) message["tool_call_id"] = shown_id(*id);
   }
+
+  std::string shown_id(const std::string& id) const { return format_ ? prompt_call_id(*format_, id) : id; }
 
   std::string read_thoughts(Fields& fields) {
     auto usual = fields.string("reasoning_content", kMessageTextBytesMax);
@@ -144,7 +149,7 @@ class MessageReader {
     if (!value.is_object()) return outer.fail(name, fmt::format("expected an object, found {}", describe(value)));
     Fields fields(value.get_object(), outer.full(name) + ".");
     json::object call;
-    if (const auto id = fields.string("id", kIdBytesMax)) call["id"] = *id;
+    if (const auto id = fields.string("id", kIdBytesMax)) call["id"] = shown_id(*id);
     const auto type = fields.string("type", 64).value_or("function");
     if (type != "function" && type != "custom")
       fields.fail("type", fmt::format("expected function or custom, found '{}'", shown_name(type)));
@@ -206,6 +211,7 @@ class MessageReader {
   }
 
   bool strict_;
+  const ChatFormat* format_;
   std::vector<std::string>& ignored_;
   size_t argument_values_left_ = kTemplateValuesMax;  // of all messages together
 };
@@ -323,7 +329,7 @@ ReadChat read_chat(Fields& fields, const ServedModel& model, const ParseContext&
     fields.fail("messages", "expected at least one message, found none");
     return chat;
   }
-  MessageReader reader(parse.strict_fields, ignored);
+  MessageReader reader(parse.strict_fields, model.chat_format ? model.chat_format->format : nullptr, ignored);
   json::array checked;
   for (size_t i = 0; i < messages->size() && !fields.failed(); ++i) {
     if (parse.is_cancelled()) fields.fail(client_has_gone());

@@ -61,6 +61,8 @@ class Choice {
   const std::vector<int32_t>& prompt_tokens() const { return prompt_->tokens; }
   size_t num_generated() const { return num_generated_; }
   size_t num_cached() const { return num_cached_; }  // of the prompt; known at the end
+  // What was odd in the answer so far; null: it is not read.
+  const AnswerCounts* counts() const { return reader_ ? &reader_->counts() : nullptr; }
   size_t num_thought_tokens() const { return reader_ ? reader_->num_thought_tokens() : 0; }
   // It has ended here and goes on in the engine: a stop string was met in its content.
   bool ends_early() const { return ends_early_; }

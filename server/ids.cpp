@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <random>
@@ -17,10 +19,8 @@ HashKey random_key() {
   return {word(), word()};
 }
 
-}  // namespace
-
 // The counter of calls, through a keyed hash: a different input each time, and nobody has the key.
-std::string make_id(std::string_view prefix) {
+std::array<uint64_t, 2> new_number() {
   static const HashKey key = random_key();
   static std::atomic<uint64_t> counter{0};
   const auto digits = [number = counter.fetch_add(1, std::memory_order_relaxed)](char half) {
@@ -29,7 +29,26 @@ std::string make_id(std::string_view prefix) {
     input[sizeof(number)] = half;
     return siphash({input, sizeof(input)}, key, 2, 4);
   };
-  return fmt::format("{}-{:016x}{:016x}", prefix, digits(0), digits(1));
+  return {digits(0), digits(1)};
+}
+
+}  // namespace
+
+std::string make_id(std::string_view prefix) {
+  const auto number = new_number();
+  return fmt::format("{}-{:016x}{:016x}", prefix, number[0], number[1]);
+}
+
+std::string make_bare_id(size_t length) {
+  constexpr std::string_view kLetters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  std::array<uint64_t, 2> number = new_number();
+  std::string id;
+  for (size_t i = 0; i < std::min<size_t>(length, 20); ++i) {
+    uint64_t& half = number[i % 2];
+    id += kLetters[half % kLetters.size()];
+    half /= kLetters.size();
+  }
+  return id;
 }
 
 }  // namespace llmrt::server

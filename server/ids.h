@@ -9,5 +9,7 @@ namespace llmrt::server {
 
 // "PREFIX-" and 32 hexadecimal digits; a new one at each call.
 std::string make_id(std::string_view prefix);
+// That many letters and digits, at most 20; a new one at each call.
+std::string make_bare_id(size_t length);
 
 }  // namespace llmrt::server

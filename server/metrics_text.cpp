@@ -162,6 +162,35 @@ void write_load(Writer& out, const EngineStats& stats) {
        [](const SaturationVerdict& verdict) { return verdict.limit; });
 }
 
+// Those that a compiler's refusals can have, and "other".
+constexpr std::array kGrammarFailures = {ErrorCode::kUnsupportedSchema, ErrorCode::kInvalidArgument,
+                                         ErrorCode::kUnsupported,       ErrorCode::kGrammarTooComplex,
+                                         ErrorCode::kGrammarTimeout,    ErrorCode::kCancelled,
+                                         ErrorCode::kOverloaded};
+
+void write_grammars(Writer& out, const GrammarFigures& grammars) {
+  out.counter("grammar_compiles_total", grammars.num_compiled, "Grammars compiled.");
+  out.head(Kind::kCounter, "grammar_compile_failures_total", "Grammars that were not compiled, by reason.");
+  uint64_t others = grammars.num_refused;
+  for (const ErrorCode code : kGrammarFailures) {
+    const auto found = grammars.refused.find(code);
+    const uint64_t count = found == grammars.refused.end() ? 0 : found->second;
+    others -= count;
+    out.value("grammar_compile_failures_total", count, {{"reason", error_code_name(code)}});
+  }
+  out.value("grammar_compile_failures_total", others, {{"reason", "other"}});
+  out.counter("grammar_compile_seconds_total", grammars.compile_ms_sum * 1e-3,
+              "Processor time of compiling, failures among it.");
+  out.counter("grammar_cache_hits_total", grammars.num_cached, "Grammars that were asked for and found compiled.");
+  out.gauge("grammar_compiles_waiting", grammars.num_waiting, "Grammars that wait to be compiled.");
+  out.gauge("grammars_cached", grammars.cache_grammars, "Compiled grammars that are kept.");
+  out.gauge("grammar_cache_bytes", grammars.cache_bytes, "Memory that these and their masks hold.");
+  out.counter("grammar_masks_made_total", grammars.num_masks_made, "Masks of tokens that were computed.");
+  out.counter("grammar_masks_found_total", grammars.num_masks_found, "Masks that an earlier row had needed already.");
+  out.counter("grammar_mask_cpu_seconds_total", static_cast<double>(grammars.mask_cpu_us) * 1e-6,
+              "Processor time of computing masks.");
+}
+
 void write_process(Writer& out, const ProcessFigures& process) {
   out.set_prefix("process_");
   if (process.cpu_seconds)
@@ -195,6 +224,10 @@ void write_server(Writer& out, const ServerFigures& server) {
   out.head(Kind::kCounter, "request_fields_ignored_total", "Fields of requests that had no effect, by path.");
   for (size_t i = 0; i < server.ignored_fields.size(); ++i)
     out.value("request_fields_ignored_total", server.ignored_fields[i], {{"endpoint", kCountedPaths[i]}});
+  out.head(Kind::kCounter, "answer_oddities_total",
+           "Things in ended answers that the chat format would not write, by kind.");
+  for (size_t i = 0; i < kNumOddities; ++i)
+    out.value("answer_oddities_total", server.oddities[i], {{"kind", oddity_name(static_cast<Oddity>(i))}});
   out.gauge("connections_open", server.connections_open, "Open connections.");
   out.gauge("connections_limit", server.connections_limit, "Most connections that may be open: --connections.");
   if (server.client_memory_limit_bytes == 0) return;
@@ -278,6 +311,7 @@ std::string metrics_text(const MetricsSource& source, MetricsFormat format) {
   out.counter("mask_wait_seconds_total", stats.mask_wait_ms * 1e-3, "Time that steps waited for masks of grammars.");
   out.counter("device_seconds_total", stats.device_ms * 1e-3, "Time of the device's lists.");
   out.counter("busy_seconds_total", stats.wall_ms * 1e-3, "Wall time of steps; device idle = 1 - device / busy.");
+  if (source.grammars) write_grammars(out, *source.grammars);
   write_server(out, source.server);
   write_process(out, source.process);
   return out.take();

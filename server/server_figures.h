@@ -7,6 +7,8 @@
 #include <map>
 #include <string>
 
+#include "core/chat/answer_counts.h"
+
 namespace llmrt::server {
 
 // The paths whose bodies may have fields that are ignored.
@@ -18,6 +20,7 @@ struct ServerFigures {
   std::map<int, uint64_t> responses;         // by status
   std::map<std::string, uint64_t> refusals;  // by code of ApiError
   std::array<uint64_t, kCountedPaths.size()> ignored_fields = {};
+  std::array<uint64_t, kNumOddities> oddities = {};  // of answers that have ended, by Oddity
   uint64_t connections_open = 0, connections_limit = 0;
   // What bodies, waiting requests and answers hold. Limit 0: nothing counts them, and neither is told.
   uint64_t client_memory_bytes = 0, client_memory_limit_bytes = 0;

@@ -82,6 +82,10 @@ ApiError loading() {
   return unavailable("loading", "the model is being loaded", 5);
 }
 
+std::optional<GrammarFigures> grammar_figures(const ServedModel& model) {
+  return model.grammars ? std::optional(model.grammars->figures()) : std::nullopt;
+}
+
 // The answer's text: what it was made from takes several times its memory, and must not wait for a slow client.
 struct TokensAnswer {
   std::string text;
@@ -359,7 +363,8 @@ ApiResult<std::string> Session::page_text(const RequestHead& head, const Route& 
   const EngineStats stats = state_->door->stats();
   switch (route.page) {
     case Page::kMetrics:
-      return metrics_text({stats, state_->figures(), model, process_figures()}, negotiate_metrics(head.accept));
+      return metrics_text({stats, state_->figures(), model, process_figures(), grammar_figures(model)},
+                          negotiate_metrics(head.accept));
     case Page::kHealth:
       return json::serialize(health(stats));
     case Page::kReady:

@@ -117,6 +117,7 @@ struct Session::Flight {
   // The choice has ended; where it goes on in the engine, it need not.
   void close_choice(size_t choice) {
     --num_open;
+    if (const AnswerCounts* counts = choices[choice].counts()) state->count_oddities(*counts);
     if (choices[choice].ends_early()) state->door->cancel(ids[choice], sent[choice]);
   }
   // `digest` on this thread, or where there is much to do on another one.
@@ -156,7 +157,8 @@ std::optional<ApiError> Session::Flight::write_chunks(std::span<const ChoiceEven
     const bool first = !begun[entry.choice];
     if (first && form.chat) writer.first_chunk(entry.choice, choices, out);
     begun[entry.choice] = true;
-    if (!delta.empty() || !has_text) writer.chunk(entry.choice, delta, first, choices, out);
+    const bool is_last = delta.finish != FinishReason::kNone && num_open == 0 && !form.include_usage;
+    if (!delta.empty() || !has_text) writer.chunk(entry.choice, delta, first, choices, out, is_last);
   }
   return std::nullopt;
 }
@@ -231,6 +233,7 @@ asio::awaitable<std::optional<ApiError>> Session::constrain(ApiRequest& wanted) 
   }
   if (!compiled->answer) co_return client_has_gone();
   if (!compiled->answer->ok()) co_return structure_error(*wanted.form.structure, compiled->answer->error());
+  wanted.form.warnings = structure_warnings(*wanted.form.structure, ***compiled->answer);
   auto constraint = with_thought_budget(**compiled->answer, *wanted.form.structure, state_->model);
   if (!constraint) co_return to_api_error(constraint.error());
   for (PromptRequest& prompt : wanted.prompts) prompt.request.constraint = *constraint;

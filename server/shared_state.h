@@ -45,6 +45,10 @@ struct SharedState {
     std::lock_guard lock(mutex);
     counts.ignored_fields[static_cast<size_t>(path)] += num_fields;
   }
+  void count_oddities(const AnswerCounts& counted) {
+    std::lock_guard lock(mutex);
+    for (size_t i = 0; i < kNumOddities; ++i) counts.oddities[i] += counted.of[i];
+  }
   ServerFigures figures() const;
   // 503: clients hold all that they may.
   ApiError no_memory() const;

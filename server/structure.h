@@ -28,6 +28,7 @@ struct Tool {
   boost::json::value parameters = {};  // a schema of the arguments; null: any object
   bool is_strict = false;
   bool is_custom = false;  // its one argument "input" is shown as bare text
+  std::optional<GrammarSource> input = {};  // rules of that text, beside what `parameters` say of it
 };
 
 struct AnswerStructure {
@@ -60,6 +61,12 @@ void read_tools(Fields& fields, const ServedModel& model, bool only_counting, bo
 // The job for GrammarCompiler; not for an I/O thread where the schema is large. `model` lives as long as the job.
 GrammarJob grammar_job(std::shared_ptr<const AnswerStructure> structure, const ServedModel& model, bool chat,
                        std::string salt);
+// Something that was asked for and has no effect; the answer is served all the same.
+struct Warning {
+  std::string param, message;
+};
+// What the grammar's notes say to the client.
+std::vector<Warning> structure_warnings(const AnswerStructure& structure, const TokenConstraint& constraint);
 // A refusal of the compiler, as the field's.
 ApiError structure_error(const AnswerStructure& structure, const Error& error);
 

@@ -53,6 +53,7 @@ Status AnswerWriter::make_bodies() {
   std::vector<SymbolId> bodies;
   for (const ToolGrammar& tool : spec_.tools) {
     if (spec_.choice == Choice::kNamed && tool.name != spec_.named) continue;
+    if (spec_.values.begin_tool) spec_.values.begin_tool(tool);
     const auto body = call_body(&symbols_, tool, spec_.values);
     if (!body) return body.error();
     bodies.push_back(*body);

@@ -25,6 +25,12 @@ struct ToolGrammar {
   boost::json::value parameters = nullptr;  // schema of the arguments
   bool strict = false;                      // the schema holds; else any arguments of the format's kind
   std::optional<SymbolId> args = {};        // JSON formats only: a grammar of the arguments, in place of all that
+  // Rules of the text of "input", the one argument, in place of what its schema says of it.
+  struct Input {
+    SymbolId text;     // without special tokens
+    SymbolId in_json;  // the same, spelled for a JSON string
+  };
+  std::optional<Input> input = {};
 };
 
 // How values are written; JSON Schema's compiler, or less in tests.
@@ -32,6 +38,7 @@ struct ValueGrammars {
   std::function<Result<SymbolId>(GrammarBuilder*, const boost::json::value& schema)> schema = {};
   std::function<SymbolId(GrammarBuilder*)> any_object = {};
   std::function<SymbolId(GrammarBuilder*)> any_value = {};
+  std::function<void(const ToolGrammar&)> begin_tool = {};  // what follows is of this one; may be null
 };
 struct SchemaOptions;
 struct SchemaNotes;

@@ -20,6 +20,10 @@ RegexId letters_and_digits(RegexPool& pool, uint32_t min, uint32_t max) {
 
 Result<SymbolId> json_args(FormatSymbols* symbols, const ToolGrammar& tool, const ValueGrammars& values) {
   if (tool.args) return *tool.args;
+  if (tool.input) {
+    GrammarBuilder& b = symbols->builder();
+    return b.sequence({b.literal("{\"input\":"), b.optional(b.literal(" ")), json_string(&b, *tool.input), b.literal("}")});
+  }
   if (!tool.strict || tool.parameters.is_null()) return values.any_object(&symbols->builder());
   return values.schema(&symbols->builder(), tool.parameters);
 }
@@ -67,6 +71,10 @@ Result<SymbolId> marked_call(FormatSymbols* symbols, const ToolGrammar& tool, Sy
 }
 
 }  // namespace
+
+SymbolId json_string(GrammarBuilder* builder, const ToolGrammar::Input& input) {
+  return builder->sequence({builder->literal("\""), input.in_json, builder->literal("\"")});
+}
 
 ValueGrammars json_schema_values(const SchemaOptions& options, SchemaNotes* notes) {
   return {.schema =

@@ -28,6 +28,9 @@ class FormatSymbols {
   const ResolvedFormat& resolved_;
 };
 
+// A custom tool's input as JSON.
+SymbolId json_string(GrammarBuilder* builder, const ToolGrammar::Input& input);
+
 // One call of `tool` between its opening and its close, neither included: name, id, arguments.
 Result<SymbolId> call_body(FormatSymbols* symbols, const ToolGrammar& tool, const ValueGrammars& values);
 

@@ -118,8 +118,11 @@ class Notation {
   Result<SymbolId> gemma();
 
  private:
+  // A custom tool's input, and the mark behind it.
+  Result<SymbolId> input_then(std::string_view newline, std::string_view mark);
   Result<RegexId> string_regex(const json::value& schema, const std::string& pointer);
   Result<SymbolId> json_value(const Property& property) {
+    if (tool_.input) return json_string(&b_, *tool_.input);
     return values_.schema(&b_, self_contained(tool_, property.schema));
   }
   Result<SymbolId> tagged_property(const Property& property);
@@ -136,6 +139,16 @@ class Notation {
   const ValueGrammars& values_;
   const ArgsMarks& args_;
 };
+
+Result<SymbolId> Notation::input_then(std::string_view newline, std::string_view mark) {
+  if (!symbols_.resolved().has_token(mark)) {
+    return make_error(ErrorCode::kUnsupported,
+                      "tool {}: this chat format ({}) writes an input as text up to {}, which rules cannot keep out of "
+                      "it: expected syntax regex, or a tool of type function",
+                      tool_.name, symbols_.format().name, mark);
+  }
+  return b_.sequence({tool_.input->text, b_.literal(newline), symbols_.mark(mark)});
+}
 
 Result<RegexId> Notation::string_regex(const json::value& schema_or_reference, const std::string& pointer) {
   RegexPool& pool = b_.regexes();
@@ -195,7 +208,11 @@ Result<SymbolId> Notation::tagged_property(const Property& property) {
   if (!args_.value_before.empty()) parts.push_back(b_.literal(args_.space));
   parts.push_back(symbols_.mark(args_.value_before));
   parts.push_back(b_.literal(newline));
-  if (is_string) {
+  if (is_string && tool_.input) {
+    const auto input = input_then(newline, args_.value_after);
+    if (!input) return input;
+    parts.push_back(*input);
+  } else if (is_string) {
     const auto regex = string_regex(property.schema, property.pointer);
     if (!regex) return regex.error();
     RegexId text = *regex;
@@ -342,6 +359,11 @@ Result<SymbolId> Notation::gemma_object(const json::value& schema, const std::st
 Result<SymbolId> Notation::gemma_value(const json::value& schema, const std::string& pointer, int depth) {
   if (depth > kDepthMax) return refused(tool_, pointer, "$ref (nesting without end)");
   const uint8_t types = types_of(tool_, schema);
+  if (types == ValueTypes::kString && tool_.input) {
+    const auto input = input_then("", args_.delimiter);
+    if (!input) return input;
+    return b_.sequence({symbols_.mark(args_.delimiter), *input});
+  }
   if (types == ValueTypes::kString) {
     const auto regex = string_regex(schema, pointer);
     if (!regex) return regex.error();

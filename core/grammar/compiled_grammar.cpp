@@ -97,7 +97,7 @@ Result<std::shared_ptr<CompiledGrammar>> CompiledGrammar::create(GrammarBuilder*
   if (!network.ok()) return network.error();
   if (!figures) figures = std::make_shared<MaskFigures>();
   std::shared_ptr<CompiledGrammar> grammar(new CompiledGrammar(std::move(*network), std::move(builder->regexes()),
-                                                               std::move(vocabulary), std::move(workers),
+                                                               builder->notes(), std::move(vocabulary), std::move(workers),
                                                                std::move(figures)));
   if (grammar->states_.failed()) {
     return make_error(ErrorCode::kGrammarTooComplex, "the grammar's first state: expected less to be open at once");
@@ -105,11 +105,12 @@ Result<std::shared_ptr<CompiledGrammar>> CompiledGrammar::create(GrammarBuilder*
   return grammar;
 }
 
-CompiledGrammar::CompiledGrammar(Network network, RegexPool regexes, std::shared_ptr<const TokenVocabulary> vocabulary,
-                                 std::shared_ptr<MaskWorkers> workers, std::shared_ptr<MaskFigures> figures)
+CompiledGrammar::CompiledGrammar(Network network, RegexPool regexes, std::vector<ConstraintNote> notes,
+                                 std::shared_ptr<const TokenVocabulary> vocabulary, std::shared_ptr<MaskWorkers> workers, std::shared_ptr<MaskFigures> figures)
     : vocabulary_(std::move(vocabulary)),
       workers_(std::move(workers)),
       figures_(std::move(figures)),
+      notes_(std::move(notes)),
       network_bytes_(network.held_bytes()),
       states_(std::make_shared<const Network>(std::move(network)), std::move(regexes)),
       maker_(vocabulary_.get(), &states_),

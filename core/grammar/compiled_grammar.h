@@ -41,6 +41,7 @@ class CompiledGrammar final : public TokenConstraint, public std::enable_shared_
 
   std::unique_ptr<ConstraintMatcher> start() const override;
   size_t held_bytes() const override;
+  std::span<const ConstraintNote> notes() const override { return notes_; }
   // It has grown so much that the next request is better served by a new one.
   bool is_worn() const { return held_bytes() > kBytesWorn; }
   // Makes the first mask, by this thread.
@@ -56,7 +57,8 @@ class CompiledGrammar final : public TokenConstraint, public std::enable_shared_
     bool is_done() const { return mask || error; }
   };
 
-  CompiledGrammar(Network network, RegexPool regexes, std::shared_ptr<const TokenVocabulary> vocabulary,
+  CompiledGrammar(Network network, RegexPool regexes, std::vector<ConstraintNote> notes,
+                  std::shared_ptr<const TokenVocabulary> vocabulary,
                   std::shared_ptr<MaskWorkers> workers, std::shared_ptr<MaskFigures> figures);
   void make_mask(StateId state) const;
   Result<TokenMaskPtr> find_mask(StateId state) const;  // under the mutex
@@ -65,6 +67,7 @@ class CompiledGrammar final : public TokenConstraint, public std::enable_shared_
   std::shared_ptr<const TokenVocabulary> vocabulary_;
   std::weak_ptr<MaskWorkers> workers_;  // a worker may drop the last grammar: it must not own its thread
   std::shared_ptr<MaskFigures> figures_;
+  const std::vector<ConstraintNote> notes_;
   size_t network_bytes_;
 
   mutable YieldingMutex mutex_;

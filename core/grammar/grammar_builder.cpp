@@ -92,6 +92,10 @@ SymbolId GrammarBuilder::repeat(SymbolId part, uint32_t min, uint32_t max) {
   return intern({.kind = Symbol::Kind::kRepeat, .min = min, .max = max, .parts = {part}});
 }
 
+void GrammarBuilder::note(ConstraintNote note) {
+  if (notes_.size() < kNotesMax && std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(std::move(note));
+}
+
 SymbolId GrammarBuilder::declare_rule() {
   return status_.ok() ? add({.kind = Symbol::Kind::kRule, .value = kUndefined}) : kNothing;
 }

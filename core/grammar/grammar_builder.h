@@ -16,6 +16,7 @@
 
 #include "core/base/status.h"
 #include "core/grammar/regex_pool.h"
+#include "core/request/token_constraint.h"
 
 namespace llmrt {
 
@@ -60,6 +61,11 @@ class GrammarBuilder {
   void set_start(SymbolId start) { start_ = start; }
   SymbolId start() const { return start_; }
 
+  // What the client should be told; equal ones once, and no more than so many.
+  static constexpr size_t kNotesMax = 32;
+  void note(ConstraintNote note);
+  const std::vector<ConstraintNote>& notes() const { return notes_; }
+
   // What went wrong first (here or said by a front-end), or ok.
   const Status& status() const { return status_; }
   void fail(Error error);
@@ -89,6 +95,7 @@ class GrammarBuilder {
   std::map<Symbol, SymbolId> known_;  // all but rules
   uint64_t num_words_ = 0;            // symbols, their parts, and what repetitions unroll to
   std::set<int32_t> named_tokens_;
+  std::vector<ConstraintNote> notes_;
   SymbolId start_ = kNothing;
   Status status_;
 };

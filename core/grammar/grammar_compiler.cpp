@@ -48,6 +48,8 @@ std::shared_ptr<GrammarCompiler::Ticket> GrammarCompiler::compile(GrammarJob job
     return ticket;
   }
   if (waiting_.size() >= options_.waiting_max) {
+    ++figures_.num_refused;
+    ++figures_.refused[ErrorCode::kOverloaded];
     lock.unlock();
     done(make_error(ErrorCode::kOverloaded, "grammars that wait to be compiled: expected at most {}",
                     options_.waiting_max));
@@ -102,8 +104,10 @@ GrammarCompiler::Answer GrammarCompiler::make(const Waiting& waiting) {
   const double took_ms = thread_cpu_ms() - begin_ms;
   const std::lock_guard lock(mutex_);
   figures_.compile_ms_last = took_ms;
+  figures_.compile_ms_sum += took_ms;
   if (!compiled.ok()) {
     ++figures_.num_refused;
+    ++figures_.refused[compiled.error().code];
     return compiled.error();
   }
   ++figures_.num_compiled;
@@ -137,6 +141,7 @@ GrammarFigures GrammarCompiler::figures() const {
   figures.num_masks_made = mask_figures_->num_made;
   figures.num_masks_found = mask_figures_->num_found;
   figures.mask_cpu_us = mask_figures_->cpu_us;
+  figures.num_waiting = waiting_.size();
   figures.cache_grammars = cache_.size();
   for (const auto& cached : cache_) figures.cache_bytes += cached.grammar->held_bytes();
   return figures;

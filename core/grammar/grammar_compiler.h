@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -39,7 +40,9 @@ struct GrammarFigures {
   uint64_t num_compiled = 0, num_cached = 0, num_refused = 0;
   uint64_t num_masks_made = 0, num_masks_found = 0, mask_cpu_us = 0;
   uint64_t cache_bytes = 0, cache_grammars = 0;
-  double compile_ms_last = 0;
+  double compile_ms_last = 0, compile_ms_sum = 0;  // of threads' time; failures among them
+  uint64_t num_waiting = 0;                        // to be compiled, now
+  std::map<ErrorCode, uint64_t> refused = {};      // by reason; num_refused in all
 };
 
 class GrammarCompiler {

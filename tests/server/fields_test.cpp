@@ -604,7 +604,7 @@ TEST_CASE("a model whose answers have no calls refuses tools that may be called,
   for (const auto& [tools, param] :
        {std::pair{R"([{"type": "custom"}])", "tools[0].custom"},
         {R"([{"type": "web_search"}])", "tools[0].type"},
-        {R"([{"type": "custom", "custom": {"name": "a", "format": {"type": "grammar", "grammar": {"syntax": "lark",
+        {R"([{"type": "custom", "custom": {"name": "a", "format": {"type": "grammar", "grammar": {"syntax": "gbnf",
              "definition": "start: \"a\""}}}}])",
          "tools[0].custom.format.grammar.syntax"},
         {R"([{"type": "function", "function": {"name": "a b"}}])", "tools[0].function.name"},

@@ -19,8 +19,11 @@ struct Figures {
   ServerFigures server;
   ServedModel model;
   ProcessFigures process;
+  std::optional<GrammarFigures> grammars;
 
-  std::string text(MetricsFormat format) const { return metrics_text({stats, server, model, process}, format); }
+  std::string text(MetricsFormat format) const {
+    return metrics_text({stats, server, model, process, grammars}, format);
+  }
 };
 
 Figures some_figures() {
@@ -40,6 +43,12 @@ Figures some_figures() {
   figures.server.responses = {{200, 5}, {404, 1}};
   count_refusal(figures.server.refusals, "unknown_field");
   figures.server.ignored_fields[static_cast<size_t>(CountedPath::kCompletions)] = 3;
+  figures.server.oddities[static_cast<size_t>(Oddity::kBrokenCall)] = 4;
+  figures.grammars = GrammarFigures{.num_compiled = 6, .num_cached = 8, .num_refused = 3, .num_masks_made = 70};
+  figures.grammars->mask_cpu_us = 2'500'000;
+  figures.grammars->compile_ms_sum = 250;
+  figures.grammars->cache_bytes = 4096;
+  figures.grammars->refused = {{ErrorCode::kGrammarTimeout, 2}, {ErrorCode::kIo, 1}};
   figures.server.connections_open = 9;
   figures.server.connections_limit = 4096;
   figures.server.client_memory_bytes = 1 << 20;
@@ -176,6 +185,17 @@ TEST_CASE("metrics tell what runs, stages, lengths, refusals and the process") {
            "llmrt_requests_refused_total{code=\"unknown_field\"} 1",
            "llmrt_request_fields_ignored_total{endpoint=\"/v1/completions\"} 3",
            "llmrt_request_fields_ignored_total{endpoint=\"/v1/chat/completions\"} 0",
+           "llmrt_answer_oddities_total{kind=\"broken_call\"} 4",
+           "llmrt_answer_oddities_total{kind=\"missing_open\"} 0",
+           "llmrt_grammar_compiles_total 6",
+           "llmrt_grammar_compile_failures_total{reason=\"grammar_timeout\"} 2",
+           "llmrt_grammar_compile_failures_total{reason=\"unsupported_schema\"} 0",
+           "llmrt_grammar_compile_failures_total{reason=\"other\"} 1",
+           "llmrt_grammar_compile_seconds_total 0.25",
+           "llmrt_grammar_cache_hits_total 8",
+           "llmrt_grammar_cache_bytes 4096",
+           "llmrt_grammar_masks_made_total 70",
+           "llmrt_grammar_mask_cpu_seconds_total 2.5",
            "llmrt_connections_open 9",
            "llmrt_connections_limit 4096",
            "llmrt_client_memory_bytes 1048576",
@@ -204,6 +224,7 @@ TEST_CASE("what is not known is not told") {
   const std::string text = Figures().text(MetricsFormat::kText);
   CHECK(text.find("process_") == std::string::npos);
   CHECK(text.find("client_memory") == std::string::npos);
+  CHECK(text.find("llmrt_grammar") == std::string::npos);
 }
 
 TEST_CASE("label values are escaped, whatever a model is called") {

@@ -1,12 +1,15 @@
 // What clients ask of an answer's structure, and what they see of an answer that has one: every name for it, tools and
 // their choice, the grammar that follows, thoughts and calls in whole answers and in streams, stops in content alone.
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <cctype>
 #include <string>
 #include <vector>
 
 #include "server/api_answer.h"
 #include "server/api_request.h"
 #include "tests/server/letter_model.h"
+#include "tests/server/mark_tokenizer.h"
 
 namespace llmrt::server {
 namespace {
@@ -270,6 +273,146 @@ TEST_CASE("custom tools are functions of one string to the model, and bare text 
   CHECK(call.at("type") == "custom");
   CHECK(call.at("custom").at("name") == "sh");
   CHECK(call.at("custom").at("input") == "ls -l");
+}
+
+// All that the grammar of a request takes: its texts, with tokens as bytes.
+bool takes(const ServedModel& model, const std::string& rest, std::string_view text) {
+  const Parsed parsed = parse(model, rest);
+  const auto grammar = model.grammars->compile(grammar_job(std::get<ApiRequest>(parsed).form.structure, model, true, ""));
+  if (!grammar.ok()) FAIL(grammar.error().message);
+  const auto matcher = (*grammar)->start();
+  for (const char c : text) {
+    if (!matcher->advance(static_cast<unsigned char>(c))) return false;
+  }
+  return matcher->accepts();
+}
+
+std::string lark_tool(std::string_view definition) {
+  return fmt::format(R"(, "tools": [{{"type": "custom", "custom": {{"name": "sh", "format": {{"type": "grammar",
+      "grammar": {{"syntax": "lark", "definition": {}}}}}}}}}], "tool_choice": "required")",
+                     json::serialize(json::string(definition)));
+}
+
+TEST_CASE("a custom tool's Lark grammar holds for the text behind the escapes of its JSON string") {
+  const ServedModel model = structured_model();
+  const std::string tool = lark_tool("start: \"say \" value (NL value)*\nvalue: STRING | \"(\" value \")\"\n"
+                                     "STRING: /\"[^\"\\n]*\"/\nNL: \"\\n\"\n%ignore /\\t/");
+  const auto call = [](std::string_view input) {
+    return fmt::format("<tool_call>\n{{\"name\": \"sh\", \"arguments\": {{\"input\": \"{}\"}}}}\n</tool_call>", input);
+  };
+  CHECK(takes(model, tool, call(R"(say \"a\")")));
+  CHECK(takes(model, tool, call(R"(say ((\"a\\b\")))")));
+  CHECK(takes(model, tool, call(R"(say \"a\"\n(\"\u0001\t\"))")));
+  CHECK(takes(model, tool, call(R"(say \t\"ä\"\t)")));
+  CHECK_FALSE(takes(model, tool, call(R"(say "a")")));
+  CHECK_FALSE(takes(model, tool, call(R"(say \"a)")));
+  CHECK_FALSE(takes(model, tool, call(R"(say (\"a\")")));
+  CHECK_FALSE(takes(model, tool, call(R"(say \"a\n\")")));
+  CHECK_FALSE(takes(model, tool, call(R"(say \"\u0009\")")));  // one spelling of each character
+  CHECK_FALSE(takes(model, tool, call("say \\\"\n\\\"")));
+  Reading reading(model, tool);
+  CHECK(reading.request.form.structure->tools[0].parameters.at("properties").at("input").at("description").as_string()
+            .starts_with("A text of this Lark grammar:\nstart: "));
+  reading.feed(call(R"(say \"a\"\n(\"b\"))"));
+  const json::value made = reading.whole().at("choices").as_array()[0].at("message").at("tool_calls").as_array()[0];
+  CHECK(made.at("custom").at("input") == "say \"a\"\n(\"b\")");
+}
+
+TEST_CASE("a Lark grammar stands in every notation whose marks it cannot write, and is refused in others") {
+  const std::string tool = lark_tool("start: \"a\" start | \"b\"");
+  const auto compiled = [&](const char* format, const std::string& rest) {
+    ServedModel model = structured_model(format);
+    std::vector<std::string> marks = model.chat_format->format->tokens;
+    model.tokenizer = std::make_shared<MarkTokenizer>(marks);
+    model.vocab_size = static_cast<uint32_t>(model.tokenizer->vocab_size());
+    model.chat_format = std::make_shared<const ResolvedFormat>(
+        resolve_format(*model.chat_format->format, marker_tokens(*model.tokenizer)));
+    model.grammars = std::make_shared<GrammarCompiler>(TokenVocabulary::create(*model.tokenizer));
+    const Parsed parsed = parse(model, rest);
+    const AnswerStructure& structure = structure_of(parsed);
+    const auto answer =
+        model.grammars->compile(grammar_job(std::get<ApiRequest>(parsed).form.structure, model, true, ""));
+    return answer.ok() ? std::string() : structure_error(structure, answer.error()).message;
+  };
+  for (const char* format : {"hermes", "llama3", "mistral-v11", "mistral-old", "harmony", "kimi-k2", "deepseek-v3.1",
+                             "llama4-pythonic", "lfm2", "gemma4", "functiongemma", "glm-4.5", "deepseek-dsml"}) {
+    CAPTURE(format);
+    CHECK(compiled(format, tool).empty());
+  }
+  for (const char* format : {"qwen-xml", "minimax-m2"}) {
+    CHECK(compiled(format, tool).find("expected syntax regex") != std::string::npos);
+  }
+  CHECK(compiled("hermes", lark_tool("start: \"a")).starts_with("tools: tool sh: format: Lark"));
+  CHECK(compiled("hermes", lark_tool("start: <[256]>")).find("special token") != std::string::npos);
+}
+
+TEST_CASE("keywords that no draft knows are told, also where the grammar was there already") {
+  const ServedModel model = structured_model();
+  const std::string rest = R"(, "tools": [{"type": "function", "function": {"name": "f", "strict": true, "parameters":
+      {"type": "object", "properties": {"a": {"type": "integer", "nullable": true}}}}}],
+      "guided_json": {"type": "string", "x-show": 1, "title": "t"})";
+  for (int i = 0; i < 2; ++i) {
+    Reading reading(model, rest);
+    const AnswerStructure& structure = *reading.request.form.structure;
+    const auto grammar = model.grammars->compile(*reading.request.grammar);
+    REQUIRE(grammar.ok());
+    AnswerForm form = reading.request.form;
+    form.warnings = structure_warnings(structure, **grammar);
+    REQUIRE(form.warnings.size() == 2);
+    CHECK(form.warnings[0].param == "guided_json");
+    CHECK(form.warnings[0].message.find("x-show") != std::string::npos);
+    CHECK(form.warnings[1].param == "tools[0].function.parameters");
+    CHECK(form.warnings[1].message.find("/properties/a: nullable") != std::string::npos);
+    std::vector<Choice> choices;
+    choices.emplace_back(&model, form, reading.request.prompts[0]);
+    TokenEvent event;
+    event.token = kEndToken;
+    event.finish = FinishReason::kEos;
+    const ChoiceDelta delta = choices[0].advance(event);
+    const AnswerWriter writer(&model, form, {"id", 1});
+    std::vector<AnswerDraft> drafts(1);
+    writer.add(delta, drafts[0]);
+    std::string whole, last, other;
+    TextPieces body = writer.whole(choices, std::move(drafts));
+    for (const std::string& piece : body.take()) whole += piece;
+    CHECK(json::parse(whole).at("warnings").as_array()[1].at("param") == "tools[0].function.parameters");
+    writer.chunk(0, delta, true, choices, last, /*is_last=*/true);
+    CHECK(json::parse(std::string_view(last).substr(6)).at("warnings").as_array().size() == 2);
+    writer.chunk(0, delta, true, choices, other);
+    CHECK_FALSE(json::parse(std::string_view(other).substr(6)).as_object().contains("warnings"));
+  }
+  CHECK(model.grammars->figures().num_compiled == 1);
+  CHECK(model.grammars->figures().num_cached == 1);
+}
+
+TEST_CASE("ids of calls are as the format's template takes them, and the same in calls and results") {
+  const std::string show = "{% for m in messages %}{{ m.role }}{% for c in m.tool_calls or [] %}({{ c.id }}){% endfor %}"
+                           "{{ '[' ~ m.tool_call_id ~ ']' if m.tool_call_id else '' }};{% endfor %}";
+  const auto prompt = [&](const char* format) {
+    const ServedModel model = structured_model(format, show);
+    const Parsed parsed = parse_chat(object_of(R"({"messages": [{"role": "user", "content": "a"},
+        {"role": "assistant", "content": null, "tool_calls": [
+          {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+          {"id": "abcDEF123", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "abcDEF123", "content": "x"},
+        {"role": "tool", "tool_call_id": "call_1", "content": "y"}]})"),
+                                     model, 1);
+    if (const auto* error = std::get_if<ApiError>(&parsed)) FAIL(error->message);
+    return model.tokenizer->decode(std::get<ApiRequest>(parsed).prompts[0].request.prompt, true);
+  };
+  CHECK(prompt("hermes") == "user;assistant(call_1)(abcDEF123);tool[abcDEF123];tool[call_1];");
+  const std::string mapped = prompt("mistral-v11");
+  const std::string id = mapped.substr(mapped.find('(') + 1, 9);
+  CHECK(std::ranges::all_of(id, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }));
+  CHECK(mapped == fmt::format("user;assistant({0})(abcDEF123);tool[abcDEF123];tool[{0}];", id));
+  CHECK(prompt("mistral-old") == mapped);
+  Reading made(structured_model("mistral-old"), fmt::format(", {}", kTools));
+  made.feed(R"([TOOL_CALLS][{"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}])");
+  const json::value message = made.whole().at("choices").as_array()[0].at("message");
+  const json::array& calls = message.at("tool_calls").as_array();
+  REQUIRE(calls.size() == 2);
+  CHECK(calls[0].at("id").as_string().size() == 9);
+  CHECK(calls[0].at("id") != calls[1].at("id"));
 }
 
 TEST_CASE("an answer may go on with the last message, and documents reach the template") {
