@@ -319,6 +319,7 @@ void AnswerWriter::append_message(AnswerDraft&& draft, TextPieces& body) const {
 }
 
 TextPieces AnswerWriter::whole(const std::vector<Choice>& choices, std::vector<AnswerDraft> drafts) const {
+  if (form_.infill) return infill_whole(choices[0], std::move(drafts[0]));
   TextPieces body;
   body.append(frame(form_.chat ? "chat.completion" : "text_completion"));
   body.append(",\"choices\":[");
@@ -430,6 +431,7 @@ void AnswerWriter::part_chunk(size_t index, const AnswerPart& part, const std::v
 
 void AnswerWriter::chunk(size_t index, const ChoiceDelta& delta, bool first, const std::vector<Choice>& choices,
                          std::string& out, bool is_last) const {
+  if (form_.infill) return infill_chunk(choices[index], delta, out);
   for (const AnswerPart& part : delta.parts) part_chunk(index, part, choices, out);
   const bool says_more = !delta.records.empty() || !delta.token_ids.empty() || delta.finish != FinishReason::kNone;
   if (!delta.parts.empty() && !says_more) return;

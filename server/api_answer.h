@@ -44,6 +44,11 @@ boost::json::object usage_of(const std::vector<Choice>& choices, const AnswerFor
 // Which of them are shown, in order: of each prompt all, or the form.n best.
 std::vector<size_t> shown_choices(const std::vector<Choice>& choices, const AnswerForm& form);
 
+// How long an answer of /infill took.
+struct InfillTimes {
+  double prompt_ms = 0, predicted_ms = 0;
+};
+
 class AnswerWriter {
  public:
   AnswerWriter(const ServedModel* model, const AnswerForm& form, AnswerHead head)
@@ -54,11 +59,13 @@ class AnswerWriter {
   TextPieces whole(const std::vector<Choice>& choices, std::vector<AnswerDraft> drafts) const;
 
   // Chunks of a stream, of choice `index`, as events ("data: ...\n\n") behind `out`. first_chunk: the role of a chat's
-  // choice, before its text. is_last: nothing follows but the end of the stream, so it says what there is to say of all.
+  // choice, before its text. is_last: nothing follows but the end of the stream, so it says what there is to say of
+  // all.
   void first_chunk(size_t index, const std::vector<Choice>& choices, std::string& out) const;
-  void chunk(size_t index, const ChoiceDelta& delta, bool first, const std::vector<Choice>& choices,
-             std::string& out, bool is_last = false) const;
+  void chunk(size_t index, const ChoiceDelta& delta, bool first, const std::vector<Choice>& choices, std::string& out,
+             bool is_last = false) const;
   void usage_chunk(const std::vector<Choice>& choices, std::string& out) const;
+  void set_times(const InfillTimes& times) { times_ = times; }
 
  private:
   std::string frame(const char* object) const;  // {"id": ..., without the closing brace
@@ -66,6 +73,9 @@ class AnswerWriter {
   void part_chunk(size_t index, const AnswerPart& part, const std::vector<Choice>& choices, std::string& out) const;
   void append_message(AnswerDraft&& draft, TextPieces& body) const;
   void end_chunk(const std::vector<Choice>& choices, std::string& out) const;
+  TextPieces infill_whole(const Choice& choice, AnswerDraft draft) const;
+  void infill_chunk(const Choice& choice, const ChoiceDelta& delta, std::string& out) const;
+  boost::json::object infill_end(const Choice& choice, FinishReason finish) const;
   void append_warnings(std::string& out) const;
   void chat_record(int32_t token, std::string_view bytes, bool has_logprob, float logprob, std::string& out) const;
   void chat_entry(const TokenRecord& record, std::string& out) const;
@@ -76,6 +86,7 @@ class AnswerWriter {
   const ServedModel* model_;
   AnswerForm form_;
   AnswerHead head_;
+  InfillTimes times_;
 };
 
 }  // namespace llmrt::server

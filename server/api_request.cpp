@@ -12,6 +12,7 @@
 #include "server/bad_words.h"
 #include "server/chat_messages.h"
 #include "server/fields.h"
+#include "server/fill_in_middle.h"
 #include "server/known_fields.h"
 #include "server/prompt_tokens.h"
 #include "server/structure_source.h"
@@ -386,13 +387,22 @@ std::vector<const json::value*> find_prompts(Fields& fields, const ServedModel& 
 
 // The checked prompts as tokens; up to the first that is wrong.
 std::vector<PromptRequest> read_prompts(Fields& fields, const ServedModel& model, const ParseContext& context,
-                                        std::span<const json::value* const> values, bool add_bos, bool echo) {
+                                        std::span<const json::value* const> values, bool add_bos, bool echo,
+                                        const std::optional<std::vector<int32_t>>& suffix) {
   std::vector<PromptRequest> prompts;
   for (const json::value* value : values) {
     if (context.is_cancelled()) fields.fail(client_has_gone());
     if (fields.failed()) break;
     PromptRequest prompt;
-    if (value->is_string()) {
+    if (suffix) {
+      FillIn wanted{.prefix = {}, .suffix = *suffix};
+      wanted.prefix = value->is_string()
+                          ? encode_plain(fields, model, context, "prompt", std::string_view(value->get_string()))
+                          : read_ids(fields, "prompt", value->get_array(), model.vocab_size);
+      bool is_cut = false;
+      if (!fields.failed())
+        prompt.request.prompt = fill_in_prompt(fields, model, context, "prompt", wanted, add_bos, &is_cut);
+    } else if (value->is_string()) {
       const std::string_view text(value->get_string());
       prompt.request.prompt = encode_prompt(fields, model, context, "prompt", text, add_bos);
       if (echo) {
@@ -407,6 +417,17 @@ std::vector<PromptRequest> read_prompts(Fields& fields, const ServedModel& model
     prompts.push_back(std::move(prompt));
   }
   return prompts;
+}
+
+// What is to stand behind the answer; nothing where the field is absent or empty.
+std::optional<std::vector<int32_t>> read_suffix(Fields& fields, const ServedModel& model, const ParseContext& context) {
+  const json::value* value = fields.any("suffix");
+  if (!value || (value->is_string() && value->get_string().empty())) return std::nullopt;
+  if (!value->is_string()) fields.fail("suffix", fmt::format("expected a string, found {}", describe(*value)));
+  if (!check_fill_in(fields, model, "suffix")) return std::nullopt;
+  const std::string_view text(value->get_string());
+  if (!check_text_bytes(fields, model, "suffix", text.size())) return std::nullopt;
+  return encode_plain(fields, model, context, "suffix", text);
 }
 
 // 0 to 20 alternatives, or true or false as the chat endpoint has it: vLLM and others take true as 1.
@@ -585,15 +606,122 @@ ApiResult<ApiRequest> parse_completion(const json::object& body, const ServedMod
                             out.form.best_of, values.size()));
   AnswerStructure structure;
   read_content_structure(fields, &structure);
+  const json::value* suffix_value = fields.any("suffix");
+  if (suffix_value && !is_neutral(Neutral::kEmpty, *suffix_value) && shared.form.echo)
+    fields.fail("echo", "not together with suffix", "unsupported");
   judge_rest(fields, Endpoint::kCompletion, context.strict_fields, out.ignored_fields);
   if (fields.error()) return *fields.error();
-  out.prompts = read_prompts(fields, model, context, values, add_bos, shared.form.echo);
+  const auto suffix = read_suffix(fields, model, context);
+  if (fields.error()) return *fields.error();
+  out.prompts = read_prompts(fields, model, context, values, add_bos, shared.form.echo, suffix);
   if (fields.error()) return *fields.error();
   for (PromptRequest& prompt : out.prompts) {
     prompt.request = make_request(fields, shared, model, std::move(prompt.request.prompt), max_tokens);
     // Prompts draw apart; those of a seed that was asked for each as if alone.
     if (!shared.has_seed) ++shared.sampling.seed;
   }
+  take_structure(fields, model, std::move(structure), &out);
+  if (fields.error()) return *fields.error();
+  add_headers(out, max_tokens);
+  return out;
+}
+
+namespace {
+
+// The text of one of /infill's fields; empty where it is absent.
+std::string_view read_source(Fields& fields, const ServedModel& model, std::string_view name) {
+  const json::value* value = fields.any(name);
+  if (!value) return {};
+  if (!value->is_string()) {
+    fields.fail(name, fmt::format("expected a string, found {}", describe(*value)));
+    return {};
+  }
+  const std::string_view text(value->get_string());
+  return check_text_bytes(fields, model, name, text.size()) ? text : std::string_view();
+}
+
+// [{text, filename}, ...]
+std::vector<SourceChunk> read_extra(Fields& fields) {
+  std::vector<SourceChunk> chunks;
+  const json::array* extra = fields.array("input_extra", kInfillChunksMax);
+  if (!extra) return chunks;
+  for (const json::value& entry : *extra) {
+    const json::object* object = entry.if_object();
+    const json::value* text = object ? object->if_contains("text") : nullptr;
+    const json::value* name = object ? object->if_contains("filename") : nullptr;
+    if (!text || !text->is_string() || (name && !name->is_null() && !name->is_string())) {
+      fields.fail("input_extra", "expected objects with text and, where it is known, filename, both strings");
+      return {};
+    }
+    const std::string_view file = name && name->is_string() ? std::string_view(name->get_string()) : std::string_view();
+    chunks.push_back({file.substr(0, kInfillFileNameMax), std::string_view(text->get_string())});
+  }
+  return chunks;
+}
+
+std::vector<std::string> read_response_fields(Fields& fields) {
+  std::vector<std::string> names;
+  const json::array* given = fields.array("response_fields", 64);
+  if (!given) return names;
+  for (const json::value& name : *given) {
+    if (!name.is_string() || name.get_string().size() > 128)
+      fields.fail("response_fields", "expected strings of at most 128 bytes");
+    else
+      names.emplace_back(name.get_string());
+  }
+  return names;
+}
+
+// Names of llama.cpp that its editor plugins send with every request, and that change nothing here.
+void read_infill_hints(Fields& fields, std::vector<std::string>& ignored) {
+  for (const char* name : {"t_max_prompt_ms", "id_slot", "cache_prompt"}) fields.any(name);
+  if (const json::value* samplers = fields.any("samplers"); samplers && !is_neutral(Neutral::kEmpty, *samplers))
+    add_ignored(ignored, "samplers");
+  for (const char* name : {"n_indent", "t_max_predict_ms"}) {
+    if (const json::value* value = fields.any(name); value && !is_neutral(Neutral::kZero, *value))
+      add_ignored(ignored, name);
+  }
+}
+
+}  // namespace
+
+ApiResult<ApiRequest> parse_infill(const json::object& body, const ServedModel& model, const ParseContext& context) {
+  constexpr int64_t kTokensMax = 1 << 30;
+  Fields fields(body);
+  Shared shared = read_shared(fields, model, context);
+  if (shared.form.n != 1) fields.fail("n", fmt::format("expected 1 for this path, found {}", shared.form.n));
+  if (shared.form.beams) fields.fail("use_beam_search", "expected false for this path, found true");
+  shared.form.infill = InfillForm{.response_fields = read_response_fields(fields)};
+  std::optional<int64_t> max_tokens = read_max_tokens(fields, "n_predict", 0, kTokensMax);
+  const auto new_name = read_max_tokens(fields, "max_tokens", 0, kTokensMax);
+  if (max_tokens && new_name && *max_tokens != *new_name)
+    fields.fail("max_tokens", fmt::format("expected the same as n_predict = {}, found {}", *max_tokens, *new_name));
+  if (new_name) max_tokens = new_name;
+  if (max_tokens == 0) {  // one token is the least that is computed
+    shared.form.infill->shows_nothing = true;
+    max_tokens = 1;
+  }
+  ApiRequest out;
+  read_infill_hints(fields, out.ignored_fields);
+  const std::string_view prefix = read_source(fields, model, "input_prefix");
+  const std::string_view suffix = read_source(fields, model, "input_suffix");
+  const std::string_view line = read_source(fields, model, "prompt");  // before the cursor, behind input_prefix
+  FillIn wanted{.prefix = {}, .suffix = {}, .extra = read_extra(fields)};
+  AnswerStructure structure;
+  read_content_structure(fields, &structure);
+  judge_rest(fields, Endpoint::kInfill, context.strict_fields, out.ignored_fields);
+  check_fill_in(fields, model, "input_prefix");
+  if (fields.error()) return *fields.error();
+
+  wanted.prefix = encode_plain(fields, model, context, "input_prefix", std::string(prefix) + std::string(line));
+  wanted.suffix = encode_plain(fields, model, context, "input_suffix", suffix);
+  wanted.answer_tokens = static_cast<uint32_t>(std::clamp<int64_t>(max_tokens.value_or(-1), 1, model.context_max));
+  std::vector<int32_t> prompt;
+  if (!fields.failed())
+    prompt = fill_in_prompt(fields, model, context, "input_prefix", wanted, true, &shared.form.infill->is_cut);
+  if (fields.error()) return *fields.error();
+  out.form = shared.form;
+  out.prompts.push_back({make_request(fields, shared, model, std::move(prompt), max_tokens.value_or(-1)), ""});
   take_structure(fields, model, std::move(structure), &out);
   if (fields.error()) return *fields.error();
   add_headers(out, max_tokens);

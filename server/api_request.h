@@ -1,6 +1,6 @@
-// Bodies of POST /v1/chat/completions and /v1/completions to Requests of the core. Pure: checks every field against a
-// closed range, renders and tokenises; knows no socket. May take long for a long prompt: not for an I/O thread.
-// docs/api.md lists every field.
+// Bodies of POST /v1/chat/completions, /v1/completions and /infill to Requests of the core. Pure: checks every field
+// against a closed range, renders and tokenises; knows no socket. May take long for a long prompt: not for an I/O
+// thread. docs/api.md lists every field.
 #pragma once
 
 #include <boost/json.hpp>
@@ -23,6 +23,15 @@ inline constexpr size_t kChoicesMax = 128;          // drawn, of all prompts tog
 inline constexpr size_t kStopStringBytesMax = 256;  // of one; how many: the core's limits
 inline constexpr size_t kLogitBiasMax = 1024;
 inline constexpr int kTopLogprobsMax = 20;
+inline constexpr size_t kInfillChunksMax = 1024;
+inline constexpr size_t kInfillFileNameMax = 1024;  // bytes; more are cut
+
+// An answer of /infill, in llama.cpp's form.
+struct InfillForm {
+  std::vector<std::string> response_fields = {};  // of the whole answer; empty: all
+  bool shows_nothing = false;                     // the prompt alone was wanted, for the prefix cache
+  bool is_cut = false;                            // not all of input_extra is in the prompt
+};
 
 // How the answer is to look.
 struct AnswerForm {
@@ -42,6 +51,7 @@ struct AnswerForm {
   StopStrings content_stops = {};
   bool include_stop = false;  // in the content
   std::vector<Warning> warnings = {};
+  std::optional<InfillForm> infill = {};
 };
 
 // form.best_of choices each; all choices belong to one HTTP request.
@@ -75,6 +85,8 @@ ApiResult<ApiRequest> parse_chat(const boost::json::object& body, const ServedMo
                                  const ParseContext& context);
 ApiResult<ApiRequest> parse_completion(const boost::json::object& body, const ServedModel& model,
                                        const ParseContext& context);
+ApiResult<ApiRequest> parse_infill(const boost::json::object& body, const ServedModel& model,
+                                   const ParseContext& context);
 // With nothing but a seed.
 inline ApiResult<ApiRequest> parse_chat(const boost::json::object& body, const ServedModel& model, uint64_t seed) {
   return parse_chat(body, model, ParseContext{.random_seed = seed});

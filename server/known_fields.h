@@ -16,7 +16,7 @@
 
 namespace llmrt::server {
 
-enum class Endpoint : uint8_t { kChat = 1, kCompletion = 2, kTokenize = 4 };
+enum class Endpoint : uint8_t { kChat = 1, kCompletion = 2, kTokenize = 4, kInfill = 8 };
 
 enum class Tier : uint8_t {
   kRefused,   // at any value but the neutral ones
@@ -32,7 +32,7 @@ struct KnownField {
   Tier tier;
   Neutral neutral = Neutral::kNothing;
   std::string_view instead = {};  // "use max_tokens"; of refused ones
-  uint8_t endpoints = 7;          // a set of Endpoint; elsewhere the name is unknown
+  uint8_t endpoints = 15;         // a set of Endpoint; elsewhere the name is unknown
 };
 
 std::span<const KnownField> known_fields();

@@ -163,10 +163,9 @@ void write_load(Writer& out, const EngineStats& stats) {
 }
 
 // Those that a compiler's refusals can have, and "other".
-constexpr std::array kGrammarFailures = {ErrorCode::kUnsupportedSchema, ErrorCode::kInvalidArgument,
-                                         ErrorCode::kUnsupported,       ErrorCode::kGrammarTooComplex,
-                                         ErrorCode::kGrammarTimeout,    ErrorCode::kCancelled,
-                                         ErrorCode::kOverloaded};
+constexpr std::array kGrammarFailures = {
+    ErrorCode::kUnsupportedSchema, ErrorCode::kInvalidArgument, ErrorCode::kUnsupported, ErrorCode::kGrammarTooComplex,
+    ErrorCode::kGrammarTimeout,    ErrorCode::kCancelled,       ErrorCode::kOverloaded};
 
 void write_grammars(Writer& out, const GrammarFigures& grammars) {
   out.counter("grammar_compiles_total", grammars.num_compiled, "Grammars compiled.");

@@ -1,5 +1,7 @@
 #include "server/prompt_tokens.h"
 
+#include <algorithm>
+
 #include "server/api_request.h"
 
 namespace llmrt::server {
@@ -29,6 +31,21 @@ std::vector<int32_t> checked(Fields& fields, const ServedModel& model, const Par
 std::vector<int32_t> encode_prompt(Fields& fields, const ServedModel& model, const ParseContext& context,
                                    std::string_view name, std::string_view text, bool add_bos) {
   return checked(fields, model, context, name, model.tokenizer->encode(text, limited(model, context, add_bos)));
+}
+
+std::vector<int32_t> encode_plain(Fields& fields, const ServedModel& model, const ParseContext& context,
+                                  std::string_view name, std::string_view text) {
+  EncodeOptions options = limited(model, context, /*add_bos=*/false);
+  options.parse_special = false;
+  return checked(fields, model, context, name, model.tokenizer->encode(text, options));
+}
+
+std::vector<int32_t> encode_up_to(const ServedModel& model, const ParseContext& context, std::string_view text,
+                                  size_t tokens_max) {
+  EncodeOptions options = limited(model, context, /*add_bos=*/false);
+  options.parse_special = false;
+  options.tokens_max = std::max<size_t>(tokens_max, 1);  // 0 would be no limit
+  return model.tokenizer->encode(text, options);
 }
 
 std::vector<int32_t> encode_rendered(Fields& fields, const ServedModel& model, const ParseContext& context,

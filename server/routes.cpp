@@ -16,6 +16,7 @@ struct Entry {
 constexpr Entry kEntries[] = {
     {"/chat/completions", true, true, Page::kChat},
     {"/completions", true, true, Page::kCompletions},
+    {"/infill", false, true, Page::kInfill},
     {"/models", true, false, Page::kModels},
     {"/tokenize", false, true, Page::kTokenize},
     {"/detokenize", false, true, Page::kDetokenize},

@@ -10,6 +10,7 @@ enum class Page {
   kNone,
   kChat,
   kCompletions,
+  kInfill,
   kTokenize,
   kDetokenize,
   kModels,

@@ -9,6 +9,7 @@
 #include "core/chat/resolved_format.h"
 #include "core/grammar/grammar_compiler.h"
 #include "core/text/chat_template.h"
+#include "core/text/fim_tokens.h"
 #include "core/text/tokenizer.h"
 
 namespace llmrt::server {
@@ -38,8 +39,9 @@ struct ServedModel {
   // The field that thoughts are told in: "reasoning_content", "reasoning", or "none": they stay in the content.
   std::string thought_field = "reasoning_content";
   std::optional<uint32_t> thought_tokens_max = {};  // of an answer, where a request says nothing of it
-  std::shared_ptr<GrammarCompiler> grammars;  // null without a tokenizer
-  bool tells_structures = false;              // requests say how their constraint is made, for sample traces
+  std::optional<FimTokens> fim = {};                // nothing: no text is written between two others
+  std::shared_ptr<GrammarCompiler> grammars;        // null without a tokenizer
+  bool tells_structures = false;                    // requests say how their constraint is made, for sample traces
 };
 
 }  // namespace llmrt::server

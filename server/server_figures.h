@@ -12,9 +12,9 @@
 namespace llmrt::server {
 
 // The paths whose bodies may have fields that are ignored.
-enum class CountedPath { kChatCompletions, kCompletions, kTokenize, kDetokenize };
-inline constexpr std::array<const char*, 4> kCountedPaths = {"/v1/chat/completions", "/v1/completions", "/tokenize",
-                                                             "/detokenize"};
+enum class CountedPath { kChatCompletions, kCompletions, kTokenize, kDetokenize, kInfill };
+inline constexpr std::array<const char*, 5> kCountedPaths = {"/v1/chat/completions", "/v1/completions", "/tokenize",
+                                                             "/detokenize", "/infill"};
 
 struct ServerFigures {
   std::map<int, uint64_t> responses;         // by status

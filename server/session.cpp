@@ -332,7 +332,8 @@ asio::awaitable<bool> Session::dispatch(Incoming request) {
   }
   if (route.page == Page::kTokenize) co_return co_await tokens(request, false);
   if (route.page == Page::kDetokenize) co_return co_await tokens(request, true);
-  co_return co_await complete(request, route.page == Page::kChat);
+  if (route.page == Page::kInfill) co_return co_await complete(request, Endpoint::kInfill);
+  co_return co_await complete(request, route.page == Page::kChat ? Endpoint::kChat : Endpoint::kCompletion);
 }
 
 asio::awaitable<bool> Session::options(const Incoming& request, const Route& route) {

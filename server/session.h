@@ -13,6 +13,7 @@
 #include "server/api_answer.h"
 #include "server/api_request.h"
 #include "server/http.h"
+#include "server/known_fields.h"
 #include "server/outbox.h"
 #include "server/routes.h"
 #include "server/shared_state.h"
@@ -51,8 +52,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::optional<ApiError> refused_host(const RequestHead& head) const;
   std::optional<ApiError> not_ready() const;  // why no request can be served
 
-  boost::asio::awaitable<bool> complete(Incoming& request, bool chat);
-  boost::asio::awaitable<bool> answer(Incoming& request, bool chat);
+  boost::asio::awaitable<bool> complete(Incoming& request, Endpoint endpoint);
+  boost::asio::awaitable<bool> answer(Incoming& request, Endpoint endpoint);
   boost::asio::awaitable<std::optional<ApiError>> constrain(ApiRequest& wanted);
   boost::asio::awaitable<bool> send_whole(Flight& flight, bool keep_alive);
   boost::asio::awaitable<bool> send_stream(Flight& flight, bool keep_alive, bool chunked);

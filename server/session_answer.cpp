@@ -12,12 +12,13 @@ namespace {
 namespace asio = boost::asio;
 namespace json = boost::json;
 
-ApiResult<ApiRequest> parse_on_worker(std::string body, const ServedModel& model, bool chat,
+ApiResult<ApiRequest> parse_on_worker(std::string body, const ServedModel& model, Endpoint endpoint,
                                       const ParseContext& context) {
   ApiResult<json::object> object = read_body_object(std::move(body));
   if (auto* error = std::get_if<ApiError>(&object)) return std::move(*error);
   const json::object& fields = std::get<json::object>(object);
-  return chat ? parse_chat(fields, model, context) : parse_completion(fields, model, context);
+  if (endpoint == Endpoint::kInfill) return parse_infill(fields, model, context);
+  return endpoint == Endpoint::kChat ? parse_chat(fields, model, context) : parse_completion(fields, model, context);
 }
 
 uint64_t random_seed() {
@@ -48,7 +49,16 @@ ApiError bad_end(const ChoiceDelta& delta) {
   return to_api_error(make_error(ErrorCode::kCancelled, "the request was ended by the server"));
 }
 const char* request_path(const AnswerForm& form) {
+  if (form.infill) return "/infill";
   return form.chat ? "/v1/chat/completions" : "/v1/completions";
+}
+CountedPath counted_path(Endpoint endpoint) {
+  if (endpoint == Endpoint::kInfill) return CountedPath::kInfill;
+  return endpoint == Endpoint::kChat ? CountedPath::kChatCompletions : CountedPath::kCompletions;
+}
+const char* id_prefix(Endpoint endpoint) {
+  if (endpoint == Endpoint::kInfill) return "infill";
+  return endpoint == Endpoint::kChat ? "chatcmpl" : "cmpl";
 }
 bool ended_badly(FinishReason finish) {
   return finish == FinishReason::kCancelled || finish == FinishReason::kTimeout || finish == FinishReason::kError;
@@ -67,8 +77,10 @@ struct Session::Flight {
   std::vector<RequestId> ids;
   std::vector<SentTimes> sent;  // by choice
   AnswerWriter writer;
-  Headers headers;                  // of the reply
-  size_t num_open = 0;              // choices that have not ended
+  Headers headers;      // of the reply
+  size_t num_open = 0;  // choices that have not ended
+  const TimeNs begun_ns = SteadyClock().now_ns();
+  TimeNs first_ns = 0;              // when the first token came; 0 = it has not
   std::vector<AnswerDraft> drafts;  // of a whole answer, by choice
   std::vector<bool> begun;          // of a stream, by choice
 
@@ -114,6 +126,13 @@ struct Session::Flight {
     return std::nullopt;
   }
 
+  void note_time(const TokenEvent& event) {
+    if (!form.infill) return;
+    const TimeNs now = SteadyClock().now_ns();
+    if (first_ns == 0 && event.token >= 0) first_ns = now;
+    const TimeNs first = first_ns == 0 ? now : first_ns;
+    writer.set_times({1e-6 * static_cast<double>(first - begun_ns), 1e-6 * static_cast<double>(now - first)});
+  }
   // The choice has ended; where it goes on in the engine, it need not.
   void close_choice(size_t choice) {
     --num_open;
@@ -135,6 +154,7 @@ struct Session::Flight {
 std::optional<ApiError> Session::Flight::write_drafts(std::span<const ChoiceEvent> events) {
   for (const ChoiceEvent& entry : events) {
     if (choices[entry.choice].ends_early()) continue;
+    note_time(entry.event);
     const ChoiceDelta delta = choices[entry.choice].advance(entry.event);
     if (ended_badly(delta.finish)) return bad_end(delta);
     if (delta.finish != FinishReason::kNone) close_choice(entry.choice);
@@ -151,6 +171,7 @@ std::optional<ApiError> Session::Flight::write_chunks(std::span<const ChoiceEven
   const bool has_text = state->model.tokenizer != nullptr;
   for (const ChoiceEvent& entry : events) {
     if (choices[entry.choice].ends_early()) continue;
+    note_time(entry.event);
     const ChoiceDelta delta = choices[entry.choice].advance(entry.event);
     if (ended_badly(delta.finish)) return bad_end(delta);
     if (delta.finish != FinishReason::kNone) close_choice(entry.choice);
@@ -163,20 +184,20 @@ std::optional<ApiError> Session::Flight::write_chunks(std::span<const ChoiceEven
   return std::nullopt;
 }
 
-asio::awaitable<bool> Session::complete(Incoming& request, bool chat) {
+asio::awaitable<bool> Session::complete(Incoming& request, Endpoint endpoint) {
   if (state_->draining) co_return co_await reply_error(*not_ready(), request);
   start_watch();
-  const bool keep = co_await answer(request, chat);
+  const bool keep = co_await answer(request, endpoint);
   co_await end_watch();
   co_return keep && !client_gone_;
 }
 
-asio::awaitable<bool> Session::answer(Incoming& request, bool chat) {
+asio::awaitable<bool> Session::answer(Incoming& request, Endpoint endpoint) {
   const size_t num_bytes = request.body.size();
   std::function<ApiResult<ApiRequest>()> work = [&] {
     ParseContext context = parse_context(request.head);
     context.random_seed = random_seed();
-    return parse_on_worker(std::move(request.body), state_->model, chat, context);
+    return parse_on_worker(std::move(request.body), state_->model, endpoint, context);
   };
   ApiResult<ApiRequest> parsed = co_await state_->workers->run(num_bytes, std::move(work));
   account_->set(MemoryAccount::kBody, 0);
@@ -184,12 +205,11 @@ asio::awaitable<bool> Session::answer(Incoming& request, bool chat) {
   if (const auto* error = std::get_if<ApiError>(&parsed)) co_return co_await reply_error(*error, request);
   ApiRequest& wanted = std::get<ApiRequest>(parsed);
   const ParseNotes notes = wanted;
-  state_->count_ignored_fields(chat ? CountedPath::kChatCompletions : CountedPath::kCompletions,
-                               notes.ignored_fields.size());
+  state_->count_ignored_fields(counted_path(endpoint), notes.ignored_fields.size());
 
   const auto outbox = std::make_shared<Outbox>(socket_.get_executor(), state_->door, account_);
   AnswerHead head;
-  head.id = make_id(chat ? "chatcmpl" : "cmpl");
+  head.id = make_id(id_prefix(endpoint));
   head.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   if (const auto error = co_await constrain(wanted)) co_return co_await reply_error(*error, request);
@@ -336,7 +356,7 @@ asio::awaitable<bool> Session::send_stream(Flight& flight, bool keep, bool chunk
       }
       if (failure) out += format_event(error_body(*failure));
       const bool last = failure || (flight.num_open == 0 && rest.empty());
-      if (last && !failure) {
+      if (last && !failure && !flight.form.infill) {
         if (flight.form.include_usage) flight.writer.usage_chunk(flight.choices, out);
         out += "data: [DONE]\n\n";
       }

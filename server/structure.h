@@ -27,7 +27,7 @@ struct Tool {
   std::string name;
   boost::json::value parameters = {};  // a schema of the arguments; null: any object
   bool is_strict = false;
-  bool is_custom = false;  // its one argument "input" is shown as bare text
+  bool is_custom = false;                   // its one argument "input" is shown as bare text
   std::optional<GrammarSource> input = {};  // rules of that text, beside what `parameters` say of it
 };
 
@@ -40,8 +40,8 @@ struct AnswerStructure {
   Choice choice = Choice::kNone;
   std::vector<std::string> allowed;  // names that may be called; empty: all
   bool parallel = true;
-  bool keeps_from_calls = false;           // the model is told of tools, and must not call them
-  AnswerStart start = AnswerStart::kText;  // of the rendered prompt
+  bool keeps_from_calls = false;                    // the model is told of tools, and must not call them
+  AnswerStart start = AnswerStart::kText;           // of the rendered prompt
   std::optional<uint32_t> thought_tokens_max = {};  // no part of its grammar (server/thinking.h)
 
   bool is_custom(std::string_view tool) const;

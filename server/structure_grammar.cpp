@@ -66,8 +66,7 @@ class StructureRules {
       spec.tools.push_back({tool.name, tool.parameters, tool.is_strict || must_call});
       if (!tool.input) continue;
       auto input = input_of(*tool.input);
-      if (!input.ok())
-        return make_error(input.error().code, "tool {}: format: {}", tool.name, input.error().message);
+      if (!input.ok()) return make_error(input.error().code, "tool {}: format: {}", tool.name, input.error().message);
       spec.tools.back().input = *input;
     }
     spec.values = json_schema_values({.spaces = SchemaOptions::Spaces::kOneSpace}, &notes_);
@@ -131,9 +130,8 @@ std::vector<Warning> structure_warnings(const AnswerStructure& structure, const 
     }
     size_t end = std::min(note.text.size(), kNoteBytesMax);
     while (end > 0 && end < note.text.size() && (static_cast<unsigned char>(note.text[end]) & 0xC0) == 0x80) --end;
-    warnings.push_back(
-        {std::move(param), fmt::format("{}: no draft of JSON Schema has this keyword: it has no effect",
-                                       std::string_view(note.text).substr(0, end))});
+    warnings.push_back({std::move(param), fmt::format("{}: no draft of JSON Schema has this keyword: it has no effect",
+                                                      std::string_view(note.text).substr(0, end))});
   }
   return warnings;
 }

@@ -27,7 +27,8 @@ template <typename Enum, size_t kCount>
 Enum read_name(Fields& fields, std::string_view field, const std::array<const char*, kCount>& names) {
   const std::string found = fields.string(field, 64).value_or("");
   const auto it = std::ranges::find(names, found);
-  if (it == names.end()) fields.fail(field, fmt::format("expected one of {}, found {}", fmt::join(names, ", "), shown_name(found)));
+  if (it == names.end())
+    fields.fail(field, fmt::format("expected one of {}, found {}", fmt::join(names, ", "), shown_name(found)));
   return static_cast<Enum>(it == names.end() ? 0 : it - names.begin());
 }
 
@@ -68,6 +69,11 @@ void read_tool_list(Fields& fields, AnswerStructure* structure) {
     if (const json::value* parameters = inner.any("parameters")) tool.parameters = *parameters;
     tool.is_strict = inner.boolean("strict").value_or(false);
     tool.is_custom = inner.boolean("custom").value_or(false);
+    if (const json::object* input = inner.object("input")) {
+      Fields rules(*input, inner.full("input."));
+      tool.input = read_content(rules);
+      if (rules.error()) inner.fail(*rules.error());
+    }
     if (inner.error()) return fields.fail(*inner.error());
     structure->tools.push_back(std::move(tool));
   }
@@ -94,8 +100,7 @@ AnswerStructure read_structure(Fields& fields) {
 }
 
 Error wrong_source(const ApiError& error) {
-  return make_error(ErrorCode::kInvalidArgument, "the grammar of the trace: {}: {}", error.param,
-                    error.message);
+  return make_error(ErrorCode::kInvalidArgument, "the grammar of the trace: {}: {}", error.param, error.message);
 }
 
 }  // namespace
@@ -106,6 +111,7 @@ std::string structure_source(const AnswerStructure& structure, const ServedModel
   for (const Tool& tool : structure.tools) {
     json::object one{{"name", tool.name}, {"strict", tool.is_strict}, {"custom", tool.is_custom}};
     if (!tool.parameters.is_null()) one["parameters"] = tool.parameters;
+    if (tool.input) one["input"] = content_json(*tool.input);
     tools.push_back(std::move(one));
   }
   json::object out{{"chat_format", nullptr},
@@ -138,7 +144,8 @@ Result<std::shared_ptr<const TokenConstraint>> make_constraint(std::string_view 
     named.chat_format =
         std::make_shared<const ResolvedFormat>(resolve_format(**format, marker_tokens(*named.tokenizer)));
   } else if (!structure->content) {
-    return make_error(ErrorCode::kInvalidArgument, "the grammar of the trace: content: expected one without a chat format");
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the grammar of the trace: content: expected one without a chat format");
   }
   std::shared_ptr<const TokenConstraint> grammar;
   if (structure->is_constrained()) {

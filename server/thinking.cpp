@@ -28,11 +28,12 @@ void read_thought_budget(Fields& fields, const ServedModel& model, const boost::
   const bool has_thoughts = model.chat_format && model.tokenizer && model.chat_format->format->has_thoughts();
   if (fields.failed() || only_counting) return;
   if (budget && *budget >= 0 && !has_thoughts) {
-    fields.fail(field,
-                fmt::format("this model's chat format ({}) has no thoughts: expected -1 or nothing, or a server started "
-                            "with --chat-format",
-                            model.chat_format ? model.chat_format->format->name : "unknown"),
-                "unsupported");
+    fields.fail(
+        field,
+        fmt::format("this model's chat format ({}) has no thoughts: expected -1 or nothing, or a server started "
+                    "with --chat-format",
+                    model.chat_format ? model.chat_format->format->name : "unknown"),
+        "unsupported");
     return;
   }
   if (!has_thoughts) return;

@@ -22,7 +22,8 @@ Result<SymbolId> json_args(FormatSymbols* symbols, const ToolGrammar& tool, cons
   if (tool.args) return *tool.args;
   if (tool.input) {
     GrammarBuilder& b = symbols->builder();
-    return b.sequence({b.literal("{\"input\":"), b.optional(b.literal(" ")), json_string(&b, *tool.input), b.literal("}")});
+    return b.sequence(
+        {b.literal("{\"input\":"), b.optional(b.literal(" ")), json_string(&b, *tool.input), b.literal("}")});
   }
   if (!tool.strict || tool.parameters.is_null()) return values.any_object(&symbols->builder());
   return values.schema(&symbols->builder(), tool.parameters);

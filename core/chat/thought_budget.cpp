@@ -168,10 +168,10 @@ class BudgetMatcher final : public ConstraintMatcher {
   std::shared_ptr<const BudgetConstraint> owner_;
   std::unique_ptr<ConstraintMatcher> inner_;  // may be null
   AnswerParser parser_;
-  std::vector<int32_t> tokens_;                        // read so far: a parser cannot be copied
-  const std::vector<ForcedToken>* forced_ = nullptr;   // what must be drawn now; null: nothing certain
-  size_t num_forced_ = 0;                              // of them, already drawn
-  uint32_t num_closed_ = 0;                            // thoughts that were ended so
+  std::vector<int32_t> tokens_;                       // read so far: a parser cannot be copied
+  const std::vector<ForcedToken>* forced_ = nullptr;  // what must be drawn now; null: nothing certain
+  size_t num_forced_ = 0;                             // of them, already drawn
+  uint32_t num_closed_ = 0;                           // thoughts that were ended so
   bool gave_up_ = false;
 };
 
@@ -188,7 +188,8 @@ Result<std::shared_ptr<const TokenConstraint>> limit_thoughts(const ThoughtBudge
   if (!format->format->has_thoughts()) {
     return make_error(ErrorCode::kUnsupported, "this model's chat format ({}) has no thoughts", format->format->name);
   }
-  auto constraint = std::make_shared<BudgetConstraint>(budget, std::move(inner), std::move(format), std::move(tokenizer));
+  auto constraint =
+      std::make_shared<BudgetConstraint>(budget, std::move(inner), std::move(format), std::move(tokenizer));
   if (Status ready = constraint->prepare(); !ready) return ready.error();
   return std::shared_ptr<const TokenConstraint>(std::move(constraint));
 }

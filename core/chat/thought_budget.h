@@ -1,10 +1,10 @@
-// How many tokens the thoughts of an answer may have: a constraint that counts them as the parser of answers does, marks
-// included. Where the budget is out and the thought still open, only the tokens of its end mark may be drawn; behind
-// them everything goes on as without a budget. It stands alone or around another constraint, which decides first: what
-// that one does not allow is not forced.
+// How many tokens the thoughts of an answer may have: a constraint that counts them as the parser of answers does,
+// marks included. Where the budget is out and the thought still open, only the tokens of its end mark may be drawn;
+// behind them everything goes on as without a budget. It stands alone or around another constraint, which decides
+// first: what that one does not allow is not forced.
 //
-// A thought that the prompt has opened counts from the first token, one that the model opens from its start mark. A call
-// that was begun inside a thought is let end.
+// A thought that the prompt has opened counts from the first token, one that the model opens from its start mark. A
+// call that was begun inside a thought is let end.
 #pragma once
 
 #include <cstdint>

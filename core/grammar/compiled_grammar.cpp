@@ -97,8 +97,8 @@ Result<std::shared_ptr<CompiledGrammar>> CompiledGrammar::create(GrammarBuilder*
   if (!network.ok()) return network.error();
   if (!figures) figures = std::make_shared<MaskFigures>();
   std::shared_ptr<CompiledGrammar> grammar(new CompiledGrammar(std::move(*network), std::move(builder->regexes()),
-                                                               builder->notes(), std::move(vocabulary), std::move(workers),
-                                                               std::move(figures)));
+                                                               builder->notes(), std::move(vocabulary),
+                                                               std::move(workers), std::move(figures)));
   if (grammar->states_.failed()) {
     return make_error(ErrorCode::kGrammarTooComplex, "the grammar's first state: expected less to be open at once");
   }
@@ -106,7 +106,8 @@ Result<std::shared_ptr<CompiledGrammar>> CompiledGrammar::create(GrammarBuilder*
 }
 
 CompiledGrammar::CompiledGrammar(Network network, RegexPool regexes, std::vector<ConstraintNote> notes,
-                                 std::shared_ptr<const TokenVocabulary> vocabulary, std::shared_ptr<MaskWorkers> workers, std::shared_ptr<MaskFigures> figures)
+                                 std::shared_ptr<const TokenVocabulary> vocabulary,
+                                 std::shared_ptr<MaskWorkers> workers, std::shared_ptr<MaskFigures> figures)
     : vocabulary_(std::move(vocabulary)),
       workers_(std::move(workers)),
       figures_(std::move(figures)),

@@ -58,8 +58,8 @@ class CompiledGrammar final : public TokenConstraint, public std::enable_shared_
   };
 
   CompiledGrammar(Network network, RegexPool regexes, std::vector<ConstraintNote> notes,
-                  std::shared_ptr<const TokenVocabulary> vocabulary,
-                  std::shared_ptr<MaskWorkers> workers, std::shared_ptr<MaskFigures> figures);
+                  std::shared_ptr<const TokenVocabulary> vocabulary, std::shared_ptr<MaskWorkers> workers,
+                  std::shared_ptr<MaskFigures> figures);
   void make_mask(StateId state) const;
   Result<TokenMaskPtr> find_mask(StateId state) const;  // under the mutex
   void count_bytes() const;                             // under the mutex

@@ -53,12 +53,20 @@ Status read_special_ids(const Metadata& metadata, Vocabulary* vocabulary) {
     if (!value) return value.error();
     *id = static_cast<TokenId>(*value);
   }
-  // Padding is used by nothing here, and files in circulation name one past the end: that is none.
-  constexpr const char* kPadKey = "tokenizer.ggml.padding_token_id";
-  if (metadata.has(kPadKey)) {
-    auto value = metadata.integer(kPadKey, 0, UINT32_MAX);
+  // Files in circulation name paddings one past the end, and marks likewise: that is none. The older names come last.
+  for (const auto& [key, id] : {SpecialKey{"tokenizer.ggml.padding_token_id", &vocabulary->pad},
+                                {"tokenizer.ggml.fim_pre_token_id", &vocabulary->fim.prefix},
+                                {"tokenizer.ggml.fim_suf_token_id", &vocabulary->fim.suffix},
+                                {"tokenizer.ggml.fim_mid_token_id", &vocabulary->fim.middle},
+                                {"tokenizer.ggml.fim_rep_token_id", &vocabulary->fim.repo},
+                                {"tokenizer.ggml.fim_sep_token_id", &vocabulary->fim.file},
+                                {"tokenizer.ggml.prefix_token_id", &vocabulary->fim.prefix},
+                                {"tokenizer.ggml.suffix_token_id", &vocabulary->fim.suffix},
+                                {"tokenizer.ggml.middle_token_id", &vocabulary->fim.middle}}) {
+    if (!metadata.has(key) || *id >= 0) continue;
+    auto value = metadata.integer(key, 0, UINT32_MAX);
     if (!value) return value.error();
-    if (*value < size) vocabulary->pad = static_cast<TokenId>(*value);
+    if (*value < size) *id = static_cast<TokenId>(*value);
   }
   return {};
 }

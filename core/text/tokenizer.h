@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/text/fim_tokens.h"
 
 namespace llmrt {
 
@@ -37,6 +38,7 @@ struct Vocabulary {
   bool add_eos = false;
   bool add_space_prefix = true;  // llama only
   std::string chat_template;     // Jinja source; empty = none
+  FimTokens fim = {};            // as the file names them; find_fim_tokens() knows more
 };
 
 struct EncodeOptions {

@@ -410,6 +410,25 @@ def test_required_calls(agent):
     assert last.finish_reason == "stop" and isinstance(last.message.tool_calls[0].function.parsed_arguments, Weather)
 
 
+def test_budgets_of_thoughts_and_warnings(agent):
+    thought = MESSAGES + [{"role": "assistant", "content": "<think>\nLet me"}]
+    arguments = dict(model="smol", messages=thought, max_tokens=40, n=2, seed=1)
+    extra = {"continue_final_message": True, "thinking_token_budget": 5, "structured_outputs": {"regex": "[0-9]{3}"}}
+    answer = agent.client.chat.completions.create(**arguments, extra_body=extra)
+    for choice in answer.choices:
+        assert choice.message.reasoning_content and re.fullmatch("[0-9]{3}", choice.message.content)
+    end = len(agent.post("/tokenize", {"prompt": "</think>", "add_special_tokens": False})[1]["tokens"])
+    assert answer.usage.completion_tokens_details.reasoning_tokens <= 2 * (5 + end)
+    schema = {"type": "object", "properties": {"a": {"type": "boolean", "nullable": True}}, "required": ["a"],
+              "additionalProperties": False}
+    arguments = dict(model="smol", messages=MESSAGES, max_tokens=40, temperature=0, response_format={
+        "type": "json_schema", "json_schema": {"name": "a", "schema": schema}})
+    whole = agent.client.chat.completions.create(**arguments)
+    assert [warning["param"] for warning in whole.warnings] == ["response_format"]
+    *others, last = agent.client.chat.completions.create(**arguments, stream=True)
+    assert last.warnings == whole.warnings and not any(hasattr(chunk, "warnings") for chunk in others)
+
+
 def test_a_loop_of_calls(agent):
     messages = list(MESSAGES)
     for _ in range(3):

@@ -8,6 +8,7 @@
 
 #include "server/api_answer.h"
 #include "server/api_request.h"
+#include "server/structure_source.h"
 #include "tests/server/letter_model.h"
 #include "tests/server/mark_tokenizer.h"
 
@@ -278,7 +279,8 @@ TEST_CASE("custom tools are functions of one string to the model, and bare text 
 // All that the grammar of a request takes: its texts, with tokens as bytes.
 bool takes(const ServedModel& model, const std::string& rest, std::string_view text) {
   const Parsed parsed = parse(model, rest);
-  const auto grammar = model.grammars->compile(grammar_job(std::get<ApiRequest>(parsed).form.structure, model, true, ""));
+  const auto grammar =
+      model.grammars->compile(grammar_job(std::get<ApiRequest>(parsed).form.structure, model, true, ""));
   if (!grammar.ok()) FAIL(grammar.error().message);
   const auto matcher = (*grammar)->start();
   for (const char c : text) {
@@ -295,8 +297,9 @@ std::string lark_tool(std::string_view definition) {
 
 TEST_CASE("a custom tool's Lark grammar holds for the text behind the escapes of its JSON string") {
   const ServedModel model = structured_model();
-  const std::string tool = lark_tool("start: \"say \" value (NL value)*\nvalue: STRING | \"(\" value \")\"\n"
-                                     "STRING: /\"[^\"\\n]*\"/\nNL: \"\\n\"\n%ignore /\\t/");
+  const std::string tool = lark_tool(
+      "start: \"say \" value (NL value)*\nvalue: STRING | \"(\" value \")\"\n"
+      "STRING: /\"[^\"\\n]*\"/\nNL: \"\\n\"\n%ignore /\\t/");
   const auto call = [](std::string_view input) {
     return fmt::format("<tool_call>\n{{\"name\": \"sh\", \"arguments\": {{\"input\": \"{}\"}}}}\n</tool_call>", input);
   };
@@ -311,7 +314,21 @@ TEST_CASE("a custom tool's Lark grammar holds for the text behind the escapes of
   CHECK_FALSE(takes(model, tool, call(R"(say \"\u0009\")")));  // one spelling of each character
   CHECK_FALSE(takes(model, tool, call("say \\\"\n\\\"")));
   Reading reading(model, tool);
-  CHECK(reading.request.form.structure->tools[0].parameters.at("properties").at("input").at("description").as_string()
+  const std::string source = structure_source(*reading.request.form.structure, model, true);
+  const auto again = make_constraint(source, model);
+  if (!again.ok()) FAIL(again.error().message);
+  for (const bool is_right : {true, false}) {
+    const auto matcher = (*again)->start();
+    bool is_taken = true;
+    for (const char c : call(is_right ? R"(say \"a\")" : "say a"))
+      is_taken = is_taken && matcher->advance(static_cast<unsigned char>(c));
+    CHECK(is_taken == is_right);
+  }
+  CHECK(reading.request.form.structure->tools[0]
+            .parameters.at("properties")
+            .at("input")
+            .at("description")
+            .as_string()
             .starts_with("A text of this Lark grammar:\nstart: "));
   reading.feed(call(R"(say \"a\"\n(\"b\"))"));
   const json::value made = reading.whole().at("choices").as_array()[0].at("message").at("tool_calls").as_array()[0];
@@ -386,8 +403,9 @@ TEST_CASE("keywords that no draft knows are told, also where the grammar was the
 }
 
 TEST_CASE("ids of calls are as the format's template takes them, and the same in calls and results") {
-  const std::string show = "{% for m in messages %}{{ m.role }}{% for c in m.tool_calls or [] %}({{ c.id }}){% endfor %}"
-                           "{{ '[' ~ m.tool_call_id ~ ']' if m.tool_call_id else '' }};{% endfor %}";
+  const std::string show =
+      "{% for m in messages %}{{ m.role }}{% for c in m.tool_calls or [] %}({{ c.id }}){% endfor %}"
+      "{{ '[' ~ m.tool_call_id ~ ']' if m.tool_call_id else '' }};{% endfor %}";
   const auto prompt = [&](const char* format) {
     const ServedModel model = structured_model(format, show);
     const Parsed parsed = parse_chat(object_of(R"({"messages": [{"role": "user", "content": "a"},

@@ -48,7 +48,8 @@ struct Answered {
 // Answers as a model would that always wants the next token of `wishes`, or the end, or the first that it may have.
 Answered answer(const ServedModel& model, std::string_view fields, const std::vector<int32_t>& wishes) {
   const auto parsed = parse_chat(
-      json::parse(fmt::format(R"({{"messages": [{{"role": "user", "content": "q"}}]{}}})", fields)).as_object(), model, 1);
+      json::parse(fmt::format(R"({{"messages": [{{"role": "user", "content": "q"}}]{}}})", fields)).as_object(), model,
+      1);
   if (const auto* error = std::get_if<ApiError>(&parsed)) FAIL(error->message);
   const auto& request = std::get<ApiRequest>(parsed);
   std::shared_ptr<const TokenConstraint> constraint = request.prompts[0].request.constraint;
@@ -65,6 +66,7 @@ Answered answer(const ServedModel& model, std::string_view fields, const std::ve
   choices.emplace_back(&model, request.form, request.prompts[0]);
   const AnswerWriter writer(&model, request.form, {"id", 1});
   std::vector<AnswerDraft> drafts(1);
+  std::vector<int32_t> tokens;
   size_t wish = 0;
   for (int i = 0; i < 400 && !choices[0].finished(); ++i) {
     NextTokens next = matcher->next();
@@ -82,6 +84,13 @@ Answered answer(const ServedModel& model, std::string_view fields, const std::ve
       for (token = 0; !next.mask->allows(token);) ++token;
     }
     if (i % 3 == 0) matcher = matcher->fork();
+    if (i % 5 == 0) {  // behind tokens that are there already, as a replay of a trace has it
+      BranchConstraint behind(*constraint, tokens);
+      while (!behind.is_ready()) behind.wait(std::chrono::milliseconds(100));
+      REQUIRE_FALSE(behind.error());
+      CHECK((behind.mask() ? behind.mask()->digest() : 0) == (next.mask ? next.mask->digest() : 0));
+    }
+    tokens.push_back(token);
     REQUIRE(matcher->advance(token));
     TokenEvent event;
     event.token = token;
@@ -123,8 +132,8 @@ TEST_CASE("in every format a thought ends at its budget, and the answer goes on"
             std::vector<int32_t> wishes = is_open ? std::vector<int32_t>() : tokens_of(model, format.thought.open);
             const size_t num_opening = wishes.size();
             wishes.insert(wishes.end(), 60, 't');
-            const Answered got = answer(
-                model, fmt::format(R"(, "thinking_token_budget": {}{})", budget, structure), wishes);
+            const Answered got =
+                answer(model, fmt::format(R"(, "thinking_token_budget": {}{})", budget, structure), wishes);
             const size_t end = num_tokens(model, format.thought.close);
             const std::string content(got.message.at("content").as_string());
             if (structure[0] != 0)
@@ -184,7 +193,8 @@ TEST_CASE("every name of the budget is read; what cannot be is refused by name")
   const ServedModel model = thinking_model(format_of("hermes"), true, "");
   const auto budget = [&](const ServedModel& of, std::string_view fields) -> std::string {
     const auto parsed = parse_chat(
-        json::parse(fmt::format(R"({{"messages": [{{"role": "user", "content": "q"}}]{}}})", fields)).as_object(), of, 1);
+        json::parse(fmt::format(R"({{"messages": [{{"role": "user", "content": "q"}}]{}}})", fields)).as_object(), of,
+        1);
     if (const auto* error = std::get_if<ApiError>(&parsed)) return error->param + ": " + error->message;
     const auto& request = std::get<ApiRequest>(parsed);
     const auto& max = request.form.structure->thought_tokens_max;
@@ -213,7 +223,8 @@ TEST_CASE("every name of the budget is read; what cannot be is refused by name")
   CHECK(budget(plain, R"(, "thinking_budget": 9)").find("(plain) has no thoughts") != std::string::npos);
   CHECK(budget(plain, R"(, "thinking_budget": -1)") == "none");
   CHECK(budget(plain, R"(, "chat_template_kwargs": {"thinking_budget": 6})") == "none");
-  const auto raw = parse_completion(json::parse(R"({"prompt": "a", "thinking_token_budget": 4})").as_object(), model, 1);
+  const auto raw =
+      parse_completion(json::parse(R"({"prompt": "a", "thinking_token_budget": 4})").as_object(), model, 1);
   CHECK(std::get<ApiError>(raw).param == "thinking_token_budget");
 }
 

@@ -362,6 +362,22 @@ TEST_CASE("an own head, biases and mixed encodings become groups") {
   CHECK(model.weights.groups.at(layer.output).bias == -1);
 }
 
+TEST_CASE("marks of fill-in-the-middle are read by their newer and older names; one past the end is none") {
+  GgufBytes file = tiny_model();
+  file.u32("tokenizer.ggml.fim_pre_token_id", 3);
+  file.u32("tokenizer.ggml.prefix_token_id", 1);
+  file.u32("tokenizer.ggml.suffix_token_id", 4);
+  file.u32("tokenizer.ggml.fim_mid_token_id", 5);
+  file.u32("tokenizer.ggml.fim_rep_token_id", 8);
+  file.u32("tokenizer.ggml.padding_token_id", 8);
+  const std::string bytes = file.build();
+  const auto model = load(bytes);
+  if (!model) FAIL(model.error().message);
+  const Vocabulary& vocabulary = *(*model)->vocabulary;
+  CHECK((vocabulary.fim.prefix == 3 && vocabulary.fim.suffix == 4 && vocabulary.fim.middle == 5));
+  CHECK((vocabulary.fim.repo == -1 && vocabulary.fim.file == -1 && vocabulary.pad == -1));
+}
+
 TEST_CASE("a file without a tokenizer has no vocabulary") {
   GgufBytes file = tiny_model();
   for (const char* key : {"tokenizer.ggml.model", "tokenizer.ggml.tokens"}) remove_pair(file, key);

@@ -315,6 +315,7 @@ Result<OpenModel> try_open_model(const ModelOptions& options) {
   Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::create(*open.model->vocabulary);
   if (!tokenizer) return make_error(tokenizer.error().code, "{}: {}", options.path, tokenizer.error().message);
   served.tokenizer = std::move(*tokenizer);
+  served.fim = find_fim_tokens(served.tokenizer->vocabulary());
   if (const std::string& source = open.model->vocabulary->chat_template; !source.empty()) {
     Result<std::unique_ptr<ChatTemplate>> compiled = ChatTemplate::compile(source);
     if (compiled) {

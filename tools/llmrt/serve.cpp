@@ -128,8 +128,9 @@ void add_serve(CLI::App& app) {
       ->type_name("NAME")
       ->group(group);
   command
-      ->add_option("--reasoning-budget", options->reasoning_budget,
-                   "tokens that the thoughts of an answer may have where a request does not say; 0: none, -1: any number")
+      ->add_option(
+          "--reasoning-budget", options->reasoning_budget,
+          "tokens that the thoughts of an answer may have where a request does not say; 0: none, -1: any number")
       ->check(number_range(int64_t{-1}, int64_t{1} << 30))
       ->capture_default_str()
       ->type_name("N")
