@@ -53,7 +53,7 @@ endfunction()
 # llmrt_unity(<target>): with LLMRT_UNITY eight sources are compiled as one. Names in anonymous namespaces then differ
 # within the library.
 function(llmrt_unity target)
-  if(LLMRT_UNITY)
+  if(LLMRT_UNITY AND NOT target MATCHES "${LLMRT_UNITY_LEFT_OUT}")
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   endif()
 endfunction()

@@ -1,7 +1,7 @@
 # Configuring and building a preset. Sourced after the other parts.
 
 # Sets cuda_architectures: $LLMRT_CUDA_ARCHITECTURES, or those of the GPUs that are here; where there are none, Hopper's
-# and Turing's, whose PTX drivers translate for every later GPU.
+# and Turing's as PTX, which drivers translate for it and every later GPU.
 find_cuda_architectures() {
   cuda_architectures=${LLMRT_CUDA_ARCHITECTURES:-}
   [[ -z $cuda_architectures ]] || return 0
@@ -21,7 +21,7 @@ find_cuda_architectures() {
       warn "there is no code for compute capability $capability: that GPU is served by Vulkan"
     fi
   done < <(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -u)
-  cuda_architectures=$(IFS=';' && echo "${targets[*]:-90a;75}")
+  cuda_architectures=$(IFS=';' && echo "${targets[*]:-90a;75-virtual}")
 }
 
 # prepare_build [cuda=yes|no]: installs what a build needs; sets configure_options.
