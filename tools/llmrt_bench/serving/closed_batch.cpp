@@ -13,7 +13,7 @@ ClosedBatch::ClosedBatch(Engine* engine, const Clock& clock, std::function<void(
     : engine_(engine),
       wait_until_(std::move(wait_until)),
       spec_(spec),
-      num_ahead_(std::max(2u, spec.num_rows / 8)),
+      num_ahead_(std::max(2u, spec.num_rows / 2)),
       drive_(engine, &clock),
       content_(spec.seed) {}
 

@@ -22,7 +22,8 @@ EngineConfig config_of(const Bench& bench, uint32_t num_rows) {
   config.kv_dtype = bench.options.kv_dtype;
   config.prefix_cache = PrefixCacheKind::kOff;
   config.sequences_max = num_rows;
-  config.context_max = bench.options.grammar_prompt + bench.options.grammar_output;
+  const uint32_t warm_up_tokens = num_rows + 32;  // Drive::warm_up
+  config.context_max = std::max(warm_up_tokens, bench.options.grammar_prompt + bench.options.grammar_output);
   config.kv_tokens = uint64_t{num_rows} * (config.context_max + config.block_tokens) * 33 / 32;
   return config;
 }
