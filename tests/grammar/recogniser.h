@@ -47,6 +47,7 @@ class Recogniser {
       case Kind::kToken:
         return {};
       case Kind::kEmpty:
+      case Kind::kMark:
         return {begin};
       case Kind::kTerminal:
         return terminal_ends(symbol.value, begin);
