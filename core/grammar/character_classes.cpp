@@ -2,8 +2,11 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+
+#include "core/grammar/script_ranges.h"
 
 namespace llmrt {
 namespace {
@@ -38,7 +41,7 @@ constexpr Category kCategories[] = {
     {"Lt", "Titlecase_Letter", bit(UTF8PROC_CATEGORY_LT)},
     {"Lm", "Modifier_Letter", bit(UTF8PROC_CATEGORY_LM)},
     {"Lo", "Other_Letter", bit(UTF8PROC_CATEGORY_LO)},
-    {"M", "Mark", kMarks},
+    {"M", "PlaceMark", kMarks},
     {"Mn", "Nonspacing_Mark", bit(UTF8PROC_CATEGORY_MN)},
     {"Mc", "Spacing_Mark", bit(UTF8PROC_CATEGORY_MC)},
     {"Me", "Enclosing_Mark", bit(UTF8PROC_CATEGORY_ME)},
@@ -106,6 +109,19 @@ CodePointRanges ranges_of(uint32_t members) {
   return ranges;
 }
 
+std::optional<CodePointRanges> script_ranges(std::string_view name) {
+  const auto names = script_names();
+  const auto it = std::ranges::find_if(names, [&](const auto& each) { return name == each.code || name == each.name; });
+  if (it == names.end()) return std::nullopt;
+  CodePointRanges ranges;
+  const auto runs = script_runs();
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].script != it - names.begin()) continue;
+    ranges.emplace_back(runs[i].first, i + 1 < runs.size() ? runs[i + 1].first - 1 : 0x10ffff);
+  }
+  return ranges;
+}
+
 }  // namespace
 
 CodePointRanges named_class(char name) {
@@ -125,6 +141,9 @@ std::optional<CodePointRanges> unicode_property(std::string_view name) {
   if (name == "ASCII") return CodePointRanges{{0, 0x7f}};
   for (const std::string_view prefix : {"gc=", "General_Category="}) {
     if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
+  }
+  for (const std::string_view prefix : {"sc=", "Script="}) {
+    if (name.starts_with(prefix)) return script_ranges(name.substr(prefix.size()));
   }
   for (const Category& category : kCategories) {
     if (name == category.short_name || name == category.long_name) return ranges_of(category.members);

@@ -14,7 +14,8 @@ using CodePointRanges = std::vector<std::pair<char32_t, char32_t>>;
 // d, w (ASCII) and s (ECMA-262's white space and line ends).
 CodePointRanges named_class(char name);
 // A general category of Unicode by its short or long name ("Lu", "Uppercase_Letter", "L", "Letter"), also behind
-// "gc=" or "General_Category=", "Any" and "ASCII"; nothing for other names.
+// "gc=" or "General_Category="; a script behind "sc=" or "Script=" ("Latn", "Latin"); "Any" and "ASCII"; nothing for
+// other names.
 std::optional<CodePointRanges> unicode_property(std::string_view name);
 
 }  // namespace llmrt

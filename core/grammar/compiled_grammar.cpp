@@ -9,7 +9,7 @@ namespace llmrt {
 class GrammarMatcher final : public ConstraintMatcher {
  public:
   explicit GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar)
-      : grammar_(std::move(grammar)), state_(grammar_->states_.start()) {
+      : grammar_(std::move(grammar)), has_marks_(grammar_->states_.network().has_marks), position_(grammar_->states_) {
     read_state();
   }
 
@@ -22,13 +22,11 @@ class GrammarMatcher final : public ConstraintMatcher {
     const std::lock_guard lock(grammar_->mutex_);
     ParseStates& states = grammar_->states_;
     const bool is_named = states.network().named_tokens.contains(token);
-    ParseStates::StateId next = ParseStates::kDead;
-    if (is_named) {
-      next = states.after_token(state_, token);
-    } else if (!vocabulary.bytes(token).empty()) {
-      next = states.after(state_, vocabulary.bytes(token));
-    }
-    if (next == ParseStates::kDead && vocabulary.is_end(token) && accepts_) {
+    TextPosition next = position_;
+    const std::string_view bytes = vocabulary.bytes(token);
+    const bool goes_on = is_named ? next.step_token(&states, token)
+                                  : !bytes.empty() && next.step(&states, bytes) && next.is_live(&states);
+    if (!goes_on && vocabulary.is_end(token) && accepts_) {
       is_over_ = true;
       return true;
     }
@@ -37,39 +35,54 @@ class GrammarMatcher final : public ConstraintMatcher {
                           CompiledGrammar::kBytesMax >> 20);
       return true;
     }
-    if (next == ParseStates::kDead) return false;
-    state_ = next;
+    if (next.failed()) {
+      error_ = make_error(ErrorCode::kGrammarTooComplex,
+                          "items and keys that must differ: expected at most {} KiB of one, {} MiB of all, depth {}",
+                          JsonTracker::kOpenBytesMax >> 10, JsonTracker::kSeenBytesMax >> 20, JsonTracker::kDepthMax);
+      return true;
+    }
+    if (!goes_on) return false;
+    position_ = std::move(next);
+    mask_ = nullptr;
     read_state();
     return true;
   }
 
   NextTokens next() override {
     if (error_) return {.state = NextTokens::State::kFailed, .error = error_};
+    if (mask_) return {.mask = mask_};
+    const ParseStates::StateId state = position_.state();
     std::unique_lock lock(grammar_->mutex_);
-    auto& made = grammar_->masks_[state_];
+    auto& made = grammar_->masks_[state];
     if (!made.is_done() && !made.is_asked) {
       made.is_asked = true;
       lock.unlock();
       if (const auto workers = grammar_->workers_.lock()) {
         // The work keeps the grammar alive, for the case that its last request has gone.
-        workers->post([grammar = grammar_, state = state_] { grammar->make_mask(state); });
+        workers->post([grammar = grammar_, state] { grammar->make_mask(state); });
       } else {
-        grammar_->make_mask(state_);
+        grammar_->make_mask(state);
       }
       lock.lock();
     } else if (made.is_done()) {
       grammar_->figures_->num_found.fetch_add(1, std::memory_order_relaxed);
     }
-    const auto& now = grammar_->masks_[state_];
+    const auto& now = grammar_->masks_[state];
     if (now.error) return {.state = NextTokens::State::kFailed, .error = now.error};
     if (!now.mask) return {.state = NextTokens::State::kLate};
-    return {.mask = now.mask};
+    if (!has_marks_) return {.mask = now.mask};
+    mask_ = position_.narrow(&grammar_->states_, *grammar_->vocabulary_, now.mask, *now.crossing);
+    if (mask_->num_allowed() == 0) {
+      error_ = make_error(ErrorCode::kEmptySupport, "no token of the vocabulary can make an item or key that is new");
+      return {.state = NextTokens::State::kFailed, .error = error_};
+    }
+    return {.mask = mask_};
   }
 
   void wait(std::chrono::microseconds most) override {
     if (error_) return;
     std::unique_lock lock(grammar_->mutex_);
-    grammar_->made_one_.wait_for(lock, most, [this] { return grammar_->masks_[state_].is_done(); });
+    grammar_->made_one_.wait_for(lock, most, [this] { return grammar_->masks_[position_.state()].is_done(); });
   }
 
   bool accepts() const override { return is_over_ || accepts_; }
@@ -78,12 +91,14 @@ class GrammarMatcher final : public ConstraintMatcher {
  private:
   // With the mutex locked.
   void read_state() {
-    accepts_ = grammar_->states_.accepts(state_);
-    is_last_ = grammar_->states_.is_last(state_);
+    accepts_ = grammar_->states_.accepts(position_.state());
+    is_last_ = grammar_->states_.is_last(position_.state());
   }
 
   std::shared_ptr<const CompiledGrammar> grammar_;
-  ParseStates::StateId state_;
+  bool has_marks_;
+  TextPosition position_;
+  TokenMaskPtr mask_;                       // of the position, where marks matter and it was asked for
   bool accepts_ = false, is_last_ = false;  // of the state
   bool is_over_ = false;                    // an end token was taken
   std::optional<Error> error_;
@@ -136,14 +151,10 @@ void CompiledGrammar::count_bytes() const {
 void CompiledGrammar::make_mask(StateId state) const {
   const double begin_ms = thread_cpu_ms();
   const std::lock_guard lock(mutex_);
-  Result<TokenMaskPtr> mask = find_mask(state);
-  Made& made = masks_[state];
-  if (mask.ok()) {
-    made.mask = std::move(*mask);
-    mask_bytes_ += sizeof(Made);
-  } else {
-    made.error = mask.error();
-  }
+  Made found = find_mask(state);
+  found.is_asked = true;
+  masks_[state] = std::move(found);
+  mask_bytes_ += sizeof(Made);
   count_bytes();
   figures_->num_made.fetch_add(1, std::memory_order_relaxed);
   figures_->cpu_us.fetch_add(static_cast<uint64_t>(1e3 * (thread_cpu_ms() - begin_ms)), std::memory_order_relaxed);
@@ -151,17 +162,27 @@ void CompiledGrammar::make_mask(StateId state) const {
 }
 
 // Made once for all states that differ only beyond the longest token.
-Result<TokenMaskPtr> CompiledGrammar::find_mask(StateId state) const {
+CompiledGrammar::Made CompiledGrammar::find_mask(StateId state) const {
   const StateId near = states_.within(&reach_, state);
-  if (near != ParseStates::kDead && masks_[near].mask) return masks_[near].mask;
-  Result<TokenMaskPtr> mask =
-      maker_.make(near == ParseStates::kDead ? state : near, kMaskCpuMsMax, [this] { mutex_.let_others(); });
-  if (mask.ok()) mask_bytes_ += (*mask)->held_bytes();
-  if (mask.ok() && near != state && near != ParseStates::kDead) {
-    masks_[near] = {.mask = *mask};
+  if (near != ParseStates::kDead && masks_[near].mask) return masks_[near];
+  const StateId asked = near == ParseStates::kDead ? state : near;
+  const auto let_others = [this] { mutex_.let_others(); };
+  Result<TokenMaskPtr> mask = maker_.make(asked, kMaskCpuMsMax, let_others);
+  if (!mask.ok()) return {.error = mask.error()};
+  Made made{.mask = *mask};
+  mask_bytes_ += made.mask->held_bytes();
+  if (states_.network().has_marks) {
+    std::vector<int32_t> crossing;
+    for (const TokenTrie* trie : maker_.tried_tokens(asked))
+      add_crossing(*trie, &states_, asked, let_others, &crossing);
+    mask_bytes_ += crossing.size() * sizeof(int32_t);
+    made.crossing = std::make_shared<const std::vector<int32_t>>(std::move(crossing));
+  }
+  if (asked != state) {
+    masks_[near] = made;
     mask_bytes_ += sizeof(Made);
   }
-  return mask;
+  return made;
 }
 
 Status CompiledGrammar::prepare() const {

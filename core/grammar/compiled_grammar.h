@@ -15,6 +15,7 @@
 #include "core/grammar/mask_workers.h"
 #include "core/grammar/parse_states.h"
 #include "core/grammar/regex_reach.h"
+#include "core/grammar/text_position.h"
 #include "core/grammar/token_vocabulary.h"
 #include "core/grammar/yielding_mutex.h"
 #include "core/request/token_constraint.h"
@@ -53,6 +54,8 @@ class CompiledGrammar final : public TokenConstraint, public std::enable_shared_
   struct Made {
     bool is_asked = false;
     TokenMaskPtr mask = nullptr;
+    // Tokens that end or begin an item or a key that must differ; null in a grammar without marks.
+    std::shared_ptr<const std::vector<int32_t>> crossing = nullptr;
     std::optional<Error> error = {};
     bool is_done() const { return mask || error; }
   };
@@ -61,8 +64,8 @@ class CompiledGrammar final : public TokenConstraint, public std::enable_shared_
                   std::shared_ptr<const TokenVocabulary> vocabulary, std::shared_ptr<MaskWorkers> workers,
                   std::shared_ptr<MaskFigures> figures);
   void make_mask(StateId state) const;
-  Result<TokenMaskPtr> find_mask(StateId state) const;  // under the mutex
-  void count_bytes() const;                             // under the mutex
+  Made find_mask(StateId state) const;  // under the mutex
+  void count_bytes() const;             // under the mutex
 
   std::shared_ptr<const TokenVocabulary> vocabulary_;
   std::weak_ptr<MaskWorkers> workers_;  // a worker may drop the last grammar: it must not own its thread

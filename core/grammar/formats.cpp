@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
@@ -12,9 +13,10 @@
 namespace llmrt {
 namespace {
 
-constexpr std::array<std::string_view, 14> kNames = {
-    "date-time", "date", "time", "duration",      "email",        "hostname",     "ipv4",
-    "ipv6",      "uuid", "uri",  "uri-reference", "uri-template", "json-pointer", "relative-json-pointer"};
+constexpr std::array<std::string_view, 15> kNames = {
+    "regex", "date-time",     "date",         "time",         "duration",
+    "email", "hostname",      "ipv4",         "ipv6",         "uuid",
+    "uri",   "uri-reference", "uri-template", "json-pointer", "relative-json-pointer"};
 
 std::string group(std::initializer_list<std::string> choices) {
   std::string all;
@@ -99,6 +101,27 @@ std::string uri_template() {
          ")*\\})*";
 }
 
+// Patterns as ECMA-262 reads them with and without the u flag. Ranges and counts are in order where they are written
+// here.
+std::string regex_pattern() {
+  std::string ranges = "|a-[a-z]|A-[A-Z]";
+  for (char c = '0'; c <= '9'; ++c) ranges += fmt::format("|{}-[{}-9]", c, c);
+  std::string counts = "\\d{1,4}|\\d{1,4},";
+  for (char c = '0'; c <= '9'; ++c) counts += fmt::format("|{},[{}-9]", c, c);
+  const std::string escape = "\\\\(?:[dDwWsSfnrtv^$\\\\.*+?()\\[\\]{}|\\/]|c[A-Za-z]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})";
+  const std::string member = "(?:[^\\\\\\]\\[^&-]|" + escape + "|\\\\-" + ranges + ")";
+  const std::string set = "\\[\\^?" + member + "+-?\\]";
+  const std::string quantifier = "(?:(?:[*+?]|\\{(?:" + counts + ")\\})[?]?)?";
+  std::string alternatives = "";
+  for (int depth = 0; depth <= 3; ++depth) {
+    std::string atoms = "[^\\^$\\\\.*+?()\\[\\]{}|]|\\.|" + escape + "|" + set;
+    if (depth > 0) atoms += "|\\((?:\\?:)?" + alternatives + "\\)";
+    const std::string term = "(?:(?:" + atoms + ")" + quantifier + "|\\^|\\$)";
+    alternatives = "(?:" + term + "|\\|)*";
+  }
+  return alternatives;
+}
+
 constexpr const char* kJsonPointer = "(?:\\/(?:[^~\\/]|~[01])*)*";
 
 // The pattern, and how many characters a text may have in all; 0: any number.
@@ -121,10 +144,18 @@ std::optional<Pattern> pattern_of(std::string_view name) {
   if (name == "uri-template") return Pattern{uri_template()};
   if (name == "json-pointer") return Pattern{kJsonPointer};
   if (name == "relative-json-pointer") return Pattern{"(?:0|[1-9]\\d*)(?:#|" + std::string(kJsonPointer) + ")"};
+  if (name == "regex") return Pattern{regex_pattern()};
   return std::nullopt;
 }
 
 }  // namespace
+
+FormatKind format_kind(std::string_view name) {
+  if (name == "regex" || name == "hostname") return FormatKind::kPartial;
+  if (std::ranges::find(kNames, name) != std::end(kNames)) return FormatKind::kWhole;
+  constexpr std::string_view kOthers[] = {"idn-email", "idn-hostname", "iri", "iri-reference"};
+  return std::ranges::find(kOthers, name) != std::end(kOthers) ? FormatKind::kNotEnforced : FormatKind::kUnknown;
+}
 
 std::span<const std::string_view> format_names() {
   return kNames;

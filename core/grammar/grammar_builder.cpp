@@ -51,6 +51,11 @@ SymbolId GrammarBuilder::token(int32_t special_token) {
   return intern({.kind = Symbol::Kind::kToken, .value = static_cast<uint32_t>(special_token)});
 }
 
+SymbolId GrammarBuilder::mark(uint8_t marks) {
+  has_marks_ = true;
+  return intern({.kind = Symbol::Kind::kMark, .value = marks});
+}
+
 SymbolId GrammarBuilder::sequence(std::span<const SymbolId> parts) {
   Symbol symbol{.kind = Symbol::Kind::kSequence};
   for (SymbolId part : parts) {

@@ -30,6 +30,16 @@ struct GrammarLimits {
 // An expression of a grammar: equal ones have equal ids.
 using SymbolId = uint32_t;
 
+// What a place in a grammar of JSON says beyond its text, for rules that no grammar can write: that items, or keys, of
+// one container differ. Bits, so that a place that several readings come to has all of theirs.
+enum class PlaceMark : uint8_t {
+  kValue = 1,     // a JSON value begins here: from here on bytes are read as JSON
+  kTracked = 2,   // behind [ or {: some of its items, or keys, must differ
+  kTight = 4,     // with kTracked: not every beginning of an item, or key, can go on in endlessly many ways
+  kDistinct = 8,  // behind an item or a key: a reading in which it is equal to an earlier one ends here
+  kBegins = 16,   // before an item or a key that must differ, in a container that is tight
+};
+
 class GrammarBuilder {
  public:
   explicit GrammarBuilder(const GrammarLimits& limits = {});
@@ -44,6 +54,9 @@ class GrammarBuilder {
   // answers may still end them.
   SymbolId token(int32_t special_token);
   void exclude_token(int32_t special_token) { named_tokens_.insert(special_token); }
+  // The empty text at a place of these marks (bits of PlaceMark). kDistinct stands behind what is never empty.
+  SymbolId mark(uint8_t marks);
+  bool has_marks() const { return has_marks_; }
   SymbolId sequence(std::span<const SymbolId> parts);
   SymbolId sequence(std::initializer_list<SymbolId> parts) { return sequence(std::span(parts.begin(), parts.size())); }
   SymbolId choice(std::span<const SymbolId> parts);
@@ -71,9 +84,9 @@ class GrammarBuilder {
   void fail(Error error);
 
   struct Symbol {
-    enum class Kind : uint8_t { kNothing, kEmpty, kTerminal, kToken, kSequence, kChoice, kRepeat, kRule };
+    enum class Kind : uint8_t { kNothing, kEmpty, kTerminal, kToken, kMark, kSequence, kChoice, kRepeat, kRule };
     Kind kind;
-    uint32_t value = 0;         // regex, token, or of a rule its body (UINT32_MAX: not defined)
+    uint32_t value = 0;         // regex, token, marks, or of a rule its body (UINT32_MAX: not defined)
     uint32_t min = 0, max = 0;  // of a repetition
     std::vector<SymbolId> parts = {};
     auto operator<=>(const Symbol&) const = default;
@@ -96,6 +109,7 @@ class GrammarBuilder {
   uint64_t num_words_ = 0;            // symbols, their parts, and what repetitions unroll to
   std::set<int32_t> named_tokens_;
   std::vector<ConstraintNote> notes_;
+  bool has_marks_ = false;
   SymbolId start_ = kNothing;
   Status status_;
 };

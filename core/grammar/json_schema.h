@@ -5,8 +5,8 @@
 //
 // The texts are one spelling of each value: keys in a fixed order (properties, then required ones that are not listed,
 // in the schema's order, then the rest), integers without a fraction, numbers without an exponent, each character in
-// its shortest escape. Two unlisted keys of one object may be equal: SchemaNotes::open_keys names the terminals that
-// write them.
+// its shortest escape. That items, or keys that are not listed, of one container differ is not in the rules: they are
+// marked (PlaceMark in grammar_builder.h), and whoever reads a text asks TextPosition.
 //
 // The schema is parsed with boost::json::number_precision::precise: else its numbers are not what it says. It need not
 // live longer than the call. One thread. Bounded by SchemaLimits and the builder's own limits.
@@ -22,12 +22,12 @@
 namespace llmrt {
 
 struct SchemaLimits {
-  size_t schema_bytes_max = 256 * 1024;
+  size_t schema_bytes_max = 4 << 20;
   uint32_t depth_max = 64;  // nesting of the schema's JSON
   uint32_t properties_max = 512;
   uint32_t enum_max = 4096;
   uint32_t repetition_max = 1024;   // of items and unlisted properties; lengths of strings are counters up to 2^31 - 1
-  uint32_t alternatives_max = 256;  // shapes of arrays, and of objects, that one value may have
+  uint32_t alternatives_max = 512;  // shapes of arrays, and of objects, that one value may have
   uint32_t work_max = 4'000'000;    // merged properties, items and classes of names
 };
 
@@ -44,7 +44,6 @@ struct SchemaOptions {
 
 struct SchemaNotes {
   std::vector<std::string> ignored;  // keywords that no draft knows, and what `lenient` dropped: "/pointer: keyword"
-  std::vector<SymbolId> open_keys;   // terminals that write keys that no schema lists
 };
 
 // Adds the rules; the symbol derives one value. Errors: kUnsupportedSchema; kInvalidArgument where the schema itself

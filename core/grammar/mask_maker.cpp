@@ -125,6 +125,17 @@ MaskMaker::Plain MaskMaker::plain_text_in(ParseStates::StateId state) {
   return all;
 }
 
+std::vector<const TokenTrie*> MaskMaker::tried_in(const Plain& plain) const {
+  if (plain.is_any) return {};
+  if (plain.chars == 0 && !plain.is_exact) return {&vocabulary_.trie()};
+  const TokenVocabulary::Slice slice = vocabulary_.plain_tokens(plain.chars);
+  std::vector<const TokenTrie*> out = {&vocabulary_.other_tokens()};
+  // A slice may be of fewer characters than are taken.
+  const bool has_all = plain.is_exact && slice.chars == plain.chars;
+  if (!has_all && slice.longer != nullptr) out.push_back(slice.longer);
+  return out;
+}
+
 Result<TokenMaskPtr> MaskMaker::make(ParseStates::StateId state, double cpu_ms_max,
                                      const std::function<void()>& let_others) {
   const Time time{thread_cpu_ms(), cpu_ms_max};
@@ -133,16 +144,13 @@ Result<TokenMaskPtr> MaskMaker::make(ParseStates::StateId state, double cpu_ms_m
   Status walked;
   if (plain.is_any) {
     bits = vocabulary_.text_tokens();
-  } else if (plain.chars == 0 && !plain.is_exact) {
+  } else if (plain.chars == 0) {
     bits.assign(vocabulary_.num_words(), 0);
-    walked = walk(vocabulary_.trie(), state, time, let_others, &bits);
   } else {
-    const TokenVocabulary::Slice slice = vocabulary_.plain_tokens(plain.chars);
-    bits = *slice.bits;
-    walked = walk(vocabulary_.other_tokens(), state, time, let_others, &bits);
-    // A slice may be of fewer characters than are taken.
-    const bool has_all = plain.is_exact && slice.chars == plain.chars;
-    if (walked && !has_all && slice.longer) walked = walk(*slice.longer, state, time, let_others, &bits);
+    bits = *vocabulary_.plain_tokens(plain.chars).bits;
+  }
+  for (const TokenTrie* trie : tried_in(plain)) {
+    if (walked) walked = walk(*trie, state, time, let_others, &bits);
   }
   if (!walked) return walked.error();
   if (states_.failed()) {

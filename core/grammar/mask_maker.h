@@ -23,6 +23,8 @@ class MaskMaker {
   // meanwhile. Errors: kGrammarTooComplex after cpu_ms_max of this thread's time or where the states have no room;
   // kEmptySupport where no token may follow.
   Result<TokenMaskPtr> make(ParseStates::StateId state, double cpu_ms_max, const std::function<void()>& let_others);
+  // The tokens that make() tries in a state one by one: others may stand there, if they may, whatever they are.
+  std::vector<const TokenTrie*> tried_tokens(ParseStates::StateId state) { return tried_in(plain_text_in(state)); }
 
  private:
   // How many plain characters a terminal takes, whichever they are.
@@ -38,6 +40,7 @@ class MaskMaker {
     double begin_ms, most_ms;
   };
   Plain plain_text_in(ParseStates::StateId state);
+  std::vector<const TokenTrie*> tried_in(const Plain& plain) const;
   Plain plain_text_of(RegexId regex);
   Plain find_plain_text(RegexId regex);
   bool begins_plain(RegexId regex);

@@ -86,7 +86,8 @@ class NetworkMaker {
 
   bool is_small(SymbolId id) const {
     const Kind kind = builder_.symbol(id).kind;
-    return kind == Kind::kNothing || kind == Kind::kEmpty || kind == Kind::kTerminal || kind == Kind::kToken;
+    return kind == Kind::kNothing || kind == Kind::kEmpty || kind == Kind::kTerminal || kind == Kind::kToken ||
+           kind == Kind::kMark;
   }
 
   // Paths from `from` to `to` that spell the symbol. is_body: of a rule that was made for it.
@@ -108,6 +109,12 @@ class NetworkMaker {
         return connect_terminal(symbol.value, from, to);
       case Kind::kToken:
         return add_edge(from, Network::EdgeKind::kToken, symbol.value, to);
+      case Kind::kMark: {
+        const uint32_t place = add_node();
+        marked_.emplace_back(place, static_cast<uint8_t>(symbol.value));
+        add_empty(from, place);
+        return add_empty(place, to);
+      }
       case Kind::kSequence:
         for (size_t i = 0; i < symbol.parts.size(); ++i) {
           const uint32_t next = i + 1 == symbol.parts.size() ? to : add_node();
@@ -219,6 +226,8 @@ class NetworkMaker {
       network.edges[node.edge_first + node.num_edges++] = edges_[e].edge;
     }
     for (uint32_t end : ends_) network.nodes[end].is_end = true;
+    for (const auto& [node, marks] : marked_) network.nodes[node].marks = marks;
+    network.has_marks = !marked_.empty();
     if (!rule_lives[0]) return network;
     for (uint32_t r = 0; r < starts_.size(); ++r) network.rules.push_back({starts_[r], bool(accepts_empty[r])});
     return network;
@@ -231,6 +240,7 @@ class NetworkMaker {
   std::vector<uint32_t> starts_;  // by rule
   std::vector<uint32_t> ends_;    // by rule
   std::vector<RawEdge> edges_;
+  std::vector<std::pair<uint32_t, uint8_t>> marked_;  // nodes and their marks
   uint32_t num_nodes_ = 0;
 };
 

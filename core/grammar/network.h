@@ -21,6 +21,7 @@ struct Network {
   struct Node {
     uint32_t edge_first = 0, num_edges = 0;
     bool is_end = false;  // of its rule
+    uint8_t marks = 0;    // bits of PlaceMark
   };
   struct Rule {
     uint32_t start;  // node
@@ -31,6 +32,7 @@ struct Network {
   std::vector<Edge> edges;
   std::vector<Rule> rules;  // rule 0 is the whole grammar; empty: it has no text
   std::set<int32_t> named_tokens;
+  bool has_marks = false;
 
   std::span<const Edge> edges_of(uint32_t node) const {
     return std::span(edges).subspan(nodes[node].edge_first, nodes[node].num_edges);

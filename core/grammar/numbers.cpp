@@ -174,6 +174,10 @@ std::optional<Decimal> Decimal::parse(std::string_view text) {
   return number;
 }
 
+RegexId shortest_numbers(RegexPool* pool) {
+  return pool->except(all_numbers(pool), concat(pool, {RegexPool::kAnything, pool->literal("."), RegexPool::kAnything,
+                                                       pool->literal("0")}));
+}
 RegexId positive_integers(RegexPool* pool) {
   return pool->concat(digit(pool, '1', '9'), any_digits(pool));
 }

@@ -24,6 +24,7 @@ struct Decimal {
 };
 
 RegexId all_numbers(RegexPool* pool);
+RegexId shortest_numbers(RegexPool* pool);   // of each number its text without needless zeros
 RegexId positive_integers(RegexPool* pool);  // without a fraction
 RegexId zero_fraction(RegexPool* pool);      // a point with zeros behind it, or nothing
 RegexId numbers_at_least(RegexPool* pool, const Decimal& bound, bool exclusive);

@@ -50,9 +50,10 @@ bool ParseStates::add_item(std::vector<Item>* items, Item item) {
 }
 
 // Items grow by what ends at this place: edges that read nothing, and callers of rules whose end is reached.
-void ParseStates::complete(std::vector<Item>* items, bool* accepts) {
+void ParseStates::complete(std::vector<Item>* items, bool is_duplicate, bool* accepts) {
   for (size_t i = 0; i < items->size(); ++i) {
     const Item item = (*items)[i];
+    if (is_duplicate && is_distinct(item)) continue;
     for (const auto& edge : network_->edges_of(item.node)) {
       const bool reads_nothing = edge.kind == Network::EdgeKind::kEmpty ||
                                  (edge.kind == Network::EdgeKind::kRule && network_->rules[edge.label].accepts_empty);
@@ -84,7 +85,8 @@ void ParseStates::predict(uint32_t row_id, Row* row, const std::vector<Item>& ke
           row->scans.push_back({kTokenFlag | edge.label, edge.target, item.returns});
           break;
         case Network::EdgeKind::kEmpty:
-          if (!add_item(&items, {edge.target, item.returns})) return;
+          // Of the kernel they are there, but for those that end at a mark.
+          if (i >= kernel.size() && !add_item(&items, {edge.target, item.returns})) return;
           break;
         case Network::EdgeKind::kRule: {
           const auto& target = network_->nodes[edge.target];
@@ -99,13 +101,16 @@ void ParseStates::predict(uint32_t row_id, Row* row, const std::vector<Item>& ke
     }
   }
   sort_unique(&row->waiting);
+  for (const Item& item : items) row->marks |= network_->nodes[item.node].marks;
 }
 
-uint32_t ParseStates::find_row(std::vector<Item>* items) {
+uint32_t ParseStates::find_row(std::vector<Item>* items, bool is_duplicate) {
   bool accepts = false;
-  complete(items, &accepts);
+  complete(items, is_duplicate, &accepts);
   // An item with nothing behind it has done its work.
-  std::erase_if(*items, [&](const Item& item) { return network_->nodes[item.node].num_edges == 0; });
+  std::erase_if(*items, [&](const Item& item) {
+    return network_->nodes[item.node].num_edges == 0 || (is_duplicate && is_distinct(item));
+  });
   sort_unique(items);
   std::vector<uint32_t> key = {accepts};
   for (const Item& item : *items) key.insert(key.end(), {item.node, item.returns});
@@ -120,24 +125,26 @@ uint32_t ParseStates::find_row(std::vector<Item>* items) {
   return row_id;
 }
 
-ParseStates::StateId ParseStates::make_state(std::vector<Scan>* scans, std::vector<Item>* items) {
+ParseStates::StateId ParseStates::make_state(std::vector<Scan>* scans, std::vector<Item>* items, bool is_duplicate) {
   bool accepts = false;
+  uint32_t marks = 0;
   if (!items->empty()) {
-    const uint32_t row = find_row(items);
+    const uint32_t row = find_row(items, is_duplicate);
     accepts = rows_[row].accepts;
+    marks = rows_[row].marks;
     scans->insert(scans->end(), rows_[row].scans.begin(), rows_[row].scans.end());
   }
-  return failed_ ? kDead : intern_state(accepts, scans);
+  return failed_ ? kDead : intern_state(accepts, marks, scans);
 }
 
-ParseStates::StateId ParseStates::intern_state(bool accepts, std::vector<Scan>* scans) {
+ParseStates::StateId ParseStates::intern_state(bool accepts, uint32_t marks, std::vector<Scan>* scans) {
   std::ranges::sort(*scans, {}, [](const Scan& s) { return std::tuple(s.terminal, s.node, s.returns); });
   const auto same = [](const Scan& a, const Scan& b) {
     return a.terminal == b.terminal && a.node == b.node && a.returns == b.returns;
   };
   scans->erase(std::unique(scans->begin(), scans->end(), same), scans->end());
   if (scans->empty() && !accepts) return kDead;
-  std::vector<uint32_t> key = {accepts};
+  std::vector<uint32_t> key = {uint32_t{accepts} | marks << 1};
   for (const Scan& scan : *scans) key.insert(key.end(), {scan.terminal, scan.node, scan.returns});
   const StateId state = states_.intern(key);
   if (state == next_.size()) next_.emplace_back();
@@ -147,6 +154,21 @@ ParseStates::StateId ParseStates::intern_state(bool accepts, std::vector<Scan>* 
 ParseStates::StateId ParseStates::find_after(StateId state, uint8_t byte) {
   if (state == kDead) return kDead;
   if (next_[state].first == kUnknown) next_[state] = begin_next(state);
+  const StateId next = read_byte(state, byte, false);
+  nexts_[next_[state].first + classes_[next_[state].classes].of[byte]] = next;
+  return next;
+}
+
+ParseStates::StateId ParseStates::after_duplicate(StateId state, uint8_t byte) {
+  if (state == kDead) return kDead;
+  const uint64_t key = uint64_t{state} << 8 | byte;
+  if (const auto it = after_duplicates_.find(key); it != after_duplicates_.end()) return it->second;
+  const StateId next = read_byte(state, byte, true);
+  after_duplicates_.emplace(key, next);
+  return next;
+}
+
+ParseStates::StateId ParseStates::read_byte(StateId state, uint8_t byte, bool is_duplicate) {
   scan_scratch_.clear();
   item_scratch_.clear();
   const size_t num_scans = scans(state).size();
@@ -159,9 +181,7 @@ ParseStates::StateId ParseStates::find_after(StateId state, uint8_t byte) {
     if (scan.terminal != RegexPool::kEmpty) scan_scratch_.push_back(scan);
   }
   sort_unique(&item_scratch_);
-  const StateId next = make_state(&scan_scratch_, &item_scratch_);
-  nexts_[next_[state].first + classes_[next_[state].classes].of[byte]] = next;
-  return next;
+  return make_state(&scan_scratch_, &item_scratch_, is_duplicate);
 }
 
 // Bytes are alike in a state where they are in every expression that is being read.
@@ -205,13 +225,13 @@ ParseStates::StateId ParseStates::within(RegexReach* reach, StateId state) {
     scan.terminal = near;
   }
   if (!is_other) return state;
-  return regexes_.failed() ? kDead : intern_state(accepts(state), &scan_scratch_);
+  return regexes_.failed() ? kDead : intern_state(accepts(state), 0, &scan_scratch_);
 }
 
 size_t ParseStates::held_bytes() const {
   return states_.held_bytes() + row_keys_.held_bytes() + returns_.held_bytes() + rows_bytes_ +
          next_.capacity() * sizeof(Next) + nexts_.capacity() * sizeof(StateId) + class_keys_.held_bytes() +
-         classes_.capacity() * sizeof(Classes) + regexes_.held_bytes();
+         classes_.capacity() * sizeof(Classes) + after_duplicates_.size() * kDuplicateBytes + regexes_.held_bytes();
 }
 
 }  // namespace llmrt

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "core/grammar/network.h"
@@ -40,13 +41,18 @@ class ParseStates {
     for (const char c : text) state = after(state, static_cast<uint8_t>(c));
     return state;
   }
+  // The same where an item or a key that ends with the byte is equal to an earlier one: readings that come to
+  // PlaceMark::kDistinct with it are left out.
+  StateId after_duplicate(StateId state, uint8_t byte);
   // Behind a token that the grammar names by its id.
   StateId after_token(StateId state, int32_t token);
   // A state with the same answers to texts of at most so many bytes, and to tokens by id; the same one for many states,
   // where bounds of lengths are farther off. kDead where there is no room for it.
   StateId within(RegexReach* reach, StateId state);
   // The text so far is in the language.
-  bool accepts(StateId state) const { return words_of(state)[0] != 0; }
+  bool accepts(StateId state) const { return (words_of(state)[0] & 1) != 0; }
+  // Marks that a reading came to with the last byte.
+  uint8_t marks(StateId state) const { return static_cast<uint8_t>(words_of(state)[0] >> 1); }
   // Nothing may follow.
   bool is_last(StateId state) const { return words_of(state).size() == 1; }
 
@@ -84,8 +90,9 @@ class ParseStates {
 
  private:
   static constexpr uint32_t kUnknown = UINT32_MAX;
-  static constexpr uint32_t kItemsMax = 4096;   // of a row
-  static constexpr uint32_t kAliveFuel = 2000;  // states looked at to tell whether a derivative has a text
+  static constexpr uint32_t kItemsMax = 4096;    // of a row
+  static constexpr size_t kDuplicateBytes = 48;  // of the map, about
+  static constexpr uint32_t kAliveFuel = 2000;   // states looked at to tell whether a derivative has a text
 
   struct Item {
     uint32_t node, returns;
@@ -101,6 +108,7 @@ class ParseStates {
     std::vector<std::pair<uint32_t, Item>> waiting;  // by rule: whoever called it goes on with the item
     std::vector<Scan> scans;                         // terminals that begin here
     bool accepts = false;
+    uint8_t marks = 0;
   };
 
   // Where the bytes lead that are alike in a state, in nexts_.
@@ -116,23 +124,29 @@ class ParseStates {
   std::span<const uint32_t> words_of(StateId state) const { return states_[state]; }
   StateId find_after(StateId state, uint8_t byte);
   Next begin_next(StateId state);
+  // is_duplicate: items do not go on at PlaceMark::kDistinct.
+  StateId read_byte(StateId state, uint8_t byte, bool is_duplicate);
   // The state of these scans, and of what begins behind the items.
-  StateId make_state(std::vector<Scan>* scans, std::vector<Item>* items);
-  StateId intern_state(bool accepts, std::vector<Scan>* scans);
-  uint32_t find_row(std::vector<Item>* items);
-  void complete(std::vector<Item>* items, bool* accepts);
+  StateId make_state(std::vector<Scan>* scans, std::vector<Item>* items, bool is_duplicate = false);
+  StateId intern_state(bool accepts, uint32_t marks, std::vector<Scan>* scans);
+  uint32_t find_row(std::vector<Item>* items, bool is_duplicate);
+  void complete(std::vector<Item>* items, bool is_duplicate, bool* accepts);
   void predict(uint32_t row_id, Row* row, const std::vector<Item>& kernel);
   uint32_t return_to(uint32_t row, uint32_t rule);
   bool add_item(std::vector<Item>* items, Item item);
+  bool is_distinct(const Item& item) const {
+    return (network_->nodes[item.node].marks & static_cast<uint8_t>(PlaceMark::kDistinct)) != 0;
+  }
 
   std::shared_ptr<const Network> network_;
   RegexPool regexes_;
-  WordInterner states_;     // accepts, then the scans in order
+  WordInterner states_;     // accepts and marks, then the scans in order
   std::vector<Next> next_;  // by state
   std::vector<uint32_t> nexts_;
   WordInterner class_keys_;  // which classes of the pool's meet
   std::vector<Classes> classes_;
-  WordInterner row_keys_;  // accepts, then the items
+  std::unordered_map<uint64_t, StateId> after_duplicates_;  // by state and byte
+  WordInterner row_keys_;                                   // accepts, then the items
   std::vector<Row> rows_;
   WordInterner returns_;  // row, rule; 0 = the end of the grammar
   StateId start_ = kDead;

@@ -1,6 +1,7 @@
 #include "core/grammar/regex_syntax.h"
 
 #include <array>
+#include <cctype>
 #include <string>
 #include <utility>
 #include <vector>
@@ -336,11 +337,12 @@ class RegexReader {
       case 'P':
         return read_property(begin, kind == 'P');
       default:
-        if (std::string_view("^$\\.*+?()[]{}|/-").find(kind) != std::string_view::npos) {
+        // Of punctuation that means itself the u flag takes no escape; without it every engine reads the character.
+        if (kind >= ' ' && kind < 0x7f && std::isalnum(static_cast<unsigned char>(kind)) == 0) {
           return one_of(static_cast<char32_t>(kind));
         }
         at_ = begin;
-        return invalid("an unknown escape: expected no backslash before a character that means itself");
+        return invalid("an unknown escape: expected no backslash before a letter or digit that means itself");
     }
   }
 

@@ -1,7 +1,7 @@
 // Regular expressions as ECMA-262 writes them with the u flag, which is what JSON Schema asks for, as expressions of a
 // pool. Lazy quantifiers describe the same texts as greedy ones. \d and \w are ASCII. Refused by name, with the offset:
 // look-around, back-references, word boundaries, anchors inside repeated groups, properties other than general
-// categories.
+// categories and scripts. Beyond the u flag, a backslash before punctuation always takes it as it is.
 #pragma once
 
 #include <cstdint>

@@ -40,6 +40,7 @@ class GrammarWalk {
           case Kind::kNothing:
             break;
           case Kind::kEmpty:
+          case Kind::kMark:
           case Kind::kTerminal:
           case Kind::kToken:
             height = 1;
@@ -73,6 +74,7 @@ class GrammarWalk {
         LLMRT_CHECK(false, "a symbol without a text was reached");
         return;
       case Kind::kEmpty:
+      case Kind::kMark:
         return;
       case Kind::kTerminal:
         out->emplace_back(-1, text(s.value));

@@ -58,6 +58,9 @@ TEST_CASE("formats take what their RFCs do") {
       {"uri-template",
        {"http://e.com/d/{term:1}/{term}", "{?a,b*}", "plain"},
        {"http://e.com/{term", "{}", "a b", "}"}},
+      {"regex",
+       {"", "^(abc)?[a-z0-9_-]+(?:x|y){2,3}\\.\\d$", "([abc])+\\s+$", "a|b|", "[^\\]-]", "a{12}?", "(((a)b)c)+"},
+       {"(", "a**", "[z-a]", "a{3,2}", "^(abc]", "\\Z", "\\a", "^*", "(?=a)", "\\1", "["}},
       {"json-pointer", {"", "/", "/a/b~0/c~1d", "/\xc3\xa9"}, {"a", "/~", "/~2", "#/a"}},
       {"relative-json-pointer", {"0", "1/a", "10#"}, {"", "01", "-1", "a", "0##", "/a"}},
   };
@@ -79,8 +82,12 @@ TEST_CASE("formats take what their RFCs do") {
     CHECK(pool.has_text(*regex, 5000) == RegexPool::Answer::kYes);
     CHECK(pool.num_nodes() < 100'000);
   }
+  CHECK(format_kind("regex") == FormatKind::kPartial);
+  CHECK(format_kind("date") == FormatKind::kWhole);
+  CHECK(format_kind("iri") == FormatKind::kNotEnforced);
+  CHECK(format_kind("int64") == FormatKind::kUnknown);
   RegexPool pool;
-  for (const char* name : {"regex", "idn-email", "iri", "color", ""}) CHECK_FALSE(format_regex(&pool, name));
+  for (const char* name : {"idn-email", "iri", "color", ""}) CHECK_FALSE(format_regex(&pool, name));
 }
 
 }  // namespace

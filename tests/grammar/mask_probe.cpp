@@ -156,17 +156,26 @@ class Walker {
       states_ = std::move(*states);
       ways_ = std::make_unique<fakes::WayOut>(states_.get());
     }
-    const auto rest = ways_->find(states_->after(states_->start(), text));
-    if (!rest) return answer("cut", "");
-    for (const char byte : *rest) {
+    auto rest = ways_->find(states_->after(states_->start(), text));
+    uint32_t num_detours = 0;
+    for (size_t i = 0; rest && i < rest->size(); ++i) {
       const NextTokens next = step_on();
-      const int32_t token = drawer_.of_byte(byte);
+      int32_t token = drawer_.of_byte((*rest)[i]);
       if (next.state == NextTokens::State::kFailed) return answer("dead", next.error->message);
       if (token < 0) return answer("cut", "");
-      if (!next.mask->allows(token) || !take(token))
-        return answer("dead", "a byte that leads to the end is not allowed");
-      text += byte;
+      const bool is_detour = !next.mask->allows(token);
+      if (is_detour && !states_->network().has_marks) return answer("dead", "a byte that leads to the end is denied");
+      // The way is one of states, which do not know that an item was there before.
+      if (is_detour && ++num_detours > kDetoursMax) return answer("cut", "");
+      if (is_detour) token = drawer_.draw(*next.mask);
+      if (!take(token)) return answer("dead", "a token of the mask is not taken");
+      text += model_.vocabulary->bytes(token);
+      if (matcher_->ended()) break;
+      if (!is_detour) continue;
+      rest = ways_->find(states_->after(states_->start(), text));
+      i = SIZE_MAX;  // from its beginning
     }
+    if (!rest) return answer("cut", "");
     return matcher_->accepts() ? whole(text) : answer("dead", "the answer is not taken for whole");
   }
 
@@ -201,6 +210,7 @@ class Walker {
   std::unique_ptr<ParseStates> states_;
   std::unique_ptr<fakes::WayOut> ways_;
   double taken_us_ = 0;
+  static constexpr uint32_t kDetoursMax = 100;
   bool is_counted_ = true;
 };
 

@@ -31,6 +31,7 @@ std::map<SymbolId, Texts> texts_of(GrammarBuilder* builder) {
         case Kind::kToken:
           break;
         case Kind::kEmpty:
+        case Kind::kMark:
           found = {""};
           break;
         case Kind::kTerminal:

@@ -5,13 +5,14 @@ inside each other, over small instances that meet them often.
     schema_compare.py PROBE [--seed N] [--schemas N] [--verbose]
 
 A schema compiles or is refused; where it compiles, every valid instance is accepted for some order of its keys, and no
-invalid one for any. Skips itself (exit code 4) where jsonschema is missing.
+invalid one for any, nor one with a key twice. What random walks along the grammar write is valid, and none is stuck. Skips itself (exit code 4) where jsonschema is missing.
 """
 import argparse
 import collections
 import itertools
 import json
 import random
+import re
 import subprocess
 import sys
 
@@ -119,7 +120,15 @@ class Maker:
 
     def add_unique(self, out, depth):
         out["uniqueItems"] = True
-        out["items"] = {"enum": self.rng.sample(SCALARS, 3)}
+        kind = self.rng.random()
+        if kind < 0.4:
+            out["items"] = {"enum": self.rng.sample(SCALARS, 3)}
+        elif kind < 0.5:
+            out["items"] = {"enum": SCALARS}
+        elif kind < 0.9:
+            out["items"] = self.schema(min(depth, 1))
+        if self.rng.random() < 0.3:
+            out["minItems"] = self.rng.randrange(4)
 
     def add_all_of(self, out, depth):
         out["allOf"] = [self.schema(depth) for _ in range(2)]
@@ -158,6 +167,9 @@ def instances(rng):
     yield from ([], {}, [[]], [{}], [1, 1], [0, 0], [True, 1], ["a", "b"], ["b", "a"], [2], [1, 2, 3])
     for _ in range(60):
         yield [rng.choice(SCALARS + [[], {}]) for _ in range(rng.randrange(1, 4))]
+    for _ in range(30):
+        some = [rng.choice(SCALARS + [[], {}, {"a": 1, "b": 2}, {"b": 2, "a": 1}, [[1]]]) for _ in range(2)]
+        yield [rng.choice(some) for _ in range(rng.randrange(2, 4))]
     for _ in range(120):
         names = rng.sample(NAMES, rng.randrange(1, 4))
         yield {name: rng.choice(SCALARS + [[], {}, [1], {"a": 1}, {"a": {"a": "b"}}]) for name in names}
@@ -178,7 +190,24 @@ def texts(value):
     return [json.dumps(value)]
 
 
-def compare(probe, rng, draft, validator_class, verbose, refusals):
+# No schema accepts them: a key stands twice.
+TWICE = ['{"a":1,"a":1}', '{"a":1,"b":1,"a":2}', '{"x":{},"x":[]}', '[{"ab":1,"ab":1}]', '{"a":{"x":1,"x":1}}']
+
+
+def has_key_twice(text):
+    def collect(pairs):
+        keys = [key for key, _ in pairs]
+        if len(set(keys)) < len(keys):
+            raise KeyError
+        return dict(pairs)
+    try:
+        json.loads(text, object_pairs_hook=collect)
+    except KeyError:
+        return True
+    return False
+
+
+def compare(probe, rng, draft, validator_class, walks, refusals):
     maker = Maker(rng, draft)
     schema = {"$schema": draft, "allOf": [maker.schema(3)]}
     maker.has_refs = False  # no references without end
@@ -186,7 +215,8 @@ def compare(probe, rng, draft, validator_class, verbose, refusals):
                         "tree": {"properties": {"a": {"$ref": "#/$defs/tree"}}, "type": ["object", "string"]}}}
     values = list(instances(rng))
     spelled = [texts(value) for value in values]
-    probe.stdin.write(json.dumps({"schema": schema, "instances": [t for each in spelled for t in each]}) + "\n")
+    probe.stdin.write(json.dumps({"schema": schema, "walks": walks,
+                                  "instances": TWICE + [t for each in spelled for t in each]}) + "\n")
     probe.stdin.flush()
     answer = json.loads(probe.stdout.readline())
     if not answer["compiled"]:
@@ -196,6 +226,19 @@ def compare(probe, rng, draft, validator_class, verbose, refusals):
         return None
     validator = validator_class(schema)
     marks = iter(answer["accepted"])
+    for text in TWICE:
+        if next(marks):
+            return f"a key twice: {text}: {json.dumps(schema)}"
+    if answer["stuck"]:
+        return f"a walk is stuck: {answer['stuck'][0]}: {json.dumps(schema)}"
+    for text in answer["written"]:
+        if re.search("[0-9.]{15}", text):  # more than a float holds
+            continue
+        try:
+            if has_key_twice(text) or not validator.is_valid(json.loads(text)):
+                return f"invalid but written: {text}: {json.dumps(schema)}"
+        except TypeError:
+            continue
     for value, each in zip(values, spelled):
         accepted = [next(marks) for _ in each]
         try:
@@ -212,13 +255,14 @@ def main():
     parser.add_argument("probe")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--schemas", type=int, default=300)
+    parser.add_argument("--walks", type=int, default=6)
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
     probe = subprocess.Popen([args.probe], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     refusals, problems = collections.Counter(), []
     for i in range(args.schemas):
         draft = list(DRAFTS)[i % 3]
-        problem = compare(probe, random.Random(args.seed * 1_000_003 + i), draft, DRAFTS[draft], args.verbose, refusals)
+        problem = compare(probe, random.Random(args.seed * 1_000_003 + i), draft, DRAFTS[draft], args.walks, refusals)
         if problem:
             problems.append(f"seed {args.seed} schema {i}: {problem}")
     for problem in problems:

@@ -327,7 +327,7 @@ def test_models(server):
     ({"model": "other"}, "model_not_found"), ({"tools": TOOLS}, "unsupported"),
     ({"tools": TOOLS, "tool_choice": "required"}, "unsupported"),
     ({"extra_body": {"regex": "a"}}, "unsupported"),
-    ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"uniqueItems": True}}}},
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"not": {"uniqueItems": True}}}}},
      "unsupported_schema"),
     ({"extra_body": {"repeat_penalty": 1.1}}, "unsupported"), ({"reasoning_effort": 5}, "invalid_argument"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]}, "unsupported"),

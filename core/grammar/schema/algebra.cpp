@@ -1,7 +1,7 @@
 #include "core/grammar/schema/algebra.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <type_traits>
 
 #include "core/grammar/numbers.h"
 
@@ -10,16 +10,6 @@ namespace {
 
 const ObjectShape kAnyObject{
     .properties = {}, .classes = {{.names = RegexPool::kNothing, .value = ValueTable::kAny, .is_evaluated = false}}};
-
-uint32_t least(uint32_t a, uint32_t b) {
-  return std::min(a, b);
-}
-
-std::unordered_map<std::string_view, const ObjectShape::Property*> by_name(const ObjectShape& object) {
-  std::unordered_map<std::string_view, const ObjectShape::Property*> out;
-  for (const auto& property : object.properties) out.emplace(property.name, &property);
-  return out;
-}
 
 }  // namespace
 
@@ -30,12 +20,6 @@ Error refuse_shape(std::string_view reason) {
 bool ArrayShape::is_any() const {
   return std::ranges::all_of(prefix, [](ValueId v) { return v == ValueTable::kAny; }) && rest == ValueTable::kAny &&
          min == 0 && max == kNoBound && contains.empty() && unique == 0;
-}
-
-bool ObjectShape::is_any() const {
-  return std::ranges::all_of(properties, [](const auto& p) { return p.value == ValueTable::kAny && !p.is_required; }) &&
-         std::ranges::all_of(classes, [](const auto& c) { return c.value == ValueTable::kAny; }) && min == 0 &&
-         max == kNoBound;
 }
 
 ShapeAlgebra::ShapeAlgebra(RegexPool* pool, ValueTable* values, SchemaWork* work, const SchemaLimits& limits,
@@ -65,25 +49,14 @@ bool ShapeAlgebra::is_empty(const ArrayShape& array) const {
   });
 }
 
-bool ShapeAlgebra::is_empty(const ObjectShape& object) const {
-  if (object.min > object.max) return true;
-  uint32_t num_required = 0;
-  for (const auto& property : object.properties) {
-    if (!property.is_required) continue;
-    ++num_required;
-    if (is_empty_(property.value)) return true;
-  }
-  return num_required > object.max;
-}
-
-std::optional<ArrayShape> ShapeAlgebra::both(const ArrayShape& a, const ArrayShape& b) {
+Result<std::optional<ArrayShape>> ShapeAlgebra::both(const ArrayShape& a, const ArrayShape& b) {
   ArrayShape out;
   for (size_t i = 0; i < std::max(a.prefix.size(), b.prefix.size()); ++i) {
     out.prefix.push_back(values_.both(a.item(i), b.item(i)));
   }
   out.rest = values_.both(a.rest, b.rest);
   out.min = std::max(a.min, b.min);
-  out.max = least(a.max, b.max);
+  out.max = std::min(a.max, b.max);
   out.contains = a.contains;
   for (const auto& contains : b.contains) {
     if (std::ranges::find(out.contains, contains) == out.contains.end()) out.contains.push_back(contains);
@@ -94,82 +67,16 @@ std::optional<ArrayShape> ShapeAlgebra::both(const ArrayShape& a, const ArraySha
   out.all_evaluated = a.all_evaluated || b.all_evaluated;
   out.evaluated = a.evaluated;
   out.evaluated.insert(out.evaluated.end(), b.evaluated.begin(), b.evaluated.end());
-  if (out.min > out.max) return std::nullopt;
-  return out;
-}
-
-ValueId ShapeAlgebra::value_of(const ObjectShape& object, std::string_view name) const {
-  for (const auto& property : object.properties) {
-    if (property.name == name) return property.value;
-  }
-  for (const auto& each : object.classes) {
-    if (pool_.matches(each.names, name)) return each.value;
-  }
-  return ValueTable::kNone;
-}
-
-Status ShapeAlgebra::tidy(std::vector<ObjectShape::Class>* classes) {
-  std::vector<ObjectShape::Class> out;
-  for (const auto& each : *classes) {
-    if (has_no_text(each.names)) continue;
-    const auto same = std::ranges::find_if(
-        out, [&](const auto& o) { return o.value == each.value && o.is_evaluated == each.is_evaluated; });
-    if (same == out.end()) {
-      out.push_back(each);
-    } else {
-      same->names = pool_.either(same->names, each.names);
-    }
-  }
-  *classes = std::move(out);
-  if (classes->size() > kClassesMax) return refuse_shape("the patterns overlap in too many ways");
-  return work_.spend(classes->size());
-}
-
-Result<std::optional<ObjectShape>> ShapeAlgebra::both(const ObjectShape& a, const ObjectShape& b) {
-  if (Status status = work_.spend(1 + a.properties.size() + b.properties.size()); !status) return status.error();
-  ObjectShape out;
-  out.min = std::max(a.min, b.min);
-  out.max = least(a.max, b.max);
-  out.size_place = a.size_place != 0 ? a.size_place : b.size_place;
-  const auto class_of = [&](const ObjectShape& object, std::string_view name) -> const ObjectShape::Class* {
-    const auto it = std::ranges::find_if(object.classes, [&](const auto& c) { return pool_.matches(c.names, name); });
-    return it == object.classes.end() ? nullptr : &*it;
-  };
-  const auto merge = [&](const ObjectShape::Property& own, const ObjectShape::Property* other,
-                         const ObjectShape& rest) {
-    ObjectShape::Property merged = own;
-    if (other != nullptr) {
-      merged.is_required |= other->is_required;
-      merged.is_evaluated |= other->is_evaluated;
-      merged.value = values_.both(own.value, other->value);
-    } else if (const auto* found = class_of(rest, own.name)) {
-      merged.is_evaluated |= found->is_evaluated;
-      merged.value = values_.both(own.value, found->value);
-    } else {
-      merged.value = ValueTable::kNone;
-    }
-    out.properties.push_back(std::move(merged));
-  };
-  const auto of_a = by_name(a), of_b = by_name(b);
-  for (const auto& property : a.properties) {
-    const auto it = of_b.find(property.name);
-    merge(property, it == of_b.end() ? nullptr : it->second, b);
-  }
-  for (const auto& property : b.properties) {
-    if (!of_a.contains(property.name)) merge(property, nullptr, a);
-  }
-  for (const auto& x : a.classes) {
-    for (const auto& y : b.classes) {
-      out.classes.push_back(
-          {pool_.both(x.names, y.names), values_.both(x.value, y.value), x.is_evaluated || y.is_evaluated});
-    }
-  }
-  if (out.properties.size() > limits_.properties_max) {
-    return refuse_shape(fmt::format("more than {} properties in one object", limits_.properties_max));
-  }
-  if (Status status = tidy(&out.classes); !status) return status.error();
-  if (out.min > out.max) return std::optional<ObjectShape>();
+  if (out.min > out.max) return std::optional<ArrayShape>();
   return std::optional(std::move(out));
+}
+
+template <typename Alternative>
+Status ShapeAlgebra::add_widest(std::vector<Alternative>* alternatives, Alternative alternative) {
+  if (Status status = work_.spend(1 + alternatives->size()); !status) return status;
+  if (std::ranges::any_of(*alternatives, [&](const auto& each) { return is_within(alternative, each); })) return {};
+  std::erase_if(*alternatives, [&](const auto& each) { return is_within(each, alternative); });
+  return add(alternatives, std::move(alternative));
 }
 
 template <typename Alternative>
@@ -191,12 +98,15 @@ Result<Shape> ShapeAlgebra::both(const Shape& a, const Shape& b) {
   out.numbers = {meet(a.numbers.values, b.numbers.values, any_.numbers.values),
                  meet(a.numbers.texts, b.numbers.texts, any_.numbers.values)};
   out.strings = meet(a.strings, b.strings, any_.strings);
+  out.strings_are_partial = (a.strings_are_partial && b.strings != RegexPool::kNothing) ||
+                            (b.strings_are_partial && a.strings != RegexPool::kNothing);
   const bool is_array_union = a.arrays.size() + b.arrays.size() > 2;
   for (const auto& x : a.arrays) {
     for (const auto& y : b.arrays) {
-      std::optional<ArrayShape> merged = both(x, y);
-      if (!merged || (is_array_union && is_empty(*merged))) continue;
-      if (Status status = add(&out.arrays, *std::move(merged)); !status) return status.error();
+      Result<std::optional<ArrayShape>> merged = both(x, y);
+      if (!merged) return merged.error();
+      if (!*merged || (is_array_union && is_empty(**merged))) continue;
+      if (Status status = add(&out.arrays, **std::move(merged)); !status) return status.error();
     }
   }
   const bool is_object_union = a.objects.size() + b.objects.size() > 2;
@@ -216,6 +126,7 @@ Result<Shape> ShapeAlgebra::either(Shape a, const Shape& b) {
   a.literals |= b.literals;
   a.numbers = {pool_.either(a.numbers.values, b.numbers.values), pool_.either(a.numbers.texts, b.numbers.texts)};
   a.strings = pool_.either(a.strings, b.strings);
+  a.strings_are_partial |= b.strings_are_partial;
   for (const auto& array : b.arrays) {
     if (Status status = add(&a.arrays, array); !status) return status.error();
   }
@@ -225,34 +136,53 @@ Result<Shape> ShapeAlgebra::either(Shape a, const Shape& b) {
   return a;
 }
 
-Result<Shape> ShapeAlgebra::complement(const Shape& shape, const SchemaPlace& from) {
+// Each alternative without each of the others, one after the other: most pairs are disjoint.
+template <typename Alternative>
+Result<std::vector<Alternative>> ShapeAlgebra::take_away(std::vector<Alternative> from,
+                                                         const std::vector<Alternative>& others,
+                                                         const SchemaPlace& place) {
+  for (const Alternative& other : others) {
+    std::vector<Alternative> rest;
+    for (Alternative& each : from) {
+      if (Status status = work_.spend(1); !status) return status.error();
+      if (are_disjoint(each, other)) {
+        if (Status status = add_widest(&rest, std::move(each)); !status) return status.error();
+        continue;
+      }
+      Alternative taken = other;
+      if constexpr (std::is_same_v<Alternative, ArrayShape>) {
+        if (each.unique != 0) taken.unique = 0;  // its items differ anyway
+      }
+      Result<std::vector<Alternative>> outside = complement(taken, place);
+      if (!outside) return outside.error();
+      for (const Alternative& part : *outside) {
+        Result<std::optional<Alternative>> merged = both(each, part);
+        if (!merged) return merged.error();
+        if (!*merged || is_empty(**merged)) continue;
+        if (Status status = add_widest(&rest, **std::move(merged)); !status) return status.error();
+      }
+    }
+    from = std::move(rest);
+  }
+  return from;
+}
+
+Result<Shape> ShapeAlgebra::without(const Shape& shape, const Shape& other, const SchemaPlace& from) {
   Shape out;
-  out.literals = Shape::kLiterals & ~shape.literals;
-  const RegexId numbers = pool_.except(any_.numbers.values, shape.numbers.values);
-  out.numbers = {numbers, numbers};
-  out.strings = pool_.except(any_.strings, shape.strings);
-  out.arrays = any_.arrays;
-  out.objects = any_.objects;
-  if (std::ranges::any_of(shape.arrays, &ArrayShape::is_any)) out.arrays.clear();
-  if (std::ranges::any_of(shape.objects, &ObjectShape::is_any)) out.objects.clear();
-  for (size_t i = 0; i < shape.arrays.size() && !out.arrays.empty(); ++i) {
-    Shape factor = any_;
-    Result<std::vector<ArrayShape>> arrays = complement(shape.arrays[i], from);
-    if (!arrays) return arrays.error();
-    factor.arrays = *std::move(arrays);
-    Result<Shape> merged = both(out, factor);
-    if (!merged) return merged;
-    out = *std::move(merged);
+  out.literals = shape.literals & ~other.literals;
+  out.numbers = {pool_.except(shape.numbers.values, other.numbers.values),
+                 pool_.except(shape.numbers.texts, other.numbers.values)};
+  out.strings = pool_.except(shape.strings, other.strings);
+  out.strings_are_partial = shape.strings_are_partial;
+  if (other.strings_are_partial && may_hold_strings(shape)) {
+    return refuse_shape("the complement of a format that is not written in full");
   }
-  for (size_t i = 0; i < shape.objects.size() && !out.objects.empty(); ++i) {
-    Shape factor = any_;
-    Result<std::vector<ObjectShape>> objects = complement(shape.objects[i], from);
-    if (!objects) return objects.error();
-    factor.objects = *std::move(objects);
-    Result<Shape> merged = both(out, factor);
-    if (!merged) return merged;
-    out = *std::move(merged);
-  }
+  Result<std::vector<ArrayShape>> arrays = take_away(shape.arrays, other.arrays, from);
+  if (!arrays) return arrays.error();
+  out.arrays = *std::move(arrays);
+  Result<std::vector<ObjectShape>> objects = take_away(shape.objects, other.objects, from);
+  if (!objects) return objects.error();
+  out.objects = *std::move(objects);
   return out;
 }
 
@@ -283,52 +213,17 @@ Result<std::vector<ArrayShape>> ShapeAlgebra::complement(const ArrayShape& array
   return out;
 }
 
-Result<std::vector<ObjectShape>> ShapeAlgebra::complement(const ObjectShape& object, const SchemaPlace& from) {
-  std::vector<ObjectShape> out;
-  const auto with = [&](const std::string& name, ValueId value, bool is_required) {
-    ObjectShape other = any_.objects[0];
-    other.properties.push_back({name, value, is_required, false});
-    out.push_back(std::move(other));
-  };
-  for (const auto& each : object.classes) {
-    if (each.value != ValueTable::kAny) return refuse_shape("the complement of a schema of names that are not listed");
-  }
-  for (const auto& property : object.properties) {
-    if (property.is_required) with(property.name, ValueTable::kNone, false);
-    if (property.value != ValueTable::kAny) with(property.name, values_.complement(property.value, from), true);
-  }
-  if (object.min > 0) {
-    out.push_back(any_.objects[0]);
-    out.back().max = object.min - 1;
-    out.back().size_place = object.size_place;
-  }
-  if (object.max != kNoBound) {
-    out.push_back(any_.objects[0]);
-    out.back().min = object.max + 1;
-    out.back().size_place = object.size_place;
-  }
-  return out;
-}
-
 bool ShapeAlgebra::are_disjoint(const ArrayShape& a, const ArrayShape& b) {
-  const std::optional<ArrayShape> merged = both(a, b);
-  return !merged || is_empty(*merged);
-}
-
-bool ShapeAlgebra::are_disjoint(const ObjectShape& a, const ObjectShape& b) {
-  if (std::max(a.min, b.min) > least(a.max, b.max)) return true;
-  const auto meet = [&](const ObjectShape& x, const ObjectShape& y) {
-    return std::ranges::any_of(x.properties, [&](const auto& property) {
-      return property.is_required && is_empty_(values_.both(property.value, value_of(y, property.name)));
-    });
-  };
-  return meet(a, b) || meet(b, a);
+  const Result<std::optional<ArrayShape>> merged = both(a, b);
+  return merged.ok() && (!*merged || is_empty(**merged));
 }
 
 bool ShapeAlgebra::are_disjoint(const Shape& a, const Shape& b) {
   if ((a.literals & b.literals) != 0) return false;
   if (!has_no_text(pool_.both(a.numbers.values, b.numbers.values))) return false;
   if (!has_no_text(pool_.both(a.strings, b.strings))) return false;
+  const bool is_partial = a.strings_are_partial || b.strings_are_partial;
+  if (is_partial && may_hold_strings(a) && may_hold_strings(b)) return false;
   for (const auto& x : a.arrays) {
     for (const auto& y : b.arrays) {
       if (!are_disjoint(x, y)) return false;

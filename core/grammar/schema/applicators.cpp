@@ -102,8 +102,7 @@ Result<Shape> ShapeReader::exactly_one(const std::vector<Shape>& parts, const st
       if (Status status = work_.spend(1); !status) return status.error();
       if (i == j || algebra_.are_disjoint(*own, parts[j])) continue;
       Result<Shape> other = read_value(list[j], {.tracked = false, .strict = true});
-      Result<Shape> without = other ? algebra_.complement(*other, from) : other.error();
-      own = without ? algebra_.both(*own, *without) : without.error();
+      own = other ? algebra_.without(*own, *other, from) : other.error();
       if (own || own.error().code != ErrorCode::kUnsupportedSchema) continue;
       if (!options_.coerce_one_of) {
         const std::string& why = own.error().message;  // a reason, or a refusal with a place of its own

@@ -3,33 +3,11 @@
 #include <algorithm>
 
 #include "core/grammar/json_spelling.h"
+#include "core/grammar/schema/languages.h"
 #include "core/grammar/schema/schema_rules.h"
 
 namespace llmrt {
 namespace {
-
-// All texts of a language of at most `max`; nothing where it has more, or longer ones than a literal has any use for.
-std::optional<std::vector<std::string>> list_texts(RegexPool* pool, RegexId regex, size_t max) {
-  constexpr size_t kLengthMax = 1024;
-  constexpr uint32_t kFuel = 1000;
-  std::vector<std::pair<std::string, RegexId>> open = {{"", regex}};
-  std::vector<std::string> out;
-  for (size_t length = 0; !open.empty(); ++length) {
-    std::vector<std::pair<std::string, RegexId>> next;
-    for (const auto& [text, state] : open) {
-      if (pool->accepts_empty(state)) out.push_back(text);
-      for (int byte = 0; byte < 256; ++byte) {
-        const RegexId after = pool->after(state, static_cast<uint8_t>(byte));
-        if (after == RegexPool::kNothing || pool->has_text(after, kFuel) == RegexPool::Answer::kNo) continue;
-        next.emplace_back(text + static_cast<char>(byte), after);
-        if (next.size() > max) return std::nullopt;
-      }
-    }
-    if (out.size() + next.size() > max || length > kLengthMax || pool->failed()) return std::nullopt;
-    open = std::move(next);
-  }
-  return out;
-}
 
 std::string without_fraction_zeros(const std::string& text) {
   if (text.find('.') == text.npos || text[0] == '"') return text;
@@ -43,7 +21,16 @@ Result<SchemaRules::Body> SchemaRules::array_body(const ArrayShape& original) {
   ArrayShape array = original;
   if (Status status = simplify(&array); !status) return status.error();
   if (array.min > array.max) return Body{};
-  return array.contains.empty() && array.unique == 0 ? plain_items(array) : item_machine(array);
+  if (array.contains.empty() && array.unique == 0) return plain_items(array, false);
+  if (array.unique == 0) return item_machine(array, false);
+  ListedValues listed;
+  Result<bool> is_listed = list_values(array.rest, &listed);
+  for (size_t i = 0; i < array.prefix.size() && is_listed && *is_listed; ++i) {
+    is_listed = list_values(array.prefix[i], &listed);
+  }
+  if (!is_listed) return is_listed.error();
+  if (*is_listed) return item_machine(array, false);
+  return array.contains.empty() ? distinct_items(array) : item_machine(array, true);
 }
 
 bool SchemaRules::implies(ValueId item, ValueId contained) {
@@ -77,17 +64,49 @@ Status SchemaRules::simplify(ArrayShape* array) {
   return {};
 }
 
-Result<SchemaRules::Body> SchemaRules::plain_items(const ArrayShape& array) {
+// Items that must differ, which the grammar leaves to whoever reads the text (PlaceMark::kDistinct). Where items must
+// be there, each has more values than there are items before it, so the next one is never out of reach.
+Result<SchemaRules::Body> SchemaRules::distinct_items(const ArrayShape& array) {
+  ArrayShape plain = array;
+  plain.unique = 0;
+  const uint32_t num_different = static_cast<uint32_t>(array.prefix.size());
+  for (uint32_t i = 1; i < array.min; ++i) {
+    const bool is_last = i >= num_different;  // the others are like it
+    if (has_values(array.item(i), is_last ? array.min : i + 1)) {
+      if (is_last) break;
+      continue;
+    }
+    Status status = reader_.refuse_or_drop(
+        array.unique,
+        fmt::format("{} items that must differ: whether item {} has so many values is not known", array.min, i));
+    if (!status) return status.error();
+    return plain_items(plain, false);
+  }
+  Result<Body> body = plain_items(plain, true);
+  if (!body) return body;
+  body->marks = static_cast<uint8_t>(PlaceMark::kTracked);
+  bool is_tight = array.max > array.prefix.size() && is_scarce(array.rest);
+  for (const ValueId item : array.prefix) is_tight = is_tight || is_scarce(item);
+  if (is_tight) body->marks |= static_cast<uint8_t>(PlaceMark::kTight);
+  return body;
+}
+
+Result<SchemaRules::Body> SchemaRules::plain_items(const ArrayShape& array, bool are_distinct) {
+  const auto item_symbol = [&](ValueId value) -> Result<SymbolId> {
+    Result<SymbolId> item = symbol_of(value);
+    if (!item || !are_distinct) return item;
+    return distinct(*item, is_scarce(value));
+  };
   const uint32_t num_single = static_cast<uint32_t>(std::max<size_t>(array.prefix.size(), 1));
   SymbolId tail = GrammarBuilder::kEmpty;
   if (array.max > num_single) {
-    Result<SymbolId> rest = symbol_of(array.rest);
+    Result<SymbolId> rest = item_symbol(array.rest);
     if (!rest) return rest.error();
     tail = builder_.repeat(with_comma(*rest), array.min > num_single ? array.min - num_single : 0,
                            array.max == kNoBound ? kNoBound : array.max - num_single);
   }
   for (uint32_t i = std::min(num_single, array.max); i-- > 0;) {
-    Result<SymbolId> item = symbol_of(array.item(i));
+    Result<SymbolId> item = item_symbol(array.item(i));
     if (!item) return item.error();
     tail = builder_.sequence({i > 0 ? with_comma(*item) : *item, tail});
     if (i > 0 && i >= array.min) tail = builder_.optional(tail);
@@ -116,7 +135,7 @@ Result<bool> SchemaRules::list_values(ValueId value, ListedValues* listed) {
 }
 
 // Ways to write the item at the state's position, and where each leads.
-Status SchemaRules::options_at(const ArrayShape& array, const ArrayState& state, ListedValues* listed,
+Status SchemaRules::options_at(const ArrayShape& array, const ArrayState& state, ListedValues* listed, bool are_marked,
                                std::vector<ItemOption>* out) {
   struct Way {
     ValueId value;
@@ -153,9 +172,20 @@ Status SchemaRules::options_at(const ArrayShape& array, const ArrayState& state,
       out->push_back({*item, {position, way.counts, 0}});
       continue;
     }
+    if (are_marked) {
+      // Whichever way is left open must never run out of values.
+      if (!has_values(way.value, kAmple)) {
+        return refuse_shape("beside contains: items that are not known to have endlessly many values");
+      }
+      Result<SymbolId> item = symbol_of(way.value);
+      if (!item) return item.error();
+      const bool is_tight = is_scarce(way.value);
+      out->push_back({distinct(*item, is_tight), {position, way.counts, 0}, is_tight});
+      continue;
+    }
     Result<bool> is_listed = list_values(way.value, listed);
     if (!is_listed) return is_listed.error();
-    if (!*is_listed) return refuse_shape(fmt::format("unique items: expected at most {} listed values", kListedMax));
+    if (!*is_listed) return refuse_shape(fmt::format("beside contains: expected at most {} listed values", kListedMax));
     for (const auto& [text, index] : listed->of[way.value]) {
       if (state.used >> index & 1) continue;
       out->push_back({builder_.literal(text), {position, way.counts, state.used | 1u << index}});
@@ -165,7 +195,7 @@ Status SchemaRules::options_at(const ArrayShape& array, const ArrayState& state,
 }
 
 // A rule for each state that can be reached.
-Result<SchemaRules::Body> SchemaRules::item_machine(const ArrayShape& array) {
+Result<SchemaRules::Body> SchemaRules::item_machine(const ArrayShape& array, bool are_marked) {
   const PlaceId place = array.unique != 0 ? array.unique : array.contains[0].place;
   const auto give_up = [&](const Error& error) -> Result<Body> {
     if (error.code != ErrorCode::kUnsupportedSchema || error.message.starts_with("unsupported schema: ")) return error;
@@ -194,16 +224,19 @@ Result<SchemaRules::Body> SchemaRules::item_machine(const ArrayShape& array) {
     return state.position >= array.min;
   };
   Body body{.filled = rule_of(first), .may_be_empty = may_end(first)};
+  if (are_marked) body.marks = static_cast<uint8_t>(PlaceMark::kTracked);
   while (!open.empty()) {
     const ArrayState state = open.front();
     open.pop_front();
     if (rules.size() > kStatesMax) return give_up(refuse_shape("too many ways to count the items"));
     std::vector<ItemOption> options;
     if (state.position < array.max) {
-      if (Status status = options_at(array, state, &listed, &options); !status) return give_up(status.error());
+      if (Status status = options_at(array, state, &listed, are_marked, &options); !status)
+        return give_up(status.error());
     }
     std::vector<SymbolId> parts;
     for (const ItemOption& option : options) {
+      if (option.is_scarce) body.marks |= static_cast<uint8_t>(PlaceMark::kTight);
       const SymbolId item = state.position > 0 ? with_comma(option.item) : option.item;
       parts.push_back(builder_.sequence({item, rule_of(option.next)}));
     }

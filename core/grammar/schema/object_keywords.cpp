@@ -89,6 +89,9 @@ Result<Shape> ShapeReader::read_names(const Schema& schema) {
   if (!read) return read.error();
   Result<Shape> names = read_value(*read, {.tracked = false, .strict = schema.mode.strict});
   if (!names) return names.error();
+  if (names->strings_are_partial) {
+    return refuse_schema(schema.place.pointer, "propertyNames", "a format that is not written in full");
+  }
   ObjectShape object;
   object.classes.push_back({names->strings, ValueTable::kAny, false});
   object.classes.push_back({pool_.except(algebra_.all_strings(), names->strings), ValueTable::kNone, false});

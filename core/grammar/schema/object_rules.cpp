@@ -1,66 +1,113 @@
 // Objects: listed properties in their order, each with a comma before it unless it is the first, then the unlisted
 // ones. What follows a property is one rule for all that come before, so the rules grow with the number of properties.
+// Keys that are not listed differ from each other by PlaceMark::kDistinct.
 #include <algorithm>
 
 #include "core/grammar/json_spelling.h"
+#include "core/grammar/schema/languages.h"
 #include "core/grammar/schema/schema_rules.h"
 
 namespace llmrt {
 
-Result<SchemaRules::Body> SchemaRules::object_body(const ObjectShape& object) {
+Result<SchemaRules::Body> SchemaRules::object_body(const ObjectShape& original) {
+  ObjectShape object = original;
+  const auto num_required =
+      static_cast<uint32_t>(std::ranges::count_if(object.properties, &ObjectShape::Property::is_required));
+  if (object.min > num_required || !object.some.empty()) {
+    Status status = list_scarce_names(&object);
+    if (!status && object.some.empty()) {
+      status = reader_.refuse_or_drop(object.size_place, status.error().message);
+      object.min = num_required;
+    }
+    if (!status) return status.error();
+  }
   std::vector<Pair> pairs;
-  uint32_t num_required = 0;
   for (const auto& property : object.properties) {
-    if (property.is_required) ++num_required;
     if (property.value == ValueTable::kNone) {
       if (property.is_required) return Body{};
       continue;
     }
     Result<SymbolId> value = symbol_of(property.value);
     if (!value) return value.error();
-    pairs.push_back(
-        {pool_.concat(pool_.literal(json_string_text(property.name)), colon_), *value, property.is_required});
+    pairs.push_back({&property, pool_.concat(pool_.literal(json_string_text(property.name)), colon_), *value,
+                     property.is_required});
   }
-  Result<SymbolId> open = open_pair(object);
+  Result<OpenPairs> open = open_pairs(object);
   if (!open) return open.error();
-  const bool has_open = *open != GrammarBuilder::kNothing;
   const bool min_holds = object.min <= num_required;
-  const bool max_holds = object.max == kNoBound || (!has_open && object.max >= pairs.size());
-  if (min_holds && max_holds) return plain(pairs, *open);
-  // An unlisted key may be written twice and counts once.
-  if (has_open && object.min > num_required + 1) {
-    if (Status status = reader_.refuse_or_drop(
-            object.size_place, "more properties than the required ones and one other, where names are open");
-        !status) {
-      return status.error();
-    }
-    return plain(pairs, *open);
-  }
-  return counted(pairs, *open, object.min, object.max, object.size_place);
+  const bool max_holds = object.max == kNoBound || (!open->is_there() && object.max >= pairs.size());
+  const bool is_plain = min_holds && max_holds && object.some.empty();
+  Result<Body> body = is_plain ? plain(pairs, open->any()) : counted(object, pairs, *open);
+  if (body) body->marks = open->marks;
+  return body;
 }
 
-// A key that is not listed, with its value. Nothing where all are listed.
-Result<SymbolId> SchemaRules::open_pair(const ObjectShape& object) {
-  std::vector<SymbolId> parts;
-  for (const auto& each : object.classes) {
-    if (each.value == ValueTable::kNone) continue;
-    std::vector<RegexId> listed;
-    for (const auto& property : object.properties) {
-      if (pool_.matches(each.names, property.name)) listed.push_back(pool_.literal(property.name));
+// Where unlisted properties must be there their names must not run out: few names are listed, endless ones may stay.
+Status SchemaRules::list_scarce_names(ObjectShape* object) {
+  const auto& algebra = reader_.algebra();
+  std::vector<ObjectShape::Property> found;
+  for (const auto& each : object->classes) {
+    if (each.value == ValueTable::kNone || reader_.is_known_empty(each.value)) continue;
+    std::vector<RegexId> parts = {each.names};  // that are needed apart from each other
+    for (const auto& some : object->some) {
+      std::vector<RegexId> split;
+      for (const RegexId part : parts) {
+        split.push_back(pool_.both(part, some.names));
+        split.push_back(pool_.except(part, some.names));
+      }
+      parts = std::move(split);
     }
-    const RegexId names = pool_.except(each.names, pool_.either(listed));
-    if (reader_.algebra().has_no_text(names)) continue;
-    Result<SymbolId> value = symbol_of(each.value);
-    if (!value) return value;
-    const SymbolId key = builder_.terminal(string_regex(names));
-    if (notes_ != nullptr && noted_keys_.insert(key).second) notes_->open_keys.push_back(key);
-    parts.push_back(builder_.sequence({key, builder_.terminal(colon_), *value}));
+    for (const RegexId part : parts) {
+      const RegexId names = algebra.unlisted(*object, part);
+      if (algebra.has_no_text(names) || count_texts(&pool_, names, kAmple) == kAmple) continue;
+      const auto texts = list_texts(&pool_, names, kListedNamesMax);
+      if (!texts) {
+        return refuse_shape(fmt::format(
+            "properties of names that are not listed must be there: expected at most {} names, or endlessly many",
+            kListedNamesMax));
+      }
+      for (const std::string& text : *texts) found.push_back({text, each.value, false, true});
+    }
   }
-  return rule(builder_.choice(parts));
+  object->properties.insert(object->properties.end(), found.begin(), found.end());
+  return {};
 }
 
-SymbolId SchemaRules::pair(const Pair& each, bool with_comma) {
-  return builder_.sequence({builder_.terminal(with_comma ? after_comma(each.key) : each.key), each.value});
+// Keys that are not listed, with their values. Nothing where all are listed.
+Result<SchemaRules::OpenPairs> SchemaRules::open_pairs(const ObjectShape& object) {
+  OpenPairs out;
+  if (object.some.size() > kSomeMax) {
+    return refuse_shape(fmt::format("more than {} properties of names that are not listed must be there", kSomeMax));
+  }
+  const SymbolId colon = builder_.terminal(colon_);
+  for (uint32_t set = 0; set < 1u << object.some.size(); ++set) {
+    std::vector<SymbolId> parts;
+    for (const auto& each : object.classes) {
+      RegexId names = each.names;
+      ValueId value = each.value;
+      for (size_t i = 0; i < object.some.size(); ++i) {
+        if ((set >> i & 1) == 0) continue;
+        names = pool_.both(names, object.some[i].names);
+        value = reader_.values().both(value, object.some[i].value);
+      }
+      names = reader_.algebra().unlisted(object, names);
+      if (value == ValueTable::kNone || reader_.algebra().has_no_text(names)) continue;
+      if (set != 0 && reader_.is_known_empty(value)) continue;
+      Result<SymbolId> symbol = symbol_of(value);
+      if (!symbol) return symbol.error();
+      const RegexId key = string_regex(names);
+      const bool is_tight = !never_stuck(key);
+      out.marks |= static_cast<uint8_t>(PlaceMark::kTracked);
+      if (is_tight) out.marks |= static_cast<uint8_t>(PlaceMark::kTight);
+      parts.push_back(builder_.sequence({distinct(builder_.terminal(key), is_tight), colon, *symbol}));
+    }
+    out.by_some.push_back(rule(builder_.choice(parts)));
+  }
+  return out;
+}
+
+SymbolId SchemaRules::pair(RegexId key, SymbolId value, bool with_comma) {
+  return builder_.sequence({builder_.terminal(with_comma ? after_comma(key) : key), value});
 }
 
 // Unlisted pairs behind `num_before` others, so that there are min to max in all.
@@ -80,7 +127,7 @@ SchemaRules::Body SchemaRules::plain(std::span<const Pair> pairs, SymbolId open)
   // Behind the first required property, or behind all.
   std::vector<SymbolId> parts;
   for (size_t i = first_required + 1; i < pairs.size(); ++i) {
-    const SymbolId one = pair(pairs[i], true);
+    const SymbolId one = pair(pairs[i].key, pairs[i].value, true);
     parts.push_back(pairs[i].is_required ? one : builder_.optional(one));
   }
   parts.push_back(open_rest);
@@ -89,53 +136,16 @@ SchemaRules::Body SchemaRules::plain(std::span<const Pair> pairs, SymbolId open)
   SymbolId tail = rest;
   std::vector<SymbolId> begins;
   if (has_required) {
-    begins.push_back(builder_.sequence({pair(pairs[first_required], false), rest}));
-    tail = rule(builder_.sequence({pair(pairs[first_required], true), rest}));
+    begins.push_back(builder_.sequence({pair(pairs[first_required].key, pairs[first_required].value, false), rest}));
+    tail = rule(builder_.sequence({pair(pairs[first_required].key, pairs[first_required].value, true), rest}));
   } else if (has_open) {
     begins.push_back(open_tail(open, 0, 0, kNoBound));
   }
   for (size_t i = first_required; i-- > 0;) {
-    begins.push_back(builder_.sequence({pair(pairs[i], false), tail}));
-    if (i > 0) tail = rule(builder_.sequence({builder_.optional(pair(pairs[i], true)), tail}));
+    begins.push_back(builder_.sequence({pair(pairs[i].key, pairs[i].value, false), tail}));
+    if (i > 0) tail = rule(builder_.sequence({builder_.optional(pair(pairs[i].key, pairs[i].value, true)), tail}));
   }
   return {builder_.choice(begins), !has_required};
-}
-
-// One rule for each property that is next and each number of properties before it.
-Result<SchemaRules::Body> SchemaRules::counted(std::span<const Pair> pairs, SymbolId open, uint32_t min, uint32_t max,
-                                               PlaceId place) {
-  const bool has_open = open != GrammarBuilder::kNothing;
-  const uint32_t num_pairs = static_cast<uint32_t>(pairs.size());
-  const uint32_t counts = std::min(num_pairs, max) + 1;
-  const uint32_t unrolled = has_open && max != kNoBound ? max : 0;
-  if (uint64_t{counts} * (num_pairs + 1) > kStatesMax || unrolled > options_.limits.repetition_max ||
-      uint64_t{counts} * unrolled > 16 * kStatesMax) {
-    if (Status status = reader_.refuse_or_drop(place, "too many ways to count the properties"); !status) {
-      return status.error();
-    }
-    return plain(pairs, open);
-  }
-  Body body;
-  body.may_be_empty = min == 0 && std::ranges::none_of(pairs, &Pair::is_required);
-  std::vector<SymbolId> next(counts, GrammarBuilder::kNothing);  // behind all pairs, by the number that is there
-  for (uint32_t count = 0; count < counts; ++count) {
-    if (has_open && count < max) {
-      next[count] = open_tail(open, count, min, max);
-    } else if (count >= min && count > 0) {
-      next[count] = GrammarBuilder::kEmpty;
-    }
-  }
-  for (uint32_t i = num_pairs; i-- > 0;) {
-    std::vector<SymbolId> here(counts, GrammarBuilder::kNothing);
-    for (uint32_t count = 0; count < counts && count <= i; ++count) {
-      const SymbolId with = count + 1 < counts ? builder_.sequence({pair(pairs[i], count > 0), next[count + 1]})
-                                               : GrammarBuilder::kNothing;
-      here[count] = rule(builder_.choice({with, pairs[i].is_required ? GrammarBuilder::kNothing : next[count]}));
-    }
-    next = std::move(here);
-  }
-  body.filled = next[0];
-  return body;
 }
 
 }  // namespace llmrt

@@ -162,10 +162,17 @@ Result<Shape> ShapeReader::read_pattern(const Schema& schema) {
 Result<Shape> ShapeReader::read_format(const Schema& schema) {
   const auto* name = schema.find("format")->if_string();
   if (name == nullptr) return schema.invalid("format", "expected a format's name");
+  const FormatKind kind = format_kind(*name);
+  if (kind == FormatKind::kUnknown) {  // an annotation, like a keyword that no draft knows
+    note(schema.place.pointer, "format");
+    return algebra_.any();
+  }
   const std::optional<RegexId> regex = format_regex(&pool_, *name);
   if (!regex)
     return refuse_shape(fmt::format("a format that is not enforced: {}", std::string_view(*name).substr(0, 64)));
-  return strings(*regex);
+  Result<Shape> out = strings(*regex);
+  out->strings_are_partial = kind == FormatKind::kPartial;
+  return out;
 }
 
 // A number of the schema; nothing where the keyword is not there.

@@ -25,14 +25,15 @@ RegexId spaces_regex(RegexPool* pool, SchemaOptions::Spaces spaces) {
 
 }  // namespace
 
-SchemaRules::SchemaRules(GrammarBuilder* builder, ShapeReader* reader, const SchemaOptions& options, SchemaNotes* notes)
+SchemaRules::SchemaRules(GrammarBuilder* builder, ShapeReader* reader, const SchemaOptions& options,
+                         bool shortest_numbers)
     : builder_(*builder),
       pool_(builder->regexes()),
       reader_(*reader),
       options_(options),
-      notes_(notes),
       escaped_(&pool_, json_spellings()) {
   spaces_ = spaces_regex(&pool_, options.spaces);
+  if (shortest_numbers) number_texts_ = llmrt::shortest_numbers(&pool_);
   comma_ = pool_.concat(spaces_, pool_.concat(pool_.literal(","), spaces_));
   colon_ = pool_.concat(spaces_, pool_.concat(pool_.literal(":"), spaces_));
 }
@@ -45,6 +46,13 @@ Result<SymbolId> SchemaRules::write(ValueId value) {
     Result<const Shape*> shape = reader_.shape_of(next);
     if (!shape) return shape.error();
     Result<SymbolId> body = body_of(**shape);
+    if (!body && body.error().code == ErrorCode::kUnsupportedSchema &&
+        !body.error().message.starts_with("unsupported schema: ")) {
+      if (Status status = reader_.refuse_or_drop_in(next, body.error().message); !status) return status.error();
+      Shape without = **shape;
+      for (ObjectShape& object : without.objects) object.some.clear();
+      body = body_of(without);
+    }
     if (!body) return body;
     if (!builder_.status()) return builder_.status().error();
     builder_.define_rule(symbols_.at(next), *body);
@@ -73,9 +81,14 @@ RegexId SchemaRules::scalars(const Shape& shape) {
   if (shape.literals & Shape::kNull) parts.push_back(pool_.literal("null"));
   if (shape.literals & Shape::kTrue) parts.push_back(pool_.literal("true"));
   if (shape.literals & Shape::kFalse) parts.push_back(pool_.literal("false"));
-  parts.push_back(shape.numbers.texts);
+  parts.push_back(numbers_of(shape));
   if (shape.strings != RegexPool::kNothing) parts.push_back(string_regex(shape.strings));
   return pool_.either(parts);
+}
+
+RegexId SchemaRules::numbers_of(const Shape& shape) {
+  const RegexId texts = shape.numbers.texts;
+  return number_texts_ == RegexPool::kNothing ? texts : pool_.both(texts, number_texts_);
 }
 
 RegexId SchemaRules::string_regex(RegexId decoded) {
@@ -101,9 +114,15 @@ Result<SymbolId> SchemaRules::body_of(const Shape& shape) {
 SymbolId SchemaRules::bracketed(const char* open, const char* close, const Body& body) {
   const RegexId opened = pool_.concat(pool_.literal(open), spaces_);
   const RegexId closed = pool_.concat(spaces_, pool_.literal(close));
-  const SymbolId filled = builder_.sequence({builder_.terminal(opened), body.filled, builder_.terminal(closed)});
+  const SymbolId place = body.marks == 0 ? GrammarBuilder::kEmpty : builder_.mark(body.marks);
+  const SymbolId filled = builder_.sequence({builder_.terminal(opened), place, body.filled, builder_.terminal(closed)});
   if (!body.may_be_empty) return filled;
   return builder_.choice({filled, builder_.terminal(pool_.concat(opened, pool_.literal(close)))});
+}
+
+SymbolId SchemaRules::distinct(SymbolId part, bool is_tight) {
+  const SymbolId begin = is_tight ? builder_.mark(static_cast<uint8_t>(PlaceMark::kBegins)) : GrammarBuilder::kEmpty;
+  return builder_.sequence({begin, part, builder_.mark(static_cast<uint8_t>(PlaceMark::kDistinct))});
 }
 
 SymbolId SchemaRules::rule(SymbolId body) {

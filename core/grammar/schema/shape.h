@@ -60,10 +60,17 @@ struct ObjectShape {
     bool is_evaluated;
     bool operator==(const Class&) const = default;
   };
+  // At least one property of such a name has such a value.
+  struct Some {
+    RegexId names;  // decoded characters
+    ValueId value;
+    bool operator==(const Some&) const = default;
+  };
   std::vector<Property> properties;  // in the order in which they are written
   std::vector<Class> classes;
   uint32_t min = 0, max = kNoBound;  // properties
   PlaceId size_place = 0;
+  std::vector<Some> some = {};
   bool operator==(const ObjectShape&) const = default;
 
   bool is_any() const;
@@ -74,6 +81,7 @@ struct Shape {
   uint8_t literals = 0;
   NumberSet numbers;
   RegexId strings = RegexPool::kNothing;  // decoded characters
+  bool strings_are_partial = false;       // more strings may be in it, which are not written
   std::vector<ArrayShape> arrays;         // a union
   std::vector<ObjectShape> objects;       // a union
   bool operator==(const Shape&) const = default;

@@ -90,6 +90,14 @@ Status ShapeReader::refuse_or_drop(PlaceId place, std::string_view reason) {
   return {};
 }
 
+Status ShapeReader::refuse_or_drop_in(ValueId v, std::string_view reason) {
+  const std::string& pointer = values_.node(values_.nodes_of(v).front()).place.pointer;
+  if (!options_.lenient)
+    return make_error(ErrorCode::kUnsupportedSchema, "unsupported schema: {}: {}", pointer, reason);
+  note(pointer, "oneOf or not");
+  return {};
+}
+
 void ShapeReader::note(std::string_view pointer, std::string_view keyword) {
   std::string text = fmt::format("{}: {}", pointer, keyword);
   if (noted_.insert(text).second && notes_ != nullptr) notes_->ignored.push_back(std::move(text));
@@ -106,7 +114,12 @@ Result<Shape> ShapeReader::read_value(ValueId v, Mode mode) {
   const std::span<const NodeId> of_value = values_.nodes_of(v);
   const std::vector<NodeId> nodes(of_value.begin(), of_value.end());
   Shape shape = algebra_.any();
+  std::vector<NodeId> taken_away;
   for (NodeId id : nodes) {
+    if (values_.node(id).kind == ValueTable::Node::Kind::kNot) {
+      taken_away.push_back(id);
+      continue;
+    }
     Result<const Shape*> part = node_shape(id, mode);
     if (!part) return part.error();
     Result<Shape> merged = algebra_.both(shape, **part);
@@ -118,6 +131,24 @@ Result<Shape> ShapeReader::read_value(ValueId v, Mode mode) {
     }
     shape = *std::move(merged);
   }
+  for (NodeId id : taken_away) {
+    Result<Shape> rest = without(std::move(shape), id, mode);
+    if (!rest) return rest;
+    shape = *std::move(rest);
+  }
+  return shape;
+}
+
+// Values of the shape that are in a complement, the node.
+Result<Shape> ShapeReader::without(Shape shape, NodeId id, Mode mode) {
+  const ValueTable::Node node = values_.node(id);
+  Result<Shape> inner = read_value(node.values[0], {.tracked = false, .strict = true});
+  Result<Shape> out = inner ? algebra_.without(shape, *inner, node.place) : inner.error();
+  if (out || out.error().code != ErrorCode::kUnsupportedSchema) return out;
+  if (!options_.lenient || mode.strict) {
+    return inner ? refuse_schema(node.place.pointer, "not", out.error().message) : out.error();
+  }
+  note(node.place.pointer, "not");
   return shape;
 }
 
@@ -164,16 +195,8 @@ Result<Shape> ShapeReader::read_node(NodeId id, Mode mode) {
       }
       return out;
     }
-    case Kind::kNot: {
-      Result<Shape> inner = read_value(node.values[0], {.tracked = false, .strict = true});
-      Result<Shape> out = inner ? algebra_.complement(*inner, node.place) : inner.error();
-      if (out || out.error().code != ErrorCode::kUnsupportedSchema) return out;
-      if (!options_.lenient || mode.strict) {
-        return inner ? refuse_schema(node.place.pointer, "not", out.error().message) : out.error();
-      }
-      note(node.place.pointer, "not");
-      return algebra_.any();
-    }
+    case Kind::kNot:  // read_value takes them from the other nodes
+      return without(algebra_.any(), id, mode);
   }
   return Shape{};
 }
@@ -248,11 +271,31 @@ Result<ValueId> ShapeReader::value_at(const Schema& schema, const value& at, std
   if (!at.is_bool() && !at.is_object()) {
     return invalid_schema(place.pointer, "", "expected a schema: an object or a boolean");
   }
-  return values_.schema(place);
+  return values_.schema(target_of(place));
+}
+
+// Where a schema that is nothing but a reference leads; else the schema itself. So references to one schema are one set
+// of values.
+SchemaPlace ShapeReader::target_of(const SchemaPlace& place) const {
+  SchemaPlace at = place;
+  for (uint32_t hops = 0; hops < kHopsMax; ++hops) {
+    const auto* members = at.value->if_object();
+    const value* reference = members == nullptr ? nullptr : members->if_contains("$ref");
+    if (reference == nullptr || !reference->is_string()) return at;
+    const bool is_old = document_.draft(at) < Draft::k2019;
+    const bool is_alone = is_old || std::ranges::all_of(*members, [](const auto& member) {
+                            return member.key() == "$ref" || is_silent(member.key());
+                          });
+    if (!is_alone) return at;
+    const Result<SchemaPlace> target = document_.resolve(at, reference->get_string());
+    if (!target || (!target->value->is_bool() && !target->value->is_object())) return at;
+    at = *target;
+  }
+  return place;
 }
 
 bool ShapeReader::is_shape_empty(const Shape& shape) {
-  return shape.literals == 0 && algebra_.has_no_text(shape.numbers.values) && algebra_.has_no_text(shape.strings) &&
+  return shape.literals == 0 && algebra_.has_no_text(shape.numbers.values) && !algebra_.may_hold_strings(shape) &&
          std::ranges::all_of(shape.arrays, [&](const auto& each) { return algebra_.is_empty(each); }) &&
          std::ranges::all_of(shape.objects, [&](const auto& each) { return algebra_.is_empty(each); });
 }

@@ -39,6 +39,8 @@ class ShapeReader {
   Error refuse(PlaceId place, std::string_view reason) const;
   // Refused, or in lenient mode noted: then ok.
   Status refuse_or_drop(PlaceId place, std::string_view reason);
+  // The same of a set of values, for what is no single keyword's fault.
+  Status refuse_or_drop_in(ValueId value, std::string_view reason);
 
  private:
   // How a node is read: tracked shapes know which properties and items a keyword has looked at, and keep alternatives
@@ -68,6 +70,7 @@ class ShapeReader {
   Result<Shape> read_value(ValueId value, Mode mode);
   Result<const Shape*> node_shape(NodeId id, Mode mode);
   Result<Shape> read_node(NodeId id, Mode mode);
+  Result<Shape> without(Shape shape, NodeId id, Mode mode);
   Result<Shape> read_schema(const SchemaPlace& place, Mode mode);
   Status apply(const Schema& schema, std::string_view keyword, Mode mode, const std::function<Part()>& read,
                Shape* shape);
@@ -76,6 +79,7 @@ class ShapeReader {
   PlaceId place_of(const Schema& schema, std::string_view keyword);
   Result<ValueId> value_at(const Schema& schema, const boost::json::value& value, std::string_view keyword,
                            std::string_view token = {});
+  SchemaPlace target_of(const SchemaPlace& place) const;
   bool is_shape_empty(const Shape& shape);
 
   // --- scalar_keywords.cpp ---
@@ -127,6 +131,7 @@ class ShapeReader {
   Shape requiring(std::string_view name, ValueId value, bool is_required);
 
   static constexpr uint32_t kNestingMax = 200;  // of keywords that apply in place, references included
+  static constexpr uint32_t kHopsMax = 32;      // from reference to reference
   static constexpr uint32_t kEmptyDepth = 3;    // levels that is_known_empty looks down
 
   RegexPool& pool_;

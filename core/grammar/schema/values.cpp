@@ -41,6 +41,11 @@ ValueId ValueTable::both(ValueId a, ValueId b) {
   if (a == kNone || b == kNone) return kNone;
   std::vector<NodeId> nodes;
   std::ranges::set_union(*values_[a], *values_[b], std::back_inserter(nodes));
+  // A set and its complement.
+  for (const NodeId id : nodes) {
+    const Node& node = nodes_[id];
+    if (node.kind == Node::Kind::kNot && std::ranges::includes(nodes, *values_[node.values[0]])) return kNone;
+  }
   return intern(std::move(nodes));
 }
 
