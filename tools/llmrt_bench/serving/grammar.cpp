@@ -122,6 +122,10 @@ Status compare(const Bench& bench, GrammarSupply* supply, uint32_t num_rows, Dra
     return std::make_unique<ClosedBatch>(engine->get(), bench.clock, bench.wait_until, spec);
   };
   if (auto warm = batch(0)->run_grammars(supply, num_rows, warm_up_tokens, schemas); !warm) return warm.error();
+  // Rows that end one by one: steps of many sizes, which backends prepare when they first come.
+  std::vector<uint32_t> lengths;
+  for (uint32_t i = 0; i < 4 * num_rows; ++i) lengths.push_back(1 + i * 7 % std::min(64u, options.grammar_output));
+  if (Result<Turn> warm = batch(0)->run_plain(lengths); !warm) return warm.error();
   Rounds rounds;
   for (uint32_t round = 0; round < options.grammar_rounds; ++round) {
     const size_t num_requests = size_t{num_rows} * options.grammar_answers;
