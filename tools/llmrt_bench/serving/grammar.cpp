@@ -15,7 +15,8 @@
 namespace llmrt::bench {
 namespace {
 
-constexpr double kLeastShare = 0.95;  // of the plain rows' tokens a second
+// Of the plain rows' tokens a second. On a processor masks are made by the cores that compute.
+constexpr double kLeastShareGpu = 0.97, kLeastShareCpu = 0.95;
 
 EngineConfig config_of(const Bench& bench, uint32_t num_rows) {
   EngineConfig config;
@@ -100,7 +101,7 @@ void tell(const Bench& bench, uint32_t num_rows, const Rounds& rounds) {
       {fmt::format("rows with grammars: {}", num_rows), median(rounds.grammar_tok_s), "tok/s",
        fmt::format("rounds {}; {:.1f} rows in use", list_of(rounds.grammar_tok_s, 1), rounds.grammar_rows / count)});
   bench.report.add({fmt::format("grammars / plain, rows: {}", num_rows), median(rounds.ratios), "x",
-                    fmt::format("median of rounds {}", list_of(rounds.ratios, 3)), at_least(kLeastShare)});
+                    fmt::format("median of rounds {}", list_of(rounds.ratios, 3)), at_least(bench.caps.is_cpu ? kLeastShareCpu : kLeastShareGpu)});
   for (const auto& [share, label] : {std::pair{0.5, "p50"}, {0.99, "p99"}}) {
     const double plain_ms = quantile(rounds.plain_tpots_ms, share), ms = quantile(rounds.grammar_tpots_ms, share);
     bench.report.add({fmt::format("plain TPOT {}, rows: {}", label, num_rows), plain_ms, "ms"});
