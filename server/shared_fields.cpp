@@ -290,7 +290,7 @@ Request make_request(Fields& fields, const SharedFields& shared, const ServedMod
   request.beam = shared.beam;
   request.max_tokens = wanted;
   request.min_tokens = shared.min_tokens;
-  request.route = shared.form.chat ? Route::kChat : Route::kCompletion;
+  request.route = shared.form.chat ? llmrt::Route::kChat : llmrt::Route::kCompletion;
   request.request_class = shared.request_class;
   request.batch_invariant = shared.batch_invariant;
   request.deadline_ms = shared.deadline_ms;
