@@ -67,6 +67,15 @@ class FakeEngine : public EngineDoor {
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
   }
+  // Waits for the answers that were begun: before what they read is changed.
+  void wait_ended() {
+    std::vector<std::thread> threads;
+    {
+      std::lock_guard lock(mutex_);
+      threads.swap(threads_);
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
   std::vector<Request> requests() const {
     std::lock_guard lock(mutex_);
     return requests_;

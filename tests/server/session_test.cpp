@@ -473,6 +473,7 @@ TEST_CASE("an answer that outgrows what clients may hold ends with the limit, an
   CHECK(status_of(refused) == 503);
   CHECK(body_of(refused).at("error").at("message").as_string().find("--client-memory-mib") != std::string::npos);
   CHECK(refused.find("Retry-After: ") != std::string::npos);
+  run.engine->wait_ended();
   run.engine->tokens.assign(2, 'a');
   CHECK(status_of(run.exchange(post("/v1/completions", body + "}"))) == 200);
 }
