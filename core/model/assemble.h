@@ -10,7 +10,6 @@
 #include "core/base/status.h"
 #include "core/model/architectures.h"
 #include "core/model/model.h"
-#include "core/platform/mapped_file.h"
 
 namespace llmrt {
 
@@ -25,7 +24,7 @@ class TensorSource {
 
 // What WeightTable::storage keeps alive.
 struct ModelStorage {
-  std::shared_ptr<const MappedFile> file;
+  std::shared_ptr<const void> source;      // WeightSource::owner
   std::deque<std::vector<float>> vectors;  // made at load: RoPE frequencies, joined biases
 
   // An f32 tensor of one row over `values`, which are kept here.

@@ -172,7 +172,7 @@ Result<std::shared_ptr<const Model>> load_from_source(const WeightSource& source
   if (auto status = set_rope(**architecture, source.metadata, tensors, &*config); !status) return status.error();
   model->config = *std::move(config);
   auto storage = std::make_shared<ModelStorage>();
-  storage->file = source.file;
+  storage->source = source.owner;
   if (auto status = assemble_weights(**architecture, tensors, storage, model.get()); !status) return status.error();
   if (auto status = tensors.expect_all_taken((*architecture)->name); !status) return status.error();
   model->encoding = main_encoding(model->weights);

@@ -10,7 +10,7 @@
 
 namespace llmrt {
 
-// `source.file` is kept by the model; when it is null, the caller keeps the parsed bytes alive as long as the model.
+// `source.owner` is kept by the model; when it is null, the caller keeps the parsed bytes alive as long as the model.
 Result<std::shared_ptr<const Model>> load_from_source(const WeightSource& source, std::string path);
 
 }  // namespace llmrt

@@ -94,6 +94,19 @@ HeadDims read_head_dims(ConfigReader& reader, const HeadKeys& keys, uint32_t hea
   return dims;
 }
 
+// Which pairs of a head's numbers turn together: the architecture's, unless the source says that its rows are stored in
+// another order. GGUF's converter permutes q and k of some architectures, safetensors have them as they were trained.
+RopePairing read_pairing(ConfigReader& reader, RopePairing usual) {
+  constexpr const char* kKey = "llmrt.rope_pairing";
+  const MetadataValue* value = reader.metadata().find(kKey);
+  if (value == nullptr) return usual;
+  const auto name = reader.metadata().string(kKey);
+  if (name && *name == "halves") return RopePairing::kHalves;
+  reader.expect(name && *name == "interleaved", ErrorCode::kUnsupported,
+                fmt::format("unsupported model: {}: expected halves or interleaved, found {}", kKey, describe(*value)));
+  return RopePairing::kInterleaved;
+}
+
 void read_dims(ConfigReader& reader, ModelConfig* config) {
   const HeadDims full = read_head_dims(reader, kHeadKeys, config->width / config->layers.front().num_heads, 0);
   HeadDims window = full;
@@ -114,7 +127,7 @@ void read_dims(ConfigReader& reader, ModelConfig* config) {
 void read_layers(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
   LayerSpec spec;
   spec.qk_norm = architecture.qk_norm;
-  spec.rope.pairing = architecture.rope_pairing;
+  spec.rope.pairing = read_pairing(reader, architecture.rope_pairing);
   spec.attention_post_norm = spec.ffn_post_norm = architecture.post_norms;
   config->layers.assign(reader.integer("block_count", 1, kLayersMax), spec);
   read_windows(reader, architecture, config);

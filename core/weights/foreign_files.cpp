@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <string_view>
+
+#include "core/weights/safetensors.h"
 
 namespace llmrt {
 namespace {
@@ -47,14 +48,6 @@ const char* describe_zip(std::string_view head) {
              : nullptr;
 }
 
-// The length of a header of JSON, then the header.
-bool is_safetensors(std::string_view head, size_t size) {
-  uint64_t header = 0;
-  if (head.size() < 9) return false;
-  std::memcpy(&header, head.data(), sizeof(header));
-  return head[8] == '{' && header >= 2 && header <= size - 8;
-}
-
 bool is_html(std::string_view head) {
   std::string text(head.substr(0, std::min<size_t>(head.size(), 64)));
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -69,7 +62,7 @@ std::optional<std::string> describe_foreign_file(std::span<const std::byte> byte
   const std::string_view head(reinterpret_cast<const char*>(bytes.data()), std::min<size_t>(bytes.size(), 512));
   for (const Magic& magic : kMagics)
     if (head.starts_with(magic.bytes)) return magic.what;
-  if (is_safetensors(head, bytes.size())) return std::string("a safetensors file: ") + kConvert;
+  if (is_safetensors(bytes)) return "a safetensors file: name its folder, which has config.json too";
   if (head.starts_with("PK\x03\x04")) {
     if (const char* what = describe_zip(head)) return std::string(what) + ": " + kConvert;
     return "a zip archive: unpack it first";
@@ -78,7 +71,7 @@ std::optional<std::string> describe_foreign_file(std::span<const std::byte> byte
     return std::string("a Python pickle (an old PyTorch file): ") + kConvert;
   if (is_onnx(head)) return "an ONNX file: get the model as GGUF";
   if (is_html(head)) return "a web page: a failed download; fetch the file itself (its URL has /resolve/, not /blob/)";
-  if (head.starts_with('{')) return std::string("a JSON file: ") + kConvert;
+  if (head.starts_with('{')) return "a JSON file: name the model's folder";
   return std::nullopt;
 }
 
@@ -93,8 +86,11 @@ std::string describe_folder(const std::string& path) {
     ++num_seen;
   }
   if (has_gguf) return "a folder: name one of its .gguf files";
-  if (has_safetensors || std::filesystem::exists(std::filesystem::path(path) / "config.json", ignored))
-    return std::string("a Hugging Face model folder: ") + kConvert;
+  const bool has_config = std::filesystem::exists(std::filesystem::path(path) / "config.json", ignored);
+  if (has_safetensors)
+    return has_config ? "a Hugging Face model folder without model.safetensors or model.safetensors.index.json"
+                      : "safetensors files without a config.json";
+  if (has_config) return std::string("a Hugging Face model folder without safetensors files: ") + kConvert;
   return "a folder";
 }
 

@@ -2,8 +2,10 @@
 
 #include <filesystem>
 
+#include "core/platform/mapped_file.h"
 #include "core/weights/foreign_files.h"
 #include "core/weights/gguf.h"
+#include "core/weights/hf_folder.h"
 
 namespace llmrt {
 
@@ -29,15 +31,17 @@ Result<WeightSource> parse_weight_source(std::span<const std::byte> bytes) {
 }
 
 Result<WeightSource> open_weight_source(const std::string& path) {
+  if (is_hf_folder(path)) return open_hf_folder(path);
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
-    return make_error(ErrorCode::kInvalidArgument, "{}: not a model file: expected GGUF, found {}", path,
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{}: not a model: expected GGUF, or a Hugging Face folder with safetensors, found {}", path,
                       describe_folder(path));
   auto file = MappedFile::open(path);
   if (!file) return file.error();
   auto source = parse_weight_source((*file)->bytes());
   if (!source) return make_error(source.error().code, "{}: {}", path, source.error().message);
-  source->file = *file;
+  source->owner = *file;
   return source;
 }
 

@@ -1,5 +1,6 @@
 // An opened model file: its metadata and its tensors with their bytes, checked against the file's size, whatever the
-// container. The container is chosen by the first bytes. Views point into `file` (or into the span that was parsed).
+// container: a GGUF file, told by its first bytes, or a Hugging Face folder, whose keys and tensors get GGUF's names.
+// Views point into what `owner` keeps (or into the span that was parsed).
 #pragma once
 
 #include <array>
@@ -14,7 +15,6 @@
 
 #include "core/base/keyed_hash.h"
 #include "core/base/status.h"
-#include "core/platform/mapped_file.h"
 #include "core/weights/encoding.h"
 #include "core/weights/metadata.h"
 
@@ -33,11 +33,11 @@ struct SourceTensor {
 std::string describe(const SourceTensor& tensor);
 
 struct WeightSource {
-  std::string container;  // "GGUF v3"
+  std::string container;  // "GGUF v3", "Hugging Face folder"
   Metadata metadata;
   std::vector<SourceTensor> tensors;  // in file order, names unique
   KeyedViewMap<size_t> tensor_index;
-  std::shared_ptr<const MappedFile> file;  // null when parsed from a span
+  std::shared_ptr<const void> owner;  // mapped files and made texts; null when parsed from a span
 
   const SourceTensor* find(std::string_view name) const;
 };

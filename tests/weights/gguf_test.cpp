@@ -246,7 +246,7 @@ TEST_CASE("an empty file and a missing file are refused") {
 TEST_CASE("a file of another kind is refused by what it is, and told how to become one") {
   const std::pair<std::string, const char*> cases[] = {
       {raw<uint64_t>(2) + "{}",
-       "a safetensors file: convert the model's folder with llama.cpp's convert_hf_to_gguf.py"},
+       "a safetensors file: name its folder, which has config.json too"},
       {"PK\x03\x04" + std::string(26, '\0') + "archive/data.pkl", "a PyTorch file: convert"},
       {"PK\x03\x04" + std::string(26, '\0') + "model.gguf", "a zip archive: unpack it first"},
       {"\x80\x02\x8a\nl", "a Python pickle (an old PyTorch file): convert"},
@@ -256,7 +256,7 @@ TEST_CASE("a file of another kind is refused by what it is, and told how to beco
       {std::string("\x08\x07\x12\x07pytorch"), "an ONNX file"},
       {"\n<!DOCTYPE html><html><head>", "a web page: a failed download"},
       {"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 1\n", "a Git LFS pointer"},
-      {"{\"architectures\": [\"LlamaForCausalLM\"]}", "a JSON file: convert"},
+      {"{\"architectures\": [\"LlamaForCausalLM\"]}", "a JSON file: name the model's folder"},
       {"no idea", "expected \"GGUF\" as the first bytes, found \"no idea\""},
   };
   for (const auto& [bytes, what] : cases) {
@@ -274,9 +274,9 @@ TEST_CASE("a folder is refused by what is in it") {
   std::filesystem::create_directories(folder);
   const auto message = [&] { return open_weight_source(folder.string()).error().message; };
   const auto touch = [&](const char* name) { std::ofstream(folder / name) << "{}"; };
-  CHECK_THAT(message(), ContainsSubstring("expected GGUF, found a folder"));
+  CHECK_THAT(message(), ContainsSubstring("found a folder"));
   touch("config.json");
-  CHECK_THAT(message(), ContainsSubstring("found a Hugging Face model folder: convert"));
+  CHECK_THAT(message(), ContainsSubstring("found a Hugging Face model folder without safetensors files: convert"));
   touch("model.gguf");
   CHECK_THAT(message(), ContainsSubstring("found a folder: name one of its .gguf files"));
   std::filesystem::remove_all(folder);

@@ -66,10 +66,18 @@ Result<const ChatFormat*> format_of(const ModelOptions& options, const Tokenizer
   return &detect_chat_format(source, tokenizer);
 }
 
+// What a model is called: a file without its ending, a folder as it is.
+std::string file_name(const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::path given(path);
+  if (!std::filesystem::is_directory(given, ignored)) return given.stem().string();
+  return std::filesystem::weakly_canonical(given, ignored).filename().string();
+}
+
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
-  command.add_option("-m,--model,model", options.path, "GGUF file, or synthetic:SHAPE:ENCODING")
+  command.add_option("-m,--model,model", options.path, "GGUF file, Hugging Face folder, or synthetic:SHAPE:ENCODING")
       ->required()
       ->type_name("MODEL");
 }
@@ -303,7 +311,7 @@ Result<OpenModel> try_open_model(const ModelOptions& options) {
   const auto name_of = [&](const std::string& path) {
     return options.name.empty() ? replace_invalid_utf8(path) : options.name;
   };
-  served.id = name_of(std::filesystem::path(options.path).stem().string());
+  served.id = name_of(file_name(options.path));
   served.vocab_size = open.model->config.vocab_size;
   served.context_max = open.model->config.context_max;
   served.no_chat_reason = "this model's file has no chat template";

@@ -28,7 +28,8 @@ int main(int argc, char** argv) {
   CLI::App app{
       "llmrt serves language models on GPUs, through CUDA and Vulkan.\n"
       "\n"
-      "A MODEL is a GGUF file, or synthetic:SHAPE:ENCODING for random weights of a known shape.",
+      "A MODEL is a GGUF file, a Hugging Face folder with safetensors, or synthetic:SHAPE:ENCODING for random weights\n"
+      "of a known shape.",
       "llmrt"};
   app.footer(
       "First steps:\n"
