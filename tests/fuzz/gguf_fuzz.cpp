@@ -1,5 +1,6 @@
 // Any bytes as a model file: the parser, the loader and the tokenizer's checks must answer with a model or an Error,
-// and a model's weights must lie inside the bytes. Corpus: corpus/gguf, written by make_gguf_corpus.py.
+// and a model's weights must lie inside the bytes. What is no GGUF file is taken as a safetensors file, or, where it
+// begins with a brace, as a tokenizer.json and a config.json. Corpus: corpus/gguf, written by make_gguf_corpus.py.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +9,9 @@
 #include "core/base/check.h"
 #include "core/model/load_file.h"
 #include "core/text/tokenizer.h"
+#include "core/weights/gguf.h"
+#include "core/weights/hf_folder.h"
+#include "core/weights/safetensors.h"
 #include "core/weights/weight_source.h"
 
 namespace {
@@ -34,10 +38,35 @@ uint64_t touch(const Model& model) {
   return sum;
 }
 
+void read_as_hugging_face(std::string_view text) {
+  constexpr const char* kConfig =
+      R"({"model_type":"llama","hidden_size":64,"num_hidden_layers":1,"num_attention_heads":1,"vocab_size":512,)"
+      R"("intermediate_size":64,"rms_norm_eps":1e-5,"max_position_embeddings":64})";
+  for (const auto& texts :
+       {HfTexts{kConfig, std::string(text), {}, {}, {}}, HfTexts{std::string(text), {}, {}, {}, {}}})
+    if (const auto source = read_hf_texts(texts))
+      for (const auto& [key, value] : source->metadata.entries())
+        LLMRT_CHECK(!key.empty() && describe(value).size() < 1000, "what inspect prints is short");
+}
+
+void read_as_safetensors(std::span<const std::byte> bytes) {
+  const auto file = parse_safetensors(bytes);
+  if (!file) return;
+  for (const SourceTensor& tensor : file->tensors) {
+    LLMRT_CHECK(!tensor.bytes.empty(), "a tensor has bytes");
+    LLMRT_CHECK(
+        tensor.bytes.data() >= bytes.data() && tensor.bytes.data() + tensor.bytes.size() <= bytes.data() + bytes.size(),
+        "a tensor lies in its file");
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const auto source = parse_weight_source(std::as_bytes(std::span(data, size)));
+  const auto bytes = std::as_bytes(std::span(data, size));
+  if (size > 0 && data[0] == '{') read_as_hugging_face({reinterpret_cast<const char*>(data), size});
+  if (!is_gguf(bytes)) read_as_safetensors(bytes);
+  const auto source = parse_weight_source(bytes);
   if (!source) return 0;
   for (const auto& [key, value] : source->metadata.entries())
     LLMRT_CHECK(!key.empty() && describe(value).size() < 1000, "what inspect prints is short");

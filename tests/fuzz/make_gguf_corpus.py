@@ -4,6 +4,8 @@
     make_gguf_corpus.py [FOLDER]         default: corpus/gguf beside this script; the same files each time
 """
 
+import json
+import struct
 import os
 import sys
 
@@ -99,6 +101,24 @@ def close(writer):
     writer.close()
 
 
+def hugging_face(folder):
+    """What gguf_fuzz.cpp reads as parts of a Hugging Face folder."""
+    header = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+                         "b": {"dtype": "BF16", "shape": [2, 2], "data_offsets": [8, 16]}}).encode()
+    header += b" " * (-len(header) % 8)
+    with open(os.path.join(folder, "two.safetensors"), "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header + bytes(16))
+    tokenizer = {"added_tokens": [{"id": 3, "content": "<e>", "special": True}],
+                 "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+                 "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}}
+    config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 8,
+              "intermediate_size": 64, "rms_norm_eps": 1e-5, "max_position_embeddings": 64,
+              "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}
+    for name, tree in (("tokenizer.json", tokenizer), ("config.json", config)):
+        with open(os.path.join(folder, name), "w") as file:
+            json.dump(tree, file)
+
+
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus", "gguf")
     os.makedirs(folder, exist_ok=True)
@@ -110,6 +130,7 @@ def main():
     model(folder, "rope_factors.gguf", "llama", tokenizer=None)
     model(folder, "q4_0.gguf", "llama", width=32, kind=GGMLQuantizationType.Q4_0)
     values(folder)
+    hugging_face(folder)
 
 
 if __name__ == "__main__":
