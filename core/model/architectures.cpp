@@ -16,6 +16,16 @@ constexpr Architecture kArchitectures[] = {
      .ffn_bias = Presence::kOptional},
     {.name = "qwen2", .rope_pairing = RopePairing::kHalves, .qkv_bias = Presence::kAlways},
     {.name = "qwen3", .rope_pairing = RopePairing::kHalves, .qk_norm = true},
+    {.name = "gemma3",
+     .rope_pairing = RopePairing::kHalves,
+     .qk_norm = true,
+     .post_norms = true,
+     .windows = every_nth_full(6),
+     .window_rope_base = 10000,
+     .activation = Activation::kGelu,
+     .scales_embedding = true,
+     .layers_with_width_scale = 62,
+     .has_images = true},
 };
 
 }  // namespace
@@ -33,6 +43,10 @@ const Architecture* find_architecture(std::string_view name) {
 
 std::string tensor_names::of_layer(uint32_t layer, std::string_view name) {
   return fmt::format("blk.{}.{}", layer, name);
+}
+
+bool tensor_names::is_of_images(std::string_view name) {
+  return name.starts_with("v.") || name.starts_with("mm.");
 }
 
 }  // namespace llmrt

@@ -22,6 +22,14 @@ struct Architecture {
   bool post_norms = false;  // of attention and of the feed-forward part
   // Which layers have the window of a file that names no pattern; where there is none here, such a file is refused.
   std::optional<WindowPattern> windows = {};
+  // RoPE base of layers with a window where the file has no rope.freq_base_swa. With it, long-context scaling is for
+  // the other layers alone. 0: windows have a base of their own only where the file says so, without scaling.
+  double window_rope_base = 0;
+  Activation activation = Activation::kSilu;
+  bool scales_embedding = false;  // by the square root of the width
+  // A model of so many layers divides scores by the square root of width / heads instead of the head's. 0: none does.
+  uint32_t layers_with_width_scale = 0;
+  bool has_images = false;  // files may hold parts that read images too: llmrt leaves them out
 };
 
 std::span<const Architecture> architectures();
@@ -50,6 +58,7 @@ inline constexpr const char* kGate = "ffn_gate";
 inline constexpr const char* kUp = "ffn_up";
 inline constexpr const char* kDown = "ffn_down";
 std::string of_layer(uint32_t layer, std::string_view name);  // "blk.3.attn_q"
+bool is_of_images(std::string_view name);                     // "v." and "mm.": what turns images into embeddings
 }  // namespace tensor_names
 
 }  // namespace llmrt

@@ -39,7 +39,9 @@ OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens) 
   b.add(UpdateRows{});
   b.add(PrepareRows{step.tokens, step.positions, step.row_slots, {step.kv_slots}});
   const TensorId x = b.tensor("x", c.width, DType::kF32);
-  b.add(Embed{step.tokens, model.embedding, x});
+  const TensorId embedded = c.embedding_scale == 1 ? x : b.tensor("embedded", c.width, DType::kF32);
+  b.add(Embed{step.tokens, model.embedding, embedded});
+  if (c.embedding_scale != 1) b.add(Scale{embedded, c.embedding_scale, x});
   TensorId delta = kNoTensor;
   for (uint32_t layer = 0; layer < c.num_layers(); ++layer) {
     if (layer > 0) delta = add_dense_ffn(layer - 1, x, delta, &b);

@@ -14,6 +14,8 @@ namespace llmrt {
 
 namespace {
 
+constexpr const char* kWindowBase = "rope.freq_base_swa";
+
 // Tensors of a file, each checked as it is taken; remembers which were, as one that is left over means a model that
 // this decoder does not compute.
 class FileTensors final : public TensorSource {
@@ -48,13 +50,17 @@ class FileTensors final : public TensorSource {
     return tensor;
   }
 
-  Status expect_all_taken(const char* architecture) const {
+  // Result: how many tensors are left out, all of them of parts that read images.
+  Result<size_t> expect_all_taken(const Architecture& architecture) const {
+    size_t num_left_out = 0;
     for (size_t i = 0; i < is_taken_.size(); ++i) {
-      if (!is_taken_[i])
+      if (is_taken_[i]) continue;
+      if (!architecture.has_images || !tensor_names::is_of_images(source_.tensors[i].name))
         return make_error(ErrorCode::kUnsupported, "unsupported model: tensor {}: {} has no such tensor, file has {}",
-                          printable(source_.tensors[i].name), architecture, describe(source_.tensors[i]));
+                          printable(source_.tensors[i].name), architecture.name, describe(source_.tensors[i]));
+      ++num_left_out;
     }
-    return {};
+    return num_left_out;
   }
 
  private:
@@ -108,11 +114,28 @@ Result<std::vector<float>> read_rope_divisors(FileTensors& tensors, uint32_t rop
   return divisors;
 }
 
+// Numbers of a layer. A window base is that of layers with a window; one of the architecture's is never scaled.
+Result<RopeParameters> read_layer_rope(const Architecture& architecture, const Metadata& metadata,
+                                       const ModelConfig& config, uint32_t rope_dim, bool is_window_base) {
+  const std::string prefix = config.architecture + ".";
+  if (is_window_base && architecture.window_rope_base > 0) {
+    auto base = metadata.number(prefix + kWindowBase, kRopeBaseMin, kRopeBaseMax, architecture.window_rope_base);
+    if (!base) return base.error();
+    return RopeParameters{.rope_dim = rope_dim, .base = *base};
+  }
+  auto parameters = read_rope_parameters(metadata, prefix, rope_dim, config.context_max,
+                                         is_window_base ? kWindowBase : "rope.freq_base");
+  // Models differ in whether such layers are scaled.
+  if (parameters && is_window_base && parameters->scaling != RopeScaling::kNone)
+    return make_error(ErrorCode::kUnsupported,
+                      "unsupported model: {}{}: expected no RoPE scaling beside it, found some", prefix, kWindowBase);
+  return parameters;
+}
+
 // Frequencies for each pair of a base and a number of dimensions that layers have.
 Status set_rope(const Architecture& architecture, const Metadata& metadata, FileTensors& tensors, ModelConfig* config) {
-  constexpr const char* kWindowBase = "rope.freq_base_swa";
   const std::string prefix = config->architecture + ".";
-  const bool has_window_base = metadata.has(prefix + kWindowBase);
+  const bool has_window_base = architecture.window_rope_base > 0 || metadata.has(prefix + kWindowBase);
   const bool has_factors = architecture.has_rope_factors && tensors.has(tensor_names::kRopeFactors);
   struct Table {
     uint32_t rope_dim;
@@ -126,11 +149,9 @@ Status set_rope(const Architecture& architecture, const Metadata& metadata, File
       return candidate.rope_dim == layer.rope.dim && candidate.has_window_base == is_window_base;
     });
     if (table == tables.end()) {
-      auto parameters = read_rope_parameters(metadata, prefix, layer.rope.dim, config->context_max,
-                                             is_window_base ? kWindowBase : "rope.freq_base");
+      auto parameters = read_layer_rope(architecture, metadata, *config, layer.rope.dim, is_window_base);
       if (!parameters) return parameters.error();
-      // Models differ in whether such layers are scaled.
-      if (is_window_base && (has_factors || parameters->scaling != RopeScaling::kNone))
+      if (is_window_base && has_factors)
         return make_error(ErrorCode::kUnsupported,
                           "unsupported model: {}{}: expected no RoPE scaling beside it, found some", prefix,
                           kWindowBase);
@@ -174,7 +195,11 @@ Result<std::shared_ptr<const Model>> load_from_source(const WeightSource& source
   auto storage = std::make_shared<ModelStorage>();
   storage->source = source.owner;
   if (auto status = assemble_weights(**architecture, tensors, storage, model.get()); !status) return status.error();
-  if (auto status = tensors.expect_all_taken((*architecture)->name); !status) return status.error();
+  auto num_left_out = tensors.expect_all_taken(**architecture);
+  if (!num_left_out) return num_left_out.error();
+  if (*num_left_out > 0)
+    model->warnings.push_back(
+        fmt::format("{} tensors of parts that read images are left out: text alone is read", *num_left_out));
   model->encoding = main_encoding(model->weights);
   return std::shared_ptr<const Model>(std::move(model));
 }

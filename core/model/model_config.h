@@ -11,12 +11,13 @@
 namespace llmrt {
 
 struct ModelConfig {
-  std::string architecture;  // "llama", "qwen2", "qwen3"
+  std::string architecture;  // a name of architectures.cpp
   std::string name;
   uint32_t width = 0;  // D
   uint32_t vocab_size = 0;
   uint32_t context_max = 0;  // positions that the model was trained for
   float rms_eps = 1e-5f;
+  float embedding_scale = 1;  // factor on rows of the embedding, not on those of a head that is tied to it
   // Tables of radians per position, scaling applied; a layer names one (RopeSpec::freqs_idx).
   std::vector<std::vector<float>> rope_freqs;
   std::vector<LayerSpec> layers;

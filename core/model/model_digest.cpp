@@ -17,7 +17,7 @@ void add_layer(const LayerSpec& layer, Sha256& hash) {
 }
 
 void add_config(const ModelConfig& c, Sha256& hash) {
-  hash.add_text(c.architecture).add(c.width).add(c.vocab_size).add(c.rms_eps);
+  hash.add_text(c.architecture).add(c.width).add(c.vocab_size).add(c.rms_eps).add(c.embedding_scale);
   hash.add(uint64_t{c.layers.size()});
   for (const LayerSpec& layer : c.layers) add_layer(layer, hash);
   for (const std::vector<float>& freqs : c.rope_freqs) hash.add(uint64_t{freqs.size()}).add_all(std::span(freqs));

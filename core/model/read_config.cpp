@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "core/model/config_reader.h"
 #include "core/model/read_metadata.h"
@@ -72,15 +73,16 @@ constexpr const char* kKnownKeys[] = {
     "rope.scaling.yarn_log_multiplier",
 };
 
-bool is_known_key(std::string_view key) {
+bool is_known_key(const Architecture& architecture, std::string_view key) {
   if (key.starts_with("expert_")) return true;  // without effect where expert_count is 0
+  if (architecture.has_images && (key.starts_with("vision.") || key.starts_with("mm."))) return true;  // left out
   const auto is_key = [key](std::string_view known) { return known == key; };
   return std::any_of(std::begin(kKnownKeys), std::end(kKnownKeys), is_key) ||
          std::any_of(std::begin(kNeutralKeys), std::end(kNeutralKeys),
                      [&](const NeutralKey& neutral) { return is_key(neutral.key); });
 }
 
-void refuse_what_is_not_done(ConfigReader& reader) {
+void refuse_what_is_not_done(ConfigReader& reader, const Architecture& architecture) {
   const Metadata& metadata = reader.metadata();
   const std::string& prefix = reader.prefix();
   for (const auto& [key, neutral, meaning] : kNeutralKeys) {
@@ -100,7 +102,7 @@ void refuse_what_is_not_done(ConfigReader& reader) {
                 fmt::format("unsupported model: {}attention.causal: expected true", prefix));
   for (const Metadata::Entry& entry : metadata.entries()) {
     if (!entry.key.starts_with(prefix)) continue;
-    reader.expect(is_known_key(entry.key.substr(prefix.size())), ErrorCode::kUnsupported,
+    reader.expect(is_known_key(architecture, entry.key.substr(prefix.size())), ErrorCode::kUnsupported,
                   fmt::format("unsupported model: {}: not a key that this decoder knows, found {}",
                               printable(entry.key), describe(entry.value)));
   }
@@ -163,7 +165,7 @@ Result<const Architecture*> read_architecture(const Metadata& metadata) {
 
 Result<ModelConfig> read_config(const Architecture& architecture, const Metadata& metadata) {
   ConfigReader reader(metadata, std::string(architecture.name) + ".");
-  refuse_what_is_not_done(reader);
+  refuse_what_is_not_done(reader, architecture);
 
   ModelConfig config;
   config.architecture = architecture.name;
@@ -171,6 +173,7 @@ Result<ModelConfig> read_config(const Architecture& architecture, const Metadata
   config.width = reader.integer("embedding_length", 1, kWidthMax);
   config.context_max = reader.integer("context_length", 1, kContextMax);
   config.rms_eps = reader.number("attention.layer_norm_rms_epsilon", 1e-12, 1);
+  if (architecture.scales_embedding) config.embedding_scale = std::sqrt(static_cast<float>(config.width));
   read_layers(reader, architecture, &config);
   if (!reader.status()) return reader.status().error();
   return config;

@@ -107,7 +107,13 @@ RopePairing read_pairing(ConfigReader& reader, RopePairing usual) {
   return RopePairing::kInterleaved;
 }
 
-void read_dims(ConfigReader& reader, ModelConfig* config) {
+// What scores are multiplied by where the file does not say.
+float default_scale(const Architecture& architecture, const ModelConfig& config, const LayerSpec& layer) {
+  const bool by_width = config.num_layers() == architecture.layers_with_width_scale;
+  return static_cast<float>(1 / std::sqrt(by_width ? double(config.width) / layer.num_heads : double(layer.head_dim)));
+}
+
+void read_dims(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
   const HeadDims full = read_head_dims(reader, kHeadKeys, config->width / config->layers.front().num_heads, 0);
   HeadDims window = full;
   if (std::ranges::count(config->layers, AttentionKind::kWindow, &LayerSpec::attention) > 0)
@@ -118,7 +124,7 @@ void read_dims(ConfigReader& reader, ModelConfig* config) {
     const HeadDims& dims = layer.attention == AttentionKind::kWindow ? window : full;
     layer.head_dim = dims.head;
     layer.rope.dim = dims.rope;
-    layer.attention_scale = scale > 0 ? scale : static_cast<float>(1 / std::sqrt(double(dims.head)));
+    layer.attention_scale = scale > 0 ? scale : default_scale(architecture, *config, layer);
   }
 }
 
@@ -127,12 +133,13 @@ void read_dims(ConfigReader& reader, ModelConfig* config) {
 void read_layers(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
   LayerSpec spec;
   spec.qk_norm = architecture.qk_norm;
+  spec.activation = architecture.activation;
   spec.rope.pairing = read_pairing(reader, architecture.rope_pairing);
   spec.attention_post_norm = spec.ffn_post_norm = architecture.post_norms;
   config->layers.assign(reader.integer("block_count", 1, kLayersMax), spec);
   read_windows(reader, architecture, config);
   read_head_counts(reader, config);
-  read_dims(reader, config);
+  read_dims(reader, architecture, config);
   const std::vector<uint32_t> ffn_widths =
       reader.integers("feed_forward_length", 1, kFfnWidthMax, config->num_layers());
   for (uint32_t layer = 0; layer < config->num_layers(); ++layer) config->layers[layer].ffn_width = ffn_widths[layer];

@@ -111,7 +111,7 @@ Result<RopeParameters> read_rope_parameters(const Metadata& metadata, std::strin
     if (!value && !error) error = value.error();
     return value ? *value : fallback;
   };
-  parameters.base = number(base_key, 1.001, 1e12, 10000);
+  parameters.base = number(base_key, kRopeBaseMin, kRopeBaseMax, 10000);
   // Both spellings are kept: files from before rope.scaling.* say rope.scale_linear.
   parameters.factor = number("rope.scaling.factor", 0, 1e6, number("rope.scale_linear", 0, 1e6, 0));
   const bool has_factor = parameters.factor != 0;  // 0 says none, in either spelling

@@ -11,6 +11,8 @@
 
 namespace llmrt {
 
+inline constexpr double kRopeBaseMin = 1.001, kRopeBaseMax = 1e12;
+
 enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn };
 
 struct RopeParameters {

@@ -470,6 +470,7 @@ TEST_CASE("an engine's blocks are told apart by all that makes their numbers") {
     return cache_identity(other, config) != identity;
   };
   CHECK(changed([](Model& m) { m.config.rope_freqs = {{0.5f}}; }));
+  CHECK(changed([](Model& m) { m.config.embedding_scale = 2; }));
   CHECK(changed([](Model& m) { m.config.layers.push_back(m.config.layers.front()); }));
   const auto changed_layer = [&](auto change) { return changed([&](Model& m) { change(m.config.layers.front()); }); };
   CHECK(changed_layer([](LayerSpec& layer) { layer.attention = AttentionKind::kWindow; }));

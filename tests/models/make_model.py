@@ -66,8 +66,12 @@ MODELS = {
         "heads": [4, 8, 4], "kv_heads": [2, 2, 1], "head_dim": 128, "window_head_dim": 64, "width": 256,
         "ffn": [512, 256, 768], "tied": True, "vocabulary": "qwen2", "base": 1e6, "window_base": 10000.0, "window": 24,
         "pattern": 3, "encodings": {"*": "f32"}},
+    "gemma3": {
+        "arch": "gemma3", "about": "windows but for the sixth layer and their RoPE base as the family has them, the full one scaled, in float32",
+        "layers": 7, "heads": 4, "kv_heads": 2, "head_dim": 64, "width": 256, "ffn": 256, "tied": True, "vocabulary": "sentencepiece",
+        "base": 1e6, "linear": 8.0, "window": 24, "embedding_gain": 0.5, "post_norm": 0.3, "context": 256, "encodings": {"*": "f32"}},
 }
-LAYERS = 3
+LAYERS = 3  # unless the model says otherwise
 SEED = 20240
 
 
@@ -173,21 +177,22 @@ class Weights:
         self.writer.add_tensor(name, (mean + deviation * self.random.standard_normal(columns)).astype(np.float32))
 
 
-def each(value):
+def each(model, key):
     """One value for each layer."""
-    return value if isinstance(value, list) else [value] * LAYERS
+    return model[key] if isinstance(model[key], list) else [model[key]] * model.get("layers", LAYERS)
 
 
 def head_dims(model):
     """Of each layer: those with a window may have their own."""
     period = model.get("pattern", 1)
     return [model.get("window_head_dim", model["head_dim"]) if period == 0 or layer % period < period - 1 else model["head_dim"]
-            for layer in range(LAYERS)]
+            for layer in range(model.get("layers", LAYERS))]
 
 
 def add_windows(writer, model):
     writer.add_sliding_window(model["window"])
-    writer.add_uint32(f"{model['arch']}.attention.sliding_window_pattern", model["pattern"])
+    if "pattern" in model:  # else that of the architecture
+        writer.add_uint32(f"{model['arch']}.attention.sliding_window_pattern", model["pattern"])
     if "window_head_dim" in model:
         writer.add_uint32(f"{model['arch']}.attention.key_length_swa", model["window_head_dim"])
         writer.add_uint32(f"{model['arch']}.attention.value_length_swa", model["window_head_dim"])
@@ -200,7 +205,7 @@ def write(name, path):
     writer = GGUFWriter(path, model["arch"])
     writer.add_name(f"random {name}")
     writer.add_description(model["about"])
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(model.get("layers", LAYERS))
     writer.add_context_length(model.get("context", 512))
     writer.add_embedding_length(model["width"])
     writer.add_feed_forward_length(model["ffn"])
@@ -220,15 +225,15 @@ def write(name, path):
     weights = Weights(writer, model)
     width = model["width"]
     # Tied: small beside what the layers add, or each token would predict itself.
-    weights.matrix("token_embd", vocab, width, 1.5 if model["tied"] else 4.0)
-    sizes = zip(each(model["heads"]), each(model["kv_heads"]), head_dims(model), each(model["ffn"]))
+    weights.matrix("token_embd", vocab, width, model.get("embedding_gain", 1.5 if model["tied"] else 4.0))
+    sizes = zip(each(model, "heads"), each(model, "kv_heads"), head_dims(model), each(model, "ffn"))
     for layer, (heads, kv_heads, head_dim, ffn) in enumerate(sizes):
         prefix = f"blk.{layer}."
         weights.vector(prefix + "attn_norm.weight", width)
         weights.matrix(prefix + "attn_q", heads * head_dim, width, 1.5)
         weights.matrix(prefix + "attn_k", kv_heads * head_dim, width, 1.5)
         weights.matrix(prefix + "attn_v", kv_heads * head_dim, width)
-        if model["arch"] == "qwen3":
+        if model["arch"] in ("qwen3", "gemma3"):
             weights.vector(prefix + "attn_q_norm.weight", head_dim, 1.4)
             weights.vector(prefix + "attn_k_norm.weight", head_dim, 1.4)
         weights.matrix(prefix + "attn_output", width, heads * head_dim)
@@ -236,6 +241,9 @@ def write(name, path):
         weights.matrix(prefix + "ffn_gate", ffn, width)
         weights.matrix(prefix + "ffn_up", ffn, width)
         weights.matrix(prefix + "ffn_down", width, ffn)
+        if "post_norm" in model:
+            weights.vector(prefix + "post_attention_norm.weight", width, model["post_norm"])
+            weights.vector(prefix + "post_ffw_norm.weight", width, model["post_norm"])
     weights.vector("output_norm.weight", width)
     if not model["tied"]:
         weights.matrix("output", vocab, width)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The independent reference: a float32 forward pass in numpy over the dequantised weights of a GGUF file.
 
-Reads files with the `gguf` package and shares no code with the engine. Architectures llama, qwen2 and qwen3; tied and
-own heads, biases, q/k norms, both RoPE pairings, linear, llama3 and YaRN scaling, layers that differ (windows, heads). Written from the published formulas,
+Reads files with the `gguf` package and shares no code with the engine. Architectures llama, qwen2, qwen3 and gemma3;
+tied and own heads, biases, q/k norms, norms behind parts, both RoPE pairings, linear, llama3 and YaRN scaling, layers that
+differ (windows, heads). Written from the published formulas,
 one screen each, so that it can be checked by reading.
 
     reference.py MODEL logits --tokens 1,2,3 [--top 20] [--npz FILE]   teacher-forced log-probabilities of each next token
@@ -22,7 +23,7 @@ import sys
 import numpy as np
 from gguf import GGUFReader, dequantize
 
-PAIRS_OF_NEIGHBOURS = {"llama": True, "qwen2": False, "qwen3": False}  # (2i, 2i+1), else (i, i + half)
+PAIRS_OF_NEIGHBOURS = {"llama": True, "qwen2": False, "qwen3": False, "gemma3": False}  # (2i, 2i+1), else (i, i + half)
 
 
 class Layer:
@@ -59,7 +60,11 @@ class Config:
             if own(key, 0):
                 raise ValueError(f"no reference for {key}")
         self.neighbours = PAIRS_OF_NEIGHBOURS[self.arch]
-        self.qk_norm = self.arch == "qwen3"
+        self.qk_norm = self.arch in ("qwen3", "gemma3")
+        is_gemma = self.arch == "gemma3"
+        self.gelu = self.post_norms = is_gemma
+        self.embedding_scale = math.sqrt(self.width) if is_gemma else 1.0
+        self.window_base = own("rope.freq_base_swa", 10000.0 if is_gemma else 0.0)  # 0: as the other layers
         self.layers = self.read_layers(own("block_count"))
 
     def read_layers(self, count):
@@ -72,7 +77,7 @@ class Config:
         heads = each("attention.head_count")
         kv_heads = each("attention.head_count_kv", heads)
         window = own("attention.sliding_window", 0)
-        pattern = own("attention.sliding_window_pattern", 1)
+        pattern = own("attention.sliding_window_pattern", 6 if self.arch == "gemma3" and window else 1)
         if not isinstance(pattern, (list, tuple, np.ndarray)):  # every nth layer is full, 0: none is
             pattern = [pattern == 0 or layer % pattern < pattern - 1 for layer in range(count)]
         layers = []
@@ -83,7 +88,8 @@ class Config:
                 own_dim = own("attention.key_length_swa", head_dim)
                 rope_dim = own("rope.dimension_count_swa", rope_dim if own_dim == head_dim else own_dim)
                 head_dim = own_dim
-            scale = own("attention.scale", 1 / math.sqrt(head_dim))
+            by_width = self.arch == "gemma3" and count == 62  # 27B
+            scale = own("attention.scale", 1 / math.sqrt(self.width / heads[layer] if by_width else head_dim))
             layers.append(Layer(heads[layer], kv_heads[layer], head_dim, rope_dim, scale, window if pattern[layer] else 0))
         return layers
 
@@ -91,8 +97,8 @@ class Config:
 def rope_table(config, layer, divisors):
     """Radians per position for each pair of a layer, and the factor on cos and sin."""
     own, dim = config.own, layer.rope_dim
-    if layer.window and own("rope.freq_base_swa", 0.0):
-        return own("rope.freq_base_swa") ** (-np.arange(0, dim, 2, dtype=np.float64) / dim), 1.0
+    if layer.window and config.window_base:
+        return config.window_base ** (-np.arange(0, dim, 2, dtype=np.float64) / dim), 1.0
     frequencies = own("rope.freq_base", 10000.0) ** (-np.arange(0, dim, 2, dtype=np.float64) / dim)
     if divisors is not None:
         frequencies = frequencies / divisors
@@ -192,19 +198,26 @@ class Reference:
             scores = q[:, head] @ k[:, head // group].T * np.float32(spec.scale) + hidden
             scores = np.exp(scores - scores.max(axis=1, keepdims=True))
             out[:, head] = (scores / scores.sum(axis=1, keepdims=True)) @ v[:, head // group]
-        return self.linear(out.reshape(len(x), -1), prefix + "attn_output")
+        return self.behind(self.linear(out.reshape(len(x), -1), prefix + "attn_output"), prefix + "post_attention_norm")
+
+    def behind(self, out, name):
+        """What a part adds to the stream: normed where the architecture has a norm behind it."""
+        return self.norm(out, name) if self.config.post_norms else out
 
     def feed_forward(self, x, layer):
         prefix = f"blk.{layer}."
         gate = self.linear(x, prefix + "ffn_gate")
-        gate = gate / (1 + np.exp(-gate))  # SiLU
-        return self.linear(gate * self.linear(x, prefix + "ffn_up"), prefix + "ffn_down")
+        if self.config.gelu:  # its tanh form
+            gate = gate * np.float32(0.5) * (1 + np.tanh(np.float32(math.sqrt(2 / math.pi)) * (gate + np.float32(0.044715) * gate**3)))
+        else:
+            gate = gate / (1 + np.exp(-gate))  # SiLU
+        return self.behind(self.linear(gate * self.linear(x, prefix + "ffn_up"), prefix + "ffn_down"), prefix + "post_ffw_norm")
 
     def hidden(self, tokens, cache):
         """The final normalised activations [tokens, width]; `cache` (a list, one entry a layer) grows."""
         begin = 0 if cache[0] is None else len(cache[0][0])
         positions = np.arange(begin, begin + len(tokens), dtype=np.float64)
-        x = self.weight("token_embd.weight")[np.asarray(tokens)]
+        x = self.weight("token_embd.weight")[np.asarray(tokens)] * np.float32(self.config.embedding_scale)
         for layer in range(len(self.config.layers)):
             x = x + self.attention(self.norm(x, f"blk.{layer}.attn_norm"), layer, positions, cache)
             x = x + self.feed_forward(self.norm(x, f"blk.{layer}.ffn_norm"), layer)

@@ -79,6 +79,22 @@ def mistakes(model):
                 heads = model.weight(name)
                 model.weights[name] = np.concatenate([heads] * shared)  # k and v of head h % kv_heads, not h // group
 
+    def without(what, value):
+        return lambda: setattr(model.config, what, value)
+
+    def no_window_base():
+        for layer in layers:
+            layer.frequencies = reference.rope_table(model.config, full, None)[0]
+
+    def scaled_windows():
+        for layer in layers:
+            if layer.window:
+                layer.frequencies = layer.frequencies / model.config.own("rope.scaling.factor")
+
+    def every_third_full():
+        for index, layer in enumerate(layers):
+            layer.window = 0 if index % 3 == 2 else full_windows
+
     def tied_head():
         model.weights["output.weight"] = model.weight("token_embd.weight")
 
@@ -92,6 +108,13 @@ def mistakes(model):
         found += [("no window", no_window), ("a window that is one position short", window_one_short)]
     if model.config.own("rope.freq_base_swa", 0.0):
         found.append(("one RoPE base for all layers", plain_frequencies))
+    full = next((layer for layer in layers if not layer.window), None)
+    full_windows = max(layer.window for layer in layers)
+    if model.config.arch == "gemma3":
+        found += [("embeddings as they are", without("embedding_scale", 1.0)), ("SiLU", without("gelu", False)),
+                  ("no norms behind parts", without("post_norms", False)), ("the base of full layers in all", no_window_base),
+                  ("scaled windows", scaled_windows), ("every third layer full", every_third_full),
+                  ("scores by the width", lambda: [setattr(layer, "scale", layer.scale * 0.7) for layer in layers])]
     if layers[0].magnitude != 1.0:
         found.append(("no YaRN magnitude", no_magnitude))
     if layers[0].rope_dim != layers[0].head_dim:

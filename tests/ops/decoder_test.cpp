@@ -141,6 +141,7 @@ Model mixed_model(Suite* suite, std::mt19937_64& rng) {
   model.config.width = kWidth;
   model.config.vocab_size = kVocab;
   model.config.rope_freqs = {rope_frequencies(64), rope_frequencies(128)};
+  model.config.embedding_scale = 1.5f;
   model.config.layers = mixed_layers();
   RandomTensors tensors(rng);
   const auto made = std::make_shared<ModelStorage>();

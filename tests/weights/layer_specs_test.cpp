@@ -277,6 +277,93 @@ TEST_CASE("windows follow the pattern of the file, else that of the architecture
         }) == std::vector<bool>{false, false, false, false, true, false, false});
 }
 
+TEST_CASE("gemma3 has what its files do not say") {
+  const auto gemma = [](uint32_t num_layers, const std::function<void(GgufBytes&)>& change) {
+    GgufBytes file;
+    file.u32("gemma3.block_count", num_layers);
+    file.u32("gemma3.context_length", 64);
+    file.u32("gemma3.embedding_length", 64);
+    file.u32("gemma3.feed_forward_length", 48);
+    file.u32("gemma3.attention.head_count", 2);
+    file.u32("gemma3.attention.key_length", 16);
+    file.u32("gemma3.attention.value_length", 16);
+    file.u32("gemma3.attention.sliding_window", 16);
+    file.f32("gemma3.attention.layer_norm_rms_epsilon", 1e-6f);
+    change(file);
+    const std::string bytes = file.build();
+    auto source = parse_weight_source(as_span(bytes));
+    REQUIRE(source.ok());
+    return read_config(*find_architecture("gemma3"), source->metadata);
+  };
+  const auto config = gemma(7, [](GgufBytes& file) { file.u32("gemma3.vision.block_count", 27); });
+  REQUIRE(config.ok());
+  CHECK(windows_of(*config) == std::vector<bool>{true, true, true, true, true, false, true});
+  CHECK(config->embedding_scale == 8);
+  const LayerSpec& layer = config->layers[5];
+  CHECK(layer.activation == Activation::kGelu);
+  CHECK(layer.rope.pairing == RopePairing::kHalves);
+  CHECK((layer.qk_norm && layer.attention_post_norm && layer.ffn_post_norm));
+  CHECK(layer.attention_scale == 0.25f);
+  const auto largest = gemma(62, [](GgufBytes&) {});
+  REQUIRE(largest.ok());
+  CHECK(largest->layers[5].attention_scale == Catch::Approx(1 / std::sqrt(32.0)));
+  const auto capped = gemma(7, [](GgufBytes& file) { file.f32("gemma3.final_logit_softcapping", 30); });
+  REQUIRE_FALSE(capped.ok());
+  CHECK_THAT(capped.error().message, ContainsSubstring("final_logit_softcapping: a soft cap on logits"));
+  CHECK(tensor_names::is_of_images("v.blk.0.attn_q.weight"));
+  CHECK_FALSE(tensor_names::is_of_images("blk.0.attn_v.weight"));
+}
+
+TEST_CASE("windows of gemma3 turn by their own base, unscaled, and what reads images is left out") {
+  GgufBytes file = model_of(std::vector<LayerSize>(6, {2, 1, 8, 48}));
+  replace_pair(file, "general.architecture", [&] { file.string("general.architecture", "gemma3"); });
+  for (uint32_t i = 0; i < 6; ++i) {
+    const std::string prefix = "blk." + std::to_string(i) + ".";
+    file.tensor_f32(prefix + "attn_q_norm.weight", {8});
+    file.tensor_f32(prefix + "attn_k_norm.weight", {8});
+    file.tensor_f32(prefix + "post_attention_norm.weight", {32});
+    file.tensor_f32(prefix + "post_ffw_norm.weight", {32});
+  }
+  file.u32("gemma3.block_count", 6);
+  file.u32("gemma3.context_length", 64);
+  file.u32("gemma3.embedding_length", 32);
+  file.u32("gemma3.feed_forward_length", 48);
+  file.u32("gemma3.attention.head_count", 2);
+  file.u32("gemma3.attention.head_count_kv", 1);
+  file.u32("gemma3.attention.key_length", 8);
+  file.u32("gemma3.attention.value_length", 8);
+  file.u32("gemma3.attention.sliding_window", 16);
+  file.f32("gemma3.attention.layer_norm_rms_epsilon", 1e-6f);
+  file.f32("gemma3.rope.freq_base", 1e6f);
+  file.string("gemma3.rope.scaling.type", "linear");
+  file.f32("gemma3.rope.scaling.factor", 8);
+  file.tensor_f32("v.patch_embd.bias", {32});
+  file.tensor_f32("mm.soft_emb_norm.weight", {32});
+  const auto check_base = [&](double base) {
+    const std::string bytes = file.build();
+    const auto loaded = load(bytes);
+    INFO((loaded ? "" : loaded.error().message));
+    REQUIRE(loaded.ok());
+    const ModelConfig& config = (*loaded)->config;
+    REQUIRE(config.rope_freqs.size() == 2);
+    CHECK(config.rope_freqs[config.layers[0].rope.freqs_idx][1] == Catch::Approx(std::pow(base, -2.0 / 8)));
+    CHECK(config.rope_freqs[config.layers[5].rope.freqs_idx][1] == Catch::Approx(std::pow(1e6, -2.0 / 8) / 8));
+    REQUIRE_FALSE((*loaded)->warnings.empty());
+    CHECK_THAT((*loaded)->warnings.back(), ContainsSubstring("2 tensors of parts that read images are left out"));
+    CHECK(std::ranges::count_if(build_forward(**loaded, Caps{}, 4).ops, [](const Op& op) {
+            return std::holds_alternative<Scale>(op);
+          }) == 1);
+  };
+  check_base(10000);
+  file.f32("gemma3.rope.freq_base_swa", 500);
+  check_base(500);
+  file.tensor_f32("blk.0.other.weight", {32});
+  const std::string bytes = file.build();
+  const auto refused = load(bytes);
+  REQUIRE_FALSE(refused.ok());
+  CHECK_THAT(refused.error().message, ContainsSubstring("tensor blk.0.other.weight: gemma3 has no such tensor"));
+}
+
 TEST_CASE("post norms are tensors and ops of every layer whose architecture has them") {
   auto config = toy_config([](GgufBytes& file) { file.u32("toy.attention.sliding_window", 16); });
   REQUIRE(config.ok());

@@ -48,8 +48,8 @@ struct WrongModel {
 };
 
 const WrongModel kWrongModels[] = {
-    {"unknown architecture", ErrorCode::kUnsupported, "found \"gemma3\"",
-     [](auto& f) { replace_pair(f, "general.architecture", [&] { f.string("general.architecture", "gemma3"); }); }},
+    {"unknown architecture", ErrorCode::kUnsupported, "found \"gemma2\"",
+     [](auto& f) { replace_pair(f, "general.architecture", [&] { f.string("general.architecture", "gemma2"); }); }},
     {"no architecture", ErrorCode::kCorruptFile, "missing metadata: general.architecture",
      [](auto& f) { remove_pair(f, "general.architecture"); }},
     {"mixture of experts", ErrorCode::kUnsupported, "llama.expert_count: mixture of experts: expected 0, found 8",
