@@ -16,6 +16,17 @@ void clear_bit(std::vector<uint32_t>* bits, int32_t token) {
   (*bits)[static_cast<size_t>(token) / 32] &= ~(1u << (token % 32));
 }
 
+// visit(what is left of `regex`, of `texts`) behind each byte that a text of `texts` may begin with, once for bytes that
+// behave alike; until it says false, which is then the answer.
+template <typename Visit>
+bool all_after(RegexPool* regexes, RegexId regex, RegexId texts, Visit&& visit) {
+  const std::vector<uint8_t> representatives = regexes->byte_classes(regex, texts).representatives;
+  return std::ranges::all_of(representatives, [&](uint8_t byte) {
+    const RegexId next = regexes->after(texts, byte);
+    return next == RegexPool::kNothing || visit(regexes->after(regex, byte), next);
+  });
+}
+
 }  // namespace
 
 MaskMaker::MaskMaker(const TokenVocabulary* vocabulary, ParseStates* states)
@@ -30,33 +41,25 @@ MaskMaker::MaskMaker(const TokenVocabulary* vocabulary, ParseStates* states)
 
 // Every beginning of every text of `texts` leaves something of `regex`.
 bool MaskMaker::takes(RegexId regex, RegexId texts) {
-  RegexPool& regexes = states_.regexes();
   std::set<std::pair<RegexId, RegexId>> seen = {{regex, texts}};
   std::vector<std::pair<RegexId, RegexId>> open(seen.begin(), seen.end());
   while (!open.empty()) {
     const auto [r, t] = open.back();
     open.pop_back();
-    const std::vector<uint8_t> representatives = regexes.byte_classes(r, t).representatives;
-    for (const uint8_t byte : representatives) {
-      const RegexId t_next = regexes.after(t, byte);
-      if (t_next == RegexPool::kNothing) continue;
-      const RegexId r_next = regexes.after(r, byte);
+    const bool goes_on = all_after(&states_.regexes(), r, t, [&](RegexId r_next, RegexId t_next) {
       if (!states_.is_alive(r_next)) return false;
-      if (!seen.emplace(r_next, t_next).second) continue;
-      if (seen.size() > kPairsMax) return false;
+      if (!seen.emplace(r_next, t_next).second) return true;
       open.emplace_back(r_next, t_next);
-    }
+      return seen.size() <= kPairsMax;
+    });
+    if (!goes_on) return false;
   }
   return true;
 }
 
 // Whether some plain text, or its first byte, may come first.
 bool MaskMaker::begins_plain(RegexId regex) {
-  RegexPool& regexes = states_.regexes();
-  const std::vector<uint8_t> representatives = regexes.byte_classes(regex, character_).representatives;
-  return std::ranges::any_of(representatives, [&](uint8_t byte) {
-    return regexes.after(character_, byte) != RegexPool::kNothing && states_.is_alive(regexes.after(regex, byte));
-  });
+  return !all_after(&states_.regexes(), regex, character_, [&](RegexId next, RegexId) { return !states_.is_alive(next); });
 }
 
 // How a part takes a plain character: whole, and with nothing left of the part in any case (kAllOfIt).
@@ -69,16 +72,14 @@ MaskMaker::Character MaskMaker::character_of(RegexId part) {
   while (!open.empty()) {
     const auto [r, t] = open.back();
     open.pop_back();
-    const std::vector<uint8_t> representatives = regexes.byte_classes(r, t).representatives;
-    for (const uint8_t byte : representatives) {
-      const RegexId t_next = regexes.after(t, byte);
-      if (t_next == RegexPool::kNothing) continue;
-      const RegexId r_next = regexes.after(r, byte);
+    const bool takes_it = all_after(&regexes, r, t, [&](RegexId r_next, RegexId t_next) {
       const bool is_whole = t_next == RegexPool::kEmpty;
-      if (!states_.is_alive(r_next) || (is_whole && !regexes.accepts_empty(r_next))) return Character::kNot;
+      if (!states_.is_alive(r_next) || (is_whole && !regexes.accepts_empty(r_next))) return false;
       if (is_whole ? r_next != RegexPool::kEmpty : regexes.accepts_empty(r_next)) found = Character::kTaken;
       if (!is_whole) open.emplace_back(r_next, t_next);
-    }
+      return true;
+    });
+    if (!takes_it) return Character::kNot;
   }
   return characters_[part] = found;
 }
