@@ -20,7 +20,11 @@ struct Events final : EventSink {
 class Replayer {
  public:
   Replayer(Engine& engine, const SampleTrace& trace, const ConstraintOf& constraint_of)
-      : engine_(engine), trace_(trace), constraint_of_(constraint_of), branches_(trace.branches.size()) {
+      : engine_(engine),
+        trace_(trace),
+        constraint_of_(constraint_of),
+        branches_(trace.branches.size()),
+        constraints_(trace.branches.size()) {
     for (const TracedBranch& branch : trace.branches) num_tokens_ += branch.draws.size();
   }
 
@@ -43,7 +47,8 @@ class Replayer {
   void start(size_t i) {
     const TracedBranch& traced = trace_.branches[i];
     if (branches_[i].num_drawn == traced.draws.size()) return;
-    if (const std::vector<std::string> own = processor_names(request_of(traced)); own != traced.processors) {
+    if (constraint_of_) constraints_[i] = constraint_of_(traced);
+    if (const std::vector<std::string> own = processor_names(request_of(i)); own != traced.processors) {
       branches_[i].error = make_error(ErrorCode::kUnsupported, "expected the processors [{}], the trace has [{}]",
                                       fmt::join(own, ", "), fmt::join(traced.processors, ", "));
       return;
@@ -51,9 +56,9 @@ class Replayer {
     submit(i);
   }
 
-  Request request_of(const TracedBranch& traced) const {
-    Request request = traced.request;
-    if (constraint_of_) request.constraint = constraint_of_(traced);
+  Request request_of(size_t i) const {
+    Request request = trace_.branches[i].request;
+    request.constraint = constraints_[i];
     return request;
   }
 
@@ -61,7 +66,7 @@ class Replayer {
   void submit(size_t i) {
     const TracedBranch& traced = trace_.branches[i];
     const uint32_t num_drawn = branches_[i].num_drawn;
-    Request request = request_of(traced);
+    Request request = request_of(i);
     for (uint32_t k = 0; k < num_drawn; ++k) request.begun.push_back(traced.draws[k].token);
     request.sampling.tell_draws = true;
     // As many as were drawn; but bans up to min_tokens are as they were.
@@ -119,6 +124,8 @@ class Replayer {
   const SampleTrace& trace_;
   const ConstraintOf& constraint_of_;
   std::vector<ReplayedBranch> branches_;
+  // By branch, made when it starts: each divergence submits it again.
+  std::vector<std::shared_ptr<const TokenConstraint>> constraints_;
   std::unordered_map<RequestId, size_t> running_;  // to the branch
   std::vector<size_t> waiting_;                    // branches for which the queue had no room
   const std::shared_ptr<Events> events_ = std::make_shared<Events>();

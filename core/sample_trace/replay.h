@@ -33,7 +33,7 @@ using ConstraintOf = std::function<std::shared_ptr<const TokenConstraint>(const 
 // By the trace's branches. `engine` is not run by anybody else and has nothing to do. `progress`: tokens done and in
 // all. An error is the engine's end; what is wrong with one branch stands there. Processors and policies that are the
 // recording program's own are not known here: such a branch has an error that names them.
-// constraint_of: of a branch that was drawn under a grammar; null where it is not known.
+// constraint_of: of a branch that was drawn under a grammar, asked once for it; null where it is not known.
 Result<std::vector<ReplayedBranch>> replay(Engine& engine, const SampleTrace& trace,
                                            const std::function<void(uint64_t, uint64_t)>& progress,
                                            const ConstraintOf& constraint_of = {});
