@@ -34,9 +34,15 @@ std::optional<FimTokens> find_fim_tokens(const Vocabulary& vocabulary) {
   if (named.prefix >= 0 && named.suffix >= 0 && named.middle >= 0) return named;
   std::optional<FimTokens> best;
   FimTokens found[std::size(kFamilies)];
+  // Next to no token of a vocabulary begins as a mark does, and this runs at each start.
+  bool begins_mark[256] = {};
+  for (const Family& family : kFamilies) {
+    for (const std::string_view mark : {family.prefix, family.suffix, family.middle, family.repo, family.file})
+      if (!mark.empty()) begins_mark[static_cast<unsigned char>(mark[0])] = true;
+  }
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const std::string_view token = vocabulary.tokens[id];
-    if (token.size() < 5) continue;
+    if (token.empty() || !begins_mark[static_cast<unsigned char>(token[0])]) continue;
     for (size_t i = 0; i < std::size(kFamilies); ++i) {
       find(token, kFamilies[i].prefix, id, &found[i].prefix);
       find(token, kFamilies[i].suffix, id, &found[i].suffix);
