@@ -197,12 +197,7 @@ ApiResult<ApiRequest> parse_chat(const json::object& body, const ServedModel& mo
     fields.fail("top_logprobs", "expected only together with logprobs: true");
   if (logprobs) shared.form.logprobs = static_cast<int>(top_logprobs.value_or(0));
   shared.sampling.logprobs = shared.form.logprobs;
-  auto max_tokens = read_max_tokens(fields, "max_tokens", 1, kTokensMax);
-  const auto new_name = read_max_tokens(fields, "max_completion_tokens", 1, kTokensMax);
-  if (max_tokens && new_name && *max_tokens != *new_name)
-    fields.fail("max_completion_tokens",
-                fmt::format("expected the same as max_tokens = {}, found {}", *max_tokens, *new_name));
-  if (new_name) max_tokens = new_name;
+  const auto max_tokens = read_max_tokens(fields, "max_tokens", "max_completion_tokens", 1, kTokensMax);
 
   ApiRequest out;
   out.form = shared.form;

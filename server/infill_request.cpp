@@ -75,11 +75,7 @@ ApiResult<ApiRequest> parse_infill(const json::object& body, const ServedModel& 
   if (shared.form.n != 1) fields.fail("n", fmt::format("expected 1 for this path, found {}", shared.form.n));
   if (shared.form.beams) fields.fail("use_beam_search", "expected false for this path, found true");
   shared.form.infill = InfillForm{.response_fields = read_response_fields(fields)};
-  std::optional<int64_t> max_tokens = read_max_tokens(fields, "n_predict", 0, kTokensMax);
-  const auto new_name = read_max_tokens(fields, "max_tokens", 0, kTokensMax);
-  if (max_tokens && new_name && *max_tokens != *new_name)
-    fields.fail("max_tokens", fmt::format("expected the same as n_predict = {}, found {}", *max_tokens, *new_name));
-  if (new_name) max_tokens = new_name;
+  auto max_tokens = read_max_tokens(fields, "n_predict", "max_tokens", 0, kTokensMax);
   if (max_tokens == 0) {  // one token is the least that is computed
     shared.form.infill->shows_nothing = true;
     max_tokens = 1;

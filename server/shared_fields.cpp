@@ -255,6 +255,15 @@ std::optional<int64_t> read_max_tokens(Fields& fields, std::string_view name, in
   return fields.integer(name, min, max);
 }
 
+std::optional<int64_t> read_max_tokens(Fields& fields, std::string_view name, std::string_view other_name, int64_t min,
+                                       int64_t max) {
+  const auto first = read_max_tokens(fields, name, min, max);
+  const auto other = read_max_tokens(fields, other_name, min, max);
+  if (first && other && *first != *other)
+    fields.fail(other_name, fmt::format("expected the same as {} = {}, found {}", name, *first, *other));
+  return other ? other : first;
+}
+
 SharedFields read_shared(Fields& fields, const ServedModel& model, const ParseContext& context) {
   SharedFields shared;
   check_model_name(fields, model);

@@ -35,6 +35,9 @@ std::vector<int32_t> read_ids(Fields& fields, std::string_view name, const boost
                               uint32_t vocab_size);
 // -1: what the context leaves.
 std::optional<int64_t> read_max_tokens(Fields& fields, std::string_view name, int64_t min, int64_t max);
+// The same under either of two names, or under both if they agree.
+std::optional<int64_t> read_max_tokens(Fields& fields, std::string_view name, std::string_view other_name, int64_t min,
+                                       int64_t max);
 
 Request make_request(Fields& fields, const SharedFields& shared, const ServedModel& model, std::vector<int32_t> prompt,
                      int64_t max_tokens);
