@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "tests/fakes/sample_mask.h"
+
 namespace llmrt::test {
 namespace {
 
@@ -22,18 +24,6 @@ LogprobRow best_logprobs(uint64_t hidden) {
   LogprobRow row;
   std::copy_n(all.begin(), kLogprobsMax, row.entries);
   return row;
-}
-
-// As the records say it, however it is written.
-TokenMaskPtr mask_of(const SampleInputs& in, const SampleRecord& record) {
-  if (record.mask < 0) return nullptr;
-  const MaskRecord& mask = in.mask_records.at(static_cast<size_t>(record.mask));
-  const auto words = std::span(in.mask_words).subspan(mask.first, mask.count);
-  if (mask.kind == MaskKind::kBits)
-    return std::make_shared<TokenMask>(std::vector<uint32_t>(words.begin(), words.end()));
-  std::vector<uint32_t> bits((kFakeVocab + 31) / 32, 0);
-  for (const uint32_t token : words) bits[token / 32] |= 1u << (token % 32);
-  return std::make_shared<TokenMask>(std::move(bits));
 }
 
 Error no_door() {
@@ -372,7 +362,7 @@ Status FakeBackend::run_sample(const SampleInputs& in, bool want_logprobs, StepO
       FakeCounts none;
       FakeCounts& counts = counted ? counts_.at(static_cast<size_t>(slot.sampling.penalty_slot)) : none;
       const auto bias = std::span(in.bias_entries).subspan(record.bias_first, record.num_bias);
-      const TokenMaskPtr mask = mask_of(in, record);
+      const TokenMaskPtr mask = mask_of(in, record, kFakeVocab);
       result = fake_draw(hidden, slot.sampling, counts, record.output_position, bias, config_.poison, mask.get());
       if (result.flags == 0) {
         slot.last_token = result.token;

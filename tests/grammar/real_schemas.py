@@ -1,36 +1,22 @@
 #!/usr/bin/env python3
-"""How many of the schemas that people publish compile strictly: those of the PyPI package check-jsonschema 0.39.0.
+"""How many of the schemas that people publish compile strictly: those of the PyPI package check-jsonschema
+(schema_sources.py).
 
-    real_schemas.py PROBE [--cache DIR] [--walks N] [--least N]
+    real_schemas.py PROBE [--walks N] [--least N]
 
 Run by hand, with a Python that has jsonschema. What random walks along each grammar write must be valid, and no walk may
 be stuck. Fails where fewer than `least` compile.
 """
 import argparse
 import json
-import pathlib
 import re
 import subprocess
 import sys
-import zipfile
 
 import jsonschema
 
+import schema_sources
 from schema_compare import has_key_twice
-
-VERSION = "0.39.0"
-FOLDER = "check_jsonschema/builtin_schemas/vendor/"
-
-
-def schemas(cache):
-    cache.mkdir(parents=True, exist_ok=True)
-    if not list(cache.glob("*.whl")):
-        subprocess.run([sys.executable, "-m", "pip", "download", f"check-jsonschema=={VERSION}", "--no-deps", "-q", "-d",
-                        str(cache)], check=True, timeout=300)
-    with zipfile.ZipFile(next(cache.glob("check_jsonschema-*.whl"))) as wheel:
-        for name in sorted(wheel.namelist()):
-            if name.startswith(FOLDER) and name.endswith(".json"):
-                yield name[len(FOLDER):], json.loads(wheel.read(name))
 
 
 def problem(validator, text):
@@ -45,12 +31,14 @@ def problem(validator, text):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("probe")
-    parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path.home() / ".cache/llmrt/real-schemas")
     parser.add_argument("--walks", type=int, default=30)
     parser.add_argument("--least", type=int, default=25)
     args = parser.parse_args()
     num_all, num_compiled, num_wrong = 0, 0, 0
-    for name, schema in schemas(args.cache):
+    schemas = schema_sources.real()
+    if schemas is None:
+        sys.exit("the schemas cannot be had from PyPI")
+    for name, schema in schemas:
         line = json.dumps({"schema": schema, "instances": [], "walks": args.walks}) + "\n"
         answer = json.loads(subprocess.run([args.probe], input=line, capture_output=True, text=True, check=True).stdout)
         num_all += 1

@@ -7,7 +7,6 @@
 #include "server/api_answer.h"
 #include "server/api_request.h"
 #include "tests/server/letter_model.h"
-#include "tests/server/mark_tokenizer.h"
 
 namespace llmrt::server {
 namespace {
@@ -16,7 +15,7 @@ namespace json = boost::json;
 
 ServedModel code_model(const std::vector<std::string>& marks, uint32_t context_max = 4096) {
   ServedModel model = letter_model(context_max);
-  auto tokenizer = std::make_shared<MarkTokenizer>(marks);
+  auto tokenizer = std::make_shared<LetterTokenizer>(marks);
   model.vocab_size = static_cast<uint32_t>(tokenizer->vocab_size());
   model.fim = find_fim_tokens(tokenizer->vocabulary());
   model.tokenizer = std::move(tokenizer);
@@ -39,7 +38,7 @@ std::string prompt_of(const ServedModel& model, const Parsed& parsed, size_t ind
 
 TEST_CASE("marks are found by the ids of the file, and by the names of every family") {
   const auto tokens = [](const std::vector<std::string>& marks) {
-    return find_fim_tokens(MarkTokenizer(marks).vocabulary());
+    return find_fim_tokens(LetterTokenizer(marks).vocabulary());
   };
   CHECK_FALSE(tokens({}));
   CHECK_FALSE(tokens({"<|fim_prefix|>", "<|fim_suffix|>", "<fim_middle>"}));  // of two families

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tests/fakes/fake_model.h"
+#include "tests/fakes/sample_mask.h"
 
 namespace llmrt::test {
 namespace {
@@ -186,28 +187,21 @@ std::vector<uint64_t> PacedBackend::cells_until(const Position& at) {
 }
 
 void PacedBackend::read_limits(const SampleRecord& record, const SampleInputs& in) {
-  denied_.assign(config_.vocab_size, record.mask >= 0);
-  num_denied_ = record.mask >= 0 ? config_.vocab_size : 0;
-  const auto set_denied = [&](size_t token, bool is_denied) {
-    if (denied_[token] == is_denied) return;
-    denied_[token] = is_denied;
-    is_denied ? ++num_denied_ : --num_denied_;
+  denied_.assign(config_.vocab_size, false);
+  num_denied_ = 0;
+  const auto deny = [&](size_t token) {
+    num_denied_ += denied_[token] ? 0 : 1;
+    denied_[token] = true;
   };
-  if (record.mask >= 0) {
-    const MaskRecord& mask = in.mask_records[static_cast<size_t>(record.mask)];
-    const auto words = std::span(in.mask_words).subspan(mask.first, mask.count);
-    if (mask.kind == MaskKind::kList) {
-      for (const uint32_t token : words) set_denied(token, false);
-    } else {
-      for (size_t token = 0; token < std::min<size_t>(config_.vocab_size, words.size() * 32); ++token)
-        if ((words[token / 32] >> (token % 32) & 1) != 0) set_denied(token, false);
-    }
+  if (const TokenMaskPtr mask = mask_of(in, record, config_.vocab_size)) {
+    for (uint32_t token = 0; token < config_.vocab_size; ++token)
+      if (!mask->allows(static_cast<int32_t>(token))) deny(token);
   }
   wanted_ = -1;
   float best = 50;  // sure, beside logits of a few tens
   for (const BiasEntry& entry : std::span(in.bias_entries).subspan(record.bias_first, record.num_bias)) {
     if (std::isinf(entry.bias)) {
-      set_denied(static_cast<size_t>(entry.token), true);
+      deny(static_cast<size_t>(entry.token));
     } else if (entry.bias >= best && entry.token != wanted_) {
       if (wanted_ < 0 || entry.bias > best) wanted_ = entry.token;
       best = entry.bias;

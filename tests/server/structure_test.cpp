@@ -10,7 +10,6 @@
 #include "server/api_request.h"
 #include "server/structure_source.h"
 #include "tests/server/letter_model.h"
-#include "tests/server/mark_tokenizer.h"
 
 namespace llmrt::server {
 namespace {
@@ -340,7 +339,7 @@ TEST_CASE("a Lark grammar stands in every notation whose marks it cannot write, 
   const auto compiled = [&](const char* format, const std::string& rest) {
     ServedModel model = structured_model(format);
     std::vector<std::string> marks = model.chat_format->format->tokens;
-    model.tokenizer = std::make_shared<MarkTokenizer>(marks);
+    model.tokenizer = std::make_shared<LetterTokenizer>(marks);
     model.vocab_size = static_cast<uint32_t>(model.tokenizer->vocab_size());
     model.chat_format = std::make_shared<const ResolvedFormat>(
         resolve_format(*model.chat_format->format, marker_tokens(*model.tokenizer)));

@@ -11,7 +11,6 @@
 #include "server/api_request.h"
 #include "server/thinking.h"
 #include "tests/server/letter_model.h"
-#include "tests/server/mark_tokenizer.h"
 
 namespace llmrt::server {
 namespace {
@@ -28,7 +27,7 @@ const ChatFormat& format_of(const std::string& name) {
 ServedModel thinking_model(const ChatFormat& format, bool as_tokens, const std::string& behind_prompt) {
   ServedModel model = letter_model(4096);
   if (as_tokens) {
-    auto tokenizer = std::make_shared<MarkTokenizer>(format.tokens);
+    auto tokenizer = std::make_shared<LetterTokenizer>(format.tokens);
     model.vocab_size = static_cast<uint32_t>(tokenizer->vocab_size());
     model.tokenizer = std::move(tokenizer);
   }
