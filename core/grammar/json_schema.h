@@ -6,7 +6,7 @@
 // The texts are one spelling of each value: keys in a fixed order (properties, then required ones that are not listed,
 // in the schema's order, then the rest), integers without a fraction, numbers without an exponent, each character in
 // its shortest escape. That items, or keys that are not listed, of one container differ is not in the rules: they are
-// marked (PlaceMark in grammar_builder.h), and whoever reads a text asks TextPosition.
+// marked (PlaceMark in grammar_builder.h), and TextPosition tells where a text may go on.
 //
 // The schema is parsed with boost::json::number_precision::precise: else its numbers are not what it says. It need not
 // live longer than the call. One thread. Bounded by SchemaLimits and the builder's own limits.

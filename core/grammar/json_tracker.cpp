@@ -9,7 +9,7 @@ bool is_space(uint8_t byte) {
   return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
 }
 
-// Of the text of one value, as trackers write it, that begins at `at`: where it ends.
+// Where the value ends whose text, as trackers write it, begins at `at`.
 size_t end_of_value(std::string_view text, size_t at) {
   size_t depth = 0;
   bool is_string = false;

@@ -85,7 +85,7 @@ void ParseStates::predict(uint32_t row_id, Row* row, const std::vector<Item>& ke
           row->scans.push_back({kTokenFlag | edge.label, edge.target, item.returns});
           break;
         case Network::EdgeKind::kEmpty:
-          // Of the kernel they are there, but for those that end at a mark.
+          // The kernel has what its own items lead to so, unless the reading ended at a mark: it is not begun again.
           if (i >= kernel.size() && !add_item(&items, {edge.target, item.returns})) return;
           break;
         case Network::EdgeKind::kRule: {

@@ -337,7 +337,7 @@ class RegexReader {
       case 'P':
         return read_property(begin, kind == 'P');
       default:
-        // Of punctuation that means itself the u flag takes no escape; without it every engine reads the character.
+        // The u flag forbids to escape punctuation that means itself. Without the flag every engine reads the character.
         if (kind >= ' ' && kind < 0x7f && std::isalnum(static_cast<unsigned char>(kind)) == 0) {
           return one_of(static_cast<char32_t>(kind));
         }

@@ -118,7 +118,7 @@ struct Request {
   std::shared_ptr<const Policy> policy = {};
   // What the answer's tokens must be (a grammar); null: anything.
   std::shared_ptr<const TokenConstraint> constraint = {};
-  // For sample traces: JSON of which whoever made the constraint can make it again. Empty: it is not told.
+  // For sample traces: JSON from which the constraint can be made again. Empty: a trace does not tell it.
   std::string constraint_source = {};
   // Tokens of the answer that are there already: the request goes on behind them as if it had drawn them (its noise,
   // penalties, bans and max_tokens count them; no events tell them). Only with n = 1.

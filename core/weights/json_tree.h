@@ -1,6 +1,6 @@
 // A JSON text from outside as a tree of its own strings: every text is hostile until it is read. Bounded in bytes,
 // depth and values, so in memory; a name that occurs twice in an object is refused, not one of the two taken. Objects
-// are lists in the text's order: no hash that somebody could choose names against.
+// are lists in the text's order, so no name can be chosen to collide in a hash table.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,8 @@ class JsonTree {
   // An integer too.
   bool number(double* out) const;
 
-  // Of an object; null for another value, for a name that is not there, and for a member that is null. Linear.
+  // The member of an object. Null for another value, for a name that is not there, and for a member that is null. Takes
+  // linear time.
   const JsonTree* find(std::string_view name) const;
   // Short, for messages: "3", "\"text\"", "an object of 5 members".
   std::string describe() const;

@@ -64,7 +64,7 @@ Status SchemaRules::simplify(ArrayShape* array) {
   return {};
 }
 
-// Items that must differ, which the grammar leaves to whoever reads the text (PlaceMark::kDistinct). Where items must
+// Items that must differ. The grammar marks them (PlaceMark::kDistinct), TextPosition compares them. Where items must
 // be there, each has more values than there are items before it, so the next one is never out of reach.
 Result<SchemaRules::Body> SchemaRules::distinct_items(const ArrayShape& array) {
   ArrayShape plain = array;
