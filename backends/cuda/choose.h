@@ -30,6 +30,9 @@ Status choose(const KvWrite& op, const OpList& list, const CompileInputs& inputs
 Status choose(const PagedAttention& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const RunningSum& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const GatedActivation& op, const OpList& list, const CompileInputs& inputs, Launches* out);
+Status choose(const RouteExperts& op, const OpList& list, const CompileInputs& inputs, Launches* out);
+Status choose(const ExpertGateUp& op, const OpList& list, const CompileInputs& inputs, Launches* out);
+Status choose(const ExpertDown& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const Add& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const Scale& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const GatherRows& op, const OpList& list, const CompileInputs& inputs, Launches* out);

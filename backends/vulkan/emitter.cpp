@@ -60,6 +60,18 @@ View Emitter::live_count(TensorId id) const {
   return resources_.sample_inputs.part(kSmpNumRecords * 4ull, 4);
 }
 
+Status emit(Emitter&, const RouteExperts&) {
+  return make_error(ErrorCode::kUnsupported, "vulkan: route_experts: no kernel");
+}
+
+Status emit(Emitter&, const ExpertGateUp&) {
+  return make_error(ErrorCode::kUnsupported, "vulkan: expert_gate_up: no kernel");
+}
+
+Status emit(Emitter&, const ExpertDown&) {
+  return make_error(ErrorCode::kUnsupported, "vulkan: expert_down: no kernel");
+}
+
 Status emit(Emitter&, const RunningSum&) {
   return make_error(ErrorCode::kUnsupported, "vulkan: running_sum: no kernel");
 }

@@ -173,6 +173,57 @@ struct ShapeChecker {
     any_float("out", op.out, desc(op.out).rows, kAnyColumns);
     f32("x", op.x, desc(op.out).rows, 2 * desc(op.out).columns);
   }
+  // A tensor of the rows that the list's own rows become.
+  void routed(const char* field, TensorId id, uint32_t columns, DType dtype) {
+    tensor(field, id, Rows::kRouted, columns, desc(id).dtype == dtype, dtype_name(dtype));
+  }
+  void operator()(const RouteExperts& op) {
+    const TensorDesc& x = desc(op.x);
+    const WeightTensor& weight = limits.weights.tensors[static_cast<size_t>(op.weight)];
+    unrouted("x", op.x);
+    f32("x", op.x, x.rows, static_cast<uint32_t>(weight.columns));
+    if (weight.encoding != Encoding::kF32) report.fail(where, "weight", "f32", encoding_name(weight.encoding));
+    if (op.bias >= 0) f32_vector("bias", op.bias, weight.rows);
+    if (op.correction >= 0) f32_vector("correction", op.correction, weight.rows);
+    if (op.shared_gate >= 0) f32_vector("shared_gate", op.shared_gate, weight.columns);
+    routed("ids", op.ids, 1, DType::kI32);
+    routed("weights", op.weights, 1, DType::kF32);
+    const RoutingRule& rule = op.rule;
+    report.at_most(where, "experts", weight.rows, kExpertsMax);
+    report.at_most(where, "routed_per_row", list.routed_per_row, kExpertsUsedMax);
+    if (rule.num_shared >= list.routed_per_row)
+      return report.fail(where, "num_shared", fmt::format("below routed_per_row {}", list.routed_per_row),
+                         rule.num_shared);
+    if (rule.groups == 0 || weight.rows % std::max(rule.groups, 1u) != 0)
+      return report.fail(where, "groups", fmt::format("a part of {} experts", weight.rows), rule.groups);
+    if (rule.groups_used == 0 || rule.groups_used > rule.groups)
+      return report.fail(where, "groups_used", fmt::format("1 to {}", rule.groups), rule.groups_used);
+    report.at_most(where, "chosen experts", list.routed_per_row - rule.num_shared,
+                   weight.rows / rule.groups * rule.groups_used);
+  }
+  void expert_rows(uint32_t num_experts, uint64_t rows, const WeightGroup& group, uint64_t columns) {
+    report.at_most(where, "num_experts", num_experts, kExpertsMax);
+    if (group.rows != num_experts * rows || group.columns != columns || num_experts == 0)
+      report.fail(where, "group", fmt::format("[{}, {}] of {} experts", num_experts * rows, columns, num_experts),
+                  fmt::format("[{}, {}]", group.rows, group.columns));
+  }
+  void operator()(const ExpertGateUp& op) {
+    unrouted("x", op.x);
+    f32("x", op.x, desc(op.x).rows, kAnyColumns);
+    routed("ids", op.ids, 1, DType::kI32);
+    any_float("out", op.out, Rows::kRouted, kAnyColumns);
+    expert_rows(op.num_experts, 2 * uint64_t{desc(op.out).columns},
+                limits.weights.groups[static_cast<size_t>(op.group)], desc(op.x).columns);
+  }
+  void operator()(const ExpertDown& op) {
+    any_float("x", op.x, Rows::kRouted, kAnyColumns);
+    routed("ids", op.ids, 1, DType::kI32);
+    routed("weights", op.weights, 1, DType::kF32);
+    unrouted("out", op.out);
+    f32("out", op.out, desc(op.out).rows, kAnyColumns);
+    expert_rows(op.num_experts, desc(op.out).columns, limits.weights.groups[static_cast<size_t>(op.group)],
+                desc(op.x).columns);
+  }
   void operator()(const Add& op) {
     f32("a", op.a, Rows::kTokens, kAnyColumns);
     f32("b", op.b, Rows::kTokens, desc(op.a).columns);

@@ -1,5 +1,5 @@
-// What sets one dense architecture apart from another: flags, a pattern of layers and tensor names. A dense
-// architecture made of known parts is a row of the table in architectures.cpp and nothing else.
+// What sets one architecture apart from another: flags, a pattern of layers and tensor names. An architecture made of
+// known parts is a row of the table in architectures.cpp and nothing else.
 #pragma once
 
 #include <optional>
@@ -29,6 +29,12 @@ struct Architecture {
   bool scales_embedding = false;  // by the square root of the width
   // A model of so many layers divides scores by the square root of width / heads instead of the head's. 0: none does.
   uint32_t layers_with_width_scale = 0;
+  Presence experts = Presence::kNever;  // kOptional: where the file has an expert_count
+  // Of files that say nothing of it.
+  ExpertScoring expert_scoring = ExpertScoring::kSoftmax;
+  bool renormalises_experts = false;
+  bool has_expert_bias = false;
+  bool ffn_norm_is_post_attention_norm = false;  // by that name stands the norm in front of the feed-forward part
   bool has_images = false;  // files may hold parts that read images too: llmrt leaves them out
 };
 
@@ -57,6 +63,13 @@ inline constexpr const char* kFfnPostNorm = "post_ffw_norm.weight";
 inline constexpr const char* kGate = "ffn_gate";
 inline constexpr const char* kUp = "ffn_up";
 inline constexpr const char* kDown = "ffn_down";
+// Router and experts: .weight and .bias; an expert's rows are one slice of a stack.
+inline constexpr const char* kRouter = "ffn_gate_inp";
+inline constexpr const char* kExpertGate = "ffn_gate_exps";
+inline constexpr const char* kExpertUp = "ffn_up_exps";
+inline constexpr const char* kExpertGateUp = "ffn_gate_up_exps";
+inline constexpr const char* kExpertDown = "ffn_down_exps";
+inline constexpr const char* kExpertCorrection = "exp_probs_b.bias";
 std::string of_layer(uint32_t layer, std::string_view name);  // "blk.3.attn_q"
 bool is_of_images(std::string_view name);                     // "v." and "mm.": what turns images into embeddings
 }  // namespace tensor_names

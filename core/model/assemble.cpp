@@ -1,7 +1,10 @@
 #include "core/model/assemble.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+
+#include "core/weights/row_codec.h"
 
 namespace llmrt {
 
@@ -25,7 +28,13 @@ class Assembler {
  private:
   Status add_layer(uint32_t layer);
   Status add_attention(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
-  Status add_feed_forward(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
+  Status add_feed_forward(const std::string& prefix, LayerSpec* spec, LayerWeights* weights);
+  Status add_dense(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
+  Status add_experts(const std::string& prefix, LayerSpec* spec, LayerWeights* weights);
+  Status add_router(const std::string& prefix, const ExpertSpec& experts, LayerWeights* weights);
+  Status add_stacks(const std::string& prefix, const char* name, std::vector<Part> parts, uint64_t columns,
+                    const ExpertSpec& experts, WeightGroupId* out);
+  Status add_stack_bias(const std::string& prefix, const std::vector<Part>& parts, uint64_t count, WeightGroup* group);
   Status add_vector(const std::string& name, uint64_t columns, WeightId* out);
   Status add_matrix(const std::string& name, uint64_t rows, uint64_t columns, WeightId* out);
   Status add_group(const std::string& prefix, const char* name, std::vector<Part> parts, uint64_t columns,
@@ -34,6 +43,7 @@ class Assembler {
   Status add_kv_scales(const std::string& prefix, KvTensorScales* scales);
   Status add_kv_scale(const std::string& name, float* scale);
   Status add_head();
+  WeightTensor widen(const WeightTensor& narrow);
   WeightId add(WeightTensor tensor);
 
   const Architecture& architecture_;
@@ -101,11 +111,11 @@ Status Assembler::add_group(const std::string& prefix, const char* name, std::ve
 }
 
 Status Assembler::add_layer(uint32_t layer) {
-  const LayerSpec& spec = model_->config.layers[layer];
+  LayerSpec& spec = model_->config.layers[layer];
   const std::string prefix = of_layer(layer, "");
   LayerWeights weights{};
   if (auto s = add_attention(prefix, spec, &weights); !s) return s;
-  if (auto s = add_feed_forward(prefix, spec, &weights); !s) return s;
+  if (auto s = add_feed_forward(prefix, &spec, &weights); !s) return s;
   if (model_->has_kv_scales)
     if (auto s = add_kv_scales(prefix, &weights.kv_scales); !s) return s;
   model_->layers.push_back(weights);
@@ -131,17 +141,95 @@ Status Assembler::add_attention(const std::string& prefix, const LayerSpec& spec
   return add_vector(prefix + kAttentionPostNorm, width, &weights->attention_post_norm);
 }
 
-Status Assembler::add_feed_forward(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights) {
+Status Assembler::add_feed_forward(const std::string& prefix, LayerSpec* spec, LayerWeights* weights) {
+  const uint64_t width = model_->config.width;
+  const char* norm = architecture_.ffn_norm_is_post_attention_norm ? kAttentionPostNorm : kFfnNorm;
+  if (auto s = add_vector(prefix + norm, width, &weights->ffn_norm); !s) return s;
+  const bool has_experts = spec->feed_forward == FeedForwardKind::kExperts;
+  if (auto s = has_experts ? add_experts(prefix, spec, weights) : add_dense(prefix, *spec, weights); !s) return s;
+  if (!spec->ffn_post_norm) return {};
+  return add_vector(prefix + kFfnPostNorm, width, &weights->ffn_post_norm);
+}
+
+Status Assembler::add_dense(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights) {
   const uint64_t width = model_->config.width;
   const Presence bias = architecture_.ffn_bias;
-  if (auto s = add_vector(prefix + kFfnNorm, width, &weights->ffn_norm); !s) return s;
   if (auto s = add_group(prefix, "gate_up", {{kGate, spec.ffn_width}, {kUp, spec.ffn_width}}, width, bias,
                          &weights->gate_up);
       !s)
     return s;
-  if (auto s = add_group(prefix, "down", {{kDown, width}}, spec.ffn_width, bias, &weights->down); !s) return s;
-  if (!spec.ffn_post_norm) return {};
-  return add_vector(prefix + kFfnPostNorm, width, &weights->ffn_post_norm);
+  return add_group(prefix, "down", {{kDown, width}}, spec.ffn_width, bias, &weights->down);
+}
+
+// The router is multiplied in f32, in whatever 16-bit form a file has it.
+Status Assembler::add_router(const std::string& prefix, const ExpertSpec& experts, LayerWeights* weights) {
+  const std::string name = prefix + kRouter;
+  auto tensor = source_.take(name + ".weight", experts.count, model_->config.width, false);
+  if (!tensor) return tensor.error();
+  if (is_quantized(tensor->encoding))
+    return make_error(ErrorCode::kUnsupported, "unsupported encoding: {}.weight: expected f32, f16 or bf16, found {}",
+                      name, encoding_name(tensor->encoding));
+  if (tensor->encoding != Encoding::kF32) {
+    tensor = widen(*tensor);
+  }
+  weights->router = add(*std::move(tensor));
+  if (experts.has_correction)
+    if (auto s = add_vector(prefix + kExpertCorrection, experts.count, &weights->router_correction); !s) return s;
+  return experts.has_bias ? add_vector(name + ".bias", experts.count, &weights->router_bias) : Status{};
+}
+
+// f32 vectors of all experts, joined in the order of the group's rows.
+Status Assembler::add_stack_bias(const std::string& prefix, const std::vector<Part>& parts, uint64_t count,
+                                 WeightGroup* group) {
+  std::vector<float> joined;
+  for (const Part& part : parts) {
+    const std::string name = prefix + part.name + ".bias";
+    auto tensor = source_.take(name, count, part.rows, false);
+    if (!tensor) return tensor.error();
+    if (tensor->encoding != Encoding::kF32 || tensor->data == nullptr)
+      return make_error(ErrorCode::kUnsupported, "unsupported encoding: {}: expected f32, found {}", name,
+                        encoding_name(tensor->encoding));
+    const size_t begin = joined.size();
+    joined.resize(begin + count * part.rows);
+    std::memcpy(joined.data() + begin, tensor->data, count * part.rows * sizeof(float));
+  }
+  for (const float value : joined)
+    if (!std::isfinite(value))
+      return make_error(ErrorCode::kCorruptFile, "bad tensor: {}.bias: expected finite numbers, found {}", group->name,
+                        value);
+  group->bias = add(storage_.own(group->name + ".bias", std::move(joined)));
+  return {};
+}
+
+Status Assembler::add_stacks(const std::string& prefix, const char* name, std::vector<Part> parts, uint64_t columns,
+                             const ExpertSpec& experts, WeightGroupId* out) {
+  WeightGroup group;
+  group.name = prefix + name;
+  group.columns = columns;
+  group.num_experts = experts.count;
+  for (const Part& part : parts) {
+    auto tensor = source_.take_stack(prefix + part.name + ".weight", experts.count, part.rows, columns);
+    if (!tensor) return tensor.error();
+    group.segments.push_back({add(*std::move(tensor)), 0, experts.count * part.rows});
+    group.rows += experts.count * part.rows;
+  }
+  if (experts.has_bias)
+    if (auto s = add_stack_bias(prefix, parts, experts.count, &group); !s) return s;
+  model_->weights.groups.push_back(std::move(group));
+  *out = static_cast<WeightGroupId>(model_->weights.groups.size() - 1);
+  return {};
+}
+
+Status Assembler::add_experts(const std::string& prefix, LayerSpec* spec, LayerWeights* weights) {
+  const uint64_t width = model_->config.width, ffn = spec->ffn_width;
+  ExpertSpec& experts = spec->experts;
+  experts.has_correction = source_.has(prefix + kExpertCorrection);
+  experts.by_expert = source_.has(prefix + kExpertGateUp + ".weight");
+  if (auto s = add_router(prefix, experts, weights); !s) return s;
+  const std::vector<Part> parts = experts.by_expert ? std::vector<Part>{{kExpertGateUp, 2 * ffn}}
+                                                    : std::vector<Part>{{kExpertGate, ffn}, {kExpertUp, ffn}};
+  if (auto s = add_stacks(prefix, "gate_up", parts, width, experts, &weights->gate_up); !s) return s;
+  return add_stacks(prefix, "down", {{kExpertDown, width}}, ffn, experts, &weights->down);
 }
 
 Status Assembler::add_kv_scales(const std::string& prefix, KvTensorScales* scales) {
@@ -158,6 +246,24 @@ Status Assembler::add_kv_scale(const std::string& name, float* scale) {
     return make_error(ErrorCode::kCorruptFile, "bad tensor: {}: expected a scale in [1e-12, 1e12], found {}", name,
                       *scale);
   return {};
+}
+
+// The numbers of an f16 or bf16 tensor, as f32.
+WeightTensor Assembler::widen(const WeightTensor& narrow) {
+  std::vector<std::byte> generated;
+  if (narrow.data == nullptr) {
+    generated.resize(narrow.bytes());
+    narrow.generate(0, generated);
+  }
+  const std::byte* bytes = narrow.data != nullptr ? narrow.data : generated.data();
+  std::vector<float> values(narrow.rows * narrow.columns);
+  for (uint64_t row = 0; row < narrow.rows; ++row)
+    decode_row(narrow.encoding, bytes + row * narrow.bytes_row(),
+               std::span(values).subspan(row * narrow.columns, narrow.columns));
+  WeightTensor wide = storage_.own(narrow.name, std::move(values));
+  wide.rows = narrow.rows;
+  wide.columns = narrow.columns;
+  return wide;
 }
 
 Status Assembler::add_head() {

@@ -20,6 +20,8 @@ class TensorSource {
   // The tensor with exactly this shape; `is_vector`: one row, f32, one dimension. An Error names tensor, expected,
   // found.
   virtual Result<WeightTensor> take(const std::string& name, uint64_t rows, uint64_t columns, bool is_vector) = 0;
+  // A stack of `count` matrices of so many rows each, as one of count * rows rows.
+  virtual Result<WeightTensor> take_stack(const std::string& name, uint64_t count, uint64_t rows, uint64_t columns) = 0;
 };
 
 // What WeightTable::storage keeps alive.

@@ -12,6 +12,10 @@ TensorId ListBuilder::tensor(const char* what, uint32_t layer, uint32_t columns,
   return tensor(fmt::format("{}.{}", what, layer), columns, dtype);
 }
 
+TensorId ListBuilder::routed(const char* what, uint32_t layer, uint32_t columns, DType dtype) {
+  return list.add_tensor({fmt::format("{}.{}", what, layer), Rows::kRouted, columns, dtype, Storage::kArena});
+}
+
 TensorId ListBuilder::add_norm(const char* what, uint32_t layer, TensorId x, TensorId delta, WeightId weight) {
   const TensorId normed = tensor(what, layer, model.config.width, caps.activation_dtype);
   add(RmsNorm{x, delta, weight, model.config.rms_eps, normed});
@@ -23,6 +27,11 @@ TensorId ListBuilder::add_post_norm(const char* what, uint32_t layer, TensorId o
   const TensorId normed = tensor(what, layer, model.config.width, DType::kF32);
   add(RmsNorm{out, kNoTensor, weight, model.config.rms_eps, normed});
   return normed;
+}
+
+TensorId add_feed_forward(uint32_t layer, TensorId x, TensorId delta, ListBuilder* b) {
+  const bool has_experts = b->model.config.layers[layer].feed_forward == FeedForwardKind::kExperts;
+  return has_experts ? add_experts(layer, x, delta, b) : add_dense_ffn(layer, x, delta, b);
 }
 
 OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens) {
@@ -44,7 +53,7 @@ OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens) 
   if (c.embedding_scale != 1) b.add(Scale{embedded, c.embedding_scale, x});
   TensorId delta = kNoTensor;
   for (uint32_t layer = 0; layer < c.num_layers(); ++layer) {
-    if (layer > 0) delta = add_dense_ffn(layer - 1, x, delta, &b);
+    if (layer > 0) delta = add_feed_forward(layer - 1, x, delta, &b);
     delta = add_attention(layer, step, x, delta, &b);
   }
   const TensorId hidden = b.tensor("hidden", c.width, DType::kF32, Storage::kHidden);
@@ -65,7 +74,7 @@ OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled) 
   const TensorId hidden = b.list.add_tensor({"hidden", Rows::kTokens, c.width, DType::kF32, Storage::kHidden});
   const TensorId gathered = b.tensor("gathered", c.width, DType::kF32);
   b.add(GatherRows{hidden, gathered});
-  const TensorId delta = add_dense_ffn(c.num_layers() - 1, gathered, kNoTensor, &b);
+  const TensorId delta = add_feed_forward(c.num_layers() - 1, gathered, kNoTensor, &b);
   const TensorId normed = b.tensor("final", c.width, caps.activation_dtype);
   b.add(RmsNorm{gathered, delta, model.final_norm, c.rms_eps, normed});
   const TensorId logits = b.tensor("logits", c.vocab_size, DType::kF32);

@@ -1,4 +1,4 @@
-// The parts that decoder.cpp puts together, one file each: attention.cpp, dense_ffn.cpp. A part reads x, the stream of
+// The parts that decoder.cpp puts together, one file each: attention.cpp, dense_ffn.cpp, experts.cpp. A part reads x, the stream of
 // hidden states, adds `delta` to it, which the part before made, and returns what the next part adds. So a backend can
 // make the addition and the norm behind it in one.
 #pragma once
@@ -29,6 +29,8 @@ struct ListBuilder {
   }
   // A tensor of a layer; `what` names it: "qkv" becomes "qkv.3".
   TensorId tensor(const char* what, uint32_t layer, uint32_t columns, DType dtype);
+  // One with OpList::routed_per_row rows for each of the list's.
+  TensorId routed(const char* what, uint32_t layer, uint32_t columns, DType dtype);
   template <class T>
   void add(T op) {
     list.ops.emplace_back(op);
@@ -42,5 +44,8 @@ struct ListBuilder {
 
 TensorId add_attention(uint32_t layer, const StepTensors& step, TensorId x, TensorId delta, ListBuilder* b);
 TensorId add_dense_ffn(uint32_t layer, TensorId x, TensorId delta, ListBuilder* b);
+TensorId add_experts(uint32_t layer, TensorId x, TensorId delta, ListBuilder* b);
+// The one of both that the layer has.
+TensorId add_feed_forward(uint32_t layer, TensorId x, TensorId delta, ListBuilder* b);
 
 }  // namespace llmrt

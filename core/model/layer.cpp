@@ -55,6 +55,7 @@ std::vector<CacheGroup> cache_groups(std::span<const LayerSpec> layers) {
 }
 
 Status check_layers(std::span<const LayerSpec> layers) {
+  uint32_t routed_per_row = 0;
   for (size_t i = 0; i < layers.size(); ++i) {
     const LayerSpec& layer = layers[i];
     const auto refuse = [&](const char* known, const char* found) {
@@ -62,8 +63,15 @@ Status check_layers(std::span<const LayerSpec> layers) {
     };
     if (layer.attention != AttentionKind::kFull && layer.attention != AttentionKind::kWindow)
       return refuse("full or window attention", attention_name(layer.attention));
-    if (layer.feed_forward != FeedForwardKind::kDense)
-      return refuse(feed_forward_name(FeedForwardKind::kDense), feed_forward_name(layer.feed_forward));
+    if (layer.feed_forward == FeedForwardKind::kBoth)
+      return refuse("a dense feed-forward part or experts", feed_forward_name(layer.feed_forward));
+    // OpList::routed_per_row is one number for all layers.
+    if (layer.feed_forward == FeedForwardKind::kExperts && routed_per_row > 0 &&
+        layer.experts.routed_per_row() != routed_per_row)
+      return make_error(ErrorCode::kUnsupported,
+                        "unsupported model: layer {}: expected {} experts a token, as other layers have, found {}", i,
+                        routed_per_row, layer.experts.routed_per_row());
+    if (layer.feed_forward == FeedForwardKind::kExperts) routed_per_row = layer.experts.routed_per_row();
     if (layer.cache_group >= kKvGroupsMax)
       return make_error(ErrorCode::kUnsupported,
                         "unsupported model: layer {}: expected at most {} kinds of window, KV heads and size of heads, "

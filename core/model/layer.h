@@ -16,7 +16,7 @@ namespace llmrt {
 enum class AttentionKind : uint8_t { kFull, kWindow, kLatent, kLinear };
 const char* attention_name(AttentionKind kind);
 
-// Experts, and experts beside a dense part, have no ops yet: check_layers refuses them by name.
+// Experts beside a dense part have no decoder yet: check_layers refuses them by name.
 enum class FeedForwardKind : uint8_t { kDense, kExperts, kBoth };
 const char* feed_forward_name(FeedForwardKind kind);
 
@@ -26,6 +26,18 @@ struct RopeSpec {
   RopePairing pairing = RopePairing::kInterleaved;
   float magnitude = 1.0f;  // factor on cos and sin
   bool operator==(const RopeSpec&) const = default;
+};
+
+// The experts of a layer (FeedForwardKind::kExperts).
+struct ExpertSpec {
+  uint32_t count = 0;  // E, without shared ones
+  uint32_t used = 0;   // that a token goes to, without shared ones
+  bool by_expert = false;  // the file has gate and up rows of one expert behind each other
+  bool has_bias = false;   // of the router, gate, up and down
+  bool has_correction = false;
+  RoutingRule rule;
+  uint32_t routed_per_row() const { return used + rule.num_shared; }
+  bool operator==(const ExpertSpec&) const = default;
 };
 
 struct LayerSpec {
@@ -38,7 +50,8 @@ struct LayerSpec {
   RopeSpec rope;
 
   FeedForwardKind feed_forward = FeedForwardKind::kDense;
-  uint32_t ffn_width = 0;  // F
+  uint32_t ffn_width = 0;  // F, of one expert where there are experts
+  ExpertSpec experts;
   Activation activation = Activation::kSilu;
 
   // Both parts begin with a norm. With a post norm, what the part computes is normed before it is added to x.

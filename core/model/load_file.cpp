@@ -25,31 +25,12 @@ class FileTensors final : public TensorSource {
   bool has(const std::string& name) const override { return source_.find(name) != nullptr; }
 
   Result<WeightTensor> take(const std::string& name, uint64_t rows, uint64_t columns, bool is_vector) override {
-    const auto expected = [&] {
-      return is_vector ? fmt::format("[{}] f32", columns) : fmt::format("[{}, {}]", columns, rows);
-    };
-    const SourceTensor* found = source_.find(name);
-    if (found == nullptr)
-      return make_error(ErrorCode::kCorruptFile, "missing tensor: {}: expected {}, found nothing", name, expected());
-    if (found->dims != std::array<uint64_t, 4>{columns, rows, 1, 1})
-      return make_error(ErrorCode::kCorruptFile, "shape mismatch: {}: expected {}, file has {}", name, expected(),
-                        describe(*found));
-    if (!found->encoding || (is_vector && found->encoding != Encoding::kF32))
-      return make_error(ErrorCode::kUnsupported, "unsupported encoding: {}: expected {}, file has {}", name,
-                        is_vector ? "f32" : "one of llmrt's encodings", describe(*found));
-    is_taken_[static_cast<size_t>(found - source_.tensors.data())] = true;
-    WeightTensor tensor;
-    tensor.name = name;
-    tensor.encoding = *found->encoding;
-    tensor.rows = rows;
-    tensor.columns = columns;
-    tensor.data = found->bytes.data();
-    if (is_vector) {
-      if (auto status = check_finite(name, *found); !status) return status.error();
-    }
-    return tensor;
+    return take_shape(name, {columns, rows, 1, 1}, is_vector);
   }
 
+  Result<WeightTensor> take_stack(const std::string& name, uint64_t count, uint64_t rows, uint64_t columns) override {
+    return take_shape(name, {columns, rows, count, 1}, false);
+  }
   // Result: how many tensors are left out, all of them of parts that read images.
   Result<size_t> expect_all_taken(const Architecture& architecture) const {
     size_t num_left_out = 0;
@@ -64,6 +45,34 @@ class FileTensors final : public TensorSource {
   }
 
  private:
+  Result<WeightTensor> take_shape(const std::string& name, const std::array<uint64_t, 4>& dims, bool is_vector) {
+    const auto expected = [&] {
+      if (is_vector) return fmt::format("[{}] f32", dims[0]);
+      return dims[2] == 1 ? fmt::format("[{}, {}]", dims[0], dims[1])
+                          : fmt::format("[{}, {}, {}]", dims[0], dims[1], dims[2]);
+    };
+    const SourceTensor* found = source_.find(name);
+    if (found == nullptr)
+      return make_error(ErrorCode::kCorruptFile, "missing tensor: {}: expected {}, found nothing", name, expected());
+    if (found->dims != dims)
+      return make_error(ErrorCode::kCorruptFile, "shape mismatch: {}: expected {}, file has {}", name, expected(),
+                        describe(*found));
+    if (!found->encoding || (is_vector && found->encoding != Encoding::kF32))
+      return make_error(ErrorCode::kUnsupported, "unsupported encoding: {}: expected {}, file has {}", name,
+                        is_vector ? "f32" : "one of llmrt's encodings", describe(*found));
+    is_taken_[static_cast<size_t>(found - source_.tensors.data())] = true;
+    WeightTensor tensor;
+    tensor.name = name;
+    tensor.encoding = *found->encoding;
+    tensor.rows = dims[1] * dims[2];
+    tensor.columns = dims[0];
+    tensor.data = found->bytes.data();
+    if (is_vector) {
+      if (auto status = check_finite(name, *found); !status) return status.error();
+    }
+    return tensor;
+  }
+
   // Norms and biases are few; a not-finite number there would spoil every token.
   static Status check_finite(const std::string& name, const SourceTensor& tensor) {
     for (size_t i = 0; i < tensor.bytes.size() / sizeof(float); ++i) {

@@ -7,12 +7,21 @@ namespace {
 
 constexpr uint64_t kSampleBytes = 4096;
 
+void add_experts(const ExpertSpec& experts, Sha256& hash) {
+  const RoutingRule& rule = experts.rule;
+  for (const uint32_t value : {experts.count, experts.used, rule.groups, rule.groups_used, rule.num_shared})
+    hash.add(value);
+  hash.add(experts.by_expert).add(experts.has_bias).add(experts.has_correction);
+  hash.add(rule.scoring).add(rule.renormalise).add(rule.scale);
+}
+
 void add_layer(const LayerSpec& layer, Sha256& hash) {
   hash.add(layer.attention).add(layer.feed_forward).add(layer.activation).add(layer.rope.pairing);
   for (const uint32_t value : {layer.window, layer.num_heads, layer.num_kv_heads, layer.head_dim, layer.rope.freqs_idx,
                                layer.rope.dim, layer.ffn_width})
     hash.add(value);
   for (const float value : {layer.attention_scale, layer.soft_cap, layer.rope.magnitude}) hash.add(value);
+  if (layer.feed_forward == FeedForwardKind::kExperts) add_experts(layer.experts, hash);
   hash.add(layer.qk_norm).add(layer.attention_post_norm).add(layer.ffn_post_norm);
 }
 

@@ -17,7 +17,6 @@ struct NeutralKey {
   const char* meaning;
 };
 constexpr NeutralKey kNeutralKeys[] = {
-    {"expert_count", 0, "mixture of experts"},
     {"final_logit_softcapping", 0, "a soft cap on logits"},
     {"logit_scale", 1, "scaled logits"},
     {"residual_scale", 1, "scaled residuals"},
@@ -39,6 +38,16 @@ constexpr NeutralKey kNeutralKeys[] = {
 constexpr const char* kKnownKeys[] = {
     "vocab_size",
     "context_length",
+    "leading_dense_block_count",
+    "expert_count",
+    "expert_used_count",
+    "expert_feed_forward_length",
+    "expert_shared_count",
+    "expert_weights_scale",
+    "expert_weights_norm",
+    "expert_gating_func",
+    "expert_group_count",
+    "expert_group_used_count",
     "embedding_length",
     "block_count",
     "feed_forward_length",
@@ -73,8 +82,8 @@ constexpr const char* kKnownKeys[] = {
     "rope.scaling.yarn_log_multiplier",
 };
 
-bool is_known_key(const Architecture& architecture, std::string_view key) {
-  if (key.starts_with("expert_")) return true;  // without effect where expert_count is 0
+bool is_known_key(const Architecture& architecture, std::string_view key, bool has_experts) {
+  if (key.starts_with("expert_") && !has_experts) return true;  // without effect
   if (architecture.has_images && (key.starts_with("vision.") || key.starts_with("mm."))) return true;  // left out
   const auto is_key = [key](std::string_view known) { return known == key; };
   return std::any_of(std::begin(kKnownKeys), std::end(kKnownKeys), is_key) ||
@@ -100,9 +109,10 @@ void refuse_what_is_not_done(ConfigReader& reader, const Architecture& architect
   const auto causal = metadata.boolean(prefix + "attention.causal", true);
   reader.expect(causal && *causal, ErrorCode::kUnsupported,
                 fmt::format("unsupported model: {}attention.causal: expected true", prefix));
+  const bool has_experts = reader.integer("expert_count", 0, kExpertsMax, 0) > 0;
   for (const Metadata::Entry& entry : metadata.entries()) {
     if (!entry.key.starts_with(prefix)) continue;
-    reader.expect(is_known_key(architecture, entry.key.substr(prefix.size())), ErrorCode::kUnsupported,
+    reader.expect(is_known_key(architecture, entry.key.substr(prefix.size()), has_experts), ErrorCode::kUnsupported,
                   fmt::format("unsupported model: {}: not a key that this decoder knows, found {}",
                               printable(entry.key), describe(entry.value)));
   }

@@ -128,6 +128,70 @@ void read_dims(ConfigReader& reader, const Architecture& architecture, ModelConf
   }
 }
 
+// expert_gating_func in GGUF's numbers.
+ExpertScoring read_scoring(ConfigReader& reader, ExpertScoring usual) {
+  constexpr ExpertScoring kScorings[] = {ExpertScoring::kSoftmax, ExpertScoring::kSigmoid,
+                                         ExpertScoring::kSoftmaxOfChosen, ExpertScoring::kSqrtSoftplus};
+  const uint32_t scoring = reader.integer("expert_gating_func", 0, std::size(kScorings), 0);
+  return scoring == 0 ? usual : kScorings[scoring - 1];
+}
+
+ExpertSpec read_experts(ConfigReader& reader, const Architecture& architecture) {
+  ExpertSpec experts;
+  const uint32_t least = architecture.experts == Presence::kAlways ? 1 : 0;
+  experts.count = reader.integer("expert_count", least, kExpertsMax, least == 0 ? std::optional<uint64_t>(0)
+                                                                                : std::nullopt);
+  if (experts.count == 0) return experts;
+  reader.expect(architecture.experts != Presence::kNever, ErrorCode::kUnsupported,
+                fmt::format("unsupported model: {}expert_count: expected no experts in this architecture, found {}",
+                            reader.prefix(), experts.count));
+  experts.used = reader.integer("expert_used_count", 1, std::min(experts.count, kExpertsUsedMax));
+  experts.has_bias = architecture.has_expert_bias;
+  RoutingRule& rule = experts.rule;
+  rule.scoring = read_scoring(reader, architecture.expert_scoring);
+  const auto renormalise = reader.metadata().boolean(reader.prefix() + "expert_weights_norm",
+                                                     architecture.renormalises_experts);
+  reader.expect(renormalise.ok(), ErrorCode::kCorruptFile,
+                fmt::format("bad metadata: {}expert_weights_norm: expected a boolean", reader.prefix()));
+  rule.renormalise = renormalise && *renormalise;
+  const float scale = reader.number("expert_weights_scale", 0, 1e6, 0.0);
+  rule.scale = scale > 0 ? scale : 1;
+  rule.groups = std::max(1u, reader.integer("expert_group_count", 0, experts.count, 1));
+  rule.groups_used = rule.groups == 1 ? 1 : reader.integer("expert_group_used_count", 1, rule.groups);
+  reader.expect(experts.count % rule.groups == 0 && experts.used <= experts.count / rule.groups * rule.groups_used,
+                ErrorCode::kCorruptFile,
+                fmt::format("bad metadata: {}expert_group_count: expected {} experts in equal groups that leave {} to "
+                            "choose, found {} groups of which {} are used",
+                            reader.prefix(), experts.count, experts.used, rule.groups, rule.groups_used));
+  const uint32_t shared = reader.integer("expert_shared_count", 0, kExpertsMax, 0);
+  reader.expect(shared == 0, ErrorCode::kUnsupported,
+                fmt::format("unsupported model: {}expert_shared_count: expected 0, found {}", reader.prefix(), shared));
+  return experts;
+}
+
+void read_feed_forward(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
+  constexpr const char* kWidth = "feed_forward_length";
+  constexpr const char* kExpertWidth = "expert_feed_forward_length";
+  const uint32_t num_layers = config->num_layers();
+  const ExpertSpec experts = read_experts(reader, architecture);
+  const uint32_t num_dense =
+      experts.count == 0 ? num_layers : reader.integer("leading_dense_block_count", 0, num_layers, 0);
+  // A file whose layers all have experts may say their width by either key.
+  const bool has_expert_width = experts.count > 0 && reader.find(kExpertWidth) != nullptr;
+  const std::vector<uint32_t> expert_widths =
+      has_expert_width ? reader.integers(kExpertWidth, 1, kFfnWidthMax, num_layers) : std::vector<uint32_t>();
+  const std::vector<uint32_t> widths = has_expert_width && num_dense == 0
+                                           ? expert_widths
+                                           : reader.integers(kWidth, 1, kFfnWidthMax, num_layers);
+  for (uint32_t layer = 0; layer < num_layers; ++layer) {
+    LayerSpec& spec = config->layers[layer];
+    spec.ffn_width = layer >= num_dense && has_expert_width ? expert_widths[layer] : widths[layer];
+    if (layer < num_dense) continue;
+    spec.feed_forward = FeedForwardKind::kExperts;
+    spec.experts = experts;
+  }
+}
+
 }  // namespace
 
 void read_layers(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
@@ -140,9 +204,7 @@ void read_layers(ConfigReader& reader, const Architecture& architecture, ModelCo
   read_windows(reader, architecture, config);
   read_head_counts(reader, config);
   read_dims(reader, architecture, config);
-  const std::vector<uint32_t> ffn_widths =
-      reader.integers("feed_forward_length", 1, kFfnWidthMax, config->num_layers());
-  for (uint32_t layer = 0; layer < config->num_layers(); ++layer) config->layers[layer].ffn_width = ffn_widths[layer];
+  read_feed_forward(reader, architecture, config);
   assign_cache_groups(config->layers);
 }
 

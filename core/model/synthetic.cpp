@@ -130,18 +130,25 @@ class RandomTensors final : public TensorSource {
   }
 
   Result<WeightTensor> take(const std::string& name, uint64_t rows, uint64_t columns, bool is_vector) override {
-    const uint64_t seed = hash_name(name, hash_name(recipe_.shape->name));
-    if (is_vector) return storage_.own(name, norm_weights(columns, seed));
+    if (is_vector) return storage_.own(name, norm_weights(columns, seed_of(name)));
+    return random(name, rows, columns);
+  }
+  Result<WeightTensor> take_stack(const std::string& name, uint64_t count, uint64_t rows, uint64_t columns) override {
+    return random(name, count * rows, columns);
+  }
+
+ private:
+  uint64_t seed_of(const std::string& name) const { return hash_name(name, hash_name(recipe_.shape->name)); }
+  WeightTensor random(const std::string& name, uint64_t rows, uint64_t columns) const {
     WeightTensor tensor;
     tensor.name = name;
     tensor.encoding = tensor_encoding(recipe_, name, columns);
     tensor.rows = rows;
     tensor.columns = columns;
-    tensor.generate = random_weights(tensor.encoding, columns, seed, 1 / std::sqrt(static_cast<double>(columns)));
+    tensor.generate = random_weights(tensor.encoding, columns, seed_of(name), 1 / std::sqrt(static_cast<double>(columns)));
     return tensor;
   }
 
- private:
   // Between 0.875 and 1.125: none alike, so that a norm applied to the wrong column shows.
   static std::vector<float> norm_weights(uint64_t columns, uint64_t seed) {
     std::vector<float> weights(columns);

@@ -1,4 +1,6 @@
 // FLOPs and least bytes of each op: what any tool divides a measured time by.
+#include <cmath>
+
 #include "core/ops/op_list.h"
 #include "core/weights/weight_table.h"
 
@@ -27,11 +29,8 @@ struct Counter {
   }
   OpCost operator()(const Matmul& op) const {
     const WeightGroup& group = weights.groups[op.group];
-    double weight = 0;
-    for (const RowSegment& s : group.segments)
-      weight += static_cast<double>(s.num_rows) * static_cast<double>(weights.tensors[s.tensor].bytes_row());
     return {2 * rows(op.x) * static_cast<double>(group.rows) * static_cast<double>(group.columns),
-            weight + bytes(op.x) + bytes(op.out)};
+            group_bytes(group) + bytes(op.x) + bytes(op.out)};
   }
   OpCost operator()(const QkNorm& op) const { return {4 * elements(op.qkv), 2 * bytes(op.qkv)}; }
   OpCost operator()(const Rope& op) const { return {3 * elements(op.qkv), 2 * bytes(op.qkv)}; }
@@ -45,6 +44,33 @@ struct Counter {
   }
   OpCost operator()(const RunningSum& op) const { return {elements(op.out), 2 * bytes(op.out)}; }
   OpCost operator()(const GatedActivation& op) const { return {6 * elements(op.out), bytes(op.x) + bytes(op.out)}; }
+  OpCost operator()(const RouteExperts& op) const {
+    return {2 * elements(op.x) * static_cast<double>(weights.tensors[op.weight].rows),
+            bytes(op.x) + weight_bytes(op.weight) + bytes(op.ids) + bytes(op.weights)};
+  }
+  OpCost operator()(const ExpertGateUp& op) const {
+    return {4 * elements(op.out) * list.tensors[op.x].columns,
+            expert_bytes(op.group, op.num_experts, op.ids) + bytes(op.x) + bytes(op.out)};
+  }
+  OpCost operator()(const ExpertDown& op) const {
+    return {2 * elements(op.x) * list.tensors[op.out].columns,
+            expert_bytes(op.group, op.num_experts, op.ids) + bytes(op.x) + bytes(op.out)};
+  }
+  // Weights of the experts that rows go to: each is read once.
+  double expert_bytes(int32_t id, uint32_t num_experts, TensorId ids) const {
+    if (list.routed_per_row == 0) return 0;
+    const double distinct = sizes.distinct_experts > 0
+                                ? sizes.distinct_experts
+                                : expected_distinct_experts(num_experts, list.routed_per_row,
+                                                            rows(ids) / list.routed_per_row);
+    return group_bytes(weights.groups[id]) * distinct / num_experts;
+  }
+  double group_bytes(const WeightGroup& group) const {
+    double sum = 0;
+    for (const RowSegment& s : group.segments)
+      sum += static_cast<double>(s.num_rows) * static_cast<double>(weights.tensors[s.tensor].bytes_row());
+    return sum;
+  }
   OpCost operator()(const Add& op) const { return {elements(op.out), 3 * bytes(op.out)}; }
   OpCost operator()(const Scale& op) const { return {elements(op.out), 2 * bytes(op.out)}; }
   OpCost operator()(const GatherRows& op) const { return {0, 2 * bytes(op.out)}; }
@@ -61,6 +87,11 @@ struct Counter {
 };
 
 }  // namespace
+
+double expected_distinct_experts(uint32_t num_experts, uint32_t used, double rows) {
+  if (num_experts == 0 || used >= num_experts) return num_experts;
+  return num_experts * (1 - std::pow(1 - static_cast<double>(used) / num_experts, rows));
+}
 
 OpCost cost(const OpList& list, const Op& op, const WeightTable& weights, const CostSizes& sizes) {
   return std::visit(Counter{list, weights, sizes}, op);

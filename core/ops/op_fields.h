@@ -110,6 +110,41 @@ void fields(const GatedActivation& op, V& v) {
   v.out("out", op.out);
 }
 template <class V>
+void fields(const RouteExperts& op, V& v) {
+  v.in("x", op.x);
+  v.weight("weight", op.weight);
+  if (op.bias >= 0) v.weight("bias", op.bias);
+  if (op.correction >= 0) v.weight("correction", op.correction);
+  if (op.shared_gate >= 0) v.weight("shared_gate", op.shared_gate);
+  v.value("scoring", static_cast<uint32_t>(op.rule.scoring));
+  v.value("renormalise", static_cast<uint32_t>(op.rule.renormalise));
+  v.value("scale", op.rule.scale);
+  v.value("groups", op.rule.groups);
+  v.value("groups_used", op.rule.groups_used);
+  v.value("num_shared", op.rule.num_shared);
+  v.out("ids", op.ids);
+  v.out("weights", op.weights);
+}
+template <class V>
+void fields(const ExpertGateUp& op, V& v) {
+  v.in("x", op.x);
+  v.in("ids", op.ids);
+  v.group("group", op.group);
+  v.value("num_experts", op.num_experts);
+  v.value("by_expert", static_cast<uint32_t>(op.by_expert));
+  v.value("activation", static_cast<uint32_t>(op.activation));
+  v.out("out", op.out);
+}
+template <class V>
+void fields(const ExpertDown& op, V& v) {
+  v.in("x", op.x);
+  v.in("ids", op.ids);
+  v.in("weights", op.weights);
+  v.group("group", op.group);
+  v.value("num_experts", op.num_experts);
+  v.out("out", op.out);
+}
+template <class V>
 void fields(const Add& op, V& v) {
   v.in("a", op.a);
   v.in("b", op.b);

@@ -14,8 +14,9 @@ template <class T, class... Others>
 constexpr bool kIsOneOf = (std::is_same_v<T, Others> || ...);
 template <class T>
 constexpr bool kMakesNew = kIsOneOf<T, UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, QkNorm, Rope, KvWrite,
-                                    PagedAttention, RunningSum, GatedActivation, GatherRows, ApplyPenalties, ApplyBias,
-                                    Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
+                                    PagedAttention, RunningSum, GatedActivation, RouteExperts, ExpertGateUp, ExpertDown,
+                                    GatherRows, ApplyPenalties, ApplyBias, Filter, Sample, Logprobs, CopyBlocks,
+                                    StoreBlocks, LoadBlocks>;
 
 void add(uint32_t op, std::vector<uint32_t>* ops) {
   if (ops->empty() || ops->back() != op) ops->push_back(op);

@@ -13,10 +13,10 @@ namespace llmrt {
 namespace {
 
 constexpr const char* kOpNames[kNumOps] = {
-    "update_rows", "prepare_rows", "embed",           "rms_norm",    "matmul",           "qk_norm",
-    "rope",        "kv_write",     "paged_attention", "running_sum", "gated_activation", "add",
-    "scale",       "gather_rows",  "apply_penalties", "apply_bias",  "filter",           "sample",
-    "logprobs",    "copy_blocks",  "store_blocks",    "load_blocks"};
+    "update_rows", "prepare_rows",    "embed",         "rms_norm",       "matmul",          "qk_norm",     "rope",
+    "kv_write",    "paged_attention", "running_sum",   "gated_activation", "route_experts", "expert_gate_up",
+    "expert_down", "add",             "scale",         "gather_rows",    "apply_penalties", "apply_bias",  "filter",
+    "sample",      "logprobs",        "copy_blocks",   "store_blocks",   "load_blocks"};
 
 struct Printer {
   const OpList& list;
@@ -110,11 +110,18 @@ std::string print(const OpList& list) {
 }
 
 Status refuse_routed_rows(const OpList& list) {
-  for (const TensorDesc& tensor : list.tensors)
-    if (tensor.rows == Rows::kRouted)
-      return make_error(ErrorCode::kUnsupported,
-                        "{} list: tensor {}: expected rows of tokens or of samples, found routed", list.name,
-                        tensor.name);
+  for (const Op& op : list.ops) {
+    if (std::holds_alternative<RouteExperts>(op) || std::holds_alternative<ExpertGateUp>(op) ||
+        std::holds_alternative<ExpertDown>(op))
+      continue;
+    const OpAccess touched = access(op);
+    for (const auto* ids : {&touched.reads, &touched.writes})
+      for (const TensorId id : *ids)
+        if (list.tensors[id].rows == Rows::kRouted)
+          return make_error(ErrorCode::kUnsupported,
+                            "{} list: {}: tensor {}: expected rows of tokens or of samples, found routed", list.name,
+                            op_name(op), list.tensors[id].name);
+  }
   return {};
 }
 

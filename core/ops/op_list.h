@@ -45,8 +45,12 @@ OpAccess access(const Op& op);
 // One line an op: "rms_norm x=x[T,576]f32 delta=o weight=3 -> h[T,576]f16".
 std::string print(const OpList& list);
 
-// Unsupported, naming the tensor, when the list has a routed one: no backend has kernels for them.
+// Unsupported, naming op and tensor, when an op other than those of experts has a routed one: no backend has kernels
+// for them.
 Status refuse_routed_rows(const OpList& list);
+
+// How many of `num_experts` are chosen when `rows` rows choose `used` each, evenly: E (1 - (1 - k / E)^rows).
+double expected_distinct_experts(uint32_t num_experts, uint32_t used, double rows);
 
 // What an op must do and move at least, for given live sizes; weights excluded when they would be counted twice.
 struct OpCost {
@@ -58,6 +62,9 @@ struct CostSizes {
   uint64_t kv_tokens = 0;             // sum over query tokens' rows of keys read from the pool
   uint64_t attention_pairs = 0;       // sum over query tokens of keys each looks at
   uint32_t kv_bytes_token_layer = 0;  // k and v of one token in one layer
+  // Experts that rows of the op go to, one at least, as counted behind a run. 0: as many as there would be if every row
+  // chose evenly.
+  double distinct_experts = 0;
 };
 struct WeightTable;
 OpCost cost(const OpList& list, const Op& op, const WeightTable& weights, const CostSizes& sizes);

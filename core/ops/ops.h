@@ -115,13 +115,75 @@ struct RunningSum {
   TensorId out;              // [T, D] f32
 };
 
-enum class Activation : uint8_t { kSilu, kGelu };  // kGelu is the tanh form
+// What a gate g and the other half u become: silu(g) u, gelu(g) u in the tanh form, and gpt-oss's clamped form, with g
+// = min(g, 7) and u = clamp(u, -7, 7): g sigmoid(1.702 g) (u + 1).
+enum class Activation : uint8_t { kSilu, kGelu, kClampedSilu };
 
-// out = activation(x[:, :F]) * x[:, F:].
+// out = activation(x[:, :F], x[:, F:]).
 struct GatedActivation {
   TensorId x;  // [T or R, 2F] f32
   Activation activation;
   TensorId out;  // [T or R, F] f32, f16 or bf16
+};
+
+// How a row's scores of experts become probabilities. kSoftmaxOfChosen: the scores choose as they are, and a softmax over
+// the chosen ones makes the weights.
+enum class ExpertScoring : uint8_t { kSoftmax, kSigmoid, kSoftmaxOfChosen, kSqrtSoftplus };
+
+// What devices' kernels take: experts of a layer, shared ones among them, and those that a row goes to.
+inline constexpr uint32_t kExpertsMax = 1024;
+inline constexpr uint32_t kExpertsUsedMax = 32;
+
+// What RouteExperts does with scores beside ExpertScoring.
+struct RoutingRule {
+  ExpertScoring scoring = ExpertScoring::kSoftmax;
+  bool renormalise = false;  // weights are divided by max(their sum, 2^-14)
+  float scale = 1;           // factor on the weights, behind that
+  // Experts in `groups` equal runs: the groups_used runs with the largest sums of their two best selection scores may be
+  // chosen from. 1: all.
+  uint32_t groups = 1, groups_used = 1;
+  uint32_t num_shared = 0;  // experts beyond those that are chosen, which every row goes to
+  bool operator==(const RoutingRule&) const = default;
+};
+
+// Which experts a row goes to, and with which weights, all in f32. scores = x W^T + bias; probabilities by the rule's
+// scoring; selection score = probability + correction; the best of the rows that `groups` leave are chosen, ties by lower
+// id; weights are the probabilities of the chosen, without correction. A row has k = OpList::routed_per_row routed rows:
+// the k - num_shared chosen experts from the best selection score on, then the shared ones E, E + 1, ..., each of weight
+// 1, or of sigmoid(x . shared_gate). A row with a score that is not a number has experts 0, 1, ... and weights that are
+// not numbers. (Mixtral, Qwen3-MoE, gpt-oss, DeepSeek-V3; Hugging Face transformers.)
+struct RouteExperts {
+  TensorId x;           // [T or R, D] f32
+  int32_t weight;       // WeightId [E, D] f32
+  int32_t bias;         // WeightId [1, E] f32, or -1
+  int32_t correction;   // WeightId [1, E] f32, or -1
+  int32_t shared_gate;  // WeightId [1, D] f32, or -1
+  RoutingRule rule;
+  TensorId ids;      // out [K, 1] i32
+  TensorId weights;  // out [K, 1] f32
+};
+
+// out[k] = activation(W_gate[e] x[k / routed_per_row], W_up[e] x[...]) with e = ids[k]; each product with its bias.
+struct ExpertGateUp {
+  TensorId x;    // [T or R, D] f32
+  TensorId ids;  // [K, 1] i32, each below num_experts
+  // WeightGroupId [2 num_experts F, D]: the gate rows of all experts, then the up rows of all; by_expert: gate rows, then
+  // up rows, of one expert after the other.
+  int32_t group;
+  uint32_t num_experts;
+  bool by_expert;
+  Activation activation;
+  TensorId out;  // [K, F] f32, f16 or bf16
+};
+
+// out[t] = sum over t's routed rows k, in their order, of weights[k] * (W_down[ids[k]] x[k] + bias).
+struct ExpertDown {
+  TensorId x;        // [K, F] f32, f16 or bf16
+  TensorId ids;      // [K, 1] i32, each below num_experts
+  TensorId weights;  // [K, 1] f32
+  int32_t group;     // WeightGroupId [num_experts D, F]: the rows of one expert after the other
+  uint32_t num_experts;
+  TensorId out;  // [T or R, D] f32
 };
 
 // out = a + b.
@@ -199,8 +261,8 @@ struct LoadBlocks {
 };
 
 using Op = std::variant<UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, QkNorm, Rope, KvWrite, PagedAttention,
-                        RunningSum, GatedActivation, Add, Scale, GatherRows, ApplyPenalties, ApplyBias, Filter, Sample,
-                        Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
+                        RunningSum, GatedActivation, RouteExperts, ExpertGateUp, ExpertDown, Add, Scale, GatherRows,
+                        ApplyPenalties, ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
 inline constexpr int kNumOps = std::variant_size_v<Op>;
 
 const char* op_name(const Op& op);  // lower snake case, e.g. "rms_norm"

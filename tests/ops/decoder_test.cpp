@@ -84,6 +84,9 @@ class RandomTensors final : public TensorSource {
     tensor.name = name;
     return tensor;
   }
+  Result<WeightTensor> take_stack(const std::string& name, uint64_t count, uint64_t rows, uint64_t columns) override {
+    return take(name, count * rows, columns, false);
+  }
   std::shared_ptr<const void> storage() const { return drawn_.weights.storage; }
 
  private:

@@ -61,12 +61,20 @@ struct Step {
                   DType math = DType::kF32, double scale = 0);
   TensorId inout(Rows rows, std::string name, uint32_t columns, DType dtype, std::vector<double> values,
                  Tolerance tolerance);
+  // The same in a list that the caller names, for tensors of routed rows.
+  TensorId input_in(OpList& list, Rows rows, std::string name, uint32_t columns, DType dtype,
+                    std::vector<double> values);
+  TensorId output_in(OpList& list, Rows rows, std::string name, uint32_t columns, DType dtype, Tolerance tolerance,
+                     DType math = DType::kF32, double scale = 0);
   Output& last_output() { return outputs.back(); }
 
   // A row of `num_tokens` at positions start, start + 1, ... and its tokens (token ids, or zeros). Returns its index.
   uint32_t add_row(uint32_t slot, uint32_t start, uint32_t num_tokens, const std::vector<int32_t>& tokens = {});
   // T of the list, at least the live tokens; R likewise.
   void set_bucket(uint32_t num_tokens, uint32_t num_sampled = 0);
+
+  // So many live rows of one kind, kTokens or kSampled, in a list of that size, which is returned.
+  OpList& set_rows(Rows rows, uint32_t live, uint32_t bucket);
 
   void set_sampling(uint32_t slot, const RowSampling& sampling);
   void patch_table(uint32_t slot, uint32_t first, const std::vector<uint32_t>& blocks, uint32_t kv_group = 0);

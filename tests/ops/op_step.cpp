@@ -13,7 +13,11 @@ uint32_t Step::live_rows(TensorId id) const {
 }
 
 TensorId Step::input(Rows rows, std::string name, uint32_t columns, DType dtype, std::vector<double> values) {
-  OpList& list = rows == Rows::kTokens ? forward : sample;
+  return input_in(rows == Rows::kTokens ? forward : sample, rows, std::move(name), columns, dtype, std::move(values));
+}
+
+TensorId Step::input_in(OpList& list, Rows rows, std::string name, uint32_t columns, DType dtype,
+                        std::vector<double> values) {
   const TensorId id = list.add_tensor({std::move(name), rows, columns, dtype, Storage::kPinned});
   fills.push_back({id, std::move(values)});
   return id;
@@ -21,7 +25,12 @@ TensorId Step::input(Rows rows, std::string name, uint32_t columns, DType dtype,
 
 TensorId Step::output(Rows rows, std::string name, uint32_t columns, DType dtype, Tolerance tolerance, DType math,
                       double scale) {
-  OpList& list = rows == Rows::kTokens ? forward : sample;
+  return output_in(rows == Rows::kTokens ? forward : sample, rows, std::move(name), columns, dtype, tolerance, math,
+                   scale);
+}
+
+TensorId Step::output_in(OpList& list, Rows rows, std::string name, uint32_t columns, DType dtype, Tolerance tolerance,
+                         DType math, double scale) {
   const TensorId id = list.add_tensor({name, rows, columns, dtype, Storage::kPinned});
   outputs.push_back({id, tolerance, math, scale});
   // Of the same size, so that the arena plan lays it right behind.
@@ -34,6 +43,18 @@ TensorId Step::inout(Rows rows, std::string name, uint32_t columns, DType dtype,
   const TensorId id = output(rows, std::move(name), columns, dtype, tolerance);
   fills.push_back({id, std::move(values)});
   return id;
+}
+
+OpList& Step::set_rows(Rows rows, uint32_t live, uint32_t bucket) {
+  if (rows == Rows::kTokens) {
+    if (live > 0) add_row(0, 0, live);
+    set_bucket(bucket);
+    return forward;
+  }
+  add_row(0, 0, 1);
+  set_bucket(1, bucket);
+  for (uint32_t r = 0; r < live; ++r) sample_inputs.records.push_back({0, 0, 0});
+  return sample;
 }
 
 uint32_t Step::add_row(uint32_t slot, uint32_t start, uint32_t num_tokens, const std::vector<int32_t>& tokens) {

@@ -11,11 +11,18 @@ double activate(Activation activation, double x) {
 
 }  // namespace
 
+double gated(Activation activation, double gate, double up) {
+  if (activation != Activation::kClampedSilu) return activate(activation, gate) * up;
+  const double g = std::isnan(gate) ? gate : std::min(gate, 7.0);
+  const double u = std::isnan(up) ? up : std::clamp(up, -7.0, 7.0);
+  return g / (1 + std::exp(-1.702 * g)) * (u + 1);
+}
+
 Status run(Machine& m, const GatedActivation& op) {
   Tensor& out = m.tensor(op.out);
   for (uint32_t t = 0; t < m.live(op.out); ++t) {
     const double* x = m.tensor(op.x).row(t);
-    for (uint32_t c = 0; c < out.columns; ++c) out.set(t, c, activate(op.activation, x[c]) * x[out.columns + c]);
+    for (uint32_t c = 0; c < out.columns; ++c) out.set(t, c, gated(op.activation, x[c], x[out.columns + c]));
   }
   return {};
 }

@@ -78,11 +78,18 @@ struct Machine {
   Tensor& tensor(TensorId id) { return *tensors[static_cast<size_t>(id)]; }
   // Rows of `tensor` that mean something: tokens or records of the step.
   uint32_t live_rows(const OpList& list, TensorId id) const;
+  // The numbers of one row of a group, and its bias.
+  const float* group_row(const WeightGroup& group, uint64_t row);
   // All numbers of a weight, row-major.
   const std::vector<float>& values_of(WeightId id);
   const OpList* list = nullptr;
   uint32_t live(TensorId id) const { return live_rows(*list, id); }
 };
+
+// Sums in eight fixed lanes.
+double dot(const double* x, const float* w, uint64_t count);
+// activation(gate, up).
+double gated(Activation activation, double gate, double up);
 
 // fn(begin, end) over parts of [0, count), on the machine's threads.
 void parallel_for(uint32_t num_threads, uint64_t count, const std::function<void(uint64_t, uint64_t)>& fn);
@@ -98,6 +105,9 @@ Status run(Machine& machine, const KvWrite& op);
 Status run(Machine& machine, const PagedAttention& op);
 Status run(Machine& machine, const RunningSum& op);
 Status run(Machine& machine, const GatedActivation& op);
+Status run(Machine& machine, const RouteExperts& op);
+Status run(Machine& machine, const ExpertGateUp& op);
+Status run(Machine& machine, const ExpertDown& op);
 Status run(Machine& machine, const Add& op);
 Status run(Machine& machine, const Scale& op);
 Status run(Machine& machine, const GatherRows& op);

@@ -3,7 +3,6 @@
 #include "tests/reference/machine.h"
 
 namespace llmrt::reference {
-namespace {
 
 double dot(const double* x, const float* w, uint64_t count) {
   double lanes[8] = {};
@@ -13,8 +12,6 @@ double dot(const double* x, const float* w, uint64_t count) {
   for (; k < count; ++k) lanes[0] += x[k] * w[k];
   return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
-
-}  // namespace
 
 Status run(Machine& m, const Matmul& op) {
   const WeightGroup& group = m.weights.groups[static_cast<size_t>(op.group)];

@@ -110,6 +110,9 @@ class AnyTensors final : public TensorSource {
     tensor.columns = columns;
     return tensor;
   }
+  Result<WeightTensor> take_stack(const std::string& name, uint64_t count, uint64_t rows, uint64_t columns) override {
+    return take(name, count * rows, columns, false);
+  }
   std::vector<std::string> names;
 
  private:

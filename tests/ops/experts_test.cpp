@@ -1,0 +1,282 @@
+// route_experts, expert_gate_up, expert_down: every rule of routing, every encoding, one row to prompts, all rows to one
+// expert and none to most, ties, scores that are not numbers.
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <numeric>
+
+#include "tests/ops/op_harness.h"
+
+namespace llmrt::optest {
+namespace {
+
+// Small integers: products and sums of them are exact in f32 in any order, so that equal scores are equal everywhere.
+double small_integer(std::mt19937_64& rng) {
+  return static_cast<double>(rng() % 9) - 4;
+}
+
+struct RouteShape {
+  const char* what;
+  RoutingRule rule;
+  uint32_t num_experts, used, columns;
+  bool bias = false, correction = false, shared_gate = false;
+};
+
+WeightId add_matrix(Suite* suite, uint64_t rows, uint64_t columns, const std::vector<float>& values) {
+  const WeightId id = suite->add_f32(values);
+  suite->weights.tensors[static_cast<size_t>(id)].rows = rows;
+  suite->weights.tensors[static_cast<size_t>(id)].columns = columns;
+  return id;
+}
+
+RouteExperts add_router(Suite* suite, const RouteShape& shape, std::mt19937_64& rng) {
+  // A power of two that leaves scores of a few units.
+  const double unit = std::exp2(-std::round(std::log2(5 * std::sqrt(shape.columns))));
+  const auto values = [&](size_t count, double scale) {
+    std::vector<float> all(count);
+    for (float& value : all) value = static_cast<float>(small_integer(rng) * scale);
+    return all;
+  };
+  RouteExperts op{};
+  op.rule = shape.rule;
+  op.weight = add_matrix(suite, shape.num_experts, shape.columns,
+                         values(size_t{shape.num_experts} * shape.columns, unit));
+  op.bias = shape.bias ? suite->add_f32(values(shape.num_experts, 0.25)) : -1;
+  // Far apart, so that sums with probabilities do not come near each other.
+  op.correction = shape.correction ? suite->add_f32(values(shape.num_experts, 2)) : -1;
+  op.shared_gate = shape.shared_gate ? suite->add_f32(values(shape.columns, unit)) : -1;
+  return op;
+}
+
+Case route_case(const RouteShape& shape, RouteExperts op, Rows rows_kind, uint32_t rows, uint32_t bucket,
+                std::mt19937_64& rng) {
+  Case test_case;
+  test_case.variant = shape.what;
+  test_case.name = fmt::format("route_experts {} E {} k {} D {} rows {} of {} {}", shape.what, shape.num_experts,
+                               shape.used, shape.columns, rows, bucket, rows_name(rows_kind));
+  Step step;
+  OpList& list = step.set_rows(rows_kind, rows, bucket);
+  list.routed_per_row = shape.used + shape.rule.num_shared;
+  std::vector<double> values(size_t{rows} * shape.columns);
+  for (double& value : values) value = small_integer(rng);
+  if (rows > 2) values[2 * size_t{shape.columns}] = std::nan("");
+  op.x = step.input(rows_kind, "x", shape.columns, DType::kF32, values);
+  op.ids = step.output_in(list, Rows::kRouted, "ids", 1, DType::kI32, Tolerance::kExact);
+  op.weights = step.output_in(list, Rows::kRouted, "weights", 1, DType::kF32, Tolerance::kRotation);
+  step.last_output().scale = 0.1;
+  list.ops = {op};
+  test_case.steps = {std::move(step)};
+  return test_case;
+}
+
+std::vector<RouteShape> route_shapes() {
+  using enum ExpertScoring;
+  const RoutingRule softmax{.scoring = kSoftmax, .renormalise = true};
+  std::vector<RouteShape> shapes = {
+      {"softmax", softmax, 128, 8, 96},
+      {"softmax, as they are", {.scoring = kSoftmax}, 60, 4, 33},
+      {"softmax of the chosen", {.scoring = kSoftmaxOfChosen}, 32, 4, 180, true},
+      {"sigmoid", {.scoring = kSigmoid, .renormalise = true, .scale = 2.5f}, 64, 6, 64, false, true},
+      {"groups", {.scoring = kSigmoid, .renormalise = true, .scale = 1.5f, .groups = 8, .groups_used = 3}, 64, 8, 64},
+      {"softmax in groups", {.scoring = kSoftmax, .groups = 4, .groups_used = 2}, 32, 5, 64},
+      {"sqrt softplus", {.scoring = kSqrtSoftplus, .renormalise = true}, 40, 3, 128},
+      {"one", softmax, 1, 1, 32},
+      {"all", softmax, 8, 8, 32},
+      {"many", softmax, 513, 10, 256},
+  };
+  shapes.push_back({"shared", softmax, 16, 4, 64});
+  shapes.back().rule.num_shared = 2;
+  shapes.push_back({"shared by a gate", softmax, 16, 4, 64});
+  shapes.back().rule.num_shared = 1;
+  shapes.back().shared_gate = true;
+  return shapes;
+}
+
+}  // namespace
+
+TEST_CASE("route_experts chooses the best experts of each row", "[route_experts]") {
+  auto rng = test_rng("route_experts");
+  Suite suite;
+  for (const RouteShape& shape : route_shapes()) {
+    const RouteExperts op = add_router(&suite, shape, rng);
+    for (auto [rows, bucket] : {std::pair{0u, 1u}, {1u, 1u}, {7u, 8u}, {70u, 128u}})
+      suite.cases.push_back(route_case(shape, op, Rows::kTokens, rows, bucket, rng));
+    suite.cases.push_back(route_case(shape, op, Rows::kSampled, 5, 8, rng));
+  }
+  run(suite);
+}
+
+namespace {
+
+// Which experts the rows of a case go to.
+enum class Spread { kEven, kOne, kFew };
+constexpr const char* kSpreadNames[] = {"evenly", "one", "few"};
+
+std::vector<double> random_ids(uint32_t num_experts, uint32_t used, uint32_t rows, Spread spread,
+                               std::mt19937_64& rng) {
+  std::vector<double> ids;
+  std::vector<uint32_t> order(num_experts);
+  std::iota(order.begin(), order.end(), 0);
+  for (uint32_t t = 0; t < rows; ++t) {
+    if (t == 0 || spread == Spread::kEven) std::ranges::shuffle(order, rng);
+    if (spread == Spread::kFew) std::shuffle(order.begin(), order.begin() + std::min(num_experts, used + 1), rng);
+    ids.insert(ids.end(), order.begin(), order.begin() + used);
+  }
+  return ids;
+}
+
+struct ExpertShape {
+  Encoding encoding;
+  uint32_t num_experts, used, width, ffn;
+  bool by_expert = false, bias = false;
+  Activation activation = Activation::kSilu;
+};
+
+struct ExpertGroups {
+  WeightGroupId gate_up, down;
+};
+
+ExpertGroups add_experts(Suite* suite, const ExpertShape& shape, std::mt19937_64& rng) {
+  const uint64_t rows = uint64_t{shape.num_experts} * shape.ffn;
+  const double deviation = 1 / std::sqrt(shape.width);
+  const auto matrix = [&](uint64_t n) { return suite->add_weight(shape.encoding, n, shape.width, rng, deviation); };
+  ExpertGroups groups;
+  groups.gate_up = suite->add_group(
+      shape.by_expert ? std::vector{matrix(2 * rows)} : std::vector{matrix(rows), matrix(rows)}, shape.bias, rng);
+  groups.down = suite->add_group({suite->add_weight(shape.encoding, uint64_t{shape.num_experts} * shape.width,
+                                                    shape.ffn, rng, 1 / std::sqrt(shape.ffn))},
+                                 shape.bias, rng);
+  for (const WeightGroupId id : {groups.gate_up, groups.down})
+    suite->weights.groups[static_cast<size_t>(id)].num_experts = shape.num_experts;
+  return groups;
+}
+
+std::string shape_name(const ExpertShape& shape, uint32_t rows, uint32_t bucket, Spread spread) {
+  return fmt::format("{} E {} k {} D {} F {}{}{} rows {} of {} to {}", encoding_name(shape.encoding),
+                     shape.num_experts, shape.used, shape.width, shape.ffn, shape.by_expert ? " by expert" : "",
+                     shape.bias ? " bias" : "", rows, bucket, kSpreadNames[static_cast<int>(spread)]);
+}
+
+struct ExpertRun {
+  Rows kind = Rows::kTokens;
+  uint32_t rows = 1, bucket = 1;
+  Spread spread = Spread::kEven;
+  bool batch_invariant = false;
+  DType math = DType::kF16;
+};
+
+Case gate_up_case(const ExpertShape& shape, WeightGroupId group, const ExpertRun& how, std::mt19937_64& rng) {
+  Case test_case;
+  test_case.variant = encoding_name(shape.encoding);
+  test_case.name = "expert_gate_up " + shape_name(shape, how.rows, how.bucket, how.spread);
+  Step step;
+  OpList& list = step.set_rows(how.kind, how.rows, how.bucket);
+  list.routed_per_row = shape.used;
+  list.batch_invariant = how.batch_invariant;
+  const TensorId x = step.input(how.kind, "x", shape.width, DType::kF32,
+                                random_normal(rng, size_t{how.rows} * shape.width, 1, how.math));
+  const TensorId ids = step.input_in(list, Rows::kRouted, "ids", 1, DType::kI32,
+                                     random_ids(shape.num_experts, shape.used, how.rows, how.spread, rng));
+  const TensorId out =
+      step.output_in(list, Rows::kRouted, "out", shape.ffn, how.math, Tolerance::kMatmul, how.math);
+  step.last_output().scale = 0.5;
+  step.last_output().of_quantized = is_quantized(shape.encoding);
+  list.ops = {ExpertGateUp{x, ids, group, shape.num_experts, shape.by_expert, shape.activation, out}};
+  test_case.steps = {std::move(step)};
+  return test_case;
+}
+
+Case down_case(const ExpertShape& shape, WeightGroupId group, const ExpertRun& how, std::mt19937_64& rng) {
+  Case test_case;
+  test_case.variant = encoding_name(shape.encoding);
+  test_case.name = "expert_down " + shape_name(shape, how.rows, how.bucket, how.spread);
+  Step step;
+  OpList& list = step.set_rows(how.kind, how.rows, how.bucket);
+  list.routed_per_row = shape.used;
+  list.batch_invariant = how.batch_invariant;
+  const size_t routed = size_t{how.rows} * shape.used;
+  const TensorId x = step.input_in(list, Rows::kRouted, "x", shape.ffn, how.math,
+                                   random_normal(rng, routed * shape.ffn, 1, how.math));
+  const TensorId ids = step.input_in(list, Rows::kRouted, "ids", 1, DType::kI32,
+                                     random_ids(shape.num_experts, shape.used, how.rows, how.spread, rng));
+  const TensorId weights = step.input_in(list, Rows::kRouted, "weights", 1, DType::kF32,
+                                         random_normal(rng, routed, 1, DType::kF32));
+  const TensorId out = step.output_in(list, how.kind, "out", shape.width, DType::kF32, Tolerance::kMatmul, how.math);
+  step.last_output().scale = 1;
+  step.last_output().of_quantized = is_quantized(shape.encoding);
+  list.ops = {ExpertDown{x, ids, weights, group, shape.num_experts, out}};
+  test_case.steps = {std::move(step)};
+  return test_case;
+}
+
+void add_cases(Suite* suite, const ExpertShape& shape, const std::vector<ExpertRun>& runs, std::mt19937_64& rng) {
+  const ExpertGroups groups = add_experts(suite, shape, rng);
+  for (const ExpertRun& how : runs) {
+    suite->cases.push_back(gate_up_case(shape, groups.gate_up, how, rng));
+    suite->cases.push_back(down_case(shape, groups.down, how, rng));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("experts of every encoding multiply the rows that go to them", "[experts]") {
+  auto rng = test_rng("experts");
+  Suite suite;
+  for (const Encoding encoding : all_encodings()) {
+    const std::vector<ExpertRun> runs = {{.rows = 1, .bucket = 1},
+                                         {.rows = 3, .bucket = 4},
+                                         {.rows = 30, .bucket = 32, .spread = Spread::kFew}};
+    add_cases(&suite, {encoding, 6, 2, 256, 256}, runs, rng);
+  }
+  run(suite);
+}
+
+TEST_CASE("experts of odd shapes, with biases, clamped, and rows spread in every way", "[experts]") {
+  auto rng = test_rng("experts odd");
+  Suite suite;
+  const std::vector<ExpertShape> shapes = {
+      {Encoding::kQ4_0, 5, 3, 160, 96, false, true, Activation::kClampedSilu},
+      {Encoding::kF16, 9, 4, 72, 40, true, true, Activation::kGelu},
+      {Encoding::kQ8_0, 16, 4, 96, 224, true},
+      {Encoding::kF32, 3, 1, 33, 17},
+      {Encoding::kQ4_K, 40, 8, 512, 256},
+  };
+  std::vector<ExpertRun> runs;
+  for (const Spread spread : {Spread::kEven, Spread::kOne, Spread::kFew})
+    for (auto [rows, bucket] : {std::pair{0u, 1u}, {1u, 1u}, {2u, 2u}, {8u, 8u}, {17u, 32u}, {130u, 256u}})
+      runs.push_back({.rows = rows, .bucket = bucket, .spread = spread});
+  runs.push_back({.kind = Rows::kSampled, .rows = 5, .bucket = 8});
+  runs.push_back({.rows = 20, .bucket = 32, .batch_invariant = true});
+  runs.push_back({.rows = 20, .bucket = 32, .math = DType::kF32});
+  for (const ExpertShape& shape : shapes) add_cases(&suite, shape, runs, rng);
+  run(suite);
+}
+
+// A row's numbers do not depend on the rows beside it: the first row of a batch has the bits that it has alone.
+TEST_CASE("in batch-invariant lists a row of experts has the same bits whatever is beside it", "[experts]") {
+  auto rng = test_rng("experts invariant");
+  Suite suite;
+  const ExpertShape shape{Encoding::kQ4_0, 8, 3, 256, 128};
+  const ExpertGroups groups = add_experts(&suite, shape, rng);
+  Case many = gate_up_case(shape, groups.gate_up, {.rows = 40, .bucket = 64, .batch_invariant = true}, rng);
+  Case alone = gate_up_case(shape, groups.gate_up, {.rows = 1, .bucket = 1, .batch_invariant = true}, rng);
+  for (size_t i = 0; i < alone.steps[0].fills.size(); ++i)
+    std::copy_n(many.steps[0].fills[i].values.begin(), alone.steps[0].fills[i].values.size(),
+                alone.steps[0].fills[i].values.begin());
+  Case both = many;
+  both.name += ", then alone";
+  both.steps.push_back(alone.steps[0]);
+  const TensorId out = both.steps[0].outputs[0].tensor;
+  both.check_tensors = [out](const Outcome&, const Outcome& actual) {
+    std::vector<std::string> failures;
+    const auto& whole = actual.tensors[0].at(out);
+    const auto& one = actual.tensors[1].at(out);
+    const size_t bytes = 3 * 128 * 2;
+    if (!std::equal(one.begin(), one.begin() + bytes, whole.begin())) failures.push_back("row 0: other bits than alone");
+    return failures;
+  };
+  suite.cases = {std::move(both)};
+  run(suite);
+}
+
+}  // namespace llmrt::optest
