@@ -4,32 +4,21 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <deque>
 
 #include "core/model/architectures.h"
 #include "core/model/assemble.h"
+#include "core/model/layer_rope.h"
+#include "core/model/read_metadata.h"
 #include "core/model/rope_frequencies.h"
+#include "core/model/synthetic_shapes.h"
 #include "core/model/synthetic_vocabulary.h"
+#include "core/weights/canonical_metadata.h"
 #include "core/weights/random_weights.h"
 
 namespace llmrt {
 
 namespace {
-
-struct Shape {
-  const char* name;
-  const char* architecture;
-  uint32_t num_layers, width, ffn_width, num_heads, num_kv_heads, head_dim, vocab_size, context_max;
-  float rope_base, rms_eps;
-  bool is_tied;         // the head is the embedding
-  bool llama3_scaling;  // factor 8 over 8,192 positions, bands 1 and 4
-};
-
-constexpr Shape kShapes[] = {
-    {"smollm2-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, 8192, 1e5f, 1e-5f, true, false},
-    {"qwen3-0.6b", "qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 40960, 1e6f, 1e-6f, true, false},
-    {"llama-3.1-8b", "llama", 32, 4096, 14336, 32, 8, 128, 128256, 131072, 5e5f, 1e-5f, false, true},
-    {"qwen3-8b", "qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 40960, 1e6f, 1e-6f, false, false},
-};
 
 // A shape with an encoding, checked.
 struct Recipe {
@@ -39,9 +28,8 @@ struct Recipe {
 };
 
 Result<Recipe> find_recipe(std::string_view shape_name, std::string_view encoding) {
-  const auto shape = std::find_if(std::begin(kShapes), std::end(kShapes),
-                                  [&](const Shape& candidate) { return shape_name == candidate.name; });
-  if (shape == std::end(kShapes))
+  const Shape* shape = find_shape(shape_name);
+  if (shape == nullptr)
     return make_error(ErrorCode::kNotFound, "no such synthetic shape: expected {}, found \"{}\"",
                       fmt::join(synthetic_shapes(), ", "), printable(shape_name));
   const auto parsed = parse_encoding(encoding);
@@ -52,40 +40,6 @@ Result<Recipe> find_recipe(std::string_view shape_name, std::string_view encodin
                       printable(encoding));
   }
   return Recipe{shape, find_architecture(shape->architecture), *parsed};
-}
-
-RopeParameters rope_parameters(const Shape& shape) {
-  RopeParameters parameters;
-  parameters.rope_dim = shape.head_dim;
-  parameters.base = shape.rope_base;
-  if (!shape.llama3_scaling) return parameters;
-  parameters.factor = 8;
-  parameters.original_context = 8192;
-  parameters.divisors = llama3_divisors(parameters);  // as files have it, so that the written file is the same model
-  return parameters;
-}
-
-ModelConfig make_config(const Recipe& recipe) {
-  const Shape& shape = *recipe.shape;
-  ModelConfig config;
-  config.architecture = shape.architecture;
-  config.name = fmt::format("synthetic {}", shape.name);
-  config.width = shape.width;
-  config.vocab_size = shape.vocab_size;
-  config.context_max = shape.context_max;
-  config.rms_eps = shape.rms_eps;
-  config.rope_freqs = {rope_frequencies(rope_parameters(shape))};
-  LayerSpec layer;
-  layer.num_heads = shape.num_heads;
-  layer.num_kv_heads = shape.num_kv_heads;
-  layer.head_dim = layer.rope.dim = shape.head_dim;
-  layer.attention_scale = static_cast<float>(1 / std::sqrt(double(shape.head_dim)));
-  layer.qk_norm = recipe.architecture->qk_norm;
-  layer.rope.pairing = recipe.architecture->rope_pairing;
-  layer.ffn_width = shape.ffn_width;
-  config.layers.assign(shape.num_layers, layer);
-  assign_cache_groups(config.layers);
-  return config;
 }
 
 bool ends_with(const std::string& name, const char* tensor) {
@@ -102,11 +56,13 @@ bool has_more_bits(const std::string& name, uint32_t num_layers) {
 
 Encoding tensor_encoding(const Recipe& recipe, const std::string& name, uint64_t columns) {
   Encoding encoding = recipe.encoding;
+  if (ends_with(name, tensor_names::kRouter)) return Encoding::kF32;  // quantisers leave it alone
   if (!is_quantized(encoding) || encoding == Encoding::kQ8_0) return encoding;
   const std::string head =
       recipe.shape->is_tied ? tensor_names::kEmbedding : fmt::format("{}.weight", tensor_names::kHead);
   const bool is_mix = encoding == Encoding::kQ4_K || encoding == Encoding::kQ5_K;
-  const bool is_v_or_down = ends_with(name, tensor_names::kV) || ends_with(name, tensor_names::kDown);
+  const bool is_v_or_down = ends_with(name, tensor_names::kV) || ends_with(name, tensor_names::kDown) ||
+                            ends_with(name, tensor_names::kExpertDown);
   if (name == head || (is_mix && is_v_or_down && has_more_bits(name, recipe.shape->num_layers)))
     encoding = Encoding::kQ6_K;
   if (columns % geometry(encoding).elements_block == 0) return encoding;
@@ -120,55 +76,107 @@ Encoding tensor_encoding(const Recipe& recipe, const std::string& name, uint64_t
   }
 }
 
+// Random tensors of what is asked for; remembers them, as a file of the model has the same.
 class RandomTensors final : public TensorSource {
  public:
+  struct Made {
+    WeightTensor tensor;
+    uint64_t count;  // of the matrices in a stack
+  };
+
   RandomTensors(const Recipe& recipe, ModelStorage& storage) : recipe_(recipe), storage_(storage) {}
 
+  // What is optional: a head of its own, and divisors of frequencies.
   bool has(const std::string& name) const override {
-    const bool is_head = name == fmt::format("{}.weight", tensor_names::kHead);
-    return !name.ends_with(".bias") && !name.ends_with("_cache.scale") && !(is_head && recipe_.shape->is_tied);
+    if (name == tensor_names::kRopeFactors) return recipe_.shape->llama3_scaling;
+    return name == fmt::format("{}.weight", tensor_names::kHead) && !recipe_.shape->is_tied;
   }
 
   Result<WeightTensor> take(const std::string& name, uint64_t rows, uint64_t columns, bool is_vector) override {
-    if (is_vector) return storage_.own(name, norm_weights(columns, seed_of(name)));
-    return random(name, rows, columns);
+    if (name == tensor_names::kRopeFactors) return keep(storage_.own(name, divisors()), 1);
+    if (!is_vector && !name.ends_with(".bias")) return keep(random(name, rows, columns), 1);
+    // Norms are near 1, what is added near 0.
+    WeightTensor tensor = storage_.own(name, vector(rows * columns, seed_of(name), is_norm(name) ? 1.0f : 0.0f));
+    tensor.rows = rows;
+    tensor.columns = columns;
+    return keep(std::move(tensor), 1);
   }
   Result<WeightTensor> take_stack(const std::string& name, uint64_t count, uint64_t rows, uint64_t columns) override {
-    return random(name, count * rows, columns);
+    return keep(random(name, count * rows, columns), count);
   }
+  const std::deque<Made>& made() const { return made_; }
 
  private:
+  WeightTensor keep(WeightTensor tensor, uint64_t count) {
+    made_.push_back({std::move(tensor), count});
+    return made_.back().tensor;
+  }
   uint64_t seed_of(const std::string& name) const { return hash_name(name, hash_name(recipe_.shape->name)); }
+
   WeightTensor random(const std::string& name, uint64_t rows, uint64_t columns) const {
     WeightTensor tensor;
     tensor.name = name;
     tensor.encoding = tensor_encoding(recipe_, name, columns);
     tensor.rows = rows;
     tensor.columns = columns;
-    tensor.generate = random_weights(tensor.encoding, columns, seed_of(name), 1 / std::sqrt(static_cast<double>(columns)));
+    tensor.generate =
+        random_weights(tensor.encoding, columns, seed_of(name), 1 / std::sqrt(static_cast<double>(columns)));
     return tensor;
   }
 
-  // Between 0.875 and 1.125: none alike, so that a norm applied to the wrong column shows.
-  static std::vector<float> norm_weights(uint64_t columns, uint64_t seed) {
+  static bool is_norm(const std::string& name) { return name.find("norm") != std::string::npos; }
+  // Between an eighth less and an eighth more than the middle: none alike, so that one at the wrong column shows.
+  static std::vector<float> vector(uint64_t columns, uint64_t seed, float middle) {
     std::vector<float> weights(columns);
     for (uint64_t i = 0; i < columns; ++i) {
       const uint64_t hash = hash_name({reinterpret_cast<const char*>(&i), sizeof(i)}, seed);
-      weights[i] = 0.875f + static_cast<float>(hash >> 40) * 0x1p-26f;
+      weights[i] = middle - 0.125f + static_cast<float>(hash >> 40) * 0x1p-26f;
     }
     return weights;
   }
 
+  // Factor 8 over 8,192 positions, bands 1 and 4.
+  std::vector<float> divisors() const {
+    RopeParameters parameters;
+    parameters.rope_dim = recipe_.shape->head_dim;
+    parameters.base = recipe_.shape->rope_base;
+    parameters.factor = 8;
+    parameters.original_context = 8192;
+    return llama3_divisors(parameters);
+  }
+
   const Recipe& recipe_;
   ModelStorage& storage_;
+  std::deque<Made> made_;
 };
 
-Result<std::shared_ptr<Model>> make_model(const Recipe& recipe, const std::string& path) {
+// The metadata of the recipe, as a file has it.
+Result<ModelConfig> make_config(const Recipe& recipe, TensorSource& tensors) {
+  Metadata metadata;
+  std::deque<std::string> kept;
+  CanonicalMetadata out(&metadata, &kept);
+  const std::string prefix = fmt::format("{}.", recipe.architecture->name);
+  out.add_string("general.name", fmt::format("synthetic {}", recipe.shape->name));
+  each_key(*recipe.shape, [&](const char* key, double value, bool is_integer) {
+    if (is_integer)
+      out.add_u64(prefix + key, static_cast<uint64_t>(value));
+    else
+      out.add_f64(prefix + key, static_cast<float>(value));
+  });
+  auto config = read_config(*recipe.architecture, metadata);
+  if (!config) return config;
+  config->vocab_size = recipe.shape->vocab_size;
+  if (auto status = set_rope(*recipe.architecture, metadata, tensors, &*config); !status) return status.error();
+  return config;
+}
+
+Result<std::shared_ptr<Model>> make_model(const Recipe& recipe, const std::string& path,
+                                          const std::shared_ptr<ModelStorage>& storage, RandomTensors& tensors) {
   auto model = std::make_shared<Model>();
   model->path = path;
-  model->config = make_config(recipe);
-  auto storage = std::make_shared<ModelStorage>();
-  RandomTensors tensors(recipe, *storage);
+  auto config = make_config(recipe, tensors);
+  if (!config) return config.error();
+  model->config = *std::move(config);
   if (auto status = assemble_weights(*recipe.architecture, tensors, storage, model.get()); !status)
     return status.error();
   model->encoding = encoding_name(recipe.encoding);
@@ -188,19 +196,12 @@ void add_metadata(const Recipe& recipe, const ModelConfig& config, GgufWriter* w
   writer->add_string("general.name", config.name);
   writer->add_u32("general.file_type", file_type(recipe.encoding));
   writer->add_u32("general.quantization_version", 2);
-  const LayerSpec& layer = config.layers.front();  // all are alike
-  writer->add_u32(prefix + "block_count", config.num_layers());
-  writer->add_u32(prefix + "context_length", config.context_max);
-  writer->add_u32(prefix + "embedding_length", config.width);
-  writer->add_u32(prefix + "feed_forward_length", layer.ffn_width);
-  writer->add_u32(prefix + "attention.head_count", layer.num_heads);
-  writer->add_u32(prefix + "attention.head_count_kv", layer.num_kv_heads);
-  writer->add_u32(prefix + "attention.key_length", layer.head_dim);
-  writer->add_u32(prefix + "attention.value_length", layer.head_dim);
-  writer->add_f32(prefix + "attention.layer_norm_rms_epsilon", config.rms_eps);
-  writer->add_f32(prefix + "rope.freq_base", recipe.shape->rope_base);
-  writer->add_u32(prefix + "rope.dimension_count", layer.rope.dim);
-  writer->add_u32(prefix + "vocab_size", config.vocab_size);
+  each_key(*recipe.shape, [&](const char* key, double value, bool is_integer) {
+    if (is_integer)
+      writer->add_u32(prefix + key, static_cast<uint32_t>(value));
+    else
+      writer->add_f32(prefix + key, static_cast<float>(value));
+  });
   add_placeholder_vocabulary(config.vocab_size, writer);
 }
 
@@ -208,7 +209,7 @@ void add_metadata(const Recipe& recipe, const ModelConfig& config, GgufWriter* w
 
 std::vector<std::string> synthetic_shapes() {
   std::vector<std::string> names;
-  for (const Shape& shape : kShapes) names.push_back(shape.name);
+  for (const Shape& shape : shapes()) names.push_back(shape.name);
   return names;
 }
 
@@ -220,7 +221,9 @@ Result<std::shared_ptr<const Model>> make_synthetic(const std::string& path) {
                       "bad model name: expected synthetic:<shape>:<encoding>, found \"{}\"", printable(path));
   auto recipe = find_recipe(rest.substr(0, colon), rest.substr(colon + 1));
   if (!recipe) return recipe.error();
-  auto model = make_model(*recipe, path);
+  const auto storage = std::make_shared<ModelStorage>();
+  RandomTensors tensors(*recipe, *storage);
+  auto model = make_model(*recipe, path, storage, tensors);
   if (!model) return model.error();
   return std::shared_ptr<const Model>(*std::move(model));
 }
@@ -229,20 +232,13 @@ Status write_synthetic_gguf(const std::string& shape, const std::string& encodin
                             const WriteProgress& progress) {
   auto recipe = find_recipe(shape, encoding);
   if (!recipe) return recipe.error();
-  auto model = make_model(*recipe, "");
+  const auto storage = std::make_shared<ModelStorage>();
+  RandomTensors tensors(*recipe, *storage);
+  auto model = make_model(*recipe, "", storage, tensors);
   if (!model) return model.error();
   GgufWriter writer;
   add_metadata(*recipe, (*model)->config, &writer);
-  ModelStorage storage;
-  WeightTensor divisors;
-  if (recipe->shape->llama3_scaling) {
-    divisors = storage.own(tensor_names::kRopeFactors, rope_parameters(*recipe->shape).divisors);
-    writer.add_tensor(divisors);
-  }
-  const auto& tensors = (*model)->weights.tensors;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (static_cast<WeightId>(i) != (*model)->rope_freqs.front()) writer.add_tensor(tensors[i]);
-  }
+  for (const RandomTensors::Made& made : tensors.made()) writer.add_tensor(made.tensor, made.count);
   return writer.write(file, progress);
 }
 

@@ -112,11 +112,12 @@ std::string GgufWriter::header(std::vector<uint64_t>* offsets) const {
   append(&out, num_pairs_);
   out += pairs_;
   uint64_t offset = 0;
-  for (const WeightTensor* tensor : tensors_) {
+  for (const auto& [tensor, count] : tensors_) {
     append_string(&out, tensor->name);
-    append(&out, uint32_t{tensor->rows == 1 ? 1u : 2u});
+    append(&out, uint32_t{count > 1 ? 3u : tensor->rows == 1 ? 1u : 2u});
     append(&out, tensor->columns);
-    if (tensor->rows != 1) append(&out, tensor->rows);
+    if (tensor->rows != 1) append(&out, tensor->rows / count);
+    if (count > 1) append(&out, count);
     append(&out, gguf_tensor_type(tensor->encoding));
     append(&out, offset);
     offsets->push_back(offset);
@@ -143,8 +144,8 @@ Status GgufWriter::write(const std::string& path, const WriteProgress& progress)
   wrote(head.size());
   const std::vector<std::byte> padding(kGgufAlignment);
   for (size_t i = 0; ok && i < tensors_.size(); ++i) {
-    ok = put_tensor(file.get(), *tensors_[i], wrote);
-    const uint64_t gap = offsets[i + 1] - offsets[i] - tensors_[i]->bytes();
+    ok = put_tensor(file.get(), *tensors_[i].tensor, wrote);
+    const uint64_t gap = offsets[i + 1] - offsets[i] - tensors_[i].tensor->bytes();
     ok = ok && put(file.get(), std::span(padding).first(gap));
     wrote(gap);
   }

@@ -23,8 +23,9 @@ class GgufWriter {
   void add_string(std::string_view key, std::string_view value);
   void add_strings(std::string_view key, const std::vector<std::string>& values);
   void add_i32s(std::string_view key, const std::vector<int32_t>& values);
-  // A tensor of one row is written with one dimension. `tensor` must outlive write().
-  void add_tensor(const WeightTensor& tensor) { tensors_.push_back(&tensor); }
+  // A tensor of one row is written with one dimension, a stack of `count` matrices with three. `tensor` must outlive
+  // write().
+  void add_tensor(const WeightTensor& tensor, uint64_t count = 1) { tensors_.push_back({&tensor, count}); }
 
   // Replaces `path`. On an error nothing is left there.
   Status write(const std::string& path, const WriteProgress& progress) const;
@@ -34,7 +35,11 @@ class GgufWriter {
 
   uint64_t num_pairs_ = 0;
   std::string pairs_;  // encoded
-  std::vector<const WeightTensor*> tensors_;
+  struct Written {
+    const WeightTensor* tensor;
+    uint64_t count;
+  };
+  std::vector<Written> tensors_;
 };
 
 }  // namespace llmrt

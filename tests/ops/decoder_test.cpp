@@ -92,7 +92,7 @@ class RandomTensors final : public TensorSource {
  private:
   static Encoding encoding(const std::string& name, uint64_t columns, bool is_vector) {
     const auto is = [&](const char* part) { return name.find(part) != std::string::npos; };
-    if (is_vector) return Encoding::kF32;
+    if (is_vector || is(tensor_names::kRouter)) return Encoding::kF32;
     if (is(tensor_names::kEmbedding) || is(tensor_names::kV)) return Encoding::kQ8_0;
     if (is(tensor_names::kDown)) return columns % 256 == 0 ? Encoding::kQ6_K : Encoding::kF16;
     if (is(tensor_names::kGate) || is(tensor_names::kUp)) return is("blk.1.") ? Encoding::kF16 : Encoding::kQ5_K;
@@ -104,7 +104,7 @@ class RandomTensors final : public TensorSource {
 };
 
 // Four layers in two cache groups: a window and heads of 64, then all positions and heads of 128. They differ in query
-// and KV heads, feed-forward width, post norms, q/k norms, soft caps, RoPE bases, dimensions and pairing.
+// and KV heads, feed-forward parts, post norms, q/k norms, soft caps, RoPE bases, dimensions and pairing.
 std::vector<LayerSpec> mixed_layers() {
   LayerSpec local;
   local.attention = AttentionKind::kWindow;
@@ -135,6 +135,12 @@ std::vector<LayerSpec> mixed_layers() {
   layers[3].soft_cap = 0;
   layers[3].ffn_width = 768;
   layers[3].ffn_post_norm = true;
+  // Experts, of the last layer in the sample list. A token goes to all: rounded numbers may choose others.
+  for (const size_t i : {1, 3}) {
+    layers[i].feed_forward = FeedForwardKind::kExperts;
+    layers[i].experts = {.count = 3, .used = 3, .rule = {.renormalise = i == 1}};
+    layers[i].experts.rule.scoring = i == 1 ? ExpertScoring::kSoftmax : ExpertScoring::kSoftmaxOfChosen;
+  }
   assign_cache_groups(layers);
   return layers;
 }

@@ -1,4 +1,5 @@
 // Op lists as values: prints, keys, access sets, the arena plan, and inputs through pack and back.
+#include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
 #include <numeric>
@@ -125,6 +126,13 @@ TEST_CASE("a routed tensor has several rows for each row of its list", "[op_list
   CHECK(sample.rows_of(of_samples, 0, 3) == 2 * 3);
   const ArenaPlan plan = plan_arena(forward, 256, each_alone(forward));
   CHECK(plan.bytes >= plan.offsets[routed] + forward.bytes_of(routed));
+}
+
+TEST_CASE("as many distinct experts are expected as even choices make") {
+  CHECK(expected_distinct_experts(128, 8, 1) == Catch::Approx(8));
+  CHECK(expected_distinct_experts(128, 8, 8) == Catch::Approx(51.6).epsilon(0.01));
+  CHECK(expected_distinct_experts(32, 4, 1000) == Catch::Approx(32));
+  CHECK(expected_distinct_experts(4, 4, 3) == 4);
 }
 
 TEST_CASE("an in-place tensor is both read and written", "[op_list]") {

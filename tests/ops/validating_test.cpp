@@ -186,6 +186,22 @@ void split_prompt(World& w, uint32_t times) {
   for (uint32_t i = 0; i < times; ++i) w.work().prompt_items[i].partial = static_cast<int32_t>(2 + i * 3);
 }
 
+// A layer of 4 experts of 16 behind the rest, two a row.
+void add_experts(World& w) {
+  auto rng = test_rng("validating experts");
+  const WeightId router = w.suite.add_weight(Encoding::kF32, 4, 32, rng);
+  const WeightGroupId gate_up = w.suite.add_group({w.suite.add_weight(Encoding::kF16, 128, 32, rng)}, false, rng);
+  const WeightGroupId down = w.suite.add_group({w.suite.add_weight(Encoding::kF16, 128, 16, rng)}, false, rng);
+  w.forward.routed_per_row = 2;
+  const TensorId ids = w.add(w.forward, "ids", Rows::kRouted, 1, DType::kI32);
+  const TensorId weights = w.add(w.forward, "weights", Rows::kRouted, 1);
+  const TensorId activated = w.add(w.forward, "activated", Rows::kRouted, 16, DType::kF16);
+  const TensorId sum = w.add(w.forward, "sum", Rows::kTokens, 32);
+  w.forward.ops.push_back(RouteExperts{w.x, router, -1, -1, -1, {}, ids, weights});
+  w.forward.ops.push_back(ExpertGateUp{w.x, ids, gate_up, 4, false, Activation::kSilu, activated});
+  w.forward.ops.push_back(ExpertDown{activated, ids, weights, down, 4, sum});
+}
+
 struct Lie {
   const char* names;  // what the message must say
   void (*tell)(World& w);
@@ -274,6 +290,25 @@ TEST_CASE("validating refuses a wrong op list and names op and field", "[validat
          w.forward.ops.push_back(
              GatedActivation{routed, Activation::kSilu, w.add(w.forward, "activated", Rows::kRouted, 32)});
        }},
+      {"route_experts: weights: expected [K, 1] f32",
+       [](World& w) { add_experts(w), w.op<RouteExperts>().weights = w.attended; }},
+      {"route_experts: num_shared: expected below routed_per_row 2",
+       [](World& w) { add_experts(w), w.op<RouteExperts>().rule.num_shared = 2; }},
+      {"route_experts: groups: expected a part of 4 experts",
+       [](World& w) { add_experts(w), w.op<RouteExperts>().rule.groups = 3; }},
+      {"route_experts: groups_used: expected 1 to 4",
+       [](World& w) { add_experts(w), w.op<RouteExperts>().rule.groups = 4, w.op<RouteExperts>().rule.groups_used = 5; }},
+      {"route_experts: chosen experts: expected at most 1",
+       [](World& w) { add_experts(w), w.op<RouteExperts>().rule.groups = 4; }},
+      {"route_experts: bias: expected [1, 4] f32",
+       [](World& w) { add_experts(w), w.op<RouteExperts>().bias = w.op<RmsNorm>().weight; }},
+      {"expert_gate_up: group: expected [160, 32] of 5 experts, found [128, 32]",
+       [](World& w) { add_experts(w), w.op<ExpertGateUp>().num_experts = 5; }},
+      {"expert_gate_up: out: expected [K, any]", [](World& w) { add_experts(w), w.op<ExpertGateUp>().out = w.attended; }},
+      {"expert_down: group: expected [128, 16] of 4 experts, found [128, 32]",
+       [](World& w) { add_experts(w), w.op<ExpertDown>().group = w.op<ExpertGateUp>().group; }},
+      {"expert_down: out: expected rows T or R",
+       [](World& w) { add_experts(w), w.op<ExpertDown>().out = w.add(w.forward, "routed", Rows::kRouted, 32); }},
       {"columns: expected a multiple of 32", [](World& w) { w.suite.weights.tensors[3].columns = 33; }},
       {"expected rows within 128", [](World& w) { w.suite.weights.groups[0].segments[0].row_begin = 1; }},
       {"kv groups: expected at most 1", [](World& w) { w.groups.push_back(w.groups[0]); }},

@@ -52,7 +52,7 @@ const WrongModel kWrongModels[] = {
      [](auto& f) { replace_pair(f, "general.architecture", [&] { f.string("general.architecture", "gemma2"); }); }},
     {"no architecture", ErrorCode::kCorruptFile, "missing metadata: general.architecture",
      [](auto& f) { remove_pair(f, "general.architecture"); }},
-    {"mixture of experts", ErrorCode::kUnsupported, "llama.expert_count: mixture of experts: expected 0, found 8",
+    {"experts without their number", ErrorCode::kCorruptFile, "missing metadata: llama.expert_used_count",
      [](auto& f) { f.u32("llama.expert_count", 8); }},
     {"experts by another key", ErrorCode::kUnsupported, "llama.moe_every_n_layers: not a key that this decoder knows",
      [](auto& f) { f.u32("llama.moe_every_n_layers", 2); }},

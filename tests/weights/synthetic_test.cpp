@@ -59,6 +59,9 @@ TEST_CASE("synthetic shapes have as many parameters as the models they are named
   CHECK(num_parameters(*make("synthetic:qwen3-0.6b:f16")) == 596049920);
   CHECK(num_parameters(*make("synthetic:llama-3.1-8b:bf16")) == 8030261248);
   CHECK(num_parameters(*make("synthetic:qwen3-8b:q8_0")) == 8190735360);
+  CHECK(num_parameters(*make("synthetic:qwen3-32b:q8_0")) == 32762123264);
+  CHECK(num_parameters(*make("synthetic:llama-3.3-70b:q4_0")) == 70553706496);
+  CHECK(num_parameters(*make("synthetic:qwen3-30b-a3b:q4_0")) == 30532122624);
 }
 
 TEST_CASE("synthetic flags follow the architecture") {
@@ -77,6 +80,22 @@ TEST_CASE("synthetic flags follow the architecture") {
   CHECK(qwen->config.layers.front().qk_norm);
   CHECK(qwen->layers.at(27).k_norm >= 0);
   CHECK(qwen->weights.groups.at(qwen->head).segments[0].tensor == qwen->embedding);
+}
+
+TEST_CASE("synthetic experts and windows are those of the models") {
+  const auto qwen = make("synthetic:qwen3-30b-a3b:q4_k");
+  const LayerSpec& layer = qwen->config.layers.at(47);
+  CHECK(layer.feed_forward == FeedForwardKind::kExperts);
+  CHECK((layer.experts.count == 128 && layer.experts.used == 8 && layer.ffn_width == 768));
+  CHECK(layer.experts.rule.renormalise);
+  CHECK(encoding_of(*qwen, "blk.0.ffn_gate_inp.weight") == Encoding::kF32);
+  CHECK(encoding_of(*qwen, "blk.0.ffn_down_exps.weight") == Encoding::kQ6_K);
+  CHECK(encoding_of(*qwen, "blk.6.ffn_up_exps.weight") == Encoding::kQ4_K);
+  const auto gemma = make("synthetic:gemma-3-27b:q4_0");
+  CHECK(std::ranges::count(gemma->config.layers, 1024u, &LayerSpec::window) == 52);
+  CHECK(gemma->config.layers[5].window == 0);
+  CHECK(gemma->config.layers[5].attention_scale == Catch::Approx(1 / std::sqrt(168.0)));
+  CHECK(gemma->config.rope_freqs.size() == 2);
 }
 
 TEST_CASE("encodings follow the quantizer's mixes") {

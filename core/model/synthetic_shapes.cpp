@@ -1,0 +1,41 @@
+#include "core/model/synthetic_shapes.h"
+
+#include <algorithm>
+
+namespace llmrt {
+
+namespace {
+
+constexpr ShapeKey kQwen3MoeKeys[] = {
+    {"expert_count", 128, true},
+    {"expert_used_count", 8, true},
+    {"expert_feed_forward_length", 768, true},
+};
+constexpr ShapeKey kGemma27bKeys[] = {
+    {"attention.sliding_window", 1024, true},
+    {"rope.scaling.factor", 8, false},  // linear, of the layers that see all positions
+};
+
+constexpr Shape kShapes[] = {
+    {"smollm2-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, 8192, 1e5f, 1e-5f, true, false, {}},
+    {"qwen3-0.6b", "qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 40960, 1e6f, 1e-6f, true, false, {}},
+    {"llama-3.1-8b", "llama", 32, 4096, 14336, 32, 8, 128, 128256, 131072, 5e5f, 1e-5f, false, true, {}},
+    {"qwen3-8b", "qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 40960, 1e6f, 1e-6f, false, false, {}},
+    {"qwen3-32b", "qwen3", 64, 5120, 25600, 64, 8, 128, 151936, 40960, 1e6f, 1e-6f, false, false, {}},
+    {"llama-3.3-70b", "llama", 80, 8192, 28672, 64, 8, 128, 128256, 131072, 5e5f, 1e-5f, false, true, {}},
+    {"qwen3-30b-a3b", "qwen3moe", 48, 2048, 6144, 32, 4, 128, 151936, 40960, 1e6f, 1e-6f, false, false, kQwen3MoeKeys},
+    {"gemma-3-27b", "gemma3", 62, 5376, 21504, 32, 16, 128, 262208, 131072, 1e6f, 1e-6f, true, false, kGemma27bKeys},
+};
+
+}  // namespace
+
+std::span<const Shape> shapes() {
+  return kShapes;
+}
+
+const Shape* find_shape(std::string_view name) {
+  const auto found = std::ranges::find(kShapes, name, [](const Shape& shape) { return std::string_view(shape.name); });
+  return found == std::end(kShapes) ? nullptr : found;
+}
+
+}  // namespace llmrt
