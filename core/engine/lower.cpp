@@ -1,5 +1,7 @@
 #include "core/engine/lower.h"
 
+#include "core/engine/expert_counts.h"
+
 #include <algorithm>
 #include <ranges>
 
@@ -166,8 +168,9 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   out.sample_words_max = kSampleHeaderWords + kArrays * kArrayPadding + (8ull + 4) * limits.samples_max +
                          2 * limits.bias_entries_max +
                          uint64_t{limits.samples_max} * ceil_div(c.vocab_size, 32u);  // a mask for each row
-  out.arena_bytes =
-      std::max(backend.arena_bytes(forward_list(step_tokens_max_)), backend.arena_bytes(sample_list(sample_rows_max_)));
+  // With room for tools that read which experts were chosen.
+  out.arena_bytes = std::max(backend.arena_bytes(keep_expert_ids(forward_list(step_tokens_max_))),
+                             backend.arena_bytes(keep_expert_ids(sample_list(sample_rows_max_))));
   return out;
 }
 

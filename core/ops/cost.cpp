@@ -59,8 +59,8 @@ struct Counter {
   // Weights of the experts that rows go to: each is read once.
   double expert_bytes(int32_t id, uint32_t num_experts, TensorId ids) const {
     if (list.routed_per_row == 0) return 0;
-    const double distinct = sizes.distinct_experts > 0
-                                ? sizes.distinct_experts
+    const double distinct = !sizes.distinct_experts.empty()
+                                ? sizes.distinct_experts[static_cast<size_t>(ids)]
                                 : expected_distinct_experts(num_experts, list.routed_per_row,
                                                             rows(ids) / list.routed_per_row);
     return group_bytes(weights.groups[id]) * distinct / num_experts;

@@ -62,9 +62,9 @@ struct CostSizes {
   uint64_t kv_tokens = 0;             // sum over query tokens' rows of keys read from the pool
   uint64_t attention_pairs = 0;       // sum over query tokens of keys each looks at
   uint32_t kv_bytes_token_layer = 0;  // k and v of one token in one layer
-  // Experts that rows of the op go to, one at least, as counted behind a run. 0: as many as there would be if every row
-  // chose evenly.
-  double distinct_experts = 0;
+  // Experts that rows go to, by the TensorId of their ids, as counted behind a run (core/engine/expert_counts.h). Empty:
+  // as many as there would be if every row chose evenly.
+  std::vector<double> distinct_experts = {};
 };
 struct WeightTable;
 OpCost cost(const OpList& list, const Op& op, const WeightTable& weights, const CostSizes& sizes);

@@ -8,6 +8,7 @@
 
 #include "backends/backends.h"
 #include "core/engine/engine.h"
+#include "core/engine/expert_counts.h"
 #include "core/engine/lower.h"
 #include "core/engine/probe_plan.h"
 #include "core/ops/op_list.h"
@@ -187,12 +188,20 @@ Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& opt
       if (!texts) return texts.error();
       programs = *std::move(texts);
     }
-    const CostSizes sizes = probe_sizes(shape, model->config, config.kv_dtype);
+    CostSizes sizes = probe_sizes(shape, model->config, config.kv_dtype), sample_sizes = sizes;
+    std::string experts;
+    if (engine) {
+      Result<ExpertCounts> counts = count_experts(step, shape.step_tokens(), &engine->backend());
+      if (!counts) return counts.error();
+      sizes.distinct_experts = counts->forward;
+      sample_sizes.distinct_experts = counts->sample;
+      experts = describe_experts(step.forward->list, counts->forward, shape.step_tokens());
+    }
     const std::span<const double> all(op_ms);
     const size_t num_forward = step.forward->list.ops.size();
     std::vector<OpLine> lines = lines_of(*step.forward, *model, sizes, all.empty() ? all : all.first(num_forward));
     const std::vector<OpLine> sample =
-        lines_of(*step.sample, *model, sizes, all.empty() ? all : all.subspan(num_forward));
+        lines_of(*step.sample, *model, sample_sizes, all.empty() ? all : all.subspan(num_forward));
     lines.insert(lines.end(), sample.begin(), sample.end());
     OpLine total;
     total.name = "total";
@@ -210,6 +219,7 @@ Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& opt
                          {"context", shape.start},
                          {"decoding", shape.num_decoding},
                          {"decoding_context", shape.decoding_start},
+                         {"experts", experts},
                          {"ops", to_json(shown)},
                          {"programs", boost::json::value_from(programs)}});
       continue;
@@ -218,6 +228,7 @@ Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& opt
         "{} sequences x {} tokens after {}{} ({}{})\n", shape.num_sequences, num_tokens, shape.start,
         shape.num_decoding ? fmt::format(", {} that decode after {}", shape.num_decoding, shape.decoding_start) : "",
         options.device.empty() ? "not measured" : caps.device_name, config.batch_invariant ? ", batch-invariant" : "");
+    if (!experts.empty()) fmt::print("{}\n", experts);
     print_table(shown, options);
     for (const std::string& program : programs) fmt::print("\n{}", program);
     fmt::print("\n");

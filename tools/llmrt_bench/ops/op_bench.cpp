@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/engine/expert_counts.h"
 #include "tools/llmrt_bench/model/one_pool.h"
 #include "tools/llmrt_bench/ops/test_data.h"
 #include "tools/llmrt_bench/record/stats.h"
@@ -64,6 +65,7 @@ struct Turn {
   StepFigures& figures;
   LoweredStep step = {};
   std::vector<std::vector<double>> runs = {};  // ms by op
+  ExpertCounts experts = {};
 
   Status begin(const StepKind& kind, uint32_t vocab_size) {
     for (uint32_t i = 0; i < kind.shape.num_sequences; ++i)
@@ -72,6 +74,10 @@ struct Turn {
     IterationPlan plan = probe_plan(kind.shape, vocab_size);
     for (PlanRow& row : plan.rows) row.batch_invariant = device.warm.config.batch_invariant;
     device.warm.lowering->lower(plan, &step);
+    Result<ExpertCounts> counts =
+        count_experts(step, kind.shape.num_sequences * kind.shape.num_tokens, device.backend.get());
+    if (!counts) return counts.error();
+    experts = *std::move(counts);
     return {};
   }
 
@@ -93,7 +99,11 @@ struct Turn {
     for (size_t op = 0; op < runs[0].size(); ++op)
       joined.push_back(std::ranges::all_of(runs, [op](const auto& run) { return run[op] == 0; }));
     const KvDType kv_dtype = device.pool.dtype;
-    for (Kernel& kernel : step_kernels(step, model, probe_sizes(shape, model.config, kv_dtype), kv_dtype, joined)) {
+    CostSizes sizes = probe_sizes(shape, model.config, kv_dtype), sample_sizes = sizes;
+    sizes.distinct_experts = experts.forward;
+    sample_sizes.distinct_experts = experts.sample;
+    if (step.forward) figures.experts = describe_experts(step.forward->list, experts.forward, sizes.num_tokens);
+    for (Kernel& kernel : step_kernels(step, model, sizes, sample_sizes, kv_dtype, joined)) {
       KernelFigures kernel_figures{std::move(kernel), {}, 0, {}};
       kernel_figures.floor_us = floor_us(kernel_figures.kernel, device.limits);
       const std::vector<uint32_t>& ops = kernel_figures.kernel.op_idxs;

@@ -44,6 +44,7 @@ struct KernelFigures {
 struct StepFigures {
   std::string device_id;
   std::string missing;                 // why nothing was measured; else empty
+  std::string experts;                 // how many distinct ones rows went to; empty: there are none
   std::vector<double> step_ms;         // of whole steps, submitted as an engine does
   std::vector<KernelFigures> kernels;  // those that lose most first
 

@@ -202,8 +202,12 @@ class Check {
   // ---- inputs
 
   // Rows of the tensor that stand for the picked ones. The hidden tensor's are tokens in both lists.
-  const std::vector<uint32_t>& picked(TensorId id) const {
-    return whole_.tensors[id].rows == Rows::kTokens ? tokens_ : rows_;
+  std::vector<uint32_t> picked(TensorId id) const {
+    if (whole_.tensors[id].rows != Rows::kRouted) return whole_.tensors[id].rows == Rows::kTokens ? tokens_ : rows_;
+    std::vector<uint32_t> routed;
+    for (const uint32_t row : rows_)
+      for (uint32_t k = 0; k < whole_.routed_per_row; ++k) routed.push_back(row * whole_.routed_per_row + k);
+    return routed;
   }
 
   // The list to reach a tensor by: of a sample list, which has no tokens, the hidden tensor alone in a forward list.

@@ -35,7 +35,8 @@ void print_step(const StepKind& kind, const StepFigures& step) {
     fmt::print("not measured: {}\n", step.missing);
     return;
   }
-  fmt::print("{:.3f} ms as submitted, {:.3f} ms op by op\n\n", median(step.step_ms), step.sum_ms());
+  fmt::print("{:.3f} ms as submitted, {:.3f} ms op by op\n", median(step.step_ms), step.sum_ms());
+  fmt::print("{}{}\n", step.experts, step.experts.empty() ? "" : "\n");
   fmt::print(
       "| {:<36} | {:<11} | {:<34} | {:>5} | {:>9} | {:>9} | {:>8} | {:>7} | {:>8} | {:>8} | {:>8} | {:>6} | {:>8} "
       "| {}\n",
@@ -61,7 +62,7 @@ void print_step(const StepKind& kind, const StepFigures& step) {
 
 void record_step(const StepKind& kind, const StepFigures& step, Record* record) {
   if (!step.missing.empty()) return record->miss(kind.name, step.device_id, step.missing);
-  record->add({kind.name, step.device_id, {median_value("time", "ms", step.step_ms)}, {{"sum_ms", step.sum_ms()}}});
+  record->add({kind.name, step.device_id, {median_value("time", "ms", step.step_ms)}, {{"sum_ms", step.sum_ms()}, {"experts", step.experts}}});
   for (const KernelFigures& kernel : step.kernels) {
     const Figures f = figures_of(kernel, step);
     const OpCheck& check = kernel.check;

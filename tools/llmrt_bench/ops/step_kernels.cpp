@@ -38,6 +38,15 @@ struct Run {
         const WeightGroup& group = model.weights.groups[matmul->group];
         return fmt::format("[{}, {}] x [{}, {}]", live_rows(matmul->x), group.columns, group.rows, group.columns);
       }
+    for (uint32_t i = first; i < end; ++i)
+      if (const WeightGroup* group = group_of(list.ops[i])) {
+        const TensorId ids = std::holds_alternative<ExpertGateUp>(list.ops[i])
+                                 ? std::get<ExpertGateUp>(list.ops[i]).ids
+                                 : std::get<ExpertDown>(list.ops[i]).ids;
+        const std::string distinct =
+            sizes.distinct_experts.empty() ? "" : fmt::format("{:.0f} of ", sizes.distinct_experts[ids]);
+        return fmt::format("[{}, {}] x {}{} experts", live_rows(ids), group->columns, distinct, group->num_experts);
+      }
     const OpAccess touched = access(list.ops[end - 1]);
     if (touched.writes.empty() && touched.reads.empty()) return "";
     const TensorId id = touched.writes.empty() ? touched.reads.front() : touched.writes.back();
@@ -48,12 +57,20 @@ struct Run {
     return text;
   }
 
+  // The group that an op multiplies by, or null.
+  const WeightGroup* group_of(const Op& op) const {
+    if (const auto* matmul = std::get_if<Matmul>(&op)) return &model.weights.groups[matmul->group];
+    if (const auto* product = std::get_if<ExpertGateUp>(&op)) return &model.weights.groups[product->group];
+    if (const auto* sum = std::get_if<ExpertDown>(&op)) return &model.weights.groups[sum->group];
+    return nullptr;
+  }
+
   std::string encoding(KvDType kv_dtype) const {
     std::set<std::string> names;
     for (uint32_t i = first; i < end; ++i) {
       const Op& op = list.ops[i];
-      if (const auto* matmul = std::get_if<Matmul>(&op))
-        for (const RowSegment& segment : model.weights.groups[matmul->group].segments)
+      if (const WeightGroup* group = group_of(op))
+        for (const RowSegment& segment : group->segments)
           names.insert(encoding_name(model.weights.tensors[segment.tensor].encoding));
       if (const auto* embed = std::get_if<Embed>(&op))
         names.insert(encoding_name(model.weights.tensors[embed->weight].encoding));
@@ -108,8 +125,8 @@ std::string Kernel::label() const {
   return fmt::format("{}{}{}{}{}", name, encoding.empty() ? "" : " ", encoding, shape.empty() ? "" : " ", shape);
 }
 
-std::vector<Kernel> step_kernels(const LoweredStep& step, const Model& model, const CostSizes& sizes, KvDType kv_dtype,
-                                 const std::vector<bool>& joined) {
+std::vector<Kernel> step_kernels(const LoweredStep& step, const Model& model, const CostSizes& sizes,
+                                 const CostSizes& sample_sizes, KvDType kv_dtype, const std::vector<bool>& joined) {
   std::vector<Kernel> kernels;
   std::map<std::string, size_t> index;  // by label
   uint32_t before = 0;                  // ops of the lists before
@@ -119,7 +136,7 @@ std::vector<Kernel> step_kernels(const LoweredStep& step, const Model& model, co
     const auto num_ops = static_cast<uint32_t>(list.ops.size());
     for (uint32_t first = 0, end = 0; first < num_ops; first = end) {
       for (end = first + 1; end < num_ops && joined[before + end];) ++end;
-      const Run run{list, first, end, model, sizes};
+      const Run run{list, first, end, model, sealed == step.sample ? sample_sizes : sizes};
       Kernel kernel{run.name(), run.shape(), run.encoding(kv_dtype), sealed == step.sample, first, end - first, {}, {},
                     0};
       const auto [found, is_new] = index.emplace(kernel.label(), kernels.size());
