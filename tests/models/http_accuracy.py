@@ -41,10 +41,10 @@ PROMPTS = [
 
 
 class Server:
-    def __init__(self, arguments, model, context):
+    def __init__(self, arguments, model, context, options=()):
         self.process = subprocess.Popen(
             [arguments.program, "serve", model, "--port", "0", "--device", arguments.device, "--context", str(context),
-             "--kv-dtype", arguments.kv_dtype], stderr=subprocess.PIPE, text=True)
+             "--kv-dtype", arguments.kv_dtype, *options], stderr=subprocess.PIPE, text=True)
         log = []
         for line in self.process.stderr:
             log.append(line)
@@ -54,14 +54,18 @@ class Server:
                 return
         raise SystemExit("the server did not start:\n" + "".join(log))
 
-    def complete(self, tokens, **fields):
-        body = {"model": "any", "prompt": [int(token) for token in tokens], "temperature": 0, **fields}
+    def request(self, body):
+        """What /v1/completions answers."""
         with urllib.request.urlopen(f"{self.url}/v1/models", timeout=30) as response:
             body["model"] = json.load(response)["data"][0]["id"]
         request = urllib.request.Request(f"{self.url}/v1/completions", json.dumps(body).encode(),
                                          {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=600) as response:
-            return json.load(response)["choices"][0]
+            return json.load(response)
+
+    def complete(self, tokens, **fields):
+        body = {"prompt": [int(token) for token in tokens], "temperature": 0, **fields}
+        return self.request(body)["choices"][0]
 
     def prompt_logprobs(self, tokens):
         """Of tokens[1:]."""

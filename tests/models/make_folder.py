@@ -43,6 +43,8 @@ def halves(values, heads):
 
 
 def raw(values, dtype):
+    if dtype == "u8":
+        return values.tobytes()
     if dtype == "f32":
         return values.astype("<f4").tobytes()
     bits = values.astype("<f4").view("<u4").astype(np.uint64)
@@ -50,11 +52,13 @@ def raw(values, dtype):
 
 
 def write_safetensors(path, tensors, dtype):
+    """Bytes stay bytes."""
     header, data, end = {"__metadata__": {"format": "pt"}}, [], 0
     for name, values in tensors.items():
-        data.append(raw(values, dtype))
+        own = "u8" if values.dtype == np.uint8 else dtype
+        data.append(raw(values, own))
         begin, end = end, end + len(data[-1])
-        header[name] = {"dtype": dtype.upper(), "shape": list(values.shape), "data_offsets": [begin, end]}
+        header[name] = {"dtype": own.upper(), "shape": list(values.shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:

@@ -1,0 +1,212 @@
+"""The two containers of an oracle's weights: a GGUF file and a Hugging Face folder. Needs numpy and gguf; names and order of
+rows are as llama.cpp's converter writes them (README.md: compared with it tensor by tensor).
+
+    gguf_of(...) -> Gguf, keys and tensors that a test may change before write_gguf
+    write_folder(...): config.json, one safetensors file, tokenizer.json
+"""
+
+import json
+import os
+import re
+import sys
+
+import numpy as np
+from gguf import GGMLQuantizationType, GGUFWriter
+
+import weights
+from families import END, FAMILIES, VOCABULARY
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import make_folder  # noqa: E402
+
+SHOWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]  # bytes that byte-level BPE shows as themselves
+TOKENS = [chr(byte) if byte in SHOWN else chr(0x100 + sum(other not in SHOWN for other in range(byte))) for byte in range(256)]
+TOKENS += ["th"] + [f"<|x{i}|>" for i in range(257, END)] + ["<|end|>"]  # one merge, and specials
+assert len(TOKENS) == VOCABULARY
+
+MODEL_NAMES = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
+               "lm_head.weight": "output.weight"}
+LAYER_NAMES = {
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp",
+    "mlp.router": "ffn_gate_inp"}
+FAMILY_NAMES = {  # where a family gives a name another meaning
+    "gemma3": {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+               "post_feedforward_layernorm": "post_ffw_norm"},
+    "gpt-oss": {"post_attention_layernorm": "post_attention_norm"},
+}
+EXPERT_NAMES = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps",
+                "w1": "ffn_gate_exps", "w3": "ffn_up_exps", "w2": "ffn_down_exps"}
+
+
+class Mxfp4:
+    """Codes [..., rows, columns] and exponents, as a tensor of GGUF."""
+
+    def __init__(self, codes, exponents):
+        self.codes, self.exponents = codes, exponents
+
+    def blocks(self):
+        """GGUF's 17 bytes: exponent, then 16 bytes whose low halves are the first 16 numbers."""
+        halves = self.codes.reshape(*self.exponents.shape, 2, 16)
+        bytes_of = np.concatenate([self.exponents[..., None], halves[..., 0, :] | halves[..., 1, :] << 4], axis=-1)
+        return np.ascontiguousarray(bytes_of.reshape(*self.codes.shape[:-1], -1), np.uint8)
+
+
+class Gguf:
+    def __init__(self, arch, keys, tensors):
+        self.arch, self.keys, self.tensors = arch, keys, tensors
+
+
+def neighbours(rows, heads):
+    """Halves of a head become pairs of neighbours: row i of a head goes to 2i, row i + half to 2i + 1."""
+    halves = rows.reshape(heads, 2, -1, *rows.shape[1:])
+    return np.ascontiguousarray(np.swapaxes(halves, 1, 2)).reshape(rows.shape)
+
+
+def gpt_oss_experts(part, value):
+    """Its stacked experts, whose gate and up take turns; value is [E, in, out], a bias [E, out] or Mxfp4 [E, out, in]."""
+    kind = "bias" if part.endswith("_bias") else "weight"
+    if part.startswith("down_proj"):
+        return {f"ffn_down_exps.{kind}": value if kind == "bias" or isinstance(value, Mxfp4) else value.swapaxes(1, 2)}
+
+    def every_other(first):
+        if isinstance(value, Mxfp4):
+            return Mxfp4(value.codes[:, first::2], value.exponents[:, first::2])
+        return value[:, first::2] if kind == "bias" else value[..., first::2].swapaxes(1, 2)
+
+    return {f"ffn_gate_exps.{kind}": every_other(0), f"ffn_up_exps.{kind}": every_other(1)}
+
+
+def gguf_tensors(name, config, values):
+    arch, out, experts = FAMILIES[name]["arch"], {}, {}
+    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+    names = LAYER_NAMES | FAMILY_NAMES.get(name.removesuffix("-rounded"), {})
+    for hf, value in values.items():
+        if arch == "gemma3" and hf.endswith("norm.weight"):
+            value = value + np.float32(1)
+        if hf in MODEL_NAMES:
+            out[MODEL_NAMES[hf]] = value
+            continue
+        layer, part = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", hf).groups()
+        if expert := re.fullmatch(r".*\.experts\.(\d+)\.(\w+)\.weight", part):
+            experts.setdefault(f"blk.{layer}.{EXPERT_NAMES[expert[2]]}.weight", {})[int(expert[1])] = value
+        elif part.startswith("mlp.experts."):
+            stacked = gpt_oss_experts(part.removeprefix("mlp.experts."), value)
+            out |= {f"blk.{layer}.{part}": tensor for part, tensor in stacked.items()}
+        elif part == "self_attn.sinks":
+            out[f"blk.{layer}.attn_sinks.weight"] = value
+        else:
+            base, kind = part.rsplit(".", 1)
+            short = names[base]
+            if arch == "llama" and short in heads:
+                value = neighbours(value, heads[short])
+            out[f"blk.{layer}.{short}.{kind}"] = value
+    return out | {base: np.stack([parts[i] for i in range(len(parts))]) for base, parts in experts.items()}
+
+
+def rope_keys(config):
+    scaling = config.get("rope_scaling") or {}
+    kind = scaling.get("rope_type")
+    keys = {"rope.freq_base": float(config["rope_theta"])}
+    if kind in ("linear", "yarn"):
+        keys |= {"rope.scaling.type": kind, "rope.scaling.factor": scaling["factor"]}
+    if kind == "yarn":
+        keys |= {"rope.scaling.original_context_length": scaling["original_max_position_embeddings"],
+                 "rope.scaling.yarn_beta_fast": scaling["beta_fast"], "rope.scaling.yarn_beta_slow": scaling["beta_slow"]}
+    return keys
+
+
+def llama3_divisors(config):
+    scaling, dim = config["rope_scaling"], config["head_dim"]
+    turns = scaling["original_max_position_embeddings"] / (2 * np.pi * config["rope_theta"] ** (np.arange(0, dim, 2) / dim))
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    smooth = np.clip((turns - low) / (high - low), 0, 1)
+    return (1 / ((1 - smooth) / scaling["factor"] + smooth)).astype(np.float32)
+
+
+def gguf_keys(name, config):
+    arch, head_dim = FAMILIES[name]["arch"], config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
+    keys = {"block_count": config["num_hidden_layers"], "context_length": config["max_position_embeddings"],
+            "embedding_length": config["hidden_size"], "feed_forward_length": config["intermediate_size"],
+            "attention.head_count": config["num_attention_heads"], "attention.head_count_kv": config["num_key_value_heads"],
+            "attention.key_length": head_dim, "attention.value_length": head_dim, "vocab_size": VOCABULARY,
+            "attention.layer_norm_rms_epsilon": config["rms_norm_eps"], **rope_keys(config)}
+    if arch == "llama":
+        keys["rope.dimension_count"] = head_dim
+    if config.get("sliding_window") and "layer_types" in config:
+        keys["attention.sliding_window"] = config["sliding_window"]
+    if arch == "gemma3":  # gpt-oss' is 2 by nature, and this one's 6
+        keys["attention.sliding_window_pattern"] = config["sliding_window_pattern"]
+    experts = config.get("num_experts", config.get("num_local_experts"))
+    if experts:
+        keys |= {"expert_count": experts, "expert_used_count": config["num_experts_per_tok"]}
+    if arch in ("qwen3moe", "gpt-oss"):
+        keys["expert_feed_forward_length"] = config.get("moe_intermediate_size", config["intermediate_size"])
+    return {f"{arch}.{key}": value for key, value in keys.items()}
+
+
+def gguf_of(name, fixture, is_mxfp4=False):
+    config, values = fixture["config"], weights.tensors(fixture)
+    if is_mxfp4:
+        values |= {key: Mxfp4(*parts) for key, parts in weights.mxfp4_tensors(fixture).items()}
+    tensors = gguf_tensors(name, config, values)
+    if (config.get("rope_scaling") or {}).get("rope_type") == "llama3":
+        tensors["rope_freqs.weight"] = llama3_divisors(config)
+    return Gguf(FAMILIES[name]["arch"], gguf_keys(name, config), tensors)
+
+
+def write_gguf(model, path):
+    """Everything but MXFP4 in float32."""
+    writer = GGUFWriter(path, model.arch)
+    for key, value in model.keys.items():
+        {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)](key, value)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(TOKENS)
+    writer.add_token_types([1] * 257 + [3] * (VOCABULARY - 257))
+    writer.add_token_merges(["t h"])
+    writer.add_eos_token_id(END)
+    writer.add_add_bos_token(False)
+    for name, value in model.tensors.items():
+        if isinstance(value, Mxfp4):
+            writer.add_tensor(name, value.blocks(), raw_dtype=GGMLQuantizationType.MXFP4)
+        else:
+            writer.add_tensor(name, np.ascontiguousarray(value, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def tokenizer_json():
+    added = [{"id": i, "content": TOKENS[i], "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+              "special": True} for i in range(257, VOCABULARY)]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
+             "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+             "vocab": {token: i for i, token in enumerate(TOKENS[:257])}, "merges": [["t", "h"]]}
+    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+            "pre_tokenizer": byte_level, "post_processor": None, "decoder": byte_level, "model": model}
+
+
+def write_folder(fixture, folder, is_mxfp4=False, **changes):
+    """bf16, as checkpoints are. changes: of config.json."""
+    config, tensors = fixture["config"] | changes, weights.tensors(fixture)
+    if is_mxfp4:
+        config["quantization_config"] = {
+            "quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                                                "model.embed_tokens", "lm_head"]}
+        for name, (codes, exponents) in weights.mxfp4_tensors(fixture).items():
+            del tensors[name]
+            pairs = codes.reshape(*exponents.shape, 16, 2)  # the low half is the even number
+            tensors[name + "_blocks"] = pairs[..., 0] | pairs[..., 1] << 4
+            tensors[name + "_scales"] = exponents
+    os.makedirs(folder)
+    make_folder.write_safetensors(os.path.join(folder, "model.safetensors"), tensors, "bf16")
+    texts = {"config.json": config, "tokenizer.json": tokenizer_json(), "tokenizer_config.json": {"eos_token": "<|end|>"},
+             "generation_config.json": {"eos_token_id": END}}
+    for name, tree in texts.items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            json.dump(tree, file, ensure_ascii=False)

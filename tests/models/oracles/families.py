@@ -1,0 +1,99 @@
+"""The families that oracles are made of: each a row of data. A new family is a row of FAMILIES, its names in containers.py
+where they are new, and a line in oracle_test.py's EXPECTED.
+
+config is config.json as a checkpoint of the family has it, small: heads as large as the real ones, an odd vocabulary, a
+window shorter than the prompts, more than twice the experts that a token uses. rules give the numbers of a tensor by the
+first expression that its name matches: mean and deviation, where a text "gain" is divided by the square root of the inputs.
+"""
+
+VOCABULARY = 307  # 256 bytes, others, the end token last
+END = VOCABULARY - 1
+WINDOW = 16
+
+COMMON = {"vocab_size": VOCABULARY, "hidden_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "num_hidden_layers": 2, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "hidden_act": "silu",
+          "eos_token_id": END, "torch_dtype": "bfloat16", "use_cache": True, "transformers_version": "4.57.6"}
+
+# Gains make attention peaked and the layers' share of the logits large: a wrong rotation, norm or bias must be seen.
+RULES = [
+    (r"[qk]_norm\.weight$", 1.4, 0.2),
+    (r"norm\.weight$", 1.0, 0.2),
+    (r"sinks$", 1.5, 1.0),
+    (r"bias$", 0.0, 0.5),
+    (r"embed_tokens\.weight$", 0.0, "gain 4"),
+    (r"(q|k)_proj\.weight$", 0.0, "gain 1.5"),
+    (r"(gate|router)\.weight$", 0.0, "gain 1.5"),  # of experts
+    (r"lm_head\.weight$", 0.0, "gain 1.5"),
+    (r"weight$", 0.0, "gain 1"),
+]
+TIED = [(r"embed_tokens\.weight$", 0.0, "gain 1.5")]  # or each token would predict itself
+# Stored as w where the norm multiplies by 1 + w. Those behind a part are small, so that parts add little each.
+GEMMA = [
+    (r"[qk]_norm\.weight$", 0.4, 0.2),
+    (r"post_(attention|feedforward)_layernorm\.weight$", -0.5, 0.2),
+    (r"model\.norm\.weight$", 1.5, 0.2),
+    (r"norm\.weight$", 0.0, 0.2),
+    (r"embed_tokens\.weight$", 0.0, "gain 0.5"),
+]
+
+
+def layer_types(count):
+    return ["full_attention" if layer % 2 else "sliding_attention" for layer in range(count)]
+
+
+def gpt_oss(**scaling):
+    """truncate false: the ramp of YaRN as in the released config.json; without it its ends are rounded as llama.cpp does,
+    for which GGUF has no key."""
+    return {
+        "class": "GptOssForCausalLM", "arch": "gpt-oss", "rules": RULES,
+        "config": {
+            **COMMON, "model_type": "gpt_oss", "head_dim": 64, "num_hidden_layers": 4, "intermediate_size": 64,
+            "num_local_experts": 10, "num_experts_per_tok": 4, "experts_per_token": 4, "sliding_window": WINDOW,
+            "layer_types": layer_types(4), "attention_bias": True, "rope_theta": 150000, "swiglu_limit": 7.0,
+            "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                             "original_max_position_embeddings": 4096, **scaling},
+            "max_position_embeddings": 131072, "tie_word_embeddings": False, "initial_context_length": 4096,
+            "output_router_logits": False, "router_aux_loss_coef": 0.9}}
+
+
+FAMILIES = {
+    "llama": {
+        "class": "LlamaForCausalLM", "arch": "llama", "rules": RULES,
+        "config": {**COMMON, "model_type": "llama", "head_dim": 64, "intermediate_size": 160, "rope_theta": 500000.0,
+                   "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                    "original_max_position_embeddings": 64},
+                   "tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False}},
+    "qwen2": {  # heads are width / heads
+        "class": "Qwen2ForCausalLM", "arch": "qwen2", "rules": RULES,
+        "config": {**COMMON, "model_type": "qwen2", "hidden_size": 256, "intermediate_size": 160, "rope_theta": 1000000.0,
+                   "use_sliding_window": False, "tie_word_embeddings": False}},
+    "qwen3": {
+        "class": "Qwen3ForCausalLM", "arch": "qwen3", "rules": TIED + RULES,
+        "config": {**COMMON, "model_type": "qwen3", "head_dim": 128, "intermediate_size": 160, "rope_theta": 1000000.0,
+                   "use_sliding_window": False, "attention_bias": False, "tie_word_embeddings": True}},
+    "gemma3": {
+        "class": "Gemma3ForCausalLM", "arch": "gemma3", "rules": GEMMA + RULES,
+        "config": {**{key: value for key, value in COMMON.items() if key != "hidden_act"}, "model_type": "gemma3_text",
+                   "head_dim": 256, "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 4,
+                   "intermediate_size": 160, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 256,
+                   "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0, "sliding_window": WINDOW,
+                   "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "layer_types": layer_types(4),
+                   "sliding_window_pattern": 2, "attention_bias": False, "attn_logit_softcapping": None,
+                   "final_logit_softcapping": None, "tie_word_embeddings": True}},
+    "qwen3moe": {
+        "class": "Qwen3MoeForCausalLM", "arch": "qwen3moe", "rules": RULES,
+        "config": {**COMMON, "model_type": "qwen3_moe", "head_dim": 128, "intermediate_size": 160,
+                   "moe_intermediate_size": 64, "num_experts": 12, "num_experts_per_tok": 4, "norm_topk_prob": True,
+                   "decoder_sparse_step": 1, "mlp_only_layers": [], "rope_theta": 1000000.0, "rope_scaling": None,
+                   "use_sliding_window": False, "sliding_window": None, "attention_bias": False,
+                   "output_router_logits": False, "router_aux_loss_coef": 0.001, "tie_word_embeddings": False}},
+    "gpt-oss": gpt_oss(truncate=False),
+    "gpt-oss-rounded": gpt_oss(truncate=True),
+    "mixtral": {
+        "class": "MixtralForCausalLM", "arch": "llama", "rules": RULES,
+        "config": {**COMMON, "model_type": "mixtral", "head_dim": 128, "intermediate_size": 64, "num_local_experts": 9,
+                   "num_experts_per_tok": 3, "rope_theta": 1000000.0, "sliding_window": None,
+                   "output_router_logits": False, "router_aux_loss_coef": 0.02, "tie_word_embeddings": False}},
+}
+for family in FAMILIES.values():
+    family["config"]["architectures"] = [family["class"]]
