@@ -1,0 +1,107 @@
+"""Mistakes that oracle_test.py must tell: each is a model that another engine's reader, or ours of tomorrow, would make of
+the same weights. Of a GGUF file keys or tensors are changed, of a folder config.json.
+"""
+
+import numpy as np
+
+from containers import Mxfp4, neighbours
+from families import WINDOW
+
+
+def key(name, value):
+    """value None: the key is left out."""
+    def change(model):
+        full = f"{model.arch}.{name}"
+        model.keys.pop(full, None)
+        if value is not None:
+            model.keys[full] = value
+    return change
+
+
+def tensors(ending, function):
+    """function of each tensor whose name ends so."""
+    def change(model):
+        names = [name for name in model.tensors if name.endswith(ending)]
+        assert names, ending
+        for name in names:
+            model.tensors[name] = function(model.tensors[name])
+    return change
+
+
+def swapped(first, second):
+    def change(model):
+        names = [name for name in model.tensors if name.endswith(first)]
+        assert names, first
+        for name in names:
+            other = name.removesuffix(first) + second
+            model.tensors[name], model.tensors[other] = model.tensors[other], model.tensors[name]
+    return change
+
+
+def all_of(*changes):
+    def change(model):
+        for one in changes:
+            one(model)
+    return change
+
+
+def without(name):
+    return lambda model: model.tensors.pop(name)
+
+
+def unscaled_embedding(model):
+    embedding = model.tensors["token_embd.weight"]
+    model.tensors["output.weight"] = embedding
+    model.tensors["token_embd.weight"] = embedding / np.float32(np.sqrt(embedding.shape[1]))
+
+
+def experts_rolled(model):
+    for part in ("gate", "up", "down"):
+        tensors(f"ffn_{part}_exps.weight", lambda value: np.roll(value, 1, axis=0))(model)
+
+
+def nibbles_swapped(value):
+    pairs = value.codes.reshape(*value.exponents.shape, 16, 2)
+    return Mxfp4(pairs[..., ::-1].reshape(value.codes.shape), value.exponents)
+
+
+MISTAKES = [
+    ("llama", "gguf", "rows of q and k in halves", all_of(
+        tensors("attn_q.weight", lambda rows: neighbours(rows, 4)), tensors("attn_k.weight", lambda rows: neighbours(rows, 2)))),
+    ("llama", "gguf", "llama3 divisors left out", without("rope_freqs.weight")),
+    ("llama", "folder", "llama3 scaling left out", {"rope_scaling": None}),
+    ("qwen2", "gguf", "bias of k left out", tensors("attn_k.bias", np.zeros_like)),
+    ("qwen3", "gguf", "norms of q and k exchanged", swapped("attn_q_norm.weight", "attn_k_norm.weight")),
+    ("gemma3", "gguf", "window one longer", key("attention.sliding_window", WINDOW + 1)),
+    ("gemma3", "gguf", "window one shorter", key("attention.sliding_window", WINDOW - 1)),
+    ("gemma3", "gguf", "other layers have the window", key("attention.sliding_window_pattern", [False, True, False, True])),
+    ("gemma3", "gguf", "windows with the global base", key("rope.freq_base_swa", 1e6)),
+    ("gemma3", "gguf", "full layers with the window's base", key("rope.freq_base", 1e4)),
+    ("gemma3", "gguf", "scaling left out", all_of(key("rope.scaling.type", None), key("rope.scaling.factor", None))),
+    ("gemma3", "gguf", "embedding scale left out", unscaled_embedding),
+    ("gemma3", "gguf", "norm behind attention as that before the feed-forward part",
+     swapped("post_attention_norm.weight", "ffn_norm.weight")),
+    ("gemma3", "gguf", "norm weights without their 1", tensors("attn_norm.weight", lambda value: value - 1)),
+    ("gemma3", "folder", "window one longer", {"sliding_window": WINDOW + 1}),
+    ("gemma3", "folder", "windows with the global base", {"rope_local_base_freq": 1e6}),
+    ("gemma3", "folder", "another score scale", {"query_pre_attn_scalar": 168}),
+    ("qwen3moe", "gguf", "experts in another order", experts_rolled),
+    ("qwen3moe", "gguf", "gate and up exchanged", swapped("ffn_gate_exps.weight", "ffn_up_exps.weight")),
+    ("qwen3moe", "gguf", "one expert less", key("expert_used_count", 3)),
+    ("qwen3moe", "folder", "renormalisation left out", {"norm_topk_prob": False}),
+    ("mixtral", "gguf", "experts in another order", experts_rolled),
+    ("mixtral", "gguf", "one expert less", key("expert_used_count", 2)),
+    ("gpt-oss-rounded", "gguf", "window one longer", key("attention.sliding_window", WINDOW + 1)),
+    ("gpt-oss-rounded", "gguf", "window one shorter", key("attention.sliding_window", WINDOW - 1)),
+    ("gpt-oss-rounded", "gguf", "sinks zeroed", tensors("attn_sinks.weight", np.zeros_like)),
+    ("gpt-oss-rounded", "gguf", "sinks left out", tensors("attn_sinks.weight", lambda value: np.full_like(value, -1e4))),
+    ("gpt-oss-rounded", "gguf", "bias of the router left out", tensors("ffn_gate_inp.bias", np.zeros_like)),
+    ("gpt-oss-rounded", "gguf", "biases of down left out", tensors("ffn_down_exps.bias", np.zeros_like)),
+    ("gpt-oss-rounded", "gguf", "experts in another order", experts_rolled),
+    ("gpt-oss-rounded", "gguf", "gate and up exchanged", all_of(
+        swapped("ffn_gate_exps.weight", "ffn_up_exps.weight"), swapped("ffn_gate_exps.bias", "ffn_up_exps.bias"))),
+    ("gpt-oss-rounded", "gguf-mxfp4", "neighbours in a byte", tensors("exps.weight", nibbles_swapped)),
+    ("gpt-oss", "folder", "window one longer", {"sliding_window": WINDOW + 1}),
+]
+# A reader may refuse these instead of computing something else.
+MAY_BE_REFUSED = {"renormalisation left out", "other layers have the window", "another score scale"}
