@@ -116,12 +116,16 @@ MISTAKES = [
 ]
 
 
+def prompt_logprobs(model):
+    prompts = [prompt for prompt in prompts_of() if len(prompt) > 1]
+    return np.concatenate([log_softmax(logits_of(model, prompt))[np.arange(len(prompt) - 1), prompt[1:]] for prompt in prompts])
+
+
 def report_mistakes():
-    prompts = prompts_of()
     for name, changes in MISTAKES:
-        right, wrong = (run(build(FAMILIES[name], **change)[0], prompts[:2]) for change in ({}, changes))
-        differences = np.concatenate([np.abs(right[f"logprobs_{i}"] - wrong[f"logprobs_{i}"]) for i in range(2)])
-        print(f"{name} {changes}: largest {differences.max():.4f}, mean {differences.mean():.5f}")
+        right, wrong = (prompt_logprobs(build(FAMILIES[name], **change)[0]) for change in ({}, changes))
+        difference = np.abs(right - wrong)
+        print(f"{name} {changes}: largest {difference.max():.4f}, mean {difference.mean():.5f}", flush=True)
 
 
 def main():
