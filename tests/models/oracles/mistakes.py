@@ -5,7 +5,7 @@ the same weights. Of a GGUF file keys or tensors are changed, of a folder config
 import numpy as np
 
 from containers import Mxfp4, neighbours
-from families import WINDOW
+from families import FAMILIES, WINDOW
 
 
 def key(name, value):
@@ -88,6 +88,8 @@ MISTAKES = [
     ("qwen3moe", "gguf", "experts in another order", experts_rolled),
     ("qwen3moe", "gguf", "gate and up exchanged", swapped("ffn_gate_exps.weight", "ffn_up_exps.weight")),
     ("qwen3moe", "gguf", "one expert less", key("expert_used_count", 3)),
+    ("qwen3moe", "gguf", "renormalisation left out", key("expert_weights_norm", False)),
+    ("qwen3moe", "gguf", "scores by sigmoid", key("expert_gating_func", 2)),
     ("qwen3moe", "folder", "renormalisation left out", {"norm_topk_prob": False}),
     ("mixtral", "gguf", "experts in another order", experts_rolled),
     ("mixtral", "gguf", "one expert less", key("expert_used_count", 2)),
@@ -102,6 +104,7 @@ MISTAKES = [
         swapped("ffn_gate_exps.weight", "ffn_up_exps.weight"), swapped("ffn_gate_exps.bias", "ffn_up_exps.bias"))),
     ("gpt-oss-rounded", "gguf-mxfp4", "neighbours in a byte", tensors("exps.weight", nibbles_swapped)),
     ("gpt-oss", "folder", "window one longer", {"sliding_window": WINDOW + 1}),
+    ("gpt-oss", "folder", "ramp of YaRN rounded", {"rope_scaling": FAMILIES["gpt-oss-rounded"]["config"]["rope_scaling"]}),
 ]
 # A reader may refuse these instead of computing something else.
 MAY_BE_REFUSED = {"renormalisation left out", "other layers have the window", "another score scale"}

@@ -30,26 +30,29 @@ except ImportError as missing:
     sys.exit(77)
 
 CONTEXT, STEPS, TOP = 256, 16, 20
-# Largest and mean difference. Reference backend: float32 activations, keys and values in float16. Best device: activations
-# may be in float16 as well. README.md has what was measured.
-BOUND, DEVICE_BOUND = (0.01, 0.002), (0.04, 0.006)
+# Largest and mean difference, and the share of numbers that may differ by more. The reference backend has float32
+# activations, and keys and values in float16. Devices may have activations in float16, where two experts that are almost
+# equally good may change places: that token's numbers jump. README.md has what was measured.
+BOUND, DEVICE_BOUND = (0.012, 0.0025, 0), (0.04, 0.006, 0.02)
 CHUNKED = ["--step-tokens", "40"]
 
-# What each container of each family must do: "equal", or "unsupported" with a message that matches. Where support lands,
-# the test fails until the word is changed.
+# What each container of each family must do:
+#   equal        on the reference backend and on the device
+#   reference    on the reference backend; a device may say that it lacks an op
+#   unsupported  a message that matches. Where support lands, the test fails until the word is changed
 GGUF_ARCH, HF_TYPE = r"general\.architecture: expected .*, found", r"model_type: expected .*, found"
+NO_OP = " does not execute "
 EXPECTED = {
     ("llama", "gguf"): "equal", ("llama", "folder"): "equal",
     ("qwen2", "gguf"): "equal", ("qwen2", "folder"): "equal",
     ("qwen3", "gguf"): "equal", ("qwen3", "folder"): "equal",
     ("gemma3", "gguf"): "equal", ("gemma3", "folder"): "unsupported",
-    ("qwen3moe", "gguf"): "unsupported", ("qwen3moe", "folder"): "unsupported",
-    ("mixtral", "gguf"): "unsupported", ("mixtral", "folder"): "unsupported",
+    ("qwen3moe", "gguf"): "reference", ("qwen3moe", "folder"): "unsupported",
+    ("mixtral", "gguf"): "reference", ("mixtral", "folder"): "unsupported",
     ("gpt-oss-rounded", "gguf"): "unsupported", ("gpt-oss-rounded", "gguf-mxfp4"): "unsupported",
     ("gpt-oss", "folder"): "unsupported", ("gpt-oss", "folder-mxfp4"): "unsupported",
 }
 MESSAGES = {"gguf": GGUF_ARCH, "folder": HF_TYPE, "gguf-mxfp4": GGUF_ARCH, "folder-mxfp4": HF_TYPE}
-OWN_MESSAGES = {("mixtral", "gguf"): r"llama\.expert_count: mixture of experts: expected 0, found 9"}
 
 
 def name_of(token):
@@ -69,38 +72,25 @@ def log_softmax(logits):
 
 
 class Comparison:
-    """One fixture against answers; keeps the differences and what is broken."""
+    """One fixture against answers; keeps how far each number is from it."""
 
     def __init__(self, family, bounds):
         self.fixture, self.arrays = weights.load(family)
-        (self.bound, self.mean_bound), self.differences, self.broken = bounds, [], []
+        self.bounds, self.parts, self.broken = bounds, [], []
 
     def numbers(self, what, expected, found):
         difference = np.abs(np.asarray(expected, np.float64) - np.asarray(found, np.float64))
-        if not difference.size:
-            return
-        worst = float(np.nan_to_num(difference, nan=np.inf).max())
-        self.differences.append(difference.ravel())
-        if worst > self.bound:
-            self.broken.append(f"{what}: expected a difference of at most {self.bound}, found {worst:.4f}")
-
-    def conclude(self, what):
-        """Says how large the differences are."""
-        all_of_them = np.concatenate(self.differences)
-        largest, mean = all_of_them.max(), all_of_them.mean()
-        if not mean <= self.mean_bound:
-            self.broken.append(f"{what}: expected a mean difference of at most {self.mean_bound}, found {mean:.5f}")
-        return f"{all_of_them.size} log-probabilities, largest difference {largest:.4f}, mean {mean:.5f}"
+        self.parts.append((what, np.nan_to_num(np.atleast_1d(difference), nan=np.inf)))
 
     def best(self, what, logits, shown):
         """The alternatives of one position, a dict of names to log-probabilities."""
         expected = log_softmax(logits)
         ids = [IDS[name] for name in shown]
         self.numbers(what, expected[ids], list(shown.values()))
-        # None is left out that is better than the worst shown.
+        # A better token than the worst shown is not left out; if it is, it lost at least so much.
         lowest = sorted(shown.values(), reverse=True)[TOP - 1]  # the chosen token stands behind them
-        if left_out := [i for i in np.flatnonzero(expected > lowest + 2 * self.bound) if i not in ids]:
-            self.broken.append(f"{what}: expected tokens {left_out[:5]} among the best {len(ids)}")
+        left_out = [i for i in np.flatnonzero(expected > lowest) if i not in ids]
+        self.numbers(f"{what}: tokens {left_out} are not among the best", expected[left_out], lowest)
 
     def prompt(self, what, index, lists):
         """Lists of an answer with echo, behind which nothing may stand."""
@@ -113,11 +103,23 @@ class Comparison:
     def greedy(self, what, index, tokens, logprobs):
         expected, margins = self.arrays[f"greedy_{index}"], self.arrays[f"margins_{index}"]
         for step, (right, found) in enumerate(zip(expected, tokens, strict=True)):
-            if right != found:
-                if margins[step] > 2 * self.bound:
-                    self.broken.append(f"{what}: step {step}: expected token {right}, found {found}, margin {margins[step]:.4f}")
-                return
+            if right != found:  # one of two logits is off by half of the margin
+                return self.numbers(f"{what}: step {step}: token {found} for {right}", margins[step] / 2, 0)
             self.numbers(f"{what}: step {step}", self.arrays[f"greedy_logprobs_{index}"][step], logprobs[step])
+
+    def conclude(self, what):
+        """Fills `broken`; a line that says how large the differences are."""
+        largest_allowed, mean_allowed, share_allowed = self.bounds
+        every = np.concatenate([part for _, part in self.parts])
+        share = (every > largest_allowed).mean()
+        if share > share_allowed:
+            worst = sorted(((part.max(initial=0), place) for place, part in self.parts), reverse=True)[:3]
+            self.broken += [f"{place}: expected a difference of at most {largest_allowed}, found {difference:.4f}"
+                            for difference, place in worst]
+        if not every.mean() <= mean_allowed:
+            self.broken.append(f"{what}: expected a mean difference of at most {mean_allowed}, found {every.mean():.5f}")
+        return (f"{every.size} log-probabilities, largest difference {every.max():.4f}, mean {every.mean():.5f}, "
+                f"{100 * share:.2f} % beyond {largest_allowed}")
 
 
 def complete(server, prompts, **fields):
@@ -166,7 +168,7 @@ def start(arguments, path, options):
         return str(refused)
 
 
-def check_container(arguments, family, container, path, bound):
+def check_container(arguments, family, container, path, bounds):
     """Lines of what is broken. A GGUF file on the reference is asked in whole prompts too."""
     write(family, container, path)
     for options in [[], CHUNKED] if container == "gguf" and arguments.device == "reference:0" else [CHUNKED]:
@@ -174,15 +176,18 @@ def check_container(arguments, family, container, path, bound):
         began = time.monotonic()
         server = start(arguments, path, options)
         if EXPECTED[family, container] == "unsupported":
-            message = OWN_MESSAGES.get((family, container), MESSAGES[container])
+            message = MESSAGES[container]
             if not isinstance(server, str):
                 server.stop()
                 return [f"{what}: expected unsupported, found an answer: change EXPECTED"]
             print(f"{what}: unsupported, as expected")
             return [] if re.search(message, server) else [f"{what}: expected {message!r}, found {server}"]
         if isinstance(server, str):
+            if EXPECTED[family, container] == "reference" and arguments.device != "reference:0" and NO_OP in server:
+                print(f"{what}: the device lacks ops, as expected")
+                return []
             return [f"{what}: {server}"]
-        comparison = Comparison(family, bound)
+        comparison = Comparison(family, bounds)
         try:
             check_alone(server, comparison, what)
             check_together(server, comparison, what)
@@ -190,7 +195,7 @@ def check_container(arguments, family, container, path, bound):
             server.stop()
         print(f"{what}: {comparison.conclude(what)}, {time.monotonic() - began:.1f} s")
         if comparison.broken:
-            return comparison.broken[:5] + [f"{what}: {len(comparison.broken)} comparisons broken"]
+            return comparison.broken
     return []
 
 
@@ -215,7 +220,7 @@ def check_mistake(arguments, family, container, mistake, change, folder):
     finally:
         server.stop()
     print(f"{what}: {comparison.conclude(what)}")
-    return [] if comparison.broken else [f"{what}: expected a difference above {BOUND}, found none"]
+    return [] if comparison.broken else [f"{what}: expected differences beyond {BOUND}"]
 
 
 def main():
@@ -236,7 +241,7 @@ def main():
                 continue
             path = os.path.join(folder, f"{family}-{container}")
             broken += check_container(reference, family, container, path, BOUND)
-            if container == "gguf" and EXPECTED[family, container] == "equal" and not arguments.no_device:
+            if container.startswith("gguf") and EXPECTED[family, container] != "unsupported" and not arguments.no_device:
                 broken += check_container(device, family, container, path + "-device", DEVICE_BOUND)
         for family, container, mistake, change in [] if arguments.no_mistakes else mistakes.MISTAKES:
             if arguments.only in (None, family):
