@@ -160,7 +160,8 @@ def gguf_of(name, fixture, is_mxfp4=False):
 def write_gguf(model, path):
     """Everything but MXFP4 in float32."""
     writer = GGUFWriter(path, model.arch)
-    add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, list: writer.add_array}
+    add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string,
+           list: writer.add_array}
     for key, value in model.keys.items():
         add[type(value)](key, value)
     writer.add_tokenizer_model("gpt2")

@@ -95,7 +95,8 @@ def write(name, family):
     arrays = run(model, fixture["prompts"])
     path = os.path.join(weights.FIXTURES, name)
     np.savez_compressed(path + ".npz", **arrays)
-    made_by = f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}, {family['class']}, float32, eager"
+    versions = f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}"
+    made_by = f"{versions}, {family['class']}, float32, eager"
     lines = ",\n".join(json.dumps(tensor) for tensor in fixture["tensors"])
     with open(path + ".json", "w", encoding="utf-8") as file:
         file.write(f'{{"made_by": {json.dumps(made_by)}, "seed": {SEED},\n"config": {json.dumps(fixture["config"])},\n'
