@@ -47,8 +47,8 @@ EXPECTED = {
     ("qwen2", "gguf"): "equal", ("qwen2", "folder"): "equal",
     ("qwen3", "gguf"): "equal", ("qwen3", "folder"): "equal",
     ("gemma3", "gguf"): "equal", ("gemma3", "folder"): "unsupported",
-    ("qwen3moe", "gguf"): "equal", ("qwen3moe", "folder"): "unsupported",
-    ("mixtral", "gguf"): "equal", ("mixtral", "folder"): "unsupported",
+    ("qwen3moe", "gguf"): "reference", ("qwen3moe", "folder"): "unsupported",
+    ("mixtral", "gguf"): "reference", ("mixtral", "folder"): "unsupported",
     ("gpt-oss-rounded", "gguf"): "unsupported", ("gpt-oss-rounded", "gguf-mxfp4"): "unsupported",
     ("gpt-oss", "folder"): "unsupported", ("gpt-oss", "folder-mxfp4"): "unsupported",
 }
