@@ -4,6 +4,8 @@ where they are new, and a line in oracle_test.py's EXPECTED.
 config is config.json as a checkpoint of the family has it, small: heads as large as the real ones, an odd vocabulary, a
 window shorter than the prompts, more than twice the experts that a token uses. rules give the numbers of a tensor by the
 first expression that its name matches: mean and deviation, where a text "gain" is divided by the square root of the inputs.
+seed is there where the usual one has tokens for which two experts are almost equally good: which of them they get depends on
+rounding (README.md; make_oracles.py prints how far float16 moves a family).
 """
 
 VOCABULARY = 307  # 256 bytes, others, the end token last
@@ -45,7 +47,7 @@ def gpt_oss(**scaling):
     """truncate false: the ramp of YaRN as in the released config.json; without it its ends are rounded as llama.cpp does,
     for which GGUF has no key."""
     return {
-        "class": "GptOssForCausalLM", "arch": "gpt-oss", "rules": RULES,
+        "class": "GptOssForCausalLM", "arch": "gpt-oss", "rules": RULES, "seed": 6,
         "config": {
             **COMMON, "model_type": "gpt_oss", "head_dim": 64, "num_hidden_layers": 4, "intermediate_size": 64,
             "num_local_experts": 10, "num_experts_per_tok": 4, "experts_per_token": 4, "sliding_window": WINDOW,
@@ -90,7 +92,7 @@ FAMILIES = {
     "gpt-oss": gpt_oss(truncate=False),
     "gpt-oss-rounded": gpt_oss(truncate=True),
     "mixtral": {
-        "class": "MixtralForCausalLM", "arch": "llama", "rules": RULES,
+        "class": "MixtralForCausalLM", "arch": "llama", "rules": RULES, "seed": 5,
         "config": {**COMMON, "model_type": "mixtral", "head_dim": 128, "intermediate_size": 64, "num_local_experts": 9,
                    "num_experts_per_tok": 3, "rope_theta": 1000000.0, "sliding_window": None,
                    "output_router_logits": False, "router_aux_loss_coef": 0.02, "tie_word_embeddings": False}},

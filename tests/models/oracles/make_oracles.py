@@ -47,7 +47,7 @@ def build(family, **changes):
     model = getattr(transformers, family["class"])(settings).float().eval()
     state = model.state_dict()
     names = [name for name in state if not (config["tie_word_embeddings"] and name == "lm_head.weight")]
-    fixture = {"seed": SEED, "config": config,
+    fixture = {"seed": family.get("seed", SEED), "config": config,
                "tensors": [[name, list(state[name].shape), *numbers_of(family, name, state[name].shape)] for name in names]}
     missing, unexpected = model.load_state_dict(
         {name: torch.from_numpy(values.copy()) for name, values in weights.tensors(fixture).items()}, strict=False)
@@ -89,6 +89,25 @@ def run(model, prompts):
     return arrays
 
 
+def prompt_logprobs(model):
+    prompts = [prompt for prompt in prompts_of() if len(prompt) > 1]
+    return np.concatenate([log_softmax(logits_of(model, prompt))[np.arange(len(prompt) - 1), prompt[1:]] for prompt in prompts])
+
+
+def distance_of_float16(model):
+    """Largest and mean change of the prompts' log-probabilities where matrices read float16, as they do on most devices, and
+    keys and values are float16 (here before their rotation)."""
+    right = prompt_logprobs(model)
+    parts = [part for part in model.modules() if isinstance(part, torch.nn.Linear) or type(part).__name__ == "GptOssExperts"]
+    hooks = [part.register_forward_pre_hook(lambda _, given: (given[0].half().float(), *given[1:])) for part in parts]
+    kept = [part for name, part in model.named_modules() if name.endswith(("k_proj", "v_proj"))]
+    hooks += [part.register_forward_hook(lambda _, given, out: out.half().float()) for part in kept]
+    difference = np.abs(prompt_logprobs(model) - right)
+    for hook in hooks:
+        hook.remove()
+    return difference.max(), difference.mean()
+
+
 def write(name, family):
     model, fixture = build(family)
     fixture["prompts"] = prompts_of()
@@ -99,12 +118,14 @@ def write(name, family):
     made_by = f"{versions}, {family['class']}, float32, eager"
     lines = ",\n".join(json.dumps(tensor) for tensor in fixture["tensors"])
     with open(path + ".json", "w", encoding="utf-8") as file:
-        file.write(f'{{"made_by": {json.dumps(made_by)}, "seed": {SEED},\n"config": {json.dumps(fixture["config"])},\n'
-                   f'"prompts": {json.dumps(fixture["prompts"])},\n"tensors": [\n{lines}]}}\n')
+        file.write(f'{{"made_by": {json.dumps(made_by)}, "seed": {fixture["seed"]},\n'
+                   f'"config": {json.dumps(fixture["config"])},\n"prompts": {json.dumps(fixture["prompts"])},\n"tensors": [\n{lines}]}}\n')
     logprobs = np.concatenate([arrays[f"logprobs_{i}"] for i in range(len(LENGTHS))])
+    far, mean = distance_of_float16(model)
     size = sum(os.path.getsize(path + end) for end in (".npz", ".json"))
+    margin = min(arrays[f"margins_{i}"].min() for i in range(len(LENGTHS)))
     print(f"{name}: {len(fixture['tensors'])} tensors, {size / 1000:.0f} KB, log-probabilities {logprobs.mean():.2f} +- "
-          f"{logprobs.std():.2f}, smallest margin {min(arrays[f'margins_{i}'].min() for i in range(len(LENGTHS))):.4f}")
+          f"{logprobs.std():.2f}, smallest margin {margin:.4f}, float16 moves them by {far:.4f}, in the mean {mean:.5f}")
 
 
 MISTAKES = [
@@ -115,11 +136,6 @@ MISTAKES = [
     ("gpt-oss", {"rope_scaling": FAMILIES["gpt-oss-rounded"]["config"]["rope_scaling"]}),
     ("mixtral", {"num_experts_per_tok": 2}), ("llama", {"rope_scaling": None}),
 ]
-
-
-def prompt_logprobs(model):
-    prompts = [prompt for prompt in prompts_of() if len(prompt) > 1]
-    return np.concatenate([log_softmax(logits_of(model, prompt))[np.arange(len(prompt) - 1), prompt[1:]] for prompt in prompts])
 
 
 def report_mistakes():
