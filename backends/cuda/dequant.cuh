@@ -83,6 +83,9 @@ __device__ inline float element(const PackedMatrix& m, uint64_t row, uint32_t co
       const float scale = static_cast<float>(reinterpret_cast<const int8_t*>(m.plane[2])[step * 8 + u * 2 + t / 2]);
       return half_at(m.plane[3], step / 2) * scale * number(nibble() | upper << 4, 32);
     }
+    case Encoding::kMXFP4:
+    case Encoding::kFP8:
+      break;
   }
   return 0;
 }

@@ -60,6 +60,10 @@ constexpr StepBytes step_bytes(Encoding encoding) {
       return {{128, 0, 8, 0}};
     case Encoding::kQ6_K:
       return {{64, 32, 8, 1}};
+    case Encoding::kMXFP4:
+      return {{64, 0, 4, 0}};
+    case Encoding::kFP8:
+      return {{128, 0, 4, 0}};
   }
   return {};
 }

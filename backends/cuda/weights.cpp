@@ -99,6 +99,10 @@ Status DeviceWeights::add_f16_copies(uint64_t bytes_max, MemoryBook* book, const
 }
 
 Status DeviceWeights::load(const WeightTable& table, int device, MemoryBook* book, const Progress& progress) {
+  for (const WeightTensor& tensor : table.tensors)
+    if (tensor.encoding == Encoding::kMXFP4 || tensor.encoding == Encoding::kFP8)
+      return make_error(ErrorCode::kUnsupported, "load_weights: weight {}: {} has no kernels", tensor.name,
+                        encoding_name(tensor.encoding));
   if (Status status = allocate(table, book); !status) return status;
   if (Status status = load_tensors(table, tensors_, device, book, progress); !status) return status;
   if (Status status = narrow_bf16(); !status) return status;

@@ -44,6 +44,9 @@ std::span<const Field> fields_of(Encoding encoding) {
       return kQ5_K;
     case Encoding::kQ6_K:
       return kQ6_K;
+    case Encoding::kMXFP4:
+    case Encoding::kFP8:
+      break;  // refused when weights are loaded
   }
   return {};
 }

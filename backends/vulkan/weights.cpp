@@ -56,6 +56,10 @@ std::vector<Transfer::Job> fill_jobs(const WeightTable& table, const WeightRuns&
 
 Result<Weights> Weights::load(const Device& device, MemoryBook* book, Transfer* transfer, const WeightTable& table,
                               const Progress& progress) {
+  for (const WeightTensor& tensor : table.tensors)
+    if (tensor.encoding == Encoding::kMXFP4 || tensor.encoding == Encoding::kFP8)
+      return make_error(ErrorCode::kUnsupported, "vulkan: weight {}: {} has no kernels", tensor.name,
+                        encoding_name(tensor.encoding));
   const WeightRuns runs = plan_weight_runs(table, device.traits(), Transfer::kJobBytesMax);
   auto ranges = RangeSet::create(device, book, MemoryKind::kWeights, runs.bytes, 16);
   if (!ranges) return ranges.error();

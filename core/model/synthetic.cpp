@@ -60,11 +60,12 @@ Encoding tensor_encoding(const Recipe& recipe, const std::string& name, uint64_t
   if (!is_quantized(encoding) || encoding == Encoding::kQ8_0) return encoding;
   const std::string head =
       recipe.shape->is_tied ? tensor_names::kEmbedding : fmt::format("{}.weight", tensor_names::kHead);
+  if (encoding == Encoding::kFP8 && (name == head || name == tensor_names::kEmbedding)) return Encoding::kBF16;
   const bool is_mix = encoding == Encoding::kQ4_K || encoding == Encoding::kQ5_K;
   const bool is_v_or_down = ends_with(name, tensor_names::kV) || ends_with(name, tensor_names::kDown) ||
                             ends_with(name, tensor_names::kExpertDown);
   if (name == head || (is_mix && is_v_or_down && has_more_bits(name, recipe.shape->num_layers)))
-    encoding = Encoding::kQ6_K;
+    encoding = encoding == Encoding::kMXFP4 ? Encoding::kQ8_0 : Encoding::kQ6_K;
   if (columns % geometry(encoding).elements_block == 0) return encoding;
   switch (encoding) {
     case Encoding::kQ4_K:
@@ -185,7 +186,7 @@ Result<std::shared_ptr<Model>> make_model(const Recipe& recipe, const std::strin
 
 // The numbers of llama.cpp's file types, by encoding; k-quants are the "medium" mixes.
 uint32_t file_type(Encoding encoding) {
-  constexpr uint32_t kFileTypes[kNumEncodings] = {0, 1, 32, 2, 3, 8, 9, 7, 15, 17, 18};
+  constexpr uint32_t kFileTypes[kNumEncodings - 1] = {0, 1, 32, 2, 3, 8, 9, 7, 15, 17, 18, 38};
   return kFileTypes[static_cast<int>(encoding)];
 }
 

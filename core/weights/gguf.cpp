@@ -33,14 +33,14 @@ constexpr TensorType kTensorTypes[] = {
     known(0, Encoding::kF32),     known(1, Encoding::kF16),     known(2, Encoding::kQ4_0),
     known(3, Encoding::kQ4_1),    known(6, Encoding::kQ5_0),    known(7, Encoding::kQ5_1),
     known(8, Encoding::kQ8_0),    known(12, Encoding::kQ4_K),   known(13, Encoding::kQ5_K),
-    known(14, Encoding::kQ6_K),   known(30, Encoding::kBF16),   {10, "q2_k", 256, 84, {}},
+    known(14, Encoding::kQ6_K),   known(30, Encoding::kBF16),   known(39, Encoding::kMXFP4),
+    {10, "q2_k", 256, 84, {}},
     {11, "q3_k", 256, 110, {}},   {16, "iq2_xxs", 256, 66, {}}, {17, "iq2_xs", 256, 74, {}},
     {18, "iq3_xxs", 256, 98, {}}, {19, "iq1_s", 256, 50, {}},   {20, "iq4_nl", 32, 18, {}},
     {21, "iq3_s", 256, 110, {}},  {22, "iq2_s", 256, 82, {}},   {23, "iq4_xs", 256, 136, {}},
     {24, "i8", 1, 1, {}},         {25, "i16", 1, 2, {}},        {26, "i32", 1, 4, {}},
     {27, "i64", 1, 8, {}},        {28, "f64", 1, 8, {}},        {29, "iq1_m", 256, 56, {}},
-    {34, "tq1_0", 256, 54, {}},   {35, "tq2_0", 256, 66, {}},   {39, "mxfp4", 32, 17, {}},
-    {40, "nvfp4", 64, 36, {}},
+    {34, "tq1_0", 256, 54, {}},   {35, "tq2_0", 256, 66, {}},   {40, "nvfp4", 64, 36, {}},
 };
 
 const TensorType* find_tensor_type(uint32_t id) {
@@ -331,11 +331,11 @@ Result<WeightSource> parse_gguf(std::span<const std::byte> bytes) {
   return source;
 }
 
-uint32_t gguf_tensor_type(Encoding encoding) {
+std::optional<uint32_t> gguf_tensor_type(Encoding encoding) {
   for (const TensorType& type : kTensorTypes) {
     if (type.encoding == encoding) return type.id;
   }
-  LLMRT_CHECK(false, "every encoding has a GGUF type");
+  return std::nullopt;
 }
 
 }  // namespace llmrt

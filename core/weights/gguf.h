@@ -29,7 +29,7 @@ bool is_gguf(std::span<const std::byte> bytes);
 // arrays and tensor types that have no name here.
 Result<WeightSource> parse_gguf(std::span<const std::byte> bytes);
 
-// GGUF's number for an encoding.
-uint32_t gguf_tensor_type(Encoding encoding);
+// GGUF's number for an encoding; none for fp8.
+std::optional<uint32_t> gguf_tensor_type(Encoding encoding);
 
 }  // namespace llmrt

@@ -118,7 +118,7 @@ std::string GgufWriter::header(std::vector<uint64_t>* offsets) const {
     append(&out, tensor->columns);
     if (tensor->rows != 1) append(&out, tensor->rows / count);
     if (count > 1) append(&out, count);
-    append(&out, gguf_tensor_type(tensor->encoding));
+    append(&out, *gguf_tensor_type(tensor->encoding));
     append(&out, offset);
     offsets->push_back(offset);
     offset = round_up(offset + tensor->bytes(), kGgufAlignment);
@@ -129,6 +129,10 @@ std::string GgufWriter::header(std::vector<uint64_t>* offsets) const {
 }
 
 Status GgufWriter::write(const std::string& path, const WriteProgress& progress) const {
+  for (const auto& [tensor, count] : tensors_)
+    if (!gguf_tensor_type(tensor->encoding))
+      return make_error(ErrorCode::kUnsupported, "write GGUF: tensor {}: expected an encoding that GGUF has, found {}",
+                        tensor->name, encoding_name(tensor->encoding));
   std::vector<uint64_t> offsets;
   const std::string head = header(&offsets);
   const uint64_t total = head.size() + offsets.back();

@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -32,7 +33,7 @@ uint16_t f16_bits(double value) {
 
 // Random bits are numbers already when the quants are uniform; what has to be put right is where the scales stand.
 struct BlockScales {
-  uint32_t offset;  // of the f16 scale; the f16 minimum, where there is one, follows it
+  uint32_t offset;  // of the scale; the f16 minimum, where there is one, follows it
   bool has_minimum;
   double deviation;       // of the numbers of a block whose scale is 1, all other bits random
   double minimum_factor;  // minimum / scale for a mean of 0
@@ -56,13 +57,17 @@ constexpr BlockScales block_scales(Encoding encoding) {
       return {0, true, 526.9, 15.5};
     case Encoding::kQ6_K:
       return {208, false, 1365.7, 0};
+    case Encoding::kMXFP4:
+      return {0, false, 5.852, 0};
+    case Encoding::kFP8:
+      return {0, false, 0.828, 0};
     default:
       return {};
   }
 }
 
 // Float encodings: sign, two low exponent bits and mantissa stay random, then a base exponent is added: magnitudes from
-// 2^e to 2^(e+4), whose root mean square is 7.04 * 2^e.
+// 2^e to 2^(e+4), whose root mean square is 7.04 * 2^e. The numbers of fp8 blocks are made so too, with e = -3.
 struct FloatPattern {
   uint64_t mask, base;  // for each 64-bit word
 };
@@ -89,11 +94,20 @@ class Generator {
       return;
     }
     pattern_ = {~0ull, 0};
+    if (encoding == Encoding::kMXFP4) {
+      set_exponents(deviation);
+      return;
+    }
+    if (encoding == Encoding::kFP8) pattern_ = {0x9f9f9f9f9f9f9f9full, 0x2020202020202020ull};
     for (int i = 0; i < 256; ++i) {  // scales within a quarter of the mean, half of them negative
       const double sign = i % 2 == 0 ? 1 : -1;
       const double scale = sign * deviation / scales_.deviation * (0.75 + i / 511.0);
-      table_[i] = {f16_bits(scale), f16_bits(scale * scales_.minimum_factor)};
+      if (encoding == Encoding::kFP8)
+        table_[i] = std::bit_cast<std::array<uint16_t, 2>>(static_cast<float>(scale));
+      else
+        table_[i] = {f16_bits(scale), f16_bits(scale * scales_.minimum_factor)};
     }
+    bytes_scale_ = encoding == Encoding::kFP8 || scales_.has_minimum ? 4 : 2;
   }
 
   void operator()(uint64_t byte_offset, std::span<std::byte> out) const {
@@ -107,6 +121,14 @@ class Generator {
   }
 
  private:
+  // Two powers of two, each as often as the deviation asks for.
+  void set_exponents(double deviation) {
+    const double exact = std::log2(deviation / scales_.deviation) + 128, lower = std::floor(exact);
+    const double num_upper = 256 * (std::exp2(2 * (exact - lower)) - 1) / 3;
+    for (int i = 0; i < 256; ++i) table_[i][0] = static_cast<uint16_t>(lower + (i < num_upper ? 1 : 0));
+    bytes_scale_ = 1;
+  }
+
   void fill(uint64_t state, std::byte* row) const {
     const auto word_at = [&](uint64_t i) { return (mix(state + i * kStep) & pattern_.mask) + pattern_.base; };
     const uint64_t num_words = bytes_row_ / 8;
@@ -122,13 +144,14 @@ class Generator {
   void set_scales(std::byte* row) const {
     const uint32_t bytes_block = geometry(encoding_).bytes_block;
     for (std::byte* scale = row + scales_.offset; scale < row + bytes_row_; scale += bytes_block)
-      std::memcpy(scale, table_[static_cast<uint8_t>(*scale)].data(), scales_.has_minimum ? 4 : 2);
+      std::memcpy(scale, table_[static_cast<uint8_t>(*scale)].data(), bytes_scale_);
   }
 
   Encoding encoding_;
   uint64_t bytes_row_;
   uint64_t seed_;
   BlockScales scales_;
+  uint32_t bytes_scale_ = 0;  // with the minimum
   FloatPattern pattern_{};
   std::array<std::array<uint16_t, 2>, 256> table_{};
 };

@@ -6,6 +6,7 @@
 
 #include "core/base/check.h"
 #include "core/base/half.h"
+#include "core/weights/small_floats.h"
 
 namespace llmrt {
 namespace {
@@ -112,6 +113,40 @@ void decode_q6_k(const uint8_t* block, float* out) {
   }
 }
 
+// Number j shares a byte with number j + 16, as in q4_0.
+void decode_mxfp4(const uint8_t* block, float* out) {
+  for (int j = 0; j < 32; ++j) out[j] = mxfp4_value(block[0], block[1 + j % 16] >> (j < 16 ? 0 : 4) & 15);
+}
+
+// The scale of the OCP specification: the greatest magnitude gets the exponent of 4 to 6, and what passes 6 becomes 6.
+void encode_mxfp4(const float* values, uint8_t* block) {
+  float amax = 0;
+  for (int j = 0; j < 32; ++j) amax = std::max(amax, std::fabs(values[j]));
+  int exponent = 0;
+  std::frexp(amax, &exponent);  // amax in [2^(exponent - 1), 2^exponent)
+  const int biased = amax > 0 ? std::clamp(exponent - 3 + 127, 0, 254) : 0;
+  std::fill(block, block + 17, static_cast<uint8_t>(0));
+  block[0] = static_cast<uint8_t>(biased);
+  for (int j = 0; j < 32; ++j) {
+    const int number = e2m1_bits(std::ldexp(values[j], 127 - biased));
+    block[1 + j % 16] |= static_cast<uint8_t>(number << (j < 16 ? 0 : 4));
+  }
+}
+
+void decode_fp8(const uint8_t* block, float* out) {
+  float scale = 0;
+  std::memcpy(&scale, block, 4);
+  for (int j = 0; j < 128; ++j) out[j] = scale * e4m3_value(block[4 + j]);
+}
+
+void encode_fp8(const float* values, uint8_t* block) {
+  float amax = 0;
+  for (int j = 0; j < 128; ++j) amax = std::max(amax, std::fabs(values[j]));
+  const float scale = amax / 448;
+  std::memcpy(block, &scale, 4);
+  for (int j = 0; j < 128; ++j) block[4 + j] = e4m3_bits(scale == 0 ? 0 : values[j] / scale);
+}
+
 void decode_block(Encoding encoding, const uint8_t* block, float* out) {
   switch (encoding) {
     case Encoding::kF32:
@@ -135,6 +170,10 @@ void decode_block(Encoding encoding, const uint8_t* block, float* out) {
       return decode_k45(encoding == Encoding::kQ5_K, block, out);
     case Encoding::kQ6_K:
       return decode_q6_k(block, out);
+    case Encoding::kMXFP4:
+      return decode_mxfp4(block, out);
+    case Encoding::kFP8:
+      return decode_fp8(block, out);
   }
 }
 
@@ -160,6 +199,10 @@ void encode_row(Encoding encoding, std::span<const float> values, std::byte* row
       store_u16(f16_bits(*numbers), block);
     else if (encoding == Encoding::kQ8_0)
       encode_q8_0(numbers, block);
+    else if (encoding == Encoding::kMXFP4)
+      encode_mxfp4(numbers, block);
+    else if (encoding == Encoding::kFP8)
+      encode_fp8(numbers, block);
     else
       encode_small(small_block(encoding), numbers, block);
   }

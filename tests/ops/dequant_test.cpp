@@ -1,6 +1,8 @@
-// The reference's decoders against the Python package `gguf`, bit for bit: fixed blocks, hashed. The table is the
-// output of dequant_golden.py.
+// The reference's decoders against the Python package `gguf` (fp8, which it does not have: a table made from the
+// definition), bit for bit: fixed blocks, hashed. The table is the output of dequant_golden.py.
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
 #include <vector>
 
 #include "core/sample/gumbel.h"
@@ -21,6 +23,7 @@ constexpr Golden kGolden[] = {
     {"q4_0", 256, 0x7751d9de11dfeff9ull},  {"q4_1", 256, 0x044d694965f47527ull},  {"q5_0", 256, 0x50b18635137751edull},
     {"q5_1", 256, 0xc0ae10552119c57cull},  {"q8_0", 256, 0x62b80e46428a07feull},  {"q4_k", 2048, 0x25dbb8bfd4fa6575ull},
     {"q5_k", 2048, 0x51ef182f46dcd37aull}, {"q6_k", 2048, 0x76d7712789025284ull},
+    {"mxfp4", 256, 0x1ccd12526c0c890eull}, {"fp8", 1024, 0x1d2cea6f8a5cfe3full},
 };
 
 uint64_t fnv(const void* data, size_t num_bytes) {
@@ -41,6 +44,10 @@ std::vector<uint32_t> float_high_bytes(Encoding encoding) {
       return {1, 3};
     case Encoding::kQ6_K:
       return {209};
+    case Encoding::kMXFP4:
+      return {0};  // the exponent
+    case Encoding::kFP8:
+      return {3};
     default:
       return {1};
   }
@@ -63,6 +70,31 @@ TEST_CASE("every encoding is decoded bit for bit as gguf does", "[dequant]") {
     CHECK(values.size() == golden.count);
     CHECK(fnv(values.data(), values.size() * 4) == golden.hash);
   }
+}
+
+// A block whose byte i is 37 * i + 11, with a scale of 1 as twice a number is counted; the sums are of the package
+// `gguf`, 0.19.0.
+TEST_CASE("mxfp4 has its low nibbles first and its exponent alone decides what is not a number", "[dequant]") {
+  uint8_t block[17];
+  for (int i = 0; i < 17; ++i) block[i] = static_cast<uint8_t>(37 * i + 11);
+  block[0] = 128;
+  float values[32];
+  reference::dequantize_block(Encoding::kMXFP4, block, values);
+  double sum = 0, weighted = 0;
+  for (int e = 0; e < 32; ++e) sum += values[e], weighted += values[e] * (e % 7 + 1);
+  CHECK(sum == 25);
+  CHECK(weighted == 85);
+  CHECK((values[0] == 0 && values[1] == 6 && values[2] == -2));
+  block[1] = 0x07;
+  for (const auto& [exponent, number] : {std::pair{0, 0x1.8p-125f}, {254, INFINITY}, {252, 0x1.8p127f}}) {
+    block[0] = static_cast<uint8_t>(exponent);
+    reference::dequantize_block(Encoding::kMXFP4, block, values);
+    CHECK(values[0] == number);
+    CHECK(values[16] == 0);
+  }
+  block[0] = 255;
+  reference::dequantize_block(Encoding::kMXFP4, block, values);
+  CHECK(std::ranges::all_of(values, [](float value) { return std::isnan(value); }));
 }
 
 TEST_CASE("narrow floats round to nearest even", "[dequant]") {

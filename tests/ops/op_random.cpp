@@ -15,8 +15,8 @@ void put_u16(std::byte* at, uint16_t bits) {
   std::memcpy(at, &bits, 2);
 }
 
-// Random bits are valid blocks, but for the 16-bit scales, which must be finite: where they lie, and how large the
-// stored integers times a scale of 1 are, about (root mean square).
+// Random bits are valid blocks, but for the scales, which must be finite: where those of 16 bits lie, and how large the
+// stored numbers times a scale of 1 are, about (root mean square).
 struct BlockScales {
   std::vector<uint32_t> steps, mins;  // byte offsets of scales and of offsets
   double rms;
@@ -39,8 +39,24 @@ BlockScales scales_of(Encoding encoding) {
       return {{0}, {2}, 18 * 36};
     case Encoding::kQ6_K:
       return {{208}, {}, 18.5 * 74};
+    case Encoding::kMXFP4:
+      return {{}, {}, 2.93};
+    case Encoding::kFP8:
+      return {{}, {}, 128};
     default:
       return {{}, {}, 1};
+  }
+}
+
+// The exponent of mxfp4 (scales of a factor 4 beside each other) and the f32 scale of fp8, whose numbers are made finite.
+void put_float_scales(Encoding encoding, double scale, std::mt19937_64& rng, std::byte* block) {
+  if (encoding == Encoding::kMXFP4) {
+    block[0] = static_cast<std::byte>(std::lrint(std::log2(scale)) + 126 + static_cast<long>(rng() % 3));
+  } else if (encoding == Encoding::kFP8) {
+    const float number = static_cast<float>(scale * (rng() % 8 ? 1 : -1));
+    std::memcpy(block, &number, 4);
+    for (uint32_t i = 4; i < geometry(encoding).bytes_block; ++i)
+      if ((block[i] & std::byte{127}) == std::byte{127}) block[i] ^= std::byte{1};
   }
 }
 
@@ -65,6 +81,7 @@ std::vector<std::byte> random_weights(Encoding encoding, uint64_t rows, uint64_t
   const BlockScales scales = scales_of(encoding);
   std::uniform_real_distribution<double> uniform(0.5, 1.5);
   for (uint64_t at = 0; at < bytes.size(); at += block.bytes_block) {
+    put_float_scales(encoding, deviation / scales.rms * uniform(rng), rng, bytes.data() + at);
     for (uint32_t offset : scales.steps)
       put_u16(bytes.data() + at + offset,
               reference::f16_bits(deviation / scales.rms * uniform(rng) * (rng() % 8 ? 1 : -1)));

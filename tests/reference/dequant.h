@@ -1,9 +1,12 @@
-// Every weight encoding, bit for bit as GGUF defines it: block bytes to floats, in float32 arithmetic and GGUF's order
+// Every weight encoding, bit for bit as GGUF (or, of fp8, core/weights/encoding.h) defines it: block bytes to floats, in float32 arithmetic and GGUF's order
 // of operations. Twins: backends/cuda/dequant.cuh, shaders/dequant.glsl. Compared with the Python package `gguf` by
 // tests/reference/dequant_test.cpp.
 #pragma once
 
+#include <bit>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "core/weights/encoding.h"
 #include "tests/reference/number.h"
@@ -72,6 +75,25 @@ inline void dequantize_q6_k(const uint8_t* block, float* out) {
   }
 }
 
+// mxfp4: the exponent of a scale 2^(e - 127), then nibbles in the order of q4_0, each s ee m.
+inline void dequantize_mxfp4(const uint8_t* block, float* out) {
+  for (int j = 0; j < 32; ++j) {
+    const int n = block[1 + j % 16] >> (j / 16 * 4) & 15, exponent = n >> 1 & 3, mantissa = n & 1;
+    const double magnitude = exponent == 0 ? mantissa * 0.5 : std::ldexp(1 + mantissa * 0.5, exponent - 1);
+    const float value = static_cast<float>(std::ldexp(magnitude, block[0] - 127));
+    out[j] = block[0] == 255 ? std::numeric_limits<float>::quiet_NaN() : n & 8 ? -value : value;
+  }
+}
+
+// fp8: f32 scale, 128 numbers of e4m3.
+inline void dequantize_fp8(const uint8_t* block, float* out) {
+  const float scale = std::bit_cast<float>(load_u32(block));
+  for (int j = 0; j < 128; ++j) {
+    const uint8_t bits = block[4 + j];
+    out[j] = (bits & 127) == 127 ? std::numeric_limits<float>::quiet_NaN() : scale * static_cast<float>(f8_value(bits));
+  }
+}
+
 // One block of geometry(encoding).elements_block numbers.
 inline void dequantize_block(Encoding encoding, const uint8_t* block, float* out) {
   switch (encoding) {
@@ -101,6 +123,10 @@ inline void dequantize_block(Encoding encoding, const uint8_t* block, float* out
       return dequantize_k45(block, block + 16, block + 48, out);
     case Encoding::kQ6_K:
       return dequantize_q6_k(block, out);
+    case Encoding::kMXFP4:
+      return dequantize_mxfp4(block, out);
+    case Encoding::kFP8:
+      return dequantize_fp8(block, out);
   }
 }
 

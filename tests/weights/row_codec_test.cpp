@@ -8,6 +8,7 @@
 #include <random>
 
 #include "core/base/half.h"
+#include "core/weights/small_floats.h"
 #include "tests/reference/dequant.h"
 
 using namespace llmrt;
@@ -93,6 +94,31 @@ TEST_CASE("blocks that have an exact form keep it") {
     CHECK(coded(encoding, zeros) == zeros);
   }
   CHECK(coded(Encoding::kQ4_1, constant) == constant);
+}
+
+TEST_CASE("small floats keep what they have and round the rest to nearest, ties to even") {
+  std::vector<float> four(32), eight(128);
+  for (int i = 0; i < 32; ++i) four[i] = mxfp4_value(120, static_cast<uint32_t>(i) % 16);
+  CHECK(coded(Encoding::kMXFP4, four) == four);
+  for (int i = 0; i < 127; ++i) eight[i] = e4m3_value(static_cast<uint8_t>(i)) * (i % 3 ? 0.25f : -0.25f);
+  CHECK(coded(Encoding::kFP8, eight) == eight);
+  for (int i = 0; i < 256; ++i)
+    if ((i & 127) != 127) CHECK(e4m3_bits(e4m3_value(static_cast<uint8_t>(i))) == i);
+  std::vector<float> ties(32, 6.0f);  // scale 1
+  for (const auto& [value, rounded] :
+       {std::pair{0.25f, 0.0f}, {0.75f, 1.0f}, {1.25f, 1.0f}, {1.75f, 2.0f}, {2.5f, 2.0f}, {3.5f, 4.0f}, {5.0f, 4.0f},
+        {-5.01f, -6.0f}, {7.9f, 6.0f}}) {
+    INFO(value);
+    ties[3] = value;
+    CHECK(coded(Encoding::kMXFP4, ties)[3] == rounded);
+  }
+  CHECK(e4m3_bits(17) == e4m3_bits(16));
+  CHECK(e4m3_bits(19) == e4m3_bits(20));
+  CHECK(e4m3_bits(0x1p-10f) == 0);
+  CHECK(e4m3_bits(-1e9f) == 0xfe);
+  for (const Encoding encoding : {Encoding::kMXFP4, Encoding::kFP8})
+    CHECK(coded(encoding, std::vector<float>(128, 0.0f)) == std::vector<float>(128, 0.0f));
+  CHECK(coded(Encoding::kMXFP4, std::vector<float>(32, 0x1p-130f)) == std::vector<float>(32, 0.0f));
 }
 
 TEST_CASE("q4_0 puts the number of greatest magnitude on its lowest quant") {

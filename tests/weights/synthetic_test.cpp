@@ -12,6 +12,7 @@
 
 #include "core/model/load_file.h"
 #include "core/weights/random_weights.h"
+#include "core/weights/row_codec.h"
 
 using namespace llmrt;
 
@@ -119,6 +120,14 @@ TEST_CASE("encodings follow the quantizer's mixes") {
   CHECK(encoding_of(*make("synthetic:smollm2-135m:q4_1"), "token_embd.weight") == Encoding::kQ8_0);
   CHECK(encoding_of(*make("synthetic:llama-3.1-8b:q4_0"), "output.weight") == Encoding::kQ6_K);
   CHECK(encoding_of(*make("synthetic:llama-3.1-8b:q8_0"), "output.weight") == Encoding::kQ8_0);
+  CHECK(encoding_of(*make("synthetic:llama-3.1-8b:mxfp4"), "output.weight") == Encoding::kQ8_0);
+  const auto fp8 = make("synthetic:llama-3.1-8b:fp8");
+  CHECK(encoding_of(*fp8, "output.weight") == Encoding::kBF16);
+  CHECK(encoding_of(*fp8, "token_embd.weight") == Encoding::kBF16);
+  CHECK(encoding_of(*fp8, "blk.0.attn_v.weight") == Encoding::kFP8);
+  const Status written = write_synthetic_gguf("smollm2-135m", "fp8", "/dev/null");
+  REQUIRE(!written);
+  CHECK(written.error().code == ErrorCode::kUnsupported);
 }
 
 TEST_CASE("any range of rows is the same each time, and rows and tensors differ") {
@@ -134,6 +143,25 @@ TEST_CASE("any range of rows is the same each time, and rows and tensors differ"
     const WeightGroup& other = model->weights.groups.at(model->layers.at(4).down);
     if (model->weights.tensors.at(other.segments[0].tensor).encoding == tensor.encoding)
       CHECK(bytes_of(model->weights.tensors.at(other.segments[0].tensor), 100, 1) != bytes_of(tensor, 100, 1));
+  }
+}
+
+TEST_CASE("random numbers of small floats are finite, with mean 0 and the deviation asked for") {
+  constexpr uint64_t kColumns = 4096, kRows = 64;
+  for (const Encoding encoding : {Encoding::kMXFP4, Encoding::kFP8}) {
+    for (const double deviation : {0.011, 0.0156, 0.03}) {
+      std::vector<std::byte> row(row_bytes(encoding, kColumns));
+      std::vector<float> values(kColumns);
+      double sum = 0, squares = 0;
+      for (uint64_t r = 0; r < kRows; ++r) {
+        random_weights(encoding, kColumns, 1, deviation)(r * row.size(), row);
+        decode_row(encoding, row.data(), values);
+        for (const float value : values) sum += value, squares += double(value) * value;
+      }
+      INFO(encoding_name(encoding) << " " << deviation);
+      CHECK(std::fabs(sum / (kRows * kColumns)) < 0.01 * deviation);
+      CHECK(std::sqrt(squares / (kRows * kColumns)) == Catch::Approx(deviation).epsilon(0.05));
+    }
   }
 }
 
