@@ -21,7 +21,7 @@ bool has_f16_form(const PackedMatrix& weight, DType x) {
 
 // Quantised weights that are decoded inside the kernel that multiplies.
 bool by_batch(const PackedMatrix& weight, uint32_t rows, const CompileInputs& inputs) {
-  return is_quantized(weight.encoding) && rows > inputs.tuning.vector_rows_max &&
+  return is_quantized(weight.encoding) && !weight.is_beyond_f16 && rows > inputs.tuning.vector_rows_max &&
          can_batch(weight, rows, inputs.device);
 }
 bool by_decoded(const PackedMatrix& weight, uint32_t rows, const CompileInputs& inputs) {
@@ -34,6 +34,10 @@ std::optional<MatmulKernel> kernel_for(const MatmulShape& shape, const CompileIn
   const PackedMatrix& weight = shape.weight;
   const uint32_t rows = shape.num_rows;
   if (!has_f16_form(weight, shape.x_dtype)) return MatmulKernel::kExact;
+  if (weight.is_beyond_f16) {  // what scales sums in f32, in an order that does not depend on the rows
+    const bool streams = !shape.batch_invariant && can_stream(weight, rows, inputs);
+    return streams ? MatmulKernel::kStream : MatmulKernel::kVector;
+  }
   if (shape.batch_invariant) return MatmulKernel::kSkinny;
   if (can_stream(weight, rows, inputs)) return MatmulKernel::kStream;
   if (rows <= inputs.tuning.vector_rows_max) return MatmulKernel::kVector;
@@ -70,7 +74,7 @@ bool is_few(const Matmul& op, const OpList& list, const CompileInputs& inputs) {
 }
 bool is_wide(const Matmul& op, const OpList& list, const CompileInputs& inputs) {
   return inputs.device.has_cublas && list.rows_of(op.x) > inputs.tuning.skinny_rows_max &&
-         all_runs(op, list, inputs, [](const PackedMatrix&) { return true; });
+         all_runs(op, list, inputs, [](const PackedMatrix& weight) { return !weight.is_beyond_f16; });
 }
 // Gate and other half are one run.
 bool is_one_gate(const Matmul& op, const CompileInputs& inputs) {

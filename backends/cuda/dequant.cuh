@@ -6,9 +6,10 @@
 // integers of the encoding. A number of unit i is then scale(i, step) * integer + base(i, step): both in f32, applied
 // to sums over the unit, since all four lanes hold the same unit. So products of quantised weights are as exact as f32
 // sums are. (q6_k: its 16-number scales are multiplied into the integers, up to 4,064, of which those above 2,048 lose
-// their last bit.) decode_scaled gives the numbers themselves, rounded to f16: for many rows, where scaling the sums of
-// each row would take longer than multiplying does. The base of q4_k and q5_k is rounded before it is added; integers
-// times their scale of 6 bits are exact: that takes the place of the offset of 1024, which goes in any case.
+// their last bit. mxfp4 and fp8 have small floats in the place of integers, those of fp8 times 2^-8.) decode_scaled
+// gives the numbers themselves, rounded to f16: for many rows, where scaling the sums of each row would take longer
+// than multiplying does. The base of q4_k and q5_k is rounded before it is added; integers times their scale of 6 bits
+// are exact: that takes the place of the offset of 1024, which goes in any case.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -83,9 +84,14 @@ __device__ inline float element(const PackedMatrix& m, uint64_t row, uint32_t co
       const float scale = static_cast<float>(reinterpret_cast<const int8_t*>(m.plane[2])[step * 8 + u * 2 + t / 2]);
       return half_at(m.plane[3], step / 2) * scale * number(nibble() | upper << 4, 32);
     }
-    case Encoding::kMXFP4:
-    case Encoding::kFP8:
-      break;
+    case Encoding::kMXFP4: {
+      const uint32_t q = nibble(), scale = reinterpret_cast<const uint16_t*>(m.plane[2])[step * 4 + u];
+      return __uint_as_float(scale << 16) * (0x1p14f * __low2float(half2_of((q & 7) << 9 | (q & 8) << 12)));
+    }
+    case Encoding::kFP8: {
+      const uint32_t q = m.plane[0][step * 128 + u / 2 * 64 + t * 16 + u % 2 * 8 + column % 8];
+      return reinterpret_cast<const float*>(m.plane[2])[step * 2] * __low2float(half2_of(f8_pair_bits(q)));
+    }
   }
   return 0;
 }
@@ -117,6 +123,17 @@ __device__ inline __half2 less_1024(__half2 factor) {
 __device__ inline uint32_t moved(uint32_t word, int from, int to) {
   return from > to ? word >> (from - to) : word << (to - from);
 }
+
+// Encodings with a byte a number.
+template <Encoding E>
+inline constexpr bool kIsBytes = E == Encoding::kQ8_0 || E == Encoding::kFP8;
+
+// The pair of e2m1 whose bits begin at bit `from` of the halves of `word`, times 2^-14: its exponent and mantissa are
+// those of f16, whose exponent is 14 greater.
+__device__ inline uint32_t e2m1_pair_bits(uint32_t word, int from) {
+  return masked_or(moved(word, from, 9), 0x0e000e00, moved(word, from, 12) & 0x80008000u);
+}
+inline constexpr uint32_t kTwoTo14 = 0x74007400;
 
 // Where a row, or all of them, begin in each plane.
 using PlanePointers = const uint8_t* [kNumPlanes];
@@ -174,6 +191,29 @@ struct UnitScales<true> {
   __device__ __half2 scale_pair(int i, uint32_t) const { return __low2half2(both(i)); }
   __device__ __half2 base_pair(int i, uint32_t) const { return __high2half2(both(i)); }
 };
+// mxfp4: 4 powers of two in bf16.
+struct PowerScales {
+  uint2 words;
+
+  __device__ void load(const uint8_t* plane, uint64_t step) { words = reinterpret_cast<const uint2*>(plane)[step]; }
+  __device__ float scale(int i, uint32_t) const {
+    const uint32_t two = i < 2 ? words.x : words.y;
+    return __uint_as_float(i % 2 ? two & 0xffff0000u : two << 16);
+  }
+  __device__ float base(int, uint32_t) const { return 0; }
+  // Of numbers by 2^-14, exact from 2^-38 to 2. PackedMatrix::is_beyond_f16 says that there are greater ones.
+  __device__ __half2 scale_pair(int i, uint32_t step) const { return __float2half2_rn(0x1p14f * scale(i, step)); }
+};
+// fp8: one scale, 256 times it, also as the sum of two f16.
+struct StepScale {
+  uint2 words;
+
+  __device__ void load(const uint8_t* plane, uint64_t step) { words = reinterpret_cast<const uint2*>(plane)[step]; }
+  __device__ float scale(int, uint32_t) const { return __uint_as_float(words.x); }
+  __device__ float base(int, uint32_t) const { return 0; }
+  __device__ __half2 scale_pair(int, uint32_t) const { return __low2half2(half2_of(words.y)); }
+  __device__ __half2 rest_pair(int, uint32_t) const { return __high2half2(half2_of(words.y)); }
+};
 // The header of a q4_k or q5_k block, of which a step is one half.
 struct BlockScales {
   uint4 header;
@@ -210,18 +250,21 @@ struct SubScales {
 };
 
 template <Encoding E>
-requires(is_quantized(E) && E != Encoding::kQ8_0) struct Fragment<E> {
+requires(is_quantized(E) && !kIsBytes<E>) struct Fragment<E> {
   static constexpr bool kFifth = E == Encoding::kQ5_0 || E == Encoding::kQ5_1 || E == Encoding::kQ5_K;
   static constexpr bool kPairs = E == Encoding::kQ6_K;
   static constexpr bool kHeader = E == Encoding::kQ4_K || E == Encoding::kQ5_K;
   static constexpr bool kMins = E == Encoding::kQ4_1 || E == Encoding::kQ5_1;
+  static constexpr bool kFloats = E == Encoding::kMXFP4;
   static constexpr bool kScaled = true, kBased = kHeader || kMins;
   // What is subtracted from the stored number.
   static constexpr uint32_t kOffset = E == Encoding::kQ4_0   ? 8
                                       : E == Encoding::kQ5_0 ? 16
                                       : E == Encoding::kQ6_K ? 32
                                                              : 0;
-  using Scales = std::conditional_t<kHeader, BlockScales, std::conditional_t<kPairs, SubScales, UnitScales<kMins>>>;
+  using Scales = std::conditional_t<
+      kHeader, BlockScales,
+      std::conditional_t<kPairs, SubScales, std::conditional_t<kFloats, PowerScales, UnitScales<kMins>>>>;
 
   uint4 nibbles;
   uint2 upper;  // fifth bits in x, or bit pairs
@@ -259,11 +302,21 @@ requires(is_quantized(E) && E != Encoding::kQ8_0) struct Fragment<E> {
   __device__ void decode(int i, [[maybe_unused]] uint32_t t, uint32_t (&pairs)[4]) const {
     if constexpr (kPairs) {
       decode_chunk_products(i, t, pairs);
+    } else if constexpr (kFloats) {
+      decode_small(i, pairs);
+#pragma unroll
+      for (uint32_t& pair : pairs) pair = half2_bits(__hmul2(half2_of(pair), half2_of(kTwoTo14)));
     } else {
 #pragma unroll
       for (int j = 0; j < 4; ++j)
         pairs[j] = half2_bits(j % 2 ? high_pair(stored(i, j), kOffset) : low_pair(stored(i, j), kOffset));
     }
+  }
+  // mxfp4: the numbers times 2^-14.
+  __device__ void decode_small(int i, uint32_t (&pairs)[4]) const requires kFloats {
+    const uint32_t words[4] = {nibbles.x, nibbles.y, nibbles.z, nibbles.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) pairs[j] = e2m1_pair_bits(words[i], j * 4);
   }
   // The same where nothing is subtracted, and nothing is done but to take them out: as subnormal f16, which count
   // 2^-24, 16 times as much where j is odd.
@@ -307,11 +360,11 @@ requires(is_quantized(E) && E != Encoding::kQ8_0) struct Fragment<E> {
 };
 
 // Units 0 and 1 in the first word, 2 and 3 in the second.
-template <>
-struct Fragment<Encoding::kQ8_0> {
+template <Encoding E>
+requires(kIsBytes<E>) struct Fragment<E> {
   static constexpr bool kScaled = true, kBased = false, kHeader = false, kPairs = false;
   uint4 bytes[2];
-  UnitScales<false> scales;
+  std::conditional_t<E == Encoding::kFP8, StepScale, UnitScales<false>> scales;
 
   __device__ void load(const PackedMatrix& m, uint64_t row, uint32_t step_in_row, uint32_t t) {
     const uint64_t step = row * ((m.columns + kStep - 1) / kStep) + step_in_row;
@@ -331,6 +384,10 @@ struct Fragment<Encoding::kQ8_0> {
     const uint32_t words[2] = {i % 2 ? two.z : two.x, i % 2 ? two.w : two.y};
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
+      if constexpr (E == Encoding::kFP8) {  // by 2^-8
+        pairs[j] = f8_pair_bits(j % 2 ? words[j / 2] >> 16 : words[j / 2]);
+        continue;
+      }
       // Bytes 128 + q, two of them beside kMagic in the low bytes of the halves.
       const uint32_t word = __byte_perm(words[j / 2] ^ 0x80808080u, kMagic, j % 2 ? 0x7372 : 0x7170);
       pairs[j] = half2_bits(low_pair(word, 128));
@@ -367,13 +424,21 @@ struct TwoScales {
       const float2 first = two_floats(half2_of(both.x)), second = two_floats(half2_of(both.y));
       scale = {first.x, second.x};
       base = {first.y, second.y};
+    } else if constexpr (E == Encoding::kFP8) {
+      const float one = reinterpret_cast<const float*>(plane)[block * 4 + t / 2 * 2];
+      scale = {one, one};
     } else {
-      scale = two_floats(half2_of(reinterpret_cast<const uint32_t*>(plane)[block * 4 + t]));
+      const uint32_t two = reinterpret_cast<const uint32_t*>(plane)[block * 4 + t];
+      if constexpr (E == Encoding::kMXFP4)
+        scale = {__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000u)};
+      else
+        scale = two_floats(half2_of(two));
     }
   }
 };
 
-// The small integers of unit i, in pairs, to the numbers themselves; of K blocks the products.
+// The small integers of unit i, in pairs, to the numbers themselves; of K blocks the products. The scale of fp8 is not
+// rounded: what it is more than scale_pair is added before the sum is.
 template <Encoding E>
 __device__ void scale_pairs(const auto& scales, int i, uint32_t step, uint32_t (&pairs)[4]) {
   const __half2 scale = scales.scale_pair(i, step);
@@ -381,6 +446,8 @@ __device__ void scale_pairs(const auto& scales, int i, uint32_t step, uint32_t (
   for (uint32_t& pair : pairs) {
     if constexpr (Fragment<E>::kBased)
       pair = half2_bits(__hfma2(half2_of(pair), scale, scales.base_pair(i, step)));
+    else if constexpr (E == Encoding::kFP8)
+      pair = half2_bits(__hfma2(half2_of(pair), scale, __hmul2(half2_of(pair), scales.rest_pair(i, step))));
     else
       pair = half2_bits(__hmul2(half2_of(pair), scale));
   }
@@ -391,6 +458,8 @@ template <Encoding E>
 __device__ void decode_scaled(const Fragment<E>& fragment, int i, uint32_t t, uint32_t step, uint32_t (&pairs)[4]) {
   if constexpr (Fragment<E>::kHeader)
     fragment.decode_products(i, step, pairs);
+  else if constexpr (E == Encoding::kMXFP4)
+    fragment.decode_small(i, pairs);
   else
     fragment.decode(i, t, pairs);
   if constexpr (Fragment<E>::kScaled) scale_pairs<E>(fragment.scales, i, step, pairs);

@@ -35,7 +35,7 @@ struct SharedScales {
 
 template <Encoding E>
 struct PairFragment {
-  static constexpr bool kBytes = E == Encoding::kQ8_0, kUpperPairs = E == Encoding::kQ6_K;
+  static constexpr bool kBytes = kIsBytes<E>, kUpperPairs = E == Encoding::kQ6_K;
   static constexpr bool kFifth = E == Encoding::kQ5_0 || E == Encoding::kQ5_1 || E == Encoding::kQ5_K;
 
   using Words = std::conditional_t<kBytes, uint4, uint2>;
@@ -78,7 +78,14 @@ struct PairFragment {
     for (uint32_t c = 0; c < 4; ++c) {
       const Words& words = numbers[c];
       const uint32_t word = u % 2 ? words.y : words.x;
-      if constexpr (kBytes) {
+      if constexpr (E == Encoding::kFP8) {
+        const uint32_t place = 2 * t + ((2 * t + 1) << 4);
+        pairs[c] = f8_pair_bits(__byte_perm(u % 2 ? words.z : words.x, u % 2 ? words.w : words.y, place));
+      } else if constexpr (E == Encoding::kMXFP4) {
+        // As in decode_small: the lane's nibbles go to the upper bits.
+        const uint32_t high = word << (12 - 4 * t);
+        pairs[c] = masked_or(high >> 3, 0x0e000e00, high & 0x80008000u);
+      } else if constexpr (kBytes) {
         const uint32_t two =
             __byte_perm(u % 2 ? words.z : words.x, u % 2 ? words.w : words.y, 2 * t + ((2 * t + 1) << 8));
         pairs[c] = half2_bits(low_pair((two & 0x00ff00ff) ^ (kMagic | 0x00800080), 128));

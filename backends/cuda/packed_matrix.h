@@ -13,6 +13,8 @@
 //   q5_0 q5_1     as q4_0, q4_1 and    1: 16 B of fifth bits
 //   q8_0          0: 128 B                                          2: 4 f16 d
 //   q4_k q5_k     as q4_0, q5_0 but                                 2: 16 B a block of 256 (two steps), see below
+//   mxfp4         0: the same as q4_0                               2: 4 scales in bf16, which has all powers of two
+//   fp8           0: as q8_0, e4m3 bytes                            2: f32 256 * scale; f16 near it, f16 the rest of it
 //   q6_k          0: 64 B of nibbles   1: 32 B of upper bit pairs   2: 8 scales (int8)   3: f16 d a block of 256
 //
 // Element e of chunk t of unit u is pair p = e / 2, side s = e % 2:
@@ -21,6 +23,7 @@
 //   bit pairs   u32 word 2 * t + u / 2, bit (u % 2 * 4 + p) * 2 + s * 16
 //   q8_0        byte u / 2 * 64 + t * 16 + u % 2 * 8 + e
 // So one mask of a shifted word gives both numbers of a pair in the low bits of its two 16-bit halves.
+// A scale of mxfp4 whose exponent is 255 is NaN; so is that of 128 numbers of fp8 of which one is.
 // The 16 bytes of q4_k and q5_k: f16 d, f16 d_min; then three words whose byte j holds, of units j (low nibble) and j +
 // 4 (high nibble) of the block, the low 4 bits of the scales, those of the mins, and scale >> 4 | min >> 4 << 2.
 #pragma once
@@ -48,6 +51,7 @@ constexpr StepBytes step_bytes(Encoding encoding) {
       return {{kStep * 2, 0, 0, 0}};
     case Encoding::kQ4_0:
     case Encoding::kQ4_K:
+    case Encoding::kMXFP4:
       return {{64, 0, 8, 0}};
     case Encoding::kQ4_1:
       return {{64, 0, 16, 0}};
@@ -57,13 +61,10 @@ constexpr StepBytes step_bytes(Encoding encoding) {
     case Encoding::kQ5_1:
       return {{64, 16, 16, 0}};
     case Encoding::kQ8_0:
+    case Encoding::kFP8:
       return {{128, 0, 8, 0}};
     case Encoding::kQ6_K:
       return {{64, 32, 8, 1}};
-    case Encoding::kMXFP4:
-      return {{64, 0, 4, 0}};
-    case Encoding::kFP8:
-      return {{128, 0, 4, 0}};
   }
   return {};
 }
@@ -81,6 +82,7 @@ struct PackedMatrix {
   uint32_t columns = 0;
   uint32_t row_stride = 0;  // bytes from row to row in plane 0
   Encoding encoding = Encoding::kF32;
+  bool is_beyond_f16 = false;  // mxfp4, fp8: numbers in f16 would be wrong, so scales are applied to sums in f32
 
   PackedMatrix slice(uint64_t row_begin, uint32_t num_rows) const {
     PackedMatrix part = *this;
@@ -91,7 +93,7 @@ struct PackedMatrix {
   }
   // True when `next` begins where this ends, so that both can be read as one.
   bool continues_with(const PackedMatrix& next) const {
-    if (next.encoding != encoding || next.columns != columns) return false;
+    if (next.encoding != encoding || next.columns != columns || next.is_beyond_f16 != is_beyond_f16) return false;
     for (int p = 0; p < kNumPlanes; ++p)
       if (plane[p] && plane[p] + rows * plane_row_bytes(encoding, p, columns) != next.plane[p]) return false;
     return true;

@@ -12,6 +12,17 @@
 namespace llmrt::cuda {
 namespace {
 
+// Weights that f16 may not hold.
+bool has_wide_range(const PackedMatrix& matrix) {
+  const Encoding encoding = matrix.encoding;
+  return matrix.rows > 0 && (encoding == Encoding::kBF16 || encoding == Encoding::kMXFP4 || encoding == Encoding::kFP8);
+}
+
+// Which matmul may write out in f16.
+bool has_f16_copy(const PackedMatrix& matrix) {
+  return is_quantized(matrix.encoding) && !matrix.is_beyond_f16;
+}
+
 // Columns are a multiple of 32, so every matrix in f16 begins at a multiple of 64 bytes.
 uint64_t f16_bytes(const PackedMatrix& quantized) {
   return uint64_t{quantized.rows} * quantized.columns * 2;
@@ -34,26 +45,31 @@ Status DeviceWeights::allocate(const WeightTable& table, MemoryBook* book) {
 }
 
 // bf16 within f16's range becomes f16, which the matrix units take with f16 activations; what stays bf16 is multiplied
-// without them.
-Status DeviceWeights::narrow_bf16() {
-  std::vector<uint32_t> beyond(tensors_.size());
+// without them. Of mxfp4 and fp8 it is noted what f16 cannot hold.
+Status DeviceWeights::check_ranges() {
+  std::vector<uint32_t> ranges(tensors_.size());
   MemoryBook scratch_book;
   Result<DeviceBuffer> flags =
-      DeviceBuffer::create(&scratch_book, MemoryKind::kOther, beyond.size() * 4, "load_weights: range flags");
+      DeviceBuffer::create(&scratch_book, MemoryKind::kOther, ranges.size() * 4, "load_weights: range flags");
   if (!flags) return flags.error();
   CUDA_TRY(cudaMemset(flags->data(), 0, flags->bytes()), "load_weights: range flags");
   bool any = false;
   for (size_t id = 0; id < tensors_.size(); ++id) {
-    if (tensors_[id].encoding != Encoding::kBF16 || tensors_[id].rows == 0) continue;
+    if (!has_wide_range(tensors_[id])) continue;
     any = true;
     if (Status status = check_f16_range(tensors_[id], flags->as<uint32_t>() + id, nullptr); !status) return status;
   }
   if (!any) return {};
-  CUDA_TRY(cudaMemcpy(beyond.data(), flags->data(), beyond.size() * 4, cudaMemcpyDeviceToHost),
+  CUDA_TRY(cudaMemcpy(ranges.data(), flags->data(), ranges.size() * 4, cudaMemcpyDeviceToHost),
            "load_weights: range flags");
   for (size_t id = 0; id < tensors_.size(); ++id) {
     PackedMatrix& tensor = tensors_[id];
-    if (tensor.encoding != Encoding::kBF16 || tensor.rows == 0 || beyond[id]) continue;
+    if (!has_wide_range(tensor)) continue;
+    if (is_quantized(tensor.encoding)) {
+      tensor.is_beyond_f16 = ranges[id] != kRangeReached;
+      continue;
+    }
+    if (ranges[id] & kRangePassed) continue;
     if (Status status = bf16_to_f16(tensor, nullptr); !status) return status;
     tensor.encoding = Encoding::kF16;
   }
@@ -65,7 +81,7 @@ uint64_t DeviceWeights::f16_bytes_max() const {
   uint64_t bytes = 0;
   for (const DeviceGroup& group : groups_)
     for (const GroupRun& run : group.runs)
-      if (is_quantized(run.matrix.encoding) && run.f16.rows == 0) bytes = std::max(bytes, f16_bytes(run.matrix));
+      if (has_f16_copy(run.matrix) && run.f16.rows == 0) bytes = std::max(bytes, f16_bytes(run.matrix));
   return bytes;
 }
 
@@ -74,7 +90,7 @@ Status DeviceWeights::add_f16_copies(uint64_t bytes_max, MemoryBook* book, const
   for (DeviceGroup& group : groups_) {
     for (GroupRun& run : group.runs) {
       run.f16 = {};
-      if (is_quantized(run.matrix.encoding)) runs.push_back(&run);
+      if (has_f16_copy(run.matrix)) runs.push_back(&run);
     }
   }
   f16_slab_.reset();
@@ -99,13 +115,9 @@ Status DeviceWeights::add_f16_copies(uint64_t bytes_max, MemoryBook* book, const
 }
 
 Status DeviceWeights::load(const WeightTable& table, int device, MemoryBook* book, const Progress& progress) {
-  for (const WeightTensor& tensor : table.tensors)
-    if (tensor.encoding == Encoding::kMXFP4 || tensor.encoding == Encoding::kFP8)
-      return make_error(ErrorCode::kUnsupported, "load_weights: weight {}: {} has no kernels", tensor.name,
-                        encoding_name(tensor.encoding));
   if (Status status = allocate(table, book); !status) return status;
   if (Status status = load_tensors(table, tensors_, device, book, progress); !status) return status;
-  if (Status status = narrow_bf16(); !status) return status;
+  if (Status status = check_ranges(); !status) return status;
   groups_ = make_groups(table, tensors_);
   if (progress) progress(table.bytes(), table.bytes());
   return {};

@@ -35,7 +35,7 @@ class DeviceWeights {
 
  private:
   Status allocate(const WeightTable& table, MemoryBook* book);
-  Status narrow_bf16();
+  Status check_ranges();
 
   DeviceBuffer slab_, f16_slab_;
   std::vector<PackedMatrix> tensors_;
@@ -45,8 +45,11 @@ class DeviceWeights {
 // ops/repack.cu. Rows [row_begin, row_begin + num_rows) of `target` from `raw`, the file's bytes in device memory.
 Status repack(const PackedMatrix& target, const uint8_t* raw, uint64_t row_begin, uint32_t num_rows,
               cudaStream_t stream);
-// Sets *beyond (device memory, zeroed before) when a number of a bf16 matrix is beyond f16's range.
-Status check_f16_range(const PackedMatrix& matrix, uint32_t* beyond, cudaStream_t stream);
+// What of a bf16, mxfp4 or fp8 matrix lies where, as bits that are added to *range (device memory). Passed: a number is
+// (or with other bits of its scale would be) beyond f16's range. Reached, not told of bf16: numbers can be as great as
+// 2^-13, so that f16, which counts 2^-24 near zero, has the smaller ones too as exactly as the sums need.
+inline constexpr uint32_t kRangePassed = 1, kRangeReached = 2;
+Status check_f16_range(const PackedMatrix& matrix, uint32_t* range, cudaStream_t stream);
 // Makes f16 of a bf16 matrix, in its place.
 Status bf16_to_f16(const PackedMatrix& matrix, cudaStream_t stream);
 

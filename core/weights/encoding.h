@@ -16,7 +16,21 @@
 
 namespace llmrt {
 
-enum class Encoding : uint8_t { kF32, kF16, kBF16, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ4_K, kQ5_K, kQ6_K, kMXFP4, kFP8 };
+enum class Encoding : uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kMXFP4,
+  kFP8
+};
 inline constexpr int kNumEncodings = 13;
 
 struct EncodingGeometry {
@@ -26,8 +40,9 @@ struct EncodingGeometry {
 };
 
 inline constexpr EncodingGeometry kEncodingGeometry[kNumEncodings] = {
-    {"f32", 1, 4},    {"f16", 1, 2},    {"bf16", 1, 2},     {"q4_0", 32, 18},   {"q4_1", 32, 20},   {"q5_0", 32, 22},
-    {"q5_1", 32, 24}, {"q8_0", 32, 34}, {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210}, {"mxfp4", 32, 17}, {"fp8", 128, 132},
+    {"f32", 1, 4},      {"f16", 1, 2},     {"bf16", 1, 2},    {"q4_0", 32, 18},   {"q4_1", 32, 20},
+    {"q5_0", 32, 22},   {"q5_1", 32, 24},  {"q8_0", 32, 34},  {"q4_k", 256, 144}, {"q5_k", 256, 176},
+    {"q6_k", 256, 210}, {"mxfp4", 32, 17}, {"fp8", 128, 132},
 };
 
 constexpr const EncodingGeometry& geometry(Encoding encoding) {

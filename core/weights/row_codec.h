@@ -20,7 +20,8 @@ constexpr bool can_encode(Encoding encoding) {
 }
 // Round to nearest with the block's scale from its extreme numbers, no search and no calibration: q8_0 takes
 // amax / 127; q4_0 and q5_0 put the number of greatest magnitude on their lowest quant; q4_1 and q5_1 span from the
-// least number to the greatest; fp8 takes amax / 448, mxfp4 the power of two that its standard says. Quants are rounded against the scale as stored. `row` as in decode_row.
+// least number to the greatest; fp8 takes amax / 448, mxfp4 the power of two that its standard says. Quants are rounded
+// against the scale as stored. `row` as in decode_row.
 void encode_row(Encoding encoding, std::span<const float> values, std::byte* row);
 
 }  // namespace llmrt

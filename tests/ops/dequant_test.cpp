@@ -22,8 +22,8 @@ constexpr Golden kGolden[] = {
     {"f32", 8, 0x7e63a0565b2d6f54ull},     {"f16", 8, 0x27e178c8ee93614dull},     {"bf16", 8, 0xedda54a4cf3e712eull},
     {"q4_0", 256, 0x7751d9de11dfeff9ull},  {"q4_1", 256, 0x044d694965f47527ull},  {"q5_0", 256, 0x50b18635137751edull},
     {"q5_1", 256, 0xc0ae10552119c57cull},  {"q8_0", 256, 0x62b80e46428a07feull},  {"q4_k", 2048, 0x25dbb8bfd4fa6575ull},
-    {"q5_k", 2048, 0x51ef182f46dcd37aull}, {"q6_k", 2048, 0x76d7712789025284ull},
-    {"mxfp4", 256, 0x1ccd12526c0c890eull}, {"fp8", 1024, 0x1d2cea6f8a5cfe3full},
+    {"q5_k", 2048, 0x51ef182f46dcd37aull}, {"q6_k", 2048, 0x76d7712789025284ull}, {"mxfp4", 256, 0x1ccd12526c0c890eull},
+    {"fp8", 1024, 0x1d2cea6f8a5cfe3full},
 };
 
 uint64_t fnv(const void* data, size_t num_bytes) {

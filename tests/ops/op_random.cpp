@@ -48,7 +48,8 @@ BlockScales scales_of(Encoding encoding) {
   }
 }
 
-// The exponent of mxfp4 (scales of a factor 4 beside each other) and the f32 scale of fp8, whose numbers are made finite.
+// The exponent of mxfp4 (scales of a factor 4 beside each other) and the f32 scale of fp8, whose numbers are made
+// finite.
 void put_float_scales(Encoding encoding, double scale, std::mt19937_64& rng, std::byte* block) {
   if (encoding == Encoding::kMXFP4) {
     block[0] = static_cast<std::byte>(std::lrint(std::log2(scale)) + 126 + static_cast<long>(rng() % 3));

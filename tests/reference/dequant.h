@@ -1,6 +1,6 @@
-// Every weight encoding, bit for bit as GGUF (or, of fp8, core/weights/encoding.h) defines it: block bytes to floats, in float32 arithmetic and GGUF's order
-// of operations. Twins: backends/cuda/dequant.cuh, shaders/dequant.glsl. Compared with the Python package `gguf` by
-// tests/reference/dequant_test.cpp.
+// Every weight encoding, bit for bit as GGUF (or, of fp8, core/weights/encoding.h) defines it: block bytes to floats,
+// in float32 arithmetic and GGUF's order of operations. Twins: backends/cuda/dequant.cuh, shaders/dequant.glsl.
+// Compared with the Python package `gguf` by tests/reference/dequant_test.cpp.
 #pragma once
 
 #include <bit>

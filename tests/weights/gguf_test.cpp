@@ -245,8 +245,7 @@ TEST_CASE("an empty file and a missing file are refused") {
 
 TEST_CASE("a file of another kind is refused by what it is, and told how to become one") {
   const std::pair<std::string, const char*> cases[] = {
-      {raw<uint64_t>(2) + "{}",
-       "a safetensors file: name its folder, which has config.json too"},
+      {raw<uint64_t>(2) + "{}", "a safetensors file: name its folder, which has config.json too"},
       {"PK\x03\x04" + std::string(26, '\0') + "archive/data.pkl", "a PyTorch file: convert"},
       {"PK\x03\x04" + std::string(26, '\0') + "model.gguf", "a zip archive: unpack it first"},
       {"\x80\x02\x8a\nl", "a Python pickle (an old PyTorch file): convert"},
@@ -288,6 +287,16 @@ TEST_CASE("a custom alignment is followed") {
   file.u32("general.alignment", 256);
   const std::string bytes = file.build();
   REQUIRE(parse_weight_source(as_span(bytes)).ok());
+}
+
+TEST_CASE("type 39 is mxfp4, 17 bytes for 32 numbers") {
+  GgufBytes file = small_file();
+  file.tensors[0] = {"first", {64}, 39, std::string(34, '\0'), {}, {}};
+  const std::string bytes = file.build();
+  const auto source = parse_weight_source(as_span(bytes));
+  REQUIRE(source.ok());
+  CHECK(describe(source->tensors[0]) == "[64] mxfp4");
+  CHECK(source->tensors[0].encoding == Encoding::kMXFP4);
 }
 
 TEST_CASE("types that cannot be computed with keep their name") {

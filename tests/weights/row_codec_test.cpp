@@ -105,9 +105,15 @@ TEST_CASE("small floats keep what they have and round the rest to nearest, ties 
   for (int i = 0; i < 256; ++i)
     if ((i & 127) != 127) CHECK(e4m3_bits(e4m3_value(static_cast<uint8_t>(i))) == i);
   std::vector<float> ties(32, 6.0f);  // scale 1
-  for (const auto& [value, rounded] :
-       {std::pair{0.25f, 0.0f}, {0.75f, 1.0f}, {1.25f, 1.0f}, {1.75f, 2.0f}, {2.5f, 2.0f}, {3.5f, 4.0f}, {5.0f, 4.0f},
-        {-5.01f, -6.0f}, {7.9f, 6.0f}}) {
+  for (const auto& [value, rounded] : {std::pair{0.25f, 0.0f},
+                                       {0.75f, 1.0f},
+                                       {1.25f, 1.0f},
+                                       {1.75f, 2.0f},
+                                       {2.5f, 2.0f},
+                                       {3.5f, 4.0f},
+                                       {5.0f, 4.0f},
+                                       {-5.01f, -6.0f},
+                                       {7.9f, 6.0f}}) {
     INFO(value);
     ties[3] = value;
     CHECK(coded(Encoding::kMXFP4, ties)[3] == rounded);

@@ -150,6 +150,10 @@ auto with_quantized(Encoding encoding, Fn fn) {
       return fn.template operator()<Encoding::kQ4_K>();
     case Encoding::kQ5_K:
       return fn.template operator()<Encoding::kQ5_K>();
+    case Encoding::kMXFP4:
+      return fn.template operator()<Encoding::kMXFP4>();
+    case Encoding::kFP8:
+      return fn.template operator()<Encoding::kFP8>();
     default:
       LLMRT_CHECK(encoding == Encoding::kQ6_K, "matmul: weights of an encoding that is not quantised");
       return fn.template operator()<Encoding::kQ6_K>();

@@ -28,7 +28,7 @@ __device__ void load_fragment(Fragment<E>& fragment, const uint8_t* stage, uint3
   };
   const PlanePointers planes = {nullptr, stage + S::kSecondFirst + row * S::row_bytes(1),
                                 stage + S::kScalesFirst + row * S::row_bytes(2), last_plane};
-  if constexpr (E == Encoding::kQ8_0) {
+  if constexpr (kIsBytes<E>) {
     fragment.bytes[0] = numbers(step, t);
     fragment.bytes[1] = numbers(step, 4 + t);
     fragment.scales.load(planes[2], step);

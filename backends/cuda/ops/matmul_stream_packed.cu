@@ -46,7 +46,7 @@ constexpr uint32_t tiles_of(XPlace x) {
 // What a stage of the ring holds.
 template <Encoding E>
 struct Stage {
-  static constexpr uint32_t kBlocks = E == Encoding::kQ8_0 ? 8 : 16;
+  static constexpr uint32_t kBlocks = kIsBytes<E> ? 8 : 16;
   static constexpr uint32_t kBlocksWarp = kBlocks / kStreamWarps;
   static constexpr bool has(uint32_t plane) { return step_bytes(E).plane[plane] != 0; }
   static constexpr uint32_t block_bytes(uint32_t plane) { return 2 * step_bytes(E).plane[plane]; }
@@ -591,6 +591,7 @@ Status start(const MatmulChoice& choice, const MatmulArgs& args, const OpContext
 bool can_stream_packed(const PackedMatrix& weight, uint32_t rows, const CompileInputs& inputs) {
   const DeviceFacts& device = inputs.device;
   if (rows > 2 * kTileRows || weight.columns % kBlock != 0) return false;
+  if (rows > kTileRows && weight.is_beyond_f16) return false;  // two tiles take numbers in f16
   return with_quantized(weight.encoding, [&]<Encoding E>() {
     if (!can_copy<E>(weight)) return false;
     if (rows <= kTileRows) return kSharedBytes<E, 1> <= device.shared_bytes_max;

@@ -19,9 +19,9 @@ constexpr uint32_t kTileOut = 16, kTileRows = 8;
 
 // Steps in flight: about 64 registers of weights a thread.
 template <Encoding E>
-constexpr int kAhead = E == Encoding::kF16                           ? 2
-                       : Fragment<E>::kBased || E == Encoding::kQ8_0 ? 3
-                                                                     : 4;
+constexpr int kAhead = E == Encoding::kF16                  ? 2
+                       : Fragment<E>::kBased || kIsBytes<E> ? 3
+                                                            : 4;
 
 struct Args {
   PackedMatrix weight;

@@ -1,6 +1,6 @@
-// Loading: the file's blocks into planes (packed_matrix.h), and bf16 matrices to f16. One thread a step of
-// 128 columns; reads are byte by byte, as the file's blocks have any alignment. Bandwidth matters little: this runs
-// once, behind the copies from the host.
+// Loading: the file's blocks into planes (packed_matrix.h), what lies beyond f16's range, and bf16 matrices to f16. One
+// thread a step of 128 columns; reads are byte by byte, as the file's blocks have any alignment. Bandwidth matters
+// little: this runs once, behind the copies from the host.
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/weights.h"
 
@@ -65,6 +65,38 @@ __device__ void repack_block32(Encoding encoding, uint32_t block_bytes, const ui
       out.plane[2][(step * 4 + u) * at.scale_bytes + i] = u < num_units ? block[i] : 0;
   }
   bits.store(out, step, at.fifth != 0, false);
+}
+
+// The bf16 of 2^(e - 127): subnormal where e is 0.
+__device__ uint16_t exponent_bf16(uint32_t e) {
+  return static_cast<uint16_t>(e == 0 ? 0x0040 : e == 255 ? 0x7fc0 : e << 7);
+}
+
+// As q4_0, behind an exponent.
+__device__ void repack_mxfp4(uint32_t block_bytes, const uint8_t* raw, uint32_t num_units, const Planes& out,
+                             uint64_t step) {
+  StepBits bits;
+  for (uint32_t u = 0; u < 4; ++u) {
+    const uint8_t* block = raw + u * block_bytes;
+    for (uint32_t e = 0; e < kUnit && u < num_units; ++e) bits.put(u, e, block[1 + e % 16] >> (e / 16 * 4) & 15);
+    reinterpret_cast<uint16_t*>(out.plane[2])[step * 4 + u] = u < num_units ? exponent_bf16(block[0]) : 0;
+  }
+  bits.store(out, step, false, false);
+}
+
+// A block is a step. The bits of e4m3 are read as those of f16, whose exponent is 8 greater.
+__device__ void repack_fp8(const uint8_t* block, const Planes& out, uint64_t step) {
+  bool has_nan = false;
+  for (uint32_t i = 0; i < kStep; ++i) {
+    const uint32_t u = i / kUnit, e = i % kUnit;
+    out.plane[0][step * 128 + u / 2 * 64 + e / 8 * 16 + u % 2 * 8 + e % 8] = block[4 + i];
+    has_nan |= (block[4 + i] & 127) == 127;
+  }
+  const uint32_t bits = block[0] | block[1] << 8 | block[2] << 16 | static_cast<uint32_t>(block[3]) << 24;
+  const float scale = has_nan ? __uint_as_float(0x7fc00000u) : 256 * __uint_as_float(bits);
+  const float near = __half2float(__float2half_rn(scale));
+  const uint32_t both = half2_bits(__floats2half2_rn(near, scale - near));
+  reinterpret_cast<uint2*>(out.plane[2])[step] = {__float_as_uint(scale), both};
 }
 
 __device__ void repack_q8_0(uint32_t block_bytes, const uint8_t* raw, uint32_t num_units, const Planes& out,
@@ -141,6 +173,10 @@ __global__ void __launch_bounds__(kThreads) repack_kernel(Encoding encoding, uin
       return repack_k45(true, raw + first / 8 * block_bytes, out, step);
     case Encoding::kQ6_K:
       return repack_q6_k(raw + first / 8 * block_bytes, out, step);
+    case Encoding::kMXFP4:
+      return repack_mxfp4(block_bytes, raw + first * block_bytes, num_units, out, step);
+    case Encoding::kFP8:
+      return repack_fp8(raw + first / 4 * block_bytes, out, step);
     default:
       return;
   }
@@ -153,13 +189,32 @@ __global__ void __launch_bounds__(kThreads)
   if (i < num_bytes) out[i / raw_row_bytes * out_row_bytes + i % raw_row_bytes] = raw[i];
 }
 
-__global__ void __launch_bounds__(kThreads)
-    f16_range_kernel(const uint16_t* numbers, uint64_t count, uint32_t* is_beyond) {
+__global__ void __launch_bounds__(kThreads) f16_range_kernel(const uint16_t* numbers, uint64_t count, uint32_t* range) {
   constexpr uint16_t kFirstBeyond = 0x4780;  // bf16 bits of 65,536; the next lower bf16 is 65,280
   bool beyond = false;
   for (uint64_t i = uint64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += uint64_t{gridDim.x} * kThreads)
     beyond |= (numbers[i] & 0x7fff) >= kFirstBeyond;
-  if (beyond) atomicOr(is_beyond, 1u);
+  if (beyond) atomicOr(range, kRangePassed);
+}
+
+// `scales`: plane 2, 8 bytes a step. What is not a number passes the range too.
+__global__ void __launch_bounds__(kThreads)
+    scale_range_kernel(Encoding encoding, const uint2* scales, uint64_t num_steps, uint32_t* range) {
+  uint32_t found = 0;
+  const auto look_at = [&](float scale, float least, float greatest) {
+    if (!(fabsf(scale) <= greatest)) found |= kRangePassed;
+    if (fabsf(scale) >= least) found |= kRangeReached;
+  };
+  for (uint64_t i = uint64_t{blockIdx.x} * kThreads + threadIdx.x; i < num_steps; i += uint64_t{gridDim.x} * kThreads) {
+    const uint2 words = scales[i];
+    if (encoding == Encoding::kFP8) {
+      look_at(__uint_as_float(words.x), 0x1p-14f, 146 * 256.0f);  // of 448 to some 2^-13; to 65,408
+      continue;
+    }
+    for (const uint32_t word : {words.x, words.y})  // of 6 to 1.5 * 2^-13; 2 is what decode_scaled takes
+      for (const uint32_t bits : {word << 16, word & 0xffff0000u}) look_at(__uint_as_float(bits), 0x1p-15f, 2);
+  }
+  if (found) atomicOr(range, found);
 }
 
 // bf16 to f16 in place, two numbers a word.
@@ -195,10 +250,15 @@ Status repack(const PackedMatrix& target, const uint8_t* raw, uint64_t row_begin
                    out.plane[0], out_row, bytes);
 }
 
-Status check_f16_range(const PackedMatrix& matrix, uint32_t* beyond, cudaStream_t stream) {
+Status check_f16_range(const PackedMatrix& matrix, uint32_t* range, cudaStream_t stream) {
+  if (is_quantized(matrix.encoding)) {
+    const uint64_t num_steps = uint64_t{matrix.rows} * ceil_div(matrix.columns, kStep);
+    return launch_on(stream, false, "load_weights: range check", scale_range_kernel, {kBlocks, kThreads},
+                     matrix.encoding, reinterpret_cast<const uint2*>(matrix.plane[2]), num_steps, range);
+  }
   const uint64_t count = matrix.rows * plane_row_bytes(matrix.encoding, 0, matrix.columns) / 2;
   return launch_on(stream, false, "load_weights: range check", f16_range_kernel, {kBlocks, kThreads},
-                   reinterpret_cast<const uint16_t*>(matrix.plane[0]), count, beyond);
+                   reinterpret_cast<const uint16_t*>(matrix.plane[0]), count, range);
 }
 
 Status bf16_to_f16(const PackedMatrix& matrix, cudaStream_t stream) {

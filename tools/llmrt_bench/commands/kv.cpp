@@ -201,7 +201,7 @@ void add_kv_command(CLI::App& app, int* exit_code) {
       ->capture_default_str();
   auto* quantise =
       command->add_option("--quantise", options->encoding,
-                          "Quantised weights are the float ones rounded to q4_0, q4_1, q5_0, q5_1 or q8_0");
+                          "Quantised weights are the float ones rounded to q4_0, q4_1, q5_0, q5_1, q8_0, mxfp4 or fp8");
   quantise->capture_default_str();
   command->add_option("--quantised", options->quantised_path, "Quantised weights are those of this GGUF file")
       ->excludes(quantise);

@@ -63,9 +63,11 @@ std::shared_ptr<const Model> as_floats(std::shared_ptr<const Model> model) {
 
 Result<std::shared_ptr<const Model>> quantise(std::shared_ptr<const Model> model, Encoding encoding) {
   if (!is_quantized(encoding) || !can_encode(encoding))
-    return make_error(ErrorCode::kUnsupported,
-                      "quantise: expected an encoding that llmrt encodes to (q4_0, q4_1, q5_0, q5_1, q8_0), found {}",
-                      encoding_name(encoding));
+    return make_error(
+        ErrorCode::kUnsupported,
+        "quantise: expected an encoding that llmrt encodes to (q4_0, q4_1, q5_0, q5_1, q8_0, mxfp4, fp8), "
+        "found {}",
+        encoding_name(encoding));
   std::vector<Encoding> encodings = encodings_of(*model);
   for (const WeightGroup& group : model->weights.groups)
     for (const RowSegment& segment : group.segments) encodings[segment.tensor] = encoding;
