@@ -6,14 +6,16 @@ layout(constant_id = 10) const uint kLayout = 0;  // twin: backends/vulkan/weigh
 const uint kEncoding = kLayout & 255u;
 const bool kWoven = kLayout >= 256u;
 const uint kEncF32 = 0, kEncF16 = 1, kEncBF16 = 2, kEncQ4_0 = 3, kEncQ4_1 = 4, kEncQ5_0 = 5, kEncQ5_1 = 6,
-           kEncQ8_0 = 7, kEncQ4_K = 8, kEncQ5_K = 9, kEncQ6_K = 10;
+           kEncQ8_0 = 7, kEncQ4_K = 8, kEncQ5_K = 9, kEncQ6_K = 10, kEncMXFP4 = 11, kEncFP8 = 12;
 const bool kIsFloat = kEncoding <= kEncBF16;
-const bool kIsK = kEncoding >= kEncQ4_K;
+const bool kIsK = kEncoding >= kEncQ4_K && kEncoding <= kEncQ6_K;
 const bool kIs5 = kEncoding == kEncQ5_0 || kEncoding == kEncQ5_1;
 const bool kIs45 = kEncoding >= kEncQ4_0 && kEncoding <= kEncQ5_1;
 const bool kHasUpper = kIs5 || kEncoding == kEncQ5_K || kEncoding == kEncQ6_K;
 const bool kHasMin = kEncoding == kEncQ4_1 || kEncoding == kEncQ5_1;
-const uint kUnitVecs = kEncoding == kEncF32 ? 1 : kIsFloat ? 2 : kEncoding == kEncQ8_0 ? 4 : 8;
+const bool kIsSmallFloat = kEncoding == kEncMXFP4 || kEncoding == kEncFP8;
+const bool kIsBytes = kEncoding == kEncQ8_0 || kEncoding == kEncFP8;
+const uint kUnitVecs = kEncoding == kEncF32 ? 1 : kIsFloat ? 2 : kIsBytes ? 4 : 8;
 const uint kUnitsMaxVecs = 8;
 
 // Units of a row of `columns` numbers.
@@ -35,6 +37,22 @@ vec4 signed_bytes_of(uint w) {
 uint fifth_bits(uint bits) {
   return (bits & 1u) << 4 | (bits & 2u) << 11 | (bits & 4u) << 18 | (bits & 8u) << 25;
 }
+// Floats of 4 and 8 bits, two of them 16 bits apart, where f16 has sign, exponent and mantissa: their numbers as f16, but
+// for a factor. Those of 4 bits are the low nibbles of bytes; NaN of 8 bits becomes a number.
+const float kSmallFactor = kEncoding == kEncMXFP4 ? 16384.0 : 256.0;
+uint small_pair(uint bytes) {
+  if (kEncoding == kEncMXFP4) return (bytes & 0x00070007u) << 9 | (bytes & 0x00080008u) << 12;
+  return (bytes & 0x007f007fu) << 7 | (bytes & 0x00800080u) << 8;
+}
+// The numbers of four bytes, NaN among them.
+vec4 small_floats(uint bytes) {
+  uint nans = kEncoding == kEncFP8 ? (bytes & 0x7f7f7f7fu) + 0x01010101u : 0u;  // in the bytes' upper bits
+  vec2 even = unpackHalf2x16(small_pair(bytes) | (nans & 0x00800080u) * 0xf8u);
+  vec2 odd = unpackHalf2x16(small_pair(bytes >> 8) | (nans >> 8 & 0x00800080u) * 0xf8u);
+  return vec4(even.x, odd.x, even.y, odd.y) * kSmallFactor;
+}
+// 2^(e - 127); NaN of 255.
+float power_of_two(uint e) { return uintBitsToFloat(e << 23 | ((e + 1u & 255u) < 2u ? 0x400000u : 0u)); }
 // The half of odd or even index.
 float half_of(uint word, uint idx) {
   vec2 pair = unpackHalf2x16(word);
@@ -84,7 +102,7 @@ uint num_blocks(uint columns) { return columns / (kIsK ? 256u : 32u); }
 const uint kUpperAt = kIsK ? 8 : 4;
 const uint kScalesAt = kEncoding == kEncQ6_K                            ? 48
                        : kEncoding == kEncQ5_K                          ? 10
-                       : kEncoding == kEncQ4_K || kEncoding == kEncQ8_0 ? 8
+                       : kEncoding == kEncQ4_K || kIsBytes              ? 8
                        : kIs5                                           ? 5
                                                                         : 4;
 
@@ -99,7 +117,8 @@ uvec4 fetch_upper(ROW, uint columns, uint unit) {
 // What scales are made from, of q6_k without the block's own.
 uvec4 fetch_scales(ROW, uint columns, uint unit) {
   uint plane = num_blocks(columns) * kScalesAt;
-  if (kEncoding == kEncQ8_0) return uvec4(ROW_WORD(plane, unit >> 2, 1u), 0u, 0u, 0u);
+  if (kEncoding == kEncQ8_0 || kEncoding == kEncMXFP4) return uvec4(ROW_WORD(plane, unit >> 2, 1u), 0u, 0u, 0u);
+  if (kEncoding == kEncFP8) return uvec4(ROW_WORD(plane, unit >> 3, 1u), 0u, 0u, 0u);
   if (kHasMin) return uvec4(ROW_WORD(plane, unit, 4u), 0u, 0u, 0u);
   if (kIs45) return uvec4(ROW_WORD(plane, unit >> 1, 2u), 0u, 0u, 0u);
   if (kEncoding == kEncQ6_K) {
@@ -120,7 +139,7 @@ Unit fetch_unit(ROW, uint columns, uint unit) {
   return u;
 }
 
-const bool kHasOffset = !kIsFloat && kEncoding != kEncQ8_0;
+const bool kHasOffset = !kIsFloat && kEncoding != kEncQ8_0 && !kIsSmallFloat;
 const uint kScaleRun = kIsK ? 4 : kUnitVecs;  // vec4s of a unit that share a scale
 
 // vec4 `i` of a unit's quants (floats: of its numbers); a number is quant * scale + offset. `i` is known when compiled, so
@@ -132,8 +151,10 @@ vec4 unit_quants(Unit u, uint unit, uint i) {
     return vec4(unpack16(u.quants[2u * i], dtype), unpack16(u.quants[2u * i + 1u], dtype));
   }
   if (kEncoding == kEncQ8_0) return signed_bytes_of(u.quants[i]);
+  if (kEncoding == kEncFP8) return small_floats(u.quants[i]);
   uint w = i & 3u, part = i >> 2, chunk = unit >> 1 & 3u;
   uint bytes = u.quants[w] >> 4u * part & 0x0f0f0f0fu;
+  if (kEncoding == kEncMXFP4) return small_floats(bytes);
   if (kIs5) bytes |= fifth_bits(u.upper.x >> 4u * i);
   if (kEncoding == kEncQ5_K) bytes |= (u.upper[w] >> (2u * chunk + part) & 0x01010101u) << 4;
   // chunk = 2 * half + run parity; bit pairs of runs (parity) and (parity + 2) of the half.
@@ -144,6 +165,8 @@ vec4 unit_quants(Unit u, uint unit, uint i) {
 // Scale and offset of vec4 `i`, of quantised weights.
 vec2 unit_scale(Unit u, uint unit, uint i) {
   if (kEncoding == kEncQ8_0) return vec2(half_of(u.scales.x, unit >> 1), 0.0);
+  if (kEncoding == kEncMXFP4) return vec2(power_of_two(u.scales.x >> (unit & 3u) * 8u & 255u), 0.0);
+  if (kEncoding == kEncFP8) return vec2(uintBitsToFloat(u.scales.x), 0.0);
   if (kHasMin) return unpackHalf2x16(u.scales.x);
   if (kIs45) return half_of(u.scales.x, unit) * vec2(1.0, kIs5 ? -16.0 : -8.0);
   uint block = unit >> 3, chunk = unit >> 1 & 3u, side = unit & 1u, part = i >> 2;

@@ -12,7 +12,8 @@ uint f16_1024 = 0x64006400u;
 f16vec2 pair(uint word, uint mask) { return unpackFloat2x16(word & mask ^ f16_1024); }
 
 // Pairs of vec4 `i` of a unit's quants as they come: 1024 + quant, of high nibbles 16 times (64 + quant). Quants of q8_0 are
-// then not below 0.
+// then not below 0. Small floats are those of small_pair. Matrices with numbers that f16 does not hold, or NaN, have other
+// kernels (weight_rows.h fits_f16).
 const bool kIsNibbles = kEncoding == kEncQ4_0 || kEncoding == kEncQ4_1 || kEncoding == kEncQ4_K;
 const float kRawZero = kEncoding == kEncQ8_0 ? 128.0 : 0.0;
 void raw_pairs(Unit u, uint unit, uint i, out f16vec2 pairs[2]) {
@@ -21,18 +22,19 @@ void raw_pairs(Unit u, uint unit, uint i, out f16vec2 pairs[2]) {
     mask = side == 0u ? 0x000f000fu : 0x00f000f0u;
   else if (kEncoding == kEncQ8_0)
     bytes ^= 0x80808080u;
-  else
+  else if (kEncoding != kEncFP8)
     bytes = bytes >> 4u * side & 0x0f0f0f0fu;
   if (kIs5) bytes |= fifth_bits(u.upper.x >> 4u * i);
   if (kEncoding == kEncQ5_K) bytes |= (u.upper[i & 3u] >> (2u * (unit >> 1 & 3u) + side) & 0x01010101u) << 4;
   if (kEncoding == kEncQ6_K) bytes |= (u.upper[i & 3u] >> (2u * (unit >> 1 & 1u) + 4u * side) & 0x03030303u) << 4;
-  [[unroll]] for (uint j = 0; j < 2; ++j) pairs[j] = pair(bytes >> 8 * j, mask);
+  [[unroll]] for (uint j = 0; j < 2; ++j)
+    pairs[j] = kIsSmallFloat ? unpackFloat2x16(small_pair(bytes >> 8 * j)) : pair(bytes >> 8 * j, mask);
 }
 
 // What a unit's quants of up to 6 bits become numbers by, two sub-blocks: of low and of high nibbles. Number = (quant - zero)
-// * factor * scale - minimum.
+// * factor * scale - minimum; of small floats, as they come, number * (scale + scale_rest).
 struct Scaling {
-  float16_t zero, scale;
+  float16_t zero, scale, scale_rest;
   f16vec2 factors, minimum, minimum_rest;
 };
 Scaling scaling_of(Unit u, uint unit) {
@@ -42,8 +44,15 @@ Scaling scaling_of(Unit u, uint unit) {
   s.factors = f16vec2(1.0);
   s.minimum = s.minimum_rest = f16vec2(0.0);
   s.scale = float16_t(1.0);
+  s.scale_rest = float16_t(0.0);
   if (kIsFloat || kEncoding == kEncQ8_0) return s;  // expand_vec4 has theirs
-  if (kIs45) {
+  if (kIsSmallFloat) {
+    float exact = unit_scale(u, unit, 0u).x * kSmallFactor;
+    // Of 7 bits, so that products with numbers of 4 bits are exact in f16.
+    float first = uintBitsToFloat(floatBitsToUint(exact) & 0xfffe0000u);
+    s.scale = float16_t(first);
+    s.scale_rest = float16_t(exact - first);
+  } else if (kIs45) {
     f16vec2 scales = unpackFloat2x16(u.scales.x);
     s.scale = kHasMin || (unit & 1u) == 0u ? scales.x : scales.y;
     if (kHasMin) s.minimum = f16vec2(-scales.y);
@@ -82,6 +91,13 @@ void expand_vec4(Unit u, uint unit, uint i, uint sub_block, Scaling s, out f16ve
     f16vec2 scales = unpackFloat2x16(u.scales.x);
     float16_t scale = (unit >> 1 & 1u) == 0u ? scales.x : scales.y;
     [[unroll]] for (uint j = 0; j < 2; ++j) pairs[j] = (pairs[j] - float16_t(1024.0 + kRawZero)) * scale;
+    return;
+  }
+  if (kIsSmallFloat) {
+    [[unroll]] for (uint j = 0; j < 2; ++j) {
+      precise f16vec2 rest = pairs[j] * s.scale_rest;  // else Mesa would add the parts of the scale up, in f16
+      pairs[j] = kEncoding == kEncFP8 ? fma(pairs[j], f16vec2(s.scale), rest) : pairs[j] * s.scale;
+    }
     return;
   }
   [[unroll]] for (uint j = 0; j < 2; ++j)

@@ -29,13 +29,14 @@ layout(push_constant) uniform Push {
 
 const uint kLanes = 8, kLaneOutputs = kActivate ? kRows / 2 : kRows;
 const bool kIs4 = kEncoding == kEncQ4_0 || kEncoding == kEncQ4_1;
+const bool kIsNibbles = kIs45 || kEncoding == kEncMXFP4;
 // A block of 32 numbers is four vectors of 8; a scale holds for kScaleVecs of them.
 const uint kScaleVecs = kEncoding == kEncQ6_K ? 2 : 4;
-const uint kVecWords = kEncoding == kEncF32 ? 8 : kIsFloat ? 4 : kIs45 ? 1 : 2;
+const uint kVecWords = kEncoding == kEncF32 ? 8 : kIsFloat ? 4 : kIsNibbles ? 1 : 2;
 const uint kVecWordsMax = 8;
 
 // Number of the block that lane n of vector v meets.
-uint element(uint v, uint n) { return kIs45 ? v * 4u + (n >> 1) + 16u * (n & 1u) : v * 8u + n; }
+uint element(uint v, uint n) { return kIsNibbles ? v * 4u + (n >> 1) + 16u * (n & 1u) : v * 8u + n; }
 
 float load1(uint idx) {
   if (kXDType == kF32) return uintBitsToFloat(x.w[idx]);
@@ -60,9 +61,10 @@ void load_vector(uint row, uint b, uint v, inout uint q[kVecWordsMax]) {
   }
   uvec2 words;
   uint block = b >> 3, high_plane = row + columns / 256u * 32u;
-  if (kEncoding == kEncQ8_0) {
-    words = two_words(weight, row + (b * 4u + v) * 2u) ^ 0x80808080u;  // signed bytes as unsigned ones, 128 too large
-  } else if (kIs45) {
+  if (kIsBytes) {
+    words = two_words(weight, row + (b * 4u + v) * 2u);
+    if (kEncoding == kEncQ8_0) words ^= 0x80808080u;  // signed bytes as unsigned ones, 128 too large
+  } else if (kIsNibbles) {
     words = (v & 1u) == 0u ? two_words(weight, row + b * 4u + v) : uvec2(q[1], 0u);
   } else if (kEncoding == kEncQ6_K) {
     uint half_idx = b >> 2 & 1u, run = b & 3u;
@@ -79,25 +81,33 @@ void load_vector(uint row, uint b, uint v, inout uint q[kVecWordsMax]) {
   q[1] = words.y;
 }
 
-// Number n of a vector, 2^place(n) times too large.
+// Number n of a vector, 2^place(n) times too large; small floats, kSmallFactor times too small.
 float quant(uint q[kVecWordsMax], uint fifth, uint v, uint n) {
   if (kEncoding == kEncF32) return uintBitsToFloat(q[n]);
   if (kEncoding == kEncF16) return unpackHalf2x16(q[n >> 1])[n & 1u];
   if (kEncoding == kEncBF16) return uintBitsToFloat((n & 1u) == 0u ? q[n >> 1] << 16 : q[n >> 1] & 0xffff0000u);
   if (kIs4) return float(n == 7u ? int(q[0] >> 28) : int(q[0] & 15u << 4u * n));
   if (kIs5) return float(int((q[0] >> 4u * n & 15u) | (fifth >> element(v, n) & 1u) << 4));
+  if (kEncoding == kEncMXFP4) return unpackHalf2x16(small_pair(q[0] >> 4u * (n & 3u)))[n >> 2];
   uint word = q[n >> 2], at = n & 3u;
+  if (kEncoding == kEncFP8) {
+    uint nans = (word & 0x7f7f7f7fu) + 0x01010101u >> 8u * (at & 1u) & 0x00800080u;
+    return unpackHalf2x16(small_pair(word >> 8u * (at & 1u)) | nans * 0xf8u)[at >> 1];
+  }
   return float(at == 3u ? int(word >> 24) : int(word & 255u << 8u * at));
 }
 uint place(uint n) {
   if (kIs4) return n == 7u ? 0u : 4u * n;
-  if (kIsFloat || kIs5) return 0u;
+  if (kIsFloat || kIs5 || kIsSmallFloat) return 0u;
   return (n & 3u) == 3u ? 0u : 8u * (n & 3u);
 }
 
 // d and m of the vectors from v on.
 vec2 scale_of(uint row, uint b, uint v) {
   uint blocks = columns / 32u, blocks_k = columns / 256u;
+  if (kEncoding == kEncMXFP4)
+    return vec2(power_of_two(weight.w[row + blocks * 4u + (b >> 2)] >> (b & 3u) * 8u & 255u), 0.0);
+  if (kEncoding == kEncFP8) return vec2(uintBitsToFloat(weight.w[row + blocks * 8u + (b >> 2)]), 0.0);
   if (kEncoding == kEncQ4_1) return unpackHalf2x16(weight.w[row + blocks * 4u + b]);
   if (kEncoding == kEncQ5_1) return unpackHalf2x16(weight.w[row + blocks * 5u + b]);
   if (kEncoding == kEncQ4_0) return half_at(weight, row + blocks * 4u, b) * vec2(1.0, -8.0);
@@ -126,7 +136,7 @@ void main() {
     cols[c] = min(col_first + c, num_cols - 1u) * columns;
     [[unroll]] for (uint r = 0; r < kRows; ++r) sums[r][c] = 0.0;
   }
-  float unplace = uintBitsToFloat((127u - place(lane)) << 23);
+  float unplace = kIsSmallFloat ? kSmallFactor : uintBitsToFloat((127u - place(lane)) << 23);
   for (uint b = 0; b < columns / 32u; ++b) {
     uint fifth[kRows];
     if (kIs5)
@@ -166,7 +176,8 @@ void main() {
       }
       [[unroll]] for (uint r = 0; r < kRows; ++r) {
         vec2 dm = scale_of(rows[r], b, first);
-        [[unroll]] for (uint c = 0; c < kCols; ++c) sums[r][c] += dm.x * parts[r][c] + dm.y * totals[c];
+        [[unroll]] for (uint c = 0; c < kCols; ++c)
+          sums[r][c] += kIsSmallFloat ? dm.x * parts[r][c] : dm.x * parts[r][c] + dm.y * totals[c];
       }
     }
   }

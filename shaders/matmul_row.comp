@@ -49,14 +49,19 @@ const uint kUnitOctets = kUnitVecs / 2, kTurnOctets = kTurnColumns / 8;
 // Bytes from a row's fields of a turn to those of the next.
 const uint kRows = kWoven ? 8 : 1, kQuantsTurn = kTurnUnits * 16 * kRows;
 const uint kUpperTurn = (kEncoding == kEncQ6_K ? kN * 8 : kN * 4) * kRows;
-const uint kScalesTurn = (kIsK ? kN * 2 : kHasMin ? kN * 4 : kEncoding == kEncQ8_0 ? kN : kN * 2) * kRows;
+const uint kScalesTurn = (kIsK                                                ? kN * 2
+                          : kHasMin                                           ? kN * 4
+                          : kEncoding == kEncQ8_0 || kEncoding == kEncMXFP4   ? kN
+                          : kEncoding == kEncFP8                              ? kN / 2
+                                                                              : kN * 2) *
+                         kRows;
 const uint kWordUnits = kHasMin || kSumRun == 1 ? 1 : 2;  // neighbours whose scales are made from the same words
 
 const uint kTilesMin = kAllTiles / kGroups, kTilesOver = kAllTiles % kGroups;  // so many groups have one more
 const uint kTiles = kTilesMin + (kTilesOver > 0 ? 1 : 0);
 const uint kOctets = kColumns / 8, kZeroOctets = 16, kLanes = kSubgroups * kSubgroup;
 const uint kLaneOctets = (kOctets + kLanes - 1) / kLanes;
-const bool kPairsScale = kIsK && kEncoding != kEncQ6_K || kEncoding == kEncQ8_0;  // such neighbours' scales are equal
+const bool kPairsScale = kIsK && kEncoding != kEncQ6_K || kIsBytes;  // such neighbours' scales are equal
 shared uvec4 octets[kOctets + kZeroOctets];  // x in the pairs of raw_pairs, and zeros
 shared float x_sums[kIsFloat ? 1 : kOctets / 2];  // of 16 numbers each
 shared float sums[(kIsFloat ? kTiles * kSubgroups : kTiles + kSubgroups) * kM];
@@ -217,7 +222,9 @@ void multiply(uint at) {
       vec2 scale = unit_scale(u, scale_unit, 0u);
       float sum = low[e] - (1024.0 + kRawZero) * x_low, more = 0.0;
       if (kUnitVecs == 8) more = kIsNibbles ? 0.0625 * high[e] - 64.0 * x_high : high[e] - 1024.0 * x_high;
-      if (kScaleRun == kUnitVecs) {
+      if (kIsSmallFloat) {
+        row_sums[r] += scale.x * (kSmallFactor * (low[e] + high[e]));
+      } else if (kScaleRun == kUnitVecs) {
         row_sums[r] += scale.x * (sum + more);
         if (kHasOffset) row_sums[r] += scale.y * (x_low + x_high);
       } else {

@@ -34,7 +34,7 @@ uint rows[kRows];  // first words
 float sums[kRows][kCols];
 
 // Scales are applied to sums of products, not to numbers, where that is less work: offsets then need sums of x.
-const bool kFewCols = kCols <= 2, kSavesWork = kFewCols || !kHasOffset, kLateScale = kSavesWork && !kIsFloat;
+const bool kFewCols = kCols <= 2, kSavesWork = kFewCols || kIsBytes, kLateScale = kSavesWork && !kIsFloat;
 
 // Adds the products of one unit of every row, two of its vec4s at a time (f32: the only one), so that few numbers of it
 // are there at once.

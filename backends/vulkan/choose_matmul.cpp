@@ -71,7 +71,7 @@ std::string print(const MatmulChoice& choice) {
 }
 
 uint32_t unit_columns(Encoding encoding) {
-  return !is_quantized(encoding) ? 8 : encoding == Encoding::kQ8_0 ? 16 : 32;
+  return !is_quantized(encoding) ? 8 : is_of_bytes(encoding) ? 16 : 32;
 }
 
 MatmulChoice choose_product(const Target& target, const Product& product, const Ends& ends, uint32_t serial) {
@@ -80,8 +80,8 @@ MatmulChoice choose_product(const Target& target, const Product& product, const 
   if (takes_wide(target, product, false)) return choose_wide(target, product, ends);
   if (takes_lanes(traits)) return choose_lanes(target, product, ends);
   // Matrix units multiply f16: f32 factors keep their precision elsewhere.
-  const bool fits_matrix = traits.tier >= Tier::kMatrix && product.x == DType::kF16 &&
-                           product.piece.encoding != Encoding::kF32 && product.columns % 64 == 0;
+  const bool fits_matrix =
+      traits.tier >= Tier::kMatrix && product.x == DType::kF16 && product.fits_f16() && product.columns % 64 == 0;
   if (fits_matrix && (product.rows > target.tuning.vector_rows_max_beside_matrix || product.batch_invariant))
     return choose_matrix(target, product, ends, serial);
   if (product.rows <= vector_rows_max(target, product.is_quantized()) && !product.batch_invariant)

@@ -23,7 +23,9 @@ struct Product {
 
   uint32_t num_rows() const { return static_cast<uint32_t>(piece.num_rows); }
   bool is_quantized() const { return llmrt::is_quantized(piece.encoding); }
-  bool is_k() const { return piece.encoding >= Encoding::kQ4_K; }
+  // Whether kernels may round weights to f16.
+  bool fits_f16() const { return piece.encoding != Encoding::kF32 && !piece.is_beyond_f16; }
+  bool is_k() const { return is_k_block(piece.encoding); }
 };
 
 // What a kernel does besides the product.

@@ -61,10 +61,10 @@ BatchShape choose_shape(const Target& target, const Product& product, uint32_t m
   const Traits& traits = target.traits;
   const Tuning& tuning = target.tuning;
   const Encoding encoding = product.piece.encoding;
-  const bool quantized = product.is_quantized(), is_q4_0 = encoding == Encoding::kQ4_0;
+  const bool quantized = product.is_quantized(), is_q4_0 = encoding == Encoding::kQ4_0 || encoding == Encoding::kMXFP4;
   if (traits.is_cpu) return tuning.cpu_batch;
   if (matrices <= 2) return quantized ? tuning.batch_2_quantized : tuning.batch_2_float;
-  if ((product.is_k() || (encoding == Encoding::kQ8_0 && matrices <= 4)) && tiles == 1)
+  if ((product.is_k() || (is_of_bytes(encoding) && matrices <= 4)) && tiles == 1)
     return k_shape(target, product, matrices);
   if (matrices == 3 && is_q4_0) return tuning.batch_3_q4_0;
   if (matrices == 4 && is_q4_0) {
@@ -93,7 +93,7 @@ bool takes_fragment(const Target& target, const Product& product) {
                               : product.is_quantized()  ? tuning.batch_quantized_half_tiles_max
                                                         : tuning.batch_float_half_tiles_max;
   return product.rows <= half_tiles * tile_rows / 2 && !product.batch_invariant && product.x == DType::kF16 &&
-         product.piece.encoding != Encoding::kF32;
+         product.fits_f16();
 }
 
 MatmulChoice choose_batch(const Target& target, const Product& product, const Ends& ends) {

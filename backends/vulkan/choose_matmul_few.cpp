@@ -21,9 +21,9 @@ RowShape row_shape(const Target& target, const Product& product, bool activates)
   const Encoding encoding = product.piece.encoding;
   const uint32_t m = traits.fragment.m, columns = product.columns;
   const bool is_float = !product.is_quantized();
-  const uint32_t subgroups_max = traits.is_cpu                 ? target.tuning.cpu_row_subgroups_max
-                                 : encoding == Encoding::kQ8_0 ? target.tuning.row_q8_0_subgroups_max
-                                                               : target.tuning.row_subgroups_max;
+  const uint32_t subgroups_max = traits.is_cpu           ? target.tuning.cpu_row_subgroups_max
+                                 : is_of_bytes(encoding) ? target.tuning.row_q8_0_subgroups_max
+                                                         : target.tuning.row_subgroups_max;
   const uint32_t turn_columns = (is_float ? 2 : 1) * traits.fragment.n * unit_columns(encoding);
   // Each subgroup has turns of every tile of floats.
   const uint32_t subgroups = is_float ? std::clamp(columns / turn_columns, 1u, subgroups_max) : subgroups_max;
@@ -103,7 +103,7 @@ MatmulChoice choose_few(const Target& target, const Product& product, const Ends
   const uint32_t num_rows = product.num_rows();
   const uint32_t groups = ends.activation ? ceil_div(num_rows / 2, shape.m / 2) : ceil_div(num_rows, shape.m);
   const bool quantized = product.is_quantized(), is_k = product.is_k();
-  const bool is_small = quantized && product.piece.encoding != Encoding::kQ8_0;
+  const bool is_small = quantized && !is_of_bytes(product.piece.encoding);
   const bool are_few = groups < tuning.few_groups_few_per_core * traits.num_cores && !is_k;
   const bool are_many = groups >= tuning.few_groups_many_per_core * traits.num_cores && is_small;
   const uint32_t subgroups = traits.is_cpu ? tuning.cpu_few_subgroups

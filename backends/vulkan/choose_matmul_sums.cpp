@@ -72,6 +72,11 @@ SumTile sum_tile(const Target& target, const Product& product) {
   return product.rows <= 16 ? tuning.sums_16_rows : product.rows <= 32 ? tuning.sums_32_rows : tuning.sums_more_rows;
 }
 
+// Numbers of small floats are no integers.
+bool takes_dots(Encoding encoding) {
+  return is_quantized(encoding) && encoding != Encoding::kMXFP4 && encoding != Encoding::kFP8;
+}
+
 }  // namespace
 
 bool takes_lanes(const Traits& traits) {
@@ -139,10 +144,9 @@ MatmulChoice choose_tile(const Target& target, const Product& product, const End
   const Traits& traits = target.traits;
   const SumTile tile = sum_tile(target, product);
   const uint32_t layout = layout_constant(product.piece), group_size = 16 * tile.col_lanes;
-  const bool may_round =
-      product.x == DType::kF16 && !product.batch_invariant && product.piece.encoding != Encoding::kF32;
+  const bool may_round = product.x == DType::kF16 && !product.batch_invariant && product.fits_f16();
   MatmulChoice choice;
-  if (may_round && traits.tier == Tier::kDots && product.is_quantized() && product.columns % 64 == 0)
+  if (may_round && traits.tier == Tier::kDots && takes_dots(product.piece.encoding) && product.columns % 64 == 0)
     choice.kernel = make_kernel<MatmulDotsKernel>(
         group_size, {.layout = layout, .bias = ends.bias, .quads = tile.quads, .col_lanes = tile.col_lanes});
   else if (may_round && traits.packed_f16)

@@ -29,11 +29,12 @@ bool takes_wide(const Target& target, const Product& product, bool activates) {
   const Piece& piece = product.piece;
   const uint32_t outputs = product.num_rows() / (activates ? 2 : 1);
   const bool is_light = piece.encoding == Encoding::kF16 || piece.encoding == Encoding::kBF16 ||
-                        piece.encoding == Encoding::kQ8_0 || piece.encoding == Encoding::kQ4_0;
+                        is_of_bytes(piece.encoding) || piece.encoding == Encoding::kQ4_0 ||
+                        piece.encoding == Encoding::kMXFP4;
   return fragment.m > 0 && traits.has_int64 && !product.batch_invariant && product.x == DType::kF16 && is_light &&
-         product.columns % (fragment.row_lanes * unit_columns(piece.encoding)) == 0 && outputs % fragment.m == 0 &&
-         piece.num_rows >= shape.tile_rows(traits) && piece.row_begin % 8 == 0 && product.out_columns % 8 == 0 &&
-         product.rows % fragment.n == 0 && product.rows >= shape.tile_cols(traits);
+         product.fits_f16() && product.columns % (fragment.row_lanes * unit_columns(piece.encoding)) == 0 &&
+         outputs % fragment.m == 0 && piece.num_rows >= shape.tile_rows(traits) && piece.row_begin % 8 == 0 &&
+         product.out_columns % 8 == 0 && product.rows % fragment.n == 0 && product.rows >= shape.tile_cols(traits);
 }
 
 MatmulChoice choose_wide(const Target& target, const Product& product, const Ends& ends) {
@@ -85,14 +86,15 @@ Piece copy_of(const Piece& piece) {
 }
 
 bool can_write_halves(const Target& target, const Piece& piece, uint64_t columns) {
-  return is_quantized(piece.encoding) && takes_wide(target,
-                                                    {.piece = copy_of(piece),
-                                                     .rows = wide_shape(target).tile_cols(target.traits),
-                                                     .columns = static_cast<uint32_t>(columns),
-                                                     .out_columns = 8,
-                                                     .x = DType::kF16,
-                                                     .batch_invariant = false},
-                                                    false);
+  return is_quantized(piece.encoding) && !piece.is_beyond_f16 &&
+         takes_wide(target,
+                    {.piece = copy_of(piece),
+                     .rows = wide_shape(target).tile_cols(target.traits),
+                     .columns = static_cast<uint32_t>(columns),
+                     .out_columns = 8,
+                     .x = DType::kF16,
+                     .batch_invariant = false},
+                    false);
 }
 
 bool takes_halves(const Setting& setting, const Product& product, bool activates) {

@@ -1,5 +1,7 @@
 #include "backends/vulkan/tuning.h"
 
+#include "backends/vulkan/weight_rows.h"
+
 namespace llmrt::vulkan {
 
 const Tuning& default_tuning() {
@@ -15,10 +17,10 @@ uint32_t vector_rows_max(const Target& target, bool quantized) {
 }
 
 uint32_t halves_rows_min(const Tuning& tuning, Encoding encoding, bool has_copy) {
-  const bool is_k = encoding >= Encoding::kQ4_K;
+  const bool is_k = is_k_block(encoding);
   if (!has_copy) return is_k ? tuning.halves_k_rows_min : tuning.halves_rows_min;
   if (is_k) return tuning.copies_k_rows_min;
-  return encoding == Encoding::kQ8_0 ? tuning.copies_q8_0_rows_min : tuning.copies_rows_min;
+  return is_of_bytes(encoding) ? tuning.copies_q8_0_rows_min : tuning.copies_rows_min;
 }
 
 }  // namespace llmrt::vulkan

@@ -11,7 +11,7 @@ namespace {
 void append(std::vector<Piece>* pieces, const Piece& next) {
   if (!pieces->empty()) {
     Piece& last = pieces->back();
-    if (last.encoding == next.encoding && last.woven == next.woven &&
+    if (last.encoding == next.encoding && last.woven == next.woven && last.is_beyond_f16 == next.is_beyond_f16 &&
         last.row_begin + last.num_rows == next.row_begin && last.view.buffer == next.view.buffer &&
         last.view.offset + last.view.bytes == next.view.offset) {
       last.num_rows += next.num_rows;
@@ -31,8 +31,13 @@ void append_segment(const RowSegment& segment, const std::vector<Piece>& tensor,
     const uint64_t end = std::min(segment_end, piece.row_begin + piece.num_rows);
     if (begin >= end) continue;
     const uint64_t stride = row_words(piece.encoding, columns) * 4ull;
-    append(pieces, {piece.encoding, piece.woven, row, end - begin,
-                    piece.view.part((begin - piece.row_begin) * stride, (end - begin) * stride)});
+    append(pieces, {piece.encoding,
+                    piece.woven,
+                    row,
+                    end - begin,
+                    piece.view.part((begin - piece.row_begin) * stride, (end - begin) * stride),
+                    {},
+                    piece.is_beyond_f16});
     row += end - begin;
   }
 }
@@ -55,6 +60,7 @@ std::vector<WeightId> stacking_order(const WeightTable& table) {
 
 WeightRuns plan_weight_runs(const WeightTable& table, const Traits& traits, uint64_t rows_bytes_max) {
   WeightRuns out;
+  out.is_beyond_f16.resize(table.tensors.size());
   for (size_t id = 0; id < table.tensors.size(); ++id)
     out.woven.push_back(traits.fragment.m > 0 && can_weave(table, static_cast<WeightId>(id), rows_bytes_max));
   for (const WeightId id : stacking_order(table)) {
@@ -74,8 +80,13 @@ WeightPieces make_pieces(const WeightTable& table, const WeightRuns& runs, const
   out.tensors.resize(table.tensors.size());
   for (size_t i = 0; i < runs.runs.size(); ++i) {
     const WeightRun& run = runs.runs[i];
-    append(&out.tensors[run.tensor],
-           {table.tensors[run.tensor].encoding, runs.woven[run.tensor], run.row_begin, run.num_rows, views[i]});
+    append(&out.tensors[run.tensor], {table.tensors[run.tensor].encoding,
+                                      runs.woven[run.tensor],
+                                      run.row_begin,
+                                      run.num_rows,
+                                      views[i],
+                                      {},
+                                      runs.is_beyond_f16[run.tensor]});
   }
   for (const WeightGroup& group : table.groups) {
     GroupPieces& made =

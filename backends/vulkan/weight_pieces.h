@@ -18,7 +18,8 @@ struct Piece {
   bool woven;
   uint64_t row_begin, num_rows;  // of the tensor or the group
   View view;
-  View f16_copy = {};  // the same rows, woven; no bytes: there is none
+  View f16_copy = {};          // the same rows, woven; no bytes: there is none
+  bool is_beyond_f16 = false;  // kernels that round weights to f16 would be wrong (fits_f16)
 
   bool has_copy() const { return f16_copy.bytes > 0; }
 };
@@ -35,7 +36,7 @@ struct WeightRun {
 };
 // Tensors in the order in which groups stack them, then the others; rows of one tensor are cut where a range ends.
 struct WeightRuns {
-  std::vector<bool> woven;  // by tensor
+  std::vector<bool> woven, is_beyond_f16;  // by tensor; the latter is known once weights were read
   std::vector<WeightRun> runs;
   std::vector<uint64_t> bytes;  // by run: whole multiples of 16, so that runs lie without gaps and pieces join
 };

@@ -1,11 +1,13 @@
 #include "backends/vulkan/weight_rows.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <span>
 
 #include "core/base/check.h"
 #include "core/base/checked_math.h"
+#include "core/weights/small_floats.h"
 
 namespace llmrt::vulkan {
 namespace {
@@ -21,7 +23,8 @@ std::span<const Field> fields_of(Encoding encoding) {
                          kQ4_1[] = {{4, 16, 64}, {0, 4, 16}}, kQ5_0[] = {{6, 16, 64}, {2, 4, 16}, {0, 2, 8}},
                          kQ5_1[] = {{8, 16, 64}, {4, 4, 16}, {0, 4, 16}}, kQ8_0[] = {{2, 32, 64}, {0, 2, 4}},
                          kQ4_K[] = {{16, 128, 64}, {0, 16, 16}}, kQ5_K[] = {{48, 128, 64}, {16, 32, 32}, {0, 16, 16}},
-                         kQ6_K[] = {{0, 128, 64}, {128, 64, 64}, {192, 16, 16}, {208, 2, 4}};
+                         kQ6_K[] = {{0, 128, 64}, {128, 64, 64}, {192, 16, 16}, {208, 2, 4}},
+                         kMXFP4[] = {{1, 16, 64}, {0, 1, 4}}, kFP8[] = {{4, 128, 64}, {0, 4, 4}};
   switch (encoding) {
     case Encoding::kF32:
       return kF32;
@@ -45,8 +48,9 @@ std::span<const Field> fields_of(Encoding encoding) {
     case Encoding::kQ6_K:
       return kQ6_K;
     case Encoding::kMXFP4:
+      return kMXFP4;
     case Encoding::kFP8:
-      break;  // refused when weights are loaded
+      return kFP8;
   }
   return {};
 }
@@ -73,6 +77,8 @@ void gather(const std::byte* source, uint64_t num_blocks, uint32_t block_bytes, 
     return;
   }
   switch (bytes) {
+    case 1:
+      return gather<1>(source, num_blocks, block_bytes, run, target);
     case 2:
       return gather<2>(source, num_blocks, block_bytes, run, target);
     case 4:
@@ -88,6 +94,41 @@ void gather(const std::byte* source, uint64_t num_blocks, uint32_t block_bytes, 
     default:
       LLMRT_CHECK(false, "a field of no known size");
   }
+}
+
+// What f16 kernels ask of a row. Below 2^-14 f16 has fewer bits, at last none, so its largest number must be above
+// that, and numbers below are then rounded by no more than that one is.
+constexpr int kLeastExponent = -13;
+// Powers of two that the factors of small floats (shaders/dequant.glsl kSmallFactor) bring to f16's greatest.
+constexpr int kGreatestMxfp4 = 128, kLeastExactMxfp4 = 104;
+constexpr float kGreatestFp8 = 128;
+
+bool mxfp4_fits_f16(const uint8_t* block, uint64_t num_blocks) {
+  constexpr int kExponents[8] = {0, -1, 0, 0, 1, 1, 2, 2};  // of e2m1's numbers
+  int greatest = INT32_MIN, least = INT32_MAX;
+  for (const uint8_t* const end = block + num_blocks * 17; block < end; block += 17) {
+    const int e = block[0];
+    if (e > kGreatestMxfp4) return false;  // of zeros too: their product with infinity is none
+    uint8_t most = 0;
+    for (int i = 1; i < 17; ++i) most = std::max<uint8_t>(most, std::max(block[i] & 7, block[i] >> 4 & 7));
+    if (most == 0) continue;
+    greatest = std::max(greatest, e - 127 + kExponents[most]);
+    least = std::min(least, e);
+  }
+  return least >= kLeastExactMxfp4 || greatest >= kLeastExponent;
+}
+
+bool fp8_fits_f16(const uint8_t* block, uint64_t num_blocks) {
+  float greatest = 0;
+  for (const uint8_t* const end = block + num_blocks * 132; block < end; block += 132) {
+    float scale = 0;
+    std::memcpy(&scale, block, 4);
+    uint8_t most = 0;
+    for (int i = 4; i < 132; ++i) most = std::max<uint8_t>(most, block[i] & 127);
+    if (most == 127 || !(std::fabs(scale) <= kGreatestFp8)) return false;
+    greatest = std::max(greatest, std::fabs(scale) * e4m3_value(most));
+  }
+  return greatest == 0 || greatest >= std::ldexp(1.0f, kLeastExponent);
 }
 
 }  // namespace
@@ -128,6 +169,13 @@ void weave_rows(Encoding encoding, uint64_t columns, const std::byte* rows, uint
     target += num_blocks * field.bytes * kWovenRows;
   }
   std::memset(target, 0, static_cast<size_t>(end - target));
+}
+
+bool fits_f16(Encoding encoding, uint64_t columns, const std::byte* row) {
+  const auto* block = reinterpret_cast<const uint8_t*>(row);
+  const uint64_t num_blocks = columns / geometry(encoding).elements_block;
+  if (encoding == Encoding::kMXFP4) return mxfp4_fits_f16(block, num_blocks);
+  return encoding != Encoding::kFP8 || fp8_fits_f16(block, num_blocks);
 }
 
 bool can_weave(const WeightTable& table, WeightId id, uint64_t rows_bytes_max) {

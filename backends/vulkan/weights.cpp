@@ -1,6 +1,7 @@
 #include "backends/vulkan/weights.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "backends/vulkan/choose_matmul.h"
 #include "backends/vulkan/kernels/write_halves.h"
@@ -11,8 +12,9 @@
 namespace llmrt::vulkan {
 namespace {
 
-// Writes rows [first, first + num_rows) of a tensor as the device has them.
-void fill_rows(const WeightTensor& tensor, bool weaves, uint64_t first, uint64_t num_rows, std::byte* target) {
+// Writes rows [first, first + num_rows) of a tensor as the device has them; tells of rows that are beyond f16.
+void fill_rows(const WeightTensor& tensor, bool weaves, uint64_t first, uint64_t num_rows, std::atomic<bool>* beyond,
+               std::byte* target) {
   const uint64_t stride = row_words(tensor.encoding, tensor.columns) * 4ull, bytes_row = tensor.bytes_row();
   std::vector<std::byte> made;
   const std::byte* source = nullptr;
@@ -23,6 +25,8 @@ void fill_rows(const WeightTensor& tensor, bool weaves, uint64_t first, uint64_t
     tensor.generate(first * bytes_row, made);
     source = made.data();
   }
+  for (uint64_t r = 0; r < num_rows; ++r)
+    if (!fits_f16(tensor.encoding, tensor.columns, source + r * bytes_row)) *beyond = true;
   for (uint64_t r = 0; r < num_rows; r += weaves ? kWovenRows : 1) {
     const std::byte* from = source + r * bytes_row;
     if (weaves)
@@ -33,7 +37,8 @@ void fill_rows(const WeightTensor& tensor, bool weaves, uint64_t first, uint64_t
 }
 
 // Jobs of a few megabytes, each a run of rows, arranged by the transfer's threads straight into staging.
-std::vector<Transfer::Job> fill_jobs(const WeightTable& table, const WeightRuns& runs, const RangeSet& ranges) {
+std::vector<Transfer::Job> fill_jobs(const WeightTable& table, const WeightRuns& runs, const RangeSet& ranges,
+                                     std::vector<std::atomic<bool>>* beyond) {
   std::vector<Transfer::Job> jobs;
   for (size_t i = 0; i < runs.runs.size(); ++i) {
     const WeightRun& run = runs.runs[i];
@@ -43,10 +48,10 @@ std::vector<Transfer::Job> fill_jobs(const WeightTable& table, const WeightRuns&
     const uint64_t rows_job = rows_of_bytes(Transfer::kJobBytesMax, stride, weaves ? kWovenRows : 1);
     for (uint64_t row = 0; row < run.num_rows; row += rows_job) {
       const uint64_t num_rows = std::min(rows_job, run.num_rows - row), first = run.row_begin + row;
-      jobs.push_back(
-          {ranges[i].part(row * stride, num_rows * stride), [&tensor, weaves, first, num_rows](std::byte* target) {
-             fill_rows(tensor, weaves, first, num_rows, target);
-           }});
+      jobs.push_back({ranges[i].part(row * stride, num_rows * stride),
+                      [&tensor, weaves, first, num_rows, beyond = &(*beyond)[run.tensor]](std::byte* target) {
+                        fill_rows(tensor, weaves, first, num_rows, beyond, target);
+                      }});
     }
   }
   return jobs;
@@ -56,17 +61,16 @@ std::vector<Transfer::Job> fill_jobs(const WeightTable& table, const WeightRuns&
 
 Result<Weights> Weights::load(const Device& device, MemoryBook* book, Transfer* transfer, const WeightTable& table,
                               const Progress& progress) {
-  for (const WeightTensor& tensor : table.tensors)
-    if (tensor.encoding == Encoding::kMXFP4 || tensor.encoding == Encoding::kFP8)
-      return make_error(ErrorCode::kUnsupported, "vulkan: weight {}: {} has no kernels", tensor.name,
-                        encoding_name(tensor.encoding));
-  const WeightRuns runs = plan_weight_runs(table, device.traits(), Transfer::kJobBytesMax);
+  WeightRuns runs = plan_weight_runs(table, device.traits(), Transfer::kJobBytesMax);
   auto ranges = RangeSet::create(device, book, MemoryKind::kWeights, runs.bytes, 16);
   if (!ranges) return ranges.error();
   Weights weights;
   weights.ranges_ = std::move(*ranges);
+  std::vector<std::atomic<bool>> beyond(table.tensors.size());
+  if (Status status = transfer->run(fill_jobs(table, runs, weights.ranges_, &beyond), progress); !status)
+    return status.error();
+  std::copy(beyond.begin(), beyond.end(), runs.is_beyond_f16.begin());
   weights.pieces_ = make_pieces(table, runs, weights.ranges_.views());
-  if (Status status = transfer->run(fill_jobs(table, runs, weights.ranges_), progress); !status) return status.error();
   return weights;
 }
 

@@ -33,33 +33,51 @@ TEST_CASE("the kernel of a product follows its rows") {
     const char* kernel;
   };
   const Row rows[] = {
-      {"h200", Encoding::kQ4_0, 1, "matmul_row"},
-      {"h200", Encoding::kQ4_0, 8, "matmul_fragment"},
-      {"h200", Encoding::kQ4_0, 9, "matmul_batch"},
-      {"h200", Encoding::kQ4_0, 256, "matmul_batch"},
-      {"h200", Encoding::kQ4_0, 320, "matmul_wide"},
-      {"h200", Encoding::kQ4_K, 320, "matmul_matrix"},
-      {"h200", Encoding::kF16, 3, "matmul_fragment"},
-      {"h200", Encoding::kF16, 4, "matmul_batch"},
-      {"h200", Encoding::kF16, 232, "matmul_wide"},
-      {"h200", Encoding::kF32, 9, "matmul_tile"},
-      {"h200-t2", Encoding::kQ4_0, 4, "matmul_vector"},
-      {"h200-t2", Encoding::kQ4_0, 5, "matmul_dots"},
-      {"h200-t2", Encoding::kF16, 7, "matmul_pairs"},
-      {"h200-t1", Encoding::kQ4_0, 7, "matmul_vector"},
-      {"h200-t1", Encoding::kQ4_0, 8, "matmul_pairs"},
-      {"h200-t0", Encoding::kQ4_0, 8, "matmul_vector"},
-      {"h200-t0", Encoding::kQ4_0, 9, "matmul_tile"},
-      {"lavapipe", Encoding::kQ4_0, 64, "matmul_lanes"},
-      {"rdna3", Encoding::kQ4_0, 3, "matmul_vector"},
-      {"rdna3", Encoding::kQ4_0, 4, "matmul_matrix"},
-      {"lavapipe-gpu", Encoding::kQ4_0, 8, "matmul_fragment"},
+      {"h200", Encoding::kQ4_0, 1, "matmul_row"},        {"h200", Encoding::kQ4_0, 8, "matmul_fragment"},
+      {"h200", Encoding::kQ4_0, 9, "matmul_batch"},      {"h200", Encoding::kQ4_0, 256, "matmul_batch"},
+      {"h200", Encoding::kQ4_0, 320, "matmul_wide"},     {"h200", Encoding::kQ4_K, 320, "matmul_matrix"},
+      {"h200", Encoding::kF16, 3, "matmul_fragment"},    {"h200", Encoding::kF16, 4, "matmul_batch"},
+      {"h200", Encoding::kF16, 232, "matmul_wide"},      {"h200", Encoding::kF32, 9, "matmul_tile"},
+      {"h200", Encoding::kMXFP4, 1, "matmul_row"},       {"h200", Encoding::kMXFP4, 40, "matmul_batch"},
+      {"h200", Encoding::kFP8, 1, "matmul_row"},         {"h200", Encoding::kFP8, 320, "matmul_wide"},
+      {"h200-t2", Encoding::kMXFP4, 9, "matmul_pairs"},  {"h200-t1", Encoding::kFP8, 9, "matmul_pairs"},
+      {"rdna3", Encoding::kMXFP4, 4, "matmul_matrix"},   {"h200-t2", Encoding::kQ4_0, 4, "matmul_vector"},
+      {"h200-t2", Encoding::kQ4_0, 5, "matmul_dots"},    {"h200-t2", Encoding::kF16, 7, "matmul_pairs"},
+      {"h200-t1", Encoding::kQ4_0, 7, "matmul_vector"},  {"h200-t1", Encoding::kQ4_0, 8, "matmul_pairs"},
+      {"h200-t0", Encoding::kQ4_0, 8, "matmul_vector"},  {"h200-t0", Encoding::kQ4_0, 9, "matmul_tile"},
+      {"lavapipe", Encoding::kQ4_0, 64, "matmul_lanes"}, {"rdna3", Encoding::kQ4_0, 3, "matmul_vector"},
+      {"rdna3", Encoding::kQ4_0, 4, "matmul_matrix"},    {"lavapipe-gpu", Encoding::kQ4_0, 8, "matmul_fragment"},
       {"gcn", Encoding::kQ4_0, 8, "matmul_vector"},
   };
   for (const Row& row : rows) {
     INFO(row.device << " " << encoding_name(row.encoding) << ", rows " << row.rows);
     CHECK(chosen(row.device, row.encoding, row.rows, default_tuning()) == row.kernel);
   }
+}
+
+TEST_CASE("weights beyond f16 have kernels in f32, and no copy") {
+  struct Row {
+    const char* device;
+    uint32_t rows;
+    const char* kernel;
+  };
+  const Row rows[] = {
+      {"h200", 1, "matmul_vector"},         {"h200", 8, "matmul_vector"},  {"h200", 9, "matmul_tile"},
+      {"h200", 320, "matmul_tile"},         {"h200-t2", 9, "matmul_tile"}, {"h200-t1", 9, "matmul_tile"},
+      {"h200-t0", 9, "matmul_tile"},        {"rdna3", 64, "matmul_tile"},  {"lavapipe", 64, "matmul_lanes"},
+      {"lavapipe-gpu", 4, "matmul_vector"},
+  };
+  for (const Encoding encoding : {Encoding::kMXFP4, Encoding::kFP8})
+    for (const Row& row : rows) {
+      INFO(row.device << " " << encoding_name(encoding) << ", rows " << row.rows);
+      const Traits traits = fake_traits(row.device);
+      const Target target{traits, default_tuning()};
+      Product beyond = product(encoding, row.rows, traits.fragment.m > 0);
+      CHECK(can_write_halves(target, beyond.piece, beyond.columns) == (traits.fragment.m > 0));
+      beyond.piece.is_beyond_f16 = true;
+      CHECK(choose_product(target, beyond, {}).kernel.shader == std::string(row.kernel));
+      CHECK(!can_write_halves(target, beyond.piece, beyond.columns));
+    }
 }
 
 TEST_CASE("a figure of the tuning moves the choice") {

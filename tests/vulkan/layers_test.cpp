@@ -38,8 +38,9 @@ uint32_t num_launches(const std::string& device, const Model& model, uint32_t ro
   caps.activation_dtype = fake_traits(device).cpu_kernels ? DType::kF32 : DType::kF16;
   StateConfig config;
   config.hidden_columns = c.width;
-  const FakeDevice fake(device, model.weights, config,
-                        {c.num_layers(), c.layers.front().num_kv_heads, c.layers.front().head_dim, 16, 100, KvDType::kF16});
+  const FakeDevice fake(
+      device, model.weights, config,
+      {c.num_layers(), c.layers.front().num_kv_heads, c.layers.front().head_dim, 16, 100, KvDType::kF16});
   const Result<Program> program = make_program(fake.resources(), build_forward(model, caps, rows));
   REQUIRE(program);
   CHECK(notes(*program, true).empty());
@@ -53,12 +54,14 @@ struct Pinned {
 constexpr Pinned kPinned[] = {
     {"h200", "llama", "f16", {7, 9, 10, 10, 10, 10}},        {"h200", "llama", "q4_0", {7, 7, 10, 10, 10, 16}},
     {"h200", "llama", "q4_k", {8, 8, 11, 11, 18, 18}},       {"h200", "llama", "q8_0", {7, 7, 10, 10, 10, 16}},
+    {"h200", "llama", "mxfp4", {7, 7, 10, 10, 10, 16}},      {"h200", "llama", "fp8", {7, 7, 10, 10, 10, 16}},
     {"h200", "qwen2", "f16", {7, 9, 10, 10, 10, 10}},        {"h200", "qwen2", "q4_0", {7, 7, 10, 10, 10, 16}},
     {"h200", "qwen2", "q4_k", {8, 8, 11, 11, 18, 18}},       {"h200", "qwen2", "q8_0", {7, 7, 10, 10, 10, 16}},
     {"h200", "qwen3", "f16", {8, 10, 10, 10, 10, 10}},       {"h200", "qwen3", "q4_0", {8, 8, 10, 10, 10, 16}},
     {"h200", "qwen3", "q4_k", {9, 9, 11, 11, 18, 18}},       {"h200", "qwen3", "q8_0", {8, 8, 10, 10, 10, 16}},
     {"lavapipe", "llama", "f16", {9, 9, 9, 9, 9, 9}},        {"lavapipe", "llama", "q4_0", {9, 9, 9, 9, 9, 9}},
     {"lavapipe", "llama", "q4_k", {10, 10, 10, 10, 10, 10}}, {"lavapipe", "llama", "q8_0", {9, 9, 9, 9, 9, 9}},
+    {"lavapipe", "llama", "mxfp4", {9, 9, 9, 9, 9, 9}},      {"lavapipe", "llama", "fp8", {9, 9, 9, 9, 9, 9}},
     {"lavapipe", "qwen2", "f16", {9, 9, 9, 9, 9, 9}},        {"lavapipe", "qwen2", "q4_0", {9, 9, 9, 9, 9, 9}},
     {"lavapipe", "qwen2", "q4_k", {10, 10, 10, 10, 10, 10}}, {"lavapipe", "qwen2", "q8_0", {9, 9, 9, 9, 9, 9}},
     {"lavapipe", "qwen3", "f16", {9, 9, 9, 9, 9, 9}},        {"lavapipe", "qwen3", "q4_0", {9, 9, 9, 9, 9, 9}},
