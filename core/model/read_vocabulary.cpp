@@ -92,6 +92,35 @@ Status read_flags(const Metadata& metadata, Vocabulary* vocabulary) {
   return {};
 }
 
+// Keys of our own, for what Hugging Face folders say and GGUF has no name for.
+Status read_own_keys(const Metadata& metadata, Vocabulary* vocabulary) {
+  constexpr const char* kMerges = "llmrt.piece_merges";
+  constexpr const char* kPrefix = "llmrt.space_prefix";
+  constexpr const char* kEnds = "llmrt.end_token_ids";
+  if (vocabulary->model == "llama" && metadata.has(kMerges)) {
+    auto merges = metadata.strings(kMerges);
+    if (!merges) return merges.error();
+    vocabulary->merges = copy(*merges);
+  }
+  auto prefix = metadata.string(kPrefix, "every_piece");
+  if (!prefix) return prefix.error();
+  if (*prefix == "unless_blank") {
+    vocabulary->space_prefix = SpacePrefix::kUnlessBlank;
+  } else if (*prefix == "first_unless_blank") {
+    vocabulary->space_prefix = SpacePrefix::kFirstUnlessBlank;
+  } else if (*prefix != "every_piece") {
+    return make_error(ErrorCode::kUnsupported,
+                      "unsupported tokenizer: {}: expected every_piece, unless_blank or first_unless_blank, found "
+                      "\"{}\"",
+                      kPrefix, printable(*prefix));
+  }
+  if (!metadata.has(kEnds)) return {};
+  auto ends = metadata.integers(kEnds, 0, static_cast<int64_t>(vocabulary->tokens.size()) - 1);
+  if (!ends) return ends.error();
+  for (const int64_t id : *ends) vocabulary->more_ends.push_back(static_cast<TokenId>(id));
+  return {};
+}
+
 Status read_strings(const Metadata& metadata, Vocabulary* vocabulary) {
   auto pre = metadata.string("tokenizer.ggml.pre", "");
   if (!pre) return pre.error();
@@ -135,6 +164,7 @@ Result<std::optional<Vocabulary>> read_vocabulary(const Metadata& metadata, uint
     if (!merges) return merges.error();
     vocabulary.merges = copy(*merges);
   }
+  if (auto status = read_own_keys(metadata, &vocabulary); !status) return status.error();
   if (auto status = read_special_ids(metadata, &vocabulary); !status) return status.error();
   if (auto status = read_flags(metadata, &vocabulary); !status) return status.error();
   return std::optional<Vocabulary>(std::move(vocabulary));

@@ -11,11 +11,6 @@ namespace {
 
 constexpr size_t kLongWord = 1024;  // bytes; from here on it may be much longer than what still fits
 
-// A line of a hostile file may be as long as it likes.
-std::string_view shown(std::string_view line) {
-  return line.substr(0, 96);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> ByteBpeTokenizer::create(Vocabulary vocabulary) {
@@ -27,7 +22,7 @@ Result<std::unique_ptr<Tokenizer>> ByteBpeTokenizer::create(Vocabulary vocabular
   if (const Status loaded = made->load_tokens(); !loaded) {
     return loaded.error();
   }
-  if (const Status loaded = made->load_merges(); !loaded) {
+  if (const Status loaded = made->load_merges(&made->merges_); !loaded) {
     return loaded.error();
   }
   return std::unique_ptr<Tokenizer>(std::move(made));
@@ -102,33 +97,6 @@ void ByteBpeTokenizer::load_whole_words() {
   }
 }
 
-Status ByteBpeTokenizer::load_merges() {
-  const TokenIds ids = ids_by_text();
-  std::string joined;
-  for (size_t rank = 0; rank < vocabulary_.merges.size(); ++rank) {
-    const std::string_view line = vocabulary_.merges[rank];
-    const size_t space = line.find(' ', 1);
-    if (space == std::string_view::npos || space + 1 == line.size()) {
-      return make_error(ErrorCode::kCorruptFile, "tokenizer.ggml.merges: element {}: expected two tokens, found \"{}\"",
-                        rank, shown(line));
-    }
-    joined.assign(line.substr(0, space)).append(line.substr(space + 1));
-    const auto left = ids.find(line.substr(0, space));
-    const auto right = ids.find(line.substr(space + 1));
-    const auto merged = ids.find(joined);
-    if (left == ids.end() || right == ids.end() || merged == ids.end()) {
-      return make_error(ErrorCode::kCorruptFile,
-                        "tokenizer.ggml.merges: element {}: expected tokens of the vocabulary, found \"{}\"", rank,
-                        shown(line));
-    }
-    if (!is_special(merged->second)) {  // plain text never becomes a special token
-      merges_.set(left->second, right->second, {static_cast<uint32_t>(rank), merged->second});
-    }
-  }
-  merges_.settle();
-  return {};
-}
-
 size_t ByteBpeTokenizer::text_bytes_max(size_t tokens) const {
   // Nine bytes of a Hangul syllable in parts are three once they are composed; nothing shrinks more.
   const size_t bytes_max = cover_.bytes_max(tokens);
@@ -140,7 +108,8 @@ std::string_view ByteBpeTokenizer::within(std::string_view text, const EncodeLim
   return text.substr(0, cover_.cut(text, limit.tokens_left(num_tokens)));
 }
 
-void ByteBpeTokenizer::encode_plain(std::string_view text, const EncodeLimit& limit, std::vector<TokenId>& out) const {
+void ByteBpeTokenizer::encode_plain(std::string_view text, bool /*is_first*/, const EncodeLimit& limit,
+                                    std::vector<TokenId>& out) const {
   std::string normalized;
   if (pre_tokenizer_->normalizes_nfc() && !is_trivially_nfc(text)) {
     normalized = normalize_nfc(text, [&](std::string_view so_far) {

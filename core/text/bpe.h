@@ -20,11 +20,11 @@ class ByteBpeTokenizer : public TokenizerBase {
 
  private:
   ByteBpeTokenizer(Vocabulary vocabulary, std::unique_ptr<PreTokenizer> pre_tokenizer);
-  Status load_merges();
   Status load_tokens();
   void load_bytes();
   void load_whole_words();
-  void encode_plain(std::string_view text, const EncodeLimit& limit, std::vector<TokenId>& out) const override;
+  void encode_plain(std::string_view text, bool is_first, const EncodeLimit& limit,
+                    std::vector<TokenId>& out) const override;
   void encode_word(std::string_view bytes, const EncodeLimit& limit, std::vector<TokenId>& scratch,
                    std::vector<TokenId>& out) const;
   size_t text_bytes_max(size_t tokens) const override;

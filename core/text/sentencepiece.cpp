@@ -112,7 +112,16 @@ Status SentencePieceTokenizer::load_tokens() {
     }
   }
   has_all_bytes_ = std::ranges::all_of(byte_ids_, [](TokenId id) { return id >= 0; });
-  rank_pieces();
+  if (vocabulary_.merges.empty()) {
+    rank_pieces();
+  } else {
+    if (!has_all_bytes_) {
+      return make_error(ErrorCode::kUnsupported, "vocabulary: merges beside pieces: expected tokens of all 256 bytes");
+    }
+    if (const Status loaded = load_merges(&merges_); !loaded) {
+      return loaded;
+    }
+  }
   return specials_.build();
 }
 
@@ -146,18 +155,32 @@ std::string_view SentencePieceTokenizer::within(std::string_view text, const Enc
   return has_all_bytes_ ? text.substr(0, cover_.cut(text, limit.tokens_left(num_tokens))) : text;
 }
 
-void SentencePieceTokenizer::encode_plain(std::string_view text, const EncodeLimit& limit,
+bool SentencePieceTokenizer::has_space_prefix(std::string_view text, bool is_first) const {
+  if (!vocabulary_.add_space_prefix || vocabulary_.space_prefix == SpacePrefix::kEveryPiece) {
+    return vocabulary_.add_space_prefix;
+  }
+  const bool is_blank = text.starts_with(' ') || text.starts_with(kSpaceMark);
+  return !is_blank && (is_first || vocabulary_.space_prefix == SpacePrefix::kUnlessBlank);
+}
+
+void SentencePieceTokenizer::encode_plain(std::string_view text, bool is_first, const EncodeLimit& limit,
                                           std::vector<TokenId>& out) const {
   if (const size_t bytes_max = text_bytes_max(limit.tokens_left(out.size())); text.size() > bytes_max) {
     text = text.substr(0, bytes_max + 1);
   }
-  std::string escaped(vocabulary_.add_space_prefix ? kSpaceMark : "");
+  std::string escaped(has_space_prefix(text, is_first) ? kSpaceMark : "");
   escaped += replace_all(text, " ", kSpaceMark);
   const std::string_view plain = within(escaped, limit, out.size());
   std::vector<Symbol> symbols;
+  std::vector<TokenId> scratch;
   for (size_t begin = 0; begin < plain.size() && !limit.is_over(out.size());) {
     const size_t end = words_are_apart_ ? word_end(plain, begin) : plain.size();
-    encode_stretch(within(plain.substr(begin, end - begin), limit, out.size()), limit, symbols, out);
+    const std::string_view stretch = within(plain.substr(begin, end - begin), limit, out.size());
+    if (vocabulary_.merges.empty()) {
+      encode_stretch(stretch, limit, symbols, out);
+    } else {
+      encode_by_merges(stretch, limit, scratch, out);
+    }
     begin = end;
   }
 }
@@ -186,6 +209,22 @@ void SentencePieceTokenizer::encode_stretch(std::string_view text, const EncodeL
   for (int32_t i = 0; i >= 0; i = symbols[i].next) {
     append_piece(text.substr(symbols[i].begin, symbols[i].num_bytes), splits, out);
   }
+}
+
+void SentencePieceTokenizer::encode_by_merges(std::string_view text, const EncodeLimit& limit,
+                                              std::vector<TokenId>& scratch, std::vector<TokenId>& out) const {
+  scratch.clear();
+  for (size_t pos = 0; pos < text.size();) {
+    const std::string_view character = text.substr(pos, decode_utf8(text, pos).num_bytes);
+    if (const TokenId* id = find_piece(character)) {
+      scratch.push_back(*id);
+    } else {
+      append_unknown(character, scratch);
+    }
+    pos += character.size();
+  }
+  merges_.merge(scratch, limit);
+  out.insert(out.end(), scratch.begin(), scratch.end());
 }
 
 template <typename Queue>

@@ -1,4 +1,5 @@
-// SentencePiece BPE ("llama" in GGUF): pieces merge by score, what no piece covers falls back to bytes. The text is
+// SentencePiece BPE ("llama" in GGUF): pieces merge by score, or, where the vocabulary has merges, the pairs that these
+// name by their rank, as Hugging Face's `tokenizers` does; what no piece covers falls back to bytes. The text is
 // taken as it is (identity normalization). As in Hugging Face's LlamaTokenizerFast (legacy), special and user-defined
 // tokens are found in the raw text first; in each piece of plain text between them spaces become U+2581, and one is put
 // in front where the vocabulary says so.
@@ -30,9 +31,13 @@ class SentencePieceTokenizer : public TokenizerBase {
   explicit SentencePieceTokenizer(Vocabulary vocabulary);
   Status load_tokens();
   void rank_pieces();
-  void encode_plain(std::string_view text, const EncodeLimit& limit, std::vector<TokenId>& out) const override;
+  void encode_plain(std::string_view text, bool is_first, const EncodeLimit& limit,
+                    std::vector<TokenId>& out) const override;
   void encode_stretch(std::string_view text, const EncodeLimit& limit, std::vector<Symbol>& symbols,
                       std::vector<TokenId>& out) const;
+  void encode_by_merges(std::string_view text, const EncodeLimit& limit, std::vector<TokenId>& scratch,
+                        std::vector<TokenId>& out) const;
+  bool has_space_prefix(std::string_view text, bool is_first) const;
   template <typename Queue>
   void merge(std::string_view text, std::vector<Symbol>& symbols, Splits& splits, Queue& queue,
              const EncodeLimit& limit) const;
@@ -45,6 +50,7 @@ class SentencePieceTokenizer : public TokenizerBase {
   TokenIds pieces_;              // normal, user defined and unused; views of vocabulary_.tokens
   std::vector<uint32_t> ranks_;  // of each token's score: 0 for the best, the same for equals
   uint32_t num_ranks_ = 0;
+  MergeTable merges_;                  // empty: by score
   std::array<TokenId, 256> byte_ids_;  // -1: no such byte piece
   bool has_all_bytes_ = false;
   CoverBound cover_;  // of texts with U+2581 for spaces; holds where the vocabulary has all bytes

@@ -65,6 +65,12 @@ Status check_special_ids(const Vocabulary& vocabulary) {
                         vocabulary.tokens.size(), id);
     }
   }
+  for (const TokenId id : vocabulary.more_ends) {
+    if (id < 0 || id >= static_cast<TokenId>(vocabulary.tokens.size())) {
+      return make_error(ErrorCode::kCorruptFile, "vocabulary: end tokens: expected ids below {}, found {}",
+                        vocabulary.tokens.size(), id);
+    }
+  }
   return {};
 }
 

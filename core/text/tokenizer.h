@@ -1,9 +1,9 @@
 // Text to token ids and back. A Tokenizer is built once from a vocabulary (as a model file carries it) and is immutable
 // afterwards: every method is const and may be called from any thread.
 //
-// Two kinds: byte-level BPE ("gpt2" in GGUF; pre-tokenizers smollm, gpt-2, llama-bpe, qwen2) and SentencePiece ("llama"
-// in GGUF; BPE over pieces by score, byte fallback). Both agree token for token with Hugging Face's `tokenizers` and
-// with `sentencepiece` (tests/text).
+// Two kinds: byte-level BPE ("gpt2" in GGUF; pre-tokenizers as pre_tokenizer.cpp lists them) and SentencePiece
+// ("llama" in GGUF; BPE over pieces by score or by merges, byte fallback). Both agree token for token with Hugging
+// Face's `tokenizers` and with `sentencepiece` (tests/text).
 #pragma once
 
 #include <atomic>
@@ -25,20 +25,32 @@ using TokenId = int32_t;
 // The values of GGUF's tokenizer.ggml.token_type.
 enum class TokenType : uint8_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
+// Where SentencePiece puts a space in front of plain text that a special token or nothing precedes: as its own library
+// and Hugging Face's older files do, in front of every piece; or as their Metaspace step does.
+enum class SpacePrefix : uint8_t {
+  kEveryPiece,        // whatever the piece begins with
+  kUnlessBlank,       // where it does not begin with one
+  kFirstUnlessBlank,  // likewise, and only where the whole text begins
+};
+
 // What a model file says of its vocabulary; owned, no pointer into the file.
 struct Vocabulary {
   std::string model;                // "gpt2" or "llama"
-  std::string pre;                  // "smollm", "gpt-2", "llama-bpe", "qwen2"; empty = default of the model
+  std::string pre;                  // "smollm", "gpt-2", "llama-bpe", "qwen2", ...; empty = default of the model
   std::vector<std::string> tokens;  // as stored: byte-level alphabet for gpt2, U+2581 for a space in llama
   std::vector<TokenType> types;     // as many as tokens, or empty (all normal)
   std::vector<float> scores;        // llama only, as many as tokens
-  std::vector<std::string> merges;  // gpt2 only: "left right", best first
+  // "left right", best first. In llama they are optional: with them pairs merge by these alone, whatever the scores
+  // say.
+  std::vector<std::string> merges;
   TokenId bos = -1, eos = -1, unk = -1, pad = -1, eot = -1;  // -1: none
+  std::vector<TokenId> more_ends;                            // that end an answer too
   bool add_bos = false;
   bool add_eos = false;
-  bool add_space_prefix = true;  // llama only
-  std::string chat_template;     // Jinja source; empty = none
-  FimTokens fim = {};            // as the file names them; find_fim_tokens() knows more
+  bool add_space_prefix = true;                         // llama only
+  SpacePrefix space_prefix = SpacePrefix::kEveryPiece;  // how, where it is added
+  std::string chat_template;                            // Jinja source; empty = none
+  FimTokens fim = {};                                   // as the file names them; find_fim_tokens() knows more
 };
 
 struct EncodeOptions {

@@ -8,6 +8,7 @@
 namespace llmrt {
 namespace {
 
+constexpr size_t kLineShown = 96;  // a line of a hostile file may be as long as it likes
 constexpr std::string_view kEndNames[] = {
     "<|eot_id|>",    "<|im_end|>", "<|end|>",    "<|return|>",   "<|call|>",        "<end_of_turn>",
     "<|endoftext|>", "<|eom_id|>", "<EOT>",      "_<EOT>",       "<|end_of_text|>", "<end_of_utterance>",
@@ -32,6 +33,7 @@ void TokenizerBase::find_end_of_generation() {
       end_ids_.push_back(id);
     }
   }
+  end_ids_.insert(end_ids_.end(), vocabulary_.more_ends.begin(), vocabulary_.more_ends.end());
   for (size_t i = 0; i < vocabulary_.tokens.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     const bool may_end = type(id) == TokenType::kControl || type(id) == TokenType::kUserDefined;
@@ -41,7 +43,8 @@ void TokenizerBase::find_end_of_generation() {
   }
   // gpt-oss writes messages one after another: <|end|> ends one of them, not the answer.
   const auto ends = [&](std::string_view name) {
-    return std::ranges::any_of(end_ids_, [&](TokenId id) { return vocabulary_.tokens[static_cast<size_t>(id)] == name; });
+    return std::ranges::any_of(end_ids_,
+                               [&](TokenId id) { return vocabulary_.tokens[static_cast<size_t>(id)] == name; });
   };
   if (ends("<|return|>") && ends("<|call|>")) {
     std::erase_if(end_ids_, [&](TokenId id) { return vocabulary_.tokens[static_cast<size_t>(id)] == "<|end|>"; });
@@ -57,6 +60,35 @@ TokenIds TokenizerBase::ids_by_text() const {
     ids.emplace(vocabulary_.tokens[i], static_cast<TokenId>(i));
   }
   return ids;
+}
+
+Status TokenizerBase::load_merges(MergeTable* out) const {
+  MergeTable merges(vocabulary_.merges.size());
+  const TokenIds ids = ids_by_text();
+  std::string joined;
+  for (size_t rank = 0; rank < vocabulary_.merges.size(); ++rank) {
+    const std::string_view line = vocabulary_.merges[rank];
+    const size_t space = line.find(' ', 1);
+    if (space == std::string_view::npos || space + 1 == line.size()) {
+      return make_error(ErrorCode::kCorruptFile, "tokenizer.ggml.merges: element {}: expected two tokens, found \"{}\"",
+                        rank, line.substr(0, kLineShown));
+    }
+    joined.assign(line.substr(0, space)).append(line.substr(space + 1));
+    const auto left = ids.find(line.substr(0, space));
+    const auto right = ids.find(line.substr(space + 1));
+    const auto merged = ids.find(joined);
+    if (left == ids.end() || right == ids.end() || merged == ids.end()) {
+      return make_error(ErrorCode::kCorruptFile,
+                        "tokenizer.ggml.merges: element {}: expected tokens of the vocabulary, found \"{}\"", rank,
+                        line.substr(0, kLineShown));
+    }
+    if (!is_special(merged->second)) {  // plain text never becomes a special token
+      merges.set(left->second, right->second, {static_cast<uint32_t>(rank), merged->second});
+    }
+  }
+  merges.settle();
+  *out = std::move(merges);
+  return {};
 }
 
 void TokenizerBase::append_token_bytes(std::string_view bytes) {
@@ -76,7 +108,7 @@ std::vector<TokenId> TokenizerBase::encode_valid(std::string_view text, const Te
   for (size_t pos = 0; pos < text.size() && !limit.is_over(ids.size());) {
     const SpecialTokens::Match match = search.next(pos);
     if (pos < match.begin) {
-      encode_plain(text.substr(pos, match.begin - pos), limit, ids);
+      encode_plain(text.substr(pos, match.begin - pos), pos == 0, limit, ids);
     }
     if (match.id >= 0) {
       ids.push_back(match.id);

@@ -11,6 +11,7 @@
 #include "core/base/keyed_hash.h"
 #include "core/text/cover_bound.h"
 #include "core/text/encode_limit.h"
+#include "core/text/merges.h"
 #include "core/text/special_tokens.h"
 #include "core/text/tokenizer.h"
 
@@ -37,9 +38,10 @@ class TokenizerBase : public Tokenizer {
  protected:
   explicit TokenizerBase(Vocabulary vocabulary);
 
-  // Appends the ids of a plain stretch between special and user-defined tokens: valid UTF-8, not empty. May stop once
-  // `limit` is over.
-  virtual void encode_plain(std::string_view text, const EncodeLimit& limit, std::vector<TokenId>& out) const = 0;
+  // Appends the ids of a plain stretch between special and user-defined tokens: valid UTF-8, not empty. `is_first`: the
+  // whole text begins here. May stop once `limit` is over.
+  virtual void encode_plain(std::string_view text, bool is_first, const EncodeLimit& limit,
+                            std::vector<TokenId>& out) const = 0;
   // The most bytes of a text that `tokens` tokens can stand for; EncodeLimit::kNone where the vocabulary has no bound.
   virtual size_t text_bytes_max(size_t tokens) const = 0;
 
@@ -50,6 +52,8 @@ class TokenizerBase : public Tokenizer {
   bool is_special(TokenId id) const { return type(id) == TokenType::kControl || type(id) == TokenType::kUnknown; }
   bool in_vocabulary(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < vocabulary_.tokens.size(); }
   TokenIds ids_by_text() const;
+  // The vocabulary's merges, each of two tokens that make a third. Error: corrupt_file.
+  Status load_merges(MergeTable* out) const;
   void append_token_bytes(std::string_view bytes);  // called once for each id, in order
 
   Vocabulary vocabulary_;

@@ -40,7 +40,8 @@ def merges_of(scores):
     return [split[:2] for split in sorted(found, key=lambda split: split[2], reverse=True)]
 
 
-def sentencepiece_pair(folder, prefix):
+def sentencepiece_pair(folder, prefix, metaspace=None):
+    """`metaspace`: None, or the prepend_scheme of that pre-tokenizer; then, and without a prefix, pairs merge by the merges."""
     model = spm_compare.train(folder, f"added_{prefix}", add_dummy_prefix=prefix)
     vocabulary = spm_compare.vocabulary_of(model, add_dummy_prefix=prefix)
     ids = {token: i for i, token in enumerate(vocabulary["tokens"])}
@@ -50,13 +51,21 @@ def sentencepiece_pair(folder, prefix):
     def reference(**flags):
         tokenizer = Tokenizer(models.BPE(ids, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
         steps = [normalizers.Prepend("\u2581")] if prefix else []
-        tokenizer.normalizer = normalizers.Sequence(steps + [normalizers.Replace(" ", "\u2581")])
+        if metaspace:
+            tokenizer.pre_tokenizer = pre_tokenizers.Metaspace("\u2581", metaspace, split=False)
+        else:
+            tokenizer.normalizer = normalizers.Sequence(steps + [normalizers.Replace(" ", "\u2581")])
         tokenizer.decoder = decoders.Sequence([
             decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(),
             *([decoders.Strip(" ", 1, 0)] if prefix else [])])
         tokenizer.add_tokens([AddedToken(t, special=True, normalized=False) for t in ("<unk>", "<s>", "</s>")])
         return with_added(tokenizer, **flags)
 
+    if metaspace or not prefix:  # a list in which some are missing and the order is not the scores': both count
+        merges = [merge for i, merge in enumerate(merges) if i % 7][::-1] if metaspace == "always" else merges
+        vocabulary["merges"] = [" ".join(merge) for merge in merges]
+    if metaspace:
+        vocabulary["space_prefix"] = {"first": "first_unless_blank", "always": "unless_blank"}[metaspace]
     return with_kinds(vocabulary), reference
 
 
@@ -134,6 +143,8 @@ def main():
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
         pairs = {"Llama 2": sentencepiece_pair(folder, True), "Llama 2 without a leading blank": sentencepiece_pair(folder, False),
+                 "Metaspace, first": sentencepiece_pair(folder, True, "first"),
+                 "Metaspace, always": sentencepiece_pair(folder, True, "always"),
                  **{pre: bpe_pair(pre) for pre in ("gpt-2", "llama-bpe", "qwen2")}}
         for name, (vocabulary, reference) in pairs.items():
             if arguments.variants:

@@ -3,7 +3,7 @@
 
 The Hugging Face side is built here from the vocabulary and merges of a GGUF file, with the normalizer and
 pre-tokenizers that the models' tokenizer.json files have. Real vocabularies come from the files that
-LLMRT_TEST_MODEL (SmolLM2) and LLMRT_TEST_MODEL_QWEN name; for gpt-2, llama-bpe and qwen2 small ones are trained here.
+LLMRT_TEST_MODEL (SmolLM2) and LLMRT_TEST_MODEL_QWEN name; for the other pre-tokenizers small ones are trained here.
 
     hf_compare.py PROBE [--time]
 """
@@ -27,9 +27,25 @@ LLAMA3 = (
 )
 
 
-def split_then_bytes(pattern):
+QWEN35 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+TEKKEN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|"
+    r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+O200K = TEKKEN.replace("]+|[^", "]+" + CONTRACTION + "|[^").replace("]*|\\p{N}", "]*" + CONTRACTION + "|\\p{N}{1,3}")
+DEEPSEEK_V3 = (
+    r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+)
+
+
+def split_then_bytes(*patterns):
     return pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(pattern), "isolated"),
+        *(pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
     ])
 
@@ -40,16 +56,22 @@ PRE_TOKENIZERS = {
         pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]),
     "llama-bpe": lambda: split_then_bytes(LLAMA3),
     "qwen2": lambda: split_then_bytes(LLAMA3.replace("{1,3}", "")),
+    "qwen35": lambda: split_then_bytes(QWEN35),
+    "gpt-4o": lambda: split_then_bytes(O200K),
+    "tekken": lambda: split_then_bytes(TEKKEN),
+    "deepseek-v3": lambda: split_then_bytes(*DEEPSEEK_V3),
 }
+WITH_NFC = ("qwen2", "qwen35")
+WHOLE_WORDS = ("llama-bpe", "tekken")  # a word that is a token stays whole, whatever the merges say
 
 
 def hugging_face(vocabulary):
     merges = [tuple(merge.split(" ")) for merge in vocabulary["merges"]]
     ids = {token: i for i, token in enumerate(vocabulary["tokens"])}
     pre = vocabulary["pre"]
-    tokenizer = Tokenizer(models.BPE(ids, merges, ignore_merges=pre == "llama-bpe"))
+    tokenizer = Tokenizer(models.BPE(ids, merges, ignore_merges=pre in WHOLE_WORDS))
     tokenizer.pre_tokenizer = PRE_TOKENIZERS[pre]()
-    if pre == "qwen2":
+    if pre in WITH_NFC:
         tokenizer.normalizer = normalizers.NFC()
     for token, kind in zip(vocabulary["tokens"], vocabulary["types"]):
         if kind in (3, 4):
@@ -74,7 +96,7 @@ def trained(pre, size):
     model = json.loads(tokenizer.to_str())["model"]
     tokens = [token for token, _ in sorted(model["vocab"].items(), key=lambda item: item[1])]
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
-    if pre == "llama-bpe":  # words that only the whole-word rule can reach
+    if pre in WHOLE_WORDS:  # words that only the whole-word rule can reach
         merges = [merge for merge in merges if random.Random(merge).random() < 0.9 or len(merge) < 6]
         merges = reachable(merges, tokens)
     types = [1] * len(tokens) + [3, 3, 4]
@@ -139,7 +161,7 @@ def main():
     parser.add_argument("probe")
     parser.add_argument("--time", action="store_true", help="measure speed instead")
     arguments = parser.parse_args()
-    vocabularies = {f"{pre} (trained)": trained(pre, 2000) for pre in ("gpt-2", "llama-bpe", "qwen2")}
+    vocabularies = {f"{pre} (trained)": trained(pre, 2000) for pre in PRE_TOKENIZERS if pre != "smollm"}
     for variable in ("LLMRT_TEST_MODEL", "LLMRT_TEST_MODEL_QWEN"):
         path = os.environ.get(variable)
         if path:

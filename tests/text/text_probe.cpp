@@ -64,6 +64,11 @@ Vocabulary read_vocabulary(const char* path) {
   vocabulary.add_bos = flag("add_bos", false);
   vocabulary.add_eos = flag("add_eos", false);
   vocabulary.add_space_prefix = flag("add_space_prefix", true);
+  const std::string prefix =
+      dump.contains("space_prefix") ? json::value_to<std::string>(dump.at("space_prefix")) : "every_piece";
+  vocabulary.space_prefix = prefix == "unless_blank"         ? SpacePrefix::kUnlessBlank
+                            : prefix == "first_unless_blank" ? SpacePrefix::kFirstUnlessBlank
+                                                             : SpacePrefix::kEveryPiece;
   return vocabulary;
 }
 

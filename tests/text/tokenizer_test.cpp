@@ -215,12 +215,13 @@ TEST_CASE("names of one pre-tokenizer cut alike, an unknown one is refused with 
   for (const char* alias : {"llama-v3", "falcon3", "falcon-h1", "lfm2", "midm-2.0"})
     CHECK(encode(alias) == encode("llama-bpe"));
   CHECK(encode("smaug-bpe") == encode("llama-bpe"));
-  const auto made = Tokenizer::create(byte_vocabulary("tekken"));
+  const auto made = Tokenizer::create(byte_vocabulary("laguna"));
   REQUIRE_FALSE(made.ok());
   CHECK(made.error().code == ErrorCode::kUnsupported);
   CHECK(made.error().message ==
         "unsupported tokenizer: tokenizer.ggml.pre: expected one of gpt-2, smollm, llama-bpe, llama3, llama-v3, "
-        "falcon3, falcon-h1, lfm2, midm-2.0, smaug-bpe, qwen2, deepseek-r1-qwen, found tekken");
+        "falcon3, falcon-h1, lfm2, midm-2.0, smaug-bpe, qwen2, deepseek-r1-qwen, qwen35, gpt-4o, llama4, kanana2, "
+        "tekken, deepseek-v3, found laguna");
 }
 
 TEST_CASE("qwen2 normalizes to NFC") {
@@ -369,6 +370,66 @@ TEST_CASE("sentencepiece merges by score and falls back to bytes") {
   CHECK(pieces("").empty());
   CHECK(pieces("a</s>a") == Pieces{" a", "</s>", " a"});
   CHECK(tokenizer->encode("a", {}).front() == tokenizer->vocabulary().bos);
+}
+
+// "ab" has the better score, "bc" the better merge; "cd" has a score and no merge.
+TEST_CASE("sentencepiece with merges joins the pairs that they name, in their order") {
+  Vocabulary vocabulary;
+  vocabulary.model = "llama";
+  vocabulary.tokens = {"<unk>", "\u2581", "a", "b", "c", "d", "ab", "bc", "cd"};
+  vocabulary.types = {TokenType::kUnknown};
+  vocabulary.types.resize(vocabulary.tokens.size(), TokenType::kNormal);
+  vocabulary.scores = {0, 0, 0, 0, 0, 0, -1, -2, -3};
+  for (int byte = 0; byte < 256; ++byte) {
+    vocabulary.tokens.push_back(fmt::format("<0x{:02X}>", byte));
+    vocabulary.types.push_back(TokenType::kByte);
+    vocabulary.scores.push_back(0);
+  }
+  vocabulary.unk = 0;
+  vocabulary.add_space_prefix = false;
+  vocabulary.more_ends = {3, 4};
+  const auto by_score = make(vocabulary);
+  CHECK(by_score->encode("abcd", {}) == std::vector<TokenId>{6, 8});
+  CHECK(by_score->is_end_of_generation(4));
+  vocabulary.merges = {"b c", "a b"};
+  const auto by_merges = make(vocabulary);
+  CHECK(by_merges->encode("abcd", {}) == std::vector<TokenId>{2, 7, 5});
+  CHECK(by_merges->encode("ab\u00e9", {}) == std::vector<TokenId>{6, 9 + 0xc3, 9 + 0xa9});
+  const std::string long_text(100000, 'a');
+  CHECK(by_merges->encode(long_text + "b", {}).size() == 100000);
+  CHECK(by_merges->encode(long_text, {.tokens_max = 10}).size() == 11);
+
+  const auto refused = [&](auto change) {
+    Vocabulary changed = vocabulary;
+    change(changed);
+    const auto made = Tokenizer::create(changed);
+    REQUIRE_FALSE(made.ok());
+    return made.error().message;
+  };
+  CHECK(refused([](Vocabulary& v) { v.merges[0] = "b x"; }).find("expected tokens of the vocabulary") !=
+        std::string::npos);
+  CHECK(refused([](Vocabulary& v) { v.tokens.back() = "<0x00>"; }).find("all 256 bytes") != std::string::npos);
+  CHECK(refused([](Vocabulary& v) { v.more_ends = {-1}; }).find("end tokens") != std::string::npos);
+}
+
+TEST_CASE("a space is put in front of every piece, or of the first one that has none") {
+  Vocabulary vocabulary = sentencepiece_vocabulary();
+  const auto text_of = [&](SpacePrefix prefix, std::string_view text) {
+    vocabulary.space_prefix = prefix;
+    const auto tokenizer = make(vocabulary);
+    std::string out;  // as it is encoded, with the prefix
+    for (const TokenId id : tokenizer->encode(text, {.add_bos = false})) out += tokenizer->token_bytes(id, true);
+    return out;
+  };
+  using enum SpacePrefix;
+  CHECK(text_of(kEveryPiece, " a") == "  a");
+  CHECK(text_of(kUnlessBlank, " a") == " a");
+  CHECK(text_of(kFirstUnlessBlank, "a") == " a");
+  CHECK(text_of(kUnlessBlank, "a") == " a");
+  CHECK(text_of(kEveryPiece, "a</s>a") == " a</s> a");
+  CHECK(text_of(kUnlessBlank, "a</s>a") == " a</s> a");
+  CHECK(text_of(kFirstUnlessBlank, "a</s>a") == " a</s>a");
+  CHECK(text_of(kFirstUnlessBlank, "</s>a") == "</s>a");
 }
 
 TEST_CASE("sentencepiece decode strips the prefix and nothing else") {
