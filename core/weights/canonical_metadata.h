@@ -36,11 +36,11 @@ class CanonicalMetadata {
     for (std::string& value : values) made.strings.push_back(storage_.emplace_back(std::move(value)));
     add(key, std::move(made));
   }
-  void add_u8s(std::string_view key, const std::vector<uint8_t>& values) {
-    MetadataValue made = value_of(ValueType::kU8, values.data(), values.size());
-    made.is_array = true;
-    made.count = values.size();
-    add(key, std::move(made));
+  void add_u8s(std::string_view key, const std::vector<uint8_t>& values) { add_array(key, ValueType::kU8, values); }
+  void add_u32s(std::string_view key, const std::vector<uint32_t>& values) { add_array(key, ValueType::kU32, values); }
+  void add_f32s(std::string_view key, const std::vector<float>& values) { add_array(key, ValueType::kF32, values); }
+  void add_bools(std::string_view key, const std::vector<bool>& values) {
+    add_array(key, ValueType::kBool, std::vector<uint8_t>(values.begin(), values.end()));
   }
 
  private:
@@ -50,6 +50,13 @@ class CanonicalMetadata {
     made.type = type;
     made.bytes = std::as_bytes(std::span(kept));
     return made;
+  }
+  template <typename T>
+  void add_array(std::string_view key, ValueType type, const std::vector<T>& values) {
+    MetadataValue made = value_of(type, values.data(), values.size() * sizeof(T));
+    made.is_array = true;
+    made.count = values.size();
+    add(key, std::move(made));
   }
   void add_bytes(std::string_view key, ValueType type, const void* data, size_t size) {
     add(key, value_of(type, data, size));

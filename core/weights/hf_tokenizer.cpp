@@ -2,106 +2,22 @@
 
 #include <algorithm>
 
-#include "core/base/keyed_hash.h"
+#include "core/weights/hf_json.h"
+#include "core/weights/hf_steps.h"
+#include "core/weights/hf_vocabulary.h"
 
 namespace llmrt {
 namespace {
 
-// GGUF's numbers of token types.
-constexpr uint8_t kTypeNormal = 1, kTypeControl = 3, kTypeUserDefined = 4, kTypeUnused = 5;
 constexpr uint64_t kVocabularyMax = 1u << 22;
-
-constexpr std::string_view kLlama3Regex =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen2Regex =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-template <typename... Args>
-Error refused_tokenizer(fmt::format_string<Args...> format, Args&&... args) {
-  return make_error(ErrorCode::kUnsupported, "unsupported tokenizer: tokenizer.json: {}",
-                    fmt::format(format, std::forward<Args>(args)...));
-}
-template <typename... Args>
-Error bad_tokenizer(fmt::format_string<Args...> format, Args&&... args) {
-  return make_error(ErrorCode::kCorruptFile, "bad tokenizer.json: {}",
-                    fmt::format(format, std::forward<Args>(args)...));
-}
-
-std::string_view text_of(const JsonTree* object, std::string_view name) {
-  const JsonTree* found = object == nullptr ? nullptr : object->find(name);
-  return found == nullptr || found->string() == nullptr ? std::string_view() : std::string_view(*found->string());
-}
-bool is_flag(const JsonTree* object, std::string_view name, bool wanted, bool otherwise) {
-  const JsonTree* found = object == nullptr ? nullptr : object->find(name);
-  if (found == nullptr) return wanted == otherwise;
-  return found->boolean() != nullptr && *found->boolean() == wanted;
-}
-std::string shown(const JsonTree* found) {
-  return found == nullptr ? "nothing" : found->describe();
-}
-
-// The steps of a normalizer, pre_tokenizer or post_processor: those of a Sequence under `list`, else itself.
-std::vector<const JsonTree*> steps_of(const JsonTree* part, std::string_view list) {
-  std::vector<const JsonTree*> steps;
-  if (part == nullptr) return steps;
-  if (text_of(part, "type") != "Sequence") return {part};
-  const JsonTree* inner = part->find(list);
-  if (inner == nullptr || inner->items() == nullptr) return {part};  // then its type is told
-  for (const JsonTree& step : *inner->items()) steps.push_back(&step);
-  return steps;
-}
-std::string types_of(const std::vector<const JsonTree*>& steps) {
-  std::string types;
-  for (const JsonTree* step : steps)
-    types += fmt::format("{}{}", types.empty() ? "" : ", ", printable(text_of(step, "type")));
-  return types.empty() ? "none" : types;
-}
-
-bool is_byte_level(const JsonTree* step, bool use_regex) {
-  return text_of(step, "type") == "ByteLevel" && is_flag(step, "add_prefix_space", false, true) &&
-         is_flag(step, "use_regex", use_regex, true);
-}
-
-// The name that core/text knows the steps by.
-Result<std::string_view> find_pre_name(const JsonTree& tokenizer, const JsonTree& model) {
-  const auto normal = steps_of(tokenizer.find("normalizer"), "normalizers");
-  const bool has_nfc = normal.size() == 1 && text_of(normal[0], "type") == "NFC";
-  if (!normal.empty() && !has_nfc)
-    return refused_tokenizer("normalizer: expected none or NFC, found {}", types_of(normal));
-  const bool ignores_merges = is_flag(&model, "ignore_merges", true, false);
-  const auto steps = steps_of(tokenizer.find("pre_tokenizer"), "pretokenizers");
-  std::string_view regex;
-  std::string_view name;
-  if (steps.size() == 1 && is_byte_level(steps[0], true)) {
-    name = "gpt-2";
-  } else if (steps.size() == 2 && text_of(steps[0], "type") == "Digits" &&
-             is_flag(steps[0], "individual_digits", true, false) && is_byte_level(steps[1], true)) {
-    name = "smollm";
-  } else if (steps.size() == 2 && text_of(steps[0], "type") == "Split" && text_of(steps[0], "behavior") == "Isolated" &&
-             is_flag(steps[0], "invert", false, false) && is_byte_level(steps[1], false)) {
-    regex = text_of(steps[0]->find("pattern"), "Regex");
-    if (regex == kLlama3Regex) name = ignores_merges ? "llama-bpe" : "smaug-bpe";
-    if (regex == kQwen2Regex) name = "qwen2";
-  }
-  if (name.empty())
-    return refused_tokenizer("pre_tokenizer: expected the steps of gpt-2, smollm, llama-bpe or qwen2, found {}{}",
-                             types_of(steps), regex.empty() ? "" : " with the expression \"" + printable(regex) + "\"");
-  if (has_nfc != (name == "qwen2"))
-    return refused_tokenizer("normalizer: expected {} with the pre_tokenizer of {}, found {}",
-                             name == "qwen2" ? "NFC" : "none", name, types_of(normal));
-  if (ignores_merges != (name == "llama-bpe"))
-    return refused_tokenizer("model.ignore_merges: expected {} with the pre_tokenizer of {}", name == "llama-bpe",
-                             name);
-  return name;
-}
+constexpr size_t kEndsMax = 256;  // ids of one file
 
 // What BPE models may have that this one does not do.
 Status check_bpe(const JsonTree& model) {
   const std::string_view type = text_of(&model, "type");
   if (type != "BPE" && !(model.find("type") == nullptr && model.find("merges") != nullptr))
-    return refused_tokenizer("model.type: expected BPE, found {}", shown(model.find("type")));
-  if (is_flag(&model, "byte_fallback", true, false))
-    return refused_tokenizer("model.byte_fallback: expected byte-level BPE, found SentencePiece's");
+    return refused_tokenizer("model.type: expected BPE, found {}{}", shown(model.find("type")),
+                             type == "Unigram" ? ", which takes the pieces of the best sum of scores" : "");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (const JsonTree* affix = model.find(key); affix != nullptr && text_of(&model, key) != std::string_view())
       return refused_tokenizer("model.{}: expected none, found {}", key, affix->describe());
@@ -110,86 +26,6 @@ Status check_bpe(const JsonTree& model) {
     return refused_tokenizer("model.dropout: expected none, found {}", found->describe());
   return {};
 }
-
-// Tokens by id, with their types.
-class HfVocabulary {
- public:
-  explicit HfVocabulary(uint64_t size) : tokens_(size), types_(size, kTypeUnused) {}
-
-  Status add_vocab(const JsonTree* vocab) {
-    if (vocab == nullptr || vocab->members() == nullptr)
-      return bad_tokenizer("model.vocab: expected an object, found {}", shown(vocab));
-    for (const JsonMember& member : *vocab->members()) {
-      const int64_t* id = member.value.integer();
-      if (auto status = check_id("model.vocab", member.name, id, member.value.describe()); !status) return status;
-      const auto at = static_cast<size_t>(*id);
-      if (types_[at] != kTypeUnused)
-        return bad_tokenizer("model.vocab: id {}: expected one token, found \"{}\" and \"{}\"", at,
-                             printable(tokens_[at]), printable(member.name));
-      tokens_[at] = member.name;
-      types_[at] = kTypeNormal;
-    }
-    return {};
-  }
-
-  Status add_added(const JsonTree* added) {
-    if (added == nullptr) return {};
-    if (added->items() == nullptr) return bad_tokenizer("added_tokens: expected an array, found {}", added->describe());
-    for (const JsonTree& token : *added->items())
-      if (auto status = add_one(token); !status) return status;
-    return {};
-  }
-
-  // -1: none.
-  int64_t find_added(std::string_view text) const {
-    const auto found = added_.find(text);
-    return found == added_.end() ? -1 : static_cast<int64_t>(found->second);
-  }
-  int64_t find(std::string_view text) const {
-    if (const int64_t id = find_added(text); id >= 0) return id;
-    const auto found = std::ranges::find(tokens_, text);
-    return text.empty() || found == tokens_.end() ? -1 : found - tokens_.begin();
-  }
-
-  void write(CanonicalMetadata& metadata) && {
-    for (size_t i = 0; i < tokens_.size(); ++i)
-      if (types_[i] == kTypeUnused) tokens_[i] = fmt::format("[PAD{}]", i);  // as GGUF's converter names them
-    metadata.add_strings("tokenizer.ggml.tokens", std::move(tokens_));
-    metadata.add_u8s("tokenizer.ggml.token_type", types_);
-  }
-
- private:
-  Status check_id(const char* place, std::string_view token, const int64_t* id, const std::string& found) const {
-    if (id != nullptr && *id >= 0 && static_cast<uint64_t>(*id) < tokens_.size()) return {};
-    return bad_tokenizer("{}: \"{}\": expected an id below the {} rows of the embedding, found {}", place,
-                         printable(token), tokens_.size(), found);
-  }
-
-  Status add_one(const JsonTree& token) {
-    const std::string_view content = text_of(&token, "content");
-    const JsonTree* id = token.find("id");
-    if (content.empty())
-      return bad_tokenizer("added_tokens: expected a content, found {}", shown(token.find("content")));
-    if (auto s = check_id("added_tokens", content, id == nullptr ? nullptr : id->integer(), shown(id)); !s) return s;
-    for (const char* flag : {"lstrip", "rstrip", "single_word"})
-      if (!is_flag(&token, flag, false, false))
-        return refused_tokenizer("added_tokens: \"{}\": {}: expected false, found {}", printable(content), flag,
-                                 shown(token.find(flag)));
-    const auto at = static_cast<size_t>(*id->integer());
-    if (types_[at] != kTypeUnused && tokens_[at] != content)
-      return bad_tokenizer("added_tokens: id {}: expected one token, found \"{}\" and \"{}\"", at,
-                           printable(tokens_[at]), printable(content));
-    if (!added_.emplace(std::string(content), at).second)
-      return bad_tokenizer("added_tokens: \"{}\": found twice", printable(content));
-    tokens_[at] = content;
-    types_[at] = is_flag(&token, "special", true, false) ? kTypeControl : kTypeUserDefined;
-    return {};
-  }
-
-  std::vector<std::string> tokens_;
-  std::vector<uint8_t> types_;
-  KeyedMap<size_t> added_;
-};
 
 // "left right" each, best first; later versions write pairs.
 Result<std::vector<std::string>> read_merges(const JsonTree* merges) {
@@ -262,11 +98,12 @@ std::vector<uint64_t> ids_of(const HfTokenizerTexts& texts, std::string_view key
     if (id.integer() != nullptr && *id.integer() >= 0 && static_cast<uint64_t>(*id.integer()) < vocab_size)
       ids.push_back(static_cast<uint64_t>(*id.integer()));
   };
-  for (const JsonTree* file : {texts.generation_config, texts.config}) {
+  const JsonTree* nested = texts.config == nullptr ? nullptr : texts.config->find("text_config");
+  for (const JsonTree* file : {texts.generation_config, texts.config, nested}) {
     const JsonTree* found = file == nullptr ? nullptr : file->find(key);
     if (found == nullptr) continue;
     if (found->items() == nullptr) add(*found);
-    for (size_t i = 0; found->items() != nullptr && i < std::min<size_t>(found->items()->size(), 256); ++i)
+    for (size_t i = 0; found->items() != nullptr && i < std::min(found->items()->size(), kEndsMax); ++i)
       add((*found->items())[i]);
     break;
   }
@@ -296,14 +133,33 @@ Status add_special_ids(const HfTokenizerTexts& texts, const HfVocabulary& vocabu
                                 {"tokenizer.ggml.eos_token_id", eos},
                                 {"tokenizer.ggml.padding_token_id", pad}})
     if (id >= 0) metadata.add_u64(key, static_cast<uint64_t>(id));
-  // One more end of an answer has a key; those beyond it are ends by their names, if they are any.
-  for (const uint64_t id : ends) {
-    if (static_cast<int64_t>(id) == eos) continue;
-    metadata.add_u64("tokenizer.ggml.eot_token_id", id);
-    break;
-  }
+  // One more end of an answer has a key in GGUF, those beyond it have one of our own.
+  std::vector<uint32_t> more_ends;
+  for (const uint64_t id : ends)
+    if (static_cast<int64_t>(id) != eos) more_ends.push_back(static_cast<uint32_t>(id));
+  if (!more_ends.empty()) metadata.add_u64("tokenizer.ggml.eot_token_id", more_ends.front());
+  if (more_ends.size() > 1) metadata.add_u32s("llmrt.end_token_ids", more_ends);
   metadata.add_bool("tokenizer.ggml.add_bos_token", !around->begin.empty());
   metadata.add_bool("tokenizer.ggml.add_eos_token", !around->end.empty());
+  return {};
+}
+
+// SentencePiece's: GGUF's scores, and the merges themselves, which say more.
+Status add_pieces(const JsonTree& tokenizer, const JsonTree& model, std::vector<std::string> merges,
+                  HfVocabulary* vocabulary, CanonicalMetadata& metadata) {
+  auto steps = read_piece_steps(tokenizer, model);
+  if (!steps) return steps.error();
+  if (steps->is_normalized)
+    if (auto status = check_normalized_added(tokenizer.find("added_tokens"), steps->adds_space); !status) return status;
+  const std::string_view unknown = text_of(&model, "unk_token");
+  if (auto status = vocabulary->set_piece_types(unknown); !status) return status;
+  metadata.add_string("tokenizer.ggml.model", "llama");
+  metadata.add_bool("tokenizer.ggml.add_space_prefix", steps->adds_space);
+  if (steps->space_prefix != "every_piece") metadata.add_string("llmrt.space_prefix", steps->space_prefix);
+  if (const int64_t id = vocabulary->find_added(unknown); id >= 0)
+    metadata.add_u64("tokenizer.ggml.unknown_token_id", static_cast<uint64_t>(id));
+  vocabulary->add_scores(merges, metadata);
+  metadata.add_strings("llmrt.piece_merges", std::move(merges));
   return {};
 }
 
@@ -319,16 +175,22 @@ Status read_hf_tokenizer(const HfTokenizerTexts& texts, uint64_t vocab_size, Can
   for (const char* key : {"truncation", "padding"})
     if (const JsonTree* found = texts.tokenizer->find(key))
       return refused_tokenizer("{}: expected none, found {}", key, found->describe());
-  auto pre = find_pre_name(*texts.tokenizer, *model);
-  if (!pre) return pre.error();
   HfVocabulary vocabulary(vocab_size);
+  const JsonTree* added = texts.tokenizer->find("added_tokens");
   if (auto status = vocabulary.add_vocab(model->find("vocab")); !status) return status;
-  if (auto status = vocabulary.add_added(texts.tokenizer->find("added_tokens")); !status) return status;
+  if (auto status = vocabulary.add_added(added, texts.leaves_out_added_beyond_rows); !status) return status;
   auto merges = read_merges(model->find("merges"));
   if (!merges) return merges.error();
-  metadata.add_string("tokenizer.ggml.model", "gpt2");
-  metadata.add_string("tokenizer.ggml.pre", *pre);
-  metadata.add_strings("tokenizer.ggml.merges", *std::move(merges));
+  if (has_byte_fallback(*model)) {
+    if (auto status = add_pieces(*texts.tokenizer, *model, *std::move(merges), &vocabulary, metadata); !status)
+      return status;
+  } else {
+    auto pre = find_pre_name(*texts.tokenizer, *model);
+    if (!pre) return pre.error();
+    metadata.add_string("tokenizer.ggml.model", "gpt2");
+    metadata.add_string("tokenizer.ggml.pre", *pre);
+    metadata.add_strings("tokenizer.ggml.merges", *std::move(merges));
+  }
   if (auto status = add_special_ids(texts, vocabulary, vocab_size, metadata); !status) return status;
   std::move(vocabulary).write(metadata);
   return {};

@@ -1,5 +1,7 @@
 // tokenizer.json of a Hugging Face folder as GGUF's tokenizer.ggml.* metadata: byte-level BPE whose steps are those of
-// a pre-tokenizer that core/text knows. Every part that changes tokens is read or refused by name.
+// a pre-tokenizer that core/text knows, or SentencePiece's BPE with byte fallback. Every part that changes tokens is
+// read or refused by name. What GGUF has no key for is under "llmrt.": the merges of pieces, how a space is put in
+// front, and the ends of an answer beyond the second (core/model/README.md).
 #pragma once
 
 #include <cstdint>
@@ -18,6 +20,8 @@ struct HfTokenizerTexts {
   const JsonTree* tokenizer_config = nullptr;   // names of special tokens, an older chat template
   const JsonTree* generation_config = nullptr;  // ids of special tokens
   const JsonTree* config = nullptr;             // the same, where that has none
+  // Added tokens whose ids are beyond the embedding's rows are those of images, in a file that models without share.
+  bool leaves_out_added_beyond_rows = false;
 };
 
 // `vocab_size`: the rows of the embedding; ids that tokenizer.json leaves out become unused tokens. Errors:

@@ -2,6 +2,7 @@
 //   text_probe tokenizer VOCABULARY.json    {"encode": hex, "special": bool, "bos": bool, "tokens_max": n}
 //                                           -> {"ids": [...], "seconds": s}
 //                                           {"decode": [...], "special": bool}            -> {"bytes": hex}
+//   text_probe folder FOLDER                the same with the tokenizer.json of a Hugging Face folder
 //   text_probe template                     {"template": source, "context": {...}, "strings": {...}}
 //                                           -> {"pieces": [[text, from_template], ...]} or {"error": code, "message"}
 #include <boost/json.hpp>
@@ -12,8 +13,10 @@
 #include <iterator>
 #include <string>
 
+#include "core/model/read_metadata.h"
 #include "core/text/chat_template.h"
 #include "core/text/tokenizer.h"
+#include "core/weights/hf_folder.h"
 
 namespace json = boost::json;
 using namespace llmrt;
@@ -41,10 +44,31 @@ std::vector<T> list(const json::object& object, const char* key) {
   return object.contains(key) ? json::value_to<std::vector<T>>(object.at(key)) : std::vector<T>();
 }
 
-Vocabulary read_vocabulary(const char* path) {
-  std::ifstream file(path);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const json::object dump = json::parse(text).as_object();
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+}
+
+Result<Vocabulary> read_folder(const std::string& folder) {
+  const auto text = [&](const char* name) -> std::optional<std::string> {
+    std::string found = read_text(folder + "/" + name);
+    return found.empty() ? std::nullopt : std::optional(std::move(found));
+  };
+  const auto source = read_hf_texts({read_text(folder + "/config.json"), text("tokenizer.json"),
+                                     text("tokenizer_config.json"), text("generation_config.json"), {}});
+  if (!source) return source.error();
+  const auto architecture = source->metadata.string("general.architecture");
+  if (!architecture) return architecture.error();
+  const auto size = source->metadata.integer(std::string(*architecture) + ".vocab_size", 1, 1u << 24);
+  if (!size) return size.error();
+  auto vocabulary = llmrt::read_vocabulary(source->metadata, static_cast<uint32_t>(*size));
+  if (!vocabulary) return vocabulary.error();
+  if (!*vocabulary) return make_error(ErrorCode::kCorruptFile, "no tokenizer.json");
+  return **std::move(vocabulary);
+}
+
+Vocabulary read_dump(const char* path) {
+  const json::object dump = json::parse(read_text(path)).as_object();
   const auto id = [&](const char* key) { return dump.contains(key) ? dump.at(key).to_number<TokenId>() : -1; };
   const auto flag = [&](const char* key, bool otherwise) {
     return dump.contains(key) ? dump.at(key).as_bool() : otherwise;
@@ -111,15 +135,16 @@ json::object answer_template(const json::object& request) {
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   std::unique_ptr<Tokenizer> tokenizer;
-  if (mode == "tokenizer" && argc > 2) {
-    auto made = Tokenizer::create(read_vocabulary(argv[2]));
+  if ((mode == "tokenizer" || mode == "folder") && argc > 2) {
+    auto read = mode == "folder" ? read_folder(argv[2]) : Result<Vocabulary>(read_dump(argv[2]));
+    auto made = read ? Tokenizer::create(*std::move(read)) : Result<std::unique_ptr<Tokenizer>>(read.error());
     if (!made) {
       std::cerr << made.error().message << "\n";
       return 1;
     }
     tokenizer = std::move(made).value();
   } else if (mode != "template") {
-    std::cerr << "usage: text_probe tokenizer VOCABULARY.json | text_probe template\n";
+    std::cerr << "usage: text_probe tokenizer VOCABULARY.json | text_probe folder FOLDER | text_probe template\n";
     return 2;
   }
   for (std::string line; std::getline(std::cin, line);) {

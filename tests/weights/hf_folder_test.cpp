@@ -232,7 +232,7 @@ TEST_CASE("what a tokenizer does beyond the known is refused by name") {
        "normalizer: expected none with the pre_tokenizer of gpt-2"},
       {"\"add_prefix_space\":false", "\"add_prefix_space\":true", "pre_tokenizer: expected the steps of"},
       {"\"type\":\"BPE\"", "\"type\":\"Unigram\"", "model.type: expected BPE, found \"Unigram\""},
-      {"\"unk_token\"", "\"byte_fallback\":true,\"unk_token\"", "model.byte_fallback: expected byte-level BPE"},
+      {"\"unk_token\"", "\"byte_fallback\":true,\"unk_token\"", "pre_tokenizer: expected none behind"},
       {"\"dropout\":null", "\"dropout\":0.5", "model.dropout: expected none, found 0.5"},
       {"\"lstrip\":false", "\"lstrip\":true", "lstrip: expected false, found true"},
       {"\"id\":3", "\"id\":6", "expected an id below the 6 rows of the embedding, found 6"},
