@@ -55,7 +55,7 @@ class FileTensors final : public TensorSource {
     if (found->dims != dims)
       return make_error(ErrorCode::kCorruptFile, "shape mismatch: {}: expected {}, file has {}", name, expected(),
                         describe(*found));
-    if (!found->encoding || (is_vector && found->encoding != Encoding::kF32))
+    if (!found->encoding || (is_vector && (found->encoding != Encoding::kF32 || found->generate)))
       return make_error(ErrorCode::kUnsupported, "unsupported encoding: {}: expected {}, file has {}", name,
                         is_vector ? "f32" : "one of llmrt's encodings", describe(*found));
     is_taken_[static_cast<size_t>(found - source_.tensors.data())] = true;
@@ -64,7 +64,8 @@ class FileTensors final : public TensorSource {
     tensor.encoding = *found->encoding;
     tensor.rows = dims[1] * dims[2];
     tensor.columns = dims[0];
-    tensor.data = found->bytes.data();
+    tensor.data = found->generate ? nullptr : found->bytes.data();
+    tensor.generate = found->generate;
     if (is_vector) {
       if (auto status = check_finite(name, *found); !status) return status.error();
     }

@@ -28,8 +28,9 @@ double yarn_pair(const RopeParameters& parameters, double turns) {
 
 // YaRN: pairs up to beta_fast keep their frequency, pairs from beta_slow on are stretched, a ramp lies between.
 double yarn_frequency(const RopeParameters& parameters, uint32_t pair, double frequency) {
-  const double low = std::max(std::floor(yarn_pair(parameters, parameters.beta_fast)), 0.0);
-  const double high = std::min(std::ceil(yarn_pair(parameters, parameters.beta_slow)), parameters.rope_dim - 1.0);
+  const double begin = yarn_pair(parameters, parameters.beta_fast), end = yarn_pair(parameters, parameters.beta_slow);
+  const double low = std::max(parameters.truncates ? std::floor(begin) : begin, 0.0);
+  const double high = std::min(parameters.truncates ? std::ceil(end) : end, parameters.rope_dim - 1.0);
   const double stretched = std::clamp((pair - low) / std::max(high - low, 0.001), 0.0, 1.0);
   return frequency / parameters.factor * stretched + frequency * (1 - stretched);
 }
@@ -134,6 +135,9 @@ Result<RopeParameters> read_rope_parameters(const Metadata& metadata, std::strin
   }
   if (*scaling == RopeScaling::kYarn) {
     if (auto status = check_yarn_variants(metadata, prefix); !status) return status.error();
+    auto truncates = metadata.boolean("llmrt.rope_yarn_truncate", true);  // a key of our own
+    if (!truncates) return truncates.error();
+    parameters.truncates = *truncates;
     parameters.beta_fast = number("rope.scaling.yarn_beta_fast", 1e-3, 1e6, 32);
     parameters.beta_slow = number("rope.scaling.yarn_beta_slow", 1e-3, 1e6, 1);
     // Where converters write it, it is Hugging Face's attention_factor: the whole magnitude.

@@ -22,6 +22,7 @@ struct RopeParameters {
   double factor = 1;                                 // linear, llama3, YaRN: the stretch of the context
   double original_context = 0;                       // llama3, YaRN: positions before the stretch
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
+  bool truncates = true;                             // YaRN: the ramp begins and ends at whole pairs
   double beta_fast = 32, beta_slow = 1;              // YaRN
   double magnitude = 1;         // factor on cos and sin; for YaRN 1 + 0.1 ln(factor) unless the file says otherwise
   std::vector<float> divisors;  // empty, or one for each pair: frequencies are divided by them

@@ -1,24 +1,16 @@
 #include "core/weights/hf_config.h"
 
-#include <algorithm>
 #include <cmath>
+
+#include "core/weights/hf_attention.h"
+#include "core/weights/hf_reader.h"
 
 namespace llmrt {
 namespace {
 
-struct HfArchitecture {
-  std::string_view name;        // model_type and GGUF's name alike
-  std::string_view class_name;  // in "architectures"
-  uint64_t head_dim;            // transformers' default; 0: width / heads
-  bool may_have_biases;         // attention_bias and mlp_bias may be true
-};
-constexpr HfArchitecture kHfArchitectures[] = {
-    {"llama", "LlamaForCausalLM", 0, true},
-    {"qwen2", "Qwen2ForCausalLM", 0, false},
-    {"qwen3", "Qwen3ForCausalLM", 128, false},
-};
+constexpr int64_t kLayersMax = 1024, kExpertsMax = 4096;
 
-// Keys that are read below, and those that change nothing about the tokens that follow a text.
+// Keys that are read here or in hf_attention.cpp, and those that change nothing about the tokens that follow a text.
 constexpr std::string_view kReadKeys[] = {"architectures",
                                           "model_type",
                                           "hidden_size",
@@ -41,7 +33,21 @@ constexpr std::string_view kReadKeys[] = {"architectures",
                                           "use_sliding_window",
                                           "layer_types",
                                           "rope_interleaved",
-                                          "partial_rotary_factor"};
+                                          "partial_rotary_factor",
+                                          "max_window_layers"};
+constexpr std::string_view kGemmaKeys[] = {
+    "hidden_activation",       "query_pre_attn_scalar",       "final_logit_softcapping",
+    "attn_logit_softcapping",  "rope_local_base_freq",        "sliding_window_pattern",
+    "_sliding_window_pattern", "use_bidirectional_attention", "cache_implementation"};
+constexpr std::string_view kExpertKeys[] = {
+    "num_experts", "num_local_experts", "num_experts_per_tok", "experts_per_token", "moe_intermediate_size",
+    "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers", "swiglu_limit",
+    // Of training alone, and gpt-oss's trained context, which its scaling repeats.
+    "output_router_logits", "router_aux_loss_coef", "router_jitter_noise", "initial_context_length"};
+// Beside text_config.
+constexpr std::string_view kOuterKeys[] = {"text_config",     "vision_config",   "mm_tokens_per_image",
+                                           "boi_token_index", "eoi_token_index", "image_token_index",
+                                           "boi_token_id",    "eoi_token_id",    "image_token_id"};
 constexpr std::string_view kHarmlessKeys[] = {"torch_dtype",
                                               "dtype",
                                               "transformers_version",
@@ -57,7 +63,6 @@ constexpr std::string_view kHarmlessKeys[] = {"torch_dtype",
                                               "_name_or_path",
                                               "is_llama_config",
                                               "transformers.js_config",
-                                              "max_window_layers",
                                               "unsloth_version",
                                               "unsloth_fixed",
                                               "_attn_implementation",
@@ -74,219 +79,143 @@ constexpr std::string_view kHarmlessKeys[] = {"torch_dtype",
                                               "is_decoder",
                                               "torchscript",
                                               "tf_legacy_loss",
-                                              "use_bfloat16"};
+                                              "use_bfloat16",
+                                              "quantization_config"};
 
-template <typename... Args>
-Error refused_config(fmt::format_string<Args...> format, Args&&... args) {
-  return make_error(ErrorCode::kUnsupported, "unsupported model: config.json: {}",
-                    fmt::format(format, std::forward<Args>(args)...));
-}
-
-// Members of one object, read one after another; the first error is kept. `place` stands before names in messages.
-class HfReader {
- public:
-  HfReader(const JsonTree& object, std::string place) : object_(object), place_(std::move(place)) {}
-
-  uint64_t integer(std::string_view name, std::optional<uint64_t> otherwise = {}) {
-    const JsonTree* found = object_.find(name);
-    if (found == nullptr && otherwise) return *otherwise;
-    const int64_t* value = found == nullptr ? nullptr : found->integer();
-    if (value != nullptr && *value > 0 && *value <= INT32_MAX) return static_cast<uint64_t>(*value);
-    fail(name, "an integer in [1, 2147483647]", found);
-    return 1;
-  }
-  double number(std::string_view name, std::optional<double> otherwise = {}) {
-    const JsonTree* found = object_.find(name);
-    if (found == nullptr && otherwise) return *otherwise;
-    double value = 0;
-    if (found != nullptr && found->number(&value) && std::isfinite(value)) return value;
-    fail(name, "a number", found);
-    return 1;
-  }
-  bool boolean(std::string_view name, bool otherwise) {
-    const JsonTree* found = object_.find(name);
-    if (found == nullptr) return otherwise;
-    if (found->boolean() != nullptr) return *found->boolean();
-    fail(name, "true or false", found);
-    return otherwise;
-  }
-  // Absent or null: `otherwise`.
-  std::string string(std::string_view name, std::string_view otherwise) {
-    const JsonTree* found = object_.find(name);
-    if (found == nullptr) return std::string(otherwise);
-    if (found->string() != nullptr) return *found->string();
-    fail(name, "a string", found);
-    return std::string(otherwise);
-  }
-  const JsonTree* find(std::string_view name) const { return object_.find(name); }
-  void refuse(std::string_view name, std::string_view expected, const std::string& found) {
-    if (status_) status_ = refused_config("{}{}: expected {}, found {}", place_, name, expected, found);
-  }
-  void keep(const Status& status) {
-    if (status_) status_ = status;
-  }
-  // Refuses members, null ones apart, that are in none of the lists.
-  void expect_known(std::initializer_list<std::span<const std::string_view>> lists) {
-    for (const JsonMember& member : *object_.members()) {
-      const bool is_known =
-          std::ranges::any_of(lists, [&](auto list) { return std::ranges::find(list, member.name) != list.end(); });
-      if (!is_known && !member.value.is_null() && status_)
-        status_ = refused_config("{}{}: not a key that is known here, found {}", place_, printable(member.name),
-                                 member.value.describe());
-    }
-  }
-  const Status& status() const { return status_; }
-
- private:
-  void fail(std::string_view name, std::string_view expected, const JsonTree* found) {
-    if (status_)
-      status_ = make_error(ErrorCode::kCorruptFile, "bad config.json: {}{}: expected {}, found {}", place_, name,
-                           expected, found == nullptr ? "nothing" : found->describe());
-  }
-
-  const JsonTree& object_;
-  std::string place_;
-  Status status_;
-};
-
-Result<const HfArchitecture*> find_hf_architecture(const JsonTree& config) {
+Result<const HfFamily*> find_family_of(const JsonTree& config) {
   const JsonTree* type = config.find("model_type");
-  for (const HfArchitecture& architecture : kHfArchitectures) {
-    if (type == nullptr || type->string() == nullptr || *type->string() != architecture.name) continue;
-    const JsonTree* classes = config.find("architectures");
-    if (classes == nullptr) return &architecture;
-    const JsonTree::Items* items = classes->items();
-    const std::string* name = items != nullptr && items->size() == 1 ? items->front().string() : nullptr;
-    if (name != nullptr && *name == architecture.class_name) return &architecture;
-    return refused_config("architectures: expected [\"{}\"], found {}", architecture.class_name,
-                          name != nullptr ? "\"" + printable(*name) + "\"" : classes->describe());
+  const HfFamily* family = type == nullptr || type->string() == nullptr ? nullptr : find_hf_family(*type->string());
+  if (family == nullptr) {
+    std::string known;
+    for (const HfFamily& one : hf_families()) known += fmt::format("{}{}", known.empty() ? "" : ", ", one.model_type);
+    return refused_config("model_type: expected one of {}, found {}", known,
+                          type == nullptr ? "nothing" : type->describe());
   }
-  return refused_config("model_type: expected llama, qwen2 or qwen3, found {}",
-                        type == nullptr ? "nothing" : type->describe());
+  const JsonTree* classes = config.find("architectures");
+  if (classes == nullptr) return family;
+  const JsonTree::Items* items = classes->items();
+  const std::string* name = items != nullptr && items->size() == 1 ? items->front().string() : nullptr;
+  if (name != nullptr && *name == family->class_name) return family;
+  return refused_config("architectures: expected [\"{}\"], found {}", family->class_name,
+                        name != nullptr ? "\"" + printable(*name) + "\"" : classes->describe());
 }
 
-// rope_scaling, or rope_parameters of later versions, which holds the base as well.
-void read_rope_scaling(const JsonTree& object, std::string_view key, const std::string& prefix, HfReader& config,
-                       CanonicalMetadata& metadata) {
-  if (object.members() == nullptr) return config.refuse(key, "an object", object.describe());
-  HfReader reader(object, std::string(key) + ".");
-  const std::string type = reader.string("rope_type", reader.string("type", "default"));
-  const auto add = [&](const char* name, const char* canonical, std::optional<double> otherwise) {
-    if (otherwise && reader.find(name) == nullptr) return;
-    metadata.add_f64(prefix + canonical, reader.number(name, otherwise));
-  };
-  constexpr std::string_view kAll[] = {"rope_type", "type", "rope_theta"};
-  constexpr std::string_view kLinear[] = {"factor"};
-  constexpr std::string_view kLlama3[] = {"factor", "low_freq_factor", "high_freq_factor",
-                                          "original_max_position_embeddings"};
-  constexpr std::string_view kYarn[] = {
-      "factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor", "finetuned"};
-  if (type == "default") {
-    reader.expect_known({kAll});
-  } else if (type == "linear") {
-    reader.expect_known({kAll, kLinear});
-  } else if (type == "llama3") {
-    reader.expect_known({kAll, kLlama3});
-    add("low_freq_factor", "rope.scaling.low_freq_factor", {});
-    add("high_freq_factor", "rope.scaling.high_freq_factor", {});
-    metadata.add_u64(prefix + "rope.scaling.original_context_length",
-                     reader.integer("original_max_position_embeddings"));
-  } else if (type == "yarn") {
-    reader.expect_known({kAll, kYarn});
-    add("beta_fast", "rope.scaling.yarn_beta_fast", 32);
-    add("beta_slow", "rope.scaling.yarn_beta_slow", 1);
-    add("attention_factor", "rope.scaling.yarn_attn_factor", 1);
-    if (reader.find("original_max_position_embeddings") != nullptr)
-      metadata.add_u64(prefix + "rope.scaling.original_context_length",
-                       reader.integer("original_max_position_embeddings"));
-  } else {
-    reader.refuse("rope_type", "default, linear, llama3 or yarn", "\"" + printable(type) + "\"");
-  }
-  if (type != "default") {
-    metadata.add_string(prefix + "rope.scaling.type", type);
-    add("factor", "rope.scaling.factor", {});
-  }
-  config.keep(reader.status());
+// What a gemma3 computes beyond the others.
+void read_gemma(const std::string& prefix, HfReader& reader, CanonicalMetadata& metadata) {
+  const double scalar = reader.number("query_pre_attn_scalar", 256);
+  if (!(scalar > 0)) reader.refuse("query_pre_attn_scalar", "above 0", fmt::format("{}", scalar));
+  metadata.add_f64(prefix + "attention.scale", 1 / std::sqrt(scalar));
+  for (const char* key : {"final_logit_softcapping", "attn_logit_softcapping"})
+    if (reader.find(key) != nullptr) metadata.add_f64(prefix + key, reader.number(key));
+  if (reader.boolean("use_bidirectional_attention", false))
+    reader.refuse("use_bidirectional_attention", "false", "true");
 }
 
-void read_rope(const std::string& prefix, HfReader& reader, CanonicalMetadata& metadata) {
-  std::optional<double> base;
-  for (const std::string_view key : {"rope_parameters", "rope_scaling"}) {
-    const JsonTree* object = reader.find(key);
-    if (object == nullptr) continue;
-    if (key == "rope_scaling" && reader.find("rope_parameters") != nullptr)
-      return reader.refuse(key, "none beside rope_parameters", object->describe());
-    read_rope_scaling(*object, key, prefix, reader, metadata);
-    if (object->members() != nullptr && object->find("rope_theta") != nullptr) {
-      HfReader inner(*object, std::string(key) + ".");
-      base = inner.number("rope_theta");
-      reader.keep(inner.status());
-    }
-  }
-  const double own = reader.number("rope_theta", base.value_or(10000));
-  if (base && *base != own)
-    reader.refuse("rope_theta", fmt::format("{}, as beside the scaling", *base), fmt::format("{}", own));
-  metadata.add_f64(prefix + "rope.freq_base", own);
-  if (const double share = reader.number("partial_rotary_factor", 1); share != 1)
-    reader.refuse("partial_rotary_factor", "1", fmt::format("{}", share));
-  if (reader.boolean("rope_interleaved", false)) reader.refuse("rope_interleaved", "false", "true");
+void read_experts(const HfFamily& family, const std::string& prefix, HfReader& reader, CanonicalMetadata& metadata,
+                  HfConfig* out) {
+  out->num_experts = reader.integer(family.count_key, family.num_experts, kExpertsMax);
+  const uint64_t used = reader.integer("num_experts_per_tok", family.num_used, kExpertsMax);
+  if (used > out->num_experts)
+    reader.refuse("num_experts_per_tok", fmt::format("at most the {} experts", out->num_experts),
+                  fmt::format("{}", used));
+  if (const uint64_t other = reader.integer("experts_per_token", used); other != used)
+    reader.refuse("experts_per_token", fmt::format("{}, as num_experts_per_tok", used), fmt::format("{}", other));
+  metadata.add_u64(prefix + "expert_count", out->num_experts);
+  metadata.add_u64(prefix + "expert_used_count", used);
+  out->expert_width = family.expert_ffn > 0 ? reader.integer("moe_intermediate_size", family.expert_ffn)
+                                            : reader.integer("intermediate_size", family.ffn);
+  metadata.add_u64(prefix + "expert_feed_forward_length", out->expert_width);
+  // Mixtral's weights always add up to 1; gpt-oss's are a softmax over the chosen experts, which its architecture says.
+  if (family.experts == HfExperts::kOneTensorEach)
+    metadata.add_bool(prefix + "expert_weights_norm",
+                      family.expert_ffn == 0 || reader.boolean("norm_topk_prob", false));
+  if (const uint64_t step = reader.integer("decoder_sparse_step", 1); step != 1)
+    reader.refuse("decoder_sparse_step", "1, experts in every layer", fmt::format("{}", step));
+  const JsonTree* dense = reader.find("mlp_only_layers");
+  if (dense != nullptr && (dense->items() == nullptr || !dense->items()->empty()))
+    reader.refuse("mlp_only_layers", "none, experts in every layer", dense->describe());
+  if (const double limit = reader.number("swiglu_limit", 7); limit != 7)
+    reader.refuse("swiglu_limit", "7", fmt::format("{}", limit));
 }
 
-// Layers with a window: none of these architectures' models in circulation turns them on.
-void refuse_windows(const HfArchitecture& architecture, HfReader& reader) {
-  const JsonTree* window = reader.find("sliding_window");
-  const bool is_used = reader.boolean("use_sliding_window", window != nullptr && architecture.name == "llama");
-  if (is_used)
-    reader.refuse(reader.find("use_sliding_window") != nullptr ? "use_sliding_window" : "sliding_window",
-                  "no sliding window", window == nullptr ? "true" : window->describe());
-  const JsonTree* types = reader.find("layer_types");
-  if (types == nullptr) return;
-  if (types->items() == nullptr) return reader.refuse("layer_types", "an array", types->describe());
-  for (const JsonTree& type : *types->items())
-    if (type.string() == nullptr || *type.string() != "full_attention")
-      return reader.refuse("layer_types", "full_attention alone", type.describe());
+// Sizes that all families have.
+void read_sizes(const HfFamily& family, const std::string& prefix, HfReader& reader, CanonicalMetadata& metadata,
+                HfConfig* out) {
+  out->num_layers = reader.integer("num_hidden_layers", family.layers, kLayersMax);
+  out->vocab_size = reader.integer("vocab_size", family.vocab);
+  out->width = reader.integer("hidden_size", family.width);
+  const uint64_t heads = reader.integer("num_attention_heads", family.heads);
+  const uint64_t head_dim =
+      reader.integer("head_dim", family.head_dim > 0 ? family.head_dim : std::max<uint64_t>(out->width / heads, 1));
+  const uint64_t kv_heads = reader.has("num_key_value_heads") ? heads : family.kv_heads;
+  metadata.add_string("general.architecture", family.architecture);
+  metadata.add_u64(prefix + "block_count", out->num_layers);
+  metadata.add_u64(prefix + "vocab_size", out->vocab_size);
+  metadata.add_u64(prefix + "embedding_length", out->width);
+  metadata.add_u64(prefix + "attention.head_count", heads);
+  metadata.add_u64(prefix + "attention.head_count_kv",
+                   reader.integer("num_key_value_heads", kv_heads > 0 ? kv_heads : heads));
+  metadata.add_u64(prefix + "attention.key_length", head_dim);
+  metadata.add_u64(prefix + "attention.value_length", head_dim);
+  metadata.add_u64(prefix + "feed_forward_length", reader.integer("intermediate_size", family.ffn));
+  metadata.add_u64(prefix + "context_length", reader.integer("max_position_embeddings", family.context));
+  metadata.add_f64(prefix + "attention.layer_norm_rms_epsilon",
+                   reader.number("rms_norm_eps", family.eps > 0 ? std::optional(family.eps) : std::nullopt));
+}
+
+void read_text_config(const HfFamily& family, HfReader& reader, CanonicalMetadata& metadata, HfConfig* out) {
+  const std::string prefix = std::string(family.architecture) + ".";
+  constexpr std::span<const std::string_view> kNone;
+  reader.expect_known({kReadKeys, kHarmlessKeys, family.is_gemma ? std::span(kGemmaKeys) : kNone,
+                       family.experts != HfExperts::kNone ? std::span(kExpertKeys) : kNone});
+  read_sizes(family, prefix, reader, metadata, out);
+  // No row of q and k is permuted, as GGUF's converter does for some architectures.
+  metadata.add_string("llmrt.rope_pairing", "halves");
+  if (const std::string act = reader.string(family.activation_key, family.activation); act != family.activation)
+    reader.refuse(family.activation_key, family.activation, "\"" + printable(act) + "\"");
+  for (const char* key : {"attention_bias", "mlp_bias"})
+    if (reader.boolean(key, false) && !family.may_have_biases) reader.refuse(key, "false", "true");
+  if (family.is_gemma) read_gemma(prefix, reader, metadata);
+  if (family.experts != HfExperts::kNone) read_experts(family, prefix, reader, metadata, out);
+  if (!reader.status()) return;
+  read_hf_rope(family, prefix, reader, metadata);
+  read_hf_windows(family, prefix, out->num_layers, reader, metadata);
+}
+
+// The part of the text model, checked to be one of a family that is read.
+Result<const JsonTree*> find_text_config(const HfFamily& family, const JsonTree& config) {
+  if (!family.is_nested) return &config;
+  HfReader reader(config, "");
+  reader.expect_known({kReadKeys, kHarmlessKeys, kOuterKeys});
+  if (!reader.status()) return reader.status().error();
+  const JsonTree* text = config.find("text_config");
+  if (text == nullptr || text->members() == nullptr)
+    return refused_config("text_config: expected an object, found {}", text == nullptr ? "nothing" : text->describe());
+  const JsonTree* type = text->find("model_type");
+  const std::string expected = std::string(family.model_type) + "_text";
+  if (type != nullptr && (type->string() == nullptr || *type->string() != expected))
+    return refused_config("text_config.model_type: expected {}, found {}", expected, type->describe());
+  return text;
 }
 
 }  // namespace
 
-Result<HfConfig> read_hf_config(const JsonTree& config, CanonicalMetadata& metadata) {
+Result<HfConfig> read_hf_config(const JsonTree& config, const JsonTree* quantization, CanonicalMetadata& metadata) {
   if (config.members() == nullptr)
     return make_error(ErrorCode::kCorruptFile, "bad config.json: expected an object, found {}", config.describe());
-  auto architecture = find_hf_architecture(config);
-  if (!architecture) return architecture.error();
-  HfReader reader(config, "");
-  if (const JsonTree* quantization = reader.find("quantization_config"))
-    reader.refuse("quantization_config", "f32, f16 or bf16 weights", quantization->describe());
-  reader.expect_known({kReadKeys, kHarmlessKeys});
+  auto family = find_family_of(config);
+  if (!family) return family.error();
+  auto text = find_text_config(**family, config);
+  if (!text) return text.error();
+  auto read = read_hf_quantization(config.find("quantization_config"), quantization);
+  if (!read) return read.error();
   HfConfig out;
-  out.architecture = (*architecture)->name;
-  out.num_layers = reader.integer("num_hidden_layers");
-  out.vocab_size = reader.integer("vocab_size");
-  out.is_tied = reader.boolean("tie_word_embeddings", false);
-  const std::string prefix = out.architecture + ".";
-  const uint64_t width = reader.integer("hidden_size");
-  const uint64_t heads = reader.integer("num_attention_heads");
-  const uint64_t usual_head = (*architecture)->head_dim > 0 ? (*architecture)->head_dim : width / heads;
-  const uint64_t head_dim = reader.integer("head_dim", usual_head);
-  metadata.add_string("general.architecture", out.architecture);
-  metadata.add_u64(prefix + "block_count", out.num_layers);
-  metadata.add_u64(prefix + "vocab_size", out.vocab_size);
-  metadata.add_u64(prefix + "embedding_length", width);
-  metadata.add_u64(prefix + "attention.head_count", heads);
-  metadata.add_u64(prefix + "attention.head_count_kv", reader.integer("num_key_value_heads", heads));
-  metadata.add_u64(prefix + "attention.key_length", head_dim);
-  metadata.add_u64(prefix + "attention.value_length", head_dim);
-  metadata.add_u64(prefix + "feed_forward_length", reader.integer("intermediate_size"));
-  metadata.add_u64(prefix + "context_length", reader.integer("max_position_embeddings"));
-  metadata.add_f64(prefix + "attention.layer_norm_rms_epsilon", reader.number("rms_norm_eps"));
-  // No row of q and k is permuted, as GGUF's converter does for some architectures.
-  metadata.add_string("llmrt.rope_pairing", "halves");
-  if (const std::string act = reader.string("hidden_act", "silu"); act != "silu")
-    reader.refuse("hidden_act", "silu", "\"" + printable(act) + "\"");
-  for (const char* key : {"attention_bias", "mlp_bias"})
-    if (reader.boolean(key, false) && !(*architecture)->may_have_biases) reader.refuse(key, "false", "true");
-  read_rope(prefix, reader, metadata);
-  refuse_windows(**architecture, reader);
+  out.family = *family;
+  out.quantization = *read;
+  HfReader outer(config, ""), reader(**text, (*family)->is_nested ? "text_config." : "");
+  out.is_tied = reader.boolean("tie_word_embeddings", outer.boolean("tie_word_embeddings", (*family)->is_tied));
+  reader.keep(outer.status());
+  read_text_config(**family, reader, metadata, &out);
   if (!reader.status()) return reader.status().error();
   return out;
 }

@@ -1,15 +1,12 @@
 #include "core/weights/hf_folder.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstring>
-#include <deque>
 #include <filesystem>
 #include <map>
 
-#include "core/base/half.h"
 #include "core/platform/mapped_file.h"
 #include "core/weights/hf_config.h"
+#include "core/weights/hf_tensors.h"
 #include "core/weights/hf_tokenizer.h"
 #include "core/weights/safetensors.h"
 
@@ -22,109 +19,7 @@ constexpr const char* kOneFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr size_t kFilesMax = 1024;
 constexpr uint64_t kTemplateBytesMax = 16u << 20;
-constexpr uint64_t kVectorBytesMax = 256u << 20;  // of all norms and biases; a model of 500 GB has 30 MB
 constexpr JsonBounds kIndexBounds = {32u << 20, 2 * kSafetensorsTensorsMax, 8};
-
-// What a source's views point into.
-struct HfStorage {
-  std::vector<std::shared_ptr<const MappedFile>> files;
-  std::deque<std::string> texts;
-  std::deque<std::vector<float>> vectors;
-  uint64_t vector_bytes = 0;
-};
-
-struct HfName {
-  std::string_view hf, canonical;
-};
-constexpr HfName kModelNames[] = {
-    {"model.embed_tokens.weight", "token_embd.weight"},
-    {"model.norm.weight", "output_norm.weight"},
-    {"lm_head.weight", "output.weight"},
-};
-constexpr HfName kLayerNames[] = {
-    {"input_layernorm.weight", "attn_norm.weight"},
-    {"post_attention_layernorm.weight", "ffn_norm.weight"},
-    {"self_attn.q_norm.weight", "attn_q_norm.weight"},
-    {"self_attn.k_norm.weight", "attn_k_norm.weight"},
-};
-// With .weight and .bias.
-constexpr HfName kProjectionNames[] = {
-    {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"}, {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"}, {"mlp.gate_proj", "ffn_gate"},  {"mlp.up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"},
-};
-// Frequencies that old checkpoints carry; they follow from config.json.
-constexpr std::string_view kComputedName = "self_attn.rotary_emb.inv_freq";
-
-// Empty: not known. What is behind "model.layers.N.".
-std::string layer_part(std::string_view name) {
-  for (const HfName& known : kLayerNames)
-    if (name == known.hf) return std::string(known.canonical);
-  for (const HfName& known : kProjectionNames)
-    for (const std::string_view kind : {".weight", ".bias"})
-      if (name.starts_with(known.hf) && name.substr(known.hf.size()) == kind)
-        return std::string(known.canonical) + std::string(kind);
-  return {};
-}
-
-struct MappedName {
-  std::string canonical;  // empty: not known
-  bool is_computed = false;
-};
-
-MappedName canonical_name(std::string_view name, uint64_t num_layers) {
-  constexpr std::string_view kLayers = "model.layers.";
-  for (const HfName& known : kModelNames)
-    if (name == known.hf) return {std::string(known.canonical)};
-  if (!name.starts_with(kLayers)) return {};
-  name.remove_prefix(kLayers.size());
-  uint64_t layer = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
-  const auto digits = static_cast<size_t>(end - name.data());
-  const bool is_layer = error == std::errc() && layer < num_layers && (digits == 1 || name[0] != '0') &&
-                        digits < name.size() && name[digits] == '.';
-  if (!is_layer) return {};
-  name.remove_prefix(digits + 1);
-  if (name == kComputedName) return {{}, true};
-  const std::string part = layer_part(name);
-  return {part.empty() ? part : fmt::format("blk.{}.{}", layer, part)};
-}
-
-float number_at(const SourceTensor& tensor, size_t i) {
-  uint16_t bits = 0;
-  std::memcpy(&bits, tensor.bytes.data() + i * sizeof(bits), sizeof(bits));
-  return *tensor.encoding == Encoding::kBF16 ? bf16_value(bits) : f16_value(bits);
-}
-
-Status widen_vector(HfStorage& storage, SourceTensor* tensor) {
-  if (tensor->num_dims != 1 || !tensor->encoding || *tensor->encoding == Encoding::kF32) return {};
-  const uint64_t count = tensor->dims[0];
-  // The file holds half of the bytes, so the product fits.
-  storage.vector_bytes += count * sizeof(float);
-  if (storage.vector_bytes > kVectorBytesMax)
-    return make_error(ErrorCode::kCorruptFile, "tensor {}: expected at most {} bytes of norms and biases, found more",
-                      tensor->name, kVectorBytesMax);
-  std::vector<float>& values = storage.vectors.emplace_back(count);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = number_at(*tensor, i);
-  tensor->encoding = Encoding::kF32;
-  tensor->encoding_name = encoding_name(Encoding::kF32);
-  tensor->bytes = std::as_bytes(std::span(values));
-  return {};
-}
-
-Status add_tensor(SourceTensor tensor, const HfConfig& config, HfStorage& storage, WeightSource* source) {
-  const MappedName name = canonical_name(tensor.name, config.num_layers);
-  if (name.is_computed || (config.is_tied && name.canonical == "output.weight")) return {};
-  if (name.canonical.empty())
-    return make_error(ErrorCode::kUnsupported, "unsupported model: tensor {}: {} has no such tensor, file has {}",
-                      printable(tensor.name), config.architecture, describe(tensor));
-  tensor.name = storage.texts.emplace_back(name.canonical);
-  if (!source->tensor_index.emplace(tensor.name, source->tensors.size()).second)
-    return make_error(ErrorCode::kCorruptFile, "tensor {}: found in two files", tensor.name);
-  if (auto status = widen_vector(storage, &tensor); !status) return status;
-  source->tensors.push_back(tensor);
-  return {};
-}
 
 // Files in order of their names, each with the tensors that the index says it has; no index: one file, no list.
 using Index = std::map<std::string, std::vector<std::string_view>, std::less<>>;
@@ -184,8 +79,8 @@ class FolderReader {
   // Absent where there is no such file.
   Status read_text(const char* name, uint64_t bytes_max, std::optional<std::string>* out) const;
   Status read_texts(HfTexts* texts) const;
-  Status add_files(const HfConfig& config);
-  Status add_file(const std::string& name, const std::vector<std::string_view>* listed, const HfConfig& config);
+  Status add_files(HfTensors& tensors);
+  Status add_file(const std::string& name, const std::vector<std::string_view>* listed, HfTensors& tensors);
 
   fs::path folder_;
   std::shared_ptr<HfStorage> storage_;
@@ -212,6 +107,7 @@ Status FolderReader::read_texts(HfTexts* texts) const {
   if (auto s = read_text("tokenizer.json", kTokenizerJsonBounds.bytes, &texts->tokenizer); !s) return s;
   if (auto s = read_text("tokenizer_config.json", usual.bytes, &texts->tokenizer_config); !s) return s;
   if (auto s = read_text("generation_config.json", usual.bytes, &texts->generation_config); !s) return s;
+  if (auto s = read_text("hf_quant_config.json", usual.bytes, &texts->quantization); !s) return s;
   if (auto s = read_text("chat_template.jinja", kTemplateBytesMax, &texts->chat_template); !s) return s;
   for (const char* other : {"tokenizer.model", "vocab.json", "vocab.txt"})
     if (!texts->tokenizer && has(other))
@@ -223,7 +119,7 @@ Status FolderReader::read_texts(HfTexts* texts) const {
 }
 
 Status FolderReader::add_file(const std::string& name, const std::vector<std::string_view>* listed,
-                              const HfConfig& config) {
+                              HfTensors& tensors) {
   auto file = map(name);
   if (!file) return file.error();
   auto parsed = parse_safetensors((*file)->bytes());
@@ -232,12 +128,12 @@ Status FolderReader::add_file(const std::string& name, const std::vector<std::st
   if (listed != nullptr)
     if (auto status = expect_listed(name, *listed, *parsed); !status) return status;
   for (const SourceTensor& tensor : parsed->tensors)
-    if (auto status = add_tensor(tensor, config, *storage_, &source_); !status) return status;
+    if (auto status = tensors.add(tensor); !status) return status;
   return {};
 }
 
-Status FolderReader::add_files(const HfConfig& config) {
-  if (has(kOneFile)) return add_file(kOneFile, nullptr, config);
+Status FolderReader::add_files(HfTensors& tensors) {
+  if (has(kOneFile)) return add_file(kOneFile, nullptr, tensors);
   std::optional<std::string> text;
   if (auto status = read_text(kIndexFile, kIndexBounds.bytes, &text); !status) return status;
   if (!text) return make_error(ErrorCode::kCorruptFile, "expected {} or {}, found neither", kOneFile, kIndexFile);
@@ -246,7 +142,7 @@ Status FolderReader::add_files(const HfConfig& config) {
   auto index = read_index(*tree);
   if (!index) return index.error();
   for (const auto& [file, listed] : *index)
-    if (auto status = add_file(file, &listed, config); !status) return status;
+    if (auto status = add_file(file, &listed, tensors); !status) return status;
   return {};
 }
 
@@ -274,9 +170,7 @@ Status add_chat_template(const HfTexts& texts, const JsonTree* tokenizer_config,
 Result<HfConfig> read_all_texts(const HfTexts& texts, CanonicalMetadata& metadata) {
   auto config = parse_json_tree(texts.config, "config.json");
   if (!config) return config.error();
-  auto read = read_hf_config(*config, metadata);
-  if (!read) return read.error();
-  std::optional<JsonTree> trees[3];
+  std::optional<JsonTree> trees[4];
   struct Part {
     const char* name;
     const std::optional<std::string>& text;
@@ -284,7 +178,8 @@ Result<HfConfig> read_all_texts(const HfTexts& texts, CanonicalMetadata& metadat
   };
   const Part parts[] = {{"tokenizer.json", texts.tokenizer, kTokenizerJsonBounds},
                         {"tokenizer_config.json", texts.tokenizer_config, {}},
-                        {"generation_config.json", texts.generation_config, {}}};
+                        {"generation_config.json", texts.generation_config, {}},
+                        {"hf_quant_config.json", texts.quantization, {}}};
   for (size_t i = 0; i < std::size(parts); ++i) {
     if (!parts[i].text) continue;
     auto tree = parse_json_tree(*parts[i].text, parts[i].name, parts[i].bounds);
@@ -292,9 +187,11 @@ Result<HfConfig> read_all_texts(const HfTexts& texts, CanonicalMetadata& metadat
     trees[i] = *std::move(tree);
   }
   const auto tree = [&](size_t i) { return trees[i] ? &*trees[i] : nullptr; };
+  auto read = read_hf_config(*config, tree(3), metadata);
+  if (!read) return read.error();
   if (auto status = add_chat_template(texts, tree(1), metadata); !status) return status.error();
   if (tree(0) != nullptr) {
-    const HfTokenizerTexts parsed = {tree(0), tree(1), tree(2), &*config};
+    const HfTokenizerTexts parsed = {tree(0), tree(1), tree(2), &*config, read->family->is_gemma};
     if (auto status = read_hf_tokenizer(parsed, read->vocab_size, metadata); !status) return status.error();
   }
   return read;
@@ -310,7 +207,9 @@ Result<WeightSource> FolderReader::read() {
   metadata.add_string("general.name", fs::weakly_canonical(folder_, ignored).filename().string());
   auto config = read_all_texts(texts, metadata);
   if (!config) return config.error();
-  if (auto status = add_files(*config); !status) return status.error();
+  HfTensors tensors(*config, storage_.get());
+  if (auto status = add_files(tensors); !status) return status.error();
+  if (auto status = tensors.build(&source_); !status) return status.error();
   if (!config->is_tied && source_.find("output.weight") == nullptr)
     return make_error(ErrorCode::kCorruptFile,
                       "missing tensor: lm_head.weight: config.json's tie_word_embeddings asks for it");

@@ -1,7 +1,8 @@
 // A Hugging Face model folder as a weight source: config.json, model.safetensors or the files that
 // model.safetensors.index.json names, and where they are there tokenizer.json, tokenizer_config.json,
 // generation_config.json and chat_template.jinja. Keys and tensors get GGUF's names, so nothing behind the source knows
-// which container it was. Weights stay in the mapped files; vectors (norms, biases) become f32, as GGUF has them.
+// which container it was. Weights stay in the mapped files; what GGUF arranges otherwise is made while it is read;
+// vectors (norms, biases) become f32.
 // generation_config.json's sampling defaults are not taken: requests say how they sample.
 #pragma once
 
@@ -23,6 +24,7 @@ Result<WeightSource> open_hf_folder(const std::string& path);
 struct HfTexts {
   std::string config;
   std::optional<std::string> tokenizer, tokenizer_config, generation_config, chat_template;
+  std::optional<std::string> quantization = {};  // hf_quant_config.json
 };
 // Metadata alone, without tensors.
 Result<WeightSource> read_hf_texts(const HfTexts& texts);

@@ -9,6 +9,10 @@
 
 namespace llmrt {
 
+uint64_t SourceTensor::num_bytes() const {
+  return generate ? dims[1] * dims[2] * dims[3] * row_bytes(*encoding, dims[0]) : bytes.size();
+}
+
 std::string describe(const SourceTensor& tensor) {
   std::string out = "[";
   for (int i = 0; i < tensor.num_dims; ++i) out += fmt::format("{}{}", i > 0 ? ", " : "", tensor.dims[i]);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,6 +21,9 @@
 
 namespace llmrt {
 
+// Fills `out` with the encoded bytes of whole rows that start at byte_offset of a tensor; any thread may call it.
+using MakeRows = std::function<void(uint64_t byte_offset, std::span<std::byte> out)>;
+
 struct SourceTensor {
   std::string_view name;
   const char* encoding_name = "";    // also of encodings that llmrt cannot compute with
@@ -27,6 +31,9 @@ struct SourceTensor {
   int num_dims = 0;
   std::array<uint64_t, 4> dims = {1, 1, 1, 1};  // dims[0] is the row length; unused ones are 1
   std::span<const std::byte> bytes;
+  MakeRows generate;  // where the rows are made from others while they are read: `bytes` is empty
+
+  uint64_t num_bytes() const;
 };
 
 // "[576, 49152] q8_0".

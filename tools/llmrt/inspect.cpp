@@ -31,7 +31,7 @@ std::map<std::string, Share> by_encoding(const WeightSource& source) {
   for (const SourceTensor& tensor : source.tensors) {
     Share& share = shares[tensor.encoding_name];
     ++share.count;
-    share.bytes += tensor.bytes.size();
+    share.bytes += tensor.num_bytes();
   }
   return shares;
 }
@@ -44,7 +44,7 @@ void print_json(const WeightSource& source, const Result<OpenModel>& open, const
     tensors.push_back({{"name", printable(tensor.name)},
                        {"encoding", tensor.encoding_name},
                        {"dims", boost::json::array(tensor.dims.begin(), tensor.dims.begin() + tensor.num_dims)},
-                       {"bytes", tensor.bytes.size()}});
+                       {"bytes", tensor.num_bytes()}});
   boost::json::object out{{"container", source.container},
                           {"metadata", std::move(metadata)},
                           {"tensors", std::move(tensors)},

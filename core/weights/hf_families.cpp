@@ -1,0 +1,201 @@
+#include "core/weights/hf_families.h"
+
+namespace llmrt {
+namespace {
+
+constexpr HfName kUsualLayer[] = {
+    {"input_layernorm.weight", "attn_norm.weight"},
+    {"post_attention_layernorm.weight", "ffn_norm.weight"},
+    {"self_attn.q_norm.weight", "attn_q_norm.weight"},
+    {"self_attn.k_norm.weight", "attn_k_norm.weight"},
+};
+constexpr HfName kGemma3Layer[] = {
+    {"input_layernorm.weight", "attn_norm.weight"},
+    {"post_attention_layernorm.weight", "post_attention_norm.weight"},
+    {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
+    {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
+    {"self_attn.q_norm.weight", "attn_q_norm.weight"},
+    {"self_attn.k_norm.weight", "attn_k_norm.weight"},
+};
+constexpr HfName kQwen3MoeLayer[] = {
+    {"input_layernorm.weight", "attn_norm.weight"},    {"post_attention_layernorm.weight", "ffn_norm.weight"},
+    {"self_attn.q_norm.weight", "attn_q_norm.weight"}, {"self_attn.k_norm.weight", "attn_k_norm.weight"},
+    {"mlp.gate.weight", "ffn_gate_inp.weight"},
+};
+constexpr HfName kMixtralLayer[] = {
+    {"input_layernorm.weight", "attn_norm.weight"},
+    {"post_attention_layernorm.weight", "ffn_norm.weight"},
+    {"block_sparse_moe.gate.weight", "ffn_gate_inp.weight"},
+};
+// post_attention_norm is the name that GGUF has for the norm in front of the experts here.
+constexpr HfName kGptOssLayer[] = {
+    {"input_layernorm.weight", "attn_norm.weight"},
+    {"post_attention_layernorm.weight", "post_attention_norm.weight"},
+    {"self_attn.sinks", "attn_sinks.weight"},
+};
+
+constexpr HfName kUsualProjections[] = {
+    {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"}, {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"}, {"mlp.gate_proj", "ffn_gate"},  {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+};
+constexpr HfName kAttentionProjections[] = {
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+};
+constexpr HfName kGptOssProjections[] = {
+    {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"}, {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"}, {"mlp.router", "ffn_gate_inp"},
+};
+
+constexpr HfName kQwen3MoeExperts[] = {
+    {"gate_proj.weight", "ffn_gate_exps.weight"},
+    {"up_proj.weight", "ffn_up_exps.weight"},
+    {"down_proj.weight", "ffn_down_exps.weight"},
+};
+constexpr HfName kMixtralExperts[] = {
+    {"w1.weight", "ffn_gate_exps.weight"},
+    {"w3.weight", "ffn_up_exps.weight"},
+    {"w2.weight", "ffn_down_exps.weight"},
+};
+
+constexpr HfFamily kFamilies[] = {
+    {.model_type = "llama",
+     .class_name = "LlamaForCausalLM",
+     .architecture = "llama",
+     .may_have_biases = true,
+     .layer_names = kUsualLayer,
+     .projection_names = kUsualProjections},
+    {.model_type = "mistral",
+     .class_name = "MistralForCausalLM",
+     .architecture = "llama",
+     .kv_heads = 8,
+     .context = 131072,
+     .eps = 1e-6,
+     .windows = HfWindows::kAll,
+     .window = 4096,
+     .layer_names = kUsualLayer,
+     .projection_names = kUsualProjections},
+    {.model_type = "mixtral",
+     .class_name = "MixtralForCausalLM",
+     .architecture = "llama",
+     .kv_heads = 8,
+     .context = 131072,
+     .eps = 1e-5,
+     .rope_base = 1e6,
+     .windows = HfWindows::kAll,
+     .experts = HfExperts::kOneTensorEach,
+     .count_key = "num_local_experts",
+     .num_experts = 8,
+     .num_used = 2,
+     .layer_names = kMixtralLayer,
+     .projection_names = kAttentionProjections,
+     .expert_names = kMixtralExperts,
+     .experts_prefix = "block_sparse_moe.experts."},
+    {.model_type = "qwen2",
+     .class_name = "Qwen2ForCausalLM",
+     .architecture = "qwen2",
+     .windows = HfWindows::kFromLayer,
+     .layer_names = kUsualLayer,
+     .projection_names = kUsualProjections},
+    {.model_type = "qwen3",
+     .class_name = "Qwen3ForCausalLM",
+     .architecture = "qwen3",
+     .head_dim = 128,
+     .windows = HfWindows::kFromLayer,
+     .layer_names = kUsualLayer,
+     .projection_names = kUsualProjections},
+    {.model_type = "qwen3_moe",
+     .class_name = "Qwen3MoeForCausalLM",
+     .architecture = "qwen3moe",
+     .kv_heads = 4,
+     .windows = HfWindows::kAllIfUsed,
+     .experts = HfExperts::kOneTensorEach,
+     .count_key = "num_experts",
+     .num_experts = 128,
+     .num_used = 8,
+     .expert_ffn = 768,
+     .layer_names = kQwen3MoeLayer,
+     .projection_names = kAttentionProjections,
+     .expert_names = kQwen3MoeExperts,
+     .experts_prefix = "mlp.experts."},
+    {.model_type = "gpt_oss",
+     .class_name = "GptOssForCausalLM",
+     .architecture = "gpt-oss",
+     .kv_heads = 8,
+     .head_dim = 64,
+     .context = 131072,
+     .eps = 1e-5,
+     .rope_base = 150000,
+     .may_have_biases = true,
+     .windows = HfWindows::kByPattern,
+     .window = 128,
+     .pattern = 2,
+     .experts = HfExperts::kFused,
+     .count_key = "num_local_experts",
+     .num_experts = 128,
+     .num_used = 4,
+     .layer_names = kGptOssLayer,
+     .projection_names = kGptOssProjections},
+    {.model_type = "gemma3_text",
+     .class_name = "Gemma3ForCausalLM",
+     .architecture = "gemma3",
+     .width = 2304,
+     .layers = 26,
+     .heads = 8,
+     .kv_heads = 4,
+     .head_dim = 256,
+     .ffn = 9216,
+     .vocab = 262208,
+     .context = 131072,
+     .eps = 1e-6,
+     .rope_base = 1e6,
+     .is_tied = true,
+     .is_gemma = true,
+     .windows = HfWindows::kByPattern,
+     .window = 4096,
+     .pattern = 6,
+     .activation_key = "hidden_activation",
+     .activation = "gelu_pytorch_tanh",
+     .layer_names = kGemma3Layer,
+     .projection_names = kUsualProjections},
+    {.model_type = "gemma3",
+     .class_name = "Gemma3ForConditionalGeneration",
+     .architecture = "gemma3",
+     .width = 2304,
+     .layers = 26,
+     .heads = 8,
+     .kv_heads = 4,
+     .head_dim = 256,
+     .ffn = 9216,
+     .vocab = 262208,
+     .context = 131072,
+     .eps = 1e-6,
+     .rope_base = 1e6,
+     .is_tied = true,
+     .is_gemma = true,
+     .is_nested = true,
+     .windows = HfWindows::kByPattern,
+     .window = 4096,
+     .pattern = 6,
+     .activation_key = "hidden_activation",
+     .activation = "gelu_pytorch_tanh",
+     .layer_names = kGemma3Layer,
+     .projection_names = kUsualProjections},
+};
+
+}  // namespace
+
+std::span<const HfFamily> hf_families() {
+  return kFamilies;
+}
+
+const HfFamily* find_hf_family(std::string_view model_type) {
+  for (const HfFamily& family : kFamilies)
+    if (family.model_type == model_type) return &family;
+  return nullptr;
+}
+
+}  // namespace llmrt

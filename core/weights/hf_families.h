@@ -1,0 +1,54 @@
+// The families of Hugging Face models that are read, as rows of data: what config.json calls them, the defaults that
+// transformers has for keys that it leaves out, and the names of their tensors. Sources: the configuration classes of
+// transformers and GGUF's names of the same tensors.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace llmrt {
+
+// Which layers have a window.
+enum class HfWindows : uint8_t {
+  kRefused,    // none may
+  kAll,        // all, where sliding_window is a number
+  kAllIfUsed,  // all, where use_sliding_window asks for it
+  kFromLayer,  // likewise, those from max_window_layers on, or layer_types says which
+  kByPattern,  // layer_types, or all but every n-th
+};
+
+// How the experts of a layer lie in the files.
+enum class HfExperts : uint8_t { kNone, kOneTensorEach, kFused };
+
+struct HfName {
+  std::string_view hf, canonical;
+};
+
+// A 0 among the defaults: the key is required, but for kv_heads (as many as heads) and head_dim (width / heads).
+struct HfFamily {
+  std::string_view model_type, class_name;  // in "model_type" and "architectures"
+  std::string_view architecture;            // GGUF's
+  uint32_t width = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0, context = 0;
+  double eps = 0, rope_base = 10000;
+  bool is_tied = false;
+  bool may_have_biases = false;  // attention_bias and mlp_bias may be true
+  bool is_gemma = false;         // norms hold what is added to 1; scores have a scale of their own
+  bool is_nested = false;        // the text model is a part: text_config, names under language_model
+  HfWindows windows = HfWindows::kRefused;
+  uint32_t window = 0, pattern = 0;  // of kAll and kByPattern
+  HfExperts experts = HfExperts::kNone;
+  std::string_view count_key = {};  // of experts
+  uint32_t num_experts = 0, num_used = 0, expert_ffn = 0;
+  std::string_view activation_key = "hidden_act", activation = "silu";
+  std::span<const HfName> layer_names;        // whole names behind "model.layers.N."
+  std::span<const HfName> projection_names;   // with .weight and .bias
+  std::span<const HfName> expert_names = {};  // behind "mlp.experts.E." and the like: kOneTensorEach
+  std::string_view experts_prefix = {};       // "mlp.experts."
+};
+
+std::span<const HfFamily> hf_families();
+// Null: not known.
+const HfFamily* find_hf_family(std::string_view model_type);
+
+}  // namespace llmrt
