@@ -25,7 +25,7 @@ Status HfTensors::add(const SourceTensor& tensor) {
     return make_error(ErrorCode::kUnsupported, "unsupported model: tensor {}: {} has no such tensor, file has {}",
                       printable(tensor.name), config_.family->model_type, describe(tensor));
   const auto found_twice = [&] {
-    return make_error(ErrorCode::kCorruptFile, "tensor {}: found in two files", printable(tensor.name));
+    return make_error(ErrorCode::kCorruptFile, "tensor {}: found twice", printable(tensor.name));
   };
   SourceTensor kept = tensor;
   kept.name = storage_.texts.emplace_back(tensor.name);

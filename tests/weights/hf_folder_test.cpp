@@ -203,8 +203,10 @@ TEST_CASE("what a config says beyond the known is refused by name") {
   const std::pair<std::string, std::string> cases[] = {
       {R"("scale_emb":12,)", "scale_emb: not a key that is known here, found 12"},
       {R"("attention_bias":true,)", "attention_bias: expected false"},
-      {R"("quantization_config":{"bits":4},)", "quantization_config.quant_method: expected one that is supported, found nothing"},
-      {R"("layer_types":["sliding_attention"],)", "layer_types: expected full_attention alone, as sliding_window is not set"},
+      {R"("quantization_config":{"bits":4},)",
+       "quantization_config.quant_method: expected one that is supported, found nothing"},
+      {R"("layer_types":["sliding_attention"],)",
+       "layer_types: expected full_attention alone, as sliding_window is not set"},
       {R"("partial_rotary_factor":0.5,)", "partial_rotary_factor: expected 1, found 0.5"},
       {R"("rope_parameters":{"rope_type":"dynamic","factor":2},)",
        "rope_type: expected default, linear, llama3 or yarn"},
@@ -217,7 +219,8 @@ TEST_CASE("what a config says beyond the known is refused by name") {
     CHECK_THAT(texts_message(changed(kConfig, "{", "{" + added)), ContainsSubstring(message));
   CHECK_THAT(texts_message(changed(kConfig, "silu", "gelu")), ContainsSubstring("hidden_act: expected silu"));
   CHECK_THAT(texts_message(changed(kConfig, "Qwen2For", "OtherFor")), ContainsSubstring("architectures: expected"));
-  CHECK_THAT(texts_message(changed(kConfig, "\"qwen2\"", "\"gpt2\"")), ContainsSubstring("model_type: expected one of llama, mistral"));
+  CHECK_THAT(texts_message(changed(kConfig, "\"qwen2\"", "\"gpt2\"")),
+             ContainsSubstring("model_type: expected one of llama, mistral"));
   CHECK_THAT(texts_message("[]"), ContainsSubstring("config.json: expected an object"));
   CHECK_THAT(texts_message(std::string(5u << 20, ' ')), ContainsSubstring("expected at most 4194304 bytes"));
 }
