@@ -231,7 +231,7 @@ Result<WeightSource> open_hf_folder(const std::string& path) {
   return source;
 }
 
-Result<WeightSource> read_hf_texts(const HfTexts& texts) {
+Result<WeightSource> read_hf_texts(const HfTexts& texts, std::span<const std::byte> weights) {
   auto storage = std::make_shared<HfStorage>();
   WeightSource source;
   source.container = "Hugging Face texts";
@@ -239,6 +239,13 @@ Result<WeightSource> read_hf_texts(const HfTexts& texts) {
   CanonicalMetadata metadata(&source.metadata, &storage->texts);
   auto config = read_all_texts(texts, metadata);
   if (!config) return config.error();
+  if (weights.empty()) return source;
+  auto parsed = parse_safetensors(weights);
+  if (!parsed) return parsed.error();
+  HfTensors tensors(*config, storage.get());
+  for (const SourceTensor& tensor : parsed->tensors)
+    if (auto status = tensors.add(tensor); !status) return status.error();
+  if (auto status = tensors.build(&source); !status) return status.error();
   return source;
 }
 

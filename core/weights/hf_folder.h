@@ -6,7 +6,9 @@
 // generation_config.json's sampling defaults are not taken: requests say how they sample.
 #pragma once
 
+#include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "core/base/status.h"
@@ -26,7 +28,7 @@ struct HfTexts {
   std::optional<std::string> tokenizer, tokenizer_config, generation_config, chat_template;
   std::optional<std::string> quantization = {};  // hf_quant_config.json
 };
-// Metadata alone, without tensors.
-Result<WeightSource> read_hf_texts(const HfTexts& texts);
+// Metadata, and the tensors of one safetensors file where bytes are given; these must outlive the source.
+Result<WeightSource> read_hf_texts(const HfTexts& texts, std::span<const std::byte> weights = {});
 
 }  // namespace llmrt

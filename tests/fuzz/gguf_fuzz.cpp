@@ -1,10 +1,14 @@
 // Any bytes as a model file: the parser, the loader and the tokenizer's checks must answer with a model or an Error,
 // and a model's weights must lie inside the bytes. What is no GGUF file is taken as a safetensors file, or, where it
-// begins with a brace, as a tokenizer.json and a config.json. Corpus: corpus/gguf, written by make_gguf_corpus.py.
+// begins with a brace, as a tokenizer.json and a config.json; behind a zero byte such a text may have the folder's
+// safetensors file. Corpus: corpus/gguf, written by make_gguf_corpus.py.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "core/base/check.h"
 #include "core/model/load_file.h"
@@ -49,6 +53,21 @@ void read_as_hugging_face(std::string_view text) {
         LLMRT_CHECK(!key.empty() && describe(value).size() < 1000, "what inspect prints is short");
 }
 
+// A config.json, a zero byte, a model.safetensors: every row that is made of others can be.
+void read_as_folder(std::string_view text, std::span<const std::byte> weights) {
+  const auto source = read_hf_texts({std::string(text), {}, {}, {}, {}}, weights);
+  if (!source) return;
+  for (const SourceTensor& tensor : source->tensors) {
+    LLMRT_CHECK(!describe(tensor).empty() && tensor.num_bytes() > 0, "a tensor has a text and bytes");
+    if (!tensor.generate) continue;
+    std::vector<std::byte> row(row_bytes(*tensor.encoding, tensor.dims[0]));
+    const uint64_t rows = tensor.num_bytes() / row.size();
+    for (uint64_t at = 0; at < rows; at += std::max<uint64_t>(rows / 64, 1)) tensor.generate(at * row.size(), row);
+    tensor.generate((rows - 1) * row.size(), row);
+  }
+  (void)load_from_source(*source, "fuzz");
+}
+
 void read_as_safetensors(std::span<const std::byte> bytes) {
   const auto file = parse_safetensors(bytes);
   if (!file) return;
@@ -64,7 +83,14 @@ void read_as_safetensors(std::span<const std::byte> bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
-  if (size > 0 && data[0] == '{') read_as_hugging_face({reinterpret_cast<const char*>(data), size});
+  if (size > 0 && data[0] == '{') {
+    const std::string_view all(reinterpret_cast<const char*>(data), size);
+    const size_t zero = all.find('\0');
+    if (zero == std::string_view::npos)
+      read_as_hugging_face(all);
+    else
+      read_as_folder(all.substr(0, zero), bytes.subspan(zero + 1));
+  }
   if (!is_gguf(bytes)) read_as_safetensors(bytes);
   const auto source = parse_weight_source(bytes);
   if (!source) return 0;

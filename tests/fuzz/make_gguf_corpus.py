@@ -114,9 +114,84 @@ def hugging_face(folder):
     config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 8,
               "intermediate_size": 64, "rms_norm_eps": 1e-5, "max_position_embeddings": 64,
               "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}
-    for name, tree in (("tokenizer.json", tokenizer), ("config.json", config)):
+    pieces = ["<unk>", "<s>", "\u2581", "a", "b", "ab", "\u2581a"] + [f"<0x{byte:02X}>" for byte in range(256)]
+    sentencepiece = {"added_tokens": [{"id": 0, "content": "<unk>", "special": True}],
+                     "normalizer": {"type": "Sequence", "normalizers": [
+                         {"type": "Prepend", "prepend": "\u2581"},
+                         {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]},
+                     "model": {"type": "BPE", "byte_fallback": True, "unk_token": "<unk>", "merges": [["a", "b"], ["\u2581", "a"]],
+                               "vocab": {piece: i for i, piece in enumerate(pieces)}}}
+    metaspace = {**sentencepiece, "normalizer": None, "pre_tokenizer": {
+        "type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": False}}
+    for name, tree in (("tokenizer.json", tokenizer), ("config.json", config), ("sentencepiece.json", sentencepiece),
+                       ("metaspace.json", metaspace)):
         with open(os.path.join(folder, name), "w") as file:
             json.dump(tree, file)
+
+
+DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U8": np.uint8, "F8_E4M3": np.uint8}
+
+
+def hugging_face_model(folder, name, config, tensors):
+    """A config.json and the safetensors file of its model in one, with a zero byte between."""
+    header, data = {}, b""
+    for tensor, (dtype, *shape) in tensors.items():
+        added = np.ones(shape, DTYPES[dtype]).tobytes()
+        header[tensor] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(added)]}
+        data += added
+    config = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 4,
+              "intermediate_size": 32, "vocab_size": 4, "rms_norm_eps": 1e-6, "max_position_embeddings": 64,
+              "tie_word_embeddings": True, **config}
+    if config["model_type"] == "gemma3":
+        config = {"model_type": "gemma3", "text_config": {**config, "model_type": "gemma3_text"}}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(os.path.join(folder, name + ".folder"), "wb") as file:
+        file.write(json.dumps(config).encode() + b"\0" + struct.pack("<Q", len(text)) + text + data)
+
+
+def hugging_face_models(folder):
+    def layer(prefix="model.", width=32, **more):
+        base = {"embed_tokens.weight": (4, width), "norm.weight": (width,), "layers.0.input_layernorm.weight": (width,),
+                "layers.0.post_attention_layernorm.weight": (width,), "layers.0.self_attn.q_proj.weight": (4, width),
+                "layers.0.self_attn.k_proj.weight": (4, width), "layers.0.self_attn.v_proj.weight": (4, width),
+                "layers.0.self_attn.o_proj.weight": (width, 4)}
+        return {prefix + name: ("BF16", *shape) for name, shape in base.items()} | {
+            f"{prefix}layers.0.{name}": shape for name, shape in more.items()}
+
+    def experts(prefix, gate, up, down, router):
+        return {router: ("BF16", 2, 32)} | {
+            f"{prefix}{i}.{name}.weight": ("BF16", 32, 32) for i in range(2) for name in (gate, up, down)}
+
+    norms = {f"self_attn.{part}_norm.weight": ("BF16", 4) for part in "qk"}
+    hugging_face_model(folder, "qwen3_moe", {"model_type": "qwen3_moe", "num_experts": 2, "num_experts_per_tok": 1,
+                                             "moe_intermediate_size": 32},
+                       layer(**norms, **experts("mlp.experts.", "gate_proj", "up_proj", "down_proj", "mlp.gate.weight")))
+    hugging_face_model(folder, "mixtral", {"model_type": "mixtral", "num_local_experts": 2, "num_experts_per_tok": 1},
+                       layer(**experts("block_sparse_moe.experts.", "w1", "w3", "w2", "block_sparse_moe.gate.weight")))
+    around = {"self_attn.sinks": ("BF16", 1), "mlp.router.weight": ("BF16", 2, 32), "mlp.router.bias": ("BF16", 2),
+              "mlp.experts.gate_up_proj_bias": ("BF16", 2, 64), "mlp.experts.down_proj_bias": ("BF16", 2, 32)}
+    oss = {"model_type": "gpt_oss", "num_local_experts": 2, "num_experts_per_tok": 1}
+    hugging_face_model(folder, "gpt_oss", {**oss, "quantization_config": {"quant_method": "mxfp4"}}, layer(**around, **{
+        "mlp.experts.gate_up_proj_blocks": ("U8", 2, 64, 1, 16), "mlp.experts.gate_up_proj_scales": ("U8", 2, 64, 1),
+        "mlp.experts.down_proj_blocks": ("U8", 2, 32, 1, 16), "mlp.experts.down_proj_scales": ("U8", 2, 32, 1)}))
+    hugging_face_model(folder, "gpt_oss_bf16", oss, layer(**around, **{
+        "mlp.experts.gate_up_proj": ("BF16", 2, 32, 64), "mlp.experts.down_proj": ("BF16", 2, 32, 32)}))
+    dense = {f"mlp.{part}_proj.weight": ("BF16", 32, 32) for part in ("gate", "up", "down")}
+    hugging_face_model(folder, "gemma3", {"model_type": "gemma3", "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+                       layer("model.language_model.", **norms, **dense, **{
+                           "pre_feedforward_layernorm.weight": ("BF16", 32), "post_feedforward_layernorm.weight": ("BF16", 32)}))
+    wide = {f"self_attn.{part}_proj.weight": ("F8_E4M3", 4, 128) for part in "qkv"}
+    fp8 = {"model_type": "mistral", "hidden_size": 128}
+    for name, quantization, scale, shape in (
+            ("fp8_block", {"quant_method": "fp8", "weight_block_size": [128, 128]}, "weight_scale_inv", (1, 1)),
+            ("fp8_channel", {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {
+                "g": {"weights": {"num_bits": 8, "type": "float", "strategy": "channel"}}}}, "weight_scale", (4, 1))):
+        scales = {f"self_attn.{part}_proj.{scale}": ("F32", *shape) for part in "qkv"}
+        hugging_face_model(folder, name, {**fp8, "quantization_config": quantization}, layer(
+            "model.", 128, **wide, **scales, **{f"mlp.{part}_proj.weight": ("BF16", 32, 128) for part in ("gate", "up")},
+            **{"mlp.down_proj.weight": ("BF16", 128, 32), "self_attn.k_proj.k_scale": ("F32", 1),
+               "self_attn.v_proj.v_scale": ("F32", 1)}))
 
 
 def main():
@@ -131,6 +206,7 @@ def main():
     model(folder, "q4_0.gguf", "llama", width=32, kind=GGMLQuantizationType.Q4_0)
     values(folder)
     hugging_face(folder)
+    hugging_face_models(folder)
 
 
 if __name__ == "__main__":
