@@ -205,6 +205,12 @@ std::string stacked(size_t part) {
   return out;
 }
 
+void expect_model(const HfTestFolder& folder) {
+  const auto model = load_model(folder.path());
+  CAPTURE(model ? "" : model.error().message);
+  CHECK(model.ok());
+}
+
 TEST_CASE("experts one by one become one tensor, in the order of their numbers") {
   HfTestFolder folder;
   std::vector<HfBytes> tensors = around("model.");
@@ -226,6 +232,7 @@ TEST_CASE("experts one by one become one tensor, in the order of their numbers")
   CHECK(integer(*source, "qwen3moe.expert_used_count") == 2);
   CHECK(integer(*source, "qwen3moe.expert_feed_forward_length") == 12);
   CHECK(*source->metadata.boolean("qwen3moe.expert_weights_norm"));
+  expect_model(folder);
 
   std::erase_if(tensors, [](const HfBytes& tensor) { return tensor.name.find("experts.1.up") != std::string::npos; });
   CHECK_THAT(folder.message(kQwenMoe, tensors), ContainsSubstring("that of expert 1 of blk.0.ffn_up_exps.weight"));
@@ -265,6 +272,7 @@ TEST_CASE("mixtral: w1, w3, w2 are gate, up, down of a llama with experts; mistr
   CHECK(integer(*source, "llama.expert_feed_forward_length") == 12);
   CHECK(number(*source, "llama.rope.freq_base") == 1e6);
   CHECK(windows(*source, "llama") == "none");
+  expect_model(folder);
 
   const std::string mistral = R"({"model_type":"mistral","hidden_size":8,"num_hidden_layers":2,
     "num_attention_heads":8,"intermediate_size":12,"vocab_size":6,"sliding_window":32})";

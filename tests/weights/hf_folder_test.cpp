@@ -248,5 +248,82 @@ TEST_CASE("what a tokenizer does beyond the known is refused by name") {
     CHECK_THAT(texts_message(kConfig, changed(kTokenizer, from, to)), ContainsSubstring(message));
 }
 
+// SentencePiece's: every byte, and pieces that two merges make.
+std::string piece_tokenizer(const std::string& steps) {
+  std::string vocab = R"("<unk>":0,"</s>":1,"\u2581":2,"a":3,"b":4,"ab":5,"\u2581ab":6)";
+  for (int byte = 0; byte < 256; ++byte) vocab += fmt::format(",\"<0x{:02X}>\":{}", byte, 7 + byte);
+  return R"({"added_tokens":[{"id":0,"content":"<unk>","special":true},{"id":1,"content":"</s>","special":true},
+    {"id":270,"content":"<image>","special":true}],)" +
+         steps + R"(,"model":{"type":"BPE","byte_fallback":true,"fuse_unk":true,"unk_token":"<unk>","vocab":{)" +
+         vocab + R"(},"merges":[["a","b"],["\u2581","ab"]]}})";
+}
+const std::string kReplace = R"({"type":"Replace","pattern":{"String":" "},"content":"\u2581"})";
+const std::string kPrepended =
+    R"("normalizer":{"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"\u2581"},)" + kReplace + "]}";
+
+TEST_CASE("SentencePiece's tokenizer.json: bytes, merges as scores and as themselves, ends of answers") {
+  const std::string config =
+      changed(changed(kConfig, "\"vocab_size\":6", "\"vocab_size\":271"), "{", R"({"eos_token_id":1,)");
+  const auto source = read_hf_texts({config, piece_tokenizer(kPrepended), {}, R"({"eos_token_id":[1,0,5,4]})", {}});
+  CAPTURE(source ? "" : source.error().message);
+  REQUIRE(source.ok());
+  const Metadata& metadata = source->metadata;
+  CHECK(*metadata.string("tokenizer.ggml.model") == "llama");
+  CHECK(*metadata.boolean("tokenizer.ggml.add_space_prefix"));
+  CHECK_FALSE(metadata.has("llmrt.space_prefix"));
+  const auto types = metadata.integers("tokenizer.ggml.token_type", 0, 6);
+  REQUIRE(types.ok());
+  CHECK((*types)[0] == 2);
+  CHECK((*types)[1] == 3);
+  CHECK((*types)[7 + 255] == 6);
+  CHECK((*types)[264] == 5);
+  const auto scores = metadata.floats("tokenizer.ggml.scores");
+  REQUIRE(scores.ok());
+  CHECK((*scores)[5] == 0);
+  CHECK((*scores)[6] == -1);
+  CHECK(metadata.strings("llmrt.piece_merges")->size() == 2);
+  CHECK(*metadata.integer("tokenizer.ggml.eot_token_id", 0, 300) == 0);
+  CHECK(*metadata.integers("llmrt.end_token_ids", 0, 300) == std::vector<int64_t>{0, 5, 4});
+
+  const auto message = [&](const std::string& steps) {
+    const auto read = read_hf_texts({config, piece_tokenizer(steps), {}, {}, {}});
+    return read ? std::string(*read->metadata.string("llmrt.space_prefix", "none")) : read.error().message;
+  };
+  const auto metaspace = [](const std::string& more) {
+    return R"("pre_tokenizer":{"type":"Metaspace","replacement":"\u2581",)" + more + "}";
+  };
+  CHECK(message("\"normalizer\":" + kReplace) == "none");
+  CHECK(message(metaspace(R"("prepend_scheme":"first","split":false)")) == "first_unless_blank");
+  CHECK(message(metaspace(R"("prepend_scheme":"always","split":false)")) == "unless_blank");
+  CHECK_THAT(message(metaspace(R"("prepend_scheme":"first")")), ContainsSubstring("split false"));
+  CHECK_THAT(message(kPrepended + "," + metaspace(R"("prepend_scheme":"first","split":false)")),
+             ContainsSubstring("pre_tokenizer: expected none behind"));
+  CHECK_THAT(message(R"("normalizer":{"type":"Precompiled"})"), ContainsSubstring("found Precompiled"));
+  CHECK_THAT(message(kPrepended + R"(,"decoder":{"type":"Fuse"})"), ContainsSubstring("decoder: expected Strip"));
+  CHECK_THAT(message(kPrepended + R"(,"decoder":{"type":"WordPiece"})"), ContainsSubstring("found WordPiece"));
+  const auto changed_tokenizer = [&](const std::string& from, const std::string& to) {
+    const auto read = read_hf_texts({config, changed(piece_tokenizer(kPrepended), from, to), {}, {}, {}});
+    return read ? "" : read.error().message;
+  };
+  CHECK_THAT(changed_tokenizer("\"<0x41>\"", "\"x\""), ContainsSubstring("found none of byte 65"));
+  CHECK_THAT(changed_tokenizer(R"("</s>","special":true)", R"("</s>","special":true,"normalized":true)"),
+             ContainsSubstring("\"</s>\": normalized: expected false"));
+}
+
+TEST_CASE("long-context scaling is held against what it may be") {
+  const auto scaled = [](const std::string& scaling) {
+    return texts_message(changed(kConfig, "\"rope_scaling\":null", "\"rope_scaling\":{" + scaling + "}"));
+  };
+  CHECK(scaled(R"("rope_type":"yarn","factor":4,"truncate":false,"attention_factor":null,"beta_fast":16)") == "");
+  CHECK_THAT(scaled(R"("rope_type":"yarn","factor":0.5)"), ContainsSubstring("factor: expected at least 1, found 0.5"));
+  CHECK_THAT(scaled(R"("rope_type":"yarn","factor":4,"beta_fast":1,"beta_slow":2)"),
+             ContainsSubstring("beta_fast: expected above beta_slow 2"));
+  CHECK_THAT(scaled(R"("rope_type":"yarn","factor":4,"attention_factor":0)"),
+             ContainsSubstring("attention_factor: expected above 0"));
+  CHECK_THAT(scaled(R"("rope_type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":1,
+    "original_max_position_embeddings":64)"),
+             ContainsSubstring("high_freq_factor: expected above low_freq_factor 4"));
+}
+
 }  // namespace
 }  // namespace llmrt::test
