@@ -7,6 +7,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <cmath>
+
 #include "core/weights/weight_source.h"
 #include "tests/weights/gguf_bytes.h"
 
@@ -94,6 +96,29 @@ TEST_CASE("YaRN scaling") {
   CHECK(read(file)->magnitude == Approx(1.25));
   file.f32("llama.rope.scaling.yarn_ext_factor", 0.5f);
   CHECK(read(file).error().code == ErrorCode::kUnsupported);
+}
+
+// gpt-oss: the ramp lies between pairs 8.09 and 17.40, and between 8 and 18 where it is rounded. Numbers from the
+// formula in Python.
+TEST_CASE("YaRN whose ramp is not rounded to whole pairs") {
+  RopeParameters parameters{.rope_dim = 64, .base = 150000, .scaling = RopeScaling::kYarn, .factor = 32};
+  parameters.original_context = 4096;
+  const auto share = [&](uint32_t pair) {
+    return rope_frequencies(parameters)[pair] / std::pow(150000.0, -2.0 * pair / 64);
+  };
+  CHECK(share(9) == Approx(1 - 0.1 * 31 / 32).epsilon(1e-6));
+  parameters.truncates = false;
+  CHECK(share(8) == Approx(1).epsilon(1e-6));
+  CHECK(share(9) == Approx(0.9055510956).epsilon(1e-6));
+  CHECK(share(17) == Approx(0.0726875140).epsilon(1e-6));
+  CHECK(share(18) == Approx(1.0 / 32).epsilon(1e-6));
+
+  GgufBytes file;
+  file.string("llama.rope.scaling.type", "yarn");
+  file.f32("llama.rope.scaling.factor", 4.0f);
+  CHECK(read(file)->truncates);
+  file.boolean("llmrt.rope_yarn_truncate", false);
+  CHECK_FALSE(read(file)->truncates);
 }
 
 TEST_CASE("linear scaling, in each spelling, and none") {
