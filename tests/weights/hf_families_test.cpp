@@ -4,6 +4,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <cmath>
+#include <random>
 
 #include "core/base/half.h"
 #include "core/model/load_file.h"
@@ -418,6 +419,37 @@ TEST_CASE("gpt-oss in bf16: matrices lie transposed, gates and ups side by side"
   CHECK(bytes_of(*source, "blk.0.ffn_gate_exps.weight") == gate);
   CHECK(bytes_of(*source, "blk.0.ffn_up_exps.weight") == up);
   CHECK(bytes_of(*source, "blk.0.ffn_down_exps.weight") == downs);
+}
+
+// What tests/fuzz does longer and under sanitizers.
+TEST_CASE("folders with changed bytes are read or refused, and what is read can be made") {
+  std::vector<HfBytes> moe = around("model."), oss = gpt_oss_tensors();
+  for (const HfBytes& tensor : attention("model.layers.0.", true)) moe.push_back(tensor);
+  for (const HfBytes& tensor : expert_tensors("model.layers.0.mlp.experts.", {"gate_proj", "up_proj", "down_proj"}))
+    moe.push_back(tensor);
+  const std::string experts = "model.layers.0.mlp.experts.";
+  oss.push_back(bytes(experts + "gate_up_proj_blocks", "U8", {kOssExperts, 2 * kOssFfn, 2, 16}, 3));
+  oss.push_back(bytes(experts + "gate_up_proj_scales", "U8", {kOssExperts, 2 * kOssFfn, 2}, 4));
+  oss.push_back(bf16(experts + "down_proj", {kOssExperts, kOssFfn, kOssWidth}, 5));
+  const uint32_t seed = std::random_device()();
+  CAPTURE(seed);
+  std::minstd_rand random(seed);
+  size_t num_read = 0;
+  for (const auto& [config, tensors] : {std::pair(kQwenMoe, moe), std::pair(kGptOss, oss)}) {
+    const std::string file = safetensors_of(tensors);
+    const size_t header = file.find("}}") + 1;
+    for (int i = 0; i < 1000; ++i) {
+      std::string changed_config = config, changed_file = file;
+      std::string& text = i % 2 == 0 ? changed_config : changed_file;
+      const size_t end = i % 2 == 0 ? text.size() : header;
+      for (size_t n = random() % 3 + 1; n > 0; --n) text[random() % end] = "0123456789,\"[]{}:x-"[random() % 19];
+      const auto source = read_hf_texts({changed_config, {}, {}, {}, {}}, as_span(changed_file));
+      if (!source) continue;
+      ++num_read;
+      for (const SourceTensor& tensor : source->tensors) (void)bytes_of(*source, tensor.name);
+    }
+  }
+  CHECK(num_read > 0);
 }
 
 }  // namespace
