@@ -8,6 +8,7 @@ layout(constant_id = 10) const uint kHeadDim = 64;
 layout(constant_id = 11) const uint kKvDType = kKvF16;
 layout(constant_id = 12) const uint kOutDType = kF32;
 layout(constant_id = 13) const bool kSoftCap = false;
+layout(constant_id = 14) const bool kSinks = false;
 
 const bool kBytes = kKvDType >= kKvI8, kF8 = kBytes && kKvDType != kKvI8 && kKvDType != kKvI8Block;
 const bool kVectorScales = kKvDType == kKvI8 || kKvDType == kKvF8;
@@ -19,6 +20,7 @@ layout(push_constant) uniform Push {
   Words inputs, tables, data;
   Floats scales, partials;
   Words arrivals;  // [merge item][num_heads] splits of decode items that are done; 0 before and after
+  Floats sinks;    // [num_heads], read with kSinks alone
   uint num_heads, num_kv_heads, block_tokens, blocks_row_max;
   uvec2 count_words, items_words;  // header words of two lists of items: walked one after the other
   float scale;   // of products of q and keys, times that of an fp8-tensor pool's keys
@@ -86,6 +88,13 @@ float finish_score(float score, uint key, uint position) {
 const float kLog2e = 1.4426950408889634;
 // Below every score, and finite, so that a difference of two maxima is a number.
 const float kNoScore = -3.0e38;
+
+// By what a token's values are multiplied in the end: the inverse of the sum of all its weights, which are relative to
+// the score `largest`, and of its head's sink, whose weight is kept to what has an inverse. 0 where no key is seen.
+float inverse_sum(float sum, float largest, uint head) {
+  if (kSinks && sum > 0.0) sum += exp(min(sinks.f[min(head, num_heads - 1u)] - largest, 60.0));
+  return sum > 0.0 ? 1.0 / sum : 0.0;
+}
 
 // A partial result: max, sum, then kHeadDim values not yet divided.
 uint partial_first(uint partial, uint head) { return (partial * num_heads + head) * (kHeadDim + 2u); }

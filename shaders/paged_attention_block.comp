@@ -20,7 +20,7 @@ const uint kRun = kKvDType == kKvF16 ? 2 : 1;
 const uint kUnitVecs = 1;
 #endif
 
-layout(constant_id = 14) const uint kKeyLanes = 16;  // a power of two, at most a subgroup
+layout(constant_id = 15) const uint kKeyLanes = 16;  // a power of two, at most a subgroup
 
 const uint kRows = 4, kKeys = 2;  // of an invocation
 const uint kTileRows = 8 * kRows, kTileKeys = kKeys * kKeyLanes, kThreads = 8 * kKeyLanes;
@@ -229,7 +229,7 @@ void run(Item item, uint kv_head) {
       partials.f[to] = row_max[r];
       partials.f[to + 1u] = row_sum[r];
     }
-    float inverse = row_sum[r] > 0.0 ? 1.0 / row_sum[r] : 0.0;
+    float inverse = inverse_sum(row_sum[r], row_max[r], head);
     [[unroll]] for (uint i = 0; i < kLaneUnits * kUnitVecs; ++i) {
       uint vec = (lane + i / kUnitVecs * kKeyLanes) * kUnitVecs + i % kUnitVecs;
       if (vec >= kHeadDim / 4) continue;

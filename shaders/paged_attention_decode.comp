@@ -13,11 +13,11 @@
 #include "arrival.glsl"
 #include "paged.glsl"
 
-layout(constant_id = 14) const uint kHeads = 4;
-layout(constant_id = 15) const uint kKeyLanes = 8;   // a power of two, at least kHeadDim / 8
-layout(constant_id = 16) const uint kSubgroups = 4;  // of the workgroup
-layout(constant_id = 17) const uint kBatch = 4;      // a power of two, at most 16: the keys of a batch are in one block
-layout(constant_id = 18) const uint kMergeBatch = 8;
+layout(constant_id = 15) const uint kHeads = 4;
+layout(constant_id = 16) const uint kKeyLanes = 8;   // a power of two, at least kHeadDim / 8
+layout(constant_id = 17) const uint kSubgroups = 4;  // of the workgroup
+layout(constant_id = 18) const uint kBatch = 4;      // a power of two, at most 16: the keys of a batch are in one block
+layout(constant_id = 19) const uint kMergeBatch = 8;
 
 #include "paged_decode.glsl"
 

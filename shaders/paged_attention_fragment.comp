@@ -18,11 +18,11 @@
 #include "arrival.glsl"
 #include "paged.glsl"
 
-layout(constant_id = 14) const uint kHeads = 4;      // at most kN
-layout(constant_id = 15) const uint kSubgroups = 4;  // of the workgroup
-layout(constant_id = 16) const uint kM = 16;         // the device's shape: keys of a tile, numbers of a value
-layout(constant_id = 17) const uint kN = 8;          // query heads
-layout(constant_id = 18) const uint kRowLanes = 4;   // its third side is kM too
+layout(constant_id = 15) const uint kHeads = 4;      // at most kN
+layout(constant_id = 16) const uint kSubgroups = 4;  // of the workgroup
+layout(constant_id = 17) const uint kM = 16;         // the device's shape: keys of a tile, numbers of a value
+layout(constant_id = 18) const uint kN = 8;          // query heads
+layout(constant_id = 19) const uint kRowLanes = 4;   // its third side is kM too
 const uint kMergeBatch = 8;
 
 #include "paged_decode.glsl"

@@ -7,7 +7,7 @@
 #include "types.glsl"
 #include "paged.glsl"
 
-layout(constant_id = 14) const uint kRowVecs = 1;
+layout(constant_id = 15) const uint kRowVecs = 1;
 
 const uint kLanes = 8;
 const uint kWordNumbers = kBytes ? 4 : 2;
@@ -84,7 +84,7 @@ void run(Item item, uint kv_head) {
       partials.f[to + 1u] = total[r];
       [[unroll]] for (uint d = 0; d < kHeadDim; ++d) partials.f[to + 2u + d] = sums[r][d];
     } else {
-      float inverse = total[r] > 0.0 ? 1.0 / total[r] : 0.0;
+      float inverse = inverse_sum(total[r], largest[r], head);
       uint to = ((item.token_first + token) * num_heads + head) * kHeadDim;
       [[unroll]] for (uint p = 0; p < kHeadDim / 2; ++p)
         store_pair(result, to, kHeadDim, p, vec2(sums[r][2u * p], sums[r][2u * p + 1u]) * inverse, kOutDType);

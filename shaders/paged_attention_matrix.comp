@@ -17,13 +17,13 @@
 #include "paged.glsl"
 #include "sync.glsl"
 
-layout(constant_id = 14) const uint kSubgroups = 4;
-layout(constant_id = 15) const uint kM = 16;  // the device's shape: rows of q
-layout(constant_id = 16) const uint kN = 16;  // keys, or dimensions of a value
-layout(constant_id = 17) const uint kK = 16;  // dimensions of a key, or keys
-layout(constant_id = 18) const uint kRowFrags = 1;
-layout(constant_id = 19) const uint kTileKeys = 32;  // at least 8 for each lane of a row
-layout(constant_id = 20) const uint kGroupHeads = 1;  // query heads of a KV head
+layout(constant_id = 15) const uint kSubgroups = 4;
+layout(constant_id = 16) const uint kM = 16;  // the device's shape: rows of q
+layout(constant_id = 17) const uint kN = 16;  // keys, or dimensions of a value
+layout(constant_id = 18) const uint kK = 16;  // dimensions of a key, or keys
+layout(constant_id = 19) const uint kRowFrags = 1;
+layout(constant_id = 20) const uint kTileKeys = 32;  // at least 8 for each lane of a row
+layout(constant_id = 21) const uint kGroupHeads = 1;  // query heads of a KV head
 
 const uint kRows = kRowFrags * kM;  // of a subgroup
 const bool kManyRegisters = kRowFrags > 1;
@@ -295,8 +295,9 @@ void run(Item item, uint kv_head) {
   barrier();  // the last tile has been read
   [[unroll]] for (uint r = 0; r < kRowFrags; ++r) {
     [[unroll]] for (uint mask = 1; mask < kRowLanes; mask *= 2) sum[r] += subgroupShuffleXor(sum[r], mask);
-    float inverse = is_split ? 1.0 / kValueGain : sum[r] > 0.0 ? 1.0 / (sum[r] * kValueGain) : 0.0;
     uint sum_row = row_first + r * kM + lane_row;
+    float whole = is_split ? 1.0 : inverse_sum(sum[r], largest[r] / kLog2e, kv_head * kGroupHeads + sum_row % kGroupHeads);
+    float inverse = whole / kValueGain;
     if (part == 0u) {
       scratch[lane_at].x = floatBitsToUint(inverse);
       if (is_split && sum_row < num_rows) {

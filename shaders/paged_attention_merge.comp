@@ -8,7 +8,7 @@
 #include "types.glsl"
 #include "paged.glsl"
 
-layout(constant_id = 14) const bool kPromptOnly = false;
+layout(constant_id = 15) const bool kPromptOnly = false;
 
 const uint kBatch = 4;  // splits whose results are under way
 
@@ -41,7 +41,7 @@ void main() {
           sum += weight * values[b];
         }
       }
-      store_pair(result, (token * num_heads + head) * kHeadDim, kHeadDim, pair, sum * (total > 0.0 ? 1.0 / total : 0.0),
+      store_pair(result, (token * num_heads + head) * kHeadDim, kHeadDim, pair, sum * inverse_sum(total, largest, head),
                  kOutDType);
     }
   }

@@ -7,8 +7,8 @@
 #include "paged.glsl"
 #include "paged_outputs.glsl"
 
-layout(constant_id = 14) const uint kTileRows = 16;
-layout(constant_id = 15) const uint kTileKeys = 16;
+layout(constant_id = 15) const uint kTileRows = 16;
+layout(constant_id = 16) const uint kTileKeys = 16;
 
 const uint kThreads = 128;
 const uint kRowThreads = kThreads / kTileRows;
@@ -104,7 +104,7 @@ void run(Item item, uint kv_head) {
     partials.f[to] = row_max[row];
     partials.f[to + 1u] = row_sum[row];
   }
-  float inverse = row_sum[row] > 0.0 ? 1.0 / row_sum[row] : 0.0;
+  float inverse = inverse_sum(row_sum[row], row_max[row], head);
   [[unroll]] for (uint p = 0; p < kPairs; ++p) {
     uint pair = lane + p * kRowThreads;
     if (pair >= kHeadDim / 2u) continue;

@@ -20,14 +20,14 @@
 #include "paged.glsl"
 #include "sync.glsl"
 
-layout(constant_id = 14) const uint kSubgroups = 4;
-layout(constant_id = 15) const uint kM = 16;  // the device's shape: rows of q, dimensions of a key
-layout(constant_id = 16) const uint kN = 8;   // keys of a matrix of scores, dimensions of one of outputs
-layout(constant_id = 17) const uint kRowLanes = 4;
-layout(constant_id = 18) const uint kRowFrags = 2;
-layout(constant_id = 19) const uint kTileKeys = 16;
-layout(constant_id = 20) const uint kHeld = 8;  // matrices of a row of queries in registers; others: shared memory
-layout(constant_id = 21) const uint kGroupHeads = 1;  // query heads of a KV head
+layout(constant_id = 15) const uint kSubgroups = 4;
+layout(constant_id = 16) const uint kM = 16;  // the device's shape: rows of q, dimensions of a key
+layout(constant_id = 17) const uint kN = 8;   // keys of a matrix of scores, dimensions of one of outputs
+layout(constant_id = 18) const uint kRowLanes = 4;
+layout(constant_id = 19) const uint kRowFrags = 2;
+layout(constant_id = 20) const uint kTileKeys = 16;
+layout(constant_id = 21) const uint kHeld = 8;  // matrices of a row of queries in registers; others: shared memory
+layout(constant_id = 22) const uint kGroupHeads = 1;  // query heads of a KV head
 
 const uint kRunRows = kSubgroup / kRowLanes;  // rows of a matrix before a lane has its next
 const uint kLaneRows = kM / kRunRows, kLaneNumbers = kM / kRowLanes;
@@ -335,9 +335,10 @@ void store_outputs(Item item, Work work) {
     [[unroll]] for (uint r = 0; r < kLaneRows; ++r) {
       uint frag_row = f * kM + r * kRunRows + run, row = work.row_first + frag_row;
       if (part != 0u) continue;
-      row_factors[own_rows + frag_row] = is_split ? 1.0 : sum[f][r] > 0.0 ? 1.0 / sum[f][r] : 0.0;
+      uint head = work.kv_head * kGroupHeads + row % kGroupHeads;
+      row_factors[own_rows + frag_row] = is_split ? 1.0 : inverse_sum(sum[f][r], limit[f][r] / kLog2e, head);
       if (!is_split || row >= work.num_rows) continue;
-      uint to = partial_first(item, row / kGroupHeads, work.kv_head * kGroupHeads + row % kGroupHeads);
+      uint to = partial_first(item, row / kGroupHeads, head);
       partials.f[to] = (sum[f][r] > 0.0 ? limit[f][r] : kNoScore) / kLog2e;
       partials.f[to + 1u] = sum[f][r];
     }

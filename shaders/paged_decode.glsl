@@ -25,7 +25,7 @@ void store_quad(uint token, uint head, uint quad, vec4 value) {
 // Of an item's head: its largest score (in powers of two), its sum of weights and numbers of its values, not yet divided.
 void store_result(Item item, uint head, uint quad, float largest, float sum, vec4 value) {
   if (item.partial < 0) {
-    store_quad(item.token_first, head, quad, value * (sum > 0.0 ? 1.0 / sum : 0.0));
+    store_quad(item.token_first, head, quad, value * inverse_sum(sum, largest / kLog2e, head));
     return;
   }
   uint to = partial_first(uint(item.partial), head) / 2u;
@@ -57,7 +57,7 @@ void merge_splits(Merge merge, uint head_first, uint num_group_heads) {
         value += vec4(low[b], high[b]) * factor;
       }
     }
-    store_quad(merge.token, head, quad, value * (sum > 0.0 ? 1.0 / sum : 0.0));
+    store_quad(merge.token, head, quad, value * inverse_sum(sum, largest, head));
   }
 }
 

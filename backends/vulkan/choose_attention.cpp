@@ -49,6 +49,7 @@ AttentionChoice choose_fragment_decode(const Target& target, const AttentionShap
                                                      .kv_dtype = kv_constant(shape.kv_dtype),
                                                      .out_dtype = static_cast<uint32_t>(shape.out_dtype),
                                                      .soft_cap = shape.soft_cap,
+                                                     .sinks = shape.sinks,
                                                      .heads = heads,
                                                      .subgroups = subgroups,
                                                      .m = fragment.m,
@@ -76,6 +77,7 @@ AttentionChoice choose_decode(const Target& target, const AttentionShape& shape)
                                                    .kv_dtype = kv_constant(shape.kv_dtype),
                                                    .out_dtype = static_cast<uint32_t>(shape.out_dtype),
                                                    .soft_cap = shape.soft_cap,
+                                                   .sinks = shape.sinks,
                                                    .heads = heads,
                                                    .key_lanes = std::bit_ceil(shape.head_dim / 8),
                                                    .subgroups = subgroups,
@@ -114,6 +116,7 @@ AttentionLaunch choose_merge(const Target& target, const AttentionShape& shape, 
                                                                .kv_dtype = kv_constant(shape.kv_dtype),
                                                                .out_dtype = static_cast<uint32_t>(shape.out_dtype),
                                                                .soft_cap = shape.soft_cap,
+                                                               .sinks = shape.sinks,
                                                                .prompt_only = prompt_only});
   launch.groups = {std::min(shape.num_tokens, most), shape.num_heads};
   launch.lists = kMerges;

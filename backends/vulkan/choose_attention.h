@@ -16,7 +16,7 @@ struct AttentionShape {
   uint32_t head_dim, num_heads, num_kv_heads;
   KvDType kv_dtype;
   DType out_dtype;
-  bool soft_cap;
+  bool soft_cap, sinks;
   uint32_t num_tokens;
   bool batch_invariant, decode_only;
 

@@ -39,6 +39,7 @@ AttentionChoice choose_block(const AttentionShape& shape, uint32_t lanes, bool p
                           .kv_dtype = kv_constant(shape.kv_dtype),
                           .out_dtype = static_cast<uint32_t>(shape.out_dtype),
                           .soft_cap = shape.soft_cap,
+                          .sinks = shape.sinks,
                           .key_lanes = lanes},
                          pairs ? K::kPairsShader : K::kShader),
           kBlockRows};
@@ -82,6 +83,7 @@ AttentionChoice choose_matrix(const Target& target, const AttentionShape& shape,
                                                    .kv_dtype = kv_constant(shape.kv_dtype),
                                                    .out_dtype = static_cast<uint32_t>(shape.out_dtype),
                                                    .soft_cap = shape.soft_cap,
+                                                   .sinks = shape.sinks,
                                                    .subgroups = tile.subgroups,
                                                    .m = traits.matrix_m,
                                                    .n = traits.matrix_n,
@@ -130,6 +132,7 @@ AttentionChoice choose_wide(const Target& target, const AttentionShape& shape, u
                                                  .kv_dtype = kv_constant(shape.kv_dtype),
                                                  .out_dtype = static_cast<uint32_t>(shape.out_dtype),
                                                  .soft_cap = shape.soft_cap,
+                                                 .sinks = shape.sinks,
                                                  .subgroups = tile.subgroups,
                                                  .m = fragment.m,
                                                  .n = fragment.n,
@@ -153,6 +156,7 @@ AttentionChoice choose_any_item(const Target& target, const AttentionShape& shap
                                                        .kv_dtype = kv_constant(shape.kv_dtype),
                                                        .out_dtype = static_cast<uint32_t>(shape.out_dtype),
                                                        .soft_cap = shape.soft_cap,
+                                                       .sinks = shape.sinks,
                                                        .row_vecs = row_vecs}),
             8 * row_vecs};
   }
@@ -163,6 +167,7 @@ AttentionChoice choose_any_item(const Target& target, const AttentionShape& shap
                                                       .kv_dtype = kv_constant(shape.kv_dtype),
                                                       .out_dtype = static_cast<uint32_t>(shape.out_dtype),
                                                       .soft_cap = shape.soft_cap,
+                                                      .sinks = shape.sinks,
                                                       .tile_rows = rows,
                                                       .tile_keys = few ? 8 : rows}),
           rows};

@@ -156,6 +156,7 @@ struct ShapeChecker {
   void operator()(const PagedAttention& op) {
     f32("qkv", op.qkv, Rows::kTokens, qkv_columns(op));
     any_float("out", op.out, Rows::kTokens, op.num_heads * op.head_dim);
+    if (op.sinks >= 0) f32_vector("sinks", op.sinks, op.num_heads);
     kv(op);
     report.at_most(where, "num_heads", op.num_heads, limits.state.heads_max);
     report.at_most(where, "head_dim", op.head_dim, limits.state.head_dim_max);

@@ -17,6 +17,7 @@ struct Architecture {
   const char* name;  // general.architecture, and the prefix of its metadata keys
   RopePairing rope_pairing;
   bool qk_norm = false;           // per-head norms of q and k
+  bool sinks = false;             // of attention, in every layer
   bool has_rope_factors = false;  // a rope_freqs.weight tensor may divide the frequencies (llama3 scaling)
   Presence qkv_bias = Presence::kNever, output_bias = Presence::kNever, ffn_bias = Presence::kNever;
   bool post_norms = false;  // of attention and of the feed-forward part
@@ -56,6 +57,7 @@ inline constexpr const char* kKCacheScale = "attn_k_cache.scale";
 inline constexpr const char* kVCacheScale = "attn_v_cache.scale";
 inline constexpr const char* kQNorm = "attn_q_norm.weight";
 inline constexpr const char* kKNorm = "attn_k_norm.weight";
+inline constexpr const char* kSinks = "attn_sinks.weight";
 inline constexpr const char* kOutput = "attn_output";
 inline constexpr const char* kAttentionPostNorm = "post_attention_norm.weight";
 inline constexpr const char* kFfnNorm = "ffn_norm.weight";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "core/weights/row_codec.h"
 
@@ -28,6 +29,7 @@ class Assembler {
  private:
   Status add_layer(uint32_t layer);
   Status add_attention(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
+  Status add_sinks(const std::string& name, uint32_t num_heads, WeightId* out);
   Status add_feed_forward(const std::string& prefix, LayerSpec* spec, LayerWeights* weights);
   Status add_dense(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
   Status add_experts(const std::string& prefix, LayerSpec* spec, LayerWeights* weights);
@@ -135,10 +137,26 @@ Status Assembler::add_attention(const std::string& prefix, const LayerSpec& spec
     if (auto s = add_vector(prefix + kQNorm, spec.head_dim, &weights->q_norm); !s) return s;
     if (auto s = add_vector(prefix + kKNorm, spec.head_dim, &weights->k_norm); !s) return s;
   }
+  if (spec.sinks)
+    if (auto s = add_sinks(prefix + kSinks, spec.num_heads, &weights->sinks); !s) return s;
   if (auto s = add_group(prefix, kOutput, {{kOutput, width}}, q_rows, architecture_.output_bias, &weights->output); !s)
     return s;
   if (!spec.attention_post_norm) return {};
   return add_vector(prefix + kAttentionPostNorm, width, &weights->attention_post_norm);
+}
+
+// Minus infinity is a head without a sink.
+Status Assembler::add_sinks(const std::string& name, uint32_t num_heads, WeightId* out) {
+  if (auto s = add_vector(name, num_heads, out); !s) return s;
+  const WeightTensor& tensor = model_->weights.tensors[static_cast<size_t>(*out)];
+  if (tensor.data == nullptr) return {};  // made from its name
+  for (uint32_t head = 0; head < num_heads; ++head) {
+    float sink;
+    std::memcpy(&sink, tensor.data + head * sizeof(float), sizeof(float));
+    if (!(sink < std::numeric_limits<float>::infinity()))
+      return make_error(ErrorCode::kCorruptFile, "bad tensor: {}: expected numbers, found {}", name, sink);
+  }
+  return {};
 }
 
 Status Assembler::add_feed_forward(const std::string& prefix, LayerSpec* spec, LayerWeights* weights) {

@@ -20,7 +20,7 @@ TensorId add_attention(uint32_t layer, const StepTensors& step, TensorId x, Tens
                  w.kv_scales});
   const TensorId attended = b->tensor("attn", layer, heads * dim, b->caps.activation_dtype);
   b->add(PagedAttention{qkv, attended, spec.cache_group, spec.cache_layer, heads, kv_heads, dim, spec.attention_scale,
-                        spec.window, spec.soft_cap, w.kv_scales});
+                        spec.window, spec.soft_cap, w.kv_scales, w.sinks});
   const TensorId out = b->tensor("attn_out", layer, b->model.config.width, DType::kF32);
   b->add(Matmul{attended, w.output, out});
   return b->add_post_norm("attn_post", layer, out, w.attention_post_norm);

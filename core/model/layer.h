@@ -46,6 +46,7 @@ struct LayerSpec {
   uint32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   float attention_scale = 0;  // of scores: 1 / sqrt(head_dim) unless the file says otherwise
   float soft_cap = 0;         // of scores; 0 = none
+  bool sinks = false;         // a weight of each head in the softmax that no key has
   bool qk_norm = false;
   RopeSpec rope;
 

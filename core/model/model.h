@@ -22,6 +22,7 @@ struct LayerWeights {
   WeightGroupId down;
   WeightId router = -1, router_bias = -1, router_correction = -1;  // with experts only
   WeightId q_norm = -1, k_norm = -1;                      // LayerSpec::qk_norm only
+  WeightId sinks = -1;                                    // LayerSpec::sinks only
   WeightId attention_post_norm = -1, ffn_post_norm = -1;  // where LayerSpec has them
   KvTensorScales kv_scales = {};                          // Model::has_kv_scales only
 };

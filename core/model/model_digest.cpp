@@ -22,7 +22,7 @@ void add_layer(const LayerSpec& layer, Sha256& hash) {
     hash.add(value);
   for (const float value : {layer.attention_scale, layer.soft_cap, layer.rope.magnitude}) hash.add(value);
   if (layer.feed_forward == FeedForwardKind::kExperts) add_experts(layer.experts, hash);
-  hash.add(layer.qk_norm).add(layer.attention_post_norm).add(layer.ffn_post_norm);
+  hash.add(layer.sinks).add(layer.qk_norm).add(layer.attention_post_norm).add(layer.ffn_post_norm);
 }
 
 void add_config(const ModelConfig& c, Sha256& hash) {

@@ -197,6 +197,7 @@ void read_feed_forward(ConfigReader& reader, const Architecture& architecture, M
 void read_layers(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
   LayerSpec spec;
   spec.qk_norm = architecture.qk_norm;
+  spec.sinks = architecture.sinks;
   spec.activation = architecture.activation;
   spec.rope.pairing = read_pairing(reader, architecture.rope_pairing);
   spec.attention_post_norm = spec.ffn_post_norm = architecture.post_norms;

@@ -95,6 +95,7 @@ void fields(const PagedAttention& op, V& v) {
   v.value("soft_cap", op.soft_cap);
   v.value("k_scale", op.scales.k);
   v.value("v_scale", op.scales.v);
+  if (op.sinks >= 0) v.weight("sinks", op.sinks);
 }
 template <class V>
 void fields(const RunningSum& op, V& v) {

@@ -93,7 +93,8 @@ struct KvWrite {
 
 // Causal attention of the step's query tokens over their rows' blocks of one KV group, driven by the group's work
 // lists. out[t, h] = softmax over keys j <= positions[t] (and > positions[t] - window) of q.k * scale, times v. With
-// soft_cap c > 0 scores become c * tanh(s / c).
+// soft_cap c > 0 scores become c * tanh(s / c). A sink is one more score of a head, not scaled and not capped: it takes
+// part in the softmax and adds no value (gpt-oss). A token that sees no key has 0.
 struct PagedAttention {
   TensorId qkv;
   TensorId out;  // [T, num_heads * head_dim] f32, f16 or bf16
@@ -103,6 +104,7 @@ struct PagedAttention {
   uint32_t window;  // 0 = all
   float soft_cap;   // 0 = none
   KvTensorScales scales = {};
+  int32_t sinks = -1;  // WeightId [1, num_heads] f32; -1 = none
 };
 
 // A running sum over the tokens of each row, the least that needs a state: state += x[t] in the order of the tokens,

@@ -480,6 +480,7 @@ TEST_CASE("an engine's blocks are told apart by all that makes their numbers") {
   CHECK(changed_layer([](LayerSpec& layer) { layer.head_dim = 16; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.attention_scale = 0.25f; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.soft_cap = 50; }));
+  CHECK(changed_layer([](LayerSpec& layer) { layer.sinks = true; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.qk_norm = true; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.rope.freqs_idx = 1; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.rope.dim = 4; }));

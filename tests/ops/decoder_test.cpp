@@ -104,7 +104,7 @@ class RandomTensors final : public TensorSource {
 };
 
 // Four layers in two cache groups: a window and heads of 64, then all positions and heads of 128. They differ in query
-// and KV heads, feed-forward parts, post norms, q/k norms, soft caps, RoPE bases, dimensions and pairing.
+// and KV heads, feed-forward parts, post norms, q/k norms, soft caps, sinks, RoPE bases, dimensions and pairing.
 std::vector<LayerSpec> mixed_layers() {
   LayerSpec local;
   local.attention = AttentionKind::kWindow;
@@ -135,6 +135,7 @@ std::vector<LayerSpec> mixed_layers() {
   layers[3].soft_cap = 0;
   layers[3].ffn_width = 768;
   layers[3].ffn_post_norm = true;
+  layers[1].sinks = layers[2].sinks = true;
   // Experts, of the last layer in the sample list. A token goes to all: rounded numbers may choose others.
   for (const size_t i : {1, 3}) {
     layers[i].feed_forward = FeedForwardKind::kExperts;

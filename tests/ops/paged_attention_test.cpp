@@ -1,5 +1,5 @@
 // paged_attention: head ratios and sizes, block sizes, KV dtypes, one to many splits, prompt tiles with tails, mixed
-// batches, windows and soft caps. The blocks of a row lie scattered in the pool.
+// batches, windows, soft caps and sinks. The blocks of a row lie scattered in the pool.
 #include <algorithm>
 #include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -9,6 +9,7 @@
 #include "core/base/checked_math.h"
 #include "core/base/half.h"
 #include "tests/ops/op_harness.h"
+#include "tests/reference/backend.h"
 
 namespace llmrt::optest {
 namespace {
@@ -31,6 +32,8 @@ struct Extras {
   DType out = DType::kF32;
   uint32_t prompt_splits = 1;
   std::vector<Peak> peaks = {};
+  int32_t sinks = -1;
+  bool batch_invariant = false;
 };
 
 float direction(uint32_t dim) {
@@ -81,6 +84,7 @@ Case attention_case(const Shape& shape, KvDType dtype, const std::vector<RowSpec
   }
   step.set_bucket(std::max(extras.bucket, 1u));
   step.forward.decode_only = std::ranges::none_of(rows, &RowSpec::prompt);
+  step.forward.batch_invariant = extras.batch_invariant;
   const uint32_t live = static_cast<uint32_t>(step.forward_inputs.tokens.size());
   const uint32_t columns = (shape.heads + 2 * shape.kv_heads) * shape.dim;
   std::vector<double> numbers = random_normal(rng, size_t{live} * columns);
@@ -91,7 +95,9 @@ Case attention_case(const Shape& shape, KvDType dtype, const std::vector<RowSpec
   step.forward.ops = {UpdateRows{},
                       PagedAttention{qkv, out, 0, 1, shape.heads, shape.kv_heads, shape.dim,
                                      1 / std::sqrt(static_cast<float>(shape.dim)), extras.window, extras.soft_cap,
-                                     dtype == KvDType::kF8Tensor ? KvTensorScales{0.003f, 0.02f} : KvTensorScales{}}};
+                                     dtype == KvDType::kF8Tensor ? KvTensorScales{0.003f, 0.02f} : KvTensorScales{},
+                                     extras.sinks}};
+  if (extras.sinks >= 0) test_case.name += extras.batch_invariant ? " sinks invariant" : " sinks";
   test_case.steps = {std::move(step)};
   return test_case;
 }
@@ -206,6 +212,83 @@ TEST_CASE("paged_attention follows scores that rise and fall by far", "[paged_at
                                              {{350, 1, false}, {0, 70, true}, {290, 80, true}, {5, 1, true}},
                                              {.bucket = 192, .window = window, .peaks = peaks}, rng));
   run(suite);
+}
+
+// Scores are about 1. Heads have sinks about as large, far above and below them, and none.
+std::vector<float> sinks_of(uint32_t num_heads) {
+  constexpr float kSinks[] = {0.5f, 3, -2, 1e4f, -INFINITY, 40, 6, -1e30f, 5};
+  std::vector<float> sinks(num_heads);
+  for (uint32_t head = 0; head < num_heads; ++head) sinks[head] = kSinks[head % std::size(kSinks)];
+  return sinks;
+}
+
+ATTENTION_TEST("paged_attention lets sinks take part once") {
+  auto rng = test_rng("attention sinks");
+  Suite suite = make_suite();
+  const std::vector<RowSpec> decode = {{0, 1, false}, {300, 1, false}, {64, 2, false}};
+  const std::vector<RowSpec> mixed = {{200, 1, false}, {0, 70, true}, {5, 1, false}, {129, 33, true}};
+  for (const Shape& shape : {kAllShapes[0], kAllShapes[7]}) {
+    const int32_t sinks = suite.add_f32(sinks_of(shape.heads));
+    suite.cases.push_back(attention_case(shape, D, decode, {.bucket = 8, .split_keys = 512, .sinks = sinks}, rng));
+    suite.cases.push_back(attention_case(shape, D, decode, {.bucket = 8, .sinks = sinks}, rng));
+    suite.cases.push_back(attention_case(shape, D, mixed, {.bucket = 128, .sinks = sinks}, rng));
+    suite.cases.push_back(
+        attention_case(shape, D, mixed, {.bucket = 128, .window = 40, .prompt_splits = 3, .sinks = sinks}, rng));
+  }
+  run(suite);
+}
+
+// With all that a layer may have beside them, and in lists that do not depend on their batch.
+TEST_CASE("paged_attention has sinks beside windows, soft caps, any head and high scores", "[paged_attention]") {
+  auto rng = test_rng("attention sinks beside");
+  Suite suite = make_suite();
+  const std::vector<RowSpec> decode = {{350, 1, false}, {5, 1, false}, {16, 1, false}};
+  const std::vector<RowSpec> mixed = {{350, 1, false}, {0, 70, true}, {290, 80, true}, {5, 1, true}};
+  for (const Shape& shape : {kAllShapes[0], kAllShapes[3], kAllShapes[5], kAllShapes[8]}) {
+    const int32_t sinks = suite.add_f32(sinks_of(shape.heads));
+    for (const Extras& extras :
+         {Extras{.window = 50, .sinks = sinks}, Extras{.soft_cap = 2, .out = DType::kF16, .sinks = sinks},
+          Extras{.prompt_splits = 2, .peaks = {{40, 1}, {90, 4}, {300, 8}}, .sinks = sinks},
+          Extras{.window = 100, .prompt_splits = 2, .sinks = sinks, .batch_invariant = true}})
+      for (const std::vector<RowSpec>& rows : {decode, mixed}) {
+        Extras sized = extras;
+        sized.bucket = rows.size() == decode.size() ? 4 : 192;
+        suite.cases.push_back(attention_case(shape, KvDType::kF16, rows, sized, rng));
+      }
+  }
+  run(suite);
+}
+
+// What the comparison above must find: an op with other sinks than those of the case.
+TEST_CASE("sinks that are left out, scaled or counted once a split are told", "[paged_attention]") {
+  auto rng = test_rng("attention sink faults");
+  const Shape& shape = kAllShapes[0];
+  const std::vector<float> sinks(shape.heads, 3.0f);
+  std::vector<float> scaled = sinks, per_split = sinks;
+  for (float& sink : scaled) sink /= std::sqrt(static_cast<float>(shape.dim));
+  for (float& sink : per_split) sink += std::log(5.0f);  // five splits of 320 keys
+  Suite suite = make_suite();
+  const int32_t right = suite.add_f32(sinks);
+  suite.cases.push_back(attention_case(shape, KvDType::kF16, {{319, 1, false}}, {.sinks = right}, rng));
+  const int32_t wrongs[] = {-1, suite.add_f32(scaled), suite.add_f32(per_split)};
+  const auto outcome_with = [&](int32_t id) {
+    Case changed = suite.cases.front();
+    std::get<PagedAttention>(changed.steps.front().forward.ops.back()).sinks = id;
+    auto backend = make_reference_backend();
+    REQUIRE(backend->load_weights(suite.weights, {}).ok());
+    REQUIRE(backend->create_state(state_config(suite, *backend)).ok());
+    auto outcome = execute(*backend, changed);
+    REQUIRE(outcome.ok());
+    return *std::move(outcome);
+  };
+  Caps caps;
+  caps.activation_dtype = DType::kBF16;  // the widest bound
+  const Outcome expected = outcome_with(right);
+  CHECK(compare(suite.cases.front(), expected, outcome_with(right), caps).empty());
+  for (const int32_t wrong : wrongs) {
+    INFO("sinks " << wrong);
+    CHECK_FALSE(compare(suite.cases.front(), expected, outcome_with(wrong), caps).empty());
+  }
 }
 
 // Hidden: a processor compiles each of these kernels for seconds.

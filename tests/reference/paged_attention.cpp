@@ -27,6 +27,7 @@ struct Attention {
   const AttentionWork& work = m.forward.attention[op.kv_group];
   const Tensor& qkv = m.tensor(op.qkv);
   Tensor& out = m.tensor(op.out);
+  const std::vector<float>* sinks = op.sinks < 0 ? nullptr : &m.values_of(op.sinks);  // by head
   uint32_t live = m.live(op.qkv);
   std::vector<std::vector<Keys>> seen = std::vector<std::vector<Keys>>(live);  // keys by token
   std::vector<uint32_t> writers = std::vector<uint32_t>(live);                 // outputs written by token
@@ -81,9 +82,15 @@ struct Attention {
     return partial;
   }
 
+  // Of all keys of a token: here, and only here, its sink joins the softmax.
   void write(uint32_t token, uint32_t head, const Partial& partial) {
+    const double sink = sinks == nullptr ? kNone : (*sinks)[head];
+    const double most = std::max(partial.max, sink);
+    // Relative to the largest of scores and sink; what no key has is not asked for.
+    const double factor = partial.sum > 0 ? std::exp(partial.max - most) : 0;
+    const double sum = factor * partial.sum + (sink > kNone ? std::exp(sink - most) : 0);
     for (uint32_t i = 0; i < op.head_dim; ++i)
-      out.set(token, head * op.head_dim + i, partial.sum > 0 ? partial.value[i] / partial.sum : 0);
+      out.set(token, head * op.head_dim + i, sum > 0 ? factor * partial.value[i] / sum : 0);
   }
 
   static size_t partial_of(const AttentionItem& item, size_t i) {

@@ -118,6 +118,7 @@ TEST_CASE("attention's kernels follow head, pool and list") {
                                                                         .kv_dtype = dtype,
                                                                         .out_dtype = DType::kF16,
                                                                         .soft_cap = false,
+                                                                        .sinks = false,
                                                                         .num_tokens = 64,
                                                                         .batch_invariant = false,
                                                                         .decode_only = decode_only});

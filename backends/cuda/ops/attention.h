@@ -18,9 +18,16 @@ struct AttentionArgs {
   KvLayer kv;
   float scale, soft_cap;
   uint32_t window;
+  const float* sinks;     // [num_heads], or null
   float* partial_values;  // [partial, num_heads, head_dim], not divided by the sum
   float* partial_sums;    // [partial, num_heads, 2]: maximum (of scores times log2 e), sum
 };
+
+// What the head's sink adds to the sum of all weights of a token, which are relative to `most` (of scores times log2 e).
+// Kept to what has an inverse in f32 behind a factor of 2^8.
+__device__ inline float sink_weight(const AttentionArgs& args, uint32_t head, float most) {
+  return args.sinks == nullptr ? 0.0f : exp2f(fminf(args.sinks[head] * kLog2E - most, 100.0f));
+}
 
 Status attend_decode(const AttentionChoice& choice, const AttentionArgs& args, KvDType dtype, const OpContext& at);
 // Merges its splits.

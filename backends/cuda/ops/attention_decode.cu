@@ -190,6 +190,7 @@ __device__ void write_rows(Accumulator<kDims>& acc, float* shared, const Attenti
       for (int d = 0; d < 8; ++d) out[d] += factor * values[(w * num_rows + row) * kDims + dim + d];
     }
     if (item.partial < 0) {
+      sum = sum > 0 ? sum + sink_weight(args, head, most) : sum;
       const float inverse = sum > 0 ? 1.0f / (sum * kValueGain<D>) : sum;  // a NaN stays one
 #pragma unroll
       for (int d = 0; d < 8; ++d) out[d] *= inverse;

@@ -436,6 +436,7 @@ __device__ void write_rows(const Ring<D, kDims>& ring, const AttentionArgs& args
       out[3] += factor * v.w;
     }
     if (item.partial < 0) {
+      sum = sum > 0 ? sum + sink_weight(args, head, most) : sum;
       const float inverse = sum > 0 ? 1.0f / (sum * kValueGain<D>) : sum;  // a NaN stays one
       const uint64_t target = (uint64_t{item.token_first} * args.num_heads + head) * args.head_dim + dim;
       store_two(args.out, args.out_dtype, target, out[0] * inverse, out[1] * inverse);

@@ -173,9 +173,10 @@ __device__ void write_rows(Accumulator<kDims>& acc, const AttentionArgs& args, c
   for (uint32_t half = 0; half < 2; ++half) {
     const uint32_t row = warp * 16 + half * 8 + g;
     if (row >= item.num_tokens) continue;
-    const float sum = acc.sum[half];
     // A split's values are not divided by its sum.
     const bool is_split = item.partial >= 0;
+    float sum = acc.sum[half];
+    if (!is_split && sum > 0) sum += sink_weight(args, head, acc.max[half]);
     const float inverse = is_split ? 1.0f / kValueGain<D> : sum > 0 ? 1.0f / (sum * kValueGain<D>) : sum;
     const uint64_t partial =
         (uint64_t{static_cast<uint32_t>(item.partial)} + row * item.partial_stride) * args.num_heads + head;

@@ -488,6 +488,7 @@ struct Consumer {
       sum[half] += __shfl_xor_sync(kFullMask, sum[half], 1);
       sum[half] += __shfl_xor_sync(kFullMask, sum[half], 2);
       if (token >= item.num_tokens) continue;
+      if (!is_split && sum[half] > 0) sum[half] += sink_weight(args, head, largest[half]);
       const float inverse = (is_split || !(sum[half] > 0) ? 1.0f : 1.0f / sum[half]) / kValueGain<D>;
       const uint64_t place = is_split ? uint64_t{static_cast<uint32_t>(item.partial)} + token * item.partial_stride
                                       : uint64_t{item.token_first} + token;

@@ -29,6 +29,7 @@ AttentionArgs args_of(const PagedAttention& op, const OpContext& at) {
   args.scale = op.scale * op.scales.k;
   args.soft_cap = op.soft_cap;
   args.window = op.window;
+  args.sinks = op.sinks < 0 ? nullptr : at.weight_vector(op.sinks);
   args.partial_values = at.partial_values;
   args.partial_sums = at.partial_sums;
   return args;

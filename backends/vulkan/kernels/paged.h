@@ -8,6 +8,7 @@ namespace llmrt::vulkan {
 struct PagedPush {
   Address qkv, result, inputs, tables, data, scales, partials;
   Address arrivals;  // [merge item][num_heads] splits of decode items that are done; 0 before and after
+  Address sinks;     // [num_heads], where kernels are built with `sinks`
   uint32_t num_heads, num_kv_heads, block_tokens, blocks_row_max;
   uint32_t count_words[2], items_words[2];  // header words of two lists of items, walked one after the other
   float scale;                              // of products of q and keys, times that of an fp8-tensor pool's keys
@@ -15,7 +16,7 @@ struct PagedPush {
   float soft_cap;
   float v_scale;  // of an fp8-tensor pool's values, else 1
 };
-static_assert(sizeof(PagedPush) == 112 && offsetof(PagedPush, num_heads) == 64 &&
-              offsetof(PagedPush, count_words) == 80 && offsetof(PagedPush, scale) == 96);
+static_assert(sizeof(PagedPush) == 120 && offsetof(PagedPush, num_heads) == 72 &&
+              offsetof(PagedPush, count_words) == 88 && offsetof(PagedPush, scale) == 104);
 
 }  // namespace llmrt::vulkan

@@ -14,6 +14,7 @@ Status emit(Emitter& e, const PagedAttention& op) {
                              .kv_dtype = pool.group.dtype,
                              .out_dtype = e.desc(op.out).dtype,
                              .soft_cap = op.soft_cap > 0,
+                             .sinks = op.sinks >= 0,
                              .num_tokens = e.list().num_tokens,
                              .batch_invariant = e.list().batch_invariant,
                              .decode_only = e.list().decode_only};
@@ -26,7 +27,15 @@ Status emit(Emitter& e, const PagedAttention& op) {
   const View inputs = res.forward_inputs.part(header_first, res.forward_inputs.bytes - header_first);
   const uint64_t group_bytes = uint64_t{res.config.slots_max} * res.config.blocks_row_max * 4;
   const View tables = res.tables.part(op.kv_group * group_bytes, group_bytes);
-  const View reads[] = {qkv, data, scales, tables}, writes[] = {out, res.partials}, merge_reads[] = {res.partials};
+  View sinks = qkv;  // where there are none, no kernel reads them
+  if (op.sinks >= 0) {
+    auto weight = e.weights().vector(op.sinks);
+    if (!weight) return weight.error();
+    sinks = *weight;
+  }
+  const View reads[] = {qkv, data, scales, tables, sinks}, merge_reads[] = {res.partials, sinks};
+  const View writes[] = {out, res.partials};
+  const size_t num_sinks = op.sinks >= 0 ? 1 : 0;
   for (const AttentionLaunch& launch : *launches) {
     const PagedPush push{.qkv = qkv,
                          .result = out,
@@ -36,6 +45,7 @@ Status emit(Emitter& e, const PagedAttention& op) {
                          .scales = scales,
                          .partials = res.partials,
                          .arrivals = res.merge_arrivals,
+                         .sinks = sinks,
                          .num_heads = op.num_heads,
                          .num_kv_heads = op.num_kv_heads,
                          .block_tokens = pool.group.block_tokens,
@@ -46,8 +56,9 @@ Status emit(Emitter& e, const PagedAttention& op) {
                          .window = op.window,
                          .soft_cap = op.soft_cap,
                          .v_scale = op.scales.v};
-    e.launch(launch, PushBytes(push), launch.merges ? std::span<const View>(merge_reads) : std::span<const View>(reads),
-             std::span(writes).first(launch.claims ? 2 : 0));
+    const std::span launch_reads = launch.merges ? std::span(merge_reads).first(1 + num_sinks)
+                                                 : std::span(reads).first(4 + num_sinks);
+    e.launch(launch, PushBytes(push), launch_reads, std::span(writes).first(launch.claims ? 2 : 0));
   }
   return {};
 }

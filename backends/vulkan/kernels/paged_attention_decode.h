@@ -13,6 +13,7 @@ struct PagedAttentionDecodeKernel {
     uint32_t kv_dtype;  // kv_constant
     uint32_t out_dtype;
     uint32_t soft_cap;
+    uint32_t sinks;
     uint32_t heads;
     uint32_t key_lanes;  // a power of two, at least head_dim / 8
     uint32_t subgroups;  // of the workgroup
@@ -23,7 +24,7 @@ struct PagedAttentionDecodeKernel {
       {"head_dim", &Constants::head_dim},
       {"kv_dtype", &Constants::kv_dtype},
       {"out_dtype", &Constants::out_dtype},
-      {"soft_cap", &Constants::soft_cap},
+      {"soft_cap", &Constants::soft_cap}, {"sinks", &Constants::sinks},
       {"heads", &Constants::heads},
       {"key_lanes", &Constants::key_lanes},
       {"subgroups", &Constants::subgroups},

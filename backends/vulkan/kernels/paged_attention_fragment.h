@@ -13,6 +13,7 @@ struct PagedAttentionFragmentKernel {
     uint32_t kv_dtype;  // kv_constant
     uint32_t out_dtype;
     uint32_t soft_cap;
+    uint32_t sinks;
     uint32_t heads;      // at most n
     uint32_t subgroups;  // of the workgroup
     uint32_t m;          // the device's shape: keys of a tile, numbers of a value
@@ -23,7 +24,7 @@ struct PagedAttentionFragmentKernel {
       {"head_dim", &Constants::head_dim},
       {"kv_dtype", &Constants::kv_dtype},
       {"out_dtype", &Constants::out_dtype},
-      {"soft_cap", &Constants::soft_cap},
+      {"soft_cap", &Constants::soft_cap}, {"sinks", &Constants::sinks},
       {"heads", &Constants::heads},
       {"subgroups", &Constants::subgroups},
       {"m", &Constants::m},

@@ -13,11 +13,12 @@ struct PagedAttentionLanesKernel {
     uint32_t kv_dtype;  // kv_constant
     uint32_t out_dtype;
     uint32_t soft_cap;
+    uint32_t sinks;
     uint32_t row_vecs;
   };
   static constexpr Constant<Constants> kConstants[] = {
       {"head_dim", &Constants::head_dim}, {"kv_dtype", &Constants::kv_dtype}, {"out_dtype", &Constants::out_dtype},
-      {"soft_cap", &Constants::soft_cap}, {"row_vecs", &Constants::row_vecs},
+      {"soft_cap", &Constants::soft_cap}, {"sinks", &Constants::sinks}, {"row_vecs", &Constants::row_vecs},
   };
   using Push = PagedPush;
 };

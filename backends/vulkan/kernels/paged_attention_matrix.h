@@ -13,6 +13,7 @@ struct PagedAttentionMatrixKernel {
     uint32_t kv_dtype;  // kv_constant
     uint32_t out_dtype;
     uint32_t soft_cap;
+    uint32_t sinks;
     uint32_t subgroups;
     uint32_t m;  // the device's shape: rows of q
     uint32_t n;  // keys, or dimensions of a value
@@ -25,7 +26,7 @@ struct PagedAttentionMatrixKernel {
       {"head_dim", &Constants::head_dim},
       {"kv_dtype", &Constants::kv_dtype},
       {"out_dtype", &Constants::out_dtype},
-      {"soft_cap", &Constants::soft_cap},
+      {"soft_cap", &Constants::soft_cap}, {"sinks", &Constants::sinks},
       {"subgroups", &Constants::subgroups},
       {"m", &Constants::m},
       {"n", &Constants::n},

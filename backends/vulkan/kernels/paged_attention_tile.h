@@ -13,12 +13,13 @@ struct PagedAttentionTileKernel {
     uint32_t kv_dtype;  // kv_constant
     uint32_t out_dtype;
     uint32_t soft_cap;
+    uint32_t sinks;
     uint32_t tile_rows;
     uint32_t tile_keys;
   };
   static constexpr Constant<Constants> kConstants[] = {
       {"head_dim", &Constants::head_dim}, {"kv_dtype", &Constants::kv_dtype},   {"out_dtype", &Constants::out_dtype},
-      {"soft_cap", &Constants::soft_cap}, {"tile_rows", &Constants::tile_rows}, {"tile_keys", &Constants::tile_keys},
+      {"soft_cap", &Constants::soft_cap}, {"sinks", &Constants::sinks}, {"tile_rows", &Constants::tile_rows}, {"tile_keys", &Constants::tile_keys},
   };
   using Push = PagedPush;
 };
