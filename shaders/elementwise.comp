@@ -1,5 +1,5 @@
-// Ops that make each number of `out` from one or two numbers at a place: gated_activation, add, scale. One invocation a
-// pair of numbers of the flat output, so odd widths need nothing special.
+// Ops that make each number of `out` from one or two numbers at a place: gated_activation, add, scale, soft_cap,
+// sigmoid_gate. One invocation a pair of numbers of the flat output, so odd widths need nothing special.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"
@@ -7,19 +7,28 @@
 #include "activation.glsl"
 
 layout(constant_id = 10) const uint kOp = 0;
-const uint kAdd = 2, kScale = 3;  // below them activations
+const uint kAdd = 2, kScale = 3, kSoftCap = 4, kGate = 5;  // below them activations
 layout(constant_id = 11) const uint kOutDType = kF32;
 
 layout(push_constant) uniform Push {
   Floats a, b;
   Words result, count;
   uint columns;
-  float factor;
+  float factor;  // soft_cap: the cap
 };
+
+// Through exp of a negative number, so that nothing overflows; near 0, where 1 - e loses digits, by its series.
+float tanh_of(float y) {
+  float e = exp(-2.0 * abs(y)), square = y * y;
+  if (abs(y) < 0.1) return y * (1.0 - square * (1.0 / 3.0 - square * (2.0 / 15.0 - square * (17.0 / 315.0))));
+  return sign(y) * (1.0 - e) / (1.0 + e);
+}
 
 float value(uint idx) {
   if (kOp == kAdd) return a.f[idx] + b.f[idx];
   if (kOp == kScale) return a.f[idx] * factor;
+  if (kOp == kSoftCap) return factor * tanh_of(a.f[idx] / factor);
+  if (kOp == kGate) return a.f[idx] / (1.0 + exp(-b.f[idx]));
   uint row = idx / columns, gate_idx = row * 2u * columns + (idx - row * columns);
   float gate = a.f[gate_idx], up = a.f[gate_idx + columns];
   return activate(kOp, gate) * up;

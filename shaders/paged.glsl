@@ -26,7 +26,8 @@ layout(push_constant) uniform Push {
   float scale;   // of products of q and keys, times that of an fp8-tensor pool's keys
   uint window;   // 0: none
   float soft_cap;
-  float v_scale;  // of an fp8-tensor pool's values, else 1
+  float v_scale;   // of an fp8-tensor pool's values, else 1
+  uint row_heads;  // of a row of qkv: q, and k and v where they are there
 };
 
 struct Item {
@@ -68,7 +69,7 @@ vec4 kv_load4(uint vector, uint i, float other) {
   return kv_scale(vector, i / 2u, other) * byte_values(data.w[vector * (kHeadDim / 4u) + i]);
 }
 
-uint q_first(uint token, uint head) { return (token * (num_heads + 2u * num_kv_heads) + head) * kHeadDim; }
+uint q_first(uint token, uint head) { return (token * row_heads + head) * kHeadDim; }
 
 // soft_cap * tanh(score / soft_cap), through exp of a negative number, so that nothing overflows.
 float capped(float score) {

@@ -8,13 +8,13 @@
 #include "kv_format.glsl"
 #include "rope.glsl"
 
-layout(constant_id = 10) const bool kNorm = false;
+layout(constant_id = 10) const uint kNorm = 0;  // 1: of q and k, 2: of v too
 layout(constant_id = 11) const uint kRope = kNoRope;
 layout(constant_id = 12) const uint kWrite = 0;  // 0 none, else the pool's dtype
 layout(constant_id = 13) const bool kByPairs = false;  // all pairs of a head turn, and the pool is of 16 bits
 
 layout(push_constant) uniform Push {
-  Floats qkv, q_weight, k_weight;
+  Floats qkv, q_weight, k_weight, v_weight;
   Ints positions;
   Floats freqs;
   Ints kv_slots;
@@ -30,12 +30,12 @@ const bool kI8 = kWrite == kKvI8 || kWrite == kKvI8Block, kBlocks = kWrite == kK
 
 shared float head[256];
 
-void normalise(bool is_q) {
+void normalise(bool is_q, bool is_v) {
   float sum = 0.0;
   for (uint i = gl_LocalInvocationID.x; i < head_dim; i += gl_WorkGroupSize.x) sum += head[i] * head[i];
   float factor = 1.0 / sqrt(group_sum(sum) / float(head_dim) + eps);
   for (uint i = gl_LocalInvocationID.x; i < head_dim; i += gl_WorkGroupSize.x)
-    head[i] *= factor * (is_q ? q_weight.f[i] : k_weight.f[i]);
+    head[i] *= factor * (is_q ? q_weight.f[i] : is_v ? v_weight.f[i] : k_weight.f[i]);
   group_barrier();
 }
 
@@ -126,12 +126,11 @@ void main() {
   uint first = (t * (num_heads + 2u * num_kv_heads) + head_idx) * head_dim;
   for (uint i = gl_LocalInvocationID.x; i < head_dim; i += gl_WorkGroupSize.x) head[i] = qkv.f[first + i];
   group_barrier();
-  if (!is_v) {
-    if (kNorm) normalise(is_q);
-    if (kRope != kNoRope) rotate(uint(positions.i[t]));
-    if (kNorm || kRope != kNoRope)
-      for (uint i = gl_LocalInvocationID.x; i < head_dim; i += gl_WorkGroupSize.x) qkv.f[first + i] = head[i];
-  }
+  bool is_normed = kNorm == 2 || (kNorm == 1 && !is_v), is_turned = kRope != kNoRope && !is_v;
+  if (is_normed) normalise(is_q, is_v);
+  if (is_turned) rotate(uint(positions.i[t]));
+  if (is_normed || is_turned)
+    for (uint i = gl_LocalInvocationID.x; i < head_dim; i += gl_WorkGroupSize.x) qkv.f[first + i] = head[i];
   if (kWrite > 0u && !is_q) {
     int kv_slot = kv_slots.i[t];
     if (kv_slot >= 0) write_pool(uint(kv_slot), is_v ? 1u : 0u, (head_idx - num_heads) % num_kv_heads);

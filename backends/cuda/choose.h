@@ -25,6 +25,7 @@ Status choose(const Embed& op, const OpList& list, const CompileInputs& inputs, 
 Status choose(const RmsNorm& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const Matmul& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const QkNorm& op, const OpList& list, const CompileInputs& inputs, Launches* out);
+Status choose(const JoinedQkNorm& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const Rope& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const KvWrite& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const PagedAttention& op, const OpList& list, const CompileInputs& inputs, Launches* out);
@@ -35,6 +36,8 @@ Status choose(const ExpertGateUp& op, const OpList& list, const CompileInputs& i
 Status choose(const ExpertDown& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const Add& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const Scale& op, const OpList& list, const CompileInputs& inputs, Launches* out);
+Status choose(const SoftCap& op, const OpList& list, const CompileInputs& inputs, Launches* out);
+Status choose(const SigmoidGate& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const GatherRows& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const ApplyPenalties& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const ApplyBias& op, const OpList& list, const CompileInputs& inputs, Launches* out);

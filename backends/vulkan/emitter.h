@@ -59,6 +59,7 @@ class Emitter {
 Status emit(Emitter& e, const UpdateRows& op);
 Status emit(Emitter& e, const PrepareRows& op);
 Status emit(Emitter& e, const Embed& op);
+Status emit(Emitter& e, const JoinedQkNorm& op);
 Status emit(Emitter& e, const PagedAttention& op);
 Status emit(Emitter& e, const RunningSum& op);
 Status emit(Emitter& e, const GatedActivation& op);
@@ -67,6 +68,8 @@ Status emit(Emitter& e, const ExpertGateUp& op);
 Status emit(Emitter& e, const ExpertDown& op);
 Status emit(Emitter& e, const Add& op);
 Status emit(Emitter& e, const Scale& op);
+Status emit(Emitter& e, const SoftCap& op);
+Status emit(Emitter& e, const SigmoidGate& op);
 Status emit(Emitter& e, const GatherRows& op);
 Status emit(Emitter& e, const ApplyPenalties& op);
 Status emit(Emitter& e, const ApplyBias& op);

@@ -80,10 +80,10 @@ struct ShapeChecker {
       report.fail(where, field, fmt::format("[1, {}] f32", columns),
                   fmt::format("[{}, {}] {}", w.rows, w.columns, encoding_name(w.encoding)));
   }
-  // Columns of a qkv tensor; the numbers of heads must divide.
+  // Columns of a qkv tensor; the numbers of heads must divide. may_lack_keys: it may have q alone.
   template <class T>
-  uint32_t qkv_columns(const T& op) {
-    if (op.num_kv_heads == 0 || op.num_heads % std::max(op.num_kv_heads, 1u) != 0 || op.num_heads == 0)
+  uint32_t qkv_columns(const T& op, bool may_lack_keys) {
+    if ((op.num_kv_heads == 0 && !may_lack_keys) || op.num_heads % std::max(op.num_kv_heads, 1u) != 0 || op.num_heads == 0)
       report.fail(where, "num_heads", fmt::format("a multiple of num_kv_heads {}", op.num_kv_heads), op.num_heads);
     if (op.head_dim == 0) report.fail(where, "head_dim", "at least 1", 0);
     return (op.num_heads + 2 * op.num_kv_heads) * op.head_dim;
@@ -137,24 +137,31 @@ struct ShapeChecker {
     f32("out", op.out, desc(op.x).rows, static_cast<uint32_t>(group.rows));
   }
   void operator()(const QkNorm& op) {
-    f32("qkv", op.qkv, Rows::kTokens, qkv_columns(op));
+    f32("qkv", op.qkv, Rows::kTokens, qkv_columns(op, true));
     f32_vector("q_weight", op.q_weight, op.head_dim);
     f32_vector("k_weight", op.k_weight, op.head_dim);
+    if (op.v_weight >= 0) f32_vector("v_weight", op.v_weight, op.head_dim);
+  }
+  void operator()(const JoinedQkNorm& op) {
+    f32("qkv", op.qkv, Rows::kTokens, qkv_columns(op, true));
+    f32_vector("q_weight", op.q_weight, uint64_t{op.num_heads} * op.head_dim);
+    if (op.num_kv_heads > 0) f32_vector("k_weight", op.k_weight, uint64_t{op.num_kv_heads} * op.head_dim);
   }
   void operator()(const Rope& op) {
-    f32("qkv", op.qkv, Rows::kTokens, qkv_columns(op));
+    f32("qkv", op.qkv, Rows::kTokens, qkv_columns(op, true));
     i32("positions", op.positions, Rows::kTokens, 1);
     f32_vector("freqs", op.freqs, op.rope_dim / 2);
     if (op.rope_dim % 2 != 0 || op.rope_dim > op.head_dim)
       report.fail(where, "rope_dim", fmt::format("even, at most {}", op.head_dim), op.rope_dim);
   }
   void operator()(const KvWrite& op) {
-    f32("qkv", op.qkv, Rows::kTokens, qkv_columns(op));
+    f32("qkv", op.qkv, Rows::kTokens, qkv_columns(op, false));
     i32("kv_slots", op.kv_slots, Rows::kTokens, 1);
     kv(op);
   }
   void operator()(const PagedAttention& op) {
-    f32("qkv", op.qkv, Rows::kTokens, qkv_columns(op));
+    const uint32_t columns = qkv_columns(op, false);
+    f32("qkv", op.qkv, Rows::kTokens, op.queries_only ? op.num_heads * op.head_dim : columns);
     any_float("out", op.out, Rows::kTokens, op.num_heads * op.head_dim);
     if (op.sinks >= 0) f32_vector("sinks", op.sinks, op.num_heads);
     kv(op);
@@ -231,8 +238,21 @@ struct ShapeChecker {
     f32("out", op.out, Rows::kTokens, desc(op.a).columns);
   }
   void operator()(const Scale& op) {
-    f32("x", op.x, Rows::kTokens, kAnyColumns);
-    f32("out", op.out, Rows::kTokens, desc(op.x).columns);
+    unrouted("x", op.x);
+    f32("x", op.x, desc(op.x).rows, kAnyColumns);
+    f32("out", op.out, desc(op.x).rows, desc(op.x).columns);
+  }
+  void operator()(const SoftCap& op) {
+    unrouted("x", op.x);
+    f32("x", op.x, desc(op.x).rows, kAnyColumns);
+    f32("out", op.out, desc(op.x).rows, desc(op.x).columns);
+    if (!(op.cap > 0)) report.fail(where, "cap", "above 0", op.cap);
+  }
+  void operator()(const SigmoidGate& op) {
+    unrouted("x", op.x);
+    f32("x", op.x, desc(op.x).rows, kAnyColumns);
+    f32("gate", op.gate, desc(op.x).rows, desc(op.x).columns);
+    any_float("out", op.out, desc(op.x).rows, desc(op.x).columns);
   }
   void operator()(const GatherRows& op) {
     f32("x", op.x, Rows::kTokens, kAnyColumns);
@@ -271,7 +291,8 @@ bool is_one_of(const Op& op) {
 bool belongs(const Op& op, Part part) {
   const bool moves_blocks = is_one_of<StoreBlocks, LoadBlocks, CopyBlocks>(op);
   const bool reads_forward =
-      is_one_of<UpdateRows, PrepareRows, KvWrite, PagedAttention, RunningSum, Embed, QkNorm, Rope>(op);
+      is_one_of<UpdateRows, PrepareRows, KvWrite, PagedAttention, RunningSum, Embed, QkNorm, JoinedQkNorm,
+                Rope>(op);
   const bool reads_sample = is_one_of<GatherRows, ApplyPenalties, ApplyBias, Filter, Sample, Logprobs>(op);
   switch (part) {
     case Part::kMemory:

@@ -33,6 +33,7 @@ struct Counter {
             group_bytes(group) + bytes(op.x) + bytes(op.out)};
   }
   OpCost operator()(const QkNorm& op) const { return {4 * elements(op.qkv), 2 * bytes(op.qkv)}; }
+  OpCost operator()(const JoinedQkNorm& op) const { return {4 * elements(op.qkv), 2 * bytes(op.qkv)}; }
   OpCost operator()(const Rope& op) const { return {3 * elements(op.qkv), 2 * bytes(op.qkv)}; }
   OpCost operator()(const KvWrite& op) const {
     const double share = 2.0 * op.num_kv_heads / (op.num_heads + 2.0 * op.num_kv_heads);
@@ -73,6 +74,10 @@ struct Counter {
   }
   OpCost operator()(const Add& op) const { return {elements(op.out), 3 * bytes(op.out)}; }
   OpCost operator()(const Scale& op) const { return {elements(op.out), 2 * bytes(op.out)}; }
+  OpCost operator()(const SoftCap& op) const { return {5 * elements(op.out), 2 * bytes(op.out)}; }
+  OpCost operator()(const SigmoidGate& op) const {
+    return {4 * elements(op.out), 2 * bytes(op.x) + bytes(op.out)};
+  }
   OpCost operator()(const GatherRows& op) const { return {0, 2 * bytes(op.out)}; }
   // Rows without features cost nothing; a list does not know which rows have them, so the least is nothing.
   OpCost operator()(const ApplyPenalties&) const { return {}; }

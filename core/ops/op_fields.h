@@ -56,6 +56,17 @@ void fields(const QkNorm& op, V& v) {
   v.value("num_kv_heads", op.num_kv_heads);
   v.value("head_dim", op.head_dim);
   v.value("eps", op.eps);
+  if (op.v_weight >= 0) v.weight("v_weight", op.v_weight);
+}
+template <class V>
+void fields(const JoinedQkNorm& op, V& v) {
+  v.inout("qkv", op.qkv);
+  v.weight("q_weight", op.q_weight);
+  v.weight("k_weight", op.k_weight);
+  v.value("num_heads", op.num_heads);
+  v.value("num_kv_heads", op.num_kv_heads);
+  v.value("head_dim", op.head_dim);
+  v.value("eps", op.eps);
 }
 template <class V>
 void fields(const Rope& op, V& v) {
@@ -96,6 +107,7 @@ void fields(const PagedAttention& op, V& v) {
   v.value("k_scale", op.scales.k);
   v.value("v_scale", op.scales.v);
   if (op.sinks >= 0) v.weight("sinks", op.sinks);
+  if (op.queries_only) v.value("queries_only", 1u);
 }
 template <class V>
 void fields(const RunningSum& op, V& v) {
@@ -155,6 +167,18 @@ template <class V>
 void fields(const Scale& op, V& v) {
   v.in("x", op.x);
   v.value("factor", op.factor);
+  v.out("out", op.out);
+}
+template <class V>
+void fields(const SoftCap& op, V& v) {
+  v.in("x", op.x);
+  v.value("cap", op.cap);
+  v.out("out", op.out);
+}
+template <class V>
+void fields(const SigmoidGate& op, V& v) {
+  v.in("x", op.x);
+  v.in("gate", op.gate);
   v.out("out", op.out);
 }
 template <class V>

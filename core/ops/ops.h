@@ -54,11 +54,22 @@ struct Matmul {
   TensorId out;   // [T or R, N] f32
 };
 
-// In place, per head of q and of k: RMS norm over head_dim (Qwen3).
+// In place, per head of q and of k: RMS norm over head_dim (Qwen3); of v too where it has a weight (Gemma 4). In this op
+// and the two below num_kv_heads may be 0: a layer that reads the keys and values of another one has q alone.
 struct QkNorm {
   TensorId qkv;      // [T, (num_heads + 2 num_kv_heads) * head_dim] f32, in/out
   int32_t q_weight;  // WeightId [1, head_dim] f32
   int32_t k_weight;  // WeightId [1, head_dim] f32
+  uint32_t num_heads, num_kv_heads, head_dim;
+  float eps;
+  int32_t v_weight = -1;  // WeightId [1, head_dim] f32; -1 = v stays
+};
+
+// In place: RMS norm of all numbers of q together, and of all those of k (OLMo 2).
+struct JoinedQkNorm {
+  TensorId qkv;      // as QkNorm, in/out
+  int32_t q_weight;  // WeightId [1, num_heads * head_dim] f32
+  int32_t k_weight;  // WeightId [1, num_kv_heads * head_dim] f32; not read where there are no keys
   uint32_t num_heads, num_kv_heads, head_dim;
   float eps;
 };
@@ -105,6 +116,7 @@ struct PagedAttention {
   float soft_cap;   // 0 = none
   KvTensorScales scales = {};
   int32_t sinks = -1;  // WeightId [1, num_heads] f32; -1 = none
+  bool queries_only = false;  // qkv is q alone, [T, num_heads * head_dim]: another layer has written the keys
 };
 
 // A running sum over the tokens of each row, the least that needs a state: state += x[t] in the order of the tokens,
@@ -197,7 +209,20 @@ struct Add {
 struct Scale {
   TensorId x;
   float factor;
-  TensorId out;  // [T, D] f32
+  TensorId out;  // [T or R, D] f32
+};
+
+// out = cap * tanh(x / cap).
+struct SoftCap {
+  TensorId x;
+  float cap;     // above 0
+  TensorId out;  // [T or R, D] f32
+};
+
+// out = x * sigmoid(gate).
+struct SigmoidGate {
+  TensorId x, gate;  // [T or R, D] f32
+  TensorId out;      // [T or R, D] f32, f16 or bf16
 };
 
 // out[r] = x[sample_records[r].token_idx].
@@ -262,9 +287,9 @@ struct LoadBlocks {
   uint32_t kv_group;
 };
 
-using Op = std::variant<UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, QkNorm, Rope, KvWrite, PagedAttention,
-                        RunningSum, GatedActivation, RouteExperts, ExpertGateUp, ExpertDown, Add, Scale, GatherRows,
-                        ApplyPenalties, ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
+using Op = std::variant<UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, QkNorm, JoinedQkNorm, Rope, KvWrite,
+                        PagedAttention, RunningSum, GatedActivation, RouteExperts, ExpertGateUp, ExpertDown, Add,
+                        Scale, SoftCap, SigmoidGate, GatherRows, ApplyPenalties, ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
 inline constexpr int kNumOps = std::variant_size_v<Op>;
 
 const char* op_name(const Op& op);  // lower snake case, e.g. "rms_norm"

@@ -34,6 +34,7 @@ struct Extras {
   std::vector<Peak> peaks = {};
   int32_t sinks = -1;
   bool batch_invariant = false;
+  bool queries_only = false;
 };
 
 float direction(uint32_t dim) {
@@ -86,7 +87,7 @@ Case attention_case(const Shape& shape, KvDType dtype, const std::vector<RowSpec
   step.forward.decode_only = std::ranges::none_of(rows, &RowSpec::prompt);
   step.forward.batch_invariant = extras.batch_invariant;
   const uint32_t live = static_cast<uint32_t>(step.forward_inputs.tokens.size());
-  const uint32_t columns = (shape.heads + 2 * shape.kv_heads) * shape.dim;
+  const uint32_t columns = (shape.heads + (extras.queries_only ? 0 : 2 * shape.kv_heads)) * shape.dim;
   std::vector<double> numbers = random_normal(rng, size_t{live} * columns);
   if (!extras.peaks.empty())
     for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = numbers[i] / 16 + direction(i % columns % shape.dim);
@@ -96,7 +97,8 @@ Case attention_case(const Shape& shape, KvDType dtype, const std::vector<RowSpec
                       PagedAttention{qkv, out, 0, 1, shape.heads, shape.kv_heads, shape.dim,
                                      1 / std::sqrt(static_cast<float>(shape.dim)), extras.window, extras.soft_cap,
                                      dtype == KvDType::kF8Tensor ? KvTensorScales{0.003f, 0.02f} : KvTensorScales{},
-                                     extras.sinks}};
+                                     extras.sinks, extras.queries_only}};
+  if (extras.queries_only) test_case.name += " queries only";
   if (extras.sinks >= 0) test_case.name += extras.batch_invariant ? " sinks invariant" : " sinks";
   test_case.steps = {std::move(step)};
   return test_case;
@@ -256,6 +258,16 @@ TEST_CASE("paged_attention has sinks beside windows, soft caps, any head and hig
         suite.cases.push_back(attention_case(shape, KvDType::kF16, rows, sized, rng));
       }
   }
+  run(suite);
+}
+
+TEST_CASE("paged_attention reads rows of queries alone", "[paged_attention]") {
+  auto rng = test_rng("attention queries");
+  Suite suite = make_suite();
+  for (const Shape& shape : {kAllShapes[0], kAllShapes[5]})
+    for (const std::vector<RowSpec>& rows : {std::vector<RowSpec>{{200, 1, false}, {5, 1, false}},
+                                             {{200, 1, false}, {0, 70, true}, {129, 33, true}}})
+      suite.cases.push_back(attention_case(shape, KvDType::kF16, rows, {.bucket = 128, .queries_only = true}, rng));
   run(suite);
 }
 

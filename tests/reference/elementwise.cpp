@@ -1,4 +1,4 @@
-// gated_activation, add, scale, gather_rows.
+// gated_activation, add, scale, soft_cap, sigmoid_gate, gather_rows.
 #include "tests/reference/machine.h"
 
 namespace llmrt::reference {
@@ -38,6 +38,21 @@ Status run(Machine& m, const Scale& op) {
   Tensor& out = m.tensor(op.out);
   for (uint32_t t = 0; t < m.live(op.out); ++t)
     for (uint32_t c = 0; c < out.columns; ++c) out.set(t, c, m.tensor(op.x).row(t)[c] * op.factor);
+  return {};
+}
+
+Status run(Machine& m, const SoftCap& op) {
+  Tensor& out = m.tensor(op.out);
+  for (uint32_t t = 0; t < m.live(op.out); ++t)
+    for (uint32_t c = 0; c < out.columns; ++c) out.set(t, c, op.cap * std::tanh(m.tensor(op.x).row(t)[c] / op.cap));
+  return {};
+}
+
+Status run(Machine& m, const SigmoidGate& op) {
+  Tensor& out = m.tensor(op.out);
+  for (uint32_t t = 0; t < m.live(op.out); ++t)
+    for (uint32_t c = 0; c < out.columns; ++c)
+      out.set(t, c, m.tensor(op.x).row(t)[c] / (1 + std::exp(-m.tensor(op.gate).row(t)[c])));
   return {};
 }
 

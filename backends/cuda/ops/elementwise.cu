@@ -1,5 +1,5 @@
-// add: out = a + b. scale: out = x * factor. gather_rows: out[r] = x[records[r].token_idx]. All f32 [rows, D]; a block
-// takes 1,024 columns of a row, W neighbours a thread.
+// add: out = a + b. scale: out = x * factor. soft_cap: out = cap * tanh(x / cap). sigmoid_gate: out = x * sigmoid(gate).
+// gather_rows: out[r] = x[records[r].token_idx]. All f32 [rows, D], but sigmoid_gate's out of any dtype; a block takes 1,024 columns of a row, W neighbours a thread.
 #include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/numbers.cuh"
@@ -36,6 +36,34 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int j = 0; j < W; ++j) value.v[j] *= factor;
   *reinterpret_cast<Vec<float, W>*>(out + at) = value;
+}
+
+template <int W>
+__global__ void __launch_bounds__(kThreads)
+    soft_cap_kernel(const float* x, float cap, float* out, uint32_t columns, const uint32_t* live) {
+  grid_dependency_wait();
+  const uint32_t column = (blockIdx.x * kThreads + threadIdx.x) * W;
+  if (blockIdx.y >= *live || column >= columns) return;
+  const uint64_t at = uint64_t{blockIdx.y} * columns + column;
+  Vec<float, W> value = *reinterpret_cast<const Vec<float, W>*>(x + at);
+#pragma unroll
+  for (int j = 0; j < W; ++j) value.v[j] = cap * tanhf(value.v[j] / cap);
+  *reinterpret_cast<Vec<float, W>*>(out + at) = value;
+}
+
+template <class Out, int W>
+__global__ void __launch_bounds__(kThreads)
+    sigmoid_gate_kernel(const float* x, const float* gate, Out* out, uint32_t columns, const uint32_t* live) {
+  grid_dependency_wait();
+  const uint32_t column = (blockIdx.x * kThreads + threadIdx.x) * W;
+  if (blockIdx.y >= *live || column >= columns) return;
+  const uint64_t at = uint64_t{blockIdx.y} * columns + column;
+  const Vec<float, W> value = *reinterpret_cast<const Vec<float, W>*>(x + at);
+  const Vec<float, W> gates = *reinterpret_cast<const Vec<float, W>*>(gate + at);
+  Vec<Out, W> result;
+#pragma unroll
+  for (int j = 0; j < W; ++j) result.v[j] = from_float<Out>(value.v[j] / (1.0f + expf(-gates.v[j])));
+  *reinterpret_cast<Vec<Out, W>*>(out + at) = result;
 }
 
 template <int W>
@@ -77,6 +105,28 @@ Status choose(const Scale& op, const OpList& list, const CompileInputs&, Launche
     const uint32_t columns = at.desc(op.out).columns;
     return launch(at, choice, width_of(columns) == kWidth ? scale_kernel<kWidth> : scale_kernel<1>,
                   at.tensor<float>(op.x), op.factor, at.tensor<float>(op.out), columns, at.live(op.out));
+  });
+  return {};
+}
+
+Status choose(const SoftCap& op, const OpList& list, const CompileInputs&, Launches* out) {
+  add_launch(out, choice_of("soft_cap", op.out, list), [op](const KernelChoice& choice, const OpContext& at) {
+    const uint32_t columns = at.desc(op.out).columns;
+    return launch(at, choice, width_of(columns) == kWidth ? soft_cap_kernel<kWidth> : soft_cap_kernel<1>,
+                  at.tensor<float>(op.x), op.cap, at.tensor<float>(op.out), columns, at.live(op.out));
+  });
+  return {};
+}
+
+Status choose(const SigmoidGate& op, const OpList& list, const CompileInputs&, Launches* out) {
+  add_launch(out, choice_of("sigmoid_gate", op.out, list), [op](const KernelChoice& choice, const OpContext& at) {
+    const uint32_t columns = at.desc(op.out).columns;
+    return with_float_type(at.desc(op.out).dtype, "sigmoid_gate out", [&](auto type) {
+      using Out = decltype(type);
+      return launch(at, choice, width_of(columns) == kWidth ? sigmoid_gate_kernel<Out, kWidth> : sigmoid_gate_kernel<Out, 1>,
+                    at.tensor<float>(op.x), at.tensor<float>(op.gate), at.tensor<Out>(op.out), columns,
+                    at.live(op.out));
+    });
   });
   return {};
 }

@@ -1,7 +1,7 @@
 // qk_norm, rope and kv_write: what happens to q, k and v between their matmul and attention, one head at a time. Each
 // op alone, or all that follow each other in one launch.
 //
-//   qk_norm   head / sqrt(mean(head^2) + eps) * weight, of q and of k
+//   qk_norm   head / sqrt(mean(head^2) + eps) * weight, of q and of k, and of v where it has a weight
 //   rope      pairs (a, b) of q and k turned by positions[t] * freqs[i]: (a cos - b sin, a sin + b cos) * magnitude
 //   kv_write  k and v into the pool, in its dtype (core/kv/kv_format.h)
 //
@@ -27,6 +27,7 @@ struct Args {
   uint32_t num_tokens, num_heads, num_kv_heads, head_dim;
   uint32_t heads_each;               // of a warp
   const float *q_weight, *k_weight;  // null: no norm
+  const float* v_weight;             // null: none of v
   float eps;
   const float* freqs;  // null: no rope
   const int32_t* positions;
@@ -40,8 +41,14 @@ struct Args {
   uint32_t block_tokens, num_blocks;
   KvDType kv_dtype;
 
-  // v is left alone where nothing is written.
-  __host__ __device__ uint32_t heads_touched() const { return num_heads + (kv_slots ? 2 : 1) * num_kv_heads; }
+  // v is left alone where it is neither normed nor written.
+  __host__ __device__ uint32_t heads_touched() const {
+    return num_heads + (kv_slots || v_weight ? 2 : 1) * num_kv_heads;
+  }
+  // The norm of head h; null: none.
+  __device__ const float* norm_of(uint32_t h) const {
+    return h < num_heads ? q_weight : h < num_heads + num_kv_heads ? k_weight : v_weight;
+  }
 };
 
 __device__ void normalize(float* head, const Args& args, const float* weight, uint32_t lane) {
@@ -265,11 +272,11 @@ __device__ bool find_vector(const Args& args, uint32_t h, int32_t kv_slot, uint6
 __device__ void run_head(float* head, float* row, const Args& args, const Turn* turn, uint32_t h, int32_t kv_slot,
                          uint32_t lane) {
   const uint32_t num_turned = args.num_heads + args.num_kv_heads;
-  const bool is_query = h < args.num_heads, is_value = h >= num_turned;
-  const bool changes = (args.q_weight || turn) && !is_value;
-  if (changes) {
-    if (args.q_weight) normalize(head, args, is_query ? args.q_weight : args.k_weight, lane);
-    if (turn) turn->apply(head, args, lane);
+  const bool is_value = h >= num_turned;
+  const float* norm = args.norm_of(h);
+  if (norm || (turn && !is_value)) {
+    if (norm) normalize(head, args, norm, lane);
+    if (turn && !is_value) turn->apply(head, args, lane);
     for (uint32_t i = lane; i < args.head_dim; i += kWarp) row[i] = head[i];
   }
   uint64_t vector;
@@ -330,9 +337,11 @@ __global__ void __launch_bounds__(kThreads) qkv_wide_heads_kernel(Args args) {
     if (h >= end) break;
     const bool is_value = h >= args.num_heads + args.num_kv_heads;
     float x[4] = {loaded[i].x, loaded[i].y, loaded[i].z, loaded[i].w};
-    if ((args.q_weight || kTurns) && !is_value) {
-      if (args.q_weight) heads.normalize(x, h < args.num_heads ? args.q_weight : args.k_weight);
-      if constexpr (kTurns) heads.turn(x);
+    const float* norm = args.norm_of(h);
+    if (norm || (kTurns && !is_value)) {
+      if (norm) heads.normalize(x, norm);
+      if constexpr (kTurns)
+        if (!is_value) heads.turn(x);
       row[h * kWarp] = {x[0], x[1], x[2], x[3]};
     }
     uint64_t vector;
@@ -343,6 +352,7 @@ __global__ void __launch_bounds__(kThreads) qkv_wide_heads_kernel(Args args) {
 void set(const QkNorm& op, const OpContext& at, Args* args) {
   args->q_weight = at.weight_vector(op.q_weight);
   args->k_weight = at.weight_vector(op.k_weight);
+  if (op.v_weight >= 0) args->v_weight = at.weight_vector(op.v_weight);
   args->eps = op.eps;
 }
 
@@ -392,12 +402,12 @@ Status check_pool(const KvWrite& op, const CompileInputs& inputs) {
                     op.num_kv_heads, op.head_dim, group.num_layers, group.num_kv_heads, group.head_dim);
 }
 
-// `head_op`: one that has the shape; `rope`: where there is one among the ops.
+// `head_op`: one that has the shape; `rope`: where there is one among the ops; `with_values`: they touch v too.
 template <class HeadOp>
-HeadsChoice choose_heads(const char* name, const HeadOp& head_op, const Rope* rope, bool writes, const OpList& list,
+HeadsChoice choose_heads(const char* name, const HeadOp& head_op, const Rope* rope, bool with_values, const OpList& list,
                          const CompileInputs& inputs) {
   const uint32_t num_tokens = list.rows_of(head_op.qkv);
-  const uint32_t num_heads = head_op.num_heads + (writes ? 2 : 1) * head_op.num_kv_heads;  // that are touched
+  const uint32_t num_heads = head_op.num_heads + (with_values ? 2 : 1) * head_op.num_kv_heads;  // that are touched
   HeadsChoice choice;
   choice.kernel = name;
   choice.heads_each = num_tokens >= inputs.tuning.heads_joined_tokens_min ? kHeadsEachMax : 1;
@@ -441,7 +451,7 @@ void add_alone(HeadsChoice choice, const HeadOp& op, Launches* out) {
 
 Status choose(const QkNorm& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
   if (Status status = check_heads(op, list); !status) return status;
-  add_alone(choose_heads("qk_norm", op, nullptr, false, list, inputs), op, out);
+  add_alone(choose_heads("qk_norm", op, nullptr, op.v_weight >= 0, list, inputs), op, out);
   return {};
 }
 

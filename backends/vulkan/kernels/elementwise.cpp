@@ -1,4 +1,4 @@
-// gated_activation, add, scale: one kernel, an invocation a pair of numbers.
+// gated_activation, add, scale, soft_cap, sigmoid_gate: one kernel, an invocation a pair of numbers.
 #include "backends/vulkan/kernels/elementwise.h"
 
 #include "backends/vulkan/emitter.h"
@@ -7,7 +7,7 @@
 namespace llmrt::vulkan {
 namespace {
 
-constexpr uint32_t kAdd = 2, kScale = 3;  // twin: shaders/elementwise.comp; below them Activation's values
+constexpr uint32_t kAdd = 2, kScale = 3, kSoftCap = 4, kGate = 5;  // twin: shaders/elementwise.comp; below them Activation's values
 
 Status emit_elementwise(Emitter& e, uint32_t op, TensorId a, TensorId b, TensorId out, float factor) {
   const uint32_t group_size = e.traits().cpu_kernels ? 8 : 128, columns = e.desc(out).columns;
@@ -38,6 +38,14 @@ Status emit(Emitter& e, const Add& op) {
 
 Status emit(Emitter& e, const Scale& op) {
   return emit_elementwise(e, kScale, op.x, op.x, op.out, op.factor);
+}
+
+Status emit(Emitter& e, const SoftCap& op) {
+  return emit_elementwise(e, kSoftCap, op.x, op.x, op.out, op.cap);
+}
+
+Status emit(Emitter& e, const SigmoidGate& op) {
+  return emit_elementwise(e, kGate, op.x, op.gate, op.out, 0);
 }
 
 }  // namespace llmrt::vulkan

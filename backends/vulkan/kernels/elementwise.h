@@ -8,7 +8,7 @@ namespace llmrt::vulkan {
 struct ElementwiseKernel {
   static constexpr const char* kShader = "elementwise";
   struct Constants {
-    uint32_t op;  // Activation, or kAdd, kScale
+    uint32_t op;  // Activation, or one of elementwise.cpp
     uint32_t out_dtype;
   };
   static constexpr Constant<Constants> kConstants[] = {

@@ -14,9 +14,10 @@ struct PagedPush {
   float scale;                              // of products of q and keys, times that of an fp8-tensor pool's keys
   uint32_t window;                          // 0: none
   float soft_cap;
-  float v_scale;  // of an fp8-tensor pool's values, else 1
+  float v_scale;       // of an fp8-tensor pool's values, else 1
+  uint32_t row_heads;  // of a row of qkv: q, and k and v where they are there
 };
-static_assert(sizeof(PagedPush) == 120 && offsetof(PagedPush, num_heads) == 72 &&
+static_assert(sizeof(PagedPush) == 124 && offsetof(PagedPush, num_heads) == 72 &&
               offsetof(PagedPush, count_words) == 88 && offsetof(PagedPush, scale) == 104);
 
 }  // namespace llmrt::vulkan

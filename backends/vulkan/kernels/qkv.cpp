@@ -25,6 +25,11 @@ Status fill(const Emitter& e, const QkNorm* norm, const Rope* rope, const KvWrit
     if (!k) return k.error();
     push->q_weight = *q;
     push->k_weight = *k;
+    if (norm->v_weight >= 0) {
+      auto v = e.weights().vector(norm->v_weight);
+      if (!v) return v.error();
+      push->v_weight = *v;
+    }
     push->eps = norm->eps;
   }
   if (rope) {
@@ -61,6 +66,7 @@ Status emit(Emitter& e, const QkvHeadsStep& step) {
   QkvKernel::Push push{.qkv = qkv,
                        .q_weight = qkv,
                        .k_weight = qkv,
+                       .v_weight = qkv,
                        .positions = qkv,
                        .freqs = qkv,
                        .kv_slots = qkv,
@@ -84,7 +90,7 @@ Status emit(Emitter& e, const QkvHeadsStep& step) {
   const uint32_t group_size = e.traits().cpu_kernels ? 8 : by_pairs ? 128 : 32;
   // q heads alone need nothing when only k and v are stored, but the grid stays the same: they leave at once.
   const KernelChoice choice{
-      make_kernel<QkvKernel>(group_size, {.norm = norm != nullptr,
+      make_kernel<QkvKernel>(group_size, {.norm = !norm ? 0u : norm->v_weight < 0 ? 1u : 2u,
                                           .rope = rope ? rope_constant(*rope) : 0,
                                           .write = pool ? kv_constant(pool->group.dtype) : 0,
                                           .by_pairs = by_pairs}),

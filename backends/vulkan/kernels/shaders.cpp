@@ -6,6 +6,7 @@
 #include "backends/vulkan/kernels/filter.h"
 #include "backends/vulkan/kernels/fragment_probe.h"
 #include "backends/vulkan/kernels/gather_rows.h"
+#include "backends/vulkan/kernels/joined_qk_norm.h"
 #include "backends/vulkan/kernels/logprobs.h"
 #include "backends/vulkan/kernels/matmul_batch.h"
 #include "backends/vulkan/kernels/matmul_dots.h"
@@ -62,6 +63,7 @@ std::span<const Shader> all_shaders() {
       describe<FilterKernel>(),
       describe<FragmentProbeKernel>(),
       describe<GatherRowsKernel>(),
+      describe<JoinedQkNormKernel>(),
       describe<LogprobsKernel>(),
       describe<MatmulBatchKernel>(),
       describe<MatmulDotsKernel>(),
