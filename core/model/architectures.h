@@ -18,11 +18,18 @@ struct Architecture {
   RopePairing rope_pairing;
   bool qk_norm = false;           // per-head norms of q and k
   bool sinks = false;             // of attention, in every layer
+  bool joined_qk_norm = false;    // with qk_norm: over all heads together
+  bool v_norm = false;            // with qk_norm: of v too, without a weight
+  bool output_gate = false;       // of attention
+  bool may_lack_values = false;   // a layer without rows for v takes k for it
+  bool divides_logits = false;    // by logit_scale; elsewhere a file that has it is refused
   bool has_rope_factors = false;  // a rope_freqs.weight tensor may divide the frequencies (llama3 scaling)
   Presence qkv_bias = Presence::kNever, output_bias = Presence::kNever, ffn_bias = Presence::kNever;
   bool post_norms = false;  // of attention and of the feed-forward part
   // Which layers have the window of a file that names no pattern; where there is none here, such a file is refused.
   std::optional<WindowPattern> windows = {};
+  // Which layers turn q and k, where not all do: those that would have a window by this pattern.
+  std::optional<WindowPattern> turned = {};
   // RoPE base of layers with a window where the file has no rope.freq_base_swa. With it, long-context scaling is for
   // the other layers alone. 0: windows have a base of their own only where the file says so, without scaling.
   double window_rope_base = 0;

@@ -28,7 +28,11 @@ class Assembler {
 
  private:
   Status add_layer(uint32_t layer);
-  Status add_attention(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
+  Status add_attention(const std::string& prefix, LayerSpec* layer, LayerWeights* weights);
+  Status add_qkv(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
+  Status add_gated_queries(const std::string& prefix, const LayerSpec& spec, const WeightGroup& kv,
+                           LayerWeights* weights);
+  Status add_qk_norms(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
   Status add_sinks(const std::string& name, uint32_t num_heads, WeightId* out);
   Status add_feed_forward(const std::string& prefix, LayerSpec* spec, LayerWeights* weights);
   Status add_dense(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
@@ -101,7 +105,11 @@ Status Assembler::add_group(const std::string& prefix, const char* name, std::ve
   for (const Part& part : parts) {
     RowSegment segment;
     segment.num_rows = part.rows;
-    if (auto status = add_matrix(prefix + part.name + ".weight", part.rows, columns, &segment.tensor); !status)
+    const auto same = std::ranges::find_if(parts, [&](const Part& other) { return std::string_view(other.name) == part.name; });
+    const size_t same_idx = static_cast<size_t>(same - parts.begin());
+    if (same_idx < group.segments.size())
+      segment.tensor = group.segments[same_idx].tensor;
+    else if (auto status = add_matrix(prefix + part.name + ".weight", part.rows, columns, &segment.tensor); !status)
       return status;
     group.segments.push_back(segment);
     group.rows += part.rows;
@@ -116,27 +124,85 @@ Status Assembler::add_layer(uint32_t layer) {
   LayerSpec& spec = model_->config.layers[layer];
   const std::string prefix = of_layer(layer, "");
   LayerWeights weights{};
-  if (auto s = add_attention(prefix, spec, &weights); !s) return s;
+  if (auto s = add_attention(prefix, &spec, &weights); !s) return s;
   if (auto s = add_feed_forward(prefix, &spec, &weights); !s) return s;
-  if (model_->has_kv_scales)
+  if (model_->has_kv_scales && spec.cache_of >= 0)
+    weights.kv_scales = model_->layers[static_cast<size_t>(spec.cache_of)].kv_scales;
+  else if (model_->has_kv_scales)
     if (auto s = add_kv_scales(prefix, &weights.kv_scales); !s) return s;
   model_->layers.push_back(weights);
   return {};
 }
 
-Status Assembler::add_attention(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights) {
+// The rows of q are those of a head and of its gate in turn: two groups of one tensor. `kv`: k and v, behind q.
+Status Assembler::add_gated_queries(const std::string& prefix, const LayerSpec& spec, const WeightGroup& kv,
+                                    LayerWeights* weights) {
+  const uint32_t dim = spec.head_dim;
+  WeightId both;
+  if (auto s = add_matrix(prefix + kQ + ".weight", uint64_t{2} * spec.num_heads * dim, kv.columns, &both); !s) return s;
+  WeightGroup queries = kv, gates;
+  gates.name = prefix + "gate";
+  gates.columns = kv.columns;
+  std::vector<RowSegment> segments;
+  for (uint64_t head = 0; head < spec.num_heads; ++head) {
+    segments.push_back({both, 2 * head * dim, dim});
+    gates.segments.push_back({both, (2 * head + 1) * dim, dim});
+  }
+  gates.rows = uint64_t{spec.num_heads} * dim;
+  queries.segments.insert(queries.segments.begin(), segments.begin(), segments.end());
+  queries.rows += gates.rows;
+  std::vector<WeightGroup>& groups = model_->weights.groups;
+  groups.push_back(std::move(queries));
+  weights->qkv = static_cast<WeightGroupId>(groups.size() - 1);
+  groups.push_back(std::move(gates));
+  weights->attention_gate = static_cast<WeightGroupId>(groups.size() - 1);
+  return {};
+}
+
+Status Assembler::add_qkv(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights) {
   const uint64_t width = model_->config.width;
   const uint64_t q_rows = uint64_t{spec.num_heads} * spec.head_dim;
   const uint64_t kv_rows = uint64_t{spec.num_kv_heads} * spec.head_dim;
-  if (auto s = add_vector(prefix + kAttentionNorm, width, &weights->attention_norm); !s) return s;
-  if (auto s = add_group(prefix, "qkv", {{kQ, q_rows}, {kK, kv_rows}, {kV, kv_rows}}, width, architecture_.qkv_bias,
-                         &weights->qkv);
-      !s)
-    return s;
-  if (spec.qk_norm) {
-    if (auto s = add_vector(prefix + kQNorm, spec.head_dim, &weights->q_norm); !s) return s;
-    if (auto s = add_vector(prefix + kKNorm, spec.head_dim, &weights->k_norm); !s) return s;
+  std::vector<Part> parts;
+  if (!spec.output_gate) parts.push_back({kQ, q_rows});
+  if (spec.cache_of < 0) {
+    parts.push_back({kK, kv_rows});
+    parts.push_back({spec.values_are_keys ? kK : kV, kv_rows});
   }
+  if (!spec.output_gate) return add_group(prefix, "qkv", parts, width, architecture_.qkv_bias, &weights->qkv);
+  // No architecture has biases beside gates.
+  WeightGroup kv;
+  kv.name = prefix + "qkv";
+  kv.columns = width;
+  if (!parts.empty()) {
+    if (auto s = add_group(prefix, "qkv", parts, width, Presence::kNever, &weights->qkv); !s) return s;
+    kv = std::move(model_->weights.groups.back());
+    model_->weights.groups.pop_back();
+  }
+  return add_gated_queries(prefix, spec, kv, weights);
+}
+
+Status Assembler::add_qk_norms(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights) {
+  const uint64_t q_columns = uint64_t{spec.head_dim} * (spec.joined_qk_norm ? spec.num_heads : 1);
+  const uint64_t k_columns = uint64_t{spec.head_dim} * (spec.joined_qk_norm ? spec.num_kv_heads : 1);
+  if (auto s = add_vector(prefix + kQNorm, q_columns, &weights->q_norm); !s) return s;
+  weights->k_norm = weights->q_norm;  // where there are no keys nothing reads it
+  if (spec.cache_of >= 0) return {};
+  if (auto s = add_vector(prefix + kKNorm, k_columns, &weights->k_norm); !s) return s;
+  if (spec.v_norm)
+    weights->v_norm = add(storage_.own(prefix + "attn_v_norm.ones", std::vector<float>(spec.head_dim, 1.0f)));
+  return {};
+}
+
+Status Assembler::add_attention(const std::string& prefix, LayerSpec* layer, LayerWeights* weights) {
+  if (architecture_.may_lack_values) layer->values_are_keys = !source_.has(prefix + kV + ".weight");
+  const LayerSpec& spec = *layer;
+  const uint64_t width = model_->config.width;
+  const uint64_t q_rows = uint64_t{spec.num_heads} * spec.head_dim;
+  if (auto s = add_vector(prefix + kAttentionNorm, width, &weights->attention_norm); !s) return s;
+  if (auto s = add_qkv(prefix, spec, weights); !s) return s;
+  if (spec.qk_norm)
+    if (auto s = add_qk_norms(prefix, spec, weights); !s) return s;
   if (spec.sinks)
     if (auto s = add_sinks(prefix + kSinks, spec.num_heads, &weights->sinks); !s) return s;
   if (auto s = add_group(prefix, kOutput, {{kOutput, width}}, q_rows, architecture_.output_bias, &weights->output); !s)

@@ -23,10 +23,15 @@ TensorId ListBuilder::add_norm(const char* what, uint32_t layer, TensorId x, Ten
 }
 
 TensorId ListBuilder::add_post_norm(const char* what, uint32_t layer, TensorId out, WeightId weight) {
-  if (weight < 0) return out;
-  const TensorId normed = tensor(what, layer, model.config.width, DType::kF32);
-  add(RmsNorm{out, kNoTensor, weight, model.config.rms_eps, normed});
-  return normed;
+  if (weight >= 0) {
+    const TensorId normed = tensor(what, layer, model.config.width, DType::kF32);
+    add(RmsNorm{out, kNoTensor, weight, model.config.rms_eps, normed});
+    out = normed;
+  }
+  if (model.config.residual_scale == 1) return out;
+  const TensorId scaled = tensor(fmt::format("{}_scaled.{}", what, layer), model.config.width, DType::kF32);
+  add(Scale{out, model.config.residual_scale, scaled});
+  return scaled;
 }
 
 TensorId add_feed_forward(uint32_t layer, TensorId x, TensorId delta, ListBuilder* b) {
@@ -68,6 +73,28 @@ OpList build_memory(uint32_t num_kv_groups) {
   return list;
 }
 
+namespace {
+
+// The head's products, scaled and capped as the model wants it.
+TensorId add_logits(TensorId normed, ListBuilder* b) {
+  const ModelConfig& c = b->model.config;
+  const bool is_scaled = c.logit_scale != 1, is_capped = c.logit_soft_cap > 0;
+  const auto logits = [&](const char* name) { return b->tensor(name, c.vocab_size, DType::kF32); };
+  TensorId made = logits(is_scaled || is_capped ? "head" : "logits");
+  b->add(Matmul{normed, b->model.head, made});
+  if (is_scaled) {
+    const TensorId scaled = logits(is_capped ? "head_scaled" : "logits");
+    b->add(Scale{made, c.logit_scale, scaled});
+    made = scaled;
+  }
+  if (!is_capped) return made;
+  const TensorId capped = logits("logits");
+  b->add(SoftCap{made, c.logit_soft_cap, capped});
+  return capped;
+}
+
+}  // namespace
+
 OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled) {
   const ModelConfig& c = model.config;
   ListBuilder b{model, caps, Rows::kSampled, {"sample", 0, num_sampled, {}, {}}};
@@ -77,8 +104,7 @@ OpList build_sample(const Model& model, const Caps& caps, uint32_t num_sampled) 
   const TensorId delta = add_feed_forward(c.num_layers() - 1, gathered, kNoTensor, &b);
   const TensorId normed = b.tensor("final", c.width, caps.activation_dtype);
   b.add(RmsNorm{gathered, delta, model.final_norm, c.rms_eps, normed});
-  const TensorId logits = b.tensor("logits", c.vocab_size, DType::kF32);
-  b.add(Matmul{normed, model.head, logits});
+  const TensorId logits = add_logits(normed, &b);
   const TensorId processed = b.tensor("processed", c.vocab_size, DType::kF32);
   b.add(ApplyPenalties{logits, processed});
   b.add(ApplyBias{processed});

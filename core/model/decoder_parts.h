@@ -38,7 +38,8 @@ struct ListBuilder {
 
   // x += delta; returns x normed, as input of a matmul.
   TensorId add_norm(const char* what, uint32_t layer, TensorId x, TensorId delta, WeightId weight);
-  // `out`, what a part computed, or the normed form of it where the layer has a post norm (`weight` >= 0).
+  // What a part adds to the stream: `out`, what it computed, normed where the layer has a post norm (`weight` >= 0) and
+  // multiplied by ModelConfig::residual_scale.
   TensorId add_post_norm(const char* what, uint32_t layer, TensorId out, WeightId weight);
 };
 

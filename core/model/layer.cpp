@@ -32,8 +32,14 @@ const char* feed_forward_name(FeedForwardKind kind) {
 void assign_cache_groups(std::span<LayerSpec> layers) {
   std::vector<CacheGroup> groups;
   if (const auto full = std::ranges::find(layers, AttentionKind::kFull, &LayerSpec::attention); full != layers.end())
-    groups.push_back(group_of(*full));
+    groups.push_back(group_of(*full));  // a layer that reads another one's comes behind that
   for (LayerSpec& layer : layers) {
+    if (layer.cache_of >= 0) {  // check_layers says that it is an earlier one
+      const LayerSpec& owner = layers[std::min<size_t>(static_cast<size_t>(layer.cache_of), layers.size() - 1)];
+      layer.cache_group = owner.cache_group;
+      layer.cache_layer = owner.cache_layer;
+      continue;
+    }
     auto group = std::ranges::find_if(groups, [&](const CacheGroup& candidate) { return holds(candidate, layer); });
     if (group == groups.end()) group = groups.insert(group, group_of(layer));
     layer.cache_group = static_cast<uint32_t>(group - groups.begin());
@@ -44,6 +50,7 @@ void assign_cache_groups(std::span<LayerSpec> layers) {
 std::vector<CacheGroup> cache_groups(std::span<const LayerSpec> layers) {
   std::vector<CacheGroup> groups;
   for (const LayerSpec& layer : layers) {
+    if (layer.cache_of >= 0) continue;
     if (layer.cache_group >= groups.size()) groups.resize(layer.cache_group + 1);
     CacheGroup& group = groups[layer.cache_group];
     if (group.num_layers == 0) group = group_of(layer);
@@ -63,6 +70,17 @@ Status check_layers(std::span<const LayerSpec> layers) {
     };
     if (layer.attention != AttentionKind::kFull && layer.attention != AttentionKind::kWindow)
       return refuse("full or window attention", attention_name(layer.attention));
+    const bool has_owner = layer.cache_of >= 0 && static_cast<size_t>(layer.cache_of) < i &&
+                           layers[static_cast<size_t>(layer.cache_of)].cache_of < 0 &&
+                           holds(group_of(layers[static_cast<size_t>(layer.cache_of)]), layer);
+    if (layer.cache_of >= 0 && !has_owner)
+      return make_error(ErrorCode::kUnsupported,
+                        "unsupported model: layer {}: expected to read the cache of an earlier layer with its window and "
+                        "heads, found layer {}",
+                        i, layer.cache_of);
+    if ((layer.joined_qk_norm || layer.v_norm) && !layer.qk_norm)
+      return refuse("norms of q and k beside the norm of v or of all heads", "none");
+    if (layer.joined_qk_norm && layer.v_norm) return refuse("a norm of v beside norms by head", "one of all heads");
     if (layer.feed_forward == FeedForwardKind::kBoth)
       return refuse("a dense feed-forward part or experts", feed_forward_name(layer.feed_forward));
     // OpList::routed_per_row is one number for all layers.

@@ -22,7 +22,7 @@ const char* feed_forward_name(FeedForwardKind kind);
 
 struct RopeSpec {
   uint32_t freqs_idx = 0;  // of ModelConfig::rope_freqs
-  uint32_t dim = 0;        // numbers of a head that turn, twice the frequencies
+  uint32_t dim = 0;        // numbers of a head that turn, twice the frequencies; 0: the layer has no RoPE
   RopePairing pairing = RopePairing::kInterleaved;
   float magnitude = 1.0f;  // factor on cos and sin
   bool operator==(const RopeSpec&) const = default;
@@ -48,6 +48,11 @@ struct LayerSpec {
   float soft_cap = 0;         // of scores; 0 = none
   bool sinks = false;         // a weight of each head in the softmax that no key has
   bool qk_norm = false;
+  bool joined_qk_norm = false;   // qk_norm over all heads together
+  bool v_norm = false;           // with qk_norm: of each head of v, without a weight
+  bool output_gate = false;      // outputs are multiplied by sigmoid(gate), whose rows stand behind each head's of q
+  bool values_are_keys = false;  // v is k as projected: the layer has no rows of its own for it
+  int32_t cache_of = -1;         // an earlier layer, whose keys and values this one reads instead of its own; -1: none
   RopeSpec rope;
 
   FeedForwardKind feed_forward = FeedForwardKind::kDense;

@@ -59,6 +59,7 @@ Status set_rope(const Architecture& architecture, const Metadata& metadata, Tens
   };
   std::vector<Table> tables;
   for (LayerSpec& layer : config->layers) {
+    if (layer.rope.dim == 0) continue;
     const bool is_window_base = has_window_base && layer.attention == AttentionKind::kWindow;
     auto table = std::ranges::find_if(tables, [&](const Table& candidate) {
       return candidate.rope_dim == layer.rope.dim && candidate.has_window_base == is_window_base;

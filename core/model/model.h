@@ -16,12 +16,14 @@ namespace llmrt {
 
 struct LayerWeights {
   WeightId attention_norm, ffn_norm;
-  WeightGroupId qkv;  // q, k, v rows stacked; bias with the group where the file has one
+  WeightGroupId qkv;  // q, k, v rows stacked (LayerSpec::cache_of: q alone); bias with the group where the file has one
   WeightGroupId output;
   WeightGroupId gate_up;  // gate rows, then up rows; with experts as ExpertGateUp says
   WeightGroupId down;
   WeightId router = -1, router_bias = -1, router_correction = -1;  // with experts only
   WeightId q_norm = -1, k_norm = -1;                      // LayerSpec::qk_norm only
+  WeightId v_norm = -1;                                   // LayerSpec::v_norm only: ones
+  WeightGroupId attention_gate = -1;                      // LayerSpec::output_gate only
   WeightId sinks = -1;                                    // LayerSpec::sinks only
   WeightId attention_post_norm = -1, ffn_post_norm = -1;  // where LayerSpec has them
   KvTensorScales kv_scales = {};                          // Model::has_kv_scales only

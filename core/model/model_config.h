@@ -18,6 +18,9 @@ struct ModelConfig {
   uint32_t context_max = 0;  // positions that the model was trained for
   float rms_eps = 1e-5f;
   float embedding_scale = 1;  // factor on rows of the embedding, not on those of a head that is tied to it
+  float residual_scale = 1;   // factor on what a part adds to the stream
+  float logit_scale = 1;      // factor on logits
+  float logit_soft_cap = 0;   // of logits, behind logit_scale; 0 = none
   // Tables of radians per position, scaling applied; a layer names one (RopeSpec::freqs_idx).
   std::vector<std::vector<float>> rope_freqs;
   std::vector<LayerSpec> layers;

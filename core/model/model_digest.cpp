@@ -22,11 +22,13 @@ void add_layer(const LayerSpec& layer, Sha256& hash) {
     hash.add(value);
   for (const float value : {layer.attention_scale, layer.soft_cap, layer.rope.magnitude}) hash.add(value);
   if (layer.feed_forward == FeedForwardKind::kExperts) add_experts(layer.experts, hash);
-  hash.add(layer.sinks).add(layer.qk_norm).add(layer.attention_post_norm).add(layer.ffn_post_norm);
+  hash.add(layer.joined_qk_norm).add(layer.v_norm).add(layer.output_gate).add(layer.values_are_keys);
+  hash.add(layer.cache_of).add(layer.sinks).add(layer.qk_norm).add(layer.attention_post_norm).add(layer.ffn_post_norm);
 }
 
 void add_config(const ModelConfig& c, Sha256& hash) {
   hash.add_text(c.architecture).add(c.width).add(c.vocab_size).add(c.rms_eps).add(c.embedding_scale);
+  hash.add(c.residual_scale).add(c.logit_scale).add(c.logit_soft_cap);
   hash.add(uint64_t{c.layers.size()});
   for (const LayerSpec& layer : c.layers) add_layer(layer, hash);
   for (const std::vector<float>& freqs : c.rope_freqs) hash.add(uint64_t{freqs.size()}).add_all(std::span(freqs));

@@ -17,13 +17,8 @@ struct NeutralKey {
   const char* meaning;
 };
 constexpr NeutralKey kNeutralKeys[] = {
-    {"final_logit_softcapping", 0, "a soft cap on logits"},
-    {"logit_scale", 1, "scaled logits"},
-    {"residual_scale", 1, "scaled residuals"},
-    {"embedding_scale", 1, "scaled embeddings"},
     {"attention.clamp_kqv", 0, "clamped q, k and v"},
     {"attention.max_alibi_bias", 0, "ALiBi"},
-    {"attn_logit_softcapping", 0, "a soft cap on attention scores"},
     {"pooling_type", 0, "an embedding model"},
     {"use_parallel_residual", 0, "parallel residuals"},
     {"attention.kv_lora_rank", 0, "latent attention"},
@@ -63,6 +58,12 @@ constexpr const char* kKnownKeys[] = {
     "attention.key_length_swa",
     "attention.value_length_swa",
     "attention.causal",
+    "attention.shared_kv_layers",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "logit_scale",
+    "residual_scale",
+    "embedding_scale",
     "rope.dimension_count",
     "rope.dimension_count_swa",
     "rope.freq_base",
@@ -116,6 +117,23 @@ void refuse_what_is_not_done(ConfigReader& reader, const Architecture& architect
                   fmt::format("unsupported model: {}: not a key that this decoder knows, found {}",
                               printable(entry.key), describe(entry.value)));
   }
+}
+
+// Factors on embeddings, on what layers add, and on logits; 0 counts as none of them.
+void read_scales(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
+  const auto factor = [&](const char* key, float usual) {
+    const float scale = reader.number(key, -1e6, 1e6, 0.0);
+    return scale == 0 ? usual : scale;
+  };
+  config->embedding_scale = factor(
+      "embedding_scale", architecture.scales_embedding ? std::sqrt(static_cast<float>(config->width)) : 1.0f);
+  config->residual_scale = factor("residual_scale", 1);
+  const float logit_scale = factor("logit_scale", 1);
+  reader.expect(architecture.divides_logits || logit_scale == 1, ErrorCode::kUnsupported,
+                fmt::format("unsupported model: {}logit_scale: scaled logits: expected 1, found {}", reader.prefix(),
+                            logit_scale));
+  config->logit_scale = 1 / logit_scale;
+  config->logit_soft_cap = reader.number("final_logit_softcapping", 0, 1e6, 0.0);
 }
 
 }  // namespace
@@ -183,7 +201,7 @@ Result<ModelConfig> read_config(const Architecture& architecture, const Metadata
   config.width = reader.integer("embedding_length", 1, kWidthMax);
   config.context_max = reader.integer("context_length", 1, kContextMax);
   config.rms_eps = reader.number("attention.layer_norm_rms_epsilon", 1e-12, 1);
-  if (architecture.scales_embedding) config.embedding_scale = std::sqrt(static_cast<float>(config.width));
+  read_scales(reader, architecture, &config);
   read_layers(reader, architecture, &config);
   if (!reader.status()) return reader.status().error();
   return config;

@@ -120,11 +120,37 @@ void read_dims(ConfigReader& reader, const Architecture& architecture, ModelConf
     window = read_head_dims(reader, kWindowHeadKeys, full.head,
                             reader.find(kWindowHeadKeys.k_dim) == nullptr ? full.rope : 0);
   const float scale = reader.number("attention.scale", 1e-6, 1e6, 0.0);
-  for (LayerSpec& layer : config->layers) {
+  const float soft_cap = reader.number("attn_logit_softcapping", 0, 1e6, 0.0);
+  for (uint32_t i = 0; i < config->num_layers(); ++i) {
+    LayerSpec& layer = config->layers[i];
     const HeadDims& dims = layer.attention == AttentionKind::kWindow ? window : full;
     layer.head_dim = dims.head;
-    layer.rope.dim = dims.rope;
+    const bool is_turned = !architecture.turned || architecture.turned->has_window(i);
+    layer.rope.dim = is_turned ? dims.rope : 0;
+    layer.soft_cap = soft_cap;
     layer.attention_scale = scale > 0 ? scale : default_scale(architecture, *config, layer);
+  }
+}
+
+// The last layers may have no keys and values of their own: each reads those of the last layer before them that is like
+// it.
+void read_shared_caches(ConfigReader& reader, ModelConfig* config) {
+  constexpr const char* kShared = "attention.shared_kv_layers";
+  const uint32_t num_layers = config->num_layers();
+  const uint32_t first = num_layers - reader.integer(kShared, 0, num_layers - 1, 0);
+  for (uint32_t layer = first; layer < num_layers; ++layer) {
+    LayerSpec& spec = config->layers[layer];
+    int32_t owner = static_cast<int32_t>(first) - 1;
+    const auto is_like = [&](const LayerSpec& other) {
+      return other.attention == spec.attention && other.window == spec.window &&
+             other.num_kv_heads == spec.num_kv_heads && other.head_dim == spec.head_dim;
+    };
+    while (owner >= 0 && !is_like(config->layers[static_cast<size_t>(owner)])) --owner;
+    reader.expect(owner >= 0, ErrorCode::kCorruptFile,
+                  fmt::format("bad metadata: {}{}: expected a layer before {} with the window and heads of layer {}, "
+                              "found none",
+                              reader.prefix(), kShared, first, layer));
+    spec.cache_of = owner;
   }
 }
 
@@ -197,7 +223,10 @@ void read_feed_forward(ConfigReader& reader, const Architecture& architecture, M
 void read_layers(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
   LayerSpec spec;
   spec.qk_norm = architecture.qk_norm;
+  spec.joined_qk_norm = architecture.joined_qk_norm;
+  spec.v_norm = architecture.v_norm;
   spec.sinks = architecture.sinks;
+  spec.output_gate = architecture.output_gate;
   spec.activation = architecture.activation;
   spec.rope.pairing = read_pairing(reader, architecture.rope_pairing);
   spec.attention_post_norm = spec.ffn_post_norm = architecture.post_norms;
@@ -205,6 +234,7 @@ void read_layers(ConfigReader& reader, const Architecture& architecture, ModelCo
   read_windows(reader, architecture, config);
   read_head_counts(reader, config);
   read_dims(reader, architecture, config);
+  read_shared_caches(reader, config);
   read_feed_forward(reader, architecture, config);
   assign_cache_groups(config->layers);
 }

@@ -471,6 +471,9 @@ TEST_CASE("an engine's blocks are told apart by all that makes their numbers") {
   };
   CHECK(changed([](Model& m) { m.config.rope_freqs = {{0.5f}}; }));
   CHECK(changed([](Model& m) { m.config.embedding_scale = 2; }));
+  CHECK(changed([](Model& m) { m.config.residual_scale = 2; }));
+  CHECK(changed([](Model& m) { m.config.logit_scale = 2; }));
+  CHECK(changed([](Model& m) { m.config.logit_soft_cap = 30; }));
   CHECK(changed([](Model& m) { m.config.layers.push_back(m.config.layers.front()); }));
   const auto changed_layer = [&](auto change) { return changed([&](Model& m) { change(m.config.layers.front()); }); };
   CHECK(changed_layer([](LayerSpec& layer) { layer.attention = AttentionKind::kWindow; }));
@@ -481,6 +484,11 @@ TEST_CASE("an engine's blocks are told apart by all that makes their numbers") {
   CHECK(changed_layer([](LayerSpec& layer) { layer.attention_scale = 0.25f; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.soft_cap = 50; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.sinks = true; }));
+  CHECK(changed_layer([](LayerSpec& layer) { layer.joined_qk_norm = true; }));
+  CHECK(changed_layer([](LayerSpec& layer) { layer.v_norm = true; }));
+  CHECK(changed_layer([](LayerSpec& layer) { layer.output_gate = true; }));
+  CHECK(changed_layer([](LayerSpec& layer) { layer.values_are_keys = true; }));
+  CHECK(changed_layer([](LayerSpec& layer) { layer.cache_of = 0; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.qk_norm = true; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.rope.freqs_idx = 1; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.rope.dim = 4; }));

@@ -103,8 +103,9 @@ class RandomTensors final : public TensorSource {
   Suite drawn_;
 };
 
-// Four layers in two cache groups: a window and heads of 64, then all positions and heads of 128. They differ in query
-// and KV heads, feed-forward parts, post norms, q/k norms, soft caps, sinks, RoPE bases, dimensions and pairing.
+// Five layers in two cache groups: a window and heads of 64, and all positions and heads of 128. They differ in query
+// and KV heads, feed-forward parts, post norms, norms of q, k and v, soft caps, sinks, output gates, RoPE bases, dimensions
+// and pairing. Layer 1 has no rows for v, layer 2 no RoPE, layer 3 no keys: it reads those of layer 2.
 std::vector<LayerSpec> mixed_layers() {
   LayerSpec local;
   local.attention = AttentionKind::kWindow;
@@ -114,7 +115,7 @@ std::vector<LayerSpec> mixed_layers() {
   local.head_dim = local.rope.dim = 64;
   local.attention_scale = 0.125f;
   local.ffn_width = 512;
-  local.attention_post_norm = local.ffn_post_norm = local.qk_norm = true;
+  local.attention_post_norm = local.ffn_post_norm = local.qk_norm = local.v_norm = true;
   LayerSpec global;
   global.num_heads = 4;
   global.num_kv_heads = 1;
@@ -125,24 +126,32 @@ std::vector<LayerSpec> mixed_layers() {
   global.soft_cap = 20;
   global.ffn_width = 256;
   global.activation = Activation::kGelu;
-  std::vector<LayerSpec> layers = {local, global, local, global};
+  global.sinks = global.values_are_keys = true;
+  std::vector<LayerSpec> layers = {local, global, local, local, global};
   layers[2].num_heads = 8;
-  layers[2].attention_post_norm = layers[2].qk_norm = false;
+  layers[2].attention_post_norm = layers[2].qk_norm = layers[2].v_norm = false;
+  layers[2].rope.dim = 0;
+  layers[2].sinks = true;
   layers[2].ffn_width = 384;
-  layers[3].num_heads = 2;
-  layers[3].rope.dim = 64;  // of 128
-  layers[3].rope.freqs_idx = 0;
-  layers[3].soft_cap = 0;
-  layers[3].ffn_width = 768;
-  layers[3].ffn_post_norm = true;
-  layers[1].sinks = layers[2].sinks = true;
+  layers[3].cache_of = 2;
+  layers[3].v_norm = false;
+  layers[3].joined_qk_norm = true;
+  layers[4].num_heads = 2;
+  layers[4].rope.dim = 64;  // of 128
+  layers[4].rope.freqs_idx = 0;
+  layers[4].soft_cap = 0;
+  layers[4].sinks = layers[4].values_are_keys = false;
+  layers[4].output_gate = layers[4].qk_norm = layers[4].joined_qk_norm = true;
+  layers[4].ffn_width = 768;
+  layers[4].ffn_post_norm = true;
   // Experts, of the last layer in the sample list. A token goes to all: rounded numbers may choose others.
-  for (const size_t i : {1, 3}) {
+  for (const size_t i : {1, 4}) {
     layers[i].feed_forward = FeedForwardKind::kExperts;
     layers[i].experts = {.count = 3, .used = 3, .rule = {.renormalise = i == 1}};
     layers[i].experts.rule.scoring = i == 1 ? ExpertScoring::kSoftmax : ExpertScoring::kSoftmaxOfChosen;
   }
   assign_cache_groups(layers);
+  REQUIRE(check_layers(layers).ok());
   return layers;
 }
 
@@ -152,6 +161,9 @@ Model mixed_model(Suite* suite, std::mt19937_64& rng) {
   model.config.vocab_size = kVocab;
   model.config.rope_freqs = {rope_frequencies(64), rope_frequencies(128)};
   model.config.embedding_scale = 1.5f;
+  model.config.residual_scale = 0.8f;
+  model.config.logit_scale = 1.25f;
+  model.config.logit_soft_cap = 40;
   model.config.layers = mixed_layers();
   RandomTensors tensors(rng);
   const auto made = std::make_shared<ModelStorage>();

@@ -99,7 +99,7 @@ std::vector<bool> windows_of(const ModelConfig& config) {
 }
 
 // Every tensor that is asked for, of zeros; remembers the names.
-class AnyTensors final : public TensorSource {
+class AnyTensors : public TensorSource {
  public:
   explicit AnyTensors(ModelStorage& storage) : storage_(storage) {}
   bool has(const std::string& name) const override { return name == "output.weight"; }
@@ -115,8 +115,21 @@ class AnyTensors final : public TensorSource {
   }
   std::vector<std::string> names;
 
- private:
+ protected:
   ModelStorage& storage_;
+};
+
+// The same with a number in place of each sink.
+class SinkTensors final : public AnyTensors {
+ public:
+  SinkTensors(ModelStorage& storage, float sink) : AnyTensors(storage), sink_(sink) {}
+  Result<WeightTensor> take(const std::string& name, uint64_t rows, uint64_t columns, bool is_vector) override {
+    if (!name.ends_with(tensor_names::kSinks)) return AnyTensors::take(name, rows, columns, is_vector);
+    return storage_.own(name, std::vector<float>(columns, sink_));
+  }
+
+ private:
+  float sink_;
 };
 
 }  // namespace
@@ -310,9 +323,14 @@ TEST_CASE("gemma3 has what its files do not say") {
   const auto largest = gemma(62, [](GgufBytes&) {});
   REQUIRE(largest.ok());
   CHECK(largest->layers[5].attention_scale == Catch::Approx(1 / std::sqrt(32.0)));
-  const auto capped = gemma(7, [](GgufBytes& file) { file.f32("gemma3.final_logit_softcapping", 30); });
-  REQUIRE_FALSE(capped.ok());
-  CHECK_THAT(capped.error().message, ContainsSubstring("final_logit_softcapping: a soft cap on logits"));
+  CHECK((config->logit_soft_cap == 0 && layer.soft_cap == 0));
+  const auto capped = gemma(7, [](GgufBytes& file) {
+    file.f32("gemma3.final_logit_softcapping", 30);
+    file.f32("gemma3.attn_logit_softcapping", 50);
+  });
+  REQUIRE(capped.ok());
+  CHECK(capped->logit_soft_cap == 30);
+  CHECK(capped->layers[5].soft_cap == 50);
   CHECK(tensor_names::is_of_images("v.blk.0.attn_q.weight"));
   CHECK_FALSE(tensor_names::is_of_images("blk.0.attn_v.weight"));
 }
@@ -398,6 +416,144 @@ TEST_CASE("post norms are tensors and ops of every layer whose architecture has 
     ++num_checked;
   }
   CHECK(num_checked == 12);
+}
+
+// The same keys under a row that has all that a layer may have beside the usual.
+constexpr Architecture kRich = {.name = "toy",
+                                .rope_pairing = RopePairing::kHalves,
+                                .qk_norm = true,
+                                .sinks = true,
+                                .v_norm = true,
+                                .may_lack_values = true,
+                                .divides_logits = true,
+                                .windows = every_nth_full(2),
+                                .turned = every_nth_full(4)};
+
+GgufBytes rich_file() {
+  GgufBytes file;
+  file.u32("toy.block_count", 6);
+  file.u32("toy.context_length", 64);
+  file.u32("toy.embedding_length", 32);
+  file.u32("toy.feed_forward_length", 48);
+  file.u32("toy.attention.head_count", 2);
+  file.u32("toy.attention.sliding_window", 16);
+  file.u32("toy.attention.shared_kv_layers", 3);
+  file.f32("toy.attention.layer_norm_rms_epsilon", 1e-5f);
+  file.f32("toy.logit_scale", 16);
+  file.f32("toy.residual_scale", 0.25f);
+  file.f32("toy.embedding_scale", 12);
+  return file;
+}
+
+Result<ModelConfig> config_of(const Architecture& architecture, const GgufBytes& file) {
+  const std::string bytes = file.build();
+  auto source = parse_weight_source(as_span(bytes));
+  if (!source) return source.error();
+  return read_config(architecture, source->metadata);
+}
+
+TEST_CASE("scales, layers that do not turn and layers that read another's cache are read") {
+  const auto config = config_of(kRich, rich_file());
+  INFO((config ? "" : config.error().message));
+  REQUIRE(config.ok());
+  CHECK(config->logit_scale == 1.0f / 16);
+  CHECK(config->residual_scale == 0.25f);
+  CHECK(config->embedding_scale == 12);
+  std::vector<int32_t> owners;
+  std::vector<bool> turned;
+  for (const LayerSpec& layer : config->layers) {
+    owners.push_back(layer.cache_of);
+    turned.push_back(layer.rope.dim > 0);
+  }
+  CHECK(owners == std::vector<int32_t>{-1, -1, -1, 1, 2, 1});  // full layers are 1, 3 and 5
+  CHECK(turned == std::vector<bool>{true, true, true, false, true, true});
+  CHECK(check_layers(config->layers).ok());
+  const std::vector<CacheGroup> groups = cache_groups(config->layers);
+  REQUIRE(groups.size() == 2);
+  CHECK((groups[0].num_layers == 1 && groups[1].num_layers == 2));
+  CHECK((config->layers[5].cache_group == 0 && config->layers[4].cache_layer == 1));
+
+  GgufBytes lonely = rich_file();
+  replace_pair(lonely, "toy.attention.shared_kv_layers", [&] { lonely.u32("toy.attention.shared_kv_layers", 5); });
+  const auto refused = config_of(kRich, lonely);  // layer 0 has a window, and layer 1 has none
+  REQUIRE_FALSE(refused.ok());
+  CHECK_THAT(refused.error().message,
+             ContainsSubstring("shared_kv_layers: expected a layer before 1 with the window and heads of layer 1"));
+}
+
+TEST_CASE("such layers have the tensors and ops that they need") {
+  const auto config = config_of(kRich, rich_file());
+  REQUIRE(config.ok());
+  Model model;
+  model.config = *config;
+  model.config.vocab_size = 8;
+  model.config.rope_freqs = {std::vector<float>(8)};
+  const auto storage = std::make_shared<ModelStorage>();
+  AnyTensors tensors(*storage);
+  REQUIRE(assemble_weights(kRich, tensors, storage, &model).ok());
+  const auto has = [&](const char* name) { return std::ranges::count(tensors.names, name) == 1; };
+  CHECK((has("blk.0.attn_sinks.weight") && has("blk.2.attn_k.weight") && !has("blk.0.attn_v.weight")));
+  CHECK((has("blk.3.attn_q.weight") && has("blk.3.attn_q_norm.weight")));
+  CHECK_FALSE((has("blk.3.attn_k.weight") || has("blk.3.attn_k_norm.weight")));
+  const auto count = [](const OpList& list, auto is) { return std::ranges::count_if(list.ops, is); };
+  const OpList forward = build_forward(model, Caps{}, 4), sample = build_sample(model, Caps{}, 4);
+  CHECK(count(forward, [](const Op& op) { return std::holds_alternative<Rope>(op); }) == 5);
+  CHECK(count(forward, [](const Op& op) { return std::holds_alternative<KvWrite>(op); }) == 3);
+  CHECK(count(forward, [](const Op& op) {
+          const auto* attention = std::get_if<PagedAttention>(&op);
+          return attention != nullptr && attention->sinks >= 0 && attention->queries_only;
+        }) == 3);
+  CHECK(count(forward, [](const Op& op) {
+          const auto* norm = std::get_if<QkNorm>(&op);
+          return norm != nullptr && norm->v_weight >= 0;
+        }) == 3);
+  // Embeddings, and what each part adds; the last part is the sample list's, as are the logits.
+  CHECK(count(forward, [](const Op& op) { return std::holds_alternative<Scale>(op); }) == 1 + 6 + 5);
+  CHECK(count(sample, [](const Op& op) { return std::holds_alternative<Scale>(op); }) == 2);
+}
+
+TEST_CASE("sinks are numbers, or minus infinity where a head has none") {
+  const auto made = [](float sink) {
+    auto config = config_of(kRich, rich_file());
+    REQUIRE(config.ok());
+    Model model;
+    model.config = *config;
+    model.config.vocab_size = 8;
+    const auto storage = std::make_shared<ModelStorage>();
+    SinkTensors tensors(*storage, sink);
+    return assemble_weights(kRich, tensors, storage, &model);
+  };
+  CHECK(made(-INFINITY).ok());
+  CHECK(made(-3).ok());
+  for (const float bad : {INFINITY, NAN}) {
+    const Status status = made(bad);
+    REQUIRE_FALSE(status.ok());
+    CHECK_THAT(status.error().message, ContainsSubstring("bad tensor: blk.0.attn_sinks.weight: expected numbers"));
+  }
+}
+
+TEST_CASE("rows of gates stand behind each head's of q") {
+  constexpr Architecture kGated = {.name = "toy", .rope_pairing = RopePairing::kHalves, .output_gate = true};
+  auto config = toy_config([](GgufBytes&) {});
+  REQUIRE(config.ok());
+  Model model;
+  model.config = *config;
+  model.config.vocab_size = 8;
+  model.config.rope_freqs = {std::vector<float>(8)};
+  for (LayerSpec& layer : model.config.layers) {
+    layer.output_gate = true;
+    layer.attention_post_norm = layer.ffn_post_norm = false;
+  }
+  const auto storage = std::make_shared<ModelStorage>();
+  AnyTensors tensors(*storage);
+  REQUIRE(assemble_weights(kGated, tensors, storage, &model).ok());
+  const WeightGroup& queries = model.weights.groups[static_cast<size_t>(model.layers[0].qkv)];
+  const WeightGroup& gates = model.weights.groups[static_cast<size_t>(model.layers[0].attention_gate)];
+  REQUIRE((queries.segments.size() == 4 && gates.segments.size() == 2));
+  CHECK((queries.rows == 6 * 16 && gates.rows == 2 * 16));
+  CHECK((queries.segments[1].row_begin == 32 && gates.segments[0].row_begin == 16));
+  CHECK(gates.segments[1].row_begin == 48);
+  CHECK(model.weights.tensors[static_cast<size_t>(gates.segments[0].tensor)].rows == 64);
 }
 
 TEST_CASE("layers share a cache group when their blocks are alike") {
