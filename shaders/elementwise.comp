@@ -5,9 +5,10 @@
 #include "types.glsl"
 #include "spread.glsl"
 #include "activation.glsl"
+#include "gated.glsl"
 
 layout(constant_id = 10) const uint kOp = 0;
-const uint kAdd = 2, kScale = 3, kSoftCap = 4, kGate = 5;  // below them activations
+const uint kAdd = 3, kScale = 4, kSoftCap = 5, kGate = 6;  // below them activations
 layout(constant_id = 11) const uint kOutDType = kF32;
 
 layout(push_constant) uniform Push {
@@ -30,8 +31,7 @@ float value(uint idx) {
   if (kOp == kSoftCap) return factor * tanh_of(a.f[idx] / factor);
   if (kOp == kGate) return a.f[idx] / (1.0 + exp(-b.f[idx]));
   uint row = idx / columns, gate_idx = row * 2u * columns + (idx - row * columns);
-  float gate = a.f[gate_idx], up = a.f[gate_idx + columns];
-  return activate(kOp, gate) * up;
+  return gated(kOp, a.f[gate_idx], a.f[gate_idx + columns]);
 }
 
 void main() {

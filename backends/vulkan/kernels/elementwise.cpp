@@ -7,7 +7,8 @@
 namespace llmrt::vulkan {
 namespace {
 
-constexpr uint32_t kAdd = 2, kScale = 3, kSoftCap = 4, kGate = 5;  // twin: shaders/elementwise.comp; below them Activation's values
+// Twin: shaders/elementwise.comp; below them Activation's values.
+constexpr uint32_t kAdd = 3, kScale = 4, kSoftCap = 5, kGate = 6;
 
 Status emit_elementwise(Emitter& e, uint32_t op, TensorId a, TensorId b, TensorId out, float factor) {
   const uint32_t group_size = e.traits().cpu_kernels ? 8 : 128, columns = e.desc(out).columns;
