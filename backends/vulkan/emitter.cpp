@@ -56,20 +56,18 @@ View Emitter::tensor(TensorId id) const {
 }
 
 View Emitter::live_count(TensorId id) const {
-  if (desc(id).rows == Rows::kTokens) return resources_.forward_inputs.part(kFwdNumTokens * 4ull, 4);
+  const Rows rows = desc(id).rows;
+  if (rows == Rows::kTokens || (rows == Rows::kRouted && list().num_sampled == 0)) return resources_.forward_inputs.part(kFwdNumTokens * 4ull, 4);
   return resources_.sample_inputs.part(kSmpNumRecords * 4ull, 4);
 }
 
-Status emit(Emitter&, const RouteExperts&) {
-  return make_error(ErrorCode::kUnsupported, "vulkan: route_experts: no kernel");
-}
-
-Status emit(Emitter&, const ExpertGateUp&) {
-  return make_error(ErrorCode::kUnsupported, "vulkan: expert_gate_up: no kernel");
-}
-
-Status emit(Emitter&, const ExpertDown&) {
-  return make_error(ErrorCode::kUnsupported, "vulkan: expert_down: no kernel");
+bool Emitter::has_items(TensorId ids, const ExpertItems& items, TensorId x) {
+  const bool has = sorted_ids_ == ids && sorted_items_ == items && (x == kNoTensor || rounded_x_ == x);
+  if (has) return true;
+  sorted_ids_ = ids;
+  sorted_items_ = items;
+  rounded_x_ = x;
+  return has;
 }
 
 Status emit(Emitter&, const RunningSum&) {

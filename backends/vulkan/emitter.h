@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "backends/vulkan/choose_experts.h"
 #include "backends/vulkan/choose_matmul.h"
 #include "backends/vulkan/program.h"
 
@@ -44,14 +45,20 @@ class Emitter {
     return std::get<T>(setting_.list.ops[idx]);
   }
   View tensor(TensorId id) const;
-  // The word that says how many of the tensor's rows are live.
+  // The word that says how many of the tensor's rows are live; of a routed one, of the rows that are routed.
   View live_count(TensorId id) const;
+  // Whether Resources::routes has these items of the ids, and x in f16 if it is given; from now on it has. Ids that are
+  // made anew: forget_items().
+  bool has_items(TensorId ids, const ExpertItems& items, TensorId x);
+  void forget_items() { sorted_ids_ = kNoTensor; }
 
  private:
   const Resources& resources_;
   const Setting& setting_;
   Program* program_;
   Hazards hazards_, step_hazards_;
+  TensorId sorted_ids_ = kNoTensor, rounded_x_ = kNoTensor;  // whose items and rows Resources::routes has
+  ExpertItems sorted_items_;
   Status status_;
 };
 

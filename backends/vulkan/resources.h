@@ -38,6 +38,7 @@ struct Resources {
   View products;        // [num_cores, kSplitBytesCore]: sums that workgroups of a matmul hand to each other
   View arrivals;  // [num_cores, kArrivalsCore] words: how many have done so for a tile, or for a row that is sampled
   View norms;     // NormParts
+  View routes;    // routed rows by expert: choose_experts.h ExpertItems
   View halves;    // of up to kHalvesBytesMax: quantised weights written out in f16
   View results;   // [sample_rows_max] SampleResult, then [sample_rows_max] LogprobRow
   View forward_inputs, sample_inputs;

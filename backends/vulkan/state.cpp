@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backends/vulkan/choose_experts.h"
+
 namespace llmrt::vulkan {
 namespace {
 
@@ -14,6 +16,10 @@ struct Wanted {
 std::vector<Wanted> wanted_ranges(const Traits& traits, const StateConfig& c, const WeightPieces* weights) {
   const Target target{traits, default_tuning()};
   const uint64_t halves_bytes = weights ? weights->halves_bytes(target, c.step_tokens_max) : 0;
+  const uint32_t rows_max = std::max(c.step_tokens_max, c.sample_rows_max);
+  const uint64_t routes_bytes = weights && weights->has_experts()
+                                    ? routes_bytes_max(rows_max) + routed_x_bytes_max(*weights, rows_max)
+                                    : 0;
   return {
       {&Resources::hidden, uint64_t{c.step_tokens_max} * c.hidden_columns * 4},
       {&Resources::rows, uint64_t{c.slots_max} * kRowWords * 4},
@@ -28,6 +34,7 @@ std::vector<Wanted> wanted_ranges(const Traits& traits, const StateConfig& c, co
       {&Resources::arrivals, std::max(traits.num_cores * kArrivalsCore, c.sample_rows_max) * uint64_t{4}},
       {&Resources::merge_arrivals, uint64_t{c.partials_max} * c.heads_max * 4},
       {&Resources::norms, norm_parts_bytes(traits, c.hidden_columns)},
+      {&Resources::routes, routes_bytes},
       {&Resources::halves, std::min(halves_bytes, kHalvesBytesMax)},
   };
 }

@@ -54,6 +54,11 @@ struct WideShape {
   uint32_t tile_cols(const Traits& traits) const { return matrices * traits.fragment.n; }
 };
 
+// expert_fragment: matrices of rows of x, and up to how many rows an expert, in the mean of all experts.
+struct ExpertMatrices {
+  uint32_t matrices, mean_rows_max;
+};
+
 struct Tuning {
   // ---- matmul_vector. NVIDIA H200, 2026-11-21, one row of x: f16 2,638 GB/s with 1 row and 8 units a lane (4 x 1:
   // 2,153), q4_0 is best with 2 x 2.
@@ -69,6 +74,22 @@ struct Tuning {
   uint32_t vector_packed_quantized_rows_max = 7, vector_packed_rows_max = 6;
   uint32_t vector_dots_rows_max = 4;
   uint32_t vector_rows_max_beside_matrix = 3;
+
+  // ---- experts. NVIDIA H200, 2026-11-29, 128 experts of [768, 2048], 8 a row. expert_vector, not measured: outputs of
+  // a team, most rows of an item; of a router's many rows more.
+  uint32_t expert_vector_outputs = 2, expert_vector_cols = 4, router_vector_cols = 8, router_many_rows = 64;
+  // expert_fragment: matrices of rows of an item, and mean rows of an expert up to which it has so many; above the last
+  // one expert_matrix wins. Subgroups of a group, and the least steps of one; subgroups of a group that has all experts
+  // of one row.
+  ExpertMatrices expert_matrices[2] = {{1, 8}, {4, 24}};
+  uint32_t expert_fragment_wide_mean_rows_max = 12;  // of 8 bits a weight and more
+  uint32_t expert_subgroups = 4, expert_subgroup_steps_min = 3, expert_join_subgroups = 16;
+  // Lavapipe: a processor's compiler takes minutes over more.
+  uint32_t cpu_expert_matrices_max = 2, cpu_expert_subgroups = 2;
+  // expert_matrix: up to so many rows an expert, and above.
+  uint32_t expert_tile_mean_rows_max = 64;
+  MatrixTile expert_tile{256, 64, 32, 32}, expert_tile_more_rows{128, 128, 32, 64};
+  MatrixTile expert_small_tile{64, 32, 16, 16};  // other devices, not measured
 
   // ---- matmul_matrix. NVIDIA H200, 2026-11-22: times rise in waves as if groups of a multiprocessor had some 48 KB of
   // shared memory in all, so tiles of few rows are small enough for two groups. A multiprocessor holds one group of the

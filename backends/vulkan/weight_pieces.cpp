@@ -89,8 +89,8 @@ WeightPieces make_pieces(const WeightTable& table, const WeightRuns& runs, const
                                       runs.is_beyond_f16[run.tensor]});
   }
   for (const WeightGroup& group : table.groups) {
-    GroupPieces& made =
-        out.groups.emplace_back(GroupPieces{{}, group.rows, group.columns, group.bias, group.of_sampled_rows});
+    GroupPieces& made = out.groups.emplace_back(
+        GroupPieces{{}, group.rows, group.columns, group.bias, group.of_sampled_rows, group.num_experts});
     uint64_t row = 0;
     for (const RowSegment& segment : group.segments) {
       append_segment(segment, out.tensors[segment.tensor], group.columns, row, &made.pieces);
@@ -112,10 +112,14 @@ uint64_t WeightPieces::halves_bytes(const Target& target, uint32_t step_tokens_m
   uint64_t most = 0;
   for (const GroupPieces& group : groups)
     for (const Piece& piece : group.pieces)
-      if (!group.of_sampled_rows && can_write_halves(target, piece, group.columns) && !piece.has_copy() &&
-          step_tokens_max >= halves_rows_min(target.tuning, piece.encoding, false))
+      if (!group.of_sampled_rows && group.num_experts == 0 && can_write_halves(target, piece, group.columns) &&
+          !piece.has_copy() && step_tokens_max >= halves_rows_min(target.tuning, piece.encoding, false))
         most = std::max(most, piece.num_rows * group.columns * 2);
   return most;
+}
+
+bool WeightPieces::has_experts() const {
+  return std::ranges::any_of(groups, [](const GroupPieces& group) { return group.num_experts > 0; });
 }
 
 }  // namespace llmrt::vulkan

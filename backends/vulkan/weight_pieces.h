@@ -49,6 +49,7 @@ struct GroupPieces {
   uint64_t rows = 0, columns = 0;
   WeightId bias = -1;
   bool of_sampled_rows = false;
+  uint32_t num_experts = 0;  // 0: one matrix
 };
 
 struct WeightPieces {
@@ -61,6 +62,7 @@ struct WeightPieces {
   Result<View> vector(WeightId id) const;
   // Bytes in f16 of the largest piece that steps of up to step_tokens_max tokens write out.
   uint64_t halves_bytes(const Target& target, uint32_t step_tokens_max) const;
+  bool has_experts() const;
 };
 // `views`: of the runs.
 WeightPieces make_pieces(const WeightTable& table, const WeightRuns& runs, const std::vector<View>& views);

@@ -87,7 +87,7 @@ Status Weights::add_f16_copies(uint64_t bytes_max, const Device& device, MemoryB
     for (Piece& piece : group.pieces) {
       piece.f16_copy = {};
       const uint64_t piece_bytes = piece.num_rows * group.columns * 2;
-      if (group.of_sampled_rows || piece_bytes > device.traits().range_bytes ||
+      if (group.of_sampled_rows || group.num_experts > 0 || piece_bytes > device.traits().range_bytes ||
           !can_write_halves(target, piece, group.columns))
         continue;
       sources.push_back({&piece, static_cast<uint32_t>(group.columns)});

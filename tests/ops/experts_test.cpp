@@ -180,6 +180,8 @@ Case gate_up_case(const ExpertShape& shape, WeightGroupId group, const ExpertRun
   const TensorId out =
       step.output_in(list, Rows::kRouted, "out", shape.ffn, how.math, Tolerance::kMatmul, how.math);
   step.last_output().scale = 0.5;
+  // A product of two sums is off by the error of each times the other, which may be several times as large as most.
+  step.last_output().slack = how.math == DType::kF16 ? 1e-3 : 0;
   step.last_output().of_quantized = is_quantized(shape.encoding);
   list.ops = {ExpertGateUp{x, ids, group, shape.num_experts, shape.by_expert, shape.activation, out}};
   test_case.steps = {std::move(step)};
@@ -225,7 +227,9 @@ TEST_CASE("experts of every encoding multiply the rows that go to them", "[exper
   for (const Encoding encoding : all_encodings()) {
     const std::vector<ExpertRun> runs = {{.rows = 1, .bucket = 1},
                                          {.rows = 3, .bucket = 4},
-                                         {.rows = 30, .bucket = 32, .spread = Spread::kFew}};
+                                         {.rows = 30, .bucket = 32, .spread = Spread::kFew},
+                                         {.rows = 3, .bucket = 4, .math = DType::kF32},
+                                         {.rows = 30, .bucket = 32, .spread = Spread::kFew, .math = DType::kF32}};
     add_cases(&suite, {encoding, 6, 2, 256, 256}, runs, rng);
   }
   run(suite);
@@ -276,6 +280,52 @@ TEST_CASE("in batch-invariant lists a row of experts has the same bits whatever 
     return failures;
   };
   suite.cases = {std::move(both)};
+  run(suite);
+}
+
+// Two layers in one list, each with its own routes, and the same list with other rows: what a device keeps of a step's
+// routes is its own layer's, and recorded commands take what comes.
+TEST_CASE("layers of experts in one list go by their own routes, step after step", "[experts]") {
+  auto rng = test_rng("experts layers");
+  Suite suite;
+  const ExpertShape shape{Encoding::kQ4_0, 16, 4, 256, 128};
+  const ExpertGroups groups = add_experts(&suite, shape, rng);
+  const RoutingRule rule{.scoring = ExpertScoring::kSoftmax, .renormalise = true};
+  const RouteExperts router = add_router(&suite, {"layers", rule, shape.num_experts, shape.used, shape.width}, rng);
+  for (const DType math : {DType::kF32, DType::kF16}) {
+    for (const uint32_t bucket : {1u, 8u, 64u, 256u}) {
+      Case test_case;
+      test_case.variant = encoding_name(shape.encoding);
+      test_case.name = fmt::format("experts in two layers, {} rows, {}", bucket, dtype_name(math));
+      for (const uint32_t rows : {bucket, (bucket + 1) / 2, bucket}) {
+        Step step;
+        OpList& list = step.set_rows(Rows::kTokens, rows, bucket);
+        list.routed_per_row = shape.used;
+        for (const std::string layer : {"0", "1"}) {
+          std::vector<double> values(size_t{rows} * shape.width);
+          for (double& value : values) value = small_integer(rng);
+          RouteExperts route = router;
+          route.x = step.input(Rows::kTokens, "x" + layer, shape.width, DType::kF32, values);
+          route.ids = step.output_in(list, Rows::kRouted, "ids" + layer, 1, DType::kI32, Tolerance::kExact);
+          route.weights = step.output_in(list, Rows::kRouted, "weights" + layer, 1, DType::kF32, Tolerance::kRotation);
+          step.last_output().scale = 0.1;
+          const TensorId gated = list.add_tensor({"gated" + layer, Rows::kRouted, shape.ffn, math, Storage::kArena});
+          const TensorId out =
+              step.output_in(list, Rows::kTokens, "out" + layer, shape.width, DType::kF32, Tolerance::kMatmul, math);
+          step.last_output().scale = 1;
+          step.last_output().of_quantized = true;
+          // What is multiplied last has been rounded once more, and gates multiply two errors.
+          step.last_output().slack = math == DType::kF16 ? 2e-3 : 1e-5;
+          list.ops.push_back(route);
+          list.ops.push_back(ExpertGateUp{route.x, route.ids, groups.gate_up, shape.num_experts, false,
+                                          shape.activation, gated});
+          list.ops.push_back(ExpertDown{gated, route.ids, route.weights, groups.down, shape.num_experts, out});
+        }
+        test_case.steps.push_back(std::move(step));
+      }
+      suite.cases.push_back(std::move(test_case));
+    }
+  }
   run(suite);
 }
 

@@ -120,6 +120,7 @@ FakeDevice::FakeDevice(const std::string& traits, const WeightTable& table, cons
     *view = make(1ull << 33);
   r.products = make(uint64_t{traits_.num_cores} * kSplitBytesCore);
   r.arrivals = make(std::max<uint64_t>(traits_.num_cores * kArrivalsCore, config.sample_rows_max) * 4);
+  r.routes = make(64 << 20);
   r.norms = make(norm_parts_bytes(traits_, config.hidden_columns));
   r.halves =
       make(std::min(weights_.halves_bytes({traits_, default_tuning()}, config.step_tokens_max), kHalvesBytesMax));
@@ -134,7 +135,7 @@ FakeDevice::FakeDevice(const std::string& traits, const WeightTable& table, cons
 void FakeDevice::add_copies() {
   for (GroupPieces& group : weights_.groups)
     for (Piece& piece : group.pieces)
-      if (!group.of_sampled_rows && can_write_halves({traits_, default_tuning()}, piece, group.columns))
+      if (!group.of_sampled_rows && group.num_experts == 0 && can_write_halves({traits_, default_tuning()}, piece, group.columns))
         piece.f16_copy = make(piece.num_rows * group.columns * 2);
 }
 

@@ -414,6 +414,76 @@ TEST_CASE("qk_norm, rope and kv_write run as one, and no kernel takes their matm
   CHECK(brief(made.program).find("qkv_heads: qkv") != std::string::npos);
 }
 
+// Experts of Qwen3-30B-A3B.
+Program make_experts(const std::string& device, uint32_t rows, bool batch_invariant = false) {
+  constexpr uint32_t kExperts = 128, kUsed = 8, kColumns = 2048, kRows = 768;
+  WeightTable table;
+  const auto tensor = [&](Encoding encoding, uint64_t tensor_rows, uint64_t columns) {
+    table.tensors.push_back({"", encoding, tensor_rows, columns, nullptr, nullptr});
+    return static_cast<WeightId>(table.tensors.size() - 1);
+  };
+  const auto group = [&](std::vector<uint64_t> segments, uint64_t columns) {
+    WeightGroup made{"", {}, -1, 0, columns};
+    for (const uint64_t rows_segment : segments) {
+      made.segments.push_back({tensor(Encoding::kQ4_0, rows_segment, columns), 0, rows_segment});
+      made.rows += rows_segment;
+    }
+    made.num_experts = kExperts;
+    table.groups.push_back(made);
+    return static_cast<WeightGroupId>(table.groups.size() - 1);
+  };
+  const WeightId router = tensor(Encoding::kF32, kExperts, kColumns);
+  const WeightGroupId gate_up = group({kExperts * kRows, kExperts * kRows}, kColumns);
+  const WeightGroupId down = group({uint64_t{kExperts} * kColumns}, kRows);
+  const Traits traits = fake_traits(device);
+  const DType dtype = traits.cpu_kernels || traits.tier == Tier::kScalar ? DType::kF32 : DType::kF16;
+  OpList list{"forward", rows, 0, {}, {}, batch_invariant};
+  list.routed_per_row = kUsed;
+  const auto add = [&](const char* name, Rows kind, uint32_t columns, DType type) {
+    return list.add_tensor({name, kind, columns, type, Storage::kArena});
+  };
+  const TensorId x = add("x", Rows::kTokens, kColumns, DType::kF32),
+                 out = add("out", Rows::kTokens, kColumns, DType::kF32);
+  const TensorId ids = add("ids", Rows::kRouted, 1, DType::kI32),
+                 weights = add("weights", Rows::kRouted, 1, DType::kF32);
+  const TensorId gated = add("gated", Rows::kRouted, kRows, dtype);
+  list.ops = {RouteExperts{x, router, -1, -1, -1, {}, ids, weights},
+              ExpertGateUp{x, ids, gate_up, kExperts, false, Activation::kSilu, gated},
+              ExpertDown{gated, ids, weights, down, kExperts, out}};
+  StateConfig config;
+  config.hidden_columns = kColumns;
+  const FakeDevice fake(device, table, config, {1, kKvHeads, kDim, 16, 100, KvDType::kF16});
+  Result<Program> program = make_program(fake.resources(), list);
+  REQUIRE(program);
+  return std::move(*program);
+}
+
+TEST_CASE("experts become few launches, rows are sorted once, and sums of many rows are made in parts") {
+  const std::string route =
+      " route_experts: expert_vector\n"
+      "|route_experts: route_experts\n";
+  const std::string sorted = route + "|expert_gate_up: sort_experts\n";
+  CHECK(brief(make_experts("h200", 1)) == route +
+                                              "|expert_gate_up: expert_fragment\n"
+                                              "|expert_down: expert_fragment\n");
+  const std::string few = sorted +
+                          "|expert_gate_up: expert_fragment\n"
+                          "|expert_down: expert_fragment\n"
+                          "|expert_down: expert_sum\n";
+  CHECK(brief(make_experts("h200", 2)) == few);
+  CHECK(brief(make_experts("h200", 256)) == few);
+  CHECK(brief(make_experts("h200", 2048, true)).find("expert_matrix") == std::string::npos);
+  std::string many = sorted + "|expert_gate_up: expert_matrix\n";
+  for (int part = 0; part < 4; ++part) many += "|expert_down: expert_matrix\n|expert_down: expert_sum\n";
+  CHECK(brief(make_experts("h200", 2048)) == many);
+  CHECK(brief(make_experts("rdna3", 256)).find("expert_matrix") != std::string::npos);
+  for (const char* device : {"lavapipe", "gcn", "h200-t0"})
+    CHECK(brief(make_experts(device, 1)) == route +
+                                                "|expert_gate_up: expert_vector\n"
+                                                "|expert_down: expert_vector\n"
+                                                "|expert_down: expert_sum\n");
+}
+
 TEST_CASE("a program prints its choices by name") {
   const Made made = make("h200", Encoding::kQ4_0, 32, "norm x - -> h\nmatmul h gu -> u\ngate u -> g\n");
   CHECK(print(made.program) ==

@@ -3,6 +3,7 @@
 #include "backends/vulkan/kernels/apply_penalties.h"
 #include "backends/vulkan/kernels/elementwise.h"
 #include "backends/vulkan/kernels/embed.h"
+#include "backends/vulkan/kernels/experts.h"
 #include "backends/vulkan/kernels/filter.h"
 #include "backends/vulkan/kernels/fragment_probe.h"
 #include "backends/vulkan/kernels/gather_rows.h"
@@ -60,6 +61,10 @@ std::span<const Shader> all_shaders() {
       describe<ApplyPenaltiesKernel>(),
       describe<ElementwiseKernel>(),
       describe<EmbedKernel>(),
+      describe<ExpertFragmentKernel>(),
+      describe<ExpertMatrixKernel>(),
+      describe<ExpertSumKernel>(),
+      describe<ExpertVectorKernel>(),
       describe<FilterKernel>(),
       describe<FragmentProbeKernel>(),
       describe<GatherRowsKernel>(),
@@ -87,7 +92,9 @@ std::span<const Shader> all_shaders() {
       describe<PrepareRowsKernel>(),
       describe<QkvKernel>(),
       describe<RmsNormKernel>(),
+      describe<RouteExpertsKernel>(),
       describe<SampleKernel>(),
+      describe<SortExpertsKernel>(),
       describe<UpdateRowsKernel>(),
       describe<WriteHalvesKernel>(),
       describe<PagedAttentionBlockKernel>(PagedAttentionBlockKernel::kPairsShader),
