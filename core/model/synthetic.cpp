@@ -46,6 +46,10 @@ bool ends_with(const std::string& name, const char* tensor) {
   return name.ends_with(fmt::format(".{}.weight", tensor));
 }
 
+bool is_expert_stack(const std::string& name) {
+  return name.ends_with("_exps.weight");
+}
+
 // The layers whose v and down matrices get more bits: the first and last eighth and every third between.
 bool has_more_bits(const std::string& name, uint32_t num_layers) {
   uint32_t layer = 0;
@@ -58,6 +62,9 @@ Encoding tensor_encoding(const Recipe& recipe, const std::string& name, uint64_t
   Encoding encoding = recipe.encoding;
   if (ends_with(name, tensor_names::kRouter)) return Encoding::kF32;  // quantisers leave it alone
   if (!is_quantized(encoding) || encoding == Encoding::kQ8_0) return encoding;
+  // In a file of experts in mxfp4 the other matrices have q8_0.
+  if (encoding == Encoding::kMXFP4 && recipe.architecture->experts == Presence::kAlways && !is_expert_stack(name))
+    return Encoding::kQ8_0;
   const std::string head =
       recipe.shape->is_tied ? tensor_names::kEmbedding : fmt::format("{}.weight", tensor_names::kHead);
   if (encoding == Encoding::kFP8 && (name == head || name == tensor_names::kEmbedding)) return Encoding::kBF16;
@@ -158,11 +165,13 @@ Result<ModelConfig> make_config(const Recipe& recipe, TensorSource& tensors) {
   CanonicalMetadata out(&metadata, &kept);
   const std::string prefix = fmt::format("{}.", recipe.architecture->name);
   out.add_string("general.name", fmt::format("synthetic {}", recipe.shape->name));
-  each_key(*recipe.shape, [&](const char* key, double value, bool is_integer) {
-    if (is_integer)
-      out.add_u64(prefix + key, static_cast<uint64_t>(value));
+  each_key(*recipe.shape, [&](const ShapeKey& key) {
+    if (key.text != nullptr)
+      out.add_string(prefix + key.key, key.text);
+    else if (key.is_integer)
+      out.add_u64(prefix + key.key, static_cast<uint64_t>(key.value));
     else
-      out.add_f64(prefix + key, static_cast<float>(value));
+      out.add_f64(prefix + key.key, static_cast<float>(key.value));
   });
   auto config = read_config(*recipe.architecture, metadata);
   if (!config) return config;
@@ -197,11 +206,13 @@ void add_metadata(const Recipe& recipe, const ModelConfig& config, GgufWriter* w
   writer->add_string("general.name", config.name);
   writer->add_u32("general.file_type", file_type(recipe.encoding));
   writer->add_u32("general.quantization_version", 2);
-  each_key(*recipe.shape, [&](const char* key, double value, bool is_integer) {
-    if (is_integer)
-      writer->add_u32(prefix + key, static_cast<uint32_t>(value));
+  each_key(*recipe.shape, [&](const ShapeKey& key) {
+    if (key.text != nullptr)
+      writer->add_string(prefix + key.key, key.text);
+    else if (key.is_integer)
+      writer->add_u32(prefix + key.key, static_cast<uint32_t>(key.value));
     else
-      writer->add_f32(prefix + key, static_cast<float>(value));
+      writer->add_f32(prefix + key.key, static_cast<float>(key.value));
   });
   add_placeholder_vocabulary(config.vocab_size, writer);
 }

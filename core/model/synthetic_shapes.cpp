@@ -11,6 +11,15 @@ constexpr ShapeKey kQwen3MoeKeys[] = {
     {"expert_used_count", 8, true},
     {"expert_feed_forward_length", 768, true},
 };
+constexpr ShapeKey kGptOss20bKeys[] = {
+    {"expert_count", 32, true},
+    {"expert_used_count", 4, true},
+    {"expert_feed_forward_length", 2880, true},
+    {"attention.sliding_window", 128, true},
+    {"rope.scaling.type", 0, false, "yarn"},
+    {"rope.scaling.factor", 32, false},
+    {"rope.scaling.original_context_length", 4096, true},
+};
 constexpr ShapeKey kGemma27bKeys[] = {
     {"attention.sliding_window", 1024, true},
     {"rope.scaling.factor", 8, false},  // linear, of the layers that see all positions
@@ -24,6 +33,7 @@ constexpr Shape kShapes[] = {
     {"qwen3-32b", "qwen3", 64, 5120, 25600, 64, 8, 128, 151936, 40960, 1e6f, 1e-6f, false, false, {}},
     {"llama-3.3-70b", "llama", 80, 8192, 28672, 64, 8, 128, 128256, 131072, 5e5f, 1e-5f, false, true, {}},
     {"qwen3-30b-a3b", "qwen3moe", 48, 2048, 6144, 32, 4, 128, 151936, 40960, 1e6f, 1e-6f, false, false, kQwen3MoeKeys},
+    {"gpt-oss-20b", "gpt-oss", 24, 2880, 2880, 64, 8, 64, 201088, 131072, 150000, 1e-5f, false, false, kGptOss20bKeys},
     {"gemma-3-27b", "gemma3", 62, 5376, 21504, 32, 16, 128, 262208, 131072, 1e6f, 1e-6f, true, false, kGemma27bKeys},
 };
 

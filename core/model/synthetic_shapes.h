@@ -14,6 +14,7 @@ struct ShapeKey {
   const char* key;
   double value;
   bool is_integer;
+  const char* text = nullptr;  // instead of the number
 };
 
 struct Shape {
@@ -29,22 +30,22 @@ struct Shape {
 std::span<const Shape> shapes();
 const Shape* find_shape(std::string_view name);  // null: not known
 
-// add(key, number, is_integer) for every key of the shape, without "<architecture>.".
+// add(ShapeKey) for every key of the shape, without "<architecture>.".
 template <class Add>
 void each_key(const Shape& shape, Add add) {
-  add("block_count", shape.num_layers, true);
-  add("context_length", shape.context_max, true);
-  add("embedding_length", shape.width, true);
-  add("feed_forward_length", shape.ffn_width, true);
-  add("attention.head_count", shape.num_heads, true);
-  add("attention.head_count_kv", shape.num_kv_heads, true);
-  add("attention.key_length", shape.head_dim, true);
-  add("attention.value_length", shape.head_dim, true);
-  add("attention.layer_norm_rms_epsilon", shape.rms_eps, false);
-  add("rope.freq_base", shape.rope_base, false);
-  add("rope.dimension_count", shape.head_dim, true);
-  add("vocab_size", shape.vocab_size, true);
-  for (const ShapeKey& key : shape.more) add(key.key, key.value, key.is_integer);
+  add(ShapeKey{"block_count", double(shape.num_layers), true});
+  add(ShapeKey{"context_length", double(shape.context_max), true});
+  add(ShapeKey{"embedding_length", double(shape.width), true});
+  add(ShapeKey{"feed_forward_length", double(shape.ffn_width), true});
+  add(ShapeKey{"attention.head_count", double(shape.num_heads), true});
+  add(ShapeKey{"attention.head_count_kv", double(shape.num_kv_heads), true});
+  add(ShapeKey{"attention.key_length", double(shape.head_dim), true});
+  add(ShapeKey{"attention.value_length", double(shape.head_dim), true});
+  add(ShapeKey{"attention.layer_norm_rms_epsilon", double(shape.rms_eps), false});
+  add(ShapeKey{"rope.freq_base", double(shape.rope_base), false});
+  add(ShapeKey{"rope.dimension_count", double(shape.head_dim), true});
+  add(ShapeKey{"vocab_size", double(shape.vocab_size), true});
+  for (const ShapeKey& key : shape.more) add(key);
 }
 
 }  // namespace llmrt

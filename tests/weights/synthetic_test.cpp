@@ -92,6 +92,14 @@ TEST_CASE("synthetic experts and windows are those of the models") {
   CHECK(encoding_of(*qwen, "blk.0.ffn_gate_inp.weight") == Encoding::kF32);
   CHECK(encoding_of(*qwen, "blk.0.ffn_down_exps.weight") == Encoding::kQ6_K);
   CHECK(encoding_of(*qwen, "blk.6.ffn_up_exps.weight") == Encoding::kQ4_K);
+  const auto gpt = make("synthetic:gpt-oss-20b:mxfp4");
+  CHECK(num_parameters(*gpt) == 20914757184);
+  CHECK(encoding_of(*gpt, "blk.3.ffn_up_exps.weight") == Encoding::kMXFP4);
+  CHECK(encoding_of(*gpt, "blk.3.attn_q.weight") == Encoding::kQ8_0);
+  CHECK(gpt->config.layers[0].window == 128);
+  CHECK(gpt->config.layers[1].window == 0);
+  CHECK(gpt->config.layers[1].rope.magnitude == Catch::Approx(1.34657));
+  CHECK((gpt->config.layers[1].sinks && gpt->config.layers[1].experts.has_bias));
   const auto gemma = make("synthetic:gemma-3-27b:q4_0");
   CHECK(std::ranges::count(gemma->config.layers, 1024u, &LayerSpec::window) == 52);
   CHECK(gemma->config.layers[5].window == 0);

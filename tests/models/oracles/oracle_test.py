@@ -46,11 +46,11 @@ EXPECTED = {
     ("llama", "gguf"): "equal", ("llama", "folder"): "equal",
     ("qwen2", "gguf"): "equal", ("qwen2", "folder"): "equal",
     ("qwen3", "gguf"): "equal", ("qwen3", "folder"): "equal",
-    ("gemma3", "gguf"): "equal", ("gemma3", "folder"): "unsupported",
-    ("qwen3moe", "gguf"): "reference", ("qwen3moe", "folder"): "unsupported",
-    ("mixtral", "gguf"): "reference", ("mixtral", "folder"): "unsupported",
-    ("gpt-oss-rounded", "gguf"): "unsupported", ("gpt-oss-rounded", "gguf-mxfp4"): "unsupported",
-    ("gpt-oss", "folder"): "unsupported", ("gpt-oss", "folder-mxfp4"): "unsupported",
+    ("gemma3", "gguf"): "equal", ("gemma3", "folder"): "equal",
+    ("qwen3moe", "gguf"): "equal", ("qwen3moe", "folder"): "equal",
+    ("mixtral", "gguf"): "equal", ("mixtral", "folder"): "equal",
+    ("gpt-oss-rounded", "gguf"): "equal", ("gpt-oss-rounded", "gguf-mxfp4"): "equal",
+    ("gpt-oss", "folder"): "equal", ("gpt-oss", "folder-mxfp4"): "equal",
 }
 MESSAGES = {"gguf": GGUF_ARCH, "folder": HF_TYPE, "gguf-mxfp4": GGUF_ARCH, "folder-mxfp4": HF_TYPE}
 
