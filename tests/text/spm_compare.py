@@ -3,11 +3,14 @@
 user-defined symbols: those are found as Hugging Face finds them (added_compare.py), which the library does otherwise.
 
     spm_compare.py PROBE [--time]
+    spm_compare.py PROBE --gguf FILE   the vocabulary of a GGUF file (Gemma's, say), its user-defined pieces too: those
+                                       must hold blanks or lie apart from them, as Gemma's do
 """
 
 import argparse
 import itertools
 import os
+import struct
 import tempfile
 
 import probe as probes
@@ -88,17 +91,54 @@ def vocabulary_of(model, add_dummy_prefix=True, **_):
             "unk": model.unk_id(), "add_space_prefix": add_dummy_prefix}
 
 
-def inputs():
-    for text in itertools.chain(strings.fixed(), strings.mixed(1, 4000),
+def encoded(number):
+    out = bytearray()
+    while number >= 128:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def field(number, value):
+    """One field of a protobuf message: bytes, an int or a bool, or a float."""
+    if isinstance(value, bytes):
+        return encoded(number << 3 | 2) + encoded(len(value)) + value
+    if isinstance(value, float):
+        return encoded(number << 3 | 5) + struct.pack("<f", value)
+    return encoded(number << 3) + encoded(int(value))
+
+
+def model_of(path):
+    """The vocabulary of a GGUF file for the probe, and the same as a model of the library."""
+    names = ("tokens", "scores", "token_type", "unknown_token_id", "bos_token_id", "eos_token_id")
+    tokens, scores, types, unk, bos, eos = probes.gguf_fields(path, *(f"tokenizer.ggml.{name}" for name in names))
+    space_prefix, = probes.gguf_fields(path, "tokenizer.ggml.add_space_prefix")
+    pieces = bytearray()
+    for i, (token, score, kind) in enumerate(zip(tokens, scores, types)):
+        # The file's user-defined pieces are as they lie in a text, the library's with its mark for a blank.
+        piece = token.replace(" ", "\u2581") if kind == 4 else token
+        pieces += field(1, field(1, piece.encode()) + field(2, float(score)) + field(3, 2 if i == unk else kind))
+    trainer = (field(3, 2) + field(35, 6 in types) + field(40, unk) + field(41, bos) + field(42, eos) +
+               field(45, tokens[unk].encode()) + field(46, tokens[bos].encode()) + field(47, tokens[eos].encode()))
+    normalizer = field(1, b"identity") + field(3, space_prefix) + field(4, False) + field(5, True)
+    model = sentencepiece.SentencePieceProcessor(model_proto=bytes(pieces) + field(2, trainer) + field(3, normalizer))
+    vocabulary = {"model": "llama", "tokens": tokens, "types": types, "scores": scores, "bos": bos, "eos": eos,
+                  "unk": unk, "add_space_prefix": space_prefix}
+    return model, vocabulary
+
+
+def inputs(specials=()):
+    for text in itertools.chain(strings.fixed(specials), strings.mixed(1, 4000, specials),
                                 strings.random_code_points(2, 3000)):
         yield text.encode("utf-8", "replace")
     yield from strings.random_bytes(3, 2000)
 
 
-def compare(name, model, options, program):
-    probe = probes.tokenizer_probe(program, vocabulary_of(model, **options))
+def compare(name, model, vocabulary, program, specials=()):
+    probe = probes.tokenizer_probe(program, vocabulary)
     count = failures = 0
-    for data in inputs():
+    for data in inputs(specials):
         text = data.decode("utf-8", "replace")
         if "\u2581" in text:
             continue  # sentencepiece gives it back as a space: nothing to compare a round trip with
@@ -119,8 +159,8 @@ def compare(name, model, options, program):
     return failures
 
 
-def measure(name, model, options, program):
-    probe = probes.tokenizer_probe(program, vocabulary_of(model, **options))
+def measure(name, _, vocabulary, program):
+    probe = probes.tokenizer_probe(program, vocabulary)
     for label, data in (("mixed text", " ".join(strings.mixed(9, 20000)).encode()), ("1 MiB of a", b"a" * 2**20),
                         ("1 MiB of blanks", b" " * 2**20)):
         print(f"{name}: {label}: {len(data) / probe.encode_seconds(data) / 1e6:.1f} MB/s")
@@ -131,12 +171,20 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("probe")
     parser.add_argument("--time", action="store_true", help="measure speed instead")
+    parser.add_argument("--gguf", metavar="FILE")
     arguments = parser.parse_args()
     act = measure if arguments.time else compare
+    if arguments.gguf:
+        model, vocabulary = model_of(arguments.gguf)
+        found = [token for token, kind in zip(vocabulary["tokens"], vocabulary["types"]) if kind in (3, 4)]
+        specials = [token for token in found if "unused" not in token]
+        rest = [] if arguments.time else [specials]
+        return 1 if act(os.path.basename(arguments.gguf), model, vocabulary, arguments.probe, *rest) else 0
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
         for name, options in VARIANTS.items():
-            failures += act(name, train(folder, name, **options), options, arguments.probe) or 0
+            model = train(folder, name, **options)
+            failures += act(name, model, vocabulary_of(model, **options), arguments.probe) or 0
     return 1 if failures else 0
 
 
