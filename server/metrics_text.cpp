@@ -214,6 +214,20 @@ void write_info(Writer& out, const ServedModel& model) {
              {"kv_dtype", model.origin.kv_dtype}});
 }
 
+void write_kv_groups(Writer& out, const EngineStats& stats) {
+  const auto write = [&](std::string_view name, uint32_t KvGroupStats::*figure, std::string_view help) {
+    out.head(Kind::kGauge, name, help);
+    for (size_t g = 0; g < stats.kv_groups.size(); ++g)
+      out.value(name, stats.kv_groups[g].*figure,
+                {{"group", number_text(uint64_t{g})}, {"window", number_text(uint64_t{stats.kv_groups[g].window})}});
+  };
+  write("kv_group_blocks", &KvGroupStats::blocks_total,
+        "Blocks of each KV group's pool, by its layers' window (0: all positions).");
+  write("kv_group_blocks_free", &KvGroupStats::blocks_free, "Free blocks of each KV group, cached ones among them.");
+  write("kv_group_blocks_used_most", &KvGroupStats::blocks_used_most,
+        "Most blocks of each KV group in use at once, since the start.");
+}
+
 void write_server(Writer& out, const ServerFigures& server) {
   out.head(Kind::kCounter, "http_responses_total", "HTTP responses, by status.");
   for (const auto& [status, count] : server.responses)
@@ -253,6 +267,7 @@ std::string metrics_text(const MetricsSource& source, MetricsFormat format) {
                           ? 0
                           : 1.0 - static_cast<double>(stats.blocks_free) / static_cast<double>(stats.blocks_total);
   out.gauge("kv_usage_ratio", used, "Share of the KV pool in use, 0 to 1.");
+  write_kv_groups(out, stats);
   out.counter("prompt_tokens_total", stats.prompt_tokens, "Prompt tokens of admitted requests.");
   out.counter("prefix_cache_queries_total", stats.prefix_queries, "Prompt tokens looked up in the prefix cache.");
   out.counter("prefix_cache_hits_total", stats.prefix_hits, "Prompt tokens found there.");

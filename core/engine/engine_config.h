@@ -54,6 +54,8 @@ struct EngineConfig {
                                    // has no use for; 0 = no copies
   KvDType kv_dtype = KvDType::kF16;
   uint32_t block_tokens = 16;  // 16, 32 or 64
+  // For comparison: blocks behind the window of a window layer are kept until their sequence ends. Same tokens.
+  bool keeps_windows = false;
   PrefixCacheKind prefix_cache = PrefixCacheKind::kRadix;
   uint64_t kv_host_bytes = 0;  // of the host's memory, for blocks that the pool gives up; 0 = none
   OnExhaustion on_exhaustion = OnExhaustion::kPreempt;  // when the pool is full

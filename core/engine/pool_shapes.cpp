@@ -15,7 +15,7 @@ PoolShapes::PoolShapes(const ModelConfig& model, const EngineConfig& config) {
                         .block_tokens = config.block_tokens,
                         .dtype = config.kv_dtype};
     // The prefix cache goes by the blocks of the first group, which therefore keeps all of them.
-    const uint32_t window = shapes_.empty() ? 0 : cache.window;
+    const uint32_t window = shapes_.empty() || config.keeps_windows ? 0 : cache.window;
     const uint64_t inside = window == 0
                                 ? 0
                                 : config.sequences_max * (ceil_div<uint64_t>(window - 1, group.block_tokens) + 1) +

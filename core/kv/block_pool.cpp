@@ -16,6 +16,7 @@ BlockId BlockPool::allocate() {
   unlink(block);
   records_[block].keeps_content = false;
   records_[block].references = 1;
+  note_held();
   return block;
 }
 
@@ -24,6 +25,7 @@ void BlockPool::retain(BlockId block) {
   LLMRT_CHECK(record.references > 0 || record.keeps_content, "retain of a free block");
   if (record.references == 0) unlink(block);
   ++record.references;
+  note_held();
 }
 
 void BlockPool::release(BlockId block) {

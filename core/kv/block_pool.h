@@ -8,6 +8,7 @@
 // order, so the new owner's writes come after.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -47,6 +48,7 @@ class BlockPool {
   // What allocate() could hand out: free and cached blocks.
   uint32_t num_free() const { return free_.size + cached_.size; }
   uint32_t num_cached() const { return cached_.size; }
+  uint32_t num_held_most() const { return num_held_most_; }  // at once, since construction
   uint32_t references(BlockId block) const { return records_[block].references; }
   bool keeps_content(BlockId block) const { return records_[block].keeps_content; }
 
@@ -85,11 +87,13 @@ class BlockPool {
   List& list_of(BlockId block) { return records_[block].keeps_content ? cached_ : free_; }
   void link(BlockId block);
   void unlink(BlockId block);
+  void note_held() { num_held_most_ = std::max(num_held_most_, num_blocks() - num_free()); }
   Status check_list(const char* name, const List& list, bool keeps_content) const;
 
   std::vector<Record> records_;
   List free_;    // the first goes first
   List cached_;  // the same: by the time of release
+  uint32_t num_held_most_ = 0;
 };
 
 }  // namespace llmrt

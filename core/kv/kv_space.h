@@ -25,6 +25,9 @@ class KvSpace {
   // Cached blocks that nobody holds count as free.
   uint32_t num_free(uint32_t group) const { return groups_.pool(group).num_free(); }
   uint32_t num_cached(uint32_t group) const { return groups_.pool(group).num_cached(); }
+  // The most that tables held at once since the start.
+  uint32_t num_held_most(uint32_t group) const { return groups_.pool(group).num_held_most(); }
+  uint32_t window(uint32_t group) const { return groups_.shape(group).window; }  // positions; 0 = all
   // The most blocks that a sequence of at most so many tokens holds while it grows token by token.
   uint32_t blocks_for(uint32_t group, uint32_t num_tokens) const { return groups_.blocks_for(group, num_tokens); }
   // Entries of its table, those behind the window among them.

@@ -49,10 +49,18 @@ inline std::vector<double> length_bounds() {
 
 inline constexpr int kNumFinishReasons = 10;  // FinishReason of core/request/request.h
 
+// The pool of one KV group.
+struct KvGroupStats {
+  uint32_t window = 0;  // positions that a token sees; 0 = all
+  uint32_t blocks_total = 0, blocks_free = 0;
+  uint32_t blocks_used_most = 0;  // at once, since the start
+};
+
 struct EngineStats {
   uint32_t num_running = 0, num_waiting = 0, num_streaming = 0;
   uint64_t queue_tokens = 0;
   uint32_t blocks_total = 0, blocks_free = 0, blocks_cached = 0;  // cached ones are among the free
+  std::vector<KvGroupStats> kv_groups;                            // what these are the sums of
   // Slots in the tables of running sequences (block size x blocks), and those of them that hold a token, when the last
   // step was planned. What sequences share counts for each: slots - tokens is the waste, tokens / slots the use.
   uint64_t table_slots = 0, table_tokens = 0;

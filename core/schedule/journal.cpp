@@ -149,7 +149,9 @@ const EngineStats& Journal::stats(const BranchCounts& counts, const KvSpace& kv)
   stats_.num_streaming = counts.num_streaming;
   stats_.queue_tokens = counts.queue_tokens;
   stats_.blocks_total = stats_.blocks_free = stats_.blocks_cached = 0;
+  stats_.kv_groups.resize(kv.num_groups());
   for (uint32_t g = 0; g < kv.num_groups(); ++g) {
+    stats_.kv_groups[g] = {kv.window(g), kv.num_blocks(g), kv.num_free(g), kv.num_held_most(g)};
     stats_.blocks_total += kv.num_blocks(g);
     stats_.blocks_free += kv.num_free(g);
     stats_.blocks_cached += kv.num_cached(g);

@@ -32,6 +32,7 @@ Figures some_figures() {
   figures.model.block_tokens = 16;
   figures.model.origin = {"1.2.3", "cuda", "cuda:0", "Some \"GPU\"", "f16"};
   figures.stats.blocks_total = 100;
+  figures.stats.kv_groups = {{0, 60, 55, 20}, {512, 40, 5, 38}};
   figures.stats.host_blocks_total = 7;
   figures.stats.plan_ms = 1500;
   figures.stats.littles_law = {.in_system = 10, .arrivals_per_s = 2, .time_in_system_s = 4};
@@ -170,6 +171,9 @@ TEST_CASE("metrics tell what runs, stages, lengths, refusals and the process") {
            "device_name=\"Some \\\"GPU\\\"\",kv_dtype=\"f16\"} 1",
            "# TYPE llmrt_kv_blocks gauge",
            "llmrt_kv_blocks 100",
+           "llmrt_kv_group_blocks{group=\"0\",window=\"0\"} 60",
+           "llmrt_kv_group_blocks_free{group=\"1\",window=\"512\"} 5",
+           "llmrt_kv_group_blocks_used_most{group=\"1\",window=\"512\"} 38",
            "llmrt_kv_host_blocks 7",
            "llmrt_kv_block_tokens 16",
            "llmrt_request_queue_time_seconds_bucket{le=\"0.01\"} 0",

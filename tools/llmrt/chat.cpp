@@ -207,6 +207,7 @@ void add_chat(CLI::App& app) {
       command->add_option("--prompt", options->prompt, "answer this one turn, then end")->type_name("TEXT");
   command->add_flag("-v,--verbose", options->verbose, "print the speed of each answer");
   add_sampling_options(*command, options->sampling, "what the context leaves");
+  options->engine.config.sequences_max = 1;  // unless asked for: pools and row state are sized by it
   add_engine_options(*command, options->engine);
   move_rare_options(*command);
   command->footer(

@@ -123,6 +123,7 @@ void add_complete(CLI::App& app) {
       ->type_name("FILE");
   command->add_flag("-v,--verbose", options->verbose, "also print device, memory and speed");
   add_sampling_options(*command, options->sampling, fmt::to_string(kMaxTokensDefault));
+  options->engine.config.sequences_max = 1;  // unless asked for: pools and row state are sized by it
   add_engine_options(*command, options->engine);
   move_rare_options(*command);
   command->footer(

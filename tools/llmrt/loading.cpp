@@ -231,6 +231,14 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->capture_default_str()
       ->group(group);
   command
+      .add_option("--window-blocks", options.window_blocks,
+                  "what becomes of KV blocks behind the window of layers that have one: free gives them back at once. "
+                  "For comparison, keep holds them until their request ends")
+      ->type_name("WHICH")
+      ->check(one_of({"free", "keep"}))
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_option("--kv-host-gib", options.kv_host_gib,
                   "host memory for KV blocks of preempted requests and of prefixes that the pool has no room for")
       ->type_name("GIB")
@@ -362,6 +370,7 @@ EngineConfig engine_config(const EngineOptions& options) {
                         : options.prefix_cache == "flat" ? PrefixCacheKind::kHashed
                                                          : PrefixCacheKind::kOff;
   config.kv_host_bytes = static_cast<uint64_t>(options.kv_host_gib * (1ull << 30));
+  config.keeps_windows = options.window_blocks == "keep";
   config.on_exhaustion = *parse_on_exhaustion(options.on_exhaustion);
   config.batching = *parse_batching(options.batching);
   config.overlap = !options.no_overlap;
