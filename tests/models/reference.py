@@ -280,6 +280,19 @@ class Reference:
         with np.errstate(over="ignore"):
             return self.head(self.hidden(tokens, self.new_cache()))
 
+    def next_logprobs(self, tokens, rows=256):
+        """float64: the log-probability of each of tokens[1:] behind those before it; the head in pieces of `rows`."""
+        found = [np.empty(0)]
+        if len(tokens) < 2:
+            return found[0]
+        with np.errstate(over="ignore"):
+            hidden = self.hidden(tokens[:-1], self.new_cache())
+            for begin in range(0, len(hidden), rows):
+                logits = self.head(hidden[begin:begin + rows])
+                following = tokens[1 + begin:1 + begin + len(logits)]
+                found.append(logits[np.arange(len(logits)), following] - log_sum_exp(logits)[:, 0])
+        return np.concatenate(found)
+
     def greedy(self, tokens, steps):
         """`steps` tokens of the greedy path, and for each the best 5 (id, logit); ties go to the lower id."""
         cache, path, best = self.new_cache(), [], []
