@@ -270,12 +270,16 @@ Status Assembler::add_stack_bias(const std::string& prefix, const std::vector<Pa
     const std::string name = prefix + part.name + ".bias";
     auto tensor = source_.take(name, count, part.rows, false);
     if (!tensor) return tensor.error();
-    if (tensor->encoding != Encoding::kF32 || tensor->data == nullptr)
+    if (tensor->encoding != Encoding::kF32)
       return make_error(ErrorCode::kUnsupported, "unsupported encoding: {}: expected f32, found {}", name,
                         encoding_name(tensor->encoding));
     const size_t begin = joined.size();
     joined.resize(begin + count * part.rows);
-    std::memcpy(joined.data() + begin, tensor->data, count * part.rows * sizeof(float));
+    const auto target = std::as_writable_bytes(std::span(joined).subspan(begin));
+    if (tensor->data != nullptr)
+      std::memcpy(target.data(), tensor->data, target.size());
+    else
+      tensor->generate(0, target);
   }
   for (const float value : joined)
     if (!std::isfinite(value))
