@@ -57,7 +57,8 @@ View Emitter::tensor(TensorId id) const {
 
 View Emitter::live_count(TensorId id) const {
   const Rows rows = desc(id).rows;
-  if (rows == Rows::kTokens || (rows == Rows::kRouted && list().num_sampled == 0)) return resources_.forward_inputs.part(kFwdNumTokens * 4ull, 4);
+  if (rows == Rows::kTokens || (rows == Rows::kRouted && list().num_sampled == 0))
+    return resources_.forward_inputs.part(kFwdNumTokens * 4ull, 4);
   return resources_.sample_inputs.part(kSmpNumRecords * 4ull, 4);
 }
 

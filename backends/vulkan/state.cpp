@@ -17,9 +17,8 @@ std::vector<Wanted> wanted_ranges(const Traits& traits, const StateConfig& c, co
   const Target target{traits, default_tuning()};
   const uint64_t halves_bytes = weights ? weights->halves_bytes(target, c.step_tokens_max) : 0;
   const uint32_t rows_max = std::max(c.step_tokens_max, c.sample_rows_max);
-  const uint64_t routes_bytes = weights && weights->has_experts()
-                                    ? routes_bytes_max(rows_max) + routed_x_bytes_max(*weights, rows_max)
-                                    : 0;
+  const uint64_t routes_bytes =
+      weights && weights->has_experts() ? routes_bytes_max(rows_max) + routed_x_bytes_max(*weights, rows_max) : 0;
   return {
       {&Resources::hidden, uint64_t{c.step_tokens_max} * c.hidden_columns * 4},
       {&Resources::rows, uint64_t{c.slots_max} * kRowWords * 4},

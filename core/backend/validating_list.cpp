@@ -83,7 +83,8 @@ struct ShapeChecker {
   // Columns of a qkv tensor; the numbers of heads must divide. may_lack_keys: it may have q alone.
   template <class T>
   uint32_t qkv_columns(const T& op, bool may_lack_keys) {
-    if ((op.num_kv_heads == 0 && !may_lack_keys) || op.num_heads % std::max(op.num_kv_heads, 1u) != 0 || op.num_heads == 0)
+    if ((op.num_kv_heads == 0 && !may_lack_keys) || op.num_heads % std::max(op.num_kv_heads, 1u) != 0 ||
+        op.num_heads == 0)
       report.fail(where, "num_heads", fmt::format("a multiple of num_kv_heads {}", op.num_kv_heads), op.num_heads);
     if (op.head_dim == 0) report.fail(where, "head_dim", "at least 1", 0);
     return (op.num_heads + 2 * op.num_kv_heads) * op.head_dim;
@@ -291,8 +292,7 @@ bool is_one_of(const Op& op) {
 bool belongs(const Op& op, Part part) {
   const bool moves_blocks = is_one_of<StoreBlocks, LoadBlocks, CopyBlocks>(op);
   const bool reads_forward =
-      is_one_of<UpdateRows, PrepareRows, KvWrite, PagedAttention, RunningSum, Embed, QkNorm, JoinedQkNorm,
-                Rope>(op);
+      is_one_of<UpdateRows, PrepareRows, KvWrite, PagedAttention, RunningSum, Embed, QkNorm, JoinedQkNorm, Rope>(op);
   const bool reads_sample = is_one_of<GatherRows, ApplyPenalties, ApplyBias, Filter, Sample, Logprobs>(op);
   switch (part) {
     case Part::kMemory:

@@ -43,7 +43,7 @@ struct Architecture {
   bool renormalises_experts = false;
   bool has_expert_bias = false;
   bool ffn_norm_is_post_attention_norm = false;  // by that name stands the norm in front of the feed-forward part
-  bool has_images = false;  // files may hold parts that read images too: llmrt leaves them out
+  bool has_images = false;                       // files may hold parts that read images too: llmrt leaves them out
 };
 
 std::span<const Architecture> architectures();

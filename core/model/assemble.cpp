@@ -105,7 +105,8 @@ Status Assembler::add_group(const std::string& prefix, const char* name, std::ve
   for (const Part& part : parts) {
     RowSegment segment;
     segment.num_rows = part.rows;
-    const auto same = std::ranges::find_if(parts, [&](const Part& other) { return std::string_view(other.name) == part.name; });
+    const auto same =
+        std::ranges::find_if(parts, [&](const Part& other) { return std::string_view(other.name) == part.name; });
     const size_t same_idx = static_cast<size_t>(same - parts.begin());
     if (same_idx < group.segments.size())
       segment.tensor = group.segments[same_idx].tensor;

@@ -1,5 +1,5 @@
-// The feed-forward part in which a token goes to a few of many experts: the sum over them of weight * down(activation(gate
-// x, up x)).
+// The feed-forward part in which a token goes to a few of many experts: the sum over them of weight *
+// down(activation(gate x, up x)).
 #include "core/base/check.h"
 #include "core/model/decoder_parts.h"
 

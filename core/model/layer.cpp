@@ -74,10 +74,11 @@ Status check_layers(std::span<const LayerSpec> layers) {
                            layers[static_cast<size_t>(layer.cache_of)].cache_of < 0 &&
                            holds(group_of(layers[static_cast<size_t>(layer.cache_of)]), layer);
     if (layer.cache_of >= 0 && !has_owner)
-      return make_error(ErrorCode::kUnsupported,
-                        "unsupported model: layer {}: expected to read the cache of an earlier layer with its window and "
-                        "heads, found layer {}",
-                        i, layer.cache_of);
+      return make_error(
+          ErrorCode::kUnsupported,
+          "unsupported model: layer {}: expected to read the cache of an earlier layer with its window and "
+          "heads, found layer {}",
+          i, layer.cache_of);
     if ((layer.joined_qk_norm || layer.v_norm) && !layer.qk_norm)
       return refuse("norms of q and k beside the norm of v or of all heads", "none");
     if (layer.joined_qk_norm && layer.v_norm) return refuse("a norm of v beside norms by head", "one of all heads");

@@ -30,8 +30,8 @@ struct RopeSpec {
 
 // The experts of a layer (FeedForwardKind::kExperts).
 struct ExpertSpec {
-  uint32_t count = 0;  // E, without shared ones
-  uint32_t used = 0;   // that a token goes to, without shared ones
+  uint32_t count = 0;      // E, without shared ones
+  uint32_t used = 0;       // that a token goes to, without shared ones
   bool by_expert = false;  // the file has gate and up rows of one expert behind each other
   bool has_bias = false;   // of the router, gate, up and down
   bool has_correction = false;
@@ -76,8 +76,8 @@ struct CacheGroup {
   uint32_t num_layers = 0;
 };
 
-// Sets cache_group and cache_layer of every layer. The group of the first layer that sees all positions comes first: the
-// prefix cache goes by its blocks. The others come in the order of their first layers.
+// Sets cache_group and cache_layer of every layer. The group of the first layer that sees all positions comes first:
+// the prefix cache goes by its blocks. The others come in the order of their first layers.
 void assign_cache_groups(std::span<LayerSpec> layers);
 // The groups that the layers name, by number.
 std::vector<CacheGroup> cache_groups(std::span<const LayerSpec> layers);

@@ -48,7 +48,8 @@ Result<RopeParameters> read_layer_rope(const Architecture& architecture, const M
 
 }  // namespace
 
-Status set_rope(const Architecture& architecture, const Metadata& metadata, TensorSource& tensors, ModelConfig* config) {
+Status set_rope(const Architecture& architecture, const Metadata& metadata, TensorSource& tensors,
+                ModelConfig* config) {
   const std::string prefix = config->architecture + ".";
   const bool has_window_base = architecture.window_rope_base > 0 || metadata.has(prefix + kWindowBase);
   const bool has_factors = architecture.has_rope_factors && tensors.has(tensor_names::kRopeFactors);

@@ -21,12 +21,12 @@ struct LayerWeights {
   WeightGroupId gate_up;  // gate rows, then up rows; with experts as ExpertGateUp says
   WeightGroupId down;
   WeightId router = -1, router_bias = -1, router_correction = -1;  // with experts only
-  WeightId q_norm = -1, k_norm = -1;                      // LayerSpec::qk_norm only
-  WeightId v_norm = -1;                                   // LayerSpec::v_norm only: ones
-  WeightGroupId attention_gate = -1;                      // LayerSpec::output_gate only
-  WeightId sinks = -1;                                    // LayerSpec::sinks only
-  WeightId attention_post_norm = -1, ffn_post_norm = -1;  // where LayerSpec has them
-  KvTensorScales kv_scales = {};                          // Model::has_kv_scales only
+  WeightId q_norm = -1, k_norm = -1;                               // LayerSpec::qk_norm only
+  WeightId v_norm = -1;                                            // LayerSpec::v_norm only: ones
+  WeightGroupId attention_gate = -1;                               // LayerSpec::output_gate only
+  WeightId sinks = -1;                                             // LayerSpec::sinks only
+  WeightId attention_post_norm = -1, ffn_post_norm = -1;           // where LayerSpec has them
+  KvTensorScales kv_scales = {};                                   // Model::has_kv_scales only
 };
 
 struct Model {
@@ -45,10 +45,10 @@ struct Model {
   std::optional<Vocabulary> vocabulary;  // none for synthetic models (token ids only)
 };
 
-// Opens a GGUF file, a Hugging Face folder, or "synthetic:<shape>:<encoding>" (shapes smollm2-135m, qwen3-0.6b, llama-3.1-8b, qwen3-8b;
-// encoding any of encoding.h's names, or q4_k for the Q4_K_M mix). Maps, checks everything and reads nothing that is
-// not needed. Errors: not_found, corrupt_file, unsupported (with the name of what is), each naming key or tensor,
-// expected, found.
+// Opens a GGUF file, a Hugging Face folder, or "synthetic:<shape>:<encoding>" (shapes smollm2-135m, qwen3-0.6b,
+// llama-3.1-8b, qwen3-8b; encoding any of encoding.h's names, or q4_k for the Q4_K_M mix). Maps, checks everything and
+// reads nothing that is not needed. Errors: not_found, corrupt_file, unsupported (with the name of what is), each
+// naming key or tensor, expected, found.
 Result<std::shared_ptr<const Model>> load_model(const std::string& path);
 
 // Names of the synthetic shapes, for help texts.

@@ -17,14 +17,10 @@ struct NeutralKey {
   const char* meaning;
 };
 constexpr NeutralKey kNeutralKeys[] = {
-    {"attention.clamp_kqv", 0, "clamped q, k and v"},
-    {"attention.max_alibi_bias", 0, "ALiBi"},
-    {"pooling_type", 0, "an embedding model"},
-    {"use_parallel_residual", 0, "parallel residuals"},
-    {"attention.kv_lora_rank", 0, "latent attention"},
-    {"attention.recurrent_layers", 0, "linear attention"},
-    {"full_attention_interval", 0, "linear attention"},
-    {"ssm.state_size", 0, "recurrent layers"},
+    {"attention.clamp_kqv", 0, "clamped q, k and v"},   {"attention.max_alibi_bias", 0, "ALiBi"},
+    {"pooling_type", 0, "an embedding model"},          {"use_parallel_residual", 0, "parallel residuals"},
+    {"attention.kv_lora_rank", 0, "latent attention"},  {"attention.recurrent_layers", 0, "linear attention"},
+    {"full_attention_interval", 0, "linear attention"}, {"ssm.state_size", 0, "recurrent layers"},
     {"shortconv.l_cache", 0, "convolution layers"},
 };
 
@@ -84,7 +80,7 @@ constexpr const char* kKnownKeys[] = {
 };
 
 bool is_known_key(const Architecture& architecture, std::string_view key, bool has_experts) {
-  if (key.starts_with("expert_") && !has_experts) return true;  // without effect
+  if (key.starts_with("expert_") && !has_experts) return true;                                         // without effect
   if (architecture.has_images && (key.starts_with("vision.") || key.starts_with("mm."))) return true;  // left out
   const auto is_key = [key](std::string_view known) { return known == key; };
   return std::any_of(std::begin(kKnownKeys), std::end(kKnownKeys), is_key) ||
@@ -125,8 +121,8 @@ void read_scales(ConfigReader& reader, const Architecture& architecture, ModelCo
     const float scale = reader.number(key, -1e6, 1e6, 0.0);
     return scale == 0 ? usual : scale;
   };
-  config->embedding_scale = factor(
-      "embedding_scale", architecture.scales_embedding ? std::sqrt(static_cast<float>(config->width)) : 1.0f);
+  config->embedding_scale =
+      factor("embedding_scale", architecture.scales_embedding ? std::sqrt(static_cast<float>(config->width)) : 1.0f);
   config->residual_scale = factor("residual_scale", 1);
   const float logit_scale = factor("logit_scale", 1);
   reader.expect(architecture.divides_logits || logit_scale == 1, ErrorCode::kUnsupported,

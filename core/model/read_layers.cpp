@@ -165,8 +165,8 @@ ExpertScoring read_scoring(ConfigReader& reader, ExpertScoring usual) {
 ExpertSpec read_experts(ConfigReader& reader, const Architecture& architecture) {
   ExpertSpec experts;
   const uint32_t least = architecture.experts == Presence::kAlways ? 1 : 0;
-  experts.count = reader.integer("expert_count", least, kExpertsMax, least == 0 ? std::optional<uint64_t>(0)
-                                                                                : std::nullopt);
+  experts.count =
+      reader.integer("expert_count", least, kExpertsMax, least == 0 ? std::optional<uint64_t>(0) : std::nullopt);
   if (experts.count == 0) return experts;
   reader.expect(architecture.experts != Presence::kNever, ErrorCode::kUnsupported,
                 fmt::format("unsupported model: {}expert_count: expected no experts in this architecture, found {}",
@@ -175,8 +175,8 @@ ExpertSpec read_experts(ConfigReader& reader, const Architecture& architecture) 
   experts.has_bias = architecture.has_expert_bias;
   RoutingRule& rule = experts.rule;
   rule.scoring = read_scoring(reader, architecture.expert_scoring);
-  const auto renormalise = reader.metadata().boolean(reader.prefix() + "expert_weights_norm",
-                                                     architecture.renormalises_experts);
+  const auto renormalise =
+      reader.metadata().boolean(reader.prefix() + "expert_weights_norm", architecture.renormalises_experts);
   reader.expect(renormalise.ok(), ErrorCode::kCorruptFile,
                 fmt::format("bad metadata: {}expert_weights_norm: expected a boolean", reader.prefix()));
   rule.renormalise = renormalise && *renormalise;
@@ -206,9 +206,8 @@ void read_feed_forward(ConfigReader& reader, const Architecture& architecture, M
   const bool has_expert_width = experts.count > 0 && reader.find(kExpertWidth) != nullptr;
   const std::vector<uint32_t> expert_widths =
       has_expert_width ? reader.integers(kExpertWidth, 1, kFfnWidthMax, num_layers) : std::vector<uint32_t>();
-  const std::vector<uint32_t> widths = has_expert_width && num_dense == 0
-                                           ? expert_widths
-                                           : reader.integers(kWidth, 1, kFfnWidthMax, num_layers);
+  const std::vector<uint32_t> widths =
+      has_expert_width && num_dense == 0 ? expert_widths : reader.integers(kWidth, 1, kFfnWidthMax, num_layers);
   for (uint32_t layer = 0; layer < num_layers; ++layer) {
     LayerSpec& spec = config->layers[layer];
     spec.ffn_width = layer >= num_dense && has_expert_width ? expert_widths[layer] : widths[layer];

@@ -60,10 +60,10 @@ struct Counter {
   // Weights of the experts that rows go to: each is read once.
   double expert_bytes(int32_t id, uint32_t num_experts, TensorId ids) const {
     if (list.routed_per_row == 0) return 0;
-    const double distinct = !sizes.distinct_experts.empty()
-                                ? sizes.distinct_experts[static_cast<size_t>(ids)]
-                                : expected_distinct_experts(num_experts, list.routed_per_row,
-                                                            rows(ids) / list.routed_per_row);
+    const double distinct =
+        !sizes.distinct_experts.empty()
+            ? sizes.distinct_experts[static_cast<size_t>(ids)]
+            : expected_distinct_experts(num_experts, list.routed_per_row, rows(ids) / list.routed_per_row);
     return group_bytes(weights.groups[id]) * distinct / num_experts;
   }
   double group_bytes(const WeightGroup& group) const {
@@ -75,9 +75,7 @@ struct Counter {
   OpCost operator()(const Add& op) const { return {elements(op.out), 3 * bytes(op.out)}; }
   OpCost operator()(const Scale& op) const { return {elements(op.out), 2 * bytes(op.out)}; }
   OpCost operator()(const SoftCap& op) const { return {5 * elements(op.out), 2 * bytes(op.out)}; }
-  OpCost operator()(const SigmoidGate& op) const {
-    return {4 * elements(op.out), 2 * bytes(op.x) + bytes(op.out)};
-  }
+  OpCost operator()(const SigmoidGate& op) const { return {4 * elements(op.out), 2 * bytes(op.x) + bytes(op.out)}; }
   OpCost operator()(const GatherRows& op) const { return {0, 2 * bytes(op.out)}; }
   // Rows without features cost nothing; a list does not know which rows have them, so the least is nothing.
   OpCost operator()(const ApplyPenalties&) const { return {}; }

@@ -12,11 +12,13 @@
 namespace llmrt {
 namespace {
 
-constexpr const char* kOpNames[kNumOps] = {
-    "update_rows", "prepare_rows",    "embed",         "rms_norm",       "matmul",          "qk_norm",     "joined_qk_norm", "rope",
-    "kv_write",    "paged_attention", "running_sum",   "gated_activation", "route_experts", "expert_gate_up",
-    "expert_down", "add",             "scale",         "soft_cap",       "sigmoid_gate",    "gather_rows",    "apply_penalties", "apply_bias",  "filter",
-    "sample",      "logprobs",        "copy_blocks",   "store_blocks",   "load_blocks"};
+constexpr const char* kOpNames[kNumOps] = {"update_rows",     "prepare_rows",    "embed",          "rms_norm",
+                                           "matmul",          "qk_norm",         "joined_qk_norm", "rope",
+                                           "kv_write",        "paged_attention", "running_sum",    "gated_activation",
+                                           "route_experts",   "expert_gate_up",  "expert_down",    "add",
+                                           "scale",           "soft_cap",        "sigmoid_gate",   "gather_rows",
+                                           "apply_penalties", "apply_bias",      "filter",         "sample",
+                                           "logprobs",        "copy_blocks",     "store_blocks",   "load_blocks"};
 
 struct Printer {
   const OpList& list;

@@ -62,8 +62,8 @@ struct CostSizes {
   uint64_t kv_tokens = 0;             // sum over query tokens' rows of keys read from the pool
   uint64_t attention_pairs = 0;       // sum over query tokens of keys each looks at
   uint32_t kv_bytes_token_layer = 0;  // k and v of one token in one layer
-  // Experts that rows go to, by the TensorId of their ids, as counted behind a run (core/engine/expert_counts.h). Empty:
-  // as many as there would be if every row chose evenly.
+  // Experts that rows go to, by the TensorId of their ids, as counted behind a run (core/engine/expert_counts.h).
+  // Empty: as many as there would be if every row chose evenly.
   std::vector<double> distinct_experts = {};
 };
 struct WeightTable;

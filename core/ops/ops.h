@@ -54,8 +54,8 @@ struct Matmul {
   TensorId out;   // [T or R, N] f32
 };
 
-// In place, per head of q and of k: RMS norm over head_dim (Qwen3); of v too where it has a weight (Gemma 4). In this op
-// and the two below num_kv_heads may be 0: a layer that reads the keys and values of another one has q alone.
+// In place, per head of q and of k: RMS norm over head_dim (Qwen3); of v too where it has a weight (Gemma 4). In this
+// op and the two below num_kv_heads may be 0: a layer that reads the keys and values of another one has q alone.
 struct QkNorm {
   TensorId qkv;      // [T, (num_heads + 2 num_kv_heads) * head_dim] f32, in/out
   int32_t q_weight;  // WeightId [1, head_dim] f32
@@ -115,7 +115,7 @@ struct PagedAttention {
   uint32_t window;  // 0 = all
   float soft_cap;   // 0 = none
   KvTensorScales scales = {};
-  int32_t sinks = -1;  // WeightId [1, num_heads] f32; -1 = none
+  int32_t sinks = -1;         // WeightId [1, num_heads] f32; -1 = none
   bool queries_only = false;  // qkv is q alone, [T, num_heads * head_dim]: another layer has written the keys
 };
 
@@ -140,8 +140,8 @@ struct GatedActivation {
   TensorId out;  // [T or R, F] f32, f16 or bf16
 };
 
-// How a row's scores of experts become probabilities. kSoftmaxOfChosen: the scores choose as they are, and a softmax over
-// the chosen ones makes the weights.
+// How a row's scores of experts become probabilities. kSoftmaxOfChosen: the scores choose as they are, and a softmax
+// over the chosen ones makes the weights.
 enum class ExpertScoring : uint8_t { kSoftmax, kSigmoid, kSoftmaxOfChosen, kSqrtSoftplus };
 
 // What devices' kernels take: experts of a layer, shared ones among them, and those that a row goes to.
@@ -153,19 +153,19 @@ struct RoutingRule {
   ExpertScoring scoring = ExpertScoring::kSoftmax;
   bool renormalise = false;  // weights are divided by max(their sum, 2^-14)
   float scale = 1;           // factor on the weights, behind that
-  // Experts in `groups` equal runs: the groups_used runs with the largest sums of their two best selection scores may be
-  // chosen from. 1: all.
+  // Experts in `groups` equal runs: the groups_used runs with the largest sums of their two best selection scores may
+  // be chosen from. 1: all.
   uint32_t groups = 1, groups_used = 1;
   uint32_t num_shared = 0;  // experts beyond those that are chosen, which every row goes to
   bool operator==(const RoutingRule&) const = default;
 };
 
 // Which experts a row goes to, and with which weights, all in f32. scores = x W^T + bias; probabilities by the rule's
-// scoring; selection score = probability + correction; the best of the rows that `groups` leave are chosen, ties by lower
-// id; weights are the probabilities of the chosen, without correction. A row has k = OpList::routed_per_row routed rows:
-// the k - num_shared chosen experts from the best selection score on, then the shared ones E, E + 1, ..., each of weight
-// 1, or of sigmoid(x . shared_gate). A row with a score that is not a number has experts 0, 1, ... and weights that are
-// not numbers. (Mixtral, Qwen3-MoE, gpt-oss, DeepSeek-V3; Hugging Face transformers.)
+// scoring; selection score = probability + correction; the best of the rows that `groups` leave are chosen, ties by
+// lower id; weights are the probabilities of the chosen, without correction. A row has k = OpList::routed_per_row
+// routed rows: the k - num_shared chosen experts from the best selection score on, then the shared ones E, E + 1, ...,
+// each of weight 1, or of sigmoid(x . shared_gate). A row with a score that is not a number has experts 0, 1, ... and
+// weights that are not numbers. (Mixtral, Qwen3-MoE, gpt-oss, DeepSeek-V3; Hugging Face transformers.)
 struct RouteExperts {
   TensorId x;           // [T or R, D] f32
   int32_t weight;       // WeightId [E, D] f32
@@ -181,8 +181,8 @@ struct RouteExperts {
 struct ExpertGateUp {
   TensorId x;    // [T or R, D] f32
   TensorId ids;  // [K, 1] i32, each below num_experts
-  // WeightGroupId [2 num_experts F, D]: the gate rows of all experts, then the up rows of all; by_expert: gate rows, then
-  // up rows, of one expert after the other.
+  // WeightGroupId [2 num_experts F, D]: the gate rows of all experts, then the up rows of all; by_expert: gate rows,
+  // then up rows, of one expert after the other.
   int32_t group;
   uint32_t num_experts;
   bool by_expert;
@@ -287,9 +287,10 @@ struct LoadBlocks {
   uint32_t kv_group;
 };
 
-using Op = std::variant<UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, QkNorm, JoinedQkNorm, Rope, KvWrite,
-                        PagedAttention, RunningSum, GatedActivation, RouteExperts, ExpertGateUp, ExpertDown, Add,
-                        Scale, SoftCap, SigmoidGate, GatherRows, ApplyPenalties, ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
+using Op =
+    std::variant<UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, QkNorm, JoinedQkNorm, Rope, KvWrite, PagedAttention,
+                 RunningSum, GatedActivation, RouteExperts, ExpertGateUp, ExpertDown, Add, Scale, SoftCap, SigmoidGate,
+                 GatherRows, ApplyPenalties, ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
 inline constexpr int kNumOps = std::variant_size_v<Op>;
 
 const char* op_name(const Op& op);  // lower snake case, e.g. "rms_norm"

@@ -1,5 +1,5 @@
-// A model with windows in five of six layers, as Gemma 3 has them, and prompts of 128k tokens: what its pools hold while
-// the scheduler computes them. Method: the real shapes of the pools, plans carried out by nobody.
+// A model with windows in five of six layers, as Gemma 3 has them, and prompts of 128k tokens: what its pools hold
+// while the scheduler computes them. Method: the real shapes of the pools, plans carried out by nobody.
 #include <catch2/catch_test_macros.hpp>
 
 #include "core/engine/pool_shapes.h"

@@ -32,7 +32,6 @@ Caps measured_caps() {
 }
 const FakeBackend kDevice{FakeBackendConfig()};  // where only other sizes than its arena's count
 
-
 // Rows of one token each, all at the same depth.
 IterationPlan decode_plan(uint32_t num_rows, uint32_t position) {
   IterationPlan plan;

@@ -11,7 +11,8 @@ TEST_CASE("add, scale, soft_cap and sigmoid_gate compute each number once", "[ad
   for (uint32_t columns : {1u, 37u, 576u, 4096u}) {
     for (auto [rows, bucket] : {std::pair{0u, 1u}, {1u, 1u}, {7u, 8u}, {65u, 128u}}) {
       Case test_case;
-      test_case.name = fmt::format("add, scale, soft_cap, sigmoid_gate columns {} rows {} of {}", columns, rows, bucket);
+      test_case.name =
+          fmt::format("add, scale, soft_cap, sigmoid_gate columns {} rows {} of {}", columns, rows, bucket);
       Step step;
       if (rows > 0) step.add_row(0, 0, rows);
       step.set_bucket(bucket);
@@ -23,9 +24,9 @@ TEST_CASE("add, scale, soft_cap and sigmoid_gate compute each number once", "[ad
       const TensorId capped = step.output(Rows::kTokens, "capped", columns, DType::kF32, Tolerance::kElementwise);
       step.forward.ops = {Add{a, b, sum}, Scale{a, 0.7f, scaled}, SoftCap{a, 1.5f, capped}};
       for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
-        step.forward.ops.emplace_back(SigmoidGate{
-            a, b, step.output(Rows::kTokens, fmt::format("gated_{}", dtype_name(dtype)), columns, dtype,
-                              Tolerance::kElementwise)});
+        step.forward.ops.emplace_back(SigmoidGate{a, b,
+                                                  step.output(Rows::kTokens, fmt::format("gated_{}", dtype_name(dtype)),
+                                                              columns, dtype, Tolerance::kElementwise)});
       test_case.steps = {std::move(step)};
       suite.cases.push_back(std::move(test_case));
     }

@@ -104,8 +104,8 @@ class RandomTensors final : public TensorSource {
 };
 
 // Five layers in two cache groups: a window and heads of 64, and all positions and heads of 128. They differ in query
-// and KV heads, feed-forward parts, post norms, norms of q, k and v, soft caps, sinks, output gates, RoPE bases, dimensions
-// and pairing. Layer 1 has no rows for v, layer 2 no RoPE, layer 3 no keys: it reads those of layer 2.
+// and KV heads, feed-forward parts, post norms, norms of q, k and v, soft caps, sinks, output gates, RoPE bases,
+// dimensions and pairing. Layer 1 has no rows for v, layer 2 no RoPE, layer 3 no keys: it reads those of layer 2.
 std::vector<LayerSpec> mixed_layers() {
   LayerSpec local;
   local.attention = AttentionKind::kWindow;

@@ -1,5 +1,5 @@
-// route_experts, expert_gate_up, expert_down: every rule of routing, every encoding, one row to prompts, all rows to one
-// expert and none to most, ties, scores that are not numbers.
+// route_experts, expert_gate_up, expert_down: every rule of routing, every encoding, one row to prompts, all rows to
+// one expert and none to most, ties, scores that are not numbers.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
@@ -39,8 +39,8 @@ RouteExperts add_router(Suite* suite, const RouteShape& shape, std::mt19937_64& 
   };
   RouteExperts op{};
   op.rule = shape.rule;
-  op.weight = add_matrix(suite, shape.num_experts, shape.columns,
-                         values(size_t{shape.num_experts} * shape.columns, unit));
+  op.weight =
+      add_matrix(suite, shape.num_experts, shape.columns, values(size_t{shape.num_experts} * shape.columns, unit));
   op.bias = shape.bias ? suite->add_f32(values(shape.num_experts, 0.25)) : -1;
   // Far apart, so that sums with probabilities do not come near each other.
   op.correction = shape.correction ? suite->add_f32(values(shape.num_experts, 2)) : -1;
@@ -152,9 +152,9 @@ ExpertGroups add_experts(Suite* suite, const ExpertShape& shape, std::mt19937_64
 }
 
 std::string shape_name(const ExpertShape& shape, uint32_t rows, uint32_t bucket, Spread spread) {
-  return fmt::format("{} E {} k {} D {} F {}{}{} rows {} of {} to {}", encoding_name(shape.encoding),
-                     shape.num_experts, shape.used, shape.width, shape.ffn, shape.by_expert ? " by expert" : "",
-                     shape.bias ? " bias" : "", rows, bucket, kSpreadNames[static_cast<int>(spread)]);
+  return fmt::format("{} E {} k {} D {} F {}{}{} rows {} of {} to {}", encoding_name(shape.encoding), shape.num_experts,
+                     shape.used, shape.width, shape.ffn, shape.by_expert ? " by expert" : "", shape.bias ? " bias" : "",
+                     rows, bucket, kSpreadNames[static_cast<int>(spread)]);
 }
 
 struct ExpertRun {
@@ -177,8 +177,7 @@ Case gate_up_case(const ExpertShape& shape, WeightGroupId group, const ExpertRun
                                 random_normal(rng, size_t{how.rows} * shape.width, 1, how.math));
   const TensorId ids = step.input_in(list, Rows::kRouted, "ids", 1, DType::kI32,
                                      random_ids(shape.num_experts, shape.used, how.rows, how.spread, rng));
-  const TensorId out =
-      step.output_in(list, Rows::kRouted, "out", shape.ffn, how.math, Tolerance::kMatmul, how.math);
+  const TensorId out = step.output_in(list, Rows::kRouted, "out", shape.ffn, how.math, Tolerance::kMatmul, how.math);
   step.last_output().scale = 0.5;
   // A product of two sums is off by the error of each times the other, which may be several times as large as most.
   step.last_output().slack = how.math == DType::kF16 ? 1e-3 : 0;
@@ -197,12 +196,12 @@ Case down_case(const ExpertShape& shape, WeightGroupId group, const ExpertRun& h
   list.routed_per_row = shape.used;
   list.batch_invariant = how.batch_invariant;
   const size_t routed = size_t{how.rows} * shape.used;
-  const TensorId x = step.input_in(list, Rows::kRouted, "x", shape.ffn, how.math,
-                                   random_normal(rng, routed * shape.ffn, 1, how.math));
+  const TensorId x =
+      step.input_in(list, Rows::kRouted, "x", shape.ffn, how.math, random_normal(rng, routed * shape.ffn, 1, how.math));
   const TensorId ids = step.input_in(list, Rows::kRouted, "ids", 1, DType::kI32,
                                      random_ids(shape.num_experts, shape.used, how.rows, how.spread, rng));
-  const TensorId weights = step.input_in(list, Rows::kRouted, "weights", 1, DType::kF32,
-                                         random_normal(rng, routed, 1, DType::kF32));
+  const TensorId weights =
+      step.input_in(list, Rows::kRouted, "weights", 1, DType::kF32, random_normal(rng, routed, 1, DType::kF32));
   const TensorId out = step.output_in(list, how.kind, "out", shape.width, DType::kF32, Tolerance::kMatmul, how.math);
   step.last_output().scale = 1;
   step.last_output().of_quantized = is_quantized(shape.encoding);
@@ -276,7 +275,8 @@ TEST_CASE("in batch-invariant lists a row of experts has the same bits whatever 
     const auto& whole = actual.tensors[0].at(out);
     const auto& one = actual.tensors[1].at(out);
     const size_t bytes = 3 * 128 * 2;
-    if (!std::equal(one.begin(), one.begin() + bytes, whole.begin())) failures.push_back("row 0: other bits than alone");
+    if (!std::equal(one.begin(), one.begin() + bytes, whole.begin()))
+      failures.push_back("row 0: other bits than alone");
     return failures;
   };
   suite.cases = {std::move(both)};
@@ -317,8 +317,8 @@ TEST_CASE("layers of experts in one list go by their own routes, step after step
           // What is multiplied last has been rounded once more, and gates multiply two errors.
           step.last_output().slack = math == DType::kF16 ? 2e-3 : 1e-5;
           list.ops.push_back(route);
-          list.ops.push_back(ExpertGateUp{route.x, route.ids, groups.gate_up, shape.num_experts, false,
-                                          shape.activation, gated});
+          list.ops.push_back(
+              ExpertGateUp{route.x, route.ids, groups.gate_up, shape.num_experts, false, shape.activation, gated});
           list.ops.push_back(ExpertDown{gated, route.ids, route.weights, groups.down, shape.num_experts, out});
         }
         test_case.steps.push_back(std::move(step));

@@ -265,8 +265,8 @@ TEST_CASE("paged_attention reads rows of queries alone", "[paged_attention]") {
   auto rng = test_rng("attention queries");
   Suite suite = make_suite();
   for (const Shape& shape : {kAllShapes[0], kAllShapes[5]})
-    for (const std::vector<RowSpec>& rows : {std::vector<RowSpec>{{200, 1, false}, {5, 1, false}},
-                                             {{200, 1, false}, {0, 70, true}, {129, 33, true}}})
+    for (const std::vector<RowSpec>& rows :
+         {std::vector<RowSpec>{{200, 1, false}, {5, 1, false}}, {{200, 1, false}, {0, 70, true}, {129, 33, true}}})
       suite.cases.push_back(attention_case(shape, KvDType::kF16, rows, {.bucket = 128, .queries_only = true}, rng));
   run(suite);
 }

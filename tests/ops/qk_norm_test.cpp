@@ -1,5 +1,5 @@
-// qk_norm: each head of q and k on its own; v stays bit for bit, unless it has a weight. joined_qk_norm: q as a whole, k
-// as a whole.
+// qk_norm: each head of q and k on its own; v stays bit for bit, unless it has a weight. joined_qk_norm: q as a whole,
+// k as a whole.
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/ops/op_harness.h"

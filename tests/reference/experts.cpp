@@ -99,8 +99,7 @@ Status run(Machine& m, const RouteExperts& op) {
     Choice choice = choose(m, op, scores, per_row - op.rule.num_shared);
     for (uint32_t s = 0; s < op.rule.num_shared; ++s) {
       choice.ids.push_back(num_experts + s);
-      const double gate =
-          op.shared_gate < 0 ? INFINITY : dot(x.row(t), m.values_of(op.shared_gate).data(), x.columns);
+      const double gate = op.shared_gate < 0 ? INFINITY : dot(x.row(t), m.values_of(op.shared_gate).data(), x.columns);
       choice.weights.push_back(std::isnan(choice.weights[0]) ? choice.weights[0] : 1 / (1 + std::exp(-gate)));
     }
     for (uint32_t k = 0; k < per_row; ++k) {

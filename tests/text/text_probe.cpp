@@ -54,8 +54,11 @@ Result<Vocabulary> read_folder(const std::string& folder) {
     std::string found = read_text(folder + "/" + name);
     return found.empty() ? std::nullopt : std::optional(std::move(found));
   };
-  const auto source = read_hf_texts({read_text(folder + "/config.json"), text("tokenizer.json"),
-                                     text("tokenizer_config.json"), text("generation_config.json"), {}});
+  const auto source = read_hf_texts({read_text(folder + "/config.json"),
+                                     text("tokenizer.json"),
+                                     text("tokenizer_config.json"),
+                                     text("generation_config.json"),
+                                     {}});
   if (!source) return source.error();
   const auto architecture = source->metadata.string("general.architecture");
   if (!architecture) return architecture.error();

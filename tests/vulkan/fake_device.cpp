@@ -135,7 +135,8 @@ FakeDevice::FakeDevice(const std::string& traits, const WeightTable& table, cons
 void FakeDevice::add_copies() {
   for (GroupPieces& group : weights_.groups)
     for (Piece& piece : group.pieces)
-      if (!group.of_sampled_rows && group.num_experts == 0 && can_write_halves({traits_, default_tuning()}, piece, group.columns))
+      if (!group.of_sampled_rows && group.num_experts == 0 &&
+          can_write_halves({traits_, default_tuning()}, piece, group.columns))
         piece.f16_copy = make(piece.num_rows * group.columns * 2);
 }
 

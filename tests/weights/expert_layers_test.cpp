@@ -147,8 +147,7 @@ TEST_CASE("what a file says of its experts must fit them") {
   const Wrong wrongs[] = {
       {"llama.expert_used_count: expected an integer in [1, 4], found", set("llama.expert_used_count", 5)},
       {"llama.expert_count: expected an integer in [0, 1024], found", set("llama.expert_count", 1025)},
-      {"shape mismatch: blk.0.ffn_gate_inp.weight: expected [32, 3], file has [32, 4]",
-       set("llama.expert_count", 3)},
+      {"shape mismatch: blk.0.ffn_gate_inp.weight: expected [32, 3], file has [32, 4]", set("llama.expert_count", 3)},
       {"shape mismatch: blk.0.ffn_gate_exps.weight: expected [32, 24, 4], file has [32, 16, 4]",
        set("llama.expert_feed_forward_length", 24)},
       {"missing tensor: blk.1.ffn_down_exps.weight: expected [16, 32, 4], found nothing",
@@ -156,8 +155,7 @@ TEST_CASE("what a file says of its experts must fit them") {
       {"shape mismatch: blk.1.ffn_up_exps.weight: expected [32, 16, 4], file has [32, 64]",
        tensor("blk.1.ffn_up_exps.weight", {32, 64})},
       {"tensor blk.0.ffn_gate_shexp.weight: llama has no such tensor", tensor("blk.0.ffn_gate_shexp.weight", {32, 16})},
-      {"llama.expert_shared_count: expected 0, found 1",
-       [](GgufBytes& f) { f.u32("llama.expert_shared_count", 1); }},
+      {"llama.expert_shared_count: expected 0, found 1", [](GgufBytes& f) { f.u32("llama.expert_shared_count", 1); }},
       {"llama.expert_group_count: expected 4 experts in equal groups",
        [](GgufBytes& f) {
          f.u32("llama.expert_group_count", 3);

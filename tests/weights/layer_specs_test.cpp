@@ -371,9 +371,8 @@ TEST_CASE("windows of gemma3 turn by their own base, unscaled, and what reads im
     CHECK(config.rope_freqs[config.layers[5].rope.freqs_idx][1] == Catch::Approx(std::pow(1e6, -2.0 / 8) / 8));
     REQUIRE_FALSE((*loaded)->warnings.empty());
     CHECK_THAT((*loaded)->warnings.back(), ContainsSubstring("2 tensors of parts that read images are left out"));
-    CHECK(std::ranges::count_if(build_forward(**loaded, Caps{}, 4).ops, [](const Op& op) {
-            return std::holds_alternative<Scale>(op);
-          }) == 1);
+    CHECK(std::ranges::count_if(build_forward(**loaded, Caps{}, 4).ops,
+                                [](const Op& op) { return std::holds_alternative<Scale>(op); }) == 1);
   };
   check_base(10000);
   file.f32("gemma3.rope.freq_base_swa", 500);
@@ -587,7 +586,8 @@ TEST_CASE("layers that no op computes are refused by name") {
   assign_cache_groups(layers);
   CHECK_THAT(message(), ContainsSubstring("layer 6: expected at most 4 kinds of window"));
   layers[2].feed_forward = FeedForwardKind::kBoth;
-  CHECK_THAT(message(), ContainsSubstring("layer 2: expected a dense feed-forward part or experts, found experts beside"));
+  CHECK_THAT(message(),
+             ContainsSubstring("layer 2: expected a dense feed-forward part or experts, found experts beside"));
   layers[1].attention = AttentionKind::kLinear;
   CHECK_THAT(message(), ContainsSubstring("layer 1: expected full or window attention, found linear attention"));
   layers[0].attention = AttentionKind::kLatent;

@@ -177,7 +177,8 @@ Status explain_ops(std::shared_ptr<const Model> model, const ExplainOptions& opt
     if (engine) {
       const std::vector<KvPoolSize>& pools = engine->memory_plan().pools;
       for (uint32_t i = 0; i < shape.num_rows(); ++i)
-        if (Status status = apply_row_updates(probe_setup_plan(shape, i, pools), &engine->backend()); !status) return status;
+        if (Status status = apply_row_updates(probe_setup_plan(shape, i, pools), &engine->backend()); !status)
+          return status;
       Result<std::vector<double>> measured = profile(&engine->backend(), step);
       if (!measured) return measured.error();
       op_ms = std::move(*measured);

@@ -23,8 +23,8 @@ struct AttentionArgs {
   float* partial_sums;    // [partial, num_heads, 2]: maximum (of scores times log2 e), sum
 };
 
-// What the head's sink adds to the sum of all weights of a token, which are relative to `most` (of scores times log2 e).
-// Kept to what has an inverse in f32 behind a factor of 2^8.
+// What the head's sink adds to the sum of all weights of a token, which are relative to `most` (of scores times log2
+// e). Kept to what has an inverse in f32 behind a factor of 2^8.
 __device__ inline float sink_weight(const AttentionArgs& args, uint32_t head, float most) {
   return args.sinks == nullptr ? 0.0f : exp2f(fminf(args.sinks[head] * kLog2E - most, 100.0f));
 }

@@ -57,8 +57,8 @@ Status emit(Emitter& e, const PagedAttention& op) {
                          .soft_cap = op.soft_cap,
                          .v_scale = op.scales.v,
                          .row_heads = op.num_heads + (op.queries_only ? 0 : 2 * op.num_kv_heads)};
-    const std::span launch_reads = launch.merges ? std::span(merge_reads).first(1 + num_sinks)
-                                                 : std::span(reads).first(4 + num_sinks);
+    const std::span launch_reads =
+        launch.merges ? std::span(merge_reads).first(1 + num_sinks) : std::span(reads).first(4 + num_sinks);
     e.launch(launch, PushBytes(push), launch_reads, std::span(writes).first(launch.claims ? 2 : 0));
   }
   return {};

@@ -18,8 +18,8 @@ struct PagedAttentionBlockKernel {
     uint32_t key_lanes;  // a power of two, at most a subgroup
   };
   static constexpr Constant<Constants> kConstants[] = {
-      {"head_dim", &Constants::head_dim}, {"kv_dtype", &Constants::kv_dtype},   {"out_dtype", &Constants::out_dtype},
-      {"soft_cap", &Constants::soft_cap}, {"sinks", &Constants::sinks}, {"key_lanes", &Constants::key_lanes},
+      {"head_dim", &Constants::head_dim}, {"kv_dtype", &Constants::kv_dtype}, {"out_dtype", &Constants::out_dtype},
+      {"soft_cap", &Constants::soft_cap}, {"sinks", &Constants::sinks},       {"key_lanes", &Constants::key_lanes},
   };
   using Push = PagedPush;
 };

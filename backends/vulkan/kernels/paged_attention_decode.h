@@ -21,15 +21,11 @@ struct PagedAttentionDecodeKernel {
     uint32_t merge_batch;
   };
   static constexpr Constant<Constants> kConstants[] = {
-      {"head_dim", &Constants::head_dim},
-      {"kv_dtype", &Constants::kv_dtype},
-      {"out_dtype", &Constants::out_dtype},
-      {"soft_cap", &Constants::soft_cap}, {"sinks", &Constants::sinks},
-      {"heads", &Constants::heads},
-      {"key_lanes", &Constants::key_lanes},
-      {"subgroups", &Constants::subgroups},
-      {"batch", &Constants::batch},
-      {"merge_batch", &Constants::merge_batch},
+      {"head_dim", &Constants::head_dim},   {"kv_dtype", &Constants::kv_dtype},
+      {"out_dtype", &Constants::out_dtype}, {"soft_cap", &Constants::soft_cap},
+      {"sinks", &Constants::sinks},         {"heads", &Constants::heads},
+      {"key_lanes", &Constants::key_lanes}, {"subgroups", &Constants::subgroups},
+      {"batch", &Constants::batch},         {"merge_batch", &Constants::merge_batch},
   };
   using Push = PagedPush;
 };

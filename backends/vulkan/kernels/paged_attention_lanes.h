@@ -18,7 +18,7 @@ struct PagedAttentionLanesKernel {
   };
   static constexpr Constant<Constants> kConstants[] = {
       {"head_dim", &Constants::head_dim}, {"kv_dtype", &Constants::kv_dtype}, {"out_dtype", &Constants::out_dtype},
-      {"soft_cap", &Constants::soft_cap}, {"sinks", &Constants::sinks}, {"row_vecs", &Constants::row_vecs},
+      {"soft_cap", &Constants::soft_cap}, {"sinks", &Constants::sinks},       {"row_vecs", &Constants::row_vecs},
   };
   using Push = PagedPush;
 };

@@ -17,9 +17,8 @@ struct PagedAttentionMergeKernel {
     uint32_t prompt_only;
   };
   static constexpr Constant<Constants> kConstants[] = {
-      {"head_dim", &Constants::head_dim},       {"kv_dtype", &Constants::kv_dtype},
-      {"out_dtype", &Constants::out_dtype},     {"soft_cap", &Constants::soft_cap}, {"sinks", &Constants::sinks},
-      {"prompt_only", &Constants::prompt_only},
+      {"head_dim", &Constants::head_dim}, {"kv_dtype", &Constants::kv_dtype}, {"out_dtype", &Constants::out_dtype},
+      {"soft_cap", &Constants::soft_cap}, {"sinks", &Constants::sinks},       {"prompt_only", &Constants::prompt_only},
   };
   using Push = PagedPush;
 };

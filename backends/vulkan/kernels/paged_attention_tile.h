@@ -18,8 +18,9 @@ struct PagedAttentionTileKernel {
     uint32_t tile_keys;
   };
   static constexpr Constant<Constants> kConstants[] = {
-      {"head_dim", &Constants::head_dim}, {"kv_dtype", &Constants::kv_dtype},   {"out_dtype", &Constants::out_dtype},
-      {"soft_cap", &Constants::soft_cap}, {"sinks", &Constants::sinks}, {"tile_rows", &Constants::tile_rows}, {"tile_keys", &Constants::tile_keys},
+      {"head_dim", &Constants::head_dim},   {"kv_dtype", &Constants::kv_dtype}, {"out_dtype", &Constants::out_dtype},
+      {"soft_cap", &Constants::soft_cap},   {"sinks", &Constants::sinks},       {"tile_rows", &Constants::tile_rows},
+      {"tile_keys", &Constants::tile_keys},
   };
   using Push = PagedPush;
 };

@@ -90,7 +90,9 @@ Status emit(Emitter& e, const QkvHeadsStep& step) {
   const uint32_t group_size = e.traits().cpu_kernels ? 8 : by_pairs ? 128 : 32;
   // q heads alone need nothing when only k and v are stored, but the grid stays the same: they leave at once.
   const KernelChoice choice{
-      make_kernel<QkvKernel>(group_size, {.norm = !norm ? 0u : norm->v_weight < 0 ? 1u : 2u,
+      make_kernel<QkvKernel>(group_size, {.norm = !norm                ? 0u
+                                                  : norm->v_weight < 0 ? 1u
+                                                                       : 2u,
                                           .rope = rope ? rope_constant(*rope) : 0,
                                           .write = pool ? kv_constant(pool->group.dtype) : 0,
                                           .by_pairs = by_pairs}),

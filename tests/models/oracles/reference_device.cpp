@@ -1,5 +1,5 @@
-// The program on the float64 reference backend instead of a GPU: what it answers has the rounding of a float16 KV cache and
-// no other that matters, so oracle_test.py can tell a wrong graph or a wrong tensor from rounding.
+// The program on the float64 reference backend instead of a GPU: what it answers has the rounding of a float16 KV cache
+// and no other that matters, so oracle_test.py can tell a wrong graph or a wrong tensor from rounding.
 #include "backends/backends.h"
 #include "tests/reference/backend.h"
 

@@ -62,7 +62,10 @@ void print_step(const StepKind& kind, const StepFigures& step) {
 
 void record_step(const StepKind& kind, const StepFigures& step, Record* record) {
   if (!step.missing.empty()) return record->miss(kind.name, step.device_id, step.missing);
-  record->add({kind.name, step.device_id, {median_value("time", "ms", step.step_ms)}, {{"sum_ms", step.sum_ms()}, {"experts", step.experts}}});
+  record->add({kind.name,
+               step.device_id,
+               {median_value("time", "ms", step.step_ms)},
+               {{"sum_ms", step.sum_ms()}, {"experts", step.experts}}});
   for (const KernelFigures& kernel : step.kernels) {
     const Figures f = figures_of(kernel, step);
     const OpCheck& check = kernel.check;

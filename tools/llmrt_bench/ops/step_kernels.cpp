@@ -40,9 +40,8 @@ struct Run {
       }
     for (uint32_t i = first; i < end; ++i)
       if (const WeightGroup* group = group_of(list.ops[i])) {
-        const TensorId ids = std::holds_alternative<ExpertGateUp>(list.ops[i])
-                                 ? std::get<ExpertGateUp>(list.ops[i]).ids
-                                 : std::get<ExpertDown>(list.ops[i]).ids;
+        const TensorId ids = std::holds_alternative<ExpertGateUp>(list.ops[i]) ? std::get<ExpertGateUp>(list.ops[i]).ids
+                                                                               : std::get<ExpertDown>(list.ops[i]).ids;
         const std::string distinct =
             sizes.distinct_experts.empty() ? "" : fmt::format("{:.0f} of ", sizes.distinct_experts[ids]);
         return fmt::format("[{}, {}] x {}{} experts", live_rows(ids), group->columns, distinct, group->num_experts);

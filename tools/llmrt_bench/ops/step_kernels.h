@@ -23,7 +23,8 @@ struct Kernel {
   std::string label() const;  // name, encoding and shape: the same for the same work
 };
 
-// `sizes` of the forward list's ops and of the sample list's. `joined`: whether an op ran as part of the one before it, of the forward and then the sample list's ops.
+// `sizes` of the forward list's ops and of the sample list's. `joined`: whether an op ran as part of the one before it,
+// of the forward and then the sample list's ops.
 std::vector<Kernel> step_kernels(const LoweredStep& step, const Model& model, const CostSizes& sizes,
                                  const CostSizes& sample_sizes, KvDType kv_dtype, const std::vector<bool>& joined);
 
