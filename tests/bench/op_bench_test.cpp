@@ -160,7 +160,7 @@ TEST_CASE("a step's ops are counted by what they compute, and none is left out")
   const Lowered lowered(model, {}, shape);
   const CostSizes sizes = probe_sizes(shape, model->config, KvDType::kF16);
   const auto kernels =
-      step_kernels(lowered.step, *model, sizes, KvDType::kF16, std::vector<bool>(lowered.num_ops(), false));
+      step_kernels(lowered.step, *model, sizes, sizes, KvDType::kF16, std::vector<bool>(lowered.num_ops(), false));
   std::set<uint32_t> ops;
   for (const Kernel& kernel : kernels) ops.insert(kernel.op_idxs.begin(), kernel.op_idxs.end());
   CHECK(ops.size() == lowered.num_ops());
@@ -183,7 +183,7 @@ TEST_CASE("ops that run as one hand their numbers on without memory") {
   for (size_t op = 0; op < lowered.step.forward->list.ops.size(); ++op)
     joined[op] = std::holds_alternative<GatedActivation>(lowered.step.forward->list.ops[op]) ||
                  std::holds_alternative<KvWrite>(lowered.step.forward->list.ops[op]);
-  const auto kernels = step_kernels(lowered.step, *model, sizes, KvDType::kF16, joined);
+  const auto kernels = step_kernels(lowered.step, *model, sizes, sizes, KvDType::kF16, joined);
   const Kernel& activated = find(kernels, "matmul gate_up + gated_activation");
   CHECK(activated.cost.bytes == 3072.0 * 576 * 20 / 32 + 64 * 576 * 4 + 64 * 1536 * 4);
   CHECK(activated.written_bytes == 64 * 1536 * 4);
@@ -222,7 +222,7 @@ TEST_CASE("each kernel alone fits the arena of the steps that it comes from") {
         const uint64_t arena_bytes =
             std::max(arena_of(forward, joined, 0), arena_of(sample, joined, forward.ops.size()));
         const CostSizes sizes = probe_sizes(shape, model->config, KvDType::kF16);
-        for (const Kernel& kernel : step_kernels(lowered.step, *model, sizes, KvDType::kF16, joined)) {
+        for (const Kernel& kernel : step_kernels(lowered.step, *model, sizes, sizes, KvDType::kF16, joined)) {
           const OpList& list = kernel.is_sample ? sample : forward;
           const OpList alone = excerpt_of(list, kernel.first_op, kernel.num_ops).list;
           std::vector<bool> joined_alone(alone.ops.size());

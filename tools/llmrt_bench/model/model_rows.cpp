@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/ops/op_list.h"
 #include "tools/llmrt_bench/record/price.h"
 #include "tools/llmrt_bench/record/stats.h"
 
@@ -15,24 +16,31 @@ struct Matrices {
   double bytes = 0, numbers = 0, head_numbers = 0;
 };
 
-// All that a step multiplies with: everything but the input embedding. The head is apart, as prompts need one row of
-// it.
-Matrices matrices_of(const Model& model) {
+// All that a step of so many rows reads, and what one of them multiplies with: everything but the input embedding. The
+// head is apart, as prompts need one row of it. Of experts those count that are chosen, evenly.
+Matrices matrices_of(const Model& model, double rows) {
+  uint32_t used = 0;
+  for (const LayerSpec& layer : model.config.layers) used = std::max(used, layer.experts.routed_per_row());
   Matrices sum;
   for (size_t i = 0; i < model.weights.groups.size(); ++i) {
     const WeightGroup& group = model.weights.groups[i];
+    const bool has_experts = group.num_experts > 0;
+    const double read = has_experts ? expected_distinct_experts(group.num_experts, used, rows) / group.num_experts : 1;
+    const double multiplied = has_experts ? double{used} / group.num_experts : 1;
     for (const RowSegment& s : group.segments)
-      sum.bytes += static_cast<double>(s.num_rows) * static_cast<double>(model.weights.tensors[s.tensor].bytes_row());
-    const double numbers = static_cast<double>(group.rows) * static_cast<double>(group.columns);
+      sum.bytes +=
+          read * static_cast<double>(s.num_rows) * static_cast<double>(model.weights.tensors[s.tensor].bytes_row());
+    const double numbers = multiplied * static_cast<double>(group.rows) * static_cast<double>(group.columns);
     (static_cast<WeightGroupId>(i) == model.head ? sum.head_numbers : sum.numbers) += numbers;
   }
   return sum;
 }
 
-double kv_token_bytes(const ModelConfig& c, KvDType dtype) {
-  double numbers = 0;
-  for (const LayerSpec& layer : c.layers) numbers += 2.0 * layer.num_kv_heads * layer.head_dim;
-  return numbers * kv_element_bytes(dtype);
+// Keys of a layer that `count` tokens behind `depth` others look at, together.
+double keys_seen(const LayerSpec& layer, double depth, double count) {
+  const double window = layer.window > 0 ? layer.window : HUGE_VAL;
+  const double before = std::clamp(window - depth, 0.0, count);  // tokens that see all keys
+  return before * depth + before * (before + 1) / 2 + (count > before ? (count - before) * window : 0);
 }
 
 }  // namespace
@@ -115,17 +123,16 @@ ModelRow make_row(const Model& model, const EngineConfig& config, const ModelTes
   row.test = test;
   row.samples = std::move(samples);
   const ModelConfig& c = model.config;
-  const Matrices matrices = matrices_of(model);
-  double attention_key = 0;  // q.k and p.v of one key
-  for (const LayerSpec& layer : c.layers) attention_key += 4.0 * layer.num_heads * layer.head_dim;
-  if (test.is_prompt()) {
-    const double tokens = test.n_prompt;
-    row.bytes = matrices.bytes + kv_token_bytes(c, config.kv_dtype) * tokens;
-    row.flops = 2 * (matrices.numbers * tokens + matrices.head_numbers) + attention_key * tokens * (tokens + 1) / 2;
-  } else {
-    const double keys = test.n_rows * (test.n_depth + test.n_gen / 2.0);
-    row.bytes = matrices.bytes + kv_token_bytes(c, config.kv_dtype) * keys;
-    row.flops = 2.0 * test.n_rows * (matrices.numbers + matrices.head_numbers) + attention_key * keys;
+  const double tokens = test.is_prompt() ? test.n_prompt : test.n_rows;
+  const Matrices matrices = matrices_of(model, tokens);
+  row.bytes = matrices.bytes;
+  row.flops = 2 * (matrices.numbers * tokens + matrices.head_numbers * (test.is_prompt() ? 1 : tokens));
+  for (const LayerSpec& layer : c.layers) {
+    const double key_bytes = 2.0 * layer.num_kv_heads * layer.head_dim * kv_element_bytes(config.kv_dtype);
+    const double keys = test.is_prompt() ? keys_seen(layer, 0, tokens)
+                                         : tokens * keys_seen(layer, test.n_depth + test.n_gen / 2.0 - 1, 1);
+    row.bytes += key_bytes * (test.is_prompt() ? tokens : keys);
+    row.flops += 4.0 * layer.num_heads * layer.head_dim * keys;  // q.k and p.v
   }
   return row;
 }
