@@ -15,4 +15,12 @@ __device__ inline float activate(Activation activation, float x) {
   return __fdividef(x, 1.0f + exp2_fast(-kLog2E * t));
 }
 
+// What a gate and the other half become.
+__device__ inline float gated(Activation activation, float gate, float up) {
+  if (activation != Activation::kClampedSilu) return activate(activation, gate) * up;
+  const float g = gate > 7.0f ? 7.0f : gate;  // what is not a number stays so
+  const float u = up > 7.0f ? 7.0f : up < -7.0f ? -7.0f : up;
+  return __fdividef(g, 1.0f + exp2_fast(-kLog2E * 1.702f * g)) * (u + 1.0f);
+}
+
 }  // namespace llmrt::cuda

@@ -10,18 +10,6 @@ Status choose(const PlainOp& step, const OpList& list, const CompileInputs& inpu
   return std::visit([&](const auto& op) { return choose(op, list, inputs, out); }, step.op);
 }
 
-Status choose(const RouteExperts&, const OpList&, const CompileInputs&, Launches*) {
-  return make_error(ErrorCode::kUnsupported, "route_experts: no kernel");
-}
-
-Status choose(const ExpertGateUp&, const OpList&, const CompileInputs&, Launches*) {
-  return make_error(ErrorCode::kUnsupported, "expert_gate_up: no kernel");
-}
-
-Status choose(const ExpertDown&, const OpList&, const CompileInputs&, Launches*) {
-  return make_error(ErrorCode::kUnsupported, "expert_down: no kernel");
-}
-
 Status choose(const RunningSum&, const OpList&, const CompileInputs&, Launches*) {
   return make_error(ErrorCode::kUnsupported, "running_sum: no kernel");
 }

@@ -25,8 +25,13 @@ Status DeviceRank::create_state(const StateConfig& config) {
 
 Status DeviceRank::allocate_state(const StateConfig& config) {
   const uint64_t slice_bytes = weights_ ? weights_->f16_bytes_max() : 0;
-  const uint64_t workspace_bytes = std::max(std::clamp(slice_bytes, kWorkspaceBytesMin, kTuning.slice_bytes_max),
-                                            filter_workspace_bytes(config.sample_rows_max, inputs_.device.num_sms));
+  // Lists whose scratch is larger are cut (choose_experts.cpp).
+  const bool has_experts = weights_ && std::ranges::any_of(weights_->groups(), [](const DeviceGroup& group) {
+                             return group.num_experts > 0;
+                           });
+  const uint64_t expert_bytes = has_experts ? kTuning.expert_scratch_bytes : 0;
+  const uint64_t workspace_bytes = std::max({std::clamp(slice_bytes, kWorkspaceBytesMin, kTuning.slice_bytes_max),
+                                            filter_workspace_bytes(config.sample_rows_max, inputs_.device.num_sms), expert_bytes});
   const uint32_t num_counters = std::max(kNumCountersMin, config.step_tokens_max * config.heads_max);
   const uint64_t partial_rows = uint64_t{config.partials_max} * config.heads_max;
   struct Wanted {

@@ -38,6 +38,20 @@ struct Tuning {
   uint32_t sampling_blocks_sm = 2;          // parts of sampled rows. H200, 2026-11-21
   uint32_t moves_blocks_sm = 2;             // of blocks between pools. H200, 2026-11-21
 
+  // ---- experts -----------------------------------------------------------------------------------------------------
+  uint32_t route_few_rows_max = 128;    // tiles of 16 rows; more are in tiles of 64. Not measured
+  uint32_t route_blocks_sm = 1;         // parts of scores. Not measured
+  uint32_t route_invariant_splits = 8;  // parts of a score's columns in batch-invariant lists
+  uint32_t expert_steps_warp = 4;       // of 128 columns that a warp has of a tile. Not measured
+  uint32_t expert_blocks_sm = 2;        // all start at once. Not measured
+  uint32_t expert_tiles_max = 8;        // of a group of warps, one after the other. Not measured
+  uint32_t expert_eight_rows_max = 4;   // rows an expert, in the mean, that are multiplied 8 at a time. Not measured
+  uint32_t expert_joined_rows_max = 4;  // rows whose sum over experts is made by one kernel. Not measured
+  uint32_t expert_scan_max = 1024;      // routed rows that each block looks through. Not measured
+  uint32_t expert_tiles_rows_min = 16;  // rows an expert, in the mean, that warpgroups are faster for. Not measured
+  uint32_t expert_wide_rows_min = 64;   // rows an expert, in the mean, that get tiles of 256. Not measured
+  uint64_t expert_scratch_bytes = 128 << 20;  // what experts' launches are cut for; more gains nothing. Not measured
+
   // ---- lists -------------------------------------------------------------------------------------------------------
   uint32_t graph_tokens_max = 512;       // larger steps hide their launches behind their own length. H200, 2026-11-21
   uint32_t programs_max = 320;           // all buckets of one model, and some more

@@ -78,6 +78,7 @@ std::vector<DeviceGroup> make_groups(const WeightTable& table, const std::vector
     DeviceGroup out;
     out.rows = static_cast<uint32_t>(group.rows);
     out.columns = static_cast<uint32_t>(group.columns);
+    out.num_experts = group.num_experts;
     if (group.bias >= 0) out.bias = reinterpret_cast<const float*>(tensors[static_cast<size_t>(group.bias)].plane[0]);
     uint32_t column = 0;
     for (const RowSegment& segment : group.segments) {

@@ -33,6 +33,7 @@ struct DeviceGroup {
   std::vector<GroupRun> runs;
   const float* bias = nullptr;  // [rows], or null
   uint32_t rows = 0, columns = 0;
+  uint32_t num_experts = 0;  // WeightGroup::num_experts
 };
 // By WeightGroupId. `tensors` by WeightId, in the encodings that they have on the device.
 std::vector<DeviceGroup> make_groups(const WeightTable& table, const std::vector<PackedMatrix>& tensors);

@@ -81,7 +81,8 @@ uint64_t DeviceWeights::f16_bytes_max() const {
   uint64_t bytes = 0;
   for (const DeviceGroup& group : groups_)
     for (const GroupRun& run : group.runs)
-      if (has_f16_copy(run.matrix) && run.f16.rows == 0) bytes = std::max(bytes, f16_bytes(run.matrix));
+      if (group.num_experts == 0 && has_f16_copy(run.matrix) && run.f16.rows == 0)
+        bytes = std::max(bytes, f16_bytes(run.matrix));
   return bytes;
 }
 
@@ -90,7 +91,8 @@ Status DeviceWeights::add_f16_copies(uint64_t bytes_max, MemoryBook* book, const
   for (DeviceGroup& group : groups_) {
     for (GroupRun& run : group.runs) {
       run.f16 = {};
-      if (has_f16_copy(run.matrix)) runs.push_back(&run);
+      // Experts' kernels decode: a step of few rows an expert reads what the file has.
+      if (group.num_experts == 0 && has_f16_copy(run.matrix)) runs.push_back(&run);
     }
   }
   f16_slab_.reset();

@@ -4,6 +4,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
+#include <set>
 
 #include "core/base/checked_math.h"
 #include "tests/ops/op_harness.h"
@@ -37,6 +39,8 @@ void bench(const std::string& device, const Suite& suite, const std::vector<Benc
     StepSubmission submission;
     submission.forward = &forward;
     submission.forward_inputs = words;
+    for (const Fill& fill : bench_case.step.fills)
+      REQUIRE(backend.write_tensor(forward, fill.tensor, bytes_before(bench_case.step, fill.tensor)).ok());
     std::vector<double> times;
     for (int i = 0; i < kRepeats; ++i) {
       const auto op_ms = backend.profile(submission);
@@ -203,6 +207,120 @@ TEST_CASE("the small ops' speed", "[.bench]") {
       });
     }
     run_bench(device, suite, cases);
+  }
+}
+
+namespace {
+
+struct ExpertBench {
+  const char* encoding;
+  uint32_t num_experts, used, width, ffn;
+};
+
+// Layers of one shape, which share the host's bytes.
+struct ExpertLayers {
+  std::vector<WeightGroupId> gate_up, down;
+  WeightId router;
+};
+ExpertLayers add_layers(Suite* suite, const ExpertBench& shape, Encoding encoding, int count, std::mt19937_64& rng) {
+  ExpertLayers layers;
+  const uint64_t rows = uint64_t{shape.num_experts} * shape.ffn;
+  const WeightId first = suite->add_weight(encoding, rows, shape.width, rng, 0.02);
+  suite->add_weight(encoding, rows, shape.width, rng, 0.02);
+  suite->add_weight(encoding, uint64_t{shape.num_experts} * shape.width, shape.ffn, rng, 0.02);
+  const auto copy_of = [&](WeightId id) {
+    suite->weights.tensors.push_back(WeightTensor(suite->weights.tensors[static_cast<size_t>(id)]));
+    return static_cast<WeightId>(suite->weights.tensors.size() - 1);
+  };
+  for (int i = 0; i < count; ++i) {
+    const WeightId gate = i == 0 ? first : copy_of(first), up = i == 0 ? first + 1 : copy_of(first + 1);
+    layers.gate_up.push_back(suite->add_group({gate, up}, false, rng));
+    layers.down.push_back(suite->add_group({i == 0 ? first + 2 : copy_of(first + 2)}, false, rng));
+    for (const WeightGroupId id : {layers.gate_up.back(), layers.down.back()})
+      suite->weights.groups[static_cast<size_t>(id)].num_experts = shape.num_experts;
+  }
+  std::vector<float> router(size_t{shape.num_experts} * shape.width);
+  for (float& value : router) value = std::normal_distribution<float>(0, 0.02f)(rng);
+  layers.router = suite->add_f32(router);
+  suite->weights.tensors[static_cast<size_t>(layers.router)].rows = shape.num_experts;
+  suite->weights.tensors[static_cast<size_t>(layers.router)].columns = shape.width;
+  return layers;
+}
+
+// The three ops of one number of rows, whose experts are drawn evenly.
+std::vector<BenchCase> expert_cases(const ExpertBench& shape, const ExpertLayers& layers, uint32_t rows,
+                                    const std::string& device, std::mt19937_64& rng) {
+  const DType narrow = activation_of(device);
+  std::vector<double> ids;
+  std::vector<uint32_t> order(shape.num_experts);
+  std::iota(order.begin(), order.end(), 0);
+  for (uint32_t t = 0; t < rows; ++t) {
+    std::ranges::shuffle(order, rng);
+    ids.insert(ids.end(), order.begin(), order.begin() + shape.used);
+  }
+  const auto numbers = [&](size_t count, DType dtype) { return random_normal(rng, count, 1, dtype); };
+  std::vector<BenchCase> cases;
+  for (const char* op : {"route_experts", "expert_gate_up", "expert_down"}) {
+    BenchCase bench_case;
+    bench_case.name = fmt::format("{} {} E {} k {} D {} F {} rows {} x{}", op, shape.encoding, shape.num_experts,
+                                  shape.used, shape.width, shape.ffn, rows, layers.down.size());
+    Step& step = bench_case.step;
+    OpList& list = step.set_rows(Rows::kTokens, rows, rows);
+    list.routed_per_row = shape.used;
+    const bool is_route = op == std::string_view("route_experts"), is_down = op == std::string_view("expert_down");
+    const TensorId x =
+        is_down ? step.input_in(list, Rows::kRouted, "x", shape.ffn, narrow,
+                                numbers(size_t{rows} * shape.used * shape.ffn, narrow))
+                : step.input(Rows::kTokens, "x", shape.width, DType::kF32, numbers(size_t{rows} * shape.width, narrow));
+    const TensorId chosen = step.input_in(list, Rows::kRouted, "ids", 1, DType::kI32, ids);
+    const TensorId weights =
+        step.input_in(list, Rows::kRouted, "weights", 1, DType::kF32, std::vector<double>(ids.size(), 0.125));
+    const TensorId out =
+        is_down ? list.add_tensor({"out", Rows::kTokens, shape.width, DType::kF32, Storage::kPinned})
+                : list.add_tensor({"out", Rows::kRouted, shape.ffn, narrow, Storage::kPinned});
+    for (size_t i = 0; i < layers.down.size(); ++i) {
+      if (is_route)
+        list.ops.push_back(RouteExperts{
+            x, layers.router, -1, -1, -1, {.scoring = ExpertScoring::kSoftmax, .renormalise = true}, chosen, weights});
+      else if (is_down)
+        list.ops.push_back(ExpertDown{x, chosen, weights, layers.down[i], shape.num_experts, out});
+      else
+        list.ops.push_back(
+            ExpertGateUp{x, chosen, layers.gate_up[i], shape.num_experts, false, Activation::kSilu, out});
+    }
+    bench_case.sizes.num_tokens = rows;
+    bench_case.sizes.distinct_experts.assign(list.tensors.size(),
+                                             static_cast<double>(std::set<double>(ids.begin(), ids.end()).size()));
+    cases.push_back(std::move(bench_case));
+  }
+  return cases;
+}
+
+}  // namespace
+
+// Shapes of Qwen3-30B-A3B and gpt-oss-20b. A figure is that of all layers together.
+TEST_CASE("experts' speed", "[.bench][experts_speed]") {
+  for (const std::string& device : test_devices()) {
+    const bool small = is_small(device);
+    const std::vector<ExpertBench> shapes =
+        small ? std::vector<ExpertBench>{{"q4_k", 16, 4, 256, 256}}
+              : std::vector<ExpertBench>{
+                    {"q4_k", 128, 8, 2048, 768}, {"q8_0", 128, 8, 2048, 768}, {"mxfp4", 32, 4, 2880, 2880}};
+    for (const ExpertBench& shape : shapes) {
+      const auto all = all_encodings();
+      const auto encoding =
+          std::ranges::find_if(all, [&](Encoding e) { return encoding_name(e) == std::string_view(shape.encoding); });
+      if (encoding == all.end()) continue;
+      auto rng = test_rng("bench experts");
+      Suite suite;
+      const ExpertLayers layers = add_layers(&suite, shape, *encoding, small ? 2 : 6, rng);
+      std::vector<BenchCase> cases;
+      for (uint32_t rows : {1u, 2u, 4u, 8u, 16u, 32u, 64u, 128u, 256u, 512u, 1024u, 2048u}) {
+        if (small && rows > 32) continue;
+        std::ranges::move(expert_cases(shape, layers, rows, device, rng), std::back_inserter(cases));
+      }
+      run_bench(device, suite, cases);
+    }
   }
 }
 

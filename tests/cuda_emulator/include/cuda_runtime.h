@@ -187,6 +187,9 @@ inline float __double2float_rd(double value) {
 inline int __ffs(int value) {
   return value == 0 ? 0 : std::countr_zero(static_cast<unsigned>(value)) + 1;
 }
+inline int __popc(unsigned value) {
+  return std::popcount(value);
+}
 inline int __clz(int value) {
   return std::countl_zero(static_cast<unsigned>(value));
 }
