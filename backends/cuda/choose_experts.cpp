@@ -156,7 +156,8 @@ struct Expert {
   // and `row_bytes` a row, fits the workspace.
   Status each_run(const ExpertShape& shape, uint64_t fixed, uint64_t row_bytes, auto fn) const {
     const uint64_t room = inputs.workspace_bytes > fixed ? inputs.workspace_bytes - fixed : 0;
-    const uint32_t fit = static_cast<uint32_t>(std::min<uint64_t>(room / std::max(row_bytes, uint64_t{1}), shape.num_rows));
+    const uint32_t fit =
+        static_cast<uint32_t>(std::min<uint64_t>(room / std::max(row_bytes, uint64_t{1}), shape.num_rows));
     if (fit == 0)
       return make_error(ErrorCode::kOutOfMemory, "experts: {} bytes of scratch for a row pass the workspace of {}",
                         fixed + row_bytes, inputs.workspace_bytes);
@@ -182,9 +183,9 @@ struct Expert {
       choice.row_blocks = rows_an_expert(run) <= inputs.tuning.expert_eight_rows_max ? 1 : 4;
       choice.out_count = shape.outs;
       lay_out_experts_rows(run, inputs, &choice);
-      choice.variant = fmt::format("{} {} rows={} splits={} tiles={}", encoding_name(shape.encoding),
-                                   shape.is_gated ? "gate up" : "down", choice.row_blocks * 8, choice.splits,
-                                   choice.tiles);
+      choice.variant =
+          fmt::format("{} {} rows={} splits={} tiles={}", encoding_name(shape.encoding),
+                      shape.is_gated ? "gate up" : "down", choice.row_blocks * 8, choice.splits, choice.tiles);
       Scratch scratch;
       scratch.x = scratch.partials = choice.is_ordered ? order_bytes(run) : 0;
       if (choice.is_ordered) add_order(run, rows, false, scratch);
@@ -212,7 +213,9 @@ struct Expert {
           add_order(run, rows, true, scratch);
           const uint64_t fit = (inputs.workspace_bytes - scratch.partials) / (routed * 4) / kSliceOuts * kSliceOuts;
           const uint32_t slices =
-              shape.is_gated ? 1 : ceil_div(shape.outs, static_cast<uint32_t>(std::clamp<uint64_t>(fit, kSliceOuts, 1 << 20)));
+              shape.is_gated
+                  ? 1
+                  : ceil_div(shape.outs, static_cast<uint32_t>(std::clamp<uint64_t>(fit, kSliceOuts, 1 << 20)));
           const uint32_t count = round_up(ceil_div(shape.outs, slices), kSliceOuts);
           for (uint32_t begin = 0; begin < shape.outs; begin += count) {
             add_tile_slice(run, rows, begin, std::min(count, shape.outs - begin), scratch);
@@ -263,9 +266,9 @@ ExpertShape shape_of(const GroupRun& run, TensorId rows, TensorId out, uint32_t 
   return shape;
 }
 
-bool multiplies_f16(const ExpertShape& shape, DType math) {
-  return math == DType::kF16 && (shape.encoding == Encoding::kF16 || is_quantized(shape.encoding)) &&
-         shape.columns % 8 == 0;
+bool multiplies_f16(const PackedMatrix& matrix, DType math) {
+  return math == DType::kF16 && (matrix.encoding == Encoding::kF16 || is_quantized(matrix.encoding)) &&
+         !matrix.is_beyond_f16 && matrix.columns % 8 == 0;
 }
 
 }  // namespace
@@ -281,7 +284,9 @@ Status choose(const ExpertGateUp& op, const OpList& list, const CompileInputs& i
   shape.is_gated = true;
   const DType math = described(op.out, list).dtype;
   const Expert<ExpertGateUp> expert{op, inputs, out};
-  if (multiplies_f16(shape, math) && stack.up->matrix.encoding == shape.encoding) return expert.add_products(shape);
+  const bool is_one_encoding = stack.up->matrix.encoding == shape.encoding;
+  if (is_one_encoding && multiplies_f16(stack.gate->matrix, math) && multiplies_f16(stack.up->matrix, math))
+    return expert.add_products(shape);
   expert.add_exact(shape, math);
   return {};
 }
@@ -289,12 +294,13 @@ Status choose(const ExpertGateUp& op, const OpList& list, const CompileInputs& i
 Status choose(const ExpertDown& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
   const DeviceGroup& group = experts_of(op.group, inputs.groups);
   if (group.runs.size() != 1)
-    return make_error(ErrorCode::kUnsupported, "expert_down: group {}: expected matrices of one encoding, found {} runs",
-                      op.group, group.runs.size());
+    return make_error(ErrorCode::kUnsupported,
+                      "expert_down: group {}: expected matrices of one encoding, found {} runs", op.group,
+                      group.runs.size());
   const ExpertShape shape = shape_of(group.runs[0], op.out, op.out, op.num_experts, list);
   const DType math = described(op.x, list).dtype;
   const Expert<ExpertDown> expert{op, inputs, out};
-  if (!multiplies_f16(shape, math)) {
+  if (!multiplies_f16(group.runs[0].matrix, math)) {
     expert.add_exact(shape, math);
     return {};
   }

@@ -275,9 +275,8 @@ std::vector<BenchCase> expert_cases(const ExpertBench& shape, const ExpertLayers
     const TensorId chosen = step.input_in(list, Rows::kRouted, "ids", 1, DType::kI32, ids);
     const TensorId weights =
         step.input_in(list, Rows::kRouted, "weights", 1, DType::kF32, std::vector<double>(ids.size(), 0.125));
-    const TensorId out =
-        is_down ? list.add_tensor({"out", Rows::kTokens, shape.width, DType::kF32, Storage::kPinned})
-                : list.add_tensor({"out", Rows::kRouted, shape.ffn, narrow, Storage::kPinned});
+    const TensorId out = is_down ? list.add_tensor({"out", Rows::kTokens, shape.width, DType::kF32, Storage::kPinned})
+                                 : list.add_tensor({"out", Rows::kRouted, shape.ffn, narrow, Storage::kPinned});
     for (size_t i = 0; i < layers.down.size(); ++i) {
       if (is_route)
         list.ops.push_back(RouteExperts{

@@ -260,8 +260,8 @@ TEST_CASE("experts multiply more rows than their scratch holds at once", "[exper
   auto rng = test_rng("experts many");
   Suite suite;
   const ExpertShape many_columns{Encoding::kQ4_0, 40, 32, 2304, 32}, many_outs{Encoding::kQ4_0, 16, 8, 2560, 32};
-  suite.cases.push_back(gate_up_case(many_columns, add_experts(&suite, many_columns, rng).gate_up,
-                                     {.rows = 1000, .bucket = 1024}, rng));
+  suite.cases.push_back(
+      gate_up_case(many_columns, add_experts(&suite, many_columns, rng).gate_up, {.rows = 1000, .bucket = 1024}, rng));
   suite.cases.push_back(
       down_case(many_outs, add_experts(&suite, many_outs, rng).down, {.rows = 2000, .bucket = 2048}, rng));
   run(suite);

@@ -31,12 +31,12 @@ struct ExpertArgs {
 
 struct ExpertChoice : KernelChoice {
   bool is_gated = false;
-  bool is_ordered = false;   // the routed rows' order is there
-  uint32_t row_blocks = 1;   // rows of 8 that experts_rows multiplies at once: 1 or 4
-  uint32_t splits = 1;       // warps that share the columns of an output
-  uint32_t tiles = 1;        // of outputs, one after the other in a group of such warps
-  uint32_t tile_rows = 0;    // of experts_tiles: 128 or 256
-  bool copies_x = false;     // of order_experts: x comes into the order too, in f16
+  bool is_ordered = false;                // the routed rows' order is there
+  uint32_t row_blocks = 1;                // rows of 8 that experts_rows multiplies at once: 1 or 4
+  uint32_t splits = 1;                    // warps that share the columns of an output
+  uint32_t tiles = 1;                     // of outputs, one after the other in a group of such warps
+  uint32_t tile_rows = 0;                 // of experts_tiles: 128 or 256
+  bool copies_x = false;                  // of order_experts: x comes into the order too, in f16
   uint32_t out_begin = 0, out_count = 0;  // of the outputs that it makes, in the workspace; 0: all, in their place
 };
 

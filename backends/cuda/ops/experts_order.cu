@@ -101,7 +101,7 @@ void lay_out_order(const ExpertShape& shape, ExpertChoice* choice) {
 }
 
 Status order_experts(const ExpertChoice& choice, const ExpertArgs& args, void* sorted, const OpContext& at) {
-  const auto kernel = !choice.copies_x ? order_experts_kernel<void>
+  const auto kernel = !choice.copies_x  ? order_experts_kernel<void>
                       : choice.is_gated ? order_experts_kernel<float>
                                         : order_experts_kernel<__half>;
   return launch(at, choice, kernel, args, const_cast<uint32_t*>(args.offsets), const_cast<uint32_t*>(args.order),
@@ -109,15 +109,13 @@ Status order_experts(const ExpertChoice& choice, const ExpertArgs& args, void* s
 }
 
 void lay_out_sum(const ExpertShape& shape, ExpertChoice* choice) {
-  choice->grid = {shape.num_rows,
-                  ceil_div(choice->out_count, kSumThreads * sum_width(choice->out_count, shape.outs))};
+  choice->grid = {shape.num_rows, ceil_div(choice->out_count, kSumThreads * sum_width(choice->out_count, shape.outs))};
   choice->threads = kSumThreads;
 }
 
 Status sum_experts(const ExpertChoice& choice, const float* partials, const ExpertArgs& args, const OpContext& at) {
-  return launch(at, choice,
-                sum_width(choice.out_count, args.outs) == 4 ? sum_experts_kernel<4> : sum_experts_kernel<1>, partials,
-                static_cast<float*>(args.out) + choice.out_begin, choice.out_count, args);
+  return launch(at, choice, sum_width(choice.out_count, args.outs) == 4 ? sum_experts_kernel<4> : sum_experts_kernel<1>,
+                partials, static_cast<float*>(args.out) + choice.out_begin, choice.out_count, args);
 }
 
 }  // namespace llmrt::cuda

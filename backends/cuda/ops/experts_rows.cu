@@ -3,8 +3,8 @@
 //
 // Bound by reading the weights of the distinct experts once. A block has one expert, all of its rows (up to 8 or 32 at
 // a time; more read the weights again) and some tiles of 16 rows of W: 16 outputs, or the gates and other halves of 8.
-// A tile's columns are shared by `splits` of the 8 warps in steps of 128; each lane loads 16-byte words of two rows of W
-// straight into registers, several steps ahead, across tiles. W, decoded to f16, is the 16x16 operand of the matrix
+// A tile's columns are shared by `splits` of the 8 warps in steps of 128; each lane loads 16-byte words of two rows of
+// W straight into registers, several steps ahead, across tiles. W, decoded to f16, is the 16x16 operand of the matrix
 // units, eight rows of x the 16x8 one, from the L1. Sums in f32; those of a tile's warps are added in order of warps.
 //
 // The experts of a step: with fewer routed rows than experts a block has the place of a routed row, and those of rows
@@ -76,9 +76,9 @@ __global__ void __launch_bounds__(kRowsThreads, kRowsBlocksSm<E, kBlocks>) exper
   };
   // A warp's steps of all of its tiles, one after the other. Shares differ by one step at most.
   const uint32_t share = (num_steps - part + args.splits - 1) / args.splits;
-  const uint32_t num_places = num_tiles > tile_first
-                                  ? min(args.tiles, (num_tiles - tile_first + lanes_of_tiles - 1) / lanes_of_tiles) * share
-                                  : 0;
+  const uint32_t num_places =
+      num_tiles > tile_first ? min(args.tiles, (num_tiles - tile_first + lanes_of_tiles - 1) / lanes_of_tiles) * share
+                             : 0;
   const auto next = [&](RowsPlace* place) {
     place->step += args.splits;
     if (place->step < num_steps) return;
@@ -92,7 +92,8 @@ __global__ void __launch_bounds__(kRowsThreads, kRowsBlocksSm<E, kBlocks>) exper
       total = a.offsets[expert + 1] - first_row;
       if (total == 0) return;
       __syncthreads();  // the rows before have been read
-      if (threadIdx.x < kRows && skip + threadIdx.x < total) rows[threadIdx.x] = a.order[first_row + skip + threadIdx.x];
+      if (threadIdx.x < kRows && skip + threadIdx.x < total)
+        rows[threadIdx.x] = a.order[first_row + skip + threadIdx.x];
       __syncthreads();
     } else {
       total = find_rows<kRowsWarps>(a.ids, routed, expert, skip, kRows, rows, counts);
@@ -104,9 +105,8 @@ __global__ void __launch_bounds__(kRowsThreads, kRowsBlocksSm<E, kBlocks>) exper
 #pragma unroll
     for (uint32_t b = 0; b < kBlocks; ++b) {
       const uint32_t i = b * 8 + g;
-      x[b] = i < num_rows
-                 ? static_cast<const X*>(a.x) + uint64_t{kGated ? rows[i] / a.per_row : rows[i]} * columns
-                 : nullptr;
+      x[b] = i < num_rows ? static_cast<const X*>(a.x) + uint64_t{kGated ? rows[i] / a.per_row : rows[i]} * columns
+                          : nullptr;
     }
     RowsPlace ahead{tile_first, part}, here = ahead;
 #pragma unroll
@@ -167,8 +167,8 @@ __global__ void __launch_bounds__(kRowsThreads, kRowsBlocksSm<E, kBlocks>) exper
         __syncthreads();
       }
       if (part > 0 || tile >= num_tiles) continue;
-      // A lane has, of rows 2t and 2t + 1 of each eight, output g of the upper eight (or the gate), and of the lower
-      // eight (or the other half).
+        // A lane has, of rows 2t and 2t + 1 of each eight, output g of the upper eight (or the gate), and of the lower
+        // eight (or the other half).
 #pragma unroll
       for (uint32_t b = 0; b < kBlocks; ++b) {
 #pragma unroll
@@ -182,8 +182,7 @@ __global__ void __launch_bounds__(kRowsThreads, kRowsBlocksSm<E, kBlocks>) exper
             const uint64_t w_row = uint64_t{expert} * a.stride + out;
             const float gate = sum[b][j] + (a.gate_bias ? a.gate_bias[w_row] : 0.0f);
             const float other = sum[b][2 + j] + (a.up_bias ? a.up_bias[w_row] : 0.0f);
-            static_cast<__half*>(a.out)[uint64_t{k} * a.outs + out] =
-                __float2half_rn(gated(a.activation, gate, other));
+            static_cast<__half*>(a.out)[uint64_t{k} * a.outs + out] = __float2half_rn(gated(a.activation, gate, other));
           } else {
             const float weight = a.weights[k];
 #pragma unroll
@@ -273,7 +272,8 @@ void lay_out_experts_rows(const ExpertShape& shape, const CompileInputs& inputs,
   choice->splits = std::min(std::bit_floor(std::max(num_steps / inputs.tuning.expert_steps_warp, 1u)), kRowsWarps);
   const uint32_t tile_outs = shape.is_gated ? kRowsOuts / 2 : kRowsOuts, tile_lanes = kRowsWarps / choice->splits;
   const uint32_t rounds = ceil_div(ceil_div(shape.outs, tile_outs), tile_lanes);
-  const uint32_t routed = shape.num_rows * shape.per_row, places = choice->is_ordered ? shape.num_experts : std::min(routed, shape.num_experts);
+  const uint32_t routed = shape.num_rows * shape.per_row,
+                 places = choice->is_ordered ? shape.num_experts : std::min(routed, shape.num_experts);
   // So that all blocks that are likely to have work start at once, or each has some tiles.
   const double experts = expected_distinct_experts(shape.num_experts, shape.per_row, shape.num_rows);
   const double blocks = inputs.device.num_sms * inputs.tuning.expert_blocks_sm;
@@ -287,10 +287,10 @@ Status experts_rows(const ExpertChoice& choice, const ExpertArgs& args, const Op
   const RowsArgs rows{args, choice.splits, choice.tiles, choice.grid.y < args.num_experts};
   return with_encoding(args.gate.encoding, [&]<Encoding E>() {
     if (choice.is_gated)
-      return launch(at, choice, choice.row_blocks > 1 ? experts_rows_kernel<E, 4, true> : experts_rows_kernel<E, 1, true>,
-                    rows);
-    return launch(at, choice, choice.row_blocks > 1 ? experts_rows_kernel<E, 4, false> : experts_rows_kernel<E, 1, false>,
-                  rows);
+      return launch(at, choice,
+                    choice.row_blocks > 1 ? experts_rows_kernel<E, 4, true> : experts_rows_kernel<E, 1, true>, rows);
+    return launch(at, choice,
+                  choice.row_blocks > 1 ? experts_rows_kernel<E, 4, false> : experts_rows_kernel<E, 1, false>, rows);
   });
 }
 

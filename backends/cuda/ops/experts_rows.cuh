@@ -20,7 +20,8 @@ __device__ inline uint32_t live_rows(const ExpertArgs& args) {
 // Eight numbers of x from `column` on as four pairs of f16; zeros behind the row's end.
 __device__ inline uint4 load_x(const float* row, uint32_t column, uint32_t columns) {
   if (column >= columns) return {};
-  const float4 a = *reinterpret_cast<const float4*>(row + column), b = *reinterpret_cast<const float4*>(row + column + 4);
+  const float4 a = *reinterpret_cast<const float4*>(row + column),
+               b = *reinterpret_cast<const float4*>(row + column + 4);
   return {half2_bits(__floats2half2_rn(a.x, a.y)), half2_bits(__floats2half2_rn(a.z, a.w)),
           half2_bits(__floats2half2_rn(b.x, b.y)), half2_bits(__floats2half2_rn(b.z, b.w))};
 }

@@ -234,8 +234,8 @@ __device__ inline void store_two(const ExpertArgs& args, const ExpertTile& tile,
       first_up += args.up_bias[w_row];
       if (is_pair) second_up += args.up_bias[w_row + 1];
     }
-    const __half2 both = __floats2half2_rn(gated(args.activation, first, first_up),
-                                           gated(args.activation, second, second_up));
+    const __half2 both =
+        __floats2half2_rn(gated(args.activation, first, first_up), gated(args.activation, second, second_up));
     __half* at = static_cast<__half*>(args.out) + to;
     if (is_pair && args.outs % 2 == 0) {
       *reinterpret_cast<__half2*>(at) = both;
@@ -345,8 +345,7 @@ uint32_t tiles_shared_bytes(uint32_t num_experts) {
 
 template <Encoding E, class S>
 Status start(const ExpertChoice& choice, const ExpertArgs& args, const __half* x, const OpContext& at) {
-  const Result<RowMap> map =
-      make_row_map(x, uint64_t{args.row_count} * args.per_row, args.gate.columns, kBoxRows);
+  const Result<RowMap> map = make_row_map(x, uint64_t{args.row_count} * args.per_row, args.gate.columns, kBoxRows);
   if (!map) return map.error();
   return launch(at, choice, choice.is_gated ? experts_tiles_kernel<E, S, true> : experts_tiles_kernel<E, S, false>,
                 args, *map);

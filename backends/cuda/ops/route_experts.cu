@@ -150,7 +150,7 @@ __device__ void make_scores(const RouteArgs& args, uint32_t live, uint32_t row_f
 struct RowChoice {
   const RouteArgs& args;
   uint32_t row;
-  uint32_t* keys;  // [experts], shared
+  uint32_t* keys;   // [experts], shared
   float most, sum;  // of kSoftmax: the largest score, and the sum of exp(score - most)
 
   __device__ float score_at(uint32_t expert) const {
