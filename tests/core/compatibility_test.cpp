@@ -3,6 +3,7 @@
 // fails, and so does a check without a line.
 #include "core/study/compatibility.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <fstream>
 #include <functional>
@@ -182,6 +183,7 @@ Model small_model() {
   tensor.name = "output.weight";
   tensor.rows = 64;
   tensor.columns = 256;
+  tensor.generate = [](uint64_t, std::span<std::byte> out) { std::ranges::fill(out, std::byte(0)); };
   model.weights.tensors.push_back(tensor);
   return model;
 }
