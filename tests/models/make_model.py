@@ -70,14 +70,6 @@ MODELS = {
         "arch": "gemma3", "about": "windows but for the sixth layer and their RoPE base as the family has them, the full one scaled, in float32",
         "layers": 7, "heads": 4, "kv_heads": 2, "head_dim": 64, "width": 256, "ffn": 256, "tied": True, "vocabulary": "sentencepiece",
         "base": 1e6, "linear": 8.0, "window": 24, "embedding_gain": 0.5, "post_norm": 0.3, "context": 256, "encodings": {"*": "f32"}},
-    "qwen3moe": {
-        "arch": "qwen3moe", "about": "experts in float32, three of nine, q/k norms, own head",
-        "heads": 4, "kv_heads": 2, "head_dim": 64, "width": 256, "ffn": 512, "experts": (9, 3, 128), "tied": False,
-        "vocabulary": "qwen2", "base": 1e6, "encodings": {"*": "f32"}},
-    "mixtral": {
-        "arch": "llama", "about": "experts in q8_0, two of four, in the first two layers q4_0 down matrices",
-        "heads": 4, "kv_heads": 2, "head_dim": 64, "width": 256, "ffn": 256, "experts": (4, 2, None), "tied": False,
-        "vocabulary": "sentencepiece", "base": 1e6, "encodings": {"ffn_down_exps": "q4_0", "*": "q8_0"}},
 }
 LAYERS = 3  # unless the model says otherwise
 SEED = 20240
@@ -181,13 +173,6 @@ class Weights:
         if (wanted == "all" and "blk." in name) or (wanted == "qkv" and short in ("attn_q", "attn_k", "attn_v")):
             self.vector(f"{name}.bias", rows, 0.0, 0.5)
 
-    def stack(self, name, count, rows, columns):
-        """The matrices of `count` experts."""
-        encodings = self.model["encodings"]
-        kind = TYPES[encodings.get(name.split(".")[-1], encodings["*"])]
-        matrices = [matrix(kind, rows, columns, 1.5, self.random) for _ in range(count)]
-        self.writer.add_tensor(f"{name}.weight", np.stack(matrices), raw_dtype=kind)
-
     def vector(self, name, columns, mean=1.0, deviation=0.2):
         self.writer.add_tensor(name, (mean + deviation * self.random.standard_normal(columns)).astype(np.float32))
 
@@ -215,22 +200,6 @@ def add_windows(writer, model):
         writer.add_float32(f"{model['arch']}.rope.freq_base_swa", model["window_base"])
 
 
-def add_feed_forward(weights, prefix, model, ffn):
-    width = model["width"]
-    if "experts" not in model:
-        weights.matrix(prefix + "ffn_gate", ffn, width)
-        weights.matrix(prefix + "ffn_up", ffn, width)
-        weights.matrix(prefix + "ffn_down", width, ffn)
-        return
-    count, _, expert_ffn = model["experts"]
-    ffn = expert_ffn or ffn
-    router = weights.random.standard_normal((count, width)) * 2 / np.sqrt(width)
-    weights.writer.add_tensor(prefix + "ffn_gate_inp.weight", router.astype(np.float32))
-    weights.stack(prefix + "ffn_gate_exps", count, ffn, width)
-    weights.stack(prefix + "ffn_up_exps", count, ffn, width)
-    weights.stack(prefix + "ffn_down_exps", count, width, ffn)
-
-
 def write(name, path):
     model = MODELS[name]
     writer = GGUFWriter(path, model["arch"])
@@ -249,12 +218,6 @@ def write(name, path):
         writer.add_float32(f"{model['arch']}.attention.scale", model["attention_scale"])
     if "window" in model:
         add_windows(writer, model)
-    if "experts" in model:
-        count, used, expert_ffn = model["experts"]
-        writer.add_expert_count(count)
-        writer.add_expert_used_count(used)
-        if expert_ffn:
-            writer.add_expert_feed_forward_length(expert_ffn)
     add_rope(writer, model)
     vocab = add_vocabulary(writer, model["vocabulary"])
     writer.add_vocab_size(vocab)
@@ -270,12 +233,14 @@ def write(name, path):
         weights.matrix(prefix + "attn_q", heads * head_dim, width, 1.5)
         weights.matrix(prefix + "attn_k", kv_heads * head_dim, width, 1.5)
         weights.matrix(prefix + "attn_v", kv_heads * head_dim, width)
-        if model["arch"] in ("qwen3", "gemma3", "qwen3moe"):
+        if model["arch"] in ("qwen3", "gemma3"):
             weights.vector(prefix + "attn_q_norm.weight", head_dim, 1.4)
             weights.vector(prefix + "attn_k_norm.weight", head_dim, 1.4)
         weights.matrix(prefix + "attn_output", width, heads * head_dim)
         weights.vector(prefix + "ffn_norm.weight", width)
-        add_feed_forward(weights, prefix, model, ffn)
+        weights.matrix(prefix + "ffn_gate", ffn, width)
+        weights.matrix(prefix + "ffn_up", ffn, width)
+        weights.matrix(prefix + "ffn_down", width, ffn)
         if "post_norm" in model:
             weights.vector(prefix + "post_attention_norm.weight", width, model["post_norm"])
             weights.vector(prefix + "post_ffw_norm.weight", width, model["post_norm"])

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The independent reference: a float32 forward pass in numpy over the dequantised weights of a GGUF file.
 
-Reads files with the `gguf` package and shares no code with the engine. Architectures llama, qwen2, qwen3, gemma3,
-qwen3moe and gpt-oss; tied and own heads, biases, q/k norms, norms behind parts, both RoPE pairings, linear, llama3 and
-YaRN scaling, layers that differ (windows, heads), attention sinks, experts. Written from the published formulas,
+Reads files with the `gguf` package and shares no code with the engine. Architectures llama, qwen2, qwen3 and gemma3;
+tied and own heads, biases, q/k norms, norms behind parts, both RoPE pairings, linear, llama3 and YaRN scaling, layers that
+differ (windows, heads). Families with experts have oracles of their own (oracles/). Written from the published formulas,
 one screen each, so that it can be checked by reading.
 
     reference.py MODEL logits --tokens 1,2,3 [--top 20] [--npz FILE]   teacher-forced log-probabilities of each next token
@@ -23,8 +23,7 @@ import sys
 import numpy as np
 from gguf import GGUFReader, dequantize
 
-# (2i, 2i+1), else (i, i + half)
-PAIRS_OF_NEIGHBOURS = {"llama": True, "qwen2": False, "qwen3": False, "gemma3": False, "qwen3moe": False, "gpt-oss": False}
+PAIRS_OF_NEIGHBOURS = {"llama": True, "qwen2": False, "qwen3": False, "gemma3": False}  # (2i, 2i+1), else (i, i + half)
 
 
 class Layer:
@@ -57,14 +56,11 @@ class Config:
         self.width = own("embedding_length")
         self.eps = own("attention.layer_norm_rms_epsilon")
         self.context = own("context_length")
-        for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+        for key in ("attn_logit_softcapping", "final_logit_softcapping", "expert_count"):
             if own(key, 0):
                 raise ValueError(f"no reference for {key}")
         self.neighbours = PAIRS_OF_NEIGHBOURS[self.arch]
-        self.qk_norm = self.arch in ("qwen3", "gemma3", "qwen3moe")
-        self.experts, self.experts_used = own("expert_count", 0), own("expert_used_count", 0)
-        self.renormalises = self.arch in ("llama", "qwen3moe")
-        self.sinks = True
+        self.qk_norm = self.arch in ("qwen3", "gemma3")
         is_gemma = self.arch == "gemma3"
         self.gelu = self.post_norms = is_gemma
         self.embedding_scale = math.sqrt(self.width) if is_gemma else 1.0
@@ -81,8 +77,7 @@ class Config:
         heads = each("attention.head_count")
         kv_heads = each("attention.head_count_kv", heads)
         window = own("attention.sliding_window", 0)
-        usual = {"gemma3": 6, "gpt-oss": 2}.get(self.arch, 1) if window else 1
-        pattern = own("attention.sliding_window_pattern", usual)
+        pattern = own("attention.sliding_window_pattern", 6 if self.arch == "gemma3" and window else 1)
         if not isinstance(pattern, (list, tuple, np.ndarray)):  # every nth layer is full, 0: none is
             pattern = [pattern == 0 or layer % pattern < pattern - 1 for layer in range(count)]
         layers = []
@@ -201,55 +196,16 @@ class Reference:
         out = np.empty_like(q)
         for head in range(spec.heads):
             scores = q[:, head] @ k[:, head // group].T * np.float32(spec.scale) + hidden
-            most = scores.max(axis=1, keepdims=True)
-            sink = self.weight(prefix + "attn_sinks.weight")
-            has_sink = sink is not None and self.config.sinks
-            if has_sink:  # one more score, without a value
-                most = np.maximum(most, sink[head])
-            scores = np.exp(scores - most)
-            total = scores.sum(axis=1, keepdims=True) + (np.exp(sink[head] - most) if has_sink else 0)
-            out[:, head] = (scores / total) @ v[:, head // group]
+            scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+            out[:, head] = (scores / scores.sum(axis=1, keepdims=True)) @ v[:, head // group]
         return self.behind(self.linear(out.reshape(len(x), -1), prefix + "attn_output"), prefix + "post_attention_norm")
 
     def behind(self, out, name):
         """What a part adds to the stream: normed where the architecture has a norm behind it."""
         return self.norm(out, name) if self.config.post_norms else out
 
-    def route(self, x, prefix):
-        """Experts of each row, best first and of equal ones the lower id, and their weights."""
-        scores = self.linear(x, prefix + "ffn_gate_inp")
-        ids = np.argsort(-scores, axis=1, kind="stable")[:, :self.config.experts_used]
-        chosen = np.take_along_axis(scores, ids, axis=1)
-        if self.config.renormalises or self.config.arch == "gpt-oss":  # a softmax over the chosen ones is the same
-            weights = np.exp(chosen - chosen.max(axis=1, keepdims=True))
-            return ids, weights / weights.sum(axis=1, keepdims=True)
-        return ids, np.exp(chosen - log_sum_exp(scores))
-
-    def expert(self, x, prefix, index):
-        def linear(y, name):
-            out = y @ self.weight(f"{prefix}{name}.weight")[index].T
-            bias = self.weight(f"{prefix}{name}.bias")
-            return out if bias is None else out + bias[index]
-
-        gate, up = linear(x, "ffn_gate_exps"), linear(x, "ffn_up_exps")
-        if self.config.arch == "gpt-oss":
-            gate, up = np.minimum(gate, np.float32(7)), np.clip(up, np.float32(-7), np.float32(7))
-            return linear(gate / (1 + np.exp(np.float32(-1.702) * gate)) * (up + 1), "ffn_down_exps")
-        return linear(gate / (1 + np.exp(-gate)) * up, "ffn_down_exps")
-
-    def experts(self, x, layer):
-        prefix = f"blk.{layer}."
-        ids, weights = self.route(x, prefix)
-        out = np.zeros_like(x)
-        for row in range(len(x)):
-            for index, weight in zip(ids[row], weights[row]):
-                out[row] += np.float32(weight) * self.expert(x[row:row + 1], prefix, index)[0]
-        return out
-
     def feed_forward(self, x, layer):
         prefix = f"blk.{layer}."
-        if self.config.experts:
-            return self.experts(x, layer)
         gate = self.linear(x, prefix + "ffn_gate")
         if self.config.gelu:  # its tanh form
             gate = gate * np.float32(0.5) * (1 + np.tanh(np.float32(math.sqrt(2 / math.pi)) * (gate + np.float32(0.044715) * gate**3)))
@@ -264,8 +220,7 @@ class Reference:
         x = self.weight("token_embd.weight")[np.asarray(tokens)] * np.float32(self.config.embedding_scale)
         for layer in range(len(self.config.layers)):
             x = x + self.attention(self.norm(x, f"blk.{layer}.attn_norm"), layer, positions, cache)
-            name = "post_attention_norm" if self.config.arch == "gpt-oss" else "ffn_norm"
-            x = x + self.feed_forward(self.norm(x, f"blk.{layer}.{name}"), layer)
+            x = x + self.feed_forward(self.norm(x, f"blk.{layer}.ffn_norm"), layer)
         return self.norm(x, "output_norm")
 
     def head(self, x):

@@ -95,14 +95,6 @@ def mistakes(model):
         for index, layer in enumerate(layers):
             layer.window = 0 if index % 3 == 2 else full_windows
 
-    def other_experts():
-        model.config.experts_used -= 1
-
-    def experts_in_another_order():
-        for index in range(len(layers)):
-            name = f"blk.{index}.ffn_down_exps.weight"
-            model.weights[name] = np.roll(model.weight(name), 1, axis=0)
-
     def tied_head():
         model.weights["output.weight"] = model.weight("token_embd.weight")
 
@@ -123,9 +115,6 @@ def mistakes(model):
                   ("no norms behind parts", without("post_norms", False)), ("the base of full layers in all", no_window_base),
                   ("scaled windows", scaled_windows), ("every third layer full", every_third_full),
                   ("scores by the width", lambda: [setattr(layer, "scale", layer.scale * 0.7) for layer in layers])]
-    if model.config.experts:
-        found += [("one expert fewer", other_experts), ("down matrices of other experts", experts_in_another_order),
-                  ("weights of experts as they are", without("renormalises", False))]
     if layers[0].magnitude != 1.0:
         found.append(("no YaRN magnitude", no_magnitude))
     if layers[0].rope_dim != layers[0].head_dim:
