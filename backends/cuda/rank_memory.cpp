@@ -30,8 +30,9 @@ Status DeviceRank::allocate_state(const StateConfig& config) {
                              return group.num_experts > 0;
                            });
   const uint64_t expert_bytes = has_experts ? kTuning.expert_scratch_bytes : 0;
-  const uint64_t workspace_bytes = std::max({std::clamp(slice_bytes, kWorkspaceBytesMin, kTuning.slice_bytes_max),
-                                            filter_workspace_bytes(config.sample_rows_max, inputs_.device.num_sms), expert_bytes});
+  const uint64_t workspace_bytes =
+      std::max({std::clamp(slice_bytes, kWorkspaceBytesMin, kTuning.slice_bytes_max),
+                filter_workspace_bytes(config.sample_rows_max, inputs_.device.num_sms), expert_bytes});
   const uint32_t num_counters = std::max(kNumCountersMin, config.step_tokens_max * config.heads_max);
   const uint64_t partial_rows = uint64_t{config.partials_max} * config.heads_max;
   struct Wanted {
