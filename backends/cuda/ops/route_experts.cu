@@ -16,6 +16,7 @@
 #include "backends/cuda/arrival.cuh"
 #include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
+#include "backends/cuda/numbers.cuh"
 #include "backends/cuda/reduce.cuh"
 #include "backends/cuda/weights.h"
 
@@ -97,43 +98,50 @@ __device__ void make_scores(const RouteArgs& args, uint32_t live, uint32_t row_f
   const uint32_t expert_first = blockIdx.x * kRouteExperts;
   const uint32_t num_chunks = (args.columns + kRouteColumns - 1) / kRouteColumns;
   const uint32_t begin = num_chunks * blockIdx.y / args.splits, end = num_chunks * (blockIdx.y + 1) / args.splits;
-  RouteTile<kRouteExperts> w;
-  RouteTile<kRows> x;
+  RouteTile<kRouteExperts> w, w_next;
+  RouteTile<kRows> x, x_next;
   const bool x_aligned = args.columns % 4 == 0;
-  const auto load_w = [&](uint32_t chunk) {
-    w.load(chunk * kRouteColumns, args.columns, true, [&](uint32_t r) -> const float* {
+  const auto load_w = [&](RouteTile<kRouteExperts>* tile, uint32_t chunk) {
+    if (chunk >= end) return;
+    tile->load(chunk * kRouteColumns, args.columns, true, [&](uint32_t r) -> const float* {
       const uint32_t e = expert_first + r;
       if (e < args.num_experts) return args.weight + uint64_t{e} * args.row_stride;
       return e == args.num_experts ? args.shared_gate : nullptr;
     });
   };
-  const auto load_x = [&](uint32_t chunk) {
-    x.load(chunk * kRouteColumns, args.columns, x_aligned, [&](uint32_t r) -> const float* {
+  const auto load_x = [&](RouteTile<kRows>* tile, uint32_t chunk) {
+    if (chunk >= end) return;
+    tile->load(chunk * kRouteColumns, args.columns, x_aligned, [&](uint32_t r) -> const float* {
       return row_first + r < live ? args.x + uint64_t{row_first + r} * args.columns : nullptr;
     });
   };
-  if (begin < end) load_w(begin);
+  // Two chunks are under way at a time.
+  load_w(&w, begin);
+  load_w(&w_next, begin + 1);
   grid_dependency_wait();  // weights never change
   if (row_first >= live) return;
-  if (begin < end) load_x(begin);
+  load_x(&x, begin);
+  load_x(&x_next, begin + 1);
   float sums[kMine][4] = {};
   const uint32_t mine = threadIdx.x % 16 * 4, row = threadIdx.x / 16 * kMine;
   for (uint32_t chunk = begin; chunk < end; ++chunk) {
     w.store(w_tile, kRouteStride);
     x.store(x_tile, kXStride);
     __syncthreads();
-    if (chunk + 1 < end) load_w(chunk + 1), load_x(chunk + 1);
 #pragma unroll 8
     for (uint32_t c = 0; c < kRouteColumns; ++c) {
       const float4 four = *reinterpret_cast<const float4*>(w_tile + c * kRouteStride + mine);
       const float each[4] = {four.x, four.y, four.z, four.w};
+      const auto numbers = *reinterpret_cast<const Vec<float, kMine>*>(x_tile + c * kXStride + row);
 #pragma unroll
-      for (uint32_t r = 0; r < kMine; ++r) {
-        const float number = x_tile[c * kXStride + row + r];
+      for (uint32_t r = 0; r < kMine; ++r)
 #pragma unroll
-        for (uint32_t e = 0; e < 4; ++e) sums[r][e] += number * each[e];
-      }
+        for (uint32_t e = 0; e < 4; ++e) sums[r][e] += numbers.v[r] * each[e];
     }
+    w = w_next;
+    x = x_next;
+    load_w(&w_next, chunk + 2);
+    load_x(&x_next, chunk + 2);
     __syncthreads();
   }
 #pragma unroll
@@ -150,15 +158,10 @@ __device__ void make_scores(const RouteArgs& args, uint32_t live, uint32_t row_f
 struct RowChoice {
   const RouteArgs& args;
   uint32_t row;
-  uint32_t* keys;   // [experts], shared
+  float* scores;    // [score_stride], shared
+  uint32_t* keys;   // the same
   float most, sum;  // of kSoftmax: the largest score, and the sum of exp(score - most)
 
-  __device__ float score_at(uint32_t expert) const {
-    float total = 0;
-    for (uint32_t s = 0; s < args.splits; ++s)
-      total += __ldcg(args.parts + (uint64_t{s} * args.num_rows + row) * args.score_stride + expert);
-    return total + (args.bias && expert < args.num_experts ? args.bias[expert] : 0.0f);
-  }
   __device__ float probability(float score) const {
     switch (args.rule.scoring) {
       case ExpertScoring::kSoftmax:
@@ -173,31 +176,39 @@ struct RowChoice {
     return score;
   }
 
-  // Fills `keys`; false: a score is not a number.
+  // Adds the parts, and fills `scores` and `keys`; false: a score is not a number.
   __device__ bool read_scores() {
     const uint32_t lane = threadIdx.x % kWarp, num_experts = args.num_experts;
+    const uint64_t part_fours = uint64_t{args.num_rows} * args.score_stride / 4;
+    const float4* parts = reinterpret_cast<const float4*>(args.parts + uint64_t{row} * args.score_stride);
+    for (uint32_t q = lane; q < args.score_stride / 4; q += kWarp) {
+      float4 total = {};
+#pragma unroll 8
+      for (uint32_t s = 0; s < args.splits; ++s) add_four(total, __ldcg(parts + s * part_fours + q));
+      reinterpret_cast<float4*>(scores)[q] = total;
+    }
+    __syncwarp();
     bool is_number = true;
     most = -INFINITY;
     for (uint32_t e = lane; e < num_experts; e += kWarp) {
-      const float score = score_at(e);
+      const float score = scores[e] + (args.bias ? args.bias[e] : 0.0f);
       is_number &= score == score;
       most = score > most ? score : most;
+      scores[e] = score;
       keys[e] = key_of(score);
     }
     if (__any_sync(kFullMask, !is_number)) return false;
     most = warp_max(most);
-    sum = 1;
-    if (args.rule.scoring == ExpertScoring::kSoftmax && (args.correction || args.rule.groups > 1)) sum_up();
+    if (args.rule.scoring == ExpertScoring::kSoftmax) {
+      float mine = 0;
+      for (uint32_t e = lane; e < num_experts; e += kWarp) mine += expf(scores[e] - most);
+      sum = warp_sum(mine);
+    }
     if (args.correction)
       for (uint32_t e = lane; e < num_experts; e += kWarp)
-        keys[e] = key_of(probability(number_of(keys[e])) + args.correction[e]);
+        keys[e] = key_of(probability(scores[e]) + args.correction[e]);
     __syncwarp();
     return true;
-  }
-  __device__ void sum_up() {
-    float mine = 0;
-    for (uint32_t e = threadIdx.x % kWarp; e < args.num_experts; e += kWarp) mine += expf(score_at(e) - most);
-    sum = warp_sum(mine);
   }
 
   // Experts of groups that are not among the best get the least of keys. A lane has a group.
@@ -251,9 +262,9 @@ struct RowChoice {
   }
 };
 
-__device__ inline void choose_row(const RouteArgs& args, uint32_t row, uint32_t* keys) {
+__device__ inline void choose_row(const RouteArgs& args, uint32_t row, float* scores) {
   const uint32_t lane = threadIdx.x % kWarp, used = args.per_row - args.rule.num_shared;
-  RowChoice choice{args, row, keys, 0, 1};
+  RowChoice choice{args, row, scores, reinterpret_cast<uint32_t*>(scores + args.score_stride), 0, 1};
   const bool is_number = choice.read_scores();
   uint32_t id = lane;
   float weight = __uint_as_float(0x7fc00000u);
@@ -261,8 +272,7 @@ __device__ inline void choose_row(const RouteArgs& args, uint32_t row, uint32_t*
     if (args.rule.groups > 1) choice.leave_groups();
     id = choice.choose_best(used);
     const bool is_mine = lane < used;
-    const float score = is_mine ? choice.score_at(id) : -INFINITY;
-    if (args.rule.scoring == ExpertScoring::kSoftmax) choice.sum_up();
+    const float score = is_mine ? scores[id] : -INFINITY;
     if (args.rule.scoring == ExpertScoring::kSoftmaxOfChosen) {
       choice.most = warp_max(score);
       weight = is_mine ? expf(score - choice.most) : 0.0f;
@@ -278,7 +288,7 @@ __device__ inline void choose_row(const RouteArgs& args, uint32_t row, uint32_t*
     id = args.num_experts + lane - used;
     if (is_number) {
       weight = 1;
-      if (args.shared_gate) weight = 1.0f / (1.0f + expf(-choice.score_at(args.num_experts)));
+      if (args.shared_gate) weight = 1.0f / (1.0f + expf(-scores[args.num_experts]));
     }
   }
   if (lane >= args.per_row) return;
@@ -286,8 +296,14 @@ __device__ inline void choose_row(const RouteArgs& args, uint32_t row, uint32_t*
   args.weights[uint64_t{row} * args.per_row + lane] = weight;
 }
 
+// As many as have room for scores and keys in 32 KB.
+__host__ __device__ inline uint32_t choosing_warps(uint32_t score_stride) {
+  const uint32_t room = (32u << 10) / (score_stride * 8);
+  return room < kRouteWarps ? room : kRouteWarps;
+}
+
 template <uint32_t kRows>
-__global__ void __launch_bounds__(kRouteThreads) route_experts_kernel(const RouteArgs args) {
+__global__ void __launch_bounds__(kRouteThreads, 2) route_experts_kernel(const RouteArgs args) {
   __shared__ uint32_t is_last;
   uint8_t* shared = dynamic_shared();
   const uint32_t live = *args.live, row_first = blockIdx.z * kRows;
@@ -295,10 +311,11 @@ __global__ void __launch_bounds__(kRouteThreads) route_experts_kernel(const Rout
   if (row_first >= live) return;
   if (!arrives_last(args.counters + blockIdx.z, gridDim.x * gridDim.y, 1, kRouteThreads, threadIdx.x == 0, &is_last))
     return;
-  uint32_t* keys = reinterpret_cast<uint32_t*>(shared) + threadIdx.x / kWarp * args.num_experts;
+  const uint32_t warp = threadIdx.x / kWarp, num_warps = choosing_warps(args.score_stride);
+  float* scores = reinterpret_cast<float*>(shared) + warp * 2 * args.score_stride;
   const uint32_t end = min(kRows, live - row_first);
-  for (uint32_t r = threadIdx.x / kWarp; r < end; r += kRouteWarps) {
-    choose_row(args, row_first + r, keys);
+  for (uint32_t r = warp; warp < num_warps && r < end; r += num_warps) {
+    choose_row(args, row_first + r, scores);
     __syncwarp();
   }
 }
@@ -360,7 +377,7 @@ Status choose(const RouteExperts& op, const OpList& list, const CompileInputs& i
   choice.grid = {tiles, choice.splits, row_tiles};
   choice.threads = kRouteThreads;
   const uint32_t tile_bytes = kRouteColumns * (kRouteStride + choice.tile_rows + 4) * 4;
-  choice.shared_bytes = std::max(tile_bytes, kRouteWarps * weight.rows * 4);
+  choice.shared_bytes = std::max(tile_bytes, choosing_warps(score_stride) * score_stride * 8);
   choice.variant = fmt::format("rows={} splits={}", choice.tile_rows, choice.splits);
   add_launch(out, choice, [op](const RouteChoice& c, const OpContext& at) { return start(op, c, at); });
   return {};
