@@ -326,4 +326,35 @@ TEST_CASE("a decoder's lists give the same hidden states and tokens", "[decoder]
   run(suite);
 }
 
+// What the comparison above must find: a layer that reads the keys and values of another one than it should.
+TEST_CASE("a layer that reads the cache of the wrong layer is told", "[decoder]") {
+  std::mt19937_64 rng(7);
+  Suite suite;
+  suite.vocab_size = kVocab;
+  const Model model = mixed_model(&suite, rng);
+  const Case right = decoder_case(model, DType::kF32, KvDType::kF16, Like::kMixed, rng);
+  suite.cases = {right};
+  const auto outcome_of = [&](const Case& test_case) {
+    auto reference = make_reference_backend();
+    REQUIRE(reference->load_weights(suite.weights, {}).ok());
+    REQUIRE(reference->create_state(state_config(suite, *reference)).ok());
+    auto outcome = execute(*reference, test_case);
+    REQUIRE(outcome.ok());
+    return *std::move(outcome);
+  };
+  Case wrong = right;
+  uint32_t num_changed = 0;
+  for (Step& step : wrong.steps)
+    for (Op& op : step.forward.ops)
+      if (auto* attention = std::get_if<PagedAttention>(&op); attention != nullptr && attention->queries_only) {
+        REQUIRE(attention->layer == 1);
+        attention->layer = 0;
+        ++num_changed;
+      }
+  REQUIRE(num_changed == wrong.steps.size());
+  const Outcome expected = outcome_of(right);
+  CHECK(compare(right, expected, outcome_of(right), Caps{}).empty());
+  CHECK_FALSE(compare(right, expected, outcome_of(wrong), Caps{}).empty());
+}
+
 }  // namespace llmrt::optest

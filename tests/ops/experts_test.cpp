@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
+#include <cstring>
+#include <functional>
 #include <numeric>
 
 #include "tests/ops/op_harness.h"
+#include "tests/reference/backend.h"
 
 namespace llmrt::optest {
 namespace {
@@ -103,6 +106,74 @@ TEST_CASE("route_experts chooses the best experts of each row", "[route_experts]
       suite.cases.push_back(route_case(shape, op, Rows::kTokens, rows, bucket, rng));
     suite.cases.push_back(route_case(shape, op, Rows::kSampled, 5, 8, rng));
   }
+  run(suite);
+}
+
+namespace {
+
+Outcome outcome_of(const Suite& suite, const Case& test_case) {
+  auto backend = make_reference_backend();
+  REQUIRE(backend->load_weights(suite.weights, {}).ok());
+  REQUIRE(backend->create_state(state_config(suite, *backend)).ok());
+  auto outcome = execute(*backend, test_case);
+  REQUIRE(outcome.ok());
+  return *std::move(outcome);
+}
+
+}  // namespace
+
+// What the comparison above must find: ids and weights by another rule than that of the case.
+TEST_CASE("a part of the rule that is left out, another order and other ties are told", "[route_experts]") {
+  auto rng = test_rng("route faults");
+  Suite suite;
+  RouteShape shape{"faults", {.scoring = ExpertScoring::kSigmoid, .renormalise = true, .scale = 2.5f}, 32, 4, 64};
+  shape.rule.groups = 4;
+  shape.rule.groups_used = 2;
+  shape.bias = shape.correction = true;
+  const RouteExperts op = add_router(&suite, shape, rng);
+  suite.cases.push_back(route_case(shape, op, Rows::kTokens, 24, 24, rng));
+  const Case& right = suite.cases.front();
+  const Outcome expected = outcome_of(suite, right);
+  CHECK(compare(right, expected, outcome_of(suite, right), Caps{}).empty());
+  const std::function<void(RouteExperts&)> faults[] = {
+      [](RouteExperts& wrong) { wrong.rule.renormalise = false; },
+      [](RouteExperts& wrong) { wrong.rule.scale = 1; },
+      [](RouteExperts& wrong) { wrong.rule.groups = wrong.rule.groups_used = 1; },
+      [](RouteExperts& wrong) { wrong.correction = -1; },
+      [](RouteExperts& wrong) { wrong.bias = -1; },
+      [](RouteExperts& wrong) { wrong.rule.scoring = ExpertScoring::kSoftmax; }};
+  for (size_t i = 0; i < std::size(faults); ++i) {
+    INFO("fault " << i);
+    Case changed = right;
+    faults[i](std::get<RouteExperts>(changed.steps[0].forward.ops[0]));
+    CHECK_FALSE(compare(right, expected, outcome_of(suite, changed), Caps{}).empty());
+  }
+}
+
+TEST_CASE("of experts with equal scores the lower ids are chosen", "[route_experts]") {
+  auto rng = test_rng("route ties");
+  Suite suite;
+  const RouteShape shape{"ties", {.scoring = ExpertScoring::kSoftmax, .renormalise = true}, 40, 6, 32};
+  RouteExperts op{};
+  op.rule = shape.rule;
+  std::vector<float> rows(size_t{shape.num_experts} * shape.columns, 0.25f);
+  op.weight = add_matrix(&suite, shape.num_experts, shape.columns, rows);
+  op.bias = op.correction = op.shared_gate = -1;
+  suite.cases.push_back(route_case(shape, op, Rows::kTokens, 2, 2, rng));
+  Case& ties = suite.cases.front();
+  const TensorId ids = ties.steps[0].outputs[0].tensor, weights = ties.steps[0].outputs[1].tensor;
+  ties.check_tensors = [=](const Outcome&, const Outcome& actual) {
+    std::vector<std::string> failures;
+    for (uint32_t k = 0; k < 2 * 6; ++k) {
+      int32_t id = -1;
+      float weight = 0;
+      std::memcpy(&id, actual.tensors[0].at(ids).data() + k * 4, 4);
+      std::memcpy(&weight, actual.tensors[0].at(weights).data() + k * 4, 4);
+      if (id != static_cast<int32_t>(k % 6)) failures.push_back(fmt::format("place {}: found expert {}", k, id));
+      if (std::abs(weight - 1.0f / 6) > 1e-5f) failures.push_back(fmt::format("place {}: found weight {}", k, weight));
+    }
+    return failures;
+  };
   run(suite);
 }
 
