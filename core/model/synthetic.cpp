@@ -195,7 +195,8 @@ Result<std::shared_ptr<Model>> make_model(const Recipe& recipe, const std::strin
 
 // The numbers of llama.cpp's file types, by encoding; k-quants are the "medium" mixes.
 uint32_t file_type(Encoding encoding) {
-  constexpr uint32_t kFileTypes[kNumEncodings - 1] = {0, 1, 32, 2, 3, 8, 9, 7, 15, 17, 18, 38};
+  // fp8 has none: no file is written.
+  constexpr uint32_t kFileTypes[kNumEncodings] = {0, 1, 32, 2, 3, 8, 9, 7, 15, 17, 18, 38, 0};
   return kFileTypes[static_cast<int>(encoding)];
 }
 
