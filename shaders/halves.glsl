@@ -48,7 +48,7 @@ Scaling scaling_of(Unit u, uint unit) {
   if (kIsFloat || kEncoding == kEncQ8_0) return s;  // expand_vec4 has theirs
   if (kIsSmallFloat) {
     float exact = unit_scale(u, unit, 0u).x * kSmallFactor;
-    // Of 7 bits, so that products with numbers of 4 bits are exact in f16.
+    // It has 7 bits, so that products with numbers of 4 bits are exact in f16.
     float first = uintBitsToFloat(floatBitsToUint(exact) & 0xfffe0000u);
     s.scale = float16_t(first);
     s.scale_rest = float16_t(exact - first);

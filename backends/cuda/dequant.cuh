@@ -201,7 +201,7 @@ struct PowerScales {
     return __uint_as_float(i % 2 ? two & 0xffff0000u : two << 16);
   }
   __device__ float base(int, uint32_t) const { return 0; }
-  // Of numbers by 2^-14, exact from 2^-38 to 2. PackedMatrix::is_beyond_f16 says that there are greater ones.
+  // The scale of numbers by 2^-14, exact from 2^-38 to 2. PackedMatrix::is_beyond_f16 says that there are greater ones.
   __device__ __half2 scale_pair(int i, uint32_t step) const { return __float2half2_rn(0x1p14f * scale(i, step)); }
 };
 // fp8: one scale, 256 times it, also as the sum of two f16.

@@ -38,7 +38,7 @@ struct Architecture {
   // A model of so many layers divides scores by the square root of width / heads instead of the head's. 0: none does.
   uint32_t layers_with_width_scale = 0;
   Presence experts = Presence::kNever;  // kOptional: where the file has an expert_count
-  // Of files that say nothing of it.
+  // These two count where a file says nothing of them.
   ExpertScoring expert_scoring = ExpertScoring::kSoftmax;
   bool renormalises_experts = false;
   bool has_expert_bias = false;

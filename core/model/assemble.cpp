@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/weights/row_codec.h"
+#include "core/weights/weight_bytes.h"
 
 namespace llmrt {
 
@@ -277,10 +278,7 @@ Status Assembler::add_stack_bias(const std::string& prefix, const std::vector<Pa
     const size_t begin = joined.size();
     joined.resize(begin + count * part.rows);
     const auto target = std::as_writable_bytes(std::span(joined).subspan(begin));
-    if (tensor->data != nullptr)
-      std::memcpy(target.data(), tensor->data, target.size());
-    else
-      tensor->generate(0, target);
+    copy_weight_bytes(*tensor, 0, target);
   }
   for (const float value : joined)
     if (!std::isfinite(value))
@@ -339,16 +337,12 @@ Status Assembler::add_kv_scale(const std::string& name, float* scale) {
 
 // The numbers of an f16 or bf16 tensor, as f32.
 WeightTensor Assembler::widen(const WeightTensor& narrow) {
-  std::vector<std::byte> generated;
-  if (narrow.data == nullptr) {
-    generated.resize(narrow.bytes());
-    narrow.generate(0, generated);
-  }
-  const std::byte* bytes = narrow.data != nullptr ? narrow.data : generated.data();
+  std::vector<std::byte> row(narrow.bytes_row());
   std::vector<float> values(narrow.rows * narrow.columns);
-  for (uint64_t row = 0; row < narrow.rows; ++row)
-    decode_row(narrow.encoding, bytes + row * narrow.bytes_row(),
-               std::span(values).subspan(row * narrow.columns, narrow.columns));
+  for (uint64_t r = 0; r < narrow.rows; ++r) {
+    copy_weight_bytes(narrow, r * row.size(), row);
+    decode_row(narrow.encoding, row.data(), std::span(values).subspan(r * narrow.columns, narrow.columns));
+  }
   WeightTensor wide = storage_.own(narrow.name, std::move(values));
   wide.rows = narrow.rows;
   wide.columns = narrow.columns;

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "core/ops/op_list.h"
-#include "core/weights/weight_table.h"
+#include "core/weights/weight_bytes.h"
 
 namespace llmrt {
 namespace {
@@ -30,7 +30,7 @@ struct Counter {
   OpCost operator()(const Matmul& op) const {
     const WeightGroup& group = weights.groups[op.group];
     return {2 * rows(op.x) * static_cast<double>(group.rows) * static_cast<double>(group.columns),
-            group_bytes(group) + bytes(op.x) + bytes(op.out)};
+            static_cast<double>(bytes_of(weights, group)) + bytes(op.x) + bytes(op.out)};
   }
   OpCost operator()(const QkNorm& op) const { return {4 * elements(op.qkv), 2 * bytes(op.qkv)}; }
   OpCost operator()(const JoinedQkNorm& op) const { return {4 * elements(op.qkv), 2 * bytes(op.qkv)}; }
@@ -64,13 +64,7 @@ struct Counter {
         !sizes.distinct_experts.empty()
             ? sizes.distinct_experts[static_cast<size_t>(ids)]
             : expected_distinct_experts(num_experts, list.routed_per_row, rows(ids) / list.routed_per_row);
-    return group_bytes(weights.groups[id]) * distinct / num_experts;
-  }
-  double group_bytes(const WeightGroup& group) const {
-    double sum = 0;
-    for (const RowSegment& s : group.segments)
-      sum += static_cast<double>(s.num_rows) * static_cast<double>(weights.tensors[s.tensor].bytes_row());
-    return sum;
+    return static_cast<double>(bytes_of(weights, weights.groups[id])) * distinct / num_experts;
   }
   OpCost operator()(const Add& op) const { return {elements(op.out), 3 * bytes(op.out)}; }
   OpCost operator()(const Scale& op) const { return {elements(op.out), 2 * bytes(op.out)}; }

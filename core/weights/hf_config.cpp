@@ -42,7 +42,7 @@ constexpr std::string_view kGemmaKeys[] = {
 constexpr std::string_view kExpertKeys[] = {
     "num_experts", "num_local_experts", "num_experts_per_tok", "experts_per_token", "moe_intermediate_size",
     "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers", "swiglu_limit",
-    // Of training alone, and gpt-oss's trained context, which its scaling repeats.
+    // Training alone reads these; gpt-oss's scaling repeats its trained context.
     "output_router_logits", "router_aux_loss_coef", "router_jitter_noise", "initial_context_length"};
 // Beside text_config.
 constexpr std::string_view kOuterKeys[] = {"text_config",     "vision_config",   "mm_tokens_per_image",

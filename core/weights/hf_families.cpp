@@ -61,6 +61,37 @@ constexpr HfName kMixtralExperts[] = {
     {"w2.weight", "ffn_down_exps.weight"},
 };
 
+constexpr HfFamily kGemma3Text = {.model_type = "gemma3_text",
+                                  .class_name = "Gemma3ForCausalLM",
+                                  .architecture = "gemma3",
+                                  .width = 2304,
+                                  .layers = 26,
+                                  .heads = 8,
+                                  .kv_heads = 4,
+                                  .head_dim = 256,
+                                  .ffn = 9216,
+                                  .vocab = 262208,
+                                  .context = 131072,
+                                  .eps = 1e-6,
+                                  .rope_base = 1e6,
+                                  .is_tied = true,
+                                  .is_gemma = true,
+                                  .windows = HfWindows::kByPattern,
+                                  .window = 4096,
+                                  .pattern = 6,
+                                  .activation_key = "hidden_activation",
+                                  .activation = "gelu_pytorch_tanh",
+                                  .layer_names = kGemma3Layer,
+                                  .projection_names = kUsualProjections};
+
+// The same text model as a part of one that reads images.
+constexpr HfFamily nested(HfFamily family, std::string_view model_type, std::string_view class_name) {
+  family.model_type = model_type;
+  family.class_name = class_name;
+  family.is_nested = true;
+  return family;
+}
+
 constexpr HfFamily kFamilies[] = {
     {.model_type = "llama",
      .class_name = "LlamaForCausalLM",
@@ -139,51 +170,8 @@ constexpr HfFamily kFamilies[] = {
      .num_used = 4,
      .layer_names = kGptOssLayer,
      .projection_names = kGptOssProjections},
-    {.model_type = "gemma3_text",
-     .class_name = "Gemma3ForCausalLM",
-     .architecture = "gemma3",
-     .width = 2304,
-     .layers = 26,
-     .heads = 8,
-     .kv_heads = 4,
-     .head_dim = 256,
-     .ffn = 9216,
-     .vocab = 262208,
-     .context = 131072,
-     .eps = 1e-6,
-     .rope_base = 1e6,
-     .is_tied = true,
-     .is_gemma = true,
-     .windows = HfWindows::kByPattern,
-     .window = 4096,
-     .pattern = 6,
-     .activation_key = "hidden_activation",
-     .activation = "gelu_pytorch_tanh",
-     .layer_names = kGemma3Layer,
-     .projection_names = kUsualProjections},
-    {.model_type = "gemma3",
-     .class_name = "Gemma3ForConditionalGeneration",
-     .architecture = "gemma3",
-     .width = 2304,
-     .layers = 26,
-     .heads = 8,
-     .kv_heads = 4,
-     .head_dim = 256,
-     .ffn = 9216,
-     .vocab = 262208,
-     .context = 131072,
-     .eps = 1e-6,
-     .rope_base = 1e6,
-     .is_tied = true,
-     .is_gemma = true,
-     .is_nested = true,
-     .windows = HfWindows::kByPattern,
-     .window = 4096,
-     .pattern = 6,
-     .activation_key = "hidden_activation",
-     .activation = "gelu_pytorch_tanh",
-     .layer_names = kGemma3Layer,
-     .projection_names = kUsualProjections},
+    kGemma3Text,
+    nested(kGemma3Text, "gemma3", "Gemma3ForConditionalGeneration"),
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ constexpr std::string_view kFusedNames[] = {
     "down_proj_blocks",    "down_proj_scales",    "down_proj_bias",    "down_proj"};
 // Frequencies that old checkpoints carry; they follow from config.json.
 constexpr std::string_view kComputedName = "self_attn.rotary_emb.inv_freq";
-// Of parts that read images, by the beginning of their names; the engine leaves out what has such a canonical name.
+// Beginnings of the names of parts that read images; the engine leaves out what has such a canonical name.
 constexpr HfName kImageNames[] = {
     {"vision_tower.", "v."},
     {"model.vision_tower.", "v."},

@@ -334,14 +334,6 @@ TEST_CASE("a layer that reads the cache of the wrong layer is told", "[decoder]"
   const Model model = mixed_model(&suite, rng);
   const Case right = decoder_case(model, DType::kF32, KvDType::kF16, Like::kMixed, rng);
   suite.cases = {right};
-  const auto outcome_of = [&](const Case& test_case) {
-    auto reference = make_reference_backend();
-    REQUIRE(reference->load_weights(suite.weights, {}).ok());
-    REQUIRE(reference->create_state(state_config(suite, *reference)).ok());
-    auto outcome = execute(*reference, test_case);
-    REQUIRE(outcome.ok());
-    return *std::move(outcome);
-  };
   Case wrong = right;
   uint32_t num_changed = 0;
   for (Step& step : wrong.steps)
@@ -352,9 +344,9 @@ TEST_CASE("a layer that reads the cache of the wrong layer is told", "[decoder]"
         ++num_changed;
       }
   REQUIRE(num_changed == wrong.steps.size());
-  const Outcome expected = outcome_of(right);
-  CHECK(compare(right, expected, outcome_of(right), Caps{}).empty());
-  CHECK_FALSE(compare(right, expected, outcome_of(wrong), Caps{}).empty());
+  const Outcome expected = reference_outcome(suite, right);
+  CHECK(compare(right, expected, reference_outcome(suite, right), Caps{}).empty());
+  CHECK_FALSE(compare(right, expected, reference_outcome(suite, wrong), Caps{}).empty());
 }
 
 }  // namespace llmrt::optest

@@ -8,7 +8,6 @@
 #include <numeric>
 
 #include "tests/ops/op_harness.h"
-#include "tests/reference/backend.h"
 
 namespace llmrt::optest {
 namespace {
@@ -109,22 +108,9 @@ TEST_CASE("route_experts chooses the best experts of each row", "[route_experts]
   run(suite);
 }
 
-namespace {
-
-Outcome outcome_of(const Suite& suite, const Case& test_case) {
-  auto backend = make_reference_backend();
-  REQUIRE(backend->load_weights(suite.weights, {}).ok());
-  REQUIRE(backend->create_state(state_config(suite, *backend)).ok());
-  auto outcome = execute(*backend, test_case);
-  REQUIRE(outcome.ok());
-  return *std::move(outcome);
-}
-
-}  // namespace
-
 // What the comparison above must find: ids and weights by another rule than that of the case.
 TEST_CASE("a part of the rule that is left out, another order and other ties are told", "[route_experts]") {
-  auto rng = test_rng("route faults");
+  std::mt19937_64 rng(5);  // fixed: a correction far above the others could hide what groups leave out
   Suite suite;
   RouteShape shape{"faults", {.scoring = ExpertScoring::kSigmoid, .renormalise = true, .scale = 2.5f}, 32, 4, 64};
   shape.rule.groups = 4;
@@ -133,8 +119,8 @@ TEST_CASE("a part of the rule that is left out, another order and other ties are
   const RouteExperts op = add_router(&suite, shape, rng);
   suite.cases.push_back(route_case(shape, op, Rows::kTokens, 24, 24, rng));
   const Case& right = suite.cases.front();
-  const Outcome expected = outcome_of(suite, right);
-  CHECK(compare(right, expected, outcome_of(suite, right), Caps{}).empty());
+  const Outcome expected = reference_outcome(suite, right);
+  CHECK(compare(right, expected, reference_outcome(suite, right), Caps{}).empty());
   const std::function<void(RouteExperts&)> faults[] = {
       [](RouteExperts& wrong) { wrong.rule.renormalise = false; },
       [](RouteExperts& wrong) { wrong.rule.scale = 1; },
@@ -146,7 +132,7 @@ TEST_CASE("a part of the rule that is left out, another order and other ties are
     INFO("fault " << i);
     Case changed = right;
     faults[i](std::get<RouteExperts>(changed.steps[0].forward.ops[0]));
-    CHECK_FALSE(compare(right, expected, outcome_of(suite, changed), Caps{}).empty());
+    CHECK_FALSE(compare(right, expected, reference_outcome(suite, changed), Caps{}).empty());
   }
 }
 

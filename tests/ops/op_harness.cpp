@@ -209,6 +209,15 @@ std::vector<std::byte> bytes_before(const Step& step, TensorId id) {
   return bytes;
 }
 
+Outcome reference_outcome(const Suite& suite, const Case& test_case) {
+  const auto backend = make_reference_backend();
+  REQUIRE(backend->load_weights(suite.weights, {}).ok());
+  REQUIRE(backend->create_state(state_config(suite, *backend)).ok());
+  auto outcome = execute(*backend, test_case);
+  REQUIRE(outcome.ok());
+  return *std::move(outcome);
+}
+
 Result<Outcome> execute(Backend& backend, const Case& test_case) {
   if (!test_case.groups.empty())
     if (Status status = backend.create_kv_pools(test_case.groups); !status) return status.error();

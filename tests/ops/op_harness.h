@@ -128,6 +128,8 @@ struct Suite {
 std::vector<std::byte> bytes_before(const Step& step, TensorId id);
 StateConfig state_config(const Suite& suite, const Backend& backend);
 Result<Outcome> execute(Backend& backend, const Case& test_case);
+// The same on the reference alone, for tests that look at what it gave.
+Outcome reference_outcome(const Suite& suite, const Case& test_case);
 // Everything that differs by more than its bound, in words; empty = equal.
 std::vector<std::string> compare(const Case& test_case, const Outcome& expected, const Outcome& actual,
                                  const Caps& caps);

@@ -286,12 +286,7 @@ TEST_CASE("sinks that are left out, scaled or counted once a split are told", "[
   const auto outcome_with = [&](int32_t id) {
     Case changed = suite.cases.front();
     std::get<PagedAttention>(changed.steps.front().forward.ops.back()).sinks = id;
-    auto backend = make_reference_backend();
-    REQUIRE(backend->load_weights(suite.weights, {}).ok());
-    REQUIRE(backend->create_state(state_config(suite, *backend)).ok());
-    auto outcome = execute(*backend, changed);
-    REQUIRE(outcome.ok());
-    return *std::move(outcome);
+    return reference_outcome(suite, changed);
   };
   Caps caps;
   caps.activation_dtype = DType::kBF16;  // the widest bound

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "core/weights/weight_bytes.h"
+
 namespace llmrt {
 
 using reference::KvPool;
@@ -89,12 +91,8 @@ Status ReferenceBackend::load_weights(const WeightTable& weights, const Progress
   for (size_t i = 0; i < weights.tensors.size(); ++i) {
     WeightTensor& tensor = machine_.weights.tensors[i];
     std::vector<std::byte>& bytes = machine_.weight_bytes[i];
-    if (tensor.data) {
-      bytes.assign(tensor.data, tensor.data + tensor.bytes());
-    } else {
-      bytes.resize(tensor.bytes());
-      tensor.generate(0, bytes);
-    }
+    bytes.resize(tensor.bytes());
+    copy_weight_bytes(tensor, 0, bytes);
     tensor.data = bytes.data();
     tensor.generate = nullptr;
     done += bytes.size();

@@ -77,14 +77,19 @@ LayerSpec spec(AttentionKind attention, uint32_t window, uint32_t num_kv_heads, 
 constexpr Architecture kToy = {
     .name = "toy", .rope_pairing = RopePairing::kHalves, .post_norms = true, .windows = every_nth_full(3)};
 
-Result<ModelConfig> toy_config(const std::function<void(GgufBytes&)>& change) {
+GgufBytes toy_file(uint32_t num_layers) {
   GgufBytes file;
-  file.u32("toy.block_count", 7);
+  file.u32("toy.block_count", num_layers);
   file.u32("toy.context_length", 64);
   file.u32("toy.embedding_length", 32);
   file.u32("toy.feed_forward_length", 48);
   file.u32("toy.attention.head_count", 2);
   file.f32("toy.attention.layer_norm_rms_epsilon", 1e-5f);
+  return file;
+}
+
+Result<ModelConfig> toy_config(const std::function<void(GgufBytes&)>& change) {
+  GgufBytes file = toy_file(7);
   change(file);
   const std::string bytes = file.build();
   auto source = parse_weight_source(as_span(bytes));
@@ -429,15 +434,9 @@ constexpr Architecture kRich = {.name = "toy",
                                 .turned = every_nth_full(4)};
 
 GgufBytes rich_file() {
-  GgufBytes file;
-  file.u32("toy.block_count", 6);
-  file.u32("toy.context_length", 64);
-  file.u32("toy.embedding_length", 32);
-  file.u32("toy.feed_forward_length", 48);
-  file.u32("toy.attention.head_count", 2);
+  GgufBytes file = toy_file(6);
   file.u32("toy.attention.sliding_window", 16);
   file.u32("toy.attention.shared_kv_layers", 3);
-  file.f32("toy.attention.layer_norm_rms_epsilon", 1e-5f);
   file.f32("toy.logit_scale", 16);
   file.f32("toy.residual_scale", 0.25f);
   file.f32("toy.embedding_scale", 12);

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kRowsThreads, kRowsBlocksSm<E, kBlocks>) exper
   const uint32_t lanes_of_tiles = kRowsWarps / args.splits, part = warp % args.splits;
   const uint32_t tile_first = blockIdx.x * args.tiles * lanes_of_tiles + warp / args.splits;
 
-  // Of a tile past the end the last output again, whose sums are not stored.
+  // A tile past the end reads the last output again; its sums are not stored.
   const auto upper_row = [&](uint32_t tile) {
     return uint64_t{expert} * a.stride + min(tile * kTileOuts + g, a.outs - 1);
   };

@@ -38,7 +38,7 @@ struct TilesShape {
   static constexpr uint32_t kAtOnce = kStages < 6 ? 1 : 2;  // filled by a warpgroup; it must not hold half of the ring
   // Stages stand at multiples of 1024 bytes, which dynamic shared memory need not.
   static constexpr uint32_t kRingBytes = 1024 + kStages * kStageBytes + kStages * 2 * 8;
-  // Of 128 that a thread starts with.
+  // A thread starts with 128; producers give some to consumers.
   static constexpr int kConsumerRegisters = kMine == 1 ? 128 : 160;
   static constexpr int kProducerRegisters = 256 - kConsumerRegisters;
 };

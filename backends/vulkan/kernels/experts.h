@@ -57,7 +57,7 @@ struct ExpertSumKernel {
 };
 static_assert(sizeof(ExpertSumKernel::Push) == 64);
 
-// Of all kernels that multiply; the fields that a kernel's own follow.
+// What all kernels that multiply have; a kernel's own fields follow.
 struct ExpertConstants {
   uint32_t layout;  // layout_constant
   uint32_t x_dtype;

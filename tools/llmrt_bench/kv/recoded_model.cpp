@@ -5,16 +5,13 @@
 
 #include "core/model/assemble.h"
 #include "core/weights/row_codec.h"
+#include "core/weights/weight_bytes.h"
 
 namespace llmrt::bench {
 namespace {
 
 void read_row(const WeightTensor& tensor, uint64_t row, std::span<std::byte> out) {
-  const uint64_t offset = row * tensor.bytes_row();
-  if (tensor.data)
-    std::memcpy(out.data(), tensor.data + offset, out.size());
-  else
-    tensor.generate(offset, out);
+  copy_weight_bytes(tensor, row * tensor.bytes_row(), out);
 }
 
 // `source` lives as long as the table that holds the result (WeightTable::storage).

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/ops/op_list.h"
+#include "core/weights/weight_bytes.h"
 #include "tools/llmrt_bench/record/price.h"
 #include "tools/llmrt_bench/record/stats.h"
 
@@ -27,9 +28,7 @@ Matrices matrices_of(const Model& model, double rows) {
     const bool has_experts = group.num_experts > 0;
     const double read = has_experts ? expected_distinct_experts(group.num_experts, used, rows) / group.num_experts : 1;
     const double multiplied = has_experts ? double{used} / group.num_experts : 1;
-    for (const RowSegment& s : group.segments)
-      sum.bytes +=
-          read * static_cast<double>(s.num_rows) * static_cast<double>(model.weights.tensors[s.tensor].bytes_row());
+    sum.bytes += read * static_cast<double>(bytes_of(model.weights, group));
     const double numbers = multiplied * static_cast<double>(group.rows) * static_cast<double>(group.columns);
     (static_cast<WeightGroupId>(i) == model.head ? sum.head_numbers : sum.numbers) += numbers;
   }

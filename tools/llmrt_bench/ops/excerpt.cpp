@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/ops/op_fields.h"
+#include "core/weights/weight_bytes.h"
 
 namespace llmrt::bench {
 namespace {
@@ -64,13 +65,6 @@ std::vector<uint64_t> spread_rows(uint64_t count, uint64_t wanted) {
   return rows;
 }
 
-void copy_bytes(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) {
-  if (tensor.data)
-    std::memcpy(out.data(), tensor.data + offset, out.size());
-  else
-    tensor.generate(offset, out);
-}
-
 WeightTensor rows_of(const WeightTensor& source, std::vector<uint64_t> rows) {
   WeightTensor tensor = source;
   tensor.rows = rows.size();
@@ -78,7 +72,7 @@ WeightTensor rows_of(const WeightTensor& source, std::vector<uint64_t> rows) {
   tensor.generate = [&source, rows = std::move(rows)](uint64_t offset, std::span<std::byte> out) {
     const uint64_t bytes_row = source.bytes_row();
     for (uint64_t done = 0; done < out.size(); done += bytes_row)
-      copy_bytes(source, rows[(offset + done) / bytes_row] * bytes_row, out.subspan(done, bytes_row));
+      copy_weight_bytes(source, rows[(offset + done) / bytes_row] * bytes_row, out.subspan(done, bytes_row));
   };
   return tensor;
 }
@@ -89,7 +83,7 @@ WeightTensor numbers_of(const WeightTensor& vector, const std::vector<uint32_t>&
   tensor.data = nullptr;
   tensor.generate = [&vector, columns](uint64_t, std::span<std::byte> out) {
     std::vector<std::byte> all(vector.bytes());
-    copy_bytes(vector, 0, all);
+    copy_weight_bytes(vector, 0, all);
     for (size_t i = 0; i < columns.size(); ++i) std::memcpy(out.data() + i * 4, all.data() + columns[i] * 4ull, 4);
   };
   return tensor;
