@@ -20,7 +20,11 @@ namespace {
 
 using namespace llmrt;
 
-constexpr const char* kKinds[] = {"gpt-2", "smollm", "llama-bpe", "qwen2", "llama"};
+constexpr const char* kKinds[] = {"gpt-2", "smollm", "llama-bpe", "qwen2", "llama", "llama-merges"};
+
+bool is_sentencepiece(std::string_view kind) {
+  return kind.starts_with("llama") && kind != "llama-bpe";
+}
 
 void add(Vocabulary& vocabulary, std::string token, TokenType type, float score = 0) {
   vocabulary.tokens.push_back(std::move(token));
@@ -30,7 +34,7 @@ void add(Vocabulary& vocabulary, std::string token, TokenType type, float score 
 
 Vocabulary make_vocabulary(const std::string& kind) {
   Vocabulary vocabulary;
-  const bool is_llama = kind == "llama";
+  const bool is_llama = is_sentencepiece(kind);
   vocabulary.model = is_llama ? "llama" : "gpt2";
   vocabulary.pre = is_llama ? "" : kind;
   for (int byte = 0; byte < 256; ++byte) {
@@ -42,14 +46,16 @@ Vocabulary make_vocabulary(const std::string& kind) {
   const std::pair<std::string, std::string> merges[] = {{space, space}, {"a", "a"},    {"aa", "aa"}, {"i", "m"},
                                                         {"h", "e"},     {space, "he"}, {"'", "s"},   {"1", "2"},
                                                         {"he", "he"},   {"<", "|"},    {"|", ">"},   {"aa", "a"}};
-  for (const char* piece : {"\u2581", "a", "i", "m", "h", "e", "1", "2", "<", "|", ">"}) {
+  for (const char* piece : {"\u2581", "a", "i", "m", "h", "e", "1", "2", "<", "|", ">", "'", "s"}) {
     if (is_llama) {
       add(vocabulary, piece, TokenType::kNormal, -100);
     }
   }
   float score = 0;
   for (const auto& [left, right] : merges) {
-    vocabulary.merges.push_back(left + " " + right);
+    if (kind != "llama") {  // those pieces are joined by their scores
+      vocabulary.merges.push_back(left + " " + right);
+    }
     add(vocabulary, left + right, TokenType::kNormal, score -= 1);
   }
   vocabulary.bos = static_cast<TokenId>(vocabulary.tokens.size());
@@ -91,7 +97,7 @@ std::string with_blanks(std::string_view text) {
 // text behind a user defined token begins with a blank that stays.
 std::string expected_text(size_t kind, std::string_view text) {
   std::string valid = replace_invalid_utf8(text);
-  if (std::string_view(kKinds[kind]) == "llama") {
+  if (is_sentencepiece(kKinds[kind])) {
     for (size_t hit = valid.find("\u2581"); hit != std::string::npos; hit = valid.find("\u2581", hit)) {
       valid.replace(hit, 3, " ");
     }
