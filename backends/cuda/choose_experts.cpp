@@ -180,12 +180,10 @@ struct Expert {
       choice.kernel = "experts_rows";
       choice.is_gated = shape.is_gated;
       choice.is_ordered = run.num_rows * run.per_row > inputs.tuning.expert_scan_max;
-      choice.row_blocks = rows_an_expert(run) <= inputs.tuning.expert_eight_rows_max ? 1 : 4;
       choice.out_count = shape.outs;
       lay_out_experts_rows(run, inputs, &choice);
-      choice.variant =
-          fmt::format("{} {} rows={} splits={} tiles={}", encoding_name(shape.encoding),
-                      shape.is_gated ? "gate up" : "down", choice.row_blocks * 8, choice.splits, choice.tiles);
+      choice.variant = fmt::format("{} {} rows={} splits={} tiles={}", encoding_name(shape.encoding),
+                                   shape.is_gated ? "gate up" : "down", choice.rows_max, choice.splits, choice.tiles);
       Scratch scratch;
       scratch.x = scratch.partials = choice.is_ordered ? order_bytes(run) : 0;
       if (choice.is_ordered) add_order(run, rows, false, scratch);
@@ -248,8 +246,9 @@ struct Expert {
     return double{1} * shape.num_rows * shape.per_row / std::max(1.0, experts);
   }
   Status add_products(const ExpertShape& shape) const {
-    const bool is_many = inputs.device.has_warpgroups && !shape.batch_invariant &&
-                         rows_an_expert(shape) >= inputs.tuning.expert_tiles_rows_min;
+    const bool is_many =
+        inputs.device.has_warpgroups && !shape.batch_invariant &&
+        rows_an_expert(shape) >= std::min(inputs.tuning.expert_tiles_rows_min, experts_rows_max(shape, inputs));
     return is_many ? add_tiles(shape) : add_rows(shape);
   }
 };
@@ -304,11 +303,12 @@ Status choose(const ExpertDown& op, const OpList& list, const CompileInputs& inp
     expert.add_exact(shape, math);
     return {};
   }
-  if (shape.batch_invariant || shape.num_rows > inputs.tuning.expert_joined_rows_max) return expert.add_products(shape);
   ExpertChoice choice;
+  if (shape.batch_invariant || shape.num_rows > inputs.tuning.expert_joined_rows_max ||
+      !lay_out_experts_joined(shape, inputs, &choice))
+    return expert.add_products(shape);
   choice.kernel = "experts_joined";
   choice.variant = encoding_name(shape.encoding);
-  lay_out_experts_joined(shape, &choice);
   expert.add(choice, {0, shape.num_rows}, experts_joined);
   return {};
 }

@@ -318,9 +318,9 @@ requires(is_quantized(E) && !kIsBytes<E>) struct Fragment<E> {
 #pragma unroll
     for (int j = 0; j < 4; ++j) pairs[j] = e2m1_pair_bits(words[i], j * 4);
   }
-  // The same where nothing is subtracted, and nothing is done but to take them out: as subnormal f16, which count
+  // As they are stored, and nothing is done but to take them out: as subnormal f16, which count
   // 2^-24, 16 times as much where j is odd.
-  __device__ void decode_stored(int i, uint32_t (&pairs)[4]) const requires kBased {
+  __device__ void decode_stored(int i, uint32_t (&pairs)[4]) const requires(!kPairs && !kFloats) {
     const uint32_t words[4] = {nibbles.x, nibbles.y, nibbles.z, nibbles.w};
 #pragma unroll
     for (int j = 0; j < 4; ++j) {

@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace llmrt::cuda {
 
@@ -85,15 +86,25 @@ __device__ inline uint4 load_streaming(const void* global) {
   return v;
 }
 
-// 16 bytes from global to shared memory, or 16 zero bytes (then `global` is not read). Before compute capability 8 the
-// thread waits for them here.
-__device__ inline void copy_async_16(void* shared, const void* global, bool valid) {
+// 4, 8 or 16 bytes from global to shared memory, or as many zero bytes (then `global` is not read); both at multiples
+// of their number. kStreams: the 256 around them are wanted soon, as with load_streaming. Before compute capability 8
+// the thread waits for them here.
+template <uint32_t kBytes, bool kStreams = false>
+__device__ inline void copy_async(void* shared, const void* global, bool valid) {
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
 #if __CUDA_ARCH__ >= 800
-  const uint32_t target = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  const uint32_t bytes = valid ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(global), "r"(bytes) : "memory");
+  const uint32_t target = static_cast<uint32_t>(__cvta_generic_to_shared(shared)), bytes = valid ? kBytes : 0;
+  if constexpr (kBytes == 16 && kStreams)
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(target), "l"(global), "r"(bytes)
+                 : "memory");
+  else if constexpr (kBytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(global), "r"(bytes) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(target), "l"(global), "n"(kBytes), "r"(bytes)
+                 : "memory");
 #else
-  *static_cast<uint4*>(shared) = valid ? *static_cast<const uint4*>(global) : uint4{};
+  using Word = std::conditional_t<kBytes == 4, uint32_t, std::conditional_t<kBytes == 8, uint2, uint4> >;
+  *static_cast<Word*>(shared) = valid ? *static_cast<const Word*>(global) : Word{};
 #endif
 }
 __device__ inline void copy_async_commit() {
@@ -124,10 +135,9 @@ __device__ inline void mma_16x8x16(float (&c)[4], const uint32_t (&a)[4], const 
 #else
 #pragma unroll
   for (int i = 0; i < 2; ++i)
-    asm volatile(
-        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[2 * i]), "r"(a[2 * i + 1]), "r"(b[i]));
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[2 * i]), "r"(a[2 * i + 1]), "r"(b[i]));
 #endif
 }
 
@@ -150,6 +160,11 @@ __device__ inline uint32_t masked_or(uint32_t word, uint32_t mask, uint32_t more
   uint32_t result;
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(more));
   return result;
+}
+
+// What comes after takes the word as it is, and does not make it again.
+__device__ inline void keep_in_register(uint32_t& word) {
+  asm volatile("" : "+r"(word));
 }
 
 // Two numbers of e4m3 as f16, divided by 256.

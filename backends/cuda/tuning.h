@@ -45,10 +45,9 @@ struct Tuning {
   uint32_t expert_steps_warp = 4;       // of 128 columns that a warp has of a tile. Not measured
   uint32_t expert_blocks_sm = 2;        // all start at once. Not measured
   uint32_t expert_tiles_max = 8;        // of a group of warps, one after the other. Not measured
-  uint32_t expert_eight_rows_max = 4;   // rows an expert, in the mean, that are multiplied 8 at a time. Not measured
   uint32_t expert_joined_rows_max = 4;  // rows whose sum over experts is made by one kernel. Not measured
   uint32_t expert_scan_max = 1024;      // routed rows that each block looks through. Not measured
-  uint32_t expert_tiles_rows_min = 16;  // rows an expert, in the mean, that warpgroups are faster for. Not measured
+  uint32_t expert_tiles_rows_min = 10;  // rows an expert, in the mean, that warpgroups are faster for. Not measured
   uint32_t expert_wide_rows_min = 64;   // rows an expert, in the mean, that get tiles of 256. Not measured
   uint64_t expert_scratch_bytes = 128 << 20;  // what experts' launches are cut for; more gains nothing. Not measured
 

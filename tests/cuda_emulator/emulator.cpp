@@ -24,6 +24,7 @@ constexpr unsigned kWarp = 32, kWarpgroup = 128;
 struct Copy {
   void* to;
   const void* from;
+  unsigned bytes;
   bool valid;
 };
 
@@ -275,10 +276,10 @@ void launch(dim3 grid, dim3 threads, unsigned cluster_y, size_t shared_bytes, co
 
 // ---- asynchronous copies -------------------------------------------------------------------------------------------
 
-void start_copy(void* to, const void* from, bool valid) {
-  if (reinterpret_cast<uintptr_t>(to) % 16 || (valid && reinterpret_cast<uintptr_t>(from) % 16))
-    fail("a copy of 16 bytes that is not aligned");
-  fiber().open.push_back({to, from, valid});
+void start_copy(void* to, const void* from, unsigned bytes, bool valid) {
+  if (reinterpret_cast<uintptr_t>(to) % bytes || (valid && reinterpret_cast<uintptr_t>(from) % bytes))
+    fail("an asynchronous copy that is not aligned");
+  fiber().open.push_back({to, from, bytes, valid});
 }
 void commit_copies() {
   fiber().groups.push_back(std::move(fiber().open));
@@ -288,9 +289,9 @@ void wait_copies(int pending) {
   while (fiber().groups.size() > static_cast<size_t>(pending)) {
     for (const Copy& copy : fiber().groups.front()) {
       if (copy.valid)
-        std::memcpy(copy.to, copy.from, 16);
+        std::memcpy(copy.to, copy.from, copy.bytes);
       else
-        std::memset(copy.to, 0, 16);
+        std::memset(copy.to, 0, copy.bytes);
     }
     fiber().groups.pop_front();
   }

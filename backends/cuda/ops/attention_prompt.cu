@@ -80,7 +80,7 @@ __device__ void copy_tile(uint8_t* stage, const KvLayer& kv, const AttentionItem
     const uint8_t* from = kv.data + (inside ? vector * kv.head_dim * kKvBytes<D> + piece * 16 : 0);
     const uint32_t word = piece * kWordsPiece;
     const uint32_t place = which ? L::value_place(row, word) : L::key_place(row, word);
-    copy_async_16(stage + which * L::kTileBytes + row * L::kRowBytes + place * L::kWordBytes, from, inside);
+    copy_async<16>(stage + which * L::kTileBytes + row * L::kRowBytes + place * L::kWordBytes, from, inside);
   }
   if constexpr (L::kScalesKey > 0) {
     float* scales = reinterpret_cast<float*>(stage + 2 * L::kTileBytes);

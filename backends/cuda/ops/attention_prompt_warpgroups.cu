@@ -204,7 +204,7 @@ struct Converter {
     for (uint32_t i = 0; i < kPieces; ++i) {
       uint64_t vector;
       const bool inside = vector_of(to, found, i, &vector);
-      copy_async_16(raw(num_copies, i), kv.data + (inside ? vector * kv.head_dim * kKvBytes<D> + piece * 16 : 0),
+      copy_async<16>(raw(num_copies, i), kv.data + (inside ? vector * kv.head_dim * kKvBytes<D> + piece * 16 : 0),
                     inside);
     }
     copy_async_commit();

@@ -32,7 +32,7 @@ struct ExpertArgs {
 struct ExpertChoice : KernelChoice {
   bool is_gated = false;
   bool is_ordered = false;                // the routed rows' order is there
-  uint32_t row_blocks = 1;                // rows of 8 that experts_rows multiplies at once: 1 or 4
+  uint32_t rows_max = 0;                  // of an expert that experts_rows multiplies at once, an even number
   uint32_t splits = 1;                    // warps that share the columns of an output
   uint32_t tiles = 1;                     // of outputs, one after the other in a group of such warps
   uint32_t tile_rows = 0;                 // of experts_tiles: 128 or 256
@@ -57,10 +57,14 @@ Status experts_exact(const ExpertChoice& choice, const ExpertArgs& args, DType m
 // Columns a multiple of 8, one encoding, f16 or quantised, as for all that follow; out f16, of ExpertDown f32 partial
 // products [routed rows, outs], each with its weight, which sum_experts adds. The order of a row's sums depends on the
 // shape of the weights alone.
+inline constexpr uint32_t kExpertsRowsMax = 16;
+// Rows of an expert that are multiplied at once: so many have room in shared memory.
+uint32_t experts_rows_max(const ExpertShape& shape, const CompileInputs& inputs);
 void lay_out_experts_rows(const ExpertShape& shape, const CompileInputs& inputs, ExpertChoice* choice);
 Status experts_rows(const ExpertChoice& choice, const ExpertArgs& args, const OpContext& at);
-// ExpertDown as a whole, for very few rows: each reads the matrices of its own experts.
-void lay_out_experts_joined(const ExpertShape& shape, ExpertChoice* choice);
+// ExpertDown as a whole, for very few rows: each reads the matrices of its own experts. False: x of all experts of a row
+// has no room in shared memory.
+bool lay_out_experts_joined(const ExpertShape& shape, const CompileInputs& inputs, ExpertChoice* choice);
 Status experts_joined(const ExpertChoice& choice, const ExpertArgs& args, const OpContext& at);
 
 // Where the device has warpgroups, made for many rows; `x`: in f16, sorted by expert. out_count: so many outputs from

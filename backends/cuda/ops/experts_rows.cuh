@@ -29,13 +29,12 @@ __device__ inline uint4 load_x(const __half* row, uint32_t column, uint32_t colu
   return column < columns ? *reinterpret_cast<const uint4*>(row + column) : uint4{};
 }
 
-// Routed rows of `expert` number [skip, skip + room) to `rows`, by all threads of a block of kWarps warps; how many it
-// has in all. `rows`, `counts` (a word a warp): shared.
-template <uint32_t kWarps>
-__device__ uint32_t find_rows(const int32_t* ids, uint32_t routed, uint32_t expert, uint32_t skip, uint32_t room,
-                              uint32_t* rows, uint32_t* counts) {
+// Routed rows of `expert` number [skip, skip + room) to `rows`, by all threads of a block; how many it has in all.
+// `rows`, `counts` (a word a warp): shared.
+__device__ inline uint32_t find_rows(const int32_t* ids, uint32_t routed, uint32_t expert, uint32_t skip, uint32_t room,
+                                     uint32_t* rows, uint32_t* counts) {
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const uint32_t run = (routed + kWarps * kWarp - 1) / (kWarps * kWarp) * kWarp;
+  const uint32_t run = (routed + blockDim.x - 1) / blockDim.x * kWarp;
   const uint32_t begin = min(warp * run, routed), end = min(begin + run, routed);
   const auto those_of = [&](uint32_t i) {
     return __ballot_sync(kFullMask, i + lane < end && static_cast<uint32_t>(ids[i + lane]) == expert);
@@ -45,8 +44,7 @@ __device__ uint32_t find_rows(const int32_t* ids, uint32_t routed, uint32_t expe
   if (lane == 0) counts[warp] = count;
   __syncthreads();
   uint32_t place = 0, total = 0;
-#pragma unroll
-  for (uint32_t w = 0; w < kWarps; ++w) {
+  for (uint32_t w = 0; w < blockDim.x / kWarp; ++w) {
     place += w < warp ? counts[w] : 0;
     total += counts[w];
   }

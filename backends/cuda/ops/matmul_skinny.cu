@@ -42,7 +42,7 @@ __device__ void copy_x(uint4* stage, const Args& args, uint32_t row_first, uint3
     const uint32_t row = i / kStepWords, word = i % kStepWords, column = step * kStep + word * 8;
     const bool inside = row_first + row < live && column < args.weight.columns;
     const __half* from = args.x + (inside ? uint64_t{row_first + row} * args.weight.columns + column : 0);
-    copy_async_16(stage + row * kRowWords + word, from, inside);
+    copy_async<16>(stage + row * kRowWords + word, from, inside);
   }
 }
 

@@ -5,7 +5,7 @@
 
 namespace emulator {
 // Copies that a thread has started: done when it waits for them, not before.
-void start_copy(void* to, const void* from, bool valid);
+void start_copy(void* to, const void* from, unsigned bytes, bool valid);
 void commit_copies();
 void wait_copies(int pending);
 
@@ -26,8 +26,9 @@ inline void grid_dependency_release() {}
 inline uint4 load_streaming(const void* global) {
   return *static_cast<const uint4*>(global);
 }
-inline void copy_async_16(void* shared, const void* global, bool valid) {
-  emulator::start_copy(shared, global, valid);
+template <unsigned kBytes, bool kStreams = false>
+void copy_async(void* shared, const void* global, bool valid) {
+  emulator::start_copy(shared, global, kBytes, valid);
 }
 inline void copy_async_commit() {
   emulator::commit_copies();
@@ -47,6 +48,7 @@ inline void mma_16x8x16_first(float (&d)[4], const uint32_t (&a)[4], const uint3
 inline uint32_t masked_or(uint32_t word, uint32_t mask, uint32_t more) {
   return (word & mask) | more;
 }
+inline void keep_in_register(uint32_t&) {}
 inline uint32_t f8_pair_bits(uint32_t two) {
   const uint32_t spread = __byte_perm(two, 0, 0x1404);
   return (spread & 0x80008000u) | (spread & 0x7f007f00u) >> 1;
