@@ -18,6 +18,7 @@
 
 #include "backends/cuda/intrinsics.cuh"
 #include "backends/cuda/packed_matrix.h"
+#include "backends/cuda/reduce.cuh"
 
 namespace llmrt::cuda {
 
@@ -329,9 +330,9 @@ requires(is_quantized(E) && !kIsBytes<E>) struct Fragment<E> {
       if constexpr (kFifth) pairs[j] = masked_or(moved(upper.x, i * 4 + j, target), 0x00010001u << target, pairs[j]);
     }
   }
-  // q4_k, q5_k: the integers times their scale of 6 bits, less than 2048: exact.
-  __device__ void decode_products(int i, uint32_t step, uint32_t (&pairs)[4]) const requires kHeader {
-    const __half2 factor = scales.factor_pair(i, step), less = less_1024(factor);
+  // q4_k, q5_k: the integers times `factor`, their scale of 6 bits, less than 2048: exact.
+  __device__ void decode_products(int i, __half2 factor, uint32_t (&pairs)[4]) const requires kHeader {
+    const __half2 less = less_1024(factor);
     const __half2 high_factor = __hmul2(factor, half2_of(both_halves(0x2c00)));  // 1/16
     const __half2 high_less = __hmul2(factor, half2_of(both_halves(0xd400)));    // -64
 #pragma unroll
@@ -457,12 +458,40 @@ __device__ void scale_pairs(const auto& scales, int i, uint32_t step, uint32_t (
 template <Encoding E>
 __device__ void decode_scaled(const Fragment<E>& fragment, int i, uint32_t t, uint32_t step, uint32_t (&pairs)[4]) {
   if constexpr (Fragment<E>::kHeader)
-    fragment.decode_products(i, step, pairs);
+    fragment.decode_products(i, fragment.scales.factor_pair(i, step), pairs);
   else if constexpr (E == Encoding::kMXFP4)
     fragment.decode_small(i, pairs);
   else
     fragment.decode(i, t, pairs);
   if constexpr (Fragment<E>::kScaled) scale_pairs<E>(fragment.scales, i, step, pairs);
 }
+
+// A step of a row for decode_scaled, for which the four lanes of the row work together: of the scales of q4_k and q5_k,
+// which take longer to make than 8 numbers to be taken out, each makes those of one unit. By whole warps.
+template <Encoding E>
+struct SharedDecode {
+  uint32_t own = 0;  // the scale of 6 bits of unit t and its base, in f16
+
+  __device__ SharedDecode(const Fragment<E>& fragment, uint32_t t, uint32_t step) {
+    if constexpr (Fragment<E>::kHeader) {
+      const uint4& header = fragment.scales.header;
+      const uint32_t shift = 8 * t + 4 * (step % 2), rest = header.w >> shift;
+      const uint32_t factor = (header.y >> shift & 15) | (rest & 3) << 4;
+      const float less = static_cast<float>((header.z >> shift & 15) | (rest & 12) << 2);
+      own = half2_bits(__floats2half2_rn(static_cast<float>(factor), -__high2float(half2_of(header.x)) * less));
+    }
+  }
+  __device__ void decode(const Fragment<E>& fragment, int i, uint32_t t, uint32_t step, uint32_t (&pairs)[4]) const {
+    if constexpr (Fragment<E>::kHeader) {
+      const __half2 both = half2_of(__shfl_sync(kFullMask, own, i, 4));
+      fragment.decode_products(i, __low2half2(both), pairs);
+      const __half2 scale = fragment.scales.scale_pair(i, step), base = __high2half2(both);
+#pragma unroll
+      for (uint32_t& pair : pairs) pair = half2_bits(__hfma2(half2_of(pair), scale, base));
+    } else {
+      decode_scaled(fragment, i, t, step, pairs);
+    }
+  }
+};
 
 }  // namespace llmrt::cuda

@@ -6,11 +6,11 @@
 // an expert has at most kRows rows its weights are read and decoded once. Blocks are persistent and take tiles in turn;
 // which they are they find from the offsets of the experts' rows, so that no grid depends on the routing.
 //
-// In a block two warpgroups load packed weights, decode them to f16 and store them in a ring in shared memory, each
-// every other step of 128 columns, through to the next tile; x comes into the same ring by the copy engine, as many
-// boxes of 64 rows as the tile has. Two others multiply, both factors from there, the boxes of 64 rows in turn, and
-// have gate and other half of an output in one lane. Rows of a box beyond the tile's are those of other experts, whose
-// sums are not stored.
+// In a block two warpgroups load packed weights, two steps of 128 columns ahead, decode them to f16 and store them in a
+// ring in shared memory, each half of the rows of W, through to the next tile; x comes into the same ring by the copy
+// engine, as many boxes of 64 rows as the tile has. Two others multiply, both factors from there, the boxes of 64 rows
+// in turn, and have gate and other half of an output in one lane. Rows of a box beyond the tile's are those of other
+// experts, whose sums are not stored.
 #include <algorithm>
 
 #include "backends/cuda/activation.cuh"
@@ -24,6 +24,7 @@ namespace {
 
 constexpr uint32_t kTilesGroupThreads = 128, kTilesGroupWarps = kTilesGroupThreads / kWarp;
 constexpr uint32_t kTilesProducers = 2, kTilesConsumers = 2;
+constexpr uint32_t kTilesProducerWarps = kTilesProducers * kTilesGroupWarps;
 constexpr uint32_t kTilesThreads = (kTilesProducers + kTilesConsumers) * kTilesGroupThreads;
 constexpr uint32_t kTilesOuts = 128, kBoxRows = 64;  // rows of W, of x in a box
 constexpr uint32_t kTilesRingBytesMax = 200 << 10;
@@ -35,7 +36,7 @@ struct TilesShape {
   static constexpr uint32_t kRowBytes = 128, kTileBoxBytes = kBoxRows * kRowBytes;
   static constexpr uint32_t kXBytes = kRows * kRowBytes, kStageBytes = kXBytes + kTilesOuts * kRowBytes;
   static constexpr uint32_t kStages = kTilesRingBytesMax / kStageBytes / 2 * 2;
-  static constexpr uint32_t kAtOnce = kStages < 6 ? 1 : 2;  // filled by a warpgroup; it must not hold half of the ring
+  static constexpr uint32_t kAtOnce = kStages < 6 ? 1 : 2;  // filled together; they must not be half of the ring
   // Stages stand at multiples of 1024 bytes, which dynamic shared memory need not.
   static constexpr uint32_t kRingBytes = 1024 + kStages * kStageBytes + kStages * 2 * 8;
   // A thread starts with 128; producers give some to consumers.
@@ -101,78 +102,103 @@ __device__ inline void fill_tables(const ExpertTables& tables, const ExpertArgs&
 
 // ---- producers -----------------------------------------------------------------------------------------------------
 
+// Where a block is: step `step` of its tile number `number`.
+struct TilesPlace {
+  uint32_t number = 0, step = 0;
+  ExpertTile tile;
+};
+
+// The box of x of stages s .. s + kAtOnce - 1, `column` the first of them. By one thread.
+template <class S>
+__device__ void copy_x(const TilesRing<S>& ring, const RowMap& map, const ExpertTile& tile, uint32_t s,
+                       uint32_t column) {
+  const uint32_t boxes = (tile.num_rows + kBoxRows - 1) / kBoxRows;
+#pragma unroll
+  for (uint32_t i = 0; i < S::kAtOnce; ++i) {
+    barrier_arrive_for_bytes(&ring.full[s + i], boxes * S::kTileBoxBytes);
+    for (uint32_t b = 0; b < boxes; ++b)
+      copy_rows<1>(ring.x(s + i) + b * S::kTileBoxBytes, map, column + i * 64, tile.row_first + b * kBoxRows,
+                   &ring.full[s + i]);
+  }
+}
+
 template <class S, Encoding E, bool kGated>
 __device__ void fill_tiles(const TilesRing<S>& ring, const ExpertArgs& args, const RowMap& map,
                            const ExpertTables& tables, uint32_t num_tiles, uint32_t num_out_tiles) {
-  constexpr uint32_t kWarpRows = 8, kGroupRows = kTilesGroupWarps * kWarpRows, kFragments = kTilesOuts / kGroupRows;
+  constexpr uint32_t kWarpRows = 8, kGroupRows = kTilesGroupWarps * kWarpRows;
+  constexpr uint32_t kFragments = kTilesOuts / kTilesProducers / kGroupRows;  // of a thread, of a step
+  constexpr uint32_t kAhead = E == Encoding::kF16 && S::kRows > 128 ? 1 : 2;  // steps: registers
   constexpr uint32_t kOuts = kGated ? kTilesOuts / 2 : kTilesOuts;
-  const uint32_t lane = threadIdx.x % kWarp, warp = threadIdx.x % kTilesGroupThreads / kWarp, t = lane % 4;
+  const uint32_t lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, t = lane % 4;
   // Eight lanes, whose stores go together, have rows r and r + 4, which stand in different banks.
-  const uint32_t row = warp * kWarpRows + lane / 4 % 2 * 4 + lane / 8;
+  const uint32_t row = warp / kTilesGroupWarps * (kTilesOuts / kTilesProducers) + warp % kTilesGroupWarps * kWarpRows +
+                       lane / 4 % 2 * 4 + lane / 8;
   const uint32_t num_steps = (args.gate.columns + kStep - 1) / kStep;
   const uint32_t num_mine = num_tiles > blockIdx.x ? (num_tiles - blockIdx.x + gridDim.x - 1) / gridDim.x : 0;
   const uint32_t num_all = num_mine * num_steps;  // steps of all of the block's tiles
-  Fragment<E> fragments[kFragments];
-  ExpertTile here, ahead;
-  uint32_t ahead_tile = UINT32_MAX;
-  const auto find = [&](ExpertTile* tile, uint32_t number) {
-    tile->find(tables, blockIdx.x + number * gridDim.x, num_out_tiles, S::kRows, kOuts);
+  Fragment<E> fragments[kAhead][kFragments];
+  TilesPlace here;
+  const auto find = [&](TilesPlace* place) {
+    place->tile.find(tables, blockIdx.x + place->number * gridDim.x, num_out_tiles, S::kRows, kOuts);
   };
-  const auto load = [&](uint32_t i, uint32_t step) {
+  const auto next = [&](TilesPlace* place) {
+    if (++place->step < num_steps) return;
+    place->step = 0;
+    if (++place->number < num_mine) find(place);
+  };
+  if (num_all == 0) return;
+  find(&here);
+  TilesPlace ahead = here;
+  const auto load = [&](Fragment<E>* fragment, uint32_t i) {
     const uint32_t r = i * kGroupRows + row;
     // Past the end the last output again, whose sums are not stored.
-    const uint64_t w_row = uint64_t{ahead.expert} * args.stride + min(ahead.out_first + r % kOuts, args.outs - 1);
-    fragments[i].load(kGated && r >= kOuts ? args.up : args.gate, w_row, step, t);
+    const uint64_t w_row =
+        uint64_t{ahead.tile.expert} * args.stride + min(ahead.tile.out_first + r % kOuts, args.outs - 1);
+    fragment->load(kGated && r >= kOuts ? args.up : args.gate, w_row, ahead.step, t);
   };
-  uint32_t g = threadIdx.x / kTilesGroupThreads;
-  if (g < num_all) {
-    ahead_tile = g / num_steps;
-    find(&ahead, ahead_tile);
 #pragma unroll
-    for (uint32_t i = 0; i < kFragments; ++i) load(i, g % num_steps);
-    here = ahead;
+  for (uint32_t d = 0; d < kAhead; ++d) {
+    if (d >= num_all) continue;
+#pragma unroll
+    for (uint32_t i = 0; i < kFragments; ++i) load(&fragments[d][i], i);
+    next(&ahead);
   }
-  for (; g < num_all; g += kTilesProducers) {
-    const uint32_t step = g % num_steps, next = g + kTilesProducers;
-    const bool has_next = next < num_all;
-    if (has_next && next / num_steps != ahead_tile) {
-      ahead_tile = next / num_steps;
-      find(&ahead, ahead_tile);
-    }
+  for (uint32_t first = 0; first < num_all; first += kAhead) {
 #pragma unroll
-    for (uint32_t half = 0; half < 2; half += S::kAtOnce) {
-      const uint32_t n = 2 * g + half, s = n % S::kStages;
+    for (uint32_t d = 0; d < kAhead; ++d) {
+      const uint32_t g = first + d;
+      if (g >= num_all) continue;
+      const bool has_next = g + kAhead < num_all;
 #pragma unroll
-      for (uint32_t i = 0; i < S::kAtOnce; ++i) barrier_wait(&ring.free[s + i], ~(n / S::kStages) & 1);
-      if (lane == 0 && warp == n / 4 % kTilesGroupWarps) {  // in turn: it takes as long as decoding some chunks
-        const uint32_t boxes = (here.num_rows + kBoxRows - 1) / kBoxRows;
+      for (uint32_t half = 0; half < 2; half += S::kAtOnce) {
+        const uint32_t n = 2 * g + half, s = n % S::kStages;
 #pragma unroll
-        for (uint32_t i = 0; i < S::kAtOnce; ++i) {
-          barrier_arrive_for_bytes(&ring.full[s + i], boxes * S::kTileBoxBytes);
-          for (uint32_t b = 0; b < boxes; ++b)
-            copy_rows<1>(ring.x(s + i) + b * S::kTileBoxBytes, map, step * kStep + (half + i) * 64,
-                         here.row_first + b * kBoxRows, &ring.full[s + i]);
+        for (uint32_t i = 0; i < S::kAtOnce; ++i) barrier_wait(&ring.free[s + i], ~(n / S::kStages) & 1);
+        // In turn: it takes as long as decoding some chunks.
+        if (lane == 0 && warp == n / S::kAtOnce % kTilesProducerWarps)
+          copy_x(ring, map, here.tile, s, here.step * kStep + half * 64);
+        __syncwarp();
+        uint8_t* to = ring.weights(s) + row * S::kRowBytes;
+#pragma unroll
+        for (uint32_t i = 0; i < kFragments; ++i) {
+          const SharedDecode<E> shared(fragments[d][i], t, here.step);
+#pragma unroll
+          for (uint32_t u = 0; u < 2 * S::kAtOnce; ++u) {
+            uint32_t pairs[4];
+            shared.decode(fragments[d][i], static_cast<int>(2 * half + u), t, here.step, pairs);
+            const uint32_t place = (u % 2 * 4 + t) ^ row % 8;
+            *reinterpret_cast<uint4*>(to + u / 2 * S::kStageBytes + i * kGroupRows * S::kRowBytes + place * 16) = {
+                pairs[0], pairs[1], pairs[2], pairs[3]};
+          }
+          if (half + S::kAtOnce == 2 && has_next) load(&fragments[d][i], i);
         }
+        shared_writes_visible();
+        __syncwarp();
+        if (lane < S::kAtOnce) barrier_arrive(&ring.full[s + lane]);
       }
-      __syncwarp();
-      uint8_t* to = ring.weights(s) + row * S::kRowBytes;
-#pragma unroll
-      for (uint32_t i = 0; i < kFragments; ++i) {
-#pragma unroll
-        for (uint32_t u = 0; u < 2 * S::kAtOnce; ++u) {
-          uint32_t pairs[4];
-          decode_scaled(fragments[i], static_cast<int>(2 * half + u), t, step, pairs);
-          const uint32_t place = (u % 2 * 4 + t) ^ row % 8;
-          *reinterpret_cast<uint4*>(to + u / 2 * S::kStageBytes + i * kGroupRows * S::kRowBytes + place * 16) = {
-              pairs[0], pairs[1], pairs[2], pairs[3]};
-        }
-        if (half + S::kAtOnce == 2 && has_next) load(i, next % num_steps);
-      }
-      shared_writes_visible();
-      __syncwarp();
-      if (lane < S::kAtOnce) barrier_arrive(&ring.full[s + lane]);
+      if (has_next) next(&ahead);
+      next(&here);
     }
-    here = ahead;
   }
 }
 
@@ -315,7 +341,7 @@ __global__ void __launch_bounds__(kTilesThreads, 1)
   const ExpertTables tables{words, words + args.num_experts + 1};
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < S::kStages; ++i) {
-      barrier_init(&ring.full[i], 1 + kTilesGroupWarps);
+      barrier_init(&ring.full[i], 1 + kTilesProducerWarps);
       barrier_init(&ring.free[i], kTilesConsumers * kTilesGroupWarps);
     }
     barriers_visible();

@@ -112,8 +112,8 @@ inline unsigned __ballot_sync(unsigned, int value) {
   return mine.ballot;
 }
 template <class T>
-T __shfl_sync(unsigned, T value, unsigned lane) {
-  return emulator::shuffle(value, lane % 32);
+T __shfl_sync(unsigned, T value, unsigned lane, unsigned width = 32) {
+  return emulator::shuffle(value, emulator::lane() / width * width + lane % width);
 }
 template <class T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
