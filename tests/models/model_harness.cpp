@@ -4,6 +4,7 @@
 #include <bit>
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
+#include <optional>
 #include <sstream>
 
 #include "backends/backends.h"
@@ -41,6 +42,30 @@ class AnswerSink final : public EventSink {
   }
   std::vector<Answer> answers;  // by branch
 };
+
+Request request_of(const Prompt& prompt, std::shared_ptr<EventSink> sink) {
+  Request request;
+  request.prompt = prompt.tokens;
+  request.n = prompt.n;
+  request.max_tokens = prompt.max_tokens;
+  request.sampling.temperature = prompt.temperature;
+  request.sampling.branch = prompt.branch;
+  request.sampling.logprobs = kLogprobAlternativesMax;
+  request.batch_invariant = prompt.batch_invariant;
+  request.stop.ignore_eos = true;
+  request.sink = std::move(sink);
+  return request;
+}
+
+// Adds the first step whose token differs, if any.
+void add_difference(const Answer& a, const Answer& b, Agreement* agreement) {
+  for (size_t step = 0; step < std::min(a.steps.size(), b.steps.size()); ++step) {
+    if (a.steps[step].token == b.steps[step].token) continue;
+    ++agreement->num_different;
+    agreement->worst_margin = std::max(agreement->worst_margin, std::min(a.steps[step].margin, b.steps[step].margin));
+    return;
+  }
+}
 
 }  // namespace
 
@@ -85,45 +110,61 @@ void ModelUnderTest::start(std::unique_ptr<Backend> backend, const EngineConfig&
   engine_ = std::move(*engine);
 }
 
-std::vector<Answer> ModelUnderTest::run(const std::vector<Prompt>& prompts) {
-  std::vector<std::shared_ptr<AnswerSink>> sinks(prompts.size());
-  std::vector<RequestId> ids(prompts.size());
+std::vector<Answer> ModelUnderTest::run(const std::vector<Prompt>& prompts,
+                                        const std::function<bool(const std::vector<Answer>&)>& enough) {
+  std::vector<std::shared_ptr<AnswerSink>> sinks;
+  for (const Prompt& prompt : prompts) sinks.push_back(std::make_shared<AnswerSink>(prompt.n));
+  std::vector<std::optional<RequestId>> ids(prompts.size());
+  const auto answers = [&] {
+    std::vector<Answer> all;
+    for (const auto& sink : sinks) all.insert(all.end(), sink->answers.begin(), sink->answers.end());
+    return all;
+  };
+  const auto for_each_branch = [&](auto&& what) {
+    for (size_t i = 0; i < ids.size(); ++i)
+      for (uint32_t branch = 0; ids[i] && branch < prompts[i].n; ++branch) what(*ids[i] + branch);
+  };
+  bool cancelled = false;
   const auto finished = [&] {
-    return std::ranges::all_of(sinks, [](const auto& sink) { return sink && sink->has_finished(); });
+    for (size_t i = 0; i < ids.size(); ++i)
+      if (ids[i] ? !sinks[i]->has_finished() : !cancelled) return false;
+    return true;
   };
   for (uint32_t tick = 0; !finished(); ++tick) {
-    for (size_t i = 0; i < prompts.size(); ++i) {
-      if (sinks[i] || prompts[i].arrives_at_tick > tick) continue;
-      sinks[i] = std::make_shared<AnswerSink>(prompts[i].n);
-      Request request;
-      request.prompt = prompts[i].tokens;
-      request.n = prompts[i].n;
-      request.max_tokens = prompts[i].max_tokens;
-      request.sampling.temperature = prompts[i].temperature;
-      request.sampling.branch = prompts[i].branch;
-      request.sampling.logprobs = kLogprobAlternativesMax;
-      request.batch_invariant = prompts[i].batch_invariant;
-      request.stop.ignore_eos = true;
-      request.sink = sinks[i];
-      auto id = engine_->submit(std::move(request));
+    for (size_t i = 0; i < prompts.size() && !cancelled; ++i) {
+      if (ids[i] || prompts[i].arrives_at_tick > tick) continue;
+      auto id = engine_->submit(request_of(prompts[i], sinks[i]));
       if (!id) FAIL(id.error().message);
       ids[i] = *id;
     }
     auto worked = engine_->tick();
     if (!worked) FAIL(worked.error().message);
+    if (cancelled || !enough || !enough(answers())) continue;
+    for_each_branch([&](RequestId id) { engine_->cancel(id); });
+    cancelled = true;
   }
-  for (size_t i = 0; i < ids.size(); ++i)
-    for (uint32_t branch = 0; branch < prompts[i].n; ++branch) engine_->drained(ids[i] + branch);
+  for_each_branch([&](RequestId id) { engine_->drained(id); });
   REQUIRE(engine_->tick().ok());
-  std::vector<Answer> answers;
-  for (const auto& sink : sinks) answers.insert(answers.end(), sink->answers.begin(), sink->answers.end());
-  return answers;
+  return answers();
 }
 
 bool same_ends(const std::vector<Answer>& a, const std::vector<Answer>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Answer& x, const Answer& y) {
     return x.finish == y.finish && x.steps.size() == y.steps.size();
   });
+}
+
+bool disagree_already(const std::vector<Answer>& a, const std::vector<Answer>& b) {
+  REQUIRE(a.size() == b.size());
+  Agreement agreement;
+  agreement.num_sequences = static_cast<int>(a.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    const bool is_whole = b[i].finish != FinishReason::kNone;
+    if (is_whole && b[i].finish != a[i].finish) return true;
+    if (is_whole ? b[i].steps.size() != a[i].steps.size() : b[i].steps.size() > a[i].steps.size()) return true;
+    add_difference(a[i], b[i], &agreement);
+  }
+  return !agreement.fair();
 }
 
 int num_different_bits(const std::vector<Answer>& a, const std::vector<Answer>& b) {
@@ -142,13 +183,7 @@ Agreement compare(const std::vector<Answer>& a, const std::vector<Answer>& b) {
     INFO("sequence " << i << " errors: '" << a[i].error << "' '" << b[i].error << "'");
     REQUIRE(a[i].finish == b[i].finish);
     REQUIRE(a[i].steps.size() == b[i].steps.size());
-    for (size_t step = 0; step < a[i].steps.size(); ++step) {
-      if (a[i].steps[step].token == b[i].steps[step].token) continue;
-      ++agreement.num_different;
-      agreement.worst_margin =
-          std::max({agreement.worst_margin, std::min(a[i].steps[step].margin, b[i].steps[step].margin)});
-      break;
-    }
+    add_difference(a[i], b[i], &agreement);
   }
   return agreement;
 }

@@ -1,6 +1,7 @@
 // Runs a real model through the Engine for tests: texts in, tokens with margins out.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,8 +47,11 @@ class ModelUnderTest {
   ModelUnderTest(std::shared_ptr<const Model> model, std::unique_ptr<Backend> backend, const EngineConfig& config);
 
   std::vector<int32_t> encode(const std::string& text) const { return tokenizer_->encode(text); }
-  // All prompts share the engine, each submitted at its tick. An answer per branch, in the prompts' order.
-  std::vector<Answer> run(const std::vector<Prompt>& prompts);
+  // All prompts share the engine, each submitted at its tick. An answer per branch, in the prompts' order. Where
+  // `enough` is true of the answers so far (asked after each tick; those of prompts yet to come are empty), the
+  // requests are cancelled, and what has come is returned.
+  std::vector<Answer> run(const std::vector<Prompt>& prompts,
+                          const std::function<bool(const std::vector<Answer>&)>& enough = {});
   Engine& engine() { return *engine_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
 
@@ -68,6 +72,9 @@ struct Agreement {
 };
 // Whether every sequence of one run ended as in the other, after as many tokens; compare() demands it.
 bool same_ends(const std::vector<Answer>& a, const std::vector<Answer>& b);
+// Whether answers b, which may still grow, can no longer end as those of a and agree fairly. Of whole answers it is the
+// opposite of same_ends() and fair().
+bool disagree_already(const std::vector<Answer>& a, const std::vector<Answer>& b);
 // Steps whose token or hash differ, of all.
 int num_different_bits(const std::vector<Answer>& a, const std::vector<Answer>& b);
 Agreement compare(const std::vector<Answer>& a, const std::vector<Answer>& b);
