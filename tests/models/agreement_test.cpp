@@ -233,10 +233,6 @@ TEST_CASE("a text does not depend on batching, chunks, preemption, cached prefix
     {
       ModelUnderTest model(path, device, small_config());
       check("batched and overlapped", alone, model.run(prompts_of(model, true)));
-    }
-    {
-      ModelUnderTest model(path, device, small_config());
-      model.run(prompts_of(model, false));
       const uint64_t hits_before = model.engine().stats().prefix_hits;
       check("prefixes out of the cache", alone, model.run(prompts_of(model, true)));
       CHECK(model.engine().stats().prefix_hits > hits_before + 20);
