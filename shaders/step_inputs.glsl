@@ -4,7 +4,7 @@
 const uint kFwdNumTokens = 0, kFwdNumRows = 1, kFwdNumUpdates = 2, kFwdNumCopies = 3, kFwdNumDecodeItems = 4,
            kFwdNumPromptItems = 5, kFwdNumMerges = 6, kFwdUpdates = 7, kFwdPayload = 8, kFwdCopies = 9, kFwdRows = 10,
            kFwdTokens = 11, kFwdTokenRows = 12, kFwdDecodeItems = 13, kFwdPromptItems = 14, kFwdMerges = 15, kFwdNumStores = 16,
-           kFwdStores = 17, kFwdNumLoads = 18, kFwdLoads = 19;
+           kFwdStores = 17, kFwdNumLoads = 18, kFwdLoads = 19, kFwdPlaces = 22;
 // Header words of the sample inputs.
 const uint kSmpNumRecords = 0, kSmpNumBias = 1, kSmpRecords = 2, kSmpBias = 3, kSmpNumMasks = 4, kSmpMasks = 5,
            kSmpMaskWords = 6;
@@ -12,8 +12,9 @@ const uint kSmpNumRecords = 0, kSmpNumBias = 1, kSmpRecords = 2, kSmpBias = 3, k
 // RowUpdate: kind, slot, arg0, arg1, payload_first, payload_words.
 const uint kUpdateWords = 8, kKvGroupsMax = 4;
 const uint kUpdateSet = 0, kUpdatePatchTable = 1, kUpdateCopySlot = 2, kUpdateRecount = 3, kUpdateClear = 4;
-// RowRecord: slot, start, num_tokens, token_first.
-const uint kRecordWords = 8;
+// RowRecord: slot, start, num_tokens, token_first, adapter_id, places_first, num_places.
+// StatePlace: kv_group, record, position.
+const uint kRecordWords = 8, kPlaceWords = 4;
 // AttentionItem: slot, token_first, num_tokens, position_first, key_begin, key_end, partial.
 const uint kItemWords = 8;
 // MergeItem: token, partial_first, num_partials, is_prompt. BlockCopy: source, target, num_tokens, kv_group.

@@ -13,7 +13,7 @@ class CudaBackend final : public Backend {
 
   const Caps& caps() const override { return caps_; }
   std::vector<std::string> unsupported() const override {
-    return {"running_sum"};
+    return {"running_sum", "causal_conv", "gated_delta", "selective_scan", "gated_norm"};
   }
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
   Status add_f16_copies(uint64_t bytes_max) override;

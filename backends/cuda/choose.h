@@ -30,6 +30,10 @@ Status choose(const Rope& op, const OpList& list, const CompileInputs& inputs, L
 Status choose(const KvWrite& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const PagedAttention& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const RunningSum& op, const OpList& list, const CompileInputs& inputs, Launches* out);
+Status choose(const CausalConv& op, const OpList& list, const CompileInputs& inputs, Launches* out);
+Status choose(const GatedDelta& op, const OpList& list, const CompileInputs& inputs, Launches* out);
+Status choose(const SelectiveScan& op, const OpList& list, const CompileInputs& inputs, Launches* out);
+Status choose(const GatedNorm& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const GatedActivation& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const RouteExperts& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const ExpertGateUp& op, const OpList& list, const CompileInputs& inputs, Launches* out);

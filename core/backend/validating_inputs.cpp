@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <tuple>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "core/backend/validating_checks.h"
@@ -191,20 +193,72 @@ struct ForwardChecker {
 
   // Every row has a record of its own in each group of states that the list names.
   void check_records() {
+    check_state_places();
     std::set<uint32_t> groups;
     for (const Op& op : list.ops)
-      if (const auto* sum = std::get_if<RunningSum>(&op)) groups.insert(sum->kv_group);
-    for (const uint32_t group : groups) {
-      std::unordered_set<int32_t> records;
-      for (uint32_t r = 0; r < in.rows.size() && report.ok(); ++r) {
-        const std::string where = fmt::format("rows[{}]", r);
-        const std::vector<int32_t>& table = slots[in.rows[r].slot].tables[group];
-        if (table.empty() || table[0] < 0)
-          report.fail(where, "table", fmt::format("a record of group {}", group), "none");
-        else if (!records.insert(table[0]).second)
-          report.fail(where, "table", fmt::format("a record of group {} that one row writes", group), table[0]);
-      }
+      if (const auto group = state_group(op)) groups.insert(*group);
+    for (const uint32_t group : groups) check_records(group);
+  }
+  void check_records(uint32_t group) {
+    std::unordered_map<uint32_t, uint32_t> writers;  // of records: the row
+    for (uint32_t r = 0; r < in.rows.size() && report.ok(); ++r) {
+      const std::string where = fmt::format("rows[{}]", r);
+      const std::vector<int32_t>& table = slots[in.rows[r].slot].tables[group];
+      if (table.empty() || table[0] < 0)
+        report.fail(where, "table", fmt::format("a record of group {}", group), "none");
+      else if (!writers.emplace(static_cast<uint32_t>(table[0]), r).second)
+        report.fail(where, "table", fmt::format("a record of group {} that one row writes", group), table[0]);
     }
+    each_place([&](uint32_t r, const StatePlace& place, const std::string& where) {
+      if (place.kv_group == group && place.position > in.rows[r].start && !writers.emplace(place.record, r).second)
+        report.fail(where, "record", fmt::format("one of group {} that nothing else writes", group), place.record);
+    });
+    each_place([&](uint32_t r, const StatePlace& place, const std::string& where) {
+      if (place.kv_group == group && place.position == in.rows[r].start && writers.contains(place.record))
+        report.fail(where, "record", fmt::format("one of group {} that no row writes", group), place.record);
+    });
+  }
+
+  // fn(row, place, where) of all rows' places, which are in bounds.
+  template <class Fn>
+  void each_place(const Fn& fn) {
+    for (uint32_t r = 0; r < in.rows.size() && report.ok(); ++r)
+      for (uint32_t i = in.rows[r].places_first; i < in.rows[r].places_first + in.rows[r].num_places; ++i)
+        fn(r, in.state_places[i], fmt::format("state_places[{}]", i));
+  }
+  // Places are those of the rows in their order, and lie where rows pass.
+  void check_state_places() {
+    uint32_t next = 0;
+    for (uint32_t r = 0; r < in.rows.size() && report.ok(); ++r) {
+      const RowRecord& row = in.rows[r];
+      if (row.num_places > 0 && row.places_first != next)
+        report.fail(fmt::format("rows[{}]", r), "places_first", next, row.places_first);
+      if (row.num_places > in.state_places.size() - next)
+        report.fail(fmt::format("rows[{}]", r), "places", fmt::format("at most {}", in.state_places.size() - next),
+                    row.num_places);
+      next += row.num_places;
+    }
+    if (next != in.state_places.size()) report.fail("state_places", "places of rows", next, in.state_places.size());
+    std::set<std::tuple<uint32_t, uint32_t, uint32_t>> seen;  // row, group, position
+    uint32_t last_row = 0, last_position = 0;
+    each_place([&](uint32_t r, const StatePlace& place, const std::string& where) {
+      const RowRecord& row = in.rows[r];
+      if (!report.below(where, "kv_group", place.kv_group, limits.groups.size())) return;
+      if (!limits.groups[place.kv_group].is_state())
+        report.fail(where, "kv_group", "a group of states", "one of blocks");
+      report.below(where, "record", place.record, limits.groups[place.kv_group].num_blocks);
+      if (place.position < std::max(row.start, 1u) || place.position - row.start > row.num_tokens)
+        report.fail(where, "position", fmt::format("{} to {}", std::max(row.start, 1u), row.start + row.num_tokens),
+                    place.position);
+      if (place.position > row.start && place.position % kStatePlaceTokens != 0)
+        report.fail(where, "position", fmt::format("a multiple of {}", kStatePlaceTokens), place.position);
+      if (r == last_row && place.position < last_position)
+        report.fail(where, "position", fmt::format("at least {}", last_position), place.position);
+      if (!seen.emplace(r, place.kv_group, place.position).second)
+        report.fail(where, "position", "one place of a group", place.position);
+      last_row = r;
+      last_position = place.position;
+    });
   }
 
   void check_item(const std::string& where, uint32_t group, const AttentionItem& item, uint32_t tokens_max) {

@@ -44,6 +44,31 @@ struct Counter {
             static_cast<double>(sizes.kv_tokens) * sizes.kv_bytes_token_layer + 2 * bytes(op.out)};
   }
   OpCost operator()(const RunningSum& op) const { return {elements(op.out), 2 * bytes(op.out)}; }
+  // States are read and written once a row, and a list does not know its rows: a token each where rows decode, else
+  // one.
+  double state_bytes(uint64_t numbers) const { return 8.0 * static_cast<double>(numbers) * state_rows(); }
+  double state_rows() const { return list.decode_only ? sizes.num_tokens : 1; }
+  OpCost operator()(const CausalConv& op) const {
+    const double gates = (op.gate_in.tensor != kNoTensor) + (op.gate_out.tensor != kNoTensor);
+    const double x_bytes = 4 * elements(op.out);
+    return {(2.0 * op.width + gates + (op.silu ? 4 : 0)) * elements(op.out),
+            (1 + gates) * x_bytes + bytes(op.out) + weight_bytes(op.weight) +
+                state_bytes(state_numbers(list.tensors[op.out].columns, op))};
+  }
+  // A number of the state is multiplied and added to twice (S^T k, k d^T), decayed, and once more read for S^T q.
+  OpCost operator()(const GatedDelta& op) const {
+    const double in = rows(op.out) * 4 * (2.0 * op.key_heads * op.key_dim + 2.0 * op.value_heads);
+    return {7 * rows(op.out) * static_cast<double>(state_numbers(op)),
+            in + 2 * bytes(op.out) + state_bytes(state_numbers(op))};
+  }
+  OpCost operator()(const SelectiveScan& op) const {
+    const double in = rows(op.out) * 4 * (2.0 * op.num_groups * op.state_dim + op.num_heads);
+    return {5 * rows(op.out) * static_cast<double>(state_numbers(op)),
+            in + 2 * bytes(op.out) + state_bytes(state_numbers(op))};
+  }
+  OpCost operator()(const GatedNorm& op) const {
+    return {9 * elements(op.x), 2 * bytes(op.x) + bytes(op.out) + weight_bytes(op.weight)};
+  }
   OpCost operator()(const GatedActivation& op) const { return {6 * elements(op.out), bytes(op.x) + bytes(op.out)}; }
   OpCost operator()(const RouteExperts& op) const {
     return {2 * elements(op.x) * static_cast<double>(weights.tensors[op.weight].rows),

@@ -117,6 +117,78 @@ void fields(const RunningSum& op, V& v) {
   v.out("out", op.out);
 }
 template <class V>
+void columns_in(const char* name, const char* first_name, const Columns& columns, V& v) {
+  if (columns.tensor == kNoTensor) return;
+  v.in(name, columns.tensor);
+  if (columns.first > 0) v.value(first_name, columns.first);
+}
+template <class V>
+void state_part(const StatePart& state, V& v) {
+  v.value("kv_group", state.kv_group);
+  v.value("layer", state.layer);
+  v.value("state_first", state.first);
+  if (state.ring_tokens > 0) v.value("ring_tokens", state.ring_tokens);
+}
+template <class V>
+void fields(const CausalConv& op, V& v) {
+  columns_in("x", "x_first", op.x, v);
+  columns_in("gate_in", "gate_in_first", op.gate_in, v);
+  columns_in("gate_out", "gate_out_first", op.gate_out, v);
+  v.weight("weight", op.weight);
+  if (op.bias >= 0) v.weight("bias", op.bias);
+  v.value("width", op.width);
+  v.value("silu", static_cast<uint32_t>(op.silu));
+  state_part(op.state, v);
+  v.out("out", op.out);
+}
+template <class V>
+void fields(const GatedDelta& op, V& v) {
+  columns_in("qkv", "qkv_first", op.qkv, v);
+  columns_in("alpha", "alpha_first", op.alpha, v);
+  columns_in("beta", "beta_first", op.beta, v);
+  v.weight("a", op.a);
+  v.weight("dt_bias", op.dt_bias);
+  v.value("key_heads", op.key_heads);
+  v.value("value_heads", op.value_heads);
+  v.value("key_dim", op.key_dim);
+  v.value("value_dim", op.value_dim);
+  v.value("order", static_cast<uint32_t>(op.order));
+  v.value("gates_in_turn", static_cast<uint32_t>(op.gates_in_turn));
+  v.value("normalise", static_cast<uint32_t>(op.normalise));
+  v.value("eps", op.eps);
+  v.value("scale", op.scale);
+  state_part(op.state, v);
+  v.out("out", op.out);
+}
+template <class V>
+void fields(const SelectiveScan& op, V& v) {
+  columns_in("x", "x_first", op.x, v);
+  columns_in("b", "b_first", op.b, v);
+  columns_in("c", "c_first", op.c, v);
+  columns_in("dt", "dt_first", op.dt, v);
+  v.weight("dt_bias", op.dt_bias);
+  v.weight("a", op.a);
+  if (op.d >= 0) v.weight("d", op.d);
+  v.value("num_heads", op.num_heads);
+  v.value("head_dim", op.head_dim);
+  v.value("num_groups", op.num_groups);
+  v.value("state_dim", op.state_dim);
+  v.value("dt_min", op.dt_min);
+  v.value("dt_max", op.dt_max);
+  state_part(op.state, v);
+  v.out("out", op.out);
+}
+template <class V>
+void fields(const GatedNorm& op, V& v) {
+  v.in("x", op.x);
+  columns_in("gate", "gate_first_column", op.gate, v);
+  v.weight("weight", op.weight);
+  v.value("group_columns", op.group_columns);
+  v.value("eps", op.eps);
+  v.value("gate_first", static_cast<uint32_t>(op.gate_first));
+  v.out("out", op.out);
+}
+template <class V>
 void fields(const GatedActivation& op, V& v) {
   v.in("x", op.x);
   v.value("activation", static_cast<uint32_t>(op.activation));

@@ -14,7 +14,8 @@ namespace {
 
 constexpr const char* kOpNames[kNumOps] = {"update_rows",     "prepare_rows",    "embed",          "rms_norm",
                                            "matmul",          "qk_norm",         "joined_qk_norm", "rope",
-                                           "kv_write",        "paged_attention", "running_sum",    "gated_activation",
+                                           "kv_write",        "paged_attention", "running_sum",    "causal_conv",
+                                           "gated_delta",     "selective_scan",  "gated_norm",     "gated_activation",
                                            "route_experts",   "expert_gate_up",  "expert_down",    "add",
                                            "scale",           "soft_cap",        "sigmoid_gate",   "gather_rows",
                                            "apply_penalties", "apply_bias",      "filter",         "sample",
@@ -97,6 +98,19 @@ OpAccess access(const Op& op) {
   Collector collector;
   visit_fields(op, collector);
   return std::move(collector.access);
+}
+
+std::optional<uint32_t> state_group(const Op& op) {
+  return std::visit(
+      []<class T>(const T& concrete) -> std::optional<uint32_t> {
+        if constexpr (requires { concrete.state.kv_group; })
+          return concrete.state.kv_group;
+        else if constexpr (std::is_same_v<T, RunningSum>)
+          return concrete.kv_group;
+        else
+          return std::nullopt;
+      },
+      op);
 }
 
 std::string print(const OpList& list) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,6 +42,9 @@ struct OpAccess {
   std::vector<TensorId> reads, writes;
 };
 OpAccess access(const Op& op);
+
+// The group of states that an op reads and writes, if it has a state.
+std::optional<uint32_t> state_group(const Op& op);
 
 // One line an op: "rms_norm x=x[T,576]f32 delta=o weight=3 -> h[T,576]f16".
 std::string print(const OpList& list);

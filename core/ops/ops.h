@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <variant>
 
+#include "core/ops/recurrent_ops.h"
 #include "core/ops/tensor.h"
 
 namespace llmrt {
@@ -119,15 +120,9 @@ struct PagedAttention {
   bool queries_only = false;  // qkv is q alone, [T, num_heads * head_dim]: another layer has written the keys
 };
 
-// A running sum over the tokens of each row, the least that needs a state: state += x[t] in the order of the tokens,
-// out[t] = state. The state before a row's first token is 0 at position 0, and elsewhere what the row's record holds:
-// entry 0 of its table of a group of states. The state behind its last token becomes the record. Tests run it; no
-// device has a kernel for it.
-struct RunningSum {
-  TensorId x;                // [T, D] f32
-  uint32_t kv_group, layer;  // layer counts inside the group
-  TensorId out;              // [T, D] f32
-};
+// Ops of recurrent layers: recurrent_ops.h.
+
+// ---- feed-forward --------------------------------------------------------------------------------------------------
 
 // What a gate g and the other half u become: silu(g) u, gelu(g) u in the tanh form, and gpt-oss's clamped form, with g
 // = min(g, 7) and u = clamp(u, -7, 7): g sigmoid(1.702 g) (u + 1).
@@ -287,10 +282,10 @@ struct LoadBlocks {
   uint32_t kv_group;
 };
 
-using Op =
-    std::variant<UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, QkNorm, JoinedQkNorm, Rope, KvWrite, PagedAttention,
-                 RunningSum, GatedActivation, RouteExperts, ExpertGateUp, ExpertDown, Add, Scale, SoftCap, SigmoidGate,
-                 GatherRows, ApplyPenalties, ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
+using Op = std::variant<UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, QkNorm, JoinedQkNorm, Rope, KvWrite,
+                        PagedAttention, RunningSum, CausalConv, GatedDelta, SelectiveScan, GatedNorm, GatedActivation,
+                        RouteExperts, ExpertGateUp, ExpertDown, Add, Scale, SoftCap, SigmoidGate, GatherRows,
+                        ApplyPenalties, ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
 inline constexpr int kNumOps = std::variant_size_v<Op>;
 
 const char* op_name(const Op& op);  // lower snake case, e.g. "rms_norm"

@@ -26,6 +26,7 @@ void ForwardInputs::clear() {
   block_loads.clear();
   block_copies.clear();
   rows.clear();
+  state_places.clear();
   tokens.clear();
   token_rows.clear();
   for (AttentionWork& work : attention) work.clear();
@@ -57,6 +58,8 @@ void pack(const ForwardInputs& in, std::vector<uint32_t>* out) {
   set(kFwdLoads, append(in.block_loads, out));
   set(kFwdNumCopies, in.block_copies.size());
   set(kFwdCopies, append(in.block_copies, out));
+  set(kFwdNumPlaces, in.state_places.size());
+  set(kFwdPlaces, append(in.state_places, out));
   const uint32_t rows = append(in.rows, out), tokens = append(in.tokens, out), token_rows = append(in.token_rows, out);
   for (uint32_t g = 0; g < kKvGroupsMax; ++g) {
     const AttentionWork& work = in.attention[g];

@@ -72,9 +72,22 @@ struct RowRecord {
   uint32_t num_tokens;
   uint32_t token_first;  // index among the step's T tokens
   uint32_t adapter_id = 0;
-  uint32_t reserved[3] = {};
+  uint32_t places_first = 0, num_places = 0;  // in state_places
+  uint32_t reserved = 0;
 };
 static_assert(sizeof(RowRecord) == 32);
+
+// A record beside the row's own in which a state of the row lies, that in front of its token at `position`. At the
+// row's start the state is read from it, and the row's own record is only written: so a checkpoint, or what branches
+// have in common, stays without a copy. Behind the start the state is written to it: a checkpoint. That is at multiples
+// of kStatePlaceTokens, where kernels that take so many tokens at once hold the state; the last may be at the row's
+// end. A row's places are in the order of their positions.
+struct StatePlace {
+  uint32_t kv_group, record, position;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(StatePlace) == 16);
+inline constexpr uint32_t kStatePlaceTokens = 64;
 
 // Work of an attention kernel: query tokens [token_first, +num_tokens) of one row against keys [key_begin, key_end)
 // (and causality), for every KV head. Decode items hold up to kDecodeItemTokens tokens, prompt items up to
@@ -127,7 +140,8 @@ struct ForwardInputs {
   std::vector<uint32_t> row_payload;
   // In this order, each kind as a whole: what a store saves may be overwritten by a load, what a load brings be copied.
   std::vector<BlockCopy> block_stores, block_loads, block_copies;
-  std::vector<RowRecord> rows;                        // S
+  std::vector<RowRecord> rows;  // S
+  std::vector<StatePlace> state_places;
   std::vector<int32_t> tokens;                        // T: token id, or kLastSampled
   std::vector<uint32_t> token_rows;                   // T: index into rows
   std::array<AttentionWork, kKvGroupsMax> attention;  // by KV group
@@ -253,6 +267,8 @@ enum ForwardHeader : uint32_t {
   kFwdNumLoads,
   kFwdLoads,
   kFwdTotalWords,
+  kFwdNumPlaces,
+  kFwdPlaces,
   kForwardHeaderWords = 32,
   kForwardHeadersWords = kForwardHeaderWords * kKvGroupsMax,  // of all groups
 };

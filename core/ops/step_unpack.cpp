@@ -51,6 +51,7 @@ Result<ForwardInputs> unpack_forward(std::span<const uint32_t> words) {
   reader.read(reader.word(kFwdNumLoads), kFwdLoads, &in.block_loads);
   reader.read(reader.word(kFwdNumCopies), kFwdCopies, &in.block_copies);
   reader.read(reader.word(kFwdNumRows), kFwdRows, &in.rows);
+  reader.read(reader.word(kFwdNumPlaces), kFwdPlaces, &in.state_places);
   reader.read(reader.word(kFwdNumTokens), kFwdTokens, &in.tokens);
   reader.read(reader.word(kFwdNumTokens), kFwdTokenRows, &in.token_rows);
   for (uint32_t g = 0; g < kKvGroupsMax; ++g) {

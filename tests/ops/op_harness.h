@@ -96,6 +96,7 @@ struct Case {
   std::vector<KvBytes> kv;      // contents before the first step, by group; empty = zeros
   double kv_tolerance = 0;      // of f16 and bf16 numbers written, relative; int8 may round a tie the other way
   bool kv_exact = false;        // not even that: KV is moved, not computed
+  double state_tolerance = 0;   // of numbers of records: of the root mean square of those that were written
   // Looks at results that tensors do not show (StepOutput of each step); returns what is wrong.
   std::function<std::vector<std::string>(const std::vector<StepOutput>& expected,
                                          const std::vector<StepOutput>& actual)>

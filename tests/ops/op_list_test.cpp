@@ -216,6 +216,8 @@ TEST_CASE("inputs come back from their packed form", "[op_list]") {
   step.forward_inputs.block_stores = {{4, 5, 16}, {6, 7, 16, 1}};
   step.forward_inputs.block_loads = {{8, 9, 16}};
   step.forward_inputs.block_copies = {{1, 2, 3}};
+  step.forward_inputs.state_places = {{3, 4, 500}};
+  step.forward_inputs.rows[1].num_places = 1;
   step.sample_inputs.records = {{0, 1, 2, kSampleForced, 3, 0, 1}};
   step.sample_inputs.bias_entries = {{4, -1.5f}};
   std::vector<uint32_t> words;
@@ -230,6 +232,7 @@ TEST_CASE("inputs come back from their packed form", "[op_list]") {
   CHECK(same(forward->block_stores, step.forward_inputs.block_stores));
   CHECK(same(forward->block_loads, step.forward_inputs.block_loads));
   CHECK(same(forward->block_copies, step.forward_inputs.block_copies));
+  CHECK(same(forward->state_places, step.forward_inputs.state_places));
   CHECK(same(forward->rows, step.forward_inputs.rows));
   CHECK(same(forward->tokens, step.forward_inputs.tokens));
   CHECK(same(forward->token_rows, step.forward_inputs.token_rows));

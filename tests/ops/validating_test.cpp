@@ -178,6 +178,45 @@ void add_states(World& w) {
   w.forward.ops.push_back(RunningSum{w.x, 1, 1, sums});
 }
 
+// Ops of recurrent layers over parts of one record, row 2 from record 3 on.
+void add_recurrent(World& w) {
+  add_states(w);
+  w.forward.ops.pop_back();
+  w.groups[1].state_columns = 192;
+  auto rng = test_rng("validating recurrent");
+  const WeightId conv = w.suite.add_weight(Encoding::kF32, 32, 4, rng);
+  const WeightId norm = w.op<RmsNorm>().weight, two = w.suite.add_f32({-1, -2});
+  const auto out = [&w](const char* name, uint32_t columns) { return w.add(w.forward, name, Rows::kTokens, columns); };
+  const std::vector<Op> ops = {
+      CausalConv{{w.x}, {}, {}, conv, norm, 4, true, {1, 1, 0}, out("convolved", 32)},
+      GatedDelta{{w.x},
+                 {w.x, 16},
+                 {w.x, 18},
+                 two,
+                 two,
+                 1,
+                 2,
+                 4,
+                 4,
+                 KeyHeadOrder::kModulo,
+                 false,
+                 true,
+                 1e-6f,
+                 0.5f,
+                 {1, 1, 96},
+                 out("delta", 8)},
+      SelectiveScan{
+          {w.x}, {w.x, 8}, {w.x, 16}, {w.x, 24}, two, two, -1, 2, 4, 1, 8, 0, 1e30f, {1, 0, 128}, out("scanned", 8)},
+      GatedNorm{w.x, {w.attended, 32}, norm, 16, 1e-5f, false, out("gated", 32)}};
+  w.forward.ops.insert(w.forward.ops.end(), ops.begin(), ops.end());
+  w.memory.ops.resize(3);
+  w.forward_inputs.block_loads.pop_back();
+  w.forward_inputs.block_stores.pop_back();
+  w.forward_inputs.block_copies.pop_back();
+  w.forward_inputs.rows[1].num_places = 1;
+  w.forward_inputs.state_places = {{1, 2, 20}};
+}
+
 // The prompt item of 3 tokens `times` over, with partial results from 2 on, which nothing merges.
 void split_prompt(World& w, uint32_t times) {
   w.state.partials_max = 2 + times * 3;
@@ -223,6 +262,110 @@ TEST_CASE("validating lets a step of a group of states through", "[validating][r
   World world;
   add_states(world);
   CHECK(world.submit() == "");
+}
+
+TEST_CASE("validating lets ops of recurrent layers and places of states through", "[validating][recurrent]") {
+  World world;
+  add_recurrent(world);
+  CHECK(world.submit() == "");
+}
+
+TEST_CASE("validating refuses wrong ops of recurrent layers", "[validating][recurrent]") {
+  const Lie lies[] = {
+      {"causal_conv: x: expected a tensor", [](World& w) { w.op<CausalConv>().x = {}; }},
+      {"causal_conv: x: columns: expected at most 32, found 33", [](World& w) { w.op<CausalConv>().x.first = 1; }},
+      {"causal_conv: gate_in: expected [T, any] f32", [](World& w) { w.op<CausalConv>().gate_in = {w.positions}; }},
+      {"causal_conv: width: expected 2 to 8", [](World& w) { w.op<CausalConv>().width = 9; }},
+      {"causal_conv: weight: expected [32, 3] f32, found [32, 4]", [](World& w) { w.op<CausalConv>().width = 3; }},
+      {"causal_conv: bias: expected [1, 32] f32", [](World& w) { w.op<CausalConv>().bias = w.op<GatedDelta>().a; }},
+      {"causal_conv: kv_group: expected a group of states", [](World& w) { w.op<CausalConv>().state.kv_group = 0; }},
+      {"causal_conv: layer: expected below 2", [](World& w) { w.op<CausalConv>().state.layer = 2; }},
+      {"causal_conv: state_first: expected a multiple of 4", [](World& w) { w.op<CausalConv>().state.first = 2; }},
+      {"causal_conv: state: expected at most 192, found 196", [](World& w) { w.op<CausalConv>().state.first = 100; }},
+      {"causal_conv: ring_tokens: expected 0", [](World& w) { w.op<CausalConv>().state.ring_tokens = 16; }},
+      {"state_columns: expected a multiple of 4", [](World& w) { w.groups[1].state_columns = 194; }},
+      {"gated_delta: beta: columns: expected at most 32", [](World& w) { w.op<GatedDelta>().beta.first = 31; }},
+      {"gated_delta: qkv: columns: expected at most 32", [](World& w) { w.op<GatedDelta>().qkv.first = 20; }},
+      {"gated_delta: key_dim: expected a multiple of 4 up to 256", [](World& w) { w.op<GatedDelta>().key_dim = 6; }},
+      {"gated_delta: value_dim: expected a multiple of 4", [](World& w) { w.op<GatedDelta>().value_dim = 260; }},
+      {"gated_delta: value_heads: expected a multiple of 0", [](World& w) { w.op<GatedDelta>().key_heads = 0; }},
+      {"gated_delta: order: expected divided", [](World& w) { w.op<GatedDelta>().gates_in_turn = true; }},
+      {"gated_delta: a: expected 2 numbers of f32", [](World& w) { w.op<GatedDelta>().a = w.op<RmsNorm>().weight; }},
+      {"gated_delta: out: expected [T, 8] f32", [](World& w) { w.op<GatedDelta>().out = w.normed; }},
+      {"selective_scan: num_heads: expected a multiple of 3", [](World& w) { w.op<SelectiveScan>().num_groups = 3; }},
+      {"selective_scan: dt: columns: expected at most 32", [](World& w) { w.op<SelectiveScan>().dt.first = 31; }},
+      {"selective_scan: dt_min: expected 0 to", [](World& w) { w.op<SelectiveScan>().dt_min = -1; }},
+      {"selective_scan: dt_max: expected a finite number", [](World& w) { w.op<SelectiveScan>().dt_max = INFINITY; }},
+      {"selective_scan: d: expected 2 numbers of f32",
+       [](World& w) { w.op<SelectiveScan>().d = w.op<RmsNorm>().weight; }},
+      {"selective_scan: state: expected at most 192", [](World& w) { w.op<SelectiveScan>().state.first = 132; }},
+      {"gated_norm: group_columns: expected a part of 32", [](World& w) { w.op<GatedNorm>().group_columns = 5; }},
+      {"gated_norm: gate: columns: expected at most 64, found 65", [](World& w) { w.op<GatedNorm>().gate.first = 33; }},
+      {"gated_norm: weight: expected 32 numbers of f32",
+       [](World& w) { w.op<GatedNorm>().weight = w.op<GatedDelta>().a; }},
+  };
+  for (const Lie& lie : lies) {
+    World world;
+    add_recurrent(world);
+    lie.tell(world);
+    CHECK_THAT(world.submit(), Catch::Matchers::ContainsSubstring(lie.names));
+  }
+}
+
+TEST_CASE("validating refuses wrong places of states", "[validating][recurrent]") {
+  const auto place = [](World& w) -> StatePlace& { return w.forward_inputs.state_places[0]; };
+  const Lie lies[] = {
+      {"state_places[0]: kv_group: expected below 2", [](World& w) { w.forward_inputs.state_places[0].kv_group = 2; }},
+      {"state_places[0]: kv_group: expected a group of states",
+       [](World& w) { w.forward_inputs.state_places[0].kv_group = 0; }},
+      {"state_places[0]: record: expected below 4", [](World& w) { w.forward_inputs.state_places[0].record = 4; }},
+      {"state_places[0]: position: expected 20 to 21",
+       [](World& w) { w.forward_inputs.state_places[0].position = 19; }},
+      {"state_places[0]: position: expected 20 to 21",
+       [](World& w) { w.forward_inputs.state_places[0].position = 22; }},
+      {"state_places[0]: position: expected a multiple of 64",
+       [](World& w) { w.forward_inputs.state_places[0].position = 21; }},
+      {"state_places[0]: record: expected one of group 1 that no row writes, found 3",
+       [](World& w) { w.forward_inputs.state_places[0].record = 3; }},
+      {"state_places[0]: record: expected one of group 1 that no row writes, found 1",
+       [](World& w) { w.forward_inputs.state_places[0].record = 1; }},
+      {"state_places: places of rows: expected 1, found 2",
+       [](World& w) {
+         w.forward_inputs.state_places.push_back({1, 0, 20});
+       }},
+      {"rows[1]: places: expected at most 1", [](World& w) { w.forward_inputs.rows[1].num_places = 2; }},
+      {"rows[1]: places_first: expected 0", [](World& w) { w.forward_inputs.rows[1].places_first = 1; }},
+      {"state_places[1]: position: expected one place of a group",
+       [](World& w) {
+         w.forward_inputs.rows[1].num_places = 2;
+         w.forward_inputs.state_places.push_back({1, 0, 20});
+       }},
+  };
+  for (const Lie& lie : lies) {
+    World world;
+    add_recurrent(world);
+    CHECK(place(world).position == 20);
+    lie.tell(world);
+    CHECK_THAT(world.submit(), Catch::Matchers::ContainsSubstring(lie.names));
+  }
+  // A row that ends at a multiple of 64, whose places are written.
+  const auto submit = [](uint32_t first, uint32_t second, uint32_t record) {
+    World world;
+    add_recurrent(world);
+    world.forward_inputs.rows[1].start = 63;
+    world.tensor(world.forward, world.attended).storage = Storage::kPinned;
+    std::erase_if(world.forward.ops, [](const Op& op) { return std::holds_alternative<PagedAttention>(op); });
+    world.forward_inputs.row_payload.insert(world.forward_inputs.row_payload.end(), {1, 2, 4, 0});
+    world.forward_inputs.row_updates.push_back(
+        {RowUpdateKind::kPatchTable, 2, 0, 0, static_cast<uint32_t>(world.forward_inputs.row_payload.size()) - 4, 4});
+    world.forward_inputs.rows[1].num_places = 2;
+    world.forward_inputs.state_places = {{1, 0, first}, {1, record, second}};
+    return world.submit();
+  };
+  CHECK(submit(63, 64, 2) == "");
+  CHECK_THAT(submit(64, 63, 2), Catch::Matchers::ContainsSubstring("state_places[1]: position: expected at least 64"));
+  CHECK_THAT(submit(63, 64, 1), Catch::Matchers::ContainsSubstring("that nothing else writes"));
+  CHECK_THAT(submit(63, 64, 0), Catch::Matchers::ContainsSubstring("that no row writes"));
 }
 
 TEST_CASE("validating refuses a wrong op list and names op and field", "[validating]") {

@@ -30,6 +30,8 @@ Bound bound_of(Tolerance tolerance, DType out, DType math) {
       if (math == DType::kF16) return with_rounding(2e-3, 2e-2);
       if (math == DType::kBF16) return with_rounding(1e-2, 1e-1);
       return with_rounding(2e-5, 2e-4);
+    case Tolerance::kRecurrent:
+      return with_rounding(1e-5, 1e-4);
   }
   return {};
 }

@@ -20,6 +20,7 @@ enum class Tolerance {
   kMatmulHalves,  // the same with sums of a few products in f16 (Caps::half_sums_rows_min)
   kMatmulBytes,   // or numbers of x rounded to bytes (Caps::byte_inputs_rows_min)
   kAttention,     // two sums and an exponential
+  kRecurrent,     // states in f32 over many tokens, in f32 throughout
 };
 // `math` is the dtype in which the device multiplies: that of the op's input, or its activation dtype in attention.
 Bound bound_of(Tolerance tolerance, DType out, DType math);

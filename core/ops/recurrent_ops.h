@@ -1,0 +1,128 @@
+// Ops of recurrent layers: short convolutions, the gated delta rule, Mamba-2's scan, and the norm behind these. Plain
+// structs, as ops.h has them.
+//
+// Ops with a state read the tokens of each row in their order. The state before a row's first token is 0 at position 0,
+// and elsewhere what a record of a group of states holds: the row's own (entry 0 of its table), or the one that a
+// StatePlace of the row at its start names. The state behind the row's last token becomes its own record; other places
+// of the row get the state at theirs (step_inputs.h). Records that are not named keep their bits. How rows are cut into
+// steps changes no number by more than its rounding.
+#pragma once
+
+#include <cstdint>
+
+#include "core/ops/tensor.h"
+
+namespace llmrt {
+
+// A running sum over the tokens of each row, the least that needs a state: state += x[t] in the order of the tokens,
+// out[t] = state. Tests run it; no device has a kernel for it.
+struct RunningSum {
+  TensorId x;                // [T, D] f32
+  uint32_t kv_group, layer;  // layer counts inside the group
+  TensorId out;              // [T, D] f32
+};
+
+// The columns from `first` on of a tensor, as many as the op reads: one matmul may make all that a layer projects.
+struct Columns {
+  TensorId tensor = kNoTensor;
+  uint32_t first = 0;
+};
+
+// The numbers of a record that are an op's state in a layer: those from `first` on, a multiple of 4, as is the number
+// of a record. So ops of one layer share a record.
+struct StatePart {
+  uint32_t kv_group, layer;  // layer counts inside the group
+  uint32_t first = 0;
+  // Room for a state that is written at positions divisible by this alone, with what the tokens since gave kept behind
+  // it in the record. 0: it is written behind each row. Nothing else is built yet, and validating refuses it.
+  uint32_t ring_tokens = 0;
+};
+
+inline constexpr uint32_t kConvWidthMax = 8;
+
+// Depthwise causal convolution: with u = x, or x * gate_in elementwise, c[t] = bias + sum over j < width of weight[:,
+// j]
+// * u[t - (width - 1) + j], u of earlier positions from the state and 0 before position 0; out[t] = c, silu(c) or c *
+// gate_out[t] (Mamba, Gated DeltaNet: silu; LFM2: both gates). State [width - 1, C]: u of the last tokens, oldest
+// first.
+struct CausalConv {
+  Columns x;         // [T, C] f32
+  Columns gate_in;   // [T, C] f32, or kNoTensor
+  Columns gate_out;  // [T, C] f32, or kNoTensor
+  int32_t weight;    // WeightId [C, width] f32; the last is the current token's
+  int32_t bias;      // WeightId [1, C] f32, or -1
+  uint32_t width;    // 2 to kConvWidthMax
+  bool silu;
+  StatePart state;
+  TensorId out;  // [T, C] f32, f16 or bf16
+};
+
+// Which key head a value head h of a gated delta rule reads, with r value heads a key head: h / r (Qwen3-Next), or h
+// modulo the number of key heads (Qwen3.5 as GGUF files order it).
+enum class KeyHeadOrder : uint8_t { kDivided, kModulo };
+
+// What devices' kernels take of key_dim, value_dim, state_dim and head_dim below.
+inline constexpr uint32_t kStateDimMax = 256;
+
+// The gated delta rule (Yang, Kautz, Hatamizadeh: Gated Delta Networks, 2024), per value head with state S [key_dim,
+// value_dim]: decay g = exp(a * softplus(alpha + dt_bias)), beta = sigmoid(beta); S = g S; d = beta (v - S^T k); S = S
+// + k d^T; out = S^T q * scale. With normalise, q and k are divided by sqrt(sum of squares + eps) before. State
+// [value_heads, key_dim, value_dim].
+struct GatedDelta {
+  Columns qkv;          // [T, 2 key_heads key_dim + value_heads value_dim] f32: q | k | v, heads one behind the other
+  Columns alpha, beta;  // [T, value_heads] f32
+  int32_t a;            // WeightId [1, value_heads] f32: -exp(A_log), not above 0
+  int32_t dt_bias;      // WeightId [1, value_heads] f32
+  uint32_t key_heads, value_heads, key_dim, value_dim;  // dims: multiples of 4
+  KeyHeadOrder order;
+  // Alphas and betas of the value heads of a key head lie together, those of the next key head as many columns again
+  // further on: a projection of runs of betas and of alphas in turn (Qwen3-Next). Needs kDivided.
+  bool gates_in_turn;
+  bool normalise;
+  float eps;
+  float scale;
+  StatePart state;
+  TensorId out;  // [T, value_heads value_dim] f32
+};
+
+// Mamba-2's scan (Dao, Gu: Transformers are SSMs, 2024), per head with state S [state_dim, head_dim]: dt =
+// clamp(softplus(dt + dt_bias), dt_min, dt_max); S = exp(a dt) S + B (dt x)^T; out = S^T C + d x. Heads h of a group, h
+// / (num_heads / num_groups), share B and C. State [num_heads, state_dim, head_dim]: in that order, which is the delta
+// rule's, B and C are its k and q.
+struct SelectiveScan {
+  Columns x;                                            // [T, num_heads head_dim] f32
+  Columns b, c;                                         // [T, num_groups state_dim] f32
+  Columns dt;                                           // [T, num_heads] f32
+  int32_t dt_bias;                                      // WeightId [1, num_heads] f32
+  int32_t a;                                            // WeightId [1, num_heads] f32: -exp(A_log), not above 0
+  int32_t d;                                            // WeightId [1, num_heads] f32, or -1
+  uint32_t num_heads, head_dim, num_groups, state_dim;  // dims: multiples of 4
+  float dt_min, dt_max;                                 // finite, not below 0
+  StatePart state;
+  TensorId out;  // [T, num_heads head_dim] f32
+};
+
+// Numbers of a record that the states of these ops take.
+constexpr uint64_t state_numbers(uint32_t columns, const CausalConv& op) {
+  return uint64_t{op.width - 1} * columns;
+}
+constexpr uint64_t state_numbers(const GatedDelta& op) {
+  return uint64_t{op.value_heads} * op.key_dim * op.value_dim;
+}
+constexpr uint64_t state_numbers(const SelectiveScan& op) {
+  return uint64_t{op.num_heads} * op.state_dim * op.head_dim;
+}
+
+// RMS norm of each run of group_columns numbers of a row, and a gate: with gate_first out = norm(x * silu(gate)) *
+// weight (Mamba-2), else out = norm(x) * weight * silu(gate) (Gated DeltaNet).
+struct GatedNorm {
+  TensorId x;              // [T, C] f32
+  Columns gate;            // [T, C] f32
+  int32_t weight;          // WeightId f32 of C numbers, or of group_columns, which all groups share
+  uint32_t group_columns;  // divides C
+  float eps;
+  bool gate_first;
+  TensorId out;  // [T, C] f32, f16 or bf16
+};
+
+}  // namespace llmrt

@@ -1,0 +1,86 @@
+// Cases of an op with a state, and what must come of them. A script has texts; a step has rows, each of which goes on
+// with a text from a record. What must come is worked out from each text as a whole, without steps, slots, tables or
+// records, by a Rule that has no state either; the reference is held to that, and each device to the reference.
+#pragma once
+
+#include <functional>
+
+#include "tests/ops/op_harness.h"
+
+namespace llmrt::optest {
+
+// What a kernel might do wrong. The outcome that a script expects under it must be refused by compare().
+enum class RowFault { kNone, kOtherRowsState, kStateLost, kPlaceOneTokenLate };
+// What a rule might do wrong.
+enum class RuleFault { kNone, kNoDecay, kDecayBehind, kNoGate, kNoNorm, kOtherHead };
+
+// An op, by its inputs of one token: `inputs` are the columns of each, in order.
+struct RecurrentRule {
+  std::string name;
+  std::vector<uint32_t> inputs;
+  uint32_t out_columns = 0;
+  DType out_dtype = DType::kF32;
+  uint64_t state_numbers = 0;
+  std::function<Op(const std::vector<Columns>& inputs, const StatePart& state, TensorId out)> make_op;
+  // The numbers of one token's input.
+  std::function<std::vector<double>(uint32_t input, std::mt19937_64& rng)> draw;
+  // By token: all inputs of it, one behind the other. Of all tokens the outputs, one behind the other.
+  using Tokens = std::vector<std::vector<double>>;
+  std::function<std::vector<double>(const Tokens& tokens, RuleFault fault)> outputs;
+  std::function<std::vector<double>(const Tokens& tokens, RuleFault fault)> state;  // behind the last
+
+  uint32_t first_of(uint32_t input) const;  // its column among all inputs
+};
+
+struct Text {
+  RecurrentRule::Tokens tokens = {};
+};
+
+struct Save {
+  uint32_t position, record;
+};
+
+// The next tokens of a text, in a step.
+struct TextRow {
+  Text* text;
+  uint32_t slot, record, num_tokens;
+  int32_t from = -1;  // the record from which it begins, if not its own
+  std::vector<Save> saves = {};
+};
+
+class RecurrentScript {
+ public:
+  // packed: all inputs are columns of one tensor, behind some others.
+  RecurrentScript(const std::string& what, RecurrentRule rule, bool packed, std::mt19937_64& rng);
+
+  Step& add_step(const std::vector<TextRow>& rows, uint32_t bucket);
+
+  const Case& test_case() const { return test_case_; }
+  Outcome expected(RowFault row_fault = RowFault::kNone, RuleFault rule_fault = RuleFault::kNone) const;
+
+ private:
+  struct Run {  // a row of a step, and its text's tokens up to its end
+    TextRow row;
+    uint32_t start;
+    RecurrentRule::Tokens tokens;
+  };
+  void add_op(const std::vector<Run>& runs, Step* step);
+
+  RecurrentRule rule_;
+  bool packed_;
+  std::mt19937_64& rng_;
+  StatePart part_;
+  Case test_case_;
+  std::vector<std::vector<Run>> steps_;
+  std::vector<TensorId> outs_;  // by step
+};
+
+// Steps in which several texts begin, go on, branch and are saved. Long ones have a row of more than 128 tokens.
+RecurrentScript mixed_script(const RecurrentRule& rule, bool packed, bool is_long, std::mt19937_64& rng);
+// One text, cut anywhere.
+RecurrentScript cut_script(const RecurrentRule& rule, uint32_t num_tokens, std::mt19937_64& rng);
+
+// The reference against the scripts, then each device against the reference.
+void check_scripts(Suite suite, const std::vector<RecurrentScript>& scripts);
+
+}  // namespace llmrt::optest

@@ -1,0 +1,164 @@
+// causal_conv, gated_delta, selective_scan, gated_norm: token by token, as ops.h tells them.
+#include <algorithm>
+#include <cmath>
+
+#include "tests/reference/row_state.h"
+
+namespace llmrt::reference {
+namespace {
+
+double sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
+}
+double silu(double x) {
+  return x * sigmoid(x);
+}
+double softplus(double x) {
+  return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
+}
+
+const double* columns_of(Machine& m, const Columns& part, uint32_t token) {
+  return m.tensor(part.tensor).row(token) + part.first;
+}
+
+// S[k][v] = decay S[k][v]; for the delta rule the new value is beta (value - S^T key) instead of `value` itself. Then S
+// += key value^T, and out = S^T query.
+void update(double decay, const double* key, std::vector<double> value, const double* query, const double* beta,
+            uint32_t key_dim, double* state, double* out) {
+  const size_t value_dim = value.size();
+  for (size_t i = 0; i < key_dim * value_dim; ++i) state[i] *= decay;
+  if (beta) {
+    for (size_t v = 0; v < value_dim; ++v) {
+      double known = 0;
+      for (size_t k = 0; k < key_dim; ++k) known += state[k * value_dim + v] * key[k];
+      value[v] = *beta * (value[v] - known);
+    }
+  }
+  for (size_t v = 0; v < value_dim; ++v) {
+    out[v] = 0;
+    for (size_t k = 0; k < key_dim; ++k) {
+      state[k * value_dim + v] += key[k] * value[v];
+      out[v] += state[k * value_dim + v] * query[k];
+    }
+  }
+}
+
+// One head of q or k, normalised if the op says so.
+std::vector<double> head_of(const GatedDelta& op, const double* numbers) {
+  std::vector<double> head(numbers, numbers + op.key_dim);
+  if (!op.normalise) return head;
+  double sum = 0;
+  for (const double x : head) sum += x * x;
+  for (double& x : head) x /= std::sqrt(sum + static_cast<double>(op.eps));
+  return head;
+}
+
+void delta_token(Machine& m, const GatedDelta& op, uint32_t t, double* state) {
+  const double *q = columns_of(m, op.qkv, t), *k = q + op.key_heads * op.key_dim, *v = k + op.key_heads * op.key_dim;
+  const double *alpha = columns_of(m, op.alpha, t), *beta = columns_of(m, op.beta, t);
+  const std::vector<float>&a = m.values_of(op.a), &dt_bias = m.values_of(op.dt_bias);
+  const uint32_t shared = op.value_heads / op.key_heads;
+  std::vector<double> out(op.value_dim);
+  for (uint32_t h = 0; h < op.value_heads; ++h) {
+    const uint32_t key_head = op.order == KeyHeadOrder::kDivided ? h / shared : h % op.key_heads;
+    const uint32_t column = op.gates_in_turn ? h + h / shared * shared : h;
+    const double decay =
+        std::exp(static_cast<double>(a[h]) * softplus(alpha[column] + static_cast<double>(dt_bias[h])));
+    const double strength = sigmoid(beta[column]);
+    const std::vector<double> query = head_of(op, q + key_head * op.key_dim),
+                              key = head_of(op, k + key_head * op.key_dim);
+    update(decay, key.data(), {v + h * op.value_dim, v + (h + 1) * op.value_dim}, query.data(), &strength, op.key_dim,
+           state + size_t{h} * op.key_dim * op.value_dim, out.data());
+    for (uint32_t i = 0; i < op.value_dim; ++i)
+      m.tensor(op.out).set(t, h * op.value_dim + i, out[i] * static_cast<double>(op.scale));
+  }
+}
+
+void scan_token(Machine& m, const SelectiveScan& op, uint32_t t, double* state) {
+  const double *x = columns_of(m, op.x, t), *dts = columns_of(m, op.dt, t);
+  const std::vector<float>&a = m.values_of(op.a), &dt_bias = m.values_of(op.dt_bias);
+  std::vector<double> out(op.head_dim);
+  for (uint32_t h = 0; h < op.num_heads; ++h) {
+    const uint32_t group = h / (op.num_heads / op.num_groups);
+    const double dt = std::clamp(softplus(dts[h] + static_cast<double>(dt_bias[h])), static_cast<double>(op.dt_min),
+                                 static_cast<double>(op.dt_max));
+    const double* own = x + h * op.head_dim;
+    std::vector<double> value(own, own + op.head_dim);
+    for (double& number : value) number *= dt;
+    update(std::exp(static_cast<double>(a[h]) * dt), columns_of(m, op.b, t) + group * op.state_dim, std::move(value),
+           columns_of(m, op.c, t) + group * op.state_dim, nullptr, op.state_dim,
+           state + size_t{h} * op.state_dim * op.head_dim, out.data());
+    const double d = op.d >= 0 ? static_cast<double>(m.values_of(op.d)[h]) : 0.0;
+    for (uint32_t i = 0; i < op.head_dim; ++i) m.tensor(op.out).set(t, h * op.head_dim + i, out[i] + d * own[i]);
+  }
+}
+
+// step(token, state) for each token of each row, in the order of the row.
+template <class StepFn>
+Status walk(Machine& m, const StatePart& part, uint64_t numbers, const StepFn& step) {
+  for (const RowRecord& row : m.forward.rows) {
+    auto state = RowState::begin(m, row, part.kv_group, part.layer, part.first, numbers);
+    if (!state) return state.error();
+    for (uint32_t i = 0; i < row.num_tokens; ++i) {
+      step(row.token_first + i, state->data());
+      state->advance(i + 1);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status run(Machine& m, const CausalConv& op) {
+  Tensor& out = m.tensor(op.out);
+  const uint32_t channels = out.columns, kept = op.width - 1;
+  const std::vector<float>& weight = m.values_of(op.weight);
+  return walk(m, op.state, state_numbers(channels, op), [&](uint32_t t, double* state) {
+    for (uint32_t c = 0; c < channels; ++c) {
+      double u = columns_of(m, op.x, t)[c];
+      if (op.gate_in.tensor != kNoTensor) u *= columns_of(m, op.gate_in, t)[c];
+      double sum = op.bias >= 0 ? static_cast<double>(m.values_of(op.bias)[c]) : 0.0;
+      sum += static_cast<double>(weight[c * op.width + kept]) * u;
+      for (uint32_t j = 0; j < kept; ++j)
+        sum += static_cast<double>(weight[c * op.width + j]) * state[j * channels + c];
+      for (uint32_t j = 0; j + 1 < kept; ++j) state[j * channels + c] = state[(j + 1) * channels + c];
+      state[(kept - 1) * channels + c] = u;
+      if (op.silu) sum = silu(sum);
+      if (op.gate_out.tensor != kNoTensor) sum *= columns_of(m, op.gate_out, t)[c];
+      out.set(t, c, sum);
+    }
+  });
+}
+
+Status run(Machine& m, const GatedDelta& op) {
+  return walk(m, op.state, state_numbers(op), [&](uint32_t t, double* state) { delta_token(m, op, t, state); });
+}
+
+Status run(Machine& m, const SelectiveScan& op) {
+  return walk(m, op.state, state_numbers(op), [&](uint32_t t, double* state) { scan_token(m, op, t, state); });
+}
+
+Status run(Machine& m, const GatedNorm& op) {
+  const Tensor& x = m.tensor(op.x);
+  Tensor& out = m.tensor(op.out);
+  const std::vector<float>& weight = m.values_of(op.weight);
+  std::vector<double> y(op.group_columns);
+  for (uint32_t t = 0; t < m.live(op.x); ++t) {
+    for (uint32_t first = 0; first < x.columns; first += op.group_columns) {
+      const double *numbers = x.row(t) + first, *gate = columns_of(m, op.gate, t) + first;
+      double sum = 0;
+      for (uint32_t c = 0; c < op.group_columns; ++c) {
+        y[c] = op.gate_first ? numbers[c] * silu(gate[c]) : numbers[c];
+        sum += y[c] * y[c];
+      }
+      const double factor = 1 / std::sqrt(sum / op.group_columns + static_cast<double>(op.eps));
+      for (uint32_t c = 0; c < op.group_columns; ++c) {
+        const double w = static_cast<double>(weight[weight.size() == op.group_columns ? c : first + c]);
+        out.set(t, first + c, y[c] * factor * w * (op.gate_first ? 1 : silu(gate[c])));
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace llmrt::reference
