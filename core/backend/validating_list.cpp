@@ -183,12 +183,6 @@ struct ShapeChecker {
     f32(field, part.tensor, Rows::kTokens, kAnyColumns);
     report.at_most(where, fmt::format("{}: columns", field), part.first + count, uint64_t{t.columns});
   }
-  void f32_numbers(const char* field, int32_t weight, uint64_t count) {
-    const WeightTensor& w = limits.weights.tensors[static_cast<size_t>(weight)];
-    if (w.encoding != Encoding::kF32 || w.rows * w.columns != count)
-      report.fail(where, field, fmt::format("{} numbers of f32", count),
-                  fmt::format("[{}, {}] {}", w.rows, w.columns, encoding_name(w.encoding)));
-  }
   void state(const StatePart& part, uint64_t numbers) {
     if (!report.below(where, "kv_group", part.kv_group, limits.groups.size())) return;
     const KvGroup& group = limits.groups[part.kv_group];
@@ -236,8 +230,8 @@ struct ShapeChecker {
     columns("beta", op.beta, op.value_heads + between);
     if (op.gates_in_turn && op.order != KeyHeadOrder::kDivided)
       report.fail(where, "order", "divided with gates_in_turn", "modulo");
-    f32_numbers("a", op.a, op.value_heads);
-    f32_numbers("dt_bias", op.dt_bias, op.value_heads);
+    f32_vector("a", op.a, op.value_heads);
+    f32_vector("dt_bias", op.dt_bias, op.value_heads);
     f32("out", op.out, Rows::kTokens, op.value_heads * op.value_dim);
     state(op.state, state_numbers(op));
   }
@@ -252,9 +246,9 @@ struct ShapeChecker {
     columns("b", op.b, uint64_t{op.num_groups} * op.state_dim);
     columns("c", op.c, uint64_t{op.num_groups} * op.state_dim);
     columns("dt", op.dt, op.num_heads);
-    f32_numbers("dt_bias", op.dt_bias, op.num_heads);
-    f32_numbers("a", op.a, op.num_heads);
-    if (op.d >= 0) f32_numbers("d", op.d, op.num_heads);
+    f32_vector("dt_bias", op.dt_bias, op.num_heads);
+    f32_vector("a", op.a, op.num_heads);
+    if (op.d >= 0) f32_vector("d", op.d, op.num_heads);
     if (!(op.dt_min >= 0 && op.dt_min <= op.dt_max))
       report.fail(where, "dt_min", fmt::format("0 to {}", op.dt_max), op.dt_min);
     f32("out", op.out, Rows::kTokens, op.num_heads * op.head_dim);
@@ -269,8 +263,7 @@ struct ShapeChecker {
     if (op.group_columns == 0 || num_columns % std::max(op.group_columns, 1u) != 0)
       return report.fail(where, "group_columns", fmt::format("a part of {}", num_columns), op.group_columns);
     const WeightTensor& weight = limits.weights.tensors[static_cast<size_t>(op.weight)];
-    const bool shared = weight.rows * weight.columns == op.group_columns;
-    f32_numbers("weight", op.weight, shared ? op.group_columns : num_columns);
+    f32_vector("weight", op.weight, weight.columns == op.group_columns ? op.group_columns : num_columns);
   }
   void operator()(const GatedActivation& op) {
     unrouted("out", op.out);

@@ -118,7 +118,7 @@ constexpr uint64_t state_numbers(const SelectiveScan& op) {
 struct GatedNorm {
   TensorId x;              // [T, C] f32
   Columns gate;            // [T, C] f32
-  int32_t weight;          // WeightId f32 of C numbers, or of group_columns, which all groups share
+  int32_t weight;          // WeightId [1, C] f32, or [1, group_columns], which all groups share
   uint32_t group_columns;  // divides C
   float eps;
   bool gate_first;

@@ -290,19 +290,17 @@ TEST_CASE("validating refuses wrong ops of recurrent layers", "[validating][recu
       {"gated_delta: value_dim: expected a multiple of 4", [](World& w) { w.op<GatedDelta>().value_dim = 260; }},
       {"gated_delta: value_heads: expected a multiple of 0", [](World& w) { w.op<GatedDelta>().key_heads = 0; }},
       {"gated_delta: order: expected divided", [](World& w) { w.op<GatedDelta>().gates_in_turn = true; }},
-      {"gated_delta: a: expected 2 numbers of f32", [](World& w) { w.op<GatedDelta>().a = w.op<RmsNorm>().weight; }},
+      {"gated_delta: a: expected [1, 2] f32", [](World& w) { w.op<GatedDelta>().a = w.op<RmsNorm>().weight; }},
       {"gated_delta: out: expected [T, 8] f32", [](World& w) { w.op<GatedDelta>().out = w.normed; }},
       {"selective_scan: num_heads: expected a multiple of 3", [](World& w) { w.op<SelectiveScan>().num_groups = 3; }},
       {"selective_scan: dt: columns: expected at most 32", [](World& w) { w.op<SelectiveScan>().dt.first = 31; }},
       {"selective_scan: dt_min: expected 0 to", [](World& w) { w.op<SelectiveScan>().dt_min = -1; }},
       {"selective_scan: dt_max: expected a finite number", [](World& w) { w.op<SelectiveScan>().dt_max = INFINITY; }},
-      {"selective_scan: d: expected 2 numbers of f32",
-       [](World& w) { w.op<SelectiveScan>().d = w.op<RmsNorm>().weight; }},
+      {"selective_scan: d: expected [1, 2] f32", [](World& w) { w.op<SelectiveScan>().d = w.op<RmsNorm>().weight; }},
       {"selective_scan: state: expected at most 192", [](World& w) { w.op<SelectiveScan>().state.first = 132; }},
       {"gated_norm: group_columns: expected a part of 32", [](World& w) { w.op<GatedNorm>().group_columns = 5; }},
       {"gated_norm: gate: columns: expected at most 64, found 65", [](World& w) { w.op<GatedNorm>().gate.first = 33; }},
-      {"gated_norm: weight: expected 32 numbers of f32",
-       [](World& w) { w.op<GatedNorm>().weight = w.op<GatedDelta>().a; }},
+      {"gated_norm: weight: expected [1, 32] f32", [](World& w) { w.op<GatedNorm>().weight = w.op<GatedDelta>().a; }},
   };
   for (const Lie& lie : lies) {
     World world;
