@@ -19,7 +19,7 @@ void main() {
   for (uint m = gl_WorkGroupID.y; m < num_moves; m += gl_NumWorkGroups.y) {
     uint move = inputs.w[array_word] + m * kCopyWords;
     if (inputs.w[move + 3u] != kv_group) continue;
-    uint used = inputs.w[move + 2u] * token_words;
+    uint used = min(inputs.w[move + 2u], block_tokens) * token_words;
     uint source = gl_WorkGroupID.z * from_layer_words + inputs.w[move] * num_runs * run_words;
     uint target = gl_WorkGroupID.z * to_layer_words + inputs.w[move + 1u] * num_runs * run_words;
     for (uint i = gl_GlobalInvocationID.x; i < num_runs * run_words; i += gl_NumWorkGroups.x * gl_WorkGroupSize.x)

@@ -23,7 +23,7 @@ class VulkanBackend final : public Backend {
 
   const Caps& caps() const override { return caps_; }
   std::vector<std::string> unsupported() const override {
-    return {"running_sum", "causal_conv", "gated_delta", "selective_scan", "gated_norm"};
+    return {"running_sum"};
   }
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
   Status add_f16_copies(uint64_t bytes_max) override;
@@ -172,8 +172,6 @@ Status VulkanBackend::create_state(const StateConfig& config) {
 
 Status VulkanBackend::create_kv_pools(std::span<const KvGroup> groups) {
   if (lost_) return *lost_;
-  if (std::ranges::any_of(groups, &KvGroup::is_state))
-    return make_error(ErrorCode::kUnsupported, "vulkan: KV pools: expected groups of blocks, found one of states");
   if (Status s = settle(); !s) return remember(std::move(s));
   drop_pools();
   auto pools = remember(KvPools::create(*device_, &book_, transfer_.get(), groups, &resources_.pools));

@@ -74,18 +74,6 @@ bool Emitter::has_items(TensorId ids, const ExpertItems& items, TensorId x) {
 Status emit(Emitter&, const RunningSum&) {
   return make_error(ErrorCode::kUnsupported, "vulkan: running_sum: no kernel");
 }
-Status emit(Emitter&, const CausalConv&) {
-  return make_error(ErrorCode::kUnsupported, "vulkan: causal_conv: no kernel");
-}
-Status emit(Emitter&, const GatedDelta&) {
-  return make_error(ErrorCode::kUnsupported, "vulkan: gated_delta: no kernel");
-}
-Status emit(Emitter&, const SelectiveScan&) {
-  return make_error(ErrorCode::kUnsupported, "vulkan: selective_scan: no kernel");
-}
-Status emit(Emitter&, const GatedNorm&) {
-  return make_error(ErrorCode::kUnsupported, "vulkan: gated_norm: no kernel");
-}
 
 Status emit(Emitter& e, const PlainStep& step) {
   return std::visit(

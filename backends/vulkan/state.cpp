@@ -42,14 +42,14 @@ std::vector<Wanted> wanted_ranges(const Traits& traits, const StateConfig& c, co
 void append_sizes(const KvGroup& group, uint32_t num_blocks, std::vector<uint64_t>* sizes) {
   for (uint32_t layer = 0; layer < group.num_layers; ++layer) {
     sizes->push_back(num_blocks * group.data_bytes_block_layer());
-    if (kv_has_scales(group.dtype)) sizes->push_back(num_blocks * group.scale_bytes_block_layer());
+    if (group.scales_vector() > 0) sizes->push_back(num_blocks * group.scale_bytes_block_layer());
   }
 }
 
 void take_views(const KvGroup& group, const RangeSet& ranges, size_t* item, KvMemory* memory) {
   for (uint32_t layer = 0; layer < group.num_layers; ++layer) {
     memory->data.push_back(ranges[(*item)++]);
-    if (kv_has_scales(group.dtype)) memory->scales.push_back(ranges[(*item)++]);
+    if (group.scales_vector() > 0) memory->scales.push_back(ranges[(*item)++]);
   }
 }
 

@@ -27,11 +27,16 @@ Run run_of(const std::vector<View>& layers, size_t first, size_t end) {
   return run;
 }
 
+// How a plane of a block lies, in words. A record is one token.
+struct Plane {
+  uint32_t num_runs, block_tokens, token_words;
+};
+
 // One launch for each run of layers.
-void move_plane(Emitter& e, Moves moves, const KvGroup& group, uint32_t token_words, const std::vector<View>& from,
+void move_plane(Emitter& e, Moves moves, const Plane& plane, const std::vector<View>& from,
                 const std::vector<View>& to) {
-  const uint32_t group_size = e.traits().cpu_kernels ? 8 : 128, num_runs = 2 * group.num_kv_heads;
-  const uint32_t block_words = num_runs * group.block_tokens * token_words;
+  const uint32_t group_size = e.traits().cpu_kernels ? 8 : 128;
+  const uint32_t block_words = plane.num_runs * plane.block_tokens * plane.token_words;
   for (size_t first = 0, end; first < from.size(); first = end) {
     end = first + 1;
     while (end < from.size() && from[end].buffer == from[first].buffer && to[end].buffer == to[first].buffer) ++end;
@@ -41,9 +46,9 @@ void move_plane(Emitter& e, Moves moves, const KvGroup& group, uint32_t token_wo
                                       .to = target.all,
                                       .count_word = moves.count,
                                       .array_word = moves.array,
-                                      .block_tokens = group.block_tokens,
-                                      .token_words = token_words,
-                                      .num_runs = num_runs,
+                                      .block_tokens = plane.block_tokens,
+                                      .token_words = plane.token_words,
+                                      .num_runs = plane.num_runs,
                                       .from_layer_words = source.layer_words,
                                       .to_layer_words = target.layer_words,
                                       .kv_group = moves.kv_group};
@@ -57,9 +62,12 @@ Status move(Emitter& e, Moves moves, KvMemory KvPool::*from, KvMemory KvPool::*t
   const KvPool& pool = e.resources().pools[moves.kv_group];
   const KvGroup& group = pool.group;
   if ((pool.*from).data.empty() || (pool.*to).data.empty()) return {};
-  move_plane(e, moves, group, group.head_dim * kv_element_bytes(group.dtype) / 4, (pool.*from).data, (pool.*to).data);
-  if (kv_has_scales(group.dtype))
-    move_plane(e, moves, group, group.scales_vector(), (pool.*from).scales, (pool.*to).scales);
+  const uint32_t runs = 2 * group.num_kv_heads, tokens = group.block_tokens;
+  const Plane data = group.is_state() ? Plane{1, 1, group.state_columns}
+                                      : Plane{runs, tokens, group.head_dim * kv_element_bytes(group.dtype) / 4};
+  move_plane(e, moves, data, (pool.*from).data, (pool.*to).data);
+  if (group.scales_vector() > 0)
+    move_plane(e, moves, {runs, tokens, group.scales_vector()}, (pool.*from).scales, (pool.*to).scales);
   return {};
 }
 

@@ -1,11 +1,13 @@
 // The table of all shaders, and how a kernel prints.
 #include "backends/vulkan/kernels/apply_bias.h"
 #include "backends/vulkan/kernels/apply_penalties.h"
+#include "backends/vulkan/kernels/causal_conv.h"
 #include "backends/vulkan/kernels/elementwise.h"
 #include "backends/vulkan/kernels/embed.h"
 #include "backends/vulkan/kernels/experts.h"
 #include "backends/vulkan/kernels/filter.h"
 #include "backends/vulkan/kernels/fragment_probe.h"
+#include "backends/vulkan/kernels/gated_norm.h"
 #include "backends/vulkan/kernels/gather_rows.h"
 #include "backends/vulkan/kernels/joined_qk_norm.h"
 #include "backends/vulkan/kernels/logprobs.h"
@@ -32,6 +34,7 @@
 #include "backends/vulkan/kernels/qkv.h"
 #include "backends/vulkan/kernels/rms_norm.h"
 #include "backends/vulkan/kernels/sample.h"
+#include "backends/vulkan/kernels/state_walk.h"
 #include "backends/vulkan/kernels/update_rows.h"
 #include "backends/vulkan/kernels/write_halves.h"
 
@@ -59,6 +62,7 @@ std::span<const Shader> all_shaders() {
   static const Shader kShaders[] = {
       describe<ApplyBiasKernel>(),
       describe<ApplyPenaltiesKernel>(),
+      describe<CausalConvKernel>(),
       describe<ElementwiseKernel>(),
       describe<EmbedKernel>(),
       describe<ExpertFragmentKernel>(),
@@ -67,6 +71,7 @@ std::span<const Shader> all_shaders() {
       describe<ExpertVectorKernel>(),
       describe<FilterKernel>(),
       describe<FragmentProbeKernel>(),
+      describe<GatedNormKernel>(),
       describe<GatherRowsKernel>(),
       describe<JoinedQkNormKernel>(),
       describe<LogprobsKernel>(),
@@ -95,6 +100,7 @@ std::span<const Shader> all_shaders() {
       describe<RouteExpertsKernel>(),
       describe<SampleKernel>(),
       describe<SortExpertsKernel>(),
+      describe<StateWalkKernel>(),
       describe<UpdateRowsKernel>(),
       describe<WriteHalvesKernel>(),
       describe<PagedAttentionBlockKernel>(PagedAttentionBlockKernel::kPairsShader),

@@ -1,0 +1,17 @@
+// How kernels of recurrent layers are cut, from shapes and traits alone.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/vulkan/traits.h"
+
+namespace llmrt::vulkan {
+
+// A group of state_walk: vec4s of values of one head, and parts of its keys; their product is the group's size.
+struct WalkShape {
+  uint32_t lanes = 1, parts = 1;
+};
+// decode_only: rows have one token, so a group does little more than read a state and write it.
+WalkShape choose_walk(const Traits& traits, uint32_t key_dim, uint32_t value_dim, bool decode_only);
+
+}  // namespace llmrt::vulkan
