@@ -11,7 +11,7 @@ namespace llmrt::vulkan {
 struct WalkShape {
   uint32_t lanes = 1, parts = 1;
 };
-// decode_only: rows have one token, so a group does little more than read a state and write it.
-WalkShape choose_walk(const Traits& traits, uint32_t key_dim, uint32_t value_dim, bool decode_only);
+// decodes: rows have one token, so a group does little more than read a state and write it.
+WalkShape choose_walk(const Traits& traits, uint32_t key_dim, uint32_t value_dim, bool decodes);
 
 }  // namespace llmrt::vulkan

@@ -27,6 +27,15 @@ std::vector<std::byte> bytes_of_numbers(const std::vector<double>& numbers, DTyp
   return bytes;
 }
 
+// In the order of a step: stores, loads, copies. Host records lie behind those of the pool.
+void move_records(const ForwardInputs& in, KvBytes* kv) {
+  for (auto& layer : *kv) {
+    for (const BlockCopy& move : in.block_stores) layer[kRecords + move.target] = layer[move.source];
+    for (const BlockCopy& move : in.block_loads) layer[move.target] = layer[kRecords + move.source];
+    for (const BlockCopy& move : in.block_copies) layer[move.target] = layer[move.source];
+  }
+}
+
 RecurrentRule::Tokens first_of(const RecurrentRule::Tokens& tokens, uint32_t count) {
   return {tokens.begin(), tokens.begin() + count};
 }
@@ -46,6 +55,7 @@ RecurrentScript::RecurrentScript(const std::string& what, RecurrentRule rule, bo
   const KvGroup states{.num_layers = kLayers,
                        .block_tokens = 64,
                        .num_blocks = kRecords,
+                       .num_host_blocks = 2,
                        .state_columns = kFirst + round_up(static_cast<uint32_t>(rule_.state_numbers), 4u) + 4};
   test_case_.groups = {states};
   test_case_.kv = {random_kv(states, rng)};
@@ -115,6 +125,7 @@ Outcome RecurrentScript::expected(RowFault row_fault, RuleFault rule_fault) cons
   outcome.kv = test_case_.kv;
   for (size_t s = 0; s < steps_.size(); ++s) {
     std::vector<double> out;
+    move_records(test_case_.steps[s].forward_inputs, &outcome.kv[0]);
     for (size_t r = 0; r < steps_[s].size(); ++r) {
       const Run& run = steps_[s][r];
       const auto put = [&](uint32_t record, const RecurrentRule::Tokens& tokens) {
@@ -169,6 +180,22 @@ RecurrentScript mixed_script(const RecurrentRule& rule, bool packed, bool is_lon
   Step& step = script.add_step({{&g, 9, 1, 1}, {&f, 1, 7, 1, 8}, {&e, 5, 2, 1}}, 3);
   step.add_update(RowUpdateKind::kClear, 7, 0, 0);
   script.add_step({{&f, 1, 7, 3}, {&c, 2, 8, 9}, {&g, 9, 1, 1}}, 16);
+  return script;
+}
+
+RecurrentScript moves_script(const RecurrentRule& rule, std::mt19937_64& rng) {
+  RecurrentScript script("moves", rule, false, rng);
+  Text a, b;
+  script.add_step({{&a, 0, 3, 5}}, 8);
+  Text branch = a, back = a, late = a;
+  Step& leaves = script.add_step({{&b, 1, 3, 4}, {&branch, 2, 6, 1}}, 6);
+  leaves.memory.ops = {StoreBlocks{0}, LoadBlocks{0}, CopyBlocks{0}};
+  leaves.forward_inputs.block_stores = {{3, 1, 64}};
+  leaves.forward_inputs.block_copies = {{3, 6, 64}};
+  Step& returns = script.add_step({{&late, 5, 8, 2}, {&back, 4, 5, 1}, {&b, 1, 3, 1}}, 4);
+  returns.memory.ops = {StoreBlocks{0}, LoadBlocks{0}, CopyBlocks{0}};
+  returns.forward_inputs.block_loads = {{1, 5, 64}};
+  returns.forward_inputs.block_copies = {{5, 8, 64}};
   return script;
 }
 

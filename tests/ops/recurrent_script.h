@@ -53,6 +53,7 @@ class RecurrentScript {
   // packed: all inputs are columns of one tensor, behind some others.
   RecurrentScript(const std::string& what, RecurrentRule rule, bool packed, std::mt19937_64& rng);
 
+  // The caller may add moves of records.
   Step& add_step(const std::vector<TextRow>& rows, uint32_t bucket);
 
   const Case& test_case() const { return test_case_; }
@@ -77,6 +78,8 @@ class RecurrentScript {
 
 // Steps in which several texts begin, go on, branch and are saved. Long ones have a row of more than 128 tokens.
 RecurrentScript mixed_script(const RecurrentRule& rule, bool packed, bool is_long, std::mt19937_64& rng);
+// Records that go to the host's pool, come back elsewhere, and are copied.
+RecurrentScript moves_script(const RecurrentRule& rule, std::mt19937_64& rng);
 // One text, cut anywhere.
 RecurrentScript cut_script(const RecurrentRule& rule, uint32_t num_tokens, std::mt19937_64& rng);
 

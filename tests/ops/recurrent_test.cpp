@@ -76,6 +76,15 @@ TEST_CASE("selective_scan goes on from the state of each row", "[selective_scan]
   check_scripts(std::move(suite), scripts);
 }
 
+TEST_CASE("records of states move whole", "[recurrent][copy_blocks][store_blocks][load_blocks]") {
+  auto rng = test_rng("recurrent moves");
+  Suite suite;
+  std::vector<RecurrentScript> scripts;
+  for (const uint32_t channels : {5u, 1000u})
+    scripts.push_back(moves_script(conv_rule({channels, 4, true, true, false}, &suite, rng), rng));
+  check_scripts(std::move(suite), scripts);
+}
+
 TEST_CASE("faults of states and rules are told", "[recurrent]") {
   auto rng = test_rng("recurrent faults");
   Suite suite;

@@ -484,6 +484,69 @@ TEST_CASE("experts become few launches, rows are sorted once, and sums of many r
                                                 "|expert_down: expert_sum\n");
 }
 
+// The recurrent part of a layer of Qwen3-Next: 16 key heads, 32 value heads, all of 128 numbers.
+Program make_recurrent(const char* device, uint32_t rows, bool decode_only) {
+  constexpr uint32_t kConv = 2 * 16 * 128 + 32 * 128, kAll = kConv + 32 * 128 + 64;
+  WeightTable table;
+  const auto weight = [&](uint64_t weight_rows, uint64_t columns) {
+    table.tensors.push_back({"", Encoding::kF32, weight_rows, columns, nullptr, nullptr});
+    return static_cast<WeightId>(table.tensors.size() - 1);
+  };
+  OpList list{"forward", rows, 0, {}, {}};
+  list.decode_only = decode_only;
+  const auto tensor = [&](const char* name, uint32_t columns) {
+    return list.add_tensor({name, Rows::kTokens, columns, DType::kF32, Storage::kArena});
+  };
+  const TensorId all = tensor("all", kAll), qkv = tensor("qkv", kConv), mixed = tensor("mixed", 32 * 128);
+  const WeightId conv = weight(kConv, 4), heads = weight(1, 32), norm = weight(1, 128);
+  list.ops = {CausalConv{{all, 0}, {}, {}, conv, -1, 4, true, {0, 0, 0}, qkv},
+              GatedDelta{{qkv, 0},
+                         {all, kAll - 32},
+                         {all, kAll - 64},
+                         heads,
+                         heads,
+                         16,
+                         32,
+                         128,
+                         128,
+                         KeyHeadOrder::kDivided,
+                         false,
+                         true,
+                         1e-6f,
+                         0.0884f,
+                         {0, 0, 3 * kConv},
+                         mixed},
+              GatedNorm{mixed, {all, kConv}, norm, 128, 1e-6f, false, tensor("gated", 32 * 128)}};
+  StateConfig config;
+  config.slots_max = 64;
+  const KvGroup states{.num_layers = 1, .num_blocks = 8, .state_columns = 3 * kConv + 32 * 128 * 128};
+  const FakeDevice fake(device, table, config, states);
+  Result<Program> program = make_program(fake.resources(), list);
+  REQUIRE(program);
+  return std::move(*program);
+}
+
+TEST_CASE("a recurrent layer is three launches around its matmuls, whose groups follow device and rows") {
+  const auto walk = [](const char* device, uint32_t rows, bool decode_only) {
+    const Program program = make_recurrent(device, rows, decode_only);
+    CHECK(brief(program) ==
+          " causal_conv: causal_conv\n"
+          "|gated_delta: state_walk\n"
+          "|gated_norm: gated_norm\n");
+    const Launch& launch = program.launches[1];
+    // Lanes, parts and groups.
+    return fmt::format("{} x {} in {} {} {}", launch.kernel.constants[3], launch.kernel.constants[4], launch.groups.x,
+                       launch.groups.y, launch.groups.z);
+  };
+  CHECK(walk("h200", 8, true) == "32 x 8 in 1 32 8");
+  CHECK(walk("h200", 256, true) == "32 x 8 in 1 32 64");  // no more rows than slots
+  CHECK(walk("h200", 256, false) == "8 x 16 in 4 32 64");
+  CHECK(walk("xe", 8, true) == "32 x 8 in 1 32 8");
+  CHECK(walk("xe", 256, false) == "8 x 16 in 4 32 64");
+  CHECK(walk("h200-t0", 8, true) == "32 x 8 in 1 32 8");
+  CHECK(walk("lavapipe", 8, true) == "8 x 1 in 4 32 8");
+}
+
 TEST_CASE("a program prints its choices by name") {
   const Made made = make("h200", Encoding::kQ4_0, 32, "norm x - -> h\nmatmul h gu -> u\ngate u -> g\n");
   CHECK(print(made.program) ==

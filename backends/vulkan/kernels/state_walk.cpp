@@ -26,7 +26,9 @@ Status emit_walk(Emitter& e, Walk walk) {
   if (!a) return a.error();
   if (!dt_bias) return dt_bias.error();
   StateWalkKernel::Constants& constants = walk.constants;
-  const WalkShape shape = choose_walk(e.traits(), constants.key_dim, constants.value_dim, e.list().decode_only);
+  // The order of sums depends on the shape.
+  const bool decodes = e.list().decode_only && !e.list().batch_invariant;
+  const WalkShape shape = choose_walk(e.traits(), constants.key_dim, constants.value_dim, decodes);
   constants.lanes = shape.lanes;
   constants.parts = shape.parts;
   const View out = e.tensor(walk.out);
