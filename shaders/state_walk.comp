@@ -25,6 +25,8 @@ layout(constant_id = 17) const bool kModulo = false;  // head h has key head h %
 layout(constant_id = 18) const bool kGatesInTurn = false;
 layout(constant_id = 19) const bool kNormalise = false;
 layout(constant_id = 20) const bool kHasD = false;
+// Keys of a lane that are unrolled: all on a GPU, whose registers have no index. It divides them.
+layout(constant_id = 21) const uint kUnrolled = 1;
 
 layout(push_constant) uniform Push {
   Words inputs;
@@ -74,13 +76,14 @@ void load(uint t, uint head, uint quad) {
 }
 
 vec4 state[kRows];
+#define FOR_KEYS for (uint run = 0; run < kRows; run += kUnrolled) [[unroll]] for (uint j = 0; j < kUnrolled; ++j)
 
 uint state_at(uint record, uint head, uint i, uint quad) {
   uint k = i * kParts + gl_LocalInvocationID.x / kLanes;
   return (record * record_columns + head * kKeyDim * kValueDim + k * kValueDim) / 4u + quad;
 }
 void leave(uint record, uint head, uint quad) {
-  [[unroll]] for (uint i = 0; i < kRows; ++i) Vec4s(records).v[state_at(record, head, i, quad)] = state[i];
+  FOR_KEYS Vec4s(records).v[state_at(record, head, run + j, quad)] = state[run + j];
 }
 
 void main() {
@@ -91,8 +94,7 @@ void main() {
   const uint first_quad = gl_WorkGroupID.x * kLanes, quad = min(first_quad + lane, kValueDim / 4u - 1u);
   const bool is_live = first_quad + lane < kValueDim / 4u;
   const uint source = source_record(inputs, row, kv_group);
-  [[unroll]] for (uint i = 0; i < kRows; ++i)
-    state[i] = row.start == 0u ? vec4(0.0) : Vec4s(records).v[state_at(source, head, i, quad)];
+  FOR_KEYS state[run + j] = row.start == 0u ? vec4(0.0) : Vec4s(records).v[state_at(source, head, run + j, quad)];
   const float rate = a.f[head], bias = dt_bias.f[head], skip = kHasD ? beta.f[head] : 0.0;
   uint place = row.places;
   load(row.token_first, head, quad);
@@ -111,7 +113,8 @@ void main() {
     if (n + 1u < row.num_tokens) load(t + 1u, head, quad);
     vec4 known = vec4(0.0), read = vec4(0.0);
     vec3 products = vec3(0.0);
-    [[unroll]] for (uint i = 0; i < kRows; ++i) {
+    FOR_KEYS {
+      const uint i = run + j;
       float k = keys[turn][i * kParts + part], q = queries[turn][i * kParts + part];
       if (kDelta) known += state[i] * k;
       read += state[i] * q;
@@ -151,7 +154,7 @@ void main() {
       if (kHasD) y += skip * own_value;
       Vec4s(result).v[((t * num_heads + head) * kValueDim) / 4u + quad] = y;
     }
-    [[unroll]] for (uint i = 0; i < kRows; ++i) state[i] = decay * state[i] + keys[turn][i * kParts + part] * added;
+    FOR_KEYS state[run + j] = decay * state[run + j] + keys[turn][(run + j) * kParts + part] * added;
     for (; place < row.places_end && inputs.w[place + 2u] <= row.start + n + 1u; place += kPlaceWords)
       if (is_live && is_written(inputs, row, kv_group, place)) leave(inputs.w[place + 1u], head, quad);
   }

@@ -12,8 +12,8 @@ constexpr uint32_t kKeptQuads = 16;
 }  // namespace
 
 WalkShape choose_walk(const Traits& traits, uint32_t key_dim, uint32_t value_dim, bool decodes) {
-  // A processor's group is one subgroup, which needs no barriers.
-  if (traits.cpu_kernels) return {std::max(traits.subgroup_size, 1u), 1};
+  // A processor's group is one subgroup, which needs no barriers; its compiler takes minutes for long code.
+  if (traits.cpu_kernels) return {std::max(traits.subgroup_size, 1u), 1, 4};
   // Decode: a group reads whole rows of the state, up to 512 bytes. Prompts: tokens follow each other, so more groups
   // of fewer values take less time for each.
   const uint32_t lanes = std::min(std::bit_ceil(value_dim / 4), decodes ? 32u : 8u);
@@ -21,7 +21,8 @@ WalkShape choose_walk(const Traits& traits, uint32_t key_dim, uint32_t value_dim
   const uint32_t parts_max = key_dim & ~(key_dim - 1);
   const uint32_t kept = has_small_lanes(traits) || !decodes ? kKeptQuads / 2 : kKeptQuads;
   const uint32_t wanted = std::bit_ceil((key_dim + kept - 1) / kept);
-  return {lanes, std::min({parts_max, wanted, 256 / lanes})};
+  const uint32_t parts = std::min({parts_max, wanted, 256 / lanes});
+  return {lanes, parts, key_dim / parts};
 }
 
 }  // namespace llmrt::vulkan

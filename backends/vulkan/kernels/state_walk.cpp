@@ -31,6 +31,7 @@ Status emit_walk(Emitter& e, Walk walk) {
   const WalkShape shape = choose_walk(e.traits(), constants.key_dim, constants.value_dim, decodes);
   constants.lanes = shape.lanes;
   constants.parts = shape.parts;
+  constants.unrolled = shape.unrolled;
   const View out = e.tensor(walk.out);
   const StateWalkKernel::Push push{.inputs = e.resources().forward_inputs,
                                    .query = walk.query.first,

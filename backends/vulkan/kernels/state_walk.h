@@ -14,6 +14,7 @@ struct StateWalkKernel {
     uint32_t key_heads, shared;
     uint32_t modulo, gates_in_turn, normalise;
     uint32_t has_d;
+    uint32_t unrolled;  // keys of a lane
   };
   static constexpr Constant<Constants> kConstants[] = {
       {"delta", &Constants::delta},
@@ -27,6 +28,7 @@ struct StateWalkKernel {
       {"gates_in_turn", &Constants::gates_in_turn},
       {"normalise", &Constants::normalise},
       {"has_d", &Constants::has_d},
+      {"unrolled", &Constants::unrolled},
   };
   struct Push {
     Address inputs;
