@@ -76,14 +76,20 @@ void load(uint t, uint head, uint quad) {
 }
 
 vec4 state[kRows];
+// Four at a time: all at once would take more registers than some devices have.
+const uint kPartsAtOnce = kParts < 4u ? kParts : 4u;
+#define FOR_PARTS [[dont_unroll]] for (uint p = 0; p < kParts; p += kPartsAtOnce) \
+                    [[unroll]] for (uint j = 0; j < kPartsAtOnce; ++j)
 #define FOR_KEYS for (uint run = 0; run < kRows; run += kUnrolled) [[unroll]] for (uint j = 0; j < kUnrolled; ++j)
 
-uint state_at(uint record, uint head, uint i, uint quad) {
-  uint k = i * kParts + gl_LocalInvocationID.x / kLanes;
-  return (record * record_columns + head * kKeyDim * kValueDim + k * kValueDim) / 4u + quad;
+// The first vec4 of an invocation's state, and how far the next key's is.
+const uint kKeyStep = kParts * (kValueDim / 4);
+uint state_first(uint record, uint head, uint quad) {
+  return record * (record_columns / 4u) + (head * kKeyDim + gl_LocalInvocationID.x / kLanes) * (kValueDim / 4u) + quad;
 }
 void leave(uint record, uint head, uint quad) {
-  FOR_KEYS Vec4s(records).v[state_at(record, head, run + j, quad)] = state[run + j];
+  const uint first = state_first(record, head, quad);
+  FOR_KEYS Vec4s(records).v[first + (run + j) * kKeyStep] = state[run + j];
 }
 
 void main() {
@@ -94,7 +100,8 @@ void main() {
   const uint first_quad = gl_WorkGroupID.x * kLanes, quad = min(first_quad + lane, kValueDim / 4u - 1u);
   const bool is_live = first_quad + lane < kValueDim / 4u;
   const uint source = source_record(inputs, row, kv_group);
-  FOR_KEYS state[run + j] = row.start == 0u ? vec4(0.0) : Vec4s(records).v[state_at(source, head, run + j, quad)];
+  const uint first = state_first(source, head, quad);
+  FOR_KEYS state[run + j] = row.start == 0u ? vec4(0.0) : Vec4s(records).v[first + (run + j) * kKeyStep];
   const float rate = a.f[head], bias = dt_bias.f[head], skip = kHasD ? beta.f[head] : 0.0;
   uint place = row.places;
   load(row.token_first, head, quad);
@@ -125,12 +132,11 @@ void main() {
       read_parts[me] = read;
       if (lane == 0u) product_parts[part] = vec4(products, 0.0);
       group_barrier();
-      known = read = vec4(0.0);
+      known = vec4(0.0);
       products = vec3(0.0);
-      [[unroll]] for (uint p = 0; p < kParts; ++p) {
-        if (kDelta) known += known_parts[p * kLanes + lane];
-        read += read_parts[p * kLanes + lane];
-        products += product_parts[p].xyz;
+      FOR_PARTS {
+        if (kDelta) known += known_parts[(p + j) * kLanes + lane];
+        products += product_parts[p + j].xyz;
       }
     }
     float decay, key_factor = 1.0, query_factor = 1.0;
@@ -150,6 +156,10 @@ void main() {
     }
     added *= key_factor;
     if (part == 0u && is_live) {
+      if (kParts > 1u) {
+        read = vec4(0.0);
+        FOR_PARTS read += read_parts[(p + j) * kLanes + lane];
+      }
       vec4 y = query_factor * (decay * read + products.z * added);
       if (kHasD) y += skip * own_value;
       Vec4s(result).v[((t * num_heads + head) * kValueDim) / 4u + quad] = y;

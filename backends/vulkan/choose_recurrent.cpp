@@ -16,10 +16,11 @@ WalkShape choose_walk(const Traits& traits, uint32_t key_dim, uint32_t value_dim
   if (traits.cpu_kernels) return {std::max(traits.subgroup_size, 1u), 1, 4};
   // Decode: a group reads whole rows of the state, up to 512 bytes. Prompts: tokens follow each other, so more groups
   // of fewer values take less time for each.
-  const uint32_t lanes = std::min(std::bit_ceil(value_dim / 4), decodes ? 32u : 8u);
+  const bool small = has_small_lanes(traits);
+  const uint32_t lanes = std::min(std::bit_ceil(value_dim / 4), !decodes ? 8u : small ? 16u : 32u);
   // The largest power of two in key_dim: all parts have equally many keys.
   const uint32_t parts_max = key_dim & ~(key_dim - 1);
-  const uint32_t kept = has_small_lanes(traits) || !decodes ? kKeptQuads / 2 : kKeptQuads;
+  const uint32_t kept = small || !decodes ? kKeptQuads / 2 : kKeptQuads;
   const uint32_t wanted = std::bit_ceil((key_dim + kept - 1) / kept);
   const uint32_t parts = std::min({parts_max, wanted, 256 / lanes});
   return {lanes, parts, key_dim / parts};

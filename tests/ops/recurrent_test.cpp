@@ -14,10 +14,10 @@ constexpr DeltaShape kDeltaSmall = {2, 6, 20, 12};
 constexpr ScanShape kScanSmall = {6, 12, 2, 20};
 
 const DeltaShape kDeltaShapes[] = {
-    {1, 1, 4, 4},
-    kDeltaSmall,
-    {2, 4, 64, 36, KeyHeadOrder::kModulo},
     {1, 2, 128, 128},
+    kDeltaSmall,
+    {1, 1, 4, 4},
+    {2, 4, 64, 36, KeyHeadOrder::kModulo},
     {2, 4, 12, 8, KeyHeadOrder::kDivided, true},
     {1, 3, 36, 256, KeyHeadOrder::kModulo, false, false},
 };

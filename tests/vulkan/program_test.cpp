@@ -541,7 +541,7 @@ TEST_CASE("a recurrent layer is three launches around its matmuls, whose groups 
   CHECK(walk("h200", 8, true) == "32 x 8 in 1 32 8");
   CHECK(walk("h200", 256, true) == "32 x 8 in 1 32 64");  // no more rows than slots
   CHECK(walk("h200", 256, false) == "8 x 16 in 4 32 64");
-  CHECK(walk("xe", 8, true) == "32 x 8 in 1 32 8");
+  CHECK(walk("xe", 8, true) == "16 x 16 in 2 32 8");
   CHECK(walk("xe", 256, false) == "8 x 16 in 4 32 64");
   CHECK(walk("h200-t0", 8, true) == "32 x 8 in 1 32 8");
   CHECK(walk("lavapipe", 8, true) == "8 x 1 in 4 32 8");
