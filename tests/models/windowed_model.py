@@ -2,10 +2,12 @@
 """A model with window layers as served, against the numpy reference and against itself: Gemma 3, real or random.
 
     windowed_model.py PROGRAM MODEL [PART ...] [--device auto] [--text FILE] [--text-bytes N] [--steps N]
+                      [--prompts FILE] [--oracle numpy|torch]
     windowed_model.py PROGRAM --random [PART ...]     a small gemma3 of make_model.py, on random ids: seconds
 
 MODEL is the file that `tools/quickstart --model gemma3` fetches, or any other that reference.py reads; it takes minutes on
-a processor. Tokens are the server's own (tests/text/spm_compare.py --gguf checks those). Parts, all unless named:
+a processor. Tokens are the server's own (tests/text/spm_compare.py --gguf checks those). `--oracle torch` asks
+transformers' model (torch_reference.py) instead of the numpy one. Parts, all unless named:
   greedy     the reference's greedy paths behind prompts of different kinds, some longer than the window: a step whose
              margin is >= 0.1 must match
   logprobs   log-probabilities of the tokens of those prompts: largest difference 0.1, mean 0.02
@@ -47,7 +49,7 @@ PROMPTS = {
     "Japanese": "東京は日本の首都であり、",
     "numbers": "2, 4, 8, 16, 32, 64,",
 }
-LONG = {"a text of 1.5 windows": 1.5, "a text of 2.6 windows": 2.6}  # in windows, of --text
+LONG = {"a text of 1.5 windows": 1.5, "a text of 2.6 windows": 2.6, "a text of 4.1 windows": 4.1}  # in windows, of --text
 RANDOM_LENGTHS = {"5 ids": 5, "20 ids": 20, "1.5 windows": 36, "3 windows": 72, "7 windows": 168}
 BLOCK_TOKENS = 16
 
@@ -105,6 +107,12 @@ class Check:
         if self.window == 0:
             raise SystemExit("expected a model with window layers, found none")
         self.context = min(8192, self.model.config.context)
+        if arguments.oracle == "torch":
+            import torch_reference
+
+            self.oracle = torch_reference.TorchReference(arguments.model)
+        else:
+            self.oracle = self.model
         self.server = self.start()
         self.alone = {}
         if arguments.random:
@@ -114,7 +122,11 @@ class Check:
             return
         with open(arguments.text, encoding="utf-8") as file:
             self.text_tokens = self.server.tokenize(file.read(arguments.text_bytes))
-        self.prompts = {name: self.server.tokenize(text) for name, text in PROMPTS.items()}
+        texts = PROMPTS
+        if arguments.prompts:
+            with open(arguments.prompts, encoding="utf-8") as file:
+                texts = json.load(file)
+        self.prompts = {name: self.server.tokenize(text) for name, text in texts.items()}
         for name, windows in LONG.items():
             size = round(windows * self.window)
             if len(self.text_tokens) < size + 1:
@@ -131,15 +143,15 @@ class Check:
         return self.alone[name]
 
     def greedy(self):
-        return http_accuracy.check_greedy(self.server, self.model, list(self.prompts.values()), self.arguments.steps)
+        return http_accuracy.check_greedy(self.server, self.oracle, list(self.prompts.values()), self.arguments.steps)
 
     def logprobs(self):
-        return http_accuracy.check_logprobs(self.server, self.model, list(self.prompts.values()), 0.1, 0.02)
+        return http_accuracy.check_logprobs(self.server, self.oracle, list(self.prompts.values()), 0.1, 0.02)
 
     def nll(self):
         if self.arguments.random:
             return []
-        expected = -self.model.next_logprobs(self.text_tokens)
+        expected = -self.oracle.next_logprobs(self.text_tokens)
         found = -self.server.prompt_logprobs(self.text_tokens)
         print(f"nll: {len(found)} tokens in one piece, reference {expected.mean():.5f}, served {found.mean():.5f}, "
               f"difference {found.mean() - expected.mean():+.5f}, of one token at most {np.abs(found - expected).max():.4f}")
@@ -150,7 +162,7 @@ class Check:
         for name, prompt in self.prompts.items():
             expected = self.answer_alone(name)
             changed = [(token + 1) % 100 + 200 for token in prompt[-3:]]
-            for what, tokens, least in (("again", prompt, len(prompt) - 1), ("its half", prompt[:len(prompt) // 2], 0),
+            for what, tokens, least in (("again", prompt, len(prompt) - 1), ("its half", prompt[:(len(prompt) + 1) // 2], 0),
                                         ("another end", prompt[:-3] + changed, len(prompt) - 3)):
                 # A salt of its own: nothing is found.
                 fresh = expected if tokens is prompt else self.server.answer(tokens, self.arguments.steps,
@@ -261,6 +273,8 @@ def main():
     parser.add_argument("--device", default="auto")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--text", default="/usr/share/common-licenses/GPL-3")
+    parser.add_argument("--prompts", help="a JSON object of texts by name, in place of the script's own")
+    parser.add_argument("--oracle", choices=["numpy", "torch"], default="numpy")
     parser.add_argument("--text-bytes", type=int, default=20000)
     arguments = parser.parse_intermixed_args()
     if arguments.random and arguments.model:
