@@ -1,26 +1,31 @@
-// gated_activation: both forms, each output dtype, odd widths, arguments far out.
+// gated_activation: all forms, each output dtype, odd widths, arguments far out.
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/ops/op_harness.h"
 
 namespace llmrt::optest {
 
+constexpr const char* kNames[] = {"silu", "gelu", "clamped silu"};  // by Activation
+
 TEST_CASE("gated_activation multiplies the activated half with the other", "[gated_activation]") {
   auto rng = test_rng("gated_activation");
   Suite suite;
-  for (Activation activation : {Activation::kSilu, Activation::kGelu}) {
+  for (Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kClampedSilu}) {
     for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
       for (uint32_t columns : {1u, 33u, 1536u, 4864u}) {
         for (auto [rows, bucket] : {std::pair{0u, 1u}, {1u, 1u}, {6u, 8u}, {66u, 128u}}) {
           Case test_case;
-          test_case.variant = activation == Activation::kSilu ? "silu" : "gelu";
+          test_case.variant = kNames[static_cast<size_t>(activation)];
           test_case.name = fmt::format("gated_activation {} columns {} rows {} of {} -> {}", test_case.variant, columns,
                                        rows, bucket, dtype_name(dtype));
           Step step;
           if (rows > 0) step.add_row(0, 0, rows);
           step.set_bucket(bucket);
           auto values = random_normal(rng, size_t{rows} * 2 * columns, 3);
-          if (rows > 4) values[0] = 100, values[2 * columns] = -100, values[4 * columns] = 0;  // gates
+          if (rows > 4) {
+            values[0] = 100, values[2 * columns] = -100, values[4 * columns] = 0;  // gates
+            values[columns] = -90, values[3 * columns] = 8;  // beyond the clamps of the other half
+          }
           const TensorId x = step.input(Rows::kTokens, "x", 2 * columns, DType::kF32, values);
           const TensorId out = step.output(Rows::kTokens, "out", columns, dtype, Tolerance::kElementwise);
           step.last_output().scale = 1;

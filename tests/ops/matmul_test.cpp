@@ -60,7 +60,7 @@ Case matmul_case(const Suite& suite, WeightGroupId group_id, uint32_t rows, uint
 
 // A matmul and what a backend may make in its kernel: the gated activation behind it, or the addition to the residual
 // that the norm behind it begins with.
-enum class Behind { kGate, kGelu, kNorm };
+enum class Behind { kGate, kGelu, kClamped, kNorm };
 Case fused_case(const Suite& suite, WeightGroupId group_id, Behind behind, WeightId norm, uint32_t rows,
                 uint32_t bucket, std::mt19937_64& rng, DType dtype = DType::kF16) {
   const WeightGroup& group = suite.weights.groups[static_cast<size_t>(group_id)];
@@ -68,9 +68,10 @@ Case fused_case(const Suite& suite, WeightGroupId group_id, Behind behind, Weigh
   Case test_case;
   test_case.variant = encoding_name(suite.weights.tensors[static_cast<size_t>(group.segments[0].tensor)].encoding);
   test_case.name = fmt::format("matmul {} and {} rows {} of {} n {} k {}", test_case.variant,
-                               behind == Behind::kGate   ? "gate"
-                               : behind == Behind::kGelu ? "gelu"
-                                                         : "norm",
+                               behind == Behind::kGate      ? "gate"
+                               : behind == Behind::kGelu    ? "gelu"
+                               : behind == Behind::kClamped ? "clamped"
+                                                            : "norm",
                                rows, bucket, n, k);
   Step step;
   step.add_row(0, 0, rows);
@@ -79,7 +80,9 @@ Case fused_case(const Suite& suite, WeightGroupId group_id, Behind behind, Weigh
   const TensorId product = step.forward.add_tensor({"product", Rows::kTokens, n, DType::kF32});
   step.forward.ops = {Matmul{x, group_id, product}};
   if (behind != Behind::kNorm) {
-    const Activation activation = behind == Behind::kGate ? Activation::kSilu : Activation::kGelu;
+    const Activation activation = behind == Behind::kGate   ? Activation::kSilu
+                                  : behind == Behind::kGelu ? Activation::kGelu
+                                                            : Activation::kClampedSilu;
     const TensorId out = step.output(Rows::kTokens, "out", n / 2, dtype, Tolerance::kMatmul, DType::kF16, 1);
     step.forward.ops.push_back(GatedActivation{product, activation, out});
   } else {
@@ -173,8 +176,10 @@ TEST_CASE("matmul makes what stands behind it at every number of rows", "[matmul
     add(encoding, Behind::kNorm, 1000, 4096, {1, 24, 40, 56, 64, 100, 140});
     add(encoding, Behind::kNorm, 4400, 512, {1, 11});
   }
-  for (Encoding encoding : {Encoding::kF16, Encoding::kQ4_0, Encoding::kQ8_0})
+  for (Encoding encoding : {Encoding::kF16, Encoding::kQ4_0, Encoding::kQ8_0}) {
     add(encoding, Behind::kGelu, 400, 768, {1, 12, 30, 60, 100, 250});
+    add(encoding, Behind::kClamped, 400, 768, {1, 12, 100, 250});
+  }
   run(suite);
 }
 

@@ -1,4 +1,4 @@
-// gated_activation: out = activation(x[:, :F]) * x[:, F:]. x f32 or f16 [T, 2F]; out f32, f16 or bf16 [T, F]. A thread
+// gated_activation: out = activation(x[:, :F]) * x[:, F:], or the clamped form. x f32 or f16 [T, 2F]; out f32, f16 or bf16 [T, F]. A thread
 // makes W neighbours of a row.
 #include "backends/cuda/activation.cuh"
 #include "backends/cuda/choose.h"
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kThreads)
   Vec<Out, W> result;
 #pragma unroll
   for (int j = 0; j < W; ++j)
-    result.v[j] = from_float<Out>(activate(activation, to_float(gate.v[j])) * to_float(up.v[j]));
+    result.v[j] = from_float<Out>(gated(activation, to_float(gate.v[j]), to_float(up.v[j])));
   *reinterpret_cast<Vec<Out, W>*>(out + row * columns + column) = result;
 }
 
