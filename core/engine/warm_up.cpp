@@ -127,10 +127,11 @@ Status time_moves(std::span<const KvGroup> groups, const SealedList& memory, Bac
 }  // namespace
 
 Status check_heads(const Model& model, const Caps& caps) {
-  for (const LayerSpec& layer : model.config.layers)
-    if (layer.head_dim > caps.head_dim_max)
-      return make_error(ErrorCode::kUnsupported, "heads of {} numbers: {} has at most {}", layer.head_dim,
-                        caps.device_id, caps.head_dim_max);
+  for (uint32_t i = 0; i < model.config.num_layers(); ++i)
+    if (const uint32_t head_dim = model.config.layers[i].head_dim; head_dim > caps.head_dim_max)
+      return make_error(ErrorCode::kUnsupported,
+                        "unsupported model: layer {}: {}: expected heads of at most {} numbers, found {}", i,
+                        caps.device_id, caps.head_dim_max, head_dim);
   return {};
 }
 
