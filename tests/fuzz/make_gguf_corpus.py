@@ -171,6 +171,7 @@ def hugging_face_models(folder):
                        layer(**experts("block_sparse_moe.experts.", "w1", "w3", "w2", "block_sparse_moe.gate.weight")))
     around = {"self_attn.sinks": ("BF16", 1), "mlp.router.weight": ("BF16", 2, 32), "mlp.router.bias": ("BF16", 2),
               "mlp.experts.gate_up_proj_bias": ("BF16", 2, 64), "mlp.experts.down_proj_bias": ("BF16", 2, 32)}
+    around |= {f"self_attn.{part}_proj.bias": ("BF16", 32 if part == "o" else 4) for part in "qkvo"}
     oss = {"model_type": "gpt_oss", "num_local_experts": 2, "num_experts_per_tok": 1}
     hugging_face_model(folder, "gpt_oss", {**oss, "quantization_config": {"quant_method": "mxfp4"}}, layer(**around, **{
         "mlp.experts.gate_up_proj_blocks": ("U8", 2, 64, 1, 16), "mlp.experts.gate_up_proj_scales": ("U8", 2, 64, 1),
