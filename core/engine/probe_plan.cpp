@@ -71,13 +71,18 @@ IterationPlan probe_plan(const ProbeShape& shape, uint32_t vocab_size) {
 CostSizes probe_sizes(const ProbeShape& shape, const ModelConfig& model, KvDType kv_dtype) {
   CostSizes sizes;
   sizes.num_tokens = shape.step_tokens();
-  for (uint32_t i = 0; i < shape.num_rows(); ++i) {
-    sizes.num_sampled += shape.samples_of(i);
-    sizes.kv_tokens += shape.start_of(i) + shape.tokens_of(i);
-    for (uint32_t t = 0; t < shape.tokens_of(i); ++t) sizes.attention_pairs += shape.start_of(i) + t + 1;
+  for (uint32_t i = 0; i < shape.num_rows(); ++i) sizes.num_sampled += shape.samples_of(i);
+  for (const CacheGroup& group : cache_groups(model.layers)) {
+    const KvGroup one_token{1, group.num_kv_heads, group.head_dim, 1, 0, kv_dtype};
+    KvSizes kv{0, 0, static_cast<uint32_t>(one_token.bytes_block())};
+    const auto seen = [&](uint32_t keys) { return group.window > 0 ? std::min(keys, group.window) : keys; };
+    for (uint32_t i = 0; i < shape.num_rows(); ++i) {
+      const uint32_t start = shape.start_of(i), tokens = shape.tokens_of(i);
+      kv.tokens += tokens - 1 + seen(start + 1);  // the first token's keys and those of the tokens behind it
+      for (uint32_t t = 0; t < tokens; ++t) kv.attention_pairs += seen(start + t + 1);
+    }
+    sizes.kv.push_back(kv);
   }
-  const KvGroup one_token{1, model.layers.front().num_kv_heads, model.layers.front().head_dim, 1, 0, kv_dtype};
-  sizes.kv_bytes_token_layer = static_cast<uint32_t>(one_token.bytes_block());
   return sizes;
 }
 

@@ -37,11 +37,12 @@ struct Counter {
   OpCost operator()(const Rope& op) const { return {3 * elements(op.qkv), 2 * bytes(op.qkv)}; }
   OpCost operator()(const KvWrite& op) const {
     const double share = 2.0 * op.num_kv_heads / (op.num_heads + 2.0 * op.num_kv_heads);
-    return {0, share * bytes(op.qkv) + rows(op.qkv) * sizes.kv_bytes_token_layer};
+    return {0, share * bytes(op.qkv) + rows(op.qkv) * sizes.kv.at(op.kv_group).bytes_token};
   }
   OpCost operator()(const PagedAttention& op) const {
-    return {4.0 * static_cast<double>(sizes.attention_pairs) * op.num_heads * op.head_dim,
-            static_cast<double>(sizes.kv_tokens) * sizes.kv_bytes_token_layer + 2 * bytes(op.out)};
+    const KvSizes& kv = sizes.kv.at(op.kv_group);
+    return {4.0 * static_cast<double>(kv.attention_pairs) * op.num_heads * op.head_dim,
+            static_cast<double>(kv.tokens) * kv.bytes_token + 2 * bytes(op.out)};
   }
   OpCost operator()(const RunningSum& op) const { return {elements(op.out), 2 * bytes(op.out)}; }
   // States are read and written once a row, and a list does not know its rows: a token each where rows decode, else

@@ -61,11 +61,14 @@ struct OpCost {
   double flops = 0;
   double bytes = 0;
 };
+struct KvSizes {
+  uint64_t tokens = 0;           // sum over query tokens' rows of keys read from the pool
+  uint64_t attention_pairs = 0;  // sum over query tokens of keys each looks at
+  uint32_t bytes_token = 0;      // k and v of one token in one layer
+};
 struct CostSizes {
   uint32_t num_tokens = 0, num_sampled = 0;
-  uint64_t kv_tokens = 0;             // sum over query tokens' rows of keys read from the pool
-  uint64_t attention_pairs = 0;       // sum over query tokens of keys each looks at
-  uint32_t kv_bytes_token_layer = 0;  // k and v of one token in one layer
+  std::vector<KvSizes> kv = {};  // by KV group
   // Experts that rows go to, by the TensorId of their ids, as counted behind a run (core/engine/expert_counts.h).
   // Empty: as many as there would be if every row chose evenly.
   std::vector<double> distinct_experts = {};

@@ -27,13 +27,51 @@ std::shared_ptr<const Model> model_of(const char* path) {
 }
 
 // Two layers; other layers' weights are empty.
-std::shared_ptr<const Model> small_model() {
-  auto model = std::make_shared<Model>(*model_of("synthetic:smollm2-135m:q4_1"));
+std::shared_ptr<Model> small_model(const char* path = "synthetic:smollm2-135m:q4_1") {
+  auto model = std::make_shared<Model>(*model_of(path));
   model->config.layers.resize(2);
   model->layers.resize(2);
   for (WeightTensor& tensor : model->weights.tensors)
     if (tensor.name.starts_with("blk.") && !tensor.name.starts_with("blk.0.") && !tensor.name.starts_with("blk.1."))
       tensor.rows = 0;
+  return model;
+}
+
+constexpr uint32_t kWindow = 8;
+
+// The first of the two layers sees so many positions, the other one all.
+std::shared_ptr<const Model> windowed_model() {
+  std::shared_ptr<Model> model = small_model();
+  model->config.layers[0].attention = AttentionKind::kWindow;
+  model->config.layers[0].window = kWindow;
+  assign_cache_groups(model->config.layers);
+  return model;
+}
+
+// Each token goes to two of four experts; few tokens are known.
+std::shared_ptr<const Model> model_with_experts() {
+  constexpr uint32_t kExperts = 4, kVocab = 512;
+  std::shared_ptr<Model> model = small_model("synthetic:qwen3-30b-a3b:q4_0");
+  const uint32_t all = model->config.layers[0].experts.count, vocab = model->config.vocab_size;
+  for (LayerSpec& layer : model->config.layers) {
+    layer.experts.count = kExperts;
+    layer.experts.used = 2;
+  }
+  model->config.vocab_size = kVocab;
+  for (WeightTensor& tensor : model->weights.tensors) {
+    if (tensor.name.find("_exps.") != std::string::npos) tensor.rows = tensor.rows / all * kExperts;
+    if (tensor.name.find("gate_inp") != std::string::npos) tensor.rows = std::min<uint64_t>(tensor.rows, kExperts);
+    if (tensor.rows == vocab) tensor.rows = kVocab;
+  }
+  for (WeightGroup& group : model->weights.groups) {
+    if (group.num_experts == 0 && group.rows != vocab) continue;
+    group.num_experts = group.num_experts > 0 ? kExperts : 0;
+    group.rows = 0;
+    for (RowSegment& segment : group.segments) {
+      segment.num_rows = group.num_experts > 0 ? segment.num_rows / all * kExperts : kVocab;
+      group.rows += segment.num_rows;
+    }
+  }
   return model;
 }
 
@@ -118,8 +156,8 @@ class Spoiled final : public ForwardingBackend {
 };
 
 // The figures of a step of three rows at depth 20.
-StepFigures run_on(std::unique_ptr<Backend> backend, uint32_t runs = 1) {
-  const std::shared_ptr<const Model> model = small_model();
+StepFigures run_on(std::unique_ptr<Backend> backend, uint32_t runs = 1,
+                   const std::shared_ptr<const Model>& model = small_model()) {
   EngineConfig config;
   config.context_max = 32;
   config.sequences_max = config.sample_rows_max = 4;
@@ -208,7 +246,7 @@ TEST_CASE("the floor is the slower of memory, by the mix of reading and writing,
 TEST_CASE("each kernel alone fits the arena of the steps that it comes from") {
   Caps caps;
   caps.activation_dtype = DType::kF16;
-  for (const char* path : {"synthetic:llama-3.1-8b:q4_0", "synthetic:qwen3-0.6b:f16"}) {
+  for (const char* path : {"synthetic:llama-3.1-8b:q4_0", "synthetic:qwen3-0.6b:f16", "synthetic:gpt-oss-20b:q8_0"}) {
     const auto model = model_of(path);
     for (const ProbeShape& shape : {ProbeShape{256, 1, 512, 1, 16}, ProbeShape{1, 2048, 0, 1, 16}}) {
       const Lowered lowered(model, caps, shape);
@@ -306,6 +344,49 @@ TEST_CASE("a planted wrong result is found at the kernel that has it") {
   }
 }
 
+TEST_CASE("layers with a window are counted, timed and checked apart from those without") {
+  const StepFigures figures = run_on(make_reference_backend(), 1, windowed_model());
+  REQUIRE(figures.missing.empty());
+  std::vector<Kernel> kernels;
+  for (const KernelFigures& kernel : figures.kernels) {
+    INFO(kernel.kernel.label() << ": " << kernel.check.what);
+    CHECK(kernel.check.error == 0);
+    kernels.push_back(kernel.kernel);
+    if (kernel.kernel.name.starts_with("kv_write") || kernel.kernel.name.starts_with("paged_attention"))
+      CHECK(kernel.check.is_checked);
+  }
+  for (const char* name : {"kv_write", "kv_write, window 8", "paged_attention", "paged_attention, window 8"})
+    CHECK(find(kernels, name).op_idxs.size() == 1);
+  const Kernel &all = find(kernels, "paged_attention"), &window = find(kernels, "paged_attention, window 8");
+  CHECK(all.cost.flops == 4.0 * 3 * 21 * 576);
+  CHECK(window.cost.flops == 4.0 * 3 * kWindow * 576);
+  CHECK(all.shape == "[3, 576] f32 over 63 keys");
+  CHECK(window.shape == "[3, 576] f32 over 24 keys");
+  const double kv_bytes_token = 2 * 3 * 64 * 2;
+  CHECK(all.cost.bytes - window.cost.bytes == (63 - 24) * kv_bytes_token);
+
+  for (const auto& [bug, op] : {std::pair{Bug::kKeyNotStored, "kv_write"}, {Bug::kNumberOff, "paged_attention"}}) {
+    INFO(op);
+    const std::string in_windows = fmt::format("{}, window {}", op, kWindow);
+    CHECK(wrong_kernels(run_on(std::make_unique<Spoiled>(bug, op), 1, windowed_model())) ==
+          std::set<std::string>{op, in_windows});
+  }
+}
+
+TEST_CASE("the experts that rows go to are compared as what they are, in the last layer too") {
+  const StepFigures figures = run_on(make_reference_backend(), 1, model_with_experts());
+  REQUIRE(figures.missing.empty());
+  uint32_t num_compared = 0;
+  for (const KernelFigures& kernel : figures.kernels) {
+    INFO(kernel.kernel.label() << ": " << kernel.check.what);
+    CHECK(kernel.check.error == 0);
+    num_compared += kernel.kernel.name == "route_experts" && kernel.check.is_checked;
+  }
+  CHECK(num_compared == 1);
+  CHECK(wrong_kernels(run_on(std::make_unique<Spoiled>(Bug::kNumberOff, "route_experts"), 1, model_with_experts())) ==
+        std::set<std::string>{"route_experts"});
+}
+
 TEST_CASE("a step that a device cannot run says so and is not measured") {
   const std::shared_ptr<const Model> model = small_model();
   EngineConfig config;
@@ -321,7 +402,7 @@ TEST_CASE("a step that a device cannot run says so and is not measured") {
   devices.push_back(*std::move(device));
   for (const auto& [shape, missing] : {std::pair{ProbeShape{1, 9, 0, 1, 16}, "9 tokens: steps there have at most 8"},
                                        {ProbeShape{3, 1, 4, 1, 16}, "3 sampled rows: steps there have at most 2"},
-                                       {ProbeShape{2, 1, 40, 1, 16}, "6 KV blocks: the pool has 4"}}) {
+                                       {ProbeShape{2, 1, 40, 1, 16}, "6 KV blocks: each pool has 4"}}) {
     auto figures = bench_step(model, {"step", shape}, {}, &devices, [](const std::string&) {});
     REQUIRE(figures.ok());
     CHECK(figures->front().missing == missing);

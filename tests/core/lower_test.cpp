@@ -389,8 +389,23 @@ TEST_CASE("a probe of prompts beside rows that decode gives each its own blocks"
   const CostSizes sizes = probe_sizes(shape, model->config, KvDType::kF16);
   CHECK(sizes.num_tokens == 83);
   CHECK(sizes.num_sampled == 5);
-  CHECK(sizes.kv_tokens == 2 * 140 + 3 * 51);
-  CHECK(sizes.attention_pairs == 2 * (40 * 100 + 40 * 41 / 2) + 3 * 51);
+  REQUIRE(sizes.kv.size() == 1);
+  CHECK(sizes.kv[0].tokens == 2 * 140 + 3 * 51);
+  CHECK(sizes.kv[0].attention_pairs == 2 * (40 * 100 + 40 * 41 / 2) + 3 * 51);
+
+  // Layers with a window read the keys that the first of a prompt's tokens sees, and those of the tokens behind it.
+  ModelConfig windowed = model->config;
+  LayerSpec& added = windowed.layers.emplace_back(windowed.layers.front());
+  added.attention = AttentionKind::kWindow;
+  added.window = 60;
+  added.num_kv_heads *= 2;
+  assign_cache_groups(windowed.layers);
+  const CostSizes groups = probe_sizes(shape, windowed, KvDType::kF16);
+  REQUIRE(groups.kv.size() == 2);
+  CHECK(groups.kv[0].tokens == sizes.kv[0].tokens);
+  CHECK(groups.kv[1].tokens == 2 * (60 + 39) + 3 * 51);
+  CHECK(groups.kv[1].attention_pairs == 2 * 40 * 60 + 3 * 51);
+  CHECK(groups.kv[1].bytes_token == 2 * sizes.kv[0].bytes_token);
 }
 
 TEST_CASE("the arena is what the backend needs for the largest lists") {

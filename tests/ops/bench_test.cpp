@@ -146,6 +146,7 @@ TEST_CASE("paged_attention's speed", "[.bench]") {
                                       load.rows, load.context, load.num_tokens);
         bench_case.groups = {{1, kv_heads, dim, 16, blocks_row * load.rows, dtype}};
         Step& step = bench_case.step;
+        KvSizes kv;
         for (uint32_t r = 0; r < load.rows; ++r) {
           std::vector<uint32_t> blocks(blocks_row);
           for (uint32_t b = 0; b < blocks_row; ++b) blocks[b] = b * load.rows + r;
@@ -156,8 +157,8 @@ TEST_CASE("paged_attention's speed", "[.bench]") {
             step.add_prompt_items(row_idx);
           else
             step.add_decode_items(row_idx, split_keys);
-          bench_case.sizes.kv_tokens += load.context + load.num_tokens;
-          for (uint32_t i = 0; i < load.num_tokens; ++i) bench_case.sizes.attention_pairs += load.context + i + 1;
+          kv.tokens += load.context + load.num_tokens;
+          for (uint32_t i = 0; i < load.num_tokens; ++i) kv.attention_pairs += load.context + i + 1;
         }
         const TensorId qkv = step.forward.add_tensor(
             {"qkv", Rows::kTokens, (heads + 2 * kv_heads) * dim, DType::kF32, Storage::kPinned});
@@ -167,8 +168,8 @@ TEST_CASE("paged_attention's speed", "[.bench]") {
                             PagedAttention{qkv, out, 0, 0, heads, kv_heads, dim, 1 / std::sqrt(128.0f), 0, 0}};
         bench_case.sizes.num_tokens = load.rows * load.num_tokens;
         const KvGroup& group = bench_case.groups[0];
-        bench_case.sizes.kv_bytes_token_layer =
-            static_cast<uint32_t>((group.data_bytes_block_layer() + group.scale_bytes_block_layer()) / 16);
+        kv.bytes_token = static_cast<uint32_t>((group.data_bytes_block_layer() + group.scale_bytes_block_layer()) / 16);
+        bench_case.sizes.kv = {kv};
         cases.push_back(std::move(bench_case));
       }
       run_bench(device, suite, cases);

@@ -7,10 +7,10 @@
 #include <deque>
 
 #include "backends/backends.h"
+#include "core/engine/pool_shapes.h"
 #include "core/engine/probe_plan.h"
 #include "core/engine/warm_up.h"
 #include "tools/llmrt_bench/commands/commands.h"
-#include "tools/llmrt_bench/model/one_pool.h"
 #include "tools/llmrt_bench/ops/op_bench.h"
 #include "tools/llmrt_bench/record/record.h"
 #include "tools/llmrt_bench/record/time_left.h"
@@ -38,6 +38,7 @@ EngineConfig config_of(const Options& options, KvDType kv_dtype) {
   config.sequences_max = config.sample_rows_max = options.rows_max;
   config.context_max = options.depth + std::max(options.steps, kWarmUpSteps);
   config.step_tokens_max = options.rows_max;
+  config.keeps_windows = true;  // no rows share a block, as in an engine that frees those behind windows
   config.kv_tokens = uint64_t{options.rows_max} * (config.context_max + config.block_tokens);
   return config;
 }
@@ -94,11 +95,11 @@ class Stepper {
     const EngineConfig& config = warm_.config;
     const ProbeShape sequences{config.sequences_max, config.context_max - depth_, depth_, 1, config.block_tokens};
     for (uint32_t i = 0; i < sequences.num_sequences; ++i)
-      if (Status status = apply_row_updates(probe_setup_plan(sequences, i), backend_.get()); !status) return status;
-    Result<KvGroup> pool = only_pool(model, config);
-    if (!pool) return pool.error();
-    pool->num_blocks = probe_blocks(sequences);
-    return fill_pool(*pool, warm_.lowering->memory_list(), backend_.get());
+      if (Status status = apply_row_updates(probe_setup_plan(sequences, i, warm_.memory_plan.pools), backend_.get());
+          !status)
+        return status;
+    const PoolShapes shapes(model.config, config);
+    return fill_pools(shapes.groups(probe_blocks(sequences), 0), warm_.lowering->memory_list(), backend_.get());
   }
 
   std::unique_ptr<Backend> backend_;

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/engine/expert_counts.h"
-#include "tools/llmrt_bench/model/one_pool.h"
+#include "core/engine/pool_shapes.h"
 #include "tools/llmrt_bench/ops/test_data.h"
 #include "tools/llmrt_bench/record/stats.h"
 
@@ -29,18 +29,30 @@ Status copy_blocks(std::vector<BlockCopy> copies, const SealedList& memory, Back
 
 }  // namespace
 
-Status fill_pool(const KvGroup& pool, const SealedList& memory, Backend* backend) {
+namespace {
+
+Status fill_pool(uint32_t kv_group, const KvGroup& pool, const SealedList& memory, Backend* backend) {
   const uint32_t num_first = std::min(pool.num_blocks, kFirstBlocks);
   for (uint32_t layer = 0; layer < pool.num_layers; ++layer)
     for (uint32_t block = 0; block < num_first; ++block)
-      if (Status status = backend->write_kv(0, layer, block, random_block(pool, layer * kFirstBlocks + block)); !status)
+      if (Status status = backend->write_kv(kv_group, layer, block,
+                                            random_block(pool, (kv_group << 16 | layer) * kFirstBlocks + block));
+          !status)
         return status;
   std::vector<BlockCopy> copies;
   for (uint32_t block = num_first; block < pool.num_blocks; ++block) {
-    copies.push_back({block % num_first, block, pool.block_tokens});
+    copies.push_back({block % num_first, block, pool.block_tokens, kv_group});
     if (copies.size() < kCopiesStep && block + 1 < pool.num_blocks) continue;
     if (Status status = copy_blocks(std::exchange(copies, {}), memory, backend); !status) return status;
   }
+  return {};
+}
+
+}  // namespace
+
+Status fill_pools(std::span<const KvGroup> pools, const SealedList& memory, Backend* backend) {
+  for (uint32_t g = 0; g < pools.size(); ++g)
+    if (Status status = fill_pool(g, pools[g], memory, backend); !status) return status;
   return {};
 }
 
@@ -54,8 +66,8 @@ std::string cannot_run(const StepKind& kind, const BenchDevice& device) {
   if (kind.shape.num_sequences > config.sample_rows_max)
     return fmt::format("{} sampled rows: steps there have at most {}", kind.shape.num_sequences,
                        config.sample_rows_max);
-  if (probe_blocks(kind.shape) > device.pool.num_blocks)
-    return fmt::format("{} KV blocks: the pool has {}", probe_blocks(kind.shape), device.pool.num_blocks);
+  if (const uint32_t num_blocks = device.pools.front().num_blocks; probe_blocks(kind.shape) > num_blocks)
+    return fmt::format("{} KV blocks: each pool has {}", probe_blocks(kind.shape), num_blocks);
   return "";
 }
 
@@ -69,7 +81,9 @@ struct Turn {
 
   Status begin(const StepKind& kind, uint32_t vocab_size) {
     for (uint32_t i = 0; i < kind.shape.num_sequences; ++i)
-      if (Status status = apply_row_updates(probe_setup_plan(kind.shape, i), device.backend.get()); !status)
+      if (Status status =
+              apply_row_updates(probe_setup_plan(kind.shape, i, device.warm.memory_plan.pools), device.backend.get());
+          !status)
         return status;
     IterationPlan plan = probe_plan(kind.shape, vocab_size);
     for (PlanRow& row : plan.rows) row.batch_invariant = device.warm.config.batch_invariant;
@@ -98,7 +112,7 @@ struct Turn {
     std::vector<bool> joined;
     for (size_t op = 0; op < runs[0].size(); ++op)
       joined.push_back(std::ranges::all_of(runs, [op](const auto& run) { return run[op] == 0; }));
-    const KvDType kv_dtype = device.pool.dtype;
+    const KvDType kv_dtype = device.pools.front().dtype;
     CostSizes sizes = probe_sizes(shape, model.config, kv_dtype), sample_sizes = sizes;
     sizes.distinct_experts = experts.forward;
     sample_sizes.distinct_experts = experts.sample;
@@ -142,15 +156,13 @@ double floor_us(const Kernel& kernel, const DeviceLimits& limits) {
 }
 
 Result<BenchDevice> prepare_device(DeviceLimits limits, std::unique_ptr<Backend> backend,
-                                   const std::shared_ptr<const Model>& model, const EngineConfig& config) {
-  Result<KvGroup> pool = only_pool(*model, config);
-  if (!pool) return pool.error();
+                                   const std::shared_ptr<const Model>& model, EngineConfig config) {
+  config.keeps_windows = true;
   Result<WarmEngine> warm = warm_up(config, model, {}, backend.get(), {});
   if (!warm) return warm.error();
-  BenchDevice device{std::move(limits), std::move(backend), *std::move(warm), *pool};
-  device.pool.block_tokens = device.warm.config.block_tokens;
-  device.pool.num_blocks = device.warm.memory_plan.num_blocks;
-  if (Status status = fill_pool(device.pool, device.warm.lowering->memory_list(), device.backend.get()); !status)
+  BenchDevice device{std::move(limits), std::move(backend), *std::move(warm), {}};
+  device.pools = PoolShapes(model->config, device.warm.config).groups(device.warm.memory_plan.num_blocks, 0);
+  if (Status status = fill_pools(device.pools, device.warm.lowering->memory_list(), device.backend.get()); !status)
     return status.error();
   return device;
 }
@@ -175,7 +187,7 @@ Result<std::vector<StepFigures>> bench_step(const std::shared_ptr<const Model>& 
     }
   for (Turn& turn : turns) {
     turn.sum_up(*model, kind.shape);
-    const CheckedDevice checked{model, kind.shape, turn.device.pool, turn.device.backend.get()};
+    const CheckedDevice checked{model, kind.shape, turn.device.pools, turn.device.backend.get()};
     for (KernelFigures& figures : turn.figures.kernels) {
       if (!options.check) {
         figures.check.what = "not asked for";

@@ -19,18 +19,21 @@ struct StepKind {
   ProbeShape shape;
 };
 
-// Random keys and values for every block of the pool: a few from the host, which the device copies to the others.
-Status fill_pool(const KvGroup& pool, const SealedList& memory, Backend* backend);
+// Random keys and values for every block of the pools, by KV group: a few from the host, which the device copies to the
+// others.
+Status fill_pools(std::span<const KvGroup> pools, const SealedList& memory, Backend* backend);
 
-// A device that is ready for steps, with its limits and a pool of random keys and values.
+// A device that is ready for steps, with its limits and pools of random keys and values. Blocks behind windows are
+// kept, so that each pool has room for every row and no two share a block.
 struct BenchDevice {
   DeviceLimits limits;
   std::unique_ptr<Backend> backend;
   WarmEngine warm;
-  KvGroup pool;
+  std::vector<KvGroup> pools;  // by KV group, equally many blocks in each
 };
+// Keeps the blocks behind windows, whatever `config` says.
 Result<BenchDevice> prepare_device(DeviceLimits limits, std::unique_ptr<Backend> backend,
-                                   const std::shared_ptr<const Model>& model, const EngineConfig& config);
+                                   const std::shared_ptr<const Model>& model, EngineConfig config);
 
 struct KernelFigures {
   Kernel kernel;

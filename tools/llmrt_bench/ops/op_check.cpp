@@ -56,17 +56,19 @@ class Check {
         weights_(weight_excerpt_of(device.model->weights, excerpt_.list)) {
     const ProbeShape& shape = device.shape;
     num_tokens_ = shape.num_sequences * shape.num_tokens;
+    for (const KvGroup& pool : device.pools) books_.push_back({pool.num_blocks, pool.block_tokens});
     rows_ = spread(is_sample_ ? shape.num_sequences : num_tokens_);
     for (const uint32_t row : rows_) tokens_.push_back(is_sample_ ? (row + 1) * shape.num_tokens - 1 : row);
     for (const Op& op : own_ops_) {
       if (const auto* found = std::get_if<KvWrite>(&op)) kv_write_ = found;
       if (const auto* found = std::get_if<PagedAttention>(&op)) attention_ = found;
+      if (const auto* found = std::get_if<Filter>(&op)) kept_ = found->kept;
       draws_ = draws_ || std::holds_alternative<Sample>(op);
       logprobs_ = logprobs_ || std::holds_alternative<Logprobs>(op);
     }
     OpList list = excerpt_.list;
     (is_sample_ ? list.num_sampled : list.num_tokens) = static_cast<uint32_t>(rows_.size());
-    for (Op& op : list.ops) {  // its pool has one layer
+    for (Op& op : list.ops) {  // its pools have one layer
       if (auto* write = std::get_if<KvWrite>(&op)) write->layer = 0;
       if (auto* attention = std::get_if<PagedAttention>(&op)) attention->layer = 0;
     }
@@ -119,18 +121,21 @@ class Check {
     StateConfig state;
     state.step_tokens_max = state.sample_rows_max = kRowsChecked;
     state.slots_max = device_.shape.num_sequences;
+    state.num_kv_groups = static_cast<uint32_t>(device_.pools.size());
     state.penalty_rows_max = kRowsChecked;
     state.blocks_row_max = blocks_each();
     state.partials_max = ~0u;
     state.hidden_columns = device_.model->config.width;
     state.vocab_size = device_.model->config.vocab_size;
     if (Status status = reference_->create_state(state); !status) return status;
-    KvGroup pool = device_.pool;
-    pool.num_layers = 1;
-    pool.num_blocks = kv_write_ || attention_ ? probe_blocks(device_.shape) : 1;
-    pool.num_host_blocks = 0;
-    if (Status status = reference_->create_kv_pools({&pool, 1}); !status) return status;
-    return {};
+    // Groups that the kernel does not touch have one block: no op of its list goes to those that tables name.
+    std::vector<KvGroup> pools = device_.pools;
+    for (uint32_t g = 0; g < pools.size(); ++g) {
+      pools[g].num_layers = 1;
+      pools[g].num_blocks = (kv_write_ || attention_) && g == kv_group() ? probe_blocks(device_.shape) : 1;
+      pools[g].num_host_blocks = 0;
+    }
+    return reference_->create_kv_pools(pools);
   }
 
   // Of the rows of a sample list every other asks for all that its ops can do.
@@ -143,7 +148,7 @@ class Check {
       if (i > 0 && sequence == sequence_of(tokens_[i - 1])) continue;
       IterationPlan plan = is_featured(i) ? featured_setup_plan(device_.shape, sequence, static_cast<uint32_t>(i),
                                                                 device_.model->config.vocab_size)
-                                          : probe_setup_plan(device_.shape, sequence);
+                                          : probe_setup_plan(device_.shape, sequence, books_);
       if (Status status = apply_row_updates(std::move(plan), backend); !status) return status;
     }
     return {};
@@ -240,12 +245,12 @@ class Check {
     return kv_write_ || attention_ ? fill_kv() : Status{};
   }
 
+  uint32_t kv_group() const { return kv_write_ ? kv_write_->kv_group : attention_->kv_group; }
+  const KvGroup& pool() const { return device_.pools[kv_group()]; }
   uint32_t layer() const { return kv_write_ ? kv_write_->layer : attention_->layer; }
-  uint64_t block_bytes() const {
-    return device_.pool.data_bytes_block_layer() + device_.pool.scale_bytes_block_layer();
-  }
+  uint64_t block_bytes() const { return pool().data_bytes_block_layer() + pool().scale_bytes_block_layer(); }
   uint32_t block_of(uint32_t token) const {
-    return sequence_of(token) * blocks_each() + position_of(token) / device_.pool.block_tokens;
+    return sequence_of(token) * blocks_each() + position_of(token) / pool().block_tokens;
   }
 
   // The reference gets what the device has of the picked sequences.
@@ -253,17 +258,17 @@ class Check {
     std::vector<std::byte> bytes(block_bytes());
     if (kv_write_)
       for (const uint32_t token : tokens_) {
-        if (Status s = device_.backend->read_kv(0, layer(), block_of(token), bytes); !s) return s;
-        poison_token(device_.pool, position_of(token) % device_.pool.block_tokens, bytes);
-        if (Status s = device_.backend->write_kv(0, layer(), block_of(token), bytes); !s) return s;
+        if (Status s = device_.backend->read_kv(kv_group(), layer(), block_of(token), bytes); !s) return s;
+        poison_token(pool(), position_of(token) % pool().block_tokens, bytes);
+        if (Status s = device_.backend->write_kv(kv_group(), layer(), block_of(token), bytes); !s) return s;
       }
     uint32_t last = ~0u;
     for (const uint32_t token : tokens_) {
       if (sequence_of(token) == last) continue;
       last = sequence_of(token);
       for (uint32_t block = last * blocks_each(); block < (last + 1) * blocks_each(); ++block) {
-        if (Status s = device_.backend->read_kv(0, layer(), block, bytes); !s) return s;
-        if (Status s = reference_->write_kv(0, 0, block, bytes); !s) return s;
+        if (Status s = device_.backend->read_kv(kv_group(), layer(), block, bytes); !s) return s;
+        if (Status s = reference_->write_kv(kv_group(), 0, block, bytes); !s) return s;
       }
     }
     return {};
@@ -280,7 +285,7 @@ class Check {
     const TensorDesc& tensor = list.tensors[own_id];
     const std::vector<std::byte> found =
         rows_of(bytes, uint64_t{tensor.columns} * dtype_bytes(tensor.dtype), picked(id));
-    if (tensor.dtype == DType::kI32 && is_sample_) {
+    if (id == kept_) {
       keep_nearest_to_bound(filter_difference(expected, found).relative(), kLogSumBound, check);
       return {};
     }
@@ -309,14 +314,14 @@ class Check {
     Difference sum;
     std::vector<std::byte> found(block_bytes()), expected(block_bytes());
     for (const uint32_t token : tokens_) {
-      if (Status s = device_.backend->read_kv(0, layer(), block_of(token), found); !s) return s;
-      if (Status s = reference_->read_kv(0, 0, block_of(token), expected); !s) return s;
-      const uint32_t offset = position_of(token) % device_.pool.block_tokens;
-      const std::vector<double> want = kv_numbers(device_.pool, expected, offset, kv_write_->scales),
-                                got = kv_numbers(device_.pool, found, offset, kv_write_->scales);
+      if (Status s = device_.backend->read_kv(kv_group(), layer(), block_of(token), found); !s) return s;
+      if (Status s = reference_->read_kv(kv_group(), 0, block_of(token), expected); !s) return s;
+      const uint32_t offset = position_of(token) % pool().block_tokens;
+      const std::vector<double> want = kv_numbers(pool(), expected, offset, kv_write_->scales),
+                                got = kv_numbers(pool(), found, offset, kv_write_->scales);
       for (size_t i = 0; i < want.size(); ++i) sum.add(want[i], got[i]);
     }
-    keep_nearest_to_bound(sum.relative(), bound() + rounding_of(device_.pool.dtype), check);
+    keep_nearest_to_bound(sum.relative(), bound() + rounding_of(pool().dtype), check);
     return {};
   }
 
@@ -339,8 +344,10 @@ class Check {
   std::vector<uint32_t> tokens_;                     // the tokens of these rows
   const KvWrite* kv_write_ = nullptr;
   const PagedAttention* attention_ = nullptr;
+  TensorId kept_ = kNoTensor;  // the filter's output
   bool draws_ = false, logprobs_ = false;
   std::unique_ptr<Backend> reference_;
+  std::vector<KvPoolSize> books_;  // of the device's pools
 };
 
 }  // namespace

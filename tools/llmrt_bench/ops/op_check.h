@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/backend/backend.h"
 #include "core/engine/probe_plan.h"
@@ -23,11 +24,12 @@ struct OpCheck {
   bool is_wrong() const { return is_checked && !(error <= bound); }
 };
 
-// A device with its row state and block tables set up for the steps of `shape`, and the KV pool that it has.
+// A device with its row state and block tables set up for the steps of `shape`, and the KV pools that it has, by group,
+// with equally many blocks.
 struct CheckedDevice {
   std::shared_ptr<const Model> model;
   ProbeShape shape;
-  KvGroup pool;
+  std::vector<KvGroup> pools;
   Backend* backend;
 };
 

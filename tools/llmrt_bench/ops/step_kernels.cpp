@@ -9,8 +9,17 @@
 namespace llmrt::bench {
 namespace {
 
+// The window of the layers whose keys and values the op writes or reads; 0: it does neither, or they see all positions.
+uint32_t window_of(const Op& op, const Model& model) {
+  if (const auto* attention = std::get_if<PagedAttention>(&op)) return attention->window;
+  const auto* write = std::get_if<KvWrite>(&op);
+  return write ? cache_groups(model.config.layers).at(write->kv_group).window : 0;
+}
+
 std::string name_of(const Op& op, const Model& model) {
   if (const auto* norm = std::get_if<RmsNorm>(&op); norm && norm->delta != kNoTensor) return "rms_norm with residual";
+  if (const uint32_t window = window_of(op, model); window > 0)
+    return fmt::format("{}, window {}", op_name(op), window);
   const auto* matmul = std::get_if<Matmul>(&op);
   if (!matmul) return op_name(op);
   const std::string& group = model.weights.groups[matmul->group].name;  // "blk.7.qkv"
@@ -51,8 +60,8 @@ struct Run {
     const TensorId id = touched.writes.empty() ? touched.reads.front() : touched.writes.back();
     const TensorDesc& tensor = list.tensors[id];
     std::string text = fmt::format("[{}, {}] {}", live_rows(id), tensor.columns, dtype_name(tensor.dtype));
-    if (std::holds_alternative<PagedAttention>(list.ops[end - 1]))
-      text += fmt::format(" over {} keys", sizes.kv_tokens);
+    if (const auto* attention = std::get_if<PagedAttention>(&list.ops[end - 1]))
+      text += fmt::format(" over {} keys", sizes.kv.at(attention->kv_group).tokens);
     return text;
   }
 
@@ -110,7 +119,7 @@ struct Run {
       for (TensorId id : access(list.ops[i]).writes)
         if (is_read_later(id)) written.insert(id);
       if (const auto* write = std::get_if<KvWrite>(&list.ops[i]))
-        bytes += static_cast<double>(live_rows(write->qkv)) * sizes.kv_bytes_token_layer;
+        bytes += static_cast<double>(live_rows(write->qkv)) * sizes.kv.at(write->kv_group).bytes_token;
     }
     for (TensorId id : written)
       bytes += static_cast<double>(live_rows(id)) * list.tensors[id].columns * dtype_bytes(list.tensors[id].dtype);
