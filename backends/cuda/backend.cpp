@@ -13,7 +13,7 @@ class CudaBackend final : public Backend {
 
   const Caps& caps() const override { return caps_; }
   std::vector<std::string> unsupported() const override {
-    return {"running_sum", "causal_conv", "gated_delta", "selective_scan", "gated_norm"};
+    return {"running_sum"};
   }
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
   Status add_f16_copies(uint64_t bytes_max) override;
@@ -123,8 +123,7 @@ Status CudaBackend::create_state(const StateConfig& config) {
 
 Status CudaBackend::create_kv_pools(std::span<const KvGroup> groups) {
   for (const KvGroup& group : groups) {
-    if (group.is_state())
-      return make_error(ErrorCode::kUnsupported, "create_kv_pools: expected groups of blocks, found one of states");
+    if (group.is_state()) continue;
     if (group.block_tokens != 16 && group.block_tokens != 32 && group.block_tokens != 64)
       return make_error(ErrorCode::kUnsupported, "create_kv_pools: block_tokens: expected 16, 32 or 64, found {}",
                         group.block_tokens);

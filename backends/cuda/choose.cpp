@@ -13,17 +13,5 @@ Status choose(const PlainOp& step, const OpList& list, const CompileInputs& inpu
 Status choose(const RunningSum&, const OpList&, const CompileInputs&, Launches*) {
   return make_error(ErrorCode::kUnsupported, "running_sum: no kernel");
 }
-Status choose(const CausalConv&, const OpList&, const CompileInputs&, Launches*) {
-  return make_error(ErrorCode::kUnsupported, "causal_conv: no kernel");
-}
-Status choose(const GatedDelta&, const OpList&, const CompileInputs&, Launches*) {
-  return make_error(ErrorCode::kUnsupported, "gated_delta: no kernel");
-}
-Status choose(const SelectiveScan&, const OpList&, const CompileInputs&, Launches*) {
-  return make_error(ErrorCode::kUnsupported, "selective_scan: no kernel");
-}
-Status choose(const GatedNorm&, const OpList&, const CompileInputs&, Launches*) {
-  return make_error(ErrorCode::kUnsupported, "gated_norm: no kernel");
-}
 
 }  // namespace llmrt::cuda

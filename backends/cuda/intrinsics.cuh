@@ -86,6 +86,16 @@ __device__ inline uint4 load_streaming(const void* global) {
   return v;
 }
 
+// 16 bytes that are read once and that this kernel may write later. Other threads want the rest of their line soon.
+__device__ inline float4 load_once(const float* global) {
+  float4 v;
+  asm volatile("ld.global.L1::no_allocate.L2::128B.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(global)
+               : "memory");
+  return v;
+}
+
 // 4, 8 or 16 bytes from global to shared memory, or as many zero bytes (then `global` is not read); both at multiples
 // of their number. kStreams: the 256 around them are wanted soon, as with load_streaming. Before compute capability 8
 // the thread waits for them here.

@@ -26,6 +26,9 @@ inline void grid_dependency_release() {}
 inline uint4 load_streaming(const void* global) {
   return *static_cast<const uint4*>(global);
 }
+inline float4 load_once(const float* global) {
+  return *reinterpret_cast<const float4*>(global);
+}
 template <unsigned kBytes, bool kStreams = false>
 void copy_async(void* shared, const void* global, bool valid) {
   emulator::start_copy(shared, global, kBytes, valid);
