@@ -1,0 +1,158 @@
+// Rows of recurrent layers: in batch-invariant lists a text gives the same bits however its tokens are cut into rows
+// and whatever other rows are in the steps, on each device against itself; and a step may have more rows than kernels
+// take at once, on each device against the reference.
+#include <catch2/catch_test_macros.hpp>
+
+#include "core/base/checked_math.h"
+#include "tests/ops/recurrent_rules.h"
+#include "tests/ops/recurrent_script.h"
+#include "tests/ops/test_devices.h"
+
+namespace llmrt::optest {
+namespace {
+
+constexpr uint32_t kTextTokens = 70;
+
+// The text in rows of these lengths, all its steps batch-invariant. beside: other texts in the same steps.
+Case invariant_case(const RecurrentRule& rule, const std::vector<uint32_t>& lengths, bool beside) {
+  std::mt19937_64 numbers(7);
+  RecurrentScript script("cut", rule, false, numbers);
+  // Drawn alone, so that it is the same text in every case.
+  Text drawn;
+  script.add_step({{&drawn, 6, 7, kTextTokens}}, kTextTokens);
+  std::mt19937_64 others(beside ? 9 : 8);
+  Case test_case = script.test_case();
+  const Step whole = test_case.steps[0];
+  test_case.steps.clear();
+  uint32_t start = 0;
+  for (const uint32_t length : lengths) {
+    Step& step = test_case.steps.emplace_back();
+    step.forward.ops = {UpdateRows{}};
+    const uint32_t num_others = beside ? 2 + static_cast<uint32_t>(others() % 3) : 0;
+    if (beside) {
+      step.add_row(1, 0, num_others);
+      step.patch_table(1, 0, {2});
+    }
+    step.add_row(6, start, length);
+    step.patch_table(6, 0, {7});
+    step.forward.decode_only = length == 1 && num_others <= 1;
+    step.forward.batch_invariant = true;
+    step.set_bucket(length + num_others);
+    std::vector<Columns> inputs;
+    for (uint32_t i = 0; i < rule.inputs.size(); ++i) {
+      std::vector<double> rows = random_normal(others, size_t{num_others} * rule.inputs[i]);
+      const std::vector<double>& all = whole.fills[i].values;
+      rows.insert(rows.end(), all.begin() + static_cast<std::ptrdiff_t>(size_t{start} * rule.inputs[i]),
+                  all.begin() + static_cast<std::ptrdiff_t>(size_t{start + length} * rule.inputs[i]));
+      inputs.push_back(
+          {step.input(Rows::kTokens, fmt::format("in{}", i), rule.inputs[i], DType::kF32, std::move(rows))});
+    }
+    const TensorId out = step.output(Rows::kTokens, "out", rule.out_columns, rule.out_dtype, Tolerance::kRecurrent);
+    step.forward.ops.push_back(rule.make_op(inputs, StatePart{0, 1, 8}, out));
+    start += length;
+  }
+  return test_case;
+}
+
+// The text's outputs, then its record.
+std::vector<std::byte> bits_of(const Case& test_case, const Outcome& outcome) {
+  std::vector<std::byte> bits;
+  for (size_t s = 0; s < test_case.steps.size(); ++s) {
+    const Step& step = test_case.steps[s];
+    const RowRecord& row = step.forward_inputs.rows.back();
+    const TensorId out = step.outputs[0].tensor;
+    const std::vector<std::byte>& bytes = outcome.tensors[s].at(out);
+    const size_t row_bytes = bytes.size() / step.forward.num_tokens;
+    const auto begin = bytes.begin() + static_cast<std::ptrdiff_t>(row.token_first * row_bytes);
+    bits.insert(bits.end(), begin, begin + static_cast<std::ptrdiff_t>(row.num_tokens * row_bytes));
+  }
+  const std::vector<std::byte>& record = outcome.kv[0][1][7];
+  bits.insert(bits.end(), record.begin(), record.end());
+  return bits;
+}
+
+// One step of so many rows, of one or two tokens; every third one begins.
+Case many_rows_case(const RecurrentRule& rule, uint32_t num_rows, bool decode_only, std::mt19937_64& rng) {
+  Case test_case;
+  test_case.name = fmt::format("{} {} rows{}", rule.name, num_rows, decode_only ? " that decode" : "");
+  const KvGroup states{.num_layers = 1,
+                       .block_tokens = 64,
+                       .num_blocks = num_rows,
+                       .state_columns = round_up(static_cast<uint32_t>(rule.state_numbers), 4u)};
+  test_case.groups = {states};
+  test_case.kv = {random_kv(states, rng)};
+  test_case.state_tolerance = 1e-4;
+  Step& step = test_case.steps.emplace_back();
+  step.forward.ops = {UpdateRows{}};
+  uint32_t num_tokens = 0;
+  for (uint32_t row = 0; row < num_rows; ++row) {
+    const uint32_t count = decode_only ? 1 : 1 + row % 2;
+    step.add_row(row, row % 3 == 0 ? 0 : row, count);
+    step.patch_table(row, 0, {num_rows - 1 - row});
+    num_tokens += count;
+  }
+  step.forward.decode_only = decode_only;
+  step.set_bucket(num_tokens);
+  std::vector<Columns> inputs;
+  for (uint32_t i = 0; i < rule.inputs.size(); ++i) {
+    std::vector<double> numbers;
+    for (uint32_t t = 0; t < num_tokens; ++t) {
+      const std::vector<double> token = rule.draw(i, rng);
+      numbers.insert(numbers.end(), token.begin(), token.end());
+    }
+    inputs.push_back({step.input(Rows::kTokens, fmt::format("in{}", i), rule.inputs[i], DType::kF32, numbers)});
+  }
+  const TensorId out = step.output(Rows::kTokens, "out", rule.out_columns, rule.out_dtype, Tolerance::kRecurrent);
+  step.forward.ops.push_back(rule.make_op(inputs, StatePart{0, 0, 0}, out));
+  return test_case;
+}
+
+}  // namespace
+
+TEST_CASE("a step of recurrent layers may have many rows", "[recurrent]") {
+  auto rng = test_rng("recurrent many rows");
+  Suite suite;
+  suite.slots_max = 150;
+  for (const bool decode_only : {false, true}) {
+    suite.cases.push_back(many_rows_case(conv_rule({20, 4, true, true, false}, &suite, rng), 150, decode_only, rng));
+    suite.cases.push_back(many_rows_case(delta_rule({1, 2, 20, 12}, &suite, rng), 150, decode_only, rng));
+    suite.cases.push_back(many_rows_case(scan_rule({2, 12, 1, 20}, &suite, rng), 70, decode_only, rng));
+  }
+  run(suite);
+}
+
+TEST_CASE("batch-invariant recurrent layers have the same bits however rows are cut", "[recurrent]") {
+  auto rng = test_rng("recurrent bits");
+  Suite suite;
+  const std::vector<RecurrentRule> rules = {conv_rule({20, 4, true, true, false}, &suite, rng),
+                                            delta_rule({1, 2, 36, 40}, &suite, rng),
+                                            scan_rule({2, 36, 1, 72}, &suite, rng)};
+  const std::vector<std::vector<uint32_t>> cuts = {
+      {kTextTokens}, {64, 1, 1, 1, 1, 1, 1}, {1, 2, 3, 5, 8, 13, 21, 17}, {33, 37}};
+  for (const RecurrentRule& rule : rules)
+    for (const std::vector<uint32_t>& cut : cuts)
+      for (const bool beside : {false, true}) suite.cases.push_back(invariant_case(rule, cut, beside));
+  bool has_device = false;
+  for (const std::string& id : test_devices()) {
+    const auto backend = open_test_device(id);
+    INFO(id << ": " << (backend ? "" : backend.error().message));
+    REQUIRE(backend.ok());
+    if (std::ranges::count((*backend)->unsupported(), "gated_delta")) continue;
+    has_device = true;
+    REQUIRE((*backend)->load_weights(suite.weights, {}).ok());
+    REQUIRE((*backend)->create_state(state_config(suite, **backend)).ok());
+    std::vector<std::byte> first;
+    for (size_t i = 0; i < suite.cases.size(); ++i) {
+      const Case& test_case = suite.cases[i];
+      const auto outcome = execute(**backend, test_case);
+      INFO(test_case.name << ", case " << i << ": " << (outcome ? "" : outcome.error().message));
+      REQUIRE(outcome.ok());
+      std::vector<std::byte> bits = bits_of(test_case, *outcome);
+      if (i % (2 * cuts.size()) == 0) first = bits;
+      CHECK(bits == first);
+    }
+  }
+  if (!has_device) SKIP("no device with kernels of recurrent layers");
+}
+
+}  // namespace llmrt::optest
