@@ -4,11 +4,28 @@
 #include <limits>
 
 #include "core/base/checked_math.h"
+#include "core/ops/step_inputs.h"
 
 namespace llmrt {
 
+namespace {
+
+// Behind how many tokens of a prompt a snapshot may stand, and a prompt's last step begins: small enough for prompts of
+// a few hundred tokens, and where kernels hold the state (kStatePlaceTokens).
+constexpr uint32_t kSnapshotTokens = kStatePlaceTokens;
+constexpr uint64_t kRecordsMin = 8;  // so that a small pool holds a few sequences and beginnings
+
+}  // namespace
+
 PoolShapes::PoolShapes(const ModelConfig& model, const EngineConfig& config) {
   for (const CacheGroup& cache : cache_groups(model.layers)) {
+    if (cache.state_columns > 0) {
+      const KvGroup states{.num_layers = cache.num_layers,
+                           .block_tokens = std::max(kSnapshotTokens, config.block_tokens),
+                           .state_columns = cache.state_columns};
+      shapes_.push_back({states, 0, ceil_div<uint64_t>(5ull * config.sequences_max, 4)});
+      continue;
+    }
     const KvGroup group{.num_layers = cache.num_layers,
                         .num_kv_heads = cache.num_kv_heads,
                         .head_dim = cache.head_dim,
@@ -25,11 +42,18 @@ PoolShapes::PoolShapes(const ModelConfig& model, const EngineConfig& config) {
 }
 
 uint64_t PoolShapes::bytes_block() const {
-  return bytes_of(1);
+  uint64_t bytes = 0;
+  for (const Shape& shape : shapes_)
+    if (!shape.group.is_state()) bytes += shape.group.bytes_block();
+  return bytes;
 }
 
 uint64_t PoolShapes::blocks_of(size_t g, uint64_t num_blocks) const {
   const Shape& shape = shapes_[g];
+  if (shape.group.is_state()) {
+    const uint64_t as_large = num_blocks * bytes_block() / shape.group.bytes_block();
+    return num_blocks == 0 ? 0 : std::min(shape.blocks_inside, std::max(kRecordsMin, as_large));
+  }
   return shape.window == 0 ? num_blocks : std::min(num_blocks, shape.blocks_inside + num_blocks / 4);
 }
 
@@ -51,8 +75,15 @@ uint64_t PoolShapes::blocks_in(uint64_t bytes) const {
 uint64_t PoolShapes::blocks_by_range(const Caps& caps) const {
   uint64_t least = std::numeric_limits<uint64_t>::max();
   if (caps.range_bytes_max == 0) return least;
-  for (const Shape& shape : shapes_)
-    least = std::min(least, caps.range_bytes_max / shape.group.data_bytes_block_layer());
+  for (const Shape& shape : shapes_) {
+    const uint64_t most = caps.range_bytes_max / shape.group.data_bytes_block_layer();
+    if (!shape.group.is_state()) {
+      least = std::min(least, most);
+    } else if (most < shape.blocks_inside) {
+      const uint64_t by_records = ((most + 1) * shape.group.bytes_block() - 1) / bytes_block();
+      least = std::min(least, most < std::min(kRecordsMin, shape.blocks_inside) ? 0 : by_records);
+    }
+  }
   return least;
 }
 
@@ -70,8 +101,8 @@ std::vector<KvPoolSize> PoolShapes::books(uint32_t num_blocks, uint32_t num_host
   std::vector<KvPoolSize> all;
   const std::vector<KvGroup> sized = groups(num_blocks, num_host_blocks);
   for (size_t g = 0; g < sized.size(); ++g)
-    all.push_back({sized[g].num_blocks, sized[g].block_tokens, CacheKind::kBlocks, shapes_[g].window,
-                   g == 0 ? 0 : sized[g].num_host_blocks});
+    all.push_back({sized[g].num_blocks, sized[g].block_tokens,
+                   sized[g].is_state() ? CacheKind::kState : CacheKind::kBlocks, shapes_[g].window, g == 0 ? 0 : sized[g].num_host_blocks});
   return all;
 }
 

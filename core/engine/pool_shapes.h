@@ -4,6 +4,10 @@
 // Pools of groups that see all positions have N blocks each. A pool of window layers has fewer where N is large: what
 // all running rows and one step's chunks hold inside their windows, and a quarter of N, so that a prefix hit finds the
 // blocks inside its window.
+//
+// A pool of states has a record where others have a block: one for each running sequence, and as many snapshots for the
+// prefix cache as those are a quarter of. Where memory is scarce it has as many as take what the first N blocks take: a
+// sequence of few tokens needs a record as a long one does.
 #pragma once
 
 #include <span>
@@ -25,8 +29,8 @@ class PoolShapes {
 
   size_t size() const { return shapes_.size(); }
   const KvGroup& first() const { return shapes_.front().group; }  // its numbers of blocks are 0
-  uint64_t bytes_block() const;                                   // of one block in every group
-  // The blocks of group g, and the bytes of all pools, where the first pool has num_blocks.
+  uint64_t bytes_block() const;                                   // of one block in every group of blocks
+  // The blocks (records) of group g, and the bytes of all pools, where the first pool has num_blocks.
   uint64_t blocks_of(size_t g, uint64_t num_blocks) const;
   uint64_t bytes_of(uint64_t num_blocks) const;
   // The most blocks of the first pool whose pools fit in so many bytes; at most 2^31 - 1.
@@ -42,7 +46,7 @@ class PoolShapes {
   struct Shape {
     KvGroup group;
     uint32_t window;         // 0 = all positions
-    uint64_t blocks_inside;  // the windows of all rows that may run, and a step's chunks
+    uint64_t blocks_inside;  // the windows of all rows that may run, and a step's chunks. Of states: records that suffice
   };
   std::vector<Shape> shapes_;
 };

@@ -195,9 +195,14 @@ std::string print(const MemoryPlan& plan, uint32_t context_tokens, uint32_t num_
   line("blocks by memory", fmt::format("{}", plan.blocks_by_memory));
   line("blocks by limit", fmt::format("{}", plan.blocks_by_limit));
   line("KV pool", fmt::format("{} blocks, {}", plan.num_blocks, mib(plan.pool_bytes)));
-  for (size_t g = 1; g < plan.pools.size(); ++g)
+  for (size_t g = 1; g < plan.pools.size(); ++g) {
+    if (plan.pools[g].kind == CacheKind::kState) {
+      line("  states", fmt::format("{} records", plan.pools[g].num_blocks));
+      continue;
+    }
     line(plan.pools[g].window > 0 ? fmt::format("  of {} in a window", plan.pools[g].window) : "  of further layers",
          fmt::format("{} blocks", plan.pools[g].num_blocks));
+  }
   line("KV tokens", fmt::format("{}", uint64_t{plan.num_blocks} * plan.block_tokens));
   line("limited by", plan.limited_by);
   if (plan.num_host_blocks > 0)

@@ -32,6 +32,11 @@ IterationPlan probe_setup_plan(const ProbeShape& shape, uint32_t sequence_idx, s
   plan.row_updates.push_back({RowUpdateKind::kSet, sequence_idx, 0, 0, 0, kSamplingWords});
   for (uint32_t g = 0; g == 0 || g < pools.size(); ++g) {
     const uint32_t at = static_cast<uint32_t>(plan.row_payload.size());
+    if (g < pools.size() && pools[g].kind == CacheKind::kState) {
+      plan.row_updates.push_back({RowUpdateKind::kPatchTable, sequence_idx, 0, g, at, 1});
+      plan.row_payload.push_back(sequence_idx % pools[g].num_blocks);
+      continue;
+    }
     plan.row_updates.push_back({RowUpdateKind::kPatchTable, sequence_idx, 0, g, at, end - first});
     for (uint32_t block = first; block < end; ++block)
       plan.row_payload.push_back(pools.empty() ? block : block % pools[g].num_blocks);

@@ -44,6 +44,11 @@ constexpr Architecture kArchitectures[] = {
      .scales_embedding = true,
      .layers_with_width_scale = 62,
      .has_images = true},
+    {.name = "lfm2",
+     .rope_pairing = RopePairing::kHalves,
+     .qk_norm = true,
+     .recurrent = AttentionKind::kShortConv,
+     .final_norm = tensor_names::kFinalNormOfEmbedding},
 };
 
 }  // namespace

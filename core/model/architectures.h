@@ -43,6 +43,9 @@ struct Architecture {
   bool renormalises_experts = false;
   bool has_expert_bias = false;
   bool ffn_norm_is_post_attention_norm = false;  // by that name stands the norm in front of the feed-forward part
+  // What layers without KV heads compute; none: every layer has attention.
+  std::optional<AttentionKind> recurrent = {};
+  const char* final_norm = "output_norm.weight";
   bool has_images = false;                       // files may hold parts that read images too: llmrt leaves them out
 };
 
@@ -52,8 +55,8 @@ const Architecture* find_architecture(std::string_view name);  // null: not know
 // Tensor names as GGUF has them. Those of a layer follow "blk.<layer>.".
 namespace tensor_names {
 inline constexpr const char* kEmbedding = "token_embd.weight";
-inline constexpr const char* kFinalNorm = "output_norm.weight";
 inline constexpr const char* kHead = "output";  // .weight; absent: tied to the embedding
+inline constexpr const char* kFinalNormOfEmbedding = "token_embd_norm.weight";  // what lfm2 calls it
 inline constexpr const char* kRopeFactors = "rope_freqs.weight";
 inline constexpr const char* kAttentionNorm = "attn_norm.weight";
 inline constexpr const char* kQ = "attn_q";  // .weight and .bias
@@ -66,6 +69,9 @@ inline constexpr const char* kQNorm = "attn_q_norm.weight";
 inline constexpr const char* kKNorm = "attn_k_norm.weight";
 inline constexpr const char* kSinks = "attn_sinks.weight";
 inline constexpr const char* kOutput = "attn_output";
+inline constexpr const char* kConvIn = "shortconv.in_proj";
+inline constexpr const char* kShortConv = "shortconv.conv.weight";
+inline constexpr const char* kConvOut = "shortconv.out_proj";
 inline constexpr const char* kAttentionPostNorm = "post_attention_norm.weight";
 inline constexpr const char* kFfnNorm = "ffn_norm.weight";
 inline constexpr const char* kFfnPostNorm = "post_ffw_norm.weight";

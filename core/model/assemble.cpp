@@ -1,4 +1,4 @@
-#include "core/model/assemble.h"
+#include "core/model/assembler.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,54 +10,7 @@
 
 namespace llmrt {
 
-namespace {
-
 using namespace tensor_names;
-
-// One tensor of a group, without ".weight".
-struct Part {
-  const char* name;
-  uint64_t rows;
-};
-
-class Assembler {
- public:
-  Assembler(const Architecture& architecture, TensorSource& source, ModelStorage& storage, Model* model)
-      : architecture_(architecture), source_(source), storage_(storage), model_(model) {}
-
-  Status run();
-
- private:
-  Status add_layer(uint32_t layer);
-  Status add_attention(const std::string& prefix, LayerSpec* layer, LayerWeights* weights);
-  Status add_qkv(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
-  Status add_gated_queries(const std::string& prefix, const LayerSpec& spec, const WeightGroup& kv,
-                           LayerWeights* weights);
-  Status add_qk_norms(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
-  Status add_sinks(const std::string& name, uint32_t num_heads, WeightId* out);
-  Status add_feed_forward(const std::string& prefix, LayerSpec* spec, LayerWeights* weights);
-  Status add_dense(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
-  Status add_experts(const std::string& prefix, LayerSpec* spec, LayerWeights* weights);
-  Status add_router(const std::string& prefix, const ExpertSpec& experts, LayerWeights* weights);
-  Status add_stacks(const std::string& prefix, const char* name, std::vector<Part> parts, uint64_t columns,
-                    const ExpertSpec& experts, WeightGroupId* out);
-  Status add_stack_bias(const std::string& prefix, const std::vector<Part>& parts, uint64_t count, WeightGroup* group);
-  Status add_vector(const std::string& name, uint64_t columns, WeightId* out);
-  Status add_matrix(const std::string& name, uint64_t rows, uint64_t columns, WeightId* out);
-  Status add_group(const std::string& prefix, const char* name, std::vector<Part> parts, uint64_t columns,
-                   Presence bias, WeightGroupId* out);
-  Status add_bias(const std::string& prefix, const std::vector<Part>& parts, Presence presence, WeightGroup* group);
-  Status add_kv_scales(const std::string& prefix, KvTensorScales* scales);
-  Status add_kv_scale(const std::string& name, float* scale);
-  Status add_head();
-  WeightTensor widen(const WeightTensor& narrow);
-  WeightId add(WeightTensor tensor);
-
-  const Architecture& architecture_;
-  TensorSource& source_;
-  ModelStorage& storage_;
-  Model* model_;
-};
 
 WeightId Assembler::add(WeightTensor tensor) {
   model_->weights.tensors.push_back(std::move(tensor));
@@ -126,8 +79,17 @@ Status Assembler::add_layer(uint32_t layer) {
   LayerSpec& spec = model_->config.layers[layer];
   const std::string prefix = of_layer(layer, "");
   LayerWeights weights{};
-  if (auto s = add_attention(prefix, &spec, &weights); !s) return s;
-  if (auto s = add_feed_forward(prefix, &spec, &weights); !s) return s;
+  const bool has_keys = spec.attention != AttentionKind::kNone && !is_recurrent(spec.attention);
+  if (is_recurrent(spec.attention))
+    if (auto s = add_recurrent(prefix, &spec, &weights); !s) return s;
+  if (has_keys)
+    if (auto s = add_attention(prefix, &spec, &weights); !s) return s;
+  if (spec.feed_forward != FeedForwardKind::kNone)
+    if (auto s = add_feed_forward(prefix, &spec, &weights); !s) return s;
+  if (!has_keys) {
+    model_->layers.push_back(weights);
+    return {};
+  }
   if (model_->has_kv_scales && spec.cache_of >= 0)
     weights.kv_scales = model_->layers[static_cast<size_t>(spec.cache_of)].kv_scales;
   else if (model_->has_kv_scales)
@@ -373,16 +335,15 @@ Status Assembler::run() {
   for (uint32_t layer = 0; layer < config.num_layers(); ++layer) {
     if (auto s = add_layer(layer); !s) return s;
   }
-  if (auto s = add_vector(kFinalNorm, config.width, &model_->final_norm); !s) return s;
+  if (auto s = add_vector(architecture_.final_norm, config.width, &model_->final_norm); !s) return s;
   if (auto s = add_head(); !s) return s;
   // Twin: core/model/decoder.cpp build_sample.
   const LayerWeights& last = model_->layers.back();
   for (WeightGroupId group : {last.gate_up, last.down, model_->head})
-    model_->weights.groups[static_cast<size_t>(group)].of_sampled_rows = true;
+    if (group >= 0)
+      model_->weights.groups[static_cast<size_t>(group)].of_sampled_rows = true;
   return {};
 }
-
-}  // namespace
 
 WeightTensor ModelStorage::own(std::string name, std::vector<float> values) {
   WeightTensor tensor;

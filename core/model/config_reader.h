@@ -1,5 +1,5 @@
-// Metadata keys of one architecture, read one after another; the first error is kept. What read_config.cpp and
-// read_layers.cpp share.
+// Metadata keys of one architecture, read one after another; the first error is kept. What read_config.cpp,
+// read_layers.cpp and read_recurrent.cpp share.
 #pragma once
 
 #include <optional>
@@ -69,6 +69,8 @@ class ConfigReader {
   Status status_;
 };
 
+// Turns the layers that have no KV heads into the recurrent ones of the architecture.
+void read_recurrent(ConfigReader& reader, const Architecture& architecture, ModelConfig* config);
 // Fills config->layers with all but the RoPE frequencies; the rest of config is read.
 void read_layers(ConfigReader& reader, const Architecture& architecture, ModelConfig* config);
 

@@ -35,8 +35,15 @@ TensorId ListBuilder::add_post_norm(const char* what, uint32_t layer, TensorId o
 }
 
 TensorId add_feed_forward(uint32_t layer, TensorId x, TensorId delta, ListBuilder* b) {
-  const bool has_experts = b->model.config.layers[layer].feed_forward == FeedForwardKind::kExperts;
-  return has_experts ? add_experts(layer, x, delta, b) : add_dense_ffn(layer, x, delta, b);
+  const FeedForwardKind kind = b->model.config.layers[layer].feed_forward;
+  if (kind == FeedForwardKind::kNone) return delta;
+  return kind == FeedForwardKind::kExperts ? add_experts(layer, x, delta, b) : add_dense_ffn(layer, x, delta, b);
+}
+
+TensorId add_first_part(uint32_t layer, const StepTensors& step, TensorId x, TensorId delta, ListBuilder* b) {
+  const AttentionKind kind = b->model.config.layers[layer].attention;
+  if (kind == AttentionKind::kNone) return delta;
+  return is_recurrent(kind) ? add_recurrent(layer, x, delta, b) : add_attention(layer, step, x, delta, b);
 }
 
 OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens) {
@@ -46,10 +53,12 @@ OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens) 
                    b.tensor("positions", 1, DType::kI32),
                    b.tensor("row_slots", 1, DType::kI32),
                    {}};
-  const size_t num_groups = cache_groups(c.layers).size();
-  LLMRT_CHECK(num_groups <= kKvGroupsMax, "check_layers");
-  for (size_t g = 0; g < num_groups; ++g)
+  const std::vector<CacheGroup> groups = cache_groups(c.layers);
+  LLMRT_CHECK(groups.size() <= kKvGroupsMax, "check_layers");
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (groups[g].state_columns > 0) continue;
     step.kv_slots[g] = b.tensor(g == 0 ? "kv_slots" : fmt::format("kv_slots.{}", g), 1, DType::kI32);
+  }
   b.add(UpdateRows{});
   b.add(PrepareRows{step.tokens, step.positions, step.row_slots, {step.kv_slots}});
   const TensorId x = b.tensor("x", c.width, DType::kF32);
@@ -59,7 +68,7 @@ OpList build_forward(const Model& model, const Caps& caps, uint32_t num_tokens) 
   TensorId delta = kNoTensor;
   for (uint32_t layer = 0; layer < c.num_layers(); ++layer) {
     if (layer > 0) delta = add_feed_forward(layer - 1, x, delta, &b);
-    delta = add_attention(layer, step, x, delta, &b);
+    delta = add_first_part(layer, step, x, delta, &b);
   }
   const TensorId hidden = b.tensor("hidden", c.width, DType::kF32, Storage::kHidden);
   b.add(Add{x, delta, hidden});

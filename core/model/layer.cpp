@@ -10,30 +10,35 @@ namespace {
 
 bool holds(const CacheGroup& group, const LayerSpec& layer) {
   return group.attention == layer.attention && group.window == layer.window &&
-         group.num_kv_heads == layer.num_kv_heads && group.head_dim == layer.head_dim;
+         group.num_kv_heads == layer.num_kv_heads && group.head_dim == layer.head_dim &&
+         group.state_columns == layer.recurrent.state_columns();
 }
 
 CacheGroup group_of(const LayerSpec& layer) {
-  return {layer.attention, layer.window, layer.num_kv_heads, layer.head_dim, 0};
+  return {layer.attention, layer.window, layer.num_kv_heads, layer.head_dim, layer.recurrent.state_columns(), 0};
 }
 
 }  // namespace
 
 const char* attention_name(AttentionKind kind) {
-  constexpr const char* kNames[] = {"full attention", "window attention", "latent attention", "linear attention"};
+  constexpr const char* kNames[] = {"full attention",     "window attention",  "latent attention", "a short convolution",
+                                    "a gated delta rule", "a selective scan", "nothing"};
   return kNames[static_cast<int>(kind)];
 }
 
 const char* feed_forward_name(FeedForwardKind kind) {
-  constexpr const char* kNames[] = {"a dense feed-forward part", "experts", "experts beside a dense part"};
+  constexpr const char* kNames[] = {"a dense feed-forward part", "experts", "experts beside a dense part",
+                                    "nothing"};
   return kNames[static_cast<int>(kind)];
 }
 
 void assign_cache_groups(std::span<LayerSpec> layers) {
   std::vector<CacheGroup> groups;
-  if (const auto full = std::ranges::find(layers, AttentionKind::kFull, &LayerSpec::attention); full != layers.end())
-    groups.push_back(group_of(*full));  // a layer that reads another one's comes behind that
+  auto leader = std::ranges::find(layers, AttentionKind::kFull, &LayerSpec::attention);
+  if (leader == layers.end()) leader = std::ranges::find(layers, AttentionKind::kWindow, &LayerSpec::attention);
+  if (leader != layers.end()) groups.push_back(group_of(*leader));  // layers that read another one's come behind that
   for (LayerSpec& layer : layers) {
+    if (layer.attention == AttentionKind::kNone) continue;
     if (layer.cache_of >= 0) {  // check_layers says that it is an earlier one
       const LayerSpec& owner = layers[std::min<size_t>(static_cast<size_t>(layer.cache_of), layers.size() - 1)];
       layer.cache_group = owner.cache_group;
@@ -50,7 +55,7 @@ void assign_cache_groups(std::span<LayerSpec> layers) {
 std::vector<CacheGroup> cache_groups(std::span<const LayerSpec> layers) {
   std::vector<CacheGroup> groups;
   for (const LayerSpec& layer : layers) {
-    if (layer.cache_of >= 0) continue;
+    if (layer.cache_of >= 0 || layer.attention == AttentionKind::kNone) continue;
     if (layer.cache_group >= groups.size()) groups.resize(layer.cache_group + 1);
     CacheGroup& group = groups[layer.cache_group];
     if (group.num_layers == 0) group = group_of(layer);
@@ -63,13 +68,23 @@ std::vector<CacheGroup> cache_groups(std::span<const LayerSpec> layers) {
 
 Status check_layers(std::span<const LayerSpec> layers) {
   uint32_t routed_per_row = 0;
+  // The prefix cache goes by blocks of keys and values.
+  if (std::ranges::all_of(layers, [](const LayerSpec& layer) {
+        return is_recurrent(layer.attention) || layer.attention == AttentionKind::kNone;
+      }))
+    return make_error(ErrorCode::kUnsupported,
+                      "unsupported model: expected attention in at least one of {} layers, found it in none",
+                      layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
     const LayerSpec& layer = layers[i];
     const auto refuse = [&](const char* known, const char* found) {
       return make_error(ErrorCode::kUnsupported, "unsupported model: layer {}: expected {}, found {}", i, known, found);
     };
-    if (layer.attention != AttentionKind::kFull && layer.attention != AttentionKind::kWindow)
-      return refuse("full or window attention", attention_name(layer.attention));
+    const bool has_keys = layer.attention == AttentionKind::kFull || layer.attention == AttentionKind::kWindow;
+    if (layer.attention == AttentionKind::kLatent)
+      return refuse("full or window attention, or a recurrent part", attention_name(layer.attention));
+    if (!has_keys && !is_recurrent(layer.attention) && (i == 0 || layer.feed_forward == FeedForwardKind::kNone))
+      return refuse(i == 0 ? "attention or a recurrent part" : "at least one part", attention_name(layer.attention));
     const bool has_owner = layer.cache_of >= 0 && static_cast<size_t>(layer.cache_of) < i &&
                            layers[static_cast<size_t>(layer.cache_of)].cache_of < 0 &&
                            holds(group_of(layers[static_cast<size_t>(layer.cache_of)]), layer);

@@ -7,17 +7,22 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/model/recurrent.h"
 #include "core/ops/ops.h"
 
 namespace llmrt {
 
-// Latent and linear attention have no ops yet: check_layers refuses them by name. A window layer sees the last `window`
-// positions.
-enum class AttentionKind : uint8_t { kFull, kWindow, kLatent, kLinear };
+// What a layer has in front of its feed-forward part. A window layer sees the last `window` positions; recurrent kinds
+// keep a state (RecurrentSpec). Latent attention has no ops yet: check_layers refuses it by name.
+enum class AttentionKind : uint8_t { kFull, kWindow, kLatent, kShortConv, kGatedDelta, kSelectiveScan, kNone };
 const char* attention_name(AttentionKind kind);
+constexpr bool is_recurrent(AttentionKind kind) {
+  return kind == AttentionKind::kShortConv || kind == AttentionKind::kGatedDelta ||
+         kind == AttentionKind::kSelectiveScan;
+}
 
 // Experts beside a dense part have no decoder yet: check_layers refuses them by name.
-enum class FeedForwardKind : uint8_t { kDense, kExperts, kBoth };
+enum class FeedForwardKind : uint8_t { kDense, kExperts, kBoth, kNone };
 const char* feed_forward_name(FeedForwardKind kind);
 
 struct RopeSpec {
@@ -54,6 +59,7 @@ struct LayerSpec {
   bool values_are_keys = false;  // v is k as projected: the layer has no rows of its own for it
   int32_t cache_of = -1;         // an earlier layer, whose keys and values this one reads instead of its own; -1: none
   RopeSpec rope;
+  RecurrentSpec recurrent;  // of recurrent kinds, which have nothing of the above
 
   FeedForwardKind feed_forward = FeedForwardKind::kDense;
   uint32_t ffn_width = 0;  // F, of one expert where there are experts
@@ -73,11 +79,13 @@ struct LayerSpec {
 struct CacheGroup {
   AttentionKind attention = AttentionKind::kFull;
   uint32_t window = 0, num_kv_heads = 0, head_dim = 0;
+  uint32_t state_columns = 0;  // of recurrent kinds: numbers of a record in a layer
   uint32_t num_layers = 0;
 };
 
-// Sets cache_group and cache_layer of every layer. The group of the first layer that sees all positions comes first:
-// the prefix cache goes by its blocks. The others come in the order of their first layers.
+// Sets cache_group and cache_layer of every layer. The group of the first layer that sees all positions comes first (of
+// the first with keys and values where none does): the prefix cache goes by its blocks. The others come in the order of
+// their first layers.
 void assign_cache_groups(std::span<LayerSpec> layers);
 // The groups that the layers name, by number.
 std::vector<CacheGroup> cache_groups(std::span<const LayerSpec> layers);

@@ -14,12 +14,24 @@
 
 namespace llmrt {
 
+// Of a recurrent first part.
+struct RecurrentWeights {
+  // What the convolution passes comes first but for Mamba-2's gate; recurrent_parts.cpp has the order of the rows.
+  WeightGroupId in = -1, out = -1;
+  WeightId conv = -1, conv_bias = -1;  // conv_bias: of a scan alone
+  WeightId a = -1, dt_bias = -1, norm = -1;
+  WeightId d = -1;  // of a scan alone
+};
+
+// -1: the layer has none.
 struct LayerWeights {
-  WeightId attention_norm, ffn_norm;
-  WeightGroupId qkv;  // q, k, v rows stacked (LayerSpec::cache_of: q alone); bias with the group where the file has one
-  WeightGroupId output;
-  WeightGroupId gate_up;  // gate rows, then up rows; with experts as ExpertGateUp says
-  WeightGroupId down;
+  WeightId attention_norm = -1, ffn_norm = -1;
+  // q, k, v rows stacked (LayerSpec::cache_of: q alone); bias with the group where the file has one
+  WeightGroupId qkv = -1;
+  WeightGroupId output = -1;
+  WeightGroupId gate_up = -1;  // gate rows, then up rows; with experts as ExpertGateUp says
+  WeightGroupId down = -1;
+  RecurrentWeights recurrent;
   WeightId router = -1, router_bias = -1, router_correction = -1;  // with experts only
   WeightId q_norm = -1, k_norm = -1;                               // LayerSpec::qk_norm only
   WeightId v_norm = -1;                                            // LayerSpec::v_norm only: ones

@@ -15,6 +15,13 @@ void add_experts(const ExpertSpec& experts, Sha256& hash) {
   hash.add(rule.scoring).add(rule.renormalise).add(rule.scale);
 }
 
+void add_recurrent(const RecurrentSpec& spec, Sha256& hash) {
+  for (const uint32_t value :
+       {spec.conv_width, spec.conv_columns, spec.key_heads, spec.value_heads, spec.key_dim, spec.value_dim})
+    hash.add(value);
+  hash.add(spec.order).add(spec.gates_in_turn);
+}
+
 void add_layer(const LayerSpec& layer, Sha256& hash) {
   hash.add(layer.attention).add(layer.feed_forward).add(layer.activation).add(layer.rope.pairing);
   for (const uint32_t value : {layer.window, layer.num_heads, layer.num_kv_heads, layer.head_dim, layer.rope.freqs_idx,
@@ -22,6 +29,7 @@ void add_layer(const LayerSpec& layer, Sha256& hash) {
     hash.add(value);
   for (const float value : {layer.attention_scale, layer.soft_cap, layer.rope.magnitude}) hash.add(value);
   if (layer.feed_forward == FeedForwardKind::kExperts) add_experts(layer.experts, hash);
+  if (is_recurrent(layer.attention)) add_recurrent(layer.recurrent, hash);
   hash.add(layer.joined_qk_norm).add(layer.v_norm).add(layer.output_gate).add(layer.values_are_keys);
   hash.add(layer.cache_of).add(layer.sinks).add(layer.qk_norm).add(layer.attention_post_norm).add(layer.ffn_post_norm);
 }

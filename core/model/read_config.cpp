@@ -79,9 +79,18 @@ constexpr const char* kKnownKeys[] = {
     "rope.scaling.yarn_log_multiplier",
 };
 
+// Of architectures with recurrent layers: read_recurrent.cpp.
+constexpr const char* kRecurrentKeys[] = {"shortconv.l_cache"};
+
+bool is_recurrent_key(const Architecture& architecture, std::string_view key) {
+  const auto is_key = [key](std::string_view known) { return known == key; };
+  return architecture.recurrent && std::any_of(std::begin(kRecurrentKeys), std::end(kRecurrentKeys), is_key);
+}
+
 bool is_known_key(const Architecture& architecture, std::string_view key, bool has_experts) {
   if (key.starts_with("expert_") && !has_experts) return true;                                         // without effect
   if (architecture.has_images && (key.starts_with("vision.") || key.starts_with("mm."))) return true;  // left out
+  if (is_recurrent_key(architecture, key)) return true;
   const auto is_key = [key](std::string_view known) { return known == key; };
   return std::any_of(std::begin(kKnownKeys), std::end(kKnownKeys), is_key) ||
          std::any_of(std::begin(kNeutralKeys), std::end(kNeutralKeys),
@@ -93,7 +102,7 @@ void refuse_what_is_not_done(ConfigReader& reader, const Architecture& architect
   const std::string& prefix = reader.prefix();
   for (const auto& [key, neutral, meaning] : kNeutralKeys) {
     const MetadataValue* value = metadata.find(prefix + key);
-    if (value == nullptr) continue;
+    if (value == nullptr || is_recurrent_key(architecture, key)) continue;
     const auto as_integer = metadata.integer(prefix + key, 0, UINT32_MAX);
     const auto as_number = metadata.number(prefix + key, -1e30, 1e30);
     const auto as_boolean = metadata.boolean(prefix + key);

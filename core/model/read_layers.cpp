@@ -44,7 +44,8 @@ void read_windows(ConfigReader& reader, const Architecture& architecture, ModelC
   }
 }
 
-void read_head_counts(ConfigReader& reader, ModelConfig* config) {
+// Layers without KV heads are those that are recurrent, where the architecture has such.
+void read_head_counts(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
   constexpr const char* kHeads = "attention.head_count";
   constexpr const char* kKvHeads = "attention.head_count_kv";
   const std::vector<uint32_t> heads = reader.integers(kHeads, 0, kHeadsMax, config->num_layers());
@@ -52,11 +53,15 @@ void read_head_counts(ConfigReader& reader, ModelConfig* config) {
   const std::vector<uint32_t> kv_heads =
       has_kv_heads ? reader.integers(kKvHeads, 0, kHeadsMax, config->num_layers()) : heads;
   for (uint32_t layer = 0; layer < config->num_layers(); ++layer) {
+    LayerSpec& spec = config->layers[layer];
+    if (architecture.recurrent && kv_heads[layer] == 0) {
+      spec.num_heads = spec.num_kv_heads = 0;
+      continue;
+    }
     for (const auto& [name, count] : {std::pair(kHeads, heads[layer]), std::pair(kKvHeads, kv_heads[layer])})
       reader.expect(count > 0, ErrorCode::kUnsupported,
                     fmt::format("unsupported model: {}{}: layer {}: expected attention in every layer, found no heads",
                                 reader.prefix(), name, layer));
-    LayerSpec& spec = config->layers[layer];
     spec.num_heads = std::max(heads[layer], 1u);
     spec.num_kv_heads = std::max(kv_heads[layer], 1u);
     reader.expect(spec.num_heads % spec.num_kv_heads == 0, ErrorCode::kCorruptFile,
@@ -114,7 +119,13 @@ float default_scale(const Architecture& architecture, const ModelConfig& config,
 }
 
 void read_dims(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
-  const HeadDims full = read_head_dims(reader, kHeadKeys, config->width / config->layers.front().num_heads, 0);
+  const auto attends = std::ranges::find_if(config->layers, [](const LayerSpec& layer) { return layer.num_heads > 0; });
+  reader.expect(attends != config->layers.end(), ErrorCode::kUnsupported,
+                fmt::format("unsupported model: {}attention.head_count_kv: expected attention in some layer, found it in "
+                            "none",
+                            reader.prefix()));
+  if (!reader.status()) return;
+  const HeadDims full = read_head_dims(reader, kHeadKeys, config->width / attends->num_heads, 0);
   HeadDims window = full;
   if (std::ranges::count(config->layers, AttentionKind::kWindow, &LayerSpec::attention) > 0)
     window = read_head_dims(reader, kWindowHeadKeys, full.head,
@@ -123,6 +134,7 @@ void read_dims(ConfigReader& reader, const Architecture& architecture, ModelConf
   const float soft_cap = reader.number("attn_logit_softcapping", 0, 1e6, 0.0);
   for (uint32_t i = 0; i < config->num_layers(); ++i) {
     LayerSpec& layer = config->layers[i];
+    if (layer.num_heads == 0) continue;
     const HeadDims& dims = layer.attention == AttentionKind::kWindow ? window : full;
     layer.head_dim = dims.head;
     const bool is_turned = !architecture.turned || architecture.turned->has_window(i);
@@ -231,7 +243,9 @@ void read_layers(ConfigReader& reader, const Architecture& architecture, ModelCo
   spec.attention_post_norm = spec.ffn_post_norm = architecture.post_norms;
   config->layers.assign(reader.integer("block_count", 1, kLayersMax), spec);
   read_windows(reader, architecture, config);
-  read_head_counts(reader, config);
+  read_head_counts(reader, architecture, config);
+  read_recurrent(reader, architecture, config);
+  if (!reader.status()) return;
   read_dims(reader, architecture, config);
   read_shared_caches(reader, config);
   read_feed_forward(reader, architecture, config);

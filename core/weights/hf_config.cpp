@@ -4,6 +4,7 @@
 
 #include "core/weights/hf_attention.h"
 #include "core/weights/hf_reader.h"
+#include "core/weights/hf_recurrent.h"
 
 namespace llmrt {
 namespace {
@@ -166,8 +167,9 @@ void read_sizes(const HfFamily& family, const std::string& prefix, HfReader& rea
 void read_text_config(const HfFamily& family, HfReader& reader, CanonicalMetadata& metadata, HfConfig* out) {
   const std::string prefix = std::string(family.architecture) + ".";
   constexpr std::span<const std::string_view> kNone;
-  reader.expect_known({kReadKeys, kHarmlessKeys, family.is_gemma ? std::span(kGemmaKeys) : kNone,
+  reader.expect_known({kReadKeys, kHarmlessKeys, hf_recurrent_keys(family.recurrent), family.is_gemma ? std::span(kGemmaKeys) : kNone,
                        family.experts != HfExperts::kNone ? std::span(kExpertKeys) : kNone});
+  if (family.recurrent != HfRecurrent::kNone) read_hf_recurrent(family, prefix, reader, metadata);
   read_sizes(family, prefix, reader, metadata, out);
   // No row of q and k is permuted, as GGUF's converter does for some architectures.
   metadata.add_string("llmrt.rope_pairing", "halves");
@@ -179,7 +181,7 @@ void read_text_config(const HfFamily& family, HfReader& reader, CanonicalMetadat
   if (family.experts != HfExperts::kNone) read_experts(family, prefix, reader, metadata, out);
   if (!reader.status()) return;
   read_hf_rope(family, prefix, reader, metadata);
-  read_hf_windows(family, prefix, out->num_layers, reader, metadata);
+  if (family.recurrent == HfRecurrent::kNone) read_hf_windows(family, prefix, out->num_layers, reader, metadata);
 }
 
 // The part of the text model, checked to be one of a family that is read.

@@ -50,6 +50,19 @@ constexpr HfName kGptOssProjections[] = {
     {"self_attn.o_proj", "attn_output"}, {"mlp.router", "ffn_gate_inp"},
 };
 
+constexpr HfName kLfm2Layer[] = {
+    {"operator_norm.weight", "attn_norm.weight"},
+    {"ffn_norm.weight", "ffn_norm.weight"},
+    {"self_attn.q_layernorm.weight", "attn_q_norm.weight"},
+    {"self_attn.k_layernorm.weight", "attn_k_norm.weight"},
+    {"conv.conv.weight", "shortconv.conv.weight"},
+};
+constexpr HfName kLfm2Projections[] = {
+    {"self_attn.q_proj", "attn_q"},       {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
+    {"self_attn.out_proj", "attn_output"}, {"conv.in_proj", "shortconv.in_proj"}, {"conv.out_proj", "shortconv.out_proj"},
+    {"feed_forward.w1", "ffn_gate"},      {"feed_forward.w3", "ffn_up"},       {"feed_forward.w2", "ffn_down"},
+};
+
 constexpr HfName kQwen3MoeExperts[] = {
     {"gate_proj.weight", "ffn_gate_exps.weight"},
     {"up_proj.weight", "ffn_up_exps.weight"},
@@ -172,6 +185,22 @@ constexpr HfFamily kFamilies[] = {
      .projection_names = kGptOssProjections},
     kGemma3Text,
     nested(kGemma3Text, "gemma3", "Gemma3ForConditionalGeneration"),
+    {.model_type = "lfm2",
+     .class_name = "Lfm2ForCausalLM",
+     .architecture = "lfm2",
+     .width = 2560,
+     .layers = 32,
+     .heads = 32,
+     .kv_heads = 8,
+     .ffn = 12288,
+     .vocab = 65536,
+     .context = 128000,
+     .eps = 1e-5,
+     .rope_base = 1e6,
+     .is_tied = true,
+     .recurrent = HfRecurrent::kShortConv,
+     .layer_names = kLfm2Layer,
+     .projection_names = kLfm2Projections},
 };
 
 }  // namespace

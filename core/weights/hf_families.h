@@ -21,6 +21,9 @@ enum class HfWindows : uint8_t {
 // How the experts of a layer lie in the files.
 enum class HfExperts : uint8_t { kNone, kOneTensorEach, kFused };
 
+// What layers without attention compute (hf_recurrent.cpp).
+enum class HfRecurrent : uint8_t { kNone, kShortConv };
+
 struct HfName {
   std::string_view hf, canonical;
 };
@@ -40,6 +43,7 @@ struct HfFamily {
   HfExperts experts = HfExperts::kNone;
   std::string_view count_key = {};  // of experts
   uint32_t num_experts = 0, num_used = 0, expert_ffn = 0;
+  HfRecurrent recurrent = HfRecurrent::kNone;
   std::string_view activation_key = "hidden_act", activation = "silu";
   std::span<const HfName> layer_names;        // whole names behind "model.layers.N."
   std::span<const HfName> projection_names;   // with .weight and .bias

@@ -11,6 +11,7 @@ using Role = HfPlace::Role;
 constexpr HfName kModelNames[] = {
     {"model.embed_tokens.weight", "token_embd.weight"},
     {"model.norm.weight", "output_norm.weight"},
+    {"model.embedding_norm.weight", "token_embd_norm.weight"},  // lfm2's final norm
     {"lm_head.weight", "output.weight"},
 };
 constexpr HfName kKvScaleNames[] = {

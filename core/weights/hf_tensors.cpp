@@ -9,6 +9,7 @@ namespace {
 
 constexpr uint64_t kVectorBytesMax = 256u << 20;  // of all norms and biases; a model of 500 GB has 30 MB
 constexpr std::string_view kRouter = "ffn_gate_inp.weight";
+constexpr std::string_view kShortConv = "shortconv.conv.weight", kConv1d = "ssm_conv1d.weight";
 constexpr std::string_view kFp8Name = "f8_e4m3";
 
 bool is_float(const SourceTensor& tensor) {
@@ -82,6 +83,11 @@ Status HfTensors::build_one(const std::string& name, const Entry& entry, SourceT
       return make_error(ErrorCode::kUnsupported, "unsupported model: tensor {}: expected one number, file has {}",
                         printable(part.weight->name), describe(*part.weight));
     out->num_dims = 1;
+  }
+  // Weights of a depthwise convolution: a row of one channel.
+  if (out->num_dims == 3 && out->dims[1] == 1 && (name.ends_with(kShortConv) || name.ends_with(kConv1d))) {
+    out->dims = {out->dims[0], out->dims[2], 1, 1};
+    out->num_dims = 2;
   }
   if (out->num_dims == 1 && is_float(*out)) {
     const bool is_norm = name.ends_with("_norm.weight");

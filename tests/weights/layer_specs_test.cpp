@@ -587,8 +587,12 @@ TEST_CASE("layers that no op computes are refused by name") {
   layers[2].feed_forward = FeedForwardKind::kBoth;
   CHECK_THAT(message(),
              ContainsSubstring("layer 2: expected a dense feed-forward part or experts, found experts beside"));
-  layers[1].attention = AttentionKind::kLinear;
-  CHECK_THAT(message(), ContainsSubstring("layer 1: expected full or window attention, found linear attention"));
+  layers[1].attention = AttentionKind::kNone;
+  layers[1].feed_forward = FeedForwardKind::kNone;
+  CHECK_THAT(message(), ContainsSubstring("layer 1: expected at least one part, found nothing"));
   layers[0].attention = AttentionKind::kLatent;
-  CHECK_THAT(message(), ContainsSubstring("layer 0: expected full or window attention, found latent attention"));
+  CHECK_THAT(message(), ContainsSubstring("layer 0: expected full or window attention, or a recurrent part, found "
+                                          "latent attention"));
+  for (LayerSpec& layer : layers) layer.attention = AttentionKind::kShortConv;
+  CHECK_THAT(message(), ContainsSubstring("expected attention in at least one of 7 layers, found it in none"));
 }

@@ -25,7 +25,7 @@ TOKENS += ["th"] + [f"<|x{i}|>" for i in range(257, END)] + ["<|end|>"]  # one m
 assert len(TOKENS) == VOCABULARY
 
 MODEL_NAMES = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
-               "lm_head.weight": "output.weight"}
+               "lm_head.weight": "output.weight", "model.embedding_norm.weight": "token_embd_norm.weight"}
 LAYER_NAMES = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
@@ -36,6 +36,10 @@ FAMILY_NAMES = {  # where a family gives a name another meaning
     "gemma3": {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
                "post_feedforward_layernorm": "post_ffw_norm"},
     "gpt-oss": {"post_attention_layernorm": "post_attention_norm"},
+    "lfm2": {"operator_norm": "attn_norm", "ffn_norm": "ffn_norm", "self_attn.q_layernorm": "attn_q_norm",
+             "self_attn.k_layernorm": "attn_k_norm", "self_attn.out_proj": "attn_output", "conv.in_proj": "shortconv.in_proj",
+             "conv.conv": "shortconv.conv", "conv.out_proj": "shortconv.out_proj", "feed_forward.w1": "ffn_gate",
+             "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down"},
 }
 EXPERT_NAMES = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps",
                 "w1": "ffn_gate_exps", "w3": "ffn_up_exps", "w2": "ffn_down_exps"}
@@ -100,6 +104,8 @@ def gguf_tensors(name, config, values):
         else:
             base, kind = part.rsplit(".", 1)
             short = names[base]
+            if re.search(r"conv1?d?$", short):
+                value = value.reshape(value.shape[0], -1)
             if arch == "llama" and short in heads:
                 value = neighbours(value, heads[short])
             out[f"blk.{layer}.{short}.{kind}"] = value
@@ -126,15 +132,24 @@ def llama3_divisors(config):
     return (1 / ((1 - smooth) / scaling["factor"] + smooth)).astype(np.float32)
 
 
+def lfm2_keys(config):
+    width, multiple = 2 * config["intermediate_size"] // 3, config["block_multiple_of"]
+    return {"shortconv.l_cache": config["conv_L_cache"], "feed_forward_length": -(-width // multiple) * multiple,
+            "attention.head_count_kv": [config["num_key_value_heads"] if kind == "full_attention" else 0
+                                        for kind in config["layer_types"]]}
+
+
 def gguf_keys(name, config):
     arch, head_dim = FAMILIES[name]["arch"], config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
     keys = {"block_count": config["num_hidden_layers"], "context_length": config["max_position_embeddings"],
             "embedding_length": config["hidden_size"], "feed_forward_length": config["intermediate_size"],
             "attention.head_count": config["num_attention_heads"], "attention.head_count_kv": config["num_key_value_heads"],
             "attention.key_length": head_dim, "attention.value_length": head_dim, "vocab_size": VOCABULARY,
-            "attention.layer_norm_rms_epsilon": config["rms_norm_eps"], **rope_keys(config)}
+            "attention.layer_norm_rms_epsilon": config.get("rms_norm_eps", config.get("norm_eps")), **rope_keys(config)}
     if arch == "llama":
         keys["rope.dimension_count"] = head_dim
+    if arch == "lfm2":
+        keys |= lfm2_keys(config)
     if config.get("sliding_window") and "layer_types" in config:
         keys["attention.sliding_window"] = config["sliding_window"]
     if arch == "gemma3":  # gpt-oss' is 2 by nature, and this one's 6

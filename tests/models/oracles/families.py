@@ -18,7 +18,7 @@ COMMON = {"vocab_size": VOCABULARY, "hidden_size": 96, "num_attention_heads": 4,
 
 # Gains make attention peaked and the layers' share of the logits large: a wrong rotation, norm or bias must be seen.
 RULES = [
-    (r"[qk]_norm\.weight$", 1.4, 0.2),
+    (r"[qk]_(layer)?norm\.weight$", 1.4, 0.2),
     (r"norm\.weight$", 1.0, 0.2),
     (r"sinks$", 1.5, 1.0),
     (r"bias$", 0.0, 0.5),
@@ -96,6 +96,13 @@ FAMILIES = {
         "config": {**COMMON, "model_type": "mixtral", "head_dim": 128, "intermediate_size": 64, "num_local_experts": 9,
                    "num_experts_per_tok": 3, "rope_theta": 1000000.0, "sliding_window": None,
                    "output_router_logits": False, "router_aux_loss_coef": 0.02, "tie_word_embeddings": False}},
+    "lfm2": {  # heads are width / heads; the feed-forward width is 160: two thirds, rounded up
+        "class": "Lfm2ForCausalLM", "arch": "lfm2", "rules": TIED + RULES,
+        "config": {**{key: value for key, value in COMMON.items() if key not in ("hidden_act", "rms_norm_eps")},
+                   "model_type": "lfm2", "hidden_size": 256, "num_hidden_layers": 4, "intermediate_size": 230,
+                   "block_auto_adjust_ff_dim": True, "block_multiple_of": 32, "block_ffn_dim_multiplier": 1.0,
+                   "norm_eps": 1e-5, "conv_L_cache": 3, "conv_bias": False, "rope_theta": 1000000.0,
+                   "layer_types": ["conv", "full_attention", "conv", "full_attention"], "tie_word_embeddings": True}},
 }
 for family in FAMILIES.values():
     family["config"]["architectures"] = [family["class"]]

@@ -1,5 +1,6 @@
 """Mistakes that oracle_test.py must tell: each is a model that another engine's reader, or ours of tomorrow, would make of
-the same weights. Of a GGUF file keys or tensors are changed, of a folder config.json.
+the same weights. Of a GGUF file keys or tensors are changed, of a folder config.json; or the model is right, and the device
+is one that is wrong about states (reference_device.cpp).
 """
 
 import numpy as np
@@ -60,6 +61,16 @@ def experts_rolled(model):
         tensors(f"ffn_{part}_exps.weight", lambda value: np.roll(value, 1, axis=0))(model)
 
 
+def rows_moved(value):
+    """Thirds of the rows: the first to the end."""
+    return np.roll(value, -(len(value) // 3), axis=0)
+
+
+def current_alone(value):
+    """A convolution without its earlier tokens."""
+    return np.where(np.arange(value.shape[1]) == value.shape[1] - 1, value, 0)
+
+
 def nibbles_swapped(value):
     pairs = value.codes.reshape(*value.exponents.shape, 16, 2)
     return Mxfp4(pairs[..., ::-1].reshape(value.codes.shape), value.exponents)
@@ -93,6 +104,13 @@ MISTAKES = [
     ("qwen3moe", "folder", "renormalisation left out", {"norm_topk_prob": False}),
     ("mixtral", "gguf", "experts in another order", experts_rolled),
     ("mixtral", "gguf", "one expert less", key("expert_used_count", 2)),
+    ("lfm2", "gguf", "earlier tokens left out", tensors("shortconv.conv.weight", current_alone)),
+    ("lfm2", "gguf", "convolution turned round", tensors("shortconv.conv.weight", lambda value: value[:, ::-1])),
+    ("lfm2", "gguf", "gate of the convolution's output as its input", tensors("shortconv.in_proj.weight", rows_moved)),
+    ("lfm2", "gguf", "norms of q and k exchanged", swapped("attn_q_norm.weight", "attn_k_norm.weight")),
+    ("lfm2", "folder", "another feed-forward norm", {"norm_eps": 0.3}),
+    ("lfm2", "reference:shared-states", "states of another row", None),
+    ("lfm2", "reference:lost-states", "states lost between steps", None),
     ("gpt-oss-rounded", "gguf", "window one longer", key("attention.sliding_window", WINDOW + 1)),
     ("gpt-oss-rounded", "gguf", "window one shorter", key("attention.sliding_window", WINDOW - 1)),
     ("gpt-oss-rounded", "gguf", "sinks zeroed", tensors("attn_sinks.weight", np.zeros_like)),

@@ -33,10 +33,11 @@ CONTEXT, STEPS, TOP = 256, 16, 20
 # activations, and keys and values in float16. Devices may have activations in float16, where two experts that are almost
 # equally good may change places: that token's numbers jump. README.md has what was measured.
 BOUND, DEVICE_BOUND = (0.012, 0.0025, 0), (0.04, 0.006, 0.02)
-CHUNKED = ["--step-tokens", "40"]
+CHUNKED, SHORT = ["--step-tokens", "40"], ["--step-tokens", "7"]
+RECURRENT = ["lfm2"]  # in steps of 7 tokens too
 
 CONTAINERS = [
-    *[(family, container) for family in ("llama", "qwen2", "qwen3", "gemma3", "qwen3moe", "mixtral")
+    *[(family, container) for family in ("llama", "qwen2", "qwen3", "gemma3", "qwen3moe", "mixtral", "lfm2")
       for container in ("gguf", "folder")],
     ("gpt-oss-rounded", "gguf"), ("gpt-oss-rounded", "gguf-mxfp4"), ("gpt-oss", "folder"), ("gpt-oss", "folder-mxfp4")]
 
@@ -158,8 +159,9 @@ def start(arguments, path, options):
 def check_container(arguments, family, container, path, bounds):
     """Lines of what is broken. A GGUF file on the reference is asked in whole prompts too."""
     write(family, container, path)
-    for options in [[], CHUNKED] if container == "gguf" and arguments.device == "reference:0" else [CHUNKED]:
-        what = f"{family} {container} on {arguments.device}" + (" in chunks" if options else "")
+    ways = [[], CHUNKED] if container == "gguf" and arguments.device == "reference:0" else [CHUNKED]
+    for options in ways + [SHORT] * (family in RECURRENT and container == "gguf"):
+        what = f"{family} {container} on {arguments.device}" + (f" in steps of {options[1]}" if options else "")
         began = time.monotonic()
         server = start(arguments, path, options)
         if isinstance(server, str):
@@ -181,19 +183,24 @@ def check_mistake(arguments, family, container, mistake, change, folder):
     what = f"{family} {container} with a mistake: {mistake}"
     path = os.path.join(folder, f"{family}-{container}-{mistake}")
     fixture, _ = weights.load(family)
-    if container.startswith("gguf"):
+    if change is None:  # a device that is wrong
+        arguments = types.SimpleNamespace(**{**vars(arguments), "device": container})
+        containers.write_gguf(containers.gguf_of(family, fixture), path)
+    elif container.startswith("gguf"):
         model = containers.gguf_of(family, fixture, container.endswith("mxfp4"))
         change(model)
         containers.write_gguf(model, path)
     else:
         containers.write_folder(fixture, path, container.endswith("mxfp4"), **change)
-    server = start(arguments, path, [])
+    server = start(arguments, path, CHUNKED if change is None else [])
     if isinstance(server, str):
         print(f"{what}: the model is unsupported")
         return [] if mistake in mistakes.MAY_BE_REFUSED and "unsupported" in server else [f"{what}: expected an answer, found {server}"]
     comparison = Comparison(family, BOUND)
     try:
         check_alone(server, comparison, what)
+        if change is None:
+            check_together(server, comparison, what)
     finally:
         server.stop()
     print(f"{what}: {comparison.conclude(what)}")

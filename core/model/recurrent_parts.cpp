@@ -1,0 +1,96 @@
+// First parts that keep a state instead of keys and values (recurrent.h), each between one matmul that makes all that it
+// reads of a token and one that brings its numbers back to the width of the stream.
+#include <cmath>
+
+#include "core/model/decoder_parts.h"
+
+namespace llmrt {
+
+namespace {
+
+class RecurrentPart {
+ public:
+  RecurrentPart(uint32_t layer, TensorId normed, ListBuilder* b)
+      : layer_(layer),
+        layer_spec_(b->model.config.layers[layer]),
+        spec_(layer_spec_.recurrent),
+        weights_(b->model.layers[layer].recurrent),
+        b_(*b) {
+    const auto rows = static_cast<uint32_t>(b->model.weights.groups[static_cast<size_t>(weights_.in)].rows);
+    in_ = b_.tensor("state_in", layer, rows, DType::kF32);
+    b_.add(Matmul{normed, weights_.in, in_});
+  }
+
+  // out_proj(C * conv(B * X)), with rows of B, C and X behind each other.
+  TensorId add_short_conv() {
+    const uint32_t width = spec_.conv_columns;
+    const TensorId out = b_.tensor("conv", layer_, width, b_.caps.activation_dtype);
+    b_.add(CausalConv{columns(2 * width), columns(0), columns(width), weights_.conv, weights_.conv_bias,
+                      spec_.conv_width, false, state(0), out});
+    return out;
+  }
+
+  // Rows of q, k and v, which the convolution passes, of z, betas and alphas.
+  TensorId add_gated_delta() {
+    const uint32_t z = spec_.conv_columns, betas = z + spec_.value_columns();
+    const uint32_t betas_in_turn = spec_.gates_in_turn ? spec_.value_heads / spec_.key_heads : spec_.value_heads;
+    const TensorId ruled = b_.tensor("delta_rule", layer_, spec_.value_columns(), DType::kF32);
+    b_.add(GatedDelta{.qkv = {add_conv(0), 0},
+                      .alpha = columns(betas + betas_in_turn),
+                      .beta = columns(betas),
+                      .a = weights_.a,
+                      .dt_bias = weights_.dt_bias,
+                      .key_heads = spec_.key_heads,
+                      .value_heads = spec_.value_heads,
+                      .key_dim = spec_.key_dim,
+                      .value_dim = spec_.value_dim,
+                      .order = spec_.order,
+                      .gates_in_turn = spec_.gates_in_turn,
+                      .normalise = true,
+                      .eps = kKeyEps,
+                      .scale = 1 / std::sqrt(static_cast<float>(spec_.key_dim)),
+                      .state = state(spec_.state_first()),
+                      .out = ruled});
+    return add_gated_norm(ruled, z, spec_.value_dim, false);
+  }
+
+ private:
+  static constexpr float kKeyEps = 1e-6f;  // of transformers and of flash-linear-attention, whatever rms_eps is
+
+  Columns columns(uint32_t first) const { return {in_, first}; }
+  StatePart state(uint32_t first) const { return {layer_spec_.cache_group, layer_spec_.cache_layer, first}; }
+
+  TensorId add_conv(uint32_t first) {
+    const TensorId out = b_.tensor("conv", layer_, spec_.conv_columns, DType::kF32);
+    b_.add(CausalConv{columns(first), {}, {}, weights_.conv, weights_.conv_bias, spec_.conv_width, true, state(0), out});
+    return out;
+  }
+  TensorId add_gated_norm(TensorId x, uint32_t gate, uint32_t group_columns, bool gate_first) {
+    const TensorId out = b_.tensor("state_normed", layer_, spec_.value_columns(), b_.caps.activation_dtype);
+    b_.add(GatedNorm{x, columns(gate), weights_.norm, group_columns, b_.model.config.rms_eps, gate_first, out});
+    return out;
+  }
+
+  const uint32_t layer_;
+  const LayerSpec& layer_spec_;
+  const RecurrentSpec& spec_;
+  const RecurrentWeights& weights_;
+  ListBuilder& b_;
+  TensorId in_;
+};
+
+}  // namespace
+
+TensorId add_recurrent(uint32_t layer, TensorId x, TensorId delta, ListBuilder* b) {
+  const LayerSpec& spec = b->model.config.layers[layer];
+  const LayerWeights& w = b->model.layers[layer];
+  const TensorId normed = b->add_norm("attn_in", layer, x, delta, w.attention_norm);
+  RecurrentPart part(layer, normed, b);
+  const bool is_conv = spec.attention == AttentionKind::kShortConv;
+  const TensorId made = is_conv ? part.add_short_conv() : part.add_gated_delta();
+  const TensorId out = b->tensor("attn_out", layer, b->model.config.width, DType::kF32);
+  b->add(Matmul{made, w.recurrent.out, out});
+  return b->add_post_norm("attn_post", layer, out, w.attention_post_norm);
+}
+
+}  // namespace llmrt
