@@ -45,8 +45,10 @@ struct Architecture {
   bool ffn_norm_is_post_attention_norm = false;  // by that name stands the norm in front of the feed-forward part
   // What layers without KV heads compute; none: every layer has attention.
   std::optional<AttentionKind> recurrent = {};
+  KeyHeadOrder value_head_order = KeyHeadOrder::kDivided;  // of a gated delta rule
+  bool has_shared_experts = false;                         // beside the others, with a gate of their own
   const char* final_norm = "output_norm.weight";
-  bool has_images = false;                       // files may hold parts that read images too: llmrt leaves them out
+  bool has_images = false;  // files may hold parts that read images too: llmrt leaves them out
 };
 
 std::span<const Architecture> architectures();
@@ -72,6 +74,18 @@ inline constexpr const char* kOutput = "attn_output";
 inline constexpr const char* kConvIn = "shortconv.in_proj";
 inline constexpr const char* kShortConv = "shortconv.conv.weight";
 inline constexpr const char* kConvOut = "shortconv.out_proj";
+// Of gated delta rules and scans. A delta rule's rows of q, k, v and z are in two tensors, or by key head in kStateIn.
+inline constexpr const char* kDeltaQkv = "attn_qkv";
+inline constexpr const char* kDeltaGate = "attn_gate";
+inline constexpr const char* kDeltaBeta = "ssm_beta";
+inline constexpr const char* kDeltaAlpha = "ssm_alpha";
+inline constexpr const char* kDeltaBetaAlpha = "ssm_ba";  // of a key head in turn
+inline constexpr const char* kStateIn = "ssm_in";
+inline constexpr const char* kStateConv = "ssm_conv1d";  // .weight, .bias
+inline constexpr const char* kStateDecay = "ssm_a";
+inline constexpr const char* kStateDtBias = "ssm_dt.bias";
+inline constexpr const char* kStateNorm = "ssm_norm.weight";
+inline constexpr const char* kStateOut = "ssm_out";
 inline constexpr const char* kAttentionPostNorm = "post_attention_norm.weight";
 inline constexpr const char* kFfnNorm = "ffn_norm.weight";
 inline constexpr const char* kFfnPostNorm = "post_ffw_norm.weight";
@@ -84,6 +98,10 @@ inline constexpr const char* kExpertGate = "ffn_gate_exps";
 inline constexpr const char* kExpertUp = "ffn_up_exps";
 inline constexpr const char* kExpertGateUp = "ffn_gate_up_exps";
 inline constexpr const char* kExpertDown = "ffn_down_exps";
+inline constexpr const char* kSharedGate = "ffn_gate_shexp.weight";
+inline constexpr const char* kSharedUp = "ffn_up_shexp.weight";
+inline constexpr const char* kSharedDown = "ffn_down_shexp.weight";
+inline constexpr const char* kSharedRouter = "ffn_gate_inp_shexp.weight";
 inline constexpr const char* kExpertCorrection = "exp_probs_b.bias";
 std::string of_layer(uint32_t layer, std::string_view name);  // "blk.3.attn_q"
 bool is_of_images(std::string_view name);                     // "v." and "mm.": what turns images into embeddings

@@ -209,78 +209,6 @@ Status Assembler::add_dense(const std::string& prefix, const LayerSpec& spec, La
   return add_group(prefix, "down", {{kDown, width}}, spec.ffn_width, bias, &weights->down);
 }
 
-// The router is multiplied in f32, in whatever 16-bit form a file has it.
-Status Assembler::add_router(const std::string& prefix, const ExpertSpec& experts, LayerWeights* weights) {
-  const std::string name = prefix + kRouter;
-  auto tensor = source_.take(name + ".weight", experts.count, model_->config.width, false);
-  if (!tensor) return tensor.error();
-  if (is_quantized(tensor->encoding))
-    return make_error(ErrorCode::kUnsupported, "unsupported encoding: {}.weight: expected f32, f16 or bf16, found {}",
-                      name, encoding_name(tensor->encoding));
-  if (tensor->encoding != Encoding::kF32) {
-    tensor = widen(*tensor);
-  }
-  weights->router = add(*std::move(tensor));
-  if (experts.has_correction)
-    if (auto s = add_vector(prefix + kExpertCorrection, experts.count, &weights->router_correction); !s) return s;
-  return experts.has_bias ? add_vector(name + ".bias", experts.count, &weights->router_bias) : Status{};
-}
-
-// f32 vectors of all experts, joined in the order of the group's rows.
-Status Assembler::add_stack_bias(const std::string& prefix, const std::vector<Part>& parts, uint64_t count,
-                                 WeightGroup* group) {
-  std::vector<float> joined;
-  for (const Part& part : parts) {
-    const std::string name = prefix + part.name + ".bias";
-    auto tensor = source_.take(name, count, part.rows, false);
-    if (!tensor) return tensor.error();
-    if (tensor->encoding != Encoding::kF32)
-      return make_error(ErrorCode::kUnsupported, "unsupported encoding: {}: expected f32, found {}", name,
-                        encoding_name(tensor->encoding));
-    const size_t begin = joined.size();
-    joined.resize(begin + count * part.rows);
-    const auto target = std::as_writable_bytes(std::span(joined).subspan(begin));
-    copy_weight_bytes(*tensor, 0, target);
-  }
-  for (const float value : joined)
-    if (!std::isfinite(value))
-      return make_error(ErrorCode::kCorruptFile, "bad tensor: {}.bias: expected finite numbers, found {}", group->name,
-                        value);
-  group->bias = add(storage_.own(group->name + ".bias", std::move(joined)));
-  return {};
-}
-
-Status Assembler::add_stacks(const std::string& prefix, const char* name, std::vector<Part> parts, uint64_t columns,
-                             const ExpertSpec& experts, WeightGroupId* out) {
-  WeightGroup group;
-  group.name = prefix + name;
-  group.columns = columns;
-  group.num_experts = experts.count;
-  for (const Part& part : parts) {
-    auto tensor = source_.take_stack(prefix + part.name + ".weight", experts.count, part.rows, columns);
-    if (!tensor) return tensor.error();
-    group.segments.push_back({add(*std::move(tensor)), 0, experts.count * part.rows});
-    group.rows += experts.count * part.rows;
-  }
-  if (experts.has_bias)
-    if (auto s = add_stack_bias(prefix, parts, experts.count, &group); !s) return s;
-  model_->weights.groups.push_back(std::move(group));
-  *out = static_cast<WeightGroupId>(model_->weights.groups.size() - 1);
-  return {};
-}
-
-Status Assembler::add_experts(const std::string& prefix, LayerSpec* spec, LayerWeights* weights) {
-  const uint64_t width = model_->config.width, ffn = spec->ffn_width;
-  ExpertSpec& experts = spec->experts;
-  experts.has_correction = source_.has(prefix + kExpertCorrection);
-  experts.by_expert = source_.has(prefix + kExpertGateUp + ".weight");
-  if (auto s = add_router(prefix, experts, weights); !s) return s;
-  const std::vector<Part> parts = experts.by_expert ? std::vector<Part>{{kExpertGateUp, 2 * ffn}}
-                                                    : std::vector<Part>{{kExpertGate, ffn}, {kExpertUp, ffn}};
-  if (auto s = add_stacks(prefix, "gate_up", parts, width, experts, &weights->gate_up); !s) return s;
-  return add_stacks(prefix, "down", {{kExpertDown, width}}, ffn, experts, &weights->down);
-}
-
 Status Assembler::add_kv_scales(const std::string& prefix, KvTensorScales* scales) {
   if (auto s = add_kv_scale(prefix + kKCacheScale, &scales->k); !s) return s;
   return add_kv_scale(prefix + kVCacheScale, &scales->v);
@@ -340,8 +268,7 @@ Status Assembler::run() {
   // Twin: core/model/decoder.cpp build_sample.
   const LayerWeights& last = model_->layers.back();
   for (WeightGroupId group : {last.gate_up, last.down, model_->head})
-    if (group >= 0)
-      model_->weights.groups[static_cast<size_t>(group)].of_sampled_rows = true;
+    if (group >= 0) model_->weights.groups[static_cast<size_t>(group)].of_sampled_rows = true;
   return {};
 }
 

@@ -34,8 +34,55 @@ Status Assembler::add_short_conv(const std::string& prefix, const RecurrentSpec&
   return add_group(prefix, kConvOut, {{kConvOut, width}}, width, Presence::kNever, &weights->out);
 }
 
+// The rows that recurrent_parts.cpp reads, from whichever tensors the file has.
+Status Assembler::add_delta_rows(const std::string& prefix, RecurrentSpec* spec, WeightGroupId* out) {
+  const uint64_t width = model_->config.width, keys = spec->key_columns(), values = spec->value_columns();
+  const uint64_t heads = spec->value_heads;
+  spec->gates_in_turn = source_.has(prefix + kDeltaBetaAlpha + ".weight");
+  const bool by_head = source_.has(prefix + kStateIn + ".weight");
+  std::vector<Part> parts;
+  if (!by_head) parts = {{kDeltaQkv, spec->conv_columns}, {kDeltaGate, values}};
+  if (spec->gates_in_turn)
+    parts.push_back({kDeltaBetaAlpha, 2 * heads});
+  else
+    parts.insert(parts.end(), {{kDeltaBeta, heads}, {kDeltaAlpha, heads}});
+  if (spec->gates_in_turn && spec->order != KeyHeadOrder::kDivided)
+    return make_error(ErrorCode::kUnsupported, "unsupported model: tensor {}{}.weight: expected {} and {}, found it",
+                      prefix, kDeltaBetaAlpha, kDeltaBeta, kDeltaAlpha);
+  if (auto s = add_group(prefix, kStateIn, parts, width, Presence::kNever, out); !s) return s;
+  if (!by_head) return {};
+  // Rows of q, k, v and z of one key head after the other: each kind is gathered in front of the betas.
+  WeightId all;
+  if (auto s = add_matrix(prefix + kStateIn + ".weight", spec->conv_columns + values, width, &all); !s) return s;
+  const uint64_t own_keys = spec->key_dim, own_values = values / spec->key_heads;
+  const uint64_t own = 2 * own_keys + 2 * own_values;
+  const std::pair<uint64_t, uint64_t> kinds[] = {
+      {0, own_keys}, {own_keys, own_keys}, {2 * own_keys, own_values}, {2 * own_keys + own_values, own_values}};
+  std::vector<RowSegment> segments;
+  for (const auto& [first, count] : kinds)
+    for (uint64_t head = 0; head < spec->key_heads; ++head) segments.push_back({all, head * own + first, count});
+  WeightGroup& group = model_->weights.groups[static_cast<size_t>(*out)];
+  group.segments.insert(group.segments.begin(), segments.begin(), segments.end());
+  group.rows += 2 * keys + 2 * values;
+  return {};
+}
+
+Status Assembler::add_gated_delta(const std::string& prefix, RecurrentSpec* spec, RecurrentWeights* weights) {
+  if (auto s = add_delta_rows(prefix, spec, &weights->in); !s) return s;
+  const uint64_t heads = spec->value_heads;
+  if (auto s = add_numbers(prefix + kStateConv + ".weight", spec->conv_columns, spec->conv_width, &weights->conv); !s)
+    return s;
+  if (auto s = add_numbers(prefix + kStateDecay, 1, heads, &weights->a, 0); !s) return s;
+  if (auto s = add_numbers(prefix + kStateDtBias, 1, heads, &weights->dt_bias); !s) return s;
+  if (auto s = add_numbers(prefix + kStateNorm, 1, spec->value_dim, &weights->norm); !s) return s;
+  const uint64_t width = model_->config.width;
+  return add_group(prefix, kStateOut, {{kStateOut, width}}, spec->value_columns(), Presence::kNever, &weights->out);
+}
+
 Status Assembler::add_recurrent(const std::string& prefix, LayerSpec* layer, LayerWeights* weights) {
   if (auto s = add_vector(prefix + kAttentionNorm, model_->config.width, &weights->attention_norm); !s) return s;
+  if (layer->attention == AttentionKind::kGatedDelta)
+    return add_gated_delta(prefix, &layer->recurrent, &weights->recurrent);
   return add_short_conv(prefix, layer->recurrent, &weights->recurrent);
 }
 

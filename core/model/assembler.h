@@ -1,4 +1,5 @@
-// The walk over a model's layers of assemble_weights, in two files: assemble.cpp, assemble_recurrent.cpp.
+// The walk over a model's layers of assemble_weights, in three files: assemble.cpp,
+// assemble_experts.cpp, assemble_recurrent.cpp.
 #pragma once
 
 #include <limits>
@@ -28,6 +29,9 @@ class Assembler {
   Status add_attention(const std::string& prefix, LayerSpec* layer, LayerWeights* weights);
   Status add_recurrent(const std::string& prefix, LayerSpec* layer, LayerWeights* weights);
   Status add_short_conv(const std::string& prefix, const RecurrentSpec& spec, RecurrentWeights* weights);
+  Status add_gated_delta(const std::string& prefix, RecurrentSpec* spec, RecurrentWeights* weights);
+  Status add_delta_rows(const std::string& prefix, RecurrentSpec* spec, WeightGroupId* out);
+  Result<WeightTensor> add_shared(const std::string& prefix, const Part& part, uint64_t columns, WeightTensor stack);
   Status add_qkv(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
   Status add_gated_queries(const std::string& prefix, const LayerSpec& spec, const WeightGroup& kv,
                            LayerWeights* weights);

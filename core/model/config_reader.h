@@ -69,6 +69,9 @@ class ConfigReader {
   Status status_;
 };
 
+// Which layers are recurrent; `kv_heads` as the file has them, by layer.
+std::vector<bool> read_recurrent_layers(ConfigReader& reader, const Architecture& architecture,
+                                        const std::vector<uint32_t>& kv_heads);
 // Turns the layers that have no KV heads into the recurrent ones of the architecture.
 void read_recurrent(ConfigReader& reader, const Architecture& architecture, ModelConfig* config);
 // Fills config->layers with all but the RoPE frequencies; the rest of config is read.

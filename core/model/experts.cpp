@@ -17,7 +17,7 @@ TensorId add_experts(uint32_t layer, TensorId x, TensorId delta, ListBuilder* b)
   b->add(RmsNorm{x, delta, w.ffn_norm, b->model.config.rms_eps, normed});
   const TensorId ids = b->routed("expert_ids", layer, 1, DType::kI32);
   const TensorId weights = b->routed("expert_weights", layer, 1, DType::kF32);
-  b->add(RouteExperts{normed, w.router, w.router_bias, w.router_correction, -1, experts.rule, ids, weights});
+  b->add(RouteExperts{normed, w.router, w.router_bias, w.router_correction, w.shared_gate, experts.rule, ids, weights});
   const TensorId activated = b->routed("expert_act", layer, spec.ffn_width, b->caps.activation_dtype);
   b->add(ExpertGateUp{normed, ids, w.gate_up, num_experts, experts.by_expert, spec.activation, activated});
   const TensorId out = b->tensor("ffn_out", layer, b->model.config.width, DType::kF32);

@@ -32,13 +32,13 @@ struct LayerWeights {
   WeightGroupId gate_up = -1;  // gate rows, then up rows; with experts as ExpertGateUp says
   WeightGroupId down = -1;
   RecurrentWeights recurrent;
-  WeightId router = -1, router_bias = -1, router_correction = -1;  // with experts only
-  WeightId q_norm = -1, k_norm = -1;                               // LayerSpec::qk_norm only
-  WeightId v_norm = -1;                                            // LayerSpec::v_norm only: ones
-  WeightGroupId attention_gate = -1;                               // LayerSpec::output_gate only
-  WeightId sinks = -1;                                             // LayerSpec::sinks only
-  WeightId attention_post_norm = -1, ffn_post_norm = -1;           // where LayerSpec has them
-  KvTensorScales kv_scales = {};                                   // Model::has_kv_scales only
+  WeightId router = -1, router_bias = -1, router_correction = -1, shared_gate = -1;  // with experts only
+  WeightId q_norm = -1, k_norm = -1;                                                 // LayerSpec::qk_norm only
+  WeightId v_norm = -1;                                                              // LayerSpec::v_norm only: ones
+  WeightGroupId attention_gate = -1;                                                 // LayerSpec::output_gate only
+  WeightId sinks = -1;                                                               // LayerSpec::sinks only
+  WeightId attention_post_norm = -1, ffn_post_norm = -1;                             // where LayerSpec has them
+  KvTensorScales kv_scales = {};                                                     // Model::has_kv_scales only
 };
 
 struct Model {

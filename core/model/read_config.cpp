@@ -34,6 +34,7 @@ constexpr const char* kKnownKeys[] = {
     "expert_used_count",
     "expert_feed_forward_length",
     "expert_shared_count",
+    "expert_shared_feed_forward_length",
     "expert_weights_scale",
     "expert_weights_norm",
     "expert_gating_func",
@@ -80,7 +81,15 @@ constexpr const char* kKnownKeys[] = {
 };
 
 // Of architectures with recurrent layers: read_recurrent.cpp.
-constexpr const char* kRecurrentKeys[] = {"shortconv.l_cache"};
+constexpr const char* kRecurrentKeys[] = {"shortconv.l_cache",
+                                          "ssm.conv_kernel",
+                                          "ssm.inner_size",
+                                          "ssm.state_size",
+                                          "ssm.time_step_rank",
+                                          "ssm.group_count",
+                                          "attention.recurrent_layers",
+                                          "full_attention_interval",
+                                          "rope.dimension_sections"};  // of positions in images: in text all are equal
 
 bool is_recurrent_key(const Architecture& architecture, std::string_view key) {
   const auto is_key = [key](std::string_view known) { return known == key; };

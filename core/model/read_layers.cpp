@@ -52,9 +52,10 @@ void read_head_counts(ConfigReader& reader, const Architecture& architecture, Mo
   const bool has_kv_heads = reader.find(kKvHeads) != nullptr;
   const std::vector<uint32_t> kv_heads =
       has_kv_heads ? reader.integers(kKvHeads, 0, kHeadsMax, config->num_layers()) : heads;
+  const std::vector<bool> recurrent = read_recurrent_layers(reader, architecture, kv_heads);
   for (uint32_t layer = 0; layer < config->num_layers(); ++layer) {
     LayerSpec& spec = config->layers[layer];
-    if (architecture.recurrent && kv_heads[layer] == 0) {
+    if (recurrent[layer]) {
       spec.num_heads = spec.num_kv_heads = 0;
       continue;
     }
@@ -120,10 +121,11 @@ float default_scale(const Architecture& architecture, const ModelConfig& config,
 
 void read_dims(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
   const auto attends = std::ranges::find_if(config->layers, [](const LayerSpec& layer) { return layer.num_heads > 0; });
-  reader.expect(attends != config->layers.end(), ErrorCode::kUnsupported,
-                fmt::format("unsupported model: {}attention.head_count_kv: expected attention in some layer, found it in "
-                            "none",
-                            reader.prefix()));
+  reader.expect(
+      attends != config->layers.end(), ErrorCode::kUnsupported,
+      fmt::format("unsupported model: {}attention.head_count_kv: expected attention in some layer, found it in "
+                  "none",
+                  reader.prefix()));
   if (!reader.status()) return;
   const HeadDims full = read_head_dims(reader, kHeadKeys, config->width / attends->num_heads, 0);
   HeadDims window = full;
@@ -201,9 +203,11 @@ ExpertSpec read_experts(ConfigReader& reader, const Architecture& architecture) 
                 fmt::format("bad metadata: {}expert_group_count: expected {} experts in equal groups that leave {} to "
                             "choose, found {} groups of which {} are used",
                             reader.prefix(), experts.count, experts.used, rule.groups, rule.groups_used));
-  const uint32_t shared = reader.integer("expert_shared_count", 0, kExpertsMax, 0);
-  reader.expect(shared == 0, ErrorCode::kUnsupported,
-                fmt::format("unsupported model: {}expert_shared_count: expected 0, found {}", reader.prefix(), shared));
+  rule.num_shared = architecture.has_shared_experts ? 1 : 0;
+  const uint32_t shared = reader.integer("expert_shared_count", 0, kExpertsMax, rule.num_shared);
+  reader.expect(shared == rule.num_shared, ErrorCode::kUnsupported,
+                fmt::format("unsupported model: {}expert_shared_count: expected {}, found {}", reader.prefix(),
+                            rule.num_shared, shared));
   return experts;
 }
 
@@ -224,6 +228,13 @@ void read_feed_forward(ConfigReader& reader, const Architecture& architecture, M
     LayerSpec& spec = config->layers[layer];
     spec.ffn_width = layer >= num_dense && has_expert_width ? expert_widths[layer] : widths[layer];
     if (layer < num_dense) continue;
+    if (architecture.has_shared_experts) {
+      const uint32_t shared = reader.integer("expert_shared_feed_forward_length", 1, kFfnWidthMax, spec.ffn_width);
+      reader.expect(shared == spec.ffn_width, ErrorCode::kUnsupported,
+                    fmt::format("unsupported model: {}expert_shared_feed_forward_length: expected {} as an expert's, "
+                                "found {}",
+                                reader.prefix(), spec.ffn_width, shared));
+    }
     spec.feed_forward = FeedForwardKind::kExperts;
     spec.experts = experts;
   }

@@ -10,9 +10,18 @@ class RopeObject {
  public:
   RopeObject(const JsonTree& object, std::string place) : reader_(object, place + "."), place_(std::move(place)) {}
 
+  // Where only some of a head's numbers turn. Sections of M-RoPE have equal positions in text.
+  std::optional<double> share(HfReader& config) {
+    if (reader_.find("partial_rotary_factor") == nullptr) return {};
+    const double share = reader_.number("partial_rotary_factor");
+    config.keep(reader_.status());
+    return share;
+  }
+
   void add(const std::string& prefix, HfReader& config, CanonicalMetadata& metadata) {
     const std::string type = reader_.string("rope_type", reader_.string("type", "default"));
-    constexpr std::string_view kAll[] = {"rope_type", "type", "rope_theta"};
+    constexpr std::string_view kAll[] = {
+        "rope_type", "type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved"};
     constexpr std::string_view kLinear[] = {"factor"};
     constexpr std::string_view kLlama3[] = {"factor", "low_freq_factor", "high_freq_factor",
                                             "original_max_position_embeddings"};
@@ -133,7 +142,7 @@ uint64_t read_pattern(const HfFamily& family, HfReader& reader) {
 }  // namespace
 
 void read_hf_rope(const HfFamily& family, const std::string& prefix, HfReader& reader, CanonicalMetadata& metadata) {
-  std::optional<double> base, window_base;
+  std::optional<double> base, window_base, rope_share;
   for (const std::string_view key : {"rope_parameters", "rope_scaling"}) {
     const JsonTree* object = reader.find(key);
     if (object == nullptr) continue;
@@ -145,6 +154,7 @@ void read_hf_rope(const HfFamily& family, const std::string& prefix, HfReader& r
     RopeObject rope(*object, std::string(key));
     rope.add(prefix, reader, metadata);
     base = rope.base(reader);
+    rope_share = rope.share(reader);
   }
   const double own = reader.number("rope_theta", base.value_or(family.rope_base));
   if (base && *base != own)
@@ -152,8 +162,12 @@ void read_hf_rope(const HfFamily& family, const std::string& prefix, HfReader& r
   metadata.add_f64(prefix + "rope.freq_base", own);
   if (family.is_gemma)
     metadata.add_f64(prefix + "rope.freq_base_swa", reader.number("rope_local_base_freq", window_base.value_or(10000)));
-  if (const double share = reader.number("partial_rotary_factor", 1); share != 1)
-    reader.refuse("partial_rotary_factor", "1", fmt::format("{}", share));
+  const double share = reader.number("partial_rotary_factor", rope_share.value_or(family.rotary_share));
+  if (family.rotary_share == 1 && share != 1) reader.refuse("partial_rotary_factor", "1", fmt::format("{}", share));
+  if (!(share > 0 && share <= 1)) return reader.refuse("partial_rotary_factor", "in (0, 1]", fmt::format("{}", share));
+  if (share != 1)
+    metadata.add_u64(prefix + "rope.dimension_count",
+                     static_cast<uint64_t>(share * static_cast<double>(reader.integer("head_dim", family.head_dim))));
   if (reader.boolean("rope_interleaved", false)) reader.refuse("rope_interleaved", "false", "true");
 }
 

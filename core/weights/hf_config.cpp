@@ -46,9 +46,10 @@ constexpr std::string_view kExpertKeys[] = {
     // Training alone reads these; gpt-oss's scaling repeats its trained context.
     "output_router_logits", "router_aux_loss_coef", "router_jitter_noise", "initial_context_length"};
 // Beside text_config.
-constexpr std::string_view kOuterKeys[] = {"text_config",     "vision_config",   "mm_tokens_per_image",
-                                           "boi_token_index", "eoi_token_index", "image_token_index",
-                                           "boi_token_id",    "eoi_token_id",    "image_token_id"};
+constexpr std::string_view kOuterKeys[] = {"text_config",     "vision_config",         "mm_tokens_per_image",
+                                           "boi_token_index", "eoi_token_index",       "image_token_index",
+                                           "boi_token_id",    "eoi_token_id",          "image_token_id",
+                                           "video_token_id",  "vision_start_token_id", "vision_end_token_id"};
 constexpr std::string_view kHarmlessKeys[] = {"torch_dtype",
                                               "dtype",
                                               "transformers_version",
@@ -128,8 +129,9 @@ void read_experts(const HfFamily& family, const std::string& prefix, HfReader& r
   metadata.add_u64(prefix + "expert_feed_forward_length", out->expert_width);
   // Mixtral's weights always add up to 1; gpt-oss's are a softmax over the chosen experts, which its architecture says.
   if (family.experts == HfExperts::kOneTensorEach)
-    metadata.add_bool(prefix + "expert_weights_norm",
-                      family.expert_ffn == 0 || reader.boolean("norm_topk_prob", false));
+    metadata.add_bool(
+        prefix + "expert_weights_norm",
+        family.expert_ffn == 0 || reader.boolean("norm_topk_prob", family.recurrent == HfRecurrent::kGatedDelta));
   if (const uint64_t step = reader.integer("decoder_sparse_step", 1); step != 1)
     reader.refuse("decoder_sparse_step", "1, experts in every layer", fmt::format("{}", step));
   const JsonTree* dense = reader.find("mlp_only_layers");
@@ -167,7 +169,8 @@ void read_sizes(const HfFamily& family, const std::string& prefix, HfReader& rea
 void read_text_config(const HfFamily& family, HfReader& reader, CanonicalMetadata& metadata, HfConfig* out) {
   const std::string prefix = std::string(family.architecture) + ".";
   constexpr std::span<const std::string_view> kNone;
-  reader.expect_known({kReadKeys, kHarmlessKeys, hf_recurrent_keys(family.recurrent), family.is_gemma ? std::span(kGemmaKeys) : kNone,
+  reader.expect_known({kReadKeys, kHarmlessKeys, hf_recurrent_keys(family.recurrent),
+                       family.is_gemma ? std::span(kGemmaKeys) : kNone,
                        family.experts != HfExperts::kNone ? std::span(kExpertKeys) : kNone});
   if (family.recurrent != HfRecurrent::kNone) read_hf_recurrent(family, prefix, reader, metadata);
   read_sizes(family, prefix, reader, metadata, out);

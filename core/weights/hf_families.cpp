@@ -51,16 +51,52 @@ constexpr HfName kGptOssProjections[] = {
 };
 
 constexpr HfName kLfm2Layer[] = {
-    {"operator_norm.weight", "attn_norm.weight"},
-    {"ffn_norm.weight", "ffn_norm.weight"},
-    {"self_attn.q_layernorm.weight", "attn_q_norm.weight"},
-    {"self_attn.k_layernorm.weight", "attn_k_norm.weight"},
+    {"operator_norm.weight", "attn_norm.weight"},           {"ffn_norm.weight", "ffn_norm.weight"},
+    {"self_attn.q_layernorm.weight", "attn_q_norm.weight"}, {"self_attn.k_layernorm.weight", "attn_k_norm.weight"},
     {"conv.conv.weight", "shortconv.conv.weight"},
 };
 constexpr HfName kLfm2Projections[] = {
-    {"self_attn.q_proj", "attn_q"},       {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
-    {"self_attn.out_proj", "attn_output"}, {"conv.in_proj", "shortconv.in_proj"}, {"conv.out_proj", "shortconv.out_proj"},
-    {"feed_forward.w1", "ffn_gate"},      {"feed_forward.w3", "ffn_up"},       {"feed_forward.w2", "ffn_down"},
+    {"self_attn.q_proj", "attn_q"},        {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},        {"self_attn.out_proj", "attn_output"},
+    {"conv.in_proj", "shortconv.in_proj"}, {"conv.out_proj", "shortconv.out_proj"},
+    {"feed_forward.w1", "ffn_gate"},       {"feed_forward.w3", "ffn_up"},
+    {"feed_forward.w2", "ffn_down"},
+};
+
+// post_attention_norm is the name that GGUF has for the norm in front of the feed-forward part here too. Of experts
+// that lie in one tensor, an expert's gate rows come before its up rows, as in GGUF.
+constexpr HfName kDeltaLayer[] = {
+    {"input_layernorm.weight", "attn_norm.weight"},
+    {"post_attention_layernorm.weight", "post_attention_norm.weight"},
+    {"self_attn.q_norm.weight", "attn_q_norm.weight"},
+    {"self_attn.k_norm.weight", "attn_k_norm.weight"},
+    {"linear_attn.conv1d.weight", "ssm_conv1d.weight"},
+    {"linear_attn.A_log", "ssm_a"},
+    {"linear_attn.dt_bias", "ssm_dt.bias"},
+    {"linear_attn.norm.weight", "ssm_norm.weight"},
+    {"mlp.gate.weight", "ffn_gate_inp.weight"},
+    {"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"},
+    {"mlp.experts.gate_up_proj", "ffn_gate_up_exps.weight"},
+    {"mlp.experts.down_proj", "ffn_down_exps.weight"},
+};
+constexpr HfName kDeltaProjections[] = {
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"linear_attn.in_proj_qkvz", "ssm_in"},
+    {"linear_attn.in_proj_ba", "ssm_ba"},
+    {"linear_attn.in_proj_qkv", "attn_qkv"},
+    {"linear_attn.in_proj_z", "attn_gate"},
+    {"linear_attn.in_proj_b", "ssm_beta"},
+    {"linear_attn.in_proj_a", "ssm_alpha"},
+    {"linear_attn.out_proj", "ssm_out"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+    {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+    {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
 };
 
 constexpr HfName kQwen3MoeExperts[] = {
@@ -96,6 +132,45 @@ constexpr HfFamily kGemma3Text = {.model_type = "gemma3_text",
                                   .activation = "gelu_pytorch_tanh",
                                   .layer_names = kGemma3Layer,
                                   .projection_names = kUsualProjections};
+
+constexpr HfFamily kQwen35Text = {.model_type = "qwen3_5_text",
+                                  .class_name = "Qwen3_5ForCausalLM",
+                                  .architecture = "qwen35",
+                                  .width = 4096,
+                                  .layers = 32,
+                                  .heads = 16,
+                                  .kv_heads = 4,
+                                  .head_dim = 256,
+                                  .ffn = 12288,
+                                  .vocab = 248320,
+                                  .context = 32768,
+                                  .eps = 1e-6,
+                                  .norms_add_one = true,
+                                  .rotary_share = 0.25,
+                                  .recurrent = HfRecurrent::kGatedDelta,
+                                  .layer_names = kDeltaLayer,
+                                  .projection_names = kDeltaProjections};
+
+constexpr HfFamily with_experts(HfFamily family, std::string_view model_type, std::string_view class_name,
+                                std::string_view architecture, uint32_t num_experts, uint32_t num_used) {
+  family.model_type = model_type;
+  family.class_name = class_name;
+  family.architecture = architecture;
+  family.width = 2048;
+  family.kv_heads = 2;
+  family.ffn = 5632;
+  family.experts = HfExperts::kOneTensorEach;
+  family.count_key = "num_experts";
+  family.num_experts = num_experts;
+  family.num_used = num_used;
+  family.expert_ffn = 512;
+  family.expert_names = kQwen3MoeExperts;
+  family.experts_prefix = "mlp.experts.";
+  return family;
+}
+
+constexpr HfFamily kQwen35MoeText =
+    with_experts(kQwen35Text, "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", "qwen35moe", 256, 8);
 
 // The same text model as a part of one that reads images.
 constexpr HfFamily nested(HfFamily family, std::string_view model_type, std::string_view class_name) {
@@ -201,6 +276,11 @@ constexpr HfFamily kFamilies[] = {
      .recurrent = HfRecurrent::kShortConv,
      .layer_names = kLfm2Layer,
      .projection_names = kLfm2Projections},
+    with_experts(kQwen35Text, "qwen3_next", "Qwen3NextForCausalLM", "qwen3next", 512, 10),
+    kQwen35Text,
+    nested(kQwen35Text, "qwen3_5", "Qwen3_5ForConditionalGeneration"),
+    kQwen35MoeText,
+    nested(kQwen35MoeText, "qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"),
 };
 
 }  // namespace

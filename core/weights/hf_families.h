@@ -22,7 +22,7 @@ enum class HfWindows : uint8_t {
 enum class HfExperts : uint8_t { kNone, kOneTensorEach, kFused };
 
 // What layers without attention compute (hf_recurrent.cpp).
-enum class HfRecurrent : uint8_t { kNone, kShortConv };
+enum class HfRecurrent : uint8_t { kNone, kShortConv, kGatedDelta };
 
 struct HfName {
   std::string_view hf, canonical;
@@ -37,6 +37,8 @@ struct HfFamily {
   bool is_tied = false;
   bool may_have_biases = false;  // attention_bias and mlp_bias may be true
   bool is_gemma = false;         // norms hold what is added to 1; scores have a scale of their own
+  bool norms_add_one = false;    // norms hold what is added to 1, but for that of a recurrent part
+  double rotary_share = 1;       // of a head's numbers that turn
   bool is_nested = false;        // the text model is a part: text_config, names under language_model
   HfWindows windows = HfWindows::kRefused;
   uint32_t window = 0, pattern = 0;  // of kAll and kByPattern

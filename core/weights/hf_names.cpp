@@ -26,10 +26,8 @@ constexpr std::string_view kFusedNames[] = {
 constexpr std::string_view kComputedName = "self_attn.rotary_emb.inv_freq";
 // Beginnings of the names of parts that read images; the engine leaves out what has such a canonical name.
 constexpr HfName kImageNames[] = {
-    {"vision_tower.", "v."},
-    {"model.vision_tower.", "v."},
-    {"multi_modal_projector.", "mm."},
-    {"model.multi_modal_projector.", "mm."},
+    {"vision_tower.", "v."},           {"model.vision_tower.", "v."},           {"model.visual.", "v."},
+    {"multi_modal_projector.", "mm."}, {"model.multi_modal_projector.", "mm."},
 };
 // Behind a projection's name, where its numbers have scales.
 constexpr std::string_view kWeightScales[] = {".weight_scale_inv", ".weight_scale"};
@@ -98,6 +96,8 @@ std::string weight_name(std::string_view name, std::span<const std::string_view>
 }  // namespace
 
 HfPlace place_of(std::string_view name, const HfConfig& config) {
+  // The part that guesses further tokens.
+  if (config.family->recurrent == HfRecurrent::kGatedDelta && name.starts_with("mtp.")) return {Role::kIgnored, {}};
   std::string text;
   if (config.family->is_nested) {
     for (const HfName& image : kImageNames)

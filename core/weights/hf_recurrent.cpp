@@ -6,7 +6,7 @@
 namespace llmrt {
 namespace {
 
-constexpr int64_t kRecurrentLayersMax = 1024;
+constexpr int64_t kRecurrentLayersMax = 1024, kStateNumbersMax = 1 << 20;
 
 // Keys of the released models that say how they were initialised, or repeat others, stand among them.
 constexpr std::string_view kShortConvKeys[] = {"norm_eps",
@@ -30,6 +30,12 @@ constexpr std::string_view kShortConvKeys[] = {"norm_eps",
                                                "theta",
                                                "tie_embedding",
                                                "use_pos_enc"};
+
+constexpr std::string_view kGatedDeltaKeys[] = {
+    "linear_conv_kernel_dim", "linear_key_head_dim", "linear_value_head_dim", "linear_num_key_heads",
+    "linear_num_value_heads", "full_attention_interval", "attn_output_gate", "shared_expert_intermediate_size",
+    // Of the part that guesses further tokens, which is left out, and of the dtype of states, which are f32 here.
+    "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype"};
 
 // Which layers have attention: layer_types with `other` for the rest, or the numbers of full_attn_idxs.
 std::vector<bool> read_attention_layers(uint64_t num_layers, std::string_view other, HfReader& reader) {
@@ -95,10 +101,36 @@ void read_lfm2(const HfFamily& family, const std::string& prefix, HfReader& read
       reader.refuse(key, fmt::format("{}, as hidden_size", width), fmt::format("{}", other));
 }
 
+void read_gated_delta(const HfFamily& family, const std::string& prefix, HfReader& reader,
+                      CanonicalMetadata& metadata) {
+  const uint64_t num_layers = reader.integer("num_hidden_layers", family.layers, kRecurrentLayersMax);
+  std::vector<bool> recurrent = read_attention_layers(num_layers, "linear_attention", reader);
+  recurrent.flip();
+  if (reader.find("layer_types") == nullptr) {
+    const uint64_t interval = reader.integer("full_attention_interval", 4, kRecurrentLayersMax);
+    for (uint64_t layer = 0; layer < num_layers; ++layer) recurrent[layer] = (layer + 1) % interval != 0;
+  }
+  metadata.add_bools(prefix + "attention.recurrent_layers", recurrent);
+  const uint64_t value_heads = reader.integer("linear_num_value_heads", 32, kStateNumbersMax);
+  metadata.add_u64(prefix + "ssm.conv_kernel", reader.integer("linear_conv_kernel_dim", 4, kStateNumbersMax));
+  metadata.add_u64(prefix + "ssm.state_size", reader.integer("linear_key_head_dim", 128, kStateNumbersMax));
+  metadata.add_u64(prefix + "ssm.group_count", reader.integer("linear_num_key_heads", 16, kStateNumbersMax));
+  metadata.add_u64(prefix + "ssm.time_step_rank", value_heads);
+  metadata.add_u64(prefix + "ssm.inner_size",
+                   value_heads * reader.integer("linear_value_head_dim", 128, kStateNumbersMax));
+  // GGUF's converter puts the V heads of qwen35 in another order.
+  metadata.add_string("llmrt.value_head_order", "divided");
+  if (!reader.boolean("attn_output_gate", true)) reader.refuse("attn_output_gate", "true", "false");
+  if (family.experts != HfExperts::kNone)
+    metadata.add_u64(prefix + "expert_shared_feed_forward_length",
+                     reader.integer("shared_expert_intermediate_size", family.expert_ffn));
+}
+
 }  // namespace
 
 std::span<const std::string_view> hf_recurrent_keys(HfRecurrent kind) {
   if (kind == HfRecurrent::kNone) return {};
+  if (kind == HfRecurrent::kGatedDelta) return kGatedDeltaKeys;
   return kShortConvKeys;
 }
 
@@ -106,6 +138,7 @@ void read_hf_recurrent(const HfFamily& family, const std::string& prefix, HfRead
                        CanonicalMetadata& metadata) {
   if (const JsonTree* window = reader.find("sliding_window"); window != nullptr)
     reader.refuse("sliding_window", "none", window->describe());
+  if (family.recurrent == HfRecurrent::kGatedDelta) return read_gated_delta(family, prefix, reader, metadata);
   read_lfm2(family, prefix, reader, metadata);
 }
 

@@ -10,6 +10,7 @@ namespace {
 constexpr uint64_t kVectorBytesMax = 256u << 20;  // of all norms and biases; a model of 500 GB has 30 MB
 constexpr std::string_view kRouter = "ffn_gate_inp.weight";
 constexpr std::string_view kShortConv = "shortconv.conv.weight", kConv1d = "ssm_conv1d.weight";
+constexpr std::string_view kDecay = ".ssm_a", kRecurrentNorm = ".ssm_norm.weight";
 constexpr std::string_view kFp8Name = "f8_e4m3";
 
 bool is_float(const SourceTensor& tensor) {
@@ -73,6 +74,13 @@ Status HfTensors::widen(const SourceTensor& tensor, double offset, SourceTensor*
   return {};
 }
 
+// The logarithm of a decay's rate, as its negative rate.
+Status HfTensors::negate_exp(const SourceTensor& tensor, SourceTensor* out) {
+  if (auto status = widen(tensor, 0, out); !status) return status;
+  for (float& value : storage_.vectors.back()) value = -std::exp(value);
+  return {};
+}
+
 Status HfTensors::build_one(const std::string& name, const Entry& entry, SourceTensor* out) {
   const Part& part = entry.parts.begin()->second;
   if (auto status = build_part(part, out); !status) return status;
@@ -90,8 +98,9 @@ Status HfTensors::build_one(const std::string& name, const Entry& entry, SourceT
     out->num_dims = 2;
   }
   if (out->num_dims == 1 && is_float(*out)) {
-    const bool is_norm = name.ends_with("_norm.weight");
-    const double offset = config_.family->is_gemma && is_norm ? 1 : 0;
+    if (name.ends_with(kDecay)) return negate_exp(SourceTensor(*out), out);
+    const bool is_norm = name.ends_with("_norm.weight") && !name.ends_with(kRecurrentNorm);
+    const double offset = (config_.family->is_gemma || config_.family->norms_add_one) && is_norm ? 1 : 0;
     if (offset != 0 || *out->encoding != Encoding::kF32) return widen(SourceTensor(*out), offset, out);
   }
   if (out->num_dims == 2 && name.ends_with(kRouter) && is_float(*out) && *out->encoding != Encoding::kF32) {

@@ -49,6 +49,7 @@ class HfTensors {
   Status build_part(const Part& part, SourceTensor* out);
   Status build_fused(WeightSource* source);
   Status widen(const SourceTensor& tensor, double offset, SourceTensor* out);
+  Status negate_exp(const SourceTensor& tensor, SourceTensor* out);
   Status give(std::string name, SourceTensor tensor, WeightSource* source);
 
   const HfConfig& config_;

@@ -36,6 +36,12 @@ FAMILY_NAMES = {  # where a family gives a name another meaning
     "gemma3": {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
                "post_feedforward_layernorm": "post_ffw_norm"},
     "gpt-oss": {"post_attention_layernorm": "post_attention_norm"},
+    **{name: {"post_attention_layernorm": "post_attention_norm", "linear_attn.conv1d": "ssm_conv1d",
+              "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out", "linear_attn.in_proj_qkv": "attn_qkv",
+              "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
+              "linear_attn.in_proj_ba": "ssm_ba", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+              "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
+              "mlp.shared_expert.down_proj": "ffn_down_shexp"} for name in ("qwen35", "qwen3next")},
     "lfm2": {"operator_norm": "attn_norm", "ffn_norm": "ffn_norm", "self_attn.q_layernorm": "attn_q_norm",
              "self_attn.k_layernorm": "attn_k_norm", "self_attn.out_proj": "attn_output", "conv.in_proj": "shortconv.in_proj",
              "conv.conv": "shortconv.conv", "conv.out_proj": "shortconv.out_proj", "feed_forward.w1": "ffn_gate",
@@ -83,12 +89,48 @@ def gpt_oss_experts(part, value):
     return {f"ffn_gate_exps.{kind}": every_other(0), f"ffn_up_exps.{kind}": every_other(1)}
 
 
+DELTA = ("qwen35", "qwen3next")
+
+
+def tiled(value, config, axis=0, first=0):
+    """V heads of K head 0, of K head 1, ... become the first of each K head, the second of each, ...: the part of an axis
+    from `first` on."""
+    keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    before, heads = np.split(np.moveaxis(value, axis, 0), [first])
+    heads = heads.reshape(keys, values // keys, -1, *heads.shape[1:]).swapaxes(0, 1).reshape(heads.shape)
+    return np.ascontiguousarray(np.moveaxis(np.concatenate([before, heads]), 0, axis))
+
+
+def delta_tensor(arch, config, layer, part, value):
+    """What a gated delta net has under other names or in another order; {}: nothing of it."""
+    keys = config["linear_num_key_heads"] * config["linear_key_head_dim"]
+    is_tiled = arch == "qwen35"
+    if part.endswith("A_log"):
+        value = -np.exp(value)
+        return {f"blk.{layer}.ssm_a": tiled(value, config) if is_tiled else value}
+    if part.endswith("dt_bias"):
+        return {f"blk.{layer}.ssm_dt.bias": tiled(value, config) if is_tiled else value}
+    if part.endswith("in_proj_qkvz.weight"):  # by K head
+        heads, own = config["linear_num_key_heads"], config["linear_key_head_dim"]
+        q, k, v, z = np.split(value.reshape(heads, -1, value.shape[1]), [own, 2 * own, (len(value) // heads + 2 * own) // 2],
+                              axis=1)
+        q, k, v, z = (rows.reshape(-1, value.shape[1]) for rows in (q, k, v, z))
+        return {f"blk.{layer}.attn_qkv.weight": np.concatenate([q, k, v]), f"blk.{layer}.attn_gate.weight": z}
+    if is_tiled and part.startswith("linear_attn.") and not part.endswith(".norm.weight"):
+        base = part.removeprefix("linear_attn.").removesuffix(".weight")
+        first = 2 * keys if base in ("in_proj_qkv", "conv1d") else 0
+        value = tiled(value, config, axis=int(base == "out_proj"), first=first)
+        value = value.reshape(value.shape[0], -1)
+        return {f"blk.{layer}.{FAMILY_NAMES['qwen35']['linear_attn.' + base]}.weight": value}
+    return {}
+
+
 def gguf_tensors(name, config, values):
     arch, out, experts = FAMILIES[name]["arch"], {}, {}
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     names = LAYER_NAMES | FAMILY_NAMES.get(name.removesuffix("-rounded"), {})
     for hf, value in values.items():
-        if arch == "gemma3" and hf.endswith("norm.weight"):
+        if (arch == "gemma3" or arch in DELTA) and hf.endswith("norm.weight") and "linear_attn" not in hf:
             value = value + np.float32(1)
         if hf in MODEL_NAMES:
             out[MODEL_NAMES[hf]] = value
@@ -99,13 +141,17 @@ def gguf_tensors(name, config, values):
         elif part.startswith("mlp.experts."):
             stacked = gpt_oss_experts(part.removeprefix("mlp.experts."), value)
             out |= {f"blk.{layer}.{part}": tensor for part, tensor in stacked.items()}
+        elif arch in DELTA and (made := delta_tensor(arch, config, layer, part, value)):
+            out |= made
         elif part == "self_attn.sinks":
             out[f"blk.{layer}.attn_sinks.weight"] = value
         else:
             base, kind = part.rsplit(".", 1)
             short = names[base]
-            if re.search(r"conv1?d?$", short):
+            if short.endswith("conv") or short.endswith("conv1d"):
                 value = value.reshape(value.shape[0], -1)
+            if short == "ffn_gate_inp_shexp":
+                value = value.reshape(-1)
             if arch == "llama" and short in heads:
                 value = neighbours(value, heads[short])
             out[f"blk.{layer}.{short}.{kind}"] = value
@@ -115,7 +161,7 @@ def gguf_tensors(name, config, values):
 def rope_keys(config):
     scaling = config.get("rope_scaling") or {}
     kind = scaling.get("rope_type")
-    keys = {"rope.freq_base": float(config["rope_theta"])}
+    keys = {"rope.freq_base": float(config.get("rope_theta") or config["rope_parameters"]["rope_theta"])}
     if kind in ("linear", "yarn"):
         keys |= {"rope.scaling.type": kind, "rope.scaling.factor": scaling["factor"]}
     if kind == "yarn":
@@ -139,6 +185,20 @@ def lfm2_keys(config):
                                         for kind in config["layer_types"]]}
 
 
+def delta_keys(config):
+    rope = config.get("rope_parameters", config)
+    keys = {"ssm.conv_kernel": config["linear_conv_kernel_dim"], "ssm.state_size": config["linear_key_head_dim"],
+            "ssm.group_count": config["linear_num_key_heads"], "ssm.time_step_rank": config["linear_num_value_heads"],
+            "ssm.inner_size": config["linear_num_value_heads"] * config["linear_value_head_dim"],
+            "full_attention_interval": config["layer_types"].index("full_attention") + 1,
+            "rope.dimension_count": int(config["head_dim"] * rope["partial_rotary_factor"])}
+    if "mrope_section" in rope:
+        keys["rope.dimension_sections"] = [*rope["mrope_section"], 0]
+    if "num_experts" in config:
+        keys["expert_shared_feed_forward_length"] = config["shared_expert_intermediate_size"]
+    return keys
+
+
 def gguf_keys(name, config):
     arch, head_dim = FAMILIES[name]["arch"], config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
     keys = {"block_count": config["num_hidden_layers"], "context_length": config["max_position_embeddings"],
@@ -150,6 +210,8 @@ def gguf_keys(name, config):
         keys["rope.dimension_count"] = head_dim
     if arch == "lfm2":
         keys |= lfm2_keys(config)
+    if arch in DELTA:
+        keys |= delta_keys(config)
     if config.get("sliding_window") and "layer_types" in config:
         keys["attention.sliding_window"] = config["sliding_window"]
     if arch == "gemma3":  # gpt-oss' is 2 by nature, and this one's 6
@@ -157,7 +219,7 @@ def gguf_keys(name, config):
     experts = config.get("num_experts", config.get("num_local_experts"))
     if experts:
         keys |= {"expert_count": experts, "expert_used_count": config["num_experts_per_tok"]}
-    if arch in ("qwen3moe", "gpt-oss"):
+    if arch in ("qwen3moe", "gpt-oss", "qwen3next"):
         keys["expert_feed_forward_length"] = config.get("moe_intermediate_size", config["intermediate_size"])
     return {f"{arch}.{key}": value for key, value in keys.items()}
 

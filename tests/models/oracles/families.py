@@ -38,6 +38,16 @@ GEMMA = [
     (r"embed_tokens\.weight$", 0.0, "gain 0.5"),
 ]
 
+# Norms as gemma's, but for that of the delta rule. Rates of decay such that a state remembers tens of tokens.
+DELTA = [
+    (r"linear_attn\.norm\.weight$", 1.0, 0.2),
+    (r"[qk]_norm\.weight$", 0.4, 0.2),
+    (r"norm\.weight$", 0.0, 0.2),
+    (r"A_log$", -1.0, 1.0),
+    (r"dt_bias$", -2.0, 1.0),
+    (r"(conv1d|in_proj_\w+)\.weight$", 0.0, "gain 1.5"),
+]
+
 
 def layer_types(count):
     return ["full_attention" if layer % 2 else "sliding_attention" for layer in range(count)]
@@ -56,6 +66,14 @@ def gpt_oss(**scaling):
                              "original_max_position_embeddings": 4096, **scaling},
             "max_position_embeddings": 131072, "tie_word_embeddings": False, "initial_context_length": 4096,
             "output_router_logits": False, "router_aux_loss_coef": 0.9}}
+
+
+def gated_delta(**config):
+    """More V heads than K heads, of the real size."""
+    return {**COMMON, "head_dim": 64, "num_hidden_layers": 4, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+            "linear_value_head_dim": 128, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+            "layer_types": ["linear_attention", "full_attention"] * 2, "intermediate_size": 160, "attention_bias": False,
+            "tie_word_embeddings": False, **config}
 
 
 FAMILIES = {
@@ -103,6 +121,18 @@ FAMILIES = {
                    "block_auto_adjust_ff_dim": True, "block_multiple_of": 32, "block_ffn_dim_multiplier": 1.0,
                    "norm_eps": 1e-5, "conv_L_cache": 3, "conv_bias": False, "rope_theta": 1000000.0,
                    "layer_types": ["conv", "full_attention", "conv", "full_attention"], "tie_word_embeddings": True}},
+    "qwen35": {
+        "class": "Qwen3_5ForCausalLM", "arch": "qwen35", "rules": DELTA + RULES,
+        "config": gated_delta(model_type="qwen3_5_text", rope_parameters={
+            "rope_type": "default", "rope_theta": 1000000.0, "partial_rotary_factor": 0.25, "mrope_section": [3, 3, 2],
+            "mrope_interleaved": True})},
+    "qwen3next": {
+        "class": "Qwen3NextForCausalLM", "arch": "qwen3next", "rules": DELTA + RULES, "seed": 9,
+        "config": gated_delta(
+            model_type="qwen3_next", rope_theta=1000000.0, rope_scaling=None, partial_rotary_factor=0.25,
+            moe_intermediate_size=64, shared_expert_intermediate_size=64, num_experts=10, num_experts_per_tok=3,
+            norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], output_router_logits=False,
+            router_aux_loss_coef=0.001)},
 }
 for family in FAMILIES.values():
     family["config"]["architectures"] = [family["class"]]
