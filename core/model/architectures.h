@@ -46,6 +46,7 @@ struct Architecture {
   // What layers without KV heads compute; none: every layer has attention.
   std::optional<AttentionKind> recurrent = {};
   KeyHeadOrder value_head_order = KeyHeadOrder::kDivided;  // of a gated delta rule
+  bool finetuned_is_rope = false;                          // rope.scaling.finetuned false: no layer turns q and k
   bool has_shared_experts = false;                         // beside the others, with a gate of their own
   const char* final_norm = "output_norm.weight";
   bool has_images = false;  // files may hold parts that read images too: llmrt leaves them out
@@ -83,6 +84,7 @@ inline constexpr const char* kDeltaBetaAlpha = "ssm_ba";  // of a key head in tu
 inline constexpr const char* kStateIn = "ssm_in";
 inline constexpr const char* kStateConv = "ssm_conv1d";  // .weight, .bias
 inline constexpr const char* kStateDecay = "ssm_a";
+inline constexpr const char* kStateSkip = "ssm_d";
 inline constexpr const char* kStateDtBias = "ssm_dt.bias";
 inline constexpr const char* kStateNorm = "ssm_norm.weight";
 inline constexpr const char* kStateOut = "ssm_out";
@@ -91,6 +93,7 @@ inline constexpr const char* kFfnNorm = "ffn_norm.weight";
 inline constexpr const char* kFfnPostNorm = "post_ffw_norm.weight";
 inline constexpr const char* kGate = "ffn_gate";
 inline constexpr const char* kUp = "ffn_up";
+inline constexpr const char* kGateUp = "ffn_gate_up";  // both in one tensor, gate rows first: ours, of folders
 inline constexpr const char* kDown = "ffn_down";
 // Router and experts: .weight and .bias; an expert's rows are one slice of a stack.
 inline constexpr const char* kRouter = "ffn_gate_inp";

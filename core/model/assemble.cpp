@@ -202,10 +202,9 @@ Status Assembler::add_feed_forward(const std::string& prefix, LayerSpec* spec, L
 Status Assembler::add_dense(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights) {
   const uint64_t width = model_->config.width;
   const Presence bias = architecture_.ffn_bias;
-  if (auto s = add_group(prefix, "gate_up", {{kGate, spec.ffn_width}, {kUp, spec.ffn_width}}, width, bias,
-                         &weights->gate_up);
-      !s)
-    return s;
+  std::vector<Part> parts = {{kGate, spec.ffn_width}, {kUp, spec.ffn_width}};
+  if (source_.has(prefix + kGateUp + ".weight")) parts = {{kGateUp, uint64_t{2} * spec.ffn_width}};
+  if (auto s = add_group(prefix, "gate_up", parts, width, bias, &weights->gate_up); !s) return s;
   return add_group(prefix, "down", {{kDown, width}}, spec.ffn_width, bias, &weights->down);
 }
 

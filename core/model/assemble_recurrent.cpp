@@ -27,6 +27,14 @@ Status Assembler::add_numbers(const std::string& name, uint64_t rows, uint64_t c
   return {};
 }
 
+Status Assembler::add_row(const std::string& name, uint64_t rows, uint64_t columns, WeightId* out, float most) {
+  if (auto s = add_numbers(name, rows, columns, out, most); !s) return s;
+  WeightTensor& tensor = model_->weights.tensors[static_cast<size_t>(*out)];
+  tensor.rows = 1;
+  tensor.columns = rows * columns;
+  return {};
+}
+
 Status Assembler::add_short_conv(const std::string& prefix, const RecurrentSpec& spec, RecurrentWeights* weights) {
   const uint64_t width = model_->config.width;
   if (auto s = add_group(prefix, kConvIn, {{kConvIn, 3 * width}}, width, Presence::kNever, &weights->in); !s) return s;
@@ -79,8 +87,25 @@ Status Assembler::add_gated_delta(const std::string& prefix, RecurrentSpec* spec
   return add_group(prefix, kStateOut, {{kStateOut, width}}, spec->value_columns(), Presence::kNever, &weights->out);
 }
 
+Status Assembler::add_scan(const std::string& prefix, const RecurrentSpec& spec, RecurrentWeights* weights) {
+  const uint64_t width = model_->config.width, inner = spec.value_columns(), heads = spec.value_heads;
+  if (auto s = add_group(prefix, kStateIn, {{kStateIn, inner + spec.conv_columns + heads}}, width, Presence::kNever,
+                         &weights->in);
+      !s)
+    return s;
+  const std::string conv = prefix + kStateConv;
+  if (auto s = add_numbers(conv + ".weight", spec.conv_columns, spec.conv_width, &weights->conv); !s) return s;
+  if (auto s = add_numbers(conv + ".bias", 1, spec.conv_columns, &weights->conv_bias); !s) return s;
+  if (auto s = add_row(prefix + kStateDecay, heads, 1, &weights->a, 0); !s) return s;
+  if (auto s = add_row(prefix + kStateSkip, heads, 1, &weights->d); !s) return s;
+  if (auto s = add_numbers(prefix + kStateDtBias, 1, heads, &weights->dt_bias); !s) return s;
+  if (auto s = add_row(prefix + kStateNorm, spec.key_heads, inner / spec.key_heads, &weights->norm); !s) return s;
+  return add_group(prefix, kStateOut, {{kStateOut, width}}, inner, Presence::kNever, &weights->out);
+}
+
 Status Assembler::add_recurrent(const std::string& prefix, LayerSpec* layer, LayerWeights* weights) {
   if (auto s = add_vector(prefix + kAttentionNorm, model_->config.width, &weights->attention_norm); !s) return s;
+  if (layer->attention == AttentionKind::kSelectiveScan) return add_scan(prefix, layer->recurrent, &weights->recurrent);
   if (layer->attention == AttentionKind::kGatedDelta)
     return add_gated_delta(prefix, &layer->recurrent, &weights->recurrent);
   return add_short_conv(prefix, layer->recurrent, &weights->recurrent);

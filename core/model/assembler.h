@@ -29,6 +29,10 @@ class Assembler {
   Status add_attention(const std::string& prefix, LayerSpec* layer, LayerWeights* weights);
   Status add_recurrent(const std::string& prefix, LayerSpec* layer, LayerWeights* weights);
   Status add_short_conv(const std::string& prefix, const RecurrentSpec& spec, RecurrentWeights* weights);
+  // The same as one row.
+  Status add_row(const std::string& name, uint64_t rows, uint64_t columns, WeightId* out,
+                 float most = std::numeric_limits<float>::max());
+  Status add_scan(const std::string& prefix, const RecurrentSpec& spec, RecurrentWeights* weights);
   Status add_gated_delta(const std::string& prefix, RecurrentSpec* spec, RecurrentWeights* weights);
   Status add_delta_rows(const std::string& prefix, RecurrentSpec* spec, WeightGroupId* out);
   Result<WeightTensor> add_shared(const std::string& prefix, const Part& part, uint64_t columns, WeightTensor stack);

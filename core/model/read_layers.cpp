@@ -133,13 +133,15 @@ void read_dims(ConfigReader& reader, const Architecture& architecture, ModelConf
     window = read_head_dims(reader, kWindowHeadKeys, full.head,
                             reader.find(kWindowHeadKeys.k_dim) == nullptr ? full.rope : 0);
   const float scale = reader.number("attention.scale", 1e-6, 1e6, 0.0);
+  const auto finetuned = reader.metadata().boolean(reader.prefix() + "rope.scaling.finetuned", true);
+  const bool turns = !architecture.finetuned_is_rope || !finetuned || *finetuned;
   const float soft_cap = reader.number("attn_logit_softcapping", 0, 1e6, 0.0);
   for (uint32_t i = 0; i < config->num_layers(); ++i) {
     LayerSpec& layer = config->layers[i];
     if (layer.num_heads == 0) continue;
     const HeadDims& dims = layer.attention == AttentionKind::kWindow ? window : full;
     layer.head_dim = dims.head;
-    const bool is_turned = !architecture.turned || architecture.turned->has_window(i);
+    const bool is_turned = turns && (!architecture.turned || architecture.turned->has_window(i));
     layer.rope.dim = is_turned ? dims.rope : 0;
     layer.soft_cap = soft_cap;
     layer.attention_scale = scale > 0 ? scale : default_scale(architecture, *config, layer);

@@ -69,8 +69,15 @@ RecurrentSpec read_gated_delta(ConfigReader& reader, const Architecture& archite
   return spec;
 }
 
+RecurrentSpec read_scan(ConfigReader& reader) {
+  RecurrentSpec spec = read_heads(reader);
+  spec.conv_columns = spec.value_columns() + 2 * spec.key_columns();
+  return spec;
+}
+
 RecurrentSpec read_spec(ConfigReader& reader, const Architecture& architecture, const ModelConfig& config) {
   if (*architecture.recurrent == AttentionKind::kGatedDelta) return read_gated_delta(reader, architecture);
+  if (*architecture.recurrent == AttentionKind::kSelectiveScan) return read_scan(reader);
   return read_short_conv(reader, config);
 }
 

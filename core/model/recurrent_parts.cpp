@@ -1,6 +1,7 @@
-// First parts that keep a state instead of keys and values (recurrent.h), each between one matmul that makes all that it
-// reads of a token and one that brings its numbers back to the width of the stream.
+// First parts that keep a state instead of keys and values (recurrent.h), each between one matmul that makes all that
+// it reads of a token and one that brings its numbers back to the width of the stream.
 #include <cmath>
+#include <limits>
 
 #include "core/model/decoder_parts.h"
 
@@ -54,6 +55,29 @@ class RecurrentPart {
     return add_gated_norm(ruled, z, spec_.value_dim, false);
   }
 
+  // Rows of z, of x, B and C, which the convolution passes, and of dt.
+  TensorId add_scan() {
+    const uint32_t inner = spec_.value_columns();
+    const TensorId conv = add_conv(inner);
+    const TensorId scanned = b_.tensor("scan", layer_, inner, DType::kF32);
+    b_.add(SelectiveScan{.x = {conv, 0},
+                         .b = {conv, inner},
+                         .c = {conv, inner + spec_.key_columns()},
+                         .dt = columns(inner + spec_.conv_columns),
+                         .dt_bias = weights_.dt_bias,
+                         .a = weights_.a,
+                         .d = weights_.d,
+                         .num_heads = spec_.value_heads,
+                         .head_dim = spec_.value_dim,
+                         .num_groups = spec_.key_heads,
+                         .state_dim = spec_.key_dim,
+                         .dt_min = 0,
+                         .dt_max = std::numeric_limits<float>::max(),
+                         .state = state(spec_.state_first()),
+                         .out = scanned});
+    return add_gated_norm(scanned, 0, inner / spec_.key_heads, true);
+  }
+
  private:
   static constexpr float kKeyEps = 1e-6f;  // of transformers and of flash-linear-attention, whatever rms_eps is
 
@@ -62,7 +86,8 @@ class RecurrentPart {
 
   TensorId add_conv(uint32_t first) {
     const TensorId out = b_.tensor("conv", layer_, spec_.conv_columns, DType::kF32);
-    b_.add(CausalConv{columns(first), {}, {}, weights_.conv, weights_.conv_bias, spec_.conv_width, true, state(0), out});
+    b_.add(
+        CausalConv{columns(first), {}, {}, weights_.conv, weights_.conv_bias, spec_.conv_width, true, state(0), out});
     return out;
   }
   TensorId add_gated_norm(TensorId x, uint32_t gate, uint32_t group_columns, bool gate_first) {
@@ -86,8 +111,9 @@ TensorId add_recurrent(uint32_t layer, TensorId x, TensorId delta, ListBuilder* 
   const LayerWeights& w = b->model.layers[layer];
   const TensorId normed = b->add_norm("attn_in", layer, x, delta, w.attention_norm);
   RecurrentPart part(layer, normed, b);
-  const bool is_conv = spec.attention == AttentionKind::kShortConv;
-  const TensorId made = is_conv ? part.add_short_conv() : part.add_gated_delta();
+  const TensorId made = spec.attention == AttentionKind::kShortConv    ? part.add_short_conv()
+                        : spec.attention == AttentionKind::kGatedDelta ? part.add_gated_delta()
+                                                                       : part.add_scan();
   const TensorId out = b->tensor("attn_out", layer, b->model.config.width, DType::kF32);
   b->add(Matmul{made, w.recurrent.out, out});
   return b->add_post_norm("attn_post", layer, out, w.attention_post_norm);

@@ -63,6 +63,25 @@ constexpr HfName kLfm2Projections[] = {
     {"feed_forward.w2", "ffn_down"},
 };
 
+constexpr HfName kGraniteHybridLayer[] = {
+    {"input_layernorm.weight", "attn_norm.weight"},
+    {"post_attention_layernorm.weight", "ffn_norm.weight"},
+    {"mamba.A_log", "ssm_a"},
+    {"mamba.D", "ssm_d"},
+    {"mamba.dt_bias", "ssm_dt.bias"},
+    {"mamba.norm.weight", "ssm_norm.weight"},
+};
+constexpr HfName kGraniteHybridProjections[] = {
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"mamba.in_proj", "ssm_in"},
+    {"mamba.conv1d", "ssm_conv1d"},
+    {"mamba.out_proj", "ssm_out"},
+    {"shared_mlp.input_linear", "ffn_gate_up"},
+    {"shared_mlp.output_linear", "ffn_down"},
+};
 // post_attention_norm is the name that GGUF has for the norm in front of the feed-forward part here too. Of experts
 // that lie in one tensor, an expert's gate rows come before its up rows, as in GGUF.
 constexpr HfName kDeltaLayer[] = {
@@ -276,6 +295,19 @@ constexpr HfFamily kFamilies[] = {
      .recurrent = HfRecurrent::kShortConv,
      .layer_names = kLfm2Layer,
      .projection_names = kLfm2Projections},
+    {.model_type = "granitemoehybrid",
+     .class_name = "GraniteMoeHybridForCausalLM",
+     .architecture = "granitehybrid",
+     .width = 4096,
+     .layers = 32,
+     .heads = 32,
+     .ffn = 1024,
+     .vocab = 32000,
+     .context = 2048,
+     .eps = 1e-6,
+     .recurrent = HfRecurrent::kScan,
+     .layer_names = kGraniteHybridLayer,
+     .projection_names = kGraniteHybridProjections},
     with_experts(kQwen35Text, "qwen3_next", "Qwen3NextForCausalLM", "qwen3next", 512, 10),
     kQwen35Text,
     nested(kQwen35Text, "qwen3_5", "Qwen3_5ForConditionalGeneration"),

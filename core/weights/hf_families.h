@@ -22,7 +22,7 @@ enum class HfWindows : uint8_t {
 enum class HfExperts : uint8_t { kNone, kOneTensorEach, kFused };
 
 // What layers without attention compute (hf_recurrent.cpp).
-enum class HfRecurrent : uint8_t { kNone, kShortConv, kGatedDelta };
+enum class HfRecurrent : uint8_t { kNone, kShortConv, kGatedDelta, kScan };
 
 struct HfName {
   std::string_view hf, canonical;

@@ -37,8 +37,17 @@ constexpr std::string_view kGatedDeltaKeys[] = {
     // Of the part that guesses further tokens, which is left out, and of the dtype of states, which are f32 here.
     "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype"};
 
+constexpr std::string_view kScanKeys[] = {
+    "embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier", "shared_intermediate_size",
+    "num_local_experts", "position_embedding_type", "layers_block_type", "mamba_n_heads", "mamba_n_groups",
+    "mamba_d_state", "mamba_d_head", "mamba_d_conv", "mamba_expand", "mamba_conv_bias", "mamba_proj_bias",
+    // How it is computed or trained, and what no experts read.
+    "mamba_chunk_size", "init_method", "normalization_function", "num_experts_per_tok", "output_router_logits",
+    "router_aux_loss_coef"};
+
 // Which layers have attention: layer_types with `other` for the rest, or the numbers of full_attn_idxs.
-std::vector<bool> read_attention_layers(uint64_t num_layers, std::string_view other, HfReader& reader) {
+std::vector<bool> read_attention_layers(uint64_t num_layers, std::string_view other, HfReader& reader,
+                                        std::string_view own = "full_attention") {
   std::vector<bool> attends(num_layers, true);
   const JsonTree* types = reader.find("layer_types");
   const JsonTree* idxs = types == nullptr ? reader.find("full_attn_idxs") : nullptr;
@@ -47,9 +56,9 @@ std::vector<bool> read_attention_layers(uint64_t num_layers, std::string_view ot
   } else if (types != nullptr) {
     for (uint64_t layer = 0; layer < num_layers; ++layer) {
       const JsonTree& type = (*types->items())[layer];
-      attends[layer] = type.string() != nullptr && *type.string() == "full_attention";
+      attends[layer] = type.string() != nullptr && *type.string() == own;
       if (!attends[layer] && (type.string() == nullptr || *type.string() != other))
-        reader.refuse("layer_types", fmt::format("full_attention and {}", other), type.describe());
+        reader.refuse("layer_types", fmt::format("{} and {}", own, other), type.describe());
     }
   } else if (idxs != nullptr && idxs->items() == nullptr) {
     reader.refuse("full_attn_idxs", "an array of layers", idxs->describe());
@@ -126,11 +135,59 @@ void read_gated_delta(const HfFamily& family, const std::string& prefix, HfReade
                      reader.integer("shared_expert_intermediate_size", family.expert_ffn));
 }
 
+void read_granite(const HfFamily& family, const std::string& prefix, HfReader& reader, CanonicalMetadata& metadata) {
+  const uint64_t num_layers = reader.integer("num_hidden_layers", family.layers, kRecurrentLayersMax);
+  const uint64_t width = reader.integer("hidden_size", family.width, kStateNumbersMax);
+  if (const JsonTree* types = reader.find("layer_types"); types == nullptr)
+    return reader.refuse("layer_types", "mamba and attention, one a layer", "nothing");
+  const std::vector<bool> attends = read_attention_layers(num_layers, "mamba", reader, "attention");
+  const auto heads = reader.integer("num_key_value_heads", reader.integer("num_attention_heads", family.heads));
+  std::vector<uint32_t> kv_heads;
+  for (const bool has_attention : attends) kv_heads.push_back(has_attention ? static_cast<uint32_t>(heads) : 0);
+  metadata.add_u32s(prefix + "attention.head_count_kv", kv_heads);
+  const uint64_t mamba_heads = reader.integer("mamba_n_heads", 128, kStateNumbersMax);
+  const uint64_t inner = width * reader.integer("mamba_expand", 2, 64);
+  const JsonTree* dim = reader.find("mamba_d_head");
+  if (dim != nullptr && dim->string() == nullptr)
+    if (const uint64_t own = reader.integer("mamba_d_head", 1, kStateNumbersMax); own * mamba_heads != inner)
+      reader.refuse("mamba_d_head",
+                    fmt::format("{}, of {} numbers in {} heads", inner / mamba_heads, inner, mamba_heads),
+                    fmt::format("{}", own));
+  metadata.add_u64(prefix + "ssm.inner_size", inner);
+  metadata.add_u64(prefix + "ssm.time_step_rank", mamba_heads);
+  metadata.add_u64(prefix + "ssm.conv_kernel", reader.integer("mamba_d_conv", 4, kStateNumbersMax));
+  metadata.add_u64(prefix + "ssm.state_size", reader.integer("mamba_d_state", 256, kStateNumbersMax));
+  metadata.add_u64(prefix + "ssm.group_count", reader.integer("mamba_n_groups", 1));
+  // transformers norms all groups together, GGUF's readers each alone.
+  if (const uint64_t groups = reader.integer("mamba_n_groups", 1); groups != 1)
+    reader.refuse("mamba_n_groups", "1", fmt::format("{}", groups));
+  if (!reader.boolean("mamba_conv_bias", true)) reader.refuse("mamba_conv_bias", "true", "false");
+  if (reader.boolean("mamba_proj_bias", false)) reader.refuse("mamba_proj_bias", "false", "true");
+  const JsonTree* experts = reader.find("num_local_experts");
+  if (experts == nullptr || experts->integer() == nullptr || *experts->integer() != 0)
+    reader.refuse("num_local_experts", "0", experts == nullptr ? "nothing" : experts->describe());
+  const std::string position = reader.string("position_embedding_type", "nope");
+  if (position != "nope" && position != "rope")
+    reader.refuse("position_embedding_type", "nope or rope", "\"" + printable(position) + "\"");
+  metadata.add_bool(prefix + "rope.scaling.finetuned", position == "rope");
+  metadata.add_u64(prefix + "feed_forward_length", reader.integer("shared_intermediate_size", family.ffn));
+  constexpr std::pair<const char*, const char*> kFactors[] = {{"embedding_multiplier", "embedding_scale"},
+                                                              {"residual_multiplier", "residual_scale"},
+                                                              {"attention_multiplier", "attention.scale"},
+                                                              {"logits_scaling", "logit_scale"}};
+  for (const auto& [name, key] : kFactors) {
+    const double factor = reader.number(name, 1);
+    if (!(factor > 0)) reader.refuse(name, "above 0", fmt::format("{}", factor));
+    metadata.add_f64(prefix + key, factor);
+  }
+}
+
 }  // namespace
 
 std::span<const std::string_view> hf_recurrent_keys(HfRecurrent kind) {
   if (kind == HfRecurrent::kNone) return {};
   if (kind == HfRecurrent::kGatedDelta) return kGatedDeltaKeys;
+  if (kind == HfRecurrent::kScan) return kScanKeys;
   return kShortConvKeys;
 }
 
@@ -139,6 +196,7 @@ void read_hf_recurrent(const HfFamily& family, const std::string& prefix, HfRead
   if (const JsonTree* window = reader.find("sliding_window"); window != nullptr)
     reader.refuse("sliding_window", "none", window->describe());
   if (family.recurrent == HfRecurrent::kGatedDelta) return read_gated_delta(family, prefix, reader, metadata);
+  if (family.recurrent == HfRecurrent::kScan) return read_granite(family, prefix, reader, metadata);
   read_lfm2(family, prefix, reader, metadata);
 }
 

@@ -10,7 +10,7 @@ namespace {
 constexpr uint64_t kVectorBytesMax = 256u << 20;  // of all norms and biases; a model of 500 GB has 30 MB
 constexpr std::string_view kRouter = "ffn_gate_inp.weight";
 constexpr std::string_view kShortConv = "shortconv.conv.weight", kConv1d = "ssm_conv1d.weight";
-constexpr std::string_view kDecay = ".ssm_a", kRecurrentNorm = ".ssm_norm.weight";
+constexpr std::string_view kDecay = ".ssm_a", kSkip = ".ssm_d", kRecurrentNorm = ".ssm_norm.weight";
 constexpr std::string_view kFp8Name = "f8_e4m3";
 
 bool is_float(const SourceTensor& tensor) {
@@ -98,6 +98,15 @@ Status HfTensors::build_one(const std::string& name, const Entry& entry, SourceT
     out->num_dims = 2;
   }
   if (out->num_dims == 1 && is_float(*out)) {
+    if (config_.family->recurrent == HfRecurrent::kScan && (name.ends_with(kDecay) || name.ends_with(kSkip))) {
+      if (auto status =
+              name.ends_with(kDecay) ? negate_exp(SourceTensor(*out), out) : widen(SourceTensor(*out), 0, out);
+          !status)
+        return status;
+      out->dims = {1, out->dims[0], 1, 1};  // one number a head is one a row in GGUF
+      out->num_dims = 2;
+      return {};
+    }
     if (name.ends_with(kDecay)) return negate_exp(SourceTensor(*out), out);
     const bool is_norm = name.ends_with("_norm.weight") && !name.ends_with(kRecurrentNorm);
     const double offset = (config_.family->is_gemma || config_.family->norms_add_one) && is_norm ? 1 : 0;

@@ -199,6 +199,55 @@ TEST_CASE("memory that is the host's is taken by the share that was asked for", 
   CHECK(budget() == 48 * kGiB);
 }
 
+// Eight layers, every fourth of which has attention, the others a state of 1 MiB.
+ModelConfig hybrid_model() {
+  ModelConfig model;
+  for (uint32_t i = 0; i < 8; ++i) {
+    LayerSpec& layer = model.layers.emplace_back();
+    if (i % 4 == 3) {
+      layer.num_heads = layer.num_kv_heads = 8;
+      layer.head_dim = 128;
+      continue;
+    }
+    layer.attention = AttentionKind::kGatedDelta;
+    layer.recurrent = {.conv_width = 2, .conv_columns = 1 << 17, .value_heads = 8, .key_dim = 128, .value_dim = 128};
+  }
+  assign_cache_groups(model.layers);
+  return model;
+}
+
+TEST_CASE("a pool of states has a record for each sequence, and fewer where they would take more than the blocks",
+          "[pool]") {
+  World world;
+  world.config.sequences_max = 64;
+  const PoolShapes shapes(hybrid_model(), world.config);
+  REQUIRE(shapes.size() == 2);
+  const uint64_t block_bytes = 2 * 2ull * 8 * 16 * 128 * 2, record_bytes = 6ull << 20;
+  CHECK(shapes.first().num_layers == 2);
+  CHECK(shapes.bytes_block() == block_bytes);
+  CHECK(shapes.blocks_of(1, 0) == 0);
+  CHECK(shapes.blocks_of(1, 1) == 8);
+  CHECK(shapes.blocks_of(1, 480) == 480 * block_bytes / record_bytes);
+  CHECK(shapes.blocks_of(1, 100'000) == 80);  // those that run, and a quarter as many snapshots
+  CHECK(shapes.bytes_of(100'000) == 100'000 * block_bytes + 80 * record_bytes);
+  for (const uint64_t bytes : {uint64_t{0}, 8 * record_bytes, 8 * record_bytes + block_bytes, kGiB, 77 * kGiB + 5}) {
+    const uint64_t blocks = shapes.blocks_in(bytes);
+    CHECK(shapes.bytes_of(blocks) <= bytes);
+    CHECK(shapes.bytes_of(blocks + 1) > bytes);
+  }
+  Caps caps;
+  caps.range_bytes_max = 20ull << 20;  // of a layer: 20 records
+  const uint64_t by_range = shapes.blocks_by_range(caps);
+  CHECK((shapes.blocks_of(1, by_range) == 20 && shapes.blocks_of(1, by_range + 1) == 21));
+  caps.range_bytes_max = 7ull << 20;
+  CHECK(shapes.blocks_by_range(caps) == 0);
+  const std::vector<KvPoolSize> books = shapes.books(480, 0);
+  REQUIRE(books.size() == 2);
+  CHECK((books[0].kind == CacheKind::kBlocks && books[1].kind == CacheKind::kState));
+  CHECK((books[1].num_blocks == 10 && books[1].num_host_blocks == 0 && books[1].block_tokens == 64));
+  CHECK(shapes.groups(480, 0)[1].state_columns == 1 << 18);
+}
+
 // Twelve layers, every sixth of which sees all positions, the others 1,024.
 ModelConfig windowed_model() {
   ModelConfig model;
@@ -248,8 +297,9 @@ TEST_CASE("pools of windows are as large as running rows and cached beginnings n
   CHECK(plan->pools[1].num_host_blocks == shapes.blocks_of(1, plan->num_host_blocks));
   CHECK(plan->pool_bytes == shapes.bytes_of(plan->num_blocks));
   CHECK(plan->host_pool_bytes <= kGiB);
-  CHECK(print(*plan, 0, 0).find(fmt::format("{:<28}{:>16}\n", "  of 1024 in a window",
-                                            fmt::format("{} blocks", plan->pools[1].num_blocks))) != std::string::npos);
+  CHECK(print(*plan, 0, 0)
+            .find(fmt::format("{:<28}{:>16}\n", "  of 1024 in a window",
+                              fmt::format("{} blocks", plan->pools[1].num_blocks))) != std::string::npos);
 
   // A layer of each pool is a range.
   CHECK(size_pools(world.config, world.caps, shapes, world.before, world.loaded)->limited_by == "memory");

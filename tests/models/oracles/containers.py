@@ -42,6 +42,8 @@ FAMILY_NAMES = {  # where a family gives a name another meaning
               "linear_attn.in_proj_ba": "ssm_ba", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
               "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
               "mlp.shared_expert.down_proj": "ffn_down_shexp"} for name in ("qwen35", "qwen3next")},
+    "granitehybrid": {"mamba.in_proj": "ssm_in", "mamba.conv1d": "ssm_conv1d", "mamba.norm": "ssm_norm",
+                      "mamba.out_proj": "ssm_out", "shared_mlp.output_linear": "ffn_down"},
     "lfm2": {"operator_norm": "attn_norm", "ffn_norm": "ffn_norm", "self_attn.q_layernorm": "attn_q_norm",
              "self_attn.k_layernorm": "attn_k_norm", "self_attn.out_proj": "attn_output", "conv.in_proj": "shortconv.in_proj",
              "conv.conv": "shortconv.conv", "conv.out_proj": "shortconv.out_proj", "feed_forward.w1": "ffn_gate",
@@ -125,6 +127,23 @@ def delta_tensor(arch, config, layer, part, value):
     return {}
 
 
+def granite_tensor(layer, part, value):
+    """What granitehybrid has under other names or in another shape; {}: nothing of it."""
+    if part in ("mamba.A_log", "mamba.D"):  # one number a row
+        return {f"blk.{layer}.ssm_a" if part.endswith("A_log") else f"blk.{layer}.ssm_d":
+                (-np.exp(value) if part.endswith("A_log") else value).reshape(-1, 1)}
+    if part == "mamba.dt_bias":
+        return {f"blk.{layer}.ssm_dt.bias": value}
+    if part == "mamba.conv1d.bias":
+        return {f"blk.{layer}.ssm_conv1d.bias": value}
+    if part == "mamba.norm.weight":
+        return {f"blk.{layer}.ssm_norm.weight": value.reshape(1, -1)}
+    if part == "shared_mlp.input_linear.weight":
+        gate, up = np.split(value, 2)
+        return {f"blk.{layer}.ffn_gate.weight": gate, f"blk.{layer}.ffn_up.weight": up}
+    return {}
+
+
 def gguf_tensors(name, config, values):
     arch, out, experts = FAMILIES[name]["arch"], {}, {}
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
@@ -143,6 +162,8 @@ def gguf_tensors(name, config, values):
             out |= {f"blk.{layer}.{part}": tensor for part, tensor in stacked.items()}
         elif arch in DELTA and (made := delta_tensor(arch, config, layer, part, value)):
             out |= made
+        elif arch == "granitehybrid" and (made := granite_tensor(layer, part, value)):
+            out |= made
         elif part == "self_attn.sinks":
             out[f"blk.{layer}.attn_sinks.weight"] = value
         else:
@@ -152,7 +173,7 @@ def gguf_tensors(name, config, values):
                 value = value.reshape(value.shape[0], -1)
             if short == "ffn_gate_inp_shexp":
                 value = value.reshape(-1)
-            if arch == "llama" and short in heads:
+            if arch in ("llama", "granitehybrid") and short in heads:
                 value = neighbours(value, heads[short])
             out[f"blk.{layer}.{short}.{kind}"] = value
     return out | {base: np.stack([parts[i] for i in range(len(parts))]) for base, parts in experts.items()}
@@ -199,6 +220,17 @@ def delta_keys(config):
     return keys
 
 
+def granite_keys(config):
+    return {"ssm.conv_kernel": config["mamba_d_conv"], "ssm.state_size": config["mamba_d_state"],
+            "ssm.group_count": config["mamba_n_groups"], "ssm.time_step_rank": config["mamba_n_heads"],
+            "ssm.inner_size": config["mamba_expand"] * config["hidden_size"], "embedding_scale": config["embedding_multiplier"],
+            "residual_scale": config["residual_multiplier"], "logit_scale": config["logits_scaling"],
+            "attention.scale": config["attention_multiplier"], "rope.scaling.finetuned": False,
+            "feed_forward_length": config["shared_intermediate_size"],
+            "attention.head_count_kv": [config["num_key_value_heads"] if kind == "attention" else 0
+                                        for kind in config["layer_types"]]}
+
+
 def gguf_keys(name, config):
     arch, head_dim = FAMILIES[name]["arch"], config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
     keys = {"block_count": config["num_hidden_layers"], "context_length": config["max_position_embeddings"],
@@ -212,6 +244,8 @@ def gguf_keys(name, config):
         keys |= lfm2_keys(config)
     if arch in DELTA:
         keys |= delta_keys(config)
+    if arch == "granitehybrid":
+        keys |= granite_keys(config)
     if config.get("sliding_window") and "layer_types" in config:
         keys["attention.sliding_window"] = config["sliding_window"]
     if arch == "gemma3":  # gpt-oss' is 2 by nature, and this one's 6

@@ -48,6 +48,14 @@ DELTA = [
     (r"(conv1d|in_proj_\w+)\.weight$", 0.0, "gain 1.5"),
 ]
 
+SCAN = [
+    (r"A_log$", 0.0, 1.0),
+    (r"dt_bias$", -2.0, 1.0),
+    (r"\.D$", 0.5, 0.5),
+    (r"(q|k)_proj\.weight$", 0.0, "gain 2"),
+    (r"(conv1d|in_proj)\.weight$", 0.0, "gain 1.5"),
+]
+
 
 def layer_types(count):
     return ["full_attention" if layer % 2 else "sliding_attention" for layer in range(count)]
@@ -133,6 +141,15 @@ FAMILIES = {
             moe_intermediate_size=64, shared_expert_intermediate_size=64, num_experts=10, num_experts_per_tok=3,
             norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], output_router_logits=False,
             router_aux_loss_coef=0.001)},
+    "granitehybrid": {
+        "class": "GraniteMoeHybridForCausalLM", "arch": "granitehybrid", "rules": SCAN + TIED + RULES,
+        "config": {**COMMON, "model_type": "granitemoehybrid", "hidden_size": 256, "num_hidden_layers": 4,
+                   "layer_types": ["mamba", "attention"] * 2, "intermediate_size": 160, "shared_intermediate_size": 160,
+                   "num_local_experts": 0, "num_experts_per_tok": 0, "position_embedding_type": "nope",
+                   "embedding_multiplier": 3.0, "logits_scaling": 2.0, "residual_multiplier": 0.5,
+                   "attention_multiplier": 0.09, "mamba_n_heads": 8, "mamba_n_groups": 1, "mamba_d_state": 64,
+                   "mamba_d_head": 64, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_chunk_size": 32, "mamba_conv_bias": True,
+                   "mamba_proj_bias": False, "rope_theta": 10000.0, "attention_bias": False, "tie_word_embeddings": True}},
 }
 for family in FAMILIES.values():
     family["config"]["architectures"] = [family["class"]]
