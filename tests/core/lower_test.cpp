@@ -513,6 +513,21 @@ TEST_CASE("an engine's blocks are told apart by all that makes their numbers") {
   CHECK(changed_layer([](LayerSpec& layer) { layer.activation = Activation::kGelu; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.attention_post_norm = true; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.ffn_post_norm = true; }));
+  const auto changed_state = [&](auto change) {
+    Model other = *model, base = *model;
+    for (Model* m : {&base, &other}) m->config.layers.front().attention = AttentionKind::kGatedDelta;
+    change(other.config.layers.front().recurrent);
+    return cache_identity(other, config) != cache_identity(base, config);
+  };
+  CHECK_FALSE(changed_state([](RecurrentSpec&) {}));
+  CHECK(changed_state([](RecurrentSpec& spec) { spec.conv_width = 4; }));
+  CHECK(changed_state([](RecurrentSpec& spec) { spec.conv_columns = 64; }));
+  CHECK(changed_state([](RecurrentSpec& spec) { spec.key_heads = 2; }));
+  CHECK(changed_state([](RecurrentSpec& spec) { spec.value_heads = 2; }));
+  CHECK(changed_state([](RecurrentSpec& spec) { spec.key_dim = 8; }));
+  CHECK(changed_state([](RecurrentSpec& spec) { spec.value_dim = 8; }));
+  CHECK(changed_state([](RecurrentSpec& spec) { spec.order = KeyHeadOrder::kModulo; }));
+  CHECK(changed_state([](RecurrentSpec& spec) { spec.gates_in_turn = true; }));
   std::vector<std::byte> bytes(3 * 4096 * 4);
   const auto add_tensor = [&](Model& m) {
     m.weights.tensors.push_back({"w", Encoding::kF32, 3, 4096, bytes.data(), {}});

@@ -199,12 +199,12 @@ TEST_CASE("memory that is the host's is taken by the share that was asked for", 
   CHECK(budget() == 48 * kGiB);
 }
 
-// Eight layers, every fourth of which has attention, the others a state of 1 MiB.
-ModelConfig hybrid_model() {
+// Eight layers: `num_recurrent` of each four have a state of 1 MiB, the others attention.
+ModelConfig hybrid_model(uint32_t num_recurrent) {
   ModelConfig model;
   for (uint32_t i = 0; i < 8; ++i) {
     LayerSpec& layer = model.layers.emplace_back();
-    if (i % 4 == 3) {
+    if (i % 4 >= num_recurrent) {
       layer.num_heads = layer.num_kv_heads = 8;
       layer.head_dim = 128;
       continue;
@@ -220,7 +220,7 @@ TEST_CASE("a pool of states has a record for each sequence, and fewer where they
           "[pool]") {
   World world;
   world.config.sequences_max = 64;
-  const PoolShapes shapes(hybrid_model(), world.config);
+  const PoolShapes shapes(hybrid_model(3), world.config);
   REQUIRE(shapes.size() == 2);
   const uint64_t block_bytes = 2 * 2ull * 8 * 16 * 128 * 2, record_bytes = 6ull << 20;
   CHECK(shapes.first().num_layers == 2);
@@ -236,11 +236,14 @@ TEST_CASE("a pool of states has a record for each sequence, and fewer where they
     CHECK(shapes.bytes_of(blocks + 1) > bytes);
   }
   Caps caps;
-  caps.range_bytes_max = 20ull << 20;  // of a layer: 20 records
-  const uint64_t by_range = shapes.blocks_by_range(caps);
-  CHECK((shapes.blocks_of(1, by_range) == 20 && shapes.blocks_of(1, by_range + 1) == 21));
+  caps.range_bytes_max = 20ull << 20;  // of a layer: 20 records, or 320 blocks
+  const PoolShapes few(hybrid_model(1), world.config);
+  const uint64_t by_range = few.blocks_by_range(caps);
+  CHECK(by_range < 320);
+  CHECK((few.blocks_of(1, by_range) == 20 && few.blocks_of(1, by_range + 1) == 21));
+  CHECK(shapes.blocks_by_range(caps) == 320);
   caps.range_bytes_max = 7ull << 20;
-  CHECK(shapes.blocks_by_range(caps) == 0);
+  CHECK(few.blocks_by_range(caps) == 0);
   const std::vector<KvPoolSize> books = shapes.books(480, 0);
   REQUIRE(books.size() == 2);
   CHECK((books[0].kind == CacheKind::kBlocks && books[1].kind == CacheKind::kState));

@@ -184,6 +184,91 @@ TEST_CASE("gemma3: rope_parameters and layer_types of later versions") {
   CHECK_THAT(refused.error().message, ContainsSubstring("sliding_attention.rope_type: expected default"));
 }
 
+const std::string kLfm2 = R"({"architectures":["Lfm2ForCausalLM"],"model_type":"lfm2","hidden_size":8,
+  "num_hidden_layers":3,"num_attention_heads":2,"num_key_value_heads":1,"block_ff_dim":30,"block_multiple_of":8,
+  "vocab_size":6,"norm_eps":1e-4,"max_position_embeddings":64,"theta":5e5,"conv_L_cache":3,"full_attn_idxs":[1]})";
+
+TEST_CASE("lfm2: layers, epsilon and the width of the feed-forward part under their own names") {
+  const auto source = config_alone(kLfm2);
+  CAPTURE(source ? "" : source.error().message);
+  REQUIRE(source.ok());
+  const auto kv_heads = source->metadata.integers("lfm2.attention.head_count_kv", 0, 9);
+  REQUIRE(kv_heads.ok());
+  CHECK(std::vector<int64_t>(kv_heads->begin(), kv_heads->end()) == std::vector<int64_t>{0, 1, 0});
+  CHECK(integer(*source, "lfm2.feed_forward_length") == 24);  // two thirds of 30, rounded up
+  CHECK(number(*source, "lfm2.attention.layer_norm_rms_epsilon") == 1e-4);
+  CHECK(number(*source, "lfm2.rope.freq_base") == 5e5);
+  const auto message = [](const std::string& from, const std::string& to) {
+    const auto refused = config_alone(changed_text(kLfm2, from, to));
+    REQUIRE_FALSE(refused.ok());
+    return refused.error().message;
+  };
+  CHECK_THAT(message("[1]", "[3]"), ContainsSubstring("full_attn_idxs: expected layers below 3, found 3"));
+  CHECK_THAT(message("\"full_attn_idxs\":[1]", R"("layer_types":["conv","full_attention","mamba"])"),
+             ContainsSubstring("layer_types: expected full_attention and conv"));
+  CHECK_THAT(message("\"norm_eps\"", "\"conv_bias\":true,\"norm_eps\""),
+             ContainsSubstring("conv_bias: expected false"));
+  CHECK_THAT(message("\"norm_eps\"", "\"conv_dim\":16,\"norm_eps\""),
+             ContainsSubstring("conv_dim: expected 8, as hidden_size, found 16"));
+  CHECK_THAT(message("\"norm_eps\"", "\"sliding_window\":16,\"norm_eps\""),
+             ContainsSubstring("sliding_window: expected none, found 16"));
+  CHECK_THAT(message("\"norm_eps\"", "\"mamba_expand\":2,\"norm_eps\""), ContainsSubstring("mamba_expand: not a key"));
+}
+
+const std::string kQwenNext = R"({"architectures":["Qwen3NextForCausalLM"],"model_type":"qwen3_next","hidden_size":8,
+  "num_hidden_layers":4,"num_attention_heads":2,"num_key_value_heads":1,"head_dim":16,"moe_intermediate_size":12,
+  "num_experts":3,"num_experts_per_tok":2,"vocab_size":6,"linear_num_key_heads":2,"linear_num_value_heads":4,
+  "linear_key_head_dim":8,"linear_value_head_dim":12,"shared_expert_intermediate_size":12})";
+
+TEST_CASE("qwen3_next: sizes of the delta rule, a share of each head turns") {
+  const auto source = config_alone(kQwenNext);
+  CAPTURE(source ? "" : source.error().message);
+  REQUIRE(source.ok());
+  const auto recurrent = source->metadata.booleans("qwen3next.attention.recurrent_layers");
+  REQUIRE(recurrent.ok());
+  CHECK(*recurrent == std::vector<bool>{true, true, true, false});
+  CHECK(integer(*source, "qwen3next.rope.dimension_count") == 4);
+  CHECK(integer(*source, "qwen3next.ssm.inner_size") == 48);
+  CHECK(integer(*source, "qwen3next.ssm.group_count") == 2);
+  CHECK(integer(*source, "qwen3next.expert_shared_feed_forward_length") == 12);
+  const auto message = [](const std::string& from, const std::string& to) {
+    const auto refused = config_alone(changed_text(kQwenNext, from, to));
+    REQUIRE_FALSE(refused.ok());
+    return refused.error().message;
+  };
+  CHECK_THAT(message("\"vocab", "\"partial_rotary_factor\":1.5,\"vocab"),
+             ContainsSubstring("partial_rotary_factor: expected in (0, 1], found 1.5"));
+  CHECK_THAT(message("\"vocab", "\"attn_output_gate\":false,\"vocab"),
+             ContainsSubstring("attn_output_gate: expected true, found false"));
+}
+
+TEST_CASE("granitemoehybrid: factors, and what its readers do differently is refused") {
+  const std::string config = R"({"architectures":["GraniteMoeHybridForCausalLM"],"model_type":"granitemoehybrid",
+    "hidden_size":8,"num_hidden_layers":2,"num_attention_heads":2,"num_key_value_heads":1,"vocab_size":6,
+    "layer_types":["mamba","attention"],"shared_intermediate_size":16,"num_local_experts":0,"mamba_n_heads":4,
+    "mamba_d_head":4,"mamba_d_state":8,"position_embedding_type":"nope","embedding_multiplier":12,
+    "logits_scaling":8,"residual_multiplier":0.25,"attention_multiplier":0.125})";
+  const auto source = config_alone(config);
+  CAPTURE(source ? "" : source.error().message);
+  REQUIRE(source.ok());
+  CHECK(integer(*source, "granitehybrid.ssm.inner_size") == 16);
+  CHECK(integer(*source, "granitehybrid.feed_forward_length") == 16);
+  CHECK(number(*source, "granitehybrid.embedding_scale") == 12);
+  CHECK(number(*source, "granitehybrid.logit_scale") == 8);
+  CHECK(number(*source, "granitehybrid.residual_scale") == 0.25);
+  CHECK(number(*source, "granitehybrid.attention.scale") == 0.125);
+  const auto message = [&](const std::string& from, const std::string& to) {
+    const auto refused = config_alone(changed_text(config, from, to));
+    REQUIRE_FALSE(refused.ok());
+    return refused.error().message;
+  };
+  CHECK_THAT(message("experts\":0", "experts\":4"), ContainsSubstring("num_local_experts: expected 0, found 4"));
+  CHECK_THAT(message("\"mamba_d_head\":4", "\"mamba_d_head\":8"), ContainsSubstring("mamba_d_head: expected 4"));
+  CHECK_THAT(message("\"mamba_d_state\"", "\"mamba_n_groups\":2,\"mamba_d_state\""),
+             ContainsSubstring("mamba_n_groups: expected 1, found 2"));
+  CHECK_THAT(message("\"nope\"", "\"alibi\""), ContainsSubstring("position_embedding_type: expected nope or rope"));
+}
+
 const std::string kQwenMoe = R"({"architectures":["Qwen3MoeForCausalLM"],"model_type":"qwen3_moe","hidden_size":8,
   "num_hidden_layers":1,"num_attention_heads":2,"num_key_value_heads":1,"head_dim":4,"intermediate_size":16,
   "moe_intermediate_size":12,"num_experts":3,"num_experts_per_tok":2,"norm_topk_prob":true,"vocab_size":6,

@@ -41,7 +41,7 @@ FAMILY_NAMES = {  # where a family gives a name another meaning
               "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
               "linear_attn.in_proj_ba": "ssm_ba", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
               "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
-              "mlp.shared_expert.down_proj": "ffn_down_shexp"} for name in ("qwen35", "qwen3next")},
+              "mlp.shared_expert.down_proj": "ffn_down_shexp"} for name in ("qwen35", "qwen35moe", "qwen3next")},
     "granitehybrid": {"mamba.in_proj": "ssm_in", "mamba.conv1d": "ssm_conv1d", "mamba.norm": "ssm_norm",
                       "mamba.out_proj": "ssm_out", "shared_mlp.output_linear": "ffn_down"},
     "lfm2": {"operator_norm": "attn_norm", "ffn_norm": "ffn_norm", "self_attn.q_layernorm": "attn_q_norm",
@@ -91,7 +91,7 @@ def gpt_oss_experts(part, value):
     return {f"ffn_gate_exps.{kind}": every_other(0), f"ffn_up_exps.{kind}": every_other(1)}
 
 
-DELTA = ("qwen35", "qwen3next")
+DELTA = ("qwen35", "qwen35moe", "qwen3next")
 
 
 def tiled(value, config, axis=0, first=0):
@@ -106,7 +106,12 @@ def tiled(value, config, axis=0, first=0):
 def delta_tensor(arch, config, layer, part, value):
     """What a gated delta net has under other names or in another order; {}: nothing of it."""
     keys = config["linear_num_key_heads"] * config["linear_key_head_dim"]
-    is_tiled = arch == "qwen35"
+    is_tiled = arch.startswith("qwen35")
+    if part == "mlp.experts.gate_up_proj":
+        gate, up = np.split(value, 2, axis=1)
+        return {f"blk.{layer}.ffn_gate_exps.weight": gate, f"blk.{layer}.ffn_up_exps.weight": up}
+    if part == "mlp.experts.down_proj":
+        return {f"blk.{layer}.ffn_down_exps.weight": value}
     if part.endswith("A_log"):
         value = -np.exp(value)
         return {f"blk.{layer}.ssm_a": tiled(value, config) if is_tiled else value}
@@ -157,7 +162,7 @@ def gguf_tensors(name, config, values):
         layer, part = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", hf).groups()
         if expert := re.fullmatch(r".*\.experts\.(\d+)\.(\w+)\.weight", part):
             experts.setdefault(f"blk.{layer}.{EXPERT_NAMES[expert[2]]}.weight", {})[int(expert[1])] = value
-        elif part.startswith("mlp.experts."):
+        elif part.startswith("mlp.experts.") and arch == "gpt-oss":
             stacked = gpt_oss_experts(part.removeprefix("mlp.experts."), value)
             out |= {f"blk.{layer}.{part}": tensor for part, tensor in stacked.items()}
         elif arch in DELTA and (made := delta_tensor(arch, config, layer, part, value)):
@@ -253,7 +258,7 @@ def gguf_keys(name, config):
     experts = config.get("num_experts", config.get("num_local_experts"))
     if experts:
         keys |= {"expert_count": experts, "expert_used_count": config["num_experts_per_tok"]}
-    if arch in ("qwen3moe", "gpt-oss", "qwen3next"):
+    if arch in ("qwen3moe", "gpt-oss", "qwen3next", "qwen35moe"):
         keys["expert_feed_forward_length"] = config.get("moe_intermediate_size", config["intermediate_size"])
     return {f"{arch}.{key}": value for key, value in keys.items()}
 

@@ -26,6 +26,7 @@ RULES = [
     (r"(q|k)_proj\.weight$", 0.0, "gain 1.5"),
     (r"(gate|router)\.weight$", 0.0, "gain 1.5"),  # of experts
     (r"lm_head\.weight$", 0.0, "gain 1.5"),
+    (r"experts\.(gate_up|down)_proj$", 0.0, "gain 1"),
     (r"weight$", 0.0, "gain 1"),
 ]
 TIED = [(r"embed_tokens\.weight$", 0.0, "gain 1.5")]  # or each token would predict itself
@@ -74,6 +75,10 @@ def gpt_oss(**scaling):
                              "original_max_position_embeddings": 4096, **scaling},
             "max_position_embeddings": 131072, "tie_word_embeddings": False, "initial_context_length": 4096,
             "output_router_logits": False, "router_aux_loss_coef": 0.9}}
+
+
+MROPE = {"rope_type": "default", "rope_theta": 1000000.0, "partial_rotary_factor": 0.25, "mrope_section": [3, 3, 2],
+         "mrope_interleaved": True}
 
 
 def gated_delta(**config):
@@ -131,9 +136,13 @@ FAMILIES = {
                    "layer_types": ["conv", "full_attention", "conv", "full_attention"], "tie_word_embeddings": True}},
     "qwen35": {
         "class": "Qwen3_5ForCausalLM", "arch": "qwen35", "rules": DELTA + RULES,
-        "config": gated_delta(model_type="qwen3_5_text", rope_parameters={
-            "rope_type": "default", "rope_theta": 1000000.0, "partial_rotary_factor": 0.25, "mrope_section": [3, 3, 2],
-            "mrope_interleaved": True})},
+        "config": gated_delta(model_type="qwen3_5_text", rope_parameters=MROPE)},
+    "qwen35moe": {
+        "class": "Qwen3_5MoeForCausalLM", "arch": "qwen35moe", "rules": DELTA + RULES, "seed": 1,
+        "config": gated_delta(
+            model_type="qwen3_5_moe_text", rope_parameters=MROPE, moe_intermediate_size=64,
+            shared_expert_intermediate_size=64, num_experts=10, num_experts_per_tok=3, output_router_logits=False,
+            router_aux_loss_coef=0.001)},
     "qwen3next": {
         "class": "Qwen3NextForCausalLM", "arch": "qwen3next", "rules": DELTA + RULES, "seed": 9,
         "config": gated_delta(

@@ -19,6 +19,10 @@ def key(name, value):
     return change
 
 
+def key_of_ours(name, value):
+    return lambda model: model.keys.update({name: value})
+
+
 def tensors(ending, function):
     """function of each tensor whose name ends so."""
     def change(model):
@@ -111,7 +115,7 @@ MISTAKES = [
     ("lfm2", "folder", "another feed-forward norm", {"norm_eps": 0.3}),
     ("lfm2", "reference:shared-states", "states of another row", None),
     ("lfm2", "reference:lost-states", "states lost between steps", None),
-    ("qwen35", "gguf", "V heads in the order of folders", lambda model: model.keys.update({"llmrt.value_head_order": "divided"})),
+    ("qwen35", "gguf", "V heads in the order of folders", key_of_ours("llmrt.value_head_order", "divided")),
     ("qwen35", "gguf", "norm of the rule with 1 added", tensors("ssm_norm.weight", lambda value: value + 1)),
     ("qwen35", "gguf", "earlier tokens left out of the convolution", tensors("ssm_conv1d.weight", current_alone)),
     ("qwen35", "gguf", "no decay", tensors("ssm_a", np.zeros_like)),
@@ -120,6 +124,8 @@ MISTAKES = [
     ("qwen35", "gguf", "all of a head turned", key("rope.dimension_count", 64)),
     ("qwen35", "reference:shared-states", "states of another row", None),
     ("qwen35", "reference:lost-states", "states lost between steps", None),
+    ("qwen35moe", "gguf", "V heads in the order of folders", key_of_ours("llmrt.value_head_order", "divided")),
+    ("qwen35moe", "gguf", "shared expert left out", tensors("ffn_down_shexp.weight", np.zeros_like)),
     ("qwen3next", "gguf", "gate of the shared expert left out", tensors("ffn_gate_inp_shexp.weight", np.zeros_like)),
     ("qwen3next", "gguf", "shared expert left out", tensors("ffn_down_shexp.weight", np.zeros_like)),
     ("qwen3next", "gguf", "experts in another order", experts_rolled),

@@ -34,11 +34,11 @@ CONTEXT, STEPS, TOP = 256, 16, 20
 # equally good may change places: that token's numbers jump. README.md has what was measured.
 BOUND, DEVICE_BOUND = (0.012, 0.0025, 0), (0.04, 0.006, 0.02)
 CHUNKED, SHORT = ["--step-tokens", "40"], ["--step-tokens", "7"]
-RECURRENT = ["lfm2", "qwen35", "qwen3next", "granitehybrid"]  # in steps of 7 tokens too
+RECURRENT = ["lfm2", "qwen35", "qwen35moe", "qwen3next", "granitehybrid"]  # in steps of 7 tokens too
 
 CONTAINERS = [
     *[(family, container) for family in ("llama", "qwen2", "qwen3", "gemma3", "qwen3moe", "mixtral", "lfm2", "qwen35",
-                                         "qwen3next", "granitehybrid")
+                                         "qwen35moe", "qwen3next", "granitehybrid")
       for container in ("gguf", "folder")],
     ("gpt-oss-rounded", "gguf"), ("gpt-oss-rounded", "gguf-mxfp4"), ("gpt-oss", "folder"), ("gpt-oss", "folder-mxfp4")]
 
@@ -160,8 +160,8 @@ def start(arguments, path, options):
 def check_container(arguments, family, container, path, bounds):
     """Lines of what is broken. A GGUF file on the reference is asked in whole prompts too."""
     write(family, container, path)
-    ways = [[], CHUNKED] if container == "gguf" and arguments.device == "reference:0" else [CHUNKED]
-    for options in ways + [SHORT] * (family in RECURRENT and container == "gguf"):
+    is_whole = container == "gguf" and arguments.device == "reference:0"
+    for options in ([[], CHUNKED] if is_whole else [CHUNKED]) + [SHORT] * (is_whole and family in RECURRENT):
         what = f"{family} {container} on {arguments.device}" + (f" in steps of {options[1]}" if options else "")
         began = time.monotonic()
         server = start(arguments, path, options)
