@@ -1,6 +1,6 @@
-// The parts that decoder.cpp puts together, one file each: attention.cpp, recurrent_parts.cpp, dense_ffn.cpp, experts.cpp. A part reads x,
-// the stream of hidden states, adds `delta` to it, which the part before made, and returns what the next part adds. So
-// a backend can make the addition and the norm behind it in one.
+// The parts that decoder.cpp puts together, one file each: attention.cpp, recurrent_parts.cpp, dense_ffn.cpp,
+// experts.cpp. A part reads x, the stream of hidden states, adds `delta` to it, which the part before made, and returns
+// what the next part adds. So a backend can make the addition and the norm behind it in one.
 #pragma once
 
 #include <string>

@@ -21,14 +21,13 @@ CacheGroup group_of(const LayerSpec& layer) {
 }  // namespace
 
 const char* attention_name(AttentionKind kind) {
-  constexpr const char* kNames[] = {"full attention",     "window attention",  "latent attention", "a short convolution",
+  constexpr const char* kNames[] = {"full attention",     "window attention", "latent attention", "a short convolution",
                                     "a gated delta rule", "a selective scan", "nothing"};
   return kNames[static_cast<int>(kind)];
 }
 
 const char* feed_forward_name(FeedForwardKind kind) {
-  constexpr const char* kNames[] = {"a dense feed-forward part", "experts", "experts beside a dense part",
-                                    "nothing"};
+  constexpr const char* kNames[] = {"a dense feed-forward part", "experts", "experts beside a dense part", "nothing"};
   return kNames[static_cast<int>(kind)];
 }
 

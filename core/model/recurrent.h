@@ -1,7 +1,7 @@
-// A first part of a layer that keeps a state of fixed size beside no keys or values: a short convolution alone (LFM2), or
-// one in front of a gated delta rule (Qwen3-Next, Qwen3.5) or of Mamba-2's scan (Granite 4, Nemotron-H). Its sizes, and
-// how its states lie in a record (StatePart in core/ops/recurrent_ops.h): the convolution's first, then that of the rule
-// or scan from state_first() on. Plain data.
+// A first part of a layer that keeps a state of fixed size beside no keys or values: a short convolution alone (LFM2),
+// or one in front of a gated delta rule (Qwen3-Next, Qwen3.5) or of Mamba-2's scan (Granite 4, Nemotron-H). Its sizes,
+// and how its states lie in a record (StatePart in core/ops/recurrent_ops.h): the convolution's first, then that of the
+// rule or scan from state_first() on. Plain data.
 #pragma once
 
 #include <cstdint>

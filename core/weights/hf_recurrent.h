@@ -14,6 +14,7 @@ namespace llmrt {
 
 // Names that the families of this kind have beside those of all.
 std::span<const std::string_view> hf_recurrent_keys(HfRecurrent kind);
-void read_hf_recurrent(const HfFamily& family, const std::string& prefix, HfReader& reader, CanonicalMetadata& metadata);
+void read_hf_recurrent(const HfFamily& family, const std::string& prefix, HfReader& reader,
+                       CanonicalMetadata& metadata);
 
 }  // namespace llmrt

@@ -203,8 +203,9 @@ TEST_CASE("an engine refuses by name what layers ask for and it cannot do") {
   };
   CHECK(refusal([](auto&) {}).empty());
   CHECK(refusal([](auto& layers) { layers[1].ffn_width = 64; }).empty());
-  CHECK_THAT(refusal([](auto& layers) { layers[1].attention = AttentionKind::kLatent; }),
-             ContainsSubstring("layer 1: expected full or window attention, or a recurrent part, found latent attention"));
+  CHECK_THAT(
+      refusal([](auto& layers) { layers[1].attention = AttentionKind::kLatent; }),
+      ContainsSubstring("layer 1: expected full or window attention, or a recurrent part, found latent attention"));
   CHECK_THAT(refusal([](auto& layers) { layers[0].feed_forward = FeedForwardKind::kBoth; }),
              ContainsSubstring("layer 0: expected a dense feed-forward part or experts, found experts beside"));
   CHECK_THAT(refusal([](auto& layers) { layers[1].head_dim = 4096; }),
