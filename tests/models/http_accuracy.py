@@ -13,6 +13,7 @@ Prints one line each; exits with 1 when any bound is broken.
 """
 
 import argparse
+import atexit
 import json
 import os
 import re
@@ -45,6 +46,7 @@ class Server:
         self.process = subprocess.Popen(
             [arguments.program, "serve", model, "--port", "0", "--device", arguments.device, "--context", str(context),
              "--kv-dtype", arguments.kv_dtype, *options], stderr=subprocess.PIPE, text=True)
+        atexit.register(self.process.terminate)  # whatever ends the script
         log = []
         for line in self.process.stderr:
             log.append(line)
