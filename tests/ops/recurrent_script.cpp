@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
-#include <cmath>
 #include <cstring>
 
 #include "core/backend/validating.h"
@@ -115,18 +114,8 @@ void RecurrentScript::add_op(const std::vector<Run>& runs, Step* step) {
     if (!packed_) inputs.push_back({id, 0});
     for (uint32_t i = 0; packed_ && i < rule_.inputs.size(); ++i) inputs.push_back({id, before + rule_.first_of(i)});
   }
-  // q and k, or what a convolution adds, may cancel to nearly nothing in a row: a share of all rows' magnitude is the
-  // least unit of its error.
-  double squares = 0;
-  size_t count = 0;
-  for (const Run& run : runs) {
-    const std::vector<double> numbers = rule_.outputs(run.tokens, RuleFault::kNone);
-    for (const double number : numbers) squares += number * number;
-    count += numbers.size();
-  }
-  const double scale = count > 0 ? 0.3 * std::sqrt(squares / static_cast<double>(count)) : 0;
-  const TensorId out = step->output(Rows::kTokens, "out", rule_.out_columns, rule_.out_dtype, Tolerance::kRecurrent,
-                                    rule_.out_dtype, scale);
+  const TensorId out =
+      step->output(Rows::kTokens, "out", rule_.out_columns, rule_.out_dtype, Tolerance::kRecurrent, rule_.out_dtype);
   step->forward.ops.push_back(rule_.make_op(inputs, part_, out));
   outs_.push_back(out);
 }
