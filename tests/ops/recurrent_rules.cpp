@@ -260,7 +260,7 @@ RecurrentRule delta_rule(const DeltaShape& shape, Suite* suite, std::mt19937_64&
                       out};
   };
   // Keys that are not normalised are short enough for the rule to be stable.
-  const double key_deviation = shape.normalise ? 1 : 1 / std::sqrt(shape.key_dim);
+  const double key_deviation = shape.normalise ? 1 : 0.7 / std::sqrt(shape.key_dim);
   const std::vector<uint32_t> columns = rule.inputs;
   rule.draw = [=](uint32_t input, std::mt19937_64& numbers) {
     Numbers drawn = random_normal(numbers, columns[input]);
