@@ -1,4 +1,4 @@
-// The activations of gated feed-forward networks.
+// The activations of gated feed-forward networks, of routing and of recurrent layers.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,6 +7,13 @@
 #include "core/ops/ops.h"
 
 namespace llmrt::cuda {
+
+__device__ inline float sigmoid(float x) {
+  return 1.0f / (1.0f + expf(-x));
+}
+__device__ inline float softplus(float x) {
+  return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
+}
 
 // x * sigmoid(t): SiLU has t = x, and the tanh form of GELU the same of twice what its tanh is of.
 __device__ inline float activate(Activation activation, float x) {

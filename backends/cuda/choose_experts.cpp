@@ -240,11 +240,6 @@ struct Expert {
     });
   }
 
-  // Rows an expert in the mean.
-  static double rows_an_expert(const ExpertShape& shape) {
-    const double experts = expected_distinct_experts(shape.num_experts, shape.per_row, shape.num_rows);
-    return double{1} * shape.num_rows * shape.per_row / std::max(1.0, experts);
-  }
   Status add_products(const ExpertShape& shape) const {
     const bool is_many =
         inputs.device.has_warpgroups && !shape.batch_invariant &&

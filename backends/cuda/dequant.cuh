@@ -35,6 +35,14 @@ __device__ inline uint32_t k_scales(const uint4& header, uint32_t half) {
 __device__ inline uint32_t k_mins(const uint4& header, uint32_t half) {
   return (header.z >> (4 * half) & 0x0f0f0f0f) | (header.w >> (4 * half) & 0x0c0c0c0c) << 2;
 }
+// The scale and min of unit u of those four.
+struct KUnit {
+  uint32_t scale, min;
+};
+__device__ inline KUnit k_unit(const uint4& header, uint32_t half, uint32_t u) {
+  const uint32_t shift = 8 * u + 4 * half, rest = header.w >> shift;
+  return {(header.y >> shift & 15) | (rest & 3) << 4, (header.z >> shift & 15) | (rest & 12) << 2};
+}
 __device__ inline float byte_of(uint32_t word, uint32_t i) {
   return static_cast<float>(word >> (8 * i) & 255);
 }
@@ -319,8 +327,8 @@ requires(is_quantized(E) && !kIsBytes<E>) struct Fragment<E> {
 #pragma unroll
     for (int j = 0; j < 4; ++j) pairs[j] = e2m1_pair_bits(words[i], j * 4);
   }
-  // As they are stored, and nothing is done but to take them out: as subnormal f16, which count
-  // 2^-24, 16 times as much where j is odd.
+  // As they are stored, and nothing is done but to take them out: as subnormal f16, which count 2^-24, 16 times as much
+  // where j is odd.
   __device__ void decode_stored(int i, uint32_t (&pairs)[4]) const requires(!kPairs && !kFloats) {
     const uint32_t words[4] = {nibbles.x, nibbles.y, nibbles.z, nibbles.w};
 #pragma unroll
@@ -475,10 +483,9 @@ struct SharedDecode {
   __device__ SharedDecode(const Fragment<E>& fragment, uint32_t t, uint32_t step) {
     if constexpr (Fragment<E>::kHeader) {
       const uint4& header = fragment.scales.header;
-      const uint32_t shift = 8 * t + 4 * (step % 2), rest = header.w >> shift;
-      const uint32_t factor = (header.y >> shift & 15) | (rest & 3) << 4;
-      const float less = static_cast<float>((header.z >> shift & 15) | (rest & 12) << 2);
-      own = half2_bits(__floats2half2_rn(static_cast<float>(factor), -__high2float(half2_of(header.x)) * less));
+      const KUnit unit = k_unit(header, step % 2, t);
+      own = half2_bits(__floats2half2_rn(static_cast<float>(unit.scale),
+                                         -__high2float(half2_of(header.x)) * static_cast<float>(unit.min)));
     }
   }
   __device__ void decode(const Fragment<E>& fragment, int i, uint32_t t, uint32_t step, uint32_t (&pairs)[4]) const {

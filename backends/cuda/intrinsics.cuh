@@ -113,7 +113,7 @@ __device__ inline void copy_async(void* shared, const void* global, bool valid) 
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(target), "l"(global), "n"(kBytes), "r"(bytes)
                  : "memory");
 #else
-  using Word = std::conditional_t<kBytes == 4, uint32_t, std::conditional_t<kBytes == 8, uint2, uint4> >;
+  using Word = std::conditional_t<kBytes == 4, uint32_t, std::conditional_t<kBytes == 8, uint2, uint4>>;
   *static_cast<Word*>(shared) = valid ? *static_cast<const Word*>(global) : Word{};
 #endif
 }
@@ -145,9 +145,10 @@ __device__ inline void mma_16x8x16(float (&c)[4], const uint32_t (&a)[4], const 
 #else
 #pragma unroll
   for (int i = 0; i < 2; ++i)
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[2 * i]), "r"(a[2 * i + 1]), "r"(b[i]));
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[2 * i]), "r"(a[2 * i + 1]), "r"(b[i]));
 #endif
 }
 

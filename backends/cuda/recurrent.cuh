@@ -6,6 +6,7 @@
 // they have read.
 #pragma once
 
+#include "backends/cuda/activation.cuh"
 #include "backends/cuda/compile_inputs.h"
 #include "backends/cuda/op_context.h"
 #include "backends/cuda/step_inputs.cuh"
@@ -50,7 +51,7 @@ class StateSaves {
     end_ = next_ + row.num_places;
     skip_others();
   }
-  // Of the next one; no position if there is none.
+  // Where the next one is; kNone if there is none.
   __device__ uint32_t position() const { return position_; }
   // Its record, then on to the one behind.
   __device__ float* take() {
@@ -110,13 +111,6 @@ inline ColumnsIn columns_in(const Columns& part, const OpContext& at) {
 inline bool has_whole_fours(const Columns& part, const OpList& list) {
   if (part.tensor == kNoTensor) return true;
   return part.first % 4 == 0 && list.tensors[static_cast<size_t>(part.tensor)].columns % 4 == 0;
-}
-
-__device__ inline float sigmoid(float x) {
-  return 1.0f / (1.0f + expf(-x));
-}
-__device__ inline float softplus(float x) {
-  return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
 }
 
 }  // namespace llmrt::cuda

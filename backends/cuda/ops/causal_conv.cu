@@ -136,7 +136,7 @@ class Convolution {
       store(record + uint64_t{entry} * args_.channels, value);
     }
   }
-  // Of the state, in window_[j]; below 0: none, the op is less wide.
+  // The entry of the state that window_[j] holds; below 0: none, the op is less wide.
   __device__ int entry_of(int j) const {
     return j + 1 - kTaps + static_cast<int>(kept_);
   }

@@ -3,6 +3,8 @@
 // launch (experts_x), which does what the choice says.
 #pragma once
 
+#include <algorithm>
+
 #include "backends/cuda/compile_inputs.h"
 #include "backends/cuda/kernel_choice.h"
 #include "backends/cuda/op_context.h"
@@ -49,6 +51,12 @@ struct ExpertShape {
   bool is_gated = false;
   bool batch_invariant = false;
 };
+
+// Rows an expert in the mean, of those that evenly drawn rows would reach.
+inline double rows_an_expert(const ExpertShape& shape) {
+  const double experts = expected_distinct_experts(shape.num_experts, shape.per_row, shape.num_rows);
+  return double{1} * shape.num_rows * shape.per_row / std::max(1.0, experts);
+}
 
 // Any encodings, also two, any float x and out; products and sums in f32 from exactly dequantised numbers. Slow.
 void lay_out_experts_exact(const ExpertShape& shape, ExpertChoice* choice);

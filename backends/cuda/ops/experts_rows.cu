@@ -164,7 +164,7 @@ struct RowsBlock {
             if (p < num_pairs) {
               x.load(own_x + p * 2 * shared.x.stride + here.step * kStep * 2);
               const float2 x_sums =
-                  kNeedsSums<E> ? shared.x.sums[p * shared.x.num_units + here.step * kSlotUnits + t] : float2{};
+                  kIsStored<E> ? shared.x.sums[p * shared.x.num_units + here.step * kSlotUnits + t] : float2{};
               multiply_slot<E>(w, x, x_sums, sum[p]);
             }
           }
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(kRowsWarpsMax* kWarp, kRowsBlocksSm<E>) expert
   const ExpertArgs& a = args.experts;
   const uint32_t columns = a.gate.columns, routed = live_rows(a) * a.per_row;
   const RowsShared shared = rows_shared<E>(
-      rows_sizes(Slot<E>::kBytes, kNeedsSums<E>, columns, args.rows_max, blockDim.x / kWarp, args.tiles), columns);
+      rows_sizes(Slot<E>::kBytes, kIsStored<E>, columns, args.rows_max, blockDim.x / kWarp, args.tiles), columns);
   grid_dependency_wait();
   if (args.by_row && blockIdx.y >= routed) return;
   const uint32_t expert = args.by_row ? static_cast<uint32_t>(a.ids[blockIdx.y]) : blockIdx.y;
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(kRowsWarpsMax* kWarp, kRowsBlocksSm<E>) expert
   const uint32_t columns = args.gate.columns, num_steps = (columns + kStep - 1) / kStep;
   const uint32_t out_first = blockIdx.x * kRowsOuts, row = blockIdx.y, num_places = args.per_row * num_steps;
   const RowsShared shared =
-      rows_shared<E>(rows_sizes(Slot<E>::kBytes, kNeedsSums<E>, columns, args.per_row, warps, 0), columns);
+      rows_shared<E>(rows_sizes(Slot<E>::kBytes, kIsStored<E>, columns, args.per_row, warps, 0), columns);
   const uint32_t live = live_rows(args);
   grid_dependency_wait();
   if (row >= live) return;
@@ -297,7 +297,7 @@ __global__ void __launch_bounds__(kRowsWarpsMax* kWarp, kRowsBlocksSm<E>) expert
         w.load(slot, index(g), index(g + 8), lane);
         x.load(own_x + k * shared.x.stride + step * kStep * 2);
         float2 x_sums{};
-        if constexpr (kNeedsSums<E>)
+        if constexpr (kIsStored<E>)
           x_sums.x =
               reinterpret_cast<const float*>(shared.x.sums + k / 2 * shared.x.num_units + step * kSlotUnits + t)[k % 2];
         float sum[4] = {};
@@ -324,26 +324,24 @@ __global__ void __launch_bounds__(kRowsWarpsMax* kWarp, kRowsBlocksSm<E>) expert
 
 // ---- geometry ------------------------------------------------------------------------------------------------------
 
-constexpr uint32_t slot_bytes(Encoding encoding) {
-  const StepBytes step = step_bytes(encoding);
-  const bool has_header = encoding == Encoding::kQ4_K || encoding == Encoding::kQ5_K;
-  return kSlotRows *
-         (step.plane[0] + step.plane[1] + (has_header ? 16 : step.plane[2]) + (encoding == Encoding::kQ6_K ? 4 : 0));
-}
-static_assert(slot_bytes(Encoding::kQ4_K) == Slot<Encoding::kQ4_K>::kBytes);
-static_assert(slot_bytes(Encoding::kQ6_K) == Slot<Encoding::kQ6_K>::kBytes);
-static_assert(slot_bytes(Encoding::kQ8_0) == Slot<Encoding::kQ8_0>::kBytes);
-static_assert(slot_bytes(Encoding::kF16) == Slot<Encoding::kF16>::kBytes);
-
-bool sums_x(Encoding encoding) {
-  return is_quantized(encoding) && encoding != Encoding::kQ8_0 && encoding != Encoding::kFP8 &&
-         encoding != Encoding::kQ6_K && encoding != Encoding::kMXFP4;
+struct SlotFacts {
+  uint32_t bytes = 0;
+  bool sums_x = false;
+};
+SlotFacts slot_facts(Encoding encoding) {
+  SlotFacts facts;
+  (void)with_encoding(encoding, [&]<Encoding E>() {
+    facts = {Slot<E>::kBytes, kIsStored<E>};
+    return Status();
+  });
+  return facts;
 }
 // The kernel's own shared memory beside the dynamic one, rounded up.
 constexpr uint32_t kStaticBytes = 1024;
 
 uint32_t rows_shared_bytes(const ExpertShape& shape, uint32_t rows, uint32_t warps, uint32_t tiles) {
-  return rows_sizes(slot_bytes(shape.encoding), sums_x(shape.encoding), shape.columns, rows, warps, tiles).total();
+  const SlotFacts slot = slot_facts(shape.encoding);
+  return rows_sizes(slot.bytes, slot.sums_x, shape.columns, rows, warps, tiles).total();
 }
 // By the shape of the weights and the device alone, as is the order of a row's sums.
 uint32_t rows_warps(const ExpertShape& shape, const CompileInputs& inputs) {
@@ -371,11 +369,11 @@ void lay_out_experts_rows(const ExpertShape& shape, const CompileInputs& inputs,
   const uint32_t routed = shape.num_rows * shape.per_row,
                  places = choice->is_ordered ? shape.num_experts : std::min(routed, shape.num_experts);
   // Room for what nearly all experts have.
-  const double experts = expected_distinct_experts(shape.num_experts, shape.per_row, shape.num_rows);
-  const double mean = routed / std::max(1.0, experts);
+  const double mean = rows_an_expert(shape);
   choice->rows_max = std::min({round_up(static_cast<uint32_t>(mean + 2.5 * std::sqrt(mean)), 2u),
                                round_up(std::max(shape.num_rows, 1u), 2u), experts_rows_max(shape, inputs)});
   // So that all blocks that are likely to have work start at once, or each has some tiles.
+  const double experts = expected_distinct_experts(shape.num_experts, shape.per_row, shape.num_rows);
   const double blocks = inputs.device.num_sms * inputs.tuning.expert_blocks_sm;
   choice->tiles = std::clamp(static_cast<uint32_t>(std::ceil(rounds * experts / blocks)), 1u,
                              std::min(rounds, inputs.tuning.expert_tiles_max));

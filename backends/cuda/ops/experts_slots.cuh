@@ -15,12 +15,10 @@ namespace llmrt::cuda {
 
 inline constexpr uint32_t kSlotRows = 16, kSlotUnits = kStep / kUnit;
 
-// Numbers that are taken out by a mask, as subnormal f16 (Fragment::decode_stored): sums are by 2^-24.
+// Numbers that are taken out by a mask, as subnormal f16 (Fragment::decode_stored): sums are by 2^-24. All of them have
+// a base, or an offset, which is a base too: sums of x are needed.
 template <Encoding E>
 inline constexpr bool kIsStored = is_quantized(E) && !kIsBytes<E> && E != Encoding::kQ6_K && E != Encoding::kMXFP4;
-// Numbers that have a base, or an offset, which is a base too: sums of x are needed.
-template <Encoding E>
-inline constexpr bool kNeedsSums = kIsStored<E>;
 
 template <Encoding E>
 struct Slot {
@@ -131,10 +129,10 @@ struct SlotRow {
       scale = 0x1p14f * __uint_as_float(static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(scales)[t]) << 16);
     } else if constexpr (Fragment<E>::kHeader) {
       const uint4 header = *reinterpret_cast<const uint4*>(scales);
-      const uint32_t shift = 8 * t + 4 * (index % 2), rest = header.w >> shift;
+      const KUnit unit = k_unit(header, index % 2, t);
       const float2 d = two_floats(half2_of(header.x));
-      scale = d.x * small_number((header.y >> shift & 15) | (rest & 3) << 4);
-      base = -d.y * small_number((header.z >> shift & 15) | (rest & 12) << 2);
+      scale = d.x * small_number(unit.scale);
+      base = -d.y * small_number(unit.min);
     } else if constexpr (Fragment<E>::kBased) {
       const float2 both = two_floats(reinterpret_cast<const __half2*>(scales)[t]);
       scale = both.x, base = both.y;
@@ -222,7 +220,7 @@ __device__ inline void multiply_slot(const SlotFactors<E>& w, const SlotX& x, co
   for (uint32_t i = 0; i < 4; ++i) {
     const float both = kIsStored<E> ? fmaf(odd[i], 1.0f / 16, even[i]) : odd[i] + even[i];
     sum[i] = fmaf(w.scale[i / 2], both, sum[i]);
-    if constexpr (kNeedsSums<E>) sum[i] = fmaf(w.base[i / 2], i % 2 ? x_sums.y : x_sums.x, sum[i]);
+    if constexpr (kIsStored<E>) sum[i] = fmaf(w.base[i / 2], i % 2 ? x_sums.y : x_sums.x, sum[i]);
   }
 }
 template <Encoding E>
@@ -248,7 +246,7 @@ struct SharedX {
       const uint4 words = from && chunk < chunks ? load_x(from, chunk * 8, columns) : uint4{};
       if (chunk < chunks)
         *reinterpret_cast<uint4*>(rows + r * stride + chunk * 16) = {words.x, words.z, words.y, words.w};
-      if constexpr (kNeedsSums<E>) {
+      if constexpr (kIsStored<E>) {
         const float2 a = two_floats(half2_of(words.x)), b = two_floats(half2_of(words.y)),
                      c = two_floats(half2_of(words.z)), d = two_floats(half2_of(words.w));
         float sum = ((a.x + a.y) + (b.x + b.y)) + ((c.x + c.y) + (d.x + d.y));

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 
+#include "backends/cuda/activation.cuh"
 #include "backends/cuda/arrival.cuh"
 #include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
@@ -167,9 +168,9 @@ struct RowChoice {
       case ExpertScoring::kSoftmax:
         return expf(score - most) / sum;
       case ExpertScoring::kSigmoid:
-        return 1.0f / (1.0f + expf(-score));
+        return sigmoid(score);
       case ExpertScoring::kSqrtSoftplus:
-        return sqrtf((score > 0 ? score : 0.0f) + log1pf(expf(-fabsf(score))));
+        return sqrtf(softplus(score));
       case ExpertScoring::kSoftmaxOfChosen:
         break;
     }
@@ -288,7 +289,7 @@ __device__ inline void choose_row(const RouteArgs& args, uint32_t row, float* sc
     id = args.num_experts + lane - used;
     if (is_number) {
       weight = 1;
-      if (args.shared_gate) weight = 1.0f / (1.0f + expf(-scores[args.num_experts]));
+      if (args.shared_gate) weight = sigmoid(scores[args.num_experts]);
     }
   }
   if (lane >= args.per_row) return;

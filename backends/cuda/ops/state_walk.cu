@@ -57,14 +57,35 @@ uint32_t tile_bytes(const WalkShape& shape) {
   return bytes;
 }
 
+// What both ops have by their own names.
+struct WalkHeads {
+  uint32_t num_heads, key_heads, key_dim, value_dim;
+};
+template <class Op>
+WalkArgs walk_args(const Op& op, const WalkHeads& heads, bool has_fours, const OpContext& at) {
+  WalkArgs args{};
+  args.states = state_records(op.state, at);
+  args.a = at.weight_vector(op.a);
+  args.dt_bias = at.weight_vector(op.dt_bias);
+  args.num_heads = heads.num_heads;
+  args.heads_shared = heads.num_heads / heads.key_heads;
+  args.key_heads = heads.key_heads;
+  args.key_dim = heads.key_dim;
+  args.value_dim = heads.value_dim;
+  args.slices = ceil_div(heads.value_dim, kBlockValues);
+  args.has_fours = has_fours;
+  args.out = at.tensor<float>(op.out);
+  return args;
+}
+
 // make(at): the kernel's arguments.
-Status add_walk(const char* name, bool is_delta, uint32_t num_heads, uint32_t key_dim, uint32_t value_dim,
-                const OpList& list, const CompileInputs& inputs, std::function<WalkArgs(const OpContext&)> make,
-                Launches* out) {
-  WalkShape shape{is_delta, !list.decode_only && !list.batch_invariant, key_dim <= 64 ? 1 : key_dim <= 128 ? 2 : 4};
+Status add_walk(const char* name, bool is_delta, const WalkHeads& heads, const OpList& list,
+                const CompileInputs& inputs, std::function<WalkArgs(const OpContext&)> make, Launches* out) {
+  const int chunks = heads.key_dim <= 64 ? 1 : heads.key_dim <= 128 ? 2 : 4;
+  WalkShape shape{is_delta, !list.decode_only && !list.batch_invariant, chunks};
   if (shape.has_groups && tile_bytes(shape) > inputs.device.shared_bytes_max) shape.has_groups = false;
   KernelChoice choice{.kernel = name, .variant = shape.has_groups ? "groups of 4" : ""};
-  choice.grid = {num_heads * ceil_div(value_dim, kBlockValues),
+  choice.grid = {heads.num_heads * ceil_div(heads.value_dim, kBlockValues),
                  list.decode_only ? list.num_tokens : std::min(list.num_tokens, kRowsAtOnce)};
   choice.threads = kWalkThreads;
   choice.shared_bytes = tile_bytes(shape);
@@ -80,62 +101,42 @@ Status add_walk(const char* name, bool is_delta, uint32_t num_heads, uint32_t ke
 
 Status choose(const GatedDelta& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
   if (Status status = check_state("gated_delta", op.state, inputs); !status) return status;
+  const WalkHeads heads{op.value_heads, op.key_heads, op.key_dim, op.value_dim};
   const bool has_fours = has_whole_fours(op.qkv, list);
   const auto make = [=](const OpContext& at) {
-    WalkArgs args{};
-    args.states = state_records(op.state, at);
+    WalkArgs args = walk_args(op, heads, has_fours, at);
     args.q = args.k = args.v = columns_in(op.qkv, at);
     args.k.first += op.key_heads * op.key_dim;
     args.v.first += 2 * op.key_heads * op.key_dim;
     args.gate = columns_in(op.alpha, at);
     args.strength = columns_in(op.beta, at);
-    args.a = at.weight_vector(op.a);
-    args.dt_bias = at.weight_vector(op.dt_bias);
-    args.num_heads = op.value_heads;
-    args.heads_shared = op.value_heads / op.key_heads;
-    args.key_heads = op.key_heads;
-    args.key_dim = op.key_dim;
-    args.value_dim = op.value_dim;
-    args.slices = ceil_div(op.value_dim, kBlockValues);
     args.has_key_modulo = op.order == KeyHeadOrder::kModulo;
     args.gates_in_turn = op.gates_in_turn;
     args.normalise = op.normalise;
-    args.has_fours = has_fours;
     args.eps = op.eps;
     args.scale = op.scale;
-    args.out = at.tensor<float>(op.out);
     return args;
   };
-  return add_walk("gated_delta", true, op.value_heads, op.key_dim, op.value_dim, list, inputs, make, out);
+  return add_walk("gated_delta", true, heads, list, inputs, make, out);
 }
 
 Status choose(const SelectiveScan& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
   if (Status status = check_state("selective_scan", op.state, inputs); !status) return status;
+  const WalkHeads heads{op.num_heads, op.num_groups, op.state_dim, op.head_dim};
   const bool has_fours = has_whole_fours(op.x, list) && has_whole_fours(op.b, list) && has_whole_fours(op.c, list);
   const auto make = [=](const OpContext& at) {
-    WalkArgs args{};
-    args.states = state_records(op.state, at);
+    WalkArgs args = walk_args(op, heads, has_fours, at);
     args.q = columns_in(op.c, at);
     args.k = columns_in(op.b, at);
     args.v = columns_in(op.x, at);
     args.gate = columns_in(op.dt, at);
-    args.a = at.weight_vector(op.a);
-    args.dt_bias = at.weight_vector(op.dt_bias);
     args.d = op.d >= 0 ? at.weight_vector(op.d) : nullptr;
-    args.num_heads = op.num_heads;
-    args.heads_shared = op.num_heads / op.num_groups;
-    args.key_heads = op.num_groups;
-    args.key_dim = op.state_dim;
-    args.value_dim = op.head_dim;
-    args.slices = ceil_div(op.head_dim, kBlockValues);
-    args.has_fours = has_fours;
     args.scale = 1;
     args.dt_min = op.dt_min;
     args.dt_max = op.dt_max;
-    args.out = at.tensor<float>(op.out);
     return args;
   };
-  return add_walk("selective_scan", false, op.num_heads, op.state_dim, op.head_dim, list, inputs, make, out);
+  return add_walk("selective_scan", false, heads, list, inputs, make, out);
 }
 
 }  // namespace llmrt::cuda

@@ -97,7 +97,7 @@ __device__ float scatter_sums(float (&value)[N]) {
 // A lane holds the four columns of its quad in an order of its own: number c is of column c ^ (lane / 8). So the first
 // is the lane's own column, what it keeps of sums stands in front of what it sends, and nothing is selected.
 //
-// Of four columns' sums over the lanes of a quad, that of the lane's own column, but for lanes that are 2 and 4 apart.
+// The sum of the lane's own column, of four columns over the lanes of a quad; lanes that are 2 and 4 apart are left.
 __device__ inline float column_sum(const float (&value)[4]) {
   const float own = value[0] + __shfl_xor_sync(kFullMask, value[2], 16);
   const float next = value[1] + __shfl_xor_sync(kFullMask, value[3], 16);
