@@ -14,7 +14,7 @@ inline std::string shape_text(Rows rows, uint32_t columns, const std::string& dt
   return fmt::format("[{}, {}] {}", rows_name(rows), columns == kAnyColumns ? "any" : std::to_string(columns), dtype);
 }
 
-// Of an op whose ids are in range.
+// Visits an op whose ids are in range.
 struct ShapeHelpers {
   const Limits& limits;
   const OpList& list;

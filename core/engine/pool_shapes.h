@@ -45,9 +45,8 @@ class PoolShapes {
  private:
   struct Shape {
     KvGroup group;
-    uint32_t window;  // 0 = all positions
-    uint64_t
-        blocks_inside;  // the windows of all rows that may run, and a step's chunks. Of states: records that suffice
+    uint32_t window;         // 0 = all positions
+    uint64_t blocks_inside;  // the windows of all rows that may run, and a step's chunks; or records that suffice
   };
   std::vector<Shape> shapes_;
 };

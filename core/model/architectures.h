@@ -75,7 +75,7 @@ inline constexpr const char* kOutput = "attn_output";
 inline constexpr const char* kConvIn = "shortconv.in_proj";
 inline constexpr const char* kShortConv = "shortconv.conv.weight";
 inline constexpr const char* kConvOut = "shortconv.out_proj";
-// Of gated delta rules and scans. A delta rule's rows of q, k, v and z are in two tensors, or by key head in kStateIn.
+// Names of gated delta rules and scans. A delta rule's q, k, v, z are rows of two tensors, or by key head of kStateIn.
 inline constexpr const char* kDeltaQkv = "attn_qkv";
 inline constexpr const char* kDeltaGate = "attn_gate";
 inline constexpr const char* kDeltaBeta = "ssm_beta";

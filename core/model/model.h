@@ -14,7 +14,7 @@
 
 namespace llmrt {
 
-// Of a recurrent first part.
+// The weights of a first part that keeps a state.
 struct RecurrentWeights {
   // What the convolution passes comes first but for Mamba-2's gate; recurrent_parts.cpp has the order of the rows.
   WeightGroupId in = -1, out = -1;

@@ -80,7 +80,7 @@ constexpr const char* kKnownKeys[] = {
     "rope.scaling.yarn_log_multiplier",
 };
 
-// Of architectures with recurrent layers: read_recurrent.cpp.
+// read_recurrent.cpp reads these, of architectures with recurrent layers.
 constexpr const char* kRecurrentKeys[] = {"shortconv.l_cache",
                                           "ssm.conv_kernel",
                                           "ssm.inner_size",

@@ -34,7 +34,7 @@ KeyHeadOrder read_head_order(ConfigReader& reader, KeyHeadOrder usual) {
   return name && *name == "modulo" ? KeyHeadOrder::kModulo : KeyHeadOrder::kDivided;
 }
 
-// The parts of an inner width; `dim_key` names the key that says how large a head is, or that gives their number.
+// How large a head is, where `num_heads` of them make the inner width.
 uint32_t read_head_dim(ConfigReader& reader, uint32_t inner, uint32_t num_heads) {
   const uint32_t dim = inner / num_heads;
   reader.expect(

@@ -34,7 +34,7 @@ constexpr std::string_view kShortConvKeys[] = {"norm_eps",
 constexpr std::string_view kGatedDeltaKeys[] = {
     "linear_conv_kernel_dim", "linear_key_head_dim", "linear_value_head_dim", "linear_num_key_heads",
     "linear_num_value_heads", "full_attention_interval", "attn_output_gate", "shared_expert_intermediate_size",
-    // Of the part that guesses further tokens, which is left out, and of the dtype of states, which are f32 here.
+    // The part that guesses further tokens is left out, and states are f32 here.
     "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype"};
 
 constexpr std::string_view kScanKeys[] = {
@@ -74,9 +74,10 @@ std::vector<bool> read_attention_layers(uint64_t num_layers, std::string_view ot
   return attends;
 }
 
-void add_kv_heads(const HfFamily& family, const std::string& prefix, const std::vector<bool>& attends, HfReader& reader,
+// `usual`: KV heads of a layer with attention where the file does not say.
+void add_kv_heads(uint64_t usual, const std::string& prefix, const std::vector<bool>& attends, HfReader& reader,
                   CanonicalMetadata& metadata) {
-  const auto kv_heads = static_cast<uint32_t>(reader.integer("num_key_value_heads", family.kv_heads));
+  const auto kv_heads = static_cast<uint32_t>(reader.integer("num_key_value_heads", usual));
   std::vector<uint32_t> heads;
   for (const bool has_attention : attends) heads.push_back(has_attention ? kv_heads : 0);
   metadata.add_u32s(prefix + "attention.head_count_kv", heads);
@@ -96,7 +97,7 @@ uint64_t adjusted_ffn(const HfFamily& family, HfReader& reader) {
 
 void read_lfm2(const HfFamily& family, const std::string& prefix, HfReader& reader, CanonicalMetadata& metadata) {
   const uint64_t num_layers = reader.integer("num_hidden_layers", family.layers, kRecurrentLayersMax);
-  add_kv_heads(family, prefix, read_attention_layers(num_layers, "conv", reader), reader, metadata);
+  add_kv_heads(family.kv_heads, prefix, read_attention_layers(num_layers, "conv", reader), reader, metadata);
   metadata.add_u64(prefix + "shortconv.l_cache", reader.integer("conv_L_cache", 3));
   metadata.add_u64(prefix + "feed_forward_length", adjusted_ffn(family, reader));
   metadata.add_f64(prefix + "attention.layer_norm_rms_epsilon", reader.number("norm_eps", family.eps));
@@ -141,10 +142,7 @@ void read_granite(const HfFamily& family, const std::string& prefix, HfReader& r
   if (const JsonTree* types = reader.find("layer_types"); types == nullptr)
     return reader.refuse("layer_types", "mamba and attention, one a layer", "nothing");
   const std::vector<bool> attends = read_attention_layers(num_layers, "mamba", reader, "attention");
-  const auto heads = reader.integer("num_key_value_heads", reader.integer("num_attention_heads", family.heads));
-  std::vector<uint32_t> kv_heads;
-  for (const bool has_attention : attends) kv_heads.push_back(has_attention ? static_cast<uint32_t>(heads) : 0);
-  metadata.add_u32s(prefix + "attention.head_count_kv", kv_heads);
+  add_kv_heads(reader.integer("num_attention_heads", family.heads), prefix, attends, reader, metadata);
   const uint64_t mamba_heads = reader.integer("mamba_n_heads", 128, kStateNumbersMax);
   const uint64_t inner = width * reader.integer("mamba_expand", 2, 64);
   const JsonTree* dim = reader.find("mamba_d_head");
@@ -157,10 +155,10 @@ void read_granite(const HfFamily& family, const std::string& prefix, HfReader& r
   metadata.add_u64(prefix + "ssm.time_step_rank", mamba_heads);
   metadata.add_u64(prefix + "ssm.conv_kernel", reader.integer("mamba_d_conv", 4, kStateNumbersMax));
   metadata.add_u64(prefix + "ssm.state_size", reader.integer("mamba_d_state", 256, kStateNumbersMax));
-  metadata.add_u64(prefix + "ssm.group_count", reader.integer("mamba_n_groups", 1));
   // transformers norms all groups together, GGUF's readers each alone.
-  if (const uint64_t groups = reader.integer("mamba_n_groups", 1); groups != 1)
-    reader.refuse("mamba_n_groups", "1", fmt::format("{}", groups));
+  const uint64_t groups = reader.integer("mamba_n_groups", 1);
+  if (groups != 1) reader.refuse("mamba_n_groups", "1", fmt::format("{}", groups));
+  metadata.add_u64(prefix + "ssm.group_count", groups);
   if (!reader.boolean("mamba_conv_bias", true)) reader.refuse("mamba_conv_bias", "true", "false");
   if (reader.boolean("mamba_proj_bias", false)) reader.refuse("mamba_proj_bias", "false", "true");
   const JsonTree* experts = reader.find("num_local_experts");

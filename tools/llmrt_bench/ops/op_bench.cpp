@@ -27,10 +27,6 @@ Status copy_blocks(std::vector<BlockCopy> copies, const SealedList& memory, Back
   return output ? Status{} : output.error();
 }
 
-}  // namespace
-
-namespace {
-
 Status fill_pool(uint32_t kv_group, const KvGroup& pool, const SealedList& memory, Backend* backend) {
   const uint32_t num_first = std::min(pool.num_blocks, kFirstBlocks);
   for (uint32_t layer = 0; layer < pool.num_layers; ++layer)
