@@ -41,8 +41,8 @@ uint fifth_bits(uint bits) {
 // for a factor. Those of 4 bits are the low nibbles of bytes; NaN of 8 bits becomes a number.
 const float kSmallFactor = kEncoding == kEncMXFP4 ? 16384.0 : 256.0;
 uint small_pair(uint bytes) {
-  if (kEncoding == kEncMXFP4) return (bytes & 0x00070007u) << 9 | (bytes & 0x00080008u) << 12;
-  return (bytes & 0x007f007fu) << 7 | (bytes & 0x00800080u) << 8;
+  return kEncoding == kEncMXFP4 ? (bytes & 0x00070007u) << 9 | (bytes & 0x00080008u) << 12
+                                : (bytes & 0x007f007fu) << 7 | (bytes & 0x00800080u) << 8;
 }
 // The numbers of four bytes, NaN among them.
 vec4 small_floats(uint bytes) {
@@ -109,23 +109,35 @@ const uint kScalesAt = kEncoding == kEncQ6_K                            ? 48
 // Bits beyond the fourth.
 uvec4 fetch_upper(ROW, uint columns, uint unit) {
   uint plane = num_blocks(columns) * kUpperAt, block = unit >> 3, side = unit & 1u;
-  if (kIs5) return uvec4(ROW_WORD(plane, unit, 4u), 0u, 0u, 0u);
-  if (kEncoding == kEncQ6_K) return ROW_QUAD(plane, block * 4u + (unit >> 2 & 1u) * 2u + side, 4u);
-  if (kEncoding == kEncQ5_K) return ROW_QUAD(plane, block * 2u + side, 2u);
-  return uvec4(0u);
+  uvec4 upper = uvec4(0u);
+  if (kIs5)
+    upper.x = ROW_WORD(plane, unit, 4u);
+  else if (kEncoding == kEncQ6_K)
+    upper = ROW_QUAD(plane, block * 4u + (unit >> 2 & 1u) * 2u + side, 4u);
+  else if (kEncoding == kEncQ5_K)
+    upper = ROW_QUAD(plane, block * 2u + side, 2u);
+  return upper;
 }
 // What scales are made from, of q6_k without the block's own.
 uvec4 fetch_scales(ROW, uint columns, uint unit) {
   uint plane = num_blocks(columns) * kScalesAt;
-  if (kEncoding == kEncQ8_0 || kEncoding == kEncMXFP4) return uvec4(ROW_WORD(plane, unit >> 2, 1u), 0u, 0u, 0u);
-  if (kEncoding == kEncFP8) return uvec4(ROW_WORD(plane, unit >> 3, 1u), 0u, 0u, 0u);
-  if (kHasMin) return uvec4(ROW_WORD(plane, unit, 4u), 0u, 0u, 0u);
-  if (kIs45) return uvec4(ROW_WORD(plane, unit >> 1, 2u), 0u, 0u, 0u);
-  if (kEncoding == kEncQ6_K) {
+  uvec4 scales = uvec4(0u);
+  if (kEncoding == kEncQ8_0 || kEncoding == kEncMXFP4) {
+    scales.x = ROW_WORD(plane, unit >> 2, 1u);
+  } else if (kEncoding == kEncFP8) {
+    scales.x = ROW_WORD(plane, unit >> 3, 1u);
+  } else if (kHasMin) {
+    scales.x = ROW_WORD(plane, unit, 4u);
+  } else if (kIs45) {
+    scales.x = ROW_WORD(plane, unit >> 1, 2u);
+  } else if (kEncoding == kEncQ6_K) {
     uint first = (unit >> 3) * 4u + (unit >> 2 & 1u) * 2u;
-    return uvec4(ROW_WORD(plane, first, 4u), ROW_WORD(plane, first + 1u, 4u), 0u, 0u);
+    scales.x = ROW_WORD(plane, first, 4u);
+    scales.y = ROW_WORD(plane, first + 1u, 4u);
+  } else if (kIsK) {
+    scales = ROW_QUAD(plane, unit >> 3, 1u);
   }
-  return kIsK ? ROW_QUAD(plane, unit >> 3, 1u) : uvec4(0u);
+  return scales;
 }
 uint fetch_block_scale(ROW, uint columns, uint unit) {
   return kEncoding == kEncQ6_K ? ROW_WORD(num_blocks(columns) * 52u, unit >> 4, 1u) : 0u;
@@ -142,14 +154,16 @@ Unit fetch_unit(ROW, uint columns, uint unit) {
 const bool kHasOffset = !kIsFloat && kEncoding != kEncQ8_0 && !kIsSmallFloat;
 const uint kScaleRun = kIsK ? 4 : kUnitVecs;  // vec4s of a unit that share a scale
 
+// vec4 `i` of a unit of floats.
+vec4 unit_floats(Unit u, uint i) {
+  const uint dtype = kEncoding == kEncF16 ? kF16 : kBF16;
+  return kEncoding == kEncF32 ? uintBitsToFloat(u.quants)
+                              : vec4(unpack16(u.quants[2u * i & 3u], dtype), unpack16(u.quants[2u * i + 1u & 3u], dtype));
+}
 // vec4 `i` of a unit's quants (floats: of its numbers); a number is quant * scale + offset. `i` is known when compiled, so
 // that no other vec4 is made: a unit has a fifth of the words of its numbers.
 vec4 unit_quants(Unit u, uint unit, uint i) {
-  if (kEncoding == kEncF32) return uintBitsToFloat(u.quants);
-  if (kIsFloat) {
-    uint dtype = kEncoding == kEncF16 ? kF16 : kBF16;
-    return vec4(unpack16(u.quants[2u * i], dtype), unpack16(u.quants[2u * i + 1u], dtype));
-  }
+  if (kIsFloat) return unit_floats(u, i);
   if (kEncoding == kEncQ8_0) return signed_bytes_of(u.quants[i]);
   if (kEncoding == kEncFP8) return small_floats(u.quants[i]);
   uint w = i & 3u, part = i >> 2, chunk = unit >> 1 & 3u;
@@ -162,11 +176,13 @@ vec4 unit_quants(Unit u, uint unit, uint i) {
   return bytes_of(bytes);
 }
 
+float small_scale(Unit u, uint unit) {
+  return kEncoding == kEncMXFP4 ? power_of_two(u.scales.x >> (unit & 3u) * 8u & 255u) : uintBitsToFloat(u.scales.x);
+}
 // Scale and offset of vec4 `i`, of quantised weights.
 vec2 unit_scale(Unit u, uint unit, uint i) {
   if (kEncoding == kEncQ8_0) return vec2(half_of(u.scales.x, unit >> 1), 0.0);
-  if (kEncoding == kEncMXFP4) return vec2(power_of_two(u.scales.x >> (unit & 3u) * 8u & 255u), 0.0);
-  if (kEncoding == kEncFP8) return vec2(uintBitsToFloat(u.scales.x), 0.0);
+  if (kIsSmallFloat) return vec2(small_scale(u, unit), 0.0);
   if (kHasMin) return unpackHalf2x16(u.scales.x);
   if (kIs45) return half_of(u.scales.x, unit) * vec2(1.0, kIs5 ? -16.0 : -8.0);
   uint block = unit >> 3, chunk = unit >> 1 & 3u, side = unit & 1u, part = i >> 2;

@@ -45,9 +45,8 @@ Scaling scaling_of(Unit u, uint unit) {
   s.minimum = s.minimum_rest = f16vec2(0.0);
   s.scale = float16_t(1.0);
   s.scale_rest = float16_t(0.0);
-  if (kIsFloat || kEncoding == kEncQ8_0) return s;  // expand_vec4 has theirs
   if (kIsSmallFloat) {
-    float exact = unit_scale(u, unit, 0u).x * kSmallFactor;
+    float exact = small_scale(u, unit) * kSmallFactor;
     // It has 7 bits, so that products with numbers of 4 bits are exact in f16.
     float first = uintBitsToFloat(floatBitsToUint(exact) & 0xfffe0000u);
     s.scale = float16_t(first);
@@ -61,53 +60,50 @@ Scaling scaling_of(Unit u, uint unit) {
     s.scale = (block & 1u) == 0u ? scales.x : scales.y;
     int at = int((chunk & 1u) * 2u + side) * 8;
     s.factors = f16vec2(bitfieldExtract(int(u.scales.x), at, 8), bitfieldExtract(int(u.scales.y), at, 8));
-  } else {
+  } else if (kIsK) {
     vec4 all = k_scales_mins(u.scales, chunk);
     s.scale = unpackFloat2x16(u.scales.x).x;
     s.factors = f16vec2(all.xy);
     vec2 exact = all.zw * unpackHalf2x16(u.scales.x).y;
     s.minimum = f16vec2(exact);
     s.minimum_rest = f16vec2(exact - vec2(s.minimum));
-  }
+  }  // expand_vec4 has those of others
   return s;
 }
 
 // Pairs of vec4 `i` of a unit. Quants are exact in f16, their products with scales of 6 bits too; what is rounded is the
 // number, which f32 would round to f16 alike, and with the minimum of a K block that, to twice f16's bits. `i` is known
-// when compiled, and nothing of other vec4s is made; `sub_block` is the one whose scale counts.
+// when compiled, and nothing of other vec4s is made; `sub_block` is the one whose scale counts. No function here returns
+// early, nor calls dequant.glsl's that do: with unit_numbers in reach NVIDIA's compiler kept the sums of matmul_wide in
+// memory (f16 too, which never gets there: 31 for 350 TFLOP/s).
 void expand_vec4(Unit u, uint unit, uint i, uint sub_block, Scaling s, out f16vec2 pairs[2]) {
   if (kEncoding == kEncF16) {
     [[unroll]] for (uint j = 0; j < 2; ++j) pairs[j] = unpackFloat2x16(u.quants[(2u * i + j) & 3u]);
-    return;
-  }
-  if (kIsFloat) {
-    vec4 w = unit_numbers(u, unit, i);
+  } else if (kIsFloat) {
+    vec4 w = unit_floats(u, i);
     pairs[0] = f16vec2(w.xy);
     pairs[1] = f16vec2(w.zw);
-    return;
-  }
-  raw_pairs(u, unit, i, pairs);
-  if (kEncoding == kEncQ8_0) {
-    f16vec2 scales = unpackFloat2x16(u.scales.x);
-    float16_t scale = (unit >> 1 & 1u) == 0u ? scales.x : scales.y;
-    [[unroll]] for (uint j = 0; j < 2; ++j) pairs[j] = (pairs[j] - float16_t(1024.0 + kRawZero)) * scale;
-    return;
-  }
-  if (kIsSmallFloat) {
-    [[unroll]] for (uint j = 0; j < 2; ++j) {
-      precise f16vec2 rest = pairs[j] * s.scale_rest;  // else Mesa would add the parts of the scale up, in f16
-      pairs[j] = kEncoding == kEncFP8 ? fma(pairs[j], f16vec2(s.scale), rest) : pairs[j] * s.scale;
+  } else {
+    raw_pairs(u, unit, i, pairs);
+    if (kEncoding == kEncQ8_0) {
+      f16vec2 scales = unpackFloat2x16(u.scales.x);
+      float16_t scale = (unit >> 1 & 1u) == 0u ? scales.x : scales.y;
+      [[unroll]] for (uint j = 0; j < 2; ++j) pairs[j] = (pairs[j] - float16_t(1024.0 + kRawZero)) * scale;
+    } else if (kIsSmallFloat) {
+      [[unroll]] for (uint j = 0; j < 2; ++j) {
+        precise f16vec2 rest = pairs[j] * s.scale_rest;  // else Mesa would add the parts of the scale up, in f16
+        pairs[j] = kEncoding == kEncFP8 ? fma(pairs[j], f16vec2(s.scale), rest) : pairs[j] * s.scale;
+      }
+    } else {
+      [[unroll]] for (uint j = 0; j < 2; ++j) {
+        pairs[j] = kIsNibbles && i >= 4 ? pairs[j] * float16_t(0.0625) - (float16_t(64.0) + s.zero)
+                                        : pairs[j] - (float16_t(1024.0) + s.zero);
+        if (kIsK) pairs[j] *= s.factors[sub_block];
+        pairs[j] *= s.scale;
+        if (kHasMin || kEncoding == kEncQ4_K || kEncoding == kEncQ5_K) pairs[j] -= s.minimum[sub_block];
+        if (kEncoding == kEncQ4_K || kEncoding == kEncQ5_K) pairs[j] -= s.minimum_rest[sub_block];
+      }
     }
-    return;
-  }
-  [[unroll]] for (uint j = 0; j < 2; ++j)
-    pairs[j] = kIsNibbles && i >= 4 ? pairs[j] * float16_t(0.0625) - (float16_t(64.0) + s.zero)
-                                    : pairs[j] - (float16_t(1024.0) + s.zero);
-  [[unroll]] for (uint j = 0; j < 2; ++j) {
-    if (kIsK) pairs[j] *= s.factors[sub_block];
-    pairs[j] *= s.scale;
-    if (kHasMin || kEncoding == kEncQ4_K || kEncoding == kEncQ5_K) pairs[j] -= s.minimum[sub_block];
-    if (kEncoding == kEncQ4_K || kEncoding == kEncQ5_K) pairs[j] -= s.minimum_rest[sub_block];
   }
 }
 
