@@ -182,8 +182,8 @@ struct Expert {
       choice.is_ordered = run.num_rows * run.per_row > inputs.tuning.expert_scan_max;
       choice.out_count = shape.outs;
       lay_out_experts_rows(run, inputs, &choice);
-      choice.variant = fmt::format("{} {} rows={} splits={} tiles={}", encoding_name(shape.encoding),
-                                   shape.is_gated ? "gate up" : "down", choice.rows_max, choice.splits, choice.tiles);
+      choice.variant = fmt::format("{} {} rows={} splits={} rounds={}", encoding_name(shape.encoding),
+                                   shape.is_gated ? "gate up" : "down", choice.rows_max, choice.splits, choice.rounds);
       Scratch scratch;
       scratch.x = scratch.partials = choice.is_ordered ? order_bytes(run) : 0;
       if (choice.is_ordered) add_order(run, rows, false, scratch);

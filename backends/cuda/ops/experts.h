@@ -36,7 +36,8 @@ struct ExpertChoice : KernelChoice {
   bool is_ordered = false;                // the routed rows' order is there
   uint32_t rows_max = 0;                  // of an expert that experts_rows multiplies at once, an even number
   uint32_t splits = 1;                    // warps that share the columns of an output
-  uint32_t tiles = 1;                     // of outputs, one after the other in a group of such warps
+  uint32_t rounds = 1;                    // of tiles, one after the other, before the sums of such warps are added
+  uint32_t place_rounds = 0;              // of a block of experts_rows for a routed row; 0: blocks share all rounds
   uint32_t tile_rows = 0;                 // of experts_tiles: 128 or 256
   bool copies_x = false;                  // of order_experts: x comes into the order too, in f16
   uint32_t out_begin = 0, out_count = 0;  // of the outputs that it makes, in the workspace; 0: all, in their place

@@ -1,15 +1,16 @@
 // Products of experts for few rows: gate, other half and activation to f16, or down, each product with its weight
 // to f32 partial products of the routed rows. x f32 (gate) or f16 (down), weights f16 or quantised.
 //
-// Bound by reading the weights of the distinct experts once. A block has one expert, its rows (up to `rows_max` at a
-// time; more read the weights again) in shared memory, and some tiles of 16 rows of W: 16 outputs, or the gates and
-// other halves of 8. A tile's columns are shared by `splits` of the warps in steps of 128; each warp has a ring of
-// slots of its own (experts_slots.cuh), which runs through its tiles, and waits for no other warp before its last tile.
-// Then the sums of a tile's warps are added, in order of warps.
+// Bound by reading the weights of the distinct experts once. A tile is 16 rows of W: 16 outputs, or the gates and other
+// halves of 8. Its columns are shared by `splits` of a block's warps in steps of 128; the tiles that the warps of a block
+// have at a time are a round. A block has some rounds of an expert, whose rows (up to `rows_max` at a time; more read the
+// weights again) are in shared memory. Each warp has a ring of slots of its own (experts_slots.cuh), which runs through
+// its rounds. After each `rounds` of them the sums of a tile's warps are added, in order of warps.
 //
-// The experts of a step: with fewer routed rows than experts a block has the place of a routed row, and those of rows
-// whose expert an earlier row has leave; else the place of an expert. Each block looks through the ids for its rows, or
-// takes them from the order of many (experts_order.cu).
+// Where the rounds are many, all blocks start at once and share them evenly by what they take, which grows with an
+// expert's rows: each counts the rows of all experts and finds its share (RowsShares). Where they are few that would take
+// longer than it gains: a block has the place of a routed row, and those of rows whose expert an earlier row has leave.
+// A block looks through the ids for its rows, or takes them from the order of many (experts_order.cu).
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -27,26 +28,27 @@ constexpr uint32_t kRowsOuts = kSlotRows;
 
 struct RowsArgs {
   ExpertArgs experts;
-  uint32_t splits, tiles, rows_max;
-  uint32_t by_row;  // blocks have the place of a routed row
+  uint32_t splits, rounds, rows_max;
+  uint32_t place_rounds;  // of a block that has the place of a routed row; 0: blocks share all rounds
 };
 
 // What a block has in dynamic shared memory, one behind the other.
 struct RowsShared {
   uint8_t* ring;  // [warps][kSlots] slots
   SharedX x;
-  float* sums;  // [tiles][warps][rows_max][16]
+  float* sums;       // [rounds][warps][rows_max][16]
+  uint32_t* shares;  // [num_experts + 1]
 };
 struct RowsSizes {
   uint32_t ring, x, x_sums, sums;
-  __host__ __device__ uint32_t total() const { return ring + x + x_sums + sums; }
+  __host__ __device__ uint32_t total() const { return ring + x + x_sums + sums; }  // without shares
 };
 __host__ __device__ inline RowsSizes rows_sizes(uint32_t slot_bytes, bool needs_sums, uint32_t columns, uint32_t rows,
-                                                uint32_t warps, uint32_t tiles) {
+                                                uint32_t warps, uint32_t rounds) {
   const uint32_t units = (columns + kStep - 1) / kStep * kSlotUnits;
   return {warps * kSlots * slot_bytes, rows * SharedX::stride_of(columns),
           needs_sums ? (rows + 1) / 2 * units * static_cast<uint32_t>(sizeof(float2)) : 0,
-          tiles * warps * rows * kRowsOuts * 4};
+          rounds * warps * rows * kRowsOuts * 4};
 }
 template <Encoding E>
 __device__ RowsShared rows_shared(const RowsSizes& sizes, uint32_t columns) {
@@ -56,6 +58,7 @@ __device__ RowsShared rows_shared(const RowsSizes& sizes, uint32_t columns) {
   shared.x = {bytes + sizes.ring, reinterpret_cast<float2*>(bytes + sizes.ring + sizes.x), SharedX::stride_of(columns),
               (columns + kStep - 1) / kStep * kSlotUnits};
   shared.sums = reinterpret_cast<float*>(bytes + sizes.ring + sizes.x + sizes.x_sums);
+  shared.shares = reinterpret_cast<uint32_t*>(bytes + sizes.total());
   return shared;
 }
 
@@ -92,8 +95,12 @@ __device__ inline float sum_units(const float (&sum)[4], uint32_t t) {
 struct RowsPlace {
   uint32_t tile, step;
 };
+// Rounds of an expert.
+struct RowsRange {
+  uint32_t begin, end;
+};
 
-// The tiles of one expert that a block makes.
+// Rows of one expert and the rounds that a block makes for them.
 template <Encoding E, uint32_t kPairs, bool kGated>
 struct RowsBlock {
   static constexpr uint32_t kTileOuts = kGated ? kRowsOuts / 2 : kRowsOuts;
@@ -101,10 +108,10 @@ struct RowsBlock {
   const RowsShared& shared;
   uint32_t expert, num_rows;
   const uint32_t* rows;  // [num_rows]: the routed rows
+  RowsRange range;
 
   __device__ uint32_t warps() const { return blockDim.x / kWarp; }
-  __device__ uint32_t lanes_of_tiles() const { return warps() / args.splits; }
-  __device__ uint32_t tile_first() const { return blockIdx.x * args.tiles * lanes_of_tiles(); }
+  __device__ uint32_t round_tiles() const { return warps() / args.splits; }
 
   // A tile past the end reads the last output again; its sums are not stored.
   __device__ uint32_t w_row(uint32_t tile, uint32_t r) const {
@@ -112,17 +119,14 @@ struct RowsBlock {
     return expert * args.experts.stride + min(out, args.experts.outs - 1);
   }
 
-  // All of the warp's places.
+  // By all warps, which have equal numbers of tiles.
   __device__ void multiply() const {
     const ExpertArgs& a = args.experts;
     const SlotLane lane;
     const uint32_t warp = threadIdx.x / kWarp, g = lane.g, t = lane.t;
     const uint32_t num_steps = (a.gate.columns + kStep - 1) / kStep, part = warp % args.splits;
-    const uint32_t num_tiles = (a.outs + kTileOuts - 1) / kTileOuts, own_first = tile_first() + warp / args.splits;
     // A warp's steps of all of its tiles, one after the other. Shares differ by one step at most.
     const uint32_t share = (num_steps - part + args.splits - 1) / args.splits;
-    const uint32_t own_tiles =
-        num_tiles > own_first ? min(args.tiles, (num_tiles - own_first + lanes_of_tiles() - 1) / lanes_of_tiles()) : 0;
     const PackedMatrix& lower = kGated ? a.up : a.gate;
     const uint32_t row_steps = E == Encoding::kF16 ? 1 : num_steps;
     const auto slot_place = [&](uint32_t tile) -> SlotPlace {
@@ -134,19 +138,20 @@ struct RowsBlock {
       place->step += args.splits;
       if (place->step < num_steps) return false;
       place->step = part;
-      place->tile += lanes_of_tiles();
+      place->tile += round_tiles();
       return true;
     };
-    RowsPlace ahead{own_first, part}, here = ahead;
+    RowsPlace ahead{range.begin * round_tiles() + warp / args.splits, part}, here = ahead;
     SlotPlace from = slot_place(ahead.tile);
-    const uint32_t tile_steps = lanes_of_tiles() * kTileOuts * row_steps;
+    const uint32_t tile_steps = round_tiles() * kTileOuts * row_steps;
     const uint32_t num_pairs = (num_rows + 1) / 2;
     SlotX x(true, lane);
     const uint8_t* own_x = shared.x.rows + g % 2 * shared.x.stride + g / 2 * kUnit * 2 + t * 16;
-    float* to = shared.sums + (warp * args.rows_max + t % 2) * kRowsOuts + t / 2 * 8 + g;
+    float* const to = shared.sums + (warp * args.rows_max + t % 2) * kRowsOuts + t / 2 * 8 + g;
     float sum[kPairs][4] = {};
+    uint32_t round = range.begin, held = 0;  // rounds whose sums are in shared memory
     through_ring<E>(
-        shared.ring, own_tiles * share,
+        shared.ring, (range.end - range.begin) * share,
         [&](uint8_t* slot) {
           copy_slot<E>(slot, a.gate, lower, from, ahead.step, lane);
           if (!next(&ahead)) return;
@@ -173,39 +178,90 @@ struct RowsBlock {
           for (uint32_t p = 0; p < kPairs; ++p) {
             if (p < num_pairs) {
               const float value = kSlotSumFactor<E> * sum_units(sum[p], t);
-              if (2 * p + t % 2 < args.rows_max) to[2 * p * kRowsOuts] = value;
+              if (2 * p + t % 2 < args.rows_max)
+                to[(held * warps() * args.rows_max + 2 * p) * kRowsOuts] = value;
 #pragma unroll
               for (float& s : sum[p]) s = 0;
             }
           }
-          to += warps() * args.rows_max * kRowsOuts;
+          if (++held < args.rounds && round + held < range.end) return;
+          __syncthreads();
+          store(round, held);
+          __syncthreads();
+          round += held;
+          held = 0;
         });
   }
 
-  // Output `o` of 16 of row r in tile number i of group `group` of warps.
-  __device__ float total(uint32_t i, uint32_t group, uint32_t r, uint32_t o) const {
-    const float* at = shared.sums + (((i * warps() + group * args.splits) * args.rows_max) + r) * kRowsOuts + o;
+  // Output `o` of 16 of row r in round number i of those that are held, of tile `tile` of the round.
+  __device__ float total(uint32_t i, uint32_t tile, uint32_t r, uint32_t o) const {
+    const float* at = shared.sums + (((i * warps() + tile * args.splits) * args.rows_max) + r) * kRowsOuts + o;
     float sum = at[0];
     for (uint32_t w = 1; w < args.splits; ++w) sum += at[w * args.rows_max * kRowsOuts];
     return sum;
   }
-  __device__ void store() const {
+  // Rounds [first, first + count), which are held.
+  __device__ void store(uint32_t first, uint32_t count) const {
     const ExpertArgs& a = args.experts;
-    const uint32_t of_row = args.tiles * lanes_of_tiles() * kTileOuts;
+    const uint32_t of_row = count * round_tiles() * kTileOuts;
     for (uint32_t n = threadIdx.x; n < num_rows * of_row; n += blockDim.x) {
       const uint32_t r = n / of_row, o = n % kTileOuts, tile = n % of_row / kTileOuts;
-      const uint32_t out = (tile_first() + tile) * kTileOuts + o;
+      const uint32_t out = (first * round_tiles() + tile) * kTileOuts + o;
       if (out >= a.outs) continue;
-      const uint32_t i = tile / lanes_of_tiles(), group = tile % lanes_of_tiles(), k = rows[r];
+      const uint32_t i = tile / round_tiles(), in_round = tile % round_tiles(), k = rows[r];
       const uint64_t bias_at = uint64_t{expert} * a.stride + out, to = uint64_t{k} * a.outs + out;
-      const float first = total(i, group, r, o) + (a.gate_bias ? a.gate_bias[bias_at] : 0.0f);
+      const float value = total(i, in_round, r, o) + (a.gate_bias ? a.gate_bias[bias_at] : 0.0f);
       if constexpr (kGated) {
-        const float other = total(i, group, r, o + 8) + (a.up_bias ? a.up_bias[bias_at] : 0.0f);
-        static_cast<__half*>(a.out)[to] = __float2half_rn(gated(a.activation, first, other));
+        const float other = total(i, in_round, r, o + 8) + (a.up_bias ? a.up_bias[bias_at] : 0.0f);
+        static_cast<__half*>(a.out)[to] = __float2half_rn(gated(a.activation, value, other));
       } else {
-        static_cast<float*>(a.out)[to] = a.weights[k] * first;
+        static_cast<float*>(a.out)[to] = a.weights[k] * value;
       }
     }
+  }
+};
+
+// What a round of each expert takes, summed up: entry e is that of the experts below e. By counts of instructions, a pass
+// over the weights takes four times as long as a pair of rows in it.
+struct RowsShares {
+  uint32_t* before;  // [num_experts + 1], shared
+
+  __device__ static uint32_t cost(uint32_t rows, uint32_t rows_max) {
+    return (rows + rows_max - 1) / rows_max * 4 + (rows + 1) / 2;
+  }
+  // By all threads of the block.
+  __device__ void fill(const ExpertArgs& a, uint32_t routed, uint32_t rows_max) const {
+    for (uint32_t e = threadIdx.x; e < a.num_experts; e += blockDim.x)
+      before[e] = a.order ? a.offsets[e + 1] - a.offsets[e] : 0;
+    __syncthreads();
+    if (!a.order)
+      for (uint32_t i = threadIdx.x; i < routed; i += blockDim.x) atomicAdd(&before[a.ids[i]], 1u);
+    __syncthreads();
+    if (threadIdx.x < kWarp) {
+      const uint32_t lane = threadIdx.x;
+      uint32_t all = 0;
+      for (uint32_t first = 0; first < a.num_experts; first += kWarp) {
+        const uint32_t e = first + lane, mine = e < a.num_experts ? cost(before[e], rows_max) : 0;
+        uint32_t sum = mine;
+        for (uint32_t delta = 1; delta < kWarp; delta *= 2) {
+          const uint32_t other = __shfl_up_sync(kFullMask, sum, delta);
+          if (lane >= delta) sum += other;
+        }
+        if (e < a.num_experts) before[e] = all + sum - mine;
+        all += __shfl_sync(kFullMask, sum, kWarp - 1);
+      }
+      if (lane == 0) before[a.num_experts] = all;
+    }
+    __syncthreads();
+  }
+  // The expert that has position `at` of all rounds.
+  __device__ uint32_t expert_of(uint32_t at, uint32_t num_experts, uint32_t rounds) const {
+    uint32_t low = 0, high = num_experts;  // before[low] * rounds <= at
+    while (high - low > 1) {
+      const uint32_t middle = (low + high) / 2;
+      (before[middle] * rounds <= at ? low : high) = middle;
+    }
+    return low;
   }
 };
 
@@ -213,31 +269,24 @@ struct RowsBlock {
 template <Encoding E>
 constexpr uint32_t kRowsBlocksSm = E == Encoding::kF16 ? 1 : 2;
 
+// All rows of an expert.
 template <Encoding E, uint32_t kPairs, bool kGated>
-__global__ void __launch_bounds__(kRowsWarpsMax* kWarp, kRowsBlocksSm<E>) experts_rows_kernel(const RowsArgs args) {
+__device__ void multiply_rows(const RowsArgs& args, const RowsShared& shared, uint32_t expert, const RowsRange& range) {
   using X = std::conditional_t<kGated, float, __half>;
   __shared__ uint32_t rows[kPairs * 2], counts[kRowsWarpsMax];
   const ExpertArgs& a = args.experts;
-  const uint32_t columns = a.gate.columns, routed = live_rows(a) * a.per_row;
-  const RowsShared shared = rows_shared<E>(
-      rows_sizes(Slot<E>::kBytes, kIsStored<E>, columns, args.rows_max, blockDim.x / kWarp, args.tiles), columns);
-  grid_dependency_wait();
-  if (args.by_row && blockIdx.y >= routed) return;
-  const uint32_t expert = args.by_row ? static_cast<uint32_t>(a.ids[blockIdx.y]) : blockIdx.y;
-  const uint32_t first_row = a.order ? a.offsets[expert] : 0;
+  const uint32_t columns = a.gate.columns, first_row = a.order ? a.offsets[expert] : 0;
   uint32_t total = 1;
   for (uint32_t skip = 0; skip < total; skip += args.rows_max) {
     if (a.order) {
       total = a.offsets[expert + 1] - first_row;
-      if (total == 0) return;
-      __syncthreads();  // the rows before have been read
       if (threadIdx.x < args.rows_max && skip + threadIdx.x < total)
         rows[threadIdx.x] = a.order[first_row + skip + threadIdx.x];
       __syncthreads();
     } else {
-      total = find_rows(a.ids, routed, expert, skip, args.rows_max, rows, counts);
-      if (total == 0) return;
-      if (args.by_row && skip == 0 && rows[0] != blockIdx.y) return;  // the block of an earlier row has them
+      total = find_rows(a.ids, live_rows(a) * a.per_row, expert, skip, args.rows_max, rows, counts);
+      // The block of an earlier row has them.
+      if (args.place_rounds > 0 && skip == 0 && rows[0] != blockIdx.y) return;
     }
     const uint32_t num_rows = min(total - skip, args.rows_max);
     for (uint32_t r = 0; r < (num_rows + 1) / 2 * 2; ++r)
@@ -247,10 +296,40 @@ __global__ void __launch_bounds__(kRowsWarpsMax* kWarp, kRowsBlocksSm<E>) expert
                            : nullptr,
                        columns);
     __syncthreads();
-    const RowsBlock<E, kPairs, kGated> block{args, shared, expert, num_rows, rows};
-    block.multiply();
-    __syncthreads();
-    block.store();
+    RowsBlock<E, kPairs, kGated>{args, shared, expert, num_rows, rows, range}.multiply();
+  }
+}
+
+template <Encoding E, uint32_t kPairs, bool kGated>
+__global__ void __launch_bounds__(kRowsWarpsMax* kWarp, kRowsBlocksSm<E>) experts_rows_kernel(const RowsArgs args) {
+  const ExpertArgs& a = args.experts;
+  const uint32_t columns = a.gate.columns, routed = live_rows(a) * a.per_row;
+  const RowsShared shared = rows_shared<E>(
+      rows_sizes(Slot<E>::kBytes, kIsStored<E>, columns, args.rows_max, blockDim.x / kWarp, args.rounds), columns);
+  const uint32_t round_outs = blockDim.x / kWarp / args.splits * (kGated ? kRowsOuts / 2 : kRowsOuts);
+  const uint32_t rounds = (a.outs + round_outs - 1) / round_outs;
+  grid_dependency_wait();
+  if (args.place_rounds > 0) {
+    const uint32_t begin = blockIdx.x * args.place_rounds;
+    if (blockIdx.y < routed)
+      multiply_rows<E, kPairs, kGated>(args, shared, static_cast<uint32_t>(a.ids[blockIdx.y]),
+                                       {begin, min(begin + args.place_rounds, rounds)});
+    return;
+  }
+  const RowsShares shares{shared.shares};
+  shares.fill(a, routed, args.rows_max);
+  const uint64_t all = uint64_t{shares.before[a.num_experts]} * rounds;
+  const uint32_t begin = static_cast<uint32_t>(all * blockIdx.x / gridDim.x),
+                 end = static_cast<uint32_t>(all * (blockIdx.x + 1) / gridDim.x);
+  if (begin == end) return;
+  for (uint32_t expert = shares.expert_of(begin, a.num_experts, rounds); expert < a.num_experts; ++expert) {
+    const uint32_t first = shares.before[expert] * rounds, cost = shares.before[expert + 1] - shares.before[expert];
+    if (first >= end) break;
+    if (cost == 0) continue;
+    // Those rounds that begin in this block's share.
+    const RowsRange range{begin > first ? (begin - first + cost - 1) / cost : 0,
+                          min(rounds, (end - first + cost - 1) / cost)};
+    if (range.begin < range.end) multiply_rows<E, kPairs, kGated>(args, shared, expert, range);
   }
 }
 
@@ -339,9 +418,9 @@ SlotFacts slot_facts(Encoding encoding) {
 // The kernel's own shared memory beside the dynamic one, rounded up.
 constexpr uint32_t kStaticBytes = 1024;
 
-uint32_t rows_shared_bytes(const ExpertShape& shape, uint32_t rows, uint32_t warps, uint32_t tiles) {
+uint32_t rows_shared_bytes(const ExpertShape& shape, uint32_t rows, uint32_t warps, uint32_t rounds) {
   const SlotFacts slot = slot_facts(shape.encoding);
-  return rows_sizes(slot.bytes, slot.sums_x, shape.columns, rows, warps, tiles).total();
+  return rows_sizes(slot.bytes, slot.sums_x, shape.columns, rows, warps, rounds).total() + (shape.num_experts + 1) * 4;
 }
 // By the shape of the weights and the device alone, as is the order of a row's sums.
 uint32_t rows_warps(const ExpertShape& shape, const CompileInputs& inputs) {
@@ -366,33 +445,31 @@ void lay_out_experts_rows(const ExpertShape& shape, const CompileInputs& inputs,
   choice->splits = std::min(std::bit_floor(std::max(num_steps / inputs.tuning.expert_steps_warp, 1u)), warps);
   const uint32_t tile_outs = shape.is_gated ? kRowsOuts / 2 : kRowsOuts, tile_lanes = warps / choice->splits;
   const uint32_t rounds = ceil_div(ceil_div(shape.outs, tile_outs), tile_lanes);
-  const uint32_t routed = shape.num_rows * shape.per_row,
-                 places = choice->is_ordered ? shape.num_experts : std::min(routed, shape.num_experts);
   // Room for what nearly all experts have.
   const double mean = rows_an_expert(shape);
   choice->rows_max = std::min({round_up(static_cast<uint32_t>(mean + 2.5 * std::sqrt(mean)), 2u),
                                round_up(std::max(shape.num_rows, 1u), 2u), experts_rows_max(shape, inputs)});
-  // So that all blocks that are likely to have work start at once, or each has some tiles.
-  const double experts = expected_distinct_experts(shape.num_experts, shape.per_row, shape.num_rows);
-  const double blocks = inputs.device.num_sms * inputs.tuning.expert_blocks_sm;
-  choice->tiles = std::clamp(static_cast<uint32_t>(std::ceil(rounds * experts / blocks)), 1u,
-                             std::min(rounds, inputs.tuning.expert_tiles_max));
-  // Fewer tiles for a second block on a multiprocessor, but not a single one, since each block reads x.
-  const auto fits = [&](uint32_t tiles, uint32_t blocks_sm) {
-    return (rows_shared_bytes(shape, choice->rows_max, warps, tiles) + kStaticBytes) * blocks_sm <=
+  const auto fits = [&](uint32_t held, uint32_t blocks_sm) {
+    return (rows_shared_bytes(shape, choice->rows_max, warps, held) + kStaticBytes) * blocks_sm <=
            inputs.device.shared_bytes_max;
   };
-  uint32_t tiles = choice->tiles;
-  while (tiles > 2 && !fits(tiles, 2)) --tiles;
-  if (fits(tiles, 2)) choice->tiles = tiles;
-  while (choice->tiles > 1 && !fits(choice->tiles, 1)) --choice->tiles;
-  choice->grid = {ceil_div(rounds, choice->tiles), std::max(places, 1u)};
+  // Fewer rounds between sums for a second block on a multiprocessor, but not single ones: warps wait for each other.
+  const uint32_t blocks_sm = shape.encoding == Encoding::kF16 || !fits(2, 2) ? 1 : inputs.tuning.expert_blocks_sm;
+  choice->rounds = std::min(rounds, inputs.tuning.expert_rounds_max);
+  while (choice->rounds > 1 && !fits(choice->rounds, std::min(blocks_sm, 2u))) --choice->rounds;
+  const uint32_t blocks = inputs.device.num_sms * blocks_sm;
+  const double experts = expected_distinct_experts(shape.num_experts, shape.per_row, shape.num_rows);
+  const uint32_t each = static_cast<uint32_t>(std::ceil(rounds * experts / blocks));
+  choice->place_rounds = each < inputs.tuning.expert_shared_rounds_min && !choice->is_ordered ? std::min(each, rounds) : 0;
+  choice->grid = {blocks};
+  if (choice->place_rounds > 0)
+    choice->grid = {ceil_div(rounds, choice->place_rounds), std::max(shape.num_rows * shape.per_row, 1u)};
   choice->threads = warps * kWarp;
-  choice->shared_bytes = rows_shared_bytes(shape, choice->rows_max, warps, choice->tiles);
+  choice->shared_bytes = rows_shared_bytes(shape, choice->rows_max, warps, choice->rounds);
 }
 
 Status experts_rows(const ExpertChoice& choice, const ExpertArgs& args, const OpContext& at) {
-  const RowsArgs rows{args, choice.splits, choice.tiles, choice.rows_max, choice.grid.y < args.num_experts};
+  const RowsArgs rows{args, choice.splits, choice.rounds, choice.rows_max, choice.place_rounds};
   return with_encoding(args.gate.encoding, [&]<Encoding E>() {
     if (choice.is_gated)
       return launch(at, choice, choice.rows_max > 8 ? experts_rows_kernel<E, 8, true> : experts_rows_kernel<E, 4, true>,
