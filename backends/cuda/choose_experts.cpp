@@ -227,7 +227,10 @@ struct Expert {
     choice.kernel = "experts_tiles";
     choice.is_gated = shape.is_gated;
     choice.is_ordered = true;
-    choice.tile_rows = rows_an_expert(shape) < inputs.tuning.expert_wide_rows_min ? 128 : 256;
+    const double mean = rows_an_expert(shape);
+    choice.tile_rows = mean <= inputs.tuning.expert_narrow_rows_max ? 64
+                       : mean < inputs.tuning.expert_wide_rows_min  ? 128
+                                                                    : 256;
     choice.out_begin = begin;
     choice.out_count = count;
     lay_out_experts_tiles(shape, inputs, &choice);

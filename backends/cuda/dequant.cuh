@@ -280,9 +280,13 @@ requires(is_quantized(E) && !kIsBytes<E>) struct Fragment<E> {
   Scales scales;
 
   __device__ void load(const PackedMatrix& m, uint64_t row, uint32_t step_in_row, uint32_t t) {
-    const uint64_t step = row * ((m.columns + kStep - 1) / kStep) + step_in_row;
-    nibbles = load_streaming(m.plane[0] + step * 64 + t * 16);
-    load_rest(m.plane, step, t);
+    load_step(m.plane, row * ((m.columns + kStep - 1) / kStep) + step_in_row, t);
+  }
+  // `step`: of all steps of a matrix.
+  template <class Step>
+  __device__ void load_step(const PlanePointers& planes, Step step, uint32_t t) {
+    nibbles = load_streaming(planes[0] + uint64_t{step} * 64 + t * 16);
+    load_rest(planes, step, t);
   }
   __device__ void load_shared(const PlanePointers& planes, uint32_t step, uint32_t t) {
     nibbles = *reinterpret_cast<const uint4*>(planes[0] + step * 64 + t * 16);
@@ -376,10 +380,12 @@ requires(kIsBytes<E>) struct Fragment<E> {
   std::conditional_t<E == Encoding::kFP8, StepScale, UnitScales<false>> scales;
 
   __device__ void load(const PackedMatrix& m, uint64_t row, uint32_t step_in_row, uint32_t t) {
-    const uint64_t step = row * ((m.columns + kStep - 1) / kStep) + step_in_row;
+    load_step(m.plane, row * ((m.columns + kStep - 1) / kStep) + step_in_row, t);
+  }
+  __device__ void load_step(const PlanePointers& planes, uint64_t step, uint32_t t) {
 #pragma unroll
-    for (uint32_t w = 0; w < 2; ++w) bytes[w] = load_streaming(m.plane[0] + step * 128 + w * 64 + t * 16);
-    scales.load(m.plane[2], step);
+    for (uint32_t w = 0; w < 2; ++w) bytes[w] = load_streaming(planes[0] + step * 128 + w * 64 + t * 16);
+    scales.load(planes[2], step);
   }
   __device__ void load_shared(const PlanePointers& planes, uint32_t step, uint32_t t) {
 #pragma unroll
@@ -480,6 +486,7 @@ template <Encoding E>
 struct SharedDecode {
   uint32_t own = 0;  // the scale of 6 bits of unit t and its base, in f16
 
+  SharedDecode() = default;
   __device__ SharedDecode(const Fragment<E>& fragment, uint32_t t, uint32_t step) {
     if constexpr (Fragment<E>::kHeader) {
       const uint4& header = fragment.scales.header;

@@ -38,7 +38,7 @@ struct ExpertChoice : KernelChoice {
   uint32_t splits = 1;                    // warps that share the columns of an output
   uint32_t rounds = 1;                    // of tiles, one after the other, before the sums of such warps are added
   uint32_t place_rounds = 0;              // of a block of experts_rows for a routed row; 0: blocks share all rounds
-  uint32_t tile_rows = 0;                 // of experts_tiles: 128 or 256
+  uint32_t tile_rows = 0;                 // of experts_tiles: 64, 128 or 256
   bool copies_x = false;                  // of order_experts: x comes into the order too, in f16
   uint32_t out_begin = 0, out_count = 0;  // of the outputs that it makes, in the workspace; 0: all, in their place
 };
@@ -71,8 +71,8 @@ inline constexpr uint32_t kExpertsRowsMax = 16;
 uint32_t experts_rows_max(const ExpertShape& shape, const CompileInputs& inputs);
 void lay_out_experts_rows(const ExpertShape& shape, const CompileInputs& inputs, ExpertChoice* choice);
 Status experts_rows(const ExpertChoice& choice, const ExpertArgs& args, const OpContext& at);
-// ExpertDown as a whole, for very few rows: each reads the matrices of its own experts. False: x of all experts of a row
-// has no room in shared memory.
+// ExpertDown as a whole, for very few rows: each reads the matrices of its own experts. False: x of all experts of a
+// row has no room in shared memory.
 bool lay_out_experts_joined(const ExpertShape& shape, const CompileInputs& inputs, ExpertChoice* choice);
 Status experts_joined(const ExpertChoice& choice, const ExpertArgs& args, const OpContext& at);
 

@@ -2,15 +2,15 @@
 // to f32 partial products of the routed rows. x f32 (gate) or f16 (down), weights f16 or quantised.
 //
 // Bound by reading the weights of the distinct experts once. A tile is 16 rows of W: 16 outputs, or the gates and other
-// halves of 8. Its columns are shared by `splits` of a block's warps in steps of 128; the tiles that the warps of a block
-// have at a time are a round. A block has some rounds of an expert, whose rows (up to `rows_max` at a time; more read the
-// weights again) are in shared memory. Each warp has a ring of slots of its own (experts_slots.cuh), which runs through
-// its rounds. After each `rounds` of them the sums of a tile's warps are added, in order of warps.
+// halves of 8. Its columns are shared by `splits` of a block's warps in steps of 128; the tiles that the warps of a
+// block have at a time are a round. A block has some rounds of an expert, whose rows (up to `rows_max` at a time; more
+// read the weights again) are in shared memory. Each warp has a ring of slots of its own (experts_slots.cuh), which
+// runs through its rounds. After each `rounds` of them the sums of a tile's warps are added, in order of warps.
 //
 // Where the rounds are many, all blocks start at once and share them evenly by what they take, which grows with an
-// expert's rows: each counts the rows of all experts and finds its share (RowsShares). Where they are few that would take
-// longer than it gains: a block has the place of a routed row, and those of rows whose expert an earlier row has leave.
-// A block looks through the ids for its rows, or takes them from the order of many (experts_order.cu).
+// expert's rows: each counts the rows of all experts and finds its share (RowsShares). Where they are few that would
+// take longer than it gains: a block has the place of a routed row, and those of rows whose expert an earlier row has
+// leave. A block looks through the ids for its rows, or takes them from the order of many (experts_order.cu).
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -178,8 +178,7 @@ struct RowsBlock {
           for (uint32_t p = 0; p < kPairs; ++p) {
             if (p < num_pairs) {
               const float value = kSlotSumFactor<E> * sum_units(sum[p], t);
-              if (2 * p + t % 2 < args.rows_max)
-                to[(held * warps() * args.rows_max + 2 * p) * kRowsOuts] = value;
+              if (2 * p + t % 2 < args.rows_max) to[(held * warps() * args.rows_max + 2 * p) * kRowsOuts] = value;
 #pragma unroll
               for (float& s : sum[p]) s = 0;
             }
@@ -221,8 +220,8 @@ struct RowsBlock {
   }
 };
 
-// What a round of each expert takes, summed up: entry e is that of the experts below e. By counts of instructions, a pass
-// over the weights takes four times as long as a pair of rows in it.
+// What a round of each expert takes, summed up: entry e is that of the experts below e. By counts of instructions, a
+// pass over the weights takes four times as long as a pair of rows in it.
 struct RowsShares {
   uint32_t* before;  // [num_experts + 1], shared
 
@@ -460,7 +459,8 @@ void lay_out_experts_rows(const ExpertShape& shape, const CompileInputs& inputs,
   const uint32_t blocks = inputs.device.num_sms * blocks_sm;
   const double experts = expected_distinct_experts(shape.num_experts, shape.per_row, shape.num_rows);
   const uint32_t each = static_cast<uint32_t>(std::ceil(rounds * experts / blocks));
-  choice->place_rounds = each < inputs.tuning.expert_shared_rounds_min && !choice->is_ordered ? std::min(each, rounds) : 0;
+  choice->place_rounds =
+      each < inputs.tuning.expert_shared_rounds_min && !choice->is_ordered ? std::min(each, rounds) : 0;
   choice->grid = {blocks};
   if (choice->place_rounds > 0)
     choice->grid = {ceil_div(rounds, choice->place_rounds), std::max(shape.num_rows * shape.per_row, 1u)};

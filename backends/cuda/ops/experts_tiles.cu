@@ -6,11 +6,13 @@
 // an expert has at most kRows rows its weights are read and decoded once. Blocks are persistent and take tiles in turn;
 // which they are they find from the offsets of the experts' rows, so that no grid depends on the routing.
 //
-// In a block two warpgroups load packed weights, two steps of 128 columns ahead, decode them to f16 and store them in a
-// ring in shared memory, each half of the rows of W, through to the next tile; x comes into the same ring by the copy
-// engine, as many boxes of 64 rows as the tile has. Two others multiply, both factors from there, the boxes of 64 rows
-// in turn, and have gate and other half of an output in one lane. Rows of a box beyond the tile's are those of other
-// experts, whose sums are not stored.
+// In a block some warpgroups load packed weights, steps of 128 columns ahead, decode them to f16 and store them in a
+// ring in shared memory, each warp some of the rows of W, through to the next tile; x comes into the same ring by the
+// copy engine, as many boxes of 64 rows as the tile has. The others multiply, both factors from there, the boxes of 64
+// rows in turn, and have gate and other half of an output in one lane. Rows of a box beyond the tile's are those of
+// other experts, whose sums are not stored.
+//
+// At few rows a tile decoding bounds it: then one warpgroup multiplies and four decode.
 #include <algorithm>
 
 #include "backends/cuda/activation.cuh"
@@ -23,26 +25,32 @@ namespace llmrt::cuda {
 namespace {
 
 constexpr uint32_t kTilesGroupThreads = 128, kTilesGroupWarps = kTilesGroupThreads / kWarp;
-constexpr uint32_t kTilesProducers = 2, kTilesConsumers = 2;
-constexpr uint32_t kTilesProducerWarps = kTilesProducers * kTilesGroupWarps;
-constexpr uint32_t kTilesThreads = (kTilesProducers + kTilesConsumers) * kTilesGroupThreads;
 constexpr uint32_t kTilesOuts = 128, kBoxRows = 64;  // rows of W, of x in a box
 constexpr uint32_t kTilesRingBytesMax = 200 << 10;
+constexpr uint32_t kSmRegisters = 64 << 10;
 
 // A stage is 64 columns of x and of the weights, rows of 128 bytes.
-template <uint32_t kRows_>
+template <uint32_t kRows_, uint32_t kProducers_, uint32_t kConsumers_, int kConsumerRegisters_>
 struct TilesShape {
-  static constexpr uint32_t kRows = kRows_, kBoxes = kRows / kBoxRows, kMine = kBoxes / kTilesConsumers;
+  static constexpr uint32_t kRows = kRows_, kBoxes = kRows / kBoxRows;
+  static constexpr uint32_t kProducers = kProducers_, kConsumers = kConsumers_, kMine = kBoxes / kConsumers;
+  static constexpr uint32_t kProducerWarps = kProducers * kTilesGroupWarps;
+  static constexpr uint32_t kThreads = (kProducers + kConsumers) * kTilesGroupThreads;
   static constexpr uint32_t kRowBytes = 128, kTileBoxBytes = kBoxRows * kRowBytes;
   static constexpr uint32_t kXBytes = kRows * kRowBytes, kStageBytes = kXBytes + kTilesOuts * kRowBytes;
   static constexpr uint32_t kStages = kTilesRingBytesMax / kStageBytes / 2 * 2;
   static constexpr uint32_t kAtOnce = kStages < 6 ? 1 : 2;  // filled together; they must not be half of the ring
   // Stages stand at multiples of 1024 bytes, which dynamic shared memory need not.
   static constexpr uint32_t kRingBytes = 1024 + kStages * kStageBytes + kStages * 2 * 8;
-  // A thread starts with 128; producers give some to consumers.
-  static constexpr int kConsumerRegisters = kMine == 1 ? 128 : 160;
-  static constexpr int kProducerRegisters = 256 - kConsumerRegisters;
+  // What a thread starts with; producers give some to consumers.
+  static constexpr int kRegisters = kSmRegisters / kThreads / 8 * 8, kConsumerRegisters = kConsumerRegisters_;
+  static constexpr int kProducerRegisters = (kRegisters * static_cast<int>(kThreads) -
+                                             kConsumerRegisters * static_cast<int>(kConsumers * kTilesGroupThreads)) /
+                                            static_cast<int>(kProducers * kTilesGroupThreads) / 8 * 8;
 };
+using NarrowTiles = TilesShape<64, 4, 1, 128>;
+using MiddleTiles = TilesShape<128, 2, 2, 128>;
+using WideTiles = TilesShape<256, 2, 2, 160>;
 
 template <class S>
 struct TilesRing {
@@ -58,19 +66,47 @@ struct ExpertTables {
   uint32_t *rows, *tiles;  // [num_experts + 1]
 };
 
-// A tile of this block: its expert, rows of the sorted ones, and outputs.
+// A tile: its expert, rows of the sorted ones, and outputs; its place among those of rows and of outputs.
 struct ExpertTile {
   uint32_t expert = 0, row_first = 0, num_rows = 0, out_first = 0;
+  uint32_t row_tile, out_tile;
 
-  // Tiles are asked for in their order. Tiles with the same rows come one after the other.
-  __device__ void find(const ExpertTables& tables, uint32_t tile, uint32_t num_out_tiles, uint32_t tile_rows,
-                       uint32_t tile_outs) {
-    const uint32_t row_tile = tile / num_out_tiles;
+  __device__ void find_rows(const ExpertTables& tables, uint32_t tile_rows) {
     while (tables.tiles[expert + 1] <= row_tile) ++expert;
     const uint32_t first = (row_tile - tables.tiles[expert]) * tile_rows;
     row_first = tables.rows[expert] + first;
     num_rows = min(tables.rows[expert + 1] - row_first, tile_rows);
-    out_first = tile % num_out_tiles * tile_outs;
+  }
+};
+// Which tiles a block makes: every gridDim.x-th, tiles with the same rows one after the other.
+template <class S, bool kGated>
+struct TileOrder {
+  static constexpr uint32_t kOuts = kGated ? kTilesOuts / 2 : kTilesOuts;
+  const ExpertTables& tables;
+  uint32_t num_out_tiles, num_mine;  // tiles of this block
+  uint32_t row_stride, out_stride;   // to its next
+
+  __device__ TileOrder(const ExpertTables& all, const ExpertArgs& args) : tables(all) {
+    num_out_tiles = (args.outs + kOuts - 1) / kOuts;
+    const uint32_t num_tiles = tables.tiles[args.num_experts] * num_out_tiles;
+    num_mine = num_tiles > blockIdx.x ? (num_tiles - blockIdx.x + gridDim.x - 1) / gridDim.x : 0;
+    row_stride = gridDim.x / num_out_tiles, out_stride = gridDim.x % num_out_tiles;
+  }
+  // There must be one.
+  __device__ ExpertTile first() const {
+    ExpertTile tile;
+    tile.row_tile = blockIdx.x / num_out_tiles, tile.out_tile = blockIdx.x % num_out_tiles;
+    find(&tile);
+    return tile;
+  }
+  __device__ void next(ExpertTile* tile) const {
+    tile->row_tile += row_stride, tile->out_tile += out_stride;
+    if (tile->out_tile >= num_out_tiles) tile->out_tile -= num_out_tiles, ++tile->row_tile;
+    find(tile);
+  }
+  __device__ void find(ExpertTile* tile) const {
+    tile->find_rows(tables, S::kRows);
+    tile->out_first = tile->out_tile * kOuts;
   }
 };
 
@@ -102,10 +138,33 @@ __device__ inline void fill_tables(const ExpertTables& tables, const ExpertArgs&
 
 // ---- producers -----------------------------------------------------------------------------------------------------
 
-// Where a block is: step `step` of its tile number `number`.
+// Where a block is: step `step` of a tile, `left` tiles from the last.
 struct TilesPlace {
-  uint32_t number = 0, step = 0;
   ExpertTile tile;
+  uint32_t step = 0, left;
+};
+
+// What a lane loads of the weights: kFragments rows, 8 apart, of a tile.
+template <Encoding E, uint32_t kFragments>
+struct TileRows {
+  const PackedMatrix& matrix;
+  PlanePointers planes;
+  uint32_t num_steps;
+  uint32_t rows[kFragments];  // of the matrix, quantised in steps
+
+  __device__ TileRows(const PackedMatrix& m, uint32_t steps) : matrix(m), num_steps(steps) {
+#pragma unroll
+    for (int i = 0; i < kNumPlanes; ++i) planes[i] = m.plane[i];
+  }
+  __device__ void set(uint32_t i, uint32_t row) {
+    rows[i] = E == Encoding::kF16 ? row : row * num_steps;
+  }
+  __device__ void load(Fragment<E>* fragment, uint32_t i, uint32_t step, uint32_t t) const {
+    if constexpr (E == Encoding::kF16)
+      fragment->load(matrix, rows[i], step, t);
+    else
+      fragment->load_step(planes, rows[i] + step, t);
+  }
 };
 
 // The box of x of stages s .. s + kAtOnce - 1, `column` the first of them. By one thread.
@@ -124,79 +183,79 @@ __device__ void copy_x(const TilesRing<S>& ring, const RowMap& map, const Expert
 
 template <class S, Encoding E, bool kGated>
 __device__ void fill_tiles(const TilesRing<S>& ring, const ExpertArgs& args, const RowMap& map,
-                           const ExpertTables& tables, uint32_t num_tiles, uint32_t num_out_tiles) {
-  constexpr uint32_t kWarpRows = 8, kGroupRows = kTilesGroupWarps * kWarpRows;
-  constexpr uint32_t kFragments = kTilesOuts / kTilesProducers / kGroupRows;  // of a thread, of a step
-  constexpr uint32_t kAhead = E == Encoding::kF16 && S::kRows > 128 ? 1 : 2;  // steps: registers
+                           const TileOrder<S, kGated>& order) {
+  constexpr uint32_t kWarpRows = kTilesOuts / S::kProducerWarps, kFragments = kWarpRows / 8;
+  constexpr uint32_t kAhead = kFragments == 1 ? (is_quantized(E) && !kIsBytes<E> ? 4 : 2)
+                                              : (E == Encoding::kF16 && S::kRows > 128 ? 1 : 2);  // steps: registers
   constexpr uint32_t kOuts = kGated ? kTilesOuts / 2 : kTilesOuts;
   const uint32_t lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, t = lane % 4;
   // Eight lanes, whose stores go together, have rows r and r + 4, which stand in different banks.
-  const uint32_t row = warp / kTilesGroupWarps * (kTilesOuts / kTilesProducers) + warp % kTilesGroupWarps * kWarpRows +
-                       lane / 4 % 2 * 4 + lane / 8;
-  const uint32_t num_steps = (args.gate.columns + kStep - 1) / kStep;
-  const uint32_t num_mine = num_tiles > blockIdx.x ? (num_tiles - blockIdx.x + gridDim.x - 1) / gridDim.x : 0;
-  const uint32_t num_all = num_mine * num_steps;  // steps of all of the block's tiles
-  Fragment<E> fragments[kAhead][kFragments];
-  TilesPlace here;
-  const auto find = [&](TilesPlace* place) {
-    place->tile.find(tables, blockIdx.x + place->number * gridDim.x, num_out_tiles, S::kRows, kOuts);
-  };
-  const auto next = [&](TilesPlace* place) {
-    if (++place->step < num_steps) return;
-    place->step = 0;
-    if (++place->number < num_mine) find(place);
-  };
+  const uint32_t row = warp * kWarpRows + lane / 4 % 2 * 4 + lane / 8;
+  const uint32_t num_steps = (args.gate.columns + kStep - 1) / kStep, num_all = order.num_mine * num_steps;
   if (num_all == 0) return;
-  find(&here);
-  TilesPlace ahead = here;
-  const auto load = [&](Fragment<E>* fragment, uint32_t i) {
-    const uint32_t r = i * kGroupRows + row;
-    // Past the end the last output again, whose sums are not stored.
-    const uint64_t w_row =
-        uint64_t{ahead.tile.expert} * args.stride + min(ahead.tile.out_first + r % kOuts, args.outs - 1);
-    fragment->load(kGated && r >= kOuts ? args.up : args.gate, w_row, ahead.step, t);
+  // Gates lie in the first half of a tile, so a warp has those or others.
+  TileRows<E, kFragments> weights(kGated && warp * kWarpRows >= kOuts ? args.up : args.gate, num_steps);
+  TilesPlace here{order.first()}, ahead = here;
+  here.left = ahead.left = order.num_mine - 1;
+  const auto find_weights = [&] {
+#pragma unroll
+    for (uint32_t i = 0; i < kFragments; ++i)  // past the end the last output again, whose sums are not stored
+      weights.set(i,
+                  ahead.tile.expert * args.stride + min(ahead.tile.out_first + (row + i * 8) % kOuts, args.outs - 1));
   };
+  // Whether that is in another tile.
+  const auto next = [&](TilesPlace* place) {
+    if (++place->step < num_steps || place->left == 0) return false;
+    place->step = 0;
+    --place->left;
+    order.next(&place->tile);
+    return true;
+  };
+  Fragment<E> fragments[kAhead][kFragments];
+  const auto load_ahead = [&](Fragment<E>(&to)[kFragments]) {
 #pragma unroll
-  for (uint32_t d = 0; d < kAhead; ++d) {
-    if (d >= num_all) continue;
+    for (uint32_t i = 0; i < kFragments; ++i) weights.load(&to[i], i, ahead.step, t);
+    if (next(&ahead)) find_weights();
+  };
+  find_weights();
 #pragma unroll
-    for (uint32_t i = 0; i < kFragments; ++i) load(&fragments[d][i], i);
-    next(&ahead);
-  }
+  for (uint32_t d = 0; d < kAhead; ++d)
+    if (d < num_all) load_ahead(fragments[d]);
+  uint8_t* const to = ring.weights(0) + row * S::kRowBytes;
+  const uint32_t places[2] = {(t ^ row % 8) * 16, ((4 + t) ^ row % 8) * 16};
+  uint32_t s = 0, parity = 1, turn = 0;  // the stage; of its release; whose turn it is to copy x
   for (uint32_t first = 0; first < num_all; first += kAhead) {
 #pragma unroll
     for (uint32_t d = 0; d < kAhead; ++d) {
-      const uint32_t g = first + d;
-      if (g >= num_all) continue;
-      const bool has_next = g + kAhead < num_all;
+      if (first + d >= num_all) break;
+      SharedDecode<E> shared[kFragments];
+#pragma unroll
+      for (uint32_t i = 0; i < kFragments; ++i) shared[i] = SharedDecode<E>(fragments[d][i], t, here.step);
 #pragma unroll
       for (uint32_t half = 0; half < 2; half += S::kAtOnce) {
-        const uint32_t n = 2 * g + half, s = n % S::kStages;
 #pragma unroll
-        for (uint32_t i = 0; i < S::kAtOnce; ++i) barrier_wait(&ring.free[s + i], ~(n / S::kStages) & 1);
-        // In turn: it takes as long as decoding some chunks.
-        if (lane == 0 && warp == n / S::kAtOnce % kTilesProducerWarps)
-          copy_x(ring, map, here.tile, s, here.step * kStep + half * 64);
+        for (uint32_t i = 0; i < S::kAtOnce; ++i) barrier_wait(&ring.free[s + i], parity);
+        // It takes as long as decoding some chunks.
+        if (lane == 0 && warp == turn) copy_x(ring, map, here.tile, s, here.step * kStep + half * 64);
+        turn = turn + 1 < S::kProducerWarps ? turn + 1 : 0;
         __syncwarp();
-        uint8_t* to = ring.weights(s) + row * S::kRowBytes;
 #pragma unroll
         for (uint32_t i = 0; i < kFragments; ++i) {
-          const SharedDecode<E> shared(fragments[d][i], t, here.step);
 #pragma unroll
           for (uint32_t u = 0; u < 2 * S::kAtOnce; ++u) {
             uint32_t pairs[4];
-            shared.decode(fragments[d][i], static_cast<int>(2 * half + u), t, here.step, pairs);
-            const uint32_t place = (u % 2 * 4 + t) ^ row % 8;
-            *reinterpret_cast<uint4*>(to + u / 2 * S::kStageBytes + i * kGroupRows * S::kRowBytes + place * 16) = {
-                pairs[0], pairs[1], pairs[2], pairs[3]};
+            shared[i].decode(fragments[d][i], static_cast<int>(2 * half + u), t, here.step, pairs);
+            *reinterpret_cast<uint4*>(to + s * S::kStageBytes + u / 2 * S::kStageBytes + i * 8 * S::kRowBytes +
+                                      places[u % 2]) = {pairs[0], pairs[1], pairs[2], pairs[3]};
           }
-          if (half + S::kAtOnce == 2 && has_next) load(&fragments[d][i], i);
         }
         shared_writes_visible();
         __syncwarp();
         if (lane < S::kAtOnce) barrier_arrive(&ring.full[s + lane]);
+        s += S::kAtOnce;
+        if (s == S::kStages) s = 0, parity ^= 1;
       }
-      if (has_next) next(&ahead);
+      if (first + d + kAhead < num_all) load_ahead(fragments[d]);
       next(&here);
     }
   }
@@ -230,7 +289,7 @@ __device__ void multiply_boxes(TilesSums<S>& sums, const TilesRing<S>& ring, uin
       for (uint32_t k = 0; k < 4; ++k)
 #pragma unroll
         for (uint32_t i = 0; i < kActive; ++i)
-          warpgroup_product(sums[i], x + (i * kTilesConsumers * S::kTileBoxBytes + k * 32) / 16, weights + k * 32 / 16);
+          warpgroup_product(sums[i], x + (i * S::kConsumers * S::kTileBoxBytes + k * 32) / 16, weights + k * 32 / 16);
       products_commit();
       products_wait_older<1>();  // the stage before may be written over
       if (n > begin) release(n - 1);
@@ -282,26 +341,26 @@ __device__ inline void store_two(const ExpertArgs& args, const ExpertTile& tile,
 }
 
 template <class S, bool kGated>
-__device__ void multiply_tiles(const TilesRing<S>& ring, const ExpertArgs& args, const ExpertTables& tables,
-                               uint32_t num_tiles, uint32_t num_out_tiles) {
+__device__ void multiply_tiles(const TilesRing<S>& ring, const ExpertArgs& args, const TileOrder<S, kGated>& order) {
   constexpr uint32_t kOuts = kGated ? kTilesOuts / 2 : kTilesOuts, kStored = kOuts / 8;
-  const uint32_t group = threadIdx.x / kTilesGroupThreads - kTilesProducers, thread = threadIdx.x % kTilesGroupThreads;
+  const uint32_t group = threadIdx.x / kTilesGroupThreads - S::kProducers, thread = threadIdx.x % kTilesGroupThreads;
   const uint32_t row = thread / kWarp * 16 + thread % kWarp / 4, column = thread % 4 * 2;
   const uint32_t num_stages = (args.gate.columns + kStep - 1) / kStep * 2;
-  ExpertTile tile;
-  uint32_t n = 0;
-  for (uint32_t number = blockIdx.x; number < num_tiles; number += gridDim.x, n += num_stages) {
-    tile.find(tables, number, num_out_tiles, S::kRows, kOuts);
+  if (order.num_mine == 0) return;
+  ExpertTile tile = order.first();
+  for (uint32_t number = 0; number < order.num_mine; ++number) {
+    if (number > 0) order.next(&tile);
+    const uint32_t n = number * num_stages;
     uint32_t routed[S::kMine][2];  // UINT32_MAX: there is none
 #pragma unroll
     for (uint32_t i = 0; i < S::kMine; ++i)
 #pragma unroll
       for (uint32_t h = 0; h < 2; ++h) {
-        const uint32_t r = (i * kTilesConsumers + group) * kBoxRows + row + h * 8;
+        const uint32_t r = (i * S::kConsumers + group) * kBoxRows + row + h * 8;
         routed[i][h] = r < tile.num_rows ? args.order[tile.row_first + r] : UINT32_MAX;
       }
     const uint32_t boxes = (tile.num_rows + kBoxRows - 1) / kBoxRows;
-    const uint32_t active = (boxes + kTilesConsumers - 1 - group) / kTilesConsumers;
+    const uint32_t active = (boxes + S::kConsumers - 1 - group) / S::kConsumers;
     TilesSums<S> sums = {};
     if (active == 0)
       multiply_boxes<S, 0>(sums, ring, group, n, n + num_stages);
@@ -330,10 +389,9 @@ __device__ void multiply_tiles(const TilesRing<S>& ring, const ExpertArgs& args,
 // ---- the kernel ----------------------------------------------------------------------------------------------------
 
 template <Encoding E, class S, bool kGated>
-__global__ void __launch_bounds__(kTilesThreads, 1)
+__global__ void __launch_bounds__(S::kThreads, 1)
     experts_tiles_kernel(const ExpertArgs args, const __grid_constant__ RowMap map) {
 #if defined(LLMRT_SM_90A)
-  constexpr uint32_t kOuts = kGated ? kTilesOuts / 2 : kTilesOuts;
   uint8_t* base = dynamic_shared_at_1024();
   uint64_t* barriers = reinterpret_cast<uint64_t*>(base + S::kStages * S::kStageBytes);
   uint32_t* words = reinterpret_cast<uint32_t*>(barriers + 2 * S::kStages);
@@ -341,8 +399,8 @@ __global__ void __launch_bounds__(kTilesThreads, 1)
   const ExpertTables tables{words, words + args.num_experts + 1};
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < S::kStages; ++i) {
-      barrier_init(&ring.full[i], 1 + kTilesProducerWarps);
-      barrier_init(&ring.free[i], kTilesConsumers * kTilesGroupWarps);
+      barrier_init(&ring.full[i], 1 + S::kProducerWarps);
+      barrier_init(&ring.free[i], S::kConsumers * kTilesGroupWarps);
     }
     barriers_visible();
     prefetch_map(map);
@@ -350,23 +408,24 @@ __global__ void __launch_bounds__(kTilesThreads, 1)
   grid_dependency_wait();
   if (threadIdx.x < kWarp) fill_tables(tables, args, S::kRows);
   __syncthreads();
-  const uint32_t num_out_tiles = (args.outs + kOuts - 1) / kOuts;
-  const uint32_t num_tiles = tables.tiles[args.num_experts] * num_out_tiles;
-  if (threadIdx.x < kTilesProducers * kTilesGroupThreads) {
-    if constexpr (S::kProducerRegisters < 128) fewer_registers<S::kProducerRegisters>();
-    fill_tiles<S, E, kGated>(ring, args, map, tables, num_tiles, num_out_tiles);
+  const TileOrder<S, kGated> order(tables, args);
+  if (threadIdx.x < S::kProducers * kTilesGroupThreads) {
+    if constexpr (S::kProducerRegisters < S::kRegisters) fewer_registers<S::kProducerRegisters>();
+    fill_tiles<S, E, kGated>(ring, args, map, order);
   } else {
-    if constexpr (S::kConsumerRegisters > 128) more_registers<S::kConsumerRegisters>();
-    multiply_tiles<S, kGated>(ring, args, tables, num_tiles, num_out_tiles);
+    if constexpr (S::kConsumerRegisters > S::kRegisters) more_registers<S::kConsumerRegisters>();
+    multiply_tiles<S, kGated>(ring, args, order);
   }
 #else
   __trap();  // OpContext::has_warpgroups says that this is not the code that runs
 #endif
 }
 
-template <class S>
-uint32_t tiles_shared_bytes(uint32_t num_experts) {
-  return S::kRingBytes + 2 * (num_experts + 1) * 4;
+// fn.template operator()<S>() of the shape with tiles of so many rows.
+auto with_tiles(uint32_t tile_rows, auto fn) {
+  return tile_rows == NarrowTiles::kRows   ? fn.template operator()<NarrowTiles>()
+         : tile_rows == MiddleTiles::kRows ? fn.template operator()<MiddleTiles>()
+                                           : fn.template operator()<WideTiles>();
 }
 
 template <Encoding E, class S>
@@ -385,17 +444,17 @@ void lay_out_experts_tiles(const ExpertShape& shape, const CompileInputs& inputs
   const uint32_t routed = shape.num_rows * shape.per_row;
   const uint32_t row_tiles = std::min(routed, shape.num_experts + routed / choice->tile_rows);
   choice->grid = {std::min(inputs.device.num_sms, row_tiles * ceil_div(out_count, outs))};
-  choice->threads = kTilesThreads;
-  choice->shared_bytes = choice->tile_rows == 128 ? tiles_shared_bytes<TilesShape<128>>(shape.num_experts)
-                                                  : tiles_shared_bytes<TilesShape<256>>(shape.num_experts);
-  choice->stages = choice->tile_rows == 128 ? TilesShape<128>::kStages : TilesShape<256>::kStages;
+  with_tiles(choice->tile_rows, [&]<class S>() {
+    choice->threads = S::kThreads;
+    choice->shared_bytes = S::kRingBytes + 2 * (shape.num_experts + 1) * 4;
+    choice->stages = S::kStages;
+  });
 }
 
 Status experts_tiles(const ExpertChoice& choice, const ExpertArgs& args, const void* x, const OpContext& at) {
   return with_encoding(args.gate.encoding, [&]<Encoding E>() {
-    const __half* sorted = static_cast<const __half*>(x);
-    return choice.tile_rows == 128 ? start<E, TilesShape<128>>(choice, args, sorted, at)
-                                   : start<E, TilesShape<256>>(choice, args, sorted, at);
+    return with_tiles(choice.tile_rows,
+                      [&]<class S>() { return start<E, S>(choice, args, static_cast<const __half*>(x), at); });
   });
 }
 
