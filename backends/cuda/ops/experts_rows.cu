@@ -62,14 +62,16 @@ __device__ RowsShared rows_shared(const RowsSizes& sizes, uint32_t columns) {
   return shared;
 }
 
-// The warp's ring: `copy` begins the copies of a place, `take` uses a slot. `num_places` of them, in their order.
+// The warp's ring: `copy` begins the copies of a place, `take` uses a slot; `num_places` of them, in their order.
+// `prepare` makes what `take` reads while the first copies are under way.
 template <Encoding E>
-__device__ void through_ring(uint8_t* ring, uint32_t num_places, auto&& copy, auto&& take) {
+__device__ void through_ring(uint8_t* ring, uint32_t num_places, auto&& copy, auto&& prepare, auto&& take) {
 #pragma unroll
   for (uint32_t s = 0; s + 1 < kSlots; ++s) {
     if (s < num_places) copy(ring + s * Slot<E>::kBytes);
     copy_async_commit();
   }
+  prepare();
   for (uint32_t n = 0; n < num_places; ++n) {
     copy_async_wait<kSlots - 2>();
     __syncwarp();  // all lanes have their copies, and have read the slot before
@@ -119,8 +121,8 @@ struct RowsBlock {
     return expert * args.experts.stride + min(out, args.experts.outs - 1);
   }
 
-  // By all warps, which have equal numbers of tiles.
-  __device__ void multiply() const {
+  // By all warps, which have equal numbers of tiles. `fill_x` brings the rows to shared memory.
+  __device__ void multiply(auto&& fill_x) const {
     const ExpertArgs& a = args.experts;
     const SlotLane lane;
     const uint32_t warp = threadIdx.x / kWarp, g = lane.g, t = lane.t;
@@ -158,6 +160,7 @@ struct RowsBlock {
           from.move(tile_steps);
           if ((ahead.tile + 1) * kTileOuts > a.outs) from = slot_place(ahead.tile);
         },
+        fill_x,
         [&](const uint8_t* slot) {
           SlotFactors<E> w;
           const auto index = [&](uint32_t r) {
@@ -288,14 +291,13 @@ __device__ void multiply_rows(const RowsArgs& args, const RowsShared& shared, ui
       if (args.place_rounds > 0 && skip == 0 && rows[0] != blockIdx.y) return;
     }
     const uint32_t num_rows = min(total - skip, args.rows_max);
-    for (uint32_t r = 0; r < (num_rows + 1) / 2 * 2; ++r)
-      shared.x.fill<E>(r,
-                       r < num_rows
-                           ? static_cast<const X*>(a.x) + uint64_t{kGated ? rows[r] / a.per_row : rows[r]} * columns
-                           : nullptr,
-                       columns);
-    __syncthreads();
-    RowsBlock<E, kPairs, kGated>{args, shared, expert, num_rows, rows, range}.multiply();
+    RowsBlock<E, kPairs, kGated>{args, shared, expert, num_rows, rows, range}.multiply([&] {
+      shared.x.fill<E>((num_rows + 1) / 2 * 2, columns, [&](uint32_t r) -> const X* {
+        if (r >= num_rows) return nullptr;
+        return static_cast<const X*>(a.x) + uint64_t{kGated ? rows[r] / a.per_row : rows[r]} * columns;
+      });
+      __syncthreads();
+    });
   }
 }
 
@@ -353,9 +355,6 @@ __global__ void __launch_bounds__(kRowsWarpsMax* kWarp, kRowsBlocksSm<E>) expert
     return (static_cast<uint32_t>(ids[k]) * args.stride + min(out_first + r, args.outs - 1)) *
            (E == Encoding::kF16 ? 1 : num_steps);
   };
-  for (uint32_t k = 0; k < args.per_row; ++k)
-    shared.x.fill<E>(k, static_cast<const __half*>(args.x) + (uint64_t{row} * args.per_row + k) * columns, columns);
-  __syncthreads();
   SlotX x(g % 2 == 0, lane);  // the second row of the pair is zeros
   const uint8_t* own_x = shared.x.rows + g / 2 * kUnit * 2 + t * 16;
   float out[2] = {};  // of outputs g and g + 8, of unit t
@@ -367,6 +366,11 @@ __global__ void __launch_bounds__(kRowsWarpsMax* kWarp, kRowsBlocksSm<E>) expert
         const SlotPlace from{w_index(k, g), w_index(k, g + 8), w_index(k, lane.lane % kSlotRows)};
         copy_slot<E>(slot, args.gate, args.gate, from, ahead % num_steps, lane);
         ahead += warps;
+      },
+      [&] {
+        const __half* own = static_cast<const __half*>(args.x) + uint64_t{row} * args.per_row * columns;
+        shared.x.fill<E>(args.per_row, columns, [&](uint32_t k) { return own + uint64_t{k} * columns; });
+        __syncthreads();
       },
       [&](const uint8_t* slot) {
         const uint32_t k = here / num_steps, step = here % num_steps;

@@ -237,24 +237,39 @@ struct SharedX {
   __host__ __device__ static uint32_t stride_of(uint32_t columns) {
     return (columns + kStep - 1) / kStep * kStep * 2 + 64;
   }
-  // Row r, `from` (null: zeros), by all threads of the block.
-  template <Encoding E, class X>
-  __device__ void fill(uint32_t r, const X* from, uint32_t columns) const {
-    const uint32_t chunks = num_units * 4;
-    for (uint32_t first = threadIdx.x / kWarp * kWarp; first < chunks; first += blockDim.x) {
-      const uint32_t chunk = first + threadIdx.x % kWarp;
-      const uint4 words = from && chunk < chunks ? load_x(from, chunk * 8, columns) : uint4{};
-      if (chunk < chunks)
-        *reinterpret_cast<uint4*>(rows + r * stride + chunk * 16) = {words.x, words.z, words.y, words.w};
-      if constexpr (kIsStored<E>) {
-        const float2 a = two_floats(half2_of(words.x)), b = two_floats(half2_of(words.y)),
-                     c = two_floats(half2_of(words.z)), d = two_floats(half2_of(words.w));
-        float sum = ((a.x + a.y) + (b.x + b.y)) + ((c.x + c.y) + (d.x + d.y));
-        sum += __shfl_xor_sync(kFullMask, sum, 1);
-        sum += __shfl_xor_sync(kFullMask, sum, 2);
-        if (chunk % 4 == 0 && chunk < chunks)
-          reinterpret_cast<float*>(sums + (r / 2) * num_units + chunk / 4)[r % 2] = sum / kSlotSumFactor<E>;
+  // Rows [0, num_rows), `row_of(r)` each (null: zeros), by all threads of the block. Several loads of a thread are
+  // under way at a time.
+  template <Encoding E>
+  __device__ void fill(uint32_t num_rows, uint32_t columns, auto row_of) const {
+    constexpr uint32_t kAtOnce = 4;
+    const uint32_t chunks = num_units * 4, total = num_rows * chunks;  // the four lanes of a unit have one row
+    for (uint32_t first = threadIdx.x; first / kWarp * kWarp < total; first += kAtOnce * blockDim.x) {
+      uint4 words[kAtOnce];
+#pragma unroll
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        const uint32_t n = first + i * blockDim.x;
+        const auto* from = n < total ? row_of(n / chunks) : nullptr;
+        words[i] = from ? load_x(from, n % chunks * 8, columns) : uint4{};
       }
+#pragma unroll
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        const uint32_t n = first + i * blockDim.x, r = n / chunks, chunk = n % chunks;
+        if (n / kWarp * kWarp < total) store<E>(words[i], r, chunk, n < total);
+      }
+    }
+  }
+  // A chunk of 8 numbers of row r; by whole warps.
+  template <Encoding E>
+  __device__ void store(const uint4& words, uint32_t r, uint32_t chunk, bool is_inside) const {
+    if (is_inside) *reinterpret_cast<uint4*>(rows + r * stride + chunk * 16) = {words.x, words.z, words.y, words.w};
+    if constexpr (kIsStored<E>) {
+      const float2 a = two_floats(half2_of(words.x)), b = two_floats(half2_of(words.y)),
+                   c = two_floats(half2_of(words.z)), d = two_floats(half2_of(words.w));
+      float sum = ((a.x + a.y) + (b.x + b.y)) + ((c.x + c.y) + (d.x + d.y));
+      sum += __shfl_xor_sync(kFullMask, sum, 1);
+      sum += __shfl_xor_sync(kFullMask, sum, 2);
+      if (chunk % 4 == 0 && is_inside)
+        reinterpret_cast<float*>(sums + (r / 2) * num_units + chunk / 4)[r % 2] = sum / kSlotSumFactor<E>;
     }
   }
 };
