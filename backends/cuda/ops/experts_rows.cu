@@ -25,6 +25,7 @@ namespace {
 
 constexpr uint32_t kRowsWarpsMax = 8;
 constexpr uint32_t kRowsOuts = kSlotRows;
+constexpr uint32_t kSumsStride = kRowsOuts + 4;  // other banks for neighbouring rows
 
 struct RowsArgs {
   ExpertArgs experts;
@@ -36,29 +37,34 @@ struct RowsArgs {
 struct RowsShared {
   uint8_t* ring;  // [warps][kSlots] slots
   SharedX x;
-  float* sums;       // [rounds][warps][rows_max][16]
-  uint32_t* shares;  // [num_experts + 1]
+  SlotScales scales;  // of the warp
+  float* sums;        // [rounds][warps][rows_max][kSumsStride]
+  uint32_t* shares;   // [num_experts + 1]
 };
 struct RowsSizes {
-  uint32_t ring, x, x_sums, sums;
-  __host__ __device__ uint32_t total() const { return ring + x + x_sums + sums; }  // without shares
+  uint32_t ring, scales, x, x_sums, sums;
+  __host__ __device__ uint32_t total() const { return ring + scales + x + x_sums + sums; }  // without shares
 };
 __host__ __device__ inline RowsSizes rows_sizes(uint32_t slot_bytes, bool needs_sums, uint32_t columns, uint32_t rows,
                                                 uint32_t warps, uint32_t rounds) {
   const uint32_t units = (columns + kStep - 1) / kStep * kSlotUnits;
-  return {warps * kSlots * slot_bytes, rows * SharedX::stride_of(columns),
+  return {warps * kSlots * slot_bytes, warps * SlotScales::kBytes, rows * SharedX::stride_of(columns),
           needs_sums ? (rows + 1) / 2 * units * static_cast<uint32_t>(sizeof(float2)) : 0,
-          rounds * warps * rows * kRowsOuts * 4};
+          rounds * warps * rows * kSumsStride * 4};
 }
 template <Encoding E>
 __device__ RowsShared rows_shared(const RowsSizes& sizes, uint32_t columns) {
   uint8_t* bytes = dynamic_shared();
   RowsShared shared;
   shared.ring = bytes + threadIdx.x / kWarp * kSlots * Slot<E>::kBytes;
-  shared.x = {bytes + sizes.ring, reinterpret_cast<float2*>(bytes + sizes.ring + sizes.x), SharedX::stride_of(columns),
+  bytes += sizes.ring;
+  shared.scales.of_unit = reinterpret_cast<float4*>(bytes + threadIdx.x / kWarp * SlotScales::kBytes);
+  bytes += sizes.scales;
+  shared.x = {bytes, reinterpret_cast<float2*>(bytes + sizes.x), SharedX::stride_of(columns),
               (columns + kStep - 1) / kStep * kSlotUnits};
-  shared.sums = reinterpret_cast<float*>(bytes + sizes.ring + sizes.x + sizes.x_sums);
-  shared.shares = reinterpret_cast<uint32_t*>(bytes + sizes.total());
+  bytes += sizes.x + sizes.x_sums;
+  shared.sums = reinterpret_cast<float*>(bytes);
+  shared.shares = reinterpret_cast<uint32_t*>(bytes + sizes.sums);
   return shared;
 }
 
@@ -82,17 +88,6 @@ __device__ void through_ring(uint8_t* ring, uint32_t num_places, auto&& copy, au
   __syncwarp();
 }
 
-// Sums of four lanes' units: lane t gets number t of the four.
-__device__ inline float sum_units(const float (&sum)[4], uint32_t t) {
-  float all[4];
-#pragma unroll
-  for (uint32_t i = 0; i < 4; ++i) {
-    const float two = sum[i] + __shfl_xor_sync(kFullMask, sum[i], 1);
-    all[i] = two + __shfl_xor_sync(kFullMask, two, 2);
-  }
-  return t < 2 ? (t == 0 ? all[0] : all[1]) : (t == 2 ? all[2] : all[3]);
-}
-
 // A place of a warp: step `step` of tile `tile` of the matrix.
 struct RowsPlace {
   uint32_t tile, step;
@@ -103,7 +98,7 @@ struct RowsRange {
 };
 
 // Rows of one expert and the rounds that a block makes for them.
-template <Encoding E, uint32_t kPairs, bool kGated>
+template <Encoding E, uint32_t kGroups, bool kGated>
 struct RowsBlock {
   static constexpr uint32_t kTileOuts = kGated ? kRowsOuts / 2 : kRowsOuts;
   const RowsArgs& args;
@@ -146,11 +141,16 @@ struct RowsBlock {
     RowsPlace ahead{range.begin * round_tiles() + warp / args.splits, part}, here = ahead;
     SlotPlace from = slot_place(ahead.tile);
     const uint32_t tile_steps = round_tiles() * kTileOuts * row_steps;
-    const uint32_t num_pairs = (num_rows + 1) / 2;
-    SlotX x(true, lane);
-    const uint8_t* own_x = shared.x.rows + g % 2 * shared.x.stride + g / 2 * kUnit * 2 + t * 16;
-    float* const to = shared.sums + (warp * args.rows_max + t % 2) * kRowsOuts + t / 2 * 8 + g;
-    float sum[kPairs][4] = {};
+    const uint32_t num_groups = (num_rows + 7) / 8;
+    const uint8_t* own_x[kGroups];  // of columns that have no row the last one's, whose sums are not stored
+    const float2* own_sums[kGroups];
+#pragma unroll
+    for (uint32_t c = 0; c < kGroups; ++c) {
+      own_x[c] = shared.x.rows + min(c * 8 + g, num_rows - 1) * shared.x.stride + t * 16;
+      own_sums[c] = shared.x.sums + min(c * 4 + t, (num_rows - 1) / 2) * shared.x.num_units;
+    }
+    float* const to = shared.sums + warp * args.rows_max * kSumsStride + g;
+    float sum[kGroups][4] = {};
     uint32_t round = range.begin, held = 0;  // rounds whose sums are in shared memory
     through_ring<E>(
         shared.ring, (range.end - range.begin) * share,
@@ -162,30 +162,25 @@ struct RowsBlock {
         },
         fill_x,
         [&](const uint8_t* slot) {
-          SlotFactors<E> w;
           const auto index = [&](uint32_t r) {
             return E == Encoding::kQ6_K ? w_row(here.tile, r) * num_steps + here.step : here.step;
           };
-          w.load(slot, index(g), index(g + 8), lane);
-#pragma unroll
-          for (uint32_t p = 0; p < kPairs; ++p) {
-            if (p < num_pairs) {
-              x.load(own_x + p * 2 * shared.x.stride + here.step * kStep * 2);
-              const float2 x_sums =
-                  kIsStored<E> ? shared.x.sums[p * shared.x.num_units + here.step * kSlotUnits + t] : float2{};
-              multiply_slot<E>(w, x, x_sums, sum[p]);
-            }
-          }
+          multiply_slot<E, kGroups>(
+              slot, index(g), index(g + 8), lane, shared.scales, num_groups,
+              [&](uint32_t c, uint32_t u) {
+                return *reinterpret_cast<const uint4*>(own_x[c] + (here.step * kSlotUnits + u) * (kUnit * 2));
+              },
+              [&](uint32_t c, uint32_t u) { return own_sums[c][here.step * kSlotUnits + u]; }, sum);
           if (!next(&here)) return;
 #pragma unroll
-          for (uint32_t p = 0; p < kPairs; ++p) {
-            if (p < num_pairs) {
-              const float value = kSlotSumFactor<E> * sum_units(sum[p], t);
-              if (2 * p + t % 2 < args.rows_max) to[(held * warps() * args.rows_max + 2 * p) * kRowsOuts] = value;
+          for (uint32_t c = 0; c < kGroups; ++c)
 #pragma unroll
-              for (float& s : sum[p]) s = 0;
+            for (uint32_t i = 0; i < 4; ++i) {
+              const uint32_t r = c * 8 + t * 2 + i % 2;
+              if (r < num_rows)
+                to[(held * warps() * args.rows_max + r) * kSumsStride + i / 2 * 8] = kSlotSumFactor<E> * sum[c][i];
+              sum[c][i] = 0;
             }
-          }
           if (++held < args.rounds && round + held < range.end) return;
           __syncthreads();
           store(round, held);
@@ -197,9 +192,9 @@ struct RowsBlock {
 
   // Output `o` of 16 of row r in round number i of those that are held, of tile `tile` of the round.
   __device__ float total(uint32_t i, uint32_t tile, uint32_t r, uint32_t o) const {
-    const float* at = shared.sums + (((i * warps() + tile * args.splits) * args.rows_max) + r) * kRowsOuts + o;
+    const float* at = shared.sums + (((i * warps() + tile * args.splits) * args.rows_max) + r) * kSumsStride + o;
     float sum = at[0];
-    for (uint32_t w = 1; w < args.splits; ++w) sum += at[w * args.rows_max * kRowsOuts];
+    for (uint32_t w = 1; w < args.splits; ++w) sum += at[w * args.rows_max * kSumsStride];
     return sum;
   }
   // Rounds [first, first + count), which are held.
@@ -224,12 +219,12 @@ struct RowsBlock {
 };
 
 // What a round of each expert takes, summed up: entry e is that of the experts below e. By counts of instructions, a
-// pass over the weights takes four times as long as a pair of rows in it.
+// pass over the weights takes twice as long as eight rows in it.
 struct RowsShares {
   uint32_t* before;  // [num_experts + 1], shared
 
   __device__ static uint32_t cost(uint32_t rows, uint32_t rows_max) {
-    return (rows + rows_max - 1) / rows_max * 4 + (rows + 1) / 2;
+    return (rows + rows_max - 1) / rows_max * 2 + (rows + 7) / 8;
   }
   // By all threads of the block.
   __device__ void fill(const ExpertArgs& a, uint32_t routed, uint32_t rows_max) const {
@@ -268,14 +263,15 @@ struct RowsShares {
 };
 
 // How many blocks have room on a multiprocessor: their registers.
-template <Encoding E>
-constexpr uint32_t kRowsBlocksSm = E == Encoding::kF16 ? 1 : 2;
+constexpr uint32_t rows_blocks_sm(Encoding encoding) {
+  return encoding == Encoding::kF16 ? 2 : 3;
+}
 
 // All rows of an expert.
-template <Encoding E, uint32_t kPairs, bool kGated>
+template <Encoding E, uint32_t kGroups, bool kGated>
 __device__ void multiply_rows(const RowsArgs& args, const RowsShared& shared, uint32_t expert, const RowsRange& range) {
   using X = std::conditional_t<kGated, float, __half>;
-  __shared__ uint32_t rows[kPairs * 2], counts[kRowsWarpsMax];
+  __shared__ uint32_t rows[kGroups * 8], counts[kRowsWarpsMax];
   const ExpertArgs& a = args.experts;
   const uint32_t columns = a.gate.columns, first_row = a.order ? a.offsets[expert] : 0;
   uint32_t total = 1;
@@ -291,9 +287,8 @@ __device__ void multiply_rows(const RowsArgs& args, const RowsShared& shared, ui
       if (args.place_rounds > 0 && skip == 0 && rows[0] != blockIdx.y) return;
     }
     const uint32_t num_rows = min(total - skip, args.rows_max);
-    RowsBlock<E, kPairs, kGated>{args, shared, expert, num_rows, rows, range}.multiply([&] {
-      shared.x.fill<E>((num_rows + 1) / 2 * 2, columns, [&](uint32_t r) -> const X* {
-        if (r >= num_rows) return nullptr;
+    RowsBlock<E, kGroups, kGated>{args, shared, expert, num_rows, rows, range}.multiply([&] {
+      shared.x.fill<E>(num_rows, columns, [&](uint32_t r) {
         return static_cast<const X*>(a.x) + uint64_t{kGated ? rows[r] / a.per_row : rows[r]} * columns;
       });
       __syncthreads();
@@ -301,8 +296,8 @@ __device__ void multiply_rows(const RowsArgs& args, const RowsShared& shared, ui
   }
 }
 
-template <Encoding E, uint32_t kPairs, bool kGated>
-__global__ void __launch_bounds__(kRowsWarpsMax* kWarp, kRowsBlocksSm<E>) experts_rows_kernel(const RowsArgs args) {
+template <Encoding E, uint32_t kGroups, bool kGated>
+__global__ void __launch_bounds__(kRowsWarpsMax* kWarp, rows_blocks_sm(E)) experts_rows_kernel(const RowsArgs args) {
   const ExpertArgs& a = args.experts;
   const uint32_t columns = a.gate.columns, routed = live_rows(a) * a.per_row;
   const RowsShared shared = rows_shared<E>(
@@ -313,8 +308,8 @@ __global__ void __launch_bounds__(kRowsWarpsMax* kWarp, kRowsBlocksSm<E>) expert
   if (args.place_rounds > 0) {
     const uint32_t begin = blockIdx.x * args.place_rounds;
     if (blockIdx.y < routed)
-      multiply_rows<E, kPairs, kGated>(args, shared, static_cast<uint32_t>(a.ids[blockIdx.y]),
-                                       {begin, min(begin + args.place_rounds, rounds)});
+      multiply_rows<E, kGroups, kGated>(args, shared, static_cast<uint32_t>(a.ids[blockIdx.y]),
+                                        {begin, min(begin + args.place_rounds, rounds)});
     return;
   }
   const RowsShares shares{shared.shares};
@@ -330,7 +325,7 @@ __global__ void __launch_bounds__(kRowsWarpsMax* kWarp, kRowsBlocksSm<E>) expert
     // Those rounds that begin in this block's share.
     const RowsRange range{begin > first ? (begin - first + cost - 1) / cost : 0,
                           min(rounds, (end - first + cost - 1) / cost)};
-    if (range.begin < range.end) multiply_rows<E, kPairs, kGated>(args, shared, expert, range);
+    if (range.begin < range.end) multiply_rows<E, kGroups, kGated>(args, shared, expert, range);
   }
 }
 
@@ -338,7 +333,8 @@ __global__ void __launch_bounds__(kRowsWarpsMax* kWarp, kRowsBlocksSm<E>) expert
 
 // A block makes 16 outputs of a row: its warps take the steps of all of the row's experts in turn.
 template <Encoding E>
-__global__ void __launch_bounds__(kRowsWarpsMax* kWarp, kRowsBlocksSm<E>) experts_joined_kernel(const ExpertArgs args) {
+__global__ void __launch_bounds__(kRowsWarpsMax* kWarp, rows_blocks_sm(E))
+    experts_joined_kernel(const ExpertArgs args) {
   __shared__ float sums[kRowsWarpsMax][kRowsOuts];
   const SlotLane lane;
   const uint32_t warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp, g = lane.g, t = lane.t;
@@ -355,9 +351,8 @@ __global__ void __launch_bounds__(kRowsWarpsMax* kWarp, kRowsBlocksSm<E>) expert
     return (static_cast<uint32_t>(ids[k]) * args.stride + min(out_first + r, args.outs - 1)) *
            (E == Encoding::kF16 ? 1 : num_steps);
   };
-  SlotX x(g % 2 == 0, lane);  // the second row of the pair is zeros
-  const uint8_t* own_x = shared.x.rows + g / 2 * kUnit * 2 + t * 16;
-  float out[2] = {};  // of outputs g and g + 8, of unit t
+  const uint8_t* own_x = shared.x.rows + t * 16;
+  float out[2] = {};  // of outputs g and g + 8
   uint32_t ahead = warp, here = warp;
   through_ring<E>(
       shared.ring, num_places > warp ? (num_places - warp + warps - 1) / warps : 0,
@@ -374,24 +369,28 @@ __global__ void __launch_bounds__(kRowsWarpsMax* kWarp, kRowsBlocksSm<E>) expert
       },
       [&](const uint8_t* slot) {
         const uint32_t k = here / num_steps, step = here % num_steps;
-        SlotFactors<E> w;
         const auto index = [&](uint32_t r) { return E == Encoding::kQ6_K ? w_index(k, r) + step : step; };
-        w.load(slot, index(g), index(g + 8), lane);
-        x.load(own_x + k * shared.x.stride + step * kStep * 2);
-        float2 x_sums{};
-        if constexpr (kIsStored<E>)
-          x_sums.x =
-              reinterpret_cast<const float*>(shared.x.sums + k / 2 * shared.x.num_units + step * kSlotUnits + t)[k % 2];
-        float sum[4] = {};
-        multiply_slot<E>(w, x, x_sums, sum);
+        const float* x_sums = reinterpret_cast<const float*>(shared.x.sums + k / 2 * shared.x.num_units) + k % 2;
+        float sum[1][4] = {};  // of one row, which all columns have
+        multiply_slot<E, 1>(
+            slot, index(g), index(g + 8), lane, shared.scales, 1,
+            [&](uint32_t, uint32_t u) {
+              return *reinterpret_cast<const uint4*>(own_x + k * shared.x.stride +
+                                                     (step * kSlotUnits + u) * (kUnit * 2));
+            },
+            [&](uint32_t, uint32_t u) {
+              return float2{x_sums[2 * (step * kSlotUnits + u)], 0};
+            },
+            sum);
         const float weight = args.weights[row * args.per_row + k];
-        out[0] += weight * sum[0];
-        out[1] += weight * sum[2];
+        out[0] += weight * sum[0][0];
+        out[1] += weight * sum[0][2];
         here += warps;
       });
-  const float all[4] = {out[0], 0, out[1], 0};
-  const float value = kSlotSumFactor<E> * sum_units(all, t);
-  if (t % 2 == 0) sums[warp][g + t / 2 * 8] = value;
+  if (t == 0) {
+    sums[warp][g] = kSlotSumFactor<E> * out[0];
+    sums[warp][g + 8] = kSlotSumFactor<E> * out[1];
+  }
   __syncthreads();
   const uint32_t to = out_first + threadIdx.x;
   if (threadIdx.x >= kRowsOuts || to >= args.outs) return;
@@ -456,10 +455,11 @@ void lay_out_experts_rows(const ExpertShape& shape, const CompileInputs& inputs,
     return (rows_shared_bytes(shape, choice->rows_max, warps, held) + kStaticBytes) * blocks_sm <=
            inputs.device.shared_bytes_max;
   };
-  // Fewer rounds between sums for a second block on a multiprocessor, but not single ones: warps wait for each other.
-  const uint32_t blocks_sm = shape.encoding == Encoding::kF16 || !fits(2, 2) ? 1 : inputs.tuning.expert_blocks_sm;
+  // Fewer rounds between sums for another block on a multiprocessor, but not single ones: warps wait for each other.
+  uint32_t blocks_sm = std::min(rows_blocks_sm(shape.encoding), inputs.tuning.expert_blocks_sm);
+  while (blocks_sm > 1 && !fits(2, blocks_sm)) --blocks_sm;
   choice->rounds = std::min(rounds, inputs.tuning.expert_rounds_max);
-  while (choice->rounds > 1 && !fits(choice->rounds, std::min(blocks_sm, 2u))) --choice->rounds;
+  while (choice->rounds > 1 && !fits(choice->rounds, blocks_sm)) --choice->rounds;
   const uint32_t blocks = inputs.device.num_sms * blocks_sm;
   const double experts = expected_distinct_experts(shape.num_experts, shape.per_row, shape.num_rows);
   const uint32_t each = static_cast<uint32_t>(std::ceil(rounds * experts / blocks));
@@ -476,9 +476,9 @@ Status experts_rows(const ExpertChoice& choice, const ExpertArgs& args, const Op
   const RowsArgs rows{args, choice.splits, choice.rounds, choice.rows_max, choice.place_rounds};
   return with_encoding(args.gate.encoding, [&]<Encoding E>() {
     if (choice.is_gated)
-      return launch(at, choice, choice.rows_max > 8 ? experts_rows_kernel<E, 8, true> : experts_rows_kernel<E, 4, true>,
+      return launch(at, choice, choice.rows_max > 8 ? experts_rows_kernel<E, 2, true> : experts_rows_kernel<E, 1, true>,
                     rows);
-    return launch(at, choice, choice.rows_max > 8 ? experts_rows_kernel<E, 8, false> : experts_rows_kernel<E, 4, false>,
+    return launch(at, choice, choice.rows_max > 8 ? experts_rows_kernel<E, 2, false> : experts_rows_kernel<E, 1, false>,
                   rows);
   });
 }

@@ -1,12 +1,10 @@
 // What a warp multiplies at a time of experts' matrices for few rows: 16 rows of W in a step of 128 columns (a slot),
-// brought to a ring of its own in shared memory by asynchronous copies, by pairs of rows of x, which are in shared
+// brought to a ring of its own in shared memory by asynchronous copies, by up to 8 rows of x, which are in shared
 // memory in f16.
 //
 // Numbers of W are not scaled: the small integers of a unit of 32 columns are multiplied as they are and the sums
-// scaled in f32. Scaling would take each lane as long for every unit and row of W as taking the integers out does, so
-// the 8 columns of x that the matrix units have are not rows of x but the 4 units of a step, of two rows: column 2u + r
-// has row r's numbers of unit u, and zeros for the other units. Then a product goes over a whole step, and lane 4g + t
-// is left with sums of unit t alone: rows g and g + 8 of W by the two rows of x.
+// scaled in f32. Scaling would take each lane as long for every unit and row of W as taking the integers out does. Lane
+// 4g + t makes the scales of unit t of rows g and g + 8, and gets those of the other units through shared memory.
 #pragma once
 
 #include "backends/cuda/ops/experts_rows.cuh"
@@ -157,70 +155,67 @@ struct SlotRow {
   }
 };
 
-// A slot taken out of the ring, ready to be multiplied.
+// Scales that differ by unit.
 template <Encoding E>
-struct SlotFactors {
-  uint32_t upper[kSlotUnits][4], lower[kSlotUnits][4];
-  float scale[2], base[2];  // of rows g and g + 8
+inline constexpr bool kHasUnitScales = E != Encoding::kF16&& E != Encoding::kFP8&& E != Encoding::kQ6_K;
 
-  __device__ void load(const uint8_t* slot, uint32_t upper_index, uint32_t lower_index, const SlotLane& lane) {
-    const uint32_t t = lane.t;
-    SlotRow<E> row;
-    row.load(slot, 0, upper_index, lane);
-#pragma unroll
-    for (uint32_t u = 0; u < kSlotUnits; ++u) row.decode(static_cast<int>(u), t, upper[u]);
-    scale[0] = row.scale, base[0] = row.base;
-    row.load(slot, 1, lower_index, lane);
-#pragma unroll
-    for (uint32_t u = 0; u < kSlotUnits; ++u) row.decode(static_cast<int>(u), t, lower[u]);
-    scale[1] = row.scale, base[1] = row.base;
-    // Taken out once, not again for each pair of rows.
-#pragma unroll
-    for (uint32_t u = 0; u < kSlotUnits; ++u)
-#pragma unroll
-      for (uint32_t j = 0; j < 4; ++j) keep_in_register(upper[u][j]), keep_in_register(lower[u][j]);
-  }
+// Of a warp, in shared memory: scale and base of rows g and g + 8, of each unit.
+struct SlotScales {
+  float4* of_unit;  // [8][kSlotUnits]
+
+  static constexpr uint32_t kBytes = 8 * kSlotUnits * sizeof(float4);
 };
 
-// Where this lane has numbers among the columns of x: those of unit g / 2, of row g % 2 of a pair.
-struct SlotX {
-  uint4 words[kSlotUnits] = {};  // of the other units: zeros, which are never written over
-  bool is_mine[kSlotUnits];
-
-  __device__ SlotX(bool has_row, const SlotLane& lane) {
-#pragma unroll
-    for (uint32_t u = 0; u < kSlotUnits; ++u) is_mine[u] = has_row && lane.g / 2 == u;
+// sum[c] += a slot times rows 8c .. 8c + 7 of x: [0], [1] row g of W by rows 2t and 2t + 1, [2], [3] row g + 8. Sums
+// are by 2^-24 where kIsStored (kSlotSumFactor takes that back). `x(c, u)`: numbers 8t .. 8t + 7 of unit u of row g;
+// x_sums(c, u): the sums of unit u of rows 2t and 2t + 1.
+template <Encoding E, uint32_t kGroups>
+__device__ inline void multiply_slot(const uint8_t* slot, uint32_t upper_index, uint32_t lower_index,
+                                     const SlotLane& lane, const SlotScales& scales, uint32_t num_groups, auto&& x,
+                                     auto&& x_sums, float (&sum)[kGroups][4]) {
+  const uint32_t t = lane.t;
+  SlotRow<E> upper, lower;
+  upper.load(slot, 0, upper_index, lane);
+  lower.load(slot, 1, lower_index, lane);
+  if constexpr (kHasUnitScales<E>) {
+    scales.of_unit[lane.g * kSlotUnits + t] = {upper.scale, upper.base, lower.scale, lower.base};
+    __syncwarp();
   }
-  // `x`: where this lane's unit of the step begins, in shared memory, for its t.
-  __device__ void load(const uint8_t* x) {
-#pragma unroll
-    for (uint32_t u = 0; u < kSlotUnits; ++u)
-      if (is_mine[u]) words[u] = *reinterpret_cast<const uint4*>(x);
-  }
-};
-
-// sum += of a pair of rows: [0], [1] row g of W by both, [2], [3] row g + 8; of unit t. `x_sums`: of the unit's x, by
-// 2^-24, as the sums then are (kSlotSumFactor takes that back).
-template <Encoding E>
-__device__ inline void multiply_slot(const SlotFactors<E>& w, const SlotX& x, const float2& x_sums, float (&sum)[4]) {
-  float even[4], odd[4];
+  float all[kGroups][4] = {};  // without scales, where they are those of all units
 #pragma unroll
   for (uint32_t u = 0; u < kSlotUnits; ++u) {
-    const auto &up = w.upper[u], &low = w.lower[u];
-    const uint4& words = x.words[u];
-    if (u == 0) {
-      mma_16x8x16_first(even, {up[0], low[0], up[2], low[2]}, {words.x, words.y});
-      mma_16x8x16_first(odd, {up[1], low[1], up[3], low[3]}, {words.z, words.w});
-    } else {
-      mma_16x8x16(even, {up[0], low[0], up[2], low[2]}, {words.x, words.y});
-      mma_16x8x16(odd, {up[1], low[1], up[3], low[3]}, {words.z, words.w});
+    uint32_t up[4], low[4];
+    upper.decode(static_cast<int>(u), t, up);
+    lower.decode(static_cast<int>(u), t, low);
+    float4 scale;
+    if constexpr (kHasUnitScales<E>) scale = scales.of_unit[lane.g * kSlotUnits + u];
+#pragma unroll
+    for (uint32_t c = 0; c < kGroups; ++c) {
+      if (c > 0 && c >= num_groups) continue;
+      const uint4 words = x(c, u);
+      if constexpr (!kHasUnitScales<E>) {
+        mma_16x8x16(all[c], {up[0], low[0], up[2], low[2]}, {words.x, words.y});
+        mma_16x8x16(all[c], {up[1], low[1], up[3], low[3]}, {words.z, words.w});
+      } else {
+        float even[4], odd[4];
+        mma_16x8x16_first(even, {up[0], low[0], up[2], low[2]}, {words.x, words.y});
+        mma_16x8x16_first(odd, {up[1], low[1], up[3], low[3]}, {words.z, words.w});
+        float2 of_x{};
+        if constexpr (kIsStored<E>) of_x = x_sums(c, u);
+#pragma unroll
+        for (uint32_t i = 0; i < 4; ++i) {
+          const float both = kIsStored<E> ? fmaf(odd[i], 1.0f / 16, even[i]) : odd[i] + even[i];
+          sum[c][i] = fmaf(i < 2 ? scale.x : scale.z, both, sum[c][i]);
+          if constexpr (kIsStored<E>) sum[c][i] = fmaf(i < 2 ? scale.y : scale.w, i % 2 ? of_x.y : of_x.x, sum[c][i]);
+        }
+      }
     }
   }
+  if constexpr (!kHasUnitScales<E>) {
 #pragma unroll
-  for (uint32_t i = 0; i < 4; ++i) {
-    const float both = kIsStored<E> ? fmaf(odd[i], 1.0f / 16, even[i]) : odd[i] + even[i];
-    sum[i] = fmaf(w.scale[i / 2], both, sum[i]);
-    if constexpr (kIsStored<E>) sum[i] = fmaf(w.base[i / 2], i % 2 ? x_sums.y : x_sums.x, sum[i]);
+    for (uint32_t c = 0; c < kGroups; ++c)
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i) sum[c][i] = fmaf(i < 2 ? upper.scale : lower.scale, all[c][i], sum[c][i]);
   }
 }
 template <Encoding E>
@@ -233,7 +228,7 @@ struct SharedX {
   float2* sums;
   uint32_t stride, num_units;
 
-  // Bytes of a row: other banks for the two rows of a pair.
+  // Bytes of a row: other banks for neighbouring rows.
   __host__ __device__ static uint32_t stride_of(uint32_t columns) {
     return (columns + kStep - 1) / kStep * kStep * 2 + 64;
   }
