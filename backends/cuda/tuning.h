@@ -42,13 +42,13 @@ struct Tuning {
   uint32_t route_few_rows_max = 128;      // tiles of 16 rows; more are in tiles of 64. Not measured
   uint32_t route_blocks_sm = 1;           // parts of scores. Not measured
   uint32_t route_invariant_splits = 8;    // parts of a score's columns in batch-invariant lists
-  uint32_t expert_steps_warp = 4;         // of 128 columns that a warp has of a tile. Not measured
-  uint32_t expert_blocks_sm = 3;          // all start at once, where they have room
-  uint32_t expert_rounds_max = 3;         // of tiles, before the sums of several warps are added. H200, 2026-11-29
+  uint32_t expert_steps_warp = 8;         // of 128 columns that a warp has of a tile. H200, 2026-11-29
+  uint32_t expert_blocks_sm = 3;          // all start at once, where they have room. H200, 2026-11-29
+  uint32_t expert_rounds_max = 6;         // of tiles, before the sums of several warps are added. H200, 2026-11-29
   uint32_t expert_shared_rounds_min = 6;  // a block; fewer are not shared out evenly. Not measured
   uint32_t expert_joined_rows_max = 4;    // rows whose sum over experts is made by one kernel. Not measured
   uint32_t expert_scan_max = 1024;        // routed rows that each block looks through. Not measured
-  uint32_t expert_tiles_rows_min = 6;  // rows an expert, in the mean, that warpgroups are faster for. H200, 2026-11-29
+  uint32_t expert_tiles_rows_min = 9;  // rows an expert, in the mean, that warpgroups are faster for. H200, 2026-11-29
   uint32_t expert_narrow_rows_max = 40;       // rows an expert, in the mean, that get tiles of 64. H200, 2026-11-29
   uint32_t expert_wide_rows_min = 96;         // rows an expert, in the mean, that get tiles of 256. H200, 2026-11-29
   uint64_t expert_scratch_bytes = 128 << 20;  // what experts' launches are cut for; more gains nothing. Not measured
