@@ -228,6 +228,16 @@ void write_kv_groups(Writer& out, const EngineStats& stats) {
         "Most blocks of each KV group in use at once, since the start.");
 }
 
+void write_states(Writer& out, const StateStats& states) {
+  if (states.records_total == 0) return;
+  out.gauge("state_records", states.records_total, "Records for the states of recurrent layers.");
+  out.gauge("state_records_used", states.records_used, "Records that requests hold.");
+  out.gauge("state_checkpoints", states.checkpoints, "Records from which a later prompt may go on.");
+  out.counter("state_checkpoints_kept_total", states.num_kept, "Checkpoints that were made.");
+  out.counter("state_checkpoints_evicted_total", states.num_evicted, "Checkpoints that gave way to others.");
+  out.counter("state_checkpoint_hits_total", states.num_hits, "Requests that went on from a checkpoint.");
+}
+
 void write_server(Writer& out, const ServerFigures& server) {
   out.head(Kind::kCounter, "http_responses_total", "HTTP responses, by status.");
   for (const auto& [status, count] : server.responses)
@@ -268,6 +278,7 @@ std::string metrics_text(const MetricsSource& source, MetricsFormat format) {
                           : 1.0 - static_cast<double>(stats.blocks_free) / static_cast<double>(stats.blocks_total);
   out.gauge("kv_usage_ratio", used, "Share of the KV pool in use, 0 to 1.");
   write_kv_groups(out, stats);
+  write_states(out, stats.states);
   out.counter("prompt_tokens_total", stats.prompt_tokens, "Prompt tokens of admitted requests.");
   out.counter("prefix_cache_queries_total", stats.prefix_queries, "Prompt tokens looked up in the prefix cache.");
   out.counter("prefix_cache_hits_total", stats.prefix_hits, "Prompt tokens found there.");

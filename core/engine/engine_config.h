@@ -57,7 +57,8 @@ struct EngineConfig {
   // For comparison: blocks behind the window of a window layer are kept until their sequence ends. Same tokens.
   bool keeps_windows = false;
   PrefixCacheKind prefix_cache = PrefixCacheKind::kRadix;
-  uint64_t kv_host_bytes = 0;  // of the host's memory, for blocks that the pool gives up; 0 = none
+  uint32_t state_interval = 8192;  // of models with states: a checkpoint behind every so many tokens of a prompt
+  uint64_t kv_host_bytes = 0;      // of the host's memory, for blocks that the pool gives up; 0 = none
   OnExhaustion on_exhaustion = OnExhaustion::kPreempt;  // when the pool is full
   bool batch_invariant = false;                         // every request is; steps without one run faster kernels
   // What requests may ask for; the rest is unsupported. Interactive is what a request is that names no class, and is
@@ -91,6 +92,7 @@ struct MemoryPlan {
   uint32_t num_host_blocks = 0;                        // of the host tier, beside them
   uint64_t pool_bytes = 0, host_pool_bytes = 0;        // of all groups
   std::vector<KvPoolSize> pools;                       // by KV group; empty: one group
+  std::vector<uint64_t> pool_block_bytes;              // of one block or record of each
   std::string limited_by;                              // "memory", "sequences x context", "--kv-tokens" ...
 };
 

@@ -123,12 +123,14 @@ void Lowering::lower_forward(const IterationPlan& plan, LoweredStep* step) {
   forward_.block_stores = plan.block_stores;
   forward_.block_loads = plan.block_loads;
   forward_.block_copies = plan.block_copies;
+  forward_.state_places = plan.state_places;
   forward_.tokens = plan.tokens;
   forward_.token_rows.resize(plan.tokens.size());
   for (const PlanRow& row : plan.rows) {
     std::fill_n(forward_.token_rows.begin() + row.token_first, row.num_tokens,
                 static_cast<uint32_t>(forward_.rows.size()));
-    forward_.rows.push_back({row.slot, row.start, row.num_tokens, row.token_first, row.adapter_id});
+    forward_.rows.push_back(
+        {row.slot, row.start, row.num_tokens, row.token_first, row.adapter_id, row.places_first, row.num_places});
   }
   const bool batch_invariant = is_batch_invariant(plan);
   bool decode_only = true;
@@ -163,8 +165,9 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   constexpr uint64_t kArrays = 8 + 3 * kKvGroupsMax, kArrayPadding = 4;  // each array starts on a 4-word boundary
   out.forward_words_max =
       kForwardHeadersWords + kArrays * kArrayPadding + 8 * limits.row_updates_max + limits.payload_words_max +
-      4 * (limits.block_copies_max + limits.block_stores_max + limits.block_loads_max) + 8ull * limits.rows_max +
-      2ull * limits.tokens_max + groups_.size() * work_words_max(step_tokens_max_, limits.rows_max, out.partials_max);
+      4 * (limits.block_copies_max + limits.block_stores_max + limits.block_loads_max + limits.state_places_max) +
+      8ull * limits.rows_max + 2ull * limits.tokens_max +
+      groups_.size() * work_words_max(step_tokens_max_, limits.rows_max, out.partials_max);
   out.sample_words_max = kSampleHeaderWords + kArrays * kArrayPadding + (8ull + 4) * limits.samples_max +
                          2 * limits.bias_entries_max +
                          uint64_t{limits.samples_max} * ceil_div(c.vocab_size, 32u);  // a mask for each row

@@ -10,9 +10,6 @@ namespace llmrt {
 
 namespace {
 
-// Behind how many tokens of a prompt a snapshot may stand, and a prompt's last step begins: small enough for prompts of
-// a few hundred tokens, and where kernels hold the state (kStatePlaceTokens).
-constexpr uint32_t kSnapshotTokens = kStatePlaceTokens;
 constexpr uint64_t kRecordsMin = 8;  // so that a small pool holds a few sequences and beginnings
 
 }  // namespace
@@ -21,7 +18,7 @@ PoolShapes::PoolShapes(const ModelConfig& model, const EngineConfig& config) {
   for (const CacheGroup& cache : cache_groups(model.layers)) {
     if (cache.state_columns > 0) {
       const KvGroup states{.num_layers = cache.num_layers,
-                           .block_tokens = std::max(kSnapshotTokens, config.block_tokens),
+                           .block_tokens = std::max(kStatePlaceTokens, config.block_tokens),
                            .state_columns = cache.state_columns};
       shapes_.push_back({states, 0, ceil_div<uint64_t>(5ull * config.sequences_max, 4)});
       continue;

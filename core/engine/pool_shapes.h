@@ -5,9 +5,9 @@
 // all running rows and one step's chunks hold inside their windows, and a quarter of N, so that a prefix hit finds the
 // blocks inside its window.
 //
-// A pool of states has a record where others have a block: one for each running sequence, and as many snapshots for the
-// prefix cache as those are a quarter of. Where memory is scarce it has as many as take what the first N blocks take: a
-// sequence of few tokens needs a record as a long one does.
+// A pool of states has a record where others have a block: one for each running sequence, and as many checkpoints for
+// the prefix cache as those are a quarter of. Where memory is scarce it has as many as take what the first N blocks
+// take: a sequence of few tokens needs a record as a long one does.
 #pragma once
 
 #include <span>

@@ -146,6 +146,7 @@ Result<MemoryPlan> size_pools(const EngineConfig& config, const Caps& caps, cons
   plan.f16_copy_bytes = after.f16_copy_bytes;
   plan.workspace_bytes = after.peak_bytes - std::min(after.peak_bytes, after.weight_bytes + after.kv_bytes);
   plan.reserve_bytes = reserve_of(plan.budget_bytes);
+  plan.sequences = config.sequences_max;
   plan.block_bytes = shapes.bytes_block();
   plan.block_tokens = shapes.first().block_tokens;
   const uint64_t taken = plan.used_before_bytes + plan.weight_bytes + plan.workspace_bytes + plan.reserve_bytes;
@@ -165,6 +166,8 @@ Result<MemoryPlan> size_pools(const EngineConfig& config, const Caps& caps, cons
   plan.pool_bytes = shapes.bytes_of(blocks);
   plan.host_pool_bytes = shapes.bytes_of(plan.num_host_blocks);
   plan.pools = shapes.books(plan.num_blocks, plan.num_host_blocks);
+  for (const KvGroup& group : shapes.groups(plan.num_blocks, plan.num_host_blocks))
+    plan.pool_block_bytes.push_back(group.bytes_block());
   if (blocks == 0)
     return make_error(
         ErrorCode::kOutOfMemory,
@@ -197,7 +200,10 @@ std::string print(const MemoryPlan& plan, uint32_t context_tokens, uint32_t num_
   line("KV pool", fmt::format("{} blocks, {}", plan.num_blocks, mib(plan.pool_bytes)));
   for (size_t g = 1; g < plan.pools.size(); ++g) {
     if (plan.pools[g].kind == CacheKind::kState) {
-      line("  states", fmt::format("{} records", plan.pools[g].num_blocks));
+      const uint64_t records = plan.pools[g].num_blocks, live = std::min<uint64_t>(records, plan.sequences);
+      line("  states", fmt::format("{} records, {}", records, mib(records * plan.pool_block_bytes[g])));
+      line("    of running sequences", fmt::format("{}", live));
+      line("    checkpoints beside them", fmt::format("{}", records - live));
       continue;
     }
     line(plan.pools[g].window > 0 ? fmt::format("  of {} in a window", plan.pools[g].window) : "  of further layers",
@@ -209,7 +215,9 @@ std::string print(const MemoryPlan& plan, uint32_t context_tokens, uint32_t num_
     line("host tier", fmt::format("{} blocks, {}", plan.num_host_blocks, mib(plan.host_pool_bytes)));
   if (context_tokens == 0) return text;
   const uint64_t blocks_each = ceil_div(context_tokens, plan.block_tokens);
-  const uint64_t fit = plan.num_blocks / blocks_each;
+  uint64_t fit = plan.num_blocks / blocks_each;
+  for (const KvPoolSize& pool : plan.pools)
+    if (pool.kind == CacheKind::kState) fit = std::min<uint64_t>(fit, pool.num_blocks);
   const uint64_t slack = blocks_each * plan.block_tokens - context_tokens;
   line("fragmentation a sequence",
        fmt::format("{} tokens, {}", slack, mib(slack * plan.block_bytes / plan.block_tokens)));

@@ -204,6 +204,7 @@ SchedulerConfig scheduler_config(const EngineConfig& config, const MemoryPlan& p
   out.chunk_tokens = out.chunks_by_need ? std::min(kChunkTokens, config.step_tokens_max) : config.chunk_tokens;
   out.reserve_output_tokens = config.reserve_output_tokens;
   out.watermark = config.watermark;
+  out.state_interval = config.state_interval;
   out.tpot_target_ms = config.tpot_target_ms;
   out.idle_step_ms = config.idle_step_ms;
   out.learns_output = config.learns_output;

@@ -30,6 +30,20 @@ struct GroupAudit {
     return {};
   }
 
+  // What a sequence holds beside its own record.
+  Status count_records(const TableHolder& holder) {
+    const BlockTable& table = holder.tables[group];
+    if (table.source != kNoBlock) ++references[table.source];
+    if (table.waiting.record == kNoBlock) return {};
+    ++references[table.waiting.record];
+    const uint32_t known = holder.tables[0].num_cached * groups.shape(0).block_tokens;
+    if (table.waiting.position > known && table.waiting.position <= holder.num_tokens &&
+        table.waiting.position % groups.place_tokens() == 0)
+      return {};
+    return broken_books("group {}: a checkpoint behind {} tokens waits to be known, {} are, {} are computed", group,
+                        table.waiting.position, known, holder.num_tokens);
+  }
+
   Status check() {
     for (const TableHolder& holder : sequences) {
       const BlockTable& table = holder.tables[group];
@@ -37,6 +51,7 @@ struct GroupAudit {
       if (groups.is_state(group) && table.blocks.size() != (holder.tables[0].blocks.empty() ? 0 : 1))
         return broken_books("group {}: a sequence has {} states", group, table.blocks.size());
       for (uint32_t i = table.first; i < table.blocks.size(); ++i) ++references[table.blocks[i]];
+      if (Status status = count_records(holder); !status) return status;
     }
     if (Status status = groups.pool(group).check_books(references); !status) return status;
     for (const TableHolder& holder : sequences) {

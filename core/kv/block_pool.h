@@ -25,10 +25,10 @@ inline constexpr BlockId kNoBlock = ~0u;
 enum class CacheKind : uint8_t { kBlocks, kState };
 
 // One KvGroup's pool as the books see it. A pool of states has a record where others have a block: one a running
-// sequence, and copies (snapshots) from which a sequence with the same beginning can start.
+// sequence, and checkpoints from which a sequence with the same beginning can start.
 struct KvPoolSize {
   uint32_t num_blocks = 0;
-  uint32_t block_tokens = 16;  // of a pool of states: snapshots are taken behind every so many tokens
+  uint32_t block_tokens = 16;  // of a pool of states: checkpoints may stand behind every so many tokens
   CacheKind kind = CacheKind::kBlocks;
   uint32_t window = 0;           // of blocks: how many positions a token sees, its own among them; 0 = all
   uint32_t num_host_blocks = 0;  // of the host's pool (of group 0: HostTierSize)

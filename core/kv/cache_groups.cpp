@@ -10,7 +10,10 @@ namespace llmrt {
 
 CacheGroups::CacheGroups(std::span<const KvPoolSize> sizes) {
   LLMRT_CHECK(!sizes.empty(), "a cache has at least one group");
-  for (const KvPoolSize& size : sizes) groups_.push_back({size, BlockPool(size.num_blocks)});
+  for (const KvPoolSize& size : sizes) {
+    groups_.push_back({size, BlockPool(size.num_blocks)});
+    if (size.kind == CacheKind::kState) place_tokens_ = std::lcm(std::max(1u, place_tokens_), size.block_tokens);
+  }
 }
 
 uint32_t CacheGroups::entries_for(uint32_t group, uint32_t num_tokens) const {
@@ -77,14 +80,6 @@ void CacheGroups::advance(std::span<BlockTable> tables, uint32_t num_tokens) {
   }
 }
 
-uint32_t CacheGroups::chunk_end(uint32_t begin, uint32_t end) const {
-  uint32_t interval = 1;  // of all states
-  for (uint32_t g = 0; g < size(); ++g)
-    if (is_state(g)) interval = std::lcm(interval, shape(g).block_tokens);
-  const uint32_t last = end - end % interval;
-  return last > begin ? last : end;
-}
-
 void CacheGroups::end_step() {
   for (const Behind& behind : behind_) pool(behind.group).release(behind.block);
   behind_.clear();
@@ -98,8 +93,12 @@ BlockId CacheGroups::allocate(uint32_t group) {
 
 void CacheGroups::release(uint32_t group, BlockTable& table) {
   for (; table.blocks.size() > table.first; table.blocks.pop_back()) pool(group).release(table.blocks.back());
+  for (const BlockId record : {table.source, table.waiting.record})
+    if (record != kNoBlock) pool(group).release(record);
   table.blocks.clear();
   table.first = table.num_sent = table.num_cached = table.num_tokens = 0;
+  table.source = kNoBlock;
+  table.waiting = table.newest = {};
 }
 
 }  // namespace llmrt

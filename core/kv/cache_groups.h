@@ -15,9 +15,10 @@ namespace llmrt {
 
 class CacheGroups {
  public:
-  // Is told of a block whose content was kept (BlockPool::set_keeps_content), before the pool hands it out anew.
+  // Gives up content that was kept (BlockPool::set_keeps_content), so that a block may be handed out anew.
   class Keeper {
    public:
+    // Of this block; of a group of states of one that the keeper chooses.
     virtual void lose(uint32_t group, BlockId block) = 0;
 
    protected:
@@ -53,9 +54,8 @@ class CacheGroups {
   void advance(std::span<BlockTable> tables, uint32_t num_tokens);
   void end_step();
 
-  // Where a chunk of the positions from `begin` on, up to `end` at most, should end: behind the last token in it whose
-  // states are to be kept as snapshots, else at `end`.
-  uint32_t chunk_end(uint32_t begin, uint32_t end) const;
+  // Checkpoints may stand behind every so many tokens; 0: no group has states.
+  uint32_t place_tokens() const { return place_tokens_; }
 
   // A block for a table, with one reference. There must be one.
   BlockId allocate(uint32_t group);
@@ -72,6 +72,7 @@ class CacheGroups {
     BlockId block;
   };
   std::vector<Group> groups_;
+  uint32_t place_tokens_ = 0;
   std::vector<Behind> behind_;  // blocks that go with the step
   Keeper* keeper_ = nullptr;
 };

@@ -1,6 +1,6 @@
 // What the groups beside group 0 hold of the texts in the prefix cache. A node is a block of group 0 that stands in the
 // cache, and so the text that ends with it; beside it may stand, of each other group, the blocks that end with the same
-// tokens (smaller blocks: several; larger ones: behind every so many nodes), or a snapshot of the state there.
+// tokens (smaller blocks: several; larger ones: behind every so many nodes), or a checkpoint of the state there.
 //
 // Such a block may be lost while the node stays, and is held or cached for itself. It goes when the node goes.
 #pragma once

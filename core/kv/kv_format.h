@@ -48,7 +48,7 @@ constexpr bool kv_has_scales(KvDType dtype) {
 // Layers of one attention kind: they share a pool and a table. A plain model has one group.
 //
 // A group of states (state_columns > 0) has records in place of blocks: state_columns numbers of f32 a layer, one
-// record a sequence. Heads and dtype mean nothing there, and block_tokens is how far apart snapshots are taken
+// record a sequence. Heads and dtype mean nothing there, and block_tokens is how far apart checkpoints may stand
 // (KvPoolSize).
 struct KvGroup {
   uint32_t num_layers = 0;

@@ -2,6 +2,7 @@
 // group), the prefix cache over them and the host tier below. A sequence grows in all groups or in none. The parts:
 //   cache_groups.h    pools, tables, windows, states
 //   prefix_sharing.h  what sequences share, and what a match is where groups differ
+//   checkpoints.h     which states are kept longest
 //   tiers.h           the moves of the step that is being made
 //   audit.h           the check of all of it
 #pragma once
@@ -42,8 +43,8 @@ class KvSpace {
   uint32_t capacity_tokens(std::span<const BlockTable> tables) const { return groups_.capacity_tokens(tables); }
   // Appends blocks until the tables hold `num_tokens`. False when some group has too few; nothing has changed then.
   bool grow(std::span<BlockTable> tables, uint32_t num_tokens) { return groups_.grow(tables, num_tokens); }
-  // Where a chunk from `begin` to `end` at most should end, for the sake of snapshots; `end` where there is no cache.
-  uint32_t chunk_end(uint32_t begin, uint32_t end) const { return has_cache() ? groups_.chunk_end(begin, end) : end; }
+  // Checkpoints may be kept behind every so many tokens; 0: there are no states, or no cache.
+  uint32_t place_tokens() const { return has_cache() ? groups_.place_tokens() : 0; }
   // The plan that is being made computes the positions up to `num_tokens`: blocks behind the next token's window are
   // given back with the step (keep comes first: it may cache them), and states stand there from the next step on.
   void advance(std::span<BlockTable> tables, uint32_t num_tokens) { groups_.advance(tables, num_tokens); }
@@ -53,7 +54,7 @@ class KvSpace {
     groups_.end_step();
   }
   // Gives all blocks back, last first; the tables are empty then. With `forget`, what only these tables know of is not
-  // kept in the cache: the content cannot be trusted. Else a state that stands where snapshots are kept becomes one.
+  // kept in the cache: the content cannot be trusted. Else a state that stands where one may be kept is a checkpoint.
   void release(std::span<BlockTable> tables, bool forget = false) { sharing_.release(tables, forget); }
 
   // ---- shared beginnings (prefix_sharing.h) ----
@@ -77,8 +78,15 @@ class KvSpace {
   void keep(std::span<BlockTable> tables, const Digest& identity, std::span<const int32_t> tokens) {
     sharing_.keep(tables, identity, tokens);
   }
-  // Before advance: where the states stand by the steps planned so far.
-  void snapshot(std::span<const BlockTable> tables) { sharing_.snapshot(tables); }
+  // ---- states of a row of the plan that is being made (prefix_sharing.h) ----
+  void begin_states(std::span<BlockTable> tables, uint32_t start, std::vector<RecordPlace>* places) {
+    sharing_.begin_states(tables, start, places);
+  }
+  void save_states(std::span<BlockTable> tables, uint32_t position, bool is_answer, std::vector<RecordPlace>* places) {
+    sharing_.save_states(tables, position, is_answer, places);
+  }
+  // Of a group of states.
+  CheckpointCounts checkpoint_counts(uint32_t group) const { return sharing_.checkpoint_counts(group); }
   // Stands for the identity and the tokens of a text's first block, and so for all blocks of the cache and of the host
   // tier that begin with it. 0: nothing of the tables is cached.
   uint64_t root(std::span<const BlockTable> tables) const { return sharing_.root(tables); }
@@ -96,7 +104,7 @@ class KvSpace {
   std::span<const BlockMove> stores() const { return tiers_.stores(); }
   std::span<const BlockMove> loads() const { return tiers_.loads(); }
   std::span<const BlockMove> copies() const { return tiers_.copies(); }
-  // They are in a plan. Snapshots that it makes may be used from now on.
+  // They are in a plan. Checkpoints that it makes may be used from now on.
   void forget_moves() {
     groups_.end_step();
     sharing_.end_step();

@@ -24,8 +24,9 @@ namespace llmrt {
 struct GroupMatch {
   struct Part {
     BlockId block = kNoBlock;
-    bool on_host = false;      // of the host tier: it may be loaded
-    uint32_t copy_tokens = 0;  // else: so many first tokens may be copied; 0: the block itself is shared
+    bool on_host = false;        // of the host tier: it may be loaded
+    uint32_t copy_tokens = 0;    // else: so many first tokens may be copied; 0: the block itself is shared
+    bool is_checkpoint = false;  // a record that the first step may begin from, and that stays
   };
   uint32_t first_entry = 0;  // of the table: what lies before is behind the window
   std::vector<Part> parts;   // entries from there on; of a group of states the one record to start from
@@ -38,6 +39,7 @@ struct PrefixMatch {
   BlockId partial_block = kNoBlock;  // its first `partial_tokens` tokens come next: they may be copied
   uint32_t partial_tokens = 0;
   std::vector<GroupMatch> others;  // of groups 1, 2, ...
+  uint32_t num_path = 0;           // full blocks of group 0 that are known, whether or not the others can go on there
 
   void drop_partial() {
     partial_block = kNoBlock;

@@ -14,6 +14,7 @@ PrefixMatch PrefixSharing::match(const Digest& identity, std::span<const int32_t
   if (!match.host_blocks.empty() || groups_.size() > 1) match.drop_partial();
   nodes.blocks = match.blocks;
   nodes.tokens = tokens;
+  match.num_path = match.num_full();
   if (groups_.size() > 1) match_others(nodes, &match);
   return match;
 }
@@ -36,10 +37,9 @@ void PrefixSharing::extend_by_host(const Digest& identity, std::span<const int32
 
 GroupMatch::Part PrefixSharing::find_part(uint32_t group, const Nodes& nodes, uint32_t node_idx, uint32_t part) const {
   const bool on_device = node_idx < nodes.blocks.size();
-  const uint32_t copy_tokens = groups_.is_state(group) ? groups_.shape(group).block_tokens : 0;
   if (on_device) {
     const BlockId block = contents(group).at(nodes.blocks[node_idx], part);
-    if (block != kNoBlock) return {block, false, copy_tokens};
+    if (block != kNoBlock) return {.block = block, .is_checkpoint = groups_.is_state(group)};
   }
   if (!tiers_.has_host()) return {};
   const Digest& key = on_device ? keys_[nodes.blocks[node_idx]] : nodes.host_keys[node_idx - nodes.blocks.size()];
@@ -123,6 +123,7 @@ bool PrefixSharing::find_held(uint32_t group, const BlockTable& table, uint32_t 
   if (groups_.is_state(group)) {
     if (table.num_tokens != num_tokens || table.blocks.empty() || tiers_.is_copied_to(group, table.blocks[0]))
       return false;
+    if (table.source != kNoBlock) return false;  // its own record is empty yet
     match->parts = {{table.blocks[0], false, block_tokens}};
     return true;
   }
@@ -147,7 +148,7 @@ uint32_t PrefixSharing::num_live(const PrefixMatch& match, uint32_t group) const
         std::ranges::count_if(match.blocks, [&](BlockId block) { return pool.references(block) > 0; }));
   if (match.others.empty()) return 0;
   return static_cast<uint32_t>(std::ranges::count_if(match.others[group - 1].parts, [&](const GroupMatch::Part& part) {
-    return !part.on_host && part.copy_tokens == 0 && pool.references(part.block) > 0;
+    return !part.on_host && part.copy_tokens == 0 && !part.is_checkpoint && pool.references(part.block) > 0;
   }));
 }
 

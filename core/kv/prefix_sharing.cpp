@@ -1,5 +1,5 @@
 // Who shares what: tables that begin with a match, blocks that go into the cache and out of it. The search is in
-// prefix_match.cpp.
+// prefix_match.cpp, what is said of states alone in state_sharing.cpp.
 #include "core/kv/prefix_sharing.h"
 
 #include <algorithm>
@@ -30,7 +30,10 @@ PrefixSharing::PrefixSharing(CacheGroups* groups, Tiers* tiers, PrefixCacheKind 
   cache_ = make_prefix_cache(kind, leading);
   roots_.resize(leading.num_blocks);
   is_forgotten_.resize(leading.num_blocks);
-  for (uint32_t g = 1; g < groups_.size(); ++g) contents_.emplace_back(groups_, g);
+  for (uint32_t g = 1; g < groups_.size(); ++g) {
+    contents_.emplace_back(groups_, g);
+    checkpoints_.emplace_back(groups_.is_state(g) ? groups_.shape(g).num_blocks : 0);
+  }
   if (!tiers_.has_host()) return;
   keys_.resize(leading.num_blocks);
   worth_storing_.resize(leading.num_blocks);
@@ -69,6 +72,8 @@ void PrefixSharing::take_over(uint32_t group, BlockTable& table, const PrefixMat
       if (groups_.is_state(group)) continue;
       const uint32_t node_idx = contents(group).node_idx_of(entry);  // of a node on the host: see keep
       if (node_idx < match.blocks.size()) attach(group, match.blocks[node_idx], contents(group).part_of(entry), target);
+    } else if (part.is_checkpoint) {
+      begin_from(group, table, part.block);
     } else if (part.copy_tokens > 0) {
       take_copy(group, table, part);
     } else {
@@ -77,19 +82,12 @@ void PrefixSharing::take_over(uint32_t group, BlockTable& table, const PrefixMat
   }
 }
 
-// Of a block that is held for us. The last record of a pool is not copied: the snapshot itself goes on.
+// Of a block that is held for us.
 void PrefixSharing::take_copy(uint32_t group, BlockTable& table, const GroupMatch::Part& part) {
-  BlockPool& pool = groups_.pool(group);
-  if (pool.num_free() == 0 && pool.keeps_content(part.block) && pool.references(part.block) == 1) {
-    store_part(group, part.block);
-    detach(group, part.block);
-    table.blocks.push_back(part.block);
-    return;
-  }
   const BlockId target = groups_.allocate(group);
   table.blocks.push_back(target);
   tiers_.copy(group, part.block, target, part.copy_tokens);
-  pool.release(part.block);
+  groups_.pool(group).release(part.block);
 }
 
 void PrefixSharing::load(std::span<BlockTable> tables, const PrefixMatch& match) {
@@ -127,6 +125,7 @@ void PrefixSharing::keep(std::span<BlockTable> tables, const Digest& identity, s
     }
     keep_parts(tables, i);
   }
+  attach_waiting(tables);
 }
 
 void PrefixSharing::keep_parts(std::span<BlockTable> tables, uint32_t node_idx) {
@@ -161,44 +160,11 @@ void PrefixSharing::detach(uint32_t group, BlockId block) {
   groups_.pool(group).set_keeps_content(block, false);
 }
 
-BlockId PrefixSharing::node_of_state(uint32_t group, std::span<const BlockTable> tables) const {
-  const uint32_t num_tokens = tables[group].num_tokens, block_tokens = groups_.shape(0).block_tokens;
-  const uint32_t num_nodes = num_tokens / block_tokens;
-  if (!cache_ || tables[group].blocks.empty() || num_nodes == 0 || num_tokens % block_tokens != 0) return kNoBlock;
-  if (!contents(group).ends_at(num_nodes) || num_nodes > tables[0].num_cached) return kNoBlock;
-  const BlockId node = tables[0].blocks[num_nodes - 1];
-  return is_forgotten_[node] || contents(group).at(node, 0) != kNoBlock ? kNoBlock : node;
-}
-
-void PrefixSharing::snapshot(std::span<const BlockTable> tables) {
-  for (uint32_t g = 1; g < groups_.size(); ++g) {
-    if (!groups_.is_state(g) || groups_.pool(g).num_free() == 0) continue;
-    const BlockId node = node_of_state(g, tables);
-    if (node == kNoBlock || tiers_.is_copied_to(g, tables[g].blocks[0])) continue;
-    const bool is_made =
-        std::ranges::any_of(pending_, [&](const Pending& p) { return p.group == g && p.node == node; });
-    if (is_made) continue;
-    const BlockId record = groups_.allocate(g);
-    tiers_.copy(g, tables[g].blocks[0], record, groups_.shape(g).block_tokens);
-    pending_.push_back({g, node, record});
-  }
-}
-
-void PrefixSharing::end_step() {
-  for (const auto& [group, node, record] : pending_) {
-    if (node != kNoBlock && contents(group).at(node, 0) == kNoBlock) attach(group, node, 0, record);
-    groups_.pool(group).release(record);
-  }
-  pending_.clear();
-}
-
 // ---- out of tables and out of the cache ----------------------------------------------------------------------------
 
-// A state that stands where snapshots are kept becomes one.
 void PrefixSharing::release(std::span<BlockTable> tables, bool forget) {
   for (uint32_t g = groups_.size(); g-- > 1;) {
-    const BlockId node = forget || !groups_.is_state(g) ? kNoBlock : node_of_state(g, tables);
-    if (node != kNoBlock) attach(g, node, 0, tables[g].blocks[0]);
+    if (groups_.is_state(g)) release_states(g, tables, forget);
     groups_.release(g, tables[g]);
   }
   std::vector<BlockId>& blocks = tables[0].blocks;
@@ -226,7 +192,7 @@ void PrefixSharing::drop(BlockId node) {
     for (uint32_t part = 0; part < contents(g).parts_node(); ++part)
       if (const BlockId block = contents(g).at(node, part); block != kNoBlock) detach(g, block);
   for (Pending& pending : pending_)
-    if (pending.node == node) pending.node = kNoBlock;
+    if (pending.node == node) pending.is_gone = true;
   cache_->erase(node);
   groups_.pool(0).set_keeps_content(node, false);
   is_forgotten_[node] = false;
@@ -234,6 +200,7 @@ void PrefixSharing::drop(BlockId node) {
 
 void PrefixSharing::lose(uint32_t group, BlockId block) {
   if (group > 0) {
+    if (groups_.is_state(group)) return evict_state(group);
     store_part(group, block);
     detach(group, block);
     return;
@@ -244,6 +211,9 @@ void PrefixSharing::lose(uint32_t group, BlockId block) {
       for (uint32_t part = 0; part < contents(g).parts_node(); ++part)
         if (const BlockId beside = contents(g).at(block, part); beside != kNoBlock) store_part(g, beside);
   }
+  for (uint32_t g = 1; g < groups_.size(); ++g)
+    if (const BlockId record = contents(g).at(block, 0); groups_.is_state(g) && record != kNoBlock)
+      checkpoints_[g - 1].evict(record);
   drop(block);
 }
 

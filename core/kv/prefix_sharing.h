@@ -7,18 +7,27 @@
 // stands there, or beside it, is shared.
 //
 // Group 0 is one of blocks without a window. A beginning is usable where every group has what the next token reads:
-// group 0 all blocks, a group with a window those inside it, a group of states a snapshot right there.
+// group 0 all blocks, a group with a window those inside it, a group of states a checkpoint right there.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "core/kv/checkpoints.h"
 #include "core/kv/group_contents.h"
 #include "core/kv/prefix_cache.h"
 #include "core/kv/tiers.h"
 
 namespace llmrt {
+
+// Where a step reads or writes a state beside the row's own record: the one behind `position` tokens.
+struct RecordPlace {
+  uint32_t kv_group = 0;
+  BlockId record = kNoBlock;
+  uint32_t position = 0;
+};
 
 class PrefixSharing final : private CacheGroups::Keeper {
  public:
@@ -44,13 +53,19 @@ class PrefixSharing final : private CacheGroups::Keeper {
   // `tokens` are known and their positions computed or in flight: blocks that they fill go into the cache. A block that
   // is there already takes the place of the table's own, which is given back (and must be sent to the device anew).
   void keep(std::span<BlockTable> tables, const Digest& identity, std::span<const int32_t> tokens);
-  // Where the sequence's states stand at a place where snapshots are kept: a copy of each, usable from the next step
-  // on.
-  void snapshot(std::span<const BlockTable> tables);
+  // A row of the plan that is being made starts at position `start`: the records that it begins from in place of its
+  // own. They stay what they are until the step is complete.
+  void begin_states(std::span<BlockTable> tables, uint32_t start, std::vector<RecordPlace>* places);
+  // The row passes `position`, a multiple of place_tokens: its states there become a checkpoint, usable from the next
+  // plan on, or as soon as all tokens before it are known. Records that are written for it are appended to `places`:
+  // none where there is one already, or no record is left. `is_answer`: it takes the place of the one before it that
+  // the sequence has left behind its answer, if nobody has begun from that. To be called behind keep.
+  void save_states(std::span<BlockTable> tables, uint32_t position, bool is_answer, std::vector<RecordPlace>* places);
+  CheckpointCounts checkpoint_counts(uint32_t group) const;
   // Gives all blocks back. With `forget`, what only these tables know of is not kept in the cache.
   void release(std::span<BlockTable> tables, bool forget);
   void release(BlockId block, bool forget);  // of group 0
-  // The step's moves are in a plan: what they copied may be used.
+  // The step's moves are in a plan: what it writes may be used.
   void end_step();
 
   // KvSpace says what these mean.
@@ -66,8 +81,15 @@ class PrefixSharing final : private CacheGroups::Keeper {
   const GroupContents& contents(uint32_t group) const { return contents_[group - 1]; }
 
  private:
-  struct Pending {  // a snapshot that this step makes
-    uint32_t group, node;
+  struct Pending {  // a checkpoint that this step makes
+    std::span<BlockTable> tables;
+    uint32_t group;
+    SavedState state;
+    BlockId node;  // kNoBlock: its tokens are not known yet, or the node is gone
+    bool is_answer, is_gone = false;
+  };
+  struct Read {  // a record that rows of this step begin from
+    uint32_t group;
     BlockId record;
   };
   // The nodes of a match, with what the host tier needs to know of them.
@@ -92,21 +114,31 @@ class PrefixSharing final : private CacheGroups::Keeper {
                  GroupMatch* match) const;
   void take_over(uint32_t group, BlockTable& table, const PrefixMatch& match);
   void take_copy(uint32_t group, BlockTable& table, const GroupMatch::Part& part);
+  void begin_from(uint32_t group, BlockTable& table, BlockId record);
   void keep_parts(std::span<BlockTable> tables, uint32_t node_idx);
-  // The node where the table's state stands, if a snapshot may be kept there and none is; kNoBlock: there is none.
-  BlockId node_of_state(uint32_t group, std::span<const BlockTable> tables) const;
+  // The node behind so many tokens, if a checkpoint may be kept there and none is; kNoBlock: there is none.
+  BlockId node_for_state(uint32_t group, std::span<const BlockTable> tables, uint32_t position) const;
+  void attach_state(uint32_t group, std::span<BlockTable> tables, const SavedState& state, bool is_answer);
+  void attach_waiting(std::span<BlockTable> tables);
+  void drop_newest(uint32_t group, std::span<BlockTable> tables);
+  bool is_pending(uint32_t group, BlockId node) const;
+  std::optional<BlockId> node_to_save(uint32_t group, std::span<const BlockTable> tables, uint32_t position) const;
+  void release_states(uint32_t group, std::span<BlockTable> tables, bool forget);
+  void evict_state(uint32_t group);
   void attach(uint32_t group, BlockId node, uint32_t part, BlockId block);
   void detach(uint32_t group, BlockId block);
 
   CacheGroups& groups_;
   Tiers& tiers_;
-  std::unique_ptr<PrefixCache> cache_;   // of group 0
-  std::vector<uint64_t> roots_;          // by block, of those in the cache
-  std::vector<bool> is_forgotten_;       // by block: in the cache and hidden, since somebody holds it
-  std::vector<Digest> keys_;             // by block, of those in the cache, with a host tier: the key there
-  std::vector<bool> worth_storing_;      // by block
-  std::vector<GroupContents> contents_;  // of groups 1, 2, ...
+  std::unique_ptr<PrefixCache> cache_;    // of group 0
+  std::vector<uint64_t> roots_;           // by block, of those in the cache
+  std::vector<bool> is_forgotten_;        // by block: in the cache and hidden, since somebody holds it
+  std::vector<Digest> keys_;              // by block, of those in the cache, with a host tier: the key there
+  std::vector<bool> worth_storing_;       // by block
+  std::vector<GroupContents> contents_;   // of groups 1, 2, ...
+  std::vector<Checkpoints> checkpoints_;  // of groups 1, 2, ...; those of blocks have none
   std::vector<Pending> pending_;
+  std::vector<Read> reads_;
 };
 
 }  // namespace llmrt

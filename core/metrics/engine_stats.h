@@ -56,11 +56,19 @@ struct KvGroupStats {
   uint32_t blocks_used_most = 0;  // at once, since the start
 };
 
+// Groups of states: records of running sequences, and checkpoints from which others may go on.
+struct StateStats {
+  uint32_t records_total = 0, records_used = 0;  // used: held by sequences
+  uint32_t checkpoints = 0;                      // that nobody holds; held ones are among the used
+  uint64_t num_kept = 0, num_evicted = 0, num_hits = 0;
+};
+
 struct EngineStats {
   uint32_t num_running = 0, num_waiting = 0, num_streaming = 0;
   uint64_t queue_tokens = 0;
   uint32_t blocks_total = 0, blocks_free = 0, blocks_cached = 0;  // cached ones are among the free
   std::vector<KvGroupStats> kv_groups;                            // what these are the sums of
+  StateStats states;
   // Slots in the tables of running sequences (block size x blocks), and those of them that hold a token, when the last
   // step was planned. What sequences share counts for each: slots - tokens is the waste, tokens / slots the use.
   uint64_t table_slots = 0, table_tokens = 0;

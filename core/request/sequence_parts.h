@@ -92,6 +92,9 @@ struct PrefixFound {
   uint32_t blocks_needed = 0;  // at that time; it is not looked up again before there are as many, or
   uint64_t needed_at = 0;      // others were admitted behind this one, which may hold blocks that it shares
   uint32_t needed_group = 0;   // the KV group of these blocks
+  // Where its path parts from what the cache has, or from what another one is computing, if it cannot go on from there:
+  // the states that it passes there are what it has in common with others. 0: nowhere.
+  uint32_t split = 0;
 };
 
 // Its place in a beam search.

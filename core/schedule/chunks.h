@@ -20,6 +20,8 @@ class Chunks {
   void take(Sequence& sequence);
 
  private:
+  uint32_t up_to_place(uint32_t begin, uint32_t count) const;
+
   KvSpace& kv_;
   Fairness& fairness_;
   Pace& pace_;

@@ -11,6 +11,7 @@ void IterationPlan::clear() {
   step = batch = 0;
   rows.clear();
   tokens.clear();
+  state_places.clear();
   samples.clear();
   bias.clear();
   masks.clear();

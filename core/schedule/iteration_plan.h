@@ -42,15 +42,17 @@ struct PlanRow {
   uint32_t num_samples;   // 0 for a chunk that does not reach the end of what is known, and for a row that was parked
   uint32_t adapter_id;
   bool batch_invariant;
-  uint32_t bias_first = 0, num_bias = 0;  // in TailPlan::bias; for the drawn sample, not for scores
-  int32_t mask = -1;                      // in TailPlan::masks; likewise; -1 = any token may be drawn
-  uint64_t root = 0;                      // of its cached blocks (KvSpace::root)
+  uint32_t bias_first = 0, num_bias = 0;      // in TailPlan::bias; for the drawn sample, not for scores
+  int32_t mask = -1;                          // in TailPlan::masks; likewise; -1 = any token may be drawn
+  uint64_t root = 0;                          // of its cached blocks (KvSpace::root)
+  uint32_t places_first = 0, num_places = 0;  // in ForwardPlan::state_places
 };
 
 // What is computed for each token.
 struct ForwardPlan {
   std::vector<PlanRow> rows;
   std::vector<int32_t> tokens;  // T; kLastSampled where the value is still on the device
+  std::vector<StatePlace> state_places;
   // Applied on the device before the step, in order.
   std::vector<RowUpdate> row_updates;
   std::vector<uint32_t> row_payload;

@@ -5,6 +5,21 @@
 namespace llmrt {
 namespace {
 
+StateStats state_stats(const KvSpace& kv) {
+  StateStats states;
+  for (uint32_t g = 0; g < kv.num_groups(); ++g) {
+    if (!kv.is_state(g)) continue;
+    const CheckpointCounts counts = kv.checkpoint_counts(g);
+    states.records_total += kv.num_blocks(g);
+    states.records_used += kv.num_blocks(g) - kv.num_free(g);
+    states.checkpoints += kv.num_cached(g);
+    states.num_kept += counts.num_kept;
+    states.num_evicted += counts.num_evicted;
+    states.num_hits += counts.num_hits;
+  }
+  return states;
+}
+
 double seconds_between(TimeNs begin, TimeNs end) {
   return static_cast<double>(end - begin) * 1e-9;
 }
@@ -156,6 +171,7 @@ const EngineStats& Journal::stats(const BranchCounts& counts, const KvSpace& kv)
     stats_.blocks_free += kv.num_free(g);
     stats_.blocks_cached += kv.num_cached(g);
   }
+  stats_.states = state_stats(kv);
   if (const HostTier* host = kv.host()) {
     stats_.host_blocks_total = host->num_blocks();
     stats_.host_blocks_used = host->num_used();

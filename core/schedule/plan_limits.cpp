@@ -8,7 +8,7 @@
 namespace llmrt {
 
 PlanLimits plan_limits(const SchedulerConfig& config) {
-  PlanLimits limits;
+  PlanLimits limits = {};
   limits.rows_max = std::min(config.sequences_max, config.step_tokens_max);
   limits.tokens_max = config.step_tokens_max;
   limits.samples_max = config.sample_rows_max;
@@ -27,12 +27,14 @@ PlanLimits plan_limits(const SchedulerConfig& config) {
     limits.payload_words_max += 3 * uint64_t{limits.rows_max} + chunk_blocks;
   }
   // A row copies one block of group 0. In each other group it begins with a copy of a state, or of the blocks that
-  // stand beside its last block of group 0, and its states are copied to snapshots.
+  // stand beside its last block of group 0. Or it reads a checkpoint, and writes others: each record once.
   limits.block_copies_max = limits.rows_max;
   limits.block_loads_max = config.host_blocks > 0 ? loaded_blocks_max(config) : 0;
   for (uint32_t g = 1; g < config.kv_pools.size(); ++g) {
     const uint32_t beside = config.kv_pools[0].block_tokens / config.kv_pools[g].block_tokens;
-    limits.block_copies_max += (2 + beside) * uint64_t{config.sequences_max};
+    limits.block_copies_max += (1 + beside) * uint64_t{config.sequences_max};
+    if (config.kv_pools[g].kind == CacheKind::kState)
+      limits.state_places_max += uint64_t{limits.rows_max} + config.kv_pools[g].num_blocks;
   }
   limits.block_stores_max = host_tier_size(config).stores_max;
   limits.bias_entries_max = config.sample_rows_max * plain_changes_max(config.end_of_generation.size()) +

@@ -11,15 +11,15 @@ namespace llmrt {
 struct PlanLimits {
   uint32_t rows_max, tokens_max, samples_max;
   uint64_t row_updates_max, payload_words_max, bias_entries_max;
-  uint64_t block_copies_max, block_stores_max, block_loads_max;
+  uint64_t block_copies_max, block_stores_max, block_loads_max, state_places_max;
 };
 PlanLimits plan_limits(const SchedulerConfig& config);
 
 // KV blocks that the sequences admitted in one step may load from the host tier, in all: as many as a whole context
 // has in all groups.
 uint32_t loaded_blocks_max(const SchedulerConfig& config);
-// KV blocks of group 0 that they may take over from others, in all: as many as the beams of one request, which begin again
-// together.
+// KV blocks of group 0 that they may take over from others, in all: as many as the beams of one request, which begin
+// again together.
 uint32_t shared_blocks_max(const SchedulerConfig& config);
 
 // Every block that one step takes may be one whose content is stored.

@@ -72,7 +72,8 @@ void PlanWriter::forget_in_flight() {
 void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
   write_row_updates(sequence, plan);
   write_copy(sequence, plan);
-  kv_.snapshot(sequence.residency.tables);
+  places_.clear();
+  kv_.begin_states(sequence.residency.tables, sequence.progress.computed, &places_);
   const uint32_t count = sequence.take.tokens;
   const uint32_t end = sequence.progress.computed + count;
   const bool draws = sequence.draws(count);
@@ -107,6 +108,7 @@ void PlanWriter::write_row(Sequence& sequence, IterationPlan* plan) {
   sequence.progress.is_parked = false;
   sequence.take.tokens = 0;
   prefixes_.keep_filled(sequence);
+  write_saves(sequence, end - count, plan);
   // A late row may compute its last position again, and then reads what lies in the window there.
   kv_.advance(sequence.residency.tables, is_late ? end - 1 : end);
   plan->rows.back().root = sequence.origin.root;
@@ -153,6 +155,17 @@ void PlanWriter::write_copy(Sequence& sequence, IterationPlan* plan) {
   kv_.unpin(sequence.residency.copy_source);
   sequence.residency.copy_source = kNoBlock;
   sequence.residency.copy_tokens = 0;
+}
+
+// The states that the row, which begins at `begin` and is kept as far as it is known, reads and leaves.
+void PlanWriter::write_saves(Sequence& sequence, uint32_t begin, IterationPlan* plan) {
+  save_points_.find(sequence, begin, sequence.progress.computed, &points_);
+  for (const SavePoints::Point& point : points_)
+    kv_.save_states(sequence.residency.tables, point.position, point.is_answer, &places_);
+  PlanRow& row = plan->rows.back();
+  row.places_first = static_cast<uint32_t>(plan->state_places.size());
+  row.num_places = static_cast<uint32_t>(places_.size());
+  for (const RecordPlace& place : places_) plan->state_places.push_back({place.kv_group, place.record, place.position});
 }
 
 void PlanWriter::write_moves(IterationPlan* plan) {

@@ -16,6 +16,7 @@
 #include "core/schedule/plan_limits.h"
 #include "core/schedule/prefixes.h"
 #include "core/schedule/running.h"
+#include "core/schedule/save_points.h"
 #include "core/schedule/scheduler_config.h"
 
 namespace llmrt {
@@ -27,7 +28,8 @@ class PlanWriter {
         bias_entries_max_(plan_limits(config).bias_entries_max),
         kv_(kv),
         prefixes_(prefixes),
-        running_(running) {}
+        running_(running),
+        save_points_(kv.place_tokens(), config.state_interval) {}
 
   uint64_t num_plans() const { return num_plans_; }
   bool has_in_flight() const { return num_plans_ > num_commits_; }
@@ -53,6 +55,7 @@ class PlanWriter {
   void write_row_updates(Sequence& sequence, IterationPlan* plan);
   void write_tables(Sequence& sequence, IterationPlan* plan);
   void write_copy(Sequence& sequence, IterationPlan* plan);
+  void write_saves(Sequence& sequence, uint32_t begin, IterationPlan* plan);
   void write_samples(const Sequence& sequence, IterationPlan* plan) const;
   // What the drawn sample's logits are changed by: bias entries and the mask.
   void write_changes(Sequence& sequence, IterationPlan* plan, PlanRow* row) const;
@@ -64,7 +67,10 @@ class PlanWriter {
   KvSpace& kv_;
   Prefixes& prefixes_;
   Running& running_;
-  std::array<IterationPlan, 2> plans_;  // by step % 2
+  const SavePoints save_points_;
+  std::vector<SavePoints::Point> points_;  // of one row
+  std::vector<RecordPlace> places_;        // of one row
+  std::array<IterationPlan, 2> plans_;     // by step % 2
   uint64_t num_plans_ = 0, num_commits_ = 0;
 };
 

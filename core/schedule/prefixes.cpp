@@ -33,6 +33,7 @@ Digest Prefixes::identity_of(const Sequence& sequence) const {
 PrefixMatch Prefixes::look_up(Sequence& sequence, std::span<Sequence* const> running) const {
   const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
   PrefixMatch match = kv_.match(sequence.origin.identity, wanted);
+  const uint32_t split = place_before(std::max(match.num_path * kv_.block_tokens(), common_with(sequence, running)));
   if (!sequence.origin.has_salt) match.drop_partial();
   for (const Sequence* other : running) {
     if (sequence.request.n == 1 || match.num_tokens(kv_.block_tokens()) == wanted.size()) break;
@@ -42,11 +43,24 @@ PrefixMatch Prefixes::look_up(Sequence& sequence, std::span<Sequence* const> run
     PrefixMatch held = kv_.match(other->residency.tables, common);
     if (held.num_tokens(kv_.block_tokens()) > 0) match = std::move(held);
   }
+  sequence.found.split = split > match.num_tokens(kv_.block_tokens()) ? split : 0;
   sequence.found.prefix_blocks = match.num_full();
   sequence.found.host_blocks = match.num_loads();
   sequence.found.is_known = true;
   sequence.found.blocks_needed = 0;
   return match;
+}
+
+// Tokens that it begins with as one does whose prompt is being computed: they are not in the cache yet.
+uint32_t Prefixes::common_with(const Sequence& sequence, std::span<Sequence* const> running) const {
+  if (kv_.place_tokens() == 0) return 0;
+  const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
+  uint32_t most = 0;
+  for (const Sequence* other : running) {
+    if (other->gap() <= 1 || other->origin.identity != sequence.origin.identity) continue;
+    most = std::max(most, common_tokens(wanted, other->tokens));
+  }
+  return most;
 }
 
 void Prefixes::take_over(Sequence& sequence, const PrefixMatch& match) {

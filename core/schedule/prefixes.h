@@ -48,6 +48,12 @@ class Prefixes {
 
  private:
   Digest identity_of(const Sequence& sequence) const;
+  uint32_t common_with(const Sequence& sequence, std::span<Sequence* const> running) const;
+  // The last place of a checkpoint that is not behind so many tokens; 0 where there are no states.
+  uint32_t place_before(uint32_t num_tokens) const {
+    const uint32_t place_tokens = kv_.place_tokens();
+    return place_tokens == 0 ? 0 : num_tokens - num_tokens % place_tokens;
+  }
 
   const SchedulerConfig& config_;
   KvSpace& kv_;

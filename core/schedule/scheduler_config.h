@@ -40,6 +40,7 @@ struct SchedulerConfig {
   int64_t batch_wait_ms = 0;         // kDynamic: from the first that waits until a batch that is not full
   std::vector<KvPoolSize> kv_pools;  // by KV group; one for a plain model
   PrefixCacheKind prefix_cache = PrefixCacheKind::kOff;
+  uint32_t state_interval = 8192;  // a checkpoint of states is kept behind every so many tokens of a prompt
   OnExhaustion on_exhaustion = OnExhaustion::kPreempt;
   uint32_t host_blocks = 0;  // of the host tier of group 0 (others: KvPoolSize); 0 = none
   CostPrior cost_prior;

@@ -12,6 +12,7 @@ constexpr uint32_t kLookAhead = 64;
 constexpr uint32_t kScanMax = 1024;  // with branches that wait for others
 constexpr uint32_t kOvertakenMax = 8;
 constexpr uint64_t kHeldPlansMax = 16;
+constexpr uint64_t kHeldForStateMax = 256;  // plans; for another of the lane or of one before it
 
 // Lengths of one power of two count as equal, and so do all below 64 tokens: then the first come goes first.
 int length_class(const Sequence& sequence) {
@@ -35,7 +36,8 @@ StartOrder::StartOrder(const SchedulerConfig& config, const KvSpace& kv, const P
       waiting_(waiting),
       running_(running),
       batches_(batches),
-      journal_(journal) {}
+      journal_(journal),
+      save_points_(kv.place_tokens(), config.state_interval) {}
 
 Sequence* StartOrder::next(Lane lane, uint64_t round, uint64_t plan) {
   if (!batches_.may_start_any(running_)) return nullptr;
@@ -112,21 +114,27 @@ bool StartOrder::waits_for_branch(Sequence& sequence) const {
 
 bool StartOrder::waits_for_prefix(Sequence& sequence, uint64_t plan) const {
   const bool was_held = std::exchange(sequence.ticket.is_held, false);
-  if (sequence.ticket.held_since != 0 && plan - sequence.ticket.held_since >= kHeldPlansMax) {
-    sequence.found.blocks_needed = 0;  // looked up again: what it shares grows though none is admitted
-    return false;
-  }
+  const uint64_t held_plans = sequence.ticket.held_since == 0 ? 0 : plan - sequence.ticket.held_since;
   const auto wanted = std::span(sequence.tokens).first(sequence.reusable());
+  const bool has_states = kv_.place_tokens() > 0;
   for (const Sequence* other : running_.rows()) {
     if (other->progress.computed + 1 >= other->tokens.size() || other->origin.identity != sequence.origin.identity)
       continue;
     if (!kv_.is_trusted(other->residency.tables)) continue;
-    // Whether they share one more block than is there. From its end, where they differ first.
-    const size_t needed = round_up(other->progress.computed + 1, kv_.block_tokens());
+    // Whether they share one more block than is there, or the tokens before the next state that is kept. From the end,
+    // where they differ first.
+    const size_t needed = has_states ? save_points_.next_in_prompt(*other, other->progress.computed)
+                                     : round_up(other->progress.computed + 1, kv_.block_tokens());
+    if (needed == 0) continue;
     if (std::min(other->tokens.size(), wanted.size()) < needed) continue;
     if (!std::equal(std::make_reverse_iterator(wanted.begin() + needed), wanted.rend(),
                     std::make_reverse_iterator(other->tokens.begin() + needed)))
       continue;
+    // Until a state is kept all of its prefix is of no use.
+    if (held_plans >= (has_states && other->lane() <= sequence.lane() ? kHeldForStateMax : kHeldPlansMax)) {
+      sequence.found.blocks_needed = 0;  // looked up again: what it shares grows though none is admitted
+      return false;
+    }
     if (sequence.ticket.held_since == 0) sequence.ticket.held_since = plan;
     sequence.ticket.is_held = true;
     return true;

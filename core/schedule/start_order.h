@@ -6,9 +6,11 @@
 // whole blocks of others alone (prefixes.h says why).
 //
 // A sequence whose next block a running one is still to compute waits for that instead of computing it twice, for at
-// most 16 plans; those that go before it meanwhile do not count as overtaking. (A prompt in long chunks takes more
-// plans, but leaves no tokens of a step to others either. One that is scored leaves some and may be slow.) Branches of
-// one request start in their order, and wait for the one that computes the prompt, however long that takes.
+// most 16 plans; those that go before it meanwhile do not count as overtaking. Where the model has states, what it
+// waits for is the next checkpoint of what both have in common, for up to 256 plans of one that is as urgent. (A prompt
+// in long chunks takes more plans, but leaves no tokens of a step to others either. One that is scored leaves some and
+// may be slow.) Branches of one request start in their order, and wait for the one that computes the prompt, however
+// long that takes.
 //
 // Owns nothing; writes num_overtaken, held_since and is_held of WaitTicket, and what PrefixFound says. No errors. The
 // engine's thread.
@@ -23,6 +25,7 @@
 #include "core/schedule/journal.h"
 #include "core/schedule/prefixes.h"
 #include "core/schedule/running.h"
+#include "core/schedule/save_points.h"
 #include "core/schedule/waiting.h"
 
 namespace llmrt {
@@ -55,6 +58,7 @@ class StartOrder {
   const Running& running_;
   const Batches& batches_;
   Journal& journal_;
+  const SavePoints save_points_;
 };
 
 }  // namespace llmrt

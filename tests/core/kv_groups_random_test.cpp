@@ -5,6 +5,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <map>
 #include <random>
+#include <set>
 
 #include "kv_rows.h"
 
@@ -32,6 +33,7 @@ struct Device {
     std::vector<std::vector<BlockId>> tables;
     Tokens tokens;
     uint32_t start, end;
+    Places places;
   };
   std::vector<Pool> pools;
   std::vector<Forward> forwards;
@@ -66,20 +68,42 @@ struct Device {
     }
     for (const BlockMove& m : own_copies) move(m, &Pool::cells, &Pool::cells);
     own_copies.clear();
+    std::set<std::pair<uint32_t, BlockId>> records;
+    for (const Forward& forward : forwards)
+      for (uint32_t g = 0; g < pools.size(); ++g) read_state(g, forward, &records);
     for (const Forward& forward : forwards)  // all rows write, then all read
-      for (uint32_t g = 0; g < pools.size(); ++g) write(g, forward);
+      for (uint32_t g = 0; g < pools.size(); ++g) write(g, forward, &records);
     for (const Forward& forward : forwards)
       for (uint32_t g = 0; g < pools.size(); ++g) read(g, forward);
     forwards.clear();
   }
 
-  void write(uint32_t group, const Forward& forward) {
+  // Its own record, or one that it begins from and that no row writes.
+  void read_state(uint32_t group, const Forward& forward, std::set<std::pair<uint32_t, BlockId>>* records) {
+    if (pools[group].shape.kind != CacheKind::kState) return;
+    BlockId from = forward.tables[group].at(0);
+    for (const RecordPlace& place : forward.places) {
+      if (place.kv_group != group || place.position != forward.start) continue;
+      from = place.record;
+      records->emplace(group, from);
+    }
+    if (forward.start > 0)
+      REQUIRE(pools[group].cells[from] == content_of(group, std::span(forward.tokens).first(forward.start)));
+  }
+  void write(uint32_t group, const Forward& forward, std::set<std::pair<uint32_t, BlockId>>* records) {
     Pool& pool = pools[group];
     const std::span tokens(forward.tokens);
     if (pool.shape.kind == CacheKind::kState) {
-      Content& state = pool.cells[forward.tables[group].at(0)];
-      if (forward.start > 0) REQUIRE(state == content_of(group, tokens.first(forward.start)));
-      state = content_of(group, tokens.first(forward.end));
+      const auto write_record = [&](BlockId record, uint32_t position) {
+        REQUIRE(records->emplace(group, record).second);
+        pool.cells[record] = content_of(group, tokens.first(position));
+      };
+      for (const RecordPlace& place : forward.places)
+        if (place.kv_group == group && place.position > forward.start) {
+          REQUIRE((place.position <= forward.end && place.position % pool.shape.block_tokens == 0));
+          write_record(place.record, place.position);
+        }
+      write_record(forward.tables[group].at(0), forward.end);
       return;
     }
     for (uint32_t p = forward.start; p < forward.end; ++p)
@@ -105,7 +129,7 @@ struct Run {
   Device device;
   std::mt19937_64 random;
   std::vector<Row> rows = std::vector<Row>(4);
-  uint64_t num_reused = 0;
+  uint64_t num_reused = 0, num_saved = 0, num_begun = 0;  // num_begun: with the saved ones
 
   Run(std::span<const KvPoolSize> sizes, PrefixCacheKind kind, uint32_t num_host_blocks, uint64_t seed)
       : kv(sizes, kind, {num_host_blocks, num_host_blocks == 0 ? 0u : 6u}),
@@ -192,9 +216,21 @@ struct Run {
         device.own_copies.push_back({copy.source, target, 0, copy.num_tokens});
         kv.unpin(copy.source);
       }
-      Device::Forward forward{{}, row->tokens, start, end};
+      Device::Forward forward{{}, row->tokens, start, end, {}};
       for (const BlockTable& table : row->tables) forward.tables.push_back(table.blocks);
-      write(kv, *row, end);
+      // As if the last token were still to be drawn, now and then.
+      const uint32_t known = random() % 3 == 0 ? end - 1 : end, place = kv.place_tokens();
+      const bool saves = place > 0 && random() % 2 == 0, is_answer = random() % 2 == 0;
+      const uint32_t last = saves ? end - end % place : 0, before = last > place ? last - place : 0;
+      if (before > start && !is_answer)
+        forward.places = write(kv, *row, end, {before, last}, known, is_answer);
+      else if (last > start)
+        forward.places = write(kv, *row, end, {last}, known, is_answer);
+      else
+        forward.places = write(kv, *row, end, {}, known);
+      num_saved += static_cast<uint64_t>(
+          std::ranges::count_if(forward.places, [&](const RecordPlace& p) { return p.position > start; }));
+      num_begun += forward.places.size();
       device.forwards.push_back(std::move(forward));
     }
     copies.clear();
@@ -249,6 +285,9 @@ TEST_CASE("every token reads its own text in all groups") {
       run.check();
       for (uint32_t g = 0; g < run.kv.num_groups(); ++g) CHECK(run.kv.num_free(g) == run.kv.num_blocks(g));
       CHECK(run.num_reused > 0);
+      const bool keeps_states = kind != PrefixCacheKind::kOff && run.kv.place_tokens() > 0;
+      CHECK((run.num_saved > 0) == keeps_states);
+      CHECK((run.num_begun > run.num_saved) == keeps_states);
     }
   }
 }

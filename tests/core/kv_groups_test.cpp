@@ -104,69 +104,6 @@ TEST_CASE("groups of other block sizes meet at common places") {
   }
 }
 
-TEST_CASE("a sequence has one state, whatever its length, and a hit starts from a snapshot") {
-  const KvPoolSize sizes[] = {blocks(16, 2), states(4, 4)};
-  KvSpace kv(sizes, PrefixCacheKind::kRadix);
-  CHECK(kv.is_state(1));
-  CHECK(kv.blocks_for(1, 100) == 1);
-  Row a, b;
-  begin(kv, a, text(11));
-  step(kv, a, 4);
-  CHECK(a.tables[1].blocks.size() == 1);
-  CHECK(kv.match(kIdentity, text(10)).num_full() == 0);  // its blocks are known, no state is
-  REQUIRE(kv.grow(a.tables, 10));
-  kv.snapshot(a.tables);
-  kv.snapshot(a.tables);  // one is enough
-  REQUIRE(kv.copies().size() == 1);
-  const BlockMove copy = kv.copies()[0];
-  CHECK(copy.source == a.tables[1].blocks[0]);
-  CHECK(copy.kv_group == 1);
-  CHECK(copy.num_tokens == 4);
-  CHECK(kv.match(kIdentity, text(10)).num_full() == 0);  // not before the step that makes it is complete
-  write(kv, a, 10);
-  kv.forget_moves();
-  CHECK(kv.num_cached(1) == 1);
-  CHECK(kv.match(kIdentity, text(10)).num_tokens(2) == 4);
-  CHECK(kv.match(kIdentity, text(3)).num_tokens(2) == 0);
-
-  begin(kv, b, text(11));
-  CHECK(b.computed == 4);
-  REQUIRE(kv.copies().size() == 1);
-  CHECK(kv.copies()[0].source == copy.target);
-  CHECK(kv.copies()[0].target == b.tables[1].blocks[0]);
-  CHECK(b.tables[1].blocks[0] != a.tables[1].blocks[0]);
-  kv.forget_moves();
-  CHECK(books(kv, {&a, &b}) == "");
-  // At a place without a snapshot a state is lost with its sequence; where one belongs it becomes one.
-  kv.release(a.tables);
-  CHECK(kv.num_cached(1) == 1);
-  step(kv, b, 8);
-  kv.release(b.tables);
-  CHECK(kv.num_cached(1) == 2);
-  CHECK(kv.match(kIdentity, text(10)).num_tokens(2) == 8);
-  CHECK(books(kv, {}) == "");
-}
-
-TEST_CASE("the last record of a pool is taken, not copied") {
-  const KvPoolSize sizes[] = {blocks(16, 2), states(2, 2)};
-  KvSpace kv(sizes, PrefixCacheKind::kRadix);
-  Row a, b, c;
-  begin(kv, a, text(3));
-  step(kv, a, 2);
-  kv.release(a.tables);  // its state is the snapshot
-  begin(kv, c, text(3, 50));
-  step(kv, c, 1);
-  CHECK(kv.num_free(1) == 1);
-  const BlockId snapshot = kv.match(kIdentity, text(2)).others[0].parts[0].block;
-  begin(kv, b, text(3));
-  CHECK(b.computed == 2);
-  CHECK(b.tables[1].blocks[0] == snapshot);
-  CHECK(kv.copies().empty());
-  CHECK(kv.match(kIdentity, text(2)).num_full() == 0);
-  kv.forget_moves();
-  CHECK(books(kv, {&b, &c}) == "");
-}
-
 TEST_CASE("a branch copies the state and what is full in part, where they stand still") {
   const KvPoolSize sizes[] = {blocks(16, 4), blocks(16, 2, 6), states(4, 4)};
   for (const PrefixCacheKind kind : {PrefixCacheKind::kOff, PrefixCacheKind::kRadix}) {
@@ -204,10 +141,9 @@ TEST_CASE("windows and states go to the host with the blocks they stand beside, 
   KvSpace kv(sizes, PrefixCacheKind::kRadix, {.num_blocks = 8, .stores_max = 16});
   Row a, b, c;
   begin(kv, a, text(9));
-  step(kv, a, 4);
-  step(kv, a, 8);  // a snapshot behind 4 tokens
+  step(kv, a, 8, {4});
   kv.set_worth_storing(a.tables, true);
-  kv.release(a.tables);  // and one behind 8
+  kv.release(a.tables);  // and a checkpoint behind 8
   begin(kv, b, text(9, 50));
   REQUIRE(kv.grow(b.tables, 8));
   std::map<uint32_t, int> stores;

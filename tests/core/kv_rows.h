@@ -2,6 +2,7 @@
 // complete.
 #pragma once
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 
@@ -35,16 +36,24 @@ inline void begin(KvSpace& kv, Row& row, const Tokens& tokens) {
   row.computed = match.num_tokens(kv.block_tokens());
   kv.keep(row.tables, kIdentity, std::span(tokens).first(row.computed));
 }
-inline void write(KvSpace& kv, Row& row, uint32_t end) {
-  kv.snapshot(row.tables);
+using Places = std::vector<RecordPlace>;
+// The row's next step, up to `end`, of which the first `known` tokens are known. It saves states at these positions.
+inline Places write(KvSpace& kv, Row& row, uint32_t end, std::initializer_list<uint32_t> saves = {},
+                    uint32_t known = ~0u, bool is_answer = false) {
+  Places places;
+  kv.begin_states(row.tables, row.computed, &places);
   row.computed = end;
-  kv.keep(row.tables, kIdentity, std::span(row.tokens).first(end));
+  kv.keep(row.tables, kIdentity, std::span(row.tokens).first(std::min(known, end)));
+  for (const uint32_t position : saves) kv.save_states(row.tables, position, is_answer, &places);
   kv.advance(row.tables, end);
+  return places;
 }
-inline void step(KvSpace& kv, Row& row, uint32_t end) {
+inline Places step(KvSpace& kv, Row& row, uint32_t end, std::initializer_list<uint32_t> saves = {},
+                   uint32_t known = ~0u, bool is_answer = false) {
   REQUIRE(kv.grow(row.tables, end));
-  write(kv, row, end);
+  const Places places = write(kv, row, end, saves, known, is_answer);
   kv.forget_moves();
+  return places;
 }
 inline std::string books(const KvSpace& kv, std::initializer_list<const Row*> rows) {
   std::vector<KvSpace::Holder> holders;

@@ -228,7 +228,7 @@ TEST_CASE("a pool of states has a record for each sequence, and fewer where they
   CHECK(shapes.blocks_of(1, 0) == 0);
   CHECK(shapes.blocks_of(1, 1) == 8);
   CHECK(shapes.blocks_of(1, 480) == 480 * block_bytes / record_bytes);
-  CHECK(shapes.blocks_of(1, 100'000) == 80);  // those that run, and a quarter as many snapshots
+  CHECK(shapes.blocks_of(1, 100'000) == 80);  // those that run, and a quarter as many checkpoints
   CHECK(shapes.bytes_of(100'000) == 100'000 * block_bytes + 80 * record_bytes);
   for (const uint64_t bytes : {uint64_t{0}, 8 * record_bytes, 8 * record_bytes + block_bytes, kGiB, 77 * kGiB + 5}) {
     const uint64_t blocks = shapes.blocks_in(bytes);
@@ -249,6 +249,17 @@ TEST_CASE("a pool of states has a record for each sequence, and fewer where they
   CHECK((books[0].kind == CacheKind::kBlocks && books[1].kind == CacheKind::kState));
   CHECK((books[1].num_blocks == 10 && books[1].num_host_blocks == 0 && books[1].block_tokens == 64));
   CHECK(shapes.groups(480, 0)[1].state_columns == 1 << 18);
+  world.config.kv_tokens = 100'000 * 16;
+  const Result<MemoryPlan> plan = size_pools(world.config, world.caps, shapes, world.before, world.loaded);
+  REQUIRE(plan.ok());
+  const std::string table = print(*plan, 0, 0);
+  INFO(table);
+  CHECK(table.find(fmt::format("{:<28}{:>16}\n", "  states", "80 records, 480.0 MiB")) != std::string::npos);
+  CHECK(table.find(fmt::format("{:<28}{:>16}\n", "    of running sequences", "64")) != std::string::npos);
+  CHECK(table.find(fmt::format("{:<28}{:>16}\n", "    checkpoints beside them", "16")) != std::string::npos);
+  // Blocks for a thousand short sequences, records for 80.
+  CHECK(print(*plan, 100, 0).find(fmt::format("{:<28}{:>16}\n", "sequences that fit", "80 of 100 tokens")) !=
+        std::string::npos);
 }
 
 // Twelve layers, every sixth of which sees all positions, the others 1,024.

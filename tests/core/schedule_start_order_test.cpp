@@ -9,9 +9,10 @@ using namespace llmrt;
 
 namespace {
 
-SchedulerConfig cached_config() {
+SchedulerConfig cached_config(bool has_states) {
   SchedulerConfig config;
   config.kv_pools = {{64, 4}};
+  if (has_states) config.kv_pools.push_back({8, 16, CacheKind::kState});
   config.prefix_cache = PrefixCacheKind::kRadix;
   config.sequences_max = 8;
   config.penalty_rows_max = 2;
@@ -19,6 +20,8 @@ SchedulerConfig cached_config() {
 }
 
 struct Room {
+  explicit Room(bool has_states = false) : config(cached_config(has_states)) {}
+
   // Waits. Texts of one `kind` begin alike.
   Sequence& wait(RequestId id, uint32_t num_tokens, int32_t kind = -1, bool has_penalty = false) {
     Request request = test::request_of(id, num_tokens);
@@ -43,7 +46,7 @@ struct Room {
   }
   Sequence* next() { return order.next(Lane::kInteractive, ++round, ++plan); }
 
-  SchedulerConfig config = cached_config();
+  SchedulerConfig config;
   KvSpace kv{config.kv_pools, config.prefix_cache};
   Prefixes prefixes{config, kv};
   Branches branches;
@@ -118,6 +121,49 @@ TEST_CASE("a sequence waits for the block that a running one is about to compute
   Sequence& same = room.wait(2, 32, 7);
   for (int plan = 0; plan < 16; ++plan) CHECK(room.next() == nullptr);
   CHECK(same.ticket.is_held);
+  CHECK(room.next() == &same);
+}
+
+TEST_CASE("where there are states a sequence waits for the next checkpoint of what it has in common") {
+  Room room(true);
+  Sequence& computes = room.wait(1, 100, 7);  // keeps the state behind 96 tokens
+  room.run(computes, 8);
+  Sequence& same = room.wait(2, 100, 7);
+  for (int plan = 0; plan < 256; ++plan) CHECK(room.next() == nullptr);
+  CHECK(room.next() == &same);
+}
+
+TEST_CASE("it does not wait where the running one keeps no state of what they have in common") {
+  Room room(true);
+  Sequence& computes = room.wait(1, 100, 7);
+  room.run(computes, 8);
+  Request request = test::request_of(2, 100);
+  std::copy_n(computes.tokens.begin(), 90, request.prompt.begin());
+  Sequence& second = room.wait(std::move(request));
+  CHECK(room.next() == &second);
+  // It passes the place where they part, and keeps the state there: a third one waits for that.
+  room.prefixes.look_up(second, room.running.rows());
+  CHECK(second.found.split == 80);
+  room.run(second, 8);
+  Request third = test::request_of(3, 100);
+  std::copy_n(computes.tokens.begin(), 90, third.prompt.begin());
+  Sequence& waits = room.wait(std::move(third));
+  CHECK(room.next() == nullptr);
+  REQUIRE(room.kv.grow(second.residency.tables, 80));
+  second.progress.computed = 80;
+  room.prefixes.keep_filled(second);
+  CHECK(room.next() == &waits);
+}
+
+TEST_CASE("for the state of a less urgent one a sequence waits sixteen plans") {
+  Room room(true);
+  Request batch = test::request_of(1, 100);
+  std::iota(batch.prompt.begin(), batch.prompt.end(), 7000);
+  batch.request_class = RequestClass::kBatch;
+  Sequence& computes = room.wait(std::move(batch));
+  room.run(computes, 8);
+  Sequence& same = room.wait(2, 100, 7);
+  for (int plan = 0; plan < 16; ++plan) CHECK(room.next() == nullptr);
   CHECK(room.next() == &same);
 }
 

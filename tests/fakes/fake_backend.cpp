@@ -203,7 +203,7 @@ Status FakeBackend::move_blocks(const StepSubmission& step, const ForwardInputs&
       const uint32_t block_tokens = pools_[move.kv_group].block_tokens;
       if (move.num_tokens != block_tokens) return refuse("a move of {} tokens", move.num_tokens);
       if (!targets.emplace(move.kv_group, move.target).second) return refuse("block {} is moved to twice", move.target);
-      for (uint32_t i = 0; i < pools_[move.kv_group].block_cells; ++i) (*target)[i].stored = (*source)[i].stored;
+      for (uint32_t i = 0; i < pools_[move.kv_group].block_cells; ++i) (*target)[i].take((*source)[i]);
     }
   }
   return copy_blocks(in);
@@ -219,7 +219,7 @@ Status FakeBackend::copy_blocks(const ForwardInputs& in) {
     if (copy.num_tokens == 0 || copy.num_tokens > pools_[copy.kv_group].block_tokens)
       return refuse("a copy of {} tokens", copy.num_tokens);
     const uint32_t count = std::min(copy.num_tokens, pools_[copy.kv_group].block_cells);
-    for (uint32_t i = 0; i < count; ++i) (*target)[i].stored = (*source)[i].stored;
+    for (uint32_t i = 0; i < count; ++i) (*target)[i].take((*source)[i]);
     sources.emplace(copy.kv_group, copy.source);
     if (!targets.emplace(copy.kv_group, copy.target).second) return refuse("block {} is copied to twice", copy.target);
   }
@@ -300,6 +300,7 @@ Result<std::vector<uint64_t>> FakeBackend::attend(const ForwardInputs& in, uint3
 
 Status FakeBackend::run_forward(const ForwardInputs& in) {
   if (Status status = update_rows(in); !status) return status;
+  if (Status status = check_places(in); !status) return status;
   if (Status status = prepare_rows(in); !status) return status;
   hidden_.assign(tokens_.size(), 0);
   for (uint32_t g = 0; g < pools_.size(); ++g)
@@ -307,22 +308,81 @@ Status FakeBackend::run_forward(const ForwardInputs& in) {
   return {};
 }
 
-// Each row's tokens in their order, from the state that its record holds; a row that begins has none yet.
+// Places are those of the rows in their order, and lie where rows pass, at multiples of what the group says.
+Status FakeBackend::check_places(const ForwardInputs& in) const {
+  uint32_t next = 0;
+  for (const RowRecord& row : in.rows) {
+    if (row.num_places > 0 && row.places_first != next)
+      return refuse("places of a row from {}, expected {}", row.places_first, next);
+    uint32_t last = row.start;
+    for (; row.num_places > 0 && next < row.places_first + row.num_places; ++next) {
+      if (next >= in.state_places.size()) return refuse("{} places, a row has more", in.state_places.size());
+      const StatePlace& place = in.state_places[next];
+      if (place.kv_group >= pools_.size() || !config_.groups[place.kv_group].is_state)
+        return refuse("a place in group {}, which has no states", place.kv_group);
+      if (place.position < last || place.position == 0 || place.position > row.start + row.num_tokens)
+        return refuse("a place at position {} of a row from {}", place.position, row.start);
+      if (place.position > row.start && place.position % pools_[place.kv_group].block_tokens != 0)
+        return refuse("a place at position {}", place.position);
+      last = place.position;
+    }
+  }
+  return next == in.state_places.size() ? Status{} : refuse("{} places, {} of rows", in.state_places.size(), next);
+}
+
+// All rows read before one writes: in a step no record is both.
 Status FakeBackend::run_states(const ForwardInputs& in, uint32_t group) {
   Pool& pool = pools_[group];
-  for (const RowRecord& row : in.rows) {
-    const uint32_t record = slots_[row.slot].tables[group][0];
-    if (record >= pool.num_blocks) return refuse("slot {} has no state of group {}", row.slot, group);
-    Cell& cell = pool.cells[record];
-    if (cell.written_in == num_submitted_) return refuse("two rows of a step write one state");
-    cell.written_in = num_submitted_;
-    uint64_t state = row.start == 0 ? 0 : cell.stored.layer0;
-    for (uint32_t t = row.token_first; t < row.token_first + row.num_tokens; ++t) {
-      state = fake_state(state, fake_layer0(tokens_[t].token, tokens_[t].position, tokens_[t].adapter_id));
-      hidden_[t] = mix_groups(hidden_[t], fake_hidden(state, 0, tokens_[t].position), group);
+  for (const RowRecord& row : in.rows)
+    for (uint32_t i = row.places_first; i < row.places_first + row.num_places; ++i) {
+      const StatePlace& place = in.state_places[i];
+      if (place.kv_group != group || place.position != row.start) continue;
+      if (place.record >= pool.num_blocks) return refuse("record {} of {}", place.record, pool.num_blocks);
+      pool.cells[place.record].read_in = num_submitted_;
     }
-    cell.stored.layer0 = state;
+  for (const RowRecord& row : in.rows)
+    if (Status status = run_row_states(in, row, group); !status) return status;
+  return {};
+}
+
+Result<FakeBackend::Cell*> FakeBackend::record_to_write(uint32_t group, uint32_t record) {
+  Pool& pool = pools_[group];
+  if (record >= pool.num_blocks) return refuse("record {} of {} in group {}", record, pool.num_blocks, group);
+  Cell& cell = pool.cells[record];
+  if (cell.written_in == num_submitted_) return refuse("record {} is written twice in a step", record);
+  if (cell.read_in == num_submitted_) return refuse("record {} is read and written in a step", record);
+  cell.written_in = num_submitted_;
+  return &cell;
+}
+
+// The row's tokens in their order, from the state that its record holds, or the one that it reads in its place. What is
+// read is the state of exactly the tokens before the row; a row that begins has none.
+Status FakeBackend::run_row_states(const ForwardInputs& in, const RowRecord& row, uint32_t group) {
+  Pool& pool = pools_[group];
+  Result<Cell*> own = record_to_write(group, slots_[row.slot].tables[group][0]);
+  if (!own) return own.error();
+  const auto places = std::span(in.state_places).subspan(row.places_first, row.num_places);
+  const Cell* from = *own;
+  for (const StatePlace& place : places)
+    if (place.kv_group == group && place.position == row.start) from = &pool.cells[place.record];
+  if (row.start > 0 && from->num_tokens != row.start)
+    return refuse("a row from {} begins with the state behind {} tokens", row.start, from->num_tokens);
+  uint64_t state = row.start == 0 ? 0 : from->stored.layer0;
+  for (uint32_t i = 0; i < row.num_tokens; ++i) {
+    const StepToken& token = tokens_[row.token_first + i];
+    state = fake_state(state, fake_layer0(token.token, token.position, token.adapter_id));
+    hidden_[row.token_first + i] =
+        mix_groups(hidden_[row.token_first + i], fake_hidden(state, 0, token.position), group);
+    for (const StatePlace& place : places) {
+      if (place.kv_group != group || place.position != token.position + 1) continue;
+      Result<Cell*> kept = record_to_write(group, place.record);
+      if (!kept) return kept.error();
+      (*kept)->stored.layer0 = state;
+      (*kept)->num_tokens = place.position;
+    }
   }
+  (*own)->stored.layer0 = state;
+  (*own)->num_tokens = row.start + row.num_tokens;
   return {};
 }
 

@@ -44,6 +44,8 @@ class FakeBackend : public Backend {
   Status read_kv(uint32_t kv_group, uint32_t layer, uint32_t block, std::span<std::byte> bytes) override;
 
   uint64_t num_submitted() const { return num_submitted_; }
+  // What a record of a group of states holds (fake_state).
+  uint64_t state_in(uint32_t group, uint32_t record) const { return pools_[group].cells[record].stored.layer0; }
 
  private:
   struct Slot {
@@ -53,7 +55,13 @@ class FakeBackend : public Backend {
   };
   struct Cell {
     FakeCell stored;
-    uint64_t written_in = 0;  // submission
+    uint64_t written_in = 0, read_in = 0;  // submission
+    uint32_t num_tokens = 0;               // of a record: behind how many its state is
+
+    void take(const Cell& source) {
+      stored = source.stored;
+      num_tokens = source.num_tokens;
+    }
   };
   struct Pool {
     uint32_t block_tokens = 0, num_blocks = 0;
@@ -80,6 +88,9 @@ class FakeBackend : public Backend {
   Status run_forward(const ForwardInputs& in);
   Status run_layers(const ForwardInputs& in, uint32_t group);
   Status run_states(const ForwardInputs& in, uint32_t group);
+  Status run_row_states(const ForwardInputs& in, const RowRecord& row, uint32_t group);
+  Result<Cell*> record_to_write(uint32_t group, uint32_t record);
+  Status check_places(const ForwardInputs& in) const;
   Status run_sample(const SampleInputs& in, bool want_logprobs, StepOutput* output);
   Result<Cell*> cell_at(uint32_t group, uint32_t slot, uint32_t position);
 

@@ -33,6 +33,7 @@ Figures some_figures() {
   figures.model.origin = {"1.2.3", "cuda", "cuda:0", "Some \"GPU\"", "f16"};
   figures.stats.blocks_total = 100;
   figures.stats.kv_groups = {{0, 60, 55, 20}, {512, 40, 5, 38}};
+  figures.stats.states = {40, 12, 9, 33, 24, 21};
   figures.stats.host_blocks_total = 7;
   figures.stats.plan_ms = 1500;
   figures.stats.littles_law = {.in_system = 10, .arrivals_per_s = 2, .time_in_system_s = 4};
@@ -175,6 +176,13 @@ TEST_CASE("metrics tell what runs, stages, lengths, refusals and the process") {
            "llmrt_kv_group_blocks_free{group=\"1\",window=\"512\"} 5",
            "llmrt_kv_group_blocks_used_most{group=\"1\",window=\"512\"} 38",
            "llmrt_kv_host_blocks 7",
+           "llmrt_state_records 40",
+           "llmrt_state_records_used 12",
+           "llmrt_state_checkpoints 9",
+           "# TYPE llmrt_state_checkpoints_kept_total counter",
+           "llmrt_state_checkpoints_kept_total 33",
+           "llmrt_state_checkpoints_evicted_total 24",
+           "llmrt_state_checkpoint_hits_total 21",
            "llmrt_kv_block_tokens 16",
            "llmrt_request_queue_time_seconds_bucket{le=\"0.01\"} 0",
            "llmrt_request_queue_time_seconds_bucket{le=\"0.025\"} 1",

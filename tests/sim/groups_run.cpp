@@ -110,6 +110,7 @@ class Simulation {
     if (plan != nullptr) {
       count(*plan);
       if (Status status = flights_->launch({plan}); !status) return status.error().message;
+      if (std::string wrong = check_states(*plan); !wrong.empty()) return wrong;
     }
     if (!flights_->is_empty() && (flights_->size() == flights_max || plan == nullptr))
       if (Status status = land(); !status) return status.error().message;
@@ -125,6 +126,32 @@ class Simulation {
     for (const BlockCopy& move : plan.block_stores) ++coverage_.stores[move.kv_group];
     for (const BlockCopy& move : plan.block_loads) ++coverage_.loads[move.kv_group];
     for (const BlockCopy& move : plan.block_copies) ++coverage_.copies[move.kv_group];
+    for (const PlanRow& row : plan.rows)
+      for (const StatePlace& place : std::span(plan.state_places).subspan(row.places_first, row.num_places))
+        ++(place.position == row.start ? coverage_.states_read : coverage_.states_saved);
+  }
+
+  // Of the checkpoints that the plan has written, those behind tokens that are known beforehand.
+  std::string check_states(const IterationPlan& plan) {
+    for (const PlanRow& row : plan.rows) {
+      const auto found = by_id_.find(row.request_id);
+      if (found == by_id_.end() || found->second.first->request.beam) continue;
+      const auto& [client, index] = found->second;
+      std::vector<int32_t> tokens = client->request.prompt;
+      const std::vector<int32_t>& answer = client->branches[index].alone.tokens;
+      tokens.insert(tokens.end(), answer.begin(), answer.end());
+      for (const StatePlace& place : std::span(plan.state_places).subspan(row.places_first, row.num_places)) {
+        if (place.position == row.start || place.position > tokens.size()) continue;
+        uint64_t state = 0;
+        for (uint32_t p = 0; p < place.position; ++p)
+          state = fake_state(state, fake_layer0(tokens[p], p, client->request.adapter_id));
+        ++coverage_.states_checked;
+        if (backend_.state_in(place.kv_group, place.record) != state)
+          return fmt::format("request {}: group {}, record {}: not the state behind {} tokens", row.request_id,
+                             place.kv_group, place.record, place.position);
+      }
+    }
+    return "";
   }
 
   Status land() {
@@ -182,7 +209,11 @@ class Simulation {
         return fmt::format("request {}: {}", event.request_id, event.error->message);
       ++(is_exhausted ? coverage_.exhausted : coverage_.poisoned);
     }
-    coverage_.searches += event.finish == FinishReason::kLength && client->request.beam && index == 0;
+    if (event.finish == FinishReason::kLength && client->request.beam && index == 0) {
+      ++coverage_.searches;
+      coverage_.searches_with_states +=
+          std::ranges::count(scenario_.config.kv_pools, CacheKind::kState, &KvPoolSize::kind) > 0;
+    }
     ++coverage_.finished;
     scheduler_.drained(event.request_id);
     by_id_.erase(found);
@@ -218,6 +249,9 @@ class Simulation {
     coverage_.preemptions += stats.num_preemptions;
     coverage_.swaps += stats.num_swaps;
     coverage_.parked += stats.num_parked;
+    coverage_.states_evicted += stats.states.num_evicted;
+    if (stats.states.checkpoints > stats.states.records_total || stats.states.records_used != 0)
+      return fmt::format("{} records are held in the end", stats.states.records_used);
     ++coverage_.runs;
     return "";
   }

@@ -130,6 +130,7 @@ Scenario make_scenario(uint64_t seed) {
   config.watermark = dice.one_in(2) ? 0.0 : 0.1;
   config.queue_tokens_max = 1u << 20;
   choose_groups(scenario, dice);
+  config.state_interval = Dice{std::mt19937_64(seed ^ 0x94d049bb133111eb)}.one_of({16, 50, 64, 8192});
   const OnExhaustion policies[] = {OnExhaustion::kPreempt, OnExhaustion::kRecompute, OnExhaustion::kSwap};
   config.on_exhaustion = policies[dice.between(0, config.host_blocks > 0 ? 2 : 1)];
   if (config.host_blocks > 0 && own.one_in(2)) make_host_large(config);

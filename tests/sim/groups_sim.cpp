@@ -17,8 +17,11 @@ void print(const Coverage& c) {
              c.requests, c.tokens, c.steps, c.preemptions, c.swaps, c.cached_tokens);
   for (uint32_t g = 0; g < kKvGroupsMax; ++g)
     fmt::print("  group {}: {} stores, {} loads, {} copies\n", g, c.stores[g], c.loads[g], c.copies[g]);
-  fmt::print("  {} hits beyond a window, {} with a snapshot\n", c.windows_cached, c.states_cached);
-  fmt::print("  {} late rows ({} parked), {} beam searches\n", c.late_rows, c.parked, c.searches);
+  fmt::print("  {} hits beyond a window, {} with a state\n", c.windows_cached, c.states_cached);
+  fmt::print("  states: {} saved ({} compared), {} read, {} evicted\n", c.states_saved, c.states_checked, c.states_read,
+             c.states_evicted);
+  fmt::print("  {} late rows ({} parked), {} beam searches ({} with states)\n", c.late_rows, c.parked, c.searches,
+             c.searches_with_states);
   fmt::print("  {} ended ({} poisoned, {} exhausted), {} were refused\n", c.finished, c.poisoned, c.exhausted,
              c.refused);
 }
@@ -26,8 +29,9 @@ void print(const Coverage& c) {
 // With enough seeds everything must have happened.
 bool reached_everything(const Coverage& c) {
   bool all = c.cached_tokens > 0 && c.preemptions > c.swaps && c.swaps > 0 && c.windows_cached > 0 &&
-             c.states_cached > 0 && c.late_rows > 0 && c.parked > 0 && c.searches > 0 && c.poisoned > 0 &&
-             c.exhausted > 0 && c.refused > 0;
+             c.states_cached > 0 && c.states_checked > 0 && c.states_read > 0 && c.states_evicted > 0 &&
+             c.late_rows > 0 && c.parked > 0 && c.searches_with_states > 0 && c.poisoned > 0 && c.exhausted > 0 &&
+             c.refused > 0;
   for (uint32_t g = 0; g < kKvGroupsMax; ++g) all = all && c.stores[g] > 0 && c.loads[g] > 0 && c.copies[g] > 0;
   return all;
 }

@@ -239,6 +239,14 @@ void add_engine_options(CLI::App& command, EngineOptions& options) {
       ->capture_default_str()
       ->group(group);
   command
+      .add_option("--state-interval", options.config.state_interval,
+                  "of models with recurrent layers: keep a checkpoint of their states behind every so many tokens of a "
+                  "prompt, from which another prompt that begins alike goes on")
+      ->type_name("TOKENS")
+      ->check(number_range(64.0, 16777216.0))
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_option("--kv-host-gib", options.kv_host_gib,
                   "host memory for KV blocks of preempted requests and of prefixes that the pool has no room for")
       ->type_name("GIB")
