@@ -302,7 +302,7 @@ std::vector<FakeAnswer> beams_alone(const Request& request, const Tokenizer& tok
   return answers;
 }
 
-std::shared_ptr<const Model> make_fake_model() {
+std::shared_ptr<const Model> make_fake_model(bool is_hybrid) {
   auto model = std::make_shared<Model>();
   model->path = "fake";
   model->encoding = "f32";
@@ -315,9 +315,19 @@ std::shared_ptr<const Model> make_fake_model() {
   layer.num_heads = layer.num_kv_heads = 1;
   layer.head_dim = layer.rope.dim = layer.ffn_width = 8;
   config.layers = {layer};
+  if (is_hybrid) {
+    layer.attention = AttentionKind::kShortConv;
+    layer.recurrent = {.conv_width = 2, .conv_columns = 8};
+    config.layers.push_back(layer);
+    assign_cache_groups(config.layers);
+  }
   config.rope_freqs = {{}};
   model->rope_freqs = {-1};
-  model->layers.resize(1);
+  model->layers.resize(config.layers.size());
+  if (is_hybrid) {
+    model->weights.groups.push_back({.name = "shortconv", .rows = 3 * 8, .columns = 8});  // B, C and X
+    model->layers[1].recurrent.in = 0;
+  }
   return model;
 }
 

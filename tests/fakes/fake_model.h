@@ -92,8 +92,9 @@ FakeAnswer answer_alone(const Request& request, const Tokenizer& tokenizer, uint
 std::vector<FakeAnswer> beams_alone(const Request& request, const Tokenizer& tokenizer, uint32_t poison,
                                     std::span<const FakeGroup> groups = kOneFakeGroup);
 
-// One layer; no weights.
-std::shared_ptr<const Model> make_fake_model();
+// One layer, or one of attention and one with a state (FakeGroup by FakeGroup: kFakeHybrid); no weights.
+std::shared_ptr<const Model> make_fake_model(bool is_hybrid = false);
+inline const std::vector<FakeGroup> kFakeHybrid = {{}, {.is_state = true}};
 // Bytes "a", "b", "ab" or none for each token; ends: kFakeEnds.
 std::shared_ptr<const Tokenizer> make_fake_tokenizer();
 

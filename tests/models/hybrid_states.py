@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Writes the tiny models with recurrent layers (oracles/families.py) as GGUF files and runs hybrid_states_test on them.
+ctest takes one family; all four take a minute and a half of two cores.
 
     hybrid_states.py HYBRID_STATES_TEST [--families lfm2,qwen3next] [ARGUMENTS OF CATCH2]
 """

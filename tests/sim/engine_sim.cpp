@@ -26,6 +26,8 @@ void print(const Coverage& coverage) {
   }
   fmt::print("  {} prompt tokens were cached; {} hits ended inside a block\n", coverage.cached_tokens,
              coverage.partial_hits);
+  fmt::print("  {} runs of hybrids: {} checkpoints kept, {} begun from, {} evicted\n", coverage.num_hybrids,
+             coverage.states_kept, coverage.states_begun, coverage.states_evicted);
   fmt::print("  errors: {} not finite, {} without support, {} masks not made, {} pool exhausted; {} devices lost\n",
              coverage.not_finite, coverage.empty_support, coverage.too_complex, coverage.pool_exhausted,
              coverage.device_lost);
@@ -38,7 +40,8 @@ bool reached_everything(const Coverage& coverage) {
              coverage.num_searches > 0 && coverage.num_parked > 0 && coverage.not_finite > 0 &&
              coverage.empty_support > 0 && coverage.too_complex > 0 && coverage.pool_exhausted > 0 &&
              coverage.device_lost > 0 && coverage.cached_tokens > 0 && coverage.partial_hits > 0 &&
-             coverage.num_baselines > 0 && coverage.padded_tokens > 0;
+             coverage.states_begun > 0 && coverage.states_evicted > 0 && coverage.num_baselines > 0 &&
+             coverage.padded_tokens > 0;
   for (int i = 1; i < kNumFinishReasons; ++i) all = all && coverage.finished[static_cast<size_t>(i)] > 0;
   return all;
 }

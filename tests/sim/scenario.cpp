@@ -185,9 +185,9 @@ class SharedTexts {
     if (!dice.one_in(3)) prompt.resize(std::min<size_t>(prompt.size(), dice.between(0, 10)));
     prompt.insert(prompt.begin(), text.begin(), text.begin() + std::min(count, text.size()));
   }
-  void add(const ClientPlan& client, uint32_t poison) {
+  void add(const ClientPlan& client, const FakeBackendConfig& backend) {
     std::vector<int32_t> text = client.request.prompt;
-    const FakeAnswer answer = answer_alone(client.request, *tokenizer_, poison);
+    const FakeAnswer answer = answer_alone(client.request, *tokenizer_, backend.poison, backend.groups);
     text.insert(text.end(), answer.tokens.begin(), answer.tokens.end());
     texts_.push_back(std::move(text));
   }
@@ -198,9 +198,10 @@ class SharedTexts {
 };
 
 // Some go on with an answer that they have the begin of.
-void begin_answer(Request& request, uint32_t poison, Dice& dice) {
+void begin_answer(Request& request, const FakeBackendConfig& backend, Dice& dice) {
   if (!dice.one_in(6) || request.beam || request.n > 1 || request.max_tokens == 0) return;
-  const std::vector<int32_t> tokens = answer_alone(request, *make_fake_tokenizer(), poison).tokens;
+  const std::vector<int32_t> tokens =
+      answer_alone(request, *make_fake_tokenizer(), backend.poison, backend.groups).tokens;
   if (tokens.size() < 2) return;
   request.begun.assign(tokens.begin(), tokens.begin() + dice.between(1, static_cast<uint32_t>(tokens.size()) - 1));
 }
@@ -230,6 +231,11 @@ void choose_chunks(Scenario& scenario) {
   if (!dice.one_in(6)) return;
   scenario.config.chunk_tokens = 0;
   scenario.config.slo = {.ttft_ms = 1.0 * dice.between(1, 100), .tpot_ms = 1.0 * dice.between(1, 10)};
+}
+
+// By dice of its own, too.
+void choose_model(Scenario& scenario) {
+  if (Dice(scenario.seed ^ 0xe7037ed1a0b428db).one_in(5)) scenario.backend.groups = kFakeHybrid;
 }
 
 // Whether all clients of a run have a salt: else few of them share parts of blocks.
@@ -278,10 +284,10 @@ void add_clients(Scenario& scenario, bool under_pressure, uint32_t tick, Dice& d
     add_constraint(scenario, client.request);
     if (shares) {
       texts.rewrite(client.request, dice);
-      texts.add(client, scenario.backend.poison);
+      texts.add(client, scenario.backend);
     }
     if (is_salted(scenario) && client.request.cache_salt.empty()) client.request.cache_salt = "salt";
-    begin_answer(client.request, scenario.backend.poison, dice);
+    begin_answer(client.request, scenario.backend, dice);
     tick += dice.between(0, ticks_between);
     client.arrival_tick = tick;
     scenario.clients.push_back(std::move(client));
@@ -300,6 +306,7 @@ Scenario make_scenario(uint64_t seed) {
   choose_batching(scenario);
   choose_queue(scenario);
   choose_chunks(scenario);
+  choose_model(scenario);
   if (dice.one_in(4)) scenario.backend.poison = dice.one_of({50, 500});
   scenario.backend.move_ms = 0.001 * dice.one_of({1, 10, 100, 1000});
   if (dice.one_in(15)) scenario.backend.lost_at_submit = dice.between(12, 80);  // after the measured steps of the start

@@ -25,6 +25,8 @@ struct Scenario {
   FakeBackendConfig backend;
   std::deque<ClientPlan> clients;  // those of a later wave stand behind, and none moves
   uint32_t tick_ms_max = 0;
+
+  bool is_hybrid() const { return backend.groups.size() > 1; }  // a model with a state beside its attention
 };
 
 Scenario make_scenario(uint64_t seed);

@@ -64,8 +64,8 @@ class Simulation {
 std::string Simulation::start() {
   EngineConfig config = scenario_.config;
   config.overlap = overlap_;
-  auto engine = Engine::create(config, make_fake_model(), tokenizer_, std::make_unique<FakeBackend>(scenario_.backend),
-                               &clock_, {});
+  auto engine = Engine::create(config, make_fake_model(scenario_.is_hybrid()), tokenizer_,
+                               std::make_unique<FakeBackend>(scenario_.backend), &clock_, {});
   if (!engine) return "the engine did not start: " + engine.error().message;
   engine_ = std::move(*engine);
   engine_->set_trace(records_);
@@ -74,10 +74,11 @@ std::string Simulation::start() {
 }
 
 void Simulation::expect_clients() {
+  const FakeBackendConfig& backend = scenario_.backend;
   for (; num_expected_ < scenario_.clients.size(); ++num_expected_) {
     const ClientPlan& plan = scenario_.clients[num_expected_];
     std::vector<FakeAnswer> searched;
-    if (plan.request.beam) searched = beams_alone(plan.request, *tokenizer_, scenario_.backend.poison);
+    if (plan.request.beam) searched = beams_alone(plan.request, *tokenizer_, backend.poison, backend.groups);
     for (uint32_t branch = 0; branch < plan.request.n; ++branch) {
       auto client = std::make_unique<Client>();
       client->plan = &plan;
@@ -87,7 +88,8 @@ void Simulation::expect_clients() {
       Request alone = plan.request;
       alone.n = 1;
       alone.sampling.branch += branch;
-      client->alone = plan.request.beam ? searched[branch] : answer_alone(alone, *tokenizer_, scenario_.backend.poison);
+      client->alone =
+          plan.request.beam ? searched[branch] : answer_alone(alone, *tokenizer_, backend.poison, backend.groups);
       client->begin();
       clients_.push_back(std::move(client));
     }
@@ -193,6 +195,11 @@ std::string Simulation::after_all() {
   coverage_->num_parked += stats.num_parked;
   coverage_->blocks_stored += stats.blocks_stored;
   coverage_->blocks_loaded += stats.blocks_loaded;
+  coverage_->num_hybrids += scenario_.is_hybrid();
+  coverage_->states_kept += stats.states.num_kept;
+  coverage_->states_begun += stats.states.num_hits;
+  coverage_->states_evicted += stats.states.num_evicted;
+  if (stats.states.records_used != 0) return fmt::format("{} records are held", stats.states.records_used);
   if (engine_->config().batching != Batching::kContinuous) {
     ++coverage_->num_baselines;
     coverage_->useful_tokens += stats.useful_tokens;

@@ -21,6 +21,7 @@ struct Coverage {
   uint64_t cached_tokens = 0, partial_hits = 0;                      // of prompts; hits that end inside a block
   uint64_t num_searches = 0;                                         // beam searches that came to their end
   uint64_t num_baselines = 0, useful_tokens = 0, padded_tokens = 0;  // runs with static or dynamic batching
+  uint64_t num_hybrids = 0, states_kept = 0, states_begun = 0, states_evicted = 0;
   uint64_t pool_exhausted = 0, not_finite = 0, empty_support = 0, too_complex = 0, overloaded = 0, device_lost = 0;
   std::array<uint64_t, kNumFinishReasons> finished = {};
 };
