@@ -12,9 +12,7 @@ class CudaBackend final : public Backend {
   static Result<std::unique_ptr<Backend>> open(uint32_t device_idx, const DeviceReport& report);
 
   const Caps& caps() const override { return caps_; }
-  std::vector<std::string> unsupported() const override {
-    return {"running_sum"};
-  }
+  std::vector<std::string> unsupported() const override { return {"running_sum"}; }
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
   Status add_f16_copies(uint64_t bytes_max) override;
   uint64_t arena_bytes(const OpList& list) const override { return cuda::arena_bytes(list); }
@@ -63,6 +61,7 @@ Caps caps_of(uint32_t device_idx, const DeviceReport& report, const DeviceFacts&
   caps.kv_dtypes.assign(std::begin(kKvDTypes), std::end(kKvDTypes));
   caps.batch_invariant = true;
   caps.head_dim_max = attention_head_dim_max(facts.shared_bytes_max);
+  caps.latent_row_max = latent_row_max(facts.shared_bytes_max);
   caps.step_tokens_max = 8192;
   caps.f16_copies_rows_min = kTuning.f16_copies_rows_min;
   AttentionTuning& attention = caps.attention;

@@ -29,6 +29,9 @@ Status choose(const JoinedQkNorm& op, const OpList& list, const CompileInputs& i
 Status choose(const Rope& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const KvWrite& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const PagedAttention& op, const OpList& list, const CompileInputs& inputs, Launches* out);
+Status choose(const LatentRows& op, const OpList& list, const CompileInputs& inputs, Launches* out);
+Status choose(const HeadMatmul& op, const OpList& list, const CompileInputs& inputs, Launches* out);
+Status choose(const LatentAttention& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const RunningSum& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const CausalConv& op, const OpList& list, const CompileInputs& inputs, Launches* out);
 Status choose(const GatedDelta& op, const OpList& list, const CompileInputs& inputs, Launches* out);
@@ -64,5 +67,7 @@ Status choose_from_f16(const GatedActivation& op, const OpList& list, const Comp
 uint64_t filter_workspace_bytes(uint32_t rows_max, uint32_t num_sms);
 // Numbers of a head that prompts' kernels take, with so much shared memory a block.
 uint32_t attention_head_dim_max(uint32_t shared_bytes_max);
+// Numbers of a token in the cache that latent attention takes; 0: none.
+uint32_t latent_row_max(uint32_t shared_bytes_max);
 
 }  // namespace llmrt::cuda

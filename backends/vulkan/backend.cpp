@@ -22,9 +22,7 @@ class VulkanBackend final : public Backend {
   ~VulkanBackend() override { device_->api().DeviceWaitIdle(device_->handle()); }
 
   const Caps& caps() const override { return caps_; }
-  std::vector<std::string> unsupported() const override {
-    return {"running_sum"};
-  }
+  std::vector<std::string> unsupported() const override { return {"running_sum"}; }
   Status load_weights(const WeightTable& weights, const Progress& progress) override;
   Status add_f16_copies(uint64_t bytes_max) override;
   uint64_t arena_bytes(const OpList& list) const override { return vulkan::arena_bytes(list); }
@@ -107,6 +105,7 @@ void VulkanBackend::fill_caps(uint32_t device_idx) {
   caps_.kv_dtypes.assign(std::begin(kKvDTypes), std::end(kKvDTypes));
   caps_.batch_invariant = true;
   caps_.head_dim_max = 256;
+  caps_.latent_row_max = kLatentRowMax;
   caps_.step_tokens_max = 8192;
   const Target target{traits, default_tuning()};
   caps_.attention = attention_tuning(target);

@@ -24,6 +24,7 @@ struct Caps {
   DType activation_dtype = DType::kF32;  // what lower asks for as input of matmuls
   std::vector<KvDType> kv_dtypes;
   uint32_t head_dim_max = 256;
+  uint32_t latent_row_max = 0;       // numbers of a token in the cache of latent attention; 0: no kernels for it
   bool batch_invariant = false;      // a row's numbers do not depend on the other rows of the step
   uint32_t step_tokens_max = 2048;   // more is refused by create_state
   AttentionTuning attention;         // what its attention kernels need to be given

@@ -289,8 +289,10 @@ struct ForwardChecker {
   // The lists of every group that attention looks at, once.
   void check_items() {
     std::set<uint32_t> groups;
-    for (const Op& op : list.ops)
-      if (const auto* attention = std::get_if<PagedAttention>(&op)) groups.insert(attention->kv_group);
+    for (const Op& op : list.ops) {
+      if (const auto* paged = std::get_if<PagedAttention>(&op)) groups.insert(paged->kv_group);
+      if (const auto* latent = std::get_if<LatentAttention>(&op)) groups.insert(latent->kv_group);
+    }
     for (const uint32_t group : groups) check_items(group);
   }
   void check_items(uint32_t group) {

@@ -132,6 +132,9 @@ struct ShapeChecker : ShapeHelpers {
     report.at_most(where, "num_heads", op.num_heads, limits.state.heads_max);
     report.at_most(where, "head_dim", op.head_dim, limits.state.head_dim_max);
   }
+  void operator()(const LatentRows& op) { check(*this, op); }
+  void operator()(const HeadMatmul& op) { check(*this, op); }
+  void operator()(const LatentAttention& op) { check(*this, op); }
   void operator()(const RunningSum& op) {
     if (!report.below(where, "kv_group", op.kv_group, limits.groups.size())) return;
     const KvGroup& group = limits.groups[op.kv_group];
@@ -201,9 +204,10 @@ struct ShapeChecker : ShapeHelpers {
                 desc(op.x).columns);
   }
   void operator()(const Add& op) {
-    f32("a", op.a, Rows::kTokens, kAnyColumns);
-    f32("b", op.b, Rows::kTokens, desc(op.a).columns);
-    f32("out", op.out, Rows::kTokens, desc(op.a).columns);
+    unrouted("a", op.a);
+    f32("a", op.a, desc(op.a).rows, kAnyColumns);
+    f32("b", op.b, desc(op.a).rows, desc(op.a).columns);
+    f32("out", op.out, desc(op.a).rows, desc(op.a).columns);
   }
   void operator()(const Scale& op) {
     unrouted("x", op.x);
@@ -258,8 +262,9 @@ bool is_one_of(const Op& op) {
 }
 bool belongs(const Op& op, Part part) {
   const bool moves_blocks = is_one_of<StoreBlocks, LoadBlocks, CopyBlocks>(op);
-  const bool reads_forward = is_one_of<UpdateRows, PrepareRows, KvWrite, PagedAttention, RunningSum, CausalConv,
-                                       GatedDelta, SelectiveScan, GatedNorm, Embed, QkNorm, JoinedQkNorm, Rope>(op);
+  const bool reads_forward =
+      is_one_of<UpdateRows, PrepareRows, KvWrite, PagedAttention, LatentRows, HeadMatmul, LatentAttention, RunningSum,
+                CausalConv, GatedDelta, SelectiveScan, GatedNorm, Embed, QkNorm, JoinedQkNorm, Rope>(op);
   const bool reads_sample = is_one_of<GatherRows, ApplyPenalties, ApplyBias, Filter, Sample, Logprobs>(op);
   switch (part) {
     case Part::kMemory:

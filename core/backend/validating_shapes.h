@@ -1,4 +1,4 @@
-// What checks of an op's shapes are made of, and those of recurrent ops.
+// What checks of an op's shapes are made of, and those of latent and recurrent ops.
 #pragma once
 
 #include <algorithm>
@@ -49,6 +49,9 @@ struct ShapeHelpers {
   }
 };
 
+void check(ShapeHelpers& shapes, const LatentRows& op);
+void check(ShapeHelpers& shapes, const HeadMatmul& op);
+void check(ShapeHelpers& shapes, const LatentAttention& op);
 void check(ShapeHelpers& shapes, const CausalConv& op);
 void check(ShapeHelpers& shapes, const GatedDelta& op);
 void check(ShapeHelpers& shapes, const SelectiveScan& op);

@@ -159,7 +159,7 @@ StateConfig Lowering::state_config(const EngineConfig& config, const PlanLimits&
   work_lists_.set_partials_max(out.partials_max);
   out.num_kv_groups = static_cast<uint32_t>(groups_.size());
   for (const AttentionGroup& group : groups_) out.heads_max = std::max(out.heads_max, group.num_heads);
-  for (const LayerSpec& layer : c.layers) out.head_dim_max = std::max(out.head_dim_max, layer.head_dim);
+  for (const LayerSpec& layer : c.layers) out.head_dim_max = std::max(out.head_dim_max, layer.output_dim());
   out.hidden_columns = c.width;
   out.vocab_size = c.vocab_size;
   constexpr uint64_t kArrays = 8 + 3 * kKvGroupsMax, kArrayPadding = 4;  // each array starts on a 4-word boundary

@@ -27,7 +27,8 @@ PoolShapes::PoolShapes(const ModelConfig& model, const EngineConfig& config) {
                         .num_kv_heads = cache.num_kv_heads,
                         .head_dim = cache.head_dim,
                         .block_tokens = config.block_tokens,
-                        .dtype = config.kv_dtype};
+                        .dtype = config.kv_dtype,
+                        .keys_only = cache.keys_only()};
     // The prefix cache goes by the blocks of the first group, which therefore keeps all of them.
     const uint32_t window = shapes_.empty() || config.keeps_windows ? 0 : cache.window;
     const uint64_t inside = window == 0

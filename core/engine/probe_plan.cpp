@@ -78,7 +78,12 @@ CostSizes probe_sizes(const ProbeShape& shape, const ModelConfig& model, KvDType
   sizes.num_tokens = shape.step_tokens();
   for (uint32_t i = 0; i < shape.num_rows(); ++i) sizes.num_sampled += shape.samples_of(i);
   for (const CacheGroup& group : cache_groups(model.layers)) {
-    const KvGroup one_token{1, group.num_kv_heads, group.head_dim, 1, 0, kv_dtype};
+    const KvGroup one_token{.num_layers = 1,
+                            .num_kv_heads = group.num_kv_heads,
+                            .head_dim = group.head_dim,
+                            .block_tokens = 1,
+                            .dtype = kv_dtype,
+                            .keys_only = group.keys_only()};
     KvSizes kv{0, 0, static_cast<uint32_t>(one_token.bytes_block())};
     const auto seen = [&](uint32_t keys) { return group.window > 0 ? std::min(keys, group.window) : keys; };
     for (uint32_t i = 0; i < shape.num_rows(); ++i) {

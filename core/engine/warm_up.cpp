@@ -127,11 +127,19 @@ Status time_moves(std::span<const KvGroup> groups, const SealedList& memory, Bac
 }  // namespace
 
 Status check_heads(const Model& model, const Caps& caps) {
-  for (uint32_t i = 0; i < model.config.num_layers(); ++i)
-    if (const uint32_t head_dim = model.config.layers[i].head_dim; head_dim > caps.head_dim_max)
+  for (uint32_t i = 0; i < model.config.num_layers(); ++i) {
+    const LayerSpec& layer = model.config.layers[i];
+    const bool is_latent = layer.attention == AttentionKind::kLatent;
+    if (is_latent && caps.latent_row_max == 0)
+      return make_error(ErrorCode::kUnsupported,
+                        "unsupported model: layer {}: {}: expected a device with kernels for latent attention", i,
+                        caps.device_id);
+    const uint32_t most = is_latent ? caps.latent_row_max : caps.head_dim_max;
+    if (layer.head_dim > most)
       return make_error(ErrorCode::kUnsupported,
                         "unsupported model: layer {}: {}: expected heads of at most {} numbers, found {}", i,
-                        caps.device_id, caps.head_dim_max, head_dim);
+                        caps.device_id, most, layer.head_dim);
+  }
   return {};
 }
 

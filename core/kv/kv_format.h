@@ -1,5 +1,6 @@
 // How keys and values lie on the device. Per layer one range:
 //   [block][k, v][kv_head][token][dim]   in the pool's dtype,
+// without the v of groups that hold keys only,
 // and where there are scales a plane of f32 per layer beside it:
 //   [block][k, v][kv_head][token][scales of a vector].
 // A stored 8-bit number is value / scale, rounded to nearest even. A vector (one token, one head) has one scale,
@@ -59,9 +60,12 @@ struct KvGroup {
   KvDType dtype = KvDType::kF16;
   uint32_t num_host_blocks = 0;  // of a second pool in the host's memory, laid out alike
   uint32_t state_columns = 0;    // numbers of a record in a layer; 0 = a group of blocks
+  bool keys_only = false;        // values are a part of the keys (latent attention)
 
   bool is_state() const { return state_columns > 0; }
-  uint64_t elements_block_layer() const { return 2ull * num_kv_heads * block_tokens * head_dim; }
+  uint32_t planes() const { return keys_only ? 1 : 2; }  // of keys, of values
+  uint32_t vectors_token() const { return planes() * num_kv_heads; }
+  uint64_t elements_block_layer() const { return uint64_t{vectors_token()} * block_tokens * head_dim; }
   uint64_t data_bytes_block_layer() const {
     return is_state() ? 4ull * state_columns : elements_block_layer() * kv_element_bytes(dtype);
   }
@@ -69,12 +73,13 @@ struct KvGroup {
     if (is_state()) return 0;
     return kv_has_block_scales(dtype) ? head_dim / kKvScaleBlock : kv_has_scales(dtype) ? 1 : 0;
   }
-  uint64_t scale_bytes_block_layer() const { return 2ull * num_kv_heads * block_tokens * scales_vector() * 4; }
+  uint64_t scale_bytes_block_layer() const { return uint64_t{vectors_token()} * block_tokens * scales_vector() * 4; }
   // All layers, data and scales: the price of one block.
   uint64_t bytes_block() const { return num_layers * (data_bytes_block_layer() + scale_bytes_block_layer()); }
   // Index (in elements) of k (which = 0) or v (1) of a token inside the layer's range.
   uint64_t element_index(uint32_t block, uint32_t which, uint32_t head, uint32_t token) const {
-    return (((static_cast<uint64_t>(block) * 2 + which) * num_kv_heads + head) * block_tokens + token) * head_dim;
+    return (((static_cast<uint64_t>(block) * planes() + which) * num_kv_heads + head) * block_tokens + token) *
+           head_dim;
   }
 };
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
 namespace llmrt {
 
 namespace {
@@ -82,6 +84,7 @@ constexpr Architecture kArchitectures[] = {
      .value_head_order = KeyHeadOrder::kModulo,
      .has_shared_experts = true,
      .has_images = true},
+    {.name = "deepseek2", .rope_pairing = RopePairing::kInterleaved, .experts = Presence::kOptional, .is_latent = true},
 };
 
 }  // namespace
@@ -99,6 +102,15 @@ const Architecture* find_architecture(std::string_view name) {
 
 std::string tensor_names::of_layer(uint32_t layer, std::string_view name) {
   return fmt::format("blk.{}.{}", layer, name);
+}
+
+bool tensor_names::is_of_later_layer(std::string_view name, uint32_t num_layers) {
+  constexpr std::string_view kPrefix = "blk.";
+  if (!name.starts_with(kPrefix)) return false;
+  uint32_t layer = 0;
+  const std::string_view rest = name.substr(kPrefix.size());
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
+  return error == std::errc() && end != rest.data() + rest.size() && *end == '.' && layer >= num_layers;
 }
 
 bool tensor_names::is_of_images(std::string_view name) {

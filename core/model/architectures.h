@@ -49,6 +49,7 @@ struct Architecture {
   bool finetuned_is_rope = false;                          // rope.scaling.finetuned false: no layer turns q and k
   bool has_shared_experts = false;                         // beside the others, with a gate of their own
   const char* final_norm = "output_norm.weight";
+  bool is_latent = false;   // every layer has latent attention
   bool has_images = false;  // files may hold parts that read images too: llmrt leaves them out
 };
 
@@ -72,6 +73,16 @@ inline constexpr const char* kQNorm = "attn_q_norm.weight";
 inline constexpr const char* kKNorm = "attn_k_norm.weight";
 inline constexpr const char* kSinks = "attn_sinks.weight";
 inline constexpr const char* kOutput = "attn_output";
+// Names of latent attention. Files from before key_length_mla have the rows that make a head's keys and values from a
+// latent in one tensor, as Hugging Face folders do; others have those of keys transposed.
+inline constexpr const char* kQueryLatent = "attn_q_a";
+inline constexpr const char* kQueryLatentNorm = "attn_q_a_norm.weight";
+inline constexpr const char* kQueryOfLatent = "attn_q_b";
+inline constexpr const char* kLatent = "attn_kv_a_mqa";
+inline constexpr const char* kLatentNorm = "attn_kv_a_norm.weight";
+inline constexpr const char* kLatentKeys = "attn_k_b.weight";
+inline constexpr const char* kLatentValues = "attn_v_b.weight";
+inline constexpr const char* kLatentKeysValues = "attn_kv_b.weight";
 inline constexpr const char* kConvIn = "shortconv.in_proj";
 inline constexpr const char* kShortConv = "shortconv.conv.weight";
 inline constexpr const char* kConvOut = "shortconv.out_proj";
@@ -104,10 +115,16 @@ inline constexpr const char* kExpertDown = "ffn_down_exps";
 inline constexpr const char* kSharedGate = "ffn_gate_shexp.weight";
 inline constexpr const char* kSharedUp = "ffn_up_shexp.weight";
 inline constexpr const char* kSharedDown = "ffn_down_shexp.weight";
+// The same without ".weight".
+inline constexpr const char* kSharedGatePart = "ffn_gate_shexp";
+inline constexpr const char* kSharedUpPart = "ffn_up_shexp";
+inline constexpr const char* kSharedDownPart = "ffn_down_shexp";
 inline constexpr const char* kSharedRouter = "ffn_gate_inp_shexp.weight";
 inline constexpr const char* kExpertCorrection = "exp_probs_b.bias";
 std::string of_layer(uint32_t layer, std::string_view name);  // "blk.3.attn_q"
-bool is_of_images(std::string_view name);                     // "v." and "mm.": what turns images into embeddings
+// Of a layer that predicts tokens beyond the next one: those from num_layers on.
+bool is_of_later_layer(std::string_view name, uint32_t num_layers);
+bool is_of_images(std::string_view name);  // "v." and "mm.": what turns images into embeddings
 }  // namespace tensor_names
 
 }  // namespace llmrt

@@ -82,8 +82,9 @@ Status Assembler::add_layer(uint32_t layer) {
   const bool has_keys = spec.attention != AttentionKind::kNone && !is_recurrent(spec.attention);
   if (is_recurrent(spec.attention))
     if (auto s = add_recurrent(prefix, &spec, &weights); !s) return s;
+  const bool is_latent = spec.attention == AttentionKind::kLatent;
   if (has_keys)
-    if (auto s = add_attention(prefix, &spec, &weights); !s) return s;
+    if (auto s = is_latent ? add_latent(prefix, spec, &weights) : add_attention(prefix, &spec, &weights); !s) return s;
   if (spec.feed_forward != FeedForwardKind::kNone)
     if (auto s = add_feed_forward(prefix, &spec, &weights); !s) return s;
   if (!has_keys) {

@@ -112,6 +112,16 @@ Status Assembler::add_stacks(const std::string& prefix, const char* name, std::v
   return {};
 }
 
+// Shared experts without a gate, which are one matrix each: a dense part.
+Status Assembler::add_shared_part(const std::string& prefix, const ExpertSpec& experts, LayerWeights* weights) {
+  const uint64_t width = model_->config.width, ffn = experts.shared_width;
+  if (auto s = add_group(prefix, "shared_gate_up", {{kSharedGatePart, ffn}, {kSharedUpPart, ffn}}, width,
+                         Presence::kNever, &weights->shared_gate_up);
+      !s)
+    return s;
+  return add_group(prefix, "shared_down", {{kSharedDownPart, width}}, ffn, Presence::kNever, &weights->shared_down);
+}
+
 Status Assembler::add_experts(const std::string& prefix, LayerSpec* spec, LayerWeights* weights) {
   const uint64_t width = model_->config.width, ffn = spec->ffn_width;
   ExpertSpec& experts = spec->experts;
@@ -121,6 +131,10 @@ Status Assembler::add_experts(const std::string& prefix, LayerSpec* spec, LayerW
   const std::vector<Part> parts = experts.by_expert ? std::vector<Part>{{kExpertGateUp, 2 * ffn}}
                                                     : std::vector<Part>{{kExpertGate, ffn}, {kExpertUp, ffn}};
   if (auto s = add_stacks(prefix, "gate_up", parts, width, experts, &weights->gate_up); !s) return s;
+  // A correction is of sigmoids; files from before expert_gating_func say no more.
+  if (experts.has_correction && !experts.has_scoring) experts.rule.scoring = ExpertScoring::kSigmoid;
+  if (experts.shared_width > 0)
+    if (auto s = add_shared_part(prefix, experts, weights); !s) return s;
   if (experts.rule.num_shared > 0)
     if (auto s = add_numbers(prefix + kSharedRouter, 1, width, &weights->shared_gate); !s) return s;
   return add_stacks(prefix, "down", {{kExpertDown, width}}, ffn, experts, &weights->down);

@@ -1,5 +1,5 @@
-// The walk over a model's layers of assemble_weights, in three files: assemble.cpp,
-// assemble_experts.cpp, assemble_recurrent.cpp.
+// The walk over a model's layers of assemble_weights, in four files: assemble.cpp,
+// assemble_experts.cpp, assemble_latent.cpp, assemble_recurrent.cpp.
 #pragma once
 
 #include <limits>
@@ -27,6 +27,11 @@ class Assembler {
  private:
   Status add_layer(uint32_t layer);
   Status add_attention(const std::string& prefix, LayerSpec* layer, LayerWeights* weights);
+  Status add_latent(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
+  Status add_latent_queries(const std::string& prefix, const LayerSpec& spec, LatentWeights* weights);
+  Status add_head_matrices(const std::string& prefix, const LayerSpec& spec, LatentWeights* weights);
+  Status add_shared_part(const std::string& prefix, const ExpertSpec& experts, LayerWeights* weights);
+  WeightGroupId add_heads(std::string name, WeightTensor tensor);
   Status add_recurrent(const std::string& prefix, LayerSpec* layer, LayerWeights* weights);
   Status add_short_conv(const std::string& prefix, const RecurrentSpec& spec, RecurrentWeights* weights);
   // The same as one row.

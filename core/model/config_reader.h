@@ -74,6 +74,8 @@ std::vector<bool> read_recurrent_layers(ConfigReader& reader, const Architecture
                                         const std::vector<uint32_t>& kv_heads);
 // Turns the layers that have no KV heads into the recurrent ones of the architecture.
 void read_recurrent(ConfigReader& reader, const Architecture& architecture, ModelConfig* config);
+// Sizes of layers of latent attention, in an architecture that has it in all layers.
+void read_latent(ConfigReader& reader, ModelConfig* config);
 // Fills config->layers with all but the RoPE frequencies; the rest of config is read.
 void read_layers(ConfigReader& reader, const Architecture& architecture, ModelConfig* config);
 

@@ -43,6 +43,7 @@ TensorId add_feed_forward(uint32_t layer, TensorId x, TensorId delta, ListBuilde
 TensorId add_first_part(uint32_t layer, const StepTensors& step, TensorId x, TensorId delta, ListBuilder* b) {
   const AttentionKind kind = b->model.config.layers[layer].attention;
   if (kind == AttentionKind::kNone) return delta;
+  if (kind == AttentionKind::kLatent) return add_latent_attention(layer, step, x, delta, b);
   return is_recurrent(kind) ? add_recurrent(layer, x, delta, b) : add_attention(layer, step, x, delta, b);
 }
 

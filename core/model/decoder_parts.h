@@ -1,6 +1,6 @@
-// The parts that decoder.cpp puts together, one file each: attention.cpp, recurrent_parts.cpp, dense_ffn.cpp,
-// experts.cpp. A part reads x, the stream of hidden states, adds `delta` to it, which the part before made, and returns
-// what the next part adds. So a backend can make the addition and the norm behind it in one.
+// The parts that decoder.cpp puts together, one file each: attention.cpp, latent_attention.cpp, recurrent_parts.cpp,
+// dense_ffn.cpp, experts.cpp. A part reads x, the stream of hidden states, adds `delta` to it, which the part before
+// made, and returns what the next part adds. So a backend can make the addition and the norm behind it in one.
 #pragma once
 
 #include <string>
@@ -44,8 +44,9 @@ struct ListBuilder {
 };
 
 TensorId add_attention(uint32_t layer, const StepTensors& step, TensorId x, TensorId delta, ListBuilder* b);
+TensorId add_latent_attention(uint32_t layer, const StepTensors& step, TensorId x, TensorId delta, ListBuilder* b);
 TensorId add_recurrent(uint32_t layer, TensorId x, TensorId delta, ListBuilder* b);
-// The one of both that the layer has; `delta` where it has neither.
+// The one of them that the layer has; `delta` where it has none.
 TensorId add_first_part(uint32_t layer, const StepTensors& step, TensorId x, TensorId delta, ListBuilder* b);
 TensorId add_dense_ffn(uint32_t layer, TensorId x, TensorId delta, ListBuilder* b);
 TensorId add_experts(uint32_t layer, TensorId x, TensorId delta, ListBuilder* b);

@@ -5,6 +5,26 @@
 
 namespace llmrt {
 
+namespace {
+
+// The shared experts' part, added to that of the others.
+TensorId add_shared(uint32_t layer, TensorId normed, TensorId routed, ListBuilder* b) {
+  const LayerSpec& spec = b->model.config.layers[layer];
+  const LayerWeights& w = b->model.layers[layer];
+  const uint32_t ffn = spec.experts.shared_width, width = b->model.config.width;
+  const TensorId both = b->tensor("shared_gate_up", layer, 2 * ffn, DType::kF32);
+  b->add(Matmul{normed, w.shared_gate_up, both});
+  const TensorId activated = b->tensor("shared_act", layer, ffn, b->caps.activation_dtype);
+  b->add(GatedActivation{both, spec.activation, activated});
+  const TensorId out = b->tensor("shared_out", layer, width, DType::kF32);
+  b->add(Matmul{activated, w.shared_down, out});
+  const TensorId sum = b->tensor("ffn_sum", layer, width, DType::kF32);
+  b->add(Add{routed, out, sum});
+  return sum;
+}
+
+}  // namespace
+
 TensorId add_experts(uint32_t layer, TensorId x, TensorId delta, ListBuilder* b) {
   const LayerSpec& spec = b->model.config.layers[layer];
   const LayerWeights& w = b->model.layers[layer];
@@ -22,6 +42,8 @@ TensorId add_experts(uint32_t layer, TensorId x, TensorId delta, ListBuilder* b)
   b->add(ExpertGateUp{normed, ids, w.gate_up, num_experts, experts.by_expert, spec.activation, activated});
   const TensorId out = b->tensor("ffn_out", layer, b->model.config.width, DType::kF32);
   b->add(ExpertDown{activated, ids, weights, w.down, num_experts, out});
+  if (experts.shared_width > 0)
+    return b->add_post_norm("ffn_post", layer, add_shared(layer, normed, out, b), w.ffn_post_norm);
   return b->add_post_norm("ffn_post", layer, out, w.ffn_post_norm);
 }
 

@@ -34,6 +34,7 @@ const char* feed_forward_name(FeedForwardKind kind) {
 void assign_cache_groups(std::span<LayerSpec> layers) {
   std::vector<CacheGroup> groups;
   auto leader = std::ranges::find(layers, AttentionKind::kFull, &LayerSpec::attention);
+  if (leader == layers.end()) leader = std::ranges::find(layers, AttentionKind::kLatent, &LayerSpec::attention);
   if (leader == layers.end()) leader = std::ranges::find(layers, AttentionKind::kWindow, &LayerSpec::attention);
   if (leader != layers.end()) groups.push_back(group_of(*leader));  // layers that read another one's come behind that
   for (LayerSpec& layer : layers) {
@@ -79,9 +80,10 @@ Status check_layers(std::span<const LayerSpec> layers) {
     const auto refuse = [&](const char* known, const char* found) {
       return make_error(ErrorCode::kUnsupported, "unsupported model: layer {}: expected {}, found {}", i, known, found);
     };
-    const bool has_keys = layer.attention == AttentionKind::kFull || layer.attention == AttentionKind::kWindow;
-    if (layer.attention == AttentionKind::kLatent)
-      return refuse("full or window attention, or a recurrent part", attention_name(layer.attention));
+    const bool has_keys = !is_recurrent(layer.attention) && layer.attention != AttentionKind::kNone;
+    if (layer.attention == AttentionKind::kLatent &&
+        (layer.latent.rank == 0 || layer.num_kv_heads != 1 || layer.head_dim != layer.latent.row_dim()))
+      return refuse("one row of a latent's size in the cache", "heads of another");
     if (!has_keys && !is_recurrent(layer.attention) && (i == 0 || layer.feed_forward == FeedForwardKind::kNone))
       return refuse(i == 0 ? "attention or a recurrent part" : "at least one part", attention_name(layer.attention));
     const bool has_owner = layer.cache_of >= 0 && static_cast<size_t>(layer.cache_of) < i &&

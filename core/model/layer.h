@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/model/latent.h"
 #include "core/model/recurrent.h"
 #include "core/ops/ops.h"
 
 namespace llmrt {
 
 // What a layer has in front of its feed-forward part. A window layer sees the last `window` positions; recurrent kinds
-// keep a state (RecurrentSpec). Latent attention has no ops yet: check_layers refuses it by name.
+// keep a state (RecurrentSpec); latent attention keeps one row a token for all heads (LatentSpec).
 enum class AttentionKind : uint8_t { kFull, kWindow, kLatent, kShortConv, kGatedDelta, kSelectiveScan, kNone };
 const char* attention_name(AttentionKind kind);
 constexpr bool is_recurrent(AttentionKind kind) {
@@ -41,6 +42,10 @@ struct ExpertSpec {
   bool has_bias = false;   // of the router, gate, up and down
   bool has_correction = false;
   RoutingRule rule;
+  // Of shared experts that are one dense part beside the others, without a gate; 0: none, or they are in the stack
+  // (RoutingRule::num_shared).
+  uint32_t shared_width = 0;
+  bool has_scoring = true;  // the file says how scores become probabilities
   uint32_t routed_per_row() const { return used + rule.num_shared; }
   bool operator==(const ExpertSpec&) const = default;
 };
@@ -59,6 +64,7 @@ struct LayerSpec {
   bool values_are_keys = false;  // v is k as projected: the layer has no rows of its own for it
   int32_t cache_of = -1;         // an earlier layer, whose keys and values this one reads instead of its own; -1: none
   RopeSpec rope;
+  LatentSpec latent;        // of latent attention: head_dim is its row in the cache, rope.dim is latent.rope_dim
   RecurrentSpec recurrent;  // of recurrent kinds, which have nothing of the above
 
   FeedForwardKind feed_forward = FeedForwardKind::kDense;
@@ -72,6 +78,9 @@ struct LayerSpec {
   // Which tables and pool hold the layer's keys and values, and its place there: assign_cache_groups.
   uint32_t cache_group = 0, cache_layer = 0;
 
+  // Numbers that attention adds up for a head, before its own values are made of them in latent attention.
+  uint32_t output_dim() const { return attention == AttentionKind::kLatent ? latent.rank : head_dim; }
+
   bool operator==(const LayerSpec&) const = default;
 };
 
@@ -81,6 +90,7 @@ struct CacheGroup {
   uint32_t window = 0, num_kv_heads = 0, head_dim = 0;
   uint32_t state_columns = 0;  // of recurrent kinds: numbers of a record in a layer
   uint32_t num_layers = 0;
+  bool keys_only() const { return attention == AttentionKind::kLatent; }
 };
 
 // Sets cache_group and cache_layer of every layer. The group of the first layer that sees all positions comes first (of

@@ -30,10 +30,11 @@ class FileTensors final : public TensorSource {
     return take_shape(name, {columns, rows, count, 1}, false);
   }
   // Result: how many tensors are left out, all of them of parts that read images.
-  Result<size_t> expect_all_taken(const Architecture& architecture) const {
+  Result<size_t> expect_all_taken(const Architecture& architecture, uint32_t num_layers) const {
     size_t num_left_out = 0;
     for (size_t i = 0; i < is_taken_.size(); ++i) {
       if (is_taken_[i]) continue;
+      if (architecture.is_latent && tensor_names::is_of_later_layer(source_.tensors[i].name, num_layers)) continue;
       if (!architecture.has_images || !tensor_names::is_of_images(source_.tensors[i].name))
         return make_error(ErrorCode::kUnsupported, "unsupported model: tensor {}: {} has no such tensor, file has {}",
                           printable(source_.tensors[i].name), architecture.name, describe(source_.tensors[i]));
@@ -133,7 +134,7 @@ Result<std::shared_ptr<const Model>> load_from_source(const WeightSource& source
   auto storage = std::make_shared<ModelStorage>();
   storage->source = source.owner;
   if (auto status = assemble_weights(**architecture, tensors, storage, model.get()); !status) return status.error();
-  auto num_left_out = tensors.expect_all_taken(**architecture);
+  auto num_left_out = tensors.expect_all_taken(**architecture, model->config.num_layers());
   if (!num_left_out) return num_left_out.error();
   if (*num_left_out > 0)
     model->warnings.push_back(

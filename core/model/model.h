@@ -23,6 +23,17 @@ struct RecurrentWeights {
   WeightId d = -1;  // of a scan alone
 };
 
+// The weights of latent attention.
+struct LatentWeights {
+  WeightGroupId query_latent = -1;  // LatentSpec::query_rank only
+  WeightId query_norm = -1;         // likewise
+  WeightGroupId query = -1;         // of a head nope_dim rows, then those that turn
+  WeightGroupId keys_values = -1;   // the latent's rows, then those that turn
+  WeightId norm = -1;               // of the latent
+  WeightGroupId key = -1;           // by head, [rank, nope_dim]: what brings a query to the latent's numbers
+  WeightGroupId value = -1;         // by head, [value_dim, rank]
+};
+
 // -1: the layer has none.
 struct LayerWeights {
   WeightId attention_norm = -1, ffn_norm = -1;
@@ -31,8 +42,10 @@ struct LayerWeights {
   WeightGroupId output = -1;
   WeightGroupId gate_up = -1;  // gate rows, then up rows; with experts as ExpertGateUp says
   WeightGroupId down = -1;
+  LatentWeights latent;
   RecurrentWeights recurrent;
   WeightId router = -1, router_bias = -1, router_correction = -1, shared_gate = -1;  // with experts only
+  WeightGroupId shared_gate_up = -1, shared_down = -1;                               // ExpertSpec::shared_width only
   WeightId q_norm = -1, k_norm = -1;                                                 // LayerSpec::qk_norm only
   WeightId v_norm = -1;                                                              // LayerSpec::v_norm only: ones
   WeightGroupId attention_gate = -1;                                                 // LayerSpec::output_gate only

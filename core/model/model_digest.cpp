@@ -11,7 +11,7 @@ void add_experts(const ExpertSpec& experts, Sha256& hash) {
   const RoutingRule& rule = experts.rule;
   for (const uint32_t value : {experts.count, experts.used, rule.groups, rule.groups_used, rule.num_shared})
     hash.add(value);
-  hash.add(experts.by_expert).add(experts.has_bias).add(experts.has_correction);
+  hash.add(experts.shared_width).add(experts.by_expert).add(experts.has_bias).add(experts.has_correction);
   hash.add(rule.scoring).add(rule.renormalise).add(rule.scale);
 }
 
@@ -22,6 +22,11 @@ void add_recurrent(const RecurrentSpec& spec, Sha256& hash) {
   hash.add(spec.order).add(spec.gates_in_turn);
 }
 
+void add_latent(const LatentSpec& spec, Sha256& hash) {
+  for (const uint32_t value : {spec.rank, spec.rope_dim, spec.nope_dim, spec.value_dim, spec.query_rank})
+    hash.add(value);
+}
+
 void add_layer(const LayerSpec& layer, Sha256& hash) {
   hash.add(layer.attention).add(layer.feed_forward).add(layer.activation).add(layer.rope.pairing);
   for (const uint32_t value : {layer.window, layer.num_heads, layer.num_kv_heads, layer.head_dim, layer.rope.freqs_idx,
@@ -29,6 +34,7 @@ void add_layer(const LayerSpec& layer, Sha256& hash) {
     hash.add(value);
   for (const float value : {layer.attention_scale, layer.soft_cap, layer.rope.magnitude}) hash.add(value);
   if (layer.feed_forward == FeedForwardKind::kExperts) add_experts(layer.experts, hash);
+  if (layer.attention == AttentionKind::kLatent) add_latent(layer.latent, hash);
   if (is_recurrent(layer.attention)) add_recurrent(layer.recurrent, hash);
   hash.add(layer.joined_qk_norm).add(layer.v_norm).add(layer.output_gate).add(layer.values_are_keys);
   hash.add(layer.cache_of).add(layer.sinks).add(layer.qk_norm).add(layer.attention_post_norm).add(layer.ffn_post_norm);

@@ -91,6 +91,15 @@ constexpr const char* kRecurrentKeys[] = {"shortconv.l_cache",
                                           "full_attention_interval",
                                           "rope.dimension_sections"};  // of positions in images: in text all are equal
 
+// read_latent.cpp reads these, of architectures with latent attention.
+constexpr const char* kLatentKeys[] = {"attention.kv_lora_rank", "attention.q_lora_rank", "attention.key_length_mla",
+                                       "attention.value_length_mla", "nextn_predict_layers"};
+
+bool is_latent_key(const Architecture& architecture, std::string_view key) {
+  const auto is_key = [key](std::string_view known) { return known == key; };
+  return architecture.is_latent && std::any_of(std::begin(kLatentKeys), std::end(kLatentKeys), is_key);
+}
+
 bool is_recurrent_key(const Architecture& architecture, std::string_view key) {
   const auto is_key = [key](std::string_view known) { return known == key; };
   return architecture.recurrent && std::any_of(std::begin(kRecurrentKeys), std::end(kRecurrentKeys), is_key);
@@ -99,7 +108,7 @@ bool is_recurrent_key(const Architecture& architecture, std::string_view key) {
 bool is_known_key(const Architecture& architecture, std::string_view key, bool has_experts) {
   if (key.starts_with("expert_") && !has_experts) return true;                                         // without effect
   if (architecture.has_images && (key.starts_with("vision.") || key.starts_with("mm."))) return true;  // left out
-  if (is_recurrent_key(architecture, key)) return true;
+  if (is_recurrent_key(architecture, key) || is_latent_key(architecture, key)) return true;
   const auto is_key = [key](std::string_view known) { return known == key; };
   return std::any_of(std::begin(kKnownKeys), std::end(kKnownKeys), is_key) ||
          std::any_of(std::begin(kNeutralKeys), std::end(kNeutralKeys),
@@ -111,7 +120,7 @@ void refuse_what_is_not_done(ConfigReader& reader, const Architecture& architect
   const std::string& prefix = reader.prefix();
   for (const auto& [key, neutral, meaning] : kNeutralKeys) {
     const MetadataValue* value = metadata.find(prefix + key);
-    if (value == nullptr || is_recurrent_key(architecture, key)) continue;
+    if (value == nullptr || is_recurrent_key(architecture, key) || is_latent_key(architecture, key)) continue;
     const auto as_integer = metadata.integer(prefix + key, 0, UINT32_MAX);
     const auto as_number = metadata.number(prefix + key, -1e30, 1e30);
     const auto as_boolean = metadata.boolean(prefix + key);

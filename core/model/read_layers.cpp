@@ -171,10 +171,11 @@ void read_shared_caches(ConfigReader& reader, ModelConfig* config) {
 }
 
 // expert_gating_func in GGUF's numbers.
-ExpertScoring read_scoring(ConfigReader& reader, ExpertScoring usual) {
+ExpertScoring read_scoring(ConfigReader& reader, ExpertScoring usual, bool* is_there) {
   constexpr ExpertScoring kScorings[] = {ExpertScoring::kSoftmax, ExpertScoring::kSigmoid,
                                          ExpertScoring::kSoftmaxOfChosen, ExpertScoring::kSqrtSoftplus};
   const uint32_t scoring = reader.integer("expert_gating_func", 0, std::size(kScorings), 0);
+  *is_there = scoring > 0;
   return scoring == 0 ? usual : kScorings[scoring - 1];
 }
 
@@ -190,7 +191,7 @@ ExpertSpec read_experts(ConfigReader& reader, const Architecture& architecture) 
   experts.used = reader.integer("expert_used_count", 1, std::min(experts.count, kExpertsUsedMax));
   experts.has_bias = architecture.has_expert_bias;
   RoutingRule& rule = experts.rule;
-  rule.scoring = read_scoring(reader, architecture.expert_scoring);
+  rule.scoring = read_scoring(reader, architecture.expert_scoring, &experts.has_scoring);
   const auto renormalise =
       reader.metadata().boolean(reader.prefix() + "expert_weights_norm", architecture.renormalises_experts);
   reader.expect(renormalise.ok(), ErrorCode::kCorruptFile,
@@ -206,11 +207,22 @@ ExpertSpec read_experts(ConfigReader& reader, const Architecture& architecture) 
                             "choose, found {} groups of which {} are used",
                             reader.prefix(), experts.count, experts.used, rule.groups, rule.groups_used));
   rule.num_shared = architecture.has_shared_experts ? 1 : 0;
-  const uint32_t shared = reader.integer("expert_shared_count", 0, kExpertsMax, rule.num_shared);
+  // Without a gate shared experts are a part of their own (read_shared_part).
+  const bool has_part = architecture.is_latent;
+  const uint32_t shared = has_part ? 0 : reader.integer("expert_shared_count", 0, kExpertsMax, rule.num_shared);
   reader.expect(shared == rule.num_shared, ErrorCode::kUnsupported,
                 fmt::format("unsupported model: {}expert_shared_count: expected {}, found {}", reader.prefix(),
                             rule.num_shared, shared));
   return experts;
+}
+
+// Of shared experts that have no gate and are one part: as many as an expert's for each.
+uint32_t read_shared_width(ConfigReader& reader, uint32_t expert_width) {
+  const uint32_t shared = reader.integer("expert_shared_count", 0, kExpertsMax, 0);
+  reader.expect(uint64_t{shared} * expert_width <= kFfnWidthMax, ErrorCode::kUnsupported,
+                fmt::format("unsupported model: {}expert_shared_count: expected at most {}, found {}", reader.prefix(),
+                            kFfnWidthMax / expert_width, shared));
+  return std::min(kFfnWidthMax, shared * expert_width);
 }
 
 void read_feed_forward(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
@@ -239,6 +251,7 @@ void read_feed_forward(ConfigReader& reader, const Architecture& architecture, M
     }
     spec.feed_forward = FeedForwardKind::kExperts;
     spec.experts = experts;
+    if (architecture.is_latent) spec.experts.shared_width = read_shared_width(reader, spec.ffn_width);
   }
 }
 
@@ -254,12 +267,19 @@ void read_layers(ConfigReader& reader, const Architecture& architecture, ModelCo
   spec.activation = architecture.activation;
   spec.rope.pairing = read_pairing(reader, architecture.rope_pairing);
   spec.attention_post_norm = spec.ffn_post_norm = architecture.post_norms;
-  config->layers.assign(reader.integer("block_count", 1, kLayersMax), spec);
+  if (architecture.is_latent) spec.attention = AttentionKind::kLatent;
+  // The last layers predict tokens beyond the next one.
+  const uint32_t num_blocks = reader.integer("block_count", 1, kLayersMax);
+  const uint32_t num_later = architecture.is_latent ? reader.integer("nextn_predict_layers", 0, num_blocks - 1, 0) : 0;
+  config->layers.assign(num_blocks - num_later, spec);
   read_windows(reader, architecture, config);
   read_head_counts(reader, architecture, config);
   read_recurrent(reader, architecture, config);
   if (!reader.status()) return;
-  read_dims(reader, architecture, config);
+  if (architecture.is_latent)
+    read_latent(reader, config);
+  else
+    read_dims(reader, architecture, config);
   read_shared_caches(reader, config);
   read_feed_forward(reader, architecture, config);
   assign_cache_groups(config->layers);

@@ -52,14 +52,16 @@ Result<RopeScaling> read_scaling_type(const Metadata& metadata, const std::strin
                     printable(*type));
 }
 
+constexpr const char* kYarnLogMultiplier = "rope.scaling.yarn_log_multiplier";
+
 // The YaRN variants that would need another formula.
-Status check_yarn_variants(const Metadata& metadata, const std::string& prefix) {
+Status check_yarn_variants(const Metadata& metadata, const std::string& prefix, bool is_latent) {
   struct Neutral {
     const char* key;
     double value;
   };
-  for (const auto& [name, neutral] :
-       {Neutral{"rope.scaling.yarn_ext_factor", 1}, {"rope.scaling.yarn_log_multiplier", 0}}) {
+  for (const auto& [name, neutral] : {Neutral{"rope.scaling.yarn_ext_factor", 1}, {kYarnLogMultiplier, 0}}) {
+    if (is_latent && name == std::string_view(kYarnLogMultiplier)) continue;  // read_latent.cpp
     auto value = metadata.number(prefix + name, -1e6, 1e6, neutral);
     if (!value) return value.error();
     if (*value != neutral)
@@ -134,14 +136,17 @@ Result<RopeParameters> read_rope_parameters(const Metadata& metadata, std::strin
                         prefix, parameters.low_freq_factor, parameters.high_freq_factor);
   }
   if (*scaling == RopeScaling::kYarn) {
-    if (auto status = check_yarn_variants(metadata, prefix); !status) return status.error();
+    const bool is_latent = metadata.has(prefix + "attention.kv_lora_rank");
+    if (auto status = check_yarn_variants(metadata, prefix, is_latent); !status) return status.error();
     auto truncates = metadata.boolean("llmrt.rope_yarn_truncate", true);  // a key of our own
     if (!truncates) return truncates.error();
     parameters.truncates = *truncates;
     parameters.beta_fast = number("rope.scaling.yarn_beta_fast", 1e-3, 1e6, 32);
     parameters.beta_slow = number("rope.scaling.yarn_beta_slow", 1e-3, 1e6, 1);
     // Where converters write it, it is Hugging Face's attention_factor: the whole magnitude.
-    const double usual = parameters.factor > 1 ? 1 + 0.1 * std::log(parameters.factor) : 1.0;
+    // Latent attention with a multiplier has it in the scale of scores instead.
+    const bool is_in_scale = is_latent && number(kYarnLogMultiplier, 0, 100, 0) > 0;
+    const double usual = parameters.factor > 1 && !is_in_scale ? 1 + 0.1 * std::log(parameters.factor) : 1.0;
     parameters.magnitude *= number("rope.scaling.yarn_attn_factor", 1e-3, 1e3, usual);
   }
   if (error) return *error;

@@ -97,6 +97,7 @@ class RandomTensors final : public TensorSource {
   // What is optional: a head of its own, and divisors of frequencies.
   bool has(const std::string& name) const override {
     if (name == tensor_names::kRopeFactors) return recipe_.shape->llama3_scaling;
+    if (name.ends_with(tensor_names::kExpertCorrection)) return recipe_.architecture->is_latent;
     return name == fmt::format("{}.weight", tensor_names::kHead) && !recipe_.shape->is_tied;
   }
 

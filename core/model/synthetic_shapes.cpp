@@ -25,6 +25,24 @@ constexpr ShapeKey kGemma27bKeys[] = {
     {"rope.scaling.factor", 8, false},  // linear, of the layers that see all positions
 };
 
+constexpr ShapeKey kGlm47FlashKeys[] = {
+    {"attention.head_count_kv", 1, true},
+    {"attention.kv_lora_rank", 512, true},
+    {"attention.q_lora_rank", 768, true},
+    {"attention.key_length", 576, true},
+    {"attention.value_length", 512, true},
+    {"attention.key_length_mla", 256, true},
+    {"attention.value_length_mla", 256, true},
+    {"rope.dimension_count", 64, true},
+    {"leading_dense_block_count", 1, true},
+    {"expert_count", 64, true},
+    {"expert_used_count", 4, true},
+    {"expert_feed_forward_length", 1536, true},
+    {"expert_shared_count", 1, true},
+    {"expert_gating_func", 2, true},
+    {"expert_weights_scale", 1.8, false},
+};
+
 constexpr Shape kShapes[] = {
     {"smollm2-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, 8192, 1e5f, 1e-5f, true, false, {}},
     {"qwen3-0.6b", "qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 40960, 1e6f, 1e-6f, true, false, {}},
@@ -34,6 +52,8 @@ constexpr Shape kShapes[] = {
     {"llama-3.3-70b", "llama", 80, 8192, 28672, 64, 8, 128, 128256, 131072, 5e5f, 1e-5f, false, true, {}},
     {"qwen3-30b-a3b", "qwen3moe", 48, 2048, 6144, 32, 4, 128, 151936, 40960, 1e6f, 1e-6f, false, false, kQwen3MoeKeys},
     {"gpt-oss-20b", "gpt-oss", 24, 2880, 2880, 64, 8, 64, 201088, 131072, 150000, 1e-5f, false, false, kGptOss20bKeys},
+    {"glm-4.7-flash", "deepseek2", 47, 2048, 10240, 20, 1, 576, 154880, 202752, 1e6f, 1e-5f, false, false,
+     kGlm47FlashKeys},
     {"gemma-3-27b", "gemma3", 62, 5376, 21504, 32, 16, 128, 262208, 131072, 1e6f, 1e-6f, true, false, kGemma27bKeys},
 };
 

@@ -32,7 +32,13 @@ const Shape* find_shape(std::string_view name);  // null: not known
 
 // add(ShapeKey) for every key of the shape, without "<architecture>.".
 template <class Add>
-void each_key(const Shape& shape, Add add) {
+void each_key(const Shape& shape, Add add_key) {
+  // A key of `more` stands for the usual one.
+  const auto add = [&](const ShapeKey& key) {
+    for (const ShapeKey& other : shape.more)
+      if (std::string_view(other.key) == key.key) return;
+    add_key(key);
+  };
   add(ShapeKey{"block_count", double(shape.num_layers), true});
   add(ShapeKey{"context_length", double(shape.context_max), true});
   add(ShapeKey{"embedding_length", double(shape.width), true});
@@ -45,7 +51,7 @@ void each_key(const Shape& shape, Add add) {
   add(ShapeKey{"rope.freq_base", double(shape.rope_base), false});
   add(ShapeKey{"rope.dimension_count", double(shape.head_dim), true});
   add(ShapeKey{"vocab_size", double(shape.vocab_size), true});
-  for (const ShapeKey& key : shape.more) add(key);
+  for (const ShapeKey& key : shape.more) add_key(key);
 }
 
 }  // namespace llmrt

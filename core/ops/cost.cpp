@@ -44,6 +44,25 @@ struct Counter {
     return {4.0 * static_cast<double>(kv.attention_pairs) * op.num_heads * op.head_dim,
             static_cast<double>(kv.tokens) * kv.bytes_token + 2 * bytes(op.out)};
   }
+  OpCost operator()(const LatentRows& op) const {
+    const double turned = rows(op.q) * 4 * op.num_heads * op.rope_dim;
+    return {8 * elements(op.kv) + 3 * turned / 4,
+            bytes(op.kv) + 2 * turned + rows(op.kv) * sizes.kv.at(op.kv_group).bytes_token + weight_bytes(op.norm)};
+  }
+  OpCost operator()(const HeadMatmul& op) const {
+    const WeightGroup& group = weights.groups[op.group];
+    const double x = rows(op.x) * op.num_heads * static_cast<double>(group.columns);
+    const double out = rows(op.out) * static_cast<double>(group.rows);
+    return {2 * rows(op.x) * static_cast<double>(group.rows) * static_cast<double>(group.columns),
+            static_cast<double>(bytes_of(weights, group)) + x * dtype_bytes(list.tensors[op.x].dtype) +
+                out * dtype_bytes(list.tensors[op.out].dtype)};
+  }
+  // All heads read the same rows: each is counted once.
+  OpCost operator()(const LatentAttention& op) const {
+    const KvSizes& kv = sizes.kv.at(op.kv_group);
+    return {2.0 * static_cast<double>(kv.attention_pairs) * op.num_heads * (op.row_dim() + op.rank),
+            static_cast<double>(kv.tokens) * kv.bytes_token + bytes(op.query) + bytes(op.out)};
+  }
   OpCost operator()(const RunningSum& op) const { return {elements(op.out), 2 * bytes(op.out)}; }
   // States are read and written once a row, and a list does not know its rows: a token each where rows decode, else
   // one.

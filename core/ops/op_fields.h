@@ -110,6 +110,49 @@ void fields(const PagedAttention& op, V& v) {
   if (op.queries_only) v.value("queries_only", 1u);
 }
 template <class V>
+void fields(const LatentRows& op, V& v) {
+  v.in("q", op.q);
+  v.in("kv", op.kv);
+  v.in("positions", op.positions);
+  v.in("kv_slots", op.kv_slots);
+  v.weight("norm", op.norm);
+  v.weight("freqs", op.freqs);
+  v.value("kv_group", op.kv_group);
+  v.value("layer", op.layer);
+  v.value("num_heads", op.num_heads);
+  v.value("nope", op.nope);
+  v.value("rank", op.rank);
+  v.value("rope_dim", op.rope_dim);
+  v.value("pairing", static_cast<uint32_t>(op.pairing));
+  v.value("magnitude", op.magnitude);
+  v.value("eps", op.eps);
+  v.value("k_scale", op.scales.k);
+  v.out("query", op.query);
+}
+template <class V>
+void fields(const HeadMatmul& op, V& v) {
+  v.in("x", op.x);
+  v.group("group", op.group);
+  v.value("num_heads", op.num_heads);
+  v.value("fills_out", static_cast<uint32_t>(op.fills_out));
+  if (op.fills_out)
+    v.out("out", op.out);
+  else
+    v.inout("out", op.out);
+}
+template <class V>
+void fields(const LatentAttention& op, V& v) {
+  v.in("query", op.query);
+  v.out("out", op.out);
+  v.value("kv_group", op.kv_group);
+  v.value("layer", op.layer);
+  v.value("num_heads", op.num_heads);
+  v.value("rank", op.rank);
+  v.value("rope_dim", op.rope_dim);
+  v.value("scale", op.scale);
+  v.value("k_scale", op.scales.k);
+}
+template <class V>
 void fields(const RunningSum& op, V& v) {
   v.in("x", op.x);
   v.value("kv_group", op.kv_group);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <variant>
 
+#include "core/ops/latent_ops.h"
 #include "core/ops/recurrent_ops.h"
 #include "core/ops/tensor.h"
 
@@ -75,8 +76,6 @@ struct JoinedQkNorm {
   float eps;
 };
 
-enum class RopePairing : uint8_t { kInterleaved, kHalves };  // (2i, 2i+1) or (i, i + rope_dim/2)
-
 // In place, q and k: pair i turned by positions[t] * freqs[i]; numbers beyond rope_dim stay. Scaling rules (llama3,
 // YaRN, linear) are in freqs and magnitude.
 struct Rope {
@@ -86,12 +85,6 @@ struct Rope {
   uint32_t num_heads, num_kv_heads, head_dim, rope_dim;
   RopePairing pairing;
   float magnitude;  // factor on cos and sin (YaRN), else 1
-};
-
-// The scales of one layer of an fp8-tensor pool: a stored number times its scale is the value. No other dtype reads
-// them.
-struct KvTensorScales {
-  float k = 1, v = 1;
 };
 
 // Stores k and v of each token at kv_slots[t] of the layer, quantised to the pool's dtype.
@@ -120,7 +113,7 @@ struct PagedAttention {
   bool queries_only = false;  // qkv is q alone, [T, num_heads * head_dim]: another layer has written the keys
 };
 
-// Ops of recurrent layers: recurrent_ops.h.
+// Ops of latent attention: latent_ops.h. Ops of recurrent layers: recurrent_ops.h.
 
 // ---- feed-forward --------------------------------------------------------------------------------------------------
 
@@ -197,7 +190,7 @@ struct ExpertDown {
 
 // out = a + b.
 struct Add {
-  TensorId a, b, out;  // [T, D] f32
+  TensorId a, b, out;  // [T or R, D] f32
 };
 
 // out = x * factor.
@@ -282,10 +275,11 @@ struct LoadBlocks {
   uint32_t kv_group;
 };
 
-using Op = std::variant<UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, QkNorm, JoinedQkNorm, Rope, KvWrite,
-                        PagedAttention, RunningSum, CausalConv, GatedDelta, SelectiveScan, GatedNorm, GatedActivation,
-                        RouteExperts, ExpertGateUp, ExpertDown, Add, Scale, SoftCap, SigmoidGate, GatherRows,
-                        ApplyPenalties, ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
+using Op =
+    std::variant<UpdateRows, PrepareRows, Embed, RmsNorm, Matmul, QkNorm, JoinedQkNorm, Rope, KvWrite, PagedAttention,
+                 LatentRows, HeadMatmul, LatentAttention, RunningSum, CausalConv, GatedDelta, SelectiveScan, GatedNorm,
+                 GatedActivation, RouteExperts, ExpertGateUp, ExpertDown, Add, Scale, SoftCap, SigmoidGate, GatherRows,
+                 ApplyPenalties, ApplyBias, Filter, Sample, Logprobs, CopyBlocks, StoreBlocks, LoadBlocks>;
 inline constexpr int kNumOps = std::variant_size_v<Op>;
 
 const char* op_name(const Op& op);  // lower snake case, e.g. "rms_norm"

@@ -140,6 +140,7 @@ constexpr Kind kKinds[] = {
     {"falcon3", llama_bpe_pattern, true, false, true},
     {"falcon-h1", llama_bpe_pattern, true, false, true},
     {"lfm2", llama_bpe_pattern, true, false, true},
+    {"glm4", llama_bpe_pattern, true, false, false},
     {"midm-2.0", llama_bpe_pattern, true, false, true},
     {"smaug-bpe", llama_bpe_pattern, false, false, false},
     {"qwen2", qwen2_pattern, false, true, false},

@@ -8,7 +8,8 @@ namespace {
 // One object of rope_scaling, or of rope_parameters of later versions, which holds the base as well.
 class RopeObject {
  public:
-  RopeObject(const JsonTree& object, std::string place) : reader_(object, place + "."), place_(std::move(place)) {}
+  RopeObject(const JsonTree& object, std::string place, bool is_latent = false)
+      : reader_(object, place + "."), place_(std::move(place)), is_latent_(is_latent) {}
 
   // Where only some of a head's numbers turn. Sections of M-RoPE have equal positions in text.
   std::optional<double> share(HfReader& config) {
@@ -36,8 +37,10 @@ class RopeObject {
       reader_.expect_known({kAll, kLlama3});
       add_llama3(prefix, metadata);
     } else if (type == "yarn") {
-      reader_.expect_known({kAll, kYarn});
+      constexpr std::string_view kScales[] = {"mscale", "mscale_all_dim"};
+      reader_.expect_known({kAll, kYarn, is_latent_ ? std::span(kScales) : std::span<const std::string_view>()});
       add_yarn(prefix, metadata);
+      if (is_latent_) add_score_scale(prefix, metadata);
     } else {
       reader_.refuse("rope_type", "default, linear, llama3 or yarn", "\"" + printable(type) + "\"");
     }
@@ -95,8 +98,21 @@ class RopeObject {
                        reader_.integer("original_max_position_embeddings"));
   }
 
+  // Latent attention's factor on scores; that on cos and sin is then the quotient of two such.
+  void add_score_scale(const std::string& prefix, CanonicalMetadata& metadata) {
+    const double all = reader_.number("mscale_all_dim", 0), own = reader_.number("mscale", 0);
+    if (!(all >= 0 && own >= 0)) return reader_.refuse("mscale_all_dim", "at least 0", fmt::format("{}", all));
+    if (all == 0) return;
+    const double factor = std::max(1.0, reader_.number("factor"));
+    const auto scale = [&](double multiplier) { return 1 + 0.1 * multiplier * std::log(factor); };
+    metadata.add_f64(prefix + "rope.scaling.yarn_log_multiplier", 0.1 * all);
+    if (reader_.find("attention_factor") == nullptr)
+      metadata.add_f64(prefix + "rope.scaling.yarn_attn_factor", own > 0 ? scale(own) / scale(all) : scale(1));
+  }
+
   HfReader reader_;
   std::string place_;
+  const bool is_latent_;
 };
 
 // The base of layers with a window, and the object of the others, where rope_parameters tells the two apart.
@@ -151,7 +167,7 @@ void read_hf_rope(const HfFamily& family, const std::string& prefix, HfReader& r
       return reader.refuse(key, "none beside rope_parameters", object->describe());
     if (family.is_gemma && key == "rope_parameters") object = read_window_rope(*object, &window_base, reader);
     if (object == nullptr) return;
-    RopeObject rope(*object, std::string(key));
+    RopeObject rope(*object, std::string(key), family.is_latent);
     rope.add(prefix, reader, metadata);
     base = rope.base(reader);
     rope_share = rope.share(reader);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/weights/hf_attention.h"
+#include "core/weights/hf_latent.h"
 #include "core/weights/hf_reader.h"
 #include "core/weights/hf_recurrent.h"
 
@@ -131,7 +132,8 @@ void read_experts(const HfFamily& family, const std::string& prefix, HfReader& r
   if (family.experts == HfExperts::kOneTensorEach)
     metadata.add_bool(
         prefix + "expert_weights_norm",
-        family.expert_ffn == 0 || reader.boolean("norm_topk_prob", family.recurrent == HfRecurrent::kGatedDelta));
+        family.expert_ffn == 0 ||
+            reader.boolean("norm_topk_prob", family.recurrent == HfRecurrent::kGatedDelta || family.has_correction));
   if (const uint64_t step = reader.integer("decoder_sparse_step", 1); step != 1)
     reader.refuse("decoder_sparse_step", "1, experts in every layer", fmt::format("{}", step));
   const JsonTree* dense = reader.find("mlp_only_layers");
@@ -149,17 +151,21 @@ void read_sizes(const HfFamily& family, const std::string& prefix, HfReader& rea
   out->width = reader.integer("hidden_size", family.width);
   const uint64_t heads = reader.integer("num_attention_heads", family.heads);
   const uint64_t head_dim =
-      reader.integer("head_dim", family.head_dim > 0 ? family.head_dim : std::max<uint64_t>(out->width / heads, 1));
+      family.is_latent ? 1
+                       : reader.integer("head_dim", family.head_dim > 0 ? family.head_dim
+                                                                        : std::max<uint64_t>(out->width / heads, 1));
   const uint64_t kv_heads = reader.has("num_key_value_heads") ? heads : family.kv_heads;
   metadata.add_string("general.architecture", family.architecture);
   metadata.add_u64(prefix + "block_count", out->num_layers);
   metadata.add_u64(prefix + "vocab_size", out->vocab_size);
   metadata.add_u64(prefix + "embedding_length", out->width);
   metadata.add_u64(prefix + "attention.head_count", heads);
-  metadata.add_u64(prefix + "attention.head_count_kv",
-                   reader.integer("num_key_value_heads", kv_heads > 0 ? kv_heads : heads));
-  metadata.add_u64(prefix + "attention.key_length", head_dim);
-  metadata.add_u64(prefix + "attention.value_length", head_dim);
+  if (!family.is_latent) {
+    metadata.add_u64(prefix + "attention.head_count_kv",
+                     reader.integer("num_key_value_heads", kv_heads > 0 ? kv_heads : heads));
+    metadata.add_u64(prefix + "attention.key_length", head_dim);
+    metadata.add_u64(prefix + "attention.value_length", head_dim);
+  }
   metadata.add_u64(prefix + "feed_forward_length", reader.integer("intermediate_size", family.ffn));
   metadata.add_u64(prefix + "context_length", reader.integer("max_position_embeddings", family.context));
   metadata.add_f64(prefix + "attention.layer_norm_rms_epsilon",
@@ -170,18 +176,20 @@ void read_text_config(const HfFamily& family, HfReader& reader, CanonicalMetadat
   const std::string prefix = std::string(family.architecture) + ".";
   constexpr std::span<const std::string_view> kNone;
   reader.expect_known({kReadKeys, kHarmlessKeys, hf_recurrent_keys(family.recurrent),
-                       family.is_gemma ? std::span(kGemmaKeys) : kNone,
+                       family.is_gemma ? std::span(kGemmaKeys) : kNone, family.is_latent ? hf_latent_keys() : kNone,
                        family.experts != HfExperts::kNone ? std::span(kExpertKeys) : kNone});
   if (family.recurrent != HfRecurrent::kNone) read_hf_recurrent(family, prefix, reader, metadata);
   read_sizes(family, prefix, reader, metadata, out);
   // No row of q and k is permuted, as GGUF's converter does for some architectures.
-  metadata.add_string("llmrt.rope_pairing", "halves");
+  const bool has_neighbours = family.is_latent && reader.boolean("rope_interleave", true);
+  metadata.add_string("llmrt.rope_pairing", has_neighbours ? "interleaved" : "halves");
   if (const std::string act = reader.string(family.activation_key, family.activation); act != family.activation)
     reader.refuse(family.activation_key, family.activation, "\"" + printable(act) + "\"");
   for (const char* key : {"attention_bias", "mlp_bias"})
     if (reader.boolean(key, false) && !family.may_have_biases) reader.refuse(key, "false", "true");
   if (family.is_gemma) read_gemma(prefix, reader, metadata);
   if (family.experts != HfExperts::kNone) read_experts(family, prefix, reader, metadata, out);
+  if (family.is_latent) read_hf_latent(family, prefix, reader, metadata, out);
   if (!reader.status()) return;
   read_hf_rope(family, prefix, reader, metadata);
   if (family.recurrent == HfRecurrent::kNone) read_hf_windows(family, prefix, out->num_layers, reader, metadata);

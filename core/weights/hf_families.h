@@ -46,6 +46,11 @@ struct HfFamily {
   std::string_view count_key = {};  // of experts
   uint32_t num_experts = 0, num_used = 0, expert_ffn = 0;
   HfRecurrent recurrent = HfRecurrent::kNone;
+  // Latent attention, whose RoPE pairs are neighbours: sizes of heads, shared experts beside the others, and whether
+  // experts are chosen by sigmoids with a correction.
+  bool is_latent = false, has_correction = false;
+  uint32_t nope_dim = 0, value_dim = 0, query_rank = 0, num_shared = 0, num_dense = 0;
+  double routed_scale = 1;
   std::string_view activation_key = "hidden_act", activation = "silu";
   std::span<const HfName> layer_names;        // whole names behind "model.layers.N."
   std::span<const HfName> projection_names;   // with .weight and .bias

@@ -78,8 +78,9 @@ HfPlace model_place(std::string_view name, const HfConfig& config) {
   for (const HfName& known : kModelNames)
     if (name == known.hf) return {Role::kTensor, std::string(known.canonical)};
   if (!take_prefix(&name, "model.layers.")) return {};
-  const auto layer = take_number(&name, config.num_layers);
+  const auto layer = take_number(&name, config.num_layers + config.num_later);
   if (!layer) return {};
+  if (*layer >= config.num_layers) return {Role::kIgnored, {}};
   if (name == kComputedName) return {Role::kIgnored, {}};
   HfPlace place = layer_place(name, config);
   if (!place.canonical.empty()) place.canonical = fmt::format("blk.{}.{}", *layer, place.canonical);

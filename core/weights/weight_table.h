@@ -47,6 +47,7 @@ struct WeightGroup {
   uint64_t rows = 0;
   uint64_t columns = 0;
   bool of_sampled_rows = false;  // multiplies those alone
+  bool by_head = false;          // a matrix for each head, multiplied by HeadMatmul
   uint32_t num_experts = 0;      // a stack of experts' matrices, multiplied by the expert ops; 0: one matrix
 };
 

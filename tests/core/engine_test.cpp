@@ -203,9 +203,14 @@ TEST_CASE("an engine refuses by name what layers ask for and it cannot do") {
   };
   CHECK(refusal([](auto&) {}).empty());
   CHECK(refusal([](auto& layers) { layers[1].ffn_width = 64; }).empty());
-  CHECK_THAT(
-      refusal([](auto& layers) { layers[1].attention = AttentionKind::kLatent; }),
-      ContainsSubstring("layer 1: expected full or window attention, or a recurrent part, found latent attention"));
+  CHECK_THAT(refusal([](auto& layers) { layers[1].attention = AttentionKind::kLatent; }),
+             ContainsSubstring("layer 1: expected one row of a latent's size in the cache, found heads of another"));
+  CHECK_THAT(refusal([](auto& layers) {
+               layers[1].attention = AttentionKind::kLatent;
+               layers[1].latent = {.rank = layers[1].head_dim / 2, .rope_dim = layers[1].head_dim / 2};
+               layers[1].num_kv_heads = 1;
+             }),
+             ContainsSubstring("layer 1: fake:0: expected a device with kernels for latent attention"));
   CHECK_THAT(refusal([](auto& layers) { layers[0].feed_forward = FeedForwardKind::kBoth; }),
              ContainsSubstring("layer 0: expected a dense feed-forward part or experts, found experts beside"));
   CHECK_THAT(refusal([](auto& layers) { layers[1].head_dim = 4096; }),

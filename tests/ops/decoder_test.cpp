@@ -17,8 +17,8 @@ namespace {
 constexpr uint32_t kWidth = 256, kHeads = 4, kKvHeads = 2, kDim = 64, kFfn = 512, kVocab = 300, kLayers = 2;
 constexpr float kMarginMin = 0.3f;  // of every draw: more than any rounding may turn
 
-enum class Like : uint8_t { kLlama, kQwen2, kQwen3, kMixed };
-constexpr const char* kLikeNames[] = {"llama", "qwen2", "qwen3", "mixed"};
+enum class Like : uint8_t { kLlama, kQwen2, kQwen3, kMixed, kLatent };
+constexpr const char* kLikeNames[] = {"llama", "qwen2", "qwen3", "mixed", "latent"};
 
 Model tiny_model(Suite* suite, Like like, std::mt19937_64& rng) {
   const bool qwen = like != Like::kLlama;
@@ -175,6 +175,45 @@ Model mixed_model(Suite* suite, std::mt19937_64& rng) {
   return model;
 }
 
+// Layers of latent attention: queries of a latent of their own or of x, a dense part or experts beside shared ones.
+std::vector<LayerSpec> latent_layers() {
+  LayerSpec spec;
+  spec.attention = AttentionKind::kLatent;
+  spec.latent = {.rank = 96, .rope_dim = 32, .nope_dim = 64, .value_dim = 48, .query_rank = 96};
+  spec.num_heads = 5;
+  spec.num_kv_heads = 1;
+  spec.head_dim = spec.latent.row_dim();
+  spec.rope.dim = spec.latent.rope_dim;
+  spec.attention_scale = 0.1f;
+  spec.ffn_width = 512;
+  std::vector<LayerSpec> layers(3, spec);
+  layers[1].latent.query_rank = 0;
+  for (const size_t i : {1, 2}) {
+    layers[i].feed_forward = FeedForwardKind::kExperts;
+    layers[i].ffn_width = 256;
+    layers[i].experts = {.count = 3, .used = 3, .rule = {.renormalise = true}, .shared_width = 512};
+  }
+  assign_cache_groups(layers);
+  REQUIRE(check_layers(layers).ok());
+  return layers;
+}
+
+Model latent_model(Suite* suite, std::mt19937_64& rng) {
+  Model model;
+  model.config.width = kWidth;
+  model.config.vocab_size = kVocab;
+  model.config.rope_freqs = {rope_frequencies(32)};
+  model.config.layers = latent_layers();
+  RandomTensors tensors(rng);
+  const auto made = std::make_shared<ModelStorage>();
+  const Architecture architecture{.name = "latent", .rope_pairing = RopePairing::kInterleaved, .is_latent = true};
+  REQUIRE(assemble_weights(architecture, tensors, made, &model).ok());
+  suite->weights = model.weights;
+  suite->weights.storage =
+      std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(made, tensors.storage());
+  return model;
+}
+
 struct RowPlan {
   uint32_t slot, start;
   std::vector<int32_t> tokens;
@@ -244,7 +283,13 @@ Case decoder_case(const Model& model, DType activation, KvDType kv_dtype, Like l
   test_case.name = fmt::format("decoder {}-like activations {} KV {}", kLikeNames[static_cast<int>(like)],
                                dtype_name(activation), kv_dtype_name(kv_dtype));
   for (const CacheGroup& group : cache_groups(model.config.layers))
-    test_case.groups.push_back({group.num_layers, group.num_kv_heads, group.head_dim, 16, kBlocks, kv_dtype});
+    test_case.groups.push_back({.num_layers = group.num_layers,
+                                .num_kv_heads = group.num_kv_heads,
+                                .head_dim = group.head_dim,
+                                .block_tokens = 16,
+                                .num_blocks = kBlocks,
+                                .dtype = kv_dtype,
+                                .keys_only = group.keys_only()});
   const std::vector<int32_t> last = {kLastSampled};
 
   Step first = decoder_step(model, activation, kv_dtype, 128,
@@ -310,11 +355,13 @@ bool margins_hold(const Suite& suite, const Case& test_case) {
 }  // namespace
 
 TEST_CASE("a decoder's lists give the same hidden states and tokens", "[decoder]") {
-  const Like like = GENERATE(Like::kLlama, Like::kQwen2, Like::kQwen3, Like::kMixed);
+  const Like like = GENERATE(Like::kLlama, Like::kQwen2, Like::kQwen3, Like::kMixed, Like::kLatent);
   std::mt19937_64 rng(like == Like::kLlama ? 3 : 7);  // fixed: the draws below must have margins
   Suite suite;
   suite.vocab_size = kVocab;
-  const Model model = like == Like::kMixed ? mixed_model(&suite, rng) : tiny_model(&suite, like, rng);
+  const Model model = like == Like::kMixed    ? mixed_model(&suite, rng)
+                      : like == Like::kLatent ? latent_model(&suite, rng)
+                                              : tiny_model(&suite, like, rng);
   for (DType activation : {DType::kF32, DType::kF16, DType::kBF16})
     for (KvDType kv_dtype : {KvDType::kF16, KvDType::kBF16, KvDType::kI8, KvDType::kF8, KvDType::kF8Block}) {
       suite.cases.push_back(decoder_case(model, activation, kv_dtype, like, rng));

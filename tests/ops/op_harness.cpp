@@ -104,7 +104,8 @@ std::string cannot_run(const Backend& backend, const Case& test_case) {
   for (const KvGroup& group : test_case.groups) {
     if (std::find(caps.kv_dtypes.begin(), caps.kv_dtypes.end(), group.dtype) == caps.kv_dtypes.end())
       return fmt::format("no {} KV", kv_dtype_name(group.dtype));
-    if (group.head_dim > caps.head_dim_max) return fmt::format("head_dim at most {}", caps.head_dim_max);
+    const uint32_t most = group.keys_only ? caps.latent_row_max : caps.head_dim_max;
+    if (group.head_dim > most) return fmt::format("head_dim at most {}", most);
   }
   return "";
 }
@@ -270,6 +271,10 @@ StateConfig state_config(const Suite& suite, const Backend& backend) {
           if (const auto* attention = std::get_if<PagedAttention>(&op)) {
             raise(config.heads_max, attention->num_heads);
             raise(config.head_dim_max, attention->head_dim);
+          }
+          if (const auto* latent = std::get_if<LatentAttention>(&op)) {
+            raise(config.heads_max, latent->num_heads);
+            raise(config.head_dim_max, latent->rank);
           }
         }
       }

@@ -95,6 +95,7 @@ struct Case {
   std::vector<KvGroup> groups;  // one pool each; empty = the suite's pools stay
   std::vector<KvBytes> kv;      // contents before the first step, by group; empty = zeros
   double kv_tolerance = 0;      // of f16 and bf16 numbers written, relative; int8 may round a tie the other way
+  double kv_slack = 0;          // the same, absolute: of numbers that may cancel to nothing
   bool kv_exact = false;        // not even that: KV is moved, not computed
   double state_tolerance = 0;   // of numbers of records: of the root mean square of those that were written
   // Looks at results that tensors do not show (StepOutput of each step); returns what is wrong.

@@ -78,6 +78,7 @@ ReferenceBackend::ReferenceBackend(ReferenceConfig config) {
   caps_.kv_dtypes.assign(std::begin(kKvDTypes), std::end(kKvDTypes));
   caps_.batch_invariant = true;
   caps_.head_dim_max = 1024;
+  caps_.latent_row_max = kLatentRowMax;
   caps_.step_tokens_max = 1u << 16;
   machine_.num_threads = config.num_threads;
 }

@@ -12,7 +12,7 @@ void copy_block(KvPool& pool, uint32_t source, uint32_t target, uint32_t num_tok
   const KvGroup& group = pool.group;
   const uint64_t element = kv_element_bytes(group.dtype);
   for (uint32_t layer = 0; layer < group.num_layers; ++layer) {
-    for (uint32_t which = 0; which < 2; ++which) {
+    for (uint32_t which = 0; which < group.planes(); ++which) {
       for (uint32_t head = 0; head < group.num_kv_heads; ++head) {
         std::copy_n(pool.data[layer].data() + group.element_index(source, which, head, 0) * element,
                     num_tokens * group.head_dim * element,

@@ -1,5 +1,6 @@
-// paged_attention, driven by the work lists as a device would be, and strict about them: the items of each query token
-// must cover every key that it may see exactly once, and either one item writes the token's output or one merge does.
+// paged_attention and latent_attention, driven by the work lists as a device would be, and strict about them: the items
+// of each query token must cover every key that it may see exactly once, and either one item writes the token's output
+// or one merge does.
 #include <algorithm>
 #include <limits>
 
@@ -20,15 +21,27 @@ struct Keys {
   uint32_t begin, end;
 };
 
+// What both ops are. Values are the first value_dim numbers of v, or of k where the pool holds keys only.
+struct Attended {
+  const char* name;
+  TensorId queries, out;
+  uint32_t kv_group, layer, num_heads, num_kv_heads, key_dim, value_dim;
+  float scale;
+  uint32_t window;
+  float soft_cap;
+  KvTensorScales scales;
+  int32_t sinks;
+};
+
 struct Attention {
   Machine& m;
-  const PagedAttention& op;
+  const Attended op;
   const KvPool& pool = m.pools[op.kv_group];
   const AttentionWork& work = m.forward.attention[op.kv_group];
-  const Tensor& qkv = m.tensor(op.qkv);
+  const Tensor& queries = m.tensor(op.queries);
   Tensor& out = m.tensor(op.out);
   const std::vector<float>* sinks = op.sinks < 0 ? nullptr : &m.values_of(op.sinks);  // by head
-  uint32_t live = m.live(op.qkv);
+  uint32_t live = m.live(op.queries);
   std::vector<std::vector<Keys>> seen = std::vector<std::vector<Keys>>(live);  // keys by token
   std::vector<uint32_t> writers = std::vector<uint32_t>(live);                 // outputs written by token
   std::vector<uint32_t> open_partials = std::vector<uint32_t>(live);           // written, not yet merged, by token
@@ -36,8 +49,9 @@ struct Attention {
   std::vector<uint32_t> partial_tokens = {};
 
   template <typename... Args>
-  static Error bad(fmt::format_string<Args...> format, Args&&... args) {
-    return Error{ErrorCode::kInvalidArgument, "paged_attention: " + fmt::format(format, std::forward<Args>(args)...)};
+  Error bad(fmt::format_string<Args...> format, Args&&... args) const {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("{}: {}", op.name, fmt::format(format, std::forward<Args>(args)...))};
   }
 
   uint32_t first_visible(uint32_t position) const {
@@ -46,14 +60,14 @@ struct Attention {
 
   // k or v of keys [begin, end) of a slot: [key][dim].
   Result<std::vector<double>> load(const Slot& slot, Keys keys, uint32_t which, uint32_t head) const {
-    std::vector<double> values(static_cast<size_t>(keys.end - keys.begin) * op.head_dim);
+    std::vector<double> values(static_cast<size_t>(keys.end - keys.begin) * op.key_dim);
     for (uint32_t key = keys.begin; key < keys.end; ++key) {
       const uint32_t entry = key / pool.group.block_tokens;
       const std::vector<int32_t>& table = slot.tables[op.kv_group];
       if (entry >= table.size() || table[entry] < 0 || static_cast<uint32_t>(table[entry]) >= pool.group.num_blocks)
         return bad("no block for key {}", key);
       pool.load(op.layer, static_cast<uint32_t>(table[entry]), which, head, key % pool.group.block_tokens,
-                which ? op.scales.v : op.scales.k, values.data() + static_cast<size_t>(key - keys.begin) * op.head_dim);
+                which ? op.scales.v : op.scales.k, values.data() + static_cast<size_t>(key - keys.begin) * op.key_dim);
     }
     return values;
   }
@@ -62,12 +76,12 @@ struct Attention {
   Partial attend(const double* q, Keys visible, Keys loaded, const std::vector<double>& k,
                  const std::vector<double>& v) const {
     Partial partial;
-    partial.value.assign(op.head_dim, 0);
+    partial.value.assign(op.value_dim, 0);
     std::vector<double> scores;
     for (uint32_t key = visible.begin; key < visible.end; ++key) {
-      const double* k_row = k.data() + static_cast<size_t>(key - loaded.begin) * op.head_dim;
+      const double* k_row = k.data() + static_cast<size_t>(key - loaded.begin) * op.key_dim;
       double score = 0;
-      for (uint32_t i = 0; i < op.head_dim; ++i) score += q[i] * k_row[i];
+      for (uint32_t i = 0; i < op.key_dim; ++i) score += q[i] * k_row[i];
       score *= op.scale;
       if (op.soft_cap > 0) score = op.soft_cap * std::tanh(score / op.soft_cap);
       scores.push_back(score);
@@ -75,9 +89,9 @@ struct Attention {
     }
     for (uint32_t key = visible.begin; key < visible.end; ++key) {
       const double weight = std::exp(scores[key - visible.begin] - partial.max);
-      const double* v_row = v.data() + static_cast<size_t>(key - loaded.begin) * op.head_dim;
+      const double* v_row = v.data() + static_cast<size_t>(key - loaded.begin) * op.key_dim;
       partial.sum += weight;
-      for (uint32_t i = 0; i < op.head_dim; ++i) partial.value[i] += weight * v_row[i];
+      for (uint32_t i = 0; i < op.value_dim; ++i) partial.value[i] += weight * v_row[i];
     }
     return partial;
   }
@@ -89,8 +103,8 @@ struct Attention {
     // Relative to the largest of scores and sink; what no key has is not asked for.
     const double factor = partial.sum > 0 ? std::exp(partial.max - most) : 0;
     const double sum = factor * partial.sum + (sink > kNone ? std::exp(sink - most) : 0);
-    for (uint32_t i = 0; i < op.head_dim; ++i)
-      out.set(token, head * op.head_dim + i, sum > 0 ? factor * partial.value[i] / sum : 0);
+    for (uint32_t i = 0; i < op.value_dim; ++i)
+      out.set(token, head * op.value_dim + i, sum > 0 ? factor * partial.value[i] / sum : 0);
   }
 
   static size_t partial_of(const AttentionItem& item, size_t i) {
@@ -141,13 +155,14 @@ struct Attention {
     }
     const uint32_t group_heads = op.num_heads / op.num_kv_heads;
     for (uint32_t kv_head = 0; kv_head < op.num_kv_heads; ++kv_head) {
-      auto k = load(m.slots[item.slot], loaded, 0, kv_head), v = load(m.slots[item.slot], loaded, 1, kv_head);
+      auto k = load(m.slots[item.slot], loaded, 0, kv_head);
+      auto v = pool.group.keys_only ? k : load(m.slots[item.slot], loaded, 1, kv_head);
       if (!k) return k.error();
       if (!v) return v.error();
       for (uint32_t i = 0; i < item.num_tokens; ++i) {
         for (uint32_t head = kv_head * group_heads; head < (kv_head + 1) * group_heads; ++head) {
           const uint32_t token = item.token_first + i;
-          Partial partial = attend(qkv.row(token) + head * op.head_dim, visible_of(i), loaded, *k, *v);
+          Partial partial = attend(queries.row(token) + head * op.key_dim, visible_of(i), loaded, *k, *v);
           if (item.partial < 0)
             write(token, head, partial);
           else
@@ -169,7 +184,7 @@ struct Attention {
         return bad("merge of token {}: partial {}", item.token, p);
     for (uint32_t head = 0; head < op.num_heads; ++head) {
       Partial all;
-      all.value.assign(op.head_dim, 0);
+      all.value.assign(op.value_dim, 0);
       for (uint32_t p = 0; p < item.num_partials; ++p)
         all.max = std::max(all.max, partials[item.partial_first + p][head].max);
       for (uint32_t p = 0; p < item.num_partials; ++p) {
@@ -177,7 +192,7 @@ struct Attention {
         if (partial.sum == 0) continue;  // the window hides every key of this split
         const double weight = std::exp(partial.max - all.max);
         all.sum += weight * partial.sum;
-        for (uint32_t i = 0; i < op.head_dim; ++i) all.value[i] += weight * partial.value[i];
+        for (uint32_t i = 0; i < op.value_dim; ++i) all.value[i] += weight * partial.value[i];
       }
       write(item.token, head, all);
     }
@@ -204,9 +219,7 @@ struct Attention {
   }
 };
 
-}  // namespace
-
-Status run(Machine& m, const PagedAttention& op) {
+Status run(Machine& m, const Attended& op) {
   Attention attention{m, op};
   for (const AttentionItem& item : attention.work.decode_items)
     if (Status status = attention.run_item(item, kDecodeItemTokens); !status) return status;
@@ -215,6 +228,18 @@ Status run(Machine& m, const PagedAttention& op) {
   for (const MergeItem& item : attention.work.merge_items)
     if (Status status = attention.run_merge(item); !status) return status;
   return attention.check_cover();
+}
+
+}  // namespace
+
+Status run(Machine& m, const PagedAttention& op) {
+  return run(m, Attended{"paged_attention", op.qkv, op.out, op.kv_group, op.layer, op.num_heads, op.num_kv_heads,
+                         op.head_dim, op.head_dim, op.scale, op.window, op.soft_cap, op.scales, op.sinks});
+}
+
+Status run(Machine& m, const LatentAttention& op) {
+  return run(m, Attended{"latent_attention", op.query, op.out, op.kv_group, op.layer, op.num_heads, 1, op.row_dim(),
+                         op.rank, op.scale, 0, 0, op.scales, -1});
 }
 
 }  // namespace llmrt::reference

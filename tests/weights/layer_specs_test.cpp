@@ -591,8 +591,8 @@ TEST_CASE("layers that no op computes are refused by name") {
   layers[1].feed_forward = FeedForwardKind::kNone;
   CHECK_THAT(message(), ContainsSubstring("layer 1: expected at least one part, found nothing"));
   layers[0].attention = AttentionKind::kLatent;
-  CHECK_THAT(message(), ContainsSubstring("layer 0: expected full or window attention, or a recurrent part, found "
-                                          "latent attention"));
+  CHECK_THAT(message(),
+             ContainsSubstring("layer 0: expected one row of a latent's size in the cache, found heads of another"));
   for (LayerSpec& layer : layers) layer.attention = AttentionKind::kShortConv;
   CHECK_THAT(message(), ContainsSubstring("expected attention in at least one of 7 layers, found it in none"));
 }

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads) move_blocks_kernel(const uint32_t* i
   // A record moves as one token, in parts of kPartBytes.
   const bool is_record = group.state_columns > 0;
   const uint32_t record_bytes = group.state_columns * 4;
-  const uint32_t runs_layer = is_record ? (record_bytes + kPartBytes - 1) / kPartBytes : 2 * group.num_kv_heads;
+  const uint32_t runs_layer = is_record ? (record_bytes + kPartBytes - 1) / kPartBytes : group.vectors_token();
   const uint32_t runs_copy = group.num_layers * runs_layer;
   const uint64_t num_runs = uint64_t{inputs[moves.count]} * runs_copy;
   const uint32_t head_bytes = group.head_dim * kv_element_bytes(group.dtype);

@@ -11,6 +11,7 @@
 // Heads of 128 numbers stay in registers, four neighbours a lane, and their angles are made ahead of the wait for the
 // matmul.
 #include "backends/cuda/choose.h"
+#include "backends/cuda/kv_bytes.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/numbers.cuh"
 #include "backends/cuda/reduce.cuh"
@@ -97,28 +98,6 @@ struct Turn {
     __syncwarp();
   }
 };
-
-// e4m3, rounded to nearest even; beyond 448 stays there, NaN stays.
-__device__ uint8_t to_f8(float x) {
-  const uint32_t bits = __float_as_uint(x), sign = bits >> 24 & 0x80;
-  if ((bits & 0x7fffffff) > 0x7f800000) return 0x7f;
-  const float a = fminf(fabsf(x), 448.0f);
-  if (a < 0x1p-6f)
-    return static_cast<uint8_t>(sign | static_cast<uint32_t>(rintf(a * 512)));  // or the first normal one
-  const uint32_t normal = __float_as_uint(a);
-  return static_cast<uint8_t>(sign | (((normal + 0x7ffff + (normal >> 20 & 1)) >> 20) - 0x3c0));
-}
-__device__ int8_t to_i8(float x) {
-  return static_cast<int8_t>(fminf(fmaxf(rintf(x), -127.0f), 127.0f));
-}
-
-__device__ float byte_scale(float amax, bool is_i8) {
-  return __fdiv_rn(amax, is_i8 ? 127.0f : 448.0f);
-}
-__device__ uint8_t to_byte(float x, float scale, bool is_i8) {
-  const float q = scale == 0 ? 0.0f : __fdiv_rn(x, scale);
-  return is_i8 ? static_cast<uint8_t>(to_i8(q)) : to_f8(q);
-}
 
 // As 8-bit numbers. `vector`: see write_vector.
 __device__ void write_bytes(const float* head, const Args& args, uint64_t vector, bool is_value, uint32_t lane) {
@@ -404,8 +383,8 @@ Status check_pool(const KvWrite& op, const CompileInputs& inputs) {
 
 // `head_op`: one that has the shape; `rope`: where there is one among the ops; `with_values`: they touch v too.
 template <class HeadOp>
-HeadsChoice choose_heads(const char* name, const HeadOp& head_op, const Rope* rope, bool with_values, const OpList& list,
-                         const CompileInputs& inputs) {
+HeadsChoice choose_heads(const char* name, const HeadOp& head_op, const Rope* rope, bool with_values,
+                         const OpList& list, const CompileInputs& inputs) {
   const uint32_t num_tokens = list.rows_of(head_op.qkv);
   const uint32_t num_heads = head_op.num_heads + (with_values ? 2 : 1) * head_op.num_kv_heads;  // that are touched
   HeadsChoice choice;

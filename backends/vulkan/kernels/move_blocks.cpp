@@ -62,7 +62,7 @@ Status move(Emitter& e, Moves moves, KvMemory KvPool::*from, KvMemory KvPool::*t
   const KvPool& pool = e.resources().pools[moves.kv_group];
   const KvGroup& group = pool.group;
   if ((pool.*from).data.empty() || (pool.*to).data.empty()) return {};
-  const uint32_t runs = 2 * group.num_kv_heads, tokens = group.block_tokens;
+  const uint32_t runs = group.vectors_token(), tokens = group.block_tokens;
   const Plane data = group.is_state() ? Plane{1, 1, group.state_columns}
                                       : Plane{runs, tokens, group.head_dim * kv_element_bytes(group.dtype) / 4};
   move_plane(e, moves, data, (pool.*from).data, (pool.*to).data);

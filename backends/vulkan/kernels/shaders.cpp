@@ -10,6 +10,7 @@
 #include "backends/vulkan/kernels/gated_norm.h"
 #include "backends/vulkan/kernels/gather_rows.h"
 #include "backends/vulkan/kernels/joined_qk_norm.h"
+#include "backends/vulkan/kernels/latent.h"
 #include "backends/vulkan/kernels/logprobs.h"
 #include "backends/vulkan/kernels/matmul_batch.h"
 #include "backends/vulkan/kernels/matmul_dots.h"
@@ -73,7 +74,10 @@ std::span<const Shader> all_shaders() {
       describe<FragmentProbeKernel>(),
       describe<GatedNormKernel>(),
       describe<GatherRowsKernel>(),
+      describe<HeadMatmulKernel>(),
       describe<JoinedQkNormKernel>(),
+      describe<LatentAttentionKernel>(),
+      describe<LatentRowsKernel>(),
       describe<LogprobsKernel>(),
       describe<MatmulBatchKernel>(),
       describe<MatmulDotsKernel>(),

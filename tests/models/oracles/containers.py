@@ -49,6 +49,11 @@ FAMILY_NAMES = {  # where a family gives a name another meaning
              "conv.conv": "shortconv.conv", "conv.out_proj": "shortconv.out_proj", "feed_forward.w1": "ffn_gate",
              "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down"},
 }
+FAMILY_NAMES |= {name: {
+    "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm", "self_attn.q_b_proj": "attn_q_b",
+    "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa", "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+    "mlp.shared_experts.gate_proj": "ffn_gate_shexp", "mlp.shared_experts.up_proj": "ffn_up_shexp",
+    "mlp.shared_experts.down_proj": "ffn_down_shexp"} for name in ("deepseek2", "glm4-moe-lite")}
 EXPERT_NAMES = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps",
                 "w1": "ffn_gate_exps", "w3": "ffn_up_exps", "w2": "ffn_down_exps"}
 
@@ -149,6 +154,23 @@ def granite_tensor(layer, part, value):
     return {}
 
 
+def latent_tensor(config, layer, part, value):
+    """What latent attention has under other names or in another shape; {}: nothing of it."""
+    prefix = f"blk.{layer}."
+    if part == "self_attn.kv_b_proj.weight":  # per head rows of keys, then of values
+        heads = value.reshape(config["num_attention_heads"], -1, value.shape[1])
+        keys, values = np.split(heads, [config["qk_nope_head_dim"]], axis=1)
+        return {prefix + "attn_k_b.weight": keys.swapaxes(1, 2), prefix + "attn_v_b.weight": values}
+    if part == "mlp.gate.e_score_correction_bias":
+        return {prefix + "exp_probs_b.bias": value}
+    if part == "mlp.experts.gate_up_proj":
+        gate, up = np.split(value, 2, axis=1)
+        return {prefix + "ffn_gate_exps.weight": gate, prefix + "ffn_up_exps.weight": up}
+    if part == "mlp.experts.down_proj":
+        return {prefix + "ffn_down_exps.weight": value}
+    return {}
+
+
 def gguf_tensors(name, config, values):
     arch, out, experts = FAMILIES[name]["arch"], {}, {}
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
@@ -166,6 +188,8 @@ def gguf_tensors(name, config, values):
             stacked = gpt_oss_experts(part.removeprefix("mlp.experts."), value)
             out |= {f"blk.{layer}.{part}": tensor for part, tensor in stacked.items()}
         elif arch in DELTA and (made := delta_tensor(arch, config, layer, part, value)):
+            out |= made
+        elif arch == "deepseek2" and (made := latent_tensor(config, layer, part, value)):
             out |= made
         elif arch == "granitehybrid" and (made := granite_tensor(layer, part, value)):
             out |= made
@@ -186,13 +210,16 @@ def gguf_tensors(name, config, values):
 
 def rope_keys(config):
     scaling = config.get("rope_scaling") or {}
-    kind = scaling.get("rope_type")
+    kind = scaling.get("rope_type", scaling.get("type"))
     keys = {"rope.freq_base": float(config.get("rope_theta") or config["rope_parameters"]["rope_theta"])}
     if kind in ("linear", "yarn"):
         keys |= {"rope.scaling.type": kind, "rope.scaling.factor": scaling["factor"]}
     if kind == "yarn":
         keys |= {"rope.scaling.original_context_length": scaling["original_max_position_embeddings"],
-                 "rope.scaling.yarn_beta_fast": scaling["beta_fast"], "rope.scaling.yarn_beta_slow": scaling["beta_slow"]}
+                 "rope.scaling.yarn_beta_fast": float(scaling["beta_fast"]),
+                 "rope.scaling.yarn_beta_slow": float(scaling["beta_slow"])}
+    if scaling.get("mscale_all_dim"):
+        keys["rope.scaling.yarn_log_multiplier"] = 0.1 * scaling["mscale_all_dim"]
     return keys
 
 
@@ -236,6 +263,23 @@ def granite_keys(config):
                                         for kind in config["layer_types"]]}
 
 
+def latent_keys(config):
+    row = config["kv_lora_rank"] + config["qk_rope_head_dim"]
+    has_sigmoid = config["model_type"] == "glm4_moe_lite"
+    keys = {"attention.head_count_kv": 1, "attention.kv_lora_rank": config["kv_lora_rank"], "attention.key_length": row,
+            "attention.value_length": config["kv_lora_rank"],
+            "attention.key_length_mla": config["qk_nope_head_dim"] + config["qk_rope_head_dim"],
+            "attention.value_length_mla": config["v_head_dim"], "rope.dimension_count": config["qk_rope_head_dim"],
+            "leading_dense_block_count": config["first_k_dense_replace"], "expert_count": config["n_routed_experts"],
+            "expert_used_count": config["num_experts_per_tok"], "expert_shared_count": config["n_shared_experts"],
+            "expert_feed_forward_length": config["moe_intermediate_size"],
+            "expert_weights_scale": config["routed_scaling_factor"], "expert_weights_norm": has_sigmoid,
+            "expert_gating_func": 2 if has_sigmoid else 1}
+    if config["q_lora_rank"]:
+        keys["attention.q_lora_rank"] = config["q_lora_rank"]
+    return keys
+
+
 def gguf_keys(name, config):
     arch, head_dim = FAMILIES[name]["arch"], config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
     keys = {"block_count": config["num_hidden_layers"], "context_length": config["max_position_embeddings"],
@@ -251,6 +295,8 @@ def gguf_keys(name, config):
         keys |= delta_keys(config)
     if arch == "granitehybrid":
         keys |= granite_keys(config)
+    if arch == "deepseek2":
+        keys |= latent_keys(config)
     if config.get("sliding_window") and "layer_types" in config:
         keys["attention.sliding_window"] = config["sliding_window"]
     if arch == "gemma3":  # gpt-oss' is 2 by nature, and this one's 6
@@ -309,6 +355,25 @@ def tokenizer_json():
             "pre_tokenizer": byte_level, "post_processor": None, "decoder": byte_level, "model": model}
 
 
+LATENT_TYPES = ("deepseek_v2", "glm4_moe_lite")
+
+
+def with_single_experts(tensors):
+    """Stacks of experts as checkpoints have them: a tensor of each."""
+    out = {}
+    for name, value in tensors.items():
+        base, _, part = name.rpartition(".")
+        if not base.endswith("mlp.experts"):
+            out[name] = value
+            continue
+        for expert, rows in enumerate(value):
+            if part == "down_proj":
+                out[f"{base}.{expert}.down_proj.weight"] = rows
+            else:
+                out[f"{base}.{expert}.gate_proj.weight"], out[f"{base}.{expert}.up_proj.weight"] = np.split(rows, 2)
+    return out
+
+
 def write_folder(fixture, folder, is_mxfp4=False, **changes):
     """bf16, as checkpoints are. changes: of config.json."""
     config, tensors = fixture["config"] | changes, weights.tensors(fixture)
@@ -321,6 +386,8 @@ def write_folder(fixture, folder, is_mxfp4=False, **changes):
             pairs = codes.reshape(*exponents.shape, 16, 2)  # the low half is the even number
             tensors[name + "_blocks"] = pairs[..., 0] | pairs[..., 1] << 4
             tensors[name + "_scales"] = exponents
+    if config["model_type"] in LATENT_TYPES:
+        tensors = with_single_experts(tensors)
     os.makedirs(folder)
     make_folder.write_safetensors(os.path.join(folder, "model.safetensors"), tensors, "bf16")
     texts = {"config.json": config, "tokenizer.json": tokenizer_json(), "tokenizer_config.json": {"eos_token": "<|end|>"},

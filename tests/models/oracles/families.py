@@ -57,6 +57,12 @@ SCAN = [
     (r"(conv1d|in_proj)\.weight$", 0.0, "gain 1.5"),
 ]
 
+LATENT = [
+    (r"e_score_correction_bias$", 0.0, 0.2),
+    (r"kv_a_layernorm\.weight$", 1.4, 0.2),
+    (r"q_a_layernorm\.weight$", 1.4, 0.2),
+]
+
 
 def layer_types(count):
     return ["full_attention" if layer % 2 else "sliding_attention" for layer in range(count)]
@@ -159,6 +165,30 @@ FAMILIES = {
                    "attention_multiplier": 0.09, "mamba_n_heads": 8, "mamba_n_groups": 1, "mamba_d_state": 64,
                    "mamba_d_head": 64, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_chunk_size": 32, "mamba_conv_bias": True,
                    "mamba_proj_bias": False, "rope_theta": 10000.0, "attention_bias": False, "tie_word_embeddings": True}},
+    # Shared experts that are two of an expert's width; YaRN's factor on scores. Two latents of different kinds: c is no
+    # multiple of 32 here.
+    "deepseek2": {
+        "class": "DeepseekV2ForCausalLM", "arch": "deepseek2", "rules": LATENT + RULES, "seed": 1,
+        "config": {**COMMON, "model_type": "deepseek_v2", "num_key_value_heads": 4, "num_hidden_layers": 3,
+                   "intermediate_size": 160, "moe_intermediate_size": 64, "n_routed_experts": 10, "num_experts_per_tok": 3,
+                   "n_shared_experts": 2, "first_k_dense_replace": 1, "moe_layer_freq": 1, "routed_scaling_factor": 1.0,
+                   "scoring_func": "softmax", "topk_method": "greedy", "n_group": 1, "topk_group": 1,
+                   "norm_topk_prob": False, "q_lora_rank": None, "kv_lora_rank": 80, "qk_nope_head_dim": 48,
+                   "qk_rope_head_dim": 32, "v_head_dim": 56, "aux_loss_alpha": 0.001, "seq_aux": True,
+                   "rope_theta": 10000.0, "max_position_embeddings": 2560,
+                   "rope_scaling": {"type": "yarn", "factor": 40.0, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707,
+                                    "mscale_all_dim": 0.707, "original_max_position_embeddings": 64},
+                   "attention_bias": False, "tie_word_embeddings": False}},
+    "glm4-moe-lite": {
+        "class": "Glm4MoeLiteForCausalLM", "arch": "deepseek2", "rules": LATENT + RULES, "seed": 13,
+        "config": {**COMMON, "model_type": "glm4_moe_lite", "num_attention_heads": 5, "num_key_value_heads": 5,
+                   "num_hidden_layers": 3, "intermediate_size": 160, "moe_intermediate_size": 64, "n_routed_experts": 10,
+                   "num_experts_per_tok": 3, "n_shared_experts": 1, "first_k_dense_replace": 1,
+                   "routed_scaling_factor": 1.8, "topk_method": "noaux_tc", "n_group": 1, "topk_group": 1,
+                   "norm_topk_prob": True, "q_lora_rank": 64, "kv_lora_rank": 128, "qk_nope_head_dim": 48,
+                   "qk_rope_head_dim": 64, "v_head_dim": 96, "num_nextn_predict_layers": 0, "rope_theta": 1000000.0,
+                   "rope_scaling": None, "partial_rotary_factor": 1.0, "attention_bias": False,
+                   "tie_word_embeddings": False}},
 }
 for family in FAMILIES.values():
     family["config"]["architectures"] = [family["class"]]

@@ -38,7 +38,7 @@ RECURRENT = ["lfm2", "qwen35", "qwen35moe", "qwen3next", "granitehybrid"]  # in 
 
 CONTAINERS = [
     *[(family, container) for family in ("llama", "qwen2", "qwen3", "gemma3", "qwen3moe", "mixtral", "lfm2", "qwen35",
-                                         "qwen35moe", "qwen3next", "granitehybrid")
+                                         "qwen35moe", "qwen3next", "granitehybrid", "deepseek2", "glm4-moe-lite")
       for container in ("gguf", "folder")],
     ("gpt-oss-rounded", "gguf"), ("gpt-oss-rounded", "gguf-mxfp4"), ("gpt-oss", "folder"), ("gpt-oss", "folder-mxfp4")]
 
