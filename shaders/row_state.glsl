@@ -33,3 +33,17 @@ uint source_record(Words inputs, StateRow row, uint kv_group) {
 bool is_written(Words inputs, StateRow row, uint kv_group, uint place) {
   return inputs.w[place] == kv_group && inputs.w[place + 2u] > row.start;
 }
+
+// Where the numbers of entries lie in a record's ring, behind its matrices, in vec4s. Twin: core/ops/recurrent_ops.h
+// StateRing.
+const uint kRingTokens = 16, kRingRowTokens = 4, kRingKeys = 20;
+uint ring_keys(uint key_head, uint position, uint key_quads) {
+  return (key_head * kRingKeys + position % kRingKeys) * key_quads;
+}
+uint ring_values(uint values_first, uint head, uint position, uint value_quads) {
+  return values_first + (head * (kRingTokens - 1u) + position % kRingTokens) * value_quads;
+}
+// In numbers, from decays_first, which is in vec4s.
+uint ring_decay(uint decays_first, uint head, uint position) {
+  return decays_first * 4u + head * kRingKeys + position % kRingKeys;
+}

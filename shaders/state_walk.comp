@@ -13,6 +13,7 @@
 #include "types.glsl"
 #include "reduce.glsl"
 #include "row_state.glsl"
+#include "softplus.glsl"
 
 layout(constant_id = 10) const bool kDelta = true;
 layout(constant_id = 11) const uint kKeyDim = 4;
@@ -46,14 +47,6 @@ const uint kLoads = (kKeyDim + kSize - 1) / kSize;
 shared float keys[2][kKeyDim], queries[2][kKeyDim];
 shared vec4 known_parts[kSize], read_parts[kSize];
 shared vec4 product_parts[kParts];  // key . key, query . query, key . query
-
-// log(1 + exp(x)). log(1 + e) by the series of the inverse hyperbolic tangent: a device's log is only good to an absolute
-// error of 2^-21 near 1.
-float softplus(float x) {
-  float e = exp(-abs(x)), z = e / (2.0 + e), s = z * z;
-  float series = 1.0 + s * (1.0 / 3.0 + s * (1.0 / 5.0 + s * (1.0 / 7.0 + s * (1.0 / 9.0 + s * (1.0 / 11.0 + s / 13.0)))));
-  return max(x, 0.0) + 2.0 * z * series;
-}
 
 // What an invocation has loaded of the next token.
 float next_keys[kLoads], next_queries[kLoads];

@@ -3,7 +3,7 @@
 //
 // A row's state before its first token, tables and records are read ahead of the wait for the kernel before: earlier
 // steps wrote them, or kernels that begin with grid_dependency_wait_alone(), and only the row's own threads write what
-// they have read.
+// they have read, or a kernel behind theirs.
 #pragma once
 
 #include "backends/cuda/activation.cuh"
@@ -74,11 +74,12 @@ class StateSaves {
 };
 
 // What is wrong with the group that an op names, as the host knows it.
-inline Status check_state(const char* op, const StatePart& part, const CompileInputs& inputs) {
+inline Status check_state(const char* op, const StatePart& part, const CompileInputs& inputs, bool may_have_ring) {
   if (part.kv_group >= inputs.pools.size() || !inputs.pools[part.kv_group].is_state())
     return make_error(ErrorCode::kInvalidArgument, "{}: kv_group {}: expected a group of states", op, part.kv_group);
-  if (part.ring_tokens != 0)
-    return make_error(ErrorCode::kUnsupported, "{}: ring_tokens: expected 0, found {}", op, part.ring_tokens);
+  if (part.ring_tokens != 0 && !(may_have_ring && part.ring_tokens == kRingTokens))
+    return make_error(ErrorCode::kUnsupported, "{}: ring_tokens: expected {}, found {}", op,
+                      may_have_ring ? "0 or 16" : "0", part.ring_tokens);
   return {};
 }
 

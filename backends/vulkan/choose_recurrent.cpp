@@ -26,4 +26,17 @@ WalkShape choose_walk(const Traits& traits, uint32_t key_dim, uint32_t value_dim
   return {lanes, parts, key_dim / parts};
 }
 
+WalkShape choose_ring_walk(const Traits& traits, uint32_t key_dim, uint32_t value_dim, bool decodes) {
+  WalkShape shape = choose_walk(traits, key_dim, value_dim, decodes);
+  while (!traits.cpu_kernels && shape.lanes > 4 && ring_shared_bytes(shape, key_dim) > traits.shared_bytes)
+    shape.lanes /= 2;
+  return shape;
+}
+
+// Twin: shaders/state_ring.comp.
+uint32_t ring_shared_bytes(const WalkShape& shape, uint32_t key_dim) {
+  const uint32_t size = shape.lanes * shape.parts;
+  return 4 * (17 * key_dim + 16 * 4 * shape.lanes + 2 * 4 * size + 33 * shape.parts + 16 + 2 * 16 + 17) + 16;
+}
+
 }  // namespace llmrt::vulkan

@@ -198,6 +198,10 @@ struct ForwardChecker {
     for (const Op& op : list.ops)
       if (const auto group = state_group(op)) groups.insert(*group);
     for (const uint32_t group : groups) check_records(group);
+    if (groups.empty() || !list.decode_only || list.batch_invariant) return;
+    for (uint32_t r = 0; r < in.rows.size() && report.ok(); ++r)
+      report.at_most(fmt::format("rows[{}]", r), "num_tokens of a decode-only list", in.rows[r].num_tokens,
+                     kRingRowTokens);
   }
   void check_records(uint32_t group) {
     std::unordered_map<uint32_t, uint32_t> writers;  // of records: the row

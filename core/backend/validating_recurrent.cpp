@@ -19,7 +19,10 @@ struct RecurrentChecker : ShapeHelpers {
     if (part.first % 4 != 0) report.fail(where, "state_first", "a multiple of 4", part.first);
     if (group.state_columns % 4 != 0) report.fail(where, "state_columns", "a multiple of 4", group.state_columns);
     report.at_most(where, "state", part.first + numbers, uint64_t{group.state_columns});
-    if (part.ring_tokens != 0) report.fail(where, "ring_tokens", 0, part.ring_tokens);
+  }
+  void ring_tokens(const StatePart& part) {
+    if (part.ring_tokens != 0 && part.ring_tokens != kRingTokens)
+      report.fail(where, "ring_tokens", fmt::format("0 or {}", kRingTokens), part.ring_tokens);
   }
   void state_dim(const char* field, uint32_t dim) {
     if (dim == 0 || dim % 4 != 0 || dim > kStateDimMax)
@@ -43,6 +46,7 @@ struct RecurrentChecker : ShapeHelpers {
                   fmt::format("[{}, {}] {}", weight.rows, weight.columns, encoding_name(weight.encoding)));
     if (op.bias >= 0) f32_vector("bias", op.bias, channels);
     any_float("out", op.out, Rows::kTokens, kAnyColumns);
+    if (op.state.ring_tokens != 0) report.fail(where, "ring_tokens", 0, op.state.ring_tokens);
     state(op.state, state_numbers(channels, op));
   }
   void check_op(const GatedDelta& op) {
@@ -61,6 +65,7 @@ struct RecurrentChecker : ShapeHelpers {
     f32_vector("a", op.a, op.value_heads);
     f32_vector("dt_bias", op.dt_bias, op.value_heads);
     f32("out", op.out, Rows::kTokens, op.value_heads * op.value_dim);
+    ring_tokens(op.state);
     state(op.state, state_numbers(op));
   }
   void check_op(const SelectiveScan& op) {
@@ -80,6 +85,7 @@ struct RecurrentChecker : ShapeHelpers {
     if (!(op.dt_min >= 0 && op.dt_min <= op.dt_max))
       report.fail(where, "dt_min", fmt::format("0 to {}", op.dt_max), op.dt_min);
     f32("out", op.out, Rows::kTokens, op.num_heads * op.head_dim);
+    ring_tokens(op.state);
     state(op.state, state_numbers(op));
   }
   void check_op(const GatedNorm& op) {

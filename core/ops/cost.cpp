@@ -78,13 +78,22 @@ struct Counter {
   // A number of the state is multiplied and added to twice (S^T k, k d^T), decayed, and once more read for S^T q.
   OpCost operator()(const GatedDelta& op) const {
     const double in = rows(op.out) * 4 * (2.0 * op.key_heads * op.key_dim + 2.0 * op.value_heads);
-    return {7 * rows(op.out) * static_cast<double>(state_numbers(op)),
-            in + 2 * bytes(op.out) + state_bytes(state_numbers(op))};
+    return {7 * rows(op.out) * static_cast<double>(ring_of(op).matrix_numbers()),
+            in + 2 * bytes(op.out) + matrix_bytes(op.state, ring_of(op))};
   }
   OpCost operator()(const SelectiveScan& op) const {
     const double in = rows(op.out) * 4 * (2.0 * op.num_groups * op.state_dim + op.num_heads);
-    return {5 * rows(op.out) * static_cast<double>(state_numbers(op)),
-            in + 2 * bytes(op.out) + state_bytes(state_numbers(op))};
+    return {5 * rows(op.out) * static_cast<double>(ring_of(op).matrix_numbers()),
+            in + 2 * bytes(op.out) + matrix_bytes(op.state, ring_of(op))};
+  }
+  // With a ring a row that decodes writes its matrices at every kRingTokens-th position, and reads the entries since.
+  double matrix_bytes(const StatePart& state, const StateRing& ring) const {
+    if (state.ring_tokens == 0) return state_bytes(ring.matrix_numbers());
+    const double writes = list.decode_only ? 1.0 / kRingTokens : 1, entries_read = (kRingTokens - 1) / 2.0;
+    const double entries_written = list.decode_only ? 1 : entries_read;
+    return 4 * state_rows() *
+           ((1 + writes) * static_cast<double>(ring.matrix_numbers()) +
+            (entries_read + entries_written) * static_cast<double>(ring.entry_numbers()));
   }
   OpCost operator()(const GatedNorm& op) const {
     return {9 * elements(op.x), 2 * bytes(op.x) + bytes(op.out) + weight_bytes(op.weight)};

@@ -23,7 +23,8 @@ struct OpList {
   // A row's numbers do not depend on how many others there are and what they hold: one order of sums per shape of
   // weights, whatever the bucket. Attention's is in its work lists.
   bool batch_invariant = false;
-  // No step that is run by it has prompt items: attention's kernels for those are not there.
+  // No step that is run by it has prompt items: attention's kernels for those are not there. If it is not
+  // batch-invariant, no row has more than kRingRowTokens tokens.
   bool decode_only = false;
 
   // Rows of a kRouted tensor for each of the list's own, which are R in a list that samples and else T. 0 = no tensor

@@ -33,9 +33,43 @@ struct Columns {
 struct StatePart {
   uint32_t kv_group, layer;  // layer counts inside the group
   uint32_t first = 0;
-  // Room for a state that is written at positions divisible by this alone, with what the tokens since gave kept behind
-  // it in the record. 0: it is written behind each row. Nothing else is built yet, and validating refuses it.
-  uint32_t ring_tokens = 0;
+  uint32_t ring_tokens = 0;  // of gated_delta and selective_scan: 0, or kRingTokens
+};
+
+// Matrices with a ring are written at multiples of kRingTokens alone: a step that decodes reads them, and writes what
+// its token adds. In the record of a row that has computed positions [0, end), with base = end rounded down to a
+// multiple of kRingTokens,
+//   - the matrices are those behind [0, base); at base 0 they are zeros that nobody reads or writes;
+//   - behind them lie the entries of positions base <= p < end: a key k of each key head, a value d and a decay g of
+//     each head. From base on, the matrix behind a position p is S_p = g_p S_(p-1) + k_p d_p^T.
+// Which entries count depends on `end` alone: a record is one wherever it lies, and a row may go back to an earlier end
+// with the same base without a copy. All other numbers of a ring are any, and keep their bits. A StatePlace behind a
+// row's start is at a multiple of kRingTokens: its matrices alone are written.
+//
+// keys [key_heads][kRingKeys][key_dim], values [heads][kRingTokens - 1][value_dim], decays [heads][kRingKeys], one
+// behind the other: keys and decays of position p at p % kRingKeys, values at p % kRingTokens.
+inline constexpr uint32_t kRingTokens = 16;
+// Threads of several columns or heads read keys and decays. In rows of so many tokens no entry that is written lies
+// where another thread may yet read; longer ones write theirs when all have read.
+inline constexpr uint32_t kRingRowTokens = 4;
+inline constexpr uint32_t kRingKeys = kRingTokens + kRingRowTokens;
+
+struct StateRing {
+  uint32_t heads, key_heads, key_dim, value_dim;
+
+  // All from the first number behind the matrices on.
+  constexpr uint64_t keys(uint32_t key_head, uint32_t position) const {
+    return (uint64_t{key_head} * kRingKeys + position % kRingKeys) * key_dim;
+  }
+  constexpr uint64_t values(uint32_t head, uint32_t position) const {
+    return keys(key_heads, 0) + (uint64_t{head} * (kRingTokens - 1) + position % kRingTokens) * value_dim;
+  }
+  constexpr uint64_t decay(uint32_t head, uint32_t position) const {
+    return values(heads, 0) + uint64_t{head} * kRingKeys + position % kRingKeys;
+  }
+  constexpr uint64_t numbers() const { return decay(heads, 0); }
+  constexpr uint64_t matrix_numbers() const { return uint64_t{heads} * key_dim * value_dim; }
+  constexpr uint64_t entry_numbers() const { return uint64_t{key_heads} * key_dim + uint64_t{heads} * (value_dim + 1); }
 };
 
 inline constexpr uint32_t kConvWidthMax = 8;
@@ -67,7 +101,7 @@ inline constexpr uint32_t kStateDimMax = 256;
 // The gated delta rule (Yang, Kautz, Hatamizadeh: Gated Delta Networks, 2024), per value head with state S [key_dim,
 // value_dim]: decay g = exp(a * softplus(alpha + dt_bias)), beta = sigmoid(beta); S = g S; d = beta (v - S^T k); S = S
 // + k d^T; out = S^T q * scale. With normalise, q and k are divided by sqrt(sum of squares + eps) before. State
-// [value_heads, key_dim, value_dim].
+// [value_heads, key_dim, value_dim]. A ring keeps k as it is in qkv, and d divided by what k is divided by.
 struct GatedDelta {
   Columns qkv;          // [T, 2 key_heads key_dim + value_heads value_dim] f32: q | k | v, heads one behind the other
   Columns alpha, beta;  // [T, value_heads] f32
@@ -88,7 +122,7 @@ struct GatedDelta {
 // Mamba-2's scan (Dao, Gu: Transformers are SSMs, 2024), per head with state S [state_dim, head_dim]: dt =
 // clamp(softplus(dt + dt_bias), dt_min, dt_max); S = exp(a dt) S + B (dt x)^T; out = S^T C + d x. Heads h of a group, h
 // / (num_heads / num_groups), share B and C. State [num_heads, state_dim, head_dim]: in that order, which is the delta
-// rule's, B and C are its k and q.
+// rule's, B and C are its k and q, dt x its d.
 struct SelectiveScan {
   Columns x;                                            // [T, num_heads head_dim] f32
   Columns b, c;                                         // [T, num_groups state_dim] f32
@@ -102,15 +136,20 @@ struct SelectiveScan {
   TensorId out;  // [T, num_heads head_dim] f32
 };
 
+constexpr StateRing ring_of(const GatedDelta& op) {
+  return {op.value_heads, op.key_heads, op.key_dim, op.value_dim};
+}
+constexpr StateRing ring_of(const SelectiveScan& op) {
+  return {op.num_heads, op.num_groups, op.state_dim, op.head_dim};
+}
+
 // Numbers of a record that the states of these ops take.
 constexpr uint64_t state_numbers(uint32_t columns, const CausalConv& op) {
   return uint64_t{op.width - 1} * columns;
 }
-constexpr uint64_t state_numbers(const GatedDelta& op) {
-  return uint64_t{op.value_heads} * op.key_dim * op.value_dim;
-}
-constexpr uint64_t state_numbers(const SelectiveScan& op) {
-  return uint64_t{op.num_heads} * op.state_dim * op.head_dim;
+template <class Op>
+constexpr uint64_t state_numbers(const Op& op) {
+  return ring_of(op).matrix_numbers() + (op.state.ring_tokens > 0 ? ring_of(op).numbers() : 0);
 }
 
 // RMS norm of each run of group_columns numbers of a row, and a gate: with gate_first out = norm(x * silu(gate)) *

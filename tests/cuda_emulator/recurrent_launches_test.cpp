@@ -13,7 +13,10 @@ constexpr uint32_t kConv = 2 * 16 * 128 + 48 * 128, kAll = kConv + 48 * 128 + 2 
 
 struct Layer {
   std::vector<PackedMatrix> tensors;
-  KvGroup states{.num_layers = 1, .num_blocks = 8, .state_columns = 3 * kConv + 48 * 128 * 128};
+  KvGroup states{
+      .num_layers = 1,
+      .num_blocks = 8,
+      .state_columns = 3 * kConv + 48 * 128 * 128 + static_cast<uint32_t>(StateRing{48, 16, 128, 128}.numbers())};
   CompileInputs inputs;
 
   Layer() {
@@ -30,7 +33,8 @@ struct Layer {
   }
 
   // "kernel variant x by y threads shared", a line a launch.
-  std::string launches(uint32_t rows, bool decode_only, bool batch_invariant, uint32_t first = 0) const {
+  std::string launches(uint32_t rows, bool decode_only, bool batch_invariant, uint32_t first = 0,
+                       uint32_t ring_tokens = kRingTokens) const {
     OpList list{"forward", rows, 0, {}, {}};
     list.decode_only = decode_only;
     list.batch_invariant = batch_invariant;
@@ -54,7 +58,7 @@ struct Layer {
     delta.key_heads = 16;
     delta.value_heads = 48;
     delta.key_dim = delta.value_dim = 128;
-    delta.state = {0, 0, 3 * kConv};
+    delta.state = {0, 0, 3 * kConv, ring_tokens};
     delta.out = mixed;
     REQUIRE(choose(delta, list, inputs, &found).ok());
     REQUIRE(choose(GatedNorm{mixed, {all, kConv}, 2, 128, 1e-6f, false, out}, list, inputs, &found).ok());
@@ -73,21 +77,31 @@ struct Layer {
 TEST_CASE("a recurrent layer's launches are pinned", "[program][recurrent]") {
   const Layer layer;
   const std::string one =
-      "causal_conv token 1 x 20 of 128, 0\ngated_delta  192 x 1 of 128, 9472\ngated_norm  12 x 1 of 128, 0\n";
+      "causal_conv token 1 x 20 of 128, 0\ngated_delta ring 192 x 1 of 128, 11712\ngated_norm  12 x 1 of 128, 0\n";
   CHECK(layer.launches(1, true, false) == one);
-  CHECK(layer.launches(1, true, true) == one);
   CHECK(layer.launches(256, true, false) ==
-        "causal_conv token 256 x 20 of 128, 0\ngated_delta  192 x 256 of 128, 9472\n"
+        "causal_conv token 256 x 20 of 128, 0\ngated_delta ring 192 x 256 of 128, 11712\n"
         "gated_norm  3072 x 1 of 128, 0\n");
   CHECK(layer.launches(2048, false, false) ==
-        "causal_conv tile 128 x 20 of 128, 0\ngated_delta groups of 4 192 x 64 of 128, 38528\n"
-        "gated_norm  24576 x 1 of 128, 0\n");
-  // Invariant: one token at a time. x that is not at a multiple of four: a channel a thread.
+        "causal_conv tile 128 x 20 of 128, 0\ngated_delta groups of 4 192 x 64 of 128, 38656\n"
+        "state_entries  15 x 64 of 256, 0\ngated_norm  24576 x 1 of 128, 0\n");
+  // Invariant: one token at a time, and rows of any length. x that is not at a multiple of four: a channel a thread.
   CHECK(layer.launches(2048, false, true, 1) ==
-        "causal_conv tile 128 x 80 of 128, 0\ngated_delta  192 x 64 of 128, 9472\ngated_norm  24576 x 1 of 128, 0\n");
+        "causal_conv tile 128 x 80 of 128, 0\ngated_delta ring 192 x 64 of 128, 11712\n"
+        "state_entries  15 x 64 of 256, 0\ngated_norm  24576 x 1 of 128, 0\n");
+  CHECK(layer.launches(1, true, true) ==
+        "causal_conv token 1 x 20 of 128, 0\ngated_delta ring 192 x 1 of 128, 11712\n"
+        "state_entries  15 x 1 of 256, 0\ngated_norm  12 x 1 of 128, 0\n");
+  // No ring.
+  CHECK(layer.launches(1, true, false, 0, 0) ==
+        "causal_conv token 1 x 20 of 128, 0\ngated_delta  192 x 1 of 128, 9472\ngated_norm  12 x 1 of 128, 0\n");
+  CHECK(layer.launches(2048, false, false, 0, 0) ==
+        "causal_conv tile 128 x 20 of 128, 0\ngated_delta groups of 4 192 x 64 of 128, 38656\n"
+        "gated_norm  24576 x 1 of 128, 0\n");
 }
 
-TEST_CASE("recurrent ops are refused without a group of states, or with a ring", "[program][recurrent]") {
+TEST_CASE("recurrent ops are refused without a group of states, or with a ring that they have not",
+          "[program][recurrent]") {
   Layer layer;
   OpList list{"forward", 1, 0, {}, {}};
   const TensorId x = list.add_tensor({"", Rows::kTokens, 4, DType::kF32, Storage::kArena});

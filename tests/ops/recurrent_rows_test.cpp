@@ -11,7 +11,10 @@
 namespace llmrt::optest {
 namespace {
 
-constexpr uint32_t kTextTokens = 70;
+constexpr uint32_t kTextTokens = 70, kFirst = 8;
+
+constexpr DeltaShape kDeltaPlain = {1, 2, 36, 40, KeyHeadOrder::kDivided, false, true, false};
+constexpr ScanShape kScanPlain = {2, 36, 1, 72, true, 0, 1e30f, false};
 
 // The text in rows of these lengths, all its steps batch-invariant. beside: other texts in the same steps.
 Case invariant_case(const RecurrentRule& rule, const std::vector<uint32_t>& lengths, bool beside) {
@@ -35,7 +38,7 @@ Case invariant_case(const RecurrentRule& rule, const std::vector<uint32_t>& leng
     }
     step.add_row(6, start, length);
     step.patch_table(6, 0, {7});
-    step.forward.decode_only = length == 1 && num_others <= 1;
+    step.forward.decode_only = length <= 4 && num_others <= 4;
     step.forward.batch_invariant = true;
     step.set_bucket(length + num_others);
     std::vector<Columns> inputs;
@@ -48,14 +51,14 @@ Case invariant_case(const RecurrentRule& rule, const std::vector<uint32_t>& leng
           {step.input(Rows::kTokens, fmt::format("in{}", i), rule.inputs[i], DType::kF32, std::move(rows))});
     }
     const TensorId out = step.output(Rows::kTokens, "out", rule.out_columns, rule.out_dtype, Tolerance::kRecurrent);
-    step.forward.ops.push_back(rule.make_op(inputs, StatePart{0, 1, 8}, out));
+    step.forward.ops.push_back(rule.make_op(inputs, StatePart{0, 1, kFirst, rule.ring_tokens()}, out));
     start += length;
   }
   return test_case;
 }
 
-// The text's outputs, then its record.
-std::vector<std::byte> bits_of(const Case& test_case, const Outcome& outcome) {
+// The text's outputs, then the numbers of its record that count.
+std::vector<std::byte> bits_of(const RecurrentRule& rule, const Case& test_case, const Outcome& outcome) {
   std::vector<std::byte> bits;
   for (size_t s = 0; s < test_case.steps.size(); ++s) {
     const Step& step = test_case.steps[s];
@@ -66,8 +69,12 @@ std::vector<std::byte> bits_of(const Case& test_case, const Outcome& outcome) {
     const auto begin = bytes.begin() + static_cast<std::ptrdiff_t>(row.token_first * row_bytes);
     bits.insert(bits.end(), begin, begin + static_cast<std::ptrdiff_t>(row.num_tokens * row_bytes));
   }
-  const std::vector<std::byte>& record = outcome.kv[0][1][7];
-  bits.insert(bits.end(), record.begin(), record.end());
+  const auto record = outcome.kv[0][1][7].begin() + kFirst * 4;
+  const std::vector<double> none(rule.first_of(static_cast<uint32_t>(rule.inputs.size())));
+  rule.record(RecurrentRule::Tokens(kTextTokens, none), RuleFault::kNone, [&](uint64_t first, const auto& numbers) {
+    const auto begin = record + static_cast<std::ptrdiff_t>(first * 4);
+    bits.insert(bits.end(), begin, begin + static_cast<std::ptrdiff_t>(numbers.size() * 4));
+  });
   return bits;
 }
 
@@ -103,7 +110,7 @@ Case many_rows_case(const RecurrentRule& rule, uint32_t num_rows, bool decode_on
     inputs.push_back({step.input(Rows::kTokens, fmt::format("in{}", i), rule.inputs[i], DType::kF32, numbers)});
   }
   const TensorId out = step.output(Rows::kTokens, "out", rule.out_columns, rule.out_dtype, Tolerance::kRecurrent);
-  step.forward.ops.push_back(rule.make_op(inputs, StatePart{0, 0, 0}, out));
+  step.forward.ops.push_back(rule.make_op(inputs, StatePart{0, 0, 0, rule.ring_tokens()}, out));
   return test_case;
 }
 
@@ -124,9 +131,9 @@ TEST_CASE("a step of recurrent layers may have many rows", "[recurrent]") {
 TEST_CASE("batch-invariant recurrent layers have the same bits however rows are cut", "[recurrent]") {
   auto rng = test_rng("recurrent bits");
   Suite suite;
-  const std::vector<RecurrentRule> rules = {conv_rule({20, 4, true, true, false}, &suite, rng),
-                                            delta_rule({1, 2, 36, 40}, &suite, rng),
-                                            scan_rule({2, 36, 1, 72}, &suite, rng)};
+  const std::vector<RecurrentRule> rules = {
+      conv_rule({20, 4, true, true, false}, &suite, rng), delta_rule({1, 2, 36, 40}, &suite, rng),
+      scan_rule({2, 36, 1, 72}, &suite, rng), delta_rule(kDeltaPlain, &suite, rng), scan_rule(kScanPlain, &suite, rng)};
   const std::vector<std::vector<uint32_t>> cuts = {
       {kTextTokens}, {64, 1, 1, 1, 1, 1, 1}, {1, 2, 3, 5, 8, 13, 21, 17}, {33, 37}};
   for (const RecurrentRule& rule : rules)
@@ -147,7 +154,7 @@ TEST_CASE("batch-invariant recurrent layers have the same bits however rows are 
       const auto outcome = execute(**backend, test_case);
       INFO(test_case.name << ", case " << i << ": " << (outcome ? "" : outcome.error().message));
       REQUIRE(outcome.ok());
-      std::vector<std::byte> bits = bits_of(test_case, *outcome);
+      std::vector<std::byte> bits = bits_of(rules[i / (2 * cuts.size())], test_case, *outcome);
       if (i % (2 * cuts.size()) == 0) first = bits;
       CHECK(bits == first);
     }

@@ -49,7 +49,7 @@ struct Head {
 };
 
 struct HeadResult {
-  std::vector<Numbers> outputs;
+  std::vector<Numbers> outputs, added;
   Numbers state;  // [key, value]
 };
 
@@ -61,8 +61,8 @@ HeadResult work_out(const Head& head, size_t value_dim, size_t key_dim, RuleFaul
   const auto left = [&](size_t j, size_t t) {
     return fault == RuleFault::kDecayBehind ? std::exp(sums[t] - sums[j]) : std::exp(sums[t + 1] - sums[j + 1]);
   };
-  HeadResult result{{}, Numbers(key_dim * value_dim)};
-  std::vector<Numbers> added;
+  HeadResult result{{}, {}, Numbers(key_dim * value_dim)};
+  std::vector<Numbers>& added = result.added;
   for (size_t t = 0; t < count; ++t) {
     Numbers value = head.values[t], output(value_dim);
     if (!head.strengths.empty()) {
@@ -108,6 +108,32 @@ Numbers all_states(uint32_t num_heads, size_t value_dim, size_t key_dim, RuleFau
   return states;
 }
 
+// heads_of(h): the head, its key head, and what its keys are divided by, by token.
+struct EntryHead {
+  Head head;
+  uint32_t key_head;
+  Numbers lengths;
+};
+template <class HeadOf>
+std::vector<RingEntry> all_entries(const Tokens& tokens, const StateRing& ring, RuleFault fault,
+                                   const HeadOf& head_of) {
+  std::vector<RingEntry> entries(tokens.size(), {Numbers(ring.key_heads * ring.key_dim),
+                                                 Numbers(ring.heads * ring.value_dim), Numbers(ring.heads)});
+  for (uint32_t h = 0; h < ring.heads; ++h) {
+    const EntryHead own = head_of(h, fault);
+    const HeadResult result = work_out(own.head, ring.value_dim, ring.key_dim, fault);
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      RingEntry& entry = entries[t];
+      for (uint32_t k = 0; k < ring.key_dim; ++k)
+        entry.keys[own.key_head * ring.key_dim + k] = own.head.keys[t][k] * own.lengths[t];
+      for (uint32_t v = 0; v < ring.value_dim; ++v)
+        entry.values[h * ring.value_dim + v] = result.added[t][v] / own.lengths[t];
+      entry.decays[h] = fault == RuleFault::kNoDecay ? 1 : std::exp(own.head.log_decays[t]);
+    }
+  }
+  return entries;
+}
+
 struct ConvText {
   ConvShape shape;
   Numbers weight, bias;
@@ -147,17 +173,29 @@ struct DeltaText {
 
   Numbers key(const Numbers& token, uint32_t first, uint32_t head, RuleFault fault) const {
     Numbers numbers = part(token, first + size_t{head} * shape.key_dim, shape.key_dim);
-    const double length = std::sqrt(product(numbers, numbers) + static_cast<double>(kEps));
-    if (shape.normalise && fault != RuleFault::kNoNorm)
-      for (double& x : numbers) x /= length;
+    const double divisor = length(numbers, fault);
+    for (double& x : numbers) x /= divisor;
     return numbers;
+  }
+  double length(const Numbers& key, RuleFault fault) const {
+    const bool normalises = shape.normalise && fault != RuleFault::kNoNorm;
+    return normalises ? std::sqrt(product(key, key) + static_cast<double>(kEps)) : 1;
+  }
+  uint32_t key_head_of(uint32_t h, RuleFault fault) const {
+    const bool divided = (shape.order == KeyHeadOrder::kDivided) != (fault == RuleFault::kOtherHead);
+    return divided ? h / (shape.value_heads / shape.key_heads) : h % shape.key_heads;
+  }
+  EntryHead entry_head(const Tokens& tokens, uint32_t h, RuleFault fault) const {
+    EntryHead entry{head_of(tokens, h, fault), key_head_of(h, fault), {}};
+    const uint32_t keys = shape.key_heads * shape.key_dim;
+    for (const Numbers& token : tokens)
+      entry.lengths.push_back(length(part(token, keys + entry.key_head * shape.key_dim, shape.key_dim), fault));
+    return entry;
   }
   Head head_of(const Tokens& tokens, uint32_t h, RuleFault fault) const {
     const uint32_t shared = shape.value_heads / shape.key_heads, keys = shape.key_heads * shape.key_dim;
     const uint32_t values = shape.value_heads * shape.value_dim;
-    const bool divided = (shape.order == KeyHeadOrder::kDivided) != (fault == RuleFault::kOtherHead);
-    const uint32_t key_head = divided ? h / shared : h % shape.key_heads;
-    const uint32_t alphas = 2 * keys + values;
+    const uint32_t key_head = key_head_of(h, fault), alphas = 2 * keys + values;
     // In turn: the betas of a key head's value heads, then their alphas.
     const uint32_t alpha = shape.gates_in_turn ? alphas + h / shared * 2 * shared + shared + h % shared : alphas + h;
     const uint32_t beta = shape.gates_in_turn ? alpha - shared : alpha + shape.value_heads;
@@ -180,9 +218,14 @@ struct ScanText {
 
   uint32_t values() const { return shape.num_heads * shape.head_dim; }
   uint32_t keys() const { return shape.num_groups * shape.state_dim; }
+  uint32_t group_of(uint32_t h, RuleFault fault) const {
+    return fault == RuleFault::kOtherHead ? h % shape.num_groups : h / (shape.num_heads / shape.num_groups);
+  }
+  EntryHead entry_head(const Tokens& tokens, uint32_t h, RuleFault fault) const {
+    return {head_of(tokens, h, fault), group_of(h, fault), Numbers(tokens.size(), 1)};
+  }
   Head head_of(const Tokens& tokens, uint32_t h, RuleFault fault) const {
-    const uint32_t each = shape.num_heads / shape.num_groups;
-    const uint32_t group = fault == RuleFault::kOtherHead ? h % shape.num_groups : h / each;
+    const uint32_t group = group_of(h, fault);
     Head head;
     for (const Numbers& token : tokens) {
       const double dt = std::clamp(soft_plus(token[values() + 2 * keys() + h] + dt_bias[h]),
@@ -196,6 +239,11 @@ struct ScanText {
     return head;
   }
 };
+
+void add_ring(RecurrentRule* rule, const StateRing& ring, bool has_ring) {
+  rule->state_numbers = ring.matrix_numbers() + (has_ring ? ring.numbers() : 0);
+  if (has_ring) rule->ring = ring;
+}
 
 }  // namespace
 
@@ -231,14 +279,19 @@ RecurrentRule delta_rule(const DeltaShape& shape, Suite* suite, std::mt19937_64&
   RecurrentRule rule;
   rule.name = fmt::format("gated_delta heads {}/{} dims {}/{} {}{}{}", shape.key_heads, shape.value_heads,
                           shape.key_dim, shape.value_dim, shape.order == KeyHeadOrder::kDivided ? "divided" : "modulo",
-                          shape.gates_in_turn ? " gates in turn" : "", shape.normalise ? "" : " as they are");
+                          shape.gates_in_turn ? " gates in turn" : "", shape.normalise ? "" : " as they are") +
+              (shape.ring ? " ring" : "");
   rule.inputs = {2 * shape.key_heads * shape.key_dim + shape.value_heads * shape.value_dim};
   if (shape.gates_in_turn)
     rule.inputs.push_back(2 * shape.value_heads);
   else
     rule.inputs.insert(rule.inputs.end(), 2, shape.value_heads);
   rule.out_columns = shape.value_heads * shape.value_dim;
-  rule.state_numbers = uint64_t{shape.value_heads} * shape.key_dim * shape.value_dim;
+  const StateRing ring{shape.value_heads, shape.key_heads, shape.key_dim, shape.value_dim};
+  add_ring(&rule, ring, shape.ring);
+  rule.entries = [=](const Tokens& tokens, RuleFault fault) {
+    return all_entries(tokens, ring, fault, [&](uint32_t h, RuleFault f) { return text.entry_head(tokens, h, f); });
+  };
   rule.make_op = [=](const std::vector<Columns>& in, const StatePart& state, TensorId out) {
     Columns alpha = in[1], beta = in.back();
     if (shape.gates_in_turn) alpha.first += shape.value_heads / shape.key_heads;
@@ -286,10 +339,15 @@ RecurrentRule scan_rule(const ScanShape& shape, Suite* suite, std::mt19937_64& r
                       shape.has_d ? weight_numbers(*suite, d) : Numbers(shape.num_heads)};
   RecurrentRule rule;
   rule.name = fmt::format("selective_scan heads {} dim {} groups {} states {} d {} dt {} to {}", shape.num_heads,
-                          shape.head_dim, shape.num_groups, shape.state_dim, shape.has_d, shape.dt_min, shape.dt_max);
+                          shape.head_dim, shape.num_groups, shape.state_dim, shape.has_d, shape.dt_min, shape.dt_max) +
+              (shape.ring ? " ring" : "");
   rule.inputs = {text.values(), text.keys(), text.keys(), shape.num_heads};
   rule.out_columns = text.values();
-  rule.state_numbers = uint64_t{shape.num_heads} * shape.state_dim * shape.head_dim;
+  const StateRing ring{shape.num_heads, shape.num_groups, shape.state_dim, shape.head_dim};
+  add_ring(&rule, ring, shape.ring);
+  rule.entries = [=](const Tokens& tokens, RuleFault fault) {
+    return all_entries(tokens, ring, fault, [&](uint32_t h, RuleFault f) { return text.entry_head(tokens, h, f); });
+  };
   rule.make_op = [=](const std::vector<Columns>& in, const StatePart& state, TensorId out) {
     return SelectiveScan{in[0],
                          in[1],

@@ -16,7 +16,7 @@ RecurrentRule conv_rule(const ConvShape& shape, Suite* suite, std::mt19937_64& r
 struct DeltaShape {
   uint32_t key_heads, value_heads, key_dim, value_dim;
   KeyHeadOrder order = KeyHeadOrder::kDivided;
-  bool gates_in_turn = false, normalise = true;
+  bool gates_in_turn = false, normalise = true, ring = true;
 };
 RecurrentRule delta_rule(const DeltaShape& shape, Suite* suite, std::mt19937_64& rng);
 
@@ -24,6 +24,7 @@ struct ScanShape {
   uint32_t num_heads, head_dim, num_groups, state_dim;
   bool has_d = true;
   float dt_min = 0, dt_max = 1e30f;
+  bool ring = true;
 };
 RecurrentRule scan_rule(const ScanShape& shape, Suite* suite, std::mt19937_64& rng);
 

@@ -12,9 +12,11 @@
 namespace llmrt::optest {
 namespace {
 
-constexpr uint32_t kRecords = 9, kLayers = 2, kFirst = 8;
+constexpr uint32_t kLayers = 2, kFirst = 8;
 
-std::vector<std::byte> bytes_of_numbers(const std::vector<double>& numbers, DType dtype) {
+using Numbers = std::vector<double>;
+
+std::vector<std::byte> bytes_of_numbers(const Numbers& numbers, DType dtype) {
   std::vector<std::byte> bytes(numbers.size() * dtype_bytes(dtype));
   for (size_t i = 0; i < numbers.size(); ++i) {
     const float wide = static_cast<float>(numbers[i]);
@@ -28,19 +30,19 @@ std::vector<std::byte> bytes_of_numbers(const std::vector<double>& numbers, DTyp
 }
 
 // In the order of a step: stores, loads, copies. Host records lie behind those of the pool.
-void move_records(const ForwardInputs& in, KvBytes* kv) {
+void move_records(const ForwardInputs& in, uint32_t num_records, KvBytes* kv) {
   for (auto& layer : *kv) {
-    for (const BlockCopy& move : in.block_stores) layer[kRecords + move.target] = layer[move.source];
-    for (const BlockCopy& move : in.block_loads) layer[move.target] = layer[kRecords + move.source];
+    for (const BlockCopy& move : in.block_stores) layer[num_records + move.target] = layer[move.source];
+    for (const BlockCopy& move : in.block_loads) layer[move.target] = layer[num_records + move.source];
     for (const BlockCopy& move : in.block_copies) layer[move.target] = layer[move.source];
   }
 }
 
+}  // namespace
+
 RecurrentRule::Tokens first_of(const RecurrentRule::Tokens& tokens, uint32_t count) {
   return {tokens.begin(), tokens.begin() + count};
 }
-
-}  // namespace
 
 uint32_t RecurrentRule::first_of(uint32_t input) const {
   uint32_t first = 0;
@@ -48,18 +50,44 @@ uint32_t RecurrentRule::first_of(uint32_t input) const {
   return first;
 }
 
-RecurrentScript::RecurrentScript(const std::string& what, RecurrentRule rule, bool packed, std::mt19937_64& rng)
-    : rule_(std::move(rule)), packed_(packed), rng_(rng), part_{0, 1, kFirst} {
+void RecurrentRule::record(const Tokens& tokens, RuleFault fault, const Put& put) const {
+  if (!ring) return put(0, state(tokens, fault));
+  const auto count = static_cast<uint32_t>(tokens.size()), base = count / kRingTokens * kRingTokens;
+  if (base > 0) put(0, state(llmrt::optest::first_of(tokens, base), fault));
+  if (base == count) return;
+  const std::vector<RingEntry> all = entries(tokens, fault);
+  for (uint32_t p = base; p < count; ++p) {
+    const auto put_part = [&](uint64_t first, const std::vector<double>& numbers, uint32_t idx, uint32_t size) {
+      const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(idx * size);
+      put(ring->matrix_numbers() + first, {begin, begin + size});
+    };
+    for (uint32_t head = 0; head < ring->key_heads; ++head)
+      put_part(ring->keys(head, p), all[p].keys, head, ring->key_dim);
+    for (uint32_t head = 0; head < ring->heads; ++head) {
+      put_part(ring->values(head, p), all[p].values, head, ring->value_dim);
+      put_part(ring->decay(head, p), all[p].decays, head, 1);
+    }
+  }
+}
+
+RecurrentScript::RecurrentScript(const std::string& what, RecurrentRule rule, bool packed, std::mt19937_64& rng,
+                                 uint32_t num_records)
+    : rule_(std::move(rule)), packed_(packed), rng_(rng), part_{0, 1, kFirst, rule_.ring_tokens()} {
   test_case_.name = fmt::format("{} {}{}", rule_.name, what, packed ? " packed" : "");
   test_case_.variant = dtype_name(rule_.out_dtype);
   const KvGroup states{.num_layers = kLayers,
                        .block_tokens = 64,
-                       .num_blocks = kRecords,
+                       .num_blocks = num_records,
                        .num_host_blocks = 2,
                        .state_columns = kFirst + round_up(static_cast<uint32_t>(rule_.state_numbers), 4u) + 4};
   test_case_.groups = {states};
   test_case_.kv = {random_kv(states, rng)};
   test_case_.state_tolerance = 1e-4;
+  if (!rule_.ring) return;
+  // What does not count is not read.
+  const std::vector<std::byte> poison = bytes_of_numbers(Numbers(rule_.state_numbers, NAN), DType::kF32);
+  for (std::vector<std::byte>& record : test_case_.kv[0][part_.layer])
+    std::ranges::copy(poison, record.begin() + kFirst * 4);
 }
 
 Step& RecurrentScript::add_step(const std::vector<TextRow>& rows, uint32_t bucket) {
@@ -84,7 +112,7 @@ Step& RecurrentScript::add_step(const std::vector<TextRow>& rows, uint32_t bucke
       }
       for (double& number : token) number = static_cast<double>(static_cast<float>(number));
     }
-    decodes &= row.num_tokens == 1;
+    decodes &= row.num_tokens <= kRingRowTokens;
     runs.push_back({row, start, row.text->tokens});
   }
   step.forward.decode_only = decodes;
@@ -125,12 +153,14 @@ Outcome RecurrentScript::expected(RowFault row_fault, RuleFault rule_fault) cons
   outcome.kv = test_case_.kv;
   for (size_t s = 0; s < steps_.size(); ++s) {
     std::vector<double> out;
-    move_records(test_case_.steps[s].forward_inputs, &outcome.kv[0]);
+    move_records(test_case_.steps[s].forward_inputs, test_case_.groups[0].num_blocks, &outcome.kv[0]);
     for (size_t r = 0; r < steps_[s].size(); ++r) {
       const Run& run = steps_[s][r];
       const auto put = [&](uint32_t record, const RecurrentRule::Tokens& tokens) {
-        const std::vector<std::byte> bytes = bytes_of_numbers(rule_.state(tokens, rule_fault), DType::kF32);
-        std::ranges::copy(bytes, outcome.kv[0][part_.layer][record].begin() + kFirst * 4);
+        rule_.record(tokens, rule_fault, [&](uint64_t first, const Numbers& numbers) {
+          const auto place = outcome.kv[0][part_.layer][record].begin() + static_cast<std::ptrdiff_t>(4 * first);
+          std::ranges::copy(bytes_of_numbers(numbers, DType::kF32), place + kFirst * 4);
+        });
       };
       // The text as the faulty row knows it.
       RecurrentRule::Tokens tokens = run.tokens;
@@ -138,6 +168,11 @@ Outcome RecurrentScript::expected(RowFault row_fault, RuleFault rule_fault) cons
       if (row_fault == RowFault::kStateLost) {
         tokens.erase(tokens.begin(), tokens.begin() + start);
         start = 0;
+      }
+      if (row_fault == RowFault::kRingLost) {
+        const uint32_t base = start / kRingTokens * kRingTokens;
+        tokens.erase(tokens.begin() + base, tokens.begin() + start);
+        start = base;
       }
       if (row_fault == RowFault::kOtherRowsState && start > 0 && steps_[s].size() > 1) {
         const Run& other = steps_[s][(r + 1) % steps_[s].size()];
@@ -196,6 +231,28 @@ RecurrentScript moves_script(const RecurrentRule& rule, std::mt19937_64& rng) {
   returns.memory.ops = {StoreBlocks{0}, LoadBlocks{0}, CopyBlocks{0}};
   returns.forward_inputs.block_loads = {{1, 5, 64}};
   returns.forward_inputs.block_copies = {{5, 8, 64}};
+  return script;
+}
+
+RecurrentScript ring_script(const RecurrentRule& rule, uint32_t num_tokens, std::mt19937_64& rng) {
+  constexpr uint32_t kTexts = 7;
+  RecurrentScript script(fmt::format("rows of {} tokens from anywhere", num_tokens), rule, false, rng, 2 * kTexts);
+  for (uint32_t first = 1; first <= kRingTokens; first += kTexts) {
+    std::vector<Text> texts(kTexts), branches;
+    std::vector<TextRow> begin, others, more;
+    const uint32_t before = first % 2 * kRingTokens;
+    for (uint32_t i = 0; i < kTexts; ++i) begin.push_back({&texts[i], i, i, before + first + i});
+    script.add_step(begin, kTexts * (before + first + kTexts));
+    branches = texts;
+    for (uint32_t i = 0; i < kTexts; ++i)
+      others.push_back({&branches[i], i + kTexts, i + kTexts, num_tokens, static_cast<int32_t>(i)});
+    script.add_step(others, kTexts * num_tokens);
+    for (uint32_t i = 0; i < kTexts; ++i) {
+      more.push_back({&texts[i], i, i, num_tokens});
+      more.push_back({&branches[i], i + kTexts, i + kTexts, 1});
+    }
+    script.add_step(more, kTexts * (num_tokens + 1));
+  }
   return script;
 }
 

@@ -4,15 +4,20 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "tests/ops/op_harness.h"
 
 namespace llmrt::optest {
 
 // What a kernel might do wrong. The outcome that a script expects under it must be refused by compare().
-enum class RowFault { kNone, kOtherRowsState, kStateLost, kPlaceOneTokenLate };
+enum class RowFault { kNone, kOtherRowsState, kStateLost, kRingLost, kPlaceOneTokenLate };
 // What a rule might do wrong.
 enum class RuleFault { kNone, kNoDecay, kDecayBehind, kNoGate, kNoNorm, kOtherHead };
+
+struct RingEntry {
+  std::vector<double> keys, values, decays;
+};
 
 // An op, by its inputs of one token: `inputs` are the columns of each, in order.
 struct RecurrentRule {
@@ -20,17 +25,26 @@ struct RecurrentRule {
   std::vector<uint32_t> inputs;
   uint32_t out_columns = 0;
   DType out_dtype = DType::kF32;
-  uint64_t state_numbers = 0;
+  uint64_t state_numbers = 0;  // all that a record has
+  std::optional<StateRing> ring = {};
   std::function<Op(const std::vector<Columns>& inputs, const StatePart& state, TensorId out)> make_op;
   // The numbers of one token's input.
   std::function<std::vector<double>(uint32_t input, std::mt19937_64& rng)> draw;
   // By token: all inputs of it, one behind the other. Of all tokens the outputs, one behind the other.
   using Tokens = std::vector<std::vector<double>>;
   std::function<std::vector<double>(const Tokens& tokens, RuleFault fault)> outputs;
-  std::function<std::vector<double>(const Tokens& tokens, RuleFault fault)> state;  // behind the last
+  std::function<std::vector<double>(const Tokens& tokens, RuleFault fault)> state;  // behind the last, no ring
+  // Of all tokens what each adds to the state: keys, values and decays of all heads.
+  std::function<std::vector<RingEntry>(const Tokens& tokens, RuleFault fault)> entries = {};
 
   uint32_t first_of(uint32_t input) const;  // its column among all inputs
+  uint32_t ring_tokens() const { return ring ? kRingTokens : 0; }
+  // put(first, numbers) for all numbers of a record that count behind those tokens.
+  using Put = std::function<void(uint64_t first, const std::vector<double>& numbers)>;
+  void record(const Tokens& tokens, RuleFault fault, const Put& put) const;
 };
+
+RecurrentRule::Tokens first_of(const RecurrentRule::Tokens& tokens, uint32_t count);
 
 struct Text {
   RecurrentRule::Tokens tokens = {};
@@ -51,7 +65,8 @@ struct TextRow {
 class RecurrentScript {
  public:
   // packed: all inputs are columns of one tensor, behind some others.
-  RecurrentScript(const std::string& what, RecurrentRule rule, bool packed, std::mt19937_64& rng);
+  RecurrentScript(const std::string& what, RecurrentRule rule, bool packed, std::mt19937_64& rng,
+                  uint32_t num_records = 9);
 
   // The caller may add moves of records.
   Step& add_step(const std::vector<TextRow>& rows, uint32_t bucket);
@@ -80,6 +95,8 @@ class RecurrentScript {
 RecurrentScript mixed_script(const RecurrentRule& rule, bool packed, bool is_long, std::mt19937_64& rng);
 // Records that go to the host's pool, come back elsewhere, and are copied.
 RecurrentScript moves_script(const RecurrentRule& rule, std::mt19937_64& rng);
+// Texts that go on from each residue of kRingTokens with so many tokens, and branches of them.
+RecurrentScript ring_script(const RecurrentRule& rule, uint32_t num_tokens, std::mt19937_64& rng);
 // One text, cut anywhere.
 RecurrentScript cut_script(const RecurrentRule& rule, uint32_t num_tokens, std::mt19937_64& rng);
 

@@ -21,9 +21,15 @@ const DeltaShape kDeltaShapes[] = {
     {2, 4, 12, 8, KeyHeadOrder::kDivided, true},
     {1, 3, 36, 256, KeyHeadOrder::kModulo, false, false},
     {1, 1, 132, 8},
+    {1, 2, 36, 40, KeyHeadOrder::kDivided, false, true, false},
 };
 const ScanShape kScanShapes[] = {
-    {1, 4, 1, 4}, kScanSmall, {4, 64, 2, 128, true, 0.001f, 0.1f}, {3, 80, 1, 16, false}, {2, 36, 2, 256, false},
+    {1, 4, 1, 4},
+    kScanSmall,
+    {4, 64, 2, 128, true, 0.001f, 0.1f},
+    {3, 80, 1, 16, false},
+    {2, 36, 2, 256, false},
+    {2, 36, 1, 72, true, 0, 1e30f, false},
 };
 
 // Whether compare() tells what a script expects under the faults from what it expects.
@@ -77,12 +83,24 @@ TEST_CASE("selective_scan goes on from the state of each row", "[selective_scan]
   check_scripts(std::move(suite), scripts);
 }
 
+TEST_CASE("rows go on from a ring of any fill, and leave one", "[gated_delta][selective_scan][recurrent]") {
+  auto rng = test_rng("recurrent rings");
+  Suite suite;
+  std::vector<RecurrentScript> scripts;
+  for (const uint32_t num_tokens : {1u, 2u, 4u, 5u, 18u, 33u}) {
+    scripts.push_back(ring_script(delta_rule({2, 4, 20, 12}, &suite, rng), num_tokens, rng));
+    scripts.push_back(ring_script(scan_rule({4, 12, 2, 20}, &suite, rng), num_tokens, rng));
+  }
+  check_scripts(std::move(suite), scripts);
+}
+
 TEST_CASE("records of states move whole", "[recurrent][copy_blocks][store_blocks][load_blocks]") {
   auto rng = test_rng("recurrent moves");
   Suite suite;
   std::vector<RecurrentScript> scripts;
   for (const uint32_t channels : {5u, 1000u})
     scripts.push_back(moves_script(conv_rule({channels, 4, true, true, false}, &suite, rng), rng));
+  scripts.push_back(moves_script(delta_rule(kDeltaSmall, &suite, rng), rng));
   check_scripts(std::move(suite), scripts);
 }
 
@@ -100,6 +118,7 @@ TEST_CASE("faults of states and rules are told", "[recurrent]") {
       CHECK(tells(*script, fault, RuleFault::kNone));
     CHECK(tells(*script, RowFault::kNone, RuleFault::kNoGate));
   }
+  for (const RecurrentScript* script : {&delta, &scan}) CHECK(tells(*script, RowFault::kRingLost, RuleFault::kNone));
   for (const RecurrentScript* script : {&delta, &scan})
     for (const RuleFault fault : {RuleFault::kNoDecay, RuleFault::kDecayBehind, RuleFault::kOtherHead}) {
       INFO(script->test_case().name << " fault " << static_cast<int>(fault));

@@ -286,6 +286,8 @@ TEST_CASE("validating refuses wrong ops of recurrent layers", "[validating][recu
       {"state_columns: expected a multiple of 4", [](World& w) { w.groups[1].state_columns = 194; }},
       {"gated_delta: beta: columns: expected at most 32", [](World& w) { w.op<GatedDelta>().beta.first = 31; }},
       {"gated_delta: qkv: columns: expected at most 32", [](World& w) { w.op<GatedDelta>().qkv.first = 20; }},
+      {"gated_delta: ring_tokens: expected 0 or 16", [](World& w) { w.op<GatedDelta>().state.ring_tokens = 8; }},
+      {"gated_delta: state: expected at most 192", [](World& w) { w.op<GatedDelta>().state.ring_tokens = 16; }},
       {"gated_delta: key_dim: expected a multiple of 4 up to 256", [](World& w) { w.op<GatedDelta>().key_dim = 6; }},
       {"gated_delta: value_dim: expected a multiple of 4", [](World& w) { w.op<GatedDelta>().value_dim = 260; }},
       {"gated_delta: value_heads: expected a multiple of 0", [](World& w) { w.op<GatedDelta>().key_heads = 0; }},

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tests/reference/row_state.h"
+#include "tests/reference/ring_state.h"
 
 namespace llmrt::reference {
 namespace {
@@ -22,9 +22,9 @@ const double* columns_of(Machine& m, const Columns& part, uint32_t token) {
 }
 
 // S[k][v] = decay S[k][v]; for the delta rule the new value is beta (value - S^T key) instead of `value` itself. Then S
-// += key value^T, and out = S^T query.
-void update(double decay, const double* key, std::vector<double> value, const double* query, const double* beta,
-            uint32_t key_dim, double* state, double* out) {
+// += key value^T, and out = S^T query. Returns the new value.
+std::vector<double> update(double decay, const double* key, std::vector<double> value, const double* query,
+                           const double* beta, uint32_t key_dim, double* state, double* out) {
   const size_t value_dim = value.size();
   for (size_t i = 0; i < key_dim * value_dim; ++i) state[i] *= decay;
   if (beta) {
@@ -41,53 +41,74 @@ void update(double decay, const double* key, std::vector<double> value, const do
       out[v] += state[k * value_dim + v] * query[k];
     }
   }
+  return value;
 }
 
-// One head of q or k, normalised if the op says so.
-std::vector<double> head_of(const GatedDelta& op, const double* numbers) {
-  std::vector<double> head(numbers, numbers + op.key_dim);
-  if (!op.normalise) return head;
+// What one head of q or k is divided by.
+double length_of(const GatedDelta& op, const double* numbers) {
+  if (!op.normalise) return 1;
   double sum = 0;
-  for (const double x : head) sum += x * x;
-  for (double& x : head) x /= std::sqrt(sum + static_cast<double>(op.eps));
+  for (uint32_t i = 0; i < op.key_dim; ++i) sum += numbers[i] * numbers[i];
+  return std::sqrt(sum + static_cast<double>(op.eps));
+}
+std::vector<double> divided(const double* numbers, uint32_t count, double by) {
+  std::vector<double> head(numbers, numbers + count);
+  for (double& x : head) x /= by;
   return head;
 }
 
-void delta_token(Machine& m, const GatedDelta& op, uint32_t t, double* state) {
+uint32_t key_head_of(const GatedDelta& op, uint32_t head) {
+  return op.order == KeyHeadOrder::kDivided ? head / (op.value_heads / op.key_heads) : head % op.key_heads;
+}
+uint32_t key_head_of(const SelectiveScan& op, uint32_t head) {
+  return head / (op.num_heads / op.num_groups);
+}
+
+// What the token of a head gives goes to `entry`.
+void delta_token(Machine& m, const GatedDelta& op, uint32_t t, double* state, RingEntry* entry) {
   const double *q = columns_of(m, op.qkv, t), *k = q + op.key_heads * op.key_dim, *v = k + op.key_heads * op.key_dim;
   const double *alpha = columns_of(m, op.alpha, t), *beta = columns_of(m, op.beta, t);
   const std::vector<float>&a = m.values_of(op.a), &dt_bias = m.values_of(op.dt_bias);
   const uint32_t shared = op.value_heads / op.key_heads;
   std::vector<double> out(op.value_dim);
   for (uint32_t h = 0; h < op.value_heads; ++h) {
-    const uint32_t key_head = op.order == KeyHeadOrder::kDivided ? h / shared : h % op.key_heads;
+    const uint32_t key_head = key_head_of(op, h);
     const uint32_t column = op.gates_in_turn ? h + h / shared * shared : h;
     const double decay =
         std::exp(static_cast<double>(a[h]) * softplus(alpha[column] + static_cast<double>(dt_bias[h])));
     const double strength = sigmoid(beta[column]);
-    const std::vector<double> query = head_of(op, q + key_head * op.key_dim),
-                              key = head_of(op, k + key_head * op.key_dim);
-    update(decay, key.data(), {v + h * op.value_dim, v + (h + 1) * op.value_dim}, query.data(), &strength, op.key_dim,
-           state + size_t{h} * op.key_dim * op.value_dim, out.data());
+    const double *own_query = q + key_head * op.key_dim, *own_key = k + key_head * op.key_dim;
+    const double length = length_of(op, own_key);
+    const std::vector<double> query = divided(own_query, op.key_dim, length_of(op, own_query)),
+                              key = divided(own_key, op.key_dim, length);
+    const std::vector<double> added =
+        update(decay, key.data(), {v + h * op.value_dim, v + (h + 1) * op.value_dim}, query.data(), &strength,
+               op.key_dim, state + size_t{h} * op.key_dim * op.value_dim, out.data());
+    entry->decays[h] = decay;
+    std::copy_n(own_key, op.key_dim, entry->keys.data() + key_head * op.key_dim);
+    std::ranges::copy(divided(added.data(), op.value_dim, length), entry->values.data() + h * op.value_dim);
     for (uint32_t i = 0; i < op.value_dim; ++i)
       m.tensor(op.out).set(t, h * op.value_dim + i, out[i] * static_cast<double>(op.scale));
   }
 }
 
-void scan_token(Machine& m, const SelectiveScan& op, uint32_t t, double* state) {
+void scan_token(Machine& m, const SelectiveScan& op, uint32_t t, double* state, RingEntry* entry) {
   const double *x = columns_of(m, op.x, t), *dts = columns_of(m, op.dt, t);
   const std::vector<float>&a = m.values_of(op.a), &dt_bias = m.values_of(op.dt_bias);
   std::vector<double> out(op.head_dim);
   for (uint32_t h = 0; h < op.num_heads; ++h) {
-    const uint32_t group = h / (op.num_heads / op.num_groups);
+    const uint32_t group = key_head_of(op, h);
     const double dt = std::clamp(softplus(dts[h] + static_cast<double>(dt_bias[h])), static_cast<double>(op.dt_min),
                                  static_cast<double>(op.dt_max));
     const double* own = x + h * op.head_dim;
     std::vector<double> value(own, own + op.head_dim);
     for (double& number : value) number *= dt;
-    update(std::exp(static_cast<double>(a[h]) * dt), columns_of(m, op.b, t) + group * op.state_dim, std::move(value),
-           columns_of(m, op.c, t) + group * op.state_dim, nullptr, op.state_dim,
-           state + size_t{h} * op.state_dim * op.head_dim, out.data());
+    const double* key = columns_of(m, op.b, t) + group * op.state_dim;
+    entry->decays[h] = std::exp(static_cast<double>(a[h]) * dt);
+    value = update(entry->decays[h], key, std::move(value), columns_of(m, op.c, t) + group * op.state_dim, nullptr,
+                   op.state_dim, state + size_t{h} * op.state_dim * op.head_dim, out.data());
+    std::copy_n(key, op.state_dim, entry->keys.data() + group * op.state_dim);
+    std::ranges::copy(value, entry->values.data() + h * op.head_dim);
     const double d = op.d >= 0 ? static_cast<double>(m.values_of(op.d)[h]) : 0.0;
     for (uint32_t i = 0; i < op.head_dim; ++i) m.tensor(op.out).set(t, h * op.head_dim + i, out[i] + d * own[i]);
   }
@@ -102,6 +123,27 @@ Status walk(Machine& m, const StatePart& part, uint64_t numbers, const StepFn& s
     for (uint32_t i = 0; i < row.num_tokens; ++i) {
       step(row.token_first + i, state->data());
       state->advance(i + 1);
+    }
+  }
+  return {};
+}
+
+// The same over matrices. step(token, state, entry) fills the entry too.
+template <class Op, class StepFn>
+Status walk_matrices(Machine& m, const Op& op, const StepFn& step) {
+  const StateRing ring = ring_of(op);
+  RingEntry entry{std::vector<double>(ring.key_heads * ring.key_dim), std::vector<double>(ring.heads * ring.value_dim),
+                  std::vector<double>(ring.heads)};
+  if (op.state.ring_tokens == 0)
+    return walk(m, op.state, state_numbers(op), [&](uint32_t t, double* state) { step(t, state, &entry); });
+  std::vector<uint32_t> key_heads(ring.heads);
+  for (uint32_t head = 0; head < ring.heads; ++head) key_heads[head] = key_head_of(op, head);
+  for (const RowRecord& row : m.forward.rows) {
+    auto state = RingState::begin(m, row, op.state, ring, key_heads);
+    if (!state) return state.error();
+    for (uint32_t i = 0; i < row.num_tokens; ++i) {
+      step(row.token_first + i, state->data(), &entry);
+      state->advance(entry);
     }
   }
   return {};
@@ -131,11 +173,12 @@ Status run(Machine& m, const CausalConv& op) {
 }
 
 Status run(Machine& m, const GatedDelta& op) {
-  return walk(m, op.state, state_numbers(op), [&](uint32_t t, double* state) { delta_token(m, op, t, state); });
+  return walk_matrices(m, op,
+                       [&](uint32_t t, double* state, RingEntry* entry) { delta_token(m, op, t, state, entry); });
 }
 
 Status run(Machine& m, const SelectiveScan& op) {
-  return walk(m, op.state, state_numbers(op), [&](uint32_t t, double* state) { scan_token(m, op, t, state); });
+  return walk_matrices(m, op, [&](uint32_t t, double* state, RingEntry* entry) { scan_token(m, op, t, state, entry); });
 }
 
 Status run(Machine& m, const GatedNorm& op) {

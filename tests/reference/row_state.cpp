@@ -17,30 +17,44 @@ Result<RowState> RowState::begin(Machine& machine, const RowRecord& row, uint32_
   state.own_ = static_cast<uint32_t>(own);
   state.first_ = first;
   state.numbers_.assign(count, 0.0);
+  state.source_ = state.own_;
   if (row.start == 0) return state;
-  uint32_t source = state.own_;
   for (uint32_t i = row.places_first; i < row.places_first + row.num_places; ++i) {
     const StatePlace& place = machine.forward.state_places[i];
-    if (place.kv_group == kv_group && place.position == row.start) source = place.record;
+    if (place.kv_group == kv_group && place.position == row.start) state.source_ = place.record;
   }
-  const std::vector<double> record = pool.load_state(layer, source);
+  const std::vector<double> record = pool.load_state(layer, state.source_);
   std::copy_n(record.begin() + static_cast<std::ptrdiff_t>(first), count, state.numbers_.begin());
   return state;
 }
 
 void RowState::advance(uint32_t num_tokens) {
+  save(num_tokens, numbers_.size());
+  if (num_tokens == row_->num_tokens) store_own(numbers_);
+}
+
+void RowState::save(uint32_t num_tokens, size_t count) {
   for (uint32_t i = row_->places_first; i < row_->places_first + row_->num_places; ++i) {
     const StatePlace& place = machine_->forward.state_places[i];
     if (place.kv_group == kv_group_ && place.position > row_->start && place.position == row_->start + num_tokens)
-      store(place.record);
+      store(place.record, numbers_, count);
   }
-  if (num_tokens == row_->num_tokens) store(own_);
 }
 
-void RowState::store(uint32_t record) {
-  std::vector<double> numbers = pool_->load_state(layer_, record);
-  std::ranges::copy(numbers_, numbers.begin() + static_cast<std::ptrdiff_t>(first_));
-  pool_->store_state(layer_, record, numbers);
+std::vector<double> RowState::load_own() const {
+  const std::vector<double> record = pool_->load_state(layer_, own_);
+  const auto begin = record.begin() + static_cast<std::ptrdiff_t>(first_);
+  return {begin, begin + static_cast<std::ptrdiff_t>(numbers_.size())};
+}
+
+void RowState::store_own(const std::vector<double>& numbers) {
+  store(own_, numbers, numbers.size());
+}
+
+void RowState::store(uint32_t record, const std::vector<double>& numbers, size_t count) {
+  std::vector<double> all = pool_->load_state(layer_, record);
+  std::copy_n(numbers.begin(), count, all.begin() + static_cast<std::ptrdiff_t>(first_));
+  pool_->store_state(layer_, record, all);
 }
 
 }  // namespace llmrt::reference

@@ -20,14 +20,20 @@ class RowState {
   // the last token to the row's own record.
   void advance(uint32_t num_tokens);
 
+  // For states that are left in part. The first `count` numbers go to the places behind the row's first tokens.
+  void save(uint32_t num_tokens, size_t count);
+  bool is_own() const { return source_ == own_; }  // the row begins from its own record
+  std::vector<double> load_own() const;
+  void store_own(const std::vector<double>& numbers);
+
  private:
   RowState(Machine& machine, const RowRecord& row, KvPool& pool) : machine_(&machine), row_(&row), pool_(&pool) {}
-  void store(uint32_t record);
+  void store(uint32_t record, const std::vector<double>& numbers, size_t count);
 
   Machine* machine_;
   const RowRecord* row_;
   KvPool* pool_;
-  uint32_t kv_group_ = 0, layer_ = 0, own_ = 0;
+  uint32_t kv_group_ = 0, layer_ = 0, own_ = 0, source_ = 0;
   uint64_t first_ = 0;
   std::vector<double> numbers_;
 };

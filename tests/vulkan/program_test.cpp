@@ -485,7 +485,7 @@ TEST_CASE("experts become few launches, rows are sorted once, and sums of many r
 }
 
 // The recurrent part of a layer of Qwen3-Next: 16 key heads, 32 value heads, all of 128 numbers.
-Program make_recurrent(const char* device, uint32_t rows, bool decode_only) {
+Program make_recurrent(const char* device, uint32_t rows, bool decode_only, uint32_t ring_tokens = kRingTokens) {
   constexpr uint32_t kConv = 2 * 16 * 128 + 32 * 128, kAll = kConv + 32 * 128 + 64;
   WeightTable table;
   const auto weight = [&](uint64_t weight_rows, uint64_t columns) {
@@ -514,25 +514,30 @@ Program make_recurrent(const char* device, uint32_t rows, bool decode_only) {
                          true,
                          1e-6f,
                          0.0884f,
-                         {0, 0, 3 * kConv},
+                         {0, 0, 3 * kConv, ring_tokens},
                          mixed},
               GatedNorm{mixed, {all, kConv}, norm, 128, 1e-6f, false, tensor("gated", 32 * 128)}};
   StateConfig config;
   config.slots_max = 64;
-  const KvGroup states{.num_layers = 1, .num_blocks = 8, .state_columns = 3 * kConv + 32 * 128 * 128};
+  const KvGroup states{
+      .num_layers = 1,
+      .num_blocks = 8,
+      .state_columns = 3 * kConv + 32 * 128 * 128 + static_cast<uint32_t>(StateRing{32, 16, 128, 128}.numbers())};
   const FakeDevice fake(device, table, config, states);
   Result<Program> program = make_program(fake.resources(), list);
   REQUIRE(program);
   return std::move(*program);
 }
 
-TEST_CASE("a recurrent layer is three launches around its matmuls, whose groups follow device and rows") {
+TEST_CASE("a recurrent layer is three launches around its matmuls, or four, whose groups follow device and rows") {
+  CHECK(brief(make_recurrent("h200", 8, true, 0)) ==
+        " causal_conv: causal_conv\n"
+        "|gated_delta: state_walk\n"
+        "|gated_norm: gated_norm\n");
   const auto walk = [](const char* device, uint32_t rows, bool decode_only) {
     const Program program = make_recurrent(device, rows, decode_only);
-    CHECK(brief(program) ==
-          " causal_conv: causal_conv\n"
-          "|gated_delta: state_walk\n"
-          "|gated_norm: gated_norm\n");
+    CHECK(brief(program) == std::string(" causal_conv: causal_conv\n|gated_delta: state_ring\n") +
+                                (decode_only ? "" : "|gated_delta: state_entries\n") + "|gated_norm: gated_norm\n");
     const Launch& launch = program.launches[1];
     // Lanes, parts and groups.
     return fmt::format("{} x {} in {} {} {}", launch.kernel.constants[3], launch.kernel.constants[4], launch.groups.x,

@@ -203,7 +203,7 @@ static_assert(kConvWidthMax == 8);
 }  // namespace
 
 Status choose(const CausalConv& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
-  if (Status status = check_state("causal_conv", op.state, inputs); !status) return status;
+  if (Status status = check_state("causal_conv", op.state, inputs, false); !status) return status;
   const uint32_t channels = list.tensors[static_cast<size_t>(op.out)].columns;
   const bool has_fours = channels % 4 == 0 && has_whole_fours(op.x, list) && has_whole_fours(op.gate_in, list) &&
                          has_whole_fours(op.gate_out, list);

@@ -2,6 +2,8 @@
 // columns of a head, row); state_walk.cuh says what they do.
 #include "backends/cuda/choose.h"
 #include "backends/cuda/launch.cuh"
+#include "backends/cuda/ops/state_entries.cuh"
+#include "backends/cuda/ops/state_ring.cuh"
 #include "backends/cuda/ops/state_walk.cuh"
 
 namespace llmrt::cuda {
@@ -14,27 +16,53 @@ inline constexpr int kWalkBlocks = kChunks == 4  ? 2
                                    : kGroup == 1 ? 4
                                                  : 3;  // of a multiprocessor
 
-template <bool kDelta, int kGroup, int kChunks>
-__global__ void __launch_bounds__(kWalkThreads, kWalkBlocks<kGroup, kChunks>) state_walk_kernel(const WalkArgs args) {
-  __shared__ Products<kGroup> products;
-  using Tiles = Tile<kGroup, kChunks>;
-  Walk<kDelta, kGroup, kChunks> walk(args, reinterpret_cast<Tiles*>(dynamic_shared()), &products);
-  const uint32_t* inputs = args.states.inputs;
-  const RowRecord* rows = input_array<RowRecord>(inputs, kFwdRows);
-  const uint32_t num_rows = inputs[kFwdNumRows];
-  bool is_first = true;
+// fn(row, source): each row of this block, and where its state lies. Rows are known before the kernel before has ended.
+template <class Fn>
+__device__ void each_row(const StateRecords& states, Fn fn) {
+  const RowRecord* rows = input_array<RowRecord>(states.inputs, kFwdRows);
+  const uint32_t num_rows = states.inputs[kFwdNumRows];
   if (blockIdx.y >= num_rows) grid_dependency_wait();
   for (uint32_t r = blockIdx.y; r < num_rows; r += gridDim.y) {
     const RowRecord row = rows[r];
-    walk.load(args.states.source(row));
-    if (is_first) grid_dependency_wait();
-    is_first = false;
-    walk.walk(row);
+    fn(row, states.source(row), r == blockIdx.y);
   }
 }
 
+template <bool kDelta, int kGroup, int kChunks>
+__global__ void __launch_bounds__(kWalkThreads, kWalkBlocks<kGroup, kChunks>) state_walk_kernel(const WalkArgs args) {
+  __shared__ Products<kGroup> products;
+  auto* shared = dynamic_shared();
+  Walk<kDelta, kGroup, kChunks> walk(args, reinterpret_cast<Tile<kGroup, kChunks>*>(shared), &products);
+  each_row(args.states, [&](const RowRecord& row, const float* source, bool is_first) {
+    if constexpr (kGroup > 1) {
+      if (args.has_ring && row.num_tokens <= kRingRowTokens) {
+        RingWalk<kDelta, kChunks> ring(args, reinterpret_cast<RingTile<kChunks>*>(shared));
+        ring.load(row, source);
+        if (is_first) grid_dependency_wait();
+        ring.walk(row, source);
+        __syncthreads();
+        return;
+      }
+    }
+    walk.load(args.has_ring && row.start < kRingTokens ? nullptr : source);
+    if (is_first) grid_dependency_wait();
+    walk.walk(row, source);
+  });
+}
+
+template <bool kDelta, int kChunks>
+__global__ void __launch_bounds__(kWalkThreads, kWalkBlocks<1, kChunks>) ring_walk_kernel(const WalkArgs args) {
+  RingWalk<kDelta, kChunks> walk(args, reinterpret_cast<RingTile<kChunks>*>(dynamic_shared()));
+  each_row(args.states, [&](const RowRecord& row, const float* source, bool is_first) {
+    walk.load(row, source);
+    if (is_first) grid_dependency_wait();
+    walk.walk(row, source);
+    __syncthreads();
+  });
+}
+
 struct WalkShape {
-  bool is_delta, has_groups;  // groups of 4 tokens
+  bool is_delta, has_ring, has_groups;  // groups of 4 tokens
   int chunks;
 };
 template <class Fn>
@@ -48,13 +76,14 @@ Status with_walk(const WalkShape& shape, Fn fn) {
     return shape.has_groups ? by_chunks.template operator()<true, 4>() : by_chunks.template operator()<true, 1>();
   return shape.has_groups ? by_chunks.template operator()<false, 4>() : by_chunks.template operator()<false, 1>();
 }
-uint32_t tile_bytes(const WalkShape& shape) {
-  uint32_t bytes = 0;
+uint32_t shared_bytes(const WalkShape& shape) {
+  size_t bytes = 0;
   (void)with_walk(shape, [&]<bool, int kGroup, int kChunks>() {
-    bytes = 2 * sizeof(Tile<kGroup, kChunks>);
+    if (kGroup > 1 || !shape.has_ring) bytes = 2 * sizeof(Tile<kGroup, kChunks>);
+    if (shape.has_ring) bytes = std::max(bytes, sizeof(RingTile<kChunks>));
     return Status();
   });
-  return bytes;
+  return static_cast<uint32_t>(bytes);
 }
 
 // What both ops have by their own names.
@@ -74,25 +103,37 @@ WalkArgs walk_args(const Op& op, const WalkHeads& heads, bool has_fours, const O
   args.value_dim = heads.value_dim;
   args.slices = ceil_div(heads.value_dim, kBlockValues);
   args.has_fours = has_fours;
+  args.ring = ring_of(op);
+  args.has_ring = op.state.ring_tokens > 0;
   args.out = at.tensor<float>(op.out);
   return args;
 }
 
 // make(at): the kernel's arguments.
 Status add_walk(const char* name, bool is_delta, const WalkHeads& heads, const OpList& list,
-                const CompileInputs& inputs, std::function<WalkArgs(const OpContext&)> make, Launches* out) {
+                const CompileInputs& inputs, const StatePart& state, std::function<WalkArgs(const OpContext&)> make,
+                Launches* out) {
+  if (Status status = check_state(name, state, inputs, true); !status) return status;
   const int chunks = heads.key_dim <= 64 ? 1 : heads.key_dim <= 128 ? 2 : 4;
-  WalkShape shape{is_delta, !list.decode_only && !list.batch_invariant, chunks};
-  if (shape.has_groups && tile_bytes(shape) > inputs.device.shared_bytes_max) shape.has_groups = false;
-  KernelChoice choice{.kernel = name, .variant = shape.has_groups ? "groups of 4" : ""};
-  choice.grid = {heads.num_heads * ceil_div(heads.value_dim, kBlockValues),
-                 list.decode_only ? list.num_tokens : std::min(list.num_tokens, kRowsAtOnce)};
+  WalkShape shape{is_delta, state.ring_tokens > 0, !list.decode_only && !list.batch_invariant, chunks};
+  if (shape.has_groups && shared_bytes(shape) > inputs.device.shared_bytes_max) shape.has_groups = false;
+  const uint32_t rows_at_once = list.decode_only ? list.num_tokens : std::min(list.num_tokens, kRowsAtOnce);
+  KernelChoice choice{.kernel = name, .variant = shape.has_groups ? "groups of 4" : shape.has_ring ? "ring" : ""};
+  choice.grid = {heads.num_heads * ceil_div(heads.value_dim, kBlockValues), rows_at_once};
   choice.threads = kWalkThreads;
-  choice.shared_bytes = tile_bytes(shape);
-  add_launch(out, choice, [shape, make = std::move(make)](const KernelChoice& c, const OpContext& at) {
+  choice.shared_bytes = shared_bytes(shape);
+  add_launch(out, choice, [shape, make](const KernelChoice& c, const OpContext& at) {
     return with_walk(shape, [&]<bool kDelta, int kGroup, int kChunks>() {
+      if (kGroup == 1 && shape.has_ring) return launch(at, c, ring_walk_kernel<kDelta, kChunks>, make(at));
       return launch(at, c, state_walk_kernel<kDelta, kGroup, kChunks>, make(at));
     });
+  });
+  if (!shape.has_ring || (list.decode_only && !list.batch_invariant)) return {};
+  KernelChoice entries{.kernel = "state_entries"};
+  entries.grid = {kRingTokens - 1, std::min(rows_at_once, kRowsAtOnce)};
+  entries.threads = 256;
+  add_launch(out, entries, [is_delta, make = std::move(make)](const KernelChoice& c, const OpContext& at) {
+    return launch(at, c, is_delta ? state_entries_kernel<true> : state_entries_kernel<false>, make(at));
   });
   return {};
 }
@@ -100,7 +141,6 @@ Status add_walk(const char* name, bool is_delta, const WalkHeads& heads, const O
 }  // namespace
 
 Status choose(const GatedDelta& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
-  if (Status status = check_state("gated_delta", op.state, inputs); !status) return status;
   const WalkHeads heads{op.value_heads, op.key_heads, op.key_dim, op.value_dim};
   const bool has_fours = has_whole_fours(op.qkv, list);
   const auto make = [=](const OpContext& at) {
@@ -117,11 +157,10 @@ Status choose(const GatedDelta& op, const OpList& list, const CompileInputs& inp
     args.scale = op.scale;
     return args;
   };
-  return add_walk("gated_delta", true, heads, list, inputs, make, out);
+  return add_walk("gated_delta", true, heads, list, inputs, op.state, make, out);
 }
 
 Status choose(const SelectiveScan& op, const OpList& list, const CompileInputs& inputs, Launches* out) {
-  if (Status status = check_state("selective_scan", op.state, inputs); !status) return status;
   const WalkHeads heads{op.num_heads, op.num_groups, op.state_dim, op.head_dim};
   const bool has_fours = has_whole_fours(op.x, list) && has_whole_fours(op.b, list) && has_whole_fours(op.c, list);
   const auto make = [=](const OpContext& at) {
@@ -136,7 +175,7 @@ Status choose(const SelectiveScan& op, const OpList& list, const CompileInputs& 
     args.dt_max = op.dt_max;
     return args;
   };
-  return add_walk("selective_scan", false, heads, list, inputs, make, out);
+  return add_walk("selective_scan", false, heads, list, inputs, op.state, make, out);
 }
 
 }  // namespace llmrt::cuda

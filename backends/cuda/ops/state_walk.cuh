@@ -1,10 +1,9 @@
 // The walk of a block through the tokens of one row, for gated_delta and selective_scan (state_walk.cu): per head a
 // state S [key_dim, value_dim] that decays, to which a token adds key value^T, and which its query reads.
 //
-// A block takes 32 value columns of one head in one row. A warp has 8 of them: lane = 2 kl + quad holds, of the four
-// columns of its quad, keys 64 i + 4 kl + j (i < kChunks, j < 4). So the state is read and written once a row, in
-// accesses of 16 bytes that all are under way before the kernel before has ended. The columns of a state do not depend
-// on each other: nothing is summed over blocks or warps.
+// The state is in registers (state_lanes.cuh), read and written once a row. Where records have a ring, its entries are
+// added to the state that is read, and the state is written at the row's last multiple of kRingTokens, which ends a
+// tile.
 //
 // kGroup tokens are taken at once. With S before them, G_i the decays up to token i, R_ij those behind j up to i:
 //   d_i = strength_i (v_i - G_i S^T k_i - sum over j < i of R_ij (k_i . k_j) d_j)      (scan: d_i = dt_i x_i)
@@ -20,32 +19,9 @@
 // copied while this one is worked on. All sums in f32, in a fixed order.
 #pragma once
 
-#include "backends/cuda/intrinsics.cuh"
-#include "backends/cuda/recurrent.cuh"
-#include "backends/cuda/reduce.cuh"
+#include "backends/cuda/ops/state_lanes.cuh"
 
 namespace llmrt::cuda {
-
-struct WalkArgs {
-  StateRecords states;
-  ColumnsIn q, k, v;
-  ColumnsIn gate, strength;                     // alpha and beta, or dt and nothing
-  const float *a, *dt_bias, *d;                 // [num_heads]; d: or null
-  uint32_t num_heads, heads_shared, key_heads;  // heads_shared: so many have the same q and k
-  uint32_t key_dim, value_dim, slices;
-  bool has_key_modulo, gates_in_turn, normalise;
-  bool has_fours;  // q, k and v can be read in fours
-  float eps, scale, dt_min, dt_max;
-  float* out;
-
-  __device__ uint32_t key_head(uint32_t head) const { return has_key_modulo ? head % key_heads : head / heads_shared; }
-  __device__ uint32_t gate_column(uint32_t head) const {
-    return gates_in_turn ? head + head / heads_shared * heads_shared : head;
-  }
-};
-
-inline constexpr uint32_t kWalkWarps = 4, kWalkThreads = kWalkWarps * kWarp;
-inline constexpr uint32_t kWarpValues = 8, kBlockValues = kWalkWarps * kWarpValues;
 
 // What the tokens of a group do, beside the state.
 template <int kGroup>
@@ -56,7 +32,8 @@ struct alignas(16) Coefficients {
   float seen_state[kGroup];     // what S^T q_i adds to the output of i
   float added[kGroup];          // what k_j d_j^T adds to S
   float strength[kGroup];
-  float decay;  // of S, by the whole group
+  float key[kGroup];  // what k_i is multiplied by to be normalised
+  float decay;        // of S, by the whole group
 };
 
 template <int kGroup, int kChunks>
@@ -73,121 +50,35 @@ struct Products {
   float decay[kWalkWarps][kGroup];
 };
 
-// Halves of the numbers against the lane `kHalf` apart, until each lane has one.
-template <int kHalf, int N>
-__device__ void scatter_halves(float (&value)[N]) {
-  const bool is_upper = threadIdx.x & kHalf;
-#pragma unroll
-  for (int i = 0; i < kHalf; ++i) {
-    const float sent = is_upper ? value[i] : value[i + kHalf], kept = is_upper ? value[i + kHalf] : value[i];
-    value[i] = kept + __shfl_xor_sync(kFullMask, sent, kHalf);
-  }
-  if constexpr (kHalf > 1) scatter_halves<kHalf / 2>(value);
-}
-// value[lane % N], summed over all lanes.
-template <int N>
-__device__ float scatter_sums(float (&value)[N]) {
-  scatter_halves<N / 2>(value);
-#pragma unroll
-  for (int offset = N; offset < static_cast<int>(kWarp); offset *= 2)
-    value[0] += __shfl_xor_sync(kFullMask, value[0], offset);
-  return value[0];
-}
-
-// A lane holds the four columns of its quad in an order of its own: number c is of column c ^ (lane / 8). So the first
-// is the lane's own column, what it keeps of sums stands in front of what it sends, and nothing is selected.
-//
-// The sum of the lane's own column, of four columns over the lanes of a quad; lanes that are 2 and 4 apart are left.
-__device__ inline float column_sum(const float (&value)[4]) {
-  const float own = value[0] + __shfl_xor_sync(kFullMask, value[2], 16);
-  const float next = value[1] + __shfl_xor_sync(kFullMask, value[3], 16);
-  return own + __shfl_xor_sync(kFullMask, next, 8);
-}
-// All four columns' numbers, of which each lane has its own column's.
-__device__ inline void gather_columns(float own, float (&all)[4]) {
-  all[0] = own;
-  all[1] = __shfl_xor_sync(kFullMask, own, 8);
-  all[2] = __shfl_xor_sync(kFullMask, all[0], 16);
-  all[3] = __shfl_xor_sync(kFullMask, all[1], 16);
-}
-// Into that order, and back.
-__device__ inline void order_columns(float (&all)[4], uint32_t lane) {
-  const bool swaps_pairs = lane & 16, swaps_columns = lane & 8;
-  const float pairs[4] = {swaps_pairs ? all[2] : all[0], swaps_pairs ? all[3] : all[1], swaps_pairs ? all[0] : all[2],
-                          swaps_pairs ? all[1] : all[3]};
-#pragma unroll
-  for (int c = 0; c < 4; ++c) all[c] = swaps_columns ? pairs[c ^ 1] : pairs[c];
-}
-
 template <bool kDelta, int kGroup, int kChunks>
-class Walk {
+class Walk : public WalkLanes<kChunks> {
+  using Lanes = WalkLanes<kChunks>;
+
  public:
-  static constexpr int kRows = 4 * kChunks;  // keys of a lane
   static constexpr uint32_t kTileTokens = kWalkWarps * kGroup;
   static_assert(kStatePlaceTokens % kTileTokens == 0, "tiles end where states are saved");
   using Shared = Tile<kGroup, kChunks>;
 
   __device__ Walk(const WalkArgs& args, Shared* tiles, Products<kGroup>* products)
-      : args_(args),
-        tiles_(tiles),
-        products_(products),
-        warp_(threadIdx.x / kWarp),
-        lane_(threadIdx.x % kWarp),
-        head_(blockIdx.x / args.slices),
-        first_value_(blockIdx.x % args.slices * kBlockValues) {
-    a_ = args.a[head_];
-    dt_bias_ = args.dt_bias[head_];
-    d_ = args.d ? args.d[head_] : 0.0f;
-    column_ = first_value_ + warp_ * kWarpValues + lane_ % 2 * 4;
-    has_columns_ = column_ < args.value_dim;
-  }
+      : Lanes(args), tiles_(tiles), products_(products) {}
 
-  // Where the numbers of this lane begin in a record.
-  __device__ uint64_t place(uint32_t key) const {
-    return (uint64_t{head_} * args_.key_dim + key) * args_.value_dim + column_;
-  }
-  __device__ uint32_t key_of(int r) const { return r / 4 * 64 + lane_ / 2 * 4 + r % 4; }
-
-  __device__ void load(const float* record) {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const bool is_there = record && has_columns_ && key_of(r) < args_.key_dim;
-      const float4 four = is_there ? load_once(record + place(key_of(r))) : float4{0, 0, 0, 0};
-      state_[r][0] = four.x;
-      state_[r][1] = four.y;
-      state_[r][2] = four.z;
-      state_[r][3] = four.w;
-    }
-  }
-  // Behind all loads, so that these are under way together.
-  __device__ void order_loaded() {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) order_columns(state_[r], lane_);
-  }
-  __device__ void store(float* record) const {
-    if (!record || !has_columns_) return;
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      float columns[4] = {state_[r][0], state_[r][1], state_[r][2], state_[r][3]};
-      order_columns(columns, lane_);
-      if (key_of(r) < args_.key_dim)
-        *reinterpret_cast<float4*>(record + place(key_of(r))) = float4{columns[0], columns[1], columns[2], columns[3]};
-    }
-  }
-
-  __device__ void walk(const RowRecord& row) {
+  // load() has the state of `source`, from which the row begins.
+  __device__ void walk(const RowRecord& row, const float* source) {
     StateSaves saves(args_.states, row);
     const uint32_t end = row.start + row.num_tokens;
     uint32_t begin = row.start / kTileTokens * kTileTokens;
     uint32_t idx = 0;
     begin_tile(row, begin, tiles_[0]);
     order_loaded();
+    if constexpr (kTileTokens == kRingTokens) {
+      if (args_.has_ring) take_over(row, source);
+    }
     end_tile(tiles_[0]);
     __syncthreads();
     for (; begin < end; begin += kTileTokens, idx ^= 1) {
       const bool has_more = begin + kTileTokens < end;
       if (has_more) begin_tile(row, begin + kTileTokens, tiles_[idx ^ 1]);
-      if (first_value_ + warp_ * kWarpValues < args_.value_dim) {
+      if (has_warp_columns()) {
 #pragma unroll 1
         for (uint32_t group = 0; group < kWalkWarps; ++group) {
           const uint32_t position = begin + group * kGroup;
@@ -195,22 +86,34 @@ class Walk {
         }
       }
       if (begin + kTileTokens == saves.position()) store(saves.take());
+      if (args_.has_ring && begin + kTileTokens == end / kRingTokens * kRingTokens) store(args_.states.own(row));
       if (has_more) end_tile(tiles_[idx ^ 1]);
       __syncthreads();
     }
-    store(args_.states.own(row));
+    if (!args_.has_ring) store(args_.states.own(row));
   }
 
  private:
-  // Four numbers to shared memory, or zeros.
-  __device__ void copy_four(float* shared, const float* from, bool is_there) const {
-    if (!is_there) from = args_.q.first;
-    if (args_.has_fours) {
-      copy_async<16>(shared, from, is_there);
-    } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) copy_async<4>(shared + i, from + i, is_there);
-    }
+  // The ring of the record that the row begins from, into the state. The second tile is free yet, and as long as a
+  // ring.
+  __device__ void take_over(const RowRecord& row, const float* source) {
+    const uint32_t count = row.start % kRingTokens, base = row.start - count;
+    float* own = args_.states.own(row);
+    const bool leaves_source = own && source != own && (row.start + row.num_tokens) / kRingTokens * kRingTokens == base;
+    if (leaves_source && base > 0) store(own);
+    if (count == 0 || !source) return;
+    Shared& tile = tiles_[1];
+    copy_entries(source, row.start, tile.k, tile.v);
+    copy_async_commit();
+    copy_async_wait<0>();
+    __syncthreads();
+    const float* ring = ring_in(source);
+    const float decay = lane_ < count ? ring[args_.ring.decay(head_, base + lane_)] : 1.0f;
+    fold(left_of_entries(decay, count), count, tile.k, tile.v);
+    if (leaves_source && has_own_value() && lane_ / 2 % 4 == 0)
+      for (uint32_t i = 0; i < count; ++i)
+        ring_in(own)[args_.ring.values(head_, base + i) + first_value_ + own_value()] = tile.v[i][own_value()];
+    __syncthreads();
   }
   // Begins to copy this warp's group of the tile whose first token is at `begin`.
   __device__ void begin_tile(const RowRecord& row, uint32_t begin, Shared& tile) {
@@ -263,16 +166,9 @@ class Walk {
     const float sum = own_products(tile);
     products[lane_] = sum;
     if (lane_ < kGroup) {
-      float decay = 1, strength = 0;
-      if (is_token_there_) {
-        float dt = softplus(gate_);
-        if constexpr (!kDelta)
-          dt = dt < args_.dt_min ? args_.dt_min : dt > args_.dt_max ? args_.dt_max : dt;  // NaN stays
-        decay = expf(a_ * dt);
-        strength = kDelta ? sigmoid(beta_) : dt;
-      }
-      decays[lane_] = decay;
-      group.strength[lane_] = strength;
+      const TokenGates gates = is_token_there_ ? token_gates<kDelta>(args_, gate_, beta_, a_) : TokenGates{1, 0};
+      decays[lane_] = gates.decay;
+      group.strength[lane_] = gates.strength;
     }
     __syncwarp();
     write_pairs(products, decays, group);
@@ -346,28 +242,12 @@ class Walk {
       group.seen_state[i] = args_.scale * decay_of(decays, 0, i + 1) * query_factor(products, i);
     else if (kind == 2)
       group.added[i] = decay_of(decays, i + 1, kGroup) * key_factor(products, i);
-    else if (kind == 3 && i == 0)
-      group.decay = decay_of(decays, 0, kGroup);
-  }
-
-  __device__ static float4 four(const float* shared) {
-    return *reinterpret_cast<const float4*>(shared);
-  }
-
-  // This lane's part of S^T k_i, or of S^T q_i, for its four columns.
-  __device__ void read_state(const float* keys, float (&sums)[4]) const {
-#pragma unroll
-    for (int c = 0; c < 4; ++c) sums[c] = 0;
-#pragma unroll
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
-      const float4 key = four(keys + chunk * 64 + lane_ / 2 * 4);
-      const float numbers[4] = {key.x, key.y, key.z, key.w};
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-#pragma unroll
-        for (int c = 0; c < 4; ++c) sums[c] += state_[chunk * 4 + j][c] * numbers[j];
+    else if (kind == 3) {
+      group.key[i] = key_factor(products, i);
+      if (i == 0) group.decay = decay_of(decays, 0, kGroup);
     }
   }
+
   // What of a column's sums over lanes is left: those that are 2 and 4 lanes apart. Each lane gets the sum of token
   // lane / 2 % kGroup.
   __device__ float sum_of_own_token(const float (&sums)[kGroup]) const {
@@ -386,7 +266,7 @@ class Walk {
   __device__ void take_group(const RowRecord& row, uint32_t position, uint32_t group, const Shared& tile) {
     const Coefficients<kGroup>& by = tile.groups[group];
     const uint32_t first = group * kGroup, own = lane_ / 2 % kGroup;  // own: the token whose output the lane writes
-    const uint32_t value = warp_ * kWarpValues + lane_ % 2 * 4 + lane_ / 8;  // the lane's column, in the block
+    const uint32_t value = own_value();
     float added[kGroup], seen[kGroup];
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
@@ -414,41 +294,42 @@ class Walk {
     if (!kDelta && args_.d) out += d_ * tile.v[first + own][value];
     const uint32_t at = position + own;
     const bool is_writer = kGroup == 4 || lane_ / 2 % 4 == 0;
-    if (is_writer && at >= row.start && at < row.start + row.num_tokens && first_value_ + value < args_.value_dim) {
+    const uint32_t end = row.start + row.num_tokens;
+    if (is_writer && at >= row.start && at < end && has_own_value()) {
       const uint64_t token = row.token_first + at - row.start;
       args_.out[(token * args_.num_heads + head_) * args_.value_dim + first_value_ + value] = out;
+      if (args_.has_ring && at >= end / kRingTokens * kRingTokens) leave_value(row, at, by.key[own], own, added);
     }
     add(by, added, tile, first);
   }
+  // The entry of token `own` of the group, at position `at`.
+  __device__ void leave_value(const RowRecord& row, uint32_t at, float key_factor, uint32_t own,
+                              const float (&added)[kGroup]) const {
+    float* record = args_.states.own(row);
+    if (!record) return;
+    float value = 0;
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i)
+      if (i == static_cast<int>(own)) value = added[i];
+    ring_in(record)[args_.ring.values(head_, at) + first_value_ + own_value()] = key_factor * value;
+  }
   __device__ void add(const Coefficients<kGroup>& by, const float (&added)[kGroup], const Shared& tile,
                       uint32_t first) {
+    decay_state(by.decay);
 #pragma unroll
-    for (int r = 0; r < kRows; ++r)
-#pragma unroll
-      for (int c = 0; c < 4; ++c) state_[r][c] *= by.decay;
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      float columns[4];
-      gather_columns(by.added[i] * added[i], columns);
-#pragma unroll
-      for (int chunk = 0; chunk < kChunks; ++chunk) {
-        const float4 key = four(&tile.k[first + i][chunk * 64 + lane_ / 2 * 4]);
-        const float numbers[4] = {key.x, key.y, key.z, key.w};
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-#pragma unroll
-          for (int c = 0; c < 4; ++c) state_[chunk * 4 + j][c] += numbers[j] * columns[c];
-      }
-    }
+    for (int i = 0; i < kGroup; ++i) add_to_state(tile.k[first + i], by.added[i] * added[i]);
   }
 
-  const WalkArgs& args_;
+  using Lanes::a_, Lanes::args_, Lanes::d_, Lanes::dt_bias_, Lanes::first_value_, Lanes::head_, Lanes::lane_,
+      Lanes::warp_;
+  using Lanes::add_to_state, Lanes::copy_entries, Lanes::copy_four, Lanes::decay_state, Lanes::fold,
+      Lanes::has_own_value, Lanes::has_warp_columns, Lanes::left_of_entries, Lanes::order_loaded, Lanes::own_value,
+      Lanes::read_state, Lanes::ring_in, Lanes::store;
+
   Shared* tiles_;
   Products<kGroup>* products_;
-  uint32_t warp_, lane_, head_, first_value_, column_;
-  bool has_columns_, is_group_there_ = false, is_token_there_ = false;
-  float a_, dt_bias_, d_, gate_ = 0, beta_ = 0;
-  float state_[kRows][4];
+  bool is_group_there_ = false, is_token_there_ = false;
+  float gate_ = 0, beta_ = 0;
 };
 
 }  // namespace llmrt::cuda

@@ -19,6 +19,57 @@ struct Walk {
   StateWalkKernel::Constants constants;  // but for the shape of the group
 };
 
+StateWalkKernel::Push push_of(Emitter& e, const Walk& walk, const StateViews& state, const View& a,
+                              const View& dt_bias) {
+  return {.inputs = e.resources().forward_inputs,
+          .query = walk.query.first,
+          .key = walk.key.first,
+          .value = walk.value.first,
+          .alpha = walk.alpha.first,
+          .beta = walk.beta.first,
+          .a = a,
+          .dt_bias = dt_bias,
+          .records = state.first,
+          .tables = state.tables,
+          .result = e.tensor(walk.out),
+          .query_columns = walk.query.columns,
+          .key_columns = walk.key.columns,
+          .value_columns = walk.value.columns,
+          .alpha_columns = walk.alpha.columns,
+          .beta_columns = walk.beta.columns,
+          .record_columns = state.record_columns,
+          .blocks_row_max = e.resources().config.blocks_row_max,
+          .kv_group = walk.state.kv_group,
+          .low = walk.low,
+          .high = walk.high};
+}
+
+// What groups of the walk have in common in the rings of rows that are longer than kRingRowTokens.
+void emit_entries(Emitter& e, const Walk& walk, const StateViews& state, const View& a, const View& dt_bias) {
+  const StateWalkKernel::Constants& c = walk.constants;
+  const StateEntriesKernel::Push push{.inputs = e.resources().forward_inputs,
+                                      .key = walk.key.first,
+                                      .alpha = walk.alpha.first,
+                                      .a = a,
+                                      .dt_bias = dt_bias,
+                                      .records = state.first,
+                                      .tables = state.tables,
+                                      .key_columns = walk.key.columns,
+                                      .alpha_columns = walk.alpha.columns,
+                                      .record_columns = state.record_columns,
+                                      .blocks_row_max = e.resources().config.blocks_row_max,
+                                      .kv_group = walk.state.kv_group,
+                                      .low = walk.low,
+                                      .high = walk.high};
+  const KernelChoice choice{
+      make_kernel<StateEntriesKernel>(e.traits().cpu_kernels ? 8 : 128,
+                                      {c.delta, c.key_dim, c.value_dim, c.key_heads, c.shared, c.gates_in_turn}),
+      {kRingTokens - 1, state.rows_max}};
+  const View reads[] = {walk.key.all, walk.alpha.all, a, dt_bias, state.records, state.tables};
+  const View writes[] = {state.records};
+  e.launch(choice, PushBytes(push), reads, writes);
+}
+
 Status emit_walk(Emitter& e, Walk walk) {
   const auto state = state_views(e, walk.state);
   if (!state) return state.error();
@@ -27,39 +78,24 @@ Status emit_walk(Emitter& e, Walk walk) {
   if (!dt_bias) return dt_bias.error();
   StateWalkKernel::Constants& constants = walk.constants;
   // The order of sums depends on the shape.
-  const bool decodes = e.list().decode_only && !e.list().batch_invariant;
-  const WalkShape shape = choose_walk(e.traits(), constants.key_dim, constants.value_dim, decodes);
+  const bool decodes = e.list().decode_only && !e.list().batch_invariant, has_ring = walk.state.ring_tokens > 0;
+  const WalkShape shape =
+      (has_ring ? choose_ring_walk : choose_walk)(e.traits(), constants.key_dim, constants.value_dim, decodes);
+  if (has_ring && ring_shared_bytes(shape, constants.key_dim) > e.traits().shared_bytes)
+    return make_error(ErrorCode::kUnsupported,
+                      "vulkan: states of {} keys: expected at least {} bytes of shared memory, found {}",
+                      constants.key_dim, ring_shared_bytes(shape, constants.key_dim), e.traits().shared_bytes);
   constants.lanes = shape.lanes;
   constants.parts = shape.parts;
   constants.unrolled = shape.unrolled;
-  const View out = e.tensor(walk.out);
-  const StateWalkKernel::Push push{.inputs = e.resources().forward_inputs,
-                                   .query = walk.query.first,
-                                   .key = walk.key.first,
-                                   .value = walk.value.first,
-                                   .alpha = walk.alpha.first,
-                                   .beta = walk.beta.first,
-                                   .a = *a,
-                                   .dt_bias = *dt_bias,
-                                   .records = state->first,
-                                   .tables = state->tables,
-                                   .result = out,
-                                   .query_columns = walk.query.columns,
-                                   .key_columns = walk.key.columns,
-                                   .value_columns = walk.value.columns,
-                                   .alpha_columns = walk.alpha.columns,
-                                   .beta_columns = walk.beta.columns,
-                                   .record_columns = state->record_columns,
-                                   .blocks_row_max = e.resources().config.blocks_row_max,
-                                   .kv_group = walk.state.kv_group,
-                                   .low = walk.low,
-                                   .high = walk.high};
-  const KernelChoice choice{make_kernel<StateWalkKernel>(shape.lanes * shape.parts, constants),
+  const char* shader = has_ring ? StateWalkKernel::kRingShader : StateWalkKernel::kShader;
+  const KernelChoice choice{make_kernel<StateWalkKernel>(shape.lanes * shape.parts, constants, shader),
                             {ceil_div(constants.value_dim, 4 * shape.lanes), walk.num_heads, state->rows_max}};
   const View reads[] = {walk.query.all, walk.key.all,   walk.value.all, walk.alpha.all, walk.beta.all, *a,
                         *dt_bias,       state->records, state->tables};
-  const View writes[] = {out, state->records};
-  e.launch(choice, PushBytes(push), reads, writes);
+  const View writes[] = {e.tensor(walk.out), state->records};
+  e.launch(choice, PushBytes(push_of(e, walk, *state, *a, *dt_bias)), reads, writes);
+  if (has_ring && !decodes) emit_entries(e, walk, *state, *a, *dt_bias);
   return {};
 }
 

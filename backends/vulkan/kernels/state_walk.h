@@ -1,4 +1,4 @@
-// shaders/state_walk.comp
+// shaders/state_walk.comp, shaders/state_ring.comp, shaders/state_entries.comp
 #pragma once
 
 #include "backends/vulkan/kernel.h"
@@ -6,7 +6,7 @@
 namespace llmrt::vulkan {
 
 struct StateWalkKernel {
-  static constexpr const char* kShader = "state_walk";
+  static constexpr const char *kShader = "state_walk", *kRingShader = "state_ring";
   struct Constants {
     uint32_t delta;  // the gated delta rule, else Mamba-2's scan
     uint32_t key_dim, value_dim;
@@ -44,5 +44,24 @@ struct StateWalkKernel {
   };
 };
 static_assert(sizeof(StateWalkKernel::Push) == 128);
+
+struct StateEntriesKernel {
+  static constexpr const char* kShader = "state_entries";
+  struct Constants {
+    uint32_t delta, key_dim, value_dim, key_heads, shared, gates_in_turn;  // as above
+  };
+  static constexpr Constant<Constants> kConstants[] = {
+      {"delta", &Constants::delta},         {"key_dim", &Constants::key_dim},
+      {"value_dim", &Constants::value_dim}, {"key_heads", &Constants::key_heads},
+      {"shared", &Constants::shared},       {"gates_in_turn", &Constants::gates_in_turn},
+  };
+  struct Push {
+    Address inputs, key, alpha, a, dt_bias, records, tables;
+    uint32_t key_columns, alpha_columns;  // from a row to the next
+    uint32_t record_columns, blocks_row_max, kv_group;
+    float low, high;
+  };
+};
+static_assert(sizeof(StateEntriesKernel::Push) == 84);
 
 }  // namespace llmrt::vulkan
