@@ -132,8 +132,11 @@ void Lowering::lower_forward(const IterationPlan& plan, LoweredStep* step) {
     forward_.rows.push_back(
         {row.slot, row.start, row.num_tokens, row.token_first, row.adapter_id, row.places_first, row.num_places});
   }
+  static_assert(kDecodeRowTokens <= kRingRowTokens, "rows of decode-only lists write all entries of a ring at once");
   const bool batch_invariant = is_batch_invariant(plan);
-  bool decode_only = true;
+  bool decode_only = batch_invariant || std::ranges::all_of(plan.rows, [](const PlanRow& row) {
+                       return row.num_tokens <= kDecodeRowTokens;
+                     });
   for (size_t g = 0; g < groups_.size(); ++g) {
     if (groups_[g].num_heads == 0) continue;
     work_lists_.make(forward_.rows, groups_[g], batch_invariant, &forward_.attention[g]);

@@ -50,7 +50,7 @@ class RecurrentPart {
                       .normalise = true,
                       .eps = kKeyEps,
                       .scale = 1 / std::sqrt(static_cast<float>(spec_.key_dim)),
-                      .state = state(spec_.state_first()),
+                      .state = state(spec_.state_first(), kRingTokens),
                       .out = ruled});
     return add_gated_norm(ruled, z, spec_.value_dim, false);
   }
@@ -73,7 +73,7 @@ class RecurrentPart {
                          .state_dim = spec_.key_dim,
                          .dt_min = 0,
                          .dt_max = std::numeric_limits<float>::max(),
-                         .state = state(spec_.state_first()),
+                         .state = state(spec_.state_first(), kRingTokens),
                          .out = scanned});
     return add_gated_norm(scanned, 0, inner / spec_.key_heads, true);
   }
@@ -82,7 +82,9 @@ class RecurrentPart {
   static constexpr float kKeyEps = 1e-6f;  // of transformers and of flash-linear-attention, whatever rms_eps is
 
   Columns columns(uint32_t first) const { return {in_, first}; }
-  StatePart state(uint32_t first) const { return {layer_spec_.cache_group, layer_spec_.cache_layer, first}; }
+  StatePart state(uint32_t first, uint32_t ring_tokens = 0) const {
+    return {layer_spec_.cache_group, layer_spec_.cache_layer, first, ring_tokens};
+  }
 
   TensorId add_conv(uint32_t first) {
     const TensorId out = b_.tensor("conv", layer_, spec_.conv_columns, DType::kF32);

@@ -210,7 +210,8 @@ ModelConfig hybrid_model(uint32_t num_recurrent) {
       continue;
     }
     layer.attention = AttentionKind::kGatedDelta;
-    layer.recurrent = {.conv_width = 2, .conv_columns = 1 << 17, .value_heads = 8, .key_dim = 128, .value_dim = 128};
+    layer.recurrent = {.conv_width = 2, .value_heads = 8, .key_dim = 128, .value_dim = 128};
+    layer.recurrent.conv_columns = (1 << 18) - layer.recurrent.state_columns();
   }
   assign_cache_groups(model.layers);
   return model;

@@ -120,7 +120,7 @@ TEST_CASE("layers of a delta rule are those of an array, else all but every n-th
   CHECK(recurrent_of(*config) == std::vector<bool>{true, true, true, false});
   const RecurrentSpec& spec = config->layers[0].recurrent;
   CHECK((spec.key_dim == 8 && spec.value_dim == 12 && spec.conv_columns == 2 * 16 + 48));
-  CHECK((spec.state_first() == 3 * 80 && spec.state_columns() == 240 + 4 * 8 * 12));
+  CHECK((spec.state_first() == 3 * 80 && spec.state_columns() == 240 + 4 * 8 * 12 + 2 * 20 * 8 + 4 * 15 * 12 + 4 * 20));
   CHECK(spec.order == KeyHeadOrder::kModulo);
   config = config_of("qwen35", [](GgufBytes& file) {
     delta({})(file);
