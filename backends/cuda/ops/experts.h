@@ -64,8 +64,8 @@ void lay_out_experts_exact(const ExpertShape& shape, ExpertChoice* choice);
 Status experts_exact(const ExpertChoice& choice, const ExpertArgs& args, DType math, const OpContext& at);
 
 // Columns a multiple of 8, one encoding, f16 or quantised, as for all that follow; out f16, of ExpertDown f32 partial
-// products [routed rows, outs], each with its weight, which sum_experts adds. The order of a row's sums depends on the
-// shape of the weights alone.
+// products [routed rows, outs], each with its weight, which sum_experts adds. In batch-invariant lists the order of a
+// row's sums depends on the shape of the weights alone.
 inline constexpr uint32_t kExpertsRowsMax = 16;
 // Rows of an expert that are multiplied at once: so many have room in shared memory.
 uint32_t experts_rows_max(const ExpertShape& shape, const CompileInputs& inputs);

@@ -444,7 +444,11 @@ uint32_t experts_rows_max(const ExpertShape& shape, const CompileInputs& inputs)
 
 void lay_out_experts_rows(const ExpertShape& shape, const CompileInputs& inputs, ExpertChoice* choice) {
   const uint32_t num_steps = ceil_div(shape.columns, kStep), warps = rows_warps(shape, inputs);
-  choice->splits = std::min(std::bit_floor(std::max(num_steps / inputs.tuning.expert_steps_warp, 1u)), warps);
+  // Very few rows leave most blocks idle: more warps for a tile then. Else, and where the order of sums must not depend
+  // on the rows, as many for any number of them.
+  const bool is_few = !shape.batch_invariant && shape.num_rows <= inputs.tuning.expert_joined_rows_max;
+  const uint32_t steps_warp = inputs.tuning.expert_steps_warp / (is_few ? 2 : 1);
+  choice->splits = std::min(std::bit_floor(std::max(num_steps / steps_warp, 1u)), warps);
   const uint32_t tile_outs = shape.is_gated ? kRowsOuts / 2 : kRowsOuts, tile_lanes = warps / choice->splits;
   const uint32_t rounds = ceil_div(ceil_div(shape.outs, tile_outs), tile_lanes);
   // Room for what nearly all experts have.
