@@ -63,8 +63,8 @@ struct KvGroup {
   bool keys_only = false;        // values are a part of the keys (latent attention)
 
   bool is_state() const { return state_columns > 0; }
-  uint32_t planes() const { return keys_only ? 1 : 2; }  // of keys, of values
-  uint32_t vectors_token() const { return planes() * num_kv_heads; }
+  constexpr uint32_t planes() const { return keys_only ? 1 : 2; }  // of keys, of values
+  constexpr uint32_t vectors_token() const { return planes() * num_kv_heads; }
   uint64_t elements_block_layer() const { return uint64_t{vectors_token()} * block_tokens * head_dim; }
   uint64_t data_bytes_block_layer() const {
     return is_state() ? 4ull * state_columns : elements_block_layer() * kv_element_bytes(dtype);
