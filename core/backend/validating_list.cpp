@@ -57,6 +57,7 @@ struct ShapeChecker : ShapeHelpers {
     if (!report.below(where, "kv_group", op.kv_group, limits.groups.size())) return;
     const KvGroup& group = limits.groups[op.kv_group];
     if (group.is_state()) report.fail(where, "kv_group", "a group of blocks", "one of states");
+    if (group.keys_only) report.fail(where, "kv_group", "one of keys and values", "one of keys only");
     report.below(where, "layer", op.layer, group.num_layers);
     if (op.num_kv_heads != group.num_kv_heads) report.fail(where, "num_kv_heads", group.num_kv_heads, op.num_kv_heads);
     if (op.head_dim != group.head_dim) report.fail(where, "head_dim", group.head_dim, op.head_dim);

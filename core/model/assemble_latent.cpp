@@ -85,12 +85,13 @@ WeightTensor value_rows(const std::string& name, const JoinedHeads& joined) {
 
 }  // namespace
 
-WeightGroupId Assembler::add_heads(std::string name, WeightTensor tensor) {
+WeightGroupId Assembler::add_heads(std::string name, uint32_t num_heads, WeightTensor tensor) {
   WeightGroup group;
   group.name = std::move(name);
   group.rows = tensor.rows;
   group.columns = tensor.columns;
   group.by_head = true;
+  group.num_experts = num_heads;  // a stack of matrices, of which no kernel for one matrix reads anything
   group.segments.push_back({add(std::move(tensor)), 0, group.rows});
   model_->weights.groups.push_back(std::move(group));
   return static_cast<WeightGroupId>(model_->weights.groups.size() - 1);
@@ -104,16 +105,16 @@ Status Assembler::add_head_matrices(const std::string& prefix, const LayerSpec& 
     auto tensor = source_.take(prefix + kLatentKeysValues, rows, latent.rank, false);
     if (!tensor) return tensor.error();
     const JoinedHeads joined{*std::move(tensor), spec.num_heads, latent.nope_dim, latent.value_dim};
-    weights->key = add_heads(prefix + "latent_keys", transposed_keys(keys_name, joined));
-    weights->value = add_heads(prefix + "latent_values", value_rows(values_name, joined));
+    weights->key = add_heads(prefix + "latent_keys", spec.num_heads, transposed_keys(keys_name, joined));
+    weights->value = add_heads(prefix + "latent_values", spec.num_heads, value_rows(values_name, joined));
     return {};
   }
   auto keys = source_.take_stack(keys_name, spec.num_heads, latent.rank, latent.nope_dim);
   if (!keys) return keys.error();
-  weights->key = add_heads(prefix + "latent_keys", *std::move(keys));
+  weights->key = add_heads(prefix + "latent_keys", spec.num_heads, *std::move(keys));
   auto values = source_.take_stack(values_name, spec.num_heads, latent.value_dim, latent.rank);
   if (!values) return values.error();
-  weights->value = add_heads(prefix + "latent_values", *std::move(values));
+  weights->value = add_heads(prefix + "latent_values", spec.num_heads, *std::move(values));
   return {};
 }
 

@@ -31,7 +31,7 @@ class Assembler {
   Status add_latent_queries(const std::string& prefix, const LayerSpec& spec, LatentWeights* weights);
   Status add_head_matrices(const std::string& prefix, const LayerSpec& spec, LatentWeights* weights);
   Status add_shared_part(const std::string& prefix, const ExpertSpec& experts, LayerWeights* weights);
-  WeightGroupId add_heads(std::string name, WeightTensor tensor);
+  WeightGroupId add_heads(std::string name, uint32_t num_heads, WeightTensor tensor);
   Status add_recurrent(const std::string& prefix, LayerSpec* layer, LayerWeights* weights);
   Status add_short_conv(const std::string& prefix, const RecurrentSpec& spec, RecurrentWeights* weights);
   // The same as one row.

@@ -504,6 +504,7 @@ TEST_CASE("an engine's blocks are told apart by all that makes their numbers") {
   CHECK(changed_layer([](LayerSpec& layer) { layer.values_are_keys = true; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.cache_of = 0; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.qk_norm = true; }));
+  CHECK(changed_layer([](LayerSpec& layer) { layer.attention = AttentionKind::kLatent; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.rope.freqs_idx = 1; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.rope.dim = 4; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.rope.pairing = RopePairing::kHalves; }));
@@ -513,6 +514,17 @@ TEST_CASE("an engine's blocks are told apart by all that makes their numbers") {
   CHECK(changed_layer([](LayerSpec& layer) { layer.activation = Activation::kGelu; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.attention_post_norm = true; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.ffn_post_norm = true; }));
+  const auto changed_latent = [&](auto change) {
+    Model other = *model, base = *model;
+    for (Model* m : {&base, &other}) m->config.layers.front().attention = AttentionKind::kLatent;
+    change(other.config.layers.front().latent);
+    return cache_identity(other, config) != cache_identity(base, config);
+  };
+  CHECK(changed_latent([](LatentSpec& latent) { latent.rank = 16; }));
+  CHECK(changed_latent([](LatentSpec& latent) { latent.rope_dim = 16; }));
+  CHECK(changed_latent([](LatentSpec& latent) { latent.nope_dim = 16; }));
+  CHECK(changed_latent([](LatentSpec& latent) { latent.value_dim = 16; }));
+  CHECK(changed_latent([](LatentSpec& latent) { latent.query_rank = 16; }));
   const auto changed_state = [&](auto change) {
     Model other = *model, base = *model;
     for (Model* m : {&base, &other}) m->config.layers.front().attention = AttentionKind::kGatedDelta;

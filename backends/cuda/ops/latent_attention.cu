@@ -355,7 +355,7 @@ __device__ void write_latent_rows(LatentSums<S>& sums, const LatentShared<S>& sh
 }
 
 template <KvDType D, class S>
-__global__ void __launch_bounds__(S::kThreads, S::kRowTiles == 1 ? 2 : 1) latent_attention_kernel(LatentArgs args) {
+__global__ void __launch_bounds__(S::kThreads, S::kRowTiles <= 2 ? 2 : 1) latent_attention_kernel(LatentArgs args) {
   const uint32_t words = latent_words(args.row_dim), warp = threadIdx.x / kWarp;
   const LatentShared<S> shared(words, args.stages);
   const uint32_t row_tile = warp / S::kColumnWarps, column_warp = warp % S::kColumnWarps;

@@ -25,7 +25,7 @@ Matrices matrices_of(const Model& model, double rows) {
   Matrices sum;
   for (size_t i = 0; i < model.weights.groups.size(); ++i) {
     const WeightGroup& group = model.weights.groups[i];
-    const bool has_experts = group.num_experts > 0;
+    const bool has_experts = group.num_experts > 0 && !group.by_head;
     const double read = has_experts ? expected_distinct_experts(group.num_experts, used, rows) / group.num_experts : 1;
     const double multiplied = has_experts ? double{used} / group.num_experts : 1;
     sum.bytes += read * static_cast<double>(bytes_of(model.weights, group));

@@ -14,9 +14,13 @@ double bound_of(const Op& op, const OpList& list, DType math, uint32_t position_
   if (const auto* product = std::get_if<ExpertGateUp>(&op)) return of(kMatmul, list.tensors[product->out].dtype);
   if (const auto* sum = std::get_if<ExpertDown>(&op)) return of(kMatmul, list.tensors[sum->x].dtype);
   if (std::holds_alternative<RouteExperts>(op)) return of(kRotation, DType::kF32);
-  if (std::holds_alternative<PagedAttention>(op)) return of(kAttention, math);
+  if (const auto* heads = std::get_if<HeadMatmul>(&op))
+    return of(kMatmul, math) + rounding_of(list.tensors[heads->out].dtype);
+  if (std::holds_alternative<PagedAttention>(op) || std::holds_alternative<LatentAttention>(op))
+    return of(kAttention, math);
   // An angle is a position times a frequency, in f32.
-  if (std::holds_alternative<Rope>(op)) return of(kRotation, DType::kF32) + position_max * 1.2e-7;
+  if (std::holds_alternative<Rope>(op) || std::holds_alternative<LatentRows>(op))
+    return of(kRotation, DType::kF32) + position_max * 1.2e-7;
   if (std::holds_alternative<PrepareRows>(op) || std::holds_alternative<GatherRows>(op)) return 0;
   return of(kElementwise, DType::kF32);
 }

@@ -60,8 +60,10 @@ class Check {
     rows_ = spread(is_sample_ ? shape.num_sequences : num_tokens_);
     for (const uint32_t row : rows_) tokens_.push_back(is_sample_ ? (row + 1) * shape.num_tokens - 1 : row);
     for (const Op& op : own_ops_) {
-      if (const auto* found = std::get_if<KvWrite>(&op)) kv_write_ = found;
-      if (const auto* found = std::get_if<PagedAttention>(&op)) attention_ = found;
+      if (const auto* found = std::get_if<KvWrite>(&op)) touch(*found, &found->scales);
+      if (const auto* found = std::get_if<LatentRows>(&op)) touch(*found, &found->scales);
+      if (const auto* found = std::get_if<PagedAttention>(&op)) touch(*found, nullptr);
+      if (const auto* found = std::get_if<LatentAttention>(&op)) touch(*found, nullptr);
       if (const auto* found = std::get_if<Filter>(&op)) kept_ = found->kept;
       draws_ = draws_ || std::holds_alternative<Sample>(op);
       logprobs_ = logprobs_ || std::holds_alternative<Logprobs>(op);
@@ -71,6 +73,8 @@ class Check {
     for (Op& op : list.ops) {  // its pools have one layer
       if (auto* write = std::get_if<KvWrite>(&op)) write->layer = 0;
       if (auto* attention = std::get_if<PagedAttention>(&op)) attention->layer = 0;
+      if (auto* latents = std::get_if<LatentRows>(&op)) latents->layer = 0;
+      if (auto* latent = std::get_if<LatentAttention>(&op)) latent->layer = 0;
     }
     if (!weights_.columns.empty())
       list.tensors[std::get<Matmul>(own_ops_[0]).out].columns = static_cast<uint32_t>(weights_.columns.size());
@@ -91,7 +95,7 @@ class Check {
     check.what = what();
     for (const TensorId id : excerpt_.outputs)
       if (Status status = compare_tensor(id, &check); !status) return status.error();
-    if (kv_write_)
+    if (written_)
       if (Status status = compare_kv(&check); !status) return status.error();
     compare_results(*expected, *found, &check);
     return check;
@@ -132,7 +136,7 @@ class Check {
     std::vector<KvGroup> pools = device_.pools;
     for (uint32_t g = 0; g < pools.size(); ++g) {
       pools[g].num_layers = 1;
-      pools[g].num_blocks = (kv_write_ || attention_) && g == kv_group() ? probe_blocks(device_.shape) : 1;
+      pools[g].num_blocks = kv_ && g == kv_->group ? probe_blocks(device_.shape) : 1;
       pools[g].num_host_blocks = 0;
     }
     return reference_->create_kv_pools(pools);
@@ -242,12 +246,18 @@ class Check {
     for (const TensorId id : excerpt_.outputs)
       if (std::ranges::find(excerpt_.inputs, id) == excerpt_.inputs.end())
         if (Status status = write_both(id, true); !status) return status;
-    return kv_write_ || attention_ ? fill_kv() : Status{};
+    return kv_ ? fill_kv() : Status{};
   }
 
-  uint32_t kv_group() const { return kv_write_ ? kv_write_->kv_group : attention_->kv_group; }
+  // The op reads or writes keys there; `scales`: it writes them.
+  template <class T>
+  void touch(const T& op, const KvTensorScales* scales) {
+    if (!written_) kv_ = {op.kv_group, op.layer};
+    if (scales) written_ = scales;
+  }
+  uint32_t kv_group() const { return kv_->group; }
   const KvGroup& pool() const { return device_.pools[kv_group()]; }
-  uint32_t layer() const { return kv_write_ ? kv_write_->layer : attention_->layer; }
+  uint32_t layer() const { return kv_->layer; }
   uint64_t block_bytes() const { return pool().data_bytes_block_layer() + pool().scale_bytes_block_layer(); }
   uint32_t block_of(uint32_t token) const {
     return sequence_of(token) * blocks_each() + position_of(token) / pool().block_tokens;
@@ -256,7 +266,7 @@ class Check {
   // The reference gets what the device has of the picked sequences.
   Status fill_kv() {
     std::vector<std::byte> bytes(block_bytes());
-    if (kv_write_)
+    if (written_)
       for (const uint32_t token : tokens_) {
         if (Status s = device_.backend->read_kv(kv_group(), layer(), block_of(token), bytes); !s) return s;
         poison_token(pool(), position_of(token) % pool().block_tokens, bytes);
@@ -317,8 +327,8 @@ class Check {
       if (Status s = device_.backend->read_kv(kv_group(), layer(), block_of(token), found); !s) return s;
       if (Status s = reference_->read_kv(kv_group(), 0, block_of(token), expected); !s) return s;
       const uint32_t offset = position_of(token) % pool().block_tokens;
-      const std::vector<double> want = kv_numbers(pool(), expected, offset, kv_write_->scales),
-                                got = kv_numbers(pool(), found, offset, kv_write_->scales);
+      const std::vector<double> want = kv_numbers(pool(), expected, offset, *written_),
+                                got = kv_numbers(pool(), found, offset, *written_);
       for (size_t i = 0; i < want.size(); ++i) sum.add(want[i], got[i]);
     }
     keep_nearest_to_bound(sum.relative(), bound() + rounding_of(pool().dtype), check);
@@ -342,9 +352,12 @@ class Check {
   uint32_t num_tokens_ = 0;                          // of the step
   std::vector<uint32_t> rows_;                       // compared: tokens, or of a sample list its rows
   std::vector<uint32_t> tokens_;                     // the tokens of these rows
-  const KvWrite* kv_write_ = nullptr;
-  const PagedAttention* attention_ = nullptr;
-  TensorId kept_ = kNoTensor;  // the filter's output
+  struct KvPlace {
+    uint32_t group, layer;
+  };
+  std::optional<KvPlace> kv_;                // of the keys that the ops touch
+  const KvTensorScales* written_ = nullptr;  // of those that they write
+  TensorId kept_ = kNoTensor;                // the filter's output
   bool draws_ = false, logprobs_ = false;
   std::unique_ptr<Backend> reference_;
   std::vector<KvPoolSize> books_;  // of the device's pools

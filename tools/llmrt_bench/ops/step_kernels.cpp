@@ -21,9 +21,10 @@ std::string name_of(const Op& op, const Model& model) {
   if (const uint32_t window = window_of(op, model); window > 0)
     return fmt::format("{}, window {}", op_name(op), window);
   const auto* matmul = std::get_if<Matmul>(&op);
-  if (!matmul) return op_name(op);
-  const std::string& group = model.weights.groups[matmul->group].name;  // "blk.7.qkv"
-  return "matmul " + group.substr(group.find_last_of('.') + 1);
+  const auto* heads = std::get_if<HeadMatmul>(&op);
+  if (!matmul && !heads) return op_name(op);
+  const std::string& group = model.weights.groups[matmul ? matmul->group : heads->group].name;  // "blk.7.qkv"
+  return fmt::format("{} {}", op_name(op), group.substr(group.find_last_of('.') + 1));
 }
 
 // Of the run of ops [first, end) of one list.
@@ -48,6 +49,12 @@ struct Run {
         return fmt::format("[{}, {}] x [{}, {}]", live_rows(matmul->x), group.columns, group.rows, group.columns);
       }
     for (uint32_t i = first; i < end; ++i)
+      if (const auto* heads = std::get_if<HeadMatmul>(&list.ops[i])) {
+        const WeightGroup& group = model.weights.groups[heads->group];
+        return fmt::format("[{}, {}] x {} heads of [{}, {}]", live_rows(heads->x), group.columns, heads->num_heads,
+                           group.rows / heads->num_heads, group.columns);
+      }
+    for (uint32_t i = first; i < end; ++i)
       if (const WeightGroup* group = group_of(list.ops[i])) {
         const TensorId ids = std::holds_alternative<ExpertGateUp>(list.ops[i]) ? std::get<ExpertGateUp>(list.ops[i]).ids
                                                                                : std::get<ExpertDown>(list.ops[i]).ids;
@@ -62,12 +69,15 @@ struct Run {
     std::string text = fmt::format("[{}, {}] {}", live_rows(id), tensor.columns, dtype_name(tensor.dtype));
     if (const auto* attention = std::get_if<PagedAttention>(&list.ops[end - 1]))
       text += fmt::format(" over {} keys", sizes.kv.at(attention->kv_group).tokens);
+    if (const auto* latent = std::get_if<LatentAttention>(&list.ops[end - 1]))
+      text += fmt::format(" over {} keys", sizes.kv.at(latent->kv_group).tokens);
     return text;
   }
 
   // The group that an op multiplies by, or null.
   const WeightGroup* group_of(const Op& op) const {
     if (const auto* matmul = std::get_if<Matmul>(&op)) return &model.weights.groups[matmul->group];
+    if (const auto* heads = std::get_if<HeadMatmul>(&op)) return &model.weights.groups[heads->group];
     if (const auto* product = std::get_if<ExpertGateUp>(&op)) return &model.weights.groups[product->group];
     if (const auto* sum = std::get_if<ExpertDown>(&op)) return &model.weights.groups[sum->group];
     return nullptr;
@@ -82,7 +92,8 @@ struct Run {
           names.insert(encoding_name(model.weights.tensors[segment.tensor].encoding));
       if (const auto* embed = std::get_if<Embed>(&op))
         names.insert(encoding_name(model.weights.tensors[embed->weight].encoding));
-      if (std::holds_alternative<KvWrite>(op) || std::holds_alternative<PagedAttention>(op))
+      if (std::holds_alternative<KvWrite>(op) || std::holds_alternative<PagedAttention>(op) ||
+          std::holds_alternative<LatentRows>(op) || std::holds_alternative<LatentAttention>(op))
         names.insert(fmt::format("KV {}", kv_dtype_name(kv_dtype)));
     }
     return fmt::format("{}", fmt::join(names, "+"));
@@ -118,6 +129,8 @@ struct Run {
     for (uint32_t i = first; i < end; ++i) {
       for (TensorId id : access(list.ops[i]).writes)
         if (is_read_later(id)) written.insert(id);
+      if (const auto* rows = std::get_if<LatentRows>(&list.ops[i]))
+        bytes += static_cast<double>(live_rows(rows->kv)) * sizes.kv.at(rows->kv_group).bytes_token;
       if (const auto* write = std::get_if<KvWrite>(&list.ops[i]))
         bytes += static_cast<double>(live_rows(write->qkv)) * sizes.kv.at(write->kv_group).bytes_token;
     }

@@ -77,7 +77,7 @@ std::vector<double> kv_numbers(const KvGroup& pool, std::span<const std::byte> b
     std::memcpy(one.scales[0].data(), block.data() + data_bytes, pool.scale_bytes_block_layer());
   std::vector<double> numbers(2ull * pool.num_kv_heads * pool.head_dim);
   double* out = numbers.data();
-  for (const uint32_t which : {0u, 1u})
+  for (uint32_t which = 0; which < pool.planes(); ++which)
     for (uint32_t head = 0; head < pool.num_kv_heads; ++head, out += pool.head_dim)
       one.load(0, 0, which, head, token, which ? scales.v : scales.k, out);
   return numbers;
@@ -88,7 +88,7 @@ void poison_token(const KvGroup& pool, uint32_t token, std::span<std::byte> bloc
     std::fill_n(block.begin() + static_cast<long>(offset), count, std::byte{0xff});
   };
   const uint32_t element_bytes = kv_element_bytes(pool.dtype), num_scales = pool.scales_vector();
-  for (const uint32_t which : {0u, 1u})
+  for (uint32_t which = 0; which < pool.planes(); ++which)
     for (uint32_t head = 0; head < pool.num_kv_heads; ++head) {
       const uint64_t first = pool.element_index(0, which, head, token);
       fill(first * element_bytes, uint64_t{pool.head_dim} * element_bytes);
