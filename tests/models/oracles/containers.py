@@ -319,6 +319,19 @@ def gguf_of(name, fixture, is_mxfp4=False):
     return Gguf(FAMILIES[name]["arch"], gguf_keys(name, config), tensors)
 
 
+def joined_heads(model, heads):
+    """deepseek2 as converters wrote it before key_length_mla: rows that make a head's keys, then its values, in one tensor, and
+    the sizes of these under the usual keys."""
+    for name in [name for name in model.tensors if name.endswith("attn_k_b.weight")]:
+        prefix = name.removesuffix("attn_k_b.weight")
+        keys, values = model.tensors.pop(name), model.tensors.pop(prefix + "attn_v_b.weight")
+        both = np.concatenate([keys.swapaxes(1, 2), values], axis=1)
+        model.tensors[prefix + "attn_kv_b.weight"] = both.reshape(-1, both.shape[2])
+    for size in ("key", "value"):
+        model.keys[f"deepseek2.attention.{size}_length"] = model.keys.pop(f"deepseek2.attention.{size}_length_mla")
+    model.keys["deepseek2.attention.head_count_kv"] = heads
+
+
 def write_gguf(model, path):
     """Everything but MXFP4 in float32."""
     writer = GGUFWriter(path, model.arch)

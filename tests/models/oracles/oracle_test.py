@@ -40,7 +40,7 @@ CONTAINERS = [
     *[(family, container) for family in ("llama", "qwen2", "qwen3", "gemma3", "qwen3moe", "mixtral", "lfm2", "qwen35",
                                          "qwen35moe", "qwen3next", "granitehybrid", "deepseek2", "glm4-moe-lite")
       for container in ("gguf", "folder")],
-    ("gpt-oss-rounded", "gguf"), ("gpt-oss-rounded", "gguf-mxfp4"), ("gpt-oss", "folder"), ("gpt-oss", "folder-mxfp4")]
+    ("deepseek2", "gguf-joined"), ("gpt-oss-rounded", "gguf"), ("gpt-oss-rounded", "gguf-mxfp4"), ("gpt-oss", "folder"), ("gpt-oss", "folder-mxfp4")]
 
 
 def name_of(token):
@@ -144,7 +144,10 @@ def write(family, container, path):
     fixture, _ = weights.load(family)
     is_mxfp4 = container.endswith("mxfp4")
     if container.startswith("gguf"):
-        containers.write_gguf(containers.gguf_of(family, fixture, is_mxfp4), path)
+        model = containers.gguf_of(family, fixture, is_mxfp4)
+        if container.endswith("joined"):
+            containers.joined_heads(model, fixture["config"]["num_attention_heads"])
+        containers.write_gguf(model, path)
     else:
         containers.write_folder(fixture, path, is_mxfp4)
 
@@ -226,7 +229,7 @@ def main():
                 continue
             path = os.path.join(folder, f"{family}-{container}")
             broken += check_container(reference, family, container, path, BOUND)
-            if container.startswith("gguf") and not arguments.no_device:
+            if container.startswith("gguf") and container != "gguf-joined" and not arguments.no_device:
                 broken += check_container(device, family, container, path + "-device", DEVICE_BOUND)
         for family, container, mistake, change in [] if arguments.no_mistakes else mistakes.MISTAKES:
             if arguments.only in (None, family):
