@@ -13,6 +13,10 @@ namespace llmrt {
 
 enum class Presence : uint8_t { kNever, kOptional, kAlways };
 
+// Experts that every token goes to. kGated: one more expert like the others, whose weight is a gate of its own. kPlain:
+// a dense part of any width, added to the others' sum.
+enum class SharedExperts : uint8_t { kNone, kGated, kPlain };
+
 struct Architecture {
   const char* name;  // general.architecture, and the prefix of its metadata keys
   RopePairing rope_pairing;
@@ -47,7 +51,7 @@ struct Architecture {
   std::optional<AttentionKind> recurrent = {};
   KeyHeadOrder value_head_order = KeyHeadOrder::kDivided;  // of a gated delta rule
   bool finetuned_is_rope = false;                          // rope.scaling.finetuned false: no layer turns q and k
-  bool has_shared_experts = false;                         // beside the others, with a gate of their own
+  SharedExperts shared_experts = SharedExperts::kNone;
   const char* final_norm = "output_norm.weight";
   bool is_latent = false;   // every layer has latent attention
   bool has_images = false;  // files may hold parts that read images too: llmrt leaves them out
@@ -112,13 +116,9 @@ inline constexpr const char* kExpertGate = "ffn_gate_exps";
 inline constexpr const char* kExpertUp = "ffn_up_exps";
 inline constexpr const char* kExpertGateUp = "ffn_gate_up_exps";
 inline constexpr const char* kExpertDown = "ffn_down_exps";
-inline constexpr const char* kSharedGate = "ffn_gate_shexp.weight";
-inline constexpr const char* kSharedUp = "ffn_up_shexp.weight";
-inline constexpr const char* kSharedDown = "ffn_down_shexp.weight";
-// The same without ".weight".
-inline constexpr const char* kSharedGatePart = "ffn_gate_shexp";
-inline constexpr const char* kSharedUpPart = "ffn_up_shexp";
-inline constexpr const char* kSharedDownPart = "ffn_down_shexp";
+inline constexpr const char* kSharedGate = "ffn_gate_shexp";
+inline constexpr const char* kSharedUp = "ffn_up_shexp";
+inline constexpr const char* kSharedDown = "ffn_down_shexp";
 inline constexpr const char* kSharedRouter = "ffn_gate_inp_shexp.weight";
 inline constexpr const char* kExpertCorrection = "exp_probs_b.bias";
 std::string of_layer(uint32_t layer, std::string_view name);  // "blk.3.attn_q"

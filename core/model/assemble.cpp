@@ -267,7 +267,7 @@ Status Assembler::run() {
   if (auto s = add_head(); !s) return s;
   // Twin: core/model/decoder.cpp build_sample.
   const LayerWeights& last = model_->layers.back();
-  for (WeightGroupId group : {last.gate_up, last.down, model_->head})
+  for (WeightGroupId group : {last.gate_up, last.down, last.shared_gate_up, last.shared_down, model_->head})
     if (group >= 0) model_->weights.groups[static_cast<size_t>(group)].of_sampled_rows = true;
   return {};
 }

@@ -63,11 +63,12 @@ Result<WeightTensor> Assembler::add_shared(const std::string& prefix, const Part
   std::vector<WeightTensor> all = {std::move(stack)};
   WeightTensor joined;
   for (const auto& [shared_name, shared_columns] : shared) {
-    auto tensor = source_.take(prefix + shared_name, part.rows / shared.size(), shared_columns, false);
+    const std::string full = prefix + shared_name + ".weight";
+    auto tensor = source_.take(full, part.rows / shared.size(), shared_columns, false);
     if (!tensor) return tensor.error();
     if (tensor->encoding != all.front().encoding)
       return make_error(ErrorCode::kUnsupported,
-                        "unsupported encoding: {}{}: expected {}, as the other experts, found {}", prefix, shared_name,
+                        "unsupported encoding: {}: expected {}, as the other experts, found {}", full,
                         encoding_name(all.front().encoding), encoding_name(tensor->encoding));
     all.push_back(*std::move(tensor));
   }
@@ -112,14 +113,17 @@ Status Assembler::add_stacks(const std::string& prefix, const char* name, std::v
   return {};
 }
 
-// Shared experts without a gate, which are one matrix each: a dense part.
-Status Assembler::add_shared_part(const std::string& prefix, const ExpertSpec& experts, LayerWeights* weights) {
-  const uint64_t width = model_->config.width, ffn = experts.shared_width;
-  if (auto s = add_group(prefix, "shared_gate_up", {{kSharedGatePart, ffn}, {kSharedUpPart, ffn}}, width,
-                         Presence::kNever, &weights->shared_gate_up);
-      !s)
+// The expert that every token goes to, as a dense part. Folders of Granite have it under the names of one: with experts
+// or without, it is the same part there.
+Status Assembler::add_dense_shared(const std::string& prefix, uint32_t ffn, LayerWeights* weights) {
+  const uint64_t width = model_->config.width;
+  const bool is_own = source_.has(prefix + kSharedUp + ".weight") || !source_.has(prefix + kGateUp + ".weight");
+  const std::vector<Part> parts = is_own ? std::vector<Part>{{kSharedGate, ffn}, {kSharedUp, ffn}}
+                                         : std::vector<Part>{{kGateUp, uint64_t{2} * ffn}};
+  if (auto s = add_group(prefix, "shared_gate_up", parts, width, Presence::kNever, &weights->shared_gate_up); !s)
     return s;
-  return add_group(prefix, "shared_down", {{kSharedDownPart, width}}, ffn, Presence::kNever, &weights->shared_down);
+  return add_group(prefix, "shared_down", {{is_own ? kSharedDown : kDown, width}}, ffn, Presence::kNever,
+                   &weights->shared_down);
 }
 
 Status Assembler::add_experts(const std::string& prefix, LayerSpec* spec, LayerWeights* weights) {
@@ -133,11 +137,10 @@ Status Assembler::add_experts(const std::string& prefix, LayerSpec* spec, LayerW
   if (auto s = add_stacks(prefix, "gate_up", parts, width, experts, &weights->gate_up); !s) return s;
   // A correction is of sigmoids; files from before expert_gating_func say no more.
   if (experts.has_correction && !experts.has_scoring) experts.rule.scoring = ExpertScoring::kSigmoid;
-  if (experts.shared_width > 0)
-    if (auto s = add_shared_part(prefix, experts, weights); !s) return s;
   if (experts.rule.num_shared > 0)
     if (auto s = add_numbers(prefix + kSharedRouter, 1, width, &weights->shared_gate); !s) return s;
-  return add_stacks(prefix, "down", {{kExpertDown, width}}, ffn, experts, &weights->down);
+  if (auto s = add_stacks(prefix, "down", {{kExpertDown, width}}, ffn, experts, &weights->down); !s) return s;
+  return experts.shared_width == 0 ? Status{} : add_dense_shared(prefix, experts.shared_width, weights);
 }
 
 }  // namespace llmrt

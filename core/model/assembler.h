@@ -30,7 +30,6 @@ class Assembler {
   Status add_latent(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
   Status add_latent_queries(const std::string& prefix, const LayerSpec& spec, LatentWeights* weights);
   Status add_head_matrices(const std::string& prefix, const LayerSpec& spec, LatentWeights* weights);
-  Status add_shared_part(const std::string& prefix, const ExpertSpec& experts, LayerWeights* weights);
   WeightGroupId add_heads(std::string name, uint32_t num_heads, WeightTensor tensor);
   Status add_recurrent(const std::string& prefix, LayerSpec* layer, LayerWeights* weights);
   Status add_short_conv(const std::string& prefix, const RecurrentSpec& spec, RecurrentWeights* weights);
@@ -48,6 +47,7 @@ class Assembler {
   Status add_sinks(const std::string& name, uint32_t num_heads, WeightId* out);
   Status add_feed_forward(const std::string& prefix, LayerSpec* spec, LayerWeights* weights);
   Status add_dense(const std::string& prefix, const LayerSpec& spec, LayerWeights* weights);
+  Status add_dense_shared(const std::string& prefix, uint32_t ffn, LayerWeights* weights);
   Status add_experts(const std::string& prefix, LayerSpec* spec, LayerWeights* weights);
   Status add_router(const std::string& prefix, const ExpertSpec& experts, LayerWeights* weights);
   Status add_stacks(const std::string& prefix, const char* name, std::vector<Part> parts, uint64_t columns,

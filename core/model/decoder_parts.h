@@ -49,6 +49,13 @@ TensorId add_recurrent(uint32_t layer, TensorId x, TensorId delta, ListBuilder* 
 // The one of them that the layer has; `delta` where it has none.
 TensorId add_first_part(uint32_t layer, const StepTensors& step, TensorId x, TensorId delta, ListBuilder* b);
 TensorId add_dense_ffn(uint32_t layer, TensorId x, TensorId delta, ListBuilder* b);
+// A dense part's products of a normed x; `what` begins the names of what it makes.
+struct DensePart {
+  const char* what;
+  WeightGroupId gate_up, down;
+  uint32_t width;  // F
+};
+TensorId add_dense_products(uint32_t layer, TensorId normed, const DensePart& part, ListBuilder* b);
 TensorId add_experts(uint32_t layer, TensorId x, TensorId delta, ListBuilder* b);
 // Likewise.
 TensorId add_feed_forward(uint32_t layer, TensorId x, TensorId delta, ListBuilder* b);

@@ -7,19 +7,15 @@ namespace llmrt {
 
 namespace {
 
-// The shared experts' part, added to that of the others.
-TensorId add_shared(uint32_t layer, TensorId normed, TensorId routed, ListBuilder* b) {
-  const LayerSpec& spec = b->model.config.layers[layer];
+// `out` and what the dense part beside the experts makes of the same x, which is there in f32 for the router.
+TensorId add_shared_part(uint32_t layer, TensorId x, TensorId normed, TensorId out, ListBuilder* b) {
   const LayerWeights& w = b->model.layers[layer];
-  const uint32_t ffn = spec.experts.shared_width, width = b->model.config.width;
-  const TensorId both = b->tensor("shared_gate_up", layer, 2 * ffn, DType::kF32);
-  b->add(Matmul{normed, w.shared_gate_up, both});
-  const TensorId activated = b->tensor("shared_act", layer, ffn, b->caps.activation_dtype);
-  b->add(GatedActivation{both, spec.activation, activated});
-  const TensorId out = b->tensor("shared_out", layer, width, DType::kF32);
-  b->add(Matmul{activated, w.shared_down, out});
-  const TensorId sum = b->tensor("ffn_sum", layer, width, DType::kF32);
-  b->add(Add{routed, out, sum});
+  const uint32_t width = b->model.config.layers[layer].experts.shared_width;
+  const bool is_in_f32 = b->caps.activation_dtype == DType::kF32;
+  const TensorId own = is_in_f32 ? normed : b->add_norm("shared_in", layer, x, kNoTensor, w.ffn_norm);
+  const TensorId shared = add_dense_products(layer, own, {"shared_", w.shared_gate_up, w.shared_down, width}, b);
+  const TensorId sum = b->tensor("ffn_sum", layer, b->model.config.width, DType::kF32);
+  b->add(Add{out, shared, sum});
   return sum;
 }
 
@@ -40,10 +36,9 @@ TensorId add_experts(uint32_t layer, TensorId x, TensorId delta, ListBuilder* b)
   b->add(RouteExperts{normed, w.router, w.router_bias, w.router_correction, w.shared_gate, experts.rule, ids, weights});
   const TensorId activated = b->routed("expert_act", layer, spec.ffn_width, b->caps.activation_dtype);
   b->add(ExpertGateUp{normed, ids, w.gate_up, num_experts, experts.by_expert, spec.activation, activated});
-  const TensorId out = b->tensor("ffn_out", layer, b->model.config.width, DType::kF32);
+  TensorId out = b->tensor("ffn_out", layer, b->model.config.width, DType::kF32);
   b->add(ExpertDown{activated, ids, weights, w.down, num_experts, out});
-  if (experts.shared_width > 0)
-    return b->add_post_norm("ffn_post", layer, add_shared(layer, normed, out, b), w.ffn_post_norm);
+  if (experts.shared_width > 0) out = add_shared_part(layer, x, normed, out, b);
   return b->add_post_norm("ffn_post", layer, out, w.ffn_post_norm);
 }
 

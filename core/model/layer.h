@@ -42,10 +42,8 @@ struct ExpertSpec {
   bool has_bias = false;   // of the router, gate, up and down
   bool has_correction = false;
   RoutingRule rule;
-  // Of shared experts that are one dense part beside the others, without a gate; 0: none, or they are in the stack
-  // (RoutingRule::num_shared).
-  uint32_t shared_width = 0;
-  bool has_scoring = true;  // the file says how scores become probabilities
+  uint32_t shared_width = 0;  // of a dense part beside them that every token passes, added to their sum; 0: none
+  bool has_scoring = true;    // the file says how scores become probabilities
   uint32_t routed_per_row() const { return used + rule.num_shared; }
   bool operator==(const ExpertSpec&) const = default;
 };

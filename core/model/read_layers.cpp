@@ -206,23 +206,28 @@ ExpertSpec read_experts(ConfigReader& reader, const Architecture& architecture) 
                 fmt::format("bad metadata: {}expert_group_count: expected {} experts in equal groups that leave {} to "
                             "choose, found {} groups of which {} are used",
                             reader.prefix(), experts.count, experts.used, rule.groups, rule.groups_used));
-  rule.num_shared = architecture.has_shared_experts ? 1 : 0;
-  // Without a gate shared experts are a part of their own (read_shared_part).
-  const bool has_part = architecture.is_latent;
-  const uint32_t shared = has_part ? 0 : reader.integer("expert_shared_count", 0, kExpertsMax, rule.num_shared);
-  reader.expect(shared == rule.num_shared, ErrorCode::kUnsupported,
+  rule.num_shared = architecture.shared_experts == SharedExperts::kGated ? 1 : 0;
+  const uint32_t shared = reader.integer("expert_shared_count", 0, kExpertsMax, rule.num_shared);
+  reader.expect(shared == rule.num_shared || architecture.shared_experts == SharedExperts::kPlain,
+                ErrorCode::kUnsupported,
                 fmt::format("unsupported model: {}expert_shared_count: expected {}, found {}", reader.prefix(),
                             rule.num_shared, shared));
   return experts;
 }
 
-// Of shared experts that have no gate and are one part: as many as an expert's for each.
-uint32_t read_shared_width(ConfigReader& reader, uint32_t expert_width) {
-  const uint32_t shared = reader.integer("expert_shared_count", 0, kExpertsMax, 0);
-  reader.expect(uint64_t{shared} * expert_width <= kFfnWidthMax, ErrorCode::kUnsupported,
-                fmt::format("unsupported model: {}expert_shared_count: expected at most {}, found {}", reader.prefix(),
-                            kFfnWidthMax / expert_width, shared));
-  return std::min(kFfnWidthMax, shared * expert_width);
+// How wide the expert is that every token goes to: a file may say how many of the others it is as wide as.
+void read_shared_width(ConfigReader& reader, const Architecture& architecture, LayerSpec* layer) {
+  constexpr const char* kKey = "expert_shared_feed_forward_length";
+  if (architecture.shared_experts == SharedExperts::kNone) return;
+  if (architecture.shared_experts == SharedExperts::kPlain) {
+    const uint64_t usual = uint64_t{layer->ffn_width} * reader.integer("expert_shared_count", 0, kExpertsMax, 0);
+    layer->experts.shared_width = reader.integer(kKey, 0, kFfnWidthMax, std::min<uint64_t>(usual, kFfnWidthMax));
+    return;
+  }
+  const uint32_t shared = reader.integer(kKey, 1, kFfnWidthMax, layer->ffn_width);
+  reader.expect(shared == layer->ffn_width, ErrorCode::kUnsupported,
+                fmt::format("unsupported model: {}{}: expected {} as an expert's, found {}", reader.prefix(), kKey,
+                            layer->ffn_width, shared));
 }
 
 void read_feed_forward(ConfigReader& reader, const Architecture& architecture, ModelConfig* config) {
@@ -242,16 +247,9 @@ void read_feed_forward(ConfigReader& reader, const Architecture& architecture, M
     LayerSpec& spec = config->layers[layer];
     spec.ffn_width = layer >= num_dense && has_expert_width ? expert_widths[layer] : widths[layer];
     if (layer < num_dense) continue;
-    if (architecture.has_shared_experts) {
-      const uint32_t shared = reader.integer("expert_shared_feed_forward_length", 1, kFfnWidthMax, spec.ffn_width);
-      reader.expect(shared == spec.ffn_width, ErrorCode::kUnsupported,
-                    fmt::format("unsupported model: {}expert_shared_feed_forward_length: expected {} as an expert's, "
-                                "found {}",
-                                reader.prefix(), spec.ffn_width, shared));
-    }
     spec.feed_forward = FeedForwardKind::kExperts;
     spec.experts = experts;
-    if (architecture.is_latent) spec.experts.shared_width = read_shared_width(reader, spec.ffn_width);
+    read_shared_width(reader, architecture, &spec);
   }
 }
 

@@ -114,6 +114,12 @@ void read_gemma(const std::string& prefix, HfReader& reader, CanonicalMetadata& 
     reader.refuse("use_bidirectional_attention", "false", "true");
 }
 
+bool has_experts(const HfFamily& family, const HfReader& reader) {
+  if (family.experts == HfExperts::kNone || !family.may_lack_experts) return family.experts != HfExperts::kNone;
+  const JsonTree* count = reader.find(family.count_key);
+  return count == nullptr || count->integer() == nullptr || *count->integer() != 0;
+}
+
 void read_experts(const HfFamily& family, const std::string& prefix, HfReader& reader, CanonicalMetadata& metadata,
                   HfConfig* out) {
   out->num_experts = reader.integer(family.count_key, family.num_experts, kExpertsMax);
@@ -133,7 +139,7 @@ void read_experts(const HfFamily& family, const std::string& prefix, HfReader& r
     metadata.add_bool(
         prefix + "expert_weights_norm",
         family.expert_ffn == 0 ||
-            reader.boolean("norm_topk_prob", family.recurrent == HfRecurrent::kGatedDelta || family.has_correction));
+            reader.boolean("norm_topk_prob", family.recurrent != HfRecurrent::kNone || family.has_correction));
   if (const uint64_t step = reader.integer("decoder_sparse_step", 1); step != 1)
     reader.refuse("decoder_sparse_step", "1, experts in every layer", fmt::format("{}", step));
   const JsonTree* dense = reader.find("mlp_only_layers");
@@ -188,7 +194,7 @@ void read_text_config(const HfFamily& family, HfReader& reader, CanonicalMetadat
   for (const char* key : {"attention_bias", "mlp_bias"})
     if (reader.boolean(key, false) && !family.may_have_biases) reader.refuse(key, "false", "true");
   if (family.is_gemma) read_gemma(prefix, reader, metadata);
-  if (family.experts != HfExperts::kNone) read_experts(family, prefix, reader, metadata, out);
+  if (has_experts(family, reader)) read_experts(family, prefix, reader, metadata, out);
   if (family.is_latent) read_hf_latent(family, prefix, reader, metadata, out);
   if (!reader.status()) return;
   read_hf_rope(family, prefix, reader, metadata);

@@ -43,6 +43,7 @@ struct HfFamily {
   HfWindows windows = HfWindows::kRefused;
   uint32_t window = 0, pattern = 0;  // of kAll and kByPattern
   HfExperts experts = HfExperts::kNone;
+  bool may_lack_experts = false;    // a count of 0 is a model without them
   std::string_view count_key = {};  // of experts
   uint32_t num_experts = 0, num_used = 0, expert_ffn = 0;
   HfRecurrent recurrent = HfRecurrent::kNone;

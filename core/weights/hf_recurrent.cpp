@@ -29,7 +29,10 @@ constexpr std::string_view kShortConvKeys[] = {"norm_eps",
                                                "num_heads",
                                                "theta",
                                                "tie_embedding",
-                                               "use_pos_enc"};
+                                               "use_pos_enc",
+                                               "num_dense_layers",
+                                               "use_expert_bias",
+                                               "routed_scaling_factor"};
 
 constexpr std::string_view kGatedDeltaKeys[] = {
     "linear_conv_kernel_dim", "linear_key_head_dim", "linear_value_head_dim", "linear_num_key_heads",
@@ -41,7 +44,7 @@ constexpr std::string_view kScanKeys[] = {
     "embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier", "shared_intermediate_size",
     "num_local_experts", "position_embedding_type", "layers_block_type", "mamba_n_heads", "mamba_n_groups",
     "mamba_d_state", "mamba_d_head", "mamba_d_conv", "mamba_expand", "mamba_conv_bias", "mamba_proj_bias",
-    // How it is computed or trained, and what no experts read.
+    // How it is computed or trained.
     "mamba_chunk_size", "init_method", "normalization_function", "num_experts_per_tok", "output_router_logits",
     "router_aux_loss_coef"};
 
@@ -95,11 +98,25 @@ uint64_t adjusted_ffn(const HfFamily& family, HfReader& reader) {
   return (width + multiple - 1) / multiple * multiple;
 }
 
+void read_lfm2_experts(const std::string& prefix, uint64_t num_layers, HfReader& reader, CanonicalMetadata& metadata) {
+  const JsonTree* dense = reader.find("num_dense_layers");
+  const bool is_none = dense != nullptr && dense->integer() != nullptr && *dense->integer() == 0;
+  metadata.add_u64(prefix + "leading_dense_block_count",
+                   is_none ? 0 : reader.integer("num_dense_layers", 2, static_cast<int64_t>(num_layers)));
+  metadata.add_u64(prefix + "expert_gating_func", 2);  // sigmoid
+  metadata.add_f64(prefix + "expert_weights_scale", reader.number("routed_scaling_factor", 1));
+  // Without it selection goes by probabilities alone, as without the tensor.
+  reader.boolean("use_expert_bias", true);
+}
+
 void read_lfm2(const HfFamily& family, const std::string& prefix, HfReader& reader, CanonicalMetadata& metadata) {
   const uint64_t num_layers = reader.integer("num_hidden_layers", family.layers, kRecurrentLayersMax);
   add_kv_heads(family.kv_heads, prefix, read_attention_layers(num_layers, "conv", reader), reader, metadata);
   metadata.add_u64(prefix + "shortconv.l_cache", reader.integer("conv_L_cache", 3));
-  metadata.add_u64(prefix + "feed_forward_length", adjusted_ffn(family, reader));
+  if (family.experts == HfExperts::kNone)
+    metadata.add_u64(prefix + "feed_forward_length", adjusted_ffn(family, reader));
+  else
+    read_lfm2_experts(prefix, num_layers, reader, metadata);
   metadata.add_f64(prefix + "attention.layer_norm_rms_epsilon", reader.number("norm_eps", family.eps));
   metadata.add_f64(prefix + "rope.freq_base", reader.number("theta", reader.number("rope_theta", family.rope_base)));
   if (reader.boolean("conv_bias", false)) reader.refuse("conv_bias", "false", "true");
@@ -161,14 +178,14 @@ void read_granite(const HfFamily& family, const std::string& prefix, HfReader& r
   metadata.add_u64(prefix + "ssm.group_count", groups);
   if (!reader.boolean("mamba_conv_bias", true)) reader.refuse("mamba_conv_bias", "true", "false");
   if (reader.boolean("mamba_proj_bias", false)) reader.refuse("mamba_proj_bias", "false", "true");
-  const JsonTree* experts = reader.find("num_local_experts");
-  if (experts == nullptr || experts->integer() == nullptr || *experts->integer() != 0)
-    reader.refuse("num_local_experts", "0", experts == nullptr ? "nothing" : experts->describe());
   const std::string position = reader.string("position_embedding_type", "nope");
   if (position != "nope" && position != "rope")
     reader.refuse("position_embedding_type", "nope or rope", "\"" + printable(position) + "\"");
   metadata.add_bool(prefix + "rope.scaling.finetuned", position == "rope");
-  metadata.add_u64(prefix + "feed_forward_length", reader.integer("shared_intermediate_size", family.ffn));
+  // Without experts the part that every token passes is the only one.
+  const uint64_t shared = reader.integer("shared_intermediate_size", family.ffn);
+  metadata.add_u64(prefix + "expert_shared_feed_forward_length", shared);
+  metadata.add_u64(prefix + "feed_forward_length", shared);
   constexpr std::pair<const char*, const char*> kFactors[] = {{"embedding_multiplier", "embedding_scale"},
                                                               {"residual_multiplier", "residual_scale"},
                                                               {"attention_multiplier", "attention.scale"},

@@ -511,6 +511,16 @@ TEST_CASE("an engine's blocks are told apart by all that makes their numbers") {
   CHECK(changed_layer([](LayerSpec& layer) { layer.rope.magnitude = 2; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.feed_forward = FeedForwardKind::kExperts; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.ffn_width = 16; }));
+  const auto changed_experts = [&](auto change) {
+    Model other = *model, base = *model;
+    for (Model* m : {&base, &other}) m->config.layers.front().feed_forward = FeedForwardKind::kExperts;
+    change(other.config.layers.front().experts);
+    return cache_identity(other, config) != cache_identity(base, config);
+  };
+  CHECK_FALSE(changed_experts([](ExpertSpec&) {}));
+  CHECK(changed_experts([](ExpertSpec& experts) { experts.used = 2; }));
+  CHECK(changed_experts([](ExpertSpec& experts) { experts.rule.num_shared = 1; }));
+  CHECK(changed_experts([](ExpertSpec& experts) { experts.shared_width = 16; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.activation = Activation::kGelu; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.attention_post_norm = true; }));
   CHECK(changed_layer([](LayerSpec& layer) { layer.ffn_post_norm = true; }));

@@ -105,7 +105,8 @@ class RandomTensors final : public TensorSource {
 
 // Five layers in two cache groups: a window and heads of 64, and all positions and heads of 128. They differ in query
 // and KV heads, feed-forward parts, post norms, norms of q, k and v, soft caps, sinks, output gates, RoPE bases,
-// dimensions and pairing. Layer 1 has no rows for v, layer 2 no RoPE, layer 3 no keys: it reads those of layer 2.
+// dimensions and pairing; experts have a dense part beside them. Layer 1 has no rows for v, layer 2 no RoPE, layer 3 no
+// keys: it reads those of layer 2.
 std::vector<LayerSpec> mixed_layers() {
   LayerSpec local;
   local.attention = AttentionKind::kWindow;
@@ -149,6 +150,7 @@ std::vector<LayerSpec> mixed_layers() {
     layers[i].feed_forward = FeedForwardKind::kExperts;
     layers[i].experts = {.count = 3, .used = 3, .rule = {.renormalise = i == 1}};
     layers[i].experts.rule.scoring = i == 1 ? ExpertScoring::kSoftmax : ExpertScoring::kSoftmaxOfChosen;
+    layers[i].experts.shared_width = i == 1 ? 384 : 256;
   }
   assign_cache_groups(layers);
   REQUIRE(check_layers(layers).ok());

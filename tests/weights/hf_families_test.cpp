@@ -242,6 +242,25 @@ TEST_CASE("qwen3_next: sizes of the delta rule, a share of each head turns") {
              ContainsSubstring("attn_output_gate: expected true, found false"));
 }
 
+TEST_CASE("lfm2_moe: leading layers are dense, and experts go by sigmoid") {
+  const std::string config = R"({"architectures":["Lfm2MoeForCausalLM"],"model_type":"lfm2_moe","hidden_size":8,
+    "num_hidden_layers":2,"num_attention_heads":2,"num_key_value_heads":1,"vocab_size":6,"intermediate_size":24,
+    "moe_intermediate_size":12,"num_experts":4,"num_experts_per_tok":2,"num_dense_layers":1,"conv_L_cache":3,
+    "norm_topk_prob":true,"use_expert_bias":true,"routed_scaling_factor":1.5,"layer_types":["conv","full_attention"]})";
+  const auto source = config_alone(config);
+  CAPTURE(source ? "" : source.error().message);
+  REQUIRE(source.ok());
+  CHECK(integer(*source, "lfm2moe.leading_dense_block_count") == 1);
+  CHECK(integer(*source, "lfm2moe.feed_forward_length") == 24);
+  CHECK(integer(*source, "lfm2moe.expert_feed_forward_length") == 12);
+  CHECK(integer(*source, "lfm2moe.expert_gating_func") == 2);
+  CHECK(number(*source, "lfm2moe.expert_weights_scale") == 1.5);
+  const auto none = config_alone(changed_text(config, "dense_layers\":1", "dense_layers\":0"));
+  REQUIRE(none.ok());
+  CHECK(integer(*none, "lfm2moe.leading_dense_block_count") == 0);
+  CHECK_FALSE(config_alone(changed_text(config, "dense_layers\":1", "dense_layers\":3")).ok());
+}
+
 TEST_CASE("granitemoehybrid: factors, and what its readers do differently is refused") {
   const std::string config = R"({"architectures":["GraniteMoeHybridForCausalLM"],"model_type":"granitemoehybrid",
     "hidden_size":8,"num_hidden_layers":2,"num_attention_heads":2,"num_key_value_heads":1,"vocab_size":6,
@@ -262,7 +281,13 @@ TEST_CASE("granitemoehybrid: factors, and what its readers do differently is ref
     REQUIRE_FALSE(refused.ok());
     return refused.error().message;
   };
-  CHECK_THAT(message("experts\":0", "experts\":4"), ContainsSubstring("num_local_experts: expected 0, found 4"));
+  const auto with_experts = config_alone(
+      changed_text(config, "experts\":0", "experts\":4,\"num_experts_per_tok\":2,\"intermediate_size\":8"));
+  REQUIRE(with_experts.ok());
+  CHECK(integer(*with_experts, "granitehybrid.expert_count") == 4);
+  CHECK(integer(*with_experts, "granitehybrid.expert_feed_forward_length") == 8);
+  CHECK(integer(*with_experts, "granitehybrid.expert_shared_feed_forward_length") == 16);
+  CHECK_THAT(message("experts\":0", "experts\":-1"), ContainsSubstring("num_local_experts: expected an integer"));
   CHECK_THAT(message("\"mamba_d_head\":4", "\"mamba_d_head\":8"), ContainsSubstring("mamba_d_head: expected 4"));
   CHECK_THAT(message("\"mamba_d_state\"", "\"mamba_n_groups\":2,\"mamba_d_state\""),
              ContainsSubstring("mamba_n_groups: expected 1, found 2"));

@@ -42,12 +42,15 @@ FAMILY_NAMES = {  # where a family gives a name another meaning
               "linear_attn.in_proj_ba": "ssm_ba", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
               "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
               "mlp.shared_expert.down_proj": "ffn_down_shexp"} for name in ("qwen35", "qwen35moe", "qwen3next")},
-    "granitehybrid": {"mamba.in_proj": "ssm_in", "mamba.conv1d": "ssm_conv1d", "mamba.norm": "ssm_norm",
-                      "mamba.out_proj": "ssm_out", "shared_mlp.output_linear": "ffn_down"},
-    "lfm2": {"operator_norm": "attn_norm", "ffn_norm": "ffn_norm", "self_attn.q_layernorm": "attn_q_norm",
-             "self_attn.k_layernorm": "attn_k_norm", "self_attn.out_proj": "attn_output", "conv.in_proj": "shortconv.in_proj",
-             "conv.conv": "shortconv.conv", "conv.out_proj": "shortconv.out_proj", "feed_forward.w1": "ffn_gate",
-             "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down"},
+    **{name: {"mamba.in_proj": "ssm_in", "mamba.conv1d": "ssm_conv1d", "mamba.norm": "ssm_norm",
+              "mamba.out_proj": "ssm_out", "shared_mlp.output_linear": down, "block_sparse_moe.router.layer": "ffn_gate_inp",
+              "block_sparse_moe.output_linear": "ffn_down_exps"}
+       for name, down in (("granitehybrid", "ffn_down"), ("granitehybrid-experts", "ffn_down_shexp"))},
+    **{name: {"operator_norm": "attn_norm", "ffn_norm": "ffn_norm", "self_attn.q_layernorm": "attn_q_norm",
+              "self_attn.k_layernorm": "attn_k_norm", "self_attn.out_proj": "attn_output",
+              "conv.in_proj": "shortconv.in_proj", "conv.conv": "shortconv.conv", "conv.out_proj": "shortconv.out_proj",
+              "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down",
+              "feed_forward.gate": "ffn_gate_inp"} for name in ("lfm2", "lfm2moe")},
 }
 FAMILY_NAMES |= {name: {
     "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm", "self_attn.q_b_proj": "attn_q_b",
@@ -108,15 +111,22 @@ def tiled(value, config, axis=0, first=0):
     return np.ascontiguousarray(np.moveaxis(np.concatenate([before, heads]), 0, axis))
 
 
+def stacked_experts(layer, part, value):
+    """Experts that transformers keeps in one tensor, gate rows of each in front of its up rows; {}: not of them."""
+    if part.endswith(("experts.gate_up_proj", "block_sparse_moe.input_linear.weight")):
+        gate, up = np.split(value, 2, axis=1)
+        return {f"blk.{layer}.ffn_gate_exps.weight": gate, f"blk.{layer}.ffn_up_exps.weight": up}
+    if part.endswith("experts.down_proj"):
+        return {f"blk.{layer}.ffn_down_exps.weight": value}
+    if part.endswith("expert_bias"):
+        return {f"blk.{layer}.exp_probs_b.bias": value}
+    return {}
+
+
 def delta_tensor(arch, config, layer, part, value):
     """What a gated delta net has under other names or in another order; {}: nothing of it."""
     keys = config["linear_num_key_heads"] * config["linear_key_head_dim"]
     is_tiled = arch.startswith("qwen35")
-    if part == "mlp.experts.gate_up_proj":
-        gate, up = np.split(value, 2, axis=1)
-        return {f"blk.{layer}.ffn_gate_exps.weight": gate, f"blk.{layer}.ffn_up_exps.weight": up}
-    if part == "mlp.experts.down_proj":
-        return {f"blk.{layer}.ffn_down_exps.weight": value}
     if part.endswith("A_log"):
         value = -np.exp(value)
         return {f"blk.{layer}.ssm_a": tiled(value, config) if is_tiled else value}
@@ -137,7 +147,7 @@ def delta_tensor(arch, config, layer, part, value):
     return {}
 
 
-def granite_tensor(layer, part, value):
+def granite_tensor(config, layer, part, value):
     """What granitehybrid has under other names or in another shape; {}: nothing of it."""
     if part in ("mamba.A_log", "mamba.D"):  # one number a row
         return {f"blk.{layer}.ssm_a" if part.endswith("A_log") else f"blk.{layer}.ssm_d":
@@ -150,7 +160,8 @@ def granite_tensor(layer, part, value):
         return {f"blk.{layer}.ssm_norm.weight": value.reshape(1, -1)}
     if part == "shared_mlp.input_linear.weight":
         gate, up = np.split(value, 2)
-        return {f"blk.{layer}.ffn_gate.weight": gate, f"blk.{layer}.ffn_up.weight": up}
+        end = "_shexp" if config["num_local_experts"] else ""
+        return {f"blk.{layer}.ffn_gate{end}.weight": gate, f"blk.{layer}.ffn_up{end}.weight": up}
     return {}
 
 
@@ -187,11 +198,13 @@ def gguf_tensors(name, config, values):
         elif part.startswith("mlp.experts.") and arch == "gpt-oss":
             stacked = gpt_oss_experts(part.removeprefix("mlp.experts."), value)
             out |= {f"blk.{layer}.{part}": tensor for part, tensor in stacked.items()}
+        elif arch != "gpt-oss" and (made := stacked_experts(layer, part, value)):
+            out |= made
         elif arch in DELTA and (made := delta_tensor(arch, config, layer, part, value)):
             out |= made
         elif arch == "deepseek2" and (made := latent_tensor(config, layer, part, value)):
             out |= made
-        elif arch == "granitehybrid" and (made := granite_tensor(layer, part, value)):
+        elif arch == "granitehybrid" and (made := granite_tensor(config, layer, part, value)):
             out |= made
         elif part == "self_attn.sinks":
             out[f"blk.{layer}.attn_sinks.weight"] = value
@@ -232,10 +245,14 @@ def llama3_divisors(config):
 
 
 def lfm2_keys(config):
-    width, multiple = 2 * config["intermediate_size"] // 3, config["block_multiple_of"]
-    return {"shortconv.l_cache": config["conv_L_cache"], "feed_forward_length": -(-width // multiple) * multiple,
+    keys = {"shortconv.l_cache": config["conv_L_cache"],
             "attention.head_count_kv": [config["num_key_value_heads"] if kind == "full_attention" else 0
                                         for kind in config["layer_types"]]}
+    if "num_experts" in config:
+        return keys | {"leading_dense_block_count": config["num_dense_layers"], "expert_gating_func": 2,
+                       "expert_weights_scale": config["routed_scaling_factor"]}
+    width, multiple = 2 * config["intermediate_size"] // 3, config["block_multiple_of"]
+    return keys | {"feed_forward_length": -(-width // multiple) * multiple}
 
 
 def delta_keys(config):
@@ -258,7 +275,8 @@ def granite_keys(config):
             "ssm.inner_size": config["mamba_expand"] * config["hidden_size"], "embedding_scale": config["embedding_multiplier"],
             "residual_scale": config["residual_multiplier"], "logit_scale": config["logits_scaling"],
             "attention.scale": config["attention_multiplier"], "rope.scaling.finetuned": False,
-            "feed_forward_length": config["shared_intermediate_size"],
+            "feed_forward_length": config["intermediate_size"],
+            "expert_shared_feed_forward_length": config["shared_intermediate_size"],
             "attention.head_count_kv": [config["num_key_value_heads"] if kind == "attention" else 0
                                         for kind in config["layer_types"]]}
 
@@ -289,7 +307,7 @@ def gguf_keys(name, config):
             "attention.layer_norm_rms_epsilon": config.get("rms_norm_eps", config.get("norm_eps")), **rope_keys(config)}
     if arch == "llama":
         keys["rope.dimension_count"] = head_dim
-    if arch == "lfm2":
+    if arch in ("lfm2", "lfm2moe"):
         keys |= lfm2_keys(config)
     if arch in DELTA:
         keys |= delta_keys(config)
@@ -304,7 +322,7 @@ def gguf_keys(name, config):
     experts = config.get("num_experts", config.get("num_local_experts"))
     if experts:
         keys |= {"expert_count": experts, "expert_used_count": config["num_experts_per_tok"]}
-    if arch in ("qwen3moe", "gpt-oss", "qwen3next", "qwen35moe"):
+    if arch in ("qwen3moe", "gpt-oss", "qwen3next", "qwen35moe", "lfm2moe"):
         keys["expert_feed_forward_length"] = config.get("moe_intermediate_size", config["intermediate_size"])
     return {f"{arch}.{key}": value for key, value in keys.items()}
 
@@ -387,6 +405,23 @@ def with_single_experts(tensors):
     return out
 
 
+def released_tensors(config, tensors):
+    """Under the names that released checkpoints have, where transformers loads them under others."""
+    if config["model_type"] != "lfm2_moe":
+        return tensors
+    out = {}
+    for name, value in tensors.items():
+        base = name.rsplit(".", 1)[0]
+        if name.endswith("experts.gate_up_proj"):
+            for expert, (gate, up) in enumerate(np.split(rows, 2) for rows in value):
+                out |= {f"{base}.{expert}.w1.weight": gate, f"{base}.{expert}.w3.weight": up}
+        elif name.endswith("experts.down_proj"):
+            out |= {f"{base}.{expert}.w2.weight": rows for expert, rows in enumerate(value)}
+        else:
+            out[name] = value
+    return out
+
+
 def write_folder(fixture, folder, is_mxfp4=False, **changes):
     """bf16, as checkpoints are. changes: of config.json."""
     config, tensors = fixture["config"] | changes, weights.tensors(fixture)
@@ -402,6 +437,7 @@ def write_folder(fixture, folder, is_mxfp4=False, **changes):
     if config["model_type"] in LATENT_TYPES:
         tensors = with_single_experts(tensors)
     os.makedirs(folder)
+    tensors = released_tensors(config, tensors)
     make_folder.write_safetensors(os.path.join(folder, "model.safetensors"), tensors, "bf16")
     texts = {"config.json": config, "tokenizer.json": tokenizer_json(), "tokenizer_config.json": {"eos_token": "<|end|>"},
              "generation_config.json": {"eos_token_id": END}}

@@ -95,6 +95,15 @@ def gated_delta(**config):
             "tie_word_embeddings": False, **config}
 
 
+def granite(**config):
+    return {**COMMON, "model_type": "granitemoehybrid", "hidden_size": 256, "num_hidden_layers": 4,
+            "layer_types": ["mamba", "attention"] * 2, "position_embedding_type": "nope", "embedding_multiplier": 3.0,
+            "logits_scaling": 2.0, "residual_multiplier": 0.5, "attention_multiplier": 0.09, "mamba_n_heads": 8,
+            "mamba_n_groups": 1, "mamba_d_state": 64, "mamba_d_head": 64, "mamba_d_conv": 4, "mamba_expand": 2,
+            "mamba_chunk_size": 32, "mamba_conv_bias": True, "mamba_proj_bias": False, "rope_theta": 10000.0,
+            "attention_bias": False, "tie_word_embeddings": True, **config}
+
+
 FAMILIES = {
     "llama": {
         "class": "LlamaForCausalLM", "arch": "llama", "rules": RULES,
@@ -140,6 +149,15 @@ FAMILIES = {
                    "block_auto_adjust_ff_dim": True, "block_multiple_of": 32, "block_ffn_dim_multiplier": 1.0,
                    "norm_eps": 1e-5, "conv_L_cache": 3, "conv_bias": False, "rope_theta": 1000000.0,
                    "layer_types": ["conv", "full_attention", "conv", "full_attention"], "tie_word_embeddings": True}},
+    "lfm2moe": {  # the first layer is dense
+        "class": "Lfm2MoeForCausalLM", "arch": "lfm2moe", "rules": [(r"expert_bias$", 0.0, 0.2)] + TIED + RULES,
+        "config": {**{key: value for key, value in COMMON.items() if key not in ("hidden_act", "rms_norm_eps")},
+                   "model_type": "lfm2_moe", "hidden_size": 256, "num_hidden_layers": 4, "intermediate_size": 160,
+                   "moe_intermediate_size": 64, "num_experts": 10, "num_experts_per_tok": 3, "num_dense_layers": 1,
+                   "norm_topk_prob": True, "use_expert_bias": True, "routed_scaling_factor": 1.25, "norm_eps": 1e-5,
+                   "conv_L_cache": 3, "conv_bias": False,
+                   "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+                   "layer_types": ["conv", "full_attention", "conv", "full_attention"], "tie_word_embeddings": True}},
     "qwen35": {
         "class": "Qwen3_5ForCausalLM", "arch": "qwen35", "rules": DELTA + RULES,
         "config": gated_delta(model_type="qwen3_5_text", rope_parameters=MROPE)},
@@ -158,13 +176,11 @@ FAMILIES = {
             router_aux_loss_coef=0.001)},
     "granitehybrid": {
         "class": "GraniteMoeHybridForCausalLM", "arch": "granitehybrid", "rules": SCAN + TIED + RULES,
-        "config": {**COMMON, "model_type": "granitemoehybrid", "hidden_size": 256, "num_hidden_layers": 4,
-                   "layer_types": ["mamba", "attention"] * 2, "intermediate_size": 160, "shared_intermediate_size": 160,
-                   "num_local_experts": 0, "num_experts_per_tok": 0, "position_embedding_type": "nope",
-                   "embedding_multiplier": 3.0, "logits_scaling": 2.0, "residual_multiplier": 0.5,
-                   "attention_multiplier": 0.09, "mamba_n_heads": 8, "mamba_n_groups": 1, "mamba_d_state": 64,
-                   "mamba_d_head": 64, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_chunk_size": 32, "mamba_conv_bias": True,
-                   "mamba_proj_bias": False, "rope_theta": 10000.0, "attention_bias": False, "tie_word_embeddings": True}},
+        "config": granite(intermediate_size=160, shared_intermediate_size=160, num_local_experts=0, num_experts_per_tok=0)},
+    "granitehybrid-experts": {  # the expert of all tokens is twice as wide as the others
+        "class": "GraniteMoeHybridForCausalLM", "arch": "granitehybrid",
+        "rules": [(r"router\.layer\.weight$", 0.0, "gain 1.5")] + SCAN + TIED + RULES,
+        "config": granite(intermediate_size=64, shared_intermediate_size=128, num_local_experts=10, num_experts_per_tok=3)},
     # Shared experts that are two of an expert's width; YaRN's factor on scores. Two latents of different kinds: c is no
     # multiple of 32 here.
     "deepseek2": {
